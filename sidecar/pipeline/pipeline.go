@@ -1,0 +1,212 @@
+// Package pipeline answers a query in four steps: probes, retrieve, score,
+// certify. It is the only place that knows all four; a step never calls an
+// earlier one.
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+)
+
+// Sentinel errors of a request; those of rerank and adapters pass through wrapped.
+var (
+	// ErrRoute: no route has that name.
+	ErrRoute = errors.New("route not found")
+	// ErrRequest: a field of the request is out of range; the error is a *FieldError.
+	ErrRequest = errors.New("request not valid")
+	// ErrDegraded: a fail_closed route could not give a rescored answer.
+	ErrDegraded = errors.New("no rescored answer")
+	// ErrSetup: a route contradicts its collection, model or table.
+	ErrSetup = errors.New("route cannot be served")
+)
+
+// FieldError names a field of a request, its value, its limit and the remedy.
+// errors.Is(err, ErrRequest) holds.
+type FieldError struct {
+	Field, Problem string
+}
+
+func (e *FieldError) Error() string { return ErrRequest.Error() + ": " + e.Field + ": " + e.Problem }
+
+// Unwrap makes errors.Is(err, ErrRequest) true.
+func (e *FieldError) Unwrap() error { return ErrRequest }
+
+// Placement says where the items' features live.
+type Placement string
+
+const (
+	// PlacementTable: in the sidecar, in a table built by `likeness index`.
+	PlacementTable Placement = "table"
+	// PlacementStored: computed from the vectors that the store returns.
+	PlacementStored Placement = "stored"
+	// PlacementDerived: in a companion collection that `likeness index` wrote.
+	PlacementDerived Placement = "derived"
+)
+
+// Failure says what a route answers when it cannot rescore.
+type Failure string
+
+const (
+	// FailOpen answers with the store's own dot-product order, marked degraded.
+	FailOpen Failure = "fail_open"
+	// FailClosed answers with ErrDegraded.
+	FailClosed Failure = "fail_closed"
+)
+
+// Model is the similarity a route scores by.
+type Model struct {
+	Name    string
+	Version string // digest of the model file
+	rerank.Similarity
+}
+
+// Route binds a collection to a similarity. Open checks it; after that it is
+// read-only.
+type Route struct {
+	Name       string
+	Collection string
+	Vector     string // stored vector field; "" is the only or unnamed one
+	StoreName  string
+	Store      adapters.Store
+	Model      Model
+
+	Placement Placement
+	// Table holds the features with PlacementTable, and is what StrategyScan reads.
+	Table *table.Table
+	// Companion is the collection with the derived fields. Where it is set,
+	// per_embedding, average and combined search it, whatever the placement.
+	Companion string
+
+	// Defaults of a request that does not say.
+	Strategy     rerank.Strategy
+	Depth        int
+	AverageDepth int
+	Weights      rerank.Weights
+	Head         string // learned probe of the distilled strategy
+	MaxGap       *float32
+	Timeout      time.Duration
+
+	// ExactSearch asks the store for exhaustive search.
+	ExactSearch bool
+	// UnitVectors vouches that the stored vectors have norm 1.
+	UnitVectors bool
+	// Owner is the field with each row's item, for max-sim.
+	Owner       string
+	Consistency string
+	Partitions  []string
+
+	Failure     Failure
+	MaxK        int
+	MaxDepth    int
+	MaxRounds   int
+	Calibration *rerank.Calibration
+}
+
+// Request is one search.
+type Request struct {
+	Route string
+	Query rerank.Query
+	K     int
+	// Filter is passed to the store in its own language.
+	Filter string
+	// Strategy, Depth, AverageDepth and Weights override the route's where set.
+	Strategy     rerank.Strategy
+	Depth        int
+	AverageDepth int
+	Weights      rerank.Weights
+	Head         string
+	// MaxGap asks for deepening until the gap is at most it; nil is the route's.
+	MaxGap *float32
+	// Explain asks for the terms of each returned score.
+	Explain bool
+	// Payload asks for the payload of the returned rows: all of it, or PayloadFields.
+	Payload       bool
+	PayloadFields []string
+}
+
+// Hit is one row of an answer.
+type Hit struct {
+	ID          rerank.ID
+	Score       float32
+	Payload     json.RawMessage
+	Explanation *rerank.Explanation
+}
+
+// Degraded says that, and why, scores are not the similarity's.
+type Degraded struct {
+	Reason string // one of the Reason constants
+	Detail string // for people
+}
+
+// Reasons of a degraded answer.
+const (
+	ReasonScoring  = "scoring_failed"
+	ReasonDeadline = "deadline"
+	ReasonFetch    = "features_unavailable"
+	ReasonStore    = "store_failed"
+)
+
+// Timings are the seconds spent in each step, over all rounds.
+type Timings struct {
+	Encode, Retrieve, Score, Certify, Total time.Duration
+}
+
+// Answer is the answer to a Request.
+type Answer struct {
+	Hits        []Hit
+	Certificate rerank.Certificate
+	// Degraded, if not nil: Hits are the store's own dot-product order and
+	// scores, and the certificate's status is unknown.
+	Degraded *Degraded
+	Strategy rerank.Strategy
+	Model    string
+	Version  string
+	Timings  Timings
+	// NotFinite counts candidates whose score was not finite; they rank last.
+	NotFinite int
+	// NotIndexed counts candidates that the table did not have; they were
+	// scored from their stored vectors.
+	NotIndexed int
+}
+
+// ScoreRequest asks for φ of items that the caller brings: ids or vectors.
+type ScoreRequest struct {
+	Route   string
+	Query   rerank.Query
+	IDs     []rerank.ID
+	Vectors rerank.Matrix
+	Explain bool
+}
+
+// ScoreAnswer has one entry an item, in the order asked.
+type ScoreAnswer struct {
+	Scores       []float32
+	Explanations []rerank.Explanation
+	// Missing are the ids that the store does not have; their score is NaN.
+	Missing []rerank.ID
+	Model   string
+	Version string
+}
+
+// Observer is told of every search; it must not block and is called concurrently.
+type Observer interface {
+	Searched(route string, r Request, a Answer, err error)
+}
+
+// Searcher is what a server needs of a pipeline.
+type Searcher interface {
+	// Search answers one request. It returns ErrRoute, a *FieldError,
+	// rerank.ErrQuery, rerank.ErrStrategy before any call to the store;
+	// ErrDegraded from a fail_closed route; otherwise the store's error.
+	Search(ctx context.Context, r Request) (Answer, error)
+	// Score returns φ of the items of a ScoreRequest, or an error as Search does.
+	Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error)
+	// Routes lists the routes by name.
+	Routes() []*Route
+}
