@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/sidecar/config"
+)
+
+// app is what every subcommand knows of its surroundings. A subcommand is one
+// file with a constructor newXCommand(a *app) *cobra.Command.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	running        bool // a command's RunE was reached
+}
+
+const rootLong = `likeness sits beside a vector database. It turns a query into the dot-product
+searches that the database can do, scores the candidates with a learned
+similarity, and returns the top K with a certificate that says how far the
+answer can be from the exact one.
+
+Exit codes:
+  0    success
+  1    failure
+  2    wrong usage: a flag or an argument
+  3    the configuration is not valid
+  4    the sidecar or a store is unavailable, or did not answer in time
+  130  interrupted
+
+Results go to stdout; logs, progress and errors go to stderr.`
+
+func newRootCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "likeness",
+		Short:         "Learned similarity for the vector database you already run",
+		Long:          rootLong,
+		Example:       "  likeness serve --config likeness.yaml\n  likeness query --route products --vector-file q.npy --k 10",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.AddCommand(
+		newVersionCommand(a),
+	)
+	markRunning(a, root)
+	return root
+}
+
+// newGroup returns a command that only holds others; without one it prints its help.
+func newGroup(use, short string, children ...*cobra.Command) *cobra.Command {
+	group := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	group.AddCommand(children...)
+	return group
+}
+
+// markRunning notes when a command starts, so that what cobra refuses before is
+// known to be wrong usage.
+func markRunning(a *app, cmd *cobra.Command) {
+	if runE := cmd.RunE; runE != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.running = true
+			return runE(cmd, args)
+		}
+	}
+	for _, child := range cmd.Commands() {
+		markRunning(a, child)
+	}
+}
+
+// usageError is an error of the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+var errInterrupted = errors.New("interrupted")
+
+// exitCode is the process's exit code for an error; see rootLong.
+func exitCode(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, new(usageError)):
+		return 2
+	case errors.Is(err, config.ErrConfig):
+		return 3
+	case errors.Is(err, errInterrupted):
+		return 130
+	case unavailable(err):
+		return 4
+	default:
+		return 1
+	}
+}
+
+func unavailable(err error) bool {
+	if errors.Is(err, adapters.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	code := status.Code(err)
+	return code == codes.Unavailable || code == codes.DeadlineExceeded
+}
+
+// output is the value of --output.
+type output string
+
+const (
+	outputText output = "text"
+	outputJSON output = "json"
+)
+
+func (o *output) String() string { return string(*o) }
+func (o *output) Type() string   { return "format" }
+
+// Set implements pflag.Value.
+func (o *output) Set(s string) error {
+	if s != string(outputText) && s != string(outputJSON) {
+		return fmt.Errorf("%q is not a format; use text or json", s)
+	}
+	*o = output(s)
+	return nil
+}
+
+// addOutput adds --output to a command that prints a result.
+func addOutput(cmd *cobra.Command) *output {
+	o := outputText
+	cmd.Flags().VarP(&o, "output", "o", "what to print: text or json")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
+		[]string{string(outputText), string(outputJSON)}, cobra.ShellCompDirectiveNoFileComp))
+	return &o
+}
+
+// print writes a result to stdout: v as JSON, or what text writes.
+func (a *app) print(o output, v any, text func(w io.Writer) error) error {
+	if o == outputText {
+		var b strings.Builder
+		if err := text(&b); err != nil {
+			return err
+		}
+		_, err := io.WriteString(a.stdout, b.String())
+		return err
+	}
+	enc := json.NewEncoder(a.stdout)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
