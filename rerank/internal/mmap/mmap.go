@@ -1,0 +1,82 @@
+// Package mmap maps files into memory, read-only.
+package mmap
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"unsafe"
+)
+
+// Map is a file in memory. Its bytes must not be written, nor read after Close.
+//
+// The file must not be changed while it is mapped: a page that is gone ends the
+// process. Whoever replaces a file renames a new one over it (atomicfile).
+type Map struct {
+	Bytes []byte
+	unmap func([]byte) error
+}
+
+// Open maps a whole file; an empty file has no bytes.
+func Open(path string) (*Map, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	case info.Size() == 0:
+		return &Map{}, nil
+	case info.Size() > math.MaxInt:
+		return nil, fmt.Errorf("%s has %d bytes, more than this machine can address", path, info.Size())
+	}
+	return mapFile(f, int(info.Size()))
+}
+
+// Close unmaps the file. A second Close does nothing.
+func (m *Map) Close() error {
+	b := m.Bytes
+	if m.Bytes = nil; b == nil || m.unmap == nil {
+		return nil
+	}
+	return m.unmap(b)
+}
+
+// number is what View can look at bytes as.
+type number interface {
+	~int32 | ~uint32 | ~int64 | ~uint64 | ~float32
+}
+
+// View looks at little-endian bytes as numbers without copying them. It reports
+// false where this machine cannot: another byte order, or bytes that do not
+// start on a multiple of the number's size.
+func View[T number](b []byte) ([]T, bool) {
+	var zero T
+	size := int(unsafe.Sizeof(zero))
+	if len(b) < size {
+		return nil, len(b) == 0
+	}
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if !littleEndian() || uintptr(p)%uintptr(size) != 0 {
+		return nil, false
+	}
+	return unsafe.Slice((*T)(p), len(b)/size), true
+}
+
+// AsBytes looks at numbers as the bytes that they have in memory; it reports
+// false where those are not little-endian.
+func AsBytes[T number](v []T) ([]byte, bool) {
+	var zero T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(zero))), littleEndian()
+}
+
+func littleEndian() bool {
+	one := uint16(1)
+	return *(*byte)(unsafe.Pointer(&one)) == 1
+}

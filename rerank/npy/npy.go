@@ -1,0 +1,149 @@
+// Package npy reads and writes matrices in NumPy's .npy format, versions 1 to 3
+// (numpy.lib.format), as far as likeness needs it: little-endian, C order.
+//
+// Nothing is allocated from a length that a file claims before that length is
+// checked against the file's size.
+package npy
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/internal/atomicfile"
+	"github.com/likenessdb/likeness/rerank/internal/half"
+	"github.com/likenessdb/likeness/rerank/internal/mmap"
+)
+
+// ErrFormat: the file is not a .npy file of the wanted type and shape, or is damaged.
+var ErrFormat = errors.New("npy file is not valid")
+
+// Matrix is a matrix read from a file. It is read-only, safe for concurrent
+// use, and must not be used after Close.
+type Matrix struct {
+	rerank.Matrix
+	file *mmap.Map // nil if Data is a copy
+}
+
+// Open opens a two-dimensional file of float32, which stays on disk and is
+// mapped, or of float16, which is widened into memory. Values are not checked:
+// rerank.CheckFinite does that. It returns ErrFormat or the system's error.
+func Open(path string) (*Matrix, error) {
+	file, err := mmap.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening matrix: %w", err)
+	}
+	m, err := decodeMatrix(file)
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("%w: %s: %w", ErrFormat, path, err)
+	}
+	if m.file == nil {
+		if err := file.Close(); err != nil {
+			return nil, fmt.Errorf("closing %s: %w", path, err)
+		}
+	}
+	return m, nil
+}
+
+// Close frees the mapping, if there is one.
+func (m *Matrix) Close() error {
+	m.Matrix = rerank.Matrix{}
+	if m.file == nil {
+		return nil
+	}
+	return m.file.Close()
+}
+
+func decodeMatrix(file *mmap.Map) (*Matrix, error) {
+	h, data, err := parse(file.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if len(h.shape) != 2 {
+		return nil, fmt.Errorf("the array has shape %v; save a two-dimensional one, one row a vector", h.shape)
+	}
+	m := &Matrix{Matrix: rerank.Matrix{Rows: h.shape[0], Cols: h.shape[1]}}
+	switch h.descr {
+	case "<f4":
+		var aliased bool
+		if m.Data, aliased = mmap.View[float32](data); aliased {
+			m.file = file
+			return m, nil
+		}
+		m.Data = make([]float32, len(data)/4)
+		for i := range m.Data {
+			m.Data[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+		}
+	case "<f2":
+		m.Data = make([]float32, len(data)/2)
+		for i := range m.Data {
+			m.Data[i] = half.Float16(binary.LittleEndian.Uint16(data[2*i:]))
+		}
+	default:
+		return nil, fmt.Errorf("numbers have type %q, want \"<f4\" or \"<f2\"; save the array with astype('<f4')", h.descr)
+	}
+	return m, nil
+}
+
+// ReadInts reads a one-dimensional file of int64 or int32, such as row ids. It
+// returns ErrFormat or the system's error.
+func ReadInts(path string) ([]int64, error) {
+	file, err := mmap.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening integers: %w", err)
+	}
+	defer file.Close()
+	ints, err := decodeInts(file.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrFormat, path, err)
+	}
+	return ints, nil
+}
+
+func decodeInts(b []byte) ([]int64, error) {
+	h, data, err := parse(b)
+	if err != nil {
+		return nil, err
+	}
+	if len(h.shape) != 1 {
+		return nil, fmt.Errorf("the array has shape %v, want one dimension", h.shape)
+	}
+	if h.descr != "<i8" && h.descr != "<i4" {
+		return nil, fmt.Errorf("numbers have type %q, want \"<i8\" or \"<i4\"; save the array with astype('<i8')", h.descr)
+	}
+	ints := make([]int64, h.shape[0])
+	for i := range ints {
+		if h.descr == "<i8" {
+			ints[i] = int64(binary.LittleEndian.Uint64(data[8*i:]))
+		} else {
+			ints[i] = int64(int32(binary.LittleEndian.Uint32(data[4*i:])))
+		}
+	}
+	return ints, nil
+}
+
+// Write writes a float32 matrix as version 1.0, in one step: path has its old
+// content or the whole matrix.
+func Write(path string, m rerank.Matrix) error {
+	if len(m.Data) != m.Rows*m.Cols {
+		return fmt.Errorf("%w: %s: %d numbers do not fill %d x %d", ErrFormat, path, len(m.Data), m.Rows, m.Cols)
+	}
+	return atomicfile.Write(path, func(w io.Writer) error {
+		if _, err := w.Write(encodeHeader(m.Rows, m.Cols)); err != nil {
+			return err
+		}
+		return writeFloats(w, m.Data)
+	})
+}
+
+func writeFloats(w io.Writer, v []float32) error {
+	if b, ok := mmap.AsBytes(v); ok {
+		_, err := w.Write(b)
+		return err
+	}
+	return binary.Write(w, binary.LittleEndian, v)
+}
