@@ -1,0 +1,203 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	readyWithin = 2 * time.Minute       // a first start on a loaded machine included
+	stopWithin  = 10 * time.Second      // from SIGTERM to SIGKILL
+	pollEvery   = 20 * time.Millisecond // while waiting for readiness
+	logTail     = 8 << 10               // bytes of output that an error shows
+)
+
+// Server is a running (or killed) server process. Its methods may be called
+// from several goroutines.
+type Server struct {
+	Name    string // "qdrant", "milvus-lite" or "milvus"
+	Version string
+	Address string // gRPC, host:port
+	REST    string // base URL, "" where the server has no REST interface
+
+	dir    string // data, logs and working directory
+	binary string
+	args   []string
+	env    []string
+	ready  probe
+
+	mu   sync.Mutex
+	proc *process // nil while the server does not run
+}
+
+// process is one run of the server's binary.
+type process struct {
+	pid  int
+	done chan struct{} // closed when the process has ended
+	err  error         // what Wait said; read after done
+}
+
+// Restart starts the server on the same ports and data and waits until it is
+// ready. A server that still runs is stopped first.
+func (s *Server) Restart(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.end(syscall.SIGTERM); err != nil {
+		return err
+	}
+	p, err := s.spawn()
+	if err != nil {
+		return fmt.Errorf("servers: %s %s: %w", s.Name, s.Version, err)
+	}
+	s.proc = p
+	if err := s.await(ctx, p); err != nil {
+		return errors.Join(
+			fmt.Errorf("servers: %s %s at %s: %w; its output ends:\n%s", s.Name, s.Version, s.Address, err, s.Log()),
+			s.end(syscall.SIGKILL))
+	}
+	return nil
+}
+
+// Stop asks the server to end (SIGTERM) and waits; after 10 seconds it is
+// killed. The data stays for Restart.
+func (s *Server) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end(syscall.SIGTERM)
+}
+
+// Kill ends the server at once (SIGKILL), as a crash would, and waits until the
+// process is gone. The data stays for Restart.
+func (s *Server) Kill() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end(syscall.SIGKILL)
+}
+
+// Signal sends the server a signal: SIGSTOP and SIGCONT hang and wake it.
+func (s *Server) Signal(sig syscall.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return fmt.Errorf("servers: %s does not run", s.Name)
+	}
+	return syscall.Kill(s.proc.pid, sig)
+}
+
+// Close kills the server and removes its data.
+func (s *Server) Close() error {
+	return errors.Join(s.Kill(), os.RemoveAll(s.dir))
+}
+
+// Log returns the end of what the server wrote to its standard streams.
+func (s *Server) Log() string {
+	b, err := os.ReadFile(s.logPath())
+	if err != nil {
+		return err.Error()
+	}
+	if len(b) > logTail {
+		b = b[len(b)-logTail:]
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func (s *Server) logPath() string { return filepath.Join(s.dir, "output.log") }
+
+// spawn starts the process from a thread that lives as long as it does: the
+// kernel sends the parent-death signal when the starting thread ends.
+func (s *Server) spawn() (*process, error) {
+	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(s.binary, s.args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.Env = append(os.Environ(), s.env...)
+	cmd.SysProcAttr = dieWithParent()
+	p := &process{done: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer log.Close()
+		defer close(p.done)
+		if err := cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		p.pid = cmd.Process.Pid
+		started <- nil
+		p.err = cmd.Wait()
+	}()
+	return p, <-started
+}
+
+// await polls the server until it is ready, has ended, or the time is over.
+func (s *Server) await(ctx context.Context, p *process) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		err := s.ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("ended before it was ready: %w", exitOf(p))
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %w: %w", context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}
+
+func exitOf(p *process) error {
+	if p.err == nil {
+		return errors.New("exit status 0")
+	}
+	return p.err
+}
+
+// end sends the signal, waits, and kills what does not listen. The caller holds mu.
+func (s *Server) end(sig syscall.Signal) error {
+	p := s.proc
+	if p == nil {
+		return nil
+	}
+	s.proc = nil
+	select {
+	case <-p.done: // it ended by itself; its process id may be another's by now
+		return nil
+	default:
+	}
+	if err := syscall.Kill(p.pid, sig); err != nil {
+		return fmt.Errorf("servers: %s: %w", s.Name, err)
+	}
+	if sig == syscall.SIGKILL {
+		<-p.done
+		return nil
+	}
+	late := time.NewTimer(stopWithin)
+	defer late.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-late.C:
+	}
+	if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("servers: %s: %w", s.Name, err)
+	}
+	<-p.done
+	return nil
+}

@@ -1,0 +1,211 @@
+// Package servers starts the real Qdrant and Milvus servers that tests and
+// examples run against, from the binaries that `make servers` fetches.
+//
+// Every server runs as a child process with its own data directory and its own
+// free ports on 127.0.0.1, and dies with the process that started it. A Server
+// can be killed, stopped and restarted with the same ports and data, so that
+// failures can be tested for real.
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// EnvDir names the environment variable that holds the directory of the
+// servers' binaries, as `make servers` lays it out.
+const EnvDir = "LIKENESS_SERVERS"
+
+// Versions of the servers that `make servers` fetches.
+const (
+	QdrantOldest  = "1.16.3"
+	QdrantNewest  = "1.17.0"
+	MilvusLiteVer = "2.5.1"
+	MilvusVer     = "2.3.5"
+)
+
+// ErrMissing is returned where a server's binary is not in the directory.
+var ErrMissing = errors.New("server binary not found; run `make servers`")
+
+// Options are a server's settings beyond where it listens and keeps its data.
+type Options struct {
+	// APIKey makes Qdrant ask for this key. Milvus and milvus-lite refuse it.
+	APIKey string
+	// Env is added to the server's environment, as "NAME=value":
+	// Qdrant reads its whole configuration from QDRANT__SECTION__NAME.
+	Env []string
+	// Authorization makes Milvus ask for its user, "root" with the password
+	// "Milvus". Qdrant and milvus-lite refuse it.
+	Authorization bool
+}
+
+// Dir is the directory of the servers' binaries: the value of LIKENESS_SERVERS,
+// "" where it is not set.
+func Dir() string { return os.Getenv(EnvDir) }
+
+// Qdrant starts a Qdrant of this version from dir and waits until it is ready.
+// The context ends the waiting, not the server. It returns ErrMissing where dir
+// holds no such version.
+func Qdrant(ctx context.Context, dir, version string, o Options) (*Server, error) {
+	if o.Authorization {
+		return nil, errors.New("servers: Options.Authorization is Milvus's; give Qdrant an APIKey")
+	}
+	return start(ctx, &launch{
+		name: "qdrant", version: version,
+		binary: filepath.Join(dir, "qdrant-"+version, "qdrant"),
+		ports:  2,
+		prepare: func(s *Server, ports []int) error {
+			s.Address, s.REST = loopback(ports[0]), "http://"+loopback(ports[1])
+			s.env = append([]string{
+				"QDRANT__SERVICE__HOST=127.0.0.1",
+				"QDRANT__SERVICE__GRPC_PORT=" + strconv.Itoa(ports[0]),
+				"QDRANT__SERVICE__HTTP_PORT=" + strconv.Itoa(ports[1]),
+				"QDRANT__TELEMETRY_DISABLED=true",
+				"QDRANT__STORAGE__STORAGE_PATH=" + filepath.Join(s.dir, "storage"),
+				"QDRANT__STORAGE__SNAPSHOTS_PATH=" + filepath.Join(s.dir, "snapshots"),
+			}, o.Env...)
+			if o.APIKey != "" {
+				s.env = append(s.env, "QDRANT__SERVICE__API_KEY="+o.APIKey)
+			}
+			s.ready = all(listening(s.Address), healthy(s.REST+"/readyz"))
+			return nil
+		},
+	})
+}
+
+// MilvusLite starts milvus-lite from dir and waits until it is ready: Milvus's
+// own search engine without its proxy, coordinators and users. The context ends
+// the waiting, not the server. It returns ErrMissing where dir holds none.
+func MilvusLite(ctx context.Context, dir string, o Options) (*Server, error) {
+	if o.APIKey != "" || o.Authorization {
+		return nil, errors.New("servers: milvus-lite knows no users; start it without APIKey and Authorization")
+	}
+	lib := filepath.Join(dir, "milvus-lite-"+MilvusLiteVer, "lib")
+	return start(ctx, &launch{
+		name: "milvus-lite", version: MilvusLiteVer,
+		binary: filepath.Join(lib, "milvus"),
+		ports:  1,
+		prepare: func(s *Server, ports []int) error {
+			s.Address = loopback(ports[0])
+			s.args = []string{filepath.Join(s.dir, "data.db"), s.Address, "ERROR"}
+			s.env = append([]string{"LD_LIBRARY_PATH=" + lib, "GLOG_log_dir=" + s.dir}, o.Env...)
+			s.ready = listening(s.Address)
+			return nil
+		},
+	})
+}
+
+// start starts the server that l describes on free ports. Another process may
+// take a port between its choice and its use: then it tries again with others.
+func start(ctx context.Context, l *launch) (*Server, error) {
+	if _, err := os.Stat(l.binary); err != nil {
+		return nil, fmt.Errorf("servers: %s %s: %w: %s", l.name, l.version, ErrMissing, l.binary)
+	}
+	const attempts = 3
+	for attempt := 1; ; attempt++ {
+		s, err := l.start(ctx)
+		if err == nil || attempt == attempts || !portTaken(err) {
+			return s, err
+		}
+	}
+}
+
+// launch is how to start one kind of server.
+type launch struct {
+	name, version string
+	binary        string
+	ports         int                                    // how many free ports it needs
+	prepare       func(s *Server, freePorts []int) error // fills in addresses, args, env and ready
+}
+
+func (l *launch) start(ctx context.Context) (*Server, error) {
+	dir, err := os.MkdirTemp("", "likeness-"+l.name+"-")
+	if err != nil {
+		return nil, fmt.Errorf("servers: %w", err)
+	}
+	s := &Server{Name: l.name, Version: l.version, dir: dir, binary: l.binary}
+	ports, err := freePorts(l.ports)
+	if err == nil {
+		err = l.prepare(s, ports)
+	}
+	if err == nil {
+		err = s.Restart(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func portTaken(err error) bool {
+	text := strings.ToLower(err.Error())
+	return strings.Contains(text, "address already in use") || strings.Contains(text, "address in use")
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// freePorts returns n different ports that nobody listened on a moment ago.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("servers: no free port: %w", err)
+		}
+		defer l.Close()
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports, nil
+}
+
+// A probe reports whether the server answers; its error says why it does not.
+type probe func(ctx context.Context) error
+
+func all(probes ...probe) probe {
+	return func(ctx context.Context) error {
+		for _, p := range probes {
+			if err := p(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func listening(address string) probe {
+	return func(ctx context.Context) error {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+}
+
+func healthy(url string) probe {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	return func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s answers %s", url, resp.Status)
+		}
+		return nil
+	}
+}
