@@ -1,0 +1,53 @@
+package adapters
+
+import (
+	"fmt"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Check names what is wrong with a request before any call to the store: a
+// vector that is not finite, with its position, or a depth below one
+// (rerank.ErrQuery); more rows or probes than the limits allow (*LimitError; a
+// limit of 0 is none); vectors asked of more than one probe (ErrUnsupported).
+func (r SearchRequest) Check(l Limits) error {
+	if l.MaxProbes > 0 && len(r.Probes) > l.MaxProbes {
+		return &LimitError{Limit: "max_probes", Value: int64(len(r.Probes)), Max: int64(l.MaxProbes),
+			Remedy: "choose a strategy with fewer probes, or raise the limit in the store's configuration"}
+	}
+	if r.WithVectors && len(r.Probes) > 1 {
+		return fmt.Errorf("%w: vectors were asked with %d probes; ask them with one, or fetch them by id", ErrUnsupported, len(r.Probes))
+	}
+	for i, p := range r.Probes {
+		if err := rerank.CheckFinite(fmt.Sprintf("probes[%d].vector", i), p.Vector); err != nil {
+			return err
+		}
+		if p.Depth < 1 {
+			return fmt.Errorf("%w: probes[%d] asks for %d rows; ask for at least 1", rerank.ErrQuery, i, p.Depth)
+		}
+		if l.MaxDepth > 0 && p.Depth > l.MaxDepth {
+			return &LimitError{Limit: "max_depth", Value: int64(p.Depth), Max: int64(l.MaxDepth),
+				Remedy: "ask for fewer rows, or raise the limit in the store's configuration"}
+		}
+	}
+	return nil
+}
+
+// FieldOf is the name of the vector field that a probe searches.
+func (r SearchRequest) FieldOf(p rerank.Probe) string {
+	if p.Field != "" {
+		return p.Field
+	}
+	return r.Vector
+}
+
+// Epsilon32 bounds the rounding error of an inner product of dim elements that
+// was accumulated in float32 in any order: γ_n ‖p‖ max‖x‖ with n = dim + 4 and
+// γ_n = n·u/(1 − n·u), u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical
+// Algorithms, section 3.1). The four are for vectors that were normalised in
+// float32 and for one last operation on the score.
+func Epsilon32(dim int, probeNorm, maxNorm float64) float32 {
+	const u = 1.0 / (1 << 24)
+	n := float64(dim+4) * u
+	return float32(n / (1 - n) * probeNorm * maxNorm)
+}

@@ -1,0 +1,348 @@
+// Package embedded is an exact vector store inside the process: float32
+// matrices in memory, or mapped from a file, searched by brute force on every
+// core. It is the store of a collection that fits one machine, and what the
+// other stores are compared with.
+package embedded
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+var (
+	_ adapters.Store         = (*Store)(nil)
+	_ adapters.Fetcher       = (*Store)(nil)
+	_ adapters.Scanner       = (*Store)(nil)
+	_ adapters.RangeSearcher = (*Store)(nil)
+	_ adapters.Describer     = (*Store)(nil)
+	_ adapters.Writer        = (*Store)(nil)
+	_ adapters.Matcher       = (*Store)(nil)
+	_ adapters.Aliaser       = (*Store)(nil)
+)
+
+// Store holds collections by name. It is safe for concurrent use: a write
+// waits for the searches of its collection and they wait for it.
+type Store struct {
+	limits adapters.Limits
+
+	mu          sync.RWMutex
+	collections map[string]*collection
+	aliases     map[string]string
+}
+
+// Option changes a new store.
+type Option func(*Store)
+
+// WithLimits sets limits that requests are held to; 0 is none. Without it
+// there are none.
+func WithLimits(l adapters.Limits) Option { return func(s *Store) { s.limits = l } }
+
+// New returns a store without collections.
+func New(opts ...Option) *Store {
+	s := &Store{collections: map[string]*collection{}, aliases: map[string]string{}}
+	for _, o := range opts {
+		o(s)
+	}
+	return s
+}
+
+// Collection is what Load takes.
+type Collection struct {
+	Fields []Field
+	// IDs name the rows; nil: row r has the id UintID(r).
+	IDs []rerank.ID
+	// Owners are the items the rows belong to, in the field that OwnerField names.
+	OwnerField string
+	Owners     []rerank.ID
+	// Payloads are JSON objects, one a row; nil: none.
+	Payloads []json.RawMessage
+}
+
+// Field is a vector field and its vectors, one a row. An InnerProduct or L2
+// field is used in place, so a mapped file stays on disk; the vectors of a
+// Cosine field are copied and normalised in float32, as Qdrant does it. An
+// empty metric is InnerProduct; Dim may be 0.
+type Field struct {
+	adapters.VectorField
+	Vectors rerank.Matrix
+}
+
+// Load adds or replaces a collection, which is read-only from then on. The
+// caller does not change what it passed. It returns ErrStore if fields, ids,
+// owners and payloads are not of one length, an id occurs twice, a payload is
+// not a JSON object, or two fields have one name.
+func (s *Store) Load(name string, c Collection) error {
+	col, err := newCollection(name, c)
+	if err != nil {
+		return fmt.Errorf("collection %q: %w", name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.collections[name] = col
+	return nil
+}
+
+// Ping returns nil: the store is here.
+func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }
+
+// Close forgets every collection.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.collections)
+	clear(s.aliases)
+	return nil
+}
+
+// Describe tells a collection's rows and fields.
+func (s *Store) Describe(ctx context.Context, name string) (adapters.Description, error) {
+	c, err := s.open(ctx, name)
+	if err != nil {
+		return adapters.Description{}, err
+	}
+	defer c.mu.RUnlock()
+	d := adapters.Description{
+		Rows:     int64(c.rows),
+		TextIDs:  c.textIDs,
+		Limits:   s.limits,
+		Settings: map[string]string{"index": "brute force"},
+	}
+	for _, f := range c.fields {
+		d.Fields = append(d.Fields, f.VectorField)
+	}
+	return d, nil
+}
+
+// SwitchAlias points an alias at a collection.
+func (s *Store) SwitchAlias(ctx context.Context, alias, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.collections[name]; !ok {
+		return notFound(name)
+	}
+	if _, ok := s.collections[alias]; ok {
+		return fmt.Errorf("%w: %q is a collection; an alias needs another name", adapters.ErrStore, alias)
+	}
+	s.aliases[alias] = name
+	return nil
+}
+
+// open returns the collection, or what the alias points at, locked for reading.
+func (s *Store) open(ctx context.Context, name string) (*collection, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c, err := s.find(name)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.RLock()
+	return c, nil
+}
+
+func (s *Store) find(name string) (*collection, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	target := name
+	if to, ok := s.aliases[name]; ok {
+		target = to
+	}
+	c, ok := s.collections[target]
+	if !ok {
+		return nil, notFound(name)
+	}
+	return c, nil
+}
+
+func notFound(name string) error {
+	return fmt.Errorf("%w: the embedded store has no collection %q", adapters.ErrNotFound, name)
+}
+
+// collection is one collection's rows. mu guards everything but name.
+type collection struct {
+	name     string
+	mu       sync.RWMutex
+	writable bool
+	textIDs  bool
+	rows     int
+	fields   []field
+	ids      []rerank.ID       // nil: row numbers
+	index    map[rerank.ID]int // nil: row numbers
+	owner    string
+	owners   []rerank.ID
+	payloads []json.RawMessage
+}
+
+type field struct {
+	adapters.VectorField
+	vectors rerank.Matrix
+	norm    func() float64 // greatest norm of a row
+}
+
+func newCollection(name string, in Collection) (*collection, error) {
+	if len(in.Fields) == 0 {
+		return nil, fmt.Errorf("%w: it has no vector field", adapters.ErrStore)
+	}
+	c := &collection{name: name, rows: in.Fields[0].Vectors.Rows, owner: in.OwnerField, owners: in.Owners, payloads: in.Payloads}
+	for _, f := range in.Fields {
+		if slices.ContainsFunc(c.fields, func(g field) bool { return g.Name == f.Name }) {
+			return nil, fmt.Errorf("%w: two fields are named %q", adapters.ErrStore, f.Name)
+		}
+		loaded, err := loadField(f)
+		if err != nil {
+			return nil, err
+		}
+		c.fields = append(c.fields, loaded)
+	}
+	if err := c.checkLengths(in); err != nil {
+		return nil, err
+	}
+	for r, p := range in.Payloads {
+		if len(p) > 0 && (firstByte(p) != '{' || !json.Valid(p)) {
+			return nil, fmt.Errorf("%w: the payload of row %d is not a JSON object", adapters.ErrStore, r)
+		}
+	}
+	return c, c.setIDs(in.IDs)
+}
+
+func loadField(f Field) (field, error) {
+	v := f.VectorField
+	if v.Dim == 0 {
+		v.Dim = f.Vectors.Cols
+	}
+	if v.Dim != f.Vectors.Cols || v.Dim < 1 {
+		return field{}, fmt.Errorf("%w: field %q has dimension %d and vectors of %d", adapters.ErrStore, v.Name, v.Dim, f.Vectors.Cols)
+	}
+	if len(f.Vectors.Data) != f.Vectors.Rows*f.Vectors.Cols {
+		return field{}, fmt.Errorf("%w: field %q has %d numbers for %d rows of %d", adapters.ErrStore, v.Name, len(f.Vectors.Data), f.Vectors.Rows, v.Dim)
+	}
+	v, err := completed(v)
+	if err != nil {
+		return field{}, err
+	}
+	m := f.Vectors
+	if v.Metric == adapters.Cosine {
+		m.Data = slices.Clone(m.Data)
+		for r := range m.Rows {
+			rerank.Normalise(m.Row(r))
+		}
+	}
+	return field{VectorField: v, vectors: m, norm: sync.OnceValue(func() float64 { return maxNorm(m) })}, nil
+}
+
+// completed fills in what this store says of each of its fields.
+func completed(v adapters.VectorField) (adapters.VectorField, error) {
+	switch v.Metric {
+	case "":
+		v.Metric = adapters.InnerProduct
+	case adapters.InnerProduct, adapters.Cosine, adapters.L2:
+	default:
+		return v, fmt.Errorf("%w: field %q has the metric %q; the embedded store has %s, %s and %s",
+			adapters.ErrMetric, v.Name, v.Metric, adapters.InnerProduct, adapters.Cosine, adapters.L2)
+	}
+	v.FullPrecision, v.Exact = true, true
+	return v, nil
+}
+
+func maxNorm(m rerank.Matrix) float64 {
+	var most float64
+	for r := range m.Rows {
+		if n := rerank.Norm(m.Row(r)); n > most && !math.IsInf(n, 0) {
+			most = n
+		}
+	}
+	return most
+}
+
+func firstByte(p []byte) byte {
+	for _, b := range p {
+		if b != ' ' && b != '\t' && b != '\n' && b != '\r' {
+			return b
+		}
+	}
+	return 0
+}
+
+func (c *collection) checkLengths(in Collection) error {
+	for _, f := range in.Fields {
+		if f.Vectors.Rows != c.rows {
+			return fmt.Errorf("%w: field %q has %d rows, field %q %d", adapters.ErrStore, f.Name, f.Vectors.Rows, in.Fields[0].Name, c.rows)
+		}
+	}
+	for what, n := range map[string]int{"ids": len(in.IDs), "owners": len(in.Owners), "payloads": len(in.Payloads)} {
+		if n != 0 && n != c.rows {
+			return fmt.Errorf("%w: %d %s for %d rows", adapters.ErrStore, n, what, c.rows)
+		}
+	}
+	return nil
+}
+
+func (c *collection) setIDs(ids []rerank.ID) error {
+	if ids == nil {
+		return nil
+	}
+	c.ids, c.index = ids, make(map[rerank.ID]int, len(ids))
+	for r, id := range ids {
+		if id.IsZero() {
+			return fmt.Errorf("%w: row %d has no id", adapters.ErrStore, r)
+		}
+		if before, twice := c.index[id]; twice {
+			return fmt.Errorf("%w: rows %d and %d have the id %s", adapters.ErrStore, before, r, id)
+		}
+		c.index[id] = r
+	}
+	if len(ids) > 0 {
+		_, c.textIDs = ids[0].Text()
+	}
+	return nil
+}
+
+func (c *collection) id(row int) rerank.ID {
+	if c.ids == nil {
+		return rerank.UintID(uint64(row))
+	}
+	return c.ids[row]
+}
+
+func (c *collection) row(id rerank.ID) (int, bool) {
+	if c.index != nil {
+		r, ok := c.index[id]
+		return r, ok
+	}
+	n, ok := id.Uint64()
+	return int(n), ok && n < uint64(c.rows)
+}
+
+// find returns the field of that name, or nil; "" is also the only one.
+func (c *collection) find(name string) *field {
+	for i := range c.fields {
+		if c.fields[i].Name == name {
+			return &c.fields[i]
+		}
+	}
+	if name == "" && len(c.fields) == 1 {
+		return &c.fields[0]
+	}
+	return nil
+}
+
+func (c *collection) field(name string) (*field, error) {
+	if f := c.find(name); f != nil {
+		return f, nil
+	}
+	names := make([]string, len(c.fields))
+	for i, f := range c.fields {
+		names[i] = f.Name
+	}
+	return nil, fmt.Errorf("%w: collection %q has no vector field %q; it has %q", adapters.ErrField, c.name, name, names)
+}
