@@ -1,0 +1,70 @@
+package config
+
+import (
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Default returns the configuration of an empty file.
+func Default() Config {
+	return Config{
+		Listen: Listen{GRPC: "127.0.0.1:7600", Admin: "127.0.0.1:7601", TLS: TLS{MinVersion: "1.2"}},
+		Limits: Limits{
+			MaxMessageBytes:      64 << 20,
+			MaxConcurrentStreams: 1000,
+			MaxSearches:          1024,
+			MaxK:                 1000,
+			MaxDepth:             16384,
+			MaxBatch:             256,
+			BatchParallelism:     8,
+		},
+		Log:      Log{Level: "info", Format: "auto"},
+		Trace:    Trace{SampleRatio: 1},
+		Shutdown: Shutdown{Grace: 30 * time.Second},
+	}
+}
+
+func defaultRoute() Route {
+	return Route{
+		Placement:    "table",
+		Strategy:     "average",
+		Depth:        200,
+		AverageDepth: 200,
+		Weights:      "uniform",
+		Timeout:      5 * time.Second,
+		Failure:      "fail_open",
+		MaxRounds:    8,
+	}
+}
+
+func defaultCollection() Collection { return Collection{Metric: "inner_product"} }
+
+func defaultVectorFile() VectorFile { return VectorFile{Metric: "inner_product"} }
+
+// UnmarshalYAML starts from the defaults of a route.
+func (r *Route) UnmarshalYAML(n *yaml.Node) error {
+	type plain Route
+	p := plain(defaultRoute())
+	err := n.Decode(&p)
+	*r = Route(p)
+	return err
+}
+
+// UnmarshalYAML starts from the defaults of a collection.
+func (c *Collection) UnmarshalYAML(n *yaml.Node) error {
+	type plain Collection
+	p := plain(defaultCollection())
+	err := n.Decode(&p)
+	*c = Collection(p)
+	return err
+}
+
+// UnmarshalYAML starts from the defaults of a vector field.
+func (v *VectorFile) UnmarshalYAML(n *yaml.Node) error {
+	type plain VectorFile
+	p := plain(defaultVectorFile())
+	err := n.Decode(&p)
+	*v = VectorFile(p)
+	return err
+}

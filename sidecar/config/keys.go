@@ -1,0 +1,294 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func keyOf(f reflect.StructField) (string, bool) {
+	key := f.Tag.Get("yaml")
+	return key, key != ""
+}
+
+func keysOf(t reflect.Type) []string {
+	var all []string
+	for f := range fields(t) {
+		key, _ := keyOf(f)
+		all = append(all, key)
+	}
+	return all
+}
+
+// fields yields the fields of a struct type that have a key.
+func fields(t reflect.Type) func(yield func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range t.NumField() {
+			if _, ok := keyOf(t.Field(i)); ok && !yield(t.Field(i)) {
+				return
+			}
+		}
+	}
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// keyCheck finds keys of a YAML tree that the type does not have, and notes the
+// lines of the others.
+type keyCheck struct {
+	origin *origin
+	seen   map[visit]bool // aliases may lead to a node again
+	found  []string
+}
+
+type visit struct {
+	node *yaml.Node
+	typ  reflect.Type
+}
+
+func (k *keyCheck) walk(n *yaml.Node, t reflect.Type, path string) {
+	if k.seen[visit{n, t}] {
+		return
+	}
+	k.seen[visit{n, t}] = true
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch n.Kind {
+	case yaml.DocumentNode, yaml.SequenceNode:
+		for _, child := range n.Content {
+			k.walk(child, t, path)
+		}
+	case yaml.AliasNode:
+		k.walk(n.Alias, t, path)
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			k.entry(n.Content[i], n.Content[i+1], t, path)
+		}
+	}
+}
+
+func (k *keyCheck) entry(key, value *yaml.Node, t reflect.Type, path string) {
+	if key.Tag == "!!merge" {
+		k.walk(value, t, path)
+		return
+	}
+	at := join(path, key.Value)
+	switch t.Kind() {
+	case reflect.Map:
+		k.origin.lines[at] = key.Line
+		k.walk(value, t.Elem(), at)
+	case reflect.Struct:
+		for f := range fields(t) {
+			if name, _ := keyOf(f); name == key.Value {
+				k.origin.lines[at] = key.Line
+				k.walk(value, f.Type, at)
+				return
+			}
+		}
+		k.found = append(k.found, fmt.Sprintf("%s:%d: unknown key %q%s%s",
+			k.origin.file, key.Line, key.Value, in(path), hint(key.Value, keysOf(t))))
+	}
+}
+
+func in(path string) string {
+	if path == "" {
+		return ""
+	}
+	return " in " + path
+}
+
+// leavesOf lists the key paths of v that hold a value; maps are entered.
+func leavesOf(v reflect.Value) []string {
+	var all []string
+	eachLeaf(v, "", func(path string, _ reflect.StructField, _ reflect.Value) { all = append(all, path) })
+	return all
+}
+
+// eachLeaf calls visit for every value of a struct, in the order of the schema,
+// map entries by name. A value within a map is a copy.
+func eachLeaf(v reflect.Value, path string, visit func(path string, f reflect.StructField, v reflect.Value)) {
+	for f := range fields(v.Type()) {
+		key, _ := keyOf(f)
+		at, value := join(path, key), v.FieldByIndex(f.Index)
+		switch {
+		case isSection(f.Type):
+			eachLeaf(value, at, visit)
+		case isSectionMap(f.Type):
+			for _, name := range mapKeys(value) {
+				eachLeaf(value.MapIndex(reflect.ValueOf(name)), join(at, name), visit)
+			}
+		case f.Type.Kind() == reflect.Pointer && isSection(f.Type.Elem()):
+			if !value.IsNil() {
+				eachLeaf(value.Elem(), at, visit)
+			}
+		default:
+			visit(at, f, value)
+		}
+	}
+}
+
+func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct }
+
+func isSectionMap(t reflect.Type) bool { return t.Kind() == reflect.Map && isSection(t.Elem()) }
+
+func mapKeys(v reflect.Value) []string {
+	var names []string
+	for _, k := range v.MapKeys() {
+		names = append(names, k.String())
+	}
+	return sorted(names)
+}
+
+// setLeaf sets the value at path, which leavesOf listed.
+func setLeaf(v reflect.Value, path, text string) error {
+	for f := range fields(v.Type()) {
+		key, _ := keyOf(f)
+		value := v.FieldByIndex(f.Index)
+		rest, inside := strings.CutPrefix(path, key+".")
+		switch {
+		case path == key:
+			return setText(value, text)
+		case !inside:
+		case f.Type.Kind() == reflect.Pointer:
+			return setLeaf(value.Elem(), rest, text)
+		case isSectionMap(f.Type):
+			return setEntry(value, rest, text)
+		default:
+			return setLeaf(value, rest, text)
+		}
+	}
+	return fmt.Errorf("no key %s", path)
+}
+
+// setEntry sets a value within an entry of a map; entry names may hold dots.
+func setEntry(m reflect.Value, path, text string) error {
+	for _, name := range mapKeys(m) {
+		rest, ok := strings.CutPrefix(path, name+".")
+		entry := reflect.New(m.Type().Elem()).Elem()
+		entry.Set(m.MapIndex(reflect.ValueOf(name)))
+		if !ok || !contains(leavesOf(entry), rest) {
+			continue
+		}
+		if err := setLeaf(entry, rest, text); err != nil {
+			return err
+		}
+		m.SetMapIndex(reflect.ValueOf(name), entry)
+		return nil
+	}
+	return fmt.Errorf("no entry for %s", path)
+}
+
+func setText(v reflect.Value, text string) error {
+	if v.Kind() == reflect.String {
+		v.SetString(text) // not YAML: a file called 1e3 or no stays what it is
+		return nil
+	}
+	target := reflect.New(v.Type())
+	if err := yaml.Unmarshal([]byte(text), target.Interface()); err != nil {
+		return fmt.Errorf("not a valid %s", typeName(v.Type()))
+	}
+	v.Set(target.Elem())
+	return nil
+}
+
+func typeName(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "duration; write 250ms, 5s, 1m"
+	case t == reflect.TypeFor[Bytes]():
+		return "size; write a number, or one with KiB, MiB or GiB"
+	case t.Kind() == reflect.Pointer:
+		return typeName(t.Elem())
+	case t.Kind() == reflect.Slice:
+		return "list; write [a, b]"
+	case t.Kind() == reflect.Bool:
+		return "boolean; write true or false"
+	case t.Kind() == reflect.Int:
+		return "whole number"
+	default:
+		return "number"
+	}
+}
+
+// resolvePaths makes the file names of a file relative to its directory.
+func resolvePaths(v reflect.Value, dir string) {
+	var relative []string
+	values := map[string]string{}
+	eachLeaf(v, "", func(path string, f reflect.StructField, v reflect.Value) {
+		if f.Tag.Get("path") != "" && v.String() != "" && !filepath.IsAbs(v.String()) {
+			relative = append(relative, path)
+			values[path] = filepath.Join(dir, v.String())
+		}
+	})
+	for _, path := range relative {
+		_ = setLeaf(v, path, values[path]) // the path was just listed
+	}
+}
+
+// envName is the variable of a key path.
+func envName(path string) string {
+	name := strings.Map(func(r rune) rune {
+		if r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return unicode.ToUpper(r)
+		}
+		return '_'
+	}, path)
+	return EnvPrefix + name
+}
+
+// hint names the nearest of the known words, if one is near.
+func hint(word string, known []string) string {
+	best, distance := "", len(word)/2+2
+	for _, k := range known {
+		if d := levenshtein(word, k); d < distance {
+			best, distance = k, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// levenshtein is the number of letters to insert, remove or replace.
+func levenshtein(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		previous := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := previous
+			if a[i] != b[j] {
+				cost++
+			}
+			previous = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func contains(list []string, s string) bool { return slices.Contains(list, s) }
+
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return list
+}
+
+func keys(m map[string]string) []string { return sorted(slices.Collect(maps.Keys(m))) }

@@ -1,0 +1,160 @@
+package config
+
+import (
+	_ "embed" // the schema's source is its documentation
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed schema.go
+var schemaSource string
+
+// docs are the comments of the schema's fields, by "Type.Field".
+type docs map[string]string
+
+func readDocs() (docs, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), "schema.go", schemaSource, parser.ParseComments)
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	d := docs{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok {
+			return true
+		}
+		if s, ok := spec.Type.(*ast.StructType); ok {
+			for _, f := range s.Fields.List {
+				for _, name := range f.Names {
+					d[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(f.Doc.Text()), " ")
+				}
+			}
+		}
+		return false
+	})
+	return d, nil
+}
+
+func (d docs) of(t reflect.Type, f reflect.StructField) string { return d[t.Name()+"."+f.Name] }
+
+// Print writes the configuration as YAML. It holds no secret: those are only
+// named, by file or variable.
+func (c *Config) Print(w io.Writer) error {
+	return printer{}.write(w, reflect.ValueOf(c).Elem())
+}
+
+// PrintDefault writes a commented file: every key with its default, and one
+// store, model and route as an example.
+func PrintDefault(w io.Writer) error {
+	d, err := readDocs()
+	if err != nil {
+		return err
+	}
+	c := example()
+	if _, err := io.WriteString(w, defaultHeader); err != nil {
+		return err
+	}
+	return printer{docs: d}.write(w, reflect.ValueOf(&c).Elem())
+}
+
+const defaultHeader = `# The configuration of likeness: every key with its default. Stores, models and routes are an example.
+# A flag (--set limits.max_k=100) beats the environment (LIKENESS_LIMITS_MAX_K=100), that beats this file, and that
+# the default. File names are relative to this file. Secrets stand in files or variables of the environment, never here.
+
+`
+
+func example() Config {
+	c := Default()
+	route := defaultRoute()
+	route.Store, route.Collection, route.Model = "main", "products", "taste"
+	route.Placement = "stored"
+	c.Stores = map[string]Store{"main": {Kind: "qdrant", Address: "127.0.0.1:6334"}}
+	c.Models = map[string]Model{"taste": {Path: "models/taste.safetensors"}}
+	c.Routes = map[string]Route{"products": route}
+	return c
+}
+
+// printer makes YAML of a configuration, commented where it has docs.
+type printer struct{ docs docs }
+
+func (p printer) write(w io.Writer, v reflect.Value) error {
+	n, err := p.section(v)
+	if err != nil {
+		return err
+	}
+	encoder := yaml.NewEncoder(w)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(n); err != nil {
+		return err
+	}
+	return encoder.Close()
+}
+
+func (p printer) section(v reflect.Value) (*yaml.Node, error) {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	for f := range fields(v.Type()) {
+		key, _ := keyOf(f)
+		value, err := p.value(v.FieldByIndex(f.Index))
+		if err != nil {
+			return nil, err
+		}
+		k := &yaml.Node{Kind: yaml.ScalarNode, Value: key, HeadComment: p.comment(v.Type(), f)}
+		n.Content = append(n.Content, k, value)
+	}
+	return n, nil
+}
+
+func (p printer) value(v reflect.Value) (*yaml.Node, error) {
+	switch {
+	case isSection(v.Type()):
+		return p.section(v)
+	case v.Kind() == reflect.Pointer && isSection(v.Type().Elem()) && !v.IsNil():
+		return p.section(v.Elem())
+	case isSectionMap(v.Type()):
+		n := &yaml.Node{Kind: yaml.MappingNode}
+		for _, name := range mapKeys(v) {
+			entry, err := p.section(v.MapIndex(reflect.ValueOf(name)))
+			if err != nil {
+				return nil, err
+			}
+			k := &yaml.Node{}
+			k.SetString(name)
+			n.Content = append(n.Content, k, entry)
+		}
+		return n, nil
+	default:
+		n := &yaml.Node{}
+		return n, n.Encode(v.Interface())
+	}
+}
+
+// comment is a field's documentation with the values that it allows, wrapped.
+func (p printer) comment(t reflect.Type, f reflect.StructField) string {
+	text := p.docs.of(t, f)
+	if text == "" {
+		return ""
+	}
+	if enum := f.Tag.Get("enum"); enum != "" {
+		text += " One of " + strings.ReplaceAll(enum, ",", ", ") + "."
+	}
+	if f.Tag.Get("required") != "" {
+		text += " Required."
+	}
+	var lines []string
+	line := "#"
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > 110 {
+			lines = append(lines, line)
+			line = "#"
+		}
+		line += " " + word
+	}
+	return strings.Join(append(lines, line), "\n")
+}

@@ -1,0 +1,256 @@
+package config
+
+import (
+	"time"
+)
+
+// The comments of this file are the documentation: `likeness config print
+// --default`, the JSON schema and docs/reference/config.md are made from them.
+// Tags: enum lists the values allowed, min and max are bounds, required says
+// that a value must be given, path marks a file name.
+
+// Config is the whole configuration.
+type Config struct {
+	// Where the sidecar listens, and whom it answers.
+	Listen Listen `yaml:"listen"`
+	// What a request, a connection and the process may use.
+	Limits Limits `yaml:"limits"`
+	// The log on stderr.
+	Log Log `yaml:"log"`
+	// Traces, sent by OTLP over gRPC.
+	Trace Trace `yaml:"trace"`
+	// How the process ends.
+	Shutdown Shutdown `yaml:"shutdown"`
+	// The vector stores, by name.
+	Stores map[string]Store `yaml:"stores"`
+	// The learned similarities, by name.
+	Models map[string]Model `yaml:"models"`
+	// The routes, by the name that a request gives. A route binds a collection to a model.
+	Routes map[string]Route `yaml:"routes"`
+
+	origin origin
+}
+
+// Listen is where the sidecar listens.
+type Listen struct {
+	// Address of the gRPC API. Port 0 takes a free one.
+	GRPC string `yaml:"grpc" required:"true"`
+	// Address of metrics, health and profiles over plain HTTP; empty is none. Keep it private.
+	Admin string `yaml:"admin"`
+	// TLS of the gRPC API; without a certificate it is plain text.
+	TLS TLS `yaml:"tls"`
+	// Who may call the gRPC API; without a tokens file everybody who can connect.
+	Auth Auth `yaml:"auth"`
+}
+
+// TLS is a listener's certificate. The files are read again when they change.
+type TLS struct {
+	// Certificate chain, PEM.
+	CertFile string `yaml:"cert_file" path:"true"`
+	// Private key, PEM.
+	KeyFile string `yaml:"key_file" path:"true"`
+	// Authorities of client certificates, PEM; where set, a client must present one.
+	ClientCAFile string `yaml:"client_ca_file" path:"true"`
+	// Oldest version that is accepted.
+	MinVersion string `yaml:"min_version" enum:"1.2,1.3"`
+}
+
+// Auth says who may call.
+type Auth struct {
+	// YAML list of callers: name, token or sha256 (hex, of the token), and routes (empty: all).
+	// The file is read again when it changes.
+	TokensFile string `yaml:"tokens_file" path:"true"`
+}
+
+// Limits are the limits of the sidecar.
+type Limits struct {
+	// Largest message, either way, after decompression.
+	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
+	// Calls in flight on one connection.
+	MaxConcurrentStreams int `yaml:"max_concurrent_streams" min:"1"`
+	// Searches in flight in the process; one more is refused at once. A batch counts each of its searches.
+	MaxSearches int `yaml:"max_searches" min:"1"`
+	// Greatest k of any route.
+	MaxK int `yaml:"max_k" min:"1"`
+	// Most rows asked of one first-stage search of any route.
+	MaxDepth int `yaml:"max_depth" min:"1"`
+	// Most searches of one SearchBatch.
+	MaxBatch int `yaml:"max_batch" min:"1" max:"1024"`
+	// Searches of one SearchBatch that run at the same time.
+	BatchParallelism int `yaml:"batch_parallelism" min:"1"`
+	// Soft limit of the Go heap; 0 is GOMEMLIMIT or none. Mapped files do not count.
+	Memory Bytes `yaml:"memory" min:"0"`
+}
+
+// Log is the log.
+type Log struct {
+	// Least level that is written.
+	Level string `yaml:"level" enum:"debug,info,warn,error"`
+	// auto is text on a terminal and JSON elsewhere.
+	Format string `yaml:"format" enum:"auto,text,json"`
+}
+
+// Trace is where traces go.
+type Trace struct {
+	// host:port of an OTLP/gRPC collector; empty sends none.
+	Endpoint string `yaml:"endpoint"`
+	// Send without TLS.
+	Insecure bool `yaml:"insecure"`
+	// Share of the traces that start here and are kept. A caller's decision is followed.
+	SampleRatio float64 `yaml:"sample_ratio" min:"0" max:"1"`
+}
+
+// Shutdown is how the process ends.
+type Shutdown struct {
+	// After SIGTERM, how long calls in flight may take before they are cut.
+	Grace time.Duration `yaml:"grace" min:"0"`
+}
+
+// Store is a vector store.
+type Store struct {
+	// embedded is an exact search in this process, over .npy files.
+	Kind string `yaml:"kind" enum:"qdrant,milvus,embedded" required:"true"`
+	// host:port of the store's gRPC API; qdrant and milvus only.
+	Address string `yaml:"address"`
+	// API key of Qdrant, or token of Milvus: the file that holds it.
+	APIKeyFile string `yaml:"api_key_file" path:"true"`
+	// The same, from this variable of the environment.
+	APIKeyEnv string `yaml:"api_key_env"`
+	// User of Milvus, with a password.
+	Username string `yaml:"username"`
+	// The file that holds the password.
+	PasswordFile string `yaml:"password_file" path:"true"`
+	// The same, from this variable of the environment.
+	PasswordEnv string `yaml:"password_env"`
+	// Database of Milvus; empty is its default one.
+	Database string `yaml:"database"`
+	// TLS towards the store.
+	TLS StoreTLS `yaml:"tls"`
+	// The store's limits; 0 is what the adapter knows or the server tells.
+	Limits StoreLimits `yaml:"limits"`
+	// The collections of an embedded store, by name.
+	Collections map[string]Collection `yaml:"collections"`
+}
+
+// StoreTLS is TLS towards a store.
+type StoreTLS struct {
+	// Use TLS.
+	Enabled bool `yaml:"enabled"`
+	// Authorities of the store's certificate, PEM; empty is the system's.
+	CAFile string `yaml:"ca_file" path:"true"`
+	// Client certificate, PEM.
+	CertFile string `yaml:"cert_file" path:"true"`
+	// Client key, PEM.
+	KeyFile string `yaml:"key_file" path:"true"`
+	// Name to verify, where it is not the address.
+	ServerName string `yaml:"server_name"`
+}
+
+// StoreLimits are a store's limits.
+type StoreLimits struct {
+	// Rows of one list.
+	MaxDepth int `yaml:"max_depth" min:"0"`
+	// Probes of one call.
+	MaxProbes int `yaml:"max_probes" min:"0"`
+	// Vector fields of one collection.
+	MaxVectorFields int `yaml:"max_vector_fields" min:"0"`
+	// Largest message of the store.
+	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"0" max:"2147483647"`
+}
+
+// Collection is a collection of an embedded store, mapped from files.
+type Collection struct {
+	// The vectors, .npy: float32 or float16, one row a vector.
+	Vectors string `yaml:"vectors" path:"true"`
+	// Named vector fields, each from an .npy file of the same number of rows; beside vectors or instead.
+	Fields map[string]VectorFile `yaml:"fields"`
+	// How vectors are compared.
+	Metric string `yaml:"metric" enum:"inner_product,cosine,l2"`
+	// The ids, .npy of int64 or uint64, or text with one id a line; empty numbers the rows from 0.
+	IDs string `yaml:"ids" path:"true"`
+	// The payload, JSON lines, one object a row.
+	Payload string `yaml:"payload" path:"true"`
+	// Name of the field with the item that a row belongs to; for max-sim.
+	Owner string `yaml:"owner"`
+	// The items that the rows belong to, in a file like ids; empty takes them from the payload's field owner.
+	Owners string `yaml:"owners" path:"true"`
+}
+
+// VectorFile is a named vector field of an embedded collection.
+type VectorFile struct {
+	// The vectors, .npy.
+	File string `yaml:"file" path:"true" required:"true"`
+	// How its vectors are compared.
+	Metric string `yaml:"metric" enum:"inner_product,cosine,l2"`
+}
+
+// Model is a learned similarity.
+type Model struct {
+	// A native model file (.safetensors), or a directory with model.safetensors and config.json.
+	Path string `yaml:"path" path:"true" required:"true"`
+}
+
+// Route binds a collection to a model.
+type Route struct {
+	// Name of a store.
+	Store string `yaml:"store" required:"true"`
+	// The collection that is searched.
+	Collection string `yaml:"collection" required:"true"`
+	// Its vector field; empty is the only or unnamed one.
+	Vector string `yaml:"vector"`
+	// Name of a model.
+	Model string `yaml:"model" required:"true"`
+	// Where the items' features live: a table in the sidecar, computed from the stored vectors, or a companion
+	// collection that `likeness index` wrote.
+	Placement string `yaml:"placement" enum:"table,stored,derived"`
+	// The table, as `likeness index` wrote it. The scan strategy and the table placement need one.
+	Table string `yaml:"table" path:"true"`
+	// The companion collection, as `likeness index` wrote it.
+	Companion string `yaml:"companion"`
+	// First-stage searches of a request that does not say.
+	Strategy string `yaml:"strategy" enum:"per_embedding,average,combined,distilled,scan"`
+	// Rows asked of each first-stage search.
+	Depth int `yaml:"depth" min:"1"`
+	// Rows asked of the averaged search of the combined strategy.
+	AverageDepth int `yaml:"average_depth" min:"1"`
+	// Weights of the component pairs in the averaged search.
+	Weights string `yaml:"weights" enum:"uniform,gates"`
+	// The learned search of the distilled strategy, where the model has several; empty is its first.
+	Head string `yaml:"head"`
+	// Search deeper until no missing item can exceed the K-th score by more than this; unset asks for no proof.
+	MaxGap *float32 `yaml:"max_gap" min:"0"`
+	// Time for a request, where its own deadline is not shorter.
+	Timeout time.Duration `yaml:"timeout" min:"1"`
+	// Ask the store for exhaustive search; answers can then be proved exact.
+	ExactSearch bool `yaml:"exact_search"`
+	// The stored vectors have norm 1.
+	UnitVectors bool `yaml:"unit_vectors"`
+	// Payload or scalar field with the item that a row belongs to; for max-sim.
+	Owner string `yaml:"owner"`
+	// Read consistency, in the store's words; empty is its default.
+	Consistency string `yaml:"consistency"`
+	// Partitions to search; empty is all.
+	Partitions []string `yaml:"partitions"`
+	// What to answer when scoring fails: the store's own order, marked degraded, or UNAVAILABLE.
+	Failure string `yaml:"failure" enum:"fail_open,fail_closed"`
+	// Greatest k; 0 is limits.max_k.
+	MaxK int `yaml:"max_k" min:"0"`
+	// Most rows of one first-stage search; 0 is limits.max_depth.
+	MaxDepth int `yaml:"max_depth" min:"0"`
+	// Most rounds of deepening.
+	MaxRounds int `yaml:"max_rounds" min:"1"`
+	// An audited promise, carried by answers that were not proved exact.
+	Calibration *Calibration `yaml:"calibration"`
+}
+
+// Calibration promises P(recall@K >= recall) >= share with confidence 1 - alpha.
+type Calibration struct {
+	// The recall that is promised.
+	Recall float64 `yaml:"recall" min:"0" max:"1"`
+	// The share of queries that reach it.
+	Share float64 `yaml:"share" min:"0" max:"1"`
+	// The probability that the promise is wrong.
+	Alpha float64 `yaml:"alpha" min:"0" max:"1"`
+	// The number of queries that were audited.
+	Queries int `yaml:"queries" min:"1"`
+}

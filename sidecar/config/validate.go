@@ -1,0 +1,245 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// validator collects what is wrong with a configuration.
+type validator struct {
+	c     *Config
+	found []string
+}
+
+// Validate checks every value and every name that one part uses of another. It
+// opens no file and no connection. It returns ErrConfig with all that it found.
+func (c *Config) Validate() error {
+	v := &validator{c: c}
+	eachLeaf(reflect.ValueOf(c).Elem(), "", v.tags)
+	v.listen()
+	for _, name := range c.StoreNames() {
+		v.store(name, c.Stores[name])
+	}
+	for _, name := range c.ModelNames() {
+		v.name(join("models", name), name)
+	}
+	for _, name := range c.RouteNames() {
+		v.route(name, c.Routes[name])
+	}
+	return problems(v.found)
+}
+
+// StoreNames lists the stores by name.
+func (c *Config) StoreNames() []string { return mapKeys(reflect.ValueOf(c.Stores)) }
+
+// ModelNames lists the models by name.
+func (c *Config) ModelNames() []string { return mapKeys(reflect.ValueOf(c.Models)) }
+
+// RouteNames lists the routes by name.
+func (c *Config) RouteNames() []string { return mapKeys(reflect.ValueOf(c.Routes)) }
+
+func (v *validator) fail(path, format string, args ...any) {
+	v.found = append(v.found, v.c.origin.at(path)+": "+fmt.Sprintf(format, args...))
+}
+
+// tags applies a field's required, enum, min and max.
+func (v *validator) tags(path string, f reflect.StructField, value reflect.Value) {
+	if value.Kind() == reflect.Pointer {
+		if value.IsNil() {
+			return
+		}
+		value = value.Elem()
+	}
+	if f.Tag.Get("required") != "" && value.IsZero() {
+		v.fail(path, "a value is required")
+		return
+	}
+	if enum := f.Tag.Get("enum"); enum != "" && !contains(strings.Split(enum, ","), value.String()) {
+		v.fail(path, "%q is not one of %s", value.String(), strings.ReplaceAll(enum, ",", ", "))
+	}
+	v.bounds(path, f, value)
+}
+
+func (v *validator) bounds(path string, f reflect.StructField, value reflect.Value) {
+	var have float64
+	switch value.Kind() {
+	case reflect.Int, reflect.Int64:
+		have = float64(value.Int())
+	case reflect.Float32, reflect.Float64:
+		have = value.Float()
+	default:
+		return
+	}
+	if have != have {
+		v.fail(path, "must be a number")
+	}
+	if least, err := strconv.ParseFloat(f.Tag.Get("min"), 64); err == nil && have < least {
+		v.fail(path, "%v is too small, at least %s", value.Interface(), boundText(least, value))
+	}
+	if most, err := strconv.ParseFloat(f.Tag.Get("max"), 64); err == nil && have > most {
+		v.fail(path, "%v is too large, at most %s", value.Interface(), boundText(most, value))
+	}
+}
+
+func boundText(bound float64, like reflect.Value) string {
+	switch like.Interface().(type) {
+	case time.Duration:
+		return time.Duration(bound).String()
+	case Bytes:
+		return Bytes(bound).String()
+	default:
+		return strconv.FormatFloat(bound, 'f', -1, 64)
+	}
+}
+
+func (v *validator) listen() {
+	l := v.c.Listen
+	v.address("listen.grpc", l.GRPC)
+	v.address("listen.admin", l.Admin)
+	v.address("trace.endpoint", v.c.Trace.Endpoint)
+	if (l.TLS.CertFile == "") != (l.TLS.KeyFile == "") {
+		v.fail("listen.tls", "cert_file and key_file belong together; give both or none")
+	}
+	if l.TLS.ClientCAFile != "" && l.TLS.CertFile == "" {
+		v.fail("listen.tls.client_ca_file", "client certificates need TLS; give cert_file and key_file")
+	}
+}
+
+// address checks host:port; the message leaves the value out, which may hold a
+// password by mistake.
+func (v *validator) address(path, address string) {
+	if address == "" {
+		return
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil || strings.ContainsAny(address, "/@") {
+		v.fail(path, "not an address; write host:port, without a scheme and without credentials")
+		return
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		v.fail(path, "the port must be a number from 0 to 65535")
+	}
+}
+
+func (v *validator) name(path, name string) {
+	if name == "" || len(name) > 256 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
+		v.fail(path, "a name has 1 to 256 bytes and no control characters")
+	}
+}
+
+func (v *validator) store(name string, s Store) {
+	at := join("stores", name)
+	v.name(at, name)
+	v.address(at+".address", s.Address)
+	switch s.Kind {
+	case "embedded":
+		v.embedded(at, s)
+	case "qdrant", "milvus":
+		if s.Address == "" {
+			v.fail(at+".address", "%s needs the address of its gRPC API", s.Kind)
+		}
+		if len(s.Collections) > 0 {
+			v.fail(at+".collections", "only an embedded store is made of files; remove it")
+		}
+	}
+	v.credentials(at, s)
+}
+
+func (v *validator) embedded(at string, s Store) {
+	if s.Address != "" || s.TLS != (StoreTLS{}) {
+		v.fail(at, "an embedded store has no address and no TLS; remove them")
+	}
+	if len(s.Collections) == 0 {
+		v.fail(at+".collections", "an embedded store needs at least one collection")
+	}
+	for _, name := range mapKeys(reflect.ValueOf(s.Collections)) {
+		v.name(at+".collections."+name, name)
+		v.collection(at+".collections."+name, s.Collections[name])
+	}
+}
+
+func (v *validator) collection(at string, c Collection) {
+	if c.Vectors == "" && len(c.Fields) == 0 {
+		v.fail(at, "a collection needs vectors or fields")
+	}
+	if c.Owners != "" && c.Owner == "" {
+		v.fail(at+".owner", "owners belong to a named field; give owner")
+	}
+	if c.Owner != "" && c.Owners == "" && c.Payload == "" {
+		v.fail(at+".owners", "the items come from a file or from the payload; give owners or payload")
+	}
+}
+
+func (v *validator) credentials(at string, s Store) {
+	key := s.APIKeyFile != "" || s.APIKeyEnv != ""
+	password := s.PasswordFile != "" || s.PasswordEnv != ""
+	switch {
+	case s.APIKeyFile != "" && s.APIKeyEnv != "":
+		v.fail(at+".api_key_env", "api_key_file is given too; keep one of them")
+	case s.PasswordFile != "" && s.PasswordEnv != "":
+		v.fail(at+".password_env", "password_file is given too; keep one of them")
+	case password != (s.Username != ""):
+		v.fail(at+".username", "a username and a password belong together; give both or none")
+	case password && key:
+		v.fail(at+".username", "an API key is given too; keep one of them")
+	case s.Kind == "embedded" && (key || password):
+		v.fail(at, "an embedded store takes no credentials; remove them")
+	case s.Kind == "qdrant" && (password || s.Database != ""):
+		v.fail(at, "username and database are Milvus's; for Qdrant use api_key_file")
+	}
+	if (s.TLS.CertFile == "") != (s.TLS.KeyFile == "") {
+		v.fail(at+".tls", "cert_file and key_file belong together; give both or none")
+	}
+}
+
+func (v *validator) route(name string, r Route) {
+	at := join("routes", name)
+	v.name(at, name)
+	store, ok := v.c.Stores[r.Store]
+	if !ok && r.Store != "" {
+		v.fail(at+".store", "there is no store %q%s", r.Store, hint(r.Store, v.c.StoreNames()))
+	}
+	if _, ok := v.c.Models[r.Model]; !ok && r.Model != "" {
+		v.fail(at+".model", "there is no model %q%s", r.Model, hint(r.Model, v.c.ModelNames()))
+	}
+	if _, ok := store.Collections[r.Collection]; !ok && store.Kind == "embedded" && r.Collection != "" {
+		v.fail(at+".collection", "store %q has no collection %q%s", r.Store, r.Collection,
+			hint(r.Collection, mapKeys(reflect.ValueOf(store.Collections))))
+	}
+	v.placement(at, r)
+	v.routeLimits(at, r)
+}
+
+func (v *validator) placement(at string, r Route) {
+	if r.Table == "" && (r.Placement == "table" || r.Strategy == "scan") {
+		v.fail(at+".table", "placement table and strategy scan need a table; make one with `likeness index`, "+
+			"or set placement: stored")
+	}
+	if r.Placement == "derived" && r.Companion == "" {
+		v.fail(at+".companion", "placement derived needs a companion collection; make one with `likeness index`")
+	}
+}
+
+func (v *validator) routeLimits(at string, r Route) {
+	limits := v.c.Limits
+	if r.MaxK > limits.MaxK {
+		v.fail(at+".max_k", "%d exceeds limits.max_k, which is %d; raise that or lower this", r.MaxK, limits.MaxK)
+	}
+	if r.MaxDepth > limits.MaxDepth {
+		v.fail(at+".max_depth", "%d exceeds limits.max_depth, which is %d; raise that or lower this", r.MaxDepth, limits.MaxDepth)
+	}
+	most := limits.MaxDepth
+	if r.MaxDepth > 0 {
+		most = min(most, r.MaxDepth)
+	}
+	if r.Depth > most {
+		v.fail(at+".depth", "%d exceeds the greatest depth, %d; lower it or raise max_depth", r.Depth, most)
+	}
+	if r.AverageDepth > most {
+		v.fail(at+".average_depth", "%d exceeds the greatest depth, %d; lower it or raise max_depth", r.AverageDepth, most)
+	}
+}
