@@ -1,0 +1,103 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+var _ Searcher = (*Pipeline)(nil)
+
+// Options are what a Pipeline can do without.
+type Options struct {
+	// Observer is told of every search; nil: nobody is.
+	Observer Observer
+	// Tracer makes a span a step; nil makes none.
+	Tracer trace.Tracer
+	// Logger gets what an answer does not say; nil drops it.
+	Logger *slog.Logger
+}
+
+// Pipeline answers requests on its routes. It is safe for concurrent use.
+type Pipeline struct {
+	observer Observer
+	tracer   trace.Tracer
+	log      *slog.Logger
+	routes   map[string]*lane
+	names    []string // sorted
+}
+
+// New makes a pipeline of routes, which the caller does not change after. It
+// calls no store: Pipeline.Open does, or the first search of a route. It
+// returns ErrSetup, one for every route that contradicts itself, its model or
+// its table.
+func New(routes []*Route, o Options) (*Pipeline, error) {
+	p := &Pipeline{observer: o.Observer, tracer: o.Tracer, log: o.Logger, routes: map[string]*lane{}}
+	if p.tracer == nil {
+		p.tracer = noop.NewTracerProvider().Tracer("")
+	}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	var failed []error
+	for _, r := range routes {
+		l, err := newLane(r)
+		if err == nil && p.routes[r.Name] != nil {
+			err = fmt.Errorf("%w: two routes are named %q; rename one", ErrSetup, r.Name)
+		}
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		p.routes[r.Name] = l
+		p.names = append(p.names, r.Name)
+	}
+	slices.SortFunc(p.names, strings.Compare)
+	return p, errors.Join(failed...)
+}
+
+// Open checks every route against its store and joins what is wrong: ErrSetup
+// for a route that cannot be served, the store's own error where it could not be
+// asked. A route that failed is checked again by its next search or Open.
+func (p *Pipeline) Open(ctx context.Context) error {
+	var failed []error
+	for _, name := range p.names {
+		if _, err := p.routes[name].open(ctx); err != nil {
+			failed = append(failed, fmt.Errorf("route %q: %w", name, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// Open checks one route against its model, table and store, and fills in its
+// defaults and its limits narrowed by the store's. It returns ErrSetup, or the
+// store's error, adapters.ErrUnavailable among them, where it could not be asked.
+func Open(ctx context.Context, r *Route) error {
+	l, err := newLane(r)
+	if err != nil {
+		return err
+	}
+	opened, err := l.open(ctx)
+	if err != nil {
+		return err
+	}
+	*r = opened.Route
+	return nil
+}
+
+// Routes lists copies of the routes by name, with the defaults filled in and,
+// where the store was reached, with its limits.
+func (p *Pipeline) Routes() []*Route {
+	out := make([]*Route, len(p.names))
+	for i, name := range p.names {
+		r := p.routes[name].snapshot()
+		out[i] = &r
+	}
+	return out
+}
