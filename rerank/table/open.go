@@ -1,0 +1,87 @@
+package table
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/internal/mmap"
+)
+
+// Open maps a table and checks every byte of it once, in a streaming pass over
+// the sections' checksums. It returns ErrTable, naming both sides where the
+// table belongs to another model version or collection than expected, or the
+// system's error.
+func Open(path string, expect Expect) (*Table, error) {
+	file, err := mmap.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening table: %w", err)
+	}
+	t, err := decode(file.Bytes, expect)
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("%w: %s: %w", ErrTable, path, err)
+	}
+	t.file = file
+	return t, nil
+}
+
+// decode makes a table that aliases b.
+func decode(b []byte, expect Expect) (*Table, error) {
+	h, err := parseHeader(b)
+	if err != nil {
+		return nil, err
+	}
+	if err := expect.check(h.Meta); err != nil {
+		return nil, err
+	}
+	if err := checkSums(b, h); err != nil {
+		return nil, err
+	}
+	t := &Table{meta: h.Meta, index: numbers[uint32](h.Sections.Index.of(b))}
+	t.features = rerank.Matrix{Rows: h.Meta.Rows, Cols: h.Meta.Features, Data: numbers[float32](h.Sections.Features.of(b))}
+	if h.Grouped {
+		t.starts = numbers[int32](h.Sections.Starts.of(b))
+	}
+	if err := checkStarts(t.starts, h.Meta); err != nil {
+		return nil, err
+	}
+	if t.ids, err = decodeIDs(h.IDs, h.Meta.Items, h.Sections.IDs.of(b)); err != nil {
+		return nil, err
+	}
+	if len(t.index) == 0 {
+		return t, nil
+	}
+	return t, t.index.check(h.Meta.Items)
+}
+
+func (e Expect) check(m Meta) error {
+	switch {
+	case e.ModelVersion != "" && e.ModelVersion != m.ModelVersion:
+		return fmt.Errorf("it was built by version %s of the model, the route serves version %s; build it again with `likeness index`",
+			m.ModelVersion, e.ModelVersion)
+	case e.Collection != "" && e.Collection != m.Collection:
+		return fmt.Errorf("it was built from the collection %q, the route serves %q", m.Collection, e.Collection)
+	}
+	return nil
+}
+
+// of returns the section's bytes; check has proved that they are there.
+func (s section) of(b []byte) []byte { return b[s.Offset : s.Offset+s.Length] }
+
+// checkSums reads every byte behind the header: checksums of the sections, zeros between them.
+func checkSums(b []byte, h fileHeader) error {
+	at := int64(headerSize)
+	for _, s := range h.Sections.named() {
+		if gap := b[at:s.Offset]; len(bytes.Trim(gap, "\x00")) > 0 {
+			return fmt.Errorf("the bytes in front of section %s are not zero; the file is damaged", s.name)
+		}
+		if have := crc32.Checksum(s.of(b), castagnoli); have != s.CRC32C {
+			return fmt.Errorf("section %s has the checksum %08x, want %08x; the file is damaged: build it again with `likeness index`",
+				s.name, have, s.CRC32C)
+		}
+		at = s.Offset + s.Length
+	}
+	return nil
+}

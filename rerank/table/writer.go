@@ -1,0 +1,281 @@
+package table
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/internal/atomicfile"
+	"github.com/likenessdb/likeness/rerank/internal/mmap"
+)
+
+// Writer builds a table file from batches. Features go straight to disk; ids
+// stay in memory, 8 bytes each if they are numbers. It is not safe for
+// concurrent use.
+//
+// Until Close the table grows beside its path: path.part has the features,
+// path.part.ids the ids, path.part.json the last checkpoint.
+type Writer struct {
+	path     string
+	meta     Meta
+	ids      idColumn
+	starts   []int32 // of every item, whether or not any owns several rows
+	features *appendFile
+	journal  *appendFile // the ids and row counts, for Resume
+	saved    bool        // a checkpoint exists
+	done     bool
+}
+
+// NewWriter begins a table at path. meta names the model, its version and the
+// collection, and the length of a feature row; the counts, and the time if it is
+// empty, are filled in. What an unfinished Writer left for the path is replaced.
+func NewWriter(path string, meta Meta) (*Writer, error) {
+	meta.Rows, meta.Items = 0, 0
+	if meta.Created == "" {
+		meta.Created = time.Now().UTC().Format(time.RFC3339)
+	}
+	if err := checkMeta(meta); err != nil {
+		return nil, err
+	}
+	if _, err := (fileHeader{Meta: meta}).encode(); err != nil {
+		return nil, err // names too long: better known now than at the end
+	}
+	w := &Writer{path: path, meta: meta, starts: []int32{0}}
+	if err := removeAll(w.checkpointPath()); err != nil {
+		return nil, err
+	}
+	return w, w.open(0, 0)
+}
+
+// open opens the two growing files at the given lengths.
+func (w *Writer) open(features, journal int64) (err error) {
+	if w.features, err = openAppend(w.path+".part", headerSize, headerSize+features); err != nil {
+		return err
+	}
+	if w.journal, err = openAppend(w.path+".part.ids", 0, journal); err != nil {
+		_ = w.features.file.Close()
+	}
+	return err
+}
+
+// Append adds items of one row each: ids[i] has the row i of features. It
+// returns ErrTable for a row of another length or an id that names nothing; an
+// id that occurs twice is found by Close.
+func (w *Writer) Append(ids []rerank.ID, features rerank.Matrix) error {
+	if len(ids) != features.Rows {
+		return fmt.Errorf("%w: %d ids for %d rows", ErrTable, len(ids), features.Rows)
+	}
+	for i, id := range ids {
+		if err := w.AppendGroup(id, features.Slice(i, i+1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AppendGroup adds one item that owns all the rows, one at least. Its errors are
+// those of Append.
+func (w *Writer) AppendGroup(id rerank.ID, rows rerank.Matrix) error {
+	switch {
+	case id.IsZero():
+		return fmt.Errorf("%w: item %d has no id", ErrTable, w.ids.len())
+	case rows.Rows < 1:
+		return fmt.Errorf("%w: item %s owns no row", ErrTable, id)
+	case rows.Cols != w.meta.Features || len(rows.Data) != rows.Rows*rows.Cols:
+		return fmt.Errorf("%w: item %s has %d numbers in rows of %d, want rows of %d",
+			ErrTable, id, len(rows.Data), rows.Cols, w.meta.Features)
+	case rows.Rows > MaxRows-w.rows():
+		return fmt.Errorf("%w: more than %d rows; divide the collection", ErrTable, MaxRows)
+	}
+	if err := w.features.write(floatBytes(rows.Data)); err != nil {
+		return err
+	}
+	tagged := appendID(nil, id)
+	record := binary.AppendUvarint(nil, uint64(rows.Rows))
+	record = binary.AppendUvarint(record, uint64(len(tagged)))
+	if err := w.journal.write(append(record, tagged...)); err != nil {
+		return err
+	}
+	w.add(id, rows.Rows)
+	return nil
+}
+
+func (w *Writer) add(id rerank.ID, rows int) {
+	w.ids.add(id)
+	w.starts = append(w.starts, w.starts[len(w.starts)-1]+int32(rows))
+}
+
+func (w *Writer) rows() int { return int(w.starts[len(w.starts)-1]) }
+
+// Items is the number of items appended.
+func (w *Writer) Items() int { return w.ids.len() }
+
+// Close checks the ids, finishes the file and renames it to its path, in one
+// step. On an error the path is as it was. It returns ErrTable for an id that
+// occurs twice.
+func (w *Writer) Close() error {
+	if w.done {
+		return nil
+	}
+	err := w.finish()
+	if err != nil {
+		return errors.Join(err, w.Abort())
+	}
+	w.done = true
+	_ = w.journal.file.Close()
+	return removeAll(w.path+".part.ids", w.checkpointPath())
+}
+
+func (w *Writer) finish() error {
+	index, err := buildIndex(&w.ids)
+	if err != nil {
+		return err
+	}
+	h := fileHeader{Meta: w.meta, IDs: w.ids.form, Grouped: w.rows() != w.ids.len()}
+	h.Meta.Rows, h.Meta.Items = w.rows(), w.ids.len()
+	if h.IDs == "" {
+		h.IDs = formDense
+	}
+	h.Sections.Features = section{Offset: headerSize, Length: w.features.length - headerSize, CRC32C: w.features.sum}
+	var starts []byte
+	if h.Grouped {
+		starts = encode32(w.starts)
+	}
+	for _, s := range []struct {
+		section *section
+		content []byte
+	}{{&h.Sections.Starts, starts}, {&h.Sections.IDs, w.ids.encode()}, {&h.Sections.Index, encode32(index)}} {
+		if *s.section, err = w.features.section(s.content); err != nil {
+			return err
+		}
+	}
+	header, err := h.encode()
+	if err != nil {
+		return err
+	}
+	if err := w.features.flush(); err != nil {
+		return err
+	}
+	if _, err := w.features.file.WriteAt(header, 0); err != nil {
+		return err
+	}
+	return atomicfile.Rename(w.features.file, w.path)
+}
+
+// Abort gives up. What the last checkpoint needs stays for Resume; without a
+// checkpoint nothing stays. After Close it does nothing.
+func (w *Writer) Abort() error {
+	if w.done {
+		return nil
+	}
+	w.done = true
+	_, _ = w.features.file.Close(), w.journal.file.Close()
+	if w.saved {
+		return nil
+	}
+	return removeAll(w.path+".part", w.path+".part.ids")
+}
+
+// appendFile is a growing file with the checksum of what was appended.
+type appendFile struct {
+	file   *os.File
+	buf    *bufio.Writer
+	length int64
+	sum    uint32
+}
+
+// openAppend opens path at a length, and computes the checksum of what is there
+// behind the first skip bytes.
+func openAppend(path string, skip, length int64) (*appendFile, error) {
+	flags := os.O_RDWR | os.O_CREATE
+	if length == skip {
+		flags |= os.O_TRUNC
+	}
+	f, err := os.OpenFile(path, flags, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	a := &appendFile{file: f, buf: bufio.NewWriterSize(f, 1<<18), length: length}
+	if err := a.prepare(skip); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("opening %s: %w", path, err)
+	}
+	return a, nil
+}
+
+func (a *appendFile) prepare(skip int64) error {
+	info, err := a.file.Stat()
+	if err != nil {
+		return err
+	}
+	if a.length > skip && info.Size() < a.length {
+		return fmt.Errorf("%w: it has %d bytes, %d were written", ErrTable, info.Size(), a.length)
+	}
+	if err := a.file.Truncate(a.length); err != nil {
+		return err
+	}
+	h := crc32.New(castagnoli)
+	if _, err := io.Copy(h, io.NewSectionReader(a.file, skip, a.length-skip)); err != nil {
+		return err
+	}
+	a.sum = h.Sum32()
+	_, err = a.file.Seek(a.length, io.SeekStart)
+	return err
+}
+
+func (a *appendFile) write(b []byte) error {
+	if _, err := a.buf.Write(b); err != nil {
+		return fmt.Errorf("writing %s: %w", a.file.Name(), err)
+	}
+	a.length += int64(len(b))
+	a.sum = crc32.Update(a.sum, castagnoli, b)
+	return nil
+}
+
+// section appends content as a section of its own.
+func (a *appendFile) section(content []byte) (section, error) {
+	padding := make([]byte, alignUp(a.length)-a.length)
+	if err := errors.Join(a.write(padding), a.write(content)); err != nil {
+		return section{}, err
+	}
+	length := int64(len(content))
+	return section{Offset: a.length - length, Length: length, CRC32C: crc32.Checksum(content, castagnoli)}, nil
+}
+
+func (a *appendFile) flush() error {
+	if err := a.buf.Flush(); err != nil {
+		return fmt.Errorf("writing %s: %w", a.file.Name(), err)
+	}
+	return nil
+}
+
+func floatBytes(v []float32) []byte {
+	if b, ok := mmap.AsBytes(v); ok {
+		return b
+	}
+	b, _ := binary.Append(nil, binary.LittleEndian, v) // never fails for numbers
+	return b
+}
+
+func encode32[T int32 | uint32](v []T) []byte {
+	b := make([]byte, 0, 4*len(v))
+	for _, n := range v {
+		b = binary.LittleEndian.AppendUint32(b, uint32(n))
+	}
+	return b
+}
+
+func removeAll(paths ...string) error {
+	for _, p := range paths {
+		if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
