@@ -1,0 +1,223 @@
+package eval
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// Names of the collections of the embedded store that trials search.
+const (
+	collection = "items"
+	companion  = "companion"
+)
+
+// bench runs trials through the pipeline and compares them with the exact ranking.
+type bench struct {
+	in      Input
+	table   *table.Table
+	rows    []int // of the queries
+	queries []rerank.Query
+	exact   []Ranking
+	store   *embedded.Store
+	derived []rerank.Field // of the companion
+}
+
+func (b *bench) run(ctx context.Context) (Strategies, error) {
+	if err := b.load(); err != nil {
+		return nil, err
+	}
+	defer b.store.Close()
+	routes := make([]*pipeline.Route, len(b.in.Trials))
+	for i, t := range b.in.Trials {
+		var err error
+		if routes[i], err = b.route(t); err != nil {
+			return nil, err
+		}
+	}
+	p, err := pipeline.New(routes, pipeline.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Open(ctx); err != nil {
+		return nil, err
+	}
+	var outcomes Strategies
+	for _, t := range b.in.Trials {
+		o, err := b.trial(ctx, p, t.Name)
+		if err != nil {
+			return nil, fmt.Errorf("strategy %s: %w", t.Name, err)
+		}
+		outcomes = append(outcomes, o)
+	}
+	return outcomes, nil
+}
+
+// load fills the store: the items' vectors, and a companion with the fields that
+// the trials' strategies search, where the similarity derives any.
+func (b *bench) load() error {
+	b.store = embedded.New()
+	metric := adapters.InnerProduct
+	if b.in.Model.Spec().Normalise {
+		metric = adapters.Cosine // holds unit vectors, normalised again in float32
+	}
+	stored := embedded.Field{VectorField: adapters.VectorField{Metric: metric}, Vectors: b.in.Items}
+	err := b.store.Load(collection, embedded.Collection{Fields: []embedded.Field{stored}, IDs: b.in.ItemIDs})
+	if err != nil {
+		return err
+	}
+	d, ok := b.in.Model.Similarity.(rerank.Deriver)
+	if !ok {
+		return nil
+	}
+	b.derived = slices.DeleteFunc(slices.Clone(d.Fields()), func(f rerank.Field) bool { return !b.wanted(f) })
+	if len(b.derived) == 0 {
+		return nil
+	}
+	fields := make([]embedded.Field, len(b.derived))
+	for i, f := range b.derived {
+		fields[i] = embedded.Field{VectorField: adapters.VectorField{Name: f.Name}, Vectors: rerank.NewMatrix(b.table.Len(), f.Dim)}
+		if err := d.Derive(fields[i].Vectors, f.Name, b.table.Features()); err != nil {
+			return err
+		}
+	}
+	return b.store.Load(companion, embedded.Collection{Fields: fields, IDs: b.in.ItemIDs})
+}
+
+func (b *bench) wanted(f rerank.Field) bool {
+	return slices.ContainsFunc(b.in.Trials, func(t Trial) bool {
+		return slices.Contains(f.Strategies, t.Strategy) && (f.Weights == "" || f.Weights == t.weights())
+	})
+}
+
+func (t Trial) weights() rerank.Weights {
+	if t.Weights == "" {
+		return rerank.UniformWeights
+	}
+	return t.Weights
+}
+
+func (b *bench) route(t Trial) (*pipeline.Route, error) {
+	r := &pipeline.Route{
+		Name: t.Name, Collection: collection, StoreName: "embedded", Store: b.store, Model: b.in.Model,
+		Placement: pipeline.PlacementTable, Table: b.table,
+		Strategy: t.Strategy, Depth: t.Depth, AverageDepth: t.AverageDepth, Weights: t.weights(), Head: t.Head,
+		Timeout: time.Hour, ExactSearch: true, UnitVectors: b.in.Model.Spec().Normalise,
+		Failure: pipeline.FailClosed, MaxK: math.MaxInt32, MaxDepth: math.MaxInt32,
+	}
+	if slices.ContainsFunc(b.derived, func(f rerank.Field) bool { return slices.Contains(f.Strategies, t.Strategy) }) {
+		r.Companion = companion
+	}
+	if t.Strategy == Stored {
+		s := b.in.Model.Spec()
+		if s.QueryDim != s.ItemDim {
+			return nil, fmt.Errorf("%w: strategy %s: queries have dimension %d and items %d", ErrInput, t.Name, s.QueryDim, s.ItemDim)
+		}
+		r.Model.Similarity, r.Strategy = storedFirst{b.in.Model.Similarity}, rerank.Distilled
+	}
+	return r, nil
+}
+
+// trial asks every query of a route, from one goroutine a core.
+func (b *bench) trial(ctx context.Context, p *pipeline.Pipeline, route string) (Outcome, error) {
+	answers := make([]pipeline.Answer, len(b.queries))
+	took := make([]time.Duration, len(b.queries))
+	done := b.in.Progress.begin("searching by "+route, len(b.queries))
+	err := parallel(ctx, len(b.queries), func(_, i int) (err error) {
+		start := time.Now()
+		answers[i], err = p.Search(ctx, pipeline.Request{Route: route, Query: b.queries[i], K: b.in.K})
+		took[i] = time.Since(start)
+		done(1)
+		if err != nil {
+			return fmt.Errorf("query row %d: %w", b.rows[i], err)
+		}
+		return nil
+	})
+	if err != nil {
+		return Outcome{}, err
+	}
+	return b.outcome(route, answers, took)
+}
+
+func (b *bench) outcome(name string, answers []pipeline.Answer, took []time.Duration) (Outcome, error) {
+	o := Outcome{Name: name}
+	rankings := make([]Ranking, len(answers))
+	for i, a := range answers {
+		for _, hit := range a.Hits {
+			row, ok := b.table.Find(hit.ID)
+			if !ok {
+				return o, fmt.Errorf("query row %d: the answer has the item %s, which is none of the items", b.rows[i], hit.ID)
+			}
+			rankings[i] = append(rankings[i], rerank.Scored{ID: hit.ID, Score: hit.Score, Index: row})
+		}
+		o.Candidates += float64(a.Certificate.Candidates)
+		o.FirstStageRecall += overlap(rankings[i], b.exact[i], b.in.K)
+		if a.Certificate.Status == rerank.StatusExact {
+			o.Exact++
+		}
+	}
+	n := float64(len(answers))
+	o.Candidates, o.FirstStageRecall, o.Exact = o.Candidates/n, o.FirstStageRecall/n, o.Exact/n
+	o.Metrics = Measure(rankings, b.rows, b.in.Pairs, b.in.K)
+	o.P50, o.P99 = Percentile(took, 0.50), Percentile(took, 0.99)
+	return o, nil
+}
+
+// Percentile returns the p-quantile of the durations in milliseconds, by the
+// nearest rank; 0 if there are none.
+func Percentile(d []time.Duration, p float64) float64 {
+	if len(d) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(d))
+	rank := int(math.Ceil(p * float64(len(sorted))))
+	return float64(sorted[max(rank, 1)-1]) / float64(time.Millisecond)
+}
+
+// storedFirst is a similarity whose distilled probe is the query itself.
+type storedFirst struct{ rerank.Similarity }
+
+// Spec: the probe's list is never of the similarity itself.
+func (s storedFirst) Spec() rerank.Spec {
+	spec := s.Similarity.Spec()
+	spec.SingleInnerProduct = false
+	return spec
+}
+
+func (s storedFirst) Encode(q rerank.Query) (rerank.Encoded, error) {
+	e, err := s.Similarity.Encode(q)
+	if err != nil {
+		return nil, err
+	}
+	vector := q.Vector
+	if s.Spec().Normalise {
+		vector = slices.Clone(vector)
+		rerank.Normalise(vector)
+	}
+	return storedQuery{Encoded: e, vector: vector}, nil
+}
+
+type storedQuery struct {
+	rerank.Encoded
+	vector []float32
+}
+
+func (q storedQuery) Probes(p rerank.Plan) ([]rerank.Probe, error) {
+	return []rerank.Probe{{Vector: q.vector, Depth: p.Depth}}, nil
+}
+
+// Bound knows nothing of what the list, of another similarity, does not hold.
+func (q storedQuery) Bound(_ []rerank.Probe, lists []rerank.List) rerank.Bound {
+	if len(lists) == 1 && lists[0].Exhausted {
+		return rerank.Bound{Max: float32(math.Inf(-1))}
+	}
+	return rerank.Bound{Max: float32(math.Inf(1))}
+}
