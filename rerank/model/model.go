@@ -1,22 +1,109 @@
-// Package model reads, checks and writes model files.
+// Package model reads, checks and writes model files: a native file with a JSON
+// header, or a directory with the names that RAILS gives its tensors. Both are
+// described in docs/reference/model-format.md.
 package model
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"os"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/safetensors"
+	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
 // ErrFile: the file is damaged, truncated, or not a model.
 var ErrFile = errors.New("model file is not valid")
 
-// Model is a similarity as read from a file.
+// Model is a similarity as read from a file. It is read-only and safe for
+// concurrent use.
 type Model struct {
 	// Name is the file's or directory's base name unless its header says otherwise.
 	Name string
-	// Version is the first 16 hex digits of the SHA-256 of the content.
+	// Version is the first 16 hex digits of a SHA-256 over what decides a score:
+	// the kind, its configuration and its tensors. Models of one version score
+	// alike, whatever their files are called and whether or not they were imported.
 	Version string
 	// Provenance is free text by key: training data, tool, date, quality.
 	Provenance map[string]string
 	rerank.Similarity
+
+	config  json.RawMessage
+	tensors tensor.Set
+}
+
+// Parameters are what a model is made of.
+type Parameters struct {
+	Kind rerank.Kind
+	Name string
+	// Config is the JSON of the kind's Config.
+	Config json.RawMessage
+	// Tensors are the kind's, and those of the learned probes (prefix "probe.").
+	Tensors    tensor.Set
+	Provenance map[string]string
+}
+
+// New makes a model. It returns ErrFile, and within it rerank.ErrModel or
+// tensor.ErrShape where the kind refuses its parameters.
+func New(p Parameters) (*Model, error) {
+	config, err := compact(p.Config)
+	if err != nil {
+		return nil, fmt.Errorf("%w: config: %w", ErrFile, err)
+	}
+	similarity, err := build(p.Kind, config, p.Tensors)
+	if err != nil {
+		return nil, fmt.Errorf("%w: kind %s: %w", ErrFile, p.Kind, err)
+	}
+	version, err := version(p.Kind, config, p.Tensors)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFile, err)
+	}
+	return &Model{
+		Name: p.Name, Version: version, Provenance: maps.Clone(p.Provenance),
+		Similarity: similarity, config: config, tensors: maps.Clone(p.Tensors),
+	}, nil
+}
+
+// Parameters returns what the model was made of; it aliases the tensors.
+func (m *Model) Parameters() Parameters {
+	return Parameters{
+		Kind: m.Spec().Kind, Name: m.Name, Config: m.config,
+		Tensors: maps.Clone(m.tensors), Provenance: maps.Clone(m.Provenance),
+	}
+}
+
+// Open reads a native file or a directory. It returns ErrFile with what is
+// wrong, where, and the remedy; or the system's error.
+func Open(path string) (*Model, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening model: %w", err)
+	}
+	open := openNative
+	if info.IsDir() {
+		open = openDirectory
+	}
+	m, err := open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening model %s: %w", path, err)
+	}
+	return m, nil
+}
+
+// version digests the safetensors encoding of what decides a score.
+func version(kind rerank.Kind, config json.RawMessage, tensors tensor.Set) (string, error) {
+	digest := sha256.New()
+	err := safetensors.Write(digest, &safetensors.File{
+		Metadata: map[string]string{"kind": string(kind), "config": string(config)},
+		Tensors:  tensors,
+	})
+	if err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(digest.Sum(nil))[:16], nil
 }

@@ -13,9 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/likenessdb/likeness/rerank/internal/atomicfile"
+	"github.com/likenessdb/likeness/rerank/internal/regular"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
@@ -54,19 +54,12 @@ func (f *File) Int(name string, shape ...int) (Ints, error) {
 
 // ReadFile reads a file. It returns ErrFormat or the system's error.
 func ReadFile(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: %s is not a regular file", ErrFormat, path)
-	}
-	file, err := Read(f, info.Size())
+	file, err := Read(f, size)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

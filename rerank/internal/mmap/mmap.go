@@ -4,8 +4,9 @@ package mmap
 import (
 	"fmt"
 	"math"
-	"os"
 	"unsafe"
+
+	"github.com/likenessdb/likeness/rerank/internal/regular"
 )
 
 // Map is a file in memory. Its bytes must not be written, nor read after Close.
@@ -19,24 +20,18 @@ type Map struct {
 
 // Open maps a whole file; an empty file has no bytes.
 func Open(path string) (*Map, error) {
-	f, err := os.Open(path)
+	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
 	switch {
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	case info.Size() == 0:
+	case size == 0:
 		return &Map{}, nil
-	case info.Size() > math.MaxInt:
-		return nil, fmt.Errorf("%s has %d bytes, more than this machine can address", path, info.Size())
+	case size > math.MaxInt:
+		return nil, fmt.Errorf("%s has %d bytes, more than this machine can address", path, size)
 	}
-	return mapFile(f, int(info.Size()))
+	return mapFile(f, int(size))
 }
 
 // Close unmaps the file. A second Close does nothing.

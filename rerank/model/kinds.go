@@ -1,0 +1,28 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// build makes a similarity of its kind's configuration and tensors.
+func build(kind rerank.Kind, config json.RawMessage, t tensor.Set) (rerank.Similarity, error) {
+	switch kind {
+	default:
+		return nil, fmt.Errorf("%w: the kind %q is not known", rerank.ErrModel, kind)
+	}
+}
+
+// construct calls a kind's New with its Config.
+func construct[C any, S rerank.Similarity](
+	newKind func(C, tensor.Set) (S, error), config json.RawMessage, t tensor.Set,
+) (rerank.Similarity, error) {
+	var c C
+	if err := decodeStrict(config, &c); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return newKind(c, t)
+}

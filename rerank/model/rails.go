@@ -1,0 +1,191 @@
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/internal/regular"
+	"github.com/likenessdb/likeness/rerank/safetensors"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// The files of a directory.
+const (
+	configFile    = "config.json"
+	weightsFile   = "model.safetensors"
+	distilledFile = "distilled.safetensors" // optional
+)
+
+const (
+	// probePrefix is put in front of the names of distilledFile's tensors.
+	probePrefix = "probe."
+	// maxConfig is the longest config.json that is read.
+	maxConfig = 1 << 20
+)
+
+func openDirectory(path string) (*Model, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	config, err := readConfig(root)
+	if err != nil {
+		return nil, err
+	}
+	tensors, err := readTensors(root)
+	if err != nil {
+		return nil, err
+	}
+	p, err := Import(config, tensors)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", configFile, err)
+	}
+	if p.Name, err = baseName(path); err != nil {
+		return nil, err
+	}
+	return New(p)
+}
+
+func baseName(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	return filepath.Base(abs), err
+}
+
+func readConfig(root *os.Root) ([]byte, error) {
+	f, size, err := regular.OpenIn(root, configFile)
+	if err != nil {
+		return nil, directoryError(err)
+	}
+	defer f.Close()
+	if size > maxConfig {
+		return nil, fmt.Errorf("%w: %s has %d bytes, at most %d", ErrFile, configFile, size, maxConfig)
+	}
+	return io.ReadAll(io.LimitReader(f, maxConfig))
+}
+
+// readTensors reads the weights and, under their prefix, the distilled probes.
+func readTensors(root *os.Root) (tensor.Set, error) {
+	tensors, err := readWeights(root, weightsFile)
+	if err != nil {
+		return nil, err
+	}
+	probes, err := readWeights(root, distilledFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return tensors, nil
+	}
+	for name, t := range probes {
+		if tensors.Has(probePrefix + name) {
+			return nil, fmt.Errorf("%w: %s and %s both have %q", ErrFile, weightsFile, distilledFile, probePrefix+name)
+		}
+		tensors[probePrefix+name] = t
+	}
+	return tensors, err
+}
+
+func readWeights(root *os.Root, name string) (tensor.Set, error) {
+	f, size, err := regular.OpenIn(root, name)
+	if err != nil {
+		return nil, directoryError(err)
+	}
+	defer f.Close()
+	file, err := safetensors.Read(f, size)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %s: %w", ErrFile, name, err)
+	case len(file.Ints) > 0:
+		return nil, fmt.Errorf("%w: %s has integer tensors, and no kind uses any", ErrFile, name)
+	}
+	return file.Tensors, nil
+}
+
+// directoryError says what a directory needs, and keeps the system's error.
+func directoryError(err error) error {
+	return fmt.Errorf("%w: %w; the directory needs %s and %s, and links out of it are not followed",
+		ErrFile, err, configFile, weightsFile)
+}
+
+// Import makes a model's parameters of a RAILS config.json, flat or with
+// hyper_parameters inside, and of weights under their RAILS names. What the
+// weights do not say the config must; what only training needs is left out. It
+// returns ErrFile.
+func Import(config []byte, tensors tensor.Set) (Parameters, error) {
+	var c map[string]json.RawMessage
+	if err := decodeStrict(config, &c); err != nil {
+		return Parameters{}, fmt.Errorf("%w: %w", ErrFile, err)
+	}
+	kind, err := modelType(c)
+	if err != nil {
+		return Parameters{}, err
+	}
+	normalise, err := readNormalise(c["normalise"])
+	if err != nil {
+		return Parameters{}, err
+	}
+	kept, err := importConfig(kind, c, normalise)
+	if err != nil {
+		return Parameters{}, fmt.Errorf("%w: %w", ErrFile, err)
+	}
+	return Parameters{Kind: kind, Config: kept, Tensors: tensors, Provenance: provenance(c)}, nil
+}
+
+// modelType reads model_type; hyper_parameters alone are a MoL's.
+func modelType(c map[string]json.RawMessage) (rerank.Kind, error) {
+	raw, ok := c["model_type"]
+	if _, nested := c["hyper_parameters"]; !ok && nested {
+		return rerank.KindMoL, nil
+	}
+	var kind rerank.Kind
+	if err := json.Unmarshal(raw, &kind); err != nil || kind != rerank.KindMoL && kind != rerank.KindBilinear {
+		return "", fmt.Errorf("%w: model_type is %s, want %q or %q", ErrFile, raw, rerank.KindMoL, rerank.KindBilinear)
+	}
+	return kind, nil
+}
+
+// bothSides is the wording of a bilinear model's config.
+const bothSides = "both sides to unit length"
+
+// readNormalise reads the key that RAILS does not have: whether the model was
+// fitted on unit vectors. Without it vectors are taken as they come, as RAILS
+// does: scaling them unasked would change a model's scores.
+func readNormalise(raw json.RawMessage) (bool, error) {
+	switch strings.TrimSpace(string(raw)) {
+	case "", "false", "null":
+		return false, nil
+	case "true", `"` + bothSides + `"`:
+		return true, nil
+	default:
+		return false, fmt.Errorf("%w: normalise is %s, want true, false or %q", ErrFile, raw, bothSides)
+	}
+}
+
+// provenance keeps what a config says of the training and its quality: every
+// text or number of these keys, under its path.
+func provenance(c map[string]json.RawMessage) map[string]string {
+	p := map[string]string{}
+	for _, key := range []string{"source", "reference_name", "note", "training", "quality"} {
+		var value any
+		if json.Unmarshal(c[key], &value) == nil {
+			flatten(p, key, value)
+		}
+	}
+	return p
+}
+
+func flatten(p map[string]string, path string, value any) {
+	switch v := value.(type) {
+	case nil:
+	case map[string]any:
+		for key, inner := range v {
+			flatten(p, path+"."+key, inner)
+		}
+	default:
+		p[path] = fmt.Sprint(v)
+	}
+}

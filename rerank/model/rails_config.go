@@ -1,0 +1,38 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// molKeys are the hyper-parameters, under their RAILS names, that decide a MoL's score.
+var molKeys = []string{
+	"query_embedding_dim", "item_embedding_dim", "dot_product_dimension",
+	"query_dot_product_groups", "item_dot_product_groups", "temperature", "dot_product_l2_norm", "eps",
+	"query_hidden_dim", "query_nonlinearity", "item_hidden_dim", "item_nonlinearity",
+	"gating_query_fn", "gating_item_fn", "gating_query_hidden_dim", "gating_item_hidden_dim", "gating_qi_hidden_dim",
+	"gating_combination_type", "softmax_dropout_rate", "uid_embedding_hash_sizes",
+}
+
+// importConfig makes the JSON of the kind's Config.
+func importConfig(kind rerank.Kind, c map[string]json.RawMessage, normalise bool) (json.RawMessage, error) {
+	keys := []string{"query_embedding_dim", "item_embedding_dim"}
+	if kind == rerank.KindMoL {
+		keys = molKeys
+	}
+	if nested, ok := c["hyper_parameters"]; ok {
+		if err := decodeStrict(nested, &c); err != nil {
+			return nil, fmt.Errorf("hyper_parameters: %w", err)
+		}
+	}
+	kept := map[string]any{"normalise": normalise}
+	for key, value := range c {
+		if slices.Contains(keys, key) {
+			kept[key] = value
+		}
+	}
+	return json.Marshal(kept)
+}
