@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -132,7 +133,7 @@ func (l *launch) start(ctx context.Context) (*Server, error) {
 		return nil, fmt.Errorf("servers: %w", err)
 	}
 	s := &Server{Name: l.name, Version: l.version, dir: dir, binary: l.binary}
-	ports, err := freePorts(l.ports)
+	ports, err := freePorts(ctx, l.ports)
 	if err == nil {
 		err = l.prepare(s, ports)
 	}
@@ -153,15 +154,25 @@ func portTaken(err error) bool {
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // freePorts returns n different ports that nobody listened on a moment ago.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+func freePorts(ctx context.Context, n int) (ports []int, err error) {
+	var config net.ListenConfig
+	var taken []net.Listener // kept until all are chosen, so that all differ
+	defer func() {
+		for _, l := range taken {
+			_ = l.Close()
+		}
+	}()
+	for range n {
+		l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, fmt.Errorf("servers: no free port: %w", err)
 		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+		taken = append(taken, l)
+		address, err := netip.ParseAddrPort(l.Addr().String())
+		if err != nil {
+			return nil, fmt.Errorf("servers: no free port: %w", err)
+		}
+		ports = append(ports, int(address.Port()))
 	}
 	return ports, nil
 }

@@ -120,9 +120,15 @@ func dial(t *testing.T, address string) {
 	conn.Close()
 }
 
-func get(t *testing.T, url, key string) int { return do(t, http.MethodGet, url, key, "") }
+func get(t *testing.T, url, key string) int {
+	t.Helper()
+	return do(t, http.MethodGet, url, key, "")
+}
 
-func put(t *testing.T, url string) int { return do(t, http.MethodPut, url, "secret", "{}") }
+func put(t *testing.T, url string) int {
+	t.Helper()
+	return do(t, http.MethodPut, url, "secret", "{}")
+}
 
 func do(t *testing.T, method, url, key, body string) int {
 	t.Helper()

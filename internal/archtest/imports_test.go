@@ -1,0 +1,122 @@
+package archtest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/likenessdb/likeness/"
+
+// listed is what `go list` says of a package.
+type listed struct {
+	ImportPath string
+	Doc        string
+	Name       string
+	GoFiles    []string
+	CgoFiles   []string
+	Imports    []string
+	Deps       []string
+}
+
+// TestImportsPointOneWay holds cmd → sidecar → adapters → rerank, for direct and
+// indirect imports of production code.
+func TestImportsPointOneWay(t *testing.T) {
+	rules := []struct {
+		packages string // prefix below the module
+		never    []string
+		why      string
+	}{
+		{
+			"rerank/",
+			[]string{"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/qdrant/", "github.com/milvus-io/", module + "adapters", module + "sidecar", module + "cmd", module + "proto"},
+			"rerank knows no gRPC, no protobuf, no database and nobody who uses it",
+		},
+		{"adapters/", []string{module + "sidecar", module + "cmd", module + "proto"}, "adapters serve the sidecar and know rerank only"},
+		{"sidecar/", []string{module + "cmd"}, "commands wire the sidecar"},
+		{"adapters/qdrant", []string{"github.com/milvus-io/"}, "an adapter knows one store"},
+		{"adapters/milvus", []string{"github.com/qdrant/"}, "an adapter knows one store"},
+		{"adapters/embedded", []string{"github.com/qdrant/", "github.com/milvus-io/", "google.golang.org/grpc"}, "the embedded store needs no client"},
+		{"cmd/likeness", []string{"gorgonia.org/cu"}, "its init ends a process without a GPU"},
+	}
+	for _, p := range packages(t) {
+		path := strings.TrimPrefix(p.ImportPath, module) + "/"
+		for _, rule := range rules {
+			if !strings.HasPrefix(path, rule.packages) {
+				continue
+			}
+			for _, dep := range p.Deps {
+				if slices.ContainsFunc(rule.never, func(prefix string) bool { return strings.HasPrefix(dep, prefix) }) {
+					t.Errorf("%s depends on %s: %s", p.ImportPath, dep, rule.why)
+				}
+			}
+		}
+	}
+}
+
+// TestProtobufStaysAtTheEdges lets only the packages that speak gRPC import protobuf.
+func TestProtobufStaysAtTheEdges(t *testing.T) {
+	edges := []string{"proto/", "sidecar/server/", "sidecar/proxy/", "sidecar/plugins/", "adapters/", "cmd/", "examples/"}
+	for _, p := range packages(t) {
+		path := strings.TrimPrefix(p.ImportPath, module) + "/"
+		if slices.ContainsFunc(edges, func(edge string) bool { return strings.HasPrefix(path, edge) }) {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if strings.HasPrefix(imported, "google.golang.org/protobuf") || strings.HasPrefix(imported, module+"proto") {
+				t.Errorf("%s imports %s: protobuf stays at the edges (%s)", p.ImportPath, imported, strings.Join(edges, ", "))
+			}
+		}
+	}
+}
+
+func TestNoPackageUsesCgo(t *testing.T) {
+	for _, p := range packages(t) {
+		if len(p.CgoFiles) > 0 {
+			t.Errorf("%s uses cgo: %v", p.ImportPath, p.CgoFiles)
+		}
+	}
+}
+
+// TestEveryPackageSaysWhatItIs wants one package comment, in the form of godoc.
+func TestEveryPackageSaysWhatItIs(t *testing.T) {
+	for _, p := range packages(t) {
+		if strings.HasPrefix(p.ImportPath, module+"proto/gen/") || len(p.GoFiles) == 0 {
+			continue
+		}
+		want := "Package " + p.Name + " "
+		if p.Name == "main" {
+			want = "Command " + p.ImportPath[strings.LastIndexByte(p.ImportPath, '/')+1:] + " "
+		}
+		if !strings.HasPrefix(p.Doc, want) {
+			t.Errorf("%s: the package comment begins with %q, want %q", p.ImportPath, p.Doc, want+"…")
+		}
+	}
+}
+
+// packages lists the module's packages without their tests.
+func packages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Doc,Name,GoFiles,CgoFiles,Imports,Deps", "./...")
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		all = append(all, p)
+	}
+}
