@@ -1,0 +1,117 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// catalog implements CatalogService.
+type catalog struct {
+	likenessv1.UnimplementedCatalogServiceServer
+	*services
+}
+
+var _ likenessv1.CatalogServiceServer = catalog{}
+
+func (c catalog) ListModels(context.Context, *likenessv1.ListModelsRequest) (*likenessv1.ListModelsResponse, error) {
+	out := &likenessv1.ListModelsResponse{}
+	for _, m := range c.models {
+		out.Models = append(out.Models, fromModel(m))
+	}
+	return out, nil
+}
+
+func (c catalog) GetModel(_ context.Context, r *likenessv1.GetModelRequest) (*likenessv1.GetModelResponse, error) {
+	names := make([]string, len(c.models))
+	for i, m := range c.models {
+		if m.Name == r.GetName() {
+			return &likenessv1.GetModelResponse{Model: fromModel(m)}, nil
+		}
+		names[i] = m.Name
+	}
+	return nil, fmt.Errorf("%w: %q; there are: %s", errModel, r.GetName(), strings.Join(names, ", "))
+}
+
+// ListRoutes lists the routes that the caller's token allows.
+func (c catalog) ListRoutes(ctx context.Context, _ *likenessv1.ListRoutesRequest) (*likenessv1.ListRoutesResponse, error) {
+	out := &likenessv1.ListRoutesResponse{}
+	for _, r := range c.searcher.Routes() {
+		if allow(ctx, r.Name) == nil {
+			out.Routes = append(out.Routes, fromRoute(r))
+		}
+	}
+	return out, nil
+}
+
+func (c catalog) GetRoute(ctx context.Context, r *likenessv1.GetRouteRequest) (*likenessv1.GetRouteResponse, error) {
+	if err := allow(ctx, r.GetName()); err != nil {
+		return nil, err
+	}
+	for _, route := range c.searcher.Routes() {
+		if route.Name == r.GetName() {
+			return &likenessv1.GetRouteResponse{Route: fromRoute(route)}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %q", pipeline.ErrRoute, r.GetName())
+}
+
+func fromModel(m *model.Model) *likenessv1.Model {
+	spec := m.Spec()
+	return &likenessv1.Model{
+		Name:               m.Name,
+		Version:            m.Version,
+		Kind:               string(spec.Kind),
+		QueryDim:           int32(spec.QueryDim),
+		ItemDim:            int32(spec.ItemDim),
+		Normalise:          spec.Normalise,
+		UserIds:            spec.UserIDs,
+		SingleInnerProduct: spec.SingleInnerProduct,
+		QueryComponents:    int32(spec.PairsQuery),
+		ItemComponents:     int32(spec.PairsItem),
+		Provenance:         sendable(m.Provenance),
+	}
+}
+
+func sendable(texts map[string]string) map[string]string {
+	out := make(map[string]string, len(texts))
+	for k, v := range texts {
+		out[utf8(k)] = utf8(v)
+	}
+	return out
+}
+
+func fromRoute(r *pipeline.Route) *likenessv1.Route {
+	out := &likenessv1.Route{
+		Name:         r.Name,
+		Store:        r.StoreName,
+		Collection:   r.Collection,
+		VectorField:  r.Vector,
+		Model:        &likenessv1.ModelRef{Name: r.Model.Name, Version: r.Model.Version},
+		Placement:    string(r.Placement),
+		Companion:    r.Companion,
+		Strategy:     enumOf(strategies, r.Strategy),
+		Depth:        int32(r.Depth),
+		AverageDepth: int32(r.AverageDepth),
+		Weights:      enumOf(weights, r.Weights),
+		ExactSearch:  r.ExactSearch,
+		MaxGap:       r.MaxGap,
+		Timeout:      durationpb.New(r.Timeout),
+		Failure:      string(r.Failure),
+		MaxK:         int32(r.MaxK),
+		MaxDepth:     int32(r.MaxDepth),
+		MaxRounds:    int32(r.MaxRounds),
+		Calibration:  fromCalibration(r.Calibration),
+	}
+	if r.Table != nil {
+		items := int64(r.Table.Len())
+		out.TableItems = &items
+	}
+	return out
+}

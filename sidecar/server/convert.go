@@ -1,0 +1,235 @@
+package server
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+var strategies = map[likenessv1.Strategy]rerank.Strategy{
+	likenessv1.Strategy_STRATEGY_PER_EMBEDDING: rerank.PerEmbedding,
+	likenessv1.Strategy_STRATEGY_AVERAGE:       rerank.Average,
+	likenessv1.Strategy_STRATEGY_COMBINED:      rerank.Combined,
+	likenessv1.Strategy_STRATEGY_DISTILLED:     rerank.Distilled,
+	likenessv1.Strategy_STRATEGY_SCAN:          rerank.Scan,
+}
+
+var weights = map[likenessv1.Weights]rerank.Weights{
+	likenessv1.Weights_WEIGHTS_UNIFORM: rerank.UniformWeights,
+	likenessv1.Weights_WEIGHTS_GATES:   rerank.GateWeights,
+}
+
+var certificateStatuses = map[likenessv1.CertificateStatus]rerank.Status{
+	likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT:      rerank.StatusExact,
+	likenessv1.CertificateStatus_CERTIFICATE_STATUS_CALIBRATED: rerank.StatusCalibrated,
+	likenessv1.CertificateStatus_CERTIFICATE_STATUS_UNKNOWN:    rerank.StatusUnknown,
+}
+
+var proofs = map[likenessv1.Proof]rerank.Proof{
+	likenessv1.Proof_PROOF_UNSPECIFIED:   rerank.ProofNone,
+	likenessv1.Proof_PROOF_INNER_PRODUCT: rerank.ProofInnerProduct,
+	likenessv1.Proof_PROOF_TABLE_SCAN:    rerank.ProofScan,
+	likenessv1.Proof_PROOF_BOUND_CLOSED:  rerank.ProofBound,
+	likenessv1.Proof_PROOF_EXHAUSTED:     rerank.ProofExhausted,
+}
+
+var stops = map[likenessv1.Stop]rerank.Stop{
+	likenessv1.Stop_STOP_GAP_REACHED: rerank.StopGap,
+	likenessv1.Stop_STOP_FIXED_DEPTH: rerank.StopFixed,
+	likenessv1.Stop_STOP_DEADLINE:    rerank.StopDeadline,
+	likenessv1.Stop_STOP_DEPTH_LIMIT: rerank.StopLimit,
+	likenessv1.Stop_STOP_EXHAUSTED:   rerank.StopExhausted,
+	likenessv1.Stop_STOP_NO_BOUND:    rerank.StopUnbounded,
+}
+
+// enumOf finds the proto value of a word; an unknown one is unspecified.
+func enumOf[E, W comparable](words map[E]W, word W) E {
+	for e, w := range words {
+		if w == word {
+			return e
+		}
+	}
+	var unspecified E
+	return unspecified
+}
+
+func fieldError(field, format string, args ...any) error {
+	return &pipeline.FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
+}
+
+func toQuery(q *likenessv1.Query) (rerank.Query, error) {
+	if len(q.GetContext()) > 0 {
+		return rerank.Query{}, fieldError("query.context", "the route's model takes no context features; leave them out")
+	}
+	return rerank.Query{Vector: q.GetVector(), UserID: q.GetUserId(), HasUserID: q.UserId != nil}, nil
+}
+
+func toRequest(r *likenessv1.SearchRequest) (pipeline.Request, error) {
+	q, err := toQuery(r.GetQuery())
+	return pipeline.Request{
+		Route:         r.GetRoute(),
+		Query:         q,
+		K:             int(r.GetK()),
+		Filter:        r.GetFilter(),
+		Strategy:      strategies[r.GetStrategy()],
+		Depth:         int(r.GetDepth()),
+		AverageDepth:  int(r.GetAverageDepth()),
+		Weights:       weights[r.GetWeights()],
+		Head:          r.GetHead(),
+		MaxGap:        r.MaxGap,
+		Explain:       r.GetExplain(),
+		Payload:       r.GetPayload() != nil,
+		PayloadFields: r.GetPayload().GetFields(),
+	}, err
+}
+
+func toID(id *likenessv1.ItemId) rerank.ID {
+	switch v := id.GetId().(type) {
+	case *likenessv1.ItemId_Number:
+		return rerank.UintID(v.Number)
+	case *likenessv1.ItemId_Negative:
+		return rerank.IntID(v.Negative)
+	default:
+		return rerank.TextID(id.GetText())
+	}
+}
+
+func fromID(id rerank.ID) *likenessv1.ItemId {
+	if n, ok := id.Uint64(); ok {
+		return &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: n}}
+	}
+	if n, ok := id.Int64(); ok {
+		return &likenessv1.ItemId{Id: &likenessv1.ItemId_Negative{Negative: n}}
+	}
+	text, _ := id.Text()
+	return &likenessv1.ItemId{Id: &likenessv1.ItemId_Text{Text: utf8(text)}}
+}
+
+func fromIDs(ids []rerank.ID) []*likenessv1.ItemId {
+	out := make([]*likenessv1.ItemId, len(ids))
+	for i, id := range ids {
+		out[i] = fromID(id)
+	}
+	return out
+}
+
+// scoring is what ScoreRequest and ExplainRequest have in common.
+type scoring interface {
+	GetRoute() string
+	GetQuery() *likenessv1.Query
+	GetIds() *likenessv1.ItemIds
+	GetVectors() *likenessv1.Vectors
+}
+
+func toScoreRequest(r scoring, explain bool) (pipeline.ScoreRequest, error) {
+	q, err := toQuery(r.GetQuery())
+	if err != nil {
+		return pipeline.ScoreRequest{}, err
+	}
+	req := pipeline.ScoreRequest{Route: r.GetRoute(), Query: q, Explain: explain}
+	for _, id := range r.GetIds().GetIds() {
+		req.IDs = append(req.IDs, toID(id))
+	}
+	req.Vectors, err = toMatrix(r.GetVectors().GetVectors())
+	return req, err
+}
+
+func toMatrix(vectors []*likenessv1.Vector) (rerank.Matrix, error) {
+	if len(vectors) == 0 {
+		return rerank.Matrix{}, nil
+	}
+	dim := len(vectors[0].GetValues())
+	m := rerank.Matrix{Rows: len(vectors), Cols: dim}
+	for i, v := range vectors {
+		if len(v.GetValues()) != dim {
+			return m, fieldError(fmt.Sprintf("vectors.vectors[%d].values", i),
+				"has %d elements, the first vector %d; give vectors of one length", len(v.GetValues()), dim)
+		}
+	}
+	m.Data = make([]float32, 0, len(vectors)*dim)
+	for _, v := range vectors {
+		m.Data = append(m.Data, v.GetValues()...)
+	}
+	return m, nil
+}
+
+func fromAnswer(a pipeline.Answer) *likenessv1.SearchResponse {
+	r := &likenessv1.SearchResponse{
+		Hits:        make([]*likenessv1.Hit, len(a.Hits)),
+		Certificate: fromCertificate(a.Certificate),
+		Model:       &likenessv1.ModelRef{Name: a.Model, Version: a.Version},
+		Strategy:    enumOf(strategies, a.Strategy),
+		Timings:     fromTimings(a.Timings),
+		NotFinite:   int32(a.NotFinite),
+		NotIndexed:  int32(a.NotIndexed),
+	}
+	for i, h := range a.Hits {
+		r.Hits[i] = &likenessv1.Hit{
+			Id: fromID(h.ID), Score: h.Score, PayloadJson: utf8(string(h.Payload)), Explanation: fromExplanation(h.Explanation),
+		}
+	}
+	if a.Degraded != nil {
+		r.Degraded = &likenessv1.Degraded{Reason: a.Degraded.Reason, Detail: utf8(a.Degraded.Detail)}
+	}
+	return r
+}
+
+func fromTimings(t pipeline.Timings) *likenessv1.Timings {
+	d := func(d time.Duration) *durationpb.Duration { return durationpb.New(d) }
+	return &likenessv1.Timings{
+		Encode: d(t.Encode), Retrieve: d(t.Retrieve), Score: d(t.Score), Certify: d(t.Certify), Total: d(t.Total),
+	}
+}
+
+func fromExplanation(e *rerank.Explanation) *likenessv1.Explanation {
+	if e == nil {
+		return nil
+	}
+	out := &likenessv1.Explanation{Score: e.Score, Terms: make([]*likenessv1.Term, len(e.Terms))}
+	for i, t := range e.Terms {
+		out.Terms[i] = &likenessv1.Term{
+			QueryComponent: int32(t.QueryComponent), ItemComponent: int32(t.ItemComponent), Dot: t.Dot, Logit: t.Logit, Gate: t.Gate,
+		}
+	}
+	return out
+}
+
+func fromCertificate(c rerank.Certificate) *likenessv1.Certificate {
+	return &likenessv1.Certificate{
+		Status:      enumOf(certificateStatuses, c.Status),
+		Proof:       enumOf(proofs, c.Proof),
+		Gap:         known(c.Gap),
+		Bound:       known(c.Max),
+		KthScore:    known(c.KthScore),
+		Epsilon:     c.Epsilon,
+		Calibration: fromCalibration(c.Calibration),
+		Stop:        enumOf(stops, c.Stop),
+		Depth:       int32(c.Depth),
+		Rounds:      int32(c.Rounds),
+		Candidates:  int64(c.Candidates),
+	}
+}
+
+// known is x, or unset where x stands for "none".
+func known(x float32) *float32 {
+	if f := float64(x); math.IsInf(f, 0) || math.IsNaN(f) {
+		return nil
+	}
+	return &x
+}
+
+func fromCalibration(c *rerank.Calibration) *likenessv1.Calibration {
+	if c == nil {
+		return nil
+	}
+	return &likenessv1.Calibration{Recall: c.Recall, Share: c.Share, Alpha: c.Alpha, Queries: int64(c.Queries)}
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

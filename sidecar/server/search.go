@@ -1,0 +1,140 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// StatusTrailer is the trailer of a degraded answer: "degraded; reason=…".
+const StatusTrailer = "likeness-status"
+
+// search implements SearchService: decode, call, encode.
+type search struct {
+	likenessv1.UnimplementedSearchServiceServer
+	*services
+}
+
+var _ likenessv1.SearchServiceServer = search{}
+
+func (s search) Search(ctx context.Context, r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
+	answer, err := s.answer(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if d := answer.GetDegraded(); d != nil {
+		if err := grpc.SetTrailer(ctx, metadata.Pairs(StatusTrailer, "degraded; reason="+d.GetReason())); err != nil {
+			return nil, err
+		}
+	}
+	return answer, nil
+}
+
+func (s search) answer(ctx context.Context, r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
+	if err := allow(ctx, r.GetRoute()); err != nil {
+		return nil, err
+	}
+	if !s.slots.TryAcquire(1) {
+		return nil, fmt.Errorf("%w: limits.max_searches is %d; send fewer at a time, or raise it", errOverload, s.limits.MaxSearches)
+	}
+	defer s.slots.Release(1)
+	request, err := toRequest(r)
+	if err != nil {
+		return nil, err
+	}
+	if t := r.GetTimeout(); t != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, t.AsDuration())
+		defer cancel()
+	}
+	answer, err := s.searcher.Search(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return fromAnswer(answer), nil
+}
+
+func (s search) SearchBatch(ctx context.Context, r *likenessv1.SearchBatchRequest) (*likenessv1.SearchBatchResponse, error) {
+	searches := r.GetSearches()
+	if len(searches) > s.limits.MaxBatch {
+		return nil, fmt.Errorf("%w: %d, limits.max_batch is %d; split the batch, or raise it", errBatch, len(searches), s.limits.MaxBatch)
+	}
+	results := make([]*likenessv1.SearchResult, len(searches))
+	var group errgroup.Group
+	group.SetLimit(s.limits.BatchParallelism)
+	for i, one := range searches {
+		group.Go(func() error {
+			results[i] = s.result(ctx, one)
+			return nil
+		})
+	}
+	_ = group.Wait() // every search keeps its own error
+	return &likenessv1.SearchBatchResponse{Results: results}, nil
+}
+
+// result is one search of a batch: its answer or its error. It runs in its own
+// goroutine, where the interceptors cannot see a panic.
+func (s search) result(ctx context.Context, r *likenessv1.SearchRequest) *likenessv1.SearchResult {
+	var answer *likenessv1.SearchResponse
+	err := s.recovered(ctx, func() (err error) {
+		if err = s.validate(r); err == nil {
+			answer, err = s.answer(ctx, r)
+		}
+		return err
+	})
+	if err == nil {
+		return &likenessv1.SearchResult{Result: &likenessv1.SearchResult_Response{Response: answer}}
+	}
+	st := statusOf(err)
+	s.logFailure(ctx, st.Code(), err)
+	return &likenessv1.SearchResult{Result: &likenessv1.SearchResult_Error{
+		Error: &likenessv1.Error{Code: int32(st.Code()), Message: st.Message()},
+	}}
+}
+
+func (s search) Score(ctx context.Context, r *likenessv1.ScoreRequest) (*likenessv1.ScoreResponse, error) {
+	a, err := s.score(ctx, r, false)
+	if err != nil {
+		return nil, err
+	}
+	return &likenessv1.ScoreResponse{
+		Scores: a.Scores, Missing: fromIDs(a.Missing), Model: &likenessv1.ModelRef{Name: a.Model, Version: a.Version},
+	}, nil
+}
+
+func (s search) Explain(ctx context.Context, r *likenessv1.ExplainRequest) (*likenessv1.ExplainResponse, error) {
+	a, err := s.score(ctx, r, true)
+	if err != nil {
+		return nil, err
+	}
+	out := &likenessv1.ExplainResponse{
+		Explanations: make([]*likenessv1.Explanation, len(a.Explanations)),
+		Missing:      fromIDs(a.Missing),
+		Model:        &likenessv1.ModelRef{Name: a.Model, Version: a.Version},
+	}
+	for i := range a.Explanations {
+		out.Explanations[i] = fromExplanation(&a.Explanations[i])
+	}
+	return out, nil
+}
+
+func (s search) score(ctx context.Context, r scoring, explain bool) (pipeline.ScoreAnswer, error) {
+	if err := allow(ctx, r.GetRoute()); err != nil {
+		return pipeline.ScoreAnswer{}, err
+	}
+	if !s.slots.TryAcquire(1) {
+		return pipeline.ScoreAnswer{}, fmt.Errorf("%w: limits.max_searches is %d; send fewer at a time, or raise it", errOverload, s.limits.MaxSearches)
+	}
+	defer s.slots.Release(1)
+	request, err := toScoreRequest(r, explain)
+	if err != nil {
+		return pipeline.ScoreAnswer{}, err
+	}
+	return s.searcher.Score(ctx, request)
+}

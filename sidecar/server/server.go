@@ -1,0 +1,199 @@
+// Package server is the gRPC API: it turns messages into requests of a pipeline
+// and errors into statuses, and does nothing else. It also holds what every
+// server needs: TLS, tokens, limits, health, reflection and a graceful end.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"buf.build/go/protovalidate"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // callers may compress
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// Limits are the server's limits; see config.Limits.
+type Limits struct {
+	MaxMessageBytes, MaxConcurrentStreams, MaxSearches, MaxBatch, BatchParallelism int
+}
+
+// Options are what a Server is made of. Searcher, Logger, Recorder and Limits are required.
+type Options struct {
+	Searcher pipeline.Searcher
+	Models   []*model.Model // by name
+	Limits   Limits
+	// TLS, if a certificate is named, secures the listener.
+	TLS TLS
+	// TokensFile, if set, names the callers that are served.
+	TokensFile string
+	Logger     *slog.Logger
+	Recorder   Recorder
+	// TracerProvider, if set, gets a span a call.
+	TracerProvider trace.TracerProvider
+}
+
+// Server is a gRPC server. Its methods are safe for concurrent use.
+type Server struct {
+	grpc   *grpc.Server
+	health *health.Server
+	drain  context.CancelFunc
+	log    *slog.Logger
+}
+
+// services is what the two services share.
+type services struct {
+	searcher  pipeline.Searcher
+	models    []*model.Model
+	limits    Limits
+	slots     *semaphore.Weighted
+	validator protovalidate.Validator
+	recorder  Recorder
+	log       *slog.Logger
+	tokens    *watched[*tokens] // nil: everybody is served
+	draining  context.Context   // done when the server drains
+}
+
+// New makes a server that reports NOT_SERVING until SetServing. It returns
+// ErrTLS or ErrTokens if a file cannot be used.
+func New(o Options) (*Server, error) {
+	validator, err := protovalidate.New(protovalidate.WithFailFast())
+	if err != nil {
+		return nil, fmt.Errorf("rules of the API: %w", err)
+	}
+	draining, drain := context.WithCancel(context.Background())
+	s := &services{
+		searcher: o.Searcher, models: o.Models, limits: o.Limits, validator: validator,
+		slots: semaphore.NewWeighted(int64(o.Limits.MaxSearches)), recorder: o.Recorder, log: o.Logger, draining: draining,
+	}
+	if o.TokensFile != "" {
+		s.tokens, err = watch(o.Logger, func() (*tokens, error) { return readTokens(o.TokensFile) }, o.TokensFile)
+	}
+	var options []grpc.ServerOption
+	if err == nil {
+		options, err = s.options(o)
+	}
+	if err != nil {
+		drain()
+		return nil, err
+	}
+	server := &Server{grpc: grpc.NewServer(options...), health: health.NewServer(), drain: drain, log: o.Logger}
+	server.register(s)
+	return server, nil
+}
+
+func (s *services) options(o Options) ([]grpc.ServerOption, error) {
+	options := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(o.Limits.MaxMessageBytes),
+		grpc.MaxSendMsgSize(o.Limits.MaxMessageBytes),
+		grpc.MaxConcurrentStreams(uint32(o.Limits.MaxConcurrentStreams)),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.ConnectionTimeout(20 * time.Second),
+		grpc.WaitForHandlers(true),
+		grpc.ChainStreamInterceptor(s.observe, s.authenticate, s.ending),
+	}
+	if o.TracerProvider != nil {
+		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(o.TracerProvider))))
+	}
+	if o.TLS.CertFile != "" {
+		credentials, err := transportCredentials(o.TLS, o.Logger)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, grpc.Creds(credentials))
+	}
+	return options, nil
+}
+
+func (s *Server) register(shared *services) {
+	most := shared.limits.MaxMessageBytes
+	s.grpc.RegisterService(asStreams(likenessv1.SearchService_ServiceDesc, shared.checked, most), search{services: shared})
+	s.grpc.RegisterService(asStreams(likenessv1.CatalogService_ServiceDesc, shared.checked, most), catalog{services: shared})
+	s.grpc.RegisterService(asStreams(grpc_health_v1.Health_ServiceDesc, nil, most), s.health)
+	reflection.Register(s.grpc)
+	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	s.health.SetServingStatus(likenessv1.SearchService_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	s.health.SetServingStatus(likenessv1.CatalogService_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
+}
+
+// SetServing says whether searches are answered, in the health of the process
+// ("") and of SearchService.
+func (s *Server) SetServing(serving bool) {
+	s.setHealth("", serving)
+	s.setHealth(likenessv1.SearchService_ServiceDesc.ServiceName, serving)
+}
+
+// SetRouteServing says whether a route was opened, in the health of "route/<name>".
+func (s *Server) SetRouteServing(route string, serving bool) { s.setHealth("route/"+route, serving) }
+
+func (s *Server) setHealth(name string, serving bool) {
+	status := grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	if serving {
+		status = grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus(name, status)
+}
+
+// Serve answers calls until Drain. It closes the listener.
+func (s *Server) Serve(listener net.Listener) error {
+	if err := s.grpc.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("gRPC on %s: %w", listener.Addr(), err)
+	}
+	return nil
+}
+
+// Drain reports NOT_SERVING, takes no more calls and waits for those in flight,
+// at most for grace; then it cuts them. It reports whether it had to.
+func (s *Server) Drain(grace time.Duration) (cut bool) {
+	s.health.Shutdown()
+	s.drain()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return false
+	case <-timer.C:
+		s.log.Warn("calls are cut after the grace period; raise shutdown.grace to give them more", "grace", grace)
+		s.grpc.Stop()
+		<-done
+		return true
+	}
+}
+
+// validate checks a message; the searches of a batch are checked one by one,
+// so that each has its own error.
+func (s *services) validate(m proto.Message) error {
+	if batch, ok := m.(*likenessv1.SearchBatchRequest); ok {
+		return s.validator.Validate(batch, protovalidate.WithFilter(only(batch.ProtoReflect().Descriptor())))
+	}
+	return s.validator.Validate(m)
+}
+
+// only lets the rules of one message type through, not those of messages in it.
+func only(d protoreflect.MessageDescriptor) protovalidate.Filter {
+	return protovalidate.FilterFunc(func(m protoreflect.Message, _ protoreflect.Descriptor) bool {
+		return m.Descriptor().FullName() == d.FullName()
+	})
+}

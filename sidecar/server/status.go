@@ -1,0 +1,180 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"buf.build/go/protovalidate"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// Domain is the domain of every ErrorInfo.
+const Domain = "likenessdb.github.io"
+
+// Errors of the server itself.
+var (
+	errModel         = errors.New("model not found")
+	errOverload      = errors.New("too many searches in flight")
+	errMessage       = errors.New("message not readable")
+	errMessageSize   = errors.New("message too large")
+	errPanic         = errors.New("internal error")
+	errUnauthorised  = errors.New("no valid token")
+	errForbidden     = errors.New("the token does not allow this route")
+	errBatch         = errors.New("too many searches in a batch")
+	errNotResponding = errors.New("response not sendable")
+)
+
+// outcome is how an error leaves the server.
+type outcome struct {
+	is     error
+	code   codes.Code
+	reason string
+	// public errors are worded for the caller; the text of others stays in the log.
+	public bool
+	// retry is how long to wait before another try; 0: a retry will not help.
+	retry time.Duration
+}
+
+const (
+	retrySoon  = 100 * time.Millisecond
+	retryLater = time.Second
+)
+
+// outcomes is the only place where status codes are chosen; the first match counts.
+var outcomes = []outcome{
+	{is: errUnauthorised, code: codes.Unauthenticated, reason: "TOKEN_INVALID", public: true},
+	{is: errForbidden, code: codes.PermissionDenied, reason: "ROUTE_FORBIDDEN", public: true},
+	{is: errMessage, code: codes.InvalidArgument, reason: "MESSAGE_INVALID", public: true},
+	{is: errMessageSize, code: codes.ResourceExhausted, reason: "MESSAGE_TOO_LARGE", public: true},
+	{is: errOverload, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
+	{is: errBatch, code: codes.InvalidArgument, reason: "LIMIT_EXCEEDED", public: true},
+	{is: errPanic, code: codes.Internal, reason: "INTERNAL"},
+	{is: errModel, code: codes.NotFound, reason: "MODEL_NOT_FOUND", public: true},
+	{is: pipeline.ErrRoute, code: codes.NotFound, reason: "ROUTE_NOT_FOUND", public: true},
+	{is: pipeline.ErrRequest, code: codes.InvalidArgument, reason: "FIELD_INVALID", public: true},
+	{is: rerank.ErrQuery, code: codes.InvalidArgument, reason: "QUERY_INVALID", public: true},
+	{is: rerank.ErrStrategy, code: codes.InvalidArgument, reason: "STRATEGY_INVALID", public: true},
+	{is: adapters.ErrFilter, code: codes.InvalidArgument, reason: "FILTER_INVALID", public: true},
+	{is: adapters.ErrID, code: codes.InvalidArgument, reason: "ID_INVALID", public: true},
+	{is: adapters.ErrDimension, code: codes.InvalidArgument, reason: "DIMENSION_MISMATCH", public: true},
+	{is: adapters.ErrLimit, code: codes.InvalidArgument, reason: "LIMIT_EXCEEDED", public: true},
+	{is: pipeline.ErrSetup, code: codes.FailedPrecondition, reason: "ROUTE_NOT_SERVABLE", public: true},
+	{is: adapters.ErrNotFound, code: codes.FailedPrecondition, reason: "COLLECTION_NOT_FOUND", public: true},
+	{is: adapters.ErrField, code: codes.FailedPrecondition, reason: "FIELD_NOT_FOUND", public: true},
+	{is: adapters.ErrMetric, code: codes.FailedPrecondition, reason: "METRIC_NOT_SUPPORTED", public: true},
+	{is: adapters.ErrUnsupported, code: codes.FailedPrecondition, reason: "NOT_SUPPORTED_BY_STORE", public: true},
+	{is: adapters.ErrRefused, code: codes.PermissionDenied, reason: "STORE_REFUSED"},
+	{is: adapters.ErrUnavailable, code: codes.Unavailable, reason: "STORE_UNAVAILABLE", retry: retryLater},
+	{is: pipeline.ErrDegraded, code: codes.Unavailable, reason: "NOT_RESCORED", retry: retryLater},
+	{is: context.DeadlineExceeded, code: codes.DeadlineExceeded, reason: "DEADLINE_EXCEEDED"},
+	{is: context.Canceled, code: codes.Canceled, reason: "CANCELLED"},
+	{is: adapters.ErrStore, code: codes.Internal, reason: "STORE_FAILED"},
+	{is: errNotResponding, code: codes.Internal, reason: "INTERNAL"},
+}
+
+// Texts of errors that are not public.
+var privateTexts = map[string]string{
+	"STORE_REFUSED":     "the store refused the sidecar's credentials",
+	"STORE_UNAVAILABLE": "the store is unavailable",
+	"NOT_RESCORED":      "the route is fail_closed and no rescored answer could be given",
+	"DEADLINE_EXCEEDED": "the deadline passed",
+	"CANCELLED":         "the call was cancelled",
+	"STORE_FAILED":      "the store failed",
+	"INTERNAL":          "internal error",
+}
+
+// outcomeOf chooses the outcome of an error.
+func outcomeOf(err error) outcome {
+	for _, o := range outcomes {
+		if errors.Is(err, o.is) {
+			return o
+		}
+	}
+	return outcome{code: codes.Internal, reason: "INTERNAL"}
+}
+
+// statusOf is the status of an error, with ErrorInfo and, where they say more,
+// BadRequest and RetryInfo. nil is OK; an error that has a status keeps it.
+func statusOf(err error) *status.Status {
+	var invalid *protovalidate.ValidationError
+	own, ok := err.(interface{ GRPCStatus() *status.Status }) // not errors.As: a status within an error is the store's
+	switch {
+	case err == nil:
+		return nil
+	case ok:
+		return own.GRPCStatus()
+	case errors.As(err, &invalid):
+		return validationStatus(invalid)
+	}
+	o := outcomeOf(err)
+	text := err.Error()
+	if !o.public {
+		text = privateTexts[o.reason]
+	}
+	details := []protoadapt.MessageV1{info(o.reason, err)}
+	if bad := badRequest(err); bad != nil {
+		details = append(details, bad)
+	}
+	if o.retry > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(o.retry)})
+	}
+	return withDetails(status.New(o.code, utf8(text)), details...)
+}
+
+func validationStatus(invalid *protovalidate.ValidationError) *status.Status {
+	bad := &errdetails.BadRequest{}
+	for _, v := range invalid.Violations {
+		bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
+			Field:       protovalidate.FieldPathString(v.Proto.GetField()),
+			Description: v.Proto.GetMessage(),
+			Reason:      v.Proto.GetRuleId(),
+		})
+	}
+	text := "request not valid"
+	if len(bad.GetFieldViolations()) > 0 {
+		first := bad.GetFieldViolations()[0]
+		text += ": " + first.GetField() + ": " + first.GetDescription()
+	}
+	return withDetails(status.New(codes.InvalidArgument, text), info("FIELD_INVALID", nil), bad)
+}
+
+// info is the ErrorInfo of an error; a limit's name and values are its metadata.
+func info(reason string, err error) *errdetails.ErrorInfo {
+	i := &errdetails.ErrorInfo{Reason: reason, Domain: Domain}
+	var limit *adapters.LimitError
+	if errors.As(err, &limit) {
+		i.Metadata = map[string]string{"limit": limit.Limit, "value": itoa(limit.Value), "max": itoa(limit.Max)}
+	}
+	return i
+}
+
+func badRequest(err error) *errdetails.BadRequest {
+	var field *pipeline.FieldError
+	if !errors.As(err, &field) {
+		return nil
+	}
+	return &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+		{Field: utf8(field.Field), Description: utf8(field.Problem)},
+	}}
+}
+
+// withDetails adds details; they are ours, so that they always marshal.
+func withDetails(s *status.Status, details ...protoadapt.MessageV1) *status.Status {
+	if detailed, err := s.WithDetails(details...); err == nil {
+		return detailed
+	}
+	return s
+}
+
+// utf8 keeps a text sendable: protobuf strings are UTF-8.
+func utf8(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

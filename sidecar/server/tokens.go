@@ -1,0 +1,129 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// ErrTokens: the tokens file cannot be used.
+var ErrTokens = errors.New("tokens file is not valid")
+
+// Caller is one entry of a tokens file.
+type Caller struct {
+	Name string `yaml:"name"`
+	// Token is the token, or SHA256 the hex digest of it.
+	Token  string `yaml:"token"`
+	SHA256 string `yaml:"sha256"`
+	// Routes are those that the caller may use; empty: all.
+	Routes []string `yaml:"routes"`
+}
+
+// tokens are the callers by the digests of their tokens.
+type tokens struct{ callers []digest }
+
+type digest struct {
+	sum    [sha256.Size]byte
+	caller *Caller
+}
+
+// readTokens reads a tokens file. It returns ErrTokens, which never repeats a token.
+func readTokens(path string) (*tokens, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrTokens, err)
+	}
+	var callers []Caller
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&callers); err != nil {
+		return nil, fmt.Errorf("%w: %s: want a list of name, token or sha256, and routes", ErrTokens, path)
+	}
+	if len(callers) == 0 {
+		return nil, fmt.Errorf("%w: %s: it names no caller", ErrTokens, path)
+	}
+	t := &tokens{}
+	for i := range callers {
+		d, err := callers[i].digest()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s: entry %d: %w", ErrTokens, path, i+1, err)
+		}
+		t.callers = append(t.callers, d)
+	}
+	return t, nil
+}
+
+func (c *Caller) digest() (digest, error) {
+	switch {
+	case c.Name == "":
+		return digest{}, errors.New("a name is missing")
+	case (c.Token == "") == (c.SHA256 == ""):
+		return digest{}, fmt.Errorf("%q needs a token or a sha256", c.Name)
+	case c.Token != "":
+		d := digest{sum: sha256.Sum256([]byte(c.Token)), caller: c}
+		c.Token = ""
+		return d, nil
+	}
+	d := digest{caller: c}
+	if n, err := hex.Decode(d.sum[:], []byte(c.SHA256[:min(len(c.SHA256), 2*sha256.Size)])); err != nil ||
+		n != sha256.Size || len(c.SHA256) != 2*sha256.Size {
+		return digest{}, fmt.Errorf("%q: sha256 must be 64 hex digits", c.Name)
+	}
+	return d, nil
+}
+
+// find returns the caller of a token, in a time that does not depend on which.
+func (t *tokens) find(token string) *Caller {
+	sum := sha256.Sum256([]byte(token))
+	var found *Caller
+	for _, d := range t.callers {
+		if subtle.ConstantTimeCompare(sum[:], d.sum[:]) == 1 {
+			found = d.caller
+		}
+	}
+	return found
+}
+
+type callerKey struct{}
+
+// authenticate refuses a call without a valid bearer token; health is open.
+func (s *services) authenticate(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if s.tokens == nil || strings.HasPrefix(info.FullMethod, "/grpc.health.") {
+		return handler(srv, ss)
+	}
+	caller := s.tokens.get().find(bearer(ss.Context()))
+	if caller == nil {
+		return fmt.Errorf("%w: send the header authorization: Bearer with a token of the sidecar's tokens file", errUnauthorised)
+	}
+	return handler(srv, stream{ss, context.WithValue(ss.Context(), callerKey{}, caller)})
+}
+
+func bearer(ctx context.Context) string {
+	for _, value := range metadata.ValueFromIncomingContext(ctx, "authorization") {
+		scheme, token, _ := strings.Cut(value, " ")
+		if strings.EqualFold(scheme, "bearer") {
+			return token
+		}
+	}
+	return ""
+}
+
+// allow returns errForbidden if the caller's token does not name the route.
+func allow(ctx context.Context, route string) error {
+	caller, ok := ctx.Value(callerKey{}).(*Caller)
+	if !ok || len(caller.Routes) == 0 || slices.Contains(caller.Routes, route) {
+		return nil
+	}
+	return fmt.Errorf("%w: %q; ask for it in the sidecar's tokens file", errForbidden, route)
+}

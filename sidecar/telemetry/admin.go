@@ -1,0 +1,68 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Admin serves metrics, health and profiles over plain HTTP: /metrics, /livez
+// and /healthz (the process answers), /readyz (searches are answered; a store
+// that fails for a while does not change it) and /debug/pprof/.
+type Admin struct{ server *http.Server }
+
+// NewAdmin makes an admin server. ready says whether searches are answered, and
+// why not.
+func NewAdmin(m *Metrics, ready func() (ok bool, detail string), log *slog.Logger) *Admin {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{Registry: m.Registry}))
+	alive := func(w http.ResponseWriter, _ *http.Request) { answer(w, true, "ok") }
+	mux.HandleFunc("GET /livez", alive)
+	mux.HandleFunc("GET /healthz", alive)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		ok, detail := ready()
+		answer(w, ok, detail)
+	})
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return &Admin{server: &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       time.Minute,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}}
+}
+
+func answer(w http.ResponseWriter, ok bool, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_, _ = fmt.Fprintln(w, text)
+}
+
+// Serve answers until Shutdown. It closes the listener.
+func (a *Admin) Serve(listener net.Listener) error {
+	if err := a.server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("admin on %s: %w", listener.Addr(), err)
+	}
+	return nil
+}
+
+// Shutdown ends Serve and waits for requests in flight until ctx is done.
+func (a *Admin) Shutdown(ctx context.Context) error {
+	if err := a.server.Shutdown(ctx); err != nil {
+		return a.server.Close()
+	}
+	return nil
+}

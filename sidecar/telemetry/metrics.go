@@ -1,0 +1,131 @@
+// Package telemetry is what an operator sees of a sidecar: metrics, traces,
+// logs, and the admin listener that serves them. It never shows a vector, a
+// payload or a secret.
+package telemetry
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"google.golang.org/grpc/codes"
+
+	"github.com/likenessdb/likeness/sidecar/buildinfo"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+var _ pipeline.Observer = (*Metrics)(nil)
+
+// Metrics counts what the sidecar does, in a registry of its own. It is safe
+// for concurrent use.
+type Metrics struct {
+	*registrar
+	routes map[string]bool
+
+	calls        *prometheus.CounterVec
+	callSeconds  *prometheus.HistogramVec
+	inFlight     *prometheus.GaugeVec
+	panics       prometheus.Counter
+	searches     *prometheus.CounterVec
+	seconds      *prometheus.HistogramVec
+	steps        *prometheus.HistogramVec
+	candidates   *prometheus.HistogramVec
+	rounds       *prometheus.HistogramVec
+	degraded     *prometheus.CounterVec
+	certificates *prometheus.CounterVec
+	notFinite    *prometheus.CounterVec
+	notIndexed   *prometheus.CounterVec
+	routeOpen    *prometheus.GaugeVec
+}
+
+// NewMetrics registers every metric. Names of other routes than the given are
+// counted as "unknown", so that callers cannot make new series.
+func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
+	r := &registrar{Registry: prometheus.NewRegistry()}
+	m := &Metrics{
+		registrar:    r,
+		routes:       map[string]bool{},
+		calls:        r.counter("rpc_calls_total", "Calls of the gRPC API that have ended.", "method", "code"),
+		callSeconds:  r.histogram("rpc_duration_seconds", "Duration of calls of the gRPC API.", secondBuckets, "method"),
+		inFlight:     r.gauge("rpc_in_flight", "Calls of the gRPC API that have not ended.", "method"),
+		panics:       r.counter("panics_total", "Panics that were caught; each is a bug, logged with its stack.").WithLabelValues(),
+		searches:     r.counter("searches_total", "Searches by outcome: rescored, degraded or error.", "route", "strategy", "outcome"),
+		seconds:      r.histogram("search_duration_seconds", "Duration of searches that were answered.", secondBuckets, "route"),
+		steps:        r.histogram("search_step_duration_seconds", "Time spent in a step, over all rounds: encode, retrieve, score, certify.", secondBuckets, "route", "step"),
+		candidates:   r.histogram("search_candidates", "Items scored by a search.", prometheus.ExponentialBuckets(16, 4, 10), "route"),
+		rounds:       r.histogram("search_rounds", "Rounds of deepening of a search.", []float64{1, 2, 3, 4, 6, 8, 16}, "route"),
+		degraded:     r.counter("search_degraded_total", "Answers in the store's own order, by reason.", "route", "reason"),
+		certificates: r.counter("search_certificates_total", "Answers by the status of their certificate.", "route", "status"),
+		notFinite:    r.counter("candidates_not_finite_total", "Candidates whose score was not finite.", "route"),
+		notIndexed:   r.counter("candidates_not_indexed_total", "Candidates that the route's table did not hold; build it again when they grow.", "route"),
+		routeOpen:    r.gauge("route_open", "1 if the route was checked against its store and is served.", "route"),
+	}
+	r.gauge("build_info", "1, with what this binary is.", "version", "commit", "go").
+		WithLabelValues(build.Version, build.Commit, build.Go).Set(1)
+	info := r.gauge("route_info", "1, with what a route is made of.", "route", "store", "model", "model_version", "placement")
+	for _, route := range routes {
+		m.routes[route.Name] = true
+		info.WithLabelValues(route.Name, route.StoreName, route.Model.Name, route.Model.Version, string(route.Placement)).Set(1)
+		m.RouteOpen(route.Name, false)
+	}
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// CallStarted counts a call; ended is called when it has ended.
+func (m *Metrics) CallStarted(method string) (ended func(code codes.Code)) {
+	start := time.Now()
+	flying := m.inFlight.WithLabelValues(method)
+	flying.Inc()
+	return func(code codes.Code) {
+		flying.Dec()
+		m.calls.WithLabelValues(method, code.String()).Inc()
+		m.callSeconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
+	}
+}
+
+// Panicked counts a panic.
+func (m *Metrics) Panicked() { m.panics.Inc() }
+
+// RouteOpen notes whether a route is served.
+func (m *Metrics) RouteOpen(route string, open bool) {
+	value := 0.0
+	if open {
+		value = 1
+	}
+	m.routeOpen.WithLabelValues(route).Set(value)
+}
+
+// Searched counts a search.
+func (m *Metrics) Searched(route string, r pipeline.Request, a pipeline.Answer, err error) {
+	if !m.routes[route] || errors.Is(err, pipeline.ErrRoute) {
+		route = "unknown"
+	}
+	strategy := string(a.Strategy)
+	if err != nil {
+		m.searches.WithLabelValues(route, string(r.Strategy), "error").Inc()
+		return
+	}
+	if a.Degraded != nil {
+		m.searches.WithLabelValues(route, strategy, "degraded").Inc()
+		m.degraded.WithLabelValues(route, a.Degraded.Reason).Inc()
+	} else {
+		m.searches.WithLabelValues(route, strategy, "rescored").Inc()
+	}
+	m.answered(route, a)
+}
+
+func (m *Metrics) answered(route string, a pipeline.Answer) {
+	m.certificates.WithLabelValues(route, string(a.Certificate.Status)).Inc()
+	m.candidates.WithLabelValues(route).Observe(float64(a.Certificate.Candidates))
+	m.rounds.WithLabelValues(route).Observe(float64(a.Certificate.Rounds))
+	m.notFinite.WithLabelValues(route).Add(float64(a.NotFinite))
+	m.notIndexed.WithLabelValues(route).Add(float64(a.NotIndexed))
+	m.seconds.WithLabelValues(route).Observe(a.Timings.Total.Seconds())
+	for step, d := range map[string]time.Duration{
+		"encode": a.Timings.Encode, "retrieve": a.Timings.Retrieve, "score": a.Timings.Score, "certify": a.Timings.Certify,
+	} {
+		m.steps.WithLabelValues(route, step).Observe(d.Seconds())
+	}
+}

@@ -1,0 +1,41 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/sdk/trace"
+)
+
+// TraceOptions say where traces go; see config.Trace.
+type TraceOptions struct {
+	Endpoint    string // host:port; empty sends none
+	Insecure    bool
+	SampleRatio float64
+	Version     string
+}
+
+// NewTracerProvider sends spans to a collector, in the background. It is nil
+// without an endpoint; otherwise the caller shuts it down.
+func NewTracerProvider(ctx context.Context, o TraceOptions) (*trace.TracerProvider, error) {
+	if o.Endpoint == "" {
+		return nil, nil
+	}
+	options := []otlptracegrpc.Option{otlptracegrpc.WithEndpoint(o.Endpoint)}
+	if o.Insecure {
+		options = append(options, otlptracegrpc.WithInsecure())
+	}
+	exporter, err := otlptracegrpc.New(ctx, options...)
+	if err != nil {
+		return nil, fmt.Errorf("traces to %s: %w", o.Endpoint, err)
+	}
+	return trace.NewTracerProvider(
+		trace.WithBatcher(exporter),
+		trace.WithSampler(trace.ParentBased(trace.TraceIDRatioBased(o.SampleRatio))),
+		trace.WithResource(resource.NewSchemaless(
+			attribute.String("service.name", "likeness"), attribute.String("service.version", o.Version))),
+	), nil
+}
