@@ -24,8 +24,6 @@ type Kit struct {
 	Load func(t *testing.T, s adapters.Store, f Fixture)
 	// Lacks are the capabilities the store does not have; it claims all others.
 	Lacks []Capability
-	// Metrics are those a field can have; empty is all three.
-	Metrics []adapters.Metric
 	// IDs are sets of ids that must come back unchanged, one collection a set.
 	IDs []IDSet
 	// BadIDs are ids that the store refuses with ErrID, in Write and in Fetch.
@@ -64,7 +62,6 @@ const (
 	Exact          Capability = "exact search"
 	Filter         Capability = "filter"
 	MultipleFields Capability = "several vector fields"
-	UnnamedField   Capability = "unnamed vector"
 	CosineMetric   Capability = "cosine"
 	L2Metric       Capability = "L2"
 	Fetch          Capability = "fetch by id"
@@ -78,6 +75,8 @@ const (
 	Alias          Capability = "aliases"
 	NumberIDs      Capability = "number ids"
 	TextIDs        Capability = "text ids"
+	// Large is not one that a kit can lack; Kit.Large asks for its case.
+	Large Capability = "100,000 rows"
 )
 
 // IDSet is a set of ids that one collection can hold.

@@ -1,0 +1,95 @@
+package adaptertest
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/adapters"
+)
+
+// testCase is one case of the kit.
+type testCase struct {
+	name  string
+	needs []Capability // the last one names the case in the table
+	run   func(t *testing.T, e *env)
+}
+
+// cases lists every case, in the order of the compatibility table.
+func cases() []testCase {
+	return slices.Concat(searchCases(), filterCases(), rowCases(), writeCases(), idCases(), refusalCases(), largeCases())
+}
+
+// Run runs every case of the kit as a subtest and records its outcome. A case
+// whose capability the kit says the store lacks checks the refusal instead.
+func Run(t *testing.T, k Kit) {
+	t.Helper()
+	e := newEnv(t, k)
+	seen := map[string]bool{}
+	for _, c := range cases() {
+		if seen[c.name] {
+			t.Fatalf("two cases are named %q", c.name)
+		}
+		seen[c.name] = true
+		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) { e.run(t, c) })
+	}
+}
+
+func (e *env) run(t *testing.T, c testCase) {
+	o := Outcome{Store: e.kit.Store, Version: e.kit.Version, Case: c.name, Capability: string(c.needs[len(c.needs)-1]), Outcome: Passed}
+	defer func() {
+		switch {
+		case t.Failed():
+			o.Outcome, o.Detail = Failed, ""
+		case t.Skipped():
+			o.Outcome = NotRun
+		}
+		record(t, o)
+	}()
+	for _, need := range c.needs {
+		if slices.Contains(e.kit.Lacks, need) {
+			o.Outcome, o.Detail = Refused, e.refusal(t, need)
+			return
+		}
+	}
+	if len(c.needs) == 1 && c.needs[0] == Large && (raceDetector || !e.kit.Large) {
+		o.Detail = "off under the race detector and where the kit does not ask for it"
+		t.Skip(o.Detail)
+	}
+	c.run(t, e)
+}
+
+// refusal checks that the store refuses what it lacks, and returns how.
+func (e *env) refusal(t *testing.T, c Capability) string {
+	t.Helper()
+	check, ok := refusals[c]
+	if !ok {
+		t.Fatalf("capability %q cannot be absent", c)
+	}
+	err, has := check(t, e)
+	switch {
+	case !has:
+		return "the adapter does not have the interface"
+	case err == nil:
+		t.Fatalf("the kit lacks %q, and the store did not refuse it", c)
+	}
+	for _, typed := range allowedRefusals[c] {
+		if errors.Is(err, typed) {
+			return typed.Error()
+		}
+	}
+	if !errors.Is(err, adapters.ErrUnsupported) {
+		t.Fatalf("the kit lacks %q; the store refused with %v, want ErrUnsupported", c, err)
+	}
+	return adapters.ErrUnsupported.Error()
+}
+
+// allowedRefusals are more particular errors than ErrUnsupported.
+var allowedRefusals = map[Capability][]error{
+	MultipleFields: {adapters.ErrLimit},
+	CosineMetric:   {adapters.ErrMetric},
+	L2Metric:       {adapters.ErrMetric},
+	NumberIDs:      {adapters.ErrID},
+	TextIDs:        {adapters.ErrID},
+}
