@@ -15,7 +15,8 @@ const (
 	// headerSize is the room of the header in front of the first section.
 	headerSize = 4096
 	// fixedSize is what stands in front of the header's JSON: the magic, the
-	// version, the length of the JSON and the checksum of the rest (u32 each).
+	// version, the length of the JSON and the checksum of all the rest of the
+	// header (u32 each).
 	fixedSize = len(magic) + 12
 	// align is the multiple on which every section begins.
 	align = 64
@@ -75,8 +76,13 @@ func (h fileHeader) encode() ([]byte, error) {
 	binary.LittleEndian.PutUint32(b[8:], version)
 	binary.LittleEndian.PutUint32(b[12:], uint32(len(text)))
 	copy(b[fixedSize:], text)
-	binary.LittleEndian.PutUint32(b[16:], crc32.Checksum(b[fixedSize:], castagnoli))
+	binary.LittleEndian.PutUint32(b[16:], headerSum(b))
 	return b, nil
+}
+
+// headerSum is the checksum of a header without the checksum's own place.
+func headerSum(b []byte) uint32 {
+	return crc32.Update(crc32.Checksum(b[:fixedSize-4], castagnoli), castagnoli, b[fixedSize:headerSize])
 }
 
 // parseHeader reads and checks a header, without the sections' content.
@@ -88,15 +94,14 @@ func parseHeader(b []byte) (fileHeader, error) {
 	if v := binary.LittleEndian.Uint32(b[8:]); v != version {
 		return h, fmt.Errorf("format version is %d, want %d; build it again with `likeness index`", v, version)
 	}
-	length := int64(binary.LittleEndian.Uint32(b[12:]))
-	if limit := int64(headerSize - fixedSize); length > limit {
+	length := int(min(binary.LittleEndian.Uint32(b[12:]), headerSize))
+	if limit := headerSize - fixedSize; length > limit {
 		return h, fmt.Errorf("the header claims %d bytes, at most %d", length, limit)
 	}
-	rest := b[fixedSize:headerSize]
-	if want, have := binary.LittleEndian.Uint32(b[16:]), crc32.Checksum(rest, castagnoli); want != have {
+	if want, have := binary.LittleEndian.Uint32(b[16:]), headerSum(b); want != have {
 		return h, fmt.Errorf("the header's checksum is %08x, want %08x; build it again with `likeness index`", have, want)
 	}
-	dec := json.NewDecoder(bytes.NewReader(rest[:length]))
+	dec := json.NewDecoder(bytes.NewReader(b[fixedSize : fixedSize+length]))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&h); err != nil {
 		return h, fmt.Errorf("header: %w", err)

@@ -1,0 +1,91 @@
+package table_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"math/rand/v2"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+)
+
+func save(t testing.TB, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamage flips every bit of the header's written part and 4,000 others, and
+// cuts the file 2,000 times: each must be seen.
+func TestDamage(t *testing.T) {
+	for _, form := range []string{"dense", "text"} {
+		path := build(t, idCases()[form])
+		good := read(t, path)
+		rng := rand.New(rand.NewPCG(3, 4))
+		refused := func(what string, bad []byte) {
+			t.Helper()
+			save(t, path, bad)
+			if _, err := table.Open(path, table.Expect{}); !errors.Is(err, table.ErrTable) {
+				t.Fatalf("%s: err = %v, want ErrTable", what, err)
+			}
+		}
+		for bit := range 8 * 1024 {
+			bad := bytes.Clone(good)
+			bad[bit/8] ^= 1 << (bit % 8)
+			refused("a flip in the header", bad)
+		}
+		for range 4_000 {
+			bad := bytes.Clone(good)
+			bad[rng.IntN(len(bad))] ^= 1 << rng.IntN(8)
+			refused("a flip", bad)
+		}
+		for range 2_000 {
+			refused("a cut", good[:rng.IntN(len(good))])
+		}
+		refused("a byte more", append(bytes.Clone(good), 0))
+	}
+}
+
+// seal makes the checksums of a changed file right again: damage by somebody
+// who knows the format.
+func seal(b []byte) {
+	const fixed, header = 20, 4096
+	if len(b) >= header {
+		castagnoli := crc32.MakeTable(crc32.Castagnoli)
+		sum := crc32.Update(crc32.Checksum(b[:fixed-4], castagnoli), castagnoli, b[fixed:header])
+		binary.LittleEndian.PutUint32(b[16:], sum)
+	}
+}
+
+func FuzzOpenTable(f *testing.F) {
+	for _, ids := range idCases() {
+		f.Add(read(f, build(f, ids)))
+	}
+	path := filepath.Join(f.TempDir(), "t")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		seal(b)
+		save(t, path, b)
+		tab, err := table.Open(path, table.Expect{})
+		if err != nil {
+			if !errors.Is(err, table.ErrTable) {
+				t.Fatalf("err = %v, want ErrTable", err)
+			}
+			return
+		}
+		defer tab.Close()
+		for i := range tab.Len() {
+			id := tab.ID(i)
+			_, _ = tab.Find(id)
+			from, to := tab.Rows(i)
+			_ = tab.Features().Slice(from, to)
+		}
+		_, _ = tab.Find(rerank.TextID("absent"))
+	})
+}
