@@ -179,6 +179,12 @@ func largeCases() []testCase {
 }
 
 func hundredThousand(t *testing.T, e *env) {
+	switch {
+	case raceDetector:
+		e.skip(t, "off under the race detector")
+	case !e.kit.Large:
+		e.skip(t, "run on another version of the store")
+	}
 	const rows, dim = 100_000, 16
 	rng := rand.New(rand.NewPCG(100, 1))
 	m := randomMatrix(rng, rows, dim)

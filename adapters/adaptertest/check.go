@@ -37,8 +37,11 @@ func (w wanted) checkList(t *testing.T, l rerank.List, depth int) {
 	if len(l.Scores) != len(l.IDs) {
 		t.Fatalf("%d scores for %d ids", len(l.Scores), len(l.IDs))
 	}
-	if l.Epsilon < 0 || math.IsNaN(float64(l.Epsilon)) || len(l.IDs) > 0 && l.Epsilon > 1e-2 {
-		t.Errorf("epsilon is %v", l.Epsilon)
+	if n := len(w.sorted); n > 0 {
+		size := max(1, math.Abs(w.sorted[0]), math.Abs(w.sorted[n-1]))
+		if e := float64(l.Epsilon); !(e >= 0 && e < size/1000) {
+			t.Errorf("epsilon is %v for scores of %.3g", l.Epsilon, size)
+		}
 	}
 	w.checkRows(t, l)
 	if !l.Exact {

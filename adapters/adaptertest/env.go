@@ -35,6 +35,8 @@ type env struct {
 	base  Fixture // as loaded
 	id    string
 	made  atomic.Int64
+	// reason is why the running case was skipped; cases run one after another.
+	reason string
 }
 
 func newEnv(t *testing.T, k Kit) *env {

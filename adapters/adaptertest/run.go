@@ -43,7 +43,7 @@ func (e *env) run(t *testing.T, c testCase) {
 		case t.Failed():
 			o.Outcome, o.Detail = Failed, ""
 		case t.Skipped():
-			o.Outcome = NotRun
+			o.Outcome, o.Detail = NotRun, e.reason
 		}
 		record(t, o)
 	}()
@@ -53,11 +53,14 @@ func (e *env) run(t *testing.T, c testCase) {
 			return
 		}
 	}
-	if len(c.needs) == 1 && c.needs[0] == Large && (raceDetector || !e.kit.Large) {
-		o.Detail = "off under the race detector and where the kit does not ask for it"
-		t.Skip(o.Detail)
-	}
 	c.run(t, e)
+}
+
+// skip ends a case that does not apply, for a reason that is recorded.
+func (e *env) skip(t *testing.T, reason string) {
+	t.Helper()
+	e.reason = reason
+	t.Skip(reason)
 }
 
 // refusal checks that the store refuses what it lacks, and returns how.

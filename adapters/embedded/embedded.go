@@ -181,6 +181,7 @@ type collection struct {
 	owner    string
 	owners   []rerank.ID
 	payloads []json.RawMessage
+	objects  func() ([]map[string]any, error) // payloads, decoded when a filter first asks
 }
 
 type field struct {
@@ -212,6 +213,8 @@ func newCollection(name string, in Collection) (*collection, error) {
 			return nil, fmt.Errorf("%w: the payload of row %d is not a JSON object", adapters.ErrStore, r)
 		}
 	}
+	c.forget()
+	c.forget()
 	return c, c.setIDs(in.IDs)
 }
 

@@ -1,0 +1,191 @@
+package filter
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/likenessdb/likeness/adapters"
+)
+
+// node is a JSON value and its place in the filter.
+type node struct {
+	path  string
+	raw   json.RawMessage
+	depth int
+}
+
+// maxDepth is the most levels of a filter, arrays and objects both counted.
+const maxDepth = 64
+
+func (n node) errorf(format string, args ...any) error {
+	where := n.path
+	if where == "" {
+		where = "filter"
+	}
+	return fmt.Errorf("%w: %s: %s", adapters.ErrFilter, where, fmt.Sprintf(format, args...))
+}
+
+func (n node) child(path string, raw json.RawMessage) node {
+	return node{path: n.path + path, raw: raw, depth: n.depth + 1}
+}
+
+// kind is the value's first byte: one of { [ " t f n and - or a digit.
+func (n node) kind() byte {
+	if b := bytes.TrimLeft(n.raw, " \t\r\n"); len(b) > 0 {
+		return b[0]
+	}
+	return 0
+}
+
+func (n node) isNull() bool { return n.kind() == 'n' }
+
+// member is one key of an object.
+type member struct {
+	key string
+	node
+}
+
+// members reads an object; keys whose value is null are left out, as Qdrant does.
+func (n node) members() ([]member, error) {
+	if n.kind() != '{' {
+		return nil, n.errorf("%s instead of an object", n.shown())
+	}
+	if n.depth > maxDepth {
+		return nil, n.errorf("more than %d levels; flatten the filter", maxDepth)
+	}
+	d := json.NewDecoder(bytes.NewReader(n.raw))
+	d.UseNumber()
+	var out []member
+	seen := map[string]bool{}
+	if _, err := d.Token(); err != nil {
+		return nil, n.errorf("%v", err)
+	}
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return nil, n.errorf("%v", err)
+		}
+		key, ok := token.(string)
+		if !ok {
+			return nil, n.errorf("a key is %v", token)
+		}
+		if seen[key] {
+			return nil, n.errorf("the key %q occurs twice", key)
+		}
+		seen[key] = true
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return nil, n.errorf("%v", err)
+		}
+		prefix := "."
+		if n.path == "" {
+			prefix = ""
+		}
+		if m := (member{key, n.child(prefix+key, raw)}); !m.isNull() {
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+// elements reads an array.
+func (n node) elements() ([]node, error) {
+	if n.kind() != '[' {
+		return nil, n.errorf("%s instead of an array", n.shown())
+	}
+	if n.depth > maxDepth {
+		return nil, n.errorf("more than %d levels; flatten the filter", maxDepth)
+	}
+	var raws []json.RawMessage
+	if err := json.Unmarshal(n.raw, &raws); err != nil {
+		return nil, n.errorf("%v", err)
+	}
+	out := make([]node, len(raws))
+	for i, raw := range raws {
+		out[i] = n.child("["+strconv.Itoa(i)+"]", raw)
+	}
+	return out, nil
+}
+
+func (n node) text() (string, error) {
+	if n.kind() != '"' {
+		return "", n.errorf("%s instead of a string", n.shown())
+	}
+	var s string
+	if err := json.Unmarshal(n.raw, &s); err != nil {
+		return "", n.errorf("%v", err)
+	}
+	// The decoder replaces half of a surrogate pair by U+FFFD without a word.
+	if strings.ContainsRune(s, utf8.RuneError) && bytes.Contains(bytes.ToLower(n.raw), []byte(`\ud`)) {
+		return "", n.errorf("%s holds half of a surrogate pair", n.shown())
+	}
+	return s, nil
+}
+
+func (n node) boolean() (bool, error) {
+	switch n.kind() {
+	case 't':
+		return true, nil
+	case 'f':
+		return false, nil
+	}
+	return false, n.errorf("%s instead of true or false", n.shown())
+}
+
+func (n node) isNumber() bool { k := n.kind(); return k == '-' || k >= '0' && k <= '9' }
+
+func (n node) number() (Number, error) {
+	if !n.isNumber() {
+		return Number{}, n.errorf("%s instead of a number", n.shown())
+	}
+	text := string(bytes.TrimSpace(n.raw))
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return Number{}, n.errorf("%s is beyond a double", n.shown())
+	}
+	i, err := strconv.ParseInt(text, 10, 64)
+	return Number{Float: f, Int: i, IsInt: err == nil}, nil
+}
+
+func (n node) unsigned() (uint64, error) {
+	u, err := strconv.ParseUint(string(bytes.TrimSpace(n.raw)), 10, 64)
+	if err != nil {
+		return 0, n.errorf("%s instead of a whole number from 0", n.shown())
+	}
+	return u, nil
+}
+
+// shown is the value, cut short, for an error.
+func (n node) shown() string {
+	s := strings.ToValidUTF8(string(bytes.TrimSpace(n.raw)), "�")
+	if r := []rune(s); len(r) > 40 {
+		s = string(r[:40]) + "…"
+	}
+	return s
+}
+
+// document checks that text is one JSON value in UTF-8.
+func document(text string) (node, error) {
+	n := node{raw: json.RawMessage(text)}
+	if !utf8.ValidString(text) {
+		return n, n.errorf("it is not UTF-8")
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	var raw json.RawMessage
+	if err := d.Decode(&raw); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return n, n.errorf("the JSON ends early")
+		}
+		return n, n.errorf("%v", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return n, n.errorf("something follows the JSON value")
+	}
+	return n, nil
+}
