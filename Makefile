@@ -1,5 +1,101 @@
-export LIKENESS_SERVERS ?= $(CURDIR)/.cache/servers
+# make help lists the targets. Each does its own set-up on a machine with Go,
+# Python 3.11, Node, gcc and make; what it fetches and builds lies in .cache, so
+# that a second run is quick and needs no network.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+CACHE := $(CURDIR)/.cache
+TOOLS := $(CACHE)/tools
+export LIKENESS_SERVERS ?= $(CACHE)/servers
+export PATH := $(TOOLS):$(PATH)
+
+# What `likeness version` prints.
+VERSION ?= $(shell git describe --tags --exact-match 2>/dev/null)
+COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
+DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
+
+# How long `make soak` works at each fuzz target.
+FUZZTIME ?= 2m
+
+##@ The two commands
+
+.PHONY: quickstart
+quickstart: build $(if $(filter qdrant milvus,$(STORE)),servers) ## Search two real collections by a learned similarity, beside cosine (STORE=qdrant|milvus, FULL=1)
+	@STORE="$(STORE)" FULL="$(FULL)" go run ./examples/quickstart
+
+.PHONY: test
+test: servers ## Run every test, against the real servers too (15 minutes at most)
+	@tools/test.sh
+
+##@ Building
+
+.PHONY: build
+build: ## Build bin/likeness
+	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/likeness ./cmd/likeness
+
+.PHONY: generate
+generate: $(TOOLS)/.built ## Remake the generated code and the generated pages of docs/reference
+	@tools/generate.sh
+
+.PHONY: baseline
+baseline: $(TOOLS)/.built ## Remake proto/baseline.binpb, the API that `make lint` holds the schema compatible with
+	@buf build --exclude-source-info -o proto/baseline.binpb
+
+.PHONY: proto-rules
+proto-rules: ## Remake proto/third_party from the protovalidate version of go.mod
+	@tools/proto-rules.sh
+
+##@ Checking
+
+.PHONY: lint
+lint: $(TOOLS)/.built $(TOOLS)/.built-lint ## Check format, style, schemas and that what is generated is up to date
+	@tools/lint.sh
+
+.PHONY: soak
+soak: servers build ## Fuzz every parser for FUZZTIME and compute the full quality figures, into docs/benchmarks
+	@FUZZTIME=$(FUZZTIME) tools/soak.sh
+
+.PHONY: bench
+bench: $(TOOLS)/.built ## Run the Go benchmarks ten times and print benchstat's summary
+	@mkdir -p $(CACHE)
+	@go test -run '^$$' -bench . -benchmem -count 10 ./rerank/... ./adapters/embedded/... ./sidecar/... | tee $(CACHE)/bench.txt
+	@benchstat $(CACHE)/bench.txt
+
+.PHONY: compatibility
+compatibility: servers ## Run the conformance kit against every server and remake docs/reference/compatibility.md
+	@tools/compatibility.sh
+
+##@ Set-up, done by the others
 
 .PHONY: servers
-servers: ## Fetch the real Qdrant and Milvus servers that the tests run against
+servers: ## Fetch the real Qdrant and Milvus servers by checksum
 	@tools/servers.sh "$(LIKENESS_SERVERS)" >/dev/null
+
+.PHONY: tools
+tools: $(TOOLS)/.built $(TOOLS)/.built-lint ## Build the pinned developer tools
+
+$(TOOLS)/.built: tools/go.mod tools/go.sum
+	@echo "tools: building buf, the protoc plugins and benchstat (once, some minutes)" >&2
+	@mkdir -p $(TOOLS)
+	@cd tools && GOBIN=$(TOOLS) go install tool
+	@touch $@
+
+$(TOOLS)/.built-lint: tools/lint/go.mod tools/lint/go.sum
+	@echo "tools: building golangci-lint (once, some minutes)" >&2
+	@mkdir -p $(TOOLS)
+	@cd tools/lint && GOBIN=$(TOOLS) go install tool
+	@touch $@
+
+.PHONY: clean
+clean: ## Remove what was built and fetched
+	@rm -rf bin .cache
+
+.PHONY: help
+help: ## Print this
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Every check that is not a test; it goes on after a failure, so that one run
+# shows all of them. `make lint` calls it with the tools in PATH.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+failed=()
+check() { # check NAME COMMAND...
+	local name=$1
+	shift
+	if "$@"; then
+		echo "ok    $name"
+	else
+		echo "FAIL  $name"
+		failed+=("$name")
+	fi
+}
+
+# These run where a failure does not end the script: chain commands with &&.
+formatted() { # every Go file but the generated
+	local files
+	files=$(git ls-files '*.go' ':!proto/gen' | xargs -r gofmt -l) && [ -z "$files" ] || { printf 'not formatted by gofmt:\n%s\n' "$files"; return 1; }
+}
+
+tidy() {
+	go mod tidy -diff && (cd tools/protorules && go mod tidy -diff && go vet ./...)
+}
+
+# compatible: the schema breaks no client of the committed baseline.
+compatible() {
+	buf build --exclude-source-info -o .cache/schema.binpb &&
+		buf breaking .cache/schema.binpb --against proto/baseline.binpb
+}
+
+mkdir -p .cache
+check gofmt formatted
+check "go mod tidy" tidy
+check golangci-lint golangci-lint run ./...
+check "buf lint" buf lint
+check "buf breaking" compatible
+check "proto rules" tools/proto-rules.sh --check
+check generated tools/generate.sh --check
+
+if [ ${#failed[@]} != 0 ]; then
+	echo "lint: failed: ${failed[*]}" >&2
+	exit 1
+fi

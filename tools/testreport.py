@@ -1,0 +1,53 @@
+"""Prints one summary of `go test -json`: what failed, with its output, what was
+skipped, with the reason, and the totals. Ends with 1 where something failed."""
+
+import collections
+import json
+import sys
+
+
+def main():
+    output = collections.defaultdict(list)
+    ended = {}
+    seconds = collections.Counter()
+    for line in sys.stdin:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            print(line, end="")
+            continue
+        key = (event.get("Package") or event.get("ImportPath", "").split(" ")[0], event.get("Test", ""))
+        if event["Action"] in ("output", "build-output"):
+            output[key].append(event["Output"])
+        elif event["Action"] in ("pass", "fail", "skip"):
+            # A test that ran twice (with and without the race detector) counts as what it did best,
+            # unless it failed.
+            before = ended.get(key)
+            if before != "fail" and not (before == "pass" and event["Action"] == "skip"):
+                ended[key] = event["Action"]
+            if not key[1]:
+                seconds[key[0]] += event.get("Elapsed", 0)
+
+    failed = [k for k, action in ended.items() if action == "fail"]
+    for key in failed:
+        print(f"--- FAIL {key[0]} {key[1]}")
+        print("".join(output[key]), end="")
+        if not key[1]:
+            print("".join(output.get((key[0] + ".test", ""), [])), end="")
+    for package, test in sorted(k for k, action in ended.items() if action == "skip" and k[1]):
+        reason = [l.strip() for l in output[package, test] if not l.lstrip().startswith(("===", "---"))]
+        print(f"skipped  {package} {test}: {' '.join(reason) or 'no reason given'}")
+
+    tests = collections.Counter(action for (_, test), action in ended.items() if test)
+    packages = collections.Counter(action for (_, test), action in ended.items() if not test)
+    slowest = ", ".join(f"{p.rsplit('/likeness/')[-1]} {s:.0f} s" for p, s in seconds.most_common(5))
+    print(f"slowest  {slowest}")
+    print(
+        f"{'FAIL' if failed else 'ok':8} {tests['pass']} tests passed, {tests['fail']} failed, {tests['skip']} skipped, "
+        f"in {packages['pass'] + packages['fail']} packages"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
