@@ -17,6 +17,14 @@ type Pairs struct {
 	unknown    int
 }
 
+// NewPairs makes pairs of the item rows that are relevant to each query row. It
+// keeps and sorts the slices.
+func NewPairs(relevant [][]int32) *Pairs {
+	p := &Pairs{relevant: relevant}
+	p.sort()
+	return p
+}
+
 // PairsInput describes a file of pairs.
 type PairsInput struct {
 	Queries, Items int // rows of the two matrices

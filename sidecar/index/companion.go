@@ -1,0 +1,168 @@
+package index
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// CompanionJob writes a companion collection.
+type CompanionJob struct {
+	Source Source
+	Model  pipeline.Model // a rerank.Deriver
+	Writer adapters.Writer
+	Name   string // of the companion
+	// Strategies whose probes will search it, and the weights of their averaged probe.
+	Strategies []rerank.Strategy
+	Weights    rerank.Weights
+	// Features also writes the fields from which feature rows are put together:
+	// the derived placement needs them.
+	Features bool
+	// State is the file that remembers how far an interrupted build came; empty
+	// remembers nothing.
+	State string
+	// Force drops a companion that is there.
+	Force    bool
+	Progress Progress
+}
+
+// BuildCompanion streams a collection into its companion: the same ids and
+// payloads, and the fields that the strategies search. An interrupted build of
+// the same model version is taken up where it stopped. It returns ErrSource, or
+// the store's error; a companion that is there is one, unless Force is set.
+func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
+	fields, err := job.Fields()
+	if err != nil {
+		return Result{}, err
+	}
+	d, err := job.Source.describe(ctx, job.Model.Spec())
+	if err != nil {
+		return Result{}, err
+	}
+	b := &companionBuild{CompanionJob: job, fields: fields, saved: time.Now()}
+	b.schema = adapters.Schema{Collection: job.Name, TextIDs: d.TextIDs, Owner: job.Source.Owner}
+	for _, f := range fields {
+		b.schema.Fields = append(b.schema.Fields, adapters.VectorField{Name: f.Name, Dim: f.Dim, Metric: adapters.InnerProduct})
+	}
+	if err := b.begin(ctx); err != nil {
+		return Result{}, err
+	}
+	if err := b.fill(ctx, int(d.Rows)); err != nil {
+		return Result{}, b.state.save(b.State, err)
+	}
+	return b.result, b.state.remove(b.State)
+}
+
+// Fields are the fields that the job writes. It returns ErrSource if the
+// similarity derives none that the strategies search.
+func (job CompanionJob) Fields() ([]rerank.Field, error) {
+	d, ok := job.Model.Similarity.(rerank.Deriver)
+	if !ok {
+		return nil, fmt.Errorf("%w: model %s of kind %s searches the stored vectors; it needs no companion",
+			ErrSource, job.Model.Name, job.Model.Spec().Kind)
+	}
+	weights := job.Weights
+	if weights == "" {
+		weights = rerank.UniformWeights
+	}
+	var fields []rerank.Field
+	for _, f := range d.Fields() {
+		searched := slices.ContainsFunc(job.Strategies, func(s rerank.Strategy) bool { return slices.Contains(f.Strategies, s) })
+		if f.Weights != "" && f.Weights != weights {
+			searched = false
+		}
+		if searched || job.Features && f.Feature {
+			fields = append(fields, f)
+		}
+	}
+	if len(fields) == 0 {
+		return nil, fmt.Errorf("%w: the strategies %q of model %s search no derived field", ErrSource, job.Strategies, job.Model.Name)
+	}
+	return fields, nil
+}
+
+// companionBuild is a build under way.
+type companionBuild struct {
+	CompanionJob
+	fields []rerank.Field
+	schema adapters.Schema
+	state  state
+	saved  time.Time
+	result Result
+}
+
+// begin creates the companion, or finds the place where the last run stopped.
+func (b *companionBuild) begin(ctx context.Context) error {
+	want := state{Collection: b.Source.Collection, Companion: b.Name, ModelVersion: b.Model.Version}
+	for _, f := range b.fields {
+		want.Fields = append(want.Fields, f.Name)
+	}
+	if !b.Force {
+		before, err := loadState(b.State)
+		if err != nil {
+			return err
+		}
+		if before != nil {
+			if err := before.matches(want, b.State); err != nil {
+				return err
+			}
+			b.state, b.result.Resumed = *before, before.Rows
+			return nil
+		}
+	} else if err := b.Writer.Drop(ctx, b.Name); err != nil {
+		return err
+	}
+	b.state = want
+	return b.Writer.Create(ctx, b.schema)
+}
+
+func (b *companionBuild) fill(ctx context.Context, rows int) error {
+	scanner, err := b.Source.scanner()
+	if err != nil {
+		return err
+	}
+	done := b.Progress.begin("writing companion "+b.Name, rows)
+	done(b.state.Rows)
+	request := adapters.ScanRequest{
+		Collection: b.Source.Collection, Vectors: []string{b.Source.Vector}, Owner: b.Source.Owner,
+		Payload: true, Batch: b.Source.Batch, Cursor: b.state.Cursor,
+	}
+	return scanner.Scan(ctx, request, func(rows adapters.Rows, cursor string) error {
+		if err := b.write(ctx, rows); err != nil {
+			return err
+		}
+		done(len(rows.IDs))
+		b.state.Cursor = cursor
+		b.state.Rows += len(rows.IDs)
+		if time.Since(b.saved) < saveEvery {
+			return nil
+		}
+		b.saved = time.Now()
+		return b.state.save(b.State, nil)
+	})
+}
+
+func (b *companionBuild) write(ctx context.Context, rows adapters.Rows) error {
+	features, err := encode(ctx, b.Model, rows.Vectors[0])
+	if err != nil {
+		return err
+	}
+	deriver := b.Model.Similarity.(rerank.Deriver) // Fields has checked it
+	derived := adapters.Rows{IDs: rows.IDs, Owners: rows.Owners, Payloads: rows.Payloads}
+	for _, f := range b.fields {
+		m := rerank.NewMatrix(features.Rows, f.Dim)
+		if err := deriver.Derive(m, f.Name, features); err != nil {
+			return fmt.Errorf("deriving field %q: %w", f.Name, err)
+		}
+		derived.Vectors = append(derived.Vectors, m)
+	}
+	b.result.Rows += features.Rows
+	b.result.Items += features.Rows
+	b.result.NotFinite += notFinite(features)
+	return b.Writer.Write(ctx, b.Name, b.schema, derived)
+}

@@ -1,0 +1,114 @@
+// Package index builds what a route needs beside its collection: a table of
+// resident feature rows, or a companion collection with derived vector fields.
+// Both are streamed from a scan of the collection and go on where an
+// interrupted build stopped.
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// Sentinel errors.
+var (
+	// ErrExists: what was to be built is there already.
+	ErrExists = errors.New("it exists already")
+	// ErrSource: the collection cannot be read as the model needs it.
+	ErrSource = errors.New("the collection cannot be indexed")
+)
+
+// saveEvery is how much work an interruption loses at most.
+const saveEvery = 5 * time.Second
+
+// Progress is told of long work, as eval.Progress: steps is −1 where the store
+// does not tell its number of rows.
+type Progress func(stage string, steps int) (done func(n int))
+
+func (p Progress) begin(stage string, steps int) func(n int) {
+	if p == nil {
+		return func(int) {}
+	}
+	return p(stage, steps)
+}
+
+// Source is the collection that is read.
+type Source struct {
+	Store      adapters.Store // an adapters.Scanner; with Owner, also a Fetcher
+	Collection string
+	Vector     string // the stored vector field; "" is the only or unnamed one
+	Owner      string // the field with each row's item, for max-sim
+	Batch      int    // rows a batch; 0 is the adapter's choice
+}
+
+// Result is what was built.
+type Result struct {
+	Rows  int `json:"rows"`
+	Items int `json:"items"`
+	// Resumed is the number of items that an earlier run had done.
+	Resumed int `json:"resumed"`
+	// NotFinite counts items with a feature that is not finite; they rank last.
+	NotFinite int `json:"not_finite"`
+}
+
+func (s Source) scanner() (adapters.Scanner, error) {
+	scanner, ok := s.Store.(adapters.Scanner)
+	if !ok {
+		return nil, fmt.Errorf("%w: %w: the store of collection %q cannot list its rows", ErrSource, adapters.ErrUnsupported, s.Collection)
+	}
+	return scanner, nil
+}
+
+// describe returns the collection's description and checks its field's dimension.
+func (s Source) describe(ctx context.Context, spec rerank.Spec) (adapters.Description, error) {
+	describer, ok := s.Store.(adapters.Describer)
+	if !ok {
+		return adapters.Description{Rows: -1}, nil
+	}
+	d, err := describer.Describe(ctx, s.Collection)
+	if err != nil {
+		return d, err
+	}
+	for _, f := range d.Fields {
+		if f.Name != s.Vector && (s.Vector != "" || len(d.Fields) > 1) {
+			continue
+		}
+		if f.Dim != spec.ItemDim {
+			return d, fmt.Errorf("%w: field %q of collection %q has dimension %d, the model takes items of %d",
+				ErrSource, f.Name, s.Collection, f.Dim, spec.ItemDim)
+		}
+		return d, nil
+	}
+	return d, fmt.Errorf("%w: collection %q has no vector field %q", adapters.ErrField, s.Collection, s.Vector)
+}
+
+// encode computes feature rows on every core.
+func encode(ctx context.Context, m pipeline.Model, base rerank.Matrix) (rerank.Matrix, error) {
+	features := rerank.NewMatrix(base.Rows, m.Spec().Features)
+	share := max(1, (base.Rows+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	g, _ := errgroup.WithContext(ctx)
+	for from := 0; from < base.Rows; from += share {
+		to := min(from+share, base.Rows)
+		g.Go(func() error { return m.EncodeItems(features.Slice(from, to), base.Slice(from, to)) })
+	}
+	return features, g.Wait()
+}
+
+// notFinite counts the rows with an element that is not finite.
+func notFinite(m rerank.Matrix) int {
+	n := 0
+	for r := range m.Rows {
+		if rerank.CheckFinite("features", m.Row(r)) != nil {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,221 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// TableJob builds a table.
+type TableJob struct {
+	Source Source
+	Model  pipeline.Model
+	Path   string
+	// Force replaces a table that is there, and forgets what an interrupted
+	// build left.
+	Force    bool
+	Progress Progress
+}
+
+// BuildTable streams a collection into a table at job.Path, which appears in one
+// step at the end. An interrupted build of the same model version and collection
+// is taken up where it stopped. It returns ErrExists if there is a table and
+// Force is not set, ErrSource, table.ErrTable, or the store's error.
+func BuildTable(ctx context.Context, job TableJob) (Result, error) {
+	if err := job.refuseExisting(); err != nil {
+		return Result{}, err
+	}
+	d, err := job.Source.describe(ctx, job.Model.Spec())
+	if err != nil {
+		return Result{}, err
+	}
+	w, cursor, err := job.writer()
+	if err != nil {
+		return Result{}, err
+	}
+	b := &tableBuild{TableJob: job, writer: w, saved: time.Now(), result: Result{Resumed: w.Items()}}
+	if err := b.fill(ctx, cursor, int(d.Rows)); err != nil {
+		return Result{}, b.giveUp(err)
+	}
+	b.result.Items = w.Items()
+	return b.result, w.Close()
+}
+
+func (job TableJob) refuseExisting() error {
+	_, err := os.Stat(job.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && job.Force:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: table %s; replace it with --force", ErrExists, job.Path)
+	default:
+		return err
+	}
+}
+
+func (job TableJob) writer() (w *table.Writer, cursor string, err error) {
+	meta := table.Meta{
+		Model: job.Model.Name, ModelVersion: job.Model.Version, Collection: job.Source.Collection,
+		Kind: string(job.Model.Spec().Kind), Features: job.Model.Spec().Features,
+	}
+	if !job.Force {
+		w, cursor, err = table.Resume(job.Path, meta)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return w, cursor, err
+		}
+	}
+	w, err = table.NewWriter(job.Path, meta)
+	return w, "", err
+}
+
+// tableBuild is a build under way.
+type tableBuild struct {
+	TableJob
+	writer *table.Writer
+	cursor string // behind the last batch appended; empty: nothing new to save
+	saved  time.Time
+	result Result
+}
+
+func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
+	if b.Model.Spec().GroupedRows {
+		return b.fillGroups(ctx, cursor)
+	}
+	scanner, err := b.Source.scanner()
+	if err != nil {
+		return err
+	}
+	done := b.Progress.begin("indexing "+b.Source.Collection, rows)
+	done(b.result.Resumed)
+	request := adapters.ScanRequest{Collection: b.Source.Collection, Vectors: []string{b.Source.Vector}, Batch: b.Source.Batch, Cursor: cursor}
+	return scanner.Scan(ctx, request, func(rows adapters.Rows, cursor string) error {
+		features, err := encode(ctx, b.Model, rows.Vectors[0])
+		if err != nil {
+			return err
+		}
+		b.cursor = "" // until the batch is whole, there is nothing to go on from
+		if err := b.writer.Append(rows.IDs, features); err != nil {
+			return err
+		}
+		b.result.Rows += features.Rows
+		b.result.NotFinite += notFinite(features)
+		done(features.Rows)
+		return b.save(cursor)
+	})
+}
+
+// fillGroups appends all rows of an item at once. The rows of an item can lie
+// anywhere in the collection, so it lists the items first, without vectors.
+func (b *tableBuild) fillGroups(ctx context.Context, cursor string) error {
+	fetcher, ok := b.Source.Store.(adapters.Fetcher)
+	if !ok || b.Source.Owner == "" {
+		return fmt.Errorf("%w: model %s groups rows by item; the route needs an owner field, and a store that fetches by it", ErrSource, b.Model.Name)
+	}
+	owners, err := b.owners(ctx)
+	if err != nil {
+		return err
+	}
+	from := 0
+	if cursor != "" {
+		if from, err = strconv.Atoi(cursor); err != nil || from < 0 || from > len(owners) {
+			return fmt.Errorf("%w: the checkpoint stopped at item %s of %d; build again with --force", ErrSource, cursor, len(owners))
+		}
+	}
+	done := b.Progress.begin("indexing "+b.Source.Collection, len(owners))
+	done(from)
+	const batch = 256
+	for ; from < len(owners); from += batch {
+		ids := owners[from:min(from+batch, len(owners))]
+		if err := b.appendGroups(ctx, fetcher, ids); err != nil {
+			return err
+		}
+		done(len(ids))
+		if err := b.save(strconv.Itoa(from + len(ids))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// owners lists the items in the order in which the scan meets them.
+func (b *tableBuild) owners(ctx context.Context) ([]rerank.ID, error) {
+	scanner, err := b.Source.scanner()
+	if err != nil {
+		return nil, err
+	}
+	var owners []rerank.ID
+	seen := map[rerank.ID]bool{}
+	done := b.Progress.begin("listing the items of "+b.Source.Collection, -1)
+	request := adapters.ScanRequest{Collection: b.Source.Collection, Owner: b.Source.Owner, Batch: b.Source.Batch}
+	err = scanner.Scan(ctx, request, func(rows adapters.Rows, _ string) error {
+		for i, owner := range rows.Owners {
+			if owner.IsZero() {
+				return fmt.Errorf("%w: row %s of collection %q has no %q", ErrSource, rows.IDs[i], b.Source.Collection, b.Source.Owner)
+			}
+			if !seen[owner] {
+				seen[owner] = true
+				owners = append(owners, owner)
+			}
+		}
+		done(len(rows.IDs))
+		return nil
+	})
+	return owners, err
+}
+
+func (b *tableBuild) appendGroups(ctx context.Context, fetcher adapters.Fetcher, owners []rerank.ID) error {
+	rows, err := fetcher.Fetch(ctx, adapters.FetchRequest{
+		Collection: b.Source.Collection, IDs: owners, Vectors: []string{b.Source.Vector}, Owner: b.Source.Owner,
+	})
+	if err != nil {
+		return err
+	}
+	if len(rows.IDs) == 0 {
+		return nil // every row of these items was deleted since they were listed
+	}
+	features, err := encode(ctx, b.Model, rows.Vectors[0])
+	if err != nil {
+		return err
+	}
+	b.result.NotFinite += notFinite(features)
+	b.result.Rows += features.Rows
+	b.cursor = ""
+	for from := 0; from < len(rows.Owners); {
+		to := from + 1
+		for to < len(rows.Owners) && rows.Owners[to] == rows.Owners[from] {
+			to++
+		}
+		if err := b.writer.AppendGroup(rows.Owners[from], features.Slice(from, to)); err != nil {
+			return err
+		}
+		from = to
+	}
+	return nil
+}
+
+// save makes a checkpoint now and then.
+func (b *tableBuild) save(cursor string) error {
+	b.cursor = cursor
+	if time.Since(b.saved) < saveEvery {
+		return nil
+	}
+	b.saved = time.Now()
+	return b.writer.Checkpoint(cursor)
+}
+
+// giveUp keeps what was done for the next run.
+func (b *tableBuild) giveUp(err error) error {
+	if b.cursor != "" {
+		err = errors.Join(err, b.writer.Checkpoint(b.cursor))
+	}
+	return errors.Join(err, b.writer.Abort())
+}
