@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// lineEvery is how often progress is written where there is no terminal.
+const lineEvery = 5 * time.Second
+
+// progress shows long work on stderr: a bar with rate and remaining time on a
+// terminal, a line now and then elsewhere. Its method is an eval.Progress.
+type progress struct {
+	w        io.Writer
+	terminal bool
+}
+
+func newProgress(w io.Writer) *progress {
+	p := &progress{w: w}
+	if f, ok := w.(*os.File); ok {
+		info, err := f.Stat()
+		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	return p
+}
+
+// begin starts a stage of that many steps, −1 if it is not known how many.
+func (p *progress) begin(stage string, steps int) (done func(n int)) {
+	if !p.terminal {
+		s := &stageLines{w: p.w, stage: stage, steps: int64(steps), start: time.Now()}
+		s.next.Store(int64(lineEvery))
+		return s.done
+	}
+	bar := progressbar.NewOptions(steps,
+		progressbar.OptionSetWriter(p.w),
+		progressbar.OptionSetDescription(stage),
+		progressbar.OptionShowCount(),
+		progressbar.OptionShowIts(),
+		progressbar.OptionSetPredictTime(true),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionClearOnFinish(),
+	)
+	return func(n int) { _ = bar.Add(n) } // a bar that cannot be drawn stops nothing
+}
+
+// stageLines is a stage's progress in plain lines.
+type stageLines struct {
+	w     io.Writer
+	stage string
+	steps int64
+	start time.Time
+	count atomic.Int64
+	next  atomic.Int64 // nanoseconds since start of the next line
+}
+
+func (s *stageLines) done(n int) {
+	count, now := s.count.Add(int64(n)), time.Since(s.start)
+	due := s.next.Load()
+	if int64(now) < due || !s.next.CompareAndSwap(due, int64(now+lineEvery)) {
+		return
+	}
+	rate := float64(count) / now.Seconds()
+	if s.steps < 0 || rate == 0 {
+		_, _ = fmt.Fprintf(s.w, "%s: %d (%.0f/s)\n", s.stage, count, rate)
+		return
+	}
+	left := time.Duration(float64(s.steps-count) / rate * float64(time.Second)).Round(time.Second)
+	_, _ = fmt.Fprintf(s.w, "%s: %d of %d (%.0f/s, %v left)\n", s.stage, count, s.steps, rate, left)
+}
