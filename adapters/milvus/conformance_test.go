@@ -1,0 +1,119 @@
+package milvus_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/adaptertest"
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/adapters/milvus"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+func TestMain(m *testing.M) { os.Exit(servers.Isolate(m)) }
+
+func TestMilvusLite(t *testing.T) {
+	goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	server := servers.MilvusLiteForTest(t, servers.Options{})
+	k := kit(server, "milvus-lite")
+	k.Lacks = []adaptertest.Capability{adaptertest.Alias}
+	adaptertest.Run(t, k)
+}
+
+func TestMilvus(t *testing.T) {
+	server := servers.MilvusForTest(t, servers.Options{})
+	k := kit(server, "Milvus")
+	adaptertest.Run(t, k)
+}
+
+// kit is what both servers claim.
+func kit(server *servers.Server, name string) adaptertest.Kit {
+	calls := new(atomic.Int64)
+	open := func(t *testing.T, l adapters.Limits) adapters.Store {
+		t.Helper()
+		s, err := milvus.New(t.Context(), milvus.Options{Address: server.Address, Limits: l, DialOptions: []grpc.DialOption{counting(calls)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	return adaptertest.Kit{
+		Store: name, Version: server.Version,
+		Open:      func(t *testing.T) adapters.Store { return open(t, adapters.Limits{}) },
+		OpenSmall: func(t *testing.T) adapters.Store { return open(t, adapters.Limits{MaxMessageBytes: 1 << 20}) },
+		IDs:       idSets(), BadIDs: badIDs(),
+		Filters: map[adaptertest.Predicate]string{
+			adaptertest.ColourRed:      `colour == "red"`,
+			adaptertest.ColourNotRed:   `colour != "red"`,
+			adaptertest.ColourAny:      `colour in ["red", "green"]`,
+			adaptertest.SizeAtLeast50:  `size >= 50`,
+			adaptertest.SizeBetween:    `size >= 20 and size < 40 and colour == "blue"`,
+			adaptertest.BigNumber:      `big == 9007199254740993`,
+			adaptertest.HasID:          `likeness_id in [3, 7]`,
+			adaptertest.MatchesNothing: `size < 0`,
+		},
+		BadFilters: []string{`colour ==`, `size >>> 3`, `likeness_id == "a"`},
+		Calls:      calls.Load,
+		CallsOfSearch: func(names []string) int64 {
+			distinct := map[string]bool{}
+			for _, n := range names {
+				distinct[n] = true
+			}
+			return int64(len(distinct))
+		},
+		TooDeep: milvus.DefaultMaxDepth + 1,
+		Large:   true,
+	}
+}
+
+// counting counts the calls that read rows.
+func counting(calls *atomic.Int64) grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if strings.HasSuffix(method, "/Search") || strings.HasSuffix(method, "/Query") {
+			calls.Add(1)
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	})
+}
+
+func idSets() []adaptertest.IDSet {
+	// The greatest number has a test of its own: Milvus 2.3 loses it.
+	signed := []int64{-1 << 63, -1<<63 + 1, -1, 0, 1, 1 << 53, 1<<53 + 1, 1<<63 - 2}
+	numbers := adaptertest.IDSet{Name: "signed 64-bit"}
+	for _, n := range signed {
+		numbers.IDs = append(numbers.IDs, rerank.IntID(n))
+	}
+	return []adaptertest.IDSet{numbers, {Name: "VarChar", Text: true, IDs: textIDs()}}
+}
+
+func textIDs() []rerank.ID {
+	var ids []rerank.ID
+	for _, s := range trickyTexts() {
+		ids = append(ids, rerank.TextID(s))
+	}
+	return ids
+}
+
+func trickyTexts() []string {
+	return []string{
+		"", "plain", "7", " lead", "trail ", `quo"te`, "apo'strophe", `back\slash`, `\"`, `\\`, `end\`, `\n`, `\u0041`, "%41", "%", "%s{}",
+		"nl\nx", "cr\rx", "crlf\r\n", "tab\tx", "nul\x00x", "\x01\x02\x1f\x7f", "a\u0080b", "émoji😀", "中文", "\u2028", "\ufffd", "\U0010ffff", "e\u0301", "ﷺ",
+		strings.Repeat("long ", 4000),
+	}
+}
+
+func badIDs() []adaptertest.BadID {
+	return []adaptertest.BadID{
+		{Name: "text on a number key", ID: rerank.TextID("a")},
+		{Name: "number on a text key", Text: true, ID: rerank.UintID(7)},
+		{Name: "over the signed numbers", ID: rerank.UintID(1 << 63)},
+		{Name: "not UTF-8", Text: true, ID: rerank.TextID("a\xff")},
+	}
+}

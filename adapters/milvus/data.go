@@ -1,0 +1,298 @@
+package milvus
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// fieldSet are the columns of a reply by name.
+type fieldSet map[string]*schemapb.FieldData
+
+func fieldsOf(list []*schemapb.FieldData) fieldSet {
+	set := make(fieldSet, len(list))
+	for _, f := range list {
+		name := f.GetFieldName()
+		if f.GetIsDynamic() {
+			name = dynamicField
+		}
+		set[name] = f
+	}
+	return set
+}
+
+// keys are the primary keys of a query's reply.
+func (set fieldSet) keys(pk string) []key {
+	scalars := set[pk].GetScalars()
+	if texts := scalars.GetStringData(); texts != nil {
+		return textKeys(texts.GetData())
+	}
+	return intKeys(scalars.GetLongData().GetData())
+}
+
+// vectors copies rows [from, from+n) of a column, cut to the field's dimension.
+func (set fieldSet) vectors(col column, from, n int) (rerank.Matrix, error) {
+	if n == 0 {
+		return rerank.Matrix{Cols: col.dim}, nil
+	}
+	fd := set[col.name].GetVectors()
+	width, data := int(fd.GetDim()), fd.GetFloatVector().GetData()
+	if width < col.dim || len(data) < (from+n)*width {
+		return rerank.Matrix{}, fmt.Errorf("%w: %d numbers for %d vectors of field %q, dimension %d", adapters.ErrStore, len(data), n, col.field, width)
+	}
+	m := rerank.NewMatrix(n, col.dim)
+	for i := range n {
+		copy(m.Row(i), data[(from+i)*width:])
+	}
+	return m, nil
+}
+
+// at is the position of row i in a column's data, false if the row is null.
+// Servers send a value for null rows or leave them out.
+func at(fd *schemapb.FieldData, i, length int) (int, bool) {
+	valid := fd.GetValidData()
+	if i >= len(valid) {
+		return i, i < length
+	}
+	if !valid[i] {
+		return 0, false
+	}
+	if length < len(valid) {
+		before := 0
+		for _, v := range valid[:i] {
+			if v {
+				before++
+			}
+		}
+		i = before
+	}
+	return i, i < length
+}
+
+// cell is row i of a column as JSON, numbers exactly as the server has them.
+func cell(fd *schemapb.FieldData, i int) (json.RawMessage, error) {
+	s := fd.GetScalars()
+	n := scalarLen(s)
+	i, ok := at(fd, i, n)
+	if !ok {
+		return json.RawMessage("null"), nil
+	}
+	return scalarJSON(s, i)
+}
+
+func scalarLen(s *schemapb.ScalarField) int {
+	switch d := s.GetData().(type) {
+	case *schemapb.ScalarField_BoolData:
+		return len(d.BoolData.GetData())
+	case *schemapb.ScalarField_IntData:
+		return len(d.IntData.GetData())
+	case *schemapb.ScalarField_LongData:
+		return len(d.LongData.GetData())
+	case *schemapb.ScalarField_FloatData:
+		return len(d.FloatData.GetData())
+	case *schemapb.ScalarField_DoubleData:
+		return len(d.DoubleData.GetData())
+	case *schemapb.ScalarField_StringData:
+		return len(d.StringData.GetData())
+	case *schemapb.ScalarField_JsonData:
+		return len(d.JsonData.GetData())
+	case *schemapb.ScalarField_ArrayData:
+		return len(d.ArrayData.GetData())
+	default:
+		return 0
+	}
+}
+
+func scalarJSON(s *schemapb.ScalarField, i int) (json.RawMessage, error) {
+	switch d := s.GetData().(type) {
+	case *schemapb.ScalarField_BoolData:
+		return strconv.AppendBool(nil, d.BoolData.GetData()[i]), nil
+	case *schemapb.ScalarField_IntData:
+		return strconv.AppendInt(nil, int64(d.IntData.GetData()[i]), 10), nil
+	case *schemapb.ScalarField_LongData:
+		return strconv.AppendInt(nil, d.LongData.GetData()[i], 10), nil
+	case *schemapb.ScalarField_FloatData:
+		return floatJSON(float64(d.FloatData.GetData()[i]), 32), nil
+	case *schemapb.ScalarField_DoubleData:
+		return floatJSON(d.DoubleData.GetData()[i], 64), nil
+	case *schemapb.ScalarField_StringData:
+		return stringJSON(d.StringData.GetData()[i])
+	case *schemapb.ScalarField_JsonData:
+		return jsonJSON(d.JsonData.GetData()[i])
+	case *schemapb.ScalarField_ArrayData:
+		return arrayJSON(d.ArrayData.GetData()[i])
+	default:
+		return nil, fmt.Errorf("%w: a payload field of type %T cannot be read", adapters.ErrUnsupported, d)
+	}
+}
+
+// floatJSON writes the shortest number that reads back the same; JSON has no NaN.
+func floatJSON(x float64, bits int) json.RawMessage {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return json.RawMessage("null")
+	}
+	return strconv.AppendFloat(nil, x, 'g', -1, bits)
+}
+
+func stringJSON(s string) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(s); err != nil {
+		return nil, fmt.Errorf("%w: %w", adapters.ErrStore, err)
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+func jsonJSON(b []byte) (json.RawMessage, error) {
+	if len(b) == 0 {
+		return json.RawMessage("null"), nil
+	}
+	if !json.Valid(b) {
+		return nil, fmt.Errorf("%w: the server sent a JSON field that is not JSON: %.40q", adapters.ErrStore, b)
+	}
+	return b, nil
+}
+
+func arrayJSON(s *schemapb.ScalarField) (json.RawMessage, error) {
+	out := []byte{'['}
+	for i := range scalarLen(s) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		v, err := scalarJSON(s, i)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v...)
+	}
+	return append(out, ']'), nil
+}
+
+// payload puts a row's payload together: the named scalar fields, then the keys
+// of the dynamic field, all of them or the wanted ones.
+func (set fieldSet) payload(scalars, wanted []string, i int) (json.RawMessage, error) {
+	object := []byte{'{'}
+	add := func(name string, v json.RawMessage) error {
+		k, err := stringJSON(name)
+		if err != nil {
+			return err
+		}
+		if len(object) > 1 {
+			object = append(object, ',')
+		}
+		object = append(append(append(object, k...), ':'), v...)
+		return nil
+	}
+	for _, name := range scalars {
+		v, err := cell(set[name], i)
+		if err == nil {
+			err = add(name, v)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("payload field %q: %w", name, err)
+		}
+	}
+	dynamic, err := set.dynamic(i)
+	if err != nil {
+		return nil, err
+	}
+	if wanted == nil {
+		return joinObjects(object, dynamic), nil
+	}
+	keys := map[string]json.RawMessage{}
+	if err := json.Unmarshal(dynamic, &keys); err != nil {
+		return nil, fmt.Errorf("%w: the dynamic field: %w", adapters.ErrStore, err)
+	}
+	for _, name := range wanted {
+		if v, ok := keys[name]; ok {
+			if err := add(name, v); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return append(object, '}'), nil
+}
+
+// joinObjects appends the members of a JSON object, as they are, to an open one.
+func joinObjects(open []byte, object json.RawMessage) json.RawMessage {
+	inner := bytes.TrimSpace(object)
+	inner = bytes.TrimSpace(inner[1 : len(inner)-1])
+	if len(inner) > 0 && len(open) > 1 {
+		open = append(open, ',')
+	}
+	return append(append(open, inner...), '}')
+}
+
+// dynamic is row i of the dynamic field, {} if there is none.
+func (set fieldSet) dynamic(i int) (json.RawMessage, error) {
+	fd := set[dynamicField]
+	if fd == nil {
+		return json.RawMessage("{}"), nil
+	}
+	v, err := cell(fd, i)
+	if err != nil {
+		return nil, fmt.Errorf("dynamic field: %w", err)
+	}
+	if trimmed := bytes.TrimSpace(v); len(trimmed) < 2 || trimmed[0] != '{' {
+		return json.RawMessage("{}"), nil
+	}
+	return v, nil
+}
+
+// owner is the item of row i, from a scalar field or a key of the dynamic one.
+func (c *collection) owner(set fieldSet, field string, i int) (rerank.ID, error) {
+	var id rerank.ID
+	if c.layout != nil && field == c.layout.Owner {
+		data := set[companionOwner].GetScalars().GetStringData().GetData()
+		if i >= len(data) {
+			return id, fmt.Errorf("%w: row %d has no owner", adapters.ErrStore, i)
+		}
+		return ownerID(data[i])
+	}
+	var v json.RawMessage
+	var err error
+	if fd := set[field]; fd != nil {
+		v, err = cell(fd, i)
+	} else {
+		v, err = set.dynamicKey(field, i)
+	}
+	if err == nil {
+		err = id.UnmarshalJSON(v)
+	}
+	if err != nil {
+		return id, fmt.Errorf("%w: owner field %q: %w", adapters.ErrField, field, err)
+	}
+	return id, nil
+}
+
+func (set fieldSet) dynamicKey(name string, i int) (json.RawMessage, error) {
+	object, err := set.dynamic(i)
+	if err != nil {
+		return nil, err
+	}
+	keys := map[string]json.RawMessage{}
+	if err := json.Unmarshal(object, &keys); err != nil {
+		return nil, err
+	}
+	if v, ok := keys[name]; ok {
+		return v, nil
+	}
+	return json.RawMessage("null"), nil
+}
+
+// ownerColumn is the output field that holds a row's owner.
+func (c *collection) ownerColumn(field string) (string, error) {
+	if c.layout != nil && c.layout.Owner != "" && field == c.layout.Owner {
+		return companionOwner, nil
+	}
+	s, err := c.scalar(field)
+	return s.name, err
+}

@@ -1,0 +1,56 @@
+package milvus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+
+	"github.com/likenessdb/likeness/adapters"
+)
+
+// Describe reads schema and indexes and counts the rows; −1 rows are those of a
+// collection that is not loaded. Fields that hold other vectors than float32
+// are left out, as they cannot be searched.
+func (s *Store) Describe(ctx context.Context, name string) (adapters.Description, error) {
+	s.forget(name)
+	c, err := s.collection(ctx, name)
+	if err != nil {
+		return adapters.Description{}, err
+	}
+	d := adapters.Description{TextIDs: c.ids.textIDs(), Limits: s.limits(), Settings: maps.Clone(c.settings)}
+	d.Settings["collection"] = c.resolved
+	for _, col := range c.columns() {
+		if col.kind == schemapb.DataType_FloatVector {
+			d.Fields = append(d.Fields, adapters.VectorField{Name: col.field, Dim: col.dim, Metric: col.metric, FullPrecision: true, Exact: col.exact()})
+		}
+	}
+	d.Rows, err = s.count(ctx, c)
+	if errors.Is(err, adapters.ErrUnavailable) {
+		d.Rows, err = -1, nil
+	}
+	return d, err
+}
+
+func (s *Store) count(ctx context.Context, c *collection) (int64, error) {
+	request := &milvuspb.QueryRequest{
+		DbName: s.options.Database, CollectionName: c.name,
+		OutputFields: []string{"count(*)"}, UseDefaultConsistency: true,
+	}
+	if c.layout != nil && c.layout.Rows {
+		request.Expr = companionField + " == 0"
+	}
+	reply, err := s.raw.Query(ctx, request)
+	if err != nil {
+		return 0, fmt.Errorf("collection %q: %w", c.name, err)
+	}
+	for _, fd := range reply.GetFieldsData() {
+		if n := fd.GetScalars().GetLongData().GetData(); len(n) == 1 {
+			return n[0], nil
+		}
+	}
+	return 0, fmt.Errorf("%w: collection %q: the server answered count(*) with no number", adapters.ErrStore, c.name)
+}

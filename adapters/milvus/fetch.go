@@ -1,0 +1,233 @@
+package milvus
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Fetch reads rows by primary key, or all rows of owners. It splits the ids so
+// that no reply exceeds the limits, and asks for the parts at once. It returns
+// ErrID for an id that the primary key cannot be.
+func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	if _, err := consistency(r.Consistency); err != nil {
+		return adapters.Rows{}, err
+	}
+	var rows adapters.Rows
+	err := s.withSchema(ctx, r.Collection, func(c *collection) error {
+		reading, err := newReading(c, r.Vectors, r.Owner, r.Payload, r.PayloadFields)
+		if err != nil {
+			return err
+		}
+		reading.level = r.Consistency
+		if r.Owner != "" {
+			rows, err = s.fetchOwned(ctx, reading, distinctIDs(r.IDs))
+		} else {
+			rows, err = s.fetch(ctx, reading, distinctIDs(r.IDs))
+		}
+		return err
+	})
+	return rows, err
+}
+
+func distinctIDs(ids []rerank.ID) []rerank.ID {
+	seen := make(map[rerank.ID]bool, len(ids))
+	out := make([]rerank.ID, 0, len(ids))
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// fetch reads rows by distinct ids, in their order.
+func (s *Store) fetch(ctx context.Context, r reading, ids []rerank.ID) (adapters.Rows, error) {
+	parts := r.components()
+	results := make([]adapters.Rows, len(parts))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, part := range parts {
+		g.Go(func() (err error) {
+			results[i], err = s.fetchPart(gctx, part, ids)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return adapters.Rows{}, err
+	}
+	return r.assemble(results, ids)
+}
+
+// components splits a reading into one for each component whose rows must be
+// read: where fields have their own columns, there is one.
+func (r reading) components() []reading {
+	if r.c.layout == nil || !r.c.layout.Rows || len(r.columns) < 2 {
+		return []reading{r}
+	}
+	parts := make([]reading, len(r.columns))
+	for i, col := range r.columns {
+		parts[i] = reading{c: r.c, columns: []column{col}, level: r.level, strong: r.strong}
+	}
+	first := r
+	first.columns = r.columns[:1]
+	parts[0] = first
+	return parts
+}
+
+// comp is the component whose rows the reading reads.
+func (r reading) comp() int {
+	if len(r.columns) == 0 {
+		return 0
+	}
+	return r.columns[0].comp
+}
+
+func (s *Store) fetchPart(ctx context.Context, r reading, ids []rerank.ID) (adapters.Rows, error) {
+	keys := make([]key, len(ids))
+	for i, id := range ids {
+		var err error
+		if keys[i], err = r.c.ids.key(id, r.comp()); err != nil {
+			return adapters.Rows{}, fmt.Errorf("collection %q: ids[%d]: %w", r.c.name, i, err)
+		}
+	}
+	batches := s.batches(r, keys)
+	results := make([]adapters.Rows, len(batches))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, batch := range batches {
+		g.Go(func() (err error) {
+			results[i], err = s.lookup(gctx, r, batch)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return adapters.Rows{}, err
+	}
+	all, err := r.rows(found{}) // the shape, where nothing is found
+	for _, rows := range results {
+		all = join(all, rows)
+	}
+	return all, err
+}
+
+// batches splits keys so that neither the expression nor the reply grows too long.
+func (s *Store) batches(r reading, keys []key) [][]key {
+	page, room := s.page(r), s.options.Limits.MaxMessageBytes/2
+	var batches [][]key
+	from, size := 0, 0
+	for i, k := range keys {
+		n := len(k.text)*2 + 22
+		if i > from && (i-from >= page || size+n > room) {
+			batches, from, size = append(batches, keys[from:i]), i, 0
+		}
+		size += n
+	}
+	if from < len(keys) {
+		batches = append(batches, keys[from:])
+	}
+	return batches
+}
+
+// assemble puts the components' rows together, in the order of ids; rows that a
+// component lacks are absent.
+func (r reading) assemble(parts []adapters.Rows, ids []rerank.ID) (adapters.Rows, error) {
+	places := make([]map[rerank.ID]int, len(parts))
+	for i, part := range parts {
+		places[i] = make(map[rerank.ID]int, len(part.IDs))
+		for at, id := range part.IDs {
+			places[i][id] = at
+		}
+	}
+	positions := make([][]int, len(parts))
+	for _, id := range ids {
+		whole := true
+		for i := range parts {
+			_, ok := places[i][id]
+			whole = whole && ok
+		}
+		for i := range parts {
+			if whole {
+				positions[i] = append(positions[i], places[i][id])
+			}
+		}
+	}
+	out := order(parts[0], positions[0])
+	for i := 1; i < len(parts); i++ {
+		out.Vectors = append(out.Vectors, order(parts[i], positions[i]).Vectors...)
+	}
+	return out, nil
+}
+
+// fetchOwned reads all rows of owners, ordered by owner as asked, then by id.
+func (s *Store) fetchOwned(ctx context.Context, r reading, owners []rerank.ID) (adapters.Rows, error) {
+	rank := make(map[rerank.ID]int, len(owners))
+	literals := make([]string, len(owners))
+	for i, o := range owners {
+		rank[o] = i
+		var err error
+		if literals[i], err = r.c.ownerLiteral(r.owner, o); err != nil {
+			return adapters.Rows{}, fmt.Errorf("collection %q: ids[%d]: %w", r.c.name, i, err)
+		}
+	}
+	name, err := r.c.ownerName(r.owner)
+	if err != nil {
+		return adapters.Rows{}, err
+	}
+	all, err := r.rows(found{})
+	if err != nil {
+		return all, err
+	}
+	const ownersAtOnce = 1000
+	for batch := range slices.Chunk(literals, ownersAtOnce) {
+		expr := name + " in [" + strings.Join(batch, ",") + "]"
+		err := s.pages(ctx, r, expr, key{}, false, s.page(r), func(rows adapters.Rows, _ key) error {
+			all = join(all, rows)
+			return nil
+		})
+		if err != nil {
+			return all, err
+		}
+	}
+	positions := make([]int, 0, len(all.IDs))
+	for i := range all.IDs {
+		if _, ok := rank[all.Owners[i]]; ok {
+			positions = append(positions, i)
+		}
+	}
+	slices.SortFunc(positions, func(a, b int) int {
+		return cmp.Or(cmp.Compare(rank[all.Owners[a]], rank[all.Owners[b]]), all.IDs[a].Compare(all.IDs[b]))
+	})
+	return order(all, positions), nil
+}
+
+// ownerName is the owner field in an expression.
+func (c *collection) ownerName(field string) (string, error) {
+	name, err := c.ownerColumn(field)
+	if err != nil || name != dynamicField {
+		return name, err
+	}
+	if !columnName.MatchString(field) {
+		return "", fmt.Errorf("%w: owner field %q is not a name that an expression can hold", adapters.ErrField, field)
+	}
+	return field, nil
+}
+
+// ownerLiteral is an owner in an expression.
+func (c *collection) ownerLiteral(field string, owner rerank.ID) (string, error) {
+	if c.layout != nil && field == c.layout.Owner {
+		t, err := ownerText(owner)
+		return quote(t), err
+	}
+	if n, ok := owner.Int64(); ok {
+		return key{num: n}.literal(), nil
+	}
+	t, err := textOf(owner)
+	return quote(t), err
+}

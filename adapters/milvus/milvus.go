@@ -1,0 +1,207 @@
+// Package milvus is the adapter of Milvus 2.3 and later and of milvus-lite,
+// over milvus-sdk-go.
+//
+// The SDK connects, authenticates and defines collections; searches, queries
+// and writes go through the SDK's own raw stub, since its typed calls cache a
+// collection's schema by name (an alias switch would leave it stale) and look at
+// the old error code only. One interceptor turns every refusal, on either way,
+// into the sentinel errors of package adapters (status.go).
+package milvus
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	grpc_retry "github.com/grpc-ecosystem/go-grpc-middleware/retry"
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/likenessdb/likeness/adapters"
+)
+
+// The limits that hold where Options and the server say nothing else.
+const (
+	// DefaultMaxDepth is Milvus's quotaAndLimits.limits.topK and maxQueryResultWindow.
+	DefaultMaxDepth = 16384
+	// DefaultMaxProbes is Milvus's limit of query vectors in one search (nq).
+	DefaultMaxProbes = 16384
+	// DefaultMaxVectorFields is Milvus's proxy.maxVectorFieldNum.
+	DefaultMaxVectorFields = 4
+	// DefaultMaxMessageBytes is Milvus's proxy.grpc.serverMaxRecvSize.
+	DefaultMaxMessageBytes = 64 << 20
+	// DefaultMaxInFlight bounds the calls in flight: milvus-lite starts a thread for each.
+	DefaultMaxInFlight = 64
+	// DefaultSchemaTTL is how long a collection's schema is taken from memory.
+	DefaultSchemaTTL = 5 * time.Second
+)
+
+// Options say how to reach a Milvus server. Only Address is required.
+type Options struct {
+	// Address is host:port; https:// before it asks for TLS with the system's roots.
+	Address            string
+	Username, Password string
+	APIKey             string
+	// TLS, if set, secures the connection.
+	TLS *tls.Config
+	// Database is the database of every call; empty is the server's default one.
+	Database string
+	// Limits replace the defaults above where they are not zero.
+	Limits adapters.Limits
+	// MaxInFlight bounds the calls in flight, DefaultMaxInFlight if zero.
+	MaxInFlight int
+	// SchemaTTL is how long a schema is remembered, DefaultSchemaTTL if zero. An
+	// alias that another program switches is noticed after that time at the latest.
+	SchemaTTL time.Duration
+	// SearchParams are passed to every search as the index's parameters, such as
+	// {"ef": 256} for HNSW or {"nprobe": 64} for IVF.
+	SearchParams map[string]any
+	// Companion is the index of the fields that Create makes; the zero value is FLAT.
+	Companion Index
+	// DialOptions are added to the connection's.
+	DialOptions []grpc.DialOption
+}
+
+// Index is an index type and its parameters, as Milvus words them.
+type Index struct {
+	Type   string            // FLAT, HNSW, IVF_FLAT, AUTOINDEX, ...
+	Params map[string]string // {"M": "16", "efConstruction": "200"}
+}
+
+func (o Options) withDefaults() Options {
+	set := func(v *int, def int) {
+		if *v <= 0 {
+			*v = def
+		}
+	}
+	set(&o.Limits.MaxDepth, DefaultMaxDepth)
+	set(&o.Limits.MaxProbes, DefaultMaxProbes)
+	set(&o.Limits.MaxVectorFields, DefaultMaxVectorFields)
+	set(&o.Limits.MaxMessageBytes, DefaultMaxMessageBytes)
+	set(&o.MaxInFlight, DefaultMaxInFlight)
+	if o.SchemaTTL <= 0 {
+		o.SchemaTTL = DefaultSchemaTTL
+	}
+	if o.Companion.Type == "" {
+		o.Companion.Type = "FLAT"
+	}
+	return o
+}
+
+// Store is a Milvus server. It is safe for concurrent use.
+type Store struct {
+	options Options
+	sdk     client.Client
+	raw     milvuspb.MilvusServiceClient
+	slots   *semaphore.Weighted
+
+	mu      sync.Mutex
+	schemas map[string]*collection
+	// vectorFields is Limits.MaxVectorFields, narrowed when the server refuses.
+	vectorFields atomic.Int64
+}
+
+var (
+	_ adapters.Store         = (*Store)(nil)
+	_ adapters.Fetcher       = (*Store)(nil)
+	_ adapters.Scanner       = (*Store)(nil)
+	_ adapters.RangeSearcher = (*Store)(nil)
+	_ adapters.Describer     = (*Store)(nil)
+	_ adapters.Writer        = (*Store)(nil)
+	_ adapters.Matcher       = (*Store)(nil)
+	_ adapters.Aliaser       = (*Store)(nil)
+)
+
+// New returns the store at an address without calling it, so that a server
+// that is down does not keep a program from starting; Ping says whether it is up.
+func New(ctx context.Context, o Options) (*Store, error) {
+	if o.Address == "" {
+		return nil, fmt.Errorf("%w: no address of a Milvus server; give host:port", adapters.ErrStore)
+	}
+	o = o.withDefaults()
+	s := &Store{
+		options: o,
+		slots:   semaphore.NewWeighted(int64(o.MaxInFlight)),
+		schemas: map[string]*collection{},
+	}
+	s.vectorFields.Store(int64(o.Limits.MaxVectorFields))
+	sdk, err := client.NewClient(ctx, client.Config{
+		Address:        o.Address,
+		Username:       o.Username,
+		Password:       o.Password,
+		APIKey:         o.APIKey,
+		DBName:         o.Database,
+		DisableConn:    true,
+		RetryRateLimit: &client.RetryRateLimitOption{MaxRetry: 0},
+		DialOptions:    s.dialOptions(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: milvus at %s: %w", adapters.ErrUnavailable, o.Address, err)
+	}
+	grpcClient, ok := sdk.(*client.GrpcClient)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("%w: the SDK returned a %T", adapters.ErrStore, sdk), sdk.Close())
+	}
+	s.sdk, s.raw = sdk, grpcClient.Service
+	return s, nil
+}
+
+// dialOptions replace the SDK's defaults: no blocking dial, no pings (milvus-lite
+// answers too_many_pings), no retries, our own error conversion, and TLS, which
+// the SDK could only do with an empty tls.Config.
+func (s *Store) dialOptions() []grpc.DialOption {
+	o := s.options
+	options := []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(s.intercept),
+		grpc.WithDefaultCallOptions(grpc_retry.Disable(), grpc.MaxCallRecvMsgSize(o.Limits.MaxMessageBytes)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+			MinConnectTimeout: 3 * time.Second,
+		}),
+	}
+	if o.TLS != nil {
+		options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(o.TLS)))
+	}
+	return append(options, o.DialOptions...)
+}
+
+// Ping asks the server for its version; a server that does not tell is up too.
+func (s *Store) Ping(ctx context.Context) error {
+	_, err := s.raw.GetVersion(ctx, &milvuspb.GetVersionRequest{})
+	if errors.Is(err, adapters.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+// Close closes the connection.
+func (s *Store) Close() error { return s.sdk.Close() }
+
+// SwitchAlias makes the alias name the collection, creating it if need be. It
+// returns ErrUnsupported on milvus-lite, which has no aliases.
+func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error {
+	defer s.forget(alias)
+	err := s.sdk.AlterAlias(ctx, collection, alias)
+	if errors.Is(err, errNoAlias) {
+		err = s.sdk.CreateAlias(ctx, collection, alias)
+	}
+	if err != nil {
+		return fmt.Errorf("switch alias %q to %q: %w", alias, collection, err)
+	}
+	return nil
+}
+
+// limits are the configured ones, narrowed by what the server has refused.
+func (s *Store) limits() adapters.Limits {
+	l := s.options.Limits
+	l.MaxVectorFields = int(s.vectorFields.Load())
+	return l
+}

@@ -1,0 +1,285 @@
+package milvus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// reading is what a query or scan wants of each row.
+type reading struct {
+	c       *collection
+	columns []column
+	owner   string // as asked; empty: none
+	payload bool
+	scalars []string // payload fields that are scalar fields
+	keys    []string // payload fields that are keys of the dynamic field; nil: all
+	level   string
+	strong  bool // read what was written before, whatever level says
+}
+
+// newReading checks what is asked of each row against the schema.
+func newReading(c *collection, vectors []string, owner string, payload bool, fields []string) (reading, error) {
+	r := reading{c: c, owner: owner, payload: payload || len(fields) > 0}
+	for _, name := range vectors {
+		col, err := c.column(name)
+		if err != nil {
+			return r, err
+		}
+		r.columns = append(r.columns, col)
+	}
+	if owner != "" {
+		if _, err := c.ownerColumn(owner); err != nil {
+			return r, err
+		}
+	}
+	if r.payload {
+		return r, r.setPayload(fields)
+	}
+	return r, nil
+}
+
+func (r *reading) setPayload(fields []string) error {
+	if len(fields) == 0 {
+		for _, s := range r.c.scalars {
+			if !r.c.internal(s.name) {
+				r.scalars = append(r.scalars, s.name)
+			}
+		}
+		return nil
+	}
+	r.keys = []string{}
+	for _, name := range fields {
+		s, err := r.c.scalar(name)
+		switch {
+		case err != nil:
+			return err
+		case s.name == dynamicField:
+			r.keys = append(r.keys, name)
+		default:
+			r.scalars = append(r.scalars, name)
+		}
+	}
+	return nil
+}
+
+// internal: a companion's own fields are not payload.
+func (c *collection) internal(name string) bool {
+	return c.layout != nil && (name == companionField || name == companionOwner)
+}
+
+// output are the fields to ask the server for.
+func (r reading) output() []string {
+	out := []string{r.c.pk}
+	seen := map[string]bool{r.c.pk: true}
+	add := func(name string) {
+		if !seen[name] {
+			seen[name] = true
+			out = append(out, name)
+		}
+	}
+	for _, col := range r.columns {
+		add(col.name)
+	}
+	if r.owner != "" {
+		name, _ := r.c.ownerColumn(r.owner) // was checked
+		add(name)
+	}
+	for _, name := range r.scalars {
+		add(name)
+	}
+	if r.payload && r.c.dynamic && (r.keys == nil || len(r.keys) > 0) {
+		add(dynamicField)
+	}
+	return out
+}
+
+// rowBytes estimates a row of a reply, to keep replies under the message limit.
+func (r reading) rowBytes() int {
+	n := 64
+	for _, col := range r.columns {
+		n += 4 * col.vectorColumn.dim
+	}
+	if r.payload {
+		n += 2048
+	}
+	return n
+}
+
+// page is the number of rows that one reply can hold.
+func (s *Store) page(r reading) int {
+	return max(1, min(s.options.Limits.MaxDepth, s.options.Limits.MaxMessageBytes/2/r.rowBytes()))
+}
+
+// found is a reply: its rows' keys and columns.
+type found struct {
+	keys []key
+	set  fieldSet
+	skip int // rows of the columns in front of the first key's
+}
+
+// query returns at most limit rows that match, ordered by primary key.
+func (s *Store) query(ctx context.Context, r reading, expr string, limit int, extra ...string) (found, error) {
+	level, err := consistency(r.level)
+	if err != nil {
+		return found{}, err
+	}
+	if r.strong {
+		level = commonpb.ConsistencyLevel_Strong
+	}
+	reply, err := s.raw.Query(ctx, &milvuspb.QueryRequest{
+		DbName: s.options.Database, CollectionName: r.c.name, Expr: expr, OutputFields: r.output(),
+		QueryParams:      pairs(append(extra, "limit", strconv.Itoa(limit), "reduce_stop_for_best", "True", "iterator", "True")...),
+		ConsistencyLevel: level, UseDefaultConsistency: r.level == "" && !r.strong,
+	})
+	if err != nil {
+		return found{}, fmt.Errorf("collection %q: %w", r.c.name, err)
+	}
+	set := fieldsOf(reply.GetFieldsData())
+	return found{keys: set.keys(r.c.pk), set: set}, nil
+}
+
+// from is the reply without its first n rows.
+func (f found) from(n int) found { return found{keys: f.keys[n:], set: f.set, skip: f.skip + n} }
+
+// rows makes rows of a reply: what the reading asks of each, but vectors of
+// other components.
+func (r reading) rows(f found) (adapters.Rows, error) {
+	rows := adapters.Rows{IDs: make([]rerank.ID, len(f.keys)), Vectors: make([]rerank.Matrix, len(r.columns))}
+	for i, k := range f.keys {
+		id, err := r.c.ids.id(k)
+		if err != nil {
+			return rows, err
+		}
+		rows.IDs[i] = id
+		if r.owner != "" {
+			owner, err := r.c.owner(f.set, r.owner, f.skip+i)
+			if err != nil {
+				return rows, err
+			}
+			rows.Owners = append(rows.Owners, owner)
+		}
+		if r.payload {
+			p, err := f.set.payload(r.scalars, r.keys, f.skip+i)
+			if err != nil {
+				return rows, fmt.Errorf("row %v: %w", id, err)
+			}
+			rows.Payloads = append(rows.Payloads, p)
+		}
+	}
+	for i, col := range r.columns {
+		m, err := f.set.vectors(col, f.skip, len(f.keys))
+		if err != nil {
+			return rows, err
+		}
+		rows.Vectors[i] = m
+	}
+	return rows, nil
+}
+
+// lookup finds rows by primary key, in one reply's size.
+func (s *Store) lookup(ctx context.Context, r reading, keys []key) (adapters.Rows, error) {
+	f, err := s.query(ctx, r, oneOf(r.c.pk, keys), len(keys))
+	if err != nil {
+		return adapters.Rows{}, err
+	}
+	rows, err := r.rows(f)
+	if err != nil {
+		return rows, err
+	}
+	got := make(map[key]bool, len(f.keys))
+	for _, k := range f.keys {
+		got[k] = true
+	}
+	for _, k := range keys {
+		if got[k] {
+			continue
+		}
+		one, err := s.lookupHard(ctx, r, k)
+		if err != nil {
+			return rows, err
+		}
+		rows = join(rows, one)
+	}
+	return rows, nil
+}
+
+// lookupHard finds the rows that a list of keys misses though they exist: text
+// with a line break on milvus-lite, and the greatest number on Milvus, whose
+// proxy takes it for the end of its merge. The answer is empty for other keys.
+func (s *Store) lookupHard(ctx context.Context, r reading, k key) (adapters.Rows, error) {
+	switch {
+	case k.inexpressible():
+		f, err := s.query(ctx, r, r.c.pk+" like "+quote(wildcard(k.text)), s.page(r))
+		if errors.Is(err, adapters.ErrFilter) {
+			return adapters.Rows{}, nil // this server has no such pattern, and read the key itself
+		}
+		if err != nil {
+			return adapters.Rows{}, err
+		}
+		for i, g := range f.keys {
+			if g == k {
+				return r.pick(f, i)
+			}
+		}
+	case !k.isText && k.num == math.MaxInt64:
+		f, err := s.searchKey(ctx, r, k, "")
+		if err != nil || len(f.keys) == 0 {
+			return adapters.Rows{}, err
+		}
+		return r.pick(f, 0)
+	}
+	return adapters.Rows{}, nil
+}
+
+// wildcard is a pattern of what can be expressed; _ stands for any one character.
+func wildcard(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		switch c {
+		case '\n', '\r', '\\', '"', '%':
+			b[i] = '_'
+		}
+	}
+	return string(b)
+}
+
+// pick makes a row of row i of a reply.
+func (r reading) pick(f found, i int) (adapters.Rows, error) {
+	one := f.from(i)
+	one.keys = one.keys[:1]
+	return r.rows(one)
+}
+
+// searchKey finds a row by key with a search, for what a query cannot find.
+func (s *Store) searchKey(ctx context.Context, r reading, k key, filter string) (found, error) {
+	cols := r.c.columns()
+	f := fieldSearch{c: r.c, col: cols[0], depth: 1, probes: []int{0}, request: adapters.SearchRequest{
+		Collection: r.c.name, Filter: and(filter, r.c.pk+" == "+k.literal()), Consistency: r.level,
+		Probes: []rerank.Probe{{Vector: make([]float32, cols[0].dim), Depth: 1}},
+	}}
+	if r.strong {
+		f.request.Consistency = commonpb.ConsistencyLevel_Strong.String()
+	}
+	request, err := s.searchRequest(f)
+	if err != nil {
+		return found{}, err
+	}
+	request.OutputFields = r.output()[1:]
+	reply, err := s.raw.Search(ctx, request)
+	if errors.Is(err, adapters.ErrStore) {
+		return found{}, fmt.Errorf("%w: collection %q has a row with the id %v, which this Milvus finds but cannot read; write it under another id (%w)", adapters.ErrUnsupported, r.c.name, k.num, err)
+	}
+	if err != nil {
+		return found{}, fmt.Errorf("collection %q: %w", r.c.name, err)
+	}
+	return found{keys: keysOf(reply.GetResults().GetIds()), set: fieldsOf(reply.GetResults().GetFieldsData())}, nil
+}

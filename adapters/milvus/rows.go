@@ -1,0 +1,46 @@
+package milvus
+
+import (
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// join appends rows of one shape; either may be empty.
+func join(a, b adapters.Rows) adapters.Rows {
+	if len(b.IDs) == 0 {
+		return a
+	}
+	if len(a.IDs) == 0 {
+		return b
+	}
+	a.IDs = append(a.IDs, b.IDs...)
+	for i := range a.Vectors {
+		a.Vectors[i].Data = append(a.Vectors[i].Data, b.Vectors[i].Data...)
+		a.Vectors[i].Rows += b.Vectors[i].Rows
+	}
+	a.Owners = append(a.Owners, b.Owners...)
+	a.Payloads = append(a.Payloads, b.Payloads...)
+	return a
+}
+
+// order is rows in the order of positions.
+func order(rows adapters.Rows, positions []int) adapters.Rows {
+	out := adapters.Rows{IDs: make([]rerank.ID, len(positions))}
+	for i, p := range positions {
+		out.IDs[i] = rows.IDs[p]
+		if rows.Owners != nil {
+			out.Owners = append(out.Owners, rows.Owners[p])
+		}
+		if rows.Payloads != nil {
+			out.Payloads = append(out.Payloads, rows.Payloads[p])
+		}
+	}
+	for _, m := range rows.Vectors {
+		moved := rerank.NewMatrix(len(positions), m.Cols)
+		for i, p := range positions {
+			copy(moved.Row(i), m.Row(p))
+		}
+		out.Vectors = append(out.Vectors, moved)
+	}
+	return out
+}

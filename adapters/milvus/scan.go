@@ -1,0 +1,194 @@
+package milvus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Scan reads all rows in the order of their primary keys: Milvus answers a
+// query with a limit in that order, and each page begins behind the last key of
+// the one before. The first page waits for everything written before (Strong).
+func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(rows adapters.Rows, cursor string) error) error {
+	if err := checkFilter(r.Filter); err != nil {
+		return err
+	}
+	c, err := s.collection(ctx, r.Collection)
+	if err != nil {
+		return err
+	}
+	reading, err := newReading(c, r.Vectors, r.Owner, r.Payload, r.PayloadFields)
+	if err != nil {
+		return err
+	}
+	after, resumed, err := c.readCursor(r.Cursor)
+	if err != nil {
+		return err
+	}
+	batch := s.page(reading)
+	if r.Batch > 0 {
+		batch = min(batch, r.Batch)
+	}
+	// The pages are of one component's rows; the others' vectors are fetched by id.
+	parts := reading.components()
+	return s.pages(ctx, parts[0], r.Filter, after, resumed, batch, func(rows adapters.Rows, last key) error {
+		if len(parts) > 1 {
+			whole, err := s.fetchOthers(ctx, parts, rows)
+			if err != nil {
+				return err
+			}
+			rows = whole
+		}
+		cursor, err := writeCursor(last)
+		if err != nil {
+			return err
+		}
+		return yield(rows, cursor)
+	})
+}
+
+// fetchOthers completes rows of the first component with the others' vectors.
+func (s *Store) fetchOthers(ctx context.Context, parts []reading, rows adapters.Rows) (adapters.Rows, error) {
+	results := []adapters.Rows{rows}
+	for _, part := range parts[1:] {
+		more, err := s.fetchPart(ctx, part, rows.IDs)
+		if err != nil {
+			return rows, err
+		}
+		results = append(results, more)
+	}
+	return parts[0].assemble(results, rows.IDs)
+}
+
+// pages reads what matches in pages, ordered by primary key, behind `after`.
+func (s *Store) pages(ctx context.Context, r reading, filter string, after key, resumed bool, batch int, yield func(rows adapters.Rows, last key) error) error {
+	if r.c.layout != nil && r.c.layout.Rows {
+		filter = and(filter, fmt.Sprintf("%s == %d", companionField, r.comp()))
+	}
+	r.strong = r.level == ""
+	for {
+		f, err := s.behind(ctx, r, filter, after, resumed, batch)
+		if err != nil {
+			return err
+		}
+		if len(f.keys) == 0 {
+			return s.lastPage(ctx, r, filter, after, resumed, yield)
+		}
+		after, resumed, r.strong = f.keys[len(f.keys)-1], true, false
+		rows, err := r.rows(f)
+		if err != nil {
+			return err
+		}
+		if err := yield(rows, after); err != nil {
+			return err
+		}
+	}
+}
+
+// lastPage is the row with the greatest number, which Milvus's queries omit.
+func (s *Store) lastPage(ctx context.Context, r reading, filter string, after key, resumed bool, yield func(rows adapters.Rows, last key) error) error {
+	greatest := key{num: math.MaxInt64}
+	if r.c.ids.textKeys() || resumed && after == greatest || len(r.c.vectors) == 0 || r.c.vectors[0].index == "" {
+		return nil
+	}
+	f, err := s.searchKey(ctx, r, greatest, filter)
+	if err != nil || len(f.keys) == 0 {
+		return err
+	}
+	rows, err := r.rows(f)
+	if err != nil {
+		return err
+	}
+	return yield(rows, greatest)
+}
+
+// behind is the next page behind a key. milvus-lite cannot express a text with
+// a line break: then the page begins at a smaller text, and what was seen is
+// passed by.
+func (s *Store) behind(ctx context.Context, r reading, filter string, after key, resumed bool, batch int) (found, error) {
+	bound := ""
+	switch {
+	case !resumed:
+	case !after.isText && after.num == math.MinInt64:
+		bound = fmt.Sprintf("%s >= %d", r.c.pk, int64(math.MinInt64+1))
+	case !after.inexpressible():
+		bound = r.c.pk + " > " + after.literal()
+	default:
+		return s.behindBreak(ctx, r, filter, after, batch)
+	}
+	return s.query(ctx, r, and(filter, bound), batch)
+}
+
+func (s *Store) behindBreak(ctx context.Context, r reading, filter string, after key, batch int) (found, error) {
+	prefix := after.text[:strings.IndexAny(after.text, "\r\n")]
+	for {
+		f, err := s.query(ctx, r, and(filter, r.c.pk+" >= "+quote(prefix)), batch)
+		if err != nil {
+			return f, err
+		}
+		seen, _ := slices.BinarySearchFunc(f.keys, after.text, func(k key, t string) int { return strings.Compare(k.text, t) })
+		if seen < len(f.keys) && f.keys[seen] == after {
+			seen++
+		}
+		if seen < len(f.keys) || len(f.keys) < batch {
+			return f.from(seen), nil
+		}
+		if batch == s.options.Limits.MaxDepth {
+			return f, fmt.Errorf("%w: collection %q has more than %d keys that begin with %q and have a line break",
+				adapters.ErrUnsupported, r.c.name, batch, prefix)
+		}
+		batch = min(2*batch, s.options.Limits.MaxDepth)
+	}
+}
+
+// Match lists the ids that a filter lets through, in the order of the keys.
+func (s *Store) Match(ctx context.Context, collection, filter string) ([]rerank.ID, error) {
+	var ids []rerank.ID
+	err := s.Scan(ctx, adapters.ScanRequest{Collection: collection, Filter: filter}, func(rows adapters.Rows, _ string) error {
+		ids = append(ids, rows.IDs...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ids, nil
+}
+
+// cursor is the last key of a batch, as JSON.
+type cursor struct {
+	Num  *int64  `json:"num,omitempty"`
+	Text *string `json:"text,omitempty"`
+}
+
+func writeCursor(k key) (string, error) {
+	c := cursor{Num: &k.num}
+	if k.isText {
+		c = cursor{Text: &k.text}
+	}
+	b, err := json.Marshal(c)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", adapters.ErrStore, err)
+	}
+	return string(b), nil
+}
+
+func (c *collection) readCursor(text string) (k key, resumed bool, err error) {
+	if text == "" {
+		return key{}, false, nil
+	}
+	var cur cursor
+	err = json.Unmarshal([]byte(text), &cur)
+	switch textKeys := c.ids.textKeys(); {
+	case err == nil && textKeys && cur.Text != nil:
+		return key{text: *cur.Text, isText: true}, true, nil
+	case err == nil && !textKeys && cur.Num != nil:
+		return key{num: *cur.Num}, true, nil
+	}
+	return key{}, false, fmt.Errorf("%w: %q is not a cursor of a scan of collection %q; start without one", adapters.ErrStore, text, c.name)
+}

@@ -1,0 +1,251 @@
+package milvus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/likenessdb/likeness/adapters"
+)
+
+// dynamicField is the name under which Milvus keeps the keys that are in no field.
+const dynamicField = "$meta"
+
+// collection is what is known of a collection: its schema, its indexes, and how
+// ids and vector fields are laid out in it.
+type collection struct {
+	name     string // as asked: a collection or an alias
+	resolved string
+	pk       string
+	vectors  []vectorColumn
+	scalars  []scalarColumn
+	dynamic  bool
+	ids      idCodec
+	layout   *layout // of a companion; nil for a user's own collection
+	settings map[string]string
+	read     time.Time
+}
+
+// vectorColumn is a vector field of the schema.
+type vectorColumn struct {
+	name   string
+	dim    int
+	kind   schemapb.DataType
+	metric adapters.Metric // "" where there is no index, or another metric
+	index  string          // its type, as Milvus words it
+	native string          // the metric, as Milvus words it
+}
+
+type scalarColumn struct {
+	name string
+	kind schemapb.DataType
+}
+
+// column is a field that can be searched: a vector column, or one component's
+// rows of it.
+type column struct {
+	vectorColumn
+	field  string // the name it is asked by
+	filter string // picks the component's rows; empty for all
+	dim    int    // of the field; the column's own may be longer, padded with zeros
+	comp   int
+}
+
+// exact reports whether Milvus searches the column exhaustively: a FLAT index
+// compares every vector, and Milvus builds no interim index of such a field.
+func (v vectorColumn) exact() bool {
+	return v.index == "FLAT" && v.kind == schemapb.DataType_FloatVector
+}
+
+var metrics = map[string]adapters.Metric{"IP": adapters.InnerProduct, "COSINE": adapters.Cosine, "L2": adapters.L2}
+
+// collection returns the schema of a collection or alias, at most SchemaTTL old.
+func (s *Store) collection(ctx context.Context, name string) (*collection, error) {
+	s.mu.Lock()
+	c := s.schemas[name]
+	s.mu.Unlock()
+	if c != nil && time.Since(c.read) < s.options.SchemaTTL {
+		return c, nil
+	}
+	c, err := s.describe(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("collection %q: %w", name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.schemas[name] = c
+	return c, nil
+}
+
+// forget makes the next call read the schema again.
+func (s *Store) forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.schemas, name)
+}
+
+// withSchema runs do with the collection's schema. Where do fails as if the
+// schema were out of date, it runs once more with a fresh one.
+func (s *Store) withSchema(ctx context.Context, name string, do func(*collection) error) error {
+	c, err := s.collection(ctx, name)
+	if err != nil {
+		return err
+	}
+	err = do(c)
+	if !outdated(err) {
+		return err
+	}
+	s.forget(name)
+	fresh, again := s.collection(ctx, name)
+	if again != nil {
+		return again
+	}
+	if fresh.same(c) {
+		return err
+	}
+	return do(fresh)
+}
+
+func outdated(err error) bool {
+	return errors.Is(err, adapters.ErrField) || errors.Is(err, adapters.ErrDimension) ||
+		errors.Is(err, adapters.ErrMetric) || errors.Is(err, adapters.ErrNotFound)
+}
+
+func (c *collection) same(o *collection) bool {
+	return c.resolved == o.resolved && slices.Equal(c.vectors, o.vectors) && slices.Equal(c.scalars, o.scalars)
+}
+
+// describe asks for schema and indexes, both calls in flight at once.
+func (s *Store) describe(ctx context.Context, name string) (*collection, error) {
+	var d *milvuspb.DescribeCollectionResponse
+	var x *milvuspb.DescribeIndexResponse
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		d, err = s.raw.DescribeCollection(gctx, &milvuspb.DescribeCollectionRequest{DbName: s.options.Database, CollectionName: name})
+		return err
+	})
+	g.Go(func() (err error) {
+		x, err = s.raw.DescribeIndex(gctx, &milvuspb.DescribeIndexRequest{DbName: s.options.Database, CollectionName: name})
+		if errors.Is(err, errNoIndex) {
+			return nil
+		}
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	c := &collection{name: name, resolved: d.GetSchema().GetName(), dynamic: d.GetSchema().GetEnableDynamicField(), read: time.Now()}
+	c.readFields(d.GetSchema().GetFields())
+	c.readIndexes(x.GetIndexDescriptions())
+	var err error
+	if c.layout, err = readLayout(d.GetSchema().GetDescription()); err != nil {
+		return nil, err
+	}
+	if c.layout != nil {
+		c.ids = c.layout.codec()
+	}
+	return c, nil
+}
+
+func (c *collection) readFields(fields []*schemapb.FieldSchema) {
+	for _, f := range fields {
+		switch kind := f.GetDataType(); {
+		case f.GetIsPrimaryKey():
+			c.pk = f.GetName()
+			c.ids = plainIDs{pk: c.pk, text: kind == schemapb.DataType_VarChar || kind == schemapb.DataType_String}
+		case kind >= schemapb.DataType_BinaryVector:
+			dim, _ := strconv.Atoi(value(f.GetTypeParams(), "dim")) // sparse vectors have none
+			c.vectors = append(c.vectors, vectorColumn{name: f.GetName(), dim: dim, kind: kind})
+		case f.GetIsDynamic():
+			c.dynamic = true
+		default:
+			c.scalars = append(c.scalars, scalarColumn{name: f.GetName(), kind: kind})
+		}
+	}
+}
+
+func (c *collection) readIndexes(indexes []*milvuspb.IndexDescription) {
+	c.settings = map[string]string{}
+	for _, x := range indexes {
+		for _, p := range x.GetParams() {
+			c.settings[x.GetFieldName()+"."+p.GetKey()] = p.GetValue()
+		}
+		for i := range c.vectors {
+			v := &c.vectors[i]
+			if v.name == x.GetFieldName() {
+				v.native = strings.ToUpper(value(x.GetParams(), "metric_type"))
+				v.index, v.metric = strings.ToUpper(value(x.GetParams(), "index_type")), metrics[v.native]
+			}
+		}
+	}
+}
+
+func value(params []*commonpb.KeyValuePair, key string) string {
+	for _, p := range params {
+		if p.GetKey() == key {
+			return p.GetValue()
+		}
+	}
+	return ""
+}
+
+// columns are the collection's fields, in order.
+func (c *collection) columns() []column {
+	if c.layout != nil {
+		return c.layout.columns(c.vectors)
+	}
+	all := make([]column, len(c.vectors))
+	for i, v := range c.vectors {
+		all[i] = column{vectorColumn: v, field: v.name, dim: v.dim}
+	}
+	return all
+}
+
+// column finds a vector field; "" is the only one.
+func (c *collection) column(field string) (column, error) {
+	all := c.columns()
+	if field == "" && len(all) == 1 {
+		return all[0], c.checkColumn(all[0])
+	}
+	names := make([]string, len(all))
+	for i, col := range all {
+		if col.field == field {
+			return col, c.checkColumn(col)
+		}
+		names[i] = col.field
+	}
+	what := fmt.Sprintf("no vector field %q", field)
+	if field == "" {
+		what = "several vector fields, none was named"
+	}
+	return column{}, fmt.Errorf("%w: collection %q has %s; name one of %s", adapters.ErrField, c.name, what, strings.Join(names, ", "))
+}
+
+func (c *collection) checkColumn(col column) error {
+	if col.kind != schemapb.DataType_FloatVector {
+		return fmt.Errorf("%w: field %q of collection %q holds %s; only FloatVector fields can be used", adapters.ErrField, col.field, c.name, col.kind)
+	}
+	return nil
+}
+
+// scalar finds a scalar field, or a key of the dynamic field.
+func (c *collection) scalar(name string) (scalarColumn, error) {
+	for _, s := range c.scalars {
+		if s.name == name {
+			return s, nil
+		}
+	}
+	if c.dynamic {
+		return scalarColumn{name: dynamicField, kind: schemapb.DataType_JSON}, nil
+	}
+	return scalarColumn{}, fmt.Errorf("%w: collection %q has no field %q and no dynamic field", adapters.ErrField, c.name, name)
+}

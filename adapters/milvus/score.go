@@ -1,0 +1,91 @@
+package milvus
+
+import (
+	"math"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// scorer turns a field's scores into inner products with the probe p:
+//
+//	IP      ⟨p, x⟩ as it is
+//	COSINE  cos·‖p‖ = ⟨p, x/‖x‖⟩
+//	L2      ‖p‖·(2 − d)/2 of the squared distance d to p/‖p‖, for ‖x‖ = 1
+//
+// An L2 field is searched with p/‖p‖, as distances to a long p would drown the
+// inner product in rounding.
+func (f fieldSearch) scorer(p rerank.Probe) func(float32) float32 {
+	norm := rerank.Norm(p.Vector)
+	switch f.col.metric {
+	case adapters.Cosine:
+		return func(s float32) float32 { return float32(float64(s) * norm) }
+	case adapters.L2:
+		return func(s float32) float32 { return float32(norm * (2 - float64(s)) / 2) }
+	default:
+		return func(s float32) float32 { return s }
+	}
+}
+
+// radius is the server's bound of a range search: the greatest, in its own
+// metric, that loses no row of any probe, and two roundings more.
+func (f fieldSearch) radius() float64 {
+	above := max(-math.MaxFloat32, min(math.MaxFloat32, float64(*f.above)))
+	var bound float64
+	for i, at := range f.probes {
+		p := f.request.Probes[at]
+		norm := rerank.Norm(p.Vector)
+		slack := 2 * float64(f.epsilon(p, nil))
+		if norm == 0 {
+			norm = 1 // every score is 0
+		}
+		var b float64
+		switch f.col.metric {
+		case adapters.Cosine:
+			b = (above - slack) / norm
+		case adapters.L2:
+			b = 2*(above-slack)/norm - 2 // greater is nearer, as in the others
+		default:
+			b = math.Nextafter(above, math.Inf(-1))
+		}
+		if i == 0 || b < bound {
+			bound = b
+		}
+	}
+	if f.col.metric == adapters.L2 {
+		return -bound
+	}
+	return bound
+}
+
+// epsilon bounds the rounding error of a score: γ_n·‖p‖·‖x‖ (adapters.Epsilon32)
+// with ‖x‖ = 1 where the vectors are unit ones or are compared as such. Of an
+// inner-product field nobody vouches for, the norms are not known; the longest
+// that the scores show, ‖x‖ ≥ |⟨p, x⟩|/‖p‖, or 1 if that is less, is used.
+// Without rows it bounds the error of every score.
+func (f fieldSearch) epsilon(p rerank.Probe, rows []row) float32 {
+	norm := rerank.Norm(p.Vector)
+	switch {
+	case f.col.metric == adapters.L2:
+		return f.epsilonL2(norm, rows)
+	case f.col.metric == adapters.Cosine, f.request.UnitVectors:
+		return adapters.Epsilon32(len(p.Vector), norm, 1)
+	}
+	longest := 1.0
+	for _, r := range rows {
+		if norm > 0 {
+			longest = max(longest, math.Abs(float64(r.score))/norm)
+		}
+	}
+	return adapters.Epsilon32(len(p.Vector), norm, longest)
+}
+
+// epsilonL2 is relative to the distance, as its terms have one sign: ‖p‖·γ_n·d/2
+// of the farthest row, and twice ‖p‖·γ_n for what unit vectors may lack.
+func (f fieldSearch) epsilonL2(norm float64, rows []row) float32 {
+	farthest := 4.0
+	if len(rows) > 0 && norm > 0 {
+		farthest = 2 - 2*float64(rows[len(rows)-1].score)/norm
+	}
+	return adapters.Epsilon32(f.col.dim, norm*(farthest/2+2), 1)
+}

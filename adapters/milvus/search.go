@@ -1,0 +1,333 @@
+package milvus
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Search sends one Milvus search for each vector field, with all probes of the
+// field as its query vectors, and all of them at once; each list is cut to its
+// probe's depth. List.Exact holds for a FLAT index only: Milvus cannot be asked
+// to pass by another index, so SearchRequest.Exact changes nothing.
+//
+// SearchRequest.Consistency is Strong, Session, Bounded or Eventually; empty is
+// the collection's own level.
+func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
+	return s.search(ctx, r, nil)
+}
+
+// SearchRange is Search with Milvus's range search. The server's bound is set a
+// little below and the lists are cut here, so that rounding loses no row.
+func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
+	if math.IsNaN(float64(above)) {
+		return nil, fmt.Errorf("%w: the score to exceed is NaN", rerank.ErrQuery)
+	}
+	return s.search(ctx, r, &above)
+}
+
+func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above *float32) ([]rerank.List, error) {
+	if err := r.Check(s.limits()); err != nil {
+		return nil, err
+	}
+	if err := checkFilter(r.Filter); err != nil {
+		return nil, err
+	}
+	if _, err := consistency(r.Consistency); err != nil {
+		return nil, err
+	}
+	var lists []rerank.List
+	err := s.withSchema(ctx, r.Collection, func(c *collection) error {
+		searches, err := s.plan(c, r, above)
+		if err != nil {
+			return err
+		}
+		lists = make([]rerank.List, len(r.Probes))
+		g, gctx := errgroup.WithContext(ctx)
+		for _, one := range searches {
+			g.Go(func() error { return s.run(gctx, one, lists) })
+		}
+		return g.Wait()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return lists, nil
+}
+
+func checkFilter(filter string) error {
+	if !utf8.ValidString(filter) {
+		return fmt.Errorf("%w: %q is not valid UTF-8", adapters.ErrFilter, filter)
+	}
+	return nil
+}
+
+// fieldSearch is one Milvus search: all probes of one field.
+type fieldSearch struct {
+	c       *collection
+	col     column
+	request adapters.SearchRequest
+	probes  []int // indexes of request.Probes
+	depth   int   // the greatest of theirs
+	above   *float32
+	owner   string // output field of the owner, if asked
+}
+
+// plan groups the probes by field and refuses what the schema refuses.
+func (s *Store) plan(c *collection, r adapters.SearchRequest, above *float32) ([]fieldSearch, error) {
+	var searches []fieldSearch
+	byField := map[string]int{}
+	for i, p := range r.Probes {
+		name := r.FieldOf(p)
+		at, ok := byField[name]
+		if !ok {
+			col, err := c.searchable(name, r.UnitVectors)
+			if err != nil {
+				return nil, err
+			}
+			at = len(searches)
+			byField[name] = at
+			searches = append(searches, fieldSearch{c: c, col: col, request: r, above: above})
+		}
+		f := &searches[at]
+		if len(p.Vector) != f.col.dim {
+			return nil, fmt.Errorf("%w: probes[%d] has %d elements and field %q of collection %q %d",
+				adapters.ErrDimension, i, len(p.Vector), f.col.field, c.name, f.col.dim)
+		}
+		f.probes, f.depth = append(f.probes, i), max(f.depth, p.Depth)
+	}
+	for i := range searches {
+		if err := s.complete(&searches[i]); err != nil {
+			return nil, err
+		}
+	}
+	return searches, nil
+}
+
+func (s *Store) complete(f *fieldSearch) (err error) {
+	if f.request.Owner != "" {
+		f.owner, err = f.c.ownerColumn(f.request.Owner)
+	}
+	if size := int64(f.depth) * int64(4*f.col.vectorColumn.dim+16); f.request.WithVectors && size > int64(s.options.Limits.MaxMessageBytes) {
+		return s.messageLimit(size)
+	}
+	return err
+}
+
+// searchable finds a field from whose scores inner products can be recovered.
+func (c *collection) searchable(name string, unit bool) (column, error) {
+	col, err := c.column(name)
+	if err != nil {
+		return col, err
+	}
+	switch {
+	case col.index == "":
+		return col, fmt.Errorf("%w: field %q of collection %q has no index; create one and load the collection", adapters.ErrUnavailable, col.field, c.name)
+	case col.metric == "":
+		return col, fmt.Errorf("%w: field %q of collection %q compares by %s; likeness needs IP, COSINE or L2", adapters.ErrMetric, col.field, c.name, col.native)
+	case col.metric == adapters.L2 && !unit:
+		return col, fmt.Errorf("%w: field %q of collection %q compares by L2, whose distances tell inner products only if every vector has norm 1; say that they have (unit_vectors), or index the field with IP",
+			adapters.ErrMetric, col.field, c.name)
+	}
+	return col, nil
+}
+
+// run sends the search and fills the lists of its probes.
+func (s *Store) run(ctx context.Context, f fieldSearch, lists []rerank.List) error {
+	request, err := s.searchRequest(f)
+	if err != nil {
+		return err
+	}
+	reply, err := s.raw.Search(ctx, request)
+	if err != nil {
+		return fmt.Errorf("collection %q, field %q: %w", f.c.name, f.col.field, err)
+	}
+	data := reply.GetResults()
+	keys, set := keysOf(data.GetIds()), fieldsOf(data.GetFieldsData())
+	if len(data.GetTopks()) > len(f.probes) || len(keys) < len(data.GetScores()) {
+		return fmt.Errorf("%w: collection %q: the server answered %d probes with %d lists, %d scores and %d ids",
+			adapters.ErrStore, f.c.name, len(f.probes), len(data.GetTopks()), len(data.GetScores()), len(keys))
+	}
+	from := 0
+	for i, p := range f.probes {
+		n := 0
+		if i < len(data.GetTopks()) {
+			n = int(data.GetTopks()[i])
+		}
+		if n < 0 || from+n > len(data.GetScores()) {
+			return fmt.Errorf("%w: collection %q: the server's lists are longer than its scores", adapters.ErrStore, f.c.name)
+		}
+		lists[p], err = f.list(f.request.Probes[p], keys[from:from+n], data, set, from)
+		if err != nil {
+			return fmt.Errorf("collection %q, field %q: %w", f.c.name, f.col.field, err)
+		}
+		from += n
+	}
+	return nil
+}
+
+func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
+	group, err := proto.Marshal(&commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{
+		Tag: "$0", Type: commonpb.PlaceholderType_FloatVector, Values: f.vectors(),
+	}}})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", adapters.ErrStore, err)
+	}
+	params := map[string]any{}
+	for k, v := range s.options.SearchParams {
+		params[k] = v
+	}
+	if f.above != nil {
+		params["radius"] = f.radius()
+	}
+	settings, err := json.Marshal(params)
+	if err != nil {
+		return nil, fmt.Errorf("%w: search parameters: %w", adapters.ErrStore, err)
+	}
+	level, _ := consistency(f.request.Consistency) // was checked
+	request := &milvuspb.SearchRequest{
+		DbName: s.options.Database, CollectionName: f.request.Collection, PartitionNames: f.request.Partitions,
+		Dsl: and(f.request.Filter, f.col.filter), DslType: commonpb.DslType_BoolExprV1,
+		PlaceholderGroup: group, Nq: int64(len(f.probes)),
+		SearchParams: pairs("anns_field", f.col.name, "topk", strconv.Itoa(f.depth), "metric_type", f.col.native,
+			"params", string(settings), "round_decimal", "-1", "offset", "0"),
+		ConsistencyLevel: level, UseDefaultConsistency: f.request.Consistency == "",
+	}
+	if f.owner != "" {
+		request.OutputFields = append(request.OutputFields, f.owner)
+	}
+	if f.request.WithVectors {
+		request.OutputFields = append(request.OutputFields, f.col.name)
+	}
+	return request, nil
+}
+
+// vectors are the probes in little-endian bytes, padded to the column's dimension.
+func (f fieldSearch) vectors() [][]byte {
+	rows := make([][]byte, len(f.probes))
+	for i, p := range f.probes {
+		row := make([]byte, 4*f.col.vectorColumn.dim)
+		norm := float32(1)
+		if f.col.metric == adapters.L2 {
+			norm = max(float32(rerank.Norm(f.request.Probes[p].Vector)), math.SmallestNonzeroFloat32)
+		}
+		for j, x := range f.request.Probes[p].Vector {
+			binary.LittleEndian.PutUint32(row[4*j:], math.Float32bits(x/norm))
+		}
+		rows[i] = row
+	}
+	return rows
+}
+
+// list makes a probe's list of its rows in a reply, the first of which is row
+// `from` of the reply's columns.
+func (f fieldSearch) list(p rerank.Probe, keys []key, data *schemapb.SearchResultData, set fieldSet, from int) (rerank.List, error) {
+	score := f.scorer(p)
+	rows := make([]row, 0, len(keys))
+	for i, k := range keys {
+		id, err := f.c.ids.id(k)
+		if err != nil {
+			return rerank.List{}, err
+		}
+		r := row{id: id, score: score(data.GetScores()[from+i]), at: from + i}
+		if f.above == nil || r.score > *f.above {
+			rows = append(rows, r)
+		}
+	}
+	complete := len(keys) < f.depth
+	rows = distinct(rows)
+	if len(rows) > p.Depth {
+		rows, complete = rows[:p.Depth], false
+	}
+	l := rerank.List{
+		IDs: make([]rerank.ID, len(rows)), Scores: make([]float32, len(rows)),
+		Exact: f.col.exact(), Exhausted: complete && f.col.exact(),
+		Epsilon: f.epsilon(p, rows),
+	}
+	for i, r := range rows {
+		l.IDs[i], l.Scores[i] = r.id, r.score
+	}
+	return l, f.extras(&l, rows, set)
+}
+
+// extras fills owners and vectors, where asked.
+func (f fieldSearch) extras(l *rerank.List, rows []row, set fieldSet) error {
+	if f.owner != "" {
+		l.Owners = make([]rerank.ID, len(rows))
+		for i, r := range rows {
+			var err error
+			if l.Owners[i], err = f.c.owner(set, f.request.Owner, r.at); err != nil {
+				return err
+			}
+		}
+	}
+	if !f.request.WithVectors {
+		return nil
+	}
+	l.Vectors = rerank.NewMatrix(len(rows), f.col.dim)
+	if len(rows) == 0 {
+		return nil
+	}
+	v := set[f.col.name].GetVectors()
+	width, floats := int(v.GetDim()), v.GetFloatVector().GetData()
+	for i, r := range rows {
+		if width < f.col.dim || (r.at+1)*width > len(floats) {
+			return fmt.Errorf("%w: row %d came without its vector", adapters.ErrStore, r.at)
+		}
+		copy(l.Vectors.Row(i), floats[r.at*width:])
+	}
+	return nil
+}
+
+// row is one row of a reply; at is its place in the reply's columns.
+type row struct {
+	id    rerank.ID
+	score float32
+	at    int
+}
+
+// distinct sorts rows by score, then id, and drops a row that came twice.
+func distinct(rows []row) []row {
+	slices.SortFunc(rows, func(a, b row) int {
+		switch x, y := (rerank.Scored{ID: a.id, Score: a.score}), (rerank.Scored{ID: b.id, Score: b.score}); {
+		case rerank.Better(x, y):
+			return -1
+		case rerank.Better(y, x):
+			return 1
+		default:
+			return 0
+		}
+	})
+	return slices.CompactFunc(rows, func(a, b row) bool { return a.id == b.id })
+}
+
+func pairs(kv ...string) []*commonpb.KeyValuePair {
+	list := make([]*commonpb.KeyValuePair, 0, len(kv)/2)
+	for i := 0; i+1 < len(kv); i += 2 {
+		list = append(list, &commonpb.KeyValuePair{Key: kv[i], Value: kv[i+1]})
+	}
+	return list
+}
+
+// consistency is the level of a name; the empty name is the collection's own.
+func consistency(name string) (commonpb.ConsistencyLevel, error) {
+	level, ok := commonpb.ConsistencyLevel_value[name]
+	if name == "" || ok && name != "Customized" {
+		return commonpb.ConsistencyLevel(level), nil
+	}
+	return 0, fmt.Errorf("%w: consistency %q; Milvus has Strong, Session, Bounded and Eventually", adapters.ErrUnsupported, name)
+}

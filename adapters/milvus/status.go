@@ -1,0 +1,188 @@
+package milvus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/adapters"
+)
+
+// errNoAlias: the alias to alter does not exist yet.
+var errNoAlias = fmt.Errorf("%w: alias not found", adapters.ErrStore)
+
+// intercept is around every call of the connection, the SDK's included: it
+// bounds the calls in flight and the size of a request, and is the one place
+// where Milvus's refusals become errors.
+func (s *Store) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	call := path.Base(method)
+	if m, ok := req.(proto.Message); ok {
+		if size := proto.Size(m); size > s.options.Limits.MaxMessageBytes {
+			return fmt.Errorf("milvus %s: %w", call, s.messageLimit(int64(size)))
+		}
+	}
+	if err := s.slots.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("milvus %s: %w", call, err)
+	}
+	defer s.slots.Release(1)
+	if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+		return fmt.Errorf("milvus %s: %w", call, s.callError(ctx, err))
+	}
+	if err := statusError(replyStatus(reply)); err != nil {
+		return fmt.Errorf("milvus %s: %w", call, err)
+	}
+	return nil
+}
+
+func (s *Store) messageLimit(size int64) error {
+	return &adapters.LimitError{
+		Limit: "max_message_bytes", Value: size, Max: int64(s.options.Limits.MaxMessageBytes),
+		Remedy: "ask for fewer rows or vectors at a time, or raise the limit here and on the server (proxy.grpc.serverMaxRecvSize)",
+	}
+}
+
+var tooLarge = regexp.MustCompile(`larger than max \((\d+) vs\.? \d+\)`)
+
+// callError converts the error of a call that brought no reply.
+func (s *Store) callError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	st := status.Convert(err)
+	switch st.Code() {
+	case codes.Canceled:
+		return context.Canceled
+	case codes.DeadlineExceeded:
+		return context.DeadlineExceeded
+	case codes.Unavailable:
+		return fmt.Errorf("%w: %s at %s", adapters.ErrUnavailable, st.Message(), s.options.Address)
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return fmt.Errorf("%w: %s; check user, password or API key", adapters.ErrRefused, st.Message())
+	case codes.Unimplemented:
+		return fmt.Errorf("%w: this server has no such call", adapters.ErrUnsupported)
+	case codes.ResourceExhausted:
+		if m := tooLarge.FindStringSubmatch(st.Message()); m != nil {
+			size, _ := strconv.ParseInt(m[1], 10, 64) // the pattern holds digits only
+			return s.messageLimit(size)
+		}
+		return fmt.Errorf("%w: %s", adapters.ErrUnavailable, st.Message())
+	default:
+		return fmt.Errorf("%w: %s: %s", adapters.ErrStore, st.Code(), st.Message())
+	}
+}
+
+func replyStatus(reply any) *commonpb.Status {
+	switch r := reply.(type) {
+	case *commonpb.Status:
+		return r
+	case interface{ GetStatus() *commonpb.Status }:
+		return r.GetStatus()
+	default:
+		return nil
+	}
+}
+
+// Milvus's error codes (pkg/util/merr), as far as they say more than the text.
+var byCode = map[int32]error{
+	1: adapters.ErrUnavailable, 2: adapters.ErrUnavailable, 3: adapters.ErrUnavailable, 4: adapters.ErrUnavailable,
+	7: adapters.ErrUnavailable, 8: adapters.ErrUnavailable, 9: adapters.ErrUnavailable, 10: adapters.ErrUnsupported,
+	100: adapters.ErrNotFound, 200: adapters.ErrNotFound, 800: adapters.ErrNotFound,
+	101: adapters.ErrUnavailable, 103: adapters.ErrUnavailable, 201: adapters.ErrUnavailable, 202: adapters.ErrUnavailable,
+	401: adapters.ErrUnavailable, 501: adapters.ErrUnavailable, 503: adapters.ErrUnavailable,
+	601: adapters.ErrUnavailable, 602: adapters.ErrUnavailable, 700: errNoIndex,
+	901: adapters.ErrUnavailable, 902: adapters.ErrUnavailable, 903: adapters.ErrUnavailable, 905: adapters.ErrUnavailable,
+	1400: adapters.ErrRefused, 1401: adapters.ErrRefused, 1600: errNoAlias,
+	1700: adapters.ErrField, 1800: adapters.ErrRefused, 10000: context.Canceled, 10001: adapters.ErrUnavailable,
+}
+
+const (
+	limitVectorFields = "max_vector_fields"
+	fewerFields       = "store fewer vector fields in a collection"
+)
+
+// errNoIndex: a vector field has no index, so it cannot be searched yet.
+var errNoIndex = fmt.Errorf("%w: no index", adapters.ErrUnavailable)
+
+// The rest is told by the text alone: Milvus 2.3 sends 65535 for all of it and
+// milvus-lite 1100 or 2000. The first match counts.
+var byText = []struct {
+	pattern *regexp.Regexp
+	err     error
+}{
+	{regexp.MustCompile(`top ?k \[(\d+)\]|\(offset\+limit\)|limit should be in range`), limitOf("max_depth", DefaultMaxDepth, "ask for fewer rows of a probe")},
+	{regexp.MustCompile(`nq \[(\d+)\]`), limitOf("max_probes", DefaultMaxProbes, "send fewer probes in a request")},
+	{regexp.MustCompile(`multiple vector fields is not supported`), &adapters.LimitError{Limit: limitVectorFields, Value: 2, Max: 1, Remedy: fewerFields}},
+	{regexp.MustCompile(`maximum vector field's number should be limited to`), limitOf(limitVectorFields, DefaultMaxVectorFields, fewerFields)},
+	{regexp.MustCompile(`message larger than max|maxOutputSize`), limitOf("max_message_bytes", DefaultMaxMessageBytes, "ask for fewer rows or vectors at a time")},
+	{regexp.MustCompile(`metric type not match`), adapters.ErrMetric},
+	{regexp.MustCompile(`dimension mismatch|dimension \d+ |the dim \(|vector dimension`), adapters.ErrDimension},
+	{regexp.MustCompile(`fieldName\(.*\) not found|not of vector data type|field .* not exist|failed to get field schema`), adapters.ErrField},
+	{regexp.MustCompile(`cannot parse expression|[Ii]nvalid expr|failed to create query plan|failed to create expr|expr type check`), adapters.ErrFilter},
+	{regexp.MustCompile(`[Pp]artition.* not found|can't find collection|collection not found`), adapters.ErrNotFound},
+	{regexp.MustCompile(`not loaded`), adapters.ErrUnavailable},
+	{regexp.MustCompile(`alias not found|alias does not exist`), errNoAlias},
+	{regexp.MustCompile(`not authenticated|auth check failure|permission deny|PrivilegeNot`), adapters.ErrRefused},
+}
+
+func limitOf(name string, limit int64, remedy string) error {
+	return &adapters.LimitError{Limit: name, Value: limit + 1, Max: limit, Remedy: remedy}
+}
+
+// statusError converts the status inside a reply, old error_code and new code.
+func statusError(st *commonpb.Status) error {
+	//nolint:staticcheck // servers before 2.4 fill the old code only
+	code, old := st.GetCode(), st.GetErrorCode()
+	if code == 0 && old == commonpb.ErrorCode_Success {
+		return nil
+	}
+	reason := strings.TrimSpace(st.GetReason())
+	if err := byCode[code]; err != nil {
+		return fmt.Errorf("%w: %s%s", err, reason, remedy(err))
+	}
+	for _, t := range byText {
+		m := t.pattern.FindStringSubmatch(reason)
+		if m == nil {
+			continue
+		}
+		var limit *adapters.LimitError
+		if errors.As(t.err, &limit) && len(m) > 1 && m[1] != "" {
+			known := *limit
+			known.Value, _ = strconv.ParseInt(m[1], 10, 64) // the pattern holds digits only
+			return fmt.Errorf("%w: %s", &known, reason)
+		}
+		return fmt.Errorf("%w: %s", t.err, reason)
+	}
+	if err := byOldCode[old]; err != nil {
+		return fmt.Errorf("%w: %s", err, reason)
+	}
+	return fmt.Errorf("%w: %s (code %d, error_code %s)", adapters.ErrStore, reason, code, old)
+}
+
+var byOldCode = map[commonpb.ErrorCode]error{
+	commonpb.ErrorCode_CollectionNotExists:    adapters.ErrNotFound,
+	commonpb.ErrorCode_CollectionNameNotFound: adapters.ErrNotFound,
+	commonpb.ErrorCode_PermissionDenied:       adapters.ErrRefused,
+	commonpb.ErrorCode_RateLimit:              adapters.ErrUnavailable,
+	commonpb.ErrorCode_IndexNotExist:          errNoIndex,
+}
+
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, errNoIndex):
+		return "; create an index and load the collection"
+	case errors.Is(err, adapters.ErrUnavailable):
+		return "; load the collection, or retry when the server is ready"
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,233 @@
+package milvus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// writeBytes is about the size of one upsert; Milvus takes larger ones, but
+// splits them again for its log.
+const writeBytes = 8 << 20
+
+// Write upserts rows into a companion collection, each payload into the dynamic
+// field, and returns when a search that asks for no consistency sees them: it
+// waits with a Strong query. Of rows with one id the last is kept.
+func (s *Store) Write(ctx context.Context, collection string, schema adapters.Schema, rows adapters.Rows) error {
+	if err := checkRows(schema, rows); err != nil {
+		return fmt.Errorf("collection %q: %w", collection, err)
+	}
+	c, err := s.collection(ctx, collection)
+	if err != nil {
+		return err
+	}
+	if c.layout == nil {
+		return fmt.Errorf("%w: collection %q is not a companion that Create has made", adapters.ErrUnsupported, collection)
+	}
+	if err := c.layout.checkSchema(schema); err != nil {
+		return fmt.Errorf("collection %q: %w", collection, err)
+	}
+	kept := lastOfEach(rows.IDs)
+	if len(kept) == 0 {
+		return nil
+	}
+	for comp := range c.layout.components() {
+		for batch := range slices.Chunk(kept, s.writeBatch(c, rows)) {
+			if err := s.upsert(ctx, c, rows, batch, comp); err != nil {
+				return fmt.Errorf("collection %q: %w", collection, err)
+			}
+		}
+	}
+	return s.settle(ctx, c, rows.IDs[kept[len(kept)-1]])
+}
+
+// settle waits until what was written is visible.
+func (s *Store) settle(ctx context.Context, c *collection, last rerank.ID) error {
+	k, err := c.ids.key(last, 0)
+	if err != nil {
+		return err
+	}
+	_, err = s.query(ctx, reading{c: c, strong: true}, oneOf(c.pk, []key{k}), 1)
+	return err
+}
+
+// components is the number of rows that an item has.
+func (l layout) components() int {
+	if l.Rows {
+		return len(l.Fields)
+	}
+	return 1
+}
+
+func (l layout) checkSchema(schema adapters.Schema) error {
+	if len(schema.Fields) != len(l.Fields) || schema.Owner != l.Owner {
+		return fmt.Errorf("%w: it has %d vector fields and owner %q, the rows are of %d and %q", adapters.ErrField, len(l.Fields), l.Owner, len(schema.Fields), schema.Owner)
+	}
+	for i, f := range schema.Fields {
+		if f.Name != l.Fields[i].Name {
+			return fmt.Errorf("%w: its fields[%d] is %q, that of the rows %q", adapters.ErrField, i, l.Fields[i].Name, f.Name)
+		}
+		if f.Dim != l.Fields[i].Dim {
+			return fmt.Errorf("%w: field %q has %d dimensions, the rows have %d", adapters.ErrDimension, f.Name, l.Fields[i].Dim, f.Dim)
+		}
+	}
+	return nil
+}
+
+func checkRows(schema adapters.Schema, rows adapters.Rows) error {
+	n := len(rows.IDs)
+	if len(rows.Vectors) != len(schema.Fields) {
+		return fmt.Errorf("%w: %d fields of vectors for the schema's %d", adapters.ErrField, len(rows.Vectors), len(schema.Fields))
+	}
+	for i, m := range rows.Vectors {
+		f := schema.Fields[i]
+		if m.Rows != n || n > 0 && m.Cols != f.Dim || len(m.Data) != m.Rows*m.Cols {
+			return fmt.Errorf("%w: field %q has %d vectors of %d elements; %d of %d are needed", adapters.ErrDimension, f.Name, m.Rows, m.Cols, n, f.Dim)
+		}
+		if err := rerank.CheckFinite("vectors of "+f.Name, m.Data); err != nil {
+			return fmt.Errorf("%w: %w", adapters.ErrStore, err)
+		}
+	}
+	if schema.Owner != "" && len(rows.Owners) != n {
+		return fmt.Errorf("%w: %d owners for %d rows", adapters.ErrField, len(rows.Owners), n)
+	}
+	if rows.Payloads != nil && len(rows.Payloads) != n {
+		return fmt.Errorf("%w: %d payloads for %d rows", adapters.ErrStore, len(rows.Payloads), n)
+	}
+	return nil
+}
+
+// lastOfEach are the positions of ids, of equal ones the last.
+func lastOfEach(ids []rerank.ID) []int {
+	last := make(map[rerank.ID]int, len(ids))
+	for i, id := range ids {
+		last[id] = i
+	}
+	kept := make([]int, 0, len(last))
+	for i, id := range ids {
+		if last[id] == i {
+			kept = append(kept, i)
+		}
+	}
+	return kept
+}
+
+func (s *Store) writeBatch(c *collection, rows adapters.Rows) int {
+	size := 64
+	for _, v := range c.vectors {
+		size += 4 * v.dim
+	}
+	if n := len(rows.Payloads); n > 0 {
+		total := 0
+		for _, p := range rows.Payloads {
+			total += len(p)
+		}
+		size += total / n
+	}
+	return max(1, min(writeBytes, s.options.Limits.MaxMessageBytes/2)/size)
+}
+
+// upsert writes a batch of rows, or of one component of them.
+func (s *Store) upsert(ctx context.Context, c *collection, rows adapters.Rows, batch []int, comp int) error {
+	fields, err := c.keyColumns(rows, batch, comp)
+	if err != nil {
+		return err
+	}
+	for i, f := range c.layout.Fields {
+		if !c.layout.Rows || i == comp {
+			fields = append(fields, vectorData(f.Column, c.layout.width(f), rows.Vectors[i], batch))
+		}
+	}
+	payloads, err := payloadData(rows.Payloads, batch)
+	if err != nil {
+		return err
+	}
+	_, err = s.raw.Upsert(ctx, &milvuspb.UpsertRequest{
+		DbName: s.options.Database, CollectionName: c.name, FieldsData: append(fields, payloads), NumRows: uint32(len(batch)),
+	})
+	return err
+}
+
+// keyColumns are the columns of primary keys, components and owners.
+func (c *collection) keyColumns(rows adapters.Rows, batch []int, comp int) ([]*schemapb.FieldData, error) {
+	var texts, owners []string
+	var nums []int64
+	comps := make([]int32, len(batch))
+	for i, at := range batch {
+		k, err := c.ids.key(rows.IDs[at], comp)
+		if err != nil {
+			return nil, fmt.Errorf("ids[%d]: %w", at, err)
+		}
+		texts, nums, comps[i] = append(texts, k.text), append(nums, k.num), int32(comp)
+		if c.layout.Owner != "" {
+			owner, err := ownerText(rows.Owners[at])
+			if err != nil {
+				return nil, fmt.Errorf("owners[%d]: %w", at, err)
+			}
+			owners = append(owners, owner)
+		}
+	}
+	var fields []*schemapb.FieldData
+	if c.ids.textKeys() {
+		fields = append(fields, textData(c.pk, texts))
+	} else {
+		fields = append(fields, scalarData(c.pk, schemapb.DataType_Int64,
+			&schemapb.ScalarField{Data: &schemapb.ScalarField_LongData{LongData: &schemapb.LongArray{Data: nums}}}))
+	}
+	if c.layout.Rows {
+		fields = append(fields, scalarData(companionField, schemapb.DataType_Int16,
+			&schemapb.ScalarField{Data: &schemapb.ScalarField_IntData{IntData: &schemapb.IntArray{Data: comps}}}))
+	}
+	if c.layout.Owner != "" {
+		fields = append(fields, textData(companionOwner, owners))
+	}
+	return fields, nil
+}
+
+func scalarData(name string, kind schemapb.DataType, s *schemapb.ScalarField) *schemapb.FieldData {
+	return &schemapb.FieldData{FieldName: name, Type: kind, Field: &schemapb.FieldData_Scalars{Scalars: s}}
+}
+
+func textData(name string, texts []string) *schemapb.FieldData {
+	return scalarData(name, schemapb.DataType_VarChar,
+		&schemapb.ScalarField{Data: &schemapb.ScalarField_StringData{StringData: &schemapb.StringArray{Data: texts}}})
+}
+
+// vectorData is a column of vectors, padded with zeros to its width.
+func vectorData(name string, width int, m rerank.Matrix, batch []int) *schemapb.FieldData {
+	floats := make([]float32, len(batch)*width)
+	for i, at := range batch {
+		copy(floats[i*width:(i+1)*width], m.Row(at))
+	}
+	return &schemapb.FieldData{FieldName: name, Type: schemapb.DataType_FloatVector, Field: &schemapb.FieldData_Vectors{Vectors: &schemapb.VectorField{
+		Dim: int64(width), Data: &schemapb.VectorField_FloatVector{FloatVector: &schemapb.FloatArray{Data: floats}},
+	}}}
+}
+
+func payloadData(payloads []json.RawMessage, batch []int) (*schemapb.FieldData, error) {
+	objects := make([][]byte, len(batch))
+	for i, at := range batch {
+		objects[i] = []byte("{}")
+		if payloads == nil || len(payloads[at]) == 0 {
+			continue
+		}
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(payloads[at], &object); err != nil {
+			return nil, fmt.Errorf("%w: payloads[%d] is not a JSON object: %w", adapters.ErrStore, at, err)
+		}
+		if object != nil {
+			objects[i] = payloads[at]
+		}
+	}
+	fd := scalarData(dynamicField, schemapb.DataType_JSON,
+		&schemapb.ScalarField{Data: &schemapb.ScalarField_JsonData{JsonData: &schemapb.JSONArray{Data: objects}}})
+	fd.IsDynamic = true
+	return fd, nil
+}
