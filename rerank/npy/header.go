@@ -117,10 +117,10 @@ func (h header) bytes(limit int) (int, error) {
 	return total, nil
 }
 
-// encodeHeader is the beginning of a version 1.0 file of float32.
-func encodeHeader(rows, cols int) []byte {
+// encodeHeader is the beginning of a version 1.0 file of float32, at least so long.
+func encodeHeader(rows, cols, least int) []byte {
 	text := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, cols)
-	total := (10 + len(text) + 1 + align - 1) / align * align
+	total := max(least, (10+len(text)+1+align-1)/align*align)
 	text += strings.Repeat(" ", total-10-len(text)-1) + "\n"
 	b := append([]byte(magic), 1, 0)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(text)))

@@ -133,7 +133,7 @@ func Write(path string, m rerank.Matrix) error {
 		return fmt.Errorf("%w: %s: %d numbers do not fill %d x %d", ErrFormat, path, len(m.Data), m.Rows, m.Cols)
 	}
 	return atomicfile.Write(path, func(w io.Writer) error {
-		if _, err := w.Write(encodeHeader(m.Rows, m.Cols)); err != nil {
+		if _, err := w.Write(encodeHeader(m.Rows, m.Cols, align)); err != nil {
 			return err
 		}
 		return writeFloats(w, m.Data)

@@ -4,72 +4,76 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/internal/atomicfile"
 )
 
-// Writer writes a float32 matrix whose number of rows is not known before. Until
-// Close it grows as path.part. It is not safe for concurrent use.
+// Writer writes a float32 matrix whose number of rows is not known before its
+// end. Until Close it grows at path.part. It is not safe for concurrent use.
 type Writer struct {
 	path       string
 	rows, cols int
-	file       *os.File
+	file       *os.File // nil once closed
 	buf        *bufio.Writer
 }
 
-// Create begins a matrix of rows of cols numbers at path.
+// streamHeader is the length of a Writer's header: room for any number of rows.
+const streamHeader = 2 * align
+
+// Create begins a matrix of rows of cols numbers.
 func Create(path string, cols int) (*Writer, error) {
-	if cols < 1 {
-		return nil, fmt.Errorf("%w: %s: rows of %d numbers", ErrFormat, path, cols)
+	if cols < 0 || cols > math.MaxInt32 {
+		return nil, fmt.Errorf("%w: %s: rows of %d numbers, at most %d", ErrFormat, path, cols, math.MaxInt32)
 	}
 	f, err := os.Create(path + ".part")
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{path: path, cols: cols, file: f, buf: bufio.NewWriterSize(f, 1<<18)}
-	if _, err := w.buf.Write(encodeHeader(0, cols)); err != nil {
-		return nil, errors.Join(err, w.Abort())
-	}
-	return w, nil
+	w := &Writer{path: path, cols: cols, file: f, buf: bufio.NewWriterSize(f, 1<<16)}
+	_, err = w.buf.Write(make([]byte, streamHeader))
+	return w, err
 }
 
-// Append adds rows. It returns ErrFormat if they have another length.
+// Append adds rows. It returns ErrFormat for rows of another length.
 func (w *Writer) Append(m rerank.Matrix) error {
-	if m.Cols != w.cols || len(m.Data) != m.Rows*m.Cols {
+	switch {
+	case m.Cols != w.cols || len(m.Data) != m.Rows*m.Cols:
 		return fmt.Errorf("%w: %s: %d numbers in rows of %d, want rows of %d", ErrFormat, w.path, len(m.Data), m.Cols, w.cols)
+	case m.Rows > math.MaxInt32-w.rows:
+		return fmt.Errorf("%w: %s: more than %d rows", ErrFormat, w.path, math.MaxInt32)
+	}
+	if err := writeFloats(w.buf, m.Data); err != nil {
+		return fmt.Errorf("writing %s: %w", w.path, err)
 	}
 	w.rows += m.Rows
-	return writeFloats(w.buf, m.Data)
+	return nil
 }
 
-// Close writes the number of rows and renames the file to its path.
+// Close finishes the file and renames it to its path, in one step. On an error
+// the path is as it was. A second Close does nothing.
 func (w *Writer) Close() error {
-	if w.file == nil {
+	f := w.file
+	if w.file = nil; f == nil {
 		return nil
 	}
-	before, header := encodeHeader(0, w.cols), encodeHeader(w.rows, w.cols)
-	if len(header) != len(before) {
-		return errors.Join(fmt.Errorf("%w: %s: %d rows of %d do not fit the header", ErrFormat, w.path, w.rows, w.cols), w.Abort())
+	err := w.buf.Flush()
+	if err == nil {
+		_, err = f.WriteAt(encodeHeader(w.rows, w.cols, streamHeader), 0)
 	}
-	if err := w.buf.Flush(); err != nil {
-		return errors.Join(err, w.Abort())
+	if err != nil {
+		return errors.Join(fmt.Errorf("writing %s: %w", w.path, err), f.Close(), os.Remove(f.Name()))
 	}
-	if _, err := w.file.WriteAt(header, 0); err != nil {
-		return errors.Join(err, w.Abort())
-	}
-	f := w.file
-	w.file = nil
 	return atomicfile.Rename(f, w.path)
 }
 
-// Abort removes what was written; after Close it does nothing.
+// Abort gives up and removes what was written. After Close it does nothing.
 func (w *Writer) Abort() error {
-	if w.file == nil {
+	f := w.file
+	if w.file = nil; f == nil {
 		return nil
 	}
-	f := w.file
-	w.file = nil
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
