@@ -94,7 +94,9 @@ type Evidence struct {
 
 // Certify applies the definitions of docs/design.md (certificates): U, ε and
 // gap = max(0, U − S_K + 2ε). It claims exact only if nothing unseen can exceed
-// the K-th score by more than 2ε.
+// the K-th score by more than 2ε. Evidence that is not a number proves nothing:
+// such a bound is +Inf, such a K-th score −Inf, and with such an ε, or one that
+// is infinite or negative, the answer is unknown.
 func Certify(e Evidence) Certificate {
 	c := Certificate{
 		Status:   StatusUnknown,
@@ -102,11 +104,11 @@ func Certify(e Evidence) Certificate {
 		Max:      upperBound(e),
 		Epsilon:  e.Bound.Epsilon,
 	}
-	if e.Returned >= e.K {
+	if e.Returned >= e.K && !notFinite(e.KthScore) {
 		c.KthScore = e.KthScore
 	}
 	c.Gap = gap(c.Max, c.KthScore, c.Epsilon)
-	if c.Gap > 2*c.Epsilon {
+	if notFinite(c.Epsilon) || c.Epsilon < 0 || c.Gap > 2*c.Epsilon {
 		return c
 	}
 	c.Status, c.Proof = StatusExact, proof(e, c.Max)
@@ -114,21 +116,30 @@ func Certify(e Evidence) Certificate {
 }
 
 func upperBound(e Evidence) float32 {
+	upper := known(e.MaxScore)
 	switch {
 	case e.Scanned:
 		return float32(math.Inf(-1))
 	case e.ListsExact:
-		return min(e.Bound.Max, e.MaxScore)
+		return min(known(e.Bound.Max), upper)
 	default:
-		return e.MaxScore
+		return upper
 	}
+}
+
+// known is a bound, or +Inf if it is not a number.
+func known(bound float32) float32 {
+	if math.IsNaN(float64(bound)) {
+		return float32(math.Inf(1))
+	}
+	return bound
 }
 
 func gap(upper, kth, epsilon float32) float32 {
 	switch {
 	case math.IsInf(float64(upper), -1):
 		return 0 // nothing is unseen
-	case math.IsInf(float64(kth), -1):
+	case math.IsInf(float64(kth), -1), notFinite(epsilon):
 		return float32(math.Inf(1))
 	}
 	return max(0, upper-kth+2*epsilon)

@@ -1,56 +1,54 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"sync/atomic"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// lane is a route in service: checked at New as far as that goes without its
+// lane is a route in service: checked by New as far as that goes without its
 // store, and once with it.
 type lane struct {
-	route  Route // defaults filled in
-	spec   rerank.Spec
-	turn   chan struct{} // held by the one that asks the store
-	opened atomic.Pointer[opened]
+	static  *opened       // the route as configured, with its defaults
+	turn    chan struct{} // held by the one that asks the store
+	checked atomic.Pointer[opened]
 }
 
-// opened is a route that its store agrees with. It is read-only.
+// opened is a route with what is known of its model and collection. It is
+// read-only.
 type opened struct {
 	Route
-	spec   rerank.Spec
-	limits adapters.Limits
+	spec    rerank.Spec
+	deriver rerank.Deriver // nil: the model derives no fields
+	// featureFields are the names of the companion's fields that make a feature row.
+	featureFields []string
+	// companion are the dimensions of the companion's fields; nil: not known.
+	companion map[string]int
+	maxProbes int // 0: not known
 }
 
 func newLane(r *Route) (*lane, error) {
-	l := &lane{route: *r, turn: make(chan struct{}, 1)}
-	if r.Model.Similarity == nil {
-		return nil, fmt.Errorf("%w: route %q has no model", ErrSetup, r.Name)
+	o := &opened{Route: *r}
+	if err := o.configure(); err != nil {
+		return nil, err
 	}
-	l.spec = r.Model.Spec()
-	fillDefaults(&l.route, l.spec)
-	return l, nil
+	return &lane{static: o, turn: make(chan struct{}, 1)}, nil
 }
 
-// fillDefaults: see the fields of Route.
-func fillDefaults(r *Route, spec rerank.Spec) {
-	r.Placement = cmp.Or(r.Placement, PlacementStored)
-	r.Strategy = cmp.Or(r.Strategy, rerank.Average)
-	r.Depth = cmp.Or(r.Depth, 200)
-	r.AverageDepth = cmp.Or(r.AverageDepth, r.Depth)
-	r.Weights = cmp.Or(r.Weights, rerank.UniformWeights)
-	r.Failure = cmp.Or(r.Failure, FailOpen)
-	r.MaxK = cmp.Or(r.MaxK, 1000)
-	r.MaxDepth = cmp.Or(r.MaxDepth, 10000)
-	r.MaxRounds = cmp.Or(r.MaxRounds, 8)
+// current is the route as far as it is known without a call.
+func (l *lane) current() *opened {
+	if o := l.checked.Load(); o != nil {
+		return o
+	}
+	return l.static
 }
 
+// open returns the route checked against its store; the first caller asks it.
 func (l *lane) open(ctx context.Context) (*opened, error) {
-	if o := l.opened.Load(); o != nil {
+	if o := l.checked.Load(); o != nil {
 		return o, nil
 	}
 	select {
@@ -59,17 +57,23 @@ func (l *lane) open(ctx context.Context) (*opened, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if o := l.opened.Load(); o != nil {
+	if o := l.checked.Load(); o != nil {
 		return o, nil
 	}
-	o := &opened{Route: l.route, spec: l.spec}
-	l.opened.Store(o)
-	return o, nil
+	o := *l.static
+	if err := o.agree(ctx); err != nil {
+		return nil, err
+	}
+	l.checked.Store(&o)
+	return &o, nil
 }
 
-func (l *lane) snapshot() Route {
-	if o := l.opened.Load(); o != nil {
-		return o.Route
+// forget makes the next search check the route again, if the error says that
+// the collection is not what it was.
+func (l *lane) forget(err error) {
+	for _, changed := range []error{adapters.ErrNotFound, adapters.ErrField, adapters.ErrDimension, adapters.ErrMetric} {
+		if errors.Is(err, changed) {
+			l.checked.Store(nil)
+		}
 	}
-	return l.route
 }

@@ -96,7 +96,7 @@ func Open(ctx context.Context, r *Route) error {
 func (p *Pipeline) Routes() []*Route {
 	out := make([]*Route, len(p.names))
 	for i, name := range p.names {
-		r := p.routes[name].snapshot()
+		r := p.routes[name].current().Route
 		out[i] = &r
 	}
 	return out

@@ -2,16 +2,21 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
+	"time"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Search answers one request.
+// Search answers one request. Beside what Searcher says, it returns
+// adapters.ErrUnavailable if the store is down, and the context's error if the
+// caller's own deadline passed or it went away.
 func (p *Pipeline) Search(ctx context.Context, r Request) (Answer, error) {
+	began := time.Now()
 	a, err := p.search(ctx, r)
+	a.Timings.Total = time.Since(began)
 	if p.observer != nil {
 		p.observer.Searched(r.Route, r, a, err)
 	}
@@ -19,101 +24,192 @@ func (p *Pipeline) Search(ctx context.Context, r Request) (Answer, error) {
 }
 
 func (p *Pipeline) search(ctx context.Context, r Request) (Answer, error) {
-	l, ok := p.routes[r.Route]
-	if !ok {
-		return Answer{}, fmt.Errorf("%w: %q; the routes are %q", ErrRoute, r.Route, p.names)
-	}
-	o, err := l.open(ctx)
+	s, err := p.begin(ctx, r)
 	if err != nil {
 		return Answer{}, err
 	}
-	if r.K <= 0 || r.K > o.MaxK {
-		return Answer{}, &FieldError{Field: "k", Problem: fmt.Sprintf("%d is not between 1 and %d", r.K, o.MaxK)}
-	}
-	enc, err := o.Model.Encode(r.Query)
-	if err != nil {
+	ctx, cancel := s.withTimeout(ctx)
+	defer cancel()
+	ctx, span := s.span(ctx, "search")
+	defer span.End()
+	if err := s.answerTo(ctx); err != nil {
+		fail(span, err)
 		return Answer{}, err
 	}
-	a := Answer{Strategy: o.Strategy, Model: o.Model.Name, Version: o.Model.Version}
-	var ids []rerank.ID
-	var items rerank.Items
-	var lists []rerank.List
-	var probes []rerank.Probe
-	if o.Strategy == rerank.Scan {
-		items = o.Table.All()
-		for i := range o.Table.Len() {
-			ids = append(ids, o.Table.ID(i))
-		}
-	} else {
-		probes, err = enc.Probes(rerank.Plan{Strategy: o.Strategy, Depth: max(o.Depth, r.K+1), AverageDepth: o.AverageDepth, Weights: o.Weights, Derived: o.Companion != "" && o.Strategy != rerank.Distilled, Head: o.Head})
-		if err != nil {
-			return Answer{}, err
-		}
-		lists, err = o.Store.Search(ctx, adapters.SearchRequest{Collection: o.Collection, Vector: o.Vector, Probes: probes, Filter: r.Filter, Exact: o.ExactSearch, UnitVectors: o.UnitVectors})
-		if err != nil {
-			return Answer{}, err
-		}
-		seen := map[rerank.ID]bool{}
-		for _, list := range lists {
-			for _, id := range list.IDs {
-				if !seen[id] {
-					seen[id] = true
-					ids = append(ids, id)
-				}
-			}
-		}
-		rows, err := o.Store.(adapters.Fetcher).Fetch(ctx, adapters.FetchRequest{Collection: o.Collection, IDs: ids, Vectors: []string{o.Vector}})
-		if err != nil {
-			return Answer{}, err
-		}
-		ids = rows.IDs
-		items.Features = rerank.NewMatrix(len(ids), o.spec.Features)
-		if err := o.Model.EncodeItems(items.Features, rows.Vectors[0]); err != nil {
-			return Answer{}, err
-		}
-	}
-	scores := make([]float32, len(ids))
-	if err := enc.Score(scores, items); err != nil {
-		return Answer{}, err
-	}
-	top := rerank.NewTopK(r.K)
-	for i, s := range scores {
-		top.Push(rerank.Scored{ID: ids[i], Score: s, Index: i})
-	}
-	kth := float32(math.Inf(-1))
-	for _, s := range top.Sorted() {
-		a.Hits = append(a.Hits, Hit{ID: s.ID, Score: s.Score})
-		kth = s.Score
-	}
-	exact := len(lists) > 0
-	for _, list := range lists {
-		exact = exact && list.Exact
-	}
-	e := rerank.Evidence{K: r.K, Returned: len(a.Hits), KthScore: kth, MaxScore: o.spec.MaxScore, ListsExact: exact, Scanned: o.Strategy == rerank.Scan, SingleInnerProduct: o.spec.SingleInnerProduct}
-	e.Bound = enc.Bound(probes, lists)
-	a.Certificate = rerank.Certify(e)
-	a.Certificate.Stop, a.Certificate.Rounds, a.Certificate.Depth, a.Certificate.Candidates = rerank.StopFixed, 1, o.Depth, len(ids)
-	return a, nil
+	return s.answer, nil
 }
 
-// Score returns φ of items that the caller brings.
-func (p *Pipeline) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error) {
-	l, ok := p.routes[r.Route]
+// search is one request on its way through the four steps.
+type search struct {
+	*Pipeline
+	*opened
+	lane *lane
+	r    Request // with the route's defaults
+	enc  rerank.Encoded
+
+	probes []rerank.Probe
+	lists  []rerank.List
+	seen   *idSet
+	hits   []rerank.Scored // the best so far, sorted; Index counts scored candidates
+	scored int
+	kept   []batch // what was scored, with Explain
+	answer Answer
+}
+
+// begin checks a request: first what needs no call, then, if the route was
+// never checked against its store, that.
+func (p *Pipeline) begin(ctx context.Context, r Request) (*search, error) {
+	l, o, err := p.find(ctx, r.Route)
+	if err != nil {
+		return nil, err
+	}
+	resolved, err := o.resolve(r)
+	if err != nil {
+		return nil, err
+	}
+	s := &search{Pipeline: p, lane: l}
+	began := time.Now()
+	if s.enc, err = o.Model.Encode(r.Query); err != nil {
+		return nil, err
+	}
+	s.answer.Timings.Encode = time.Since(began)
+	if o == l.static && needsStore(resolved) {
+		if err := s.firstProbes(o, resolved); err != nil {
+			return nil, err
+		}
+		if o, err = l.open(ctx); err != nil {
+			return nil, err
+		}
+		if resolved, err = o.resolve(r); err != nil {
+			return nil, err
+		}
+	}
+	s.opened, s.r = o, resolved
+	s.answer.Strategy, s.answer.Model, s.answer.Version = resolved.Strategy, o.Model.Name, o.Model.Version
+	return s, s.firstProbes(o, resolved)
+}
+
+func (p *Pipeline) find(ctx context.Context, route string) (*lane, *opened, error) {
+	l, ok := p.routes[route]
 	if !ok {
-		return ScoreAnswer{}, fmt.Errorf("%w: %q; the routes are %q", ErrRoute, r.Route, p.names)
+		return nil, nil, fmt.Errorf("%w: %q; the routes are %q", ErrRoute, route, p.names)
 	}
-	o, err := l.open(ctx)
+	return l, l.current(), ctx.Err()
+}
+
+// firstProbes makes the probes of the first round.
+func (s *search) firstProbes(o *opened, r Request) (err error) {
+	if r.Strategy == rerank.Scan {
+		return nil
+	}
+	began := time.Now()
+	s.probes, err = s.enc.Probes(o.plan(o.deepen(r)))
+	s.answer.Timings.Encode += time.Since(began)
 	if err != nil {
-		return ScoreAnswer{}, err
+		return err
 	}
-	enc, err := o.Model.Encode(r.Query)
+	if err := o.checkProbes(s.probes); err != nil {
+		return badField("strategy", "%v", err)
+	}
+	return nil
+}
+
+func (s *search) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.Timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, s.Timeout)
+}
+
+// answerTo fills the answer in, or falls back as the route's policy says.
+func (s *search) answerTo(ctx context.Context) error {
+	err := s.rescored(ctx)
+	var f *failure
+	if errors.As(err, &f) {
+		err = s.degrade(ctx, f)
+	}
 	if err != nil {
-		return ScoreAnswer{}, err
+		s.lane.forget(err)
+		return err
 	}
-	features := rerank.NewMatrix(r.Vectors.Rows, o.spec.Features)
-	if err := o.Model.EncodeItems(features, r.Vectors); err != nil {
-		return ScoreAnswer{}, err
+	return s.addPayload(ctx)
+}
+
+// rescored is the four steps, with time kept back for the answer of degrade.
+func (s *search) rescored(ctx context.Context) error {
+	ctx, cancel := s.reserve(ctx)
+	defer cancel()
+	var err error
+	if s.r.Strategy == rerank.Scan {
+		err = s.scan(ctx)
+	} else {
+		err = s.rounds(ctx)
 	}
-	a := ScoreAnswer{Scores: make([]float32, r.Vectors.Rows), Model: o.Model.Name, Version: o.Model.Version}
-	return a, enc.Score(a.Scores, rerank.Items{Features: features})
+	if err != nil {
+		return err
+	}
+	for _, h := range s.hits {
+		s.answer.Hits = append(s.answer.Hits, Hit{ID: h.ID, Score: h.Score})
+	}
+	return s.explain()
+}
+
+// rounds searches, scores and certifies, deeper every time, until stop.
+func (s *search) rounds(ctx context.Context) error {
+	r := s.deepen(s.r)
+	for round := 1; ; round++ {
+		began := time.Now()
+		if err := s.round(ctx, r, round); err != nil {
+			if stop := s.cutShort(ctx, round, err); stop != "" {
+				s.answer.Certificate.Stop = stop
+				return nil
+			}
+			return err
+		}
+		last := s.answer.Certificate
+		s.certify(ctx, r, round)
+		if stop := s.stop(ctx, r, last, time.Since(began)); stop != "" {
+			s.answer.Certificate.Stop = stop
+			return nil
+		}
+		r.Depth, r.AverageDepth = min(2*r.Depth, s.MaxDepth), min(2*r.AverageDepth, s.MaxDepth)
+		if err := s.firstProbes(s.opened, r); err != nil {
+			return err
+		}
+	}
+}
+
+// cutShort says why a later round ended early: what was found before it still holds.
+func (s *search) cutShort(ctx context.Context, round int, err error) rerank.Stop {
+	switch {
+	case round == 1:
+		return ""
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return rerank.StopDeadline
+	case errors.Is(err, adapters.ErrLimit):
+		return rerank.StopLimit
+	default:
+		return ""
+	}
+}
+
+// round retrieves lists of the depth and scores the candidates that are new.
+func (s *search) round(ctx context.Context, r Request, round int) error {
+	lists, err := s.retrieve(ctx, round)
+	if err != nil {
+		return err
+	}
+	fresh, err := s.union(lists, round)
+	if err != nil {
+		return err
+	}
+	batches, err := s.features(ctx, fresh, lists, round)
+	if err != nil {
+		return err
+	}
+	if err := s.score(ctx, batches); err != nil {
+		return err
+	}
+	s.lists = lists
+	return nil
 }

@@ -1,0 +1,137 @@
+package pipeline
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// certify fills in the certificate of what was found so far.
+func (s *search) certify(ctx context.Context, r Request, round int) {
+	_, span := s.span(ctx, "certify")
+	defer span.End()
+	began := time.Now()
+	c := rerank.Certify(s.evidence())
+	c.Depth, c.Rounds, c.Candidates = r.Depth, round, s.scored
+	if s.calibrated(r, c) {
+		c.Status, c.Calibration = rerank.StatusCalibrated, s.Calibration
+	}
+	s.answer.Certificate = c
+	s.answer.Timings.Certify += time.Since(began)
+}
+
+func (s *search) evidence() rerank.Evidence {
+	e := rerank.Evidence{
+		K: s.r.K, Returned: s.found(), MaxScore: s.spec.MaxScore,
+		Bound:   s.enc.Bound(s.probes, s.lists),
+		Scanned: s.r.Strategy == rerank.Scan, SingleInnerProduct: s.spec.SingleInnerProduct && s.target() != nil,
+		// Under a filter, an item of several rows can own rows that no list could
+		// show, so that the thresholds say nothing of it.
+		ListsExact: s.listsExact() && (s.Owner == "" || s.r.Filter == ""),
+	}
+	if e.Returned > 0 {
+		e.KthScore = s.hits[e.Returned-1].Score
+	}
+	if exact, _ := s.exhausted(); exact {
+		e.Bound.Max, e.ListsExact = float32(math.Inf(-1)), true
+	}
+	return e
+}
+
+// found is the number of hits whose score is finite.
+func (s *search) found() int {
+	n := len(s.hits)
+	for n > 0 && !finite(s.hits[n-1].Score) {
+		n--
+	}
+	return n
+}
+
+// target is the probe whose inner product is φ itself, nil if there is none.
+func (s *search) target() *rerank.Probe {
+	for i := range s.probes {
+		if s.probes[i].Target == rerank.TargetScore {
+			return &s.probes[i]
+		}
+	}
+	return nil
+}
+
+func (s *search) listsExact() bool {
+	for _, l := range s.lists {
+		if !l.Exact {
+			return false
+		}
+	}
+	return len(s.lists) > 0
+}
+
+// exhausted reports whether one exact list holds every item, which proves that
+// nothing is unseen, and whether no list can get any longer.
+func (s *search) exhausted() (exact, all bool) {
+	all = len(s.lists) > 0
+	for _, l := range s.lists {
+		exact = exact || l.Exhausted && l.Exact
+		all = all && l.Exhausted
+	}
+	return exact, all
+}
+
+// calibrated: the route's promise is of its own strategy, at its depth or
+// deeper, over what no filter narrows; nothing else was audited.
+func (s *search) calibrated(r Request, c rerank.Certificate) bool {
+	return s.Calibration != nil && c.Status != rerank.StatusExact && s.r.Filter == "" &&
+		r.Strategy == s.Strategy && r.Weights == s.Weights && r.Head == s.Head &&
+		r.Depth >= s.Depth && (r.Strategy != rerank.Combined || r.AverageDepth >= s.AverageDepth)
+}
+
+// stop says why to search no deeper, or "" if another round pays. last is the
+// certificate of the round before, took the time of this one.
+func (s *search) stop(ctx context.Context, r Request, last rerank.Certificate, took time.Duration) rerank.Stop {
+	c := s.answer.Certificate
+	exact, all := s.exhausted()
+	settled := !s.tied(c) && (s.Owner == "" || len(s.hits) >= s.r.K)
+	switch {
+	case exact || all:
+		return rerank.StopExhausted
+	case settled && s.r.MaxGap == nil:
+		return rerank.StopFixed
+	case settled && (c.Status == rerank.StatusExact || c.Gap <= *s.r.MaxGap):
+		return rerank.StopGap
+	case settled && !s.narrows(c, last):
+		return rerank.StopUnbounded
+	case c.Rounds >= s.MaxRounds || r.Depth >= s.MaxDepth:
+		return rerank.StopLimit
+	case !fits(ctx, took):
+		return rerank.StopDeadline
+	}
+	return ""
+}
+
+// tied: an item behind the last row of an inner product's list may score as
+// much as the K-th, and come before it by its id.
+func (s *search) tied(c rerank.Certificate) bool {
+	p := s.target()
+	if p == nil || len(s.probes) != 1 || s.found() < s.r.K {
+		return false
+	}
+	bound := s.enc.Bound(s.probes, s.lists)
+	return bound.Max >= c.KthScore-2*bound.Epsilon
+}
+
+// narrows: exact lists whose thresholds bound φ, and which fell since the last round.
+func (s *search) narrows(c, last rerank.Certificate) bool {
+	if !s.listsExact() || !(c.Max < s.spec.MaxScore) {
+		return false
+	}
+	return last.Rounds == 0 || c.Max < last.Max || c.KthScore > last.KthScore
+}
+
+// fits reports whether a round of twice the depth, and so about twice the time,
+// would end before the deadline.
+func fits(ctx context.Context, took time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return !ok || time.Until(deadline) > 2*took
+}

@@ -1,0 +1,93 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// explain takes the scores of the hits apart, from the features they were scored with.
+func (s *search) explain() error {
+	explainer, ok := s.enc.(rerank.Explainer)
+	if !s.r.Explain || !ok {
+		return nil
+	}
+	for i, h := range s.hits {
+		e, err := explainer.Explain(s.itemsOf(h))
+		if err == nil && len(e) != 1 {
+			err = fmt.Errorf("%d explanations of one item", len(e))
+		}
+		if err != nil {
+			return &failure{ReasonScoring, fmt.Errorf("explain %s: %w", h.ID, err)}
+		}
+		s.answer.Hits[i].Explanation = &e[0]
+	}
+	return nil
+}
+
+// itemsOf finds the features of a hit: by its number in the table after a scan,
+// by its place among the scored candidates otherwise.
+func (s *search) itemsOf(h rerank.Scored) rerank.Items {
+	at := h.Index
+	if s.r.Strategy == rerank.Scan {
+		if item, ok := s.Table.Find(h.ID); ok {
+			return s.Table.Items([]int32{int32(item)}, &rerank.Items{})
+		}
+		at -= s.scored - s.answer.NotIndexed
+	}
+	for _, b := range s.kept {
+		if at < len(b.ids) {
+			return b.one(at)
+		}
+		at -= len(b.ids)
+	}
+	return rerank.Items{}
+}
+
+// addPayload fetches the payload of the hits where it was asked.
+func (s *search) addPayload(ctx context.Context) error {
+	if !s.r.Payload || len(s.answer.Hits) == 0 {
+		return nil
+	}
+	ctx, span := s.span(ctx, "payload")
+	defer span.End()
+	began := time.Now()
+	defer func() { s.answer.Timings.Retrieve += time.Since(began) }()
+	ids := make([]rerank.ID, len(s.answer.Hits))
+	for i, h := range s.answer.Hits {
+		ids[i] = h.ID
+	}
+	rows, err := s.Store.(adapters.Fetcher).Fetch(ctx, adapters.FetchRequest{
+		Collection: s.Collection, IDs: ids, Owner: s.Owner, Payload: true, PayloadFields: s.r.PayloadFields, Consistency: s.Consistency,
+	})
+	if err != nil {
+		fail(span, err)
+		return fmt.Errorf("payload: %w", err)
+	}
+	return s.attach(rows)
+}
+
+// attach gives each hit its payload; an item of several rows has its first row's.
+func (s *search) attach(rows adapters.Rows) error {
+	keys := rows.IDs
+	if s.Owner != "" {
+		keys = rows.Owners
+	}
+	if len(rows.Payloads) != len(keys) {
+		return s.broken("%d payloads of %d rows", len(rows.Payloads), len(keys))
+	}
+	payloads := make(map[rerank.ID]json.RawMessage, len(keys))
+	for i, id := range keys {
+		if _, first := payloads[id]; !first {
+			payloads[id] = rows.Payloads[i]
+		}
+	}
+	for i, h := range s.answer.Hits {
+		s.answer.Hits[i].Payload = payloads[h.ID]
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// failure is an error that the route's failure policy decides on.
+type failure struct {
+	reason string
+	err    error
+}
+
+func (f *failure) Error() string { return f.reason + ": " + f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// timedOut sorts an error of a step whose context is done: time that ran out is
+// a failure, a caller that went away is not.
+func timedOut(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	return &failure{ReasonDeadline, errors.Join(ctx.Err(), err)}
+}
+
+// The share of the time left that is kept back for a plain answer, and its most.
+const (
+	reserveShare = 5
+	maxReserve   = 250 * time.Millisecond
+)
+
+// reserve ends the rescoring early enough for a fail_open route to answer in time.
+func (s *search) reserve(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok || s.Failure != FailOpen || s.Store == nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/reserveShare, maxReserve)))
+}
+
+// degrade answers with the store's own dot-product order, or with ErrDegraded.
+func (s *search) degrade(ctx context.Context, f *failure) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	s.log.LogAttrs(ctx, slog.LevelWarn, "search degraded", slog.String("route", s.Name), slog.String("policy", string(s.Failure)),
+		slog.String("reason", f.reason), slog.Any("error", f.err))
+	if problem := s.cannotFallBack(ctx); problem != "" {
+		return fmt.Errorf("%w: route %q: %s: %w", ErrDegraded, s.Name, problem, f)
+	}
+	hits, err := s.plain(ctx)
+	if err != nil {
+		return fmt.Errorf("no plain answer either after %s: %w", f.Error(), err)
+	}
+	s.answer.Hits, s.answer.NotFinite, s.answer.NotIndexed = hits, 0, 0
+	s.answer.Degraded = &Degraded{Reason: f.reason, Detail: f.err.Error()}
+	inf := float32(math.Inf(1))
+	s.answer.Certificate = rerank.Certificate{Status: rerank.StatusUnknown, Gap: inf, Max: inf, KthScore: -inf, Stop: rerank.StopFixed, Depth: s.plainDepth()}
+	if f.reason == ReasonDeadline {
+		s.answer.Certificate.Stop = rerank.StopDeadline
+	}
+	return nil
+}
+
+func (s *search) cannotFallBack(ctx context.Context) string {
+	switch {
+	case s.Failure == FailClosed:
+		return "its policy is fail_closed"
+	case s.Store == nil:
+		return "it has no store to answer in its stead"
+	case s.spec.QueryDim != s.spec.ItemDim:
+		return fmt.Sprintf("queries of %d elements cannot be compared with stored vectors of %d", s.spec.QueryDim, s.spec.ItemDim)
+	case ctx.Err() != nil:
+		return "no time is left for the store's own answer"
+	}
+	return ""
+}
+
+// plain is the store's own answer to the query vector.
+func (s *search) plain(ctx context.Context) ([]Hit, error) {
+	ctx, span := s.span(ctx, "fallback")
+	defer span.End()
+	began := time.Now()
+	probes := []rerank.Probe{{Vector: s.r.Query.Vector, Depth: s.plainDepth()}}
+	lists, err := s.Store.Search(ctx, adapters.SearchRequest{
+		Collection: s.Collection, Vector: s.Vector, Probes: probes, Filter: s.r.Filter, Exact: s.ExactSearch,
+		UnitVectors: s.UnitVectors, Owner: s.Owner, Consistency: s.Consistency, Partitions: s.Partitions,
+	})
+	s.answer.Timings.Retrieve += time.Since(began)
+	if err == nil {
+		err = s.checkLists(probes, lists)
+	}
+	if err != nil {
+		fail(span, err)
+		return nil, err
+	}
+	return s.firstHits(lists[0])
+}
+
+// plainDepth: where items own several rows, more rows than K are K items.
+func (s *search) plainDepth() int {
+	if s.Owner != "" {
+		return min(4*s.r.K, s.MaxDepth)
+	}
+	return min(s.r.K, s.MaxDepth)
+}
+
+// firstHits are the first K items of a list, each with its best row's score.
+func (s *search) firstHits(l rerank.List) ([]Hit, error) {
+	keys := l.IDs
+	if s.Owner != "" {
+		keys = l.Owners
+	}
+	seen := newIDSet(len(keys))
+	var hits []Hit
+	for i, id := range keys {
+		fresh, _ := seen.add(id, 0)
+		if !fresh && s.Owner == "" {
+			return nil, s.broken("its list has the id %q twice", id)
+		}
+		if fresh && len(hits) < s.r.K {
+			hits = append(hits, Hit{ID: id, Score: l.Scores[i]})
+		}
+	}
+	return hits, nil
+}

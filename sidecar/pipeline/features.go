@@ -1,0 +1,282 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// batch is candidates with their features, ready for one call of Score.
+type batch struct {
+	ids   []rerank.ID
+	items rerank.Items
+}
+
+// one is item i of the batch alone.
+func (b batch) one(i int) rerank.Items {
+	from, to := i, i+1
+	if b.items.Starts != nil {
+		from, to = int(b.items.Starts[i]), int(b.items.Starts[i+1])
+	}
+	out := rerank.Items{Features: b.items.Features}
+	for r := from; r < to; r++ {
+		row := int32(r)
+		if b.items.Rows != nil {
+			row = b.items.Rows[r]
+		}
+		out.Rows = append(out.Rows, row)
+	}
+	if b.items.Starts != nil {
+		out.Starts = []int32{0, int32(to - from)}
+	}
+	return out
+}
+
+// source reads feature rows: one batch from the route's placement and, for what
+// is not indexed there, one from the stored vectors.
+type source struct {
+	*opened
+	fetching time.Duration // time spent in the store
+	missing  int           // candidates that the table or companion did not have
+}
+
+// features returns the features of new candidates.
+func (s *search) features(ctx context.Context, ids []rerank.ID, lists []rerank.List, round int) ([]batch, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	if s.withVectors(round) {
+		b, err := s.encode(ids, nil, lists[0].Vectors)
+		return []batch{b}, s.featuresFailed(ctx, err)
+	}
+	src := source{opened: s.opened}
+	batches, err := src.read(ctx, ids)
+	s.answer.Timings.Retrieve += src.fetching
+	s.answer.NotIndexed += src.missing
+	return batches, s.featuresFailed(ctx, err)
+}
+
+// featuresFailed makes an error of reading or computing features a failure that
+// the route's policy decides on.
+func (s *search) featuresFailed(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errBroken):
+		return err
+	case ctx.Err() != nil:
+		return timedOut(ctx, err)
+	case errors.Is(err, errEncode):
+		return &failure{ReasonScoring, err}
+	default:
+		return &failure{ReasonFetch, err}
+	}
+}
+
+var (
+	errEncode = errors.New("feature rows were not computed")
+	// errBroken is the error of a store that breaks the contract of its interface.
+	errBroken = fmt.Errorf("%w: it broke its contract", adapters.ErrStore)
+)
+
+// read returns the features of ids, in one batch or two; ids that nobody has are left out.
+func (s *source) read(ctx context.Context, ids []rerank.ID) ([]batch, error) {
+	var batches []batch
+	var missing []rerank.ID
+	var err error
+	switch s.Placement {
+	case PlacementTable:
+		batches, missing = s.fromTable(ids)
+	case PlacementDerived:
+		batches, missing, err = s.fromCompanion(ctx, ids)
+	default:
+		missing = ids
+	}
+	if err != nil || len(missing) == 0 {
+		return batches, err
+	}
+	b, err := s.fromStored(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	if s.Placement != PlacementStored {
+		s.missing += len(b.ids)
+	}
+	return append(batches, b), nil
+}
+
+func (s *source) fromTable(ids []rerank.ID) ([]batch, []rerank.ID) {
+	items, places := s.Table.Lookup(ids, make([]int32, 0, len(ids)), nil)
+	have, missing := split(ids, places)
+	if len(have) == 0 {
+		return nil, missing
+	}
+	return []batch{{have, s.Table.Items(items, &rerank.Items{})}}, missing
+}
+
+// split takes the ids at the places out.
+func split(ids []rerank.ID, places []int) (rest, taken []rerank.ID) {
+	if len(places) == 0 {
+		return ids, nil
+	}
+	from := 0
+	for _, p := range places {
+		rest = append(rest, ids[from:p]...)
+		taken = append(taken, ids[p])
+		from = p + 1
+	}
+	return append(rest, ids[from:]...), taken
+}
+
+// fromCompanion puts feature rows together from the derived fields.
+func (s *source) fromCompanion(ctx context.Context, ids []rerank.ID) ([]batch, []rerank.ID, error) {
+	rows, err := s.fetch(ctx, s.Companion, ids, s.featureFields)
+	if err != nil {
+		return nil, nil, err
+	}
+	have, starts, places, err := s.align(rows, ids, s.featureFields)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, missing := split(ids, places)
+	if len(have) == 0 {
+		return nil, missing, nil
+	}
+	features := rerank.NewMatrix(len(rows.IDs), s.spec.Features)
+	if err := s.deriver.Features(features, rows.Vectors); err != nil {
+		return nil, nil, fmt.Errorf("%w from companion %q: %w", errEncode, s.Companion, err)
+	}
+	return []batch{{have, rerank.Items{Features: features, Starts: starts}}}, missing, nil
+}
+
+// fromStored computes feature rows from the stored vectors.
+func (s *source) fromStored(ctx context.Context, ids []rerank.ID) (batch, error) {
+	rows, err := s.fetch(ctx, s.Collection, ids, []string{s.Vector})
+	if err != nil {
+		return batch{}, err
+	}
+	have, starts, _, err := s.align(rows, ids, []string{s.Vector})
+	if err != nil {
+		return batch{}, err
+	}
+	return s.encode(have, starts, rows.Vectors[0])
+}
+
+func (s *source) fetch(ctx context.Context, collection string, ids []rerank.ID, fields []string) (adapters.Rows, error) {
+	fetcher, ok := s.Store.(adapters.Fetcher)
+	if !ok {
+		return adapters.Rows{}, fmt.Errorf("%w: %d of the candidates are not in the table, and the store cannot fetch vectors by id; build the table again with `likeness index`",
+			adapters.ErrUnsupported, len(ids))
+	}
+	began := time.Now()
+	defer func() { s.fetching += time.Since(began) }()
+	return fetcher.Fetch(ctx, adapters.FetchRequest{
+		Collection: collection, IDs: ids, Vectors: fields, Owner: s.Owner, Consistency: s.Consistency,
+	})
+}
+
+// align holds fetched rows to the contract of adapters.Fetcher: they come in
+// the order asked, once each, or for owners one after the other. It returns the
+// ids that came, the starts of their rows where they are owners, and the places
+// in asked of those that did not.
+func (o *opened) align(rows adapters.Rows, asked []rerank.ID, fields []string) (have []rerank.ID, starts []int32, missing []int, err error) {
+	keys := rows.IDs
+	if o.Owner != "" {
+		keys, starts = rows.Owners, []int32{0}
+	}
+	if len(keys) != len(rows.IDs) || len(rows.Vectors) != len(fields) {
+		return nil, nil, nil, fmt.Errorf("%w: %d rows with %d owners and %d of %d fields", errBroken, len(rows.IDs), len(rows.Owners), len(rows.Vectors), len(fields))
+	}
+	for i, m := range rows.Vectors {
+		if m.Rows != len(rows.IDs) || len(m.Data) != m.Rows*m.Cols {
+			return nil, nil, nil, fmt.Errorf("%w: %d rows and %d vectors of field %q", errBroken, len(rows.IDs), m.Rows, fields[i])
+		}
+	}
+	next := 0
+	for i, key := range keys {
+		if starts != nil && i > 0 && key == keys[i-1] {
+			starts[len(starts)-1]++
+			continue
+		}
+		for next < len(asked) && asked[next] != key {
+			missing = append(missing, next)
+			next++
+		}
+		if next == len(asked) {
+			return nil, nil, nil, fmt.Errorf("%w: it returned the row %s, which was not asked, or not there", errBroken, key)
+		}
+		next++
+		have = append(have, key)
+		if starts != nil {
+			starts = append(starts, int32(i+1))
+		}
+	}
+	for ; next < len(asked); next++ {
+		missing = append(missing, next)
+	}
+	return have, starts, missing, nil
+}
+
+// encode computes feature rows of base vectors.
+func (o *opened) encode(ids []rerank.ID, starts []int32, base rerank.Matrix) (batch, error) {
+	if base.Cols != o.spec.ItemDim && base.Rows > 0 {
+		return batch{}, fmt.Errorf("%w: vectors of %d elements, the model takes %d", errBroken, base.Cols, o.spec.ItemDim)
+	}
+	features := rerank.NewMatrix(base.Rows, o.spec.Features)
+	if base.Rows > 0 {
+		if err := o.Model.EncodeItems(features, base); err != nil {
+			return batch{}, fmt.Errorf("%w: %w", errEncode, err)
+		}
+	}
+	return batch{ids, rerank.Items{Features: features, Starts: starts}}, nil
+}
+
+// score scores batches and ranks them among the candidates of earlier rounds.
+func (s *search) score(ctx context.Context, batches []batch) error {
+	ctx, span := s.span(ctx, "score")
+	defer span.End()
+	began := time.Now()
+	defer func() { s.answer.Timings.Score += time.Since(began) }()
+	scores := make([][]float32, len(batches))
+	n := 0
+	for i, b := range batches {
+		scores[i] = make([]float32, len(b.ids))
+		if err := s.enc.Score(scores[i], b.items); err != nil {
+			fail(span, err)
+			return &failure{ReasonScoring, err}
+		}
+		n += len(b.ids)
+	}
+	if err := ctx.Err(); err != nil {
+		return s.featuresFailed(ctx, err)
+	}
+	span.SetAttributes(attribute.Int("likeness.candidates", n))
+	s.rank(batches, scores)
+	return nil
+}
+
+func (s *search) rank(batches []batch, scores [][]float32) {
+	top := rerank.NewTopK(s.r.K)
+	for _, h := range s.hits {
+		top.Push(h)
+	}
+	for i, b := range batches {
+		for j, id := range b.ids {
+			if !finite(scores[i][j]) {
+				s.answer.NotFinite++
+			}
+			top.Push(rerank.Scored{ID: id, Score: scores[i][j], Index: s.scored})
+			s.scored++
+		}
+	}
+	s.hits = top.Sorted()
+	if s.r.Explain {
+		s.kept = append(s.kept, batches...)
+	}
+}
