@@ -46,7 +46,6 @@ func Milvus(ctx context.Context, dir string, o Options) (*Server, error) {
 				"METRICS_PORT=" + strconv.Itoa(metrics),
 				"MILVUS_RUN_DIR=" + filepath.Join(s.dir, "run"),
 				"LD_LIBRARY_PATH=" + lib,
-				"TMPDIR=" + s.dir,
 			}, o.Env...)
 			s.ready = all(healthy("http://"+loopback(metrics)+"/healthz"), listening(s.Address))
 			return configureMilvus(home, s.dir, ports, o)
