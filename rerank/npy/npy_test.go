@@ -170,36 +170,6 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-func TestWriter(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "m.npy")
-	w, err := npy.Create(path, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 2, 3, 4}}
-	if err := w.Append(rerank.NewMatrix(1, 3)); !errors.Is(err, npy.ErrFormat) {
-		t.Errorf("err = %v, want ErrFormat", err)
-	}
-	if err := errors.Join(w.Append(rows), w.Append(rows.Slice(1, 2)), w.Close(), w.Close(), w.Abort()); err != nil {
-		t.Fatal(err)
-	}
-	m, err := npy.Open(path)
-	if err != nil || m.Rows != 3 || !slices.Equal(m.Data, []float32{1, 2, 3, 4, 3, 4}) {
-		t.Errorf("read %v, %v", m, err)
-	}
-	if err := m.Close(); err != nil {
-		t.Error(err)
-	}
-	w, err = npy.Create(path+"2", 2)
-	if err := errors.Join(err, w.Append(rows), w.Abort(), w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if left, _ := os.ReadDir(dir); len(left) != 1 {
-		t.Errorf("%v stayed", left)
-	}
-}
-
 func TestShippedVectors(t *testing.T) {
 	for name, rows := range map[string]int{"items": 77, "train": 10_003, "test": 3_080} {
 		m, err := npy.Open("../../examples/data/banking77/" + name + "_vectors.npy")

@@ -23,10 +23,11 @@ type Writer struct {
 // streamHeader is the length of a Writer's header: room for any number of rows.
 const streamHeader = 2 * align
 
-// Create begins a matrix of rows of cols numbers.
+// Create begins a matrix of rows of cols numbers. It returns ErrFormat for rows
+// of none.
 func Create(path string, cols int) (*Writer, error) {
-	if cols < 0 || cols > math.MaxInt32 {
-		return nil, fmt.Errorf("%w: %s: rows of %d numbers, at most %d", ErrFormat, path, cols, math.MaxInt32)
+	if cols < 1 || cols > math.MaxInt32 {
+		return nil, fmt.Errorf("%w: %s: rows of %d numbers, want 1 to %d", ErrFormat, path, cols, math.MaxInt32)
 	}
 	f, err := os.Create(path + ".part")
 	if err != nil {
