@@ -52,6 +52,9 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.AddCommand(
+		newServeCommand(a),
+		newQueryCommand(a),
+		newConfigCommand(a),
 		newVersionCommand(a),
 	)
 	markRunning(a, root)

@@ -19,7 +19,7 @@ func newVersionCommand(a *app) *cobra.Command {
 	}
 	out := addOutput(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
-		info := buildinfo.Read(buildinfo.Stamp{Version: version, Commit: commit, Date: date})
+		info := buildinfo.Read(stamp())
 		return a.print(*out, info, func(w io.Writer) error { return printVersion(w, info) })
 	}
 	return cmd
@@ -40,3 +40,7 @@ func printVersion(w io.Writer, i buildinfo.Info) error {
 
 // Set by the linker: -ldflags "-X main.version=1.2.3 -X main.commit=… -X main.date=…".
 var version, commit, date string
+
+func stamp() buildinfo.Stamp {
+	return buildinfo.Stamp{Version: version, Commit: commit, Date: date}
+}

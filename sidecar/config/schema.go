@@ -166,7 +166,7 @@ type Collection struct {
 	Fields map[string]VectorFile `yaml:"fields"`
 	// How vectors are compared.
 	Metric string `yaml:"metric" enum:"inner_product,cosine,l2"`
-	// The ids, .npy of int64 or uint64, or text with one id a line; empty numbers the rows from 0.
+	// The ids: .npy of int64 or int32, or a text file with one string id a line. Empty numbers the rows from 0.
 	IDs string `yaml:"ids" path:"true"`
 	// The payload, JSON lines, one object a row.
 	Payload string `yaml:"payload" path:"true"`

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// dialFlags say how to reach a sidecar.
+type dialFlags struct {
+	address, tokenFile                  string
+	tls                                 bool
+	caFile, certFile, keyFile, hostname string
+	maxMessageBytes                     int
+}
+
+func (f *dialFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.address, "address", "a", "127.0.0.1:7600", "address of the sidecar")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the bearer token")
+	flags.BoolVar(&f.tls, "tls", false, "use TLS; implied by the other --tls flags")
+	flags.StringVar(&f.caFile, "tls-ca", "", "authorities of the sidecar's certificate, PEM; empty is the system's")
+	flags.StringVar(&f.certFile, "tls-cert", "", "client certificate, PEM")
+	flags.StringVar(&f.keyFile, "tls-key", "", "client key, PEM")
+	flags.StringVar(&f.hostname, "tls-server-name", "", "name to verify, where it is not the address")
+	flags.IntVar(&f.maxMessageBytes, "max-message-bytes", 64<<20, "largest message, either way")
+	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
+}
+
+// connect makes a connection, which is opened by the first call.
+func (f *dialFlags) connect() (*grpc.ClientConn, error) {
+	secure, err := f.credentials()
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewClient(f.address, grpc.WithTransportCredentials(secure), grpc.WithUserAgent("likeness-query"),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(f.maxMessageBytes), grpc.MaxCallSendMsgSize(f.maxMessageBytes)))
+}
+
+func (f *dialFlags) credentials() (credentials.TransportCredentials, error) {
+	if !f.tls && f.caFile == "" && f.certFile == "" && f.hostname == "" {
+		return insecure.NewCredentials(), nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.hostname}
+	if f.caFile != "" {
+		pem, err := os.ReadFile(f.caFile)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-ca: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usagef("--tls-ca: %s holds no certificate", f.caFile)
+		}
+	}
+	if f.certFile != "" {
+		pair, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return credentials.NewTLS(c), nil
+}
+
+// callOptions carry the token.
+func (f *dialFlags) callOptions() ([]grpc.CallOption, error) {
+	if f.tokenFile == "" {
+		return nil, nil
+	}
+	token, err := os.ReadFile(f.tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("--token-file: %w", err)
+	}
+	return []grpc.CallOption{grpc.PerRPCCredentials(bearer(strings.TrimSpace(string(token))))}, nil
+}
+
+// bearer is a token, sent with every call; over plain text too, which a
+// loopback address may use.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return false }
+
+// rpcError is a call's error with the details of its status in words.
+type rpcError struct {
+	address string
+	err     error
+}
+
+func callError(address string, err error) error { return &rpcError{address, err} }
+
+func (e *rpcError) Unwrap() error { return e.err }
+
+func (e *rpcError) Error() string {
+	s := status.Convert(e.err)
+	text := []string{fmt.Sprintf("%s: %s: %s", e.address, s.Code(), s.Message())}
+	for _, detail := range s.Details() {
+		switch d := detail.(type) {
+		case *errdetails.BadRequest:
+			for _, v := range d.GetFieldViolations() {
+				text = append(text, "  "+v.GetField()+": "+v.GetDescription())
+			}
+		case *errdetails.ErrorInfo:
+			text[0] += " (" + d.GetReason() + ")"
+		case *errdetails.RetryInfo:
+			text = append(text, "  try again in "+d.GetRetryDelay().AsDuration().String())
+		}
+	}
+	return strings.Join(text, "\n")
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+)
+
+// queryFlags are the flags of `likeness query`.
+type queryFlags struct {
+	dial          dialFlags
+	input         vectorFlags
+	route         string
+	k, depth      int32
+	averageDepth  int32
+	strategy      string
+	weights       string
+	head          string
+	filter        string
+	maxGap        float32
+	userID        int64
+	explain       bool
+	payload       bool
+	payloadFields []string
+	timeout       time.Duration
+}
+
+func newQueryCommand(a *app) *cobra.Command {
+	f := &queryFlags{}
+	cmd := &cobra.Command{
+		Use:   "query",
+		Short: "Ask a running sidecar",
+		Long: `query sends one search to a running sidecar and prints the answer with its
+certificate in plain words. The query vector comes from --vector, from a row of
+--vector-file, or from stdin: a JSON array of numbers, or a whole SearchRequest
+as JSON, whose fields the flags override.`,
+		Example: `  likeness query --route questions --vector-file test_vectors.npy --row 6 --k 10
+  likeness query --route products --vector '[0.1, 0.9]' --max-gap 0 --explain
+  echo '[0.1, 0.9]' | likeness query --route products --filter '{"must":[{"key":"stock","range":{"gt":0}}]}' --output json`,
+		Args: cobra.NoArgs,
+	}
+	f.dial.add(cmd)
+	f.input.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVarP(&f.route, "route", "r", "", "route to search")
+	flags.Int32VarP(&f.k, "k", "k", 10, "number of items")
+	flags.StringVar(&f.strategy, "strategy", "", "per_embedding, average, combined, distilled or scan; empty is the route's")
+	flags.Int32Var(&f.depth, "depth", 0, "rows asked of each first-stage search; 0 is the route's")
+	flags.Int32Var(&f.averageDepth, "average-depth", 0, "rows asked of the averaged search of strategy combined; 0 is the route's")
+	flags.StringVar(&f.weights, "weights", "", "uniform or gates; empty is the route's")
+	flags.StringVar(&f.head, "head", "", "learned search of strategy distilled; empty is the route's")
+	flags.StringVar(&f.filter, "filter", "", "filter in the store's own language")
+	flags.Float32Var(&f.maxGap, "max-gap", 0, "search deeper until no missing item can exceed the K-th score by more than this")
+	flags.Int64Var(&f.userID, "user-id", 0, "user, where the model has user-id embeddings")
+	flags.BoolVar(&f.explain, "explain", false, "show the terms of every score")
+	flags.BoolVar(&f.payload, "payload", false, "show payloads")
+	flags.StringSliceVar(&f.payloadFields, "payload-fields", nil, "show these fields of the payload")
+	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "time for the whole call")
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.query(cmd, f, *out) }
+	return cmd
+}
+
+func (a *app) query(cmd *cobra.Command, f *queryFlags, out output) error {
+	request, err := f.input.read(a.stdin)
+	if err != nil {
+		return err
+	}
+	if err := f.apply(cmd, request); err != nil {
+		return err
+	}
+	conn, err := f.dial.connect()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
+	options, err := f.dial.callOptions()
+	if err != nil {
+		return err
+	}
+	response, err := likenessv1.NewSearchServiceClient(conn).Search(ctx, request, append(options, grpc.WaitForReady(false))...)
+	if err != nil {
+		return callError(f.dial.address, err)
+	}
+	if out == outputJSON {
+		return a.printMessage(response)
+	}
+	return a.print(out, nil, func(w io.Writer) error { return printAnswer(w, request, response) })
+}
+
+// apply puts the flags that were given into the request.
+func (f *queryFlags) apply(cmd *cobra.Command, r *likenessv1.SearchRequest) error {
+	given := cmd.Flags().Changed
+	if given("route") {
+		r.Route = f.route
+	}
+	if r.GetRoute() == "" {
+		return usagef("a route is missing; give --route")
+	}
+	if given("k") || r.GetK() == 0 {
+		r.K = f.k
+	}
+	if given("depth") {
+		r.Depth = f.depth
+	}
+	if given("average-depth") {
+		r.AverageDepth = f.averageDepth
+	}
+	if given("filter") {
+		r.Filter = f.filter
+	}
+	if given("head") {
+		r.Head = f.head
+	}
+	if given("max-gap") {
+		r.MaxGap = &f.maxGap
+	}
+	if given("user-id") {
+		r.Query.UserId = &f.userID
+	}
+	r.Explain = r.GetExplain() || f.explain
+	if f.payload || len(f.payloadFields) > 0 {
+		r.Payload = &likenessv1.PayloadSelector{Fields: f.payloadFields}
+	}
+	if given("timeout") {
+		r.Timeout = durationpb.New(f.timeout)
+	}
+	return f.applyEnums(r)
+}
+
+func (f *queryFlags) applyEnums(r *likenessv1.SearchRequest) error {
+	if f.strategy != "" {
+		value, err := enumValue("strategy", "STRATEGY_", f.strategy, likenessv1.Strategy_value)
+		if err != nil {
+			return err
+		}
+		r.Strategy = likenessv1.Strategy(value)
+	}
+	if f.weights != "" {
+		value, err := enumValue("weights", "WEIGHTS_", f.weights, likenessv1.Weights_value)
+		if err != nil {
+			return err
+		}
+		r.Weights = likenessv1.Weights(value)
+	}
+	return nil
+}
+
+// printMessage writes a message as JSON with the field names of the proto files.
+func (a *app) printMessage(m *likenessv1.SearchResponse) error {
+	compact, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, compact, "", "  "); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.stdout, b.String())
+	return err
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/rerank/npy"
+)
+
+// maxInput bounds what is read from stdin.
+const maxInput = 64 << 20
+
+// vectorFlags say where the query vector comes from.
+type vectorFlags struct {
+	vector, file string
+	row          int
+}
+
+func (f *vectorFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.vector, "vector", "", "query vector, as a JSON array")
+	cmd.Flags().StringVar(&f.file, "vector-file", "", "matrix (.npy, float32 or float16) with the query vector")
+	cmd.Flags().IntVar(&f.row, "row", 0, "row of --vector-file")
+	cmd.MarkFlagsMutuallyExclusive("vector", "vector-file")
+	_ = cmd.MarkFlagFilename("vector-file", "npy")
+}
+
+// read makes a request with a query vector.
+func (f *vectorFlags) read(stdin io.Reader) (*likenessv1.SearchRequest, error) {
+	switch {
+	case f.vector != "":
+		return parseVector([]byte(f.vector))
+	case f.file != "":
+		return f.readRow()
+	}
+	data, err := io.ReadAll(io.LimitReader(stdin, maxInput+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading stdin: %w", err)
+	case len(data) > maxInput:
+		return nil, usagef("stdin holds more than %d bytes; send one request", maxInput)
+	}
+	data = bytes.TrimSpace(data)
+	if len(data) == 0 {
+		return nil, usagef("a query vector is missing; give --vector, --vector-file, or JSON on stdin")
+	}
+	if data[0] == '[' {
+		return parseVector(data)
+	}
+	r := &likenessv1.SearchRequest{}
+	if err := protojson.Unmarshal(data, r); err != nil {
+		return nil, usagef("stdin is neither a JSON array nor a SearchRequest: %w", err)
+	}
+	if r.GetQuery() == nil {
+		r.Query = &likenessv1.Query{}
+	}
+	return r, nil
+}
+
+func parseVector(data []byte) (*likenessv1.SearchRequest, error) {
+	var v []float32
+	if err := json.Unmarshal(data, &v); err != nil {
+		return nil, usagef("the query vector must be a JSON array of numbers: %w", err)
+	}
+	return request(v), nil
+}
+
+func request(vector []float32) *likenessv1.SearchRequest {
+	return &likenessv1.SearchRequest{Query: &likenessv1.Query{Vector: vector}}
+}
+
+func (f *vectorFlags) readRow() (*likenessv1.SearchRequest, error) {
+	m, err := npy.Open(f.file)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	if f.row < 0 || f.row >= m.Rows {
+		return nil, usagef("--row %d: %s has rows 0 to %d", f.row, f.file, m.Rows-1)
+	}
+	return request(slices.Clone(m.Row(f.row))), nil
+}
+
+// enumValue finds the number of a word such as per_embedding.
+func enumValue(flag, prefix, word string, values map[string]int32) (int32, error) {
+	if n, ok := values[prefix+strings.ToUpper(word)]; ok && n != 0 {
+		return n, nil
+	}
+	var known []string
+	for i := int32(1); int(i) < len(values); i++ {
+		for name, n := range values {
+			if n == i {
+				known = append(known, strings.ToLower(strings.TrimPrefix(name, prefix)))
+			}
+		}
+	}
+	return 0, usagef("--%s: %q is not one of %s", flag, word, strings.Join(known, ", "))
+}

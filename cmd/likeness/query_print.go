@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+)
+
+// printAnswer writes an answer for people.
+func printAnswer(w io.Writer, q *likenessv1.SearchRequest, r *likenessv1.SearchResponse) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	payload := q.GetPayload() != nil
+	_, _ = fmt.Fprint(t, "rank\tid\tscore")
+	if payload {
+		_, _ = fmt.Fprint(t, "\tpayload")
+	}
+	_, _ = fmt.Fprintln(t)
+	for i, h := range r.GetHits() {
+		_, _ = fmt.Fprintf(t, "%d\t%s\t%.6g", i+1, idText(h.GetId()), h.GetScore())
+		if payload {
+			_, _ = fmt.Fprint(t, "\t"+h.GetPayloadJson())
+		}
+		_, _ = fmt.Fprintln(t)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(r.GetHits()) == 0 {
+		_, _ = fmt.Fprintln(w, "nothing found")
+	}
+	printTerms(w, r.GetHits())
+	_, err := fmt.Fprintf(w, "\n%s\n%s\n", certificateText(r), timingText(r))
+	return err
+}
+
+func printTerms(w io.Writer, hits []*likenessv1.Hit) {
+	for i, h := range hits {
+		terms := h.GetExplanation().GetTerms()
+		if len(terms) == 0 {
+			continue
+		}
+		_, _ = fmt.Fprintf(w, "\n#%d %s: score %.6g is the sum of gate x logit\n", i+1, idText(h.GetId()), h.GetExplanation().GetScore())
+		t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+		_, _ = fmt.Fprintln(t, "query component\titem component\tinner product\tlogit\tgate\tpart of the score\t")
+		for _, term := range terms {
+			_, _ = fmt.Fprintf(t, "%d\t%d\t%.6f\t%.6f\t%.6f\t%.6f\t\n", term.GetQueryComponent(), term.GetItemComponent(),
+				term.GetDot(), term.GetLogit(), term.GetGate(), term.GetGate()*term.GetLogit())
+		}
+		_ = t.Flush()
+	}
+}
+
+func idText(id *likenessv1.ItemId) string {
+	switch v := id.GetId().(type) {
+	case *likenessv1.ItemId_Number:
+		return fmt.Sprint(v.Number)
+	case *likenessv1.ItemId_Negative:
+		return fmt.Sprint(v.Negative)
+	default:
+		return id.GetText()
+	}
+}
+
+var proofTexts = map[likenessv1.Proof]string{
+	likenessv1.Proof_PROOF_INNER_PRODUCT: "the similarity is one inner product, and the store searched it exhaustively",
+	likenessv1.Proof_PROOF_TABLE_SCAN:    "every item of the table was scored",
+	likenessv1.Proof_PROOF_BOUND_CLOSED:  "no item outside the exhaustive lists can reach the last score",
+	likenessv1.Proof_PROOF_EXHAUSTED:     "the exhaustive lists hold every item",
+}
+
+var stopTexts = map[likenessv1.Stop]string{
+	likenessv1.Stop_STOP_GAP_REACHED: "the gap that was asked is reached",
+	likenessv1.Stop_STOP_FIXED_DEPTH: "no proof was asked",
+	likenessv1.Stop_STOP_DEADLINE:    "the deadline was near",
+	likenessv1.Stop_STOP_DEPTH_LIMIT: "the greatest depth was reached",
+	likenessv1.Stop_STOP_EXHAUSTED:   "the store has no more",
+	likenessv1.Stop_STOP_NO_BOUND:    "deeper lists cannot narrow the gap",
+}
+
+// certificateText says what the answer is worth.
+func certificateText(r *likenessv1.SearchResponse) string {
+	c := r.GetCertificate()
+	var b strings.Builder
+	if d := r.GetDegraded(); d != nil {
+		fmt.Fprintf(&b, "DEGRADED (%s): these are the store's own scores and order, not the similarity's. %s\n", d.GetReason(), d.GetDetail())
+	}
+	switch c.GetStatus() {
+	case likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT:
+		fmt.Fprintf(&b, "exact: %s.", proofTexts[c.GetProof()])
+	case likenessv1.CertificateStatus_CERTIFICATE_STATUS_CALIBRATED:
+		k := c.GetCalibration()
+		fmt.Fprintf(&b, "calibrated: at least %.4g %% of the true top are found for %.4g %% of queries, with confidence %.4g %% from %d queries.",
+			100*k.GetRecall(), 100*k.GetShare(), 100*(1-k.GetAlpha()), k.GetQueries())
+	default:
+		b.WriteString("unknown: nothing was proved of the items that were not scored.")
+	}
+	switch {
+	case c.Gap == nil:
+		b.WriteString(" How much a missing item could score is not known.")
+	case c.GetStatus() != likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT:
+		fmt.Fprintf(&b, " A missing item can exceed the last score by at most %.6g.", c.GetGap())
+	}
+	fmt.Fprintf(&b, " Rounding error %.2g.\n", c.GetEpsilon())
+	fmt.Fprintf(&b, "%d items scored in %d round(s) at depth %d; stopped because %s.",
+		c.GetCandidates(), c.GetRounds(), c.GetDepth(), stopTexts[c.GetStop()])
+	if n := r.GetNotFinite(); n > 0 {
+		fmt.Fprintf(&b, " %d candidates had no finite score.", n)
+	}
+	if n := r.GetNotIndexed(); n > 0 {
+		fmt.Fprintf(&b, " %d candidates were not in the table.", n)
+	}
+	return b.String()
+}
+
+func timingText(r *likenessv1.SearchResponse) string {
+	t := r.GetTimings()
+	return fmt.Sprintf("model %s (%s), strategy %s; encode %v, retrieve %v, score %v, certify %v, total %v",
+		r.GetModel().GetName(), r.GetModel().GetVersion(),
+		strings.ToLower(strings.TrimPrefix(r.GetStrategy().String(), "STRATEGY_")),
+		t.GetEncode().AsDuration(), t.GetRetrieve().AsDuration(), t.GetScore().AsDuration(), t.GetCertify().AsDuration(),
+		t.GetTotal().AsDuration())
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/sidecar/buildinfo"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/serve"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
+)
+
+func newServeCommand(a *app) *cobra.Command {
+	var grpcAddress, adminAddress, logLevel, readyFile string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the routes of a configuration over gRPC",
+		Long: `serve answers searches until it is interrupted or gets SIGTERM; then it reports
+NOT_SERVING, finishes the calls in flight, and cuts them after shutdown.grace.
+
+A store that is down does not keep it from starting: its routes are checked
+again until they can be served. --ready-file is written when searches are
+answered, with the addresses that were really taken (port 0 takes a free one).`,
+		Example: `  likeness serve --config likeness.yaml
+  likeness serve --config likeness.yaml --listen 127.0.0.1:0 --admin 127.0.0.1:0 --ready-file /run/likeness.json`,
+		Args: cobra.NoArgs,
+	}
+	src := addConfigFlags(cmd)
+	cmd.Flags().StringVar(&grpcAddress, "listen", "", "address of the gRPC API (listen.grpc)")
+	cmd.Flags().StringVar(&adminAddress, "admin", "", "address of metrics and health (listen.admin)")
+	cmd.Flags().StringVar(&logLevel, "log-level", "", "debug, info, warn or error (log.level)")
+	cmd.Flags().StringVar(&readyFile, "ready-file", "", "write the addresses to this file, as JSON, when searches are answered")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, flag := range []struct{ name, key, value string }{
+			{"listen", "listen.grpc", grpcAddress}, {"admin", "listen.admin", adminAddress}, {"log-level", "log.level", logLevel},
+		} {
+			if cmd.Flags().Changed(flag.name) {
+				src.Set = append(src.Set, flag.key+"="+flag.value)
+			}
+		}
+		return a.serve(cmd, src.Source, readyFile)
+	}
+	return cmd
+}
+
+func (a *app) serve(cmd *cobra.Command, src config.Source, readyFile string) error {
+	c, err := config.Load(src)
+	if err != nil {
+		return err
+	}
+	log, err := telemetry.NewLogger(a.stderr, c.Log.Level, c.Log.Format)
+	if err != nil {
+		return err
+	}
+	options := serve.Options{Logger: log, Build: buildinfo.Read(stamp())}
+	if readyFile != "" {
+		defer os.Remove(readyFile)
+		options.Ready = func(at serve.Addresses) {
+			if err := writeReadyFile(readyFile, at); err != nil {
+				log.Error("the ready file cannot be written", "error", err)
+			}
+		}
+	}
+	return serve.Run(cmd.Context(), c, options)
+}
+
+// writeReadyFile writes in one step, so that a reader sees all of it or nothing.
+func writeReadyFile(path string, at serve.Addresses) error {
+	b, err := json.Marshal(at)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".tmp", append(b, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}

@@ -1,0 +1,120 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// openings knows which routes were checked against their stores. The sidecar is
+// ready once every route was tried and one can be served; a store that fails
+// later does not change that, so that its failure does not take every replica
+// out of service.
+type openings struct {
+	mu      sync.Mutex
+	pending map[string]string // route → why it is not open
+	tried   map[string]bool
+	routes  int
+	closed  bool
+}
+
+func newOpenings(routes []string) *openings {
+	o := &openings{pending: map[string]string{}, tried: map[string]bool{}, routes: len(routes)}
+	for _, r := range routes {
+		o.pending[r] = "not checked yet"
+	}
+	return o
+}
+
+// note records a try and reports whether the sidecar is ready.
+func (o *openings) note(route string, err error) (ready bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tried[route] = true
+	if err == nil {
+		delete(o.pending, route)
+	} else {
+		o.pending[route] = err.Error()
+	}
+	return o.isReady()
+}
+
+func (o *openings) isReady() bool {
+	return !o.closed && len(o.tried) == o.routes && len(o.pending) < o.routes
+}
+
+func (o *openings) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+}
+
+// ready answers /readyz.
+func (o *openings) ready() (ok bool, detail string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	lines := []string{"not ready"}
+	switch {
+	case o.closed:
+		lines[0] = "draining"
+	case o.isReady():
+		lines[0] = "ok"
+	}
+	for _, route := range slices.Sorted(maps.Keys(o.pending)) {
+		lines = append(lines, fmt.Sprintf("route %s: %s", route, o.pending[route]))
+	}
+	return o.isReady(), strings.Join(lines, "\n")
+}
+
+// openRoutes checks every route until it can be served or ctx is done.
+func (s *sidecar) openRoutes(ctx context.Context, routes []string, at Addresses) {
+	var announce sync.Once
+	var group sync.WaitGroup
+	for _, route := range routes {
+		group.Go(func() {
+			s.openRoute(ctx, route, func() {
+				announce.Do(func() {
+					s.server.SetServing(true)
+					s.options.Logger.Info("ready", "routes", len(routes))
+					if s.options.Ready != nil {
+						s.options.Ready(at)
+					}
+				})
+			})
+		})
+	}
+	group.Wait()
+}
+
+func (s *sidecar) openRoute(ctx context.Context, route string, ready func()) {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, 15*time.Second
+	said := ""
+	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
+		try, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		err := s.pipeline.OpenRoute(try, route)
+		if ctx.Err() != nil {
+			return struct{}{}, backoff.Permanent(ctx.Err())
+		}
+		s.server.SetRouteServing(route, err == nil)
+		s.metrics.RouteOpen(route, err == nil)
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			s.options.Logger.Warn("route not open; it is tried again", "route", route, "error", err)
+		}
+		if err == nil {
+			s.options.Logger.Info("route open", "route", route)
+		}
+		if s.openings.note(route, err) {
+			ready()
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(wait), backoff.WithMaxElapsedTime(0))
+}

@@ -1,0 +1,204 @@
+// Package serve runs a sidecar: it opens what a configuration describes,
+// listens, checks the routes in the background, and ends in order.
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/trace"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/likenessdb/likeness/sidecar/buildinfo"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/server"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+// Addresses are where a sidecar really listens.
+type Addresses struct {
+	GRPC  string `json:"grpc"`
+	Admin string `json:"admin,omitempty"`
+}
+
+// Options are what Run needs beside the configuration.
+type Options struct {
+	Logger *slog.Logger
+	Build  buildinfo.Info
+	// Listening, if set, is called once when the listeners are open.
+	Listening func(Addresses)
+	// Ready, if set, is called once when searches are answered.
+	Ready func(Addresses)
+}
+
+// Run serves until ctx is done, then drains. Stores that are down do not keep it
+// from starting: their routes are checked until they can be served. It returns
+// config.ErrConfig, the errors of wiring.Open, pipeline.ErrSetup for a route that
+// contradicts itself, or that of a listener.
+func Run(ctx context.Context, c *config.Config, o Options) (err error) {
+	if len(c.Routes) == 0 {
+		return fmt.Errorf("%w: it has no route; see `likeness config print --default`", config.ErrConfig)
+	}
+	if c.Limits.Memory > 0 {
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(c.Limits.Memory)))
+	}
+	parts, err := wiring.Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, parts.Close()) }()
+	traces, err := telemetry.NewTracerProvider(ctx, telemetry.TraceOptions{
+		Endpoint: c.Trace.Endpoint, Insecure: c.Trace.Insecure, SampleRatio: c.Trace.SampleRatio, Version: o.Build.Version,
+	})
+	if err != nil {
+		return err
+	}
+	defer flush(traces, o.Logger)
+	s, err := newSidecar(c, o, parts, traces)
+	if err != nil {
+		return err
+	}
+	return s.run(ctx, c)
+}
+
+// flush sends the last traces, or gives them up after a while.
+func flush(traces *trace.TracerProvider, log *slog.Logger) {
+	if traces == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := traces.Shutdown(ctx); err != nil {
+		log.Warn("the last traces are lost", "error", err)
+	}
+}
+
+// sidecar is what runs.
+type sidecar struct {
+	options  Options
+	pipeline *pipeline.Pipeline
+	server   *server.Server
+	metrics  *telemetry.Metrics
+	admin    *telemetry.Admin
+	openings *openings
+}
+
+func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, traces *trace.TracerProvider) (*sidecar, error) {
+	s := &sidecar{options: o, metrics: telemetry.NewMetrics(o.Build, parts.Routes)}
+	settings := pipeline.Options{Observer: s.metrics, Logger: o.Logger}
+	serverOptions := server.Options{
+		Models: parts.Models, TokensFile: c.Listen.Auth.TokensFile, Logger: o.Logger, Recorder: s.metrics,
+		Limits: server.Limits{
+			MaxMessageBytes: int(c.Limits.MaxMessageBytes), MaxConcurrentStreams: c.Limits.MaxConcurrentStreams,
+			MaxSearches: c.Limits.MaxSearches, MaxBatch: c.Limits.MaxBatch, BatchParallelism: c.Limits.BatchParallelism,
+		},
+		TLS: serverTLS(c.Listen.TLS),
+	}
+	if traces != nil {
+		settings.Tracer = traces.Tracer("github.com/likenessdb/likeness")
+		serverOptions.TracerProvider = traces
+	}
+	var err error
+	if s.pipeline, err = pipeline.New(parts.Routes, settings); err != nil {
+		return nil, err
+	}
+	serverOptions.Searcher = s.pipeline
+	if s.server, err = server.New(serverOptions); err != nil {
+		return nil, err
+	}
+	s.openings = newOpenings(c.RouteNames())
+	s.admin = telemetry.NewAdmin(s.metrics, s.openings.ready, o.Logger)
+	return s, nil
+}
+
+func serverTLS(t config.TLS) server.TLS {
+	out := server.TLS{CertFile: t.CertFile, KeyFile: t.KeyFile, ClientCAFile: t.ClientCAFile, MinVersion: tls.VersionTLS12}
+	if t.MinVersion == "1.3" {
+		out.MinVersion = tls.VersionTLS13
+	}
+	return out
+}
+
+// run listens until ctx is done or a listener fails, and drains.
+func (s *sidecar) run(ctx context.Context, c *config.Config) error {
+	listeners, err := listen(ctx, c.Listen)
+	if err != nil {
+		return err
+	}
+	log := s.options.Logger
+	addresses := listeners.addresses()
+	log.Info("listening", "grpc", addresses.GRPC, "admin", addresses.Admin, "tls", c.Listen.TLS.CertFile != "",
+		"version", s.options.Build.Version)
+	warnOfPlainTokens(log, c.Listen)
+	if s.options.Listening != nil {
+		s.options.Listening(addresses)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.server.Serve(listeners.grpc) })
+	if listeners.admin != nil {
+		group.Go(func() error { return s.admin.Serve(listeners.admin) })
+	}
+	group.Go(func() error {
+		s.openRoutes(ctx, c.RouteNames(), addresses)
+		return nil
+	})
+	group.Go(func() error {
+		<-ctx.Done()
+		return s.drain(c.Shutdown.Grace)
+	})
+	return group.Wait()
+}
+
+func warnOfPlainTokens(log *slog.Logger, l config.Listen) {
+	if l.Auth.TokensFile != "" && l.TLS.CertFile == "" {
+		log.Warn("tokens cross the network in plain text; set listen.tls, or listen on a loopback address")
+	}
+}
+
+// drain ends the gRPC server and then the admin server, which shows it ending.
+func (s *sidecar) drain(grace time.Duration) error {
+	s.options.Logger.Info("draining", "grace", grace)
+	s.openings.close()
+	s.server.Drain(grace)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := s.admin.Shutdown(ctx)
+	s.options.Logger.Info("drained")
+	return err
+}
+
+type listeners struct{ grpc, admin net.Listener }
+
+func listen(ctx context.Context, l config.Listen) (listeners, error) {
+	var (
+		out    listeners
+		err    error
+		dialer net.ListenConfig
+	)
+	if out.grpc, err = dialer.Listen(ctx, "tcp", l.GRPC); err != nil {
+		return out, fmt.Errorf("listen.grpc: %w", err)
+	}
+	if l.Admin == "" {
+		return out, nil
+	}
+	if out.admin, err = dialer.Listen(ctx, "tcp", l.Admin); err != nil {
+		return out, errors.Join(fmt.Errorf("listen.admin: %w", err), out.grpc.Close())
+	}
+	return out, nil
+}
+
+func (l listeners) addresses() Addresses {
+	a := Addresses{GRPC: l.grpc.Addr().String()}
+	if l.admin != nil {
+		a.Admin = l.admin.Addr().String()
+	}
+	return a
+}

@@ -1,0 +1,164 @@
+// Package wiring opens what a configuration describes: stores, models, tables
+// and routes.
+package wiring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// Assembly is what a configuration describes, opened. It is read-only.
+type Assembly struct {
+	Stores map[string]adapters.Store
+	// Models are by name, each called as the configuration calls it.
+	Models []*model.Model
+	// Routes are by name, not yet checked against their stores.
+	Routes []*pipeline.Route
+
+	closers []io.Closer
+}
+
+// Open opens the files of models, tables and embedded collections, and makes
+// the stores without calling them. It returns all that is wrong: config.ErrConfig
+// for credentials, and the errors of the files, each with the key of the
+// configuration that names it.
+func Open(ctx context.Context, c *config.Config) (*Assembly, error) {
+	a := &Assembly{Stores: map[string]adapters.Store{}}
+	var failed []error
+	for _, name := range c.StoreNames() {
+		store, err := a.openStore(ctx, c, name)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("stores.%s: %w", name, err))
+			continue
+		}
+		a.Stores[name] = store
+	}
+	for _, name := range c.ModelNames() {
+		m, err := OpenModel(c, name)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		a.Models = append(a.Models, m)
+	}
+	for _, name := range c.RouteNames() {
+		if err := a.openRoute(name, c.Routes[name], c.Limits); err != nil {
+			failed = append(failed, fmt.Errorf("routes.%s: %w", name, err))
+		}
+	}
+	if len(failed) > 0 {
+		return nil, errors.Join(append(failed, a.Close())...)
+	}
+	return a, nil
+}
+
+// Close closes the stores and then the files that they were reading.
+func (a *Assembly) Close() error {
+	var failed []error
+	for _, closer := range slices.Backward(a.closers) {
+		failed = append(failed, closer.Close())
+	}
+	a.closers = nil
+	return errors.Join(failed...)
+}
+
+// OpenStore opens one store of a configuration, which the caller closes.
+func OpenStore(ctx context.Context, c *config.Config, name string) (adapters.Store, io.Closer, error) {
+	a := &Assembly{}
+	store, err := a.openStore(ctx, c, name)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("stores.%s: %w", name, err), a.Close())
+	}
+	return store, closer(a.Close), nil
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
+
+// OpenModel opens a model of a configuration, named as that names it.
+func OpenModel(c *config.Config, name string) (*model.Model, error) {
+	m, err := model.Open(c.Models[name].Path)
+	if err != nil {
+		return nil, fmt.Errorf("models.%s: %w", name, err)
+	}
+	named := *m
+	named.Name = name
+	return &named, nil
+}
+
+func (a *Assembly) model(name string) *model.Model {
+	i := slices.IndexFunc(a.Models, func(m *model.Model) bool { return m.Name == name })
+	if i < 0 {
+		return nil // it failed to open, which is reported already
+	}
+	return a.Models[i]
+}
+
+func (a *Assembly) openRoute(name string, r config.Route, limits config.Limits) error {
+	m := a.model(r.Model)
+	if m == nil || a.Stores[r.Store] == nil {
+		return nil
+	}
+	route := toRoute(name, r, limits)
+	route.Store = a.Stores[r.Store]
+	route.Model = pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+	if r.Table != "" {
+		t, err := table.Open(r.Table, table.Expect{ModelVersion: m.Version, Collection: r.Collection})
+		if err != nil {
+			return fmt.Errorf("table: %w", err)
+		}
+		a.closers = append(a.closers, t)
+		route.Table = t
+	}
+	a.Routes = append(a.Routes, route)
+	return nil
+}
+
+// toRoute is a route without its store, model and table.
+func toRoute(name string, r config.Route, limits config.Limits) *pipeline.Route {
+	route := &pipeline.Route{
+		Name:         name,
+		Collection:   r.Collection,
+		Vector:       r.Vector,
+		StoreName:    r.Store,
+		Placement:    pipeline.Placement(r.Placement),
+		Companion:    r.Companion,
+		Strategy:     rerank.Strategy(r.Strategy),
+		Depth:        r.Depth,
+		AverageDepth: r.AverageDepth,
+		Weights:      rerank.Weights(r.Weights),
+		Head:         r.Head,
+		MaxGap:       r.MaxGap,
+		Timeout:      r.Timeout,
+		ExactSearch:  r.ExactSearch,
+		UnitVectors:  r.UnitVectors,
+		Owner:        r.Owner,
+		Consistency:  r.Consistency,
+		Partitions:   r.Partitions,
+		Failure:      pipeline.Failure(r.Failure),
+		MaxK:         r.MaxK,
+		MaxDepth:     r.MaxDepth,
+		MaxRounds:    r.MaxRounds,
+	}
+	if route.MaxK == 0 {
+		route.MaxK = limits.MaxK
+	}
+	if route.MaxDepth == 0 {
+		route.MaxDepth = limits.MaxDepth
+	}
+	if c := r.Calibration; c != nil {
+		route.Calibration = &rerank.Calibration{Recall: c.Recall, Share: c.Share, Alpha: c.Alpha, Queries: c.Queries}
+	}
+	return route
+}
