@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -21,48 +21,21 @@ func openModel(path string) (pipeline.Model, error) {
 	return pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, nil
 }
 
-// readIDs reads ids from an .npy file of integers, or from text with one a line;
-// there every id is a string, unless all of them are integers.
+// readIDs reads ids: numbers from .npy, strings from text with one a line.
 func readIDs(path string) ([]rerank.ID, error) {
+	var ids []rerank.ID
 	if filepath.Ext(path) == ".npy" {
 		numbers, err := npy.ReadInts(path)
-		if err != nil {
-			return nil, err
+		for _, n := range numbers {
+			ids = append(ids, rerank.IntID(n))
 		}
-		ids := make([]rerank.ID, len(numbers))
-		for i, n := range numbers {
-			ids[i] = rerank.IntID(n)
-		}
-		return ids, nil
+		return ids, err
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+	text, err := os.ReadFile(path)
+	for line := range strings.Lines(string(text)) {
+		ids = append(ids, rerank.TextID(strings.TrimRight(line, "\r\n")))
 	}
-	defer f.Close()
-	return scanIDs(bufio.NewScanner(f), path)
-}
-
-func scanIDs(lines *bufio.Scanner, path string) ([]rerank.ID, error) {
-	var ids, numbers []rerank.ID
-	for lines.Scan() {
-		text := lines.Text()
-		if text == "" {
-			return nil, fmt.Errorf("%s: line %d is empty; every line is an id", path, len(ids)+1)
-		}
-		ids = append(ids, rerank.TextID(text))
-		var id rerank.ID
-		if id.UnmarshalJSON([]byte(text)) == nil && id.String() == text { // not "007", which is text
-			numbers = append(numbers, id)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if len(numbers) == len(ids) {
-		return numbers, nil
-	}
-	return ids, nil
+	return ids, err
 }
 
 // idRows maps an id as people write it to its row. It fails on ids that look alike.

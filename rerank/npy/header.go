@@ -119,7 +119,12 @@ func (h header) bytes(limit int) (int, error) {
 
 // encodeHeader is the beginning of a version 1.0 file of float32, at least so long.
 func encodeHeader(rows, cols, least int) []byte {
-	text := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, cols)
+	return encodeDictionary(fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, cols), least)
+}
+
+// encodeDictionary is the beginning of a version 1.0 file with this dictionary,
+// at least so long.
+func encodeDictionary(text string, least int) []byte {
 	total := max(least, (10+len(text)+1+align-1)/align*align)
 	text += strings.Repeat(" ", total-10-len(text)-1) + "\n"
 	b := append([]byte(magic), 1, 0)

@@ -2,8 +2,10 @@ package npy
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 
@@ -77,4 +79,14 @@ func (w *Writer) Abort() error {
 		return nil
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// WriteInts writes a one-dimensional file of int64, in one step.
+func WriteInts(path string, v []int64) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
+		if _, err := w.Write(encodeDictionary(fmt.Sprintf("{'descr': '<i8', 'fortran_order': False, 'shape': (%d,), }", len(v)), 0)); err != nil {
+			return err
+		}
+		return binary.Write(w, binary.LittleEndian, v)
+	})
 }

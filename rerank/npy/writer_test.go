@@ -61,3 +61,14 @@ func TestWriterAbortLeavesNothing(t *testing.T) {
 		t.Errorf("rows of no numbers: got %v, want ErrFormat", err)
 	}
 }
+
+func TestWriteIntsWritesWhatReadIntsReads(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ids.npy")
+	want := []int64{0, -1, 1 << 62, 7}
+	if err := npy.WriteInts(path, want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := npy.ReadInts(path); err != nil || !slices.Equal(got, want) {
+		t.Errorf("read %v, %v", got, err)
+	}
+}

@@ -12,20 +12,25 @@ import (
 	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
 var _ adapters.Writer = (*Files)(nil)
 
 // Files writes one companion into a directory, as the embedded store maps it:
-// FIELD.npy for each field, ids.txt, payload.jsonl, and owners.txt where rows
-// have owners. Close finishes it. It is not safe for concurrent use.
+// FIELD.npy for each field, payload.jsonl, and the ids, as numbers in ids.npy or
+// as strings in ids.txt; owners likewise. Close finishes it. It is not safe for
+// concurrent use.
 type Files struct {
-	Dir      string
-	fields   []*npy.Writer
-	ids      *lines
-	owners   *lines
-	payloads *lines
+	Dir string
+	// IDs and Owners are the files of these names after Close; empty where rows
+	// are numbered from 0, or have no owner.
+	IDs, Owners string
+
+	fields      []*npy.Writer
+	payloads    *lines
+	ids, owners []rerank.ID
 }
 
 // Create begins the files. It returns adapters.ErrStore if the directory holds any.
@@ -43,13 +48,9 @@ func (f *Files) Create(_ context.Context, s adapters.Schema) error {
 		}
 		f.fields = append(f.fields, w)
 	}
-	var failed [3]error
-	f.ids, failed[0] = newLines(filepath.Join(f.Dir, "ids.txt"))
-	f.payloads, failed[1] = newLines(filepath.Join(f.Dir, "payload.jsonl"))
-	if s.Owner != "" {
-		f.owners, failed[2] = newLines(filepath.Join(f.Dir, "owners.txt"))
-	}
-	return errors.Join(failed[:]...)
+	var err error
+	f.payloads, err = newLines(filepath.Join(f.Dir, "payload.jsonl"))
+	return err
 }
 
 // Write appends rows.
@@ -64,14 +65,11 @@ func (f *Files) Write(_ context.Context, _ string, _ adapters.Schema, rows adapt
 		if err != nil {
 			return fmt.Errorf("payload of row %s: %w", id, err)
 		}
-		err = errors.Join(f.ids.write(id.String()), f.payloads.write(payload))
-		if f.owners != nil {
-			err = errors.Join(err, f.owners.write(rows.Owners[i].String()))
-		}
-		if err != nil {
+		if err := f.payloads.write(payload); err != nil {
 			return err
 		}
 	}
+	f.ids, f.owners = append(f.ids, rows.IDs...), append(f.owners, rows.Owners...)
 	return nil
 }
 
@@ -107,12 +105,66 @@ func (f *Files) Close() error {
 	for _, w := range f.fields {
 		failed = append(failed, w.Close())
 	}
-	for _, l := range []*lines{f.ids, f.owners, f.payloads} {
-		if l != nil {
-			failed = append(failed, l.close())
-		}
+	if f.payloads != nil {
+		failed = append(failed, f.payloads.close())
+	}
+	f.fields, f.payloads = nil, nil
+	var err error
+	if !numbered(f.ids) {
+		f.IDs, err = writeIDs(f.Dir, "ids", f.ids)
+		failed = append(failed, err)
+	}
+	if len(f.owners) > 0 {
+		f.Owners, err = writeIDs(f.Dir, "owners", f.owners)
+		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
+}
+
+// numbered reports whether every id is its row's number.
+func numbered(ids []rerank.ID) bool {
+	for row, id := range ids {
+		if id != rerank.UintID(uint64(row)) {
+			return false
+		}
+	}
+	return true
+}
+
+// writeIDs writes name.npy if all ids are integers, name.txt if all are strings.
+func writeIDs(dir, name string, ids []rerank.ID) (path string, err error) {
+	numbers := make([]int64, 0, len(ids))
+	texts := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if n, ok := id.Int64(); ok {
+			numbers = append(numbers, n)
+		} else if text, ok := id.Text(); ok {
+			texts = append(texts, text)
+		}
+	}
+	switch {
+	case len(numbers) == len(ids):
+		path = filepath.Join(dir, name+".npy")
+		return path, npy.WriteInts(path, numbers)
+	case len(texts) == len(ids):
+		path = filepath.Join(dir, name+".txt")
+		return path, writeLines(path, texts)
+	default:
+		return "", fmt.Errorf("%w: the files of a companion hold ids that are all strings or all integers up to 2^63-1", adapters.ErrID)
+	}
+}
+
+func writeLines(path string, texts []string) error {
+	l, err := newLines(path)
+	if err != nil {
+		return err
+	}
+	for _, text := range texts {
+		if err := l.write(text); err != nil {
+			return errors.Join(err, l.close())
+		}
+	}
+	return l.close()
 }
 
 // lines is a text file that is written line by line.
