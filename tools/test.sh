@@ -11,6 +11,6 @@ trap 'rm -f "$results"' EXIT
 status=0
 go test -race -timeout 12m -json ./... >>"$results" || status=1
 # The kit leaves this case out under the race detector.
-go test -timeout 12m -json -run '^TestConformance/.*100,000_rows$|^TestConformance.*/100,000_rows$' ./adapters/... >>"$results" || status=1
+go test -timeout 12m -json -run '/^100,000_rows$' ./adapters/... >>"$results" || status=1
 python3 tools/testreport.py <"$results" || status=1
 exit $status

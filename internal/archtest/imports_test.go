@@ -112,7 +112,7 @@ func packages(t *testing.T) []listed {
 	var all []listed
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listed
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) { //nolint:musttag // go list names its fields so
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
 			return all
 		} else if err != nil {
 			t.Fatalf("go list: %v", err)
