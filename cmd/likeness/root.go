@@ -54,6 +54,8 @@ func newRootCommand(a *app) *cobra.Command {
 	root.AddCommand(
 		newServeCommand(a),
 		newQueryCommand(a),
+		newIndexCommand(a),
+		newModelCommand(a),
 		newConfigCommand(a),
 		newVersionCommand(a),
 	)

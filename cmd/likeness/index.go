@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/index"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+const indexLong = `Builds what a route needs beside its collection, by reading the collection once:
+
+  the table       feature rows that stay in the sidecar's memory (placement
+                  table, strategy scan), at the route's "table"
+  the companion   a collection with the same ids and payloads and the derived
+                  fields that per_embedding, average and combined search, under
+                  the route's "companion" or --companion
+
+The collection itself is never written to. An interrupted build goes on where it
+stopped; what is there already is replaced only with --force. The embedded store
+is read-only: for it, --files writes the companion's fields as .npy files.
+
+Without a configuration, --model and --items build a table from an .npy file.`
+
+// indexFlags are the flags of index.
+type indexFlags struct {
+	route, only                  string
+	companion, files, strategies string
+	weights                      string
+	features, force              bool
+	batch                        int
+	model, items, ids, owners    string
+	collection, table            string
+}
+
+func newIndexCommand(a *app) *cobra.Command {
+	f := &indexFlags{}
+	cmd := &cobra.Command{
+		Use:   "index",
+		Short: "Build a route's table and companion collection",
+		Long:  indexLong,
+		Example: `  likeness index --config likeness.yaml --route products
+  likeness index --config likeness.yaml --route products --companion products_mol --strategies per_embedding
+  likeness index --model my-model/ --items items.npy --ids ids.npy --collection products --table products.table`,
+		Args: cobra.NoArgs,
+	}
+	src := addConfigFlags(cmd)
+	f.add(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		built, err := f.run(cmd.Context(), src, newProgress(a.stderr))
+		if err != nil {
+			return err
+		}
+		return a.print(*out, built, func(w io.Writer) error { return printBuilt(w, built) })
+	}
+	return cmd
+}
+
+func (f *indexFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.route, "route", "", "the route of the configuration to build for")
+	flags.StringVar(&f.only, "only", "", "build only the table or only the companion")
+	flags.StringVar(&f.companion, "companion", "", "name of the companion; empty is the route's")
+	flags.StringVar(&f.files, "files", "", "write the companion as .npy files into this directory, for an embedded store")
+	flags.StringVar(&f.strategies, "strategies", "per_embedding,average,combined", "strategies that will search the companion")
+	flags.StringVar(&f.weights, "weights", "", "weights of the averaged field: uniform or gates; empty is the route's")
+	flags.BoolVar(&f.features, "features", false, "also write the fields that the derived placement reads")
+	flags.BoolVar(&f.force, "force", false, "replace what is there, and begin an interrupted build again")
+	flags.IntVar(&f.batch, "batch", 0, "rows read at once; 0 is the store's choice")
+	flags.StringVar(&f.model, "model", "", "without a configuration: model file or directory")
+	flags.StringVar(&f.items, "items", "", "without a configuration: item vectors, .npy")
+	flags.StringVar(&f.ids, "ids", "", "without a configuration: ids of the items, .npy of integers, or text with one a line")
+	flags.StringVar(&f.owners, "owners", "", "without a configuration: the item of each row, for max-sim, in a file like --ids")
+	flags.StringVar(&f.collection, "collection", "", "without a configuration: name of the collection that the table is of")
+	flags.StringVar(&f.table, "table", "", "where to write the table; empty is the route's")
+	cmd.MarkFlagsMutuallyExclusive("route", "items")
+	cmd.MarkFlagsOneRequired("route", "items")
+	cmd.MarkFlagsRequiredTogether("model", "items", "collection")
+}
+
+// built is the outcome of index.
+type built struct {
+	Table     *builtTable     `json:"table,omitempty"`
+	Companion *builtCompanion `json:"companion,omitempty"`
+}
+
+type builtTable struct {
+	Path string `json:"path"`
+	index.Result
+}
+
+type builtCompanion struct {
+	Name   string   `json:"name"`
+	Files  string   `json:"files,omitempty"` // directory
+	Fields []string `json:"fields"`
+	ids    string   // the file; empty: rows are numbered
+	index.Result
+}
+
+// target is what is built from and for, wherever it was named.
+type target struct {
+	source    index.Source
+	close     io.Closer // of what the source reads
+	model     pipeline.Model
+	table     string
+	companion string
+	weights   rerank.Weights
+	features  bool
+}
+
+func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built, err error) {
+	t, err := f.target(ctx, src)
+	if err != nil {
+		return built{}, err
+	}
+	defer func() { err = errors.Join(err, t.close.Close()) }()
+	t.source.Batch = f.batch
+	if f.table != "" {
+		t.table = f.table
+	}
+	if f.companion != "" {
+		t.companion = f.companion
+	}
+	table, companion := t.table != "" && f.only != "companion", t.companion != "" && f.only != "table"
+	if f.only != "" && f.only != "table" && f.only != "companion" {
+		return built{}, usagef("--only %q is neither table nor companion", f.only)
+	}
+	if !table && !companion {
+		return built{}, usagef("nothing to build: neither a table nor a companion is named; give --table or --companion")
+	}
+	var b built
+	if table {
+		if b.Table, err = f.buildTable(ctx, t, p); err != nil {
+			return b, fmt.Errorf("building the table: %w", err)
+		}
+	}
+	if companion {
+		if b.Companion, err = f.buildCompanion(ctx, t, p); err != nil {
+			return b, fmt.Errorf("building the companion: %w", err)
+		}
+	}
+	return b, nil
+}
+
+func (f *indexFlags) buildTable(ctx context.Context, t target, p *progress) (*builtTable, error) {
+	result, err := index.BuildTable(ctx, index.TableJob{Source: t.source, Model: t.model, Path: t.table, Force: f.force, Progress: p.begin})
+	return &builtTable{Path: t.table, Result: result}, err
+}
+
+func (f *indexFlags) buildCompanion(ctx context.Context, t target, p *progress) (_ *builtCompanion, err error) {
+	job := index.CompanionJob{
+		Source: t.source, Model: t.model, Name: t.companion, Weights: t.weights, Features: t.features || f.features,
+		Force: f.force, Progress: p.begin,
+	}
+	if f.weights != "" {
+		job.Weights = rerank.Weights(f.weights)
+	}
+	if job.Strategies, err = parseStrategies(f.strategies); err != nil {
+		return nil, err
+	}
+	fields, err := job.Fields()
+	if err != nil {
+		return nil, err
+	}
+	b := &builtCompanion{Name: t.companion, Files: f.files}
+	for _, field := range fields {
+		b.Fields = append(b.Fields, field.Name)
+	}
+	if f.files != "" {
+		files := &index.Files{Dir: f.files}
+		job.Writer = files
+		b.Result, err = index.BuildCompanion(ctx, job)
+		err = errors.Join(err, files.Close())
+		b.ids = files.IDs
+		return b, err
+	}
+	writer, ok := t.source.Store.(adapters.Writer)
+	if _, inProcess := t.source.Store.(*embedded.Store); !ok || inProcess {
+		return nil, usagef("the store keeps no new collection; write the companion as files with --files")
+	}
+	job.Writer, job.State = writer, t.companion+".companion.json"
+	b.Result, err = index.BuildCompanion(ctx, job)
+	return b, err
+}
+
+func parseStrategies(text string) ([]rerank.Strategy, error) {
+	var strategies []rerank.Strategy
+	for name := range strings.SplitSeq(text, ",") {
+		s := rerank.Strategy(strings.TrimSpace(name))
+		if !slices.Contains(rerank.Strategies(), s) {
+			return nil, usagef("--strategies: %q is none of %q", name, rerank.Strategies())
+		}
+		strategies = append(strategies, s)
+	}
+	return strategies, nil
+}
+
+// target opens what the flags name.
+func (f *indexFlags) target(ctx context.Context, src *source) (target, error) {
+	if f.items != "" {
+		return f.fileTarget()
+	}
+	c, err := config.Load(src.Source)
+	if err != nil {
+		return target{}, err
+	}
+	return f.routeTarget(ctx, c)
+}
+
+func (f *indexFlags) fileTarget() (t target, err error) {
+	t.table, t.source.Collection = f.table, f.collection
+	if t.model, err = openModel(f.model); err != nil {
+		return t, err
+	}
+	items, err := npy.Open(f.items)
+	if err != nil {
+		return t, err
+	}
+	c := embedded.Collection{Fields: []embedded.Field{{Vectors: items.Matrix}}}
+	if f.ids != "" {
+		if c.IDs, err = readIDs(f.ids); err != nil {
+			return t, errors.Join(err, items.Close())
+		}
+	}
+	if f.owners != "" {
+		c.OwnerField, t.source.Owner = "owner", "owner"
+		if c.Owners, err = readIDs(f.owners); err != nil {
+			return t, errors.Join(err, items.Close())
+		}
+	}
+	store := embedded.New()
+	t.source.Store, t.close = store, items
+	return t, store.Load(f.collection, c)
+}
+
+func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t target, err error) {
+	r, ok := c.Routes[f.route]
+	if !ok {
+		return t, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
+	}
+	t.table, t.companion, t.weights = r.Table, r.Companion, rerank.Weights(r.Weights)
+	t.features = r.Placement == string(pipeline.PlacementDerived)
+	m, err := wiring.OpenModel(c, r.Model)
+	if err != nil {
+		return t, err
+	}
+	t.model = pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+	t.source = index.Source{Collection: r.Collection, Vector: r.Vector, Owner: r.Owner}
+	t.source.Store, t.close, err = wiring.OpenStore(ctx, c, r.Store)
+	return t, err
+}
+
+func printBuilt(w io.Writer, b built) error {
+	if t := b.Table; t != nil {
+		_, _ = fmt.Fprintf(w, "table %s: %d items in %s\n", t.Path, t.Items, counted(t.Result))
+	}
+	c := b.Companion
+	if c == nil {
+		return nil
+	}
+	_, _ = fmt.Fprintf(w, "companion %s: fields %s, %s\n", c.Name, strings.Join(c.Fields, ", "), counted(c.Result))
+	if c.Files == "" {
+		return nil
+	}
+	_, _ = fmt.Fprintf(w, "\nadd it to the embedded store's collections:\n\n      %s:\n        fields:\n", c.Name)
+	for _, field := range c.Fields {
+		_, _ = fmt.Fprintf(w, "          %s: {file: %s}\n", field, filepath.Join(c.Files, field+".npy"))
+	}
+	if c.ids != "" {
+		_, _ = fmt.Fprintf(w, "        ids: %s\n", c.ids)
+	}
+	_, err := fmt.Fprintf(w, "        payload: %s\n", filepath.Join(c.Files, "payload.jsonl"))
+	return err
+}
+
+func counted(r index.Result) string {
+	text := fmt.Sprintf("%d rows", r.Rows)
+	if r.Resumed > 0 {
+		text += fmt.Sprintf(", after %d of an earlier run", r.Resumed)
+	}
+	if r.NotFinite > 0 {
+		text += fmt.Sprintf("; %d have features that are not finite and rank last", r.NotFinite)
+	}
+	return text
+}
