@@ -18,8 +18,11 @@ COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
 DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
 
-# How long `make soak` works at each fuzz target.
+# Of `make soak`: the time for each fuzz target, whether to compute the quality
+# figures, where the results go.
 FUZZTIME ?= 2m
+QUALITY  ?= 1
+SOAK_OUT ?= docs/benchmarks
 
 ##@ The two commands
 
@@ -56,8 +59,8 @@ lint: $(TOOLS)/.built $(TOOLS)/.built-lint ## Check format, style, schemas and t
 	@tools/lint.sh
 
 .PHONY: soak
-soak: servers build ## Fuzz every parser for FUZZTIME and compute the full quality figures, into docs/benchmarks
-	@FUZZTIME=$(FUZZTIME) tools/soak.sh
+soak: build ## Fuzz every parser for FUZZTIME and compute the full quality figures, into docs/benchmarks
+	@FUZZTIME=$(FUZZTIME) QUALITY=$(QUALITY) SOAK_OUT=$(SOAK_OUT) tools/soak.sh
 
 .PHONY: bench
 bench: $(TOOLS)/.built ## Run the Go benchmarks ten times and print benchstat's summary

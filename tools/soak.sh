@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Long runs: every fuzz target for FUZZTIME, then the property tests with many
-# more cases (LIKENESS_SOAK), then the full quality figures of the shipped models.
-# The results go to docs/benchmarks, or to SOAK_OUT.
+# Long runs: every fuzz target for FUZZTIME, then the quality figures of the
+# shipped models over every query (QUALITY=0 leaves them out). The results go to
+# docs/benchmarks, or to SOAK_OUT.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,3 +34,31 @@ fuzz() {
 while IFS=: read -r file _ declaration; do
 	fuzz "$(dirname "$file")" "$(grep -o 'Fuzz[A-Za-z0-9_]*' <<<"$declaration" | head -1)"
 done < <(git grep -nE '^func Fuzz[A-Za-z0-9_]*\(' -- '*_test.go')
+
+# quality NAME MODEL ITEMS PAIRS: the figures of one shipped model over every query, as
+# docs/benchmarks/quality-NAME.json.
+quality() {
+	local name=$1 model=$2 items=$3 pairs=$4
+	bin/likeness eval --model "examples/models/$model" --items "examples/data/banking77/$items" \
+		--queries examples/data/banking77/test_vectors.npy --pairs "$pairs" --k 10 --output json >"$out/quality-$name.json"
+	note "quality of $model over every query" "[quality-$name.json](quality-$name.json)"
+}
+
+if [ "${QUALITY:-1}" = 1 ]; then
+	pairs=$(mktemp -d)
+	trap 'rm -rf "$pairs"' EXIT
+	go run ./examples/banking77/pairs -out "$pairs"
+	quality intents-mol banking77-mol items_vectors.npy "$pairs/intents.csv"
+	quality questions-mol banking77-questions-mol train_vectors.npy "$pairs/questions.csv"
+	quality questions-bilinear banking77-questions-bilinear train_vectors.npy "$pairs/questions.csv"
+fi
+
+{
+	echo '# Long runs'
+	echo
+	echo "Made by \`make soak\`: each fuzz target for $fuzztime on $(nproc) cores, $(go env GOVERSION)."
+	echo
+	echo '| run | result |'
+	echo '|---|---|'
+	printf '%s\n' "${lines[@]}"
+} >"$report"
