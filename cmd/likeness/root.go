@@ -58,6 +58,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newModelCommand(a),
 		newConfigCommand(a),
 		newVersionCommand(a),
+		newDocsCommand(a),
 	)
 	markRunning(a, root)
 	return root
