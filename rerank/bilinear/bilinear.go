@@ -1,0 +1,288 @@
+// Package bilinear is the similarity φ(q, x) = qᵀWx. It is one inner product of
+// Wᵀq with the stored x, so nothing has to be written to the database, and an
+// exact list is the exact answer.
+package bilinear
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/distilled"
+	"github.com/likenessdb/likeness/rerank/internal/inner"
+	"github.com/likenessdb/likeness/rerank/kernel"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// Form says how W is given.
+type Form string
+
+// The forms and their tensors, n = query_embedding_dim, m = item_embedding_dim.
+const (
+	// Full: W (n, m). It is the form where a configuration names none.
+	Full Form = "full"
+	// LowRank: W = PQᵀ with P (n, r) and Q (m, r). An item's feature row is
+	// Qᵀx, r numbers, which is also a derived field.
+	LowRank Form = "low_rank"
+	// IdentityLowRank: W = I + PQᵀ, n = m.
+	IdentityLowRank Form = "identity_low_rank"
+	// Diagonal: W = diag(w) with w (n), n = m: a weighted dot product.
+	Diagonal Form = "diagonal"
+)
+
+// Factor is the derived field of the form low_rank.
+const Factor = "factor"
+
+// Config describes a bilinear form.
+type Config struct {
+	QueryDim  int  `json:"query_embedding_dim"`
+	ItemDim   int  `json:"item_embedding_dim"`
+	Normalise bool `json:"normalise"` // fitted on unit vectors: both sides are normalised
+	Form      Form `json:"form,omitempty"`
+}
+
+// Similarity is qᵀWx. It is immutable and safe for concurrent use.
+type Similarity struct {
+	spec   rerank.Spec
+	form   Form
+	wt     rerank.Matrix // full: Wᵀ
+	pt, q  rerank.Matrix // low rank: Pᵀ and Q
+	qt     rerank.Matrix // low rank: Qᵀ
+	w      []float32     // diagonal
+	probes *distilled.Probes
+}
+
+var (
+	_ rerank.Similarity = (*Similarity)(nil)
+	_ rerank.Deriver    = (*Similarity)(nil)
+)
+
+// maxDim bounds what a configuration may claim.
+const maxDim = 1 << 20
+
+// New makes a bilinear form of its tensors. It returns rerank.ErrModel, naming
+// the tensor, its shape, and the shape expected.
+func New(c Config, t tensor.Set) (*Similarity, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	probes, err := distilled.Read(t, c.QueryDim, c.ItemDim)
+	if err != nil {
+		return nil, err
+	}
+	s := &Similarity{form: c.Form, probes: probes, spec: rerank.Spec{
+		Kind: rerank.KindBilinear, QueryDim: c.QueryDim, ItemDim: c.ItemDim, Features: c.ItemDim,
+		Normalise: c.Normalise, SingleInnerProduct: true, MaxScore: float32(math.Inf(1)),
+		PairsQuery: 1, PairsItem: 1,
+	}}
+	r := tensor.NewReader(t)
+	norm := s.load(r)
+	if err := r.Err(distilled.Prefix); err != nil {
+		return nil, fmt.Errorf("%w: form %s: %w", rerank.ErrModel, s.form, err)
+	}
+	if c.Normalise {
+		s.spec.MaxScore = float32(norm * (1 + 1e-6))
+	}
+	return s, nil
+}
+
+func (c *Config) check() error {
+	if c.Form == "" {
+		c.Form = Full
+	}
+	for _, d := range []struct {
+		name string
+		dim  int
+	}{{"query_embedding_dim", c.QueryDim}, {"item_embedding_dim", c.ItemDim}} {
+		if d.dim < 1 || d.dim > maxDim {
+			return fmt.Errorf("%w: %s is %d, want 1 to %d", rerank.ErrModel, d.name, d.dim, maxDim)
+		}
+	}
+	forms := []Form{Full, LowRank, IdentityLowRank, Diagonal}
+	square := c.Form == IdentityLowRank || c.Form == Diagonal
+	switch {
+	case !slices.Contains(forms, c.Form):
+		return fmt.Errorf("%w: form %q is none of %q", rerank.ErrModel, c.Form, forms)
+	case square && c.QueryDim != c.ItemDim:
+		return fmt.Errorf("%w: form %s needs both sides of one dimension, have %d and %d", rerank.ErrModel, c.Form, c.QueryDim, c.ItemDim)
+	}
+	return nil
+}
+
+// load reads the tensors and returns an upper bound of the spectral norm of W.
+func (s *Similarity) load(r *tensor.Reader) float64 {
+	n, m := s.spec.QueryDim, s.spec.ItemDim
+	switch s.form {
+	case Full:
+		w := rerank.Matrix{Rows: n, Cols: m, Data: r.Get("W", n, m)}
+		if w.Data == nil {
+			return 0
+		}
+		s.wt = kernel.Transpose(w)
+		return spectralBound(w)
+	case Diagonal:
+		s.w = r.Get("w", n)
+		top := 0.0
+		for _, v := range s.w {
+			top = max(top, math.Abs(float64(v)))
+		}
+		return top
+	default:
+		return s.loadFactors(r)
+	}
+}
+
+func (s *Similarity) loadFactors(r *tensor.Reader) float64 {
+	n, m, rank := s.spec.QueryDim, s.spec.ItemDim, max(r.Dim("P", 1), 1)
+	p := rerank.Matrix{Rows: n, Cols: rank, Data: r.Get("P", n, rank)}
+	s.q = rerank.Matrix{Rows: m, Cols: rank, Data: r.Get("Q", m, rank)}
+	if p.Data == nil || s.q.Data == nil {
+		return 0
+	}
+	s.pt, s.qt = kernel.Transpose(p), kernel.Transpose(s.q)
+	bound := rerank.Norm(p.Data) * rerank.Norm(s.q.Data)
+	if s.form == IdentityLowRank {
+		return 1 + bound
+	}
+	s.spec.Features = rank
+	return bound
+}
+
+// spectralBound is the smaller of the Frobenius norm and √(‖W‖₁‖W‖∞); neither is
+// below the spectral norm.
+func spectralBound(w rerank.Matrix) float64 {
+	columns := make([]float64, w.Cols)
+	var rows float64
+	for r := range w.Rows {
+		var sum float64
+		for c, v := range w.Row(r) {
+			a := math.Abs(float64(v))
+			sum += a
+			columns[c] += a
+		}
+		rows = max(rows, sum)
+	}
+	return min(rerank.Norm(w.Data), math.Sqrt(rows*slices.Max(columns)))
+}
+
+// Spec implements rerank.Similarity.
+func (s *Similarity) Spec() rerank.Spec { return s.spec }
+
+// Encode implements rerank.Similarity: it computes u = Wᵀq once. Errors stated
+// by Bound are those of ⟨u, x⟩ with u as computed here; the rounding of u itself
+// belongs to the model.
+func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
+	if err := s.spec.CheckQuery(q); err != nil {
+		return nil, err
+	}
+	query := slices.Clone(q.Vector)
+	if s.spec.Normalise {
+		rerank.Normalise(query)
+	}
+	p := &inner.Product{Spec: s.spec, Scale: 1, Query: query, Distilled: s.probes}
+	if s.spec.Normalise && s.form != LowRank {
+		p.Norm = inner.UnitNorm
+	}
+	stored := s.project(p)
+	p.Stored = rerank.Probe{Vector: stored, Target: rerank.TargetScore, Scale: 1}
+	return p, nil
+}
+
+// project sets U and what follows from it, and returns Wᵀq.
+func (s *Similarity) project(p *inner.Product) []float32 {
+	row := rerank.Matrix{Rows: 1, Cols: len(p.Query), Data: p.Query}
+	stored := make([]float32, s.spec.ItemDim)
+	switch s.form {
+	case Full:
+		kernel.MulT(stored, len(stored), row, s.wt, nil)
+	case Diagonal:
+		for i, v := range p.Query {
+			stored[i] = v * s.w[i]
+		}
+	default:
+		factor := rerank.NewMatrix(1, s.pt.Rows)
+		kernel.MulT(factor.Data, factor.Cols, row, s.pt, nil)
+		for i := range stored {
+			stored[i] = wideDot(factor.Data, s.q.Row(i))
+		}
+		if s.form == LowRank {
+			p.U, p.Field, p.Rounded = factor.Data, Factor, true
+			return stored
+		}
+		for i, v := range p.Query {
+			stored[i] += v
+		}
+	}
+	p.U = stored
+	return stored
+}
+
+// wideDot is the inner product summed in float64 and rounded once.
+func wideDot(a, b []float32) float32 {
+	var sum float64
+	for i, v := range a {
+		sum += float64(v) * float64(b[i])
+	}
+	return float32(sum)
+}
+
+// EncodeItems implements rerank.Similarity: a feature row is the base vector, or
+// its factor Qᵀx where the form is low_rank.
+func (s *Similarity) EncodeItems(dst, base rerank.Matrix) error {
+	if s.form != LowRank {
+		return inner.EncodeItems(s.spec, dst, base)
+	}
+	if err := s.spec.CheckEncode(dst, base); err != nil {
+		return err
+	}
+	unit := make([]float32, s.spec.ItemDim)
+	for r := range base.Rows {
+		copy(unit, base.Row(r))
+		if s.spec.Normalise {
+			rerank.Normalise(unit)
+		}
+		row := dst.Row(r)
+		for i := range row {
+			row[i] = wideDot(unit, s.qt.Row(i))
+		}
+	}
+	return nil
+}
+
+// Fields implements rerank.Deriver: the factor of the form low_rank, nothing of
+// the others, which search the stored vector.
+func (s *Similarity) Fields() []rerank.Field {
+	if s.form != LowRank {
+		return nil
+	}
+	return []rerank.Field{{
+		Name: Factor, Dim: s.spec.Features, Feature: true,
+		Strategies: []rerank.Strategy{rerank.PerEmbedding, rerank.Average, rerank.Combined},
+	}}
+}
+
+// Derive implements rerank.Deriver.
+func (s *Similarity) Derive(dst rerank.Matrix, field string, features rerank.Matrix) error {
+	if s.form != LowRank || field != Factor {
+		return fmt.Errorf("%w: form %s derives no field %q", rerank.ErrItems, s.form, field)
+	}
+	return s.copyRows(dst, features)
+}
+
+// Features implements rerank.Deriver.
+func (s *Similarity) Features(dst rerank.Matrix, fields []rerank.Matrix) error {
+	if len(fields) != len(s.Fields()) || len(fields) == 0 {
+		return fmt.Errorf("%w: %d fields, want %d", rerank.ErrItems, len(fields), len(s.Fields()))
+	}
+	return s.copyRows(dst, fields[0])
+}
+
+func (s *Similarity) copyRows(dst, src rerank.Matrix) error {
+	if dst.Rows != src.Rows || dst.Cols != s.spec.Features || src.Cols != s.spec.Features {
+		return fmt.Errorf("%w: %d rows of %d from %d rows of %d, want rows of %d",
+			rerank.ErrItems, dst.Rows, dst.Cols, src.Rows, src.Cols, s.spec.Features)
+	}
+	copy(dst.Data, src.Data)
+	return nil
+}

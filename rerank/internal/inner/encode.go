@@ -1,0 +1,23 @@
+package inner
+
+import "github.com/likenessdb/likeness/rerank"
+
+// UnitNorm bounds the norm of a vector that rerank.Normalise divided: float32
+// rounds each element once by the norm and once by the division.
+const UnitNorm = 1 + 1e-6
+
+// EncodeItems copies base vectors to feature rows, normalised where the spec
+// says so.
+func EncodeItems(s rerank.Spec, dst, base rerank.Matrix) error {
+	if err := s.CheckEncode(dst, base); err != nil {
+		return err
+	}
+	for r := range base.Rows {
+		row := dst.Row(r)
+		copy(row, base.Row(r))
+		if s.Normalise {
+			rerank.Normalise(row)
+		}
+	}
+	return nil
+}

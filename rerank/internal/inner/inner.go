@@ -1,0 +1,199 @@
+// Package inner is the query's side of every similarity that is one inner
+// product, φ = scale·⟨u, features⟩: dot, bilinear, max-sim, and MoL with gates
+// that the query alone decides.
+package inner
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/distilled"
+	"github.com/likenessdb/likeness/rerank/kernel"
+)
+
+// Product is an encoded query. Its fields are set once, before it is used.
+type Product struct {
+	Spec rerank.Spec
+	// U is multiplied with the feature row, Scale with the result.
+	U     []float32
+	Scale float32
+	// Stored is the probe on the stored vector; Vector is nil where there is
+	// none, and NoStored says why.
+	Stored   rerank.Probe
+	NoStored string
+	// Field is the derived field that holds feature rows; "": there is none.
+	Field string
+	// Norm bounds the norm of a feature row; 0: not known.
+	Norm float64
+	// Rounded: the stored probe is U moved onto the stored vector, and each of
+	// its elements was rounded once more.
+	Rounded bool
+	// Query is the query vector, for the learned probes.
+	Query     []float32
+	Distilled *distilled.Probes
+
+	seen atomic.Uint32 // bits of the largest row norm scored, where Norm is 0
+}
+
+var (
+	_ rerank.Encoded   = (*Product)(nil)
+	_ rerank.Explainer = (*Product)(nil)
+)
+
+// Probes returns the one probe that is φ itself, whatever the first-stage
+// strategy; distilled returns the learned one, and scan none.
+func (p *Product) Probes(plan rerank.Plan) ([]rerank.Probe, error) {
+	switch plan.Strategy {
+	case rerank.Scan:
+		return nil, nil
+	case rerank.Distilled:
+		probe, err := p.Distilled.Probe(p.Query, plan)
+		if err != nil {
+			return nil, err
+		}
+		return []rerank.Probe{probe}, nil
+	case rerank.PerEmbedding, rerank.Average, rerank.Combined:
+	default:
+		return nil, fmt.Errorf("%w: %q is none of %q", rerank.ErrStrategy, plan.Strategy, rerank.Strategies())
+	}
+	probe := p.Stored
+	switch {
+	case plan.Derived && p.Field == "":
+		return nil, fmt.Errorf("%w: the kind %s derives no field for %s; search the stored vectors",
+			rerank.ErrStrategy, p.Spec.Kind, plan.Strategy)
+	case plan.Derived:
+		probe = rerank.Probe{Field: p.Field, Vector: p.U, Target: rerank.TargetScore, Scale: p.Scale}
+	case probe.Vector == nil:
+		return nil, fmt.Errorf("%w: %s on the stored vectors: %s", rerank.ErrStrategy, plan.Strategy, p.NoStored)
+	}
+	probe.Depth = plan.Depth
+	return []rerank.Probe{probe}, nil
+}
+
+// Score implements rerank.Encoded: φ of an item with several rows is the
+// greatest of theirs.
+func (p *Product) Score(dst []float32, items rerank.Items) error {
+	if err := items.Check(len(dst), p.Spec); err != nil {
+		return err
+	}
+	if items.Starts != nil {
+		p.groups(dst, items)
+	} else {
+		p.rows(dst, items.Features, items.Rows)
+	}
+	return nil
+}
+
+func (p *Product) rows(dst []float32, m rerank.Matrix, rows []int32) {
+	kernel.Rows(dst, p.U, m, rows)
+	if p.Scale != 1 {
+		for i := range dst {
+			dst[i] *= p.Scale
+		}
+	}
+	if p.Norm > 0 {
+		return
+	}
+	for i := range dst {
+		row := i
+		if rows != nil {
+			row = int(rows[i])
+		}
+		p.see(kernel.Norm(m.Row(row)))
+	}
+}
+
+// groups scores the rows of as many items as fit a block, then takes the best
+// of each. A row whose score is not finite makes the item's not finite.
+func (p *Product) groups(dst []float32, items rerank.Items) {
+	var block [256]float32
+	for i := range dst {
+		best := float32(math.Inf(-1))
+		for from, to := int(items.Starts[i]), int(items.Starts[i+1]); from < to; from += len(block) {
+			scores := block[:min(len(block), to-from)]
+			if items.Rows != nil {
+				p.rows(scores, items.Features, items.Rows[from:from+len(scores)])
+			} else {
+				p.rows(scores, items.Features.Slice(from, from+len(scores)), nil)
+			}
+			best = fold(best, scores)
+		}
+		dst[i] = best
+	}
+}
+
+func fold(best float32, scores []float32) float32 {
+	var check float32 // NaN if a score is not finite
+	for _, s := range scores {
+		best = max(best, s)
+		check += s * 0
+	}
+	return best + check
+}
+
+// see keeps the greatest norm; one that is not finite counts for nothing, as
+// its item ranks last.
+func (p *Product) see(norm float32) {
+	if norm > math.MaxFloat32 {
+		return
+	}
+	for {
+		old := p.seen.Load()
+		if !(norm > math.Float32frombits(old)) || p.seen.CompareAndSwap(old, math.Float32bits(norm)) {
+			return
+		}
+	}
+}
+
+// Bound implements rerank.Encoded. Max is the threshold of a list of φ itself.
+// Where no list is of φ (a learned probe), it is |scale|·‖u‖·N, N the bound of
+// the norm of a feature row, or +Inf if there is none; −Inf if a list is
+// exhausted, as it then holds every item.
+//
+// Epsilon is |scale| times the lists' greatest Epsilon, twice that where the
+// probe was rounded once more, plus |scale|·γ_{d+2}·‖u‖·N for the kernel
+// (kernel.Gamma); without a bound of the norms, N is the greatest among the rows
+// that this query has scored.
+func (p *Product) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound {
+	scale := math.Abs(float64(p.Scale))
+	norm := p.Norm
+	ceiling := math.Inf(1)
+	if norm > 0 {
+		ceiling = scale * rerank.Norm(p.U) * norm
+	} else {
+		norm = float64(math.Float32frombits(p.seen.Load()))
+	}
+	var listed float64
+	for i, l := range lists[:min(len(lists), len(probes))] {
+		if l.Exhausted {
+			ceiling = math.Inf(-1)
+		}
+		if probes[i].Target != rerank.TargetScore {
+			continue
+		}
+		threshold := float64(probes[i].Scale) * (float64(l.Threshold()) + float64(probes[i].Offset))
+		ceiling = min(ceiling, threshold)
+		e := scale * float64(l.Epsilon)
+		if p.Rounded && probes[i].Field == "" {
+			e *= 2
+		}
+		listed = max(listed, e)
+	}
+	kernelError := scale * kernel.Gamma(len(p.U)+2) * rerank.Norm(p.U) * norm
+	return rerank.Bound{Max: float32(ceiling), Epsilon: float32(listed + kernelError)}
+}
+
+// Explain implements rerank.Explainer with one term an item: its best row.
+func (p *Product) Explain(items rerank.Items) ([]rerank.Explanation, error) {
+	scores := make([]float32, items.Len())
+	if err := p.Score(scores, items); err != nil {
+		return nil, err
+	}
+	out := make([]rerank.Explanation, len(scores))
+	for i, s := range scores {
+		out[i] = rerank.Explanation{Score: s, Terms: []rerank.Term{{Dot: s / p.Scale, Logit: s, Gate: 1}}}
+	}
+	return out, nil
+}

@@ -1,0 +1,75 @@
+package rerank
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrItems: items that Score cannot read. It is a mistake of the caller, never
+// of a client.
+var ErrItems = errors.New("items do not fit the similarity")
+
+// Check wants n places for the scores of the items, feature rows of the spec's
+// length, and row numbers that exist. It returns ErrItems.
+func (it Items) Check(n int, s Spec) error {
+	switch {
+	case it.Starts != nil && !s.GroupedRows:
+		return fmt.Errorf("%w: the kind %s scores single rows, want no Starts", ErrItems, s.Kind)
+	case n != it.Len():
+		return fmt.Errorf("%w: %d places for the scores of %d items", ErrItems, n, it.Len())
+	case it.Features.Cols != s.Features && it.Len() > 0:
+		return fmt.Errorf("%w: feature rows have %d numbers, want %d", ErrItems, it.Features.Cols, s.Features)
+	case len(it.Features.Data) < it.Features.Rows*it.Features.Cols:
+		return fmt.Errorf("%w: %d numbers are less than %d rows of %d", ErrItems, len(it.Features.Data), it.Features.Rows, it.Features.Cols)
+	}
+	for i, r := range it.Rows {
+		if r < 0 || int(r) >= it.Features.Rows {
+			return fmt.Errorf("%w: row %d is number %d of %d", ErrItems, i, r, it.Features.Rows)
+		}
+	}
+	return it.checkStarts()
+}
+
+func (it Items) checkStarts() error {
+	if it.Starts == nil {
+		return nil
+	}
+	rows := it.Features.Rows
+	if it.Rows != nil {
+		rows = len(it.Rows)
+	}
+	if len(it.Starts) == 0 || it.Starts[0] < 0 || int(it.Starts[len(it.Starts)-1]) > rows {
+		return fmt.Errorf("%w: Starts do not lie in %d rows", ErrItems, rows)
+	}
+	for i := 1; i < len(it.Starts); i++ {
+		if it.Starts[i] < it.Starts[i-1] {
+			return fmt.Errorf("%w: Starts[%d] is %d, less than the one before", ErrItems, i, it.Starts[i])
+		}
+	}
+	return nil
+}
+
+// CheckEncode wants dst and base of EncodeItems to fit the spec. It returns ErrItems.
+func (s Spec) CheckEncode(dst, base Matrix) error {
+	switch {
+	case dst.Rows != base.Rows:
+		return fmt.Errorf("%w: %d feature rows for %d base vectors", ErrItems, dst.Rows, base.Rows)
+	case dst.Cols != s.Features && dst.Rows > 0:
+		return fmt.Errorf("%w: feature rows have %d numbers, want %d", ErrItems, dst.Cols, s.Features)
+	case base.Cols != s.ItemDim && base.Rows > 0:
+		return fmt.Errorf("%w: base vectors have dimension %d, want %d", ErrItems, base.Cols, s.ItemDim)
+	}
+	return nil
+}
+
+// CheckQuery wants a finite query vector of the spec's dimension, and the user
+// id where one is needed. It returns ErrQuery.
+func (s Spec) CheckQuery(q Query) error {
+	if len(q.Vector) != s.QueryDim {
+		return fmt.Errorf("%w: vector has dimension %d, want %d", ErrQuery, len(q.Vector), s.QueryDim)
+	}
+	if s.UserIDs && !q.HasUserID {
+		return fmt.Errorf("%w: user_id is missing; this model embeds users, so every query must name one", ErrQuery)
+	}
+	return CheckFinite("vector", q.Vector)
+}

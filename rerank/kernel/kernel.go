@@ -1,0 +1,172 @@
+// Package kernel computes inner products and activations over rows of float32,
+// in plain Go.
+//
+// It is the reference that faster implementations are compared with, so the
+// order of every sum is part of what it promises: an inner product is summed
+// from its first element to its last in one accumulator, whatever tile it was
+// computed in. A row therefore scores the same alone and among others. Speed
+// comes from tiles of independent sums, which keep the adders of one core busy.
+//
+// No function allocates, and all are safe for concurrent use.
+package kernel
+
+import (
+	"math"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Gamma is γ_n = n·u / (1 − n·u) with u = 2⁻²⁴: the relative error of n
+// float32 roundings (N. Higham, Accuracy and Stability of Numerical
+// Algorithms, section 3.1). |computed ⟨a, b⟩ − ⟨a, b⟩| ≤ Gamma(len(a))·‖a‖·‖b‖.
+func Gamma(n int) float64 {
+	const unit = 1.0 / (1 << 24)
+	return float64(n) * unit / (1 - float64(n)*unit)
+}
+
+// Dot is ⟨a, b⟩; b is at least as long as a.
+func Dot(a, b []float32) float32 {
+	b = b[:len(a)]
+	var sum float32
+	for k, x := range a {
+		sum += x * b[k]
+	}
+	return sum
+}
+
+// MulT computes a·bᵀ + bias. Element (r, c) of the result, which is
+// ⟨a.Row(r), b.Row(c)⟩ + bias[c], is written to dst[r*stride+c]; bias may be
+// nil. a and b have the same Cols, and dst does not alias them.
+func MulT(dst []float32, stride int, a, b rerank.Matrix, bias []float32) {
+	r := 0
+	for ; r+2 <= a.Rows; r += 2 {
+		mulPair(dst[r*stride:][:b.Rows], dst[(r+1)*stride:][:b.Rows], a.Row(r), a.Row(r+1), b)
+	}
+	if r < a.Rows {
+		mulRow(dst[r*stride:][:b.Rows], a.Row(r), b)
+	}
+	if bias == nil {
+		return
+	}
+	for r := range a.Rows {
+		out := dst[r*stride:][:len(bias)]
+		for c, v := range bias {
+			out[c] += v
+		}
+	}
+}
+
+// mulPair multiplies two rows with b: every row of b is read once for both.
+func mulPair(d0, d1, x, y []float32, b rerank.Matrix) {
+	c := 0
+	for ; c+4 <= b.Rows; c += 4 {
+		d0[c], d0[c+1], d0[c+2], d0[c+3], d1[c], d1[c+1], d1[c+2], d1[c+3] =
+			dot2x4(x, y, b.Row(c), b.Row(c+1), b.Row(c+2), b.Row(c+3))
+	}
+	for ; c < b.Rows; c++ {
+		d0[c], d1[c] = Dot(x, b.Row(c)), Dot(y, b.Row(c))
+	}
+}
+
+func mulRow(dst, x []float32, b rerank.Matrix) {
+	c := 0
+	for ; c+8 <= b.Rows; c += 8 {
+		d := dst[c : c+8 : c+8]
+		d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7] = dot8(x,
+			b.Row(c), b.Row(c+1), b.Row(c+2), b.Row(c+3), b.Row(c+4), b.Row(c+5), b.Row(c+6), b.Row(c+7))
+	}
+	for ; c < b.Rows; c++ {
+		dst[c] = Dot(x, b.Row(c))
+	}
+}
+
+// Rows writes ⟨v, m.Row(rows[i])⟩ to dst[i]; with rows nil, ⟨v, m.Row(i)⟩. dst
+// has one element for each.
+func Rows(dst, v []float32, m rerank.Matrix, rows []int32) {
+	if rows == nil {
+		mulRow(dst, v, m.Slice(0, len(dst)))
+		return
+	}
+	i := 0
+	for ; i+8 <= len(dst); i += 8 {
+		d, r := dst[i:i+8:i+8], rows[i:i+8:i+8]
+		d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7] = dot8(v,
+			m.Row(int(r[0])), m.Row(int(r[1])), m.Row(int(r[2])), m.Row(int(r[3])),
+			m.Row(int(r[4])), m.Row(int(r[5])), m.Row(int(r[6])), m.Row(int(r[7])))
+	}
+	for ; i < len(dst); i++ {
+		dst[i] = Dot(v, m.Row(int(rows[i])))
+	}
+}
+
+// dot2x4 is Dot of two vectors with four.
+func dot2x4(x, y, a, b, c, d []float32) (xa, xb, xc, xd, ya, yb, yc, yd float32) {
+	n := len(x)
+	y, a, b, c, d = y[:n], a[:n], b[:n], c[:n], d[:n]
+	for k, p := range x {
+		q, s, t, u, v := y[k], a[k], b[k], c[k], d[k]
+		xa += p * s
+		ya += q * s
+		xb += p * t
+		yb += q * t
+		xc += p * u
+		yc += q * u
+		xd += p * v
+		yd += q * v
+	}
+	return xa, xb, xc, xd, ya, yb, yc, yd
+}
+
+// dot8 is Dot of one vector with eight.
+func dot8(x, a, b, c, d, e, f, g, h []float32) (sa, sb, sc, sd, se, sf, sg, sh float32) {
+	n := len(x)
+	a, b, c, d, e, f, g, h = a[:n], b[:n], c[:n], d[:n], e[:n], f[:n], g[:n], h[:n]
+	for k, p := range x {
+		sa += p * a[k]
+		sb += p * b[k]
+		sc += p * c[k]
+		sd += p * d[k]
+		se += p * e[k]
+		sf += p * f[k]
+		sg += p * g[k]
+		sh += p * h[k]
+	}
+	return sa, sb, sc, sd, se, sf, sg, sh
+}
+
+// Transpose returns the transpose of m.
+func Transpose(m rerank.Matrix) rerank.Matrix {
+	t := rerank.NewMatrix(m.Cols, m.Rows)
+	for r := range m.Rows {
+		for c, v := range m.Row(r) {
+			t.Data[c*m.Rows+r] = v
+		}
+	}
+	return t
+}
+
+// Norm is ‖v‖, from four partial sums of squares in float64, so that it does not
+// overflow.
+func Norm(v []float32) float32 {
+	var s0, s1, s2, s3 float64
+	k := 0
+	for ; k+4 <= len(v); k += 4 {
+		a, b, c, d := float64(v[k]), float64(v[k+1]), float64(v[k+2]), float64(v[k+3])
+		s0 += a * a
+		s1 += b * b
+		s2 += c * c
+		s3 += d * d
+	}
+	for ; k < len(v); k++ {
+		s0 += float64(v[k]) * float64(v[k])
+	}
+	return float32(math.Sqrt((s0 + s1) + (s2 + s3)))
+}
+
+// Normalise divides v by max(‖v‖, eps), as rerank.NormaliseClamped does.
+func Normalise(v []float32, eps float32) {
+	n := max(Norm(v), eps)
+	for i := range v {
+		v[i] /= n
+	}
+}
