@@ -55,6 +55,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newServeCommand(a),
 		newQueryCommand(a),
 		newIndexCommand(a),
+		newEvalCommand(a),
 		newModelCommand(a),
 		newConfigCommand(a),
 		newVersionCommand(a),

@@ -85,3 +85,13 @@ func overlap(got, want Ranking, k int) float64 {
 	}
 	return float64(found) / float64(len(want))
 }
+
+// MeanOverlap is the mean, over queries, of the share of the first k rows of
+// want[i] that are among those of got[i]: the recall of an approximate ranking.
+func MeanOverlap(got, want []Ranking, k int) float64 {
+	var sum float64
+	for i := range want {
+		sum += overlap(got[i], want[i], k)
+	}
+	return sum / float64(max(1, len(want)))
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"text/template"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+)
+
+//go:embed likeness.yaml.tmpl
+var configText string
+
+// setup is what the template of the configuration is filled with.
+type setup struct {
+	Kind    string // of the store
+	Address string // of its server
+	Data    string
+	Models  string
+	Dir     string // of what is built
+	// Companion are the companion's field files by field, for the embedded
+	// store, which maps them; there are none before it is built.
+	Companion map[string]string
+}
+
+// withSidecar sets everything up in a temporary directory, calls f with a client
+// of the running sidecar, and takes everything down again.
+func withSidecar(ctx context.Context, s settings, stderr io.Writer, f func(*client) error) (err error) {
+	dir, err := os.MkdirTemp("", "likeness-quickstart-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	server, err := startServer(ctx, s.store)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.close()) }()
+	with := setup{Kind: s.store, Address: server.address, Data: s.data, Models: s.models, Dir: dir}
+	if err := writeCosine(filepath.Join(dir, "cosine.safetensors")); err != nil {
+		return err
+	}
+	config, err := with.writeConfig()
+	if err != nil {
+		return err
+	}
+	if err := server.fill(ctx, config, s.data); err != nil {
+		return fmt.Errorf("filling %s: %w", server.name, err)
+	}
+	if err := with.index(ctx, s.binary, config, stderr); err != nil {
+		return err
+	}
+	if config, err = with.writeConfig(); err != nil {
+		return err
+	}
+	return serve(ctx, s.binary, config, stderr, func(conn *grpc.ClientConn) error {
+		return f(newClient(conn, server.name))
+	})
+}
+
+// writeCosine writes the model that plain cosine is: an inner product of unit vectors.
+func writeCosine(path string) error {
+	m, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "cosine", Config: json.RawMessage(`{"dim": 384, "normalise": true}`)})
+	if err != nil {
+		return err
+	}
+	return model.Write(path, m)
+}
+
+func (with *setup) writeConfig() (path string, err error) {
+	t, err := template.New("likeness.yaml").Parse(configText)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	if err := t.Execute(&text, with); err != nil {
+		return "", err
+	}
+	path = filepath.Join(with.Dir, "likeness.yaml")
+	return path, os.WriteFile(path, []byte(text.String()), 0o600)
+}
+
+// index runs `likeness index` for the two routes that need a table, and for the
+// companion that the first-stage strategies of one of them search.
+func (with *setup) index(ctx context.Context, binary, config string, stderr io.Writer) error {
+	companion := []string{"--companion", "questions_mol"}
+	files := filepath.Join(with.Dir, "questions_mol")
+	if with.Kind == "embedded" {
+		companion = append(companion, "--files", files)
+	}
+	for _, args := range [][]string{
+		{"--route", "intents-mol", "--only", "table"},
+		append([]string{"--route", "questions-mol"}, companion...),
+	} {
+		cmd := exec.CommandContext(ctx, binary, append([]string{"index", "--config", config}, args...)...)
+		cmd.Dir, cmd.Stderr = with.Dir, stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+		}
+	}
+	if with.Kind != "embedded" {
+		return nil
+	}
+	paths, err := filepath.Glob(filepath.Join(files, "*.npy"))
+	with.Companion = map[string]string{}
+	for _, path := range paths {
+		with.Companion[strings.TrimSuffix(filepath.Base(path), ".npy")] = path
+	}
+	return err
+}
+
+// serve runs `likeness serve` while f runs.
+func serve(ctx context.Context, binary, config string, stderr io.Writer, f func(*grpc.ClientConn) error) (err error) {
+	ready := filepath.Join(filepath.Dir(config), "ready.json")
+	cmd := exec.CommandContext(ctx, binary, "serve", "--config", config, "--ready-file", ready)
+	cmd.Stderr = stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	address, err := awaitReady(ctx, ready, ended)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		err = errors.Join(err, <-ended)
+	}()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return f(conn)
+}
+
+// awaitReady waits until the sidecar has written where it listens, which it does
+// when it answers searches.
+func awaitReady(ctx context.Context, path string, ended chan error) (address string, err error) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			var at struct {
+				GRPC string `json:"grpc"`
+			}
+			return at.GRPC, json.Unmarshal(text, &at)
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			return "", fmt.Errorf("the sidecar ended before it was ready: %w", err)
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
