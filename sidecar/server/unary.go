@@ -17,7 +17,8 @@ import (
 func asStreams(desc grpc.ServiceDesc, unary grpc.UnaryServerInterceptor, maxBytes int) *grpc.ServiceDesc {
 	for _, m := range desc.Methods {
 		desc.Streams = append(desc.Streams[:len(desc.Streams):len(desc.Streams)], grpc.StreamDesc{
-			StreamName: m.MethodName,
+			StreamName:    m.MethodName,
+			ServerStreams: true, // gRPC calls no interceptor of a stream that streams nothing
 			Handler: func(srv any, stream grpc.ServerStream) error {
 				response, err := m.Handler(srv, stream.Context(), func(v any) error {
 					return receiveError(stream.RecvMsg(v), v, maxBytes)
