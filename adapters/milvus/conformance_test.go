@@ -20,32 +20,48 @@ import (
 func TestMain(m *testing.M) { os.Exit(servers.Isolate(m)) }
 
 func TestMilvusLite(t *testing.T) {
-	goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	verifyNoLeak(t)
 	server := servers.MilvusLiteForTest(t, servers.Options{})
-	k := kit(server, "milvus-lite")
+	o := milvus.Options{Address: server.Address}
+	k := kit("milvus-lite", server.Version, o)
 	k.Lacks = []adaptertest.Capability{adaptertest.Alias}
-	adaptertest.Run(t, k)
+	t.Run("conformance", func(t *testing.T) { adaptertest.Run(t, k) })
+	t.Run("milvus", newReal(t, true, o).run)
+	t.Run("down and up again", func(t *testing.T) { downAndUp(t, server, o) })
+	t.Run("TLS", func(t *testing.T) { overTLS(t, o) })
 }
 
+// verifyNoLeak checks, after every other clean-up of t, that no goroutine is left.
+func verifyNoLeak(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+}
+
+// TestMilvus asks for the user that the server knows.
 func TestMilvus(t *testing.T) {
-	server := servers.MilvusForTest(t, servers.Options{})
-	k := kit(server, "Milvus")
-	adaptertest.Run(t, k)
+	verifyNoLeak(t)
+	server := servers.MilvusForTest(t, servers.Options{Authorization: true, Env: []string{"QUERYCOORD_CHECKINTERVAL=100", "QUERYCOORD_DISTPULLINTERVAL=100", "QUERYCOORD_CHECKHANDOFFINTERVAL=500", "PROXY_TIMETICKINTERVAL=50"}})
+	o := milvus.Options{Address: server.Address, Username: "root", Password: "Milvus"}
+	t.Run("conformance", func(t *testing.T) { adaptertest.Run(t, kit("Milvus", server.Version, o)) })
+	t.Run("milvus", newReal(t, false, o).run)
+	t.Run("credentials", func(t *testing.T) { credentialsRefused(t, o) })
 }
 
 // kit is what both servers claim.
-func kit(server *servers.Server, name string) adaptertest.Kit {
+func kit(name, version string, o milvus.Options) adaptertest.Kit {
 	calls := new(atomic.Int64)
 	open := func(t *testing.T, l adapters.Limits) adapters.Store {
 		t.Helper()
-		s, err := milvus.New(t.Context(), milvus.Options{Address: server.Address, Limits: l, DialOptions: []grpc.DialOption{counting(calls)}})
+		o := o
+		o.Limits, o.DialOptions = l, []grpc.DialOption{counting(calls)}
+		s, err := milvus.New(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
 	return adaptertest.Kit{
-		Store: name, Version: server.Version,
+		Store: name, Version: version,
 		Open:      func(t *testing.T) adapters.Store { return open(t, adapters.Limits{}) },
 		OpenSmall: func(t *testing.T) adapters.Store { return open(t, adapters.Limits{MaxMessageBytes: 1 << 20}) },
 		IDs:       idSets(), BadIDs: badIDs(),

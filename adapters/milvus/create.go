@@ -78,7 +78,7 @@ func checkSchema(schema adapters.Schema) error {
 // known to take fewer. It returns nil if nothing was made.
 func (s *Store) createCollection(ctx context.Context, schema adapters.Schema) (*layout, error) {
 	for {
-		most := int(s.vectorFields.Load())
+		most := s.limits().MaxVectorFields
 		l := newLayout(schema, most)
 		if err := l.checkMetrics(most); err != nil {
 			return nil, err
@@ -89,13 +89,12 @@ func (s *Store) createCollection(ctx context.Context, schema adapters.Schema) (*
 		}
 		err = s.sdk.CreateCollection(ctx, l.entity(schema.Collection, description), entity.DefaultShardNumber, client.WithConsistencyLevel(entity.ClBounded))
 		var limit *adapters.LimitError
-		if !errors.As(err, &limit) || limit.Limit != limitVectorFields || int(limit.Max) >= most {
+		if !errors.As(err, &limit) || limit.Limit != limitVectorFields || s.limits().MaxVectorFields >= most {
 			if err != nil {
 				return nil, s.sdkError(ctx, err)
 			}
 			return &l, nil
 		}
-		s.vectorFields.Store(limit.Max)
 	}
 }
 

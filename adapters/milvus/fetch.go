@@ -184,12 +184,14 @@ func (s *Store) fetchOwned(ctx context.Context, r reading, owners []rerank.ID) (
 	if err != nil {
 		return all, err
 	}
+	parts := r.components()
 	const ownersAtOnce = 1000
 	for batch := range slices.Chunk(literals, ownersAtOnce) {
 		expr := name + " in [" + strings.Join(batch, ",") + "]"
-		err := s.pages(ctx, r, expr, key{}, false, s.page(r), func(rows adapters.Rows, _ key) error {
+		err := s.pages(ctx, parts[0], expr, key{}, false, s.page(r), func(rows adapters.Rows, _ key) error {
+			rows, err := s.fetchOthers(ctx, parts, rows)
 			all = join(all, rows)
-			return nil
+			return err
 		})
 		if err != nil {
 			return all, err

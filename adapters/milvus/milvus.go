@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	grpc_retry "github.com/grpc-ecosystem/go-grpc-middleware/retry"
@@ -103,10 +102,9 @@ type Store struct {
 	raw     milvuspb.MilvusServiceClient
 	slots   *semaphore.Weighted
 
-	mu      sync.Mutex
-	schemas map[string]*collection
-	// vectorFields is Limits.MaxVectorFields, narrowed when the server refuses.
-	vectorFields atomic.Int64
+	mu       sync.Mutex // guards what follows
+	schemas  map[string]*collection
+	narrowed adapters.Limits // Options.Limits, less what the server has refused
 }
 
 var (
@@ -128,11 +126,11 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	}
 	o = o.withDefaults()
 	s := &Store{
-		options: o,
-		slots:   semaphore.NewWeighted(int64(o.MaxInFlight)),
-		schemas: map[string]*collection{},
+		options:  o,
+		narrowed: o.Limits,
+		slots:    semaphore.NewWeighted(int64(o.MaxInFlight)),
+		schemas:  map[string]*collection{},
 	}
-	s.vectorFields.Store(int64(o.Limits.MaxVectorFields))
 	sdk, err := client.NewClient(ctx, client.Config{
 		Address:        o.Address,
 		Username:       o.Username,
@@ -201,7 +199,7 @@ func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error
 
 // limits are the configured ones, narrowed by what the server has refused.
 func (s *Store) limits() adapters.Limits {
-	l := s.options.Limits
-	l.MaxVectorFields = int(s.vectorFields.Load())
-	return l
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.narrowed
 }

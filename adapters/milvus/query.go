@@ -116,7 +116,13 @@ func (r reading) rowBytes() int {
 
 // page is the number of rows that one reply can hold.
 func (s *Store) page(r reading) int {
-	return max(1, min(s.options.Limits.MaxDepth, s.options.Limits.MaxMessageBytes/2/r.rowBytes()))
+	return max(1, min(s.limits().MaxDepth, s.options.Limits.MaxMessageBytes/2/r.rowBytes()))
+}
+
+// tooLong: the rows of a reply were larger than page took them for.
+func tooLong(err error) bool {
+	var limit *adapters.LimitError
+	return errors.As(err, &limit) && limit.Limit == limitMessage
 }
 
 // found is a reply: its rows' keys and columns.
@@ -185,9 +191,17 @@ func (r reading) rows(f found) (adapters.Rows, error) {
 	return rows, nil
 }
 
-// lookup finds rows by primary key, in one reply's size.
+// lookup finds rows by primary key; where their reply is too large, in two.
 func (s *Store) lookup(ctx context.Context, r reading, keys []key) (adapters.Rows, error) {
 	f, err := s.query(ctx, r, oneOf(r.c.pk, keys), len(keys))
+	if half := len(keys) / 2; tooLong(err) && half > 0 {
+		a, err := s.lookup(ctx, r, keys[:half])
+		if err != nil {
+			return a, err
+		}
+		b, err := s.lookup(ctx, r, keys[half:])
+		return join(a, b), err
+	}
 	if err != nil {
 		return adapters.Rows{}, err
 	}
@@ -276,7 +290,7 @@ func (s *Store) searchKey(ctx context.Context, r reading, k key, filter string) 
 	request.OutputFields = r.output()[1:]
 	reply, err := s.raw.Search(ctx, request)
 	if errors.Is(err, adapters.ErrStore) {
-		return found{}, fmt.Errorf("%w: collection %q has a row with the id %v, which this Milvus finds but cannot read; write it under another id (%w)", adapters.ErrUnsupported, r.c.name, k.num, err)
+		return found{}, fmt.Errorf("%w: collection %q has a row with the id %v, which this Milvus finds but cannot read; write it under another id (%v)", adapters.ErrUnsupported, r.c.name, k.num, err)
 	}
 	if err != nil {
 		return found{}, fmt.Errorf("collection %q: %w", r.c.name, err)

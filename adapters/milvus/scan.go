@@ -19,6 +19,7 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(row
 	if err := checkFilter(r.Filter); err != nil {
 		return err
 	}
+	s.forget(r.Collection)
 	c, err := s.collection(ctx, r.Collection)
 	if err != nil {
 		return err
@@ -38,12 +39,9 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(row
 	// The pages are of one component's rows; the others' vectors are fetched by id.
 	parts := reading.components()
 	return s.pages(ctx, parts[0], r.Filter, after, resumed, batch, func(rows adapters.Rows, last key) error {
-		if len(parts) > 1 {
-			whole, err := s.fetchOthers(ctx, parts, rows)
-			if err != nil {
-				return err
-			}
-			rows = whole
+		rows, err := s.fetchOthers(ctx, parts, rows)
+		if err != nil {
+			return err
 		}
 		cursor, err := writeCursor(last)
 		if err != nil {
@@ -53,8 +51,12 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(row
 	})
 }
 
-// fetchOthers completes rows of the first component with the others' vectors.
+// fetchOthers completes rows of the first component with the others' vectors,
+// if there are others.
 func (s *Store) fetchOthers(ctx context.Context, parts []reading, rows adapters.Rows) (adapters.Rows, error) {
+	if len(parts) == 1 {
+		return rows, nil
+	}
 	results := []adapters.Rows{rows}
 	for _, part := range parts[1:] {
 		more, err := s.fetchPart(ctx, part, rows.IDs)
@@ -74,6 +76,10 @@ func (s *Store) pages(ctx context.Context, r reading, filter string, after key, 
 	r.strong = r.level == ""
 	for {
 		f, err := s.behind(ctx, r, filter, after, resumed, batch)
+		if tooLong(err) && batch > 1 {
+			batch /= 2
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -139,11 +145,11 @@ func (s *Store) behindBreak(ctx context.Context, r reading, filter string, after
 		if seen < len(f.keys) || len(f.keys) < batch {
 			return f.from(seen), nil
 		}
-		if batch == s.options.Limits.MaxDepth {
+		if batch >= s.limits().MaxDepth {
 			return f, fmt.Errorf("%w: collection %q has more than %d keys that begin with %q and have a line break",
 				adapters.ErrUnsupported, r.c.name, batch, prefix)
 		}
-		batch = min(2*batch, s.options.Limits.MaxDepth)
+		batch = min(2*batch, s.limits().MaxDepth)
 	}
 }
 

@@ -115,6 +115,23 @@ func (s *Store) withSchema(ctx context.Context, name string, do func(*collection
 	return do(fresh)
 }
 
+// errMoved: an alias has been switched since the schema was read.
+var errMoved = fmt.Errorf("%w: the alias has been switched", adapters.ErrNotFound)
+
+// checkAlias asks, beside the searches, whether an alias is still what its
+// remembered schema describes: otherwise a list could be called exact for the
+// index of another collection.
+func (s *Store) checkAlias(ctx context.Context, c *collection) error {
+	d, err := s.raw.DescribeCollection(ctx, &milvuspb.DescribeCollectionRequest{DbName: s.options.Database, CollectionName: c.name})
+	if err != nil {
+		return fmt.Errorf("collection %q: %w", c.name, err)
+	}
+	if d.GetSchema().GetName() != c.resolved {
+		return fmt.Errorf("collection %q: %w", c.name, errMoved)
+	}
+	return nil
+}
+
 func outdated(err error) bool {
 	return errors.Is(err, adapters.ErrField) || errors.Is(err, adapters.ErrDimension) ||
 		errors.Is(err, adapters.ErrMetric) || errors.Is(err, adapters.ErrNotFound)

@@ -61,6 +61,9 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above *flo
 		for _, one := range searches {
 			g.Go(func() error { return s.run(gctx, one, lists) })
 		}
+		if c.resolved != c.name {
+			g.Go(func() error { return s.checkAlias(gctx, c) })
+		}
 		return g.Wait()
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"regexp"
 	"strconv"
@@ -39,14 +40,31 @@ func (s *Store) intercept(ctx context.Context, method string, req, reply any, cc
 		return fmt.Errorf("milvus %s: %w", call, s.callError(ctx, err))
 	}
 	if err := statusError(replyStatus(reply)); err != nil {
+		s.narrow(err)
 		return fmt.Errorf("milvus %s: %w", call, err)
 	}
 	return nil
 }
 
+// narrow keeps a limit that the server has told, where it is below the known one.
+func (s *Store) narrow(err error) {
+	var told *adapters.LimitError
+	if !errors.As(err, &told) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := map[string]*int{
+		limitDepth: &s.narrowed.MaxDepth, limitProbes: &s.narrowed.MaxProbes, limitVectorFields: &s.narrowed.MaxVectorFields,
+	}[told.Limit]
+	if known != nil && told.Max > 0 && told.Max < int64(*known) {
+		*known = int(told.Max)
+	}
+}
+
 func (s *Store) messageLimit(size int64) error {
 	return &adapters.LimitError{
-		Limit: "max_message_bytes", Value: size, Max: int64(s.options.Limits.MaxMessageBytes),
+		Limit: limitMessage, Value: size, Max: int64(s.options.Limits.MaxMessageBytes),
 		Remedy: "ask for fewer rows or vectors at a time, or raise the limit here and on the server (proxy.grpc.serverMaxRecvSize)",
 	}
 }
@@ -72,8 +90,7 @@ func (s *Store) callError(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: this server has no such call", adapters.ErrUnsupported)
 	case codes.ResourceExhausted:
 		if m := tooLarge.FindStringSubmatch(st.Message()); m != nil {
-			size, _ := strconv.ParseInt(m[1], 10, 64) // the pattern holds digits only
-			return s.messageLimit(size)
+			return s.messageLimit(number(m[1]))
 		}
 		return fmt.Errorf("%w: %s", adapters.ErrUnavailable, st.Message())
 	default:
@@ -105,7 +122,11 @@ var byCode = map[int32]error{
 	1700: adapters.ErrField, 1800: adapters.ErrRefused, 10000: context.Canceled, 10001: adapters.ErrUnavailable,
 }
 
+// The names of the limits.
 const (
+	limitDepth        = "max_depth"
+	limitProbes       = "max_probes"
+	limitMessage      = "max_message_bytes"
 	limitVectorFields = "max_vector_fields"
 	fewerFields       = "store fewer vector fields in a collection"
 )
@@ -119,11 +140,11 @@ var byText = []struct {
 	pattern *regexp.Regexp
 	err     error
 }{
-	{regexp.MustCompile(`top ?k \[(\d+)\]|\(offset\+limit\)|limit should be in range`), limitOf("max_depth", DefaultMaxDepth, "ask for fewer rows of a probe")},
-	{regexp.MustCompile(`nq \[(\d+)\]`), limitOf("max_probes", DefaultMaxProbes, "send fewer probes in a request")},
+	{regexp.MustCompile(`top ?k \[\d+\]|\(offset\+limit\)|limit should be in range`), limitOf(limitDepth, DefaultMaxDepth, "ask for fewer rows of a probe")},
+	{regexp.MustCompile(`nq \[\d+\]`), limitOf(limitProbes, DefaultMaxProbes, "send fewer probes in a request")},
 	{regexp.MustCompile(`multiple vector fields is not supported`), &adapters.LimitError{Limit: limitVectorFields, Value: 2, Max: 1, Remedy: fewerFields}},
 	{regexp.MustCompile(`maximum vector field's number should be limited to`), limitOf(limitVectorFields, DefaultMaxVectorFields, fewerFields)},
-	{regexp.MustCompile(`message larger than max|maxOutputSize`), limitOf("max_message_bytes", DefaultMaxMessageBytes, "ask for fewer rows or vectors at a time")},
+	{regexp.MustCompile(`message larger than max|maxOutputSize`), limitOf(limitMessage, DefaultMaxMessageBytes, "ask for fewer rows or vectors at a time")},
 	{regexp.MustCompile(`metric type not match`), adapters.ErrMetric},
 	{regexp.MustCompile(`dimension mismatch|dimension \d+ |the dim \(|vector dimension`), adapters.ErrDimension},
 	{regexp.MustCompile(`fieldName\(.*\) not found|not of vector data type|field .* not exist|failed to get field schema`), adapters.ErrField},
@@ -132,6 +153,37 @@ var byText = []struct {
 	{regexp.MustCompile(`not loaded`), adapters.ErrUnavailable},
 	{regexp.MustCompile(`alias not found|alias does not exist`), errNoAlias},
 	{regexp.MustCompile(`not authenticated|auth check failure|permission deny|PrivilegeNot`), adapters.ErrRefused},
+}
+
+// told are the numbers of a refusal: "topk [16385] is invalid, top k should be in
+// range [1, 16384]", "maximum vector field's number should be limited to 4".
+var (
+	toldRange = regexp.MustCompile(`should be in range \[\d+, ?(\d+)\],? but got (\d+)`)
+	toldMost  = regexp.MustCompile(`should be limited to (\d+)`)
+)
+
+// toldLimit puts the numbers that the server tells into a limit's error.
+func toldLimit(err error, reason string) error {
+	var limit *adapters.LimitError
+	if !errors.As(err, &limit) {
+		return err
+	}
+	known := *limit
+	if m := toldRange.FindStringSubmatch(reason); m != nil {
+		known.Max, known.Value = number(m[1]), number(m[2])
+	} else if m := toldMost.FindStringSubmatch(reason); m != nil {
+		known.Max, known.Value = number(m[1]), number(m[1])+1
+	}
+	return &known
+}
+
+// number reads digits that a pattern has found.
+func number(digits string) int64 {
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return math.MaxInt64 // too many digits
+	}
+	return n
 }
 
 func limitOf(name string, limit int64, remedy string) error {
@@ -150,17 +202,9 @@ func statusError(st *commonpb.Status) error {
 		return fmt.Errorf("%w: %s%s", err, reason, remedy(err))
 	}
 	for _, t := range byText {
-		m := t.pattern.FindStringSubmatch(reason)
-		if m == nil {
-			continue
+		if t.pattern.MatchString(reason) {
+			return fmt.Errorf("%w: %s", toldLimit(t.err, reason), reason)
 		}
-		var limit *adapters.LimitError
-		if errors.As(t.err, &limit) && len(m) > 1 && m[1] != "" {
-			known := *limit
-			known.Value, _ = strconv.ParseInt(m[1], 10, 64) // the pattern holds digits only
-			return fmt.Errorf("%w: %s", &known, reason)
-		}
-		return fmt.Errorf("%w: %s", t.err, reason)
 	}
 	if err := byOldCode[old]; err != nil {
 		return fmt.Errorf("%w: %s", err, reason)

@@ -1,0 +1,150 @@
+package milvus_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/adapters/milvus"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+func open(t *testing.T, o milvus.Options) *milvus.Store {
+	t.Helper()
+	s, err := milvus.New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func search(ctx context.Context, s *milvus.Store, collection string) error {
+	_, err := s.Search(ctx, adapters.SearchRequest{Collection: collection, Probes: []rerank.Probe{{Vector: []float32{1, 2, 3}, Depth: 1}}})
+	return err
+}
+
+// downAndUp: a dead server is said to be unavailable, a new one is found again
+// by the same store, and a stopped one holds no call beyond its deadline.
+func downAndUp(t *testing.T, server *servers.Server, o milvus.Options) {
+	s := open(t, o)
+	schema, rows := rowsSchema("outage", 1)
+	if err := errors.Join(s.Create(t.Context(), schema), s.Write(t.Context(), "outage", schema, rows)); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ping(t.Context()); !errors.Is(err, adapters.ErrUnavailable) {
+		t.Errorf("ping of a dead server: %v", err)
+	}
+	if err := search(t.Context(), s, "outage"); !errors.Is(err, adapters.ErrUnavailable) {
+		t.Errorf("search of a dead server: %v", err)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for err := s.Ping(t.Context()); err != nil; err = s.Ping(t.Context()) {
+		if !errors.Is(err, adapters.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	if err := search(t.Context(), s, "outage"); err != nil {
+		t.Errorf("search of a restarted server: %v", err)
+	}
+}
+
+func credentialsRefused(t *testing.T, o milvus.Options) {
+	for _, wrong := range []milvus.Options{
+		{Address: o.Address},
+		{Address: o.Address, Username: "root", Password: "wrong"},
+		{Address: o.Address, Username: "nobody", Password: "Milvus"},
+	} {
+		s := open(t, wrong)
+		if err := s.Ping(t.Context()); !errors.Is(err, adapters.ErrRefused) {
+			t.Errorf("ping as %q: %v, want ErrRefused", wrong.Username, err)
+		}
+		if err := search(t.Context(), s, "any"); !errors.Is(err, adapters.ErrRefused) {
+			t.Errorf("search as %q: %v, want ErrRefused", wrong.Username, err)
+		}
+	}
+}
+
+// overTLS reaches the server through a front end that ends TLS.
+func overTLS(t *testing.T, o milvus.Options) {
+	certificate, roots := selfSigned(t)
+	front := frontEnd(t, certificate, o.Address)
+	trusting := o
+	trusting.Address, trusting.TLS = front, &tls.Config{RootCAs: roots, ServerName: "localhost"}
+	if err := open(t, trusting).Ping(t.Context()); err != nil {
+		t.Errorf("ping: %v", err)
+	}
+	trusting.TLS = &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost"}
+	if err := open(t, trusting).Ping(t.Context()); !errors.Is(err, adapters.ErrUnavailable) {
+		t.Errorf("ping of a server that is not trusted: %v, want ErrUnavailable", err)
+	}
+}
+
+func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+}
+
+// frontEnd passes what it hears over TLS to an address.
+func frontEnd(t *testing.T, certificate tls.Certificate, to string) string {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				return
+			}
+			pass := func(dst, src net.Conn) {
+				_, _ = io.Copy(dst, src)
+				dst.Close()
+				src.Close()
+			}
+			wg.Go(func() { pass(out, in) })
+			wg.Go(func() { pass(in, out) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	return l.Addr().String()
+}

@@ -1,0 +1,582 @@
+package milvus_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/milvus"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// real is a running server and two ways to it.
+type real struct {
+	lite    bool
+	options milvus.Options
+	store   *milvus.Store
+	sdk     client.Client
+}
+
+func newReal(t *testing.T, lite bool, o milvus.Options) *real {
+	t.Helper()
+	sdk, err := client.NewClient(t.Context(), client.Config{Address: o.Address, Username: o.Username, Password: o.Password, DisableConn: true, DialOptions: o.DialOptions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sdk.Close() })
+	r := &real{lite: lite, options: o, sdk: sdk}
+	r.store = r.open(t, o)
+	return r
+}
+
+func (r *real) open(t *testing.T, o milvus.Options) *milvus.Store {
+	t.Helper()
+	s, err := milvus.New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// run runs the tests that are about Milvus alone, on a user's own collections
+// and on companions.
+func (r *real) run(t *testing.T) {
+	for name, test := range map[string]func(*testing.T, *real){
+		"scalar fields come back exactly":         scalarFields,
+		"VarChar keys of a user's collection":     textKeys,
+		"greatest number":                         greatestNumber,
+		"a row a component":                       rowsLayout,
+		"components need one metric":              mixedMetrics,
+		"approximate index is not exact":          approximateIndex,
+		"collection that is not loaded":           notLoaded,
+		"consistency and partitions":              consistencyAndPartitions,
+		"alias switched by another program":       aliasElsewhere,
+		"rows larger than a reply":                largeRows,
+		"server's own limits":                     serversLimits,
+		"write needs a companion":                 writeNeedsCompanion,
+		"vector field of another type is refused": binaryField,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // on Milvus a test mostly waits for a collection to load
+			test(t, r)
+		})
+	}
+}
+
+func field(name string, kind entity.FieldType) *entity.Field {
+	f := entity.NewField().WithName(name).WithDataType(kind)
+	if kind == entity.FieldTypeVarChar {
+		f.WithMaxLength(65535)
+	}
+	return f
+}
+
+// create makes a user's own collection with a field "vec" of 4.
+func (r *real) create(t *testing.T, name, metric, index string, params map[string]string, fields ...*entity.Field) {
+	t.Helper()
+	sch := entity.NewSchema().WithName(name).WithDynamicFieldEnabled(true)
+	for _, f := range append(fields, field("vec", entity.FieldTypeFloatVector).WithDim(4)) {
+		sch.WithField(f)
+	}
+	if err := r.sdk.CreateCollection(t.Context(), sch, 1); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.store.Drop(context.WithoutCancel(t.Context()), name); err != nil {
+			t.Error(err)
+		}
+	})
+	if index == "" {
+		return
+	}
+	if params == nil {
+		params = map[string]string{}
+	}
+	params["metric_type"] = metric
+	if err := r.sdk.CreateIndex(t.Context(), name, "vec", entity.NewGenericIndex("vec", entity.IndexType(index), params), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.sdk.LoadCollection(t.Context(), name, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// insert writes columns as they are, and waits until they are visible.
+func (r *real) insert(t *testing.T, name string, rows int, columns ...entity.Column) {
+	t.Helper()
+	request := &milvuspb.InsertRequest{CollectionName: name, NumRows: uint32(rows)}
+	for _, c := range columns {
+		fd := c.FieldData()
+		fd.IsDynamic = c.Name() == "$meta"
+		request.FieldsData = append(request.FieldsData, fd)
+	}
+	result, err := r.sdk.(*client.GrpcClient).Service.Insert(t.Context(), request)
+	if err != nil || result.GetStatus().GetCode() != 0 {
+		t.Fatalf("insert into %s: %v %v", name, err, result.GetStatus())
+	}
+	if _, err := r.store.Search(t.Context(), adapters.SearchRequest{Collection: name, UnitVectors: true, Consistency: "Strong", Probes: []rerank.Probe{{Vector: []float32{1, 0, 0, 0}, Depth: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func vectors(rows int) ([][]float32, rerank.Matrix) {
+	m := rerank.NewMatrix(rows, 4)
+	out := make([][]float32, rows)
+	for i := range rows {
+		copy(m.Row(i), []float32{float32(i + 1), float32(i % 3), -float32(i % 5), 0.1})
+		out[i] = m.Row(i)
+	}
+	return out, m
+}
+
+func jsonColumn(name string, rows int, text string) entity.Column {
+	data := make([][]byte, rows)
+	for i := range data {
+		data[i] = []byte(text)
+	}
+	return entity.NewColumnJSONBytes(name, data)
+}
+
+func repeat[T any](n int, v T) []T {
+	out := make([]T, n)
+	for i := range out {
+		out[i] = v
+	}
+	return out
+}
+
+const (
+	exactJSON   = `{"a":9223372036854775807,"u":18446744073709551615,"f":1e308,"z":"\u0000","h":"<&>","e":"é😀","n":null,"o":{"":[1,2.50]}}`
+	dynamicJSON = `{"big":1152921504606846977,"deep":{"x":[1,2.5]},"":"empty key","group":"g\"1"}`
+)
+
+func scalarFields(t *testing.T, r *real) {
+	r.create(t, "scalars", "IP", "FLAT", nil, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true),
+		field("b", entity.FieldTypeBool), field("i8", entity.FieldTypeInt8), field("i64", entity.FieldTypeInt64), field("f32", entity.FieldTypeFloat),
+		field("f64", entity.FieldTypeDouble), field("text", entity.FieldTypeVarChar), field("j", entity.FieldTypeJSON),
+		field("list", entity.FieldTypeArray).WithElementType(entity.FieldTypeInt64).WithMaxCapacity(8))
+	vecs, m := vectors(3)
+	r.insert(t, "scalars", 3,
+		entity.NewColumnInt64("pk", []int64{math.MinInt64, -7, 5}), entity.NewColumnFloatVector("vec", 4, vecs),
+		entity.NewColumnBool("b", []bool{true, false, true}), entity.NewColumnInt8("i8", []int8{-128, 0, 127}),
+		entity.NewColumnInt64("i64", []int64{9007199254740993, math.MinInt64, math.MaxInt64}), entity.NewColumnFloat("f32", repeat(3, float32(0.1))),
+		entity.NewColumnDouble("f64", []float64{0.1, 1e-300, -0.5}), entity.NewColumnVarChar("text", []string{"a\"<é", "", "x\ny"}),
+		jsonColumn("j", 3, exactJSON), entity.NewColumnInt64Array("list", [][]int64{{1, 4611686018427387905}, {}, {-1}}), jsonColumn("$meta", 3, dynamicJSON))
+	ids := []rerank.ID{rerank.IntID(5), rerank.IntID(math.MinInt64)}
+	rows, err := r.store.Fetch(t.Context(), adapters.FetchRequest{Collection: "scalars", IDs: ids, Payload: true, Vectors: []string{"vec"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tail := `,"j":` + exactJSON + `,"list":%s,` + dynamicJSON[1:]
+	want := []string{
+		fmt.Sprintf(`{"b":true,"i8":127,"i64":9223372036854775807,"f32":0.1,"f64":-0.5,"text":"x\ny"`+tail, "[-1]"),
+		fmt.Sprintf(`{"b":true,"i8":-128,"i64":9007199254740993,"f32":0.1,"f64":0.1,"text":"a\"<é"`+tail, "[1,4611686018427387905]"),
+	}
+	if !slices.Equal(rows.IDs, ids) || !slices.Equal(rows.Vectors[0].Row(0), m.Row(2)) || !slices.Equal(rows.Vectors[0].Row(1), m.Row(0)) {
+		t.Errorf("rows are %v %v", rows.IDs, rows.Vectors)
+	}
+	for i, w := range want {
+		if string(rows.Payloads[i]) != w {
+			t.Errorf("payload %d is\n%s, want\n%s", i, rows.Payloads[i], w)
+		}
+	}
+	some, err := r.store.Fetch(t.Context(), adapters.FetchRequest{Collection: "scalars", IDs: ids[:1], PayloadFields: []string{"big", "i64", "absent"}})
+	if err != nil || string(some.Payloads[0]) != `{"i64":9223372036854775807,"big":1152921504606846977}` {
+		t.Errorf("payload fields: %s, %v", some.Payloads, err)
+	}
+	scalarOwners(t, r)
+}
+
+// scalarOwners: the owner can be any scalar field, or a key of the dynamic one.
+func scalarOwners(t *testing.T, r *real) {
+	for name, owner := range map[string]rerank.ID{"i64": rerank.IntID(9007199254740993), "text": rerank.TextID("a\"<é"), "group": rerank.TextID(`g"1`), "big": rerank.IntID(1152921504606846977)} {
+		lists, err := r.store.Search(t.Context(), adapters.SearchRequest{Collection: "scalars", Owner: name, Probes: []rerank.Probe{{Vector: []float32{-1, 0, 0, 0}, Depth: 1}}})
+		if err != nil || lists[0].IDs[0] != rerank.IntID(math.MinInt64) || lists[0].Owners[0] != owner {
+			t.Errorf("owner %s of a search: %v, %v, want %v", name, lists, err, owner)
+		}
+		rows, err := r.store.Fetch(t.Context(), adapters.FetchRequest{Collection: "scalars", Owner: name, IDs: []rerank.ID{owner}})
+		if err != nil || len(rows.IDs) == 0 || rows.IDs[0] != rerank.IntID(math.MinInt64) || rows.Owners[0] != owner {
+			t.Errorf("fetch by owner %s: %v, %v", name, rows, err)
+		}
+	}
+}
+
+func textKeys(t *testing.T, r *real) {
+	r.create(t, "texts", "COSINE", "FLAT", nil, field("key", entity.FieldTypeVarChar).WithIsPrimaryKey(true))
+	texts := trickyTexts()
+	vecs, m := vectors(len(texts))
+	r.insert(t, "texts", len(texts), entity.NewColumnVarChar("key", texts), entity.NewColumnFloatVector("vec", 4, vecs), jsonColumn("$meta", len(texts), `{}`))
+	ids := textIDs()
+	slices.Reverse(ids)
+	rows, err := r.store.Fetch(t.Context(), adapters.FetchRequest{Collection: "texts", IDs: append(ids, rerank.TextID("no\nsuch")), Vectors: []string{""}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(rows.IDs, ids) {
+		t.Errorf("fetched %q, want %q", rows.IDs, ids)
+	}
+	for i, id := range rows.IDs {
+		if at := slices.Index(textIDs(), id); !slices.Equal(rows.Vectors[0].Row(i), m.Row(at)) {
+			t.Errorf("%q has the vector %v, want %v", id, rows.Vectors[0].Row(i), m.Row(at))
+		}
+	}
+	slices.SortFunc(ids, rerank.ID.Compare)
+	for _, batch := range []int{1, 7, 0} {
+		var got []rerank.ID
+		cursor := ""
+		for stop := errors.New("stop"); ; {
+			// Each batch is a scan of its own, so that every key is a cursor once.
+			err := r.store.Scan(t.Context(), adapters.ScanRequest{Collection: "texts", Batch: batch, Cursor: cursor}, func(rows adapters.Rows, c string) error {
+				got, cursor = append(got, rows.IDs...), c
+				return stop
+			})
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, stop) {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(got, ids) {
+			t.Errorf("batches of %d: %q, want %q", batch, got, ids)
+		}
+	}
+}
+
+// greatestNumber: Milvus 2.3 takes the greatest number for the end of its
+// merge. It is found by a search, and reading it is refused, not left out.
+func greatestNumber(t *testing.T, r *real) {
+	greatest := rerank.IntID(math.MaxInt64)
+	r.create(t, "greatest", "IP", "FLAT", nil, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true))
+	vecs, _ := vectors(2)
+	r.insert(t, "greatest", 2, entity.NewColumnInt64("pk", []int64{math.MaxInt64, 1}), entity.NewColumnFloatVector("vec", 4, vecs), jsonColumn("$meta", 2, `{"a":1}`))
+	lists, err := r.store.Search(t.Context(), adapters.SearchRequest{Collection: "greatest", Probes: []rerank.Probe{{Vector: []float32{-1, 0, 0, 0}, Depth: 1}}})
+	if err != nil || lists[0].IDs[0] != greatest {
+		t.Errorf("search: %v, %v", lists, err)
+	}
+	ids, err := r.store.Match(t.Context(), "greatest", "")
+	if err != nil || !slices.Equal(ids, []rerank.ID{rerank.IntID(1), greatest}) {
+		t.Errorf("match: %v, %v", ids, err)
+	}
+	rows, err := r.store.Fetch(t.Context(), adapters.FetchRequest{Collection: "greatest", IDs: []rerank.ID{greatest}, Vectors: []string{"vec"}})
+	switch {
+	case r.lite && (err != nil || !slices.Equal(rows.IDs, []rerank.ID{greatest})):
+		t.Errorf("fetch: %v, %v", rows, err)
+	case !r.lite && !errors.Is(err, adapters.ErrUnsupported):
+		t.Errorf("fetch: %v, %v, want ErrUnsupported", rows, err)
+	}
+}
+
+func rowsSchema(name string, fields int) (adapters.Schema, adapters.Rows) {
+	s := adapters.Schema{Collection: name, TextIDs: true, Owner: "item"}
+	rows := adapters.Rows{IDs: textIDs()}
+	for i := range rows.IDs {
+		rows.Owners = append(rows.Owners, []rerank.ID{rerank.UintID(math.MaxUint64), rerank.TextID("it's\n"), rerank.IntID(-4)}[i%3])
+		rows.Payloads = append(rows.Payloads, json.RawMessage(fmt.Sprintf(`{"size":%d}`, i)))
+	}
+	for f := range fields {
+		dim := 3 + f
+		s.Fields = append(s.Fields, adapters.VectorField{Name: "c" + strconv.Itoa(f), Dim: dim, Metric: adapters.InnerProduct})
+		m := rerank.NewMatrix(len(rows.IDs), dim)
+		for i := range m.Data {
+			m.Data[i] = float32((i*(f+7))%101) - 50
+		}
+		rows.Vectors = append(rows.Vectors, m)
+	}
+	return s, rows
+}
+
+// rowsLayout: eight fields are more than a collection takes, and are written and
+// read as if they were not.
+func rowsLayout(t *testing.T, r *real) {
+	schema, rows := rowsSchema("components", 8)
+	r.companion(t, schema, rows)
+	request := adapters.SearchRequest{Collection: "components", Exact: true, Owner: "item", Filter: "size >= 4 or size == 1"}
+	for i, f := range schema.Fields {
+		p := make([]float32, f.Dim)
+		p[i%len(p)], p[0] = 1, -2
+		request.Probes = append(request.Probes, rerank.Probe{Field: f.Name, Vector: p, Depth: 6}, rerank.Probe{Field: f.Name, Vector: rows.Vectors[i].Row(9), Depth: 90})
+	}
+	lists, err := r.open(t, r.options).Search(t.Context(), request) // a reader that has not written
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range lists {
+		want := bruteForce(rows, i/2, request.Probes[i], func(row int) bool { return row >= 4 || row == 1 })
+		if !slices.Equal(l.IDs, want) || !l.Exact || l.Exhausted != (i%2 == 1) {
+			t.Errorf("list %d: %q, want %q; exact %v, exhausted %v", i, l.IDs, want, l.Exact, l.Exhausted)
+		}
+		for j, id := range l.IDs {
+			if l.Owners[j] != rows.Owners[slices.Index(rows.IDs, id)] {
+				t.Errorf("list %d: %q belongs to %q", i, id, l.Owners[j])
+			}
+		}
+	}
+	r.readComponents(t, schema, rows)
+}
+
+func bruteForce(rows adapters.Rows, field int, p rerank.Probe, keep func(int) bool) []rerank.ID {
+	top := rerank.NewTopK(p.Depth)
+	for i, id := range rows.IDs {
+		score := float32(0)
+		for j, x := range rows.Vectors[field].Row(i) {
+			score += x * p.Vector[j] // small integers: exact
+		}
+		if keep(i) {
+			top.Push(rerank.Scored{ID: id, Score: score})
+		}
+	}
+	var ids []rerank.ID
+	for _, s := range top.Sorted() {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+func (r *real) companion(t *testing.T, schema adapters.Schema, rows adapters.Rows) {
+	t.Helper()
+	if err := r.store.Create(t.Context(), schema); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.store.Drop(context.WithoutCancel(t.Context()), schema.Collection); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := r.store.Write(t.Context(), schema.Collection, schema, rows); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readComponents fetches and scans all fields of a companion.
+func (r *real) readComponents(t *testing.T, schema adapters.Schema, rows adapters.Rows) {
+	var names []string
+	for _, f := range schema.Fields {
+		names = append(names, f.Name)
+	}
+	seen := 0
+	check := func(got adapters.Rows, _ string) error {
+		for i, id := range got.IDs {
+			at := slices.Index(rows.IDs, id)
+			seen++
+			for f := range names {
+				if !slices.Equal(got.Vectors[f].Row(i), rows.Vectors[f].Row(at)) {
+					t.Errorf("%q, field %s: %v, want %v", id, names[f], got.Vectors[f].Row(i), rows.Vectors[f].Row(at))
+				}
+			}
+			if string(got.Payloads[i]) != string(rows.Payloads[at]) || got.Owners != nil && got.Owners[i] != rows.Owners[at] {
+				t.Errorf("%q has payload %s", id, got.Payloads[i])
+			}
+		}
+		return nil
+	}
+	got, err := r.store.Fetch(t.Context(), adapters.FetchRequest{Collection: schema.Collection, IDs: rows.IDs, Vectors: names, Payload: true})
+	if err != nil || !slices.Equal(got.IDs, rows.IDs) {
+		t.Fatalf("fetch: %q, %v", got.IDs, err)
+	}
+	_ = check(got, "")
+	owned, err := r.store.Fetch(t.Context(), adapters.FetchRequest{Collection: schema.Collection, Owner: "item", IDs: rows.Owners[:3], Vectors: names, Payload: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = check(owned, "")
+	if err := r.store.Scan(t.Context(), adapters.ScanRequest{Collection: schema.Collection, Vectors: names, Payload: true, Owner: "item", Batch: 4}, check); err != nil {
+		t.Fatal(err)
+	}
+	d, err := r.store.Describe(t.Context(), schema.Collection)
+	if err != nil || d.Rows != int64(len(rows.IDs)) || len(d.Fields) != len(names) || !d.TextIDs || !d.Fields[7].Exact || d.Fields[7].Dim != 10 {
+		t.Errorf("describe: %+v, %v", d, err)
+	}
+	if seen != 3*len(rows.IDs) {
+		t.Errorf("%d rows were read, want three times %d", seen, len(rows.IDs))
+	}
+}
+
+func mixedMetrics(t *testing.T, r *real) {
+	schema, _ := rowsSchema("mixed", 5)
+	schema.Fields[3].Metric = adapters.Cosine
+	var limit *adapters.LimitError
+	if err := r.store.Create(t.Context(), schema); !errors.As(err, &limit) || limit.Value != 5 {
+		t.Errorf("create: %v, want a LimitError", err)
+	}
+}
+
+func approximateIndex(t *testing.T, r *real) {
+	r.create(t, "ivf", "L2", "IVF_FLAT", map[string]string{"nlist": "4"}, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true))
+	d, err := r.store.Describe(t.Context(), "ivf")
+	if err != nil || d.Fields[0].Exact || d.Fields[0].Metric != adapters.L2 || d.Settings["vec.index_type"] != "IVF_FLAT" {
+		t.Errorf("describe: %+v, %v", d, err)
+	}
+	lists, err := r.store.Search(t.Context(), adapters.SearchRequest{Collection: "ivf", Exact: true, UnitVectors: true, Probes: []rerank.Probe{{Vector: []float32{1, 2, 3, 4}, Depth: 9}}})
+	if err != nil || lists[0].Exact || lists[0].Exhausted {
+		t.Errorf("search: %+v, %v; want a list that is neither exact nor exhausted", lists, err)
+	}
+	if r.lite {
+		return // has no HNSW
+	}
+	o := r.options
+	o.Companion = milvus.Index{Type: "HNSW", Params: map[string]string{"M": "8", "efConstruction": "32"}}
+	o.SearchParams = map[string]any{"ef": 128}
+	s := r.open(t, o)
+	schema, rows := rowsSchema("hnsw", 1)
+	if err := s.Create(t.Context(), schema); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Drop(t.Context(), "hnsw") }()
+	if err := s.Write(t.Context(), "hnsw", schema, rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, reader := range []*milvus.Store{s, r.store} { // with ef and without
+		lists, err = reader.Search(t.Context(), adapters.SearchRequest{Collection: "hnsw", Probes: []rerank.Probe{{Vector: []float32{1, 2, 3}, Depth: 100}}})
+		if err != nil || len(lists[0].IDs) == 0 || lists[0].Exact {
+			t.Errorf("HNSW: %+v, %v", lists, err)
+		}
+	}
+}
+
+func notLoaded(t *testing.T, r *real) {
+	r.create(t, "unloaded", "IP", "", nil, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true))
+	_, err := r.store.Search(t.Context(), adapters.SearchRequest{Collection: "unloaded", Probes: []rerank.Probe{{Vector: []float32{1, 2, 3, 4}, Depth: 9}}})
+	if !errors.Is(err, adapters.ErrUnavailable) {
+		t.Errorf("search: %v, want ErrUnavailable", err)
+	}
+	d, err := r.store.Describe(t.Context(), "unloaded")
+	if err != nil || len(d.Fields) != 1 {
+		t.Errorf("describe: %+v, %v", d, err)
+	}
+}
+
+func consistencyAndPartitions(t *testing.T, r *real) {
+	r.create(t, "parts", "IP", "FLAT", nil, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true))
+	request := adapters.SearchRequest{Collection: "parts", Probes: []rerank.Probe{{Vector: []float32{1, 2, 3, 4}, Depth: 9}}}
+	for _, level := range []string{"", "Strong", "Session", "Bounded", "Eventually"} {
+		request.Consistency = level
+		if _, err := r.store.Search(t.Context(), request); err != nil {
+			t.Errorf("%q: %v", level, err)
+		}
+	}
+	request.Consistency = "strong"
+	if _, err := r.store.Search(t.Context(), request); !errors.Is(err, adapters.ErrUnsupported) {
+		t.Errorf("a level Milvus does not have: %v", err)
+	}
+	if r.lite {
+		return // has no partitions
+	}
+	request.Consistency, request.Partitions = "Strong", []string{"_default"}
+	if _, err := r.store.Search(t.Context(), request); err != nil {
+		t.Errorf("the default partition: %v", err)
+	}
+	request.Partitions = []string{"absent"}
+	if _, err := r.store.Search(t.Context(), request); !errors.Is(err, adapters.ErrNotFound) {
+		t.Errorf("no such partition: %v", err)
+	}
+}
+
+// aliasElsewhere: a search never answers by the schema of what an alias was.
+func aliasElsewhere(t *testing.T, r *real) {
+	if r.lite {
+		t.Skip("milvus-lite has no aliases; the kit checks that it says so")
+	}
+	pk := func() *entity.Field { return field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true) }
+	r.create(t, "flat", "IP", "FLAT", nil, pk())
+	r.create(t, "approximate", "IP", "IVF_FLAT", map[string]string{"nlist": "2"}, pk())
+	request := adapters.SearchRequest{Collection: "which", Exact: true, Probes: []rerank.Probe{{Vector: []float32{1, 2, 3, 4}, Depth: 9}}}
+	other := r.open(t, r.options)
+	defer func() { _ = r.sdk.DropAlias(t.Context(), "which") }()
+	for _, to := range []string{"flat", "approximate", "flat"} {
+		if err := other.SwitchAlias(t.Context(), "which", to); err != nil {
+			t.Fatal(err)
+		}
+		lists, err := r.store.Search(t.Context(), request)
+		if err != nil || lists[0].Exact != (to == "flat") {
+			t.Errorf("alias of %s: %+v, %v", to, lists, err)
+		}
+	}
+}
+
+// largeRows: replies that turn out larger than the limit are asked for in parts.
+func largeRows(t *testing.T, r *real) {
+	schema := adapters.Schema{Collection: "large_rows", Fields: []adapters.VectorField{{Name: "vec", Dim: 4}}}
+	const n = 200
+	_, m := vectors(n)
+	rows := adapters.Rows{Vectors: []rerank.Matrix{m}}
+	text, _ := json.Marshal(map[string]string{"text": string(slices.Repeat([]byte("x"), 20_000))})
+	for i := range n {
+		rows.IDs, rows.Payloads = append(rows.IDs, rerank.IntID(int64(i))), append(rows.Payloads, text)
+	}
+	r.companion(t, schema, rows)
+	o := r.options
+	o.Limits.MaxMessageBytes = 1 << 20
+	small := r.open(t, o)
+	got, err := small.Fetch(t.Context(), adapters.FetchRequest{Collection: "large_rows", IDs: rows.IDs, Payload: true})
+	if err != nil || !slices.Equal(got.IDs, rows.IDs) || string(got.Payloads[n-1]) != string(text) {
+		t.Errorf("fetch: %d rows, %v", len(got.IDs), err)
+	}
+	seen := 0
+	err = small.Scan(t.Context(), adapters.ScanRequest{Collection: "large_rows", Payload: true}, func(rows adapters.Rows, _ string) error {
+		seen += len(rows.IDs)
+		return nil
+	})
+	if err != nil || seen != n {
+		t.Errorf("scan: %d rows, %v", seen, err)
+	}
+}
+
+// serversLimits: what the server refuses becomes the limit that it names.
+func serversLimits(t *testing.T, r *real) {
+	if r.lite {
+		t.Skip("milvus-lite says 'invalid parameter' to too deep a search, and nothing more")
+	}
+	o := r.options
+	o.Limits.MaxDepth, o.Limits.MaxProbes = 50_000, 50_000
+	s := r.open(t, o)
+	r.create(t, "limits", "IP", "FLAT", nil, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true))
+	var limit *adapters.LimitError
+	_, err := s.Search(t.Context(), adapters.SearchRequest{Collection: "limits", Probes: []rerank.Probe{{Vector: []float32{1, 2, 3, 4}, Depth: 17_000}}})
+	if !errors.As(err, &limit) || limit.Limit != "max_depth" || limit.Value != 17_000 || limit.Max != 16_384 {
+		t.Errorf("depth of 17,000: %v", err)
+	}
+	_, err = s.Search(t.Context(), adapters.SearchRequest{Collection: "limits", Probes: repeat(17_000, rerank.Probe{Vector: []float32{1, 2, 3, 4}, Depth: 1})})
+	if !errors.As(err, &limit) || limit.Limit != "max_probes" || limit.Value != 17_000 || limit.Max != 16_384 {
+		t.Errorf("17,000 probes: %v", err)
+	}
+	d, err := s.Describe(t.Context(), "limits")
+	if err != nil || d.Limits.MaxDepth != 16_384 || d.Limits.MaxProbes != 16_384 {
+		t.Errorf("describe: %+v, %v; want the limits narrowed", d.Limits, err)
+	}
+}
+
+func writeNeedsCompanion(t *testing.T, r *real) {
+	r.create(t, "own", "IP", "FLAT", nil, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true))
+	schema := adapters.Schema{Collection: "own", Fields: []adapters.VectorField{{Name: "vec", Dim: 4}}}
+	_, m := vectors(1)
+	err := r.store.Write(t.Context(), "own", schema, adapters.Rows{IDs: []rerank.ID{rerank.IntID(1)}, Vectors: []rerank.Matrix{m}})
+	if !errors.Is(err, adapters.ErrUnsupported) {
+		t.Errorf("write to a user's collection: %v, want ErrUnsupported", err)
+	}
+}
+
+func binaryField(t *testing.T, r *real) {
+	sch := entity.NewSchema().WithName("binary").WithField(field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true)).
+		WithField(field("bits", entity.FieldTypeBinaryVector).WithDim(8))
+	if err := r.sdk.CreateCollection(t.Context(), sch, 1); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.store.Drop(t.Context(), "binary") }()
+	_, err := r.store.Search(t.Context(), adapters.SearchRequest{Collection: "binary", Probes: []rerank.Probe{{Vector: []float32{1}, Depth: 9}}})
+	if !errors.Is(err, adapters.ErrField) {
+		t.Errorf("search of %v: %v, want ErrField", schemapb.DataType_BinaryVector, err)
+	}
+}
