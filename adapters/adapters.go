@@ -204,6 +204,8 @@ type VectorField struct {
 	FullPrecision bool
 	// Exact: the store can be asked for an exhaustive search of it.
 	Exact bool
+	// Unsearched asks Create to leave out the index: no probe searches the field.
+	Unsearched bool
 }
 
 // Limits are a store's limits, from configuration narrowed by what the server tells.

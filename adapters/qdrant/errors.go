@@ -1,0 +1,125 @@
+package qdrant
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/likenessdb/likeness/adapters"
+)
+
+// translate turns an error of gRPC or of Qdrant into one of the adapters'
+// sentinels. It is the only place that knows how Qdrant words its errors.
+func (s *Store) translate(ctx context.Context, err error, what, collection string) error {
+	st := status.Convert(err)
+	where := fmt.Sprintf("qdrant at %s, %s", s.options.Address, what)
+	if collection != "" {
+		where += fmt.Sprintf(" of collection %q", collection)
+	}
+	if cause := s.sentinel(ctx, st); cause != nil {
+		return fmt.Errorf("%s: %w: %s", where, cause, st.Message())
+	}
+	return fmt.Errorf("%s: %w: %s: %s", where, adapters.ErrStore, st.Code(), st.Message())
+}
+
+// sentinel returns nil for ErrStore.
+func (s *Store) sentinel(ctx context.Context, st *status.Status) error {
+	switch st.Code() {
+	case codes.Canceled, codes.DeadlineExceeded:
+		return contextError(ctx, st.Code())
+	case codes.NotFound:
+		return adapters.ErrNotFound
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return s.refused(st.Message())
+	case codes.Unavailable:
+		return adapters.ErrUnavailable
+	case codes.Unimplemented:
+		return adapters.ErrUnsupported
+	case codes.ResourceExhausted, codes.OutOfRange:
+		return s.exhausted(st.Message())
+	case codes.InvalidArgument:
+		return s.invalid(st.Message())
+	case codes.Internal:
+		if strings.Contains(st.Message(), "imeout") {
+			return adapters.ErrUnavailable
+		}
+	}
+	return nil
+}
+
+func contextError(ctx context.Context, code codes.Code) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case code == codes.DeadlineExceeded:
+		return context.DeadlineExceeded
+	default:
+		return adapters.ErrUnavailable // the server cancelled
+	}
+}
+
+// numbers finds the value and the limit in a message about a size.
+var numbers = regexp.MustCompile(`[0-9]+`)
+
+// exhausted is a message over a limit, on this side or on the server's, or a
+// rate limit of strict mode.
+func (s *Store) exhausted(message string) error {
+	if !strings.Contains(message, "message") {
+		return adapters.ErrUnavailable
+	}
+	e := &adapters.LimitError{Limit: "max_message_bytes", Max: int64(s.options.Limits.MaxMessageBytes),
+		Remedy: "ask for fewer rows or raise max_message_bytes of the store"}
+	if found := numbers.FindAllString(message, 2); len(found) == 2 {
+		e.Value, _ = strconv.ParseInt(found[0], 10, 64)
+		e.Max, _ = strconv.ParseInt(found[1], 10, 64)
+	}
+	return e
+}
+
+// refused tells a limit of strict mode from missing rights.
+func (s *Store) refused(message string) error {
+	if e := strictLimit(message); e != nil {
+		return e
+	}
+	return adapters.ErrRefused
+}
+
+func (s *Store) invalid(message string) error {
+	switch {
+	case strings.Contains(message, "Vector dimension error"):
+		return adapters.ErrDimension
+	case strings.Contains(message, "Not existing vector name"):
+		return adapters.ErrField
+	case strings.Contains(message, "Unable to parse UUID"):
+		return adapters.ErrID
+	case strings.Contains(message, "Index required"), strings.Contains(message, "ilter"):
+		return adapters.ErrFilter
+	}
+	return s.strictOrStore(message)
+}
+
+func (s *Store) strictOrStore(message string) error {
+	if e := strictLimit(message); e != nil {
+		return e
+	}
+	return nil
+}
+
+// strict is how strict mode words a limit: `Limit exceeded 100 > 10 for "limit"`.
+var strict = regexp.MustCompile(`Limit exceeded ([0-9]+) > ([0-9]+) for "([^"]+)"`)
+
+func strictLimit(message string) error {
+	m := strict.FindStringSubmatch(message)
+	if m == nil {
+		return nil
+	}
+	e := &adapters.LimitError{Limit: "strict mode's " + m[3], Remedy: "ask for less, or raise the limit in the collection's strict_mode_config"}
+	e.Value, _ = strconv.ParseInt(m[1], 10, 64)
+	e.Max, _ = strconv.ParseInt(m[2], 10, 64)
+	return e
+}

@@ -1,0 +1,58 @@
+package qdrant
+
+import (
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/qdrant/go-client/qdrant"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// pointID turns an id into Qdrant's: an unsigned number or a UUID. Qdrant
+// writes every UUID with hyphens and in lower case; canonical says whether the
+// id is spelled so.
+func pointID(id rerank.ID) (p *qdrant.PointId, canonical bool, err error) {
+	if n, ok := id.Uint64(); ok {
+		return qdrant.NewIDNum(n), true, nil
+	}
+	text, ok := id.Text()
+	if !ok {
+		return nil, false, fmt.Errorf("%w: %q; Qdrant's ids are numbers from 0 to 2^64−1 and UUIDs", adapters.ErrID, id)
+	}
+	u, err := uuid.Parse(text)
+	if err != nil || len(text) == 38 {
+		return nil, false, fmt.Errorf("%w: %q; Qdrant's ids are numbers from 0 to 2^64−1 and UUIDs", adapters.ErrID, text)
+	}
+	return qdrant.NewIDUUID(u.String()), u.String() == text, nil
+}
+
+func idOf(p *qdrant.PointId) rerank.ID {
+	if u, ok := p.GetPointIdOptions().(*qdrant.PointId_Uuid); ok {
+		return rerank.TextID(u.Uuid)
+	}
+	return rerank.UintID(p.GetNum())
+}
+
+// ownerOf reads an item's id from a payload.
+func ownerOf(payload map[string]*qdrant.Value, name string) (rerank.ID, bool) {
+	switch v := payload[name].GetKind().(type) {
+	case *qdrant.Value_IntegerValue:
+		return rerank.IntID(v.IntegerValue), true
+	case *qdrant.Value_StringValue:
+		return rerank.TextID(v.StringValue), true
+	}
+	return rerank.ID{}, false
+}
+
+// ownerValue is ownerOf's inverse. Qdrant keeps integers as signed 64-bit numbers.
+func ownerValue(id rerank.ID) (*qdrant.Value, error) {
+	if n, ok := id.Int64(); ok {
+		return qdrant.NewValueInt(n), nil
+	}
+	if s, ok := id.Text(); ok {
+		return qdrant.NewValueString(s), nil
+	}
+	return nil, fmt.Errorf("%w: owner %q; Qdrant's payload holds integers below 2^63 and strings", adapters.ErrID, id)
+}

@@ -1,0 +1,279 @@
+package qdrant
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/qdrant/go-client/qdrant"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// info is what is known of a collection.
+type info struct {
+	collection string
+	read       time.Time
+	fields     []*field // sorted by name
+	raw        *qdrant.CollectionInfo
+	limits     adapters.Limits
+	noExact    bool // strict mode forbids exact search
+}
+
+// field is a dense vector field.
+type field struct {
+	adapters.VectorField
+	params *qdrant.VectorParams
+	// norm is an upper estimate of a row's norm, for rounding errors.
+	norm float64
+}
+
+// Describe reads a collection's configuration. Sparse and multi-vector fields
+// are left out: no probe can search them.
+func (s *Store) Describe(ctx context.Context, collection string) (adapters.Description, error) {
+	in, err := s.refresh(ctx, collection)
+	if err != nil {
+		return adapters.Description{}, err
+	}
+	d := adapters.Description{Rows: -1, Limits: in.limits, Settings: in.settings()}
+	if in.raw.PointsCount != nil {
+		d.Rows = int64(in.raw.GetPointsCount())
+	}
+	for _, f := range in.fields {
+		d.Fields = append(d.Fields, f.VectorField)
+	}
+	return d, nil
+}
+
+// info returns what is known of a collection, read again where it is old.
+func (s *Store) info(ctx context.Context, collection string) (in *info, fresh bool, err error) {
+	s.mu.Lock()
+	in = s.infos[collection]
+	s.mu.Unlock()
+	if in != nil && time.Since(in.read) < s.options.DescribeFor {
+		return in, false, ctx.Err()
+	}
+	in, err = s.refresh(ctx, collection)
+	return in, true, err
+}
+
+// with calls do with what is known of the collection, and again with what is
+// read anew if that was not fresh and do failed on it.
+func (s *Store) with(ctx context.Context, collection string, do func(*info) error) error {
+	in, fresh, err := s.info(ctx, collection)
+	if err != nil {
+		return err
+	}
+	err = do(in)
+	if err == nil || fresh || !stale(err) {
+		return err
+	}
+	if in, err = s.refresh(ctx, collection); err != nil {
+		return err
+	}
+	return do(in)
+}
+
+func (s *Store) forget(collection string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.infos, collection)
+}
+
+func (s *Store) refresh(ctx context.Context, collection string) (*info, error) {
+	s.forget(collection)
+	answer, err := call(ctx, s, "describe", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.GetCollectionInfoResponse, error) {
+		return c.Collections().Get(ctx, &qdrant.GetCollectionInfoRequest{CollectionName: collection})
+	})
+	if err != nil {
+		return nil, err
+	}
+	in := &info{collection: collection, read: time.Now(), raw: answer.GetResult(), limits: s.options.Limits}
+	in.readStrictMode()
+	if err := in.readFields(); err != nil {
+		return nil, fmt.Errorf("qdrant at %s, collection %q: %w", s.options.Address, collection, err)
+	}
+	if err := s.readNorms(ctx, in); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.infos[collection] = in
+	return in, nil
+}
+
+// readStrictMode narrows the limits to the collection's own.
+func (in *info) readStrictMode() {
+	strict := in.raw.GetConfig().GetStrictModeConfig()
+	if !strict.GetEnabled() {
+		return
+	}
+	narrow := func(limit *int, to uint64) {
+		if to > 0 && to < uint64(*limit) {
+			*limit = int(to)
+		}
+	}
+	narrow(&in.limits.MaxDepth, uint64(strict.GetMaxQueryLimit()))
+	narrow(&in.limits.MaxProbes, strict.GetSearchMaxBatchsize())
+	in.noExact = strict.SearchAllowExact != nil && !strict.GetSearchAllowExact()
+}
+
+func (in *info) readFields() error {
+	config := in.raw.GetConfig().GetParams().GetVectorsConfig()
+	params := maps.Clone(config.GetParamsMap().GetMap())
+	if one := config.GetParams(); one != nil {
+		params = map[string]*qdrant.VectorParams{"": one}
+	}
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		p := params[name]
+		if p.GetMultivectorConfig() != nil {
+			continue
+		}
+		if p.GetSize() > math.MaxInt32 {
+			return fmt.Errorf("%w: field %q has dimension %d", adapters.ErrStore, name, p.GetSize())
+		}
+		f := &field{params: p, VectorField: adapters.VectorField{
+			Name:          name,
+			Dim:           int(p.GetSize()),
+			Metric:        metric(p.GetDistance()),
+			FullPrecision: p.GetDatatype() == qdrant.Datatype_Default || p.GetDatatype() == qdrant.Datatype_Float32,
+			Exact:         !in.noExact,
+			Unsearched:    unindexed(p.GetHnswConfig()),
+		}}
+		in.fields = append(in.fields, f)
+	}
+	return nil
+}
+
+// metric names Qdrant's distance; one that has no constant keeps Qdrant's name.
+func metric(d qdrant.Distance) adapters.Metric {
+	switch d {
+	case qdrant.Distance_Dot:
+		return adapters.InnerProduct
+	case qdrant.Distance_Cosine:
+		return adapters.Cosine
+	case qdrant.Distance_Euclid:
+		return adapters.L2
+	default:
+		return adapters.Metric(d.String())
+	}
+}
+
+// field returns the field of that name; "" is the unnamed or the only one.
+func (in *info) field(name string) (*field, error) {
+	names := make([]string, len(in.fields))
+	for i, f := range in.fields {
+		if f.Name == name {
+			return f, nil
+		}
+		names[i] = f.Name
+	}
+	if name == "" && len(in.fields) == 1 {
+		return in.fields[0], nil
+	}
+	if _, multi := in.raw.GetConfig().GetParams().GetVectorsConfig().GetParamsMap().GetMap()[name]; multi {
+		return nil, fmt.Errorf("%w: vector %q of collection %q is a multi-vector, which no probe can search", adapters.ErrField, name, in.collection)
+	}
+	return nil, fmt.Errorf("%w: collection %q has no dense vector %q; it has %q", adapters.ErrField, in.collection, name, names)
+}
+
+func (in *info) resolve(names []string) ([]*field, error) {
+	fields := make([]*field, len(names))
+	for i, name := range names {
+		var err error
+		if fields[i], err = in.field(name); err != nil {
+			return nil, err
+		}
+	}
+	return fields, nil
+}
+
+// sampled is the number of rows whose norms are looked at.
+const sampled = 64
+
+// readNorms estimates the greatest norm of the rows of inner-product fields
+// from random rows, doubled. The rounding error of a score depends on it and
+// Qdrant does not tell; on unit vectors and on cosine fields it is 1.
+func (s *Store) readNorms(ctx context.Context, in *info) error {
+	var dots []*field
+	for _, f := range in.fields {
+		f.norm = 1
+		if f.Metric == adapters.InnerProduct {
+			dots = append(dots, f)
+		}
+	}
+	if len(dots) == 0 || in.raw.GetPointsCount() == 0 {
+		return nil
+	}
+	answer, err := call(ctx, s, "sample", in.collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.QueryResponse, error) {
+		return c.Points().Query(ctx, &qdrant.QueryPoints{
+			CollectionName: in.collection,
+			Query:          qdrant.NewQuerySample(qdrant.Sample_Random),
+			Limit:          qdrant.PtrOf(uint64(min(sampled, in.limits.MaxDepth))),
+			WithPayload:    qdrant.NewWithPayload(false),
+			WithVectors:    vectorsSelector(dots),
+			Timeout:        s.seconds(ctx),
+		})
+	})
+	if err != nil {
+		return err
+	}
+	for _, f := range dots {
+		for _, p := range answer.GetResult() {
+			if n := 2 * rerank.Norm(vectorOf(p.GetVectors(), f.Name)); !math.IsInf(n, 0) && n > f.norm {
+				f.norm = n
+			}
+		}
+	}
+	return nil
+}
+
+// settings are the settings that a list's recall depends on.
+func (in *info) settings() map[string]string {
+	config := in.raw.GetConfig()
+	out := map[string]string{
+		"segments":       strconv.FormatUint(in.raw.GetSegmentsCount(), 10),
+		"shards":         strconv.FormatUint(uint64(config.GetParams().GetShardNumber()), 10),
+		"hnsw":           hnsw(config.GetHnswConfig()),
+		"quantization":   quantization(config.GetQuantizationConfig()),
+		"indexing_above": strconv.FormatUint(config.GetOptimizerConfig().GetIndexingThreshold(), 10) + " kB",
+	}
+	for _, f := range in.fields {
+		prefix := f.Name + "."
+		out[prefix+"datatype"] = f.params.GetDatatype().String()
+		if h := f.params.GetHnswConfig(); h != nil {
+			out[prefix+"hnsw"] = hnsw(h)
+		}
+		if q := f.params.GetQuantizationConfig(); q != nil {
+			out[prefix+"quantization"] = quantization(q)
+		}
+	}
+	return out
+}
+
+func hnsw(h *qdrant.HnswConfigDiff) string {
+	return fmt.Sprintf("m %d, ef_construct %d, full_scan_threshold %d kB", h.GetM(), h.GetEfConstruct(), h.GetFullScanThreshold())
+}
+
+func quantization(q *qdrant.QuantizationConfig) string {
+	switch {
+	case q.GetScalar() != nil:
+		return "scalar"
+	case q.GetProduct() != nil:
+		return "product"
+	case q.GetBinary() != nil:
+		return "binary"
+	case q.GetQuantization() != nil:
+		return "other"
+	default:
+		return "none"
+	}
+}
+
+// unindexed reports whether the index was left out for a field.
+func unindexed(h *qdrant.HnswConfigDiff) bool { return h != nil && h.M != nil && h.GetM() == 0 }

@@ -1,0 +1,208 @@
+// Package qdrant searches collections of a Qdrant server over gRPC.
+package qdrant
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/likenessdb/likeness/adapters"
+)
+
+var (
+	_ adapters.Store         = (*Store)(nil)
+	_ adapters.Fetcher       = (*Store)(nil)
+	_ adapters.Scanner       = (*Store)(nil)
+	_ adapters.RangeSearcher = (*Store)(nil)
+	_ adapters.Describer     = (*Store)(nil)
+	_ adapters.Writer        = (*Store)(nil)
+	_ adapters.Matcher       = (*Store)(nil)
+	_ adapters.Aliaser       = (*Store)(nil)
+)
+
+// Defaults of Options. Qdrant itself limits neither the depth of a list nor the
+// number of probes or vectors; a collection in strict mode does, and narrows them.
+const (
+	DefaultMaxDepth        = 65_536
+	DefaultMaxProbes       = 1_024
+	DefaultMaxVectorFields = 256
+	DefaultMaxMessageBytes = 1 << 30
+	DefaultConnections     = 4
+	DefaultTimeout         = 30 * time.Second
+	DefaultDescribeFor     = 5 * time.Second
+)
+
+// Options say how to reach a server. Only Address is needed.
+type Options struct {
+	// Address is host:port of the gRPC port, 6334 as a rule.
+	Address string
+	// APIKey is sent with every call. Without TLS it travels in the clear.
+	APIKey string
+	// TLS, if not nil, encrypts the connections.
+	TLS *tls.Config
+	// Limits replace the defaults where not 0. MaxMessageBytes holds for
+	// requests and for answers.
+	Limits adapters.Limits
+	// Connections is the number of HTTP/2 connections that calls take in turn.
+	// Qdrant closes a connection on which many calls were cancelled, which
+	// fails the other calls on it; with several, one retry on another helps.
+	Connections int
+	// Timeout bounds a call whose context has no deadline.
+	Timeout time.Duration
+	// DescribeFor is how long a collection's fields and metrics are believed
+	// before they are read again. A collection that is replaced under its name
+	// by one of another metric is noticed after it; another dimension, a missing
+	// field or an alias switched here at once.
+	DescribeFor time.Duration
+	// DialOptions are added behind the adapter's own.
+	DialOptions []grpc.DialOption
+}
+
+func (o Options) completed() Options {
+	set := func(n *int, value int) {
+		if *n == 0 {
+			*n = value
+		}
+	}
+	set(&o.Limits.MaxDepth, DefaultMaxDepth)
+	set(&o.Limits.MaxProbes, DefaultMaxProbes)
+	set(&o.Limits.MaxVectorFields, DefaultMaxVectorFields)
+	set(&o.Limits.MaxMessageBytes, DefaultMaxMessageBytes)
+	set(&o.Connections, DefaultConnections)
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.DescribeFor == 0 {
+		o.DescribeFor = DefaultDescribeFor
+	}
+	return o
+}
+
+func (o Options) dialOptions() []grpc.DialOption {
+	transport := insecure.NewCredentials()
+	if o.TLS != nil {
+		transport = credentials.NewTLS(o.TLS)
+	}
+	dial := []grpc.DialOption{
+		grpc.WithTransportCredentials(transport),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.Limits.MaxMessageBytes), grpc.MaxCallSendMsgSize(o.Limits.MaxMessageBytes)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		// A server that comes back is found within a second, not within two minutes.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+	}
+	if o.APIKey != "" {
+		dial = append(dial, grpc.WithPerRPCCredentials(apiKey(o.APIKey)))
+	}
+	return append(dial, o.DialOptions...)
+}
+
+// apiKey sends Qdrant's key header.
+type apiKey string
+
+func (k apiKey) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"api-key": string(k)}, nil
+}
+
+func (apiKey) RequireTransportSecurity() bool { return false }
+
+// Store is a connection to a Qdrant server. It is safe for concurrent use.
+type Store struct {
+	options Options
+	clients []*qdrant.GrpcClient
+	next    atomic.Uint64
+
+	mu    sync.Mutex
+	infos map[string]*info
+}
+
+// Open prepares the connections to a server; it calls nothing, so a server that
+// is not there yet is no error. It returns ErrStore if the address or a limit
+// is not valid.
+func Open(o Options) (*Store, error) {
+	if o.Address == "" {
+		return nil, fmt.Errorf("%w: the address of Qdrant is empty; give host:port of its gRPC port", adapters.ErrStore)
+	}
+	l := o.Limits
+	if min(l.MaxDepth, l.MaxProbes, l.MaxVectorFields, l.MaxMessageBytes, o.Connections) < 0 || o.Timeout < 0 || o.DescribeFor < 0 {
+		return nil, fmt.Errorf("%w: a limit, the connections or a time of Qdrant at %s is negative: %+v", adapters.ErrStore, o.Address, l)
+	}
+	o = o.completed()
+	s := &Store{options: o, infos: map[string]*info{}}
+	for range o.Connections {
+		conn, err := grpc.NewClient(o.Address, o.dialOptions()...)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%w: address %q: %w", adapters.ErrStore, o.Address, err), s.Close())
+		}
+		s.clients = append(s.clients, qdrant.NewGrpcClientFromConn(conn))
+	}
+	return s, nil
+}
+
+// Close closes the connections.
+func (s *Store) Close() error {
+	var errs []error
+	for _, c := range s.clients {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Ping lists the collections, which needs the key that searches need.
+func (s *Store) Ping(ctx context.Context) error {
+	_, err := call(ctx, s, "ping", "", func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.ListCollectionsResponse, error) {
+		return c.Collections().List(ctx, &qdrant.ListCollectionsRequest{})
+	})
+	return err
+}
+
+// call runs one call on the next connection, and once more on another if
+// the connection failed: every call of this package may be repeated.
+func call[T any](ctx context.Context, s *Store, what, collection string, do func(context.Context, *qdrant.GrpcClient) (T, error)) (T, error) {
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, fmt.Errorf("qdrant at %s, %s: %w", s.options.Address, what, err)
+	}
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.options.Timeout)
+		defer cancel()
+	}
+	answer, err := do(ctx, s.client())
+	if status.Code(err) == codes.Unavailable && ctx.Err() == nil {
+		answer, err = do(ctx, s.client())
+	}
+	if err != nil {
+		return none, s.translate(ctx, err, what, collection)
+	}
+	return answer, nil
+}
+
+func (s *Store) client() *qdrant.GrpcClient {
+	return s.clients[s.next.Add(1)%uint64(len(s.clients))]
+}
+
+// seconds is what is left of a deadline in Qdrant's own timeout, whole seconds
+// rounded up; gRPC's deadline does not stop Qdrant's work, this does.
+func (s *Store) seconds(ctx context.Context) *uint64 {
+	left := s.options.Timeout
+	if deadline, has := ctx.Deadline(); has {
+		left = time.Until(deadline)
+	}
+	return qdrant.PtrOf(uint64(max(1, (left+time.Second-1)/time.Second)))
+}

@@ -1,0 +1,313 @@
+package qdrant
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/qdrant/go-client/qdrant"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Rows of one call that reads, and the bytes that its vectors may take; a
+// quarter of the message limit if that is less.
+const (
+	batchRows  = 8192
+	batchBytes = 32 << 20
+	endCursor  = "end"
+)
+
+// Fetch reads points by id, or by the owner in their payload. Ids come back as
+// they were asked for: a UUID may be spelled in upper case or without hyphens.
+// A point without one of the vectors has NaNs in its place.
+func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	consistency, err := readConsistency(r.Consistency)
+	if err != nil {
+		return adapters.Rows{}, err
+	}
+	sel := selection{collection: r.Collection, names: r.Vectors, owner: r.Owner, payload: r.Payload, payloadFields: r.PayloadFields, consistency: consistency}
+	rows := adapters.Rows{}
+	err = s.with(ctx, r.Collection, func(in *info) (err error) {
+		if sel.fields, err = in.resolve(r.Vectors); err != nil {
+			return err
+		}
+		if r.Owner != "" {
+			rows, err = s.fetchOwned(ctx, sel, r.IDs)
+		} else {
+			rows, err = s.fetchByID(ctx, sel, r.IDs)
+		}
+		return err
+	})
+	return rows, err
+}
+
+// selection is what of a row is read.
+type selection struct {
+	collection    string
+	names         []string
+	fields        []*field
+	owner         string
+	payload       bool
+	payloadFields []string
+	consistency   *qdrant.ReadConsistency
+}
+
+func (s selection) withPayload() *qdrant.WithPayloadSelector {
+	switch {
+	case s.payload && len(s.payloadFields) == 0:
+		return qdrant.NewWithPayload(true)
+	case s.payload && s.owner != "":
+		return qdrant.NewWithPayloadInclude(append(slices.Clone(s.payloadFields), s.owner)...)
+	case s.payload:
+		return qdrant.NewWithPayloadInclude(s.payloadFields...)
+	case s.owner != "":
+		return qdrant.NewWithPayloadInclude(s.owner)
+	default:
+		return qdrant.NewWithPayload(false)
+	}
+}
+
+// batchOf is the number of rows of a call.
+func (s *Store) batchOf(fields []*field) int {
+	row := 64
+	for _, f := range fields {
+		row += 4*f.Dim + len(f.Name) + 16
+	}
+	return max(1, min(batchRows, min(batchBytes, s.options.Limits.MaxMessageBytes/4)/row))
+}
+
+func (s *Store) fetchByID(ctx context.Context, sel selection, ids []rerank.ID) (adapters.Rows, error) {
+	var asked []*qdrant.PointId
+	names := map[rerank.ID]rerank.ID{} // Qdrant's spelling → as asked
+	for _, id := range ids {
+		p, _, err := pointID(id)
+		if err != nil {
+			return adapters.Rows{}, err
+		}
+		if _, twice := names[idOf(p)]; !twice {
+			names[idOf(p)] = id
+			asked = append(asked, p)
+		}
+	}
+	points := make(map[rerank.ID]*qdrant.RetrievedPoint, len(asked))
+	for part := range slices.Chunk(asked, s.batchOf(sel.fields)) {
+		answer, err := call(ctx, s, "fetch", sel.collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.GetResponse, error) {
+			return c.Points().Get(ctx, &qdrant.GetPoints{
+				CollectionName:  sel.collection,
+				Ids:             part,
+				WithPayload:     sel.withPayload(),
+				WithVectors:     vectorsSelector(sel.fields),
+				ReadConsistency: sel.consistency,
+				Timeout:         s.seconds(ctx),
+			})
+		})
+		if err != nil {
+			return adapters.Rows{}, err
+		}
+		for _, p := range answer.GetResult() {
+			points[idOf(p.GetId())] = p
+		}
+	}
+	var found []*qdrant.RetrievedPoint
+	var as []rerank.ID
+	for _, p := range asked {
+		if point, ok := points[idOf(p)]; ok {
+			found, as = append(found, point), append(as, names[idOf(p)])
+		}
+	}
+	rows, err := sel.rows(found)
+	rows.IDs = as
+	return rows, err
+}
+
+// fetchOwned scrolls over the rows of the owners, in parts of 1,000 owners.
+func (s *Store) fetchOwned(ctx context.Context, sel selection, owners []rerank.ID) (adapters.Rows, error) {
+	place := map[rerank.ID]int{}
+	for i, id := range owners {
+		if _, twice := place[id]; !twice {
+			place[id] = i
+		}
+	}
+	var found []*qdrant.RetrievedPoint
+	for part := range slices.Chunk(owners, 1000) {
+		filter := ownedBy(sel.owner, part)
+		err := s.scroll(ctx, sel, filter, s.batchOf(sel.fields), nil, func(points []*qdrant.RetrievedPoint, _ *qdrant.PointId) error {
+			for _, p := range points {
+				owner, ok := ownerOf(p.GetPayload(), sel.owner)
+				if _, asked := place[owner]; ok && asked {
+					found = append(found, p)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return adapters.Rows{}, err
+		}
+	}
+	slices.SortFunc(found, func(a, b *qdrant.RetrievedPoint) int {
+		ao, _ := ownerOf(a.GetPayload(), sel.owner)
+		bo, _ := ownerOf(b.GetPayload(), sel.owner)
+		if d := place[ao] - place[bo]; d != 0 {
+			return d
+		}
+		return idOf(a.GetId()).Compare(idOf(b.GetId()))
+	})
+	found = slices.CompactFunc(found, func(a, b *qdrant.RetrievedPoint) bool { return idOf(a.GetId()) == idOf(b.GetId()) })
+	return sel.rows(found)
+}
+
+// ownedBy holds for rows whose owner is one of the ids.
+func ownedBy(name string, owners []rerank.ID) *qdrant.Filter {
+	var numbers []int64
+	var texts []string
+	for _, id := range owners {
+		if n, ok := id.Int64(); ok {
+			numbers = append(numbers, n)
+		} else if s, ok := id.Text(); ok {
+			texts = append(texts, s)
+		}
+	}
+	f := &qdrant.Filter{}
+	if numbers != nil {
+		f.Should = append(f.Should, qdrant.NewMatchInts(name, numbers...))
+	}
+	if texts != nil || numbers == nil {
+		f.Should = append(f.Should, qdrant.NewMatchKeywords(name, texts...))
+	}
+	return f
+}
+
+// scroll pages over all points from an id on.
+func (s *Store) scroll(ctx context.Context, sel selection, filter *qdrant.Filter, batch int, from *qdrant.PointId, yield func([]*qdrant.RetrievedPoint, *qdrant.PointId) error) error {
+	for {
+		answer, err := call(ctx, s, "scan", sel.collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.ScrollResponse, error) {
+			return c.Points().Scroll(ctx, &qdrant.ScrollPoints{
+				CollectionName:  sel.collection,
+				Filter:          filter,
+				Offset:          from,
+				Limit:           qdrant.PtrOf(uint32(batch)),
+				WithPayload:     sel.withPayload(),
+				WithVectors:     vectorsSelector(sel.fields),
+				ReadConsistency: sel.consistency,
+				Timeout:         s.seconds(ctx),
+			})
+		})
+		if err != nil {
+			return err
+		}
+		from = answer.GetNextPageOffset()
+		if len(answer.GetResult()) > 0 {
+			if err := yield(answer.GetResult(), from); err != nil {
+				return err
+			}
+		}
+		if from == nil {
+			return nil
+		}
+	}
+}
+
+// Scan pages over the points in the order of their ids. A point that is written
+// behind the cursor is seen, one before it is not.
+func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
+	filter, err := parseFilter(r.Filter)
+	if err != nil {
+		return err
+	}
+	from, err := readCursor(r.Cursor)
+	if err != nil {
+		return err
+	}
+	sel := selection{collection: r.Collection, names: r.Vectors, owner: r.Owner, payload: r.Payload, payloadFields: r.PayloadFields}
+	err = s.with(ctx, r.Collection, func(in *info) (err error) {
+		sel.fields, err = in.resolve(r.Vectors)
+		return err
+	})
+	if err != nil || r.Cursor == endCursor {
+		return err
+	}
+	batch := s.batchOf(sel.fields)
+	if r.Batch > 0 {
+		batch = min(r.Batch, batch)
+	}
+	return s.scroll(ctx, sel, filter, batch, from, func(points []*qdrant.RetrievedPoint, next *qdrant.PointId) error {
+		rows, err := sel.rows(points)
+		if err != nil {
+			return err
+		}
+		cursor, err := writeCursor(next)
+		if err != nil {
+			return err
+		}
+		return yield(rows, cursor)
+	})
+}
+
+// Match lists the ids that a filter lets through, in the order of the ids.
+func (s *Store) Match(ctx context.Context, collection, filter string) ([]rerank.ID, error) {
+	ids := []rerank.ID{}
+	err := s.Scan(ctx, adapters.ScanRequest{Collection: collection, Filter: filter}, func(rows adapters.Rows, _ string) error {
+		ids = append(ids, rows.IDs...)
+		return nil
+	})
+	return ids, err
+}
+
+// writeCursor writes the id of the next point as JSON.
+func writeCursor(next *qdrant.PointId) (string, error) {
+	if next == nil {
+		return endCursor, nil
+	}
+	text, err := idOf(next).MarshalJSON()
+	return string(text), err
+}
+
+func readCursor(cursor string) (*qdrant.PointId, error) {
+	if cursor == "" || cursor == endCursor {
+		return nil, nil
+	}
+	var id rerank.ID
+	if err := id.UnmarshalJSON([]byte(cursor)); err != nil {
+		return nil, fmt.Errorf("%w: the cursor %q is not one of a Qdrant scan", adapters.ErrStore, cursor)
+	}
+	p, _, err := pointID(id)
+	return p, err
+}
+
+// rows converts points.
+func (s selection) rows(points []*qdrant.RetrievedPoint) (adapters.Rows, error) {
+	rows := adapters.Rows{IDs: make([]rerank.ID, len(points)), Vectors: make([]rerank.Matrix, len(s.fields))}
+	for i, f := range s.fields {
+		rows.Vectors[i] = rerank.NewMatrix(len(points), f.Dim)
+	}
+	if s.payload {
+		rows.Payloads = make([]json.RawMessage, len(points))
+	}
+	for i, p := range points {
+		rows.IDs[i] = idOf(p.GetId())
+		for j, f := range s.fields {
+			copyVector(rows.Vectors[j].Row(i), p.GetVectors(), f.Name)
+		}
+		if s.owner != "" {
+			owner, ok := ownerOf(p.GetPayload(), s.owner)
+			if !ok {
+				return rows, noOwner(s.collection, rows.IDs[i], s.owner)
+			}
+			rows.Owners = append(rows.Owners, owner)
+		}
+		if !s.payload {
+			continue
+		}
+		if s.owner != "" && len(s.payloadFields) > 0 && !slices.Contains(s.payloadFields, s.owner) {
+			delete(p.GetPayload(), s.owner)
+		}
+		var err error
+		if rows.Payloads[i], err = payloadJSON(p.GetPayload()); err != nil {
+			return rows, err
+		}
+	}
+	return rows, nil
+}

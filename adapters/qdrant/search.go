@@ -1,0 +1,317 @@
+package qdrant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/qdrant/go-client/qdrant"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Search sends all probes in one QueryBatch. With Exact it asks for a full scan
+// that ignores quantized vectors; a list says that it is exact if the field
+// holds float32 vectors. Partitions are shard keys; Consistency is "all",
+// "majority", "quorum" or a number of replicas.
+//
+// Scores are inner products, got back from the metric of the field: a Cosine
+// field's score times ‖p‖ is the inner product with the normalised vector; a
+// Euclid field gives ⟨p,x⟩ = (‖p‖² + 1 − d²)/2 if the vectors are vouched to be
+// unit vectors; Manhattan gives none. A list's Epsilon bounds the rounding of
+// all that for unit vectors and Cosine fields; on other Dot fields it rests on
+// an estimate of the greatest norm of a row, twice the greatest of 64 random rows.
+func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
+	return s.search(ctx, r, nil)
+}
+
+// SearchRange is Search with Qdrant's score_threshold.
+func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
+	return s.search(ctx, r, &above)
+}
+
+func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above *float32) ([]rerank.List, error) {
+	if err := r.Check(s.options.Limits); err != nil || len(r.Probes) == 0 {
+		return []rerank.List{}, err
+	}
+	filter, err := parseFilter(r.Filter)
+	if err != nil {
+		return nil, err
+	}
+	var lists []rerank.List
+	err = s.with(ctx, r.Collection, func(in *info) error {
+		probes, err := in.bind(r)
+		if err != nil {
+			return err
+		}
+		lists, err = s.query(ctx, r, in, probes, filter, above)
+		return err
+	})
+	return lists, err
+}
+
+// stale reports whether an error may come from a description that is out of date.
+func stale(err error) bool {
+	for _, target := range []error{adapters.ErrNotFound, adapters.ErrField, adapters.ErrDimension, adapters.ErrMetric, adapters.ErrStore, adapters.ErrLimit} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// probe is a probe, its field, and what its scores mean.
+type probe struct {
+	rerank.Probe
+	field   *field
+	sent    []float32
+	norm    float64 // ‖p‖
+	epsilon float32
+	exact   bool
+	// squared is ‖sent‖², of a Euclid field.
+	squared float64
+}
+
+func (in *info) bind(r adapters.SearchRequest) ([]probe, error) {
+	if err := r.Check(in.limits); err != nil {
+		return nil, err
+	}
+	probes := make([]probe, len(r.Probes))
+	for i, p := range r.Probes {
+		f, err := in.field(r.FieldOf(p))
+		if err != nil {
+			return nil, err
+		}
+		if len(p.Vector) != f.Dim {
+			return nil, fmt.Errorf("%w: probes[%d] has %d elements, vector %q of collection %q has %d",
+				adapters.ErrDimension, i, len(p.Vector), f.Name, in.collection, f.Dim)
+		}
+		probes[i] = probe{Probe: p, field: f, sent: p.Vector, norm: rerank.Norm(p.Vector), exact: r.Exact && f.Exact && f.FullPrecision}
+		if err := probes[i].prepare(in, r.UnitVectors); err != nil {
+			return nil, err
+		}
+	}
+	return probes, nil
+}
+
+// prepare chooses what is sent and how far its score can be off.
+func (p *probe) prepare(in *info, unit bool) error {
+	switch f := p.field; f.Metric {
+	case adapters.InnerProduct:
+		norm := f.norm
+		if unit {
+			norm = 1
+		}
+		p.epsilon = adapters.Epsilon32(f.Dim, p.norm, norm)
+	case adapters.Cosine:
+		// Qdrant normalises both vectors in float32 and leaves those within
+		// 1e-6 of unit squared norm as they are: one rounding more for every
+		// element of each of them, and 2·9 units.
+		p.epsilon = adapters.Epsilon32(2*f.Dim+32, p.norm, 1)
+	case adapters.L2:
+		if !unit {
+			return fmt.Errorf("%w: vector %q of collection %q is compared by Euclid distance, from which inner products follow only for unit vectors; set unit_vectors if they are",
+				adapters.ErrMetric, f.Name, in.collection)
+		}
+		// A unit probe keeps the square of the distance small.
+		p.sent = slices.Clone(p.Vector)
+		rerank.Normalise(p.sent)
+		n := rerank.Norm(p.sent)
+		p.squared = n * n
+		p.epsilon = adapters.Epsilon32(f.Dim+16, 2*p.norm, 1)
+	default:
+		return fmt.Errorf("%w: vector %q of collection %q is compared by %s distance, from which no inner product follows",
+			adapters.ErrMetric, f.Name, in.collection, f.Metric)
+	}
+	return nil
+}
+
+// inner is the inner product that Qdrant's score stands for.
+func (p *probe) inner(score float32) float32 {
+	switch p.field.Metric {
+	case adapters.Cosine:
+		return float32(float64(score) * p.norm)
+	case adapters.L2:
+		d := float64(score)
+		return float32((p.squared + 1 - d*d) / 2 * p.norm)
+	default:
+		return score
+	}
+}
+
+// threshold is Qdrant's score for an inner product, on the loose side by the
+// rounding error; rows below above are cut here afterwards.
+func (p *probe) threshold(above float32) *float32 {
+	a := float64(above) - float64(p.epsilon)
+	switch p.field.Metric {
+	case adapters.Cosine:
+		a /= max(p.norm, math.SmallestNonzeroFloat32)
+	case adapters.L2:
+		d := p.squared + 1 - 2*a/max(p.norm, math.SmallestNonzeroFloat32)
+		a = math.Sqrt(max(d, 0))
+	}
+	if math.Abs(a) > math.MaxFloat32 || math.IsNaN(a) {
+		return nil // no row is further away
+	}
+	return qdrant.PtrOf(float32(a))
+}
+
+func (s *Store) query(ctx context.Context, r adapters.SearchRequest, in *info, probes []probe, filter *qdrant.Filter, above *float32) ([]rerank.List, error) {
+	request, err := s.batch(ctx, r, probes, filter, above)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := call(ctx, s, "search", r.Collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.QueryBatchResponse, error) {
+		return c.Points().QueryBatch(ctx, request)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(answer.GetResult()) != len(probes) {
+		return nil, fmt.Errorf("%w: qdrant at %s answered %d probes of %d", adapters.ErrStore, s.options.Address, len(answer.GetResult()), len(probes))
+	}
+	lists := make([]rerank.List, len(probes))
+	for i := range probes {
+		if lists[i], err = probes[i].list(r, in, answer.GetResult()[i].GetResult(), above); err != nil {
+			return nil, err
+		}
+	}
+	return lists, nil
+}
+
+// batch makes the request and checks its size.
+func (s *Store) batch(ctx context.Context, r adapters.SearchRequest, probes []probe, filter *qdrant.Filter, above *float32) (*qdrant.QueryBatchPoints, error) {
+	consistency, err := readConsistency(r.Consistency)
+	if err != nil {
+		return nil, err
+	}
+	timeout := s.seconds(ctx)
+	b := &qdrant.QueryBatchPoints{CollectionName: r.Collection, ReadConsistency: consistency, Timeout: timeout}
+	size := len(r.Filter) * len(probes)
+	for i := range probes {
+		p := &probes[i]
+		size += 4*len(p.sent) + len(p.field.Name) + 64
+		q := &qdrant.QueryPoints{
+			CollectionName:   r.Collection,
+			Query:            qdrant.NewQueryDense(p.sent),
+			Filter:           filter,
+			Params:           searchParams(p.exact || r.Exact && p.field.Exact),
+			Limit:            qdrant.PtrOf(uint64(p.Depth)),
+			WithPayload:      qdrant.NewWithPayload(false),
+			ShardKeySelector: shardKeys(r.Partitions),
+			Timeout:          timeout,
+		}
+		if p.field.Name != "" {
+			q.Using = &p.field.Name
+		}
+		if r.Owner != "" {
+			q.WithPayload = qdrant.NewWithPayloadInclude(r.Owner)
+		}
+		if r.WithVectors {
+			q.WithVectors = vectorsSelector([]*field{p.field})
+		}
+		if above != nil {
+			q.ScoreThreshold = p.threshold(*above)
+		}
+		b.QueryPoints = append(b.QueryPoints, q)
+	}
+	return b, s.checkSize(size)
+}
+
+func (s *Store) checkSize(size int) error {
+	if most := s.options.Limits.MaxMessageBytes; size > most {
+		return &adapters.LimitError{Limit: "max_message_bytes", Value: int64(size), Max: int64(most),
+			Remedy: "send fewer or shorter vectors at once, or raise max_message_bytes of the store"}
+	}
+	return nil
+}
+
+func searchParams(exact bool) *qdrant.SearchParams {
+	if !exact {
+		return nil
+	}
+	return &qdrant.SearchParams{
+		Exact:        qdrant.PtrOf(true),
+		Quantization: &qdrant.QuantizationSearchParams{Ignore: qdrant.PtrOf(true)},
+	}
+}
+
+func readConsistency(text string) (*qdrant.ReadConsistency, error) {
+	switch text {
+	case "":
+		return nil, nil
+	case "all":
+		return qdrant.NewReadConsistencyType(qdrant.ReadConsistencyType_All), nil
+	case "majority":
+		return qdrant.NewReadConsistencyType(qdrant.ReadConsistencyType_Majority), nil
+	case "quorum":
+		return qdrant.NewReadConsistencyType(qdrant.ReadConsistencyType_Quorum), nil
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || n == 0 {
+		return nil, fmt.Errorf("%w: consistency %q; Qdrant has all, majority, quorum and a number of replicas", adapters.ErrUnsupported, text)
+	}
+	return qdrant.NewReadConsistencyFactor(n), nil
+}
+
+func shardKeys(names []string) *qdrant.ShardKeySelector {
+	if len(names) == 0 {
+		return nil
+	}
+	keys := make([]*qdrant.ShardKey, len(names))
+	for i, n := range names {
+		keys[i] = qdrant.NewShardKeyKeyword(n)
+	}
+	return &qdrant.ShardKeySelector{ShardKeys: keys}
+}
+
+// list turns one probe's answer into a list. Qdrant leaves the order of ties
+// open, and turning a score into an inner product can make some.
+func (p *probe) list(r adapters.SearchRequest, in *info, points []*qdrant.ScoredPoint, above *float32) (rerank.List, error) {
+	rows := make([]rerank.Scored, 0, len(points))
+	for i, point := range points {
+		row := rerank.Scored{ID: idOf(point.GetId()), Score: p.inner(point.GetScore()), Index: i}
+		if above == nil || row.Score > *above {
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b rerank.Scored) int {
+		if rerank.Better(a, b) {
+			return -1
+		}
+		return 1
+	})
+	l := rerank.List{
+		IDs:       make([]rerank.ID, len(rows)),
+		Scores:    make([]float32, len(rows)),
+		Exact:     p.exact,
+		Exhausted: p.exact && len(rows) < p.Depth,
+		Epsilon:   p.epsilon,
+	}
+	if r.WithVectors {
+		l.Vectors = rerank.NewMatrix(len(rows), p.field.Dim)
+	}
+	for i, row := range rows {
+		l.IDs[i], l.Scores[i] = row.ID, row.Score
+		if r.WithVectors {
+			copyVector(l.Vectors.Row(i), points[row.Index].GetVectors(), p.field.Name)
+		}
+		if r.Owner == "" {
+			continue
+		}
+		owner, ok := ownerOf(points[row.Index].GetPayload(), r.Owner)
+		if !ok {
+			return l, noOwner(in.collection, row.ID, r.Owner)
+		}
+		l.Owners = append(l.Owners, owner)
+	}
+	return l, nil
+}
+
+func noOwner(collection string, id rerank.ID, field string) error {
+	return fmt.Errorf("%w: point %s of collection %q has no integer or string in its payload field %q", adapters.ErrField, id, collection, field)
+}

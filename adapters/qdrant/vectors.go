@@ -1,0 +1,42 @@
+package qdrant
+
+import (
+	"math"
+
+	"github.com/qdrant/go-client/qdrant"
+)
+
+// vectorsSelector asks for the vectors of the fields.
+func vectorsSelector(fields []*field) *qdrant.WithVectorsSelector {
+	if len(fields) == 0 {
+		return qdrant.NewWithVectors(false)
+	}
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.Name
+	}
+	return qdrant.NewWithVectorsInclude(names...)
+}
+
+// vectorOf returns a point's vector, nil if it has none of that name.
+func vectorOf(v *qdrant.VectorsOutput, name string) []float32 {
+	one := v.GetVectors().GetVectors()[name]
+	if one == nil && name == "" {
+		one = v.GetVector()
+	}
+	if data := one.GetDenseVector().GetData(); data != nil {
+		return data
+	}
+	return one.GetData() // of servers before 1.16
+}
+
+// copyVector copies a point's vector; a point without it gets NaNs, so that it
+// ranks last and is counted wherever it is scored.
+func copyVector(dst []float32, v *qdrant.VectorsOutput, name string) {
+	if copy(dst, vectorOf(v, name)) == len(dst) {
+		return
+	}
+	for i := range dst {
+		dst[i] = float32(math.NaN())
+	}
+}
