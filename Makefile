@@ -81,10 +81,10 @@ servers: ## Fetch the real Qdrant and Milvus servers by checksum
 .PHONY: tools
 tools: $(TOOLS)/.built $(TOOLS)/.built-lint ## Build the pinned developer tools
 
-$(TOOLS)/.built: tools/go.mod tools/go.sum
+$(TOOLS)/.built: tools/go.mod tools/go.sum tools/apidoc/main.go
 	@echo "tools: building buf, the protoc plugins and benchstat (once, some minutes)" >&2
 	@mkdir -p $(TOOLS)
-	@cd tools && GOBIN=$(TOOLS) go install tool
+	@cd tools && GOBIN=$(TOOLS) go install tool ./apidoc
 	@touch $@
 
 $(TOOLS)/.built-lint: tools/lint/go.mod tools/lint/go.sum
