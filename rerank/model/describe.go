@@ -5,9 +5,9 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/distilled"
 )
 
 // Description is what a model says of itself, for people and for JSON.
@@ -23,7 +23,7 @@ type Description struct {
 	OneProbe   bool              `json:"single_inner_product"`
 	MaxScore   *float32          `json:"max_score,omitempty"` // absent if no bound is known
 	Pairs      [2]int            `json:"pairs"`               // P_Q and P_X
-	Probes     []string          `json:"probes"`              // learned probes, by the name of their head
+	Probes     []string          `json:"probes"`              // heads of the learned probes, the preferred one first
 	Parameters int               `json:"parameters"`          // numbers in all tensors, the probes' included
 	Tensors    []TensorShape     `json:"tensors"`
 	Config     json.RawMessage   `json:"config"`
@@ -58,13 +58,11 @@ func (m *Model) Describe() Description {
 	return d
 }
 
-// heads are the learned probes: the tensors probe.<head>.W.
+// heads are the learned probes, the one that is used unless another is named first.
 func (m *Model) heads() []string {
-	heads := []string{}
-	for _, name := range slices.Sorted(maps.Keys(m.tensors)) {
-		if head, ok := strings.CutSuffix(name, ".W"); ok && strings.HasPrefix(head, probePrefix) {
-			heads = append(heads, strings.TrimPrefix(head, probePrefix))
-		}
+	probes, err := distilled.Read(m.tensors, m.Spec().QueryDim, m.Spec().ItemDim)
+	if err != nil {
+		return nil // never: the similarity was built of the same tensors
 	}
-	return heads
+	return append([]string{}, probes.Names()...)
 }

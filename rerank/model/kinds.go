@@ -5,12 +5,21 @@ import (
 	"fmt"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/bilinear"
+	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
 // build makes a similarity of its kind's configuration and tensors.
 func build(kind rerank.Kind, config json.RawMessage, t tensor.Set) (rerank.Similarity, error) {
 	switch kind {
+	case rerank.KindDot:
+		return construct(dot.New, config, t)
+	case rerank.KindBilinear:
+		return construct(bilinear.New, config, t)
+	case rerank.KindMaxSim:
+		return construct(maxsim.New, config, t)
 	default:
 		return nil, fmt.Errorf("%w: the kind %q is not known", rerank.ErrModel, kind)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/distilled"
 	"github.com/likenessdb/likeness/rerank/internal/regular"
 	"github.com/likenessdb/likeness/rerank/safetensors"
 	"github.com/likenessdb/likeness/rerank/tensor"
@@ -22,12 +23,8 @@ const (
 	distilledFile = "distilled.safetensors" // optional
 )
 
-const (
-	// probePrefix is put in front of the names of distilledFile's tensors.
-	probePrefix = "probe."
-	// maxConfig is the longest config.json that is read.
-	maxConfig = 1 << 20
-)
+// maxConfig is the longest config.json that is read.
+const maxConfig = 1 << 20
 
 func openDirectory(path string) (*Model, error) {
 	root, err := os.OpenRoot(path)
@@ -81,10 +78,10 @@ func readTensors(root *os.Root) (tensor.Set, error) {
 		return tensors, nil
 	}
 	for name, t := range probes {
-		if tensors.Has(probePrefix + name) {
-			return nil, fmt.Errorf("%w: %s and %s both have %q", ErrFile, weightsFile, distilledFile, probePrefix+name)
+		if tensors.Has(distilled.Prefix + name) {
+			return nil, fmt.Errorf("%w: %s and %s both have %q", ErrFile, weightsFile, distilledFile, distilled.Prefix+name)
 		}
-		tensors[probePrefix+name] = t
+		tensors[distilled.Prefix+name] = t
 	}
 	return tensors, err
 }
@@ -123,6 +120,11 @@ func Import(config []byte, tensors tensor.Set) (Parameters, error) {
 	kind, err := modelType(c)
 	if err != nil {
 		return Parameters{}, err
+	}
+	if nested, ok := c["hyper_parameters"]; ok { // they join, and win over, what is around them
+		if err := decodeStrict(nested, &c); err != nil {
+			return Parameters{}, fmt.Errorf("%w: hyper_parameters: %w", ErrFile, err)
+		}
 	}
 	normalise, err := readNormalise(c["normalise"])
 	if err != nil {

@@ -14,18 +14,27 @@ var molKeys = []string{
 	"query_dot_product_groups", "item_dot_product_groups", "temperature", "dot_product_l2_norm", "eps",
 	"query_hidden_dim", "query_nonlinearity", "item_hidden_dim", "item_nonlinearity",
 	"gating_query_fn", "gating_item_fn", "gating_query_hidden_dim", "gating_item_hidden_dim", "gating_qi_hidden_dim",
-	"gating_combination_type", "softmax_dropout_rate", "uid_embedding_hash_sizes",
+	"gating_combination_type", "softmax_dropout_rate", "uid_embedding_hash_sizes", "components_given",
 }
+
+// unsaid are the keys that must be there: the weights do not say them, and a
+// default would change every score in silence. The kind's own check finds the rest.
+var unsaid = map[rerank.Kind][]string{
+	rerank.KindMoL: {"temperature", "dot_product_l2_norm", "gating_combination_type"},
+}
+
+// bilinearKeys are those of a bilinear form.
+var bilinearKeys = []string{"query_embedding_dim", "item_embedding_dim", "form"}
 
 // importConfig makes the JSON of the kind's Config.
 func importConfig(kind rerank.Kind, c map[string]json.RawMessage, normalise bool) (json.RawMessage, error) {
-	keys := []string{"query_embedding_dim", "item_embedding_dim"}
-	if kind == rerank.KindMoL {
-		keys = molKeys
+	keys := molKeys
+	if kind == rerank.KindBilinear {
+		keys = bilinearKeys
 	}
-	if nested, ok := c["hyper_parameters"]; ok {
-		if err := decodeStrict(nested, &c); err != nil {
-			return nil, fmt.Errorf("hyper_parameters: %w", err)
+	for _, key := range unsaid[kind] {
+		if value, ok := c[key]; !ok || string(value) == "null" {
+			return nil, fmt.Errorf("%q is missing; the weights do not say it, so the config must", key)
 		}
 	}
 	kept := map[string]any{"normalise": normalise}

@@ -50,7 +50,10 @@ func NewWriter(path string, meta Meta) (*Writer, error) {
 	if err := removeAll(w.checkpointPath()); err != nil {
 		return nil, err
 	}
-	return w, w.open(0, 0)
+	if err := w.open(0, 0); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
 // open opens the two growing files at the given lengths.
