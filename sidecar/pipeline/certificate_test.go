@@ -133,7 +133,7 @@ func TestDeadline(t *testing.T) {
 				})
 				q := random(2, 1, 6).Row(0)
 				began := time.Now()
-				a, err := pipe(t, r).Search(context.Background(), pipeline.Request{Route: "r", Query: rerank.Query{Vector: q}, K: 60, MaxGap: ptr(0)})
+				a, err := pipe(t, r).Search(context.Background(), pipeline.Request{Route: "r", Query: rerank.Query{Vector: q}, K: 19, MaxGap: ptr(0)})
 				if !errors.Is(err, c.err) || time.Since(began) > time.Second {
 					t.Fatalf("error %v after %v, want %v within a second", err, time.Since(began), c.err)
 				}
@@ -141,10 +141,10 @@ func TestDeadline(t *testing.T) {
 					return
 				}
 				if c.reason != "" {
-					wantPlain(t, w, a, q, 60, c.reason)
+					wantPlain(t, w, a, q, 19, c.reason)
 					return
 				}
-				judge(t, a, w.exact(t, q, nil), 60)
+				judge(t, a, w.exact(t, q, nil), 19)
 				if a.Certificate.Stop != rerank.StopDeadline || a.Certificate.Rounds != c.rounds {
 					t.Errorf("%+v, want %s after %d rounds", a.Certificate, rerank.StopDeadline, c.rounds)
 				}
@@ -227,7 +227,7 @@ func TestLimitsOfTheStore(t *testing.T) {
 	must(t, w.store.Load(collection, embedded.Collection{Fields: []embedded.Field{{Vectors: w.vectors}}}))
 	p := pipe(t, w.route(pipeline.PlacementStored, func(r *pipeline.Route) { r.Strategy = rerank.PerEmbedding }))
 	q := rerank.Query{Vector: random(2, 1, 6).Row(0)}
-	a, err := p.Search(context.Background(), pipeline.Request{Route: "r", Query: q, K: 60, MaxGap: ptr(0)})
+	a, err := p.Search(context.Background(), pipeline.Request{Route: "r", Query: q, K: 19, MaxGap: ptr(0)})
 	must(t, err)
 	if a.Certificate.Stop != rerank.StopLimit || a.Certificate.Depth != 64 || p.Routes()[0].MaxDepth != 64 {
 		t.Errorf("%+v, route's max_depth %d; want %s at 64", a.Certificate, p.Routes()[0].MaxDepth, rerank.StopLimit)

@@ -32,7 +32,9 @@ func (o *opened) configure() error {
 		return o.wrong("it has no model")
 	}
 	o.spec = o.Model.Spec()
-	o.deriver, _ = o.Model.Similarity.(rerank.Deriver)
+	if d, ok := o.Model.Similarity.(rerank.Deriver); ok && len(d.Fields()) > 0 {
+		o.deriver = d
+	}
 	if err := o.fillDefaults(); err != nil {
 		return err
 	}
@@ -102,14 +104,6 @@ func (o *opened) plan(r Request) rerank.Plan {
 
 // derived reports whether the probes of a strategy search the companion.
 func (o *opened) derived(s rerank.Strategy) bool { return o.Companion != "" && s != rerank.Distilled }
-
-// searched is the collection that the probes of a strategy search.
-func (o *opened) searched(s rerank.Strategy) string {
-	if o.derived(s) {
-		return o.Companion
-	}
-	return o.Collection
-}
 
 func (o *opened) checkPlacement() error {
 	_, fetches := o.Store.(adapters.Fetcher)
@@ -291,6 +285,9 @@ func (o *opened) checkProbes(probes []rerank.Probe) error {
 		return o.wrong("a query sends %d probes and the store takes %d; choose a strategy with fewer, or raise max_probes of the store", len(probes), o.maxProbes)
 	}
 	for _, p := range probes {
+		if (p.Field == "") != (probes[0].Field == "") || p.Field != "" && o.Companion == "" {
+			return o.wrong("its model's probes search stored and derived vectors at once, or derived ones without a companion")
+		}
 		if p.Field == "" || o.companion == nil {
 			continue
 		}

@@ -56,7 +56,9 @@ func (s *search) features(ctx context.Context, ids []rerank.ID, lists []rerank.L
 		return []batch{b}, s.featuresFailed(ctx, err)
 	}
 	src := source{opened: s.opened}
-	batches, err := src.read(ctx, ids)
+	fctx, span := s.span(ctx, "fetch")
+	defer span.End()
+	batches, err := src.read(fctx, ids)
 	s.answer.Timings.Retrieve += src.fetching
 	s.answer.NotIndexed += src.missing
 	return batches, s.featuresFailed(ctx, err)

@@ -18,10 +18,9 @@ func (s *search) retrieve(ctx context.Context, round int) ([]rerank.List, error)
 	ctx, span := s.span(ctx, "retrieve", attribute.Int("likeness.probes", len(s.probes)), attribute.Int("likeness.depth", s.probes[0].Depth))
 	defer span.End()
 	began := time.Now()
-	derived := s.derived(s.r.Strategy)
 	lists, err := s.Store.Search(ctx, adapters.SearchRequest{
-		Collection: s.searched(s.r.Strategy), Vector: s.Vector, Probes: s.probes, Filter: s.r.Filter,
-		Exact: s.ExactSearch, UnitVectors: s.UnitVectors && !derived, Owner: s.Owner, WithVectors: s.withVectors(round),
+		Collection: s.searched(), Vector: s.Vector, Probes: s.probes, Filter: s.r.Filter,
+		Exact: s.ExactSearch, UnitVectors: s.UnitVectors && !s.derivedProbes(), Owner: s.Owner, WithVectors: s.withVectors(round),
 		Consistency: s.Consistency, Partitions: s.Partitions,
 	})
 	s.answer.Timings.Retrieve += time.Since(began)
@@ -42,7 +41,18 @@ func (s *search) retrieve(ctx context.Context, round int) ([]rerank.List, error)
 // duplicates: one probe on the stored vectors, in the first round.
 func (s *search) withVectors(round int) bool {
 	return round == 1 && s.Placement == PlacementStored && len(s.probes) == 1 &&
-		!s.derived(s.r.Strategy) && s.Owner == "" && s.probes[0].Field == ""
+		!s.derivedProbes() && s.Owner == ""
+}
+
+// derivedProbes reports whether the probes search the companion.
+func (s *search) derivedProbes() bool { return len(s.probes) > 0 && s.probes[0].Field != "" }
+
+// searched is the collection that the probes search.
+func (s *search) searched() string {
+	if s.derivedProbes() {
+		return s.Companion
+	}
+	return s.Collection
 }
 
 // retrieveFailed tells what the request or the set-up is to blame for, or a
@@ -52,7 +62,7 @@ func (s *search) retrieveFailed(ctx context.Context, err error) error {
 		return timedOut(ctx, err)
 	}
 	final := []error{adapters.ErrFilter, adapters.ErrLimit, adapters.ErrRefused, rerank.ErrQuery}
-	if !s.derived(s.r.Strategy) {
+	if !s.derivedProbes() {
 		final = append(final, adapters.ErrUnavailable, adapters.ErrNotFound, adapters.ErrField, adapters.ErrDimension, adapters.ErrMetric)
 	}
 	for _, f := range final {

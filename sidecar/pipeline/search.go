@@ -24,15 +24,16 @@ func (p *Pipeline) Search(ctx context.Context, r Request) (Answer, error) {
 }
 
 func (p *Pipeline) search(ctx context.Context, r Request) (Answer, error) {
-	s, err := p.begin(ctx, r)
-	if err != nil {
-		return Answer{}, err
-	}
-	ctx, cancel := s.withTimeout(ctx)
-	defer cancel()
-	ctx, span := s.span(ctx, "search")
+	ctx, span := p.tracer.Start(ctx, "likeness.search")
 	defer span.End()
-	if err := s.answerTo(ctx); err != nil {
+	s, err := p.begin(ctx, r)
+	if err == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = s.withTimeout(ctx)
+		defer cancel()
+		err = s.answerTo(ctx)
+	}
+	if err != nil {
 		fail(span, err)
 		return Answer{}, err
 	}
@@ -63,30 +64,26 @@ func (p *Pipeline) begin(ctx context.Context, r Request) (*search, error) {
 	if err != nil {
 		return nil, err
 	}
-	resolved, err := o.resolve(r)
-	if err != nil {
+	s := &search{Pipeline: p, lane: l, opened: o}
+	if s.r, err = o.resolve(r); err != nil {
 		return nil, err
 	}
-	s := &search{Pipeline: p, lane: l}
 	began := time.Now()
 	if s.enc, err = o.Model.Encode(r.Query); err != nil {
 		return nil, err
 	}
 	s.answer.Timings.Encode = time.Since(began)
-	if o == l.static && needsStore(resolved) {
-		if err := s.firstProbes(o, resolved); err != nil {
-			return nil, err
-		}
-		if o, err = l.open(ctx); err != nil {
-			return nil, err
-		}
-		if resolved, err = o.resolve(r); err != nil {
-			return nil, err
-		}
+	s.answer.Strategy, s.answer.Model, s.answer.Version = s.r.Strategy, o.Model.Name, o.Model.Version
+	if err := s.makeProbes(ctx, s.r); err != nil || o != l.static || !needsStore(s.r) {
+		return s, err
 	}
-	s.opened, s.r = o, resolved
-	s.answer.Strategy, s.answer.Model, s.answer.Version = resolved.Strategy, o.Model.Name, o.Model.Version
-	return s, s.firstProbes(o, resolved)
+	if s.opened, err = l.open(ctx); err != nil {
+		return nil, err
+	}
+	if s.r, err = s.opened.resolve(r); err != nil {
+		return nil, err
+	}
+	return s, s.makeProbes(ctx, s.r)
 }
 
 func (p *Pipeline) find(ctx context.Context, route string) (*lane, *opened, error) {
@@ -97,18 +94,20 @@ func (p *Pipeline) find(ctx context.Context, route string) (*lane, *opened, erro
 	return l, l.current(), ctx.Err()
 }
 
-// firstProbes makes the probes of the first round.
-func (s *search) firstProbes(o *opened, r Request) (err error) {
+// makeProbes makes the probes of a round.
+func (s *search) makeProbes(ctx context.Context, r Request) (err error) {
 	if r.Strategy == rerank.Scan {
 		return nil
 	}
+	_, span := s.span(ctx, "probes")
+	defer span.End()
 	began := time.Now()
-	s.probes, err = s.enc.Probes(o.plan(o.deepen(r)))
+	s.probes, err = s.enc.Probes(s.plan(s.deepen(r)))
 	s.answer.Timings.Encode += time.Since(began)
 	if err != nil {
 		return err
 	}
-	if err := o.checkProbes(s.probes); err != nil {
+	if err := s.checkProbes(s.probes); err != nil {
 		return badField("strategy", "%v", err)
 	}
 	return nil
@@ -173,7 +172,7 @@ func (s *search) rounds(ctx context.Context) error {
 			return nil
 		}
 		r.Depth, r.AverageDepth = min(2*r.Depth, s.MaxDepth), min(2*r.AverageDepth, s.MaxDepth)
-		if err := s.firstProbes(s.opened, r); err != nil {
+		if err := s.makeProbes(ctx, r); err != nil {
 			return err
 		}
 	}

@@ -19,10 +19,10 @@ func (s *search) span(ctx context.Context, step string, attrs ...attribute.KeyVa
 	span.SetAttributes(attrs...)
 	switch step {
 	case "retrieve":
-		span.SetAttributes(s.database(s.searched(s.r.Strategy), "search")...)
+		span.SetAttributes(s.database(s.searched(), "search")...)
 	case "fallback":
 		span.SetAttributes(s.database(s.Collection, "search")...)
-	case "payload":
+	case "payload", "fetch":
 		span.SetAttributes(s.database(s.Collection, "fetch")...)
 	}
 	return ctx, span

@@ -1,0 +1,108 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// searchOnly hides what else a store can do.
+type searchOnly struct{ adapters.Store }
+
+// TestBadRequests are named before any call to the store.
+func TestBadRequests(t *testing.T) {
+	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(1, 50, 4))
+	var calls atomic.Int64
+	counting := &decorated{Store: w.store, before: func(context.Context, string) error { calls.Add(1); return nil }}
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	good := []float32{1, 2, 3, 4}
+	for _, c := range []struct {
+		name string
+		r    pipeline.Request
+		want error
+		says string
+	}{
+		{"no such route", pipeline.Request{Route: "x", K: 1}, pipeline.ErrRoute, `"x"`},
+		{"K of 0", pipeline.Request{}, pipeline.ErrRequest, "k: 0"},
+		{"K below 0", pipeline.Request{K: -3}, pipeline.ErrRequest, "k: -3"},
+		{"K over the limit", pipeline.Request{K: 31}, pipeline.ErrRequest, "k: 31 is not between 1 and 30"},
+		{"depth below 0", pipeline.Request{K: 1, Depth: -1}, pipeline.ErrRequest, "depth"},
+		{"depth over the limit", pipeline.Request{K: 1, Depth: 41}, pipeline.ErrRequest, "41 is more than 40"},
+		{"average depth over the limit", pipeline.Request{K: 1, AverageDepth: 41}, pipeline.ErrRequest, "average_depth"},
+		{"strategy", pipeline.Request{K: 1, Strategy: "guess"}, pipeline.ErrRequest, `"guess"`},
+		{"weights", pipeline.Request{K: 1, Weights: "heavy"}, pipeline.ErrRequest, `"heavy"`},
+		{"head", pipeline.Request{K: 1, Head: "third", Strategy: rerank.Distilled}, rerank.ErrStrategy, `"third"`},
+		{"gap below 0", pipeline.Request{K: 1, MaxGap: ptr(-1)}, pipeline.ErrRequest, "max_gap"},
+		{"gap not a number", pipeline.Request{K: 1, MaxGap: &nan}, pipeline.ErrRequest, "max_gap"},
+		{"gap infinite", pipeline.Request{K: 1, MaxGap: &inf}, pipeline.ErrRequest, "max_gap"},
+		{"no table", pipeline.Request{K: 1, Strategy: rerank.Scan}, pipeline.ErrRequest, "table"},
+		{"dimension", pipeline.Request{K: 1, Query: rerank.Query{Vector: good[:3]}}, rerank.ErrQuery, "3"},
+		{"no query", pipeline.Request{K: 1, Query: rerank.Query{Vector: []float32{}}}, rerank.ErrQuery, "0"},
+		{"not a number", pipeline.Request{K: 1, Query: rerank.Query{Vector: []float32{1, 2, nan, 4}}}, rerank.ErrQuery, "[2]"},
+		{"infinite", pipeline.Request{K: 1, Query: rerank.Query{Vector: []float32{1, inf, 3, 4}}}, rerank.ErrQuery, "[1]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := pipe(t, w.route(pipeline.PlacementStored, func(r *pipeline.Route) {
+				r.Store, r.MaxK, r.MaxDepth = counting, 30, 40
+			}))
+			if c.r.Route == "" {
+				c.r.Route = "r"
+			}
+			if c.r.Query.Vector == nil {
+				c.r.Query.Vector = good
+			}
+			calls.Store(0)
+			a, err := p.Search(context.Background(), c.r)
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || len(a.Hits) > 0 {
+				t.Errorf("error %v, want %v with %q", err, c.want, c.says)
+			}
+			if calls.Load() != 0 {
+				t.Errorf("%d calls to the store", calls.Load())
+			}
+		})
+	}
+}
+
+func TestRequestsThatTheStoreCannotServe(t *testing.T) {
+	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(1, 50, 4))
+	p := pipe(t, w.route(pipeline.PlacementTable, func(r *pipeline.Route) { r.Store = searchOnly{w.store} }))
+	q := rerank.Query{Vector: []float32{1, 2, 3, 4}}
+	for _, r := range []pipeline.Request{{Filter: even, Strategy: rerank.Scan}, {Payload: true}} {
+		r.Route, r.Query, r.K = "r", q, 3
+		if _, err := p.Search(context.Background(), r); !errors.Is(err, pipeline.ErrRequest) {
+			t.Errorf("%+v: error %v, want ErrRequest", r, err)
+		}
+	}
+	_, err := p.Search(context.Background(), pipeline.Request{Route: "r", Query: q, K: 3})
+	must(t, err)
+}
+
+func TestCancelled(t *testing.T) {
+	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(1, 50, 4))
+	for _, call := range []string{"describe", "search", "fetch"} {
+		ctx, cancel := context.WithCancel(context.Background())
+		d := &decorated{Store: w.store, before: func(_ context.Context, c string) error {
+			if c == call {
+				cancel()
+			}
+			return nil
+		}}
+		p := pipe(t, w.route(pipeline.PlacementStored, func(r *pipeline.Route) { r.Store, r.Strategy = d, rerank.PerEmbedding }))
+		if a, err := p.Search(ctx, pipeline.Request{Route: "r", Query: rerank.Query{Vector: make([]float32, 4)}, K: 3}); !errors.Is(err, context.Canceled) || len(a.Hits) > 0 {
+			t.Errorf("cancelled in %s: %d hits, error %v", call, len(a.Hits), err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	p := pipe(t, w.route(pipeline.PlacementTable, func(r *pipeline.Route) { r.Strategy = rerank.Scan }))
+	if _, err := p.Search(ctx, pipeline.Request{Route: "r", Query: rerank.Query{Vector: make([]float32, 4)}, K: 3}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled before: error %v", err)
+	}
+}
