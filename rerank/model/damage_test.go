@@ -60,6 +60,7 @@ func directory(t testing.TB, config string, weights tensor.Set) string {
 }
 
 func smallDirectory(t testing.TB) string {
+	t.Helper()
 	return directory(t, smallConfig, small(t).Parameters().Tensors)
 }
 
@@ -124,9 +125,9 @@ func TestDirectoryRefusals(t *testing.T) {
 func TestDirectoryStaysInside(t *testing.T) {
 	outside, dir := smallDirectory(t), smallDirectory(t)
 	weights := filepath.Join(dir, "model.safetensors")
-	replace := func(make func() error) {
+	replace := func(put func() error) {
 		t.Helper()
-		if err := errors.Join(os.Remove(weights), make()); err != nil {
+		if err := errors.Join(os.Remove(weights), put()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -54,7 +54,7 @@ func split(b []byte) (text string, data []byte, err error) {
 	if len(b) < 10 || string(b[:6]) != magic {
 		return "", nil, errors.New("it does not begin with the .npy magic; save it with numpy.save")
 	}
-	size, at := 0, 0
+	var size, at int
 	switch b[6] {
 	case 1:
 		size, at = int(binary.LittleEndian.Uint16(b[8:])), 10

@@ -52,6 +52,7 @@ func (c *idColumn) add(id rerank.ID) {
 		c.widen()
 	}
 	switch c.form {
+	case formDense: // nothing to store
 	case formUnsigned:
 		n, _ := id.Uint64()
 		c.numbers = append(c.numbers, n)

@@ -148,7 +148,8 @@ func (t *Table) Items(items []int32, scratch *rerank.Items) rerank.Items {
 	if t.starts == nil {
 		return rerank.Items{Features: t.features, Rows: items}
 	}
-	rows, starts := scratch.Rows[:0], append(scratch.Starts[:0], 0)
+	rows, starts := scratch.Rows[:0], scratch.Starts[:0]
+	starts = append(starts, 0)
 	for _, item := range items {
 		for r := t.starts[item]; r < t.starts[item+1]; r++ {
 			rows = append(rows, r)
