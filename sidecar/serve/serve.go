@@ -165,7 +165,7 @@ func warnOfPlainTokens(log *slog.Logger, l config.Listen) {
 
 // drain ends the gRPC server and then the admin server, which shows it ending.
 func (s *sidecar) drain(grace time.Duration) error {
-	s.options.Logger.Info("draining", "grace", grace)
+	s.options.Logger.Info("draining", "grace", grace.String())
 	s.openings.close()
 	s.server.Drain(grace)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -175,7 +175,7 @@ func (s *Server) Drain(grace time.Duration) (cut bool) {
 	case <-done:
 		return false
 	case <-timer.C:
-		s.log.Warn("calls are cut after the grace period; raise shutdown.grace to give them more", "grace", grace)
+		s.log.Warn("calls are cut after the grace period; raise shutdown.grace to give them more", "grace", grace.String())
 		s.grpc.Stop()
 		<-done
 		return true
