@@ -203,9 +203,7 @@ func (s *Similarity) project(p *inner.Product) []float32 {
 	default:
 		factor := rerank.NewMatrix(1, s.pt.Rows)
 		kernel.MulT(factor.Data, factor.Cols, row, s.pt, nil)
-		for i := range stored {
-			stored[i] = wideDot(factor.Data, s.q.Row(i))
-		}
+		kernel.MulTWide(stored, len(stored), factor, s.q, nil)
 		if s.form == LowRank {
 			p.U, p.Field, p.Rounded = factor.Data, Factor, true
 			return stored
@@ -216,15 +214,6 @@ func (s *Similarity) project(p *inner.Product) []float32 {
 	}
 	p.U = stored
 	return stored
-}
-
-// wideDot is the inner product summed in float64 and rounded once.
-func wideDot(a, b []float32) float32 {
-	var sum float64
-	for i, v := range a {
-		sum += float64(v) * float64(b[i])
-	}
-	return float32(sum)
 }
 
 // EncodeItems implements rerank.Similarity: a feature row is the base vector, or
@@ -242,10 +231,7 @@ func (s *Similarity) EncodeItems(dst, base rerank.Matrix) error {
 		if s.spec.Normalise {
 			rerank.Normalise(unit)
 		}
-		row := dst.Row(r)
-		for i := range row {
-			row[i] = wideDot(unit, s.qt.Row(i))
-		}
+		kernel.MulTWide(dst.Row(r), dst.Cols, rerank.Matrix{Rows: 1, Cols: len(unit), Data: unit}, s.qt, nil)
 	}
 	return nil
 }

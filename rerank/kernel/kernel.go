@@ -170,3 +170,22 @@ func Normalise(v []float32, eps float32) {
 		v[i] /= n
 	}
 }
+
+// MulTWide is MulT with every sum in float64 and rounded once, so that each
+// element has a relative error of 2⁻²⁴ unless its sum cancels almost wholly.
+func MulTWide(dst []float32, stride int, a, b rerank.Matrix, bias []float32) {
+	for r := range a.Rows {
+		x := a.Row(r)
+		for c := range b.Rows {
+			y := b.Row(c)[:len(x)]
+			var sum float64
+			for k, v := range x {
+				sum += float64(v) * float64(y[k])
+			}
+			if bias != nil {
+				sum += float64(bias[c])
+			}
+			dst[r*stride+c] = float32(sum)
+		}
+	}
+}

@@ -101,7 +101,7 @@ func (p *Product) rows(dst []float32, m rerank.Matrix, rows []int32) {
 		if rows != nil {
 			row = int(rows[i])
 		}
-		p.see(kernel.Norm(m.Row(row)))
+		kernel.RaiseMax(&p.seen, kernel.Norm(m.Row(row)))
 	}
 }
 
@@ -133,27 +133,13 @@ func fold(best float32, scores []float32) float32 {
 	return best + check
 }
 
-// see keeps the greatest norm; one that is not finite counts for nothing, as
-// its item ranks last.
-func (p *Product) see(norm float32) {
-	if norm > math.MaxFloat32 {
-		return
-	}
-	for {
-		old := p.seen.Load()
-		if !(norm > math.Float32frombits(old)) || p.seen.CompareAndSwap(old, math.Float32bits(norm)) {
-			return
-		}
-	}
-}
-
 // Bound implements rerank.Encoded. Max is the threshold of a list of φ itself.
 // Where no list is of φ (a learned probe), it is |scale|·‖u‖·N, N the bound of
 // the norm of a feature row, or +Inf if there is none; −Inf if a list is
 // exhausted, as it then holds every item.
 //
 // Epsilon is |scale| times the lists' greatest Epsilon, twice that where the
-// probe was rounded once more, plus |scale|·γ_{d+2}·‖u‖·N for the kernel
+// probe and its offset were rounded once more, plus |scale|·γ_{d+2}·‖u‖·N for the kernel
 // (kernel.Gamma); without a bound of the norms, N is the greatest among the rows
 // that this query has scored.
 func (p *Product) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound {
@@ -179,7 +165,7 @@ func (p *Product) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound
 		if p.Rounded && probes[i].Field == "" {
 			e *= 2
 		}
-		listed = max(listed, e)
+		listed = max(listed, e+scale*math.Abs(float64(probes[i].Offset))*0x1p-24)
 	}
 	kernelError := scale * kernel.Gamma(len(p.U)+2) * rerank.Norm(p.U) * norm
 	return rerank.Bound{Max: float32(ceiling), Epsilon: float32(listed + kernelError)}

@@ -1,0 +1,176 @@
+package mol
+
+import (
+	"fmt"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+)
+
+// The derived fields; a component's is c0, c1, ….
+const (
+	// FieldMean is Σ_j g_j / P_X.
+	FieldMean = "mean"
+	// FieldConcat is all components side by side.
+	FieldConcat = "concat"
+	// FieldGate is the item's part of the gates.
+	FieldGate = "gate"
+)
+
+// blockRows is the number of items whose intermediate results are kept at once.
+const blockRows = 32
+
+// EncodeItems implements rerank.Similarity.
+func (s *Similarity) EncodeItems(dst, base rerank.Matrix) error {
+	if err := s.spec.CheckEncode(dst, base); err != nil {
+		return err
+	}
+	sc := s.borrow()
+	defer s.scratch.Put(sc)
+	for from := 0; from < base.Rows; from += blockRows {
+		to := min(from+blockRows, base.Rows)
+		s.encodeBlock(dst.Slice(from, to), base.Slice(from, to), sc)
+	}
+	return nil
+}
+
+func (s *Similarity) encodeBlock(dst, base rerank.Matrix, sc *scratch) {
+	c := &s.c
+	if c.ComponentsGiven {
+		copy(dst.Data, base.Data)
+	} else {
+		if c.Normalise {
+			base = unitRows(base, grow(&sc.base, blockRows*base.Cols))
+		}
+		hidden := grow(&sc.hidden, blockRows*max(s.item.hidden(), s.byItem.hidden()))
+		s.item.apply(dst.Data, dst.Cols, base, hidden)
+		if s.byItem.exists() {
+			s.byItem.apply(dst.Data[c.PairsItem*c.Dim:], dst.Cols, base, hidden)
+		}
+	}
+	if !c.normalised() {
+		return
+	}
+	for r := range dst.Rows {
+		s.normalise(dst.Row(r)[:c.PairsItem*c.Dim])
+	}
+}
+
+// unitRows copies the rows of m to scratch and divides each by its norm.
+func unitRows(m rerank.Matrix, scratch []float32) rerank.Matrix {
+	u := rerank.Matrix{Rows: m.Rows, Cols: m.Cols, Data: scratch[:len(m.Data)]}
+	copy(u.Data, m.Data)
+	for r := range u.Rows {
+		rerank.Normalise(u.Row(r))
+	}
+	return u
+}
+
+// normalise divides each of the components by max(‖·‖, eps).
+func (s *Similarity) normalise(components []float32) {
+	d := s.c.Dim
+	for i := 0; i < len(components); i += d {
+		kernel.Normalise(components[i:i+d], float32(s.c.Eps))
+	}
+}
+
+// Fields implements rerank.Deriver. Gates that the query alone decides need
+// concat and nothing else; otherwise per_embedding searches the components,
+// average the mean, or concat where gates weigh it.
+func (s *Similarity) Fields() []rerank.Field {
+	c := &s.c
+	first := []rerank.Strategy{rerank.PerEmbedding, rerank.Average, rerank.Combined}
+	concat := rerank.Field{Name: FieldConcat, Dim: c.PairsItem * c.Dim, Strategies: first}
+	if s.queryOnly() {
+		concat.Feature = true
+		return []rerank.Field{concat}
+	}
+	var fields []rerank.Field
+	for j := range c.PairsItem {
+		fields = append(fields, rerank.Field{
+			Name: component(j), Dim: c.Dim, Feature: true, Strategies: []rerank.Strategy{rerank.PerEmbedding, rerank.Combined},
+		})
+	}
+	if s.byItem.exists() {
+		fields = append(fields, rerank.Field{Name: FieldGate, Dim: c.pairs(), Feature: true})
+	}
+	averaged := []rerank.Strategy{rerank.Average, rerank.Combined}
+	concat.Strategies, concat.Weights = averaged, rerank.GateWeights
+	return append(fields, rerank.Field{Name: FieldMean, Dim: c.Dim, Strategies: averaged, Weights: rerank.UniformWeights}, concat)
+}
+
+// component is the name of the field of g_j.
+func component(j int) string { return fmt.Sprintf("c%d", j) }
+
+// Derive implements rerank.Deriver. It returns rerank.ErrItems.
+func (s *Similarity) Derive(dst rerank.Matrix, field string, features rerank.Matrix) error {
+	c := &s.c
+	from, dim := -1, 0
+	for _, f := range s.Fields() {
+		if f.Name == field {
+			from, dim = s.offset(field), f.Dim
+		}
+	}
+	switch {
+	case from < 0:
+		return fmt.Errorf("%w: the model derives no field %q", rerank.ErrItems, field)
+	case dst.Rows != features.Rows || dst.Cols != dim || features.Cols != s.spec.Features:
+		return fmt.Errorf("%w: field %s: %d rows of %d from %d rows of %d, want rows of %d from rows of %d", rerank.ErrItems,
+			field, dst.Rows, dst.Cols, features.Rows, features.Cols, dim, s.spec.Features)
+	}
+	for r := range dst.Rows {
+		if field == FieldMean {
+			meanOf(dst.Row(r), features.Row(r)[:c.PairsItem*c.Dim])
+		} else {
+			copy(dst.Row(r), features.Row(r)[from:from+dim])
+		}
+	}
+	return nil
+}
+
+// offset is where a field starts in the feature row.
+func (s *Similarity) offset(field string) int {
+	c := &s.c
+	for j := range c.PairsItem {
+		if field == component(j) {
+			return j * c.Dim
+		}
+	}
+	if field == FieldGate {
+		return c.PairsItem * c.Dim
+	}
+	return 0
+}
+
+// meanOf writes the mean of the components to dst.
+func meanOf(dst, components []float32) {
+	clear(dst)
+	for i, v := range components {
+		dst[i%len(dst)] += v
+	}
+	n := float32(len(components) / len(dst))
+	for i := range dst {
+		dst[i] /= n
+	}
+}
+
+// Features implements rerank.Deriver. It returns rerank.ErrItems.
+func (s *Similarity) Features(dst rerank.Matrix, fields []rerank.Matrix) error {
+	width := 0
+	for i, f := range fields {
+		if f.Rows != dst.Rows {
+			return fmt.Errorf("%w: field %d has %d rows, want %d", rerank.ErrItems, i, f.Rows, dst.Rows)
+		}
+		width += f.Cols
+	}
+	if width != s.spec.Features || dst.Cols != width {
+		return fmt.Errorf("%w: fields of %d numbers for rows of %d, want %d", rerank.ErrItems, width, dst.Cols, s.spec.Features)
+	}
+	for r := range dst.Rows {
+		row := dst.Row(r)[:0]
+		for _, f := range fields {
+			row = append(row, f.Row(r)...)
+		}
+	}
+	return nil
+}

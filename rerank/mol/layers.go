@@ -1,0 +1,101 @@
+package mol
+
+import (
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// linear is y = x·Wᵀ + b; Rows of w are outputs. bias may be nil.
+type linear struct {
+	w    rerank.Matrix
+	bias []float32
+	wide bool // sums are in float64, rounded once
+}
+
+func readLinear(r *tensor.Reader, prefix string, in, out int, bias bool) linear {
+	l := linear{w: rerank.Matrix{Rows: out, Cols: in, Data: r.Get(prefix+".weight", out, in)}}
+	if bias {
+		l.bias = r.Get(prefix+".bias", out)
+	}
+	return l
+}
+
+// apply writes y of every row of x to rows of dst that are stride apart.
+func (l linear) apply(dst []float32, stride int, x rerank.Matrix) {
+	if l.wide {
+		kernel.MulTWide(dst, stride, x, l.w, l.bias)
+		return
+	}
+	kernel.MulT(dst, stride, x, l.w, l.bias)
+}
+
+// side projects embeddings to components: [gated linear unit →] linear.
+type side struct {
+	gated      linear // no rows: the side is linear; else the activated half, then the other
+	activation Activation
+	out        linear
+}
+
+func readSide(r *tensor.Reader, prefix string, in, hidden, out int, a Activation) side {
+	if hidden <= 0 {
+		return side{out: readLinear(r, prefix+".1", in, out, true)}
+	}
+	s := side{activation: a, out: readLinear(r, prefix+".2", hidden, out, true)}
+	s.gated.bias = r.Get(prefix+".1._b", 1, 2*hidden)
+	// Unlike the weights of a linear layer, _w is (in, out).
+	if w := r.Get(prefix+".1._w", in, 2*hidden); w != nil {
+		s.gated.w = kernel.Transpose(rerank.Matrix{Rows: in, Cols: 2 * hidden, Data: w})
+	}
+	return s
+}
+
+func (s *side) isLinear() bool { return s.gated.w.Rows == 0 }
+
+// hidden is the length of a row of apply's scratch.
+func (s *side) hidden() int { return s.gated.w.Rows }
+
+// apply projects every row of x; scratch holds x.Rows·hidden() numbers.
+func (s *side) apply(dst []float32, stride int, x rerank.Matrix, scratch []float32) {
+	if s.isLinear() {
+		s.out.apply(dst, stride, x)
+		return
+	}
+	width := s.gated.w.Rows
+	half := width / 2
+	s.gated.apply(scratch, width, x)
+	for r := range x.Rows {
+		row := scratch[r*width:][:width]
+		first, second := row[:half], row[half:]
+		if s.activation == GeGLU {
+			kernel.GELU(first)
+		} else {
+			kernel.SiLU(first)
+		}
+		packed := scratch[r*half:][:half] // never past the row being read
+		for i, v := range first {
+			packed[i] = v * second[i]
+		}
+	}
+	s.out.apply(dst, stride, rerank.Matrix{Rows: x.Rows, Cols: half, Data: scratch[:x.Rows*half]})
+}
+
+// mlp is linear → SiLU → linear, or one linear layer where first has no rows.
+type mlp struct{ first, second linear }
+
+func (m *mlp) exists() bool { return m.second.w.Rows > 0 }
+
+// hidden is the length of a row of apply's scratch.
+func (m *mlp) hidden() int { return m.first.w.Rows }
+
+// apply computes every row of x; scratch holds x.Rows·hidden() numbers.
+func (m *mlp) apply(dst []float32, stride int, x rerank.Matrix, scratch []float32) {
+	if m.first.w.Rows == 0 {
+		m.second.apply(dst, stride, x)
+		return
+	}
+	hidden := rerank.Matrix{Rows: x.Rows, Cols: m.first.w.Rows, Data: scratch[:x.Rows*m.first.w.Rows]}
+	m.first.apply(hidden.Data, hidden.Cols, x)
+	kernel.SiLU(hidden.Data)
+	m.second.apply(dst, stride, hidden)
+}

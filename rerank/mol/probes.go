@@ -1,0 +1,222 @@
+package mol
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+const notLinear = "the item side of the model is not linear, so no probe can be moved onto them; " +
+	"write a companion collection with `likeness index`, or use the strategy distilled"
+
+// Probes implements rerank.Encoded (RAILS, section 4: TopKPerEmbd, TopKAvg and
+// CombTopK). On the stored vectors the probes are pulled back: ⟨f, A_j x + b_j⟩
+// = ⟨A_jᵀf, x⟩ + ⟨f, b_j⟩. Where items are l2-normalised the pull-back leaves the
+// norm out, so its lists suggest candidates and bound nothing.
+func (e *encoded) Probes(p rerank.Plan) ([]rerank.Probe, error) {
+	switch p.Strategy {
+	case rerank.Scan:
+		return nil, nil
+	case rerank.Distilled:
+		return one(e.s.probes.Probe(e.vector, p))
+	case rerank.PerEmbedding:
+		return e.perEmbedding(p)
+	case rerank.Average:
+		return one(e.average(p, p.Depth))
+	case rerank.Combined:
+		probes, err := e.perEmbedding(p)
+		if err != nil {
+			return nil, err
+		}
+		average, err := e.average(p, p.AverageDepth)
+		return append(probes, average), err
+	default:
+		return nil, fmt.Errorf("%w: %q is none of %q", rerank.ErrStrategy, p.Strategy, rerank.Strategies())
+	}
+}
+
+func one(p rerank.Probe, err error) ([]rerank.Probe, error) {
+	if err != nil {
+		return nil, err
+	}
+	return []rerank.Probe{p}, nil
+}
+
+func (e *encoded) perEmbedding(p rerank.Plan) ([]rerank.Probe, error) {
+	c := &e.s.c
+	probes := make([]rerank.Probe, 0, c.pairs())
+	for i := range c.PairsQuery {
+		for j := range c.PairsItem {
+			f := e.components.Row(i)
+			probe := rerank.Probe{Field: component(j), Vector: f, Target: rerank.TargetLogit}
+			if !p.Derived {
+				var err error
+				if probe, err = e.stored(place(f, j, c.PairsItem), p.Strategy, rerank.TargetLogit); err != nil {
+					return nil, err
+				}
+			}
+			probe.Pair, probe.Depth, probe.Scale = i*c.PairsItem+j, p.Depth, 1
+			probes = append(probes, probe)
+		}
+	}
+	return probes, nil
+}
+
+// place puts f at component j of a row of zeros.
+func place(f []float32, j, components int) []float32 {
+	w := make([]float32, components*len(f))
+	copy(w[j*len(f):], f)
+	return w
+}
+
+// average is ⟨Σ_i f_i, Σ_j g_j / P_X⟩, or Σ_ij π_ij(q, x̄)⟨f_i, g_j⟩ with the
+// gates of the mean item x̄.
+func (e *encoded) average(p rerank.Plan, depth int) (rerank.Probe, error) {
+	weights, err := e.weights(p.Weights)
+	if err != nil {
+		return rerank.Probe{}, err
+	}
+	w := e.weighted(weights)
+	probe := rerank.Probe{Field: FieldConcat, Vector: w}
+	switch {
+	case !p.Derived:
+		if probe, err = e.stored(w, p.Strategy, rerank.TargetNone); err != nil {
+			return rerank.Probe{}, err
+		}
+	case p.Weights != rerank.GateWeights:
+		sum := make([]float32, e.s.c.Dim)
+		for i := range e.s.c.PairsQuery {
+			for k, v := range e.components.Row(i) {
+				sum[k] += v
+			}
+		}
+		probe = rerank.Probe{Field: FieldMean, Vector: sum}
+	}
+	probe.Depth, probe.Scale = depth, 1
+	return probe, nil
+}
+
+// weights of the pairs in an averaged probe.
+func (e *encoded) weights(w rerank.Weights) ([]float32, error) {
+	weights := make([]float32, e.s.c.pairs())
+	switch w {
+	case "", rerank.UniformWeights:
+		for l := range weights {
+			weights[l] = 1 / float32(e.s.c.PairsItem)
+		}
+		return weights, nil
+	case rerank.GateWeights:
+		if e.s.meanItem == nil {
+			return nil, fmt.Errorf("%w: weights %s need the mean item, tensor \"probe.mean_item\", which the model lacks; use weights %s",
+				rerank.ErrStrategy, w, rerank.UniformWeights)
+		}
+		sc := e.s.borrow()
+		defer e.s.scratch.Put(sc)
+		e.tile(sc, rerank.Items{Features: rowOf(e.s.meanItem)}, 0, 1)
+		copy(weights, sc.gates)
+		return weights, nil
+	default:
+		return nil, fmt.Errorf("%w: weights %q are neither %q nor %q", rerank.ErrStrategy, w, rerank.UniformWeights, rerank.GateWeights)
+	}
+}
+
+// stored is the probe Σ_j ⟨w_j, g_j⟩ on the stored vector.
+func (e *encoded) stored(w []float32, strategy rerank.Strategy, target rerank.Target) (rerank.Probe, error) {
+	vector, offset, ok := e.s.pullBack(w)
+	if !ok {
+		return rerank.Probe{}, fmt.Errorf("%w: %s on the stored vectors: %s", rerank.ErrStrategy, strategy, notLinear)
+	}
+	return rerank.Probe{Vector: vector, Offset: offset, Target: e.s.pulled(target)}, nil
+}
+
+// pulled is what a pull-back's list still stands for.
+func (s *Similarity) pulled(t rerank.Target) rerank.Target {
+	if s.c.normalised() {
+		return rerank.TargetNone
+	}
+	return t
+}
+
+// pullBack moves Σ_j ⟨w_j, A_j x + b_j⟩ onto x: v = Σ_j A_jᵀ w_j, summed in
+// float64 and rounded once, and offset = Σ_j ⟨w_j, b_j⟩.
+func (s *Similarity) pullBack(w []float32) (vector []float32, offset float32, ok bool) {
+	if s.c.ComponentsGiven {
+		return w, 0, true
+	}
+	if !s.item.isLinear() {
+		return nil, 0, false
+	}
+	sums := make([]float64, s.c.ItemDim)
+	var bias float64
+	for r, v := range w {
+		if v == 0 {
+			continue // a probe of one pair has one component that is not zero
+		}
+		for k, a := range s.item.out.w.Row(r) {
+			sums[k] += float64(v) * float64(a)
+		}
+		bias += float64(v) * float64(s.item.out.bias[r])
+	}
+	vector = make([]float32, len(sums))
+	for k, v := range sums {
+		vector[k] = float32(v)
+	}
+	return vector, float32(bias), true
+}
+
+// kernelError is the error of Score in units of the largest |logit| / τ. It is
+// no proof: the gates can amplify a rounding of their inputs. It is what every
+// kernel must keep on the models of testdata/golden and on random ones.
+const kernelError = 1e-5
+
+// Bound implements rerank.Encoded. An item in no list has every logit at most
+// the threshold t_ij of its list, and φ is a mean of logits over τ, so
+// U = max t_ij / τ where the lists cover every pair. U is at most 1/τ for
+// normalised components, +Inf where neither is known, and −Inf if a list is
+// exhausted, as it then holds every item.
+//
+// Epsilon is the lists' greatest Epsilon over τ, twice that for a pull-back,
+// whose elements and offset were rounded once more, plus 10⁻⁵·M for the kernel: M is 1/τ
+// for normalised components, else the largest |logit| over τ that this query's
+// Score has seen.
+func (e *encoded) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound {
+	tau := e.s.c.Temperature
+	n := min(len(probes), len(lists))
+	thresholds := make([]float64, e.s.c.pairs())
+	for l := range thresholds {
+		thresholds[l] = math.Inf(1)
+	}
+	ceiling, listed := float64(e.s.spec.MaxScore), 0.0
+	for i, l := range lists[:n] {
+		if l.Exhausted {
+			ceiling = math.Inf(-1)
+		}
+		if p := probes[i]; p.Target == rerank.TargetLogit && p.Pair >= 0 && p.Pair < len(thresholds) {
+			t := float64(l.Threshold()) + float64(p.Offset)
+			thresholds[p.Pair] = min(thresholds[p.Pair], t/tau)
+			listed = max(listed, (float64(l.Epsilon)*rounded(p)+math.Abs(float64(p.Offset))*0x1p-24)/tau)
+		}
+	}
+	top := math.Inf(-1)
+	for _, t := range thresholds {
+		top = max(top, t)
+	}
+	return rerank.Bound{Max: float32(min(ceiling, top)), Epsilon: float32(listed + kernelError*e.magnitude())}
+}
+
+// rounded counts the roundings of a probe's elements.
+func rounded(p rerank.Probe) float64 {
+	if p.Field == "" {
+		return 2
+	}
+	return 1
+}
+
+// magnitude is M of Bound.
+func (e *encoded) magnitude() float64 {
+	if e.s.c.normalised() {
+		return 1 / e.s.c.Temperature
+	}
+	return float64(math.Float32frombits(e.largest.Load()))
+}

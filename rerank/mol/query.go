@@ -1,0 +1,148 @@
+package mol
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/internal/inner"
+	"github.com/likenessdb/likeness/rerank/kernel"
+)
+
+// encoded is the query's side of a MoL.
+type encoded struct {
+	s *Similarity
+	// vector is the query vector, normalised if the model says so.
+	vector []float32
+	// components are the P_Q components f_i, one a row.
+	components rerank.Matrix
+	// gate is the query's part of the gates, nil if there is none.
+	gate []float32
+
+	largest atomic.Uint32 // bits of the largest |logit| that Score has seen
+}
+
+var (
+	_ rerank.Encoded   = (*encoded)(nil)
+	_ rerank.Explainer = (*encoded)(nil)
+)
+
+// Encode implements rerank.Similarity.
+func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
+	if err := s.spec.CheckQuery(q); err != nil {
+		return nil, err
+	}
+	e := &encoded{s: s, vector: slices.Clone(q.Vector)}
+	if s.c.Normalise && !s.c.ComponentsGiven {
+		rerank.Normalise(e.vector)
+	}
+	e.components = s.queryComponents(e.vector, q.UserID)
+	if s.byQuery.exists() {
+		e.gate = make([]float32, s.c.pairs())
+		s.byQuery.apply(e.gate, len(e.gate), rowOf(e.vector), make([]float32, s.byQuery.hidden()))
+	}
+	if s.queryOnly() {
+		return s.fixGates(e), nil
+	}
+	return e, nil
+}
+
+// rowOf is v as a matrix of one row.
+func rowOf(v []float32) rerank.Matrix { return rerank.Matrix{Rows: 1, Cols: len(v), Data: v} }
+
+// queryComponents computes f_i: the projection, then a row of each user table.
+func (s *Similarity) queryComponents(q []float32, user int64) rerank.Matrix {
+	c := &s.c
+	f := rerank.NewMatrix(c.PairsQuery, c.Dim)
+	if c.ComponentsGiven {
+		copy(f.Data, q)
+	} else {
+		s.query.apply(f.Data[:c.projected()*c.Dim], c.projected()*c.Dim, rowOf(q), make([]float32, s.query.hidden()))
+	}
+	for i, table := range s.users {
+		copy(f.Row(c.projected()+i), table.Row(userRow(user, c.UserTables[i])))
+	}
+	if c.normalised() {
+		s.normalise(f.Data)
+	}
+	return f
+}
+
+// userRow is (user mod size) + 1 with a modulo that is never negative; row 0 is
+// never read.
+func userRow(user int64, size int) int {
+	n := int64(size)
+	return int((user%n+n)%n) + 1
+}
+
+// fixed is the query's side where the query alone decides the gates.
+type fixed struct {
+	*inner.Product
+	e     *encoded
+	gates []float32
+}
+
+var (
+	_ rerank.Encoded   = (*fixed)(nil)
+	_ rerank.Explainer = (*fixed)(nil)
+)
+
+// fixGates makes φ one inner product: of w_j = Σ_i π_ij f_i, side by side, with
+// the feature row, over τ.
+func (s *Similarity) fixGates(e *encoded) *fixed {
+	gates := slices.Clone(e.gate)
+	s.probabilities(gates)
+	w := e.weighted(gates)
+	p := &inner.Product{
+		Spec: s.spec, U: w, Scale: s.ceiling(), Field: FieldConcat, Rounded: true,
+		NoStored: notLinear, Query: e.vector, Distilled: s.probes,
+	}
+	if s.c.normalised() {
+		p.Norm = inner.UnitNorm * sqrt(s.c.PairsItem)
+	}
+	if vector, offset, ok := s.pullBack(w); ok {
+		p.Stored = rerank.Probe{Vector: vector, Offset: offset, Scale: s.ceiling(), Target: s.pulled(rerank.TargetScore)}
+	}
+	return &fixed{Product: p, e: e, gates: gates}
+}
+
+// weighted is w_j = Σ_i weight_ij f_i for every j, side by side.
+func (e *encoded) weighted(weights []float32) []float32 {
+	c := &e.s.c
+	w := make([]float32, c.PairsItem*c.Dim)
+	for i := range c.PairsQuery {
+		f := e.components.Row(i)
+		for j := range c.PairsItem {
+			weight := weights[i*c.PairsItem+j]
+			out := w[j*c.Dim:][:c.Dim]
+			for k, v := range f {
+				out[k] += weight * v
+			}
+		}
+	}
+	return w
+}
+
+// Explain implements rerank.Explainer with one term a pair of components.
+func (f *fixed) Explain(items rerank.Items) ([]rerank.Explanation, error) {
+	scores := make([]float32, items.Len())
+	if err := f.Score(scores, items); err != nil {
+		return nil, err
+	}
+	logits := make([]float32, len(f.gates))
+	out := make([]rerank.Explanation, len(scores))
+	for i, score := range scores {
+		f.e.dots(logits, rowAt(items, i))
+		out[i] = f.e.explain(score, logits, f.gates)
+	}
+	return out, nil
+}
+
+// see keeps the largest |logit| for Bound.
+func (e *encoded) see(logits []float32) {
+	var top float32
+	for _, l := range logits {
+		top = max(top, l, -l)
+	}
+	kernel.RaiseMax(&e.largest, top)
+}
