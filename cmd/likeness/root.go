@@ -56,6 +56,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newQueryCommand(a),
 		newIndexCommand(a),
 		newEvalCommand(a),
+		newBenchCommand(a),
 		newModelCommand(a),
 		newConfigCommand(a),
 		newVersionCommand(a),

@@ -2,7 +2,9 @@ package eval
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -94,4 +96,15 @@ func MeanOverlap(got, want []Ranking, k int) float64 {
 		sum += overlap(got[i], want[i], k)
 	}
 	return sum / float64(max(1, len(want)))
+}
+
+// Percentile returns the p-quantile of the durations in milliseconds, by the
+// nearest rank; 0 if there are none.
+func Percentile(d []time.Duration, p float64) float64 {
+	if len(d) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(d))
+	rank := int(math.Ceil(p * float64(len(sorted))))
+	return float64(sorted[max(rank, 1)-1]) / float64(time.Millisecond)
 }

@@ -171,17 +171,6 @@ func (b *bench) outcome(name string, answers []pipeline.Answer, took []time.Dura
 	return o, nil
 }
 
-// Percentile returns the p-quantile of the durations in milliseconds, by the
-// nearest rank; 0 if there are none.
-func Percentile(d []time.Duration, p float64) float64 {
-	if len(d) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(d))
-	rank := int(math.Ceil(p * float64(len(sorted))))
-	return float64(sorted[max(rank, 1)-1]) / float64(time.Millisecond)
-}
-
 // storedFirst is a similarity whose distilled probe is the query itself.
 type storedFirst struct{ rerank.Similarity }
 

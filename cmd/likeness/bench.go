@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/bench"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+const benchSearchLong = `Searches one query after the other and reports where the time goes: the four
+steps, the store, and the sidecar's own share.
+
+Without a configuration it makes up items and similarities (dot, bilinear, a
+Mixture-of-Logits with query-only and with full gates) and searches an exact
+store in this process; own is the total without that store's time.
+
+With --config and --route it asks the queries of an .npy file of the route's own
+store; own is then this process's processor time for a search, encoding and
+decoding of the store's messages included.`
+
+// benchFlags are the flags of bench search.
+type benchFlags struct {
+	synthetic       bench.Synthetic
+	cores           int
+	route, queries  string
+	strategy        string
+	depth, avgDepth int
+	head            string
+}
+
+// benchReport is what bench search prints.
+type benchReport struct {
+	Cores   int            `json:"cores"`
+	Results []bench.Result `json:"results"`
+}
+
+func newBenchCommand(a *app) *cobra.Command {
+	return newGroup("bench", "Measure where the time goes", newBenchSearchCommand(a))
+}
+
+func newBenchSearchCommand(a *app) *cobra.Command {
+	f := &benchFlags{}
+	cmd := &cobra.Command{
+		Use:   "search",
+		Short: "Measure the steps of a search and the sidecar's own share",
+		Long:  benchSearchLong,
+		Example: `  likeness bench search --candidates 1000 --cores 1
+  likeness bench search --config likeness.yaml --route products --queries queries.npy --strategy per_embedding --depth 50`,
+		Args: cobra.NoArgs,
+	}
+	src := addConfigFlags(cmd)
+	flags := cmd.Flags()
+	flags.IntVar(&f.cores, "cores", 1, "processor cores to use")
+	flags.IntVar(&f.synthetic.K, "k", 10, "length of an answer")
+	flags.IntVar(&f.synthetic.Searches, "searches", 200, "searches that are measured")
+	flags.IntVar(&f.synthetic.Items, "items", 20000, "without a route: items to make up")
+	flags.IntVar(&f.synthetic.Candidates, "candidates", 1000, "without a route: candidates of a search")
+	flags.StringVar(&f.route, "route", "", "measure this route of the configuration")
+	flags.StringVar(&f.queries, "queries", "", "query vectors for the route, .npy")
+	flags.StringVar(&f.strategy, "strategy", "", "strategy; empty is the route's")
+	flags.IntVar(&f.depth, "depth", 0, "rows of each first-stage search; 0 is the route's")
+	flags.IntVar(&f.avgDepth, "average-depth", 0, "rows of the averaged search of combined; 0 is the route's")
+	flags.StringVar(&f.head, "head", "", "learned search of distilled; empty is the route's")
+	cmd.MarkFlagsRequiredTogether("config", "route", "queries")
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		report, err := f.run(cmd.Context(), src, a.stderr)
+		if err != nil {
+			return err
+		}
+		return a.print(*out, report, func(w io.Writer) error { return printBench(w, report) })
+	}
+	return cmd
+}
+
+func (f *benchFlags) run(ctx context.Context, src *source, stderr io.Writer) (benchReport, error) {
+	s := f.synthetic
+	if f.cores < 1 || s.K < 1 || s.Searches < 1 || s.Items < 1 || s.Candidates < s.K {
+		return benchReport{}, usagef("--cores, --k, --searches and --items start at 1, --candidates at --k")
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(f.cores))
+	report := benchReport{Cores: f.cores}
+	if f.route == "" {
+		var err error
+		report.Results, err = bench.RunSynthetic(ctx, s, func(name string) { _, _ = fmt.Fprintln(stderr, "measuring", name) })
+		return report, err
+	}
+	result, err := f.runRoute(ctx, src)
+	report.Results = []bench.Result{result}
+	return report, err
+}
+
+func (f *benchFlags) runRoute(ctx context.Context, src *source) (_ bench.Result, err error) {
+	c, err := config.Load(src.Source)
+	if err != nil {
+		return bench.Result{}, err
+	}
+	if _, ok := c.Routes[f.route]; !ok {
+		return bench.Result{}, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
+	}
+	queries, err := f.readQueries()
+	if err != nil {
+		return bench.Result{}, err
+	}
+	parts, err := wiring.Open(ctx, c)
+	if err != nil {
+		return bench.Result{}, err
+	}
+	defer func() { err = errors.Join(err, parts.Close()) }()
+	i := slices.IndexFunc(parts.Routes, func(r *pipeline.Route) bool { return r.Name == f.route })
+	p, err := pipeline.New(parts.Routes[i:i+1], pipeline.Options{})
+	if err != nil {
+		return bench.Result{}, err
+	}
+	if err := p.Open(ctx); err != nil {
+		return bench.Result{}, err
+	}
+	result, err := bench.Run(ctx, p, pipeline.Request{
+		Route: f.route, K: f.synthetic.K, Strategy: rerank.Strategy(f.strategy), Depth: f.depth, AverageDepth: f.avgDepth, Head: f.head,
+	}, queries, nil)
+	result.Case, result.Placement = f.route, p.Routes()[0].Placement
+	return result, err
+}
+
+func (f *benchFlags) readQueries() ([]rerank.Query, error) {
+	m, err := npy.Open(f.queries)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	if m.Rows == 0 {
+		return nil, usagef("--queries: %s has no row", f.queries)
+	}
+	queries := make([]rerank.Query, f.synthetic.Searches)
+	for i := range queries { // spread over the file, which may be ordered
+		queries[i].Vector = slices.Clone(m.Row(i * m.Rows / len(queries) % m.Rows))
+	}
+	return queries, nil
+}
+
+func printBench(w io.Writer, r benchReport) error {
+	_, _ = fmt.Fprintf(w, "milliseconds, p50 / p99, %d core(s)\n\n", r.Cores)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(t, "case\tstrategy\tplacement\tcandidates\tencode\tretrieve\tin store\tscore\tcertify\ttotal\town\t")
+	for _, s := range r.Results {
+		store := "server"
+		if s.Store != nil {
+			store = pair(*s.Store)
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", s.Case, s.Strategy, s.Placement, s.Candidates,
+			pair(s.Encode), pair(s.Retrieve), store, pair(s.Score), pair(s.Certify), pair(s.Total), pair(s.Own))
+	}
+	return t.Flush()
+}
+
+func pair(q bench.Quantiles) string { return fmt.Sprintf("%.2f / %.2f", q.P50, q.P99) }

@@ -1,0 +1,115 @@
+// Package bench measures where the time of a search goes: the four steps, the
+// store, and the sidecar's own share.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/eval"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// warmUp is the number of searches that are not measured.
+const warmUp = 10
+
+// Quantiles are milliseconds.
+type Quantiles struct {
+	P50 float64 `json:"p50_ms"`
+	P99 float64 `json:"p99_ms"`
+}
+
+// Result is what the searches of one case took, one after the other.
+type Result struct {
+	Case       string             `json:"case"`
+	Strategy   rerank.Strategy    `json:"strategy"`
+	Placement  pipeline.Placement `json:"placement"`
+	Searches   int                `json:"searches"`
+	Candidates float64            `json:"candidates"` // mean
+
+	Encode   Quantiles `json:"encode"`
+	Retrieve Quantiles `json:"retrieve"` // the store's time included
+	Score    Quantiles `json:"score"`
+	Certify  Quantiles `json:"certify"`
+	Total    Quantiles `json:"total"`
+	// Store is the time inside a store of this process.
+	Store *Quantiles `json:"store,omitempty"`
+	// Own is the sidecar's share. With a store in this process it is the total
+	// without the store's time. With a server it is the processor time of this
+	// process, the encoding of its requests and the decoding of its answers
+	// included.
+	Own Quantiles `json:"own"`
+}
+
+// clock tells the time that a search spent on something since the last call.
+type clock func() time.Duration
+
+// Run asks every query once, after a few that are not measured, on a route of p.
+// inStore tells the time inside the store; nil: the store is a server, and the
+// own share is measured as processor time. It returns the first error of a
+// search, and an error for a degraded answer: neither is a time to report.
+func Run(ctx context.Context, p *pipeline.Pipeline, r pipeline.Request, queries []rerank.Query, inStore clock) (Result, error) {
+	own := inStore
+	if own == nil {
+		own = processorTime()
+	}
+	m := &samples{inStore: inStore != nil}
+	for i := range warmUp + len(queries) {
+		r.Query = queries[i%len(queries)]
+		own()
+		answer, err := p.Search(ctx, r)
+		spent := own()
+		if err == nil && answer.Degraded != nil {
+			err = fmt.Errorf("%s: %s", answer.Degraded.Reason, answer.Degraded.Detail)
+		}
+		if err != nil {
+			return Result{}, fmt.Errorf("route %s: %w", r.Route, err)
+		}
+		if i >= warmUp {
+			m.add(answer, spent)
+		}
+	}
+	return m.result(), nil
+}
+
+// samples are one duration a search.
+type samples struct {
+	inStore                                        bool
+	encode, retrieve, score, certify, total, store []time.Duration
+	own                                            []time.Duration
+	candidates                                     int
+	strategy                                       rerank.Strategy
+}
+
+func (m *samples) add(a pipeline.Answer, spent time.Duration) {
+	t := a.Timings
+	m.encode, m.retrieve = append(m.encode, t.Encode), append(m.retrieve, t.Retrieve)
+	m.score, m.certify, m.total = append(m.score, t.Score), append(m.certify, t.Certify), append(m.total, t.Total)
+	m.candidates += a.Certificate.Candidates
+	m.strategy = a.Strategy
+	if !m.inStore {
+		m.own = append(m.own, spent)
+		return
+	}
+	m.store = append(m.store, spent)
+	m.own = append(m.own, t.Total-spent)
+}
+
+func (m *samples) result() Result {
+	r := Result{
+		Strategy: m.strategy, Searches: len(m.total), Candidates: float64(m.candidates) / float64(len(m.total)),
+		Encode: quantiles(m.encode), Retrieve: quantiles(m.retrieve), Score: quantiles(m.score),
+		Certify: quantiles(m.certify), Total: quantiles(m.total), Own: quantiles(m.own),
+	}
+	if m.inStore {
+		store := quantiles(m.store)
+		r.Store = &store
+	}
+	return r
+}
+
+func quantiles(d []time.Duration) Quantiles {
+	return Quantiles{P50: eval.Percentile(d, 0.50), P99: eval.Percentile(d, 0.99)}
+}

@@ -1,0 +1,203 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/rerank/tensor"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// Dim is the dimension of the synthetic vectors.
+const Dim = 384
+
+// Synthetic describes the searches of made-up items.
+type Synthetic struct {
+	Items      int
+	Candidates int
+	Searches   int
+	K          int
+}
+
+// kind is a synthetic similarity. Its weights are random: time does not depend on them.
+type kind struct {
+	name    string
+	kind    rerank.Kind
+	config  string
+	tensors tensor.Set
+}
+
+// kinds are the similarities that are measured.
+func kinds() []kind {
+	r := rand.New(rand.NewPCG(1, 2))
+	return []kind{
+		{"dot 384", rerank.KindDot, `{"dim": 384, "normalise": true}`, nil},
+		{"bilinear 384x384", rerank.KindBilinear, `{"query_embedding_dim": 384, "item_embedding_dim": 384, "normalise": true}`,
+			tensor.Set{"W": random(r, Dim, Dim)}},
+		mol(r, "mol 4x4x64, query-only gate", 4, 4, true),
+		mol(r, "mol 4x4x64, full gate 128", 4, 4, false),
+		mol(r, "mol 8x4x64, full gate 128", 8, 4, false),
+	}
+}
+
+func mol(r *rand.Rand, name string, pq, px int, queryOnly bool) kind {
+	const d, gate = 64, 128
+	l := pq * px
+	combination := "glu_silu"
+	t := tensor.Set{
+		"_query_embeddings_fn._query_emb_proj_module.1.weight": random(r, pq*d, Dim),
+		"_query_embeddings_fn._query_emb_proj_module.1.bias":   random(r, pq*d),
+		"_item_embeddings_fn._item_emb_proj_module.1.weight":   random(r, px*d, Dim),
+		"_item_embeddings_fn._item_emb_proj_module.1.bias":     random(r, px*d),
+		"_gating_fn._query_only_partial_module.0.weight":       random(r, gate, Dim),
+		"_gating_fn._query_only_partial_module.0.bias":         random(r, gate),
+		"_gating_fn._query_only_partial_module.2.weight":       random(r, l, gate),
+	}
+	if queryOnly {
+		combination = "none"
+	} else {
+		t["_gating_fn._item_only_partial_module.1.weight"] = random(r, gate, Dim)
+		t["_gating_fn._item_only_partial_module.1.bias"] = random(r, gate)
+		t["_gating_fn._item_only_partial_module.3.weight"] = random(r, l, gate)
+		t["_gating_fn._qi_partial_module.1.weight"] = random(r, gate, l)
+		t["_gating_fn._qi_partial_module.1.bias"] = random(r, gate)
+		t["_gating_fn._qi_partial_module.3.weight"] = random(r, l, gate)
+		t["_gating_fn._qi_partial_module.3.bias"] = random(r, l)
+	}
+	config, _ := json.Marshal(map[string]any{ // a map of numbers and strings always encodes
+		"query_embedding_dim": Dim, "item_embedding_dim": Dim, "normalise": true, "dot_product_dimension": d,
+		"query_dot_product_groups": pq, "item_dot_product_groups": px, "temperature": 0.05, "dot_product_l2_norm": true,
+		"gating_query_hidden_dim": gate, "gating_item_hidden_dim": gate, "gating_qi_hidden_dim": gate,
+		"gating_combination_type": combination,
+	})
+	return kind{name, rerank.KindMoL, string(config), t}
+}
+
+// random is a tensor of normal numbers with the variance of a usual initialisation.
+func random(r *rand.Rand, shape ...int) tensor.Tensor {
+	n := 1
+	for _, s := range shape {
+		n *= s
+	}
+	t := tensor.Tensor{Shape: shape, Data: make([]float32, n)}
+	scale := 1 / math.Sqrt(float64(shape[len(shape)-1]))
+	for i := range t.Data {
+		t.Data[i] = float32(r.NormFloat64() * scale)
+	}
+	return t
+}
+
+// unitRows is a matrix of random unit vectors.
+func unitRows(rows int, seed uint64) rerank.Matrix {
+	r := rand.New(rand.NewPCG(seed, 4))
+	m := rerank.NewMatrix(rows, Dim)
+	for i := range m.Data {
+		m.Data[i] = float32(r.NormFloat64())
+	}
+	for i := range rows {
+		rerank.Normalise(m.Row(i))
+	}
+	return m
+}
+
+// RunSynthetic measures every kind with both placements over an embedded store,
+// one exact list of s.Candidates rows a search. progress is told of each case.
+func RunSynthetic(ctx context.Context, s Synthetic, progress func(name string)) ([]Result, error) {
+	items, vectors := unitRows(s.Items, 1), unitRows(s.Searches, 2)
+	queries := make([]rerank.Query, s.Searches)
+	for i := range queries {
+		queries[i].Vector = vectors.Row(i)
+	}
+	var results []Result
+	for _, k := range kinds() {
+		m, err := model.New(model.Parameters{Kind: k.kind, Name: k.name, Config: json.RawMessage(k.config), Tensors: k.tensors})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", k.name, err)
+		}
+		for _, placement := range []pipeline.Placement{pipeline.PlacementTable, pipeline.PlacementStored} {
+			progress(fmt.Sprintf("%s, placement %s", k.name, placement))
+			result, err := s.run(ctx, m, items, queries, placement)
+			if err != nil {
+				return nil, err
+			}
+			results = append(results, result)
+		}
+	}
+	return results, nil
+}
+
+func (s Synthetic) run(ctx context.Context, m *model.Model, items rerank.Matrix, queries []rerank.Query, placement pipeline.Placement) (Result, error) {
+	store := &timedStore{Store: embedded.New()}
+	defer store.Close()
+	err := store.Load("items", embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: adapters.Cosine}, Vectors: items}}})
+	if err != nil {
+		return Result{}, err
+	}
+	route := &pipeline.Route{
+		Name: "bench", Collection: "items", StoreName: "embedded", Store: store,
+		Model:     pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity},
+		Placement: placement, Strategy: rerank.Average, Depth: s.Candidates,
+		Timeout: time.Minute, ExactSearch: true, UnitVectors: true, Failure: pipeline.FailClosed,
+		MaxK: s.K, MaxDepth: 2 * s.Candidates,
+	}
+	if placement == pipeline.PlacementTable {
+		features := rerank.NewMatrix(items.Rows, m.Spec().Features)
+		if err := m.EncodeItems(features, items); err != nil {
+			return Result{}, err
+		}
+		ids := make([]rerank.ID, items.Rows)
+		for i := range ids {
+			ids[i] = rerank.UintID(uint64(i))
+		}
+		route.Table, err = table.FromMemory(table.Meta{Model: m.Name, ModelVersion: m.Version, Collection: "items"}, ids, features, nil)
+		if err != nil {
+			return Result{}, err
+		}
+	}
+	p, err := pipeline.New([]*pipeline.Route{route}, pipeline.Options{})
+	if err != nil {
+		return Result{}, err
+	}
+	if err := p.Open(ctx); err != nil {
+		return Result{}, err
+	}
+	result, err := Run(ctx, p, pipeline.Request{Route: route.Name, K: s.K}, queries, store.clock)
+	result.Case, result.Placement = m.Name, placement
+	return result, err
+}
+
+// timedStore is an embedded store that tells how long its calls took. Its
+// searches must come one after the other.
+type timedStore struct {
+	*embedded.Store
+	spent time.Duration
+}
+
+func (s *timedStore) clock() time.Duration {
+	spent := s.spent
+	s.spent = 0
+	return spent
+}
+
+// Search implements adapters.Searcher.
+func (s *timedStore) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
+	defer s.add(time.Now())
+	return s.Store.Search(ctx, r)
+}
+
+// Fetch implements adapters.Fetcher.
+func (s *timedStore) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	defer s.add(time.Now())
+	return s.Store.Fetch(ctx, r)
+}
+
+func (s *timedStore) add(began time.Time) { s.spent += time.Since(began) }
