@@ -96,3 +96,12 @@ var allowedRefusals = map[Capability][]error{
 	NumberIDs:      {adapters.ErrID},
 	TextIDs:        {adapters.ErrID},
 }
+
+// CaseNames lists the kit's cases in the order of the compatibility table.
+func CaseNames() []string {
+	var names []string
+	for _, c := range cases() {
+		names = append(names, c.name)
+	}
+	return names
+}
