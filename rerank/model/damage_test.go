@@ -206,6 +206,7 @@ func seal(b []byte) []byte {
 
 func FuzzOpen(f *testing.F) {
 	f.Add(native(f, small(f)))
+	f.Add(native(f, golden(f, "v_1x1")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := decode(seal(b))
 		if err != nil {

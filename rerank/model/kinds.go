@@ -8,6 +8,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/bilinear"
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/maxsim"
+	"github.com/likenessdb/likeness/rerank/mol"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
@@ -18,6 +19,8 @@ func build(kind rerank.Kind, config json.RawMessage, t tensor.Set) (rerank.Simil
 		return construct(dot.New, config, t)
 	case rerank.KindBilinear:
 		return construct(bilinear.New, config, t)
+	case rerank.KindMoL:
+		return construct(mol.New, config, t)
 	case rerank.KindMaxSim:
 		return construct(maxsim.New, config, t)
 	default:
