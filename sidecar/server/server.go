@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // callers may compress
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -100,6 +99,7 @@ func New(o Options) (*Server, error) {
 
 func (s *services) options(o Options) ([]grpc.ServerOption, error) {
 	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(o.Limits.MaxMessageBytes),
 		grpc.MaxSendMsgSize(o.Limits.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(o.Limits.MaxConcurrentStreams)),

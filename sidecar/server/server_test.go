@@ -137,6 +137,8 @@ func question() *likenessv1.SearchRequest {
 	return &likenessv1.SearchRequest{Route: "things", Query: &likenessv1.Query{Vector: []float32{1, 1, 1, 1}}, K: 3}
 }
 
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
 // record keeps what was logged.
 type record struct {
 	mu   sync.Mutex

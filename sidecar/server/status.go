@@ -23,15 +23,14 @@ const Domain = "likenessdb.github.io"
 
 // Errors of the server itself.
 var (
-	errModel         = errors.New("model not found")
-	errOverload      = errors.New("too many searches in flight")
-	errMessage       = errors.New("message not readable")
-	errMessageSize   = errors.New("message too large")
-	errPanic         = errors.New("internal error")
-	errUnauthorised  = errors.New("no valid token")
-	errForbidden     = errors.New("the token does not allow this route")
-	errBatch         = errors.New("too many searches in a batch")
-	errNotResponding = errors.New("response not sendable")
+	errModel        = errors.New("model not found")
+	errOverload     = errors.New("too many searches in flight")
+	errMessage      = errors.New("message not readable")
+	errMessageSize  = errors.New("message too large")
+	errPanic        = errors.New("internal error")
+	errUnauthorised = errors.New("no valid token")
+	errForbidden    = errors.New("the token does not allow this route")
+	errBatch        = errors.New("too many searches in a batch")
 )
 
 // outcome is how an error leaves the server.
@@ -79,7 +78,6 @@ var outcomes = []outcome{
 	{is: context.DeadlineExceeded, code: codes.DeadlineExceeded, reason: "DEADLINE_EXCEEDED"},
 	{is: context.Canceled, code: codes.Canceled, reason: "CANCELLED"},
 	{is: adapters.ErrStore, code: codes.Internal, reason: "STORE_FAILED"},
-	{is: errNotResponding, code: codes.Internal, reason: "INTERNAL"},
 }
 
 // Texts of errors that are not public.

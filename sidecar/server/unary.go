@@ -5,76 +5,97 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip" // callers may compress
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 )
 
 // asStreams describes a service of unary calls as one of streams that carry one
-// message each way, which is the same on the wire. gRPC reads the message of a
-// unary call before any interceptor sees the call; so errors about its size and
-// its encoding could not name the setting, nor carry details.
+// message each way, which is the same on the wire. gRPC itself reads the message
+// of a unary call, and answers INTERNAL without details if it cannot be decoded
+// or its answer is too large; here both are errors like any other.
 func asStreams(desc grpc.ServiceDesc, unary grpc.UnaryServerInterceptor, maxBytes int) *grpc.ServiceDesc {
+	streams := append([]grpc.StreamDesc(nil), desc.Streams...)
 	for _, m := range desc.Methods {
-		desc.Streams = append(desc.Streams[:len(desc.Streams):len(desc.Streams)], grpc.StreamDesc{
+		streams = append(streams, grpc.StreamDesc{
 			StreamName:    m.MethodName,
 			ServerStreams: true, // gRPC calls no interceptor of a stream that streams nothing
 			Handler: func(srv any, stream grpc.ServerStream) error {
-				response, err := m.Handler(srv, stream.Context(), func(v any) error {
-					return receiveError(stream.RecvMsg(v), v, maxBytes)
-				}, unary)
+				receive := func(v any) error { return receive(stream, v) }
+				response, err := m.Handler(srv, stream.Context(), receive, unary)
 				if err != nil {
 					return err
 				}
-				return sendError(stream.SendMsg(response), maxBytes)
+				return send(stream, response, maxBytes)
 			},
 		})
 	}
-	desc.Methods = nil
+	desc.Methods, desc.Streams = nil, streams
 	return &desc
 }
 
-// receiveError words gRPC's own errors about a request.
-func receiveError(err error, v any, maxBytes int) error {
-	s := status.Convert(err)
-	switch s.Code() {
-	case codes.OK:
-		return nil
-	case codes.ResourceExhausted:
-		return fmt.Errorf("%w: the request is larger than limits.max_message_bytes, which is %d; send less, or raise it",
-			errMessageSize, maxBytes)
-	case codes.Internal:
-		name := "request"
-		if m, ok := v.(proto.Message); ok {
-			name = string(m.ProtoReflect().Descriptor().FullName())
-		}
-		return fmt.Errorf("%w: the bytes are not a %s", errMessage, name)
-	default:
+func receive(stream grpc.ServerStream, v any) error {
+	m, err := message(v)
+	if err != nil {
 		return err
 	}
+	r := received{message: m}
+	if err := stream.RecvMsg(&r); err != nil {
+		return err
+	}
+	if r.err != nil {
+		return fmt.Errorf("%w: the bytes are not a %s", errMessage, m.ProtoReflect().Descriptor().FullName())
+	}
+	return nil
 }
 
-// sendError words gRPC's own errors about a response.
-func sendError(err error, maxBytes int) error {
-	s := status.Convert(err)
-	switch s.Code() {
-	case codes.OK:
-		return nil
-	case codes.ResourceExhausted:
-		return fmt.Errorf("%w: the response is larger than limits.max_message_bytes, which is %d; ask for fewer items, "+
-			"fewer payload fields or no explanation, or raise it", errMessageSize, maxBytes)
-	case codes.Internal:
-		return fmt.Errorf("%w: %w", errNotResponding, err)
-	default:
+func send(stream grpc.ServerStream, v any, maxBytes int) error {
+	m, err := message(v)
+	if err != nil {
 		return err
 	}
+	if size := proto.Size(m); size > maxBytes {
+		return fmt.Errorf("%w: the response has %d bytes, limits.max_message_bytes is %d; ask for fewer items, "+
+			"fewer payload fields or no explanation, or raise it", errMessageSize, size, maxBytes)
+	}
+	return stream.SendMsg(m)
+}
+
+func message(v any) (proto.Message, error) {
+	m, ok := v.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%w: a %T is not a message", errMessage, v)
+	}
+	return m, nil
+}
+
+// received is a message, or why its bytes are none.
+type received struct {
+	message proto.Message
+	err     error
+}
+
+// tolerant is the codec of protobuf that leaves the judgement of what was
+// received to receive.
+type tolerant struct{ encoding.CodecV2 }
+
+func newCodec() tolerant { return tolerant{encoding.GetCodecV2(protocodec.Name)} }
+
+func (c tolerant) Unmarshal(data mem.BufferSlice, v any) error {
+	if r, ok := v.(*received); ok {
+		r.err = c.CodecV2.Unmarshal(data, r.message)
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, v)
 }
 
 // checked validates a request by the rules of its proto definition.
 func (s *services) checked(ctx context.Context, r any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	m, ok := r.(proto.Message)
-	if !ok {
-		return nil, fmt.Errorf("%w: a %T is not a message", errMessage, r)
+	m, err := message(r)
+	if err != nil {
+		return nil, err
 	}
 	if err := s.validate(m); err != nil {
 		return nil, err

@@ -1,0 +1,336 @@
+package server_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/server"
+)
+
+func durationOf(ms int64) *durationpb.Duration {
+	return durationpb.New(time.Duration(ms) * time.Millisecond)
+}
+
+// authority signs certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	a := &authority{key: newKey(t)}
+	a.cert, _ = a.sign(t, &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
+	}, a.key)
+	return a
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func (a *authority) sign(t *testing.T, c *x509.Certificate, key *ecdsa.PrivateKey) (*x509.Certificate, []byte) {
+	t.Helper()
+	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent := a.cert
+	if parent == nil {
+		parent = c
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// issue writes a certificate of 127.0.0.1 and its key; files written again get
+// another time, so that a change is seen however coarse the clock of files is.
+func (a *authority) issue(t *testing.T, dir, name string, serial int64) (certFile, keyFile string) {
+	t.Helper()
+	key := newKey(t)
+	_, certPEM := a.sign(t, &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, key)
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
+	write(t, certFile, certPEM, serial)
+	write(t, keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), serial)
+	return certFile, keyFile
+}
+
+func write(t *testing.T, name string, data []byte, age int64) {
+	t.Helper()
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(1_700_000_000+age, 0)
+	if err := os.Chtimes(name, at, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+func (a *authority) file(t *testing.T, dir string) string {
+	t.Helper()
+	name := filepath.Join(dir, "ca.pem")
+	write(t, name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 1)
+	return name
+}
+
+func ask(t *testing.T, conn grpc.ClientConnInterface) error {
+	t.Helper()
+	_, err := likenessv1.NewSearchServiceClient(conn).Search(t.Context(), question())
+	return err
+}
+
+func TestTLSAndRotation(t *testing.T) {
+	dir, ca := t.TempDir(), newAuthority(t, "one")
+	cert, key := ca.issue(t, dir, "server", 1)
+	w := start(t, func(o *server.Options) { o.TLS = server.TLS{CertFile: cert, KeyFile: key} })
+
+	var seen int64
+	config := &tls.Config{RootCAs: ca.pool(), VerifyConnection: func(s tls.ConnectionState) error {
+		seen = s.PeerCertificates[0].SerialNumber.Int64()
+		return nil
+	}}
+	standing := dial(t, w.address, credentials.NewTLS(config))
+	if err := ask(t, standing); err != nil || seen != 1 {
+		t.Fatalf("serial %d, %v", seen, err)
+	}
+	if err := ask(t, w.conn); err == nil {
+		t.Error("plain text is answered")
+	}
+	old := &tls.Config{RootCAs: ca.pool(), MaxVersion: tls.VersionTLS11}
+	if err := ask(t, dial(t, w.address, credentials.NewTLS(old))); err == nil {
+		t.Error("TLS 1.1 is answered")
+	}
+	write(t, cert, []byte("half of a rotation"), 2)
+	if err := ask(t, dial(t, w.address, credentials.NewTLS(config))); err != nil || seen != 1 {
+		t.Errorf("in the middle of a rotation: serial %d, %v", seen, err)
+	}
+	for serial := int64(3); serial < 8; serial++ {
+		ca.issue(t, dir, "server", serial)
+		if err := ask(t, dial(t, w.address, credentials.NewTLS(config))); err != nil || seen != serial {
+			t.Errorf("after rotation %d: serial %d, %v", serial, seen, err)
+		}
+		if err := ask(t, standing); err != nil {
+			t.Errorf("the connection that stood: %v", err)
+		}
+	}
+}
+
+func TestMutualTLS(t *testing.T) {
+	dir, ca, stranger := t.TempDir(), newAuthority(t, "one"), newAuthority(t, "two")
+	cert, key := ca.issue(t, dir, "server", 1)
+	w := start(t, func(o *server.Options) {
+		o.TLS = server.TLS{CertFile: cert, KeyFile: key, ClientCAFile: ca.file(t, dir)}
+	})
+	client := func(a *authority, name string) *tls.Config {
+		c := &tls.Config{RootCAs: ca.pool()}
+		if a != nil {
+			pair, err := tls.LoadX509KeyPair(a.issue(t, dir, name, 9))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Certificates = []tls.Certificate{pair}
+		}
+		return c
+	}
+	if err := ask(t, dial(t, w.address, credentials.NewTLS(client(ca, "client")))); err != nil {
+		t.Errorf("with a certificate: %v", err)
+	}
+	if err := ask(t, dial(t, w.address, credentials.NewTLS(client(nil, "")))); status.Code(err) != codes.Unavailable {
+		t.Errorf("without a certificate: %v", err)
+	}
+	if err := ask(t, dial(t, w.address, credentials.NewTLS(client(stranger, "stranger")))); status.Code(err) != codes.Unavailable {
+		t.Errorf("with a stranger's certificate: %v", err)
+	}
+}
+
+func TestFilesThatCannotBeUsed(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad")
+	write(t, bad, []byte("- name: x\n  tokn: secret-canary\n"), 1)
+	for name, c := range map[string]change{
+		"certificate": func(o *server.Options) { o.TLS = server.TLS{CertFile: bad, KeyFile: bad} },
+		"tokens":      func(o *server.Options) { o.TokensFile = bad },
+		"no file":     func(o *server.Options) { o.TokensFile = bad + "2" },
+	} {
+		o := server.Options{Logger: discard(), Recorder: &counts{}, Limits: server.Limits{MaxSearches: 1, MaxMessageBytes: 1, MaxConcurrentStreams: 1}}
+		c(&o)
+		if _, err := server.New(o); err == nil || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	sum := sha256.Sum256([]byte("second-canary"))
+	tokens := fmt.Sprintf("- {name: all, token: first-canary}\n- {name: some, sha256: %s, routes: [other]}\n", hex.EncodeToString(sum[:]))
+	write(t, file, []byte(tokens), 1)
+	w := start(t, func(o *server.Options) { o.TokensFile = file })
+	with := func(token string) context.Context {
+		return metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
+	}
+	other := question()
+	other.Route = "other"
+	tests := []struct {
+		token   string
+		request *likenessv1.SearchRequest
+		want    codes.Code
+	}{
+		{"first-canary", question(), codes.OK},
+		{"first-canary", other, codes.OK},
+		{"second-canary", other, codes.OK},
+		{"second-canary", question(), codes.PermissionDenied},
+		{"third-canary", question(), codes.Unauthenticated},
+		{"", question(), codes.Unauthenticated},
+	}
+	for _, tc := range tests {
+		_, err := w.search.Search(with(tc.token), tc.request)
+		if status.Code(err) != tc.want {
+			t.Errorf("token %q on %s: %v, want %v", tc.token, tc.request.GetRoute(), err, tc.want)
+		}
+	}
+	if _, err := w.search.Search(t.Context(), question()); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("without a token: %v", err)
+	}
+	routes, err := w.catalog.ListRoutes(with("second-canary"), &likenessv1.ListRoutesRequest{})
+	if err != nil || len(routes.GetRoutes()) != 1 {
+		t.Errorf("routes of the second: %v, %v", routes, err)
+	}
+	if _, err := grpc_health_v1.NewHealthClient(w.conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+		t.Errorf("health: %v", err)
+	}
+	write(t, file, []byte("- {name: all, token: third-canary}\n"), 2)
+	if _, err := w.search.Search(with("third-canary"), question()); err != nil {
+		t.Errorf("after a change: %v", err)
+	}
+	if _, err := w.search.Search(with("first-canary"), question()); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("withdrawn token: %v", err)
+	}
+	if strings.Contains(w.log.String(), "canary") {
+		t.Errorf("the log holds a token:\n%s", w.log)
+	}
+}
+
+func TestHealthAndDrain(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	w := start(t, answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) {
+		close(entered)
+		<-release
+		return pipeline.Answer{}, nil
+	}))
+	health := grpc_health_v1.NewHealthClient(w.conn)
+	check := func(service string) grpc_health_v1.HealthCheckResponse_ServingStatus {
+		r, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.GetStatus()
+	}
+	const serving, not = grpc_health_v1.HealthCheckResponse_SERVING, grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	if check("") != not || check("likeness.v1.SearchService") != not || check("likeness.v1.CatalogService") != serving {
+		t.Error("before the routes are open only the catalogue serves")
+	}
+	w.server.SetServing(true)
+	w.server.SetRouteServing("things", true)
+	if check("") != serving || check("likeness.v1.SearchService") != serving || check("route/things") != serving {
+		t.Error("after the routes are open everything serves")
+	}
+	watch, err := health.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, err := watch.Recv(); err != nil || first.GetStatus() != serving {
+		t.Fatalf("watch: %v, %v", first, err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := w.search.Search(context.WithoutCancel(t.Context()), question())
+		answered <- err
+	}()
+	<-entered
+	drained := make(chan bool, 1)
+	go func() { drained <- w.server.Drain(time.Minute) }()
+	for {
+		if _, err := watch.Recv(); err != nil {
+			break // the watch ends: it does not keep the server from draining
+		}
+	}
+	close(release)
+	if err := <-answered; err != nil {
+		t.Errorf("a search in flight while draining: %v", err)
+	}
+	if <-drained {
+		t.Error("calls were cut although all of them ended")
+	}
+}
+
+func TestDrainCutsAfterTheGrace(t *testing.T) {
+	entered := make(chan struct{})
+	w := start(t, answering(func(ctx context.Context, _ pipeline.Request) (pipeline.Answer, error) {
+		close(entered)
+		<-ctx.Done()
+		return pipeline.Answer{}, ctx.Err()
+	}))
+	answered := make(chan error, 1)
+	go func() {
+		_, err := w.search.Search(context.WithoutCancel(t.Context()), question())
+		answered <- err
+	}()
+	<-entered
+	if !w.server.Drain(time.Millisecond) {
+		t.Error("a call that does not end is not cut")
+	}
+	if err := <-answered; err == nil {
+		t.Error("the call that was cut has an answer")
+	}
+}
