@@ -26,7 +26,7 @@ func TestMilvusLite(t *testing.T) {
 	k := kit("milvus-lite", server.Version, o)
 	k.Lacks = []adaptertest.Capability{adaptertest.Alias}
 	t.Run("conformance", func(t *testing.T) { adaptertest.Run(t, k) })
-	t.Run("milvus", newReal(t, true, o).run)
+	t.Run("milvus", newLive(t, true, o).run)
 	t.Run("down and up again", func(t *testing.T) { downAndUp(t, server, o) })
 	t.Run("TLS", func(t *testing.T) { overTLS(t, o) })
 }
@@ -40,10 +40,10 @@ func verifyNoLeak(t *testing.T) {
 // TestMilvus asks for the user that the server knows.
 func TestMilvus(t *testing.T) {
 	verifyNoLeak(t)
-	server := servers.MilvusForTest(t, servers.Options{Authorization: true, Env: []string{"QUERYCOORD_CHECKINTERVAL=100", "QUERYCOORD_DISTPULLINTERVAL=100", "QUERYCOORD_CHECKHANDOFFINTERVAL=500", "PROXY_TIMETICKINTERVAL=50"}})
+	server := servers.MilvusForTest(t, servers.Options{Authorization: true})
 	o := milvus.Options{Address: server.Address, Username: "root", Password: "Milvus"}
 	t.Run("conformance", func(t *testing.T) { adaptertest.Run(t, kit("Milvus", server.Version, o)) })
-	t.Run("milvus", newReal(t, false, o).run)
+	t.Run("milvus", newLive(t, false, o).run)
 	t.Run("credentials", func(t *testing.T) { credentialsRefused(t, o) })
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -165,9 +166,7 @@ func (s *Store) ready(ctx context.Context, name string, l *layout) error {
 
 func (s *Store) indexParams(metric adapters.Metric) map[string]string {
 	params := map[string]string{}
-	for k, v := range s.options.Companion.Params {
-		params[k] = v
-	}
+	maps.Copy(params, s.options.Companion.Params)
 	for native, m := range metrics {
 		if m == metric {
 			params["metric_type"] = native

@@ -133,7 +133,7 @@ type found struct {
 }
 
 // query returns at most limit rows that match, ordered by primary key.
-func (s *Store) query(ctx context.Context, r reading, expr string, limit int, extra ...string) (found, error) {
+func (s *Store) query(ctx context.Context, r reading, expr string, limit int) (found, error) {
 	level, err := consistency(r.level)
 	if err != nil {
 		return found{}, err
@@ -143,7 +143,7 @@ func (s *Store) query(ctx context.Context, r reading, expr string, limit int, ex
 	}
 	reply, err := s.raw.Query(ctx, &milvuspb.QueryRequest{
 		DbName: s.options.Database, CollectionName: r.c.name, Expr: expr, OutputFields: r.output(),
-		QueryParams:      pairs(append(extra, "limit", strconv.Itoa(limit), "reduce_stop_for_best", "True", "iterator", "True")...),
+		QueryParams:      pairs("limit", strconv.Itoa(limit), "reduce_stop_for_best", "True", "iterator", "True"),
 		ConsistencyLevel: level, UseDefaultConsistency: r.level == "" && !r.strong,
 	})
 	if err != nil {
@@ -290,7 +290,7 @@ func (s *Store) searchKey(ctx context.Context, r reading, k key, filter string) 
 	request.OutputFields = r.output()[1:]
 	reply, err := s.raw.Search(ctx, request)
 	if errors.Is(err, adapters.ErrStore) {
-		return found{}, fmt.Errorf("%w: collection %q has a row with the id %v, which this Milvus finds but cannot read; write it under another id (%v)", adapters.ErrUnsupported, r.c.name, k.num, err)
+		return found{}, fmt.Errorf("%w: collection %q has a row with the id %v, which this Milvus finds but cannot read; write it under another id: %s", adapters.ErrUnsupported, r.c.name, k.num, err.Error())
 	}
 	if err != nil {
 		return found{}, fmt.Errorf("collection %q: %w", r.c.name, err)

@@ -2,12 +2,10 @@ package milvus_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
@@ -20,27 +18,27 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// real is a running server and two ways to it.
-type real struct {
+// live is a running server and two ways to it.
+type live struct {
 	lite    bool
 	options milvus.Options
 	store   *milvus.Store
 	sdk     client.Client
 }
 
-func newReal(t *testing.T, lite bool, o milvus.Options) *real {
+func newLive(t *testing.T, lite bool, o milvus.Options) *live {
 	t.Helper()
 	sdk, err := client.NewClient(t.Context(), client.Config{Address: o.Address, Username: o.Username, Password: o.Password, DisableConn: true, DialOptions: o.DialOptions})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { sdk.Close() })
-	r := &real{lite: lite, options: o, sdk: sdk}
+	r := &live{lite: lite, options: o, sdk: sdk}
 	r.store = r.open(t, o)
 	return r
 }
 
-func (r *real) open(t *testing.T, o milvus.Options) *milvus.Store {
+func (r *live) open(t *testing.T, o milvus.Options) *milvus.Store {
 	t.Helper()
 	s, err := milvus.New(t.Context(), o)
 	if err != nil {
@@ -52,8 +50,8 @@ func (r *real) open(t *testing.T, o milvus.Options) *milvus.Store {
 
 // run runs the tests that are about Milvus alone, on a user's own collections
 // and on companions.
-func (r *real) run(t *testing.T) {
-	for name, test := range map[string]func(*testing.T, *real){
+func (r *live) run(t *testing.T) {
+	for name, test := range map[string]func(*testing.T, *live){
 		"scalar fields come back exactly":         scalarFields,
 		"VarChar keys of a user's collection":     textKeys,
 		"greatest number":                         greatestNumber,
@@ -84,7 +82,7 @@ func field(name string, kind entity.FieldType) *entity.Field {
 }
 
 // create makes a user's own collection with a field "vec" of 4.
-func (r *real) create(t *testing.T, name, metric, index string, params map[string]string, fields ...*entity.Field) {
+func (r *live) create(t *testing.T, name, metric, index string, params map[string]string, fields ...*entity.Field) {
 	t.Helper()
 	sch := entity.NewSchema().WithName(name).WithDynamicFieldEnabled(true)
 	for _, f := range append(fields, field("vec", entity.FieldTypeFloatVector).WithDim(4)) {
@@ -114,7 +112,7 @@ func (r *real) create(t *testing.T, name, metric, index string, params map[strin
 }
 
 // insert writes columns as they are, and waits until they are visible.
-func (r *real) insert(t *testing.T, name string, rows int, columns ...entity.Column) {
+func (r *live) insert(t *testing.T, name string, rows int, columns ...entity.Column) {
 	t.Helper()
 	request := &milvuspb.InsertRequest{CollectionName: name, NumRows: uint32(rows)}
 	for _, c := range columns {
@@ -162,7 +160,7 @@ const (
 	dynamicJSON = `{"big":1152921504606846977,"deep":{"x":[1,2.5]},"":"empty key","group":"g\"1"}`
 )
 
-func scalarFields(t *testing.T, r *real) {
+func scalarFields(t *testing.T, r *live) {
 	r.create(t, "scalars", "IP", "FLAT", nil, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true),
 		field("b", entity.FieldTypeBool), field("i8", entity.FieldTypeInt8), field("i64", entity.FieldTypeInt64), field("f32", entity.FieldTypeFloat),
 		field("f64", entity.FieldTypeDouble), field("text", entity.FieldTypeVarChar), field("j", entity.FieldTypeJSON),
@@ -200,7 +198,7 @@ func scalarFields(t *testing.T, r *real) {
 }
 
 // scalarOwners: the owner can be any scalar field, or a key of the dynamic one.
-func scalarOwners(t *testing.T, r *real) {
+func scalarOwners(t *testing.T, r *live) {
 	for name, owner := range map[string]rerank.ID{"i64": rerank.IntID(9007199254740993), "text": rerank.TextID("a\"<é"), "group": rerank.TextID(`g"1`), "big": rerank.IntID(1152921504606846977)} {
 		lists, err := r.store.Search(t.Context(), adapters.SearchRequest{Collection: "scalars", Owner: name, Probes: []rerank.Probe{{Vector: []float32{-1, 0, 0, 0}, Depth: 1}}})
 		if err != nil || lists[0].IDs[0] != rerank.IntID(math.MinInt64) || lists[0].Owners[0] != owner {
@@ -213,7 +211,7 @@ func scalarOwners(t *testing.T, r *real) {
 	}
 }
 
-func textKeys(t *testing.T, r *real) {
+func textKeys(t *testing.T, r *live) {
 	r.create(t, "texts", "COSINE", "FLAT", nil, field("key", entity.FieldTypeVarChar).WithIsPrimaryKey(true))
 	texts := trickyTexts()
 	vecs, m := vectors(len(texts))
@@ -257,7 +255,7 @@ func textKeys(t *testing.T, r *real) {
 
 // greatestNumber: Milvus 2.3 takes the greatest number for the end of its
 // merge. It is found by a search, and reading it is refused, not left out.
-func greatestNumber(t *testing.T, r *real) {
+func greatestNumber(t *testing.T, r *live) {
 	greatest := rerank.IntID(math.MaxInt64)
 	r.create(t, "greatest", "IP", "FLAT", nil, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true))
 	vecs, _ := vectors(2)
@@ -279,141 +277,7 @@ func greatestNumber(t *testing.T, r *real) {
 	}
 }
 
-func rowsSchema(name string, fields int) (adapters.Schema, adapters.Rows) {
-	s := adapters.Schema{Collection: name, TextIDs: true, Owner: "item"}
-	rows := adapters.Rows{IDs: textIDs()}
-	for i := range rows.IDs {
-		rows.Owners = append(rows.Owners, []rerank.ID{rerank.UintID(math.MaxUint64), rerank.TextID("it's\n"), rerank.IntID(-4)}[i%3])
-		rows.Payloads = append(rows.Payloads, json.RawMessage(fmt.Sprintf(`{"size":%d}`, i)))
-	}
-	for f := range fields {
-		dim := 3 + f
-		s.Fields = append(s.Fields, adapters.VectorField{Name: "c" + strconv.Itoa(f), Dim: dim, Metric: adapters.InnerProduct})
-		m := rerank.NewMatrix(len(rows.IDs), dim)
-		for i := range m.Data {
-			m.Data[i] = float32((i*(f+7))%101) - 50
-		}
-		rows.Vectors = append(rows.Vectors, m)
-	}
-	return s, rows
-}
-
-// rowsLayout: eight fields are more than a collection takes, and are written and
-// read as if they were not.
-func rowsLayout(t *testing.T, r *real) {
-	schema, rows := rowsSchema("components", 8)
-	r.companion(t, schema, rows)
-	request := adapters.SearchRequest{Collection: "components", Exact: true, Owner: "item", Filter: "size >= 4 or size == 1"}
-	for i, f := range schema.Fields {
-		p := make([]float32, f.Dim)
-		p[i%len(p)], p[0] = 1, -2
-		request.Probes = append(request.Probes, rerank.Probe{Field: f.Name, Vector: p, Depth: 6}, rerank.Probe{Field: f.Name, Vector: rows.Vectors[i].Row(9), Depth: 90})
-	}
-	lists, err := r.open(t, r.options).Search(t.Context(), request) // a reader that has not written
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, l := range lists {
-		want := bruteForce(rows, i/2, request.Probes[i], func(row int) bool { return row >= 4 || row == 1 })
-		if !slices.Equal(l.IDs, want) || !l.Exact || l.Exhausted != (i%2 == 1) {
-			t.Errorf("list %d: %q, want %q; exact %v, exhausted %v", i, l.IDs, want, l.Exact, l.Exhausted)
-		}
-		for j, id := range l.IDs {
-			if l.Owners[j] != rows.Owners[slices.Index(rows.IDs, id)] {
-				t.Errorf("list %d: %q belongs to %q", i, id, l.Owners[j])
-			}
-		}
-	}
-	r.readComponents(t, schema, rows)
-}
-
-func bruteForce(rows adapters.Rows, field int, p rerank.Probe, keep func(int) bool) []rerank.ID {
-	top := rerank.NewTopK(p.Depth)
-	for i, id := range rows.IDs {
-		score := float32(0)
-		for j, x := range rows.Vectors[field].Row(i) {
-			score += x * p.Vector[j] // small integers: exact
-		}
-		if keep(i) {
-			top.Push(rerank.Scored{ID: id, Score: score})
-		}
-	}
-	var ids []rerank.ID
-	for _, s := range top.Sorted() {
-		ids = append(ids, s.ID)
-	}
-	return ids
-}
-
-func (r *real) companion(t *testing.T, schema adapters.Schema, rows adapters.Rows) {
-	t.Helper()
-	if err := r.store.Create(t.Context(), schema); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.store.Drop(context.WithoutCancel(t.Context()), schema.Collection); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := r.store.Write(t.Context(), schema.Collection, schema, rows); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// readComponents fetches and scans all fields of a companion.
-func (r *real) readComponents(t *testing.T, schema adapters.Schema, rows adapters.Rows) {
-	var names []string
-	for _, f := range schema.Fields {
-		names = append(names, f.Name)
-	}
-	seen := 0
-	check := func(got adapters.Rows, _ string) error {
-		for i, id := range got.IDs {
-			at := slices.Index(rows.IDs, id)
-			seen++
-			for f := range names {
-				if !slices.Equal(got.Vectors[f].Row(i), rows.Vectors[f].Row(at)) {
-					t.Errorf("%q, field %s: %v, want %v", id, names[f], got.Vectors[f].Row(i), rows.Vectors[f].Row(at))
-				}
-			}
-			if string(got.Payloads[i]) != string(rows.Payloads[at]) || got.Owners != nil && got.Owners[i] != rows.Owners[at] {
-				t.Errorf("%q has payload %s", id, got.Payloads[i])
-			}
-		}
-		return nil
-	}
-	got, err := r.store.Fetch(t.Context(), adapters.FetchRequest{Collection: schema.Collection, IDs: rows.IDs, Vectors: names, Payload: true})
-	if err != nil || !slices.Equal(got.IDs, rows.IDs) {
-		t.Fatalf("fetch: %q, %v", got.IDs, err)
-	}
-	_ = check(got, "")
-	owned, err := r.store.Fetch(t.Context(), adapters.FetchRequest{Collection: schema.Collection, Owner: "item", IDs: rows.Owners[:3], Vectors: names, Payload: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = check(owned, "")
-	if err := r.store.Scan(t.Context(), adapters.ScanRequest{Collection: schema.Collection, Vectors: names, Payload: true, Owner: "item", Batch: 4}, check); err != nil {
-		t.Fatal(err)
-	}
-	d, err := r.store.Describe(t.Context(), schema.Collection)
-	if err != nil || d.Rows != int64(len(rows.IDs)) || len(d.Fields) != len(names) || !d.TextIDs || !d.Fields[7].Exact || d.Fields[7].Dim != 10 {
-		t.Errorf("describe: %+v, %v", d, err)
-	}
-	if seen != 3*len(rows.IDs) {
-		t.Errorf("%d rows were read, want three times %d", seen, len(rows.IDs))
-	}
-}
-
-func mixedMetrics(t *testing.T, r *real) {
-	schema, _ := rowsSchema("mixed", 5)
-	schema.Fields[3].Metric = adapters.Cosine
-	var limit *adapters.LimitError
-	if err := r.store.Create(t.Context(), schema); !errors.As(err, &limit) || limit.Value != 5 {
-		t.Errorf("create: %v, want a LimitError", err)
-	}
-}
-
-func approximateIndex(t *testing.T, r *real) {
+func approximateIndex(t *testing.T, r *live) {
 	r.create(t, "ivf", "L2", "IVF_FLAT", map[string]string{"nlist": "4"}, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true))
 	d, err := r.store.Describe(t.Context(), "ivf")
 	if err != nil || d.Fields[0].Exact || d.Fields[0].Metric != adapters.L2 || d.Settings["vec.index_type"] != "IVF_FLAT" {
@@ -446,7 +310,7 @@ func approximateIndex(t *testing.T, r *real) {
 	}
 }
 
-func notLoaded(t *testing.T, r *real) {
+func notLoaded(t *testing.T, r *live) {
 	r.create(t, "unloaded", "IP", "", nil, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true))
 	_, err := r.store.Search(t.Context(), adapters.SearchRequest{Collection: "unloaded", Probes: []rerank.Probe{{Vector: []float32{1, 2, 3, 4}, Depth: 9}}})
 	if !errors.Is(err, adapters.ErrUnavailable) {
@@ -458,7 +322,7 @@ func notLoaded(t *testing.T, r *real) {
 	}
 }
 
-func consistencyAndPartitions(t *testing.T, r *real) {
+func consistencyAndPartitions(t *testing.T, r *live) {
 	r.create(t, "parts", "IP", "FLAT", nil, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true))
 	request := adapters.SearchRequest{Collection: "parts", Probes: []rerank.Probe{{Vector: []float32{1, 2, 3, 4}, Depth: 9}}}
 	for _, level := range []string{"", "Strong", "Session", "Bounded", "Eventually"} {
@@ -485,7 +349,7 @@ func consistencyAndPartitions(t *testing.T, r *real) {
 }
 
 // aliasElsewhere: a search never answers by the schema of what an alias was.
-func aliasElsewhere(t *testing.T, r *real) {
+func aliasElsewhere(t *testing.T, r *live) {
 	if r.lite {
 		t.Skip("milvus-lite has no aliases; the kit checks that it says so")
 	}
@@ -506,36 +370,8 @@ func aliasElsewhere(t *testing.T, r *real) {
 	}
 }
 
-// largeRows: replies that turn out larger than the limit are asked for in parts.
-func largeRows(t *testing.T, r *real) {
-	schema := adapters.Schema{Collection: "large_rows", Fields: []adapters.VectorField{{Name: "vec", Dim: 4}}}
-	const n = 200
-	_, m := vectors(n)
-	rows := adapters.Rows{Vectors: []rerank.Matrix{m}}
-	text, _ := json.Marshal(map[string]string{"text": string(slices.Repeat([]byte("x"), 20_000))})
-	for i := range n {
-		rows.IDs, rows.Payloads = append(rows.IDs, rerank.IntID(int64(i))), append(rows.Payloads, text)
-	}
-	r.companion(t, schema, rows)
-	o := r.options
-	o.Limits.MaxMessageBytes = 1 << 20
-	small := r.open(t, o)
-	got, err := small.Fetch(t.Context(), adapters.FetchRequest{Collection: "large_rows", IDs: rows.IDs, Payload: true})
-	if err != nil || !slices.Equal(got.IDs, rows.IDs) || string(got.Payloads[n-1]) != string(text) {
-		t.Errorf("fetch: %d rows, %v", len(got.IDs), err)
-	}
-	seen := 0
-	err = small.Scan(t.Context(), adapters.ScanRequest{Collection: "large_rows", Payload: true}, func(rows adapters.Rows, _ string) error {
-		seen += len(rows.IDs)
-		return nil
-	})
-	if err != nil || seen != n {
-		t.Errorf("scan: %d rows, %v", seen, err)
-	}
-}
-
 // serversLimits: what the server refuses becomes the limit that it names.
-func serversLimits(t *testing.T, r *real) {
+func serversLimits(t *testing.T, r *live) {
 	if r.lite {
 		t.Skip("milvus-lite says 'invalid parameter' to too deep a search, and nothing more")
 	}
@@ -558,17 +394,7 @@ func serversLimits(t *testing.T, r *real) {
 	}
 }
 
-func writeNeedsCompanion(t *testing.T, r *real) {
-	r.create(t, "own", "IP", "FLAT", nil, field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true))
-	schema := adapters.Schema{Collection: "own", Fields: []adapters.VectorField{{Name: "vec", Dim: 4}}}
-	_, m := vectors(1)
-	err := r.store.Write(t.Context(), "own", schema, adapters.Rows{IDs: []rerank.ID{rerank.IntID(1)}, Vectors: []rerank.Matrix{m}})
-	if !errors.Is(err, adapters.ErrUnsupported) {
-		t.Errorf("write to a user's collection: %v, want ErrUnsupported", err)
-	}
-}
-
-func binaryField(t *testing.T, r *real) {
+func binaryField(t *testing.T, r *live) {
 	sch := entity.NewSchema().WithName("binary").WithField(field("pk", entity.FieldTypeInt64).WithIsPrimaryKey(true)).
 		WithField(field("bits", entity.FieldTypeBinaryVector).WithDim(8))
 	if err := r.sdk.CreateCollection(t.Context(), sch, 1); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -191,9 +192,7 @@ func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
 		return nil, fmt.Errorf("%w: %w", adapters.ErrStore, err)
 	}
 	params := map[string]any{}
-	for k, v := range s.options.SearchParams {
-		params[k] = v
-	}
+	maps.Copy(params, s.options.SearchParams)
 	if f.above != nil {
 		params["radius"] = f.radius()
 	}
