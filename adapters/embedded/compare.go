@@ -66,16 +66,17 @@ func inTimes(r *filter.Datetime, v any) bool {
 	return ok && within(t, r.Gt, r.Gte, r.Lt, r.Lte, time.Time.Compare)
 }
 
+// inCount holds for a key that is there: null has no value, what is no array one.
 func inCount(r *filter.Count, values []any) bool {
-	var n uint64
-	for _, v := range values {
+	return slices.ContainsFunc(values, func(v any) bool {
+		n := uint64(1)
 		if list, is := v.([]any); is {
-			n += uint64(len(list))
-		} else if v != nil {
-			n++
+			n = uint64(len(list))
+		} else if v == nil {
+			n = 0
 		}
-	}
-	return within(n, r.Gt, r.Gte, r.Lt, r.Lte, cmp.Compare[uint64])
+		return within(n, r.Gt, r.Gte, r.Lt, r.Lte, cmp.Compare[uint64])
+	})
 }
 
 func within[T any](x T, gt, gte, lt, lte *T, compare func(a, b T) int) bool {

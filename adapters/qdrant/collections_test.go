@@ -1,0 +1,289 @@
+package qdrant_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	client "github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/adapters/qdrant"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// newest starts the newest server and connects the adapter and a raw client.
+func newest(t testing.TB) (*qdrant.Store, *client.GrpcClient) {
+	t.Helper()
+	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	conn, err := grpc.NewClient(server.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, qdrant.Options{Address: server.Address})
+	t.Cleanup(func() {
+		if err := errors.Join(conn.Close(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, client.NewGrpcClientFromConn(conn)
+}
+
+func create(t testing.TB, c *client.GrpcClient, r *client.CreateCollection) {
+	t.Helper()
+	if _, err := c.Collections().Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func matrix(rng *rand.Rand, rows, cols int) rerank.Matrix {
+	m := rerank.NewMatrix(rows, cols)
+	for i := range m.Data {
+		m.Data[i] = float32(rng.NormFloat64())
+	}
+	return m
+}
+
+func ids(n int) []rerank.ID {
+	out := make([]rerank.ID, n)
+	for i := range out {
+		out[i] = rerank.UintID(uint64(i + 1))
+	}
+	return out
+}
+
+func probes(n, dim, depth int) []rerank.Probe {
+	m := matrix(rand.New(rand.NewPCG(6, 6)), n, dim)
+	out := make([]rerank.Probe, n)
+	for i := range out {
+		out[i] = rerank.Probe{Vector: m.Row(i), Depth: depth}
+	}
+	return out
+}
+
+func schema(collection string, fields ...adapters.VectorField) adapters.Schema {
+	return adapters.Schema{Collection: collection, Fields: fields}
+}
+
+func write(t testing.TB, s *qdrant.Store, sc adapters.Schema, rows adapters.Rows) {
+	t.Helper()
+	if err := s.Write(t.Context(), sc.Collection, sc, rows); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStoredPrecision: a list is exact over quantized vectors, which an exact
+// search leaves aside, and not over vectors that are stored in less than float32.
+func TestStoredPrecision(t *testing.T) {
+	s, c := newest(t)
+	scalar := client.NewQuantizationScalar(&client.ScalarQuantization{Type: client.QuantizationType_Int8})
+	for name, p := range map[string]struct {
+		params *client.VectorParams
+		exact  bool
+	}{
+		"plain":     {&client.VectorParams{Size: 16, Distance: client.Distance_Dot}, true},
+		"quantized": {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, QuantizationConfig: scalar}, true},
+		"float16":   {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, Datatype: client.Datatype_Float16.Enum()}, false},
+		"uint8":     {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, Datatype: client.Datatype_Uint8.Enum()}, false},
+	} {
+		create(t, c, &client.CreateCollection{CollectionName: name, VectorsConfig: client.NewVectorsConfig(p.params)})
+		m := matrix(rand.New(rand.NewPCG(1, 2)), 500, 16)
+		write(t, s, schema(name, adapters.VectorField{Dim: 16}), adapters.Rows{IDs: ids(500), Vectors: []rerank.Matrix{m}})
+		r := adapters.SearchRequest{Collection: name, Exact: true, Probes: probes(3, 16, 20)}
+		lists, err := s.Search(t.Context(), r)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for i, l := range lists {
+			if l.Exact != p.exact {
+				t.Errorf("%s: exact is %v, want %v", name, l.Exact, p.exact)
+			}
+			if p.exact && l.IDs[0] != best(m, r.Probes[i].Vector) {
+				t.Errorf("%s: probe %d finds %v first, brute force %v", name, i, l.IDs[0], best(m, r.Probes[i].Vector))
+			}
+		}
+		r.Exact = false
+		if lists, err = s.Search(t.Context(), r); err != nil || lists[0].Exact || lists[0].Exhausted {
+			t.Errorf("%s: an approximate list says exact %v, exhausted %v, error %v", name, lists[0].Exact, lists[0].Exhausted, err)
+		}
+		d, err := s.Describe(t.Context(), name)
+		if err != nil || d.Fields[0].FullPrecision != p.exact {
+			t.Errorf("%s: described as %+v, error %v", name, d.Fields, err)
+		}
+	}
+}
+
+func best(m rerank.Matrix, p []float32) rerank.ID {
+	at, most := 0, math.Inf(-1)
+	for r := range m.Rows {
+		var s float64
+		for i, x := range m.Row(r) {
+			s += float64(x) * float64(p[i])
+		}
+		if s > most {
+			at, most = r, s
+		}
+	}
+	return rerank.UintID(uint64(at + 1))
+}
+
+// TestKindsOfVector: unnamed beside sparse, several named, multi-vectors, Manhattan.
+func TestKindsOfVector(t *testing.T) {
+	s, c := newest(t)
+	create(t, c, &client.CreateCollection{
+		CollectionName:      "unnamed",
+		VectorsConfig:       client.NewVectorsConfig(&client.VectorParams{Size: 4, Distance: client.Distance_Dot}),
+		SparseVectorsConfig: client.NewSparseVectorsConfig(map[string]*client.SparseVectorParams{"words": {}}),
+	})
+	write(t, s, schema("unnamed", adapters.VectorField{Dim: 4}), adapters.Rows{IDs: ids(1), Vectors: []rerank.Matrix{{Rows: 1, Cols: 4, Data: []float32{1, 2, 3, 4}}}})
+	lists, err := s.Search(t.Context(), adapters.SearchRequest{Collection: "unnamed", WithVectors: true, Probes: probes(1, 4, 5)})
+	if err != nil || lists[0].Vectors.Row(0)[3] != 4 {
+		t.Errorf("unnamed: %+v, error %v", lists, err)
+	}
+	create(t, c, &client.CreateCollection{CollectionName: "mixed", VectorsConfig: client.NewVectorsConfigMap(map[string]*client.VectorParams{
+		"dot":       {Size: 4, Distance: client.Distance_Dot},
+		"manhattan": {Size: 4, Distance: client.Distance_Manhattan},
+		"multi":     {Size: 4, Distance: client.Distance_Dot, MultivectorConfig: &client.MultiVectorConfig{Comparator: client.MultiVectorComparator_MaxSim}},
+	})})
+	d, err := s.Describe(t.Context(), "mixed")
+	if err != nil || len(d.Fields) != 2 {
+		t.Errorf("described as %+v, error %v; want dot and manhattan", d.Fields, err)
+	}
+	for field, want := range map[string]error{"dot": nil, "manhattan": adapters.ErrMetric, "multi": adapters.ErrField, "": adapters.ErrField} {
+		_, err := s.Search(t.Context(), adapters.SearchRequest{Collection: "mixed", Vector: field, UnitVectors: true, Probes: probes(1, 4, 5)})
+		if !errors.Is(err, want) {
+			t.Errorf("field %q: %v, want %v", field, err, want)
+		}
+	}
+}
+
+// TestPointWithoutVector: NaNs stand for a vector that a point does not have.
+func TestPointWithoutVector(t *testing.T) {
+	s, _ := newest(t)
+	two := schema("two", adapters.VectorField{Name: "a", Dim: 2}, adapters.VectorField{Name: "b", Dim: 2, Unsearched: true})
+	if err := s.Create(t.Context(), two); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, schema("two", two.Fields[0]), adapters.Rows{IDs: ids(1), Vectors: []rerank.Matrix{{Rows: 1, Cols: 2, Data: []float32{1, 2}}}})
+	rows, err := s.Fetch(t.Context(), adapters.FetchRequest{Collection: "two", IDs: ids(1), Vectors: []string{"b", "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := rows.Vectors[0].Row(0)[1]; !math.IsNaN(float64(got)) {
+		t.Errorf("the missing vector is %v, want NaN", got)
+	}
+	if got := rows.Vectors[1].Row(0)[1]; got != 2 {
+		t.Errorf("the other vector is %v, want 2", got)
+	}
+	d, err := s.Describe(t.Context(), "two")
+	if err != nil || d.Fields[0].Unsearched || !d.Fields[1].Unsearched {
+		t.Errorf("described as %+v, error %v; b has no index", d.Fields, err)
+	}
+}
+
+// TestStrictMode: the limits of a collection in strict mode narrow the
+// configured ones, and what the server refuses nevertheless is named.
+func TestStrictMode(t *testing.T) {
+	s, c := newest(t)
+	strict := &client.StrictModeConfig{Enabled: client.PtrOf(true), MaxQueryLimit: client.PtrOf(uint32(10)), SearchAllowExact: client.PtrOf(false)}
+	params := client.NewVectorsConfig(&client.VectorParams{Size: 4, Distance: client.Distance_Cosine})
+	create(t, c, &client.CreateCollection{CollectionName: "strict", VectorsConfig: params, StrictModeConfig: strict})
+	d, err := s.Describe(t.Context(), "strict")
+	if err != nil || d.Limits.MaxDepth != 10 || d.Fields[0].Exact {
+		t.Fatalf("described as %+v, error %v; want depth 10 and no exact search", d, err)
+	}
+	r := adapters.SearchRequest{Collection: "strict", Exact: true, Probes: probes(2, 4, 10)}
+	lists, err := s.Search(t.Context(), r)
+	if err != nil || lists[0].Exact {
+		t.Errorf("a search without exact search: %+v, error %v", lists, err)
+	}
+	r.Probes = probes(2, 4, 11)
+	wantLimit(t, "too deep", search(t, s, r), 11, 10)
+
+	create(t, c, &client.CreateCollection{CollectionName: "later", VectorsConfig: params})
+	r.Collection, r.Exact = "later", false
+	if err := search(t, s, r); err != nil {
+		t.Fatal(err)
+	}
+	strict.SearchAllowExact = nil
+	if _, err := c.Collections().Update(t.Context(), &client.UpdateCollection{CollectionName: "later", StrictModeConfig: strict}); err != nil {
+		t.Fatal(err)
+	}
+	wantLimit(t, "strict since the description was read", search(t, s, r), 11, 10)
+}
+
+func search(t testing.TB, s *qdrant.Store, r adapters.SearchRequest) error {
+	_, err := s.Search(t.Context(), r)
+	return err
+}
+
+func wantLimit(t *testing.T, what string, err error, value, most int64) {
+	t.Helper()
+	var limit *adapters.LimitError
+	if !errors.As(err, &limit) || limit.Value != value || limit.Max != most || limit.Remedy == "" {
+		t.Errorf("%s: %v, want a LimitError of %d over %d", what, err, value, most)
+	}
+}
+
+// TestCollectionReplaced: a collection that is made again with another
+// dimension or metric is not searched by what was known of the old one.
+func TestCollectionReplaced(t *testing.T) {
+	s, _ := newest(t)
+	for i, f := range []adapters.VectorField{{Dim: 4}, {Dim: 6}, {Dim: 6, Metric: adapters.Cosine}, {Dim: 6, Name: "named"}} {
+		sc := schema("same", f)
+		if err := errors.Join(s.Drop(t.Context(), "same"), s.Create(t.Context(), sc)); err != nil {
+			t.Fatal(err)
+		}
+		row := rerank.NewMatrix(1, f.Dim)
+		row.Data[0] = 3
+		write(t, s, sc, adapters.Rows{IDs: ids(1), Vectors: []rerank.Matrix{row}})
+		p := rerank.NewMatrix(1, f.Dim)
+		p.Data[0] = 5
+		lists, err := s.Search(t.Context(), adapters.SearchRequest{Collection: "same", Probes: []rerank.Probe{{Vector: p.Row(0), Depth: 3}}})
+		if want := float32(15); err != nil || lists[0].Scores[0] != want && f.Metric != adapters.Cosine || f.Metric == adapters.Cosine && lists[0].Scores[0] != 5 {
+			t.Errorf("collection %d: %+v, error %v", i, lists, err)
+		}
+	}
+}
+
+// TestDimensionChangedElsewhere: another client replaced the collection.
+func TestDimensionChangedElsewhere(t *testing.T) {
+	s, c := newest(t)
+	for _, dim := range []int{4, 5} {
+		_, err := c.Collections().Delete(t.Context(), &client.DeleteCollection{CollectionName: "same"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		create(t, c, &client.CreateCollection{CollectionName: "same", VectorsConfig: client.NewVectorsConfig(&client.VectorParams{Size: uint64(dim), Distance: client.Distance_Dot})})
+		if err := search(t, s, adapters.SearchRequest{Collection: "same", Probes: probes(2, dim, 3)}); err != nil {
+			t.Errorf("dimension %d: %v", dim, err)
+		}
+	}
+}
+
+func TestIDSpellings(t *testing.T) {
+	s, _ := newest(t)
+	sc := schema("uuids", adapters.VectorField{Dim: 2})
+	if err := s.Create(t.Context(), sc); err != nil {
+		t.Fatal(err)
+	}
+	canonical := rerank.TextID("f47ac10b-58cc-4372-a567-0e02b2c3d479")
+	write(t, s, sc, adapters.Rows{IDs: []rerank.ID{canonical}, Vectors: []rerank.Matrix{{Rows: 1, Cols: 2, Data: []float32{1, 2}}}})
+	for _, spelling := range []string{"F47AC10B-58CC-4372-A567-0E02B2C3D479", "f47ac10b58cc4372a5670e02b2c3d479"} {
+		rows, err := s.Fetch(t.Context(), adapters.FetchRequest{Collection: "uuids", IDs: []rerank.ID{rerank.TextID(spelling)}})
+		if err != nil || len(rows.IDs) != 1 || rows.IDs[0] != rerank.TextID(spelling) {
+			t.Errorf("fetch of %s: %v, error %v; want the id as asked", spelling, rows.IDs, err)
+		}
+		lists, err := s.Search(t.Context(), adapters.SearchRequest{Collection: "uuids", Filter: `{"must": [{"has_id": ["` + spelling + `"]}]}`, Probes: probes(1, 2, 3)})
+		if err != nil || len(lists[0].IDs) != 1 || lists[0].IDs[0] != canonical {
+			t.Errorf("filter by %s: %+v, error %v", spelling, lists, err)
+		}
+	}
+	if _, err := s.Fetch(t.Context(), adapters.FetchRequest{Collection: "uuids", IDs: []rerank.ID{rerank.TextID("seven")}}); !errors.Is(err, adapters.ErrID) {
+		t.Errorf("fetch of an id that is no UUID: %v, want ErrID", err)
+	}
+}

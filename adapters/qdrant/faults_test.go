@@ -1,0 +1,147 @@
+package qdrant_test
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/adapters/qdrant"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+func TestAPIKey(t *testing.T) {
+	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{APIKey: "right"})
+	for key, want := range map[string]error{"right": nil, "wrong": adapters.ErrRefused, "": adapters.ErrRefused} {
+		s := open(t, qdrant.Options{Address: server.Address, APIKey: key})
+		if err := s.Ping(t.Context()); !errors.Is(err, want) {
+			t.Errorf("ping with the key %q: %v, want %v", key, err, want)
+		}
+		if want == nil {
+			want = adapters.ErrNotFound
+		}
+		if err := search(t, s, adapters.SearchRequest{Collection: "absent", Probes: probes(1, 4, 1)}); !errors.Is(err, want) {
+			t.Errorf("search with the key %q: %v, want %v", key, err, want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for name, o := range map[string]qdrant.Options{
+		"no address":        {},
+		"negative depth":    {Address: "localhost:1", Limits: adapters.Limits{MaxDepth: -1}},
+		"negative timeout":  {Address: "localhost:1", Timeout: -1},
+		"address with junk": {Address: "local host:%%"},
+	} {
+		if s, err := qdrant.Open(o); !errors.Is(err, adapters.ErrStore) {
+			t.Errorf("%s: %v, want ErrStore", name, err)
+			if s != nil {
+				s.Close()
+			}
+		}
+	}
+}
+
+// TestNobodyThere: a port where nothing listens is ErrUnavailable at once.
+func TestNobodyThere(t *testing.T) {
+	s := open(t, qdrant.Options{Address: "127.0.0.1:1"})
+	defer s.Close()
+	if err := s.Ping(t.Context()); !errors.Is(err, adapters.ErrUnavailable) {
+		t.Errorf("ping: %v, want ErrUnavailable", err)
+	}
+}
+
+// restarted starts a server with one row in the collection "rows".
+func restarted(t *testing.T) (*servers.Server, *qdrant.Store, adapters.SearchRequest) {
+	t.Helper()
+	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	s := open(t, qdrant.Options{Address: server.Address, DescribeFor: time.Hour})
+	t.Cleanup(func() { s.Close() })
+	sc := schema("rows", adapters.VectorField{Dim: 4})
+	if err := s.Create(t.Context(), sc); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, sc, adapters.Rows{IDs: ids(1), Vectors: []rerank.Matrix{rerank.NewMatrix(1, 4)}})
+	r := adapters.SearchRequest{Collection: "rows", Probes: probes(2, 4, 3)}
+	if err := search(t, s, r); err != nil {
+		t.Fatal(err)
+	}
+	return server, s, r
+}
+
+// TestRestart kills the server between searches: ErrUnavailable, and answers
+// again once it is back.
+func TestRestart(t *testing.T) {
+	server, s, r := restarted(t)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := search(t, s, r); !errors.Is(err, adapters.ErrUnavailable) {
+		t.Errorf("search of a dead server: %v, want ErrUnavailable", err)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again, stop := time.NewTicker(20*time.Millisecond), time.After(20*time.Second)
+	defer again.Stop()
+	for {
+		err := search(t, s, r)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, adapters.ErrUnavailable) {
+			t.Fatalf("search after the restart: %v", err)
+		}
+		select {
+		case <-again.C:
+		case <-stop:
+			t.Fatalf("the store did not recover: %v", err)
+		}
+	}
+}
+
+// TestStoppedServer: a server that holds its connections and answers nothing
+// costs no more than the deadline.
+func TestStoppedServer(t *testing.T) {
+	server, s, r := restarted(t)
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Signal(syscall.SIGCONT)
+	var err error
+	for range 1000 { // the signal takes its time to reach every thread
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		_, err = s.Search(ctx, r)
+		cancel()
+		if err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("search of a stopped server: %v, want the deadline", err)
+	}
+}
+
+// TestRequestTooLarge: a request over the limit is refused before any call.
+func TestRequestTooLarge(t *testing.T) {
+	server, _, _ := restarted(t)
+	var count counter
+	o := qdrant.Options{Address: server.Address, Limits: adapters.Limits{MaxMessageBytes: 4096}}
+	o.DialOptions = append(o.DialOptions, count.dialOption())
+	s := open(t, o)
+	defer s.Close()
+	err := search(t, s, adapters.SearchRequest{Collection: "rows", Probes: probes(100, 4, 3)})
+	var limit *adapters.LimitError
+	if !errors.As(err, &limit) || limit.Limit != "max_message_bytes" || limit.Max != 4096 || limit.Value < 4096 {
+		t.Errorf("a request of 100 probes: %v, want a LimitError of max_message_bytes", err)
+	}
+	if n := count.calls.Load(); n > 1 { // one for the sample of norms
+		t.Errorf("%d calls were made", n)
+	}
+}
