@@ -22,6 +22,8 @@ func (a *Assembly) openStore(ctx context.Context, c *config.Config, name string)
 	switch s.Kind {
 	case "embedded":
 		store, err = a.openEmbedded(s)
+	case "qdrant":
+		store, err = openQdrant(c, name)
 	case "milvus":
 		store, err = openMilvus(ctx, c, name)
 	default:

@@ -1,0 +1,20 @@
+package wiring
+
+import (
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/qdrant"
+	"github.com/likenessdb/likeness/sidecar/config"
+)
+
+func openQdrant(c *config.Config, name string) (adapters.Store, error) {
+	s := c.Stores[name]
+	key, err := c.APIKey(name)
+	if err != nil {
+		return nil, err
+	}
+	secure, err := tlsConfig(s.TLS)
+	if err != nil {
+		return nil, err
+	}
+	return qdrant.Open(qdrant.Options{Address: s.Address, APIKey: key.Reveal(), TLS: secure, Limits: limits(s.Limits)})
+}
