@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -42,6 +43,7 @@ func (b batch) one(i int) rerank.Items {
 // is not indexed there, one from the stored vectors.
 type source struct {
 	*opened
+	tracer   trace.Tracer
 	fetching time.Duration // time spent in the store
 	missing  int           // candidates that the table or companion did not have
 }
@@ -55,10 +57,8 @@ func (s *search) features(ctx context.Context, ids []rerank.ID, lists []rerank.L
 		b, err := s.encode(ids, nil, lists[0].Vectors)
 		return []batch{b}, s.featuresFailed(ctx, err)
 	}
-	src := source{opened: s.opened}
-	fctx, span := s.span(ctx, "fetch")
-	defer span.End()
-	batches, err := src.read(fctx, ids)
+	src := source{opened: s.opened, tracer: s.tracer}
+	batches, err := src.read(ctx, ids)
 	s.answer.Timings.Retrieve += src.fetching
 	s.answer.NotIndexed += src.missing
 	return batches, s.featuresFailed(ctx, err)
@@ -176,11 +176,20 @@ func (s *source) fetch(ctx context.Context, collection string, ids []rerank.ID, 
 		return adapters.Rows{}, fmt.Errorf("%w: %d of the candidates are not in the table, and the store cannot fetch vectors by id; build the table again with `likeness index`",
 			adapters.ErrUnsupported, len(ids))
 	}
+	ctx, span := s.tracer.Start(ctx, "likeness.fetch")
+	defer span.End()
+	if span.IsRecording() {
+		span.SetAttributes(s.database(collection, "fetch")...)
+	}
 	began := time.Now()
-	defer func() { s.fetching += time.Since(began) }()
-	return fetcher.Fetch(ctx, adapters.FetchRequest{
+	rows, err := fetcher.Fetch(ctx, adapters.FetchRequest{
 		Collection: collection, IDs: ids, Vectors: fields, Owner: s.Owner, Consistency: s.Consistency,
 	})
+	s.fetching += time.Since(began)
+	if err != nil {
+		fail(span, err)
+	}
+	return rows, err
 }
 
 // align holds fetched rows to the contract of adapters.Fetcher: they come in

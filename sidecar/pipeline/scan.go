@@ -30,8 +30,10 @@ func (s *search) scan(ctx context.Context) error {
 	if err := s.scanTable(ctx, items); err != nil {
 		return err
 	}
-	if err := s.score(ctx, rest); err != nil {
-		return err
+	if len(rest) > 0 {
+		if err := s.score(ctx, rest); err != nil {
+			return err
+		}
 	}
 	s.certify(ctx, Request{Strategy: rerank.Scan, Weights: s.Weights, Head: s.Head}, 1)
 	s.answer.Certificate.Stop = rerank.StopExhausted
@@ -59,7 +61,7 @@ func (s *search) matching(ctx context.Context) ([]int32, []batch, error) {
 		return nil, nil, &failure{ReasonFetch, fmt.Errorf("the table lacks %d items that the filter lets through, more than max_depth %d can be fetched; build it again with `likeness index`",
 			len(missing), s.MaxDepth)}
 	}
-	src := source{opened: s.opened}
+	src := source{opened: s.opened, tracer: s.tracer}
 	b, err := src.fromStored(ctx, missing)
 	s.answer.Timings.Retrieve += src.fetching
 	s.answer.NotIndexed += len(b.ids)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -23,16 +25,13 @@ func (p *Pipeline) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, erro
 	if err != nil {
 		return ScoreAnswer{}, err
 	}
-	if o.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := o.withTimeout(ctx)
+	defer cancel()
 	ctx, span := p.tracer.Start(ctx, "likeness.score_items")
 	defer span.End()
 	var a ScoreAnswer
 	if len(r.IDs) > 0 {
-		a, err = l.scoreIDs(ctx, enc, r)
+		a, err = l.scoreIDs(ctx, p.tracer, enc, r)
 	} else {
 		a, err = o.scoreVectors(enc, r)
 	}
@@ -93,7 +92,7 @@ func (b batch) score(enc rerank.Encoded, explain bool) ([]float32, []rerank.Expl
 }
 
 // scoreIDs scores every id once and hands the scores out in the order asked.
-func (l *lane) scoreIDs(ctx context.Context, enc rerank.Encoded, r ScoreRequest) (ScoreAnswer, error) {
+func (l *lane) scoreIDs(ctx context.Context, tracer trace.Tracer, enc rerank.Encoded, r ScoreRequest) (ScoreAnswer, error) {
 	o := l.current()
 	if o.Store != nil && o.Placement != PlacementTable {
 		var err error
@@ -105,7 +104,7 @@ func (l *lane) scoreIDs(ctx context.Context, enc rerank.Encoded, r ScoreRequest)
 	for _, id := range r.IDs {
 		distinct.add(id, 0)
 	}
-	src := source{opened: o}
+	src := source{opened: o, tracer: tracer}
 	batches, err := src.read(ctx, distinct.ids)
 	if err != nil {
 		return ScoreAnswer{}, err

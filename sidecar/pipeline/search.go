@@ -26,18 +26,20 @@ func (p *Pipeline) Search(ctx context.Context, r Request) (Answer, error) {
 func (p *Pipeline) search(ctx context.Context, r Request) (Answer, error) {
 	ctx, span := p.tracer.Start(ctx, "likeness.search")
 	defer span.End()
-	s, err := p.begin(ctx, r)
+	l, o, err := p.find(ctx, r.Route)
 	if err == nil {
-		var cancel context.CancelFunc
-		ctx, cancel = s.withTimeout(ctx)
+		var s *search
+		ctx, cancel := o.withTimeout(ctx)
 		defer cancel()
-		err = s.answerTo(ctx)
+		if s, err = p.begin(ctx, l, o, r); err == nil {
+			err = s.answerTo(ctx)
+		}
+		if err == nil {
+			return s.answer, nil
+		}
 	}
-	if err != nil {
-		fail(span, err)
-		return Answer{}, err
-	}
-	return s.answer, nil
+	fail(span, err)
+	return Answer{}, err
 }
 
 // search is one request on its way through the four steps.
@@ -59,12 +61,8 @@ type search struct {
 
 // begin checks a request: first what needs no call, then, if the route was
 // never checked against its store, that.
-func (p *Pipeline) begin(ctx context.Context, r Request) (*search, error) {
-	l, o, err := p.find(ctx, r.Route)
-	if err != nil {
-		return nil, err
-	}
-	s := &search{Pipeline: p, lane: l, opened: o}
+func (p *Pipeline) begin(ctx context.Context, l *lane, o *opened, r Request) (s *search, err error) {
+	s = &search{Pipeline: p, lane: l, opened: o}
 	if s.r, err = o.resolve(r); err != nil {
 		return nil, err
 	}
@@ -113,11 +111,11 @@ func (s *search) makeProbes(ctx context.Context, r Request) (err error) {
 	return nil
 }
 
-func (s *search) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	if s.Timeout == 0 {
+func (o *opened) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.Timeout == 0 {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, s.Timeout)
+	return context.WithTimeout(ctx, o.Timeout)
 }
 
 // answerTo fills the answer in, or falls back as the route's policy says.

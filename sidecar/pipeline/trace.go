@@ -22,7 +22,7 @@ func (s *search) span(ctx context.Context, step string, attrs ...attribute.KeyVa
 		span.SetAttributes(s.database(s.searched(), "search")...)
 	case "fallback":
 		span.SetAttributes(s.database(s.Collection, "search")...)
-	case "payload", "fetch":
+	case "payload":
 		span.SetAttributes(s.database(s.Collection, "fetch")...)
 	}
 	return ctx, span
@@ -30,9 +30,9 @@ func (s *search) span(ctx context.Context, step string, attrs ...attribute.KeyVa
 
 // database are the attributes of a call to the store, named as OpenTelemetry's
 // conventions for databases name them.
-func (s *search) database(collection, operation string) []attribute.KeyValue {
+func (o *opened) database(collection, operation string) []attribute.KeyValue {
 	return []attribute.KeyValue{
-		attribute.String("db.system.name", s.StoreName),
+		attribute.String("db.system.name", o.StoreName),
 		attribute.String("db.collection.name", collection),
 		attribute.String("db.operation.name", operation),
 	}

@@ -70,7 +70,7 @@ func newWorld(t testing.TB, sim rerank.Similarity, vectors rerank.Matrix) *world
 // derive loads the companion.
 func (w *world) derive(t testing.TB, in embedded.Collection, features rerank.Matrix) {
 	deriver, ok := w.sim.(rerank.Deriver)
-	if !ok || w.vectors.Rows == 0 {
+	if !ok || len(deriver.Fields()) == 0 || w.vectors.Rows == 0 {
 		return
 	}
 	in.Fields = nil
