@@ -27,7 +27,7 @@ type Description struct {
 	Parameters int               `json:"parameters"`          // numbers in all tensors, the probes' included
 	Tensors    []TensorShape     `json:"tensors"`
 	Config     json.RawMessage   `json:"config"`
-	Provenance map[string]string `json:"provenance"`
+	Provenance map[string]string `json:"provenance,omitempty"`
 }
 
 // TensorShape is a tensor without its numbers.

@@ -173,7 +173,7 @@ func TestGoldenModels(t *testing.T) {
 // golden imports a model of the golden files.
 func golden(t testing.TB, name string) *model.Model {
 	t.Helper()
-	dir := filepath.Join("../../testdata/golden/mol", name)
+	dir := "../../testdata/golden/mol/" + name
 	weights, err := safetensors.ReadFile(filepath.Join(dir, "weights.safetensors"))
 	if err != nil {
 		t.Fatal(err)
