@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -118,6 +119,9 @@ func (e *rpcError) Error() string {
 		case *errdetails.RetryInfo:
 			text = append(text, "  try again in "+d.GetRetryDelay().AsDuration().String())
 		}
+	}
+	if s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "larger than max") {
+		text = append(text, "  the limit is limits.max_message_bytes of the sidecar, or --max-message-bytes of this command")
 	}
 	return strings.Join(text, "\n")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/server"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
@@ -51,6 +52,7 @@ func pages(root *cobra.Command) map[string]func(io.Writer) error {
 		"docs/reference/config.schema.json": config.WriteSchema,
 		"docs/reference/config.md":          config.WriteReference,
 		"docs/reference/metrics.md":         telemetry.WriteReference,
+		"docs/reference/errors.md":          server.WriteReference,
 		"docs/reference/cli.md":             func(w io.Writer) error { return writeCLI(w, root) },
 	}
 }
