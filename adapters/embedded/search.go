@@ -11,6 +11,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
 // chunk is the number of rows that a worker scores at once: few enough to stay
@@ -90,20 +91,16 @@ func (c *collection) bind(r adapters.SearchRequest) ([]probe, error) {
 // topK returns the best rows of each probe. Workers take chunks of rows in
 // turn and keep their own heaps, which are merged at the end.
 func (c *collection) topK(ctx context.Context, probes []probe, keep func(int) bool, above float32, ranged bool) ([][]rerank.Scored, error) {
-	if len(probes) == 0 {
-		return nil, nil
-	}
+	groups := grouped(probes)
 	workers := max(1, min(runtime.GOMAXPROCS(0), (c.rows+chunk-1)/chunk))
-	heaps := make([][]*rerank.TopK, workers)
+	scorers := make([]*scorer, workers)
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for w := range workers {
-		heaps[w] = make([]*rerank.TopK, len(probes))
-		for i, p := range probes {
-			heaps[w][i] = rerank.NewTopK(p.Depth)
-		}
+		s := newScorer(c, probes, keep)
+		s.above, s.ranged = above, ranged
+		scorers[w] = s
 		g.Go(func() error {
-			s := scorer{c: c, probes: probes, keep: keep, above: above, ranged: ranged, heaps: heaps[w]}
 			for {
 				from := int(next.Add(chunk)) - chunk
 				if from >= c.rows {
@@ -112,80 +109,107 @@ func (c *collection) topK(ctx context.Context, probes []probe, keep func(int) bo
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				s.score(from, min(from+chunk, c.rows))
+				s.score(groups, from, min(from+chunk, c.rows))
 			}
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	found := make([][]rerank.Scored, len(probes))
-	for i := range probes {
-		for _, h := range heaps[1:] {
-			for _, row := range h[i].Sorted() {
-				heaps[0][i].Push(row)
+	return merged(scorers, len(probes)), nil
+}
+
+func merged(scorers []*scorer, probes int) [][]rerank.Scored {
+	found := make([][]rerank.Scored, probes)
+	for i := range found {
+		best := scorers[0].heaps[i]
+		for _, s := range scorers[1:] {
+			for _, row := range s.heaps[i].Sorted() {
+				best.Push(row)
 			}
 		}
-		found[i] = heaps[0][i].Sorted()
+		found[i] = best.Sorted()
 	}
-	return found, nil
+	return found
+}
+
+// group is the probes of one field, as a matrix.
+type group struct {
+	field   *field
+	probes  []int
+	vectors rerank.Matrix
+}
+
+func grouped(probes []probe) []*group {
+	var groups []*group
+	of := map[*field]*group{}
+	for i, p := range probes {
+		g := of[p.field]
+		if g == nil {
+			g = &group{field: p.field, vectors: rerank.Matrix{Cols: p.field.Dim}}
+			of[p.field] = g
+			groups = append(groups, g)
+		}
+		g.probes = append(g.probes, i)
+		g.vectors.Data = append(g.vectors.Data, p.Vector...)
+		g.vectors.Rows++
+	}
+	return groups
 }
 
 // scorer is one worker of a search.
 type scorer struct {
 	c      *collection
-	probes []probe
 	keep   func(int) bool
 	above  float32
 	ranged bool
 	heaps  []*rerank.TopK
-	rows   [chunk]int
-	scores [4][chunk]float32
+	rows   []int     // of the chunk, that the filter lets through
+	scores []float32 // chunk for each probe of a group
+	copied []float32 // the kept rows, where the filter leaves gaps
 }
 
-// score offers rows [from, to) to every heap, four probes of a field at a time.
-func (s *scorer) score(from, to int) {
-	n := 0
+func newScorer(c *collection, probes []probe, keep func(int) bool) *scorer {
+	s := &scorer{c: c, keep: keep, rows: make([]int, 0, chunk), scores: make([]float32, chunk*len(probes))}
+	for _, p := range probes {
+		s.heaps = append(s.heaps, rerank.NewTopK(min(p.Depth, c.rows)))
+	}
+	return s
+}
+
+// score offers rows [from, to) to every heap; the rows stay in the cache while
+// all probes of a field pass over them.
+func (s *scorer) score(groups []*group, from, to int) {
+	s.rows = s.rows[:0]
 	for r := from; r < to; r++ {
 		if s.keep == nil || s.keep(r) {
-			s.rows[n] = r
-			n++
+			s.rows = append(s.rows, r)
 		}
 	}
-	if n == 0 {
+	if len(s.rows) == 0 {
 		return
 	}
-	for i := 0; i < len(s.probes); {
-		m := 1
-		for m < 4 && i+m < len(s.probes) && s.probes[i+m].field == s.probes[i].field {
-			m++
+	for _, g := range groups {
+		kernel.MulT(s.scores, chunk, g.vectors, s.chunkOf(g.field.vectors, from, to), nil)
+		for j, i := range g.probes {
+			s.offer(s.heaps[i], s.scores[j*chunk:][:len(s.rows)])
 		}
-		s.multiply(s.probes[i:i+m], n)
-		for j := range m {
-			s.offer(i+j, s.scores[j][:n])
-		}
-		i += m
 	}
 }
 
-func (s *scorer) multiply(probes []probe, n int) {
-	x := &probes[0].field.vectors
-	if len(probes) < 4 {
-		for j, p := range probes {
-			for k, r := range s.rows[:n] {
-				s.scores[j][k] = dot(p.Vector, x.Row(r))
-			}
-		}
-		return
+// chunkOf is the kept rows of [from, to): the matrix itself if all of them are.
+func (s *scorer) chunkOf(m rerank.Matrix, from, to int) rerank.Matrix {
+	if len(s.rows) == to-from {
+		return m.Slice(from, to)
 	}
-	for k, r := range s.rows[:n] {
-		s.scores[0][k], s.scores[1][k], s.scores[2][k], s.scores[3][k] =
-			dot4(probes[0].Vector, probes[1].Vector, probes[2].Vector, probes[3].Vector, x.Row(r))
+	s.copied = s.copied[:0]
+	for _, r := range s.rows {
+		s.copied = append(s.copied, m.Row(r)...)
 	}
+	return rerank.Matrix{Rows: len(s.rows), Cols: m.Cols, Data: s.copied}
 }
 
-func (s *scorer) offer(probe int, scores []float32) {
-	heap := s.heaps[probe]
+func (s *scorer) offer(heap *rerank.TopK, scores []float32) {
 	for k, score := range scores {
 		if s.ranged && !(score > s.above) {
 			continue
