@@ -188,13 +188,22 @@ func newTrial(t testing.TB, rng *rand.Rand, sim rerank.Similarity, o oracle, vec
 	return tr
 }
 
-// rounding bounds what the float32 numbers of a bilinear form differ by from
-// those of its oracle: 10⁻⁶ of the most that φ can be.
-func (tr *trial) rounding(q []float32) float64 {
-	if tr.sim.Spec().Normalise {
+// rounding is what the float32 numbers of a model differ by from those of its
+// oracle: 10⁻⁶ of the most that a bilinear form can be, and of a MoL the
+// tolerance of testdata/golden/README.md, 5·10⁻⁶ of the greatest |φ|.
+func (tr *trial) rounding(q []float32, truth map[rerank.ID]float64) float64 {
+	switch {
+	case tr.sim.Spec().Kind == rerank.KindMoL:
+		most := 1.0
+		for _, phi := range truth {
+			most = math.Max(most, math.Abs(phi))
+		}
+		return 5e-6 * most
+	case tr.sim.Spec().Normalise:
 		return 1e-6 * tr.size
+	default:
+		return 1e-6 * tr.size * rerank.Norm(q) * tr.norm
 	}
-	return 1e-6 * tr.size * rerank.Norm(q) * tr.norm
 }
 
 // ask draws a request and judges its answer. It reports false for a strategy
@@ -206,8 +215,11 @@ func (tr *trial) ask(t testing.TB, q []float32) bool {
 		Strategy: rerank.Strategies()[rng.IntN(5)],
 	}
 	var keep func(int) bool
-	if rng.IntN(4) == 0 {
+	switch rng.IntN(6) {
+	case 0:
 		r.Filter, keep = even, isEven
+	case 1:
+		r.Filter, keep = first, isFirst
 	}
 	if coin(rng) {
 		r.MaxGap = ptr(float32(rng.IntN(2)) * rng.Float32())
@@ -221,7 +233,8 @@ func (tr *trial) ask(t testing.TB, q []float32) bool {
 		tr.exact++
 		tr.by[a.Certificate.Proof]++
 	}
-	if problem := contradiction(a, tr.truth(tr.world, tr.items, q, keep), r.K, tr.rounding(q)); problem != "" {
+	truth := tr.truth(tr.world, tr.items, q, keep)
+	if problem := contradiction(a, truth, r.K, tr.rounding(q, truth)); problem != "" {
 		t.Fatalf("%s\nrequest %+v\ncertificate %+v", problem, r, a.Certificate)
 	}
 	return true
@@ -230,8 +243,8 @@ func (tr *trial) ask(t testing.TB, q []float32) bool {
 // contradiction says what of an answer the truth in float64 contradicts: a score
 // that is wrong by more than ε, a missing item that exceeds the K-th by more
 // than the gap, or by more than 2ε in an exact answer. ε is of the store and the
-// kernel; rounding is that of the features and of Wᵀq, float32 numbers which
-// belong to the model.
+// kernel; rounding that of the numbers which belong to the model: the features,
+// Wᵀq, the gates.
 func contradiction(a pipeline.Answer, truth map[rerank.ID]float64, k int, rounding float64) string {
 	c := a.Certificate
 	epsilon := float64(c.Epsilon) + rounding

@@ -9,9 +9,15 @@ import (
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
-const even = `{"must": [{"key": "even", "match": {"value": true}}]}`
+// Of the items of three rows, even lets all rows of every second one through,
+// first the first row of each.
+const (
+	even  = `{"must": [{"key": "even", "match": {"value": true}}]}`
+	first = `{"must": [{"key": "third", "match": {"value": 0}}]}`
+)
 
-func isEven(row int) bool { return row/3%2 == 0 }
+func isEven(row int) bool  { return row/3%2 == 0 }
+func isFirst(row int) bool { return row%3 == 0 }
 
 // TestSearchAgreesWithBruteForce: every strategy in every placement, for an
 // inner product, a mixture and items of several rows, with and without a filter.

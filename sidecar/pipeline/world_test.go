@@ -38,7 +38,8 @@ type world struct {
 }
 
 // newWorld loads vectors; with a similarity of grouped rows, rows 3i to 3i + 2
-// belong to item 1000 + i. The payload of row r is {"n": r, "even": …, "item": …}.
+// belong to item 1000 + i. The payload of row r is {"n": r, "even": …,
+// "third": r % 3, "item": …}.
 func newWorld(t testing.TB, sim rerank.Similarity, vectors rerank.Matrix) *world {
 	t.Helper()
 	w := &world{sim: sim, store: embedded.New(), vectors: vectors, metric: adapters.InnerProduct}
@@ -52,7 +53,7 @@ func newWorld(t testing.TB, sim rerank.Similarity, vectors rerank.Matrix) *world
 			id = rerank.UintID(uint64(1000 + r/3))
 		}
 		w.owners = append(w.owners, id)
-		in.Payloads = append(in.Payloads, json.RawMessage(fmt.Sprintf(`{"n": %d, "even": %t, "item": %s}`, r, r/3%2 == 0, id)))
+		in.Payloads = append(in.Payloads, json.RawMessage(fmt.Sprintf(`{"n": %d, "even": %t, "third": %d, "item": %s}`, r, r/3%2 == 0, r%3, id)))
 	}
 	if sim.Spec().GroupedRows {
 		in.OwnerField, in.Owners = owner, w.owners
