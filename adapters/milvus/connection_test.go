@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,6 +45,7 @@ func downAndUp(t *testing.T, server *servers.Server, o milvus.Options) {
 	if err := errors.Join(s.Create(t.Context(), schema), s.Write(t.Context(), "outage", schema, rows)); err != nil {
 		t.Fatal(err)
 	}
+	hung(t, server, s)
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -63,6 +65,25 @@ func downAndUp(t *testing.T, server *servers.Server, o milvus.Options) {
 	}
 	if err := search(t.Context(), s, "outage"); err != nil {
 		t.Errorf("search of a restarted server: %v", err)
+	}
+}
+
+// hung: a server that does not answer holds a call until its deadline.
+func hung(t *testing.T, server *servers.Server, s *milvus.Store) {
+	t.Helper()
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := search(ctx, s, "outage"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("search of a hung server: %v", err)
+	}
+	if err := server.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := search(t.Context(), s, "outage"); err != nil {
+		t.Errorf("search of a server that goes on: %v", err)
 	}
 }
 

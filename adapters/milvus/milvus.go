@@ -6,6 +6,11 @@
 // collection's schema by name (an alias switch would leave it stale) and look at
 // the old error code only. One interceptor turns every refusal, on either way,
 // into the sentinel errors of package adapters (status.go).
+//
+// A companion collection (Create) has one vector column a field where the server
+// takes so many, and otherwise one row a field of each item; its description
+// says which, so that a reader needs nothing else (layout.go). Payloads are in
+// the dynamic field, so that a filter on them reads as on the user's collection.
 package milvus
 
 import (

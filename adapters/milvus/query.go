@@ -133,7 +133,7 @@ type found struct {
 }
 
 // query returns at most limit rows that match, ordered by primary key.
-func (s *Store) query(ctx context.Context, r reading, expr string, limit int) (found, error) {
+func (s *Store) query(ctx context.Context, r reading, expr string, limit int, extra ...string) (found, error) {
 	level, err := consistency(r.level)
 	if err != nil {
 		return found{}, err
@@ -143,7 +143,7 @@ func (s *Store) query(ctx context.Context, r reading, expr string, limit int) (f
 	}
 	reply, err := s.raw.Query(ctx, &milvuspb.QueryRequest{
 		DbName: s.options.Database, CollectionName: r.c.name, Expr: expr, OutputFields: r.output(),
-		QueryParams:      pairs("limit", strconv.Itoa(limit), "reduce_stop_for_best", "True", "iterator", "True"),
+		QueryParams:      pairs(append(extra, "limit", strconv.Itoa(limit))...),
 		ConsistencyLevel: level, UseDefaultConsistency: r.level == "" && !r.strong,
 	})
 	if err != nil {

@@ -114,6 +114,10 @@ func (s *Store) lastPage(ctx context.Context, r reading, filter string, after ke
 	return yield(rows, greatest)
 }
 
+// inOrder are the parameters of a query iterator: every shard stops at the limit,
+// and the proxy at the last key up to which it has heard of all shards.
+func inOrder() []string { return []string{"iterator", "True", "reduce_stop_for_best", "True"} }
+
 // behind is the next page behind a key. milvus-lite cannot express a text with
 // a line break: then the page begins at a smaller text, and what was seen is
 // passed by.
@@ -128,13 +132,13 @@ func (s *Store) behind(ctx context.Context, r reading, filter string, after key,
 	default:
 		return s.behindBreak(ctx, r, filter, after, batch)
 	}
-	return s.query(ctx, r, and(filter, bound), batch)
+	return s.query(ctx, r, and(filter, bound), batch, inOrder()...)
 }
 
 func (s *Store) behindBreak(ctx context.Context, r reading, filter string, after key, batch int) (found, error) {
 	prefix := after.text[:strings.IndexAny(after.text, "\r\n")]
 	for {
-		f, err := s.query(ctx, r, and(filter, r.c.pk+" >= "+quote(prefix)), batch)
+		f, err := s.query(ctx, r, and(filter, r.c.pk+" >= "+quote(prefix)), batch, inOrder()...)
 		if err != nil {
 			return f, err
 		}

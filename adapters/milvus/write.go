@@ -13,9 +13,12 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// writeBytes is about the size of one upsert; Milvus takes larger ones, but
-// splits them again for its log.
-const writeBytes = 8 << 20
+// An upsert has about so many bytes and rows at most. Milvus takes larger ones,
+// but splits them again for its log; milvus-lite deletes row by row before.
+const (
+	writeBytes = 8 << 20
+	writeRows  = 5000
+)
 
 // Write upserts rows into a companion collection, each payload into the dynamic
 // field, and returns when a search that asks for no consistency sees them: it
@@ -131,7 +134,7 @@ func (s *Store) writeBatch(c *collection, rows adapters.Rows) int {
 		}
 		size += total / n
 	}
-	return max(1, min(writeBytes, s.options.Limits.MaxMessageBytes/2)/size)
+	return max(1, min(writeRows, min(writeBytes, s.options.Limits.MaxMessageBytes/2)/size))
 }
 
 // upsert writes a batch of rows, or of one component of them.
