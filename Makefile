@@ -38,7 +38,7 @@ test: servers ## Run every test, against the real servers too (15 minutes at mos
 
 .PHONY: build
 build: ## Build bin/likeness
-	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/likeness ./cmd/likeness
+	@go build -ldflags '$(LDFLAGS)' -o bin/likeness ./cmd/likeness
 
 .PHONY: generate
 generate: $(TOOLS)/.built ## Remake the generated code and the generated pages of docs/reference
