@@ -149,7 +149,7 @@ func (p printer) comment(t reflect.Type, f reflect.StructField) string {
 	}
 	var lines []string
 	line := "#"
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if len(line)+1+len(word) > 110 {
 			lines = append(lines, line)
 			line = "#"

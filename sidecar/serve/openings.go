@@ -81,10 +81,10 @@ func (s *sidecar) openRoutes(ctx context.Context, routes []string, at Addresses)
 			s.openRoute(ctx, route, func() {
 				announce.Do(func() {
 					s.server.SetServing(true)
-					s.options.Logger.Info("ready", "routes", len(routes))
 					if s.options.Ready != nil {
 						s.options.Ready(at)
 					}
+					s.options.Logger.Info("ready", "routes", len(routes))
 				})
 			})
 		})

@@ -13,6 +13,7 @@ import (
 
 	"buf.build/go/protovalidate"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
@@ -110,7 +111,8 @@ func (s *services) options(o Options) ([]grpc.ServerOption, error) {
 		grpc.ChainStreamInterceptor(s.observe, s.authenticate, s.ending),
 	}
 	if o.TracerProvider != nil {
-		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(o.TracerProvider))))
+		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(
+			otelgrpc.WithTracerProvider(o.TracerProvider), otelgrpc.WithPropagators(propagation.TraceContext{}))))
 	}
 	if o.TLS.CertFile != "" {
 		credentials, err := transportCredentials(o.TLS, o.Logger)

@@ -96,10 +96,10 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 			case (d.retry != nil) != tc.retry:
 				t.Errorf("retry %v", d.retry)
 			}
-			if tc.err == error(limit) && d.info.GetMetadata()["max"] != "5" {
+			if errors.Is(tc.err, limit) && d.info.GetMetadata()["max"] != "5" {
 				t.Errorf("limit %v", d.info.GetMetadata())
 			}
-			if tc.err == error(field) && d.bad.GetFieldViolations()[0].GetField() != "k" {
+			if errors.Is(tc.err, field) && d.bad.GetFieldViolations()[0].GetField() != "k" {
 				t.Errorf("field %v", d.bad)
 			}
 			if !tc.public && tc.code != codes.Canceled && tc.code != codes.DeadlineExceeded && !strings.Contains(w.log.String(), "canary") {

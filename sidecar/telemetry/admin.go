@@ -51,6 +51,9 @@ func answer(w http.ResponseWriter, ok bool, text string) {
 	_, _ = fmt.Fprintln(w, text)
 }
 
+// Handler is what the listener serves.
+func (a *Admin) Handler() http.Handler { return a.server.Handler }
+
 // Serve answers until Shutdown. It closes the listener.
 func (a *Admin) Serve(listener net.Listener) error {
 	if err := a.server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {

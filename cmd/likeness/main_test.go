@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/serve"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// result is what a command line did.
+type result struct {
+	out, err string
+	code     int
+}
+
+func execute(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	err := run(t.Context(), args, strings.NewReader(stdin), &out, &errs)
+	return result{out.String(), errs.String(), exitCode(err)}
+}
+
+func TestExitCodes(t *testing.T) {
+	tests := []struct {
+		args []string
+		code int
+		want string // in what is printed
+	}{
+		{[]string{"version"}, 0, "likeness.v1"},
+		{[]string{"version", "--output", "json"}, 0, `"api": "likeness.v1"`},
+		{[]string{"--help"}, 0, "Exit codes"},
+		{[]string{"config"}, 0, "validate"},
+		{[]string{"vesion"}, 2, "Did you mean"},
+		{[]string{"version", "--nothing"}, 2, "unknown flag"},
+		{[]string{"version", "extra"}, 2, "extra"},
+		{[]string{"version", "--output", "xml"}, 2, "text or json"},
+		{[]string{"config", "print", "--config", "none.yaml"}, 3, "none.yaml"},
+		{[]string{"config", "print", "--set", "limits.max_k=x"}, 3, "limits.max_k"},
+		{[]string{"serve"}, 3, "it has no route"},
+		{[]string{"config", "print", "--set", "limits.max_k=77"}, 0, "max_k: 77"},
+		{[]string{"config", "schema"}, 0, "draft/2020-12"},
+		{[]string{"query"}, 2, "a query vector is missing"},
+		{[]string{"query", "--vector", "[1"}, 2, "JSON array"},
+		{[]string{"query", "--vector", "[1]"}, 2, "--route"},
+		{[]string{"query", "--vector", "[1]", "--route", "r", "--strategy", "best"}, 2, "per_embedding"},
+		{[]string{"query", "--vector", "[1]", "--route", "r", "--address", "127.0.0.1:1"}, 4, "Unavailable"},
+		{[]string{"completion", "bash"}, 0, "likeness"},
+	}
+	for _, tc := range tests {
+		t.Run(strings.Join(tc.args, " "), func(t *testing.T) {
+			r := execute(t, "", tc.args...)
+			if r.code != tc.code || !strings.Contains(r.out+r.err, tc.want) {
+				t.Errorf("code %d, want %d with %q in\n%s%s", r.code, tc.code, tc.want, r.out, r.err)
+			}
+			if r.code != 0 && r.out != "" {
+				t.Errorf("an error on stdout: %s", r.out)
+			}
+		})
+	}
+}
+
+// Every command that does something has an example.
+func TestEveryCommandHasAnExample(t *testing.T) {
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		if !cmd.HasSubCommands() && cmd.Example == "" {
+			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+		for _, child := range cmd.Commands() {
+			visit(child)
+		}
+	}
+	visit(newRootCommand(&app{}))
+}
+
+func TestGeneratedPagesAreUpToDate(t *testing.T) {
+	root := newRootCommand(&app{})
+	root.InitDefaultCompletionCmd()
+	for name, write := range pages(root) {
+		var want bytes.Buffer
+		if err := write(&want); err != nil {
+			t.Fatal(err)
+		}
+		have, err := os.ReadFile(filepath.Join("../..", name))
+		if err != nil || !bytes.Equal(have, want.Bytes()) {
+			t.Errorf("%s is out of date (%v); run make generate", name, err)
+		}
+	}
+	if r := execute(t, "", "docs", "--man", t.TempDir()); r.code != 0 {
+		t.Errorf("man pages: %s", r.err)
+	}
+}
+
+func TestServeAndQuery(t *testing.T) {
+	dir := t.TempDir()
+	m, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "plain", Config: []byte(`{"dim":2,"normalise":false}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := func(name string) string { return filepath.Join(dir, name) }
+	if err := model.Write(path("plain.safetensors"), m); err != nil {
+		t.Fatal(err)
+	}
+	if err := npy.Write(path("things.npy"), rerank.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 0, 0, 1, 1, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	text := "stores: {files: {kind: embedded, collections: {things: {vectors: things.npy}}}}\n" +
+		"models: {plain: {path: plain.safetensors}}\n" +
+		"routes: {things: {store: files, collection: things, model: plain, placement: stored, exact_search: true}}\n"
+	if err := os.WriteFile(path("likeness.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := execute(t, "", "config", "validate", "-c", path("likeness.yaml"), "--connect"); r.code != 0 || !strings.Contains(r.out, "valid") {
+		t.Fatalf("validate: %+v", r)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	log := &announcements{ready: make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"serve", "-c", path("likeness.yaml"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+			"--ready-file", path("ready.json")}, strings.NewReader(""), os.Stdout, log)
+	}()
+	select {
+	case <-log.ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	at := readReadyFile(t, path("ready.json"))
+	for _, tc := range []struct{ stdin, output, want string }{
+		{"[1, 2]", "text", "1     2   3"},
+		{`{"query": {"vector": [1, 2]}, "max_gap": 0}`, "json", "CERTIFICATE_STATUS_EXACT"},
+	} {
+		r := execute(t, tc.stdin, "query", "-a", at.GRPC, "-r", "things", "-k", "2", "--explain", "-o", tc.output)
+		if r.code != 0 || !strings.Contains(r.out, tc.want) {
+			t.Errorf("query: want %q in %+v", tc.want, r)
+		}
+	}
+	for row, code := range map[string]int{"2": 0, "3": 2} {
+		if r := execute(t, "", "query", "-a", at.GRPC, "-r", "things", "--vector-file", path("things.npy"), "--row", row); r.code != code {
+			t.Errorf("row %s: %+v", row, r)
+		}
+	}
+	if r := execute(t, "[1]", "query", "-a", at.GRPC, "-r", "things"); r.code != 1 || !strings.Contains(r.err, "QUERY_INVALID") {
+		t.Errorf("wrong dimension: %+v", r)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if _, err := os.Stat(path("ready.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the ready file is still there: %v", err)
+	}
+}
+
+func readReadyFile(t *testing.T, name string) serve.Addresses {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at serve.Addresses
+	if err := json.Unmarshal(b, &at); err != nil {
+		t.Fatal(fmt.Errorf("%s: %w", b, err))
+	}
+	return at
+}
+
+// announcements is a log that says when the sidecar is ready.
+type announcements struct {
+	ready chan struct{}
+	done  bool
+}
+
+func (a *announcements) Write(b []byte) (int, error) {
+	if !a.done && bytes.Contains(b, []byte(`"msg":"ready"`)) {
+		a.done = true
+		close(a.ready)
+	}
+	return len(b), nil
+}
