@@ -1,0 +1,61 @@
+package kernel
+
+// gemmGo adds a·b to c, a in panels of four rows; it keeps four rows times two
+// lanes in registers.
+func gemmGo(c, a, b []float32, m, k int) {
+	for p := 0; p < m; p += 4 {
+		panel, out := a[p*k:(p+4)*k], c[p*Lanes:(p+4)*Lanes]
+		for l := 0; l < Lanes; l += 2 {
+			gemmStrip(out[l:], panel, b[l:])
+		}
+	}
+}
+
+func gemmStrip(c, a, b []float32) {
+	c = c[:3*Lanes+2]
+	c00, c01, c10, c11 := c[0], c[1], c[Lanes], c[Lanes+1]
+	c20, c21, c30, c31 := c[2*Lanes], c[2*Lanes+1], c[3*Lanes], c[3*Lanes+1]
+	for i, at := 0, 0; i+3 < len(a) && at+1 < len(b); i, at = i+4, at+Lanes {
+		x, y := b[at], b[at+1]
+		w := a[i]
+		c00, c01 = c00+w*x, c01+w*y
+		w = a[i+1]
+		c10, c11 = c10+w*x, c11+w*y
+		w = a[i+2]
+		c20, c21 = c20+w*x, c21+w*y
+		w = a[i+3]
+		c30, c31 = c30+w*x, c31+w*y
+	}
+	c[0], c[1], c[Lanes], c[Lanes+1] = c00, c01, c10, c11
+	c[2*Lanes], c[2*Lanes+1], c[3*Lanes], c[3*Lanes+1] = c20, c21, c30, c31
+}
+
+func mixGo(out, logits, gates []float32) {
+	var top, sum, acc [Lanes]float32
+	copy(top[:], gates)
+	for i := Lanes; i < len(gates); i += Lanes {
+		for l, g := range gates[i : i+Lanes] {
+			top[l] = max(top[l], g)
+		}
+	}
+	for i := 0; i < len(gates); i += Lanes {
+		g, x := (*[Lanes]float32)(gates[i:]), (*[Lanes]float32)(logits[i:])
+		for l := range Lanes {
+			e := Exp(g[l] - top[l])
+			sum[l] += e
+			acc[l] += e * x[l]
+		}
+	}
+	for l := range Lanes {
+		out[l] = acc[l] / sum[l]
+	}
+}
+
+func tileGo(dst []float32, rows *[Lanes][]float32) {
+	for l, row := range rows {
+		lane := dst[l:]
+		for c, v := range row {
+			lane[c*Lanes] = v
+		}
+	}
+}

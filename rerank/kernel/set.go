@@ -1,0 +1,132 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Lanes is the number of candidates in a tile. A tile of n values a candidate is
+// n·Lanes numbers: the values of one index side by side.
+const Lanes = 16
+
+// Set is one implementation of the loops that scoring spends its time in. The
+// sets agree within rounding, since each sums in its own order; in every one of
+// them a candidate scores the same alone and among others. A Set is immutable
+// and safe for concurrent use.
+type Set struct {
+	name string
+	gemm func(c, panels, b []float32, m, k int)
+	silu func(x []float32)
+	mix  func(out, logits, gates []float32)
+	tile func(dst []float32, rows *[Lanes][]float32)
+	rows func(dst, v []float32, m rerank.Matrix, rows []int32)
+}
+
+// Go returns the plain Go kernels, which the others are tested against.
+func Go() *Set {
+	return &Set{name: "go", gemm: gemmGo, silu: SiLU, mix: mixGo, tile: tileGo, rows: Rows}
+}
+
+// Sets returns the implementations that this processor runs, the fastest last.
+func Sets() []*Set { return append([]*Set{Go()}, accelerated()...) }
+
+// Best returns the fastest implementation that this processor runs.
+func Best() *Set {
+	sets := Sets()
+	return sets[len(sets)-1]
+}
+
+// Named returns the implementation of a name, "go", "avx2" or "avx512"; the best
+// one for "". It fails, with the names there are, where the processor lacks it.
+func Named(name string) (*Set, error) {
+	if name == "" {
+		return Best(), nil
+	}
+	var have []string
+	for _, s := range Sets() {
+		if s.name == name {
+			return s, nil
+		}
+		have = append(have, s.name)
+	}
+	return nil, fmt.Errorf("kernel %q: this processor runs %q", name, have)
+}
+
+// Name is what Named finds the set by.
+func (s *Set) Name() string { return s.name }
+
+// Weights is a matrix packed for Gemm: panels of four rows, the columns of a
+// panel one after the other, absent rows of the last panel zero. It is immutable.
+type Weights struct {
+	rows, cols int
+	panels     []float32
+}
+
+// Pack packs a matrix.
+func Pack(m rerank.Matrix) Weights {
+	w := Weights{rows: m.Rows, cols: m.Cols, panels: make([]float32, Padded(m.Rows)*m.Cols)}
+	for r := range m.Rows {
+		panel := w.panels[r/4*4*m.Cols:]
+		for c, v := range m.Row(r) {
+			panel[c*4+r%4] = v
+		}
+	}
+	return w
+}
+
+// Padded is the number of rows of a product with a packed matrix of rows.
+func Padded(rows int) int { return (rows + 3) &^ 3 }
+
+// Gemm adds w·b to c: b is a tile of as many values as w has columns, c one of
+// Padded(rows of w).
+func (s *Set) Gemm(c []float32, w Weights, b []float32) {
+	if m := Padded(w.rows); m > 0 && w.cols > 0 {
+		s.gemm(c[:m*Lanes], w.panels, b[:w.cols*Lanes], m, w.cols)
+	}
+}
+
+// SiLU replaces every x of v by x·sigmoid(x), with a relative error below 4e-7
+// for x > −80; below, where the value is under 1e-33, e^−x is clamped to 1e38.
+func (s *Set) SiLU(v []float32) {
+	if len(v) > 0 {
+		s.silu(v)
+	}
+}
+
+// Mix writes Σ_l softmax(gates)_l·logits_l of every lane to out; both are tiles
+// of as many values. A gate or logit that is not finite gives a result that is not.
+func (s *Set) Mix(out *[Lanes]float32, logits, gates []float32) {
+	s.mix(out[:], logits, gates[:len(logits)])
+}
+
+// Tile puts sixteen rows of one length into lanes: dst[c·Lanes+l] = rows[l][c].
+func (s *Set) Tile(dst []float32, rows *[Lanes][]float32) {
+	n := len(rows[0])
+	for l := range rows {
+		rows[l] = rows[l][:n]
+	}
+	if n > 0 {
+		s.tile(dst[:n*Lanes], rows)
+	}
+}
+
+// Rows is the function Rows.
+func (s *Set) Rows(dst, v []float32, m rerank.Matrix, rows []int32) {
+	if len(v) == 0 {
+		clear(dst)
+		return
+	}
+	s.rows(dst, v, m, rows)
+}
+
+// MulT is the function MulT.
+func (s *Set) MulT(dst []float32, stride int, a, b rerank.Matrix, bias []float32) {
+	for r := range a.Rows {
+		out := dst[r*stride:][:b.Rows]
+		s.Rows(out, a.Row(r), b, nil)
+		for c, v := range bias {
+			out[c] += v
+		}
+	}
+}
