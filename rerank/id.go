@@ -20,7 +20,7 @@ type ID struct {
 
 type idKind uint8
 
-// The order of the kinds is the order of ids: negative numbers, numbers, strings.
+// The order of the kinds is the order of ids: negative, other numbers, strings.
 const (
 	idNone idKind = iota
 	idNegative

@@ -23,8 +23,9 @@ func compileMatch(m *filter.Match) (func(any) bool, error) {
 			s, is := v.(string)
 			return is && strings.Contains(s, m.Values[0].(string))
 		}, nil
+	default:
+		return nil, unsupported("match " + string(m.Kind))
 	}
-	return nil, unsupported("match " + string(m.Kind))
 }
 
 // comparable keeps == from the values that it panics on.
@@ -95,7 +96,7 @@ type step struct {
 
 func parsePath(key string) (path, error) {
 	var p path
-	for _, part := range strings.Split(key, ".") {
+	for part := range strings.SplitSeq(key, ".") {
 		name, rest, indexed := strings.Cut(part, "[")
 		if name == "" || strings.ContainsAny(part, `"\`) {
 			return nil, fmt.Errorf("%w: key %q: the embedded store takes names, dots, [] and [0]", adapters.ErrFilter, key)

@@ -153,6 +153,7 @@ func (p *probe) threshold(above float32) *float32 {
 	case adapters.L2:
 		d := p.squared + 1 - 2*a/max(p.norm, math.SmallestNonzeroFloat32)
 		a = math.Sqrt(max(d, 0))
+	case adapters.InnerProduct:
 	}
 	if math.Abs(a) > math.MaxFloat32 || math.IsNaN(a) {
 		return nil // no row is further away

@@ -27,7 +27,7 @@ func vectorOf(v *qdrant.VectorsOutput, name string) []float32 {
 	if data := one.GetDenseVector().GetData(); data != nil {
 		return data
 	}
-	return one.GetData() // of servers before 1.16
+	return one.GetData() //nolint:staticcheck // servers before 1.16 fill it
 }
 
 // copyVector copies a point's vector; a point without it gets NaNs, so that it

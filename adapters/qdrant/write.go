@@ -194,7 +194,7 @@ func checkRows(schema adapters.Schema, rows adapters.Rows) error {
 		}
 		for r := range m.Rows {
 			if err := rerank.CheckFinite(fmt.Sprintf("field %q of row %s", schema.Fields[i].Name, rows.IDs[r]), m.Row(r)); err != nil {
-				return fmt.Errorf("%w: %s", adapters.ErrStore, err)
+				return fmt.Errorf("%w: %w", adapters.ErrStore, err)
 			}
 		}
 	}

@@ -79,7 +79,8 @@ func (p *Pairs) add(record []string, in PairsInput) error {
 	if err != nil {
 		return err
 	}
-	item, known := 0, true
+	var item int
+	known := true
 	if in.ItemRow != nil {
 		item, known = in.ItemRow(record[1])
 	} else {

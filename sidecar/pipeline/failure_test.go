@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -15,10 +16,8 @@ import (
 // failing makes the named calls of a store fail.
 func failing(err error, calls ...string) func(context.Context, string) error {
 	return func(_ context.Context, call string) error {
-		for _, c := range calls {
-			if c == call {
-				return fmt.Errorf("%w: by order of the test", err)
-			}
+		if slices.Contains(calls, call) {
+			return fmt.Errorf("%w: by order of the test", err)
 		}
 		return nil
 	}

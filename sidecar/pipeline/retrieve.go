@@ -130,7 +130,7 @@ func (s *search) union(lists []rerank.List, round int) ([]rerank.ID, error) {
 	for i, l := range lists {
 		mark := int32(round*len(lists) + i)
 		for j, id := range l.IDs {
-			_, twice := false, false
+			var twice bool
 			if owned == nil {
 				_, twice = s.seen.add(id, mark)
 			} else {
