@@ -41,8 +41,9 @@ func mixGo(out, logits, gates []float32) {
 	for i := 0; i < len(gates); i += Lanes {
 		g, x := (*[Lanes]float32)(gates[i:]), (*[Lanes]float32)(logits[i:])
 		for l := range Lanes {
-			e := Exp(g[l] - top[l])
-			sum[l] += e
+			d := g[l] - top[l]
+			e := Exp(d)
+			sum[l] += e + d*0 // NaN from what is not finite: Exp takes −Inf to 0
 			acc[l] += e * x[l]
 		}
 	}

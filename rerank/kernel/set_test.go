@@ -159,7 +159,7 @@ func TestMix(t *testing.T) {
 func TestMixOfExtremes(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for _, s := range kernel.Sets() {
-		for _, bad := range []float64{math.NaN(), math.Inf(1)} {
+		for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 			for _, inGates := range []bool{true, false} {
 				logits, gates := random(r, 5, kernel.Lanes), random(r, 5, kernel.Lanes)
 				if inGates {
