@@ -109,7 +109,8 @@ type Store struct {
 
 	mu       sync.Mutex // guards what follows
 	schemas  map[string]*collection
-	narrowed adapters.Limits // Options.Limits, less what the server has refused
+	norms    map[string]map[string]norm // by collection and field
+	narrowed adapters.Limits            // Options.Limits, less what the server has refused
 }
 
 var (
@@ -135,6 +136,7 @@ func New(ctx context.Context, o Options) (*Store, error) {
 		narrowed: o.Limits,
 		slots:    semaphore.NewWeighted(int64(o.MaxInFlight)),
 		schemas:  map[string]*collection{},
+		norms:    map[string]map[string]norm{},
 	}
 	sdk, err := client.NewClient(ctx, client.Config{
 		Address:        o.Address,

@@ -86,11 +86,12 @@ func (s *Store) collection(ctx context.Context, name string) (*collection, error
 	return c, nil
 }
 
-// forget makes the next call read the schema again.
+// forget makes the next call read schema and norms again.
 func (s *Store) forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.schemas, name)
+	delete(s.norms, name)
 }
 
 // withSchema runs do with the collection's schema. Where do fails as if the

@@ -1,7 +1,9 @@
 package milvus
 
 import (
+	"context"
 	"math"
+	"time"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -58,20 +60,23 @@ func (f fieldSearch) radius() float64 {
 	return bound
 }
 
-// epsilon bounds the rounding error of a score: γ_n·‖p‖·‖x‖ (adapters.Epsilon32)
-// with ‖x‖ = 1 where the vectors are unit ones or are compared as such. Of an
-// inner-product field nobody vouches for, the norms are not known; the longest
-// that the scores show, ‖x‖ ≥ |⟨p, x⟩|/‖p‖, or 1 if that is less, is used.
-// Without rows it bounds the error of every score.
+// epsilon bounds the rounding error of a score by γ_n·‖p‖·‖x‖
+// (adapters.Epsilon32). ‖x‖ is 1 of unit vectors; of a COSINE field too, where the
+// two norms are computed in float32 as well and round as often again. Of an
+// inner-product field that nobody vouches for, ‖x‖ is an estimate: see
+// greatestNorm, and the scores show that ‖x‖ ≥ |⟨p, x⟩|/‖p‖. Without rows it is
+// the error of every score.
 func (f fieldSearch) epsilon(p rerank.Probe, rows []row) float32 {
 	norm := rerank.Norm(p.Vector)
 	switch {
 	case f.col.metric == adapters.L2:
 		return f.epsilonL2(norm, rows)
-	case f.col.metric == adapters.Cosine, f.request.UnitVectors:
+	case f.col.metric == adapters.Cosine:
+		return adapters.Epsilon32(2*len(p.Vector)+16, norm, 1)
+	case f.request.UnitVectors:
 		return adapters.Epsilon32(len(p.Vector), norm, 1)
 	}
-	longest := 1.0
+	longest := f.longest
 	for _, r := range rows {
 		if norm > 0 {
 			longest = max(longest, math.Abs(float64(r.score))/norm)
@@ -88,4 +93,47 @@ func (f fieldSearch) epsilonL2(norm float64, rows []row) float32 {
 		farthest = 2 - 2*float64(rows[len(rows)-1].score)/norm
 	}
 	return adapters.Epsilon32(f.col.dim, norm*(farthest/2+2), 1)
+}
+
+// The greatest norm of a field is estimated from so many rows, once in a while.
+const (
+	normRows = 64
+	normTTL  = time.Minute
+)
+
+// norm is an estimate of the greatest norm of a field's rows.
+type norm struct {
+	greatest float64
+	read     time.Time
+}
+
+// greatestNorm estimates the greatest norm of a field's rows: twice that of the
+// first 64. Milvus neither tells norms nor samples at random.
+func (s *Store) greatestNorm(ctx context.Context, c *collection, col column) (float64, error) {
+	s.mu.Lock()
+	known := s.norms[c.name][col.field]
+	s.mu.Unlock()
+	if time.Since(known.read) < normTTL {
+		return known.greatest, nil
+	}
+	r := reading{c: c, columns: []column{col}}
+	f, err := s.query(ctx, r, col.filter, normRows)
+	if err != nil {
+		return 0, err
+	}
+	rows, err := r.rows(f)
+	if err != nil || len(rows.IDs) == 0 {
+		return 1, err
+	}
+	n := norm{read: time.Now()}
+	for i := range rows.IDs {
+		n.greatest = max(n.greatest, 2*rerank.Norm(rows.Vectors[0].Row(i)))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.norms[c.name] == nil {
+		s.norms[c.name] = map[string]norm{}
+	}
+	s.norms[c.name][col.field] = n
+	return n.greatest, nil
 }

@@ -88,7 +88,8 @@ type fieldSearch struct {
 	probes  []int // indexes of request.Probes
 	depth   int   // the greatest of theirs
 	above   *float32
-	owner   string // output field of the owner, if asked
+	owner   string  // output field of the owner, if asked
+	longest float64 // norm of a row, where scores depend on it
 }
 
 // plan groups the probes by field and refuses what the schema refuses.
@@ -159,6 +160,11 @@ func (s *Store) run(ctx context.Context, f fieldSearch, lists []rerank.List) err
 	reply, err := s.raw.Search(ctx, request)
 	if err != nil {
 		return fmt.Errorf("collection %q, field %q: %w", f.c.name, f.col.field, err)
+	}
+	if f.col.metric == adapters.InnerProduct && !f.request.UnitVectors {
+		if f.longest, err = s.greatestNorm(ctx, f.c, f.col); err != nil {
+			return err
+		}
 	}
 	data := reply.GetResults()
 	keys, set := keysOf(data.GetIds()), fieldsOf(data.GetFieldsData())

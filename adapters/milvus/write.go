@@ -48,6 +48,9 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 			}
 		}
 	}
+	s.mu.Lock()
+	delete(s.norms, collection)
+	s.mu.Unlock()
 	return s.settle(ctx, c, rows.IDs[kept[len(kept)-1]])
 }
 
