@@ -38,7 +38,7 @@ func (o *opened) configure() error {
 	if err := o.fillDefaults(); err != nil {
 		return err
 	}
-	for _, check := range []func() error{o.checkPlacement, o.checkTable, o.checkOwner, o.checkLimits} {
+	for _, check := range []func() error{o.checkWords, o.checkPlacement, o.checkTable, o.checkOwner, o.checkLimits} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -105,8 +105,7 @@ func (o *opened) plan(r Request) rerank.Plan {
 // derived reports whether the probes of a strategy search the companion.
 func (o *opened) derived(s rerank.Strategy) bool { return o.Companion != "" && s != rerank.Distilled }
 
-func (o *opened) checkPlacement() error {
-	_, fetches := o.Store.(adapters.Fetcher)
+func (o *opened) checkWords() error {
 	switch {
 	case !slices.Contains(rerank.Strategies(), o.Strategy):
 		return o.wrong("strategy %q is none of %q", o.Strategy, rerank.Strategies())
@@ -119,6 +118,10 @@ func (o *opened) checkPlacement() error {
 	case o.Companion != "" && o.deriver == nil:
 		return o.wrong("a model of kind %q derives no fields, so companion %q cannot be searched; remove it", o.spec.Kind, o.Companion)
 	}
+	return nil
+}
+
+func (o *opened) checkPlacement() error {
 	switch o.Placement {
 	case PlacementTable:
 		if o.Table == nil {
@@ -137,7 +140,7 @@ func (o *opened) checkPlacement() error {
 	default:
 		return o.wrong("placement %q is none of %q, %q, %q", o.Placement, PlacementTable, PlacementStored, PlacementDerived)
 	}
-	if o.Placement != PlacementTable && o.Store != nil && !fetches {
+	if _, fetches := o.Store.(adapters.Fetcher); o.Placement != PlacementTable && o.Store != nil && !fetches {
 		return o.wrong("placement %q fetches vectors by id, which store %q cannot; use a table", o.Placement, o.StoreName)
 	}
 	return nil
@@ -256,7 +259,7 @@ func (o *opened) checkCompanion(ctx context.Context, d adapters.Describer) error
 	}
 	have, err := d.Describe(ctx, o.Companion)
 	if err != nil {
-		return fmt.Errorf("route %q: companion: %w", o.Name, err)
+		return fmt.Errorf("route %q: its companion, which `likeness index` builds: %w", o.Name, err)
 	}
 	o.narrow(have.Limits)
 	o.companion = map[string]int{}

@@ -100,7 +100,7 @@ func (s *source) read(ctx context.Context, ids []rerank.ID) ([]batch, error) {
 	default:
 		missing = ids
 	}
-	if err != nil || len(missing) == 0 {
+	if err != nil || len(missing) == 0 || s.Store == nil {
 		return batches, err
 	}
 	b, err := s.fromStored(ctx, missing)
@@ -252,6 +252,9 @@ func (o *opened) encode(ids []rerank.ID, starts []int32, base rerank.Matrix) (ba
 func (s *search) score(ctx context.Context, batches []batch) error {
 	ctx, span := s.span(ctx, "score")
 	defer span.End()
+	if err := ctx.Err(); err != nil {
+		return timedOut(ctx, err)
+	}
 	began := time.Now()
 	defer func() { s.answer.Timings.Score += time.Since(began) }()
 	scores := make([][]float32, len(batches))
@@ -263,9 +266,6 @@ func (s *search) score(ctx context.Context, batches []batch) error {
 			return &failure{ReasonScoring, err}
 		}
 		n += len(b.ids)
-	}
-	if err := ctx.Err(); err != nil {
-		return s.featuresFailed(ctx, err)
 	}
 	span.SetAttributes(attribute.Int("likeness.candidates", n))
 	s.rank(batches, scores)

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -55,7 +56,7 @@ func (l *lane) open(ctx context.Context) (*opened, error) {
 	case l.turn <- struct{}{}:
 		defer func() { <-l.turn }()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, fmt.Errorf("route %q is being checked against its store: %w", l.static.Name, ctx.Err())
 	}
 	if o := l.checked.Load(); o != nil {
 		return o, nil

@@ -86,3 +86,16 @@ func TestBadScoreRequests(t *testing.T) {
 		})
 	}
 }
+
+// TestScoreWithoutStore: what the table does not have is missing.
+func TestScoreWithoutStore(t *testing.T) {
+	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(1, 50, 4))
+	p := pipe(t, w.route(pipeline.PlacementTable, func(r *pipeline.Route) { r.Store, r.Strategy = nil, rerank.Scan }))
+	a, err := p.Score(context.Background(), pipeline.ScoreRequest{
+		Route: "r", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}}, IDs: []rerank.ID{rerank.UintID(3), rerank.UintID(300)},
+	})
+	must(t, err)
+	if len(a.Missing) != 1 || a.Missing[0] != rerank.UintID(300) || math.IsNaN(float64(a.Scores[0])) {
+		t.Errorf("scores %v, missing %v", a.Scores, a.Missing)
+	}
+}

@@ -102,8 +102,11 @@ func (s *search) makeProbes(ctx context.Context, r Request) (err error) {
 	began := time.Now()
 	s.probes, err = s.enc.Probes(s.plan(s.deepen(r)))
 	s.answer.Timings.Encode += time.Since(began)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case len(s.probes) == 0:
+		return fmt.Errorf("%w: %s makes no probes for this query", rerank.ErrStrategy, r.Strategy)
 	}
 	if err := s.checkProbes(s.probes); err != nil {
 		return badField("strategy", "%v", err)
@@ -156,7 +159,7 @@ func (s *search) rounds(ctx context.Context) error {
 	r := s.deepen(s.r)
 	for round := 1; ; round++ {
 		began := time.Now()
-		if err := s.round(ctx, r, round); err != nil {
+		if err := s.round(ctx, round); err != nil {
 			if stop := s.cutShort(ctx, round, err); stop != "" {
 				s.answer.Certificate.Stop = stop
 				return nil
@@ -191,7 +194,7 @@ func (s *search) cutShort(ctx context.Context, round int, err error) rerank.Stop
 }
 
 // round retrieves lists of the depth and scores the candidates that are new.
-func (s *search) round(ctx context.Context, r Request, round int) error {
+func (s *search) round(ctx context.Context, round int) error {
 	lists, err := s.retrieve(ctx, round)
 	if err != nil {
 		return err
