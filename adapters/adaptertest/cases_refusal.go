@@ -63,7 +63,7 @@ func (e *env) reads(t *testing.T, collection, field string) map[string]func(cont
 	return ops
 }
 
-func (e *env) allFail(t *testing.T, ops map[string]func(context.Context) error, ctx context.Context, want error, naming string) {
+func (e *env) allFail(ctx context.Context, t *testing.T, ops map[string]func(context.Context) error, want error, naming string) {
 	t.Helper()
 	for name, op := range ops {
 		err := op(ctx)
@@ -91,11 +91,11 @@ func missingCollection(t *testing.T, e *env) {
 			return err
 		}
 	}
-	e.allFail(t, ops, t.Context(), adapters.ErrNotFound, name)
+	e.allFail(t.Context(), t, ops, adapters.ErrNotFound, name)
 }
 
 func missingField(t *testing.T, e *env) {
-	e.allFail(t, e.reads(t, e.base.Collection, "absent"), t.Context(), adapters.ErrField, "absent")
+	e.allFail(t.Context(), t, e.reads(t, e.base.Collection, "absent"), adapters.ErrField, "absent")
 }
 
 func wrongDimension(t *testing.T, e *env) {
@@ -191,13 +191,13 @@ func messageTooLarge(t *testing.T, e *env) {
 func cancelledBefore(t *testing.T, e *env) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	e.allFail(t, e.reads(t, e.base.Collection, "vec"), ctx, context.Canceled, "")
+	e.allFail(ctx, t, e.reads(t, e.base.Collection, "vec"), context.Canceled, "")
 }
 
 func deadlineOver(t *testing.T, e *env) {
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	e.allFail(t, e.reads(t, e.base.Collection, "vec"), ctx, context.DeadlineExceeded, "")
+	e.allFail(ctx, t, e.reads(t, e.base.Collection, "vec"), context.DeadlineExceeded, "")
 }
 
 // cancelledInFlight cancels while searches run: each must end, with its lists

@@ -9,107 +9,107 @@ import (
 
 // refusals calls, for each capability that can be absent, the operation that
 // needs it. has is false where the adapter does not have the interface.
-var refusals = map[Capability]func(t *testing.T, e *env) (err error, has bool){
-	Exact: func(t *testing.T, e *env) (error, bool) {
+var refusals = map[Capability]func(t *testing.T, e *env) (has bool, err error){
+	Exact: func(t *testing.T, e *env) (bool, error) {
 		lists := e.search(t, adapters.SearchRequest{Collection: e.base.Collection, Exact: true, Probes: e.probes(baseDim, 1, 5)})
 		if lists[0].Exact {
 			t.Error("a store without exact search must not claim that a list is exact")
 		}
-		return adapters.ErrUnsupported, true
+		return true, adapters.ErrUnsupported
 	},
-	Filter: func(t *testing.T, e *env) (error, bool) {
+	Filter: func(t *testing.T, e *env) (bool, error) {
 		_, err := e.store.Search(t.Context(), adapters.SearchRequest{Collection: e.base.Collection, Filter: "colour", Probes: e.probes(baseDim, 1, 5)})
-		return err, true
+		return true, err
 	},
-	Fetch: func(t *testing.T, e *env) (error, bool) {
+	Fetch: func(t *testing.T, e *env) (bool, error) {
 		f, ok := e.store.(adapters.Fetcher)
 		if !ok {
-			return nil, false
+			return false, nil
 		}
 		_, err := f.Fetch(t.Context(), adapters.FetchRequest{Collection: e.base.Collection, IDs: []rerank.ID{rerank.UintID(1)}})
-		return err, true
+		return true, err
 	},
-	Payload: func(t *testing.T, e *env) (error, bool) {
+	Payload: func(t *testing.T, e *env) (bool, error) {
 		f, ok := e.store.(adapters.Fetcher)
 		if !ok {
-			return nil, false
+			return false, nil
 		}
 		_, err := f.Fetch(t.Context(), adapters.FetchRequest{Collection: e.base.Collection, IDs: []rerank.ID{rerank.UintID(1)}, Payload: true})
-		return err, true
+		return true, err
 	},
-	Scan: func(t *testing.T, e *env) (error, bool) {
+	Scan: func(t *testing.T, e *env) (bool, error) {
 		s, ok := e.store.(adapters.Scanner)
 		if !ok {
-			return nil, false
+			return false, nil
 		}
-		return s.Scan(t.Context(), adapters.ScanRequest{Collection: e.base.Collection}, func(adapters.Rows, string) error { return nil }), true
+		return true, s.Scan(t.Context(), adapters.ScanRequest{Collection: e.base.Collection}, func(adapters.Rows, string) error { return nil })
 	},
-	Range: func(t *testing.T, e *env) (error, bool) {
+	Range: func(t *testing.T, e *env) (bool, error) {
 		s, ok := e.store.(adapters.RangeSearcher)
 		if !ok {
-			return nil, false
+			return false, nil
 		}
 		_, err := s.SearchRange(t.Context(), adapters.SearchRequest{Collection: e.base.Collection, Probes: e.probes(baseDim, 1, 5)}, 0)
-		return err, true
+		return true, err
 	},
-	Describe: func(t *testing.T, e *env) (error, bool) {
+	Describe: func(t *testing.T, e *env) (bool, error) {
 		d, ok := e.store.(adapters.Describer)
 		if !ok {
-			return nil, false
+			return false, nil
 		}
 		_, err := d.Describe(t.Context(), e.base.Collection)
-		return err, true
+		return true, err
 	},
-	Match: func(t *testing.T, e *env) (error, bool) {
+	Match: func(t *testing.T, e *env) (bool, error) {
 		m, ok := e.store.(adapters.Matcher)
 		if !ok {
-			return nil, false
+			return false, nil
 		}
 		_, err := m.Match(t.Context(), e.base.Collection, "")
-		return err, true
+		return true, err
 	},
-	Alias: func(t *testing.T, e *env) (error, bool) {
+	Alias: func(t *testing.T, e *env) (bool, error) {
 		a, ok := e.store.(adapters.Aliaser)
 		if !ok {
-			return nil, false
+			return false, nil
 		}
-		return a.SwitchAlias(t.Context(), e.name(), e.base.Collection), true
+		return true, a.SwitchAlias(t.Context(), e.name(), e.base.Collection)
 	},
-	Owners: func(t *testing.T, e *env) (error, bool) {
+	Owners: func(t *testing.T, e *env) (bool, error) {
 		s := adapters.Schema{Owner: "item", Fields: vectorFields(adapters.InnerProduct, 4, "vec")}
 		return e.createRefused(t, s)
 	},
-	Write: func(t *testing.T, e *env) (error, bool) {
+	Write: func(t *testing.T, e *env) (bool, error) {
 		return e.createRefused(t, adapters.Schema{Fields: vectorFields(adapters.InnerProduct, 4, "vec")})
 	},
-	MultipleFields: func(t *testing.T, e *env) (error, bool) {
+	MultipleFields: func(t *testing.T, e *env) (bool, error) {
 		return e.createRefused(t, adapters.Schema{Fields: vectorFields(adapters.InnerProduct, 4, "a", "b")})
 	},
-	CosineMetric: func(t *testing.T, e *env) (error, bool) {
+	CosineMetric: func(t *testing.T, e *env) (bool, error) {
 		return e.createRefused(t, adapters.Schema{Fields: vectorFields(adapters.Cosine, 4, "vec")})
 	},
-	L2Metric: func(t *testing.T, e *env) (error, bool) {
+	L2Metric: func(t *testing.T, e *env) (bool, error) {
 		return e.createRefused(t, adapters.Schema{Fields: vectorFields(adapters.L2, 4, "vec")})
 	},
-	NumberIDs: func(t *testing.T, e *env) (error, bool) {
+	NumberIDs: func(t *testing.T, e *env) (bool, error) {
 		return e.createRefused(t, adapters.Schema{Fields: vectorFields(adapters.InnerProduct, 4, "vec")})
 	},
-	TextIDs: func(t *testing.T, e *env) (error, bool) {
+	TextIDs: func(t *testing.T, e *env) (bool, error) {
 		return e.createRefused(t, adapters.Schema{TextIDs: true, Fields: vectorFields(adapters.InnerProduct, 4, "vec")})
 	},
 }
 
 // createRefused makes a collection that the store should not take; one that it
 // takes is dropped again.
-func (e *env) createRefused(t *testing.T, s adapters.Schema) (error, bool) {
+func (e *env) createRefused(t *testing.T, s adapters.Schema) (bool, error) {
 	w, ok := e.store.(adapters.Writer)
 	if !ok {
-		return nil, false
+		return false, nil
 	}
 	s.Collection = e.name()
 	err := w.Create(t.Context(), s)
 	if err == nil {
 		e.dropLater(t, s.Collection)
 	}
-	return err, true
+	return true, err
 }

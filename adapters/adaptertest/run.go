@@ -70,7 +70,7 @@ func (e *env) refusal(t *testing.T, c Capability) string {
 	if !ok {
 		t.Fatalf("capability %q cannot be absent", c)
 	}
-	err, has := check(t, e)
+	has, err := check(t, e)
 	switch {
 	case !has:
 		return "the adapter does not have the interface"

@@ -212,8 +212,7 @@ func statusError(st *commonpb.Status) error {
 	return fmt.Errorf("%w: %s (code %d, error_code %s)", adapters.ErrStore, reason, code, old)
 }
 
-//nolint:staticcheck // servers before 2.4 fill the old code only
-var byOldCode = map[commonpb.ErrorCode]error{
+var byOldCode = map[commonpb.ErrorCode]error{ //nolint:staticcheck // servers before 2.4 fill the old code only
 	commonpb.ErrorCode_CollectionNotExists:    adapters.ErrNotFound,
 	commonpb.ErrorCode_CollectionNameNotFound: adapters.ErrNotFound,
 	commonpb.ErrorCode_PermissionDenied:       adapters.ErrRefused,

@@ -20,7 +20,7 @@ import (
 
 // newDocsCommand writes what the code knows best of its documentation. It is
 // hidden: `make generate` and the packaging call it.
-func newDocsCommand(a *app) *cobra.Command {
+func newDocsCommand() *cobra.Command {
 	var dir, man string
 	cmd := &cobra.Command{
 		Use:     "docs",

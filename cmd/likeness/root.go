@@ -60,7 +60,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newModelCommand(a),
 		newConfigCommand(a),
 		newVersionCommand(a),
-		newDocsCommand(a),
+		newDocsCommand(),
 	)
 	markRunning(a, root)
 	return root

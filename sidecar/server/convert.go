@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -182,7 +181,7 @@ func fromAnswer(a pipeline.Answer) *likenessv1.SearchResponse {
 }
 
 func fromTimings(t pipeline.Timings) *likenessv1.Timings {
-	d := func(d time.Duration) *durationpb.Duration { return durationpb.New(d) }
+	d := durationpb.New
 	return &likenessv1.Timings{
 		Encode: d(t.Encode), Retrieve: d(t.Retrieve), Score: d(t.Score), Certify: d(t.Certify), Total: d(t.Total),
 	}
