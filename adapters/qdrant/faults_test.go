@@ -2,7 +2,14 @@ package qdrant_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -144,4 +151,62 @@ func TestRequestTooLarge(t *testing.T) {
 	if n := count.calls.Load(); n > 1 { // one for the sample of norms
 		t.Errorf("%d calls were made", n)
 	}
+}
+
+// TestTLS reaches the server through one that ends TLS.
+func TestTLS(t *testing.T) {
+	server, _, r := restarted(t)
+	upstream := &http.Transport{Protocols: &http.Protocols{}}
+	upstream.Protocols.SetUnencryptedHTTP2(true)
+	defer upstream.CloseIdleConnections()
+	to := &url.URL{Scheme: "http", Host: server.Address}
+	front := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		Transport:     upstream,
+		FlushInterval: -1,
+	})
+	front.EnableHTTP2 = true
+	front.StartTLS()
+	defer front.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(front.Certificate())
+	for name, o := range map[string]struct {
+		roots *x509.CertPool
+		want  error
+	}{"trusted": {roots, nil}, "not trusted": {x509.NewCertPool(), adapters.ErrUnavailable}} {
+		s := open(t, qdrant.Options{Address: front.Listener.Addr().String(), TLS: &tls.Config{RootCAs: o.roots, MinVersion: tls.VersionTLS12}})
+		if err := search(t, s, r); !errors.Is(err, o.want) {
+			t.Errorf("%s: %v, want %v", name, err, o.want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestManyCancels: Qdrant closes a connection on which many calls were
+// cancelled; the calls of others on it are sent again and do not fail.
+func TestManyCancels(t *testing.T) {
+	_, s, r := restarted(t)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 100 {
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() {
+					_, err := s.Search(ctx, r)
+					done <- err
+				}()
+				cancel()
+				if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+					t.Errorf("a cancelled search: %v", err)
+				}
+				if _, err := s.Search(t.Context(), r); err != nil {
+					t.Errorf("a search beside cancelled ones: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
