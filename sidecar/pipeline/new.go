@@ -75,6 +75,17 @@ func (p *Pipeline) Open(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
+// OpenRoute checks one route against its store, as Open does with all. It
+// returns ErrRoute if there is none of that name.
+func (p *Pipeline) OpenRoute(ctx context.Context, name string) error {
+	l, _, err := p.find(ctx, name)
+	if err != nil {
+		return err
+	}
+	_, err = l.open(ctx)
+	return err
+}
+
 // Open checks one route against its model, table and store, and fills in its
 // defaults and its limits narrowed by the store's. It returns ErrSetup, or the
 // store's error, adapters.ErrUnavailable among them, where it could not be asked.
