@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -276,9 +278,13 @@ func (r reading) pick(f found, i int) (adapters.Rows, error) {
 // searchKey finds a row by key with a search, for what a query cannot find.
 func (s *Store) searchKey(ctx context.Context, r reading, k key, filter string) (found, error) {
 	cols := r.c.columns()
-	f := fieldSearch{c: r.c, col: cols[0], depth: 1, probes: []int{0}, request: adapters.SearchRequest{
+	i := slices.IndexFunc(cols, func(col column) bool { return col.kind == schemapb.DataType_FloatVector && col.index != "" })
+	if i < 0 {
+		return found{}, nil // no field that could be searched
+	}
+	f := fieldSearch{c: r.c, col: cols[i], depth: 1, probes: []int{0}, request: adapters.SearchRequest{
 		Collection: r.c.name, Filter: and(filter, r.c.pk+" == "+k.literal()), Consistency: r.level,
-		Probes: []rerank.Probe{{Vector: make([]float32, cols[0].dim), Depth: 1}},
+		Probes: []rerank.Probe{{Vector: make([]float32, cols[i].dim), Depth: 1}},
 	}}
 	if r.strong {
 		f.request.Consistency = commonpb.ConsistencyLevel_Strong.String()

@@ -16,10 +16,14 @@ import (
 // query with a limit in that order, and each page begins behind the last key of
 // the one before. The first page waits for everything written before (Strong).
 func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(rows adapters.Rows, cursor string) error) error {
+	s.forget(r.Collection)
+	return s.scan(ctx, r, true, yield)
+}
+
+func (s *Store) scan(ctx context.Context, r adapters.ScanRequest, strong bool, yield func(rows adapters.Rows, cursor string) error) error {
 	if err := checkFilter(r.Filter); err != nil {
 		return err
 	}
-	s.forget(r.Collection)
 	c, err := s.collection(ctx, r.Collection)
 	if err != nil {
 		return err
@@ -38,6 +42,7 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(row
 	}
 	// The pages are of one component's rows; the others' vectors are fetched by id.
 	parts := reading.components()
+	parts[0].strong = strong
 	return s.pages(ctx, parts[0], r.Filter, after, resumed, batch, func(rows adapters.Rows, last key) error {
 		rows, err := s.fetchOthers(ctx, parts, rows)
 		if err != nil {
@@ -73,7 +78,6 @@ func (s *Store) pages(ctx context.Context, r reading, filter string, after key, 
 	if r.c.layout != nil && r.c.layout.Rows {
 		filter = and(filter, fmt.Sprintf("%s == %d", companionField, r.comp()))
 	}
-	r.strong = r.level == ""
 	for {
 		f, err := s.behind(ctx, r, filter, after, resumed, batch)
 		if tooLong(err) && batch > 1 {
@@ -100,7 +104,7 @@ func (s *Store) pages(ctx context.Context, r reading, filter string, after key, 
 // lastPage is the row with the greatest number, which Milvus's queries omit.
 func (s *Store) lastPage(ctx context.Context, r reading, filter string, after key, resumed bool, yield func(rows adapters.Rows, last key) error) error {
 	greatest := key{num: math.MaxInt64}
-	if r.c.ids.textKeys() || resumed && after == greatest || len(r.c.vectors) == 0 || r.c.vectors[0].index == "" {
+	if r.c.ids.textKeys() || resumed && after == greatest {
 		return nil
 	}
 	f, err := s.searchKey(ctx, r, greatest, filter)
@@ -160,7 +164,7 @@ func (s *Store) behindBreak(ctx context.Context, r reading, filter string, after
 // Match lists the ids that a filter lets through, in the order of the keys.
 func (s *Store) Match(ctx context.Context, collection, filter string) ([]rerank.ID, error) {
 	var ids []rerank.ID
-	err := s.Scan(ctx, adapters.ScanRequest{Collection: collection, Filter: filter}, func(rows adapters.Rows, _ string) error {
+	err := s.scan(ctx, adapters.ScanRequest{Collection: collection, Filter: filter}, false, func(rows adapters.Rows, _ string) error {
 		ids = append(ids, rows.IDs...)
 		return nil
 	})
