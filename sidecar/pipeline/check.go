@@ -113,6 +113,8 @@ func (o *opened) checkWords() error {
 		return o.wrong("failure %q is neither %q nor %q", o.Failure, FailOpen, FailClosed)
 	case o.Strategy == rerank.Scan && o.Table == nil:
 		return o.wrong("strategy %q reads a table and it has none; build one with `likeness index`", o.Strategy)
+	case o.Strategy == rerank.Scan && len(o.Partitions) > 0:
+		return o.wrong("strategy %q reads the whole table, not partitions %q of it; use another strategy", o.Strategy, o.Partitions)
 	case o.Strategy != rerank.Scan && o.Store == nil:
 		return o.wrong("strategy %q searches a store and it has none", o.Strategy)
 	case o.Companion != "" && o.deriver == nil:

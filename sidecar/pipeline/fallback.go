@@ -27,7 +27,10 @@ func timedOut(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
-	return &failure{ReasonDeadline, errors.Join(ctx.Err(), err)}
+	if !errors.Is(err, ctx.Err()) {
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return &failure{ReasonDeadline, err}
 }
 
 // The share of the time left that is kept back for a plain answer, and its most.

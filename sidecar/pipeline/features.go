@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -234,16 +236,23 @@ func (o *opened) align(rows adapters.Rows, asked []rerank.ID, fields []string) (
 	return have, starts, missing, nil
 }
 
-// encode computes feature rows of base vectors.
+// minShare is the fewest vectors that are worth a core of their own.
+const minShare = 64
+
+// encode computes feature rows of base vectors, on every core.
 func (o *opened) encode(ids []rerank.ID, starts []int32, base rerank.Matrix) (batch, error) {
 	if base.Cols != o.spec.ItemDim && base.Rows > 0 {
 		return batch{}, fmt.Errorf("%w: vectors of %d elements, the model takes %d", errBroken, base.Cols, o.spec.ItemDim)
 	}
 	features := rerank.NewMatrix(base.Rows, o.spec.Features)
-	if base.Rows > 0 {
-		if err := o.Model.EncodeItems(features, base); err != nil {
-			return batch{}, fmt.Errorf("%w: %w", errEncode, err)
-		}
+	var g errgroup.Group
+	share := max(minShare, (base.Rows+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for from := 0; from < base.Rows; from += share {
+		to := min(from+share, base.Rows)
+		g.Go(func() error { return o.Model.EncodeItems(features.Slice(from, to), base.Slice(from, to)) })
+	}
+	if err := g.Wait(); err != nil {
+		return batch{}, fmt.Errorf("%w: %w", errEncode, err)
 	}
 	return batch{ids, rerank.Items{Features: features, Starts: starts}}, nil
 }

@@ -68,6 +68,7 @@ func TestOpen(t *testing.T) {
 		}, "5 numbers and its model has 6"},
 		{"no table", raw, pipeline.PlacementTable, set(func(r *pipeline.Route) { r.Table = nil }), "likeness index"},
 		{"no table to scan", raw, pipeline.PlacementStored, set(func(r *pipeline.Route) { r.Strategy = rerank.Scan }), "likeness index"},
+		{"partitions to scan", raw, pipeline.PlacementTable, set(func(r *pipeline.Route) { r.Strategy, r.Partitions = rerank.Scan, []string{"p"} }), "partitions"},
 		{"no companion", raw, pipeline.PlacementDerived, set(func(r *pipeline.Route) { r.Companion = "" }), "likeness index"},
 		{"companion not there", raw, pipeline.PlacementDerived, set(func(r *pipeline.Route) { r.Companion = "x" }), "collection not found"},
 		{"companion of something else", raw, pipeline.PlacementDerived, set(func(r *pipeline.Route) { r.Companion = collection }), `lacks the field "c0"`},

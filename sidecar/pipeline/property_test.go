@@ -332,7 +332,7 @@ func TestCertificatesOfTrainedModels(t *testing.T) {
 			m, err := model.Open("../../examples/models/" + c.model)
 			must(t, err)
 			p := m.Parameters()
-			o := oracle{}
+			var o oracle
 			if p.Kind == rerank.KindMoL {
 				o = mixture(t, p.Config, p.Tensors)
 			} else {

@@ -63,6 +63,8 @@ func (o *opened) checkStore(r Request) error {
 		return badField("strategy", "scan reads a resident table and route %q has none; build one with `likeness index`", o.Name)
 	case !scan && o.Store == nil:
 		return badField("strategy", "%s searches a store and route %q has none; use scan", r.Strategy, o.Name)
+	case scan && len(o.Partitions) > 0:
+		return badField("strategy", "scan reads the whole table and route %q is narrowed to partitions %q; use another strategy", o.Name, o.Partitions)
 	case r.Payload && !fetches:
 		return badField("payload", "store %q cannot fetch rows by id", o.StoreName)
 	case scan && r.Filter != "" && !o.filtersTable():

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
@@ -216,5 +217,24 @@ func TestEmptyCollection(t *testing.T) {
 	a := search(t, w.route(pipeline.PlacementStored), pipeline.Request{Query: rerank.Query{Vector: make([]float32, 4)}, K: 5})
 	if len(a.Hits) != 0 || a.Certificate.Status != rerank.StatusExact || a.Certificate.Proof != rerank.ProofExhausted {
 		t.Errorf("%d hits, %+v; want none, exact because nothing is there", len(a.Hits), a.Certificate)
+	}
+}
+
+// TestTextIDs: ids that are strings, numbers at the end of their range, and
+// strings that look like numbers, are kept apart.
+func TestTextIDs(t *testing.T) {
+	sim := &toy{dim: 6, blocks: 3}
+	w := newWorld(t, sim, random(1, 120, 6))
+	for r := range w.owners {
+		w.owners[r] = []rerank.ID{
+			rerank.TextID(fmt.Sprint(r)), rerank.UintID(math.MaxUint64 - uint64(r)), rerank.IntID(math.MinInt64 + int64(r)), rerank.TextID(fmt.Sprintf("π/%d", r)),
+		}[r%4]
+	}
+	must(t, w.store.Load(collection, embedded.Collection{IDs: w.owners, Fields: []embedded.Field{{Vectors: w.vectors}}}))
+	w.table = w.tabulate(t, w.table.Features(), len(w.owners))
+	q := random(2, 1, 6).Row(0)
+	for _, p := range []pipeline.Placement{pipeline.PlacementTable, pipeline.PlacementStored} {
+		a := search(t, w.route(p, func(r *pipeline.Route) { r.Strategy = rerank.PerEmbedding }), pipeline.Request{Query: rerank.Query{Vector: q}, K: 120, MaxGap: ptr(0)})
+		sameHits(t, a.Hits, w.exact(t, q, nil))
 	}
 }
