@@ -185,6 +185,10 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 		p.Norm = inner.UnitNorm
 	}
 	stored := s.project(p)
+	// A finite query can still be too large for float32.
+	if err := rerank.CheckFinite("query times W", stored); err != nil {
+		return nil, err
+	}
 	p.Stored = rerank.Probe{Vector: stored, Target: rerank.TargetScore, Scale: 1}
 	return p, nil
 }

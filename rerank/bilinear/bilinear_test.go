@@ -242,6 +242,13 @@ func TestDeriver(t *testing.T) {
 	}
 }
 
+func TestOverflow(t *testing.T) {
+	s := build(t, bilinear.Config{QueryDim: 1, ItemDim: 1}, tensor.Set{"W": {Shape: []int{1, 1}, Data: []float32{2}}})
+	if _, err := s.Encode(rerank.Query{Vector: []float32{math.MaxFloat32}}); !errors.Is(err, rerank.ErrQuery) {
+		t.Errorf("a query that W makes infinite: %v, want ErrQuery", err)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	w := random(rng, 3, 4)

@@ -102,7 +102,8 @@ func (p *Probes) MeanItem() []float32 { return p.mean }
 
 // Probe is the probe of plan.Head, or of the preferred head where it is empty,
 // for a query that is normalised already if the model says so. It searches the
-// stored vector. It returns rerank.ErrStrategy.
+// stored vector. It returns rerank.ErrStrategy, or rerank.ErrQuery if u(q) is not
+// finite.
 func (p *Probes) Probe(q []float32, plan rerank.Plan) (rerank.Probe, error) {
 	if len(p.names) == 0 {
 		return rerank.Probe{}, fmt.Errorf("%w: %s needs a learned probe and the model has none; "+
@@ -114,7 +115,12 @@ func (p *Probes) Probe(q []float32, plan rerank.Plan) (rerank.Probe, error) {
 		return rerank.Probe{}, fmt.Errorf("%w: %s: the model has no learned probe %q; it has %s",
 			rerank.ErrStrategy, rerank.Distilled, name, strings.Join(slices.Sorted(maps.Keys(p.heads)), ", "))
 	}
-	return rerank.Probe{Vector: h.apply(q), Depth: plan.Depth}, nil
+	u := h.apply(q)
+	// A finite query can still be too large for float32.
+	if err := rerank.CheckFinite("learned probe", u); err != nil {
+		return rerank.Probe{}, err
+	}
+	return rerank.Probe{Vector: u, Depth: plan.Depth}, nil
 }
 
 func (h head) apply(q []float32) []float32 {

@@ -121,7 +121,7 @@ func (c *Config) checkWords() error {
 	switch {
 	case !(c.Temperature > 0) || math.IsInf(float64(inverse), 0) || inverse == 0:
 		return fmt.Errorf("%w: temperature is %v, want a positive float32", rerank.ErrModel, c.Temperature)
-	case !(c.Eps > 0) || c.Eps > 1:
+	case !(float32(c.Eps) > 0) || c.Eps > 1:
 		return fmt.Errorf("%w: eps is %v, want above 0 and at most 1", rerank.ErrModel, c.Eps)
 	case !(c.SoftmaxDropout >= 0) || c.SoftmaxDropout >= 1:
 		return fmt.Errorf("%w: softmax_dropout_rate is %v, want 0 up to 1", rerank.ErrModel, c.SoftmaxDropout)

@@ -41,6 +41,13 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 		e.gate = make([]float32, s.c.pairs())
 		s.byQuery.apply(e.gate, len(e.gate), rowOf(e.vector), make([]float32, s.byQuery.hidden()))
 	}
+	// A finite query can still be too large for float32.
+	if err := rerank.CheckFinite("query components", e.components.Data); err != nil {
+		return nil, err
+	}
+	if err := rerank.CheckFinite("query gates", e.gate); err != nil {
+		return nil, err
+	}
 	if s.queryOnly() {
 		return s.fixGates(e), nil
 	}
