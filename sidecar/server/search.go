@@ -62,6 +62,9 @@ func (s search) answer(ctx context.Context, r *likenessv1.SearchRequest) (*liken
 
 func (s search) SearchBatch(ctx context.Context, r *likenessv1.SearchBatchRequest) (*likenessv1.SearchBatchResponse, error) {
 	searches := r.GetSearches()
+	if len(searches) == 0 {
+		return nil, fieldError("searches", "the batch is empty; give at least one search")
+	}
 	if len(searches) > s.limits.MaxBatch {
 		return nil, fmt.Errorf("%w: %d, limits.max_batch is %d; split the batch, or raise it", errBatch, len(searches), s.limits.MaxBatch)
 	}

@@ -21,8 +21,6 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -182,20 +180,4 @@ func (s *Server) Drain(grace time.Duration) (cut bool) {
 		<-done
 		return true
 	}
-}
-
-// validate checks a message; the searches of a batch are checked one by one,
-// so that each has its own error.
-func (s *services) validate(m proto.Message) error {
-	if batch, ok := m.(*likenessv1.SearchBatchRequest); ok {
-		return s.validator.Validate(batch, protovalidate.WithFilter(only(batch.ProtoReflect().Descriptor())))
-	}
-	return s.validator.Validate(m)
-}
-
-// only lets the rules of one message type through, not those of messages in it.
-func only(d protoreflect.MessageDescriptor) protovalidate.Filter {
-	return protovalidate.FilterFunc(func(m protoreflect.Message, _ protoreflect.Descriptor) bool {
-		return m.Descriptor().FullName() == d.FullName()
-	})
 }

@@ -125,6 +125,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		{"unknown route", func(r *likenessv1.SearchRequest) { r.Route = "nowhere" }, codes.NotFound, "", "nowhere"},
 		{"no query", func(r *likenessv1.SearchRequest) { r.Query = nil }, codes.InvalidArgument, "query", ""},
 		{"empty vector", func(r *likenessv1.SearchRequest) { r.Query.Vector = nil }, codes.InvalidArgument, "query.vector", ""},
+		{"long vector", func(r *likenessv1.SearchRequest) { r.Query.Vector = make([]float32, 65537) }, codes.InvalidArgument, "query.vector", "65536"},
 		{"NaN", func(r *likenessv1.SearchRequest) { r.Query.Vector[2] = nan }, codes.InvalidArgument, "query.vector[2]", ""},
 		{"infinity", func(r *likenessv1.SearchRequest) { r.Query.Vector[0] = float32(math.Inf(1)) }, codes.InvalidArgument, "query.vector[0]", ""},
 		{"dimension", func(r *likenessv1.SearchRequest) { r.Query.Vector = make([]float32, 5) }, codes.InvalidArgument, "", "5"},
@@ -244,6 +245,10 @@ func TestLimitsOfSearches(t *testing.T) {
 	_, err := w.search.SearchBatch(t.Context(), &likenessv1.SearchBatchRequest{Searches: many})
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "limits.max_batch is 8") {
 		t.Errorf("batch of 9: %v", err)
+	}
+	_, err = w.search.SearchBatch(t.Context(), &likenessv1.SearchBatchRequest{})
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("empty batch: %v", err)
 	}
 	entered, release := make(chan struct{}), make(chan struct{})
 	w = start(t, func(o *server.Options) { o.Limits.MaxSearches = 1 }, answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) {

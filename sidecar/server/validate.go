@@ -1,0 +1,53 @@
+package server
+
+import (
+	"math"
+
+	"buf.build/go/protovalidate"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+)
+
+// maxQueryDim is the max_items of Query.vector.
+const maxQueryDim = 65536
+
+// validate checks a message by the rules of its definition, but for two things.
+// The searches of a batch are left to SearchBatch, so that each has its own
+// error. The rules of Query.vector are checked here: protovalidate would take
+// longer for the elements than many a search.
+func (s *services) validate(m proto.Message) error {
+	if err := s.validator.Validate(m, protovalidate.WithFilter(protovalidate.FilterFunc(ours))); err != nil {
+		return err
+	}
+	if r, ok := m.(interface{ GetQuery() *likenessv1.Query }); ok {
+		return checkVector(r.GetQuery().GetVector())
+	}
+	return nil
+}
+
+// ours says which rules protovalidate checks.
+func ours(_ protoreflect.Message, d protoreflect.Descriptor) bool {
+	switch d.FullName() {
+	case "likeness.v1.Query.vector", "likeness.v1.SearchBatchRequest.searches":
+		return false
+	default:
+		return true
+	}
+}
+
+func checkVector(v []float32) error {
+	switch {
+	case len(v) == 0:
+		return fieldError("query.vector", "it is empty; give as many elements as the route's model takes")
+	case len(v) > maxQueryDim:
+		return fieldError("query.vector", "it has %d elements, at most %d", len(v), maxQueryDim)
+	}
+	for i, x := range v {
+		if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
+			return fieldError("query.vector["+itoa(int64(i))+"]", "it is %v; every element must be finite", x)
+		}
+	}
+	return nil
+}
