@@ -2,6 +2,7 @@ package adapters
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -29,6 +30,14 @@ func (r SearchRequest) Check(l Limits) error {
 			return &LimitError{Limit: "max_depth", Value: int64(p.Depth), Max: int64(l.MaxDepth),
 				Remedy: "ask for fewer rows, or raise the limit in the store's configuration"}
 		}
+	}
+	return nil
+}
+
+// CheckAbove refuses a threshold of SearchRange that is not a number (rerank.ErrQuery).
+func CheckAbove(above float32) error {
+	if math.IsNaN(float64(above)) {
+		return fmt.Errorf("%w: the score to search above is NaN", rerank.ErrQuery)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func want(f Fixture, field int, probe []float32, keep func(row int) bool) wanted
 // the list's epsilon, rows in order and once each, and, if the list is exact,
 // no better row missing. Rows whose scores are nearer than twice epsilon may
 // change places.
-func (w wanted) checkList(t *testing.T, l rerank.List, depth int) {
+func (w wanted) checkList(t testing.TB, l rerank.List, depth int) {
 	t.Helper()
 	if len(l.Scores) != len(l.IDs) {
 		t.Fatalf("%d scores for %d ids", len(l.Scores), len(l.IDs))
@@ -60,7 +60,7 @@ func (w wanted) checkList(t *testing.T, l rerank.List, depth int) {
 	}
 }
 
-func (w wanted) checkRows(t *testing.T, l rerank.List) {
+func (w wanted) checkRows(t testing.TB, l rerank.List) {
 	t.Helper()
 	seen := map[rerank.ID]bool{}
 	for i, id := range l.IDs {

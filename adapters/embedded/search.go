@@ -29,6 +29,9 @@ func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.
 
 // SearchRange is Search for the rows above a score.
 func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
+	if err := adapters.CheckAbove(above); err != nil {
+		return nil, err
+	}
 	return s.search(ctx, r, above, true)
 }
 

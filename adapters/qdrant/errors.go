@@ -63,6 +63,9 @@ func contextError(ctx context.Context, code codes.Code) error {
 	}
 }
 
+// messageLimit names the limit of the size of requests and answers.
+const messageLimit = "max_message_bytes"
+
 // numbers finds the value and the limit in a message about a size.
 var numbers = regexp.MustCompile(`[0-9]+`)
 
@@ -72,7 +75,7 @@ func (s *Store) exhausted(message string) error {
 	if !strings.Contains(message, "message") {
 		return adapters.ErrUnavailable
 	}
-	e := &adapters.LimitError{Limit: "max_message_bytes", Max: int64(s.options.Limits.MaxMessageBytes),
+	e := &adapters.LimitError{Limit: messageLimit, Max: int64(s.options.Limits.MaxMessageBytes),
 		Remedy: "ask for fewer rows or raise max_message_bytes of the store"}
 	if found := numbers.FindAllString(message, 2); len(found) == 2 {
 		e.Value, _ = strconv.ParseInt(found[0], 10, 64)

@@ -31,6 +31,9 @@ func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.
 
 // SearchRange is Search with Qdrant's score_threshold.
 func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
+	if err := adapters.CheckAbove(above); err != nil {
+		return nil, err
+	}
 	return s.search(ctx, r, &above)
 }
 
@@ -56,7 +59,10 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above *flo
 
 // stale reports whether an error may come from a description that is out of date.
 func stale(err error) bool {
-	for _, target := range []error{adapters.ErrNotFound, adapters.ErrField, adapters.ErrDimension, adapters.ErrMetric, adapters.ErrStore, adapters.ErrLimit} {
+	if limit := (*adapters.LimitError)(nil); errors.As(err, &limit) {
+		return limit.Limit != messageLimit
+	}
+	for _, target := range []error{adapters.ErrNotFound, adapters.ErrField, adapters.ErrDimension, adapters.ErrMetric, adapters.ErrStore} {
 		if errors.Is(err, target) {
 			return true
 		}
@@ -225,7 +231,7 @@ func (s *Store) batch(ctx context.Context, r adapters.SearchRequest, probes []pr
 
 func (s *Store) checkSize(size int) error {
 	if most := s.options.Limits.MaxMessageBytes; size > most {
-		return &adapters.LimitError{Limit: "max_message_bytes", Value: int64(size), Max: int64(most),
+		return &adapters.LimitError{Limit: messageLimit, Value: int64(size), Max: int64(most),
 			Remedy: "send fewer or shorter vectors at once, or raise max_message_bytes of the store"}
 	}
 	return nil
