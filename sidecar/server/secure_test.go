@@ -213,7 +213,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 func TestTokens(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	sum := sha256.Sum256([]byte("second-canary"))
-	tokens := fmt.Sprintf("- {name: all, token: first-canary}\n- {name: some, sha256: %s, routes: [other]}\n", hex.EncodeToString(sum[:]))
+	tokens := fmt.Sprintf("- {name: all, token: first-canary}\n- {name: some, sha256: %s, routes: [other]}\n- {name: empty, sha256: %x}\n", hex.EncodeToString(sum[:]), sha256.Sum256(nil))
 	write(t, file, []byte(tokens), 1)
 	w := start(t, func(o *server.Options) { o.TokensFile = file })
 	with := func(token string) context.Context {
