@@ -110,11 +110,12 @@ func (s *search) stop(ctx context.Context, r Request, last rerank.Certificate, t
 	return ""
 }
 
-// tied: an item behind the last row of an inner product's list may score as
-// much as the K-th, and come before it by its id.
+// tied: an item behind the last row of an inner product's exact list may score
+// as much as the K-th, and come before it by its id. Over approximate lists no
+// depth settles the order.
 func (s *search) tied(c rerank.Certificate) bool {
 	p := s.target()
-	if p == nil || len(s.probes) != 1 || s.found() < s.r.K {
+	if p == nil || len(s.probes) != 1 || s.found() < s.r.K || !s.listsExact() {
 		return false
 	}
 	bound := s.enc.Bound(s.probes, s.lists)

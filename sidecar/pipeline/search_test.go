@@ -127,6 +127,12 @@ func TestTiesFallByID(t *testing.T) {
 				t.Errorf("%s: %+v, want exact after more rounds", p, a.Certificate)
 			}
 		}
+		r := w.route(pipeline.PlacementTable, func(r *pipeline.Route) {
+			r.Strategy, r.Depth, r.Store = rerank.Average, 5, &decorated{Store: w.store, lists: inexact}
+		})
+		if c := search(t, r, pipeline.Request{Query: rerank.Query{Vector: q}, K: 3}).Certificate; c.Rounds != 1 || c.Stop != rerank.StopFixed {
+			t.Errorf("over approximate lists: %+v, want one round", c)
+		}
 	}
 }
 
