@@ -44,13 +44,14 @@ type Config struct {
 
 // Similarity is qᵀWx. It is immutable and safe for concurrent use.
 type Similarity struct {
-	spec   rerank.Spec
-	form   Form
-	wt     rerank.Matrix // full: Wᵀ
-	pt, q  rerank.Matrix // low rank: Pᵀ and Q
-	qt     rerank.Matrix // low rank: Qᵀ
-	w      []float32     // diagonal
-	probes *distilled.Probes
+	spec    rerank.Spec
+	kernels *kernel.Set
+	form    Form
+	wt      rerank.Matrix // full: Wᵀ
+	pt, q   rerank.Matrix // low rank: Pᵀ and Q
+	qt      rerank.Matrix // low rank: Qᵀ
+	w       []float32     // diagonal
+	probes  *distilled.Probes
 }
 
 var (
@@ -71,7 +72,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Similarity{form: c.Form, probes: probes, spec: rerank.Spec{
+	s := &Similarity{kernels: kernel.Best(), form: c.Form, probes: probes, spec: rerank.Spec{
 		Kind: rerank.KindBilinear, QueryDim: c.QueryDim, ItemDim: c.ItemDim, Features: c.ItemDim,
 		Normalise: c.Normalise, SingleInnerProduct: true, MaxScore: float32(math.Inf(1)),
 		PairsQuery: 1, PairsItem: 1,
@@ -166,6 +167,13 @@ func spectralBound(w rerank.Matrix) float64 {
 	return min(rerank.Norm(w.Data), math.Sqrt(rows*slices.Max(columns)))
 }
 
+// WithKernels returns the similarity on other kernels.
+func (s *Similarity) WithKernels(k *kernel.Set) rerank.Similarity {
+	other := *s
+	other.kernels = k
+	return &other
+}
+
 // Spec implements rerank.Similarity.
 func (s *Similarity) Spec() rerank.Spec { return s.spec }
 
@@ -180,7 +188,7 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 	if s.spec.Normalise {
 		rerank.Normalise(query)
 	}
-	p := &inner.Product{Spec: s.spec, Scale: 1, Query: query, Distilled: s.probes}
+	p := &inner.Product{Spec: s.spec, Kernels: s.kernels, Scale: 1, Query: query, Distilled: s.probes}
 	if s.spec.Normalise && s.form != LowRank {
 		p.Norm = inner.UnitNorm
 	}
@@ -199,14 +207,14 @@ func (s *Similarity) project(p *inner.Product) []float32 {
 	stored := make([]float32, s.spec.ItemDim)
 	switch s.form {
 	case Full:
-		kernel.MulT(stored, len(stored), row, s.wt, nil)
+		s.kernels.MulT(stored, len(stored), row, s.wt, nil)
 	case Diagonal:
 		for i, v := range p.Query {
 			stored[i] = v * s.w[i]
 		}
 	default:
 		factor := rerank.NewMatrix(1, s.pt.Rows)
-		kernel.MulT(factor.Data, factor.Cols, row, s.pt, nil)
+		s.kernels.MulT(factor.Data, factor.Cols, row, s.pt, nil)
 		kernel.MulTWide(stored, len(stored), factor, s.q, nil)
 		if s.form == LowRank {
 			p.U, p.Field, p.Rounded = factor.Data, Factor, true

@@ -124,17 +124,18 @@ func (p *Probes) Probe(q []float32, plan rerank.Plan) (rerank.Probe, error) {
 }
 
 func (h head) apply(q []float32) []float32 {
+	k := kernel.Best()
 	row := rerank.Matrix{Rows: 1, Cols: len(q), Data: q}
 	u := make([]float32, h.w.Rows)
-	kernel.MulT(u, len(u), row, h.w, nil)
+	k.MulT(u, len(u), row, h.w, nil)
 	if h.first.Rows == 0 {
 		return u
 	}
 	hidden := rerank.NewMatrix(1, h.first.Rows)
-	kernel.MulT(hidden.Data, hidden.Cols, row, h.first, h.firstBias)
-	kernel.SiLU(hidden.Data)
+	k.MulT(hidden.Data, hidden.Cols, row, h.first, h.firstBias)
+	k.SiLU(hidden.Data)
 	rest := make([]float32, len(u))
-	kernel.MulT(rest, len(rest), hidden, h.second, h.secondBias)
+	k.MulT(rest, len(rest), hidden, h.second, h.secondBias)
 	for i, v := range rest {
 		u[i] += v
 	}

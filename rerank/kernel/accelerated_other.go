@@ -2,4 +2,13 @@
 
 package kernel
 
+import "github.com/likenessdb/likeness/rerank"
+
 func accelerated() []*Set { return nil }
+
+func (isa) gemm(c, a, b []float32, m, k int)                     { gemmGo(c, a, b, m, k) }
+func (isa) silu(x []float32)                                     { SiLU(x) }
+func (isa) mix(out *[Lanes]float32, logits, gates []float32)     { mixGo(out, logits, gates) }
+func (isa) madd(c, a, b []float32)                               { maddGo(c, a, b) }
+func (isa) tile(dst []float32, rows *[Lanes][]float32)           { tileGo(dst, rows) }
+func (isa) rows(dst, v []float32, m rerank.Matrix, rows []int32) { Rows(dst, v, m, rows) }

@@ -266,6 +266,31 @@ mixAVX512asum:
 	VZEROUPPER
 	RET
 
+// func maddAVX512(c *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·maddAVX512(SB), NOSPLIT, $0-32
+	MOVQ c+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+maddAVX512loop:
+	TESTQ       BX, BX
+	JZ          maddAVX512end
+	VMOVUPS     (CX), Z0
+	VMOVUPS     (AX), Z1
+	VFMADD231PS (DX), Z0, Z1
+	VMOVUPS     Z1, (AX)
+	ADDQ        $0x40, CX
+	ADDQ        $0x40, DX
+	ADDQ        $0x40, AX
+	DECQ        BX
+	JMP         maddAVX512loop
+
+maddAVX512end:
+	VZEROUPPER
+	RET
+
 // func dot4AVX512(dst *float32, u *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, n int)
 // Requires: AVX, AVX512F, FMA3
 TEXT ·dot4AVX512(SB), NOSPLIT, $0-56
@@ -663,6 +688,35 @@ mixAVX2bsum:
 	JNZ          mixAVX2bsum
 	VDIVPS       Y1, Y2, Y2
 	VMOVUPS      Y2, 32(AX)
+	VZEROUPPER
+	RET
+
+// func maddAVX2(c *float32, a *float32, b *float32, n int)
+// Requires: AVX, FMA3
+TEXT ·maddAVX2(SB), NOSPLIT, $0-32
+	MOVQ c+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+maddAVX2loop:
+	TESTQ       BX, BX
+	JZ          maddAVX2end
+	VMOVUPS     (CX), Y0
+	VMOVUPS     32(CX), Y1
+	VMOVUPS     (AX), Y2
+	VMOVUPS     32(AX), Y3
+	VFMADD231PS (DX), Y0, Y2
+	VFMADD231PS 32(DX), Y1, Y3
+	VMOVUPS     Y2, (AX)
+	VMOVUPS     Y3, 32(AX)
+	ADDQ        $0x40, CX
+	ADDQ        $0x40, DX
+	ADDQ        $0x40, AX
+	DECQ        BX
+	JMP         maddAVX2loop
+
+maddAVX2end:
 	VZEROUPPER
 	RET
 

@@ -30,7 +30,7 @@ func gemmStrip(c, a, b []float32) {
 	c[2*Lanes], c[2*Lanes+1], c[3*Lanes], c[3*Lanes+1] = c20, c21, c30, c31
 }
 
-func mixGo(out, logits, gates []float32) {
+func mixGo(out *[Lanes]float32, logits, gates []float32) {
 	var top, sum, acc [Lanes]float32
 	copy(top[:], gates)
 	for i := Lanes; i < len(gates); i += Lanes {
@@ -49,6 +49,12 @@ func mixGo(out, logits, gates []float32) {
 	}
 	for l := range Lanes {
 		out[l] = acc[l] / sum[l]
+	}
+}
+
+func maddGo(c, a, b []float32) {
+	for i, v := range a {
+		c[i] += v * b[i]
 	}
 }
 

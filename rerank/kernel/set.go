@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -16,26 +17,31 @@ const Lanes = 16
 // and safe for concurrent use.
 type Set struct {
 	name string
-	gemm func(c, panels, b []float32, m, k int)
-	silu func(x []float32)
-	mix  func(out, logits, gates []float32)
-	tile func(dst []float32, rows *[Lanes][]float32)
-	rows func(dst, v []float32, m rerank.Matrix, rows []int32)
+	isa  isa
 }
 
+// isa is an instruction set.
+type isa int
+
+const (
+	plain isa = iota
+	avx2
+	avx512
+)
+
 // Go returns the plain Go kernels, which the others are tested against.
-func Go() *Set {
-	return &Set{name: "go", gemm: gemmGo, silu: SiLU, mix: mixGo, tile: tileGo, rows: Rows}
-}
+func Go() *Set { return &Set{name: "go", isa: plain} }
 
 // Sets returns the implementations that this processor runs, the fastest last.
 func Sets() []*Set { return append([]*Set{Go()}, accelerated()...) }
 
 // Best returns the fastest implementation that this processor runs.
-func Best() *Set {
+func Best() *Set { return best() }
+
+var best = sync.OnceValue(func() *Set {
 	sets := Sets()
 	return sets[len(sets)-1]
-}
+})
 
 // Named returns the implementation of a name, "go", "avx2" or "avx512"; the best
 // one for "". It fails, with the names there are, where the processor lacks it.
@@ -82,7 +88,7 @@ func Padded(rows int) int { return (rows + 3) &^ 3 }
 // Padded(rows of w).
 func (s *Set) Gemm(c []float32, w Weights, b []float32) {
 	if m := Padded(w.rows); m > 0 && w.cols > 0 {
-		s.gemm(c[:m*Lanes], w.panels, b[:w.cols*Lanes], m, w.cols)
+		s.isa.gemm(c[:m*Lanes], w.panels, b[:w.cols*Lanes], m, w.cols)
 	}
 }
 
@@ -90,14 +96,21 @@ func (s *Set) Gemm(c []float32, w Weights, b []float32) {
 // for x > −80; below, where the value is under 1e-33, e^−x is clamped to 1e38.
 func (s *Set) SiLU(v []float32) {
 	if len(v) > 0 {
-		s.silu(v)
+		s.isa.silu(v)
 	}
 }
 
 // Mix writes Σ_l softmax(gates)_l·logits_l of every lane to out; both are tiles
 // of as many values. A gate or logit that is not finite gives a result that is not.
 func (s *Set) Mix(out *[Lanes]float32, logits, gates []float32) {
-	s.mix(out[:], logits, gates[:len(logits)])
+	s.isa.mix(out, logits, gates[:len(logits)])
+}
+
+// MulAdd adds a·b to c, element by element, of tiles of as many values.
+func (s *Set) MulAdd(c, a, b []float32) {
+	if len(c) > 0 {
+		s.isa.madd(c, a[:len(c)], b[:len(c)])
+	}
 }
 
 // Tile puts sixteen rows of one length into lanes: dst[c·Lanes+l] = rows[l][c].
@@ -107,7 +120,7 @@ func (s *Set) Tile(dst []float32, rows *[Lanes][]float32) {
 		rows[l] = rows[l][:n]
 	}
 	if n > 0 {
-		s.tile(dst[:n*Lanes], rows)
+		s.isa.tile(dst[:n*Lanes], rows)
 	}
 }
 
@@ -117,7 +130,7 @@ func (s *Set) Rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 		clear(dst)
 		return
 	}
-	s.rows(dst, v, m, rows)
+	s.isa.rows(dst, v, m, rows)
 }
 
 // MulT is the function MulT.

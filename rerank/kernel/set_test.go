@@ -180,6 +180,22 @@ func TestMixOfExtremes(t *testing.T) {
 	}
 }
 
+func TestMulAdd(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 6))
+	each(t, func(t *testing.T, s *kernel.Set, off int) {
+		for _, n := range []int{0, 1, 5} {
+			a, b, c := random(r, n, kernel.Lanes), random(r, n, kernel.Lanes), fenced(t, n*kernel.Lanes, off)
+			clear(c)
+			s.MulAdd(c, a.Data, b.Data)
+			for i, got := range c {
+				if want := float64(a.Data[i]) * float64(b.Data[i]); !near(got, want, 1) {
+					t.Fatalf("%d values: c[%d] = %v, want %v", n, i, got, want)
+				}
+			}
+		}
+	})
+}
+
 func TestTile(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	each(t, func(t *testing.T, s *kernel.Set, off int) {

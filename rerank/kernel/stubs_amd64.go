@@ -19,6 +19,11 @@ func siluAVX512(x *float32, n int)
 //go:noescape
 func mixAVX512(out *float32, logits *float32, gates *float32, n int)
 
+// maddAVX512 adds a·b to each of the n·16 numbers c.
+//
+//go:noescape
+func maddAVX512(c *float32, a *float32, b *float32, n int)
+
 // dot4AVX512 writes the inner products of u with four rows of n numbers to dst.
 //
 //go:noescape
@@ -38,6 +43,11 @@ func siluAVX2(x *float32, n int)
 //
 //go:noescape
 func mixAVX2(out *float32, logits *float32, gates *float32, n int)
+
+// maddAVX2 adds a·b to each of the n·16 numbers c.
+//
+//go:noescape
+func maddAVX2(c *float32, a *float32, b *float32, n int)
 
 // dot4AVX2 writes the inner products of u with four rows of n numbers to dst.
 //

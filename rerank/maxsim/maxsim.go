@@ -10,6 +10,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/distilled"
 	"github.com/likenessdb/likeness/rerank/internal/inner"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
@@ -23,8 +24,9 @@ type Config struct {
 
 // Similarity is max_j ⟨q, v_j⟩. It is immutable and safe for concurrent use.
 type Similarity struct {
-	spec   rerank.Spec
-	probes *distilled.Probes
+	spec    rerank.Spec
+	kernels *kernel.Set
+	probes  *distilled.Probes
 }
 
 var _ rerank.Similarity = (*Similarity)(nil)
@@ -45,7 +47,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	if err := tensor.NewReader(t).Err(distilled.Prefix); err != nil {
 		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
 	}
-	s := &Similarity{probes: probes, spec: rerank.Spec{
+	s := &Similarity{kernels: kernel.Best(), probes: probes, spec: rerank.Spec{
 		Kind: rerank.KindMaxSim, QueryDim: c.Dim, ItemDim: c.Dim, Features: c.Dim, Normalise: c.Normalise,
 		SingleInnerProduct: true, MaxScore: float32(math.Inf(1)), GroupedRows: true, PairsQuery: 1, PairsItem: 1,
 	}}
@@ -53,6 +55,13 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 		s.spec.MaxScore = 1
 	}
 	return s, nil
+}
+
+// WithKernels returns the similarity on other kernels.
+func (s *Similarity) WithKernels(k *kernel.Set) rerank.Similarity {
+	other := *s
+	other.kernels = k
+	return &other
 }
 
 // Spec implements rerank.Similarity.
@@ -70,7 +79,7 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 		norm = inner.UnitNorm
 	}
 	return &inner.Product{
-		Spec: s.spec, U: u, Scale: 1, Norm: norm, Query: u, Distilled: s.probes,
+		Spec: s.spec, Kernels: s.kernels, U: u, Scale: 1, Norm: norm, Query: u, Distilled: s.probes,
 		Stored: rerank.Probe{Vector: u, Target: rerank.TargetScore, Scale: 1},
 	}, nil
 }

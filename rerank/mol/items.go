@@ -43,9 +43,9 @@ func (s *Similarity) encodeBlock(dst, base rerank.Matrix, sc *scratch) {
 			base = unitRows(base, grow(&sc.base, blockRows*base.Cols))
 		}
 		hidden := grow(&sc.hidden, blockRows*max(s.item.hidden(), s.byItem.hidden()))
-		s.item.apply(dst.Data, dst.Cols, base, hidden)
+		s.item.apply(s.kernels, dst.Data, dst.Cols, base, hidden)
 		if s.byItem.exists() {
-			s.byItem.apply(dst.Data[c.PairsItem*c.Dim:], dst.Cols, base, hidden)
+			s.byItem.apply(s.kernels, dst.Data[c.PairsItem*c.Dim:], dst.Cols, base, hidden)
 		}
 	}
 	if !c.normalised() {

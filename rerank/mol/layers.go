@@ -11,6 +11,31 @@ type linear struct {
 	w    rerank.Matrix
 	bias []float32
 	wide bool // sums are in float64, rounded once
+	// For tiles: the weights packed, and the bias in every lane.
+	packed kernel.Weights
+	biases []float32
+}
+
+// pack prepares the layer for tiles.
+func (l *linear) pack() {
+	l.packed = kernel.Pack(l.w)
+	l.biases = make([]float32, kernel.Padded(l.w.Rows)*kernel.Lanes)
+	for i, b := range l.bias {
+		spread(l.biases[i*kernel.Lanes:], b)
+	}
+}
+
+// spread puts v in the lanes of one value of a tile.
+func spread(tile []float32, v float32) {
+	for l := range kernel.Lanes {
+		tile[l] = v
+	}
+}
+
+// tile computes y of a tile x; y has room for kernel.Padded of the outputs.
+func (l *linear) tile(k *kernel.Set, y, x []float32) {
+	copy(y, l.biases)
+	k.Gemm(y, l.packed, x)
 }
 
 func readLinear(r *tensor.Reader, prefix string, in, out int, bias bool) linear {
@@ -22,12 +47,12 @@ func readLinear(r *tensor.Reader, prefix string, in, out int, bias bool) linear 
 }
 
 // apply writes y of every row of x to rows of dst that are stride apart.
-func (l linear) apply(dst []float32, stride int, x rerank.Matrix) {
+func (l linear) apply(k *kernel.Set, dst []float32, stride int, x rerank.Matrix) {
 	if l.wide {
 		kernel.MulTWide(dst, stride, x, l.w, l.bias)
 		return
 	}
-	kernel.MulT(dst, stride, x, l.w, l.bias)
+	k.MulT(dst, stride, x, l.w, l.bias)
 }
 
 // side projects embeddings to components: [gated linear unit →] linear.
@@ -56,28 +81,28 @@ func (s *side) isLinear() bool { return s.gated.w.Rows == 0 }
 func (s *side) hidden() int { return s.gated.w.Rows }
 
 // apply projects every row of x; scratch holds x.Rows·hidden() numbers.
-func (s *side) apply(dst []float32, stride int, x rerank.Matrix, scratch []float32) {
+func (s *side) apply(k *kernel.Set, dst []float32, stride int, x rerank.Matrix, scratch []float32) {
 	if s.isLinear() {
-		s.out.apply(dst, stride, x)
+		s.out.apply(k, dst, stride, x)
 		return
 	}
 	width := s.gated.w.Rows
 	half := width / 2
-	s.gated.apply(scratch, width, x)
+	s.gated.apply(k, scratch, width, x)
 	for r := range x.Rows {
 		row := scratch[r*width:][:width]
 		first, second := row[:half], row[half:]
 		if s.activation == GeGLU {
 			kernel.GELU(first)
 		} else {
-			kernel.SiLU(first)
+			k.SiLU(first)
 		}
 		packed := scratch[r*half:][:half] // never past the row being read
 		for i, v := range first {
 			packed[i] = v * second[i]
 		}
 	}
-	s.out.apply(dst, stride, rerank.Matrix{Rows: x.Rows, Cols: half, Data: scratch[:x.Rows*half]})
+	s.out.apply(k, dst, stride, rerank.Matrix{Rows: x.Rows, Cols: half, Data: scratch[:x.Rows*half]})
 }
 
 // mlp is linear → SiLU → linear, or one linear layer where first has no rows.
@@ -89,13 +114,25 @@ func (m *mlp) exists() bool { return m.second.w.Rows > 0 }
 func (m *mlp) hidden() int { return m.first.w.Rows }
 
 // apply computes every row of x; scratch holds x.Rows·hidden() numbers.
-func (m *mlp) apply(dst []float32, stride int, x rerank.Matrix, scratch []float32) {
+func (m *mlp) apply(k *kernel.Set, dst []float32, stride int, x rerank.Matrix, scratch []float32) {
 	if m.first.w.Rows == 0 {
-		m.second.apply(dst, stride, x)
+		m.second.apply(k, dst, stride, x)
 		return
 	}
 	hidden := rerank.Matrix{Rows: x.Rows, Cols: m.first.w.Rows, Data: scratch[:x.Rows*m.first.w.Rows]}
-	m.first.apply(hidden.Data, hidden.Cols, x)
-	kernel.SiLU(hidden.Data)
-	m.second.apply(dst, stride, hidden)
+	m.first.apply(k, hidden.Data, hidden.Cols, x)
+	k.SiLU(hidden.Data)
+	m.second.apply(k, dst, stride, hidden)
+}
+
+// tile computes a tile; hidden has room for kernel.Padded(hidden()) values.
+func (m *mlp) tile(k *kernel.Set, y, x, hidden []float32) {
+	if m.first.w.Rows == 0 {
+		m.second.tile(k, y, x)
+		return
+	}
+	m.first.tile(k, hidden, x)
+	hidden = hidden[:m.first.w.Rows*kernel.Lanes]
+	k.SiLU(hidden)
+	m.second.tile(k, y, hidden)
 }

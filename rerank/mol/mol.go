@@ -16,6 +16,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/distilled"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
@@ -39,9 +40,10 @@ type Similarity struct {
 	// Parts of the gates; those that the model lacks do not exist().
 	byQuery, byItem, byPair mlp
 
+	kernels  *kernel.Set
 	probes   *distilled.Probes
-	meanItem []float32 // feature row of the mean item, nil if the model does not say
-	scratch  sync.Pool // *scratch
+	meanItem []float32  // feature row of the mean item, nil if the model does not say
+	scratch  *sync.Pool // *scratch
 }
 
 var (
@@ -56,8 +58,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	s := &Similarity{c: c}
-	s.scratch.New = func() any { return new(scratch) }
+	s := &Similarity{c: c, kernels: kernel.Best(), scratch: &sync.Pool{New: func() any { return new(scratch) }}}
 	r := tensor.NewReader(t)
 	if err := s.load(r); err != nil {
 		return nil, err
@@ -65,12 +66,21 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	if err := r.Err(distilled.Prefix); err != nil {
 		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
 	}
+	s.byPair.first.pack()
+	s.byPair.second.pack()
 	s.describe()
 	var err error
 	if s.probes, err = distilled.Read(t, s.spec.QueryDim, s.spec.ItemDim); err != nil {
 		return nil, err
 	}
 	return s, s.encodeMean()
+}
+
+// WithKernels returns the similarity on other kernels.
+func (s *Similarity) WithKernels(k *kernel.Set) rerank.Similarity {
+	other := *s
+	other.kernels = k
+	return &other
 }
 
 func (s *Similarity) load(r *tensor.Reader) error {

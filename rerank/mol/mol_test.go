@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
@@ -38,7 +39,7 @@ func randomQuery(rng *rand.Rand, s *Similarity) rerank.Query {
 	return rerank.Query{Vector: normal(rng, 1, s.spec.QueryDim).Data, UserID: int64(rng.Uint64()), HasUserID: true}
 }
 
-// tolerance is the contract of the kernel: 10⁻⁵ of the largest |logit| over τ.
+// tolerance is the contract of the kernel: 10⁻⁵ of the query's largest |logit| over τ.
 func tolerance(logits []float64) float64 {
 	top := 0.0
 	for _, l := range logits {
@@ -47,7 +48,8 @@ func tolerance(logits []float64) float64 {
 	return kernelError * top
 }
 
-// TestAgainstNaive compares Score with float64 on random models.
+// TestAgainstNaive compares Score, on every set of kernels, with float64 on
+// random models.
 func TestAgainstNaive(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -59,13 +61,21 @@ func TestAgainstNaive(t *testing.T) {
 		base := normal(rng, 1+rng.IntN(40), s.spec.ItemDim)
 		q := randomQuery(rng, s)
 		q.UserID %= 1 << 50 // math.Mod of the naive code is exact there
-		have := score(t, encode(t, s, q), rerank.Items{Features: features(t, s, base)})
-		for i, h := range have {
-			n := naive{c: c, t: set}
-			logits, _ := n.terms(q, base.Row(i))
-			want := n.score(q, base.Row(i))
-			if d := math.Abs(float64(h) - want); !(d <= tolerance(logits)) {
-				t.Fatalf("seed %d, item %d: score %v, want %v: off by %g, allowed %g; %+v", seed, i, h, want, d, tolerance(logits), c)
+		n := naive{c: c, t: set}
+		want := make([]float64, base.Rows)
+		var logits []float64
+		for i := range want {
+			terms, _ := n.terms(q, base.Row(i))
+			logits, want[i] = append(logits, terms...), n.score(q, base.Row(i))
+		}
+		for _, k := range kernel.Sets() {
+			s := s.WithKernels(k).(*Similarity)
+			have := score(t, encode(t, s, q), rerank.Items{Features: features(t, s, base)})
+			for i, h := range have {
+				if d := math.Abs(float64(h) - want[i]); !(d <= tolerance(logits)) {
+					t.Fatalf("%s, seed %d, item %d: score %v, want %v: off by %g, allowed %g; %+v",
+						k.Name(), seed, i, h, want[i], d, tolerance(logits), c)
+				}
 			}
 		}
 	}

@@ -114,7 +114,8 @@ func (e *encoded) weights(w rerank.Weights) ([]float32, error) {
 		sc := e.s.borrow()
 		defer e.s.scratch.Put(sc)
 		e.tile(sc, rerank.Items{Features: rowOf(e.s.meanItem)}, 0, 1)
-		copy(weights, sc.gates)
+		e.s.lane(weights, sc.gates, 0)
+		e.s.probabilities(weights)
 		return weights, nil
 	default:
 		return nil, fmt.Errorf("%w: weights %q are neither %q nor %q", rerank.ErrStrategy, w, rerank.UniformWeights, rerank.GateWeights)

@@ -18,6 +18,9 @@ type encoded struct {
 	components rerank.Matrix
 	// gate is the query's part of the gates, nil if there is none.
 	gate []float32
+	// For tiles: f_i / τ packed, and gate in every lane.
+	scaled kernel.Weights
+	gates  []float32
 
 	largest atomic.Uint32 // bits of the largest |logit| that Score has seen
 }
@@ -39,7 +42,7 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 	e.components = s.queryComponents(e.vector, q.UserID)
 	if s.byQuery.exists() {
 		e.gate = make([]float32, s.c.pairs())
-		s.byQuery.apply(e.gate, len(e.gate), rowOf(e.vector), make([]float32, s.byQuery.hidden()))
+		s.byQuery.apply(s.kernels, e.gate, len(e.gate), rowOf(e.vector), make([]float32, s.byQuery.hidden()))
 	}
 	// A finite query can still be too large for float32.
 	if err := rerank.CheckFinite("query components", e.components.Data); err != nil {
@@ -51,7 +54,21 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 	if s.queryOnly() {
 		return s.fixGates(e), nil
 	}
+	e.prepare()
 	return e, nil
+}
+
+// prepare makes what tiles are scored with.
+func (e *encoded) prepare() {
+	scaled := rerank.NewMatrix(e.components.Rows, e.components.Cols)
+	for i, v := range e.components.Data {
+		scaled.Data[i] = v * e.s.ceiling()
+	}
+	e.scaled = kernel.Pack(scaled)
+	e.gates = make([]float32, len(e.gate)*kernel.Lanes)
+	for i, v := range e.gate {
+		spread(e.gates[i*kernel.Lanes:], v)
+	}
 }
 
 // rowOf is v as a matrix of one row.
@@ -64,7 +81,7 @@ func (s *Similarity) queryComponents(q []float32, user int64) rerank.Matrix {
 	if c.ComponentsGiven {
 		copy(f.Data, q)
 	} else {
-		s.query.apply(f.Data[:c.projected()*c.Dim], c.projected()*c.Dim, rowOf(q), make([]float32, s.query.hidden()))
+		s.query.apply(s.kernels, f.Data[:c.projected()*c.Dim], c.projected()*c.Dim, rowOf(q), make([]float32, s.query.hidden()))
 	}
 	for i, table := range s.users {
 		copy(f.Row(c.projected()+i), table.Row(userRow(user, c.UserTables[i])))
@@ -102,7 +119,7 @@ func (s *Similarity) fixGates(e *encoded) *fixed {
 	w := e.weighted(gates)
 	p := &inner.Product{
 		Spec: s.spec, U: w, Scale: s.ceiling(), Field: FieldConcat, Rounded: true,
-		NoStored: notLinear, Query: e.vector, Distilled: s.probes,
+		NoStored: notLinear, Query: e.vector, Distilled: s.probes, Kernels: s.kernels,
 	}
 	if s.c.normalised() {
 		p.Norm = inner.UnitNorm * sqrt(s.c.PairsItem)

@@ -7,15 +7,12 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// tileRows is the number of candidates whose gates are computed together: the
-// gates' weights are read once for all of them.
-const tileRows = 16
-
 // scratch is what a call needs besides its results. It is pooled.
 type scratch struct {
-	base, hidden  []float32
-	logits, gates []float32
-	gateHidden    []float32
+	base, hidden []float32
+	// Tiles of sixteen candidates: feature rows, the logits of one item
+	// component, all logits over τ, the gates and their hidden layer.
+	rows, block, logits, gates, gateHidden []float32
 }
 
 func (s *Similarity) borrow() *scratch { return s.scratch.Get().(*scratch) }
@@ -36,48 +33,67 @@ func rowAt(items rerank.Items, i int) []float32 {
 	return items.Features.Row(i)
 }
 
-// Score implements rerank.Encoded.
+// Score implements rerank.Encoded. Candidates lie in the lanes of tiles, so that
+// the gates' weights are read once for sixteen. The renormalisation of models
+// trained with dropout of the softmax changes one rounding and is left out.
 func (e *encoded) Score(dst []float32, items rerank.Items) error {
 	if err := items.Check(len(dst), e.s.spec); err != nil {
 		return err
 	}
 	sc := e.s.borrow()
 	defer e.s.scratch.Put(sc)
-	for from := 0; from < len(dst); from += tileRows {
-		n := min(tileRows, len(dst)-from)
-		e.tile(sc, items, from, n)
-		pairs := e.s.c.pairs()
-		for t := range n {
-			dst[from+t] = kernel.Dot(sc.gates[t*pairs:][:pairs], sc.logits[t*pairs:])
-		}
+	var out [kernel.Lanes]float32
+	for from := 0; from < len(dst); from += kernel.Lanes {
+		e.tile(sc, items, from, len(dst))
+		e.s.kernels.Mix(&out, sc.logits, sc.gates)
+		copy(dst[from:], out[:])
 	}
 	return nil
 }
 
-// tile leaves the logits over τ and the gates of n items in the scratch.
-func (e *encoded) tile(sc *scratch, items rerank.Items, from, n int) {
-	s, pairs := e.s, e.s.c.pairs()
-	logits, gates := grow(&sc.logits, tileRows*pairs), grow(&sc.gates, tileRows*pairs)
-	inverse := s.ceiling()
-	for t := range n {
-		e.dots(logits[t*pairs:][:pairs], rowAt(items, from+t))
+// tile leaves the logits over τ and the inputs of the softmax of the items from
+// one on, at most sixteen, in the scratch; lanes behind the last repeat it.
+func (e *encoded) tile(sc *scratch, items rerank.Items, from, end int) {
+	s, n := e.s, e.s.c.pairs()*kernel.Lanes
+	var rows [kernel.Lanes][]float32
+	for l := range rows {
+		rows[l] = rowAt(items, min(from+l, end-1))
 	}
-	for i := range logits[:n*pairs] {
-		logits[i] *= inverse
-	}
+	x := grow(&sc.rows, s.spec.Features*kernel.Lanes)
+	s.kernels.Tile(x, &rows)
+	sc.logits = grow(&sc.logits, n)
+	e.logitTile(sc, x)
 	if !s.c.normalised() {
-		e.see(logits[:n*pairs])
+		e.see(sc.logits)
 	}
+	gates := grow(&sc.gates, kernel.Padded(s.c.pairs())*kernel.Lanes)
 	if s.byPair.exists() {
-		hidden := grow(&sc.gateHidden, tileRows*s.byPair.hidden())
-		s.byPair.apply(gates, pairs, rerank.Matrix{Rows: n, Cols: pairs, Data: logits[:n*pairs]}, hidden)
+		s.byPair.tile(s.kernels, gates, sc.logits, grow(&sc.gateHidden, kernel.Padded(s.byPair.hidden())*kernel.Lanes))
 	} else {
 		clear(gates)
 	}
-	for t := range n {
-		gate := gates[t*pairs:][:pairs]
-		e.combine(gate, rowAt(items, from+t)[s.c.PairsItem*s.c.Dim:])
-		s.probabilities(gate)
+	sc.gates = gates[:n]
+	e.combine(sc.gates, x[s.c.PairsItem*s.c.Dim*kernel.Lanes:])
+}
+
+// logitTile computes the logits of one item component after the other and puts
+// them in the order i·P_X + j.
+func (e *encoded) logitTile(sc *scratch, x []float32) {
+	c := &e.s.c
+	block, size := grow(&sc.block, kernel.Padded(c.PairsQuery)*kernel.Lanes), c.Dim*kernel.Lanes
+	for j := range c.PairsItem {
+		clear(block)
+		e.s.kernels.Gemm(block, e.scaled, x[j*size:(j+1)*size])
+		for i := range c.PairsQuery {
+			copy(sc.logits[(i*c.PairsItem+j)*kernel.Lanes:][:kernel.Lanes], block[i*kernel.Lanes:])
+		}
+	}
+}
+
+// lane writes the values of one lane of a tile to dst.
+func (s *Similarity) lane(dst, tile []float32, l int) {
+	for i := range dst {
+		dst[i] = tile[i*kernel.Lanes+l]
 	}
 }
 
@@ -88,22 +104,19 @@ func (e *encoded) dots(dst, row []float32) {
 	kernel.MulT(dst, c.PairsItem, e.components, item, nil)
 }
 
-// combine makes the input of the softmax of the logits' part, in place; item is
-// the item's part, empty if there is none.
-func (e *encoded) combine(gate, item []float32) {
+// combine makes the inputs of the softmax of the logits' part, in place; item is
+// the item's part, empty if there is none. All are tiles.
+func (e *encoded) combine(gates, item []float32) {
 	if e.s.c.Combination == GLUSiLU {
-		query, item := e.gate[:len(gate)], item[:len(gate)]
-		for l, v := range gate {
-			gate[l] = query[l]*item[l] + v
-		}
-		kernel.SiLU(gate)
+		e.s.kernels.MulAdd(gates, e.gates, item)
+		e.s.kernels.SiLU(gates)
 		return
 	}
-	for l, v := range e.gate {
-		gate[l] += v
+	for i, v := range e.gates {
+		gates[i] += v
 	}
-	for l, v := range item {
-		gate[l] += v
+	for i, v := range item {
+		gates[i] += v
 	}
 }
 
@@ -132,12 +145,14 @@ func (e *encoded) Explain(items rerank.Items) ([]rerank.Explanation, error) {
 	}
 	sc := e.s.borrow()
 	defer e.s.scratch.Put(sc)
-	dots := make([]float32, e.s.c.pairs())
+	dots, gates := make([]float32, e.s.c.pairs()), make([]float32, e.s.c.pairs())
 	out := make([]rerank.Explanation, len(scores))
 	for i, score := range scores {
-		e.tile(sc, items, i, 1)
+		e.tile(sc, items, i, i+1)
+		e.s.lane(gates, sc.gates, 0)
+		e.s.probabilities(gates)
 		e.dots(dots, rowAt(items, i))
-		out[i] = e.explain(score, dots, sc.gates)
+		out[i] = e.explain(score, dots, gates)
 	}
 	return out, nil
 }

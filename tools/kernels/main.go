@@ -268,6 +268,32 @@ func (s isa) mix() {
 	RET()
 }
 
+// madd: c += a·b, element by element, over n tiles of 16.
+func (s isa) madd() {
+	TEXT("madd"+s.name, NOSPLIT, "func(c, a, b *float32, n int)")
+	Pragma("noescape")
+	Doc("madd" + s.name + " adds a·b to each of the n·16 numbers c.")
+	c, a, b := Load(Param("c"), GP64()), Load(Param("a"), GP64()), Load(Param("b"), GP64())
+	n := Load(Param("n"), GP64())
+	loop, end := "madd"+s.name+"loop", "madd"+s.name+"end"
+	Label(loop)
+	TESTQ(n, n)
+	JZ(LabelRef(end))
+	x, y := s.load(a, 0), s.load(c, 0)
+	for i := range x {
+		VFMADD231PS(Mem{Base: b, Disp: i * s.bytes}, x[i], y[i])
+	}
+	s.store(y, c, 0)
+	for _, p := range []reg.Register{a, b, c} {
+		ADDQ(Imm(lanes*4), p)
+	}
+	DECQ(n)
+	JMP(LabelRef(loop))
+	Label(end)
+	VZEROUPPER()
+	RET()
+}
+
 // dot4: inner products of u with four rows.
 func (s isa) dot4() {
 	TEXT("dot4"+s.name, NOSPLIT, "func(dst, u, r0, r1, r2, r3 *float32, n int)")
@@ -417,6 +443,7 @@ func main() {
 		s.gemm()
 		s.silu()
 		s.mix()
+		s.madd()
 		s.dot4()
 	}
 	transpose()

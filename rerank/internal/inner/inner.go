@@ -16,6 +16,8 @@ import (
 // Product is an encoded query. Its fields are set once, before it is used.
 type Product struct {
 	Spec rerank.Spec
+	// Kernels compute the inner products.
+	Kernels *kernel.Set
 	// U is multiplied with the feature row, Scale with the result.
 	U     []float32
 	Scale float32
@@ -87,7 +89,7 @@ func (p *Product) Score(dst []float32, items rerank.Items) error {
 }
 
 func (p *Product) rows(dst []float32, m rerank.Matrix, rows []int32) {
-	kernel.Rows(dst, p.U, m, rows)
+	p.Kernels.Rows(dst, p.U, m, rows)
 	if p.Scale != 1 {
 		for i := range dst {
 			dst[i] *= p.Scale
