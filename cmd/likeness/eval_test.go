@@ -1,0 +1,204 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/examples/banking77"
+)
+
+// intentsPairs writes the pairs of the intents task.
+func intentsPairs(t *testing.T) string {
+	t.Helper()
+	task, err := banking77.Intents("../../examples/data/banking77")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer task.Close()
+	path := filepath.Join(t.TempDir(), "pairs.csv")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(task.WritePairs(f), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func evalArgs(pairs string, more ...string) []string {
+	return append([]string{
+		"eval", "--model", "../../examples/models/banking77-mol", "--items", "../../examples/data/banking77/items_vectors.npy",
+		"--queries", "../../examples/data/banking77/test_vectors.npy", "--pairs", pairs, "--every", "6",
+	}, more...)
+}
+
+// printed runs a command line and returns what it printed.
+func printed(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs strings.Builder
+	err = run(t.Context(), args, strings.NewReader(""), &out, &errs)
+	return out.String(), errs.String(), err
+}
+
+func TestEvalPrintsJSON(t *testing.T) {
+	out, _, err := printed(t, evalArgs(intentsPairs(t), "--strategies", "scan,average:20", "--output", "json")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct {
+		Metrics, Baseline map[string]float64
+		Strategies        map[string]struct {
+			Recall float64 `json:"first_stage_recall"`
+		}
+		Counts map[string]int
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, name := range []string{"mrr@10", "p@10", "recall@10", "recall@1", "hit_rate@5"} {
+		if _, ok := r.Metrics[name]; !ok {
+			t.Errorf("metrics lack %s", name)
+		}
+		if _, ok := r.Baseline[name]; !ok {
+			t.Errorf("the baseline lacks %s", name)
+		}
+	}
+	if r.Metrics["mrr@10"] < 0.93 || r.Baseline["mrr@10"] > 0.75 || r.Strategies["scan"].Recall != 1 || r.Counts["queries"] != 514 {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestEvalPrintsText(t *testing.T) {
+	out, _, err := printed(t, evalArgs(intentsPairs(t), "--k", "3", "--baseline", "none", "--strategies", "scan")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"banking77-mol", "mrr@3", "first-stage recall", "scan"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "cosine") {
+		t.Errorf("a baseline that was not asked for:\n%s", out)
+	}
+}
+
+func TestEvalRefuses(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.csv")
+	if err := os.WriteFile(bad, []byte("query,item\n0,77\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		want string
+		code int
+	}{
+		"no model":     {[]string{"eval"}, "model", 2},
+		"row of pairs": {evalArgs(bad), "line 2: item is row 77", 1},
+		"strategy":     {evalArgs(bad, "--strategies", "best:3"), "best", 2},
+		"baseline":     {evalArgs(bad, "--baseline", "l2"), "l2", 2},
+	} {
+		_, errs, err := printed(t, c.args...)
+		if err == nil || !strings.Contains(errs, c.want) || exitCode(err) != c.code {
+			t.Errorf("%s: exit code %d, stderr %q; want %d and %q", name, exitCode(err), errs, c.code, c.want)
+		}
+	}
+}
+
+func TestEvalReadsItemIDs(t *testing.T) {
+	dir := t.TempDir()
+	ids, pairs := filepath.Join(dir, "ids.txt"), filepath.Join(dir, "pairs.csv")
+	var lines strings.Builder
+	for i := range 77 {
+		lines.WriteString("intent-" + string(rune('A'+i/26)) + string(rune('a'+i%26)) + "\n")
+	}
+	for path, text := range map[string]string{ids: lines.String(), pairs: "query,item\n0,intent-Aa\n0,gone\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, errs, err := printed(t, evalArgs(pairs, "--item-ids", ids, "--output", "json")...)
+	if err != nil || !strings.Contains(out, `"unknown_items": 1`) || !strings.Contains(errs, "1 pairs name an item id") {
+		t.Errorf("%v\n%s%s", err, out, errs)
+	}
+}
+
+func TestIndexBuildsATableFromAnArray(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "intents.table")
+	args := []string{
+		"index", "--model", "../../examples/models/banking77-mol", "--items", "../../examples/data/banking77/items_vectors.npy",
+		"--collection", "intents", "--table", path,
+	}
+	out, _, err := printed(t, args...)
+	if err != nil || !strings.Contains(out, "77 items in 77 rows") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if _, errs, err := printed(t, args...); err == nil || !strings.Contains(errs, "--force") {
+		t.Errorf("a second time: %v, %s", err, errs)
+	}
+	if _, _, err := printed(t, append(args, "--force", "--output", "json")...); err != nil {
+		t.Errorf("with --force: %v", err)
+	}
+	if _, err := os.Stat(path + ".part"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("the unfinished file is left")
+	}
+}
+
+func TestModelShowAndImport(t *testing.T) {
+	shown, _, err := printed(t, "model", "show", "../../examples/models/banking77-questions-mol")
+	if err != nil || !strings.Contains(shown, "residual") {
+		t.Fatalf("%v\n%s", err, shown)
+	}
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	imported, _, err := printed(t, "model", "import", "../../examples/models/banking77-questions-mol", path, "--name", "other", "--output", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var was, is struct{ Name, Version string }
+	if err := json.Unmarshal([]byte(imported), &was); err != nil {
+		t.Fatal(err)
+	}
+	again, _, err := printed(t, "model", "show", path, "--output", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(again), &is); err != nil || is != was || is.Name != "other" || !strings.Contains(shown, is.Version) {
+		t.Errorf("imported %+v, read %+v, %v", was, is, err)
+	}
+	if _, _, err := printed(t, "model", "import", "../../examples/models/banking77-mol", path); err == nil {
+		t.Error("import replaced a file without --force")
+	}
+}
+
+func TestBenchSearch(t *testing.T) {
+	out, _, err := printed(t, "bench", "search", "--items", "200", "--candidates", "50", "--searches", "3", "--output", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct {
+		Results []struct {
+			Case       string
+			Candidates float64
+			Own        struct {
+				P50 float64 `json:"p50_ms"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil || len(r.Results) != 10 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, c := range r.Results {
+		if c.Candidates < 50 || c.Own.P50 <= 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if _, _, err := printed(t, "bench", "search", "--candidates", "5"); exitCode(err) != 2 {
+		t.Errorf("fewer candidates than k: %v", err)
+	}
+}
