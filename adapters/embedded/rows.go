@@ -29,7 +29,10 @@ func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Ro
 
 // Scan yields all rows in the order in which they were loaded or first written.
 func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
-	from, err := 0, error(nil)
+	var (
+		from int
+		err  error
+	)
 	if r.Cursor != "" {
 		if from, err = strconv.Atoi(r.Cursor); err != nil || from < 0 {
 			return fmt.Errorf("%w: the cursor %q is not one of the embedded store", adapters.ErrStore, r.Cursor)

@@ -163,6 +163,7 @@ func grouped(probes []probe) []*group {
 // scorer is one worker of a search.
 type scorer struct {
 	c      *collection
+	kernel *kernel.Set
 	keep   func(int) bool
 	above  float32
 	ranged bool
@@ -173,7 +174,7 @@ type scorer struct {
 }
 
 func newScorer(c *collection, probes []probe, keep func(int) bool) *scorer {
-	s := &scorer{c: c, keep: keep, rows: make([]int, 0, chunk), scores: make([]float32, chunk*len(probes))}
+	s := &scorer{c: c, kernel: kernel.Best(), keep: keep, rows: make([]int, 0, chunk), scores: make([]float32, chunk*len(probes))}
 	for _, p := range probes {
 		s.heaps = append(s.heaps, rerank.NewTopK(min(p.Depth, c.rows)))
 	}
@@ -193,7 +194,7 @@ func (s *scorer) score(groups []*group, from, to int) {
 		return
 	}
 	for _, g := range groups {
-		kernel.MulT(s.scores, chunk, g.vectors, s.chunkOf(g.field.vectors, from, to), nil)
+		s.kernel.MulT(s.scores, chunk, g.vectors, s.chunkOf(g.field.vectors, from, to), nil)
 		for j, i := range g.probes {
 			s.offer(s.heaps[i], s.scores[j*chunk:][:len(s.rows)])
 		}
