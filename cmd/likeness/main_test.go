@@ -74,6 +74,16 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+func TestInterrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	var out, errs bytes.Buffer
+	err := run(ctx, []string{"query", "--vector", "[1]", "--route", "r"}, strings.NewReader(""), &out, &errs)
+	if exitCode(err) != 130 {
+		t.Errorf("code %d of %v, want 130", exitCode(err), err)
+	}
+}
+
 // Every command that does something has an example.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	var visit func(cmd *cobra.Command)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -284,5 +285,29 @@ func TestCatalog(t *testing.T) {
 	}
 	if _, err := w.catalog.GetRoute(t.Context(), &likenessv1.GetRouteRequest{Name: "thing"}); status.Code(err) != codes.NotFound {
 		t.Errorf("unknown route: %v", err)
+	}
+}
+
+// The log never holds a vector, at any level, whatever happens to the search.
+func TestNoVectorIsLogged(t *testing.T) {
+	outcomes := []func(context.Context, pipeline.Request) (pipeline.Answer, error){
+		func(context.Context, pipeline.Request) (pipeline.Answer, error) { return pipeline.Answer{}, nil },
+		func(context.Context, pipeline.Request) (pipeline.Answer, error) {
+			return pipeline.Answer{}, adapters.ErrStore
+		},
+		func(_ context.Context, r pipeline.Request) (pipeline.Answer, error) {
+			panic(fmt.Sprint(r.Query.Vector))
+		},
+	}
+	for _, outcome := range outcomes {
+		w := start(t, answering(outcome))
+		r := question()
+		r.Query.Vector = []float32{8675309, 1, 1, 1}
+		_, _ = w.search.Search(t.Context(), r)
+		r.Query.Vector = append(r.Query.Vector, 2)
+		_, _ = w.search.SearchBatch(t.Context(), &likenessv1.SearchBatchRequest{Searches: []*likenessv1.SearchRequest{r}})
+		if log := w.log.String(); strings.Contains(log, "8675309") || strings.Contains(log, "8.675309") {
+			t.Errorf("the log holds a vector:\n%s", log)
+		}
 	}
 }
