@@ -147,6 +147,25 @@ func TestStoreBreaksItsContract(t *testing.T) {
 	}
 }
 
+// TestOwnersThatAreMissing: rows of no item cannot be candidates.
+func TestOwnersThatAreMissing(t *testing.T) {
+	w := newWorld(t, &toy{dim: 6, blocks: 1, grouped: true}, random(1, 90, 6))
+	for name, change := range map[string]func(*rerank.List){
+		"none":    func(l *rerank.List) { l.Owners = nil },
+		"empty":   func(l *rerank.List) { l.Owners[3] = rerank.ID{} },
+		"too few": func(l *rerank.List) { l.Owners = l.Owners[1:] },
+		"twice":   func(l *rerank.List) { l.IDs[4] = l.IDs[2] },
+	} {
+		r := w.route(pipeline.PlacementTable, func(r *pipeline.Route) {
+			r.Store = &decorated{Store: w.store, lists: func(lists []rerank.List) []rerank.List { change(&lists[0]); return lists }}
+		})
+		_, err := pipe(t, r).Search(context.Background(), pipeline.Request{Route: "r", Query: rerank.Query{Vector: random(2, 1, 6).Row(0)}, K: 4})
+		if !errors.Is(err, adapters.ErrStore) {
+			t.Errorf("%s: error %v, want ErrStore", name, err)
+		}
+	}
+}
+
 // TestRowsThatVanish: rows deleted between search and fetch are left out.
 func TestRowsThatVanish(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))

@@ -76,14 +76,17 @@ type Route struct {
 	Store      adapters.Store
 	Model      Model
 
-	Placement Placement
+	Placement Placement // table where there is one, otherwise stored, where not given
 	// Table holds the features with PlacementTable, and is what StrategyScan reads.
 	Table *table.Table
 	// Companion is the collection with the derived fields. Where it is set,
 	// per_embedding, average and combined search it, whatever the placement.
 	Companion string
 
-	// Defaults of a request that does not say.
+	// Defaults of a request that does not say. Strategy is average for a model
+	// that is one inner product, and otherwise the first of distilled, average,
+	// per_embedding and scan that model and placement can serve; Depth is 200,
+	// AverageDepth is Depth, Weights are uniform.
 	Strategy     rerank.Strategy
 	Depth        int
 	AverageDepth int
@@ -101,7 +104,8 @@ type Route struct {
 	Consistency string
 	Partitions  []string
 
-	Failure     Failure
+	Failure Failure // FailOpen where not given
+	// Limits, 1000, 16384 and 8 where not given; MaxDepth is narrowed to the store's.
 	MaxK        int
 	MaxDepth    int
 	MaxRounds   int

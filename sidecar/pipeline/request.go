@@ -88,10 +88,14 @@ func needsStore(r Request) bool {
 	return r.Strategy != rerank.Scan || r.Filter != "" || r.Payload
 }
 
-// deepen gives the request K + 1 rows a list at least, so that the last row
-// tells a tie with the K-th from the end of it.
+// deepen gives the request K rows a list at least, and one more where the list
+// is of φ itself: there the last row tells a tie with the K-th from the end of it.
 func (o *opened) deepen(r Request) Request {
-	r.Depth = min(max(r.Depth, r.K+1), o.MaxDepth)
-	r.AverageDepth = min(max(r.AverageDepth, r.K+1), o.MaxDepth)
+	least := r.K
+	if o.spec.SingleInnerProduct {
+		least++
+	}
+	r.Depth = min(max(r.Depth, least), o.MaxDepth)
+	r.AverageDepth = min(max(r.AverageDepth, least), o.MaxDepth)
 	return r
 }

@@ -130,15 +130,14 @@ func (s *search) union(lists []rerank.List, round int) ([]rerank.ID, error) {
 	for i, l := range lists {
 		mark := int32(round*len(lists) + i)
 		for j, id := range l.IDs {
-			var twice bool
-			if owned == nil {
-				_, twice = s.seen.add(id, mark)
-			} else {
+			item, twice := id, false
+			if owned != nil {
+				item = l.Owners[j]
 				_, twice = owned.add(id, mark)
-				s.seen.add(l.Owners[j], mark)
 			}
-			if twice || id.IsZero() {
-				return nil, s.broken("list %d has the id %q twice, or none", i, id)
+			_, again := s.seen.add(item, mark)
+			if twice || again && owned == nil || id.IsZero() || item.IsZero() {
+				return nil, s.broken("row %d of list %d has the id %q of item %q: none, or twice", j, i, id, item)
 			}
 		}
 	}

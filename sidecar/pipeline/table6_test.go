@@ -68,18 +68,18 @@ func TestTable6(t *testing.T) {
 		items = append(items, slices.Concat(example.DotProducts[name], example.Gates[name])...)
 	}
 	w := newWorld(t, &given{toy{dim: 4, blocks: 2}}, rerank.Matrix{Rows: 5, Cols: 4, Data: items})
-	route := w.route(pipeline.PlacementTable, func(r *pipeline.Route) { r.Strategy, r.Depth = rerank.PerEmbedding, 2 })
+	route := w.route(pipeline.PlacementTable, func(r *pipeline.Route) { r.Strategy = rerank.PerEmbedding })
 	for _, c := range []struct {
-		k, maxDepth int
-		hits        []string
-		gap         float64
-		status      rerank.Status
+		depth  int
+		hits   []string
+		gap    float64
+		status rerank.Status
 	}{
-		{2, 2, []string{"a", "b"}, .4, rerank.StatusUnknown},
-		{2, 3, example.Top, 0, rerank.StatusExact},
+		{2, []string{"a", "b"}, .4, rerank.StatusUnknown},
+		{3, example.Top, 0, rerank.StatusExact},
 	} {
-		route.MaxDepth = c.maxDepth
-		a := search(t, route, pipeline.Request{Query: rerank.Query{Vector: []float32{1}}, K: c.k})
+		route.Depth = c.depth
+		a := search(t, route, pipeline.Request{Query: rerank.Query{Vector: []float32{1}}, K: 2})
 		for i, h := range a.Hits {
 			n, _ := h.ID.Uint64()
 			if names[n] != c.hits[i] || math.Abs(float64(h.Score-example.Scores[c.hits[i]])) > 1e-6 {
@@ -87,7 +87,7 @@ func TestTable6(t *testing.T) {
 			}
 		}
 		if got := a.Certificate; got.Status != c.status || math.Abs(float64(got.Gap)-c.gap) > 1e-5 {
-			t.Errorf("depth %d: %+v, want %s with gap %v", c.maxDepth, got, c.status, c.gap)
+			t.Errorf("depth %d: %+v, want %s with gap %v", c.depth, got, c.status, c.gap)
 		}
 	}
 }
