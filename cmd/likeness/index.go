@@ -80,7 +80,7 @@ func (f *indexFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.weights, "weights", "", "weights of the averaged field: uniform or gates; empty is the route's")
 	flags.BoolVar(&f.features, "features", false, "also write the fields that the derived placement reads")
 	flags.BoolVar(&f.force, "force", false, "replace what is there, and begin an interrupted build again")
-	flags.IntVar(&f.batch, "batch", 0, "rows read at once; 0 is the store's choice")
+	flags.IntVar(&f.batch, "batch", 1000, "rows read at once; 0 is the store's choice")
 	flags.StringVar(&f.model, "model", "", "without a configuration: model file or directory")
 	flags.StringVar(&f.items, "items", "", "without a configuration: item vectors, .npy")
 	flags.StringVar(&f.ids, "ids", "", "without a configuration: ids of the items, .npy of integers, or text with one a line")
