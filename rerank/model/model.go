@@ -13,6 +13,7 @@ import (
 	"os"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/safetensors"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
@@ -93,6 +94,18 @@ func Open(path string) (*Model, error) {
 		return nil, fmt.Errorf("opening model %s: %w", path, err)
 	}
 	return m, nil
+}
+
+// WithKernels returns the model on other kernels than the fastest that the
+// processor runs; name and version stay.
+func (m *Model) WithKernels(k *kernel.Set) *Model {
+	other := *m
+	if s, ok := m.Similarity.(interface {
+		WithKernels(k *kernel.Set) rerank.Similarity
+	}); ok {
+		other.Similarity = s.WithKernels(k)
+	}
+	return &other
 }
 
 // version digests the safetensors encoding of what decides a score.

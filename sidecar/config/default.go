@@ -19,6 +19,7 @@ func Default() Config {
 			MaxBatch:             256,
 			BatchParallelism:     8,
 		},
+		Kernel:   "auto",
 		Log:      Log{Level: "info", Format: "auto"},
 		Trace:    Trace{SampleRatio: 1},
 		Shutdown: Shutdown{Grace: 30 * time.Second},

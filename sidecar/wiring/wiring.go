@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
@@ -92,9 +94,13 @@ func OpenModel(c *config.Config, name string) (*model.Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("models.%s: %w", name, err)
 	}
-	named := *m
+	k, err := kernel.Named(strings.TrimPrefix(c.Kernel, "auto"))
+	if err != nil {
+		return nil, fmt.Errorf("kernel: %w", err)
+	}
+	named := m.WithKernels(k)
 	named.Name = name
-	return &named, nil
+	return named, nil
 }
 
 func (a *Assembly) model(name string) *model.Model {
