@@ -92,7 +92,7 @@ func (s *search) calibrated(r Request, c rerank.Certificate) bool {
 func (s *search) stop(ctx context.Context, r Request, last rerank.Certificate, took time.Duration) rerank.Stop {
 	c := s.answer.Certificate
 	exact, all := s.exhausted()
-	settled := !s.tied(c) && (s.Owner == "" || len(s.hits) >= s.r.K)
+	settled := !s.tied(c) && len(s.hits) >= s.r.K
 	switch {
 	case exact || all:
 		return rerank.StopExhausted

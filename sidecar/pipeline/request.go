@@ -88,12 +88,16 @@ func needsStore(r Request) bool {
 	return r.Strategy != rerank.Scan || r.Filter != "" || r.Payload
 }
 
-// deepen gives the request K rows a list at least, and one more where the list
-// is of φ itself: there the last row tells a tie with the K-th from the end of it.
+// deepen gives a single list K rows at least, and one more where it is of φ
+// itself: there the last row tells a tie with the K-th from the end of it.
+// Several lists are as deep as asked: together they mostly hold K items.
 func (o *opened) deepen(r Request) Request {
 	least := r.K
-	if o.spec.SingleInnerProduct {
+	switch {
+	case o.spec.SingleInnerProduct:
 		least++
+	case r.Strategy == rerank.PerEmbedding || r.Strategy == rerank.Combined:
+		return r
 	}
 	r.Depth = min(max(r.Depth, least), o.MaxDepth)
 	r.AverageDepth = min(max(r.AverageDepth, least), o.MaxDepth)
