@@ -113,9 +113,6 @@ func (b *bench) route(t Trial) (*pipeline.Route, error) {
 		Timeout: time.Hour, ExactSearch: true, UnitVectors: b.in.Model.Spec().Normalise,
 		Failure: pipeline.FailClosed, MaxK: math.MaxInt32, MaxDepth: math.MaxInt32,
 	}
-	if !b.in.Model.Spec().SingleInnerProduct {
-		r.MaxDepth = max(t.Depth, t.AverageDepth, 1) // a list of K rows stays one, without the row that shows a tie
-	}
 	if slices.ContainsFunc(b.derived, func(f rerank.Field) bool { return slices.Contains(f.Strategies, t.Strategy) }) {
 		r.Companion = companion
 	}
