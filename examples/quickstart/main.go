@@ -63,9 +63,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer questions.Close()
 	return withSidecar(ctx, s, stderr, func(c *client) error {
-		_, _ = fmt.Fprintf(stdout, "Real questions to a bank (BANKING77), asked of the sidecar over gRPC.\nStore: %s. Asked: %s of %d test questions.\n",
-			c.storeName, ordinal(s.every), len(questions.Queries))
-		if err := showIntents(ctx, c, intents, s.every, stdout); err != nil {
+		_, _ = fmt.Fprintf(stdout, "Real questions to a bank (BANKING77), asked of the sidecar over gRPC.\nStore: %s. Asked: all %d test questions of the intents, %s of the questions.\n",
+			c.storeName, len(intents.Queries), ordinal(s.every))
+		if err := showIntents(ctx, c, intents, stdout); err != nil {
 			return err
 		}
 		if err := showQuestions(ctx, c, questions, s.every, stdout); err != nil {
@@ -105,7 +105,7 @@ func parse(args []string) (settings, error) {
 
 func ordinal(every int) string {
 	if every == 1 {
-		return "all"
+		return "every one"
 	}
 	return fmt.Sprintf("every %dth", every)
 }

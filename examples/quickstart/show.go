@@ -13,12 +13,12 @@ import (
 
 // showIntents compares cosine with a Mixture-of-Logits in the routing of
 // questions to intents.
-func showIntents(ctx context.Context, c *client, t *banking77.Task, every int, w io.Writer) error {
-	cosine, err := c.ask(ctx, t, every, &likenessv1.SearchRequest{Route: "intents-cosine"})
+func showIntents(ctx context.Context, c *client, t *banking77.Task, w io.Writer) error {
+	cosine, err := c.ask(ctx, t, 1, &likenessv1.SearchRequest{Route: "intents-cosine"})
 	if err != nil {
 		return err
 	}
-	mol, err := c.ask(ctx, t, every, &likenessv1.SearchRequest{Route: "intents-mol"})
+	mol, err := c.ask(ctx, t, 1, &likenessv1.SearchRequest{Route: "intents-mol"})
 	if err != nil {
 		return err
 	}
