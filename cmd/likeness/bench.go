@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/bench"
 	"github.com/likenessdb/likeness/sidecar/config"
@@ -38,11 +39,13 @@ type benchFlags struct {
 	strategy        string
 	depth, avgDepth int
 	head            string
+	kernel          string
 }
 
 // benchReport is what bench search prints.
 type benchReport struct {
 	Cores   int            `json:"cores"`
+	Kernel  string         `json:"kernel,omitempty"`
 	Results []bench.Result `json:"results"`
 }
 
@@ -67,6 +70,7 @@ func newBenchSearchCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.synthetic.Searches, "searches", 200, "searches that are measured")
 	flags.IntVar(&f.synthetic.Items, "items", 20000, "without a route: items to make up")
 	flags.IntVar(&f.synthetic.Candidates, "candidates", 1000, "without a route: candidates of a search")
+	flags.StringVar(&f.kernel, "kernel", "", "without a route: loops to score with, go, avx2 or avx512; empty is the fastest")
 	flags.StringVar(&f.route, "route", "", "measure this route of the configuration")
 	flags.StringVar(&f.queries, "queries", "", "query vectors for the route, .npy")
 	flags.StringVar(&f.strategy, "strategy", "", "strategy; empty is the route's")
@@ -93,7 +97,11 @@ func (f *benchFlags) run(ctx context.Context, src *source, stderr io.Writer) (be
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(f.cores))
 	report := benchReport{Cores: f.cores}
 	if f.route == "" {
-		var err error
+		k, err := kernel.Named(f.kernel)
+		if err != nil {
+			return report, usagef("--%v", err)
+		}
+		s.Kernel, report.Kernel = k, k.Name()
 		report.Results, err = bench.RunSynthetic(ctx, s, func(name string) { _, _ = fmt.Fprintln(stderr, "measuring", name) })
 		return report, err
 	}

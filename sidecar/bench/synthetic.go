@@ -11,6 +11,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/rerank/tensor"
@@ -26,6 +27,8 @@ type Synthetic struct {
 	Candidates int
 	Searches   int
 	K          int
+	// Kernel computes the scores; nil is the fastest of the processor.
+	Kernel *kernel.Set
 }
 
 // kind is a synthetic similarity. Its weights are random: time does not depend on them.
@@ -122,6 +125,9 @@ func RunSynthetic(ctx context.Context, s Synthetic, progress func(name string)) 
 		m, err := model.New(model.Parameters{Kind: k.kind, Name: k.name, Config: json.RawMessage(k.config), Tensors: k.tensors})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", k.name, err)
+		}
+		if s.Kernel != nil {
+			m = m.WithKernels(s.Kernel)
 		}
 		for _, placement := range []pipeline.Placement{pipeline.PlacementTable, pipeline.PlacementStored} {
 			progress(fmt.Sprintf("%s, placement %s", k.name, placement))
