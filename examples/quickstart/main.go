@@ -77,12 +77,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func parse(args []string) (settings, error) {
-	s := settings{every: 6}
+	s := settings{}
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	flags.StringVar(&s.binary, "binary", filepath.Join("bin", "likeness"), "the likeness binary, as make build leaves it")
 	flags.StringVar(&s.store, "store", cmp.Or(os.Getenv("STORE"), "embedded"), "embedded, qdrant or milvus")
 	flags.StringVar(&s.data, "data", filepath.Join("examples", "data", "banking77"), "directory of the data")
 	flags.StringVar(&s.models, "models", filepath.Join("examples", "models"), "directory of the models")
+	flags.IntVar(&s.every, "every", 6, "ask every nth question")
 	full := flags.Bool("full", os.Getenv("FULL") != "" && os.Getenv("FULL") != "0", "ask every question")
 	if err := flags.Parse(args); err != nil {
 		return s, err
@@ -92,6 +93,9 @@ func parse(args []string) (settings, error) {
 	}
 	if s.store != "embedded" && s.store != "qdrant" && s.store != "milvus" {
 		return s, fmt.Errorf("the store %q is none of embedded, qdrant and milvus", s.store)
+	}
+	if s.every < 1 {
+		return s, fmt.Errorf("-every is %d, want 1 at least", s.every)
 	}
 	var failed [3]error
 	s.binary, failed[0] = filepath.Abs(s.binary)

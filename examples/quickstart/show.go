@@ -133,12 +133,15 @@ func explainQuestions(cosine, mol eval.Metrics, w io.Writer) error {
 		}
 		return fmt.Sprintf("raises %s by %.3f", name, d)
 	}
+	verdict := ""
+	if mol["p@10"] > cosine["p@10"] && mol["p@1"] < cosine["p@1"] {
+		verdict = ":\nit helps where several good answers count, and not where only the first one does"
+	}
 	_, err := fmt.Fprintf(w, `
 scored: candidates per query. found of top 10: share of the MoL's exact top 10
 that a strategy's candidates held. exact: answers proved exact.
-Beside cosine this MoL %s and %s: it helps where
-several good answers count, and not where only the first one does.
-`, change("p@10"), change("p@1"))
+Beside cosine this MoL %s and %s%s.
+`, change("p@10"), change("p@1"), verdict)
 	return err
 }
 

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+)
+
+// The quickstart runs as a reader would run it, with fewer questions.
+func TestQuickstart(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "likeness")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/likeness").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	stores := []string{"embedded"}
+	if servers.Dir() != "" && !testing.Short() {
+		stores = append(stores, "qdrant", "milvus")
+	}
+	for _, store := range stores {
+		t.Run(store, func(t *testing.T) {
+			var out strings.Builder
+			err := run(t.Context(), []string{
+				"-binary", binary, "-store", store, "-every", "60", "-data", "../data/banking77", "-models", "../models",
+			}, &out, os.Stderr)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out.String())
+			}
+			for _, want := range []string{"every 60th of the questions", "MoL, scan of the table 10003 1.000 100%", "raises p@10", "All of this took"} {
+				if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), want) {
+					t.Errorf("%q is missing in\n%s", want, out.String())
+				}
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, args := range [][]string{{"-store", "redis"}, {"-every", "0"}, {"-binary", "/does/not/exist"}, {"-unknown"}} {
+		if _, err := parse(args); err == nil {
+			t.Errorf("%q was accepted", args)
+		}
+	}
+}
