@@ -1,0 +1,78 @@
+package inner
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/distilled"
+	"github.com/likenessdb/likeness/rerank/kernel"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// Vectors is the similarity whose query side is the query and whose feature rows
+// are the base vectors: dot, and max-sim where items own several rows. It is
+// immutable and safe for concurrent use.
+type Vectors struct {
+	spec    rerank.Spec
+	kernels *kernel.Set
+	probes  *distilled.Probes
+}
+
+var _ rerank.Similarity = (*Vectors)(nil)
+
+// maxDim bounds what a configuration may claim.
+const maxDim = 1 << 20
+
+// NewVectors makes a similarity of a kind; the tensors may only hold learned
+// probes. It returns rerank.ErrModel.
+func NewVectors(kind rerank.Kind, dim int, normalise bool, t tensor.Set) (*Vectors, error) {
+	if dim < 1 || dim > maxDim {
+		return nil, fmt.Errorf("%w: dim is %d, want 1 to %d", rerank.ErrModel, dim, maxDim)
+	}
+	probes, err := distilled.Read(t, dim, dim)
+	if err != nil {
+		return nil, err
+	}
+	if err := tensor.NewReader(t).Err(distilled.Prefix); err != nil {
+		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
+	}
+	v := &Vectors{kernels: kernel.Best(), probes: probes, spec: rerank.Spec{
+		Kind: kind, QueryDim: dim, ItemDim: dim, Features: dim, Normalise: normalise, SingleInnerProduct: true,
+		MaxScore: float32(math.Inf(1)), GroupedRows: kind == rerank.KindMaxSim, PairsQuery: 1, PairsItem: 1,
+	}}
+	if normalise {
+		v.spec.MaxScore = 1
+	}
+	return v, nil
+}
+
+// WithKernels returns the similarity on other kernels.
+func (v *Vectors) WithKernels(k *kernel.Set) rerank.Similarity {
+	other := *v
+	other.kernels = k
+	return &other
+}
+
+// Spec implements rerank.Similarity.
+func (v *Vectors) Spec() rerank.Spec { return v.spec }
+
+// Encode implements rerank.Similarity.
+func (v *Vectors) Encode(q rerank.Query) (rerank.Encoded, error) {
+	if err := v.spec.CheckQuery(q); err != nil {
+		return nil, err
+	}
+	u, norm := slices.Clone(q.Vector), 0.0
+	if v.spec.Normalise {
+		rerank.Normalise(u)
+		norm = UnitNorm
+	}
+	return &Product{
+		Spec: v.spec, Kernels: v.kernels, U: u, Scale: 1, Norm: norm, Query: u, Distilled: v.probes,
+		Stored: rerank.Probe{Vector: u, Target: rerank.TargetScore, Scale: 1},
+	}, nil
+}
+
+// EncodeItems implements rerank.Similarity: a feature row is a base vector.
+func (v *Vectors) EncodeItems(dst, base rerank.Matrix) error { return EncodeItems(v.spec, dst, base) }
