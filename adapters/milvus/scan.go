@@ -1,6 +1,7 @@
 package milvus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,6 +21,10 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(row
 	return s.scan(ctx, r, true, yield)
 }
 
+// scanRows is the page of a scan that names none: a query of ten thousand rows
+// with their vectors takes milvus-lite minutes.
+const scanRows = 1000
+
 func (s *Store) scan(ctx context.Context, r adapters.ScanRequest, strong bool, yield func(rows adapters.Rows, cursor string) error) error {
 	if err := checkFilter(r.Filter); err != nil {
 		return err
@@ -36,10 +41,7 @@ func (s *Store) scan(ctx context.Context, r adapters.ScanRequest, strong bool, y
 	if err != nil {
 		return err
 	}
-	batch := s.page(reading)
-	if r.Batch > 0 {
-		batch = min(batch, r.Batch)
-	}
+	batch := min(s.page(reading), cmp.Or(r.Batch, scanRows))
 	// The pages are of one component's rows; the others' vectors are fetched by id.
 	parts := reading.components()
 	parts[0].strong = strong
