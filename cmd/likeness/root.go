@@ -56,6 +56,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newQueryCommand(a),
 		newIndexCommand(a),
 		newEvalCommand(a),
+		newFitCommand(a),
 		newBenchCommand(a),
 		newModelCommand(a),
 		newConfigCommand(a),

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/bilinear"
+	"github.com/likenessdb/likeness/rerank/fit"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/eval"
+)
+
+const fitBilinearLong = `Learns the W of φ(q, x) = qᵀWx from a log, over the vectors as they are stored,
+and says whether it is worth it. Nothing has to be written to the database: the
+search of a query is one inner product of Wᵀq with the stored vectors.
+
+The fit starts at the identity, which is the plain inner product, and is pulled
+to it. How strongly is chosen on held-out queries and held-out items; then all
+pairs are fitted. Queries with equal vectors are held out together. All figures
+are MRR@10 among all items of the collection.
+
+Items without logs lose by most fits. With --cold auto the pull is raised as far
+as they need it if the collection has items without a pair, and the report warns
+of them otherwise; guard always raises it, ignore looks at logged items only.
+
+Matrices are .npy, float16 or float32, one row a vector. Pairs are CSV with the
+header "query,item": row numbers from 0, the items by id with --item-ids. The
+same data, flags and seed give the same model on the same kind of machine,
+whatever the number of cores.
+
+Forms: full; low_rank, PQᵀ; identity_low_rank, I + PQᵀ; diagonal.`
+
+// fitBilinearFlags are the flags of fit bilinear.
+type fitBilinearFlags struct {
+	fitInputs
+	options    fit.Options
+	form, cold string
+	cut        string
+}
+
+func newFitBilinearCommand(a *app) *cobra.Command {
+	f := fitBilinearFlags{options: fit.DefaultOptions()}
+	cmd := &cobra.Command{
+		Use:   "bilinear",
+		Short: "Learn φ(q, x) = qᵀWx and judge it beside the plain inner product",
+		Long:  fitBilinearLong,
+		Example: `  likeness fit bilinear --items items.npy --queries queries.npy --pairs pairs.csv --out model.safetensors
+  likeness fit bilinear --items items.npy --queries queries.npy --pairs pairs.csv --out small.safetensors --cut auto
+  likeness fit bilinear --items items.npy --queries queries.npy --pairs pairs.csv --out r32.safetensors \
+    --form identity_low_rank --rank 32 --output json`,
+		Args: cobra.NoArgs,
+	}
+	f.register(cmd)
+	f.registerPairs(cmd)
+	f.flags(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		r, err := f.run(cmd.Context(), newProgress(a.stderr))
+		if err != nil {
+			return err
+		}
+		for _, warning := range r.Report.Warnings {
+			_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
+		}
+		return a.print(*out, r, func(w io.Writer) error { return printFit(w, r) })
+	}
+	return cmd
+}
+
+func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
+	o, flags := &f.options, cmd.Flags()
+	flags.StringVar(&f.form, "form", string(o.Form), "form of W: full, low_rank, identity_low_rank or diagonal")
+	flags.IntVar(&o.Rank, "rank", o.Rank, "rank of the low-rank forms")
+	flags.StringVar(&f.cut, "cut", "", "write a full fit as I + low rank: a rank, or auto for the one with the share --energy")
+	flags.Float64Var(&o.Energy, "energy", o.Energy, "share of the energy of W − I that the suggested rank keeps")
+	flags.BoolVar(&o.Normalise, "normalise", o.Normalise, "fit on unit vectors")
+	flags.Float64Var(&o.Scale, "scale", o.Scale, "factor of φ before the softmax, the inverse of the temperature; 0 is 20, and 40 where items without logs are guarded")
+	flags.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the split, the order and the samples")
+	flags.Float64Var(&o.HeldOut, "held-out", o.HeldOut, "share of the queries that judge the fit")
+	flags.StringVar(&f.cold, "cold", string(o.Cold), "items without logs: auto, guard or ignore")
+	flags.Float64Var(&o.ColdShare, "cold-share", o.ColdShare, "share of logged items held out to see what becomes of items without logs; 0 is --cold ignore")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the pairs, at most")
+	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate; 0 is the form's own")
+	for name, values := range map[string][]string{
+		"form": {"full", "low_rank", "identity_low_rank", "diagonal"}, "cold": {"auto", "guard", "ignore"},
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// fitResult is what fit bilinear reports.
+type fitResult struct {
+	Model   string      `json:"model"`
+	Version string      `json:"version"`
+	Path    string      `json:"path"`
+	Log     eval.Counts `json:"log"`
+	fit.Report
+}
+
+func (f *fitBilinearFlags) run(ctx context.Context, p *progress) (_ *fitResult, err error) {
+	if err := f.finish(); err != nil {
+		return nil, err
+	}
+	items, queries, closeBoth, err := f.vectors()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, closeBoth()) }()
+	pairs, err := f.readPairs(items, queries)
+	if err != nil {
+		return nil, err
+	}
+	_, counts := pairs.Choose(1)
+	counts.Items = items.Rows
+	d := fit.Data{Items: items, Queries: queries}
+	for q := range queries.Rows {
+		d.Relevant = append(d.Relevant, pairs.Relevant(q))
+	}
+	f.options.Progress = p.begin
+	fitted, err := fit.Bilinear(ctx, d, f.options)
+	if errors.Is(err, fit.ErrData) || errors.Is(err, fit.ErrOption) {
+		return nil, badInput(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := f.save(fitted)
+	if err != nil {
+		return nil, err
+	}
+	return &fitResult{Model: m.Name, Version: m.Version, Path: f.out, Log: counts, Report: fitted.Report}, nil
+}
+
+// finish takes the flags that need reading.
+func (f *fitBilinearFlags) finish() (err error) {
+	f.options.Form, f.options.Cold = bilinear.Form(f.form), fit.Cold(f.cold)
+	switch f.cut {
+	case "":
+	case "auto":
+		f.options.Reduce = fit.ReduceAuto
+	default:
+		if f.options.Reduce, err = strconv.Atoi(f.cut); err != nil || f.options.Reduce < 1 {
+			return usagef("--cut %q is neither auto nor a rank", f.cut)
+		}
+	}
+	return f.free()
+}
+
+func (f *fitBilinearFlags) save(fitted *fit.Fitted) (*model.Model, error) {
+	config, err := json.Marshal(fitted.Config)
+	if err != nil {
+		return nil, err
+	}
+	provenance, err := f.provenance()
+	if err != nil {
+		return nil, err
+	}
+	quality := fitted.Report
+	quality.Spectrum = nil
+	if provenance["fit.report"], err = compactJSON(quality); err != nil {
+		return nil, err
+	}
+	if provenance["fit.options"], err = compactJSON(f.options); err != nil {
+		return nil, err
+	}
+	return f.write(model.Parameters{
+		Kind: rerank.KindBilinear, Config: config, Tensors: fitted.Tensors, Provenance: provenance,
+	})
+}
+
+func printFit(w io.Writer, r *fitResult) error {
+	c := r.Counts
+	_, _ = fmt.Fprintf(w, "log: %d queries with %d pairs, %d of %d items logged; %d queries held out\n",
+		c.Queries, c.Pairs, c.LoggedItems, c.Items, c.HeldOutQueries)
+	for _, d := range []struct {
+		n    int
+		what string
+	}{
+		{r.Log.DuplicatePairs, "pairs given twice, counted once"}, {r.Log.UnknownItems, "pairs dropped: their item id is not in the collection"},
+		{c.QueriesWithoutPairs, "queries left out: no pair"}, {c.ZeroQueries, "queries of norm 0"}, {c.ZeroItems, "items of norm 0"},
+		{c.ZeroPairs, "pairs dropped: a vector of norm 0"},
+	} {
+		if d.n > 0 {
+			_, _ = fmt.Fprintf(w, "  %d %s\n", d.n, d.what)
+		}
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\nMRR@10\tfit\tplain\tgain\tqueries\t\n")
+	printComparison(t, "logged items, held-out queries", &r.Logged)
+	printComparison(t, "held-out items, as without logs", r.Cold)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if err := printPulls(w, r); err != nil {
+		return err
+	}
+	if err := printSpectrum(w, r.Spectrum); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintln(w)
+	for _, choice := range r.Choices {
+		_, _ = fmt.Fprintf(w, "%.4f  %s\n", choice.MRR, choice.Name)
+	}
+	_, _ = fmt.Fprintf(w, "%s\n\nwrote %s: model %s, version %s\n", r.Recommendation, r.Path, r.Model, r.Version)
+	return nil
+}
+
+func printComparison(w io.Writer, name string, c *fit.Comparison) {
+	if c != nil {
+		_, _ = fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%+.4f ± %.4f\t%d\t\n", name, c.MRR, c.Baseline, c.Gain, c.StandardError, c.Queries)
+	}
+}
+
+func printPulls(w io.Writer, r *fitResult) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\npull to I\tlogged\tnot logged\tplain\t\t\n")
+	for _, p := range r.Pulls {
+		cold, plain, mark := "", "", ""
+		if p.Cold != nil {
+			cold, plain = fmt.Sprintf("%.4f", p.Cold.MRR), fmt.Sprintf("%.4f", p.Cold.Baseline)
+		}
+		switch {
+		case p.Chosen:
+			mark = "chosen"
+		case !p.Admissible:
+			mark = "loses items without logs"
+		}
+		_, _ = fmt.Fprintf(t, "%g\t%.4f\t%s\t%s\t%s\t\n", p.Pull, p.Logged, cold, plain, mark)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	why := "the best for logged items; the collection has no others, or they were not asked for"
+	if r.Guarded {
+		why = "the weakest that keeps items without logs, with a margin of half a standard error"
+	}
+	_, err := fmt.Fprintf(w, "chosen: %s; %d rounds\n", why, r.Rounds)
+	return err
+}
+
+func printSpectrum(w io.Writer, s *fit.Spectrum) error {
+	if s == nil {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\nI + rank\tenergy of W − I\t|φ − φ_r| ≤ ‖q‖‖x‖ ×\tMRR@10\t\t\n")
+	for _, r := range s.Ranks {
+		mark := ""
+		if r.Rank == s.Suggested {
+			mark = fmt.Sprintf("%.0f%% of the energy", 100*s.Energy)
+		}
+		_, _ = fmt.Fprintf(t, "%d\t%.4f\t%.4f\t%.4f\t%s\t\n", r.Rank, r.Energy, r.Bound, r.MRR, mark)
+	}
+	return t.Flush()
+}

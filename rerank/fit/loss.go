@@ -1,0 +1,58 @@
+package fit
+
+import (
+	"math"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+)
+
+// excluded is a logit that no softmax sees.
+const excluded = -1e30
+
+// crossEntropy replaces the inner products s, one row a pair of the batch and
+// one column a candidate, by the gradient of the batch's mean cross-entropy, and
+// returns that mean. The logits are scale·s; a candidate that is there by chance
+// is corrected by the log of that chance (logQ: Bengio and Senécal 2003; Yi et
+// al. 2019), all but the pair's own item, which is always there. Other items of
+// the same query are no negatives.
+func crossEntropy(s rerank.Matrix, batch []pair, c *candidates, relevant [][]int32, scale float64) float64 {
+	losses := make([]float64, len(batch))
+	weight := float32(scale / float64(len(batch)))
+	spread(len(batch), 16, func(from, to int) {
+		for b := from; b < to; b++ {
+			row, target := s.Row(b), c.column[batch[b].item]
+			logits(row, float32(scale), target, c.correction)
+			for _, x := range relevant[batch[b].query] {
+				if col := c.column[x]; col >= 0 && col != target {
+					row[col] = excluded
+				}
+			}
+			kernel.Softmax(row)
+			losses[b] = -math.Log(max(float64(row[target]), math.SmallestNonzeroFloat32))
+			row[target]--
+			for i := range row {
+				row[i] *= weight
+			}
+		}
+	})
+	var sum float64
+	for _, l := range losses {
+		sum += l
+	}
+	return sum / float64(len(batch))
+}
+
+func logits(row []float32, scale float32, target int32, correction []float32) {
+	for i := range row {
+		row[i] *= scale
+	}
+	if correction == nil {
+		return
+	}
+	own := row[target]
+	for i, c := range correction {
+		row[i] += c
+	}
+	row[target] = own
+}

@@ -1,0 +1,119 @@
+package fit
+
+import (
+	"errors"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Spectrum says how much of W − I a low rank keeps.
+type Spectrum struct {
+	// Singular values of W − I, the greatest first.
+	Singular []float64 `json:"singular_values"`
+	// Ranks are I plus the first components of W − I.
+	Ranks []RankQuality `json:"ranks"`
+	// Suggested is the least rank with the share of the energy that was asked for.
+	Suggested int     `json:"suggested_rank"`
+	Energy    float64 `json:"energy_asked"`
+}
+
+// RankQuality is what a rank keeps. For every q and x,
+// |φ − φ_r| ≤ ‖q‖‖x‖·Bound, Bound = σ_{r+1} (Eckart and Young).
+type RankQuality struct {
+	Rank   int     `json:"rank"`
+	Energy float64 `json:"energy"` // share of Σσ²
+	Bound  float64 `json:"bound"`
+	// MRR on the held-out queries, of the fit that had not seen them.
+	MRR float64 `json:"mrr"`
+}
+
+// decomposition is the SVD of W − I.
+type decomposition struct {
+	u, v  mat.Dense
+	sigma []float64
+}
+
+func decompose(w rerank.Matrix) (*decomposition, error) {
+	difference := mat.NewDense(w.Rows, w.Cols, nil)
+	for r := range w.Rows {
+		for c, v := range w.Row(r) {
+			difference.Set(r, c, float64(v))
+		}
+		difference.Set(r, r, difference.At(r, r)-1)
+	}
+	var svd mat.SVD
+	if !svd.Factorize(difference, mat.SVDThin) {
+		return nil, errors.New("the singular values of W − I do not converge")
+	}
+	d := &decomposition{sigma: svd.Values(nil)}
+	svd.UTo(&d.u)
+	svd.VTo(&d.v)
+	return d, nil
+}
+
+// cut returns I + PQᵀ of that rank: P = U√Σ, Q = V√Σ.
+func (d *decomposition) cut(rank int) *lowRank {
+	n := len(d.sigma)
+	p, q := rerank.NewMatrix(n, rank), rerank.NewMatrix(n, rank)
+	for k := range rank {
+		root := math.Sqrt(d.sigma[k])
+		for i := range n {
+			p.Data[i*rank+k] = float32(d.u.At(i, k) * root)
+			q.Data[i*rank+k] = float32(d.v.At(i, k) * root)
+		}
+	}
+	return newLowRank(p, q, true)
+}
+
+// rank is the least one that keeps the share of the energy Σσ².
+func (d *decomposition) rank(share float64) int {
+	total := d.energy(len(d.sigma))
+	for r := 1; r < len(d.sigma); r++ {
+		if d.energy(r) >= share*total {
+			return r
+		}
+	}
+	return len(d.sigma)
+}
+
+func (d *decomposition) energy(rank int) float64 {
+	var sum float64
+	for _, s := range d.sigma[:rank] {
+		sum += s * s
+	}
+	return sum
+}
+
+func (d *decomposition) bound(rank int) float64 {
+	if rank < len(d.sigma) {
+		return d.sigma[rank]
+	}
+	return 0
+}
+
+// spectrum describes final, with the quality of judged at the same ranks.
+func spectrum(final, judged *decomposition, j *judge, share float64, extra int) *Spectrum {
+	s := &Spectrum{Singular: final.sigma, Suggested: final.rank(share), Energy: share}
+	ranks := []int{8, 16, 32, 64, 128, s.Suggested}
+	if extra > 0 {
+		ranks = append(ranks, extra)
+	}
+	slices.Sort(ranks)
+	total := final.energy(len(final.sigma))
+	for _, r := range slices.Compact(ranks) {
+		if r > len(final.sigma) {
+			break
+		}
+		q := RankQuality{Rank: r, Energy: 1, Bound: final.bound(r)}
+		if total > 0 {
+			q.Energy = final.energy(r) / total
+		}
+		q.MRR = mean(j.reciprocal(judged.cut(r).probe))
+		s.Ranks = append(s.Ranks, q)
+	}
+	return s
+}
