@@ -53,6 +53,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetErr(a.stderr)
 	root.AddCommand(
 		newServeCommand(a),
+		newProxyCommand(a),
 		newQueryCommand(a),
 		newIndexCommand(a),
 		newEvalCommand(a),

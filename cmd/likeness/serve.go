@@ -67,7 +67,7 @@ func (a *app) serve(cmd *cobra.Command, src config.Source, readyFile string) err
 }
 
 // writeReadyFile writes in one step, so that a reader sees all of it or nothing.
-func writeReadyFile(path string, at serve.Addresses) error {
+func writeReadyFile(path string, at any) error {
 	b, err := json.Marshal(at)
 	if err != nil {
 		return err

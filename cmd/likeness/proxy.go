@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/sidecar/proxy"
+	"github.com/likenessdb/likeness/sidecar/proxy/rest"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
+)
+
+// proxyFlags are the flags of `likeness proxy`.
+type proxyFlags struct {
+	qdrantREST, qdrantGRPC, milvus string
+	listenREST, listenGRPC         string
+	logLevel, readyFile            string
+	grace                          time.Duration
+}
+
+func newProxyCommand(a *app) *cobra.Command {
+	var f proxyFlags
+	cmd := &cobra.Command{
+		Use:   "proxy",
+		Short: "Stand in front of Qdrant or Milvus and forward everything",
+		Long: `proxy listens for the clients of a database and forwards what they send, byte for
+byte; it needs no configuration and no model, and rescores nothing. It ends as
+serve does: calls in flight are finished, and cut after --grace.
+
+The address of the clients is all that changes. See docs/proxy.md.`,
+		Example: `  likeness proxy --qdrant-rest http://127.0.0.1:6333 --qdrant-grpc 127.0.0.1:6334 --listen-rest 127.0.0.1:7633 --listen-grpc 127.0.0.1:7634
+  likeness proxy --milvus 127.0.0.1:19530 --listen-grpc 127.0.0.1:7653`,
+		Args: cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.qdrantREST, "qdrant-rest", "", "URL of Qdrant's REST API, http://host:port")
+	flags.StringVar(&f.qdrantGRPC, "qdrant-grpc", "", "host:port of Qdrant's gRPC API")
+	flags.StringVar(&f.milvus, "milvus", "", "host:port of Milvus's gRPC API")
+	flags.StringVar(&f.listenREST, "listen-rest", "", "where REST clients connect, host:port")
+	flags.StringVar(&f.listenGRPC, "listen-grpc", "", "where gRPC clients connect, host:port")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&f.readyFile, "ready-file", "", "write the addresses to this file, as JSON, when the proxy listens")
+	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long calls in flight may take at the end")
+	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-grpc")
+	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-rest")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.proxy(cmd, f) }
+	return cmd
+}
+
+func (a *app) proxy(cmd *cobra.Command, f proxyFlags) error {
+	log, err := telemetry.NewLogger(a.stderr, f.logLevel, "auto")
+	if err != nil {
+		return usageError{err}
+	}
+	grpcUpstream := f.qdrantGRPC
+	if f.milvus != "" {
+		grpcUpstream = f.milvus
+	}
+	p, err := proxy.Listen(cmd.Context(), proxy.Options{
+		GRPC:   proxy.Endpoint{Listen: f.listenGRPC, Upstream: grpcUpstream},
+		REST:   proxy.Endpoint{Listen: f.listenREST, Upstream: f.qdrantREST},
+		Logger: log, Grace: f.grace,
+	})
+	if errors.Is(err, proxy.ErrOptions) || errors.Is(err, rest.ErrURL) {
+		return usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	at := p.Addresses()
+	log.Info("forwarding", "grpc", at.GRPC, "rest", at.REST)
+	if f.readyFile != "" {
+		defer os.Remove(f.readyFile)
+		if err := writeReadyFile(f.readyFile, at); err != nil {
+			return errors.Join(err, p.Close())
+		}
+	}
+	return p.Run(cmd.Context())
+}

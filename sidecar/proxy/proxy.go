@@ -1,0 +1,192 @@
+// Package proxy stands where a database's clients expect the database: it
+// listens for them and forwards what they send.
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/qdrant/go-client/qdrant"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
+	"github.com/likenessdb/likeness/sidecar/proxy/rest"
+)
+
+// ErrOptions says which option of a proxy is missing or contradicts another.
+var ErrOptions = errors.New("proxy cannot be made")
+
+// Endpoint is where a proxy listens and what it forwards to.
+type Endpoint struct {
+	// Listen is host:port; port 0 takes a free one.
+	Listen string
+	// Upstream is the database's: host:port of gRPC, the base URL of REST.
+	Upstream string
+}
+
+// Options say what a proxy forwards. An endpoint without an upstream is not served.
+type Options struct {
+	GRPC, REST Endpoint
+	Logger     *slog.Logger
+	// Grace is how long calls in flight may take when the proxy ends.
+	Grace time.Duration
+}
+
+func (o Options) check() error {
+	if o.GRPC.Upstream == "" && o.REST.Upstream == "" {
+		return fmt.Errorf("%w: it has no database to forward to", ErrOptions)
+	}
+	for name, e := range map[string]Endpoint{"gRPC": o.GRPC, "REST": o.REST} {
+		if (e.Upstream == "") != (e.Listen == "") {
+			return fmt.Errorf("%w: %s needs both the database's address and one to listen on", ErrOptions, name)
+		}
+	}
+	return nil
+}
+
+// Addresses are where a proxy really listens; empty where it does not.
+type Addresses struct {
+	GRPC string `json:"grpc,omitempty"`
+	REST string `json:"rest,omitempty"`
+}
+
+// endpoint is one listener and what answers on it.
+type endpoint struct {
+	server interface {
+		Serve(net.Listener) error
+		Drain(ctx context.Context) (cut bool)
+	}
+	listener net.Listener
+}
+
+// Proxy forwards calls and requests. Close it if Run was never called.
+type Proxy struct {
+	options   Options
+	addresses Addresses
+	upstream  *rawgrpc.Upstream // nil without gRPC
+	endpoints []endpoint
+}
+
+// Listen makes a proxy and opens its listeners; it calls no database. It returns
+// ErrOptions, rest.ErrURL, or the error of a listener or an address.
+func Listen(ctx context.Context, o Options) (*Proxy, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Proxy{options: o}
+	if err := errors.Join(p.listenGRPC(ctx), p.listenREST(ctx)); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *Proxy) listenGRPC(ctx context.Context) (err error) {
+	e := p.options.GRPC
+	if e.Upstream == "" {
+		return nil
+	}
+	if p.upstream, err = rawgrpc.Dial(e.Upstream, nil); err != nil {
+		return err
+	}
+	server := rawgrpc.NewServer(rawgrpc.Options{Upstream: p.upstream, Services: services()})
+	listener, err := listen(ctx, "gRPC", e.Listen)
+	if err != nil {
+		return err
+	}
+	p.addresses.GRPC = listener.Addr().String()
+	p.endpoints = append(p.endpoints, endpoint{server, listener})
+	return nil
+}
+
+func (p *Proxy) listenREST(ctx context.Context) error {
+	e := p.options.REST
+	if e.Upstream == "" {
+		return nil
+	}
+	server, err := rest.NewServer(rest.Options{Upstream: e.Upstream, Logger: p.options.Logger})
+	if err != nil {
+		return err
+	}
+	listener, err := listen(ctx, "REST", e.Listen)
+	if err != nil {
+		return err
+	}
+	p.addresses.REST = listener.Addr().String()
+	p.endpoints = append(p.endpoints, endpoint{server, listener})
+	return nil
+}
+
+func listen(ctx context.Context, what, address string) (net.Listener, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s of the proxy: %w", what, err)
+	}
+	return l, nil
+}
+
+// services are those of the databases whose methods are known to be unary.
+func services() []grpc.ServiceDesc {
+	return []grpc.ServiceDesc{
+		qdrant.Points_ServiceDesc, qdrant.Collections_ServiceDesc, qdrant.Snapshots_ServiceDesc, qdrant.Qdrant_ServiceDesc,
+		milvuspb.MilvusService_ServiceDesc, grpc_health_v1.Health_ServiceDesc,
+	}
+}
+
+// Addresses are where the proxy listens.
+func (p *Proxy) Addresses() Addresses { return p.addresses }
+
+// Run forwards until ctx is done or a listener fails, and drains. It may be
+// called once.
+func (p *Proxy) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, e := range p.endpoints {
+		group.Go(func() error { return e.server.Serve(e.listener) })
+	}
+	group.Go(func() error {
+		<-ctx.Done()
+		p.drain()
+		return nil
+	})
+	return errors.Join(group.Wait(), p.Close())
+}
+
+// drain ends the endpoints at the same time.
+func (p *Proxy) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), p.options.Grace)
+	defer cancel()
+	cut := make([]bool, len(p.endpoints))
+	var group errgroup.Group
+	for i, e := range p.endpoints {
+		group.Go(func() error {
+			cut[i] = e.server.Drain(ctx)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	if slices.Contains(cut, true) {
+		p.options.Logger.Warn("calls were cut after the grace period", "grace", p.options.Grace.String())
+	}
+}
+
+// Close frees what the proxy holds.
+func (p *Proxy) Close() error {
+	for _, e := range p.endpoints {
+		_ = e.listener.Close() // Serve has closed it already, as a rule
+	}
+	if p.upstream == nil {
+		return nil
+	}
+	return p.upstream.Close()
+}

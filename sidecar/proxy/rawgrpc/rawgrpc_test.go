@@ -1,0 +1,375 @@
+package rawgrpc_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/qdrant/go-client/qdrant"
+	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	knownMethod   = "/qdrant.Points/Search"
+	unknownMethod = "/of.tomorrow.Service/Method"
+)
+
+// bytesCodec sends and receives *[]byte.
+type bytesCodec struct{}
+
+func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
+}
+
+func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+func (bytesCodec) Name() string { return "proto" }
+
+// call is what a peer saw of a call.
+type call struct {
+	method   string
+	md       metadata.MD
+	deadline time.Time
+	messages [][]byte
+}
+
+// peer stands where the database does and records what comes. It answers each
+// message with its bytes reversed, after the header, and ends with end.
+type peer struct {
+	header, trailer metadata.MD
+	end             error
+	blocked         chan context.Context // if set, a call waits here for its end
+
+	mu    sync.Mutex
+	calls []call
+}
+
+func (p *peer) handle(_ any, s grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(s)
+	md, _ := metadata.FromIncomingContext(s.Context())
+	deadline, _ := s.Context().Deadline()
+	c := call{method: method, md: md, deadline: deadline}
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.calls = append(p.calls, c)
+	}()
+	if len(p.header) > 0 {
+		if err := s.SendHeader(p.header); err != nil {
+			return err
+		}
+	}
+	s.SetTrailer(p.trailer)
+	if p.blocked != nil {
+		p.blocked <- s.Context()
+		<-s.Context().Done()
+		return status.FromContextError(s.Context().Err()).Err()
+	}
+	for {
+		var m []byte
+		if err := s.RecvMsg(&m); errors.Is(err, io.EOF) {
+			return p.end
+		} else if err != nil {
+			return err
+		}
+		c.messages = append(c.messages, m)
+		if p.end == nil {
+			answer := reversed(m)
+			if err := s.SendMsg(&answer); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (p *peer) last(t *testing.T) call {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.calls) == 0 {
+		t.Fatal("no call reached the peer")
+	}
+	return p.calls[len(p.calls)-1]
+}
+
+func reversed(b []byte) []byte {
+	b = slices.Clone(b)
+	slices.Reverse(b)
+	return b
+}
+
+// start runs a peer and a proxy in front of it, and connects to the proxy.
+func start(t testing.TB, p *peer) *grpc.ClientConn {
+	t.Helper()
+	database := grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxRecvMsgSize(1<<30))
+	address := serve(t, database.Serve)
+	upstream, err := rawgrpc.Dial(address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := rawgrpc.NewServer(rawgrpc.Options{Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}})
+	conn := connect(t, serve(t, server.Serve))
+	t.Cleanup(func() {
+		_ = conn.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if server.Drain(ctx) {
+			t.Error("drain had to cut calls")
+		}
+		if err := upstream.Close(); err != nil {
+			t.Error(err)
+		}
+		database.Stop()
+	})
+	return conn
+}
+
+func serve(t testing.TB, run func(net.Listener) error) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = run(listener) }()
+	return listener.Addr().String()
+}
+
+func connect(t testing.TB, address string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{}), grpc.MaxCallRecvMsgSize(1<<30)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func TestMessagesCrossUnchanged(t *testing.T) {
+	p := &peer{}
+	conn := start(t, p)
+	random := rand.NewChaCha8([32]byte{6})
+	for _, size := range []int{0, 1, 5, 1 << 10, 1 << 20, 20 << 20} {
+		for _, method := range []string{knownMethod, unknownMethod} {
+			request := make([]byte, size)
+			_, _ = random.Read(request)
+			var answer []byte
+			if err := conn.Invoke(t.Context(), method, &request, &answer); err != nil {
+				t.Fatalf("%s, %d bytes: %v", method, size, err)
+			}
+			got := p.last(t)
+			if got.method != method || len(got.messages) != 1 || !bytes.Equal(got.messages[0], request) {
+				t.Errorf("%s, %d bytes: the peer saw %s and %d messages", method, size, got.method, len(got.messages))
+			}
+			if !bytes.Equal(answer, reversed(request)) {
+				t.Errorf("%s, %d bytes: another answer of %d bytes", method, size, len(answer))
+			}
+		}
+	}
+}
+
+func TestMetadataAndStatusCrossUnchanged(t *testing.T) {
+	detailed, err := status.New(codes.ResourceExhausted, "50 % – naïve\nÜ").WithDetails(&errdetails.RetryInfo{}, &errdetails.ErrorInfo{Reason: "r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, end := range map[string]error{
+		"ok": nil, "details": detailed.Err(), "empty message": status.Error(codes.Unimplemented, ""), "odd code": status.Error(codes.Code(77), "x"),
+	} {
+		p := &peer{
+			header:  metadata.Pairs("h", "1", "h", "2", "h-bin", "\x00\xff,"),
+			trailer: metadata.Pairs("t", "3", "t-bin", "\x01\xfe"),
+			end:     end,
+		}
+		conn := start(t, p)
+		for _, method := range []string{knownMethod, unknownMethod} {
+			t.Run(name+method, func(t *testing.T) {
+				sent := metadata.Pairs("api-key", "k", "authorization", "Bearer b", "x-bin", "\x00\x80", "x", "a, b", "x", "c")
+				var header, trailer metadata.MD
+				request, answer := []byte("q"), []byte(nil)
+				err := conn.Invoke(metadata.NewOutgoingContext(t.Context(), sent), method, &request, &answer, grpc.Header(&header), grpc.Trailer(&trailer))
+				if got, want := status.Convert(err).Proto(), status.Convert(end).Proto(); !proto.Equal(got, want) {
+					t.Errorf("status %v, want %v", got, want)
+				}
+				contains(t, "request", p.last(t).md, sent)
+				contains(t, "header", header, p.header)
+				contains(t, "trailer", trailer, p.trailer)
+			})
+		}
+	}
+}
+
+func contains(t *testing.T, what string, got, want metadata.MD) {
+	t.Helper()
+	for name, values := range want {
+		if !slices.Equal(got[name], values) {
+			t.Errorf("%s: %s is %q, want %q", what, name, got[name], values)
+		}
+	}
+}
+
+func TestStreamsCrossBothWays(t *testing.T) {
+	p := &peer{header: metadata.Pairs("early", "1"), trailer: metadata.Pairs("late", "2")}
+	conn := start(t, p)
+	s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, unknownMethod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := s.Header() // before any message
+	if err != nil || len(header["early"]) != 1 {
+		t.Fatalf("header %v, %v", header, err)
+	}
+	for i := range 50 {
+		request := fmt.Appendf(nil, "message %d", i)
+		if err := s.SendMsg(&request); err != nil {
+			t.Fatal(err)
+		}
+		var answer []byte
+		if err := s.RecvMsg(&answer); err != nil || !bytes.Equal(answer, reversed(request)) {
+			t.Fatalf("answer %q, %v", answer, err)
+		}
+	}
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	var none []byte
+	if err := s.RecvMsg(&none); !errors.Is(err, io.EOF) || len(s.Trailer()["late"]) != 1 {
+		t.Errorf("end %v, trailer %v", err, s.Trailer())
+	}
+}
+
+// A call without any message is the database's to judge.
+func TestACallWithoutAMessage(t *testing.T) {
+	p := &peer{}
+	conn := start(t, p)
+	s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, knownMethod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	var answer []byte
+	if err := s.RecvMsg(&answer); !errors.Is(err, io.EOF) {
+		t.Errorf("end %v", err)
+	}
+	if got := p.last(t); len(got.messages) != 0 {
+		t.Errorf("%d messages", len(got.messages))
+	}
+}
+
+func TestDeadlineAndCancellationReachTheDatabase(t *testing.T) {
+	p := &peer{blocked: make(chan context.Context)}
+	conn := start(t, p)
+	for _, method := range []string{knownMethod, unknownMethod} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ended := make(chan error)
+		go func() {
+			request, answer := []byte("q"), []byte(nil)
+			ended <- conn.Invoke(ctx, method, &request, &answer)
+		}()
+		database := <-p.blocked
+		want, _ := ctx.Deadline()
+		if got, ok := database.Deadline(); !ok || got.After(want.Add(time.Second)) {
+			t.Errorf("%s: the database's deadline is %v, the client's %v", method, got, want)
+		}
+		cancel()
+		if err := <-ended; status.Code(err) != codes.Canceled {
+			t.Errorf("%s: %v", method, err)
+		}
+		<-database.Done()
+	}
+}
+
+// More cancelled calls than one connection takes leave the others alone.
+func TestCancelledCallsMoveToNewConnections(t *testing.T) {
+	p := &peer{blocked: make(chan context.Context)}
+	conn := start(t, p)
+	for range 300 {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			request, answer := []byte("q"), []byte(nil)
+			ended <- conn.Invoke(ctx, knownMethod, &request, &answer)
+		}()
+		database := <-p.blocked
+		cancel()
+		<-ended
+		<-database.Done()
+	}
+}
+
+func TestCompressedRequests(t *testing.T) {
+	p := &peer{}
+	conn := start(t, p)
+	request, answer := bytes.Repeat([]byte("abcd"), 10_000), []byte(nil)
+	if err := conn.Invoke(t.Context(), knownMethod, &request, &answer, grpc.UseCompressor(gzip.Name)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(p.last(t).messages[0], request) || !bytes.Equal(answer, reversed(request)) {
+		t.Error("another message")
+	}
+}
+
+func TestDatabaseThatIsDown(t *testing.T) {
+	upstream, err := rawgrpc.Dial("127.0.0.1:1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := rawgrpc.NewServer(rawgrpc.Options{Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}})
+	conn := connect(t, serve(t, server.Serve))
+	for _, method := range []string{knownMethod, unknownMethod} {
+		request, answer := []byte("q"), []byte(nil)
+		if err := conn.Invoke(t.Context(), method, &request, &answer); status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+	_ = conn.Close()
+	server.Drain(t.Context())
+	if err := upstream.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzMessages(f *testing.F) {
+	p := &peer{}
+	conn := start(f, p)
+	f.Add([]byte{0x0a, 4, 'n', 'o', 'p', 'e', 0xfa, 0xff, 0x0f}, true)
+	f.Add([]byte{}, false)
+	f.Fuzz(func(t *testing.T, request []byte, known bool) {
+		method := unknownMethod
+		if known {
+			method = knownMethod
+		}
+		var answer []byte
+		if err := conn.Invoke(t.Context(), method, &request, &answer); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.last(t).messages; len(got) != 1 || !bytes.Equal(got[0], request) || !bytes.Equal(answer, reversed(request)) {
+			t.Errorf("%x arrived as %x and came back as %x", request, got, answer)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package rawgrpc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
+	"google.golang.org/grpc/keepalive"
+)
+
+// Options are what a Server needs. Only Upstream must be given.
+type Options struct {
+	// Upstream gets every call. The caller closes it after Drain.
+	Upstream *Upstream
+	// Services are those whose unary methods are known to be so, which makes them
+	// cheaper; every other method is forwarded as a stream both ways.
+	Services []grpc.ServiceDesc
+	// TLS, if not nil, is the listener's.
+	TLS *tls.Config
+}
+
+// Server forwards every call it gets. It is safe for concurrent use.
+type Server struct {
+	grpc     *grpc.Server
+	upstream *Upstream
+	unary    map[string]bool
+}
+
+// NewServer makes a server that has no service of its own: every method is the
+// database's, health and reflection among them.
+func NewServer(o Options) *Server {
+	s := &Server{upstream: o.Upstream, unary: map[string]bool{}}
+	for _, service := range o.Services {
+		for _, m := range service.Methods {
+			s.unary["/"+service.ServiceName+"/"+m.MethodName] = true
+		}
+	}
+	options := []grpc.ServerOption{
+		grpc.UnknownServiceHandler(s.handle),
+		grpc.ForceServerCodecV2(codec{}),
+		grpc.MaxRecvMsgSize(maxMessageBytes),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		// Clients ping as often as the database lets them: pymilvus every ten
+		// seconds, without a call too.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 500 * time.Millisecond, PermitWithoutStream: true}),
+		grpc.ConnectionTimeout(20 * time.Second),
+		grpc.WaitForHandlers(true),
+		grpc.SharedWriteBuffer(true),
+		grpc.NumStreamWorkers(4),
+	}
+	if o.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+	}
+	s.grpc = grpc.NewServer(options...)
+	return s
+}
+
+// Serve answers calls until Drain. It closes the listener.
+func (s *Server) Serve(listener net.Listener) error {
+	if err := s.grpc.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("gRPC on %s: %w", listener.Addr(), err)
+	}
+	return nil
+}
+
+// Drain takes no more calls and waits for those in flight until ctx is done;
+// then it cuts them. It reports whether it had to.
+func (s *Server) Drain(ctx context.Context) (cut bool) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-done:
+		return false
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-done
+		return true
+	}
+}

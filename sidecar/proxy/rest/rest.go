@@ -1,0 +1,200 @@
+// Package rest forwards HTTP requests to a database's REST API as they came:
+// paths, queries, headers and bodies are not interpreted.
+package rest
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	// maxBuffered is the largest body that is read before it is sent on; it is
+	// Qdrant's own limit. Greater ones are streamed.
+	maxBuffered = 32 << 20
+	// idleConnections outlive no keep-alive of Qdrant, which is five seconds.
+	idleConnections = 4 * time.Second
+)
+
+// ErrURL says that the address of the database is none.
+var ErrURL = errors.New("not the URL of a REST API")
+
+// Options are what a Server needs. Only Upstream must be given.
+type Options struct {
+	// Upstream is the database's base URL, http or https, without a path.
+	Upstream string
+	// ServerTLS, if not nil, is the listener's; UpstreamTLS that towards the database.
+	ServerTLS, UpstreamTLS *tls.Config
+	Logger                 *slog.Logger
+}
+
+// Server forwards every request it gets. It is safe for concurrent use.
+type Server struct {
+	http      *http.Server
+	transport *http.Transport
+	proxy     *httputil.ReverseProxy
+	upstream  *url.URL
+	log       *slog.Logger
+}
+
+// NewServer makes a server; it calls nothing. It returns ErrURL.
+func NewServer(o Options) (*Server, error) {
+	upstream, err := url.Parse(o.Upstream)
+	if err != nil || upstream.Host == "" || upstream.Scheme != "http" && upstream.Scheme != "https" || strings.Trim(upstream.Path, "/") != "" {
+		return nil, fmt.Errorf("%w; write http://host:port, or https, without a path", ErrURL)
+	}
+	s := &Server{upstream: upstream, log: o.Logger}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.transport = newTransport(o.UpstreamTLS)
+	s.proxy = &httputil.ReverseProxy{
+		Rewrite: s.rewrite, Transport: retry{s.transport}, ErrorHandler: s.unreachable, BufferPool: newBuffers(),
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // answers that either side cut
+	}
+	s.http = newHTTPServer(s, o.ServerTLS)
+	return s, nil
+}
+
+func newTransport(secure *tls.Config) *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		DialContext: dialer.DialContext, TLSClientConfig: secure, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
+		DisableCompression: true, // Accept-Encoding is the client's
+		MaxIdleConns:       0, MaxIdleConnsPerHost: 256, IdleConnTimeout: idleConnections,
+		ReadBufferSize: 32 << 10, WriteBufferSize: 32 << 10,
+	}
+}
+
+func newHTTPServer(s *Server, secure *tls.Config) *http.Server {
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler: s, TLSConfig: secure, Protocols: protocols, DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // clients that went away
+	}
+}
+
+// ServeHTTP forwards one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// The database's headers are the answer's: nothing is guessed in their place.
+	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil
+	if streamed(r) {
+		// An answer may begin before the body has ended. HTTP/2 always can.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	} else if err := buffer(r); err != nil {
+		s.log.DebugContext(r.Context(), "the request body ended early", "error", err)
+		panic(http.ErrAbortHandler) // the client went away: there is nobody to answer
+	}
+	s.proxy.ServeHTTP(w, r)
+}
+
+// streamed reports whether a body goes on while it is read: uploads of
+// snapshots, and what is longer than the database takes otherwise.
+func streamed(r *http.Request) bool {
+	return r.ContentLength > maxBuffered || strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "multipart/") ||
+		r.Header.Get("Upgrade") != ""
+}
+
+// buffer reads the body, so that an answer that comes early finds it whole and
+// a connection that the database had closed costs one more try.
+func buffer(r *http.Request) error {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		r.Body, r.GetBody = http.NoBody, func() (io.ReadCloser, error) { return http.NoBody, nil }
+		return nil
+	}
+	var b bytes.Buffer
+	if r.ContentLength > 0 {
+		b.Grow(int(min(r.ContentLength, 1<<20)) + bytes.MinRead)
+	}
+	n, err := b.ReadFrom(io.LimitReader(r.Body, maxBuffered+1))
+	if err != nil {
+		return err
+	}
+	if n > maxBuffered { // its length was not told
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(&b, r.Body), r.Body}
+		return nil
+	}
+	body := b.Bytes()
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	r.Body, _ = r.GetBody()
+	r.ContentLength, r.TransferEncoding = n, nil
+	return nil
+}
+
+// rewrite sends a request to the database as it came; ReverseProxy has removed
+// what belongs to one connection, and more, which comes back here.
+func (s *Server) rewrite(p *httputil.ProxyRequest) {
+	p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = s.upstream.Scheme, s.upstream.Host, ""
+	p.Out.URL.RawQuery, p.Out.URL.ForceQuery = p.In.URL.RawQuery, p.In.URL.ForceQuery
+	if path, _, _ := strings.Cut(p.In.RequestURI, "?"); strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") {
+		p.Out.URL.Opaque = path // not escaped again
+	}
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if v, ok := p.In.Header[name]; ok {
+			p.Out.Header[name] = v
+		}
+	}
+	if p.In.GetBody != nil {
+		p.Out.GetBody = p.In.GetBody
+		p.Out.Header.Del("Expect") // the body is here already
+	}
+}
+
+// unreachable answers where the database did not, in the form of its errors.
+func (s *Server) unreachable(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // the client went away: there is nobody to answer
+	}
+	s.log.WarnContext(r.Context(), "the database does not answer", "error", err)
+	var body struct {
+		Status struct {
+			Error string `json:"error"`
+		} `json:"status"`
+		Time float64 `json:"time"`
+	}
+	body.Status.Error = "likeness: the database at " + s.upstream.Host + " does not answer"
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusBadGateway)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// Serve answers requests until Drain. It closes the listener.
+func (s *Server) Serve(listener net.Listener) error {
+	serve := s.http.Serve
+	if s.http.TLSConfig != nil {
+		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
+	}
+	if err := serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("REST on %s: %w", listener.Addr(), err)
+	}
+	return nil
+}
+
+// Drain takes no more requests and waits for those in flight until ctx is done;
+// then it cuts them. It reports whether it had to.
+func (s *Server) Drain(ctx context.Context) (cut bool) {
+	defer s.transport.CloseIdleConnections()
+	if err := s.http.Shutdown(ctx); err == nil {
+		return false
+	}
+	_ = s.http.Close() // listeners are closed already
+	return true
+}
