@@ -150,6 +150,26 @@ func TestIndexBuildsATableFromAnArray(t *testing.T) {
 	}
 }
 
+// A run that was interrupted behind the table is repeated with the same flags.
+func TestIndexKeepsTheTableForTheCompanion(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{
+		"index", "--model", "../../examples/models/banking77-mol", "--items", "../../examples/data/banking77/items_vectors.npy",
+		"--collection", "intents", "--table", filepath.Join(dir, "t"), "--companion", "learned", "--files", filepath.Join(dir, "learned"),
+	}
+	if _, errs, err := printed(t, append(args, "--only", "table")...); err != nil {
+		t.Fatal(err, errs)
+	}
+	out, errs, err := printed(t, args...)
+	if err != nil || !strings.Contains(out, "77 items, of an earlier run") || !strings.Contains(out, "companion learned") {
+		t.Errorf("%v %s\n%s", err, errs, out)
+	}
+	args[2] = "../../examples/models/banking77-questions-mol"
+	if _, errs, err := printed(t, args...); err == nil || !strings.Contains(errs, "version") || !strings.Contains(errs, "--force") {
+		t.Errorf("the table of another model: %v %s", err, errs)
+	}
+}
+
 func TestModelShowAndImport(t *testing.T) {
 	shown, _, err := printed(t, "model", "show", "../../examples/models/banking77-questions-mol")
 	if err != nil || !strings.Contains(shown, "residual") {

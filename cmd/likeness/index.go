@@ -15,6 +15,7 @@ import (
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/index"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
@@ -30,8 +31,9 @@ const indexLong = `Builds what a route needs beside its collection, by reading t
                   the route's "companion" or --companion
 
 The collection itself is never written to. An interrupted build goes on where it
-stopped; what is there already is replaced only with --force. The embedded store
-is read-only: for it, --files writes the companion's fields as .npy files.
+stopped (the companion's place is kept in NAME.companion.json in the working
+directory); what is there already is replaced only with --force. The embedded
+store is read-only: for it, --files writes the companion's fields as .npy files.
 
 Without a configuration, --model and --items build a table from an .npy file.`
 
@@ -100,6 +102,7 @@ type built struct {
 
 type builtTable struct {
 	Path string `json:"path"`
+	Kept bool   `json:"kept,omitempty"` // an earlier run had built it
 	index.Result
 }
 
@@ -135,21 +138,31 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 	if f.companion != "" {
 		t.companion = f.companion
 	}
-	table, companion := t.table != "" && f.only != "companion", t.companion != "" && f.only != "table"
+	wantTable, companion := t.table != "" && f.only != "companion", t.companion != "" && f.only != "table"
 	if f.only != "" && f.only != "table" && f.only != "companion" {
 		return built{}, usagef("--only %q is neither table nor companion", f.only)
 	}
-	if !table && !companion {
+	if !wantTable && !companion {
 		return built{}, usagef("nothing to build: neither a table nor a companion is named; give --table or --companion")
 	}
+	var job index.CompanionJob
+	if companion { // what cannot be built is refused before the table is
+		if job, err = f.companionJob(t, p); err != nil {
+			return built{}, fmt.Errorf("building the companion: %w", err)
+		}
+	}
 	var b built
-	if table {
-		if b.Table, err = f.buildTable(ctx, t, p); err != nil {
+	if wantTable {
+		b.Table, err = f.buildTable(ctx, t, p)
+		if companion && errors.Is(err, index.ErrExists) { // an earlier run was interrupted after the table
+			b.Table, err = keptTable(t)
+		}
+		if err != nil {
 			return b, fmt.Errorf("building the table: %w", err)
 		}
 	}
 	if companion {
-		if b.Companion, err = f.buildCompanion(ctx, t, p); err != nil {
+		if b.Companion, err = f.buildCompanion(ctx, t, job); err != nil {
 			return b, fmt.Errorf("building the companion: %w", err)
 		}
 	}
@@ -161,8 +174,19 @@ func (f *indexFlags) buildTable(ctx context.Context, t target, p *progress) (*bu
 	return &builtTable{Path: t.table, Result: result}, err
 }
 
-func (f *indexFlags) buildCompanion(ctx context.Context, t target, p *progress) (_ *builtCompanion, err error) {
-	job := index.CompanionJob{
+// keptTable is the table that is there, if it is of this model and collection.
+func keptTable(t target) (*builtTable, error) {
+	there, err := table.Open(t.table, table.Expect{ModelVersion: t.model.Version, Collection: t.source.Collection})
+	if err != nil {
+		return nil, fmt.Errorf("%w; replace it with --force", err)
+	}
+	rows := index.Result{Rows: there.Features().Rows, Items: there.Len()}
+	return &builtTable{Path: t.table, Kept: true, Result: rows}, there.Close()
+}
+
+// companionJob is what buildCompanion does; its writer and state are missing.
+func (f *indexFlags) companionJob(t target, p *progress) (job index.CompanionJob, err error) {
+	job = index.CompanionJob{
 		Source: t.source, Model: t.model, Name: t.companion, Weights: t.weights, Features: t.features || f.features,
 		Force: f.force, Progress: p.begin,
 	}
@@ -170,8 +194,13 @@ func (f *indexFlags) buildCompanion(ctx context.Context, t target, p *progress) 
 		job.Weights = rerank.Weights(f.weights)
 	}
 	if job.Strategies, err = parseStrategies(f.strategies); err != nil {
-		return nil, err
+		return job, err
 	}
+	_, err = job.Fields()
+	return job, err
+}
+
+func (f *indexFlags) buildCompanion(ctx context.Context, t target, job index.CompanionJob) (_ *builtCompanion, err error) {
 	fields, err := job.Fields()
 	if err != nil {
 		return nil, err
@@ -265,7 +294,9 @@ func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t targe
 }
 
 func printBuilt(w io.Writer, b built) error {
-	if t := b.Table; t != nil {
+	if t := b.Table; t != nil && t.Kept {
+		_, _ = fmt.Fprintf(w, "table %s: %d items, of an earlier run\n", t.Path, t.Items)
+	} else if t != nil {
 		_, _ = fmt.Fprintf(w, "table %s: %d items in %s\n", t.Path, t.Items, counted(t.Result))
 	}
 	c := b.Companion

@@ -29,7 +29,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := newRootCommand(a)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return nil
 	}
@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	_, _ = fmt.Fprintln(stderr, "likeness:", err)
 	if errors.As(err, new(usageError)) {
-		_, _ = fmt.Fprintln(stderr, "See 'likeness --help'.")
+		_, _ = fmt.Fprintln(stderr, "See '"+cmd.CommandPath()+" --help'.")
 	}
 	return err
 }

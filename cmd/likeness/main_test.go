@@ -59,7 +59,9 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"query", "--vector", "[1]"}, 2, "--route"},
 		{[]string{"query", "--vector", "[1]", "--route", "r", "--strategy", "best"}, 2, "per_embedding"},
 		{[]string{"query", "--vector", "[1]", "--route", "r", "--address", "127.0.0.1:1"}, 4, "Unavailable"},
+		{[]string{"query", "--nothing"}, 2, "See 'likeness query --help'"},
 		{[]string{"completion", "bash"}, 0, "likeness"},
+		{[]string{"completion", "--help"}, 0, "Examples:"},
 	}
 	for _, tc := range tests {
 		t.Run(strings.Join(tc.args, " "), func(t *testing.T) {

@@ -64,8 +64,27 @@ func newRootCommand(a *app) *cobra.Command {
 		newVersionCommand(a),
 		newDocsCommand(),
 	)
+	addCompletion(root)
 	markRunning(a, root)
 	return root
+}
+
+// addCompletion adds cobra's completion command, with examples.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	completion, _, err := root.Find([]string{"completion"})
+	if err != nil {
+		return
+	}
+	completion.Example = "  source <(likeness completion bash)"
+	for _, shell := range completion.Commands() {
+		shell.Example = map[string]string{
+			"bash":       "  source <(likeness completion bash)",
+			"zsh":        "  source <(likeness completion zsh)",
+			"fish":       "  likeness completion fish | source",
+			"powershell": "  likeness completion powershell | Out-String | Invoke-Expression",
+		}[shell.Name()]
+	}
 }
 
 // newGroup returns a command that only holds others; without one it prints its help.

@@ -33,8 +33,8 @@ type CompanionJob struct {
 
 // BuildCompanion streams a collection into its companion: the same ids and
 // payloads, and the fields that the strategies search. An interrupted build of
-// the same model version is taken up where it stopped. It returns ErrSource, or
-// the store's error; a companion that is there is one, unless Force is set.
+// the same model version is taken up where it stopped. It returns ErrSource,
+// ErrExists if there is a companion and Force is not set, or the store's error.
 func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
 	fields, err := job.Fields()
 	if err != nil {
@@ -81,7 +81,7 @@ func (job CompanionJob) Fields() ([]rerank.Field, error) {
 		}
 	}
 	if len(fields) == 0 {
-		return nil, fmt.Errorf("%w: the strategies %q of model %s search no derived field", ErrSource, job.Strategies, job.Model.Name)
+		return nil, fmt.Errorf("%w: the strategies %q of model %s search no derived field; it needs no companion", ErrSource, job.Strategies, job.Model.Name)
 	}
 	return fields, nil
 }
@@ -117,8 +117,25 @@ func (b *companionBuild) begin(ctx context.Context) error {
 	} else if err := b.Writer.Drop(ctx, b.Name); err != nil {
 		return err
 	}
+	if err := b.refuseExisting(ctx); err != nil {
+		return err
+	}
+	if err := b.Writer.Create(ctx, b.schema); err != nil {
+		return err
+	}
 	b.state = want
-	return b.Writer.Create(ctx, b.schema)
+	return b.state.save(b.State, nil) // from here on, a rerun knows whose the collection is
+}
+
+func (b *companionBuild) refuseExisting(ctx context.Context) error {
+	d, ok := b.Writer.(adapters.Describer)
+	if !ok {
+		return nil
+	}
+	if _, err := d.Describe(ctx, b.Name); err == nil {
+		return fmt.Errorf("%w: companion %s; replace it with --force", ErrExists, b.Name)
+	}
+	return nil // Create says what else is wrong
 }
 
 func (b *companionBuild) fill(ctx context.Context, rows int) error {

@@ -221,7 +221,11 @@ func companionJob(t *testing.T, store adapters.Store, w adapters.Writer, m pipel
 func TestBuildCompanion(t *testing.T) {
 	m := molModel(t)
 	store := collection(t, m.Spec().ItemDim)
-	job := companionJob(t, &interrupted{store, 2}, store, m)
+	job := companionJob(t, &interrupted{store, 0}, store, m)
+	if _, err := index.BuildCompanion(t.Context(), job); !errors.Is(err, errInterrupted) {
+		t.Fatalf("interrupted before the first row: got %v", err)
+	}
+	job.Source.Store = &interrupted{store, 2}
 	if _, err := index.BuildCompanion(t.Context(), job); !errors.Is(err, errInterrupted) {
 		t.Fatalf("got %v", err)
 	}
@@ -243,8 +247,8 @@ func TestBuildCompanion(t *testing.T) {
 	if err != nil || len(got.IDs) != 1 || string(got.Payloads[0]) != `{"row": 500}` {
 		t.Errorf("row 500 is %+v, %v", got, err)
 	}
-	if _, err := index.BuildCompanion(t.Context(), job); !errors.Is(err, adapters.ErrStore) {
-		t.Errorf("a second build: got %v, want ErrStore", err)
+	if _, err := index.BuildCompanion(t.Context(), job); !errors.Is(err, index.ErrExists) {
+		t.Errorf("a second build: got %v, want ErrExists", err)
 	}
 	job.Force = true
 	if _, err := index.BuildCompanion(t.Context(), job); err != nil {

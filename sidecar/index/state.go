@@ -49,7 +49,7 @@ func (s *state) matches(want state, path string) error {
 
 // save writes the state, and returns what ended the build with what ended the writing.
 func (s *state) save(path string, cause error) error {
-	if path == "" || s.Cursor == "" {
+	if path == "" {
 		return cause
 	}
 	b, err := json.Marshal(s)
