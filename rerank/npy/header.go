@@ -100,6 +100,9 @@ func parseDictionary(text string) (header, error) {
 
 // bytes is the length of the data; limit saves the product from overflowing.
 func (h header) bytes(limit int) (int, error) {
+	if len(h.descr) >= 3 && (h.descr[1] == 'U' || h.descr[1] == 'S') {
+		return 0, fmt.Errorf("the elements of type %q are text, not numbers; ids that are text go into a text file with one a line", h.descr)
+	}
 	if len(h.descr) < 3 {
 		return 0, fmt.Errorf("numbers have type %q, which is not known", h.descr)
 	}

@@ -137,6 +137,7 @@ func TestReadInts(t *testing.T) {
 	for _, b := range [][]byte{
 		file(1, dictionary("<f4", "(1,)"), 0, 0, 0, 0),
 		file(1, dictionary("<i4", "(1, 1)"), 0, 0, 0, 0),
+		file(1, dictionary("<U1", "(1,)"), 'a', 0, 0, 0),
 	} {
 		if _, err := npy.ReadInts(save(t, b)); !errors.Is(err, npy.ErrFormat) {
 			t.Errorf("err = %v, want ErrFormat", err)

@@ -84,7 +84,9 @@ func (p *Pairs) add(record []string, in PairsInput) error {
 	if in.ItemRow != nil {
 		item, known = in.ItemRow(record[1])
 	} else {
-		item, err = rowNumber("item", record[1], in.Items)
+		if item, err = rowNumber("item", record[1], in.Items); err != nil {
+			err = fmt.Errorf("%w; if the file names items by id, give the ids (--item-ids)", err)
+		}
 	}
 	if err != nil {
 		return err
