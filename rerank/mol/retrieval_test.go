@@ -168,6 +168,7 @@ func compareRun(t *testing.T, c *collection, f *safetensors.File, run string, b 
 			for i, l := range lists {
 				near(t, run+" threshold", []float32{l.Threshold()}, thresholds.Data[b*per+i:][:1], 1e-6)
 			}
+			compareNext(t, c, f.Tensors[run+".next"].Data[b*per:], plan, e)
 		}
 	}
 	top := f.Ints[run+".top_ids"]
@@ -177,6 +178,19 @@ func compareRun(t *testing.T, c *collection, f *safetensors.File, run string, b 
 		t.Fatalf("%s, query %d: top ids are %v, want %v", run, b, ids, want)
 	}
 	near(t, run+" scores", scores, f.Tensors[run+".top_scores"].Data[b*k:][:k], 1e-4)
+}
+
+// compareNext wants the score behind each list's last one.
+func compareNext(t *testing.T, c *collection, want []float32, plan rerank.Plan, e rerank.Encoded) {
+	t.Helper()
+	plan.Depth++
+	probes, err := e.Probes(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range c.search(t, probes) {
+		near(t, "the row behind a list", []float32{l.Threshold()}, want[i:][:1], 1e-6)
+	}
 }
 
 // TestTheorem2 compares U with that of the reference's algorithm 1: the largest
