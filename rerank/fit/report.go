@@ -58,7 +58,7 @@ type PullTrial struct {
 type Choice struct {
 	Name string  `json:"name"`
 	MRR  float64 `json:"mrr"`
-	// AsGood: not below the best by more than one standard error of the difference.
+	// AsGood: not below the best by more than two standard errors of the difference.
 	AsGood bool `json:"as_good"`
 	scores []float64
 }
@@ -96,7 +96,7 @@ func (r *Report) recommend(items []int32) {
 	for i := range r.Choices {
 		c := &r.Choices[i]
 		loss := compare(r.Choices[best].scores, c.scores, items)
-		c.AsGood = loss.Gain <= loss.StandardError
+		c.AsGood = loss.Gain <= 2*loss.StandardError
 		if c.AsGood && simplest < 0 {
 			simplest = i
 		}

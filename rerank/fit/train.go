@@ -21,8 +21,14 @@ type recipe struct {
 	seed         uint64
 }
 
-// roundPairs is the number of pairs from one judgement to the next, at most.
-const roundPairs = 1 << 14
+const (
+	// roundPairs is the number of pairs from one judgement to the next, at most.
+	roundPairs = 1 << 14
+	// roundSteps is the number of steps in between, at least: a short log is
+	// learned in small batches, and gone through more than once.
+	roundSteps = 20
+	minBatch   = 32
+)
 
 // train fits f to the pairs. With a judgement it keeps the parameters that were
 // judged best, after each round, and returns the number of their rounds: 0 where
@@ -87,9 +93,10 @@ func newTrainer(p *problem, f form, pairs []pair, r recipe) *trainer {
 	rng := rand.New(rand.NewPCG(r.seed, 0xf17))
 	t := &trainer{
 		problem: p, form: f, recipe: r, rng: rng, adam: newAdam(r.rate, f.params()),
-		order: slices.Clone(pairs), next: len(pairs), batch: min(r.batch, len(pairs)),
+		order: slices.Clone(pairs), next: len(pairs),
+		batch: min(r.batch, len(pairs), max(minBatch, len(pairs)/roundSteps)),
 	}
-	t.steps = (min(len(pairs), roundPairs) + t.batch - 1) / t.batch
+	t.steps = max(roundSteps, (min(len(pairs), roundPairs)+t.batch-1)/t.batch)
 	t.candidates = newCandidates(p.items, pairs, t.batch, r.limit, r.draws, rng)
 	return t
 }

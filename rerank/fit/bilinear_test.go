@@ -1,0 +1,255 @@
+package fit
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/bilinear"
+	"github.com/likenessdb/likeness/rerank/npy"
+)
+
+const banking = "../../examples/data/banking77/"
+
+// intents is a split of BANKING77 as queries and the 77 intents as items.
+func intents(t *testing.T, name string) Data {
+	t.Helper()
+	open := func(file string) rerank.Matrix {
+		m, err := npy.Open(banking + file + "_vectors.npy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = m.Close() })
+		return m.Matrix
+	}
+	d := Data{Items: open("items"), Queries: open(name)}
+	f, err := os.Open(banking + name + ".jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var row struct{ Item int32 }
+		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
+			t.Fatal(err)
+		}
+		d.Relevant = append(d.Relevant, []int32{row.Item})
+	}
+	return d
+}
+
+// on is the MRR@10 of a fit, and of cosine, on other data.
+func on(t *testing.T, d Data, fitted *Fitted, wanted func(int32) bool) (mrr, cosine float64) {
+	t.Helper()
+	p, err := prepare(d, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := bilinear.New(fitted.Config, fitted.Tensors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := newJudge(p, allRows(d.Queries.Rows), wanted)
+	probe := func(u, q rerank.Matrix) {
+		for r := range q.Rows {
+			encoded, err := s.Encode(rerank.Query{Vector: q.Row(r)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			probes, err := encoded.Probes(rerank.Plan{Strategy: rerank.Average, Depth: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			copy(u.Row(r), probes[0].Vector)
+		}
+	}
+	return mean(j.reciprocal(probe)), mean(j.reciprocal(plain))
+}
+
+func allRows(n int) []int32 {
+	rows := make([]int32, n)
+	for i := range rows {
+		rows[i] = int32(i)
+	}
+	return rows
+}
+
+// The bars of a competent fit on real vectors, on questions that no fit has seen.
+func TestQuality(t *testing.T) {
+	train, test := intents(t, "train"), intents(t, "test")
+	for _, tc := range []struct {
+		name   string
+		change func(o *Options)
+		least  float64
+	}{
+		{"defaults", func(*Options) {}, 0.950},
+		{"rank 32", func(o *Options) { o.Form, o.Cold = bilinear.IdentityLowRank, ColdIgnore }, 0.943},
+		{"low rank 32", func(o *Options) { o.Form, o.Cold = bilinear.LowRank, ColdIgnore }, 0.943},
+		{"diagonal", func(o *Options) { o.Form, o.Cold = bilinear.Diagonal, ColdIgnore }, 0.80},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := DefaultOptions()
+			tc.change(&o)
+			fitted, err := Bilinear(t.Context(), train, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mrr, _ := on(t, test, fitted, nil); mrr < tc.least {
+				t.Errorf("MRR@10 is %.4f, want %.3f", mrr, tc.least)
+			}
+			if tc.name == "defaults" {
+				checkReport(t, fitted.Report)
+			}
+		})
+	}
+}
+
+func checkReport(t *testing.T, r Report) {
+	t.Helper()
+	s := r.Spectrum
+	if s.Suggested < 35 || s.Suggested > 50 {
+		t.Errorf("the rank for 90%% of the energy is %d, want 35 to 50", s.Suggested)
+	}
+	for _, q := range s.Ranks {
+		if q.Rank == s.Suggested && q.MRR < r.Logged.MRR-0.01 {
+			t.Errorf("rank %d costs %.4f of MRR@10, want 0.01 at most", q.Rank, r.Logged.MRR-q.MRR)
+		}
+	}
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "items without logs lose") {
+		t.Errorf("this fit lowers items without logs and warns: %q", r.Warnings)
+	}
+	if r.Guarded || r.Logged.Gain < 0.2 || !strings.Contains(r.Recommendation, "Use ") {
+		t.Errorf("reported %+v", r)
+	}
+}
+
+// Fifteen intents have no log. The whole search for the pull is in the soak.
+func TestQualityOfItemsWithoutLogs(t *testing.T) {
+	train, test := intents(t, "train"), intents(t, "test")
+	seeds := []uint64{2}
+	o := DefaultOptions()
+	o.Pulls = []float64{1e-3, 5e-3}
+	if os.Getenv("LIKENESS_SOAK") != "" {
+		seeds, o.Pulls = []uint64{0, 1, 2, 3}, DefaultOptions().Pulls
+	}
+	var cold, cosine float64
+	for _, seed := range seeds {
+		without := make([]bool, train.Items.Rows)
+		for _, x := range rand.New(rand.NewPCG(seed, 1)).Perm(len(without))[:15] {
+			without[x] = true
+		}
+		d := train
+		d.Relevant = make([][]int32, len(train.Relevant))
+		for q, items := range train.Relevant {
+			if !without[items[0]] {
+				d.Relevant[q] = items
+			}
+		}
+		fitted, err := Bilinear(t.Context(), d, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, _ := on(t, test, fitted, nil); all < 0.88 {
+			t.Errorf("seed %d: MRR@10 of all items is %.4f, want 0.88", seed, all)
+		}
+		c, plain := on(t, test, fitted, func(x int32) bool { return without[x] })
+		cold, cosine = cold+c/float64(len(seeds)), cosine+plain/float64(len(seeds))
+		if !fitted.Report.Guarded {
+			t.Errorf("seed %d: a collection with items without pairs is not guarded", seed)
+		}
+	}
+	if cold < cosine {
+		t.Errorf("MRR@10 of items without logs is %.4f, cosine's %.4f", cold, cosine)
+	}
+}
+
+func toyData(t *testing.T) Data {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(21, 22))
+	d := Data{Items: normal(rng, 50, 12), Queries: normal(rng, 600, 12)}
+	for q := range d.Queries.Rows {
+		x := rng.IntN(50)
+		for i, v := range d.Items.Row(x) { // what W must learn: every other axis points the other way
+			d.Queries.Row(q)[i] += v * float32(1-2*(i%2))
+		}
+		d.Relevant = append(d.Relevant, []int32{int32(x)})
+	}
+	return d
+}
+
+func TestSameSeedSameModel(t *testing.T) {
+	d := toyData(t)
+	for _, softmax := range []int{4096, 10} { // all items, sampled ones
+		o := DefaultOptions()
+		o.Rounds, o.Softmax, o.Draws, o.Batch = 3, softmax, 8, 64
+		var first *Fitted
+		for _, cores := range []int{1, 2, 4} {
+			before := runtime.GOMAXPROCS(cores)
+			fitted, err := Bilinear(t.Context(), d, o)
+			runtime.GOMAXPROCS(before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == nil {
+				first = fitted
+			} else if !reflect.DeepEqual(first, fitted) {
+				t.Errorf("softmax to %d: %d cores give another model or report", softmax, cores)
+			}
+		}
+		o.Seed = 2
+		if other, err := Bilinear(t.Context(), d, o); err != nil || reflect.DeepEqual(first.Tensors, other.Tensors) {
+			t.Errorf("another seed gives the same model (%v)", err)
+		}
+	}
+}
+
+// A log that says nothing leaves the plain inner product.
+func TestNoiseIsNotWorthIt(t *testing.T) {
+	d := toyData(t)
+	rng := rand.New(rand.NewPCG(5, 5))
+	for q := range d.Relevant {
+		d.Relevant[q] = []int32{int32(rng.IntN(50))}
+	}
+	fitted, err := Bilinear(t.Context(), d, DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(fitted.Report.Recommendation, "Stay with the plain inner product") {
+		t.Errorf("recommended: %s", fitted.Report.Recommendation)
+	}
+}
+
+func TestRawVectorsAndCut(t *testing.T) {
+	d := toyData(t)
+	for i := range d.Items.Data {
+		d.Items.Data[i] *= 100
+	}
+	o := DefaultOptions()
+	o.Normalise, o.Reduce = false, 5
+	fitted, err := Bilinear(t.Context(), d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := fitted.Tensors["P"].Shape; fitted.Config.Form != bilinear.IdentityLowRank || s[1] != 5 || fitted.Config.Normalise {
+		t.Errorf("cut to rank 5: %+v with P of %v", fitted.Config, s)
+	}
+	if g := fitted.Report.Logged; g.MRR < g.Baseline-0.05 {
+		t.Errorf("raw vectors: %+v", g)
+	}
+}
+
+func TestFitEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Bilinear(ctx, toyData(t), DefaultOptions()); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

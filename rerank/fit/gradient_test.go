@@ -1,0 +1,116 @@
+package fit
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/bilinear"
+)
+
+// normal is a matrix of normal numbers.
+func normal(rng *rand.Rand, rows, cols int) rerank.Matrix {
+	m := rerank.NewMatrix(rows, cols)
+	for i := range m.Data {
+		m.Data[i] = float32(rng.NormFloat64())
+	}
+	return m
+}
+
+// toy is a problem of random vectors; each query chose one or two items.
+func toy(t *testing.T, queries, items, dim int) *problem {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(3, 4))
+	d := Data{Items: normal(rng, items, dim), Queries: normal(rng, queries, dim)}
+	for q := range queries {
+		first := rng.IntN(items - 1)
+		d.Relevant = append(d.Relevant, []int32{int32(first)})
+		if q%3 == 0 {
+			d.Relevant[q] = append(d.Relevant[q], int32(first+1))
+		}
+	}
+	p, err := prepare(d, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Every gradient against central differences along random directions, for every
+// form, for the softmax over all items and the sampled one, with fewer items
+// than pairs and more.
+func TestGradients(t *testing.T) {
+	for _, kind := range []bilinear.Form{bilinear.Full, bilinear.LowRank, bilinear.IdentityLowRank, bilinear.Diagonal} {
+		for _, items := range []int{6, 30} {
+			for _, limit := range []int{100, 2} {
+				t.Run(fmt.Sprintf("%s, %d items, all up to %d", kind, items, limit), func(t *testing.T) {
+					checkGradient(t, kind, items, limit)
+				})
+			}
+		}
+	}
+}
+
+func checkGradient(t *testing.T, kind bilinear.Form, items, limit int) {
+	t.Helper()
+	p := toy(t, 40, items, 8)
+	f := newForm(kind, 3, p, 1)
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, v := range f.params() { // away from the start, where some gradients are zero
+		add(v, normal(rng, 1, len(v)).Data, 0.3)
+	}
+	queries := []int32{0, 1, 2, 3, 4, 5, 6, 7}
+	batch := p.pairs(queries, nil)
+	tr := newTrainer(p, f, batch, recipe{rate: 1, scale: 3, pull: 0.05, batch: 12, limit: limit, draws: 3, rounds: 1})
+	loss := func() float64 {
+		tr.candidates.rng = rand.New(rand.NewPCG(9, 9)) // the same sample each time
+		return tr.loss(batch)
+	}
+	for range 4 {
+		var directions [][]float32
+		var want float64
+		loss()
+		for i, v := range f.params() {
+			d := normal(rng, 1, len(v)).Data
+			directions = append(directions, d)
+			want += inner(f.grads()[i], d)
+		}
+		const h = 1e-2
+		move := func(by float64) {
+			for i, v := range f.params() {
+				add(v, directions[i], by)
+			}
+		}
+		move(h)
+		up := loss()
+		move(-2 * h)
+		down := loss()
+		move(h)
+		if got := (up - down) / (2 * h); math.Abs(got-want) > 2e-3*(1+math.Abs(want)) {
+			t.Errorf("the gradient along a direction is %.6f, by differences %.6f", want, got)
+		}
+	}
+}
+
+// The pull is ‖W − I‖² whatever the form.
+func TestPullIsTheDistanceToTheIdentity(t *testing.T) {
+	p := toy(t, 20, 10, 8)
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, kind := range []bilinear.Form{bilinear.Full, bilinear.LowRank, bilinear.IdentityLowRank, bilinear.Diagonal} {
+		f := newForm(kind, 3, p, 1)
+		for _, v := range f.params() {
+			add(v, normal(rng, 1, len(v)).Data, 0.5)
+		}
+		eye, w := rerank.NewMatrix(8, 8), rerank.NewMatrix(8, 8)
+		for i := range 8 {
+			eye.Data[9*i] = 1
+		}
+		f.probe(w, eye)
+		add(w.Data, eye.Data, -1)
+		if got, want := f.pull(2), 2*inner(w.Data, w.Data); math.Abs(got-want) > 1e-4*want {
+			t.Errorf("%s: pull is %g, want %g", kind, got, want)
+		}
+	}
+}
