@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
@@ -108,32 +109,36 @@ func normal(rng *rand.Rand, rows, cols int) rerank.Matrix {
 	return m
 }
 
-// BenchmarkScore scores 1,000 candidates gathered from a table of 20,000 rows.
+// BenchmarkScore scores 1,000 candidates gathered from a table of 20,000 rows, on
+// every set of kernels.
 func BenchmarkScore(b *testing.B) {
 	for _, bench := range []struct {
 		name string
 		shape
 	}{
-		{"full/4x4x64", fullGate(4, 4, 64, 128)},
-		{"full/8x4x64", fullGate(8, 4, 64, 128)},
-		{"query/8x4x64", queryGate(8, 4, 64, 128)},
+		{"gates=full/shape=4x4x64", fullGate(4, 4, 64, 128)},
+		{"gates=full/shape=8x4x64", fullGate(8, 4, 64, 128)},
+		{"gates=query/shape=8x4x64", queryGate(8, 4, 64, 128)},
 	} {
-		b.Run(bench.name, func(b *testing.B) {
-			rng := rand.New(rand.NewPCG(1, 2))
-			s := bench.build(b, rng)
-			e := encode(b, s, rerank.Query{Vector: normal(rng, 1, 384).Data})
-			items := rerank.Items{Features: normal(rng, 20000, s.Spec().Features), Rows: make([]int32, 1000)}
-			for i := range items.Rows {
-				items.Rows[i] = rng.Int32N(20000)
-			}
-			dst := make([]float32, 1000)
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := e.Score(dst, items); err != nil {
-					b.Fatal(err)
+		rng := rand.New(rand.NewPCG(1, 2))
+		s := bench.build(b, rng)
+		query := rerank.Query{Vector: normal(rng, 1, 384).Data}
+		items := rerank.Items{Features: normal(rng, 20000, s.Spec().Features), Rows: make([]int32, 1000)}
+		for i := range items.Rows {
+			items.Rows[i] = rng.Int32N(20000)
+		}
+		dst := make([]float32, len(items.Rows))
+		for _, k := range kernel.Sets() {
+			b.Run(bench.name+"/kernel="+k.Name(), func(b *testing.B) {
+				e := encode(b, s.WithKernels(k), query)
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := e.Score(dst, items); err != nil {
+						b.Fatal(err)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
