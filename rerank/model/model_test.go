@@ -308,3 +308,11 @@ func TestWriteLeavesNothing(t *testing.T) {
 		t.Errorf("%v stayed", left)
 	}
 }
+
+// Python writes NaN where JSON has none.
+func TestImportNamesTheRemedyForNaN(t *testing.T) {
+	_, err := model.Import([]byte(`{"model_type": "mol", "quality": {"mrr": NaN}}`), nil)
+	if !errors.Is(err, model.ErrFile) || !strings.Contains(err.Error(), "write null") {
+		t.Errorf("got %v", err)
+	}
+}

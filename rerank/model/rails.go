@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -115,6 +116,9 @@ func directoryError(err error) error {
 func Import(config []byte, tensors tensor.Set) (Parameters, error) {
 	var c map[string]json.RawMessage
 	if err := decodeStrict(config, &c); err != nil {
+		if bytes.Contains(config, []byte("NaN")) || bytes.Contains(config, []byte("Infinity")) {
+			err = fmt.Errorf("%w; JSON has no NaN and no Infinity, write null", err)
+		}
 		return Parameters{}, fmt.Errorf("%w: %w", ErrFile, err)
 	}
 	kind, err := modelType(c)
