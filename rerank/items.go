@@ -66,7 +66,7 @@ func (s Spec) CheckEncode(dst, base Matrix) error {
 // id where one is needed. It returns ErrQuery.
 func (s Spec) CheckQuery(q Query) error {
 	if len(q.Vector) != s.QueryDim {
-		return fmt.Errorf("%w: vector has dimension %d, want %d", ErrQuery, len(q.Vector), s.QueryDim)
+		return fmt.Errorf("%w: query.vector has %d elements and the model takes %d", ErrQuery, len(q.Vector), s.QueryDim)
 	}
 	if s.UserIDs && !q.HasUserID {
 		return fmt.Errorf("%w: user_id is missing; this model embeds users, so every query must name one", ErrQuery)

@@ -38,7 +38,14 @@ func Norm(v []float32) float64 {
 // zero vector stays zero and a shorter one than eps stays short
 // (golden/README.md, formula 3).
 func NormaliseClamped(v []float32, eps float64) {
-	n := float32(math.Max(Norm(v), eps))
+	wide := math.Max(Norm(v), eps)
+	n := float32(wide)
+	if wide > math.MaxFloat32 { // a finite vector of an infinite float32 norm would become zero
+		for i := range v {
+			v[i] = float32(float64(v[i]) / wide)
+		}
+		return
+	}
 	for i := range v {
 		v[i] /= n
 	}

@@ -57,6 +57,9 @@ for the collections.`,
 }
 
 func validateFiles(ctx context.Context, c *config.Config, connect bool, timeout time.Duration) (err error) {
+	if len(c.Routes) == 0 {
+		return fmt.Errorf("%w: it has no route, so there is nothing to serve; is --config given?", config.ErrConfig)
+	}
 	parts, err := wiring.Open(ctx, c)
 	if err != nil {
 		return fmt.Errorf("%w: %w", config.ErrConfig, err)
@@ -71,5 +74,10 @@ func validateFiles(ctx context.Context, c *config.Config, connect bool, timeout 
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return p.Open(ctx)
+	if err := p.Open(ctx); errors.Is(err, pipeline.ErrSetup) {
+		return fmt.Errorf("%w: %w", config.ErrConfig, err)
+	} else if err != nil {
+		return err
+	}
+	return nil
 }

@@ -140,6 +140,13 @@ func TestServeAndQuery(t *testing.T) {
 	if r := execute(t, "", "config", "validate", "-c", path("likeness.yaml"), "--connect"); r.code != 0 || !strings.Contains(r.out, "valid") {
 		t.Fatalf("validate: %+v", r)
 	}
+	if r := execute(t, "", "config", "validate", "-c", path("likeness.yaml"), "--set", "routes.things.table=none.table"); r.code != 3 ||
+		!strings.Contains(r.err, "build it with `likeness index --route things`") {
+		t.Errorf("validate without the table: %+v", r)
+	}
+	if r := execute(t, "", "config", "validate"); r.code != 3 || !strings.Contains(r.err, "no route") {
+		t.Errorf("validate of nothing: %+v", r)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	log := &announcements{ready: make(chan struct{})}
 	ended := make(chan error, 1)

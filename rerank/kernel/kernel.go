@@ -166,6 +166,10 @@ func Norm(v []float32) float32 {
 // Normalise divides v by max(‖v‖, eps), as rerank.NormaliseClamped does.
 func Normalise(v []float32, eps float32) {
 	n := max(Norm(v), eps)
+	if math.IsInf(float64(n), 1) {
+		rerank.NormaliseClamped(v, float64(eps))
+		return
+	}
 	for i := range v {
 		v[i] /= n
 	}

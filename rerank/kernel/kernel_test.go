@@ -3,6 +3,7 @@ package kernel_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -222,12 +223,15 @@ func TestNorm(t *testing.T) {
 	for _, c := range []struct{ v, want []float32 }{
 		{[]float32{3, 4}, []float32{0.6, 0.8}},
 		{[]float32{0, 0, 0, 0, 0}, []float32{0, 0, 0, 0, 0}},
-		{[]float32{8e-8}, []float32{0.08}}, // a clamp, not a sum
+		{[]float32{8e-8}, []float32{0.08}},                                     // a clamp, not a sum
+		{[]float32{3e38, -3e38, 3e38, -3e38}, []float32{0.5, -0.5, 0.5, -0.5}}, // the norm exceeds float32
 	} {
+		clamped := slices.Clone(c.v)
+		rerank.NormaliseClamped(clamped, 1e-6)
 		kernel.Normalise(c.v, 1e-6)
 		for i := range c.v {
-			if math.Abs(float64(c.v[i]-c.want[i])) > 1e-8 {
-				t.Errorf("normalised to %v, want %v", c.v, c.want)
+			if math.Abs(float64(c.v[i]-c.want[i])) > 1e-8 || math.Abs(float64(clamped[i]-c.want[i])) > 1e-8 {
+				t.Errorf("normalised to %v and %v, want %v", c.v, clamped, c.want)
 			}
 		}
 	}

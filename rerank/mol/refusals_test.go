@@ -74,9 +74,9 @@ func TestErrors(t *testing.T) {
 	s := shape.build(t, rand.New(rand.NewPCG(1, 1)))
 	good := rerank.Query{Vector: make([]float32, 6), HasUserID: true}
 	for want, q := range map[string]rerank.Query{
-		"dimension 5, want 6": {Vector: make([]float32, 5), HasUserID: true},
-		"user_id is missing":  {Vector: make([]float32, 6)},
-		"vector[1] is NaN":    {Vector: []float32{0, float32(math.NaN()), 0, 0, 0, 0}, HasUserID: true},
+		"5 elements and the model takes 6": {Vector: make([]float32, 5), HasUserID: true},
+		"user_id is missing":               {Vector: make([]float32, 6)},
+		"vector[1] is NaN":                 {Vector: []float32{0, float32(math.NaN()), 0, 0, 0, 0}, HasUserID: true},
 	} {
 		if _, err := s.Encode(q); !errors.Is(err, rerank.ErrQuery) || !strings.Contains(err.Error(), want) {
 			t.Errorf("want ErrQuery with %q, have: %v", want, err)

@@ -29,7 +29,7 @@ func Default() Config {
 func defaultRoute() Route {
 	return Route{
 		Placement:    "table",
-		Strategy:     "average",
+		Strategy:     "auto",
 		Depth:        200,
 		AverageDepth: 200,
 		Weights:      "uniform",

@@ -105,6 +105,7 @@ func (c *Config) yamlError(err error) error {
 	if errors.As(err, &types) {
 		found := make([]string, len(types.Errors))
 		for i, e := range types.Errors {
+			e = strings.Replace(e, "into time.Duration", "into a duration; give it a unit, as 5s", 1)
 			found[i] = c.origin.file + ": " + e
 		}
 		return problems(found)

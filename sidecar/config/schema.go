@@ -209,8 +209,9 @@ type Route struct {
 	Table string `yaml:"table" path:"true"`
 	// The companion collection, as `likeness index` wrote it.
 	Companion string `yaml:"companion"`
-	// First-stage searches of a request that does not say.
-	Strategy string `yaml:"strategy" enum:"per_embedding,average,combined,distilled,scan"`
+	// First-stage searches of a request that does not say; auto is average for a model that is one inner product,
+	// otherwise the first of distilled, average, per_embedding and scan that model and placement can serve.
+	Strategy string `yaml:"strategy" enum:"auto,per_embedding,average,combined,distilled,scan"`
 	// Rows asked of each first-stage search.
 	Depth int `yaml:"depth" min:"1"`
 	// Rows asked of the averaged search of the combined strategy.

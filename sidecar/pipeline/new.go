@@ -69,7 +69,7 @@ func (p *Pipeline) Open(ctx context.Context) error {
 	var failed []error
 	for _, name := range p.names {
 		if _, err := p.routes[name].open(ctx); err != nil {
-			failed = append(failed, fmt.Errorf("route %q: %w", name, err))
+			failed = append(failed, err) // it names the route
 		}
 	}
 	return errors.Join(failed...)

@@ -45,7 +45,7 @@ type Options struct {
 // contradicts itself, or that of a listener.
 func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if len(c.Routes) == 0 {
-		return fmt.Errorf("%w: it has no route; see `likeness config print --default`", config.ErrConfig)
+		return fmt.Errorf("%w: it has no route; give --config, see `likeness config print --default`", config.ErrConfig)
 	}
 	if c.Limits.Memory > 0 {
 		defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(c.Limits.Memory)))

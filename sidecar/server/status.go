@@ -42,6 +42,8 @@ type outcome struct {
 	public bool
 	// retry is how long to wait before another try; 0: a retry will not help.
 	retry time.Duration
+	// field of the request that is wrong, where the error does not say.
+	field string
 }
 
 const (
@@ -61,9 +63,9 @@ var outcomes = []outcome{
 	{is: errModel, code: codes.NotFound, reason: "MODEL_NOT_FOUND", public: true},
 	{is: pipeline.ErrRoute, code: codes.NotFound, reason: "ROUTE_NOT_FOUND", public: true},
 	{is: pipeline.ErrRequest, code: codes.InvalidArgument, reason: "FIELD_INVALID", public: true},
-	{is: rerank.ErrQuery, code: codes.InvalidArgument, reason: "QUERY_INVALID", public: true},
-	{is: rerank.ErrStrategy, code: codes.InvalidArgument, reason: "STRATEGY_INVALID", public: true},
-	{is: adapters.ErrFilter, code: codes.InvalidArgument, reason: "FILTER_INVALID", public: true},
+	{is: rerank.ErrQuery, code: codes.InvalidArgument, reason: "QUERY_INVALID", public: true, field: "query"},
+	{is: rerank.ErrStrategy, code: codes.InvalidArgument, reason: "STRATEGY_INVALID", public: true, field: "strategy"},
+	{is: adapters.ErrFilter, code: codes.InvalidArgument, reason: "FILTER_INVALID", public: true, field: "filter"},
 	{is: adapters.ErrID, code: codes.InvalidArgument, reason: "ID_INVALID", public: true},
 	{is: adapters.ErrDimension, code: codes.InvalidArgument, reason: "DIMENSION_MISMATCH", public: true},
 	{is: adapters.ErrLimit, code: codes.InvalidArgument, reason: "LIMIT_EXCEEDED", public: true},
@@ -85,7 +87,7 @@ var privateTexts = map[string]string{
 	"STORE_REFUSED":     "the store refused the sidecar's credentials",
 	"STORE_UNAVAILABLE": "the store is unavailable",
 	"NOT_RESCORED":      "the route is fail_closed and no rescored answer could be given",
-	"DEADLINE_EXCEEDED": "the deadline passed",
+	"DEADLINE_EXCEEDED": "the deadline passed: the shortest of the call's, the request's timeout and the route's timeout counts",
 	"CANCELLED":         "the call was cancelled",
 	"STORE_FAILED":      "the store failed",
 	"INTERNAL":          "internal error",
@@ -120,7 +122,7 @@ func statusOf(err error) *status.Status {
 		text = privateTexts[o.reason]
 	}
 	details := []protoadapt.MessageV1{info(o.reason, err)}
-	if bad := badRequest(err); bad != nil {
+	if bad := badRequest(err, o.field); bad != nil {
 		details = append(details, bad)
 	}
 	if o.retry > 0 {
@@ -156,13 +158,18 @@ func info(reason string, err error) *errdetails.ErrorInfo {
 	return i
 }
 
-func badRequest(err error) *errdetails.BadRequest {
+// badRequest names the field that is wrong: the error's own, or else this one.
+func badRequest(err error, name string) *errdetails.BadRequest {
 	var field *pipeline.FieldError
-	if !errors.As(err, &field) {
+	problem := err.Error()
+	if errors.As(err, &field) {
+		name, problem = field.Field, field.Problem
+	}
+	if name == "" {
 		return nil
 	}
 	return &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
-		{Field: utf8(field.Field), Description: utf8(field.Problem)},
+		{Field: utf8(name), Description: utf8(problem)},
 	}}
 }
 

@@ -102,6 +102,11 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 			if errors.Is(tc.err, field) && d.bad.GetFieldViolations()[0].GetField() != "k" {
 				t.Errorf("field %v", d.bad)
 			}
+			for named, err := range map[string]error{"query": rerank.ErrQuery, "strategy": rerank.ErrStrategy, "filter": adapters.ErrFilter} {
+				if errors.Is(tc.err, err) && d.bad.GetFieldViolations()[0].GetField() != named {
+					t.Errorf("field %v, want %q", d.bad, named)
+				}
+			}
 			if !tc.public && tc.code != codes.Canceled && tc.code != codes.DeadlineExceeded && !strings.Contains(w.log.String(), "canary") {
 				t.Error("the log does not have the error")
 			}

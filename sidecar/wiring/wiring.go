@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -121,6 +122,9 @@ func (a *Assembly) openRoute(name string, r config.Route, limits config.Limits) 
 	route.Model = pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
 	if r.Table != "" {
 		t, err := table.Open(r.Table, table.Expect{ModelVersion: m.Version, Collection: r.Collection})
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("table: %w; build it with `likeness index --route %s`", err, name)
+		}
 		if err != nil {
 			return fmt.Errorf("table: %w", err)
 		}
@@ -140,7 +144,7 @@ func toRoute(name string, r config.Route, limits config.Limits) *pipeline.Route 
 		StoreName:    r.Store,
 		Placement:    pipeline.Placement(r.Placement),
 		Companion:    r.Companion,
-		Strategy:     rerank.Strategy(r.Strategy),
+		Strategy:     rerank.Strategy(strings.TrimPrefix(r.Strategy, "auto")),
 		Depth:        r.Depth,
 		AverageDepth: r.AverageDepth,
 		Weights:      rerank.Weights(r.Weights),
