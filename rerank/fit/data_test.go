@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -150,7 +151,7 @@ func TestJudge(t *testing.T) {
 		for _, r := range rel {
 			rank := 1.0
 			for x := range int32(20) {
-				other := !containsInt(rel, x)
+				other := !slices.Contains(rel, x)
 				if d := score(x) - score(r); other && (d > 1e-7 || math.Abs(d) <= 1e-7 && x < r) {
 					rank++
 				}
@@ -163,13 +164,4 @@ func TestJudge(t *testing.T) {
 			t.Errorf("query %d: 1/rank is %g, want %g", i, got, want)
 		}
 	}
-}
-
-func containsInt(v []int32, x int32) bool {
-	for _, y := range v {
-		if x == y {
-			return true
-		}
-	}
-	return false
 }

@@ -269,7 +269,7 @@ func principal(p *problem, rank int) rerank.Matrix {
 	}
 	var eigen mat.EigenSym
 	axes := rerank.NewMatrix(dim, rank)
-	if !eigen.Factorize(moment, true) {
+	if !eigen.Factorize(moment, true) { //nolint:misspell // gonum's name
 		for i := range min(dim, rank) {
 			axes.Data[i*rank+i] = 1
 		}

@@ -46,7 +46,7 @@ func decompose(w rerank.Matrix) (*decomposition, error) {
 		difference.Set(r, r, difference.At(r, r)-1)
 	}
 	var svd mat.SVD
-	if !svd.Factorize(difference, mat.SVDThin) {
+	if !svd.Factorize(difference, mat.SVDThin) { //nolint:misspell // gonum's name
 		return nil, errors.New("the singular values of W − I do not converge")
 	}
 	d := &decomposition{sigma: svd.Values(nil)}

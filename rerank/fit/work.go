@@ -43,21 +43,6 @@ func (w *work) run(ctx context.Context) (*Fitted, error) {
 	return w.finish(w.options.Form, final), nil
 }
 
-// fresh are the queries of which a fit without the items of the set has seen no pair.
-func (w *work) fresh(set []bool) []int32 {
-	queries := append([]int32(nil), w.split.held...)
-	for _, q := range w.split.train {
-		seen := false
-		for _, x := range w.problem.relevant[q] {
-			seen = seen || !set[x]
-		}
-		if !seen {
-			queries = append(queries, q)
-		}
-	}
-	return queries
-}
-
 // heldOut fits the pairs of the training queries and returns the rounds that the
 // held-out ones judged best.
 func (w *work) heldOut(ctx context.Context, kind bilinear.Form, pull float64) (form, int, error) {
