@@ -112,10 +112,14 @@ func (o Options) dialOptions() []grpc.DialOption {
 	return append(dial, o.DialOptions...)
 }
 
-// apiKey sends Qdrant's key header.
+// apiKey sends Qdrant's key header, where the call is not made for a caller with
+// credentials of its own.
 type apiKey string
 
-func (k apiKey) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+func (k apiKey) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	if adapters.IsAsCaller(ctx) {
+		return nil, nil
+	}
 	return map[string]string{"api-key": string(k)}, nil
 }
 

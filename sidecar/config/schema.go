@@ -29,6 +29,8 @@ type Config struct {
 	Models map[string]Model `yaml:"models"`
 	// The routes, by the name that a request gives. A route binds a collection to a model.
 	Routes map[string]Route `yaml:"routes"`
+	// A listener for clients of a Qdrant store, whose searches the routes answer; without an address there is none.
+	Proxy Proxy `yaml:"proxy"`
 
 	origin origin
 }
@@ -244,6 +246,20 @@ type Route struct {
 	MaxRounds int `yaml:"max_rounds" min:"1"`
 	// An audited promise, carried by answers that were not proved exact.
 	Calibration *Calibration `yaml:"calibration"`
+}
+
+// Proxy is a listener for clients of a Qdrant store.
+type Proxy struct {
+	// Name of the Qdrant store that everything else is forwarded to.
+	Store string `yaml:"store"`
+	// Where the store's gRPC clients connect, in plain text; empty is nowhere. Port 0 takes a free one.
+	ListenGRPC string `yaml:"listen_grpc"`
+	// Where the store's REST clients connect, in plain text; empty is nowhere. Port 0 takes a free one.
+	ListenREST string `yaml:"listen_rest"`
+	// URL of the store's REST API, http://host:port; listen_rest needs it.
+	RESTURL string `yaml:"rest_url"`
+	// Names of the routes that answer searches; empty is every route of the store.
+	Routes []string `yaml:"routes"`
 }
 
 // Calibration promises P(recall@K >= recall) >= share with confidence 1 - alpha.

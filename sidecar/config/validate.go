@@ -21,6 +21,7 @@ func (c *Config) Validate() error {
 	v := &validator{c: c}
 	eachLeaf(reflect.ValueOf(c).Elem(), "", v.tags)
 	v.listen()
+	v.proxy()
 	for _, name := range c.StoreNames() {
 		v.store(name, c.Stores[name])
 	}
@@ -122,6 +123,28 @@ func (v *validator) address(path, address string) {
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
 		v.fail(path, "the port must be a number from 0 to 65535")
+	}
+}
+
+func (v *validator) proxy() {
+	p := v.c.Proxy
+	if p.ListenGRPC == "" && p.ListenREST == "" {
+		return
+	}
+	v.address("proxy.listen_grpc", p.ListenGRPC)
+	v.address("proxy.listen_rest", p.ListenREST)
+	if v.c.Stores[p.Store].Kind != "qdrant" {
+		v.fail("proxy.store", "%q is no store of kind qdrant; a proxy stands before one", p.Store)
+	}
+	if (p.ListenREST == "") != (p.RESTURL == "") {
+		v.fail("proxy.rest_url", "listen_rest and rest_url belong together; give both or none")
+	}
+	for _, name := range p.Routes {
+		if r, ok := v.c.Routes[name]; !ok {
+			v.fail("proxy.routes", "there is no route %q%s", name, hint(name, v.c.RouteNames()))
+		} else if r.Store != p.Store {
+			v.fail("proxy.routes", "route %q is of store %q; name routes of %q", name, r.Store, p.Store)
+		}
 	}
 }
 

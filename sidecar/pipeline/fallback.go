@@ -76,6 +76,8 @@ func (s *search) cannotFallBack(ctx context.Context) string {
 	switch {
 	case s.Failure == FailClosed:
 		return "its policy is fail_closed"
+	case s.r.NoFallback:
+		return "the request asks for no other answer"
 	case s.Store == nil:
 		return "it has no store to answer in its stead"
 	case s.spec.QueryDim != s.spec.ItemDim:

@@ -132,6 +132,9 @@ type Request struct {
 	// Payload asks for the payload of the returned rows: all of it, or PayloadFields.
 	Payload       bool
 	PayloadFields []string
+	// NoFallback asks for ErrDegraded where a fail_open route would answer with
+	// the store's own order: the caller has that already.
+	NoFallback bool
 }
 
 // Hit is one row of an answer.

@@ -1,9 +1,10 @@
 // Package proxy stands where a database's clients expect the database: it
-// listens for them and forwards what they send.
+// listens for them, forwards what they send, and lets routes answer searches.
 package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	qdrantproxy "github.com/likenessdb/likeness/sidecar/proxy/qdrant"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
@@ -30,12 +32,16 @@ type Endpoint struct {
 	Listen string
 	// Upstream is the database's: host:port of gRPC, the base URL of REST.
 	Upstream string
+	// TLS is that towards the database; nil is plain text, or the system's for https.
+	TLS *tls.Config
 }
 
 // Options say what a proxy forwards. An endpoint without an upstream is not served.
 type Options struct {
 	GRPC, REST Endpoint
-	Logger     *slog.Logger
+	// Router, if not nil, answers searches of Qdrant's clients that a route covers.
+	Router *qdrantproxy.Router
+	Logger *slog.Logger
 	// Grace is how long calls in flight may take when the proxy ends.
 	Grace time.Duration
 }
@@ -96,10 +102,14 @@ func (p *Proxy) listenGRPC(ctx context.Context) (err error) {
 	if e.Upstream == "" {
 		return nil
 	}
-	if p.upstream, err = rawgrpc.Dial(e.Upstream, nil); err != nil {
+	if p.upstream, err = rawgrpc.Dial(e.Upstream, e.TLS); err != nil {
 		return err
 	}
-	server := rawgrpc.NewServer(rawgrpc.Options{Upstream: p.upstream, Services: services()})
+	o := rawgrpc.Options{Upstream: p.upstream, Services: services()}
+	if p.options.Router != nil {
+		o.Intercept = p.options.Router.Intercept(p.upstream)
+	}
+	server := rawgrpc.NewServer(o)
 	listener, err := listen(ctx, "gRPC", e.Listen)
 	if err != nil {
 		return err
@@ -114,7 +124,11 @@ func (p *Proxy) listenREST(ctx context.Context) error {
 	if e.Upstream == "" {
 		return nil
 	}
-	server, err := rest.NewServer(rest.Options{Upstream: e.Upstream, Logger: p.options.Logger})
+	o := rest.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, Logger: p.options.Logger}
+	if p.options.Router != nil {
+		o.Intercept = p.options.Router.InterceptREST
+	}
+	server, err := rest.NewServer(o)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/server"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
@@ -27,6 +28,8 @@ import (
 type Addresses struct {
 	GRPC  string `json:"grpc"`
 	Admin string `json:"admin,omitempty"`
+	// Proxy is where a database's clients connect.
+	Proxy *proxy.Addresses `json:"proxy,omitempty"`
 }
 
 // Options are what Run needs beside the configuration.
@@ -89,6 +92,7 @@ type sidecar struct {
 	metrics  *telemetry.Metrics
 	admin    *telemetry.Admin
 	openings *openings
+	proxy    *proxy.Proxy // nil: there is none
 }
 
 func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, traces *trace.TracerProvider) (*sidecar, error) {
@@ -135,6 +139,14 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 	}
 	log := s.options.Logger
 	addresses := listeners.addresses()
+	if s.proxy, err = s.openProxy(ctx, c); err != nil {
+		return errors.Join(err, listeners.close())
+	}
+	if s.proxy != nil {
+		at := s.proxy.Addresses()
+		addresses.Proxy = &at
+		log.Info("standing before a database", "store", c.Proxy.Store, "grpc", at.GRPC, "rest", at.REST)
+	}
 	log.Info("listening", "grpc", addresses.GRPC, "admin", addresses.Admin, "tls", c.Listen.TLS.CertFile != "",
 		"version", s.options.Build.Version)
 	warnOfPlainTokens(log, c.Listen)
@@ -145,6 +157,9 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 	group.Go(func() error { return s.server.Serve(listeners.grpc) })
 	if listeners.admin != nil {
 		group.Go(func() error { return s.admin.Serve(listeners.admin) })
+	}
+	if s.proxy != nil {
+		group.Go(func() error { return s.proxy.Run(ctx) })
 	}
 	group.Go(func() error {
 		s.openRoutes(ctx, c.RouteNames(), addresses)
@@ -193,6 +208,14 @@ func listen(ctx context.Context, l config.Listen) (listeners, error) {
 		return out, errors.Join(fmt.Errorf("listen.admin: %w", err), out.grpc.Close())
 	}
 	return out, nil
+}
+
+func (l listeners) close() error {
+	err := l.grpc.Close()
+	if l.admin != nil {
+		err = errors.Join(err, l.admin.Close())
+	}
+	return err
 }
 
 func (l listeners) addresses() Addresses {

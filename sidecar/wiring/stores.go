@@ -63,6 +63,9 @@ func openMilvus(ctx context.Context, c *config.Config, name string) (adapters.St
 	})
 }
 
+// StoreTLS is the TLS towards a store; nil without.
+func StoreTLS(s config.StoreTLS) (*tls.Config, error) { return tlsConfig(s) }
+
 // tlsConfig is nil without TLS.
 func tlsConfig(s config.StoreTLS) (*tls.Config, error) {
 	if !s.Enabled {

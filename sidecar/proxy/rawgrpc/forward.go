@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
@@ -18,25 +19,60 @@ func (s *Server) handle(_ any, client grpc.ServerStream) error {
 		return status.Error(codes.Internal, "the call has no method")
 	}
 	ctx := outgoing(client.Context())
-	l := s.upstream.take()
-	defer func() { s.upstream.release(l, client.Context().Err() != nil) }()
 	if !s.unary[method] {
-		return stream(ctx, l.conn, method, client)
+		return s.stream(ctx, method, client)
 	}
 	request := &frame{}
 	if err := client.RecvMsg(request); errors.Is(err, io.EOF) {
-		return stream(ctx, l.conn, method, client) // no message at all: the database says what that means
+		return s.stream(ctx, method, client) // no message at all: the database says what that means
 	} else if err != nil {
 		return err
 	}
-	return unary(ctx, l.conn, method, client, request)
+	if intercept := s.intercept[method]; intercept != nil {
+		reply := intercept(ctx, request.data.Materialize())
+		client.SetTrailer(reply.Trailer)
+		if reply.Err != nil || reply.Message != nil {
+			request.free()
+			return answer(client, reply)
+		}
+	}
+	return s.unaryCall(ctx, method, client, request)
 }
 
-// unary forwards a call of one message each way; it starts no goroutine.
-func unary(ctx context.Context, conn *grpc.ClientConn, method string, client grpc.ServerStream, request *frame) error {
+// answer sends an interceptor's reply.
+func answer(client grpc.ServerStream, r Reply) error {
+	if len(r.Header) > 0 {
+		if err := client.SetHeader(r.Header); err != nil {
+			return err
+		}
+	}
+	if r.Err != nil {
+		return r.Err
+	}
+	return client.SendMsg(&frame{mem.BufferSlice{mem.SliceBuffer(r.Message)}})
+}
+
+// Call makes a unary call with the outgoing metadata of ctx, and returns the
+// end-to-end metadata of its answer.
+func (u *Upstream) Call(ctx context.Context, method string, request []byte) (message []byte, header, trailer metadata.MD, err error) {
+	l := u.take()
+	defer func() { u.release(l, ctx.Err() != nil) }()
+	in, out := &frame{mem.BufferSlice{mem.SliceBuffer(request)}}, &frame{}
+	err = l.conn.Invoke(ctx, method, in, out, grpc.Header(&header), grpc.Trailer(&trailer))
+	if err == nil {
+		message = out.data.Materialize()
+	}
+	out.free()
+	return message, endToEnd(header), endToEnd(trailer), err
+}
+
+// unaryCall forwards a call of one message each way; it starts no goroutine.
+func (s *Server) unaryCall(ctx context.Context, method string, client grpc.ServerStream, request *frame) error {
+	l := s.upstream.take()
+	defer func() { s.upstream.release(l, ctx.Err() != nil) }()
 	var header, trailer metadata.MD
 	answer := &frame{}
-	err := conn.Invoke(ctx, method, request, answer, grpc.Header(&header), grpc.Trailer(&trailer))
+	err := l.conn.Invoke(ctx, method, request, answer, grpc.Header(&header), grpc.Trailer(&trailer))
 	request.free()
 	if header = endToEnd(header); len(header) > 0 {
 		if err := client.SetHeader(header); err != nil {
@@ -53,10 +89,12 @@ func unary(ctx context.Context, conn *grpc.ClientConn, method string, client grp
 }
 
 // stream forwards any number of messages both ways.
-func stream(ctx context.Context, conn *grpc.ClientConn, method string, client grpc.ServerStream) error {
+func (s *Server) stream(ctx context.Context, method string, client grpc.ServerStream) error {
+	l := s.upstream.take()
+	defer func() { s.upstream.release(l, client.Context().Err() != nil) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	database, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	database, err := l.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 	if err != nil {
 		return err
 	}

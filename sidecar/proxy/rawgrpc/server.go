@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 )
 
 // Options are what a Server needs. Only Upstream must be given.
@@ -24,19 +25,34 @@ type Options struct {
 	Services []grpc.ServiceDesc
 	// TLS, if not nil, is the listener's.
 	TLS *tls.Config
+	// Intercept, by method of Services, sees a request before it goes on.
+	Intercept map[string]Interceptor
+}
+
+// Interceptor may answer a call in the database's stead. The context is the
+// call's, with its metadata as outgoing; the request is not to be changed.
+type Interceptor func(ctx context.Context, request []byte) Reply
+
+// Reply is what an interceptor says. Without Message and Err the request goes on
+// to the database as it came, and Trailer joins that of the answer.
+type Reply struct {
+	Message         []byte
+	Err             error
+	Header, Trailer metadata.MD
 }
 
 // Server forwards every call it gets. It is safe for concurrent use.
 type Server struct {
-	grpc     *grpc.Server
-	upstream *Upstream
-	unary    map[string]bool
+	grpc      *grpc.Server
+	upstream  *Upstream
+	unary     map[string]bool
+	intercept map[string]Interceptor
 }
 
 // NewServer makes a server that has no service of its own: every method is the
 // database's, health and reflection among them.
 func NewServer(o Options) *Server {
-	s := &Server{upstream: o.Upstream, unary: map[string]bool{}}
+	s := &Server{upstream: o.Upstream, unary: map[string]bool{}, intercept: o.Intercept}
 	for _, service := range o.Services {
 		for _, m := range service.Methods {
 			s.unary["/"+service.ServiceName+"/"+m.MethodName] = true

@@ -37,6 +37,8 @@ type Options struct {
 	// ServerTLS, if not nil, is the listener's; UpstreamTLS that towards the database.
 	ServerTLS, UpstreamTLS *tls.Config
 	Logger                 *slog.Logger
+	// Intercept, if not nil, sees each request whose body was read before it goes on.
+	Intercept Interceptor
 }
 
 // Server forwards every request it gets. It is safe for concurrent use.
@@ -46,6 +48,7 @@ type Server struct {
 	proxy     *httputil.ReverseProxy
 	upstream  *url.URL
 	log       *slog.Logger
+	intercept Interceptor
 }
 
 // NewServer makes a server; it calls nothing. It returns ErrURL.
@@ -54,7 +57,7 @@ func NewServer(o Options) (*Server, error) {
 	if err != nil || upstream.Host == "" || upstream.Scheme != "http" && upstream.Scheme != "https" || strings.Trim(upstream.Path, "/") != "" {
 		return nil, fmt.Errorf("%w; write http://host:port, or https, without a path", ErrURL)
 	}
-	s := &Server{upstream: upstream, log: o.Logger}
+	s := &Server{upstream: upstream, log: o.Logger, intercept: o.Intercept}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -96,9 +99,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if streamed(r) {
 		// An answer may begin before the body has ended. HTTP/2 always can.
 		_ = http.NewResponseController(w).EnableFullDuplex()
-	} else if err := buffer(r); err != nil {
+	} else if body, err := buffer(r); err != nil {
 		s.log.DebugContext(r.Context(), "the request body ended early", "error", err)
-		panic(http.ErrAbortHandler) // the client went away: there is nobody to answer
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	} else if len(body) > 0 && s.intercept != nil && s.answered(w, r, body) {
+		return
 	}
 	s.proxy.ServeHTTP(w, r)
 }
@@ -111,11 +118,12 @@ func streamed(r *http.Request) bool {
 }
 
 // buffer reads the body, so that an answer that comes early finds it whole and
-// a connection that the database had closed costs one more try.
-func buffer(r *http.Request) error {
+// a connection that the database had closed costs one more try. It returns no
+// body that is too long to be held.
+func buffer(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
-		r.Body, r.GetBody = http.NoBody, func() (io.ReadCloser, error) { return http.NoBody, nil }
-		return nil
+		replace(r, nil)
+		return nil, nil
 	}
 	var b bytes.Buffer
 	if r.ContentLength > 0 {
@@ -123,20 +131,29 @@ func buffer(r *http.Request) error {
 	}
 	n, err := b.ReadFrom(io.LimitReader(r.Body, maxBuffered+1))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if n > maxBuffered { // its length was not told
 		r.Body = struct {
 			io.Reader
 			io.Closer
 		}{io.MultiReader(&b, r.Body), r.Body}
-		return nil
+		return nil, nil
 	}
-	body := b.Bytes()
-	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	replace(r, b.Bytes())
+	return b.Bytes(), nil
+}
+
+// replace gives a request a body that can be read again.
+func replace(r *http.Request, body []byte) {
+	r.GetBody = func() (io.ReadCloser, error) {
+		if len(body) == 0 {
+			return http.NoBody, nil
+		}
+		return io.NopCloser(bytes.NewReader(body)), nil
+	}
 	r.Body, _ = r.GetBody()
-	r.ContentLength, r.TransferEncoding = n, nil
-	return nil
+	r.ContentLength, r.TransferEncoding = int64(len(body)), nil
 }
 
 // rewrite sends a request to the database as it came; ReverseProxy has removed
@@ -160,10 +177,9 @@ func (s *Server) rewrite(p *httputil.ProxyRequest) {
 
 // unreachable answers where the database did not, in the form of its errors.
 func (s *Server) unreachable(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // the client went away: there is nobody to answer
+	if r.Context().Err() == nil { // otherwise the client went away
+		s.log.WarnContext(r.Context(), "the database does not answer", "error", err)
 	}
-	s.log.WarnContext(r.Context(), "the database does not answer", "error", err)
 	var body struct {
 		Status struct {
 			Error string `json:"error"`

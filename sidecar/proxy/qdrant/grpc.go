@@ -1,0 +1,123 @@
+package qdrant
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
+)
+
+// statusKey is the trailer that says what became of a call on a routed collection.
+const statusKey = "likeness-status"
+
+// Intercept returns the interceptors of the methods that search.
+func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
+	out := map[string]rawgrpc.Interceptor{}
+	for method, types := range map[string]struct{ request, answer proto.Message }{
+		qdrant.Points_Search_FullMethodName:      {&qdrant.SearchPoints{}, &qdrant.SearchResponse{}},
+		qdrant.Points_SearchBatch_FullMethodName: {&qdrant.SearchBatchPoints{}, &qdrant.SearchBatchResponse{}},
+		qdrant.Points_Query_FullMethodName:       {&qdrant.QueryPoints{}, &qdrant.QueryResponse{}},
+		qdrant.Points_QueryBatch_FullMethodName:  {&qdrant.QueryBatchPoints{}, &qdrant.QueryBatchResponse{}},
+	} {
+		out[method] = func(ctx context.Context, request []byte) (reply rawgrpc.Reply) {
+			name, ok := collection(request)
+			if !ok || !r.known[name] {
+				return rawgrpc.Reply{}
+			}
+			defer func() {
+				if p := recover(); p != nil {
+					r.log.ErrorContext(ctx, "a search of the proxy panicked", "collection", name, "panic", p)
+					reply = rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, degraded{reason: "panic"}.Error())}
+				}
+			}()
+			c := call{upstream, method, types.request.ProtoReflect().New().Interface(), types.answer.ProtoReflect().New().Interface()}
+			reply, err := r.answer(ctx, c, name, request)
+			if err != nil {
+				return notRescored(err)
+			}
+			return reply
+		}
+	}
+	return out
+}
+
+// notRescored lets a call pass, or fails it where the route is fail_closed.
+func notRescored(err error) rawgrpc.Reply {
+	reply := rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, err.Error())}
+	if d := (degraded{}); errors.As(err, &d) && d.closed {
+		reply.Err = grpcstatus.Error(codes.Unavailable, "likeness: no rescored answer: "+d.reason)
+	}
+	return reply
+}
+
+// call is a call on its way.
+type call struct {
+	upstream        *rawgrpc.Upstream
+	method          string
+	request, answer proto.Message
+}
+
+func (r *Router) answer(ctx context.Context, c call, name string, request []byte) (rawgrpc.Reply, error) {
+	began := time.Now()
+	if err := proto.Unmarshal(request, c.request); err != nil {
+		return rawgrpc.Reply{}, pass("malformed")
+	}
+	if hasUnknown(c.request.ProtoReflect()) {
+		return rawgrpc.Reply{}, pass("unknown-field")
+	}
+	searches, err := searchesOf(c.request)
+	if err != nil {
+		return rawgrpc.Reply{}, err
+	}
+	ctx, cancel := withSeconds(ctx, c.request.(interface{ GetTimeout() uint64 }).GetTimeout())
+	defer cancel()
+	all, err := r.rankAll(ctx, name, searches)
+	if err != nil {
+		return rawgrpc.Reply{}, err
+	}
+	return c.confirm(ctx, all, began)
+}
+
+// withSeconds bounds a context by Qdrant's timeout; 0 is none.
+func withSeconds(ctx context.Context, seconds uint64) (context.Context, context.CancelFunc) {
+	if seconds == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Duration(min(seconds, 1<<30))*time.Second)
+}
+
+// confirm asks the database for the hits, as the caller, and makes the answer of that.
+func (c call) confirm(ctx context.Context, all []ranked, began time.Time) (rawgrpc.Reply, error) {
+	narrow(c.request, all)
+	b, err := proto.Marshal(c.request)
+	if err != nil {
+		return rawgrpc.Reply{}, degraded{reason: "confirm"}
+	}
+	message, header, trailer, err := c.upstream.Call(ctx, c.method, b)
+	if err != nil || proto.Unmarshal(message, c.answer) != nil {
+		return rawgrpc.Reply{}, degraded{reason: "confirm"}
+	}
+	lists := results(c.answer)
+	if len(lists) != len(all) {
+		return rawgrpc.Reply{}, degraded{reason: "confirm"}
+	}
+	for i, points := range lists {
+		if !reorder(points, all[i]) {
+			return rawgrpc.Reply{}, degraded{reason: "confirm"}
+		}
+	}
+	elapsed := c.answer.ProtoReflect()
+	elapsed.Set(elapsed.Descriptor().Fields().ByName("time"), protoreflect.ValueOfFloat64(time.Since(began).Seconds()))
+	if message, err = proto.Marshal(c.answer); err != nil {
+		return rawgrpc.Reply{}, degraded{reason: "confirm"}
+	}
+	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(statusKey, status(all)))}, nil
+}

@@ -1,0 +1,73 @@
+package rest
+
+import (
+	"bytes"
+	"net/http"
+	"strconv"
+)
+
+// StatusHeader tells what the proxy did with a request that it looked at.
+const StatusHeader = "Likeness-Status"
+
+// Interceptor may answer a request in the database's stead. Forward sends the
+// request with another body to the database, as the same caller.
+type Interceptor func(r *http.Request, body []byte, forward func(body []byte) Answer) Reply
+
+// Answer is a whole answer of the database, not encoded.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Reply is what an interceptor says. Without an Answer the request goes on to
+// the database as it came. Status, if not empty, goes into StatusHeader.
+type Reply struct {
+	Answer *Answer
+	Status string
+}
+
+// answered lets the interceptor answer, and reports whether it did.
+func (s *Server) answered(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	reply := s.intercept(r, body, func(body []byte) Answer { return s.ask(r, body) })
+	if reply.Status != "" {
+		w.Header()[StatusHeader] = []string{reply.Status}
+	}
+	if reply.Answer == nil {
+		return false
+	}
+	for name, values := range reply.Answer.Header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(reply.Answer.Body)))
+	w.WriteHeader(reply.Answer.Status)
+	_, _ = w.Write(reply.Answer.Body)
+	return true
+}
+
+// ask sends a request with another body. An answer that is cut, which
+// ReverseProxy tells by a panic, is a bad gateway's.
+func (s *Server) ask(r *http.Request, body []byte) (a Answer) {
+	defer func() {
+		if recover() != nil {
+			a = Answer{Status: http.StatusBadGateway}
+		}
+	}()
+	again := r.Clone(r.Context())
+	replace(again, body)
+	again.Header.Set("Accept-Encoding", "identity")
+	c := &capture{header: http.Header{}, status: http.StatusOK}
+	s.proxy.ServeHTTP(c, again)
+	return Answer{c.status, c.header, c.body.Bytes()}
+}
+
+// capture keeps an answer.
+type capture struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (c *capture) Header() http.Header         { return c.header }
+func (c *capture) WriteHeader(status int)      { c.status = status }
+func (c *capture) Write(b []byte) (int, error) { return c.body.Write(b) }

@@ -1,0 +1,36 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/proxy"
+	"github.com/likenessdb/likeness/sidecar/proxy/qdrant"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+// openProxy opens the proxy of a configuration; nil if it has none.
+func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy, error) {
+	p := c.Proxy
+	if p.ListenGRPC == "" && p.ListenREST == "" {
+		return nil, nil
+	}
+	router, err := qdrant.New(s.pipeline, p.Store, p.Routes, s.options.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("proxy: %w", err)
+	}
+	store := c.Stores[p.Store]
+	secure, err := wiring.StoreTLS(store.TLS)
+	if err != nil {
+		return nil, fmt.Errorf("stores.%s: %w", p.Store, err)
+	}
+	o := proxy.Options{
+		REST:   proxy.Endpoint{Listen: p.ListenREST, Upstream: p.RESTURL, TLS: secure},
+		Router: router, Logger: s.options.Logger, Grace: c.Shutdown.Grace,
+	}
+	if p.ListenGRPC != "" {
+		o.GRPC = proxy.Endpoint{Listen: p.ListenGRPC, Upstream: store.Address, TLS: secure}
+	}
+	return proxy.Listen(ctx, o)
+}
