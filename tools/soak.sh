@@ -26,7 +26,7 @@ fuzz() {
 		rm -f "$log"
 		return 1
 	fi
-	execs=$(grep -o 'execs: [0-9]*' "$log" | tail -1 | cut -d' ' -f2)
+	execs=$(sed -n 's/.*execs: \([0-9]*\).*/\1/p' "$log" | tail -1) # none on a machine too busy to report
 	rm -f "$log"
 	note "fuzz $1 $2" "${execs:-0} inputs, none failed"
 }

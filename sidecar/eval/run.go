@@ -84,9 +84,9 @@ func (in Input) check() error {
 	case in.UserIDs != nil && len(in.UserIDs) != in.Queries.Rows:
 		return fmt.Errorf("%w: %d user ids for %d queries", ErrInput, len(in.UserIDs), in.Queries.Rows)
 	case spec.UserIDs && in.UserIDs == nil:
-		return fmt.Errorf("%w: model %s has user-id embeddings; give one user id a query", ErrInput, in.Model.Name)
+		return fmt.Errorf("%w: model %s has user-id embeddings; give one user id a query (--user-ids)", ErrInput, in.Model.Name)
 	case in.Baseline.Similarity != nil && in.Queries.Cols != in.Items.Cols:
-		return fmt.Errorf("%w: queries have %d columns and items %d, so there is no inner product of them to compare with; turn the baseline off",
+		return fmt.Errorf("%w: queries have %d columns and items %d, so there is no inner product of them to compare with; turn the baseline off (--baseline none)",
 			ErrInput, in.Queries.Cols, in.Items.Cols)
 	}
 	return nil
