@@ -44,7 +44,7 @@ func (w *work) choosePull(ctx context.Context) (float64, error) {
 }
 
 // search finds the weakest pull that is admissible, by bisection, as held-out
-// items gain with the pull; from there it goes on while logged items gain.
+// items gain with the pull; from there it goes on until logged items lose.
 func (c *pulls) search(ctx context.Context) (*PullTrial, error) {
 	last := len(c.trials) - 1
 	from, to := 0, 0
@@ -72,10 +72,12 @@ func (c *pulls) search(ctx context.Context) (*PullTrial, error) {
 		if err != nil {
 			return nil, err
 		}
-		if t.Logged <= best.Logged {
+		if t.Logged < best.Logged {
 			break
 		}
-		best = t
+		if t.Logged > best.Logged {
+			best = t
+		}
 	}
 	return best, nil
 }

@@ -79,6 +79,10 @@ func (w *work) finishFull(ctx context.Context, final, judged *full, scores []flo
 		return nil, err
 	}
 	w.add(string(bilinear.Diagonal), w.judge.reciprocal(diagonal.probe))
+	if w.report.Rounds == 0 && w.options.Reduce == 0 { // W = I has no spectrum
+		w.add(string(bilinear.Full), scores)
+		return w.finish(bilinear.Full, final), nil
+	}
 	dj, err := decompose(judged.w)
 	if err != nil {
 		return nil, err
