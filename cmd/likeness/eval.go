@@ -79,6 +79,9 @@ func newEvalCommand(a *app) *cobra.Command {
 		if n := report.Counts.UnknownItems; n > 0 {
 			_, _ = fmt.Fprintf(a.stderr, "%d pairs name an item id that is not in %s; they were dropped\n", n, f.itemIDs)
 		}
+		if n := report.Counts.NotFiniteItems; n > 0 {
+			_, _ = fmt.Fprintf(a.stderr, "%d items of %s have NaN or an infinity in their vector; they rank last\n", n, f.items)
+		}
 		return a.print(*out, report, func(w io.Writer) error { return printReport(w, report) })
 	}
 	return cmd

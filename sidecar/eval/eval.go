@@ -57,4 +57,6 @@ type Counts struct {
 	DuplicatePairs int `json:"duplicate_pairs"`
 	// UnknownItems are pairs whose item id is none of the items'; they were dropped.
 	UnknownItems int `json:"unknown_items"`
+	// NotFiniteItems have NaN or an infinity in their vector and rank last.
+	NotFiniteItems int `json:"not_finite_items"`
 }

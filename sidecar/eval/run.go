@@ -2,6 +2,7 @@ package eval
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -38,7 +39,7 @@ func Run(ctx context.Context, in Input) (*Report, error) {
 		return nil, err
 	}
 	rows, counts := in.Pairs.Choose(in.Every)
-	counts.Items = in.Items.Rows
+	counts.Items, counts.NotFiniteItems = in.Items.Rows, notFinite(in.Items)
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("%w: no query that was chosen has a pair", ErrInput)
 	}
@@ -52,11 +53,17 @@ func Run(ctx context.Context, in Input) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	exact, err := Rank(ctx, in.Model, features, queries, in.K, in.Progress)
-	if err != nil {
+	b := &bench{in: in, table: features, rows: rows, queries: queries}
+	if len(in.Trials) > 0 {
+		if err := b.open(ctx); err != nil {
+			return nil, errors.Join(err, b.store.Close())
+		}
+		defer b.store.Close()
+	}
+	if b.exact, err = Rank(ctx, in.Model, features, queries, in.K, in.Progress); err != nil {
 		return nil, err
 	}
-	report.Metrics = Measure(exact, rows, in.Pairs, in.K)
+	report.Metrics = Measure(b.exact, rows, in.Pairs, in.K)
 	if in.Baseline.Similarity != nil {
 		if report.Baseline, err = in.baseline(ctx, rows, queries); err != nil {
 			return nil, err
@@ -65,7 +72,6 @@ func Run(ctx context.Context, in Input) (*Report, error) {
 	if len(in.Trials) == 0 {
 		return report, nil
 	}
-	b := &bench{in: in, table: features, rows: rows, queries: queries, exact: exact}
 	report.Strategies, err = b.run(ctx)
 	return report, err
 }
@@ -90,6 +96,17 @@ func (in Input) check() error {
 			ErrInput, in.Queries.Cols, in.Items.Cols)
 	}
 	return nil
+}
+
+// notFinite counts the rows with an element that is not finite.
+func notFinite(m rerank.Matrix) int {
+	n := 0
+	for r := range m.Rows {
+		if rerank.CheckFinite("item", m.Row(r)) != nil {
+			n++
+		}
+	}
+	return n
 }
 
 func (in Input) queries(rows []int) []rerank.Query {

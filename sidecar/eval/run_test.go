@@ -190,3 +190,30 @@ func TestReportKeepsTheOrderOfStrategies(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+func TestRunCountsItemsThatAreNotFinite(t *testing.T) {
+	in := world(t)
+	in.Items.Row(5)[0] = float32(math.NaN())
+	r, err := eval.Run(t.Context(), in)
+	if err != nil || r.Counts.NotFiniteItems != 1 {
+		t.Errorf("%+v, %v; want one", r, err)
+	}
+}
+
+// A strategy that the model cannot serve is refused before the long work.
+func TestRunRefusesATrialBeforeItRanks(t *testing.T) {
+	in := world(t)
+	var err error
+	if in.Trials, err = eval.ParseTrials("distilled:20"); err != nil {
+		t.Fatal(err)
+	}
+	in.Progress = func(stage string, _ int) func(int) {
+		if strings.HasPrefix(stage, "ranking") {
+			t.Errorf("it began with %s", stage)
+		}
+		return func(int) {}
+	}
+	if _, err := eval.Run(t.Context(), in); err == nil || !strings.Contains(err.Error(), "learned probe") {
+		t.Errorf("got %v, want that the probe is missing", err)
+	}
+}

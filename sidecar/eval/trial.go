@@ -22,37 +22,40 @@ const (
 
 // bench runs trials through the pipeline and compares them with the exact ranking.
 type bench struct {
-	in      Input
-	table   *table.Table
-	rows    []int // of the queries
-	queries []rerank.Query
-	exact   []Ranking
-	store   *embedded.Store
-	derived []rerank.Field // of the companion
+	in       Input
+	table    *table.Table
+	rows     []int // of the queries
+	queries  []rerank.Query
+	exact    []Ranking
+	store    *embedded.Store
+	derived  []rerank.Field // of the companion
+	pipeline *pipeline.Pipeline
 }
 
-func (b *bench) run(ctx context.Context) (Strategies, error) {
+// open makes the pipeline of all trials. It refuses, before anything is ranked, a
+// strategy that the model cannot serve.
+func (b *bench) open(ctx context.Context) error {
 	if err := b.load(); err != nil {
-		return nil, err
+		return err
 	}
-	defer b.store.Close()
 	routes := make([]*pipeline.Route, len(b.in.Trials))
 	for i, t := range b.in.Trials {
 		var err error
 		if routes[i], err = b.route(t); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	p, err := pipeline.New(routes, pipeline.Options{})
-	if err != nil {
-		return nil, err
+	var err error
+	if b.pipeline, err = pipeline.New(routes, pipeline.Options{}); err != nil {
+		return err
 	}
-	if err := p.Open(ctx); err != nil {
-		return nil, err
-	}
+	return b.pipeline.Open(ctx)
+}
+
+func (b *bench) run(ctx context.Context) (Strategies, error) {
 	var outcomes Strategies
 	for _, t := range b.in.Trials {
-		o, err := b.trial(ctx, p, t.Name)
+		o, err := b.trial(ctx, b.pipeline, t.Name)
 		if err != nil {
 			return nil, fmt.Errorf("strategy %s: %w", t.Name, err)
 		}
