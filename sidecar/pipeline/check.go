@@ -239,6 +239,10 @@ func (o *opened) checkField(d adapters.Description) error {
 		return o.wrong("collection %q has no vector field %q; it has %q", o.Collection, o.Vector, fieldNames(d.Fields))
 	}
 	switch {
+	case f.Metric == "":
+		return o.wrong("field %q of collection %q has no index, or a metric from which no inner product follows", f.Name, o.Collection)
+	case f.Metric != adapters.InnerProduct && f.Metric != adapters.Cosine && f.Metric != adapters.L2:
+		return o.wrong("field %q of collection %q is compared by %s, from which no inner product follows", f.Name, o.Collection, f.Metric)
 	case f.Dim != o.spec.ItemDim:
 		return o.wrong("field %q of collection %q has %d dimensions and its model takes %d", f.Name, o.Collection, f.Dim, o.spec.ItemDim)
 	case f.Metric == adapters.Cosine && !o.spec.Normalise:

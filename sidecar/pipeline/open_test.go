@@ -58,6 +58,8 @@ func TestOpen(t *testing.T) {
 		{"unit model, L2, vouched", unit, pipeline.PlacementStored, metric(adapters.L2, true), ""},
 		{"dimension", &toy{dim: 8, blocks: 2}, pipeline.PlacementStored, metric(adapters.InnerProduct, false), "6 dimensions and its model takes 8"},
 		{"field", raw, pipeline.PlacementStored, set(func(r *pipeline.Route) { r.Vector = "title" }), `no vector field "title"`},
+		{"metric", raw, pipeline.PlacementStored, set(func(r *pipeline.Route) { r.Store = otherMetric{r.Store.(*embedded.Store), "Manhattan"} }), "compared by Manhattan"},
+		{"no metric", raw, pipeline.PlacementStored, set(func(r *pipeline.Route) { r.Store = otherMetric{r.Store.(*embedded.Store), ""} }), "no index"},
 		{"collection", raw, pipeline.PlacementStored, set(func(r *pipeline.Route) { r.Collection = "x" }), "collection not found"},
 		{"table of another version", raw, pipeline.PlacementTable, alter(func(m *table.Meta) { m.ModelVersion = "fedcba9876543210" }), `"fedcba9876543210" and its model is version "` + version},
 		{"table of another collection", raw, pipeline.PlacementTable, alter(func(m *table.Meta) { m.Collection = "others" }), `"others" and the route searches "items"`},
@@ -259,4 +261,18 @@ func TestTelemetry(t *testing.T) {
 		}
 	}
 	must(t, provider.Shutdown(context.Background()))
+}
+
+// otherMetric compares vectors in a way that adapters.Metric has no word for.
+type otherMetric struct {
+	*embedded.Store
+	metric adapters.Metric
+}
+
+func (s otherMetric) Describe(ctx context.Context, collection string) (adapters.Description, error) {
+	d, err := s.Store.Describe(ctx, collection)
+	for i := range d.Fields {
+		d.Fields[i].Metric = s.metric
+	}
+	return d, err
 }

@@ -59,7 +59,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
 	traces, err := telemetry.NewTracerProvider(ctx, telemetry.TraceOptions{
-		Endpoint: c.Trace.Endpoint, Insecure: c.Trace.Insecure, SampleRatio: c.Trace.SampleRatio, Version: o.Build.Version,
+		Endpoint: c.Trace.Endpoint, Insecure: c.Trace.Insecure, SampleRatio: c.Trace.SampleRatio, Version: o.Build.Version, Logger: o.Logger,
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -17,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -132,6 +134,32 @@ func TestLogCarriesTheIDs(t *testing.T) {
 func TestNoTracesWithoutAnEndpoint(t *testing.T) {
 	if p, err := telemetry.NewTracerProvider(t.Context(), telemetry.TraceOptions{}); p != nil || err != nil {
 		t.Errorf("provider %v, %v", p, err)
+	}
+}
+
+// What a collector refuses is in the log, and nowhere else.
+func TestTracesThatAreRefused(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer() // knows no trace service
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	var out bytes.Buffer
+	p, err := telemetry.NewTracerProvider(t.Context(), telemetry.TraceOptions{
+		Endpoint: listener.Addr().String(), Insecure: true, SampleRatio: 1, Logger: slog.New(slog.NewTextHandler(&out, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := p.Tracer("").Start(t.Context(), "call")
+	span.End()
+	if err := p.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(out.String(), "traces not sent") {
+		t.Errorf("the log has %q", out.String())
 	}
 }
 

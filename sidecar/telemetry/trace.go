@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
@@ -16,6 +17,7 @@ type TraceOptions struct {
 	Insecure    bool
 	SampleRatio float64
 	Version     string
+	Logger      *slog.Logger // told when spans could not be sent
 }
 
 // NewTracerProvider sends spans to a collector, in the background. It is nil
@@ -33,9 +35,23 @@ func NewTracerProvider(ctx context.Context, o TraceOptions) (*trace.TracerProvid
 		return nil, fmt.Errorf("traces to %s: %w", o.Endpoint, err)
 	}
 	return trace.NewTracerProvider(
-		trace.WithBatcher(exporter),
+		trace.WithBatcher(logged{exporter, o.Logger}),
 		trace.WithSampler(trace.ParentBased(trace.TraceIDRatioBased(o.SampleRatio))),
 		trace.WithResource(resource.NewSchemaless(
 			attribute.String("service.name", "likeness"), attribute.String("service.version", o.Version))),
 	), nil
+}
+
+// logged writes what goes wrong into our log; the library's own handler is
+// global and writes to stderr in a form of its own.
+type logged struct {
+	trace.SpanExporter
+	logger *slog.Logger
+}
+
+func (l logged) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) error {
+	if err := l.SpanExporter.ExportSpans(ctx, spans); err != nil {
+		l.logger.WarnContext(ctx, "traces not sent", "spans", len(spans), "error", err)
+	}
+	return nil
 }
