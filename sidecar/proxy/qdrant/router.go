@@ -166,7 +166,14 @@ func (r *Router) route(collection string, s search) (*pipeline.Route, error) {
 	return route, nil
 }
 
-func (r *Router) rank(ctx context.Context, collection string, s search) (ranked, error) {
+// rank answers one search.
+func (r *Router) rank(ctx context.Context, collection string, s search) (out ranked, err error) {
+	defer func() {
+		if p := recover(); p != nil { // in a goroutine of its own it would end the process
+			r.log.ErrorContext(ctx, "a search of the proxy panicked", "collection", collection, "panic", p)
+			err = degraded{reason: "panic"}
+		}
+	}()
 	route, err := r.route(collection, s)
 	if err != nil {
 		return ranked{}, err

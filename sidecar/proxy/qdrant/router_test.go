@@ -1,0 +1,186 @@
+package qdrant_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	client "github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/proxy/qdrant"
+	"github.com/likenessdb/likeness/sidecar/proxy/rest"
+)
+
+// described is a store of which only the description is asked.
+type described struct {
+	adapters.Store
+	metric adapters.Metric
+}
+
+func (d described) Describe(context.Context, string) (adapters.Description, error) {
+	return adapters.Description{Fields: []adapters.VectorField{{Dim: 2, Metric: d.metric}}}, nil
+}
+
+// searcher answers every search alike.
+type searcher struct {
+	pipeline.Searcher
+	route  pipeline.Route
+	answer func(pipeline.Request) (pipeline.Answer, error)
+}
+
+func (s searcher) Routes() []*pipeline.Route { return []*pipeline.Route{&s.route} }
+
+func (s searcher) Search(_ context.Context, r pipeline.Request) (pipeline.Answer, error) {
+	return s.answer(r)
+}
+
+func found(pipeline.Request) (pipeline.Answer, error) {
+	return pipeline.Answer{
+		Hits:        []pipeline.Hit{{ID: rerank.UintID(1<<64 - 1), Score: 1e-8}, {ID: rerank.UintID(2), Score: -3}},
+		Certificate: rerank.Certificate{Status: rerank.StatusCalibrated},
+	}, nil
+}
+
+func router(t testing.TB, metric adapters.Metric, failure pipeline.Failure, answer func(pipeline.Request) (pipeline.Answer, error)) *qdrant.Router {
+	t.Helper()
+	r, err := qdrant.New(searcher{answer: answer, route: pipeline.Route{
+		Name: "r", Collection: "c", StoreName: "s", Store: described{metric: metric}, MaxK: 100, Depth: 50, Failure: failure,
+	}}, "s", nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+const body = `{"vector":[1,2],"limit":2,"with_payload":true}`
+
+func ask(r *qdrant.Router, body string, confirmed string) (rest.Reply, string) {
+	in := httptest.NewRequest(http.MethodPost, "/collections/c/points/search", strings.NewReader(body))
+	sent := ""
+	reply := r.InterceptREST(in, []byte(body), func(b []byte) rest.Answer {
+		sent = string(b)
+		return rest.Answer{Status: http.StatusOK, Header: http.Header{}, Body: []byte(confirmed)}
+	})
+	return reply, sent
+}
+
+func TestRESTAnswerIsTheConfirmedPointsInTheHitsOrder(t *testing.T) {
+	const confirmed = `{"usage":null,"result":[{"id":2,"version":7,"score":9.0,"payload":{"n":1e308}},{"id":18446744073709551615,"score":1}],"status":"ok","time":1}`
+	reply, sent := ask(router(t, adapters.Cosine, pipeline.FailOpen, found), body, confirmed)
+	if reply.Answer == nil || reply.Status != "rescored; route=r; certificate=calibrated" {
+		t.Fatalf("%+v", reply)
+	}
+	const want = `{"usage":null,"result":[{"id":18446744073709551615,"score":0.00000001},{"id":2,"version":7,"score":-3.0,"payload":{"n":1e308}}],"status":"ok","time":`
+	if got := string(reply.Answer.Body); !strings.HasPrefix(got, want) || !json.Valid(reply.Answer.Body) {
+		t.Errorf("answer %s\nwant %s", got, want)
+	}
+	if sent != `{"vector":[1,2],"limit":2,"with_payload":true,"filter":{"must":[{"has_id":[18446744073709551615,2]}]},"params":{"exact":true}}` {
+		t.Errorf("asked %s", sent)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	broken := func(pipeline.Request) (pipeline.Answer, error) {
+		return pipeline.Answer{}, fmt.Errorf("%w: scorer", pipeline.ErrDegraded)
+	}
+	for name, tc := range map[string]struct {
+		router    *qdrant.Router
+		confirmed string
+		status    string
+		code      int // 0: the request goes on
+	}{
+		"fail open":         {router(t, adapters.Cosine, pipeline.FailOpen, broken), "", "degraded; reason=failed", 0},
+		"fail closed":       {router(t, adapters.Cosine, pipeline.FailClosed, broken), "", "degraded; reason=failed", http.StatusServiceUnavailable},
+		"panic":             {router(t, adapters.Cosine, pipeline.FailOpen, func(pipeline.Request) (pipeline.Answer, error) { panic("x") }), "", "degraded; reason=panic", 0},
+		"hidden point":      {router(t, adapters.Cosine, pipeline.FailOpen, found), `{"result":[{"id":2,"score":9.0}],"status":"ok","time":1}`, "degraded; reason=confirm", 0},
+		"another form":      {router(t, adapters.Cosine, pipeline.FailOpen, found), `[]`, "degraded; reason=confirm", 0},
+		"lower is better":   {router(t, adapters.L2, pipeline.FailOpen, found), "", "passed; reason=metric", 0},
+		"filter not valid":  {router(t, adapters.Cosine, pipeline.FailOpen, func(pipeline.Request) (pipeline.Answer, error) { return pipeline.Answer{}, adapters.ErrFilter }), "", "passed; reason=filter", 0},
+		"caller not let in": {router(t, adapters.Cosine, pipeline.FailOpen, func(pipeline.Request) (pipeline.Answer, error) { return pipeline.Answer{}, adapters.ErrRefused }), "", "passed; reason=refused", 0},
+	} {
+		reply, _ := ask(tc.router, body, tc.confirmed)
+		code := 0
+		if reply.Answer != nil {
+			code = reply.Answer.Status
+		}
+		if reply.Status != tc.status || code != tc.code {
+			t.Errorf("%s: %q and code %d, want %q and %d", name, reply.Status, code, tc.status, tc.code)
+		}
+	}
+}
+
+func TestGRPCFailClosed(t *testing.T) {
+	r := router(t, adapters.Cosine, pipeline.FailClosed, func(pipeline.Request) (pipeline.Answer, error) { return pipeline.Answer{}, pipeline.ErrDegraded })
+	b, err := proto.Marshal(&client.SearchPoints{CollectionName: "c", Vector: []float32{1, 2}, Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply := r.Intercept(nil)[client.Points_Search_FullMethodName](t.Context(), b)
+	if status.Code(reply.Err) != codes.Unavailable || reply.Trailer.Get("likeness-status")[0] != "degraded; reason=failed" {
+		t.Errorf("%+v", reply)
+	}
+}
+
+func TestTwoRoutesOfOneVector(t *testing.T) {
+	s := twice{searcher{route: pipeline.Route{Name: "a", Collection: "c", StoreName: "s"}}}
+	if _, err := qdrant.New(s, "s", nil, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "proxy.routes") {
+		t.Errorf("error %v", err)
+	}
+}
+
+type twice struct{ searcher }
+
+func (s twice) Routes() []*pipeline.Route { return []*pipeline.Route{&s.route, &s.route} }
+
+// FuzzREST: any body of a search is answered in valid JSON, or goes on with a reason.
+func FuzzREST(f *testing.F) {
+	r := router(f, adapters.Cosine, pipeline.FailOpen, found)
+	f.Add(body)
+	f.Add(`{"vector":{"name":"","vector":[1,2]},"limit":2,"offset":0,"filter":{"must":[]},"params":{"quantization":{"ignore":true}}}`)
+	f.Add(`{"limit":2,"limit":3}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		reply, sent := ask(r, body, `{"result":[{"id":2,"score":9.0},{"id":18446744073709551615,"score":1}],"time":1}`)
+		switch {
+		case reply.Answer == nil && !strings.HasPrefix(reply.Status, "passed; reason="):
+			t.Errorf("%q goes on with %q", body, reply.Status)
+		case reply.Answer != nil && !(json.Valid([]byte(sent)) && json.Valid(reply.Answer.Body)):
+			t.Errorf("%q became %q and %q", body, sent, reply.Answer.Body)
+		}
+	})
+}
+
+// FuzzGRPC: any request passes with a reason, or without one where it names no
+// routed collection.
+func FuzzGRPC(f *testing.F) {
+	r := router(f, adapters.Cosine, pipeline.FailOpen, func(pipeline.Request) (pipeline.Answer, error) { return pipeline.Answer{}, adapters.ErrFilter })
+	for method := range r.Intercept(nil) {
+		f.Add(method, []byte{0x0a, 1, 'c', 0x12, 4, 0, 0, 0, 0, 0x20, 1})
+		f.Add(method, []byte{0x0a, 1, 'c', 0xfa, 0xff, 0x0f})
+	}
+	f.Fuzz(func(t *testing.T, method string, request []byte) {
+		intercept := r.Intercept(nil)[method]
+		if intercept == nil {
+			t.Skip("no search")
+		}
+		reply := intercept(t.Context(), request)
+		if reply.Message != nil || reply.Err != nil {
+			t.Errorf("%x is answered: %+v", request, reply)
+		}
+		for _, s := range reply.Trailer.Get("likeness-status") {
+			if !strings.HasPrefix(s, "passed; reason=") {
+				t.Errorf("%x: %q", request, s)
+			}
+		}
+	})
+}
