@@ -294,7 +294,7 @@ func TestBanking77Questions(t *testing.T) {
 		t.Fatal(err)
 	}
 	have := make([]float32, base.Rows)
-	for b := 0; b < want.Rows; b++ {
+	for b := range want.Rows {
 		if err := encode(t, s, queries.Row(6*b)).Score(have, rerank.Items{Features: features}); err != nil {
 			t.Fatal(err)
 		}

@@ -115,7 +115,7 @@ func TestBanking77Questions(t *testing.T) {
 		store.ids = append(store.ids, int64(i))
 	}
 	all, found, asked := rerank.Items{Features: store.features}, 0, 0
-	for b := 0; b < scores.Rows; b++ {
+	for b := range scores.Rows {
 		e := encode(t, s, rerank.Query{Vector: queries.Row(b)})
 		have := score(t, e, all)
 		best := rerank.NewTopK(10)
