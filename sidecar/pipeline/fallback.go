@@ -53,7 +53,7 @@ func (s *search) degrade(ctx context.Context, f *failure) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
-	s.log.LogAttrs(ctx, slog.LevelWarn, "search degraded", slog.String("route", s.Name), slog.String("policy", string(s.Failure)),
+	s.log.LogAttrs(ctx, slog.LevelWarn, "search not rescored", slog.String("route", s.Name), slog.String("policy", string(s.Failure)),
 		slog.String("reason", f.reason), slog.Any("error", f.err))
 	if problem := s.cannotFallBack(ctx); problem != "" {
 		return fmt.Errorf("%w: route %q: %s: %w", ErrDegraded, s.Name, problem, f)
