@@ -67,7 +67,7 @@ type Addresses struct {
 // endpoint is one listener and what answers on it.
 type endpoint struct {
 	server interface {
-		Serve(net.Listener) error
+		Serve(listener net.Listener) error
 		Drain(ctx context.Context) (cut bool)
 	}
 	listener net.Listener

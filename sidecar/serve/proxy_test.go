@@ -281,7 +281,7 @@ func TestProxyPassesGRPC(t *testing.T) {
 			},
 			"unknown-field": func(s *qdrant.SearchPoints) {
 				s.Filter = &qdrant.Filter{}
-				s.Filter.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 1))
+				s.GetFilter().ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 1))
 			},
 		} {
 			s := proto.Clone(base).(*qdrant.SearchPoints)

@@ -29,7 +29,7 @@ func (s *Server) handle(_ any, client grpc.ServerStream) error {
 		return err
 	}
 	if intercept := s.intercept[method]; intercept != nil {
-		reply := intercept(ctx, request.data.Materialize())
+		reply := intercept(ctx, request.bytes())
 		client.SetTrailer(reply.Trailer)
 		if reply.Err != nil || reply.Message != nil {
 			request.free()
@@ -60,7 +60,7 @@ func (u *Upstream) Call(ctx context.Context, method string, request []byte) (mes
 	in, out := &frame{mem.BufferSlice{mem.SliceBuffer(request)}}, &frame{}
 	err = l.conn.Invoke(ctx, method, in, out, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err == nil {
-		message = out.data.Materialize()
+		message = out.bytes()
 	}
 	out.free()
 	return message, endToEnd(header), endToEnd(trailer), err

@@ -19,6 +19,13 @@ func (f *frame) free() {
 	f.data = nil
 }
 
+// bytes copies the message.
+func (f *frame) bytes() []byte {
+	b := make([]byte, f.data.Len())
+	f.data.CopyTo(b)
+	return b
+}
+
 // codec moves frames between the transport and a call without a copy. Its name
 // is empty so that the content type is plain application/grpc, as clients send it.
 type codec struct{}

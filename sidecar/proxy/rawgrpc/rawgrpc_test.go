@@ -43,7 +43,9 @@ func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
+	b := make([]byte, data.Len())
+	data.CopyTo(b)
+	*v.(*[]byte) = b
 	return nil
 }
 

@@ -68,7 +68,6 @@ func NewServer(o Options) *Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 500 * time.Millisecond, PermitWithoutStream: true}),
 		grpc.ConnectionTimeout(20 * time.Second),
 		grpc.WaitForHandlers(true),
-		grpc.SharedWriteBuffer(true),
 		grpc.NumStreamWorkers(4),
 	}
 	if o.TLS != nil {

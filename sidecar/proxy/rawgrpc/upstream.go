@@ -71,7 +71,6 @@ func dialOptions(secure *tls.Config) []grpc.DialOption {
 		),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
-		grpc.WithSharedWriteBuffer(true),
 		// A database that comes back is found within a second, not within two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},

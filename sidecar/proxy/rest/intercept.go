@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 	"strconv"
 )
@@ -36,9 +37,7 @@ func (s *Server) answered(w http.ResponseWriter, r *http.Request, body []byte) b
 	if reply.Answer == nil {
 		return false
 	}
-	for name, values := range reply.Answer.Header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), reply.Answer.Header)
 	w.Header().Set("Content-Length", strconv.Itoa(len(reply.Answer.Body)))
 	w.WriteHeader(reply.Answer.Status)
 	_, _ = w.Write(reply.Answer.Body)

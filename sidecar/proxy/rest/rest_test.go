@@ -101,14 +101,15 @@ func readRequest(in *bufio.Reader) (seen string, err error) {
 	if err != nil {
 		return "", err
 	}
-	raw := line
+	var raw strings.Builder
+	raw.WriteString(line)
 	var headers []string
 	for {
 		h, err := in.ReadString('\n')
 		if err != nil {
 			return "", err
 		}
-		raw += h
+		raw.WriteString(h)
 		if h == "\r\n" {
 			break
 		}
@@ -120,7 +121,7 @@ func readRequest(in *bufio.Reader) (seen string, err error) {
 		}
 	}
 	slices.Sort(headers)
-	r, err := http.ReadRequest(bufio.NewReader(io.MultiReader(strings.NewReader(raw), in)))
+	r, err := http.ReadRequest(bufio.NewReader(io.MultiReader(strings.NewReader(raw.String()), in)))
 	if err != nil {
 		return "", err
 	}
@@ -185,7 +186,7 @@ func TestRequestsCrossUnchanged(t *testing.T) {
 func TestAnswersCrossUnchanged(t *testing.T) {
 	for _, answer := range []string{
 		"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
-		"HTTP/1.1 401 Unauthorized\r\nContent-Length: 4\r\n\r\nMust",
+		"HTTP/1.1 403 Forbidden\r\nContent-Length: 4\r\n\r\nMust",
 		"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Type: application/json\r\nX: 1\r\nX: 2\r\nContent-Length: 3\r\n\r\n\x01\x02\x03",
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
 		"HTTP/1.1 499 Odd\r\nContent-Length: 1\r\nDate: yesterday\r\n\r\nx",
