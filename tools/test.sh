@@ -14,5 +14,7 @@ go test -race -timeout 12m -json ./... >>"$results" || status=1
 large='^100,000_rows$'
 go test -timeout 12m -json -run "^Test(Conformance|Milvus)/$large|^Test(Conformance|Milvus)/^(conformance|[0-9.]+)\$/$large" \
 	./adapters/embedded ./adapters/qdrant ./adapters/milvus >>"$results" || status=1
+# So do the fits, for their figures.
+go test -timeout 12m -json -run '^TestQuality' ./rerank/fit >>"$results" || status=1
 python3 tools/testreport.py <"$results" || status=1
 exit $status

@@ -84,6 +84,7 @@ func allRows(n int) []int32 {
 
 // The bars of a competent fit on real vectors, on questions that no fit has seen.
 func TestQuality(t *testing.T) {
+	withoutRace(t)
 	train, test := intents(t, "train"), intents(t, "test")
 	for _, tc := range []struct {
 		name   string
@@ -132,7 +133,17 @@ func checkReport(t *testing.T, r Report) {
 }
 
 // Fifteen intents have no log. The search for the pull is in the soak.
+// withoutRace leaves the figures to the run without the race detector, which
+// `make test` makes too; fits under it are tested by the others.
+func withoutRace(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("off under the race detector; run without it")
+	}
+}
+
 func TestQualityOfItemsWithoutLogs(t *testing.T) {
+	withoutRace(t)
 	train, test := intents(t, "train"), intents(t, "test")
 	seeds := []uint64{2}
 	o := DefaultOptions()

@@ -1,0 +1,6 @@
+//go:build !race
+
+package fit
+
+// raceEnabled: the race detector makes a fit ten times slower.
+const raceEnabled = false
