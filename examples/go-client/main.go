@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 
 	"google.golang.org/grpc"
@@ -18,19 +19,22 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
+	if err := run(context.Background(), os.Args[1:], os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "go-client:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
-	address := flag.String("address", "127.0.0.1:7600", "address of the sidecar")
-	route := flag.String("route", "", "route to search")
-	k := flag.Int("k", 10, "how many items")
-	flag.Parse()
+func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
+	flags := flag.NewFlagSet("go-client", flag.ContinueOnError)
+	address := flags.String("address", "127.0.0.1:7600", "address of the sidecar")
+	route := flags.String("route", "", "route to search")
+	k := flags.Int("k", 10, "how many items")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
 	var vector []float32
-	if err := json.NewDecoder(os.Stdin).Decode(&vector); err != nil {
+	if err := json.NewDecoder(stdin).Decode(&vector); err != nil {
 		return fmt.Errorf("reading the query vector: %w", err)
 	}
 	conn, err := grpc.NewClient(*address, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -38,18 +42,18 @@ func run() error {
 		return err
 	}
 	defer conn.Close()
-	answer, err := likenessv1.NewSearchServiceClient(conn).Search(context.Background(), &likenessv1.SearchRequest{
+	answer, err := likenessv1.NewSearchServiceClient(conn).Search(ctx, &likenessv1.SearchRequest{
 		Route: *route, K: int32(*k), Query: &likenessv1.Query{Vector: vector}, Payload: &likenessv1.PayloadSelector{},
 	})
 	if err != nil {
 		return err
 	}
 	if d := answer.GetDegraded(); d != nil {
-		fmt.Println("degraded:", d.GetReason(), d.GetDetail())
+		_, _ = fmt.Fprintln(stdout, "degraded:", d.GetReason(), d.GetDetail())
 	}
 	for _, hit := range answer.GetHits() {
-		fmt.Println(hit.GetId(), hit.GetScore(), hit.GetPayloadJson())
+		_, _ = fmt.Fprintln(stdout, hit.GetId(), hit.GetScore(), hit.GetPayloadJson())
 	}
-	fmt.Println(answer.GetCertificate().GetStatus(), answer.GetCertificate().GetCandidates(), "candidates")
-	return nil
+	_, err = fmt.Fprintln(stdout, answer.GetCertificate().GetStatus(), answer.GetCertificate().GetCandidates(), "candidates")
+	return err
 }
