@@ -62,8 +62,8 @@ func (s Spec) CheckEncode(dst, base Matrix) error {
 	return nil
 }
 
-// CheckQuery wants a finite query vector of the spec's dimension, and the user
-// id where one is needed. It returns ErrQuery.
+// CheckQuery wants a finite query vector of the spec's dimension, not zero where
+// it will be normalised, and the user id where one is needed. It returns ErrQuery.
 func (s Spec) CheckQuery(q Query) error {
 	if len(q.Vector) != s.QueryDim {
 		return fmt.Errorf("%w: query.vector has %d elements and the model takes %d", ErrQuery, len(q.Vector), s.QueryDim)
@@ -71,5 +71,12 @@ func (s Spec) CheckQuery(q Query) error {
 	if s.UserIDs && !q.HasUserID {
 		return fmt.Errorf("%w: user_id is missing; this model embeds users, so every query must name one", ErrQuery)
 	}
-	return CheckFinite("vector", q.Vector)
+	if err := CheckFinite("query.vector", q.Vector); err != nil || !s.Normalise {
+		return err
+	}
+	if Norm(q.Vector) == 0 {
+		return fmt.Errorf("%w: query.vector is zero in all of its %d elements, and the model divides it by its norm; "+
+			"give a vector that has a direction", ErrQuery, len(q.Vector))
+	}
+	return nil
 }

@@ -72,10 +72,11 @@ func TestErrors(t *testing.T) {
 	shape := fullGate(2, 3, 4, 5)
 	shape.queryDim, shape.itemDim, shape.users, shape.itemHidden = 6, 7, []int{9}, 3
 	s := shape.build(t, rand.New(rand.NewPCG(1, 1)))
-	good := rerank.Query{Vector: make([]float32, 6), HasUserID: true}
+	good := rerank.Query{Vector: []float32{1, 0, 0, 0, 0, 0}, HasUserID: true}
 	for want, q := range map[string]rerank.Query{
 		"5 elements and the model takes 6": {Vector: make([]float32, 5), HasUserID: true},
 		"user_id is missing":               {Vector: make([]float32, 6)},
+		"zero in all of its 6 elements":    {Vector: make([]float32, 6), HasUserID: true},
 		"vector[1] is NaN":                 {Vector: []float32{0, float32(math.NaN()), 0, 0, 0, 0}, HasUserID: true},
 	} {
 		if _, err := s.Encode(q); !errors.Is(err, rerank.ErrQuery) || !strings.Contains(err.Error(), want) {
