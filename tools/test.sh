@@ -16,5 +16,7 @@ go test -timeout 12m -json -run "^Test(Conformance|Milvus)/$large|^Test(Conforma
 	./adapters/embedded ./adapters/qdrant ./adapters/milvus >>"$results" || status=1
 # So do the fits, for their figures.
 go test -timeout 12m -json -run '^TestQuality' ./rerank/fit >>"$results" || status=1
+# Processors without the assembly score in plain Go.
+go test -tags noasm -timeout 12m -json ./rerank/kernel ./rerank/bilinear ./rerank/mol >>"$results" || status=1
 python3 tools/testreport.py <"$results" || status=1
 exit $status
