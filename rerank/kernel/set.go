@@ -135,6 +135,10 @@ func (s *Set) Rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 
 // MulT is the function MulT.
 func (s *Set) MulT(dst []float32, stride int, a, b rerank.Matrix, bias []float32) {
+	if s.isa == plain { // its tiles read every row of b for two rows of a
+		MulT(dst, stride, a, b, bias)
+		return
+	}
 	for r := range a.Rows {
 		out := dst[r*stride:][:b.Rows]
 		s.Rows(out, a.Row(r), b, nil)

@@ -12,7 +12,7 @@ func openQdrant(c *config.Config, name string) (adapters.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	secure, err := tlsConfig(s.TLS)
+	secure, err := StoreTLS(s.TLS)
 	if err != nil {
 		return nil, err
 	}

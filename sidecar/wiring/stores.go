@@ -53,7 +53,7 @@ func openMilvus(ctx context.Context, c *config.Config, name string) (adapters.St
 	if err != nil {
 		return nil, err
 	}
-	secure, err := tlsConfig(s.TLS)
+	secure, err := StoreTLS(s.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -64,10 +64,7 @@ func openMilvus(ctx context.Context, c *config.Config, name string) (adapters.St
 }
 
 // StoreTLS is the TLS towards a store; nil without.
-func StoreTLS(s config.StoreTLS) (*tls.Config, error) { return tlsConfig(s) }
-
-// tlsConfig is nil without TLS.
-func tlsConfig(s config.StoreTLS) (*tls.Config, error) {
+func StoreTLS(s config.StoreTLS) (*tls.Config, error) {
 	if !s.Enabled {
 		return nil, nil
 	}
