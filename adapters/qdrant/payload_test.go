@@ -89,11 +89,12 @@ func BenchmarkDecode(b *testing.B) {
 	p := probe{Probe: rerank.Probe{Depth: 1000}, field: &field{VectorField: adapters.VectorField{Metric: adapters.InnerProduct}}}
 	b.ReportAllocs()
 	for b.Loop() {
-		var answer client.QueryBatchResponse
-		if err := proto.Unmarshal(wire, &answer); err != nil {
+		answer := newReply(true, "", nil)
+		if err := answer.read(wire); err != nil {
 			b.Fatal(err)
 		}
-		l, err := p.list(adapters.SearchRequest{}, &info{}, answer.GetResult()[0].GetResult(), nil)
+		l, err := p.list(adapters.SearchRequest{}, &info{}, answer, answer.list(0), nil)
+		answer.release()
 		if err != nil || len(l.IDs) != 1000 {
 			b.Fatal(fmt.Sprint(len(l.IDs), err))
 		}

@@ -130,6 +130,7 @@ type Store struct {
 	options Options
 	clients []*qdrant.GrpcClient
 	next    atomic.Uint64
+	wire    grpc.CallOption // reads a *reply
 
 	mu    sync.Mutex
 	infos map[string]*info
@@ -147,7 +148,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: a limit, the connections or a time of Qdrant at %s is negative: %+v", adapters.ErrStore, o.Address, l)
 	}
 	o = o.completed()
-	s := &Store{options: o, infos: map[string]*info{}}
+	s := &Store{options: o, infos: map[string]*info{}, wire: grpc.ForceCodecV2(newCodec())}
 	for range o.Connections {
 		conn, err := grpc.NewClient(o.Address, o.dialOptions()...)
 		if err != nil {

@@ -79,47 +79,114 @@ func (s *Store) batchOf(fields []*field) int {
 	return max(1, min(batchRows, min(batchBytes, s.options.Limits.MaxMessageBytes/4)/row))
 }
 
+// fetchByID reads points by id, in the order asked.
 func (s *Store) fetchByID(ctx context.Context, sel selection, ids []rerank.ID) (adapters.Rows, error) {
-	var asked []*qdrant.PointId
-	names := map[rerank.ID]rerank.ID{} // Qdrant's spelling → as asked
+	asked := make([]*qdrant.PointId, 0, len(ids))
+	as := make([]rerank.ID, 0, len(ids))
+	place := make(map[rerank.ID]int, len(ids)) // of Qdrant's spelling in asked
 	for _, id := range ids {
 		p, _, err := pointID(id)
 		if err != nil {
 			return adapters.Rows{}, err
 		}
-		if _, twice := names[idOf(p)]; !twice {
-			names[idOf(p)] = id
-			asked = append(asked, p)
+		if _, twice := place[idOf(p)]; !twice {
+			place[idOf(p)] = len(asked)
+			asked, as = append(asked, p), append(as, id)
 		}
 	}
-	points := make(map[rerank.ID]*qdrant.RetrievedPoint, len(asked))
+	if sel.payload {
+		return s.fetchPayloads(ctx, sel, asked, as, place)
+	}
+	return s.fetchVectors(ctx, sel, asked, as, place)
+}
+
+func (s *Store) getPoints(ctx context.Context, sel selection, ids []*qdrant.PointId) *qdrant.GetPoints {
+	return &qdrant.GetPoints{
+		CollectionName:  sel.collection,
+		Ids:             ids,
+		WithPayload:     sel.withPayload(),
+		WithVectors:     vectorsSelector(sel.fields),
+		ReadConsistency: sel.consistency,
+		Timeout:         s.seconds(ctx),
+	}
+}
+
+// fetchVectors is fetchByID without payloads: it is in the way of a query, and
+// reads the vectors off the wire to their places.
+func (s *Store) fetchVectors(ctx context.Context, sel selection, asked []*qdrant.PointId, as []rerank.ID, place map[rerank.ID]int) (adapters.Rows, error) {
+	rows := adapters.Rows{IDs: as, Vectors: make([]rerank.Matrix, len(sel.fields))}
+	for i, f := range sel.fields {
+		rows.Vectors[i] = rerank.NewMatrix(len(as), f.Dim)
+	}
+	found := make([]bool, len(as))
+	for part := range slices.Chunk(asked, s.batchOf(sel.fields)) {
+		answer := newReply(false, "", sel.fields)
+		_, err := call(ctx, s, "fetch", sel.collection, func(ctx context.Context, c *qdrant.GrpcClient) (*reply, error) {
+			return answer, c.Conn().Invoke(ctx, qdrant.Points_Get_FullMethodName, s.getPoints(ctx, sel, part), answer, s.wire)
+		})
+		for _, p := range answer.points {
+			at, ok := place[answer.idOf(p.id)]
+			if err != nil || !ok {
+				continue
+			}
+			found[at] = true
+			for i := range sel.fields {
+				answer.copyVector(rows.Vectors[i].Row(at), p, i)
+			}
+		}
+		answer.release()
+		if err != nil {
+			return adapters.Rows{}, err
+		}
+	}
+	return without(rows, found), nil
+}
+
+// without closes the gaps that points leave that do not exist.
+func without(rows adapters.Rows, found []bool) adapters.Rows {
+	n := 0
+	for i, there := range found {
+		if !there {
+			continue
+		}
+		if rows.IDs[n] = rows.IDs[i]; n < i {
+			for _, m := range rows.Vectors {
+				copy(m.Row(n), m.Row(i))
+			}
+		}
+		n++
+	}
+	rows.IDs = rows.IDs[:n]
+	for i := range rows.Vectors {
+		rows.Vectors[i] = rows.Vectors[i].Slice(0, n)
+	}
+	return rows
+}
+
+// fetchPayloads is fetchByID with payloads.
+func (s *Store) fetchPayloads(ctx context.Context, sel selection, asked []*qdrant.PointId, as []rerank.ID, place map[rerank.ID]int) (adapters.Rows, error) {
+	points := make([]*qdrant.RetrievedPoint, len(asked))
 	for part := range slices.Chunk(asked, s.batchOf(sel.fields)) {
 		answer, err := call(ctx, s, "fetch", sel.collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.GetResponse, error) {
-			return c.Points().Get(ctx, &qdrant.GetPoints{
-				CollectionName:  sel.collection,
-				Ids:             part,
-				WithPayload:     sel.withPayload(),
-				WithVectors:     vectorsSelector(sel.fields),
-				ReadConsistency: sel.consistency,
-				Timeout:         s.seconds(ctx),
-			})
+			return c.Points().Get(ctx, s.getPoints(ctx, sel, part))
 		})
 		if err != nil {
 			return adapters.Rows{}, err
 		}
 		for _, p := range answer.GetResult() {
-			points[idOf(p.GetId())] = p
+			if at, ok := place[idOf(p.GetId())]; ok {
+				points[at] = p
+			}
 		}
 	}
-	var found []*qdrant.RetrievedPoint
-	var as []rerank.ID
-	for _, p := range asked {
-		if point, ok := points[idOf(p)]; ok {
-			found, as = append(found, point), append(as, names[idOf(p)])
+	found, ids := points[:0], as[:0]
+	for i, p := range points {
+		if p != nil {
+			found, ids = append(found, p), append(ids, as[i])
 		}
 	}
 	rows, err := sel.rows(found)
-	rows.IDs = as
+	rows.IDs = ids
 	return rows, err
 }
 

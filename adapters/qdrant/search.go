@@ -172,18 +172,24 @@ func (s *Store) query(ctx context.Context, r adapters.SearchRequest, in *info, p
 	if err != nil {
 		return nil, err
 	}
-	answer, err := call(ctx, s, "search", r.Collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.QueryBatchResponse, error) {
-		return c.Points().QueryBatch(ctx, request)
+	var vectors []*field
+	if r.WithVectors {
+		vectors = []*field{probes[0].field}
+	}
+	answer := newReply(true, r.Owner, vectors)
+	defer answer.release()
+	_, err = call(ctx, s, "search", r.Collection, func(ctx context.Context, c *qdrant.GrpcClient) (*reply, error) {
+		return answer, c.Conn().Invoke(ctx, qdrant.Points_QueryBatch_FullMethodName, request, answer, s.wire)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if len(answer.GetResult()) != len(probes) {
-		return nil, fmt.Errorf("%w: qdrant at %s answered %d probes of %d", adapters.ErrStore, s.options.Address, len(answer.GetResult()), len(probes))
+	if len(answer.ends) != len(probes) {
+		return nil, fmt.Errorf("%w: qdrant at %s answered %d probes of %d", adapters.ErrStore, s.options.Address, len(answer.ends), len(probes))
 	}
 	lists := make([]rerank.List, len(probes))
 	for i := range probes {
-		if lists[i], err = probes[i].list(r, in, answer.GetResult()[i].GetResult(), above); err != nil {
+		if lists[i], err = probes[i].list(r, in, answer, answer.list(i), above); err != nil {
 			return nil, err
 		}
 	}
@@ -278,20 +284,18 @@ func shardKeys(names []string) *qdrant.ShardKeySelector {
 
 // list turns one probe's answer into a list. Qdrant leaves the order of ties
 // open, and turning a score into an inner product can make some.
-func (p *probe) list(r adapters.SearchRequest, in *info, points []*qdrant.ScoredPoint, above *float32) (rerank.List, error) {
-	rows := make([]rerank.Scored, 0, len(points))
+func (p *probe) list(r adapters.SearchRequest, in *info, answer *reply, points []wirePoint, above *float32) (rerank.List, error) {
+	rows := answer.rows[:0]
+	defer func() { answer.rows = rows }()
 	for i, point := range points {
-		row := rerank.Scored{ID: idOf(point.GetId()), Score: p.inner(point.GetScore()), Index: i}
+		row := rerank.Scored{ID: answer.idOf(point.id), Score: p.inner(point.score), Index: i}
 		if above == nil || row.Score > *above {
 			rows = append(rows, row)
 		}
 	}
-	slices.SortFunc(rows, func(a, b rerank.Scored) int {
-		if rerank.Better(a, b) {
-			return -1
-		}
-		return 1
-	})
+	if !slices.IsSortedFunc(rows, compare) {
+		slices.SortFunc(rows, compare)
+	}
 	l := rerank.List{
 		IDs:       make([]rerank.ID, len(rows)),
 		Scores:    make([]float32, len(rows)),
@@ -305,18 +309,25 @@ func (p *probe) list(r adapters.SearchRequest, in *info, points []*qdrant.Scored
 	for i, row := range rows {
 		l.IDs[i], l.Scores[i] = row.ID, row.Score
 		if r.WithVectors {
-			copyVector(l.Vectors.Row(i), points[row.Index].GetVectors(), p.field.Name)
+			answer.copyVector(l.Vectors.Row(i), points[row.Index], 0)
 		}
 		if r.Owner == "" {
 			continue
 		}
-		owner, ok := ownerOf(points[row.Index].GetPayload(), r.Owner)
-		if !ok {
+		owner := points[row.Index].owner
+		if owner.kind == noValue {
 			return l, noOwner(in.collection, row.ID, r.Owner)
 		}
-		l.Owners = append(l.Owners, owner)
+		l.Owners = append(l.Owners, answer.idOf(owner))
 	}
 	return l, nil
+}
+
+func compare(a, b rerank.Scored) int {
+	if rerank.Better(a, b) {
+		return -1
+	}
+	return 1
 }
 
 func noOwner(collection string, id rerank.ID, field string) error {
