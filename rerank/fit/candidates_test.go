@@ -20,7 +20,7 @@ func popular() (Data, []pair) {
 			x = int32(1 + rng.IntN(d.Items.Rows-1))
 		}
 		d.Relevant = append(d.Relevant, []int32{x})
-		pairs = append(pairs, pair{int32(q), x})
+		pairs = append(pairs, pair{int32(q), x, 1})
 	}
 	return d, pairs
 }
@@ -91,8 +91,8 @@ func TestPopularityCorrection(t *testing.T) {
 func TestItemsWithoutPairsAreNoCandidates(t *testing.T) {
 	items := normal(rand.New(rand.NewPCG(1, 1)), 5, 2)
 	for _, limit := range []int{1, 100} {
-		c := newCandidates(items, []pair{{0, 1}, {1, 3}}, 2, limit, 50, rand.New(rand.NewPCG(1, 1)))
-		c.draw([]pair{{0, 1}})
+		c := newCandidates(items, []pair{{0, 1, 1}, {1, 3, 1}}, 2, limit, 50, rand.New(rand.NewPCG(1, 1)))
+		c.draw([]pair{{0, 1, 1}})
 		for _, x := range []int{0, 2, 4} {
 			if c.column[x] >= 0 {
 				t.Errorf("limit %d: item %d has no pair and is a candidate", limit, x)

@@ -1,8 +1,6 @@
 package fit
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -21,6 +19,13 @@ type Data struct {
 	Items, Queries rerank.Matrix
 	// Relevant are the chosen item rows of each query row, ascending and distinct.
 	Relevant [][]int32
+	// Weights[q][i] is what the pair of q and Relevant[q][i] counts in losses and
+	// in means over queries: above 0 and finite. Nil: all count 1.
+	Weights [][]float32
+	// Times is when each query row was asked, in Unix seconds; nil: not known.
+	Times []int64
+	// UserIDs is who asked each query row; nil: not known.
+	UserIDs []int64
 }
 
 // Counts say what a fit rests on, and what it left out.
@@ -41,30 +46,33 @@ type Counts struct {
 	// HeldOutQueries are those of Queries that only judge the fit; queries with
 	// equal vectors are held out together.
 	HeldOutQueries int `json:"held_out_queries"`
+	// StraddlingQueries were asked in the time that is held out and, with an equal
+	// vector, before it; they and their pairs judge nothing.
+	StraddlingQueries int `json:"straddling_queries"`
+	StraddlingPairs   int `json:"straddling_pairs"`
 }
 
-// pair is one chosen item of a query.
-type pair struct{ query, item int32 }
+// pair is one chosen item of a query, and what it counts.
+type pair struct {
+	query, item int32
+	weight      float32
+}
 
 // problem is the data as the fits use it.
 type problem struct {
 	items, queries rerank.Matrix // unit vectors, or divided by their root mean square norm
 	relevant       [][]int32
+	weights        [][]float32 // of the pairs; nil: 1 each
+	times, users   []int64     // of the queries, or nil
 	counts         Counts
 }
 
 // prepare checks the data and scales copies of the vectors. It returns ErrData.
 func prepare(d Data, unit bool) (*problem, error) {
-	switch {
-	case d.Items.Cols != d.Queries.Cols:
-		return nil, fmt.Errorf("%w: queries have %d columns and items %d; a form that starts at the inner product needs both alike",
-			ErrData, d.Queries.Cols, d.Items.Cols)
-	case d.Items.Cols < 1 || d.Items.Rows < 2:
-		return nil, fmt.Errorf("%w: %d items of dimension %d; want two items at least", ErrData, d.Items.Rows, d.Items.Cols)
-	case len(d.Relevant) != d.Queries.Rows:
-		return nil, fmt.Errorf("%w: pairs of %d queries for a matrix of %d", ErrData, len(d.Relevant), d.Queries.Rows)
+	if err := d.check(); err != nil {
+		return nil, err
 	}
-	p := &problem{counts: Counts{Items: d.Items.Rows}}
+	p := &problem{counts: Counts{Items: d.Items.Rows}, times: d.Times, users: d.UserIDs}
 	var err error
 	var zeroItems, zeroQueries []bool
 	if p.items, zeroItems, err = scaled("items", d.Items, unit); err != nil {
@@ -73,11 +81,64 @@ func prepare(d Data, unit bool) (*problem, error) {
 	if p.queries, zeroQueries, err = scaled("queries", d.Queries, unit); err != nil {
 		return nil, err
 	}
-	p.relate(d.Relevant, zeroQueries, zeroItems)
+	p.relate(d, zeroQueries, zeroItems)
 	if p.counts.LoggedItems < 2 {
 		return nil, fmt.Errorf("%w: the pairs name %d items; there is nothing to tell apart below two", ErrData, p.counts.LoggedItems)
 	}
 	return p, nil
+}
+
+// check returns ErrData for parts that do not fit each other.
+func (d Data) check() error {
+	rows := d.Queries.Rows
+	switch {
+	case len(d.Items.Data) != d.Items.Rows*d.Items.Cols || len(d.Queries.Data) != rows*d.Queries.Cols:
+		return fmt.Errorf("%w: %d items of %d columns have %d numbers, %d queries of %d columns %d; every row needs the same length",
+			ErrData, d.Items.Rows, d.Items.Cols, len(d.Items.Data), rows, d.Queries.Cols, len(d.Queries.Data))
+	case d.Items.Cols != d.Queries.Cols:
+		return fmt.Errorf("%w: queries have %d columns and items %d; a form that starts at the inner product needs both alike",
+			ErrData, d.Queries.Cols, d.Items.Cols)
+	case d.Items.Cols < 1 || d.Items.Rows < 2:
+		return fmt.Errorf("%w: %d items of dimension %d; want two items at least", ErrData, d.Items.Rows, d.Items.Cols)
+	case len(d.Relevant) != rows:
+		return fmt.Errorf("%w: pairs of %d queries for a matrix of %d", ErrData, len(d.Relevant), rows)
+	case d.Weights != nil && len(d.Weights) != rows:
+		return fmt.Errorf("%w: weights of %d queries for a matrix of %d", ErrData, len(d.Weights), rows)
+	case d.Times != nil && len(d.Times) != rows:
+		return fmt.Errorf("%w: times of %d queries for a matrix of %d", ErrData, len(d.Times), rows)
+	case d.UserIDs != nil && len(d.UserIDs) != rows:
+		return fmt.Errorf("%w: user ids of %d queries for a matrix of %d", ErrData, len(d.UserIDs), rows)
+	}
+	for q := range d.Relevant {
+		if err := d.checkPairs(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d Data) checkPairs(q int) error {
+	items := d.Relevant[q]
+	for i, x := range items {
+		switch {
+		case x < 0 || int(x) >= d.Items.Rows:
+			return fmt.Errorf("%w: query %d is paired with item row %d; the collection has rows 0 to %d", ErrData, q, x, d.Items.Rows-1)
+		case i > 0 && x <= items[i-1]:
+			return fmt.Errorf("%w: the items of query %d are not ascending and distinct: %d comes after %d", ErrData, q, x, items[i-1])
+		}
+	}
+	if d.Weights == nil {
+		return nil
+	}
+	if len(d.Weights[q]) != len(items) {
+		return fmt.Errorf("%w: query %d has %d weights for %d pairs", ErrData, q, len(d.Weights[q]), len(items))
+	}
+	for i, w := range d.Weights[q] {
+		if !(w > 0) || math.IsInf(float64(w), 0) {
+			return fmt.Errorf("%w: the pair of query %d and item %d has weight %g; a weight is above 0 and finite", ErrData, q, items[i], w)
+		}
+	}
+	return nil
 }
 
 // scaled returns a copy whose rows have norm 1, or, where they may not be
@@ -106,30 +167,43 @@ func scaled(what string, m rerank.Matrix, unit bool) (rerank.Matrix, []bool, err
 	return out, zero, nil
 }
 
-func (p *problem) relate(relevant [][]int32, zeroQueries, zeroItems []bool) {
+// relate takes the pairs over, all but those of zero vectors.
+func (p *problem) relate(d Data, zeroQueries, zeroItems []bool) {
 	logged := make([]bool, p.items.Rows)
-	p.relevant = make([][]int32, len(relevant))
-	for q, items := range relevant {
-		var kept []int32
-		for _, x := range items {
+	p.relevant = make([][]int32, len(d.Relevant))
+	if d.Weights != nil {
+		p.weights = make([][]float32, len(d.Relevant))
+	}
+	for q, items := range d.Relevant {
+		for i, x := range items {
 			if zeroQueries[q] || zeroItems[x] {
 				p.counts.ZeroPairs++
 				continue
 			}
-			kept = append(kept, x)
+			p.relevant[q] = append(p.relevant[q], x)
+			if p.weights != nil {
+				p.weights[q] = append(p.weights[q], d.Weights[q][i])
+			}
 			logged[x] = true
 		}
-		p.relevant[q] = kept
-		p.counts.Pairs += len(kept)
+		p.counts.Pairs += len(p.relevant[q])
 		switch {
 		case len(items) == 0:
 			p.counts.QueriesWithoutPairs++
-		case len(kept) > 0:
+		case len(p.relevant[q]) > 0:
 			p.counts.Queries++
 		}
 	}
 	p.counts.ZeroItems, p.counts.ZeroQueries = count(zeroItems), count(zeroQueries)
 	p.counts.LoggedItems = count(logged)
+}
+
+// weight is that of a query's i-th pair.
+func (p *problem) weight(q int32, i int) float32 {
+	if p.weights == nil {
+		return 1
+	}
+	return p.weights[q][i]
 }
 
 func count(set []bool) int {
@@ -140,37 +214,6 @@ func count(set []bool) int {
 		}
 	}
 	return n
-}
-
-// split are the queries that a fit learns from and those that judge it.
-type split struct{ train, held []int32 }
-
-// byQuery holds out about that share of the queries with pairs. A query's side
-// is decided by its vector and the seed alone: equal vectors, which a log has of
-// every repeated question, are never on both sides. It returns ErrData.
-func (p *problem) byQuery(share float64, seed uint64) (split, error) {
-	var s split
-	row := make([]byte, 8+4*p.queries.Cols)
-	binary.LittleEndian.PutUint64(row, seed)
-	for q, items := range p.relevant {
-		if len(items) == 0 {
-			continue
-		}
-		for i, v := range p.queries.Row(q) {
-			binary.LittleEndian.PutUint32(row[8+4*i:], math.Float32bits(v))
-		}
-		digest := sha256.Sum256(row)
-		if float64(binary.LittleEndian.Uint64(digest[:])>>11)/(1<<53) < share {
-			s.held = append(s.held, int32(q))
-		} else {
-			s.train = append(s.train, int32(q))
-		}
-	}
-	if len(s.held) == 0 || len(s.train) == 0 {
-		return s, fmt.Errorf("%w: of %d queries with pairs %d are left to learn from and %d to judge the fit; bring more queries or change the share held out (%g)",
-			ErrData, p.counts.Queries, len(s.train), len(s.held), share)
-	}
-	return s, nil
 }
 
 // byItem holds out disjoint random sets of logged items, each of about that
@@ -207,9 +250,9 @@ func (p *problem) byItem(share float64, folds int, seed uint64) [][]bool {
 func (p *problem) pairs(queries []int32, without []bool) []pair {
 	var pairs []pair
 	for _, q := range queries {
-		for _, x := range p.relevant[q] {
+		for i, x := range p.relevant[q] {
 			if without == nil || !without[x] {
-				pairs = append(pairs, pair{q, x})
+				pairs = append(pairs, pair{q, x, p.weight(q, i)})
 			}
 		}
 	}

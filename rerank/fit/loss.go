@@ -11,14 +11,14 @@ import (
 const excluded = -1e30
 
 // crossEntropy replaces the inner products s, one row a pair of the batch and
-// one column a candidate, by the gradient of the batch's mean cross-entropy, and
-// returns that mean. The logits are scale·s; a candidate that is there by chance
+// one column a candidate, by the gradient of the batch's weighted mean
+// cross-entropy, and returns that mean; unit is the mean weight of the whole log. The logits are scale·s; a candidate that is there by chance
 // is corrected by the log of that chance (logQ: Bengio and Senécal 2003; Yi et
 // al. 2019), all but the pair's own item, which is always there. Other items of
 // the same query are no negatives.
-func crossEntropy(s rerank.Matrix, batch []pair, c *candidates, relevant [][]int32, scale float64) float64 {
+func crossEntropy(s rerank.Matrix, batch []pair, c *candidates, relevant [][]int32, scale, unit float64) float64 {
 	losses := make([]float64, len(batch))
-	weight := float32(scale / float64(len(batch)))
+	share := 1 / (unit * float64(len(batch)))
 	spread(len(batch), 16, func(from, to int) {
 		for b := from; b < to; b++ {
 			row, target := s.Row(b), c.column[batch[b].item]
@@ -29,8 +29,10 @@ func crossEntropy(s rerank.Matrix, batch []pair, c *candidates, relevant [][]int
 				}
 			}
 			kernel.Softmax(row)
-			losses[b] = -math.Log(max(float64(row[target]), math.SmallestNonzeroFloat32))
+			part := share * float64(batch[b].weight)
+			losses[b] = -part * math.Log(max(float64(row[target]), math.SmallestNonzeroFloat32))
 			row[target]--
+			weight := float32(part * scale)
 			for i := range row {
 				row[i] *= weight
 			}
@@ -40,7 +42,7 @@ func crossEntropy(s rerank.Matrix, batch []pair, c *candidates, relevant [][]int
 	for _, l := range losses {
 		sum += l
 	}
-	return sum / float64(len(batch))
+	return sum
 }
 
 func logits(row []float32, scale float32, target int32, correction []float32) {

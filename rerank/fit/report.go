@@ -20,6 +20,8 @@ type Report struct {
 	// the plain inner product, as nothing was better.
 	Pull   float64 `json:"pull"`
 	Rounds int     `json:"rounds"`
+	// Interrupted: the fit was ended before its time; this is the best it had.
+	Interrupted bool `json:"interrupted,omitempty"`
 	// Guarded: the pull was raised as far as items without logs needed it.
 	Guarded bool        `json:"guarded"`
 	Pulls   []PullTrial `json:"pulls"`

@@ -85,7 +85,8 @@ type trainer struct {
 	order      []pair
 	next       int // of order
 	batch      int
-	steps      int // a round
+	unit       float64 // mean weight of a pair
+	steps      int     // a round
 	q, s       rerank.Matrix
 }
 
@@ -95,6 +96,9 @@ func newTrainer(p *problem, f form, pairs []pair, r recipe) *trainer {
 		problem: p, form: f, recipe: r, rng: rng, adam: newAdam(r.rate, f.params()),
 		order: slices.Clone(pairs), next: len(pairs),
 		batch: min(r.batch, len(pairs), max(minBatch, len(pairs)/roundSteps)),
+	}
+	for _, p := range pairs {
+		t.unit += float64(p.weight) / float64(len(pairs))
 	}
 	t.steps = max(roundSteps, (min(len(pairs), roundPairs)+t.batch-1)/t.batch)
 	t.candidates = newCandidates(p.items, pairs, t.batch, r.limit, r.draws, rng)
@@ -128,7 +132,7 @@ func (t *trainer) loss(batch []pair) float64 {
 	}
 	t.s = grown(t.s, len(batch), x.Rows)
 	t.form.forward(t.s, t.q, x)
-	loss := crossEntropy(t.s, batch, t.candidates, t.problem.relevant, t.recipe.scale)
+	loss := crossEntropy(t.s, batch, t.candidates, t.problem.relevant, t.recipe.scale, t.unit)
 	t.form.backward(t.s, t.q, x)
 	return loss + t.form.pull(t.recipe.pull)
 }

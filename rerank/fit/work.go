@@ -66,9 +66,8 @@ func (w *work) stopper(j *judge, f form) func() float64 {
 func (w *work) refit(ctx context.Context, f form, pull float64, rounds int) error {
 	r := w.options.recipe(w.options.Form, pull, w.report.Guarded)
 	r.stop = rounds
-	all := append(append([]int32(nil), w.split.train...), w.split.held...)
 	done := w.options.Progress.begin(fmt.Sprintf("fitting %s to all pairs", w.options.Form), rounds)
-	_, err := train(ctx, w.problem, f, w.problem.pairs(all, nil), r, nil, done)
+	_, err := train(ctx, w.problem, f, w.problem.pairs(w.split.all(), nil), r, nil, done)
 	return err
 }
 
