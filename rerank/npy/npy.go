@@ -29,8 +29,9 @@ type Matrix struct {
 }
 
 // Open opens a two-dimensional file of float32, which stays on disk and is
-// mapped, or of float16, which is widened into memory. Values are not checked:
-// rerank.CheckFinite does that. It returns ErrFormat or the system's error.
+// mapped, or of float16 or float64, which become float32 in memory; a float64
+// beyond it becomes an infinity. Values are not checked: rerank.CheckFinite does
+// that. It returns ErrFormat or the system's error.
 func Open(path string) (*Matrix, error) {
 	file, err := mmap.Open(path)
 	if err != nil {
@@ -83,8 +84,13 @@ func decodeMatrix(file *mmap.Map) (*Matrix, error) {
 		for i := range m.Data {
 			m.Data[i] = half.Float16(binary.LittleEndian.Uint16(data[2*i:]))
 		}
+	case "<f8":
+		m.Data = make([]float32, len(data)/8)
+		for i := range m.Data {
+			m.Data[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:])))
+		}
 	default:
-		return nil, fmt.Errorf("numbers have type %q, want \"<f4\" or \"<f2\"; save the array with astype('<f4')", h.descr)
+		return nil, fmt.Errorf("numbers have type %q, want \"<f4\", \"<f2\" or \"<f8\"; save the array with astype('<f4')", h.descr)
 	}
 	return m, nil
 }

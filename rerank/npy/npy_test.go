@@ -43,8 +43,9 @@ func TestVersionsAndTypes(t *testing.T) {
 	le := binary.LittleEndian
 	f4 := le.AppendUint32(le.AppendUint32(nil, math.Float32bits(0.5)), math.Float32bits(-2))
 	f2 := []byte{0x00, 0x38, 0x00, 0xc0}
+	f8 := le.AppendUint64(le.AppendUint64(nil, math.Float64bits(0.5)), math.Float64bits(-2))
 	for version := byte(1); version <= 3; version++ {
-		for descr, data := range map[string][]byte{"<f4": f4, "<f2": f2} {
+		for descr, data := range map[string][]byte{"<f4": f4, "<f2": f2, "<f8": f8} {
 			for _, pad := range []string{"", " ", "   "} { // data aligned and not
 				m, err := npy.Open(save(t, file(version, pad+dictionary(descr, "(1, 2)"), data...)))
 				if err != nil {
@@ -99,7 +100,7 @@ func TestRefusals(t *testing.T) {
 		"structured":    {file(1, "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }"), "not a plain array"},
 		"fortran":       {file(1, strings.Replace(dictionary("<f4", "(2, 2)"), "False", "True", 1), zeros[:16]...), "ascontiguousarray"},
 		"big endian":    {file(1, dictionary(">f4", "(2, 2)"), zeros[:16]...), `type ">f4"`},
-		"float64":       {file(1, dictionary("<f8", "(2, 2)"), zeros[:32]...), "astype"},
+		"long double":   {file(1, dictionary("<f16", "(2, 2)"), zeros...), "astype"},
 		"object":        {file(1, dictionary("|O", "(2, 2)"), zeros[:16]...), `type "|O"`},
 		"one dimension": {file(1, dictionary("<f4", "(4,)"), zeros[:16]...), "two-dimensional"},
 		"scalar":        {file(1, dictionary("<f4", "()"), zeros[:4]...), "two-dimensional"},

@@ -1,0 +1,115 @@
+package dataset
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// columns are the places of a log's columns, −1 where there is none.
+type columns struct{ query, item, weight, time int }
+
+// readCSV reads a log with a header line. Columns of other names are ignored,
+// and named in the counts.
+func readCSV(r io.Reader, counts *Counts, add func(entry) error) error {
+	rows := csv.NewReader(r)
+	rows.ReuseRecord, rows.TrimLeadingSpace = true, true
+	at, err := readHeader(rows, counts)
+	if err != nil {
+		return err
+	}
+	for {
+		record, err := rows.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		line, _ := rows.FieldPos(0)
+		e, err := at.entry(record)
+		if err == nil {
+			e.line = line
+			err = add(e)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", line, err)
+		}
+	}
+}
+
+const headerRemedy = `the first line names the columns: "query,item", and "weight" and "time" if there are any`
+
+func readHeader(rows *csv.Reader, counts *Counts) (columns, error) {
+	at := columns{-1, -1, -1, -1}
+	header, err := rows.Read()
+	if errors.Is(err, io.EOF) {
+		return at, errors.New("the file is empty; " + headerRemedy)
+	}
+	if err != nil {
+		return at, fmt.Errorf("%w; %s", err, headerRemedy)
+	}
+	header[0] = strings.TrimPrefix(header[0], "\ufeff")
+	for i, name := range header {
+		name = strings.TrimSpace(name)
+		place := at.place(name)
+		switch {
+		case place == nil:
+			counts.ignore(name)
+		case *place >= 0:
+			return at, fmt.Errorf("line 1: column %q stands there twice", name)
+		default:
+			*place = i
+		}
+	}
+	if at.query < 0 || at.item < 0 {
+		return at, fmt.Errorf("line 1 is %.200q; %s", strings.Join(header, ","), headerRemedy)
+	}
+	return at, nil
+}
+
+func (at *columns) place(name string) *int {
+	switch name {
+	case columnQuery:
+		return &at.query
+	case columnItem:
+		return &at.item
+	case columnWeight:
+		return &at.weight
+	case columnTime:
+		return &at.time
+	default:
+		return nil
+	}
+}
+
+// ignore notes a column that means nothing here; the first few are enough.
+func (c *Counts) ignore(name string) {
+	const most = 20
+	if len(c.Ignored) < most && !slices.Contains(c.Ignored, name) {
+		c.Ignored = append(c.Ignored, name)
+	}
+}
+
+// entry reads a record. An empty weight is 1, an empty time none.
+func (at *columns) entry(record []string) (e entry, err error) {
+	e.query, e.item = record[at.query], record[at.item]
+	if at.weight >= 0 && record[at.weight] != "" {
+		text := strings.TrimSpace(record[at.weight])
+		if e.weight, err = strconv.ParseFloat(text, 64); err != nil {
+			return e, fmt.Errorf("weight %.80q is not a number", text)
+		}
+		e.hasWeight = true
+	}
+	if at.time >= 0 && record[at.time] != "" {
+		if e.time, err = parseTime(strings.TrimSpace(record[at.time])); err != nil {
+			return e, err
+		}
+		e.hasTime = true
+	}
+	return e, nil
+}

@@ -1,0 +1,82 @@
+package dataset
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/npy"
+)
+
+// ReadIDs reads ids: integers of .npy, a column of .parquet (FILE#NAME, "id"
+// without one), and otherwise text with one a line. It returns ErrInput.
+func ReadIDs(spec string) ([]rerank.ID, error) {
+	path, name := splitSpec(spec)
+	ids, err := readIDs(path, name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	return ids, nil
+}
+
+func readIDs(path, name string) ([]rerank.ID, error) {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".npy":
+		if name != "" {
+			return nil, fmt.Errorf("%s holds one array; leave out #%s", path, name)
+		}
+		numbers, err := npy.ReadInts(path)
+		if err != nil {
+			return nil, err
+		}
+		ids := make([]rerank.ID, len(numbers))
+		for i, n := range numbers {
+			ids[i] = rerank.IntID(n)
+		}
+		return ids, nil
+	default:
+		return readTextIDs(path)
+	}
+}
+
+func readTextIDs(path string) ([]rerank.ID, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var ids []rerank.ID
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\r\n")
+		if line == "" {
+			return nil, fmt.Errorf("%s: line %d is empty; a file of ids has one on every line", path, len(ids)+1)
+		}
+		ids = append(ids, rerank.TextID(line))
+	}
+	return ids, nil
+}
+
+// index finds rows by their id, as people write it, or by their number.
+type index struct {
+	column string // "query" or "item", for messages
+	rows   int
+	ids    map[string]int32 // nil: by number
+}
+
+// newIndex refuses ids that look alike: the text 7 and the number 7.
+func newIndex(column, file string, rows int, ids []rerank.ID) (index, error) {
+	x := index{column: column, rows: rows}
+	if ids == nil {
+		return x, nil
+	}
+	x.ids = make(map[string]int32, len(ids))
+	for row, id := range ids {
+		text := id.String()
+		if before, twice := x.ids[text]; twice {
+			return x, fmt.Errorf("%w: %s: rows %d and %d both have the %s id %s", ErrInput, file, before, row, column, text)
+		}
+		x.ids[text] = int32(row)
+	}
+	return x, nil
+}

@@ -1,0 +1,111 @@
+package dataset
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// maxLine is the longest line of JSON that is read.
+const maxLine = 1 << 20
+
+// readJSONL reads a log of one JSON object a line. Empty lines are skipped, and
+// fields of other names are ignored, and named in the counts.
+func readJSONL(r io.Reader, counts *Counts, add func(entry) error) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	n := 0
+	for lines.Scan() {
+		n++
+		line := bytes.TrimSpace(lines.Bytes())
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		if len(line) == 0 {
+			continue
+		}
+		e, err := parseObject(line, counts)
+		if err == nil {
+			e.line = n
+			err = add(e)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("line %d has more than %d bytes; the file has one JSON object a line", n+1, maxLine)
+	}
+	return lines.Err()
+}
+
+func parseObject(line []byte, counts *Counts) (e entry, err error) {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.UseNumber()
+	var fields map[string]json.RawMessage
+	if err := dec.Decode(&fields); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("the object does not end; is the file cut short?")
+		}
+		return e, fmt.Errorf("not a JSON object: %w", err)
+	}
+	if dec.More() || fields == nil {
+		return e, errors.New("want one JSON object on the line and nothing else")
+	}
+	if e.query, err = idText(columnQuery, fields[columnQuery]); err != nil {
+		return e, err
+	}
+	if e.item, err = idText(columnItem, fields[columnItem]); err != nil {
+		return e, err
+	}
+	if raw := fields[columnWeight]; present(raw) {
+		if e.weight, err = strconv.ParseFloat(string(raw), 64); err != nil {
+			return e, fmt.Errorf("weight %.80s is not a number", raw)
+		}
+		e.hasWeight = true
+	}
+	if raw := fields[columnTime]; present(raw) {
+		if e.time, err = parseTime(unquoted(raw)); err != nil {
+			return e, err
+		}
+		e.hasTime = true
+	}
+	for name := range fields {
+		if name != columnQuery && name != columnItem && name != columnWeight && name != columnTime {
+			counts.ignore(name)
+		}
+	}
+	return e, nil
+}
+
+// idText is an id as people write it: a string, or a number's digits.
+func idText(column string, raw json.RawMessage) (string, error) {
+	if !present(raw) {
+		return "", fmt.Errorf("the object has no %q", column)
+	}
+	if raw[0] == '"' {
+		return unquoted(raw), nil
+	}
+	if _, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+		return string(raw), nil
+	}
+	if _, err := strconv.ParseUint(string(raw), 10, 64); err == nil {
+		return string(raw), nil
+	}
+	return "", fmt.Errorf("%s is %.80s; an id is a string or an integer", column, raw)
+}
+
+func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
+// unquoted is the text of a JSON string, and anything else as it is.
+func unquoted(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	return string(raw)
+}

@@ -1,0 +1,288 @@
+package dataset
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The columns of a log.
+const (
+	columnQuery  = "query"
+	columnItem   = "item"
+	columnWeight = "weight"
+	columnTime   = "time"
+)
+
+// entry is one row of a log, as text and numbers of whatever format it has.
+type entry struct {
+	line        int // of the file, from 1; a row of Parquet
+	query, item string
+	weight      float64
+	hasWeight   bool
+	time        int64 // Unix seconds
+	hasTime     bool
+}
+
+// logged is one chosen item of a query.
+type logged struct {
+	item   int32
+	weight float32
+}
+
+// pairLog gathers the rows of a log by query.
+type pairLog struct {
+	queries, items index
+	byQuery        [][]logged
+	times          []int64
+	hasTimes       bool
+	weighted       bool
+	several        []bool // by query: its pairs are of several times
+	unknown        string // the first id that was not known, and where
+	counts         *Counts
+}
+
+func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
+	l := &pairLog{
+		byQuery: make([][]logged, d.Queries.Rows), times: make([]int64, d.Queries.Rows),
+		several: make([]bool, d.Queries.Rows), counts: &d.Counts,
+	}
+	var err error
+	if l.items, err = newIndex(columnItem, cmp.Or(s.ItemIDs, s.Items, "the collection"), d.Items.Rows, d.ItemIDs); err != nil {
+		return err
+	}
+	if l.queries, err = newIndex(columnQuery, cmp.Or(s.QueryIDs, s.Queries), d.Queries.Rows, d.QueryIDs); err != nil {
+		return err
+	}
+	digest, err := l.readFile(ctx, s.Pairs)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("%w: pairs: %s: %w", ErrInput, s.Pairs, err)
+	}
+	if err := l.finish(d); err != nil {
+		return fmt.Errorf("%w: pairs: %s: %w", ErrInput, s.Pairs, err)
+	}
+	d.parts = append(d.parts, part{"pairs", filepath.Base(s.Pairs), func() (string, error) { return digest, nil }})
+	return nil
+}
+
+// readFile reads all of a log and returns its digest.
+func (l *pairLog) readFile(ctx context.Context, path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	r := &hashed{ctx: ctx, r: file, sum: sha256.New()}
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".jsonl", ".ndjson":
+		err = readJSONL(r, l.counts, l.add)
+	default:
+		err = readCSV(r, l.counts, l.add)
+	}
+	if err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(r.sum.Sum(nil)), nil
+}
+
+// hashed is a reader that ends with its context and keeps a digest.
+type hashed struct {
+	ctx context.Context //nolint:containedctx // lives as long as one call of readFile
+	r   io.Reader
+	sum hash.Hash
+}
+
+func (h *hashed) Read(b []byte) (int, error) {
+	if err := h.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := h.r.Read(b)
+	h.sum.Write(b[:n])
+	return n, err
+}
+
+// add takes a row of the log; its error lacks the line.
+func (l *pairLog) add(e entry) error {
+	if l.counts.Rows > 0 && e.hasTime != l.hasTimes {
+		return errors.New("some rows have a time and some have none; give all of them one, or none")
+	}
+	l.counts.Rows++
+	l.hasTimes = e.hasTime
+	l.weighted = l.weighted || e.hasWeight
+	weight := 1.0
+	if e.hasWeight {
+		weight = e.weight
+	}
+	if math.IsNaN(weight) || weight < 0 || weight > math.MaxFloat32 {
+		return fmt.Errorf("weight is %v; want 0 to %g", weight, math.MaxFloat32)
+	}
+	query, err := l.row(l.queries, e.query, e.line, &l.counts.UnknownQueries)
+	if err != nil || query < 0 {
+		return err
+	}
+	item, err := l.row(l.items, e.item, e.line, &l.counts.UnknownItems)
+	if err != nil || item < 0 {
+		return err
+	}
+	if float32(weight) == 0 {
+		l.counts.ZeroWeights++
+		return nil
+	}
+	l.byQuery[query] = append(l.byQuery[query], logged{item: item, weight: float32(weight)})
+	l.addTime(query, e.time)
+	return nil
+}
+
+func (l *pairLog) addTime(query int32, t int64) {
+	if len(l.byQuery[query]) == 1 {
+		l.times[query] = t
+		return
+	}
+	if t != l.times[query] {
+		l.several[query] = true
+	}
+	l.times[query] = max(l.times[query], t)
+}
+
+// row finds the row of an id, −1 if it is unknown, which is counted.
+func (l *pairLog) row(x index, text string, line int, unknown *int) (int32, error) {
+	if x.ids == nil {
+		return x.number(text)
+	}
+	row, ok := x.ids[text]
+	if ok {
+		return row, nil
+	}
+	if text == "" {
+		return 0, fmt.Errorf("%s is empty", x.column)
+	}
+	if *unknown++; l.unknown == "" {
+		l.unknown = fmt.Sprintf("%s %q of line %d", x.column, text, line)
+	}
+	return -1, nil
+}
+
+// number reads a row number.
+func (x index) number(text string) (int32, error) {
+	remedy := fmt.Sprintf("if the file names %s by id, give the ids (--%s-ids)", plural(x.column), x.column)
+	n, err := strconv.Atoi(strings.TrimSpace(text))
+	if err != nil {
+		return 0, fmt.Errorf("%s %.80q is not a row number; %s", x.column, text, remedy)
+	}
+	if n < 0 || n >= x.rows {
+		return 0, fmt.Errorf("%s is row %d; the matrix has rows 0 to %d; %s", x.column, n, x.rows-1, remedy)
+	}
+	return int32(n), nil
+}
+
+func plural(column string) string {
+	if column == columnQuery {
+		return "queries"
+	}
+	return column + "s"
+}
+
+// finish sorts the pairs into the dataset.
+func (l *pairLog) finish(d *Dataset) error {
+	d.Relevant = make([][]int32, len(l.byQuery))
+	if l.weighted {
+		d.Weights = make([][]float32, len(l.byQuery))
+	}
+	for q, pairs := range l.byQuery {
+		merged := l.merge(pairs)
+		l.counts.Pairs += len(merged)
+		items := make([]int32, len(merged))
+		weights := make([]float32, len(merged))
+		for i, p := range merged {
+			items[i], weights[i] = p.item, p.weight
+			if math.IsInf(float64(p.weight), 0) {
+				return fmt.Errorf("the weights of query row %d and item row %d add up to more than %g", q, p.item, math.MaxFloat32)
+			}
+		}
+		d.Relevant[q] = items
+		if l.weighted {
+			d.Weights[q] = weights
+		}
+		if l.several[q] {
+			l.counts.SeveralTimes++
+		}
+	}
+	if l.hasTimes {
+		d.Times = l.times
+	}
+	return l.anyLeft()
+}
+
+// merge sorts the pairs of a query and adds the weights of equal ones.
+func (l *pairLog) merge(pairs []logged) []logged {
+	slices.SortStableFunc(pairs, func(a, b logged) int { return cmp.Compare(a.item, b.item) })
+	merged := pairs[:0]
+	for _, p := range pairs {
+		if n := len(merged); n > 0 && merged[n-1].item == p.item {
+			merged[n-1].weight += p.weight
+			l.counts.DuplicatePairs++
+			continue
+		}
+		merged = append(merged, p)
+	}
+	return merged
+}
+
+// anyLeft refuses a log of which nothing is left.
+func (l *pairLog) anyLeft() error {
+	c := l.counts
+	switch {
+	case c.Pairs > 0:
+		return nil
+	case c.Rows == 0:
+		return errors.New("there is no pair behind the header")
+	default:
+		text := fmt.Sprintf("no pair is left of %d rows: %d have an unknown query, %d an unknown item, %d weight 0",
+			c.Rows, c.UnknownQueries, c.UnknownItems, c.ZeroWeights)
+		if l.unknown != "" {
+			text += "; the first unknown is " + l.unknown + ". Are the files of ids those of these vectors?"
+		}
+		return errors.New(text)
+	}
+}
+
+// parseTime reads Unix seconds or milliseconds, told apart by their size, or RFC
+// 3339, as Unix seconds.
+func parseTime(text string) (int64, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return unixTime(n)
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return 0, fmt.Errorf("time %.80q is neither an integer of Unix seconds or milliseconds nor RFC 3339, as 2026-01-31T12:00:00Z", text)
+	}
+	return t.Unix(), nil
+}
+
+// unixTime reads seconds up to the year 5138, and milliseconds from March 1973 on.
+func unixTime(n int64) (int64, error) {
+	const limit = 1e11
+	switch {
+	case n > -limit && n < limit:
+		return n, nil
+	case n > -1000*limit && n < 1000*limit:
+		return int64(math.Floor(float64(n) / 1000)), nil
+	default:
+		return 0, fmt.Errorf("time %d is too large for Unix milliseconds; divide it", n)
+	}
+}

@@ -1,0 +1,72 @@
+package dataset
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/npy"
+)
+
+// spool is a matrix that grows in a temporary file and is mapped in the end. Its
+// zero value is empty. It is not safe for concurrent use.
+type spool struct {
+	dir    string
+	writer *npy.Writer
+	mapped *npy.Matrix
+}
+
+// append adds rows; the first ones decide how long all must be.
+func (s *spool) append(m rerank.Matrix) (err error) {
+	if s.dir == "" {
+		if s.dir, err = os.MkdirTemp("", "likeness-"); err != nil {
+			return err
+		}
+		if s.writer, err = npy.Create(s.path(), m.Cols); err != nil {
+			return err
+		}
+	}
+	return s.writer.Append(m)
+}
+
+func (s *spool) path() string { return filepath.Join(s.dir, "vectors.npy") }
+
+// matrix ends the file and maps it; it is valid until Close.
+func (s *spool) matrix() (rerank.Matrix, error) {
+	if s.writer == nil {
+		return rerank.Matrix{}, nil
+	}
+	if err := s.writer.Close(); err != nil {
+		return rerank.Matrix{}, err
+	}
+	mapped, err := npy.Open(s.path())
+	if err != nil {
+		return rerank.Matrix{}, err
+	}
+	s.mapped = mapped
+	// The mapping keeps the content; nothing is left behind if the process is killed.
+	// A system that does not let go of mapped files keeps it until Close.
+	_ = os.Remove(s.path())
+	return mapped.Matrix, nil
+}
+
+// Close removes the file. A second Close does nothing.
+func (s *spool) Close() error {
+	var failed []error
+	if s.writer != nil {
+		failed = append(failed, s.writer.Abort())
+	}
+	if s.mapped != nil {
+		failed = append(failed, s.mapped.Close())
+	}
+	if s.dir != "" {
+		failed = append(failed, os.RemoveAll(s.dir))
+	}
+	*s = spool{}
+	return errors.Join(failed...)
+}
+
+func hashFloats(w io.Writer, v []float32) error { return binary.Write(w, binary.LittleEndian, v) }

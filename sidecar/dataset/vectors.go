@@ -1,0 +1,134 @@
+package dataset
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/rerank/safetensors"
+)
+
+// Vectors are vectors as they were read, one a row. They must not be used after
+// Close.
+type Vectors struct {
+	rerank.Matrix
+	// IDs are those that came with the vectors; nil: none did.
+	IDs []rerank.ID
+
+	name   string // for messages
+	digest string // of a collection
+	closer io.Closer
+}
+
+// OpenVectors opens a file of vectors: .npy of two dimensions; a tensor of two
+// dimensions of .safetensors, FILE#NAME, or the only one; a column of lists of
+// .parquet, FILE#NAME, or the only one, with the ids of its column "id" if there
+// is one. Numbers of 16, 32 or 64 bits become float32; float32 of .npy and
+// .safetensors stay on disk and are mapped. Values are not checked. It returns
+// ErrInput or the context's error.
+func OpenVectors(ctx context.Context, spec string) (*Vectors, error) {
+	path, name := splitSpec(spec)
+	v, err := openVectors(ctx, path, name)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	v.name = spec
+	if v.Rows < 1 || v.Cols < 1 {
+		return nil, fmt.Errorf("%w: %s has %d rows of %d numbers; there is nothing in it", ErrInput, spec, v.Rows, v.Cols)
+	}
+	return v, nil
+}
+
+func openVectors(_ context.Context, path, name string) (*Vectors, error) {
+	switch ext := strings.ToLower(filepath.Ext(path)); ext {
+	case ".safetensors":
+		m, err := safetensors.OpenMatrix(path, name)
+		if err != nil {
+			return nil, err
+		}
+		return &Vectors{Matrix: m.Matrix, closer: m}, nil
+	case ".npy":
+		if name != "" {
+			return nil, fmt.Errorf("%s holds one array; leave out #%s", path, name)
+		}
+		m, err := npy.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		return &Vectors{Matrix: m.Matrix, closer: m}, nil
+	default:
+		return nil, fmt.Errorf("%s: vectors come from .npy, .safetensors or .parquet, not %q", path, ext)
+	}
+}
+
+// Close frees the vectors. A second Close does nothing.
+func (v *Vectors) Close() error {
+	c := v.closer
+	v.Matrix, v.closer = rerank.Matrix{}, nil
+	if c == nil {
+		return nil
+	}
+	return c.Close()
+}
+
+// splitSpec splits FILE#NAME. A file whose name has the sign is a file.
+func splitSpec(spec string) (path, name string) {
+	i := strings.LastIndexByte(spec, '#')
+	if i < 0 {
+		return spec, ""
+	}
+	if _, err := os.Lstat(spec); err == nil {
+		return spec, ""
+	}
+	return spec[:i], spec[i+1:]
+}
+
+// finite counts the rows with a number that is not finite, or refuses the first.
+func finite(name string, m rerank.Matrix, permit bool) (int, error) {
+	rows := 0
+	for r := range m.Rows {
+		c := notFinite(m.Row(r))
+		if c < 0 {
+			continue
+		}
+		if !permit {
+			return 0, fmt.Errorf("%w: %s: row %d, column %d is %v; every number must be finite", ErrInput, name, r, c, m.Row(r)[c])
+		}
+		rows++
+	}
+	return rows, nil
+}
+
+// notFinite is the first element that is not finite, −1 if there is none.
+func notFinite(v []float32) int {
+	for i, x := range v {
+		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+			return i
+		}
+	}
+	return -1
+}
+
+func fileDigest(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	digest := sha256.New()
+	if _, err := io.Copy(digest, file); err != nil {
+		return "", fmt.Errorf("reading %s: %w", path, err)
+	}
+	return hex.EncodeToString(digest.Sum(nil)), nil
+}
