@@ -5,29 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas32"
-
 	"github.com/likenessdb/likeness/rerank"
 )
-
-// multiply writes op(a)·op(b) to dst, where op transposes on request. Every
-// element is summed by one goroutine in one order, so that the result does not
-// depend on the number of cores.
-func multiply(dst, a rerank.Matrix, ta bool, b rerank.Matrix, tb bool) {
-	blas32.Gemm(transposed(ta), transposed(tb), 1, general(a), general(b), 0, general(dst))
-}
-
-func transposed(t bool) blas.Transpose {
-	if t {
-		return blas.Trans
-	}
-	return blas.NoTrans
-}
-
-func general(m rerank.Matrix) blas32.General {
-	return blas32.General{Rows: m.Rows, Cols: m.Cols, Stride: max(m.Cols, 1), Data: m.Data}
-}
 
 // grown returns a matrix of that shape with any content, in the memory of m if
 // it has enough.

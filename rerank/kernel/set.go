@@ -92,6 +92,14 @@ func (s *Set) Gemm(c []float32, w Weights, b []float32) {
 	}
 }
 
+// GemmPanels is Gemm with rows that the caller has put into panels, as Pack does:
+// m rows, a multiple of four, of k numbers.
+func (s *Set) GemmPanels(c, panels, b []float32, m, k int) {
+	if m > 0 && k > 0 {
+		s.isa.gemm(c[:m*Lanes], panels[:m*k], b[:k*Lanes], m, k)
+	}
+}
+
 // SiLU replaces every x of v by x·sigmoid(x), with a relative error below 4e-7
 // for x > −80; below, where the value is under 1e-33, e^−x is clamped to 1e38.
 func (s *Set) SiLU(v []float32) {
