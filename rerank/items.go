@@ -17,24 +17,38 @@ func (it Items) Check(n int, s Spec) error {
 		return fmt.Errorf("%w: the kind %s scores single rows, want no Starts", ErrItems, s.Kind)
 	case n != it.Len():
 		return fmt.Errorf("%w: %d places for the scores of %d items", ErrItems, n, it.Len())
-	case it.Features.Cols != s.Features && it.Len() > 0:
-		return fmt.Errorf("%w: feature rows have %d numbers, want %d", ErrItems, it.Features.Cols, s.Features)
-	case len(it.Features.Data) < it.Features.Rows*it.Features.Cols:
+	case it.cols() != s.Features && it.Len() > 0:
+		return fmt.Errorf("%w: feature rows have %d numbers, want %d", ErrItems, it.cols(), s.Features)
+	case it.Packed == nil && len(it.Features.Data) < it.Features.Rows*it.Features.Cols:
 		return fmt.Errorf("%w: %d numbers are less than %d rows of %d", ErrItems, len(it.Features.Data), it.Features.Rows, it.Features.Cols)
 	}
+	if it.Packed != nil {
+		if err := it.Packed.check(); err != nil {
+			return err
+		}
+	}
+	rows := it.FeatureRows()
 	for i, r := range it.Rows {
-		if r < 0 || int(r) >= it.Features.Rows {
-			return fmt.Errorf("%w: row %d is number %d of %d", ErrItems, i, r, it.Features.Rows)
+		if r < 0 || int(r) >= rows {
+			return fmt.Errorf("%w: row %d is number %d of %d", ErrItems, i, r, rows)
 		}
 	}
 	return it.checkStarts()
+}
+
+// cols is the length of a feature row.
+func (it Items) cols() int {
+	if it.Packed != nil {
+		return it.Packed.Cols
+	}
+	return it.Features.Cols
 }
 
 func (it Items) checkStarts() error {
 	if it.Starts == nil {
 		return nil
 	}
-	rows := it.Features.Rows
+	rows := it.FeatureRows()
 	if it.Rows != nil {
 		rows = len(it.Rows)
 	}

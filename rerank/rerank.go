@@ -73,6 +73,9 @@ type Spec struct {
 	ItemDim  int // length of a base vector
 	// Features is the length of an item's feature row (Items.Features.Cols).
 	Features int
+	// Block is the length of the vectors that a feature row consists of, such as the
+	// components of a MoL, each of which may have its own scale; 0: it is one vector.
+	Block int
 	// Normalise: the similarity was fitted on unit vectors. Encode and
 	// EncodeItems normalise what they are given.
 	Normalise bool
@@ -248,8 +251,10 @@ type Bound struct {
 // Rows[Starts[i]:Starts[i+1]] and scores the best of them (Spec.GroupedRows).
 type Items struct {
 	Features Matrix
-	Rows     []int32
-	Starts   []int32
+	// Packed, if not nil, has the feature rows in place of Features.
+	Packed *Packed
+	Rows   []int32
+	Starts []int32
 }
 
 // Len is the number of items.
@@ -260,6 +265,24 @@ func (it Items) Len() int {
 	case it.Rows != nil:
 		return len(it.Rows)
 	default:
-		return it.Features.Rows
+		return it.FeatureRows()
 	}
+}
+
+// FeatureRows is the number of feature rows, whether or not an item has them.
+func (it Items) FeatureRows() int {
+	if it.Packed != nil {
+		return it.Packed.Rows
+	}
+	return it.Features.Rows
+}
+
+// Row returns feature row r: a view of Features, or buf with the unpacked row,
+// for which it has Packed.Cols numbers.
+func (it Items) Row(r int, buf []float32) []float32 {
+	if it.Packed == nil {
+		return it.Features.Row(r)
+	}
+	it.Packed.Row32(buf[:it.Packed.Cols], r)
+	return buf[:it.Packed.Cols]
 }

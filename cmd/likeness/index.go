@@ -180,7 +180,7 @@ func keptTable(t target) (*builtTable, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; replace it with --force", err)
 	}
-	rows := index.Result{Rows: there.Features().Rows, Items: there.Len()}
+	rows := index.Result{Rows: there.Meta().Rows, Items: there.Len()}
 	return &builtTable{Path: t.table, Kept: true, Result: rows}, there.Close()
 }
 

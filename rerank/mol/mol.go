@@ -141,7 +141,7 @@ func (s *Similarity) loadGates(r *tensor.Reader) error {
 func (s *Similarity) describe() {
 	c := &s.c
 	s.spec = rerank.Spec{
-		Kind: rerank.KindMoL, QueryDim: c.QueryDim, ItemDim: c.ItemDim, Features: c.PairsItem * c.Dim,
+		Kind: rerank.KindMoL, QueryDim: c.QueryDim, ItemDim: c.ItemDim, Features: c.PairsItem * c.Dim, Block: c.Dim,
 		Normalise: c.Normalise, UserIDs: len(c.UserTables) > 0, SingleInnerProduct: s.queryOnly(),
 		MaxScore: float32(math.Inf(1)), PairsQuery: c.PairsQuery, PairsItem: c.PairsItem,
 	}

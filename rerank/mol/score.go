@@ -13,14 +13,41 @@ type scratch struct {
 	// Tiles of sixteen candidates: feature rows, the logits of one item
 	// component, all logits over τ, the gates and their hidden layer.
 	rows, block, logits, gates, gateHidden []float32
+	words                                  []uint32 // a tile of packed rows
+}
+
+// lanes puts the feature rows of the items from one on, at most sixteen, into a
+// tile; lanes behind the last repeat it.
+func (s *Similarity) lanes(sc *scratch, items rerank.Items, from, end int) []float32 {
+	x := grow(&sc.rows, s.spec.Features*kernel.Lanes)
+	var numbers [kernel.Lanes]int32
+	for l := range numbers {
+		i := min(from+l, end-1)
+		numbers[l] = int32(i)
+		if items.Rows != nil {
+			numbers[l] = items.Rows[i]
+		}
+	}
+	if p := items.Packed; p != nil {
+		words := grow(&sc.words, p.RowWords()*kernel.Lanes)
+		s.kernels.Gather(words, p, &numbers)
+		s.kernels.Widen(x, p.Packing, words)
+		return x
+	}
+	var rows [kernel.Lanes][]float32
+	for l, r := range numbers {
+		rows[l] = items.Features.Row(int(r))
+	}
+	s.kernels.Tile(x, &rows)
+	return x
 }
 
 func (s *Similarity) borrow() *scratch { return s.scratch.Get().(*scratch) }
 
 // grow returns n numbers of *v, which keeps them.
-func grow(v *[]float32, n int) []float32 {
+func grow[T float32 | uint32](v *[]T, n int) []T {
 	if cap(*v) < n {
-		*v = make([]float32, n)
+		*v = make([]T, n)
 	}
 	return (*v)[:n]
 }
@@ -29,6 +56,9 @@ func grow(v *[]float32, n int) []float32 {
 func rowAt(items rerank.Items, i int) []float32 {
 	if items.Rows != nil {
 		i = int(items.Rows[i])
+	}
+	if items.Packed != nil {
+		return items.Row(i, make([]float32, items.Packed.Cols))
 	}
 	return items.Features.Row(i)
 }
@@ -55,12 +85,7 @@ func (e *encoded) Score(dst []float32, items rerank.Items) error {
 // one on, at most sixteen, in the scratch; lanes behind the last repeat it.
 func (e *encoded) tile(sc *scratch, items rerank.Items, from, end int) {
 	s, n := e.s, e.s.c.pairs()*kernel.Lanes
-	var rows [kernel.Lanes][]float32
-	for l := range rows {
-		rows[l] = rowAt(items, min(from+l, end-1))
-	}
-	x := grow(&sc.rows, s.spec.Features*kernel.Lanes)
-	s.kernels.Tile(x, &rows)
+	x := s.lanes(sc, items, from, end)
 	sc.logits = grow(&sc.logits, n)
 	e.logitTile(sc, x)
 	if !s.c.normalised() {

@@ -7,11 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
 )
 
 const (
-	magic   = "LKNSTBL\n"
-	version = 1
+	magic = "LKNSTBL\n"
+	// version 2 added the formats, the layout of tiles, full precision and the
+	// loss; files of version 1, float32 rows without a loss, are read.
+	version = 2
 	// headerSize is the room of the header in front of the first section.
 	headerSize = 4096
 	// fixedSize is what stands in front of the header's JSON: the magic, the
@@ -27,16 +32,24 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // fileHeader is the JSON of the header.
 type fileHeader struct {
-	Meta     Meta    `json:"meta"`
-	IDs      idForm  `json:"ids"`
-	Grouped  bool    `json:"grouped"`
-	Sections layouts `json:"sections"`
+	Meta    Meta   `json:"meta"`
+	IDs     idForm `json:"ids"`
+	Grouped bool   `json:"grouped"`
+	// Lineage and Generation tie a live table's log to its file: see Live.
+	Lineage    string  `json:"lineage,omitempty"`
+	Generation uint64  `json:"generation,omitempty"`
+	Sections   layouts `json:"sections"`
+
+	version uint32
 }
 
 // layouts are the sections in the order of the file. Features are first, so that
-// they can be written before anything else is known.
+// they can be written before anything else is known. Version 1 has neither Full
+// nor Loss.
 type layouts struct {
 	Features section `json:"features"`
+	Full     section `json:"full"`
+	Loss     section `json:"loss"`
 	Starts   section `json:"starts"`
 	IDs      section `json:"ids"`
 	Index    section `json:"index"`
@@ -50,8 +63,15 @@ type section struct {
 }
 
 // named are the sections with their names, in the order of the file.
-func (l layouts) named() []namedSection {
-	return []namedSection{{"features", l.Features}, {"starts", l.Starts}, {"ids", l.IDs}, {"index", l.Index}}
+func (h fileHeader) named() []namedSection {
+	l := h.Sections
+	all := []namedSection{
+		{"features", l.Features}, {"full", l.Full}, {"loss", l.Loss}, {"starts", l.Starts}, {"ids", l.IDs}, {"index", l.Index},
+	}
+	if h.version == 1 {
+		return slices.Delete(all, 1, 3)
+	}
+	return all
 }
 
 type namedSection struct {
@@ -91,8 +111,9 @@ func parseHeader(b []byte) (fileHeader, error) {
 	if len(b) < headerSize || string(b[:len(magic)]) != magic {
 		return h, errors.New("it does not begin with a table's magic; build it with `likeness index`")
 	}
-	if v := binary.LittleEndian.Uint32(b[8:]); v != version {
-		return h, fmt.Errorf("format version is %d, want %d; build it again with `likeness index`", v, version)
+	h.version = binary.LittleEndian.Uint32(b[8:])
+	if h.version < 1 || h.version > version {
+		return h, fmt.Errorf("format version is %d, want 1 to %d; build it again with `likeness index`", h.version, version)
 	}
 	length := int(min(binary.LittleEndian.Uint32(b[12:]), headerSize))
 	if limit := headerSize - fixedSize; length > limit {
@@ -106,6 +127,10 @@ func parseHeader(b []byte) (fileHeader, error) {
 	if err := dec.Decode(&h); err != nil {
 		return h, fmt.Errorf("header: %w", err)
 	}
+	if h.version == 1 && (h.Meta.Format != "" || h.Meta.Full || h.Sections.Full.Length > 0 || h.Sections.Loss.Length > 0) {
+		return h, errors.New("the header of format version 1 has fields of version 2")
+	}
+	h.Meta.fill()
 	return h, h.check(int64(len(b)))
 }
 
@@ -114,18 +139,24 @@ func (h fileHeader) check(size int64) error {
 	if err := checkMeta(h.Meta); err != nil {
 		return err
 	}
-	if want := int64(h.Meta.Rows) * int64(h.Meta.Features) * 4; h.Sections.Features.Length != want {
-		return fmt.Errorf("%d rows of %d need %d bytes, their section has %d",
-			h.Meta.Rows, h.Meta.Features, want, h.Sections.Features.Length)
-	}
-	if want := h.startsLength(); h.Sections.Starts.Length != want {
-		return fmt.Errorf("the starts of %d items need %d bytes, their section has %d", h.Meta.Items, want, h.Sections.Starts.Length)
-	}
-	if want := h.indexLength(); h.Sections.Index.Length != want {
-		return fmt.Errorf("the index of %d items needs %d bytes, its section has %d", h.Meta.Items, want, h.Sections.Index.Length)
+	for _, s := range []struct {
+		name string
+		section
+		want int64
+	}{
+		{"features", h.Sections.Features, h.Meta.featuresLength()},
+		{"full", h.Sections.Full, h.Meta.fullLength()},
+		{"loss", h.Sections.Loss, h.lossLength()},
+		{"starts", h.Sections.Starts, h.startsLength()},
+		{"index", h.Sections.Index, h.indexLength()},
+	} {
+		if s.Length != s.want {
+			return fmt.Errorf("section %s of %d items in %d rows of %d %s needs %d bytes and has %d",
+				s.name, h.Meta.Items, h.Meta.Rows, h.Meta.Features, h.Meta.Format, s.want, s.Length)
+		}
 	}
 	at := int64(headerSize)
-	for _, s := range h.Sections.named() {
+	for _, s := range h.named() {
 		if s.Offset != alignUp(at) || s.Length < 0 || s.Length > size-s.Offset {
 			return fmt.Errorf("section %s has %d bytes at %d of a file of %d; the file is truncated or damaged",
 				s.name, s.Length, s.Offset, size)
@@ -136,6 +167,30 @@ func (h fileHeader) check(size int64) error {
 		return fmt.Errorf("%d bytes follow the last section", size-at)
 	}
 	return nil
+}
+
+// featuresLength is the bytes of the packed rows.
+func (m Meta) featuresLength() int64 {
+	rows := int64(m.Rows)
+	if m.Layout == LayoutTiles {
+		rows = (rows + rerank.Lanes - 1) / rerank.Lanes * rerank.Lanes
+	}
+	return rows * int64(m.packing().RowWords()) * 4
+}
+
+func (m Meta) fullLength() int64 {
+	if !m.Full {
+		return 0
+	}
+	return int64(m.Rows) * int64(m.Features) * 4
+}
+
+// lossLength is two numbers for the row and for every block.
+func (h fileHeader) lossLength() int64 {
+	if h.version == 1 {
+		return 0
+	}
+	return 8 * int64(1+h.Meta.packing().Blocks())
 }
 
 func (h fileHeader) startsLength() int64 {

@@ -3,7 +3,6 @@ package table
 import (
 	"bytes"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
@@ -40,7 +39,19 @@ func decode(b []byte, expect Expect) (*Table, error) {
 		return nil, err
 	}
 	t := &Table{meta: h.Meta, index: numbers[uint32](h.Sections.Index.of(b))}
-	t.features = rerank.Matrix{Rows: h.Meta.Rows, Cols: h.Meta.Features, Data: numbers[float32](h.Sections.Features.of(b))}
+	t.packed = rerank.Packed{
+		Packing: h.Meta.packing(), Rows: h.Meta.Rows, Tiled: h.Meta.Layout == LayoutTiles,
+		Words: numbers[uint32](h.Sections.Features.of(b)),
+	}
+	if h.Meta.plain() {
+		t.plain = rerank.Matrix{Rows: h.Meta.Rows, Cols: h.Meta.Features, Data: numbers[float32](h.Sections.Features.of(b))}
+	}
+	if h.Meta.Full {
+		t.full = rerank.Matrix{Rows: h.Meta.Rows, Cols: h.Meta.Features, Data: numbers[float32](h.Sections.Full.of(b))}
+	}
+	if t.loss, err = decodeLoss(h, h.Sections.Loss.of(b)); err != nil {
+		return nil, err
+	}
 	if h.Grouped {
 		t.starts = numbers[int32](h.Sections.Starts.of(b))
 	}
@@ -73,11 +84,11 @@ func (s section) of(b []byte) []byte { return b[s.Offset : s.Offset+s.Length] }
 // checkSums reads every byte behind the header: checksums of the sections, zeros between them.
 func checkSums(b []byte, h fileHeader) error {
 	at := int64(headerSize)
-	for _, s := range h.Sections.named() {
+	for _, s := range h.named() {
 		if gap := b[at:s.Offset]; len(bytes.Trim(gap, "\x00")) > 0 {
 			return fmt.Errorf("the bytes in front of section %s are not zero; the file is damaged", s.name)
 		}
-		if have := crc32.Checksum(s.of(b), castagnoli); have != s.CRC32C {
+		if have := checksum(s.of(b)); have != s.CRC32C {
 			return fmt.Errorf("section %s has the checksum %08x, want %08x; the file is damaged: build it again with `likeness index`",
 				s.name, have, s.CRC32C)
 		}

@@ -6,21 +6,30 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/internal/atomicfile"
 )
 
 // checkpoint is what path.part.json says: how much of the growing files counts.
 type checkpoint struct {
-	Meta    Meta   `json:"meta"`
-	Cursor  string `json:"cursor"`
-	Items   int    `json:"items"`
-	Rows    int    `json:"rows"`
-	Journal int64  `json:"journal"` // bytes of path.part.ids
-	// Sums are the checksums of the features and of the journal.
-	Sums [2]uint32 `json:"crc32c"`
+	Meta   Meta   `json:"meta"`
+	Cursor string `json:"cursor"`
+	Items  int    `json:"items"`
+	Rows   int    `json:"rows"`
+	// Features and Journal are the bytes of path.part behind its header and of
+	// path.part.ids.
+	Features int64 `json:"features"`
+	Journal  int64 `json:"journal"`
+	// Loss is the section of that name so far, Tile the rows that do not fill a tile.
+	Loss []byte `json:"loss"`
+	Tile []byte `json:"tile,omitempty"`
+	// Sums are the checksums of the features, of full precision, of the journal, and
+	// of loss and tile.
+	Sums [4]uint32 `json:"crc32c"`
 }
 
 func (w *Writer) checkpointPath() string { return w.path + ".part.json" }
@@ -28,7 +37,7 @@ func (w *Writer) checkpointPath() string { return w.path + ".part.json" }
 // Checkpoint makes everything appended so far durable, with a cursor of the
 // caller's, such as a scan's, that Resume gives back.
 func (w *Writer) Checkpoint(cursor string) error {
-	for _, a := range []*appendFile{w.features, w.journal} {
+	for _, a := range w.files() {
 		if err := a.flush(); err != nil {
 			return err
 		}
@@ -38,11 +47,18 @@ func (w *Writer) Checkpoint(cursor string) error {
 	}
 	c := checkpoint{
 		Meta: w.meta, Cursor: cursor, Items: w.ids.len(), Rows: w.rows(),
-		Journal: w.journal.length, Sums: [2]uint32{w.features.sum, w.journal.sum},
+		Features: w.features.length - headerSize, Journal: w.journal.length,
+		Loss: encodeLoss(w.pack.loss), Tile: wordBytes(w.pack.rest()),
 	}
+	c.Sums = w.sums(c)
 	err := atomicfile.Write(w.checkpointPath(), func(out io.Writer) error { return json.NewEncoder(out).Encode(c) })
 	w.saved = w.saved || err == nil
 	return err
+}
+
+func (w *Writer) sums(c checkpoint) [4]uint32 {
+	held := crc32.Update(crc32.Checksum(c.Loss, castagnoli), castagnoli, c.Tile)
+	return [4]uint32{w.features.sum, w.full.sum, w.journal.sum, held}
 }
 
 // Resume goes on with a table at its last checkpoint and returns that one's
@@ -56,15 +72,17 @@ func Resume(path string, meta Meta) (w *Writer, cursor string, err error) {
 		return nil, "", err
 	}
 	w.meta = c.Meta
+	meta.fill()
 	if meta.Created = c.Meta.Created; meta != c.Meta {
 		return nil, "", fmt.Errorf("%w: the checkpoint at %s is of %+v, not of %+v; begin again", ErrTable, path, c.Meta, meta)
 	}
-	if err := w.open(int64(c.Rows)*int64(meta.Features)*4, c.Journal); err != nil {
+	meta.Rows = c.Rows
+	if err := w.open(c.Features, meta.fullLength(), c.Journal); err != nil {
 		return nil, "", err
 	}
-	if err := w.replay(c); err != nil {
+	if err := errors.Join(w.restore(c), w.replay(c)); err != nil {
 		w.done = true
-		_, _ = w.features.file.Close(), w.journal.file.Close()
+		w.closeFiles()
 		return nil, "", fmt.Errorf("%w: the checkpoint at %s: %w; begin again", ErrTable, path, err)
 	}
 	return w, c.Cursor, nil
@@ -81,15 +99,39 @@ func readCheckpoint(path string) (c checkpoint, err error) {
 	if err := checkMeta(c.Meta); err != nil {
 		return c, err
 	}
-	if c.Items < 0 || c.Rows < c.Items || c.Rows > MaxRows || c.Journal < 0 {
-		return c, fmt.Errorf("%w: %s: %d items in %d rows and %d bytes of ids", ErrTable, path, c.Items, c.Rows, c.Journal)
+	if c.Items < 0 || c.Rows < c.Items || c.Rows > MaxRows || c.Journal < 0 || c.Features < 0 {
+		return c, fmt.Errorf("%w: %s: %d items in %d rows, %d bytes of features and %d of ids",
+			ErrTable, path, c.Items, c.Rows, c.Features, c.Journal)
 	}
 	return c, nil
 }
 
+// restore makes the packer what it was.
+func (w *Writer) restore(c checkpoint) error {
+	w.pack = newPacker(w.meta)
+	h := fileHeader{Meta: w.meta, version: version}
+	if int64(len(c.Loss)) != h.lossLength() {
+		return fmt.Errorf("a loss of %d bytes, want %d", len(c.Loss), h.lossLength())
+	}
+	var err error
+	if w.pack.loss, err = decodeLoss(h, c.Loss); err != nil {
+		return err
+	}
+	held, row := 0, int64(len(w.pack.row)*4)
+	if w.pack.tiled {
+		held = c.Rows % rerank.Lanes
+	}
+	if want := int64(c.Rows-held) * row; c.Features != want || len(c.Tile) != min(held, 1)*len(w.pack.tile)*4 {
+		return fmt.Errorf("%d rows have %d bytes and a tile of %d", c.Rows, c.Features, len(c.Tile))
+	}
+	copy(w.pack.tile, numbers[uint32](c.Tile))
+	w.pack.held = held
+	return nil
+}
+
 // replay reads the ids back.
 func (w *Writer) replay(c checkpoint) error {
-	if have := [2]uint32{w.features.sum, w.journal.sum}; have != c.Sums {
+	if have := w.sums(c); have != c.Sums {
 		return fmt.Errorf("the files have the checksums %08x, want %08x", have, c.Sums)
 	}
 	r := bufio.NewReader(io.NewSectionReader(w.journal.file, 0, c.Journal))

@@ -17,6 +17,7 @@ import (
 
 var meta = table.Meta{
 	Model: "m", ModelVersion: "0123456789abcdef", Collection: "shop", Kind: "mol", Features: 3, Created: "2026-01-01T00:00:00Z",
+	Format: rerank.FormatFloat32, Layout: table.LayoutRows,
 }
 
 func features(rows int) rerank.Matrix {

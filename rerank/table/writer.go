@@ -15,21 +15,27 @@ import (
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
 
-// Writer builds a table file from batches. Features go straight to disk; ids
+// Writer builds a table file from batches. Features go straight to disk, packed; ids
 // stay in memory, 8 bytes each if they are numbers. It is not safe for
 // concurrent use.
 //
 // Until Close the table grows beside its path: path.part has the features,
-// path.part.ids the ids, path.part.json the last checkpoint.
+// path.part.full those in full precision, path.part.ids the ids, path.part.json
+// the last checkpoint.
 type Writer struct {
 	path     string
 	meta     Meta
+	pack     *packer
 	ids      idColumn
 	starts   []int32 // of every item, whether or not any owns several rows
 	features *appendFile
+	full     *appendFile // empty unless Meta.Full
 	journal  *appendFile // the ids and row counts, for Resume
 	saved    bool        // a checkpoint exists
 	done     bool
+
+	lineage    string // of a live table
+	generation uint64
 }
 
 // NewWriter begins a table at path. meta names the model, its version and the
@@ -37,6 +43,7 @@ type Writer struct {
 // empty, are filled in. What an unfinished Writer left for the path is replaced.
 func NewWriter(path string, meta Meta) (*Writer, error) {
 	meta.Rows, meta.Items = 0, 0
+	meta.fill()
 	if meta.Created == "" {
 		meta.Created = time.Now().UTC().Format(time.RFC3339)
 	}
@@ -46,25 +53,44 @@ func NewWriter(path string, meta Meta) (*Writer, error) {
 	if _, err := (fileHeader{Meta: meta}).encode(); err != nil {
 		return nil, err // names too long: better known now than at the end
 	}
-	w := &Writer{path: path, meta: meta, starts: []int32{0}}
+	w := &Writer{path: path, meta: meta, pack: newPacker(meta), starts: []int32{0}}
 	if err := removeAll(w.checkpointPath()); err != nil {
 		return nil, err
 	}
-	if err := w.open(0, 0); err != nil {
+	if err := w.open(0, 0, 0); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
-// open opens the two growing files at the given lengths.
-func (w *Writer) open(features, journal int64) (err error) {
-	if w.features, err = openAppend(w.path+".part", headerSize, headerSize+features); err != nil {
-		return err
+// open opens the growing files at the given lengths.
+func (w *Writer) open(features, full, journal int64) (err error) {
+	for _, f := range []struct {
+		file         **appendFile
+		suffix       string
+		skip, length int64
+	}{
+		{&w.features, ".part", headerSize, features},
+		{&w.full, ".part.full", 0, full},
+		{&w.journal, ".part.ids", 0, journal},
+	} {
+		if *f.file, err = openAppend(w.path+f.suffix, f.skip, f.skip+f.length); err != nil {
+			w.closeFiles()
+			return err
+		}
 	}
-	if w.journal, err = openAppend(w.path+".part.ids", 0, journal); err != nil {
-		_ = w.features.file.Close()
+	return nil
+}
+
+func (w *Writer) files() []*appendFile { return []*appendFile{w.features, w.full, w.journal} }
+
+// closeFiles closes what is open; what was not flushed is lost.
+func (w *Writer) closeFiles() {
+	for _, f := range w.files() {
+		if f != nil {
+			_ = f.file.Close()
+		}
 	}
-	return err
 }
 
 // Append adds items of one row each: ids[i] has the row i of features. It
@@ -96,7 +122,7 @@ func (w *Writer) AppendGroup(id rerank.ID, rows rerank.Matrix) error {
 	case rows.Rows > MaxRows-w.rows():
 		return fmt.Errorf("%w: more than %d rows; divide the collection", ErrTable, MaxRows)
 	}
-	if err := w.features.write(floatBytes(rows.Data)); err != nil {
+	if err := w.write(id, rows); err != nil {
 		return err
 	}
 	tagged := appendID(nil, id)
@@ -106,6 +132,23 @@ func (w *Writer) AppendGroup(id rerank.ID, rows rerank.Matrix) error {
 		return err
 	}
 	w.add(id, rows.Rows)
+	return nil
+}
+
+// write packs rows and appends them to the features.
+func (w *Writer) write(id rerank.ID, rows rerank.Matrix) error {
+	for r := range rows.Rows {
+		packed, ok := w.pack.add(rows.Row(r))
+		if !ok {
+			return fmt.Errorf("%w: item %s has %w", ErrTable, id, w.pack.tooLarge())
+		}
+		if err := w.features.write(wordBytes(packed)); err != nil {
+			return err
+		}
+	}
+	if w.meta.Full {
+		return w.full.write(floatBytes(rows.Data))
+	}
 	return nil
 }
 
@@ -131,8 +174,8 @@ func (w *Writer) Close() error {
 		return errors.Join(err, w.Abort())
 	}
 	w.done = true
-	_ = w.journal.file.Close()
-	return removeAll(w.path+".part.ids", w.checkpointPath())
+	_, _ = w.journal.file.Close(), w.full.file.Close()
+	return removeAll(w.path+".part.ids", w.path+".part.full", w.checkpointPath())
 }
 
 func (w *Writer) finish() error {
@@ -140,20 +183,31 @@ func (w *Writer) finish() error {
 	if err != nil {
 		return err
 	}
-	h := fileHeader{Meta: w.meta, IDs: w.ids.form, Grouped: w.rows() != w.ids.len()}
+	h := fileHeader{
+		Meta: w.meta, IDs: w.ids.form, Grouped: w.rows() != w.ids.len(), Lineage: w.lineage, Generation: w.generation,
+	}
 	h.Meta.Rows, h.Meta.Items = w.rows(), w.ids.len()
 	if h.IDs == "" {
 		h.IDs = formDense
+	}
+	if err := w.features.write(wordBytes(w.pack.rest())); err != nil {
+		return err
 	}
 	h.Sections.Features = section{Offset: headerSize, Length: w.features.length - headerSize, CRC32C: w.features.sum}
 	var starts []byte
 	if h.Grouped {
 		starts = encode32(w.starts)
 	}
+	if h.Sections.Full, err = w.features.adopt(w.full); err != nil {
+		return err
+	}
 	for _, s := range []struct {
 		section *section
 		content []byte
-	}{{&h.Sections.Starts, starts}, {&h.Sections.IDs, w.ids.encode()}, {&h.Sections.Index, encode32(index)}} {
+	}{
+		{&h.Sections.Loss, encodeLoss(w.pack.loss)}, {&h.Sections.Starts, starts},
+		{&h.Sections.IDs, w.ids.encode()}, {&h.Sections.Index, encode32(index)},
+	} {
 		if *s.section, err = w.features.section(s.content); err != nil {
 			return err
 		}
@@ -178,11 +232,11 @@ func (w *Writer) Abort() error {
 		return nil
 	}
 	w.done = true
-	_, _ = w.features.file.Close(), w.journal.file.Close()
+	w.closeFiles()
 	if w.saved {
 		return nil
 	}
-	return removeAll(w.path+".part", w.path+".part.ids")
+	return removeAll(w.path+".part", w.path+".part.full", w.path+".part.ids")
 }
 
 // appendFile is a growing file with the checksum of what was appended.
@@ -251,11 +305,35 @@ func (a *appendFile) section(content []byte) (section, error) {
 	return section{Offset: a.length - length, Length: length, CRC32C: crc32.Checksum(content, castagnoli)}, nil
 }
 
+// adopt appends the content of another file as a section of its own.
+func (a *appendFile) adopt(other *appendFile) (section, error) {
+	if err := errors.Join(other.flush(), a.write(make([]byte, alignUp(a.length)-a.length)), a.flush()); err != nil {
+		return section{}, err
+	}
+	s := section{Offset: a.length, Length: other.length, CRC32C: other.sum}
+	n, err := io.Copy(a.file, io.NewSectionReader(other.file, 0, other.length))
+	a.length += n
+	if err == nil && n != s.Length {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return section{}, fmt.Errorf("writing %s: %w", a.file.Name(), err)
+	}
+	return s, nil
+}
+
 func (a *appendFile) flush() error {
 	if err := a.buf.Flush(); err != nil {
 		return fmt.Errorf("writing %s: %w", a.file.Name(), err)
 	}
 	return nil
+}
+
+func wordBytes(v []uint32) []byte {
+	if b, ok := mmap.AsBytes(v); ok {
+		return b
+	}
+	return encode32(v)
 }
 
 func floatBytes(v []float32) []byte {

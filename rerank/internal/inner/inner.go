@@ -80,9 +80,12 @@ func (p *Product) Score(dst []float32, items rerank.Items) error {
 	if err := items.Check(len(dst), p.Spec); err != nil {
 		return err
 	}
-	if items.Starts != nil {
+	switch {
+	case items.Packed != nil:
+		p.packed(dst, items)
+	case items.Starts != nil:
 		p.groups(dst, items)
-	} else {
+	default:
 		p.rows(dst, items.Features, items.Rows)
 	}
 	return nil

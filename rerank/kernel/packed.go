@@ -1,0 +1,113 @@
+package kernel
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/internal/half"
+)
+
+// Gather puts sixteen packed rows into lanes: dst[w·Lanes+l] is word w of the row
+// rows[l]; dst has p.RowWords·Lanes words.
+func (s *Set) Gather(dst []uint32, p *rerank.Packed, rows *[Lanes]int32) {
+	n := p.RowWords()
+	dst = dst[:n*Lanes]
+	if p.Tiled {
+		gatherTiled(dst, p, rows)
+		return
+	}
+	if s.isa == plain {
+		for l, r := range rows {
+			words := p.Words[int(r)*n:][:n]
+			for w, v := range words {
+				dst[w*Lanes+l] = v
+			}
+		}
+		return
+	}
+	var views [Lanes][]float32 // moved as they are, whatever their bits
+	for l, r := range rows {
+		views[l] = floats(p.Words[int(r)*n:][:n])
+	}
+	s.isa.tile(floats(dst), &views)
+}
+
+// gatherTiled copies a whole tile where the rows are one, in order.
+func gatherTiled(dst []uint32, p *rerank.Packed, rows *[Lanes]int32) {
+	first, whole := int(rows[0]), rows[0]%Lanes == 0
+	for l, r := range rows {
+		whole = whole && int(r) == first+l
+	}
+	if whole {
+		copy(dst, p.Tile(first/Lanes))
+		return
+	}
+	for l, r := range rows {
+		lane := p.Tile(int(r) / Lanes)[int(r)%Lanes:]
+		for at := 0; at < len(dst); at += Lanes {
+			dst[at+l] = lane[at]
+		}
+	}
+}
+
+// Widen makes a tile of numbers, dst, of p.Cols·Lanes, from a tile of packed words.
+func (s *Set) Widen(dst []float32, p rerank.Packing, tile []uint32) {
+	for b := range p.Blocks() {
+		first, last := p.Values(b)
+		from, to := p.Words(b)
+		values, words := dst[first*Lanes:last*Lanes], tile[from*Lanes:to*Lanes]
+		switch p.Format {
+		case rerank.FormatFloat32:
+			copy(values, floats(words))
+		case rerank.FormatInt8:
+			widenInt8(values, words, (*[Lanes]uint32)(tile[b*Lanes:]))
+		case rerank.FormatBFloat16:
+			widenBFloat16(values, words)
+		default:
+			widenFloat16(values, words)
+		}
+	}
+}
+
+func widenInt8(dst []float32, words []uint32, scales *[Lanes]uint32) {
+	var scale [Lanes]float32
+	for l, bits := range scales {
+		scale[l] = math.Float32frombits(bits)
+	}
+	for v := 0; v*Lanes < len(dst); v++ {
+		out, in, shift := (*[Lanes]float32)(dst[v*Lanes:]), (*[Lanes]uint32)(words[v/4*Lanes:]), 8*(v&3)
+		for l := range Lanes {
+			out[l] = float32(int8(in[l]>>shift)) * scale[l]
+		}
+	}
+}
+
+func widenBFloat16(dst []float32, words []uint32) {
+	for v := 0; v*Lanes < len(dst); v++ {
+		out, in := (*[Lanes]float32)(dst[v*Lanes:]), (*[Lanes]uint32)(words[v/2*Lanes:])
+		if v&1 == 0 {
+			for l := range Lanes {
+				out[l] = math.Float32frombits(in[l] << 16)
+			}
+		} else {
+			for l := range Lanes {
+				out[l] = math.Float32frombits(in[l] & 0xffff0000)
+			}
+		}
+	}
+}
+
+func widenFloat16(dst []float32, words []uint32) {
+	for v := 0; v*Lanes < len(dst); v++ {
+		out, in, shift := (*[Lanes]float32)(dst[v*Lanes:]), (*[Lanes]uint32)(words[v/2*Lanes:]), 16*(v&1)
+		for l := range Lanes {
+			out[l] = half.Float16(uint16(in[l] >> shift))
+		}
+	}
+}
+
+// floats looks at words as float32 of the same bits.
+func floats(words []uint32) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(words))), len(words))
+}
