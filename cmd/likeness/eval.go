@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/likenessdb/likeness/rerank/dot"
-	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/dataset"
 	"github.com/likenessdb/likeness/sidecar/eval"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
@@ -21,9 +20,9 @@ with logged pairs and with a plain baseline. With --strategies it also runs each
 first-stage strategy through the real pipeline over an exact in-memory store and
 reports what share of the exact answer it finds.
 
-Matrices are .npy, float16 or float32, one row a vector. Pairs are CSV with the
-header "query,item": row numbers from 0, the items by id with --item-ids. Means
-are over the queries with at least one pair; equal scores rank by id.
+` + dataHelp + `
+
+Means are over the queries with at least one pair; equal scores rank by id.
 
   recall@k            relevant items in the top k / all relevant items
   hit_rate@k          any relevant item in the top k
@@ -38,10 +37,10 @@ Strategies: ` + eval.TrialSyntax
 
 // evalFlags are the flags of eval.
 type evalFlags struct {
-	model, items, queries, pairs string
-	itemIDs, userIDs             string
-	baseline, strategies         string
-	k, every                     int
+	dataFlags
+	model                string
+	baseline, strategies string
+	k, every             int
 }
 
 func newEvalCommand(a *app) *cobra.Command {
@@ -57,93 +56,53 @@ func newEvalCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.model, "model", "", "model file or directory")
-	flags.StringVar(&f.items, "items", "", "item vectors, .npy")
-	flags.StringVar(&f.queries, "queries", "", "query vectors, .npy")
-	flags.StringVar(&f.pairs, "pairs", "", "logged pairs, CSV")
-	flags.StringVar(&f.itemIDs, "item-ids", "", "ids of the items: .npy of integers, or text with one a line; the pairs then name items by id")
-	flags.StringVar(&f.userIDs, "user-ids", "", "user id of each query, .npy of integers, for models with user-id embeddings")
+	f.registerData(cmd, true)
 	flags.IntVar(&f.k, "k", 10, "length of the ranking")
 	flags.IntVar(&f.every, "every", 1, "use every nth query row only")
 	flags.StringVar(&f.baseline, "baseline", "cosine", "compare with cosine, dot or none")
 	flags.StringVar(&f.strategies, "strategies", "", "first-stage strategies to compare, separated by commas")
-	for _, name := range []string{"model", "items", "queries", "pairs"} {
-		_ = cmd.MarkFlagRequired(name)
-	}
+	_ = cmd.MarkFlagRequired("model")
 	_ = cmd.RegisterFlagCompletionFunc("baseline", cobra.FixedCompletions([]string{"cosine", "dot", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		report, err := f.run(cmd.Context(), newProgress(a.stderr))
+		report, log, err := f.run(cmd.Context(), newProgress(a.stderr))
 		if err != nil {
 			return err
 		}
-		if n := report.Counts.UnknownItems; n > 0 {
-			_, _ = fmt.Fprintf(a.stderr, "%d pairs name an item id that is not in %s; they were dropped\n", n, f.itemIDs)
-		}
-		if n := report.Counts.NotFiniteItems; n > 0 {
-			_, _ = fmt.Fprintf(a.stderr, "%d items of %s have NaN or an infinity in their vector; they rank last\n", n, f.items)
+		for _, line := range dropped(log) {
+			_, _ = fmt.Fprintln(a.stderr, line)
 		}
 		return a.print(*out, report, func(w io.Writer) error { return printReport(w, report) })
 	}
 	return cmd
 }
 
-func (f evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, err error) {
+// run also returns what was left out of the log.
+func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *dataset.Counts, err error) {
 	in := eval.Input{K: f.k, Every: f.every, Progress: p.begin}
 	if in.Trials, err = eval.ParseTrials(f.strategies); err != nil {
-		return nil, usageError{err}
+		return nil, nil, usageError{err}
 	}
 	if in.Model, err = openModel(f.model); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	items, err := npy.Open(f.items)
+	if in.Baseline, err = baseline(f.baseline, in.Model.Spec().ItemDim); err != nil {
+		return nil, nil, err
+	}
+	f.NaNItems = true // they rank last
+	d, err := f.open(ctx, p)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, items.Close()) }()
-	queries, err := npy.Open(f.queries)
+	defer func() { err = errors.Join(err, d.Close()) }()
+	in.Items, in.Queries, in.ItemIDs, in.UserIDs = d.Items, d.Queries, d.ItemIDs, d.UserIDs
+	in.Pairs = eval.NewPairs(d.Relevant)
+	report, err := eval.Run(ctx, in)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, queries.Close()) }()
-	in.Items, in.Queries = items.Matrix, queries.Matrix
-	if in.Baseline, err = baseline(f.baseline, items.Cols); err != nil {
-		return nil, err
-	}
-	if f.userIDs != "" {
-		if in.UserIDs, err = npy.ReadInts(f.userIDs); err != nil {
-			return nil, err
-		}
-	}
-	if err := f.readPairs(&in); err != nil {
-		return nil, err
-	}
-	return eval.Run(ctx, in)
-}
-
-// readPairs fills in the item ids and the pairs.
-func (f evalFlags) readPairs(in *eval.Input) error {
-	pairs := eval.PairsInput{Queries: in.Queries.Rows, Items: in.Items.Rows}
-	if f.itemIDs != "" {
-		ids, err := readIDs(f.itemIDs)
-		if err != nil {
-			return err
-		}
-		rows, err := idRows(ids)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.itemIDs, err)
-		}
-		in.ItemIDs = ids
-		pairs.ItemRow = func(id string) (int, bool) { row, ok := rows[id]; return row, ok }
-	}
-	file, err := os.Open(f.pairs)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	if in.Pairs, err = eval.ReadPairs(file, pairs); err != nil {
-		return fmt.Errorf("%s: %w", f.pairs, err)
-	}
-	return nil
+	report.Counts.DuplicatePairs, report.Counts.UnknownItems = d.Counts.DuplicatePairs, d.Counts.UnknownItems
+	return report, &d.Counts, nil
 }
 
 // baseline is the plain similarity that a model is compared with.

@@ -100,7 +100,7 @@ func TestEvalRefuses(t *testing.T) {
 		code int
 	}{
 		"no model":     {[]string{"eval"}, "model", 2},
-		"row of pairs": {evalArgs(bad), "line 2: item is row 77", 1},
+		"row of pairs": {evalArgs(bad), "line 2: item is row 77", 2},
 		"strategy":     {evalArgs(bad, "--strategies", "best:3"), "best", 2},
 		"baseline":     {evalArgs(bad, "--baseline", "l2"), "l2", 2},
 	} {
@@ -124,7 +124,7 @@ func TestEvalReadsItemIDs(t *testing.T) {
 		}
 	}
 	out, errs, err := printed(t, evalArgs(pairs, "--item-ids", ids, "--output", "json")...)
-	if err != nil || !strings.Contains(out, `"unknown_items": 1`) || !strings.Contains(errs, "1 pairs name an item id") {
+	if err != nil || !strings.Contains(out, `"unknown_items": 1`) || !strings.Contains(errs, "1 rows dropped: their item is not") {
 		t.Errorf("%v\n%s%s", err, out, errs)
 	}
 }

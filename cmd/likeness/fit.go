@@ -3,132 +3,183 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/model"
-	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
-	"github.com/likenessdb/likeness/sidecar/eval"
+	"github.com/likenessdb/likeness/sidecar/dataset"
 )
 
 func newFitCommand(a *app) *cobra.Command {
 	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a))
 }
 
-// fitInputs are the files that every fit reads and the one that it writes.
+// fitInputs are the flags that every fit has: the data, the common options, and
+// the file that it writes. A fit's command embeds them, registers them, and
+// calls run.
 type fitInputs struct {
-	items, queries, pairs, itemIDs string
-	out, name                      string
-	force                          bool
+	dataFlags
+	common        *fit.Common
+	out, name     string
+	force, resume bool
 }
 
-func (f *fitInputs) register(cmd *cobra.Command) {
+// register adds the flags. What common holds are the defaults, and what the flags
+// say is written there.
+func (f *fitInputs) register(cmd *cobra.Command, common *fit.Common, pairsRequired bool) {
+	f.common = common
+	f.registerData(cmd, pairsRequired)
 	flags := cmd.Flags()
-	flags.StringVar(&f.items, "items", "", "item vectors, .npy")
-	flags.StringVar(&f.queries, "queries", "", "query vectors, .npy")
 	flags.StringVar(&f.out, "out", "", "model file to write, "+model.Extension)
 	flags.StringVar(&f.name, "name", "", "name of the model; empty is the file's")
-	flags.BoolVar(&f.force, "force", false, "replace the file if there is one")
-	for _, name := range []string{"items", "queries", "out"} {
-		_ = cmd.MarkFlagRequired(name)
+	flags.BoolVar(&f.force, "force", false, "replace the file if there is one, and begin an interrupted fit again")
+	flags.BoolVar(&f.resume, "resume", false, "go on where an interrupted fit of the same data and flags stopped")
+	flags.BoolVar(&common.Normalise, "normalise", common.Normalise, "fit on unit vectors")
+	flags.Uint64Var(&common.Seed, "seed", common.Seed, "seed of the split, the order and the samples")
+	flags.Float64Var(&common.HeldOut, "held-out", common.HeldOut, "share of the queries that judge the fit")
+	flags.StringVar((*string)(&common.SplitBy), "split", string(common.SplitBy), "queries that judge the fit: a random share (query), or the latest (time)")
+	flags.StringVar((*string)(&common.Cold), "cold", string(common.Cold), "items without logs: auto, guard or ignore")
+	flags.Float64Var(&common.ColdShare, "cold-share", common.ColdShare, "share of logged items held out to see what becomes of items without logs; 0 is --cold ignore")
+	cmd.MarkFlagsMutuallyExclusive("resume", "force")
+	_ = cmd.MarkFlagRequired("out")
+	_ = cmd.MarkFlagFilename("out", strings.TrimPrefix(model.Extension, "."))
+	for name, values := range map[string][]string{"cold": {"auto", "guard", "ignore"}, "split": {"query", "time"}} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 }
 
-func (f *fitInputs) registerPairs(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.pairs, "pairs", "", "logged pairs, CSV")
-	cmd.Flags().StringVar(&f.itemIDs, "item-ids", "", "ids of the items: .npy of integers, or text with one a line; the pairs then name items by id")
-	_ = cmd.MarkFlagRequired("pairs")
+// learned is what a fit found: the model, whose name and provenance are added
+// when it is written, and what goes into the provenance as JSON.
+type learned struct {
+	model           model.Parameters
+	options, report any
 }
 
-// free refuses a file that is there already, before the work begins.
+// fitHead is how the result of every fit begins.
+type fitHead struct {
+	Model   string         `json:"model"`
+	Version string         `json:"version"`
+	Path    string         `json:"path"`
+	Log     dataset.Counts `json:"log"`
+}
+
+// run reads the data, calls learn, and writes what that learned. Where learn
+// returns both something learned and the context's error, which is what fits do
+// when they are interrupted, run writes the model and returns both too.
+func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Context, fit.Data) (*learned, error)) (_ *fitHead, err error) {
+	if err := f.free(); err != nil {
+		return nil, err
+	}
+	f.RowPerTime = f.common.SplitBy == fit.ByTime
+	d, err := f.open(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	checkpoint := checkpointFile{path: f.checkpoint(), resume: f.resume}
+	f.common.Progress, f.common.Note, f.common.Checkpoint = p.begin, p.note, checkpoint
+	found, failed := learn(ctx, fit.Data{
+		Items: d.Items, Queries: d.Queries, Relevant: d.Relevant, Weights: d.Weights, Times: d.Times, UserIDs: d.UserIDs,
+	})
+	if found == nil {
+		return nil, f.explain(failed)
+	}
+	m, err := f.write(d, found, failed != nil)
+	if err != nil {
+		return nil, errors.Join(failed, err)
+	}
+	head := &fitHead{Model: m.Name, Version: m.Version, Path: f.out, Log: d.Counts}
+	if failed != nil {
+		return head, fmt.Errorf("%w; %s holds the best so far; go on with --resume", failed, f.out)
+	}
+	return head, checkpoint.remove()
+}
+
+// explain makes the user's mistakes wrong usage.
+func (f *fitInputs) explain(err error) error {
+	switch {
+	case errors.Is(err, fit.ErrCheckpoint):
+		return usagef("%s: %w; begin again with --force", f.checkpoint(), err)
+	case errors.Is(err, fit.ErrData) || errors.Is(err, fit.ErrOption):
+		return usageError{err}
+	case errors.Is(err, context.Canceled) && f.common.Checkpoint.(checkpointFile).exists():
+		return fmt.Errorf("%w; nothing is written yet; go on with --resume", err)
+	default:
+		return err
+	}
+}
+
+// free refuses a file that is there already, before the work begins. The model of
+// a fit that was interrupted is replaced when that fit goes on.
 func (f *fitInputs) free() error {
-	if _, err := os.Lstat(f.out); err == nil && !f.force {
-		return usagef("%s exists; replace it with --force", f.out)
-	}
 	if info, err := os.Stat(filepath.Dir(f.out)); err != nil || !info.IsDir() {
 		return usagef("%s cannot be written: its directory does not exist", f.out)
 	}
-	return nil
-}
-
-// vectors opens both matrices; close must be called.
-func (f *fitInputs) vectors() (items, queries rerank.Matrix, closeBoth func() error, err error) {
-	x, err := npy.Open(f.items)
-	if err != nil {
-		return items, queries, nil, badInput(err)
+	unfinished := checkpointFile{path: f.checkpoint()}.exists()
+	if unfinished && !f.resume && !f.force {
+		return usagef("%s is of an interrupted fit; go on with --resume, or begin again with --force", f.checkpoint())
 	}
-	q, err := npy.Open(f.queries)
-	if err != nil {
-		return items, queries, nil, badInput(errors.Join(err, x.Close()))
+	if _, err := os.Lstat(f.out); err != nil || f.force {
+		return nil
 	}
-	return x.Matrix, q.Matrix, func() error { return errors.Join(x.Close(), q.Close()) }, nil
-}
-
-// readPairs reads the log as eval does.
-func (f *fitInputs) readPairs(items, queries rerank.Matrix) (*eval.Pairs, error) {
-	in := eval.Input{Items: items, Queries: queries}
-	e := evalFlags{pairs: f.pairs, itemIDs: f.itemIDs}
-	if err := e.readPairs(&in); err != nil {
-		return nil, badInput(err)
-	}
-	if in.ItemIDs != nil && len(in.ItemIDs) != items.Rows {
-		return nil, usagef("%s has %d ids for %d items", f.itemIDs, len(in.ItemIDs), items.Rows)
-	}
-	return in.Pairs, nil
-}
-
-// badInput is the user's mistake in a file: wrong usage.
-func badInput(err error) error { return usageError{err} }
-
-// provenance says what a fitted model was made of. It has no date: equal inputs
-// give equal files.
-func (f *fitInputs) provenance() (map[string]string, error) {
-	p := map[string]string{"tool": "likeness " + buildinfo.Read(stamp()).Version}
-	for key, path := range map[string]string{"items": f.items, "queries": f.queries, "pairs": f.pairs, "item_ids": f.itemIDs} {
-		if path == "" {
-			continue
+	if f.resume && unfinished {
+		m, err := model.Open(f.out)
+		if err == nil && m.Provenance[interruptedKey] != "" {
+			return nil
 		}
-		digest, err := fileDigest(path)
-		if err != nil {
-			return nil, err
-		}
-		p["data."+key] = filepath.Base(path) + " sha256:" + digest
 	}
-	return p, nil
+	return usagef("%s exists; replace it with --force", f.out)
 }
 
-func fileDigest(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	digest := sha256.New()
-	if _, err := io.Copy(digest, file); err != nil {
-		return "", fmt.Errorf("reading %s: %w", path, err)
-	}
-	return hex.EncodeToString(digest.Sum(nil)), nil
-}
+func (f *fitInputs) checkpoint() string { return f.out + ".checkpoint" }
+
+// interruptedKey marks a model of a fit that was interrupted in its provenance.
+const interruptedKey = "fit.interrupted"
 
 // write makes the model and writes it.
-func (f *fitInputs) write(p model.Parameters) (*model.Model, error) {
+func (f *fitInputs) write(d *dataset.Dataset, found *learned, interrupted bool) (*model.Model, error) {
+	p := found.model
+	var err error
+	if p.Provenance, err = provenance(d, found); err != nil {
+		return nil, err
+	}
+	if interrupted {
+		p.Provenance[interruptedKey] = "yes"
+	}
 	p.Name = cmp.Or(f.name, strings.TrimSuffix(filepath.Base(f.out), model.Extension))
 	m, err := model.New(p)
 	if err != nil {
 		return nil, err
 	}
 	return m, model.Write(f.out, m)
+}
+
+// provenance says what a fitted model was made of. It has no date: equal inputs
+// give equal files.
+func provenance(d *dataset.Dataset, found *learned) (map[string]string, error) {
+	p := map[string]string{"tool": "likeness " + buildinfo.Read(stamp()).Version}
+	digests, err := d.Digests()
+	if err != nil {
+		return nil, err
+	}
+	for name, digest := range digests {
+		p["data."+name] = digest
+	}
+	for key, value := range map[string]any{"data.counts": d.Counts, "fit.options": found.options, "fit.report": found.report} {
+		if p[key], err = compactJSON(value); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
 }
 
 // compactJSON is v in one line, for provenance.

@@ -15,7 +15,6 @@ import (
 	"github.com/likenessdb/likeness/rerank/bilinear"
 	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/model"
-	"github.com/likenessdb/likeness/sidecar/eval"
 )
 
 const fitBilinearLong = `Learns the W of φ(q, x) = qᵀWx from a log, over the vectors as they are stored,
@@ -31,19 +30,19 @@ Items without logs lose by most fits. With --cold auto the pull is raised as far
 as they need it if the collection has items without a pair, and the report warns
 of them otherwise; guard always raises it, ignore looks at logged items only.
 
-Matrices are .npy, float16 or float32, one row a vector. Pairs are CSV with the
-header "query,item": row numbers from 0, the items by id with --item-ids. The
-same data, flags and seed give the same model on the same kind of machine,
-whatever the number of cores.
+` + dataHelp + `
+
+The same data, flags and seed give the same model on the same kind of machine,
+whatever the number of cores. An interrupted fit writes the best that it had, and
+goes on with --resume.
 
 Forms: full; low_rank, PQᵀ; identity_low_rank, I + PQᵀ; diagonal.`
 
 // fitBilinearFlags are the flags of fit bilinear.
 type fitBilinearFlags struct {
 	fitInputs
-	options    fit.Options
-	form, cold string
-	cut        string
+	options   fit.Options
+	form, cut string
 }
 
 func newFitBilinearCommand(a *app) *cobra.Command {
@@ -58,19 +57,18 @@ func newFitBilinearCommand(a *app) *cobra.Command {
     --form identity_low_rank --rank 32 --output json`,
 		Args: cobra.NoArgs,
 	}
-	f.register(cmd)
-	f.registerPairs(cmd)
+	f.register(cmd, &f.options.Common, true)
 	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r, err := f.run(cmd.Context(), newProgress(a.stderr))
-		if err != nil {
+		if r == nil {
 			return err
 		}
 		for _, warning := range r.Report.Warnings {
 			_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
 		}
-		return a.print(*out, r, func(w io.Writer) error { return printFit(w, r) })
+		return errors.Join(err, a.print(*out, r, func(w io.Writer) error { return printFit(w, r) }))
 	}
 	return cmd
 }
@@ -81,67 +79,49 @@ func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
 	flags.IntVar(&o.Rank, "rank", o.Rank, "rank of the low-rank forms")
 	flags.StringVar(&f.cut, "cut", "", "write a full fit as I + low rank: a rank, or auto for the one with the share --energy")
 	flags.Float64Var(&o.Energy, "energy", o.Energy, "share of the energy of W − I that the suggested rank keeps")
-	flags.BoolVar(&o.Normalise, "normalise", o.Normalise, "fit on unit vectors")
 	flags.Float64Var(&o.Scale, "scale", o.Scale, "factor of φ before the softmax, the inverse of the temperature; 0 is 20, and 40 where items without logs are guarded")
-	flags.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the split, the order and the samples")
-	flags.Float64Var(&o.HeldOut, "held-out", o.HeldOut, "share of the queries that judge the fit")
-	flags.StringVar(&f.cold, "cold", string(o.Cold), "items without logs: auto, guard or ignore")
-	flags.Float64Var(&o.ColdShare, "cold-share", o.ColdShare, "share of logged items held out to see what becomes of items without logs; 0 is --cold ignore")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the pairs, at most")
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate; 0 is the form's own")
-	for name, values := range map[string][]string{
-		"form": {"full", "low_rank", "identity_low_rank", "diagonal"}, "cold": {"auto", "guard", "ignore"},
-	} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
+	forms := []string{"full", "low_rank", "identity_low_rank", "diagonal"}
+	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // fitResult is what fit bilinear reports.
 type fitResult struct {
-	Model   string      `json:"model"`
-	Version string      `json:"version"`
-	Path    string      `json:"path"`
-	Log     eval.Counts `json:"log"`
+	fitHead
 	fit.Report
 }
 
-func (f *fitBilinearFlags) run(ctx context.Context, p *progress) (_ *fitResult, err error) {
+// run returns a result and an error where the fit was interrupted.
+func (f *fitBilinearFlags) run(ctx context.Context, p *progress) (*fitResult, error) {
 	if err := f.finish(); err != nil {
 		return nil, err
 	}
-	items, queries, closeBoth, err := f.vectors()
-	if err != nil {
+	var report fit.Report
+	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {
+		fitted, err := fit.Bilinear(ctx, d, f.options)
+		if fitted == nil {
+			return nil, err
+		}
+		config, failed := json.Marshal(fitted.Config)
+		if failed != nil {
+			return nil, failed
+		}
+		report = fitted.Report
+		kept := report
+		kept.Spectrum = nil
+		parameters := model.Parameters{Kind: rerank.KindBilinear, Config: config, Tensors: fitted.Tensors}
+		return &learned{model: parameters, options: f.options, report: kept}, err
+	})
+	if head == nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, closeBoth()) }()
-	pairs, err := f.readPairs(items, queries)
-	if err != nil {
-		return nil, err
-	}
-	_, counts := pairs.Choose(1)
-	counts.Items = items.Rows
-	d := fit.Data{Items: items, Queries: queries}
-	for q := range queries.Rows {
-		d.Relevant = append(d.Relevant, pairs.Relevant(q))
-	}
-	f.options.Progress = p.begin
-	fitted, err := fit.Bilinear(ctx, d, f.options)
-	if errors.Is(err, fit.ErrData) || errors.Is(err, fit.ErrOption) {
-		return nil, badInput(err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	m, err := f.save(fitted)
-	if err != nil {
-		return nil, err
-	}
-	return &fitResult{Model: m.Name, Version: m.Version, Path: f.out, Log: counts, Report: fitted.Report}, nil
+	return &fitResult{fitHead: *head, Report: report}, err
 }
 
 // finish takes the flags that need reading.
 func (f *fitBilinearFlags) finish() (err error) {
-	f.options.Form, f.options.Cold = bilinear.Form(f.form), fit.Cold(f.cold)
+	f.options.Form = bilinear.Form(f.form)
 	switch f.cut {
 	case "":
 	case "auto":
@@ -151,40 +131,20 @@ func (f *fitBilinearFlags) finish() (err error) {
 			return usagef("--cut %q is neither auto nor a rank", f.cut)
 		}
 	}
-	return f.free()
-}
-
-func (f *fitBilinearFlags) save(fitted *fit.Fitted) (*model.Model, error) {
-	config, err := json.Marshal(fitted.Config)
-	if err != nil {
-		return nil, err
-	}
-	provenance, err := f.provenance()
-	if err != nil {
-		return nil, err
-	}
-	quality := fitted.Report
-	quality.Spectrum = nil
-	if provenance["fit.report"], err = compactJSON(quality); err != nil {
-		return nil, err
-	}
-	if provenance["fit.options"], err = compactJSON(f.options); err != nil {
-		return nil, err
-	}
-	return f.write(model.Parameters{
-		Kind: rerank.KindBilinear, Config: config, Tensors: fitted.Tensors, Provenance: provenance,
-	})
+	return nil
 }
 
 func printFit(w io.Writer, r *fitResult) error {
 	c := r.Counts
 	_, _ = fmt.Fprintf(w, "log: %d queries with %d pairs, %d of %d items logged; %d queries held out\n",
 		c.Queries, c.Pairs, c.LoggedItems, c.Items, c.HeldOutQueries)
+	for _, line := range dropped(&r.Log) {
+		_, _ = fmt.Fprintf(w, "  %s\n", line)
+	}
 	for _, d := range []struct {
 		n    int
 		what string
 	}{
-		{r.Log.DuplicatePairs, "pairs given twice, counted once"}, {r.Log.UnknownItems, "pairs dropped: their item id is not in the collection"},
 		{c.QueriesWithoutPairs, "queries left out: no pair"}, {c.ZeroQueries, "queries of norm 0"}, {c.ZeroItems, "items of norm 0"},
 		{c.ZeroPairs, "pairs dropped: a vector of norm 0"},
 	} {

@@ -70,7 +70,7 @@ func TestFitBilinear(t *testing.T) {
 		t.Errorf("a second fit replaces the file: code %d, %s", again.code, again.err)
 	}
 	text := execute(t, "", append(flags, "--force", "--cut", "auto")...)
-	for _, want := range []string{"1 pairs given twice", "90% of the energy", "chosen", "wrote "} {
+	for _, want := range []string{"1 rows of a pair given before", "90% of the energy", "chosen", "wrote "} {
 		if text.code != 0 || !strings.Contains(text.out, want) {
 			t.Errorf("code %d, want %q in\n%s%s", text.code, want, text.out, text.err)
 		}
@@ -100,7 +100,7 @@ func TestFitRefuses(t *testing.T) {
 	nan := rerank.NewMatrix(30, 8)
 	nan.Data[9] = float32(math.NaN())
 	for want, args := range map[string][]string{
-		"items[1][1] is NaN":        {"--items", matrix("nan.npy", nan)},
+		"row 1, column 1 is NaN":    {"--items", matrix("nan.npy", nan)},
 		"columns":                   {"--items", matrix("wide.npy", rerank.NewMatrix(30, 9))},
 		"two items":                 {"--items", matrix("one.npy", rerank.NewMatrix(1, 8)), "--pairs", file("one.csv", "query,item\n0,0\n")},
 		"there is nothing to tell":  {"--pairs", file("same.csv", "query,item\n0,4\n1,4\n")},
@@ -108,7 +108,7 @@ func TestFitRefuses(t *testing.T) {
 		"the file is empty":         {"--pairs", file("empty.csv", "")},
 		"npy file is not valid":     {"--queries", file("short.npy", "\x93NUMPY")},
 		"no such file":              {"--queries", filepath.Join(dir, "none.npy")},
-		"2 ids for 30 items":        {"--item-ids", file("ids.txt", "a\nb\n"), "--pairs", file("ids.csv", "query,item\n0,a\n")},
+		"2 ids for 30 rows":         {"--item-ids", file("ids.txt", "a\nb\n"), "--pairs", file("ids.csv", "query,item\n0,a\n")},
 		"its directory":             {"--out", filepath.Join(dir, "none", "m.safetensors")},
 		`--cut "half"`:              {"--cut", "half"},
 		`form "cubic" is none`:      {"--form", "cubic"},

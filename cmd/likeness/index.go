@@ -17,6 +17,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/dataset"
 	"github.com/likenessdb/likeness/sidecar/index"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/wiring"
@@ -261,13 +262,13 @@ func (f *indexFlags) fileTarget() (t target, err error) {
 	}
 	c := embedded.Collection{Fields: []embedded.Field{{Vectors: items.Matrix}}}
 	if f.ids != "" {
-		if c.IDs, err = readIDs(f.ids); err != nil {
+		if c.IDs, err = dataset.ReadIDs(f.ids); err != nil {
 			return t, errors.Join(err, items.Close())
 		}
 	}
 	if f.owners != "" {
 		c.OwnerField, t.source.Owner = "owner", "owner"
-		if c.Owners, err = readIDs(f.owners); err != nil {
+		if c.Owners, err = dataset.ReadIDs(f.owners); err != nil {
 			return t, errors.Join(err, items.Close())
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,10 +15,14 @@ import (
 const lineEvery = 5 * time.Second
 
 // progress shows long work on stderr: a bar with rate and remaining time on a
-// terminal, a line now and then elsewhere. Its method is an eval.Progress.
+// terminal, a line now and then elsewhere. Its method begin is an eval.Progress;
+// note adds a line that stays. It is safe for concurrent use.
 type progress struct {
 	w        io.Writer
 	terminal bool
+
+	mu  sync.Mutex
+	bar *progressbar.ProgressBar // the latest
 }
 
 func newProgress(w io.Writer) *progress {
@@ -45,7 +50,20 @@ func (p *progress) begin(stage string, steps int) (done func(n int)) {
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish(),
 	)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bar = bar
 	return func(n int) { _ = bar.Add(n) } // a bar that cannot be drawn stops nothing
+}
+
+// note writes a line, above the bar if there is one.
+func (p *progress) note(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar != nil {
+		_ = p.bar.Clear() // it is drawn again with its next step
+	}
+	_, _ = fmt.Fprintln(p.w, line)
 }
 
 // stageLines is a stage's progress in plain lines.

@@ -39,6 +39,9 @@ type Sources struct {
 	ItemIDs, QueryIDs string
 	// UserIDs is a .npy file with one integer a query row; empty is none.
 	UserIDs string
+	// RowPerTime makes a row of each query and time, so that a split by time can
+	// part the pairs of one query: the query's vector stands there several times.
+	RowPerTime bool
 	// NaNItems permits items that are not finite. Queries never may be so.
 	NaNItems bool
 	Progress Progress
@@ -100,7 +103,8 @@ type Counts struct {
 	UnknownQueries int `json:"unknown_queries"`
 	// ZeroWeights are rows of weight 0; they were dropped.
 	ZeroWeights int `json:"zero_weights"`
-	// SeveralTimes are queries whose pairs are of several times; the latest counts.
+	// SeveralTimes are queries whose pairs are of several times; see
+	// Sources.RowPerTime.
 	SeveralTimes int `json:"several_times"`
 	// NotFiniteItems have NaN or an infinity in their vector; see Sources.NaNItems.
 	NotFiniteItems int `json:"not_finite_items"`

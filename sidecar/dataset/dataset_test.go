@@ -146,7 +146,7 @@ func TestPairsRefused(t *testing.T) {
 		"0,1\n0,2\n":                                `line 1 is "0,1"`,
 		"query\n0\n":                                `line 1 is "query"`,
 		"query,item,item\n0,1,1\n":                  `"item" stands there twice`,
-		"query,item\n":                              "no pair behind the header",
+		"query,item\n":                              "there is no pair in it",
 		"query,item\n0,1,2\n":                       "line 2",
 		"query,item\n0,1\n0\n":                      "line 3",
 		"query,item\n0,1\nx,1\n":                    `line 3: query "x" is not a row number`,
@@ -236,4 +236,21 @@ func (f folder) cut(name, to string) string {
 		f.t.Fatal(err)
 	}
 	return f.file(to, string(b[:len(b)-1]))
+}
+
+// A split by time parts the pairs of one query only if they are in rows of their own.
+func TestRowPerTime(t *testing.T) {
+	f := newFolder(t)
+	s := f.sources("log.csv", "query,item,time\nx,0,5\nx,1,9\nx,2,5\ny,0,7\nx,1,9\n")
+	s.QueryIDs, s.RowPerTime = f.file("ids.txt", "x\ny\n"), true
+	d := open(t, s)
+	if want := [][]int32{{0, 2}, {1}, {0}}; !reflect.DeepEqual(d.Relevant, want) || !reflect.DeepEqual(d.Times, []int64{5, 9, 7}) {
+		t.Errorf("pairs %v at %v", d.Relevant, d.Times)
+	}
+	if want := []float32{1, 2, 1, 2, 3, 4}; !reflect.DeepEqual(d.Queries.Data, want) || d.QueryIDs[1] != d.QueryIDs[0] || len(d.QueryIDs) != 3 {
+		t.Errorf("queries %v of ids %v", d.Queries, d.QueryIDs)
+	}
+	if d.Counts.SeveralTimes != 1 || d.Counts.DuplicatePairs != 1 || d.Counts.Pairs != 4 {
+		t.Errorf("counts %+v", d.Counts)
+	}
 }

@@ -12,7 +12,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,25 +39,21 @@ type entry struct {
 type logged struct {
 	item   int32
 	weight float32
+	time   int64
 }
 
 // pairLog gathers the rows of a log by query.
 type pairLog struct {
 	queries, items index
 	byQuery        [][]logged
-	times          []int64
-	hasTimes       bool
-	weighted       bool
-	several        []bool // by query: its pairs are of several times
+	timed          bool   // every row has a time
+	weighted       bool   // some row has a weight
 	unknown        string // the first id that was not known, and where
 	counts         *Counts
 }
 
 func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
-	l := &pairLog{
-		byQuery: make([][]logged, d.Queries.Rows), times: make([]int64, d.Queries.Rows),
-		several: make([]bool, d.Queries.Rows), counts: &d.Counts,
-	}
+	l := &pairLog{byQuery: make([][]logged, d.Queries.Rows), counts: &d.Counts}
 	var err error
 	if l.items, err = newIndex(columnItem, cmp.Or(s.ItemIDs, s.Items, "the collection"), d.Items.Rows, d.ItemIDs); err != nil {
 		return err
@@ -73,9 +68,15 @@ func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
 		}
 		return fmt.Errorf("%w: pairs: %s: %w", ErrInput, s.Pairs, err)
 	}
-	if err := l.finish(d); err != nil {
+	if err := l.check(); err != nil {
 		return fmt.Errorf("%w: pairs: %s: %w", ErrInput, s.Pairs, err)
 	}
+	if l.several() > 0 && s.RowPerTime {
+		if err := l.spread(d); err != nil {
+			return err
+		}
+	}
+	l.fill(d)
 	d.parts = append(d.parts, part{"pairs", filepath.Base(s.Pairs), func() (string, error) { return digest, nil }})
 	return nil
 }
@@ -118,11 +119,11 @@ func (h *hashed) Read(b []byte) (int, error) {
 
 // add takes a row of the log; its error lacks the line.
 func (l *pairLog) add(e entry) error {
-	if l.counts.Rows > 0 && e.hasTime != l.hasTimes {
+	if l.counts.Rows > 0 && e.hasTime != l.timed {
 		return errors.New("some rows have a time and some have none; give all of them one, or none")
 	}
 	l.counts.Rows++
-	l.hasTimes = e.hasTime
+	l.timed = e.hasTime
 	l.weighted = l.weighted || e.hasWeight
 	weight := 1.0
 	if e.hasWeight {
@@ -143,20 +144,8 @@ func (l *pairLog) add(e entry) error {
 		l.counts.ZeroWeights++
 		return nil
 	}
-	l.byQuery[query] = append(l.byQuery[query], logged{item: item, weight: float32(weight)})
-	l.addTime(query, e.time)
+	l.byQuery[query] = append(l.byQuery[query], logged{item: item, weight: float32(weight), time: e.time})
 	return nil
-}
-
-func (l *pairLog) addTime(query int32, t int64) {
-	if len(l.byQuery[query]) == 1 {
-		l.times[query] = t
-		return
-	}
-	if t != l.times[query] {
-		l.several[query] = true
-	}
-	l.times[query] = max(l.times[query], t)
 }
 
 // row finds the row of an id, −1 if it is unknown, which is counted.
@@ -195,70 +184,6 @@ func plural(column string) string {
 		return "queries"
 	}
 	return column + "s"
-}
-
-// finish sorts the pairs into the dataset.
-func (l *pairLog) finish(d *Dataset) error {
-	d.Relevant = make([][]int32, len(l.byQuery))
-	if l.weighted {
-		d.Weights = make([][]float32, len(l.byQuery))
-	}
-	for q, pairs := range l.byQuery {
-		merged := l.merge(pairs)
-		l.counts.Pairs += len(merged)
-		items := make([]int32, len(merged))
-		weights := make([]float32, len(merged))
-		for i, p := range merged {
-			items[i], weights[i] = p.item, p.weight
-			if math.IsInf(float64(p.weight), 0) {
-				return fmt.Errorf("the weights of query row %d and item row %d add up to more than %g", q, p.item, math.MaxFloat32)
-			}
-		}
-		d.Relevant[q] = items
-		if l.weighted {
-			d.Weights[q] = weights
-		}
-		if l.several[q] {
-			l.counts.SeveralTimes++
-		}
-	}
-	if l.hasTimes {
-		d.Times = l.times
-	}
-	return l.anyLeft()
-}
-
-// merge sorts the pairs of a query and adds the weights of equal ones.
-func (l *pairLog) merge(pairs []logged) []logged {
-	slices.SortStableFunc(pairs, func(a, b logged) int { return cmp.Compare(a.item, b.item) })
-	merged := pairs[:0]
-	for _, p := range pairs {
-		if n := len(merged); n > 0 && merged[n-1].item == p.item {
-			merged[n-1].weight += p.weight
-			l.counts.DuplicatePairs++
-			continue
-		}
-		merged = append(merged, p)
-	}
-	return merged
-}
-
-// anyLeft refuses a log of which nothing is left.
-func (l *pairLog) anyLeft() error {
-	c := l.counts
-	switch {
-	case c.Pairs > 0:
-		return nil
-	case c.Rows == 0:
-		return errors.New("there is no pair behind the header")
-	default:
-		text := fmt.Sprintf("no pair is left of %d rows: %d have an unknown query, %d an unknown item, %d weight 0",
-			c.Rows, c.UnknownQueries, c.UnknownItems, c.ZeroWeights)
-		if l.unknown != "" {
-			text += "; the first unknown is " + l.unknown + ". Are the files of ids those of these vectors?"
-		}
-		return errors.New(text)
-	}
 }
 
 // parseTime reads Unix seconds or milliseconds, told apart by their size, or RFC

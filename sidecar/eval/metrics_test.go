@@ -4,22 +4,12 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/eval"
 )
-
-func readPairs(t *testing.T, text string, in eval.PairsInput) *eval.Pairs {
-	t.Helper()
-	p, err := eval.ReadPairs(strings.NewReader(text), in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 func ranking(rows ...int) eval.Ranking {
 	r := eval.Ranking{}
@@ -30,7 +20,7 @@ func ranking(rows ...int) eval.Ranking {
 }
 
 func TestMeasure(t *testing.T) {
-	pairs := readPairs(t, "query,item\n0,3\n0,9\n1,4\n2,7\n", eval.PairsInput{Queries: 4, Items: 10})
+	pairs := eval.NewPairs([][]int32{{9, 3}, {4}, {7}, nil})
 	queries, counts := pairs.Choose(1)
 	if !slices.Equal(queries, []int{0, 1, 2}) || counts.QueriesWithoutPairs != 1 || counts.Pairs != 4 {
 		t.Fatalf("chose %v with %+v", queries, counts)
@@ -57,7 +47,7 @@ func TestMeasure(t *testing.T) {
 }
 
 func TestMeasureShortAnswers(t *testing.T) {
-	pairs := readPairs(t, "query,item\n0,0\n", eval.PairsInput{Queries: 1, Items: 2})
+	pairs := eval.NewPairs([][]int32{{0}})
 	got := eval.Measure([]eval.Ranking{ranking(0)}, []int{0}, pairs, 10)
 	if got["recall@10"] != 1 || got["p@10"] != 0.1 || got["mrr@10"] != 1 {
 		t.Errorf("an answer of one row: %v", got)
@@ -75,57 +65,16 @@ func TestCutoffs(t *testing.T) {
 	}
 }
 
-func TestReadPairsCountsWhatItDrops(t *testing.T) {
-	ids := map[string]int{"a": 0, "b,c": 1}
-	in := eval.PairsInput{Queries: 5, Items: 2, ItemRow: func(id string) (int, bool) { row, ok := ids[id]; return row, ok }}
-	pairs := readPairs(t, "\ufeffquery,item\r\n0,a\r\n0,\"b,c\"\r\n0,a\r\n1,gone\r\n4,a\r\n", in)
+func TestPairsCountsWhatItLeavesOut(t *testing.T) {
+	pairs := eval.NewPairs([][]int32{{1, 0, 1}, {0}, nil, nil, {0}})
 	queries, counts := pairs.Choose(4)
-	want := eval.Counts{Queries: 2, Pairs: 3, QueriesSkipped: 3, DuplicatePairs: 1, UnknownItems: 1}
+	want := eval.Counts{Queries: 2, Pairs: 3, QueriesSkipped: 3, DuplicatePairs: 1}
 	if counts != want || !slices.Equal(queries, []int{0, 4}) {
 		t.Errorf("chose %v with %+v, want %+v", queries, counts, want)
 	}
 	if got := pairs.Relevant(0); !slices.Equal(got, []int32{0, 1}) {
 		t.Errorf("query 0 has %v", got)
 	}
-}
-
-func TestReadPairsNamesTheLine(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                          "empty",
-		"item,query\n":              "line 1",
-		"query,item,weight\n":       "query,item",
-		"query,item\n0,1\nx,1\n":    `line 3: query "x"`,
-		"query,item\n0,1\n\n0,-1\n": "line 4: item is row -1",
-		"query,item\n3,1\n":         "line 2: query is row 3; the matrix has rows 0 to 2",
-		"query,item\n0,1,2\n":       "line 2",
-		"query,item\n0,\"1\n":       "line",
-	} {
-		_, err := eval.ReadPairs(strings.NewReader(text), eval.PairsInput{Queries: 3, Items: 3})
-		if !errors.Is(err, eval.ErrInput) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v, want ErrInput with %q", text, err, want)
-		}
-	}
-}
-
-func FuzzReadPairs(f *testing.F) {
-	f.Add("query,item\n0,1\n")
-	f.Add("query,item\n\"0\",\"1\"\n2,2\n2,2\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		p, err := eval.ReadPairs(strings.NewReader(text), eval.PairsInput{Queries: 3, Items: 3})
-		if err != nil {
-			if !errors.Is(err, eval.ErrInput) {
-				t.Fatalf("%q: %v is not ErrInput", text, err)
-			}
-			return
-		}
-		queries, _ := p.Choose(1)
-		for _, q := range queries {
-			rel := p.Relevant(q)
-			if !slices.IsSorted(rel) || rel[0] < 0 || rel[len(rel)-1] > 2 {
-				t.Fatalf("%q: query %d has %v", text, q, rel)
-			}
-		}
-	})
 }
 
 func TestParseTrials(t *testing.T) {

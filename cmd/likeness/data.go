@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/dataset"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+// dataHelp is the part of a command's help that dataFlags document.
+const dataHelp = `Vectors are .npy, .safetensors (FILE#TENSOR; the only one if unnamed) or .parquet
+(FILE#COLUMN; ids from its column "id"), float16 to float64, one row a vector. The
+items can also be read from a collection: --config with --collection, or --route.
+
+The log is CSV with a header, JSON lines (.jsonl) or .parquet, with the columns
+query and item, and weight and time where there are any: a weight is 0 or more, a
+time is an integer of Unix seconds or milliseconds, or RFC 3339. Queries and items
+are row numbers from 0, or ids where ids were given: by --item-ids and --query-ids,
+by Parquet, or by the collection.`
+
+// dataFlags are the flags that say where vectors and the log are.
+type dataFlags struct {
+	dataset.Sources
+	config *source
+
+	route, store, collection, vector string
+}
+
+func (f *dataFlags) registerData(cmd *cobra.Command, pairsRequired bool) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.Items, "items", "", "item vectors: .npy, .safetensors or .parquet")
+	flags.StringVar(&f.Queries, "queries", "", "query vectors: .npy, .safetensors or .parquet")
+	flags.StringVar(&f.Pairs, "pairs", "", "logged pairs: .csv, .jsonl or .parquet")
+	flags.StringVar(&f.ItemIDs, "item-ids", "", "ids of the items: .npy of integers, text with one a line, or .parquet")
+	flags.StringVar(&f.QueryIDs, "query-ids", "", "ids of the queries, in a file like --item-ids")
+	flags.StringVar(&f.UserIDs, "user-ids", "", "user id of each query, .npy of integers, for models with user-id embeddings")
+	f.config = addConfigFlags(cmd)
+	flags.StringVar(&f.route, "route", "", "read the items from the collection of this route of the configuration")
+	flags.StringVar(&f.collection, "collection", "", "read the items from this collection, in a store of the configuration")
+	flags.StringVar(&f.store, "store", "", "store of --collection; empty is the only one")
+	flags.StringVar(&f.vector, "vector", "", "vector field of --collection; empty is the only or unnamed one")
+	cmd.MarkFlagsMutuallyExclusive("items", "collection", "route")
+	cmd.MarkFlagsOneRequired("items", "collection", "route")
+	_ = cmd.MarkFlagRequired("queries")
+	if pairsRequired {
+		_ = cmd.MarkFlagRequired("pairs")
+	}
+	for name, extensions := range map[string][]string{
+		"items": vectorFiles, "queries": vectorFiles, "pairs": {"csv", "jsonl", "ndjson", "parquet"},
+		"item-ids": idFiles, "query-ids": idFiles, "user-ids": {"npy"},
+	} {
+		_ = cmd.MarkFlagFilename(name, extensions...)
+	}
+}
+
+// What the shell completes.
+var (
+	vectorFiles = []string{"npy", "safetensors", "parquet"}
+	idFiles     = []string{"npy", "txt", "parquet"}
+)
+
+// open reads the dataset. Bad input is wrong usage.
+func (f *dataFlags) open(ctx context.Context, p *progress) (_ *dataset.Dataset, err error) {
+	f.Progress = p.begin
+	if f.Items == "" {
+		store, failed := f.openCollection(ctx)
+		if failed != nil {
+			return nil, failed
+		}
+		defer func() { err = errors.Join(err, store.Close()) }() // what was read is in a file by then
+	}
+	d, err := dataset.Open(ctx, f.Sources)
+	if errors.Is(err, dataset.ErrInput) || errors.Is(err, adapters.ErrNotFound) || errors.Is(err, adapters.ErrField) {
+		return nil, usageError{err}
+	}
+	return d, err
+}
+
+// openCollection opens the store of the collection that the flags name.
+func (f *dataFlags) openCollection(ctx context.Context) (io.Closer, error) {
+	c, err := config.Load(f.config.Source)
+	if err != nil {
+		return nil, err
+	}
+	name, collection, vector := f.store, f.collection, f.vector
+	if f.route != "" {
+		r, ok := c.Routes[f.route]
+		if !ok {
+			return nil, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
+		}
+		name, collection, vector = r.Store, r.Collection, r.Vector
+	}
+	names := c.StoreNames()
+	switch {
+	case name == "" && len(names) == 1:
+		name = names[0]
+	case name == "" || !slices.Contains(names, name):
+		return nil, usagef("--store %q is none of the configuration's stores: %q", name, names)
+	}
+	store, closer, err := wiring.OpenStore(ctx, c, name)
+	if err != nil {
+		return nil, err
+	}
+	f.Collection = &dataset.Collection{Store: store, Name: collection, Vector: vector}
+	return closer, nil
+}
+
+// dropped is what was left out of a log, a line each.
+func dropped(c *dataset.Counts) []string {
+	var lines []string
+	for _, d := range []struct {
+		n    int
+		what string
+	}{
+		{c.DuplicatePairs, "rows of a pair given before: weights are added, and without weights it counts once"},
+		{c.UnknownItems, "rows dropped: their item is not among the items"},
+		{c.UnknownQueries, "rows dropped: their query is not among the queries"},
+		{c.ZeroWeights, "rows dropped: weight 0"},
+		{c.SeveralTimes, "queries have pairs of several times"},
+		{c.NotFiniteItems, "items have NaN or an infinity in their vector; they rank last"},
+	} {
+		if d.n > 0 {
+			lines = append(lines, fmt.Sprintf("%d %s", d.n, d.what))
+		}
+	}
+	if len(c.Ignored) > 0 {
+		lines = append(lines, fmt.Sprintf("columns that are not used: %s", strings.Join(c.Ignored, ", ")))
+	}
+	return lines
+}

@@ -1,0 +1,121 @@
+package dataset
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// check refuses a log of which nothing is left, and weights that are too large
+// together.
+func (l *pairLog) check() error {
+	pairs := 0
+	for q, all := range l.byQuery {
+		pairs += len(all)
+		var sum float64
+		for _, p := range all {
+			sum += float64(p.weight)
+		}
+		if sum > math.MaxFloat32 {
+			return fmt.Errorf("the weights of query row %d add up to more than %g", q, math.MaxFloat32)
+		}
+	}
+	c := l.counts
+	switch {
+	case pairs > 0:
+		return nil
+	case c.Rows == 0:
+		return errors.New("there is no pair in it")
+	}
+	text := fmt.Sprintf("no pair is left of %d rows: %d have an unknown query, %d an unknown item, %d weight 0",
+		c.Rows, c.UnknownQueries, c.UnknownItems, c.ZeroWeights)
+	if l.unknown != "" {
+		text += "; the first unknown is " + l.unknown + ". Are the ids those of these vectors?"
+	}
+	return errors.New(text)
+}
+
+// several counts the queries with pairs of several times.
+func (l *pairLog) several() int {
+	for _, pairs := range l.byQuery {
+		if slices.ContainsFunc(pairs, func(p logged) bool { return p.time != pairs[0].time }) {
+			l.counts.SeveralTimes++
+		}
+	}
+	return l.counts.SeveralTimes
+}
+
+// spread makes one row of each query and time.
+func (l *pairLog) spread(d *Dataset) error {
+	s := &spool{}
+	d.closers = append(d.closers, s)
+	old := *d
+	d.QueryIDs, d.UserIDs = nil, nil
+	var byQuery [][]logged
+	for q, pairs := range l.byQuery {
+		slices.SortStableFunc(pairs, func(a, b logged) int { return cmp.Compare(a.time, b.time) })
+		for first := true; first || len(pairs) > 0; first = false {
+			n := 0
+			for n < len(pairs) && pairs[n].time == pairs[0].time {
+				n++
+			}
+			byQuery, pairs = append(byQuery, pairs[:n:n]), pairs[n:]
+			if err := s.append(old.Queries.Slice(q, q+1)); err != nil {
+				return err
+			}
+			if old.QueryIDs != nil {
+				d.QueryIDs = append(d.QueryIDs, old.QueryIDs[q])
+			}
+			if old.UserIDs != nil {
+				d.UserIDs = append(d.UserIDs, old.UserIDs[q])
+			}
+		}
+	}
+	var err error
+	l.byQuery = byQuery
+	d.Queries, err = s.matrix()
+	return err
+}
+
+// fill sorts the pairs into the dataset.
+func (l *pairLog) fill(d *Dataset) {
+	d.Relevant = make([][]int32, len(l.byQuery))
+	if l.weighted {
+		d.Weights = make([][]float32, len(l.byQuery))
+	}
+	if l.timed {
+		d.Times = make([]int64, len(l.byQuery))
+	}
+	for q, pairs := range l.byQuery {
+		if l.timed && len(pairs) > 0 {
+			d.Times[q] = slices.MaxFunc(pairs, func(a, b logged) int { return cmp.Compare(a.time, b.time) }).time
+		}
+		merged := l.merge(pairs)
+		l.counts.Pairs += len(merged)
+		d.Relevant[q] = make([]int32, len(merged))
+		for i, p := range merged {
+			d.Relevant[q][i] = p.item
+			if l.weighted {
+				d.Weights[q] = append(d.Weights[q], p.weight)
+			}
+		}
+	}
+}
+
+// merge sorts the pairs of a query and adds the weights of equal ones, in the
+// order of the log.
+func (l *pairLog) merge(pairs []logged) []logged {
+	slices.SortStableFunc(pairs, func(a, b logged) int { return cmp.Compare(a.item, b.item) })
+	merged := pairs[:0]
+	for _, p := range pairs {
+		if n := len(merged); n > 0 && merged[n-1].item == p.item {
+			merged[n-1].weight += p.weight
+			l.counts.DuplicatePairs++
+			continue
+		}
+		merged = append(merged, p)
+	}
+	return merged
+}
