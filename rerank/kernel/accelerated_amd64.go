@@ -3,6 +3,8 @@
 package kernel
 
 import (
+	"unsafe"
+
 	"golang.org/x/sys/cpu"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -14,8 +16,8 @@ func accelerated() []*Set {
 		return nil
 	}
 	sets := []*Set{{name: "avx2", isa: avx2}}
-	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL {
-		sets = append(sets, &Set{name: "avx512", isa: avx512})
+	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512BW {
+		sets = append(sets, &Set{name: "avx512", isa: avx512, bf16: cpu.X86.HasAVX512BF16, vnni: cpu.X86.HasAVX512VNNI})
 	}
 	return sets
 }
@@ -23,16 +25,34 @@ func accelerated() []*Set {
 // The functions below get slices that are not empty, and lengths that were
 // checked. They call the assembly by name, so that nothing escapes to the heap.
 
-func (i isa) gemm(c, a, b []float32, m, k int) {
-	switch i {
-	case avx512:
-		gemmAVX512(&c[0], &a[0], &b[0], m, k)
-	case avx2:
-		gemmAVX2(&c[0], &a[0], &b[0], m, k)
-	default:
-		gemmGo(c, a, b, m, k)
+func (i isa) product(args *productArgs) {
+	if i == avx512 {
+		productAVX512((*byte)(unsafe.Pointer(args)))
+	} else {
+		productAVX2((*byte)(unsafe.Pointer(args)))
 	}
 }
+
+func (i isa) productBFloat16(args *productArgs, native bool) {
+	switch {
+	case native:
+		productBF16((*byte)(unsafe.Pointer(args)))
+	case i == avx512:
+		productBFloat16AVX512((*byte)(unsafe.Pointer(args)))
+	default:
+		productBFloat16AVX2((*byte)(unsafe.Pointer(args)))
+	}
+}
+
+func (i isa) productInt8(args *productArgs, native bool) {
+	if native {
+		productVNNI((*byte)(unsafe.Pointer(args)))
+	} else {
+		productInt8AVX2((*byte)(unsafe.Pointer(args)))
+	}
+}
+
+func (isa) narrow(dst []uint32, tile []float32) { narrowAVX512(&dst[0], &tile[0], len(dst)/Lanes) }
 
 func (i isa) silu(x []float32) {
 	whole := len(x) / Lanes

@@ -6,7 +6,12 @@ import "github.com/likenessdb/likeness/rerank"
 
 func accelerated() []*Set { return nil }
 
-func (isa) gemm(c, a, b []float32, m, k int)                     { gemmGo(c, a, b, m, k) }
+// Only the accelerated sets come here.
+func (isa) product(*productArgs)               {}
+func (isa) productBFloat16(*productArgs, bool) {}
+func (isa) productInt8(*productArgs, bool)     {}
+func (isa) narrow([]uint32, []float32)         {}
+
 func (isa) silu(x []float32)                                     { SiLU(x) }
 func (isa) mix(out *[Lanes]float32, logits, gates []float32)     { mixGo(out, logits, gates) }
 func (isa) madd(c, a, b []float32)                               { maddGo(c, a, b) }

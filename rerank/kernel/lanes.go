@@ -1,20 +1,20 @@
 package kernel
 
-// gemmGo adds a·b to c, a in panels of four rows; it keeps four rows times two
-// lanes in registers.
-func gemmGo(c, a, b []float32, m, k int) {
+// gemmGo adds a·b to c, whose rows are stride apart, a in panels of four rows; it
+// keeps four rows times two lanes in registers.
+func gemmGo(c []float32, stride int, a, b []float32, m, k int) {
 	for p := 0; p < m; p += 4 {
-		panel, out := a[p*k:(p+4)*k], c[p*Lanes:(p+4)*Lanes]
+		panel, out := a[p*k:(p+4)*k], c[p*stride:]
 		for l := 0; l < Lanes; l += 2 {
-			gemmStrip(out[l:], panel, b[l:])
+			gemmStrip(out[l:], stride, panel, b[min(l, len(b)):])
 		}
 	}
 }
 
-func gemmStrip(c, a, b []float32) {
-	c = c[:3*Lanes+2]
-	c00, c01, c10, c11 := c[0], c[1], c[Lanes], c[Lanes+1]
-	c20, c21, c30, c31 := c[2*Lanes], c[2*Lanes+1], c[3*Lanes], c[3*Lanes+1]
+func gemmStrip(c []float32, stride int, a, b []float32) {
+	c0, c1, c2, c3 := c[:2], c[stride:][:2], c[2*stride:][:2], c[3*stride:][:2]
+	c00, c01, c10, c11 := c0[0], c0[1], c1[0], c1[1]
+	c20, c21, c30, c31 := c2[0], c2[1], c3[0], c3[1]
 	for i, at := 0, 0; i+3 < len(a) && at+1 < len(b); i, at = i+4, at+Lanes {
 		x, y := b[at], b[at+1]
 		w := a[i]
@@ -26,8 +26,8 @@ func gemmStrip(c, a, b []float32) {
 		w = a[i+3]
 		c30, c31 = c30+w*x, c31+w*y
 	}
-	c[0], c[1], c[Lanes], c[Lanes+1] = c00, c01, c10, c11
-	c[2*Lanes], c[2*Lanes+1], c[3*Lanes], c[3*Lanes+1] = c20, c21, c30, c31
+	c0[0], c0[1], c1[0], c1[1] = c00, c01, c10, c11
+	c2[0], c2[1], c3[0], c3[1] = c20, c21, c30, c31
 }
 
 func mixGo(out *[Lanes]float32, logits, gates []float32) {

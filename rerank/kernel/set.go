@@ -18,6 +18,8 @@ const Lanes = 16
 type Set struct {
 	name string
 	isa  isa
+	// bf16, vnni: the processor multiplies bfloat16, int8.
+	bf16, vnni bool
 }
 
 // isa is an instruction set.
@@ -62,46 +64,9 @@ func Named(name string) (*Set, error) {
 // Name is what Named finds the set by.
 func (s *Set) Name() string { return s.name }
 
-// Weights is a matrix packed for Gemm: panels of four rows, the columns of a
-// panel one after the other, absent rows of the last panel zero. It is immutable.
-type Weights struct {
-	rows, cols int
-	panels     []float32
-}
-
-// Pack packs a matrix.
-func Pack(m rerank.Matrix) Weights {
-	w := Weights{rows: m.Rows, cols: m.Cols, panels: make([]float32, Padded(m.Rows)*m.Cols)}
-	for r := range m.Rows {
-		panel := w.panels[r/4*4*m.Cols:]
-		for c, v := range m.Row(r) {
-			panel[c*4+r%4] = v
-		}
-	}
-	return w
-}
-
-// Padded is the number of rows of a product with a packed matrix of rows.
-func Padded(rows int) int { return (rows + 3) &^ 3 }
-
-// Gemm adds w·b to c: b is a tile of as many values as w has columns, c one of
-// Padded(rows of w).
-func (s *Set) Gemm(c []float32, w Weights, b []float32) {
-	if m := Padded(w.rows); m > 0 && w.cols > 0 {
-		s.isa.gemm(c[:m*Lanes], w.panels, b[:w.cols*Lanes], m, w.cols)
-	}
-}
-
-// GemmPanels is Gemm with rows that the caller has put into panels, as Pack does:
-// m rows, a multiple of four, of k numbers.
-func (s *Set) GemmPanels(c, panels, b []float32, m, k int) {
-	if m > 0 && k > 0 {
-		s.isa.gemm(c[:m*Lanes], panels[:m*k], b[:k*Lanes], m, k)
-	}
-}
-
-// SiLU replaces every x of v by x·sigmoid(x), with a relative error below 4e-7
-// for x > −80; below, where the value is under 1e-33, e^−x is clamped to 1e38.
+// SiLU replaces every x of v by x·sigmoid(x), with a relative error of at most
+// 5·2⁻²⁴ for x ≥ 0 and (5 + 1.25·|x|)·2⁻²⁴ for −80 < x < 0; below, where the value is
+// under 2e-33, it stays under 1e-30·|x|. What is not finite stays so.
 func (s *Set) SiLU(v []float32) {
 	if len(v) > 0 {
 		s.isa.silu(v)

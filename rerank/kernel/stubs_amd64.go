@@ -4,10 +4,15 @@
 
 package kernel
 
-// gemmAVX512 adds a·b to c: c is m×16, a is m×k packed in panels of four rows, b is k×16; m is a multiple of 4.
+// productAVX512 multiplies tiles of float32.
 //
 //go:noescape
-func gemmAVX512(c *float32, a *float32, b *float32, m int, k int)
+func productAVX512(args *byte)
+
+// productBFloat16AVX512 multiplies tiles of bfloat16, widened to float32.
+//
+//go:noescape
+func productBFloat16AVX512(args *byte)
 
 // siluAVX512 replaces every one of the n·16 numbers x by x·sigmoid(x).
 //
@@ -29,10 +34,15 @@ func maddAVX512(c *float32, a *float32, b *float32, n int)
 //go:noescape
 func dot4AVX512(dst *float32, u *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, n int)
 
-// gemmAVX2 adds a·b to c: c is m×16, a is m×k packed in panels of four rows, b is k×16; m is a multiple of 4.
+// productAVX2 multiplies tiles of float32.
 //
 //go:noescape
-func gemmAVX2(c *float32, a *float32, b *float32, m int, k int)
+func productAVX2(args *byte)
+
+// productBFloat16AVX2 multiplies tiles of bfloat16, widened to float32.
+//
+//go:noescape
+func productBFloat16AVX2(args *byte)
 
 // siluAVX2 replaces every one of the n·16 numbers x by x·sigmoid(x).
 //
@@ -53,6 +63,26 @@ func maddAVX2(c *float32, a *float32, b *float32, n int)
 //
 //go:noescape
 func dot4AVX2(dst *float32, u *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, n int)
+
+// productBF16 multiplies tiles of bfloat16. It needs AVX512_BF16.
+//
+//go:noescape
+func productBF16(args *byte)
+
+// productVNNI multiplies tiles of int8. It needs AVX512_VNNI.
+//
+//go:noescape
+func productVNNI(args *byte)
+
+// productInt8AVX2 multiplies tiles of int8, widened to 16 bits.
+//
+//go:noescape
+func productInt8AVX2(args *byte)
+
+// narrowAVX512 writes pairs of values of the tile x as n words of 16 lanes. It needs AVX512_BF16.
+//
+//go:noescape
+func narrowAVX512(dst *uint32, x *float32, n int)
 
 // transpose8 writes column c of eight rows of n numbers to dst[c·16 : c·16+8]; n is a multiple of 8. It needs AVX.
 //

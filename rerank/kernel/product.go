@@ -1,0 +1,228 @@
+package kernel
+
+import (
+	"unsafe"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Weights is a matrix packed for products: panels of four rows, the columns of a
+// panel one after the other, absent rows of the last panel zero. It is immutable.
+type Weights struct {
+	rows, cols int
+	panels     []float32
+}
+
+// Pack packs a matrix.
+func Pack(m rerank.Matrix) Weights {
+	w := Weights{rows: m.Rows, cols: m.Cols, panels: make([]float32, Padded(m.Rows)*m.Cols)}
+	for r := range m.Rows {
+		panel := w.panels[r/4*4*m.Cols:]
+		for c, v := range m.Row(r) {
+			panel[c*4+r%4] = v
+		}
+	}
+	return w
+}
+
+// Padded is the number of rows of a product with a packed matrix of rows.
+func Padded(rows int) int { return (rows + 3) &^ 3 }
+
+// Product says where a product of packed weights with tiles goes, and what is
+// done with it on the way: c = activate(w·b + bias + factor⊙plus), for every
+// tile. All distances are in numbers. Each element is a sum that starts with c
+// itself (Add), the bias of the row, or zero; then the products of the columns in
+// their order, each with one rounding where the processor multiplies and adds at
+// once, else two; then factor·plus; then the activation.
+type Product struct {
+	Tiles int
+	// Row r of tile t is C[t·CTile+r·CRow:][:Lanes]; a CRow of 0 is Lanes. There
+	// is room for Padded rows.
+	C           []float32
+	CTile, CRow int
+	BTile       int // from one tile of b to the next
+	// Add: the result is added to C; Bias is not looked at.
+	Add bool
+	// Bias has Padded numbers, or none: zero.
+	Bias []float32
+	// Factor has Padded numbers; row r of tile t of Plus is Plus[t·PlusTile+r·Lanes:][:Lanes].
+	// Without Plus nothing is added.
+	Factor, Plus []float32
+	PlusTile     int
+	SiLU         bool
+	// Ahead, if not nil, is brought into the cache on the way.
+	Ahead *Ahead
+}
+
+// Multiply computes a product with tiles of float32: as many values a tile as w
+// has columns.
+func (s *Set) Multiply(w Weights, b []float32, p *Product) {
+	rows := Padded(w.rows)
+	if rows == 0 || p.Tiles == 0 {
+		return
+	}
+	p.check(rows, w.cols, len(b))
+	if s.isa == plain || w.cols == 0 {
+		p.plain(w, b)
+		return
+	}
+	args := p.args(rows, w.cols)
+	args.w, args.b = unsafe.Pointer(unsafe.SliceData(w.panels)), unsafe.Pointer(unsafe.SliceData(b))
+	s.isa.product(&args)
+}
+
+// Gemm adds w·b to c: b is a tile of as many values as w has columns, c one of
+// Padded(rows of w).
+func (s *Set) Gemm(c []float32, w Weights, b []float32) {
+	if w.cols > 0 {
+		s.Multiply(w, b, &Product{Tiles: 1, C: c, Add: true})
+	}
+}
+
+// GemmPanels is Gemm with rows that the caller has put into panels, as Pack does:
+// m rows, a multiple of four, of k numbers.
+func (s *Set) GemmPanels(c, panels, b []float32, m, k int) {
+	s.Gemm(c[:m*Lanes], Weights{rows: m, cols: k, panels: panels[:m*k]}, b[:k*Lanes])
+}
+
+// check panics, as an index does, where a slice is too short for the assembly.
+func (p *Product) check(rows, cols, have int) {
+	last := p.Tiles - 1
+	if p.CRow == 0 {
+		p.CRow = Lanes
+	}
+	if cols > 0 {
+		reach(have, last*p.BTile+cols*Lanes)
+	}
+	_ = p.C[last*p.CTile+(rows-1)*p.CRow+Lanes-1]
+	if !p.Add && len(p.Bias) > 0 {
+		_ = p.Bias[rows-1]
+	}
+	if len(p.Plus) > 0 {
+		_, _ = p.Factor[rows-1], p.Plus[last*p.PlusTile+rows*Lanes-1]
+	}
+}
+
+// reach panics unless have numbers are enough.
+func reach(have, need int) {
+	if have < need {
+		panic("kernel: the tiles are shorter than the product reads")
+	}
+}
+
+// Bits of productArgs.flags.
+const (
+	flagAdd = 1 << iota
+	flagSiLU
+)
+
+// productArgs is what the assembly reads; tools/kernels has its offsets.
+type productArgs struct {
+	c, w, b, bias, factor, plus   unsafe.Pointer
+	ahead                         *Ahead
+	steps, rows, tiles            int
+	cTile, cRow, bTile, plusTile  int // bytes
+	flags                         int
+	rowC, rowBias, rowFactor      uintptr // the kernel's own, as the next line
+	rowPlus, rowsLeft, unusedRoom uintptr
+}
+
+func (p *Product) args(rows, steps int) productArgs {
+	a := productArgs{
+		c: unsafe.Pointer(unsafe.SliceData(p.C)), ahead: p.Ahead, steps: steps, rows: rows, tiles: p.Tiles,
+		cTile: p.CTile * 4, cRow: p.CRow * 4, bTile: p.BTile * 4, plusTile: p.PlusTile * 4,
+	}
+	if len(p.Plus) > 0 {
+		a.factor, a.plus = unsafe.Pointer(unsafe.SliceData(p.Factor)), unsafe.Pointer(unsafe.SliceData(p.Plus))
+	} else {
+		a.plusTile = 0
+	}
+	switch {
+	case p.Add:
+		a.flags |= flagAdd
+	case len(p.Bias) > 0:
+		a.bias = unsafe.Pointer(unsafe.SliceData(p.Bias))
+	}
+	if p.SiLU {
+		a.flags |= flagSiLU
+	}
+	return a
+}
+
+// plain is Multiply in plain Go.
+func (p *Product) plain(w Weights, b []float32) {
+	rows := Padded(w.rows)
+	for t := range p.Tiles {
+		p.start(t, rows)
+		gemmGo(p.C[t*p.CTile:], p.CRow, w.panels, b[t*p.BTile:][:w.cols*Lanes], rows, w.cols)
+		p.finish(t, rows)
+	}
+}
+
+// row is row r of tile t of the result.
+func (p *Product) row(t, r int) []float32 { return p.C[t*p.CTile+r*p.CRow:][:Lanes] }
+
+// start sets the rows to what the sums begin with.
+func (p *Product) start(t, rows int) {
+	if p.Add {
+		return
+	}
+	for r := range rows {
+		c, v := p.row(t, r), float32(0)
+		if len(p.Bias) > 0 {
+			v = p.Bias[r]
+		}
+		for l := range c {
+			c[l] = v
+		}
+	}
+}
+
+func (p *Product) finish(t, rows int) {
+	for r := range rows {
+		c := p.row(t, r)
+		if len(p.Plus) > 0 {
+			for l, v := range p.Plus[t*p.PlusTile+r*Lanes:][:Lanes] {
+				c[l] += p.Factor[r] * v
+			}
+		}
+		if p.SiLU {
+			SiLU(c)
+		}
+	}
+}
+
+// Ahead is memory that a product brings into the cache while it computes, a line
+// now and then: the rows that are gathered next. It is not safe for concurrent use.
+type Ahead struct {
+	at         uintptr
+	left, step int
+	list, end  unsafe.Pointer // of rows
+	row        int            // steps a row
+	rows       [2*Lanes + 2]uintptr
+}
+
+// aheadStep is how far one step of a loop over columns goes, in bytes, for one
+// tile: the loops touch a line twice or four times, which costs nothing, and so
+// spread what they bring over the whole computation.
+const aheadStep = 16
+
+// Set names the rows of m to bring, as many as two tiles have at most. Of rows
+// longer than bytes only the beginning is brought.
+func (a *Ahead) Set(s *Set, m rerank.Matrix, rows []int32, bytes int) {
+	a.step = aheadStep
+	if s.isa == avx512 {
+		a.step *= 2 // it computes two tiles at once
+	}
+	n := 0
+	for _, r := range rows[:min(len(rows), 2*Lanes)] {
+		a.rows[n] = uintptr(unsafe.Pointer(unsafe.SliceData(m.Row(int(r)))))
+		n++
+	}
+	a.row = (min(m.Cols*4, bytes) + 63 + a.step - 1) / a.step
+	a.list, a.end = unsafe.Pointer(&a.rows[0]), unsafe.Pointer(&a.rows[n])
+	a.at, a.left = a.rows[0], 1
+	if n == 0 {
+		a.step, a.left = 0, 1<<31-1
+	}
+}

@@ -1,0 +1,288 @@
+package kernel
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Reduced precision: tiles of bfloat16 hold two values in a word, tiles of int8
+// four. Word k·Lanes+l of a bfloat16 tile holds value 2k of lane l in its low half
+// and value 2k+1 in its high half; of an int8 tile it holds values 4k to 4k+3,
+// the first in the low byte. A tile of n values a candidate is n/2·Lanes or
+// n/4·Lanes words; n is a multiple of 2 or 4 (pad with zeros).
+//
+// What the products compute, for error bounds:
+//
+//   - bfloat16: a product of two bfloat16 is exact in float32. For each pair, in
+//     order, the second product is added and then the first, each addition rounded
+//     to nearest even: c = fl(fl(c + x₁y₁) + x₀y₀). So n values cost n roundings:
+//     |computed − exact| ≤ Gamma(n)·(|c| + Σ|xᵢyᵢ|), which is at most
+//     Gamma(n)·‖x‖·‖y‖ for c = 0, plus n·2⁻¹²⁶, since VDPBF16PS takes subnormal
+//     numbers for zero. All sets agree to the bit where nothing is subnormal.
+//   - int8: sums of int32, exact in every set as long as a row has no more than
+//     MaxInt8 values.
+//   - Rounding to bfloat16 is to nearest even: |rounded − x| ≤ 2⁻⁸·|x|
+//     (UnitBFloat16), plus 2⁻¹²⁶ for subnormal x, which become zero. Quantize
+//     rounds x/scale to nearest even: |scale·q − x| ≤ scale/2·(1 + 2⁻²⁰).
+
+// UnitBFloat16 is the relative rounding error of bfloat16.
+const UnitBFloat16 = 1.0 / (1 << 8)
+
+// MaxInt8 is the greatest number of values of an int8 product: 255·128·MaxInt8
+// fits an int32.
+const MaxInt8 = 1 << 16
+
+// RoundBFloat16 rounds to nearest even, a subnormal number to zero of its sign;
+// NaN stays NaN, and what is above the greatest bfloat16 becomes infinite.
+func RoundBFloat16(x float32) uint16 {
+	b := math.Float32bits(x)
+	switch {
+	case b&0x7f800000 == 0:
+		return uint16(b >> 16 & 0x8000)
+	case x != x:
+		return uint16(b>>16) | 0x40
+	}
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}
+
+// WidenBFloat16 is the exact float32 of a bfloat16.
+func WidenBFloat16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
+
+// WeightsBFloat16 is a matrix of bfloat16, packed like Weights. It is immutable.
+type WeightsBFloat16 struct {
+	rows, cols int       // cols is even
+	panels     []uint32  // pairs: low half first
+	wide       []float32 // the same, widened: second, first
+}
+
+// PackBFloat16 rounds and packs a matrix; an odd last column gets a zero beside it.
+func PackBFloat16(m rerank.Matrix) WeightsBFloat16 {
+	w := WeightsBFloat16{rows: m.Rows, cols: (m.Cols + 1) &^ 1}
+	w.panels = make([]uint32, Padded(m.Rows)*w.cols/2)
+	w.wide = make([]float32, Padded(m.Rows)*w.cols)
+	for r := range m.Rows {
+		at := r / 4 * 4 * w.cols / 2
+		for c, v := range m.Row(r) {
+			h, word := RoundBFloat16(v), at+c/2*4+r%4
+			w.panels[word] |= uint32(h) << (c % 2 * 16)
+			w.wide[word*2+1-c%2] = WidenBFloat16(h)
+		}
+	}
+	return w
+}
+
+// MultiplyBFloat16 is Multiply with tiles of bfloat16 of as many values as w has
+// columns; BTile is in words. C, Plus and the activation are float32.
+func (s *Set) MultiplyBFloat16(w WeightsBFloat16, b []uint32, p *Product) {
+	rows := Padded(w.rows)
+	if rows == 0 || p.Tiles == 0 {
+		return
+	}
+	p.check(rows, w.cols/2, len(b))
+	if s.isa == plain || w.cols == 0 {
+		p.plainBFloat16(w, b)
+		return
+	}
+	args := p.args(rows, w.cols/2)
+	args.w, args.b = unsafe.Pointer(unsafe.SliceData(w.wide)), unsafe.Pointer(unsafe.SliceData(b))
+	if s.bf16 {
+		args.w = unsafe.Pointer(unsafe.SliceData(w.panels))
+	}
+	s.isa.productBFloat16(&args, s.bf16)
+}
+
+// GemmBFloat16 is Gemm with a tile of bfloat16.
+func (s *Set) GemmBFloat16(c []float32, w WeightsBFloat16, b []uint32) {
+	if w.cols > 0 {
+		s.MultiplyBFloat16(w, b, &Product{Tiles: 1, C: c, Add: true})
+	}
+}
+
+func (p *Product) plainBFloat16(w WeightsBFloat16, b []uint32) {
+	rows := Padded(w.rows)
+	for t := range p.Tiles {
+		p.start(t, rows)
+		for r := range rows {
+			c := p.row(t, r)
+			for k := range w.cols / 2 {
+				at := 2 * (r/4*4*w.cols/2 + k*4 + r%4)
+				second, first := w.wide[at], w.wide[at+1]
+				for l, v := range b[t*p.BTile+k*Lanes:][:Lanes] {
+					c[l] += second * math.Float32frombits(v&0xffff0000)
+					c[l] += first * math.Float32frombits(v<<16)
+				}
+			}
+		}
+		p.finish(t, rows)
+	}
+}
+
+// BFloat16 rounds a tile of an even number of values to one of bfloat16, half as
+// many words.
+func (s *Set) BFloat16(dst []uint32, tile []float32) {
+	pairs := len(tile) / (2 * Lanes)
+	if dst = dst[:pairs*Lanes]; pairs == 0 {
+		return
+	}
+	if s.bf16 {
+		s.isa.narrow(dst, tile)
+		return
+	}
+	for i := range dst {
+		at := i/Lanes*2*Lanes + i%Lanes
+		dst[i] = uint32(RoundBFloat16(tile[at])) | uint32(RoundBFloat16(tile[at+Lanes]))<<16
+	}
+}
+
+// TileBFloat16 puts sixteen rows of one length into the lanes of a tile of
+// bfloat16; an odd last value gets a zero beside it.
+func TileBFloat16(dst []uint32, rows *[Lanes][]uint16) {
+	n := len(rows[0])
+	dst = dst[:(n+1)/2*Lanes]
+	clear(dst)
+	for l, row := range rows {
+		for c, h := range row[:n] {
+			dst[c/2*Lanes+l] |= uint32(h) << (c % 2 * 16)
+		}
+	}
+}
+
+// WeightsInt8 is a matrix of int8, packed like Weights. It is immutable.
+type WeightsInt8 struct {
+	rows, cols int      // cols is a multiple of four
+	panels     []uint32 // fours: low byte first
+	wide       []uint32 // the same, widened to 16 bits: the second and the fourth, then the first and the third
+	// −128·Σ of each row, for kernels that read the tile as unsigned, and zeros for others.
+	bias, zeros []int32
+}
+
+// PackInt8 packs a matrix of rows and cols, row by row in v; columns up to a
+// multiple of four are zero. It panics if there are more than MaxInt8.
+func PackInt8(rows, cols int, v []int8) WeightsInt8 {
+	w := WeightsInt8{rows: rows, cols: (cols + 3) &^ 3}
+	if w.cols > MaxInt8 {
+		panic("kernel: an int8 product of more than MaxInt8 values overflows")
+	}
+	words := Padded(rows) * w.cols / 4
+	w.panels, w.wide = make([]uint32, words), make([]uint32, 2*words)
+	w.bias, w.zeros = make([]int32, Padded(rows)), make([]int32, Padded(rows))
+	for r := range rows {
+		at := r / 4 * w.cols
+		for c, x := range v[r*cols:][:cols] {
+			word := at + c/4*4 + r%4
+			w.panels[word] |= uint32(uint8(x)) << (c % 4 * 8)
+			w.wide[word*2+1-c%2] |= uint32(uint16(int16(x))) << (c % 4 / 2 * 16)
+			w.bias[r] -= 128 * int32(x)
+		}
+	}
+	return w
+}
+
+// ProductInt8 says where the product of int8 weights with tiles goes; it is added
+// to C. The fields are those of Product.
+type ProductInt8 struct {
+	Tiles       int
+	C           []int32
+	CTile, CRow int
+	BTile       int // in words
+	Ahead       *Ahead
+}
+
+// MultiplyInt8 adds the product with tiles of int8, of as many values as w has
+// columns, to C, exactly.
+func (s *Set) MultiplyInt8(w WeightsInt8, b []uint32, p *ProductInt8) {
+	rows := Padded(w.rows)
+	if rows == 0 || p.Tiles == 0 || w.cols == 0 {
+		return
+	}
+	if p.CRow == 0 {
+		p.CRow = Lanes
+	}
+	last := p.Tiles - 1
+	reach(len(b), last*p.BTile+w.cols/4*Lanes)
+	_ = p.C[last*p.CTile+(rows-1)*p.CRow+Lanes-1]
+	if s.isa == plain {
+		p.plain(w, b)
+		return
+	}
+	args := productArgs{
+		c: unsafe.Pointer(unsafe.SliceData(p.C)), w: unsafe.Pointer(unsafe.SliceData(w.wide)), b: unsafe.Pointer(unsafe.SliceData(b)),
+		ahead: p.Ahead, steps: w.cols / 4, rows: rows, tiles: p.Tiles, cTile: p.CTile * 4, cRow: p.CRow * 4, bTile: p.BTile * 4,
+	}
+	if s.vnni {
+		args.w, args.bias = unsafe.Pointer(unsafe.SliceData(w.panels)), unsafe.Pointer(unsafe.SliceData(w.bias))
+	} else {
+		args.bias = unsafe.Pointer(unsafe.SliceData(w.zeros))
+	}
+	s.isa.productInt8(&args, s.vnni)
+}
+
+// GemmInt8 adds w·b to c, exactly: b is a tile of as many values as w has columns,
+// c one of Padded(rows of w).
+func (s *Set) GemmInt8(c []int32, w WeightsInt8, b []uint32) {
+	s.MultiplyInt8(w, b, &ProductInt8{Tiles: 1, C: c})
+}
+
+func (p *ProductInt8) plain(w WeightsInt8, b []uint32) {
+	for t := range p.Tiles {
+		for r := range Padded(w.rows) {
+			c := p.C[t*p.CTile+r*p.CRow:][:Lanes]
+			for k := range w.cols / 4 {
+				x := w.panels[r/4*w.cols+k*4+r%4]
+				for l, y := range b[t*p.BTile+k*Lanes:][:Lanes] {
+					for shift := 0; shift < 32; shift += 8 {
+						c[l] += int32(int8(x>>shift)) * int32(int8(y>>shift))
+					}
+				}
+			}
+		}
+	}
+}
+
+// TileInt8 puts sixteen rows of one length into the lanes of a tile of int8;
+// values up to a multiple of four are zero.
+func TileInt8(dst []uint32, rows *[Lanes][]int8) {
+	n := len(rows[0])
+	dst = dst[:(n+3)/4*Lanes]
+	clear(dst)
+	for l, row := range rows {
+		for c, x := range row[:n] {
+			dst[c/4*Lanes+l] |= uint32(uint8(x)) << (c % 4 * 8)
+		}
+	}
+}
+
+// Quantize writes v in steps of the returned scale, max |v| / 127, to dst: rounded
+// to nearest even, so that |scale·dst[i] − v[i]| ≤ scale/2·(1 + 2⁻²⁰). A vector
+// of zeros has scale 0. What is not finite gives a scale that is not.
+func Quantize(dst []int8, v []float32) (scale float32) {
+	var top, check float32
+	for _, x := range v {
+		top = max(top, x, -x)
+		check += x * 0
+	}
+	scale = top/127 + check
+	if !(scale > 0) || math.IsInf(float64(scale), 0) {
+		clear(dst[:len(v)])
+		return scale
+	}
+	inverse := 1 / float64(scale)
+	for i, x := range v {
+		dst[i] = int8(min(max(math.RoundToEven(float64(x)*inverse), -127), 127))
+	}
+	return scale
+}
+
+// Dequantize turns an int8 product into float32: dst = c·rows[r]·lanes[l], for
+// every row of rows, with two roundings of the product of the scales and one of c
+// where it exceeds 2²⁴. dst and c are tiles.
+func Dequantize(dst []float32, c []int32, rows []float32, lanes *[Lanes]float32) {
+	for r, scale := range rows {
+		out, in := dst[r*Lanes:][:Lanes], c[r*Lanes:][:Lanes]
+		for l := range out {
+			out[l] = float32(in[l]) * (scale * lanes[l])
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package kernel_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank/kernel"
+)
+
+// reducedSets are all sets, also without the instructions for reduced precision.
+func reducedSets() []*kernel.Set {
+	var sets []*kernel.Set
+	for _, s := range kernel.Sets() {
+		sets = append(sets, s, s.Narrowest())
+	}
+	return sets
+}
+
+func TestRoundBFloat16(t *testing.T) {
+	for _, c := range []struct {
+		x    float32
+		want uint16
+	}{
+		{1, 0x3f80}, {-2, 0xc000}, {0, 0}, {float32(math.Copysign(0, -1)), 0x8000},
+		{1 + 0x1p-8, 0x3f80}, {1 + 0x1.8p-7, 0x3f82}, {1 + 0x1.02p-8, 0x3f81}, // ties to even, and above a tie
+		{1e-40, 0}, {-1e-40, 0x8000}, {0x1p-126, 0x0080},
+		{math.MaxFloat32, 0x7f80}, {float32(math.Inf(-1)), 0xff80},
+	} {
+		if got := kernel.RoundBFloat16(c.x); got != c.want {
+			t.Errorf("RoundBFloat16(%v) = %#04x, want %#04x", c.x, got, c.want)
+		}
+	}
+	if h := kernel.RoundBFloat16(math.Float32frombits(0x7f800001)); kernel.WidenBFloat16(h) == kernel.WidenBFloat16(h) {
+		t.Errorf("a NaN became %#04x", h)
+	}
+	r := rand.New(rand.NewPCG(1, 7))
+	for range 100000 {
+		x := math.Float32frombits(r.Uint32())
+		got := float64(kernel.WidenBFloat16(kernel.RoundBFloat16(x)))
+		if math.Abs(float64(x)) > 0x1.fep127 || x != x {
+			continue
+		}
+		if diff := math.Abs(got - float64(x)); diff > kernel.UnitBFloat16*math.Abs(float64(x))+0x1p-126 {
+			t.Fatalf("%v becomes %v", x, got)
+		}
+	}
+}
+
+// Tiles of bfloat16 are the same from every set and from rows.
+func TestBFloat16Tiles(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 7))
+	const n = 38
+	m := random(r, kernel.Lanes, n)
+	copy(m.Row(3), []float32{float32(math.Inf(1)), 1e-40, -1e-40, math.MaxFloat32, float32(math.NaN()), 0})
+	var rows [kernel.Lanes][]float32
+	var halves [kernel.Lanes][]uint16
+	for l := range rows {
+		rows[l] = m.Row(l)
+		for _, v := range rows[l] {
+			halves[l] = append(halves[l], kernel.RoundBFloat16(v))
+		}
+	}
+	want := make([]uint32, n/2*kernel.Lanes)
+	kernel.TileBFloat16(want, &halves)
+	tile := make([]float32, n*kernel.Lanes)
+	kernel.Go().Tile(tile, &rows)
+	for _, s := range reducedSets() {
+		got := make([]uint32, len(want)+1)
+		got[len(want)] = 77
+		s.BFloat16(got, tile)
+		for i, w := range want {
+			if got[i] != w && (i%kernel.Lanes != 3 || i/kernel.Lanes != 2) { // a NaN's other bits may differ
+				t.Fatalf("%s: word %d is %#08x, want %#08x", s.Name(), i, got[i], w)
+			}
+		}
+		if got[len(want)] != 77 {
+			t.Errorf("%s wrote behind the tile", s.Name())
+		}
+	}
+}
+
+func TestGemmBFloat16(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 7))
+	for _, s := range reducedSets() {
+		for _, shape := range [][3]int{{1, 2, 1}, {3, 7, 2}, {8, 64, 3}, {12, 33, 5}, {32, 128, 1}, {128, 32, 2}, {7, 768, 4}} {
+			m, k, tiles := shape[0], shape[1], shape[2]
+			even := (k + 1) &^ 1
+			w, b := random(r, m, k), make([]uint32, tiles*even/2*kernel.Lanes)
+			for i := range b {
+				b[i] = uint32(kernel.RoundBFloat16(float32(r.NormFloat64()))) | uint32(kernel.RoundBFloat16(float32(r.NormFloat64())))<<16
+			}
+			rows := kernel.Padded(m)
+			c := fenced(t, tiles*rows*kernel.Lanes, 3)
+			clear(c)
+			p := kernel.Product{Tiles: tiles, C: c, CTile: rows * kernel.Lanes, BTile: even / 2 * kernel.Lanes, Add: true}
+			s.MultiplyBFloat16(kernel.PackBFloat16(w), b, &p)
+			want := make([]float32, len(c))
+			p.C = want
+			kernel.Go().MultiplyBFloat16(kernel.PackBFloat16(w), b, &p)
+			for i, got := range c {
+				if got != want[i] {
+					t.Fatalf("%s, %v: c[%d] = %v, want %v to the bit", s.Name(), shape, i, got, want[i])
+				}
+				tile, row := i/(rows*kernel.Lanes), i/kernel.Lanes%rows
+				if row >= m {
+					continue
+				}
+				var exact, scale float64
+				for q, x := range w.Row(row) {
+					h := uint16(b[(tile*even/2+q/2)*kernel.Lanes+i%kernel.Lanes] >> (q % 2 * 16))
+					v := float64(kernel.WidenBFloat16(kernel.RoundBFloat16(x))) * float64(kernel.WidenBFloat16(h))
+					exact, scale = exact+v, scale+math.Abs(v)
+				}
+				if math.Abs(float64(got)-exact) > kernel.Gamma(even)*scale {
+					t.Fatalf("%s, %v: c[%d] = %v, exactly %v", s.Name(), shape, i, got, exact)
+				}
+			}
+		}
+	}
+}
+
+func TestGemmInt8(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 7))
+	for _, s := range reducedSets() {
+		for _, shape := range [][3]int{{1, 3, 1}, {4, 64, 2}, {9, 30, 3}, {32, 128, 5}, {5, 770, 2}} {
+			m, k, tiles := shape[0], shape[1], shape[2]
+			w := make([]int8, m*k)
+			for i := range w {
+				w[i] = int8(r.IntN(256) - 128)
+			}
+			cols, padded := (k+3)&^3, kernel.Padded(m)
+			values := make([]int8, tiles*kernel.Lanes*k)
+			for i := range values {
+				values[i] = int8(r.IntN(256) - 128)
+			}
+			b, c := make([]uint32, tiles*cols/4*kernel.Lanes), make([]int32, tiles*padded*kernel.Lanes)
+			for tile := range tiles {
+				var rows [kernel.Lanes][]int8
+				for l := range rows {
+					rows[l] = values[(tile*kernel.Lanes+l)*k:][:k]
+				}
+				kernel.TileInt8(b[tile*cols/4*kernel.Lanes:], &rows)
+			}
+			for i := range c {
+				c[i] = int32(i)
+			}
+			s.MultiplyInt8(kernel.PackInt8(m, k, w), b, &kernel.ProductInt8{
+				Tiles: tiles, C: c, CTile: padded * kernel.Lanes, BTile: cols / 4 * kernel.Lanes,
+			})
+			for i, got := range c {
+				want := int32(i)
+				if row := i / kernel.Lanes % padded; row < m {
+					x := values[(i/(padded*kernel.Lanes)*kernel.Lanes+i%kernel.Lanes)*k:]
+					for q, y := range w[row*k:][:k] {
+						want += int32(x[q]) * int32(y)
+					}
+				}
+				if got != want {
+					t.Fatalf("%s, %v: c[%d] = %d, want %d", s.Name(), shape, i, got, want)
+				}
+			}
+		}
+	}
+}
+
+// The greatest sum that the limit allows does not overflow.
+func TestGemmInt8AtItsLimit(t *testing.T) {
+	w := make([]int8, kernel.MaxInt8)
+	b := make([]uint32, kernel.MaxInt8/4*kernel.Lanes)
+	for i := range w {
+		w[i] = -128
+	}
+	for i := range b {
+		b[i] = 0x7f7f7f7f
+	}
+	for _, s := range reducedSets() {
+		c := make([]int32, 4*kernel.Lanes)
+		s.GemmInt8(c, kernel.PackInt8(1, len(w), w), b)
+		if want := int32(-128 * 127 * kernel.MaxInt8); c[0] != want || c[kernel.Lanes-1] != want || c[kernel.Lanes] != 0 {
+			t.Errorf("%s: %d and %d, want %d", s.Name(), c[0], c[kernel.Lanes-1], want)
+		}
+	}
+}
+
+func TestQuantize(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 7))
+	q := make([]int8, 100)
+	for range 100 {
+		v := random(r, 1, len(q)).Data
+		scale := kernel.Quantize(q, v)
+		for i, x := range v {
+			if diff := math.Abs(float64(scale)*float64(q[i]) - float64(x)); diff > float64(scale)/2*(1+0x1p-20) {
+				t.Fatalf("%v becomes %d steps of %v", x, q[i], scale)
+			}
+		}
+	}
+	if scale := kernel.Quantize(q, make([]float32, len(q))); scale != 0 || q[0] != 0 {
+		t.Errorf("zeros have scale %v and become %d", scale, q[0])
+	}
+	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(-1))} {
+		if scale := kernel.Quantize(q, []float32{1, bad}); !notFinite(scale) {
+			t.Errorf("a vector with %v has scale %v", bad, scale)
+		}
+	}
+	dst, lanes := make([]float32, 2*kernel.Lanes), [kernel.Lanes]float32{3: 0.5}
+	kernel.Dequantize(dst, []int32{3: 7, 2*kernel.Lanes - 1: 0, kernel.Lanes + 3: -4}, []float32{2, 0.25}, &lanes)
+	if dst[3] != 7 || dst[kernel.Lanes+3] != -0.5 {
+		t.Errorf("dequantized to %v", dst)
+	}
+}

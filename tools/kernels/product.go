@@ -1,0 +1,542 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Offsets of the fields of productArgs, which rerank/kernel fills in.
+const (
+	argC = 8 * iota
+	argW
+	argB
+	argBias
+	argFactor
+	argPlus
+	argAhead
+	argSteps
+	argRows
+	argTiles
+	argCTile
+	argCRow
+	argBTile
+	argPlusTile
+	argFlags
+	// What follows is the kernel's own.
+	argRowC
+	argRowBias
+	argRowFactor
+	argRowPlus
+	argRowsLeft
+)
+
+// Bits of argFlags.
+const (
+	flagAdd = 1 << iota
+	flagSiLU
+)
+
+// Offsets of the fields of Ahead.
+const (
+	aheadAt = 8 * iota
+	aheadLeft
+	aheadStep
+	aheadList
+	aheadEnd
+	aheadRow
+)
+
+// format is what a product multiplies.
+type format int
+
+const (
+	float32s     format = iota
+	bfloat16dot         // pairs, VDPBF16PS
+	bfloat16wide        // pairs, widened by shifts
+	int8dot             // fours, VPDPBUSD
+	int8wide            // fours, widened to pairs of 16 bits
+)
+
+// stepBytes is the size of one step of a panel of four rows.
+func (f format) stepBytes() int {
+	if f == bfloat16wide || f == int8wide {
+		return 32
+	}
+	return 16
+}
+
+func (f format) integer() bool { return f == int8dot || f == int8wide }
+
+// product generates one function; its registers are numbered by hand, since the
+// assembler lacks instructions that then are written as bytes.
+type product struct {
+	isa
+	format
+	name string
+	next int // the first vector register that is not in use
+
+	args, pa, pb, n, c, panel, bt, crow reg.Register
+	at, left, step                      reg.Register // of the prefetch
+	consts                              []reg.VecPhysical
+}
+
+var vectors = []reg.VecPhysical{
+	reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5, reg.Z6, reg.Z7, reg.Z8, reg.Z9, reg.Z10, reg.Z11, reg.Z12, reg.Z13, reg.Z14, reg.Z15,
+	reg.Z16, reg.Z17, reg.Z18, reg.Z19, reg.Z20, reg.Z21, reg.Z22, reg.Z23, reg.Z24, reg.Z25, reg.Z26, reg.Z27, reg.Z28, reg.Z29, reg.Z30, reg.Z31,
+}
+
+// take returns the next vector register.
+func (p *product) take() reg.VecPhysical {
+	r := vectors[p.next]
+	p.next++
+	if p.parts == 1 {
+		return r
+	}
+	if p.next > 16 {
+		panic("kernels: AVX2 has sixteen registers")
+	}
+	return r.AsY().(reg.VecPhysical)
+}
+
+func (p *product) takeTile() []reg.VecPhysical {
+	t := make([]reg.VecPhysical, p.parts)
+	for i := range t {
+		t[i] = p.take()
+	}
+	return t
+}
+
+func (p *product) arg(offset int) Mem { return Mem{Base: p.args, Disp: offset} }
+
+// generate writes the function: tiles in pairs where there are registers for
+// two, then one by one; rows in blocks of eight, then four.
+func (p *product) generate(doc string) {
+	TEXT(p.name, NOSPLIT, "func(args *byte)")
+	Pragma("noescape")
+	Doc(p.name + " " + doc)
+	p.args = Load(Param("args"), GP64())
+	for _, r := range []*reg.Register{&p.pa, &p.pb, &p.n, &p.c, &p.panel, &p.bt, &p.crow, &p.at, &p.left, &p.step} {
+		*r = GP64()
+	}
+	if p.format == int8dot {
+		p.constant32(signs)
+	}
+	if p.format == bfloat16wide {
+		p.constant32(upper)
+	}
+	MOVQ(p.arg(argSteps), p.panel)
+	SHLQ(Imm(map[int]uint64{16: 4, 32: 5}[p.stepBytes()]), p.panel)
+	MOVQ(p.arg(argBTile), p.bt)
+	MOVQ(p.arg(argCRow), p.crow)
+	p.loadAhead()
+	for tiles := p.tiles; tiles >= 1; tiles /= 2 {
+		p.tileLoop(tiles)
+	}
+	p.storeAhead()
+	VZEROUPPER()
+	RET()
+}
+
+func (p *product) constant32(m Mem) {
+	r := p.take()
+	VPBROADCASTD(m, r)
+	p.consts = append(p.consts, r)
+}
+
+// loadAhead loads the state of the prefetch; without one the first line of c is
+// touched again and again.
+func (p *product) loadAhead() {
+	ahead := GP64()
+	MOVQ(p.arg(argC), p.at)
+	MOVQ(U32(1<<31-1), p.left)
+	XORQ(p.step, p.step)
+	MOVQ(p.arg(argAhead), ahead)
+	TESTQ(ahead, ahead)
+	JZ(LabelRef("none"))
+	MOVQ(Mem{Base: ahead, Disp: aheadAt}, p.at)
+	MOVQ(Mem{Base: ahead, Disp: aheadLeft}, p.left)
+	MOVQ(Mem{Base: ahead, Disp: aheadStep}, p.step)
+	Label("none")
+}
+
+func (p *product) storeAhead() {
+	ahead := GP64()
+	MOVQ(p.arg(argAhead), ahead)
+	TESTQ(ahead, ahead)
+	JZ(LabelRef("stored"))
+	MOVQ(p.at, Mem{Base: ahead, Disp: aheadAt})
+	MOVQ(p.left, Mem{Base: ahead, Disp: aheadLeft})
+	MOVQ(p.step, Mem{Base: ahead, Disp: aheadStep})
+	Label("stored")
+}
+
+// prefetch touches the line that will be needed next and steps on; at the end of
+// a row it goes to the next of the list, at the end of the list it stops.
+func (p *product) prefetch(label string) {
+	PREFETCHT0(Mem{Base: p.at})
+	ADDQ(p.step, p.at)
+	DECQ(p.left)
+	JNZ(LabelRef(label + "on"))
+	ahead, list := GP64(), GP64()
+	MOVQ(U32(1<<31-1), p.left)
+	MOVQ(p.arg(argAhead), ahead)
+	TESTQ(ahead, ahead)
+	JZ(LabelRef(label + "on"))
+	MOVQ(Mem{Base: ahead, Disp: aheadList}, list)
+	CMPQ(list, Mem{Base: ahead, Disp: aheadEnd})
+	JNE(LabelRef(label + "row"))
+	XORQ(p.step, p.step)
+	MOVQ(p.args, p.at)
+	JMP(LabelRef(label + "on"))
+	Label(label + "row")
+	MOVQ(Mem{Base: list}, p.at)
+	ADDQ(Imm(8), list)
+	MOVQ(list, Mem{Base: ahead, Disp: aheadList})
+	MOVQ(Mem{Base: ahead, Disp: aheadRow}, p.left)
+	Label(label + "on")
+}
+
+func (p *product) tileLoop(tiles int) {
+	loop := fmt.Sprintf("tiles%d", tiles)
+	Label(loop)
+	CMPQ(p.arg(argTiles), Imm(uint64(tiles)))
+	JL(LabelRef(loop + "end"))
+	t := GP64()
+	for _, f := range [][2]int{{argC, argRowC}, {argBias, argRowBias}, {argFactor, argRowFactor}, {argPlus, argRowPlus}, {argRows, argRowsLeft}} {
+		MOVQ(p.arg(f[0]), t)
+		MOVQ(t, p.arg(f[1]))
+	}
+	MOVQ(p.arg(argW), p.pa)
+	for rows := p.rows; rows >= 4; rows /= 2 {
+		p.rowLoop(tiles, rows)
+	}
+	for _, f := range [][2]int{{argCTile, argC}, {argBTile, argB}, {argPlusTile, argPlus}} {
+		MOVQ(p.arg(f[0]), t)
+		for range tiles {
+			ADDQ(t, p.arg(f[1]))
+		}
+	}
+	SUBQ(Imm(uint64(tiles)), p.arg(argTiles))
+	JMP(LabelRef(loop))
+	Label(loop + "end")
+}
+
+func (p *product) rowLoop(tiles, rows int) {
+	loop := fmt.Sprintf("tiles%drows%d", tiles, rows)
+	Label(loop)
+	CMPQ(p.arg(argRowsLeft), Imm(uint64(rows)))
+	JL(LabelRef(loop + "end"))
+	saved := p.next
+	p.block(loop, tiles, rows)
+	p.next = saved
+	for range rows/4 - 1 { // the loop over k went through the first panel
+		ADDQ(p.panel, p.pa)
+	}
+	t := GP64()
+	MOVQ(p.crow, t)
+	SHLQ(Imm(map[int]uint64{8: 3, 4: 2}[rows]), t)
+	ADDQ(t, p.arg(argRowC))
+	if !p.integer() {
+		ADDQ(Imm(uint64(rows*4)), p.arg(argRowFactor))
+		ADDQ(U32(rows*lanes*4), p.arg(argRowPlus))
+	}
+	ADDQ(Imm(uint64(rows*4)), p.arg(argRowBias))
+	SUBQ(Imm(uint64(rows)), p.arg(argRowsLeft))
+	JMP(LabelRef(loop))
+	Label(loop + "end")
+}
+
+// accumulators are the registers of a block: [row][tile][part].
+type accumulators [][][]reg.VecPhysical
+
+func (p *product) block(label string, tiles, rows int) {
+	acc := make(accumulators, rows)
+	for r := range acc {
+		for range tiles {
+			acc[r] = append(acc[r], p.takeTile())
+		}
+	}
+	p.start(label, acc)
+	MOVQ(p.arg(argB), p.pb)
+	MOVQ(p.arg(argSteps), p.n)
+	saved := p.next
+	Label(label + "k")
+	p.multiply(acc)
+	ADDQ(Imm(uint64(p.stepBytes())), p.pa)
+	ADDQ(Imm(lanes*4), p.pb)
+	p.prefetch(label)
+	DECQ(p.n)
+	JNZ(LabelRef(label + "k"))
+	p.next = saved
+	p.finish(label, acc)
+}
+
+// each calls f with the place of every accumulator's part in c, c pointing at the first.
+func (p *product) each(acc accumulators, first Mem, row, tile reg.Register, f func(r, t, part int, at Mem)) {
+	at := GP64()
+	for t := range acc[0] {
+		if t == 0 {
+			LEAQ(first, at)
+		} else {
+			base := GP64()
+			LEAQ(first, base)
+			ADDQ(tile, base)
+			at = base
+		}
+		for r := range acc {
+			for part := range acc[r][t] {
+				f(r, t, part, Mem{Base: at, Disp: part * p.bytes})
+			}
+			if r < len(acc)-1 {
+				ADDQ(row, at)
+			}
+		}
+	}
+}
+
+// start sets the accumulators to c, the bias of the row, or zero.
+func (p *product) start(label string, acc accumulators) {
+	bias, ctile, flags := GP64(), GP64(), GP64()
+	MOVQ(p.arg(argRowC), p.c)
+	MOVQ(p.arg(argRowBias), bias)
+	if p.integer() {
+		MOVQ(p.arg(argCTile), ctile)
+		w := p.take()
+		p.each(acc, Mem{Base: p.c}, p.crow, ctile, func(r, t, part int, at Mem) {
+			VPBROADCASTD(Mem{Base: bias, Disp: r * 4}, w)
+			VPADDD(at, w, acc[r][t][part])
+		})
+		p.next--
+		return
+	}
+	MOVQ(p.arg(argFlags), flags)
+	TESTQ(U32(flagAdd), flags)
+	JZ(LabelRef(label + "bias"))
+	MOVQ(p.arg(argCTile), ctile)
+	p.each(acc, Mem{Base: p.c}, p.crow, ctile, func(r, t, part int, at Mem) { VMOVUPS(at, acc[r][t][part]) })
+	JMP(LabelRef(label + "started"))
+	Label(label + "bias")
+	CMPQ(p.arg(argBias), Imm(0))
+	JE(LabelRef(label + "zero"))
+	for r := range acc {
+		for t := range acc[r] {
+			for part := range acc[r][t] {
+				VBROADCASTSS(Mem{Base: bias, Disp: r * 4}, acc[r][t][part])
+			}
+		}
+	}
+	JMP(LabelRef(label + "started"))
+	Label(label + "zero")
+	for r := range acc {
+		for t := range acc[r] {
+			for _, a := range acc[r][t] {
+				p.zero(tile{a})
+			}
+		}
+	}
+	Label(label + "started")
+}
+
+// finish adds factor·plus, activates and stores.
+func (p *product) finish(label string, acc accumulators) {
+	MOVQ(p.arg(argRowC), p.c)
+	if !p.integer() {
+		p.addPlus(label, acc)
+		p.activate(label, acc)
+	}
+	ctile := GP64()
+	MOVQ(p.arg(argCTile), ctile)
+	p.each(acc, Mem{Base: p.c}, p.crow, ctile, func(r, t, part int, at Mem) {
+		if p.integer() && p.parts == 1 {
+			VMOVDQU32(acc[r][t][part], at)
+		} else {
+			VMOVUPS(acc[r][t][part], at)
+		}
+	})
+}
+
+func (p *product) addPlus(label string, acc accumulators) {
+	CMPQ(p.arg(argPlus), Imm(0))
+	JE(LabelRef(label + "noplus"))
+	factor, plus, ptile, row := GP64(), GP64(), GP64(), GP64()
+	MOVQ(p.arg(argRowFactor), factor)
+	MOVQ(p.arg(argRowPlus), plus)
+	MOVQ(p.arg(argPlusTile), ptile)
+	MOVQ(U32(lanes*4), row)
+	w := p.take()
+	p.each(acc, Mem{Base: plus}, row, ptile, func(r, t, part int, at Mem) {
+		VBROADCASTSS(Mem{Base: factor, Disp: r * 4}, w)
+		VFMADD231PS(at, w, acc[r][t][part])
+	})
+	p.next--
+	Label(label + "noplus")
+}
+
+func (p *product) activate(label string, acc accumulators) {
+	flags := GP64()
+	MOVQ(p.arg(argFlags), flags)
+	TESTQ(U32(flagSiLU), flags)
+	JZ(LabelRef(label + "store"))
+	saved := p.next
+	var temps [3]reg.Register
+	for i := range temps {
+		temps[i] = p.take()
+	}
+	for r := range acc {
+		for t := range acc[r] {
+			for _, a := range acc[r][t] {
+				p.siluOf(a, temps)
+			}
+		}
+	}
+	p.next = saved
+	Label(label + "store")
+}
+
+// weight is the operand of row r of the panels at pa, word w of its step.
+func (p *product) weight(r, w int) Mem {
+	m := Mem{Base: p.pa, Disp: (r%4)*p.stepBytes()/4 + w*4}
+	if r >= 4 {
+		m.Index, m.Scale = p.panel, 1
+	}
+	return m
+}
+
+// value is the operand of part i of the step of tile t.
+func (p *product) value(t, i int) Mem {
+	m := Mem{Base: p.pb, Disp: i * p.bytes}
+	if t > 0 {
+		m.Index, m.Scale = p.bt, 1
+	}
+	return m
+}
+
+// multiply adds one step to the accumulators.
+func (p *product) multiply(acc accumulators) {
+	switch p.format {
+	case float32s:
+		p.multiplyFloat32(acc)
+	case bfloat16dot, int8dot:
+		p.multiplyDot(acc)
+	case bfloat16wide, int8wide:
+		p.multiplyWide(acc)
+	}
+}
+
+func (p *product) multiplyFloat32(acc accumulators) {
+	var x [][]reg.VecPhysical
+	for t := range acc[0] {
+		x = append(x, p.takeTile())
+		for i, v := range x[t] {
+			VMOVUPS(p.value(t, i), v)
+		}
+	}
+	if len(x) == 1 && p.parts == 1 {
+		for r := range acc {
+			VFMADD231PS_BCST(p.weight(r, 0), x[0][0], acc[r][0][0])
+		}
+		return
+	}
+	w := p.take()
+	for r := range acc {
+		VBROADCASTSS(p.weight(r, 0), w)
+		for t := range x {
+			for i, v := range x[t] {
+				VFMADD231PS(v, w, acc[r][t][i])
+			}
+		}
+	}
+}
+
+func (p *product) multiplyDot(acc accumulators) {
+	var x []reg.VecPhysical
+	for t := range acc[0] {
+		x = append(x, p.take())
+		if p.format == int8dot { // to unsigned: x + 128
+			VPXORD(p.value(t, 0), p.consts[0], x[t])
+		} else {
+			VMOVDQU32(p.value(t, 0), x[t])
+		}
+	}
+	w := p.take()
+	for r := range acc {
+		VPBROADCASTD(p.weight(r, 0), w)
+		for t := range x {
+			if p.format == int8dot {
+				VPDPBUSD(w, x[t], acc[r][t][0])
+			} else {
+				vdpbf16ps(w, x[t], acc[r][t][0])
+			}
+		}
+	}
+}
+
+// multiplyWide splits the words of x: odd then even values of bfloat16, which is
+// the order of VDPBF16PS; values 1 and 3, then 0 and 2, of int8.
+func (p *product) multiplyWide(acc accumulators) {
+	odd, even := make([][]reg.VecPhysical, len(acc[0])), make([][]reg.VecPhysical, len(acc[0]))
+	for t := range acc[0] {
+		odd[t], even[t] = p.takeTile(), p.takeTile()
+		for i := range odd[t] {
+			p.split(p.value(t, i), odd[t][i], even[t][i])
+		}
+	}
+	w := p.take()
+	for r := range acc {
+		for word, x := range [][][]reg.VecPhysical{odd, even} {
+			if p.format == bfloat16wide {
+				VBROADCASTSS(p.weight(r, word), w)
+			} else {
+				VPBROADCASTD(p.weight(r, word), w)
+			}
+			for t := range x {
+				for i, v := range x[t] {
+					if p.format == bfloat16wide {
+						VFMADD231PS(v, w, acc[r][t][i])
+						continue
+					}
+					product := p.take()
+					VPMADDWD(w, v, product)
+					VPADDD(product, acc[r][t][i], acc[r][t][i])
+					p.next--
+				}
+			}
+		}
+	}
+}
+
+func (p *product) split(m Mem, odd, even reg.VecPhysical) {
+	if p.format == bfloat16wide {
+		if p.parts == 1 {
+			VPANDD(m, p.consts[0], odd)
+			VPSLLD(Imm(16), m, even)
+			return
+		}
+		VPAND(m, p.consts[0], odd)
+		VMOVDQU(m, even)
+		VPSLLD(Imm(16), even, even)
+		return
+	}
+	VMOVDQU(m, even)
+	VPSRAW(Imm(8), even, odd)
+	VPSLLW(Imm(8), even, even)
+	VPSRAW(Imm(8), even, even)
+}
+
+// vdpbf16ps writes VDPBF16PS z, y, x as bytes (EVEX.512.F3.0F38.W0 52 /r): x += y·z.
+func vdpbf16ps(z, y, x reg.VecPhysical) {
+	rm, v, r := uint64(z.PhysicalIndex()), uint64(y.PhysicalIndex()), uint64(x.PhysicalIndex())
+	bit := func(n, i uint64) uint64 { return ^n >> i & 1 } // inverted
+	p0 := bit(r, 3)<<7 | bit(rm, 4)<<6 | bit(rm, 3)<<5 | bit(r, 4)<<4 | 2
+	p1 := (^v&15)<<3 | 1<<2 | 2
+	p2 := uint64(2<<5) | bit(v, 4)<<3
+	modrm := 3<<6 | (r&7)<<3 | rm&7
+	Comment(fmt.Sprintf("VDPBF16PS Z%d, Z%d, Z%d", rm, v, r))
+	for _, b := range []uint64{0x62, p0, p1, p2, 0x52, modrm} {
+		Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []Op{Imm(b)}})
+	}
+}
