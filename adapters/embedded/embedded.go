@@ -9,8 +9,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -31,6 +34,9 @@ var (
 // waits for the searches of its collection and they wait for it.
 type Store struct {
 	limits adapters.Limits
+	// cores are the workers of all searches: one more would only take turns with
+	// the others, and with whatever else the process has to do.
+	cores *semaphore.Weighted
 
 	mu          sync.RWMutex
 	collections map[string]*collection
@@ -46,7 +52,10 @@ func WithLimits(l adapters.Limits) Option { return func(s *Store) { s.limits = l
 
 // New returns a store without collections.
 func New(opts ...Option) *Store {
-	s := &Store{collections: map[string]*collection{}, aliases: map[string]string{}}
+	s := &Store{
+		collections: map[string]*collection{}, aliases: map[string]string{},
+		cores: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))),
+	}
 	for _, o := range opts {
 		o(s)
 	}

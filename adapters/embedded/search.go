@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"runtime"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -52,7 +52,7 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above floa
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.topK(ctx, probes, keep, above, ranged)
+	found, err := c.topK(ctx, s.cores, probes, keep, above, ranged)
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +91,19 @@ func (c *collection) bind(r adapters.SearchRequest) ([]probe, error) {
 	return probes, nil
 }
 
-// topK returns the best rows of each probe. Workers take chunks of rows in
-// turn and keep their own heaps, which are merged at the end.
-func (c *collection) topK(ctx context.Context, probes []probe, keep func(int) bool, above float32, ranged bool) ([][]rerank.Scored, error) {
+// topK returns the best rows of each probe. Workers, one and as many more as
+// there are idle cores, take chunks of rows in turn and keep their own heaps,
+// which are merged at the end.
+func (c *collection) topK(ctx context.Context, cores *semaphore.Weighted, probes []probe, keep func(int) bool, above float32, ranged bool) ([][]rerank.Scored, error) {
 	groups := grouped(probes)
-	workers := max(1, min(runtime.GOMAXPROCS(0), (c.rows+chunk-1)/chunk))
+	if err := cores.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	workers := 1
+	for workers*chunk < c.rows && cores.TryAcquire(1) {
+		workers++
+	}
+	defer cores.Release(int64(workers))
 	scorers := make([]*scorer, workers)
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

@@ -149,7 +149,7 @@ func (f *benchServeFlags) try(ctx context.Context, call func(context.Context, in
 func (f *benchServeFlags) caller() (call func(context.Context, int) (*likenessv1.SearchResponse, error), done func() error, err error) {
 	m, err := npy.Open(f.queries)
 	if err != nil {
-		return nil, nil, badInput(err)
+		return nil, nil, usageError{err}
 	}
 	if m.Rows == 0 {
 		return nil, nil, errors.Join(usagef("--queries: %s has no row", f.queries), m.Close())

@@ -14,6 +14,7 @@ func Default() Config {
 			MaxMessageBytes:      64 << 20,
 			MaxConcurrentStreams: 1000,
 			MaxSearches:          1024,
+			Adaptive:             true,
 			MaxK:                 1000,
 			MaxDepth:             16384,
 			MaxBatch:             256,

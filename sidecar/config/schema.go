@@ -74,6 +74,9 @@ type Limits struct {
 	MaxConcurrentStreams int `yaml:"max_concurrent_streams" min:"1"`
 	// Searches in flight in the process; one more is refused at once. A batch counts each of its searches.
 	MaxSearches int `yaml:"max_searches" min:"1"`
+	// Find each route's own limit below max_searches from the times of its searches: when more in flight
+	// make all of them slower, fewer are let in, some wait a little, and the rest are refused at once.
+	Adaptive bool `yaml:"adaptive"`
 	// Greatest k of any route.
 	MaxK int `yaml:"max_k" min:"1"`
 	// Most rows asked of one first-stage search of any route.

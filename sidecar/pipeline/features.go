@@ -261,9 +261,12 @@ func (o *opened) encode(ids []rerank.ID, starts []int32, base rerank.Matrix) (ba
 func (s *search) score(ctx context.Context, batches []batch) error {
 	ctx, span := s.span(ctx, "score")
 	defer span.End()
-	if err := ctx.Err(); err != nil {
+	// Scoring keeps a core busy: more at a time would only take turns, and every
+	// one of them end late.
+	if err := s.cores.Acquire(ctx, 1); err != nil {
 		return timedOut(ctx, err)
 	}
+	defer s.cores.Release(1)
 	began := time.Now()
 	defer func() { s.answer.Timings.Score += time.Since(began) }()
 	scores := make([][]float32, len(batches))

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+	"golang.org/x/sync/semaphore"
 )
 
 var _ Searcher = (*Pipeline)(nil)
@@ -31,6 +33,7 @@ type Pipeline struct {
 	log      *slog.Logger
 	routes   map[string]*lane
 	names    []string // sorted
+	cores    *semaphore.Weighted
 }
 
 // New makes a pipeline of routes, which the caller does not change after. It
@@ -38,7 +41,7 @@ type Pipeline struct {
 // returns ErrSetup, one for every route that contradicts itself, its model or
 // its table.
 func New(routes []*Route, o Options) (*Pipeline, error) {
-	p := &Pipeline{observer: o.Observer, tracer: o.Tracer, log: o.Logger, routes: map[string]*lane{}}
+	p := &Pipeline{observer: o.Observer, tracer: o.Tracer, log: o.Logger, routes: map[string]*lane{}, cores: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))}
 	if p.tracer == nil {
 		p.tracer = noop.NewTracerProvider().Tracer("")
 	}

@@ -16,7 +16,7 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 	if p.ListenGRPC == "" && p.ListenREST == "" {
 		return nil, nil
 	}
-	router, err := qdrant.New(s.pipeline, p.Store, p.Routes, s.options.Logger)
+	router, err := qdrant.New(s.admission, p.Store, p.Routes, s.options.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
@@ -88,11 +89,13 @@ func flush(traces *trace.TracerProvider, log *slog.Logger) {
 type sidecar struct {
 	options  Options
 	pipeline *pipeline.Pipeline
-	server   *server.Server
-	metrics  *telemetry.Metrics
-	admin    *telemetry.Admin
-	openings *openings
-	proxy    *proxy.Proxy // nil: there is none
+	// admission stands before the pipeline, for whoever calls it.
+	admission *admission.Searcher
+	server    *server.Server
+	metrics   *telemetry.Metrics
+	admin     *telemetry.Admin
+	openings  *openings
+	proxy     *proxy.Proxy // nil: there is none
 }
 
 func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, traces *trace.TracerProvider) (*sidecar, error) {
@@ -102,7 +105,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, traces *tra
 		Models: parts.Models, TokensFile: c.Listen.Auth.TokensFile, Logger: o.Logger, Recorder: s.metrics,
 		Limits: server.Limits{
 			MaxMessageBytes: int(c.Limits.MaxMessageBytes), MaxConcurrentStreams: c.Limits.MaxConcurrentStreams,
-			MaxSearches: c.Limits.MaxSearches, MaxBatch: c.Limits.MaxBatch, BatchParallelism: c.Limits.BatchParallelism,
+			MaxBatch: c.Limits.MaxBatch, BatchParallelism: c.Limits.BatchParallelism,
 		},
 		TLS: serverTLS(c.Listen.TLS),
 	}
@@ -114,7 +117,9 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, traces *tra
 	if s.pipeline, err = pipeline.New(parts.Routes, settings); err != nil {
 		return nil, err
 	}
-	serverOptions.Searcher = s.pipeline
+	s.admission = admission.New(s.pipeline, admission.Options{MaxSearches: c.Limits.MaxSearches, Adaptive: c.Limits.Adaptive})
+	s.metrics.WatchLoad(s.admission)
+	serverOptions.Searcher = s.admission
 	if s.server, err = server.New(serverOptions); err != nil {
 		return nil, err
 	}

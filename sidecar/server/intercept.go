@@ -91,8 +91,7 @@ func (s *services) logFailure(ctx context.Context, code codes.Code, err error) {
 	case codes.Unavailable, codes.PermissionDenied, codes.Unauthenticated:
 		level = slog.LevelWarn
 	case codes.ResourceExhausted: // of gRPC itself, the text does not name the setting
-		s.log.WarnContext(ctx, "call refused by a limit", "error", err, "limits.max_message_bytes", s.limits.MaxMessageBytes,
-			"limits.max_searches", s.limits.MaxSearches)
+		s.log.WarnContext(ctx, "call refused by a limit", "error", err, "limits.max_message_bytes", s.limits.MaxMessageBytes)
 		return
 	}
 	s.log.LogAttrs(ctx, level, "call failed", slog.String("code", code.String()), slog.Any("error", err))

@@ -40,10 +40,6 @@ func (s search) answer(ctx context.Context, r *likenessv1.SearchRequest) (*liken
 	if err := allow(ctx, r.GetRoute()); err != nil {
 		return nil, err
 	}
-	if !s.slots.TryAcquire(1) {
-		return nil, fmt.Errorf("%w: limits.max_searches is %d; send fewer at a time, or raise it", errOverload, s.limits.MaxSearches)
-	}
-	defer s.slots.Release(1)
 	request, err := toRequest(r)
 	if err != nil {
 		return nil, err
@@ -131,10 +127,6 @@ func (s search) score(ctx context.Context, r scoring, explain bool) (pipeline.Sc
 	if err := allow(ctx, r.GetRoute()); err != nil {
 		return pipeline.ScoreAnswer{}, err
 	}
-	if !s.slots.TryAcquire(1) {
-		return pipeline.ScoreAnswer{}, fmt.Errorf("%w: limits.max_searches is %d; send fewer at a time, or raise it", errOverload, s.limits.MaxSearches)
-	}
-	defer s.slots.Release(1)
 	request, err := toScoreRequest(r, explain)
 	if err != nil {
 		return pipeline.ScoreAnswer{}, err

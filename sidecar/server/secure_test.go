@@ -202,7 +202,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		"tokens":      func(o *server.Options) { o.TokensFile = bad },
 		"no file":     func(o *server.Options) { o.TokensFile = bad + "2" },
 	} {
-		o := server.Options{Logger: discard(), Recorder: &counts{}, Limits: server.Limits{MaxSearches: 1, MaxMessageBytes: 1, MaxConcurrentStreams: 1}}
+		o := server.Options{Logger: discard(), Recorder: &counts{}, Limits: server.Limits{MaxMessageBytes: 1, MaxConcurrentStreams: 1}}
 		c(&o)
 		if _, err := server.New(o); err == nil || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: error %v", name, err)

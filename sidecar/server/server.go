@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -29,7 +28,7 @@ import (
 
 // Limits are the server's limits; see config.Limits.
 type Limits struct {
-	MaxMessageBytes, MaxConcurrentStreams, MaxSearches, MaxBatch, BatchParallelism int
+	MaxMessageBytes, MaxConcurrentStreams, MaxBatch, BatchParallelism int
 }
 
 // Options are what a Server is made of. Searcher, Logger, Recorder and Limits are required.
@@ -60,7 +59,6 @@ type services struct {
 	searcher  pipeline.Searcher
 	models    []*model.Model
 	limits    Limits
-	slots     *semaphore.Weighted
 	validator protovalidate.Validator
 	recorder  Recorder
 	log       *slog.Logger
@@ -78,7 +76,7 @@ func New(o Options) (*Server, error) {
 	draining, drain := context.WithCancel(context.Background())
 	s := &services{
 		searcher: o.Searcher, models: o.Models, limits: o.Limits, validator: validator,
-		slots: semaphore.NewWeighted(int64(o.Limits.MaxSearches)), recorder: o.Recorder, log: o.Logger, draining: draining,
+		recorder: o.Recorder, log: o.Logger, draining: draining,
 	}
 	if o.TokensFile != "" {
 		s.tokens, err = watch(o.Logger, func() (*tokens, error) { return readTokens(o.TokensFile) }, o.TokensFile)

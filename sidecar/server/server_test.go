@@ -56,7 +56,7 @@ func start(t testing.TB, changes ...change) *world {
 	o := server.Options{
 		Searcher: newPipeline(t, m), Models: []*model.Model{m}, Logger: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Recorder: w.counts,
-		Limits:   server.Limits{MaxMessageBytes: 1 << 20, MaxConcurrentStreams: 100, MaxSearches: 64, MaxBatch: 8, BatchParallelism: 4},
+		Limits:   server.Limits{MaxMessageBytes: 1 << 20, MaxConcurrentStreams: 100, MaxBatch: 8, BatchParallelism: 4},
 	}
 	for _, c := range changes {
 		c(&o)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
@@ -24,7 +25,6 @@ const Domain = "likenessdb.github.io"
 // Errors of the server itself.
 var (
 	errModel        = errors.New("model not found")
-	errOverload     = errors.New("too many searches in flight")
 	errMessage      = errors.New("message not readable")
 	errMessageSize  = errors.New("message too large")
 	errPanic        = errors.New("internal error")
@@ -57,7 +57,7 @@ var outcomes = []outcome{
 	{is: errForbidden, code: codes.PermissionDenied, reason: "ROUTE_FORBIDDEN", public: true},
 	{is: errMessage, code: codes.InvalidArgument, reason: "MESSAGE_INVALID", public: true},
 	{is: errMessageSize, code: codes.ResourceExhausted, reason: "MESSAGE_TOO_LARGE", public: true},
-	{is: errOverload, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
+	{is: admission.ErrOverload, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
 	{is: errBatch, code: codes.InvalidArgument, reason: "LIMIT_EXCEEDED", public: true},
 	{is: errPanic, code: codes.Internal, reason: "INTERNAL"},
 	{is: errModel, code: codes.NotFound, reason: "MODEL_NOT_FOUND", public: true},

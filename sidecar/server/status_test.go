@@ -19,6 +19,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
@@ -242,7 +243,7 @@ func TestPanicIsAnError(t *testing.T) {
 }
 
 func TestLimitsOfSearches(t *testing.T) {
-	w := start(t, func(o *server.Options) { o.Limits.MaxSearches = 1; o.Limits.BatchParallelism = 1 })
+	w := start(t, func(o *server.Options) { o.Limits.BatchParallelism = 1 })
 	many := make([]*likenessv1.SearchRequest, 9)
 	for i := range many {
 		many[i] = question()
@@ -256,11 +257,11 @@ func TestLimitsOfSearches(t *testing.T) {
 		t.Errorf("empty batch: %v", err)
 	}
 	entered, release := make(chan struct{}), make(chan struct{})
-	w = start(t, func(o *server.Options) { o.Limits.MaxSearches = 1 }, answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) {
+	w = start(t, answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) {
 		close(entered)
 		<-release
 		return pipeline.Answer{}, nil
-	}))
+	}), func(o *server.Options) { o.Searcher = admission.New(o.Searcher, admission.Options{MaxSearches: 1}) })
 	first := make(chan error, 1)
 	go func() {
 		_, err := w.search.Search(context.WithoutCancel(t.Context()), question())

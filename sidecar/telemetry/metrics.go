@@ -37,6 +37,7 @@ type Metrics struct {
 	notFinite    *prometheus.CounterVec
 	notIndexed   *prometheus.CounterVec
 	routeOpen    *prometheus.GaugeVec
+	load         *loadCollector
 }
 
 // NewMetrics registers every metric. Names of other routes than the given are
@@ -63,6 +64,7 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 	}
 	r.gauge("build_info", "1, with what this binary is.", "version", "commit", "go").
 		WithLabelValues(build.Version, build.Commit, build.Go).Set(1)
+	m.load = r.load()
 	info := r.gauge("route_info", "1, with what a route is made of.", "route", "store", "model", "model_version", "placement")
 	for _, route := range routes {
 		m.routes[route.Name] = true

@@ -17,6 +17,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
@@ -217,6 +218,9 @@ func (r *Router) failed(ctx context.Context, route *pipeline.Route, err error) e
 				return pass(reason)
 			}
 		}
+	}
+	if errors.Is(err, admission.ErrOverload) { // the database's own answer is cheaper, and a log line each is not
+		return degraded{reason: "overload"}
 	}
 	r.log.WarnContext(ctx, "a search of the proxy was not rescored", "route", route.Name, "error", err)
 	reason := "failed"

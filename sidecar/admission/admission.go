@@ -1,0 +1,151 @@
+// Package admission lets in as many searches as can be answered in time, and
+// refuses the others at once: work that is begun and then given up helps nobody,
+// and a sidecar that tries to do it all answers none.
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// ErrOverload: more searches are in flight than can be answered in time, or
+// than the limit allows. Retrying later may help.
+var ErrOverload = errors.New("too many searches in flight")
+
+// What a route that is full makes wait: queueFrom to queueTo times its limit, in
+// which refusals become more likely, and no search for longer than maxWait or
+// half of the time that it has left.
+const (
+	queueFrom = 3
+	queueTo   = 4
+	maxWait   = 250 * time.Millisecond
+)
+
+// perCore is the least that a route is let have in flight, a core. Scoring is
+// bound by the processor, which more calls do not speed up; but a call waits for
+// its store, too.
+const perCore = 4
+
+// Options of New.
+type Options struct {
+	// MaxSearches bounds the searches in flight of all routes together.
+	MaxSearches int
+	// Adaptive finds each route's own limit below that from the times of its
+	// searches: when more in flight make all of them slower, fewer are let in.
+	Adaptive bool
+}
+
+// Searcher is a searcher behind an admission. It is safe for concurrent use.
+type Searcher struct {
+	pipeline.Searcher
+	max    int
+	all    *semaphore.Weighted
+	routes map[string]adaptivelimiter.AdaptiveLimiter[any]
+}
+
+var _ pipeline.Searcher = (*Searcher)(nil)
+
+// New puts an admission before a searcher, whose routes are known by now.
+func New(s pipeline.Searcher, o Options) *Searcher {
+	a := &Searcher{Searcher: s, max: o.MaxSearches, all: semaphore.NewWeighted(int64(o.MaxSearches)),
+		routes: map[string]adaptivelimiter.AdaptiveLimiter[any]{}}
+	if !o.Adaptive {
+		return a
+	}
+	least := uint(min(perCore*runtime.GOMAXPROCS(0), o.MaxSearches))
+	for _, r := range s.Routes() {
+		a.routes[r.Name] = adaptivelimiter.NewBuilder[any]().
+			WithLimits(least, uint(o.MaxSearches), min(2*least, uint(o.MaxSearches))).
+			WithMaxLimitStabilizationWindow(time.Minute).
+			WithQueueing(queueFrom, queueTo).
+			Build()
+	}
+	return a
+}
+
+// Search implements pipeline.Searcher; it adds ErrOverload to its errors.
+func (a *Searcher) Search(ctx context.Context, r pipeline.Request) (answer pipeline.Answer, err error) {
+	leave, err := a.enter(ctx, r.Route)
+	if err != nil {
+		return answer, err
+	}
+	defer func() { leave(err) }()
+	return a.Searcher.Search(ctx, r)
+}
+
+// Score implements pipeline.Searcher; it adds ErrOverload to its errors.
+func (a *Searcher) Score(ctx context.Context, r pipeline.ScoreRequest) (answer pipeline.ScoreAnswer, err error) {
+	if !a.all.TryAcquire(1) {
+		return answer, a.full()
+	}
+	defer a.all.Release(1)
+	return a.Searcher.Score(ctx, r)
+}
+
+// Load is what a route has in flight.
+type Load struct {
+	Limit, InFlight, Queued int
+}
+
+// Load returns the load of a route, if its limit adapts.
+func (a *Searcher) Load(route string) (l Load, ok bool) {
+	limiter, ok := a.routes[route]
+	if !ok {
+		return l, false
+	}
+	return Load{Limit: limiter.Limit(), InFlight: limiter.Inflight(), Queued: limiter.Queued()}, true
+}
+
+func (a *Searcher) full() error {
+	return fmt.Errorf("%w: limits.max_searches is %d; send fewer at a time, or raise it", ErrOverload, a.max)
+}
+
+// enter returns what must be called with the outcome when the search has ended.
+func (a *Searcher) enter(ctx context.Context, route string) (leave func(error), err error) {
+	if !a.all.TryAcquire(1) {
+		return nil, a.full()
+	}
+	limiter, ok := a.routes[route]
+	if !ok { // there is no such route, or its limit is the common one
+		return func(error) { a.all.Release(1) }, nil
+	}
+	permit, ok := limiter.TryAcquirePermit()
+	if !ok {
+		if permit, err = limiter.AcquirePermitWithMaxWait(ctx, wait(ctx)); err != nil {
+			a.all.Release(1)
+			return nil, refused(ctx, err, route, limiter.Limit())
+		}
+	}
+	return func(err error) {
+		a.all.Release(1)
+		// What a caller gave up, or asked wrongly, says nothing about the load.
+		if err == nil || errors.Is(err, context.DeadlineExceeded) {
+			permit.Record()
+		} else {
+			permit.Drop()
+		}
+	}, nil
+}
+
+func refused(ctx context.Context, err error, route string, limit int) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: route %q answers %d at a time without slowing down, and as many wait as it can answer soon; send fewer at a time, or add a sidecar: %w",
+		ErrOverload, route, limit, err)
+}
+
+func wait(ctx context.Context) time.Duration {
+	if deadline, has := ctx.Deadline(); has {
+		return min(maxWait, time.Until(deadline)/2)
+	}
+	return maxWait
+}

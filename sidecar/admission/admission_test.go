@@ -1,0 +1,112 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// searcher answers by a function, on one route.
+type searcher func(ctx context.Context) error
+
+func (s searcher) Search(ctx context.Context, r pipeline.Request) (pipeline.Answer, error) {
+	return pipeline.Answer{Model: r.Route}, s(ctx)
+}
+
+func (s searcher) Score(ctx context.Context, _ pipeline.ScoreRequest) (pipeline.ScoreAnswer, error) {
+	return pipeline.ScoreAnswer{}, s(ctx)
+}
+
+func (searcher) Routes() []*pipeline.Route { return []*pipeline.Route{{Name: "products"}} }
+
+var request = pipeline.Request{Route: "products"}
+
+func TestAHardLimitRefusesAtOnce(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	a := admission.New(searcher(func(context.Context) error {
+		entered <- struct{}{}
+		<-release
+		return nil
+	}), admission.Options{MaxSearches: 1})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := a.Search(t.Context(), request); err != nil {
+			t.Errorf("first search: %v", err)
+		}
+	})
+	<-entered
+	if _, err := a.Search(t.Context(), request); !errors.Is(err, admission.ErrOverload) {
+		t.Errorf("second search: %v", err)
+	}
+	if _, err := a.Score(t.Context(), pipeline.ScoreRequest{Route: "products"}); !errors.Is(err, admission.ErrOverload) {
+		t.Errorf("score: %v", err)
+	}
+	close(release)
+	wg.Wait()
+	if _, ok := a.Load("products"); ok {
+		t.Error("a fixed limit has a load")
+	}
+}
+
+func TestWhatItDoesNotKnowGoesThrough(t *testing.T) {
+	a := admission.New(searcher(func(context.Context) error { return pipeline.ErrRoute }), admission.Options{MaxSearches: 8, Adaptive: true})
+	if _, err := a.Search(t.Context(), pipeline.Request{Route: "none"}); !errors.Is(err, pipeline.ErrRoute) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A store of a fixed capacity is asked five times as much as it can answer: with
+// a limit that adapts, most of what it can answer is answered in time.
+func TestOverloadKeepsGoodput(t *testing.T) {
+	const (
+		work    = 10 * time.Millisecond
+		timeout = 500 * time.Millisecond
+		seconds = 20
+		rate    = 500 // of 100 a second that can be answered
+	)
+	synctest.Test(t, func(t *testing.T) {
+		core := make(chan struct{}, 1)
+		a := admission.New(searcher(func(ctx context.Context) error {
+			core <- struct{}{} // in the order of arrival, whether it is still wanted or not
+			time.Sleep(work)
+			<-core
+			return ctx.Err()
+		}), admission.Options{MaxSearches: 1024, Adaptive: true})
+		var mu sync.Mutex
+		good, refused := 0, 0
+		var wg sync.WaitGroup
+		for range rate * seconds {
+			time.Sleep(time.Second / rate)
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), timeout)
+				defer cancel()
+				_, err := a.Search(ctx, request)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err == nil:
+					good++
+				case errors.Is(err, admission.ErrOverload):
+					refused++
+				}
+			})
+		}
+		wg.Wait()
+		if capacity := int(time.Second/work) * seconds; good < capacity*9/10 || refused == 0 {
+			t.Errorf("%d answered in time and %d refused; %d could be answered", good, refused, capacity)
+		}
+		if l, ok := a.Load("products"); !ok || l.InFlight != 0 || l.Queued != 0 || l.Limit < 1 {
+			t.Errorf("in the end %+v", l)
+		}
+	})
+}

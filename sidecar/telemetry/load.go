@@ -1,0 +1,69 @@
+package telemetry
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/likenessdb/likeness/sidecar/admission"
+)
+
+// loadCollector reads the admission's state when it is asked for.
+type loadCollector struct {
+	limit, inFlight, queued *prometheus.Desc
+	source                  atomic.Pointer[loadSource]
+}
+
+type loadSource struct {
+	admission *admission.Searcher
+	routes    map[string]bool
+}
+
+var _ prometheus.Collector = (*loadCollector)(nil)
+
+// load registers the metrics of the admission, which show nothing until WatchLoad.
+func (r *registrar) load() *loadCollector {
+	c := &loadCollector{}
+	for _, m := range []struct {
+		at         **prometheus.Desc
+		name, help string
+	}{
+		{&c.limit, "admission_limit", "Searches of a route that are let in at a time, as found from their times."},
+		{&c.inFlight, "admission_in_flight", "Searches of a route that are in flight."},
+		{&c.queued, "admission_queued", "Searches of a route that wait to be let in."},
+	} {
+		*m.at = prometheus.NewDesc(namespace+"_"+m.name, m.help, []string{"route"}, nil)
+		r.docs = append(r.docs, metricDoc{name: namespace + "_" + m.name, kind: "gauge", help: m.help, labels: []string{"route"}})
+	}
+	r.MustRegister(c)
+	return c
+}
+
+// WatchLoad shows what an admission lets in.
+func (m *Metrics) WatchLoad(a *admission.Searcher) {
+	m.load.source.Store(&loadSource{admission: a, routes: m.routes})
+}
+
+// Describe implements prometheus.Collector.
+func (c *loadCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- c.limit
+	out <- c.inFlight
+	out <- c.queued
+}
+
+// Collect implements prometheus.Collector.
+func (c *loadCollector) Collect(out chan<- prometheus.Metric) {
+	source := c.source.Load()
+	if source == nil {
+		return
+	}
+	for route := range source.routes {
+		l, ok := source.admission.Load(route)
+		if !ok {
+			continue
+		}
+		for desc, n := range map[*prometheus.Desc]int{c.limit: l.Limit, c.inFlight: l.InFlight, c.queued: l.Queued} {
+			out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), route)
+		}
+	}
+}
