@@ -32,15 +32,23 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // fileHeader is the JSON of the header.
 type fileHeader struct {
-	Meta    Meta   `json:"meta"`
-	IDs     idForm `json:"ids"`
-	Grouped bool   `json:"grouped"`
-	// Lineage and Generation tie a live table's log to its file: see Live.
-	Lineage    string  `json:"lineage,omitempty"`
-	Generation uint64  `json:"generation,omitempty"`
-	Sections   layouts `json:"sections"`
+	Meta     Meta    `json:"meta"`
+	IDs      idForm  `json:"ids"`
+	Grouped  bool    `json:"grouped"`
+	Origin   origin  `json:"origin,omitzero"`
+	Sections layouts `json:"sections"`
 
 	version uint32
+}
+
+// origin ties a compacted live table to its logs.
+type origin struct {
+	// Lineage is the digest of the header of the file that the first log continued.
+	Lineage string `json:"lineage,omitempty"`
+	// Generation is that of the first log behind the file, Sequence that of the last
+	// record in it.
+	Generation uint64 `json:"generation,omitempty"`
+	Sequence   uint64 `json:"sequence,omitempty"`
 }
 
 // layouts are the sections in the order of the file. Features are first, so that

@@ -88,6 +88,7 @@ type Table struct {
 	index  hashIndex // id → item, empty for dense ids
 	starts []int32   // nil: item i is row i; else rows starts[i]:starts[i+1]
 	file   *mmap.Map // nil for a table in memory
+	live   *live     // nil unless it is a snapshot of a Live
 }
 
 // FromMemory makes a table of features that the caller keeps unchanged; in
@@ -160,34 +161,67 @@ func (t *Table) Close() error {
 // Meta returns what the table says of itself.
 func (t *Table) Meta() Meta { return t.meta }
 
-// Len is the number of items.
-func (t *Table) Len() int { return t.ids.len() }
+// Len is the number of items, those that are not alive among them.
+func (t *Table) Len() int {
+	if t.live != nil {
+		return t.live.items
+	}
+	return t.ids.len()
+}
 
 // Count is the number of items that are alive: Len, without those deleted or
 // replaced since the table was built (Live).
-func (t *Table) Count() int { return t.Len() - t.dead() }
+func (t *Table) Count() int {
+	if t.live != nil {
+		return t.live.items - t.live.dead
+	}
+	return t.ids.len()
+}
 
 // Dead reports whether any item is not alive.
-func (t *Table) Dead() bool { return t.dead() > 0 }
-
-func (t *Table) dead() int { return 0 }
+func (t *Table) Dead() bool { return t.live != nil && t.live.dead > 0 }
 
 // Alive reports whether item i is neither deleted nor replaced. Find and Lookup
 // only find items that are.
-func (t *Table) Alive(i int) bool { return true }
+func (t *Table) Alive(i int) bool { return t.live == nil || t.live.alive(i) }
 
 // AliveMask has a bit for each of the items 16·tile to 16·tile + 15, set if it is
 // there and alive.
 func (t *Table) AliveMask(tile int) uint16 {
-	n := min(max(t.Len()-tile*rerank.Lanes, 0), rerank.Lanes)
-	return uint16(1<<n - 1)
+	first := tile * rerank.Lanes
+	n := min(max(t.Len()-first, 0), rerank.Lanes)
+	mask := uint16(1<<n - 1)
+	if !t.Dead() {
+		return mask
+	}
+	for l := range n {
+		if !t.live.alive(first + l) {
+			mask &^= 1 << l
+		}
+	}
+	return mask
 }
 
 // ID returns the id of item i.
-func (t *Table) ID(i int) rerank.ID { return t.ids.at(i) }
+func (t *Table) ID(i int) rerank.ID {
+	if t.live != nil && i >= t.live.base {
+		return t.live.ids[i-t.live.base]
+	}
+	return t.ids.at(i)
+}
 
 // Find returns the number of an item.
 func (t *Table) Find(id rerank.ID) (item int, ok bool) {
+	if item, ok = t.findInFile(id); t.live == nil {
+		return item, ok
+	}
+	if ok && t.live.alive(item) {
+		return item, true
+	}
+	return t.live.find(id)
+}
+
+func (t *Table) findInFile(id rerank.ID) (item int, ok bool) {
 	if t.ids.form == formDense {
 		n, ok := id.Uint64()
 		return int(n), ok && n < uint64(t.ids.len())

@@ -33,9 +33,7 @@ type Writer struct {
 	journal  *appendFile // the ids and row counts, for Resume
 	saved    bool        // a checkpoint exists
 	done     bool
-
-	lineage    string // of a live table
-	generation uint64
+	origin   origin // of a live table
 }
 
 // NewWriter begins a table at path. meta names the model, its version and the
@@ -135,6 +133,16 @@ func (w *Writer) AppendGroup(id rerank.ID, rows rerank.Matrix) error {
 	return nil
 }
 
+// appendPacked adds rows of LayoutRows as they are packed already; what they lost
+// is the caller's to merge.
+func (w *Writer) appendPacked(id rerank.ID, packed []uint32, full []float32, rows int) error {
+	if err := errors.Join(w.features.write(wordBytes(packed)), w.full.write(floatBytes(full))); err != nil {
+		return err
+	}
+	w.add(id, rows)
+	return nil
+}
+
 // write packs rows and appends them to the features.
 func (w *Writer) write(id rerank.ID, rows rerank.Matrix) error {
 	for r := range rows.Rows {
@@ -184,7 +192,7 @@ func (w *Writer) finish() error {
 		return err
 	}
 	h := fileHeader{
-		Meta: w.meta, IDs: w.ids.form, Grouped: w.rows() != w.ids.len(), Lineage: w.lineage, Generation: w.generation,
+		Meta: w.meta, IDs: w.ids.form, Grouped: w.rows() != w.ids.len(), Origin: w.origin,
 	}
 	h.Meta.Rows, h.Meta.Items = w.rows(), w.ids.len()
 	if h.IDs == "" {

@@ -39,7 +39,12 @@ func Rename(f *os.File, path string) error {
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("writing %s: %w", f.Name(), err)
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	return Move(f.Name(), path)
+}
+
+// Move renames a durable file to path, in the same directory.
+func Move(from, path string) error {
+	if err := os.Rename(from, path); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(path))

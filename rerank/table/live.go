@@ -1,0 +1,371 @@
+package table
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// ErrClosed: the live table was closed, or a write before failed so that it is
+// not known what is on the disk.
+var ErrClosed = errors.New("live table takes no more writes")
+
+// LiveOptions are what a Live can do without.
+type LiveOptions struct {
+	// CompactShare starts a compaction when more than this share of the items in
+	// memory are new, replaced or deleted since the last; 0 is a quarter, negative
+	// never starts one.
+	CompactShare float64
+	// CompactItems is how many of them it takes at least; 0 is 4,096.
+	CompactItems int
+	// Unsynced leaves it to the system when a write reaches the disk: a write that
+	// was acknowledged survives the end of the process, not a loss of power.
+	Unsynced bool
+	// Compacted is told how every compaction ended; nil: nobody is. It must not
+	// call the Live.
+	Compacted func(error)
+}
+
+// Live is a table that takes writes while it is read. Readers work on snapshots,
+// which no write changes; a write is in the log beside the file before a snapshot
+// shows it; a compaction in the background makes a new file of both. One process
+// at a time can have a table live. It is safe for concurrent use.
+//
+// Beside path lie path.log.N, the logs, and path.lock.
+type Live struct {
+	path     string
+	expect   Expect
+	o        LiveOptions
+	features int // length of a row
+	lineage  string
+	lock     *fileLock
+
+	current            atomic.Pointer[Table]
+	announced, settled atomic.Uint64
+
+	mu         sync.Mutex // held by who writes; it guards what follows
+	w          *writing
+	log        *segment
+	generation uint64 // of the log
+	compacting bool
+	retry      int // changes after which a compaction that failed is tried again
+	closed     bool
+	background sync.WaitGroup
+	stop       chan struct{} // closed when a compaction has to end
+}
+
+// LiveStats say how far a live table has come.
+type LiveStats struct {
+	// Items are alive, Dead are still in memory but deleted or replaced, Appended
+	// came since the file was made.
+	Items, Dead, Appended int
+	// Sequence counts the writes that the snapshot shows, over all of the table's
+	// life; Generation the compactions.
+	Sequence, Generation uint64
+	// LogBytes is the length of the log that is written.
+	LogBytes int64
+	// Pending is Live.Pending.
+	Pending int
+}
+
+// OpenLive opens a table for writing: the file, and what its logs say was
+// written since. A record at the end of the log that is not whole, which was
+// never acknowledged, is dropped. It returns ErrTable as Open does, for a log
+// that is damaged elsewhere, for a table of LayoutTiles, and for one that another
+// process has live.
+func OpenLive(path string, expect Expect, o LiveOptions) (*Live, error) {
+	l := &Live{path: path, expect: expect, o: o, stop: make(chan struct{})}
+	if l.o.CompactShare == 0 {
+		l.o.CompactShare = 0.25
+	}
+	if l.o.CompactItems == 0 {
+		l.o.CompactItems = 4096
+	}
+	var err error
+	if l.lock, err = lockFile(path + ".lock"); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrTable, path, err)
+	}
+	if err := l.open(); err != nil {
+		return nil, errors.Join(err, l.lock.Close())
+	}
+	return l, nil
+}
+
+func (l *Live) open() error {
+	if err := removeAll(l.path + compactSuffix); err != nil {
+		return err
+	}
+	b, err := openBase(l.path, l.expect)
+	if err != nil {
+		return err
+	}
+	l.features, l.lineage, l.generation = b.header.Meta.Features, b.origin.Lineage, b.origin.Generation
+	if l.w, err = newWriting(b, l.o.CompactItems); err != nil {
+		return err
+	}
+	if err = l.replay(); err != nil {
+		l.w.arena.release()
+		return err
+	}
+	l.current.Store(l.w.snapshot())
+	return nil
+}
+
+// base is the file of a live table. Arenas share it; the last of them closes it.
+type base struct {
+	table  *Table
+	file   *os.File
+	header fileHeader
+	origin origin
+	arenas *atomic.Int64
+}
+
+func (b base) close() error { return errors.Join(b.table.Close(), b.file.Close()) }
+
+// openBase opens a table's file and checks it.
+func openBase(path string, expect Expect) (b base, err error) {
+	if b.table, err = Open(path, expect); err != nil {
+		return b, err
+	}
+	if b.file, err = os.Open(path); err != nil {
+		return b, errors.Join(err, b.table.Close())
+	}
+	b.arenas = new(atomic.Int64)
+	if err = b.describe(path); err != nil {
+		return b, errors.Join(fmt.Errorf("%w: %s: %w", ErrTable, path, err), b.close())
+	}
+	return b, nil
+}
+
+func (b *base) describe(path string) (err error) {
+	raw, again := b.table.file.Bytes, make([]byte, headerSize)
+	if _, err = b.file.ReadAt(again, 0); err != nil || !bytes.Equal(raw[:headerSize], again) {
+		return errors.Join(err, errors.New("it was replaced while it was opened; try again"))
+	}
+	if b.header, err = parseHeader(raw); err != nil {
+		return err
+	}
+	if b.header.Meta.Layout != LayoutRows {
+		return fmt.Errorf("its layout, %s, takes no writes; build it with %s", b.header.Meta.Layout, LayoutRows)
+	}
+	if b.origin = b.header.Origin; b.origin.Lineage == "" {
+		sum := sha256.Sum256(raw[:headerSize])
+		b.origin.Lineage = hex.EncodeToString(sum[:])[:lineageSize]
+	}
+	if len(b.origin.Lineage) != lineageSize {
+		return fmt.Errorf("its lineage is %q", b.origin.Lineage)
+	}
+	return nil
+}
+
+func (l *Live) identity(generation uint64) logIdentity {
+	return logIdentity{features: l.features, generation: generation, lineage: l.lineage}
+}
+
+// replay applies the logs behind the file and opens the last one for writing.
+func (l *Live) replay() error {
+	logs, err := l.logs()
+	if err != nil {
+		return err
+	}
+	first, length := l.generation, int64(0)
+	for i, g := range logs {
+		if g != first+uint64(i) {
+			return fmt.Errorf("%w: %s lacks the log of generation %d; build the table again with `likeness index`", ErrTable, l.path, first+uint64(i))
+		}
+		l.generation = g
+		length, err = readLog(logPath(l.path, g), l.identity(g), i == len(logs)-1, &l.w.sequence, l.w.apply)
+		if err != nil {
+			return err
+		}
+	}
+	if length == 0 {
+		l.log, err = createLog(l.path, l.identity(l.generation), !l.o.Unsynced)
+		return err
+	}
+	f, err := os.OpenFile(logPath(l.path, l.generation), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	l.log = &segment{file: f, length: length, sync: !l.o.Unsynced}
+	if err := f.Truncate(length); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return nil
+}
+
+// logs lists those behind the file. One of an earlier generation was compacted,
+// one of another lineage belongs to a table that was replaced: both are removed.
+func (l *Live) logs() (ours []uint64, err error) {
+	all, err := listLogs(l.path)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range all {
+		keep, err := l.continues(g)
+		if err == nil && !keep {
+			err = removeAll(logPath(l.path, g))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if keep {
+			ours = append(ours, g)
+		}
+	}
+	return ours, nil
+}
+
+// continues reports whether the log of a generation continues the file. A log
+// whose header is not whole was being created, and is the last.
+func (l *Live) continues(generation uint64) (bool, error) {
+	if generation < l.generation {
+		return false, nil
+	}
+	f, err := os.Open(logPath(l.path, generation))
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	b := make([]byte, logHeader)
+	n, _ := f.ReadAt(b, 0)
+	id, err := parseLogHeader(b[:n])
+	return err != nil || id.lineage == l.lineage, nil
+}
+
+// Snapshot returns the table as it is now and holds it: the caller calls its
+// Release when done with it and with everything that it gave. After Close it
+// returns nil. It allocates nothing.
+func (l *Live) Snapshot() *Table {
+	for {
+		if t := l.current.Load(); t == nil || t.live.hold() {
+			return t
+		}
+	}
+}
+
+// Announce says that a write was seen that will be applied: until Settle, Pending
+// counts it.
+func (l *Live) Announce() { l.announced.Add(1) }
+
+// Settle says that an announced write is shown by every Snapshot from now on. A
+// write that could not be applied is never settled.
+func (l *Live) Settle() { l.settled.Add(1) }
+
+// Pending is the number of writes that were announced and not settled. What is 0
+// before Snapshot is called proves that the snapshot shows every write seen until
+// then; otherwise an answer from it is not exact.
+func (l *Live) Pending() int {
+	settled := l.settled.Load() // first: a write settles after it is announced
+	return int(l.announced.Load() - settled)
+}
+
+// Stats says how far the table has come.
+func (l *Live) Stats() LiveStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return LiveStats{
+		Items: l.w.items() - l.w.dead, Dead: l.w.dead, Appended: l.w.items() - l.w.base,
+		Sequence: l.w.sequence, Generation: l.generation, LogBytes: l.log.length, Pending: l.Pending(),
+	}
+}
+
+// Upsert writes items: ids[i] has the row i of features, or with starts (one
+// more than ids) the rows starts[i]:starts[i+1]. It replaces what an id had. When
+// it returns without an error the write is durable and every later Snapshot shows
+// all of it; a Snapshot never shows a part. It returns ErrTable for what a table
+// cannot hold, ErrClosed, or the system's error; then nothing was written.
+func (l *Live) Upsert(ids []rerank.ID, features rerank.Matrix, starts []int32) error {
+	if starts == nil {
+		starts = make([]int32, len(ids)+1)
+		for i := range starts {
+			starts[i] = int32(i)
+		}
+	}
+	m := Meta{Items: len(ids), Rows: features.Rows}
+	switch {
+	case features.Cols != l.features || len(features.Data) != features.Rows*features.Cols:
+		return fmt.Errorf("%w: %d numbers in %d rows of %d, want rows of %d", ErrTable, len(features.Data), features.Rows, features.Cols, l.features)
+	case len(ids) == 0:
+		return nil
+	}
+	if err := errors.Join(checkStarts(starts, m), checkIDs(ids)); err != nil {
+		return err
+	}
+	return l.write(change{ids: ids, rows: features, starts: starts})
+}
+
+// Delete removes items; an id that the table does not have is no error. It is
+// otherwise as Upsert.
+func (l *Live) Delete(ids []rerank.ID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	if err := checkIDs(ids); err != nil {
+		return err
+	}
+	return l.write(change{ids: ids})
+}
+
+func checkIDs(ids []rerank.ID) error {
+	for i, id := range ids {
+		if id.IsZero() {
+			return fmt.Errorf("%w: item %d has no id", ErrTable, i)
+		}
+	}
+	return nil
+}
+
+// write logs a change, applies it, and shows it.
+func (l *Live) write(c change) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return ErrClosed
+	}
+	if err := l.w.admit(c); err != nil {
+		return err
+	}
+	c.sequence = l.w.sequence + 1
+	if err := l.log.append(c); err != nil {
+		if l.log.failed != nil {
+			return fmt.Errorf("%w: %w", ErrClosed, err)
+		}
+		return err
+	}
+	l.w.sequence = c.sequence
+	if err := l.w.apply(c); err != nil { // it is logged, but this process cannot show it
+		l.log.failed = err
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	l.show(l.w.snapshot())
+	l.compactIfDue()
+	return nil
+}
+
+// show replaces the snapshot that new readers get.
+func (l *Live) show(t *Table) { l.current.Swap(t).Release() }
+
+// Close ends a compaction under way and closes the files. Snapshots that are held
+// stay valid until their Release; the last of them gives the memory back.
+func (l *Live) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	close(l.stop)
+	l.mu.Unlock()
+	l.background.Wait()
+	l.current.Swap(nil).Release()
+	l.w.arena.release()
+	return errors.Join(l.log.file.Close(), l.lock.Close())
+}

@@ -1,0 +1,310 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/internal/mmap"
+)
+
+// arena is the memory of a live table's rows: those of the file, mapped, and
+// behind them room for more, in one piece. A row that was written is never
+// written again.
+type arena struct {
+	base     base
+	features *mmap.Extended
+	full     *mmap.Extended // no bytes unless Meta.Full
+	room     int            // rows, those of the file included
+	holds    atomic.Int64   // snapshots and the writer
+}
+
+// newArena maps the rows of a file with room for more.
+func newArena(b base, room int) (*arena, error) {
+	a := &arena{base: b, room: b.header.Meta.Rows + room, full: &mmap.Extended{}}
+	s, m := b.header.Sections, b.header.Meta
+	var err error
+	if a.features, err = mmap.Extend(b.file, s.Features.Offset, int(s.Features.Length), room*m.packing().RowWords()*4); err != nil {
+		return nil, err
+	}
+	if m.Full {
+		if a.full, err = mmap.Extend(b.file, s.Full.Offset, int(s.Full.Length), room*m.Features*4); err != nil {
+			return nil, errors.Join(err, a.features.Close())
+		}
+	}
+	a.holds.Store(1)
+	b.arenas.Add(1)
+	return a, nil
+}
+
+// release gives the memory back when the last one does. That it could not be
+// given back helps nobody to know.
+func (a *arena) release() {
+	if a.holds.Add(-1) > 0 {
+		return
+	}
+	_, _ = a.features.Close(), a.full.Close()
+	if a.base.arenas.Add(-1) == 0 {
+		_ = a.base.close()
+	}
+}
+
+// live is what makes a Table a snapshot of a live one. But for holds, and
+// deaths after it, nothing that it reads changes.
+type live struct {
+	arena    *arena
+	sequence uint64
+	base     int         // items of the file
+	items    int         // with those that were appended
+	dead     int         // of them
+	ids      []rerank.ID // of those that were appended
+	// slots index the appended items, as hashIndex does; an id can be there several
+	// times, one of them alive.
+	slots []atomic.Uint32
+	// died is the sequence number of the write that ended an item; 0: none has.
+	died  []atomic.Uint64
+	holds atomic.Int64
+}
+
+// hold reports false where the last holder has gone.
+func (v *live) hold() bool {
+	for {
+		n := v.holds.Load()
+		if n == 0 {
+			return false
+		}
+		if v.holds.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// Release gives a snapshot of a Live back: it, and every Items, Matrix and Packed
+// that it gave, must not be used after. It does nothing to another table.
+func (t *Table) Release() {
+	if t.live != nil && t.live.holds.Add(-1) == 0 {
+		t.live.arena.release()
+	}
+}
+
+// Sequence counts the writes to a live table that the snapshot shows.
+func (t *Table) Sequence() uint64 {
+	if t.live == nil {
+		return 0
+	}
+	return t.live.sequence
+}
+
+// alive: the item was not ended by a write that the snapshot shows.
+func (v *live) alive(item int) bool {
+	died := v.died[item].Load()
+	return died == 0 || died > v.sequence
+}
+
+// find looks an id up among the items that were appended.
+func (v *live) find(id rerank.ID) (item int, ok bool) {
+	mask := len(v.slots) - 1
+	for at := int(hash(id)) & mask; mask >= 0; at = (at + 1) & mask {
+		slot := int(v.slots[at].Load())
+		if slot == 0 {
+			break
+		}
+		if slot <= v.items-v.base && v.ids[slot-1] == id && v.alive(v.base+slot-1) {
+			return v.base + slot - 1, true
+		}
+	}
+	return 0, false
+}
+
+// writing is the state that writes change: the newest snapshot, with room.
+type writing struct {
+	live   // but holds
+	meta   Meta
+	rows   int
+	table  *Table // the file's
+	b      base
+	pack   *packer
+	loss   rerank.Loss // of the file and of what was appended, as the last snapshot has it
+	starts []int32
+}
+
+// newWriting makes the state of a file without its logs, with room for some rows
+// or for half as many as it has. It takes the base over.
+func newWriting(b base, room int) (*writing, error) {
+	m := b.header.Meta
+	a, err := newArena(b, max(room, m.Rows/2))
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	w := &writing{meta: m, rows: m.Rows, b: b, table: b.table, starts: b.table.starts, pack: newPacker(m)}
+	w.loss.Row, w.loss.Blocks = b.table.loss.Row, slices.Clone(b.table.loss.Blocks)
+	w.arena, w.base, w.live.items, w.sequence = a, m.Items, m.Items, b.origin.Sequence
+	w.slots = make([]atomic.Uint32, 64)
+	w.died = make([]atomic.Uint64, m.Items+max(room, m.Items/2))
+	return w, nil
+}
+
+func (w *writing) items() int { return w.live.items }
+
+// admit refuses what apply could not do.
+func (w *writing) admit(c change) error {
+	if c.deletes() {
+		return nil
+	}
+	if c.rows.Rows > MaxRows-w.rows {
+		return fmt.Errorf("%w: more than %d rows; divide the collection", ErrTable, MaxRows)
+	}
+	for r := range c.rows.Rows {
+		if !w.pack.packing.Pack(w.pack.row, c.rows.Row(r)) {
+			return fmt.Errorf("%w: row %d has %w", ErrTable, r, w.pack.tooLarge())
+		}
+	}
+	return nil
+}
+
+// apply makes a change that was admitted, out of sight of the snapshots that are
+// out. It fails only if there is no memory to map.
+func (w *writing) apply(c change) error {
+	w.sequence = max(w.sequence, c.sequence)
+	if c.deletes() {
+		for _, id := range c.ids {
+			w.end(id, c.sequence)
+		}
+		return nil
+	}
+	if err := w.reserve(c.rows.Rows, c.rows.Rows == len(c.ids)); err != nil {
+		return err
+	}
+	for i, id := range c.ids {
+		w.end(id, c.sequence)
+		for r := c.starts[i]; r < c.starts[i+1]; r++ {
+			if err := w.put(c.rows.Row(int(r))); err != nil {
+				return err
+			}
+		}
+		w.add(id)
+	}
+	return nil
+}
+
+// reserve makes room for rows; single says that each is an item.
+func (w *writing) reserve(rows int, single bool) error {
+	if w.starts == nil && !single {
+		w.starts = make([]int32, 0, w.live.items+w.live.items/4)
+		for i := range w.live.items + 1 {
+			w.starts = append(w.starts, int32(i))
+		}
+	}
+	if w.rows+rows <= w.arena.room {
+		return nil
+	}
+	return w.grow(rows)
+}
+
+// put writes a row behind the last.
+func (w *writing) put(row []float32) error {
+	packed, ok := w.pack.add(row)
+	if !ok {
+		return fmt.Errorf("%w: a row has %w", ErrTable, w.pack.tooLarge())
+	}
+	copy(w.arena.features.Bytes[w.rows*len(packed)*4:], wordBytes(packed))
+	if w.meta.Full {
+		copy(w.arena.full.Bytes[w.rows*len(row)*4:], floatBytes(row))
+	}
+	w.rows++
+	return nil
+}
+
+// add makes the rows behind the last item an item.
+func (w *writing) add(id rerank.ID) {
+	if w.live.items == len(w.died) {
+		died := make([]atomic.Uint64, 2*len(w.died))
+		for i := range w.died {
+			died[i].Store(w.died[i].Load())
+		}
+		w.died = died
+	}
+	w.ids = append(w.ids, id)
+	w.live.items++
+	if w.starts != nil {
+		w.starts = append(w.starts, int32(w.rows))
+	}
+	if 2*len(w.ids) > len(w.slots) {
+		w.slots = make([]atomic.Uint32, 2*len(w.slots))
+		for i, id := range w.ids {
+			w.index(id, i)
+		}
+		return
+	}
+	w.index(id, len(w.ids)-1)
+}
+
+func (w *writing) index(id rerank.ID, i int) {
+	mask := len(w.slots) - 1
+	at := int(hash(id)) & mask
+	for w.slots[at].Load() != 0 {
+		at = (at + 1) & mask
+	}
+	w.slots[at].Store(uint32(i + 1))
+}
+
+// end ends the item that an id has.
+func (w *writing) end(id rerank.ID, sequence uint64) {
+	item, ok := w.find(id)
+	if !ok {
+		if item, ok = w.table.findInFile(id); !ok || w.died[item].Load() != 0 {
+			return
+		}
+	}
+	w.died[item].Store(sequence)
+	w.dead++
+}
+
+// grow moves to an arena with more room; snapshots keep theirs.
+func (w *writing) grow(rows int) error {
+	a, err := newArena(w.b, w.rows-w.meta.Rows+max(rows, w.rows/2))
+	if err != nil {
+		return err
+	}
+	copyTail(a.features, w.arena.features, w.meta.Rows, w.rows, w.pack.packing.RowWords())
+	if w.meta.Full {
+		copyTail(a.full, w.arena.full, w.meta.Rows, w.rows, w.meta.Features)
+	}
+	w.arena.release()
+	w.arena = a
+	return nil
+}
+
+// copyTail copies the rows [first, last) of some words each.
+func copyTail(to, from *mmap.Extended, first, last, words int) {
+	copy(to.Bytes[first*words*4:], from.Bytes[first*words*4:last*words*4])
+}
+
+// snapshot is the state as a Table, held once.
+func (w *writing) snapshot() *Table {
+	merged := rerank.Loss{Row: w.loss.Row, Blocks: slices.Clone(w.loss.Blocks)}
+	if merged.Merge(w.pack.loss); merged.Row != w.loss.Row || !slices.Equal(merged.Blocks, w.loss.Blocks) {
+		w.loss = merged
+	}
+	t := *w.table
+	t.file, t.loss, t.starts = nil, w.loss, slices.Clip(w.starts)
+	t.meta.Rows, t.meta.Items = w.rows, w.live.items
+	size := w.rows * t.packed.RowWords() * 4
+	t.packed.Rows, t.packed.Words = w.rows, numbers[uint32](w.arena.features.Bytes[:size])
+	if t.meta.plain() {
+		t.plain = rerank.Matrix{Rows: w.rows, Cols: t.meta.Features, Data: numbers[float32](w.arena.features.Bytes[:size])}
+	}
+	if t.meta.Full {
+		t.full = rerank.Matrix{Rows: w.rows, Cols: t.meta.Features, Data: numbers[float32](w.arena.full.Bytes[:w.rows*t.meta.Features*4])}
+	}
+	v := &live{
+		arena: w.arena, sequence: w.sequence, base: w.base, items: w.live.items, dead: w.dead,
+		ids: slices.Clip(w.ids), slots: w.slots, died: w.died,
+	}
+	v.holds.Store(1)
+	w.arena.holds.Add(1)
+	t.live = v
+	return &t
+}
