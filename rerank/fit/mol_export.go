@@ -1,0 +1,87 @@
+package fit
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/mol"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// tensors are the parameters under their RAILS names (testdata/golden/README.md).
+// Vectors are divided by the scales before the weights see them; 1 changes nothing.
+func (n *molNet) tensors(queryScale, itemScale float32) tensor.Set {
+	t := tensor.Set{}
+	const query, item = "_query_embeddings_fn._query_emb_proj_module", "_item_embeddings_fn._item_emb_proj_module"
+	if n.query.gated == nil {
+		putAffine(t, query+".1", n.query.out, queryScale)
+	} else {
+		g := n.query.gated
+		w := rerank.NewMatrix(g.w.Cols, g.w.Rows) // (in, out), unlike a linear layer's
+		for r := range g.w.Rows {
+			for c, v := range g.w.Row(r) {
+				w.Row(c)[r] = v / queryScale
+			}
+		}
+		t[query+".1._w"] = tensor.Tensor{Shape: []int{w.Rows, w.Cols}, Data: w.Data}
+		t[query+".1._b"] = tensor.Tensor{Shape: []int{1, g.w.Rows}, Data: slices.Clone(g.bias.Data)}
+		putAffine(t, query+".2", n.query.out, 1)
+	}
+	putAffine(t, item+".1", n.item, itemScale)
+	for i, table := range n.users {
+		t[fmt.Sprintf("_query_embeddings_fn._uid_embeddings_%d.weight", i)] = tensor.Tensor{
+			Shape: []int{table.Rows, table.Cols}, Data: slices.Clone(table.Data),
+		}
+	}
+	putPerceptron(t, "_gating_fn._query_only_partial_module", 0, 2, n.gate, queryScale)
+	if n.full() {
+		putPerceptron(t, "_gating_fn._item_only_partial_module", 1, 3, n.byItem, itemScale)
+		putPerceptron(t, "_gating_fn._qi_partial_module", 1, 3, n.byPair, 1)
+	}
+	return t
+}
+
+// putPerceptron writes the layers under their places in a RAILS module; a single
+// layer has the first place.
+func putPerceptron(t tensor.Set, name string, first, second int, p perceptron, scale float32) {
+	if p.first == nil {
+		putAffine(t, fmt.Sprintf("%s.%d", name, first), p.second, scale)
+		return
+	}
+	putAffine(t, fmt.Sprintf("%s.%d", name, first), p.first, scale)
+	putAffine(t, fmt.Sprintf("%s.%d", name, second), p.second, 1)
+}
+
+func putAffine(t tensor.Set, name string, a *affine, scale float32) {
+	w := slices.Clone(a.w.Data)
+	for i := range w {
+		w[i] /= scale
+	}
+	t[name+".weight"] = tensor.Tensor{Shape: []int{a.w.Rows, a.w.Cols}, Data: w}
+	if a.bias != nil {
+		t[name+".bias"] = tensor.Tensor{Shape: []int{a.bias.Cols}, Data: slices.Clone(a.bias.Data)}
+	}
+}
+
+// served is the net as it is served, on vectors as the problem has them.
+func (n *molNet) served() (*mol.Similarity, error) {
+	c := n.config()
+	c.Normalise = false
+	return mol.New(c, n.tensors(1, 1))
+}
+
+// rootMeanSquare of the rows' norms, by which vectors that are not normalised
+// are divided.
+func rootMeanSquare(m rerank.Matrix) float32 {
+	var square float64
+	for r := range m.Rows {
+		norm := rerank.Norm(m.Row(r))
+		square += norm * norm
+	}
+	if mean := float32(math.Sqrt(square / float64(max(m.Rows, 1)))); mean > 0 {
+		return mean
+	}
+	return 1
+}
