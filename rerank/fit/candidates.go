@@ -27,13 +27,14 @@ type candidates struct {
 	rng        *rand.Rand
 }
 
-// newCandidates counts the pairs of each item. Beyond limit items it samples
+// newCandidates takes the share of each item in the pairs: every query counts the
+// same if starts says where theirs begin, and every pair if it is nil. Beyond limit items it samples
 // with the root of the popularity: draws of them a batch, beside the batch's own.
-func newCandidates(items rerank.Matrix, pairs []pair, batch, limit, draws int, rng *rand.Rand) *candidates {
+func newCandidates(items rerank.Matrix, pairs []pair, starts []int, batch, limit, draws int, rng *rand.Rand) *candidates {
 	c := &candidates{items: items, column: make([]int32, items.Rows), rng: rng}
 	popularity := make([]float64, items.Rows)
-	for _, p := range pairs {
-		popularity[p.item]++
+	for i, share := range shares(len(pairs), starts) {
+		popularity[pairs[i].item] += share
 	}
 	for x := range c.column {
 		c.column[x] = -1
@@ -46,13 +47,13 @@ func newCandidates(items rerank.Matrix, pairs []pair, batch, limit, draws int, r
 		return c
 	}
 	c.sampled = draws
-	c.weigh(popularity, float64(len(pairs)), batch)
+	c.weigh(popularity, batch)
 	c.rows = c.rows[:0]
 	return c
 }
 
 // weigh computes the chance of each item to be in the batch or in the sample.
-func (c *candidates) weigh(popularity []float64, pairs float64, batch int) {
+func (c *candidates) weigh(popularity []float64, batch int) {
 	var total float64
 	c.cumulative, c.chance = make([]float64, len(popularity)), make([]float32, len(popularity))
 	for x, n := range popularity {
@@ -63,7 +64,7 @@ func (c *candidates) weigh(popularity []float64, pairs float64, batch int) {
 		if n == 0 {
 			continue
 		}
-		absent := float64(batch)*math.Log1p(-min(n/pairs, 1-1e-9)) + float64(c.sampled)*math.Log1p(-math.Sqrt(n)/total)
+		absent := float64(batch)*math.Log1p(-min(n, 1-1e-9)) + float64(c.sampled)*math.Log1p(-math.Sqrt(n)/total)
 		c.chance[x] = float32(-math.Log(-math.Expm1(absent)))
 	}
 }
@@ -105,4 +106,23 @@ func (c *candidates) add(item int32) {
 		c.column[item] = int32(len(c.rows))
 		c.rows = append(c.rows, item)
 	}
+}
+
+// shares is what each of n pairs counts of all: every query the same, whose pairs
+// begin at starts, or every pair where that is nil.
+func shares(n int, starts []int) []float64 {
+	out := make([]float64, n)
+	if starts == nil {
+		for i := range out {
+			out[i] = 1 / float64(n)
+		}
+		return out
+	}
+	for q, from := range starts[:len(starts)-1] {
+		own := out[from:starts[q+1]]
+		for i := range own {
+			own[i] = 1 / float64(len(own)*(len(starts)-1))
+		}
+	}
+	return out
 }

@@ -3,6 +3,7 @@ package fit
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -28,7 +29,7 @@ func popular() (Data, []pair) {
 func TestChanceOfACandidate(t *testing.T) {
 	d, pairs := popular()
 	rng := rand.New(rand.NewPCG(1, 2))
-	c := newCandidates(d.Items, pairs, 8, 1, 6, rng)
+	c := newCandidates(d.Items, pairs, starts(pairs), 8, 1, 6, rng)
 	const draws = 20000
 	seen := make([]float64, d.Items.Rows)
 	for range draws {
@@ -68,10 +69,10 @@ func TestPopularityCorrection(t *testing.T) {
 			clear(tr.candidates.chance)
 		}
 		sum := make([]float32, len(f.grads()[0]))
-		order := rand.New(rand.NewPCG(3, 3)) // the same batches for all
+		order, pairs := rand.New(rand.NewPCG(3, 3)), slices.Clone(pairs) // the same batches for all
 		for range batches {
-			order.Shuffle(len(tr.order), func(i, j int) { tr.order[i], tr.order[j] = tr.order[j], tr.order[i] })
-			tr.loss(tr.order[:tr.batch])
+			order.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
+			tr.loss(pairs[:tr.batch])
 			add(sum, f.grads()[0], 1./batches)
 		}
 		return sum
@@ -91,7 +92,7 @@ func TestPopularityCorrection(t *testing.T) {
 func TestItemsWithoutPairsAreNoCandidates(t *testing.T) {
 	items := normal(rand.New(rand.NewPCG(1, 1)), 5, 2)
 	for _, limit := range []int{1, 100} {
-		c := newCandidates(items, []pair{{0, 1, 1}, {1, 3, 1}}, 2, limit, 50, rand.New(rand.NewPCG(1, 1)))
+		c := newCandidates(items, []pair{{0, 1, 1}, {1, 3, 1}}, []int{0, 1, 2}, 2, limit, 50, rand.New(rand.NewPCG(1, 1)))
 		c.draw([]pair{{0, 1, 1}})
 		for _, x := range []int{0, 2, 4} {
 			if c.column[x] >= 0 {

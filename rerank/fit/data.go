@@ -1,6 +1,8 @@
 package fit
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -64,6 +66,7 @@ type problem struct {
 	relevant       [][]int32
 	weights        [][]float32 // of the pairs; nil: 1 each
 	times, users   []int64     // of the queries, or nil
+	own            [][]int32   // items with the query's own vector; nil: there are none
 	counts         Counts
 }
 
@@ -82,6 +85,9 @@ func prepare(d Data, unit bool) (*problem, error) {
 		return nil, err
 	}
 	p.relate(d, zeroQueries, zeroItems)
+	if p.own = p.itemsLike(d.Items, d.Queries); unit {
+		p.own = p.itemsLike(p.items, p.queries)
+	}
 	if p.counts.LoggedItems < 2 {
 		return nil, fmt.Errorf("%w: the pairs name %d items; there is nothing to tell apart below two", ErrData, p.counts.LoggedItems)
 	}
@@ -196,6 +202,41 @@ func (p *problem) relate(d Data, zeroQueries, zeroItems []bool) {
 	}
 	p.counts.ZeroItems, p.counts.ZeroQueries = count(zeroItems), count(zeroQueries)
 	p.counts.LoggedItems = count(logged)
+}
+
+// itemsLike finds the items that have a query's own vector, as where questions
+// are asked of a collection of questions. Nobody looks for what he holds: such an
+// item is no wrong answer, and finding it is no merit.
+func (p *problem) itemsLike(vectors, queries rerank.Matrix) [][]int32 {
+	rows := map[[sha256.Size]byte][]int32{}
+	for x := range vectors.Rows {
+		key := rowDigest(vectors.Row(x), 0)
+		rows[key] = append(rows[key], int32(x))
+	}
+	own, any := make([][]int32, queries.Rows), false
+	for q, items := range p.relevant {
+		if len(items) > 0 {
+			own[q] = rows[rowDigest(queries.Row(q), 0)]
+			any = any || own[q] != nil
+		}
+	}
+	if !any {
+		return nil
+	}
+	return own
+}
+
+// rowDigest is the same for equal vectors.
+func rowDigest(v []float32, seed uint64) [sha256.Size]byte {
+	row := make([]byte, 8, 8+4*len(v))
+	binary.LittleEndian.PutUint64(row, seed)
+	for _, x := range v {
+		if x == 0 {
+			x = 0 // and not −0
+		}
+		row = binary.LittleEndian.AppendUint32(row, math.Float32bits(x))
+	}
+	return sha256.Sum256(row)
 }
 
 // weight is that of a query's i-th pair.

@@ -2,6 +2,8 @@ package fit
 
 import (
 	"math"
+	"math/bits"
+	"slices"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -18,9 +20,11 @@ type judge struct {
 	problem *problem
 	queries []int32
 	items   []int32 // the first wanted item of each query
+	count   []int32 // wanted items of each query
+	weights []float64
 	vectors rerank.Matrix
 	// wanted says which of a query's items count; nil: all. The others neither
-	// count nor stand in the way.
+	// count nor stand in the way, nor do items with the query's own vector.
 	wanted func(item int32) bool
 }
 
@@ -29,11 +33,21 @@ func newJudge(p *problem, queries []int32, wanted func(item int32) bool) *judge 
 	most := max(200, budget/(p.items.Rows*p.items.Cols/64+1))
 	step := max(1, len(queries)/most)
 	for i := 0; i < len(queries); i += step {
-		for _, x := range p.relevant[queries[i]] {
-			if wanted == nil || wanted(x) {
-				j.queries, j.items = append(j.queries, queries[i]), append(j.items, x)
-				break
+		q := queries[i]
+		var count int32
+		var weight float64
+		first := int32(-1)
+		for k, x := range p.relevant[q] {
+			if j.counts(q, x) {
+				count, weight = count+1, weight+float64(p.weight(q, k))
+				if first < 0 {
+					first = x
+				}
 			}
+		}
+		if count > 0 {
+			j.queries, j.items, j.count = append(j.queries, q), append(j.items, first), append(j.count, count)
+			j.weights = append(j.weights, weight/float64(count))
 		}
 	}
 	j.vectors = rerank.NewMatrix(len(j.queries), p.queries.Cols)
@@ -41,11 +55,24 @@ func newJudge(p *problem, queries []int32, wanted func(item int32) bool) *judge 
 	return j
 }
 
-// reciprocal returns 1/rank of each query's best wanted item, 0 beyond the
-// cutoff, under φ = ⟨probe(q), x⟩; equal scores rank by item row.
-func (j *judge) reciprocal(probe func(u, q rerank.Matrix)) []float64 {
+func (j *judge) isOwn(q, x int32) bool {
+	return j.problem.own != nil && slices.Contains(j.problem.own[q], x)
+}
+
+// counts: an item is wanted, and not the query itself unless that is all it found.
+func (j *judge) counts(q, x int32) bool {
+	return (j.wanted == nil || j.wanted(x)) && (!j.isOwn(q, x) || len(j.problem.relevant[q]) == 1)
+}
+
+// hits are the places of a ranking's first cutoff that hold wanted items: bit i
+// is place i.
+type hits uint16
+
+// rankings returns the hits of each query under φ = ⟨probe(q), x⟩; equal scores
+// rank by item row.
+func (j *judge) rankings(probe func(u, q rerank.Matrix)) []hits {
 	items := j.problem.items
-	out := make([]float64, len(j.queries))
+	out := make([]hits, len(j.queries))
 	block := max(1, min(512, (1<<22)/items.Rows))
 	u, s := rerank.NewMatrix(block, items.Cols), rerank.NewMatrix(block, items.Rows)
 	for from := 0; from < len(j.queries); from += block {
@@ -55,39 +82,94 @@ func (j *judge) reciprocal(probe func(u, q rerank.Matrix)) []float64 {
 		multiply(s, u, false, items, true)
 		spread(to-from, 16, func(a, b int) {
 			for i := a; i < b; i++ {
-				out[from+i] = j.rank(s.Row(i), j.problem.relevant[j.queries[from+i]])
+				out[from+i] = j.rank(s.Row(i), j.queries[from+i])
 			}
 		})
 	}
 	return out
 }
 
-func (j *judge) rank(scores []float32, relevant []int32) float64 {
-	best := int32(-1)
-	top := float32(math.Inf(-1))
+// rank destroys the scores of what is left out of the ranking.
+func (j *judge) rank(scores []float32, q int32) hits {
+	out := float32(math.Inf(-1))
+	relevant := j.problem.relevant[q]
 	for _, x := range relevant {
-		if (j.wanted == nil || j.wanted(x)) && scores[x] > top {
-			best, top = x, scores[x]
+		if !j.counts(q, x) {
+			scores[x] = out
 		}
 	}
-	if best < 0 {
-		return 0
+	if j.problem.own != nil {
+		for _, x := range j.problem.own[q] {
+			if !j.counts(q, x) || !slices.Contains(relevant, x) {
+				scores[x] = out
+			}
+		}
 	}
-	ahead := 0
+	var found hits
+	for place, x := range first(scores) {
+		if x >= 0 && scores[x] > out {
+			if _, in := slices.BinarySearch(relevant, x); in {
+				found |= 1 << place
+			}
+		}
+	}
+	return found
+}
+
+// first are the rows of the greatest scores, in their order; −1 beyond them.
+func first(scores []float32) [cutoff]int32 {
+	var rows [cutoff]int32
+	n := 0
 	for x, v := range scores {
-		if v > top || v == top && int32(x) < best {
-			ahead++
+		if n == cutoff && v <= scores[rows[n-1]] {
+			continue
 		}
-	}
-	for _, x := range relevant { // no relevant item stands in the way of another
-		if scores[x] > top || scores[x] == top && x < best {
-			ahead--
+		if n < cutoff {
+			n++
 		}
+		i := n - 1
+		for ; i > 0 && scores[rows[i-1]] < v; i-- {
+			rows[i] = rows[i-1]
+		}
+		rows[i] = int32(x)
 	}
-	if ahead >= cutoff {
+	for ; n < cutoff; n++ {
+		rows[n] = -1
+	}
+	return rows
+}
+
+func (j *judge) reciprocal(probe func(u, q rerank.Matrix)) []float64 {
+	h := j.rankings(probe)
+	out := make([]float64, len(h))
+	for i, v := range h {
+		out[i] = v.reciprocal()
+	}
+	return out
+}
+
+// reciprocal is 1/rank of the best wanted item, 0 beyond the cutoff.
+func (h hits) reciprocal() float64 {
+	if h == 0 {
 		return 0
 	}
-	return 1 / float64(ahead+1)
+	return 1 / float64(1+bits.TrailingZeros16(uint16(h)))
+}
+
+// gain is the discounted gain of a ranking over that of a perfect one (nDCG@10,
+// Järvelin and Kekäläinen 2002), for that many wanted items.
+func (h hits) gain(wanted int32) float64 {
+	var sum, ideal float64
+	for i := range cutoff {
+		d := 1 / math.Log2(float64(i+2))
+		if h>>i&1 == 1 {
+			sum += d
+		}
+		if int32(i) < wanted {
+			ideal += d
+		}
+	}
+	return sum / ideal
 }
 
 // plain is the probe of the inner product itself: cosine, on unit vectors.

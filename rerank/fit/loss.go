@@ -16,17 +16,23 @@ const excluded = -1e30
 // is corrected by the log of that chance (logQ: Bengio and Senécal 2003; Yi et
 // al. 2019), all but the pair's own item, which is always there. Other items of
 // the same query are no negatives.
-func crossEntropy(s rerank.Matrix, batch []pair, c *candidates, relevant [][]int32, scale, unit float64) float64 {
+func crossEntropy(s rerank.Matrix, batch []pair, c *candidates, p *problem, scale, unit float64) float64 {
 	losses := make([]float64, len(batch))
 	share := 1 / (unit * float64(len(batch)))
+	exclude := func(row []float32, items []int32, target int32) {
+		for _, x := range items {
+			if col := c.column[x]; col >= 0 && col != target {
+				row[col] = excluded
+			}
+		}
+	}
 	spread(len(batch), 16, func(from, to int) {
 		for b := from; b < to; b++ {
 			row, target := s.Row(b), c.column[batch[b].item]
 			logits(row, float32(scale), target, c.correction)
-			for _, x := range relevant[batch[b].query] {
-				if col := c.column[x]; col >= 0 && col != target {
-					row[col] = excluded
-				}
+			exclude(row, p.relevant[batch[b].query], target)
+			if p.own != nil {
+				exclude(row, p.own[batch[b].query], target)
 			}
 			kernel.Softmax(row)
 			part := share * float64(batch[b].weight)

@@ -99,7 +99,7 @@ func (v *molView) reciprocal(j *judge) ([]float64, error) {
 			if err := e.Score(scores, rerank.Items{Features: v.features}); err != nil {
 				return err
 			}
-			out[i] = j.rank(scores, j.problem.relevant[j.queries[i]])
+			out[i] = j.rank(scores, j.queries[i]).reciprocal()
 		}
 		return nil
 	})

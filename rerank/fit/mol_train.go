@@ -74,7 +74,7 @@ func (w *molWork) trainer(r molRecipe) *molTrainer {
 		t.unit += float64(p.weight) / float64(len(r.pairs))
 	}
 	t.steps = max(roundSteps, (min(len(r.pairs), roundPairs)+t.batch-1)/t.batch)
-	t.candidates = newCandidates(w.problem.items, r.pairs, t.batch, w.options.Softmax, w.options.Draws, t.rng)
+	t.candidates = newCandidates(w.problem.items, r.pairs, nil, t.batch, w.options.Softmax, w.options.Draws, t.rng)
 	t.adam = newAdam(w.options.Rate, values(t.net.learned))
 	t.state = molRun{Key: r.key, Next: len(r.pairs), Order: make([]int32, len(r.pairs)), Best: -1}
 	for i := range t.state.Order {
@@ -289,7 +289,7 @@ func (t *molTrainer) loss() float64 {
 	b.q, b.users = t.q, t.users
 	t.s = grown(t.s, len(t.pairs), b.x.Rows)
 	t.net.forward(t.s, b)
-	loss := crossEntropy(t.s, t.pairs, t.candidates, p.relevant, 1/t.work.options.Temperature, t.unit)
+	loss := crossEntropy(t.s, t.pairs, t.candidates, p, 1/t.work.options.Temperature, t.unit)
 	loss += t.net.backward(t.s, b)
 	return loss + t.net.pull(t.recipe.pull)
 }

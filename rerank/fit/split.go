@@ -42,7 +42,7 @@ func (p *problem) byQuery(share float64, seed uint64) split {
 		if len(items) == 0 {
 			continue
 		}
-		digest := p.queryDigest(q, seed)
+		digest := rowDigest(p.queries.Row(q), seed)
 		if float64(binary.LittleEndian.Uint64(digest[:])>>11)/(1<<53) < share {
 			s.held = append(s.held, int32(q))
 		} else {
@@ -50,16 +50,6 @@ func (p *problem) byQuery(share float64, seed uint64) split {
 		}
 	}
 	return s
-}
-
-// queryDigest is that of a query's vector.
-func (p *problem) queryDigest(q int, seed uint64) [sha256.Size]byte {
-	row := make([]byte, 8+4*p.queries.Cols)
-	binary.LittleEndian.PutUint64(row, seed)
-	for i, v := range p.queries.Row(q) {
-		binary.LittleEndian.PutUint32(row[8+4*i:], math.Float32bits(v+0)) // −0 is 0
-	}
-	return sha256.Sum256(row)
 }
 
 // byTime holds out the latest queries with pairs, about that share, and all that
@@ -82,13 +72,13 @@ func (p *problem) byTime(share float64) split {
 	for q, items := range p.relevant {
 		if len(items) > 0 && p.times[q] < from {
 			s.train = append(s.train, int32(q))
-			before[p.queryDigest(q, 0)] = true
+			before[rowDigest(p.queries.Row(q), 0)] = true
 		}
 	}
 	for q, items := range p.relevant {
 		switch {
 		case len(items) == 0 || p.times[q] < from:
-		case before[p.queryDigest(q, 0)]:
+		case before[rowDigest(p.queries.Row(q), 0)]:
 			s.straddling = append(s.straddling, int32(q))
 		default:
 			s.held = append(s.held, int32(q))

@@ -82,8 +82,11 @@ type trainer struct {
 	candidates *candidates
 	adam       *adam
 	rng        *rand.Rand
-	order      []pair
-	next       int // of order
+	pairs      []pair // query by query
+	starts     []int  // of each query's pairs, and their end
+	order      []int  // of the queries
+	next       int    // of order
+	chosen     []pair // of a batch
 	batch      int
 	unit       float64 // mean weight of a pair
 	steps      int     // a round
@@ -94,14 +97,20 @@ func newTrainer(p *problem, f form, pairs []pair, r recipe) *trainer {
 	rng := rand.New(rand.NewPCG(r.seed, 0xf17))
 	t := &trainer{
 		problem: p, form: f, recipe: r, rng: rng, adam: newAdam(r.rate, f.params()),
-		order: slices.Clone(pairs), next: len(pairs),
-		batch: min(r.batch, len(pairs), max(minBatch, len(pairs)/roundSteps)),
+		pairs: pairs, starts: starts(pairs),
 	}
+	queries := len(t.starts) - 1
+	for i := range queries {
+		t.order = append(t.order, i)
+	}
+	t.next = queries
+	t.batch = min(r.batch, queries, max(minBatch, len(pairs)/roundSteps))
+	t.chosen = make([]pair, t.batch)
 	for _, p := range pairs {
 		t.unit += float64(p.weight) / float64(len(pairs))
 	}
 	t.steps = max(roundSteps, (min(len(pairs), roundPairs)+t.batch-1)/t.batch)
-	t.candidates = newCandidates(p.items, pairs, t.batch, r.limit, r.draws, rng)
+	t.candidates = newCandidates(p.items, pairs, t.starts, t.batch, r.limit, r.draws, rng)
 	return t
 }
 
@@ -110,16 +119,41 @@ func (t *trainer) round(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if t.next+t.batch > len(t.order) {
-			t.rng.Shuffle(len(t.order), func(i, j int) { t.order[i], t.order[j] = t.order[j], t.order[i] })
-			t.next = 0
-		}
 		t.adam.rate = t.recipe.rate * (1 - float64(t.adam.step)/float64(t.recipe.rounds*t.steps))
-		t.loss(t.order[t.next : t.next+t.batch])
+		t.loss(t.choose())
 		t.adam.update(t.form.params(), t.form.grads())
-		t.next += t.batch
 	}
 	return nil
+}
+
+// choose returns the next batch: queries in random order, each with one of its
+// items. A query counts the same however many it has, as in the means that judge
+// the fit.
+func (t *trainer) choose() []pair {
+	if t.next+t.batch > len(t.order) {
+		t.rng.Shuffle(len(t.order), func(i, j int) { t.order[i], t.order[j] = t.order[j], t.order[i] })
+		t.next = 0
+	}
+	for i, q := range t.order[t.next : t.next+t.batch] {
+		from, to := t.starts[q], t.starts[q+1]
+		if to-from > 1 {
+			from += t.rng.IntN(to - from)
+		}
+		t.chosen[i] = t.pairs[from]
+	}
+	t.next += t.batch
+	return t.chosen
+}
+
+// starts are the places where the pairs of each query begin, and the end of all.
+func starts(pairs []pair) []int {
+	var at []int
+	for i, p := range pairs {
+		if i == 0 || p.query != pairs[i-1].query {
+			at = append(at, i)
+		}
+	}
+	return append(at, len(pairs))
 }
 
 // loss computes the loss of a batch and its gradients.
@@ -132,7 +166,7 @@ func (t *trainer) loss(batch []pair) float64 {
 	}
 	t.s = grown(t.s, len(batch), x.Rows)
 	t.form.forward(t.s, t.q, x)
-	loss := crossEntropy(t.s, batch, t.candidates, t.problem.relevant, t.recipe.scale, t.unit)
+	loss := crossEntropy(t.s, batch, t.candidates, t.problem, t.recipe.scale, t.unit)
 	t.form.backward(t.s, t.q, x)
 	return loss + t.form.pull(t.recipe.pull)
 }
