@@ -107,6 +107,19 @@ func (i isa) tile(dst []float32, rows *[Lanes][]float32) {
 	}
 }
 
+func (i isa) gather(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from int) {
+	whole := 0
+	if i != plain {
+		whole = len(dst) / Lanes &^ 7
+	}
+	if whole > 0 {
+		gather16(&dst[0], &m.Data[from], &rows[0], m.Cols*4, whole)
+	}
+	if whole*Lanes < len(dst) {
+		gatherGo(dst, m, rows, from, whole)
+	}
+}
+
 // rows takes four rows at a time; absent ones repeat the last.
 func (i isa) rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 	if i == plain {

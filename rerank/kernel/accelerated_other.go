@@ -12,6 +12,9 @@ func (isa) productBFloat16(*productArgs, bool) {}
 func (isa) productInt8(*productArgs, bool)     {}
 func (isa) narrow([]uint32, []float32)         {}
 
+func (isa) gather(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from int) {
+	gatherGo(dst, m, rows, from, 0)
+}
 func (isa) silu(x []float32)                                     { SiLU(x) }
 func (isa) mix(out *[Lanes]float32, logits, gates []float32)     { mixGo(out, logits, gates) }
 func (isa) madd(c, a, b []float32)                               { maddGo(c, a, b) }

@@ -1,5 +1,7 @@
 package kernel
 
+import "github.com/likenessdb/likeness/rerank"
+
 // gemmGo adds a·b to c, whose rows are stride apart, a in panels of four rows; it
 // keeps four rows times two lanes in registers.
 func gemmGo(c []float32, stride int, a, b []float32, m, k int) {
@@ -63,6 +65,18 @@ func tileGo(dst []float32, rows *[Lanes][]float32) {
 		lane := dst[l:]
 		for c, v := range row {
 			lane[c*Lanes] = v
+		}
+	}
+}
+
+// gatherGo gathers the columns from one on that dst has room for, from column
+// skip of them.
+func gatherGo(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from, skip int) {
+	n := len(dst) / Lanes
+	for l, r := range rows {
+		lane := dst[l:]
+		for c, v := range m.Row(int(r))[from+skip : from+n] {
+			lane[(skip+c)*Lanes] = v
 		}
 	}
 }

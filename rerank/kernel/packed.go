@@ -17,20 +17,8 @@ func (s *Set) Gather(dst []uint32, p *rerank.Packed, rows *[Lanes]int32) {
 		gatherTiled(dst, p, rows)
 		return
 	}
-	if s.isa == plain {
-		for l, r := range rows {
-			words := p.Words[int(r)*n:][:n]
-			for w, v := range words {
-				dst[w*Lanes+l] = v
-			}
-		}
-		return
-	}
-	var views [Lanes][]float32 // moved as they are, whatever their bits
-	for l, r := range rows {
-		views[l] = floats(p.Words[int(r)*n:][:n])
-	}
-	s.isa.tile(floats(dst), &views)
+	m := rerank.Matrix{Rows: p.Rows, Cols: n, Data: floats(p.Words)} // moved as they are, whatever their bits
+	s.GatherColumns(floats(dst), m, rows, 0, n)
 }
 
 // gatherTiled copies a whole tile where the rows are one, in order.

@@ -207,19 +207,30 @@ type Ahead struct {
 // spread what they bring over the whole computation.
 const aheadStep = 16
 
-// Set names the rows of m to bring, as many as two tiles have at most. Of rows
-// longer than bytes only the beginning is brought.
-func (a *Ahead) Set(s *Set, m rerank.Matrix, rows []int32, bytes int) {
-	a.step = aheadStep
-	if s.isa == avx512 {
-		a.step *= 2 // it computes two tiles at once
-	}
+// Rows names the rows of m to bring, as many as two tiles have at most. Of rows
+// longer than limit bytes only the beginning is brought.
+func (a *Ahead) Rows(s *Set, m rerank.Matrix, rows []int32, limit int) {
 	n := 0
 	for _, r := range rows[:min(len(rows), 2*Lanes)] {
 		a.rows[n] = uintptr(unsafe.Pointer(unsafe.SliceData(m.Row(int(r)))))
 		n++
 	}
-	a.row = (min(m.Cols*4, bytes) + 63 + a.step - 1) / a.step
+	a.start(s, n, min(m.Cols*4, limit)+63) // a row may begin within a line
+}
+
+// Memory names one stretch of memory to bring.
+func (a *Ahead) Memory(s *Set, v []float32) {
+	a.rows[0] = uintptr(unsafe.Pointer(unsafe.SliceData(v)))
+	a.start(s, min(len(v), 1), len(v)*4)
+}
+
+// start begins with the first of n rows.
+func (a *Ahead) start(s *Set, n, bytes int) {
+	a.step = aheadStep
+	if s.isa == avx512 {
+		a.step *= 2 // it computes two tiles at once
+	}
+	a.row = (bytes + a.step - 1) / a.step
 	a.list, a.end = unsafe.Pointer(&a.rows[0]), unsafe.Pointer(&a.rows[n])
 	a.at, a.left = a.rows[0], 1
 	if n == 0 {

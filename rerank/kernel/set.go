@@ -120,3 +120,14 @@ func (s *Set) MulT(dst []float32, stride int, a, b rerank.Matrix, bias []float32
 		}
 	}
 }
+
+// GatherColumns puts columns [from, to) of sixteen rows of m into lanes:
+// dst[(c−from)·Lanes+l] = m.Row(rows[l])[c].
+func (s *Set) GatherColumns(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from, to int) {
+	if n := to - from; n > 0 {
+		for _, r := range rows {
+			_ = m.Data[int(r)*m.Cols+to-1] // the assembly does not look
+		}
+		s.isa.gather(dst[:n*Lanes], m, rows, from)
+	}
+}

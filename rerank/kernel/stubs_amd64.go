@@ -88,3 +88,8 @@ func narrowAVX512(dst *uint32, x *float32, n int)
 //
 //go:noescape
 func transpose8(dst *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, r4 *float32, r5 *float32, r6 *float32, r7 *float32, n int)
+
+// gather16 writes column c of the sixteen rows, stride bytes apart in m, to dst[c·16 : c·16+16]; n is a multiple of 8. It needs AVX.
+//
+//go:noescape
+func gather16(dst *float32, m *float32, rows *int32, stride int, n int)

@@ -11,7 +11,7 @@ type linear struct {
 	w    rerank.Matrix
 	bias []float32
 	wide bool // sums are in float64, rounded once
-	// For tiles: the weights packed, and the bias in every lane.
+	// For tiles: the weights packed, and the bias of every packed row.
 	packed kernel.Weights
 	biases []float32
 }
@@ -19,23 +19,14 @@ type linear struct {
 // pack prepares the layer for tiles.
 func (l *linear) pack() {
 	l.packed = kernel.Pack(l.w)
-	l.biases = make([]float32, kernel.Padded(l.w.Rows)*kernel.Lanes)
-	for i, b := range l.bias {
-		spread(l.biases[i*kernel.Lanes:], b)
-	}
+	l.biases = padded(l.bias, l.w.Rows)
 }
 
-// spread puts v in the lanes of one value of a tile.
-func spread(tile []float32, v float32) {
-	for l := range kernel.Lanes {
-		tile[l] = v
-	}
-}
-
-// tile computes y of a tile x; y has room for kernel.Padded of the outputs.
-func (l *linear) tile(k *kernel.Set, y, x []float32) {
-	copy(y, l.biases)
-	k.Gemm(y, l.packed, x)
+// padded is v with zeros behind it, as long as a packed matrix of rows wants it.
+func padded(v []float32, rows int) []float32 {
+	p := make([]float32, kernel.Padded(rows))
+	copy(p, v)
+	return p
 }
 
 func readLinear(r *tensor.Reader, prefix string, in, out int, bias bool) linear {
@@ -123,16 +114,4 @@ func (m *mlp) apply(k *kernel.Set, dst []float32, stride int, x rerank.Matrix, s
 	m.first.apply(k, hidden.Data, hidden.Cols, x)
 	k.SiLU(hidden.Data)
 	m.second.apply(k, dst, stride, hidden)
-}
-
-// tile computes a tile; hidden has room for kernel.Padded(hidden()) values.
-func (m *mlp) tile(k *kernel.Set, y, x, hidden []float32) {
-	if m.first.w.Rows == 0 {
-		m.second.tile(k, y, x)
-		return
-	}
-	m.first.tile(k, hidden, x)
-	hidden = hidden[:m.first.w.Rows*kernel.Lanes]
-	k.SiLU(hidden)
-	m.second.tile(k, y, hidden)
 }

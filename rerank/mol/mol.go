@@ -39,6 +39,8 @@ type Similarity struct {
 	users       []rerank.Matrix
 	// Parts of the gates; those that the model lacks do not exist().
 	byQuery, byItem, byPair mlp
+	// stretches of the columns of a component, each small enough for the first-level cache.
+	stretches []stretch
 
 	kernels  *kernel.Set
 	probes   *distilled.Probes
@@ -66,8 +68,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	if err := r.Err(distilled.Prefix); err != nil {
 		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
 	}
-	s.byPair.first.pack()
-	s.byPair.second.pack()
+	s.prepare()
 	s.describe()
 	var err error
 	if s.probes, err = distilled.Read(t, s.spec.QueryDim, s.spec.ItemDim); err != nil {

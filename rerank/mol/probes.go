@@ -113,8 +113,7 @@ func (e *encoded) weights(w rerank.Weights) ([]float32, error) {
 		}
 		sc := e.s.borrow()
 		defer e.s.scratch.Put(sc)
-		e.tile(sc, rerank.Items{Features: rowOf(e.s.meanItem)}, 0, 1)
-		e.s.lane(weights, sc.gates, 0)
+		e.gatesOf(weights, sc, rerank.Items{Features: rowOf(e.s.meanItem)}, 0)
 		e.s.probabilities(weights)
 		return weights, nil
 	default:

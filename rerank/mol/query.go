@@ -18,9 +18,10 @@ type encoded struct {
 	components rerank.Matrix
 	// gate is the query's part of the gates, nil if there is none.
 	gate []float32
-	// For tiles: f_i / τ packed, and gate in every lane.
-	scaled kernel.Weights
-	gates  []float32
+	// For tiles: f_i / τ packed, in stretches of columns (Similarity.stretches); what
+	// a gate starts with, and what the item's part of it is multiplied by.
+	scaled       []kernel.Weights
+	bias, factor []float32
 
 	largest atomic.Uint32 // bits of the largest |logit| that Score has seen
 }
@@ -64,10 +65,25 @@ func (e *encoded) prepare() {
 	for i, v := range e.components.Data {
 		scaled.Data[i] = v * e.s.ceiling()
 	}
-	e.scaled = kernel.Pack(scaled)
-	e.gates = make([]float32, len(e.gate)*kernel.Lanes)
-	for i, v := range e.gate {
-		spread(e.gates[i*kernel.Lanes:], v)
+	for _, r := range e.s.stretches {
+		part := rerank.NewMatrix(scaled.Rows, r.to-r.from)
+		for i := range part.Rows {
+			copy(part.Row(i), scaled.Row(i)[r.from:r.to])
+		}
+		e.scaled = append(e.scaled, kernel.Pack(part))
+	}
+	pairs := e.s.c.pairs()
+	e.bias = padded(e.s.byPair.second.bias, pairs)
+	if e.s.c.Combination == GLUSiLU {
+		e.factor = padded(e.gate, pairs)
+		return
+	}
+	e.factor = padded(nil, pairs)
+	for l := range e.factor {
+		e.factor[l] = 1
+	}
+	for l, v := range e.gate {
+		e.bias[l] += v
 	}
 }
 

@@ -153,5 +153,6 @@ func main() {
 	(&product{isa: avx2, format: int8wide, name: "productInt8AVX2"}).generate("multiplies tiles of int8, widened to 16 bits.")
 	narrow()
 	transpose()
+	gather()
 	Generate()
 }

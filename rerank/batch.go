@@ -1,0 +1,23 @@
+package rerank
+
+import "fmt"
+
+// BatchScorer is implemented by a Similarity that scores the same items for
+// several queries at once, so that each item is read once.
+type BatchScorer interface {
+	// ScoreBatch writes φ of item i for queries[q] to dst[q·n+i], n = items.Len(). The
+	// queries were encoded by this similarity. A score depends on its query and its
+	// item alone, and is what Score gives within the rounding that Bound states. It
+	// returns ErrQuery for a query of another similarity, ErrItems as Score does.
+	ScoreBatch(dst []float32, queries []Encoded, items Items) error
+}
+
+// CheckBatch is Items.Check for a batch of queries with places in one slice. It
+// returns ErrItems.
+func CheckBatch(places, queries int, items Items, s Spec) error {
+	n := items.Len()
+	if places != queries*n {
+		return fmt.Errorf("%w: %d places for the scores of %d items for %d queries", ErrItems, places, n, queries)
+	}
+	return items.Check(n, s)
+}

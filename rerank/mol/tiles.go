@@ -1,0 +1,273 @@
+package mol
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/internal/inner"
+	"github.com/likenessdb/likeness/rerank/kernel"
+)
+
+// groupSize is how many candidates are scored at once: two tiles, for which a
+// weight is loaded once.
+const groupSize = 2 * kernel.Lanes
+
+// stretchCols is the most columns of a stretch: two tiles of it are 16 KiB.
+const stretchCols = 128
+
+// aheadBytes is how much of a row is brought into the cache while the group
+// before it is computed; what is left of a longer row the processor guesses.
+const aheadBytes = 4096
+
+// stretch is some columns of a component.
+type stretch struct{ from, to int }
+
+// prepare makes what tiles are scored with.
+func (s *Similarity) prepare() {
+	for from := 0; from < s.c.Dim; from += stretchCols {
+		s.stretches = append(s.stretches, stretch{from, min(from+stretchCols, s.c.Dim)})
+	}
+	s.byPair.first.pack()
+	if !s.byPair.exists() { // no logits' part: a product of no columns
+		s.byPair.second.packed = kernel.Pack(rerank.Matrix{Rows: s.c.pairs()})
+		return
+	}
+	s.byPair.second.pack()
+}
+
+// group is up to groupSize candidates.
+type group struct {
+	count, tiles int
+	// x holds whole tiles, size numbers each; without it the rows of m are
+	// gathered a stretch at a time.
+	x    []float32
+	size int
+	m    rerank.Matrix
+	rows [2][kernel.Lanes]int32
+}
+
+// Score implements rerank.Encoded. Candidates lie in the lanes of tiles, so that
+// the gates' weights are read once for many. The renormalisation of models
+// trained with dropout of the softmax changes one rounding and is left out.
+func (e *encoded) Score(dst []float32, items rerank.Items) error {
+	if err := items.Check(len(dst), e.s.spec); err != nil {
+		return err
+	}
+	one := [1]*encoded{e}
+	e.s.score(dst, one[:], items)
+	return nil
+}
+
+var _ rerank.BatchScorer = (*Similarity)(nil)
+
+// ScoreBatch implements rerank.BatchScorer: an item is read and put into a tile
+// once for all queries, and scores what Score gives it, to the bit.
+func (s *Similarity) ScoreBatch(dst []float32, queries []rerank.Encoded, items rerank.Items) error {
+	if s.queryOnly() {
+		return scoreFixed(dst, queries, items)
+	}
+	encodeds := make([]*encoded, len(queries))
+	for i, q := range queries {
+		e, ok := q.(*encoded)
+		if !ok || e.s.scratch != s.scratch {
+			return fmt.Errorf("%w: query %d of the batch was encoded by another similarity", rerank.ErrQuery, i)
+		}
+		encodeds[i] = e
+	}
+	if err := rerank.CheckBatch(len(dst), len(queries), items, s.spec); err != nil || len(queries) == 0 {
+		return err
+	}
+	s.score(dst, encodeds, items)
+	return nil
+}
+
+// score writes the scores of every query, one after the other.
+func (s *Similarity) score(dst []float32, queries []*encoded, items rerank.Items) {
+	sc := s.borrow()
+	defer s.scratch.Put(sc)
+	n := items.Len()
+	var out [kernel.Lanes]float32
+	for from := 0; from < n; from += groupSize {
+		g := s.group(sc, items, from, n, len(queries) > 1)
+		for q, e := range queries {
+			e.tiles(sc, &g)
+			for t := range g.tiles {
+				logits, gates := sc.logits[t*s.logitTile():], sc.gates[t*s.gateTile():]
+				s.kernels.Mix(&out, logits[:s.c.pairs()*kernel.Lanes], gates[:s.c.pairs()*kernel.Lanes])
+				copy(dst[q*n+from+t*kernel.Lanes:q*n+from+g.count], out[:])
+			}
+		}
+	}
+}
+
+// group describes the candidates from one on; lanes behind the last repeat it.
+// Rows of float32 stay where they are, unless they are wanted whole: then, and if
+// they are packed, they are put into tiles.
+func (s *Similarity) group(sc *scratch, items rerank.Items, from, end int, whole bool) group {
+	g := group{count: min(groupSize, end-from), size: s.spec.Features * kernel.Lanes}
+	g.tiles = (g.count + kernel.Lanes - 1) / kernel.Lanes
+	p := items.Packed
+	if p != nil && p.Format == rerank.FormatFloat32 {
+		if p.Tiled && items.Rows == nil && from%kernel.Lanes == 0 {
+			at, next := from/kernel.Lanes*g.size, min((from/kernel.Lanes+g.tiles)*g.size, len(p.Words))
+			g.x = numbers(p.Words[at : at+g.tiles*g.size])
+			sc.ahead.Memory(s.kernels, numbers(p.Words[next:min(next+2*g.size, len(p.Words))]))
+			return g
+		}
+		if !p.Tiled {
+			g.m, p = rerank.Matrix{Rows: p.Rows, Cols: p.Cols, Data: numbers(p.Words)}, nil
+		}
+	} else if p == nil {
+		g.m = items.Features
+	}
+	for l := range g.tiles * kernel.Lanes {
+		g.rows[l/kernel.Lanes][l%kernel.Lanes] = rowNumber(items, min(from+l, end-1))
+	}
+	switch {
+	case p != nil:
+		s.unpack(sc, &g, p)
+	case whole:
+		g.x = grow(&sc.rows, (g.tiles*s.spec.Features+4)*kernel.Lanes)
+		for t := range g.tiles {
+			s.kernels.GatherColumns(g.x[t*g.size:], g.m, &g.rows[t], 0, s.spec.Features)
+		}
+		g.m = rerank.Matrix{}
+	default:
+		s.lookAhead(sc, g.m, items, from+g.count, end)
+	}
+	return g
+}
+
+// lookAhead has the rows of the next group brought while this one is computed.
+func (s *Similarity) lookAhead(sc *scratch, m rerank.Matrix, items rerank.Items, from, end int) {
+	var next [groupSize]int32
+	n := min(groupSize, end-from)
+	for l := range n {
+		next[l] = rowNumber(items, from+l)
+	}
+	sc.ahead.Rows(s.kernels, m, next[:n], aheadBytes)
+}
+
+// unpack puts packed rows into tiles of float32.
+func (s *Similarity) unpack(sc *scratch, g *group, p *rerank.Packed) {
+	g.x = grow(&sc.rows, (g.tiles*s.spec.Features+4)*kernel.Lanes)
+	words := grow(&sc.words, p.RowWords()*kernel.Lanes)
+	for t := range g.tiles {
+		s.kernels.Gather(words, p, &g.rows[t])
+		s.kernels.Widen(g.x[t*g.size:][:g.size], p.Packing, words)
+	}
+}
+
+// rowNumber is the feature row of item i.
+func rowNumber(items rerank.Items, i int) int32 {
+	if items.Rows != nil {
+		return items.Rows[i]
+	}
+	return int32(i)
+}
+
+// numbers looks at words as float32 of the same bits.
+func numbers(words []uint32) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(words))), len(words))
+}
+
+// logitTile and gateTile are the numbers of a tile of logits, of gates: the rows
+// of a product are padded.
+func (s *Similarity) logitTile() int {
+	return kernel.Padded(s.c.PairsQuery) * s.c.PairsItem * kernel.Lanes
+}
+
+func (s *Similarity) gateTile() int { return kernel.Padded(s.c.pairs()) * kernel.Lanes }
+
+// tiles leaves the logits over τ and the inputs of the softmax of a group in the
+// scratch.
+func (e *encoded) tiles(sc *scratch, g *group) {
+	s := e.s
+	sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
+	e.logits(sc, g)
+	if !s.c.normalised() {
+		for t := range g.tiles {
+			e.see(sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes])
+		}
+	}
+	sc.gates = grow(&sc.gates, g.tiles*s.gateTile())
+	p := kernel.Product{
+		Tiles: g.tiles, C: sc.gates, CTile: s.gateTile(), Bias: e.bias, SiLU: s.c.Combination == GLUSiLU, Ahead: &sc.ahead,
+	}
+	if s.byItem.exists() {
+		p.Factor = e.factor
+		p.Plus, p.PlusTile = s.itemGates(sc, g)
+	}
+	second, in := &s.byPair.second, sc.logits
+	p.BTile = s.logitTile()
+	if s.byPair.hidden() > 0 {
+		in, p.BTile = s.byPair.hiddenTiles(s.kernels, sc, in, p.BTile, g.tiles)
+	}
+	s.kernels.Multiply(second.packed, in, &p)
+}
+
+// logits computes the logits of one item component after the other and puts them
+// in the order i·P_X + j.
+func (e *encoded) logits(sc *scratch, g *group) {
+	c := &e.s.c
+	p := kernel.Product{Tiles: g.tiles, CTile: e.s.logitTile(), CRow: c.PairsItem * kernel.Lanes, Ahead: &sc.ahead}
+	for j := range c.PairsItem {
+		p.C = sc.logits[j*kernel.Lanes:]
+		for i, r := range e.s.stretches {
+			x, size := e.s.columns(sc, g, j*c.Dim+r.from, j*c.Dim+r.to, &sc.part, r.to-r.from)
+			p.BTile, p.Add = size, i > 0
+			e.s.kernels.Multiply(e.scaled[i], x, &p)
+		}
+	}
+}
+
+// columns returns columns [from, to) of the tiles, and the numbers from one tile
+// to the next; gathered ones lie in buf, rows values a tile.
+func (s *Similarity) columns(sc *scratch, g *group, from, to int, buf *[]float32, rows int) ([]float32, int) {
+	if g.x != nil {
+		return g.x[from*kernel.Lanes:], g.size
+	}
+	x, size := grow(buf, g.tiles*rows*kernel.Lanes), rows*kernel.Lanes
+	for t := range g.tiles {
+		s.kernels.GatherColumns(x[t*size:], g.m, &g.rows[t], from, to)
+	}
+	return x, size
+}
+
+// itemGates returns the item's part of the gates, padded as the product reads it.
+func (s *Similarity) itemGates(sc *scratch, g *group) ([]float32, int) {
+	first, pairs := s.c.PairsItem*s.c.Dim, s.c.pairs()
+	x, size := s.columns(sc, g, first, first+pairs, &sc.item, kernel.Padded(pairs))
+	if g.x == nil || len(x) >= (g.tiles-1)*size+s.gateTile() {
+		return x, size
+	}
+	item := grow(&sc.item, g.tiles*s.gateTile()) // the last tile ends too early
+	for t := range g.tiles {
+		copy(item[t*s.gateTile():], x[t*size:][:pairs*kernel.Lanes])
+	}
+	return item, s.gateTile()
+}
+
+// hiddenTiles computes the hidden layer of tiles, size numbers each.
+func (m *mlp) hiddenTiles(k *kernel.Set, sc *scratch, x []float32, size, tiles int) ([]float32, int) {
+	width := kernel.Padded(m.hidden()) * kernel.Lanes
+	hidden := grow(&sc.gateHidden, tiles*width)
+	k.Multiply(m.first.packed, x, &kernel.Product{
+		Tiles: tiles, C: hidden, CTile: width, BTile: size, Bias: m.first.biases, SiLU: true, Ahead: &sc.ahead,
+	})
+	return hidden, width
+}
+
+// scoreFixed scores queries that alone decide their gates.
+func scoreFixed(dst []float32, queries []rerank.Encoded, items rerank.Items) error {
+	products := make([]*inner.Product, len(queries))
+	for i, q := range queries {
+		f, ok := q.(*fixed)
+		if !ok {
+			return fmt.Errorf("%w: query %d of the batch was encoded by another similarity", rerank.ErrQuery, i)
+		}
+		products[i] = f.Product
+	}
+	return inner.ScoreBatch(dst, products, items)
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// transpose: eight rows become eight lanes of a tile.
+func transpose() {
+	TEXT("transpose8", NOSPLIT, "func(dst, r0, r1, r2, r3, r4, r5, r6, r7 *float32, n int)")
+	Pragma("noescape")
+	Doc("transpose8 writes column c of eight rows of n numbers to dst[c·16 : c·16+8]; n is a multiple of 8. It needs AVX.")
+	dst := Load(Param("dst"), GP64())
+	rows := make([]reg.Register, 8)
+	for i := range rows {
+		rows[i] = Load(Param("r"+string(rune('0'+i))), GP64())
+	}
+	transposeLoop("t", dst, rows, Load(Param("n"), GP64()))
+	VZEROUPPER()
+	RET()
+}
+
+// gather: sixteen rows of a matrix become the lanes of a tile.
+func gather() {
+	TEXT("gather16", NOSPLIT, "func(dst, m *float32, rows *int32, stride, n int)")
+	Pragma("noescape")
+	Doc("gather16 writes column c of the sixteen rows, stride bytes apart in m, to dst[c·16 : c·16+16]; n is a multiple of 8. It needs AVX.")
+	for half := range 2 {
+		numbers, m, stride := Load(Param("rows"), GP64()), Load(Param("m"), GP64()), Load(Param("stride"), GP64())
+		rows := make([]reg.Register, 8)
+		for i := range rows {
+			r := GP64()
+			MOVLQSX(Mem{Base: numbers, Disp: (8*half + i) * 4}, r)
+			IMULQ(stride, r)
+			ADDQ(m, r)
+			rows[i] = r
+		}
+		dst, n := Load(Param("dst"), GP64()), Load(Param("n"), GP64())
+		ADDQ(Imm(uint64(32*half)), dst)
+		transposeLoop("g"+string(rune('0'+half)), dst, rows, n)
+	}
+	VZEROUPPER()
+	RET()
+}
+
+func transposeLoop(label string, dst reg.Register, rows []reg.Register, n reg.Register) {
+	at := GP64()
+	XORQ(at, at)
+	Label(label + "loop")
+	CMPQ(n, Imm(8))
+	JL(LabelRef(label + "end"))
+	// Load halves so that after unpack and shuffle no lane crossing is left.
+	v := []reg.VecPhysical{reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7} // the first sixteen, as AVX has no more
+	for i := range 4 {
+		VMOVUPS(Mem{Base: rows[i], Index: at, Scale: 1}, v[i].AsX())
+		VINSERTF128(Imm(1), Mem{Base: rows[i+4], Index: at, Scale: 1}, v[i], v[i])
+		VMOVUPS(Mem{Base: rows[i], Index: at, Scale: 1, Disp: 16}, v[i+4].AsX())
+		VINSERTF128(Imm(1), Mem{Base: rows[i+4], Index: at, Scale: 1, Disp: 16}, v[i+4], v[i+4])
+	}
+	for h := range 2 {
+		a, b, c, d := v[4*h], v[4*h+1], v[4*h+2], v[4*h+3]
+		lo0, hi0, lo1, hi1 := reg.Y8, reg.Y9, reg.Y10, reg.Y11
+		VUNPCKLPS(b, a, lo0)
+		VUNPCKHPS(b, a, hi0)
+		VUNPCKLPS(d, c, lo1)
+		VUNPCKHPS(d, c, hi1)
+		for q, pair := range [][2]reg.VecPhysical{{lo0, lo1}, {hi0, hi1}} {
+			for j, imm := range []uint64{0x44, 0xee} {
+				o := reg.Y12
+				VSHUFPS(Imm(imm), pair[1], pair[0], o)
+				VMOVUPS(o, Mem{Base: dst, Disp: (4*h + 2*q + j) * lanes * 4})
+			}
+		}
+	}
+	ADDQ(Imm(32), at)
+	ADDQ(I32(8*lanes*4), dst)
+	SUBQ(Imm(8), n)
+	JMP(LabelRef(label + "loop"))
+	Label(label + "end")
+}
