@@ -54,6 +54,29 @@ func (i isa) productInt8(args *productArgs, native bool) {
 
 func (isa) narrow(dst []uint32, tile []float32) { narrowAVX512(&dst[0], &tile[0], len(dst)/Lanes) }
 
+// fma returns the numbers that a multiply-add computes at once.
+func (i isa) fma(out *float32, rounds int) int {
+	switch i {
+	case avx512:
+		fmaAVX512(out, rounds)
+		return 16
+	case avx2:
+		fmaAVX2(out, rounds)
+		return 8
+	default:
+		fmaGo(out, rounds)
+		return 1
+	}
+}
+
+func (i isa) read(out *float32, v []float32, steps int) {
+	if i == avx512 {
+		readAVX512(out, &v[0], steps)
+	} else {
+		readAVX2(out, &v[0], steps)
+	}
+}
+
 func (i isa) silu(x []float32) {
 	whole := len(x) / Lanes
 	switch {

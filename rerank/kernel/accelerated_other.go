@@ -6,10 +6,16 @@ import "github.com/likenessdb/likeness/rerank"
 
 func accelerated() []*Set { return nil }
 
+func (isa) fma(out *float32, rounds int) int {
+	fmaGo(out, rounds)
+	return 1
+}
+
 // Only the accelerated sets come here.
 func (isa) product(*productArgs)               {}
 func (isa) productBFloat16(*productArgs, bool) {}
 func (isa) productInt8(*productArgs, bool)     {}
+func (isa) read(*float32, []float32, int)      {}
 func (isa) narrow([]uint32, []float32)         {}
 
 func (isa) gather(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from int) {

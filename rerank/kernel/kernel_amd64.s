@@ -3086,6 +3086,109 @@ dot4AVX512end:
 	VZEROUPPER
 	RET
 
+// func fmaAVX512(out *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·fmaAVX512(SB), NOSPLIT, $0-16
+	MOVQ         out+0(FP), AX
+	MOVQ         n+8(FP), CX
+	VBROADCASTSS kb<>+0(SB), Z0
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	VPXORD       Z4, Z4, Z4
+	VPXORD       Z5, Z5, Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	VPXORD       Z12, Z12, Z12
+
+fmaAVX512loop:
+	VFMADD231PS   Z0, Z0, Z1
+	VFMADD231PS   Z0, Z0, Z2
+	VFMADD231PS   Z0, Z0, Z3
+	VFMADD231PS   Z0, Z0, Z4
+	VFMADD231PS   Z0, Z0, Z5
+	VFMADD231PS   Z0, Z0, Z6
+	VFMADD231PS   Z0, Z0, Z7
+	VFMADD231PS   Z0, Z0, Z8
+	VFMADD231PS   Z0, Z0, Z9
+	VFMADD231PS   Z0, Z0, Z10
+	VFMADD231PS   Z0, Z0, Z11
+	VFMADD231PS   Z0, Z0, Z12
+	DECQ          CX
+	JNZ           fmaAVX512loop
+	VADDPS        Z2, Z1, Z1
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z4, Z1, Z1
+	VADDPS        Z5, Z1, Z1
+	VADDPS        Z6, Z1, Z1
+	VADDPS        Z7, Z1, Z1
+	VADDPS        Z8, Z1, Z1
+	VADDPS        Z9, Z1, Z1
+	VADDPS        Z10, Z1, Z1
+	VADDPS        Z11, Z1, Z1
+	VADDPS        Z12, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y0, Y1, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X1
+	VMOVHLPS      X1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSHDUP     X1, X0
+	VADDSS        X0, X1, X1
+	VMOVSS        X1, (AX)
+	VZEROUPPER
+	RET
+
+// func readAVX512(out *float32, v *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·readAVX512(SB), NOSPLIT, $0-24
+	MOVQ   out+0(FP), AX
+	MOVQ   v+8(FP), CX
+	MOVQ   n+16(FP), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+
+readAVX512loop:
+	VADDPS        (CX), Z0, Z0
+	VADDPS        64(CX), Z1, Z1
+	VADDPS        128(CX), Z2, Z2
+	VADDPS        192(CX), Z3, Z3
+	VADDPS        256(CX), Z4, Z4
+	VADDPS        320(CX), Z5, Z5
+	VADDPS        384(CX), Z6, Z6
+	VADDPS        448(CX), Z7, Z7
+	ADDQ          $0x00000200, CX
+	DECQ          DX
+	JNZ           readAVX512loop
+	VADDPS        Z1, Z0, Z0
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z0, Z0
+	VADDPS        Z4, Z0, Z0
+	VADDPS        Z5, Z0, Z0
+	VADDPS        Z6, Z0, Z0
+	VADDPS        Z7, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X0
+	VMOVHLPS      X0, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDSS        X1, X0, X0
+	VMOVSS        X0, (AX)
+	VZEROUPPER
+	RET
+
 // func productAVX2(args *byte)
 // Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·productAVX2(SB), NOSPLIT, $0-8
@@ -4057,6 +4160,113 @@ dot4AVX2end:
 	VMOVSS X0, 4(AX)
 	VMOVSS X2, 8(AX)
 	VMOVSS X3, 12(AX)
+	VZEROUPPER
+	RET
+
+// func fmaAVX2(out *float32, n int)
+// Requires: AVX, FMA3
+TEXT ·fmaAVX2(SB), NOSPLIT, $0-16
+	MOVQ         out+0(FP), AX
+	MOVQ         n+8(FP), CX
+	VBROADCASTSS kb<>+0(SB), Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VXORPS       Y8, Y8, Y8
+	VXORPS       Y9, Y9, Y9
+	VXORPS       Y10, Y10, Y10
+	VXORPS       Y11, Y11, Y11
+	VXORPS       Y12, Y12, Y12
+
+fmaAVX2loop:
+	VFMADD231PS  Y0, Y0, Y1
+	VFMADD231PS  Y0, Y0, Y2
+	VFMADD231PS  Y0, Y0, Y3
+	VFMADD231PS  Y0, Y0, Y4
+	VFMADD231PS  Y0, Y0, Y5
+	VFMADD231PS  Y0, Y0, Y6
+	VFMADD231PS  Y0, Y0, Y7
+	VFMADD231PS  Y0, Y0, Y8
+	VFMADD231PS  Y0, Y0, Y9
+	VFMADD231PS  Y0, Y0, Y10
+	VFMADD231PS  Y0, Y0, Y11
+	VFMADD231PS  Y0, Y0, Y12
+	DECQ         CX
+	JNZ          fmaAVX2loop
+	VADDPS       Y2, Y1, Y1
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y4, Y1, Y1
+	VADDPS       Y5, Y1, Y1
+	VADDPS       Y6, Y1, Y1
+	VADDPS       Y7, Y1, Y1
+	VADDPS       Y8, Y1, Y1
+	VADDPS       Y9, Y1, Y1
+	VADDPS       Y10, Y1, Y1
+	VADDPS       Y11, Y1, Y1
+	VADDPS       Y12, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X0
+	VMOVHLPS     X0, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VADDSS       X1, X0, X0
+	VMOVSS       X0, (AX)
+	VZEROUPPER
+	RET
+
+// func readAVX2(out *float32, v *float32, n int)
+// Requires: AVX
+TEXT ·readAVX2(SB), NOSPLIT, $0-24
+	MOVQ   out+0(FP), AX
+	MOVQ   v+8(FP), CX
+	MOVQ   n+16(FP), DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+readAVX2loop:
+	VADDPS       (CX), Y0, Y0
+	VADDPS       32(CX), Y1, Y1
+	VADDPS       64(CX), Y2, Y2
+	VADDPS       96(CX), Y3, Y3
+	VADDPS       128(CX), Y4, Y4
+	VADDPS       160(CX), Y5, Y5
+	VADDPS       192(CX), Y6, Y6
+	VADDPS       224(CX), Y7, Y7
+	VADDPS       256(CX), Y0, Y0
+	VADDPS       288(CX), Y1, Y1
+	VADDPS       320(CX), Y2, Y2
+	VADDPS       352(CX), Y3, Y3
+	VADDPS       384(CX), Y4, Y4
+	VADDPS       416(CX), Y5, Y5
+	VADDPS       448(CX), Y6, Y6
+	VADDPS       480(CX), Y7, Y7
+	ADDQ         $0x00000200, CX
+	DECQ         DX
+	JNZ          readAVX2loop
+	VADDPS       Y1, Y0, Y0
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y0, Y0
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y0, Y0
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y7, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VMOVHLPS     X1, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VADDSS       X0, X1, X1
+	VMOVSS       X1, (AX)
 	VZEROUPPER
 	RET
 

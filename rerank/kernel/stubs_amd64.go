@@ -34,6 +34,16 @@ func maddAVX512(c *float32, a *float32, b *float32, n int)
 //go:noescape
 func dot4AVX512(dst *float32, u *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, n int)
 
+// fmaAVX512 computes n rounds of multiply-adds that do not wait for each other, and writes something of the result to out.
+//
+//go:noescape
+func fmaAVX512(out *float32, n int)
+
+// readAVX512 writes the sum of the n·128 numbers v to out.
+//
+//go:noescape
+func readAVX512(out *float32, v *float32, n int)
+
 // productAVX2 multiplies tiles of float32.
 //
 //go:noescape
@@ -63,6 +73,16 @@ func maddAVX2(c *float32, a *float32, b *float32, n int)
 //
 //go:noescape
 func dot4AVX2(dst *float32, u *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, n int)
+
+// fmaAVX2 computes n rounds of multiply-adds that do not wait for each other, and writes something of the result to out.
+//
+//go:noescape
+func fmaAVX2(out *float32, n int)
+
+// readAVX2 writes the sum of the n·128 numbers v to out.
+//
+//go:noescape
+func readAVX2(out *float32, v *float32, n int)
 
 // productBF16 multiplies tiles of bfloat16. It needs AVX512_BF16.
 //

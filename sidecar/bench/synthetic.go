@@ -53,33 +53,43 @@ func kinds() []kind {
 }
 
 func mol(r *rand.Rand, name string, pq, px int, queryOnly bool) kind {
-	const d, gate = 64, 128
-	l := pq * px
+	return molOf(r, name, molShape{dim: Dim, pq: pq, px: px, d: 64, gate: 128, queryOnly: queryOnly})
+}
+
+// molShape is a MoL's: the dimension of query and item, pq by px components of d,
+// gates of a width.
+type molShape struct {
+	dim, pq, px, d, gate int
+	queryOnly            bool
+}
+
+func molOf(r *rand.Rand, name string, m molShape) kind {
+	l := m.pq * m.px
 	combination := "glu_silu"
 	t := tensor.Set{
-		"_query_embeddings_fn._query_emb_proj_module.1.weight": random(r, pq*d, Dim),
-		"_query_embeddings_fn._query_emb_proj_module.1.bias":   random(r, pq*d),
-		"_item_embeddings_fn._item_emb_proj_module.1.weight":   random(r, px*d, Dim),
-		"_item_embeddings_fn._item_emb_proj_module.1.bias":     random(r, px*d),
-		"_gating_fn._query_only_partial_module.0.weight":       random(r, gate, Dim),
-		"_gating_fn._query_only_partial_module.0.bias":         random(r, gate),
-		"_gating_fn._query_only_partial_module.2.weight":       random(r, l, gate),
+		"_query_embeddings_fn._query_emb_proj_module.1.weight": random(r, m.pq*m.d, m.dim),
+		"_query_embeddings_fn._query_emb_proj_module.1.bias":   random(r, m.pq*m.d),
+		"_item_embeddings_fn._item_emb_proj_module.1.weight":   random(r, m.px*m.d, m.dim),
+		"_item_embeddings_fn._item_emb_proj_module.1.bias":     random(r, m.px*m.d),
+		"_gating_fn._query_only_partial_module.0.weight":       random(r, m.gate, m.dim),
+		"_gating_fn._query_only_partial_module.0.bias":         random(r, m.gate),
+		"_gating_fn._query_only_partial_module.2.weight":       random(r, l, m.gate),
 	}
-	if queryOnly {
+	if m.queryOnly {
 		combination = "none"
 	} else {
-		t["_gating_fn._item_only_partial_module.1.weight"] = random(r, gate, Dim)
-		t["_gating_fn._item_only_partial_module.1.bias"] = random(r, gate)
-		t["_gating_fn._item_only_partial_module.3.weight"] = random(r, l, gate)
-		t["_gating_fn._qi_partial_module.1.weight"] = random(r, gate, l)
-		t["_gating_fn._qi_partial_module.1.bias"] = random(r, gate)
-		t["_gating_fn._qi_partial_module.3.weight"] = random(r, l, gate)
+		t["_gating_fn._item_only_partial_module.1.weight"] = random(r, m.gate, m.dim)
+		t["_gating_fn._item_only_partial_module.1.bias"] = random(r, m.gate)
+		t["_gating_fn._item_only_partial_module.3.weight"] = random(r, l, m.gate)
+		t["_gating_fn._qi_partial_module.1.weight"] = random(r, m.gate, l)
+		t["_gating_fn._qi_partial_module.1.bias"] = random(r, m.gate)
+		t["_gating_fn._qi_partial_module.3.weight"] = random(r, l, m.gate)
 		t["_gating_fn._qi_partial_module.3.bias"] = random(r, l)
 	}
 	config, _ := json.Marshal(map[string]any{ // a map of numbers and strings always encodes
-		"query_embedding_dim": Dim, "item_embedding_dim": Dim, "normalise": true, "dot_product_dimension": d,
-		"query_dot_product_groups": pq, "item_dot_product_groups": px, "temperature": 0.05, "dot_product_l2_norm": true,
-		"gating_query_hidden_dim": gate, "gating_item_hidden_dim": gate, "gating_qi_hidden_dim": gate,
+		"query_embedding_dim": m.dim, "item_embedding_dim": m.dim, "normalise": true, "dot_product_dimension": m.d,
+		"query_dot_product_groups": m.pq, "item_dot_product_groups": m.px, "temperature": 0.05, "dot_product_l2_norm": true,
+		"gating_query_hidden_dim": m.gate, "gating_item_hidden_dim": m.gate, "gating_qi_hidden_dim": m.gate,
 		"gating_combination_type": combination,
 	})
 	return kind{name, rerank.KindMoL, string(config), t}

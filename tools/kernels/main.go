@@ -147,6 +147,8 @@ func main() {
 		s.mix()
 		s.madd()
 		s.dot4()
+		s.fma()
+		s.read()
 	}
 	(&product{isa: avx512, format: bfloat16dot, name: "productBF16"}).generate("multiplies tiles of bfloat16. It needs AVX512_BF16.")
 	(&product{isa: avx512, format: int8dot, name: "productVNNI"}).generate("multiplies tiles of int8. It needs AVX512_VNNI.")

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+	"github.com/likenessdb/likeness/sidecar/bench"
+)
+
+const benchScoreLong = `Scores made-up candidates again and again, without a store, and reports the time of
+one round as a share of what the processor can do at most, measured between the
+rounds: ms.min is the quickest round, gflops counts the model's own multiply-adds
+of that round, peak_gflops what the processor did without anything else to do.
+
+Candidates lie in tiles, as a table built for scanning has them; with --gather they
+are picked at random from a table of --rows rows.`
+
+// benchScoreFlags are the flags of bench score.
+type benchScoreFlags struct {
+	bench.Scoring
+	kind, format, kernel string
+	tableMiB             int
+}
+
+func newBenchScoreCommand(a *app) *cobra.Command {
+	f := &benchScoreFlags{}
+	cmd := &cobra.Command{
+		Use:   "score",
+		Short: "Measure the scoring of candidates, as a share of the processor's peak",
+		Long:  benchScoreLong,
+		Example: `  likeness bench score --shape 8x4x64 --hidden 128 --candidates 4096 --batch 1 --threads 1 --output json
+  likeness bench score --kind maxsim --shape 32x4x128 --candidates 1000 --gather`,
+		Args: cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.kind, "kind", "mol", "kind of similarity: mol, bilinear, maxsim or dot")
+	flags.StringVar(&f.Shape, "shape", "8x4x64", "components of the query x of the item x dimension (mol), query vectors x vectors of an item x dimension (maxsim), dimension (bilinear, dot)")
+	flags.IntVar(&f.Hidden, "hidden", 128, "width of the gates of mol")
+	flags.IntVar(&f.Candidates, "candidates", 4096, "candidates of a query")
+	flags.IntVar(&f.Batch, "batch", 1, "queries of a round, each with its own candidates")
+	flags.BoolVar(&f.Shared, "shared", false, "the queries of a round have the same candidates, scored in one call")
+	flags.IntVar(&f.Threads, "threads", 1, "threads that share the candidates")
+	flags.StringVar(&f.format, "format", string(rerank.FormatFloat32), "numbers of the table: float32, bfloat16, float16 or int8")
+	flags.BoolVar(&f.Gather, "gather", false, "pick the candidates at random from a table")
+	flags.IntVar(&f.Rows, "rows", 1_000_000, "with --gather: rows of the table")
+	flags.IntVar(&f.tableMiB, "table-mib", 2048, "with --gather: the most memory of the table; it has fewer rows if they need more")
+	flags.StringVar(&f.kernel, "kernel", "", "loops to score with, go, avx2 or avx512; empty is the fastest")
+	flags.IntVar(&f.Runs, "runs", 30, "rounds that are measured, at least")
+	flags.DurationVar(&f.Budget, "time", time.Second, "time to measure for, at least")
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(f.Threads))
+		result, err := bench.RunScore(cmd.Context(), f.Scoring)
+		if errors.Is(err, bench.ErrShape) {
+			return usagef("--shape: %w", err)
+		}
+		if err != nil {
+			return err
+		}
+		return a.print(*out, result, func(w io.Writer) error { return printScored(w, result) })
+	}
+	return cmd
+}
+
+func (f *benchScoreFlags) check() error {
+	f.Kind, f.Format, f.TableBytes = rerank.Kind(f.kind), rerank.Format(f.format), f.tableMiB<<20
+	kinds := []rerank.Kind{rerank.KindMoL, rerank.KindBilinear, rerank.KindMaxSim, rerank.KindDot}
+	switch {
+	case !slices.Contains(kinds, f.Kind):
+		return usagef("--kind %q is none of %q", f.kind, kinds)
+	case !slices.Contains(rerank.Formats(), f.Format):
+		return usagef("--format %q is none of %q", f.format, rerank.Formats())
+	case min(f.Candidates, f.Batch, f.Threads, f.Rows, f.tableMiB, f.Runs, f.Hidden) < 1:
+		return usagef("--candidates, --batch, --threads, --rows, --table-mib, --runs and --hidden start at 1")
+	case f.Candidates > 1<<24 || f.Batch > 1<<12 || f.Hidden > 1<<16:
+		return usagef("--candidates ends at 16,777,216, --batch at 4,096, --hidden at 65,536")
+	case f.Threads > runtime.NumCPU():
+		return usagef("--threads %d: this machine runs %d at once", f.Threads, runtime.NumCPU())
+	}
+	k, err := kernel.Named(f.kernel)
+	if err != nil {
+		return usagef("--%w", err)
+	}
+	f.Kernel = k
+	return nil
+}
+
+func printScored(w io.Writer, r bench.Scored) error {
+	where := "in a row"
+	if r.Gather {
+		where = fmt.Sprintf("gathered from %d rows", r.Rows)
+	}
+	_, err := fmt.Fprintf(w, `%s %s, %d candidates %s, %s, batch %d, %d thread(s), kernel %s
+%.3f ms at least, %.3f half of the time, %.3f at p99 (%d rounds)
+%.1f GFLOP/s of %.1f: %.0f %% of the peak
+`, r.Kind, r.Shape, r.Candidates, where, r.Format, r.Batch, r.Threads, r.Kernel,
+		r.MS.Min, r.MS.P50, r.MS.P99, r.Runs, r.GFLOPS, r.PeakGFLOPS, 100*r.ShareOfPeak)
+	return err
+}

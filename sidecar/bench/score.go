@@ -1,0 +1,279 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// ErrShape: a shape that does not fit the kind.
+var ErrShape = errors.New("shape does not fit the kind")
+
+// Scoring describes a measurement of Encoded.Score on made-up candidates.
+type Scoring struct {
+	Kind rerank.Kind
+	// Shape is PQxPXxD of mol, TxVxD of maxsim (T query vectors, whose scores are
+	// added up, and V vectors an item), the dimension of bilinear and dot.
+	Shape  string
+	Hidden int // width of the gates of mol
+	// Candidates is the number of candidates of each of Batch queries. Each query
+	// has its own, unless Shared: then all have the same, scored in one call.
+	Candidates, Batch, Threads int
+	Shared                     bool
+	Format                     rerank.Format
+	// Gather picks candidates at random from a table of Rows feature rows, cut down
+	// to TableBytes; otherwise they lie in a row, in tiles where a kind uses them.
+	Gather     bool
+	Rows       int
+	TableBytes int
+	Kernel     *kernel.Set
+	Runs       int           // at least
+	Budget     time.Duration // at least
+}
+
+// Spread is of milliseconds.
+type Spread struct {
+	Min float64 `json:"min"`
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+}
+
+// Scored is the result.
+type Scored struct {
+	Kind       rerank.Kind   `json:"kind"`
+	Shape      string        `json:"shape"`
+	Hidden     int           `json:"hidden,omitempty"`
+	Candidates int           `json:"candidates"`
+	Batch      int           `json:"batch"`
+	Shared     bool          `json:"shared,omitempty"`
+	Threads    int           `json:"threads"`
+	Format     rerank.Format `json:"format"`
+	Gather     bool          `json:"gather"`
+	Rows       int           `json:"rows"` // of the table
+	Kernel     string        `json:"kernel"`
+	Runs       int           `json:"runs"`
+	MS         Spread        `json:"ms"`
+	CPU        Spread        `json:"cpu_ms"` // of all threads
+	// Flops are the model's own operations a candidate, a multiply-add two: products
+	// and gate layers, no activation, no softmax, no gathering.
+	Flops       int     `json:"flops_per_candidate"`
+	GFLOPS      float64 `json:"gflops"` // at ms.min
+	PeakGFLOPS  float64 `json:"peak_gflops"`
+	ShareOfPeak float64 `json:"share_of_peak"`
+}
+
+// dims are the numbers of a shape.
+func (s Scoring) dims() ([]int, error) {
+	want := map[rerank.Kind]int{rerank.KindMoL: 3, rerank.KindMaxSim: 3, rerank.KindBilinear: 1, rerank.KindDot: 1}[s.Kind]
+	var dims []int
+	for part := range strings.SplitSeq(s.Shape, "x") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 1 || n > 1<<16 {
+			return nil, fmt.Errorf("%w: %q in %q is no number from 1 to 65,536", ErrShape, part, s.Shape)
+		}
+		dims = append(dims, n)
+	}
+	if len(dims) != want {
+		return nil, fmt.Errorf("%w: %q has %d numbers, kind %s takes %d", ErrShape, s.Shape, len(dims), s.Kind, want)
+	}
+	return dims, nil
+}
+
+// subject is a similarity with queries and items to measure.
+type subject struct {
+	similarity rerank.Similarity
+	rows       int // feature rows an item
+	tokens     int // queries whose scores are added up
+	flops      int
+}
+
+func (s Scoring) subject() (subject, error) {
+	dims, err := s.dims()
+	if err != nil {
+		return subject{}, err
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	d, out := dims[len(dims)-1], subject{rows: 1, tokens: 1}
+	k := kind{kind: s.Kind, config: fmt.Sprintf(`{"dim": %d}`, d)}
+	switch s.Kind {
+	case rerank.KindMoL:
+		k = molOf(r, "mol", molShape{dim: 64, pq: dims[0], px: dims[1], d: d, gate: s.Hidden})
+		out.flops = 2*dims[0]*dims[1]*d + 4*dims[0]*dims[1]*s.Hidden
+	case rerank.KindMaxSim:
+		out.tokens, out.rows, out.flops = dims[0], dims[1], 2*dims[0]*dims[1]*d
+	case rerank.KindBilinear:
+		k.config = fmt.Sprintf(`{"query_embedding_dim": %d, "item_embedding_dim": %d}`, d, d)
+		k.tensors, out.flops = tensor.Set{"W": random(r, d, d)}, 2*d
+	default:
+		out.flops = 2 * d
+	}
+	m, err := model.New(model.Parameters{Kind: k.kind, Name: "bench", Config: json.RawMessage(k.config), Tensors: k.tensors})
+	if err != nil {
+		return subject{}, err
+	}
+	if s.Kernel != nil {
+		m = m.WithKernels(s.Kernel)
+	}
+	out.similarity = m.Similarity
+	return out, nil
+}
+
+// RunScore measures. It returns ErrShape, and the context's error if it ends first.
+func RunScore(ctx context.Context, s Scoring) (Scored, error) {
+	sub, err := s.subject()
+	if err != nil {
+		return Scored{}, err
+	}
+	if s.Kernel == nil {
+		s.Kernel = kernel.Best()
+	}
+	calls, rows, err := s.calls(sub)
+	if err != nil {
+		return Scored{}, err
+	}
+	out := Scored{
+		Kind: s.Kind, Shape: s.Shape, Candidates: s.Candidates, Batch: s.Batch, Shared: s.Shared, Threads: s.Threads,
+		Format: s.Format, Gather: s.Gather, Rows: rows, Kernel: s.Kernel.Name(), Flops: sub.flops,
+	}
+	if s.Kind == rerank.KindMoL {
+		out.Hidden = s.Hidden
+	}
+	wall, cpu, peak, err := s.measure(ctx, calls)
+	if err != nil {
+		return Scored{}, err
+	}
+	out.Runs, out.MS, out.CPU = len(wall), spread(wall), spread(cpu)
+	out.GFLOPS = float64(sub.flops) * float64(s.Candidates) * float64(s.Batch) / out.MS.Min / 1e6
+	out.PeakGFLOPS = peak
+	out.ShareOfPeak = out.GFLOPS / peak
+	return out, nil
+}
+
+// measure times rounds of all calls; between them it measures the peak, so that
+// both see the same machine.
+func (s Scoring) measure(ctx context.Context, calls [][]func() error) (wall, cpu []float64, peak float64, err error) {
+	const warmUp = 3
+	used := processorTime()
+	began := time.Now()
+	for i := 0; i < s.Runs+warmUp || time.Since(began) < s.Budget; i++ {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, 0, err
+		}
+		if i%16 == 0 {
+			peak = max(peak, Peak(s.Kernel, s.Threads, 4*time.Millisecond))
+		}
+		errs := make([]error, s.Threads)
+		used()
+		start := time.Now()
+		parallel(s.Threads, func(t int) {
+			for _, call := range calls[t] {
+				errs[t] = errors.Join(errs[t], call())
+			}
+		})
+		took, spent := time.Since(start), used()
+		if err := errors.Join(errs...); err != nil {
+			return nil, nil, 0, err
+		}
+		if i >= warmUp {
+			wall, cpu = append(wall, took.Seconds()*1e3), append(cpu, spent.Seconds()*1e3)
+		}
+	}
+	return wall, cpu, peak, nil
+}
+
+func spread(ms []float64) Spread {
+	slices.Sort(ms)
+	at := func(q float64) float64 { return ms[min(int(q*float64(len(ms))), len(ms)-1)] }
+	return Spread{Min: ms[0], P50: at(0.5), P99: at(0.99)}
+}
+
+// calls are what each thread does in one round, and the rows of the table.
+func (s Scoring) calls(sub subject) (calls [][]func() error, rows int, err error) {
+	candidates, err := s.items(sub)
+	if err != nil {
+		return nil, 0, err
+	}
+	queries, err := s.queries(sub)
+	if err != nil {
+		return nil, 0, err
+	}
+	calls = make([][]func() error, s.Threads)
+	for t := range calls {
+		for b := range s.Batch {
+			batch := queries[b]
+			if s.Shared {
+				if b > 0 {
+					break
+				}
+				batch = slices.Concat(queries...)
+			}
+			// Whole tiles a thread.
+			tiles := (s.Candidates + rerank.Lanes - 1) / rerank.Lanes
+			from, to := t*tiles/s.Threads*rerank.Lanes, min((t+1)*tiles/s.Threads*rerank.Lanes, s.Candidates)
+			calls[t] = append(calls[t], sub.call(batch, candidates.of(b, from, to), to-from))
+		}
+	}
+	return calls, candidates.rows, nil
+}
+
+// call scores items for queries of the batch: with one call a query, or one for all.
+func (sub subject) call(batch []rerank.Encoded, items rerank.Items, n int) func() error {
+	dst := make([]float32, len(batch)*n)
+	if len(batch) == 1 {
+		return func() error { return batch[0].Score(dst, items) }
+	}
+	total := make([]float32, len(batch)/sub.tokens*n)
+	return func() error {
+		if err := sub.similarity.(rerank.BatchScorer).ScoreBatch(dst, batch, items); err != nil {
+			return err
+		}
+		if sub.tokens > 1 {
+			addTokens(total, dst, sub.tokens, n)
+		}
+		return nil
+	}
+}
+
+// addTokens adds the scores of the vectors of one query up.
+func addTokens(total, scores []float32, tokens, n int) {
+	for q := 0; q*n < len(total); q++ {
+		out := total[q*n:][:n]
+		clear(out)
+		for t := range tokens {
+			for i, v := range scores[(q*tokens+t)*n:][:n] {
+				out[i] += v
+			}
+		}
+	}
+}
+
+func (s Scoring) queries(sub subject) ([][]rerank.Encoded, error) {
+	r := rand.New(rand.NewPCG(3, 4))
+	queries := make([][]rerank.Encoded, s.Batch)
+	for b := range queries {
+		for range sub.tokens {
+			v := make([]float32, sub.similarity.Spec().QueryDim)
+			for i := range v {
+				v[i] = float32(r.NormFloat64() / math.Sqrt(float64(len(v))))
+			}
+			e, err := sub.similarity.Encode(rerank.Query{Vector: v})
+			if err != nil {
+				return nil, err
+			}
+			queries[b] = append(queries[b], e)
+		}
+	}
+	return queries, nil
+}
