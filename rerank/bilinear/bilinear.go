@@ -228,6 +228,17 @@ func (s *Similarity) project(p *inner.Product) []float32 {
 	return stored
 }
 
+var _ rerank.BatchScorer = (*Similarity)(nil)
+
+// ScoreBatch implements rerank.BatchScorer.
+func (s *Similarity) ScoreBatch(dst []float32, queries []rerank.Encoded, items rerank.Items) error {
+	products, err := inner.Batch(queries, inner.Same(s.spec))
+	if err != nil {
+		return err
+	}
+	return inner.ScoreBatch(dst, products, items)
+}
+
 // EncodeItems implements rerank.Similarity: a feature row is the base vector, or
 // its factor Qᵀx where the form is low_rank.
 func (s *Similarity) EncodeItems(dst, base rerank.Matrix) error {

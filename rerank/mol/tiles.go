@@ -65,7 +65,7 @@ var _ rerank.BatchScorer = (*Similarity)(nil)
 // once for all queries, and scores what Score gives it, to the bit.
 func (s *Similarity) ScoreBatch(dst []float32, queries []rerank.Encoded, items rerank.Items) error {
 	if s.queryOnly() {
-		return scoreFixed(dst, queries, items)
+		return s.scoreFixed(dst, queries, items)
 	}
 	encodeds := make([]*encoded, len(queries))
 	for i, q := range queries {
@@ -260,14 +260,16 @@ func (m *mlp) hiddenTiles(k *kernel.Set, sc *scratch, x []float32, size, tiles i
 }
 
 // scoreFixed scores queries that alone decide their gates.
-func scoreFixed(dst []float32, queries []rerank.Encoded, items rerank.Items) error {
-	products := make([]*inner.Product, len(queries))
-	for i, q := range queries {
+func (s *Similarity) scoreFixed(dst []float32, queries []rerank.Encoded, items rerank.Items) error {
+	products, err := inner.Batch(queries, func(q rerank.Encoded) (*inner.Product, bool) {
 		f, ok := q.(*fixed)
-		if !ok {
-			return fmt.Errorf("%w: query %d of the batch was encoded by another similarity", rerank.ErrQuery, i)
+		if !ok || f.e.s.scratch != s.scratch {
+			return nil, false
 		}
-		products[i] = f.Product
+		return f.Product, true
+	})
+	if err != nil {
+		return err
 	}
 	return inner.ScoreBatch(dst, products, items)
 }

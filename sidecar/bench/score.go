@@ -106,7 +106,7 @@ func (s Scoring) subject() (subject, error) {
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	d, out := dims[len(dims)-1], subject{rows: 1, tokens: 1}
-	k := kind{kind: s.Kind, config: fmt.Sprintf(`{"dim": %d}`, d)}
+	k := kind{kind: s.Kind, config: fmt.Sprintf(`{"dim": %d, "normalise": true}`, d)}
 	switch s.Kind {
 	case rerank.KindMoL:
 		k = molOf(r, "mol", molShape{dim: 64, pq: dims[0], px: dims[1], d: d, gate: s.Hidden})
@@ -114,7 +114,7 @@ func (s Scoring) subject() (subject, error) {
 	case rerank.KindMaxSim:
 		out.tokens, out.rows, out.flops = dims[0], dims[1], 2*dims[0]*dims[1]*d
 	case rerank.KindBilinear:
-		k.config = fmt.Sprintf(`{"query_embedding_dim": %d, "item_embedding_dim": %d}`, d, d)
+		k.config = fmt.Sprintf(`{"query_embedding_dim": %d, "item_embedding_dim": %d, "normalise": true}`, d, d)
 		k.tensors, out.flops = tensor.Set{"W": random(r, d, d)}, 2*d
 	default:
 		out.flops = 2 * d

@@ -76,3 +76,14 @@ func (v *Vectors) Encode(q rerank.Query) (rerank.Encoded, error) {
 
 // EncodeItems implements rerank.Similarity: a feature row is a base vector.
 func (v *Vectors) EncodeItems(dst, base rerank.Matrix) error { return EncodeItems(v.spec, dst, base) }
+
+var _ rerank.BatchScorer = (*Vectors)(nil)
+
+// ScoreBatch implements rerank.BatchScorer.
+func (v *Vectors) ScoreBatch(dst []float32, queries []rerank.Encoded, items rerank.Items) error {
+	products, err := Batch(queries, Same(v.spec))
+	if err != nil {
+		return err
+	}
+	return ScoreBatch(dst, products, items)
+}
