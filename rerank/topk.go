@@ -56,10 +56,36 @@ func (t *TopK) Push(s Scored) {
 	t.down(0)
 }
 
+// Reset empties the TopK, for k rows, and keeps its memory.
+func (t *TopK) Reset(k int) { t.k, t.heap = k, t.heap[:0] }
+
+// Threshold is the score that a row must reach to be kept: that of the K-th row,
+// −Inf while there are fewer finite ones.
+func (t *TopK) Threshold() float32 {
+	if len(t.heap) < t.k || t.k <= 0 || notFinite(t.heap[0].Score) {
+		return float32(math.Inf(-1))
+	}
+	return t.heap[0].Score
+}
+
 // Sorted empties the TopK and returns its rows, best first.
 func (t *TopK) Sorted() []Scored {
 	rows := t.heap
 	t.heap = nil
+	sortRows(rows)
+	return rows
+}
+
+// AppendSorted empties the TopK and appends its rows to dst, best first; it keeps
+// its memory.
+func (t *TopK) AppendSorted(dst []Scored) []Scored {
+	sortRows(t.heap)
+	dst = append(dst, t.heap...)
+	t.heap = t.heap[:0]
+	return dst
+}
+
+func sortRows(rows []Scored) {
 	slices.SortFunc(rows, func(a, b Scored) int {
 		switch {
 		case Better(a, b):
@@ -70,7 +96,6 @@ func (t *TopK) Sorted() []Scored {
 			return 0
 		}
 	})
-	return rows
 }
 
 func (t *TopK) up(i int) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/scan"
 )
 
 // lane is a route in service: checked by New as far as that goes without its
@@ -24,6 +25,7 @@ type opened struct {
 	Route
 	spec    rerank.Spec
 	deriver rerank.Deriver // nil: the model derives no fields
+	scanner *scan.Scanner  // nil: there is no table
 	// featureFields are the names of the companion's fields that make a feature row.
 	featureFields []string
 	// companion are the dimensions of the companion's fields; nil: not known.
@@ -35,6 +37,9 @@ func newLane(r *Route) (*lane, error) {
 	o := &opened{Route: *r}
 	if err := o.configure(); err != nil {
 		return nil, err
+	}
+	if o.Table != nil {
+		o.scanner = scan.New(o.Table, o.spec)
 	}
 	return &lane{static: o, turn: make(chan struct{}, 1)}, nil
 }

@@ -3,19 +3,14 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/scan"
 )
-
-// scanChunk is the number of items that a worker scores at once.
-const scanChunk = 1024
 
 // scan scores every item of the table, or every item that the filter lets through.
 func (s *search) scan(ctx context.Context) error {
@@ -88,28 +83,17 @@ func (s *search) match(ctx context.Context) ([]rerank.ID, error) {
 	return seen.ids, err
 }
 
-// scanTable scores items of the table, all of them if items is nil, on every core.
+// scanTable finds the best items of the table, of all of them if items is nil.
 func (s *search) scanTable(ctx context.Context, items []int32) error {
-	n := len(items)
-	if items == nil && s.r.Filter == "" {
-		n = s.Table.Len()
+	q := scan.Query{Encoded: s.enc, K: s.r.K}
+	if items != nil || s.r.Filter != "" {
+		q.Within = scan.NewBitmap(s.Table.Len())
+		q.Within.Add(items...)
 	}
-	ctx, span := s.span(ctx, "score", attribute.Int("likeness.candidates", n))
+	ctx, span := s.span(ctx, "score")
 	defer span.End()
 	began := time.Now()
-	workers := make([]scanner, max(1, min(runtime.GOMAXPROCS(0), (n+scanChunk-1)/scanChunk)))
-	var next atomic.Int64
-	g, gctx := errgroup.WithContext(ctx)
-	for i := range workers {
-		workers[i] = scanner{search: s, items: items, n: n, next: &next, top: rerank.NewTopK(s.r.K)}
-		if i > 0 {
-			g.Go(func() error { return workers[i].run(gctx) })
-		}
-	}
-	err := workers[0].run(gctx)
-	if other := g.Wait(); other != nil {
-		err = other
-	}
+	found, err := s.scanner.Scan(ctx, q, nil)
 	s.answer.Timings.Score += time.Since(began)
 	if err != nil {
 		fail(span, err)
@@ -118,68 +102,8 @@ func (s *search) scanTable(ctx context.Context, items []int32) error {
 		}
 		return &failure{ReasonScoring, err}
 	}
-	s.merge(workers, n)
-	return nil
-}
-
-func (s *search) merge(workers []scanner, n int) {
-	for _, w := range workers[1:] {
-		for _, row := range w.top.Sorted() {
-			workers[0].top.Push(row)
-		}
-		workers[0].notFinite += w.notFinite
-	}
-	s.hits, s.scored = workers[0].top.Sorted(), n
-	s.answer.NotFinite += workers[0].notFinite
-}
-
-// scanner scores chunks of the table, which it takes in turn with others.
-type scanner struct {
-	*search
-	items     []int32
-	n         int
-	next      *atomic.Int64
-	top       *rerank.TopK
-	notFinite int
-	scores    [scanChunk]float32
-	scratch   rerank.Items
-}
-
-func (w *scanner) run(ctx context.Context) error {
-	for {
-		from := int(w.next.Add(scanChunk)) - scanChunk
-		if from >= w.n {
-			return nil
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := w.chunk(from, min(from+scanChunk, w.n)); err != nil {
-			return err
-		}
-	}
-}
-
-func (w *scanner) chunk(from, to int) error {
-	scores := w.scores[:to-from]
-	var items rerank.Items
-	if w.items == nil {
-		items = w.Table.Slice(from, to)
-	} else {
-		items = w.Table.Items(w.items[from:to], &w.scratch)
-	}
-	if err := w.enc.Score(scores, items); err != nil {
-		return err
-	}
-	for i, x := range scores {
-		if !finite(x) {
-			w.notFinite++
-		}
-		item := from + i
-		if w.items != nil {
-			item = int(w.items[item])
-		}
-		w.top.Push(rerank.Scored{ID: w.Table.ID(item), Score: x, Index: item})
-	}
+	span.SetAttributes(attribute.Int("likeness.candidates", found.Items), attribute.Int("likeness.scored", found.Scored))
+	s.hits, s.scored = found.Top, found.Items
+	s.answer.NotFinite += found.NotFinite
 	return nil
 }

@@ -1,0 +1,274 @@
+package scan_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/rerank/maxsim"
+	"github.com/likenessdb/likeness/rerank/scan"
+	"github.com/likenessdb/likeness/rerank/table"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// world is a table with queries to it.
+type world struct {
+	sim      rerank.Similarity
+	table    *table.Table
+	encoded  []rerank.Encoded
+	features rerank.Matrix // float32, of the table's rows
+	starts   []int32
+}
+
+func (w *world) queries(t testing.TB, rng *rand.Rand, n int) {
+	t.Helper()
+	spec := w.sim.Spec()
+	for range n {
+		q := rerank.Query{Vector: make([]float32, spec.QueryDim), UserID: rng.Int64N(100), HasUserID: spec.UserIDs}
+		for i := range q.Vector {
+			q.Vector[i] = float32(rng.NormFloat64())
+		}
+		e, err := w.sim.Encode(q)
+		must(t, err)
+		w.encoded = append(w.encoded, e)
+	}
+}
+
+// build makes the table, with ids that descend, so that ties do not fall by number.
+func (w *world) build(t testing.TB, meta table.Meta) {
+	t.Helper()
+	n := w.features.Rows
+	if w.starts != nil {
+		n = len(w.starts) - 1
+	}
+	ids := make([]rerank.ID, n)
+	for i := range ids {
+		ids[i] = rerank.UintID(uint64(10*n - i))
+	}
+	meta.Block = w.sim.Spec().Block
+	var err error
+	w.table, err = table.FromMemory(meta, ids, w.features, w.starts)
+	must(t, err)
+}
+
+// vectors has rows of few different numbers, so that many tie, zero rows, rows
+// that are not finite, and some that are long.
+func vectors(rng *rand.Rand, rows, cols int, adversarial bool) rerank.Matrix {
+	m := rerank.NewMatrix(rows, cols)
+	for r := range rows {
+		row := m.Row(r)
+		for i := range row {
+			row[i] = float32(rng.NormFloat64())
+		}
+		if !adversarial {
+			continue
+		}
+		switch rng.IntN(8) {
+		case 0:
+			clear(row)
+		case 1:
+			copy(row, m.Row(rng.IntN(r+1)))
+		case 2:
+			row[rng.IntN(cols)] = float32([]float64{math.NaN(), math.Inf(1), math.Inf(-1)}[rng.IntN(3)])
+		case 3:
+			copy(row, m.Row(rng.IntN(r+1)))
+			row[rng.IntN(cols)] *= 1 + 1e-6
+		case 4:
+			for i := range row {
+				row[i] *= 1e3
+			}
+		}
+	}
+	return m
+}
+
+// naive scores everything, one item after the other.
+func (w *world) naive(t testing.TB, e rerank.Encoded, k int, within []int32) (top []rerank.Scored, notFinite int) {
+	t.Helper()
+	best := rerank.NewTopK(k)
+	for item := range w.table.Len() {
+		if within != nil && !slices.Contains(within, int32(item)) {
+			continue
+		}
+		items := rerank.Items{Features: w.features, Rows: []int32{int32(item)}}
+		if w.starts != nil {
+			items = rerank.Items{Features: w.features, Starts: w.starts[item : item+2]}
+		}
+		var score [1]float32
+		must(t, e.Score(score[:], items))
+		if score[0]-score[0] != 0 {
+			notFinite++
+		}
+		best.Push(rerank.Scored{ID: w.table.ID(item), Score: score[0], Index: item})
+	}
+	return best.Sorted(), notFinite
+}
+
+func same(a, b []rerank.Scored) bool {
+	return slices.EqualFunc(a, b, func(x, y rerank.Scored) bool {
+		return x.ID == y.ID && x.Index == y.Index && math.Float32bits(x.Score) == math.Float32bits(y.Score)
+	})
+}
+
+func subset(rng *rand.Rand, n int) []int32 {
+	within := []int32{}
+	for i := range n {
+		if rng.IntN(5) == 0 {
+			within = append(within, int32(i))
+		}
+	}
+	return within
+}
+
+func worlds(t testing.TB, adversarial bool) map[string]*world {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	inner, err := dot.New(dot.Config{Dim: 19}, nil)
+	must(t, err)
+	best, err := maxsim.New(maxsim.Config{Dim: 19}, nil)
+	must(t, err)
+	starts := []int32{0}
+	for starts[len(starts)-1] < 3000 {
+		starts = append(starts, starts[len(starts)-1]+1+rng.Int32N(4))
+	}
+	all := map[string]*world{
+		"dot":     {sim: inner, features: vectors(rng, 3001, 19, adversarial)},
+		"max-sim": {sim: best, features: vectors(rng, int(starts[len(starts)-1]), 19, adversarial), starts: starts},
+	}
+	for _, w := range all {
+		w.build(t, table.Meta{})
+		w.queries(t, rng, 5)
+	}
+	return all
+}
+
+// TestExact wants of every table what the naive loop finds, under filters too.
+func TestExact(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, adversarial := range []bool{false, true} {
+		for name, w := range worlds(t, adversarial) {
+			s := scan.New(w.table, w.sim.Spec())
+			for i, e := range w.encoded {
+				k := []int{1, 10, 100, 2900, 5000}[i]
+				var within []int32
+				q := scan.Query{Encoded: e, K: k}
+				if i%2 == 1 {
+					within = subset(rng, w.table.Len())
+					q.Within = scan.NewBitmap(w.table.Len())
+					q.Within.Add(within...)
+				}
+				want, notFinite := w.naive(t, e, k, within)
+				got, err := s.Scan(context.Background(), q, nil)
+				must(t, err)
+				if !same(got.Top, want) || got.NotFinite != notFinite {
+					t.Errorf("%s, query %d: %d rows, %d not finite, want %d and %d; the first are %v, want %v",
+						name, i, len(got.Top), got.NotFinite, len(want), notFinite, got.Top[0], want[0])
+				}
+			}
+		}
+	}
+}
+
+// TestShared wants the same answers of queries that share a pass, in one call or
+// in many.
+func TestShared(t *testing.T) {
+	for name, w := range worlds(t, true) {
+		s := scan.New(w.table, w.sim.Spec())
+		queries, results := make([]scan.Query, len(w.encoded)), make([]scan.Result, len(w.encoded))
+		want := make([][]rerank.Scored, len(w.encoded))
+		for i, e := range w.encoded {
+			queries[i] = scan.Query{Encoded: e, K: 20}
+			want[i], _ = w.naive(t, e, 20, nil)
+		}
+		must(t, s.Batch(context.Background(), queries, results))
+		for i, r := range results {
+			if !same(r.Top, want[i]) {
+				t.Errorf("%s: query %d of a batch has another answer", name, i)
+			}
+		}
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				q := i % len(queries)
+				r, err := s.Scan(context.Background(), queries[q], nil)
+				if err != nil || !same(r.Top, want[q]) {
+					t.Errorf("%s: query %d has another answer beside others: %v", name, q, err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// stopper ends its query's context in the second call.
+type stopper struct {
+	rerank.Encoded
+	calls  atomic.Int32
+	cancel context.CancelFunc
+	err    error
+}
+
+func (s *stopper) Score(dst []float32, items rerank.Items) error {
+	if s.calls.Add(1) == 2 {
+		s.cancel()
+		return s.err
+	}
+	return s.Encoded.Score(dst, items)
+}
+
+// TestEnded wants a query to end with its context or its error, and others to go on.
+func TestEnded(t *testing.T) {
+	w := worlds(t, false)["dot"]
+	s := scan.New(w.table, w.sim.Spec())
+	want, _ := w.naive(t, w.encoded[1], 5, nil)
+	broken := errors.New("broken")
+	for _, fail := range []error{nil, broken} {
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			r, err := s.Scan(context.Background(), scan.Query{Encoded: w.encoded[1], K: 5}, nil)
+			if err != nil || !same(r.Top, want) {
+				t.Errorf("beside a query that ended: %v", err)
+			}
+		})
+		_, err := s.Scan(ctx, scan.Query{Encoded: &stopper{Encoded: w.encoded[0], cancel: cancel, err: fail}, K: 5}, nil)
+		if want := []error{context.Canceled, broken}; !errors.Is(err, want[0]) && !errors.Is(err, want[1]) {
+			t.Errorf("the query that ended has the error %v", err)
+		}
+		wg.Wait()
+		cancel()
+	}
+}
+
+// TestNothing wants an answer where there is nothing to go over.
+func TestNothing(t *testing.T) {
+	w := worlds(t, false)["dot"]
+	s := scan.New(w.table, w.sim.Spec())
+	r, err := s.Scan(context.Background(), scan.Query{Encoded: w.encoded[0], K: 3, Within: scan.NewBitmap(w.table.Len())}, nil)
+	if err != nil || len(r.Top) != 0 || r.Items != 0 {
+		t.Errorf("an empty filter: %+v, %v", r, err)
+	}
+	empty := &world{sim: w.sim, features: rerank.NewMatrix(0, 19)}
+	empty.build(t, table.Meta{})
+	r, err = scan.New(empty.table, w.sim.Spec()).Scan(context.Background(), scan.Query{Encoded: w.encoded[0], K: 3}, nil)
+	if err != nil || len(r.Top) != 0 {
+		t.Errorf("an empty table: %+v, %v", r, err)
+	}
+}
