@@ -200,6 +200,21 @@ func quote(s string) string { return `"` + quoter.Replace(s) + `"` }
 // inexpressible: milvus-lite reads \n in a literal as two characters.
 func (k key) inexpressible() bool { return k.isText && strings.ContainsAny(k.text, "\r\n") }
 
+// Among is the expression that picks rows by primary key. It returns
+// adapters.ErrID for an id that no key can be.
+func Among(primary string, ids []rerank.ID) (string, error) {
+	keys := make([]key, len(ids))
+	for i, id := range ids {
+		text, isText := id.Text()
+		n, isNumber := id.Int64()
+		if !isText && !isNumber {
+			return "", fmt.Errorf("%w: %v; Milvus's keys are text and signed 64-bit numbers", adapters.ErrID, id)
+		}
+		keys[i] = key{isText: isText, text: text, num: n}
+	}
+	return oneOf(primary, keys), nil
+}
+
 // oneOf is the expression that picks rows by key. Milvus cannot parse the
 // smallest number and milvus-lite does not find it, but both can compare with
 // its neighbour.

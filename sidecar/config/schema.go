@@ -251,15 +251,15 @@ type Route struct {
 	Calibration *Calibration `yaml:"calibration"`
 }
 
-// Proxy is a listener for clients of a Qdrant store.
+// Proxy is a listener for clients of a Qdrant or Milvus store.
 type Proxy struct {
-	// Name of the Qdrant store that everything else is forwarded to.
+	// Name of the store that everything else is forwarded to.
 	Store string `yaml:"store"`
 	// Where the store's gRPC clients connect, in plain text; empty is nowhere. Port 0 takes a free one.
 	ListenGRPC string `yaml:"listen_grpc"`
-	// Where the store's REST clients connect, in plain text; empty is nowhere. Port 0 takes a free one.
+	// Where Qdrant's REST clients connect, in plain text; empty is nowhere. Port 0 takes a free one.
 	ListenREST string `yaml:"listen_rest"`
-	// URL of the store's REST API, http://host:port; listen_rest needs it.
+	// URL of Qdrant's REST API, http://host:port; listen_rest needs it.
 	RESTURL string `yaml:"rest_url"`
 	// Names of the routes that answer searches; empty is every route of the store.
 	Routes []string `yaml:"routes"`

@@ -133,8 +133,14 @@ func (v *validator) proxy() {
 	}
 	v.address("proxy.listen_grpc", p.ListenGRPC)
 	v.address("proxy.listen_rest", p.ListenREST)
-	if v.c.Stores[p.Store].Kind != "qdrant" {
-		v.fail("proxy.store", "%q is no store of kind qdrant; a proxy stands before one", p.Store)
+	switch v.c.Stores[p.Store].Kind {
+	case "qdrant":
+	case "milvus":
+		if p.ListenREST != "" {
+			v.fail("proxy.listen_rest", "%q is a store of kind milvus, which is proxied over gRPC only; leave listen_rest out", p.Store)
+		}
+	default:
+		v.fail("proxy.store", "%q is no store of kind qdrant or milvus; a proxy stands before one", p.Store)
 	}
 	if (p.ListenREST == "") != (p.RESTURL == "") {
 		v.fail("proxy.rest_url", "listen_rest and rest_url belong together; give both or none")

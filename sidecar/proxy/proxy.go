@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"slices"
 	"time"
 
@@ -18,7 +19,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
-	qdrantproxy "github.com/likenessdb/likeness/sidecar/proxy/qdrant"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
@@ -36,11 +36,23 @@ type Endpoint struct {
 	TLS *tls.Config
 }
 
+// Router answers calls in the database's stead.
+type Router interface {
+	// Intercept returns what may answer a call, by its method.
+	Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor
+}
+
+// RESTRouter answers requests in the database's stead.
+type RESTRouter interface {
+	InterceptREST(in *http.Request, body []byte, forward func([]byte) rest.Answer) rest.Reply
+}
+
 // Options say what a proxy forwards. An endpoint without an upstream is not served.
 type Options struct {
 	GRPC, REST Endpoint
-	// Router, if not nil, answers searches of Qdrant's clients that a route covers.
-	Router *qdrantproxy.Router
+	// Router, if not nil, answers searches that a route covers; over REST too, if
+	// it is a RESTRouter.
+	Router Router
 	Logger *slog.Logger
 	// Grace is how long calls in flight may take when the proxy ends.
 	Grace time.Duration
@@ -125,8 +137,8 @@ func (p *Proxy) listenREST(ctx context.Context) error {
 		return nil
 	}
 	o := rest.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, Logger: p.options.Logger}
-	if p.options.Router != nil {
-		o.Intercept = p.options.Router.InterceptREST
+	if r, ok := p.options.Router.(RESTRouter); ok {
+		o.Intercept = r.InterceptREST
 	}
 	server, err := rest.NewServer(o)
 	if err != nil {

@@ -6,7 +6,9 @@ import (
 
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/proxy"
+	"github.com/likenessdb/likeness/sidecar/proxy/milvus"
 	"github.com/likenessdb/likeness/sidecar/proxy/qdrant"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -16,11 +18,15 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 	if p.ListenGRPC == "" && p.ListenREST == "" {
 		return nil, nil
 	}
-	router, err := qdrant.New(s.admission, p.Store, p.Routes, s.options.Logger)
+	routes, err := routing.New(s.admission, p.Store, p.Routes, s.options.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
 	store := c.Stores[p.Store]
+	var router proxy.Router = qdrant.New(routes)
+	if store.Kind == "milvus" {
+		router = milvus.New(routes, store.Database)
+	}
 	secure, err := wiring.StoreTLS(store.TLS)
 	if err != nil {
 		return nil, fmt.Errorf("stores.%s: %w", p.Store, err)

@@ -48,6 +48,19 @@ func startProxied(t *testing.T, version string) *proxied {
 	db := servers.QdrantForTest(t, version, servers.Options{APIKey: key})
 	p := &proxied{direct: connect(t, db.Address), restDirect: db.REST}
 	fill(t, p.direct)
+	at := startSidecar(t, fmt.Sprintf(`
+stores: {main: {kind: qdrant, address: %q, api_key_env: QDRANT_KEY}}
+routes: {things: {store: main, collection: routed, model: w, placement: stored, exact_search: true, depth: 20}}
+proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
+`, db.Address, db.REST))
+	p.api, p.proxy, p.rest = connect(t, at.GRPC), connect(t, at.Proxy.GRPC), "http://"+at.Proxy.REST
+	return p
+}
+
+// startSidecar runs a sidecar with the bilinear model w of four dimensions until
+// the test ends; rest are the parts of its configuration.
+func startSidecar(t *testing.T, rest string) serve.Addresses {
+	t.Helper()
 	dir := t.TempDir()
 	w := tensor.Tensor{Shape: []int{4, 4}, Data: []float32{0, 1, 0, 0, 2, 0, 0, 0, 0, 0, -1, 0, 0.5, 0, 0, 1}}
 	m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Name: "w", Tensors: tensor.Set{"W": w},
@@ -56,13 +69,9 @@ func startProxied(t *testing.T, version string) *proxied {
 		err = model.Write(filepath.Join(dir, "w.safetensors"), m)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "likeness.yaml"), fmt.Appendf(nil, `
-listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
-stores: {main: {kind: qdrant, address: %q, api_key_env: QDRANT_KEY}}
+		err = os.WriteFile(filepath.Join(dir, "likeness.yaml"), []byte(`listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
 models: {w: {path: w.safetensors}}
-routes: {things: {store: main, collection: routed, model: w, placement: stored, exact_search: true, depth: 20}}
-proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
-`, db.Address, db.REST), 0o600)
+`+rest), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -85,12 +94,12 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 	})
 	select {
 	case at := <-ready:
-		p.api, p.proxy, p.rest = connect(t, at.GRPC), connect(t, at.Proxy.GRPC), "http://"+at.Proxy.REST
+		return at
 	case err := <-ended:
 		ended <- nil
 		t.Fatal(err)
+		return serve.Addresses{}
 	}
-	return p
 }
 
 func connect(t *testing.T, address string) *grpc.ClientConn {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
 // statusKey is the trailer that says what became of a call on a routed collection.
@@ -28,14 +29,13 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 		qdrant.Points_QueryBatch_FullMethodName:  {&qdrant.QueryBatchPoints{}, &qdrant.QueryBatchResponse{}},
 	} {
 		out[method] = func(ctx context.Context, request []byte) (reply rawgrpc.Reply) {
-			name, ok := collection(request)
-			if !ok || !r.known[name] {
+			name, ok := routing.Text(request, 1)
+			if !ok || !r.Covers(name) {
 				return rawgrpc.Reply{}
 			}
 			defer func() {
 				if p := recover(); p != nil {
-					r.log.ErrorContext(ctx, "a search of the proxy panicked", "collection", name, "panic", p)
-					reply = rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, degraded{reason: "panic"}.Error())}
+					reply = rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, r.Panicked(ctx, name, p).Error())}
 				}
 			}()
 			c := call{upstream, method, types.request.ProtoReflect().New().Interface(), types.answer.ProtoReflect().New().Interface()}
@@ -52,8 +52,8 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 // notRescored lets a call pass, or fails it where the route is fail_closed.
 func notRescored(err error) rawgrpc.Reply {
 	reply := rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, err.Error())}
-	if d := (degraded{}); errors.As(err, &d) && d.closed {
-		reply.Err = grpcstatus.Error(codes.Unavailable, "likeness: no rescored answer: "+d.reason)
+	if d := (routing.Degraded{}); errors.As(err, &d) && d.Closed {
+		reply.Err = grpcstatus.Error(codes.Unavailable, "likeness: no rescored answer: "+d.Reason)
 	}
 	return reply
 }
@@ -68,10 +68,10 @@ type call struct {
 func (r *Router) answer(ctx context.Context, c call, name string, request []byte) (rawgrpc.Reply, error) {
 	began := time.Now()
 	if err := proto.Unmarshal(request, c.request); err != nil {
-		return rawgrpc.Reply{}, pass("malformed")
+		return rawgrpc.Reply{}, routing.Pass("malformed")
 	}
-	if hasUnknown(c.request.ProtoReflect()) {
-		return rawgrpc.Reply{}, pass("unknown-field")
+	if routing.HasUnknown(c.request.ProtoReflect()) {
+		return rawgrpc.Reply{}, routing.Pass("unknown-field")
 	}
 	searches, err := searchesOf(c.request)
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *Router) answer(ctx context.Context, c call, name string, request []byte
 	}
 	ctx, cancel := withSeconds(ctx, c.request.(interface{ GetTimeout() uint64 }).GetTimeout())
 	defer cancel()
-	all, err := r.rankAll(ctx, name, searches)
+	all, err := r.RankAll(ctx, name, searches)
 	if err != nil {
 		return rawgrpc.Reply{}, err
 	}
@@ -95,29 +95,29 @@ func withSeconds(ctx context.Context, seconds uint64) (context.Context, context.
 }
 
 // confirm asks the database for the hits, as the caller, and makes the answer of that.
-func (c call) confirm(ctx context.Context, all []ranked, began time.Time) (rawgrpc.Reply, error) {
+func (c call) confirm(ctx context.Context, all []routing.Ranked, began time.Time) (rawgrpc.Reply, error) {
 	narrow(c.request, all)
 	b, err := proto.Marshal(c.request)
 	if err != nil {
-		return rawgrpc.Reply{}, degraded{reason: "confirm"}
+		return rawgrpc.Reply{}, routing.Degraded{Reason: "confirm"}
 	}
 	message, header, trailer, err := c.upstream.Call(ctx, c.method, b)
 	if err != nil || proto.Unmarshal(message, c.answer) != nil {
-		return rawgrpc.Reply{}, degraded{reason: "confirm"}
+		return rawgrpc.Reply{}, routing.Degraded{Reason: "confirm"}
 	}
 	lists := results(c.answer)
 	if len(lists) != len(all) {
-		return rawgrpc.Reply{}, degraded{reason: "confirm"}
+		return rawgrpc.Reply{}, routing.Degraded{Reason: "confirm"}
 	}
 	for i, points := range lists {
 		if !reorder(points, all[i]) {
-			return rawgrpc.Reply{}, degraded{reason: "confirm"}
+			return rawgrpc.Reply{}, routing.Degraded{Reason: "confirm"}
 		}
 	}
 	elapsed := c.answer.ProtoReflect()
 	elapsed.Set(elapsed.Descriptor().Fields().ByName("time"), protoreflect.ValueOfFloat64(time.Since(began).Seconds()))
 	if message, err = proto.Marshal(c.answer); err != nil {
-		return rawgrpc.Reply{}, degraded{reason: "confirm"}
+		return rawgrpc.Reply{}, routing.Degraded{Reason: "confirm"}
 	}
-	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(statusKey, status(all)))}, nil
+	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(statusKey, routing.Status(all)))}, nil
 }

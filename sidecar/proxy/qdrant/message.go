@@ -2,96 +2,41 @@ package qdrant
 
 import (
 	"github.com/qdrant/go-client/qdrant"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	adapter "github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// collection reads the name of the collection, field 1 of every request here,
-// and decodes nothing else. The last one counts.
-func collection(b []byte) (name string, ok bool) {
-	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return "", false
-		}
-		b = b[n:]
-		if number == 1 && kind == protowire.BytesType {
-			v, n := protowire.ConsumeBytes(b)
-			if n < 0 {
-				return "", false
-			}
-			name, ok, b = string(v), true, b[n:]
-			continue
-		}
-		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
-			return "", false
-		}
-		b = b[n:]
-	}
-	return name, ok
-}
-
-// hasUnknown reports whether a message holds a field that this build does not
-// know, at any depth.
-func hasUnknown(m protoreflect.Message) bool {
-	if len(m.GetUnknown()) > 0 {
-		return true
-	}
-	found := false
-	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		switch {
-		case f.IsMap():
-			if f.MapValue().Message() != nil {
-				v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
-					found = hasUnknown(v.Message())
-					return !found
-				})
-			}
-		case f.Message() == nil:
-		case f.IsList():
-			for i := 0; i < v.List().Len() && !found; i++ {
-				found = hasUnknown(v.List().Get(i).Message())
-			}
-		default:
-			found = hasUnknown(v.Message())
-		}
-		return !found
-	})
-	return found
-}
-
 // searchesOf reads the searches of a request, or why it passes.
-func searchesOf(m proto.Message) ([]search, error) {
+func searchesOf(m proto.Message) ([]routing.Search, error) {
 	switch m := m.(type) {
 	case *qdrant.SearchPoints:
 		s, err := searchOf(m)
-		return []search{s}, err
+		return []routing.Search{s}, err
 	case *qdrant.QueryPoints:
 		s, err := queryOf(m)
-		return []search{s}, err
+		return []routing.Search{s}, err
 	case *qdrant.SearchBatchPoints:
 		if m.GetReadConsistency() != nil {
-			return nil, pass("consistency")
+			return nil, routing.Pass("consistency")
 		}
 		return each(m.GetSearchPoints(), m.GetCollectionName(), searchOf)
 	case *qdrant.QueryBatchPoints:
 		if m.GetReadConsistency() != nil {
-			return nil, pass("consistency")
+			return nil, routing.Pass("consistency")
 		}
 		return each(m.GetQueryPoints(), m.GetCollectionName(), queryOf)
 	}
-	return nil, pass("method")
+	return nil, routing.Pass("method")
 }
 
-func each[M interface{ GetCollectionName() string }](all []M, collection string, read func(M) (search, error)) ([]search, error) {
-	out := make([]search, len(all))
+func each[M interface{ GetCollectionName() string }](all []M, collection string, read func(M) (routing.Search, error)) ([]routing.Search, error) {
+	out := make([]routing.Search, len(all))
 	for i, m := range all {
 		if name := m.GetCollectionName(); name != "" && name != collection {
-			return nil, pass("collection")
+			return nil, routing.Pass("collection")
 		}
 		var err error
 		if out[i], err = read(m); err != nil {
@@ -110,60 +55,60 @@ type common interface {
 	GetShardKeySelector() *qdrant.ShardKeySelector
 }
 
-func commonOf(m common, threshold *float32) (s search, err error) {
+func commonOf(m common, threshold *float32) (s routing.Search, err error) {
 	switch {
 	case threshold != nil:
-		return s, pass("score-threshold")
+		return s, routing.Pass("score-threshold")
 	case m.GetReadConsistency() != nil:
-		return s, pass("consistency")
+		return s, routing.Pass("consistency")
 	case m.GetShardKeySelector() != nil:
-		return s, pass("shard-key")
+		return s, routing.Pass("shard-key")
 	case m.GetParams().GetIndexedOnly():
-		return s, pass("indexed-only")
+		return s, routing.Pass("indexed-only")
 	}
-	s.offset, s.exact = m.GetOffset(), m.GetParams().GetExact()
-	if s.filter, err = adapter.FilterText(m.GetFilter()); err != nil {
-		return s, pass("filter")
+	s.Offset, s.Exact = m.GetOffset(), m.GetParams().GetExact()
+	if s.Filter, err = adapter.FilterText(m.GetFilter()); err != nil {
+		return s, routing.Pass("filter")
 	}
 	return s, nil
 }
 
-func searchOf(m *qdrant.SearchPoints) (search, error) {
+func searchOf(m *qdrant.SearchPoints) (routing.Search, error) {
 	if m.GetSparseIndices() != nil {
-		return search{}, pass("not-nearest")
+		return routing.Search{}, routing.Pass("not-nearest")
 	}
 	s, err := commonOf(m, m.ScoreThreshold)
-	s.vector, s.query, s.limit = m.GetVectorName(), m.GetVector(), m.GetLimit()
+	s.Vector, s.Query, s.Limit = m.GetVectorName(), m.GetVector(), m.GetLimit()
 	return s, err
 }
 
-func queryOf(m *qdrant.QueryPoints) (search, error) {
+func queryOf(m *qdrant.QueryPoints) (routing.Search, error) {
 	nearest, ok := m.GetQuery().GetVariant().(*qdrant.Query_Nearest)
 	switch {
 	case len(m.GetPrefetch()) > 0:
-		return search{}, pass("prefetch")
+		return routing.Search{}, routing.Pass("prefetch")
 	case !ok || nearest.Nearest.GetDense() == nil:
-		return search{}, pass("not-nearest")
+		return routing.Search{}, routing.Pass("not-nearest")
 	case m.GetLookupFrom() != nil:
-		return search{}, pass("lookup")
+		return routing.Search{}, routing.Pass("lookup")
 	}
 	s, err := commonOf(m, m.ScoreThreshold)
-	s.vector, s.query, s.limit = m.GetUsing(), nearest.Nearest.GetDense().GetData(), 10
+	s.Vector, s.Query, s.Limit = m.GetUsing(), nearest.Nearest.GetDense().GetData(), 10
 	if m.Limit != nil {
-		s.limit = m.GetLimit()
+		s.Limit = m.GetLimit()
 	}
 	return s, err
 }
 
 // narrow makes the request one for the hits alone: same payload, vectors, filter
 // and caller, so that the database says what this caller may see of them.
-func narrow(m proto.Message, all []ranked) {
+func narrow(m proto.Message, all []routing.Ranked) {
 	switch m := m.(type) {
 	case *qdrant.SearchPoints:
-		n := uint64(len(all[0].hits))
+		n := uint64(len(all[0].Hits))
 		m.Filter, m.Limit, m.Offset, m.Params = only(m.GetFilter(), all[0]), n, nil, exactly()
 	case *qdrant.QueryPoints:
-		n := uint64(len(all[0].hits))
+		n := uint64(len(all[0].Hits))
 		m.Filter, m.Limit, m.Offset, m.Params = only(m.GetFilter(), all[0]), &n, nil, exactly()
 	case *qdrant.SearchBatchPoints:
 		for i, s := range m.GetSearchPoints() {
@@ -178,9 +123,9 @@ func narrow(m proto.Message, all []ranked) {
 
 func exactly() *qdrant.SearchParams { return &qdrant.SearchParams{Exact: qdrant.PtrOf(true)} }
 
-func only(f *qdrant.Filter, r ranked) *qdrant.Filter {
-	ids := make([]*qdrant.PointId, len(r.hits))
-	for i, h := range r.hits {
+func only(f *qdrant.Filter, r routing.Ranked) *qdrant.Filter {
+	ids := make([]*qdrant.PointId, len(r.Hits))
+	for i, h := range r.Hits {
 		ids[i] = pointID(h.ID)
 	}
 	out := &qdrant.Filter{Must: []*qdrant.Condition{qdrant.NewHasID(ids...)}}
@@ -219,8 +164,8 @@ func results(m proto.Message) (lists [][]*qdrant.ScoredPoint) {
 
 // reorder gives the confirmed points the order and the scores of the hits, in
 // place. It reports whether every hit was confirmed.
-func reorder(points []*qdrant.ScoredPoint, r ranked) bool {
-	if len(points) != len(r.hits) {
+func reorder(points []*qdrant.ScoredPoint, r routing.Ranked) bool {
+	if len(points) != len(r.Hits) {
 		return false
 	}
 	found := make(map[rerank.ID]*qdrant.ScoredPoint, len(points))
@@ -231,7 +176,7 @@ func reorder(points []*qdrant.ScoredPoint, r ranked) bool {
 		}
 		found[id] = p
 	}
-	for i, h := range r.hits {
+	for i, h := range r.Hits {
 		p := found[h.ID]
 		if p == nil {
 			return false

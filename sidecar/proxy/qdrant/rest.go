@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
 // request is a REST request for searches.
@@ -39,13 +40,12 @@ func readPath(r *http.Request) (q request, ok bool) {
 // InterceptREST answers the requests that the routes cover; it is a rest.Interceptor.
 func (r *Router) InterceptREST(in *http.Request, body []byte, forward func([]byte) rest.Answer) (reply rest.Reply) {
 	q, ok := readPath(in)
-	if !ok || !r.known[q.collection] {
+	if !ok || !r.Covers(q.collection) {
 		return rest.Reply{}
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			r.log.ErrorContext(in.Context(), "a search of the proxy panicked", "collection", q.collection, "panic", p)
-			reply = rest.Reply{Status: degraded{reason: "panic"}.Error()}
+			reply = rest.Reply{Status: r.Panicked(in.Context(), q.collection, p).Error()}
 		}
 	}()
 	reply, err := r.answerREST(in, q, body, forward)
@@ -53,8 +53,8 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward func([]byt
 		return reply
 	}
 	reply = rest.Reply{Status: err.Error()}
-	if d := (degraded{}); errors.As(err, &d) && d.closed {
-		text := `{"status":{"error":"likeness: no rescored answer: ` + d.reason + `"},"time":0.0}`
+	if d := (routing.Degraded{}); errors.As(err, &d) && d.Closed {
+		text := `{"status":{"error":"likeness: no rescored answer: ` + d.Reason + `"},"time":0.0}`
 		reply.Answer = &rest.Answer{
 			Status: http.StatusServiceUnavailable, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(text),
 		}
@@ -70,30 +70,30 @@ func (r *Router) answerREST(in *http.Request, q request, body []byte, forward fu
 	}
 	defer cancel()
 	if in.Header.Get("Content-Encoding") != "" {
-		return rest.Reply{}, pass("encoding")
+		return rest.Reply{}, routing.Pass("encoding")
 	}
 	whole, bodies, err := q.split(body)
 	if err != nil {
 		return rest.Reply{}, err
 	}
-	searches := make([]search, len(bodies))
+	searches := make([]routing.Search, len(bodies))
 	for i, b := range bodies {
 		if searches[i], err = q.read(b); err != nil {
 			return rest.Reply{}, err
 		}
 	}
-	all, err := r.rankAll(ctx, q.collection, searches)
+	all, err := r.RankAll(ctx, q.collection, searches)
 	if err != nil {
 		return rest.Reply{}, err
 	}
 	answer := forward(q.narrow(whole, bodies, all))
 	if answer.Status != http.StatusOK {
-		return rest.Reply{}, degraded{reason: "confirm"}
+		return rest.Reply{}, routing.Degraded{Reason: "confirm"}
 	}
 	if answer.Body, err = q.rebuild(answer.Body, all, time.Since(began)); err != nil {
-		return rest.Reply{}, degraded{reason: "confirm"}
+		return rest.Reply{}, routing.Degraded{Reason: "confirm"}
 	}
-	return rest.Reply{Answer: &answer, Status: status(all)}, nil
+	return rest.Reply{Answer: &answer, Status: routing.Status(all)}, nil
 }
 
 // contextOf is a request's context with its credentials for calls to the
@@ -108,17 +108,17 @@ func contextOf(in *http.Request) (context.Context, context.CancelFunc, error) {
 	var seconds uint64
 	args, err := url.ParseQuery(in.URL.RawQuery)
 	if err != nil {
-		return nil, nil, pass("query-argument")
+		return nil, nil, routing.Pass("query-argument")
 	}
 	for name, values := range args {
 		switch {
 		case name == "consistency":
-			return nil, nil, pass("consistency")
+			return nil, nil, routing.Pass("consistency")
 		case name != "timeout" || len(values) != 1:
-			return nil, nil, pass("query-argument")
+			return nil, nil, routing.Pass("query-argument")
 		}
 		if seconds, err = strconv.ParseUint(values[0], 10, 32); err != nil || seconds == 0 {
-			return nil, nil, pass("query-argument")
+			return nil, nil, routing.Pass("query-argument")
 		}
 	}
 	ctx, cancel := withSeconds(metadata.NewOutgoingContext(in.Context(), md), seconds)
@@ -128,22 +128,22 @@ func contextOf(in *http.Request) (context.Context, context.CancelFunc, error) {
 // split returns the body, and the searches in it.
 func (q request) split(body []byte) (whole object, searches []object, err error) {
 	if whole, err = readObject(body); err != nil {
-		return nil, nil, pass("malformed")
+		return nil, nil, routing.Pass("malformed")
 	}
 	if !q.batch {
 		return whole, []object{whole}, nil
 	}
 	if whole.unknown("searches") {
-		return nil, nil, pass("unknown-field")
+		return nil, nil, routing.Pass("unknown-field")
 	}
 	elements, ok := readArray(whole.get("searches"))
 	if !ok {
-		return nil, nil, pass("malformed")
+		return nil, nil, routing.Pass("malformed")
 	}
 	for _, e := range elements {
 		one, err := readObject(e)
 		if err != nil {
-			return nil, nil, pass("malformed")
+			return nil, nil, routing.Pass("malformed")
 		}
 		searches = append(searches, one)
 	}
@@ -157,42 +157,42 @@ var (
 )
 
 // read reads one search, or why it passes.
-func (q request) read(o object) (s search, err error) {
+func (q request) read(o object) (s routing.Search, err error) {
 	keys := searchKeys
 	if q.query {
 		keys = queryKeys
 	}
 	if o.unknown(keys...) {
-		return s, pass("unknown-field")
+		return s, routing.Pass("unknown-field")
 	}
 	for key, reason := range map[string]string{
 		"score_threshold": "score-threshold", "shard_key": "shard-key", "prefetch": "prefetch", "lookup_from": "lookup",
 	} {
 		if o.has(key) {
-			return s, pass(reason)
+			return s, routing.Pass(reason)
 		}
 	}
 	if err := knownSelectors(o); err != nil {
 		return s, err
 	}
-	if s.exact, err = readParams(o); err != nil {
+	if s.Exact, err = readParams(o); err != nil {
 		return s, err
 	}
-	if s.vector, s.query, err = q.readQuery(o); err != nil {
+	if s.Vector, s.Query, err = q.readQuery(o); err != nil {
 		return s, err
 	}
 	if o.has("filter") {
-		s.filter = string(o.get("filter"))
+		s.Filter = string(o.get("filter"))
 	}
 	var absent uint64
 	if q.query {
 		absent = 10
 	}
 	var limit, offset bool
-	s.limit, limit = o.readCount("limit", absent)
-	s.offset, offset = o.readCount("offset", 0)
+	s.Limit, limit = o.readCount("limit", absent)
+	s.Offset, offset = o.readCount("offset", 0)
 	if !limit || !offset {
-		return s, pass("limit")
+		return s, routing.Pass("limit")
 	}
 	return s, nil
 }
@@ -203,7 +203,7 @@ func (q request) readQuery(o object) (name string, v []float32, err error) {
 	if q.query {
 		raw = o.get("query")
 		if o.has("using") && json.Unmarshal(o.get("using"), &name) != nil {
-			return "", nil, pass("vector")
+			return "", nil, routing.Pass("vector")
 		}
 	}
 	if nested, err := readObject(raw); err == nil {
@@ -212,15 +212,15 @@ func (q request) readQuery(o object) (name string, v []float32, err error) {
 			value, label = "nearest", "nearest"
 		}
 		if nested.unknown(value, label) {
-			return "", nil, pass("not-nearest")
+			return "", nil, routing.Pass("not-nearest")
 		}
 		if raw = nested.get(value); !q.query && json.Unmarshal(nested.get(label), &name) != nil {
-			return "", nil, pass("vector")
+			return "", nil, routing.Pass("vector")
 		}
 	}
 	v, ok := readVector(raw)
 	if !ok {
-		return "", nil, pass("not-nearest")
+		return "", nil, routing.Pass("not-nearest")
 	}
 	return name, v, nil
 }
@@ -233,18 +233,18 @@ func readParams(o object) (exact bool, err error) {
 	}
 	p, err := readObject(o.get("params"))
 	if err != nil || p.unknown("hnsw_ef", "exact", "quantization", "indexed_only", "acorn") {
-		return false, pass("unknown-field")
+		return false, routing.Pass("unknown-field")
 	}
 	for key, known := range map[string][]string{"quantization": {"ignore", "rescore", "oversampling"}, "acorn": {"enable", "max_selectivity"}} {
 		if !p.has(key) {
 			continue
 		}
 		if inner, err := readObject(p.get(key)); err != nil || inner.unknown(known...) {
-			return false, pass("unknown-field")
+			return false, routing.Pass("unknown-field")
 		}
 	}
 	if p.has("indexed_only") && string(p.get("indexed_only")) != "false" {
-		return false, pass("indexed-only")
+		return false, routing.Pass("indexed-only")
 	}
 	return p.has("exact") && string(p.get("exact")) != "false", nil
 }
@@ -254,7 +254,7 @@ func knownSelectors(o object) error {
 	for _, key := range []string{"with_payload", "with_vector"} {
 		if raw := o.get(key); len(raw) > 0 && raw[0] == '{' {
 			if selector, err := readObject(raw); err != nil || selector.unknown("include", "exclude") {
-				return pass("unknown-field")
+				return routing.Pass("unknown-field")
 			}
 		}
 	}
@@ -263,11 +263,11 @@ func knownSelectors(o object) error {
 
 // narrow makes the body one for the hits alone: same payload, vectors, filter
 // and caller, so that the database says what this caller may see of them.
-func (q request) narrow(whole object, searches []object, all []ranked) []byte {
+func (q request) narrow(whole object, searches []object, all []routing.Ranked) []byte {
 	narrowed := make([]json.RawMessage, len(searches))
 	for i, o := range searches {
-		ids := make([]json.RawMessage, len(all[i].hits))
-		for j, h := range all[i].hits {
+		ids := make([]json.RawMessage, len(all[i].Hits))
+		for j, h := range all[i].Hits {
 			ids[j] = idText(h.ID)
 		}
 		must := []json.RawMessage{object{{"has_id", writeArray(ids)}}.bytes()}
@@ -287,7 +287,7 @@ func (q request) narrow(whole object, searches []object, all []ranked) []byte {
 var errUnexpected = errors.New("an answer of another form")
 
 // rebuild gives the confirmed points the order and the scores of the hits.
-func (q request) rebuild(body []byte, all []ranked, took time.Duration) ([]byte, error) {
+func (q request) rebuild(body []byte, all []routing.Ranked, took time.Duration) ([]byte, error) {
 	o, err := readObject(body)
 	if err != nil {
 		return nil, err
@@ -314,7 +314,7 @@ func (q request) rebuild(body []byte, all []ranked, took time.Duration) ([]byte,
 	return o.with("result", result).with("time", strconv.AppendFloat(nil, took.Seconds(), 'f', -1, 64)).bytes(), nil
 }
 
-func (q request) reorder(list json.RawMessage, r ranked) (json.RawMessage, error) {
+func (q request) reorder(list json.RawMessage, r routing.Ranked) (json.RawMessage, error) {
 	if !q.query {
 		return reorderJSON(list, r)
 	}
@@ -326,9 +326,9 @@ func (q request) reorder(list json.RawMessage, r ranked) (json.RawMessage, error
 	return o.with("points", points).bytes(), err
 }
 
-func reorderJSON(list json.RawMessage, r ranked) (json.RawMessage, error) {
+func reorderJSON(list json.RawMessage, r routing.Ranked) (json.RawMessage, error) {
 	points, ok := readArray(list)
-	if !ok || len(points) != len(r.hits) {
+	if !ok || len(points) != len(r.Hits) {
 		return nil, errUnexpected
 	}
 	found := make(map[string]object, len(points))
@@ -339,7 +339,7 @@ func reorderJSON(list json.RawMessage, r ranked) (json.RawMessage, error) {
 		}
 		found[string(o.get("id"))] = o
 	}
-	for i, h := range r.hits {
+	for i, h := range r.Hits {
 		o := found[string(idText(h.ID))]
 		if o == nil {
 			return nil, errUnexpected

@@ -20,6 +20,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/qdrant"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
 // described is a store of which only the description is asked.
@@ -54,13 +55,13 @@ func found(pipeline.Request) (pipeline.Answer, error) {
 
 func router(t testing.TB, metric adapters.Metric, failure pipeline.Failure, answer func(pipeline.Request) (pipeline.Answer, error)) *qdrant.Router {
 	t.Helper()
-	r, err := qdrant.New(searcher{answer: answer, route: pipeline.Route{
+	r, err := routing.New(searcher{answer: answer, route: pipeline.Route{
 		Name: "r", Collection: "c", StoreName: "s", Store: described{metric: metric}, MaxK: 100, Depth: 50, Failure: failure,
 	}}, "s", nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return qdrant.New(r)
 }
 
 const body = `{"vector":[1,2],"limit":2,"with_payload":true}`
@@ -134,7 +135,7 @@ func TestGRPCFailClosed(t *testing.T) {
 
 func TestTwoRoutesOfOneVector(t *testing.T) {
 	s := twice{searcher{route: pipeline.Route{Name: "a", Collection: "c", StoreName: "s"}}}
-	if _, err := qdrant.New(s, "s", nil, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "proxy.routes") {
+	if _, err := routing.New(s, "s", nil, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "proxy.routes") {
 		t.Errorf("error %v", err)
 	}
 }

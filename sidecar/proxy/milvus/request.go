@@ -1,0 +1,165 @@
+package milvus
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+)
+
+// query is a search request that can be answered.
+type query struct {
+	field         string
+	vectors       [][]float32
+	group         *commonpb.PlaceholderGroup
+	limit, offset uint64
+	filter        string
+}
+
+func (q query) searches(field string) []routing.Search {
+	out := make([]routing.Search, len(q.vectors))
+	for i, v := range q.vectors {
+		out[i] = routing.Search{Vector: field, Query: v, Limit: q.limit, Offset: q.offset, Filter: q.filter}
+	}
+	return out
+}
+
+// read reads a plain nearest-neighbour search, or why the request is none.
+func read(m *milvuspb.SearchRequest) (q query, err error) {
+	switch {
+	case len(m.GetSubReqs()) > 0:
+		return q, routing.Pass("hybrid")
+	case m.GetSearchByPrimaryKeys():
+		return q, routing.Pass("not-nearest")
+	case m.GetFunctionScore() != nil:
+		return q, routing.Pass("function-score")
+	case len(m.GetExprTemplateValues()) > 0:
+		return q, routing.Pass("template")
+	case len(m.GetPartitionNames()) > 0:
+		return q, routing.Pass("partitions")
+	case m.GetTravelTimestamp() != 0 || m.Namespace != nil:
+		return q, routing.Pass("namespace")
+	case m.GetDslType() != commonpb.DslType_BoolExprV1:
+		return q, routing.Pass("filter")
+	case strict(m):
+		return q, routing.Pass("consistency")
+	}
+	q.filter = m.GetDsl()
+	if err = q.readParams(m.GetSearchParams()); err != nil {
+		return q, err
+	}
+	return q, q.readVectors(m)
+}
+
+// The timestamps that older clients send for a level, which they leave out.
+const (
+	eventually = 1
+	bounded    = 2
+)
+
+// strict: what a route reads, at the collection's own level or its own, may be
+// older than the caller wants.
+func strict(m *milvuspb.SearchRequest) bool {
+	if m.GetGuaranteeTimestamp() > bounded {
+		return true
+	}
+	weak := m.GetConsistencyLevel() == commonpb.ConsistencyLevel_Bounded || m.GetConsistencyLevel() == commonpb.ConsistencyLevel_Eventually ||
+		m.GetGuaranteeTimestamp() == eventually || m.GetGuaranteeTimestamp() == bounded
+	return !m.GetUseDefaultConsistency() && !weak
+}
+
+// tuning are parameters of the database's own search; the route's depth stands
+// in their place.
+var tuning = []string{"ef", "nprobe", "search_list", "reorder_k", "level", "itopk_size", "search_width", "beamwidth"}
+
+func (q *query) readParams(params []*commonpb.KeyValuePair) (err error) {
+	for _, p := range params {
+		key, value := p.GetKey(), p.GetValue()
+		switch key {
+		case "anns_field":
+			q.field = value
+		case "topk", "limit":
+			q.limit, err = strconv.ParseUint(value, 10, 32)
+		case "offset":
+			q.offset, err = strconv.ParseUint(value, 10, 32)
+		case "metric_type":
+			if value != "" && !slices.Contains([]string{"IP", "COSINE"}, strings.ToUpper(value)) {
+				return routing.Pass("metric")
+			}
+		case "round_decimal":
+			if value != "-1" && value != "" {
+				return routing.Pass("round-decimal")
+			}
+		case "params":
+			err = plainParams(value)
+		case "ignore_growing":
+			if !strings.EqualFold(value, "false") {
+				return routing.Pass("ignore-growing")
+			}
+		case "group_by_field", "iterator":
+			if value != "" && !strings.EqualFold(value, "false") {
+				return routing.Pass(strings.ReplaceAll(key, "_", "-"))
+			}
+		case "group_size", "strict_group_size": // without a group they say nothing
+		default:
+			if !slices.Contains(tuning, key) {
+				return routing.Pass("search-params")
+			}
+		}
+		if err != nil {
+			return routing.Pass("search-params")
+		}
+	}
+	return nil
+}
+
+// plainParams wants tuning only; radius and range_filter cut at the database's
+// scores.
+func plainParams(text string) error {
+	var params map[string]json.RawMessage
+	if text == "" {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(text), &params); err != nil {
+		return err
+	}
+	for key, value := range params {
+		if !slices.Contains(tuning, key) && !(key == "for_tuning" && string(value) == "false") {
+			return routing.Pass("search-params")
+		}
+	}
+	return nil
+}
+
+func (q *query) readVectors(m *milvuspb.SearchRequest) error {
+	q.group = &commonpb.PlaceholderGroup{}
+	if err := proto.Unmarshal(m.GetPlaceholderGroup(), q.group); err != nil || len(q.group.GetPlaceholders()) != 1 {
+		return routing.Pass("malformed")
+	}
+	p := q.group.GetPlaceholders()[0]
+	if p.GetType() != commonpb.PlaceholderType_FloatVector {
+		return routing.Pass("vector-type")
+	}
+	if len(p.GetValues()) == 0 || int64(len(p.GetValues())) != m.GetNq() {
+		return routing.Pass("malformed")
+	}
+	for _, b := range p.GetValues() {
+		if len(b)%4 != 0 {
+			return routing.Pass("malformed")
+		}
+		v := make([]float32, len(b)/4)
+		for i := range v {
+			v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		}
+		q.vectors = append(q.vectors, v)
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+// Package milvus answers searches of Milvus's clients by a learned similarity,
+// where a route covers them, and says of every other one why it passes.
+package milvus
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+)
+
+// statusKey is the trailer that says what became of a call on a routed collection.
+const statusKey = "likeness-status"
+
+// The fields of every request here that say what it is of.
+const (
+	databaseField   = 2
+	collectionField = 3
+)
+
+// shapeFor is how long a collection's schema is believed.
+const shapeFor = 30 * time.Second
+
+// Router answers searches of Milvus's clients. It is safe for concurrent use.
+type Router struct {
+	*routing.Router
+	database string // of the store
+
+	mu     sync.Mutex
+	shapes map[string]shape
+}
+
+// shape is what is read of a collection's schema.
+type shape struct {
+	primary string
+	vectors []string
+	read    time.Time
+}
+
+// New makes a router of the searches of a store's database; "" is the default one.
+func New(r *routing.Router, database string) *Router {
+	return &Router{Router: r, database: database, shapes: map[string]shape{}}
+}
+
+// Intercept returns the interceptors of the methods that search.
+func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
+	return map[string]rawgrpc.Interceptor{
+		milvuspb.MilvusService_Search_FullMethodName: func(ctx context.Context, request []byte) (reply rawgrpc.Reply) {
+			name, ok := r.covered(ctx, request)
+			if !ok {
+				return rawgrpc.Reply{}
+			}
+			defer func() {
+				if p := recover(); p != nil {
+					reply = notRescored(r.Panicked(ctx, name, p))
+				}
+			}()
+			reply, err := r.search(ctx, upstream, name, request)
+			if err != nil {
+				return notRescored(err)
+			}
+			return reply
+		},
+		milvuspb.MilvusService_HybridSearch_FullMethodName: func(ctx context.Context, request []byte) rawgrpc.Reply {
+			if _, ok := r.covered(ctx, request); !ok {
+				return rawgrpc.Reply{}
+			}
+			return notRescored(routing.Pass("hybrid")) // the order is that of a fusion
+		},
+	}
+}
+
+// covered reads which collection a request is of, and whether a route is. The
+// request names the database, or the connection does.
+func (r *Router) covered(ctx context.Context, request []byte) (name string, ok bool) {
+	name, ok = routing.Text(request, collectionField)
+	if !ok || !r.Covers(name) {
+		return name, false
+	}
+	database, _ := routing.Text(request, databaseField)
+	if database == "" {
+		md, _ := metadata.FromOutgoingContext(ctx)
+		database = strings.Join(md.Get("dbname"), ",")
+	}
+	return name, plain(database) == plain(r.database)
+}
+
+// plain is a database's name: the default one has two.
+func plain(database string) string {
+	if database == "default" {
+		return ""
+	}
+	return database
+}
+
+// notRescored lets a call pass, or fails it where the route is fail_closed.
+func notRescored(err error) rawgrpc.Reply {
+	reply := rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, err.Error())}
+	if d := (routing.Degraded{}); errors.As(err, &d) && d.Closed {
+		reply.Err = status.Error(codes.Unavailable, "likeness: no rescored answer: "+d.Reason)
+	}
+	return reply
+}
+
+func (r *Router) search(ctx context.Context, upstream *rawgrpc.Upstream, name string, request []byte) (rawgrpc.Reply, error) {
+	m := &milvuspb.SearchRequest{}
+	if err := proto.Unmarshal(request, m); err != nil {
+		return rawgrpc.Reply{}, routing.Pass("malformed")
+	}
+	if routing.HasUnknown(m.ProtoReflect()) {
+		return rawgrpc.Reply{}, routing.Pass("unknown-field")
+	}
+	q, err := read(m)
+	if err != nil {
+		return rawgrpc.Reply{}, err
+	}
+	of, err := r.shape(ctx, upstream, m)
+	if err != nil {
+		return rawgrpc.Reply{}, err
+	}
+	searches := q.searches(r.field(name, q.field, of))
+	all, err := r.RankAll(ctx, name, searches)
+	if err != nil {
+		return rawgrpc.Reply{}, err
+	}
+	return confirm(ctx, upstream, m, q, of, all)
+}
+
+// field is the name that a route has for the field of a search: a collection's
+// only vector field may go without, here and there.
+func (r *Router) field(collection, asked string, of shape) string {
+	if len(of.vectors) != 1 || r.Field(collection, asked) {
+		return asked
+	}
+	if asked == of.vectors[0] {
+		return ""
+	}
+	if asked == "" {
+		return of.vectors[0]
+	}
+	return asked
+}
+
+// shape reads a collection's schema, as the caller.
+func (r *Router) shape(ctx context.Context, upstream *rawgrpc.Upstream, m *milvuspb.SearchRequest) (shape, error) {
+	name := m.GetCollectionName()
+	r.mu.Lock()
+	known := r.shapes[name]
+	r.mu.Unlock()
+	if time.Since(known.read) < shapeFor {
+		return known, nil
+	}
+	request, err := proto.Marshal(&milvuspb.DescribeCollectionRequest{DbName: m.GetDbName(), CollectionName: name})
+	if err != nil {
+		return shape{}, routing.Pass("malformed")
+	}
+	message, _, _, err := upstream.Call(ctx, milvuspb.MilvusService_DescribeCollection_FullMethodName, request)
+	answer := &milvuspb.DescribeCollectionResponse{}
+	if err != nil || proto.Unmarshal(message, answer) != nil || failed(answer.GetStatus()) {
+		return shape{}, routing.Pass("collection") // the search itself will say it in the database's words
+	}
+	s := shape{read: time.Now()}
+	for _, f := range answer.GetSchema().GetFields() {
+		if f.GetIsPrimaryKey() {
+			s.primary = f.GetName()
+		}
+		switch f.GetDataType() { //nolint:exhaustive // the others are no vectors
+		case schemapb.DataType_FloatVector, schemapb.DataType_BinaryVector, schemapb.DataType_Float16Vector,
+			schemapb.DataType_BFloat16Vector, schemapb.DataType_SparseFloatVector, schemapb.DataType_Int8Vector:
+			s.vectors = append(s.vectors, f.GetName())
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shapes[name] = s
+	return s, nil
+}
+
+// failed: older servers fill the one code, newer ones both.
+func failed(s *commonpb.Status) bool {
+	return s.GetCode() != 0 || s.GetErrorCode() != commonpb.ErrorCode_Success //nolint:staticcheck // as above
+}

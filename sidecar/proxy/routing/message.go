@@ -1,0 +1,60 @@
+package routing
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Text reads a field of text off a message, as the name of the collection is,
+// and decodes nothing else. The last one counts.
+func Text(b []byte, field protowire.Number) (text string, ok bool) {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return "", false
+		}
+		b = b[n:]
+		if number == field && kind == protowire.BytesType {
+			v, n := protowire.ConsumeBytes(b)
+			if n < 0 {
+				return "", false
+			}
+			text, ok, b = string(v), true, b[n:]
+			continue
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+			return "", false
+		}
+		b = b[n:]
+	}
+	return text, ok
+}
+
+// HasUnknown reports whether a message holds a field that this build does not
+// know, at any depth.
+func HasUnknown(m protoreflect.Message) bool {
+	if len(m.GetUnknown()) > 0 {
+		return true
+	}
+	found := false
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsMap():
+			if f.MapValue().Message() != nil {
+				v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+					found = HasUnknown(v.Message())
+					return !found
+				})
+			}
+		case f.Message() == nil:
+		case f.IsList():
+			for i := 0; i < v.List().Len() && !found; i++ {
+				found = HasUnknown(v.List().Get(i).Message())
+			}
+		default:
+			found = HasUnknown(v.Message())
+		}
+		return !found
+	})
+	return found
+}
