@@ -101,6 +101,28 @@ func (i isa) mix(out *[Lanes]float32, logits, gates []float32) {
 	}
 }
 
+func (i isa) extent(out *[3][Lanes]float32, x []float32) {
+	switch i {
+	case avx512:
+		extentAVX512(&out[0][0], &x[0], len(x)/Lanes)
+	case avx2:
+		extentAVX2(&out[0][0], &x[0], len(x)/Lanes)
+	default:
+		extentGo(out, x)
+	}
+}
+
+func (i isa) weigh(out *[2][Lanes]float32, logits, gates []float32) {
+	switch i {
+	case avx512:
+		weighAVX512(&out[0][0], &logits[0], &gates[0], len(logits)/Lanes)
+	case avx2:
+		weighAVX2(&out[0][0], &logits[0], &gates[0], len(logits)/Lanes)
+	default:
+		weighGo(out, logits, gates)
+	}
+}
+
 func (i isa) madd(c, a, b []float32) {
 	switch i {
 	case avx512:

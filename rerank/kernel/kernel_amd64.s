@@ -2979,6 +2979,97 @@ maddAVX512end:
 	VZEROUPPER
 	RET
 
+// func extentAVX512(out *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·extentAVX512(SB), NOSPLIT, $0-24
+	MOVQ    out+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	LEAQ    (CX), CX
+	VMOVUPS (CX), Z0
+	VMOVUPS (CX), Z1
+	VPXORD  Z2, Z2, Z2
+
+extentAVX512a:
+	VMOVUPS     (CX), Z3
+	VMAXPS      Z3, Z0, Z0
+	VMINPS      Z3, Z1, Z1
+	VFMADD231PS Z3, Z3, Z2
+	ADDQ        $0x40, CX
+	DECQ        DX
+	JNZ         extentAVX512a
+	VMOVUPS     Z0, (AX)
+	VMOVUPS     Z1, 64(AX)
+	VMOVUPS     Z2, 128(AX)
+	VZEROUPPER
+	RET
+
+// func weighAVX512(out *float32, logits *float32, gates *float32, n int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·weighAVX512(SB), NOSPLIT, $0-32
+	MOVQ    out+0(FP), AX
+	MOVQ    logits+8(FP), CX
+	MOVQ    gates+16(FP), DX
+	MOVQ    n+24(FP), BX
+	VMOVUPS (DX), Z0
+	LEAQ    (DX), SI
+	MOVQ    BX, R8
+
+weighAVX512amax:
+	VMAXPS (SI), Z0, Z0
+	ADDQ   $0x40, SI
+	DECQ   R8
+	JNZ    weighAVX512amax
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	LEAQ   (DX), SI
+	LEAQ   (CX), DI
+	MOVQ   BX, R8
+
+weighAVX512asum:
+	VMOVUPS          (SI), Z4
+	VSUBPS           Z0, Z4, Z4
+	VFMADD231PS      Z3, Z4, Z1
+	VMULPS.BCST      kd<>+0(SB), Z4, Z4
+	VREDUCEPS        $0x08, Z4, Z5
+	VSUBPS           Z5, Z4, Z4
+	VBROADCASTSS     kf<>+0(SB), Z6
+	VFMADD213PS.BCST kg<>+0(SB), Z5, Z6
+	VFMADD213PS.BCST kh<>+0(SB), Z5, Z6
+	VFMADD213PS.BCST ki<>+0(SB), Z5, Z6
+	VFMADD213PS.BCST kj<>+0(SB), Z5, Z6
+	VFMADD213PS.BCST ka<>+0(SB), Z5, Z6
+	VSCALEFPS        Z4, Z6, Z4
+	VMOVUPS          Z4, (SI)
+	VADDPS           Z4, Z1, Z1
+	VFMADD231PS      (DI), Z4, Z2
+	ADDQ             $0x40, SI
+	ADDQ             $0x40, DI
+	DECQ             R8
+	JNZ              weighAVX512asum
+	VDIVPS           Z1, Z2, Z2
+	VMOVUPS          Z2, (AX)
+	VPXORD           Z7, Z7, Z7
+	LEAQ             (DX), SI
+	LEAQ             (CX), DI
+	MOVQ             BX, R8
+
+weighAVX512asquares:
+	VMOVUPS     (DI), Z0
+	VSUBPS      Z2, Z0, Z0
+	VMULPS      (SI), Z0, Z0
+	VFMADD231PS Z0, Z0, Z7
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, DI
+	DECQ        R8
+	JNZ         weighAVX512asquares
+	VDIVPS      Z1, Z7, Z7
+	VDIVPS      Z1, Z7, Z7
+	VMOVUPS     Z7, 64(AX)
+	VZEROUPPER
+	RET
+
 // func dot4AVX512(dst *float32, u *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, n int)
 // Requires: AVX, AVX512F, FMA3
 TEXT ·dot4AVX512(SB), NOSPLIT, $0-56
@@ -4061,6 +4152,178 @@ maddAVX2loop:
 	JMP         maddAVX2loop
 
 maddAVX2end:
+	VZEROUPPER
+	RET
+
+// func extentAVX2(out *float32, x *float32, n int)
+// Requires: AVX, FMA3
+TEXT ·extentAVX2(SB), NOSPLIT, $0-24
+	MOVQ    out+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	LEAQ    (CX), BX
+	MOVQ    DX, SI
+	VMOVUPS (BX), Y0
+	VMOVUPS (BX), Y1
+	VXORPS  Y2, Y2, Y2
+
+extentAVX2a:
+	VMOVUPS     (BX), Y3
+	VMAXPS      Y3, Y0, Y0
+	VMINPS      Y3, Y1, Y1
+	VFMADD231PS Y3, Y3, Y2
+	ADDQ        $0x40, BX
+	DECQ        SI
+	JNZ         extentAVX2a
+	VMOVUPS     Y0, (AX)
+	VMOVUPS     Y1, 64(AX)
+	VMOVUPS     Y2, 128(AX)
+	LEAQ        32(CX), CX
+	VMOVUPS     (CX), Y0
+	VMOVUPS     (CX), Y1
+	VXORPS      Y2, Y2, Y2
+
+extentAVX2b:
+	VMOVUPS     (CX), Y3
+	VMAXPS      Y3, Y0, Y0
+	VMINPS      Y3, Y1, Y1
+	VFMADD231PS Y3, Y3, Y2
+	ADDQ        $0x40, CX
+	DECQ        DX
+	JNZ         extentAVX2b
+	VMOVUPS     Y0, 32(AX)
+	VMOVUPS     Y1, 96(AX)
+	VMOVUPS     Y2, 160(AX)
+	VZEROUPPER
+	RET
+
+// func weighAVX2(out *float32, logits *float32, gates *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·weighAVX2(SB), NOSPLIT, $0-32
+	MOVQ    out+0(FP), AX
+	MOVQ    logits+8(FP), CX
+	MOVQ    gates+16(FP), DX
+	MOVQ    n+24(FP), BX
+	VMOVUPS (DX), Y0
+	LEAQ    (DX), SI
+	MOVQ    BX, R8
+
+weighAVX2amax:
+	VMAXPS (SI), Y0, Y0
+	ADDQ   $0x40, SI
+	DECQ   R8
+	JNZ    weighAVX2amax
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	LEAQ   (DX), SI
+	LEAQ   (CX), DI
+	MOVQ   BX, R8
+
+weighAVX2asum:
+	VMOVUPS     (SI), Y4
+	VSUBPS      Y0, Y4, Y4
+	VFMADD231PS Y3, Y4, Y1
+	VMULPS      kd<>+0(SB), Y4, Y4
+	VMAXPS      kc<>+0(SB), Y4, Y4
+	VMOVUPS     Y4, Y5
+	VROUNDPS    $0x00, Y4, Y4
+	VSUBPS      Y4, Y5, Y5
+	VMOVUPS     kf<>+0(SB), Y6
+	VFMADD213PS kg<>+0(SB), Y5, Y6
+	VFMADD213PS kh<>+0(SB), Y5, Y6
+	VFMADD213PS ki<>+0(SB), Y5, Y6
+	VFMADD213PS kj<>+0(SB), Y5, Y6
+	VFMADD213PS ka<>+0(SB), Y5, Y6
+	VCVTPS2DQ   Y4, Y4
+	VPSLLD      $0x17, Y4, Y4
+	VPADDD      Y6, Y4, Y4
+	VMOVUPS     Y4, (SI)
+	VADDPS      Y4, Y1, Y1
+	VFMADD231PS (DI), Y4, Y2
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, DI
+	DECQ        R8
+	JNZ         weighAVX2asum
+	VDIVPS      Y1, Y2, Y2
+	VMOVUPS     Y2, (AX)
+	VXORPS      Y0, Y0, Y0
+	LEAQ        (DX), SI
+	LEAQ        (CX), DI
+	MOVQ        BX, R8
+
+weighAVX2asquares:
+	VMOVUPS     (DI), Y3
+	VSUBPS      Y2, Y3, Y3
+	VMULPS      (SI), Y3, Y3
+	VFMADD231PS Y3, Y3, Y0
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, DI
+	DECQ        R8
+	JNZ         weighAVX2asquares
+	VDIVPS      Y1, Y0, Y0
+	VDIVPS      Y1, Y0, Y0
+	VMOVUPS     Y0, 64(AX)
+	VMOVUPS     32(DX), Y0
+	LEAQ        32(DX), SI
+	MOVQ        BX, R8
+
+weighAVX2bmax:
+	VMAXPS (SI), Y0, Y0
+	ADDQ   $0x40, SI
+	DECQ   R8
+	JNZ    weighAVX2bmax
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	LEAQ   32(DX), SI
+	LEAQ   32(CX), DI
+	MOVQ   BX, R8
+
+weighAVX2bsum:
+	VMOVUPS     (SI), Y4
+	VSUBPS      Y0, Y4, Y4
+	VFMADD231PS Y3, Y4, Y1
+	VMULPS      kd<>+0(SB), Y4, Y4
+	VMAXPS      kc<>+0(SB), Y4, Y4
+	VMOVUPS     Y4, Y5
+	VROUNDPS    $0x00, Y4, Y4
+	VSUBPS      Y4, Y5, Y5
+	VMOVUPS     kf<>+0(SB), Y6
+	VFMADD213PS kg<>+0(SB), Y5, Y6
+	VFMADD213PS kh<>+0(SB), Y5, Y6
+	VFMADD213PS ki<>+0(SB), Y5, Y6
+	VFMADD213PS kj<>+0(SB), Y5, Y6
+	VFMADD213PS ka<>+0(SB), Y5, Y6
+	VCVTPS2DQ   Y4, Y4
+	VPSLLD      $0x17, Y4, Y4
+	VPADDD      Y6, Y4, Y4
+	VMOVUPS     Y4, (SI)
+	VADDPS      Y4, Y1, Y1
+	VFMADD231PS (DI), Y4, Y2
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, DI
+	DECQ        R8
+	JNZ         weighAVX2bsum
+	VDIVPS      Y1, Y2, Y2
+	VMOVUPS     Y2, 32(AX)
+	VXORPS      Y0, Y0, Y0
+	LEAQ        32(DX), SI
+	LEAQ        32(CX), DI
+	MOVQ        BX, R8
+
+weighAVX2bsquares:
+	VMOVUPS     (DI), Y3
+	VSUBPS      Y2, Y3, Y3
+	VMULPS      (SI), Y3, Y3
+	VFMADD231PS Y3, Y3, Y0
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, DI
+	DECQ        R8
+	JNZ         weighAVX2bsquares
+	VDIVPS      Y1, Y0, Y0
+	VDIVPS      Y1, Y0, Y0
+	VMOVUPS     Y0, 96(AX)
 	VZEROUPPER
 	RET
 

@@ -29,6 +29,16 @@ func mixAVX512(out *float32, logits *float32, gates *float32, n int)
 //go:noescape
 func maddAVX512(c *float32, a *float32, b *float32, n int)
 
+// extentAVX512 writes the maximum, the minimum and the sum of squares of each of 16 lanes of x, n×16, to out; n > 0.
+//
+//go:noescape
+func extentAVX512(out *float32, x *float32, n int)
+
+// weighAVX512 writes the mean φ = Σ_l π_l · logits_l, π = softmax(gates), and Σ_l (π_l · (logits_l − φ))² of each of 16 lanes to out; it overwrites the gates. n > 0.
+//
+//go:noescape
+func weighAVX512(out *float32, logits *float32, gates *float32, n int)
+
 // dot4AVX512 writes the inner products of u with four rows of n numbers to dst.
 //
 //go:noescape
@@ -68,6 +78,16 @@ func mixAVX2(out *float32, logits *float32, gates *float32, n int)
 //
 //go:noescape
 func maddAVX2(c *float32, a *float32, b *float32, n int)
+
+// extentAVX2 writes the maximum, the minimum and the sum of squares of each of 16 lanes of x, n×16, to out; n > 0.
+//
+//go:noescape
+func extentAVX2(out *float32, x *float32, n int)
+
+// weighAVX2 writes the mean φ = Σ_l π_l · logits_l, π = softmax(gates), and Σ_l (π_l · (logits_l − φ))² of each of 16 lanes to out; it overwrites the gates. n > 0.
+//
+//go:noescape
+func weighAVX2(out *float32, logits *float32, gates *float32, n int)
 
 // dot4AVX2 writes the inner products of u with four rows of n numbers to dst.
 //

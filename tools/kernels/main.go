@@ -146,6 +146,8 @@ func main() {
 		s.silu()
 		s.mix()
 		s.madd()
+		s.extent()
+		s.weigh()
 		s.dot4()
 		s.fma()
 		s.read()
