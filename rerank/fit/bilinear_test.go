@@ -20,7 +20,7 @@ import (
 const banking = "../../examples/data/banking77/"
 
 // intents is a split of BANKING77 as queries and the 77 intents as items.
-func intents(t *testing.T, name string) Data {
+func intents(t testing.TB, name string) Data {
 	t.Helper()
 	open := func(file string) rerank.Matrix {
 		m, err := npy.Open(banking + file + "_vectors.npy")

@@ -320,7 +320,7 @@ func TestBalance(t *testing.T) {
 		var b balancing
 		b.reset(1, len(tc.gates[0]))
 		for _, g := range tc.gates {
-			b.see(g)
+			b.see(make([]float32, len(g)), g)
 		}
 		if got := b.loss(); math.Abs(got-tc.want) > 1e-5 {
 			t.Errorf("%s: %g, want %g", name, got, tc.want)

@@ -11,6 +11,7 @@ import (
 // it is one inner product.
 type fixedMixing struct {
 	u, du   rerank.Matrix // Σ_i π_ij f_i, side by side
+	logs    rerank.Matrix // of the gates
 	balance balancing
 }
 
@@ -36,8 +37,9 @@ func (m *fixedMixing) backward(n *molNet, ds rerank.Matrix) float64 {
 	multiply(m.du, ds, false, n.itemSide.Matrix, false)
 	multiply(n.itemSide.d, ds, true, m.u, false)
 	m.balance.reset(o.Balance, n.pairs())
+	m.logs = grown(m.logs, ds.Rows, n.pairs())
 	for b := range ds.Rows {
-		m.balance.see(n.gates.Row(b))
+		m.balance.see(m.logs.Row(b), n.gates.Row(b))
 	}
 	loss := m.balance.loss()
 	clear(n.querySide.d.Data)
@@ -49,7 +51,7 @@ func (m *fixedMixing) backward(n *molNet, ds rerank.Matrix) float64 {
 				d[l] = kernel.Dot(du[j:j+n.dim], f[i:i+n.dim])
 				axpy(df[i:i+n.dim], du[j:j+n.dim], g)
 			}
-			m.balance.add(d, gates)
+			m.balance.add(d, m.logs.Row(b), gates)
 			softmaxBackward(d, gates)
 		}
 	})
@@ -88,6 +90,7 @@ type mixingChunk struct {
 	before   rerank.Matrix // query ⊙ item + logits' part
 	after    rerank.Matrix // its SiLU, then the gates
 	silu     rerank.Matrix // the SiLU again
+	logs     rerank.Matrix // of the gates
 	d        rerank.Matrix // gradients of gates, then of their inputs
 	dLogits  rerank.Matrix
 	pass     perceptronPass
@@ -138,6 +141,7 @@ func (c *mixingChunk) forward(n *molNet, m *fullMixing, s rerank.Matrix) {
 	copy(c.after.Data, c.before.Data)
 	kernel.Best().SiLU(c.after.Data)
 	c.balance.reset(0, pairs)
+	c.logs = grown(c.logs, rows, pairs)
 	tau := float32(n.options.Temperature)
 	var rng *rand.Rand
 	for r := range rows {
@@ -146,7 +150,7 @@ func (c *mixingChunk) forward(n *molNet, m *fullMixing, s rerank.Matrix) {
 		}
 		gates := c.after.Row(r)
 		gateProbabilities(gates, n.options.GateDropout, rng)
-		c.balance.see(gates)
+		c.balance.see(c.logs.Row(r), gates)
 		s.Row(c.from + r/s.Cols)[r%s.Cols] = tau * kernel.Dot(gates, c.logits.Row(r))
 	}
 }
@@ -197,7 +201,7 @@ func (c *mixingChunk) backward(n *molNet, m *fullMixing, ds rerank.Matrix) {
 		for l, v := range c.logits.Row(r) {
 			d[l] = slope * v
 		}
-		m.balance.add(d, gates)
+		m.balance.add(d, c.logs.Row(r), gates)
 		softmaxBackward(d, gates)
 	}
 	c.silu = grown(c.silu, rows, pairs)

@@ -206,11 +206,14 @@ func (b *balancing) reset(weight float64, pairs int) {
 	b.sum = append(b.sum[:0], make([]float64, pairs)...)
 }
 
-func (b *balancing) see(g []float32) {
+// see takes gates and leaves the logarithms of p + ε in logs, for add.
+func (b *balancing) see(logs, g []float32) {
 	b.count++
 	for i, v := range g {
+		l := math.Log(float64(v) + balanceEps)
+		logs[i] = float32(l)
 		b.sum[i] += float64(v)
-		b.mixed += float64(v) * math.Log(float64(v)+balanceEps)
+		b.mixed += float64(v) * l
 	}
 }
 
@@ -236,10 +239,9 @@ func (b *balancing) loss() float64 {
 }
 
 // add adds the gradient by the gates g to d.
-func (b *balancing) add(d, g []float32) {
+func (b *balancing) add(d, logs, g []float32) {
 	scale := float32(b.weight / float64(b.count))
 	for i, v := range g {
-		p := float64(v) + balanceEps
-		d[i] += scale * (b.slope[i] - float32(math.Log(p)+float64(v)/p))
+		d[i] += scale * (b.slope[i] - logs[i] - v/(v+balanceEps))
 	}
 }
