@@ -29,6 +29,7 @@ func (w *molWork) thinned(j *judge) *judge {
 	thin := &judge{problem: j.problem, wanted: j.wanted}
 	for i := 0; i < len(j.queries); i += step {
 		thin.queries, thin.items = append(thin.queries, j.queries[i]), append(thin.items, j.items[i])
+		thin.count, thin.weights = append(thin.count, j.count[i]), append(thin.weights, j.weights[i])
 	}
 	thin.vectors = rerank.NewMatrix(len(thin.queries), w.problem.queries.Cols)
 	gather(thin.vectors, w.problem.queries, thin.queries)

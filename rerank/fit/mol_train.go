@@ -36,6 +36,7 @@ type molTrainer struct {
 	unit       float64
 	q, s       rerank.Matrix
 	users      []int64
+	starts     []int  // where the pairs of each query begin, and their end
 	pairs      []pair // of the batch
 	state      molRun
 	last       *molRun // the state at the end of the last round, if it is to be kept
@@ -45,7 +46,7 @@ type molTrainer struct {
 type molRun struct {
 	Key     string
 	Round   int
-	Order   []int32 // of the pairs
+	Order   []int32 // of the queries
 	Next    int     // of Order
 	Random  []byte
 	Step    int
@@ -68,15 +69,17 @@ func (w *molWork) trainer(r molRecipe) *molTrainer {
 	source := rand.NewPCG(w.options.Seed, 0xf18)
 	t := &molTrainer{
 		work: w, net: newMoLNet(w.options, w.problem, w.options.Seed), recipe: r, source: source, rng: rand.New(source),
-		batch: min(w.options.Batch, len(r.pairs), max(minBatch, len(r.pairs)/roundSteps)),
+		starts: starts(r.pairs),
 	}
+	queries := len(t.starts) - 1
+	t.batch = min(w.options.Batch, queries, max(minBatch, len(r.pairs)/roundSteps))
 	for _, p := range r.pairs {
 		t.unit += float64(p.weight) / float64(len(r.pairs))
 	}
 	t.steps = max(roundSteps, (min(len(r.pairs), roundPairs)+t.batch-1)/t.batch)
-	t.candidates = newCandidates(w.problem.items, r.pairs, nil, t.batch, w.options.Softmax, w.options.Draws, t.rng)
+	t.candidates = newCandidates(w.problem.items, r.pairs, t.starts, t.batch, w.options.Softmax, w.options.Draws, t.rng)
 	t.adam = newAdam(w.options.Rate, values(t.net.learned))
-	t.state = molRun{Key: r.key, Next: len(r.pairs), Order: make([]int32, len(r.pairs)), Best: -1}
+	t.state = molRun{Key: r.key, Next: queries, Order: make([]int32, queries), Best: -1}
 	for i := range t.state.Order {
 		t.state.Order[i] = int32(i)
 	}
@@ -244,20 +247,12 @@ func (t *molTrainer) restore(s *molRun) error {
 // round takes the steps of one round and returns their mean loss. A round that
 // the context ends leaves the parameters where they are.
 func (t *molTrainer) round(ctx context.Context) (float64, error) {
-	s, sum := &t.state, 0.0
+	sum := 0.0
 	for range t.steps {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		if s.Next+t.batch > len(s.Order) {
-			t.rng.Shuffle(len(s.Order), func(i, j int) { s.Order[i], s.Order[j] = s.Order[j], s.Order[i] })
-			s.Next = 0
-		}
-		t.pairs = t.pairs[:0]
-		for _, i := range s.Order[s.Next : s.Next+t.batch] {
-			t.pairs = append(t.pairs, t.recipe.pairs[i])
-		}
-		s.Next += t.batch
+		t.choose()
 		rate := t.work.options.Rate * (1 - float64(t.adam.step)/float64(t.work.options.Rounds*t.steps))
 		t.net.noise = noise{on: true, seed: t.work.options.Seed, step: uint64(t.adam.step)}
 		sum += t.loss()
@@ -268,6 +263,25 @@ func (t *molTrainer) round(ctx context.Context) (float64, error) {
 		}
 	}
 	return sum / float64(t.steps), nil
+}
+
+// choose takes the next batch: queries in random order, each with one of its
+// items, as the fit of a bilinear form does.
+func (t *molTrainer) choose() {
+	s := &t.state
+	if s.Next+t.batch > len(s.Order) {
+		t.rng.Shuffle(len(s.Order), func(i, j int) { s.Order[i], s.Order[j] = s.Order[j], s.Order[i] })
+		s.Next = 0
+	}
+	t.pairs = t.pairs[:0]
+	for _, q := range s.Order[s.Next : s.Next+t.batch] {
+		from, to := t.starts[q], t.starts[q+1]
+		if to-from > 1 {
+			from += t.rng.IntN(to - from)
+		}
+		t.pairs = append(t.pairs, t.recipe.pairs[from])
+	}
+	s.Next += t.batch
 }
 
 // loss computes the loss of the batch and all gradients.
