@@ -36,6 +36,12 @@ func readIDs(path, name string) ([]rerank.ID, error) {
 			ids[i] = rerank.IntID(n)
 		}
 		return ids, nil
+	case ".parquet":
+		ids, err := readParquetIDs(path, name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return ids, nil
 	default:
 		return readTextIDs(path)
 	}

@@ -83,13 +83,20 @@ func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
 
 // readFile reads all of a log and returns its digest.
 func (l *pairLog) readFile(ctx context.Context, path string) (string, error) {
+	ext := strings.ToLower(filepath.Ext(path))
+	if ext == ".parquet" {
+		if err := readParquetPairs(ctx, path, l.counts, l.add); err != nil {
+			return "", err
+		}
+		return fileDigest(path)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer file.Close()
 	r := &hashed{ctx: ctx, r: file, sum: sha256.New()}
-	switch strings.ToLower(filepath.Ext(path)) {
+	switch ext {
 	case ".jsonl", ".ndjson":
 		err = readJSONL(r, l.counts, l.add)
 	default:

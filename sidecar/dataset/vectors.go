@@ -50,7 +50,7 @@ func OpenVectors(ctx context.Context, spec string) (*Vectors, error) {
 	return v, nil
 }
 
-func openVectors(_ context.Context, path, name string) (*Vectors, error) {
+func openVectors(ctx context.Context, path, name string) (*Vectors, error) {
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
 	case ".safetensors":
 		m, err := safetensors.OpenMatrix(path, name)
@@ -67,6 +67,12 @@ func openVectors(_ context.Context, path, name string) (*Vectors, error) {
 			return nil, err
 		}
 		return &Vectors{Matrix: m.Matrix, closer: m}, nil
+	case ".parquet":
+		v, err := openParquetVectors(ctx, path, name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return v, nil
 	default:
 		return nil, fmt.Errorf("%s: vectors come from .npy, .safetensors or .parquet, not %q", path, ext)
 	}

@@ -1,0 +1,180 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// compact walks bytes of Thrift's compact protocol, in which Parquet writes its
+// footer and the headers of its pages, and holds every length that it meets
+// against the bytes that are left. What it has walked can be decoded without
+// allocating from a length that is not true.
+type compact struct {
+	b     []byte
+	at    int
+	depth int
+}
+
+// The types of the compact protocol.
+const (
+	compactTrue   = 1
+	compactFalse  = 2
+	compactByte   = 3
+	compactI64    = 6
+	compactDouble = 7
+	compactBinary = 8
+	compactList   = 9
+	compactSet    = 10
+	compactMap    = 11
+	compactStruct = 12
+)
+
+var errShort = errors.New("it ends in the middle")
+
+// maxDepth is far above how deep Parquet nests.
+const maxDepth = 32
+
+func (c *compact) byte() (byte, error) {
+	if c.at >= len(c.b) {
+		return 0, errShort
+	}
+	c.at++
+	return c.b[c.at-1], nil
+}
+
+func (c *compact) varint() (uint64, error) {
+	var v uint64
+	for shift := 0; shift < 64; shift += 7 {
+		b, err := c.byte()
+		if err != nil {
+			return 0, err
+		}
+		v |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return v, nil
+		}
+	}
+	return 0, errors.New("a number is too long")
+}
+
+func (c *compact) zigzag() (int64, error) {
+	v, err := c.varint()
+	return int64(v>>1) ^ -int64(v&1), err
+}
+
+// length reads a length of at most what is left.
+func (c *compact) length() (int, error) {
+	n, err := c.varint()
+	if err != nil {
+		return 0, err
+	}
+	if n > uint64(len(c.b)-c.at) {
+		return 0, errShort
+	}
+	return int(n), nil
+}
+
+// fields walks a struct. It calls visit with each field, which walks its value
+// and returns true, or returns false to have it skipped.
+func (c *compact) fields(visit func(id int64, kind byte) (bool, error)) error {
+	if c.depth++; c.depth > maxDepth {
+		return errors.New("it nests too deeply")
+	}
+	defer func() { c.depth-- }()
+	id := int64(0)
+	seen := map[int64]bool{}
+	for {
+		head, err := c.byte()
+		if err != nil {
+			return err
+		}
+		if head == 0 {
+			return nil
+		}
+		if delta := int64(head >> 4); delta > 0 {
+			id += delta
+		} else if id, err = c.zigzag(); err != nil {
+			return err
+		}
+		if id < 0 || id > math.MaxInt16 || seen[id] {
+			return fmt.Errorf("field %d is unknown or occurs twice", id)
+		}
+		seen[id] = true
+		known := false
+		if visit != nil {
+			if known, err = visit(id, head&0x0f); err != nil {
+				return err
+			}
+		}
+		if known {
+			continue
+		}
+		if err := c.skip(head & 0x0f); err != nil {
+			return err
+		}
+	}
+}
+
+// skip walks a value; a boolean field has none.
+func (c *compact) skip(kind byte) error {
+	var err error
+	switch {
+	case kind == compactTrue || kind == compactFalse:
+	case kind == compactByte:
+		_, err = c.byte()
+	case kind > compactByte && kind <= compactI64:
+		_, err = c.varint()
+	case kind == compactDouble:
+		err = c.advance(8)
+	case kind == compactBinary:
+		var n int
+		if n, err = c.length(); err == nil {
+			err = c.advance(n)
+		}
+	case kind == compactList || kind == compactSet:
+		err = c.list()
+	case kind == compactStruct:
+		err = c.fields(nil)
+	default: // Parquet has no maps
+		err = fmt.Errorf("a value has type %d", kind)
+	}
+	return err
+}
+
+func (c *compact) advance(n int) error {
+	if n > len(c.b)-c.at {
+		return errShort
+	}
+	c.at += n
+	return nil
+}
+
+func (c *compact) list() error {
+	if c.depth++; c.depth > maxDepth {
+		return errors.New("it nests too deeply")
+	}
+	defer func() { c.depth-- }()
+	head, err := c.byte()
+	if err != nil {
+		return err
+	}
+	n, kind := int(head>>4), head&0x0f
+	if n == 15 {
+		if n, err = c.length(); err != nil {
+			return err
+		}
+	}
+	if n > len(c.b)-c.at { // every element has a byte at least
+		return errShort
+	}
+	for range n {
+		if kind == compactTrue || kind == compactFalse {
+			kind = compactByte
+		}
+		if err := c.skip(kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+// parquetFile is a Parquet file whose lengths were checked.
+type parquetFile struct {
+	file *os.File
+	size int64
+	*parquet.File
+}
+
+// withParquet calls read with a file of Parquet. The library trusts what it
+// reads in places: its panics, and the faults of its assembly, on a damaged file
+// become errors. Errors lack the path.
+func withParquet(path string, read func(p *parquetFile) error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the file is damaged: %v", r)
+		}
+	}()
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return errors.New("it is not a regular file")
+	}
+	p := &parquetFile{file: file, size: info.Size()}
+	if err := checkFooter(file, p.size); err != nil {
+		return err
+	}
+	p.File, err = parquet.OpenFile(file, p.size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true), parquet.OptimisticRead(false))
+	if err != nil {
+		return err
+	}
+	return read(p)
+}
+
+// leaf finds the column of single values of that name; false: there is none.
+func (p *parquetFile) leaf(name string) (parquet.LeafColumn, bool, error) {
+	field := slices.IndexFunc(p.Schema().Fields(), func(f parquet.Field) bool { return f.Name() == name })
+	if field < 0 {
+		return parquet.LeafColumn{}, false, nil
+	}
+	leaf, ok := p.Schema().Lookup(name)
+	if !ok || leaf.MaxRepetitionLevel > 0 {
+		return leaf, false, fmt.Errorf("column %q holds %s, want one value a row", name, describe(p.Schema().Fields()[field]))
+	}
+	return leaf, true, nil
+}
+
+// names are the top-level columns, for messages.
+func (p *parquetFile) names() string {
+	var names []string
+	for _, f := range p.Schema().Fields() {
+		names = append(names, fmt.Sprintf("%q", f.Name()))
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+func describe(n parquet.Node) string {
+	if n.Leaf() {
+		return n.Type().String()
+	}
+	return "a group or a list"
+}
+
+// values reads the values of one leaf through all row groups, in pieces. It is
+// not safe for concurrent use.
+type values struct {
+	file  *parquetFile
+	leaf  parquet.LeafColumn
+	group int // the next one
+	pages parquet.Pages
+	page  parquet.Page
+	from  parquet.ValueReader
+	buf   []parquet.Value // what was read and not yet taken
+	space [512]parquet.Value
+	row   int // rows begun
+}
+
+func (p *parquetFile) values(leaf parquet.LeafColumn) *values {
+	return &values{file: p, leaf: leaf}
+}
+
+// next is the next value, or io.EOF.
+func (v *values) next() (parquet.Value, error) {
+	for len(v.buf) == 0 {
+		if err := v.fill(); err != nil {
+			return parquet.Value{}, err
+		}
+	}
+	value := v.buf[0]
+	v.buf = v.buf[1:]
+	if value.RepetitionLevel() == 0 {
+		v.row++
+	}
+	return value, nil
+}
+
+// fill reads some values; it may read none.
+func (v *values) fill() error {
+	if v.from == nil {
+		return v.turn()
+	}
+	n, err := v.from.ReadValues(v.space[:])
+	v.buf = v.space[:n]
+	if errors.Is(err, io.EOF) || err == nil && n == 0 {
+		v.from = nil
+		return nil
+	}
+	return err
+}
+
+// turn opens the next page, or io.EOF.
+func (v *values) turn() error {
+	if v.page != nil {
+		parquet.Release(v.page)
+		v.page = nil
+	}
+	if v.pages == nil {
+		groups := v.file.RowGroups()
+		if v.group == len(groups) {
+			return io.EOF
+		}
+		if err := v.file.checkPages(v.group, v.leaf.ColumnIndex); err != nil {
+			return err
+		}
+		v.pages = groups[v.group].ColumnChunks()[v.leaf.ColumnIndex].Pages()
+		v.group++
+	}
+	page, err := v.pages.ReadPage()
+	if errors.Is(err, io.EOF) {
+		err = v.pages.Close()
+		v.pages = nil
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	v.page, v.from = page, page.Values()
+	return nil
+}
+
+// Close frees the page that is open.
+func (v *values) Close() error {
+	if v.page != nil {
+		parquet.Release(v.page)
+	}
+	if v.pages == nil {
+		return nil
+	}
+	return v.pages.Close()
+}
