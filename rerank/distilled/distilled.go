@@ -21,7 +21,8 @@ const Prefix = "probe."
 // Residual is the head that is preferred where a plan names none.
 const Residual = "residual"
 
-const meanItem = Prefix + "mean_item"
+// MeanItem is the tensor of the mean base vector.
+const MeanItem = Prefix + "mean_item"
 
 // Probes are the learned probes of a model. They are immutable.
 type Probes struct {
@@ -63,8 +64,8 @@ func Read(t tensor.Set, queryDim, itemDim int) (*Probes, error) {
 	for _, name := range p.names {
 		p.heads[name] = readHead(r, Prefix+name, queryDim, itemDim)
 	}
-	if r.Has(meanItem) {
-		p.mean = r.Get(meanItem, itemDim)
+	if r.Has(MeanItem) {
+		p.mean = r.Get(MeanItem, itemDim)
 	}
 	if err := r.Err(""); err != nil {
 		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
