@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +21,7 @@ import (
 )
 
 func newFitCommand(a *app) *cobra.Command {
-	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a))
+	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a), newFitDistilledCommand(a))
 }
 
 // fitInputs are the flags that every fit has: the data, the common options, and
@@ -58,10 +59,12 @@ func (f *fitInputs) register(cmd *cobra.Command, common *fit.Common, pairsRequir
 }
 
 // learned is what a fit found: the model, whose name and provenance are added
-// when it is written, and what goes into the provenance as JSON.
+// when it is written, and what goes into the provenance as JSON, under keys that
+// begin with the prefix.
 type learned struct {
 	model           model.Parameters
 	options, report any
+	prefix          string
 }
 
 // fitHead is how the result of every fit begins.
@@ -148,9 +151,14 @@ const interruptedKey = "fit.interrupted"
 // write makes the model and writes it.
 func (f *fitInputs) write(d *dataset.Dataset, found *learned, interrupted bool) (*model.Model, error) {
 	p := found.model
-	var err error
-	if p.Provenance, err = provenance(d, found); err != nil {
+	own, err := provenance(d, found)
+	if err != nil {
 		return nil, err
+	}
+	p.Provenance = map[string]string{}
+	maps.Copy(p.Provenance, found.model.Provenance)
+	for key, value := range own {
+		p.Provenance[found.prefix+key] = value
 	}
 	if interrupted {
 		p.Provenance[interruptedKey] = "yes"

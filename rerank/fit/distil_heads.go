@@ -80,9 +80,10 @@ func (w *distilWork) fitHead(ctx context.Context, kind string, start rerank.Matr
 	}
 	h.optimiser(o.Rate)
 	d := newDistiller(&w.lessons, h, o)
-	if s.Params == nil {
+	switch {
+	case s.Round == 0:
 		s.Report.Recall, s.Best = w.examiner.recall(h), h.copyOut()
-	} else {
+	case s.Params != nil:
 		h.restore(s)
 	}
 	if err := w.relist(ctx, d, s); err != nil {
@@ -94,6 +95,7 @@ func (w *distilWork) fitHead(ctx context.Context, kind string, start rerank.Matr
 	if s.Round > 0 || err == nil {
 		h.copyIn(s.Best)
 		w.keep(kind, h, s)
+		s.Params, s.First, s.Second = nil, nil, nil
 	}
 	return err
 }
@@ -117,13 +119,9 @@ func (w *distilWork) relist(ctx context.Context, d *distiller, s *headState) err
 	return nil
 }
 
-// renew lets the head find the items of its lessons after the rounds 1, 2, 4, 8.
-func (w *distilWork) renew(ctx context.Context, d *distiller, s *headState) error {
-	if !w.large() || s.Round&(s.Round-1) != 0 || s.Round == w.options.Rounds {
-		return nil
-	}
-	s.Found = d.head.copyOut()
-	return w.relist(ctx, d, s)
+// renews: the head finds the items of its lessons anew, after rounds 1, 2, 4, 8.
+func (w *distilWork) renews(s *headState) bool {
+	return w.large() && s.Round&(s.Round-1) == 0 && s.Round < w.options.Rounds
 }
 
 // patience is the number of rounds without a better judgement before the end.
@@ -145,11 +143,17 @@ func (w *distilWork) rounds(ctx context.Context, d *distiller, all *distilState,
 			s.Report.Recall, s.Report.Rounds, s.Since, s.Best = recall, s.Round, 0, d.head.copyOut()
 		}
 		done(1)
-		if err := w.renew(ctx, d, s); err != nil {
-			return err
+		renew := w.renews(s)
+		if renew {
+			s.Found = d.head.copyOut()
 		}
 		if err := w.keeper.save(func() any { d.head.save(s); return all }, ctx.Err() != nil); err != nil {
 			return err
+		}
+		if renew {
+			if err := w.relist(ctx, d, s); err != nil {
+				return err
+			}
 		}
 	}
 	done(o.Rounds - s.Round)

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/rerank/distilled"
+	"github.com/likenessdb/likeness/rerank/fit"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+const fitDistilledLong = `Adds learned probes to a model: maps u(q) of the query, such that a search of the
+stored vectors with u(q) brings the items that the model ranks first. The strategy
+distilled then needs one search of the vectors that the database has, and nothing
+is written to it. The model's own scores, and all else in it, stay as they are.
+
+The probes learn from the model's scores of the queries; pairs are not needed. A
+tenth of the queries is held out. On these the report gives the share of the
+model's exact top 10 that a number of candidates holds: for the learned probes,
+for the strategies average and per_embedding (several lists are read in turn, row
+by row, until there are so many candidates), and for the stored vectors searched
+with the query itself.
+
+Heads: linear, u = qW; residual, u = qW + MLP(q), which finds more and costs more
+numbers in the model; both. A model that is one inner product with the stored
+vectors gets it as its linear head, without training.
+
+` + dataHelp + `
+
+The same data, flags and seed give the same probes on the same kind of machine,
+whatever the number of cores. Ctrl-C keeps the best so far, and --resume goes on.`
+
+// fitDistilledFlags are the flags of fit distilled.
+type fitDistilledFlags struct {
+	fitInputs
+	options     fit.DistilOptions
+	model, head string
+}
+
+func newFitDistilledCommand(a *app) *cobra.Command {
+	f := fitDistilledFlags{options: fit.DefaultDistilOptions()}
+	cmd := &cobra.Command{
+		Use:   "distilled",
+		Short: "Learn probes that find a model's best items among the stored vectors",
+		Long:  fitDistilledLong,
+		Example: `  likeness fit distilled --model mol.safetensors --items items.npy --queries queries.npy --out mol-probes.safetensors
+  likeness fit distilled --model mol.safetensors --items items.npy --queries queries.npy --out mol-linear.safetensors \
+    --head linear --output json`,
+		Args: cobra.NoArgs,
+	}
+	f.register(cmd, &f.options.Common, false)
+	f.flags(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, name := range notDistilled {
+			if cmd.Flags().Changed(name) {
+				return usagef("--%s says nothing to fit distilled: the model decides it", name)
+			}
+		}
+		r, err := f.run(cmd.Context(), newProgress(a.stderr))
+		if r == nil {
+			return err
+		}
+		for _, warning := range r.Warnings {
+			_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
+		}
+		return errors.Join(err, a.print(*out, r, func(w io.Writer) error { return printDistilled(w, r) }))
+	}
+	return cmd
+}
+
+// notDistilled are flags of every fit that do not apply to this one.
+var notDistilled = []string{"normalise", "cold", "cold-share"}
+
+func (f *fitDistilledFlags) flags(cmd *cobra.Command) {
+	o, flags := &f.options, cmd.Flags()
+	flags.StringVar(&f.model, "model", "", "model file or directory to learn from")
+	flags.StringVar(&f.head, "head", "both", "linear, residual or both")
+	flags.IntVar(&o.Hidden, "hidden", o.Hidden, "width of the residual head's MLP")
+	flags.IntVar(&o.K, "k", o.K, "length of the answers that the probes are to find")
+	flags.IntSliceVar(&o.Depths, "depths", o.Depths, "numbers of candidates to report the recall of")
+	flags.Float64Var(&o.Focus, "focus", o.Focus, "number of items that share the weight of a lesson; 0 is 5 times --k")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the queries, at most")
+	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate, relative to the size of the parameters")
+	flags.IntVar(&o.Scores, "scores", o.Scores, "number of the model's scores to learn from, about: it bounds the queries that are used")
+	_ = cmd.MarkFlagRequired("model")
+	_ = cmd.RegisterFlagCompletionFunc("head", cobra.FixedCompletions([]string{fit.HeadLinear, fit.HeadResidual, "both"}, cobra.ShellCompDirectiveNoFileComp))
+	for _, name := range notDistilled {
+		_ = flags.MarkHidden(name)
+	}
+}
+
+// distilledResult is what fit distilled reports.
+type distilledResult struct {
+	fitHead
+	// Base is the version of the model that the probes were added to.
+	Base string `json:"base_version"`
+	Kind string `json:"kind"`
+	fit.DistilReport
+}
+
+// run returns a result and an error where the fit was interrupted.
+func (f *fitDistilledFlags) run(ctx context.Context, p *progress) (*distilledResult, error) {
+	if f.head != "both" {
+		f.options.Heads = []string{f.head}
+	}
+	base, err := model.Open(f.model)
+	if err != nil {
+		return nil, badModel(err)
+	}
+	var report fit.DistilReport
+	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {
+		found, err := fit.Distil(ctx, base, d, f.options)
+		if found == nil {
+			return nil, err
+		}
+		report = found.Report
+		return &learned{model: withProbes(base, found), options: f.options, report: report, prefix: "distilled."}, err
+	})
+	if head == nil {
+		return nil, err
+	}
+	return &distilledResult{fitHead: *head, Base: base.Version, Kind: string(base.Spec().Kind), DistilReport: report}, err
+}
+
+// badModel makes a model that is no model wrong usage.
+func badModel(err error) error {
+	if errors.Is(err, model.ErrFile) {
+		return usageError{err}
+	}
+	return err
+}
+
+// withProbes is the model with its learned probes replaced. What it was made of
+// stays in its provenance.
+func withProbes(base *model.Model, found *fit.Distilled) model.Parameters {
+	p := base.Parameters()
+	maps.DeleteFunc(p.Tensors, func(name string, _ tensor.Tensor) bool { return strings.HasPrefix(name, distilled.Prefix) })
+	maps.Copy(p.Tensors, found.Tensors)
+	maps.DeleteFunc(p.Provenance, func(key, _ string) bool { return strings.HasPrefix(key, "distilled.") || key == interruptedKey })
+	if p.Provenance == nil {
+		p.Provenance = map[string]string{}
+	}
+	p.Provenance["distilled.model"] = base.Name + " version " + base.Version
+	return p
+}
+
+func printDistilled(w io.Writer, r *distilledResult) error {
+	_, _ = fmt.Fprintf(w, "%s, version %s: %d items; learned from %d of %d queries, judged on %d\n",
+		r.Kind, r.Base, r.Items, r.LearnedQueries, r.Queries, r.HeldOutQueries)
+	for _, line := range dropped(&r.Log) {
+		_, _ = fmt.Fprintf(w, "  %s\n", line)
+	}
+	if r.ZeroQueries > 0 {
+		_, _ = fmt.Fprintf(w, "  %d queries of norm 0 left out\n", r.ZeroQueries)
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\nprobe\tstart\tround\tdivergence\tnumbers\t\n")
+	for _, h := range r.Heads {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%d of %d\t%.3f\t%d\t\n", h.Head, h.Start, h.Rounds, h.Of, h.Loss, h.Parameters)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(w, "\nshare of the exact top %d among the candidates, held-out queries\n", r.K)
+	t = tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprint(t, "first stage\tsearches\t")
+	for _, d := range r.Depths {
+		_, _ = fmt.Fprintf(t, "%d\t", d)
+	}
+	_, _ = fmt.Fprintln(t, "\t")
+	for _, s := range r.Stages {
+		printStage(t, s)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%s\n\nwrote %s: model %s, version %s\n", r.Recommendation, r.Path, r.Model, r.Version)
+	return err
+}
+
+func printStage(w io.Writer, s fit.FirstStage) {
+	_, _ = fmt.Fprintf(w, "%s\t%d\t", s.Name, s.Searches)
+	for _, v := range s.Recall {
+		_, _ = fmt.Fprintf(w, "%.4f\t", v)
+	}
+	where := ""
+	if s.Companion {
+		where = "in a companion"
+	}
+	_, _ = fmt.Fprintf(w, "%s\t\n", where)
+}
