@@ -195,17 +195,9 @@ func (w *distilWork) prepare(d Data) (*problem, error) {
 	}
 	p.counts.Queries = d.Queries.Rows - w.report.ZeroQueries
 	if !w.spec.Normalise {
-		w.unit = meanNorm(d.Queries)
+		w.unit = float64(rootMeanSquare(d.Queries))
 	}
 	return p, nil
-}
-
-// meanNorm is the root mean square norm of the rows, 1 if all are zero.
-func meanNorm(m rerank.Matrix) float64 {
-	if norm := rootMeanSquare(m.Data) * math.Sqrt(float64(m.Cols)); norm > 0 {
-		return norm
-	}
-	return 1
 }
 
 // mostHeld bounds the queries that judge the probes, mostLearned those that teach.

@@ -64,7 +64,7 @@ func (h *probeHead) layers() []probeLayer {
 // optimiser prepares step: the rates are relative to the sizes of what they
 // change, which the start has made right.
 func (h *probeHead) optimiser(rate float64) {
-	size := rootMeanSquare(h.w.value.Data)
+	size := sizeOf(h.w.value.Data)
 	per := []float64{rate * size}
 	if h.residual() {
 		per = append(per, rate/5, rate/5, size*rate/5, size*rate/5)
@@ -86,7 +86,7 @@ func (h *probeHead) step(share float64) {
 	}
 }
 
-func rootMeanSquare(v []float32) float64 {
+func sizeOf(v []float32) float64 {
 	return math.Sqrt(inner(v, v) / float64(max(len(v), 1)))
 }
 

@@ -124,13 +124,13 @@ func (w *distilWork) renews(s *headState) bool {
 	return w.large() && s.Round&(s.Round-1) == 0 && s.Round < w.options.Rounds
 }
 
-// patience is the number of rounds without a better judgement before the end.
-const patience = 3
+// probePatience is the number of rounds without a better judgement before the end.
+const probePatience = 3
 
 // rounds trains until the end, or the context's.
 func (w *distilWork) rounds(ctx context.Context, d *distiller, all *distilState, s *headState, done func(int)) error {
 	o := w.options
-	for s.Round < o.Rounds && s.Since < patience {
+	for s.Round < o.Rounds && s.Since < probePatience {
 		loss, err := d.round(ctx, o.Seed, s.Round, o.Rounds)
 		if err != nil {
 			return err

@@ -190,7 +190,7 @@ func (l *lessons) chooseStart(t *teacher, o DistilOptions) (rerank.Matrix, strin
 	least, name := math.Inf(1), ""
 	for _, s := range []string{startPlain, startMean, startAverage} {
 		w, ok := starts[s]
-		if !ok || rootMeanSquare(w.Data) == 0 {
+		if !ok || sizeOf(w.Data) == 0 {
 			continue
 		}
 		h := newProbeHead(w, 0, o.Seed)
@@ -210,7 +210,7 @@ var errNoStart = errors.New("no start of the probe gives a finite loss")
 // by golden sections over the logarithm, and returns that loss.
 func (l *lessons) fitScale(h *probeHead, o DistilOptions) float64 {
 	d := newDistiller(l, h, o)
-	h.scale(1 / rootMeanSquare(h.w.value.Data) / math.Sqrt(float64(h.w.value.Rows)))
+	h.scale(1 / sizeOf(h.w.value.Data) / math.Sqrt(float64(h.w.value.Rows)))
 	at := 0.0
 	loss := func(log float64) float64 {
 		h.scale(math.Exp(log - at))

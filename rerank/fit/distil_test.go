@@ -19,8 +19,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// smallMoL is a full-gate MoL of random weights.
-func smallMoL(t *testing.T, dim int, change func(*mol.Config)) rerank.Similarity {
+// teacherMoL is a full-gate MoL of random weights.
+func teacherMoL(t *testing.T, dim int, change func(*mol.Config)) rerank.Similarity {
 	t.Helper()
 	const d, pairs, width = 4, 4, 8
 	rng := rand.New(rand.NewPCG(31, 32))
@@ -140,7 +140,7 @@ func checkDirection(t *testing.T, rng *rand.Rand, h *probeHead, loss func() floa
 // A probe of a MoL finds more than the first stages that need no training, and
 // the model that carries it gives it out.
 func TestDistilLearns(t *testing.T) {
-	m := smallMoL(t, 12, nil)
+	m := teacherMoL(t, 12, nil)
 	d := lessonData(1500, 600, 12)
 	for _, softmax := range []int{1 << 15, 100} { // all items, sampled ones
 		o := quick()
@@ -170,7 +170,7 @@ func TestDistilLearns(t *testing.T) {
 // The written tensors are the probe that was judged, whatever the scale of the
 // queries.
 func TestDistilledTensors(t *testing.T) {
-	m := smallMoL(t, 12, func(c *mol.Config) { c.Normalise = false })
+	m := teacherMoL(t, 12, func(c *mol.Config) { c.Normalise = false })
 	d := lessonData(300, 200, 12)
 	for i := range d.Queries.Data {
 		d.Queries.Data[i] *= 50
@@ -255,7 +255,7 @@ func TestDistilExact(t *testing.T) {
 }
 
 func TestDistilSameSeedSameProbes(t *testing.T) {
-	m, d := smallMoL(t, 12, nil), lessonData(200, 150, 12)
+	m, d := teacherMoL(t, 12, nil), lessonData(200, 150, 12)
 	for _, softmax := range []int{1 << 15, 50} {
 		o := quick()
 		o.Softmax, o.Draws = softmax, 32
@@ -289,7 +289,7 @@ func (k *kept) Save(state []byte) error { k.state = slices.Clone(state); return 
 // A fit that is interrupted after any round keeps the best so far, and goes on to
 // the same probes as an undisturbed one.
 func TestDistilResumes(t *testing.T) {
-	m, d := smallMoL(t, 12, nil), lessonData(200, 150, 12)
+	m, d := teacherMoL(t, 12, nil), lessonData(200, 150, 12)
 	for _, softmax := range []int{1 << 15, 50} {
 		o := quick()
 		o.Softmax, o.Draws = softmax, 32
@@ -330,7 +330,7 @@ func TestDistilResumes(t *testing.T) {
 }
 
 func TestDistilRefuses(t *testing.T) {
-	m := smallMoL(t, 12, nil)
+	m := teacherMoL(t, 12, nil)
 	nan := float32(math.NaN())
 	for want, change := range map[string]func(d *Data, o *DistilOptions){
 		"the model takes 12":      func(d *Data, _ *DistilOptions) { *d = lessonData(50, 50, 11) },
@@ -359,7 +359,7 @@ func TestDistilRefuses(t *testing.T) {
 
 // Odd data is learned from as far as it goes.
 func TestDistilOddData(t *testing.T) {
-	m := smallMoL(t, 12, nil)
+	m := teacherMoL(t, 12, nil)
 	for name, change := range map[string]func(d *Data){
 		"equal items": func(d *Data) { copy(d.Items.Data[600:], d.Items.Data[:600]) },
 		"one item": func(d *Data) {
