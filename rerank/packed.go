@@ -239,8 +239,9 @@ func (p *Packed) check() error {
 // Loss says what packing lost of some rows, and how long those are: maxima over
 // the rows x, packed to x̂, rounded up. Rows that are not finite do not count.
 type Loss struct {
-	// Row is of whole rows, Blocks of each block.
+	// Row is of whole rows, Blocks of each block of Block numbers.
 	Row    Extent
+	Block  int
 	Blocks []Extent
 }
 
@@ -250,7 +251,7 @@ type Extent struct {
 }
 
 // NewLoss is the loss of no row.
-func NewLoss(p Packing) Loss { return Loss{Blocks: make([]Extent, p.Blocks())} }
+func NewLoss(p Packing) Loss { return Loss{Block: p.block(), Blocks: make([]Extent, p.Blocks())} }
 
 // Add counts a row x that was packed to y.
 func (l *Loss) Add(p Packing, x, y []float32) {

@@ -41,6 +41,7 @@ type Similarity struct {
 	byQuery, byItem, byPair mlp
 	// stretches of the columns of a component, each small enough for the first-level cache.
 	stretches []stretch
+	slopes    []float64 // of byPair, for RoundingError
 
 	kernels  *kernel.Set
 	probes   *distilled.Probes
@@ -69,6 +70,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
 	}
 	s.prepare()
+	s.slopes = s.byPair.slopesOf()
 	s.describe()
 	var err error
 	if s.probes, err = distilled.Read(t, s.spec.QueryDim, s.spec.ItemDim); err != nil {

@@ -1,6 +1,11 @@
 package scan
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+)
 
 // Bitmap is a set of items of a table, by number. It is safe for concurrent use
 // while nobody adds.
@@ -11,6 +16,20 @@ type Bitmap struct {
 
 // NewBitmap returns an empty set of items numbered below n.
 func NewBitmap(n int) *Bitmap { return &Bitmap{words: make([]uint64, (n+63)/64)} }
+
+// aliveOf is the set of a table's items that are alive; nil: all of them.
+func aliveOf(t *table.Table) *Bitmap {
+	if !t.Dead() {
+		return nil
+	}
+	b := NewBitmap(t.Len())
+	for tile := 0; tile*rerank.Lanes < t.Len(); tile++ {
+		mask := t.AliveMask(tile)
+		b.words[tile*rerank.Lanes/64] |= uint64(mask) << (tile * rerank.Lanes % 64)
+		b.count += bits.OnesCount16(mask)
+	}
+	return b
+}
 
 // Add puts items into the set; each is less than n of NewBitmap.
 func (b *Bitmap) Add(items ...int32) {

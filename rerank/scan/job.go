@@ -30,6 +30,9 @@ type job struct {
 
 func (j *job) begin(ctx context.Context, s *Scanner, q Query) {
 	j.ctx, j.q, j.screener = ctx, q, nil
+	if q.Within == nil {
+		j.q.Within = s.alive
+	}
 	j.todo, j.out, j.settled = 0, 0, false
 	j.err, j.result, j.floor = nil, Result{}, float32(math.Inf(-1))
 	j.top.Reset(q.K)

@@ -50,6 +50,7 @@ type Result struct {
 // Scanner scans one table. It is safe for concurrent use.
 type Scanner struct {
 	table         *table.Table
+	alive         *Bitmap // nil: all of them
 	chunk, chunks int // items a chunk, chunks of the table
 
 	pool sync.Pool // *job
@@ -66,6 +67,7 @@ type Scanner struct {
 func New(t *table.Table, spec rerank.Spec) *Scanner {
 	s := &Scanner{table: t, chunk: chunkOf(t, spec)}
 	s.chunks = (t.Len() + s.chunk - 1) / s.chunk
+	s.alive = aliveOf(t)
 	s.pool.New = func() any { return &job{done: make(chan struct{}, 1)} }
 	return s
 }

@@ -106,7 +106,7 @@ func (l *Live) rewrite(cut *Table, o origin) (*writing, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.origin, w.pack.loss = o, cut.loss
+	w.origin, w.pack.loss = o, cloned(cut.loss)
 	for item := range cut.Len() {
 		if !cut.Alive(item) {
 			continue

@@ -44,6 +44,7 @@ type Live struct {
 	expect   Expect
 	o        LiveOptions
 	features int // length of a row
+	schema   *Table
 	lineage  string
 	lock     *fileLock
 
@@ -114,7 +115,13 @@ func (l *Live) open() error {
 		l.w.arena.release()
 		return err
 	}
-	l.current.Store(l.w.snapshot())
+	t := l.w.snapshot()
+	l.schema = &Table{meta: t.meta, loss: t.loss, packed: rerank.Packed{Packing: t.packed.Packing}}
+	l.schema.meta.Rows, l.schema.meta.Items = 0, 0
+	if t.Grouped() {
+		l.schema.starts = []int32{0}
+	}
+	l.current.Store(t)
 	return nil
 }
 
@@ -250,6 +257,9 @@ func (l *Live) Snapshot() *Table {
 		}
 	}
 }
+
+// Schema is a table of no items that says what this one is.
+func (l *Live) Schema() *Table { return l.schema }
 
 // Announce says that a write was seen that will be applied: until Settle, Pending
 // counts it.

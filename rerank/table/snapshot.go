@@ -139,7 +139,7 @@ func newWriting(b base, room int) (*writing, error) {
 		return nil, errors.Join(err, b.close())
 	}
 	w := &writing{meta: m, rows: m.Rows, b: b, table: b.table, starts: b.table.starts, pack: newPacker(m)}
-	w.loss.Row, w.loss.Blocks = b.table.loss.Row, slices.Clone(b.table.loss.Blocks)
+	w.loss = cloned(b.table.loss)
 	w.arena, w.base, w.live.items, w.sequence = a, m.Items, m.Items, b.origin.Sequence
 	w.slots = make([]atomic.Uint32, 64)
 	w.died = make([]atomic.Uint64, m.Items+max(room, m.Items/2))
@@ -282,9 +282,14 @@ func copyTail(to, from *mmap.Extended, first, last, words int) {
 	copy(to.Bytes[first*words*4:], from.Bytes[first*words*4:last*words*4])
 }
 
+func cloned(l rerank.Loss) rerank.Loss {
+	l.Blocks = slices.Clone(l.Blocks)
+	return l
+}
+
 // snapshot is the state as a Table, held once.
 func (w *writing) snapshot() *Table {
-	merged := rerank.Loss{Row: w.loss.Row, Blocks: slices.Clone(w.loss.Blocks)}
+	merged := cloned(w.loss)
 	if merged.Merge(w.pack.loss); merged.Row != w.loss.Row || !slices.Equal(merged.Blocks, w.loss.Blocks) {
 		w.loss = merged
 	}

@@ -25,7 +25,7 @@ func (s *search) certify(ctx context.Context, r Request, round int) {
 func (s *search) evidence() rerank.Evidence {
 	e := rerank.Evidence{
 		K: s.r.K, Returned: s.found(), MaxScore: s.spec.MaxScore,
-		Bound:   s.enc.Bound(s.probes, s.lists),
+		Bound:   s.roughly(s.enc.Bound(s.probes, s.lists)),
 		Scanned: s.r.Strategy == rerank.Scan, SingleInnerProduct: s.spec.SingleInnerProduct && s.target() != nil,
 		// Under a filter, an item of several rows can own rows that no list could
 		// show, so that the thresholds say nothing of it.

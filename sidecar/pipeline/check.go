@@ -32,6 +32,9 @@ func (o *opened) configure() error {
 		return o.wrong("it has no model")
 	}
 	o.spec = o.Model.Spec()
+	if o.Live != nil {
+		o.Table = o.Live.Schema()
+	}
 	if d, ok := o.Model.Similarity.(rerank.Deriver); ok && len(d.Fields()) > 0 {
 		o.deriver = d
 	}

@@ -19,6 +19,8 @@ import (
 type batch struct {
 	ids   []rerank.ID
 	items rerank.Items
+	// rounded: the features are those of a table whose format rounds.
+	rounded bool
 }
 
 // one is item i of the batch alone.
@@ -27,7 +29,7 @@ func (b batch) one(i int) rerank.Items {
 	if b.items.Starts != nil {
 		from, to = int(b.items.Starts[i]), int(b.items.Starts[i+1])
 	}
-	out := rerank.Items{Features: b.items.Features}
+	out := rerank.Items{Features: b.items.Features, Packed: b.items.Packed}
 	for r := from; r < to; r++ {
 		row := int32(r)
 		if b.items.Rows != nil {
@@ -45,6 +47,7 @@ func (b batch) one(i int) rerank.Items {
 // is not indexed there, one from the stored vectors.
 type source struct {
 	*opened
+	resident
 	tracer   trace.Tracer
 	fetching time.Duration // time spent in the store
 	missing  int           // candidates that the table or companion did not have
@@ -59,7 +62,7 @@ func (s *search) features(ctx context.Context, ids []rerank.ID, lists []rerank.L
 		b, err := s.encode(ids, nil, lists[0].Vectors)
 		return []batch{b}, s.featuresFailed(ctx, err)
 	}
-	src := source{opened: s.opened, tracer: s.tracer}
+	src := source{opened: s.opened, resident: s.resident, tracer: s.tracer}
 	batches, err := src.read(ctx, ids)
 	s.answer.Timings.Retrieve += src.fetching
 	s.answer.NotIndexed += src.missing
@@ -121,7 +124,7 @@ func (s *source) fromTable(ids []rerank.ID) ([]batch, []rerank.ID) {
 	if len(have) == 0 {
 		return nil, missing
 	}
-	return []batch{{have, s.Table.Items(items, &rerank.Items{})}}, missing
+	return []batch{{ids: have, items: s.Table.Items(items, &rerank.Items{}), rounded: s.Table.Rounded()}}, missing
 }
 
 // split takes the ids at the places out.
@@ -156,7 +159,7 @@ func (s *source) fromCompanion(ctx context.Context, ids []rerank.ID) ([]batch, [
 	if err := s.deriver.Features(features, rows.Vectors); err != nil {
 		return nil, nil, fmt.Errorf("%w from companion %q: %w", errEncode, s.Companion, err)
 	}
-	return []batch{{have, rerank.Items{Features: features, Starts: starts}}}, missing, nil
+	return []batch{{ids: have, items: rerank.Items{Features: features, Starts: starts}}}, missing, nil
 }
 
 // fromStored computes feature rows from the stored vectors.
@@ -254,7 +257,7 @@ func (o *opened) encode(ids []rerank.ID, starts []int32, base rerank.Matrix) (ba
 	if err := g.Wait(); err != nil {
 		return batch{}, fmt.Errorf("%w: %w", errEncode, err)
 	}
-	return batch{ids, rerank.Items{Features: features, Starts: starts}}, nil
+	return batch{ids: ids, items: rerank.Items{Features: features, Starts: starts}}, nil
 }
 
 // score scores batches and ranks them among the candidates of earlier rounds.
@@ -281,24 +284,31 @@ func (s *search) score(ctx context.Context, batches []batch) error {
 	}
 	span.SetAttributes(attribute.Int("likeness.candidates", n))
 	s.rank(batches, scores)
-	return nil
+	return s.refine(ctx)
 }
 
 func (s *search) rank(batches []batch, scores [][]float32) {
-	top := rerank.NewTopK(s.r.K)
+	top := rerank.NewTopK(s.rough.keep(s.r.K))
 	for _, h := range s.hits {
 		top.Push(h)
 	}
+	for _, h := range s.rough.spare {
+		top.Push(h)
+	}
+	scored := s.scored
 	for i, b := range batches {
 		for j, id := range b.ids {
 			if !finite(scores[i][j]) {
 				s.answer.NotFinite++
 			}
-			top.Push(rerank.Scored{ID: id, Score: scores[i][j], Index: s.scored})
-			s.scored++
+			if s.rough.by > 0 && !b.rounded {
+				s.rough.exact[id] = true
+			}
+			top.Push(rerank.Scored{ID: id, Score: scores[i][j], Index: scored})
+			scored++
 		}
 	}
-	s.hits = top.Sorted()
+	s.split(top.Sorted(), scored)
 	if s.r.Explain {
 		s.kept = append(s.kept, batches...)
 	}

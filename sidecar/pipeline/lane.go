@@ -9,6 +9,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/scan"
+	"github.com/likenessdb/likeness/rerank/table"
 )
 
 // lane is a route in service: checked by New as far as that goes without its
@@ -25,7 +26,9 @@ type opened struct {
 	Route
 	spec    rerank.Spec
 	deriver rerank.Deriver // nil: the model derives no fields
-	scanner *scan.Scanner  // nil: there is no table
+	// scanner is of the table, nil if there is none; of a live one, of the snapshot
+	// that was scanned last.
+	scanner *atomic.Pointer[scan.Scanner]
 	// featureFields are the names of the companion's fields that make a feature row.
 	featureFields []string
 	// companion are the dimensions of the companion's fields; nil: not known.
@@ -38,10 +41,19 @@ func newLane(r *Route) (*lane, error) {
 	if err := o.configure(); err != nil {
 		return nil, err
 	}
-	if o.Table != nil {
-		o.scanner = scan.New(o.Table, o.spec)
-	}
+	o.scanner = new(atomic.Pointer[scan.Scanner])
 	return &lane{static: o, turn: make(chan struct{}, 1)}, nil
+}
+
+// scannerOf is the scanner of a table that the caller holds; those who scan one
+// snapshot at a time share it.
+func (o *opened) scannerOf(t *table.Table) *scan.Scanner {
+	last := o.scanner.Load()
+	for last == nil || last.Table() != t {
+		o.scanner.CompareAndSwap(last, scan.New(t, o.spec))
+		last = o.scanner.Load()
+	}
+	return last
 }
 
 // current is the route as far as it is known without a call.

@@ -79,6 +79,9 @@ type Route struct {
 	Placement Placement // table where there is one, otherwise stored, where not given
 	// Table holds the features with PlacementTable, and is what StrategyScan reads.
 	Table *table.Table
+	// Live, where it is set, is the table, and takes writes: every search reads a
+	// snapshot of it.
+	Live *table.Live
 	// Companion is the collection with the derived fields. Where it is set,
 	// per_embedding, average and combined search it, whatever the placement.
 	Companion string
@@ -110,6 +113,15 @@ type Route struct {
 	MaxDepth    int
 	MaxRounds   int
 	Calibration *rerank.Calibration
+}
+
+// Resident is the route's table as it is now, nil if it has none. The caller calls
+// its Release.
+func (r *Route) Resident() *table.Table {
+	if r.Live != nil {
+		return r.Live.Snapshot()
+	}
+	return r.Table
 }
 
 // Request is one search.

@@ -56,7 +56,7 @@ func (s *search) matching(ctx context.Context) ([]int32, []batch, error) {
 		return nil, nil, &failure{ReasonFetch, fmt.Errorf("the table lacks %d items that the filter lets through, more than max_depth %d can be fetched; build it again with `likeness index`",
 			len(missing), s.MaxDepth)}
 	}
-	src := source{opened: s.opened, tracer: s.tracer}
+	src := source{opened: s.opened, resident: s.resident, tracer: s.tracer}
 	b, err := src.fromStored(ctx, missing)
 	s.answer.Timings.Retrieve += src.fetching
 	s.answer.NotIndexed += len(b.ids)
@@ -85,7 +85,7 @@ func (s *search) match(ctx context.Context) ([]rerank.ID, error) {
 
 // scanTable finds the best items of the table, of all of them if items is nil.
 func (s *search) scanTable(ctx context.Context, items []int32) error {
-	q := scan.Query{Encoded: s.enc, K: s.r.K}
+	q := scan.Query{Encoded: s.enc, K: s.rough.keep(s.r.K)}
 	if items != nil || s.r.Filter != "" {
 		q.Within = scan.NewBitmap(s.Table.Len())
 		q.Within.Add(items...)
@@ -93,7 +93,7 @@ func (s *search) scanTable(ctx context.Context, items []int32) error {
 	ctx, span := s.span(ctx, "score")
 	defer span.End()
 	began := time.Now()
-	found, err := s.scanner.Scan(ctx, q, nil)
+	found, err := s.scannerOf(s.Table).Scan(ctx, q, nil)
 	s.answer.Timings.Score += time.Since(began)
 	if err != nil {
 		fail(span, err)
@@ -103,7 +103,7 @@ func (s *search) scanTable(ctx context.Context, items []int32) error {
 		return &failure{ReasonScoring, err}
 	}
 	span.SetAttributes(attribute.Int("likeness.candidates", found.Items), attribute.Int("likeness.scored", found.Scored))
-	s.hits, s.scored = found.Top, found.Items
+	s.split(found.Top, found.Items)
 	s.answer.NotFinite += found.NotFinite
-	return nil
+	return s.refine(ctx)
 }

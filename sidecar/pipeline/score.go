@@ -104,7 +104,9 @@ func (l *lane) scoreIDs(ctx context.Context, tracer trace.Tracer, enc rerank.Enc
 	for _, id := range r.IDs {
 		distinct.add(id, 0)
 	}
-	src := source{opened: o, tracer: tracer}
+	seen := o.resident()
+	defer seen.release()
+	src := source{opened: o, resident: seen, tracer: tracer}
 	batches, err := src.read(ctx, distinct.ids)
 	if err != nil {
 		return ScoreAnswer{}, err

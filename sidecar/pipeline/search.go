@@ -29,9 +29,11 @@ func (p *Pipeline) search(ctx context.Context, r Request) (Answer, error) {
 	l, o, err := p.find(ctx, r.Route)
 	if err == nil {
 		var s *search
+		seen := o.resident()
+		defer seen.release()
 		ctx, cancel := o.withTimeout(ctx)
 		defer cancel()
-		if s, err = p.begin(ctx, l, o, r); err == nil {
+		if s, err = p.begin(ctx, l, o, seen, r); err == nil {
 			err = s.answerTo(ctx)
 		}
 		if err == nil {
@@ -46,23 +48,25 @@ func (p *Pipeline) search(ctx context.Context, r Request) (Answer, error) {
 type search struct {
 	*Pipeline
 	*opened
-	lane *lane
-	r    Request // with the route's defaults
-	enc  rerank.Encoded
+	resident // hides the route's own table
+	lane     *lane
+	r        Request // with the route's defaults
+	enc      rerank.Encoded
 
 	probes []rerank.Probe
 	lists  []rerank.List
 	seen   *idSet
 	hits   []rerank.Scored // the best so far, sorted; Index counts scored candidates
 	scored int
+	rough  rough
 	kept   []batch // what was scored, with Explain
 	answer Answer
 }
 
 // begin checks a request: first what needs no call, then, if the route was
 // never checked against its store, that.
-func (p *Pipeline) begin(ctx context.Context, l *lane, o *opened, r Request) (s *search, err error) {
-	s = &search{Pipeline: p, lane: l, opened: o}
+func (p *Pipeline) begin(ctx context.Context, l *lane, o *opened, seen resident, r Request) (s *search, err error) {
+	s = &search{Pipeline: p, lane: l, opened: o, resident: seen}
 	if s.r, err = o.resolve(r); err != nil {
 		return nil, err
 	}
@@ -70,6 +74,7 @@ func (p *Pipeline) begin(ctx context.Context, l *lane, o *opened, r Request) (s 
 	if s.enc, err = o.Model.Encode(r.Query); err != nil {
 		return nil, err
 	}
+	s.rough = s.roughness()
 	s.answer.Timings.Encode = time.Since(began)
 	s.answer.Strategy, s.answer.Model, s.answer.Version = s.r.Strategy, o.Model.Name, o.Model.Version
 	if err := s.makeProbes(ctx, s.r); err != nil || o != l.static || !needsStore(s.r) {

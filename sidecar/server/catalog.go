@@ -109,8 +109,9 @@ func fromRoute(r *pipeline.Route) *likenessv1.Route {
 		MaxRounds:    int32(r.MaxRounds),
 		Calibration:  fromCalibration(r.Calibration),
 	}
-	if r.Table != nil {
-		items := int64(r.Table.Len())
+	if t := r.Resident(); t != nil {
+		items := int64(t.Count())
+		t.Release()
 		out.TableItems = &items
 	}
 	return out

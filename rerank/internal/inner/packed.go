@@ -62,7 +62,7 @@ var _ rerank.Rounder = (*Product)(nil)
 // several rows moves by no more than the rows do.
 func (p *Product) RoundingError(l rerank.Loss) float32 {
 	bound := rerank.Norm(p.U) * float64(l.Row.Lost)
-	if size := p.Spec.Block; size > 0 && len(l.Blocks)*size >= len(p.U) {
+	if size := p.Spec.Block; size > 0 && size == l.Block {
 		var sum float64
 		for b, e := range l.Blocks {
 			sum += rerank.Norm(p.U[min(b*size, len(p.U)):min((b+1)*size, len(p.U))]) * float64(e.Lost)

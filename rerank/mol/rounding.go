@@ -1,0 +1,147 @@
+package mol
+
+import (
+	"math"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+var _ rerank.Rounder = (*encoded)(nil)
+
+// siluSlope is above the greatest derivative of x·sigmoid(x), 1.0998….
+const siluSlope = 1.1
+
+// RoundingError implements rerank.Rounder. With λ the logits over τ, of x̂ where
+// they have a hat,
+//
+//	φ̂ − φ = Σ π̂·(λ̂ − λ) + Σ (π̂ − π)·λ.
+//
+// The first sum is at most the greatest |λ̂_ij − λ_ij| ≤ ‖f_i‖·‖ĝ_j − g_j‖/τ. Of
+// gates whose inputs move by γ at most, Σ |π̂ − π| ≤ 2·tanh(γ/2), so the second sum
+// is at most tanh(γ/2) times the range of λ, 2·max‖f_i‖·max‖g_j‖/τ. γ comes from
+// what the item's part of the gates lost and, through the slopes of the logits'
+// part, from ‖λ̂ − λ‖. It is sound and, for gates that depend on the logits, loose.
+func (e *encoded) RoundingError(l rerank.Loss) float32 {
+	c := &e.s.c
+	inverse := 1 / c.Temperature
+	var query, item, first, squares float64
+	for i := range c.PairsQuery {
+		f := rerank.Norm(e.components.Row(i))
+		query = max(query, f)
+		for j := range c.PairsItem {
+			moved := f * e.s.lost(l, j) * inverse
+			first = max(first, moved)
+			squares += moved * moved
+		}
+	}
+	for j := range c.PairsItem {
+		item = max(item, e.s.norm(l, j))
+	}
+	extent := 2 * query * item * inverse
+	bound := first + math.Tanh(e.gatesMove(l, math.Sqrt(squares))/2)*extent
+	return float32(min(bound, extent) * (1 + 1e-6))
+}
+
+// lost is what block b of a feature row lost at most, norm how long it is.
+func (s *Similarity) lost(l rerank.Loss, b int) float64 {
+	if l.Block != s.spec.Block || b >= len(l.Blocks) {
+		return float64(l.Row.Lost)
+	}
+	return float64(l.Blocks[b].Lost)
+}
+
+func (s *Similarity) norm(l rerank.Loss, b int) float64 {
+	norm := float64(l.Row.Norm)
+	if l.Block == s.spec.Block && b < len(l.Blocks) {
+		norm = min(norm, float64(l.Blocks[b].Norm))
+	}
+	if s.c.normalised() {
+		norm = min(norm, 1+1e-5+s.lost(l, b))
+	}
+	return norm
+}
+
+// gatesMove is γ: how far an input of the softmax can move where the logits move
+// by a vector of some norm.
+func (e *encoded) gatesMove(l rerank.Loss, logits float64) float64 {
+	s, worst := e.s, 0.0
+	for p := range s.c.pairs() {
+		var item, pair float64
+		if s.byItem.exists() {
+			item = s.lost(l, s.c.PairsItem+p/s.c.Dim)
+		}
+		if s.slopes != nil {
+			pair = s.slopes[p] * logits
+		}
+		if s.c.Combination == GLUSiLU {
+			worst = max(worst, siluSlope*(math.Abs(float64(e.gate[p]))*item+pair))
+		} else {
+			worst = max(worst, item+pair)
+		}
+	}
+	return worst
+}
+
+// slopesOf bounds, for every output of the logits' part of the gates, by how much
+// it moves where the logits move by a vector of norm 1; nil where there is none.
+func (m *mlp) slopesOf() []float64 {
+	if !m.exists() {
+		return nil
+	}
+	slopes := make([]float64, m.second.w.Rows)
+	first := spectralNorm(m.first.w)
+	for r := range slopes {
+		row := m.second.w.Row(r)
+		slopes[r] = rerank.Norm(row)
+		if m.first.w.Rows == 0 {
+			continue
+		}
+		var sum float64
+		for k, v := range row {
+			sum += math.Abs(float64(v)) * rerank.Norm(m.first.w.Row(k))
+		}
+		slopes[r] = siluSlope * min(slopes[r]*first, sum)
+	}
+	return slopes
+}
+
+// spectralNorm is not below the greatest singular value of w: the eighth root of
+// the Frobenius norm of (WᵀW)⁴, or the Frobenius norm of W where that is large.
+func spectralNorm(w rerank.Matrix) float64 {
+	const widest = 256
+	n := w.Cols
+	if n == 0 || n > widest {
+		return rerank.Norm(w.Data)
+	}
+	gram := make([]float64, n*n)
+	for r := range w.Rows {
+		row := w.Row(r)
+		for i, x := range row {
+			for j, y := range row {
+				gram[i*n+j] += float64(x) * float64(y)
+			}
+		}
+	}
+	for range 2 {
+		gram = square(gram, n)
+	}
+	var sum float64
+	for _, x := range gram {
+		sum += x * x
+	}
+	return math.Pow(sum, 1./16) * (1 + 1e-9)
+}
+
+// square multiplies a symmetric matrix with itself.
+func square(m []float64, n int) []float64 {
+	out := make([]float64, n*n)
+	for i := range n {
+		row := out[i*n:][:n]
+		for k, x := range m[i*n:][:n] {
+			for j, y := range m[k*n:][:n] {
+				row[j] += x * y
+			}
+		}
+	}
+	return out
+}

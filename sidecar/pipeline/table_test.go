@@ -1,0 +1,126 @@
+package pipeline_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// dotWorld is a collection under the cosine.
+func dotWorld(t testing.TB) *world {
+	sim, err := dot.New(dot.Config{Dim: 16, Normalise: true}, nil)
+	must(t, err)
+	return newWorld(t, sim, random(3, 900, 16))
+}
+
+// tables of the world's features in a format; with full, in full precision too.
+func (w *world) rounded(t testing.TB, f rerank.Format, l table.Layout, full bool) *table.Table {
+	t.Helper()
+	features := rerank.NewMatrix(w.vectors.Rows, w.sim.Spec().Features)
+	must(t, w.sim.EncodeItems(features, w.vectors))
+	meta := table.Meta{Model: "toy", ModelVersion: version, Collection: collection, Format: f, Layout: l, Full: full, Block: w.sim.Spec().Block}
+	tab, err := table.FromMemory(meta, w.items(), features, nil)
+	must(t, err)
+	return tab
+}
+
+// TestRoundedTable: over rounded rows, scores are those of full precision where
+// the table keeps it or the search asks for a proof, and otherwise the
+// certificate says by how much they can be off.
+func TestRoundedTable(t *testing.T) {
+	w, gap := dotWorld(t), float32(0.5)
+	for _, f := range rerank.Formats()[1:] {
+		for _, l := range []table.Layout{table.LayoutRows, table.LayoutTiles} {
+			for name, c := range map[string]struct {
+				full   bool
+				maxGap *float32
+				exact  bool // the scores are those of full precision
+			}{
+				"rounded": {}, "full precision": {full: true, exact: true}, "stored vectors": {maxGap: &gap, exact: true},
+			} {
+				for _, strategy := range []rerank.Strategy{rerank.Scan, rerank.Average} {
+					r := w.route(pipeline.PlacementTable, func(r *pipeline.Route) {
+						r.Table, r.Strategy, r.ExactSearch = w.rounded(t, f, l, c.full), strategy, true
+					})
+					for q := range 20 {
+						query := random(uint64(100+q), 1, 16).Data
+						a := search(t, r, pipeline.Request{Query: rerank.Query{Vector: query}, K: 10, MaxGap: c.maxGap})
+						want := w.exact(t, query, nil)[:10]
+						if a.Certificate.Status != rerank.StatusExact {
+							t.Fatalf("%s %s %s: %+v", f, name, strategy, a.Certificate)
+						}
+						if c.exact != (a.Certificate.Epsilon < 1e-4) {
+							t.Fatalf("%s %s %s: ε is %v", f, name, strategy, a.Certificate.Epsilon)
+						}
+						if c.exact {
+							sameHits(t, a.Hits, want)
+							continue
+						}
+						for i, h := range a.Hits {
+							if d := h.Score - want[i].Score; d > a.Certificate.Epsilon || -d > a.Certificate.Epsilon {
+								t.Fatalf("%s: score %d is off by %v, ε is %v", f, i, d, a.Certificate.Epsilon)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// live opens a live table of the world's first items.
+func (w *world) live(t testing.TB, items int) *table.Live {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "t.table")
+	writer, err := table.NewWriter(path, table.Meta{Model: "toy", ModelVersion: version, Collection: collection, Features: w.sim.Spec().Features, Kind: "dot"})
+	must(t, err)
+	must(t, writer.Append(w.items()[:items], w.table.Features().Slice(0, items)))
+	must(t, writer.Close())
+	l, err := table.OpenLive(path, table.Expect{}, table.LiveOptions{Unsynced: true})
+	must(t, err)
+	t.Cleanup(func() { must(t, l.Close()) })
+	return l
+}
+
+// TestLiveTable: a search sees the writes before it, and proves nothing while one
+// that was seen is not applied.
+func TestLiveTable(t *testing.T) {
+	w := dotWorld(t)
+	for _, strategy := range []rerank.Strategy{rerank.Scan, rerank.Average} {
+		l := w.live(t, 600)
+		r := w.route(pipeline.PlacementTable, func(r *pipeline.Route) {
+			r.Table, r.Live, r.Strategy, r.ExactSearch = nil, l, strategy, true
+		})
+		p, query := pipe(t, r), random(200, 1, 16).Data
+		ask := func() pipeline.Answer {
+			a, err := p.Search(t.Context(), pipeline.Request{Route: r.Name, Query: rerank.Query{Vector: query}, K: 10})
+			must(t, err)
+			return a
+		}
+		l.Announce()
+		if a := ask(); a.Certificate.Status == rerank.StatusExact {
+			t.Errorf("%s: exact while a write is pending", strategy)
+		}
+		all := w.exact(t, query, nil)
+		must(t, l.Upsert(w.items()[600:], w.table.Features().Slice(600, 900), nil))
+		l.Settle()
+		a := ask()
+		if sameHits(t, a.Hits, all[:10]); a.Certificate.Status != rerank.StatusExact {
+			t.Errorf("%s: %+v", strategy, a.Certificate)
+		}
+		if strategy == rerank.Scan {
+			must(t, l.Delete([]rerank.ID{all[0].ID, all[3].ID}))
+			want := append([]rerank.Scored{all[1], all[2]}, all[4:12]...)
+			sameHits(t, ask().Hits, want)
+		}
+		now := p.Routes()[0].Resident()
+		if now.Count() < 898 {
+			t.Errorf("%d items", now.Count())
+		}
+		now.Release()
+	}
+}
