@@ -51,7 +51,7 @@ type Result struct {
 type Scanner struct {
 	table         *table.Table
 	alive         *Bitmap // nil: all of them
-	chunk, chunks int // items a chunk, chunks of the table
+	chunk, chunks int     // items a chunk, chunks of the table
 
 	pool sync.Pool // *job
 

@@ -49,11 +49,16 @@ func newLane(r *Route) (*lane, error) {
 // snapshot at a time share it.
 func (o *opened) scannerOf(t *table.Table) *scan.Scanner {
 	last := o.scanner.Load()
-	for last == nil || last.Table() != t {
-		o.scanner.CompareAndSwap(last, scan.New(t, o.spec))
-		last = o.scanner.Load()
+	if last != nil && last.Table() == t {
+		return last
 	}
-	return last
+	mine := scan.New(t, o.spec)
+	if !o.scanner.CompareAndSwap(last, mine) {
+		if other := o.scanner.Load(); other.Table() == t {
+			return other
+		}
+	}
+	return mine
 }
 
 // current is the route as far as it is known without a call.
