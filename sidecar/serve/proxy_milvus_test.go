@@ -14,6 +14,7 @@ import (
 	"github.com/milvus-io/milvus-sdk-go/v2/client"
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -220,9 +221,7 @@ func TestMilvusProxyPasses(t *testing.T) {
 		"group-by-field": func(r *milvuspb.SearchRequest) { set(r, "group_by_field", "name") },
 		"iterator":       func(r *milvuspb.SearchRequest) { set(r, "iterator", "True") },
 		"partitions":     func(r *milvuspb.SearchRequest) { r.PartitionNames = []string{"_default"} },
-		"consistency": func(r *milvuspb.SearchRequest) {
-			r.UseDefaultConsistency, r.ConsistencyLevel = false, commonpb.ConsistencyLevel_Strong
-		},
+		"consistency":    func(r *milvuspb.SearchRequest) { r.GuaranteeTimestamp = 1 << 40 },
 		"unknown-field": func(r *milvuspb.SearchRequest) {
 			r.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 9999, protowire.VarintType), 1))
 		},
@@ -246,7 +245,10 @@ func TestMilvusProxyPasses(t *testing.T) {
 
 func TestMilvusSDKThroughTheProxy(t *testing.T) {
 	p := startMilvusProxied(t)
-	c, err := client.NewClient(t.Context(), client.Config{Address: p.address})
+	var trailer metadata.MD
+	c, err := client.NewClient(t.Context(), client.Config{Address: p.address, DialOptions: []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.Trailer(&trailer)),
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,6 +260,9 @@ func TestMilvusSDKThroughTheProxy(t *testing.T) {
 	results, err := c.Search(t.Context(), "routed", nil, "", []string{"name"}, []entity.Vector{entity.FloatVector(query)}, "vec", entity.IP, 5, params)
 	if err != nil || len(results) != 1 {
 		t.Fatalf("%d results, %v", len(results), err)
+	}
+	if state := trailer.Get("likeness-status"); len(state) != 1 || !strings.HasPrefix(state[0], "rescored;") {
+		t.Errorf("status %q", state)
 	}
 	for i, h := range p.expected(t, query, 5, "") {
 		if id, err := results[0].IDs.GetAsInt64(i); err != nil || id != int64(h.GetId().GetNumber())+h.GetId().GetNegative() || results[0].Scores[i] != h.GetScore() {

@@ -49,8 +49,6 @@ func read(m *milvuspb.SearchRequest) (q query, err error) {
 		return q, routing.Pass("namespace")
 	case m.GetDslType() != commonpb.DslType_BoolExprV1:
 		return q, routing.Pass("filter")
-	case strict(m):
-		return q, routing.Pass("consistency")
 	}
 	q.filter = m.GetDsl()
 	if err = q.readParams(m.GetSearchParams()); err != nil {
@@ -65,15 +63,18 @@ const (
 	bounded    = 2
 )
 
-// strict: what a route reads, at the collection's own level or its own, may be
-// older than the caller wants.
-func strict(m *milvuspb.SearchRequest) bool {
-	if m.GetGuaranteeTimestamp() > bounded {
+// strict: the collection's own level, at which a route reads, is weaker than
+// what the caller wants.
+func strict(m *milvuspb.SearchRequest, own commonpb.ConsistencyLevel) bool {
+	switch {
+	case m.GetGuaranteeTimestamp() > bounded:
 		return true
+	case m.GetUseDefaultConsistency() || own == commonpb.ConsistencyLevel_Strong:
+		return false
+	case m.GetGuaranteeTimestamp() == eventually || m.GetGuaranteeTimestamp() == bounded:
+		return false
 	}
-	weak := m.GetConsistencyLevel() == commonpb.ConsistencyLevel_Bounded || m.GetConsistencyLevel() == commonpb.ConsistencyLevel_Eventually ||
-		m.GetGuaranteeTimestamp() == eventually || m.GetGuaranteeTimestamp() == bounded
-	return !m.GetUseDefaultConsistency() && !weak
+	return m.GetConsistencyLevel() != commonpb.ConsistencyLevel_Bounded && m.GetConsistencyLevel() != commonpb.ConsistencyLevel_Eventually
 }
 
 // tuning are parameters of the database's own search; the route's depth stands

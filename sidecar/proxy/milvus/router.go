@@ -46,6 +46,7 @@ type Router struct {
 type shape struct {
 	primary string
 	vectors []string
+	level   commonpb.ConsistencyLevel
 	read    time.Time
 }
 
@@ -130,6 +131,9 @@ func (r *Router) search(ctx context.Context, upstream *rawgrpc.Upstream, name st
 	if err != nil {
 		return rawgrpc.Reply{}, err
 	}
+	if strict(m, of.level) {
+		return rawgrpc.Reply{}, routing.Pass("consistency")
+	}
 	searches := q.searches(r.field(name, q.field, of))
 	all, err := r.RankAll(ctx, name, searches)
 	if err != nil {
@@ -171,7 +175,7 @@ func (r *Router) shape(ctx context.Context, upstream *rawgrpc.Upstream, m *milvu
 	if err != nil || proto.Unmarshal(message, answer) != nil || failed(answer.GetStatus()) {
 		return shape{}, routing.Pass("collection") // the search itself will say it in the database's words
 	}
-	s := shape{read: time.Now()}
+	s := shape{level: answer.GetConsistencyLevel(), read: time.Now()}
 	for _, f := range answer.GetSchema().GetFields() {
 		if f.GetIsPrimaryKey() {
 			s.primary = f.GetName()

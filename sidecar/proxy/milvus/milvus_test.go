@@ -1,0 +1,125 @@
+package milvus
+
+import (
+	"testing"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+)
+
+func TestConsistency(t *testing.T) {
+	const (
+		strong  = commonpb.ConsistencyLevel_Strong
+		bounded = commonpb.ConsistencyLevel_Bounded
+	)
+	for _, c := range []struct {
+		name   string
+		m      *milvuspb.SearchRequest
+		own    commonpb.ConsistencyLevel
+		strict bool
+	}{
+		{"the collection's", &milvuspb.SearchRequest{UseDefaultConsistency: true}, bounded, false},
+		{"strong of a bounded collection", &milvuspb.SearchRequest{ConsistencyLevel: strong}, bounded, true},
+		{"session of a bounded collection", &milvuspb.SearchRequest{ConsistencyLevel: commonpb.ConsistencyLevel_Session}, bounded, true},
+		{"strong of a strong collection", &milvuspb.SearchRequest{ConsistencyLevel: strong}, strong, false},
+		{"bounded by the level", &milvuspb.SearchRequest{ConsistencyLevel: bounded}, bounded, false},
+		{"bounded by the timestamp", &milvuspb.SearchRequest{GuaranteeTimestamp: 2}, bounded, false},
+		{"a timestamp", &milvuspb.SearchRequest{GuaranteeTimestamp: 1 << 50, UseDefaultConsistency: true}, strong, true},
+	} {
+		if got := strict(c.m, c.own); got != c.strict {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// column is one of every type that can be put in another order.
+func columns() []*schemapb.FieldData {
+	scalar := func(s *schemapb.ScalarField) *schemapb.FieldData {
+		return &schemapb.FieldData{Field: &schemapb.FieldData_Scalars{Scalars: s}}
+	}
+	vector := func(v *schemapb.VectorField) *schemapb.FieldData {
+		return &schemapb.FieldData{Field: &schemapb.FieldData_Vectors{Vectors: v}}
+	}
+	nullable := scalar(&schemapb.ScalarField{Data: &schemapb.ScalarField_FloatData{FloatData: &schemapb.FloatArray{Data: []float32{0, 2}}}})
+	nullable.ValidData = []bool{false, true}
+	return []*schemapb.FieldData{
+		scalar(&schemapb.ScalarField{Data: &schemapb.ScalarField_BoolData{BoolData: &schemapb.BoolArray{Data: []bool{true, false}}}}),
+		scalar(&schemapb.ScalarField{Data: &schemapb.ScalarField_IntData{IntData: &schemapb.IntArray{Data: []int32{1, 2}}}}),
+		scalar(&schemapb.ScalarField{Data: &schemapb.ScalarField_JsonData{JsonData: &schemapb.JSONArray{Data: [][]byte{[]byte("{}"), []byte("[]")}}}}),
+		scalar(&schemapb.ScalarField{Data: &schemapb.ScalarField_ArrayData{ArrayData: &schemapb.ArrayArray{
+			Data: []*schemapb.ScalarField{{}, {Data: &schemapb.ScalarField_LongData{LongData: &schemapb.LongArray{Data: []int64{7}}}}},
+		}}}),
+		nullable,
+		vector(&schemapb.VectorField{Dim: 2, Data: &schemapb.VectorField_FloatVector{FloatVector: &schemapb.FloatArray{Data: []float32{1, 2, 3, 4}}}}),
+		vector(&schemapb.VectorField{Dim: 8, Data: &schemapb.VectorField_BinaryVector{BinaryVector: []byte{1, 2}}}),
+		vector(&schemapb.VectorField{Dim: 1, Data: &schemapb.VectorField_Float16Vector{Float16Vector: []byte{1, 2, 3, 4}}}),
+		vector(&schemapb.VectorField{Dim: 1, Data: &schemapb.VectorField_Bfloat16Vector{Bfloat16Vector: []byte{1, 2, 3, 4}}}),
+		vector(&schemapb.VectorField{Dim: 2, Data: &schemapb.VectorField_Int8Vector{Int8Vector: []byte{1, 2, 3, 4}}}),
+		vector(&schemapb.VectorField{Dim: 9, Data: &schemapb.VectorField_SparseFloatVector{SparseFloatVector: &schemapb.SparseFloatArray{Dim: 9, Contents: [][]byte{{1}, {2}}}}}),
+	}
+}
+
+func TestColumnsFollowTheHits(t *testing.T) {
+	for _, f := range columns() {
+		twice, ok := pickField(f, []int{1, 0}, 2)
+		if !ok {
+			t.Errorf("%v: not picked", f)
+			continue
+		}
+		if proto.Equal(twice, f) {
+			t.Errorf("%v: the rows stayed where they were", f)
+		}
+		if back, ok := pickField(twice, []int{1, 0}, 2); !ok || !proto.Equal(back, f) {
+			t.Errorf("%v: there and back it is %v", f, back)
+		}
+		if _, ok := pickField(f, []int{0}, 3); ok {
+			t.Errorf("%v: has not three rows", f)
+		}
+	}
+}
+
+// FuzzRebuild: whatever a database answers, rebuilding never panics.
+func FuzzRebuild(f *testing.F) {
+	d := &schemapb.SearchResultData{Ids: &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: []int64{3, 4}}}}, FieldsData: columns(), Scores: []float32{1, 2}}
+	b, err := proto.Marshal(d)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d := &schemapb.SearchResultData{}
+		if proto.Unmarshal(b, d) != nil {
+			return
+		}
+		all := []routing.Ranked{{Hits: []pipeline.Hit{{ID: rerank.UintID(4), Score: 9}, {ID: rerank.UintID(3), Score: 8}}}}
+		if rebuild(d, all, 2) && len(d.GetIds().GetIntId().GetData()) != 2 {
+			t.Errorf("rebuilt to %v", d)
+		}
+	})
+}
+
+// FuzzRead: whatever a client sends, reading it never panics.
+func FuzzRead(f *testing.F) {
+	group, _ := proto.Marshal(&commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{Type: commonpb.PlaceholderType_FloatVector, Values: [][]byte{{0, 0, 0, 0}}}}})
+	b, err := proto.Marshal(&milvuspb.SearchRequest{PlaceholderGroup: group, Nq: 1, DslType: commonpb.DslType_BoolExprV1,
+		SearchParams: []*commonpb.KeyValuePair{{Key: "topk", Value: "3"}, {Key: "params", Value: `{"ef":1}`}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		m := &milvuspb.SearchRequest{}
+		if proto.Unmarshal(b, m) != nil {
+			return
+		}
+		if q, err := read(m); err == nil {
+			_, _ = narrow(m, q, "id", []rerank.ID{rerank.UintID(1)})
+		}
+	})
+}
