@@ -73,10 +73,10 @@ func read(dir, name, items string) (*Task, error) {
 		QueryFile: filepath.Join(dir, "test_vectors.npy"),
 	}
 	var err error
-	if t.Items, err = readRows(t.ItemText); err != nil {
+	if t.Items, err = Rows(t.ItemText); err != nil {
 		return nil, err
 	}
-	if t.Queries, err = readRows(filepath.Join(dir, "test.jsonl")); err != nil {
+	if t.Queries, err = Rows(filepath.Join(dir, "test.jsonl")); err != nil {
 		return nil, err
 	}
 	if t.queryArray, err = npy.Open(t.QueryFile); err != nil {
@@ -111,7 +111,8 @@ func (t *Task) WritePairs(w io.Writer) error {
 	return out.Error()
 }
 
-func readRows(path string) (rows []Row, err error) {
+// Rows reads a file of texts, one JSON object a line.
+func Rows(path string) (rows []Row, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

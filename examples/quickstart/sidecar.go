@@ -11,13 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"text/template"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/likenessdb/likeness/examples/internal/sidecar"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 )
@@ -67,7 +65,7 @@ func withSidecar(ctx context.Context, s settings, stderr io.Writer, f func(*clie
 	if config, err = with.writeConfig(); err != nil {
 		return err
 	}
-	return serve(ctx, s.binary, config, stderr, func(conn *grpc.ClientConn) error {
+	return sidecar.Serve(ctx, s.binary, config, stderr, func(conn *grpc.ClientConn) error {
 		return f(newClient(conn, server.name))
 	})
 }
@@ -121,55 +119,4 @@ func (with *setup) index(ctx context.Context, binary, config string, stderr io.W
 		with.Companion[strings.TrimSuffix(filepath.Base(path), ".npy")] = path
 	}
 	return err
-}
-
-// serve runs `likeness serve` while f runs.
-func serve(ctx context.Context, binary, config string, stderr io.Writer, f func(*grpc.ClientConn) error) (err error) {
-	ready := filepath.Join(filepath.Dir(config), "ready.json")
-	cmd := exec.CommandContext(ctx, binary, "serve", "--config", config, "--ready-file", ready)
-	cmd.Stderr = stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	address, err := awaitReady(ctx, ready, ended)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		err = errors.Join(err, <-ended)
-	}()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return f(conn)
-}
-
-// awaitReady waits until the sidecar has written where it listens, which it does
-// when it answers searches.
-func awaitReady(ctx context.Context, path string, ended chan error) (address string, err error) {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		text, err := os.ReadFile(path)
-		if err == nil {
-			var at struct {
-				GRPC string `json:"grpc"`
-			}
-			return at.GRPC, json.Unmarshal(text, &at)
-		}
-		select {
-		case err := <-ended:
-			ended <- err
-			return "", fmt.Errorf("the sidecar ended before it was ready: %w", err)
-		case <-ctx.Done():
-			return "", ctx.Err()
-		case <-tick.C:
-		}
-	}
 }

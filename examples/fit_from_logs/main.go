@@ -1,0 +1,131 @@
+// Command fit_from_logs goes the whole way from a log to a served similarity, on
+// real data: it writes the log of a help desk, in which people chose one of 77
+// topics for their question, fits a bilinear similarity to it, judges that on
+// questions that were asked later, and serves it beside plain cosine. Every
+// command that it runs is printed, so that you can run it on your own log.
+//
+//	make build && go run ./examples/fit_from_logs
+//
+// Questions and topics are BANKING77's. The ids, weights and times of the log are
+// made up, since that data has none.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// settings say what to run.
+type settings struct {
+	binary string // likeness
+	data   string // directory of the data
+	dir    string // of what is made; empty is a temporary one
+	rank   int    // of the fit; 0 is a full one
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fit_from_logs:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	s, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if s.dir == "" {
+		if s.dir, err = os.MkdirTemp("", "likeness-fit-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
+	}
+	w := walk{settings: s, stdout: stdout, stderr: stderr}
+	for _, step := range []func(context.Context) error{w.writeLogs, w.fit, w.evaluate, w.serve} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(stdout, "\nAll of this took %.0f s.\n", time.Since(start).Seconds())
+	return err
+}
+
+func parse(args []string) (settings, error) {
+	s := settings{}
+	flags := flag.NewFlagSet("fit_from_logs", flag.ContinueOnError)
+	flags.StringVar(&s.binary, "binary", filepath.Join("bin", "likeness"), "the likeness binary, as make build leaves it")
+	flags.StringVar(&s.data, "data", filepath.Join("examples", "data", "banking77"), "directory of the data")
+	flags.StringVar(&s.dir, "dir", "", "keep what is made in this directory")
+	flags.IntVar(&s.rank, "rank", 0, "fit the identity plus this rank; 0 is a full matrix")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	var failed [2]error
+	s.binary, failed[0] = filepath.Abs(s.binary)
+	s.data, failed[1] = filepath.Abs(s.data)
+	if _, err := os.Stat(s.binary); err != nil {
+		return s, fmt.Errorf("%w; build it with `make build`", err)
+	}
+	return s, errors.Join(failed[:]...)
+}
+
+// walk is the way from the log to the route.
+type walk struct {
+	settings
+	stdout, stderr io.Writer
+}
+
+func (w *walk) title(text string) {
+	_, _ = fmt.Fprintf(w.stdout, "\n%s\n%s\n\n", text, strings.Repeat("=", len(text)))
+}
+
+// likeness runs a command of the binary in the directory and prints both.
+func (w *walk) likeness(ctx context.Context, args ...string) error {
+	_, _ = fmt.Fprintf(w.stdout, "$ likeness %s\n\n", strings.Join(args, " "))
+	cmd := exec.CommandContext(ctx, w.binary, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = w.dir, w.stdout, w.stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("likeness %s: %w", args[0], err)
+	}
+	return nil
+}
+
+// fit learns from the first part of the log. The items come straight from the
+// collection, by the configuration that serves it; the queries from a file.
+func (w *walk) fit(ctx context.Context) error {
+	w.title("Fit")
+	args := []string{
+		"fit", "bilinear", "--config", "likeness.yaml", "--collection", "topics",
+		"--queries", filepath.Join(w.data, "train_vectors.npy"), "--query-ids", "questions.txt",
+		"--pairs", "log.jsonl", "--out", "topics.safetensors",
+	}
+	if w.rank > 0 {
+		args = append(args, "--form", "identity_low_rank", "--rank", fmt.Sprint(w.rank))
+	}
+	return w.likeness(ctx, args...)
+}
+
+// evaluate judges the model on questions that were asked after those of the log.
+func (w *walk) evaluate(ctx context.Context) error {
+	w.title("Judge")
+	return w.likeness(ctx, "eval", "--model", "topics.safetensors", "--config", "likeness.yaml", "--collection", "topics",
+		"--queries", filepath.Join(w.data, "test_vectors.npy"), "--query-ids", "later.txt", "--pairs", "later.jsonl")
+}
