@@ -21,7 +21,7 @@ import (
 )
 
 func newFitCommand(a *app) *cobra.Command {
-	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a), newFitDistilledCommand(a))
+	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a), newFitMoLCommand(a), newFitDistilledCommand(a))
 }
 
 // fitInputs are the flags that every fit has: the data, the common options, and

@@ -135,23 +135,7 @@ func (f *fitBilinearFlags) finish() (err error) {
 }
 
 func printFit(w io.Writer, r *fitResult) error {
-	c := r.Counts
-	_, _ = fmt.Fprintf(w, "log: %d queries with %d pairs, %d of %d items logged; %d queries held out\n",
-		c.Queries, c.Pairs, c.LoggedItems, c.Items, c.HeldOutQueries)
-	for _, line := range dropped(&r.Log) {
-		_, _ = fmt.Fprintf(w, "  %s\n", line)
-	}
-	for _, d := range []struct {
-		n    int
-		what string
-	}{
-		{c.QueriesWithoutPairs, "queries left out: no pair"}, {c.ZeroQueries, "queries of norm 0"}, {c.ZeroItems, "items of norm 0"},
-		{c.ZeroPairs, "pairs dropped: a vector of norm 0"},
-	} {
-		if d.n > 0 {
-			_, _ = fmt.Fprintf(w, "  %d %s\n", d.n, d.what)
-		}
-	}
+	printLog(w, &r.Log, &r.Counts)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(t, "\nMRR@10\tfit\tplain\tgain\tqueries\t\n")
 	printComparison(t, "logged items, held-out queries", &r.Logged)
@@ -173,29 +157,8 @@ func printFit(w io.Writer, r *fitResult) error {
 	return nil
 }
 
-func printComparison(w io.Writer, name string, c *fit.Comparison) {
-	if c != nil {
-		_, _ = fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%+.4f ± %.4f\t%d\t\n", name, c.MRR, c.Baseline, c.Gain, c.StandardError, c.Queries)
-	}
-}
-
 func printPulls(w io.Writer, r *fitResult) error {
-	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\npull to I\tlogged\tnot logged\tplain\t\t\n")
-	for _, p := range r.Pulls {
-		cold, plain, mark := "", "", ""
-		if p.Cold != nil {
-			cold, plain = fmt.Sprintf("%.4f", p.Cold.MRR), fmt.Sprintf("%.4f", p.Cold.Baseline)
-		}
-		switch {
-		case p.Chosen:
-			mark = "chosen"
-		case !p.Admissible:
-			mark = "loses items without logs"
-		}
-		_, _ = fmt.Fprintf(t, "%g\t%.4f\t%s\t%s\t%s\t\n", p.Pull, p.Logged, cold, plain, mark)
-	}
-	if err := t.Flush(); err != nil {
+	if err := printTrials(w, "pull to I", r.Pulls); err != nil {
 		return err
 	}
 	why := "the best for logged items; the collection has no others, or they were not asked for"

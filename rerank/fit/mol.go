@@ -62,8 +62,8 @@ func DefaultMoLOptions() MoLOptions {
 	return MoLOptions{
 		Common: DefaultCommon(), PairsQuery: 8, PairsItem: 4, Gates: GatesQuery,
 		GateQueryHidden: 128, GateItemHidden: 128, GatePairHidden: 64, QueryActivation: mol.SwiGLU,
-		Temperature: 0.05, Balance: 1e-3, UserDropout: 0.5,
-		Pulls: []float64{1e-5, 1e-3, 3e-3, 1e-2, 3e-2},
+		Temperature: 0.05, Balance: 1e-3, Dropout: 0.2, UserDropout: 0.5,
+		Pulls: []float64{1e-5, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2},
 		Rate:  2e-3, Batch: 512, Rounds: 20, Softmax: 4096, Draws: 512,
 	}
 }

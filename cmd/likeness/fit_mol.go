@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/fit"
+	"github.com/likenessdb/likeness/rerank/model"
+)
+
+const fitMoLLong = `Learns a Mixture-of-Logits (RAILS) from a log, over the vectors as they are stored:
+φ(q, x) = Σ π_ij(q, x)·⟨f_i(q), g_j(x)⟩/τ, with P_Q query components f_i, P_X item
+components g_j and gates π that are a softmax over all pairs.
+
+With --gates query, the default, the query alone decides the gates: φ is then one
+inner product, and one exact list is the exact answer. With --gates full the item
+and the logits have their say too. Item components are linear; without --l2-norm
+the probes of a query can search the vectors as they are stored, so that nothing
+has to be written to the database.
+
+The fit starts at the plain inner product. Held-out queries judge it after every
+round and stop it; then all pairs are fitted. Items without logs are guarded as by
+fit bilinear: a pull to the start, as strong as held-out items need it.
+
+The report has MRR@10 among all items, the use of the gates, and recall@10 of the
+exact order by the candidates of every strategy. Fit a bilinear form too and
+compare: on frozen vectors it is often as good.
+
+` + dataHelp + `
+
+The same data, flags and seed give the same model on the same kind of machine,
+whatever the number of cores. An interrupted fit writes the best that it had, and
+goes on with --resume.`
+
+// fitMoLFlags are the flags of fit mol.
+type fitMoLFlags struct {
+	fitInputs
+	options fit.MoLOptions
+}
+
+func newFitMoLCommand(a *app) *cobra.Command {
+	f := fitMoLFlags{options: fit.DefaultMoLOptions()}
+	cmd := &cobra.Command{
+		Use:   "mol",
+		Short: "Learn a Mixture-of-Logits and judge it beside the plain inner product",
+		Long:  fitMoLLong,
+		Example: `  likeness fit mol --items items.npy --queries queries.npy --pairs pairs.csv --out model.safetensors
+  likeness fit mol --items items.npy --queries queries.npy --pairs log.parquet --out full.safetensors \
+    --gates full --pairs-query 8 --pairs-item 4 --dim 64
+  likeness fit mol --items items.npy --queries queries.npy --pairs log.jsonl --user-ids users.npy \
+    --out users.safetensors --pairs-query 9 --user-tables 10007 --query-hidden 512 --output json`,
+		Args: cobra.NoArgs,
+	}
+	f.register(cmd, &f.options.Common, true)
+	f.flags(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		r, err := f.run(cmd.Context(), newProgress(a.stderr))
+		if r == nil {
+			return err
+		}
+		for _, warning := range r.Warnings {
+			_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
+		}
+		return errors.Join(err, a.print(*out, r, func(w io.Writer) error { return printFitMoL(w, r) }))
+	}
+	return cmd
+}
+
+func (f *fitMoLFlags) flags(cmd *cobra.Command) {
+	o, flags := &f.options, cmd.Flags()
+	flags.IntVar(&o.PairsQuery, "pairs-query", o.PairsQuery, "query components, those of user tables included")
+	flags.IntVar(&o.PairsItem, "pairs-item", o.PairsItem, "item components")
+	flags.IntVar(&o.Dim, "dim", o.Dim, "length of a component; 0 makes the item's together as long as a vector")
+	flags.StringVar((*string)(&o.Gates), "gates", string(o.Gates), "what decides the gates: query, or full for query, item and logits")
+	flags.IntVar(&o.GateQueryHidden, "gate-query-hidden", o.GateQueryHidden, "hidden width of the query's part of the gates")
+	flags.IntVar(&o.GateItemHidden, "gate-item-hidden", o.GateItemHidden, "hidden width of the item's part of full gates")
+	flags.IntVar(&o.GatePairHidden, "gate-pair-hidden", o.GatePairHidden, "hidden width of the logits' part of full gates; 0 is linear")
+	flags.IntVar(&o.QueryHidden, "query-hidden", o.QueryHidden, "hidden width of a gated linear unit on the query's side; 0 is linear")
+	flags.StringVar((*string)(&o.QueryActivation), "query-activation", string(o.QueryActivation), "kind of that unit: swiglu or geglu")
+	flags.BoolVar(&o.L2Norm, "l2-norm", o.L2Norm, "divide components by their norm; probes then need a companion collection, or lose something")
+	flags.IntSliceVar(&o.UserTables, "user-tables", nil, "sizes of hashed user-id embeddings, one component each; needs --user-ids")
+	flags.Float64Var(&o.Temperature, "temperature", o.Temperature, "τ, by which the inner products of components are divided")
+	flags.Float64Var(&o.Balance, "balance", o.Balance, "weight of the load-balancing loss of the gates")
+	flags.Float64Var(&o.Dropout, "dropout", o.Dropout, "share of a query's numbers dropped in training")
+	flags.Float64Var(&o.GateDropout, "gate-dropout", o.GateDropout, "share of the gates dropped in training")
+	flags.Float64Var(&o.UserDropout, "user-dropout", o.UserDropout, "share of the numbers of user-id embeddings dropped in training")
+	flags.Float64SliceVar(&o.Pulls, "pulls", o.Pulls, "pulls to the start that are tried where items without logs are guarded, weak to strong; otherwise the first is taken")
+	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate")
+	flags.IntVar(&o.Batch, "batch", o.Batch, "pairs a step")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "rounds of 16,384 pairs, or of all if those are fewer, at most")
+	flags.IntVar(&o.Softmax, "softmax", o.Softmax, "number of logged items up to which the softmax runs over all of them")
+	flags.IntVar(&o.Draws, "draws", o.Draws, "sampled items a step beyond that, beside the batch's own")
+	for name, values := range map[string][]string{"gates": {"query", "full"}, "query-activation": {"swiglu", "geglu"}} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// fitMoLResult is what fit mol reports.
+type fitMoLResult struct {
+	fitHead
+	fit.MoLReport
+}
+
+// run returns a result and an error where the fit was interrupted.
+func (f *fitMoLFlags) run(ctx context.Context, p *progress) (*fitMoLResult, error) {
+	var report fit.MoLReport
+	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {
+		fitted, err := fit.MoL(ctx, d, f.options)
+		if fitted == nil {
+			return nil, err
+		}
+		config, failed := json.Marshal(fitted.Config)
+		if failed != nil {
+			return nil, failed
+		}
+		report = fitted.Report
+		kept := report
+		kept.History = nil
+		parameters := model.Parameters{Kind: rerank.KindMoL, Config: config, Tensors: fitted.Tensors}
+		return &learned{model: parameters, options: f.options, report: kept}, err
+	})
+	if head == nil {
+		return nil, err
+	}
+	return &fitMoLResult{fitHead: *head, MoLReport: report}, err
+}
+
+func printFitMoL(w io.Writer, r *fitMoLResult) error {
+	m := &r.MoLReport
+	printLog(w, &r.Log, &m.Counts)
+	_, _ = fmt.Fprintf(w, "\n%d query and %d item components of %d, gates: %s, %d parameters\n", m.PairsQuery, m.PairsItem, m.Dim, m.Gates, m.Parameters)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\nMRR@10\tfit\tplain\tgain\tqueries\t\n")
+	printComparison(t, "logged items, held-out queries", &m.Logged)
+	printComparison(t, "held-out items, as without logs", m.Cold)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(m.Pulls) > 0 {
+		if err := printTrials(w, "pull", m.Pulls); err != nil {
+			return err
+		}
+	}
+	if err := printHistory(w, m); err != nil {
+		return err
+	}
+	if err := printGates(w, m); err != nil {
+		return err
+	}
+	if err := printRecall(w, m.Recall); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n\nwrote %s: model %s, version %s\n", m.Recommendation, r.Path, r.Model, r.Version)
+	return err
+}
+
+func printHistory(w io.Writer, m *fit.MoLReport) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\nround\tloss\theld-out\t\t\n")
+	for _, r := range m.History {
+		mark := ""
+		if r.Round == m.Rounds {
+			mark = "taken"
+		}
+		_, _ = fmt.Fprintf(t, "%d\t%.4f\t%.4f\t%s\t\n", r.Round, r.Loss, r.MRR, mark)
+	}
+	return t.Flush()
+}
+
+// printGates shows the mean gates, the query's components down and the item's across.
+func printGates(w io.Writer, m *fit.MoLReport) error {
+	u := &m.Usage
+	if len(u.Mass) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\nmean gate\t")
+	for j := range m.PairsItem {
+		_, _ = fmt.Fprintf(t, "item %d\t", j)
+	}
+	for i := range m.PairsQuery {
+		_, _ = fmt.Fprintf(t, "\nquery %d\t", i)
+		for j := range m.PairsItem {
+			_, _ = fmt.Fprintf(t, "%.4f\t", u.Mass[i*m.PairsItem+j])
+		}
+	}
+	_, _ = fmt.Fprintln(t)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "entropy of these %.2f, of one query's %.2f, of %.2f at most; the largest gate is %.2f in the mean\n",
+		u.Entropy, u.MeanEntropy, math.Log(float64(len(u.Mass))), u.Largest)
+	return err
+}
+
+func printRecall(w io.Writer, rows []fit.StrategyRecall) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\nfirst stage\tsearches\tdepth\tcandidates\trecall@10\t\n")
+	for _, r := range rows {
+		field := "companion"
+		if r.Stored {
+			field = "stored vectors"
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%d\t%.0f\t%.4f\t\n", r.Strategy, field, r.Depth, r.Candidates, r.Recall)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/likenessdb/likeness/rerank/fit"
+	"github.com/likenessdb/likeness/sidecar/dataset"
+)
+
+// printLog says what a fit rests on and what was left out.
+func printLog(w io.Writer, log *dataset.Counts, c *fit.Counts) {
+	_, _ = fmt.Fprintf(w, "log: %d queries with %d pairs, %d of %d items logged; %d queries held out\n",
+		c.Queries, c.Pairs, c.LoggedItems, c.Items, c.HeldOutQueries)
+	for _, line := range dropped(log) {
+		_, _ = fmt.Fprintf(w, "  %s\n", line)
+	}
+	for _, d := range []struct {
+		n    int
+		what string
+	}{
+		{c.QueriesWithoutPairs, "queries left out: no pair"}, {c.ZeroQueries, "queries of norm 0"}, {c.ZeroItems, "items of norm 0"},
+		{c.ZeroPairs, "pairs dropped: a vector of norm 0"},
+	} {
+		if d.n > 0 {
+			_, _ = fmt.Fprintf(w, "  %d %s\n", d.n, d.what)
+		}
+	}
+}
+
+func printComparison(w io.Writer, name string, c *fit.Comparison) {
+	if c != nil {
+		_, _ = fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%+.4f ± %.4f\t%d\t\n", name, c.MRR, c.Baseline, c.Gain, c.StandardError, c.Queries)
+	}
+}
+
+// printTrials shows what each pull did.
+func printTrials(w io.Writer, title string, trials []fit.PullTrial) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\n%s\tlogged\tnot logged\tplain\t\t\n", title)
+	for _, p := range trials {
+		cold, plain, mark := "", "", ""
+		if p.Cold != nil {
+			cold, plain = fmt.Sprintf("%.4f", p.Cold.MRR), fmt.Sprintf("%.4f", p.Cold.Baseline)
+		}
+		switch {
+		case p.Chosen:
+			mark = "chosen"
+		case !p.Admissible:
+			mark = "loses items without logs"
+		}
+		_, _ = fmt.Fprintf(t, "%g\t%.4f\t%s\t%s\t%s\t\n", p.Pull, p.Logged, cold, plain, mark)
+	}
+	return t.Flush()
+}
