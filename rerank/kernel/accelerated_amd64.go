@@ -165,30 +165,90 @@ func (i isa) gather(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from int
 	}
 }
 
-// rows takes four rows at a time; absent ones repeat the last.
+// rows gives the assembly four rows at a time; of the last ones the absent repeat
+// the last.
 func (i isa) rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 	if i == plain {
 		Rows(dst, v, m, rows)
 		return
 	}
-	var r [4][]float32
+	var first *int32
+	if rows == nil {
+		_ = m.Data[:len(dst)*m.Cols]
+	} else {
+		for _, r := range rows[:len(dst)] {
+			if uint(r) >= uint(m.Rows) {
+				panic("kernel: a row that the matrix lacks")
+			}
+		}
+		first = unsafe.SliceData(rows)
+	}
+	whole := len(dst) &^ 3
+	if whole > 0 {
+		i.rows4(&dst[0], v, m, first, whole)
+	}
+	if whole == len(dst) {
+		return
+	}
+	var numbers [4]int32
 	var out [4]float32
-	for from := 0; from < len(dst); from += len(r) {
-		for j := range r {
-			r[j] = rowOf(m, rows, min(from+j, len(dst)-1))[:len(v)]
+	for j := range numbers {
+		r := min(whole+j, len(dst)-1)
+		numbers[j] = int32(r)
+		if rows != nil {
+			numbers[j] = rows[r]
 		}
-		if i == avx512 {
-			dot4AVX512(&out[0], &v[0], &r[0][0], &r[1][0], &r[2][0], &r[3][0], len(v))
-		} else {
-			dot4AVX2(&out[0], &v[0], &r[0][0], &r[1][0], &r[2][0], &r[3][0], len(v))
-		}
-		copy(dst[from:], out[:])
+	}
+	i.rows4(&out[0], v, m, &numbers[0], len(out))
+	copy(dst[whole:], out[:])
+}
+
+func (i isa) rows4(dst *float32, v []float32, m rerank.Matrix, rows *int32, count int) {
+	if i == avx512 {
+		rowsAVX512(dst, &v[0], &m.Data[0], rows, m.Cols*4, count, len(v))
+	} else {
+		rowsAVX2(dst, &v[0], &m.Data[0], rows, m.Cols*4, count, len(v))
 	}
 }
 
-func rowOf(m rerank.Matrix, rows []int32, i int) []float32 {
-	if rows != nil {
-		i = int(rows[i])
+// crossTiles is how many of the tiles that are left cross takes at once.
+func (i isa) crossTiles(left int) int {
+	if i == avx512 && left > 1 {
+		return 2
 	}
-	return m.Row(i)
+	return 1
+}
+
+func (i isa) cross(args *crossArgs, tiles int) {
+	switch {
+	case tiles == 2:
+		cross2AVX512((*byte)(unsafe.Pointer(args)))
+	case i == avx512:
+		cross1AVX512((*byte)(unsafe.Pointer(args)))
+	default:
+		cross1AVX2((*byte)(unsafe.Pointer(args)))
+	}
+}
+
+func (i isa) fold(c []float32, width, rows int) {
+	switch i {
+	case avx512:
+		foldAVX512(&c[0], width*4, rows, width/Lanes)
+	case avx2:
+		foldAVX2(&c[0], width*4, rows, width/Lanes)
+	default:
+		foldGo(c, width, rows)
+	}
+}
+
+// spread does whole eights of rows and columns, and returns how many.
+func (i isa) spread(dst []float32, stride int, c []float32, width, rows, count int) (doneRows, doneColumns int) {
+	doneRows, doneColumns = rows&^7, count&^7
+	if i == plain || doneRows == 0 || doneColumns == 0 {
+		return 0, 0
+	}
+	for r := 0; r < doneRows; r += 8 {
+		spread8(&dst[r], stride*4, &c[r*width], width*4, doneColumns)
+	}
+	return doneRows, doneColumns
 }

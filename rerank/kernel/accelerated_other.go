@@ -6,6 +6,8 @@ import "github.com/likenessdb/likeness/rerank"
 
 func accelerated() []*Set { return nil }
 
+func (isa) fold(c []float32, width, rows int)                                   { foldGo(c, width, rows) }
+func (isa) spread([]float32, int, []float32, int, int, int) (rows, columns int) { return 0, 0 }
 func (isa) fma(out *float32, rounds int) int {
 	fmaGo(out, rounds)
 	return 1
@@ -16,6 +18,8 @@ func (isa) product(*productArgs)               {}
 func (isa) productBFloat16(*productArgs, bool) {}
 func (isa) productInt8(*productArgs, bool)     {}
 func (isa) read(*float32, []float32, int)      {}
+func (isa) crossTiles(int) int                 { return 1 }
+func (isa) cross(*crossArgs, int)              {}
 func (isa) narrow([]uint32, []float32)         {}
 
 func (isa) gather(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from int) {

@@ -107,6 +107,40 @@ GLOBL kj<>(SB), RODATA|NOPTR, $32
 DATA ksigns<>+0(SB)/4, $0x80808080
 GLOBL ksigns<>(SB), RODATA|NOPTR, $4
 
+DATA ktail<>+0(SB)/4, $0xffffffff
+DATA ktail<>+4(SB)/4, $0xffffffff
+DATA ktail<>+8(SB)/4, $0xffffffff
+DATA ktail<>+12(SB)/4, $0xffffffff
+DATA ktail<>+16(SB)/4, $0xffffffff
+DATA ktail<>+20(SB)/4, $0xffffffff
+DATA ktail<>+24(SB)/4, $0xffffffff
+DATA ktail<>+28(SB)/4, $0xffffffff
+DATA ktail<>+32(SB)/4, $0xffffffff
+DATA ktail<>+36(SB)/4, $0xffffffff
+DATA ktail<>+40(SB)/4, $0xffffffff
+DATA ktail<>+44(SB)/4, $0xffffffff
+DATA ktail<>+48(SB)/4, $0xffffffff
+DATA ktail<>+52(SB)/4, $0xffffffff
+DATA ktail<>+56(SB)/4, $0xffffffff
+DATA ktail<>+60(SB)/4, $0xffffffff
+DATA ktail<>+64(SB)/4, $0x00000000
+DATA ktail<>+68(SB)/4, $0x00000000
+DATA ktail<>+72(SB)/4, $0x00000000
+DATA ktail<>+76(SB)/4, $0x00000000
+DATA ktail<>+80(SB)/4, $0x00000000
+DATA ktail<>+84(SB)/4, $0x00000000
+DATA ktail<>+88(SB)/4, $0x00000000
+DATA ktail<>+92(SB)/4, $0x00000000
+DATA ktail<>+96(SB)/4, $0x00000000
+DATA ktail<>+100(SB)/4, $0x00000000
+DATA ktail<>+104(SB)/4, $0x00000000
+DATA ktail<>+108(SB)/4, $0x00000000
+DATA ktail<>+112(SB)/4, $0x00000000
+DATA ktail<>+116(SB)/4, $0x00000000
+DATA ktail<>+120(SB)/4, $0x00000000
+DATA ktail<>+124(SB)/4, $0x00000000
+GLOBL ktail<>(SB), RODATA|NOPTR, $128
+
 DATA kupper<>+0(SB)/4, $0xffff0000
 GLOBL kupper<>(SB), RODATA|NOPTR, $4
 
@@ -3070,15 +3104,75 @@ weighAVX512asquares:
 	VZEROUPPER
 	RET
 
-// func dot4AVX512(dst *float32, u *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, n int)
-// Requires: AVX, AVX512F, FMA3
-TEXT ·dot4AVX512(SB), NOSPLIT, $0-56
-	MOVQ   u+8(FP), AX
-	MOVQ   r0+16(FP), CX
-	MOVQ   r1+24(FP), DX
-	MOVQ   r2+32(FP), BX
-	MOVQ   r3+40(FP), SI
-	MOVQ   n+48(FP), DI
+// func rowsAVX512(dst *float32, v *float32, m *float32, rows *int32, stride int, count int, n int)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, MMX+
+TEXT ·rowsAVX512(SB), NOSPLIT, $8-56
+	MOVQ    dst+0(FP), AX
+	MOVQ    v+8(FP), CX
+	MOVQ    rows+24(FP), DX
+	MOVQ    count+40(FP), BX
+	MOVQ    m+16(FP), SI
+	MOVQ    SI, DI
+	MOVQ    stride+32(FP), SI
+	TESTQ   DX, DX
+	JZ      rowsAVX512firstinorder
+	MOVQ    m+16(FP), R8
+	MOVLQSX (DX), DI
+	IMULQ   SI, DI
+	ADDQ    R8, DI
+	MOVLQSX 4(DX), R9
+	IMULQ   SI, R9
+	ADDQ    R8, R9
+	MOVLQSX 8(DX), R11
+	IMULQ   SI, R11
+	ADDQ    R8, R11
+	MOVLQSX 12(DX), R13
+	IMULQ   SI, R13
+	ADDQ    R8, R13
+	ADDQ    $0x10, DX
+	JMP     rowsAVX512firstset
+
+rowsAVX512firstinorder:
+	LEAQ (DI)(SI*1), R9
+	LEAQ (R9)(SI*1), R11
+	LEAQ (R11)(SI*1), R13
+
+rowsAVX512firstset:
+rowsAVX512loop:
+	MOVQ    DI, SI
+	MOVQ    R9, R8
+	MOVQ    R11, R10
+	MOVQ    R13, R12
+	CMPQ    BX, $0x04
+	JE      rowsAVX512looplast
+	MOVQ    stride+32(FP), DI
+	LEAQ    (SI)(DI*4), DI
+	MOVQ    stride+32(FP), R14
+	TESTQ   DX, DX
+	JZ      rowsAVX512loopinorder
+	MOVQ    m+16(FP), R15
+	MOVLQSX (DX), DI
+	IMULQ   R14, DI
+	ADDQ    R15, DI
+	MOVLQSX 4(DX), R9
+	IMULQ   R14, R9
+	ADDQ    R15, R9
+	MOVLQSX 8(DX), R11
+	IMULQ   R14, R11
+	ADDQ    R15, R11
+	MOVLQSX 12(DX), R13
+	IMULQ   R14, R13
+	ADDQ    R15, R13
+	ADDQ    $0x10, DX
+	JMP     rowsAVX512loopset
+
+rowsAVX512loopinorder:
+	LEAQ (DI)(R14*1), R9
+	LEAQ (R9)(R14*1), R11
+	LEAQ (R11)(R14*1), R13
+
+rowsAVX512loopset:
+rowsAVX512looplast:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3087,93 +3181,309 @@ TEXT ·dot4AVX512(SB), NOSPLIT, $0-56
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	XORQ   R8, R8
+	XORQ   R14, R14
+	MOVQ   n+48(FP), R15
 
-dot4AVX512two:
-	CMPQ        DI, $0x20
-	JL          dot4AVX512one
-	VMOVUPS     (AX)(R8*1), Z8
-	VFMADD231PS (CX)(R8*1), Z8, Z0
-	VFMADD231PS (DX)(R8*1), Z8, Z2
-	VFMADD231PS (BX)(R8*1), Z8, Z4
-	VFMADD231PS (SI)(R8*1), Z8, Z6
-	VMOVUPS     64(AX)(R8*1), Z8
-	VFMADD231PS 64(CX)(R8*1), Z8, Z1
-	VFMADD231PS 64(DX)(R8*1), Z8, Z3
-	VFMADD231PS 64(BX)(R8*1), Z8, Z5
-	VFMADD231PS 64(SI)(R8*1), Z8, Z7
-	ADDQ        $+128, R8
-	SUBQ        $0x20, DI
-	JMP         dot4AVX512two
+rowsAVX512looptwo:
+	CMPQ        R15, $0x20
+	JL          rowsAVX512loopone
+	PREFETCHT0  (DI)(R14*1)
+	PREFETCHT0  64(DI)(R14*1)
+	PREFETCHT0  (R9)(R14*1)
+	PREFETCHT0  64(R9)(R14*1)
+	PREFETCHT0  (R11)(R14*1)
+	PREFETCHT0  64(R11)(R14*1)
+	PREFETCHT0  (R13)(R14*1)
+	PREFETCHT0  64(R13)(R14*1)
+	VMOVUPS     (CX)(R14*1), Z8
+	VFMADD231PS (SI)(R14*1), Z8, Z0
+	VFMADD231PS (R8)(R14*1), Z8, Z2
+	VFMADD231PS (R10)(R14*1), Z8, Z4
+	VFMADD231PS (R12)(R14*1), Z8, Z6
+	VMOVUPS     64(CX)(R14*1), Z8
+	VFMADD231PS 64(SI)(R14*1), Z8, Z1
+	VFMADD231PS 64(R8)(R14*1), Z8, Z3
+	VFMADD231PS 64(R10)(R14*1), Z8, Z5
+	VFMADD231PS 64(R12)(R14*1), Z8, Z7
+	ADDQ        $+128, R14
+	SUBQ        $0x20, R15
+	JMP         rowsAVX512looptwo
 
-dot4AVX512one:
-	CMPQ        DI, $0x10
-	JL          dot4AVX512tail
-	VMOVUPS     (AX)(R8*1), Z8
-	VFMADD231PS (CX)(R8*1), Z8, Z0
-	VFMADD231PS (DX)(R8*1), Z8, Z2
-	VFMADD231PS (BX)(R8*1), Z8, Z4
-	VFMADD231PS (SI)(R8*1), Z8, Z6
-	ADDQ        $0x40, R8
-	SUBQ        $0x10, DI
-	JMP         dot4AVX512one
+rowsAVX512loopone:
+	CMPQ        R15, $0x10
+	JL          rowsAVX512looptail
+	VMOVUPS     (CX)(R14*1), Z8
+	VFMADD231PS (SI)(R14*1), Z8, Z0
+	VFMADD231PS (R8)(R14*1), Z8, Z2
+	VFMADD231PS (R10)(R14*1), Z8, Z4
+	VFMADD231PS (R12)(R14*1), Z8, Z6
+	ADDQ        $0x40, R14
+	SUBQ        $0x10, R15
 
-dot4AVX512tail:
+rowsAVX512looptail:
+	TESTQ       R15, R15
+	JZ          rowsAVX512loopsum
+	LEAQ        ktail<>+0(SB), BP
+	SHLQ        $0x02, R15
+	SUBQ        R15, BP
+	VMOVUPS     64(BP), Z8
+	VPMOVD2M    Z8, K1
+	VMOVUPS.Z   (CX)(R14*1), K1, Z8
+	VMOVUPS.Z   (SI)(R14*1), K1, Z9
+	VFMADD231PS Z9, Z8, Z0
+	VMOVUPS.Z   (R8)(R14*1), K1, Z9
+	VFMADD231PS Z9, Z8, Z2
+	VMOVUPS.Z   (R10)(R14*1), K1, Z9
+	VFMADD231PS Z9, Z8, Z4
+	VMOVUPS.Z   (R12)(R14*1), K1, Z9
+	VFMADD231PS Z9, Z8, Z6
+
+rowsAVX512loopsum:
 	VADDPS        Z1, Z0, Z0
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y1, Y0, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDPS        X0, X1, X0
-	VMOVHLPS      X0, X0, X1
-	VADDPS        X1, X0, X0
-	VMOVSHDUP     X0, X1
-	VADDSS        X1, X0, X0
 	VADDPS        Z3, Z2, Z2
-	VEXTRACTF64X4 $0x01, Z2, Y1
-	VADDPS        Y1, Y2, Y1
-	VEXTRACTF128  $0x01, Y1, X2
-	VADDPS        X2, X1, X2
-	VMOVHLPS      X2, X2, X1
-	VADDPS        X1, X2, X2
-	VMOVSHDUP     X2, X1
-	VADDSS        X1, X2, X2
 	VADDPS        Z5, Z4, Z4
-	VEXTRACTF64X4 $0x01, Z4, Y1
-	VADDPS        Y1, Y4, Y1
-	VEXTRACTF128  $0x01, Y1, X3
-	VADDPS        X3, X1, X3
-	VMOVHLPS      X3, X3, X1
-	VADDPS        X1, X3, X3
-	VMOVSHDUP     X3, X1
-	VADDSS        X1, X3, X3
 	VADDPS        Z7, Z6, Z6
-	VEXTRACTF64X4 $0x01, Z6, Y1
-	VADDPS        Y1, Y6, Y1
-	VEXTRACTF128  $0x01, Y1, X4
-	VADDPS        X4, X1, X4
-	VMOVHLPS      X4, X4, X1
-	VADDPS        X1, X4, X4
-	VMOVSHDUP     X4, X1
-	VADDSS        X1, X4, X4
+	VUNPCKLPS     Z2, Z0, Z8
+	VUNPCKHPS     Z2, Z0, Z0
+	VADDPS        Z8, Z0, Z0
+	VUNPCKLPS     Z6, Z4, Z8
+	VUNPCKHPS     Z6, Z4, Z4
+	VADDPS        Z8, Z4, Z4
+	VUNPCKLPD     Z4, Z0, Z8
+	VUNPCKHPD     Z4, Z0, Z0
+	VADDPS        Z8, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
+	VMOVUPS       X9, (AX)
+	ADDQ          $0x10, AX
+	SUBQ          $0x04, BX
+	JNZ           rowsAVX512loop
+	VZEROUPPER
+	RET
 
-dot4AVX512tloop:
-	TESTQ       DI, DI
-	JZ          dot4AVX512end
-	VMOVSS      (AX)(R8*1), X1
-	VFMADD231SS (CX)(R8*1), X1, X0
-	VFMADD231SS (DX)(R8*1), X1, X2
-	VFMADD231SS (BX)(R8*1), X1, X3
-	VFMADD231SS (SI)(R8*1), X1, X4
-	ADDQ        $0x04, R8
-	DECQ        DI
-	JMP         dot4AVX512tloop
+// func cross1AVX512(args *byte)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·cross1AVX512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 
-dot4AVX512end:
-	MOVQ   dst+0(FP), AX
-	VMOVSS X0, (AX)
-	VMOVSS X2, 4(AX)
-	VMOVSS X3, 8(AX)
-	VMOVSS X4, 12(AX)
+cross1AVX512rows12:
+	CMPQ   16(AX), $0x0c
+	JL     cross1AVX512rows12end
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   8(AX), CX
+	MOVQ   (AX), SI
+	LEAQ   (SI)(CX*2), DI
+	ADDQ   CX, DI
+	LEAQ   (DI)(CX*2), R8
+	ADDQ   CX, R8
+	LEAQ   (R8)(CX*2), R9
+	ADDQ   CX, R9
+	MOVQ   32(AX), DX
+	MOVQ   40(AX), BX
+	MOVQ   24(AX), BX
+	MOVQ   CX, R10
+	IMUL3Q $0x0000000c, R10, R10
+	ADDQ   SI, R10
+	MOVQ   $0x00000030, R11
+
+cross1AVX512rows12k:
+	VMOVUPS      (DX), Z12
+	VBROADCASTSS (SI), Z13
+	VFMADD231PS  Z12, Z13, Z0
+	VBROADCASTSS (SI)(CX*1), Z13
+	VFMADD231PS  Z12, Z13, Z1
+	VBROADCASTSS (SI)(CX*2), Z13
+	VFMADD231PS  Z12, Z13, Z2
+	VBROADCASTSS (DI), Z13
+	VFMADD231PS  Z12, Z13, Z3
+	VBROADCASTSS (DI)(CX*1), Z13
+	VFMADD231PS  Z12, Z13, Z4
+	VBROADCASTSS (DI)(CX*2), Z13
+	VFMADD231PS  Z12, Z13, Z5
+	VBROADCASTSS (R8), Z13
+	VFMADD231PS  Z12, Z13, Z6
+	VBROADCASTSS (R8)(CX*1), Z13
+	VFMADD231PS  Z12, Z13, Z7
+	VBROADCASTSS (R8)(CX*2), Z13
+	VFMADD231PS  Z12, Z13, Z8
+	VBROADCASTSS (R9), Z13
+	VFMADD231PS  Z12, Z13, Z9
+	VBROADCASTSS (R9)(CX*1), Z13
+	VFMADD231PS  Z12, Z13, Z10
+	VBROADCASTSS (R9)(CX*2), Z13
+	VFMADD231PS  Z12, Z13, Z11
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x04, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x40, DX
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         BX
+	JNZ          cross1AVX512rows12k
+	MOVQ         48(AX), DX
+	MOVQ         56(AX), BX
+	VMOVUPS      Z0, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z1, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z2, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z3, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z4, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z5, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z6, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z7, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z8, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z9, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z10, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z11, (DX)
+	ADDQ         BX, DX
+	MOVQ         DX, 48(AX)
+	IMUL3Q       $0x0000000c, CX, CX
+	ADDQ         CX, (AX)
+	SUBQ         $0x0c, 16(AX)
+	JMP          cross1AVX512rows12
+
+cross1AVX512rows12end:
+cross1AVX512rows4:
+	CMPQ   16(AX), $0x04
+	JL     cross1AVX512rows4end
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   8(AX), CX
+	MOVQ   (AX), SI
+	LEAQ   (SI)(CX*2), DI
+	ADDQ   CX, DI
+	MOVQ   32(AX), DX
+	MOVQ   40(AX), BX
+	MOVQ   24(AX), BX
+	MOVQ   CX, R8
+	IMUL3Q $0x00000004, R8, R8
+	ADDQ   SI, R8
+	MOVQ   $0x00000010, R9
+
+cross1AVX512rows4k:
+	VMOVUPS      (DX), Z4
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z4, Z5, Z0
+	VBROADCASTSS (SI)(CX*1), Z5
+	VFMADD231PS  Z4, Z5, Z1
+	VBROADCASTSS (SI)(CX*2), Z5
+	VFMADD231PS  Z4, Z5, Z2
+	VBROADCASTSS (DI), Z5
+	VFMADD231PS  Z4, Z5, Z3
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x40, DX
+	PREFETCHT0   (R8)
+	ADDQ         R9, R8
+	DECQ         BX
+	JNZ          cross1AVX512rows4k
+	MOVQ         48(AX), DX
+	MOVQ         56(AX), BX
+	VMOVUPS      Z0, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z1, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z2, (DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z3, (DX)
+	ADDQ         BX, DX
+	MOVQ         DX, 48(AX)
+	IMUL3Q       $0x00000004, CX, CX
+	ADDQ         CX, (AX)
+	SUBQ         $0x04, 16(AX)
+	JMP          cross1AVX512rows4
+
+cross1AVX512rows4end:
+cross1AVX512rows1:
+	CMPQ   16(AX), $0x01
+	JL     cross1AVX512rows1end
+	VPXORD Z0, Z0, Z0
+	MOVQ   8(AX), CX
+	MOVQ   (AX), SI
+	MOVQ   32(AX), DX
+	MOVQ   40(AX), BX
+	MOVQ   24(AX), BX
+	MOVQ   CX, DI
+	IMUL3Q $0x00000001, DI, DI
+	ADDQ   SI, DI
+	MOVQ   $0x00000004, R8
+
+cross1AVX512rows1k:
+	VMOVUPS      (DX), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z1, Z2, Z0
+	ADDQ         $0x04, SI
+	ADDQ         $0x40, DX
+	PREFETCHT0   (DI)
+	ADDQ         R8, DI
+	DECQ         BX
+	JNZ          cross1AVX512rows1k
+	MOVQ         48(AX), DX
+	MOVQ         56(AX), BX
+	VMOVUPS      Z0, (DX)
+	ADDQ         BX, DX
+	MOVQ         DX, 48(AX)
+	IMUL3Q       $0x00000001, CX, CX
+	ADDQ         CX, (AX)
+	SUBQ         $0x01, 16(AX)
+	JMP          cross1AVX512rows1
+
+cross1AVX512rows1end:
+	VZEROUPPER
+	RET
+
+// func foldAVX512(c *float32, stride int, rows int, n int)
+// Requires: AVX, AVX512F
+TEXT ·foldAVX512(SB), NOSPLIT, $0-32
+	MOVQ   c+0(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   stride+8(FP), DX
+	VPXORD Z2, Z2, Z2
+
+foldAVX512columns:
+	MOVQ    rows+16(FP), BX
+	MOVQ    AX, SI
+	VMOVUPS (AX), Z0
+	VPXORD  Z1, Z1, Z1
+
+foldAVX512rows:
+	VMOVUPS     (SI), Z3
+	VMAXPS      Z3, Z0, Z0
+	VFMADD231PS Z2, Z3, Z1
+	ADDQ        DX, SI
+	DECQ        BX
+	JNZ         foldAVX512rows
+	VADDPS      Z1, Z0, Z0
+	VMOVUPS     Z0, (AX)
+	ADDQ        $0x40, AX
+	DECQ        CX
+	JNZ         foldAVX512columns
 	VZEROUPPER
 	RET
 
@@ -4327,15 +4637,75 @@ weighAVX2bsquares:
 	VZEROUPPER
 	RET
 
-// func dot4AVX2(dst *float32, u *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, n int)
-// Requires: AVX, FMA3
-TEXT ·dot4AVX2(SB), NOSPLIT, $0-56
-	MOVQ   u+8(FP), AX
-	MOVQ   r0+16(FP), CX
-	MOVQ   r1+24(FP), DX
-	MOVQ   r2+32(FP), BX
-	MOVQ   r3+40(FP), SI
-	MOVQ   n+48(FP), DI
+// func rowsAVX2(dst *float32, v *float32, m *float32, rows *int32, stride int, count int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·rowsAVX2(SB), NOSPLIT, $8-56
+	MOVQ    dst+0(FP), AX
+	MOVQ    v+8(FP), CX
+	MOVQ    rows+24(FP), DX
+	MOVQ    count+40(FP), BX
+	MOVQ    m+16(FP), SI
+	MOVQ    SI, DI
+	MOVQ    stride+32(FP), SI
+	TESTQ   DX, DX
+	JZ      rowsAVX2firstinorder
+	MOVQ    m+16(FP), R8
+	MOVLQSX (DX), DI
+	IMULQ   SI, DI
+	ADDQ    R8, DI
+	MOVLQSX 4(DX), R9
+	IMULQ   SI, R9
+	ADDQ    R8, R9
+	MOVLQSX 8(DX), R11
+	IMULQ   SI, R11
+	ADDQ    R8, R11
+	MOVLQSX 12(DX), R13
+	IMULQ   SI, R13
+	ADDQ    R8, R13
+	ADDQ    $0x10, DX
+	JMP     rowsAVX2firstset
+
+rowsAVX2firstinorder:
+	LEAQ (DI)(SI*1), R9
+	LEAQ (R9)(SI*1), R11
+	LEAQ (R11)(SI*1), R13
+
+rowsAVX2firstset:
+rowsAVX2loop:
+	MOVQ    DI, SI
+	MOVQ    R9, R8
+	MOVQ    R11, R10
+	MOVQ    R13, R12
+	CMPQ    BX, $0x04
+	JE      rowsAVX2looplast
+	MOVQ    stride+32(FP), DI
+	LEAQ    (SI)(DI*4), DI
+	MOVQ    stride+32(FP), R14
+	TESTQ   DX, DX
+	JZ      rowsAVX2loopinorder
+	MOVQ    m+16(FP), R15
+	MOVLQSX (DX), DI
+	IMULQ   R14, DI
+	ADDQ    R15, DI
+	MOVLQSX 4(DX), R9
+	IMULQ   R14, R9
+	ADDQ    R15, R9
+	MOVLQSX 8(DX), R11
+	IMULQ   R14, R11
+	ADDQ    R15, R11
+	MOVLQSX 12(DX), R13
+	IMULQ   R14, R13
+	ADDQ    R15, R13
+	ADDQ    $0x10, DX
+	JMP     rowsAVX2loopset
+
+rowsAVX2loopinorder:
+	LEAQ (DI)(R14*1), R9
+	LEAQ (R9)(R14*1), R11
+	LEAQ (R11)(R14*1), R13
+
+rowsAVX2loopset:
+rowsAVX2looplast:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4344,85 +4714,284 @@ TEXT ·dot4AVX2(SB), NOSPLIT, $0-56
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	XORQ   R8, R8
+	XORQ   R14, R14
+	MOVQ   n+48(FP), R15
 
-dot4AVX2two:
-	CMPQ        DI, $0x10
-	JL          dot4AVX2one
-	VMOVUPS     (AX)(R8*1), Y8
-	VFMADD231PS (CX)(R8*1), Y8, Y0
-	VFMADD231PS (DX)(R8*1), Y8, Y2
-	VFMADD231PS (BX)(R8*1), Y8, Y4
-	VFMADD231PS (SI)(R8*1), Y8, Y6
-	VMOVUPS     32(AX)(R8*1), Y8
-	VFMADD231PS 32(CX)(R8*1), Y8, Y1
-	VFMADD231PS 32(DX)(R8*1), Y8, Y3
-	VFMADD231PS 32(BX)(R8*1), Y8, Y5
-	VFMADD231PS 32(SI)(R8*1), Y8, Y7
-	ADDQ        $+64, R8
-	SUBQ        $0x10, DI
-	JMP         dot4AVX2two
+rowsAVX2looptwo:
+	CMPQ        R15, $0x10
+	JL          rowsAVX2loopone
+	PREFETCHT0  (DI)(R14*1)
+	PREFETCHT0  (R9)(R14*1)
+	PREFETCHT0  (R11)(R14*1)
+	PREFETCHT0  (R13)(R14*1)
+	VMOVUPS     (CX)(R14*1), Y8
+	VFMADD231PS (SI)(R14*1), Y8, Y0
+	VFMADD231PS (R8)(R14*1), Y8, Y2
+	VFMADD231PS (R10)(R14*1), Y8, Y4
+	VFMADD231PS (R12)(R14*1), Y8, Y6
+	VMOVUPS     32(CX)(R14*1), Y8
+	VFMADD231PS 32(SI)(R14*1), Y8, Y1
+	VFMADD231PS 32(R8)(R14*1), Y8, Y3
+	VFMADD231PS 32(R10)(R14*1), Y8, Y5
+	VFMADD231PS 32(R12)(R14*1), Y8, Y7
+	ADDQ        $+64, R14
+	SUBQ        $0x10, R15
+	JMP         rowsAVX2looptwo
 
-dot4AVX2one:
-	CMPQ        DI, $0x08
-	JL          dot4AVX2tail
-	VMOVUPS     (AX)(R8*1), Y8
-	VFMADD231PS (CX)(R8*1), Y8, Y0
-	VFMADD231PS (DX)(R8*1), Y8, Y2
-	VFMADD231PS (BX)(R8*1), Y8, Y4
-	VFMADD231PS (SI)(R8*1), Y8, Y6
-	ADDQ        $0x20, R8
-	SUBQ        $0x08, DI
-	JMP         dot4AVX2one
+rowsAVX2loopone:
+	CMPQ        R15, $0x08
+	JL          rowsAVX2looptail
+	VMOVUPS     (CX)(R14*1), Y8
+	VFMADD231PS (SI)(R14*1), Y8, Y0
+	VFMADD231PS (R8)(R14*1), Y8, Y2
+	VFMADD231PS (R10)(R14*1), Y8, Y4
+	VFMADD231PS (R12)(R14*1), Y8, Y6
+	ADDQ        $0x20, R14
+	SUBQ        $0x08, R15
 
-dot4AVX2tail:
+rowsAVX2looptail:
+	TESTQ       R15, R15
+	JZ          rowsAVX2loopsum
+	LEAQ        ktail<>+0(SB), BP
+	SHLQ        $0x02, R15
+	SUBQ        R15, BP
+	VMOVUPS     64(BP), Y10
+	VMASKMOVPS  (CX)(R14*1), Y10, Y8
+	VMASKMOVPS  (SI)(R14*1), Y10, Y9
+	VFMADD231PS Y9, Y8, Y0
+	VMASKMOVPS  (R8)(R14*1), Y10, Y9
+	VFMADD231PS Y9, Y8, Y2
+	VMASKMOVPS  (R10)(R14*1), Y10, Y9
+	VFMADD231PS Y9, Y8, Y4
+	VMASKMOVPS  (R12)(R14*1), Y10, Y9
+	VFMADD231PS Y9, Y8, Y6
+
+rowsAVX2loopsum:
+	VADDPS       Y1, Y0, Y0
+	VADDPS       Y3, Y2, Y2
+	VADDPS       Y5, Y4, Y4
+	VADDPS       Y7, Y6, Y6
+	VUNPCKLPS    Y2, Y0, Y1
+	VUNPCKHPS    Y2, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VUNPCKLPS    Y6, Y4, Y1
+	VUNPCKHPS    Y6, Y4, Y4
+	VADDPS       Y1, Y4, Y4
+	VUNPCKLPD    Y4, Y0, Y1
+	VUNPCKHPD    Y4, Y0, Y0
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
-	VMOVHLPS     X1, X1, X0
-	VADDPS       X0, X1, X1
-	VMOVSHDUP    X1, X0
-	VADDSS       X0, X1, X1
-	VADDPS       Y3, Y2, Y2
-	VEXTRACTF128 $0x01, Y2, X0
-	VADDPS       X0, X2, X0
-	VMOVHLPS     X0, X0, X2
-	VADDPS       X2, X0, X0
-	VMOVSHDUP    X0, X2
-	VADDSS       X2, X0, X0
-	VADDPS       Y5, Y4, Y4
-	VEXTRACTF128 $0x01, Y4, X2
-	VADDPS       X2, X4, X2
-	VMOVHLPS     X2, X2, X3
-	VADDPS       X3, X2, X2
-	VMOVSHDUP    X2, X3
-	VADDSS       X3, X2, X2
-	VADDPS       Y7, Y6, Y6
-	VEXTRACTF128 $0x01, Y6, X3
-	VADDPS       X3, X6, X3
-	VMOVHLPS     X3, X3, X4
-	VADDPS       X4, X3, X3
-	VMOVSHDUP    X3, X4
-	VADDSS       X4, X3, X3
+	VMOVUPS      X1, (AX)
+	ADDQ         $0x10, AX
+	SUBQ         $0x04, BX
+	JNZ          rowsAVX2loop
+	VZEROUPPER
+	RET
 
-dot4AVX2tloop:
-	TESTQ       DI, DI
-	JZ          dot4AVX2end
-	VMOVSS      (AX)(R8*1), X4
-	VFMADD231SS (CX)(R8*1), X4, X1
-	VFMADD231SS (DX)(R8*1), X4, X0
-	VFMADD231SS (BX)(R8*1), X4, X2
-	VFMADD231SS (SI)(R8*1), X4, X3
-	ADDQ        $0x04, R8
-	DECQ        DI
-	JMP         dot4AVX2tloop
+// func cross1AVX2(args *byte)
+// Requires: AVX, FMA3, MMX+
+TEXT ·cross1AVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 
-dot4AVX2end:
-	MOVQ   dst+0(FP), AX
-	VMOVSS X1, (AX)
-	VMOVSS X0, 4(AX)
-	VMOVSS X2, 8(AX)
-	VMOVSS X3, 12(AX)
+cross1AVX2rows6:
+	CMPQ   16(AX), $0x06
+	JL     cross1AVX2rows6end
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	MOVQ   8(AX), CX
+	MOVQ   (AX), SI
+	LEAQ   (SI)(CX*2), DI
+	ADDQ   CX, DI
+	MOVQ   32(AX), DX
+	MOVQ   40(AX), BX
+	MOVQ   24(AX), BX
+	MOVQ   CX, R8
+	IMUL3Q $0x00000006, R8, R8
+	ADDQ   SI, R8
+	MOVQ   $0x00000018, R9
+
+cross1AVX2rows6k:
+	VMOVUPS      (DX), Y12
+	VMOVUPS      32(DX), Y13
+	VBROADCASTSS (SI), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSS (SI)(CX*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VFMADD231PS  Y13, Y14, Y3
+	VBROADCASTSS (SI)(CX*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSS (DI), Y14
+	VFMADD231PS  Y12, Y14, Y6
+	VFMADD231PS  Y13, Y14, Y7
+	VBROADCASTSS (DI)(CX*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSS (DI)(CX*2), Y14
+	VFMADD231PS  Y12, Y14, Y10
+	VFMADD231PS  Y13, Y14, Y11
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x40, DX
+	PREFETCHT0   (R8)
+	ADDQ         R9, R8
+	DECQ         BX
+	JNZ          cross1AVX2rows6k
+	MOVQ         48(AX), DX
+	MOVQ         56(AX), BX
+	VMOVUPS      Y0, (DX)
+	VMOVUPS      Y1, 32(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Y2, (DX)
+	VMOVUPS      Y3, 32(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Y4, (DX)
+	VMOVUPS      Y5, 32(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Y6, (DX)
+	VMOVUPS      Y7, 32(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Y8, (DX)
+	VMOVUPS      Y9, 32(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Y10, (DX)
+	VMOVUPS      Y11, 32(DX)
+	ADDQ         BX, DX
+	MOVQ         DX, 48(AX)
+	IMUL3Q       $0x00000006, CX, CX
+	ADDQ         CX, (AX)
+	SUBQ         $0x06, 16(AX)
+	JMP          cross1AVX2rows6
+
+cross1AVX2rows6end:
+cross1AVX2rows2:
+	CMPQ   16(AX), $0x02
+	JL     cross1AVX2rows2end
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   8(AX), CX
+	MOVQ   (AX), SI
+	MOVQ   32(AX), DX
+	MOVQ   40(AX), BX
+	MOVQ   24(AX), BX
+	MOVQ   CX, DI
+	IMUL3Q $0x00000002, DI, DI
+	ADDQ   SI, DI
+	MOVQ   $0x00000008, R8
+
+cross1AVX2rows2k:
+	VMOVUPS      (DX), Y4
+	VMOVUPS      32(DX), Y5
+	VBROADCASTSS (SI), Y6
+	VFMADD231PS  Y4, Y6, Y0
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS (SI)(CX*1), Y6
+	VFMADD231PS  Y4, Y6, Y2
+	VFMADD231PS  Y5, Y6, Y3
+	ADDQ         $0x04, SI
+	ADDQ         $0x40, DX
+	PREFETCHT0   (DI)
+	ADDQ         R8, DI
+	DECQ         BX
+	JNZ          cross1AVX2rows2k
+	MOVQ         48(AX), DX
+	MOVQ         56(AX), BX
+	VMOVUPS      Y0, (DX)
+	VMOVUPS      Y1, 32(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Y2, (DX)
+	VMOVUPS      Y3, 32(DX)
+	ADDQ         BX, DX
+	MOVQ         DX, 48(AX)
+	IMUL3Q       $0x00000002, CX, CX
+	ADDQ         CX, (AX)
+	SUBQ         $0x02, 16(AX)
+	JMP          cross1AVX2rows2
+
+cross1AVX2rows2end:
+cross1AVX2rows1:
+	CMPQ   16(AX), $0x01
+	JL     cross1AVX2rows1end
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   8(AX), CX
+	MOVQ   (AX), SI
+	MOVQ   32(AX), DX
+	MOVQ   40(AX), BX
+	MOVQ   24(AX), BX
+	MOVQ   CX, DI
+	IMUL3Q $0x00000001, DI, DI
+	ADDQ   SI, DI
+	MOVQ   $0x00000004, R8
+
+cross1AVX2rows1k:
+	VMOVUPS      (DX), Y2
+	VMOVUPS      32(DX), Y3
+	VBROADCASTSS (SI), Y4
+	VFMADD231PS  Y2, Y4, Y0
+	VFMADD231PS  Y3, Y4, Y1
+	ADDQ         $0x04, SI
+	ADDQ         $0x40, DX
+	PREFETCHT0   (DI)
+	ADDQ         R8, DI
+	DECQ         BX
+	JNZ          cross1AVX2rows1k
+	MOVQ         48(AX), DX
+	MOVQ         56(AX), BX
+	VMOVUPS      Y0, (DX)
+	VMOVUPS      Y1, 32(DX)
+	ADDQ         BX, DX
+	MOVQ         DX, 48(AX)
+	IMUL3Q       $0x00000001, CX, CX
+	ADDQ         CX, (AX)
+	SUBQ         $0x01, 16(AX)
+	JMP          cross1AVX2rows1
+
+cross1AVX2rows1end:
+	VZEROUPPER
+	RET
+
+// func foldAVX2(c *float32, stride int, rows int, n int)
+// Requires: AVX, FMA3
+TEXT ·foldAVX2(SB), NOSPLIT, $0-32
+	MOVQ   c+0(FP), AX
+	MOVQ   n+24(FP), CX
+	MOVQ   stride+8(FP), DX
+	VXORPS Y2, Y2, Y2
+	SHLQ   $0x01, CX
+
+foldAVX2columns:
+	MOVQ    rows+16(FP), BX
+	MOVQ    AX, SI
+	VMOVUPS (AX), Y0
+	VXORPS  Y1, Y1, Y1
+
+foldAVX2rows:
+	VMOVUPS     (SI), Y3
+	VMAXPS      Y3, Y0, Y0
+	VFMADD231PS Y2, Y3, Y1
+	ADDQ        DX, SI
+	DECQ        BX
+	JNZ         foldAVX2rows
+	VADDPS      Y1, Y0, Y0
+	VMOVUPS     Y0, (AX)
+	ADDQ        $0x20, AX
+	DECQ        CX
+	JNZ         foldAVX2columns
 	VZEROUPPER
 	RET
 
@@ -6839,6 +7408,255 @@ stored:
 	VZEROUPPER
 	RET
 
+// func cross2AVX512(args *byte)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·cross2AVX512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+
+cross2AVX512rows12:
+	CMPQ   16(AX), $0x0c
+	JL     cross2AVX512rows12end
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	MOVQ   8(AX), CX
+	MOVQ   (AX), R9
+	LEAQ   (R9)(CX*2), R10
+	ADDQ   CX, R10
+	LEAQ   (R10)(CX*2), R11
+	ADDQ   CX, R11
+	LEAQ   (R11)(CX*2), R12
+	ADDQ   CX, R12
+	MOVQ   32(AX), DX
+	MOVQ   40(AX), BX
+	MOVQ   24(AX), SI
+	MOVQ   CX, DI
+	IMUL3Q $0x0000000c, DI, DI
+	ADDQ   R9, DI
+	MOVQ   $0x00000030, R8
+
+cross2AVX512rows12k:
+	VMOVUPS      (DX), Z24
+	VMOVUPS      (DX)(BX*1), Z25
+	VBROADCASTSS (R9), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS (R9)(CX*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS (R9)(CX*2), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS (R10), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS (R10)(CX*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS (R10)(CX*2), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS (R11), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS (R11)(CX*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS (R11)(CX*2), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS (R12), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS (R12)(CX*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS (R12)(CX*2), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R10
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x40, DX
+	PREFETCHT0   (DI)
+	ADDQ         R8, DI
+	DECQ         SI
+	JNZ          cross2AVX512rows12k
+	MOVQ         48(AX), DX
+	MOVQ         56(AX), BX
+	VMOVUPS      Z0, (DX)
+	VMOVUPS      Z1, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z2, (DX)
+	VMOVUPS      Z3, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z4, (DX)
+	VMOVUPS      Z5, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z6, (DX)
+	VMOVUPS      Z7, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z8, (DX)
+	VMOVUPS      Z9, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z10, (DX)
+	VMOVUPS      Z11, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z12, (DX)
+	VMOVUPS      Z13, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z14, (DX)
+	VMOVUPS      Z15, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z16, (DX)
+	VMOVUPS      Z17, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z18, (DX)
+	VMOVUPS      Z19, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z20, (DX)
+	VMOVUPS      Z21, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z22, (DX)
+	VMOVUPS      Z23, 64(DX)
+	ADDQ         BX, DX
+	MOVQ         DX, 48(AX)
+	IMUL3Q       $0x0000000c, CX, CX
+	ADDQ         CX, (AX)
+	SUBQ         $0x0c, 16(AX)
+	JMP          cross2AVX512rows12
+
+cross2AVX512rows12end:
+cross2AVX512rows4:
+	CMPQ   16(AX), $0x04
+	JL     cross2AVX512rows4end
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   8(AX), CX
+	MOVQ   (AX), R9
+	LEAQ   (R9)(CX*2), R10
+	ADDQ   CX, R10
+	MOVQ   32(AX), DX
+	MOVQ   40(AX), BX
+	MOVQ   24(AX), SI
+	MOVQ   CX, DI
+	IMUL3Q $0x00000004, DI, DI
+	ADDQ   R9, DI
+	MOVQ   $0x00000010, R8
+
+cross2AVX512rows4k:
+	VMOVUPS      (DX), Z8
+	VMOVUPS      (DX)(BX*1), Z9
+	VBROADCASTSS (R9), Z10
+	VFMADD231PS  Z8, Z10, Z0
+	VFMADD231PS  Z9, Z10, Z1
+	VBROADCASTSS (R9)(CX*1), Z10
+	VFMADD231PS  Z8, Z10, Z2
+	VFMADD231PS  Z9, Z10, Z3
+	VBROADCASTSS (R9)(CX*2), Z10
+	VFMADD231PS  Z8, Z10, Z4
+	VFMADD231PS  Z9, Z10, Z5
+	VBROADCASTSS (R10), Z10
+	VFMADD231PS  Z8, Z10, Z6
+	VFMADD231PS  Z9, Z10, Z7
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R10
+	ADDQ         $0x40, DX
+	PREFETCHT0   (DI)
+	ADDQ         R8, DI
+	DECQ         SI
+	JNZ          cross2AVX512rows4k
+	MOVQ         48(AX), DX
+	MOVQ         56(AX), BX
+	VMOVUPS      Z0, (DX)
+	VMOVUPS      Z1, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z2, (DX)
+	VMOVUPS      Z3, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z4, (DX)
+	VMOVUPS      Z5, 64(DX)
+	ADDQ         BX, DX
+	VMOVUPS      Z6, (DX)
+	VMOVUPS      Z7, 64(DX)
+	ADDQ         BX, DX
+	MOVQ         DX, 48(AX)
+	IMUL3Q       $0x00000004, CX, CX
+	ADDQ         CX, (AX)
+	SUBQ         $0x04, 16(AX)
+	JMP          cross2AVX512rows4
+
+cross2AVX512rows4end:
+cross2AVX512rows1:
+	CMPQ   16(AX), $0x01
+	JL     cross2AVX512rows1end
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   8(AX), CX
+	MOVQ   (AX), R9
+	MOVQ   32(AX), DX
+	MOVQ   40(AX), BX
+	MOVQ   24(AX), SI
+	MOVQ   CX, DI
+	IMUL3Q $0x00000001, DI, DI
+	ADDQ   R9, DI
+	MOVQ   $0x00000004, R8
+
+cross2AVX512rows1k:
+	VMOVUPS      (DX), Z2
+	VMOVUPS      (DX)(BX*1), Z3
+	VBROADCASTSS (R9), Z4
+	VFMADD231PS  Z2, Z4, Z0
+	VFMADD231PS  Z3, Z4, Z1
+	ADDQ         $0x04, R9
+	ADDQ         $0x40, DX
+	PREFETCHT0   (DI)
+	ADDQ         R8, DI
+	DECQ         SI
+	JNZ          cross2AVX512rows1k
+	MOVQ         48(AX), DX
+	MOVQ         56(AX), BX
+	VMOVUPS      Z0, (DX)
+	VMOVUPS      Z1, 64(DX)
+	ADDQ         BX, DX
+	MOVQ         DX, 48(AX)
+	IMUL3Q       $0x00000001, CX, CX
+	ADDQ         CX, (AX)
+	SUBQ         $0x01, 16(AX)
+	JMP          cross2AVX512rows1
+
+cross2AVX512rows1end:
+	VZEROUPPER
+	RET
+
 // func narrowAVX512(dst *uint32, x *float32, n int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·narrowAVX512(SB), NOSPLIT, $0-24
@@ -6888,6 +7706,82 @@ DATA kinterleave<>+52(SB)/4, $0x001d000d
 DATA kinterleave<>+56(SB)/4, $0x001e000e
 DATA kinterleave<>+60(SB)/4, $0x001f000f
 GLOBL kinterleave<>(SB), RODATA|NOPTR, $64
+
+// func spread8(dst *float32, stride int, src *float32, rowStride int, n int)
+// Requires: AVX
+TEXT ·spread8(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ src+16(FP), CX
+	MOVQ rowStride+24(FP), DX
+	LEAQ (CX)(DX*1), BX
+	LEAQ (BX)(DX*1), SI
+	LEAQ (SI)(DX*1), DI
+	LEAQ (DI)(DX*1), R8
+	LEAQ (R8)(DX*1), R9
+	LEAQ (R9)(DX*1), R10
+	LEAQ (R10)(DX*1), DX
+	MOVQ stride+8(FP), R11
+	MOVQ n+32(FP), R12
+	XORQ R13, R13
+
+sloop:
+	CMPQ        R12, $0x08
+	JL          send
+	VMOVUPS     (CX)(R13*1), X0
+	VINSERTF128 $0x01, (R8)(R13*1), Y0, Y0
+	VMOVUPS     16(CX)(R13*1), X4
+	VINSERTF128 $0x01, 16(R8)(R13*1), Y4, Y4
+	VMOVUPS     (BX)(R13*1), X1
+	VINSERTF128 $0x01, (R9)(R13*1), Y1, Y1
+	VMOVUPS     16(BX)(R13*1), X5
+	VINSERTF128 $0x01, 16(R9)(R13*1), Y5, Y5
+	VMOVUPS     (SI)(R13*1), X2
+	VINSERTF128 $0x01, (R10)(R13*1), Y2, Y2
+	VMOVUPS     16(SI)(R13*1), X6
+	VINSERTF128 $0x01, 16(R10)(R13*1), Y6, Y6
+	VMOVUPS     (DI)(R13*1), X3
+	VINSERTF128 $0x01, (DX)(R13*1), Y3, Y3
+	VMOVUPS     16(DI)(R13*1), X7
+	VINSERTF128 $0x01, 16(DX)(R13*1), Y7, Y7
+	VUNPCKLPS   Y1, Y0, Y8
+	VUNPCKHPS   Y1, Y0, Y9
+	VUNPCKLPS   Y3, Y2, Y10
+	VUNPCKHPS   Y3, Y2, Y11
+	VSHUFPS     $0x44, Y10, Y8, Y12
+	VMOVUPS     Y12, (AX)
+	ADDQ        R11, AX
+	VSHUFPS     $0xee, Y10, Y8, Y12
+	VMOVUPS     Y12, (AX)
+	ADDQ        R11, AX
+	VSHUFPS     $0x44, Y11, Y9, Y12
+	VMOVUPS     Y12, (AX)
+	ADDQ        R11, AX
+	VSHUFPS     $0xee, Y11, Y9, Y12
+	VMOVUPS     Y12, (AX)
+	ADDQ        R11, AX
+	VUNPCKLPS   Y5, Y4, Y8
+	VUNPCKHPS   Y5, Y4, Y9
+	VUNPCKLPS   Y7, Y6, Y10
+	VUNPCKHPS   Y7, Y6, Y11
+	VSHUFPS     $0x44, Y10, Y8, Y12
+	VMOVUPS     Y12, (AX)
+	ADDQ        R11, AX
+	VSHUFPS     $0xee, Y10, Y8, Y12
+	VMOVUPS     Y12, (AX)
+	ADDQ        R11, AX
+	VSHUFPS     $0x44, Y11, Y9, Y12
+	VMOVUPS     Y12, (AX)
+	ADDQ        R11, AX
+	VSHUFPS     $0xee, Y11, Y9, Y12
+	VMOVUPS     Y12, (AX)
+	ADDQ        R11, AX
+	ADDQ        $0x20, R13
+	SUBQ        $0x08, R12
+	JMP         sloop
+
+send:
+	VZEROUPPER
+	RET
 
 // func transpose8(dst *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, r4 *float32, r5 *float32, r6 *float32, r7 *float32, n int)
 // Requires: AVX

@@ -39,10 +39,22 @@ func extentAVX512(out *float32, x *float32, n int)
 //go:noescape
 func weighAVX512(out *float32, logits *float32, gates *float32, n int)
 
-// dot4AVX512 writes the inner products of u with four rows of n numbers to dst.
+// rowsAVX512 writes the inner products of v with count rows of m, stride bytes apart, to dst: those whose numbers are in rows,
+// or the first if it is nil. count is a multiple of four, n > 0.
 //
 //go:noescape
-func dot4AVX512(dst *float32, u *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, n int)
+func rowsAVX512(dst *float32, v *float32, m *float32, rows *int32, stride int, count int, n int)
+
+// cross1AVX512 writes the products of rows with the vectors in the lanes of 1 tile(s).
+//
+//go:noescape
+func cross1AVX512(args *byte)
+
+// foldAVX512 replaces the first of rows, stride bytes apart, by the greatest of each column, n·16 of them; what is not
+// finite makes the column's not finite.
+//
+//go:noescape
+func foldAVX512(c *float32, stride int, rows int, n int)
 
 // fmaAVX512 computes n rounds of multiply-adds that do not wait for each other, and writes something of the result to out.
 //
@@ -89,10 +101,22 @@ func extentAVX2(out *float32, x *float32, n int)
 //go:noescape
 func weighAVX2(out *float32, logits *float32, gates *float32, n int)
 
-// dot4AVX2 writes the inner products of u with four rows of n numbers to dst.
+// rowsAVX2 writes the inner products of v with count rows of m, stride bytes apart, to dst: those whose numbers are in rows,
+// or the first if it is nil. count is a multiple of four, n > 0.
 //
 //go:noescape
-func dot4AVX2(dst *float32, u *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, n int)
+func rowsAVX2(dst *float32, v *float32, m *float32, rows *int32, stride int, count int, n int)
+
+// cross1AVX2 writes the products of rows with the vectors in the lanes of 1 tile(s).
+//
+//go:noescape
+func cross1AVX2(args *byte)
+
+// foldAVX2 replaces the first of rows, stride bytes apart, by the greatest of each column, n·16 of them; what is not
+// finite makes the column's not finite.
+//
+//go:noescape
+func foldAVX2(c *float32, stride int, rows int, n int)
 
 // fmaAVX2 computes n rounds of multiply-adds that do not wait for each other, and writes something of the result to out.
 //
@@ -119,10 +143,21 @@ func productVNNI(args *byte)
 //go:noescape
 func productInt8AVX2(args *byte)
 
+// cross2AVX512 writes the products of rows with the vectors in the lanes of 2 tile(s).
+//
+//go:noescape
+func cross2AVX512(args *byte)
+
 // narrowAVX512 writes pairs of values of the tile x as n words of 16 lanes. It needs AVX512_BF16.
 //
 //go:noescape
 func narrowAVX512(dst *uint32, x *float32, n int)
+
+// spread8 writes column c of eight rows, rowStride bytes apart in src, to eight numbers at dst, columns stride bytes apart;
+// n, the columns, is a multiple of 8. It needs AVX.
+//
+//go:noescape
+func spread8(dst *float32, stride int, src *float32, rowStride int, n int)
 
 // transpose8 writes column c of eight rows of n numbers to dst[c·16 : c·16+8]; n is a multiple of 8. It needs AVX.
 //

@@ -222,14 +222,14 @@ func (s Scoring) calls(sub subject) (calls [][]func() error, rows int, err error
 			// Whole tiles a thread.
 			tiles := (s.Candidates + rerank.Lanes - 1) / rerank.Lanes
 			from, to := t*tiles/s.Threads*rerank.Lanes, min((t+1)*tiles/s.Threads*rerank.Lanes, s.Candidates)
-			calls[t] = append(calls[t], sub.call(batch, candidates.of(b, from, to), to-from))
+			calls[t] = append(calls[t], s.call(sub, batch, candidates.of(b, from, to), to-from))
 		}
 	}
 	return calls, candidates.rows, nil
 }
 
 // call scores items for queries of the batch: with one call a query, or one for all.
-func (sub subject) call(batch []rerank.Encoded, items rerank.Items, n int) func() error {
+func (s Scoring) call(sub subject, batch []rerank.Encoded, items rerank.Items, n int) func() error {
 	dst := make([]float32, len(batch)*n)
 	if len(batch) == 1 {
 		return func() error { return batch[0].Score(dst, items) }
@@ -240,21 +240,19 @@ func (sub subject) call(batch []rerank.Encoded, items rerank.Items, n int) func(
 			return err
 		}
 		if sub.tokens > 1 {
-			addTokens(total, dst, sub.tokens, n)
+			addTokens(s.Kernel, total, dst, sub.tokens, n)
 		}
 		return nil
 	}
 }
 
 // addTokens adds the scores of the vectors of one query up.
-func addTokens(total, scores []float32, tokens, n int) {
+func addTokens(k *kernel.Set, total, scores []float32, tokens, n int) {
 	for q := 0; q*n < len(total); q++ {
 		out := total[q*n:][:n]
-		clear(out)
-		for t := range tokens {
-			for i, v := range scores[(q*tokens+t)*n:][:n] {
-				out[i] += v
-			}
+		copy(out, scores[q*tokens*n:])
+		for t := 1; t < tokens; t++ {
+			k.Add(out, scores[(q*tokens+t)*n:][:n])
 		}
 	}
 }

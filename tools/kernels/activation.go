@@ -33,6 +33,10 @@ func data() {
 	}
 	signs = GLOBL("ksigns", RODATA|NOPTR)
 	DATA(0, U32(0x80808080))
+	tailMask = GLOBL("ktail", RODATA|NOPTR)
+	for i := range 32 {
+		DATA(4*i, U32(^uint32(0)*uint32(1-i/16)))
+	}
 	upper = GLOBL("kupper", RODATA|NOPTR)
 	DATA(0, U32(0xffff0000))
 }

@@ -1,80 +1,329 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// dot4: inner products of u with four rows.
-func (s isa) dot4() {
-	TEXT("dot4"+s.name, NOSPLIT, "func(dst, u, r0, r1, r2, r3 *float32, n int)")
+// rowsOf: inner products of one vector with rows of a matrix, four at a time,
+// while the next four are brought into the cache.
+func (s isa) rowsOf() {
+	TEXT("rows"+s.name, NOSPLIT, "func(dst, v, m *float32, rows *int32, stride, count, n int)")
 	Pragma("noescape")
-	Doc("dot4" + s.name + " writes the inner products of u with four rows of n numbers to dst.")
-	u := Load(Param("u"), GP64())
-	rows := make([]reg.Register, 4)
-	for i := range rows {
-		rows[i] = Load(Param("r"+string(rune('0'+i))), GP64())
+	Doc("rows"+s.name+" writes the inner products of v with count rows of m, stride bytes apart, to dst: those whose numbers are in rows,",
+		"or the first if it is nil. count is a multiple of four, n > 0.")
+	dst, v, numbers := Load(Param("dst"), GP64()), Load(Param("v"), GP64()), Load(Param("rows"), GP64())
+	count := Load(Param("count"), GP64())
+	row, next := make([]reg.Register, 4), make([]reg.Register, 4)
+	for i := range row {
+		row[i], next[i] = GP64(), GP64()
 	}
-	n := Load(Param("n"), GP64())
-	acc := make([][2]reg.Register, 4)
+	m := Load(Param("m"), GP64())
+	MOVQ(m, next[0]) // the first row where rows is nil
+	s.nextRows("rows"+s.name+"first", numbers, next)
+	loop := "rows" + s.name + "loop"
+	Label(loop)
+	for i := range row {
+		MOVQ(next[i], row[i])
+	}
+	CMPQ(count, Imm(4))
+	JE(LabelRef(loop + "last"))
+	stride := Load(Param("stride"), GP64())
+	LEAQ(Mem{Base: row[0], Index: stride, Scale: 4}, next[0])
+	s.nextRows(loop, numbers, next)
+	Label(loop + "last")
+	sums := s.dot4(loop, v, row, next)
+	VMOVUPS(sums, Mem{Base: dst})
+	ADDQ(Imm(16), dst)
+	SUBQ(Imm(4), count)
+	JNZ(LabelRef(loop))
+	VZEROUPPER()
+	RET()
+}
+
+// nextRows sets the four pointers, from the numbers, which then move on, or from
+// the first of them.
+func (s isa) nextRows(label string, numbers reg.Register, next []reg.Register) {
+	stride := Load(Param("stride"), GP64())
+	TESTQ(numbers, numbers)
+	JZ(LabelRef(label + "inorder"))
+	m := Load(Param("m"), GP64())
+	for i, p := range next {
+		MOVLQSX(Mem{Base: numbers, Disp: 4 * i}, p)
+		IMULQ(stride, p)
+		ADDQ(m, p)
+	}
+	ADDQ(Imm(16), numbers)
+	JMP(LabelRef(label + "set"))
+	Label(label + "inorder")
+	for i := 1; i < 4; i++ {
+		LEAQ(Mem{Base: next[i-1], Index: stride, Scale: 1}, next[i])
+	}
+	Label(label + "set")
+}
+
+// dot4 returns the inner products of v with four rows: each is the sum of 2·16 or
+// 2·8 partial sums, the numbers behind the last whole step added to the first of
+// them. The lines of next are brought on the way.
+func (s isa) dot4(label string, v reg.Register, row, next []reg.Register) reg.Register {
+	acc := make([][2]reg.VecVirtual, 4)
 	for i := range acc {
 		for j := range acc[i] {
-			acc[i][j] = s.vec()
+			acc[i][j] = s.vec().(reg.VecVirtual)
 			s.zero(tile{acc[i][j]})
 		}
 	}
 	step := s.bytes / 4
-	at := GP64()
+	at, n := GP64(), GP64()
 	XORQ(at, at)
-	two, one, tail := "dot4"+s.name+"two", "dot4"+s.name+"one", "dot4"+s.name+"tail"
-	Label(two)
+	Load(Param("n"), n)
+	Label(label + "two")
 	CMPQ(n, Imm(uint64(2*step)))
-	JL(LabelRef(one))
+	JL(LabelRef(label + "one"))
+	for i := range row {
+		for d := 0; d < 2*s.bytes; d += 64 {
+			PREFETCHT0(Mem{Base: next[i], Index: at, Scale: 1, Disp: d})
+		}
+	}
 	for j := range 2 {
 		x := s.vec()
-		VMOVUPS(Mem{Base: u, Index: at, Scale: 1, Disp: j * s.bytes}, x)
-		for i, r := range rows {
+		VMOVUPS(Mem{Base: v, Index: at, Scale: 1, Disp: j * s.bytes}, x)
+		for i, r := range row {
 			VFMADD231PS(Mem{Base: r, Index: at, Scale: 1, Disp: j * s.bytes}, x, acc[i][j])
 		}
 	}
 	ADDQ(I32(2*s.bytes), at)
 	SUBQ(Imm(uint64(2*step)), n)
-	JMP(LabelRef(two))
-	Label(one)
+	JMP(LabelRef(label + "two"))
+	Label(label + "one")
 	CMPQ(n, Imm(uint64(step)))
-	JL(LabelRef(tail))
+	JL(LabelRef(label + "tail"))
 	x := s.vec()
-	VMOVUPS(Mem{Base: u, Index: at, Scale: 1}, x)
-	for i, r := range rows {
+	VMOVUPS(Mem{Base: v, Index: at, Scale: 1}, x)
+	for i, r := range row {
 		VFMADD231PS(Mem{Base: r, Index: at, Scale: 1}, x, acc[i][0])
 	}
 	ADDQ(Imm(uint64(s.bytes)), at)
 	SUBQ(Imm(uint64(step)), n)
-	JMP(LabelRef(one))
-	Label(tail)
-	sums := make([]reg.VecVirtual, 4)
+	Label(label + "tail")
+	TESTQ(n, n)
+	JZ(LabelRef(label + "sum"))
+	s.dotTail(v, row, at, n, acc)
+	Label(label + "sum")
+	return s.sum4(acc)
+}
+
+// dotTail adds the last n numbers, fewer than a register holds.
+func (s isa) dotTail(v reg.Register, row []reg.Register, at, n reg.Register, acc [][2]reg.VecVirtual) {
+	x, y := s.vec(), s.vec()
+	masks := GP64()
+	LEAQ(tailMask, masks)
+	SHLQ(Imm(2), n)
+	SUBQ(n, masks) // the end of the ones is n numbers further
+	if s.parts == 1 {
+		ones, k := ZMM(), K()
+		VMOVUPS(Mem{Base: masks, Disp: 64}, ones)
+		VPMOVD2M(ones, k)
+		VMOVUPS_Z(Mem{Base: v, Index: at, Scale: 1}, k, x)
+		for i, r := range row {
+			VMOVUPS_Z(Mem{Base: r, Index: at, Scale: 1}, k, y)
+			VFMADD231PS(y, x, acc[i][0])
+		}
+		return
+	}
+	mask := YMM()
+	VMOVUPS(Mem{Base: masks, Disp: 64}, mask)
+	VMASKMOVPS(Mem{Base: v, Index: at, Scale: 1}, mask, x)
+	for i, r := range row {
+		VMASKMOVPS(Mem{Base: r, Index: at, Scale: 1}, mask, y)
+		VFMADD231PS(y, x, acc[i][0])
+	}
+}
+
+// tailMask is sixteen words of ones and sixteen of zeros.
+var tailMask Mem
+
+// sum4 adds each of four pairs of registers up and puts the sums side by side.
+func (s isa) sum4(acc [][2]reg.VecVirtual) reg.Register {
 	for i := range acc {
 		VADDPS(acc[i][1], acc[i][0], acc[i][0])
-		sums[i] = s.horizontal(acc[i][0])
 	}
-	tl, end := "dot4"+s.name+"tloop", "dot4"+s.name+"end"
-	Label(tl)
-	TESTQ(n, n)
-	JZ(LabelRef(end))
-	v := XMM()
-	VMOVSS(Mem{Base: u, Index: at, Scale: 1}, v)
-	for i, r := range rows {
-		VFMADD231SS(Mem{Base: r, Index: at, Scale: 1}, v, sums[i])
+	a, b, c, d, t := acc[0][0], acc[1][0], acc[2][0], acc[3][0], s.vec()
+	VUNPCKLPS(b, a, t)
+	VUNPCKHPS(b, a, a)
+	VADDPS(t, a, a)
+	VUNPCKLPS(d, c, t)
+	VUNPCKHPS(d, c, c)
+	VADDPS(t, c, c)
+	VUNPCKLPD(c, a, t)
+	VUNPCKHPD(c, a, a)
+	VADDPS(t, a, a)
+	if s.parts == 1 {
+		y := YMM()
+		VEXTRACTF64X4(Imm(1), a, y)
+		VADDPS(y, a.AsY(), y)
+		x := XMM()
+		VEXTRACTF32X4(Imm(1), y, x)
+		VADDPS(x, y.AsX(), x)
+		return x
 	}
-	ADDQ(Imm(4), at)
+	x := XMM()
+	VEXTRACTF128(Imm(1), a, x)
+	VADDPS(x, a.AsX(), x)
+	return x
+}
+
+// Offsets of the fields of crossArgs.
+const (
+	crossRows = 8 * iota
+	crossStride
+	crossCount
+	crossSteps
+	crossQ
+	crossQTile
+	crossC
+	crossCRow
+)
+
+// cross: products of rows, read as they lie, with vectors in the lanes of one or
+// two tiles.
+func (s isa) cross(tiles, rows int) {
+	name := fmt.Sprintf("cross%d%s", tiles, s.name)
+	TEXT(name, NOSPLIT, "func(args *byte)")
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s writes the products of rows with the vectors in the lanes of %d tile(s).", name, tiles))
+	args := Load(Param("args"), GP64())
+	for r := rows; r >= 1; r = map[int]int{12: 4, 6: 2, 4: 1, 2: 1}[r] {
+		loop := fmt.Sprintf("%srows%d", name, r)
+		Label(loop)
+		CMPQ(Mem{Base: args, Disp: crossCount}, Imm(uint64(r)))
+		JL(LabelRef(loop + "end"))
+		s.crossBlock(loop, args, tiles, r)
+		JMP(LabelRef(loop))
+		Label(loop + "end")
+	}
+	VZEROUPPER()
+	RET()
+}
+
+func (s isa) crossBlock(label string, args reg.Register, tiles, rows int) {
+	p := &product{isa: s}
+	acc := make(accumulators, rows)
+	for r := range acc {
+		for range tiles {
+			t := p.takeTile()
+			acc[r] = append(acc[r], t)
+			for _, a := range t {
+				s.zero(tile{a})
+			}
+		}
+	}
+	stride, q, qtile, n, ahead, aheadStep := GP64(), GP64(), GP64(), GP64(), GP64(), GP64()
+	MOVQ(Mem{Base: args, Disp: crossStride}, stride)
+	base := make([]reg.Register, (rows+2)/3) // every third row
+	for i := range base {
+		base[i] = GP64()
+		if i == 0 {
+			MOVQ(Mem{Base: args, Disp: crossRows}, base[i])
+			continue
+		}
+		LEAQ(Mem{Base: base[i-1], Index: stride, Scale: 2}, base[i])
+		ADDQ(stride, base[i])
+	}
+	MOVQ(Mem{Base: args, Disp: crossQ}, q)
+	MOVQ(Mem{Base: args, Disp: crossQTile}, qtile)
+	MOVQ(Mem{Base: args, Disp: crossSteps}, n)
+	MOVQ(stride, ahead) // the rows behind these are next: the loop brings rows·4 bytes a step
+	IMUL3Q(U32(uint32(rows)), ahead, ahead)
+	ADDQ(base[0], ahead)
+	MOVQ(U32(uint32(rows*4)), aheadStep)
+	Label(label + "k")
+	saved := p.next
+	var x [][]reg.VecPhysical
+	for t := range tiles {
+		x = append(x, p.takeTile())
+		for i, v := range x[t] {
+			m := Mem{Base: q, Disp: i * s.bytes}
+			if t > 0 {
+				m.Index, m.Scale = qtile, 1
+			}
+			VMOVUPS(m, v)
+		}
+	}
+	w := p.take()
+	for r := range acc {
+		m := Mem{Base: base[r/3]}
+		if r%3 > 0 {
+			m.Index, m.Scale = stride, uint8(r%3)
+		}
+		VBROADCASTSS(m, w)
+		for t := range x {
+			for i, v := range x[t] {
+				VFMADD231PS(v, w, acc[r][t][i])
+			}
+		}
+	}
+	p.next = saved
+	for _, b := range base {
+		ADDQ(Imm(4), b)
+	}
+	ADDQ(Imm(lanes*4), q)
+	PREFETCHT0(Mem{Base: ahead})
+	ADDQ(aheadStep, ahead)
 	DECQ(n)
-	JMP(LabelRef(tl))
-	Label(end)
-	dst := Load(Param("dst"), GP64())
-	for i, x := range sums {
-		VMOVSS(x, Mem{Base: dst, Disp: i * 4})
+	JNZ(LabelRef(label + "k"))
+	c, crow := GP64(), GP64()
+	MOVQ(Mem{Base: args, Disp: crossC}, c)
+	MOVQ(Mem{Base: args, Disp: crossCRow}, crow)
+	for r := range acc {
+		for t := range acc[r] {
+			for i, a := range acc[r][t] {
+				VMOVUPS(a, Mem{Base: c, Disp: t*lanes*4 + i*s.bytes})
+			}
+		}
+		ADDQ(crow, c)
 	}
+	MOVQ(c, Mem{Base: args, Disp: crossC})
+	IMUL3Q(U32(uint32(rows)), stride, stride)
+	ADDQ(stride, Mem{Base: args, Disp: crossRows})
+	SUBQ(Imm(uint64(rows)), Mem{Base: args, Disp: crossCount})
+}
+
+// foldRows: the greatest of rows, column by column.
+func (s isa) foldRows() {
+	TEXT("fold"+s.name, NOSPLIT, "func(c *float32, stride, rows, n int)")
+	Pragma("noescape")
+	Doc("fold"+s.name+" replaces the first of rows, stride bytes apart, by the greatest of each column, n·16 of them; what is not",
+		"finite makes the column's not finite.")
+	c, n := Load(Param("c"), GP64()), Load(Param("n"), GP64())
+	stride := Load(Param("stride"), GP64())
+	loop := "fold" + s.name
+	top, check, zero := s.vec(), s.vec(), s.vec()
+	s.zero(tile{zero})
+	if s.parts == 2 {
+		SHLQ(Imm(1), n)
+	}
+	Label(loop + "columns")
+	rows, at := Load(Param("rows"), GP64()), GP64()
+	MOVQ(c, at)
+	VMOVUPS(Mem{Base: c}, top)
+	s.zero(tile{check})
+	Label(loop + "rows")
+	v := s.vec()
+	VMOVUPS(Mem{Base: at}, v)
+	VMAXPS(v, top, top)
+	VFMADD231PS(zero, v, check)
+	ADDQ(stride, at)
+	DECQ(rows)
+	JNZ(LabelRef(loop + "rows"))
+	VADDPS(check, top, top)
+	VMOVUPS(top, Mem{Base: c})
+	ADDQ(Imm(uint64(s.bytes)), c)
+	DECQ(n)
+	JNZ(LabelRef(loop + "columns"))
 	VZEROUPPER()
 	RET()
 }

@@ -44,7 +44,35 @@ func gather() {
 	RET()
 }
 
+// spread: eight rows become eight numbers of each column, columns far apart.
+func spread() {
+	TEXT("spread8", NOSPLIT, "func(dst *float32, stride int, src *float32, rowStride, n int)")
+	Pragma("noescape")
+	Doc("spread8 writes column c of eight rows, rowStride bytes apart in src, to eight numbers at dst, columns stride bytes apart;",
+		"n, the columns, is a multiple of 8. It needs AVX.")
+	dst, src, between := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("rowStride"), GP64())
+	rows := []reg.Register{src}
+	for i := range 7 {
+		rows = append(rows, GP64())
+		LEAQ(Mem{Base: rows[i], Index: between, Scale: 1}, rows[i+1])
+	}
+	stride := Load(Param("stride"), GP64())
+	transposeTo("s", rows, Load(Param("n"), GP64()), func(_ int, o reg.Register) {
+		VMOVUPS(o, Mem{Base: dst})
+		ADDQ(stride, dst)
+	}, func() {})
+	VZEROUPPER()
+	RET()
+}
+
 func transposeLoop(label string, dst reg.Register, rows []reg.Register, n reg.Register) {
+	transposeTo(label, rows, n, func(c int, o reg.Register) {
+		VMOVUPS(o, Mem{Base: dst, Disp: c * lanes * 4})
+	}, func() { ADDQ(I32(8*lanes*4), dst) })
+}
+
+// transposeTo has store store one column after the other; step follows on eight.
+func transposeTo(label string, rows []reg.Register, n reg.Register, store func(c int, o reg.Register), step func()) {
 	at := GP64()
 	XORQ(at, at)
 	Label(label + "loop")
@@ -69,12 +97,12 @@ func transposeLoop(label string, dst reg.Register, rows []reg.Register, n reg.Re
 			for j, imm := range []uint64{0x44, 0xee} {
 				o := reg.Y12
 				VSHUFPS(Imm(imm), pair[1], pair[0], o)
-				VMOVUPS(o, Mem{Base: dst, Disp: (4*h + 2*q + j) * lanes * 4})
+				store(4*h+2*q+j, o)
 			}
 		}
 	}
 	ADDQ(Imm(32), at)
-	ADDQ(I32(8*lanes*4), dst)
+	step()
 	SUBQ(Imm(8), n)
 	JMP(LabelRef(label + "loop"))
 	Label(label + "end")

@@ -2,8 +2,11 @@ package inner
 
 import (
 	"fmt"
+	"math"
+	"sync"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
 // Batch finds the products of a batch's queries, which of tells from what the kind
@@ -28,6 +31,18 @@ func Same(s rerank.Spec) func(rerank.Encoded) (*Product, bool) {
 	}
 }
 
+// batchRows is how many rows are multiplied at once: they stay in the cache for all
+// queries of the batch.
+const batchRows = 48
+
+// batch is the memory of a ScoreBatch. It is pooled.
+type batch struct {
+	rows, products, best []float32
+	vectors              [][]float32
+}
+
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
 // ScoreBatch scores the same items for several queries: see rerank.BatchScorer.
 // It returns rerank.ErrItems.
 func ScoreBatch(dst []float32, products []*Product, items rerank.Items) error {
@@ -38,10 +53,140 @@ func ScoreBatch(dst []float32, products []*Product, items rerank.Items) error {
 		return err
 	}
 	n := items.Len()
-	for q, p := range products {
-		if err := p.Score(dst[q*n:][:n], items); err != nil {
-			return err
+	if len(products) == 1 {
+		return products[0].Score(dst, items)
+	}
+	b := batches.Get().(*batch)
+	defer batches.Put(b)
+	b.vectors = b.vectors[:0]
+	for _, p := range products {
+		b.vectors = append(b.vectors, p.U)
+	}
+	v := kernel.PackVectors(b.vectors)
+	for from := 0; from < n; {
+		to, first, rows := block(items, from, n)
+		if to > from {
+			b.score(dst[from:], n, products, v, items, from, to, first, rows)
+			from = to
+			continue
 		}
+		one := items // it has more rows than a block
+		one.Starts = items.Starts[from : from+2]
+		for q, p := range products {
+			if err := p.Score(dst[q*n+from:][:1], one); err != nil {
+				return err
+			}
+		}
+		from++
 	}
 	return nil
+}
+
+// block returns the end of as many items as have batchRows rows at most, and
+// these rows: the first of them and how many.
+func block(items rerank.Items, from, end int) (to, first, rows int) {
+	if items.Starts == nil {
+		to = min(from+batchRows, end)
+		return to, from, to - from
+	}
+	first, to = int(items.Starts[from]), from
+	for to < end && int(items.Starts[to+1])-first <= batchRows {
+		to++
+	}
+	return to, first, int(items.Starts[to]) - first
+}
+
+// score scores items [from, to), which have some rows; query q's scores begin at
+// dst[q·n].
+func (b *batch) score(dst []float32, n int, products []*Product, v kernel.Vectors, items rerank.Items, from, to, first, rows int) {
+	k, width := products[0].Kernels, v.Width()
+	b.products = grow(b.products, max(rows, to-from)*width)
+	m := b.matrix(items, first, rows)
+	k.Cross(b.products, v, m)
+	if products[0].Norm == 0 {
+		top := largest(k, m)
+		for _, p := range products {
+			kernel.RaiseMax(&p.seen, top)
+		}
+	}
+	if items.Starts != nil {
+		b.fold(k, items.Starts[from:to+1], width)
+	}
+	k.Spread(dst, n, b.products, width, to-from, len(products))
+	for q, p := range products {
+		if p.Scale == 1 {
+			continue
+		}
+		scores := dst[q*n:][:to-from]
+		for i := range scores {
+			scores[i] *= p.Scale
+		}
+	}
+}
+
+// fold leaves the best row of every item, one behind the other. An item of no row
+// scores −Inf.
+func (b *batch) fold(k *kernel.Set, starts []int32, width int) {
+	items := len(starts) - 1
+	b.best = grow(b.best, items*width)
+	for i := range items {
+		best := b.best[i*width:][:width]
+		at, rows := int(starts[i]-starts[0])*width, int(starts[i+1]-starts[i])
+		if rows == 0 {
+			for l := range best {
+				best[l] = float32(math.Inf(-1))
+			}
+			continue
+		}
+		k.Fold(b.products[at:][:rows*width], width, rows)
+		copy(best, b.products[at:])
+	}
+	b.products, b.best = b.best, b.products
+}
+
+// matrix returns some rows of the items, in their order: a view where they lie so.
+func (b *batch) matrix(items rerank.Items, first, rows int) rerank.Matrix {
+	if items.Packed == nil && items.Rows == nil {
+		return items.Features.Slice(first, first+rows)
+	}
+	cols := items.Features.Cols
+	if items.Packed != nil {
+		cols = items.Packed.Cols
+	}
+	b.rows = grow(b.rows, rows*cols)
+	for i := range rows {
+		r := first + i
+		if items.Rows != nil {
+			r = int(items.Rows[r])
+		}
+		if row := b.rows[i*cols:][:cols]; items.Packed != nil {
+			items.Packed.Row32(row, r)
+		} else {
+			copy(row, items.Features.Row(r))
+		}
+	}
+	return rerank.Matrix{Rows: rows, Cols: cols, Data: b.rows[:rows*cols]}
+}
+
+// largest is an upper bound of the norms of the rows, within their rounding.
+func largest(k *kernel.Set, m rerank.Matrix) float32 {
+	var top float32
+	var sum [1]float32
+	for r := range m.Rows {
+		k.Rows(sum[:], m.Row(r), m.Slice(r, r+1), nil)
+		if square := sum[0]; square-square == 0 && square > 1e-30 {
+			top = max(top, float32(math.Sqrt(float64(square)*(1+2*kernel.Gamma(m.Cols+1)))*(1+0x1p-23)))
+		} else if n := kernel.Norm(m.Row(r)); n-n == 0 { // the square is not exact enough
+			top = max(top, n)
+		}
+	}
+	return top
+}
+
+// grow returns n numbers of v, or new ones.
+func grow(v []float32, n int) []float32 {
+	if cap(v) < n {
+		return make([]float32, n)
+	}
+	return v[:n]
 }

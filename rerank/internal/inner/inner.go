@@ -106,7 +106,7 @@ func (p *Product) rows(dst []float32, m rerank.Matrix, rows []int32) {
 		if rows != nil {
 			row = int(rows[i])
 		}
-		kernel.RaiseMax(&p.seen, kernel.Norm(m.Row(row)))
+		kernel.RaiseMax(&p.seen, largest(p.Kernels, m.Slice(row, row+1)))
 	}
 }
 

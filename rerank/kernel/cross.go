@@ -1,0 +1,145 @@
+package kernel
+
+import (
+	"unsafe"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Vectors are vectors of one length in lanes, sixteen side by side, for Cross. They
+// are immutable.
+type Vectors struct {
+	count, cols int
+	lanes       []float32 // [tile][column][lane]
+}
+
+// PackVectors packs vectors of one length.
+func PackVectors(vectors [][]float32) Vectors {
+	v := Vectors{count: len(vectors)}
+	if v.count == 0 {
+		return v
+	}
+	v.cols = len(vectors[0])
+	v.lanes = make([]float32, v.Width()*v.cols)
+	for i, x := range vectors {
+		lane := v.lanes[i/Lanes*v.cols*Lanes+i%Lanes:]
+		for c, y := range x[:v.cols] {
+			lane[c*Lanes] = y
+		}
+	}
+	return v
+}
+
+// Width is the number of products of a row: the vectors, and lanes without one.
+func (v Vectors) Width() int { return (v.count + Lanes - 1) / Lanes * Lanes }
+
+// Cross writes ⟨m.Row(r), vector i⟩ to c[r·Width+i], for every row and lane; m has
+// the vectors' columns. Each is one sum, in the order of the columns: unlike that
+// of Rows, which is why the two agree only within rounding.
+func (s *Set) Cross(c []float32, v Vectors, m rerank.Matrix) {
+	width := v.Width()
+	if m.Rows == 0 || width == 0 {
+		return
+	}
+	c = c[:m.Rows*width]
+	if s.isa == plain || v.cols == 0 {
+		crossGo(c, v, m)
+		return
+	}
+	_, _ = m.Data[m.Rows*m.Cols-1], m.Data[v.cols-1]
+	tiles := width / Lanes
+	for t := 0; t < tiles; {
+		n := s.isa.crossTiles(tiles - t)
+		args := crossArgs{
+			rows: unsafe.Pointer(unsafe.SliceData(m.Data)), stride: m.Cols * 4, count: m.Rows, steps: v.cols,
+			q: unsafe.Pointer(&v.lanes[t*v.cols*Lanes]), qTile: v.cols * Lanes * 4,
+			c: unsafe.Pointer(&c[t*Lanes]), cRow: width * 4,
+		}
+		s.isa.cross(&args, n)
+		t += n
+	}
+}
+
+// crossArgs is what the assembly reads and changes; tools/kernels has its offsets.
+type crossArgs struct {
+	rows                 unsafe.Pointer
+	stride, count, steps int
+	q                    unsafe.Pointer
+	qTile                int
+	c                    unsafe.Pointer
+	cRow                 int
+}
+
+func crossGo(c []float32, v Vectors, m rerank.Matrix) {
+	clear(c)
+	width := v.Width()
+	for r := range m.Rows {
+		row := m.Row(r)[:v.cols]
+		for t := 0; t < width; t += Lanes {
+			out := (*[Lanes]float32)(c[r*width+t:])
+			for k, x := range row {
+				for l, y := range (*[Lanes]float32)(v.lanes[t*v.cols+k*Lanes:]) {
+					out[l] += x * y
+				}
+			}
+		}
+	}
+}
+
+// Fold replaces the first of rows of c, width numbers each, by the greatest of every
+// column; a number that is not finite makes its column's not finite. width is a
+// multiple of Lanes.
+func (s *Set) Fold(c []float32, width, rows int) {
+	if rows < 1 || width == 0 {
+		return
+	}
+	s.isa.fold(c[:rows*width], width, rows)
+}
+
+func foldGo(c []float32, width, rows int) {
+	for i, top := range c[:width] {
+		check := top * 0
+		for r := 1; r < rows; r++ {
+			v := c[r*width+i]
+			top, check = max(top, v), check+v*0
+		}
+		c[i] = top + check
+	}
+}
+
+// Spread transposes: dst[i·stride+r] = c[r·width+i], for rows r and count columns i.
+func (s *Set) Spread(dst []float32, stride int, c []float32, width, rows, count int) {
+	if rows == 0 || count == 0 {
+		return
+	}
+	_, _ = dst[(count-1)*stride+rows-1], c[(rows-1)*width+count-1]
+	whole, columns := s.isa.spread(dst, stride, c, width, rows, count)
+	for r := range rows {
+		from := columns
+		if r >= whole {
+			from = 0
+		}
+		for i := from; i < count; i++ {
+			dst[i*stride+r] = c[r*width+i]
+		}
+	}
+}
+
+// Add adds a to dst, element by element.
+func (s *Set) Add(dst, a []float32) {
+	whole := len(dst) / Lanes * Lanes
+	for at := 0; at < whole; at += len(ones) {
+		end := min(at+len(ones), whole)
+		s.MulAdd(dst[at:end], a[at:end], ones[:end-at])
+	}
+	for i := whole; i < len(dst); i++ {
+		dst[i] += a[i]
+	}
+}
+
+var ones = func() (v [64 * Lanes]float32) {
+	for i := range v {
+		v[i] = 1
+	}
+	return v
+}()
