@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,8 @@ type indexFlags struct {
 	batch                        int
 	model, items, ids, owners    string
 	collection, table            string
+	format, layout               string
+	full                         bool
 }
 
 func newIndexCommand(a *app) *cobra.Command {
@@ -90,6 +93,9 @@ func (f *indexFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.owners, "owners", "", "without a configuration: the item of each row, for max-sim, in a file like --ids")
 	flags.StringVar(&f.collection, "collection", "", "without a configuration: name of the collection that the table is of")
 	flags.StringVar(&f.table, "table", "", "where to write the table; empty is the route's")
+	flags.StringVar(&f.format, "format", "", "numbers of the table: float32, bfloat16, float16 or int8; empty is the route's")
+	flags.StringVar(&f.layout, "layout", "", "layout of the table: rows, or tiles, which only a scan reads faster; empty is the route's")
+	flags.BoolVar(&f.full, "full-precision", false, "keep the table's rows in float32 too, to make scores exact with")
 	cmd.MarkFlagsMutuallyExclusive("route", "items")
 	cmd.MarkFlagsOneRequired("route", "items")
 	cmd.MarkFlagsRequiredTogether("model", "items", "collection")
@@ -121,6 +127,9 @@ type target struct {
 	close     io.Closer // of what the source reads
 	model     pipeline.Model
 	table     string
+	format    rerank.Format
+	layout    table.Layout
+	full      bool // precision
 	companion string
 	weights   rerank.Weights
 	features  bool
@@ -138,6 +147,9 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 	}
 	if f.companion != "" {
 		t.companion = f.companion
+	}
+	if err := f.tableFormat(&t); err != nil {
+		return built{}, err
 	}
 	wantTable, companion := t.table != "" && f.only != "companion", t.companion != "" && f.only != "table"
 	if f.only != "" && f.only != "table" && f.only != "companion" {
@@ -170,8 +182,24 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 	return b, nil
 }
 
+// tableFormat puts what the flags say of the table over what the route says.
+func (f *indexFlags) tableFormat(t *target) error {
+	t.format, t.layout = cmp.Or(rerank.Format(f.format), t.format), cmp.Or(table.Layout(f.layout), t.layout)
+	t.full = t.full || f.full
+	if t.format != "" && !slices.Contains(rerank.Formats(), t.format) {
+		return usagef("--format %q is none of %q", t.format, rerank.Formats())
+	}
+	if t.layout != "" && t.layout != table.LayoutRows && t.layout != table.LayoutTiles {
+		return usagef("--layout %q is neither %q nor %q", t.layout, table.LayoutRows, table.LayoutTiles)
+	}
+	return nil
+}
+
 func (f *indexFlags) buildTable(ctx context.Context, t target, p *progress) (*builtTable, error) {
-	result, err := index.BuildTable(ctx, index.TableJob{Source: t.source, Model: t.model, Path: t.table, Force: f.force, Progress: p.begin})
+	result, err := index.BuildTable(ctx, index.TableJob{
+		Source: t.source, Model: t.model, Path: t.table, Format: t.format, Layout: t.layout, Full: t.full,
+		Force: f.force, Progress: p.begin,
+	})
 	return &builtTable{Path: t.table, Result: result}, err
 }
 
@@ -283,6 +311,7 @@ func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t targe
 		return t, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
 	}
 	t.table, t.companion, t.weights = r.Table, r.Companion, rerank.Weights(r.Weights)
+	t.format, t.layout, t.full = rerank.Format(r.TableFormat), table.Layout(r.TableLayout), r.TableFullPrecision
 	t.features = r.Placement == string(pipeline.PlacementDerived)
 	m, err := wiring.OpenModel(c, r.Model)
 	if err != nil {

@@ -30,6 +30,8 @@ func Default() Config {
 func defaultRoute() Route {
 	return Route{
 		Placement:    "table",
+		TableFormat:  "float32",
+		TableLayout:  "rows",
 		Strategy:     "auto",
 		Depth:        200,
 		AverageDepth: 200,

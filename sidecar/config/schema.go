@@ -212,6 +212,15 @@ type Route struct {
 	Placement string `yaml:"placement" enum:"table,stored,derived"`
 	// The table, as `likeness index` wrote it. The scan strategy and the table placement need one.
 	Table string `yaml:"table" path:"true"`
+	// How `likeness index` stores the numbers of the table. Narrower formats take a half or a quarter of the memory;
+	// certificates know what they lose.
+	TableFormat string `yaml:"table_format" enum:"float32,bfloat16,float16,int8"`
+	// How it lays the rows out: one after the other, or sixteen side by side, which only a scan reads faster.
+	TableLayout string `yaml:"table_layout" enum:"rows,tiles"`
+	// Keep the rows in float32 too, in a part of the file that is read where scores are made exact.
+	TableFullPrecision bool `yaml:"table_full_precision"`
+	// Open the table so that it can be written while it is searched; its log lies beside it. One process can.
+	TableLive bool `yaml:"table_live"`
 	// The companion collection, as `likeness index` wrote it.
 	Companion string `yaml:"companion"`
 	// First-stage searches of a request that does not say; auto is average for a model that is one inner product,

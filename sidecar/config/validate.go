@@ -248,6 +248,9 @@ func (v *validator) placement(at string, r Route) {
 		v.fail(at+".table", "placement table and strategy scan need a table; make one with `likeness index`, "+
 			"or set placement: stored")
 	}
+	if r.TableLive && (r.Table == "" || r.TableLayout == "tiles") {
+		v.fail(at+".table_live", "only a table of the layout rows can be written; name one as table")
+	}
 	if r.Placement == "derived" && r.Companion == "" {
 		v.fail(at+".companion", "placement derived needs a companion collection; make one with `likeness index`")
 	}

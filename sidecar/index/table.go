@@ -20,6 +20,10 @@ type TableJob struct {
 	Source Source
 	Model  pipeline.Model
 	Path   string
+	// Format, Layout and Full are those of table.Meta.
+	Format rerank.Format
+	Layout table.Layout
+	Full   bool
 	// Force replaces a table that is there, and forgets what an interrupted
 	// build left.
 	Force    bool
@@ -66,6 +70,7 @@ func (job TableJob) writer() (w *table.Writer, cursor string, err error) {
 	meta := table.Meta{
 		Model: job.Model.Name, ModelVersion: job.Model.Version, Collection: job.Source.Collection,
 		Kind: string(job.Model.Spec().Kind), Features: job.Model.Spec().Features,
+		Format: job.Format, Layout: job.Layout, Full: job.Full, Block: job.Model.Spec().Block,
 	}
 	if !job.Force {
 		w, cursor, err = table.Resume(job.Path, meta)

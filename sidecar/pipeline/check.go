@@ -164,6 +164,8 @@ func (o *opened) checkTable() error {
 		return o.wrong("its table is of collection %q and the route searches %q; build the table again with `likeness index`", meta.Collection, o.Collection)
 	case meta.Features != o.spec.Features:
 		return o.wrong("its table has feature rows of %d numbers and its model has %d; build the table again with `likeness index`", meta.Features, o.spec.Features)
+	case meta.Format != rerank.FormatFloat32 && meta.Block != o.spec.Block:
+		return o.wrong("its table has blocks of %d numbers and its model has %d; build the table again with `likeness index`", meta.Block, o.spec.Block)
 	case o.Table.Grouped() && !o.spec.GroupedRows:
 		return o.wrong("its table has items of several rows, which a model of kind %q cannot score", o.spec.Kind)
 	}

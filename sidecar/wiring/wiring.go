@@ -121,18 +121,34 @@ func (a *Assembly) openRoute(name string, r config.Route, limits config.Limits) 
 	route.Store = a.Stores[r.Store]
 	route.Model = pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
 	if r.Table != "" {
-		t, err := table.Open(r.Table, table.Expect{ModelVersion: m.Version, Collection: r.Collection})
+		err := a.openTable(route, r, table.Expect{ModelVersion: m.Version, Collection: r.Collection})
 		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("table: %w; build it with `likeness index --route %s`", err, name)
 		}
 		if err != nil {
 			return fmt.Errorf("table: %w", err)
 		}
-		a.closers = append(a.closers, t)
-		route.Table = t
 	}
 	a.Routes = append(a.Routes, route)
 	return nil
+}
+
+// openTable opens a route's table, to be written too where the route says so.
+func (a *Assembly) openTable(route *pipeline.Route, r config.Route, expect table.Expect) error {
+	if r.TableLive {
+		l, err := table.OpenLive(r.Table, expect, table.LiveOptions{})
+		if err == nil {
+			route.Live = l
+			a.closers = append(a.closers, l)
+		}
+		return err
+	}
+	t, err := table.Open(r.Table, expect)
+	if err == nil {
+		route.Table = t
+		a.closers = append(a.closers, t)
+	}
+	return err
 }
 
 // toRoute is a route without its store, model and table.
