@@ -89,6 +89,9 @@ func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Con
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	checkpoint := checkpointFile{path: f.checkpoint(), resume: f.resume}
+	if f.resume && !checkpoint.exists() {
+		p.note(checkpoint.path + " is not there: the fit begins at its beginning")
+	}
 	f.common.Progress, f.common.Note, f.common.Checkpoint = p.begin, p.note, checkpoint
 	found, failed := learn(ctx, fit.Data{
 		Items: d.Items, Queries: d.Queries, Relevant: d.Relevant, Weights: d.Weights, Times: d.Times, UserIDs: d.UserIDs,
@@ -102,7 +105,7 @@ func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Con
 	}
 	head := &fitHead{Model: m.Name, Version: m.Version, Path: f.out, Log: d.Counts}
 	if failed != nil {
-		return head, fmt.Errorf("%w; %s holds the best so far; go on with --resume", failed, f.out)
+		return head, fmt.Errorf("%s holds the best so far; go on with --resume: %w", f.out, failed)
 	}
 	return head, checkpoint.remove()
 }
@@ -115,7 +118,7 @@ func (f *fitInputs) explain(err error) error {
 	case errors.Is(err, fit.ErrData) || errors.Is(err, fit.ErrOption):
 		return usageError{err}
 	case errors.Is(err, context.Canceled) && f.common.Checkpoint.(checkpointFile).exists():
-		return fmt.Errorf("%w; nothing is written yet; go on with --resume", err)
+		return fmt.Errorf("there is no model yet; go on with --resume: %w", err)
 	default:
 		return err
 	}
@@ -134,7 +137,7 @@ func (f *fitInputs) free() error {
 	if _, err := os.Lstat(f.out); err != nil || f.force {
 		return nil
 	}
-	if f.resume && unfinished {
+	if f.resume { // the state is not kept before the fit has worked for some seconds
 		m, err := model.Open(f.out)
 		if err == nil && m.Provenance[interruptedKey] != "" {
 			return nil

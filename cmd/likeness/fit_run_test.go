@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/fit"
+	"github.com/likenessdb/likeness/rerank/model"
+)
+
+// fakeFit is a fit command whose fit is learn.
+func fakeFit(t *testing.T, flags []string, learn func(context.Context, *fit.Common, fit.Data) (*learned, error)) (*fitHead, error) {
+	t.Helper()
+	var f fitInputs
+	common := fit.DefaultCommon()
+	cmd := &cobra.Command{Use: "fake", SilenceErrors: true, SilenceUsage: true}
+	f.register(cmd, &common, true)
+	var head *fitHead
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		head, err = f.run(cmd.Context(), newProgress(new(strings.Builder)), func(ctx context.Context, d fit.Data) (*learned, error) {
+			return learn(ctx, &common, d)
+		})
+		return err
+	}
+	cmd.SetArgs(flags)
+	return head, cmd.ExecuteContext(t.Context())
+}
+
+var plain = &learned{
+	model:   model.Parameters{Kind: rerank.KindDot, Config: json.RawMessage(`{"dim": 8, "normalise": true}`)},
+	options: fit.DefaultCommon(), report: "fine",
+}
+
+// An interrupted fit leaves the best that it had and its state; going on ends
+// with the model alone.
+func TestFitInterruptedAndResumed(t *testing.T) {
+	dir, flags := fitFiles(t)
+	flags = flags[2:]
+	out := filepath.Join(dir, "m.safetensors")
+	interrupted := func(_ context.Context, c *fit.Common, _ fit.Data) (*learned, error) {
+		if state, err := c.Checkpoint.Load(); state != nil || err != nil {
+			t.Errorf("a new fit has the state %q, %v", state, err)
+		}
+		if err := errors.Join(c.Checkpoint.Save([]byte("one")), c.Checkpoint.Save([]byte("two"))); err != nil {
+			t.Error(err)
+		}
+		return plain, context.Canceled
+	}
+	head, err := fakeFit(t, flags, interrupted)
+	if head == nil || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "holds the best so far; go on with --resume") {
+		t.Fatalf("%+v, %v", head, err)
+	}
+	if m, err := model.Open(out); err != nil || m.Provenance[interruptedKey] == "" || m.Version != head.Version {
+		t.Errorf("%v", err)
+	}
+	if _, err := fakeFit(t, flags, interrupted); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), "go on with --resume, or begin again with --force") {
+		t.Errorf("a second fit: %v", err)
+	}
+	other := func(context.Context, *fit.Common, fit.Data) (*learned, error) { return nil, fit.ErrCheckpoint }
+	if _, err := fakeFit(t, append(flags, "--resume"), other); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), "begin again with --force") {
+		t.Errorf("a state of another fit: %v", err)
+	}
+	finished := func(_ context.Context, c *fit.Common, _ fit.Data) (*learned, error) {
+		if state, err := c.Checkpoint.Load(); string(state) != "two" || err != nil {
+			t.Errorf("the fit goes on from %q, %v", state, err)
+		}
+		return plain, nil
+	}
+	if _, err := fakeFit(t, append(flags, "--resume"), finished); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := model.Open(out); err != nil || m.Provenance[interruptedKey] != "" {
+		t.Errorf("%v", err)
+	}
+	if left, _ := filepath.Glob(out + "*"); len(left) != 1 {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, err := fakeFit(t, append(flags, "--resume"), finished); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), "replace it with --force") {
+		t.Errorf("a finished model was replaced: %v", err)
+	}
+}
+
+// --force forgets what an interrupted fit left; without a result nothing is written.
+func TestFitForceAndFailure(t *testing.T) {
+	dir, flags := fitFiles(t)
+	flags = flags[2:]
+	out := filepath.Join(dir, "m.safetensors")
+	if err := os.WriteFile(out+".checkpoint", []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := fakeFit(t, append(flags, "--force"), func(_ context.Context, c *fit.Common, d fit.Data) (*learned, error) {
+		if state, err := c.Checkpoint.Load(); state != nil || err != nil {
+			t.Errorf("state %q, %v", state, err)
+		}
+		if d.Items.Rows != 30 || len(d.Relevant) != 400 || d.Weights != nil {
+			t.Errorf("%d items, pairs of %d", d.Items.Rows, len(d.Relevant))
+		}
+		return nil, context.Canceled
+	})
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "no model yet") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("a fit without a result wrote a model")
+	}
+}
