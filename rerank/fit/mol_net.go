@@ -290,7 +290,7 @@ func (n *molNet) config() mol.Config {
 		QueryDim: n.in, ItemDim: n.in, Dim: n.dim, PairsQuery: o.PairsQuery, PairsItem: o.PairsItem,
 		Temperature: o.Temperature, L2Norm: o.L2Norm, Eps: molEps,
 		QueryHidden: o.QueryHidden, GatingQueryHidden: o.GateQueryHidden, Combination: mol.None,
-		SoftmaxDropout: o.GateDropout, UserTables: slices.Clone(o.UserTables), Normalise: o.Normalise,
+		SoftmaxDropout: o.GateDropout, UserTables: append([]int{}, o.UserTables...), Normalise: o.Normalise,
 	}
 	if o.QueryHidden > 0 {
 		c.QueryNonlinearity = o.QueryActivation
