@@ -30,6 +30,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/internal/wire"
 )
 
 // The limits that hold where Options and the server say nothing else.
@@ -105,6 +106,8 @@ type Store struct {
 	options Options
 	sdk     client.Client
 	raw     milvuspb.MilvusServiceClient
+	conn    *grpc.ClientConn // of raw
+	wire    grpc.CallOption  // reads a *reply
 	slots   *semaphore.Weighted
 
 	mu       sync.Mutex // guards what follows
@@ -155,7 +158,7 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("%w: the SDK returned a %T", adapters.ErrStore, sdk), sdk.Close())
 	}
-	s.sdk, s.raw = sdk, grpcClient.Service
+	s.sdk, s.raw, s.conn, s.wire = sdk, grpcClient.Service, grpcClient.Conn, wire.CallOption()
 	return s, nil
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
-	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
@@ -157,8 +156,9 @@ func (s *Store) run(ctx context.Context, f fieldSearch, lists []rerank.List) err
 	if err != nil {
 		return err
 	}
-	reply, err := s.raw.Search(ctx, request)
-	if err != nil {
+	reply := newReply()
+	defer reply.release()
+	if err := s.searchWire(ctx, request, reply); err != nil {
 		return fmt.Errorf("collection %q, field %q: %w", f.c.name, f.col.field, err)
 	}
 	if f.col.metric == adapters.InnerProduct && !f.request.UnitVectors {
@@ -166,28 +166,33 @@ func (s *Store) run(ctx context.Context, f fieldSearch, lists []rerank.List) err
 			return err
 		}
 	}
-	data := reply.GetResults()
-	keys, set := keysOf(data.GetIds()), fieldsOf(data.GetFieldsData())
-	if len(data.GetTopks()) > len(f.probes) || len(keys) < len(data.GetScores()) {
+	set := fieldsOf(reply.fields)
+	if len(reply.topks) > len(f.probes) || len(reply.keys) < len(reply.scores) {
 		return fmt.Errorf("%w: collection %q: the server answered %d probes with %d lists, %d scores and %d ids",
-			adapters.ErrStore, f.c.name, len(f.probes), len(data.GetTopks()), len(data.GetScores()), len(keys))
+			adapters.ErrStore, f.c.name, len(f.probes), len(reply.topks), len(reply.scores), len(reply.keys))
 	}
 	from := 0
 	for i, p := range f.probes {
 		n := 0
-		if i < len(data.GetTopks()) {
-			n = int(data.GetTopks()[i])
+		if i < len(reply.topks) {
+			n = int(reply.topks[i])
 		}
-		if n < 0 || from+n > len(data.GetScores()) {
+		if n < 0 || n > len(reply.scores)-from {
 			return fmt.Errorf("%w: collection %q: the server's lists are longer than its scores", adapters.ErrStore, f.c.name)
 		}
-		lists[p], err = f.list(f.request.Probes[p], keys[from:from+n], data, set, from)
+		lists[p], err = f.list(f.request.Probes[p], reply, from, from+n, set)
 		if err != nil {
 			return fmt.Errorf("collection %q, field %q: %w", f.c.name, f.col.field, err)
 		}
 		from += n
 	}
 	return nil
+}
+
+// searchWire is the stub's Search, with an answer of our own; the interceptor
+// sees it as any other.
+func (s *Store) searchWire(ctx context.Context, request *milvuspb.SearchRequest, r *reply) error {
+	return s.conn.Invoke(ctx, milvuspb.MilvusService_Search_FullMethodName, request, r, s.wire)
 }
 
 func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
@@ -241,22 +246,22 @@ func (f fieldSearch) vectors() [][]byte {
 	return rows
 }
 
-// list makes a probe's list of its rows in a reply, the first of which is row
-// `from` of the reply's columns.
-func (f fieldSearch) list(p rerank.Probe, keys []key, data *schemapb.SearchResultData, set fieldSet, from int) (rerank.List, error) {
+// list makes a probe's list of the rows [from, to) of a reply.
+func (f fieldSearch) list(p rerank.Probe, reply *reply, from, to int, set fieldSet) (rerank.List, error) {
 	score := f.scorer(p)
-	rows := make([]row, 0, len(keys))
-	for i, k := range keys {
-		id, err := f.c.ids.id(k)
+	rows := reply.rows[:0]
+	for at := from; at < to; at++ {
+		id, err := f.c.ids.id(reply.keys[at])
 		if err != nil {
 			return rerank.List{}, err
 		}
-		r := row{id: id, score: score(data.GetScores()[from+i]), at: from + i}
+		r := row{id: id, score: score(reply.scores[at]), at: at}
 		if f.above == nil || r.score > *f.above {
 			rows = append(rows, r)
 		}
 	}
-	complete := len(keys) < f.depth
+	reply.rows = rows
+	complete := to-from < f.depth
 	rows = distinct(rows)
 	if len(rows) > p.Depth {
 		rows, complete = rows[:p.Depth], false

@@ -82,7 +82,7 @@ func BenchmarkDecode(b *testing.B) {
 	for i := range 1000 {
 		batch.Result = append(batch.Result, &client.ScoredPoint{Id: client.NewIDNum(uint64(i)), Score: 1 - float32(i)/1000})
 	}
-	wire, err := proto.Marshal(&client.QueryBatchResponse{Result: []*client.BatchResult{batch}})
+	message, err := proto.Marshal(&client.QueryBatchResponse{Result: []*client.BatchResult{batch}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func BenchmarkDecode(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		answer := newReply(true, "", nil)
-		if err := answer.read(wire); err != nil {
+		if err := answer.ReadWire(message); err != nil {
 			b.Fatal(err)
 		}
 		l, err := p.list(adapters.SearchRequest{}, &info{}, answer, answer.list(0), nil)

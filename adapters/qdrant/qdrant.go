@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/internal/wire"
 )
 
 var (
@@ -148,7 +149,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: a limit, the connections or a time of Qdrant at %s is negative: %+v", adapters.ErrStore, o.Address, l)
 	}
 	o = o.completed()
-	s := &Store{options: o, infos: map[string]*info{}, wire: grpc.ForceCodecV2(newCodec())}
+	s := &Store{options: o, infos: map[string]*info{}, wire: wire.CallOption()}
 	for range o.Connections {
 		conn, err := grpc.NewClient(o.Address, o.dialOptions()...)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/internal/wire"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -50,7 +51,7 @@ func viaProtobuf(b []byte) ([][]decoded, error) {
 func viaWire(b []byte) ([][]decoded, error) {
 	r := newReply(true, "item", wireFields)
 	defer r.release()
-	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, r); err != nil {
+	if err := wire.Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, r); err != nil {
 		return nil, err
 	}
 	lists := make([][]decoded, len(r.ends))
@@ -198,7 +199,7 @@ func BenchmarkAnswer(b *testing.B) {
 	})
 	b.Run("reader=wire", func(b *testing.B) {
 		b.ReportAllocs()
-		r, c, slice := newReply(true, "", nil), newCodec(), mem.BufferSlice{mem.SliceBuffer(data)}
+		r, c, slice := newReply(true, "", nil), wire.Codec(), mem.BufferSlice{mem.SliceBuffer(data)}
 		for b.Loop() {
 			if err := c.Unmarshal(slice, r); err != nil {
 				b.Fatal(err)
