@@ -1,9 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,7 +15,8 @@ import (
 )
 
 func newModelCommand(a *app) *cobra.Command {
-	return newGroup("model", "Show and import models", newModelShowCommand(a), newModelImportCommand(a))
+	return newGroup("model", "Show, check, compare and import models",
+		newModelShowCommand(a), newModelVerifyCommand(a), newModelDiffCommand(a), newModelImportCommand(a))
 }
 
 func newModelShowCommand(a *app) *cobra.Command {
@@ -27,7 +29,7 @@ func newModelShowCommand(a *app) *cobra.Command {
 	}
 	out := addOutput(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		m, err := model.Open(args[0])
+		m, err := openModelFile(args[0])
 		if err != nil {
 			return err
 		}
@@ -37,48 +39,137 @@ func newModelShowCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func newModelImportCommand(a *app) *cobra.Command {
-	var name string
-	var force bool
-	cmd := &cobra.Command{
-		Use:   "import FROM TO",
-		Short: "Write a model directory as one native file",
-		Long: `Reads a directory with model.safetensors, config.json and, where there are
-learned probes, distilled.safetensors, under the names that RAILS gives its
-tensors, checks it, and writes one native file. The version stays: it is the
-digest of what decides a score.`,
-		Example: "  likeness model import examples/models/banking77-mol banking77.safetensors",
-		Args:    cobra.ExactArgs(2),
+// openModelFile opens a model; one that is not there or not valid is wrong usage.
+func openModelFile(path string) (*model.Model, error) {
+	m, err := model.Open(path)
+	return m, badModel(err)
+}
+
+func badModel(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, model.ErrFile) {
+		return usageError{err}
 	}
-	cmd.Flags().StringVar(&name, "name", "", "name of the model; empty keeps it")
-	cmd.Flags().BoolVar(&force, "force", false, "replace the file if there is one")
+	return err
+}
+
+func newModelVerifyCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify PATH",
+		Short: "Check that a model file is whole and scores as it did",
+		Long: `Reads a model and checks the SHA-256 of its file, the shapes, that every number
+is finite, and, where the file carries scores of its own (what likeness writes
+does), that the model still gives them on this machine. The version is computed
+anew from what was read. Exit code 1 says that a check failed, 2 that there is
+no such file.`,
+		Example: `  likeness model verify products.safetensors
+  likeness model verify products.safetensors --output json`,
+		Args: cobra.ExactArgs(1),
+	}
 	out := addOutput(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		m, err := importModel(args[0], args[1], name, force)
+		v, err := model.Verify(args[0])
+		if errors.Is(err, fs.ErrNotExist) {
+			return usageError{err}
+		}
 		if err != nil {
 			return err
 		}
-		d := m.Describe()
-		return a.print(*out, d, func(w io.Writer) error {
-			_, err := fmt.Fprintf(w, "wrote %s: model %s, version %s\n", args[1], d.Name, d.Version)
-			return err
-		})
+		return a.print(*out, v, func(w io.Writer) error { return printVerification(w, v) })
 	}
 	return cmd
 }
 
-func importModel(from, to, name string, force bool) (*model.Model, error) {
-	if _, err := os.Lstat(to); err == nil && !force {
-		return nil, fmt.Errorf("%s exists; replace it with --force", to)
+func printVerification(w io.Writer, v *model.Verification) error {
+	digest := "agrees"
+	if !v.Digest {
+		digest = "none: a directory; import it to have one"
 	}
-	m, err := model.Open(from)
-	if err != nil {
-		return nil, err
+	scores := fmt.Sprintf("as in the file, within %.1e", v.MaxError)
+	if !v.Scores {
+		scores = "not in the file"
 	}
-	if name != "" {
-		m.Name = name
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	_, _ = fmt.Fprintf(t, "model\t%s (%s)\nversion\t%s\nsha256\t%s\ntensors\t%d, all %d numbers finite\nscores\t%s\n",
+		v.Name, v.Kind, v.Version, digest, len(v.Tensors), v.Parameters, scores)
+	return t.Flush()
+}
+
+// errDiffer ends `model diff` with exit code 1, as diff does.
+var errDiffer = errors.New("the models differ")
+
+func newModelDiffCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "diff A B",
+		Short: "Compare two models: configuration, tensors, provenance",
+		Long: `Prints what differs between two models. The exit code is 0 if they have one
+version, so that they score alike whatever their names and provenance, 1 if
+not, and 2 if one cannot be read.`,
+		Example: "  likeness model diff today.safetensors yesterday.safetensors",
+		Args:    cobra.ExactArgs(2),
 	}
-	return m, model.Write(to, m)
+	out := addOutput(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		first, err := openModelFile(args[0])
+		if err != nil {
+			return err
+		}
+		second, err := openModelFile(args[1])
+		if err != nil {
+			return err
+		}
+		d := model.Diff(first, second)
+		if err := a.print(*out, d, func(w io.Writer) error { return printDifference(w, d) }); err != nil || d.SameVersion {
+			return err
+		}
+		return errDiffer
+	}
+	return cmd
+}
+
+func printDifference(w io.Writer, d *model.Difference) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	_, _ = fmt.Fprintf(t, "\ta\tb\nname\t%s\t%s\nkind\t%s\t%s\nversion\t%s\t%s\n",
+		d.A.Name, d.B.Name, d.A.Kind, d.B.Kind, d.A.Version, d.B.Version)
+	for _, c := range d.Config {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", c.Key, orNone(c.A), orNone(c.B))
+	}
+	for _, x := range d.Tensors {
+		if x.Elements == 0 {
+			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", x.Name, shapeText(x.ShapeA), shapeText(x.ShapeB))
+			continue
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%d of %d numbers differ\tby %.3g at most\n", x.Name, x.Changed, x.Elements, x.MaxAbs)
+	}
+	for _, c := range d.Provenance {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", c.Key, orNone(shorten(c.A)), orNone(shorten(c.B)))
+	}
+	if d.SameVersion {
+		_, _ = fmt.Fprintln(t, "\none version: they score alike")
+	}
+	return t.Flush()
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func shapeText(shape []int) string {
+	if shape == nil {
+		return "-"
+	}
+	return fmt.Sprint(shape)
+}
+
+// shorten keeps long provenance, such as a fit's report, out of tables.
+func shorten(text string) string {
+	const most = 100
+	if r := []rune(text); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return text
 }
 
 func printModel(w io.Writer, d model.Description) error {
@@ -110,7 +201,7 @@ func printModel(w io.Writer, d model.Description) error {
 		_, _ = fmt.Fprintln(t, "\nprovenance")
 	}
 	for _, key := range sortedKeys(d.Provenance) {
-		_, _ = fmt.Fprintf(t, "  %s\t%s\n", key, d.Provenance[key])
+		_, _ = fmt.Fprintf(t, "  %s\t%s\n", key, shorten(d.Provenance[key]))
 	}
 	return t.Flush()
 }

@@ -36,6 +36,7 @@ type Model struct {
 
 	config  json.RawMessage
 	tensors tensor.Set
+	native  bool // read from a file whose digest agreed
 }
 
 // Parameters are what a model is made of.

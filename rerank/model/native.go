@@ -109,7 +109,12 @@ func Read(r io.ReaderAt, size int64) (*Model, error) {
 	if err := checkDigest(r, size, raw, file.Metadata[digestKey]); err != nil {
 		return nil, err
 	}
-	return fromHeader(h, file)
+	m, err := fromHeader(h, file)
+	if err != nil {
+		return nil, err
+	}
+	m.native = true
+	return m, nil
 }
 
 func fromHeader(h header, file *safetensors.File) (*Model, error) {

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,21 +113,13 @@ func directoryError(err error) error {
 // weights do not say the config must; what only training needs is left out. It
 // returns ErrFile.
 func Import(config []byte, tensors tensor.Set) (Parameters, error) {
-	var c map[string]json.RawMessage
-	if err := decodeStrict(config, &c); err != nil {
-		if bytes.Contains(config, []byte("NaN")) || bytes.Contains(config, []byte("Infinity")) {
-			err = fmt.Errorf("%w; JSON has no NaN and no Infinity, write null", err)
-		}
-		return Parameters{}, fmt.Errorf("%w: %w", ErrFile, err)
+	c, err := flatConfig(config)
+	if err != nil {
+		return Parameters{}, err
 	}
 	kind, err := modelType(c)
 	if err != nil {
 		return Parameters{}, err
-	}
-	if nested, ok := c["hyper_parameters"]; ok { // they join, and win over, what is around them
-		if err := decodeStrict(nested, &c); err != nil {
-			return Parameters{}, fmt.Errorf("%w: hyper_parameters: %w", ErrFile, err)
-		}
 	}
 	normalise, err := readNormalise(c["normalise"])
 	if err != nil {
@@ -141,12 +132,9 @@ func Import(config []byte, tensors tensor.Set) (Parameters, error) {
 	return Parameters{Kind: kind, Config: kept, Tensors: tensors, Provenance: provenance(c)}, nil
 }
 
-// modelType reads model_type; hyper_parameters alone are a MoL's.
+// modelType reads model_type.
 func modelType(c map[string]json.RawMessage) (rerank.Kind, error) {
-	raw, ok := c["model_type"]
-	if _, nested := c["hyper_parameters"]; !ok && nested {
-		return rerank.KindMoL, nil
-	}
+	raw := c["model_type"]
 	var kind rerank.Kind
 	if err := json.Unmarshal(raw, &kind); err != nil || kind != rerank.KindMoL && kind != rerank.KindBilinear {
 		return "", fmt.Errorf("%w: model_type is %s, want %q or %q", ErrFile, raw, rerank.KindMoL, rerank.KindBilinear)

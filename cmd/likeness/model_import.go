@@ -1,0 +1,198 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/buildinfo"
+)
+
+const importLong = `Writes a model as one native file, after all checks. FROM is one of
+
+  a directory   model.safetensors, config.json and, where there are learned
+                probes, distilled.safetensors, under the names of RAILS
+  a state dict  with --from rails: a MoL trained with RAILS, as .safetensors or
+                as torch.save wrote it: a bare state dict or a checkpoint, with
+                or without the prefixes of its module and of DDP, in PyTorch's
+                present or old format, in float32, bfloat16, half or double
+  a native file which is written again, under another name
+
+A state dict needs its hyper-parameters, from --config or --hyper: temperature,
+dot_product_l2_norm, gating_combination_type and the nonlinearities, which the
+weights cannot tell. Dimensions and widths they tell; where both say something
+and differ, the import is refused. A pickle is read as data: no code in it is
+run, and what calls for anything but tensors is refused.
+
+The version is the digest of what decides a score: a directory and its import
+have one. If TO is a directory, the file is named by the model and its version.`
+
+// importFlags are the flags of model import.
+type importFlags struct {
+	format, config, prefix, name string
+	hyper                        []string
+	force                        bool
+}
+
+// importResult is what model import did.
+type importResult struct {
+	model.Description
+	Path string `json:"path"`
+	// Prefix and Dropped are of a state dict: what was taken off the names, and the
+	// tensors of other modules.
+	Prefix  string   `json:"prefix,omitempty"`
+	Dropped []string `json:"dropped,omitempty"`
+}
+
+func newModelImportCommand(a *app) *cobra.Command {
+	var f importFlags
+	cmd := &cobra.Command{
+		Use:   "import FROM TO",
+		Short: "Write a model directory or a RAILS state dict as one native file",
+		Long:  importLong,
+		Example: `  likeness model import examples/models/banking77-mol banking77.safetensors
+  likeness model import --from rails checkpoint.pt mol.safetensors --config config.json
+  likeness model import --from rails state_dict.pt models/ --hyper temperature=0.05 --hyper dot_product_l2_norm=true \
+    --hyper gating_combination_type=glu_silu --hyper query_nonlinearity=swiglu --hyper softmax_dropout_rate=0.2`,
+		Args: cobra.ExactArgs(2),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.format, "from", "likeness", "what FROM is: likeness (a directory or a native file) or rails (a state dict)")
+	flags.StringVar(&f.config, "config", "", "config.json with the hyper-parameters of a state dict")
+	flags.StringArrayVar(&f.hyper, "hyper", nil, "NAME=VALUE of a hyper-parameter, over --config; can be repeated")
+	flags.StringVar(&f.prefix, "prefix", "", "prefix of the similarity's tensors, where a state dict has several")
+	flags.StringVar(&f.name, "name", "", "name of the model; empty keeps it")
+	flags.BoolVar(&f.force, "force", false, "replace the file if there is one")
+	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"likeness", "rails"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.MarkFlagFilename("config", "json")
+	out := addOutput(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		r, err := f.run(args[0], args[1])
+		if err != nil {
+			return badModel(err)
+		}
+		return a.print(*out, r, func(w io.Writer) error {
+			if n := len(r.Dropped); n > 0 {
+				_, _ = fmt.Fprintf(w, "dropped %d tensors of other modules: %s\n", n, shorten(strings.Join(r.Dropped, ", ")))
+			}
+			_, err := fmt.Fprintf(w, "wrote %s: model %s, version %s\n", r.Path, r.Name, r.Version)
+			return err
+		})
+	}
+	return cmd
+}
+
+func (f importFlags) run(from, to string) (*importResult, error) {
+	r := &importResult{Path: to}
+	m, err := f.read(from, r)
+	if err != nil {
+		return nil, err
+	}
+	if f.name != "" {
+		m.Name = f.name
+	}
+	if err := m.Embed(); err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(to); err == nil && info.IsDir() {
+		r.Path = filepath.Join(to, fmt.Sprintf("%s-%s%s", filepath.Base(m.Name), m.Version, model.Extension))
+	}
+	if _, err := os.Lstat(r.Path); err == nil && !f.force {
+		return nil, usagef("%s exists; replace it with --force", r.Path)
+	}
+	r.Description = m.Describe()
+	return r, model.Write(r.Path, m)
+}
+
+func (f importFlags) read(from string, r *importResult) (*model.Model, error) {
+	switch f.format {
+	case "likeness":
+		if f.config != "" || f.hyper != nil || f.prefix != "" {
+			return nil, usagef("--config, --hyper and --prefix are of a state dict; give --from rails")
+		}
+		return model.Open(from)
+	case "rails":
+		if info, err := os.Stat(from); err == nil && info.IsDir() {
+			return model.Open(from)
+		}
+		return f.readRAILS(from, r)
+	default:
+		return nil, usagef("--from %q is neither likeness nor rails", f.format)
+	}
+}
+
+func (f importFlags) readRAILS(from string, r *importResult) (*model.Model, error) {
+	weights, err := model.ReadWeights(from, f.prefix)
+	if err != nil {
+		return nil, err
+	}
+	r.Prefix, r.Dropped = weights.Prefix, weights.Dropped
+	config, err := f.hyperParameters()
+	if err != nil {
+		return nil, err
+	}
+	if config, err = model.Complete(config, weights.Tensors); err != nil {
+		return nil, err
+	}
+	p, err := model.Import(config, weights.Tensors)
+	if err != nil {
+		return nil, err
+	}
+	p.Name = strings.TrimSuffix(filepath.Base(from), filepath.Ext(from))
+	digest, err := fileDigest(from)
+	if err != nil {
+		return nil, err
+	}
+	p.Provenance["import.source"] = filepath.Base(from) + " sha256:" + digest
+	p.Provenance["tool"] = "likeness " + buildinfo.Read(stamp()).Version
+	return model.New(p)
+}
+
+// hyperParameters are those of --config with those of --hyper over them.
+func (f importFlags) hyperParameters() ([]byte, error) {
+	config := []byte("{}")
+	if f.config != "" {
+		var err error
+		if config, err = os.ReadFile(f.config); err != nil {
+			return nil, err
+		}
+	}
+	given := map[string]json.RawMessage{}
+	for _, h := range f.hyper {
+		name, value, ok := strings.Cut(h, "=")
+		if !ok || name == "" {
+			return nil, usagef("--hyper %q is no NAME=VALUE", h)
+		}
+		raw := json.RawMessage(value)
+		if !json.Valid(raw) {
+			raw, _ = json.Marshal(value) // a word: JSON wants it in quotes
+		}
+		given[name] = raw
+	}
+	config, err := model.Override(config, given)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.config, err)
+	}
+	return config, nil
+}
+
+func fileDigest(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	digest := sha256.New()
+	if _, err := io.Copy(digest, file); err != nil {
+		return "", fmt.Errorf("reading %s: %w", path, err)
+	}
+	return hex.EncodeToString(digest.Sum(nil)), nil
+}

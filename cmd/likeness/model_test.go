@@ -1,0 +1,94 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const goldenPT = "../../testdata/golden/pt/v_two_uids."
+
+var unsaid = []string{
+	"--hyper", "temperature=0.05", "--hyper", "dot_product_l2_norm=true", "--hyper", "gating_combination_type=glu_silu",
+	"--hyper", "query_nonlinearity=swiglu", "--hyper", "softmax_dropout_rate=0.2",
+}
+
+// A checkpoint becomes a file that verifies, and the formats of one model differ
+// in nothing that decides a score.
+func TestModelImportsCheckpoints(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	importPT := func(name string, more ...string) result {
+		return execute(t, "", append(append([]string{"model", "import", "--from", "rails", goldenPT + name + ".pt", path(name)}, unsaid...), more...)...)
+	}
+	if r := importPT("checkpoint", "--name", "mine"); r.code != 0 || !strings.Contains(r.out, "dropped 1 tensors of other modules") {
+		t.Fatalf("%d %s%s", r.code, r.out, r.err)
+	}
+	for _, name := range []string{"legacy", "bf16"} {
+		if r := importPT(name); r.code != 0 {
+			t.Fatalf("%s: %s", name, r.err)
+		}
+	}
+	if r := execute(t, "", "model", "verify", path("checkpoint")); r.code != 0 || !strings.Contains(r.out, "as in the file") || !strings.Contains(r.out, "agrees") {
+		t.Errorf("%d %s%s", r.code, r.out, r.err)
+	}
+	if r := execute(t, "", "model", "diff", path("checkpoint"), path("legacy")); r.code != 0 || !strings.Contains(r.out, "they score alike") {
+		t.Errorf("%d %s%s", r.code, r.out, r.err)
+	}
+	if r := execute(t, "", "model", "diff", path("bf16"), path("legacy"), "--output", "json"); r.code != 1 || !strings.Contains(r.out, `"same_version": false`) {
+		t.Errorf("%d %s%s", r.code, r.out, r.err)
+	}
+	if r := importPT("legacy"); r.code != 2 || !strings.Contains(r.err, "--force") {
+		t.Errorf("a second time: %d %s", r.code, r.err)
+	}
+	addressed := filepath.Join(dir, "models")
+	if err := os.Mkdir(addressed, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := execute(t, "", "model", "import", path("checkpoint"), addressed)
+	if files, err := os.ReadDir(addressed); err != nil || r.code != 0 || len(files) != 1 || !strings.HasPrefix(files[0].Name(), "mine-") {
+		t.Errorf("%v %v %s", files, err, r.err)
+	}
+}
+
+// What is refused says what is wrong, ends with exit code 2 and writes nothing.
+func TestModelImportRefuses(t *testing.T) {
+	dir := t.TempDir()
+	to := filepath.Join(dir, "m.safetensors")
+	pickle := filepath.Join(dir, "evil.pt")
+	if err := os.WriteFile(pickle, []byte("\x80\x02cos\nsystem\n."), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rails := func(from string, more ...string) []string {
+		return append([]string{"model", "import", "--from", "rails", from, to}, more...)
+	}
+	for want, args := range map[string][]string{
+		"temperature":      rails(goldenPT + "legacy.pt"),
+		"query_hidden_dim": rails(goldenPT+"legacy.pt", append(unsaid, "--hyper", "query_hidden_dim=512")...),
+		"no NAME=VALUE":    rails(goldenPT+"legacy.pt", "--hyper", "temperature"),
+		"neither rails":    {"model", "import", "--from", "onnx", goldenPT + "legacy.pt", to},
+		"give --from":      {"model", "import", "--prefix", "x", goldenPT + "legacy.pt", to},
+		"begins neither":   rails(pickle),
+		"no such file":     rails(filepath.Join(dir, "none.pt")),
+	} {
+		if want == "neither rails" {
+			want = "is neither"
+		}
+		r := execute(t, "", args...)
+		if r.code != 2 || !strings.Contains(r.err, want) {
+			t.Errorf("code %d, want 2 with %q in\n%s", r.code, want, r.err)
+		}
+		if _, err := os.Stat(to); err == nil {
+			t.Fatalf("%v wrote a model", args)
+		}
+	}
+	for _, command := range []string{"show", "verify"} {
+		if r := execute(t, "", "model", command, filepath.Join(dir, "none")); r.code != 2 {
+			t.Errorf("%s: code %d", command, r.code)
+		}
+	}
+	if r := execute(t, "", "model", "verify", pickle); r.code != 1 {
+		t.Errorf("verify of a damaged file: code %d", r.code)
+	}
+}

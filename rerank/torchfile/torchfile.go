@@ -1,0 +1,149 @@
+// Package torchfile reads the tensors of a file that torch.save wrote: a state
+// dict, or a checkpoint that holds some, in the zip format of PyTorch 1.6 and
+// later or in the one before.
+//
+// Such a file is a pickle, a program for a stack machine that can name any
+// function of Python. This reader runs none of it: it knows the opcodes that
+// plain data need, and the few names of tensors, storages and ordered dicts;
+// anything else is refused by its name. Lengths are checked against the file's
+// size before anything is allocated.
+package torchfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank/internal/regular"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// ErrFormat: the bytes are not a file of torch.save, are damaged, or hold what
+// is not read: other objects than plain data and tensors.
+var ErrFormat = errors.New("PyTorch file is not valid")
+
+// maxPickle is the longest pickle that is read; one of 10,000 tensors has 2 MiB.
+const maxPickle = 8 << 20
+
+// Dict is a dict with tensors in it, such as a state dict.
+type Dict struct {
+	// Path leads to it through the dicts around it, joined by dots: empty for a
+	// bare state dict, "model_state_dict" in a checkpoint.
+	Path string
+
+	tensors map[string]*array
+	file    *File
+}
+
+// Names are the names of the dict's tensors, ascending.
+func (d *Dict) Names() []string { return sortedKeys(d.tensors) }
+
+// Load reads one tensor as float32. It returns ErrFormat if the tensor does not
+// fit its storage, is of integers, or holds a number that is not finite.
+func (d *Dict) Load(name string) (tensor.Tensor, error) {
+	a, ok := d.tensors[name]
+	if !ok {
+		return tensor.Tensor{}, fmt.Errorf("%w: it has no tensor %q", ErrFormat, name)
+	}
+	t, err := d.file.load(a)
+	if err != nil {
+		return t, fmt.Errorf("tensor %q: %w", name, err)
+	}
+	return t, nil
+}
+
+// File is an open file. It is not safe for concurrent use.
+type File struct {
+	// Dicts are the dicts that hold tensors, in the file's order.
+	Dicts []*Dict
+
+	size   int64
+	loaded int64 // elements
+	// storage returns a storage's bytes, checked to be as many as it should have.
+	storage   func(s storage) ([]byte, error)
+	last      storage
+	lastBytes []byte
+	closer    io.Closer
+}
+
+// Open opens a file; Close frees it. It returns ErrFormat or the system's error.
+func Open(path string) (*File, error) {
+	f, size, err := regular.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	file, err := Read(f, size)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, errors.Join(err, f.Close()))
+	}
+	file.closer = f
+	return file, nil
+}
+
+// Close closes what Open opened.
+func (f *File) Close() error {
+	if f.closer == nil {
+		return nil
+	}
+	return f.closer.Close()
+}
+
+// Read reads the structure of the size bytes of r; tensors are read from r when
+// they are loaded. It returns ErrFormat, or the error of r.
+func Read(r io.ReaderAt, size int64) (*File, error) {
+	var magic [4]byte
+	if _, err := r.ReadAt(magic[:], 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	f := &File{size: size}
+	open := f.openLegacy
+	if bytes.Equal(magic[:], []byte("PK\x03\x04")) {
+		open = f.openZip
+	}
+	root, err := open(r)
+	if err != nil {
+		return nil, err
+	}
+	f.collect("", root, map[any]bool{})
+	if len(f.Dicts) == 0 {
+		return nil, fmt.Errorf("%w: no dict in it holds a tensor; save one with torch.save(model.state_dict(), path)", ErrFormat)
+	}
+	return f, nil
+}
+
+// collect finds the dicts with tensors. Each object is visited once, so that what
+// refers to itself ends.
+func (f *File) collect(path string, v any, seen map[any]bool) {
+	d, ok := v.(*dict)
+	if !ok || seen[d] {
+		return
+	}
+	seen[d] = true
+	found := &Dict{Path: path, tensors: map[string]*array{}, file: f}
+	for _, e := range d.entries {
+		if a, ok := e.value.(*array); ok {
+			found.tensors[fmt.Sprint(e.key)] = a
+		}
+	}
+	if len(found.tensors) > 0 {
+		f.Dicts = append(f.Dicts, found)
+	}
+	for _, e := range d.entries {
+		inner := fmt.Sprint(e.key)
+		if path != "" {
+			inner = path + "." + inner
+		}
+		f.collect(inner, e.value, seen)
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

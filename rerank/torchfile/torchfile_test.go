@@ -1,0 +1,208 @@
+package torchfile_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank/safetensors"
+	"github.com/likenessdb/likeness/rerank/tensor"
+	"github.com/likenessdb/likeness/rerank/torchfile"
+)
+
+const golden = "../../testdata/golden/"
+
+func weights(t testing.TB) tensor.Set {
+	t.Helper()
+	f, err := safetensors.ReadFile(golden + "mol/v_two_uids/weights.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Tensors
+}
+
+// Every format of the same weights gives the same numbers.
+func TestFormats(t *testing.T) {
+	want := weights(t)
+	for name, c := range map[string]struct {
+		path, prefix string
+		exact        bool
+		foreign      int
+	}{
+		"state_dict": {"", "", true, 0},
+		"legacy":     {"", "", true, 0},
+		"bf16":       {"", "", false, 0},
+		"checkpoint": {"model_state_dict", "module._ndp_module.", true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := torchfile.Open(golden + "pt/v_two_uids." + name + ".pt")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if len(f.Dicts) != 1 || f.Dicts[0].Path != c.path || len(f.Dicts[0].Names()) != len(want)+c.foreign {
+				t.Fatalf("dicts %+v", f.Dicts)
+			}
+			for key, w := range want {
+				got, err := f.Dicts[0].Load(c.prefix + key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(got.Shape, w.Shape) || !slices.EqualFunc(got.Data, w.Data, func(a, b float32) bool {
+					return a == b || !c.exact && math.Abs(float64(a-b)) <= math.Abs(float64(b))/256
+				}) {
+					t.Errorf("%s differs", key)
+				}
+			}
+		})
+	}
+}
+
+// archive is a zip file of PyTorch with that pickle and one storage of floats.
+func archive(t testing.TB, pickle string, floats int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for name, data := range map[string]string{"m/data.pkl": pickle, "m/data/0": strings.Repeat("\x00\x00\x80\x3f", floats)} {
+		w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// tensorPickle is a state dict with the tensor w: shape, strides, offset and
+// count of its storage as pickled integers.
+func tensorPickle(shape, strides, offset, count string) string {
+	return "\x80\x02}X\x01\x00\x00\x00wctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\n" +
+		"X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK" + count + "tQK" + offset + "(" + shape + "t(" + strides + "t\x89}tRs."
+}
+
+func open(b []byte) (*torchfile.File, error) {
+	return torchfile.Read(bytes.NewReader(b), int64(len(b)))
+}
+
+func TestStrides(t *testing.T) {
+	f, err := open(archive(t, tensorPickle("K\x02K\x03", "K\x01K\x02", "\x00", "\x06"), 6))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.Dicts[0].Load("w")
+	if err != nil || !slices.Equal(got.Shape, []int{2, 3}) || len(got.Data) != 6 {
+		t.Errorf("%v %v", got, err)
+	}
+}
+
+// Nothing but tensors and plain data is read, and no view leaves its storage.
+func TestRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		file []byte
+		want string
+	}{
+		"a function":     {archive(t, "\x80\x02cos\nsystem\nX\x02\x00\x00\x00ls\x85R.", 1), `"os.system"`},
+		"by stack":       {archive(t, "\x80\x04\x8c\x08builtins\x8c\x04eval\x93.", 1), `"builtins.eval"`},
+		"an object":      {archive(t, "\x80\x02cargparse\nNamespace\n)\x81.", 1), `"argparse.Namespace"`},
+		"an opcode":      {archive(t, "\x80\x02i.", 1), "opcode 0x69"},
+		"protocol":       {archive(t, "\x80\x09.", 1), "protocol 9"},
+		"no tensor":      {archive(t, "\x80\x02}.", 1), "no dict in it holds a tensor"},
+		"cut pickle":     {archive(t, "\x80\x02}X\xff\x00\x00\x00", 1), "cut short"},
+		"beyond":         {archive(t, tensorPickle("K\x02K\x03", "K\x03K\x01", "\x01", "\x06"), 6), "does not lie in its storage"},
+		"overlap":        {archive(t, tensorPickle("K\xffK\xff", "K\x00K\x00", "\x00", "\x06"), 6), "does not lie in its storage"},
+		"empty":          {archive(t, tensorPickle("K\x00", "K\x01", "\x00", "\x06"), 6), "does not lie in its storage"},
+		"call a storage": {archive(t, "\x80\x02ctorch\nFloatStorage\n)R.", 1), "no function"},
+		"not PyTorch":    {[]byte("GIF89a"), "begins neither"},
+		"nothing":        {nil, "begins neither"},
+	} {
+		f, err := open(c.file)
+		if !errors.Is(err, torchfile.ErrFormat) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, %v; want %q", name, f, err, c.want)
+		}
+	}
+	f, err := open(archive(t, tensorPickle("K\x06", "K\x01", "\x00", "\x06"), 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Dicts[0].Load("w"); !errors.Is(err, torchfile.ErrFormat) {
+		t.Errorf("a storage that is too short: %v", err)
+	}
+}
+
+// A file cut anywhere is refused, and no byte that changes makes a panic.
+func TestDamage(t *testing.T) {
+	files, err := filepath.Glob(golden + "pt/*.pt")
+	if err != nil || len(files) != 4 {
+		t.Fatal(files, err)
+	}
+	for _, path := range files {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n < len(b); n += 97 {
+			if err := loadAll(b[:n]); err == nil {
+				t.Errorf("%s cut at %d is read", path, n)
+			}
+			changed := bytes.Clone(b)
+			changed[n] ^= 0x40
+			_ = loadAll(changed)
+		}
+	}
+}
+
+func loadAll(b []byte) error {
+	f, err := open(b)
+	if err != nil {
+		return err
+	}
+	for _, d := range f.Dicts {
+		for _, name := range d.Names() {
+			if _, err := d.Load(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(archive(f, tensorPickle("K\x02K\x03", "K\x03K\x01", "\x00", "\x06"), 6))
+	f.Add(archive(f, "\x80\x02cos\nsystem\nX\x02\x00\x00\x00ls\x85R.", 1))
+	for _, name := range []string{"state_dict", "legacy", "bf16", "checkpoint"} {
+		b, err := os.ReadFile(golden + "pt/v_two_uids." + name + ".pt")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if err := loadAll(b); err != nil && !errors.Is(err, torchfile.ErrFormat) {
+			t.Errorf("%v is not ErrFormat", err)
+		}
+	})
+}
+
+// FuzzPickle puts the bytes where a pickle stands, which a fuzzer cannot reach
+// through the archive's checksums.
+func FuzzPickle(f *testing.F) {
+	f.Add(tensorPickle("K\x02K\x03", "K\x03K\x01", "\x00", "\x06"))
+	f.Add("\x80\x04\x8c\x08builtins\x8c\x04eval\x93.")
+	f.Add("\x80\x02ccollections\nOrderedDict\n)Rq\x00}q\x01h\x00h\x01s}b.")
+	f.Fuzz(func(t *testing.T, pickle string) {
+		if err := loadAll(archive(t, pickle, 6)); err != nil && !errors.Is(err, torchfile.ErrFormat) {
+			t.Errorf("%v is not ErrFormat", err)
+		}
+	})
+}
