@@ -131,14 +131,6 @@ func (f *fitDistilledFlags) run(ctx context.Context, p *progress) (*distilledRes
 	return &distilledResult{fitHead: *head, Base: base.Version, Kind: string(base.Spec().Kind), DistilReport: report}, err
 }
 
-// badModel makes a model that is no model wrong usage.
-func badModel(err error) error {
-	if errors.Is(err, model.ErrFile) {
-		return usageError{err}
-	}
-	return err
-}
-
 // withProbes is the model with its learned probes replaced. What it was made of
 // stays in its provenance.
 func withProbes(base *model.Model, found *fit.Distilled) model.Parameters {

@@ -45,6 +45,7 @@ func openModelFile(path string) (*model.Model, error) {
 	return m, badModel(err)
 }
 
+// badModel makes a model that is not there, or not valid, wrong usage.
 func badModel(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, model.ErrFile) {
 		return usageError{err}
