@@ -2,8 +2,10 @@ package table
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
@@ -16,6 +18,7 @@ const (
 	formDense    idForm = "dense"    // item i has the id i; nothing is stored
 	formUnsigned idForm = "unsigned" // 8 bytes each
 	formSigned   idForm = "signed"   // 8 bytes each
+	formUUID     idForm = "uuid"     // 16 bytes each: UUIDs in their usual text, lower case
 	formAny      idForm = "any"      // numbers and strings, tagged
 )
 
@@ -24,7 +27,11 @@ type idColumn struct {
 	form    idForm
 	count   int
 	numbers []uint64    // formUnsigned and formSigned
-	list    []rerank.ID // formAny
+	uuids   []byte      // formUUID
+	list    []rerank.ID // formAny, of a table in memory
+	// formAny of a file, whose ids are read where they lie.
+	offsets []uint64
+	tagged  []byte
 }
 
 func (c *idColumn) len() int { return c.count }
@@ -36,10 +43,38 @@ func (c *idColumn) at(i int) rerank.ID {
 		return rerank.UintID(c.numbers[i])
 	case formSigned:
 		return rerank.IntID(int64(c.numbers[i]))
+	case formUUID:
+		text := c.uuid(i)
+		return rerank.TextID(string(text[:]))
 	case formAny:
-		return c.list[i]
+		if c.list != nil {
+			return c.list[i]
+		}
+		return idOf(c.raw(i))
 	default:
 		return rerank.UintID(uint64(i))
+	}
+}
+
+func (c *idColumn) raw(i int) []byte { return c.tagged[c.offsets[i]:c.offsets[i+1]] }
+
+func (c *idColumn) uuid(i int) [uuidText]byte { return formatUUID([16]byte(c.uuids[16*i:])) }
+
+// is reports whether item i has the id. It allocates nothing.
+func (c *idColumn) is(i int, id rerank.ID) bool {
+	text, isText := id.Text()
+	switch {
+	case c.form == formUUID:
+		have := c.uuid(i)
+		return isText && string(have[:]) == text
+	case c.form == formAny && c.list == nil && isText:
+		raw := c.raw(i)
+		return raw[0] == tagText && string(raw[1:]) == text
+	case c.form == formAny && c.list == nil:
+		raw := c.raw(i)
+		return raw[0] != tagText && c.at(i) == id
+	default:
+		return c.at(i) == id
 	}
 }
 
@@ -47,6 +82,9 @@ func (c *idColumn) at(i int) rerank.ID {
 func (c *idColumn) add(id rerank.ID) {
 	if c.form == "" {
 		c.form = formDense
+	}
+	if _, ok := parseUUID(id); ok && c.count == 0 {
+		c.form = formUUID
 	}
 	for !c.fits(id) {
 		c.widen()
@@ -59,6 +97,9 @@ func (c *idColumn) add(id rerank.ID) {
 	case formSigned:
 		n, _ := id.Int64()
 		c.numbers = append(c.numbers, uint64(n))
+	case formUUID:
+		u, _ := parseUUID(id)
+		c.uuids = append(c.uuids, u[:]...)
 	case formAny:
 		c.list = append(c.list, id)
 	}
@@ -75,12 +116,16 @@ func (c *idColumn) fits(id rerank.ID) bool {
 		return isUnsigned
 	case formSigned:
 		return isSigned
+	case formUUID:
+		_, is := parseUUID(id)
+		return is
 	default:
 		return true
 	}
 }
 
-// widen goes to the next form that holds what is there: dense, unsigned, signed, any.
+// widen goes to the next form that holds what is there: dense, unsigned, signed,
+// any; or UUIDs, any.
 func (c *idColumn) widen() {
 	switch {
 	case c.form == formDense:
@@ -107,9 +152,12 @@ func (c *idColumn) greatest() (n uint64) {
 	return n
 }
 
-// encode returns the ids section: numbers of 8 bytes, or for formAny the n + 1
+// encode returns the ids section: numbers of 8 bytes, UUIDs of 16, or for formAny the n + 1
 // offsets of the tagged ids (8 bytes each, counted from their end), and those.
 func (c *idColumn) encode() []byte {
+	if c.form == formUUID {
+		return c.uuids
+	}
 	if c.form != formAny {
 		b := make([]byte, 0, 8*len(c.numbers))
 		for _, n := range c.numbers {
@@ -127,7 +175,7 @@ func (c *idColumn) encode() []byte {
 	return append(offsets, tagged...)
 }
 
-// decodeIDs reads what encode made of n ids; numbers alias b, strings do not.
+// decodeIDs reads what encode made of n ids, which aliases b.
 func decodeIDs(form idForm, n int, b []byte) (idColumn, error) {
 	c := idColumn{form: form, count: n}
 	want := 8 * n
@@ -135,6 +183,8 @@ func decodeIDs(form idForm, n int, b []byte) (idColumn, error) {
 	case formDense:
 		want = 0
 	case formUnsigned, formSigned:
+	case formUUID:
+		want, c.uuids = 16*n, b
 	case formAny:
 		return decodeAny(c, b)
 	default:
@@ -143,7 +193,9 @@ func decodeIDs(form idForm, n int, b []byte) (idColumn, error) {
 	if len(b) != want {
 		return c, fmt.Errorf("%d %s ids need %d bytes, their section has %d", n, form, want, len(b))
 	}
-	c.numbers = numbers[uint64](b)
+	if form != formUUID {
+		c.numbers = numbers[uint64](b)
+	}
 	return c, nil
 }
 
@@ -151,19 +203,16 @@ func decodeAny(c idColumn, b []byte) (idColumn, error) {
 	if len(b) < 8*(c.count+1) {
 		return c, fmt.Errorf("the offsets of %d ids do not fit their section of %d bytes", c.count, len(b))
 	}
-	offsets := numbers[uint64](b[:8*(c.count+1)])
-	tagged := string(b[8*(c.count+1):])
-	if offsets[0] != 0 || offsets[c.count] != uint64(len(tagged)) {
-		return c, fmt.Errorf("the offsets of the ids do not span the %d bytes of the ids", len(tagged))
+	c.offsets, c.tagged = numbers[uint64](b[:8*(c.count+1)]), b[8*(c.count+1):]
+	if c.offsets[0] != 0 || c.offsets[c.count] != uint64(len(c.tagged)) {
+		return c, fmt.Errorf("the offsets of the ids do not span the %d bytes of the ids", len(c.tagged))
 	}
-	c.list = make([]rerank.ID, c.count)
-	for i := range c.list {
-		from, to := offsets[i], offsets[i+1]
-		if from > to || to > uint64(len(tagged)) {
+	for i := range c.count {
+		from, to := c.offsets[i], c.offsets[i+1]
+		if from > to || to > uint64(len(c.tagged)) {
 			return c, fmt.Errorf("the id of item %d has the offsets %d to %d", i, from, to)
 		}
-		var err error
-		if c.list[i], err = parseID(tagged[from:to]); err != nil {
+		if err := checkID(c.tagged[from:to]); err != nil {
 			return c, fmt.Errorf("the id of item %d: %w", i, err)
 		}
 	}
@@ -191,24 +240,82 @@ func appendID(b []byte, id rerank.ID) []byte {
 
 // parseID reads what appendID wrote; the id's string aliases s.
 func parseID(s string) (rerank.ID, error) {
-	if s == "" {
-		return rerank.ID{}, fmt.Errorf("no tag")
+	if err := checkID(s); err != nil {
+		return rerank.ID{}, err
 	}
-	tag, rest := s[0], s[1:]
+	if s[0] == tagText {
+		return rerank.TextID(s[1:]), nil
+	}
+	return idOf([]byte(s)), nil
+}
+
+// idOf is the id of what checkID permits, with a string of its own.
+func idOf(raw []byte) rerank.ID {
+	switch raw[0] {
+	case tagText:
+		return rerank.TextID(string(raw[1:]))
+	case tagUnsigned:
+		return rerank.UintID(binary.LittleEndian.Uint64(raw[1:]))
+	default:
+		return rerank.IntID(int64(binary.LittleEndian.Uint64(raw[1:])))
+	}
+}
+
+// checkID wants what parseID can read.
+func checkID[T string | []byte](s T) error {
 	switch {
-	case tag == tagText:
-		return rerank.TextID(rest), nil
-	case len(rest) != 8 || tag != tagUnsigned && tag != tagSigned:
-		return rerank.ID{}, fmt.Errorf("tag %q with %d bytes", tag, len(rest))
+	case len(s) == 0:
+		return errors.New("no tag")
+	case s[0] == tagText:
+		return nil
+	case len(s) != 9 || s[0] != tagUnsigned && s[0] != tagSigned:
+		return fmt.Errorf("tag %q with %d bytes", s[0], len(s)-1)
+	case s[0] == tagSigned && s[8] < 0x80:
+		return errors.New("a signed number is not negative")
 	}
-	n := binary.LittleEndian.Uint64([]byte(rest))
-	if tag == tagUnsigned {
-		return rerank.UintID(n), nil
+	return nil
+}
+
+// uuidText is the length of a UUID's text, 8-4-4-4-12 hexadecimal digits.
+const uuidText = 36
+
+// parseUUID reads an id that is the text formatUUID makes.
+func parseUUID(id rerank.ID) (u [16]byte, ok bool) {
+	text, ok := id.Text()
+	if !ok || len(text) != uuidText {
+		return u, false
 	}
-	if int64(n) >= 0 {
-		return rerank.ID{}, fmt.Errorf("the signed number %d is not negative", n)
+	n := 0
+	for i := range len(text) {
+		if i == 8 || i == 13 || i == 18 || i == 23 {
+			if text[i] != '-' {
+				return u, false
+			}
+			continue
+		}
+		digit := strings.IndexByte(hexDigits, text[i])
+		if digit < 0 {
+			return u, false
+		}
+		u[n/2] = u[n/2]<<4 | byte(digit)
+		n++
 	}
-	return rerank.IntID(int64(n)), nil
+	return u, true
+}
+
+const hexDigits = "0123456789abcdef"
+
+func formatUUID(u [16]byte) (text [uuidText]byte) {
+	at := 0
+	for i, b := range u {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			text[at] = '-'
+			at++
+		}
+		text[at], text[at+1] = hexDigits[b>>4], hexDigits[b&15]
+		at += 2
+	}
+	return text
 }
 
 // numbers looks at a section as numbers, or copies them where it cannot.

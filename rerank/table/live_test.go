@@ -173,7 +173,7 @@ func TestLiveAgainstModel(t *testing.T) {
 				m    model
 			}
 			var all []held
-			for range 600 {
+			for range 400 {
 				c.step(t, rng, l, m)
 				switch rng.IntN(40) {
 				case 0:

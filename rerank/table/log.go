@@ -115,6 +115,8 @@ func appendRecord(b []byte, c change) []byte {
 	return append(b, make([]byte, -(len(b)-start)&(recordAlign-1))...)
 }
 
+func zeros(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }
+
 // errTorn: the log ends within a record, which was never acknowledged.
 var errTorn = errors.New("the last record is not whole")
 
@@ -122,7 +124,7 @@ var errTorn = errors.New("the last record is not whole")
 // returns errTorn if b ends within it, or another error if it is damaged. What it
 // returns aliases b.
 func parseRecord(b []byte, features int) (c change, length int, err error) {
-	if len(b) < recordAlign || len(bytes.Trim(b[:recordAlign], "\x00")) == 0 {
+	if len(b) < recordAlign || zeros(b[:recordAlign]) {
 		return c, 0, errTorn
 	}
 	h := b[:recordAlign]
@@ -136,7 +138,7 @@ func parseRecord(b []byte, features int) (c change, length int, err error) {
 	body := b[recordAlign : recordAlign+int(size)]
 	length = min(recordAlign+(int(size)+recordAlign-1)/recordAlign*recordAlign, len(b))
 	if crc32.Checksum(body, castagnoli) != binary.LittleEndian.Uint32(h[24:]) {
-		if length == len(b) {
+		if zeros(b[length:]) {
 			return c, 0, errTorn
 		}
 		return c, 0, errors.New("the checksum of a record is wrong, and others follow it")
@@ -256,7 +258,7 @@ func readLog(name string, id logIdentity, last bool, sequence *uint64, apply fun
 		return 0, err
 	}
 	defer file.Close()
-	if last && len(bytes.Trim(file.Bytes[:min(logHeader, len(file.Bytes))], "\x00")) < logHeader-recordAlign {
+	if last && (len(file.Bytes) < logHeader || zeros(file.Bytes[:logHeader])) {
 		return 0, nil // it was being created
 	}
 	have, err := parseLogHeader(file.Bytes)

@@ -31,12 +31,14 @@ func features(rows int) rerank.Matrix {
 // idCases are all the forms in which ids are stored.
 func idCases() map[string][]rerank.ID {
 	return map[string][]rerank.ID{
-		"empty":    {},
-		"dense":    {rerank.UintID(0), rerank.UintID(1), rerank.UintID(2)},
-		"unsigned": {rerank.UintID(7), rerank.UintID(math.MaxUint64), rerank.UintID(0)},
-		"signed":   {rerank.IntID(0), rerank.IntID(-5), rerank.IntID(math.MaxInt64), rerank.IntID(math.MinInt64)},
-		"text":     {rerank.TextID("a"), rerank.TextID(""), rerank.TextID("7"), rerank.TextID("日本\x00")},
-		"mixed":    {rerank.UintID(0), rerank.UintID(math.MaxUint64), rerank.IntID(-1), rerank.TextID("0")},
+		"empty":              {},
+		"dense":              {rerank.UintID(0), rerank.UintID(1), rerank.UintID(2)},
+		"unsigned":           {rerank.UintID(7), rerank.UintID(math.MaxUint64), rerank.UintID(0)},
+		"signed":             {rerank.IntID(0), rerank.IntID(-5), rerank.IntID(math.MaxInt64), rerank.IntID(math.MinInt64)},
+		"text":               {rerank.TextID("a"), rerank.TextID(""), rerank.TextID("7"), rerank.TextID("日本\x00")},
+		"uuid":               {rerank.TextID("6ba7b810-9dad-11d1-80b4-00c04fd430c8"), rerank.TextID("00000000-0000-0000-0000-00000000000f")},
+		"uuids, then a text": {rerank.TextID("6ba7b810-9dad-11d1-80b4-00c04fd430c8"), rerank.TextID("6BA7B810-9dad-11d1-80b4-00c04fd430c8"), rerank.UintID(1)},
+		"mixed":              {rerank.UintID(0), rerank.UintID(math.MaxUint64), rerank.IntID(-1), rerank.TextID("0")},
 	}
 }
 
