@@ -3,6 +3,7 @@ package fit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -46,66 +47,107 @@ func (t *teacher) encode(query int32) (rerank.Encoded, error) {
 	return e, nil
 }
 
-// teachBlock is the number of queries from one look at the context to the next.
-const teachBlock = 64
+const (
+	// teachBlock is the number of queries from one look at the context to the next,
+	// teachBatch that of those whose scores are computed together.
+	teachBlock = 64
+	teachBatch = 8
+)
 
 // top ranks all items for each of the queries and keeps the best n. It returns
 // ErrData or the context's error.
 func (t *teacher) top(ctx context.Context, queries []int32, n int, done func(int)) ([]ranked, error) {
-	return t.each(ctx, queries, done, func(i int, e rerank.Encoded, scores []float32) (ranked, error) {
-		if err := e.Score(scores, rerank.Items{Features: t.features}); err != nil {
-			return ranked{}, err
+	return t.each(ctx, queries, done, func(out []ranked, encoded []rerank.Encoded, from int) error {
+		rows := t.base.Rows
+		scores := make([]float32, len(encoded)*rows)
+		if err := t.score(scores, encoded); err != nil {
+			return err
 		}
-		rows := bestRows(scores, n)
-		return ranked{rows: rows, scores: picked(scores, rows)}, nil
+		for i := range encoded {
+			own := scores[i*rows : (i+1)*rows]
+			best := bestRows(own, n)
+			out[i] = ranked{rows: best, scores: picked(own, best)}
+		}
+		return nil
 	})
+}
+
+// score writes the scores of all items, for one query after the other.
+func (t *teacher) score(dst []float32, queries []rerank.Encoded) error {
+	items := rerank.Items{Features: t.features}
+	if b, ok := t.similarity.(rerank.BatchScorer); ok {
+		return b.ScoreBatch(dst, queries, items)
+	}
+	for i, e := range queries {
+		if err := e.Score(dst[i*t.base.Rows:(i+1)*t.base.Rows], items); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rescore ranks the given items of each query, and keeps the best n.
 func (t *teacher) rescore(ctx context.Context, queries []int32, lists [][]int32, n int, done func(int)) ([]ranked, error) {
-	return t.each(ctx, queries, done, func(i int, e rerank.Encoded, scores []float32) (ranked, error) {
-		scores = scores[:len(lists[i])]
-		if err := e.Score(scores, rerank.Items{Features: t.features, Rows: lists[i]}); err != nil {
-			return ranked{}, err
+	return t.each(ctx, queries, done, func(out []ranked, encoded []rerank.Encoded, from int) error {
+		for i, e := range encoded {
+			list := lists[from+i]
+			scores := make([]float32, len(list))
+			if err := e.Score(scores, rerank.Items{Features: t.features, Rows: list}); err != nil {
+				return err
+			}
+			best := bestRows(scores, n)
+			out[i] = ranked{rows: make([]int32, len(best)), scores: picked(scores, best)}
+			for k, at := range best {
+				out[i].rows[k] = list[at]
+			}
 		}
-		at := bestRows(scores, n)
-		r := ranked{scores: picked(scores, at)}
-		for _, k := range at {
-			r.rows = append(r.rows, lists[i][k])
-		}
-		return r, nil
+		return nil
 	})
 }
 
-// each calls f for every query, on every core; scores has room for all items.
-func (t *teacher) each(ctx context.Context, queries []int32, done func(int), f func(i int, e rerank.Encoded, scores []float32) (ranked, error)) ([]ranked, error) {
-	out, errs := make([]ranked, len(queries)), make([]error, len(queries))
-	for from := 0; from < len(queries); from += teachBlock {
+// each calls f for batches of the queries, on every core; from is the number of
+// the first.
+func (t *teacher) each(ctx context.Context, queries []int32, done func(int), f func(out []ranked, encoded []rerank.Encoded, from int) error) ([]ranked, error) {
+	out := make([]ranked, len(queries))
+	for block := 0; block < len(queries); block += teachBlock {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		to := min(from+teachBlock, len(queries))
-		spread(to-from, 8, func(a, b int) {
-			scores := make([]float32, t.base.Rows)
-			for i := from + a; i < from+b; i++ {
-				e, err := t.encode(queries[i])
+		end := min(block+teachBlock, len(queries))
+		errs := make([]error, (end-block+teachBatch-1)/teachBatch)
+		spread(len(errs), 1, func(a, b int) {
+			for i := a; i < b; i++ {
+				from := block + i*teachBatch
+				to := min(from+teachBatch, end)
+				encoded, err := t.encodeAll(queries[from:to])
 				if err == nil {
-					out[i], err = f(i, e, scores)
+					err = f(out[from:to], encoded, from)
 				}
 				errs[i] = err
 			}
 		})
-		for i, err := range errs[from:to] {
-			if err != nil {
-				return nil, err
-			}
-			if len(out[from+i].rows) == 0 {
-				return nil, fmt.Errorf("%w: query %d has no item with a finite score", ErrData, queries[from+i])
+		if err := errors.Join(errs...); err != nil {
+			return nil, err
+		}
+		for i := block; i < end; i++ {
+			if len(out[i].rows) == 0 {
+				return nil, fmt.Errorf("%w: query %d has no item with a finite score", ErrData, queries[i])
 			}
 		}
-		done(to - from)
+		done(end - block)
 	}
 	return out, nil
+}
+
+func (t *teacher) encodeAll(queries []int32) ([]rerank.Encoded, error) {
+	encoded := make([]rerank.Encoded, len(queries))
+	for i, q := range queries {
+		var err error
+		if encoded[i], err = t.encode(q); err != nil {
+			return nil, err
+		}
+	}
+	return encoded, nil
 }
 
 // bestRows returns the places of the n greatest scores, greatest first, equal ones in

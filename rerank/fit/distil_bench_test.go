@@ -1,0 +1,40 @@
+package fit
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// A step of both heads over 10,003 items of 384 numbers and 256 queries with
+// lists of 256; tools/fitbench/distil.py is the same step in PyTorch.
+func BenchmarkDistilStep(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	l := &lessons{items: normal(rng, 10003, 384), queries: normal(rng, 1024, 384), temperature: 0.3}
+	for _, m := range []rerank.Matrix{l.items, l.queries} {
+		for r := range m.Rows {
+			rerank.Normalise(m.Row(r))
+		}
+	}
+	for q := range int32(1024) {
+		scores := normal(rng, 1, 10003).Data
+		rows := bestRows(scores, 256)
+		l.train, l.lists = append(l.train, q), append(l.lists, ranked{rows: rows, scores: picked(scores, rows)})
+	}
+	for name, hidden := range map[string]int{HeadLinear: 0, HeadResidual: 512} {
+		b.Run(name, func(b *testing.B) {
+			h := newProbeHead(normal(rng, 384, 384), hidden, 1)
+			h.optimiser(0.05)
+			o := DefaultDistilOptions()
+			d := newDistiller(l, h, o)
+			d.batch = 256
+			before := userTime()
+			for b.Loop() {
+				d.loss(rng.Perm(1024)[:256], rng)
+				h.step(1)
+			}
+			b.ReportMetric(1e3*(userTime()-before)/float64(b.N), "cpu-ms/op")
+		})
+	}
+}
