@@ -238,6 +238,9 @@ type Route struct {
 	MaxGap *float32 `yaml:"max_gap" min:"0"`
 	// Time for a request, where its own deadline is not shorter.
 	Timeout time.Duration `yaml:"timeout" min:"1"`
+	// Time within which a client of the proxy has an answer, rescored or, where that takes too long, the
+	// database's own; 0 is the deadline of the call alone.
+	LatencyBudget time.Duration `yaml:"latency_budget" min:"0"`
 	// Ask the store for exhaustive search; answers can then be proved exact.
 	ExactSearch bool `yaml:"exact_search"`
 	// The stored vectors have norm 1.

@@ -97,6 +97,9 @@ type Route struct {
 	Head         string // learned probe of the distilled strategy
 	MaxGap       *float32
 	Timeout      time.Duration
+	// LatencyBudget is the time within which a client of the proxy has an answer:
+	// rescored, or the database's own. 0 is the call's deadline alone.
+	LatencyBudget time.Duration
 
 	// ExactSearch asks the store for exhaustive search.
 	ExactSearch bool

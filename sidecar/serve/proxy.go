@@ -18,7 +18,7 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 	if p.ListenGRPC == "" && p.ListenREST == "" {
 		return nil, nil
 	}
-	routes, err := routing.New(s.admission, p.Store, p.Routes, s.options.Logger)
+	routes, err := routing.New(s.admission, routing.Options{Store: p.Store, Names: p.Routes, Logger: s.options.Logger, Observe: s.metrics.Proxied})
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}

@@ -23,7 +23,7 @@ var errConfirm = routing.Degraded{Reason: "confirm"}
 
 // confirm asks the database for the hits, as the caller and with the caller's
 // filter and output fields, and makes the answer of that.
-func confirm(ctx context.Context, upstream *rawgrpc.Upstream, m *milvuspb.SearchRequest, q query, of shape, all []routing.Ranked) (rawgrpc.Reply, error) {
+func (r *Router) confirm(ctx context.Context, upstream *rawgrpc.Upstream, m *milvuspb.SearchRequest, q query, of shape, all []routing.Ranked) (rawgrpc.Reply, error) {
 	ids := distinct(all)
 	request, err := narrow(m, q, of.primary, ids)
 	if err != nil {
@@ -40,7 +40,7 @@ func confirm(ctx context.Context, upstream *rawgrpc.Upstream, m *milvuspb.Search
 	if message, err = proto.Marshal(answer); err != nil {
 		return rawgrpc.Reply{}, errConfirm
 	}
-	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(statusKey, routing.Status(all)))}, nil
+	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(statusKey, r.Rescored(all)))}, nil
 }
 
 // distinct are the ids of the hits of all queries.

@@ -65,12 +65,14 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 			}
 			defer func() {
 				if p := recover(); p != nil {
-					reply = notRescored(r.Panicked(ctx, name, p))
+					reply = r.notRescored(r.Panicked(ctx, name, p))
 				}
 			}()
-			reply, err := r.search(ctx, upstream, name, request)
+			bounded, cancel := r.Bound(ctx, name)
+			defer cancel()
+			reply, err := r.search(bounded, upstream, name, request)
 			if err != nil {
-				return notRescored(err)
+				return r.notRescored(err)
 			}
 			return reply
 		},
@@ -78,7 +80,7 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 			if _, ok := r.covered(ctx, request); !ok {
 				return rawgrpc.Reply{}
 			}
-			return notRescored(routing.Pass("hybrid")) // the order is that of a fusion
+			return r.notRescored(routing.Pass("hybrid")) // the order is that of a fusion
 		},
 	}
 }
@@ -107,8 +109,8 @@ func plain(database string) string {
 }
 
 // notRescored lets a call pass, or fails it where the route is fail_closed.
-func notRescored(err error) rawgrpc.Reply {
-	reply := rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, err.Error())}
+func (r *Router) notRescored(err error) rawgrpc.Reply {
+	reply := rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, r.NotRescored(err)), Passed: r.Passed}
 	if d := (routing.Degraded{}); errors.As(err, &d) && d.Closed {
 		reply.Err = status.Error(codes.Unavailable, "likeness: no rescored answer: "+d.Reason)
 	}
@@ -139,7 +141,7 @@ func (r *Router) search(ctx context.Context, upstream *rawgrpc.Upstream, name st
 	if err != nil {
 		return rawgrpc.Reply{}, err
 	}
-	return confirm(ctx, upstream, m, q, of, all)
+	return r.confirm(ctx, upstream, m, q, of, all)
 }
 
 // field is the name that a route has for the field of a search: a collection's

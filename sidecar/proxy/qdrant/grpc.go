@@ -35,13 +35,15 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 			}
 			defer func() {
 				if p := recover(); p != nil {
-					reply = rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, r.Panicked(ctx, name, p).Error())}
+					reply = r.notRescored(r.Panicked(ctx, name, p))
 				}
 			}()
 			c := call{upstream, method, types.request.ProtoReflect().New().Interface(), types.answer.ProtoReflect().New().Interface()}
-			reply, err := r.answer(ctx, c, name, request)
+			bounded, cancel := r.Bound(ctx, name)
+			defer cancel()
+			reply, err := r.answer(bounded, c, name, request)
 			if err != nil {
-				return notRescored(err)
+				return r.notRescored(err)
 			}
 			return reply
 		}
@@ -50,8 +52,8 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 }
 
 // notRescored lets a call pass, or fails it where the route is fail_closed.
-func notRescored(err error) rawgrpc.Reply {
-	reply := rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, err.Error())}
+func (r *Router) notRescored(err error) rawgrpc.Reply {
+	reply := rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, r.NotRescored(err)), Passed: r.Passed}
 	if d := (routing.Degraded{}); errors.As(err, &d) && d.Closed {
 		reply.Err = grpcstatus.Error(codes.Unavailable, "likeness: no rescored answer: "+d.Reason)
 	}
@@ -83,7 +85,7 @@ func (r *Router) answer(ctx context.Context, c call, name string, request []byte
 	if err != nil {
 		return rawgrpc.Reply{}, err
 	}
-	return c.confirm(ctx, all, began)
+	return c.confirm(ctx, r, all, began)
 }
 
 // withSeconds bounds a context by Qdrant's timeout; 0 is none.
@@ -95,7 +97,7 @@ func withSeconds(ctx context.Context, seconds uint64) (context.Context, context.
 }
 
 // confirm asks the database for the hits, as the caller, and makes the answer of that.
-func (c call) confirm(ctx context.Context, all []routing.Ranked, began time.Time) (rawgrpc.Reply, error) {
+func (c call) confirm(ctx context.Context, r *Router, all []routing.Ranked, began time.Time) (rawgrpc.Reply, error) {
 	narrow(c.request, all)
 	b, err := proto.Marshal(c.request)
 	if err != nil {
@@ -119,5 +121,5 @@ func (c call) confirm(ctx context.Context, all []routing.Ranked, began time.Time
 	if message, err = proto.Marshal(c.answer); err != nil {
 		return rawgrpc.Reply{}, routing.Degraded{Reason: "confirm"}
 	}
-	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(statusKey, routing.Status(all)))}, nil
+	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(statusKey, r.Rescored(all)))}, nil
 }

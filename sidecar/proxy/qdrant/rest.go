@@ -45,14 +45,14 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward func([]byt
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			reply = rest.Reply{Status: r.Panicked(in.Context(), q.collection, p).Error()}
+			reply = rest.Reply{Status: r.NotRescored(r.Panicked(in.Context(), q.collection, p)), Passed: r.Passed}
 		}
 	}()
 	reply, err := r.answerREST(in, q, body, forward)
 	if err == nil {
 		return reply
 	}
-	reply = rest.Reply{Status: err.Error()}
+	reply = rest.Reply{Status: r.NotRescored(err), Passed: r.Passed}
 	if d := (routing.Degraded{}); errors.As(err, &d) && d.Closed {
 		text := `{"status":{"error":"likeness: no rescored answer: ` + d.Reason + `"},"time":0.0}`
 		reply.Answer = &rest.Answer{
@@ -69,6 +69,8 @@ func (r *Router) answerREST(in *http.Request, q request, body []byte, forward fu
 		return rest.Reply{}, err
 	}
 	defer cancel()
+	ctx, release := r.Bound(ctx, q.collection)
+	defer release()
 	if in.Header.Get("Content-Encoding") != "" {
 		return rest.Reply{}, routing.Pass("encoding")
 	}
@@ -93,7 +95,7 @@ func (r *Router) answerREST(in *http.Request, q request, body []byte, forward fu
 	if answer.Body, err = q.rebuild(answer.Body, all, time.Since(began)); err != nil {
 		return rest.Reply{}, routing.Degraded{Reason: "confirm"}
 	}
-	return rest.Reply{Answer: &answer, Status: routing.Status(all)}, nil
+	return rest.Reply{Answer: &answer, Status: r.Rescored(all)}, nil
 }
 
 // contextOf is a request's context with its credentials for calls to the

@@ -57,7 +57,7 @@ func router(t testing.TB, metric adapters.Metric, failure pipeline.Failure, answ
 	t.Helper()
 	r, err := routing.New(searcher{answer: answer, route: pipeline.Route{
 		Name: "r", Collection: "c", StoreName: "s", Store: described{metric: metric}, MaxK: 100, Depth: 50, Failure: failure,
-	}}, "s", nil, slog.New(slog.DiscardHandler))
+	}}, routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestGRPCFailClosed(t *testing.T) {
 
 func TestTwoRoutesOfOneVector(t *testing.T) {
 	s := twice{searcher{route: pipeline.Route{Name: "a", Collection: "c", StoreName: "s"}}}
-	if _, err := routing.New(s, "s", nil, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "proxy.routes") {
+	if _, err := routing.New(s, routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "proxy.routes") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -34,6 +35,9 @@ func (s *Server) handle(_ any, client grpc.ServerStream) error {
 		if reply.Err != nil || reply.Message != nil {
 			request.free()
 			return answer(client, reply)
+		}
+		if reply.Passed != nil {
+			defer func(began time.Time) { reply.Passed(time.Since(began)) }(time.Now())
 		}
 	}
 	return s.unaryCall(ctx, method, client, request)

@@ -39,6 +39,8 @@ type Reply struct {
 	Message         []byte
 	Err             error
 	Header, Trailer metadata.MD
+	// Passed, if set, is told how long the database took for a request that went on.
+	Passed func(took time.Duration)
 }
 
 // Server forwards every call it gets. It is safe for concurrent use.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // StatusHeader tells what the proxy did with a request that it looked at.
@@ -26,22 +27,28 @@ type Answer struct {
 type Reply struct {
 	Answer *Answer
 	Status string
+	// Passed, if set, is told how long the database took for a request that went on.
+	Passed func(took time.Duration)
 }
 
-// answered lets the interceptor answer, and reports whether it did.
-func (s *Server) answered(w http.ResponseWriter, r *http.Request, body []byte) bool {
+// intercepted lets the interceptor answer, or forwards the request.
+func (s *Server) intercepted(w http.ResponseWriter, r *http.Request, body []byte) {
 	reply := s.intercept(r, body, func(body []byte) Answer { return s.ask(r, body) })
 	if reply.Status != "" {
 		w.Header()[StatusHeader] = []string{reply.Status}
 	}
 	if reply.Answer == nil {
-		return false
+		began := time.Now()
+		s.proxy.ServeHTTP(w, r)
+		if reply.Passed != nil {
+			reply.Passed(time.Since(began))
+		}
+		return
 	}
 	maps.Copy(w.Header(), reply.Answer.Header)
 	w.Header().Set("Content-Length", strconv.Itoa(len(reply.Answer.Body)))
 	w.WriteHeader(reply.Answer.Status)
 	_, _ = w.Write(reply.Answer.Body)
-	return true
 }
 
 // ask sends a request with another body. An answer that is cut, which

@@ -104,7 +104,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		w.WriteHeader(http.StatusBadRequest)
 		return
-	} else if len(body) > 0 && s.intercept != nil && s.answered(w, r, body) {
+	} else if len(body) > 0 && s.intercept != nil {
+		s.intercepted(w, r, body)
 		return
 	}
 	s.proxy.ServeHTTP(w, r)

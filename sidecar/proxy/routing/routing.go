@@ -30,7 +30,10 @@ type Router struct {
 	searcher pipeline.Searcher
 	routes   map[field]*pipeline.Route
 	known    map[string]bool // collections with a route
+	budgets  map[string]time.Duration // by collection, the shortest of its routes
 	log      *slog.Logger
+	observe  func(outcome, reason string)
+	database latency
 
 	mu      sync.Mutex
 	metrics map[field]metric
@@ -48,12 +51,29 @@ type metric struct {
 // metricFor is how long a field's metric is believed.
 const metricFor = 30 * time.Second
 
-// New makes a router of the searcher's routes that have one of the names, or of
-// all on the store where names is empty. It returns ErrRoutes.
-func New(searcher pipeline.Searcher, store string, names []string, log *slog.Logger) (*Router, error) {
-	r := &Router{searcher: searcher, routes: map[field]*pipeline.Route{}, known: map[string]bool{}, metrics: map[field]metric{}, log: log}
+// Options of New.
+type Options struct {
+	// Store names the store whose clients come; Names are the routes that answer
+	// them, all on the store where there are none.
+	Store  string
+	Names  []string
+	Logger *slog.Logger
+	// Observe, if set, is told of every search on a routed collection: rescored,
+	// passed or degraded, and why.
+	Observe func(outcome, reason string)
+}
+
+// New makes a router of the searcher's routes. It returns ErrRoutes.
+func New(searcher pipeline.Searcher, o Options) (*Router, error) {
+	r := &Router{
+		searcher: searcher, routes: map[field]*pipeline.Route{}, known: map[string]bool{}, metrics: map[field]metric{},
+		budgets: map[string]time.Duration{}, log: o.Logger, observe: o.Observe,
+	}
+	if r.observe == nil {
+		r.observe = func(string, string) {}
+	}
 	for _, route := range searcher.Routes() {
-		if route.StoreName != store || len(names) > 0 && !slices.Contains(names, route.Name) {
+		if route.StoreName != o.Store || len(o.Names) > 0 && !slices.Contains(o.Names, route.Name) {
 			continue
 		}
 		at := field{route.Collection, route.Vector}
@@ -62,6 +82,9 @@ func New(searcher pipeline.Searcher, store string, names []string, log *slog.Log
 				ErrRoutes, other.Name, route.Name, at.vector, at.collection)
 		}
 		r.routes[at], r.known[at.collection] = route, true
+		if b := route.LatencyBudget; b > 0 && (r.budgets[at.collection] == 0 || b < r.budgets[at.collection]) {
+			r.budgets[at.collection] = b
+		}
 	}
 	return r, nil
 }
