@@ -101,6 +101,8 @@ func (f *dataFlags) openCollection(ctx context.Context) (io.Closer, error) {
 	}
 	names := c.StoreNames()
 	switch {
+	case len(names) == 0:
+		return nil, usagef("--collection needs a configuration that says where its store is; give --config")
 	case name == "" && len(names) == 1:
 		name = names[0]
 	case name == "" || !slices.Contains(names, name):

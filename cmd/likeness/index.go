@@ -15,7 +15,6 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/dataset"
@@ -37,7 +36,9 @@ stopped (the companion's place is kept in NAME.companion.json in the working
 directory); what is there already is replaced only with --force. The embedded
 store is read-only: for it, --files writes the companion's fields as .npy files.
 
-Without a configuration, --model and --items build a table from an .npy file.`
+Without a configuration, --model and --items build a table from a file: .npy,
+.safetensors (FILE#TENSOR; the only one if unnamed) or .parquet (FILE#COLUMN; ids
+from its column "id").`
 
 // indexFlags are the flags of index.
 type indexFlags struct {
@@ -88,14 +89,18 @@ func (f *indexFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.force, "force", false, "replace what is there, and begin an interrupted build again")
 	flags.IntVar(&f.batch, "batch", 1000, "rows read at once; 0 is the store's choice")
 	flags.StringVar(&f.model, "model", "", "without a configuration: model file or directory")
-	flags.StringVar(&f.items, "items", "", "without a configuration: item vectors, .npy")
-	flags.StringVar(&f.ids, "ids", "", "without a configuration: ids of the items, .npy of integers, or text with one a line")
+	flags.StringVar(&f.items, "items", "", "without a configuration: item vectors, .npy, .safetensors or .parquet")
+	flags.StringVar(&f.ids, "ids", "", "without a configuration: ids of the items, .npy of integers, text with one a line, or .parquet")
 	flags.StringVar(&f.owners, "owners", "", "without a configuration: the item of each row, for max-sim, in a file like --ids")
 	flags.StringVar(&f.collection, "collection", "", "without a configuration: name of the collection that the table is of")
 	flags.StringVar(&f.table, "table", "", "where to write the table; empty is the route's")
 	flags.StringVar(&f.format, "format", "", "numbers of the table: float32, bfloat16, float16 or int8; empty is the route's")
 	flags.StringVar(&f.layout, "layout", "", "layout of the table: rows, or tiles, which only a scan reads faster; empty is the route's")
 	flags.BoolVar(&f.full, "full-precision", false, "keep the table's rows in float32 too, to make scores exact with")
+	for name, extensions := range map[string][]string{"items": vectorFiles, "ids": idFiles, "owners": idFiles} {
+		_ = cmd.MarkFlagFilename(name, extensions...)
+	}
+	_ = cmd.MarkFlagDirname("files")
 	cmd.MarkFlagsMutuallyExclusive("route", "items")
 	cmd.MarkFlagsOneRequired("route", "items")
 	cmd.MarkFlagsRequiredTogether("model", "items", "collection")
@@ -270,7 +275,7 @@ func parseStrategies(text string) ([]rerank.Strategy, error) {
 // target opens what the flags name.
 func (f *indexFlags) target(ctx context.Context, src *source) (target, error) {
 	if f.items != "" {
-		return f.fileTarget()
+		return f.fileTarget(ctx)
 	}
 	c, err := config.Load(src.Source)
 	if err != nil {
@@ -279,16 +284,16 @@ func (f *indexFlags) target(ctx context.Context, src *source) (target, error) {
 	return f.routeTarget(ctx, c)
 }
 
-func (f *indexFlags) fileTarget() (t target, err error) {
+func (f *indexFlags) fileTarget(ctx context.Context) (t target, err error) {
 	t.table, t.source.Collection = f.table, f.collection
 	if t.model, err = openModel(f.model); err != nil {
 		return t, err
 	}
-	items, err := npy.Open(f.items)
+	items, err := dataset.OpenVectors(ctx, f.items)
 	if err != nil {
-		return t, err
+		return t, usageError{err}
 	}
-	c := embedded.Collection{Fields: []embedded.Field{{Vectors: items.Matrix}}}
+	c := embedded.Collection{Fields: []embedded.Field{{Vectors: items.Matrix}}, IDs: items.IDs}
 	if f.ids != "" {
 		if c.IDs, err = dataset.ReadIDs(f.ids); err != nil {
 			return t, errors.Join(err, items.Close())

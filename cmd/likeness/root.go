@@ -87,13 +87,24 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
-// newGroup returns a command that only holds others; without one it prints its help.
+// newGroup returns a command that only holds others; without one it prints its
+// help, with the first example of each.
 func newGroup(use, short string, children ...*cobra.Command) *cobra.Command {
+	var examples []string
+	for _, child := range children {
+		for line := range strings.Lines(child.Example) {
+			examples = append(examples, strings.TrimRight(line, "\n"))
+			if !strings.HasSuffix(strings.TrimSpace(line), "\\") {
+				break
+			}
+		}
+	}
 	group := &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     use,
+		Short:   short,
+		Example: strings.Join(examples, "\n"),
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	group.AddCommand(children...)
 	return group
