@@ -88,7 +88,7 @@ func (f *fitMoLFlags) flags(cmd *cobra.Command) {
 	flags.StringVar((*string)(&o.QueryActivation), "query-activation", string(o.QueryActivation), "kind of that unit: swiglu or geglu")
 	flags.BoolVar(&o.L2Norm, "l2-norm", o.L2Norm, "divide components by their norm; probes then need a companion collection, or lose something")
 	flags.IntSliceVar(&o.UserTables, "user-tables", nil, "sizes of hashed user-id embeddings, one component each; needs --user-ids")
-	flags.Float64Var(&o.Temperature, "temperature", o.Temperature, "τ, by which the inner products of components are divided")
+	flags.Float64Var(&o.Temperature, "temperature", o.Temperature, "τ, by which the inner products of components are divided; 0 is 0.05, and 0.025 where items without logs are guarded")
 	flags.Float64Var(&o.Balance, "balance", o.Balance, "weight of the load-balancing loss of the gates")
 	flags.Float64Var(&o.Dropout, "dropout", o.Dropout, "share of a query's numbers dropped in training")
 	flags.Float64Var(&o.GateDropout, "gate-dropout", o.GateDropout, "share of the gates dropped in training")

@@ -46,7 +46,7 @@ func TestFitMoL(t *testing.T) {
 	for want, args := range map[string][]string{
 		`gates "item" are neither`: {"--gates", "item"},
 		"the log has none":         {"--user-tables", "10"},
-		"temperature is 0":         {"--temperature", "0"},
+		"temperature is -1":        {"--temperature", "-1"},
 	} {
 		r := execute(t, "", append(append([]string{}, flags...), append(args, "--force")...)...)
 		if r.code != 2 || !strings.Contains(r.err, want) {

@@ -39,8 +39,10 @@ type MoLOptions struct {
 	// can search the stored vectors themselves, and lose nothing.
 	L2Norm bool
 	// UserTables are the sizes of hashed user-id embeddings, one component each.
-	UserTables  []int
-	Temperature float64 // τ
+	UserTables []int
+	// Temperature is τ; 0 is 0.05, and 0.025 where items without logs are guarded:
+	// the components then have less to move.
+	Temperature float64
 	// Balance is the weight of the load-balancing loss L_MI (RAILS, eq. 3).
 	Balance float64
 	// Dropout is of the query's vector, GateDropout of the gates (with what is
@@ -62,9 +64,9 @@ func DefaultMoLOptions() MoLOptions {
 	return MoLOptions{
 		Common: DefaultCommon(), PairsQuery: 8, PairsItem: 4, Gates: GatesQuery,
 		GateQueryHidden: 128, GateItemHidden: 128, GatePairHidden: 64, QueryActivation: mol.SwiGLU,
-		Temperature: 0.05, Balance: 1e-3, Dropout: 0.2, UserDropout: 0.5,
-		Pulls: []float64{1e-5, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2},
-		Rate:  2e-3, Batch: 512, Rounds: 20, Softmax: 4096, Draws: 512,
+		Balance: 1e-3, Dropout: 0.2, UserDropout: 0.5,
+		Pulls: []float64{1e-5, 1e-3, 3e-3, 9e-3, 2.7e-2},
+		Rate:  2e-3, Batch: 512, Rounds: 16, Softmax: 4096, Draws: 512,
 	}
 }
 
@@ -86,8 +88,8 @@ func (o *MoLOptions) check(d Data) error {
 			ErrOption, o.GateQueryHidden, o.GateItemHidden, o.GatePairHidden, o.QueryHidden, maxHidden)
 	case o.QueryHidden > 0 && o.QueryActivation != mol.SwiGLU && o.QueryActivation != mol.GeGLU:
 		return fmt.Errorf("%w: the query side's activation %q is neither %s nor %s", ErrOption, o.QueryActivation, mol.SwiGLU, mol.GeGLU)
-	case !(o.Temperature >= 1e-3 && o.Temperature <= 100):
-		return fmt.Errorf("%w: temperature is %g, want 0.001 to 100", ErrOption, o.Temperature)
+	case o.Temperature != 0 && !(o.Temperature >= 1e-3 && o.Temperature <= 100):
+		return fmt.Errorf("%w: temperature is %g, want 0.001 to 100, or 0 for the fit's own", ErrOption, o.Temperature)
 	case !rate(o.Dropout) || !rate(o.GateDropout) || !rate(o.UserDropout):
 		return fmt.Errorf("%w: dropout is %g (query), %g (gates), %g (users); want 0 up to 1", ErrOption, o.Dropout, o.GateDropout, o.UserDropout)
 	case !(o.Balance >= 0) || !(o.Rate > 0) || o.Batch < 2 || o.Rounds < 1 || o.Draws < 1 || o.Softmax < 0 ||

@@ -11,7 +11,7 @@ func BenchmarkMoLStep(b *testing.B) {
 	for _, gates := range []Gates{GatesQuery, GatesFull} {
 		b.Run(string(gates), func(b *testing.B) {
 			o := DefaultMoLOptions()
-			o.Gates = gates
+			o.Gates, o.Temperature = gates, 0.05
 			p, err := prepare(intents(b, "train"), true)
 			if err != nil {
 				b.Fatal(err)

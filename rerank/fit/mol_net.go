@@ -21,6 +21,7 @@ type molNet struct {
 	options MoLOptions
 	in      int // length of a vector, of queries and of items
 	dim     int // D
+	guarded bool
 
 	query   molSide
 	item    *affine
@@ -47,9 +48,13 @@ func (n *molNet) full() bool { return n.options.Gates == GatesFull }
 // newMoLNet makes a net at its start, at which φτ is the plain inner product, or
 // its projection on the first principal axes if the components are shorter than
 // the vectors; with normalised components it is a mean of cosines of parts.
-func newMoLNet(o MoLOptions, p *problem, seed uint64) *molNet {
-	n := &molNet{options: o, in: p.items.Cols, dim: o.dim(p.items.Cols)}
-	rng := rand.New(rand.NewPCG(seed, 0x301))
+//
+// A guarded net keeps to what it can say of items that it has not seen: its sides
+// have no bias, which would be a preference for some items whatever the query,
+// and its gates are pulled more strongly.
+func newMoLNet(o MoLOptions, p *problem, guarded bool) *molNet {
+	n := &molNet{options: o, in: p.items.Cols, dim: o.dim(p.items.Cols), guarded: guarded}
+	rng := rand.New(rand.NewPCG(o.Seed, 0x301))
 	width := o.projected() * n.dim
 	n.item = newAffine(n.in, o.PairsItem*n.dim, true)
 	n.query = molSide{activation: o.QueryActivation, out: newAffine(n.in, width, true)}

@@ -145,18 +145,32 @@ func (n *molNet) backward(ds rerank.Matrix, b molBatch) float64 {
 	return balance
 }
 
+// guardGates is how much more strongly a guarded net's gates are pulled.
+const guardGates = 10
+
 // pull adds the gradient of λ‖θ − θ₀‖² of all parameters but the user tables,
-// θ₀ their start, and returns its value.
+// θ₀ their start, and returns its value. A guarded net's gates count more, and
+// the biases of its sides stay where they are.
 func (n *molNet) pull(lambda float64) float64 {
+	sides := n.query.parameters()
+	sides = append(sides[:len(sides):len(sides)], n.item.parameters()...)
 	var sum float64
-	for _, p := range n.learned {
+	for k, p := range n.learned {
+		factor := lambda
+		if n.guarded && k >= len(sides) {
+			factor *= guardGates
+		}
 		for i, v := range p.Data {
 			d := v - p.start[i]
-			sum += float64(d) * float64(d)
-			p.grad.Data[i] += float32(2*lambda) * d
+			sum += factor * float64(d) * float64(d)
+			p.grad.Data[i] += float32(2*factor) * d
 		}
 	}
-	return lambda * sum
+	if n.guarded {
+		clear(n.query.out.bias.grad.Data)
+		clear(n.item.bias.grad.Data)
+	}
+	return sum
 }
 
 // gateProbabilities turns logits into gates, in place: a softmax over those that

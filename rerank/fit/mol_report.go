@@ -4,15 +4,17 @@ import "fmt"
 
 // MoLReport says what a fit of a MoL did, what it is worth, and to whom.
 type MoLReport struct {
-	Gates      Gates  `json:"gates"`
-	PairsQuery int    `json:"pairs_query"`
-	PairsItem  int    `json:"pairs_item"`
-	Dim        int    `json:"dim"`
-	L2Norm     bool   `json:"l2_norm"`
-	Parameters int    `json:"parameters"`
-	Normalise  bool   `json:"normalise"`
-	Seed       uint64 `json:"seed"`
-	Counts     Counts `json:"counts"`
+	Gates      Gates `json:"gates"`
+	PairsQuery int   `json:"pairs_query"`
+	PairsItem  int   `json:"pairs_item"`
+	Dim        int   `json:"dim"`
+	L2Norm     bool  `json:"l2_norm"`
+	// Temperature is τ.
+	Temperature float64 `json:"temperature"`
+	Parameters  int     `json:"parameters"`
+	Normalise   bool    `json:"normalise"`
+	Seed        uint64  `json:"seed"`
+	Counts      Counts  `json:"counts"`
 	// Pull is λ of λ‖θ − θ₀‖², θ₀ the start; Rounds is how many were best. After 0
 	// rounds it is the start, as nothing was better.
 	Pull   float64 `json:"pull"`

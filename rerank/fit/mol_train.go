@@ -68,7 +68,7 @@ type MoLRound struct {
 func (w *molWork) trainer(r molRecipe) *molTrainer {
 	source := rand.NewPCG(w.options.Seed, 0xf18)
 	t := &molTrainer{
-		work: w, net: newMoLNet(w.options, w.problem, w.options.Seed), recipe: r, source: source, rng: rand.New(source),
+		work: w, net: newMoLNet(w.options, w.problem, w.report.Guarded), recipe: r, source: source, rng: rand.New(source),
 		starts: starts(r.pairs),
 	}
 	queries := len(t.starts) - 1

@@ -49,7 +49,8 @@ func (w *molWork) run(ctx context.Context) (*FittedMoL, error) {
 		Gates: o.Gates, PairsQuery: o.PairsQuery, PairsItem: o.PairsItem, Dim: o.dim(w.problem.items.Cols),
 		L2Norm: o.L2Norm, Seed: o.Seed, Normalise: o.Normalise, Counts: w.problem.counts,
 	}
-	cold, err := w.choosePull(ctx)
+	sets := w.guard()
+	cold, err := w.choosePull(ctx, sets)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func (w *molWork) fitJudged(ctx context.Context) (*molTrainer, error) {
 // refit fits all pairs for as many rounds.
 func (w *molWork) refit(ctx context.Context) (*molNet, error) {
 	if w.report.Rounds == 0 {
-		return newMoLNet(w.options, w.problem, w.options.Seed), nil
+		return newMoLNet(w.options, w.problem, w.report.Guarded), nil
 	}
 	t, err := w.train(ctx, molRecipe{
 		key: "final fit", pull: w.report.Pull, rounds: w.report.Rounds, pairs: w.problem.pairs(w.split.all(), nil),
@@ -153,18 +154,35 @@ func (w *molWork) finish(n *molNet) *FittedMoL {
 // molFolds is the number of sets of held-out items that decide the pull.
 const molFolds = 3
 
+// guard decides whether items without logs are guarded, and what depends on it.
+// It returns sets of items to hold out; nil: none are to be looked at.
+func (w *molWork) guard() [][]bool {
+	o := &w.options
+	sets := w.problem.byItem(o.ColdShare, molFolds, o.Seed)
+	if o.Cold == ColdIgnore {
+		sets = nil
+	}
+	w.report.Guarded = len(sets) > 0 && (o.Cold == ColdGuard || w.problem.counts.LoggedItems < w.problem.counts.Items)
+	switch {
+	case o.Temperature > 0:
+	case w.report.Guarded:
+		o.Temperature = 0.025
+	default:
+		o.Temperature = 0.05
+	}
+	w.report.Temperature = o.Temperature
+	return sets
+}
+
 // choosePull sets the pull: the weakest under which held-out items are found at
 // least as well as by the plain inner product, where items without logs are
 // guarded, else the first. It returns the items to look at later, if nothing was
 // chosen on them.
-func (w *molWork) choosePull(ctx context.Context) (later []bool, err error) {
+func (w *molWork) choosePull(ctx context.Context, sets [][]bool) (later []bool, err error) {
 	o := w.options
-	sets := w.problem.byItem(o.ColdShare, molFolds, o.Seed)
 	w.report.Pull = o.Pulls[0]
-	w.report.Guarded = o.Cold == ColdGuard || o.Cold == ColdAuto && w.problem.counts.LoggedItems < w.problem.counts.Items
 	switch {
-	case o.Cold == ColdIgnore || len(sets) == 0:
-		w.report.Guarded = false
+	case len(sets) == 0:
 		return nil, nil
 	case !w.report.Guarded:
 		return sets[0], nil
