@@ -42,11 +42,12 @@ func newBenchScoreCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.kind, "kind", "mol", "kind of similarity: mol, bilinear, maxsim or dot")
-	flags.StringVar(&f.Shape, "shape", "8x4x64", "components of the query x of the item x dimension (mol), query vectors x vectors of an item x dimension (maxsim), dimension (bilinear, dot)")
+	flags.StringVar(&f.Shape, "shape", "8x4x64", "components of the query x of the item x dimension (mol), query vectors x vectors of an item x dimension (maxsim), dimension (bilinear, dot), dimension x rank (bilinear)")
 	flags.IntVar(&f.Hidden, "hidden", 128, "width of the gates of mol")
 	flags.IntVar(&f.Candidates, "candidates", 4096, "candidates of a query")
 	flags.IntVar(&f.Batch, "batch", 1, "queries of a round, each with its own candidates")
 	flags.BoolVar(&f.Shared, "shared", false, "the queries of a round have the same candidates, scored in one call")
+	flags.BoolVar(&f.Encode, "encode", false, "a round encodes its queries too")
 	flags.IntVar(&f.Threads, "threads", 1, "threads that share the candidates")
 	flags.StringVar(&f.format, "format", string(rerank.FormatFloat32), "numbers of the table: float32, bfloat16, float16 or int8")
 	flags.BoolVar(&f.Gather, "gather", false, "pick the candidates at random from a table")

@@ -230,14 +230,14 @@ func (i isa) cross(args *crossArgs, tiles int) {
 	}
 }
 
-func (i isa) fold(c []float32, width, rows int) {
+func (i isa) fold(dst, c []float32, rows int) {
 	switch i {
 	case avx512:
-		foldAVX512(&c[0], width*4, rows, width/Lanes)
+		foldAVX512(&dst[0], &c[0], len(dst)*4, rows, len(dst)/Lanes)
 	case avx2:
-		foldAVX2(&c[0], width*4, rows, width/Lanes)
+		foldAVX2(&dst[0], &c[0], len(dst)*4, rows, len(dst)/Lanes)
 	default:
-		foldGo(c, width, rows)
+		foldGo(dst, c, rows)
 	}
 }
 

@@ -6,7 +6,7 @@ import "github.com/likenessdb/likeness/rerank"
 
 func accelerated() []*Set { return nil }
 
-func (isa) fold(c []float32, width, rows int)                                   { foldGo(c, width, rows) }
+func (isa) fold(dst, c []float32, rows int)                                     { foldGo(dst, c, rows) }
 func (isa) spread([]float32, int, []float32, int, int, int) (rows, columns int) { return 0, 0 }
 func (isa) fma(out *float32, rounds int) int {
 	fmaGo(out, rounds)

@@ -6,31 +6,35 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Vectors are vectors of one length in lanes, sixteen side by side, for Cross. They
-// are immutable.
+// Vectors are vectors of one length in lanes, sixteen side by side, for Cross.
 type Vectors struct {
 	count, cols int
 	lanes       []float32 // [tile][column][lane]
 }
 
-// PackVectors packs vectors of one length.
-func PackVectors(vectors [][]float32) Vectors {
-	v := Vectors{count: len(vectors)}
+// PackVectors packs vectors of one length into v, whose memory is used again.
+func (s *Set) PackVectors(v *Vectors, vectors [][]float32) {
+	v.count, v.cols = len(vectors), 0
 	if v.count == 0 {
-		return v
+		return
 	}
 	v.cols = len(vectors[0])
-	v.lanes = make([]float32, v.Width()*v.cols)
-	for i, x := range vectors {
-		lane := v.lanes[i/Lanes*v.cols*Lanes+i%Lanes:]
-		for c, y := range x[:v.cols] {
-			lane[c*Lanes] = y
-		}
+	if n := v.Width() * v.cols; cap(v.lanes) < n {
+		v.lanes = make([]float32, n)
+	} else {
+		v.lanes = v.lanes[:n]
 	}
-	return v
+	for t := 0; t < v.count; t += Lanes {
+		var rows [Lanes][]float32
+		for l := range rows { // lanes without a vector repeat the last
+			rows[l] = vectors[min(t+l, v.count-1)]
+		}
+		s.Tile(v.lanes[t*v.cols:], &rows)
+	}
 }
 
-// Width is the number of products of a row: the vectors, and lanes without one.
+// Width is the number of products of a row: the vectors, rounded up to
+// whole lanes.
 func (v Vectors) Width() int { return (v.count + Lanes - 1) / Lanes * Lanes }
 
 // Cross writes ⟨m.Row(r), vector i⟩ to c[r·Width+i], for every row and lane; m has
@@ -86,24 +90,25 @@ func crossGo(c []float32, v Vectors, m rerank.Matrix) {
 	}
 }
 
-// Fold replaces the first of rows of c, width numbers each, by the greatest of every
-// column; a number that is not finite makes its column's not finite. width is a
+// Fold writes the greatest of every column of rows of c, width numbers each, to
+// dst; a number that is not finite makes its column's not finite. width is a
 // multiple of Lanes.
-func (s *Set) Fold(c []float32, width, rows int) {
+func (s *Set) Fold(dst, c []float32, width, rows int) {
 	if rows < 1 || width == 0 {
 		return
 	}
-	s.isa.fold(c[:rows*width], width, rows)
+	s.isa.fold(dst[:width], c[:rows*width], rows)
 }
 
-func foldGo(c []float32, width, rows int) {
+func foldGo(dst, c []float32, rows int) {
+	width := len(dst)
 	for i, top := range c[:width] {
 		check := top * 0
 		for r := 1; r < rows; r++ {
 			v := c[r*width+i]
 			top, check = max(top, v), check+v*0
 		}
-		c[i] = top + check
+		dst[i] = top + check
 	}
 }
 

@@ -3458,31 +3458,33 @@ cross1AVX512rows1end:
 	VZEROUPPER
 	RET
 
-// func foldAVX512(c *float32, stride int, rows int, n int)
+// func foldAVX512(dst *float32, c *float32, stride int, rows int, n int)
 // Requires: AVX, AVX512F
-TEXT ·foldAVX512(SB), NOSPLIT, $0-32
-	MOVQ   c+0(FP), AX
-	MOVQ   n+24(FP), CX
-	MOVQ   stride+8(FP), DX
+TEXT ·foldAVX512(SB), NOSPLIT, $0-40
+	MOVQ   dst+0(FP), AX
+	MOVQ   c+8(FP), CX
+	MOVQ   n+32(FP), DX
+	MOVQ   stride+16(FP), BX
 	VPXORD Z2, Z2, Z2
 
 foldAVX512columns:
-	MOVQ    rows+16(FP), BX
-	MOVQ    AX, SI
-	VMOVUPS (AX), Z0
+	MOVQ    rows+24(FP), SI
+	MOVQ    CX, DI
+	VMOVUPS (CX), Z0
 	VPXORD  Z1, Z1, Z1
 
 foldAVX512rows:
-	VMOVUPS     (SI), Z3
+	VMOVUPS     (DI), Z3
 	VMAXPS      Z3, Z0, Z0
 	VFMADD231PS Z2, Z3, Z1
-	ADDQ        DX, SI
-	DECQ        BX
+	ADDQ        BX, DI
+	DECQ        SI
 	JNZ         foldAVX512rows
 	VADDPS      Z1, Z0, Z0
 	VMOVUPS     Z0, (AX)
 	ADDQ        $0x40, AX
-	DECQ        CX
+	ADDQ        $0x40, CX
+	DECQ        DX
 	JNZ         foldAVX512columns
 	VZEROUPPER
 	RET
@@ -4965,32 +4967,34 @@ cross1AVX2rows1end:
 	VZEROUPPER
 	RET
 
-// func foldAVX2(c *float32, stride int, rows int, n int)
+// func foldAVX2(dst *float32, c *float32, stride int, rows int, n int)
 // Requires: AVX, FMA3
-TEXT ·foldAVX2(SB), NOSPLIT, $0-32
-	MOVQ   c+0(FP), AX
-	MOVQ   n+24(FP), CX
-	MOVQ   stride+8(FP), DX
+TEXT ·foldAVX2(SB), NOSPLIT, $0-40
+	MOVQ   dst+0(FP), AX
+	MOVQ   c+8(FP), CX
+	MOVQ   n+32(FP), DX
+	MOVQ   stride+16(FP), BX
 	VXORPS Y2, Y2, Y2
-	SHLQ   $0x01, CX
+	SHLQ   $0x01, DX
 
 foldAVX2columns:
-	MOVQ    rows+16(FP), BX
-	MOVQ    AX, SI
-	VMOVUPS (AX), Y0
+	MOVQ    rows+24(FP), SI
+	MOVQ    CX, DI
+	VMOVUPS (CX), Y0
 	VXORPS  Y1, Y1, Y1
 
 foldAVX2rows:
-	VMOVUPS     (SI), Y3
+	VMOVUPS     (DI), Y3
 	VMAXPS      Y3, Y0, Y0
 	VFMADD231PS Y2, Y3, Y1
-	ADDQ        DX, SI
-	DECQ        BX
+	ADDQ        BX, DI
+	DECQ        SI
 	JNZ         foldAVX2rows
 	VADDPS      Y1, Y0, Y0
 	VMOVUPS     Y0, (AX)
 	ADDQ        $0x20, AX
-	DECQ        CX
+	ADDQ        $0x20, CX
+	DECQ        DX
 	JNZ         foldAVX2columns
 	VZEROUPPER
 	RET

@@ -150,7 +150,8 @@ func TestCross(t *testing.T) {
 			for range shape[1] {
 				vectors = append(vectors, random(r, 1, shape[2]).Data)
 			}
-			v := kernel.PackVectors(vectors)
+			var v kernel.Vectors
+			s.PackVectors(&v, vectors)
 			c := fenced(t, m.Rows*v.Width(), off)
 			s.Cross(c, v, m)
 			dst := fenced(t, len(vectors)*(m.Rows+3), off)
@@ -169,7 +170,9 @@ func TestCross(t *testing.T) {
 				}
 			}
 			alone := make([]float32, kernel.Lanes)
-			s.Cross(alone, kernel.PackVectors(vectors[:1]), m.Slice(m.Rows-1, m.Rows))
+			var first kernel.Vectors
+			s.PackVectors(&first, vectors[:1])
+			s.Cross(alone, first, m.Slice(m.Rows-1, m.Rows))
 			if alone[0] != c[(m.Rows-1)*v.Width()] {
 				t.Fatalf("%v: alone %v, among others %v", shape, alone[0], c[(m.Rows-1)*v.Width()])
 			}
@@ -193,10 +196,11 @@ func TestFold(t *testing.T) {
 				want[i] = max(want[i], c[row*width+i])
 			}
 		}
-		s.Fold(c, width, rows)
+		dst := fenced(t, width, off)
+		s.Fold(dst, c, width, rows)
 		for i, w := range want {
-			if bad := i >= 3 && i < 6; bad != notFinite(c[i]) || !bad && c[i] != w {
-				t.Errorf("column %d: %v, want %v", i, c[i], w)
+			if bad := i >= 3 && i < 6; bad != notFinite(dst[i]) || !bad && dst[i] != w {
+				t.Errorf("column %d: %v, want %v", i, dst[i], w)
 			}
 		}
 	})

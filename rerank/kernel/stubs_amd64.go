@@ -50,11 +50,11 @@ func rowsAVX512(dst *float32, v *float32, m *float32, rows *int32, stride int, c
 //go:noescape
 func cross1AVX512(args *byte)
 
-// foldAVX512 replaces the first of rows, stride bytes apart, by the greatest of each column, n·16 of them; what is not
-// finite makes the column's not finite.
+// foldAVX512 writes the greatest of each column of rows, stride bytes apart, to dst, n·16 of them; what is not finite
+// makes the column's not finite.
 //
 //go:noescape
-func foldAVX512(c *float32, stride int, rows int, n int)
+func foldAVX512(dst *float32, c *float32, stride int, rows int, n int)
 
 // fmaAVX512 computes n rounds of multiply-adds that do not wait for each other, and writes something of the result to out.
 //
@@ -112,11 +112,11 @@ func rowsAVX2(dst *float32, v *float32, m *float32, rows *int32, stride int, cou
 //go:noescape
 func cross1AVX2(args *byte)
 
-// foldAVX2 replaces the first of rows, stride bytes apart, by the greatest of each column, n·16 of them; what is not
-// finite makes the column's not finite.
+// foldAVX2 writes the greatest of each column of rows, stride bytes apart, to dst, n·16 of them; what is not finite
+// makes the column's not finite.
 //
 //go:noescape
-func foldAVX2(c *float32, stride int, rows int, n int)
+func foldAVX2(dst *float32, c *float32, stride int, rows int, n int)
 
 // fmaAVX2 computes n rounds of multiply-adds that do not wait for each other, and writes something of the result to out.
 //

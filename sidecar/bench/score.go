@@ -25,13 +25,16 @@ var ErrShape = errors.New("shape does not fit the kind")
 type Scoring struct {
 	Kind rerank.Kind
 	// Shape is PQxPXxD of mol, TxVxD of maxsim (T query vectors, whose scores are
-	// added up, and V vectors an item), the dimension of bilinear and dot.
+	// added up, and V vectors an item), the dimension of bilinear and dot, DxR of
+	// bilinear of rank R.
 	Shape  string
 	Hidden int // width of the gates of mol
 	// Candidates is the number of candidates of each of Batch queries. Each query
 	// has its own, unless Shared: then all have the same, scored in one call.
 	Candidates, Batch, Threads int
 	Shared                     bool
+	// Encode has a round encode its queries too.
+	Encode bool
 	Format                     rerank.Format
 	// Gather picks candidates at random from a table of Rows feature rows, cut down
 	// to TableBytes; otherwise they lie in a row, in tiles where a kind uses them.
@@ -58,6 +61,7 @@ type Scored struct {
 	Candidates int           `json:"candidates"`
 	Batch      int           `json:"batch"`
 	Shared     bool          `json:"shared,omitempty"`
+	Encode     bool          `json:"encode,omitempty"`
 	Threads    int           `json:"threads"`
 	Format     rerank.Format `json:"format"`
 	Gather     bool          `json:"gather"`
@@ -85,7 +89,7 @@ func (s Scoring) dims() ([]int, error) {
 		}
 		dims = append(dims, n)
 	}
-	if len(dims) != want {
+	if len(dims) != want && (s.Kind != rerank.KindBilinear || len(dims) != 2) {
 		return nil, fmt.Errorf("%w: %q has %d numbers, kind %s takes %d", ErrShape, s.Shape, len(dims), s.Kind, want)
 	}
 	return dims, nil
@@ -116,6 +120,11 @@ func (s Scoring) subject() (subject, error) {
 	case rerank.KindBilinear:
 		k.config = fmt.Sprintf(`{"query_embedding_dim": %d, "item_embedding_dim": %d, "normalise": true}`, d, d)
 		k.tensors, out.flops = tensor.Set{"W": random(r, d, d)}, 2*d
+		if len(dims) == 2 {
+			d = dims[0]
+			k.config = fmt.Sprintf(`{"query_embedding_dim": %d, "item_embedding_dim": %d, "normalise": true, "form": "low_rank"}`, d, d)
+			k.tensors, out.flops = tensor.Set{"P": random(r, d, dims[1]), "Q": random(r, d, dims[1])}, 2*dims[1]
+		}
 	default:
 		out.flops = 2 * d
 	}
@@ -144,7 +153,7 @@ func RunScore(ctx context.Context, s Scoring) (Scored, error) {
 		return Scored{}, err
 	}
 	out := Scored{
-		Kind: s.Kind, Shape: s.Shape, Candidates: s.Candidates, Batch: s.Batch, Shared: s.Shared, Threads: s.Threads,
+		Kind: s.Kind, Shape: s.Shape, Candidates: s.Candidates, Batch: s.Batch, Shared: s.Shared, Encode: s.Encode, Threads: s.Threads,
 		Format: s.Format, Gather: s.Gather, Rows: rows, Kernel: s.Kernel.Name(), Flops: sub.flops,
 	}
 	if s.Kind == rerank.KindMoL {
@@ -229,14 +238,25 @@ func (s Scoring) calls(sub subject) (calls [][]func() error, rows int, err error
 }
 
 // call scores items for queries of the batch: with one call a query, or one for all.
-func (s Scoring) call(sub subject, batch []rerank.Encoded, items rerank.Items, n int) func() error {
-	dst := make([]float32, len(batch)*n)
-	if len(batch) == 1 {
-		return func() error { return batch[0].Score(dst, items) }
+func (s Scoring) call(sub subject, batch []query, items rerank.Items, n int) func() error {
+	dst, encoded := make([]float32, len(batch)*n), make([]rerank.Encoded, len(batch))
+	for i, q := range batch {
+		encoded[i] = q.encoded
 	}
 	total := make([]float32, len(batch)/sub.tokens*n)
 	return func() error {
-		if err := sub.similarity.(rerank.BatchScorer).ScoreBatch(dst, batch, items); err != nil {
+		if s.Encode {
+			for i, q := range batch {
+				var err error
+				if encoded[i], err = sub.similarity.Encode(q.Query); err != nil {
+					return err
+				}
+			}
+		}
+		if len(batch) == 1 {
+			return encoded[0].Score(dst, items)
+		}
+		if err := sub.similarity.(rerank.BatchScorer).ScoreBatch(dst, encoded, items); err != nil {
 			return err
 		}
 		if sub.tokens > 1 {
@@ -244,6 +264,12 @@ func (s Scoring) call(sub subject, batch []rerank.Encoded, items rerank.Items, n
 		}
 		return nil
 	}
+}
+
+// query is a made-up query.
+type query struct {
+	rerank.Query
+	encoded rerank.Encoded
 }
 
 // addTokens adds the scores of the vectors of one query up.
@@ -257,20 +283,21 @@ func addTokens(k *kernel.Set, total, scores []float32, tokens, n int) {
 	}
 }
 
-func (s Scoring) queries(sub subject) ([][]rerank.Encoded, error) {
+func (s Scoring) queries(sub subject) ([][]query, error) {
 	r := rand.New(rand.NewPCG(3, 4))
-	queries := make([][]rerank.Encoded, s.Batch)
+	queries := make([][]query, s.Batch)
 	for b := range queries {
 		for range sub.tokens {
 			v := make([]float32, sub.similarity.Spec().QueryDim)
 			for i := range v {
 				v[i] = float32(r.NormFloat64() / math.Sqrt(float64(len(v))))
 			}
-			e, err := sub.similarity.Encode(rerank.Query{Vector: v})
-			if err != nil {
+			q := query{Query: rerank.Query{Vector: v}}
+			var err error
+			if q.encoded, err = sub.similarity.Encode(q.Query); err != nil {
 				return nil, err
 			}
-			queries[b] = append(queries[b], e)
+			queries[b] = append(queries[b], q)
 		}
 	}
 	return queries, nil

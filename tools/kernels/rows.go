@@ -294,11 +294,11 @@ func (s isa) crossBlock(label string, args reg.Register, tiles, rows int) {
 
 // foldRows: the greatest of rows, column by column.
 func (s isa) foldRows() {
-	TEXT("fold"+s.name, NOSPLIT, "func(c *float32, stride, rows, n int)")
+	TEXT("fold"+s.name, NOSPLIT, "func(dst, c *float32, stride, rows, n int)")
 	Pragma("noescape")
-	Doc("fold"+s.name+" replaces the first of rows, stride bytes apart, by the greatest of each column, n·16 of them; what is not",
-		"finite makes the column's not finite.")
-	c, n := Load(Param("c"), GP64()), Load(Param("n"), GP64())
+	Doc("fold"+s.name+" writes the greatest of each column of rows, stride bytes apart, to dst, n·16 of them; what is not finite",
+		"makes the column's not finite.")
+	dst, c, n := Load(Param("dst"), GP64()), Load(Param("c"), GP64()), Load(Param("n"), GP64())
 	stride := Load(Param("stride"), GP64())
 	loop := "fold" + s.name
 	top, check, zero := s.vec(), s.vec(), s.vec()
@@ -320,7 +320,8 @@ func (s isa) foldRows() {
 	DECQ(rows)
 	JNZ(LabelRef(loop + "rows"))
 	VADDPS(check, top, top)
-	VMOVUPS(top, Mem{Base: c})
+	VMOVUPS(top, Mem{Base: dst})
+	ADDQ(Imm(uint64(s.bytes)), dst)
 	ADDQ(Imm(uint64(s.bytes)), c)
 	DECQ(n)
 	JNZ(LabelRef(loop + "columns"))

@@ -33,12 +33,13 @@ func Same(s rerank.Spec) func(rerank.Encoded) (*Product, bool) {
 
 // batchRows is how many rows are multiplied at once: they stay in the cache for all
 // queries of the batch.
-const batchRows = 48
+const batchRows = 96
 
 // batch is the memory of a ScoreBatch. It is pooled.
 type batch struct {
 	rows, products, best []float32
 	vectors              [][]float32
+	packed               kernel.Vectors
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -62,11 +63,11 @@ func ScoreBatch(dst []float32, products []*Product, items rerank.Items) error {
 	for _, p := range products {
 		b.vectors = append(b.vectors, p.U)
 	}
-	v := kernel.PackVectors(b.vectors)
+	products[0].Kernels.PackVectors(&b.packed, b.vectors)
 	for from := 0; from < n; {
 		to, first, rows := block(items, from, n)
 		if to > from {
-			b.score(dst[from:], n, products, v, items, from, to, first, rows)
+			b.score(dst[from:], n, products, items, from, to, first, rows)
 			from = to
 			continue
 		}
@@ -98,11 +99,11 @@ func block(items rerank.Items, from, end int) (to, first, rows int) {
 
 // score scores items [from, to), which have some rows; query q's scores begin at
 // dst[q·n].
-func (b *batch) score(dst []float32, n int, products []*Product, v kernel.Vectors, items rerank.Items, from, to, first, rows int) {
-	k, width := products[0].Kernels, v.Width()
+func (b *batch) score(dst []float32, n int, products []*Product, items rerank.Items, from, to, first, rows int) {
+	k, width := products[0].Kernels, b.packed.Width()
 	b.products = grow(b.products, max(rows, to-from)*width)
 	m := b.matrix(items, first, rows)
-	k.Cross(b.products, v, m)
+	k.Cross(b.products, b.packed, m)
 	if products[0].Norm == 0 {
 		top := largest(k, m)
 		for _, p := range products {
@@ -138,8 +139,7 @@ func (b *batch) fold(k *kernel.Set, starts []int32, width int) {
 			}
 			continue
 		}
-		k.Fold(b.products[at:][:rows*width], width, rows)
-		copy(best, b.products[at:])
+		k.Fold(best, b.products[at:], width, rows)
 	}
 	b.products, b.best = b.best, b.products
 }
