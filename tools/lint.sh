@@ -40,6 +40,7 @@ check "buf lint" buf lint
 check "buf breaking" compatible
 check "proto rules" tools/proto-rules.sh --check
 check generated tools/generate.sh --check
+check "instruction counts" tools/instructions.sh
 
 if [ ${#failed[@]} != 0 ]; then
 	echo "lint: failed: ${failed[*]}" >&2

@@ -166,10 +166,10 @@ func (i isa) gather(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from int
 }
 
 // rows gives the assembly four rows at a time; of the last ones the absent repeat
-// the last.
+// the last. Without v it multiplies the rows with themselves.
 func (i isa) rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 	if i == plain {
-		Rows(dst, v, m, rows)
+		rowsGo(dst, v, m, rows)
 		return
 	}
 	var first *int32
@@ -204,10 +204,16 @@ func (i isa) rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 }
 
 func (i isa) rows4(dst *float32, v []float32, m rerank.Matrix, rows *int32, count int) {
-	if i == avx512 {
-		rowsAVX512(dst, &v[0], &m.Data[0], rows, m.Cols*4, count, len(v))
-	} else {
-		rowsAVX2(dst, &v[0], &m.Data[0], rows, m.Cols*4, count, len(v))
+	data, stride := &m.Data[0], m.Cols*4
+	switch {
+	case v == nil && i == avx512:
+		squaresAVX512(dst, data, data, rows, stride, count, m.Cols)
+	case v == nil:
+		squaresAVX2(dst, data, data, rows, stride, count, m.Cols)
+	case i == avx512:
+		rowsAVX512(dst, &v[0], data, rows, stride, count, len(v))
+	default:
+		rowsAVX2(dst, &v[0], data, rows, stride, count, len(v))
 	}
 }
 

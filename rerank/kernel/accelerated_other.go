@@ -29,6 +29,6 @@ func (isa) silu(x []float32)                                      { SiLU(x) }
 func (isa) mix(out *[Lanes]float32, logits, gates []float32)      { mixGo(out, logits, gates) }
 func (isa) madd(c, a, b []float32)                                { maddGo(c, a, b) }
 func (isa) tile(dst []float32, rows *[Lanes][]float32)            { tileGo(dst, rows) }
-func (isa) rows(dst, v []float32, m rerank.Matrix, rows []int32)  { Rows(dst, v, m, rows) }
+func (isa) rows(dst, v []float32, m rerank.Matrix, rows []int32)  { rowsGo(dst, v, m, rows) }
 func (isa) extent(out *[3][Lanes]float32, x []float32)            { extentGo(out, x) }
 func (isa) weigh(out *[2][Lanes]float32, logits, gates []float32) { weighGo(out, logits, gates) }

@@ -179,17 +179,35 @@ func Normalise(v []float32, eps float32) {
 // element has a relative error of 2⁻²⁴ unless its sum cancels almost wholly.
 func MulTWide(dst []float32, stride int, a, b rerank.Matrix, bias []float32) {
 	for r := range a.Rows {
-		x := a.Row(r)
-		for c := range b.Rows {
-			y := b.Row(c)[:len(x)]
-			var sum float64
-			for k, v := range x {
-				sum += float64(v) * float64(y[k])
-			}
-			if bias != nil {
-				sum += float64(bias[c])
-			}
-			dst[r*stride+c] = float32(sum)
+		x, out := a.Row(r), dst[r*stride:][:b.Rows]
+		c := 0
+		for ; c+4 <= b.Rows; c += 4 { // four sums that do not wait for each other
+			out[c], out[c+1], out[c+2], out[c+3] = wide4(x, b.Row(c), b.Row(c+1), b.Row(c+2), b.Row(c+3), bias, c)
+		}
+		for ; c < b.Rows; c++ {
+			y := b.Row(c)
+			out[c], _, _, _ = wide4(x, y, y, y, y, bias, c)
 		}
 	}
+}
+
+// wide4 sums four products of x; the first has the bias of number c.
+func wide4(x, a, b, c, d, bias []float32, number int) (float32, float32, float32, float32) {
+	n := len(x)
+	a, b, c, d = a[:n], b[:n], c[:n], d[:n]
+	var s, t, u, v float64
+	for k, p := range x {
+		w := float64(p)
+		s += w * float64(a[k])
+		t += w * float64(b[k])
+		u += w * float64(c[k])
+		v += w * float64(d[k])
+	}
+	if bias != nil {
+		s += float64(bias[number])
+		if number+3 < len(bias) {
+			t, u, v = t+float64(bias[number+1]), u+float64(bias[number+2]), v+float64(bias[number+3])
+		}
+	}
+	return float32(s), float32(t), float32(u), float32(v)
 }

@@ -3263,6 +3263,177 @@ rowsAVX512loopsum:
 	VZEROUPPER
 	RET
 
+// func squaresAVX512(dst *float32, v *float32, m *float32, rows *int32, stride int, count int, n int)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, MMX+
+TEXT ·squaresAVX512(SB), NOSPLIT, $8-56
+	MOVQ    dst+0(FP), AX
+	MOVQ    v+8(FP), CX
+	MOVQ    rows+24(FP), DX
+	MOVQ    count+40(FP), BX
+	MOVQ    m+16(FP), SI
+	MOVQ    SI, DI
+	MOVQ    stride+32(FP), SI
+	TESTQ   DX, DX
+	JZ      squaresAVX512firstinorder
+	MOVQ    m+16(FP), R8
+	MOVLQSX (DX), DI
+	IMULQ   SI, DI
+	ADDQ    R8, DI
+	MOVLQSX 4(DX), R9
+	IMULQ   SI, R9
+	ADDQ    R8, R9
+	MOVLQSX 8(DX), R11
+	IMULQ   SI, R11
+	ADDQ    R8, R11
+	MOVLQSX 12(DX), R13
+	IMULQ   SI, R13
+	ADDQ    R8, R13
+	ADDQ    $0x10, DX
+	JMP     squaresAVX512firstset
+
+squaresAVX512firstinorder:
+	LEAQ (DI)(SI*1), R9
+	LEAQ (R9)(SI*1), R11
+	LEAQ (R11)(SI*1), R13
+
+squaresAVX512firstset:
+squaresAVX512loop:
+	MOVQ    DI, SI
+	MOVQ    R9, R8
+	MOVQ    R11, R10
+	MOVQ    R13, R12
+	CMPQ    BX, $0x04
+	JE      squaresAVX512looplast
+	MOVQ    stride+32(FP), DI
+	LEAQ    (SI)(DI*4), DI
+	MOVQ    stride+32(FP), R14
+	TESTQ   DX, DX
+	JZ      squaresAVX512loopinorder
+	MOVQ    m+16(FP), R15
+	MOVLQSX (DX), DI
+	IMULQ   R14, DI
+	ADDQ    R15, DI
+	MOVLQSX 4(DX), R9
+	IMULQ   R14, R9
+	ADDQ    R15, R9
+	MOVLQSX 8(DX), R11
+	IMULQ   R14, R11
+	ADDQ    R15, R11
+	MOVLQSX 12(DX), R13
+	IMULQ   R14, R13
+	ADDQ    R15, R13
+	ADDQ    $0x10, DX
+	JMP     squaresAVX512loopset
+
+squaresAVX512loopinorder:
+	LEAQ (DI)(R14*1), R9
+	LEAQ (R9)(R14*1), R11
+	LEAQ (R11)(R14*1), R13
+
+squaresAVX512loopset:
+squaresAVX512looplast:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	XORQ   R14, R14
+	MOVQ   n+48(FP), R15
+
+squaresAVX512looptwo:
+	CMPQ        R15, $0x20
+	JL          squaresAVX512loopone
+	PREFETCHT0  (DI)(R14*1)
+	PREFETCHT0  64(DI)(R14*1)
+	PREFETCHT0  (R9)(R14*1)
+	PREFETCHT0  64(R9)(R14*1)
+	PREFETCHT0  (R11)(R14*1)
+	PREFETCHT0  64(R11)(R14*1)
+	PREFETCHT0  (R13)(R14*1)
+	PREFETCHT0  64(R13)(R14*1)
+	VMOVUPS     (CX)(R14*1), Z8
+	VMOVUPS     (SI)(R14*1), Z8
+	VFMADD231PS Z8, Z8, Z0
+	VMOVUPS     (R8)(R14*1), Z8
+	VFMADD231PS Z8, Z8, Z2
+	VMOVUPS     (R10)(R14*1), Z8
+	VFMADD231PS Z8, Z8, Z4
+	VMOVUPS     (R12)(R14*1), Z8
+	VFMADD231PS Z8, Z8, Z6
+	VMOVUPS     64(CX)(R14*1), Z8
+	VMOVUPS     64(SI)(R14*1), Z8
+	VFMADD231PS Z8, Z8, Z1
+	VMOVUPS     64(R8)(R14*1), Z8
+	VFMADD231PS Z8, Z8, Z3
+	VMOVUPS     64(R10)(R14*1), Z8
+	VFMADD231PS Z8, Z8, Z5
+	VMOVUPS     64(R12)(R14*1), Z8
+	VFMADD231PS Z8, Z8, Z7
+	ADDQ        $+128, R14
+	SUBQ        $0x20, R15
+	JMP         squaresAVX512looptwo
+
+squaresAVX512loopone:
+	CMPQ        R15, $0x10
+	JL          squaresAVX512looptail
+	VMOVUPS     (CX)(R14*1), Z8
+	VMOVUPS     (SI)(R14*1), Z8
+	VFMADD231PS Z8, Z8, Z0
+	VMOVUPS     (R8)(R14*1), Z8
+	VFMADD231PS Z8, Z8, Z2
+	VMOVUPS     (R10)(R14*1), Z8
+	VFMADD231PS Z8, Z8, Z4
+	VMOVUPS     (R12)(R14*1), Z8
+	VFMADD231PS Z8, Z8, Z6
+	ADDQ        $0x40, R14
+	SUBQ        $0x10, R15
+
+squaresAVX512looptail:
+	TESTQ       R15, R15
+	JZ          squaresAVX512loopsum
+	LEAQ        ktail<>+0(SB), BP
+	SHLQ        $0x02, R15
+	SUBQ        R15, BP
+	VMOVUPS     64(BP), Z8
+	VPMOVD2M    Z8, K1
+	VMOVUPS.Z   (CX)(R14*1), K1, Z8
+	VMOVUPS.Z   (SI)(R14*1), K1, Z8
+	VFMADD231PS Z8, Z8, Z0
+	VMOVUPS.Z   (R8)(R14*1), K1, Z8
+	VFMADD231PS Z8, Z8, Z2
+	VMOVUPS.Z   (R10)(R14*1), K1, Z8
+	VFMADD231PS Z8, Z8, Z4
+	VMOVUPS.Z   (R12)(R14*1), K1, Z8
+	VFMADD231PS Z8, Z8, Z6
+
+squaresAVX512loopsum:
+	VADDPS        Z1, Z0, Z0
+	VADDPS        Z3, Z2, Z2
+	VADDPS        Z5, Z4, Z4
+	VADDPS        Z7, Z6, Z6
+	VUNPCKLPS     Z2, Z0, Z8
+	VUNPCKHPS     Z2, Z0, Z0
+	VADDPS        Z8, Z0, Z0
+	VUNPCKLPS     Z6, Z4, Z8
+	VUNPCKHPS     Z6, Z4, Z4
+	VADDPS        Z8, Z4, Z4
+	VUNPCKLPD     Z4, Z0, Z8
+	VUNPCKHPD     Z4, Z0, Z0
+	VADDPS        Z8, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
+	VMOVUPS       X9, (AX)
+	ADDQ          $0x10, AX
+	SUBQ          $0x04, BX
+	JNZ           squaresAVX512loop
+	VZEROUPPER
+	RET
+
 // func cross1AVX512(args *byte)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·cross1AVX512(SB), NOSPLIT, $0-8
@@ -4788,6 +4959,170 @@ rowsAVX2loopsum:
 	ADDQ         $0x10, AX
 	SUBQ         $0x04, BX
 	JNZ          rowsAVX2loop
+	VZEROUPPER
+	RET
+
+// func squaresAVX2(dst *float32, v *float32, m *float32, rows *int32, stride int, count int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·squaresAVX2(SB), NOSPLIT, $8-56
+	MOVQ    dst+0(FP), AX
+	MOVQ    v+8(FP), CX
+	MOVQ    rows+24(FP), DX
+	MOVQ    count+40(FP), BX
+	MOVQ    m+16(FP), SI
+	MOVQ    SI, DI
+	MOVQ    stride+32(FP), SI
+	TESTQ   DX, DX
+	JZ      squaresAVX2firstinorder
+	MOVQ    m+16(FP), R8
+	MOVLQSX (DX), DI
+	IMULQ   SI, DI
+	ADDQ    R8, DI
+	MOVLQSX 4(DX), R9
+	IMULQ   SI, R9
+	ADDQ    R8, R9
+	MOVLQSX 8(DX), R11
+	IMULQ   SI, R11
+	ADDQ    R8, R11
+	MOVLQSX 12(DX), R13
+	IMULQ   SI, R13
+	ADDQ    R8, R13
+	ADDQ    $0x10, DX
+	JMP     squaresAVX2firstset
+
+squaresAVX2firstinorder:
+	LEAQ (DI)(SI*1), R9
+	LEAQ (R9)(SI*1), R11
+	LEAQ (R11)(SI*1), R13
+
+squaresAVX2firstset:
+squaresAVX2loop:
+	MOVQ    DI, SI
+	MOVQ    R9, R8
+	MOVQ    R11, R10
+	MOVQ    R13, R12
+	CMPQ    BX, $0x04
+	JE      squaresAVX2looplast
+	MOVQ    stride+32(FP), DI
+	LEAQ    (SI)(DI*4), DI
+	MOVQ    stride+32(FP), R14
+	TESTQ   DX, DX
+	JZ      squaresAVX2loopinorder
+	MOVQ    m+16(FP), R15
+	MOVLQSX (DX), DI
+	IMULQ   R14, DI
+	ADDQ    R15, DI
+	MOVLQSX 4(DX), R9
+	IMULQ   R14, R9
+	ADDQ    R15, R9
+	MOVLQSX 8(DX), R11
+	IMULQ   R14, R11
+	ADDQ    R15, R11
+	MOVLQSX 12(DX), R13
+	IMULQ   R14, R13
+	ADDQ    R15, R13
+	ADDQ    $0x10, DX
+	JMP     squaresAVX2loopset
+
+squaresAVX2loopinorder:
+	LEAQ (DI)(R14*1), R9
+	LEAQ (R9)(R14*1), R11
+	LEAQ (R11)(R14*1), R13
+
+squaresAVX2loopset:
+squaresAVX2looplast:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	XORQ   R14, R14
+	MOVQ   n+48(FP), R15
+
+squaresAVX2looptwo:
+	CMPQ        R15, $0x10
+	JL          squaresAVX2loopone
+	PREFETCHT0  (DI)(R14*1)
+	PREFETCHT0  (R9)(R14*1)
+	PREFETCHT0  (R11)(R14*1)
+	PREFETCHT0  (R13)(R14*1)
+	VMOVUPS     (CX)(R14*1), Y8
+	VMOVUPS     (SI)(R14*1), Y8
+	VFMADD231PS Y8, Y8, Y0
+	VMOVUPS     (R8)(R14*1), Y8
+	VFMADD231PS Y8, Y8, Y2
+	VMOVUPS     (R10)(R14*1), Y8
+	VFMADD231PS Y8, Y8, Y4
+	VMOVUPS     (R12)(R14*1), Y8
+	VFMADD231PS Y8, Y8, Y6
+	VMOVUPS     32(CX)(R14*1), Y8
+	VMOVUPS     32(SI)(R14*1), Y8
+	VFMADD231PS Y8, Y8, Y1
+	VMOVUPS     32(R8)(R14*1), Y8
+	VFMADD231PS Y8, Y8, Y3
+	VMOVUPS     32(R10)(R14*1), Y8
+	VFMADD231PS Y8, Y8, Y5
+	VMOVUPS     32(R12)(R14*1), Y8
+	VFMADD231PS Y8, Y8, Y7
+	ADDQ        $+64, R14
+	SUBQ        $0x10, R15
+	JMP         squaresAVX2looptwo
+
+squaresAVX2loopone:
+	CMPQ        R15, $0x08
+	JL          squaresAVX2looptail
+	VMOVUPS     (CX)(R14*1), Y8
+	VMOVUPS     (SI)(R14*1), Y8
+	VFMADD231PS Y8, Y8, Y0
+	VMOVUPS     (R8)(R14*1), Y8
+	VFMADD231PS Y8, Y8, Y2
+	VMOVUPS     (R10)(R14*1), Y8
+	VFMADD231PS Y8, Y8, Y4
+	VMOVUPS     (R12)(R14*1), Y8
+	VFMADD231PS Y8, Y8, Y6
+	ADDQ        $0x20, R14
+	SUBQ        $0x08, R15
+
+squaresAVX2looptail:
+	TESTQ       R15, R15
+	JZ          squaresAVX2loopsum
+	LEAQ        ktail<>+0(SB), BP
+	SHLQ        $0x02, R15
+	SUBQ        R15, BP
+	VMOVUPS     64(BP), Y9
+	VMASKMOVPS  (CX)(R14*1), Y9, Y8
+	VMASKMOVPS  (SI)(R14*1), Y9, Y8
+	VFMADD231PS Y8, Y8, Y0
+	VMASKMOVPS  (R8)(R14*1), Y9, Y8
+	VFMADD231PS Y8, Y8, Y2
+	VMASKMOVPS  (R10)(R14*1), Y9, Y8
+	VFMADD231PS Y8, Y8, Y4
+	VMASKMOVPS  (R12)(R14*1), Y9, Y8
+	VFMADD231PS Y8, Y8, Y6
+
+squaresAVX2loopsum:
+	VADDPS       Y1, Y0, Y0
+	VADDPS       Y3, Y2, Y2
+	VADDPS       Y5, Y4, Y4
+	VADDPS       Y7, Y6, Y6
+	VUNPCKLPS    Y2, Y0, Y1
+	VUNPCKHPS    Y2, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VUNPCKLPS    Y6, Y4, Y1
+	VUNPCKHPS    Y6, Y4, Y4
+	VADDPS       Y1, Y4, Y4
+	VUNPCKLPD    Y4, Y0, Y1
+	VUNPCKHPD    Y4, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VMOVUPS      X1, (AX)
+	ADDQ         $0x10, AX
+	SUBQ         $0x04, BX
+	JNZ          squaresAVX2loop
 	VZEROUPPER
 	RET
 

@@ -80,3 +80,18 @@ func gatherGo(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from, skip int
 		}
 	}
 }
+
+// rowsGo is Rows, or without v the product of each row with itself.
+func rowsGo(dst, v []float32, m rerank.Matrix, rows []int32) {
+	if v != nil {
+		Rows(dst, v, m, rows)
+		return
+	}
+	for i := range dst {
+		r := i
+		if rows != nil {
+			r = int(rows[i])
+		}
+		dst[i] = Dot(m.Row(r), m.Row(r))
+	}
+}

@@ -276,3 +276,24 @@ func TestMixHoldsItsBound(t *testing.T) {
 		}
 	}
 }
+
+func TestSquares(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 13))
+	each(t, func(t *testing.T, s *kernel.Set, off int) {
+		for _, n := range []int{1, 7, 16, 33, 64, 100} {
+			m, rows := random(r, 11, n), []int32{10, 0, 3, 3, 7}
+			dst, all := fenced(t, len(rows), off), fenced(t, m.Rows, off)
+			s.Squares(dst, m, rows)
+			s.Squares(all, m, nil)
+			for i, row := range rows {
+				var want float64
+				for _, v := range m.Row(int(row)) {
+					want += float64(v) * float64(v)
+				}
+				if !near(dst[i], want, want) || all[row] != dst[i] {
+					t.Fatalf("%d numbers: row %d has %v, in order %v, want %v", n, row, dst[i], all[row], want)
+				}
+			}
+		}
+	})
+}

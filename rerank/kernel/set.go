@@ -106,6 +106,15 @@ func (s *Set) Rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 	s.isa.rows(dst, v, m, rows)
 }
 
+// Squares writes ⟨x, x⟩ of the rows x of m to dst, as Rows does their products.
+func (s *Set) Squares(dst []float32, m rerank.Matrix, rows []int32) {
+	if m.Cols == 0 {
+		clear(dst)
+		return
+	}
+	s.isa.rows(dst, nil, m, rows)
+}
+
 // MulT is the function MulT.
 func (s *Set) MulT(dst []float32, stride int, a, b rerank.Matrix, bias []float32) {
 	if s.isa == plain { // its tiles read every row of b for two rows of a

@@ -45,6 +45,12 @@ func weighAVX512(out *float32, logits *float32, gates *float32, n int)
 //go:noescape
 func rowsAVX512(dst *float32, v *float32, m *float32, rows *int32, stride int, count int, n int)
 
+// squaresAVX512 writes the inner products of count rows with themselves, v being one of them, of m, stride bytes apart, to dst: those whose numbers are in rows,
+// or the first if it is nil. count is a multiple of four, n > 0.
+//
+//go:noescape
+func squaresAVX512(dst *float32, v *float32, m *float32, rows *int32, stride int, count int, n int)
+
 // cross1AVX512 writes the products of rows with the vectors in the lanes of 1 tile(s).
 //
 //go:noescape
@@ -106,6 +112,12 @@ func weighAVX2(out *float32, logits *float32, gates *float32, n int)
 //
 //go:noescape
 func rowsAVX2(dst *float32, v *float32, m *float32, rows *int32, stride int, count int, n int)
+
+// squaresAVX2 writes the inner products of count rows with themselves, v being one of them, of m, stride bytes apart, to dst: those whose numbers are in rows,
+// or the first if it is nil. count is a multiple of four, n > 0.
+//
+//go:noescape
+func squaresAVX2(dst *float32, v *float32, m *float32, rows *int32, stride int, count int, n int)
 
 // cross1AVX2 writes the products of rows with the vectors in the lanes of 1 tile(s).
 //

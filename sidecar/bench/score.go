@@ -35,7 +35,7 @@ type Scoring struct {
 	Shared                     bool
 	// Encode has a round encode its queries too.
 	Encode bool
-	Format                     rerank.Format
+	Format rerank.Format
 	// Gather picks candidates at random from a table of Rows feature rows, cut down
 	// to TableBytes; otherwise they lie in a row, in tiles where a kind uses them.
 	Gather     bool

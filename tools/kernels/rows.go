@@ -10,10 +10,16 @@ import (
 
 // rowsOf: inner products of one vector with rows of a matrix, four at a time,
 // while the next four are brought into the cache.
-func (s isa) rowsOf() {
-	TEXT("rows"+s.name, NOSPLIT, "func(dst, v, m *float32, rows *int32, stride, count, n int)")
+//
+// With squares, they are those of each row with itself.
+func (s isa) rowsOf(squares bool) {
+	name, what := "rows"+s.name, "v with count rows"
+	if squares {
+		name, what = "squares"+s.name, "count rows with themselves, v being one of them,"
+	}
+	TEXT(name, NOSPLIT, "func(dst, v, m *float32, rows *int32, stride, count, n int)")
 	Pragma("noescape")
-	Doc("rows"+s.name+" writes the inner products of v with count rows of m, stride bytes apart, to dst: those whose numbers are in rows,",
+	Doc(name+" writes the inner products of "+what+" of m, stride bytes apart, to dst: those whose numbers are in rows,",
 		"or the first if it is nil. count is a multiple of four, n > 0.")
 	dst, v, numbers := Load(Param("dst"), GP64()), Load(Param("v"), GP64()), Load(Param("rows"), GP64())
 	count := Load(Param("count"), GP64())
@@ -23,8 +29,8 @@ func (s isa) rowsOf() {
 	}
 	m := Load(Param("m"), GP64())
 	MOVQ(m, next[0]) // the first row where rows is nil
-	s.nextRows("rows"+s.name+"first", numbers, next)
-	loop := "rows" + s.name + "loop"
+	s.nextRows(name+"first", numbers, next)
+	loop := name + "loop"
 	Label(loop)
 	for i := range row {
 		MOVQ(next[i], row[i])
@@ -35,7 +41,7 @@ func (s isa) rowsOf() {
 	LEAQ(Mem{Base: row[0], Index: stride, Scale: 4}, next[0])
 	s.nextRows(loop, numbers, next)
 	Label(loop + "last")
-	sums := s.dot4(loop, v, row, next)
+	sums := s.dot4(loop, v, row, next, squares)
 	VMOVUPS(sums, Mem{Base: dst})
 	ADDQ(Imm(16), dst)
 	SUBQ(Imm(4), count)
@@ -68,7 +74,7 @@ func (s isa) nextRows(label string, numbers reg.Register, next []reg.Register) {
 // dot4 returns the inner products of v with four rows: each is the sum of 2·16 or
 // 2·8 partial sums, the numbers behind the last whole step added to the first of
 // them. The lines of next are brought on the way.
-func (s isa) dot4(label string, v reg.Register, row, next []reg.Register) reg.Register {
+func (s isa) dot4(label string, v reg.Register, row, next []reg.Register, squares bool) reg.Register {
 	acc := make([][2]reg.VecVirtual, 4)
 	for i := range acc {
 		for j := range acc[i] {
@@ -92,7 +98,7 @@ func (s isa) dot4(label string, v reg.Register, row, next []reg.Register) reg.Re
 		x := s.vec()
 		VMOVUPS(Mem{Base: v, Index: at, Scale: 1, Disp: j * s.bytes}, x)
 		for i, r := range row {
-			VFMADD231PS(Mem{Base: r, Index: at, Scale: 1, Disp: j * s.bytes}, x, acc[i][j])
+			s.dotStep(Mem{Base: r, Index: at, Scale: 1, Disp: j * s.bytes}, x, acc[i][j], squares)
 		}
 	}
 	ADDQ(I32(2*s.bytes), at)
@@ -104,20 +110,37 @@ func (s isa) dot4(label string, v reg.Register, row, next []reg.Register) reg.Re
 	x := s.vec()
 	VMOVUPS(Mem{Base: v, Index: at, Scale: 1}, x)
 	for i, r := range row {
-		VFMADD231PS(Mem{Base: r, Index: at, Scale: 1}, x, acc[i][0])
+		s.dotStep(Mem{Base: r, Index: at, Scale: 1}, x, acc[i][0], squares)
 	}
 	ADDQ(Imm(uint64(s.bytes)), at)
 	SUBQ(Imm(uint64(step)), n)
 	Label(label + "tail")
 	TESTQ(n, n)
 	JZ(LabelRef(label + "sum"))
-	s.dotTail(v, row, at, n, acc)
+	s.dotTail(v, row, at, n, acc, squares)
 	Label(label + "sum")
 	return s.sum4(acc)
 }
 
+// dotStep adds x, or with squares the row, times the row.
+func (s isa) dotStep(row Mem, x, acc reg.Register, squares bool) {
+	if squares {
+		VMOVUPS(row, x)
+		VFMADD231PS(x, x, acc)
+		return
+	}
+	VFMADD231PS(row, x, acc)
+}
+
+func (s isa) multiplyAdd(row, x, acc reg.Register, squares bool) {
+	if squares {
+		x = row
+	}
+	VFMADD231PS(row, x, acc)
+}
+
 // dotTail adds the last n numbers, fewer than a register holds.
-func (s isa) dotTail(v reg.Register, row []reg.Register, at, n reg.Register, acc [][2]reg.VecVirtual) {
+func (s isa) dotTail(v reg.Register, row []reg.Register, at, n reg.Register, acc [][2]reg.VecVirtual, squares bool) {
 	x, y := s.vec(), s.vec()
 	masks := GP64()
 	LEAQ(tailMask, masks)
@@ -130,7 +153,7 @@ func (s isa) dotTail(v reg.Register, row []reg.Register, at, n reg.Register, acc
 		VMOVUPS_Z(Mem{Base: v, Index: at, Scale: 1}, k, x)
 		for i, r := range row {
 			VMOVUPS_Z(Mem{Base: r, Index: at, Scale: 1}, k, y)
-			VFMADD231PS(y, x, acc[i][0])
+			s.multiplyAdd(y, x, acc[i][0], squares)
 		}
 		return
 	}
@@ -139,7 +162,7 @@ func (s isa) dotTail(v reg.Register, row []reg.Register, at, n reg.Register, acc
 	VMASKMOVPS(Mem{Base: v, Index: at, Scale: 1}, mask, x)
 	for i, r := range row {
 		VMASKMOVPS(Mem{Base: r, Index: at, Scale: 1}, mask, y)
-		VFMADD231PS(y, x, acc[i][0])
+		s.multiplyAdd(y, x, acc[i][0], squares)
 	}
 }
 

@@ -105,7 +105,7 @@ func (b *batch) score(dst []float32, n int, products []*Product, items rerank.It
 	m := b.matrix(items, first, rows)
 	k.Cross(b.products, b.packed, m)
 	if products[0].Norm == 0 {
-		top := largest(k, m)
+		top := largest(k, m, nil, rows)
 		for _, p := range products {
 			kernel.RaiseMax(&p.seen, top)
 		}
@@ -168,19 +168,33 @@ func (b *batch) matrix(items rerank.Items, first, rows int) rerank.Matrix {
 	return rerank.Matrix{Rows: rows, Cols: cols, Data: b.rows[:rows*cols]}
 }
 
-// largest is an upper bound of the norms of the rows, within their rounding.
-func largest(k *kernel.Set, m rerank.Matrix) float32 {
-	var top float32
-	var sum [1]float32
-	for r := range m.Rows {
-		k.Rows(sum[:], m.Row(r), m.Slice(r, r+1), nil)
-		if square := sum[0]; square-square == 0 && square > 1e-30 {
-			top = max(top, float32(math.Sqrt(float64(square)*(1+2*kernel.Gamma(m.Cols+1)))*(1+0x1p-23)))
-		} else if n := kernel.Norm(m.Row(r)); n-n == 0 { // the square is not exact enough
-			top = max(top, n)
+// largest is an upper bound of the norms of rows of m, within their rounding; rows
+// are those of kernel.Rows. A row that is not finite does not count.
+func largest(k *kernel.Set, m rerank.Matrix, rows []int32, n int) float32 {
+	var top float64
+	var squares [64]float32
+	for from := 0; from < n; from += len(squares) {
+		some := squares[:min(len(squares), n-from)]
+		if rows != nil {
+			k.Squares(some, m, rows[from:])
+		} else {
+			k.Squares(some, m.Slice(from, from+len(some)), nil)
+		}
+		for i, square := range some {
+			if square-square == 0 && square > 1e-30 {
+				top = max(top, float64(square))
+				continue
+			}
+			r := from + i // the square is not exact enough, or too large
+			if rows != nil {
+				r = int(rows[r])
+			}
+			if norm := kernel.Norm(m.Row(r)); norm-norm == 0 {
+				top = max(top, float64(norm)*float64(norm))
+			}
 		}
 	}
-	return top
+	return float32(math.Sqrt(top*(1+2*kernel.Gamma(m.Cols+2))) * (1 + 0x1p-22))
 }
 
 // grow returns n numbers of v, or new ones.

@@ -101,13 +101,7 @@ func (p *Product) rows(dst []float32, m rerank.Matrix, rows []int32) {
 	if p.Norm > 0 {
 		return
 	}
-	for i := range dst {
-		row := i
-		if rows != nil {
-			row = int(rows[i])
-		}
-		kernel.RaiseMax(&p.seen, largest(p.Kernels, m.Slice(row, row+1)))
-	}
+	kernel.RaiseMax(&p.seen, largest(p.Kernels, m, rows, len(dst)))
 }
 
 // groups scores the rows of as many items as fit a block, then takes the best
