@@ -20,6 +20,7 @@ func Default() Config {
 			MaxBatch:             256,
 			BatchParallelism:     8,
 		},
+		Proxy:    Proxy{TLS: TLS{MinVersion: "1.2"}},
 		Kernel:   "auto",
 		Log:      Log{Level: "info", Format: "auto"},
 		Trace:    Trace{SampleRatio: 1},

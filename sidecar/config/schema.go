@@ -267,10 +267,12 @@ type Route struct {
 type Proxy struct {
 	// Name of the store that everything else is forwarded to.
 	Store string `yaml:"store"`
-	// Where the store's gRPC clients connect, in plain text; empty is nowhere. Port 0 takes a free one.
+	// Where the store's gRPC clients connect; empty is nowhere. Port 0 takes a free one.
 	ListenGRPC string `yaml:"listen_grpc"`
-	// Where Qdrant's REST clients connect, in plain text; empty is nowhere. Port 0 takes a free one.
+	// Where Qdrant's REST clients connect; empty is nowhere. Port 0 takes a free one.
 	ListenREST string `yaml:"listen_rest"`
+	// TLS of both listeners; without a certificate they are plain text.
+	TLS TLS `yaml:"tls"`
 	// URL of Qdrant's REST API, http://host:port; listen_rest needs it.
 	RESTURL string `yaml:"rest_url"`
 	// Names of the routes that answer searches; empty is every route of the store.

@@ -102,11 +102,15 @@ func (v *validator) listen() {
 	v.address("listen.grpc", l.GRPC)
 	v.address("listen.admin", l.Admin)
 	v.address("trace.endpoint", v.c.Trace.Endpoint)
-	if (l.TLS.CertFile == "") != (l.TLS.KeyFile == "") {
-		v.fail("listen.tls", "cert_file and key_file belong together; give both or none")
+	v.tls("listen.tls", l.TLS)
+}
+
+func (v *validator) tls(at string, t TLS) {
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		v.fail(at, "cert_file and key_file belong together; give both or none")
 	}
-	if l.TLS.ClientCAFile != "" && l.TLS.CertFile == "" {
-		v.fail("listen.tls.client_ca_file", "client certificates need TLS; give cert_file and key_file")
+	if t.ClientCAFile != "" && t.CertFile == "" {
+		v.fail(at+".client_ca_file", "client certificates need TLS; give cert_file and key_file")
 	}
 }
 
@@ -133,6 +137,7 @@ func (v *validator) proxy() {
 	}
 	v.address("proxy.listen_grpc", p.ListenGRPC)
 	v.address("proxy.listen_rest", p.ListenREST)
+	v.tls("proxy.tls", p.TLS)
 	switch v.c.Stores[p.Store].Kind {
 	case "qdrant":
 	case "milvus":

@@ -34,6 +34,8 @@ type Endpoint struct {
 	Upstream string
 	// TLS is that towards the database; nil is plain text, or the system's for https.
 	TLS *tls.Config
+	// ListenTLS is that towards the clients; nil is plain text.
+	ListenTLS *tls.Config
 }
 
 // Router answers calls in the database's stead.
@@ -117,7 +119,7 @@ func (p *Proxy) listenGRPC(ctx context.Context) (err error) {
 	if p.upstream, err = rawgrpc.Dial(e.Upstream, e.TLS); err != nil {
 		return err
 	}
-	o := rawgrpc.Options{Upstream: p.upstream, Services: services()}
+	o := rawgrpc.Options{Upstream: p.upstream, Services: services(), TLS: e.ListenTLS}
 	if p.options.Router != nil {
 		o.Intercept = p.options.Router.Intercept(p.upstream)
 	}
@@ -136,7 +138,7 @@ func (p *Proxy) listenREST(ctx context.Context) error {
 	if e.Upstream == "" {
 		return nil
 	}
-	o := rest.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, Logger: p.options.Logger}
+	o := rest.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, ServerTLS: e.ListenTLS, Logger: p.options.Logger}
 	if r, ok := p.options.Router.(RESTRouter); ok {
 		o.Intercept = r.InterceptREST
 	}

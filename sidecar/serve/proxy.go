@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 
 	"github.com/likenessdb/likeness/sidecar/config"
@@ -31,12 +32,23 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 	if err != nil {
 		return nil, fmt.Errorf("stores.%s: %w", p.Store, err)
 	}
+	var forGRPC, forREST *tls.Config
+	if p.TLS.CertFile != "" {
+		files := serverTLS(p.TLS)
+		forGRPC, err = files.Listener(s.options.Logger, "h2")
+		if err == nil {
+			forREST, err = files.Listener(s.options.Logger, "h2", "http/1.1")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("proxy: %w", err)
+		}
+	}
 	o := proxy.Options{
-		REST:   proxy.Endpoint{Listen: p.ListenREST, Upstream: p.RESTURL, TLS: secure},
+		REST:   proxy.Endpoint{Listen: p.ListenREST, Upstream: p.RESTURL, TLS: secure, ListenTLS: forREST},
 		Router: router, Logger: s.options.Logger, Grace: c.Shutdown.Grace,
 	}
 	if p.ListenGRPC != "" {
-		o.GRPC = proxy.Endpoint{Listen: p.ListenGRPC, Upstream: store.Address, TLS: secure}
+		o.GRPC = proxy.Endpoint{Listen: p.ListenGRPC, Upstream: store.Address, TLS: secure, ListenTLS: forGRPC}
 	}
 	return proxy.Listen(ctx, o)
 }

@@ -21,32 +21,41 @@ type TLS struct {
 	MinVersion uint16
 }
 
-// transportCredentials read the files again at the first handshake after they
-// changed; connections that stand go on.
 func transportCredentials(t TLS, log *slog.Logger) (credentials.TransportCredentials, error) {
+	c, err := t.Listener(log, "h2")
+	if err != nil {
+		return nil, err
+	}
+	return credentials.NewTLS(c), nil
+}
+
+// Listener is the configuration of a listener that speaks the protocols, as ALPN
+// names them. It reads the files again at the first handshake after they
+// changed; connections that stand go on. It returns ErrTLS.
+func (t TLS) Listener(log *slog.Logger, protocols ...string) (*tls.Config, error) {
 	files := []string{t.CertFile, t.KeyFile}
 	if t.ClientCAFile != "" {
 		files = append(files, t.ClientCAFile)
 	}
-	current, err := watch(log, t.config, files...)
+	current, err := watch(log, func() (*tls.Config, error) { return t.config(protocols) }, files...)
 	if err != nil {
 		return nil, err
 	}
-	return credentials.NewTLS(&tls.Config{
+	return &tls.Config{
 		MinVersion:         max(t.MinVersion, tls.VersionTLS12),
-		NextProtos:         []string{"h2"},
+		NextProtos:         protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.get(), nil },
-	}), nil
+	}, nil
 }
 
-func (t TLS) config() (*tls.Config, error) {
+func (t TLS) config(protocols []string) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrTLS, err)
 	}
 	c := &tls.Config{
 		MinVersion:   max(t.MinVersion, tls.VersionTLS12),
-		NextProtos:   []string{"h2"},
+		NextProtos:   protocols,
 		Certificates: []tls.Certificate{pair},
 	}
 	if t.ClientCAFile == "" {

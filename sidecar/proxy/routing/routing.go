@@ -29,7 +29,7 @@ var ErrRoutes = errors.New("routes of the proxy contradict each other")
 type Router struct {
 	searcher pipeline.Searcher
 	routes   map[field]*pipeline.Route
-	known    map[string]bool // collections with a route
+	known    map[string]bool          // collections with a route
 	budgets  map[string]time.Duration // by collection, the shortest of its routes
 	log      *slog.Logger
 	observe  func(outcome, reason string)
