@@ -43,6 +43,8 @@ type Similarity struct {
 	stretches []stretch
 	slopes    []float64 // of byPair, for RoundingError
 
+	reduced *reduced // the logits' part for Screen; nil: it is no network
+
 	kernels  *kernel.Set
 	probes   *distilled.Probes
 	meanItem []float32  // feature row of the mean item, nil if the model does not say
@@ -71,6 +73,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	}
 	s.prepare()
 	s.slopes = s.byPair.slopesOf()
+	s.reduced = s.byPair.reduce()
 	s.describe()
 	var err error
 	if s.probes, err = distilled.Read(t, s.spec.QueryDim, s.spec.ItemDim); err != nil {

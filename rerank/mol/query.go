@@ -23,6 +23,8 @@ type encoded struct {
 	scaled       []kernel.Weights
 	bias, factor []float32
 
+	halves split // for Screen
+
 	largest atomic.Uint32 // bits of the largest |logit| that Score has seen
 }
 

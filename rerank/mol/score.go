@@ -13,7 +13,7 @@ type scratch struct {
 	// Two tiles each: feature rows, stretches of them, the item's part of the
 	// gates, the logits over τ, the gates and their hidden layer.
 	rows, part, item, logits, gates, gateHidden []float32
-	words                                       []uint32 // a tile of packed rows
+	words, halves                               []uint32 // tiles of packed rows; of bfloat16
 	ahead                                       kernel.Ahead
 }
 

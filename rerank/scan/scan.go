@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -50,8 +51,9 @@ type Result struct {
 // Scanner scans one table. It is safe for concurrent use.
 type Scanner struct {
 	table         *table.Table
-	alive         *Bitmap // nil: all of them
-	chunk, chunks int     // items a chunk, chunks of the table
+	loss          rerank.Loss // of the rows, against those that are scored
+	alive         *Bitmap     // nil: all of them
+	chunk, chunks int         // items a chunk, chunks of the table
 
 	pool sync.Pool // *job
 
@@ -66,6 +68,13 @@ type Scanner struct {
 // spec is of the similarity that its queries are encoded by.
 func New(t *table.Table, spec rerank.Spec) *Scanner {
 	s := &Scanner{table: t, chunk: chunkOf(t, spec)}
+	s.loss = t.Loss()
+	if _, ok := t.Full(); !ok { // the rows themselves are scored
+		s.loss.Row.Lost, s.loss.Blocks = 0, slices.Clone(s.loss.Blocks)
+		for i := range s.loss.Blocks {
+			s.loss.Blocks[i].Lost = 0
+		}
+	}
 	s.chunks = (t.Len() + s.chunk - 1) / s.chunk
 	s.alive = aliveOf(t)
 	s.pool.New = func() any { return &job{done: make(chan struct{}, 1)} }

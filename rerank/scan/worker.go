@@ -16,6 +16,7 @@ type worker struct {
 	items, left    []int32
 	scores, bounds []float32
 	scratch        rerank.Items
+	part           rerank.Packed
 	found          []rerank.Scored
 }
 
@@ -32,74 +33,89 @@ func newWorker(s *Scanner) *worker {
 
 // scan does the items [from, to) for a job.
 func (w *worker) scan(j *job, from, to int) {
-	n := to - from
-	list := w.items[:0]
-	if j.q.Within != nil {
-		list = j.q.Within.appendRange(list, from, to)
-		w.items, n = list, len(list)
-	}
+	list, whole := w.list(j, from, to)
 	screen, threshold := j.plan()
+	n, left := len(list), list
 	var took time.Duration
-	left := list
 	if screen >= 0 {
 		began := time.Now()
-		if err := j.screener.Screen(screen, w.bounds[:n], w.all(j, list, from, to)); err != nil {
+		items := w.rows(list, whole, from, to)
+		if err := j.screener.Screen(screen, w.bounds[:n], items, w.s.loss, threshold); err != nil {
 			j.fail(err)
 			return
 		}
-		left = w.reach(j, list, from, w.bounds[:n], threshold)
+		left = w.reach(list, w.bounds[:n], threshold)
 		took = time.Since(began)
 	}
 	began := time.Now()
-	scores, err := w.score(j, screen, left, from, to)
-	if err != nil {
-		j.fail(err)
-		return
+	scores := w.scores[:len(left)]
+	if len(left) > 0 {
+		if err := j.q.Encoded.Score(scores, w.exact(left, whole && screen < 0, from, to)); err != nil {
+			j.fail(err)
+			return
+		}
 	}
-	w.rank(j, screen, left, from, scores, threshold)
-	j.count(screen, n, len(scores), took, time.Since(began))
+	w.rank(j, left, scores, threshold)
+	j.count(screen, n, len(left), took, time.Since(began))
 }
 
-// all are the items of the chunk that the job goes over.
-func (w *worker) all(j *job, list []int32, from, to int) rerank.Items {
+// list returns the items of the chunk that the job goes over, and whether they are
+// all that it has.
+func (w *worker) list(j *job, from, to int) (list []int32, whole bool) {
+	list = w.items[:0]
 	if j.q.Within != nil {
-		return w.s.table.Items(list, &w.scratch)
+		list = j.q.Within.appendRange(list, from, to)
+	} else {
+		for i := from; i < to; i++ {
+			list = append(list, int32(i))
+		}
 	}
-	return w.s.table.Slice(from, to)
+	w.items = list
+	return list, len(list) == to-from
+}
+
+// rows are the items as the table has them.
+func (w *worker) rows(list []int32, whole bool, from, to int) rerank.Items {
+	t := w.s.table
+	switch {
+	case !whole || t.Grouped():
+		return t.Items(list, &w.scratch)
+	case t.Features().Rows > 0:
+		return t.Slice(from, to)
+	}
+	w.part = *t.Packed() // chunks begin with a tile
+	w.part.Words, w.part.Rows = w.part.Words[from*w.part.RowWords():], to-from
+	return rerank.Items{Packed: &w.part}
+}
+
+// exact are the items in full precision, where the table has that.
+func (w *worker) exact(list []int32, whole bool, from, to int) rerank.Items {
+	t := w.s.table
+	full, ok := t.Full()
+	switch {
+	case !ok:
+		return w.rows(list, whole, from, to)
+	case whole && !t.Grouped():
+		return rerank.Items{Features: full.Slice(from, to)}
+	}
+	items, _ := t.FullItems(list, &w.scratch)
+	return items
 }
 
 // reach lists the items whose bound is not below the threshold.
-func (w *worker) reach(j *job, list []int32, from int, bounds []float32, threshold float32) []int32 {
+func (w *worker) reach(list []int32, bounds []float32, threshold float32) []int32 {
 	left := w.left[:0]
 	for i, b := range bounds {
-		if b < threshold {
-			continue
+		if !(b < threshold) {
+			left = append(left, list[i])
 		}
-		item := int32(from + i)
-		if j.q.Within != nil {
-			item = list[i]
-		}
-		left = append(left, item)
 	}
 	w.left = left
 	return left
 }
 
-// score computes φ of the whole chunk, or of what a screen left of it.
-func (w *worker) score(j *job, screen int, left []int32, from, to int) ([]float32, error) {
-	scores := w.scores[:to-from]
-	if screen < 0 && j.q.Within == nil {
-		return scores, j.q.Encoded.Score(scores, w.s.table.Slice(from, to))
-	}
-	scores = scores[:len(left)]
-	if len(left) == 0 {
-		return scores, nil
-	}
-	return scores, j.q.Encoded.Score(scores, w.s.table.Items(left, &w.scratch))
-}
-
 // rank puts what reaches the threshold among the best.
-func (w *worker) rank(j *job, screen int, left []int32, from int, scores []float32, threshold float32) {
+func (w *worker) rank(j *job, list []int32, scores []float32, threshold float32) {
 	found, notFinite := w.found[:0], 0
 	for i, x := range scores {
 		if x-x != 0 {
@@ -107,10 +123,7 @@ func (w *worker) rank(j *job, screen int, left []int32, from int, scores []float
 		} else if x < threshold {
 			continue
 		}
-		item := from + i
-		if screen >= 0 || j.q.Within != nil {
-			item = int(left[i])
-		}
+		item := int(list[i])
 		found = append(found, rerank.Scored{ID: w.s.table.ID(item), Score: x, Index: item})
 	}
 	w.found = found

@@ -1,0 +1,391 @@
+package mol
+
+import (
+	"math"
+	"sync"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+)
+
+// The levels of Screen: by the largest logit, and by gates in bfloat16.
+const (
+	byLogits = iota
+	byGates
+)
+
+// slope is more than the greatest slope of SiLU.
+const slope = 1.1
+
+// reduced is the gates' network in bfloat16, with what its rounding can do
+// (docs/design.md, the scan's bounds). Norms of matrices are bounds of the spectral
+// norm.
+type reduced struct {
+	first, second kernel.WeightsBFloat16
+	// Of both layers: the weights' norm, that of their rounding, and the greatest
+	// norms of a row of each.
+	w, lost       [2]float64
+	row, lostRow  float64
+	bias          float64 // norm of the first layer's
+	inner, hidden float64 // rounding of the products, in units of ‖l‖ and ‖h‖
+}
+
+// reduce makes the gates' network for screens.
+func (m *mlp) reduce() *reduced {
+	if m.hidden() == 0 {
+		return nil
+	}
+	r := &reduced{first: kernel.PackBFloat16(m.first.w), second: kernel.PackBFloat16(m.second.w), bias: rerank.Norm(m.first.bias)}
+	for i, w := range []rerank.Matrix{m.first.w, m.second.w} {
+		lost := rerank.NewMatrix(w.Rows, w.Cols)
+		for k, v := range w.Data {
+			lost.Data[k] = v - kernel.WidenBFloat16(kernel.RoundBFloat16(v))
+		}
+		r.w[i], r.lost[i] = spectral(w), spectral(lost)
+		if i == 1 {
+			r.row, r.lostRow = longest(w), longest(lost)
+		}
+	}
+	r.inner = kernel.Gamma(m.first.w.Cols+2) * rerank.Norm(m.first.w.Data)
+	r.hidden = kernel.Gamma(m.second.w.Cols+2) * rerank.Norm(m.second.w.Data)
+	return r
+}
+
+// longest is the greatest norm of a row.
+func longest(m rerank.Matrix) (top float64) {
+	for r := range m.Rows {
+		top = max(top, rerank.Norm(m.Row(r)))
+	}
+	return top
+}
+
+// spectral bounds the spectral norm of a: ‖a‖₂ ≤ ‖(aaᵀ)⁸‖_F^(1/16), at most
+// 32^(1/16) = 1.24 times too much for 32 rows or columns.
+func spectral(a rerank.Matrix) float64 {
+	if a.Rows > a.Cols {
+		a = kernel.Transpose(a)
+	}
+	n := a.Rows
+	g := make([]float64, n*n)
+	for i := range n {
+		for j := range n {
+			for k, v := range a.Row(i) {
+				g[i*n+j] += float64(v) * float64(a.Row(j)[k])
+			}
+		}
+	}
+	scale := 1.0 // g·scale is what was there, and no square overflows
+	for power := range 4 {
+		sum := 0.0
+		for _, v := range g {
+			sum += v * v
+		}
+		norm := math.Sqrt(sum)
+		if norm == 0 {
+			return 0
+		}
+		scale *= math.Pow(norm, 1/math.Exp2(float64(power)))
+		if power == 3 {
+			break
+		}
+		for i := range g {
+			g[i] /= norm
+		}
+		g = square(g, n)
+	}
+	return math.Sqrt(scale) * (1 + 1e-6)
+}
+
+// square is g·g of a symmetric n×n matrix.
+func square(g []float64, n int) []float64 {
+	out := make([]float64, n*n)
+	for i := range n {
+		for k := range n {
+			v := g[i*n+k]
+			for j := range n {
+				out[i*n+j] += v * g[k*n+j]
+			}
+		}
+	}
+	return out
+}
+
+// split is the query's side for tiles of bfloat16: f_i/τ as a sum of two.
+type split struct {
+	once      sync.Once
+	high, low kernel.WeightsBFloat16
+	scaled    rerank.Matrix // f_i/τ
+	lost      []float64     // of each row, what both leave out
+	norm      []float64     // of each row
+}
+
+func (e *encoded) split() *split {
+	s := &e.halves
+	s.once.Do(func() {
+		s.scaled = rerank.NewMatrix(e.components.Rows, e.components.Cols)
+		low, rest := rerank.NewMatrix(e.components.Rows, e.components.Cols), make([]float32, e.components.Cols)
+		for i := range s.scaled.Rows {
+			for k, v := range e.components.Row(i) {
+				v *= e.s.ceiling()
+				s.scaled.Row(i)[k] = v
+				l := v - kernel.WidenBFloat16(kernel.RoundBFloat16(v)) // exact
+				low.Row(i)[k], rest[k] = l, l-kernel.WidenBFloat16(kernel.RoundBFloat16(l))
+			}
+			s.lost, s.norm = append(s.lost, rerank.Norm(rest)), append(s.norm, rerank.Norm(s.scaled.Row(i)))
+		}
+		s.high, s.low = kernel.PackBFloat16(s.scaled), kernel.PackBFloat16(low)
+	})
+	return s
+}
+
+// logitError bounds what the logits of packed rows are off those that Score
+// computes: the greatest of them, and the norm of them all.
+func (e *encoded) logitError(items rerank.Items, loss rerank.Loss) (greatest, norm float64) {
+	c, s := &e.s.c, e.split()
+	if items.Packed == nil {
+		return 0, 0
+	}
+	rounding := 3 * kernel.Gamma(2*c.Dim+2)
+	var squares float64
+	for j := range c.PairsItem {
+		var x rerank.Extent
+		if j < len(loss.Blocks) {
+			x = loss.Blocks[j]
+		} else {
+			x = rerank.Extent{Lost: float32(math.Inf(1))}
+		}
+		for i, n := range s.norm {
+			d := n*float64(x.Lost) + (s.lost[i]+rounding*n)*float64(x.Norm) + 1e-30
+			greatest, squares = max(greatest, d), squares+d*d
+		}
+	}
+	return greatest, math.Sqrt(squares)
+}
+
+// itemError bounds the norm of what the item's part of the gates is off.
+func (e *encoded) itemError(items rerank.Items, loss rerank.Loss) float64 {
+	if items.Packed == nil || !e.s.byItem.exists() {
+		return 0
+	}
+	var squares, factor float64
+	for j := e.s.c.PairsItem; j < len(loss.Blocks); j++ {
+		squares += float64(loss.Blocks[j].Lost) * float64(loss.Blocks[j].Lost)
+	}
+	for _, v := range e.factor {
+		factor = max(factor, math.Abs(float64(v)))
+	}
+	return factor * math.Sqrt(squares)
+}
+
+// Screens implements rerank.Screener: φ is at most the largest logit, and gates in
+// bfloat16 come near it where the model has a part of the gates that the logits decide.
+func (e *encoded) Screens(items rerank.Items) int {
+	if e.s.reduced == nil {
+		return 1
+	}
+	return 2
+}
+
+var _ rerank.Screener = (*encoded)(nil)
+
+// Screen implements rerank.Screener.
+func (e *encoded) Screen(level int, dst []float32, items rerank.Items, loss rerank.Loss, reach float32) error {
+	if err := items.Check(len(dst), e.s.spec); err != nil {
+		return err
+	}
+	sc := e.s.borrow()
+	defer e.s.scratch.Put(sc)
+	b := bounds{e: e, level: level, reach: reach}
+	b.logit, b.logits = e.logitError(items, loss)
+	b.item = e.itemError(items, loss)
+	for from := 0; from < len(dst); from += groupSize {
+		b.group(sc, dst, items, from)
+	}
+	return nil
+}
+
+// bounds is one call of Screen.
+type bounds struct {
+	e     *encoded
+	level int
+	reach float32
+	// Error of a logit, and norm of that of all.
+	logit, logits float64
+	item          float64 // error of the item's part of the gates
+
+	extent [3][kernel.Lanes]float32
+	mean   [2][kernel.Lanes]float32
+}
+
+// group bounds up to two tiles of items.
+func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from int) {
+	s := b.e.s
+	g, words := b.load(sc, items, from, len(dst))
+	if words == nil {
+		sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
+		b.e.logits(sc, &g)
+	}
+	out := dst[from : from+g.count]
+	reaches := false
+	for t := range g.tiles {
+		reaches = b.byLogits(out[t*kernel.Lanes:], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes]) || reaches
+	}
+	if b.level == byLogits || !reaches {
+		return
+	}
+	b.gates(sc, &g, words)
+	for t := range g.tiles {
+		b.byGates(out[t*kernel.Lanes:], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes], sc.gates[t*s.gateTile():])
+	}
+}
+
+// byLogits bounds φ by the largest logit, and reports whether any bound reaches
+// what matters. 2·10⁻⁵ of the largest |logit| is for the rounding of Score, and of
+// a screen that computes as Score does.
+func (b *bounds) byLogits(dst, logits []float32) bool {
+	b.e.s.kernels.Extent(&b.extent, logits)
+	reaches := false
+	for l := range min(len(dst), kernel.Lanes) {
+		top, low := float64(b.extent[0][l]), float64(b.extent[1][l])
+		bound := top + b.logit + 2*kernelError*(max(top, -low)+b.logit)
+		dst[l] = above(bound + 0*float64(b.extent[2][l]))
+		reaches = reaches || !(dst[l] < b.reach)
+	}
+	return reaches
+}
+
+// byGates bounds φ by what gates in bfloat16 make of it, and what they can be off.
+func (b *bounds) byGates(dst, logits, gates []float32) {
+	s, r := b.e.s, b.e.s.reduced
+	s.kernels.Extent(&b.extent, logits)
+	s.kernels.Weigh(&b.mean, logits, gates[:len(logits)])
+	for l := range min(len(dst), kernel.Lanes) {
+		norm := math.Sqrt(float64(b.extent[2][l]))*(1+1e-5) + b.logits
+		all, each := r.gateError(norm, b.logits)
+		all, each = all+b.item, each+b.item
+		if s.c.Combination == GLUSiLU {
+			all, each = slope*all, slope*each
+		}
+		top := max(float64(b.extent[0][l]), -float64(b.extent[1][l]))
+		off := math.Exp(2*each)*all*math.Sqrt(float64(b.mean[1][l]))*(1+1e-4) + b.logit + 2*kernelError*(top+b.logit)
+		dst[l] = min(dst[l], above(float64(b.mean[0][l])+off))
+	}
+}
+
+// gateError bounds the error of the logits' part of the gates, for logits of a norm
+// that are off by no more than that: the norm of all, and the greatest.
+func (r *reduced) gateError(norm, off float64) (all, each float64) {
+	const u = kernel.UnitBFloat16
+	const silu = 1e-6 // SiLU's own, twice
+	in := off + u*norm
+	before := r.w[0]*in + r.lost[0]*(norm+in) + r.inner*(norm+in) + 1e-6*r.bias
+	hidden := r.w[0]*norm + r.bias
+	behind := slope*before + silu*(hidden+before)
+	in = behind + u*(hidden+behind)
+	rest := r.hidden * (hidden + in)
+	return r.w[1]*in + r.lost[1]*(hidden+in) + rest, r.row*in + r.lostRow*(hidden+in) + rest
+}
+
+// above is a float32 that is not below x; NaN stays.
+func above(x float64) float32 {
+	f := float32(x)
+	if float64(f) < x {
+		return math.Nextafter32(f, float32(math.Inf(1)))
+	}
+	return f
+}
+
+// load describes the items from one on. Of packed rows of bfloat16 it computes the
+// logits at once, as they lie, and returns the words of the tiles.
+func (b *bounds) load(sc *scratch, items rerank.Items, from, end int) (group, []uint32) {
+	s, p := b.e.s, items.Packed
+	if p == nil || p.Format != rerank.FormatBFloat16 || s.c.Dim%2 != 0 || s.c.pairs()%2 != 0 {
+		return s.group(sc, items, from, end, false), nil
+	}
+	g := group{count: min(groupSize, end-from), size: s.spec.Features * kernel.Lanes}
+	g.tiles = (g.count + kernel.Lanes - 1) / kernel.Lanes
+	size := p.RowWords() * kernel.Lanes
+	var words []uint32
+	if p.Tiled && items.Rows == nil && from%kernel.Lanes == 0 {
+		words = p.Words[from/kernel.Lanes*size:][:g.tiles*size]
+	} else {
+		words = grow(&sc.words, 2*size)[:g.tiles*size]
+		for l := range g.tiles * kernel.Lanes {
+			g.rows[l/kernel.Lanes][l%kernel.Lanes] = rowNumber(items, min(from+l, end-1))
+		}
+		for t := range g.tiles {
+			s.kernels.Gather(words[t*size:(t+1)*size], p, &g.rows[t])
+		}
+	}
+	sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
+	halves := b.e.split()
+	prod := kernel.Product{Tiles: g.tiles, CTile: s.logitTile(), CRow: s.c.PairsItem * kernel.Lanes, BTile: size}
+	for j := range s.c.PairsItem {
+		first, _ := p.Packing.Words(j)
+		prod.C, prod.Add = sc.logits[j*kernel.Lanes:], false
+		s.kernels.MultiplyBFloat16(halves.low, words[first*kernel.Lanes:], &prod)
+		prod.Add = true
+		s.kernels.MultiplyBFloat16(halves.high, words[first*kernel.Lanes:], &prod)
+	}
+	return g, words
+}
+
+// gates computes the inputs of the softmax from logits and weights in bfloat16.
+func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
+	s, r := b.e.s, b.e.s.reduced
+	logits, pairs := s.logitTile()/2, s.c.pairs()&^1
+	hidden := (s.byPair.hidden() + 1) &^ 1 * kernel.Lanes / 2
+	words := grow(&sc.halves, g.tiles*max(logits, hidden)+2*kernel.Lanes)
+	for t := range g.tiles {
+		s.kernels.BFloat16(words[t*logits:], sc.logits[t*s.logitTile():][:pairs*kernel.Lanes])
+		if pairs < s.c.pairs() {
+			s.oddRow(words[t*logits+pairs/2*kernel.Lanes:], sc.logits[t*s.logitTile()+pairs*kernel.Lanes:])
+		}
+	}
+	width := kernel.Padded(s.byPair.hidden()) * kernel.Lanes
+	sc.gateHidden = grow(&sc.gateHidden, g.tiles*width)
+	s.kernels.MultiplyBFloat16(r.first, words, &kernel.Product{
+		Tiles: g.tiles, C: sc.gateHidden, CTile: width, BTile: logits, Bias: s.byPair.first.biases, SiLU: true,
+	})
+	for t := range g.tiles {
+		even := s.byPair.hidden() &^ 1
+		s.kernels.BFloat16(words[t*hidden:], sc.gateHidden[t*width:][:even*kernel.Lanes])
+		if even < s.byPair.hidden() {
+			s.oddRow(words[t*hidden+even/2*kernel.Lanes:], sc.gateHidden[t*width+even*kernel.Lanes:])
+		}
+	}
+	sc.gates = grow(&sc.gates, g.tiles*s.gateTile())
+	p := kernel.Product{Tiles: g.tiles, C: sc.gates, CTile: s.gateTile(), BTile: hidden, Bias: b.e.bias, SiLU: s.c.Combination == GLUSiLU}
+	if s.byItem.exists() {
+		p.Factor = b.e.factor
+		p.Plus, p.PlusTile = b.itemGates(sc, g, packed)
+	}
+	s.kernels.MultiplyBFloat16(r.second, words, &p)
+}
+
+// oddRow rounds a last value that has none beside it.
+func (s *Similarity) oddRow(dst []uint32, values []float32) {
+	for l, v := range values[:kernel.Lanes] {
+		dst[l] = uint32(kernel.RoundBFloat16(v))
+	}
+}
+
+// itemGates is the item's part of the gates as Score reads it, widened where it is
+// packed.
+func (b *bounds) itemGates(sc *scratch, g *group, packed []uint32) ([]float32, int) {
+	s := b.e.s
+	if packed == nil {
+		return s.itemGates(sc, g)
+	}
+	size := len(packed) / g.tiles
+	first := s.c.PairsItem * s.c.Dim / 2 * kernel.Lanes
+	item := grow(&sc.item, g.tiles*s.gateTile())
+	for t := range g.tiles {
+		tile := item[t*s.gateTile():]
+		for k, w := range packed[t*size+first:][:s.c.pairs()/2*kernel.Lanes] {
+			at := k/kernel.Lanes*2*kernel.Lanes + k%kernel.Lanes
+			tile[at], tile[at+kernel.Lanes] = math.Float32frombits(w<<16), math.Float32frombits(w&0xffff0000)
+		}
+	}
+	return item, s.gateTile()
+}
