@@ -61,6 +61,9 @@ func (s *search) roughness() rough {
 	if s.Table == nil || !reads || !s.Table.Rounded() {
 		return r
 	}
+	if _, full := s.Table.Full(); full && s.r.Strategy == rerank.Scan {
+		return r // the scan scores in full precision
+	}
 	r.by, r.exact = float32(math.Inf(1)), map[rerank.ID]bool{}
 	if rounder, ok := s.enc.(rerank.Rounder); ok {
 		r.by = rounder.RoundingError(s.Table.Loss())
