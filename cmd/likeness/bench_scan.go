@@ -57,6 +57,7 @@ func newBenchScanCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.Batch, "batch", 1, "queries that share a pass")
 	flags.IntVar(&f.Threads, "threads", 1, "threads that share the table")
 	flags.StringVar(&f.format, "format", string(rerank.FormatFloat32), "numbers of the table: float32, bfloat16, float16 or int8")
+	flags.BoolVar(&f.Tiles, "tiles", false, "float32 rows lie in tiles, as those of other formats always do")
 	flags.BoolVar(&f.Full, "full-precision", false, "with another format: keep float32 rows beside it, and score those")
 	flags.BoolVar(&f.Whole, "whole", false, "score every item, whatever a bound says")
 	flags.StringVar(&f.kernel, "kernel", "", "loops to score with, go, avx2 or avx512; empty is the fastest")
@@ -125,13 +126,14 @@ func (f *benchScanFlags) open() (err error) {
 		if err != nil {
 			return err
 		}
-		*file.into = rerank.Matrix{Rows: m.Rows, Cols: m.Cols, Data: slices.Clone(m.Data)}
+		v := rerank.Matrix{Rows: m.Rows, Cols: m.Cols, Data: slices.Clone(m.Data)}
 		if err := m.Close(); err != nil {
 			return err
 		}
-		if m.Rows == 0 || m.Cols != file.dim {
-			return usagef("--%s: %s has %d rows of %d numbers, want rows of %d", file.flag, file.path, m.Rows, m.Cols, file.dim)
+		if v.Rows == 0 || v.Cols != file.dim {
+			return usagef("--%s: %s has %d rows of %d numbers, want rows of %d", file.flag, file.path, v.Rows, v.Cols, file.dim)
 		}
+		*file.into = v
 	}
 	return nil
 }

@@ -213,7 +213,7 @@ type bounds struct {
 	logit, logits float64
 	item          float64 // error of the item's part of the gates
 
-	extent [3][kernel.Lanes]float32
+	extent [groupSize / kernel.Lanes][3][kernel.Lanes]float32
 	mean   [2][kernel.Lanes]float32
 }
 
@@ -228,47 +228,52 @@ func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from int)
 	out := dst[from : from+g.count]
 	reaches := false
 	for t := range g.tiles {
-		reaches = b.byLogits(out[t*kernel.Lanes:], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes]) || reaches
+		s.kernels.Extent(&b.extent[t], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes])
+		reaches = b.byLogits(out[t*kernel.Lanes:], &b.extent[t]) || reaches
 	}
 	if b.level == byLogits || !reaches {
 		return
 	}
 	b.gates(sc, &g, words)
 	for t := range g.tiles {
-		b.byGates(out[t*kernel.Lanes:], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes], sc.gates[t*s.gateTile():])
+		b.byGates(out[t*kernel.Lanes:], &b.extent[t], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes], sc.gates[t*s.gateTile():])
 	}
 }
 
 // byLogits bounds φ by the largest logit, and reports whether any bound reaches
 // what matters. 2·10⁻⁵ of the largest |logit| is for the rounding of Score, and of
 // a screen that computes as Score does.
-func (b *bounds) byLogits(dst, logits []float32) bool {
-	b.e.s.kernels.Extent(&b.extent, logits)
+func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32) bool {
 	reaches := false
 	for l := range min(len(dst), kernel.Lanes) {
-		top, low := float64(b.extent[0][l]), float64(b.extent[1][l])
+		top, low := float64(extent[0][l]), float64(extent[1][l])
 		bound := top + b.logit + 2*kernelError*(max(top, -low)+b.logit)
-		dst[l] = above(bound + 0*float64(b.extent[2][l]))
+		dst[l] = above(bound + 0*float64(extent[2][l]))
 		reaches = reaches || !(dst[l] < b.reach)
 	}
 	return reaches
 }
 
-// byGates bounds φ by what gates in bfloat16 make of it, and what they can be off.
-func (b *bounds) byGates(dst, logits, gates []float32) {
-	s, r := b.e.s, b.e.s.reduced
-	s.kernels.Extent(&b.extent, logits)
+// byGates bounds φ by what gates in bfloat16 make of it, and what they can be off:
+// e^(2·‖Δ‖_∞)·‖Δ‖·‖π⊙(l − φ)‖ for gates that are off by Δ.
+func (b *bounds) byGates(dst []float32, extent *[3][kernel.Lanes]float32, logits, gates []float32) {
+	s := b.e.s
 	s.kernels.Weigh(&b.mean, logits, gates[:len(logits)])
-	for l := range min(len(dst), kernel.Lanes) {
-		norm := math.Sqrt(float64(b.extent[2][l]))*(1+1e-5) + b.logits
-		all, each := r.gateError(norm, b.logits)
-		all, each = all+b.item, each+b.item
-		if s.c.Combination == GLUSiLU {
-			all, each = slope*all, slope*each
+	var squares float32 // the greatest of the lanes; one that is not a number has no bound either way
+	for _, x := range extent[2] {
+		if x > squares {
+			squares = x
 		}
-		top := max(float64(b.extent[0][l]), -float64(b.extent[1][l]))
-		off := math.Exp(2*each)*all*math.Sqrt(float64(b.mean[1][l]))*(1+1e-4) + b.logit + 2*kernelError*(top+b.logit)
-		dst[l] = min(dst[l], above(float64(b.mean[0][l])+off))
+	}
+	all, each := s.reduced.gateError(math.Sqrt(float64(squares))*(1+1e-5)+b.logits, b.logits)
+	all, each = all+b.item, each+b.item
+	if s.c.Combination == GLUSiLU {
+		all, each = slope*all, slope*each
+	}
+	factor := math.Exp(2*each) * all * (1 + 1e-4)
+	for l := range min(len(dst), kernel.Lanes) {
+		off := b.logit + 2*kernelError*(max(float64(extent[0][l]), -float64(extent[1][l]))+b.logit)
+		dst[l] = min(dst[l], above(float64(b.mean[0][l])+factor*math.Sqrt(float64(b.mean[1][l]))+off))
 	}
 }
 
@@ -287,13 +292,7 @@ func (r *reduced) gateError(norm, off float64) (all, each float64) {
 }
 
 // above is a float32 that is not below x; NaN stays.
-func above(x float64) float32 {
-	f := float32(x)
-	if float64(f) < x {
-		return math.Nextafter32(f, float32(math.Inf(1)))
-	}
-	return f
-}
+func above(x float64) float32 { return float32(x + math.Abs(x)*0x1p-23) }
 
 // load describes the items from one on. Of packed rows of bfloat16 it computes the
 // logits at once, as they lie, and returns the words of the tiles.
@@ -319,7 +318,9 @@ func (b *bounds) load(sc *scratch, items rerank.Items, from, end int) (group, []
 	}
 	sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
 	halves := b.e.split()
-	prod := kernel.Product{Tiles: g.tiles, CTile: s.logitTile(), CRow: s.c.PairsItem * kernel.Lanes, BTile: size}
+	next := min(from/kernel.Lanes*size+len(words), len(p.Words))
+	sc.ahead.Memory(s.kernels, numbers(p.Words[next:min(next+len(words), len(p.Words))]))
+	prod := kernel.Product{Tiles: g.tiles, CTile: s.logitTile(), CRow: s.c.PairsItem * kernel.Lanes, BTile: size, Ahead: &sc.ahead}
 	for j := range s.c.PairsItem {
 		first, _ := p.Packing.Words(j)
 		prod.C, prod.Add = sc.logits[j*kernel.Lanes:], false
@@ -345,7 +346,7 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 	width := kernel.Padded(s.byPair.hidden()) * kernel.Lanes
 	sc.gateHidden = grow(&sc.gateHidden, g.tiles*width)
 	s.kernels.MultiplyBFloat16(r.first, words, &kernel.Product{
-		Tiles: g.tiles, C: sc.gateHidden, CTile: width, BTile: logits, Bias: s.byPair.first.biases, SiLU: true,
+		Tiles: g.tiles, C: sc.gateHidden, CTile: width, BTile: logits, Bias: s.byPair.first.biases, SiLU: true, Ahead: &sc.ahead,
 	})
 	for t := range g.tiles {
 		even := s.byPair.hidden() &^ 1
@@ -355,7 +356,7 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 		}
 	}
 	sc.gates = grow(&sc.gates, g.tiles*s.gateTile())
-	p := kernel.Product{Tiles: g.tiles, C: sc.gates, CTile: s.gateTile(), BTile: hidden, Bias: b.e.bias, SiLU: s.c.Combination == GLUSiLU}
+	p := kernel.Product{Tiles: g.tiles, C: sc.gates, CTile: s.gateTile(), BTile: hidden, Bias: b.e.bias, SiLU: s.c.Combination == GLUSiLU, Ahead: &sc.ahead}
 	if s.byItem.exists() {
 		p.Factor = b.e.factor
 		p.Plus, p.PlusTile = b.itemGates(sc, g, packed)
@@ -380,12 +381,9 @@ func (b *bounds) itemGates(sc *scratch, g *group, packed []uint32) ([]float32, i
 	size := len(packed) / g.tiles
 	first := s.c.PairsItem * s.c.Dim / 2 * kernel.Lanes
 	item := grow(&sc.item, g.tiles*s.gateTile())
+	part := rerank.Packing{Format: rerank.FormatBFloat16, Cols: s.c.pairs()}
 	for t := range g.tiles {
-		tile := item[t*s.gateTile():]
-		for k, w := range packed[t*size+first:][:s.c.pairs()/2*kernel.Lanes] {
-			at := k/kernel.Lanes*2*kernel.Lanes + k%kernel.Lanes
-			tile[at], tile[at+kernel.Lanes] = math.Float32frombits(w<<16), math.Float32frombits(w&0xffff0000)
-		}
+		s.kernels.Widen(item[t*s.gateTile():][:part.Cols*kernel.Lanes], part, packed[t*size+first:])
 	}
 	return item, s.gateTile()
 }

@@ -7,7 +7,7 @@ const maxScreens = 2
 
 // retry is the number of chunks after which what did not pay is tried again: the
 // threshold rises as a scan goes on.
-const retry = 64
+const retry = 16
 
 // costs are what a job has measured of itself. It decides by them what the next
 // chunk is worth; the answer does not depend on it.
@@ -18,19 +18,20 @@ type costs struct {
 	chunks  int
 }
 
-// cost is the time that items took, and how many of them were left.
+// cost is what an item took in the quickest chunk, and how many items were left of
+// late. The quickest: another may have been interrupted.
 type cost struct{ seconds, items, left float64 }
 
 func (c *costs) reset(screens int) { *c = costs{screens: screens} }
 
-// add counts a chunk; what was measured before counts half as much each time.
+// add counts a chunk; of what was left before, each counts half as much.
 func (c *cost) add(took time.Duration, items, left int) {
-	c.seconds = c.seconds/2 + took.Seconds()
+	if each := took.Seconds() / float64(items); c.items == 0 || each < c.seconds {
+		c.seconds = each
+	}
 	c.items = c.items/2 + float64(items)
 	c.left = c.left/2 + float64(left)
 }
-
-func (c *cost) each() float64 { return c.seconds / c.items }
 
 // choose returns the screen that makes an item cheapest, −1 if scoring all does.
 func (c *costs) choose() int {
@@ -38,13 +39,13 @@ func (c *costs) choose() int {
 		return -1
 	}
 	c.chunks++
-	best, least := -1, c.score.each()
+	best, least := -1, c.score.seconds
 	for i := range c.screen[:c.screens] {
 		s := &c.screen[i]
 		if s.items == 0 || c.chunks%retry == i {
 			return i
 		}
-		if each := s.each() + s.left/s.items*c.score.each(); each < least {
+		if each := s.seconds + s.left/s.items*c.score.seconds; each < least {
 			best, least = i, each
 		}
 	}

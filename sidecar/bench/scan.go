@@ -34,6 +34,8 @@ type Scanning struct {
 
 	Items, K, Batch, Threads int
 	Format                   rerank.Format
+	// Tiles: float32 rows lie in tiles, as those of other formats always do.
+	Tiles bool
 	// Full keeps float32 rows beside those of another format, and scores them.
 	Full bool
 	// Whole scores every item, whatever a bound says.
@@ -54,6 +56,7 @@ type Scans struct {
 	Batch   int           `json:"batch"`
 	Threads int           `json:"threads"`
 	Format  rerank.Format `json:"format"`
+	Layout  table.Layout  `json:"layout"`
 	Full    bool          `json:"full_precision"`
 	Whole   bool          `json:"whole"`
 	Kernel  string        `json:"kernel"`
@@ -104,7 +107,7 @@ func RunScan(ctx context.Context, s Scanning) (Scans, error) {
 		return Scans{}, err
 	}
 	r := Scans{
-		Kind: m.Spec().Kind, Items: s.Items, K: s.K, Batch: s.Batch, Threads: s.Threads, Format: t.Meta().Format, Full: t.Meta().Full,
+		Kind: m.Spec().Kind, Items: s.Items, K: s.K, Batch: s.Batch, Threads: s.Threads, Format: t.Meta().Format, Layout: t.Meta().Layout, Full: t.Meta().Full,
 		Whole: s.Whole, Kernel: s.Kernel.Name(), Flops: flops, Bytes: t.Packed().RowWords() * 4 * t.Meta().Rows / max(s.Items, 1),
 	}
 	if s.Shape != "" {
@@ -217,7 +220,7 @@ func (s *Scanning) table(m *model.Model) (*table.Table, error) {
 		}
 	}
 	meta := table.Meta{Model: m.Name, ModelVersion: m.Version, Collection: "items", Format: s.Format, Block: spec.Block, Full: s.Full}
-	if s.Format != rerank.FormatFloat32 {
+	if s.Tiles || s.Format != rerank.FormatFloat32 {
 		meta.Layout = table.LayoutTiles
 	}
 	return table.FromMemory(meta, ids, features, starts)
