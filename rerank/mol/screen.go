@@ -14,9 +14,6 @@ const (
 	byGates
 )
 
-// slope is more than the greatest slope of SiLU.
-const slope = 1.1
-
 // reduced is the gates' network in bfloat16, with what its rounding can do
 // (docs/design.md, the scan's bounds). Norms of matrices are bounds of the spectral
 // norm.
@@ -41,7 +38,7 @@ func (m *mlp) reduce() *reduced {
 		for k, v := range w.Data {
 			lost.Data[k] = v - kernel.WidenBFloat16(kernel.RoundBFloat16(v))
 		}
-		r.w[i], r.lost[i] = spectral(w), spectral(lost)
+		r.w[i], r.lost[i] = spectralNorm(w), spectralNorm(lost)
 		if i == 1 {
 			r.row, r.lostRow = longest(w), longest(lost)
 		}
@@ -57,57 +54,6 @@ func longest(m rerank.Matrix) (top float64) {
 		top = max(top, rerank.Norm(m.Row(r)))
 	}
 	return top
-}
-
-// spectral bounds the spectral norm of a: ‖a‖₂ ≤ ‖(aaᵀ)⁸‖_F^(1/16), at most
-// 32^(1/16) = 1.24 times too much for 32 rows or columns.
-func spectral(a rerank.Matrix) float64 {
-	if a.Rows > a.Cols {
-		a = kernel.Transpose(a)
-	}
-	n := a.Rows
-	g := make([]float64, n*n)
-	for i := range n {
-		for j := range n {
-			for k, v := range a.Row(i) {
-				g[i*n+j] += float64(v) * float64(a.Row(j)[k])
-			}
-		}
-	}
-	scale := 1.0 // g·scale is what was there, and no square overflows
-	for power := range 4 {
-		sum := 0.0
-		for _, v := range g {
-			sum += v * v
-		}
-		norm := math.Sqrt(sum)
-		if norm == 0 {
-			return 0
-		}
-		scale *= math.Pow(norm, 1/math.Exp2(float64(power)))
-		if power == 3 {
-			break
-		}
-		for i := range g {
-			g[i] /= norm
-		}
-		g = square(g, n)
-	}
-	return math.Sqrt(scale) * (1 + 1e-6)
-}
-
-// square is g·g of a symmetric n×n matrix.
-func square(g []float64, n int) []float64 {
-	out := make([]float64, n*n)
-	for i := range n {
-		for k := range n {
-			v := g[i*n+k]
-			for j := range n {
-				out[i*n+j] += v * g[k*n+j]
-			}
-		}
-	}
-	return out
 }
 
 // split is the query's side for tiles of bfloat16: f_i/τ as a sum of two.
@@ -148,14 +94,12 @@ func (e *encoded) logitError(items rerank.Items, loss rerank.Loss) (greatest, no
 	rounding := 3 * kernel.Gamma(2*c.Dim+2)
 	var squares float64
 	for j := range c.PairsItem {
-		var x rerank.Extent
-		if j < len(loss.Blocks) {
-			x = loss.Blocks[j]
-		} else {
-			x = rerank.Extent{Lost: float32(math.Inf(1))}
+		lost, length := e.s.lost(loss, j), float64(loss.Row.Norm)
+		if loss.Block == e.s.spec.Block && j < len(loss.Blocks) {
+			length = min(length, float64(loss.Blocks[j].Norm))
 		}
 		for i, n := range s.norm {
-			d := n*float64(x.Lost) + (s.lost[i]+rounding*n)*float64(x.Norm) + 1e-30
+			d := n*lost + (s.lost[i]+rounding*n)*length + 1e-30
 			greatest, squares = max(greatest, d), squares+d*d
 		}
 	}
@@ -168,8 +112,9 @@ func (e *encoded) itemError(items rerank.Items, loss rerank.Loss) float64 {
 		return 0
 	}
 	var squares, factor float64
-	for j := e.s.c.PairsItem; j < len(loss.Blocks); j++ {
-		squares += float64(loss.Blocks[j].Lost) * float64(loss.Blocks[j].Lost)
+	for j := range (e.s.c.pairs() + e.s.c.Dim - 1) / e.s.c.Dim {
+		lost := e.s.lost(loss, e.s.c.PairsItem+j)
+		squares += lost * lost
 	}
 	for _, v := range e.factor {
 		factor = max(factor, math.Abs(float64(v)))
@@ -268,7 +213,7 @@ func (b *bounds) byGates(dst []float32, extent *[3][kernel.Lanes]float32, logits
 	all, each := s.reduced.gateError(math.Sqrt(float64(squares))*(1+1e-5)+b.logits, b.logits)
 	all, each = all+b.item, each+b.item
 	if s.c.Combination == GLUSiLU {
-		all, each = slope*all, slope*each
+		all, each = siluSlope*all, siluSlope*each
 	}
 	factor := math.Exp(2*each) * all * (1 + 1e-4)
 	for l := range min(len(dst), kernel.Lanes) {
@@ -285,7 +230,7 @@ func (r *reduced) gateError(norm, off float64) (all, each float64) {
 	in := off + u*norm
 	before := r.w[0]*in + r.lost[0]*(norm+in) + r.inner*(norm+in) + 1e-6*r.bias
 	hidden := r.w[0]*norm + r.bias
-	behind := slope*before + silu*(hidden+before)
+	behind := siluSlope*before + silu*(hidden+before)
 	in = behind + u*(hidden+behind)
 	rest := r.hidden * (hidden + in)
 	return r.w[1]*in + r.lost[1]*(hidden+in) + rest, r.row*in + r.lostRow*(hidden+in) + rest
