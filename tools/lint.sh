@@ -36,6 +36,7 @@ mkdir -p .cache
 check gofmt formatted
 check "go mod tidy" tidy
 check golangci-lint golangci-lint run --allow-parallel-runners ./... # another clone's run is no failure
+check "go vet, arm64" env GOARCH=arm64 go vet ./rerank/...
 check "buf lint" buf lint
 check "buf breaking" compatible
 check "proto rules" tools/proto-rules.sh --check

@@ -25,6 +25,9 @@ func accelerated() []*Set {
 // The functions below get slices that are not empty, and lengths that were
 // checked. They call the assembly by name, so that nothing escapes to the heap.
 
+// gemm is that of the plain set: the others have whole products.
+func (isa) gemm(c []float32, stride int, a, b []float32, m, k int) { gemmGo(c, stride, a, b, m, k) }
+
 func (i isa) product(args *productArgs) {
 	if i == avx512 {
 		productAVX512((*byte)(unsafe.Pointer(args)))

@@ -1,4 +1,4 @@
-//go:build !amd64 || noasm
+//go:build (!amd64 && !arm64) || noasm
 
 package kernel
 
@@ -6,29 +6,8 @@ import "github.com/likenessdb/likeness/rerank"
 
 func accelerated() []*Set { return nil }
 
-func (isa) fold(dst, c []float32, rows int)                                     { foldGo(dst, c, rows) }
-func (isa) spread([]float32, int, []float32, int, int, int) (rows, columns int) { return 0, 0 }
-func (isa) fma(out *float32, rounds int) int {
-	fmaGo(out, rounds)
-	return 1
-}
-
-// Only the accelerated sets come here.
-func (isa) product(*productArgs)               {}
-func (isa) productBFloat16(*productArgs, bool) {}
-func (isa) productInt8(*productArgs, bool)     {}
-func (isa) read(*float32, []float32, int)      {}
-func (isa) crossTiles(int) int                 { return 1 }
-func (isa) cross(*crossArgs, int)              {}
-func (isa) narrow([]uint32, []float32)         {}
-
-func (isa) gather(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from int) {
-	gatherGo(dst, m, rows, from, 0)
-}
-func (isa) silu(x []float32)                                      { SiLU(x) }
-func (isa) mix(out *[Lanes]float32, logits, gates []float32)      { mixGo(out, logits, gates) }
-func (isa) madd(c, a, b []float32)                                { maddGo(c, a, b) }
-func (isa) tile(dst []float32, rows *[Lanes][]float32)            { tileGo(dst, rows) }
-func (isa) rows(dst, v []float32, m rerank.Matrix, rows []int32)  { rowsGo(dst, v, m, rows) }
-func (isa) extent(out *[3][Lanes]float32, x []float32)            { extentGo(out, x) }
-func (isa) weigh(out *[2][Lanes]float32, logits, gates []float32) { weighGo(out, logits, gates) }
+func (isa) gemm(c []float32, stride int, a, b []float32, m, k int) { gemmGo(c, stride, a, b, m, k) }
+func (isa) silu(x []float32)                                       { SiLU(x) }
+func (isa) mix(out *[Lanes]float32, logits, gates []float32)       { mixGo(out, logits, gates) }
+func (isa) madd(c, a, b []float32)                                 { maddGo(c, a, b) }
+func (isa) rows(dst, v []float32, m rerank.Matrix, rows []int32)   { rowsGo(dst, v, m, rows) }

@@ -62,8 +62,8 @@ func (s *Set) Multiply(w Weights, b []float32, p *Product) {
 		return
 	}
 	p.check(rows, w.cols, len(b))
-	if s.isa == plain || w.cols == 0 {
-		p.plain(w, b)
+	if !s.isa.whole() || w.cols == 0 {
+		p.byParts(s.isa, w, b)
 		return
 	}
 	args := p.args(rows, w.cols)
@@ -149,13 +149,13 @@ func (p *Product) args(rows, steps int) productArgs {
 	return a
 }
 
-// plain is Multiply in plain Go.
-func (p *Product) plain(w Weights, b []float32) {
+// byParts is Multiply one step after the other.
+func (p *Product) byParts(i isa, w Weights, b []float32) {
 	rows := Padded(w.rows)
 	for t := range p.Tiles {
 		p.start(t, rows)
-		gemmGo(p.C[t*p.CTile:], p.CRow, w.panels, b[t*p.BTile:][:w.cols*Lanes], rows, w.cols)
-		p.finish(t, rows)
+		i.gemm(p.C[t*p.CTile:], p.CRow, w.panels, b[t*p.BTile:][:w.cols*Lanes], rows, w.cols)
+		p.finish(i, t, rows)
 	}
 }
 
@@ -178,7 +178,7 @@ func (p *Product) start(t, rows int) {
 	}
 }
 
-func (p *Product) finish(t, rows int) {
+func (p *Product) finish(i isa, t, rows int) {
 	for r := range rows {
 		c := p.row(t, r)
 		if len(p.Plus) > 0 {
@@ -187,7 +187,7 @@ func (p *Product) finish(t, rows int) {
 			}
 		}
 		if p.SiLU {
-			SiLU(c)
+			i.silu(c)
 		}
 	}
 }

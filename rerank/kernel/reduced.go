@@ -81,8 +81,8 @@ func (s *Set) MultiplyBFloat16(w WeightsBFloat16, b []uint32, p *Product) {
 		return
 	}
 	p.check(rows, w.cols/2, len(b))
-	if s.isa == plain || w.cols == 0 {
-		p.plainBFloat16(w, b)
+	if !s.isa.whole() || w.cols == 0 {
+		p.plainBFloat16(s.isa, w, b)
 		return
 	}
 	args := p.args(rows, w.cols/2)
@@ -100,7 +100,7 @@ func (s *Set) GemmBFloat16(c []float32, w WeightsBFloat16, b []uint32) {
 	}
 }
 
-func (p *Product) plainBFloat16(w WeightsBFloat16, b []uint32) {
+func (p *Product) plainBFloat16(i isa, w WeightsBFloat16, b []uint32) {
 	rows := Padded(w.rows)
 	for t := range p.Tiles {
 		p.start(t, rows)
@@ -115,7 +115,7 @@ func (p *Product) plainBFloat16(w WeightsBFloat16, b []uint32) {
 				}
 			}
 		}
-		p.finish(t, rows)
+		p.finish(i, t, rows)
 	}
 }
 
@@ -203,7 +203,7 @@ func (s *Set) MultiplyInt8(w WeightsInt8, b []uint32, p *ProductInt8) {
 	last := p.Tiles - 1
 	reach(len(b), last*p.BTile+w.cols/4*Lanes)
 	_ = p.C[last*p.CTile+(rows-1)*p.CRow+Lanes-1]
-	if s.isa == plain {
+	if !s.isa.whole() {
 		p.plain(w, b)
 		return
 	}

@@ -29,7 +29,11 @@ const (
 	plain isa = iota
 	avx2
 	avx512
+	neon
 )
+
+// whole: the instruction set has assembly for everything.
+func (i isa) whole() bool { return i == avx2 || i == avx512 }
 
 // Go returns the plain Go kernels, which the others are tested against.
 func Go() *Set { return &Set{name: "go", isa: plain} }
@@ -45,7 +49,8 @@ var best = sync.OnceValue(func() *Set {
 	return sets[len(sets)-1]
 })
 
-// Named returns the implementation of a name, "go", "avx2" or "avx512"; the best
+// Named returns the implementation of a name, "go", "avx2", "avx512" or
+// "neon"; the best
 // one for "". It fails, with the names there are, where the processor lacks it.
 func Named(name string) (*Set, error) {
 	if name == "" {

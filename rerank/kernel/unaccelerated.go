@@ -1,0 +1,30 @@
+//go:build !amd64 || noasm
+
+package kernel
+
+// What has no assembly but on amd64.
+
+import "github.com/likenessdb/likeness/rerank"
+
+func (isa) fold(dst, c []float32, rows int)                                     { foldGo(dst, c, rows) }
+func (isa) spread([]float32, int, []float32, int, int, int) (rows, columns int) { return 0, 0 }
+func (isa) fma(out *float32, rounds int) int {
+	fmaGo(out, rounds)
+	return 1
+}
+
+// Only sets that have assembly for everything come here.
+func (isa) product(*productArgs)               {}
+func (isa) productBFloat16(*productArgs, bool) {}
+func (isa) productInt8(*productArgs, bool)     {}
+func (isa) read(*float32, []float32, int)      {}
+func (isa) crossTiles(int) int                 { return 1 }
+func (isa) cross(*crossArgs, int)              {}
+func (isa) narrow([]uint32, []float32)         {}
+
+func (isa) gather(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from int) {
+	gatherGo(dst, m, rows, from, 0)
+}
+func (isa) tile(dst []float32, rows *[Lanes][]float32)            { tileGo(dst, rows) }
+func (isa) extent(out *[3][Lanes]float32, x []float32)            { extentGo(out, x) }
+func (isa) weigh(out *[2][Lanes]float32, logits, gates []float32) { weighGo(out, logits, gates) }
