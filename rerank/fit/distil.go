@@ -148,10 +148,18 @@ func newDistilWork(m rerank.Similarity, d Data, o DistilOptions) (*distilWork, e
 	if w.teacher, err = newTeacher(m, d); err != nil {
 		return nil, err
 	}
-	if w.keeper, err = newKeeper(o.Checkpoint, "distilled", d, o); err != nil {
+	if err := w.divide(p); err != nil {
 		return nil, err
 	}
-	return w, w.divide(p)
+	print, err := w.teacher.fingerprint(w.lessons.train)
+	if err != nil {
+		return nil, err
+	}
+	w.keeper, err = newKeeper(o.Checkpoint, "distilled", d, struct {
+		DistilOptions
+		Model string
+	}{o, print})
+	return w, err
 }
 
 // checkLessons returns ErrData.
@@ -292,6 +300,9 @@ func (w *distilWork) finish() error {
 	}
 	w.tensors[distilled.MeanItem] = tensor.Tensor{Shape: []int{w.spec.ItemDim}, Data: w.meanItem()}
 	for _, s := range []rerank.Strategy{rerank.Average, rerank.PerEmbedding} {
+		if w.report.Interrupted { // whoever stopped it does not want to wait
+			break
+		}
 		stage, err := x.strategy(s)
 		if err != nil && !errors.Is(err, rerank.ErrStrategy) {
 			return err

@@ -38,9 +38,31 @@ type examiner struct {
 
 // probe measures searches of the stored vectors with one vector a query.
 func (x *examiner) probe(name, head string, u rerank.Matrix) FirstStage {
-	s, _ := x.measure(FirstStage{Name: name, Head: head, Searches: 1}, func(i int) ([]rerank.Probe, error) {
-		return []rerank.Probe{{Vector: u.Row(i)}}, nil
-	})
+	found := make([][]float64, u.Rows)
+	most := min(x.depths[len(x.depths)-1], x.items.Rows)
+	block := min(u.Rows, max(8, (1<<22)/x.items.Rows))
+	scores := rerank.NewMatrix(block, x.items.Rows)
+	for from := 0; from < u.Rows; from += block {
+		to := min(from+block, u.Rows)
+		scores := scores.Slice(0, to-from)
+		multiply(scores, u.Slice(from, to), false, x.items, true)
+		spread(to-from, 2, func(a, b int) {
+			for i := a; i < b; i++ {
+				found[from+i] = x.found(bestRows(scores.Row(i), most), x.top[from+i].rows)
+			}
+		})
+	}
+	return x.mean(FirstStage{Name: name, Head: head, Searches: 1}, found)
+}
+
+// mean is the stage with the mean of what was found for each query.
+func (x *examiner) mean(s FirstStage, found [][]float64) FirstStage {
+	s.Recall = make([]float64, len(x.depths))
+	for _, f := range found {
+		for d, v := range f {
+			s.Recall[d] += v / float64(len(found))
+		}
+	}
 	return s
 }
 
@@ -52,11 +74,12 @@ func (x *examiner) recall(h *probeHead) float64 {
 }
 
 // strategy measures a strategy of the similarity itself, in the companion if it
-// has one. It returns nil where the similarity has no such probes.
+// has one and the stored vectors do not hold the exact answer. It returns nil
+// where the similarity has no such probes.
 func (x *examiner) strategy(s rerank.Strategy) (*FirstStage, error) {
 	_, companion := x.teacher.similarity.(rerank.Deriver)
-	plans := []bool{companion, false}
-	for _, derived := range plans {
+	single := x.teacher.similarity.Spec().SingleInnerProduct
+	for _, derived := range []bool{companion && !single, companion && single} {
 		plan := rerank.Plan{Strategy: s, Depth: x.depths[len(x.depths)-1], Derived: derived}
 		probes, err := x.probes(0, plan)
 		if errors.Is(err, rerank.ErrStrategy) {
@@ -120,13 +143,7 @@ func (x *examiner) measure(s FirstStage, probes func(i int) ([]rerank.Probe, err
 			found[i] = x.found(x.candidates(sent[i], scores), x.top[i].rows)
 		}
 	})
-	s.Recall = make([]float64, len(x.depths))
-	for _, f := range found {
-		for d, v := range f {
-			s.Recall[d] += v / float64(n)
-		}
-	}
-	return s, nil
+	return x.mean(s, found), nil
 }
 
 // candidates are the first rows of the lists of the probes, best first.

@@ -96,7 +96,7 @@ func (r *DistilReport) exact() bool {
 }
 
 // bestStage is the best of the learned probes, or of the other first stages. A
-// linear head is preferred where a residual one gains less than a hundredth.
+// linear head is preferred where a residual one gains less than half a hundredth.
 func (r *DistilReport) bestStage(learned bool) *FirstStage {
 	var found *FirstStage
 	for i := range r.Stages {

@@ -3,6 +3,8 @@ package fit
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -33,6 +35,23 @@ func newTeacher(m rerank.Similarity, d Data) (*teacher, error) {
 		return nil, fmt.Errorf("%w: items: %w", ErrData, err)
 	}
 	return t, nil
+}
+
+// fingerprint tells similarities apart by what they make of the items and score
+// of a few queries.
+func (t *teacher) fingerprint(queries []int32) (string, error) {
+	encoded, err := t.encodeAll(queries[:min(len(queries), 4)])
+	if err != nil {
+		return "", err
+	}
+	scores := rerank.NewMatrix(len(encoded), t.base.Rows)
+	if err := t.score(scores.Data, encoded); err != nil {
+		return "", err
+	}
+	h := digester{hash: sha256.New()}
+	h.matrix(t.features)
+	h.matrix(scores)
+	return hex.EncodeToString(h.hash.Sum(nil)), nil
 }
 
 func (t *teacher) encode(query int32) (rerank.Encoded, error) {
