@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -134,16 +135,17 @@ func (f *fitInputs) free() error {
 	if unfinished && !f.resume && !f.force {
 		return usagef("%s is of an interrupted fit; go on with --resume, or begin again with --force", f.checkpoint())
 	}
-	if _, err := os.Lstat(f.out); err != nil || f.force {
+	if _, err := os.Lstat(f.out); errors.Is(err, fs.ErrNotExist) || f.force || f.resume && f.leftUnfinished() {
 		return nil
 	}
-	if f.resume { // the state is not kept before the fit has worked for some seconds
-		m, err := model.Open(f.out)
-		if err == nil && m.Provenance[interruptedKey] != "" {
-			return nil
-		}
-	}
 	return usagef("%s exists; replace it with --force", f.out)
+}
+
+// leftUnfinished: the model is that of an interrupted fit. Its state need not be
+// there, since none is kept before the fit has worked for some seconds.
+func (f *fitInputs) leftUnfinished() bool {
+	m, err := model.Open(f.out)
+	return err == nil && m.Provenance[interruptedKey] != ""
 }
 
 func (f *fitInputs) checkpoint() string { return f.out + ".checkpoint" }

@@ -89,7 +89,7 @@ func TestOpenMatrixRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	short := filepath.Join(t.TempDir(), "short.safetensors")
-	for n := range len(whole) {
+	for n := range whole {
 		if err := os.WriteFile(short, whole[:n], 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -176,11 +176,11 @@ func (l *pairLog) row(x index, text string, line int, unknown *int) (int32, erro
 // number reads a row number.
 func (x index) number(text string) (int32, error) {
 	remedy := fmt.Sprintf("if the file names %s by id, give the ids (--%s-ids)", plural(x.column), x.column)
-	n, err := strconv.Atoi(strings.TrimSpace(text))
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("%s %.80q is not a row number; %s", x.column, text, remedy)
 	}
-	if n < 0 || n >= x.rows {
+	if n < 0 || n >= int64(x.rows) {
 		return 0, fmt.Errorf("%s is row %d; the matrix has rows 0 to %d; %s", x.column, n, x.rows-1, remedy)
 	}
 	return int32(n), nil
