@@ -80,6 +80,26 @@ func (i isa) read(out *float32, v []float32, steps int) {
 	}
 }
 
+// widen takes n words of 16 lanes.
+func (i isa) widen(f rerank.Format, dst []float32, words, scales []uint32, n int) {
+	switch {
+	case i == plain || n == 0:
+		widenGo(f, dst, words, scales, n)
+	case f == rerank.FormatInt8 && i == avx512:
+		widenInt8AVX512(&dst[0], &words[0], &scales[0], n)
+	case f == rerank.FormatInt8:
+		widenInt8AVX2(&dst[0], &words[0], &scales[0], n)
+	case f == rerank.FormatBFloat16 && i == avx512:
+		widenBFloat16AVX512(&dst[0], &words[0], n)
+	case f == rerank.FormatBFloat16:
+		widenBFloat16AVX2(&dst[0], &words[0], n)
+	case i == avx512:
+		widenFloat16AVX512(&dst[0], &words[0], n)
+	default:
+		widenFloat16AVX2(&dst[0], &words[0], n)
+	}
+}
+
 func (i isa) silu(x []float32) {
 	whole := len(x) / Lanes
 	switch {

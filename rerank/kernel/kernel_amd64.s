@@ -3013,6 +3013,98 @@ maddAVX512end:
 	VZEROUPPER
 	RET
 
+// func widenBFloat16AVX512(dst *float32, src *uint32, n int)
+// Requires: AVX, AVX512F
+TEXT ·widenBFloat16AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ n+16(FP), DX
+
+widenBFloat16AVX512loop:
+	TESTQ       DX, DX
+	JZ          widenBFloat16AVX512end
+	VMOVUPS     (CX), Z0
+	VPSLLD      $0x10, Z0, Z1
+	VMOVUPS     Z1, (AX)
+	VPANDD.BCST kupper<>+0(SB), Z0, Z0
+	VMOVUPS     Z0, 64(AX)
+	ADDQ        $+128, AX
+	ADDQ        $0x40, CX
+	DECQ        DX
+	JMP         widenBFloat16AVX512loop
+
+widenBFloat16AVX512end:
+	VZEROUPPER
+	RET
+
+// func widenFloat16AVX512(dst *float32, src *uint32, n int)
+// Requires: AVX, AVX512F
+TEXT ·widenFloat16AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ n+16(FP), DX
+
+widenFloat16AVX512loop:
+	TESTQ     DX, DX
+	JZ        widenFloat16AVX512end
+	VMOVUPS   (CX), Z0
+	VPMOVDW   Z0, Y1
+	VCVTPH2PS Y1, Z1
+	VMOVUPS   Z1, (AX)
+	VPSRLD    $0x10, Z0, Z0
+	VPMOVDW   Z0, Y0
+	VCVTPH2PS Y0, Z0
+	VMOVUPS   Z0, 64(AX)
+	ADDQ      $+128, AX
+	ADDQ      $0x40, CX
+	DECQ      DX
+	JMP       widenFloat16AVX512loop
+
+widenFloat16AVX512end:
+	VZEROUPPER
+	RET
+
+// func widenInt8AVX512(dst *float32, src *uint32, scales *uint32, n int)
+// Requires: AVX, AVX512F
+TEXT ·widenInt8AVX512(SB), NOSPLIT, $0-32
+	MOVQ    dst+0(FP), AX
+	MOVQ    src+8(FP), CX
+	MOVQ    n+24(FP), DX
+	MOVQ    scales+16(FP), BX
+	VMOVUPS (BX), Z0
+
+widenInt8AVX512loop:
+	TESTQ     DX, DX
+	JZ        widenInt8AVX512end
+	VMOVUPS   (CX), Z1
+	VPSLLD    $0x18, Z1, Z2
+	VPSRAD    $0x18, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z0, Z2, Z2
+	VMOVUPS   Z2, (AX)
+	VPSLLD    $0x10, Z1, Z2
+	VPSRAD    $0x18, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z0, Z2, Z2
+	VMOVUPS   Z2, 64(AX)
+	VPSLLD    $0x08, Z1, Z2
+	VPSRAD    $0x18, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z0, Z2, Z2
+	VMOVUPS   Z2, 128(AX)
+	VPSRAD    $0x18, Z1, Z1
+	VCVTDQ2PS Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 192(AX)
+	ADDQ      $+256, AX
+	ADDQ      $0x40, CX
+	DECQ      DX
+	JMP       widenInt8AVX512loop
+
+widenInt8AVX512end:
+	VZEROUPPER
+	RET
+
 // func extentAVX512(out *float32, x *float32, n int)
 // Requires: AVX, AVX512F
 TEXT ·extentAVX512(SB), NOSPLIT, $0-24
@@ -4635,6 +4727,142 @@ maddAVX2loop:
 	JMP         maddAVX2loop
 
 maddAVX2end:
+	VZEROUPPER
+	RET
+
+// func widenBFloat16AVX2(dst *float32, src *uint32, n int)
+// Requires: AVX, AVX2
+TEXT ·widenBFloat16AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ n+16(FP), DX
+
+widenBFloat16AVX2loop:
+	TESTQ   DX, DX
+	JZ      widenBFloat16AVX2end
+	VMOVUPS (CX), Y0
+	VMOVUPS 32(CX), Y1
+	VPSLLD  $0x10, Y0, Y2
+	VMOVUPS Y2, (AX)
+	VPSRLD  $0x10, Y0, Y0
+	VPSLLD  $0x10, Y0, Y0
+	VMOVUPS Y0, 64(AX)
+	VPSLLD  $0x10, Y1, Y0
+	VMOVUPS Y0, 32(AX)
+	VPSRLD  $0x10, Y1, Y0
+	VPSLLD  $0x10, Y0, Y0
+	VMOVUPS Y0, 96(AX)
+	ADDQ    $+128, AX
+	ADDQ    $0x40, CX
+	DECQ    DX
+	JMP     widenBFloat16AVX2loop
+
+widenBFloat16AVX2end:
+	VZEROUPPER
+	RET
+
+// func widenFloat16AVX2(dst *float32, src *uint32, n int)
+// Requires: AVX, AVX2, F16C
+TEXT ·widenFloat16AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ n+16(FP), DX
+
+widenFloat16AVX2loop:
+	TESTQ     DX, DX
+	JZ        widenFloat16AVX2end
+	VMOVUPS   (CX), Y0
+	VMOVUPS   32(CX), Y1
+	VPSLLD    $0x10, Y0, Y2
+	VPSRLD    $0x10, Y2, Y2
+	VPACKUSDW Y2, Y2, Y2
+	VPERMQ    $0x08, Y2, Y2
+	VCVTPH2PS X2, Y2
+	VMOVUPS   Y2, (AX)
+	VPSRLD    $0x10, Y0, Y0
+	VPACKUSDW Y0, Y0, Y0
+	VPERMQ    $0x08, Y0, Y0
+	VCVTPH2PS X0, Y0
+	VMOVUPS   Y0, 64(AX)
+	VPSLLD    $0x10, Y1, Y0
+	VPSRLD    $0x10, Y0, Y0
+	VPACKUSDW Y0, Y0, Y0
+	VPERMQ    $0x08, Y0, Y0
+	VCVTPH2PS X0, Y0
+	VMOVUPS   Y0, 32(AX)
+	VPSRLD    $0x10, Y1, Y0
+	VPACKUSDW Y0, Y0, Y0
+	VPERMQ    $0x08, Y0, Y0
+	VCVTPH2PS X0, Y0
+	VMOVUPS   Y0, 96(AX)
+	ADDQ      $+128, AX
+	ADDQ      $0x40, CX
+	DECQ      DX
+	JMP       widenFloat16AVX2loop
+
+widenFloat16AVX2end:
+	VZEROUPPER
+	RET
+
+// func widenInt8AVX2(dst *float32, src *uint32, scales *uint32, n int)
+// Requires: AVX, AVX2
+TEXT ·widenInt8AVX2(SB), NOSPLIT, $0-32
+	MOVQ    dst+0(FP), AX
+	MOVQ    src+8(FP), CX
+	MOVQ    n+24(FP), DX
+	MOVQ    scales+16(FP), BX
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+
+widenInt8AVX2loop:
+	TESTQ     DX, DX
+	JZ        widenInt8AVX2end
+	VMOVUPS   (CX), Y2
+	VMOVUPS   32(CX), Y3
+	VPSLLD    $0x18, Y2, Y4
+	VPSRAD    $0x18, Y4, Y4
+	VCVTDQ2PS Y4, Y4
+	VMULPS    Y0, Y4, Y4
+	VMOVUPS   Y4, (AX)
+	VPSLLD    $0x10, Y2, Y4
+	VPSRAD    $0x18, Y4, Y4
+	VCVTDQ2PS Y4, Y4
+	VMULPS    Y0, Y4, Y4
+	VMOVUPS   Y4, 64(AX)
+	VPSLLD    $0x08, Y2, Y4
+	VPSRAD    $0x18, Y4, Y4
+	VCVTDQ2PS Y4, Y4
+	VMULPS    Y0, Y4, Y4
+	VMOVUPS   Y4, 128(AX)
+	VPSRAD    $0x18, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y0, Y2, Y2
+	VMOVUPS   Y2, 192(AX)
+	VPSLLD    $0x18, Y3, Y2
+	VPSRAD    $0x18, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VMOVUPS   Y2, 32(AX)
+	VPSLLD    $0x10, Y3, Y2
+	VPSRAD    $0x18, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VMOVUPS   Y2, 96(AX)
+	VPSLLD    $0x08, Y3, Y2
+	VPSRAD    $0x18, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VMOVUPS   Y2, 160(AX)
+	VPSRAD    $0x18, Y3, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VMOVUPS   Y2, 224(AX)
+	ADDQ      $+256, AX
+	ADDQ      $0x40, CX
+	DECQ      DX
+	JMP       widenInt8AVX2loop
+
+widenInt8AVX2end:
 	VZEROUPPER
 	RET
 

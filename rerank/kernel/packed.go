@@ -49,13 +49,24 @@ func (s *Set) Widen(dst []float32, p rerank.Packing, tile []uint32) {
 		case rerank.FormatFloat32:
 			copy(values, floats(words))
 		case rerank.FormatInt8:
-			widenInt8(values, words, (*[Lanes]uint32)(tile[b*Lanes:]))
-		case rerank.FormatBFloat16:
-			widenBFloat16(values, words)
+			done := len(values) / (4 * Lanes) * 4 // values in whole words
+			s.isa.widen(p.Format, values, words, tile[b*Lanes:], done/4)
+			widenInt8(values[done*Lanes:], words[done/4*Lanes:], (*[Lanes]uint32)(tile[b*Lanes:]))
 		default:
-			widenFloat16(values, words)
+			done := len(values) / (2 * Lanes) * 2
+			s.isa.widen(p.Format, values, words, nil, done/2)
+			widenHalves(p.Format, values[done*Lanes:], words[done/2*Lanes:])
 		}
 	}
+}
+
+// widenGo widens n words of 16 lanes; scales are of FormatInt8.
+func widenGo(f rerank.Format, dst []float32, words, scales []uint32, n int) {
+	if f == rerank.FormatInt8 {
+		widenInt8(dst[:4*n*Lanes], words, (*[Lanes]uint32)(scales))
+		return
+	}
+	widenHalves(f, dst[:2*n*Lanes], words)
 }
 
 func widenInt8(dst []float32, words []uint32, scales *[Lanes]uint32) {
@@ -71,24 +82,15 @@ func widenInt8(dst []float32, words []uint32, scales *[Lanes]uint32) {
 	}
 }
 
-func widenBFloat16(dst []float32, words []uint32) {
-	for v := 0; v*Lanes < len(dst); v++ {
-		out, in := (*[Lanes]float32)(dst[v*Lanes:]), (*[Lanes]uint32)(words[v/2*Lanes:])
-		if v&1 == 0 {
-			for l := range Lanes {
-				out[l] = math.Float32frombits(in[l] << 16)
-			}
-		} else {
-			for l := range Lanes {
-				out[l] = math.Float32frombits(in[l] & 0xffff0000)
-			}
-		}
-	}
-}
-
-func widenFloat16(dst []float32, words []uint32) {
+func widenHalves(f rerank.Format, dst []float32, words []uint32) {
 	for v := 0; v*Lanes < len(dst); v++ {
 		out, in, shift := (*[Lanes]float32)(dst[v*Lanes:]), (*[Lanes]uint32)(words[v/2*Lanes:]), 16*(v&1)
+		if f == rerank.FormatBFloat16 {
+			for l := range Lanes {
+				out[l] = half.BFloat16(uint16(in[l] >> shift))
+			}
+			continue
+		}
 		for l := range Lanes {
 			out[l] = half.Float16(uint16(in[l] >> shift))
 		}

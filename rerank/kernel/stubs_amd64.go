@@ -29,6 +29,21 @@ func mixAVX512(out *float32, logits *float32, gates *float32, n int)
 //go:noescape
 func maddAVX512(c *float32, a *float32, b *float32, n int)
 
+// widenBFloat16AVX512 writes the values of n words of 16 lanes, two bfloat16, to dst.
+//
+//go:noescape
+func widenBFloat16AVX512(dst *float32, src *uint32, n int)
+
+// widenFloat16AVX512 writes the values of n words of 16 lanes, two float16, to dst.
+//
+//go:noescape
+func widenFloat16AVX512(dst *float32, src *uint32, n int)
+
+// widenInt8AVX512 writes the values of n words of 16 lanes, four int8, each times the lane's scale, to dst. scales are float32 bits.
+//
+//go:noescape
+func widenInt8AVX512(dst *float32, src *uint32, scales *uint32, n int)
+
 // extentAVX512 writes the maximum, the minimum and the sum of squares of each of 16 lanes of x, n×16, to out; n > 0.
 //
 //go:noescape
@@ -96,6 +111,21 @@ func mixAVX2(out *float32, logits *float32, gates *float32, n int)
 //
 //go:noescape
 func maddAVX2(c *float32, a *float32, b *float32, n int)
+
+// widenBFloat16AVX2 writes the values of n words of 16 lanes, two bfloat16, to dst.
+//
+//go:noescape
+func widenBFloat16AVX2(dst *float32, src *uint32, n int)
+
+// widenFloat16AVX2 writes the values of n words of 16 lanes, two float16, to dst.
+//
+//go:noescape
+func widenFloat16AVX2(dst *float32, src *uint32, n int)
+
+// widenInt8AVX2 writes the values of n words of 16 lanes, four int8, each times the lane's scale, to dst. scales are float32 bits.
+//
+//go:noescape
+func widenInt8AVX2(dst *float32, src *uint32, scales *uint32, n int)
 
 // extentAVX2 writes the maximum, the minimum and the sum of squares of each of 16 lanes of x, n×16, to out; n > 0.
 //

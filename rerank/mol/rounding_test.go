@@ -39,7 +39,7 @@ func TestRoundingError(t *testing.T) {
 	}
 }
 
-func packRows(t *testing.T, p rerank.Packing, x rerank.Matrix) (*rerank.Packed, rerank.Loss) {
+func packRows(t testing.TB, p rerank.Packing, x rerank.Matrix) (*rerank.Packed, rerank.Loss) {
 	t.Helper()
 	out, loss, back := &rerank.Packed{Packing: p, Rows: x.Rows}, rerank.NewLoss(p), make([]float32, p.Cols)
 	for r := range x.Rows {
@@ -52,4 +52,26 @@ func packRows(t *testing.T, p rerank.Packing, x rerank.Matrix) (*rerank.Packed, 
 		out.Words = append(out.Words, words...)
 	}
 	return out, loss
+}
+
+// BenchmarkScorePacked scores 4,096 candidates from rows of each format.
+func BenchmarkScorePacked(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	s := fullGate(8, 4, 64, 128).build(b, rng)
+	x, dst := normal(rng, 4096, s.spec.Features), make([]float32, 4096)
+	e := encode(b, s, randomQuery(rng, s))
+	for _, f := range rerank.Formats() {
+		packed, _ := packRows(b, rerank.Packing{Format: f, Cols: x.Cols, Block: s.spec.Block}, x)
+		items := rerank.Items{Packed: packed}
+		if f == rerank.FormatFloat32 {
+			items = rerank.Items{Features: x}
+		}
+		b.Run(string(f), func(b *testing.B) {
+			for b.Loop() {
+				if err := e.Score(dst, items); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -146,6 +146,7 @@ func main() {
 		s.silu()
 		s.mix()
 		s.madd()
+		s.widen()
 		s.extent()
 		s.weigh()
 		s.rowsOf(false)
