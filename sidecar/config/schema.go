@@ -226,6 +226,9 @@ type Route struct {
 	// First-stage searches of a request that does not say; auto is average for a model that is one inner product,
 	// otherwise the first of distilled, average, per_embedding and scan that model and placement can serve.
 	Strategy string `yaml:"strategy" enum:"auto,per_embedding,average,combined,distilled,scan"`
+	// Scan the table in place of the first stage, where a request names no strategy, while that takes no longer here:
+	// both are measured, the scan when the route is opened. Its answers are exact.
+	ScanIfFaster bool `yaml:"scan_if_faster"`
 	// Rows asked of each first-stage search.
 	Depth int `yaml:"depth" min:"1"`
 	// Rows asked of the averaged search of the combined strategy.

@@ -253,6 +253,9 @@ func (v *validator) placement(at string, r Route) {
 		v.fail(at+".table", "placement table and strategy scan need a table; make one with `likeness index`, "+
 			"or set placement: stored")
 	}
+	if r.ScanIfFaster && r.Table == "" {
+		v.fail(at+".scan_if_faster", "there is no table to scan; make one with `likeness index` and name it as table")
+	}
 	if r.TableLive && (r.Table == "" || r.TableLayout == "tiles") {
 		v.fail(at+".table_live", "only a table of the layout rows can be written; name one as table")
 	}

@@ -83,18 +83,23 @@ func (o *opened) fillDefaults() error {
 
 // trial makes the probes of the route's strategy for some query.
 func (o *opened) trial() ([]rerank.Probe, error) {
-	q := rerank.Query{Vector: make([]float32, o.spec.QueryDim), HasUserID: o.spec.UserIDs}
-	for i := range q.Vector {
-		q.Vector[i] = 1
-	}
 	if o.Strategy == rerank.Scan {
 		return nil, nil
 	}
-	enc, err := o.Model.Encode(q)
+	enc, err := o.trialQuery()
 	if err != nil {
 		return nil, err
 	}
 	return enc.Probes(o.plan(Request{Strategy: o.Strategy, Depth: o.Depth, AverageDepth: o.AverageDepth, Weights: o.Weights, Head: o.Head}))
+}
+
+// trialQuery is some query.
+func (o *opened) trialQuery() (rerank.Encoded, error) {
+	q := rerank.Query{Vector: make([]float32, o.spec.QueryDim), HasUserID: o.spec.UserIDs}
+	for i := range q.Vector {
+		q.Vector[i] = 1
+	}
+	return o.Model.Encode(q)
 }
 
 // plan is a request's plan; derived strategies search the companion.
@@ -114,6 +119,8 @@ func (o *opened) checkWords() error {
 		return o.wrong("strategy %q is none of %q", o.Strategy, rerank.Strategies())
 	case o.Failure != FailOpen && o.Failure != FailClosed:
 		return o.wrong("failure %q is neither %q nor %q", o.Failure, FailOpen, FailClosed)
+	case o.ScanIfFaster && o.Table == nil:
+		return o.wrong("scan_if_faster scans a table and it has none; build one with `likeness index`")
 	case o.Strategy == rerank.Scan && o.Table == nil:
 		return o.wrong("strategy %q reads a table and it has none; build one with `likeness index`", o.Strategy)
 	case o.Strategy == rerank.Scan && len(o.Partitions) > 0:

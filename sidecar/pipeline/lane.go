@@ -33,7 +33,8 @@ type opened struct {
 	featureFields []string
 	// companion are the dimensions of the companion's fields; nil: not known.
 	companion map[string]int
-	maxProbes int // 0: not known
+	maxProbes int      // 0: not known
+	planner   *planner // nil: nothing is to be chosen
 }
 
 func newLane(r *Route) (*lane, error) {
@@ -42,6 +43,9 @@ func newLane(r *Route) (*lane, error) {
 		return nil, err
 	}
 	o.scanner = new(atomic.Pointer[scan.Scanner])
+	if o.ScanIfFaster {
+		o.planner = new(planner)
+	}
 	return &lane{static: o, turn: make(chan struct{}, 1)}, nil
 }
 
@@ -85,6 +89,9 @@ func (l *lane) open(ctx context.Context) (*opened, error) {
 	}
 	o := *l.static
 	if err := o.agree(ctx); err != nil {
+		return nil, err
+	}
+	if err := o.measureScan(ctx); err != nil {
 		return nil, err
 	}
 	l.checked.Store(&o)

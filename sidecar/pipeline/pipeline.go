@@ -101,6 +101,9 @@ type Route struct {
 	// rescored, or the database's own. 0 is the call's deadline alone.
 	LatencyBudget time.Duration
 
+	// ScanIfFaster scans the table, where a request does not name a strategy, in place
+	// of the first stage while that takes no longer: both are measured.
+	ScanIfFaster bool
 	// ExactSearch asks the store for exhaustive search.
 	ExactSearch bool
 	// UnitVectors vouches that the stored vectors have norm 1.
@@ -187,9 +190,11 @@ type Answer struct {
 	// scores, and the certificate's status is unknown.
 	Degraded *Degraded
 	Strategy rerank.Strategy
-	Model    string
-	Version  string
-	Timings  Timings
+	// Plan says why that strategy, where the route left it to what was measured.
+	Plan    string
+	Model   string
+	Version string
+	Timings Timings
 	// NotFinite counts candidates whose score was not finite; they rank last.
 	NotFinite int
 	// NotIndexed counts candidates that the table did not have; they were

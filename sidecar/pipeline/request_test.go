@@ -106,3 +106,31 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("cancelled before: error %v", err)
 	}
 }
+
+// TestScanIfFaster wants the planner's word in the answer, and an exact one where it
+// chose the scan; a request that names its strategy is not planned.
+func TestScanIfFaster(t *testing.T) {
+	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(1, 50, 4))
+	p := pipe(t, w.route(pipeline.PlacementTable, func(r *pipeline.Route) { r.ScanIfFaster, r.Strategy = true, rerank.Average }))
+	if err := p.Open(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	r := pipeline.Request{Route: "r", Query: rerank.Query{Vector: make([]float32, 4)}, K: 3}
+	r.Query.Vector[0] = 1
+	for i := range 4 {
+		a, err := p.Search(context.Background(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(a.Plan, string(a.Strategy)) || i == 0 && a.Strategy == rerank.Scan {
+			t.Errorf("search %d by %s is said to be %q", i, a.Strategy, a.Plan)
+		}
+		if a.Strategy == rerank.Scan && a.Certificate.Status != rerank.StatusExact {
+			t.Errorf("a scan is %s", a.Certificate.Status)
+		}
+	}
+	r.Strategy = rerank.Average
+	if a, err := p.Search(context.Background(), r); err != nil || a.Plan != "" || a.Strategy != r.Strategy {
+		t.Errorf("a request that names its strategy: %q, %s, %v", a.Plan, a.Strategy, err)
+	}
+}

@@ -74,15 +74,20 @@ func (p *Pipeline) begin(ctx context.Context, l *lane, o *opened, seen resident,
 	if s.enc, err = o.Model.Encode(r.Query); err != nil {
 		return nil, err
 	}
-	s.rough = s.roughness()
 	s.answer.Timings.Encode = time.Since(began)
 	s.answer.Strategy, s.answer.Model, s.answer.Version = s.r.Strategy, o.Model.Name, o.Model.Version
+	if err := s.decide(ctx, r); err != nil {
+		return nil, err
+	}
+	chosen := s.r.Strategy
+	s.rough = s.roughness()
 	if err := s.makeProbes(ctx, s.r); err != nil || o != l.static || !needsStore(s.r) {
 		return s, err
 	}
 	if s.opened, err = l.open(ctx); err != nil {
 		return nil, err
 	}
+	r.Strategy = chosen
 	if s.r, err = s.opened.resolve(r); err != nil {
 		return nil, err
 	}
@@ -153,6 +158,7 @@ func (s *search) rescored(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.measure()
 	for _, h := range s.hits {
 		s.answer.Hits = append(s.answer.Hits, Hit{ID: h.ID, Score: h.Score})
 	}

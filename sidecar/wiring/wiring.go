@@ -161,6 +161,7 @@ func toRoute(name string, r config.Route, limits config.Limits) *pipeline.Route 
 		Placement:     pipeline.Placement(r.Placement),
 		Companion:     r.Companion,
 		Strategy:      rerank.Strategy(strings.TrimPrefix(r.Strategy, "auto")),
+		ScanIfFaster:  r.ScanIfFaster,
 		Depth:         r.Depth,
 		AverageDepth:  r.AverageDepth,
 		Weights:       rerank.Weights(r.Weights),
