@@ -62,6 +62,9 @@ func (s *search) roughness() rough {
 		return r
 	}
 	if _, full := s.Table.Full(); full && s.r.Strategy == rerank.Scan {
+		return r // rounded rows only rule items out
+	}
+	if _, full := s.Table.Full(); full && s.r.Strategy == rerank.Scan {
 		return r // the scan scores in full precision
 	}
 	r.by, r.exact = float32(math.Inf(1)), map[rerank.ID]bool{}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
@@ -66,6 +67,31 @@ func TestRoundedTable(t *testing.T) {
 							}
 						}
 					}
+				}
+			}
+		}
+	}
+}
+
+// TestRoundedGates: of a full-gate MoL no bound of use is known, so an answer from
+// rounded rows proves nothing, and one with full precision behind them is exact.
+func TestRoundedGates(t *testing.T) {
+	m, err := model.Open("../../examples/models/banking77-mol")
+	must(t, err)
+	w := newWorld(t, m.Similarity, random(4, 300, m.Spec().ItemDim))
+	for _, full := range []bool{false, true} {
+		for _, l := range []table.Layout{table.LayoutRows, table.LayoutTiles} {
+			for _, f := range rerank.Formats()[1:] {
+				r := w.route(pipeline.PlacementTable, func(r *pipeline.Route) {
+					r.Table, r.Strategy = w.rounded(t, f, l, full), rerank.Scan
+				})
+				query := random(77, 1, m.Spec().QueryDim).Data
+				a := search(t, r, pipeline.Request{Query: rerank.Query{Vector: query, HasUserID: true}, K: 10})
+				if exact := a.Certificate.Status == rerank.StatusExact; exact != full {
+					t.Errorf("%s %s, full precision %t: %+v", f, l, full, a.Certificate)
+				}
+				if full {
+					sameHits(t, a.Hits, w.exact(t, query, nil)[:10])
 				}
 			}
 		}
