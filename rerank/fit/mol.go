@@ -50,10 +50,12 @@ type MoLOptions struct {
 	Dropout, GateDropout, UserDropout float64
 	// Pulls to the start, which is the plain inner product: tried weak to strong
 	// where items without logs are guarded, otherwise the first is taken.
-	Pulls  []float64
-	Rate   float64 // of Adam, falling to 0
-	Batch  int
-	Rounds int // of 16,384 pairs, or of all if those are fewer; at most
+	Pulls []float64
+	Rate  float64 // of Adam, falling to 0
+	Batch int
+	// Rounds of 16,384 pairs, or of all if those are fewer, are taken at most; half
+	// of them, and all of these, where items without logs are guarded.
+	Rounds int
 	// Softmax and Draws are those of Options.
 	Softmax, Draws int
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/distilled"
 	"github.com/likenessdb/likeness/rerank/mol"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
@@ -66,10 +67,32 @@ func putAffine(t tensor.Set, name string, a *affine, scale float32) {
 }
 
 // served is the net as it is served, on vectors as the problem has them.
-func (n *molNet) served() (*mol.Similarity, error) {
+func (w *molWork) served(n *molNet) (*mol.Similarity, error) {
 	c := n.config()
 	c.Normalise = false
-	return mol.New(c, n.tensors(1, 1))
+	return mol.New(c, w.tensors(n, 1, 1))
+}
+
+// tensors are those of the net and, where the gates ask for an item, the mean
+// item, whose gates can weigh the averaged probe.
+func (w *molWork) tensors(n *molNet, queryScale, itemScale float32) tensor.Set {
+	t := n.tensors(queryScale, itemScale)
+	if !n.full() {
+		return t
+	}
+	items := w.problem.items
+	sum := make([]float64, items.Cols)
+	for r := range items.Rows {
+		for i, v := range items.Row(r) {
+			sum[i] += float64(v)
+		}
+	}
+	average := make([]float32, items.Cols)
+	for i, v := range sum {
+		average[i] = float32(v/float64(items.Rows)) * itemScale
+	}
+	t[distilled.Prefix+"mean_item"] = tensor.Tensor{Shape: []int{items.Cols}, Data: average}
+	return t
 }
 
 // rootMeanSquare of the rows' norms, by which vectors that are not normalised

@@ -45,7 +45,7 @@ type molView struct {
 
 // view makes the net what is served, and the items their feature rows.
 func (w *molWork) view(n *molNet) (*molView, error) {
-	s, err := n.served()
+	s, err := w.served(n)
 	if err != nil {
 		return nil, err
 	}

@@ -164,7 +164,7 @@ func siluBackward(d, x, y []float32) {
 	}
 }
 
-// side projects vectors to components: [gated linear unit →] linear.
+// molSide projects vectors to components: [gated linear unit →] linear.
 type molSide struct {
 	gated      *affine // nil: the side is linear; else the activated half, then the other
 	activation mol.Activation

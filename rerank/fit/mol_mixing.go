@@ -104,7 +104,7 @@ const chunkRows = 2048
 
 func (m *fullMixing) forward(n *molNet, s rerank.Matrix) {
 	m.logits = grown(m.logits, s.Rows*n.options.PairsQuery, s.Cols*n.options.PairsItem)
-	multiply(m.logits, split2(n.querySide.Matrix, n.dim), false, split2(n.itemSide.Matrix, n.dim), true)
+	multiply(m.logits, apart(n.querySide.Matrix, n.dim), false, apart(n.itemSide.Matrix, n.dim), true)
 	size := max(1, chunkRows/s.Cols)
 	count := (s.Rows + size - 1) / size
 	for len(m.chunks) < count {
@@ -186,9 +186,9 @@ func (m *fullMixing) backward(n *molNet, ds rerank.Matrix) float64 {
 		}
 		add(n.dItemGates.Data, c.items.Data, 1)
 	}
-	dq, dx := split2(n.querySide.d, n.dim), split2(n.itemSide.d, n.dim)
-	multiply(dq, m.logits, false, split2(n.itemSide.Matrix, n.dim), false)
-	multiply(dx, m.logits, true, split2(n.querySide.Matrix, n.dim), false)
+	dq, dx := apart(n.querySide.d, n.dim), apart(n.itemSide.d, n.dim)
+	multiply(dq, m.logits, false, apart(n.itemSide.Matrix, n.dim), false)
+	multiply(dx, m.logits, true, apart(n.querySide.Matrix, n.dim), false)
 	return loss
 }
 

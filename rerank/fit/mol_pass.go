@@ -19,8 +19,8 @@ func (c *components) shape(rows, parts, dim int) {
 	c.norms = grown(c.norms, rows, parts)
 }
 
-// split sees the components as one row each.
-func split2(m rerank.Matrix, dim int) rerank.Matrix {
+// apart is the same numbers with one component a row.
+func apart(m rerank.Matrix, dim int) rerank.Matrix {
 	return rerank.Matrix{Rows: len(m.Data) / dim, Cols: dim, Data: m.Data}
 }
 

@@ -20,7 +20,7 @@ type firstStage struct {
 	plan rerank.Plan
 }
 
-func firstStages() []firstStage {
+func firstStages(gates Gates) []firstStage {
 	var stages []firstStage
 	for _, depth := range recallDepths {
 		stages = append(stages, firstStage{"plain inner product", rerank.Plan{Depth: depth}})
@@ -32,6 +32,13 @@ func firstStages() []firstStage {
 					Strategy: s, Depth: depth, AverageDepth: 4 * depth, Derived: derived,
 				}})
 			}
+		}
+	}
+	if gates == GatesFull {
+		for _, depth := range recallDepths {
+			stages = append(stages, firstStage{"average, weighed by gates", rerank.Plan{
+				Strategy: rerank.Average, Depth: depth, Derived: true, Weights: rerank.GateWeights,
+			}})
 		}
 	}
 	return stages
@@ -49,7 +56,7 @@ func (v *molView) recall(j *judge) ([]StrategyRecall, error) {
 		queries = append(queries, j.queries[i])
 	}
 	var out []StrategyRecall
-	for _, stage := range firstStages() {
+	for _, stage := range firstStages(v.work.options.Gates) {
 		if stage.plan.Depth >= v.features.Rows {
 			continue
 		}

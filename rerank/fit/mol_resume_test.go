@@ -37,7 +37,7 @@ func TestMoLGoesOn(t *testing.T) {
 		}, "without item set 1, round 1", false},
 		"in a guarded fit": {func(o *MoLOptions) {
 			o.Cold, o.Pulls = ColdGuard, []float64{1e-2}
-		}, "judged fit, round 3", true},
+		}, "judged fit, round 1", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := smallMoL()

@@ -147,8 +147,7 @@ func (w *molWork) finish(n *molNet) *FittedMoL {
 		w.report.Parameters += len(v)
 	}
 	w.report.recommend()
-	t := n.tensors(w.queryScale, w.itemScale)
-	return &FittedMoL{Config: n.config(), Tensors: t, Report: w.report}
+	return &FittedMoL{Config: n.config(), Tensors: w.tensors(n, w.queryScale, w.itemScale), Report: w.report}
 }
 
 // molFolds is the number of sets of held-out items that decide the pull.
@@ -163,6 +162,9 @@ func (w *molWork) guard() [][]bool {
 		sets = nil
 	}
 	w.report.Guarded = len(sets) > 0 && (o.Cold == ColdGuard || w.problem.counts.LoggedItems < w.problem.counts.Items)
+	if w.report.Guarded {
+		o.Rounds = (o.Rounds + 1) / 2
+	}
 	switch {
 	case o.Temperature > 0:
 	case w.report.Guarded:
