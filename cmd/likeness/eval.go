@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -13,22 +12,34 @@ import (
 	"github.com/likenessdb/likeness/sidecar/dataset"
 	"github.com/likenessdb/likeness/sidecar/eval"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/report"
 )
 
-const evalLong = `Ranks every item for every query by a model, exactly, and compares the ranking
-with logged pairs and with a plain baseline. With --strategies it also runs each
-first-stage strategy through the real pipeline over an exact in-memory store and
-reports what share of the exact answer it finds.
+const evalLong = `Ranks every item for every query by one or several models, exactly, compares the
+rankings with logged pairs and with a plain baseline, and says whether a learned
+similarity is worth it, how sure that is, and which is the simplest one that is
+as good as the best. With --strategies it also runs each first-stage strategy
+through the real pipeline over an exact in-memory store, and parts what the
+candidates lose from what the similarity gains.
 
 ` + dataHelp + `
 
-Means are over the queries with at least one pair; equal scores rank by id.
+Means are over the queries with at least one pair; equal scores rank by id. w is
+a pair's weight, 1 without weights.
 
-  recall@k            relevant items in the top k / all relevant items
+  recall@k            w of the relevant items in the top k / w of all of them
   hit_rate@k          any relevant item in the top k
   mrr@k               1 / rank of the first relevant item in the top k, or 0
+  ndcg@k              Σ w / log2(1 + rank) over the relevant items in the top k,
+                      over the most that it could be
   p@k                 relevant items in the top k / k
   first_stage_recall  share of the exact top k that a strategy found
+
+Intervals are percentiles of a bootstrap over the queries; queries with equal
+vectors are drawn together. Differences are paired. Head, torso and tail are the
+queries for items that have a third of the pairs each, by popularity; with
+--trained-pairs popularity is that of the training log, and items that are not
+in it are cold.
 
 Vectors of the cosine baseline, and of a model fitted on unit vectors, are
 normalised again in float32.
@@ -38,52 +49,72 @@ Strategies: ` + eval.TrialSyntax
 // evalFlags are the flags of eval.
 type evalFlags struct {
 	dataFlags
-	model                string
+	models               []string
 	baseline, strategies string
-	k, every             int
+	trainedPairs, html   string
+	k, every, resamples  int
+	confidence           float64
+	seed                 uint64
 }
 
 func newEvalCommand(a *app) *cobra.Command {
 	var f evalFlags
 	cmd := &cobra.Command{
 		Use:   "eval",
-		Short: "Measure a model against logged pairs and a plain baseline",
+		Short: "Say whether a model is worth it, against logged pairs and a plain baseline",
 		Long:  evalLong,
 		Example: `  likeness eval --model my-model/ --items items.npy --queries queries.npy --pairs pairs.csv --k 10
+  likeness eval --model w.safetensors --model r32.safetensors --model mol.safetensors --items items.npy \
+    --queries queries.npy --pairs test.csv --trained-pairs train.csv --html report.html
   likeness eval --model my-model/ --items items.npy --queries queries.npy --pairs pairs.csv --every 6 \
     --strategies per_embedding:50,average:200,combined:50:500,distilled:200,stored:200 --output json`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.model, "model", "", "model file or directory")
+	flags.StringArrayVar(&f.models, "model", nil, "model file or directory; can be repeated, to compare several")
 	f.registerData(cmd, true)
+	flags.StringVar(&f.trainedPairs, "trained-pairs", "", "the log that the models were fitted to: for the items' popularity, and which are cold")
+	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
 	flags.IntVar(&f.k, "k", 10, "length of the ranking")
 	flags.IntVar(&f.every, "every", 1, "use every nth query row only")
 	flags.StringVar(&f.baseline, "baseline", "cosine", "compare with cosine, dot or none")
 	flags.StringVar(&f.strategies, "strategies", "", "first-stage strategies to compare, separated by commas")
+	flags.IntVar(&f.resamples, "resamples", 2000, "bootstrap samples of the intervals; fewer where queries are many")
+	flags.Float64Var(&f.confidence, "confidence", 0.95, "confidence of the intervals")
+	flags.Uint64Var(&f.seed, "seed", 1, "seed of the bootstrap")
 	_ = cmd.MarkFlagRequired("model")
+	_ = cmd.MarkFlagFilename("html", "html")
+	_ = cmd.MarkFlagFilename("trained-pairs", "csv", "jsonl", "ndjson", "parquet")
 	_ = cmd.RegisterFlagCompletionFunc("baseline", cobra.FixedCompletions([]string{"cosine", "dot", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		report, log, err := f.run(cmd.Context(), newProgress(a.stderr))
+		r, log, err := f.run(cmd.Context(), newProgress(a.stderr))
 		if err != nil {
 			return err
 		}
 		for _, line := range dropped(log) {
 			_, _ = fmt.Fprintln(a.stderr, line)
 		}
-		return a.print(*out, report, func(w io.Writer) error { return printReport(w, report) })
+		if f.html != "" {
+			if err := report.WriteFile(f.html, r); err != nil {
+				return err
+			}
+		}
+		return a.print(*out, r, func(w io.Writer) error { return printReport(w, r) })
 	}
 	return cmd
 }
 
 // run also returns what was left out of the log.
 func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *dataset.Counts, err error) {
-	in := eval.Input{K: f.k, Every: f.every, Progress: p.begin}
+	in := eval.Input{K: f.k, Every: f.every, Resamples: f.resamples, Confidence: f.confidence, Seed: f.seed, Progress: p.begin}
+	if f.resamples < 1 || !(f.confidence > 0 && f.confidence < 1) {
+		return nil, nil, usagef("--resamples %d, --confidence %v: want 1 at least, and above 0 and below 1", f.resamples, f.confidence)
+	}
 	if in.Trials, err = eval.ParseTrials(f.strategies); err != nil {
 		return nil, nil, usageError{err}
 	}
-	if in.Model, err = openModel(f.model); err != nil {
+	if err := f.openModels(&in); err != nil {
 		return nil, nil, err
 	}
 	if in.Baseline, err = baseline(f.baseline, in.Model.Spec().ItemDim); err != nil {
@@ -95,14 +126,61 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	in.Items, in.Queries, in.ItemIDs, in.UserIDs = d.Items, d.Queries, d.ItemIDs, d.UserIDs
-	in.Pairs = eval.NewPairs(d.Relevant)
-	report, err := eval.Run(ctx, in)
+	in.Items, in.Queries, in.ItemIDs, in.QueryIDs, in.UserIDs = d.Items, d.Queries, d.ItemIDs, d.QueryIDs, d.UserIDs
+	if in.Pairs, err = eval.NewWeightedPairs(d.Relevant, d.Weights); err != nil {
+		return nil, nil, err
+	}
+	if f.trainedPairs != "" {
+		if in.Popularity, err = d.Popularity(ctx, f.trainedPairs); err != nil {
+			return nil, nil, badDataset(err)
+		}
+	}
+	if f.html != "" && in.Trials == nil && f.baseline != "none" {
+		in.Trials = eval.StoredTrials(in.K, in.Items.Rows)
+	}
+	r, err := eval.Run(ctx, in)
+	if errors.Is(err, eval.ErrInput) {
+		err = usageError{err}
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	report.Counts.DuplicatePairs, report.Counts.UnknownItems = d.Counts.DuplicatePairs, d.Counts.UnknownItems
-	return report, &d.Counts, nil
+	r.Counts.DuplicatePairs, r.Counts.UnknownItems = d.Counts.DuplicatePairs, d.Counts.UnknownItems
+	return r, &d.Counts, nil
+}
+
+// badDataset makes a log that is not valid wrong usage.
+func badDataset(err error) error {
+	if errors.Is(err, dataset.ErrInput) {
+		return usageError{err}
+	}
+	return err
+}
+
+// openModels opens the models. Names that several have get their place behind.
+func (f *evalFlags) openModels(in *eval.Input) error {
+	seen := map[string]int{}
+	for n, path := range f.models {
+		m, err := openModelFile(path)
+		if err != nil {
+			return err
+		}
+		traits, err := eval.TraitsOf(m, f.html != "")
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		name := m.Name
+		if seen[name]++; seen[name] > 1 {
+			name = fmt.Sprintf("%s (%d)", name, seen[name])
+		}
+		c := eval.Contender{Model: pipeline.Model{Name: name, Version: m.Version, Similarity: m.Similarity}, Traits: traits}
+		if n == 0 {
+			in.Model, in.Traits = c.Model, c.Traits
+			continue
+		}
+		in.Others = append(in.Others, c)
+	}
+	return nil
 }
 
 // baseline is the plain similarity that a model is compared with.
@@ -115,40 +193,4 @@ func baseline(name string, dim int) (pipeline.Model, error) {
 	}
 	s, err := dot.New(dot.Config{Dim: dim, Normalise: name == "cosine"}, nil)
 	return pipeline.Model{Name: name, Similarity: s}, err
-}
-
-func printReport(w io.Writer, r *eval.Report) error {
-	_, _ = fmt.Fprintf(w, "model %s (%s, version %s): %d items, %d queries with %d pairs\n\n",
-		r.Model.Name, r.Model.Kind, r.Model.Version, r.Counts.Items, r.Counts.Queries, r.Counts.Pairs)
-	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\tmodel\t%s\t\n", r.BaselineName)
-	for _, name := range metricNames(r.K) {
-		_, _ = fmt.Fprintf(t, "%s\t%.4f\t", name, r.Metrics[name])
-		if r.Baseline != nil {
-			_, _ = fmt.Fprintf(t, "%.4f\t", r.Baseline[name])
-		}
-		_, _ = fmt.Fprintln(t)
-	}
-	if err := t.Flush(); err != nil || len(r.Strategies) == 0 {
-		return err
-	}
-	_, _ = fmt.Fprintln(w)
-	t = tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "strategy\tcandidates\tfirst-stage recall\texact\tmrr@%d\tp@%d\tp50 ms\tp99 ms\t\n", r.K, r.K)
-	for _, s := range r.Strategies {
-		_, _ = fmt.Fprintf(t, "%s\t%.0f\t%.4f\t%.0f%%\t%.4f\t%.4f\t%.2f\t%.2f\t\n", s.Name, s.Candidates, s.FirstStageRecall, 100*s.Exact,
-			s.Metrics[fmt.Sprintf("mrr@%d", r.K)], s.Metrics[fmt.Sprintf("p@%d", r.K)], s.P50, s.P99)
-	}
-	return t.Flush()
-}
-
-// metricNames are the names of a report in the order in which people read them.
-func metricNames(k int) []string {
-	var names []string
-	for _, metric := range []string{"mrr", "recall", "hit_rate", "p"} {
-		for _, c := range eval.Cutoffs(k) {
-			names = append(names, fmt.Sprintf("%s@%d", metric, c))
-		}
-	}
-	return names
 }

@@ -89,6 +89,47 @@ func TestEvalPrintsText(t *testing.T) {
 	}
 }
 
+// Several models, cold items and a page with plots.
+func TestEvalComparesModels(t *testing.T) {
+	pairs, dir := intentsPairs(t), t.TempDir()
+	page, trained := filepath.Join(dir, "r.html"), filepath.Join(dir, "train.csv")
+	if err := os.WriteFile(trained, []byte("query,item\n0,1\n7,1\n9,2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, err := printed(t, evalArgs(pairs, "--model", "../../examples/models/banking77-questions-bilinear",
+		"--trained-pairs", trained, "--html", page)...)
+	if err != nil {
+		t.Fatal(err, errs)
+	}
+	for _, want := range []string{"Worth it: take banking77-mol (mol).", "cold", "warm", "worst regressions", "stored:20", "ndcg@10"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+	b, err := os.ReadFile(page)
+	if err != nil || !strings.Contains(string(b), "Gate usage") || !strings.Contains(string(b), "Spectrum of W") {
+		t.Errorf("%v, %d bytes", err, len(b))
+	}
+}
+
+// The figures of cosine on all questions are those of other implementations.
+func TestQualityEvalOfCosine(t *testing.T) {
+	args := evalArgs(intentsPairs(t), "--every", "1", "--output", "json")
+	out, _, err := printed(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct{ Baseline map[string]float64 }
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{"mrr@10": 0.7191, "recall@1": 0.6221, "recall@5": 0.8481, "recall@10": 0.9071} {
+		if d := r.Baseline[name] - want; d > 0.0005 || d < -0.0005 {
+			t.Errorf("%s is %.4f, want %.4f", name, r.Baseline[name], want)
+		}
+	}
+}
+
 func TestEvalRefuses(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.csv")
 	if err := os.WriteFile(bad, []byte("query,item\n0,77\n"), 0o600); err != nil {

@@ -61,7 +61,7 @@ func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
 	if l.queries, err = newIndex(columnQuery, cmp.Or(s.QueryIDs, s.Queries), d.Queries.Rows, d.QueryIDs); err != nil {
 		return err
 	}
-	digest, err := l.readFile(ctx, s.Pairs)
+	digest, err := readLog(ctx, s.Pairs, l.counts, l.add)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -81,11 +81,11 @@ func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
 	return nil
 }
 
-// readFile reads all of a log and returns its digest.
-func (l *pairLog) readFile(ctx context.Context, path string) (string, error) {
+// readLog reads all of a log and returns its digest.
+func readLog(ctx context.Context, path string, counts *Counts, add func(entry) error) (string, error) {
 	ext := strings.ToLower(filepath.Ext(path))
 	if ext == ".parquet" {
-		if err := readParquetPairs(ctx, path, l.counts, l.add); err != nil {
+		if err := readParquetPairs(ctx, path, counts, add); err != nil {
 			return "", err
 		}
 		return fileDigest(path)
@@ -98,9 +98,9 @@ func (l *pairLog) readFile(ctx context.Context, path string) (string, error) {
 	r := &hashed{ctx: ctx, r: file, sum: sha256.New()}
 	switch ext {
 	case ".jsonl", ".ndjson":
-		err = readJSONL(r, l.counts, l.add)
+		err = readJSONL(r, counts, add)
 	default:
-		err = readCSV(r, l.counts, l.add)
+		err = readCSV(r, counts, add)
 	}
 	if err != nil {
 		return "", err
@@ -110,7 +110,7 @@ func (l *pairLog) readFile(ctx context.Context, path string) (string, error) {
 
 // hashed is a reader that ends with its context and keeps a digest.
 type hashed struct {
-	ctx context.Context //nolint:containedctx // lives as long as one call of readFile
+	ctx context.Context //nolint:containedctx // lives as long as one call of readLog
 	r   io.Reader
 	sum hash.Hash
 }

@@ -36,12 +36,36 @@ func TestMeasure(t *testing.T) {
 		"recall@5": (1. + 1 + 0) / 3, "hit_rate@5": (1. + 1 + 0) / 3, "mrr@5": (1./2 + 1 + 0) / 3, "p@5": (2./5 + 1./5 + 0) / 3,
 		"recall@6": (1. + 1 + 1) / 3, "hit_rate@6": 1, "mrr@6": (1./2 + 1 + 1./6) / 3, "p@6": (2./6 + 1./6 + 1./6) / 3,
 	}
+	two := (1/math.Log2(3) + 1/math.Log2(4)) / (1 + 1/math.Log2(3))
+	want["ndcg@1"], want["ndcg@5"], want["ndcg@6"] = 1./3, (two+1)/3, (two+1+1/math.Log2(7))/3
 	if len(got) != len(want) {
 		t.Errorf("got %v, want the keys of %v", got, want)
 	}
 	for name, value := range want {
 		if math.Abs(got[name]-value) > 1e-12 {
 			t.Errorf("%s = %v, want %v", name, got[name], value)
+		}
+	}
+}
+
+// Weights are gains of nDCG and shares of recall.
+func TestMeasureWeights(t *testing.T) {
+	pairs, err := eval.NewWeightedPairs([][]int32{{3, 9}}, [][]float32{{1, 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := eval.Measure([]eval.Ranking{ranking(3, 1, 9)}, []int{0}, pairs, 3)
+	ideal := 4 + 1/math.Log2(3)
+	for name, want := range map[string]float64{
+		"recall@1": 0.2, "recall@3": 1, "p@3": 2. / 3, "mrr@3": 1, "ndcg@1": 1. / 4, "ndcg@3": (1 + 4/math.Log2(4)) / ideal,
+	} {
+		if math.Abs(got[name]-want) > 1e-12 {
+			t.Errorf("%s = %v, want %v", name, got[name], want)
+		}
+	}
+	for _, bad := range [][][]float32{{{1}}, {{1, 0}}, {{1, float32(math.NaN())}}, {}} {
+		if _, err := eval.NewWeightedPairs([][]int32{{3, 9}}, bad); !errors.Is(err, eval.ErrInput) {
+			t.Errorf("weights %v: %v", bad, err)
 		}
 	}
 }

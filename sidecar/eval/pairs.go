@@ -1,10 +1,16 @@
 package eval
 
-import "slices"
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
 
 // Pairs are logged pairs: which items are relevant to which query.
 type Pairs struct {
-	relevant   [][]int32 // by query row: item rows, ascending
+	relevant   [][]int32   // by query row: item rows, ascending
+	weights    [][]float32 // of them; nil: all 1
 	duplicates int
 }
 
@@ -14,6 +20,29 @@ func NewPairs(relevant [][]int32) *Pairs {
 	p := &Pairs{relevant: relevant}
 	p.sort()
 	return p
+}
+
+// NewWeightedPairs makes pairs with weights, weights[q][i] of (q, relevant[q][i]);
+// nil weights are all 1. The rows must ascend. It returns ErrInput where weights
+// do not fit, or are not above 0 and finite.
+func NewWeightedPairs(relevant [][]int32, weights [][]float32) (*Pairs, error) {
+	if weights == nil {
+		return NewPairs(relevant), nil
+	}
+	if len(weights) != len(relevant) {
+		return nil, fmt.Errorf("%w: weights of %d queries for pairs of %d", ErrInput, len(weights), len(relevant))
+	}
+	for q, items := range relevant {
+		if len(weights[q]) != len(items) {
+			return nil, fmt.Errorf("%w: query %d has %d weights for %d pairs", ErrInput, q, len(weights[q]), len(items))
+		}
+		for i, w := range weights[q] {
+			if !(w > 0) || math.IsInf(float64(w), 0) || i > 0 && items[i] <= items[i-1] {
+				return nil, fmt.Errorf("%w: query %d, pair %d: weight %v of item %d; weights are above 0, items ascend", ErrInput, q, i, w, items[i])
+			}
+		}
+	}
+	return &Pairs{relevant: relevant, weights: weights}, nil
 }
 
 func (p *Pairs) sort() {
@@ -27,6 +56,38 @@ func (p *Pairs) sort() {
 
 // Relevant returns the item rows that are relevant to a query row, ascending.
 func (p *Pairs) Relevant(query int) []int32 { return p.relevant[query] }
+
+// weight is that of the at-th pair of a query.
+func (p *Pairs) weight(query, at int) float64 {
+	if p.weights == nil {
+		return 1
+	}
+	return float64(p.weights[query][at])
+}
+
+func (p *Pairs) total(query int) float64 {
+	var sum float64
+	for at := range p.relevant[query] {
+		sum += p.weight(query, at)
+	}
+	return sum
+}
+
+// ideal returns the greatest gain of the first 1, 2, … k rows of a query's ranking.
+func (p *Pairs) ideal(query, k int) []float64 {
+	weights := make([]float64, len(p.relevant[query]))
+	for at := range weights {
+		weights[at] = p.weight(query, at)
+	}
+	slices.SortFunc(weights, func(a, b float64) int { return cmp.Compare(b, a) })
+	gains := make([]float64, min(k, len(weights)))
+	var sum float64
+	for rank := range gains {
+		sum += weights[rank] / math.Log2(float64(rank)+2)
+		gains[rank] = sum
+	}
+	return gains
+}
 
 // Choose returns every nth query row that has pairs, from row 0 on, and counts
 // the rest. A file ordered by answer needs this: its first rows are of one kind.

@@ -1,8 +1,8 @@
 package eval
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -17,63 +17,69 @@ import (
 // Input is what an evaluation compares.
 type Input struct {
 	Model   pipeline.Model
+	Traits  Traits        // of Model
+	Others  []Contender   // compared with Model
 	Queries rerank.Matrix // Spec.QueryDim columns
-	UserIDs []int64       // one a query row, where the model has user-id embeddings
-	Items   rerank.Matrix // Spec.ItemDim columns
-	ItemIDs []rerank.ID   // one an item row; nil: row numbers
-	Pairs   *Pairs
-	K       int
-	Every   int // every nth query row; 0 and 1 are all
-	// Baseline is what the model is compared with; a nil Similarity is nothing.
+	// QueryIDs are one a query row, for the list of regressions; nil: row numbers.
+	QueryIDs []rerank.ID
+	UserIDs  []int64       // one a query row, where the model has user-id embeddings
+	Items    rerank.Matrix // Spec.ItemDim columns
+	ItemIDs  []rerank.ID   // one an item row; nil: row numbers
+	Pairs    *Pairs
+	// Popularity is the weight of each item row in the log that the models were
+	// fitted to; an item with none is cold. Nil: popularity is that of Pairs, and
+	// warm and cold are not known.
+	Popularity []float64
+	K          int
+	Every      int // every nth query row; 0 and 1 are all
+	// Baseline is what the models are compared with; a nil Similarity is nothing.
 	Baseline pipeline.Model
 	Trials   []Trial
-	Progress Progress
+	// Resamples of the bootstrap, 0: 2,000; fewer where queries are many.
+	// Confidence of the intervals, 0: .95. Seed of the draws.
+	Resamples  int
+	Confidence float64
+	Seed       uint64
+	Progress   Progress
 }
 
-// Run ranks all items for every query by the model and by the baseline, exactly,
+// Contender is one of several models.
+type Contender struct {
+	Model  pipeline.Model
+	Traits Traits
+}
+
+// Run ranks all items for every query by the models and by the baseline, exactly,
 // and runs each trial through the pipeline over an embedded store. It uses every
-// core and holds all feature rows in memory. It returns ErrInput, the model's
-// error, or the context's.
+// core and holds all feature rows of one model in memory. It returns ErrInput, a
+// model's error, or the context's.
 func Run(ctx context.Context, in Input) (*Report, error) {
-	if err := in.check(); err != nil {
-		return nil, err
+	in.Resamples, in.Confidence = cmp.Or(in.Resamples, 2000), cmp.Or(in.Confidence, 0.95)
+	contenders := append([]Contender{{in.Model, in.Traits}}, in.Others...)
+	for _, c := range contenders {
+		if err := in.with(c.Model).check(); err != nil {
+			return nil, err
+		}
 	}
 	rows, counts := in.Pairs.Choose(in.Every)
 	counts.Items, counts.NotFiniteItems = in.Items.Rows, notFinite(in.Items)
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("%w: no query that was chosen has a pair", ErrInput)
 	}
-	queries := in.queries(rows)
-	spec := in.Model.Spec()
-	report := &Report{
-		Model: Model{Name: in.Model.Name, Version: in.Model.Version, Kind: spec.Kind},
-		K:     in.K, Counts: counts, BaselineName: in.Baseline.Name,
-	}
-	features, err := Features(ctx, in.Model, in.Items, in.ItemIDs, in.Progress)
-	if err != nil {
-		return nil, err
-	}
-	b := &bench{in: in, table: features, rows: rows, queries: queries}
-	if len(in.Trials) > 0 {
-		if err := b.open(ctx); err != nil {
-			return nil, errors.Join(err, b.store.Close())
-		}
-		defer b.store.Close()
-	}
-	if b.exact, err = Rank(ctx, in.Model, features, queries, in.K, in.Progress); err != nil {
-		return nil, err
-	}
-	report.Metrics = Measure(b.exact, rows, in.Pairs, in.K)
-	if in.Baseline.Similarity != nil {
-		if report.Baseline, err = in.baseline(ctx, rows, queries); err != nil {
+	j := newJudge(&in, rows)
+	j.report.Counts = counts
+	for _, c := range contenders {
+		if err := j.judge(ctx, c, len(contenders) == 1); err != nil {
 			return nil, err
 		}
 	}
-	if len(in.Trials) == 0 {
-		return report, nil
-	}
-	report.Strategies, err = b.run(ctx)
-	return report, err
+	return j.finish(ctx)
+}
+
+// with is the input of one model.
+func (in Input) with(m pipeline.Model) Input {
+	in.Model = m
+	return in
 }
 
 func (in Input) check() error {
@@ -85,6 +91,14 @@ func (in Input) check() error {
 		return fmt.Errorf("%w: queries have %d columns, model %s takes %d", ErrInput, in.Queries.Cols, in.Model.Name, spec.QueryDim)
 	case in.Items.Cols != spec.ItemDim:
 		return fmt.Errorf("%w: items have %d columns, model %s takes %d", ErrInput, in.Items.Cols, in.Model.Name, spec.ItemDim)
+	case in.Confidence <= 0 || in.Confidence >= 1:
+		return fmt.Errorf("%w: confidence is %v; want above 0 and below 1", ErrInput, in.Confidence)
+	case in.Resamples < 1:
+		return fmt.Errorf("%w: %d resamples; want 1 at least", ErrInput, in.Resamples)
+	case in.Popularity != nil && len(in.Popularity) != in.Items.Rows:
+		return fmt.Errorf("%w: popularity of %d items for %d", ErrInput, len(in.Popularity), in.Items.Rows)
+	case in.QueryIDs != nil && len(in.QueryIDs) != in.Queries.Rows:
+		return fmt.Errorf("%w: %d query ids for %d queries", ErrInput, len(in.QueryIDs), in.Queries.Rows)
 	case in.ItemIDs != nil && len(in.ItemIDs) != in.Items.Rows:
 		return fmt.Errorf("%w: %d item ids for %d items", ErrInput, len(in.ItemIDs), in.Items.Rows)
 	case in.UserIDs != nil && len(in.UserIDs) != in.Queries.Rows:
@@ -120,18 +134,6 @@ func (in Input) queries(rows []int) []rerank.Query {
 	return queries
 }
 
-func (in Input) baseline(ctx context.Context, rows []int, queries []rerank.Query) (Metrics, error) {
-	features, err := Features(ctx, in.Baseline, in.Items, in.ItemIDs, in.Progress)
-	if err != nil {
-		return nil, err
-	}
-	ranked, err := Rank(ctx, in.Baseline, features, queries, in.K, in.Progress)
-	if err != nil {
-		return nil, err
-	}
-	return Measure(ranked, rows, in.Pairs, in.K), nil
-}
-
 // block is the number of rows that one call encodes or scores: few enough to
 // stay in the second-level cache.
 const block = 512
@@ -156,34 +158,6 @@ func Features(ctx context.Context, m pipeline.Model, items rerank.Matrix, ids []
 	}
 	meta := table.Meta{Model: m.Name, ModelVersion: m.Version, Kind: string(m.Spec().Kind), Collection: collection}
 	return table.FromMemory(meta, ids, features, nil)
-}
-
-// Rank returns the exact first k items of every query under φ, ties by id.
-func Rank(ctx context.Context, m pipeline.Model, t *table.Table, queries []rerank.Query, k int, p Progress) ([]Ranking, error) {
-	rankings := make([]Ranking, len(queries))
-	done := p.begin("ranking all items by "+m.Name, len(queries))
-	scratch := make([][block]float32, runtime.GOMAXPROCS(0))
-	err := parallel(ctx, len(queries), func(worker, i int) error {
-		encoded, err := m.Encode(queries[i])
-		if err != nil {
-			return fmt.Errorf("query %d: %w", i, err)
-		}
-		top := rerank.NewTopK(k)
-		for from := 0; from < t.Len(); from += block {
-			to := min(from+block, t.Len())
-			scores := scratch[worker][:to-from]
-			if err := encoded.Score(scores, t.Slice(from, to)); err != nil {
-				return fmt.Errorf("query %d: %w", i, err)
-			}
-			for j, score := range scores {
-				top.Push(rerank.Scored{ID: t.ID(from + j), Score: score, Index: from + j})
-			}
-		}
-		rankings[i] = top.Sorted()
-		done(1)
-		return nil
-	})
-	return rankings, err
 }
 
 // parallel calls f for every n below count, in order of n, from one goroutine a

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -135,16 +134,14 @@ func TestRunBreaksTiesByID(t *testing.T) {
 	for i := range in.ItemIDs {
 		in.ItemIDs[i] = rerank.UintID(uint64(in.Items.Rows - i)) // the last row has the least id
 	}
-	table, err := eval.Features(t.Context(), in.Model, in.Items, in.ItemIDs, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ranked, err := eval.Rank(t.Context(), in.Model, table, []rerank.Query{{Vector: in.Queries.Row(0)}}, 3, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := []int{ranked[0][0].Index, ranked[0][1].Index, ranked[0][2].Index}; !slices.Equal(got, []int{699, 698, 697}) {
-		t.Errorf("ranked %v", got)
+	for row, want := range map[int32]float64{699: 1, 698: 0.5, 697: 1.0 / 3, 0: 0} {
+		relevant := make([][]int32, in.Queries.Rows)
+		relevant[0] = []int32{row}
+		in.K, in.Pairs = 3, eval.NewPairs(relevant)
+		r, err := eval.Run(t.Context(), in)
+		if err != nil || r.Metrics["mrr@3"] != want {
+			t.Errorf("row %d: %v, %v; want %v", row, r, err, want)
+		}
 	}
 }
 

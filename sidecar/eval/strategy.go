@@ -100,9 +100,22 @@ func (t *Trial) option(fields []string) error {
 	return nil
 }
 
+// StoredTrials are searches of the stored vectors at depths from k up to all items.
+func StoredTrials(k, items int) []Trial {
+	var trials []Trial
+	for _, depth := range []int{k, 2 * k, 5 * k, 10 * k, 20 * k, 50 * k} {
+		if depth < items {
+			trials = append(trials, Trial{Name: fmt.Sprintf("%s:%d", Stored, depth), Strategy: Stored, Depth: depth})
+		}
+	}
+	return trials
+}
+
 // Outcome is what a trial found.
 type Outcome struct {
-	Name string `json:"-"`
+	Name     string          `json:"-"`
+	Strategy rerank.Strategy `json:"strategy"`
+	Depth    int             `json:"depth,omitempty"`
 	// Candidates is the mean number of items that were scored.
 	Candidates float64 `json:"candidates"`
 	// FirstStageRecall is the mean share of the exact learned top K that was found.
@@ -111,6 +124,10 @@ type Outcome struct {
 	Exact float64 `json:"exact"`
 	// Metrics of the answers.
 	Metrics Metrics `json:"metrics"`
+	// Loss is Method.Metric of the exact ranking less that of the answers: what the
+	// candidates lack. Gain is that of the answers less the baseline's.
+	Loss Paired  `json:"first_stage_loss"`
+	Gain *Paired `json:"gain,omitempty"`
 	// Milliseconds of a search, the store's time included, at full load of the machine.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`

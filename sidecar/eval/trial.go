@@ -26,7 +26,8 @@ type bench struct {
 	table    *table.Table
 	rows     []int // of the queries
 	queries  []rerank.Query
-	exact    []Ranking
+	exact    *scan
+	judge    *judge
 	store    *embedded.Store
 	derived  []rerank.Field // of the companion
 	pipeline *pipeline.Pipeline
@@ -55,7 +56,7 @@ func (b *bench) open(ctx context.Context) error {
 func (b *bench) run(ctx context.Context) (Strategies, error) {
 	var outcomes Strategies
 	for _, t := range b.in.Trials {
-		o, err := b.trial(ctx, b.pipeline, t.Name)
+		o, err := b.trial(ctx, b.pipeline, t)
 		if err != nil {
 			return nil, fmt.Errorf("strategy %s: %w", t.Name, err)
 		}
@@ -130,7 +131,8 @@ func (b *bench) route(t Trial) (*pipeline.Route, error) {
 }
 
 // trial asks every query of a route, from one goroutine a core.
-func (b *bench) trial(ctx context.Context, p *pipeline.Pipeline, route string) (Outcome, error) {
+func (b *bench) trial(ctx context.Context, p *pipeline.Pipeline, t Trial) (Outcome, error) {
+	route := t.Name
 	answers := make([]pipeline.Answer, len(b.queries))
 	took := make([]time.Duration, len(b.queries))
 	done := b.in.Progress.begin("searching by "+route, len(b.queries))
@@ -147,11 +149,13 @@ func (b *bench) trial(ctx context.Context, p *pipeline.Pipeline, route string) (
 	if err != nil {
 		return Outcome{}, err
 	}
-	return b.outcome(route, answers, took)
+	o, err := b.outcome(ctx, answers, took)
+	o.Name, o.Strategy, o.Depth = t.Name, t.Strategy, t.Depth
+	return o, err
 }
 
-func (b *bench) outcome(name string, answers []pipeline.Answer, took []time.Duration) (Outcome, error) {
-	o := Outcome{Name: name}
+func (b *bench) outcome(ctx context.Context, answers []pipeline.Answer, took []time.Duration) (Outcome, error) {
+	var o Outcome
 	rankings := make([]Ranking, len(answers))
 	for i, a := range answers {
 		for _, hit := range a.Hits {
@@ -162,16 +166,28 @@ func (b *bench) outcome(name string, answers []pipeline.Answer, took []time.Dura
 			rankings[i] = append(rankings[i], rerank.Scored{ID: hit.ID, Score: hit.Score, Index: row})
 		}
 		o.Candidates += float64(a.Certificate.Candidates)
-		o.FirstStageRecall += overlap(rankings[i], b.exact[i], b.in.K)
+		o.FirstStageRecall += overlap(rankings[i], b.exact.rankings[i], b.in.K)
 		if a.Certificate.Status == rerank.StatusExact {
 			o.Exact++
 		}
 	}
 	n := float64(len(answers))
 	o.Candidates, o.FirstStageRecall, o.Exact = o.Candidates/n, o.FirstStageRecall/n, o.Exact/n
-	o.Metrics = Measure(rankings, b.rows, b.in.Pairs, b.in.K)
 	o.P50, o.P99 = Percentile(took, 0.50), Percentile(took, 0.99)
-	return o, nil
+	return o, b.judge.strategy(ctx, &o, measure(rankings, b.rows, b.in.Pairs, b.in.K), b.exact)
+}
+
+// strategy splits what a strategy reaches: what its candidates lose of the exact
+// ranking, and what is left of the gain on the baseline.
+func (j *judge) strategy(ctx context.Context, o *Outcome, values map[string][]float64, exact *scan) (err error) {
+	metric := j.report.Method.Metric
+	o.Metrics = means(values)
+	if o.Loss, err = j.sampler.compare(ctx, exact.values[metric], values[metric]); err != nil || j.base == nil {
+		return err
+	}
+	gain, err := j.sampler.compare(ctx, values[metric], j.base.values[metric])
+	o.Gain = &gain
+	return err
 }
 
 // storedFirst is a similarity whose distilled probe is the query itself.

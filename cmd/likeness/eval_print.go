@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/likenessdb/likeness/sidecar/eval"
+)
+
+// shownRegressions are the regressions that the text has; JSON and HTML have more.
+const shownRegressions = 5
+
+func printReport(w io.Writer, r *eval.Report) error {
+	_, _ = fmt.Fprintf(w, "%d items, %d queries with %d pairs; %g %% intervals of %d resamples\n\n",
+		r.Counts.Items, r.Counts.Queries, r.Counts.Pairs, 100*r.Method.Confidence, r.Method.Resamples)
+	if err := printMetrics(w, r); err != nil {
+		return err
+	}
+	for i := range r.Models {
+		if err := printModelReport(w, r, &r.Models[i]); err != nil {
+			return err
+		}
+	}
+	_, _ = fmt.Fprintln(w)
+	for _, line := range r.Verdict.Text {
+		_, _ = fmt.Fprintln(w, line)
+	}
+	for _, line := range r.Verdict.Warnings {
+		_, _ = fmt.Fprintln(w, "But:", line)
+	}
+	return nil
+}
+
+func printMetrics(w io.Writer, r *eval.Report) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprint(t, "\t")
+	if r.Baseline != nil {
+		_, _ = fmt.Fprintf(t, "%s\t", r.BaselineName)
+	}
+	for _, m := range r.Models {
+		_, _ = fmt.Fprintf(t, "%s\t", m.Name)
+	}
+	_, _ = fmt.Fprintln(t)
+	for _, name := range eval.MetricNames(r.K) {
+		_, _ = fmt.Fprintf(t, "%s\t", name)
+		if r.Baseline != nil {
+			_, _ = fmt.Fprintf(t, "%.4f\t", r.Baseline[name])
+		}
+		for _, m := range r.Models {
+			_, _ = fmt.Fprintf(t, "%.4f\t", m.Metrics[name])
+		}
+		_, _ = fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+func printModelReport(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
+	_, _ = fmt.Fprintf(w, "\n%s: %s, version %s\n", m.Name, m.Class, m.Version)
+	metric := r.Method.Metric
+	if g, ok := m.Gains[metric]; ok {
+		_, _ = fmt.Fprintf(w, "  %s against %s: %s; wins %.1f %%, ties %.1f %%, losses %.1f %%\n",
+			metric, r.BaselineName, difference(g), 100*g.Wins, 100*g.Ties, 100*g.Losses)
+	}
+	if err := printSegments(w, r, m); err != nil {
+		return err
+	}
+	if err := printStrategies(w, r, m); err != nil {
+		return err
+	}
+	for i, x := range m.Regressions[:min(len(m.Regressions), shownRegressions)] {
+		if i == 0 {
+			_, _ = fmt.Fprintln(w, "  worst regressions:")
+		}
+		query := fmt.Sprintf("row %d", x.Query)
+		if x.QueryID != nil {
+			query = x.QueryID.String()
+		}
+		_, _ = fmt.Fprintf(w, "    query %s: item %s falls from rank %d to %d, %.3g behind; first is %s\n",
+			query, x.Item, x.RankBefore, x.RankAfter, -x.Margin, x.Instead)
+	}
+	return nil
+}
+
+func difference(p eval.Paired) string {
+	return fmt.Sprintf("%+.4f (%+.4f to %+.4f)", p.Difference, p.Low, p.High)
+}
+
+func printSegments(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
+	if len(m.Segments) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\t  segment\titems\tqueries\t%s\t%s\tdifference\t\n", r.Method.Metric, r.BaselineName)
+	for _, s := range m.Segments {
+		base, gain := "", ""
+		if s.Gain != nil {
+			base, gain = fmt.Sprintf("%.4f", *s.Baseline), difference(*s.Gain)
+		}
+		_, _ = fmt.Fprintf(t, "\t%s\t%d\t%d\t%.4f\t%s\t%s\t\n", s.Name, s.Items, s.Queries, s.Metric, base, gain)
+	}
+	return t.Flush()
+}
+
+func printStrategies(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
+	for _, name := range sortedKeys(m.Unserved) {
+		_, _ = fmt.Fprintf(w, "  %s cannot be served: %s\n", name, m.Unserved[name])
+	}
+	if len(m.Strategies) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\t  strategy\tcandidates\tfirst-stage recall\texact\t%s\tlost by the first stage\tp50 ms\tp99 ms\t\n", r.Method.Metric)
+	for _, s := range m.Strategies {
+		_, _ = fmt.Fprintf(t, "\t%s\t%.0f\t%.4f\t%.0f%%\t%.4f\t%s\t%.2f\t%.2f\t\n", s.Name, s.Candidates, s.FirstStageRecall,
+			100*s.Exact, s.Metrics[r.Method.Metric], difference(s.Loss), s.P50, s.P99)
+	}
+	return t.Flush()
+}

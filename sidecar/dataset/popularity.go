@@ -1,0 +1,41 @@
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"math"
+)
+
+// Popularity sums the weights of each item row in another log of the same items,
+// such as the one that a model was fitted to; its queries and times are not
+// looked at, and rows of unknown items are left out. It returns ErrInput or the
+// context's error.
+func (d *Dataset) Popularity(ctx context.Context, path string) ([]float64, error) {
+	items, err := newIndex(columnItem, path, d.Items.Rows, d.ItemIDs)
+	if err != nil {
+		return nil, err
+	}
+	l := &pairLog{items: items, counts: &Counts{}}
+	sums := make([]float64, d.Items.Rows)
+	_, err = readLog(ctx, path, l.counts, func(e entry) error {
+		weight := 1.0
+		if e.hasWeight {
+			weight = e.weight
+		}
+		if math.IsNaN(weight) || weight < 0 || weight > math.MaxFloat32 {
+			return fmt.Errorf("weight is %v; want 0 to %g", weight, math.MaxFloat32)
+		}
+		item, err := l.row(items, e.item, e.line, &l.counts.UnknownItems)
+		if err == nil && item >= 0 {
+			sums[item] += weight
+		}
+		return err
+	})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, err)
+	}
+	return sums, nil
+}

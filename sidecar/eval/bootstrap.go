@@ -1,0 +1,182 @@
+package eval
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Interval is a confidence interval.
+type Interval struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// Paired is a mean difference over the same queries.
+type Paired struct {
+	Difference float64 `json:"difference"`
+	Interval
+	// Positive is the share of the resamples in which the difference is above 0.
+	Positive float64 `json:"positive"`
+	// Wins, Ties and Losses are shares of the queries.
+	Wins   float64 `json:"wins"`
+	Ties   float64 `json:"ties"`
+	Losses float64 `json:"losses"`
+}
+
+// series is a number of each query, or of those that a segment has.
+type series struct {
+	values []float64
+	member []bool // nil: all
+}
+
+// mean over the members, and how many they are.
+func (s series) mean() (mean float64, n int) {
+	var sum float64
+	for i, v := range s.values {
+		if s.member == nil || s.member[i] {
+			sum += v
+			n++
+		}
+	}
+	return sum / float64(max(1, n)), n
+}
+
+func minus(a, b []float64) []float64 {
+	d := make([]float64, len(a))
+	for i := range a {
+		d[i] = a[i] - b[i]
+	}
+	return d
+}
+
+// sampler draws bootstrap samples of queries. Queries with equal vectors are one
+// draw, as they win and lose together.
+type sampler struct {
+	cluster    []int // of each query
+	clusters   int
+	resamples  int
+	confidence float64
+	seed       uint64
+}
+
+// maxDraws bounds the work of resampling.
+const maxDraws = 2e7
+
+func newSampler(queries []rerank.Query, in *Input) *sampler {
+	s := &sampler{cluster: make([]int, len(queries)), confidence: in.Confidence, seed: in.Seed, resamples: in.Resamples}
+	seen := map[string]int{}
+	var key []byte
+	for i, q := range queries {
+		key = binary.LittleEndian.AppendUint64(key[:0], uint64(q.UserID))
+		for _, v := range q.Vector {
+			key = binary.LittleEndian.AppendUint32(key, math.Float32bits(v))
+		}
+		c, ok := seen[string(key)]
+		if !ok {
+			c = len(seen)
+			seen[string(key)] = c
+		}
+		s.cluster[i] = c
+	}
+	s.clusters = len(seen)
+	s.resamples = min(s.resamples, max(200, int(maxDraws)/max(1, s.clusters)))
+	return s
+}
+
+// resample returns the mean of each series in each sample; NaN where a segment
+// has no query in it. A sample's draws follow from the seed and its number.
+func (s *sampler) resample(ctx context.Context, all []series) ([][]float64, error) {
+	width := 2 * len(all)
+	sums := make([]float64, s.clusters*width) // by cluster: a sum and a count each series
+	for n, x := range all {
+		for i, v := range x.values {
+			if x.member == nil || x.member[i] {
+				at := s.cluster[i]*width + 2*n
+				sums[at] += v
+				sums[at+1]++
+			}
+		}
+	}
+	means := make([][]float64, len(all))
+	for n := range means {
+		means[n] = make([]float64, s.resamples)
+	}
+	err := parallel(ctx, s.resamples, func(_, b int) error {
+		rng := rand.New(rand.NewPCG(s.seed, uint64(b)))
+		total := make([]float64, width)
+		for range s.clusters {
+			row := sums[rng.IntN(s.clusters)*width:][:width]
+			for i, v := range row {
+				total[i] += v
+			}
+		}
+		for n := range all {
+			means[n][b] = total[2*n] / total[2*n+1]
+		}
+		return nil
+	})
+	return means, err
+}
+
+// interval takes the percentiles of what resampling gave.
+func (s *sampler) interval(means []float64) Interval {
+	sorted := slices.DeleteFunc(slices.Clone(means), math.IsNaN)
+	if len(sorted) == 0 {
+		return Interval{}
+	}
+	slices.Sort(sorted)
+	tail := (1 - s.confidence) / 2
+	at := func(p float64) float64 { // linear between the nearest two
+		x := p * float64(len(sorted)-1)
+		i := int(x)
+		if i+1 >= len(sorted) {
+			return sorted[len(sorted)-1]
+		}
+		return sorted[i] + (x-float64(i))*(sorted[i+1]-sorted[i])
+	}
+	return Interval{Low: at(tail), High: at(1 - tail)}
+}
+
+// paired makes a difference of a series of differences and its resampled means.
+func (s *sampler) paired(d series, means []float64) Paired {
+	p := Paired{Interval: s.interval(means)}
+	var n int
+	p.Difference, n = d.mean()
+	for i, v := range d.values {
+		if d.member != nil && !d.member[i] {
+			continue
+		}
+		switch {
+		case v > 0:
+			p.Wins++
+		case v < 0:
+			p.Losses++
+		default:
+			p.Ties++
+		}
+	}
+	total := float64(max(1, n))
+	p.Wins, p.Ties, p.Losses = p.Wins/total, p.Ties/total, p.Losses/total
+	for _, m := range means {
+		if m > 0 {
+			p.Positive++
+		}
+	}
+	p.Positive /= float64(max(1, len(means)))
+	return p
+}
+
+// compare resamples one series of differences.
+func (s *sampler) compare(ctx context.Context, a, b []float64) (Paired, error) {
+	d := series{values: minus(a, b)}
+	means, err := s.resample(ctx, []series{d})
+	if err != nil {
+		return Paired{}, err
+	}
+	return s.paired(d, means[0]), nil
+}

@@ -1,0 +1,263 @@
+package eval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+)
+
+// judge builds a report, model by model.
+type judge struct {
+	in       *Input
+	rows     []int // of the queries
+	queries  []rerank.Query
+	sampler  *sampler
+	segments []Segment
+	base     *scan // of the baseline; nil: none
+	primary  [][]float64
+	report   *Report
+}
+
+func newJudge(in *Input, rows []int) *judge {
+	queries := in.queries(rows)
+	j := &judge{in: in, rows: rows, queries: queries, sampler: newSampler(queries, in), segments: in.segments(rows)}
+	popularity := "pairs"
+	if in.Popularity != nil {
+		popularity = "training_pairs"
+	}
+	j.report = &Report{
+		Model: Model{Name: in.Model.Name, Version: in.Model.Version, Kind: in.Model.Spec().Kind},
+		K:     in.K, BaselineName: in.Baseline.Name,
+		Method: Method{
+			Metric: fmt.Sprintf("mrr@%d", in.K), Confidence: in.Confidence, Resamples: j.sampler.resamples,
+			Clusters: j.sampler.clusters, Seed: in.Seed, Popularity: popularity,
+		},
+	}
+	return j
+}
+
+// baseline ranks by the baseline, where there is one and it was not done yet.
+func (j *judge) baseline(ctx context.Context) error {
+	if j.in.Baseline.Similarity == nil || j.base != nil {
+		return nil
+	}
+	features, err := Features(ctx, j.in.Baseline, j.in.Items, j.in.ItemIDs, j.in.Progress)
+	if err != nil {
+		return err
+	}
+	if j.base, err = j.in.scanAll(ctx, j.in.Baseline, features, j.rows, j.queries); err != nil {
+		return err
+	}
+	j.report.Baseline = means(j.base.values)
+	j.report.BaselineHistogram = histogram(j.base.samples)
+	j.report.BaselineIntervals, err = j.intervals(ctx, j.base.values)
+	return err
+}
+
+func means(values map[string][]float64) Metrics {
+	m := Metrics{}
+	for name, v := range values {
+		m[name] = mean(v)
+	}
+	return m
+}
+
+func (j *judge) intervals(ctx context.Context, values map[string][]float64) (map[string]Interval, error) {
+	names := MetricNames(j.in.K)
+	all := make([]series, len(names))
+	for n, name := range names {
+		all[n].values = values[name]
+	}
+	drawn, err := j.sampler.resample(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]Interval{}
+	for n, name := range names {
+		found[name] = j.sampler.interval(drawn[n])
+	}
+	return found, nil
+}
+
+// judge measures one model. A strategy that it cannot serve is an error where it
+// is the only one, before anything is ranked.
+func (j *judge) judge(ctx context.Context, c Contender, only bool) error {
+	in := j.in.with(c.Model)
+	spec := c.Model.Spec()
+	r := ModelReport{
+		Model: Model{Name: c.Model.Name, Version: c.Model.Version, Kind: spec.Kind}, Class: classOf(spec, c.Traits),
+		Parameters: c.Traits.Parameters, OneProbe: spec.SingleInnerProduct, Spectrum: c.Traits.Spectrum,
+	}
+	features, err := Features(ctx, c.Model, in.Items, in.ItemIDs, in.Progress)
+	if err != nil {
+		return err
+	}
+	b := &bench{in: in, table: features, rows: j.rows, queries: j.queries, judge: j}
+	if r.Unserved, err = b.prepare(ctx, only); err != nil {
+		return err
+	}
+	if b.store != nil {
+		defer b.store.Close()
+	}
+	if err := j.baseline(ctx); err != nil {
+		return err
+	}
+	exact, err := in.scanAll(ctx, c.Model, features, j.rows, j.queries)
+	if err != nil {
+		return err
+	}
+	if err := j.quality(ctx, &r, exact, features); err != nil {
+		return err
+	}
+	b.exact = exact
+	if r.Strategies, err = b.run(ctx); err != nil {
+		return err
+	}
+	if r.Gates, err = in.gateUsage(c.Model, features, j.queries, exact.rankings); err != nil {
+		return err
+	}
+	j.primary = append(j.primary, exact.values[j.report.Method.Metric])
+	j.report.Models = append(j.report.Models, r)
+	return nil
+}
+
+// quality fills in what the exact ranking says.
+func (j *judge) quality(ctx context.Context, r *ModelReport, exact *scan, t *table.Table) (err error) {
+	r.Metrics, r.Histogram = means(exact.values), histogram(exact.samples)
+	if r.Intervals, err = j.intervals(ctx, exact.values); err != nil {
+		return err
+	}
+	if j.base != nil {
+		r.Regressions = j.in.regressions(t, j.rows, j.base, exact)
+		differences := map[string][]float64{}
+		for name, v := range exact.values {
+			differences[name] = minus(v, j.base.values[name])
+		}
+		if r.Gains, err = j.paired(ctx, differences); err != nil {
+			return err
+		}
+	}
+	r.Segments, err = j.bySegment(ctx, exact)
+	return err
+}
+
+func (j *judge) paired(ctx context.Context, differences map[string][]float64) (map[string]Paired, error) {
+	names := MetricNames(j.in.K)
+	all := make([]series, len(names))
+	for n, name := range names {
+		all[n].values = differences[name]
+	}
+	drawn, err := j.sampler.resample(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]Paired{}
+	for n, name := range names {
+		found[name] = j.sampler.paired(all[n], drawn[n])
+	}
+	return found, nil
+}
+
+// bySegment measures each segment on the report's metric.
+func (j *judge) bySegment(ctx context.Context, exact *scan) ([]Segment, error) {
+	metric := j.report.Method.Metric
+	var all []series
+	for _, s := range j.segments {
+		all = append(all, series{exact.values[metric], s.member})
+		if j.base != nil {
+			all = append(all, series{minus(exact.values[metric], j.base.values[metric]), s.member})
+		}
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	drawn, err := j.sampler.resample(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	found := slices.Clone(j.segments)
+	step := len(all) / len(found)
+	for n := range found {
+		s := &found[n]
+		s.Metric, _ = all[n*step].mean()
+		s.Interval = j.sampler.interval(drawn[n*step])
+		if j.base != nil {
+			base, _ := series{j.base.values[metric], s.member}.mean()
+			gain := j.sampler.paired(all[n*step+1], drawn[n*step+1])
+			s.Baseline, s.Gain = &base, &gain
+		}
+	}
+	return found, nil
+}
+
+// finish compares the models with the best one and gives the verdict.
+func (j *judge) finish(ctx context.Context) (*Report, error) {
+	r := j.report
+	r.Metrics, r.Strategies = r.Models[0].Metrics, r.Models[0].Strategies
+	best := 0
+	for n := range r.Models {
+		if r.Models[n].Metrics[r.Method.Metric] > r.Models[best].Metrics[r.Method.Metric] {
+			best = n
+		}
+	}
+	for n := range r.Models {
+		m := &r.Models[n]
+		if n == best {
+			m.AsGood = true
+			continue
+		}
+		d, err := j.sampler.compare(ctx, j.primary[n], j.primary[best])
+		if err != nil {
+			return nil, err
+		}
+		m.ToBest, m.AsGood = &d, d.High >= 0
+	}
+	var baseline *Paired
+	if j.base != nil {
+		d, err := j.sampler.compare(ctx, j.base.values[r.Method.Metric], j.primary[best])
+		if err != nil {
+			return nil, err
+		}
+		baseline = &d
+	}
+	r.Verdict = r.verdict(best, baseline)
+	return r, nil
+}
+
+// prepare opens the pipeline of the trials that the model can serve, and says
+// which it cannot.
+func (b *bench) prepare(ctx context.Context, only bool) (unserved map[string]string, err error) {
+	if len(b.in.Trials) == 0 {
+		return nil, nil
+	}
+	if err = b.open(ctx); err == nil || only || ctx.Err() != nil {
+		if err != nil {
+			err = errors.Join(err, b.store.Close())
+		}
+		return nil, err
+	}
+	_ = b.store.Close()
+	all, unserved := b.in.Trials, map[string]string{}
+	var served []Trial
+	for _, t := range all {
+		b.in.Trials = []Trial{t}
+		if err := b.open(ctx); err != nil {
+			unserved[t.Name] = err.Error()
+		} else {
+			served = append(served, t)
+		}
+		_ = b.store.Close()
+	}
+	b.in.Trials, b.store = served, nil
+	if len(served) == 0 {
+		return unserved, nil
+	}
+	if err := b.open(ctx); err != nil {
+		return nil, errors.Join(err, b.store.Close())
+	}
+	return unserved, nil
+}

@@ -1,0 +1,292 @@
+package eval
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// placed is where the best of a query's relevant items stands among all items.
+type placed struct {
+	item int // its row
+	rank int // from 1
+	// margin is its score less the best of the items that are not relevant.
+	margin float64
+}
+
+// scan is an exact ranking of all items for every query.
+type scan struct {
+	rankings []Ranking
+	placed   []placed
+	samples  []sample
+	values   map[string][]float64 // each metric of each query
+}
+
+// sample is the scores of some items for one query.
+type sample struct{ relevant, others []float32 }
+
+// Limits of what the histogram is made of.
+const (
+	sampledQueries = 200
+	sampledScores  = 500 // of others, a query
+)
+
+// scanAll ranks all items for every query.
+func (in *Input) scanAll(ctx context.Context, m pipeline.Model, t *table.Table, rows []int, queries []rerank.Query) (*scan, error) {
+	s := &scan{rankings: make([]Ranking, len(queries)), placed: make([]placed, len(queries)), samples: make([]sample, len(queries))}
+	every := max(1, len(queries)/sampledQueries)
+	done := in.Progress.begin("ranking all items by "+m.Name, len(queries))
+	buffers := make([][]float32, runtime.GOMAXPROCS(0))
+	err := parallel(ctx, len(queries), func(worker, i int) error {
+		if buffers[worker] == nil {
+			buffers[worker] = make([]float32, t.Len())
+		}
+		scores := buffers[worker]
+		if err := scoreAll(m, t, queries[i], scores); err != nil {
+			return fmt.Errorf("query row %d: %w", rows[i], err)
+		}
+		relevant := in.Pairs.relevant[rows[i]]
+		s.rankings[i], s.placed[i] = rank(t, scores, relevant, in.K)
+		if i%every == 0 {
+			s.samples[i] = sampleOf(scores, relevant)
+		}
+		done(1)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.values = measure(s.rankings, rows, in.Pairs, in.K)
+	return s, nil
+}
+
+func scoreAll(m pipeline.Model, t *table.Table, q rerank.Query, scores []float32) error {
+	encoded, err := m.Encode(q)
+	if err != nil {
+		return err
+	}
+	for from := 0; from < t.Len(); from += block {
+		to := min(from+block, t.Len())
+		if err := encoded.Score(scores[from:to], t.Slice(from, to)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rank sorts the first k, and places the best relevant item among all.
+func rank(t *table.Table, scores []float32, relevant []int32, k int) (Ranking, placed) {
+	at := func(row int) rerank.Scored { return rerank.Scored{ID: t.ID(row), Score: scores[row], Index: row} }
+	best := at(int(relevant[0]))
+	for _, row := range relevant[1:] {
+		if s := at(int(row)); rerank.Better(s, best) {
+			best = s
+		}
+	}
+	top := rerank.NewTopK(k)
+	p := placed{item: best.Index, rank: 1}
+	other := float32(math.Inf(-1))
+	for row := range scores {
+		s := at(row)
+		top.Push(s)
+		if rerank.Better(s, best) {
+			p.rank++
+		}
+		if s.Score > other {
+			if _, is := slices.BinarySearch(relevant, int32(row)); !is {
+				other = s.Score
+			}
+		}
+	}
+	p.margin = float64(best.Score) - float64(other)
+	return top.Sorted(), p
+}
+
+func sampleOf(scores []float32, relevant []int32) sample {
+	var s sample
+	for _, row := range relevant[:min(len(relevant), sampledScores)] {
+		s.relevant = append(s.relevant, scores[row])
+	}
+	every := max(1, len(scores)/sampledScores)
+	for row := 0; row < len(scores); row += every {
+		if _, is := slices.BinarySearch(relevant, int32(row)); !is {
+			s.others = append(s.others, scores[row])
+		}
+	}
+	return s
+}
+
+// Histogram counts scores in bins of equal width, of a sample of the queries.
+type Histogram struct {
+	From float64 `json:"from"`
+	To   float64 `json:"to"`
+	// Relevant and Others are shares of the items in each bin.
+	Relevant []float64 `json:"relevant"`
+	Others   []float64 `json:"others"`
+	Queries  int       `json:"queries"`
+}
+
+const bins = 32
+
+func histogram(samples []sample) *Histogram {
+	h := &Histogram{From: math.Inf(1), To: math.Inf(-1), Relevant: make([]float64, bins), Others: make([]float64, bins)}
+	for _, s := range samples {
+		for _, part := range [][]float32{s.relevant, s.others} {
+			for _, v := range part {
+				if x := float64(v); !math.IsNaN(x) && !math.IsInf(x, 0) {
+					h.From, h.To = min(h.From, x), max(h.To, x)
+				}
+			}
+		}
+		if s.relevant != nil {
+			h.Queries++
+		}
+	}
+	if !(h.To > h.From) {
+		return nil
+	}
+	for _, s := range samples {
+		h.fill(h.Relevant, s.relevant)
+		h.fill(h.Others, s.others)
+	}
+	shares(h.Relevant)
+	shares(h.Others)
+	return h
+}
+
+func (h *Histogram) fill(counts []float64, scores []float32) {
+	for _, v := range scores {
+		x := (float64(v) - h.From) / (h.To - h.From) * bins
+		if !math.IsNaN(x) && !math.IsInf(x, 0) {
+			counts[min(int(x), bins-1)]++
+		}
+	}
+}
+
+func shares(counts []float64) {
+	var total float64
+	for _, n := range counts {
+		total += n
+	}
+	for i := range counts {
+		counts[i] /= max(1, total)
+	}
+}
+
+// GateUsage is how a Mixture-of-Logits mixes, at the first K items of a sample of
+// the queries.
+type GateUsage struct {
+	PairsQuery int `json:"pairs_query"`
+	PairsItem  int `json:"pairs_item"`
+	// Mean is the mean gate of each pair, at index i·P_X + j; they sum to 1.
+	Mean []float64 `json:"mean"`
+	// Largest is the mean of the greatest gate of a score; Entropy that of the mean
+	// gates, in nats, of log(P_Q·P_X) at most.
+	Largest float64 `json:"largest"`
+	Entropy float64 `json:"entropy"`
+	Queries int     `json:"queries"`
+}
+
+// gateUsage explains the best items of some queries; nil for a kind without gates.
+func (in *Input) gateUsage(m pipeline.Model, t *table.Table, queries []rerank.Query, rankings []Ranking) (*GateUsage, error) {
+	spec := m.Spec()
+	if spec.Kind != rerank.KindMoL || spec.PairsQuery*spec.PairsItem == 0 {
+		return nil, nil //nolint:nilnil // no gates, and no failure
+	}
+	g := &GateUsage{PairsQuery: spec.PairsQuery, PairsItem: spec.PairsItem, Mean: make([]float64, spec.PairsQuery*spec.PairsItem)}
+	n := 0.0
+	for i := 0; i < len(queries); i += max(1, len(queries)/sampledQueries) {
+		encoded, err := m.Encode(queries[i])
+		if err != nil {
+			return nil, err
+		}
+		explainer, ok := encoded.(rerank.Explainer)
+		if !ok {
+			return nil, nil //nolint:nilnil // likewise
+		}
+		g.Queries++
+		for _, hit := range rankings[i] {
+			explained, err := explainer.Explain(t.Slice(hit.Index, hit.Index+1))
+			if err != nil {
+				return nil, err
+			}
+			g.add(explained[0].Terms)
+			n++
+		}
+	}
+	g.Largest /= max(1, n)
+	for i := range g.Mean {
+		g.Mean[i] /= max(1, n)
+		if p := g.Mean[i]; p > 0 {
+			g.Entropy -= p * math.Log(p)
+		}
+	}
+	return g, nil
+}
+
+func (g *GateUsage) add(terms []rerank.Term) {
+	var largest float64
+	for _, term := range terms {
+		gate := float64(term.Gate)
+		g.Mean[term.QueryComponent*g.PairsItem+term.ItemComponent] += gate
+		largest = max(largest, gate)
+	}
+	g.Largest += largest
+}
+
+// Regression is a query that a model serves worse than the baseline does.
+type Regression struct {
+	Query   int        `json:"query_row"`
+	QueryID *rerank.ID `json:"query,omitempty"`
+	// Item is the relevant item that stood first, at RankBefore by the baseline;
+	// RankAfter is where the first relevant item stands by the model, behind by
+	// Margin in the model's scores. Instead is the item that the model puts first.
+	Item       rerank.ID `json:"item"`
+	RankBefore int       `json:"rank_before"`
+	RankAfter  int       `json:"rank_after"`
+	Margin     float64   `json:"margin"`
+	Instead    rerank.ID `json:"instead"`
+}
+
+const maxRegressions = 20
+
+// regressions are the queries that lose the most reciprocal rank, the worst first.
+func (in *Input) regressions(t *table.Table, rows []int, before, after *scan) []Regression {
+	lost := func(i int) float64 { return 1/float64(before.placed[i].rank) - 1/float64(after.placed[i].rank) }
+	var worse []int
+	for i := range rows {
+		if lost(i) > 0 {
+			worse = append(worse, i)
+		}
+	}
+	slices.SortStableFunc(worse, func(a, b int) int {
+		switch d := lost(b) - lost(a); {
+		case d > 0:
+			return 1
+		case d < 0:
+			return -1
+		}
+		return after.placed[b].rank - after.placed[a].rank
+	})
+	var found []Regression
+	for _, i := range worse[:min(len(worse), maxRegressions)] {
+		r := Regression{
+			Query: rows[i], Item: t.ID(before.placed[i].item), RankBefore: before.placed[i].rank, RankAfter: after.placed[i].rank,
+			Margin: after.placed[i].margin, Instead: after.rankings[i][0].ID,
+		}
+		if math.IsNaN(r.Margin) || math.IsInf(r.Margin, 0) {
+			r.Margin = 0 // JSON has no other; such a score is of an item that is not finite
+		}
+		if in.QueryIDs != nil {
+			r.QueryID = &in.QueryIDs[rows[i]]
+		}
+		found = append(found, r)
+	}
+	return found
+}

@@ -1,0 +1,111 @@
+package eval
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Segment is the quality on some of the queries. A query belongs to the segment
+// that most of its pairs' items are of.
+type Segment struct {
+	// Name is head, torso or tail by the items' popularity, or warm or cold.
+	Name string `json:"name"`
+	// Items of the collection are in it, each with at least From pairs and fewer
+	// than Below; Below 0 is no limit.
+	Items   int     `json:"items"`
+	From    float64 `json:"popularity_from"`
+	Below   float64 `json:"popularity_below,omitempty"`
+	Queries int     `json:"queries"`
+	// Metric is Method.Metric of the model, Baseline of the baseline.
+	Metric   float64  `json:"metric"`
+	Interval Interval `json:"interval"`
+	Baseline *float64 `json:"baseline,omitempty"`
+	Gain     *Paired  `json:"gain,omitempty"`
+
+	member []bool // of the queries
+}
+
+// segments cuts the queries. Head, torso and tail each have about a third of the
+// pairs by which items are popular; items equally popular stay together. Without
+// a training log no item is known to be cold.
+func (in *Input) segments(rows []int) []Segment {
+	popularity := in.Popularity
+	if popularity == nil {
+		popularity = make([]float64, in.Items.Rows)
+		for _, q := range rows {
+			for at, item := range in.Pairs.relevant[q] {
+				popularity[item] += in.Pairs.weight(q, at)
+			}
+		}
+	}
+	head, torso := thirds(popularity)
+	found := in.cut(rows, popularity, []Segment{
+		{Name: "head", From: head}, {Name: "torso", From: torso, Below: head}, {Name: "tail", Below: torso},
+	})
+	if len(found) < 2 {
+		found = nil // all items are equally popular
+	}
+	if in.Popularity != nil {
+		least := 1.0
+		for _, p := range popularity {
+			if p > 0 {
+				least = min(least, p)
+			}
+		}
+		found = append(found, in.cut(rows, popularity, []Segment{{Name: "warm", From: least}, {Name: "cold", Below: least}})...)
+	}
+	return found
+}
+
+// thirds returns the least popularity of the head and of the torso.
+func thirds(popularity []float64) (head, torso float64) {
+	sorted := slices.Clone(popularity)
+	slices.SortFunc(sorted, func(a, b float64) int { return cmp.Compare(b, a) })
+	var total, sum float64
+	for _, p := range sorted {
+		total += p
+	}
+	for _, p := range sorted {
+		sum += p
+		if head == 0 && sum >= total/3 {
+			head = p
+		}
+		if sum >= 2*total/3 {
+			return head, p
+		}
+	}
+	return head, head
+}
+
+// cut fills the segments in, without those that have no query.
+func (in *Input) cut(rows []int, popularity []float64, all []Segment) []Segment {
+	has := func(s *Segment, p float64) bool { return p >= s.From && (s.Below == 0 || p < s.Below) }
+	for n := range all {
+		s := &all[n]
+		s.member = make([]bool, len(rows))
+		for _, p := range popularity {
+			if has(s, p) {
+				s.Items++
+			}
+		}
+	}
+	for i, q := range rows {
+		weights := make([]float64, len(all))
+		for at, item := range in.Pairs.relevant[q] {
+			for n := range all {
+				if has(&all[n], popularity[item]) {
+					weights[n] += in.Pairs.weight(q, at)
+				}
+			}
+		}
+		best := 0
+		for n, w := range weights {
+			if w >= weights[best] { // of equals the less popular
+				best = n
+			}
+		}
+		all[best].member[i] = true
+		all[best].Queries++
+	}
+	return slices.DeleteFunc(all, func(s Segment) bool { return s.Queries == 0 })
+}

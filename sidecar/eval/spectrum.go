@@ -1,0 +1,94 @@
+package eval
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/bilinear"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// TraitsOf reads what a model file says beside its similarity. The spectrum of
+// W − I is computed if it is asked for and the model is a square bilinear form.
+func TraitsOf(m *model.Model, spectrum bool) (Traits, error) {
+	p := m.Parameters()
+	t := Traits{Parameters: m.Describe().Parameters}
+	if p.Kind != rerank.KindBilinear {
+		return t, nil
+	}
+	var c bilinear.Config
+	if err := json.Unmarshal(p.Config, &c); err != nil {
+		return t, err
+	}
+	t.Form = c.Form
+	if !spectrum || c.QueryDim != c.ItemDim {
+		return t, nil
+	}
+	var err error
+	t.Spectrum, err = spectrumOf(c.Form, p.Tensors, c.QueryDim)
+	return t, err
+}
+
+// spectrumOf returns the singular values of W − I, the greatest first; those of
+// I + PQᵀ beyond the rank are 0 and left out.
+func spectrumOf(form bilinear.Form, t tensor.Set, n int) ([]float64, error) {
+	switch form {
+	case bilinear.Diagonal:
+		values := make([]float64, n)
+		for i, w := range t["w"].Data {
+			values[i] = math.Abs(float64(w) - 1)
+		}
+		slices.SortFunc(values, func(a, b float64) int { return cmp.Compare(b, a) })
+		return values, nil
+	case bilinear.IdentityLowRank:
+		p, q := dense(t["P"]), dense(t["Q"])
+		// PQᵀ = U(R_p R_qᵀ)Vᵀ with P = U R_p and Q = V R_q: r × r instead of n × n.
+		var qrP, qrQ mat.QR
+		qrP.Factorize(p) //nolint:misspell // gonum's name
+		qrQ.Factorize(q) //nolint:misspell // likewise
+		var rp, rq, core mat.Dense
+		qrP.RTo(&rp)
+		qrQ.RTo(&rq)
+		_, r := p.Dims()
+		core.Mul(rp.Slice(0, r, 0, r), rq.Slice(0, r, 0, r).T())
+		return singular(&core)
+	case bilinear.LowRank:
+		var w mat.Dense
+		w.Mul(dense(t["P"]), dense(t["Q"]).T())
+		return singular(lessIdentity(&w, n))
+	default:
+		return singular(lessIdentity(dense(t["W"]), n))
+	}
+}
+
+func dense(t tensor.Tensor) *mat.Dense {
+	d := mat.NewDense(t.Shape[0], t.Shape[1], nil)
+	for i := range t.Shape[0] {
+		for j := range t.Shape[1] {
+			d.Set(i, j, float64(t.Data[i*t.Shape[1]+j]))
+		}
+	}
+	return d
+}
+
+func lessIdentity(w *mat.Dense, n int) *mat.Dense {
+	for i := range n {
+		w.Set(i, i, w.At(i, i)-1)
+	}
+	return w
+}
+
+func singular(m *mat.Dense) ([]float64, error) {
+	var svd mat.SVD
+	if !svd.Factorize(m, mat.SVDNone) { //nolint:misspell // gonum's name
+		return nil, errors.New("the singular values of W − I do not converge")
+	}
+	return svd.Values(nil), nil
+}
