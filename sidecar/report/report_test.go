@@ -85,7 +85,7 @@ func TestPage(t *testing.T) {
 	}
 	page := string(b)
 	for _, want := range []string{
-		`name="viewport"`, "@media print", "prefers-color-scheme: dark", `lang="en"`, "&lt;b&gt;&amp;", r.Verdict.Text[2],
+		`name="viewport"`, "@media print", "prefers-color-scheme: dark", `lang="en"`, "&lt;b&gt;&amp;", r.Verdict.Text[2], //nolint:misspell // CSS's name
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
