@@ -118,7 +118,7 @@ func (f *fitDistilledFlags) run(ctx context.Context, p *progress) (*distilledRes
 	}
 	var report fit.DistilReport
 	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {
-		found, err := fit.Distil(ctx, base, d, f.options)
+		found, err := fit.Distil(ctx, base.Similarity, d, f.options)
 		if found == nil {
 			return nil, err
 		}
