@@ -173,6 +173,9 @@ func (f *fitInputs) write(d *dataset.Dataset, found *learned, interrupted bool) 
 	if err != nil {
 		return nil, err
 	}
+	if err := m.Embed(); err != nil { // so that `model verify` can hold the scores against these
+		return nil, err
+	}
 	return m, model.Write(f.out, m)
 }
 
