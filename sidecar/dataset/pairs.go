@@ -35,6 +35,9 @@ type entry struct {
 	hasTime     bool
 }
 
+// progressRows is after how many rows of a log its progress is told.
+const progressRows = 1 << 14
+
 // logged is one chosen item of a query.
 type logged struct {
 	item   int32
@@ -50,10 +53,14 @@ type pairLog struct {
 	weighted       bool   // some row has a weight
 	unknown        string // the first id that was not known, and where
 	counts         *Counts
+	done           func(n int) // tells of rows read
 }
 
 func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
-	l := &pairLog{byQuery: make([][]logged, d.Queries.Rows), counts: &d.Counts}
+	l := &pairLog{
+		byQuery: make([][]logged, d.Queries.Rows), counts: &d.Counts,
+		done: s.Progress.begin("reading "+filepath.Base(s.Pairs), -1),
+	}
 	var err error
 	if l.items, err = newIndex(columnItem, cmp.Or(s.ItemIDs, s.Items, "the collection"), d.Items.Rows, d.ItemIDs); err != nil {
 		return err
@@ -129,7 +136,9 @@ func (l *pairLog) add(e entry) error {
 	if l.counts.Rows > 0 && e.hasTime != l.timed {
 		return errors.New("some rows have a time and some have none; give all of them one, or none")
 	}
-	l.counts.Rows++
+	if l.counts.Rows++; l.counts.Rows%progressRows == 0 {
+		l.done(progressRows)
+	}
 	l.timed = e.hasTime
 	l.weighted = l.weighted || e.hasWeight
 	weight := 1.0
