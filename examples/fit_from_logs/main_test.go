@@ -19,7 +19,7 @@ func TestFitFromLogs(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	for _, want := range []string{
-		"log.jsonl: 10003 choices", "$ likeness fit bilinear", "wrote topics.safetensors", "$ likeness eval", "3080 queries",
+		"log.jsonl: 10003 choices", "$ likeness fit bilinear", "wrote topics.safetensors", "$ likeness eval", "3080 queries", "Worth it: take topics",
 		"route before", "route after", "308 answers proved exact", "All of this took",
 	} {
 		if !strings.Contains(out.String(), want) {
