@@ -272,3 +272,90 @@ func TestNothing(t *testing.T) {
 		t.Errorf("an empty table: %+v, %v", r, err)
 	}
 }
+
+// TestFormats wants of tables of every format, with full precision beside or
+// without, what the naive loop finds in the rows that are scored.
+func TestFormats(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	for name, w := range worlds(t, false) {
+		for _, format := range rerank.Formats() {
+			for _, layout := range []table.Layout{table.LayoutRows, table.LayoutTiles} {
+				for _, full := range []bool{false, true} {
+					w := *w
+					w.build(t, table.Meta{Format: format, Layout: layout, Full: full})
+					if _, ok := w.table.Full(); !ok { // the packed rows are scored
+						m := rerank.NewMatrix(w.features.Rows, w.features.Cols)
+						for r := range m.Rows {
+							w.table.Row32(m.Row(r), r)
+						}
+						w.features = m
+					}
+					s := scan.New(w.table, w.sim.Spec())
+					within := subset(rng, w.table.Len())
+					for i, e := range w.encoded[:2] {
+						q := scan.Query{Encoded: e, K: 10}
+						var list []int32
+						if i == 1 {
+							q.Within, list = scan.NewBitmap(w.table.Len()), within
+							q.Within.Add(within...)
+						}
+						want, _ := w.naive(t, e, 10, list)
+						got, err := s.Scan(context.Background(), q, nil)
+						must(t, err)
+						for k := range want {
+							if got.Top[k].Index != want[k].Index || math.Abs(float64(got.Top[k].Score-want[k].Score)) > 1e-4 {
+								t.Errorf("%s, %s %s, full %t, query %d: row %d is %v, want %v", name, format, layout, full, i, k, got.Top[k], want[k])
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestBounds wants no bound of an inner product below the score, of adversarial
+// rows in bfloat16 against those in float32.
+func TestBounds(t *testing.T) {
+	for name, w := range worlds(t, true) {
+		for _, layout := range []table.Layout{table.LayoutRows, table.LayoutTiles} {
+			w.build(t, table.Meta{Format: rerank.FormatBFloat16, Layout: layout, Full: true})
+			all := make([]int32, w.table.Len())
+			for i := range all {
+				all[i] = int32(i)
+			}
+			exact, _ := w.table.FullItems(all, &rerank.Items{})
+			scores, bounds := make([]float32, len(all)), make([]float32, len(all))
+			for _, e := range w.encoded {
+				must(t, e.Score(scores, exact))
+				s := e.(rerank.Screener)
+				for _, items := range []rerank.Items{w.table.All(), w.table.Items(all, &rerank.Items{})} {
+					if s.Screens(items) != 1 {
+						t.Fatalf("%s: no bound", name)
+					}
+					must(t, s.Screen(0, bounds, items, w.table.Loss(), 0))
+					for i, b := range bounds {
+						if b < scores[i] || scores[i]-scores[i] != 0 && b-b == 0 {
+							t.Fatalf("%s %s: item %d scores %v, its bound is %v", name, layout, i, scores[i], b)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestAllocations wants a scan in steady state not to allocate by the item or chunk.
+func TestAllocations(t *testing.T) {
+	w := worlds(t, false)["dot"]
+	s := scan.New(w.table, w.sim.Spec())
+	var top []rerank.Scored
+	allocs := testing.AllocsPerRun(50, func() {
+		r, err := s.Scan(context.Background(), scan.Query{Encoded: w.encoded[0], K: 10}, top[:0])
+		must(t, err)
+		top = r.Top
+	})
+	if allocs > 2 {
+		t.Errorf("a scan allocates %v times", allocs)
+	}
+}

@@ -36,6 +36,8 @@ type Product struct {
 	Query     []float32
 	Distilled *distilled.Probes
 
+	halves halves // for Screen
+
 	seen atomic.Uint32 // bits of the largest row norm scored, where Norm is 0
 }
 

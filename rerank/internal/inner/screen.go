@@ -1,0 +1,126 @@
+package inner
+
+import (
+	"math"
+	"sync"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+)
+
+// screenTiles is the number of tiles that are multiplied in one call.
+const screenTiles = 8
+
+// halves is U as a sum of two vectors of bfloat16, for Screen.
+type halves struct {
+	once    sync.Once
+	weights kernel.WeightsBFloat16 // a row each
+	rest    float64                // norm of what both leave out
+}
+
+func (p *Product) split() *halves {
+	h := &p.halves
+	h.once.Do(func() {
+		m, rest := rerank.NewMatrix(2, len(p.U)), make([]float32, len(p.U))
+		for i, v := range p.U {
+			low := v - kernel.WidenBFloat16(kernel.RoundBFloat16(v)) // exact
+			m.Row(0)[i], m.Row(1)[i] = v, low
+			rest[i] = low - kernel.WidenBFloat16(kernel.RoundBFloat16(low))
+		}
+		h.weights, h.rest = kernel.PackBFloat16(m), rerank.Norm(rest)
+	})
+	return h
+}
+
+var _ rerank.Screener = (*Product)(nil)
+
+// Screens implements rerank.Screener: rows of bfloat16 are multiplied as they are.
+func (p *Product) Screens(items rerank.Items) int {
+	q := items.Packed
+	if q == nil || q.Format != rerank.FormatBFloat16 || q.Block%2 != 0 {
+		return 0
+	}
+	return 1
+}
+
+// Screen implements rerank.Screener: |scale|·(‖u‖·lost + ‖rest‖·N + 4·γ·‖u‖·N) above
+// the product, N the greatest norm of a row and γ for both halves' columns.
+func (p *Product) Screen(_ int, dst []float32, items rerank.Items, loss rerank.Loss, _ float32) error {
+	if err := items.Check(len(dst), p.Spec); err != nil {
+		return err
+	}
+	h, norm := p.split(), rerank.Norm(p.U)
+	off := norm*float64(loss.Row.Lost) + (h.rest+4*kernel.Gamma(2*len(p.U)+4)*norm)*float64(loss.Row.Norm)
+	s := screen{p: p, items: items, off: float32(math.Abs(float64(p.Scale)) * off * (1 + 1e-6))}
+	if items.Starts == nil {
+		s.rows(dst, 0)
+		return nil
+	}
+	var block [256]float32
+	for i := range dst {
+		best := float32(math.Inf(-1))
+		for from, to := int(items.Starts[i]), int(items.Starts[i+1]); from < to; from += len(block) {
+			bounds := block[:min(len(block), to-from)]
+			s.rows(bounds, from)
+			best = fold(best, bounds)
+		}
+		dst[i] = best
+	}
+	return nil
+}
+
+// screen is one call of Screen.
+type screen struct {
+	p     *Product
+	items rerank.Items
+	off   float32
+	words []uint32 // gathered tiles
+	out   [screenTiles * 4 * kernel.Lanes]float32
+}
+
+// rows bounds rows from one on, in the items' order.
+func (s *screen) rows(dst []float32, from int) {
+	q := s.items.Packed
+	size := q.RowWords() * kernel.Lanes
+	for at := 0; at < len(dst); {
+		first := from + at
+		lane := 0
+		var words []uint32
+		n := min(len(dst)-at, kernel.Lanes)
+		if q.Tiled && s.items.Rows == nil { // as they lie, from the tile of the first on
+			lane = first % kernel.Lanes
+			n = min(len(dst)-at, screenTiles*kernel.Lanes-lane)
+			words = q.Words[first/kernel.Lanes*size:][:(lane+n+kernel.Lanes-1)/kernel.Lanes*size]
+		} else {
+			words = s.gather(first, n, size)
+		}
+		tiles := len(words) / size
+		s.p.Kernels.MultiplyBFloat16(s.p.split().weights, words, &kernel.Product{
+			Tiles: tiles, C: s.out[:], CTile: 4 * kernel.Lanes, BTile: size,
+		})
+		for i := range n {
+			tile := s.out[(lane+i)/kernel.Lanes*4*kernel.Lanes:]
+			l := (lane + i) % kernel.Lanes
+			x := (tile[l] + tile[kernel.Lanes+l]) * s.p.Scale
+			dst[at+i] = x + s.off + (x - x) // not a number, if x is not finite
+		}
+		at += n
+	}
+}
+
+// gather puts some rows into a tile; lanes behind the last repeat it.
+func (s *screen) gather(first, n, size int) []uint32 {
+	if s.words == nil {
+		s.words = make([]uint32, size)
+	}
+	var rows [kernel.Lanes]int32
+	for l := range rows {
+		r := first + min(l, n-1)
+		rows[l] = int32(r)
+		if s.items.Rows != nil {
+			rows[l] = s.items.Rows[r]
+		}
+	}
+	s.p.Kernels.Gather(s.words, s.items.Packed, &rows)
+	return s.words
+}
