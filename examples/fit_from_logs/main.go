@@ -127,5 +127,5 @@ func (w *walk) fit(ctx context.Context) error {
 func (w *walk) evaluate(ctx context.Context) error {
 	w.title("Judge")
 	return w.likeness(ctx, "eval", "--model", "topics.safetensors", "--config", "likeness.yaml", "--collection", "topics",
-		"--queries", filepath.Join(w.data, "test_vectors.npy"), "--query-ids", "later.txt", "--pairs", "later.jsonl")
+		"--queries", filepath.Join(w.data, "test_vectors.npy"), "--query-ids", "later.txt", "--pairs", "later.jsonl", "--trained-pairs", "log.jsonl")
 }
