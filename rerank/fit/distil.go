@@ -218,7 +218,8 @@ const (
 func (w *distilWork) divide(p *problem) error {
 	s, err := p.split(w.options.Common)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: of %d queries %d are left to learn from and %d to judge the probes; bring more queries or change the share held out (%g)",
+			ErrData, p.counts.Queries, len(s.train), len(s.held), w.options.HeldOut)
 	}
 	rng := rand.New(rand.NewPCG(w.options.Seed, 0x5917))
 	some := func(rows []int32, most int) []int32 {
@@ -242,13 +243,15 @@ func (w *distilWork) divide(p *problem) error {
 	return nil
 }
 
-// depths are those below the size of the collection; K where all are beyond it.
+// depths are those below the size of the collection; with fewer than two of them
+// also 2K.
 func (w *distilWork) depths() []int {
 	depths := slices.DeleteFunc(slices.Clone(w.options.Depths), func(d int) bool { return d >= w.report.Items })
-	if len(depths) == 0 {
-		return []int{w.report.K}
+	if len(depths) < 2 && len(w.options.Depths) > 1 || len(depths) == 0 {
+		depths = append(depths, min(2*w.report.K, w.report.Items-1))
+		slices.Sort(depths)
 	}
-	return depths
+	return slices.Compact(depths)
 }
 
 // learn asks the similarity for its ranking of the items, for every query.

@@ -333,20 +333,20 @@ func TestDistilRefuses(t *testing.T) {
 	m := teacherMoL(t, 12, nil)
 	nan := float32(math.NaN())
 	for want, change := range map[string]func(d *Data, o *DistilOptions){
-		"the model takes 12":      func(d *Data, _ *DistilOptions) { *d = lessonData(50, 50, 11) },
-		"queries[3][2] is NaN":    func(d *Data, _ *DistilOptions) { d.Queries.Row(3)[2] = nan },
-		"items[4][0] is NaN":      func(d *Data, _ *DistilOptions) { d.Items.Row(4)[0] = nan },
-		"three at least":          func(d *Data, _ *DistilOptions) { d.Items = d.Items.Slice(0, 2) },
-		"bring more queries":      func(d *Data, _ *DistilOptions) { d.Queries = d.Queries.Slice(0, 1) },
-		"every row needs":         func(d *Data, _ *DistilOptions) { d.Items.Data = d.Items.Data[:100] },
-		"needs the time":          func(_ *Data, o *DistilOptions) { o.SplitBy = ByTime },
-		`head "deep"`:             func(_ *Data, o *DistilOptions) { o.Heads = []string{"deep"} },
-		"no head":                 func(_ *Data, o *DistilOptions) { o.Heads = nil },
-		"k 0":                     func(_ *Data, o *DistilOptions) { o.K = 0 },
-		"rate -1":                 func(_ *Data, o *DistilOptions) { o.Rate = -1 },
-		"depths [0]":              func(_ *Data, o *DistilOptions) { o.Depths = []int{0} },
-		"times of 1 queries":      func(d *Data, _ *DistilOptions) { d.Times = []int64{1} },
-		"of 0 queries with pairs": func(d *Data, _ *DistilOptions) { clear(d.Queries.Data) },
+		"the model takes 12":   func(d *Data, _ *DistilOptions) { *d = lessonData(50, 50, 11) },
+		"queries[3][2] is NaN": func(d *Data, _ *DistilOptions) { d.Queries.Row(3)[2] = nan },
+		"items[4][0] is NaN":   func(d *Data, _ *DistilOptions) { d.Items.Row(4)[0] = nan },
+		"three at least":       func(d *Data, _ *DistilOptions) { d.Items = d.Items.Slice(0, 2) },
+		"bring more queries":   func(d *Data, _ *DistilOptions) { d.Queries = d.Queries.Slice(0, 1) },
+		"every row needs":      func(d *Data, _ *DistilOptions) { d.Items.Data = d.Items.Data[:100] },
+		"needs the time":       func(_ *Data, o *DistilOptions) { o.SplitBy = ByTime },
+		`head "deep"`:          func(_ *Data, o *DistilOptions) { o.Heads = []string{"deep"} },
+		"no head":              func(_ *Data, o *DistilOptions) { o.Heads = nil },
+		"k 0":                  func(_ *Data, o *DistilOptions) { o.K = 0 },
+		"rate -1":              func(_ *Data, o *DistilOptions) { o.Rate = -1 },
+		"depths [0]":           func(_ *Data, o *DistilOptions) { o.Depths = []int{0} },
+		"times of 1 queries":   func(d *Data, _ *DistilOptions) { d.Times = []int64{1} },
+		"of 0 queries":         func(d *Data, _ *DistilOptions) { clear(d.Queries.Data) },
 	} {
 		d, o := lessonData(50, 50, 12), quick()
 		change(&d, &o)
