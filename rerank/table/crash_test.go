@@ -23,7 +23,7 @@ const crashTable, crashFrom = "LIKENESS_CRASH_TABLE", "LIKENESS_CRASH_FROM"
 func TestMain(m *testing.M) {
 	if path := os.Getenv(crashTable); path != "" {
 		from, _ := strconv.Atoi(os.Getenv(crashFrom))
-		fmt.Fprintln(os.Stderr, crashChild(path, from))
+		fmt.Fprintln(os.Stderr, crashChild(os.Stdout, path, from))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
@@ -46,13 +46,13 @@ func crashWrite(n int) (ids []rerank.ID, rows rerank.Matrix) {
 	return ids, rows
 }
 
-func crashChild(path string, from int) error {
+func crashChild(out io.Writer, path string, from int) error {
 	l, err := table.OpenLive(path, table.Expect{}, table.LiveOptions{CompactItems: 16})
 	if err != nil {
 		return err
 	}
 	for n := from; ; n++ {
-		fmt.Println("begin", n)
+		_, _ = fmt.Fprintln(out, "begin", n)
 		ids, rows := crashWrite(n)
 		if rows.Rows == 0 {
 			err = l.Delete(ids)
@@ -62,7 +62,7 @@ func crashChild(path string, from int) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println("end", n)
+		_, _ = fmt.Fprintln(out, "end", n)
 	}
 }
 

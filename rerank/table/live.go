@@ -145,13 +145,13 @@ func openBase(path string, expect Expect) (b base, err error) {
 		return b, errors.Join(err, b.table.Close())
 	}
 	b.arenas = new(atomic.Int64)
-	if err = b.describe(path); err != nil {
+	if err = b.describe(); err != nil {
 		return b, errors.Join(fmt.Errorf("%w: %s: %w", ErrTable, path, err), b.close())
 	}
 	return b, nil
 }
 
-func (b *base) describe(path string) (err error) {
+func (b *base) describe() (err error) {
 	raw, again := b.table.file.Bytes, make([]byte, headerSize)
 	if _, err = b.file.ReadAt(again, 0); err != nil || !bytes.Equal(raw[:headerSize], again) {
 		return errors.Join(err, errors.New("it was replaced while it was opened; try again"))

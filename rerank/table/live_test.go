@@ -210,7 +210,7 @@ func TestLiveAgainstModel(t *testing.T) {
 	}
 }
 
-// TestLiveCompactsInTheBackground writes until compactions have happened, with
+// TestLiveConcurrent writes until compactions have happened, with
 // readers that check what they see all the time: an id's row says which write it
 // is of, and all ids of a write change together.
 func TestLiveConcurrent(t *testing.T) {

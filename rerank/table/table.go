@@ -341,7 +341,8 @@ func (t *Table) FullItems(items []int32, scratch *rerank.Items) (rerank.Items, b
 
 // groups lists the rows of items in scratch.
 func (t *Table) groups(items []int32, scratch *rerank.Items, with func(rows, starts []int32) rerank.Items) rerank.Items {
-	rows, starts := scratch.Rows[:0], append(scratch.Starts[:0], 0)
+	rows, starts := scratch.Rows[:0], scratch.Starts[:0]
+	starts = append(starts, 0)
 	for _, item := range items {
 		for r := t.starts[item]; r < t.starts[item+1]; r++ {
 			rows = append(rows, r)
