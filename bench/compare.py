@@ -69,7 +69,7 @@ def likeness(binary, args, seconds):
 def measure(options, subject, args):
     """One case: every engine a turn in each round."""
     row = {"peak_gflops": 0.0, "engines": {}}
-    names = [e for e in ENGINES if not (options.quick and e == "compile")]
+    names = [e for e in options.engines.split(",") if not (options.quick and e == "compile")]
     built = list(engines.runners(subject(), names))
     for _ in range(options.rounds):
         for engine, run in built:
@@ -138,10 +138,22 @@ in tiles for likeness and as a dense array for the others; *gathered* ones are p
 """
 
 
+def write(result, out):
+    result["load"][1] = os.getloadavg()[0]
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "scoring.json").write_text(json.dumps(result, indent=1) + "\n")
+    (out / "scoring.md").write_text(page(result))
+    for file, suites in (("scoring-mol.svg", ["mol"]), ("scoring-other.svg", ["maxsim", "bilinear"])):
+        some = [c for c in result["cases"] if c["suite"] in suites]
+        if some:
+            (out / file).write_text(plots.bars(some, [*ENGINES, "likeness"]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one case a shape, without torch.compile")
     parser.add_argument("--suite", default="mol,maxsim,bilinear", help="which cases")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="beside likeness")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.25, help="of each turn, at least")
     parser.add_argument("--binary", default="bin/likeness")
@@ -160,12 +172,7 @@ def main():
         row = measure(options, subject, args)
         result["cases"].append({"suite": suite, "case": name, **row})
         print(f"{name}: {ratio(row):.2f} times the best", file=sys.stderr, flush=True)
-    result["load"][1] = os.getloadavg()[0]
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "scoring.json").write_text(json.dumps(result, indent=1) + "\n")
-    (options.out / "scoring.md").write_text(page(result))
-    for file, suites in (("scoring-mol.svg", ["mol"]), ("scoring-other.svg", ["maxsim", "bilinear"])):
-        (options.out / file).write_text(plots.bars([c for c in result["cases"] if c["suite"] in suites], [*ENGINES, "likeness"]))
+        write(result, options.out)  # what there is, if the run is ended
     print(table(result))
 
 

@@ -70,7 +70,7 @@ func newBenchSearchCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.synthetic.Searches, "searches", 200, "searches that are measured")
 	flags.IntVar(&f.synthetic.Items, "items", 20000, "without a route: items to make up")
 	flags.IntVar(&f.synthetic.Candidates, "candidates", 1000, "without a route: candidates of a search")
-	flags.StringVar(&f.kernel, "kernel", "", "without a route: loops to score with, go, avx2 or avx512; empty is the fastest")
+	flags.StringVar(&f.kernel, "kernel", "", "without a route: loops to score with, go, avx2, avx512 or neon; empty is the fastest")
 	flags.StringVar(&f.route, "route", "", "measure this route of the configuration")
 	flags.StringVar(&f.queries, "queries", "", "query vectors for the route, .npy")
 	flags.StringVar(&f.strategy, "strategy", "", "strategy; empty is the route's")

@@ -26,7 +26,7 @@ from one end to the other, and its rows in random order.`,
 	flags.IntVar(&threads, "threads", 1, "threads at once")
 	flags.IntVar(&tableMiB, "table-mib", 512, "size of the table; well above the cache's")
 	flags.IntVar(&rowBytes, "row-bytes", 1024, "size of a row, in steps of 512")
-	flags.StringVar(&name, "kernel", "", "loops to measure with, go, avx2 or avx512; empty is the fastest")
+	flags.StringVar(&name, "kernel", "", "loops to measure with, go, avx2, avx512 or neon; empty is the fastest")
 	out := addOutput(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		k, err := kernel.Named(name)

@@ -60,7 +60,7 @@ func newBenchScanCommand(a *app) *cobra.Command {
 	flags.BoolVar(&f.Tiles, "tiles", false, "float32 rows lie in tiles, as those of other formats always do")
 	flags.BoolVar(&f.Full, "full-precision", false, "with another format: keep float32 rows beside it, and score those")
 	flags.BoolVar(&f.Whole, "whole", false, "score every item, whatever a bound says")
-	flags.StringVar(&f.kernel, "kernel", "", "loops to score with, go, avx2 or avx512; empty is the fastest")
+	flags.StringVar(&f.kernel, "kernel", "", "loops to score with, go, avx2, avx512 or neon; empty is the fastest")
 	flags.IntVar(&f.Runs, "runs", 20, "passes that are measured, at least")
 	flags.DurationVar(&f.Budget, "time", time.Second, "time to measure for, at least")
 	cmd.MarkFlagsRequiredTogether("model", "vectors", "queries")

@@ -53,7 +53,7 @@ func newBenchScoreCommand(a *app) *cobra.Command {
 	flags.BoolVar(&f.Gather, "gather", false, "pick the candidates at random from a table")
 	flags.IntVar(&f.Rows, "rows", 1_000_000, "with --gather: rows of the table")
 	flags.IntVar(&f.tableMiB, "table-mib", 2048, "with --gather: the most memory of the table; it has fewer rows if they need more")
-	flags.StringVar(&f.kernel, "kernel", "", "loops to score with, go, avx2 or avx512; empty is the fastest")
+	flags.StringVar(&f.kernel, "kernel", "", "loops to score with, go, avx2, avx512 or neon; empty is the fastest")
 	flags.IntVar(&f.Runs, "runs", 30, "rounds that are measured, at least")
 	flags.DurationVar(&f.Budget, "time", time.Second, "time to measure for, at least")
 	out := addOutput(cmd)

@@ -215,7 +215,7 @@ func (e *encoded) logits(sc *scratch, g *group) {
 	for j := range c.PairsItem {
 		p.C = sc.logits[j*kernel.Lanes:]
 		for i, r := range e.s.stretches {
-			x, size := e.s.columns(sc, g, j*c.Dim+r.from, j*c.Dim+r.to, &sc.part, r.to-r.from)
+			x, size := e.s.columns(g, j*c.Dim+r.from, j*c.Dim+r.to, &sc.part, r.to-r.from)
 			p.BTile, p.Add = size, i > 0
 			e.s.kernels.Multiply(e.scaled[i], x, &p)
 		}
@@ -224,7 +224,7 @@ func (e *encoded) logits(sc *scratch, g *group) {
 
 // columns returns columns [from, to) of the tiles, and the numbers from one tile
 // to the next; gathered ones lie in buf, rows values a tile.
-func (s *Similarity) columns(sc *scratch, g *group, from, to int, buf *[]float32, rows int) ([]float32, int) {
+func (s *Similarity) columns(g *group, from, to int, buf *[]float32, rows int) ([]float32, int) {
 	if g.x != nil {
 		return g.x[from*kernel.Lanes:], g.size
 	}
@@ -238,7 +238,7 @@ func (s *Similarity) columns(sc *scratch, g *group, from, to int, buf *[]float32
 // itemGates returns the item's part of the gates, padded as the product reads it.
 func (s *Similarity) itemGates(sc *scratch, g *group) ([]float32, int) {
 	first, pairs := s.c.PairsItem*s.c.Dim, s.c.pairs()
-	x, size := s.columns(sc, g, first, first+pairs, &sc.item, kernel.Padded(pairs))
+	x, size := s.columns(g, first, first+pairs, &sc.item, kernel.Padded(pairs))
 	if g.x == nil || len(x) >= (g.tiles-1)*size+s.gateTile() {
 		return x, size
 	}

@@ -16,7 +16,7 @@ type Config struct {
 	// What a request, a connection and the process may use.
 	Limits Limits `yaml:"limits"`
 	// The loops that score candidates: auto takes the fastest that the processor runs.
-	Kernel string `yaml:"kernel" enum:"auto,go,avx2,avx512"`
+	Kernel string `yaml:"kernel" enum:"auto,go,avx2,avx512,neon"`
 	// The log on stderr.
 	Log Log `yaml:"log"`
 	// Traces, sent by OTLP over gRPC.

@@ -75,7 +75,7 @@ func TestScoreBatch(t *testing.T) {
 	for kind, plain := range similarities(t, r) {
 		for _, k := range kernel.Sets() {
 			s := plain.(interface {
-				WithKernels(*kernel.Set) rerank.Similarity
+				WithKernels(k *kernel.Set) rerank.Similarity
 			}).WithKernels(k)
 			queries := make([]rerank.Encoded, 35)
 			for i := range queries {
