@@ -139,7 +139,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 		in.Trials = eval.StoredTrials(in.K, in.Items.Rows)
 	}
 	r, err := eval.Run(ctx, in)
-	if errors.Is(err, eval.ErrInput) {
+	if errors.Is(err, eval.ErrInput) || errors.Is(err, pipeline.ErrSetup) {
 		err = usageError{err}
 	}
 	if err != nil {

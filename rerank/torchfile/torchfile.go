@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/likenessdb/likeness/rerank/internal/regular"
 	"github.com/likenessdb/likeness/rerank/tensor"
@@ -106,36 +107,41 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.collect("", root, map[any]bool{})
+	f.collect(nil, root, map[*dict]bool{})
 	if len(f.Dicts) == 0 {
 		return nil, fmt.Errorf("%w: no dict in it holds a tensor; save one with torch.save(model.state_dict(), path)", ErrFormat)
 	}
 	return f, nil
 }
 
+// Limits of the way to a dict of tensors.
+const (
+	maxNesting = 16
+	maxName    = 200 // of one key in a path
+)
+
 // collect finds the dicts with tensors. Each object is visited once, so that what
 // refers to itself ends.
-func (f *File) collect(path string, v any, seen map[any]bool) {
+func (f *File) collect(path []string, v any, seen map[*dict]bool) {
 	d, ok := v.(*dict)
-	if !ok || seen[d] {
+	if !ok || seen[d] || len(path) > maxNesting {
 		return
 	}
 	seen[d] = true
-	found := &Dict{Path: path, tensors: map[string]*array{}, file: f}
+	found := &Dict{tensors: map[string]*array{}, file: f}
 	for _, e := range d.entries {
 		if a, ok := e.value.(*array); ok {
 			found.tensors[fmt.Sprint(e.key)] = a
 		}
 	}
 	if len(found.tensors) > 0 {
+		found.Path = strings.Join(path, ".")
 		f.Dicts = append(f.Dicts, found)
 	}
 	for _, e := range d.entries {
-		inner := fmt.Sprint(e.key)
-		if path != "" {
-			inner = path + "." + inner
+		if _, ok := e.value.(*dict); ok {
+			f.collect(append(path, fmt.Sprintf("%.*s", maxName, fmt.Sprint(e.key))), e.value, seen)
 		}
-		f.collect(inner, e.value, seen)
 	}
 }
 

@@ -140,6 +140,17 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// Dicts within dicts end, however deep, and so does one within itself.
+func TestNesting(t *testing.T) {
+	deep := "\x80\x02" + strings.Repeat("}K\x01", 100_000) + "K\x01" + strings.Repeat("s", 100_000) + "."
+	self := "\x80\x02}q\x00K\x01h\x00s."
+	for name, pickle := range map[string]string{"deep": deep, "self": self} {
+		if _, err := open(archive(t, pickle, 1)); !errors.Is(err, torchfile.ErrFormat) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A file cut anywhere is refused, and no byte that changes makes a panic.
 func TestDamage(t *testing.T) {
 	files, err := filepath.Glob(golden + "pt/*.pt")

@@ -91,17 +91,21 @@ func rank(t *table.Table, scores []float32, relevant []int32, k int) (Ranking, p
 	}
 	top := rerank.NewTopK(k)
 	p := placed{item: best.Index, rank: 1}
-	other := float32(math.Inf(-1))
-	for row := range scores {
+	other, least := float32(math.Inf(-1)), float32(math.Inf(-1))
+	for row, score := range scores {
+		if score > other {
+			if _, is := slices.BinarySearch(relevant, int32(row)); !is {
+				other = score
+			}
+		}
+		if score < least && score < best.Score { // false for what is not a number
+			continue
+		}
 		s := at(row)
 		top.Push(s)
+		least = top.Threshold()
 		if rerank.Better(s, best) {
 			p.rank++
-		}
-		if s.Score > other {
-			if _, is := slices.BinarySearch(relevant, int32(row)); !is {
-				other = s.Score
-			}
 		}
 	}
 	p.margin = float64(best.Score) - float64(other)
