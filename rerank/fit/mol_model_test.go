@@ -16,11 +16,7 @@ import (
 // A fitted model, written to a file and opened again, scores as an independent
 // program does that was written from the description of the format.
 func TestMoLModelElsewhere(t *testing.T) {
-	d := toyData(t)
-	d.UserIDs = make([]int64, d.Queries.Rows)
-	for q := range d.UserIDs {
-		d.UserIDs[q] = int64(q%9 - 4)
-	}
+	d := smallData(t)
 	for i := range d.Items.Data { // what is not normalised is scaled, and the weights take it over
 		d.Items.Data[i] *= 30
 	}

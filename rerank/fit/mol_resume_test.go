@@ -22,8 +22,7 @@ func (m *memory) Save(state []byte) error {
 // A fit that is ended at any of its stages, and then goes on, gives the model
 // and the report of one that was never disturbed.
 func TestMoLGoesOn(t *testing.T) {
-	d := toyData(t)
-	d.UserIDs = make([]int64, d.Queries.Rows)
+	d := smallData(t)
 	for name, tc := range map[string]struct {
 		change func(o *MoLOptions)
 		at     string // the note after which it ends
