@@ -93,10 +93,10 @@ func (f *fitMoLFlags) flags(cmd *cobra.Command) {
 	flags.Float64Var(&o.Dropout, "dropout", o.Dropout, "share of a query's numbers dropped in training")
 	flags.Float64Var(&o.GateDropout, "gate-dropout", o.GateDropout, "share of the gates dropped in training")
 	flags.Float64Var(&o.UserDropout, "user-dropout", o.UserDropout, "share of the numbers of user-id embeddings dropped in training")
-	flags.Float64SliceVar(&o.Pulls, "pulls", o.Pulls, "pulls to the start that are tried where items without logs are guarded, weak to strong; otherwise the first is taken")
+	flags.Float64SliceVar(&o.Pulls, "pulls", o.Pulls, "pulls to the start that are tried where items without logs are guarded, weak to strong; otherwise the first is taken; empty is 1e-5 (1e-4 for full gates), 0.003, 0.01, 0.03")
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate")
 	flags.IntVar(&o.Batch, "batch", o.Batch, "pairs a step")
-	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "rounds of 16,384 pairs, or of all if those are fewer, at most")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "rounds of 16,384 pairs, or of all if those are fewer, at most; 0 is 16, and 8 for full gates; half where items without logs are guarded")
 	flags.IntVar(&o.Softmax, "softmax", o.Softmax, "number of logged items up to which the softmax runs over all of them")
 	flags.IntVar(&o.Draws, "draws", o.Draws, "sampled items a step beyond that, beside the batch's own")
 	for name, values := range map[string][]string{"gates": {"query", "full"}, "query-activation": {"swiglu", "geglu"}} {

@@ -12,6 +12,7 @@ func BenchmarkMoLStep(b *testing.B) {
 		b.Run(string(gates), func(b *testing.B) {
 			o := DefaultMoLOptions()
 			o.Gates, o.Temperature = gates, 0.05
+			o.settle()
 			p, err := prepare(intents(b, "train"), true)
 			if err != nil {
 				b.Fatal(err)

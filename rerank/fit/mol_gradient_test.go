@@ -253,6 +253,7 @@ func TestMoLGradients(t *testing.T) {
 			o.PairsQuery, o.PairsItem, o.Dim, o.GateQueryHidden, o.GateItemHidden, o.GatePairHidden = 5, 3, 3, 9, 5, 6
 			o.Balance, o.Temperature, o.Batch = 0.3, 0.4, 13
 			change(&o)
+			o.settle()
 			checkMoLGradient(t, o)
 		})
 	}

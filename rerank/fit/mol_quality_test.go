@@ -36,6 +36,7 @@ func TestQualityMoL(t *testing.T) {
 		{"query gates", false, 0.950, func(*MoLOptions) {}},
 		{"full gates, 4x2, 4 rounds", false, 0.930, func(o *MoLOptions) {
 			o.Gates, o.PairsQuery, o.PairsItem, o.GatePairHidden, o.Rounds, o.Cold = GatesFull, 4, 2, 16, 4, ColdIgnore
+			o.Pulls = []float64{1e-5}
 		}},
 		{"full gates", true, 0.950, func(o *MoLOptions) { o.Gates = GatesFull }},
 	} {
