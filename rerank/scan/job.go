@@ -10,7 +10,7 @@ import (
 
 // job is a query on its way round the table.
 type job struct {
-	ctx      context.Context
+	ctx      context.Context //nolint:containedctx // a job is one call, which others work on too
 	q        Query
 	screener rerank.Screener // nil: none
 

@@ -88,7 +88,7 @@ func RunScan(ctx context.Context, s Scanning) (Scans, error) {
 	if s.Kernel == nil {
 		s.Kernel = kernel.Best()
 	}
-	flops := 0
+	var flops int
 	if s.Model == nil {
 		var err error
 		if flops, err = s.makeUp(); err != nil {
