@@ -130,12 +130,18 @@ quickest of the others over likeness. Components and the item's part of the gate
 computed before, except in the cases with encoding, where likeness also makes its first-stage vector. Candidates *in a row* lie
 in tiles for likeness and as a dense array for the others; *gathered* ones are picked at random from a table of 200,000 rows,
 50,000 of 4x4x768. A batch of 32 has 32 x 1,000 different candidates, unless it says otherwise. `torch` uses einsum,
-`torch-bmm` and `onnxruntime` one batched matrix product, `compile` is torch.compile of the former.
+`torch-bmm` and `onnxruntime` one batched matrix product, `compile` is torch.compile of the former. Where the load is above the
+number of CPUs, other work took the memory and the time slices: only rows of few milliseconds then say something.
 
 ![MoL](scoring-mol.svg)
 
 ![max-sim and bilinear](scoring-other.svg)
 """
+
+
+def command(options):
+    words = ["bench/run.sh"] + ["--quick"] * options.quick
+    return " ".join([*words, "--suite", options.suite, "--rounds", str(options.rounds), "--seconds", str(options.seconds)])
 
 
 def write(result, out):
@@ -162,7 +168,7 @@ def main():
     import numpy, onnxruntime, torch
 
     result = {
-        "date": datetime.date.today().isoformat(), "command": " ".join(["bench/run.sh", *sys.argv[1:]]), "machine": machine(options.binary),
+        "date": datetime.date.today().isoformat(), "command": command(options), "machine": machine(options.binary),
         "versions": {"Python": platform.python_version(), "NumPy": numpy.__version__, "PyTorch": torch.__version__, "ONNX Runtime": onnxruntime.__version__},
         "load": [os.getloadavg()[0], 0.0], "cases": [],
     }
