@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/parquet-go/parquet-go/format"
 )
 
 // maxFooter is far above the footer of a file of thousands of columns.
@@ -54,6 +56,9 @@ func (p *parquetFile) checkPages(group, column int) error {
 	meta := chunk.MetaData
 	if chunk.FilePath != "" || chunk.CryptoMetadata.Value != nil {
 		return fmt.Errorf("row group %d lies in another file or is encrypted", group)
+	}
+	if meta.Codec == format.Lz4 || meta.Codec == format.Lz4Raw { // the library takes all memory for a damaged page
+		return fmt.Errorf("row group %d is packed with %s; write the file with snappy, gzip, zstd, brotli or without", group, meta.Codec)
 	}
 	at := meta.DataPageOffset
 	if meta.DictionaryPageOffset != 0 {

@@ -51,6 +51,7 @@ func TestParquetVectorsRefused(t *testing.T) {
 		"log.parquet":           "there is no column of lists",
 		"ragged.parquet":        "row 1 has 1 numbers, the rows before it 2",
 		"holes.parquet":         "row 1 is null, empty or holds a null",
+		"lz4.parquet":           "row group 0 is packed with LZ4",
 		"absent.parquet":        "no such file",
 	} {
 		_, err := dataset.OpenVectors(t.Context(), filepath.Join("testdata", spec))

@@ -43,6 +43,7 @@ log = {
     "page": pa.array([1, 2, 3, 4]),
 }
 write("log", log)
-write("log_int96", {**log, "item": pa.array(["7", "8", "9", "7"]), "weight": pa.array([1.5, None, 2, 1])}, use_deprecated_int96_timestamps=True, compression="lz4")
+write("lz4", {"vector": vectors(pa.float32(), False)}, compression="lz4")
+write("log_int96", {**log, "item": pa.array(["7", "8", "9", "7"]), "weight": pa.array([1.5, None, 2, 1])}, use_deprecated_int96_timestamps=True, compression="brotli")
 write("log_text", {"query": log["query"], "item": log["item"], "weight": log["weight"],
                    "time": pa.array(["2026-01-31T12:00:00Z", "1769860800", "1769860805000", "1769860800"])}, column_encoding={"time": "DELTA_BYTE_ARRAY", "query": "DELTA_LENGTH_BYTE_ARRAY", "item": "DELTA_BINARY_PACKED"}, use_dictionary=False)
