@@ -33,10 +33,18 @@ func (s *search) explain() error {
 // by its place among the scored candidates otherwise.
 func (s *search) itemsOf(h rerank.Scored) rerank.Items {
 	at := h.Index
-	if s.r.Strategy == rerank.Scan {
+	if s.rough.by > 0 || s.r.Strategy == rerank.Scan {
 		if item, ok := s.Table.Find(h.ID); ok {
-			return s.Table.Items([]int32{int32(item)}, &rerank.Items{})
+			one := []int32{int32(item)}
+			if full, ok := s.Table.FullItems(one, &rerank.Items{}); ok {
+				return full
+			}
+			if s.r.Strategy == rerank.Scan {
+				return s.Table.Items(one, &rerank.Items{})
+			}
 		}
+	}
+	if s.r.Strategy == rerank.Scan {
 		at -= s.scored - s.answer.NotIndexed
 	}
 	for _, b := range s.kept {

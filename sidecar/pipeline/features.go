@@ -49,6 +49,7 @@ type source struct {
 	*opened
 	resident
 	tracer   trace.Tracer
+	exact    bool          // rows that a format rounded do not do, where there are others
 	fetching time.Duration // time spent in the store
 	missing  int           // candidates that the table or companion did not have
 }
@@ -123,6 +124,14 @@ func (s *source) fromTable(ids []rerank.ID) ([]batch, []rerank.ID) {
 	have, missing := split(ids, places)
 	if len(have) == 0 {
 		return nil, missing
+	}
+	if s.exact && s.Table.Rounded() {
+		if full, ok := s.Table.FullItems(items, &rerank.Items{}); ok {
+			return []batch{{ids: have, items: full}}, missing
+		}
+		if _, fetches := s.Store.(adapters.Fetcher); fetches {
+			return nil, ids
+		}
 	}
 	return []batch{{ids: have, items: s.Table.Items(items, &rerank.Items{}), rounded: s.Table.Rounded()}}, missing
 }

@@ -106,7 +106,7 @@ func (l *lane) scoreIDs(ctx context.Context, tracer trace.Tracer, enc rerank.Enc
 	}
 	seen := o.resident()
 	defer seen.release()
-	src := source{opened: o, resident: seen, tracer: tracer}
+	src := source{opened: o, resident: seen, tracer: tracer, exact: true}
 	batches, err := src.read(ctx, distinct.ids)
 	if err != nil {
 		return ScoreAnswer{}, err

@@ -98,6 +98,32 @@ func TestRoundedGates(t *testing.T) {
 	}
 }
 
+// TestScoreRoundedTable: scores of given ids are those of full precision, and so
+// are the explanations of a search.
+func TestScoreRoundedTable(t *testing.T) {
+	w := dotWorld(t)
+	for _, full := range []bool{false, true} {
+		r := w.route(pipeline.PlacementTable, func(r *pipeline.Route) {
+			r.Table, r.Strategy = w.rounded(t, rerank.FormatInt8, table.LayoutRows, full), rerank.Average
+		})
+		query := rerank.Query{Vector: random(5, 1, 16).Data}
+		best := w.exact(t, query.Vector, nil)[0]
+		a, err := pipe(t, r).Score(t.Context(), pipeline.ScoreRequest{Route: r.Name, Query: query, IDs: []rerank.ID{best.ID}})
+		must(t, err)
+		if d := a.Scores[0] - best.Score; d > 1e-5 || d < -1e-5 {
+			t.Errorf("full precision %t: the score is %v, want %v", full, a.Scores[0], best.Score)
+		}
+		if !full {
+			continue
+		}
+		for _, h := range search(t, r, pipeline.Request{Query: query, K: 5, Explain: true}).Hits {
+			if h.Explanation.Score != h.Score {
+				t.Errorf("the explanation of %v adds up to %v", h.Score, h.Explanation.Score)
+			}
+		}
+	}
+}
+
 // live opens a live table of the world's first items.
 func (w *world) live(t testing.TB, items int) *table.Live {
 	t.Helper()
