@@ -19,17 +19,20 @@ type Options struct {
 	Common
 	Form bilinear.Form
 	Rank int // of the low-rank forms
-	// Scale multiplies φ before the softmax: the inverse of the temperature. 0 is
-	// 20, and 40 where items without logs are guarded: W then has less to move.
+	// Scale multiplies φ before the softmax: the inverse of the temperature. 0
+	// chooses it.
 	Scale float64
-	// Energy is the share of Σσ² of W − I that the suggested rank keeps.
+	// Quality is the share of a full form's MRR@10 on held-out queries that the
+	// suggested rank keeps.
+	Quality float64
+	// Energy is the share of Σσ² of W − I whose rank is reported beside it.
 	Energy float64
-	// Reduce makes a full form I plus a low rank in the end: that rank, or the
-	// suggested one if it is ReduceAuto; 0 leaves it full.
+	// Reduce makes a full form I plus a low rank in the end, which is fitted some
+	// rounds more: that rank, or the suggested one if it is ReduceAuto; 0 leaves it full.
 	Reduce int
 	// Pulls are tried in their order, weak to strong.
 	Pulls []float64
-	// Rate of Adam; 0 is the form's own.
+	// Rate of Adam; 0 is the form's own, or a fifth of it if that is better.
 	Rate   float64
 	Batch  int
 	Rounds int // passes over the pairs, at most
@@ -44,8 +47,8 @@ const ReduceAuto = -1
 // DefaultOptions are good for frozen sentence vectors.
 func DefaultOptions() Options {
 	return Options{
-		Common: DefaultCommon(), Form: bilinear.Full, Rank: 32, Energy: 0.9,
-		Pulls: []float64{1e-5, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 4e-2},
+		Common: DefaultCommon(), Form: bilinear.Full, Rank: 32, Quality: 0.99, Energy: 0.9,
+		Pulls: []float64{1e-5, 3e-4, 2.5e-3, 5e-3, 1e-2, 2e-2, 4e-2, 1e-1},
 		Batch: 512, Rounds: 10, Softmax: 4096, Draws: 512,
 	}
 }
@@ -65,6 +68,8 @@ func (o Options) check(d Data) error {
 		return fmt.Errorf("%w: a rank cut of the spectrum needs form %s, not %s", ErrOption, bilinear.Full, o.Form)
 	case o.Reduce < ReduceAuto || o.Reduce > dim:
 		return fmt.Errorf("%w: the rank to cut to is %d, want 1 to the dimension %d", ErrOption, o.Reduce, dim)
+	case !isShare(o.Quality):
+		return fmt.Errorf("%w: the share of quality is %g, want more than 0 and less than 1", ErrOption, o.Quality)
 	case !isShare(o.Energy):
 		return fmt.Errorf("%w: the share of energy is %g, want more than 0 and less than 1", ErrOption, o.Energy)
 	case !(o.Scale >= 0) || o.Rate < 0 || o.Batch < 2 || o.Rounds < 1 || o.Draws < 1 || len(o.Pulls) == 0:
@@ -79,28 +84,25 @@ func (o Options) lowRank() bool {
 }
 
 // recipe is how a form is trained.
-func (o Options) recipe(form bilinear.Form, pull float64, guard bool) recipe {
-	r := recipe{
-		rate: o.Rate, scale: o.Scale, pull: pull, batch: o.Batch, limit: o.Softmax, draws: o.Draws,
+func (o Options) recipe(s setting) recipe {
+	return recipe{
+		rate: s.rate, scale: s.scale, pull: s.pull, batch: o.Batch, limit: o.Softmax, draws: o.Draws,
 		rounds: o.Rounds, patience: 3, seed: o.Seed,
 	}
+}
+
+// rate is the form's own, if none is given.
+func (o Options) rate(form bilinear.Form) float64 {
 	switch {
-	case r.rate > 0:
+	case o.Rate > 0:
+		return o.Rate
 	case form == bilinear.Diagonal:
-		r.rate = 0.1
+		return 0.1
 	case form == bilinear.Full:
-		r.rate = 5e-3
+		return 5e-3
 	default:
-		r.rate = 1e-2
+		return 1e-2
 	}
-	switch {
-	case r.scale > 0:
-	case guard:
-		r.scale = 40
-	default:
-		r.scale = 20
-	}
-	return r
 }
 
 // Fitted is the outcome of a fit.
@@ -110,10 +112,11 @@ type Fitted struct {
 	Report  Report
 }
 
-// Bilinear fits φ = qᵀWx. It chooses the pull to the identity and the number of
-// rounds on held-out queries and held-out items, judges the choice on the
-// held-out queries, and then fits all pairs. It uses every core. It returns
-// ErrData, ErrOption or the context's error.
+// Bilinear fits φ = qᵀWx. It chooses the scale, the pull to the identity and the
+// number of rounds on held-out queries and held-out items, judges the choice on
+// the held-out queries, and then fits all pairs. It uses every core. It returns
+// ErrData, ErrOption, ErrCheckpoint or the context's error; with the latter it
+// also returns the best so far, if that is better than the plain inner product.
 func Bilinear(ctx context.Context, d Data, o Options) (*Fitted, error) {
 	if err := o.check(d); err != nil {
 		return nil, err
@@ -126,7 +129,11 @@ func Bilinear(ctx context.Context, d Data, o Options) (*Fitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &work{problem: p, options: o, split: s, judge: newJudge(p, s.held, nil)}
+	keep, err := newKeeper(o.Checkpoint, "bilinear", d, o)
+	if err != nil {
+		return nil, err
+	}
+	w := &work{problem: p, options: o, split: s, judge: newJudge(p, s.held, nil), keeper: keep}
 	w.report.Counts, w.report.Form, w.report.Seed, w.report.Normalise = p.counts, o.Form, o.Seed, o.Normalise
 	return w.run(ctx)
 }

@@ -116,8 +116,8 @@ func TestQuality(t *testing.T) {
 func checkReport(t *testing.T, r Report) {
 	t.Helper()
 	s := r.Spectrum
-	if s.Suggested < 35 || s.Suggested > 50 {
-		t.Errorf("the rank for 90%% of the energy is %d, want 35 to 50", s.Suggested)
+	if s.EnergyRank < 35 || s.EnergyRank > 50 {
+		t.Errorf("the rank for 90%% of the energy is %d, want 35 to 50", s.EnergyRank)
 	}
 	for _, q := range s.Ranks {
 		if q.Rank == s.Suggested && q.MRR < r.Logged.MRR-0.01 {

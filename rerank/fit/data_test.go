@@ -64,7 +64,7 @@ func TestHeldOutItemsHaveNoPairs(t *testing.T) {
 			}
 			seen[x] = seen[x] || in
 		}
-		c := &pulls{work: &work{problem: p, split: s}}
+		c := &choice{work: &work{problem: p, split: s}}
 		for _, q := range c.fresh(set) {
 			for _, pr := range p.pairs(s.train, set) {
 				if pr.query == q {

@@ -139,6 +139,21 @@ func first(scores []float32) [cutoff]int32 {
 	return rows
 }
 
+// marks are 1/rank of each query's best wanted item, and nDCG@10.
+func (j *judge) marks(probe func(u, q rerank.Matrix)) (reciprocal, gain []float64) {
+	for i, h := range j.rankings(probe) {
+		reciprocal, gain = append(reciprocal, h.reciprocal()), append(gain, h.gain(j.count[i]))
+	}
+	return reciprocal, gain
+}
+
+// mean is the weighted one over the queries.
+func (j *judge) mean(v []float64) float64 { return weightedMean(v, j.weights) }
+
+func (j *judge) compare(scores, baseline []float64) Comparison {
+	return compareWeighted(scores, baseline, j.weights, j.items)
+}
+
 func (j *judge) reciprocal(probe func(u, q rerank.Matrix)) []float64 {
 	h := j.rankings(probe)
 	out := make([]float64, len(h))
@@ -175,10 +190,20 @@ func (h hits) gain(wanted int32) float64 {
 // plain is the probe of the inner product itself: cosine, on unit vectors.
 func plain(u, q rerank.Matrix) { copy(u.Data, q.Data) }
 
-func mean(v []float64) float64 {
-	var sum float64
-	for _, x := range v {
-		sum += x
+func mean(v []float64) float64 { return weightedMean(v, nil) }
+
+// weightedMean is 0 of nothing; nil weights are 1 each.
+func weightedMean(v, weights []float64) float64 {
+	var sum, total float64
+	for i, x := range v {
+		w := 1.0
+		if weights != nil {
+			w = weights[i]
+		}
+		sum, total = sum+w*x, total+w
 	}
-	return sum / float64(max(len(v), 1))
+	if total == 0 {
+		return 0
+	}
+	return sum / total
 }

@@ -20,6 +20,9 @@ type Report struct {
 	// the plain inner product, as nothing was better.
 	Pull   float64 `json:"pull"`
 	Rounds int     `json:"rounds"`
+	// Scale is the factor of φ before the softmax, Rate that of Adam.
+	Scale float64 `json:"scale"`
+	Rate  float64 `json:"rate"`
 	// Interrupted: the fit was ended before its time; this is the best it had.
 	Interrupted bool `json:"interrupted,omitempty"`
 	// Guarded: the pull was raised as far as items without logs needed it.
@@ -47,10 +50,13 @@ type Comparison struct {
 	StandardError float64 `json:"standard_error"`
 }
 
-// PullTrial is what a pull did.
+// PullTrial is what a pull did, under a scale and a rate.
 type PullTrial struct {
 	Pull       float64     `json:"pull"`
+	Scale      float64     `json:"scale"`
+	Rate       float64     `json:"rate"`
 	Logged     float64     `json:"logged"` // MRR@10 of held-out queries on logged items
+	NDCG       float64     `json:"ndcg"`   // their nDCG@10
 	Cold       *Comparison `json:"cold,omitempty"`
 	Admissible bool        `json:"admissible"`
 	Chosen     bool        `json:"chosen"`
@@ -68,26 +74,36 @@ type Choice struct {
 // compare also takes the item of each query: one item's queries win and lose
 // together, so that the standard error is that of clusters.
 func compare(scores, baseline []float64, items []int32) Comparison {
-	c := Comparison{Queries: len(scores), MRR: mean(scores), Baseline: mean(baseline)}
+	return compareWeighted(scores, baseline, nil, items)
+}
+
+// compareWeighted is compare of weighted means; nil weights are 1 each.
+func compareWeighted(scores, baseline, weights []float64, items []int32) Comparison {
+	c := Comparison{Queries: len(scores), MRR: weightedMean(scores, weights), Baseline: weightedMean(baseline, weights)}
 	c.Gain = c.MRR - c.Baseline
-	clusters := map[int32]float64{}
+	clusters, total := map[int32]float64{}, 0.0
 	for i, x := range items {
-		clusters[x] += scores[i] - baseline[i] - c.Gain
+		w := 1.0
+		if weights != nil {
+			w = weights[i]
+		}
+		clusters[x] += w * (scores[i] - baseline[i] - c.Gain)
+		total += w
 	}
 	var square float64
 	for _, x := range slices.Sorted(maps.Keys(clusters)) { // in order: sums of floats depend on it
 		square += clusters[x] * clusters[x]
 	}
-	c.StandardError = math.Sqrt(square) / float64(max(len(scores), 1))
+	c.StandardError = math.Sqrt(square) / max(total, math.SmallestNonzeroFloat64)
 	return c
 }
 
 func (w *work) add(name string, scores []float64) {
-	w.report.Choices = append(w.report.Choices, Choice{Name: name, MRR: mean(scores), scores: scores})
+	w.report.Choices = append(w.report.Choices, Choice{Name: name, MRR: w.judge.mean(scores), scores: scores})
 }
 
 // recommend names the simplest similarity that is as good as the best.
-func (r *Report) recommend(items []int32) {
+func (r *Report) recommend(j *judge) {
 	best := 0
 	for i, c := range r.Choices {
 		if c.MRR > r.Choices[best].MRR {
@@ -97,7 +113,7 @@ func (r *Report) recommend(items []int32) {
 	simplest := -1
 	for i := range r.Choices {
 		c := &r.Choices[i]
-		loss := compare(r.Choices[best].scores, c.scores, items)
+		loss := j.compare(r.Choices[best].scores, c.scores)
 		c.AsGood = loss.Gain <= 2*loss.StandardError
 		if c.AsGood && simplest < 0 {
 			simplest = i
@@ -123,6 +139,6 @@ func coldWarning(c Comparison, guarded bool) string {
 	return text + "; when the collection gets such items, fit again with --cold guard"
 }
 
-// kept: better than the plain inner product by half a standard error, which is
-// two to one that it is no worse.
-func (c Comparison) kept() bool { return c.Gain >= c.StandardError/2 }
+// kept: better than the plain inner product by a standard error, which is five
+// to one that it is no worse.
+func (c Comparison) kept() bool { return c.Gain > 0 && c.Gain >= c.StandardError }

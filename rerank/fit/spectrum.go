@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sort"
 
 	"gonum.org/v1/gonum/mat"
 
@@ -16,9 +17,13 @@ type Spectrum struct {
 	Singular []float64 `json:"singular_values"`
 	// Ranks are I plus the first components of W − I.
 	Ranks []RankQuality `json:"ranks"`
-	// Suggested is the least rank with the share of the energy that was asked for.
+	// Suggested is the least rank that keeps the share of the full form's MRR that
+	// was asked for, on the held-out queries.
 	Suggested int     `json:"suggested_rank"`
-	Energy    float64 `json:"energy_asked"`
+	Quality   float64 `json:"quality_asked"`
+	// EnergyRank is the least rank with the share of the energy that was asked for.
+	EnergyRank int     `json:"energy_rank"`
+	Energy     float64 `json:"energy_asked"`
 }
 
 // RankQuality is what a rank keeps. For every q and x,
@@ -95,12 +100,22 @@ func (d *decomposition) bound(rank int) float64 {
 	return 0
 }
 
-// spectrum describes final, with the quality of judged at the same ranks.
-func spectrum(final, judged *decomposition, j *judge, share float64, extra int) *Spectrum {
-	s := &Spectrum{Singular: final.sigma, Suggested: final.rank(share), Energy: share}
-	ranks := []int{8, 16, 32, 64, 128, s.Suggested}
-	if extra > 0 {
-		ranks = append(ranks, extra)
+// spectrum describes final, with the quality of judged at the same ranks; whole
+// is that of judged itself.
+func spectrum(final, judged *decomposition, j *judge, o Options, whole float64) *Spectrum {
+	s := &Spectrum{Singular: final.sigma, Quality: o.Quality, EnergyRank: final.rank(o.Energy), Energy: o.Energy}
+	known := map[int]float64{}
+	quality := func(rank int) float64 {
+		if _, done := known[rank]; !done {
+			known[rank] = j.mean(j.reciprocal(judged.cut(rank).probe))
+		}
+		return known[rank]
+	}
+	// Quality rises with the rank, up to noise.
+	s.Suggested = 1 + sort.Search(len(final.sigma)-1, func(i int) bool { return quality(i+1) >= o.Quality*whole })
+	ranks := []int{8, 16, 32, 64, 128, s.Suggested, s.EnergyRank}
+	if o.Reduce > 0 {
+		ranks = append(ranks, o.Reduce)
 	}
 	slices.Sort(ranks)
 	total := final.energy(len(final.sigma))
@@ -108,11 +123,10 @@ func spectrum(final, judged *decomposition, j *judge, share float64, extra int) 
 		if r > len(final.sigma) {
 			break
 		}
-		q := RankQuality{Rank: r, Energy: 1, Bound: final.bound(r)}
+		q := RankQuality{Rank: r, Energy: 1, Bound: final.bound(r), MRR: quality(r)}
 		if total > 0 {
 			q.Energy = final.energy(r) / total
 		}
-		q.MRR = mean(j.reciprocal(judged.cut(r).probe))
 		s.Ranks = append(s.Ranks, q)
 	}
 	return s

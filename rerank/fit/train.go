@@ -30,48 +30,76 @@ const (
 	minBatch   = 32
 )
 
+// watch is told of the rounds of a fit; the zero value is nobody.
+type watch struct {
+	from *trainState // where to go on; nil: at the start
+	// after is called with the state after each round and its mean loss.
+	after func(s *trainState, loss float64) error
+}
+
+// trainState is what a trainer needs to go on, beside its data and recipe.
+type trainState struct {
+	Round  int
+	Arrays [][]float32 // the parameters, then the moments of Adam
+	Step   int
+	Order  []int
+	Next   int
+	Random []byte
+	Best   float64
+	At     int         // the round of Best
+	Kept   [][]float32 // its parameters
+}
+
 // train fits f to the pairs. With a judgement it keeps the parameters that were
 // judged best, after each round, and returns the number of their rounds: 0 where
 // the start was best. Without one it takes the rounds of the recipe. It returns
-// the context's error.
-func train(ctx context.Context, p *problem, f form, pairs []pair, r recipe, judged func() float64, done func(int)) (int, error) {
+// the context's error; f is then the best so far.
+func train(ctx context.Context, p *problem, f form, pairs []pair, r recipe, judged func() float64, w watch) (int, error) {
 	t := newTrainer(p, f, pairs, r)
+	s := &trainState{Best: -1}
+	switch {
+	case w.from != nil:
+		s = w.from
+		if err := t.restore(s); err != nil {
+			return 0, err
+		}
+	case judged != nil:
+		s.Best, s.Kept = judged(), clones(f.params())
+	}
 	stop := r.rounds
 	if r.stop > 0 {
 		stop = r.stop
 	}
-	best, at, kept := -1.0, 0, [][]float32(nil)
-	if judged != nil {
-		best, kept = judged(), snapshot(f)
-	}
-	for round := 1; round <= stop; round++ {
-		if err := t.round(ctx); err != nil {
-			return 0, err
-		}
-		done(1)
-		if judged == nil {
-			at = round
-			continue
-		}
-		if v := judged(); v > best {
-			best, at, kept = v, round, snapshot(f)
-		} else if round-at >= r.patience {
-			done(stop - round)
+	var failed error
+	for failed == nil && s.Round < stop && (judged == nil || s.Round-s.At < r.patience) {
+		loss, err := t.round(ctx)
+		if err != nil {
+			failed = err
 			break
 		}
+		s.Round++
+		if judged == nil {
+			s.At = s.Round
+		} else if v := judged(); v > s.Best {
+			s.Best, s.At, s.Kept = v, s.Round, clones(f.params())
+		}
+		if w.after != nil {
+			t.describe(s)
+			failed = w.after(s, loss)
+		}
 	}
-	for i, v := range kept {
+	for i, v := range s.Kept {
 		copy(f.params()[i], v)
 	}
-	return at, nil
+	return s.At, failed
 }
 
-func snapshot(f form) [][]float32 {
-	var kept [][]float32
-	for _, p := range f.params() {
-		kept = append(kept, slices.Clone(p))
+func clones(arrays [][]float32) [][]float32 {
+	var out [][]float32
+	for _, a := range arrays {
+		out = append(out, slices.Clone(a))
 	}
-	return kept
+	return out
 }
 
 // trainer takes the steps of train.
@@ -81,6 +109,7 @@ type trainer struct {
 	recipe     recipe
 	candidates *candidates
 	adam       *adam
+	source     *rand.PCG
 	rng        *rand.Rand
 	pairs      []pair // query by query
 	starts     []int  // of each query's pairs, and their end
@@ -94,9 +123,9 @@ type trainer struct {
 }
 
 func newTrainer(p *problem, f form, pairs []pair, r recipe) *trainer {
-	rng := rand.New(rand.NewPCG(r.seed, 0xf17))
+	source := rand.NewPCG(r.seed, 0xf17)
 	t := &trainer{
-		problem: p, form: f, recipe: r, rng: rng, adam: newAdam(r.rate, f.params()),
+		problem: p, form: f, recipe: r, source: source, rng: rand.New(source), adam: newAdam(r.rate, f.params()),
 		pairs: pairs, starts: starts(pairs),
 	}
 	queries := len(t.starts) - 1
@@ -110,20 +139,42 @@ func newTrainer(p *problem, f form, pairs []pair, r recipe) *trainer {
 		t.unit += float64(p.weight) / float64(len(pairs))
 	}
 	t.steps = max(roundSteps, (min(len(pairs), roundPairs)+t.batch-1)/t.batch)
-	t.candidates = newCandidates(p.items, pairs, t.starts, t.batch, r.limit, r.draws, rng)
+	t.candidates = newCandidates(p.items, pairs, t.starts, t.batch, r.limit, r.draws, t.rng)
 	return t
 }
 
-func (t *trainer) round(ctx context.Context) error {
+// arrays are the parameters and the moments of Adam.
+func (t *trainer) arrays() [][]float32 {
+	return slices.Concat(t.form.params(), t.adam.first, t.adam.second)
+}
+
+// describe writes the state to s. Marshalling a PCG does not fail.
+func (t *trainer) describe(s *trainState) {
+	s.Arrays, s.Step, s.Order, s.Next = t.arrays(), t.adam.step, t.order, t.next
+	s.Random, _ = t.source.MarshalBinary()
+}
+
+func (t *trainer) restore(s *trainState) error {
+	for i, a := range t.arrays() {
+		copy(a, s.Arrays[i])
+	}
+	copy(t.order, s.Order)
+	t.adam.step, t.next = s.Step, s.Next
+	return t.source.UnmarshalBinary(s.Random)
+}
+
+// round returns the mean loss of its steps.
+func (t *trainer) round(ctx context.Context) (float64, error) {
+	var sum float64
 	for range t.steps {
 		if err := ctx.Err(); err != nil {
-			return err
+			return 0, err
 		}
 		t.adam.rate = t.recipe.rate * (1 - float64(t.adam.step)/float64(t.recipe.rounds*t.steps))
-		t.loss(t.choose())
+		sum += t.loss(t.choose())
 		t.adam.update(t.form.params(), t.form.grads())
 	}
-	return nil
+	return sum / float64(t.steps), nil
 }
 
 // choose returns the next batch: queries in random order, each with one of its

@@ -1,0 +1,105 @@
+package fit
+
+import "testing"
+
+// trialsAt are trials whose outcome is known: one a pull, weak to strong.
+func trialsAt(logged []float64, admissible []bool) func(i int) (*trial, error) {
+	return func(i int) (*trial, error) {
+		t := &trial{setting: setting{pull: float64(i)}}
+		t.Logged, t.Admissible = logged[i], admissible == nil || admissible[i]
+		return t, nil
+	}
+}
+
+func TestSearchOfThePullThatGuards(t *testing.T) {
+	for name, tc := range map[string]struct {
+		logged     []float64
+		admissible []bool
+		want       float64
+	}{
+		"the weakest that guards":            {[]float64{.9, .8, .7, .6, .5}, []bool{false, false, true, true, true}, 2},
+		"the first guards":                   {[]float64{.9, .8, .7, .6, .5}, []bool{true, true, true, true, true}, 0},
+		"only the last guards":               {[]float64{.9, .8, .7, .6, .5}, []bool{false, false, false, false, true}, 4},
+		"none guards: the strongest":         {[]float64{.9, .8, .7, .6, .5}, []bool{false, false, false, false, false}, 4},
+		"stronger is better for logged ones": {[]float64{.5, .6, .7, .8, .6}, []bool{false, true, true, true, true}, 3},
+	} {
+		best, err := guarded(len(tc.logged), trialsAt(tc.logged, tc.admissible))
+		if err != nil || best.pull != tc.want {
+			t.Errorf("%s: chose %v (%v), want %g", name, best, err, tc.want)
+		}
+	}
+}
+
+func TestSearchOfThePullWithoutGuard(t *testing.T) {
+	for name, tc := range map[string]struct {
+		logged []float64
+		want   []float64 // tried
+	}{
+		"weak is best":         {[]float64{.9, .8, .7, .6, .5}, []float64{0, 1, 2}},
+		"the middle is best":   {[]float64{.5, .6, .7, .6, .5, .4}, []float64{0, 1, 2, 3, 4}},
+		"strong is best":       {[]float64{.5, .6, .7, .8, .9, 1}, []float64{0, 2, 3, 4, 5}},
+		"all the same":         {[]float64{.5, .5, .5}, []float64{0, 1, 2}},
+		"there is one":         {[]float64{.5}, []float64{0}},
+		"between two steps is": {[]float64{.5, .9, .7, .95, .6}, []float64{0, 1, 2, 3, 4}},
+	} {
+		tried, err := unguarded(len(tc.logged), trialsAt(tc.logged, nil))
+		if err != nil || len(tried) != len(tc.want) {
+			t.Errorf("%s: tried %d (%v), want %v", name, len(tried), err, tc.want)
+			continue
+		}
+		for i, want := range tc.want {
+			if tried[i].pull != want {
+				t.Errorf("%s: tried %g as number %d, want %g", name, tried[i].pull, i, want)
+			}
+		}
+	}
+}
+
+// MRR@10 decides, and where it hardly differs the whole first page does.
+func TestTheFirstPageDecidesWhereFirstPlacesAgree(t *testing.T) {
+	j := &judge{}
+	make := func(first, page []float64) *trial {
+		r := &trial{trialMarks: trialMarks{Reciprocal: first, Gain: page}}
+		r.Logged, r.NDCG = mean(first), mean(page)
+		return r
+	}
+	for i := range int32(4) {
+		j.items, j.weights = append(j.items, i), append(j.weights, 1)
+	}
+	c := &choice{logged: []*judge{j}}
+	top := make([]float64{1, 1, 1, 1}, []float64{.5, .5, .5, .5})
+	page := make([]float64{1, 1, 1, 1}, []float64{.6, .7, .6, .7})
+	lost := make([]float64{.5, .5, .6, .5}, []float64{.9, .9, .9, .9})
+	noise := make([]float64{1, 1, 1, 1}, []float64{.9, .2, .5, .5})
+	if c.best([]*trial{top, page, lost}) != page || c.best([]*trial{top, lost, noise}) != top {
+		t.Error("the best trial is another")
+	}
+}
+
+func TestGuardWantsAMargin(t *testing.T) {
+	for gain, want := range map[float64]bool{-0.01: false, 0: false, 0.005: false, 0.01: true, 0.1: true} {
+		if got := (Comparison{Gain: gain, StandardError: 0.01}).kept(); got != want {
+			t.Errorf("a gain of %g ± 0.01 is kept: %t", gain, got)
+		}
+	}
+}
+
+// One item's queries win and lose together: a thousand of them are one item.
+func TestStandardErrorIsOfItems(t *testing.T) {
+	scores, baseline, items := make([]float64, 1000), make([]float64, 1000), make([]int32, 1000)
+	for i := range scores {
+		items[i] = int32(i % 2)
+		scores[i] = float64(i % 2)
+	}
+	if c := compare(scores, baseline, items); c.Gain != 0.5 || c.StandardError < 0.35 || c.StandardError > 0.36 {
+		t.Errorf("two items, one wins all: %+v, want 0.5 ± √½/2", c)
+	}
+}
+
+// A pair that counts twice is as two pairs.
+func TestWeightsOfMeans(t *testing.T) {
+	c := compareWeighted([]float64{1, 0}, []float64{0, 0}, []float64{3, 1}, []int32{0, 1})
+	if c.MRR != 0.75 {
+		t.Errorf("the weighted mean is %g, want 0.75", c.MRR)
+	}
+}
