@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -41,8 +44,8 @@ Forms: full; low_rank, PQᵀ; identity_low_rank, I + PQᵀ; diagonal.`
 // fitBilinearFlags are the flags of fit bilinear.
 type fitBilinearFlags struct {
 	fitInputs
-	options   fit.Options
-	form, cut string
+	options         fit.Options
+	form, cut, plot string
 }
 
 func newFitBilinearCommand(a *app) *cobra.Command {
@@ -77,11 +80,13 @@ func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
 	flags.StringVar(&f.form, "form", string(o.Form), "form of W: full, low_rank, identity_low_rank or diagonal")
 	flags.IntVar(&o.Rank, "rank", o.Rank, "rank of the low-rank forms")
-	flags.StringVar(&f.cut, "cut", "", "write a full fit as I + low rank: a rank, or auto for the one with the share --energy")
-	flags.Float64Var(&o.Energy, "energy", o.Energy, "share of the energy of W − I that the suggested rank keeps")
-	flags.Float64Var(&o.Scale, "scale", o.Scale, "factor of φ before the softmax, the inverse of the temperature; 0 is 20, and 40 where items without logs are guarded")
+	flags.StringVar(&f.cut, "cut", "", "write a full fit as I + low rank: a rank, or auto for the least with the share --quality; it is fitted some rounds more")
+	flags.Float64Var(&o.Quality, "quality", o.Quality, "share of the quality on held-out queries that the suggested rank keeps")
+	flags.Float64Var(&o.Energy, "energy", o.Energy, "share of the energy of W − I whose rank is reported beside it")
+	flags.StringVar(&f.plot, "plot", "", "SVG file to draw the spectrum of W − I to, and the quality of its ranks")
+	flags.Float64Var(&o.Scale, "scale", o.Scale, "factor of φ before the softmax, the inverse of the temperature; 0 tries 20, 40 and 10")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the pairs, at most")
-	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate; 0 is the form's own")
+	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate; 0 tries the form's own and a fifth of it")
 	forms := []string{"full", "low_rank", "identity_low_rank", "diagonal"}
 	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -116,12 +121,18 @@ func (f *fitBilinearFlags) run(ctx context.Context, p *progress) (*fitResult, er
 	if head == nil {
 		return nil, err
 	}
+	if f.plot != "" && report.Spectrum != nil {
+		err = errors.Join(err, plotSpectrum(f.plot, report.Spectrum))
+	}
 	return &fitResult{fitHead: *head, Report: report}, err
 }
 
 // finish takes the flags that need reading.
 func (f *fitBilinearFlags) finish() (err error) {
 	f.options.Form = bilinear.Form(f.form)
+	if info, err := os.Stat(filepath.Dir(f.plot)); f.plot != "" && (err != nil || !info.IsDir() || f.options.Form != bilinear.Full) {
+		return usagef("--plot %s: its directory has to exist, and a spectrum is of --form full", f.plot)
+	}
 	switch f.cut {
 	case "":
 	case "auto":
@@ -158,12 +169,27 @@ func printFit(w io.Writer, r *fitResult) error {
 }
 
 func printPulls(w io.Writer, r *fitResult) error {
-	if err := printTrials(w, "pull to I", r.Pulls); err != nil {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\nscale\trate\tpull to I\tlogged\tnDCG@10\tnot logged\tplain\t\t\n")
+	for _, p := range r.Pulls {
+		cold, plain, mark := "", "", ""
+		if p.Cold != nil {
+			cold, plain = fmt.Sprintf("%.4f", p.Cold.MRR), fmt.Sprintf("%.4f", p.Cold.Baseline)
+		}
+		switch {
+		case p.Chosen:
+			mark = "chosen"
+		case !p.Admissible:
+			mark = "loses items without logs"
+		}
+		_, _ = fmt.Fprintf(t, "%g\t%g\t%g\t%.4f\t%.4f\t%s\t%s\t%s\t\n", p.Scale, p.Rate, p.Pull, p.Logged, p.NDCG, cold, plain, mark)
+	}
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	why := "the best for logged items; the collection has no others, or they were not asked for"
 	if r.Guarded {
-		why = "the weakest that keeps items without logs, with a margin of half a standard error"
+		why = "the weakest pull that keeps items without logs, with a margin of a standard error"
 	}
 	_, err := fmt.Fprintf(w, "chosen: %s; %d rounds\n", why, r.Rounds)
 	return err
@@ -176,11 +202,14 @@ func printSpectrum(w io.Writer, s *fit.Spectrum) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(t, "\nI + rank\tenergy of W − I\t|φ − φ_r| ≤ ‖q‖‖x‖ ×\tMRR@10\t\t\n")
 	for _, r := range s.Ranks {
-		mark := ""
+		var marks []string
 		if r.Rank == s.Suggested {
-			mark = fmt.Sprintf("%.0f%% of the energy", 100*s.Energy)
+			marks = append(marks, fmt.Sprintf("%.4g%% of the quality", 100*s.Quality))
 		}
-		_, _ = fmt.Fprintf(t, "%d\t%.4f\t%.4f\t%.4f\t%s\t\n", r.Rank, r.Energy, r.Bound, r.MRR, mark)
+		if r.Rank == s.EnergyRank {
+			marks = append(marks, fmt.Sprintf("%.4g%% of the energy", 100*s.Energy))
+		}
+		_, _ = fmt.Fprintf(t, "%d\t%.4f\t%.4f\t%.4f\t%s\t\n", r.Rank, r.Energy, r.Bound, r.MRR, strings.Join(marks, ", "))
 	}
 	return t.Flush()
 }

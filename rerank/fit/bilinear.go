@@ -87,7 +87,7 @@ func (o Options) lowRank() bool {
 func (o Options) recipe(s setting) recipe {
 	return recipe{
 		rate: s.rate, scale: s.scale, pull: s.pull, batch: o.Batch, limit: o.Softmax, draws: o.Draws,
-		rounds: o.Rounds, patience: 3, seed: o.Seed,
+		rounds: o.Rounds, patience: max(3, o.Rounds/2), seed: o.Seed,
 	}
 }
 

@@ -174,8 +174,8 @@ func guarded(n int, at func(i int) (*trial, error)) (*trial, error) {
 	return best, nil
 }
 
-// unguarded tries every other pull until logged items lose, then the neighbours
-// of the best, and returns what it tried, weak to strong.
+// unguarded tries every other pull, as quality has more than one peak, then the
+// neighbours of the best, and returns what it tried, weak to strong.
 func unguarded(n int, at func(i int) (*trial, error)) ([]*trial, error) {
 	tried := make([]*trial, n)
 	try := func(i int) (err error) {
@@ -188,9 +188,6 @@ func unguarded(n int, at func(i int) (*trial, error)) ([]*trial, error) {
 	for i := 0; i < n; i += 2 {
 		if err := try(i); err != nil {
 			return nil, err
-		}
-		if tried[i].Logged < tried[best].Logged {
-			break
 		}
 		if tried[i].Logged > tried[best].Logged {
 			best = i
@@ -306,7 +303,7 @@ func (c *choice) marks(ctx context.Context, s setting, i int, set []bool) (trial
 		return m, nil
 	}
 	f := newForm(w.options.Form, w.options.Rank, w.problem, w.options.Seed)
-	pairs := w.problem.pairs(w.split.train, set)
+	pairs := w.problem.learnable(w.split, set)
 	if len(pairs) == 0 {
 		return trialMarks{}, fmt.Errorf("%w: no pair is left with %g of the items held out; hold out fewer", ErrData, w.options.ColdShare)
 	}

@@ -299,3 +299,23 @@ func (p *problem) pairs(queries []int32, without []bool) []pair {
 	}
 	return pairs
 }
+
+// learnable are the pairs that a fit may learn from while the held-out queries
+// judge it: those of the other queries, without those of the items left out and
+// of items that are themselves the vector of a held-out query.
+func (p *problem) learnable(s split, without []bool) []pair {
+	if p.own == nil {
+		return p.pairs(s.train, without)
+	}
+	hidden := make([]bool, p.items.Rows)
+	copy(hidden, without)
+	for _, q := range s.held {
+		for _, x := range p.own[q] {
+			hidden[x] = true
+		}
+	}
+	if kept := p.pairs(s.train, hidden); len(kept) > 0 {
+		return kept
+	}
+	return p.pairs(s.train, without) // all items are questions that are held out
+}

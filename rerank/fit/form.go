@@ -3,6 +3,7 @@ package fit
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"gonum.org/v1/gonum/mat"
 
@@ -45,8 +46,14 @@ func newForm(kind bilinear.Form, rank int, p *problem, seed uint64) form {
 		}
 		return f
 	case bilinear.LowRank:
-		axes := principal(p, rank)
-		return newLowRank(axes, rerank.Matrix{Rows: dim, Cols: rank, Data: append([]float32(nil), axes.Data...)}, false)
+		axes, rng := principal(p, rank), rand.New(rand.NewPCG(seed, 0x10b))
+		other := rerank.Matrix{Rows: dim, Cols: rank, Data: slices.Clone(axes.Data)}
+		for _, m := range []rerank.Matrix{axes, other} { // off the saddle where no gradient leaves the axes
+			for i := range m.Data {
+				m.Data[i] += float32(0.3 * rng.NormFloat64() / math.Sqrt(float64(dim)))
+			}
+		}
+		return newLowRank(axes, other, false)
 	case bilinear.IdentityLowRank:
 		start, rng := rerank.NewMatrix(dim, rank), rand.New(rand.NewPCG(seed, 0x10a))
 		for i := range start.Data {

@@ -147,6 +147,13 @@ func (j *judge) marks(probe func(u, q rerank.Matrix)) (reciprocal, gain []float6
 	return reciprocal, gain
 }
 
+// quality is the mean of MRR@10, which sees the first right place, and nDCG@10,
+// which sees the whole first page.
+func (j *judge) quality(probe func(u, q rerank.Matrix)) float64 {
+	reciprocal, gain := j.marks(probe)
+	return (j.mean(reciprocal) + j.mean(gain)) / 2
+}
+
 // mean is the weighted one over the queries.
 func (j *judge) mean(v []float64) float64 { return weightedMean(v, j.weights) }
 

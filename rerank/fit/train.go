@@ -80,7 +80,7 @@ func train(ctx context.Context, p *problem, f form, pairs []pair, r recipe, judg
 		s.Round++
 		if judged == nil {
 			s.At = s.Round
-		} else if v := judged(); v > s.Best {
+		} else if v := judged(); v > s.Best || v == s.Best && s.At > 0 { // later rounds are steadier
 			s.Best, s.At, s.Kept = v, s.Round, clones(f.params())
 		}
 		if w.after != nil {

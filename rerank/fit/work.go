@@ -110,7 +110,7 @@ func (w *work) train(ctx context.Context, key string, f form, pairs []pair, r re
 	var last *trainState
 	at.after = func(s *trainState, loss float64) error {
 		if judged != nil {
-			w.options.note("%s, round %d: loss %.4f, held-out MRR@10 %.4f", key, s.Round, loss, s.Best)
+			w.options.note("%s, round %d: loss %.4f, held-out quality %.4f", key, s.Round, loss, s.Best)
 		} else {
 			w.options.note("%s, round %d: loss %.4f", key, s.Round, loss)
 		}
@@ -147,7 +147,7 @@ func (w *work) heldOut(ctx context.Context, kind bilinear.Form, s setting) (form
 		return f, done.At, nil
 	}
 	end := w.options.Progress.begin("fitting "+key, -1)
-	rounds, err := w.train(ctx, key, f, w.problem.pairs(w.split.train, nil), w.options.recipe(s), w.stopper(w.judge, f))
+	rounds, err := w.train(ctx, key, f, w.problem.learnable(w.split, nil), w.options.recipe(s), w.stopper(w.judge, f))
 	if err != nil {
 		return f, rounds, err
 	}
@@ -163,7 +163,7 @@ func (w *work) stopper(j *judge, f form) func() float64 {
 	if w.report.Guarded {
 		return nil
 	}
-	return func() float64 { return j.mean(j.reciprocal(f.probe)) }
+	return func() float64 { return j.quality(f.probe) }
 }
 
 // refit fits all pairs for as many rounds.
@@ -219,13 +219,16 @@ func (w *work) cut(ctx context.Context, final, judged *full, df, dj *decompositi
 	w.report.Form, w.report.CutTo = bilinear.IdentityLowRank, rank
 	held, whole := dj.cut(rank), df.cut(rank)
 	for _, part := range []struct {
-		name    string
-		form    form
-		queries []int32
-	}{{"without the held-out queries", held, w.split.train}, {"to all pairs", whole, w.split.all()}} {
+		name  string
+		form  form
+		pairs []pair
+	}{
+		{"without the held-out queries", held, w.problem.learnable(w.split, nil)},
+		{"to all pairs", whole, w.problem.pairs(w.split.all(), nil)},
+	} {
 		key := fmt.Sprintf("I + rank %d, %s", rank, part.name)
 		end := w.options.Progress.begin("fitting "+key, -1)
-		if _, err := w.train(ctx, key, part.form, w.problem.pairs(part.queries, nil), r, nil); err != nil {
+		if _, err := w.train(ctx, key, part.form, part.pairs, r, nil); err != nil {
 			w.report.Form, w.report.CutTo = bilinear.Full, 0
 			w.best = &promising{form: final, judged: judged, setting: setting{w.report.Pull, w.report.Scale, w.report.Rate}}
 			return w.interrupted(err)
