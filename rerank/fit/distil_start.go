@@ -3,6 +3,7 @@ package fit
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/mat"
 
@@ -28,6 +29,21 @@ func (t *teacher) exactStart(queries []int32, unit bool) (rerank.Matrix, bool, e
 	if !spec.SingleInnerProduct || spec.UserIDs {
 		return rerank.Matrix{}, false, nil
 	}
+	w, ok, err := t.axes()
+	if !ok {
+		return w, false, err
+	}
+	for _, q := range queries[:min(64, len(queries))] {
+		if same, err := t.agrees(w, q, unit); !same {
+			return w, false, err
+		}
+	}
+	return w, true, nil
+}
+
+// axes are the averaged probes of the unit vectors, false where there are none.
+func (t *teacher) axes() (rerank.Matrix, bool, error) {
+	spec := t.similarity.Spec()
 	w, axis := rerank.NewMatrix(spec.QueryDim, spec.ItemDim), make([]float32, spec.QueryDim)
 	for i := range axis {
 		axis[i] = 1
@@ -42,27 +58,27 @@ func (t *teacher) exactStart(queries []int32, unit bool) (rerank.Matrix, bool, e
 		copy(w.Row(i), v)
 		axis[i] = 0
 	}
-	sum := rerank.NewMatrix(1, spec.ItemDim)
-	for _, q := range queries[:min(64, len(queries))] {
-		e, err := t.encode(q)
-		if err != nil {
-			return w, false, err
-		}
-		v, err := averaged(e)
-		if v == nil || err != nil {
-			return w, false, err
-		}
-		row := rerank.Matrix{Rows: 1, Cols: spec.QueryDim, Data: append([]float32(nil), t.queries.Row(int(q))...)}
-		if unit {
-			rerank.Normalise(row.Data)
-		}
-		multiply(sum, row, false, w, false)
-		add(sum.Data, v, -1)
-		if rerank.Norm(sum.Data) > 1e-4*rerank.Norm(v) {
-			return w, false, nil
-		}
-	}
 	return w, true, nil
+}
+
+// agrees: the averaged probe of the query is qW.
+func (t *teacher) agrees(w rerank.Matrix, query int32, unit bool) (bool, error) {
+	e, err := t.encode(query)
+	if err != nil {
+		return false, err
+	}
+	v, err := averaged(e)
+	if v == nil || err != nil {
+		return false, err
+	}
+	q := rerank.Matrix{Rows: 1, Cols: w.Rows, Data: slices.Clone(t.queries.Row(int(query)))}
+	if unit {
+		rerank.Normalise(q.Data)
+	}
+	sum := rerank.NewMatrix(1, w.Cols)
+	multiply(sum, q, false, w, false)
+	add(sum.Data, v, -1)
+	return rerank.Norm(sum.Data) <= 1e-4*rerank.Norm(v), nil
 }
 
 // averaged is the averaged probe on the stored vectors, nil where there is none.
