@@ -121,14 +121,15 @@ def table(cases):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--shapes", default="8x4x64,8x8x32", help="of random models")
     parser.add_argument("--binary", default="bin/likeness")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/benchmarks"))
     options = parser.parse_args()
     began = time.time()
-    cases = [case(options, name, 100_000) for name in ("8x4x64", "8x8x32")] + list(models(options))
+    cases = [case(options, name, 100_000) for name in options.shapes.split(",")] + list(models(options))
     result = {
         "machine": compare.machine(options.binary), "date": datetime.date.today().isoformat(), "load": os.getloadavg(),
-        "command": f"bench/brute.py --rounds {options.rounds}", "seconds": round(time.time() - began), "cases": cases,
+        "command": f"bench/brute.py --rounds {options.rounds} --shapes {options.shapes}", "seconds": round(time.time() - began), "cases": cases,
     }
     limits = result["machine"]["limits"]
     text = f"""# Exact scans beside NumPy, PyTorch and ONNX Runtime
