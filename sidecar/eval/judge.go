@@ -216,15 +216,7 @@ func (j *judge) finish(ctx context.Context) (*Report, error) {
 		}
 		m.ToBest, m.AsGood = &d, d.High >= 0
 	}
-	var baseline *Paired
-	if j.base != nil {
-		d, err := j.sampler.compare(ctx, j.base.values[r.Method.Metric], j.primary[best])
-		if err != nil {
-			return nil, err
-		}
-		baseline = &d
-	}
-	r.Verdict = r.verdict(best, baseline)
+	r.Verdict = r.verdict(best)
 	return r, nil
 }
 

@@ -27,9 +27,9 @@ type Verdict struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// verdict takes the difference of the baseline to the best model, if there is a
-// baseline.
-func (r *Report) verdict(best int, baseline *Paired) Verdict {
+// verdict takes the simplest of the models that are as good as the best, and
+// better than the baseline where there is one.
+func (r *Report) verdict(best int) Verdict {
 	order := make([]*ModelReport, len(r.Models))
 	for n := range r.Models {
 		order[n] = &r.Models[n]
@@ -41,16 +41,13 @@ func (r *Report) verdict(best int, baseline *Paired) Verdict {
 	for _, m := range order {
 		if m.AsGood {
 			v.AsGood = append(v.AsGood, m.Name)
-			if choice == nil && (baseline == nil || m.Gains[r.Method.Metric].Low > 0) {
+			if choice == nil && (r.Baseline == nil || m.Gains[r.Method.Metric].Low > 0) {
 				choice = m
 			}
 		}
 	}
-	if choice == nil && baseline != nil && baseline.High < 0 {
-		choice = top // better than the baseline, though none simpler is shown to be
-	}
 	switch {
-	case baseline == nil:
+	case r.Baseline == nil:
 		v.Choose, v.Class = choice.Name, choice.Class
 		v.Text = append(v.Text, r.describe(choice))
 	case choice != nil:
