@@ -61,7 +61,8 @@ func (s *Set) Multiply(w Weights, b []float32, p *Product) {
 	if rows == 0 || p.Tiles == 0 {
 		return
 	}
-	p.check(rows, w.cols, len(b))
+	p.check(rows)
+	reach(b, p.reads(w.cols))
 	if !s.isa.whole() || w.cols == 0 {
 		p.byParts(s.isa, w, b)
 		return
@@ -86,13 +87,10 @@ func (s *Set) GemmPanels(c, panels, b []float32, m, k int) {
 }
 
 // check panics, as an index does, where a slice is too short for the assembly.
-func (p *Product) check(rows, cols, have int) {
+func (p *Product) check(rows int) {
 	last := p.Tiles - 1
 	if p.CRow == 0 {
 		p.CRow = Lanes
-	}
-	if cols > 0 {
-		reach(have, last*p.BTile+cols*Lanes)
 	}
 	_ = p.C[last*p.CTile+(rows-1)*p.CRow+Lanes-1]
 	if !p.Add && len(p.Bias) > 0 {
@@ -103,10 +101,18 @@ func (p *Product) check(rows, cols, have int) {
 	}
 }
 
-// reach panics unless have numbers are enough.
-func reach(have, need int) {
-	if have < need {
-		panic("kernel: the tiles are shorter than the product reads")
+// reads is how many numbers of the tiles a product of cols columns reads.
+func (p *Product) reads(cols int) int {
+	if cols == 0 {
+		return 0
+	}
+	return (p.Tiles-1)*p.BTile + cols*Lanes
+}
+
+// reach panics, as an index does, unless b has n elements.
+func reach[T any](b []T, n int) {
+	if n > 0 {
+		_ = b[n-1]
 	}
 }
 

@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"unsafe"
 
@@ -33,6 +35,9 @@ const UnitBFloat16 = 1.0 / (1 << 8)
 // MaxInt8 is the greatest number of values of an int8 product: 255·128·MaxInt8
 // fits an int32.
 const MaxInt8 = 1 << 16
+
+// ErrTooLong: the sum of an int8 product of so many values could overflow.
+var ErrTooLong = errors.New("too many values for an int8 product")
 
 // RoundBFloat16 rounds to nearest even, a subnormal number to zero of its sign;
 // NaN stays NaN, and what is above the greatest bfloat16 becomes infinite.
@@ -80,7 +85,8 @@ func (s *Set) MultiplyBFloat16(w WeightsBFloat16, b []uint32, p *Product) {
 	if rows == 0 || p.Tiles == 0 {
 		return
 	}
-	p.check(rows, w.cols/2, len(b))
+	p.check(rows)
+	reach(b, p.reads(w.cols/2))
 	if !s.isa.whole() || w.cols == 0 {
 		p.plainBFloat16(s.isa, w, b)
 		return
@@ -159,11 +165,11 @@ type WeightsInt8 struct {
 }
 
 // PackInt8 packs a matrix of rows and cols, row by row in v; columns up to a
-// multiple of four are zero. It panics if there are more than MaxInt8.
-func PackInt8(rows, cols int, v []int8) WeightsInt8 {
+// multiple of four are zero. It returns ErrTooLong for more than MaxInt8 of them.
+func PackInt8(rows, cols int, v []int8) (WeightsInt8, error) {
 	w := WeightsInt8{rows: rows, cols: (cols + 3) &^ 3}
 	if w.cols > MaxInt8 {
-		panic("kernel: an int8 product of more than MaxInt8 values overflows")
+		return WeightsInt8{}, fmt.Errorf("%w: %d, at most %d; multiply in parts", ErrTooLong, w.cols, MaxInt8)
 	}
 	words := Padded(rows) * w.cols / 4
 	w.panels, w.wide = make([]uint32, words), make([]uint32, 2*words)
@@ -177,7 +183,7 @@ func PackInt8(rows, cols int, v []int8) WeightsInt8 {
 			w.bias[r] -= 128 * int32(x)
 		}
 	}
-	return w
+	return w, nil
 }
 
 // ProductInt8 says where the product of int8 weights with tiles goes; it is added
@@ -201,7 +207,7 @@ func (s *Set) MultiplyInt8(w WeightsInt8, b []uint32, p *ProductInt8) {
 		p.CRow = Lanes
 	}
 	last := p.Tiles - 1
-	reach(len(b), last*p.BTile+w.cols/4*Lanes)
+	reach(b, last*p.BTile+w.cols/4*Lanes)
 	_ = p.C[last*p.CTile+(rows-1)*p.CRow+Lanes-1]
 	if !s.isa.whole() {
 		p.plain(w, b)

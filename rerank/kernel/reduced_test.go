@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -145,7 +146,7 @@ func TestGemmInt8(t *testing.T) {
 			for i := range c {
 				c[i] = int32(i)
 			}
-			s.MultiplyInt8(kernel.PackInt8(m, k, w), b, &kernel.ProductInt8{
+			s.MultiplyInt8(packInt8(t, m, k, w), b, &kernel.ProductInt8{
 				Tiles: tiles, C: c, CTile: padded * kernel.Lanes, BTile: cols / 4 * kernel.Lanes,
 			})
 			for i, got := range c {
@@ -164,6 +165,21 @@ func TestGemmInt8(t *testing.T) {
 	}
 }
 
+func packInt8(t *testing.T, rows, cols int, v []int8) kernel.WeightsInt8 {
+	t.Helper()
+	w, err := kernel.PackInt8(rows, cols, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestInt8ProductsHaveALimit(t *testing.T) {
+	if _, err := kernel.PackInt8(1, kernel.MaxInt8+1, make([]int8, kernel.MaxInt8+1)); !errors.Is(err, kernel.ErrTooLong) {
+		t.Errorf("error %v", err)
+	}
+}
+
 // The greatest sum that the limit allows does not overflow.
 func TestGemmInt8AtItsLimit(t *testing.T) {
 	w := make([]int8, kernel.MaxInt8)
@@ -176,7 +192,7 @@ func TestGemmInt8AtItsLimit(t *testing.T) {
 	}
 	for _, s := range reducedSets() {
 		c := make([]int32, 4*kernel.Lanes)
-		s.GemmInt8(c, kernel.PackInt8(1, len(w), w), b)
+		s.GemmInt8(c, packInt8(t, 1, len(w), w), b)
 		if want := int32(-128 * 127 * kernel.MaxInt8); c[0] != want || c[kernel.Lanes-1] != want || c[kernel.Lanes] != 0 {
 			t.Errorf("%s: %d and %d, want %d", s.Name(), c[0], c[kernel.Lanes-1], want)
 		}
