@@ -20,7 +20,7 @@ func searchReplies() []*milvuspb.SearchResults {
 	}}}
 	return []*milvuspb.SearchResults{
 		{},
-		{Status: &commonpb.Status{Code: 65535, Reason: "no", ErrorCode: commonpb.ErrorCode_UnexpectedError}}, //nolint:staticcheck // servers send it
+		{Status: &commonpb.Status{Code: 65535, Reason: "no", ErrorCode: commonpb.ErrorCode_UnexpectedError}},
 		{Results: &schemapb.SearchResultData{
 			NumQueries: 2, TopK: 3, Scores: []float32{1, float32(math.NaN())}, Topks: []int64{1, 1}, FieldsData: []*schemapb.FieldData{names},
 			Ids: &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: []int64{math.MinInt64, math.MaxInt64}}}},

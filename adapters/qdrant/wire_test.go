@@ -72,7 +72,7 @@ func viaWire(b []byte) ([][]decoded, error) {
 
 // same compares bit by bit, so that NaN equals NaN.
 func same(a, b [][]decoded) bool {
-	bits := func(f float32) uint32 { return math.Float32bits(f) }
+	bits := math.Float32bits
 	if len(a) != len(b) {
 		return false
 	}

@@ -59,29 +59,29 @@ func newKeeper(to Checkpoint, name string, d Data, options any) (*keeper, error)
 	return k, nil
 }
 
-// load reads the state, a pointer; it returns false where there is none, and
-// ErrCheckpoint or the error of the Checkpoint.
-func (k *keeper) load(state any) (bool, error) {
+// load reads the state, a pointer, which stays as it is where there is none. It
+// returns ErrCheckpoint or the error of the Checkpoint.
+func (k *keeper) load(state any) error {
 	if k.to == nil {
-		return false, nil
+		return nil
 	}
 	text, err := k.to.Load()
 	if err != nil || text == nil {
-		return false, err
+		return err
 	}
 	const size = sha256.Size
 	switch {
 	case len(text) < 2*size:
-		return false, fmt.Errorf("%w: it has %d bytes, less than its own digests", ErrCheckpoint, len(text))
+		return fmt.Errorf("%w: it has %d bytes, less than its own digests", ErrCheckpoint, len(text))
 	case sha256.Sum256(text[size:]) != [size]byte(text[:size]):
-		return false, fmt.Errorf("%w: it is damaged, its digest is another", ErrCheckpoint)
+		return fmt.Errorf("%w: it is damaged, its digest is another", ErrCheckpoint)
 	case [size]byte(text[size:2*size]) != k.digest:
-		return false, fmt.Errorf("%w: it belongs to other data or options; give it those, or begin anew without it", ErrCheckpoint)
+		return fmt.Errorf("%w: it belongs to other data or options; give it those, or begin anew without it", ErrCheckpoint)
 	}
 	if err := gob.NewDecoder(bytes.NewReader(text[2*size:])).Decode(state); err != nil {
-		return false, fmt.Errorf("%w: %w", ErrCheckpoint, err)
+		return fmt.Errorf("%w: %w", ErrCheckpoint, err)
 	}
-	return true, nil
+	return nil
 }
 
 // save keeps the state if the last one is some time ago, or at once.

@@ -151,14 +151,14 @@ func newDistilWork(m rerank.Similarity, d Data, o DistilOptions) (*distilWork, e
 	if err := w.divide(p); err != nil {
 		return nil, err
 	}
-	print, err := w.teacher.fingerprint(w.lessons.train)
+	scores, err := w.teacher.fingerprint(w.lessons.train)
 	if err != nil {
 		return nil, err
 	}
 	w.keeper, err = newKeeper(o.Checkpoint, "distilled", d, struct {
 		DistilOptions
 		Model string
-	}{o, print})
+	}{o, scores})
 	return w, err
 }
 

@@ -31,7 +31,7 @@ type distilState struct{ Heads []headState }
 // round, the head has the best of its parameters and the error is the context's.
 func (w *distilWork) fitHeads(ctx context.Context) error {
 	var state distilState
-	if _, err := w.keeper.load(&state); err != nil {
+	if err := w.keeper.load(&state); err != nil {
 		return err
 	}
 	start, name, err := w.start()

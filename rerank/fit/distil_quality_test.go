@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"maps"
 	"os"
 	"testing"
 
@@ -41,9 +42,7 @@ func TestQualityDistilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := model.Parameters{Kind: rerank.KindMoL, Config: m.Parameters().Config, Tensors: m.Parameters().Tensors}
-	for name, v := range found.Tensors {
-		p.Tensors[name] = v
-	}
+	maps.Copy(p.Tensors, found.Tensors)
 	if m, err = model.New(p); err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,6 @@ type distiller struct {
 	steps int // a round
 
 	q, u, s rerank.Matrix
-	weights []float32
 }
 
 func newDistiller(l *lessons, h *probeHead, o DistilOptions) *distiller {

@@ -182,7 +182,7 @@ func MoL(ctx context.Context, d Data, o MoLOptions) (*FittedMoL, error) {
 	if !o.Normalise {
 		w.itemScale, w.queryScale = rootMeanSquare(d.Items), rootMeanSquare(d.Queries)
 	}
-	if _, err := keep.load(&w.state); err != nil {
+	if err := keep.load(&w.state); err != nil {
 		return nil, err
 	}
 	return w.run(ctx)

@@ -38,7 +38,7 @@ type promising struct {
 
 func (w *work) run(ctx context.Context) (*Fitted, error) {
 	w.state.Trials, w.state.Fits = map[string]trialMarks{}, map[string]*trainState{}
-	if _, err := w.keeper.load(&w.state); err != nil {
+	if err := w.keeper.load(&w.state); err != nil {
 		return nil, err
 	}
 	s, err := w.choose(ctx)

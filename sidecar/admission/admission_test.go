@@ -78,7 +78,7 @@ func TestOverloadKeepsGoodput(t *testing.T) {
 		core := make(chan struct{}, 1)
 		a := admission.New(searcher(func(ctx context.Context) error {
 			core <- struct{}{} // in the order of arrival, whether it is still wanted or not
-			time.Sleep(work)
+			<-time.After(work)
 			<-core
 			return ctx.Err()
 		}), admission.Options{MaxSearches: 1024, Adaptive: true})
@@ -86,7 +86,7 @@ func TestOverloadKeepsGoodput(t *testing.T) {
 		good, refused := 0, 0
 		var wg sync.WaitGroup
 		for range rate * seconds {
-			time.Sleep(time.Second / rate)
+			<-time.After(time.Second / rate)
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), timeout)
 				defer cancel()

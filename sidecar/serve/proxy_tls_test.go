@@ -63,7 +63,7 @@ proxy:
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header.Set("api-key", key)
+		r.Header.Set("Api-Key", key)
 		answer, err := client.Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ proxy:
 		if (answer.ProtoMajor == 2) != http2 || answer.StatusCode != http.StatusOK {
 			t.Errorf("HTTP/%d, %s", answer.ProtoMajor, answer.Status)
 		}
-		rescored(t, answer.Header.Values("likeness-status"))
+		rescored(t, answer.Header.Values("Likeness-Status"))
 	}
 }
 

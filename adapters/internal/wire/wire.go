@@ -119,7 +119,7 @@ func AppendText(arena []byte, b []byte, err *error) ([]byte, Span) {
 
 // AppendFloats adds a repeated float, packed or not.
 func AppendFloats(to []float32, f Field, err *error) []float32 {
-	switch f.Kind {
+	switch f.Kind { //nolint:exhaustive // of another kind it is another field, as to protobuf
 	case protowire.Fixed32Type:
 		return append(to, math.Float32frombits(uint32(f.Bits)))
 	case protowire.BytesType:
@@ -136,7 +136,7 @@ func AppendFloats(to []float32, f Field, err *error) []float32 {
 
 // AppendInts adds a repeated int64, packed or not.
 func AppendInts(to []int64, f Field, err *error) []int64 {
-	switch f.Kind {
+	switch f.Kind { //nolint:exhaustive // as above
 	case protowire.VarintType:
 		return append(to, int64(f.Bits))
 	case protowire.BytesType:

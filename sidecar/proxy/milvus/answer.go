@@ -70,7 +70,7 @@ func narrow(m *milvuspb.SearchRequest, q query, primary string, ids []rerank.ID)
 		n.Dsl = "(" + q.filter + ") and (" + among + ")"
 	}
 	first := q.group.GetPlaceholders()[0]
-	n.Nq, n.PlaceholderGroup, err = 1, nil, nil
+	n.Nq = 1
 	if n.PlaceholderGroup, err = proto.Marshal(&commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{
 		Tag: first.GetTag(), Type: first.GetType(), Values: first.GetValues()[:1],
 	}}}); err != nil {

@@ -51,7 +51,7 @@ func read(m *milvuspb.SearchRequest) (q query, err error) {
 		return q, routing.Pass("filter")
 	}
 	q.filter = m.GetDsl()
-	if err = q.readParams(m.GetSearchParams()); err != nil {
+	if err := q.readParams(m.GetSearchParams()); err != nil {
 		return q, err
 	}
 	return q, q.readVectors(m)

@@ -104,12 +104,12 @@ func (r *Router) Panicked(ctx context.Context, collection string, cause any) err
 }
 
 // Pass is why a search goes to the database as it came.
-type Pass string
+type Pass string //nolint:errname // it is the outcome of a search, and reads as one
 
 func (p Pass) Error() string { return "passed; reason=" + string(p) }
 
 // Degraded is why a search that a route covers was not rescored.
-type Degraded struct {
+type Degraded struct { //nolint:errname // as Pass
 	Reason string
 	Closed bool // the route does not want the database's own answer
 }
