@@ -179,7 +179,7 @@ func (f importFlags) hyperParameters() ([]byte, error) {
 	}
 	config, err := model.Override(config, given)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.config, err)
+		return nil, fmt.Errorf("hyper-parameters: %w", err)
 	}
 	return config, nil
 }

@@ -66,6 +66,7 @@ func TestModelImportRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		"temperature":      rails(goldenPT + "legacy.pt"),
 		"query_hidden_dim": rails(goldenPT+"legacy.pt", append(unsaid, "--hyper", "query_hidden_dim=512")...),
+		"temprature":       rails(goldenPT+"legacy.pt", append(unsaid, "--hyper", "temprature=0.07")...),
 		"no NAME=VALUE":    rails(goldenPT+"legacy.pt", "--hyper", "temperature"),
 		"neither rails":    {"model", "import", "--from", "onnx", goldenPT + "legacy.pt", to},
 		"give --from":      {"model", "import", "--prefix", "x", goldenPT + "legacy.pt", to},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
@@ -58,8 +59,14 @@ func Complete(config []byte, weights tensor.Set) ([]byte, error) {
 }
 
 // Override returns a config with other values of some hyper-parameters. It
-// returns ErrFile.
+// returns ErrFile, for a name that decides no score as well: it may be a slip.
 func Override(config []byte, values map[string]json.RawMessage) ([]byte, error) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if name != "model_type" && name != "normalise" && !slices.Contains(molKeys, name) {
+			return nil, fmt.Errorf("%w: %q is no hyper-parameter that decides a score; those are normalise, %s",
+				ErrFile, name, strings.Join(molKeys, ", "))
+		}
+	}
 	c, err := flatConfig(config)
 	if err != nil {
 		return nil, err
