@@ -54,7 +54,7 @@ func openParquetVectors(ctx context.Context, path, name string) (*Vectors, error
 
 // list finds the column of lists of numbers of that name, or the only one.
 func (p *parquetFile) list(name string) (parquet.LeafColumn, error) {
-	var lists []parquet.LeafColumn
+	var lists []parquet.LeafColumn // under the name of the column alone
 	var names []string
 	for _, path := range p.Schema().Columns() {
 		leaf, ok := p.Schema().Lookup(path...)
@@ -62,6 +62,7 @@ func (p *parquetFile) list(name string) (parquet.LeafColumn, error) {
 			continue
 		}
 		if name == path[0] || name == "" {
+			leaf.Path = path[:1]
 			lists, names = append(lists, leaf), append(names, fmt.Sprintf("%q", path[0]))
 		}
 	}
