@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/examples/banking77"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/npy"
 )
 
 // intentsPairs writes the pairs of the intents task.
@@ -135,11 +138,18 @@ func TestEvalRefuses(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("query,item\n0,77\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	items := filepath.Join(t.TempDir(), "nan.npy")
+	m := rerank.NewMatrix(77, 384)
+	m.Data[2*384+1] = float32(math.NaN())
+	if err := npy.Write(items, m); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		args []string
 		want string
 		code int
 	}{
+		"not a number": {evalArgs(bad, "--items", items), "nan.npy: row 2, column 1 is NaN", 2},
 		"no model":     {[]string{"eval"}, "model", 2},
 		"row of pairs": {evalArgs(bad), "line 2: item is row 77", 2},
 		"strategy":     {evalArgs(bad, "--strategies", "best:3"), "best", 2},
