@@ -180,7 +180,7 @@ func printPulls(w io.Writer, r *fitResult) error {
 		case p.Chosen:
 			mark = "chosen"
 		case !p.Admissible:
-			mark = "loses items without logs"
+			mark = "not surely kept"
 		}
 		_, _ = fmt.Fprintf(t, "%g\t%g\t%g\t%.4f\t%.4f\t%s\t%s\t%s\t\n", p.Scale, p.Rate, p.Pull, p.Logged, p.NDCG, cold, plain, mark)
 	}
@@ -189,7 +189,7 @@ func printPulls(w io.Writer, r *fitResult) error {
 	}
 	why := "the best for logged items; the collection has no others, or they were not asked for"
 	if r.Guarded {
-		why = "the weakest pull that keeps items without logs, with a margin of a standard error"
+		why = "the weakest pull that keeps items without logs, with a margin of half a standard error"
 	}
 	_, err := fmt.Fprintf(w, "chosen: %s; %d rounds\n", why, r.Rounds)
 	return err

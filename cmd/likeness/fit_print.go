@@ -48,7 +48,7 @@ func printTrials(w io.Writer, title string, trials []fit.PullTrial) error {
 		case p.Chosen:
 			mark = "chosen"
 		case !p.Admissible:
-			mark = "loses items without logs"
+			mark = "not surely kept"
 		}
 		_, _ = fmt.Fprintf(t, "%g\t%.4f\t%s\t%s\t%s\t\n", p.Pull, p.Logged, cold, plain, mark)
 	}

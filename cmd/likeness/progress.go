@@ -87,6 +87,6 @@ func (s *stageLines) done(n int) {
 		_, _ = fmt.Fprintf(s.w, "%s: %d (%.0f/s)\n", s.stage, count, rate)
 		return
 	}
-	left := time.Duration(float64(s.steps-count) / rate * float64(time.Second)).Round(time.Second)
+	left := time.Duration(float64(max(0, s.steps-count)) / rate * float64(time.Second)).Round(time.Second)
 	_, _ = fmt.Fprintf(s.w, "%s: %d of %d (%.0f/s, %v left)\n", s.stage, count, s.steps, rate, left)
 }

@@ -3,6 +3,7 @@ package fit
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"slices"
 )
 
@@ -14,6 +15,10 @@ var scales = []float64{10, 20, 40}
 
 // setting is what is chosen by fits without the held-out queries.
 type setting struct{ pull, scale, rate float64 }
+
+func (s setting) String() string {
+	return fmt.Sprintf("pull %g, scale %g, rate %g", s.pull, s.scale, s.rate)
+}
 
 // trial is a setting and what it did.
 type trial struct {
@@ -44,8 +49,8 @@ type choice struct {
 // then the pull, then, where nothing else holds the fit back, the rate.
 //
 // Any pull will do, or, where items without logs are guarded, one under which
-// held-out items are found better than by the plain inner product by a standard
-// error.
+// held-out items are found better than by the plain inner product by half a standard
+// error: a fit without them has learned from fewer items than the one to come.
 func (w *work) choose(ctx context.Context) (setting, error) {
 	o := w.options
 	c := &choice{work: w, trials: map[setting]*trial{}}
@@ -54,14 +59,14 @@ func (w *work) choose(ctx context.Context) (setting, error) {
 	if o.Cold == ColdIgnore || len(sets) == 0 {
 		w.report.Guarded = false
 	}
-	c.hold([][]bool{nil})
-	c.done = o.Progress.begin("choosing how the fit is held back", -1)
+	c.guard = w.report.Guarded
+	if c.hold([][]bool{nil}); c.guard {
+		c.hold(sets)
+	}
+	c.done = o.Progress.begin("choosing how the fit is held back", c.about(len(sets)))
 	s, err := c.chooseScale(ctx)
 	if err != nil {
 		return s, err
-	}
-	if c.guard = w.report.Guarded; c.guard {
-		c.hold(sets)
 	}
 	best, err := c.choosePull(ctx, s)
 	if err != nil {
@@ -102,8 +107,8 @@ func (c *choice) chooseScale(ctx context.Context) (setting, error) {
 	}
 	// Under a stronger pull another scale is best, and the guard needs one.
 	s.pull, s.scale = o.Pulls[min(1, len(o.Pulls)-1)], scales[1]
-	if c.work.report.Guarded {
-		s.pull = o.Pulls[len(o.Pulls)/2]
+	if c.guard {
+		s.pull = o.Pulls[(len(o.Pulls)-1)/2] // where the search for the pull begins
 	}
 	best, err := c.try(ctx, s)
 	if err != nil {
@@ -115,12 +120,21 @@ func (c *choice) chooseScale(ctx context.Context) (setting, error) {
 		if err != nil {
 			return s, err
 		}
-		if t.Logged > best.Logged {
+		if t.worth() > best.worth() {
 			best = t
 			break
 		}
 	}
 	return best.setting, nil
+}
+
+// worth is what scales are compared by under one pull: where items without logs
+// are guarded, what they lose is lost to the pull that must make up for it.
+func (t *trial) worth() float64 {
+	if t.PullTrial.Cold == nil {
+		return t.Logged
+	}
+	return t.Logged + t.PullTrial.Cold.MRR
 }
 
 func (c *choice) choosePull(ctx context.Context, s setting) (*trial, error) {
@@ -291,14 +305,17 @@ func (c *choice) try(ctx context.Context, s setting) (*trial, error) {
 	}
 	c.trials[s] = t
 	c.order = append(c.order, t)
-	c.work.options.note("pull %g, scale %g, rate %g: held-out MRR@10 %.4f, nDCG@10 %.4f", s.pull, s.scale, s.rate, t.Logged, t.NDCG)
+	c.work.options.note("%s: held-out MRR@10 %.4f, nDCG@10 %.4f%s", s, t.Logged, t.NDCG, t.coldNote())
 	return t, nil
 }
 
 // marks are those of one set, from the checkpoint or by a fit.
 func (c *choice) marks(ctx context.Context, s setting, i int, set []bool) (trialMarks, error) {
 	w := c.work
-	key := fmt.Sprintf("%v, set %d of %d, held out %t", s, i, len(c.sets), set != nil)
+	key := s.String()
+	if set != nil {
+		key = fmt.Sprintf("%s, without item set %d of %d", s, i+1, len(c.sets))
+	}
 	if m, done := w.state.Trials[key]; done {
 		return m, nil
 	}
@@ -308,7 +325,7 @@ func (c *choice) marks(ctx context.Context, s setting, i int, set []bool) (trial
 		return trialMarks{}, fmt.Errorf("%w: no pair is left with %g of the items held out; hold out fewer", ErrData, w.options.ColdShare)
 	}
 	j := c.logged[i]
-	if _, err := w.train(ctx, key, f, pairs, w.options.recipe(s), w.stopper(j, f)); err != nil {
+	if _, err := w.train(ctx, key, f, pairs, w.options.recipe(s), w.stopper(j, f), func(int) {}); err != nil {
 		return trialMarks{}, err
 	}
 	m := trialMarks{}
@@ -320,6 +337,26 @@ func (c *choice) marks(ctx context.Context, s setting, i int, set []bool) (trial
 	}
 	w.state.Trials[key] = m
 	return m, w.save(nil)
+}
+
+// coldNote is what a note has to say of held-out items.
+func (t *trial) coldNote() string {
+	if t.PullTrial.Cold == nil {
+		return ""
+	}
+	return fmt.Sprintf("; held-out items %.4f, plain %.4f", t.PullTrial.Cold.MRR, t.PullTrial.Cold.Baseline)
+}
+
+// about is the number of fits that the choice mostly takes.
+func (c *choice) about(sets int) int {
+	n := bits.Len(uint(len(c.work.options.Pulls))) // of a search by halves, and the next pull
+	if !c.guard {
+		n, sets = 2*n-1, 1 // every other pull, the rate, the look at cold items
+	}
+	if c.work.options.Scale <= 0 {
+		n += len(scales) - 1
+	}
+	return n * sets
 }
 
 // compare is over the queries of several judges, one after the other.

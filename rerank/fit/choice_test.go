@@ -77,7 +77,7 @@ func TestTheFirstPageDecidesWhereFirstPlacesAgree(t *testing.T) {
 }
 
 func TestGuardWantsAMargin(t *testing.T) {
-	for gain, want := range map[float64]bool{-0.01: false, 0: false, 0.005: false, 0.01: true, 0.1: true} {
+	for gain, want := range map[float64]bool{-0.01: false, 0: false, 0.004: false, 0.005: true, 0.1: true} {
 		if got := (Comparison{Gain: gain, StandardError: 0.01}).kept(); got != want {
 			t.Errorf("a gain of %g ± 0.01 is kept: %t", gain, got)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/likenessdb/likeness/rerank/bilinear"
 )
@@ -18,7 +19,11 @@ type work struct {
 	state   workState
 	best    *promising
 	report  Report
+	noted   time.Time // when a round was noted last
 }
+
+// noteEvery is the least time between two notes of rounds.
+const noteEvery = 2 * time.Second
 
 // workState is what is known of a fit before its end.
 type workState struct {
@@ -101,19 +106,44 @@ func (w *work) measure(f form) []float64 {
 	return scores
 }
 
-// train is train with a checkpoint under that key.
-func (w *work) train(ctx context.Context, key string, f form, pairs []pair, r recipe, judged func() float64) (int, error) {
+// noteRound is for the rounds of long fits: short ones would be hundreds of lines.
+func (w *work) noteRound(key string, s *trainState, loss float64, judged bool) {
+	if time.Since(w.noted) < noteEvery {
+		return
+	}
+	w.noted = time.Now()
+	if judged {
+		w.options.note("%s, round %d: loss %.4f, best mean of held-out MRR@10 and nDCG@10 %.4f", key, s.Round, loss, s.Best)
+	} else {
+		w.options.note("%s, round %d: loss %.4f", key, s.Round, loss)
+	}
+}
+
+// stage is train as a stage of the progress.
+func (w *work) stage(ctx context.Context, key string, f form, pairs []pair, r recipe, judged func() float64) (int, error) {
+	rounds := r.rounds
+	if r.stop > 0 {
+		rounds = r.stop
+	}
+	left := rounds
+	done := w.options.Progress.begin("fitting "+key, rounds)
+	rounds, err := w.train(ctx, key, f, pairs, r, judged, func(n int) { left -= n; done(n) })
+	if err == nil {
+		done(left)
+	}
+	return rounds, err
+}
+
+// train is train with a checkpoint under that key; done is told of its rounds.
+func (w *work) train(ctx context.Context, key string, f form, pairs []pair, r recipe, judged func() float64, done func(int)) (int, error) {
 	var at watch
 	if w.state.Key == key {
 		at.from = w.state.Run
 	}
 	var last *trainState
 	at.after = func(s *trainState, loss float64) error {
-		if judged != nil {
-			w.options.note("%s, round %d: loss %.4f, held-out quality %.4f", key, s.Round, loss, s.Best)
-		} else {
-			w.options.note("%s, round %d: loss %.4f", key, s.Round, loss)
-		}
+		w.noteRound(key, s, loss, judged != nil)
+		done(1)
 		if w.keeper.to != nil {
 			kept := *s
 			kept.Arrays = clones(s.Arrays)
@@ -146,12 +176,10 @@ func (w *work) heldOut(ctx context.Context, kind bilinear.Form, s setting) (form
 		}
 		return f, done.At, nil
 	}
-	end := w.options.Progress.begin("fitting "+key, -1)
-	rounds, err := w.train(ctx, key, f, w.problem.learnable(w.split, nil), w.options.recipe(s), w.stopper(w.judge, f))
+	rounds, err := w.stage(ctx, key, f, w.problem.learnable(w.split, nil), w.options.recipe(s), w.stopper(w.judge, f))
 	if err != nil {
 		return f, rounds, err
 	}
-	end(1)
 	w.state.Fits[key] = &trainState{At: rounds, Arrays: clones(f.params())}
 	return f, rounds, w.save(nil)
 }
@@ -170,9 +198,7 @@ func (w *work) stopper(j *judge, f form) func() float64 {
 func (w *work) refit(ctx context.Context, f form, s setting, rounds int) error {
 	r := w.options.recipe(s)
 	r.stop = rounds
-	end := w.options.Progress.begin(fmt.Sprintf("fitting %s to all pairs", w.options.Form), -1)
-	_, err := w.train(ctx, "all pairs", f, w.problem.pairs(w.split.all(), nil), r, nil)
-	end(1)
+	_, err := w.stage(ctx, fmt.Sprintf("%s to all pairs", w.options.Form), f, w.problem.pairs(w.split.all(), nil), r, nil)
 	return err
 }
 
@@ -226,14 +252,12 @@ func (w *work) cut(ctx context.Context, final, judged *full, df, dj *decompositi
 		{"without the held-out queries", held, w.problem.learnable(w.split, nil)},
 		{"to all pairs", whole, w.problem.pairs(w.split.all(), nil)},
 	} {
-		key := fmt.Sprintf("I + rank %d, %s", rank, part.name)
-		end := w.options.Progress.begin("fitting "+key, -1)
-		if _, err := w.train(ctx, key, part.form, part.pairs, r, nil); err != nil {
+		key := fmt.Sprintf("I + rank %d %s", rank, part.name)
+		if _, err := w.stage(ctx, key, part.form, part.pairs, r, nil); err != nil {
 			w.report.Form, w.report.CutTo = bilinear.Full, 0
 			w.best = &promising{form: final, judged: judged, setting: setting{w.report.Pull, w.report.Scale, w.report.Rate}}
 			return w.interrupted(err)
 		}
-		end(1)
 	}
 	w.add(fmt.Sprintf("I + rank %d, fitted on", rank), w.judge.reciprocal(held.probe))
 	return w.finish(bilinear.IdentityLowRank, whole), nil
