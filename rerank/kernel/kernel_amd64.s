@@ -3115,18 +3115,39 @@ TEXT ·extentAVX512(SB), NOSPLIT, $0-24
 	VMOVUPS (CX), Z0
 	VMOVUPS (CX), Z1
 	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+
+	// two sums, which do not wait for each other; the second begins with an odd value
+	SHRQ        $0x01, DX
+	JCC         extentAVX512aeven
+	VMOVUPS     (CX), Z4
+	VMAXPS      Z4, Z0, Z0
+	VMINPS      Z4, Z1, Z1
+	VFMADD231PS Z4, Z4, Z3
+	ADDQ        $0x40, CX
+
+extentAVX512aeven:
+	TESTQ DX, DX
+	JZ    extentAVX512aend
 
 extentAVX512a:
-	VMOVUPS     (CX), Z3
-	VMAXPS      Z3, Z0, Z0
-	VMINPS      Z3, Z1, Z1
-	VFMADD231PS Z3, Z3, Z2
-	ADDQ        $0x40, CX
+	VMOVUPS     (CX), Z4
+	VMAXPS      Z4, Z0, Z0
+	VMINPS      Z4, Z1, Z1
+	VFMADD231PS Z4, Z4, Z2
+	VMOVUPS     64(CX), Z4
+	VMAXPS      Z4, Z0, Z0
+	VMINPS      Z4, Z1, Z1
+	VFMADD231PS Z4, Z4, Z3
+	ADDQ        $0x80, CX
 	DECQ        DX
 	JNZ         extentAVX512a
-	VMOVUPS     Z0, (AX)
-	VMOVUPS     Z1, 64(AX)
-	VMOVUPS     Z2, 128(AX)
+
+extentAVX512aend:
+	VADDPS  Z3, Z2, Z2
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
 	VZEROUPPER
 	RET
 
@@ -3149,34 +3170,36 @@ weighAVX512amax:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
 	LEAQ   (DX), SI
 	LEAQ   (CX), DI
 	MOVQ   BX, R8
 
 weighAVX512asum:
-	VMOVUPS          (SI), Z4
-	VSUBPS           Z0, Z4, Z4
-	VFMADD231PS      Z3, Z4, Z1
-	VMULPS.BCST      kd<>+0(SB), Z4, Z4
-	VREDUCEPS        $0x08, Z4, Z5
-	VSUBPS           Z5, Z4, Z4
-	VBROADCASTSS     kf<>+0(SB), Z6
-	VFMADD213PS.BCST kg<>+0(SB), Z5, Z6
-	VFMADD213PS.BCST kh<>+0(SB), Z5, Z6
-	VFMADD213PS.BCST ki<>+0(SB), Z5, Z6
-	VFMADD213PS.BCST kj<>+0(SB), Z5, Z6
-	VFMADD213PS.BCST ka<>+0(SB), Z5, Z6
-	VSCALEFPS        Z4, Z6, Z4
-	VMOVUPS          Z4, (SI)
-	VADDPS           Z4, Z1, Z1
-	VFMADD231PS      (DI), Z4, Z2
+	VMOVUPS          (SI), Z5
+	VSUBPS           Z0, Z5, Z5
+	VFMADD231PS      Z3, Z5, Z4
+	VMULPS.BCST      kd<>+0(SB), Z5, Z5
+	VREDUCEPS        $0x08, Z5, Z6
+	VSUBPS           Z6, Z5, Z5
+	VBROADCASTSS     kf<>+0(SB), Z7
+	VFMADD213PS.BCST kg<>+0(SB), Z6, Z7
+	VFMADD213PS.BCST kh<>+0(SB), Z6, Z7
+	VFMADD213PS.BCST ki<>+0(SB), Z6, Z7
+	VFMADD213PS.BCST kj<>+0(SB), Z6, Z7
+	VFMADD213PS.BCST ka<>+0(SB), Z6, Z7
+	VSCALEFPS        Z5, Z7, Z5
+	VMOVUPS          Z5, (SI)
+	VADDPS           Z5, Z1, Z1
+	VFMADD231PS      (DI), Z5, Z2
 	ADDQ             $0x40, SI
 	ADDQ             $0x40, DI
 	DECQ             R8
 	JNZ              weighAVX512asum
+	VADDPS           Z4, Z1, Z1
 	VDIVPS           Z1, Z2, Z2
 	VMOVUPS          Z2, (AX)
-	VPXORD           Z7, Z7, Z7
+	VPXORD           Z8, Z8, Z8
 	LEAQ             (DX), SI
 	LEAQ             (CX), DI
 	MOVQ             BX, R8
@@ -3185,14 +3208,14 @@ weighAVX512asquares:
 	VMOVUPS     (DI), Z0
 	VSUBPS      Z2, Z0, Z0
 	VMULPS      (SI), Z0, Z0
-	VFMADD231PS Z0, Z0, Z7
+	VFMADD231PS Z0, Z0, Z8
 	ADDQ        $0x40, SI
 	ADDQ        $0x40, DI
 	DECQ        R8
 	JNZ         weighAVX512asquares
-	VDIVPS      Z1, Z7, Z7
-	VDIVPS      Z1, Z7, Z7
-	VMOVUPS     Z7, 64(AX)
+	VDIVPS      Z1, Z8, Z8
+	VDIVPS      Z1, Z8, Z8
+	VMOVUPS     Z8, 64(AX)
 	VZEROUPPER
 	RET
 
@@ -4877,34 +4900,76 @@ TEXT ·extentAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS (BX), Y0
 	VMOVUPS (BX), Y1
 	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+
+	// two sums, which do not wait for each other; the second begins with an odd value
+	SHRQ        $0x01, SI
+	JCC         extentAVX2aeven
+	VMOVUPS     (BX), Y4
+	VMAXPS      Y4, Y0, Y0
+	VMINPS      Y4, Y1, Y1
+	VFMADD231PS Y4, Y4, Y3
+	ADDQ        $0x40, BX
+
+extentAVX2aeven:
+	TESTQ SI, SI
+	JZ    extentAVX2aend
 
 extentAVX2a:
-	VMOVUPS     (BX), Y3
-	VMAXPS      Y3, Y0, Y0
-	VMINPS      Y3, Y1, Y1
-	VFMADD231PS Y3, Y3, Y2
-	ADDQ        $0x40, BX
+	VMOVUPS     (BX), Y4
+	VMAXPS      Y4, Y0, Y0
+	VMINPS      Y4, Y1, Y1
+	VFMADD231PS Y4, Y4, Y2
+	VMOVUPS     64(BX), Y4
+	VMAXPS      Y4, Y0, Y0
+	VMINPS      Y4, Y1, Y1
+	VFMADD231PS Y4, Y4, Y3
+	ADDQ        $0x80, BX
 	DECQ        SI
 	JNZ         extentAVX2a
-	VMOVUPS     Y0, (AX)
-	VMOVUPS     Y1, 64(AX)
-	VMOVUPS     Y2, 128(AX)
-	LEAQ        32(CX), CX
-	VMOVUPS     (CX), Y0
-	VMOVUPS     (CX), Y1
-	VXORPS      Y2, Y2, Y2
+
+extentAVX2aend:
+	VADDPS  Y3, Y2, Y2
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 64(AX)
+	VMOVUPS Y2, 128(AX)
+	LEAQ    32(CX), CX
+	VMOVUPS (CX), Y0
+	VMOVUPS (CX), Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+
+	// two sums, which do not wait for each other; the second begins with an odd value
+	SHRQ        $0x01, DX
+	JCC         extentAVX2beven
+	VMOVUPS     (CX), Y4
+	VMAXPS      Y4, Y0, Y0
+	VMINPS      Y4, Y1, Y1
+	VFMADD231PS Y4, Y4, Y3
+	ADDQ        $0x40, CX
+
+extentAVX2beven:
+	TESTQ DX, DX
+	JZ    extentAVX2bend
 
 extentAVX2b:
-	VMOVUPS     (CX), Y3
-	VMAXPS      Y3, Y0, Y0
-	VMINPS      Y3, Y1, Y1
-	VFMADD231PS Y3, Y3, Y2
-	ADDQ        $0x40, CX
+	VMOVUPS     (CX), Y4
+	VMAXPS      Y4, Y0, Y0
+	VMINPS      Y4, Y1, Y1
+	VFMADD231PS Y4, Y4, Y2
+	VMOVUPS     64(CX), Y4
+	VMAXPS      Y4, Y0, Y0
+	VMINPS      Y4, Y1, Y1
+	VFMADD231PS Y4, Y4, Y3
+	ADDQ        $0x80, CX
 	DECQ        DX
 	JNZ         extentAVX2b
-	VMOVUPS     Y0, 32(AX)
-	VMOVUPS     Y1, 96(AX)
-	VMOVUPS     Y2, 160(AX)
+
+extentAVX2bend:
+	VADDPS  Y3, Y2, Y2
+	VMOVUPS Y0, 32(AX)
+	VMOVUPS Y1, 96(AX)
+	VMOVUPS Y2, 160(AX)
 	VZEROUPPER
 	RET
 
@@ -4927,35 +4992,37 @@ weighAVX2amax:
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
 	LEAQ   (DX), SI
 	LEAQ   (CX), DI
 	MOVQ   BX, R8
 
 weighAVX2asum:
-	VMOVUPS     (SI), Y4
-	VSUBPS      Y0, Y4, Y4
-	VFMADD231PS Y3, Y4, Y1
-	VMULPS      kd<>+0(SB), Y4, Y4
-	VMAXPS      kc<>+0(SB), Y4, Y4
-	VMOVUPS     Y4, Y5
-	VROUNDPS    $0x00, Y4, Y4
-	VSUBPS      Y4, Y5, Y5
-	VMOVUPS     kf<>+0(SB), Y6
-	VFMADD213PS kg<>+0(SB), Y5, Y6
-	VFMADD213PS kh<>+0(SB), Y5, Y6
-	VFMADD213PS ki<>+0(SB), Y5, Y6
-	VFMADD213PS kj<>+0(SB), Y5, Y6
-	VFMADD213PS ka<>+0(SB), Y5, Y6
-	VCVTPS2DQ   Y4, Y4
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      Y6, Y4, Y4
-	VMOVUPS     Y4, (SI)
-	VADDPS      Y4, Y1, Y1
-	VFMADD231PS (DI), Y4, Y2
+	VMOVUPS     (SI), Y5
+	VSUBPS      Y0, Y5, Y5
+	VFMADD231PS Y3, Y5, Y4
+	VMULPS      kd<>+0(SB), Y5, Y5
+	VMAXPS      kc<>+0(SB), Y5, Y5
+	VMOVUPS     Y5, Y6
+	VROUNDPS    $0x00, Y5, Y5
+	VSUBPS      Y5, Y6, Y6
+	VMOVUPS     kf<>+0(SB), Y7
+	VFMADD213PS kg<>+0(SB), Y6, Y7
+	VFMADD213PS kh<>+0(SB), Y6, Y7
+	VFMADD213PS ki<>+0(SB), Y6, Y7
+	VFMADD213PS kj<>+0(SB), Y6, Y7
+	VFMADD213PS ka<>+0(SB), Y6, Y7
+	VCVTPS2DQ   Y5, Y5
+	VPSLLD      $0x17, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VMOVUPS     Y5, (SI)
+	VADDPS      Y5, Y1, Y1
+	VFMADD231PS (DI), Y5, Y2
 	ADDQ        $0x40, SI
 	ADDQ        $0x40, DI
 	DECQ        R8
 	JNZ         weighAVX2asum
+	VADDPS      Y4, Y1, Y1
 	VDIVPS      Y1, Y2, Y2
 	VMOVUPS     Y2, (AX)
 	VXORPS      Y0, Y0, Y0
@@ -4987,35 +5054,37 @@ weighAVX2bmax:
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
 	LEAQ   32(DX), SI
 	LEAQ   32(CX), DI
 	MOVQ   BX, R8
 
 weighAVX2bsum:
-	VMOVUPS     (SI), Y4
-	VSUBPS      Y0, Y4, Y4
-	VFMADD231PS Y3, Y4, Y1
-	VMULPS      kd<>+0(SB), Y4, Y4
-	VMAXPS      kc<>+0(SB), Y4, Y4
-	VMOVUPS     Y4, Y5
-	VROUNDPS    $0x00, Y4, Y4
-	VSUBPS      Y4, Y5, Y5
-	VMOVUPS     kf<>+0(SB), Y6
-	VFMADD213PS kg<>+0(SB), Y5, Y6
-	VFMADD213PS kh<>+0(SB), Y5, Y6
-	VFMADD213PS ki<>+0(SB), Y5, Y6
-	VFMADD213PS kj<>+0(SB), Y5, Y6
-	VFMADD213PS ka<>+0(SB), Y5, Y6
-	VCVTPS2DQ   Y4, Y4
-	VPSLLD      $0x17, Y4, Y4
-	VPADDD      Y6, Y4, Y4
-	VMOVUPS     Y4, (SI)
-	VADDPS      Y4, Y1, Y1
-	VFMADD231PS (DI), Y4, Y2
+	VMOVUPS     (SI), Y5
+	VSUBPS      Y0, Y5, Y5
+	VFMADD231PS Y3, Y5, Y4
+	VMULPS      kd<>+0(SB), Y5, Y5
+	VMAXPS      kc<>+0(SB), Y5, Y5
+	VMOVUPS     Y5, Y6
+	VROUNDPS    $0x00, Y5, Y5
+	VSUBPS      Y5, Y6, Y6
+	VMOVUPS     kf<>+0(SB), Y7
+	VFMADD213PS kg<>+0(SB), Y6, Y7
+	VFMADD213PS kh<>+0(SB), Y6, Y7
+	VFMADD213PS ki<>+0(SB), Y6, Y7
+	VFMADD213PS kj<>+0(SB), Y6, Y7
+	VFMADD213PS ka<>+0(SB), Y6, Y7
+	VCVTPS2DQ   Y5, Y5
+	VPSLLD      $0x17, Y5, Y5
+	VPADDD      Y7, Y5, Y5
+	VMOVUPS     Y5, (SI)
+	VADDPS      Y5, Y1, Y1
+	VFMADD231PS (DI), Y5, Y2
 	ADDQ        $0x40, SI
 	ADDQ        $0x40, DI
 	DECQ        R8
 	JNZ         weighAVX2bsum
+	VADDPS      Y4, Y1, Y1
 	VDIVPS      Y1, Y2, Y2
 	VMOVUPS     Y2, 32(AX)
 	VXORPS      Y0, Y0, Y0

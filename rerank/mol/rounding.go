@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
 var _ rerank.Rounder = (*encoded)(nil)
@@ -105,31 +106,35 @@ func (m *mlp) slopesOf() []float64 {
 	return slopes
 }
 
-// spectralNorm is not below the greatest singular value of w: the eighth root of
-// the Frobenius norm of (WᵀW)⁴, or the Frobenius norm of W where that is large.
+// spectralNorm is not below the greatest singular value of w: the 128th root of
+// the trace of (WᵀW)⁶⁴, or the Frobenius norm of W where that is large.
 func spectralNorm(w rerank.Matrix) float64 {
 	const widest = 256
-	n := w.Cols
-	if n == 0 || n > widest {
-		return rerank.Norm(w.Data)
+	if w.Cols > w.Rows {
+		w = kernel.Transpose(w)
+	}
+	n, length := w.Cols, rerank.Norm(w.Data)
+	if n == 0 || n > widest || length == 0 || length < 1e-100 || length-length != 0 {
+		return length
 	}
 	gram := make([]float64, n*n)
 	for r := range w.Rows {
 		row := w.Row(r)
 		for i, x := range row {
+			scaled := float64(x) / (length * length)
 			for j, y := range row {
-				gram[i*n+j] += float64(x) * float64(y)
+				gram[i*n+j] += scaled * float64(y)
 			}
 		}
 	}
-	for range 2 {
+	for range 5 {
 		gram = square(gram, n)
 	}
-	var sum float64
+	var sum float64 // the trace of the square
 	for _, x := range gram {
 		sum += x * x
 	}
-	return math.Pow(sum, 1./16) * (1 + 1e-9)
+	return length * math.Pow(sum, 1./128) * (1 + 1e-9)
 }
 
 // square multiplies a symmetric matrix with itself.

@@ -8,7 +8,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// The levels of Screen: by the largest logit, and by gates in bfloat16.
+// The levels of Screen: by the largest logit, and by gates in bfloat16. Of items in
+// bfloat16 there is one between them, byGates with the query in bfloat16 too.
 const (
 	byLogits = iota
 	byGates
@@ -61,35 +62,53 @@ type split struct {
 	once      sync.Once
 	high, low kernel.WeightsBFloat16
 	scaled    rerank.Matrix // f_i/τ
-	lost      []float64     // of each row, what both leave out
 	norm      []float64     // of each row
+	all       float64       // of all rows
+	// What the first of the sum leaves out, and what both do: of each row, and the
+	// spectral norm.
+	lost    [2][]float64
+	lostAll [2]float64
 }
 
 func (e *encoded) split() *split {
 	s := &e.halves
 	s.once.Do(func() {
-		s.scaled = rerank.NewMatrix(e.components.Rows, e.components.Cols)
-		low, rest := rerank.NewMatrix(e.components.Rows, e.components.Cols), make([]float32, e.components.Cols)
-		for i := range s.scaled.Rows {
-			for k, v := range e.components.Row(i) {
-				v *= e.s.ceiling()
-				s.scaled.Row(i)[k] = v
-				l := v - kernel.WidenBFloat16(kernel.RoundBFloat16(v)) // exact
-				low.Row(i)[k], rest[k] = l, l-kernel.WidenBFloat16(kernel.RoundBFloat16(l))
+		rows, cols := e.components.Rows, e.components.Cols
+		s.scaled = rerank.NewMatrix(rows, cols)
+		left := [2]rerank.Matrix{rerank.NewMatrix(rows, cols), rerank.NewMatrix(rows, cols)}
+		for k, v := range e.components.Data[:rows*cols] {
+			v *= e.s.ceiling()
+			s.scaled.Data[k] = v
+			for i := range left {
+				v -= kernel.WidenBFloat16(kernel.RoundBFloat16(v)) // exact
+				left[i].Data[k] = v
 			}
-			s.lost, s.norm = append(s.lost, rerank.Norm(rest)), append(s.norm, rerank.Norm(s.scaled.Row(i)))
 		}
-		s.high, s.low = kernel.PackBFloat16(s.scaled), kernel.PackBFloat16(low)
+		s.all = rerank.Norm(s.scaled.Data)
+		for i := range rows {
+			s.norm = append(s.norm, rerank.Norm(s.scaled.Row(i)))
+		}
+		for h, m := range left {
+			s.lostAll[h] = spectralNorm(m)
+			for i := range rows {
+				s.lost[h] = append(s.lost[h], rerank.Norm(m.Row(i)))
+			}
+		}
+		s.high, s.low = kernel.PackBFloat16(s.scaled), kernel.PackBFloat16(left[0])
 	})
 	return s
 }
 
 // logitError bounds what the logits of packed rows are off those that Score
-// computes: the greatest of them, and the norm of them all.
-func (e *encoded) logitError(items rerank.Items, loss rerank.Loss) (greatest, norm float64) {
-	c, s := &e.s.c, e.split()
+// computes, with the query in bfloat16 (rough) or not: the greatest of them, and
+// the norm of them all.
+func (e *encoded) logitError(items rerank.Items, loss rerank.Loss, rough bool) (greatest, norm float64) {
+	c, s, half := &e.s.c, e.split(), 1
 	if items.Packed == nil {
 		return 0, 0
+	}
+	if rough {
+		half = 0
 	}
 	rounding := 3 * kernel.Gamma(2*c.Dim+2)
 	var squares float64
@@ -99,9 +118,10 @@ func (e *encoded) logitError(items rerank.Items, loss rerank.Loss) (greatest, no
 			length = min(length, float64(loss.Blocks[j].Norm))
 		}
 		for i, n := range s.norm {
-			d := n*lost + (s.lost[i]+rounding*n)*length + 1e-30
-			greatest, squares = max(greatest, d), squares+d*d
+			greatest = max(greatest, n*lost+(s.lost[half][i]+rounding*n)*length+1e-30)
 		}
+		d := s.all*lost + (s.lostAll[half]+rounding*s.all)*length + 1e-28
+		squares += d * d
 	}
 	return greatest, math.Sqrt(squares)
 }
@@ -125,10 +145,18 @@ func (e *encoded) itemError(items rerank.Items, loss rerank.Loss) float64 {
 // Screens implements rerank.Screener: φ is at most the largest logit, and gates in
 // bfloat16 come near it where the model has a part of the gates that the logits decide.
 func (e *encoded) Screens(items rerank.Items) int {
-	if e.s.reduced == nil {
+	switch {
+	case e.s.reduced == nil:
 		return 1
+	case e.s.inBFloat16(items.Packed):
+		return 3
 	}
 	return 2
+}
+
+// inBFloat16 reports whether logits are computed from rows as they lie.
+func (s *Similarity) inBFloat16(p *rerank.Packed) bool {
+	return p != nil && p.Format == rerank.FormatBFloat16 && s.c.Dim%2 == 0 && s.c.pairs()%2 == 0
 }
 
 var _ rerank.Screener = (*encoded)(nil)
@@ -140,9 +168,15 @@ func (e *encoded) Screen(level int, dst []float32, items rerank.Items, loss rera
 	}
 	sc := e.s.borrow()
 	defer e.s.scratch.Put(sc)
-	b := bounds{e: e, level: level, reach: reach}
-	b.logit, b.logits = e.logitError(items, loss)
-	b.item = e.itemError(items, loss)
+	b := bounds{e: e, gated: level >= byGates, reach: reach}
+	b.rough = level == byGates && e.s.inBFloat16(items.Packed)
+	b.logit, b.logits = e.logitError(items, loss, b.rough)
+	if b.gated {
+		b.error = e.s.reduced.errors(b.logits, e.itemError(items, loss))
+		if e.s.c.Combination == GLUSiLU {
+			b.error.scale(siluSlope)
+		}
+	}
 	for from := 0; from < len(dst); from += groupSize {
 		b.group(sc, dst, items, from)
 	}
@@ -151,14 +185,16 @@ func (e *encoded) Screen(level int, dst []float32, items rerank.Items, loss rera
 
 // bounds is one call of Screen.
 type bounds struct {
-	e     *encoded
-	level int
-	reach float32
+	e            *encoded
+	gated, rough bool
+	reach        float32
 	// Error of a logit, and norm of that of all.
 	logit, logits float64
-	item          float64 // error of the item's part of the gates
+	error         gateErrors
 
 	extent [groupSize / kernel.Lanes][3][kernel.Lanes]float32
+	off    [groupSize / kernel.Lanes][kernel.Lanes]float64 // error of φ besides that of the gates
+	hidden [3][kernel.Lanes]float32
 	mean   [2][kernel.Lanes]float32
 }
 
@@ -174,65 +210,117 @@ func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from int)
 	reaches := false
 	for t := range g.tiles {
 		s.kernels.Extent(&b.extent[t], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes])
-		reaches = b.byLogits(out[t*kernel.Lanes:], &b.extent[t]) || reaches
+		reaches = b.byLogits(out[t*kernel.Lanes:], &b.extent[t], &b.off[t]) || reaches
 	}
-	if b.level == byLogits || !reaches {
+	if !b.gated || !reaches {
 		return
 	}
 	b.gates(sc, &g, words)
 	for t := range g.tiles {
-		b.byGates(out[t*kernel.Lanes:], &b.extent[t], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes], sc.gates[t*s.gateTile():])
+		logits, hidden := sc.logits[t*s.logitTile():], sc.gateHidden[t*kernel.Padded(s.byPair.hidden())*kernel.Lanes:]
+		b.byGates(out[t*kernel.Lanes:], &b.extent[t][2], &b.off[t], logits[:s.c.pairs()*kernel.Lanes], hidden[:s.byPair.hidden()*kernel.Lanes], sc.gates[t*s.gateTile():])
 	}
 }
 
 // byLogits bounds φ by the largest logit, and reports whether any bound reaches
 // what matters. 2·10⁻⁵ of the largest |logit| is for the rounding of Score, and of
 // a screen that computes as Score does.
-func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32) bool {
+func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *[kernel.Lanes]float64) bool {
 	reaches := false
 	for l := range min(len(dst), kernel.Lanes) {
-		top, low := float64(extent[0][l]), float64(extent[1][l])
-		bound := top + b.logit + 2*kernelError*(max(top, -low)+b.logit)
-		dst[l] = above(bound + 0*float64(extent[2][l]))
+		top := float64(extent[0][l])
+		largest := top
+		if low := -float64(extent[1][l]); low > top {
+			largest = low
+		}
+		off[l] = b.logit + 2*kernelError*(largest+b.logit)
+		dst[l] = above(top + off[l] + 0*float64(extent[2][l]))
 		reaches = reaches || !(dst[l] < b.reach)
 	}
 	return reaches
 }
 
 // byGates bounds φ by what gates in bfloat16 make of it, and what they can be off:
-// e^(2·‖Δ‖_∞)·‖Δ‖·‖π⊙(l − φ)‖ for gates that are off by Δ.
-func (b *bounds) byGates(dst []float32, extent *[3][kernel.Lanes]float32, logits, gates []float32) {
-	s := b.e.s
-	s.kernels.Weigh(&b.mean, logits, gates[:len(logits)])
-	var squares float32 // the greatest of the lanes; one that is not a number has no bound either way
-	for _, x := range extent[2] {
-		if x > squares {
-			squares = x
-		}
-	}
-	all, each := s.reduced.gateError(math.Sqrt(float64(squares))*(1+1e-5)+b.logits, b.logits)
-	all, each = all+b.item, each+b.item
-	if s.c.Combination == GLUSiLU {
-		all, each = siluSlope*all, siluSlope*each
-	}
-	factor := math.Exp(2*each) * all * (1 + 1e-4)
+// first with the largest norms of the tile, and where that reaches, with the item's.
+func (b *bounds) byGates(dst []float32, squares *[kernel.Lanes]float32, off *[kernel.Lanes]float64, logits, hidden, gates []float32) {
+	b.e.s.kernels.Extent(&b.hidden, hidden)
+	b.e.s.kernels.Weigh(&b.mean, logits, gates[:len(logits)])
+	widths := &b.hidden[2]
+	worst := b.error.factor(greatest(squares), greatest(widths))
 	for l := range min(len(dst), kernel.Lanes) {
-		off := b.logit + 2*kernelError*(max(float64(extent[0][l]), -float64(extent[1][l]))+b.logit)
-		dst[l] = min(dst[l], above(float64(b.mean[0][l])+factor*math.Sqrt(float64(b.mean[1][l]))+off))
+		mean, spread := float64(b.mean[0][l])+off[l], root(b.mean[1][l])
+		bound := above(mean + worst*spread)
+		if !(bound < b.reach) {
+			bound = above(mean + b.error.factor(squares[l], widths[l])*spread)
+		}
+		dst[l] = min(dst[l], bound)
 	}
 }
 
-// gateError bounds the error of the logits' part of the gates, for logits of a norm
-// that are off by no more than that: the norm of all, and the greatest.
-func (r *reduced) gateError(norm, off float64) (all, each float64) {
+// greatest of numbers that are not negative; NaN is above all.
+func greatest(v *[kernel.Lanes]float32) float32 {
+	var top uint32
+	for _, x := range v {
+		top = max(top, math.Float32bits(x))
+	}
+	return math.Float32frombits(top)
+}
+
+// factor bounds |φ − φ̂| in units of ‖π̂⊙(l − φ̂)‖, for logits and a hidden layer of
+// which the squares are summed.
+func (e *gateErrors) factor(logits, hidden float32) float64 {
+	norm, width := root(logits), root(hidden)
+	return (e.all[0] + e.all[1]*norm + e.all[2]*width) * growth(e.each[0]+e.each[1]*norm+e.each[2]*width)
+}
+
+// root is above the norm of which x is the computed square.
+func root(x float32) float64 { return float64(float32(math.Sqrt(float64(x)))) * (1 + 1e-4) }
+
+// growth is not below e^δ·(e^δ − 1)/δ: of e^(δ/2) ≤ (4 + δ)/(4 − δ) where that is near.
+func growth(delta float64) float64 {
+	if delta < 1.5 {
+		up, down := (4+delta)*(4+delta), (4-delta)*(4-delta)
+		return 16 * up / (down * down)
+	}
+	return math.Exp(delta) * (math.Exp(delta) - 1) / delta * (1 + 1e-9)
+}
+
+// gateErrors bound the error of the inputs of the softmax, its norm and the greatest
+// of an input: a sum, of a number and the norms of the computed logits and of their
+// computed hidden layer, times these.
+type gateErrors struct{ all, each [3]float64 }
+
+// errors is of logits whose errors have a norm, and item parts with an error.
+func (r *reduced) errors(logits, item float64) (e gateErrors) {
+	var unit [3]gateErrors
+	for i, at := range [3][3]float64{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}} {
+		unit[i].all[0], unit[i].each[0] = r.gateError(at[0], logits*at[0], at[1], at[2])
+	}
+	for i, u := range unit {
+		e.all[i], e.each[i] = u.all[0], u.each[0]
+	}
+	e.all[0] += item
+	e.each[0] += item
+	return e
+}
+
+func (e *gateErrors) scale(by float64) {
+	for i := range e.all {
+		e.all[i], e.each[i] = e.all[i]*by, e.each[i]*by
+	}
+}
+
+// gateError bounds the error of the logits' part of the gates: its norm, and the
+// greatest of an input. The computed logits have a norm, and their errors no greater
+// one than off; hidden is the norm of the computed hidden layer. It is linear in the
+// four, with one for 1.
+func (r *reduced) gateError(one, off, norm, hidden float64) (all, each float64) {
 	const u = kernel.UnitBFloat16
-	const silu = 1e-6 // SiLU's own, twice
+	const silu = 1e-6 // SiLU's own, twice, of its argument
 	in := off + u*norm
-	before := r.w[0]*in + r.lost[0]*(norm+in) + r.inner*(norm+in) + 1e-6*r.bias
-	hidden := r.w[0]*norm + r.bias
-	behind := siluSlope*before + silu*(hidden+before)
-	in = behind + u*(hidden+behind)
-	rest := r.hidden * (hidden + in)
+	before := r.w[0]*in + (r.lost[0]+r.inner)*(norm+in) + 1e-6*r.bias*one
+	in = siluSlope*before + silu*(r.w[0]*(norm+off)+r.bias*one+before) + u*hidden
+	rest := 2 * r.hidden * (hidden + in)
 	return r.w[1]*in + r.lost[1]*(hidden+in) + rest, r.row*in + r.lostRow*(hidden+in) + rest
 }
 
@@ -243,7 +331,7 @@ func above(x float64) float32 { return float32(x + math.Abs(x)*0x1p-23) }
 // logits at once, as they lie, and returns the words of the tiles.
 func (b *bounds) load(sc *scratch, items rerank.Items, from, end int) (group, []uint32) {
 	s, p := b.e.s, items.Packed
-	if p == nil || p.Format != rerank.FormatBFloat16 || s.c.Dim%2 != 0 || s.c.pairs()%2 != 0 {
+	if !s.inBFloat16(p) {
 		return s.group(sc, items, from, end, false), nil
 	}
 	g := group{count: min(groupSize, end-from), size: s.spec.Features * kernel.Lanes}
@@ -269,8 +357,10 @@ func (b *bounds) load(sc *scratch, items rerank.Items, from, end int) (group, []
 	for j := range s.c.PairsItem {
 		first, _ := p.Packing.Words(j)
 		prod.C, prod.Add = sc.logits[j*kernel.Lanes:], false
-		s.kernels.MultiplyBFloat16(halves.low, words[first*kernel.Lanes:], &prod)
-		prod.Add = true
+		if !b.rough {
+			s.kernels.MultiplyBFloat16(halves.low, words[first*kernel.Lanes:], &prod)
+			prod.Add = true
+		}
 		s.kernels.MultiplyBFloat16(halves.high, words[first*kernel.Lanes:], &prod)
 	}
 	return g, words

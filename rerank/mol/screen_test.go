@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -107,17 +108,90 @@ func compareBounds(t *testing.T, name string, e rerank.Encoded, items, exact rer
 	scores, bounds := score(t, e, exact), make([]float32, items.Len())
 	screener := e.(rerank.Screener)
 	for level := range screener.Screens(items) {
-		if err := screener.Screen(level, bounds, items, loss, float32(math.Inf(-1))); err != nil {
-			t.Fatal(err)
-		}
-		wrong := 0
-		for i, b := range bounds {
-			if b < scores[i] || scores[i]-scores[i] != 0 && b-b == 0 && level == byGates {
-				wrong++
+		for _, reach := range []float32{float32(math.Inf(-1)), scores[slices.IndexFunc(scores, finite)]} {
+			if err := screener.Screen(level, bounds, items, loss, reach); err != nil {
+				t.Fatal(err)
+			}
+			wrong := 0
+			for i, b := range bounds {
+				if b < scores[i] || !finite(scores[i]) && finite(b) && level >= byGates {
+					wrong++
+				}
+			}
+			if wrong > 0 {
+				t.Errorf("%s, level %d, reach %v: %d of %d bounds lie below the score", name, level, reach, wrong, len(bounds))
 			}
 		}
-		if wrong > 0 {
-			t.Errorf("%s, level %d: %d of %d bounds lie below the score", name, level, wrong, len(bounds))
+	}
+}
+
+func finite(x float32) bool { return x-x == 0 }
+
+// TestScreenSpares wants the bounds by gates to leave few items of a model of random
+// weights, whose gates the logits decide.
+func TestScreenSpares(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	c, tensors := fullGate(8, 4, 64, 128).random(rng)
+	for _, tensor := range tensors { // to the variance of a usual initialisation
+		scale := math.Sqrt(float64(len(tensor.Data))/float64(tensor.Shape[len(tensor.Shape)-1])) / rerank.Norm(tensor.Data)
+		for i := range tensor.Data {
+			tensor.Data[i] *= float32(scale)
 		}
+	}
+	s, err := New(c, tensors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	features := rerank.NewMatrix(4000, s.spec.Features)
+	if err := s.EncodeItems(features, normal(rng, features.Rows, c.ItemDim)); err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []rerank.Format{rerank.FormatFloat32, rerank.FormatBFloat16} {
+		tab, exact, loss := screened(t, s, features, table.Meta{Format: format, Layout: table.LayoutTiles})
+		e := encode(t, s, rerank.Query{Vector: normal(rng, 1, c.QueryDim).Data})
+		scores, bounds := score(t, e, exact), make([]float32, tab.Len())
+		slices.Sort(scores)
+		tenth := scores[len(scores)-10]
+		for level := byGates; level < e.(rerank.Screener).Screens(tab.All()); level++ {
+			if err := e.(rerank.Screener).Screen(level, bounds, tab.All(), loss, tenth); err != nil {
+				t.Fatal(err)
+			}
+			left := 0
+			for _, b := range bounds {
+				if !(b < tenth) {
+					left++
+				}
+			}
+			t.Logf("%s, level %d: %d of %d items are left", format, level, left, len(bounds))
+			if left > len(bounds)/8 {
+				t.Errorf("%s, level %d: %d of %d items are left", format, level, left, len(bounds))
+			}
+		}
+	}
+}
+
+// TestGrowth wants no less than e^δ·(e^δ − 1)/δ, and not much more.
+func TestGrowth(t *testing.T) {
+	for delta := 1e-6; delta < 4; delta *= 1.01 {
+		want := math.Exp(delta) * math.Expm1(delta) / delta
+		if got := growth(delta); got < want || got > 1.5*want {
+			t.Errorf("growth(%v) = %v, want a little above %v", delta, got, want)
+		}
+	}
+}
+
+// TestSpectralNorm wants no less than the greatest singular value, and not much more.
+func TestSpectralNorm(t *testing.T) {
+	for _, shape := range [][2]int{{3, 3}, {7, 40}, {40, 7}} {
+		m := rerank.NewMatrix(shape[0], shape[1])
+		for i := range min(shape[0], shape[1]) {
+			m.Row(i)[i] = -5 + float32(i)
+		}
+		if got := spectralNorm(m); got < 5 || got > 5*1.01 {
+			t.Errorf("%v: %v, want a little above 5", shape, got)
+		}
+	}
+	if got := spectralNorm(rerank.NewMatrix(2, 3)); got != 0 {
+		t.Errorf("of zeros: %v", got)
 	}
 }

@@ -3,56 +3,93 @@ package scan
 import "time"
 
 // maxScreens is the most screens that are compared.
-const maxScreens = 2
+const maxScreens = 3
 
-// retry is the number of chunks after which what did not pay, by not too much, is
-// tried again: the threshold rises as a scan goes on, and quickest at its beginning,
-// where it is also tried after 2, 4 and 8.
-const retry = 16
+// A screen is tried on the first items of a chunk: each at first, and then one that
+// is not far from the best, at every power of two of the chunks and every retry-th.
+// For the threshold rises as a scan goes on, and quickest at its beginning.
+const (
+	trial = 2 * minChunk
+	retry = 16
+)
 
 // costs are what a job has measured of itself. It decides by them what the next
-// chunk is worth; the answer does not depend on it.
+// items are worth; the answer does not depend on it.
 type costs struct {
 	screens int
-	score   cost
+	whole   float64 // seconds an item, where all are scored
+	rest    float64 // and where a screen left few
 	screen  [maxScreens]cost
-	chunks  int
+	pieces  int // that were not trials
+	turn    int // the screen to try next
+	due     bool
 }
 
-// cost is what an item took in the quickest chunk, and how many items were left of
-// late. The quickest: another may have been interrupted.
+// cost is what screening an item took in the quickest piece, and how many items
+// were left of late. The quickest: another may have been interrupted.
 type cost struct{ seconds, items, left float64 }
 
 func (c *costs) reset(screens int) { *c = costs{screens: screens} }
 
-// add counts a chunk; of what was left before, each counts half as much.
-func (c *cost) add(took time.Duration, items, left int) {
-	if each := took.Seconds() / float64(items); c.items == 0 || each < c.seconds {
-		c.seconds = each
+// quickest is the least of seconds an item, 0 being none yet.
+func quickest(least float64, took time.Duration, items int) float64 {
+	if each := took.Seconds() / float64(items); least == 0 || each < least {
+		return each
 	}
+	return least
+}
+
+// screened counts a piece; of what was left before, each counts half as much.
+func (c *cost) screened(took time.Duration, items, left int) {
+	c.seconds = quickest(c.seconds, took, items)
 	c.items = c.items/2 + float64(items)
 	c.left = c.left/2 + float64(left)
 }
 
-// choose returns the screen that makes an item cheapest, −1 if scoring all does.
-func (c *costs) choose() int {
-	if c.score.items == 0 {
-		return -1
+// scored counts the scoring of items, behind a screen or without.
+func (c *costs) scored(screen int, took time.Duration, items int) {
+	switch {
+	case items < minChunk/2: // most of it is not the items
+	case screen < 0:
+		c.whole = quickest(c.whole, took, items)
+	default:
+		c.rest = quickest(c.rest, took, items)
 	}
-	c.chunks++
-	best, least := -1, c.score.seconds
+}
+
+// choose returns the screen that makes an item cheapest, −1 if scoring all does, and
+// whether it is only tried.
+func (c *costs) choose() (screen int, trial bool) {
+	if c.whole == 0 {
+		return -1, false
+	}
 	for i := range c.screen[:c.screens] {
-		s := &c.screen[i]
-		if s.items == 0 {
-			return i
+		if c.screen[i].items == 0 {
+			return i, true
 		}
-		each := s.seconds + s.left/s.items*c.score.seconds
-		if each < 2*least && (c.chunks%retry == i || c.chunks&(c.chunks-1) == 0) {
-			return i
-		}
-		if each < least {
+	}
+	best, least := -1, c.whole
+	for i := range c.screen[:c.screens] {
+		if each := c.each(i); each < least {
 			best, least = i, each
 		}
 	}
-	return best
+	if c.due {
+		c.due = false
+		for range c.screens {
+			c.turn = (c.turn + 1) % c.screens
+			if c.turn != best && c.each(c.turn) < 2*least {
+				return c.turn, true
+			}
+		}
+	}
+	c.pieces++
+	c.due = c.pieces%retry == 0 || c.pieces&(c.pieces-1) == 0
+	return best, false
+}
+
+// each is what an item costs with a screen.
+func (c *costs) each(screen int) float64 {
+	s := &c.screen[screen]
+	return s.seconds + s.left/s.items*max(c.rest, c.whole)
 }

@@ -85,16 +85,21 @@ func (j *job) end(r *Result) error {
 	return err
 }
 
-// plan is what a worker does with its next chunk: the screen to use, −1 for none,
-// and the score that an item must be able to reach.
-func (j *job) plan() (screen int, threshold float32) {
+// plan is what a worker does with the next n of the items of its chunk, of as many
+// as are left: the screen to use, −1 for none, and the score that an item must be
+// able to reach.
+func (j *job) plan(left int) (screen int, threshold float32, n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	threshold = max(j.top.Threshold(), j.floor)
 	if j.screener == nil || math.IsInf(float64(threshold), -1) {
-		return -1, threshold
+		return -1, threshold, left
 	}
-	return j.costs.choose(), threshold
+	screen, tried := j.costs.choose()
+	if tried {
+		left = min(left, trial)
+	}
+	return screen, threshold, left
 }
 
 // fail ends the job with an error.

@@ -33,30 +33,41 @@ func newWorker(s *Scanner) *worker {
 
 // scan does the items [from, to) for a job.
 func (w *worker) scan(j *job, from, to int) {
-	list, whole := w.list(j, from, to)
-	screen, threshold := j.plan()
-	n, left := len(list), list
-	var took time.Duration
-	if screen >= 0 {
-		began := time.Now()
-		items := w.rows(list, whole, from, to)
-		if err := j.screener.Screen(screen, w.bounds[:n], items, w.s.loss, threshold); err != nil {
+	for from < to {
+		screen, threshold, n := j.plan(to - from)
+		if err := w.piece(j, from, from+n, screen, threshold); err != nil {
 			j.fail(err)
 			return
 		}
-		left = w.reach(list, w.bounds[:n], threshold)
-		took = time.Since(began)
+		from += n
 	}
+}
+
+// piece does the items [from, to), which begin with a tile.
+func (w *worker) piece(j *job, from, to, screen int, threshold float32) error {
+	list, whole := w.list(j, from, to)
+	if len(list) == 0 {
+		return nil
+	}
+	n, left := len(list), list
 	began := time.Now()
+	if screen >= 0 {
+		items := w.rows(list, whole, from, to)
+		if err := j.screener.Screen(screen, w.bounds[:n], items, w.s.loss, threshold); err != nil {
+			return err
+		}
+		left = w.reach(list, w.bounds[:n], threshold)
+	}
+	screened := time.Now()
 	scores := w.scores[:len(left)]
 	if len(left) > 0 {
 		if err := j.q.Encoded.Score(scores, w.exact(left, whole && screen < 0, from, to)); err != nil {
-			j.fail(err)
-			return
+			return err
 		}
 	}
 	w.rank(j, left, scores, threshold)
-	j.count(screen, n, len(left), took, time.Since(began))
+	j.count(screen, n, len(left), screened.Sub(began), time.Since(screened))
+	return nil
 }
 
 // list returns the items of the chunk that the job goes over, and whether they are
@@ -135,16 +146,14 @@ func (w *worker) rank(j *job, list []int32, scores []float32, threshold float32)
 	}
 }
 
-// count keeps what a chunk of n items took.
+// count keeps what a piece of n items took.
 func (j *job) count(screen, n, scored int, screening, scoring time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.result.Items += n
 	j.result.Scored += scored
 	if screen >= 0 {
-		j.costs.screen[screen].add(screening, n, scored)
+		j.costs.screen[screen].screened(screening, n, scored)
 	}
-	if scored >= minChunk/2 {
-		j.costs.score.add(scoring, scored, scored)
-	}
+	j.costs.scored(screen, scoring, scored)
 }

@@ -19,19 +19,34 @@ func (s isa) extent() {
 		at, count := GP64(), GP64()
 		LEAQ(Mem{Base: x, Disp: i * s.bytes}, at)
 		MOVQ(n, count)
-		top, low, sum := s.vec(), s.vec(), s.vec()
+		top, low, sum, odd := s.vec(), s.vec(), s.vec(), s.vec()
 		VMOVUPS(Mem{Base: at}, top)
 		VMOVUPS(Mem{Base: at}, low)
 		s.zero(tile{sum})
-		Label(loop)
-		v := s.vec()
-		VMOVUPS(Mem{Base: at}, v)
-		VMAXPS(v, top, top)
-		VMINPS(v, low, low)
-		VFMADD231PS(v, v, sum)
+		s.zero(tile{odd})
+		step := func(disp int, sum reg.Register) {
+			v := s.vec()
+			VMOVUPS(Mem{Base: at, Disp: disp}, v)
+			VMAXPS(v, top, top)
+			VMINPS(v, low, low)
+			VFMADD231PS(v, v, sum)
+		}
+		Comment("two sums, which do not wait for each other; the second begins with an odd value")
+		SHRQ(Imm(1), count)
+		JCC(LabelRef(loop + "even"))
+		step(0, odd)
 		ADDQ(Imm(lanes*4), at)
+		Label(loop + "even")
+		TESTQ(count, count)
+		JZ(LabelRef(loop + "end"))
+		Label(loop)
+		step(0, sum)
+		step(lanes*4, odd)
+		ADDQ(Imm(2*lanes*4), at)
 		DECQ(count)
 		JNZ(LabelRef(loop))
+		Label(loop + "end")
+		VADDPS(odd, sum, sum)
 		for j, r := range []reg.Register{top, low, sum} {
 			VMOVUPS(r, Mem{Base: out, Disp: j*lanes*4 + i*s.bytes})
 		}
@@ -66,10 +81,10 @@ func (s isa) weighPart(loop string, out, logits, gates, n reg.Register, disp int
 	ADDQ(Imm(lanes*4), g)
 	DECQ(count)
 	JNZ(LabelRef(loop + "max"))
-	sum, acc, zero := s.vec(), s.vec(), s.vec()
-	s.zero(tile{sum})
-	s.zero(tile{acc})
-	s.zero(tile{zero})
+	sum, acc, zero, check := s.vec(), s.vec(), s.vec(), s.vec()
+	for _, r := range []reg.Register{sum, acc, zero, check} {
+		s.zero(tile{r})
+	}
 	begin := func() {
 		LEAQ(Mem{Base: gates, Disp: disp}, g)
 		LEAQ(Mem{Base: logits, Disp: disp}, l)
@@ -86,7 +101,7 @@ func (s isa) weighPart(loop string, out, logits, gates, n reg.Register, disp int
 	e := s.vec()
 	VMOVUPS(Mem{Base: g}, e)
 	VSUBPS(top, e, e)
-	VFMADD231PS(zero, e, sum) // NaN from what is not finite: 2^−Inf is 0
+	VFMADD231PS(zero, e, check) // NaN from what is not finite: 2^−Inf is 0
 	s.withConstant(math.Log2E, VMULPS, VMULPS_BCST, e, e)
 	if s.parts == 2 {
 		VMAXPS(constants[-clamp], e, e)
@@ -96,6 +111,7 @@ func (s isa) weighPart(loop string, out, logits, gates, n reg.Register, disp int
 	VADDPS(e, sum, sum)
 	VFMADD231PS(Mem{Base: l}, e, acc)
 	step(loop + "sum")
+	VADDPS(check, sum, sum)
 	VDIVPS(sum, acc, acc)
 	VMOVUPS(acc, Mem{Base: out, Disp: disp})
 	squares := s.vec()
