@@ -49,8 +49,8 @@ type choice struct {
 // then the pull, then, where nothing else holds the fit back, the rate.
 //
 // Any pull will do, or, where items without logs are guarded, one under which
-// held-out items are found better than by the plain inner product by half a standard
-// error: a fit without them has learned from fewer items than the one to come.
+// held-out items are found better than by the plain inner product by a standard
+// error.
 func (w *work) choose(ctx context.Context) (setting, error) {
 	o := w.options
 	c := &choice{work: w, trials: map[setting]*trial{}}
@@ -150,7 +150,7 @@ func (c *choice) choosePull(ctx context.Context, s setting) (*trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.best(tried), nil
+	return best(tried), nil
 }
 
 // guarded finds the weakest pull that is admissible, by bisection, as held-out
@@ -216,39 +216,30 @@ func unguarded(n int, at func(i int) (*trial, error)) ([]*trial, error) {
 	return slices.DeleteFunc(tried, func(t *trial) bool { return t == nil }), nil
 }
 
-// best is the trial of the best MRR@10, the weaker pull on a tie; where queries
-// have many items, of those within half a standard error of it the one of the
-// best nDCG@10, if that is better by a standard error.
-func (c *choice) best(tried []*trial) *trial {
+// best is the trial of the best MRR@10, the weaker pull on a tie. nDCG@10 does
+// not decide: it keeps rising under pulls so weak that the first hit is lost.
+func best(tried []*trial) *trial {
 	best := tried[0]
 	for _, t := range tried {
 		if t.Logged > best.Logged {
 			best = t
 		}
 	}
-	chosen := best
-	for _, t := range tried {
-		first := c.compare(c.logged, t.Reciprocal, best.Reciprocal)
-		more := c.compare(c.logged, t.Gain, best.Gain)
-		if first.Gain >= -first.StandardError/2 && more.Gain > more.StandardError && t.NDCG > chosen.NDCG {
-			chosen = t
-		}
-	}
-	return chosen
+	return best
 }
 
 // chooseRate tries a slower rate too.
-func (c *choice) chooseRate(ctx context.Context, best *trial) (*trial, error) {
+func (c *choice) chooseRate(ctx context.Context, chosen *trial) (*trial, error) {
 	if c.guard || c.work.options.Rate > 0 {
-		return best, nil
+		return chosen, nil
 	}
-	s := best.setting
+	s := chosen.setting
 	s.rate /= 5
 	t, err := c.try(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	return c.best([]*trial{best, t}), nil
+	return best([]*trial{chosen, t}), nil
 }
 
 // lookAtCold fits with a setting once more, without the pairs of a set.

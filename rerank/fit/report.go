@@ -139,6 +139,6 @@ func coldWarning(c Comparison, guarded bool) string {
 	return text + "; when the collection gets such items, fit again with --cold guard"
 }
 
-// kept: better than the plain inner product by half a standard error, which is two
+// kept: better than the plain inner product by a standard error, which is five
 // to one that it is no worse.
-func (c Comparison) kept() bool { return c.Gain > 0 && c.Gain >= c.StandardError/2 }
+func (c Comparison) kept() bool { return c.Gain > 0 && c.Gain >= c.StandardError }
