@@ -121,8 +121,12 @@ func (f *fitBilinearFlags) run(ctx context.Context, p *progress) (*fitResult, er
 	if head == nil {
 		return nil, err
 	}
-	if f.plot != "" && report.Spectrum != nil {
+	switch {
+	case f.plot == "":
+	case report.Spectrum != nil:
 		err = errors.Join(err, plotSpectrum(f.plot, report.Spectrum))
+	default:
+		p.note("--plot " + f.plot + " is not drawn: there is no spectrum, as W is the identity or the fit was interrupted")
 	}
 	return &fitResult{fitHead: *head, Report: report}, err
 }
