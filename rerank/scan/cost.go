@@ -5,7 +5,7 @@ import "time"
 // maxScreens is the most screens that are compared.
 const maxScreens = 3
 
-// A screen is tried on the first items of a chunk: each at first, and then one that
+// A screen is tried on the first items of a chunk: each twice at first, and then one that
 // is not far from the best, at every power of two of the chunks and every retry-th.
 // For the threshold rises as a scan goes on, and quickest at its beginning.
 const (
@@ -26,8 +26,12 @@ type costs struct {
 }
 
 // cost is what screening an item took in the quickest piece, and how many items
-// were left of late. The quickest: another may have been interrupted.
-type cost struct{ seconds, items, left float64 }
+// were left of late. The quickest: another may have been interrupted, and the first
+// prepares the query.
+type cost struct {
+	seconds, items, left float64
+	pieces               int
+}
 
 func (c *costs) reset(screens int) { *c = costs{screens: screens} }
 
@@ -42,6 +46,7 @@ func quickest(least float64, took time.Duration, items int) float64 {
 // screened counts a piece; of what was left before, each counts half as much.
 func (c *cost) screened(took time.Duration, items, left int) {
 	c.seconds = quickest(c.seconds, took, items)
+	c.pieces++
 	c.items = c.items/2 + float64(items)
 	c.left = c.left/2 + float64(left)
 }
@@ -64,7 +69,7 @@ func (c *costs) choose() (screen int, trial bool) {
 		return -1, false
 	}
 	for i := range c.screen[:c.screens] {
-		if c.screen[i].items == 0 {
+		if c.screen[i].pieces < 2 {
 			return i, true
 		}
 	}
@@ -78,7 +83,7 @@ func (c *costs) choose() (screen int, trial bool) {
 		c.due = false
 		for range c.screens {
 			c.turn = (c.turn + 1) % c.screens
-			if c.turn != best && c.each(c.turn) < 2*least {
+			if c.turn != best && c.each(c.turn) < 3*least {
 				return c.turn, true
 			}
 		}
