@@ -20,7 +20,7 @@ type molRecipe struct {
 }
 
 // patience is the number of rounds without a better judgement before the end.
-const patience = 4
+const patience = 6
 
 // molTrainer takes the steps of one fit.
 type molTrainer struct {
