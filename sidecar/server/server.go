@@ -103,8 +103,8 @@ func (s *services) options(o Options) ([]grpc.ServerOption, error) {
 		// With gRPC's small windows the messages of many calls at once wait for room
 		// behind the headers of more of them; when those fill the connection's
 		// streams nothing is read any more, and every call waits for its deadline.
-		grpc.InitialWindowSize(1<<20),
-		grpc.InitialConnWindowSize(16<<20),
+		grpc.InitialWindowSize(1 << 20),
+		grpc.InitialConnWindowSize(16 << 20),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.ConnectionTimeout(20 * time.Second),
