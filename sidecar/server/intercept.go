@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
@@ -90,7 +92,11 @@ func (s *services) logFailure(ctx context.Context, code codes.Code, err error) {
 		level = slog.LevelError
 	case codes.Unavailable, codes.PermissionDenied, codes.Unauthenticated:
 		level = slog.LevelWarn
-	case codes.ResourceExhausted: // of gRPC itself, the text does not name the setting
+	case codes.ResourceExhausted:
+		if errors.Is(err, admission.ErrOverload) {
+			break // the metrics count them; a line each would make the load worse
+		}
+		// Of gRPC itself, the text does not name the setting.
 		s.log.WarnContext(ctx, "call refused by a limit", "error", err, "limits.max_message_bytes", s.limits.MaxMessageBytes)
 		return
 	}
