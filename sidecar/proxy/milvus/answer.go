@@ -40,7 +40,7 @@ func (r *Router) confirm(ctx context.Context, upstream *rawgrpc.Upstream, m *mil
 	if message, err = proto.Marshal(answer); err != nil {
 		return rawgrpc.Reply{}, errConfirm
 	}
-	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(statusKey, r.Rescored(all)))}, nil
+	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(routing.StatusKey, r.Rescored(all)))}, nil
 }
 
 // distinct are the ids of the hits of all queries.

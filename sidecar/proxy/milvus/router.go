@@ -4,7 +4,6 @@ package milvus
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -12,17 +11,12 @@ import (
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
-
-// statusKey is the trailer that says what became of a call on a routed collection.
-const statusKey = "likeness-status"
 
 // The fields of every request here that say what it is of.
 const (
@@ -58,30 +52,23 @@ func New(r *routing.Router, database string) *Router {
 // Intercept returns the interceptors of the methods that search.
 func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
 	return map[string]rawgrpc.Interceptor{
-		milvuspb.MilvusService_Search_FullMethodName: func(ctx context.Context, request []byte) (reply rawgrpc.Reply) {
-			name, ok := r.covered(ctx, request)
-			if !ok {
-				return rawgrpc.Reply{}
-			}
-			defer func() {
-				if p := recover(); p != nil {
-					reply = r.notRescored(r.Panicked(ctx, name, p))
-				}
-			}()
-			bounded, cancel := r.Bound(ctx, name)
-			defer cancel()
-			reply, err := r.search(bounded, upstream, name, request)
-			if err != nil {
-				return r.notRescored(err)
-			}
-			return reply
-		},
-		milvuspb.MilvusService_HybridSearch_FullMethodName: func(ctx context.Context, request []byte) rawgrpc.Reply {
-			if _, ok := r.covered(ctx, request); !ok {
-				return rawgrpc.Reply{}
-			}
-			return r.notRescored(routing.Pass("hybrid")) // the order is that of a fusion
-		},
+		milvuspb.MilvusService_Search_FullMethodName: r.covering(func(ctx context.Context, name string, request []byte) (rawgrpc.Reply, error) {
+			return r.search(ctx, upstream, name, request)
+		}),
+		milvuspb.MilvusService_HybridSearch_FullMethodName: r.covering(func(context.Context, string, []byte) (rawgrpc.Reply, error) {
+			return rawgrpc.Reply{}, routing.Pass("hybrid") // the order is that of a fusion
+		}),
+	}
+}
+
+// covering answers calls on collections with a route.
+func (r *Router) covering(answer func(ctx context.Context, name string, request []byte) (rawgrpc.Reply, error)) rawgrpc.Interceptor {
+	return func(ctx context.Context, request []byte) rawgrpc.Reply {
+		name, ok := r.covered(ctx, request)
+		if !ok {
+			return rawgrpc.Reply{}
+		}
+		return r.Answer(ctx, name, func(ctx context.Context) (rawgrpc.Reply, error) { return answer(ctx, name, request) })
 	}
 }
 
@@ -106,15 +93,6 @@ func plain(database string) string {
 		return ""
 	}
 	return database
-}
-
-// notRescored lets a call pass, or fails it where the route is fail_closed.
-func (r *Router) notRescored(err error) rawgrpc.Reply {
-	reply := rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, r.NotRescored(err)), Passed: r.Passed}
-	if d := (routing.Degraded{}); errors.As(err, &d) && d.Closed {
-		reply.Err = status.Error(codes.Unavailable, "likeness: no rescored answer: "+d.Reason)
-	}
-	return reply
 }
 
 func (r *Router) search(ctx context.Context, upstream *rawgrpc.Upstream, name string, request []byte) (rawgrpc.Reply, error) {

@@ -2,22 +2,16 @@ package qdrant
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/qdrant/go-client/qdrant"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
-
-// statusKey is the trailer that says what became of a call on a routed collection.
-const statusKey = "likeness-status"
 
 // Intercept returns the interceptors of the methods that search.
 func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
@@ -28,36 +22,18 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 		qdrant.Points_Query_FullMethodName:       {&qdrant.QueryPoints{}, &qdrant.QueryResponse{}},
 		qdrant.Points_QueryBatch_FullMethodName:  {&qdrant.QueryBatchPoints{}, &qdrant.QueryBatchResponse{}},
 	} {
-		out[method] = func(ctx context.Context, request []byte) (reply rawgrpc.Reply) {
+		out[method] = func(ctx context.Context, request []byte) rawgrpc.Reply {
 			name, ok := routing.Text(request, 1)
 			if !ok || !r.Covers(name) {
 				return rawgrpc.Reply{}
 			}
-			defer func() {
-				if p := recover(); p != nil {
-					reply = r.notRescored(r.Panicked(ctx, name, p))
-				}
-			}()
-			c := call{upstream, method, types.request.ProtoReflect().New().Interface(), types.answer.ProtoReflect().New().Interface()}
-			bounded, cancel := r.Bound(ctx, name)
-			defer cancel()
-			reply, err := r.answer(bounded, c, name, request)
-			if err != nil {
-				return r.notRescored(err)
-			}
-			return reply
+			return r.Answer(ctx, name, func(ctx context.Context) (rawgrpc.Reply, error) {
+				c := call{upstream, method, types.request.ProtoReflect().New().Interface(), types.answer.ProtoReflect().New().Interface()}
+				return r.answer(ctx, c, name, request)
+			})
 		}
 	}
 	return out
-}
-
-// notRescored lets a call pass, or fails it where the route is fail_closed.
-func (r *Router) notRescored(err error) rawgrpc.Reply {
-	reply := rawgrpc.Reply{Trailer: metadata.Pairs(statusKey, r.NotRescored(err)), Passed: r.Passed}
-	if d := (routing.Degraded{}); errors.As(err, &d) && d.Closed {
-		reply.Err = grpcstatus.Error(codes.Unavailable, "likeness: no rescored answer: "+d.Reason)
-	}
-	return reply
 }
 
 // call is a call on its way.
@@ -121,5 +97,5 @@ func (c call) confirm(ctx context.Context, r *Router, all []routing.Ranked, bega
 	if message, err = proto.Marshal(c.answer); err != nil {
 		return rawgrpc.Reply{}, routing.Degraded{Reason: "confirm"}
 	}
-	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(statusKey, r.Rescored(all)))}, nil
+	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(routing.StatusKey, r.Rescored(all)))}, nil
 }

@@ -1,6 +1,6 @@
 // Package routing decides which searches of a database's clients a route
 // answers, answers those, and says of every other one why it passes. It knows no
-// protocol: the packages qdrant and milvus do.
+// database's messages: the packages qdrant and milvus do.
 package routing
 
 import (
