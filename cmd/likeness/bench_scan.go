@@ -4,14 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/bench"
@@ -84,27 +82,16 @@ func newBenchScanCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func (f *benchScanFlags) check() error {
+func (f *benchScanFlags) check() (err error) {
 	f.Kind, f.Format = rerank.Kind(f.kind), rerank.Format(f.format)
-	kinds := []rerank.Kind{rerank.KindMoL, rerank.KindBilinear, rerank.KindMaxSim, rerank.KindDot}
 	switch {
-	case !slices.Contains(kinds, f.Kind):
-		return usagef("--kind %q is none of %q", f.kind, kinds)
-	case !slices.Contains(rerank.Formats(), f.Format):
-		return usagef("--format %q is none of %q", f.format, rerank.Formats())
 	case min(f.Items, f.K, f.Batch, f.Threads, f.Runs, f.Hidden) < 1:
 		return usagef("--items, --k, --batch, --threads, --runs and --hidden start at 1")
 	case f.Items > 1<<24 || f.Batch > 1<<12 || f.Hidden > 1<<16:
 		return usagef("--items ends at 16,777,216, --batch at 4,096, --hidden at 65,536")
-	case f.Threads > runtime.NumCPU():
-		return usagef("--threads %d: this machine runs %d at once", f.Threads, runtime.NumCPU())
 	}
-	k, err := kernel.Named(f.kernel)
-	if err != nil {
-		return usagef("--%w", err)
-	}
-	f.Kernel = k
-	return nil
+	f.Kernel, err = checkScoring(f.Kind, f.Format, f.Threads, f.kernel)
+	return err
 }
 
 // open reads the model and its vectors, where they are given.

@@ -74,27 +74,34 @@ func newBenchScoreCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func (f *benchScoreFlags) check() error {
+func (f *benchScoreFlags) check() (err error) {
 	f.Kind, f.Format, f.TableBytes = rerank.Kind(f.kind), rerank.Format(f.format), f.tableMiB<<20
-	kinds := []rerank.Kind{rerank.KindMoL, rerank.KindBilinear, rerank.KindMaxSim, rerank.KindDot}
 	switch {
-	case !slices.Contains(kinds, f.Kind):
-		return usagef("--kind %q is none of %q", f.kind, kinds)
-	case !slices.Contains(rerank.Formats(), f.Format):
-		return usagef("--format %q is none of %q", f.format, rerank.Formats())
 	case min(f.Candidates, f.Batch, f.Threads, f.Rows, f.tableMiB, f.Runs, f.Hidden) < 1:
 		return usagef("--candidates, --batch, --threads, --rows, --table-mib, --runs and --hidden start at 1")
 	case f.Candidates > 1<<24 || f.Batch > 1<<12 || f.Hidden > 1<<16:
 		return usagef("--candidates ends at 16,777,216, --batch at 4,096, --hidden at 65,536")
-	case f.Threads > runtime.NumCPU():
-		return usagef("--threads %d: this machine runs %d at once", f.Threads, runtime.NumCPU())
 	}
-	k, err := kernel.Named(f.kernel)
+	f.Kernel, err = checkScoring(f.Kind, f.Format, f.Threads, f.kernel)
+	return err
+}
+
+// checkScoring checks what score and scan have in common, and finds the kernels.
+func checkScoring(kind rerank.Kind, format rerank.Format, threads int, kernels string) (*kernel.Set, error) {
+	kinds := []rerank.Kind{rerank.KindMoL, rerank.KindBilinear, rerank.KindMaxSim, rerank.KindDot}
+	switch {
+	case !slices.Contains(kinds, kind):
+		return nil, usagef("--kind %q is none of %q", kind, kinds)
+	case !slices.Contains(rerank.Formats(), format):
+		return nil, usagef("--format %q is none of %q", format, rerank.Formats())
+	case threads > runtime.NumCPU():
+		return nil, usagef("--threads %d: this machine runs %d at once", threads, runtime.NumCPU())
+	}
+	k, err := kernel.Named(kernels)
 	if err != nil {
-		return usagef("--%w", err)
+		return nil, usagef("--%w", err)
 	}
-	f.Kernel = k
-	return nil
+	return k, nil
 }
 
 func printScored(w io.Writer, r bench.Scored) error {

@@ -151,11 +151,7 @@ func (f *fitBilinearFlags) finish() (err error) {
 
 func printFit(w io.Writer, r *fitResult) error {
 	printLog(w, &r.Log, &r.Counts)
-	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\nMRR@10\tfit\tplain\tgain\tqueries\t\n")
-	printComparison(t, "logged items, held-out queries", &r.Logged)
-	printComparison(t, "held-out items, as without logs", r.Cold)
-	if err := t.Flush(); err != nil {
+	if err := printQuality(w, &r.Logged, r.Cold); err != nil {
 		return err
 	}
 	if err := printPulls(w, r); err != nil {
@@ -176,16 +172,7 @@ func printPulls(w io.Writer, r *fitResult) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(t, "\nscale\trate\tpull to I\tlogged\tnDCG@10\tnot logged\tplain\t\t\n")
 	for _, p := range r.Pulls {
-		cold, plain, mark := "", "", ""
-		if p.Cold != nil {
-			cold, plain = fmt.Sprintf("%.4f", p.Cold.MRR), fmt.Sprintf("%.4f", p.Cold.Baseline)
-		}
-		switch {
-		case p.Chosen:
-			mark = "chosen"
-		case !p.Admissible:
-			mark = "not surely kept"
-		}
+		cold, plain, mark := trialCells(p)
 		_, _ = fmt.Fprintf(t, "%g\t%g\t%g\t%.4f\t%.4f\t%s\t%s\t%s\t\n", p.Scale, p.Rate, p.Pull, p.Logged, p.NDCG, cold, plain, mark)
 	}
 	if err := t.Flush(); err != nil {

@@ -138,11 +138,7 @@ func printFitMoL(w io.Writer, r *fitMoLResult) error {
 	m := &r.MoLReport
 	printLog(w, &r.Log, &m.Counts)
 	_, _ = fmt.Fprintf(w, "\n%d query and %d item components of %d, gates: %s, %d parameters\n", m.PairsQuery, m.PairsItem, m.Dim, m.Gates, m.Parameters)
-	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\nMRR@10\tfit\tplain\tgain\tqueries\t\n")
-	printComparison(t, "logged items, held-out queries", &m.Logged)
-	printComparison(t, "held-out items, as without logs", m.Cold)
-	if err := t.Flush(); err != nil {
+	if err := printQuality(w, &m.Logged, m.Cold); err != nil {
 		return err
 	}
 	if len(m.Pulls) > 0 {

@@ -29,10 +29,33 @@ func printLog(w io.Writer, log *dataset.Counts, c *fit.Counts) {
 	}
 }
 
+// printQuality compares a fit with the plain inner product.
+func printQuality(w io.Writer, logged, cold *fit.Comparison) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "\nMRR@10\tfit\tplain\tgain\tqueries\t\n")
+	printComparison(t, "logged items, held-out queries", logged)
+	printComparison(t, "held-out items, as without logs", cold)
+	return t.Flush()
+}
+
 func printComparison(w io.Writer, name string, c *fit.Comparison) {
 	if c != nil {
 		_, _ = fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%+.4f ± %.4f\t%d\t\n", name, c.MRR, c.Baseline, c.Gain, c.StandardError, c.Queries)
 	}
+}
+
+// trialCells are what a trial did to held-out items, and what became of it.
+func trialCells(p fit.PullTrial) (cold, plain, mark string) {
+	if p.Cold != nil {
+		cold, plain = fmt.Sprintf("%.4f", p.Cold.MRR), fmt.Sprintf("%.4f", p.Cold.Baseline)
+	}
+	switch {
+	case p.Chosen:
+		mark = "chosen"
+	case !p.Admissible:
+		mark = "not surely kept"
+	}
+	return cold, plain, mark
 }
 
 // printTrials shows what each pull did.
@@ -40,16 +63,7 @@ func printTrials(w io.Writer, title string, trials []fit.PullTrial) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(t, "\n%s\tlogged\tnot logged\tplain\t\t\n", title)
 	for _, p := range trials {
-		cold, plain, mark := "", "", ""
-		if p.Cold != nil {
-			cold, plain = fmt.Sprintf("%.4f", p.Cold.MRR), fmt.Sprintf("%.4f", p.Cold.Baseline)
-		}
-		switch {
-		case p.Chosen:
-			mark = "chosen"
-		case !p.Admissible:
-			mark = "not surely kept"
-		}
+		cold, plain, mark := trialCells(p)
 		_, _ = fmt.Fprintf(t, "%g\t%.4f\t%s\t%s\t%s\t\n", p.Pull, p.Logged, cold, plain, mark)
 	}
 	return t.Flush()

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
+	"github.com/likenessdb/likeness/sidecar/dataset"
 )
 
 const importLong = `Writes a model as one native file, after all checks. FROM is one of
@@ -147,7 +146,7 @@ func (f importFlags) readRAILS(from string, r *importResult) (*model.Model, erro
 		return nil, err
 	}
 	p.Name = strings.TrimSuffix(filepath.Base(from), filepath.Ext(from))
-	digest, err := fileDigest(from)
+	digest, err := dataset.FileDigest(from)
 	if err != nil {
 		return nil, err
 	}
@@ -182,17 +181,4 @@ func (f importFlags) hyperParameters() ([]byte, error) {
 		return nil, fmt.Errorf("hyper-parameters: %w", err)
 	}
 	return config, nil
-}
-
-func fileDigest(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	digest := sha256.New()
-	if _, err := io.Copy(digest, file); err != nil {
-		return "", fmt.Errorf("reading %s: %w", path, err)
-	}
-	return hex.EncodeToString(digest.Sum(nil)), nil
 }

@@ -121,15 +121,7 @@ func Bilinear(ctx context.Context, d Data, o Options) (*Fitted, error) {
 	if err := o.check(d); err != nil {
 		return nil, err
 	}
-	p, err := prepare(d, o.Normalise)
-	if err != nil {
-		return nil, err
-	}
-	s, err := p.split(o.Common)
-	if err != nil {
-		return nil, err
-	}
-	keep, err := newKeeper(o.Checkpoint, "bilinear", d, o)
+	p, s, keep, err := begin("bilinear", d, o.Common, o)
 	if err != nil {
 		return nil, err
 	}

@@ -101,3 +101,17 @@ func (c Common) check(d Data) error {
 
 // isShare: more than nothing and less than all; not NaN.
 func isShare(v float64) bool { return v > 0 && v < 1 }
+
+// begin prepares and splits the data of a fit, and opens its Checkpoint.
+func begin(name string, d Data, c Common, options any) (*problem, split, *keeper, error) {
+	p, err := prepare(d, c.Normalise)
+	if err != nil {
+		return nil, split{}, nil, err
+	}
+	s, err := p.split(c)
+	if err != nil {
+		return nil, split{}, nil, err
+	}
+	keep, err := newKeeper(c.Checkpoint, name, d, options)
+	return p, s, keep, err
+}

@@ -166,15 +166,7 @@ func MoL(ctx context.Context, d Data, o MoLOptions) (*FittedMoL, error) {
 	if err := o.check(d); err != nil {
 		return nil, err
 	}
-	p, err := prepare(d, o.Normalise)
-	if err != nil {
-		return nil, err
-	}
-	s, err := p.split(o.Common)
-	if err != nil {
-		return nil, err
-	}
-	keep, err := newKeeper(o.Checkpoint, "mol", d, o)
+	p, s, keep, err := begin("mol", d, o.Common, o)
 	if err != nil {
 		return nil, err
 	}

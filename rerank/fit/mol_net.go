@@ -1,7 +1,6 @@
 package fit
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -304,8 +303,4 @@ func (n *molNet) config() mol.Config {
 		c.GatingItemHidden, c.GatingPairHidden, c.Combination = o.GateItemHidden, o.GatePairHidden, mol.GLUSiLU
 	}
 	return c
-}
-
-func (n *molNet) String() string {
-	return fmt.Sprintf("%dx%dx%d, gates by the %s", n.options.PairsQuery, n.options.PairsItem, n.dim, n.options.Gates)
 }

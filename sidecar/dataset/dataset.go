@@ -220,7 +220,7 @@ func (d *Dataset) Close() error {
 
 func (d *Dataset) addFile(name, spec string) {
 	path, _ := splitSpec(spec)
-	d.parts = append(d.parts, part{name, filepath.Base(spec), func() (string, error) { return fileDigest(path) }})
+	d.parts = append(d.parts, part{name, filepath.Base(spec), func() (string, error) { return FileDigest(path) }})
 }
 
 // Digests returns the SHA-256 of every source by its name (items, queries,

@@ -95,7 +95,7 @@ func readLog(ctx context.Context, path string, counts *Counts, add func(entry) e
 		if err := readParquetPairs(ctx, path, counts, add); err != nil {
 			return "", err
 		}
-		return fileDigest(path)
+		return FileDigest(path)
 	}
 	file, err := os.Open(path)
 	if err != nil {

@@ -126,7 +126,8 @@ func notFinite(v []float32) int {
 	return -1
 }
 
-func fileDigest(path string) (string, error) {
+// FileDigest is the SHA-256 of a file, in hex.
+func FileDigest(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return "", err
