@@ -180,7 +180,7 @@ func printPulls(w io.Writer, r *fitResult) error {
 	}
 	why := "the best for logged items; the collection has no others, or they were not asked for"
 	if r.Guarded {
-		why = "the weakest pull that keeps items without logs, with a margin of half a standard error"
+		why = "the weakest pull that keeps items without logs, with a margin of a standard error"
 	}
 	_, err := fmt.Fprintf(w, "chosen: %s; %d rounds\n", why, r.Rounds)
 	return err
