@@ -29,6 +29,8 @@ func (s searcher) Score(ctx context.Context, _ pipeline.ScoreRequest) (pipeline.
 
 func (searcher) Routes() []*pipeline.Route { return []*pipeline.Route{{Name: "products"}} }
 
+func (searcher) Route(name string) (*pipeline.Route, error) { return &pipeline.Route{Name: name}, nil }
+
 var request = pipeline.Request{Route: "products"}
 
 func TestAHardLimitRefusesAtOnce(t *testing.T) {

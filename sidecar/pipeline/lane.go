@@ -13,8 +13,10 @@ import (
 )
 
 // lane is a route in service: checked by New as far as that goes without its
-// store, and once with it.
+// store, and once with it. Each search holds the lane that it began with.
 type lane struct {
+	holds   atomic.Int64  // searches, and the slot or Standby that has it
+	ended   chan struct{} // closed when the last of them has let go
 	static  *opened       // the route as configured, with its defaults
 	turn    chan struct{} // held by the one that asks the store
 	checked atomic.Pointer[opened]
@@ -46,7 +48,28 @@ func newLane(r *Route) (*lane, error) {
 	if o.ScanIfFaster {
 		o.planner = new(planner)
 	}
-	return &lane{static: o, turn: make(chan struct{}, 1)}, nil
+	l := &lane{static: o, turn: make(chan struct{}, 1), ended: make(chan struct{})}
+	l.holds.Store(1)
+	return l, nil
+}
+
+// hold reports false where the last holder has gone.
+func (l *lane) hold() bool {
+	for {
+		n := l.holds.Load()
+		if n == 0 {
+			return false
+		}
+		if l.holds.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (l *lane) release() {
+	if l.holds.Add(-1) == 0 {
+		close(l.ended)
+	}
 }
 
 // scannerOf is the scanner of a table that the caller holds; those who scan one

@@ -31,7 +31,7 @@ type Pipeline struct {
 	observer Observer
 	tracer   trace.Tracer
 	log      *slog.Logger
-	routes   map[string]*lane
+	slots    map[string]*slot
 	names    []string // sorted
 	cores    *semaphore.Weighted
 }
@@ -41,7 +41,7 @@ type Pipeline struct {
 // returns ErrSetup, one for every route that contradicts itself, its model or
 // its table.
 func New(routes []*Route, o Options) (*Pipeline, error) {
-	p := &Pipeline{observer: o.Observer, tracer: o.Tracer, log: o.Logger, routes: map[string]*lane{}, cores: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))}
+	p := &Pipeline{observer: o.Observer, tracer: o.Tracer, log: o.Logger, slots: map[string]*slot{}, cores: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))}
 	if p.tracer == nil {
 		p.tracer = noop.NewTracerProvider().Tracer("")
 	}
@@ -51,14 +51,14 @@ func New(routes []*Route, o Options) (*Pipeline, error) {
 	var failed []error
 	for _, r := range routes {
 		l, err := newLane(r)
-		if err == nil && p.routes[r.Name] != nil {
+		if err == nil && p.slots[r.Name] != nil {
 			err = fmt.Errorf("%w: two routes are named %q; rename one", ErrSetup, r.Name)
 		}
 		if err != nil {
 			failed = append(failed, err)
 			continue
 		}
-		p.routes[r.Name] = l
+		p.slots[r.Name] = newSlot(l)
 		p.names = append(p.names, r.Name)
 	}
 	slices.SortFunc(p.names, strings.Compare)
@@ -71,9 +71,7 @@ func New(routes []*Route, o Options) (*Pipeline, error) {
 func (p *Pipeline) Open(ctx context.Context) error {
 	var failed []error
 	for _, name := range p.names {
-		if _, err := p.routes[name].open(ctx); err != nil {
-			failed = append(failed, err) // it names the route
-		}
+		failed = append(failed, p.OpenRoute(ctx, name)) // it names the route
 	}
 	return errors.Join(failed...)
 }
@@ -81,10 +79,11 @@ func (p *Pipeline) Open(ctx context.Context) error {
 // OpenRoute checks one route against its store, as Open does with all. It
 // returns ErrRoute if there is none of that name.
 func (p *Pipeline) OpenRoute(ctx context.Context, name string) error {
-	l, _, err := p.find(ctx, name)
+	l, err := p.find(ctx, name)
 	if err != nil {
 		return err
 	}
+	defer l.release()
 	_, err = l.open(ctx)
 	return err
 }
@@ -105,13 +104,24 @@ func Open(ctx context.Context, r *Route) error {
 	return nil
 }
 
-// Routes lists copies of the routes by name, with the defaults filled in and,
-// where the store was reached, with its limits.
+// Routes lists copies of the routes by name as they are served now, with the
+// defaults filled in and, where the store was reached, with its limits.
 func (p *Pipeline) Routes() []*Route {
 	out := make([]*Route, len(p.names))
 	for i, name := range p.names {
-		r := p.routes[name].current().Route
+		r := *p.slots[name].route()
 		out[i] = &r
 	}
 	return out
+}
+
+// Route is the route of that name as it is served now: read-only, and not to be
+// kept, since another version can take its place. Its table may be closed by
+// then; Hold keeps it open. It returns ErrRoute. It allocates nothing.
+func (p *Pipeline) Route(name string) (*Route, error) {
+	s, err := p.slot(name)
+	if err != nil {
+		return nil, err
+	}
+	return s.route(), nil
 }

@@ -234,6 +234,8 @@ type Searcher interface {
 	Search(ctx context.Context, r Request) (Answer, error)
 	// Score returns φ of the items of a ScoreRequest, or an error as Search does.
 	Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error)
-	// Routes lists the routes by name.
+	// Routes lists the routes by name, as they are served now.
 	Routes() []*Route
+	// Route is the one of that name as it is served now, read-only, or ErrRoute.
+	Route(name string) (*Route, error)
 }

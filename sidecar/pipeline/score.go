@@ -14,10 +14,12 @@ import (
 // or computed from the vectors. It returns ErrRoute, a *FieldError and
 // rerank.ErrQuery before any call to the store, otherwise the store's error.
 func (p *Pipeline) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error) {
-	l, o, err := p.find(ctx, r.Route)
+	l, err := p.find(ctx, r.Route)
 	if err != nil {
 		return ScoreAnswer{}, err
 	}
+	defer l.release()
+	o := l.current()
 	if err := o.checkScore(r); err != nil {
 		return ScoreAnswer{}, err
 	}

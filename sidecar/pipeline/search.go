@@ -26,22 +26,34 @@ func (p *Pipeline) Search(ctx context.Context, r Request) (Answer, error) {
 func (p *Pipeline) search(ctx context.Context, r Request) (Answer, error) {
 	ctx, span := p.tracer.Start(ctx, "likeness.search")
 	defer span.End()
-	l, o, err := p.find(ctx, r.Route)
-	if err == nil {
-		var s *search
-		seen := o.resident()
-		defer seen.release()
-		ctx, cancel := o.withTimeout(ctx)
-		defer cancel()
-		if s, err = p.begin(ctx, l, o, seen, r); err == nil {
-			err = s.answerTo(ctx)
-		}
-		if err == nil {
-			return s.answer, nil
-		}
+	l, err := p.find(ctx, r.Route)
+	if err != nil {
+		fail(span, err)
+		return Answer{}, err
 	}
-	fail(span, err)
-	return Answer{}, err
+	defer l.release()
+	a, err := p.searchOn(ctx, l, r)
+	if err != nil {
+		fail(span, err)
+	}
+	return a, err
+}
+
+// searchOn answers a request on a lane that the caller holds.
+func (p *Pipeline) searchOn(ctx context.Context, l *lane, r Request) (Answer, error) {
+	o := l.current()
+	seen := o.resident()
+	defer seen.release()
+	ctx, cancel := o.withTimeout(ctx)
+	defer cancel()
+	s, err := p.begin(ctx, l, o, seen, r)
+	if err == nil {
+		err = s.answerTo(ctx)
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	return s.answer, nil
 }
 
 // search is one request on its way through the four steps.
@@ -92,14 +104,6 @@ func (p *Pipeline) begin(ctx context.Context, l *lane, o *opened, seen resident,
 		return nil, err
 	}
 	return s, s.makeProbes(ctx, s.r)
-}
-
-func (p *Pipeline) find(ctx context.Context, route string) (*lane, *opened, error) {
-	l, ok := p.routes[route]
-	if !ok {
-		return nil, nil, fmt.Errorf("%w: %q; the routes are %q", ErrRoute, route, p.names)
-	}
-	return l, l.current(), ctx.Err()
 }
 
 // makeProbes makes the probes of a round.

@@ -54,12 +54,11 @@ func (c catalog) GetRoute(ctx context.Context, r *likenessv1.GetRouteRequest) (*
 	if err := allow(ctx, r.GetName()); err != nil {
 		return nil, err
 	}
-	for _, route := range c.searcher.Routes() {
-		if route.Name == r.GetName() {
-			return &likenessv1.GetRouteResponse{Route: fromRoute(route)}, nil
-		}
+	route, err := c.searcher.Route(r.GetName())
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%w: %q", pipeline.ErrRoute, r.GetName())
+	return &likenessv1.GetRouteResponse{Route: fromRoute(route)}, nil
 }
 
 func fromModel(m *model.Model) *likenessv1.Model {

@@ -64,6 +64,8 @@ func (s search) SearchBatch(ctx context.Context, r *likenessv1.SearchBatchReques
 	if len(searches) > s.limits.MaxBatch {
 		return nil, fmt.Errorf("%w: %d, limits.max_batch is %d; split the batch, or raise it", errBatch, len(searches), s.limits.MaxBatch)
 	}
+	ctx, release := pipeline.Pin(ctx) // one version answers them all
+	defer release()
 	results := make([]*likenessv1.SearchResult, len(searches))
 	var group errgroup.Group
 	group.SetLimit(s.limits.BatchParallelism)

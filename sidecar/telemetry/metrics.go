@@ -37,6 +37,7 @@ type Metrics struct {
 	notFinite    *prometheus.CounterVec
 	notIndexed   *prometheus.CounterVec
 	routeOpen    *prometheus.GaugeVec
+	routeInfo    *prometheus.GaugeVec
 	proxied      *prometheus.CounterVec
 	load         *loadCollector
 }
@@ -67,10 +68,10 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 	r.gauge("build_info", "1, with what this binary is.", "version", "commit", "go").
 		WithLabelValues(build.Version, build.Commit, build.Go).Set(1)
 	m.load = r.load()
-	info := r.gauge("route_info", "1, with what a route is made of.", "route", "store", "model", "model_version", "placement")
+	m.routeInfo = r.gauge("route_info", "1, with what a route is made of.", "route", "store", "model", "model_version", "placement")
 	for _, route := range routes {
 		m.routes[route.Name] = true
-		info.WithLabelValues(route.Name, route.StoreName, route.Model.Name, route.Model.Version, string(route.Placement)).Set(1)
+		m.RouteServed(route)
 		m.RouteOpen(route.Name, false)
 	}
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -102,6 +103,12 @@ func (m *Metrics) RouteOpen(route string, open bool) {
 		value = 1
 	}
 	m.routeOpen.WithLabelValues(route).Set(value)
+}
+
+// RouteServed shows what a route is made of from now on.
+func (m *Metrics) RouteServed(r *pipeline.Route) {
+	m.routeInfo.DeletePartialMatch(prometheus.Labels{"route": r.Name})
+	m.routeInfo.WithLabelValues(r.Name, r.StoreName, r.Model.Name, r.Model.Version, string(r.Placement)).Set(1)
 }
 
 // Searched counts a search.

@@ -42,6 +42,8 @@ type searcher struct {
 
 func (s searcher) Routes() []*pipeline.Route { return []*pipeline.Route{&s.route} }
 
+func (s searcher) Route(string) (*pipeline.Route, error) { return &s.route, nil }
+
 func (s searcher) Search(_ context.Context, r pipeline.Request) (pipeline.Answer, error) {
 	return s.answer(r)
 }

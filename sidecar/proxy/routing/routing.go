@@ -28,7 +28,7 @@ var ErrRoutes = errors.New("routes of the proxy contradict each other")
 // Router knows which searches the routes cover. It is safe for concurrent use.
 type Router struct {
 	searcher pipeline.Searcher
-	routes   map[field]*pipeline.Route
+	routes   map[field]string         // names: a route can be replaced by another version
 	known    map[string]bool          // collections with a route
 	budgets  map[string]time.Duration // by collection, the shortest of its routes
 	log      *slog.Logger
@@ -66,7 +66,7 @@ type Options struct {
 // New makes a router of the searcher's routes. It returns ErrRoutes.
 func New(searcher pipeline.Searcher, o Options) (*Router, error) {
 	r := &Router{
-		searcher: searcher, routes: map[field]*pipeline.Route{}, known: map[string]bool{}, metrics: map[field]metric{},
+		searcher: searcher, routes: map[field]string{}, known: map[string]bool{}, metrics: map[field]metric{},
 		budgets: map[string]time.Duration{}, log: o.Logger, observe: o.Observe,
 	}
 	if r.observe == nil {
@@ -77,11 +77,11 @@ func New(searcher pipeline.Searcher, o Options) (*Router, error) {
 			continue
 		}
 		at := field{route.Collection, route.Vector}
-		if other := r.routes[at]; other != nil {
+		if other := r.routes[at]; other != "" {
 			return nil, fmt.Errorf("%w: %q and %q both cover vector %q of collection %q; name one of them in proxy.routes",
-				ErrRoutes, other.Name, route.Name, at.vector, at.collection)
+				ErrRoutes, other, route.Name, at.vector, at.collection)
 		}
-		r.routes[at], r.known[at.collection] = route, true
+		r.routes[at], r.known[at.collection] = route.Name, true
 		if b := route.LatencyBudget; b > 0 && (r.budgets[at.collection] == 0 || b < r.budgets[at.collection]) {
 			r.budgets[at.collection] = b
 		}
@@ -91,7 +91,7 @@ func New(searcher pipeline.Searcher, o Options) (*Router, error) {
 
 // Field reports whether a route is of the vector field of the collection.
 func (r *Router) Field(collection, vector string) bool {
-	return r.routes[field{collection, vector}] != nil
+	return r.routes[field{collection, vector}] != ""
 }
 
 // Covers reports whether a route is of the collection.
@@ -154,7 +154,8 @@ const (
 )
 
 // RankAll answers the searches of a call. It returns the Pass or Degraded of
-// the first that has one: a call is answered by one side as a whole.
+// the first that has one: a call is answered by one side as a whole, and by one
+// version of the route.
 func (r *Router) RankAll(ctx context.Context, collection string, searches []Search) ([]Ranked, error) {
 	if len(searches) == 0 || len(searches) > maxBatch {
 		return nil, Pass("batch")
@@ -164,6 +165,8 @@ func (r *Router) RankAll(ctx context.Context, collection string, searches []Sear
 			return nil, err
 		}
 	}
+	ctx, release := pipeline.Pin(ctx)
+	defer release()
 	out, failed := make([]Ranked, len(searches)), make([]error, len(searches))
 	var group errgroup.Group
 	group.SetLimit(parallel)
@@ -184,10 +187,14 @@ func (r *Router) RankAll(ctx context.Context, collection string, searches []Sear
 
 // route finds the route of a search, or why none answers it.
 func (r *Router) route(collection string, s Search) (*pipeline.Route, error) {
-	route := r.routes[field{collection, s.Vector}]
-	switch {
-	case route == nil:
+	name := r.routes[field{collection, s.Vector}]
+	if name == "" {
 		return nil, Pass("vector")
+	}
+	route, err := r.searcher.Route(name)
+	switch {
+	case err != nil:
+		return nil, err
 	case route.Owner != "":
 		return nil, Pass("owner") // its items are no points
 	case s.Exact && !route.ExactSearch:

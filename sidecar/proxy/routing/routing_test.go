@@ -32,6 +32,8 @@ type searcher struct {
 
 func (s searcher) Routes() []*pipeline.Route { return s.routes }
 
+func (s searcher) Route(string) (*pipeline.Route, error) { return s.routes[0], nil }
+
 func (s searcher) Search(ctx context.Context, _ pipeline.Request) (pipeline.Answer, error) {
 	return pipeline.Answer{Hits: []pipeline.Hit{{ID: rerank.UintID(1), Score: 1}}}, s.search(ctx)
 }
