@@ -1,0 +1,141 @@
+package harness
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// exemptGRPC are the headers of a hop and not of the call: how messages are
+// compressed, who the peers are.
+var exemptGRPC = []string{":scheme", ":authority", ":method", ":path", "user-agent", "te", "grpc-encoding", "grpc-accept-encoding", "accept-encoding", "content-length", "date"}
+
+// grpcExchanges reads the calls of one HTTP/2 connection.
+func grpcExchanges(up, down []byte) ([]Exchange, error) {
+	up = bytes.TrimPrefix(up, []byte(http2.ClientPreface))
+	requests, err := readStreams(up)
+	if err != nil {
+		return nil, fmt.Errorf("client's frames: %w", err)
+	}
+	answers, err := readStreams(down)
+	if err != nil {
+		return nil, fmt.Errorf("server's frames: %w", err)
+	}
+	var all []Exchange
+	for id, r := range requests {
+		a := answers[id]
+		if a == nil {
+			a = &stream{}
+		}
+		e := Exchange{Call: r.path, Cut: r.reset || a.reset && !a.ended || !a.ended, Request: r.lines, Answer: a.lines}
+		for s, out := range map[*stream]*[]string{r: &e.Request, a: &e.Answer} {
+			messages, err := s.messages()
+			if err != nil {
+				e.Cut = true
+			}
+			*out = append(append([]string{}, messages...), *out...)
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// stream is one direction of a call.
+type stream struct {
+	path         string
+	encoding     string
+	lines        []string // headers and trailers
+	data         []byte
+	reset, ended bool
+}
+
+func readStreams(b []byte) (map[uint32]*stream, error) {
+	framer := http2.NewFramer(io.Discard, bytes.NewReader(b))
+	framer.SetMaxReadFrameSize(1<<24 - 1)
+	framer.MaxHeaderListSize = 16 << 20
+	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	framer.ReadMetaHeaders.SetAllowedMaxDynamicTableSize(1 << 20)
+	streams := map[uint32]*stream{}
+	for {
+		frame, err := framer.ReadFrame()
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return streams, nil // the connection was closed in the middle of a frame
+		}
+		if err != nil {
+			return nil, err
+		}
+		id := frame.Header().StreamID
+		if id == 0 {
+			continue
+		}
+		if streams[id] == nil {
+			streams[id] = &stream{}
+		}
+		streams[id].add(frame)
+	}
+}
+
+func (s *stream) add(frame http2.Frame) {
+	switch f := frame.(type) {
+	case *http2.MetaHeadersFrame:
+		s.lines = append(s.lines, headers(exemptGRPC, func(yield func(name, value string)) {
+			for _, h := range f.Fields {
+				switch h.Name {
+				case ":path":
+					s.path = h.Value
+				case "grpc-encoding":
+					s.encoding = h.Value
+				}
+				yield(h.Name, h.Value)
+			}
+		})...)
+		s.ended = s.ended || f.StreamEnded()
+	case *http2.DataFrame:
+		s.data = append(s.data, f.Data()...)
+		s.ended = s.ended || f.StreamEnded()
+	case *http2.RSTStreamFrame:
+		// After its end a server may reset a stream to say that it reads no more.
+		s.reset = s.reset || f.ErrCode != http2.ErrCodeNo
+	}
+}
+
+// messages are the lines of what was sent, decompressed.
+func (s *stream) messages() ([]string, error) {
+	var out []string
+	for b := s.data; len(b) > 0; {
+		if len(b) < 5 {
+			return out, io.ErrUnexpectedEOF
+		}
+		compressed, n := b[0] == 1, binary.BigEndian.Uint32(b[1:5])
+		if uint64(len(b)) < 5+uint64(n) {
+			return out, io.ErrUnexpectedEOF
+		}
+		message := b[5 : 5+n]
+		if compressed {
+			var err error
+			if message, err = s.decompress(message); err != nil {
+				return out, err
+			}
+		}
+		out = append(out, body(message))
+		b = b[5+n:]
+	}
+	return out, nil
+}
+
+func (s *stream) decompress(b []byte) ([]byte, error) {
+	if s.encoding != "gzip" {
+		return nil, fmt.Errorf("encoding %q", s.encoding)
+	}
+	r, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
+}

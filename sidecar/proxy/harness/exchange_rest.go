@@ -1,0 +1,69 @@
+package harness
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/textproto"
+	"strconv"
+)
+
+// exemptREST are the headers of a hop and not of the call: how bodies are cut
+// and connections kept. Host is the database's own.
+var exemptREST = []string{"connection", "keep-alive", "transfer-encoding", "content-length", "host", "expect", "date", "te", "trailer", "upgrade", "proxy-connection"}
+
+// restExchanges reads the requests and answers of one HTTP/1.1 connection. A
+// request that was not answered is cut.
+func restExchanges(up, down []byte) ([]Exchange, error) {
+	requests, answers := bufio.NewReader(bytes.NewReader(up)), bufio.NewReader(bytes.NewReader(down))
+	var all []Exchange
+	for {
+		r, err := http.ReadRequest(requests)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		sent, err := io.ReadAll(r.Body)
+		e := Exchange{Call: r.Method + " " + r.RequestURI, Cut: err != nil, Request: append(lines(r.Header), body(sent))}
+		if e.Answer, err = answer(answers, r); err != nil {
+			e.Cut = true
+		}
+		all = append(all, e)
+		if e.Cut {
+			return all, nil
+		}
+	}
+}
+
+// answer reads what came to a request, after the informational answers.
+func answer(in *bufio.Reader, r *http.Request) ([]string, error) {
+	for {
+		a, err := http.ReadResponse(in, r)
+		if err != nil {
+			return nil, err
+		}
+		b, err := io.ReadAll(a.Body)
+		a.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		if a.StatusCode >= http.StatusOK || a.StatusCode == http.StatusSwitchingProtocols {
+			out := append([]string{"status " + strconv.Itoa(a.StatusCode)}, lines(a.Header)...)
+			return append(append(out, body(b)), lines(a.Trailer)...), nil
+		}
+	}
+}
+
+func lines(h map[string][]string) []string {
+	return headers(exemptREST, func(yield func(name, value string)) {
+		for name, values := range textproto.MIMEHeader(h) {
+			for _, v := range values {
+				yield(name, v)
+			}
+		}
+	})
+}

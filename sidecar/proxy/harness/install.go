@@ -1,0 +1,102 @@
+package harness
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Program runs scripts.
+type Program struct {
+	Path string
+	Args []string
+	Env  []string // added to this process's
+}
+
+// Python makes a virtual environment with the pinned requirements, once: it is
+// kept below cache under a name that changes with the file.
+func Python(ctx context.Context, cache, requirements string) (*Program, error) {
+	requirements, err := filepath.Abs(requirements)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := once(cache, "python", []string{requirements}, func(dir string) error {
+		if err := command(ctx, dir, "python3", "-m", "venv", dir); err != nil {
+			return err
+		}
+		return command(ctx, dir, filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+			"--no-input", "--no-deps", "--only-binary", ":all:", "--requirement", requirements)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("Python with %s: %w", filepath.Base(requirements), err)
+	}
+	return &Program{Path: filepath.Join(dir, "bin", "python"), Args: []string{"-W", "ignore"}, Env: []string{"PYTHONDONTWRITEBYTECODE=1"}}, nil
+}
+
+// Node installs the packages of a folder's package-lock.json, once, as Python does.
+// Scripts find them with require.
+func Node(ctx context.Context, cache, folder string) (*Program, error) {
+	files := []string{filepath.Join(folder, "package.json"), filepath.Join(folder, "package-lock.json")}
+	dir, err := once(cache, "node", files, func(dir string) error {
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, filepath.Base(f)), b, 0o600)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return command(ctx, dir, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent")
+	})
+	if err != nil {
+		return nil, fmt.Errorf("Node packages of %s: %w", folder, err)
+	}
+	node, err := exec.LookPath("node")
+	if err != nil {
+		return nil, err
+	}
+	return &Program{Path: node, Args: []string{"--no-warnings"}, Env: []string{"NODE_PATH=" + filepath.Join(dir, "node_modules")}}, nil
+}
+
+// once fills a folder below cache whose name depends on the contents of files.
+// A folder that was not filled to its end lacks the mark and is filled again.
+func once(cache, kind string, files []string, fill func(dir string) error) (string, error) {
+	sum := sha256.New()
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return "", err
+		}
+		_, _ = sum.Write(b)
+	}
+	dir, err := filepath.Abs(filepath.Join(cache, kind+"-"+hex.EncodeToString(sum.Sum(nil))[:12]))
+	if err != nil {
+		return "", err
+	}
+	mark := filepath.Join(dir, ".filled")
+	if _, err := os.Stat(mark); err == nil {
+		return dir, nil
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return "", err
+	}
+	if err := fill(dir); err != nil {
+		return "", err
+	}
+	return dir, os.WriteFile(mark, nil, 0o600)
+}
+
+func command(ctx context.Context, dir, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, args[0], err, tail(string(out)))
+	}
+	return nil
+}

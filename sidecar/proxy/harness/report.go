@@ -1,0 +1,46 @@
+package harness
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// RecordTo is the environment variable that names the file to which Record
+// appends results, a line of JSON each; `make compatibility` sets it.
+const RecordTo = "LIKENESS_PROXY_CONFORMANCE"
+
+// Result is what became of a client's scenario on a server.
+type Result struct {
+	Client   string   `json:"client"`
+	Server   string   `json:"server"`
+	Version  string   `json:"version"`
+	Steps    []string `json:"steps"`    // names
+	Requests int      `json:"requests"` // different ones that reached the proxy
+	// Differences are those of outcomes, directly and through the proxy; Bytes
+	// those between the two sides of the proxy; Direct those of two direct runs.
+	Differences int `json:"differences"`
+	Bytes       int `json:"bytes"`
+	Direct      int `json:"direct"`
+}
+
+// Record appends a result where RecordTo names a file.
+func Record(r Result) error {
+	path := os.Getenv(RecordTo)
+	if path == "" {
+		return nil
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("record the result (%s): %w", RecordTo, err)
+	}
+	if _, err = f.Write(append(line, '\n')); err != nil {
+		f.Close()
+		return fmt.Errorf("record the result (%s): %w", RecordTo, err)
+	}
+	return f.Close()
+}
