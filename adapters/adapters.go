@@ -4,7 +4,7 @@
 //
 // A Store searches, answers pings and closes. Everything else a store can do is
 // an optional interface, found by type assertion: Fetcher, Scanner,
-// RangeSearcher, Describer, Writer, Matcher, Aliaser. An adapter that implements
+// RangeSearcher, Describer, Writer, Deleter, Matcher, Aliaser. An adapter that implements
 // an optional interface but whose server lacks the operation returns
 // ErrUnsupported.
 package adapters
@@ -226,6 +226,14 @@ type Writer interface {
 	Write(ctx context.Context, collection string, s Schema, rows Rows) error
 	// Drop removes a collection; one that does not exist is no error.
 	Drop(ctx context.Context, collection string) error
+}
+
+// Deleter removes rows of companion collections. Like Writer, it is never used on
+// a user's own collection.
+type Deleter interface {
+	// Delete removes rows by id; an id that the collection does not have is no
+	// error. The rows are in no search that begins after it returns.
+	Delete(ctx context.Context, collection string, ids []rerank.ID) error
 }
 
 // Schema describes a collection to create.

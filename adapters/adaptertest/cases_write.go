@@ -15,6 +15,7 @@ func writeCases() []testCase {
 	return []testCase{
 		{"derived vectors written, read, dropped", []Capability{Write}, derivedVectors},
 		{"a row written again is replaced", []Capability{Write}, rowReplaced},
+		{"rows deleted", []Capability{Write}, rowsDeleted},
 		{"alias switched", []Capability{Write, Alias}, aliasSwitched},
 	}
 }
@@ -84,6 +85,58 @@ func rowReplaced(t *testing.T, e *env) {
 	}
 	if err := w.Write(t.Context(), e.name(), f.Schema, again); !errors.Is(err, adapters.ErrNotFound) {
 		t.Errorf("a write to no collection: %v, want ErrNotFound", err)
+	}
+}
+
+// rowsDeleted deletes some rows of each set of ids; the others stay, in searches,
+// fetches and a scan that was under way.
+func rowsDeleted(t *testing.T, e *env) {
+	d := need[adapters.Deleter](t, e)
+	for _, s := range e.kit.IDs {
+		n := e.kit.Fields
+		if e.lacks(MultipleFields) {
+			n = 1
+		}
+		f := Fixture{Schema: adapters.Schema{TextIDs: s.Text}, Rows: adapters.Rows{IDs: s.IDs}}
+		for i := range n {
+			f.Fields = append(f.Fields, vectorFields(adapters.InnerProduct, 8, fmt.Sprintf("g%d", i))...)
+			f.Rows.Vectors = append(f.Rows.Vectors, randomMatrix(rand.New(rand.NewPCG(5, uint64(i))), len(s.IDs), 8))
+		}
+		f = e.load(t, f)
+		gone, kept := s.IDs[:len(s.IDs)/2], s.IDs[len(s.IDs)/2:]
+		for range 2 { // again: they are not there
+			if err := d.Delete(t.Context(), f.Collection, gone); err != nil {
+				t.Fatalf("%s: delete: %v", s.Name, err)
+			}
+		}
+		for i := range n {
+			lists := e.search(t, adapters.SearchRequest{Collection: f.Collection, Vector: f.Fields[i].Name, Exact: true, Probes: e.probes(8, 1, len(s.IDs)+1)})
+			if err := sameSet(lists[0].IDs, kept); err != nil {
+				t.Errorf("%s: search of field %d: %v", s.Name, i, err)
+			}
+		}
+		if !e.lacks(Fetch) {
+			if rows := e.fetch(t, adapters.FetchRequest{Collection: f.Collection, IDs: gone}); len(rows.IDs) > 0 {
+				t.Errorf("%s: fetch found %v", s.Name, rows.IDs)
+			}
+		}
+		if e.lacks(Scan) {
+			continue
+		}
+		var left []rerank.ID
+		err := need[adapters.Scanner](t, e).Scan(t.Context(), adapters.ScanRequest{Collection: f.Collection, Batch: 1}, func(r adapters.Rows, _ string) error {
+			left = append(left, r.IDs...)
+			return d.Delete(t.Context(), f.Collection, r.IDs)
+		})
+		if err != nil {
+			t.Errorf("%s: scan: %v", s.Name, err)
+		}
+		if err := sameSet(left, kept); err != nil {
+			t.Errorf("%s: scan that deletes what it saw: %v", s.Name, err)
+		}
+	}
+	if err := d.Delete(t.Context(), e.name(), numberIDs(3)); !errors.Is(err, adapters.ErrNotFound) {
+		t.Errorf("a delete in no collection: %v, want ErrNotFound", err)
 	}
 }
 

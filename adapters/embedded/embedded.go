@@ -26,6 +26,7 @@ var (
 	_ adapters.RangeSearcher = (*Store)(nil)
 	_ adapters.Describer     = (*Store)(nil)
 	_ adapters.Writer        = (*Store)(nil)
+	_ adapters.Deleter       = (*Store)(nil)
 	_ adapters.Matcher       = (*Store)(nil)
 	_ adapters.Aliaser       = (*Store)(nil)
 )
@@ -186,6 +187,8 @@ type collection struct {
 	rows     int
 	fields   []field
 	ids      []rerank.ID       // nil: row numbers
+	serials  []int             // of the rows, ascending: a scan's place, whatever was deleted; nil: row numbers
+	next     int               // serial of the next row
 	index    map[rerank.ID]int // nil: row numbers
 	owner    string
 	owners   []rerank.ID

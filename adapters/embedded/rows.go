@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -70,13 +71,35 @@ func (s *Store) scanBatch(ctx context.Context, r adapters.ScanRequest, from, bat
 		return adapters.Rows{}, from, false, err
 	}
 	var numbers []int
-	for ; from < c.rows && len(numbers) < batch; from++ {
-		if keep == nil || keep(from) {
-			numbers = append(numbers, from)
+	n := c.at(from)
+	for ; n < c.rows && len(numbers) < batch; n++ {
+		if keep == nil || keep(n) {
+			numbers = append(numbers, n)
 		}
 	}
 	rows, err := c.read(numbers, selection{vectors: r.Vectors, owner: r.Owner, payload: r.Payload, payloadFields: r.PayloadFields})
-	return rows, from, from < c.rows, err
+	return rows, c.serial(n), n < c.rows, err
+}
+
+// at is the first row with a serial number of at least from.
+func (c *collection) at(from int) int {
+	if c.serials == nil {
+		return from
+	}
+	n, _ := slices.BinarySearch(c.serials, from)
+	return n
+}
+
+// serial is the serial number of row n, or of the row that will be behind the last.
+func (c *collection) serial(n int) int {
+	switch {
+	case c.serials == nil:
+		return n
+	case n == c.rows:
+		return c.next
+	default:
+		return c.serials[n]
+	}
 }
 
 // Match lists the ids that a filter lets through, in the order of the rows.

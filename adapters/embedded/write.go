@@ -63,6 +63,61 @@ func (s *Store) Write(ctx context.Context, name string, schema adapters.Schema, 
 	return nil
 }
 
+// Delete removes rows of a collection that Create made; the others keep their order.
+func (s *Store) Delete(ctx context.Context, name string, ids []rerank.ID) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c, err := s.find(name)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.writable {
+		return fmt.Errorf("%w: collection %q was loaded and is read-only", adapters.ErrUnsupported, name)
+	}
+	gone := make(map[int]bool, len(ids))
+	for _, id := range ids {
+		if n, ok := c.index[id]; ok {
+			gone[n] = true
+		}
+	}
+	if len(gone) > 0 {
+		c.keep(func(n int) bool { return !gone[n] })
+	}
+	return nil
+}
+
+// keep removes the rows that keep does not name.
+func (c *collection) keep(keep func(n int) bool) {
+	clear(c.index)
+	to := 0
+	for n := range c.rows {
+		if !keep(n) {
+			continue
+		}
+		c.ids[to], c.serials[to], c.payloads[to] = c.ids[n], c.serials[n], c.payloads[n]
+		if c.owner != "" {
+			c.owners[to] = c.owners[n]
+		}
+		for _, f := range c.fields {
+			copy(f.vectors.Row(to), f.vectors.Row(n))
+		}
+		c.index[c.ids[to]] = to
+		to++
+	}
+	clear(c.payloads[to:])
+	c.rows, c.ids, c.serials, c.payloads = to, c.ids[:to], c.serials[:to], c.payloads[:to]
+	if c.owner != "" {
+		c.owners = c.owners[:to]
+	}
+	for i := range c.fields {
+		c.fields[i].vectors = c.fields[i].vectors.Slice(0, to)
+	}
+	c.forget()
+}
+
 // Drop removes a collection and the aliases that point at it.
 func (s *Store) Drop(ctx context.Context, name string) error {
 	if err := ctx.Err(); err != nil {
@@ -146,6 +201,8 @@ func (c *collection) put(fields []*field, rows adapters.Rows, i int) {
 func (c *collection) append(id rerank.ID) {
 	c.index[id] = c.rows
 	c.ids = append(c.ids, id)
+	c.serials = append(c.serials, c.next)
+	c.next++
 	c.payloads = append(c.payloads, nil)
 	if c.owner != "" {
 		c.owners = append(c.owners, rerank.ID{})

@@ -123,6 +123,7 @@ var (
 	_ adapters.RangeSearcher = (*Store)(nil)
 	_ adapters.Describer     = (*Store)(nil)
 	_ adapters.Writer        = (*Store)(nil)
+	_ adapters.Deleter       = (*Store)(nil)
 	_ adapters.Matcher       = (*Store)(nil)
 	_ adapters.Aliaser       = (*Store)(nil)
 )

@@ -54,6 +54,39 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 	return s.settle(ctx, c, rows.IDs[kept[len(kept)-1]])
 }
 
+// Delete removes rows of a companion collection, with all their components, and
+// returns when no search sees them: it waits with a Strong query.
+func (s *Store) Delete(ctx context.Context, collection string, ids []rerank.ID) error {
+	c, err := s.collection(ctx, collection)
+	if err != nil {
+		return err
+	}
+	if c.layout == nil {
+		return fmt.Errorf("%w: collection %q is not a companion that Create has made", adapters.ErrUnsupported, collection)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	for comp := range c.layout.components() {
+		keys := make([]key, len(ids))
+		for i, id := range ids {
+			if keys[i], err = c.ids.key(id, comp); err != nil {
+				return fmt.Errorf("collection %q: ids[%d]: %w", collection, i, err)
+			}
+		}
+		for part := range slices.Chunk(keys, deleteKeys) {
+			_, err := s.raw.Delete(ctx, &milvuspb.DeleteRequest{DbName: s.options.Database, CollectionName: collection, Expr: oneOf(c.pk, part)})
+			if err != nil {
+				return fmt.Errorf("collection %q: %w", collection, err)
+			}
+		}
+	}
+	return s.settle(ctx, c, ids[len(ids)-1])
+}
+
+// deleteKeys is the number of keys of a delete, whose expression is parsed.
+const deleteKeys = 1000
+
 // settle waits until what was written is visible.
 func (s *Store) settle(ctx context.Context, c *collection, last rerank.ID) error {
 	k, err := c.ids.key(last, 0)

@@ -3,6 +3,7 @@ package qdrant
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/qdrant/go-client/qdrant"
 
@@ -203,6 +204,27 @@ func checkRows(schema adapters.Schema, rows adapters.Rows) error {
 	}
 	if rows.Payloads != nil && len(rows.Payloads) != len(rows.IDs) {
 		return fmt.Errorf("%w: %d payloads for %d rows", adapters.ErrStore, len(rows.Payloads), len(rows.IDs))
+	}
+	return nil
+}
+
+// Delete removes points by id in batches and waits until each is applied.
+func (s *Store) Delete(ctx context.Context, collection string, ids []rerank.ID) error {
+	points := make([]*qdrant.PointId, len(ids))
+	for i, id := range ids {
+		var err error
+		if points[i], _, err = pointID(id); err != nil {
+			return fmt.Errorf("collection %q: %w", collection, err)
+		}
+	}
+	for part := range slices.Chunk(points, batchRows) {
+		_, err := call(ctx, s, "delete", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.PointsOperationResponse, error) {
+			return c.Points().Delete(ctx, &qdrant.DeletePoints{
+				CollectionName: collection, Wait: qdrant.PtrOf(true), Points: qdrant.NewPointsSelector(part...)})
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

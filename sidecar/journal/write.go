@@ -29,4 +29,7 @@ type Write struct {
 	Filter string `json:"filter,omitempty"`
 	// All: any row may have changed.
 	All bool `json:"all,omitempty"`
+	// Waited: the database answers once the write is applied, as Qdrant does when
+	// asked with wait; otherwise a read behind the answer may not show it yet.
+	Waited bool `json:"waited,omitempty"`
 }
