@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -46,7 +47,7 @@ type Live struct {
 	features int // length of a row
 	schema   *Table
 	lineage  string
-	lock     *fileLock
+	lock     *filelock.Lock
 
 	current            atomic.Pointer[Table]
 	announced, settled atomic.Uint64
@@ -90,7 +91,7 @@ func OpenLive(path string, expect Expect, o LiveOptions) (*Live, error) {
 		l.o.CompactItems = 4096
 	}
 	var err error
-	if l.lock, err = lockFile(path + ".lock"); err != nil {
+	if l.lock, err = filelock.Take(path + ".lock"); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrTable, path, err)
 	}
 	if err := l.open(); err != nil {
