@@ -12,8 +12,8 @@ import (
 	"io"
 	"math"
 
+	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/internal/atomicfile"
 	"github.com/likenessdb/likeness/rerank/internal/half"
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )

@@ -9,8 +9,8 @@ import (
 	"math"
 	"os"
 
+	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/internal/atomicfile"
 )
 
 // Writer writes a float32 matrix whose number of rows is not known before its

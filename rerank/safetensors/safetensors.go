@@ -14,7 +14,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/likenessdb/likeness/rerank/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/rerank/internal/regular"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/likenessdb/likeness/rerank/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/atomicfile"
 )
 
 // compactSuffix is of the file that a compaction writes before it takes the

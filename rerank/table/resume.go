@@ -10,8 +10,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/internal/atomicfile"
 )
 
 // checkpoint is what path.part.json says: how much of the growing files counts.

@@ -10,8 +10,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/internal/atomicfile"
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
 
