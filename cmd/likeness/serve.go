@@ -54,7 +54,7 @@ func (a *app) serve(cmd *cobra.Command, src config.Source, readyFile string) err
 	if err != nil {
 		return err
 	}
-	options := serve.Options{Logger: log, Build: buildinfo.Read(stamp())}
+	options := serve.Options{Logger: log, Build: buildinfo.Read(stamp()), SpareThread: true}
 	if readyFile != "" {
 		defer os.Remove(readyFile)
 		options.Ready = func(at serve.Addresses) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
@@ -21,12 +22,18 @@ import (
 var ErrOverload = errors.New("too many searches in flight")
 
 // What a route that is full makes wait: queueFrom to queueTo times its limit, in
-// which refusals become more likely, and no search for longer than maxWait or
-// half of the time that it has left.
+// which refusals become more likely, and no search for longer than half of the
+// time that it has left. A burst waits for up to maxWait. Within an interval of
+// a refusal it is no burst but more than can be answered: a queue then makes
+// every answer later and none more, so a call waits for shortWait, which keeps
+// somebody at hand for each permit that becomes free (after the controlled delay
+// of Nichols and Jacobson).
 const (
 	queueFrom = 3
 	queueTo   = 4
 	maxWait   = 250 * time.Millisecond
+	interval  = 100 * time.Millisecond
+	shortWait = 4 * time.Millisecond
 )
 
 // perCore is the least that a route is let have in flight, a core. Scoring is
@@ -48,25 +55,35 @@ type Searcher struct {
 	pipeline.Searcher
 	max    int
 	all    *semaphore.Weighted
-	routes map[string]adaptivelimiter.AdaptiveLimiter[any]
+	start  time.Time
+	routes map[string]*route
 }
+
+// route is a route's limit, and until when its calls wait shortly.
+type route struct {
+	adaptivelimiter.AdaptiveLimiter[any]
+	overUntil atomic.Int64 // as Searcher.since
+}
+
+// since is the time since start, as a number that can be stored at once.
+func (a *Searcher) since() int64 { return int64(time.Since(a.start)) }
 
 var _ pipeline.Searcher = (*Searcher)(nil)
 
 // New puts an admission before a searcher, whose routes are known by now.
 func New(s pipeline.Searcher, o Options) *Searcher {
 	a := &Searcher{Searcher: s, max: o.MaxSearches, all: semaphore.NewWeighted(int64(o.MaxSearches)),
-		routes: map[string]adaptivelimiter.AdaptiveLimiter[any]{}}
+		start: time.Now(), routes: map[string]*route{}}
 	if !o.Adaptive {
 		return a
 	}
 	least := uint(min(perCore*runtime.GOMAXPROCS(0), o.MaxSearches))
 	for _, r := range s.Routes() {
-		a.routes[r.Name] = adaptivelimiter.NewBuilder[any]().
+		a.routes[r.Name] = &route{AdaptiveLimiter: adaptivelimiter.NewBuilder[any]().
 			WithLimits(least, uint(o.MaxSearches), min(2*least, uint(o.MaxSearches))).
 			WithMaxLimitStabilizationWindow(time.Minute).
 			WithQueueing(queueFrom, queueTo).
-			Build()
+			Build()}
 	}
 	return a
 }
@@ -119,7 +136,10 @@ func (a *Searcher) enter(ctx context.Context, route string) (leave func(error), 
 	}
 	permit, ok := limiter.TryAcquirePermit()
 	if !ok {
-		if permit, err = limiter.AcquirePermitWithMaxWait(ctx, wait(ctx)); err != nil {
+		if permit, err = limiter.AcquirePermitWithMaxWait(ctx, wait(ctx, a.since() < limiter.overUntil.Load())); err != nil {
+			if ctx.Err() == nil {
+				limiter.overUntil.Store(a.since() + int64(interval))
+			}
 			a.all.Release(1)
 			return nil, refused(ctx, err, route, limiter.Limit())
 		}
@@ -143,9 +163,14 @@ func refused(ctx context.Context, err error, route string, limit int) error {
 		ErrOverload, route, limit, err)
 }
 
-func wait(ctx context.Context) time.Duration {
-	if deadline, has := ctx.Deadline(); has {
-		return min(maxWait, time.Until(deadline)/2)
+// wait is how long a call waits for a route that is full.
+func wait(ctx context.Context, overloaded bool) time.Duration {
+	most := maxWait
+	if overloaded {
+		most = shortWait
 	}
-	return maxWait
+	if deadline, has := ctx.Deadline(); has {
+		return min(most, time.Until(deadline)/2)
+	}
+	return most
 }
