@@ -1,6 +1,7 @@
 package rerank
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -28,100 +29,129 @@ func Better(a, b Scored) bool {
 	}
 }
 
+// notFinite reports whether x is NaN or infinite: its exponent has every bit.
 func notFinite(x float32) bool {
-	return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0)
+	const exponent = 0xff << 23
+	return math.Float32bits(x)&exponent == exponent
 }
 
 // TopK keeps the best K rows of any number pushed, in O(n log K). The zero
 // value keeps none; it is not safe for concurrent use.
 type TopK struct {
 	k    int
-	heap []Scored // the worst row first
+	rows []Scored
+	heap []place // the worst row first
+}
+
+// place is a row's place in the order: its score as a number that sorts, and
+// where the row is. The heap moves places, which are small and hold no pointer.
+type place struct{ key, row uint32 }
+
+// keyOf orders scores as Better does: 0 is a score that is not finite.
+func keyOf(score float32) uint32 {
+	if notFinite(score) {
+		return 0
+	}
+	b := math.Float32bits(score + 0) // -0 is 0
+	if b>>31 != 0 {
+		return ^b
+	}
+	return b | 1<<31
 }
 
 // NewTopK returns a TopK of at most k rows.
-func NewTopK(k int) *TopK { return &TopK{k: k, heap: make([]Scored, 0, min(max(k, 0), 1024))} }
+func NewTopK(k int) *TopK {
+	n := min(max(k, 0), 1024)
+	return &TopK{k: k, rows: make([]Scored, 0, n), heap: make([]place, 0, n)}
+}
 
 // Push offers a row.
 func (t *TopK) Push(s Scored) {
+	p := place{keyOf(s.Score), uint32(len(t.rows))}
 	if len(t.heap) < t.k {
-		t.heap = append(t.heap, s)
-		t.up(len(t.heap) - 1)
+		t.rows = append(t.rows, s)
+		t.heap = append(t.heap, p)
+		t.up(len(t.heap)-1, p)
 		return
 	}
-	if t.k <= 0 || !Better(s, t.heap[0]) {
+	if t.k <= 0 || p.key < t.heap[0].key {
 		return
 	}
-	t.heap[0] = s
-	t.down(0)
+	p.row = t.heap[0].row
+	if worst := &t.rows[p.row]; p.key > t.heap[0].key || s.ID.Compare(worst.ID) < 0 {
+		*worst = s
+		t.down(p)
+	}
 }
 
 // Reset empties the TopK, for k rows, and keeps its memory.
-func (t *TopK) Reset(k int) { t.k, t.heap = k, t.heap[:0] }
+func (t *TopK) Reset(k int) { t.k, t.rows, t.heap = k, t.rows[:0], t.heap[:0] }
 
 // Threshold is the score that a row must reach to be kept: that of the K-th row,
 // −Inf while there are fewer finite ones.
 func (t *TopK) Threshold() float32 {
-	if len(t.heap) < t.k || t.k <= 0 || notFinite(t.heap[0].Score) {
+	if len(t.heap) < t.k || t.k <= 0 || t.heap[0].key == 0 {
 		return float32(math.Inf(-1))
 	}
-	return t.heap[0].Score
+	return t.rows[t.heap[0].row].Score
 }
 
 // Sorted empties the TopK and returns its rows, best first.
-func (t *TopK) Sorted() []Scored {
-	rows := t.heap
-	t.heap = nil
-	sortRows(rows)
-	return rows
-}
+func (t *TopK) Sorted() []Scored { return t.AppendSorted(make([]Scored, 0, len(t.rows))) }
 
 // AppendSorted empties the TopK and appends its rows to dst, best first; it keeps
 // its memory.
 func (t *TopK) AppendSorted(dst []Scored) []Scored {
-	sortRows(t.heap)
-	dst = append(dst, t.heap...)
-	t.heap = t.heap[:0]
+	slices.SortFunc(t.heap, func(a, b place) int {
+		if a.key != b.key {
+			return cmp.Compare(b.key, a.key)
+		}
+		return t.rows[a.row].ID.Compare(t.rows[b.row].ID)
+	})
+	for _, p := range t.heap {
+		dst = append(dst, t.rows[p.row])
+	}
+	t.Reset(t.k)
 	return dst
 }
 
-func sortRows(rows []Scored) {
-	slices.SortFunc(rows, func(a, b Scored) int {
-		switch {
-		case Better(a, b):
-			return -1
-		case Better(b, a):
-			return 1
-		default:
-			return 0
-		}
-	})
+// worse reports whether a comes after b.
+func (t *TopK) worse(a, b place) bool {
+	if a.key != b.key {
+		return a.key < b.key
+	}
+	return t.rows[a.row].ID.Compare(t.rows[b.row].ID) > 0
 }
 
-func (t *TopK) up(i int) {
+// up places p at i or at one of the places above it.
+func (t *TopK) up(i int, p place) {
 	for i > 0 {
 		parent := (i - 1) / 2
-		if !Better(t.heap[parent], t.heap[i]) {
-			return
+		if !t.worse(p, t.heap[parent]) {
+			break
 		}
-		t.heap[parent], t.heap[i] = t.heap[i], t.heap[parent]
+		t.heap[i] = t.heap[parent]
 		i = parent
 	}
+	t.heap[i] = p
 }
 
-func (t *TopK) down(i int) {
+// down places p at the root or at one of the places below it.
+func (t *TopK) down(p place) {
+	h, i := t.heap, 0
 	for {
 		child := 2*i + 1
-		if child >= len(t.heap) {
-			return
+		if child >= len(h) {
+			break
 		}
-		if r := child + 1; r < len(t.heap) && Better(t.heap[child], t.heap[r]) {
+		if r := child + 1; r < len(h) && t.worse(h[r], h[child]) {
 			child = r
 		}
-		if !Better(t.heap[i], t.heap[child]) {
-			return
+		if !t.worse(h[child], p) {
+			break
 		}
-		t.heap[i], t.heap[child] = t.heap[child], t.heap[i]
+		h[i] = h[child]
 		i = child
 	}
+	h[i] = p
 }
