@@ -117,9 +117,12 @@ func certificateText(r *likenessv1.SearchResponse) string {
 
 func timingText(r *likenessv1.SearchResponse) string {
 	t := r.GetTimings()
+	strategy := strings.ToLower(strings.TrimPrefix(r.GetStrategy().String(), "STRATEGY_"))
+	if plan := r.GetPlan(); plan != "" {
+		strategy += " (" + plan + ")"
+	}
 	return fmt.Sprintf("model %s (%s), strategy %s; encode %v, retrieve %v, score %v, certify %v, total %v",
 		r.GetModel().GetName(), r.GetModel().GetVersion(),
-		strings.ToLower(strings.TrimPrefix(r.GetStrategy().String(), "STRATEGY_")),
-		t.GetEncode().AsDuration(), t.GetRetrieve().AsDuration(), t.GetScore().AsDuration(), t.GetCertify().AsDuration(),
+		strategy, t.GetEncode().AsDuration(), t.GetRetrieve().AsDuration(), t.GetScore().AsDuration(), t.GetCertify().AsDuration(),
 		t.GetTotal().AsDuration())
 }

@@ -168,6 +168,7 @@ func fromAnswer(a pipeline.Answer) *likenessv1.SearchResponse {
 		Timings:     fromTimings(a.Timings),
 		NotFinite:   int32(a.NotFinite),
 		NotIndexed:  int32(a.NotIndexed),
+		Plan:        a.Plan,
 	}
 	for i, h := range a.Hits {
 		r.Hits[i] = &likenessv1.Hit{

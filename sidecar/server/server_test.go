@@ -222,6 +222,17 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+func TestThePlanIsTold(t *testing.T) {
+	const plan = "scan: 2 ms, the first stage took 9 ms"
+	w := start(t, answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) {
+		return pipeline.Answer{Strategy: rerank.Scan, Plan: plan}, nil
+	}))
+	r, err := w.search.Search(t.Context(), question())
+	if err != nil || r.GetPlan() != plan {
+		t.Errorf("plan %q, %v", r.GetPlan(), err)
+	}
+}
+
 func TestSearchBatchKeepsEachResult(t *testing.T) {
 	w := start(t)
 	unknown, nothing := question(), question()

@@ -590,7 +590,9 @@ type SearchResponse struct {
 	// Candidates whose score was not finite; they rank last.
 	NotFinite int32 `protobuf:"varint,7,opt,name=not_finite,json=notFinite,proto3" json:"not_finite,omitempty"`
 	// Candidates that the table did not hold and that were scored from their stored vectors.
-	NotIndexed    int32 `protobuf:"varint,8,opt,name=not_indexed,json=notIndexed,proto3" json:"not_indexed,omitempty"`
+	NotIndexed int32 `protobuf:"varint,8,opt,name=not_indexed,json=notIndexed,proto3" json:"not_indexed,omitempty"`
+	// Why that strategy, where the route takes what was measured to be faster.
+	Plan          string `protobuf:"bytes,9,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -679,6 +681,13 @@ func (x *SearchResponse) GetNotIndexed() int32 {
 		return x.NotIndexed
 	}
 	return 0
+}
+
+func (x *SearchResponse) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
 }
 
 // ModelRef names a version of a model.
@@ -1728,7 +1737,7 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\v2\x13.likeness.v1.ItemIdR\x02id\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x02R\x05score\x12!\n" +
 	"\fpayload_json\x18\x03 \x01(\tR\vpayloadJson\x12:\n" +
-	"\vexplanation\x18\x04 \x01(\v2\x18.likeness.v1.ExplanationR\vexplanation\"\xf5\x02\n" +
+	"\vexplanation\x18\x04 \x01(\v2\x18.likeness.v1.ExplanationR\vexplanation\"\x89\x03\n" +
 	"\x0eSearchResponse\x12$\n" +
 	"\x04hits\x18\x01 \x03(\v2\x10.likeness.v1.HitR\x04hits\x12:\n" +
 	"\vcertificate\x18\x02 \x01(\v2\x18.likeness.v1.CertificateR\vcertificate\x121\n" +
@@ -1739,7 +1748,8 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\n" +
 	"not_finite\x18\a \x01(\x05R\tnotFinite\x12\x1f\n" +
 	"\vnot_indexed\x18\b \x01(\x05R\n" +
-	"notIndexed\"8\n" +
+	"notIndexed\x12\x12\n" +
+	"\x04plan\x18\t \x01(\tR\x04plan\"8\n" +
 	"\bModelRef\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\":\n" +
