@@ -51,7 +51,9 @@ type Similarity struct {
 	pt, q   rerank.Matrix // low rank: Pᵀ and Q
 	qt      rerank.Matrix // low rank: Qᵀ
 	w       []float32     // diagonal
-	probes  *distilled.Probes
+	// factorNorm bounds the spectral norm of Q: a unit vector's factor is no longer.
+	factorNorm float64
+	probes     *distilled.Probes
 }
 
 var (
@@ -147,6 +149,7 @@ func (s *Similarity) loadFactors(r *tensor.Reader) float64 {
 		return 1 + bound
 	}
 	s.spec.Features = rank
+	s.factorNorm = spectralBound(s.q)
 	return bound
 }
 
@@ -189,43 +192,70 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 		rerank.Normalise(query)
 	}
 	p := &inner.Product{Spec: s.spec, Kernels: s.kernels, Scale: 1, Query: query, Distilled: s.probes}
-	if s.spec.Normalise && s.form != LowRank {
+	if s.spec.Normalise {
 		p.Norm = inner.UnitNorm
 	}
-	stored := s.project(p)
-	// A finite query can still be too large for float32.
-	if err := rerank.CheckFinite("query times W", stored); err != nil {
+	p.U = s.project(query)
+	if s.form == LowRank {
+		p.Field, p.Rounded = Factor, true
+		p.Norm *= s.factorNorm * (1 + 0x1p-23) // each of its elements is rounded once
+	}
+	p.Stored = func() (rerank.Probe, error) {
+		u := s.stored(p.U)
+		return rerank.Probe{Vector: u, Target: rerank.TargetScore, Scale: 1}, finite(u)
+	}
+	if err := finite(p.U); err != nil {
 		return nil, err
 	}
-	p.Stored = rerank.Probe{Vector: stored, Target: rerank.TargetScore, Scale: 1}
 	return p, nil
 }
 
-// project sets U and what follows from it, and returns Wᵀq.
-func (s *Similarity) project(p *inner.Product) []float32 {
-	row := rerank.Matrix{Rows: 1, Cols: len(p.Query), Data: p.Query}
-	stored := make([]float32, s.spec.ItemDim)
+// finite checks what was made of a query: a finite one can still be too large for
+// float32.
+func finite(u []float32) error { return rerank.CheckFinite("query times W", u) }
+
+// project returns what a feature row is multiplied with: Wᵀq, or Pᵀq of the form
+// low_rank.
+func (s *Similarity) project(query []float32) []float32 {
+	row := rerank.Matrix{Rows: 1, Cols: len(query), Data: query}
 	switch s.form {
 	case Full:
-		s.kernels.MulT(stored, len(stored), row, s.wt, nil)
+		u := make([]float32, s.spec.ItemDim)
+		s.kernels.MulT(u, len(u), row, s.wt, nil)
+		return u
 	case Diagonal:
-		for i, v := range p.Query {
-			stored[i] = v * s.w[i]
+		u := make([]float32, s.spec.ItemDim)
+		for i, v := range query {
+			u[i] = v * s.w[i]
 		}
-	default:
-		factor := rerank.NewMatrix(1, s.pt.Rows)
-		s.kernels.MulT(factor.Data, factor.Cols, row, s.pt, nil)
-		kernel.MulTWide(stored, len(stored), factor, s.q, nil)
-		if s.form == LowRank {
-			p.U, p.Field, p.Rounded = factor.Data, Factor, true
-			return stored
-		}
-		for i, v := range p.Query {
-			stored[i] += v
-		}
+		return u
+	case LowRank, IdentityLowRank:
 	}
-	p.U = stored
-	return stored
+	factor := make([]float32, s.pt.Rows)
+	s.kernels.MulT(factor, len(factor), row, s.pt, nil)
+	if s.form == LowRank {
+		return factor
+	}
+	u := s.expand(factor)
+	for i, v := range query {
+		u[i] += v
+	}
+	return u
+}
+
+// stored is Wᵀq of what project returned.
+func (s *Similarity) stored(u []float32) []float32 {
+	if s.form == LowRank {
+		return s.expand(u)
+	}
+	return u
+}
+
+// expand is Q times a factor.
+func (s *Similarity) expand(factor []float32) []float32 {
+	u := make([]float32, s.q.Rows)
+	kernel.MulTWide(u, len(u), rerank.Matrix{Rows: 1, Cols: len(factor), Data: factor}, s.q, nil)
+	return u
 }
 
 var _ rerank.BatchScorer = (*Similarity)(nil)

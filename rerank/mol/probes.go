@@ -138,13 +138,16 @@ func (s *Similarity) pulled(t rerank.Target) rerank.Target {
 	return t
 }
 
+// pullsBack reports whether a probe can be moved onto the stored vector.
+func (s *Similarity) pullsBack() bool { return s.c.ComponentsGiven || s.item.isLinear() }
+
 // pullBack moves Σ_j ⟨w_j, A_j x + b_j⟩ onto x: v = Σ_j A_jᵀ w_j, summed in
 // float64 and rounded once, and offset = Σ_j ⟨w_j, b_j⟩.
 func (s *Similarity) pullBack(w []float32) (vector []float32, offset float32, ok bool) {
 	if s.c.ComponentsGiven {
 		return w, 0, true
 	}
-	if !s.item.isLinear() {
+	if !s.pullsBack() {
 		return nil, 0, false
 	}
 	sums := make([]float64, s.c.ItemDim)

@@ -142,8 +142,11 @@ func (s *Similarity) fixGates(e *encoded) *fixed {
 	if s.c.normalised() {
 		p.Norm = inner.UnitNorm * sqrt(s.c.PairsItem)
 	}
-	if vector, offset, ok := s.pullBack(w); ok {
-		p.Stored = rerank.Probe{Vector: vector, Offset: offset, Scale: s.ceiling(), Target: s.pulled(rerank.TargetScore)}
+	if s.pullsBack() {
+		p.Stored = func() (rerank.Probe, error) {
+			vector, offset, _ := s.pullBack(w)
+			return rerank.Probe{Vector: vector, Offset: offset, Scale: s.ceiling(), Target: s.pulled(rerank.TargetScore)}, nil
+		}
 	}
 	return &fixed{Product: p, e: e, gates: gates}
 }

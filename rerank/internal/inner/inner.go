@@ -21,9 +21,9 @@ type Product struct {
 	// U is multiplied with the feature row, Scale with the result.
 	U     []float32
 	Scale float32
-	// Stored is the probe on the stored vector; Vector is nil where there is
-	// none, and NoStored says why.
-	Stored   rerank.Probe
+	// Stored makes the probe on the stored vector, which a scan does not need; it is
+	// nil where there is none, and NoStored says why.
+	Stored   func() (rerank.Probe, error)
 	NoStored string
 	// Field is the derived field that holds feature rows; "": there is none.
 	Field string
@@ -62,15 +62,20 @@ func (p *Product) Probes(plan rerank.Plan) ([]rerank.Probe, error) {
 	default:
 		return nil, fmt.Errorf("%w: %q is none of %q", rerank.ErrStrategy, plan.Strategy, rerank.Strategies())
 	}
-	probe := p.Stored
+	var probe rerank.Probe
 	switch {
 	case plan.Derived && p.Field == "":
 		return nil, fmt.Errorf("%w: the kind %s derives no field for %s; search the stored vectors",
 			rerank.ErrStrategy, p.Spec.Kind, plan.Strategy)
 	case plan.Derived:
 		probe = rerank.Probe{Field: p.Field, Vector: p.U, Target: rerank.TargetScore, Scale: p.Scale}
-	case probe.Vector == nil:
+	case p.Stored == nil:
 		return nil, fmt.Errorf("%w: %s on the stored vectors: %s", rerank.ErrStrategy, plan.Strategy, p.NoStored)
+	default:
+		var err error
+		if probe, err = p.Stored(); err != nil {
+			return nil, err
+		}
 	}
 	probe.Depth = plan.Depth
 	return []rerank.Probe{probe}, nil

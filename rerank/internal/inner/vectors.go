@@ -70,7 +70,9 @@ func (v *Vectors) Encode(q rerank.Query) (rerank.Encoded, error) {
 	}
 	return &Product{
 		Spec: v.spec, Kernels: v.kernels, U: u, Scale: 1, Norm: norm, Query: u, Distilled: v.probes,
-		Stored: rerank.Probe{Vector: u, Target: rerank.TargetScore, Scale: 1},
+		Stored: func() (rerank.Probe, error) {
+			return rerank.Probe{Vector: u, Target: rerank.TargetScore, Scale: 1}, nil
+		},
 	}, nil
 }
 
