@@ -47,13 +47,6 @@ const (
 	StopUnbounded Stop = "no_bound"
 )
 
-// Calibration is an audited promise of a route: P(recall@K ≥ Recall) ≥ Share
-// with confidence 1 − Alpha, from Queries audited queries.
-type Calibration struct {
-	Recall, Share, Alpha float64
-	Queries              int
-}
-
 // Certificate says how far an answer can be from the exact one.
 type Certificate struct {
 	Status Status
@@ -68,7 +61,11 @@ type Certificate struct {
 	// Epsilon is the rounding error of store and kernel, in units of φ.
 	Epsilon     float32
 	Calibration *Calibration
-	Stop        Stop
+	// Uncalibrated is why an answer that is not exact does not carry the calibration
+	// of its route: one of the Uncalibrated constants, or why the route's is not
+	// claimed at all. It is empty where the route has none.
+	Uncalibrated string
+	Stop         Stop
 	// Depth is the rows asked of each probe in the last round, Rounds the number
 	// of rounds, Candidates the number of items that were scored.
 	Depth, Rounds, Candidates int

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
@@ -92,10 +93,13 @@ func certificateText(r *likenessv1.SearchResponse) string {
 		fmt.Fprintf(&b, "exact: %s.", proofTexts[c.GetProof()])
 	case likenessv1.CertificateStatus_CERTIFICATE_STATUS_CALIBRATED:
 		k := c.GetCalibration()
-		fmt.Fprintf(&b, "calibrated: at least %.4g %% of the true top are found for %.4g %% of queries, with confidence %.4g %% from %d queries.",
-			100*k.GetRecall(), 100*k.GetShare(), 100*(1-k.GetAlpha()), k.GetQueries())
+		fmt.Fprintf(&b, "calibrated: at least %.4g %% of the true top %d are found for %.4g %% of queries, with confidence %.4g %% from %d queries, audited on %s.",
+			100*k.GetRecall(), k.GetK(), 100*k.GetShare(), 100*(1-k.GetAlpha()), k.GetQueries(), k.GetMade().AsTime().Format(time.DateOnly))
 	default:
 		b.WriteString("unknown: nothing was proved of the items that were not scored.")
+		if why := c.GetUncalibrated(); why != "" {
+			fmt.Fprintf(&b, " The route's calibration does not hold here: %s.", why)
+		}
 	}
 	switch {
 	case c.Gap == nil:

@@ -57,6 +57,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newQueryCommand(a),
 		newIndexCommand(a),
 		newEvalCommand(a),
+		newCalibrateCommand(a),
 		newFitCommand(a),
 		newBenchCommand(a),
 		newModelCommand(a),

@@ -40,6 +40,7 @@ func defaultRoute() Route {
 		Timeout:      5 * time.Second,
 		Failure:      "fail_open",
 		MaxRounds:    8,
+		Audit:        Audit{PerSecond: 1, Alpha: 0.01},
 	}
 }
 

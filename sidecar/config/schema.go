@@ -265,8 +265,8 @@ type Route struct {
 	MaxDepth int `yaml:"max_depth" min:"0"`
 	// Most rounds of deepening.
 	MaxRounds int `yaml:"max_rounds" min:"1"`
-	// An audited promise, carried by answers that were not proved exact.
-	Calibration *Calibration `yaml:"calibration"`
+	// A share of the live answers that carry the route's calibration, audited in the background.
+	Audit Audit `yaml:"audit"`
 }
 
 // Proxy is a listener for clients of a Qdrant or Milvus store.
@@ -285,14 +285,12 @@ type Proxy struct {
 	Routes []string `yaml:"routes"`
 }
 
-// Calibration promises P(recall@K >= recall) >= share with confidence 1 - alpha.
-type Calibration struct {
-	// The recall that is promised.
-	Recall float64 `yaml:"recall" min:"0" max:"1"`
-	// The share of queries that reach it.
+// Audit compares live answers with the exact ones.
+type Audit struct {
+	// The share of the answers that is audited, each by scoring the whole table on one core; 0 is none.
 	Share float64 `yaml:"share" min:"0" max:"1"`
-	// The probability that the promise is wrong.
-	Alpha float64 `yaml:"alpha" min:"0" max:"1"`
-	// The number of queries that were audited.
-	Queries int `yaml:"queries" min:"1"`
+	// Most audits in a second; answers beyond it are left out.
+	PerSecond float64 `yaml:"per_second" min:"0"`
+	// The probability that a calibration is rejected although it holds, however long it is audited.
+	Alpha float64 `yaml:"alpha" min:"0.000001" max:"0.5"`
 }

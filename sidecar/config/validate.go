@@ -245,6 +245,7 @@ func (v *validator) route(name string, r Route) {
 			hint(r.Collection, mapKeys(reflect.ValueOf(store.Collections))))
 	}
 	v.placement(at, r)
+	v.audit(at+".audit", r)
 	v.routeLimits(at, r)
 }
 
@@ -261,6 +262,18 @@ func (v *validator) placement(at string, r Route) {
 	}
 	if r.Placement == "derived" && r.Companion == "" {
 		v.fail(at+".companion", "placement derived needs a companion collection; make one with `likeness index`")
+	}
+}
+
+func (v *validator) audit(at string, r Route) {
+	if r.Audit.Share == 0 {
+		return
+	}
+	if v.c.StateDir == "" {
+		v.fail(at+".share", "a calibration, and what an audit finds of it, are kept in state_dir, which is not set")
+	}
+	if r.Table == "" {
+		v.fail(at+".share", "live answers are audited by scoring a table, and there is none; make one with `likeness index` and name it as table")
 	}
 }
 

@@ -173,34 +173,6 @@ func wantPlain(t *testing.T, w *world, a pipeline.Answer, q []float32, k int, re
 	sameHits(t, a.Hits, want)
 }
 
-// TestCalibration: the route's promise goes with answers of its own kind only.
-func TestCalibration(t *testing.T) {
-	promise := &rerank.Calibration{Recall: .9, Share: .95, Alpha: .05, Queries: 400}
-	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 300, 6))
-	r := w.route(pipeline.PlacementTable, func(r *pipeline.Route) { r.Strategy, r.Calibration = rerank.PerEmbedding, promise })
-	for _, c := range []struct {
-		name   string
-		change func(*pipeline.Request)
-		status rerank.Status
-	}{
-		{"as audited", func(*pipeline.Request) {}, rerank.StatusCalibrated},
-		{"deeper", func(r *pipeline.Request) { r.Depth = 30 }, rerank.StatusCalibrated},
-		{"less deep", func(r *pipeline.Request) { r.Depth = 10 }, rerank.StatusUnknown},
-		{"another strategy", func(r *pipeline.Request) { r.Strategy = rerank.Average }, rerank.StatusUnknown},
-		{"filtered", func(r *pipeline.Request) { r.Filter = even }, rerank.StatusUnknown},
-		{"proved", func(r *pipeline.Request) { r.Strategy = rerank.Scan }, rerank.StatusExact},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			req := pipeline.Request{Query: rerank.Query{Vector: random(2, 1, 6).Row(0)}, K: 5}
-			c.change(&req)
-			got := search(t, r, req).Certificate
-			if got.Status != c.status || (got.Calibration != nil) != (c.status == rerank.StatusCalibrated) {
-				t.Errorf("%+v, want %s", got, c.status)
-			}
-		})
-	}
-}
-
 // TestGroupedLists: the first rows all belong to few items; K distinct ones come back.
 func TestGroupedLists(t *testing.T) {
 	vectors := random(9, 240, 4)

@@ -15,9 +15,7 @@ func (s *search) certify(ctx context.Context, r Request, round int) {
 	began := time.Now()
 	c := rerank.Certify(s.evidence())
 	c.Depth, c.Rounds, c.Candidates = r.Depth, round, s.scored
-	if s.calibrated(r, c) {
-		c.Status, c.Calibration = rerank.StatusCalibrated, s.Calibration
-	}
+	s.calibrate(r, &c)
 	s.answer.Certificate = c
 	s.answer.Timings.Certify += time.Since(began)
 }
@@ -77,14 +75,6 @@ func (s *search) exhausted() (exact, all bool) {
 		all = all && l.Exhausted
 	}
 	return exact, all
-}
-
-// calibrated: the route's promise is of its own strategy, at its depth or
-// deeper, over what no filter narrows; nothing else was audited.
-func (s *search) calibrated(r Request, c rerank.Certificate) bool {
-	return s.Calibration != nil && c.Status != rerank.StatusExact && s.r.Filter == "" &&
-		r.Strategy == s.Strategy && r.Weights == s.Weights && r.Head == s.Head &&
-		r.Depth >= s.Depth && (r.Strategy != rerank.Combined || r.AverageDepth >= s.AverageDepth)
 }
 
 // stop says why to search no deeper, or "" if another round pays. last is the

@@ -213,6 +213,7 @@ func (o *opened) checkLimits() error {
 func (o *opened) agree(ctx context.Context) error {
 	d, ok := o.Store.(adapters.Describer)
 	if !ok {
+		o.tellPromise(nil)
 		return nil
 	}
 	have, err := d.Describe(ctx, o.Collection)
@@ -223,13 +224,15 @@ func (o *opened) agree(ctx context.Context) error {
 		return err
 	}
 	o.narrow(have.Limits)
-	if err := o.checkCompanion(ctx, d); err != nil {
+	settings := prefixed(nil, "collection", have.Settings)
+	if err := o.checkCompanion(ctx, d, settings); err != nil {
 		return err
 	}
 	probes, err := o.trial()
 	if err != nil {
 		return o.wrong("strategy %q: %v", o.Strategy, err)
 	}
+	o.tellPromise(settings)
 	return o.checkProbes(probes)
 }
 
@@ -270,8 +273,9 @@ func (o *opened) checkField(d adapters.Description) error {
 	return nil
 }
 
-// checkCompanion wants the companion to have the fields of the placement.
-func (o *opened) checkCompanion(ctx context.Context, d adapters.Describer) error {
+// checkCompanion wants the companion to have the fields of the placement, and adds
+// its settings.
+func (o *opened) checkCompanion(ctx context.Context, d adapters.Describer, settings map[string]string) error {
 	if o.Companion == "" {
 		return nil
 	}
@@ -280,6 +284,7 @@ func (o *opened) checkCompanion(ctx context.Context, d adapters.Describer) error
 		return fmt.Errorf("route %q: its companion, which `likeness index` builds: %w", o.Name, err)
 	}
 	o.narrow(have.Limits)
+	prefixed(settings, "companion", have.Settings)
 	o.companion = map[string]int{}
 	for _, f := range have.Fields {
 		if f.Metric != adapters.InnerProduct {

@@ -115,10 +115,11 @@ type Route struct {
 
 	Failure Failure // FailOpen where not given
 	// Limits, 1000, 16384 and 8 where not given; MaxDepth is narrowed to the store's.
-	MaxK        int
-	MaxDepth    int
-	MaxRounds   int
-	Calibration *rerank.Calibration
+	MaxK      int
+	MaxDepth  int
+	MaxRounds int
+	// Promise is what was audited of the answers; nil: nothing.
+	Promise Promise
 }
 
 // Resident is the route's table as it is now, nil if it has none. The caller calls

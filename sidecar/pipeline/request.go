@@ -24,10 +24,11 @@ func (o *opened) resolve(r Request) (Request, error) {
 		r.MaxGap = o.MaxGap
 	}
 	r.Strategy = cmp.Or(r.Strategy, o.Strategy)
-	r.Depth = cmp.Or(r.Depth, o.Depth)
-	r.AverageDepth = cmp.Or(r.AverageDepth, o.AverageDepth)
 	r.Weights = cmp.Or(r.Weights, o.Weights)
 	r.Head = cmp.Or(r.Head, o.Head)
+	depth, averageDepth := o.depths(r)
+	r.Depth = cmp.Or(r.Depth, depth)
+	r.AverageDepth = cmp.Or(r.AverageDepth, averageDepth)
 	if err := o.checkRequest(r); err != nil {
 		return r, err
 	}

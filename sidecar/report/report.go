@@ -1,4 +1,4 @@
-// Package report writes an evaluation as one HTML page: no scripts, no other
+// Package report writes an evaluation or a calibration as one HTML page: no scripts, no other
 // files, plots in SVG with the tables of their numbers, for a screen of any size,
 // light or dark, and for paper.
 package report
@@ -22,21 +22,35 @@ import (
 //go:embed page.html
 var page string
 
+//go:embed style.html
+var style string
+
 // Write writes the page of a report. It returns the error of w.
 func Write(w io.Writer, r *eval.Report) error {
-	t, err := template.New("page").Funcs(template.FuncMap{
+	return write(w, page, template.FuncMap{
 		"number": number, "signed": signed, "percent": percent, "interval": interval, "paired": paired,
 		"metrics": eval.MetricNames, "answer": answer, "negate": func(v float64) float64 { return -v },
 		"query": queryName,
-	}).Parse(page)
-	if err != nil {
-		return err
-	}
-	return t.Execute(w, view{Report: r, Figures: figures(r)})
+	}, view{Report: r, Figures: figures(r)})
 }
 
 // WriteFile writes the page in one step: path has its old content or the whole.
-func WriteFile(path string, r *eval.Report) (err error) {
+func WriteFile(path string, r *eval.Report) error {
+	return writeFile(path, func(w io.Writer) error { return Write(w, r) })
+}
+
+func write(w io.Writer, page string, functions template.FuncMap, view any) error {
+	t, err := template.New("page").Funcs(functions).Parse(page)
+	if err == nil {
+		t, err = t.Parse(style)
+	}
+	if err != nil {
+		return err
+	}
+	return t.ExecuteTemplate(w, "page", view)
+}
+
+func writeFile(path string, write func(w io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
@@ -47,7 +61,7 @@ func WriteFile(path string, r *eval.Report) (err error) {
 		}
 	}()
 	w := bufio.NewWriter(f)
-	if err := errors.Join(Write(w, r), w.Flush(), f.Chmod(0o644), f.Close()); err != nil {
+	if err := errors.Join(write(w), w.Flush(), f.Chmod(0o644), f.Close()); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	return os.Rename(f.Name(), path)

@@ -106,7 +106,10 @@ func fromRoute(r *pipeline.Route) *likenessv1.Route {
 		MaxK:         int32(r.MaxK),
 		MaxDepth:     int32(r.MaxDepth),
 		MaxRounds:    int32(r.MaxRounds),
-		Calibration:  fromCalibration(r.Calibration),
+	}
+	if r.Promise != nil {
+		c, void := r.Promise.Calibration()
+		out.Calibration, out.Uncalibrated = fromCalibration(c), void
 	}
 	if t := r.Resident(); t != nil {
 		items := int64(t.Count())

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
@@ -203,17 +204,18 @@ func fromExplanation(e *rerank.Explanation) *likenessv1.Explanation {
 
 func fromCertificate(c rerank.Certificate) *likenessv1.Certificate {
 	return &likenessv1.Certificate{
-		Status:      enumOf(certificateStatuses, c.Status),
-		Proof:       enumOf(proofs, c.Proof),
-		Gap:         known(c.Gap),
-		Bound:       known(c.Max),
-		KthScore:    known(c.KthScore),
-		Epsilon:     c.Epsilon,
-		Calibration: fromCalibration(c.Calibration),
-		Stop:        enumOf(stops, c.Stop),
-		Depth:       int32(c.Depth),
-		Rounds:      int32(c.Rounds),
-		Candidates:  int64(c.Candidates),
+		Status:       enumOf(certificateStatuses, c.Status),
+		Proof:        enumOf(proofs, c.Proof),
+		Gap:          known(c.Gap),
+		Bound:        known(c.Max),
+		KthScore:     known(c.KthScore),
+		Epsilon:      c.Epsilon,
+		Calibration:  fromCalibration(c.Calibration),
+		Stop:         enumOf(stops, c.Stop),
+		Depth:        int32(c.Depth),
+		Rounds:       int32(c.Rounds),
+		Candidates:   int64(c.Candidates),
+		Uncalibrated: utf8(c.Uncalibrated),
 	}
 }
 
@@ -229,7 +231,14 @@ func fromCalibration(c *rerank.Calibration) *likenessv1.Calibration {
 	if c == nil {
 		return nil
 	}
-	return &likenessv1.Calibration{Recall: c.Recall, Share: c.Share, Alpha: c.Alpha, Queries: int64(c.Queries)}
+	out := &likenessv1.Calibration{
+		Recall: c.Recall, Share: c.Share, Alpha: c.Alpha, Queries: int64(c.Queries), K: int32(c.K),
+		Depth: int32(c.Rule.Depth), AverageDepth: int32(c.Rule.AverageDepth),
+	}
+	if !c.Made.IsZero() {
+		out.Made = timestamppb.New(c.Made)
+	}
+	return out
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

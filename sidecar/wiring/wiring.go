@@ -59,6 +59,11 @@ func Open(ctx context.Context, c *config.Config) (*Assembly, error) {
 			failed = append(failed, fmt.Errorf("routes.%s: %w", name, err))
 		}
 	}
+	for _, route := range a.Routes {
+		if err := Promise(c, route); err != nil {
+			failed = append(failed, fmt.Errorf("routes.%s: %w", route.Name, err))
+		}
+	}
 	if len(failed) > 0 {
 		return nil, errors.Join(append(failed, a.Close())...)
 	}
@@ -184,9 +189,6 @@ func toRoute(name string, r config.Route, limits config.Limits) *pipeline.Route 
 	}
 	if route.MaxDepth == 0 {
 		route.MaxDepth = limits.MaxDepth
-	}
-	if c := r.Calibration; c != nil {
-		route.Calibration = &rerank.Calibration{Recall: c.Recall, Share: c.Share, Alpha: c.Alpha, Queries: c.Queries}
 	}
 	return route
 }

@@ -509,13 +509,16 @@ type Route struct {
 	MaxGap       *float32             `protobuf:"fixed32,13,opt,name=max_gap,json=maxGap,proto3,oneof" json:"max_gap,omitempty"`
 	Timeout      *durationpb.Duration `protobuf:"bytes,14,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// fail_open or fail_closed.
-	Failure     string       `protobuf:"bytes,15,opt,name=failure,proto3" json:"failure,omitempty"`
-	MaxK        int32        `protobuf:"varint,16,opt,name=max_k,json=maxK,proto3" json:"max_k,omitempty"`
-	MaxDepth    int32        `protobuf:"varint,17,opt,name=max_depth,json=maxDepth,proto3" json:"max_depth,omitempty"`
-	MaxRounds   int32        `protobuf:"varint,18,opt,name=max_rounds,json=maxRounds,proto3" json:"max_rounds,omitempty"`
+	Failure   string `protobuf:"bytes,15,opt,name=failure,proto3" json:"failure,omitempty"`
+	MaxK      int32  `protobuf:"varint,16,opt,name=max_k,json=maxK,proto3" json:"max_k,omitempty"`
+	MaxDepth  int32  `protobuf:"varint,17,opt,name=max_depth,json=maxDepth,proto3" json:"max_depth,omitempty"`
+	MaxRounds int32  `protobuf:"varint,18,opt,name=max_rounds,json=maxRounds,proto3" json:"max_rounds,omitempty"`
+	// What was audited; set, with the depth that it found, even where uncalibrated says that no answer carries it.
 	Calibration *Calibration `protobuf:"bytes,19,opt,name=calibration,proto3" json:"calibration,omitempty"`
 	// Items in the resident table; unset without one.
-	TableItems    *int64 `protobuf:"varint,20,opt,name=table_items,json=tableItems,proto3,oneof" json:"table_items,omitempty"`
+	TableItems *int64 `protobuf:"varint,20,opt,name=table_items,json=tableItems,proto3,oneof" json:"table_items,omitempty"`
+	// Why answers carry no calibration; empty if they do, or none was made.
+	Uncalibrated  string `protobuf:"bytes,24,opt,name=uncalibrated,proto3" json:"uncalibrated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -690,6 +693,13 @@ func (x *Route) GetTableItems() int64 {
 	return 0
 }
 
+func (x *Route) GetUncalibrated() string {
+	if x != nil {
+		return x.Uncalibrated
+	}
+	return ""
+}
+
 var File_likeness_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_catalog_proto_rawDesc = "" +
@@ -726,7 +736,7 @@ const file_likeness_v1_catalog_proto_rawDesc = "" +
 	"provenance\x1a=\n" +
 	"\x0fProvenanceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xda\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfe\x05\n" +
 	"\x05Route\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05store\x18\x02 \x01(\tR\x05store\x12\x1e\n" +
@@ -752,7 +762,8 @@ const file_likeness_v1_catalog_proto_rawDesc = "" +
 	"max_rounds\x18\x12 \x01(\x05R\tmaxRounds\x12:\n" +
 	"\vcalibration\x18\x13 \x01(\v2\x18.likeness.v1.CalibrationR\vcalibration\x12$\n" +
 	"\vtable_items\x18\x14 \x01(\x03H\x01R\n" +
-	"tableItems\x88\x01\x01B\n" +
+	"tableItems\x88\x01\x01\x12\"\n" +
+	"\funcalibrated\x18\x18 \x01(\tR\funcalibratedB\n" +
 	"\n" +
 	"\b_max_gapB\x0e\n" +
 	"\f_table_items2\xd4\x02\n" +

@@ -9,6 +9,7 @@ package likenessv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -224,7 +225,10 @@ type Certificate struct {
 	Depth  int32 `protobuf:"varint,9,opt,name=depth,proto3" json:"depth,omitempty"`
 	Rounds int32 `protobuf:"varint,10,opt,name=rounds,proto3" json:"rounds,omitempty"`
 	// Items that were scored.
-	Candidates    int64 `protobuf:"varint,11,opt,name=candidates,proto3" json:"candidates,omitempty"`
+	Candidates int64 `protobuf:"varint,11,opt,name=candidates,proto3" json:"candidates,omitempty"`
+	// Why an answer that is not exact does not carry the calibration of its route: filter, k, strategy or depth, where
+	// the calibration is not of such answers, or a sentence, where it is not claimed at all. Empty without one.
+	Uncalibrated  string `protobuf:"bytes,12,opt,name=uncalibrated,proto3" json:"uncalibrated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -336,6 +340,13 @@ func (x *Certificate) GetCandidates() int64 {
 	return 0
 }
 
+func (x *Certificate) GetUncalibrated() string {
+	if x != nil {
+		return x.Uncalibrated
+	}
+	return ""
+}
+
 // Calibration is an audited promise.
 type Calibration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -346,7 +357,14 @@ type Calibration struct {
 	// alpha: the probability that the promise is wrong.
 	Alpha float64 `protobuf:"fixed64,3,opt,name=alpha,proto3" json:"alpha,omitempty"`
 	// n: the number of queries that were audited.
-	Queries       int64 `protobuf:"varint,4,opt,name=queries,proto3" json:"queries,omitempty"`
+	Queries int64 `protobuf:"varint,4,opt,name=queries,proto3" json:"queries,omitempty"`
+	// K: the number of items of the answers whose recall was audited.
+	K int32 `protobuf:"varint,5,opt,name=k,proto3" json:"k,omitempty"`
+	// Rows asked of each first-stage search; of the averaged one, where the strategy is combined.
+	Depth        int32 `protobuf:"varint,6,opt,name=depth,proto3" json:"depth,omitempty"`
+	AverageDepth int32 `protobuf:"varint,7,opt,name=average_depth,json=averageDepth,proto3" json:"average_depth,omitempty"`
+	// When it was made.
+	Made          *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=made,proto3" json:"made,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -409,11 +427,39 @@ func (x *Calibration) GetQueries() int64 {
 	return 0
 }
 
+func (x *Calibration) GetK() int32 {
+	if x != nil {
+		return x.K
+	}
+	return 0
+}
+
+func (x *Calibration) GetDepth() int32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+func (x *Calibration) GetAverageDepth() int32 {
+	if x != nil {
+		return x.AverageDepth
+	}
+	return 0
+}
+
+func (x *Calibration) GetMade() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Made
+	}
+	return nil
+}
+
 var File_likeness_v1_certificate_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_certificate_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlikeness/v1/certificate.proto\x12\vlikeness.v1\"\xae\x03\n" +
+	"\x1dlikeness/v1/certificate.proto\x12\vlikeness.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd2\x03\n" +
 	"\vCertificate\x126\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1e.likeness.v1.CertificateStatusR\x06status\x12(\n" +
 	"\x05proof\x18\x02 \x01(\x0e2\x12.likeness.v1.ProofR\x05proof\x12\x15\n" +
@@ -428,16 +474,21 @@ const file_likeness_v1_certificate_proto_rawDesc = "" +
 	" \x01(\x05R\x06rounds\x12\x1e\n" +
 	"\n" +
 	"candidates\x18\v \x01(\x03R\n" +
-	"candidatesB\x06\n" +
+	"candidates\x12\"\n" +
+	"\funcalibrated\x18\f \x01(\tR\funcalibratedB\x06\n" +
 	"\x04_gapB\b\n" +
 	"\x06_boundB\f\n" +
 	"\n" +
-	"_kth_score\"k\n" +
+	"_kth_score\"\xe4\x01\n" +
 	"\vCalibration\x12\x16\n" +
 	"\x06recall\x18\x01 \x01(\x01R\x06recall\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x01R\x05share\x12\x14\n" +
 	"\x05alpha\x18\x03 \x01(\x01R\x05alpha\x12\x18\n" +
-	"\aqueries\x18\x04 \x01(\x03R\aqueries*\x98\x01\n" +
+	"\aqueries\x18\x04 \x01(\x03R\aqueries\x12\f\n" +
+	"\x01k\x18\x05 \x01(\x05R\x01k\x12\x14\n" +
+	"\x05depth\x18\x06 \x01(\x05R\x05depth\x12#\n" +
+	"\raverage_depth\x18\a \x01(\x05R\faverageDepth\x12.\n" +
+	"\x04made\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04made*\x98\x01\n" +
 	"\x11CertificateStatus\x12\"\n" +
 	"\x1eCERTIFICATE_STATUS_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CERTIFICATE_STATUS_EXACT\x10\x01\x12!\n" +
@@ -473,22 +524,24 @@ func file_likeness_v1_certificate_proto_rawDescGZIP() []byte {
 var file_likeness_v1_certificate_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_likeness_v1_certificate_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
 var file_likeness_v1_certificate_proto_goTypes = []any{
-	(CertificateStatus)(0), // 0: likeness.v1.CertificateStatus
-	(Proof)(0),             // 1: likeness.v1.Proof
-	(Stop)(0),              // 2: likeness.v1.Stop
-	(*Certificate)(nil),    // 3: likeness.v1.Certificate
-	(*Calibration)(nil),    // 4: likeness.v1.Calibration
+	(CertificateStatus)(0),        // 0: likeness.v1.CertificateStatus
+	(Proof)(0),                    // 1: likeness.v1.Proof
+	(Stop)(0),                     // 2: likeness.v1.Stop
+	(*Certificate)(nil),           // 3: likeness.v1.Certificate
+	(*Calibration)(nil),           // 4: likeness.v1.Calibration
+	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
 }
 var file_likeness_v1_certificate_proto_depIdxs = []int32{
 	0, // 0: likeness.v1.Certificate.status:type_name -> likeness.v1.CertificateStatus
 	1, // 1: likeness.v1.Certificate.proof:type_name -> likeness.v1.Proof
 	4, // 2: likeness.v1.Certificate.calibration:type_name -> likeness.v1.Calibration
 	2, // 3: likeness.v1.Certificate.stop:type_name -> likeness.v1.Stop
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	5, // 4: likeness.v1.Calibration.made:type_name -> google.protobuf.Timestamp
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_likeness_v1_certificate_proto_init() }

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/calibrate"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/dataset"
+	"github.com/likenessdb/likeness/sidecar/report"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+const calibrateLong = `Finds out what recall a route can promise, and lets it promise that: recall@K is at
+least --recall for a --share of the queries, with --confidence.
+
+Every query is asked of the route at growing depth, through its store as it is, and
+compared with the exact answer: by the route's table if it is in full precision, by
+reading the collection otherwise. Items that tie with the K-th within the rounding
+error count as found. The depths are then tested from the deepest to the shallowest, up
+to the first that fails (Clopper and Pearson's exact bound, fixed-sequence testing). The
+shallowest that passes is kept in state_dir; a sidecar, running or started later, searches
+that deep, and its answers carry the promise.
+
+The queries must be drawn as those that will be asked: the promise is of such queries,
+and of no others. With no failure among them at least log(1 - confidence) / log(share)
+are needed: 59 for .95 and .95. --from-collection takes stored vectors for queries, where
+nothing better is there: it says little of what people ask. --hold-out keeps some queries
+back and reports how the chosen depth answers them.
+
+What was answered is kept; after an interruption the same command goes on. If no depth
+shows the promise, the exit code is 1, and an earlier calibration stays.`
+
+// calibrateFlags are the flags of calibrate.
+type calibrateFlags struct {
+	route, queries, userIDs, state, html string
+	fromCollection, sample, holdOut      int
+	seed                                 uint64
+	recall, share, confidence            float64
+	k, parallel                          int
+	depths                               []int
+	dryRun                               bool
+}
+
+func newCalibrateCommand(a *app) *cobra.Command {
+	f := &calibrateFlags{}
+	cmd := &cobra.Command{
+		Use:   "calibrate",
+		Short: "Find the depth at which a route can promise a recall",
+		Long:  calibrateLong,
+		Example: `  likeness calibrate --config likeness.yaml --route products --queries asked.npy --recall 0.9 --share 0.95
+  likeness calibrate --config likeness.yaml --route products --queries asked.npy --sample 1000 --hold-out 500 \
+    --html calibration.html --output json
+  likeness calibrate --config likeness.yaml --route products --from-collection 500 --dry-run`,
+		Args: cobra.NoArgs,
+	}
+	src := addConfigFlags(cmd)
+	f.add(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		r, path, err := f.run(cmd.Context(), src, newProgress(a.stderr))
+		if err != nil {
+			return err
+		}
+		if f.html != "" {
+			if err := report.WriteCalibration(f.html, r); err != nil {
+				return err
+			}
+		}
+		if err := a.print(*out, r, func(w io.Writer) error { return printCalibration(w, r, path) }); err != nil {
+			return err
+		}
+		if r.Calibration == nil {
+			return fmt.Errorf("no depth shows the promise; at the greatest, %d, the share is %.4g at least: promise less, or raise --depths or max_depth",
+				r.Rules[0].Depth, r.Rules[0].LeastShare)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func (f *calibrateFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.route, "route", "r", "", "the route of the configuration")
+	flags.StringVar(&f.queries, "queries", "", "query vectors: .npy, .safetensors or .parquet")
+	flags.StringVar(&f.userIDs, "user-ids", "", "user id of each query, .npy of integers, for models with user-id embeddings")
+	flags.IntVar(&f.fromCollection, "from-collection", 0, "take this many stored vectors, drawn at random, for queries")
+	flags.IntVar(&f.sample, "sample", 0, "ask this many of the queries, drawn at random; 0 is all")
+	flags.IntVar(&f.holdOut, "hold-out", 0, "check the promise on this many further queries, drawn at random")
+	flags.Uint64Var(&f.seed, "seed", 1, "seed of the draws")
+	flags.Float64Var(&f.recall, "recall", 0.9, "recall@k to promise")
+	flags.Float64Var(&f.share, "share", 0.95, "share of the queries that it is promised for")
+	flags.Float64Var(&f.confidence, "confidence", 0.95, "confidence of the promise")
+	flags.IntVar(&f.k, "k", 10, "number of items of an answer")
+	flags.IntSliceVar(&f.depths, "depths", nil, "depths to test; empty is from k to ten times the route's depth")
+	flags.IntVar(&f.parallel, "parallel", 2, "queries asked at a time")
+	flags.StringVar(&f.state, "state", "", "folder to keep the calibration in; empty is state_dir of the configuration")
+	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "report, and keep nothing")
+	cmd.MarkFlagsMutuallyExclusive("queries", "from-collection")
+	cmd.MarkFlagsOneRequired("queries", "from-collection")
+	_ = cmd.MarkFlagRequired("route")
+	_ = cmd.MarkFlagFilename("queries", vectorFiles...)
+	_ = cmd.MarkFlagFilename("user-ids", "npy")
+	_ = cmd.MarkFlagFilename("html", "html")
+	_ = cmd.MarkFlagDirname("state")
+}
+
+// run returns what was found and where it is kept.
+func (f *calibrateFlags) run(ctx context.Context, src *source, p *progress) (_ *calibrate.Report, path string, err error) {
+	c, err := config.Load(src.Source)
+	if err != nil {
+		return nil, "", err
+	}
+	parts, err := f.open(ctx, c)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { err = errors.Join(err, parts.Close()) }()
+	in := calibrate.Input{
+		Route: parts.Routes[0], Depths: f.depths, Parallel: f.parallel, Progress: p.begin,
+		Promise: calibrate.Promise{K: f.k, Recall: f.recall, Share: f.share, Alpha: 1 - f.confidence},
+	}
+	if !f.dryRun {
+		path = calibrate.Path(c.StateDir, f.route, in.Route.Model.Version)
+		in.Journal = calibrate.JournalPath(c.StateDir, f.route, in.Route.Model.Version)
+	}
+	if err := f.drawQueries(ctx, &in); err != nil {
+		return nil, "", err
+	}
+	r, err := calibrate.Run(ctx, in)
+	if errors.Is(err, calibrate.ErrInput) || errors.Is(err, rerank.ErrQuery) {
+		err = usageError{err}
+	}
+	if err != nil || f.dryRun || r.Calibration == nil {
+		return r, "", err
+	}
+	return r, path, r.Save(path)
+}
+
+// open opens the route, and nothing of the others.
+func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, error) {
+	r, ok := c.Routes[f.route]
+	c.StateDir = cmp.Or(f.state, c.StateDir)
+	switch {
+	case !ok:
+		return nil, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
+	case c.StateDir == "" && !f.dryRun:
+		return nil, usagef("there is no folder to keep the calibration in; set state_dir, or give --state or --dry-run")
+	case f.sample < 0 || f.holdOut < 0 || f.fromCollection < 0 || f.parallel < 1:
+		return nil, usagef("--sample %d, --hold-out %d, --from-collection %d, --parallel %d: want 0 at least, and 1 for --parallel",
+			f.sample, f.holdOut, f.fromCollection, f.parallel)
+	}
+	one := *c
+	one.Routes = map[string]config.Route{f.route: r}
+	one.Models = map[string]config.Model{r.Model: c.Models[r.Model]}
+	one.Stores = map[string]config.Store{r.Store: c.Stores[r.Store]}
+	return wiring.Open(ctx, &one)
+}
+
+// drawQueries reads the queries and parts those that are held out.
+func (f *calibrateFlags) drawQueries(ctx context.Context, in *calibrate.Input) error {
+	var queries []rerank.Query
+	var err error
+	random := rand.New(rand.NewPCG(f.seed, 0))
+	if f.queries != "" {
+		queries, err = f.readQueries(ctx, in)
+	} else {
+		queries, err = f.storedQueries(ctx, in, random)
+	}
+	if err != nil {
+		return err
+	}
+	if d := in.Route.Model.Spec().QueryDim; len(queries) > 0 && len(queries[0].Vector) != d {
+		return usagef("the queries have %d elements, model %s takes %d", len(queries[0].Vector), in.Route.Model.Name, d)
+	}
+	n := f.sample
+	if n == 0 {
+		n = len(queries) - f.holdOut
+	}
+	if n < 0 || n+f.holdOut > len(queries) {
+		return usagef("--sample %d and --hold-out %d of %d queries; ask for fewer", f.sample, f.holdOut, len(queries))
+	}
+	random.Shuffle(len(queries), func(i, j int) { queries[i], queries[j] = queries[j], queries[i] })
+	in.Queries, in.HeldOut = queries[:n], queries[n:n+f.holdOut]
+	return nil
+}
+
+func (f *calibrateFlags) readQueries(ctx context.Context, in *calibrate.Input) ([]rerank.Query, error) {
+	vectors, err := dataset.OpenVectors(ctx, f.queries)
+	if err != nil {
+		return nil, badDataset(err)
+	}
+	defer vectors.Close()
+	var users []int64
+	if f.userIDs != "" {
+		if users, err = npy.ReadInts(f.userIDs); err != nil {
+			return nil, usageError{err}
+		}
+		if len(users) != vectors.Rows {
+			return nil, usagef("%s has %d user ids for %d queries", f.userIDs, len(users), vectors.Rows)
+		}
+	}
+	queries := make([]rerank.Query, vectors.Rows)
+	for i := range queries {
+		queries[i].Vector = append([]float32(nil), vectors.Row(i)...)
+		if users != nil {
+			queries[i].UserID, queries[i].HasUserID = users[i], true
+		}
+	}
+	digest, err := dataset.FileDigest(f.queries)
+	if errors.Is(err, os.ErrNotExist) { // FILE#NAME
+		digest, err = "", nil
+	}
+	in.Source = f.queries
+	if digest != "" {
+		in.Source += " sha256:" + digest
+	}
+	return queries, err
+}
+
+// storedQueries draws stored vectors: each of the collection's is as likely as
+// another (reservoir sampling).
+func (f *calibrateFlags) storedQueries(ctx context.Context, in *calibrate.Input, random *rand.Rand) ([]rerank.Query, error) {
+	r := in.Route
+	scanner, ok := r.Store.(adapters.Scanner)
+	spec := r.Model.Spec()
+	switch {
+	case !ok:
+		return nil, usagef("--from-collection: store %q cannot list its rows; give --queries", r.StoreName)
+	case spec.QueryDim != spec.ItemDim || spec.UserIDs:
+		return nil, usagef("--from-collection: a stored vector is no query of model %s, which takes %d elements for %d of an item%s; give --queries",
+			r.Model.Name, spec.QueryDim, spec.ItemDim, map[bool]string{true: ", and a user id"}[spec.UserIDs])
+	}
+	var queries []rerank.Query
+	seen := 0
+	err := scanner.Scan(ctx, adapters.ScanRequest{Collection: r.Collection, Vectors: []string{r.Vector}}, func(rows adapters.Rows, _ string) error {
+		for i := range rows.IDs {
+			seen++
+			q := rerank.Query{Vector: append([]float32(nil), rows.Vectors[0].Row(i)...)}
+			if len(queries) < f.fromCollection {
+				queries = append(queries, q)
+			} else if at := random.IntN(seen); at < len(queries) {
+				queries[at] = q
+			}
+		}
+		return nil
+	})
+	in.Source = fmt.Sprintf("%d stored vectors of collection %s", len(queries), r.Collection)
+	return queries, err
+}

@@ -1,0 +1,105 @@
+package calibrate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// answered is how a rule answered one query.
+type answered struct {
+	Depth      int     `json:"depth"`
+	Recall     float64 `json:"recall"`
+	Candidates int     `json:"candidates"`
+	Took       float64 `json:"ms"`
+}
+
+// reached reports whether an answer has the recall that is promised; recalls are
+// fractions of K, which a float64 may be a rounding away from.
+func (p Promise) reached(recall float64) bool { return recall >= p.Recall-1e-9 }
+
+// ask asks queries from to to, those that the journal does not have.
+func (r *run) ask(ctx context.Context, stage string, all []rerank.Query, from, to int, rules []rerank.Rule) error {
+	done := r.Progress.begin(stage, to-from)
+	var next atomic.Int64
+	next.Store(int64(from))
+	group, ctx := errgroup.WithContext(ctx)
+	for range max(1, r.Parallel) {
+		group.Go(func() error {
+			for n := int(next.Add(1)) - 1; n < to; n = int(next.Add(1)) - 1 {
+				if err := r.askOne(ctx, n, all[n], rules); err != nil {
+					return fmt.Errorf("query %d: %w", n, err)
+				}
+				done(1)
+			}
+			return ctx.Err()
+		})
+	}
+	return group.Wait()
+}
+
+func (r *run) askOne(ctx context.Context, n int, q rerank.Query, rules []rerank.Rule) error {
+	missing := slices.DeleteFunc(slices.Clone(rules), func(rule rerank.Rule) bool {
+		_, have := r.journal.answer(n, rule.Depth)
+		return have
+	})
+	if len(missing) == 0 {
+		return nil
+	}
+	exact, err := r.exact.answer(ctx, n, q, r.Promise.K)
+	if err != nil {
+		return err
+	}
+	slices.Reverse(missing) // growing depth
+	answers := make([]answered, 0, len(missing))
+	for _, rule := range missing {
+		began := time.Now()
+		a, err := r.pipeline.Search(ctx, pipeline.Request{
+			Route: r.route.Name, Query: q, K: r.Promise.K, Strategy: rule.Strategy, Depth: rule.Depth,
+			AverageDepth: rule.AverageDepth, Weights: rule.Weights, Head: rule.Head,
+		})
+		if err != nil {
+			return err
+		}
+		answers = append(answers, answered{
+			Depth: rule.Depth, Recall: exact.recall(scored(a.Hits)), Candidates: a.Certificate.Candidates,
+			Took: float64(time.Since(began).Microseconds()) / 1e3,
+		})
+	}
+	return r.journal.write(entry{Query: n, Answers: answers})
+}
+
+func scored(hits []pipeline.Hit) []rerank.Scored {
+	out := make([]rerank.Scored, len(hits))
+	for i, h := range hits {
+		out[i] = rerank.Scored{ID: h.ID, Score: h.Score}
+	}
+	return out
+}
+
+// outcome is how a rule answered queries from to to.
+func (r *run) outcome(rule rerank.Rule, from, to int) Outcome {
+	o := Outcome{Rule: rule, Queries: to - from}
+	var recalls, took []float64
+	for n := from; n < to; n++ {
+		a, _ := r.journal.answer(n, rule.Depth)
+		if r.Promise.reached(a.Recall) {
+			o.Kept++
+		}
+		recalls, took = append(recalls, a.Recall), append(took, a.Took)
+		o.MeanRecall += a.Recall / float64(o.Queries)
+		o.Candidates += float64(a.Candidates) / float64(o.Queries)
+	}
+	o.LeastShare = LeastShare(o.Kept, o.Queries, r.Promise.Alpha)
+	o.LeastMeanRecall = leastMean(recalls, r.Promise.Alpha)
+	slices.Sort(took)
+	o.P50, o.P99 = took[len(took)/2], took[(len(took)-1)*99/100]
+	return o
+}

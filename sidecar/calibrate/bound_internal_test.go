@@ -1,0 +1,264 @@
+package calibrate
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// TestLeastShare holds the bound to values in closed form and to the binomial
+// tail, summed term by term.
+func TestLeastShare(t *testing.T) {
+	for _, c := range []struct {
+		kept, n     int
+		alpha, want float64
+	}{
+		{59, 59, .05, math.Pow(.05, 1./59)}, // α^(1/n) without a failure
+		{1, 1, .05, .05},
+		{1, 10, .05, 1 - math.Pow(.95, .1)}, // 1 − (1−α)^(1/n) with one success
+		{0, 10, .05, 0},
+	} {
+		if got := LeastShare(c.kept, c.n, c.alpha); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%d of %d at %v: %v, want %v", c.kept, c.n, c.alpha, got, c.want)
+		}
+	}
+	for _, n := range []int{1, 7, 59, 400, 3000} {
+		for kept := 1; kept <= n; kept += max(1, n/17) {
+			for _, alpha := range []float64{.05, .001} {
+				least := LeastShare(kept, n, alpha)
+				if tail := binomialTail(kept, n, least); math.Abs(tail-alpha) > 1e-6 {
+					t.Fatalf("%d of %d: P(X ≥ kept) is %v at the bound %v, want %v", kept, n, tail, least, alpha)
+				}
+				for _, share := range []float64{least - 1e-6, least + 1e-6} {
+					if share <= 0 || share >= 1 {
+						continue
+					}
+					if got := (Promise{Share: share, Alpha: alpha}).kept(kept, n); got != (share < least) {
+						t.Fatalf("%d of %d, bound %v: share %v is shown: %t", kept, n, least, share, got)
+					}
+				}
+			}
+		}
+	}
+}
+
+// binomialTail is P(X ≥ k) of n draws with the probability p.
+func binomialTail(k, n int, p float64) float64 {
+	var sum float64
+	for i := k; i <= n; i++ {
+		a, _ := math.Lgamma(float64(n + 1))
+		b, _ := math.Lgamma(float64(i + 1))
+		c, _ := math.Lgamma(float64(n - i + 1))
+		sum += math.Exp(a - b - c + float64(i)*math.Log(p) + float64(n-i)*math.Log1p(-p))
+	}
+	return sum
+}
+
+func TestLeastQueries(t *testing.T) {
+	for _, c := range []struct {
+		share, alpha float64
+		want         int
+	}{{.95, .05, 59}, {.9, .05, 29}, {.99, .01, 459}, {.5, .5, 1}} {
+		if got := (Promise{Share: c.share, Alpha: c.alpha}).LeastQueries(); got != c.want {
+			t.Errorf("share %v, α %v: %d queries, want %d", c.share, c.alpha, got, c.want)
+		}
+	}
+}
+
+// TestLeastMean: the bound is above the mean no more often than α, and not idle.
+func TestLeastMean(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	above := 0
+	for range 2000 {
+		values := make([]float64, 500)
+		for i := range values {
+			values[i] = float64(10-min(10, int(rng.ExpFloat64()))) / 10
+		}
+		least := leastMean(values, .05)
+		if least > .9418 { // 1 − Σ P(⌊X⌋ ≥ i)/10 of an exponential X
+			above++
+		}
+		if least < .88 {
+			t.Fatalf("bound %v", least)
+		}
+	}
+	if above > 100 {
+		t.Errorf("above the mean %d times of 2000", above)
+	}
+}
+
+// TestRecall: what ties with the K-th fills any place among the ties, and no other.
+func TestRecall(t *testing.T) {
+	list := func(scores ...float32) (out []rerank.Scored) {
+		for _, s := range scores {
+			out = append(out, rerank.Scored{ID: rerank.UintID(uint64(s*100) % 1000), Score: s})
+		}
+		return out
+	}
+	exact := exactAnswer{top: []rerank.Scored{
+		{ID: rerank.UintID(1), Score: 9}, {ID: rerank.UintID(2), Score: 5}, {ID: rerank.UintID(3), Score: 3}, {ID: rerank.UintID(4), Score: 3},
+	}, epsilon: .01}
+	hits := func(ids ...uint64) (out []rerank.Scored) {
+		scores := map[uint64]float32{1: 9, 2: 5, 3: 3, 4: 3, 5: 2.99, 6: 2.9}
+		for _, id := range ids {
+			out = append(out, rerank.Scored{ID: rerank.UintID(id), Score: scores[id]})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		answer []rerank.Scored
+		want   float64
+	}{
+		{hits(1, 2, 3, 4), 1},
+		{hits(1, 2, 3, 5), 1},    // 5 is within 2ε of the K-th
+		{hits(1, 2, 3, 6), .75},  // 6 is not
+		{hits(1, 3, 4, 5), .75},  // a third tie takes no place of 2
+		{hits(3, 4, 5), .5},      // two places of ties, whoever fills them
+		{hits(1), .25}, {nil, 0}, // short answers
+	} {
+		if got := exact.recall(c.answer); got != c.want {
+			t.Errorf("%v: recall %v, want %v", c.answer, got, c.want)
+		}
+	}
+	if got := (exactAnswer{}).recall(list(1)); got != 1 {
+		t.Errorf("of nothing to find: %v", got)
+	}
+}
+
+// depthsNeeded is a population of queries: the depth from which each has the recall.
+type depthsNeeded []int
+
+func (p depthsNeeded) share(depth int) float64 {
+	n := 0
+	for _, d := range p {
+		if d <= depth {
+			n++
+		}
+	}
+	return float64(n) / float64(len(p))
+}
+
+// TestPromiseIsBroken no more often than α: a thousand calibrations, each of
+// queries that are drawn anew, with a rule chosen among twelve.
+func TestPromiseIsBroken(t *testing.T) {
+	const draws, alpha = 1000, .05
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, c := range []struct {
+		name string
+		need func() int
+	}{
+		{"steep", func() int { return int(20 * math.Exp(rng.NormFloat64()/2)) }},
+		{"long tail", func() int { return int(5 / math.Pow(rng.Float64(), 1.2)) }},
+		// At depth 100 exactly the share that is promised, less a little: the worst case.
+		{"just below", func() int {
+			if rng.Float64() < .949 {
+				return 10
+			}
+			return 400
+		}},
+	} {
+		population := make(depthsNeeded, 20000)
+		for i := range population {
+			population[i] = c.need()
+		}
+		broken, made := 0, 0
+		for range draws {
+			r := &Report{Promise: Promise{K: 10, Recall: .9, Share: .95, Alpha: alpha}}
+			drawn := make(depthsNeeded, 400)
+			for i := range drawn {
+				drawn[i] = population[rng.IntN(len(population))]
+			}
+			for _, depth := range Ladder(10, 500) {
+				r.Rules = append(r.Rules, Outcome{Rule: rerank.Rule{Depth: depth}, Queries: len(drawn), Kept: int(drawn.share(depth)*float64(len(drawn)) + .5)})
+			}
+			chosen := r.test()
+			if chosen < 0 {
+				continue
+			}
+			made++
+			if population.share(r.Rules[chosen].Depth) < r.Promise.Share {
+				broken++
+			}
+		}
+		// One in a thousand seeds would draw more than this of a probability α.
+		if tail := binomialTail(broken, draws, alpha); broken > 0 && tail < 1e-3 {
+			t.Errorf("%s: broken %d times of %d", c.name, broken, draws)
+		}
+		if made < draws/2 {
+			t.Errorf("%s: made %d times of %d only", c.name, made, draws)
+		}
+		t.Logf("%s: made %d times of %d, broken %d times", c.name, made, draws, broken)
+	}
+}
+
+func TestSequenceStopsAtTheFirstFailure(t *testing.T) {
+	r := &Report{Promise: Promise{Share: .95, Alpha: .05}}
+	for i, kept := range []int{100, 99, 90, 100} {
+		r.Rules = append(r.Rules, Outcome{Rule: rerank.Rule{Depth: 40 - 10*i}, Kept: kept, Queries: 100})
+	}
+	var marks []string
+	chosen := r.test()
+	if chosen >= 0 {
+		r.Calibration = &rerank.Calibration{Rule: r.Rules[chosen].Rule}
+	}
+	for _, o := range r.Rules {
+		marks = append(marks, r.Mark(o))
+	}
+	if want := []string{"shown", "chosen", "not shown", "not tested"}; !slices.Equal(marks, want) {
+		t.Errorf("%q, want %q", marks, want)
+	}
+}
+
+func TestLadder(t *testing.T) {
+	if got, want := Ladder(10, 200), []int{200, 150, 100, 70, 50, 30, 20, 15, 10}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := Ladder(10, 10); !slices.Equal(got, []int{10}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestEvidence: while the promise holds, the e-value reaches 1/α in at most a share
+// α of the runs, however long and whenever one looks; when it does not, soon.
+func TestEvidence(t *testing.T) {
+	const runs, length, alpha, share = 1000, 5000, .05, .95
+	rng := rand.New(rand.NewPCG(11, 12))
+	rejects := func(keep float64, length int) (found int, at []int) {
+		for range runs {
+			missed := 0
+			for n := 1; n <= length; n++ {
+				if rng.Float64() < keep {
+					continue // the e-value falls
+				}
+				missed++
+				if evidence(n, missed, share) >= 1/alpha {
+					found, at = found+1, append(at, n)
+					break
+				}
+			}
+		}
+		slices.Sort(at)
+		return found, at
+	}
+	if found, _ := rejects(share, length); found > 0 && binomialTail(found, runs, alpha) < 1e-3 {
+		t.Errorf("a promise that just holds is rejected in %d of %d runs", found, runs)
+	} else {
+		t.Logf("just holds: %d of %d rejected", found, runs)
+	}
+	if found, _ := rejects(.99, length); found > 5 {
+		t.Errorf("a promise that holds well is rejected in %d of %d runs", found, runs)
+	}
+	found, at := rejects(.8, length)
+	if found < runs || at[runs/2] > 100 {
+		t.Errorf("a share of .8 is rejected in %d of %d runs, half of them after %d answers", found, runs, at[len(at)/2])
+	}
+	t.Logf("share .8: half rejected after %d answers, the last after %d", at[runs/2], at[runs-1])
+	for _, n := range []int{0, 10, 1 << 20} {
+		if e := evidence(n, n/2, share); math.IsNaN(e) || math.IsInf(e, 0) || e < 0 {
+			t.Errorf("e-value %v of %d answers", e, n)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+// Package calibrate finds out what recall a route can promise, keeps the promise
+// with the route, and audits it on live answers.
+//
+// A calibration asks queries of the route at several depths through its real
+// store, compares each answer with the exact one, and takes the least depth of
+// which P(recall@K ≥ r) ≥ c is shown. It is of the queries that were asked: of
+// others it says nothing, which is what the audit is for.
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// ErrInput: the route cannot be calibrated, or the queries cannot show the promise.
+var ErrInput = errors.New("calibration not possible")
+
+// Input is what a calibration is made of.
+type Input struct {
+	// Route is not yet opened; its max_gap, timeout and failure policy are left out.
+	Route *pipeline.Route
+	// Queries are independent draws of what the route is asked, Source says from where.
+	Queries []rerank.Query
+	Source  string
+	Promise Promise
+	// Depths of the rules; empty: Ladder up to ten times the route's depth.
+	Depths []int
+	// HeldOut are queries of which the promise is checked when it was made.
+	HeldOut []rerank.Query
+	// Journal is the file of what was answered, from which an interrupted calibration
+	// goes on; empty: none.
+	Journal string
+	// Parallel queries are asked at a time; 0: one.
+	Parallel int
+	Progress Progress
+}
+
+// Progress is told of long work: it is called at the start of a stage with the
+// number of its steps, and returns what is called with the number of steps done.
+type Progress func(stage string, steps int) (done func(n int))
+
+func (p Progress) begin(stage string, steps int) func(n int) {
+	if p == nil {
+		return func(int) {}
+	}
+	return p(stage, steps)
+}
+
+// Run asks every query by every rule, and tests the rules. The promise may not be
+// kept by any: then the report has no calibration. It returns ErrInput before
+// anything is asked, otherwise the store's or the context's error; what was
+// answered by then is in the journal.
+func Run(ctx context.Context, in Input) (*Report, error) {
+	r, err := open(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	defer r.release()
+	if r.journal, err = openJournal(in.Journal, r.fingerprint()); err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.journal.Close() }() // each entry was written when it was made
+	report, err := r.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return report, r.journal.remove()
+}
+
+// run is a calibration under way.
+type run struct {
+	Input
+	*opening
+	pipeline *pipeline.Pipeline
+	rules    []rerank.Rule // from the most expensive to the cheapest
+	rows     int64
+	exact    exactSource
+	journal  *journal
+	release  func()
+}
+
+// opening is a route as its store knows it; as its promise it promises nothing.
+type opening struct {
+	route    pipeline.Route
+	settings map[string]string
+}
+
+func (*opening) Calibration() (*rerank.Calibration, string) { return nil, "" }
+
+func (o *opening) Opened(r *pipeline.Route, settings map[string]string) {
+	o.route, o.settings = *r, settings
+}
+
+// open checks what is asked, and opens the route.
+func open(ctx context.Context, in Input) (_ *run, err error) {
+	if err := in.Promise.check(len(in.Queries)); err != nil {
+		return nil, err
+	}
+	r := &run{Input: in, opening: &opening{}, rows: -1, release: func() {}}
+	route := *in.Route
+	route.Promise, route.MaxGap, route.Timeout, route.Failure, route.ScanIfFaster = r.opening, nil, 0, pipeline.FailClosed, false
+	if r.pipeline, err = pipeline.New([]*pipeline.Route{&route}, pipeline.Options{}); err != nil {
+		return nil, err
+	}
+	if err := r.pipeline.Open(ctx); err != nil {
+		return nil, err
+	}
+	if d, ok := route.Store.(adapters.Describer); ok {
+		described, err := d.Describe(ctx, route.Collection)
+		if err != nil {
+			return nil, err
+		}
+		r.rows = described.Rows
+	}
+	if err := r.checkRoute(); err != nil {
+		return nil, err
+	}
+	if r.rules, err = r.ruleList(); err != nil {
+		return nil, err
+	}
+	r.exact, r.release, err = r.exactSource()
+	return r, err
+}
+
+func (p Promise) check(queries int) error {
+	within := func(v float64) bool { return v > 0 && v < 1 }
+	switch {
+	case p.K < 1:
+		return fmt.Errorf("%w: k is %d; promise 1 at least", ErrInput, p.K)
+	case !(p.Recall > 0 && p.Recall <= 1):
+		return fmt.Errorf("%w: a recall of %v; promise more than 0 and 1 at most", ErrInput, p.Recall)
+	case !within(p.Share) || !within(p.Alpha):
+		return fmt.Errorf("%w: share %v at confidence %v; both are above 0 and below 1", ErrInput, p.Share, 1-p.Alpha)
+	}
+	if least := p.LeastQueries(); queries < least {
+		return fmt.Errorf("%w: %d queries cannot show a share of %v at confidence %.4g, even if all of them are answered well; bring %d at least",
+			ErrInput, queries, p.Share, 1-p.Alpha, least)
+	}
+	return nil
+}
+
+func (r *run) checkRoute() error {
+	switch {
+	case r.route.Strategy == rerank.Scan:
+		return fmt.Errorf("%w: route %q scans its table, and its answers are proved exact; nothing is left to promise", ErrInput, r.route.Name)
+	case len(r.route.Partitions) > 0:
+		return fmt.Errorf("%w: route %q is narrowed to partitions %q, and the exact answer is of the whole collection", ErrInput, r.route.Name, r.route.Partitions)
+	case r.Promise.K > r.route.MaxK || r.Promise.K > r.route.MaxDepth:
+		return fmt.Errorf("%w: k is %d, route %q answers %d at most (max_k, max_depth)", ErrInput, r.Promise.K, r.route.Name, min(r.route.MaxK, r.route.MaxDepth))
+	}
+	return nil
+}
+
+// run asks, tests, and checks what was held out.
+func (r *run) run(ctx context.Context) (*Report, error) {
+	all := slices.Concat(r.Queries, r.HeldOut)
+	if err := r.exact.prepare(ctx, all, r.journal, r.Progress); err != nil {
+		return nil, err
+	}
+	if err := r.ask(ctx, "asking the route", all, 0, len(r.Queries), r.rules); err != nil {
+		return nil, err
+	}
+	report := r.report()
+	chosen := report.test()
+	if chosen < 0 {
+		return report, nil
+	}
+	rule := r.rules[chosen]
+	report.Calibration = &rerank.Calibration{
+		Recall: r.Promise.Recall, Share: r.Promise.Share, Alpha: r.Promise.Alpha, Queries: len(r.Queries), K: r.Promise.K,
+		Rule: rule, Made: time.Now().UTC().Truncate(time.Second),
+	}
+	if len(r.HeldOut) == 0 {
+		return report, nil
+	}
+	if err := r.ask(ctx, "checking on queries that were held out", all, len(r.Queries), len(all), []rerank.Rule{rule}); err != nil {
+		return nil, err
+	}
+	held := r.outcome(rule, len(r.Queries), len(all))
+	report.HeldOut = &held
+	return report, nil
+}
+
+func (r *run) report() *Report {
+	report := &Report{
+		Route: r.route.Name, Collection: r.route.Collection, Rows: r.rows, Settings: r.settings,
+		Model: r.route.Model.Name, Version: r.route.Model.Version, Source: r.Source,
+		Promise: r.Promise, Queries: len(r.Queries), LeastQueries: r.Promise.LeastQueries(), Exact: r.exact.name(),
+	}
+	for _, rule := range r.rules {
+		report.Rules = append(report.Rules, r.outcome(rule, 0, len(r.Queries)))
+	}
+	return report
+}

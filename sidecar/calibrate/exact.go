@@ -1,0 +1,196 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// exactSource answers queries exactly.
+type exactSource interface {
+	// name says how, for the report.
+	name() string
+	// prepare does what is done for all queries at once.
+	prepare(ctx context.Context, all []rerank.Query, j *journal, p Progress) error
+	// answer is the best k of query n.
+	answer(ctx context.Context, n int, q rerank.Query, k int) (exactAnswer, error)
+}
+
+// exactSource is the route's table, if it keeps full precision, or the collection.
+func (r *run) exactSource() (exactSource, func(), error) {
+	if t := r.route.Resident(); t != nil {
+		if Precise(t) {
+			return &tableSource{route: &r.route, table: t}, t.Release, nil
+		}
+		t.Release()
+	}
+	_, scans := r.route.Store.(adapters.Scanner)
+	switch {
+	case !scans:
+		return nil, nil, fmt.Errorf("%w: route %q has no table in full precision, and store %q cannot list all rows; build one with `likeness index --full-precision`",
+			ErrInput, r.route.Name, r.route.StoreName)
+	case r.route.Owner != "":
+		return nil, nil, fmt.Errorf("%w: the items of route %q have several rows, which only a table keeps together; build one with `likeness index`", ErrInput, r.route.Name)
+	}
+	return &streamSource{route: &r.route, k: r.Promise.K}, func() {}, nil
+}
+
+// Precise reports whether exact answers can be had of a table: none of its rows is
+// rounded, or it keeps them in full precision too.
+func Precise(t *table.Table) bool {
+	_, full := t.Full()
+	return full || !t.Rounded()
+}
+
+// block is the number of items that one call scores.
+const block = 512
+
+// tableSource scores every item of a table.
+type tableSource struct {
+	route *pipeline.Route
+	table *table.Table
+}
+
+func (*tableSource) name() string { return "table" }
+
+func (*tableSource) prepare(context.Context, []rerank.Query, *journal, Progress) error { return nil }
+
+func (s *tableSource) answer(ctx context.Context, _ int, q rerank.Query, k int) (exactAnswer, error) {
+	return scanTable(ctx, s.route.Model, s.table, q, k)
+}
+
+// scanTable scores every item on one core, in full precision, and gives way to
+// other work after every block: unlike the pipeline's scan it is never in a hurry.
+func scanTable(ctx context.Context, m pipeline.Model, t *table.Table, q rerank.Query, k int) (exactAnswer, error) {
+	encoded, err := m.Encode(q)
+	if err != nil {
+		return exactAnswer{}, err
+	}
+	top, scores := rerank.NewTopK(k), make([]float32, block)
+	var rows []int32
+	for from := 0; from < t.Len(); from += block {
+		if err := ctx.Err(); err != nil {
+			return exactAnswer{}, err
+		}
+		to := min(from+block, t.Len())
+		items := t.Slice(from, to)
+		if t.Rounded() {
+			rows = rows[:0]
+			for i := from; i < to; i++ {
+				rows = append(rows, int32(i))
+			}
+			items, _ = t.FullItems(rows, &rerank.Items{}) // it is Precise
+		}
+		if err := encoded.Score(scores[:to-from], items); err != nil {
+			return exactAnswer{}, err
+		}
+		for i, score := range scores[:to-from] {
+			if t.Alive(from + i) {
+				push(top, t.ID(from+i), score)
+			}
+		}
+		runtime.Gosched()
+	}
+	return exactAnswer{top: top.Sorted(), epsilon: encoded.Bound(nil, nil).Epsilon}, nil
+}
+
+// push leaves out what is no number, and could be in no exact answer.
+func push(top *rerank.TopK, id rerank.ID, score float32) {
+	if score-score == 0 && score >= top.Threshold() {
+		top.Push(rerank.Scored{ID: id, Score: score})
+	}
+}
+
+// streamSource reads the collection once for all queries, and keeps the best of
+// each: its memory is k rows a query and one batch of the store.
+type streamSource struct {
+	route   *pipeline.Route
+	k       int
+	answers []exactAnswer
+}
+
+func (*streamSource) name() string { return "collection" }
+
+func (s *streamSource) answer(_ context.Context, n int, _ rerank.Query, _ int) (exactAnswer, error) {
+	return s.answers[n], nil
+}
+
+func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, j *journal, p Progress) error {
+	s.answers = make([]exactAnswer, len(all))
+	if s.recall(j) {
+		return nil
+	}
+	queries, tops := make([]rerank.Encoded, len(all)), make([]*rerank.TopK, len(all))
+	for n, q := range all {
+		var err error
+		if queries[n], err = s.route.Model.Encode(q); err != nil {
+			return fmt.Errorf("query %d: %w", n, err)
+		}
+		tops[n] = rerank.NewTopK(s.k)
+	}
+	done := p.begin("scoring the collection", -1)
+	scan := adapters.ScanRequest{Collection: s.route.Collection, Vectors: []string{s.route.Vector}}
+	err := s.route.Store.(adapters.Scanner).Scan(ctx, scan, func(rows adapters.Rows, _ string) error {
+		defer done(len(rows.IDs))
+		return s.score(ctx, rows, queries, tops)
+	})
+	if err != nil {
+		return err
+	}
+	entries := make([]entry, len(all))
+	for n, top := range tops {
+		s.answers[n] = exactAnswer{top: top.Sorted(), epsilon: queries[n].Bound(nil, nil).Epsilon}
+		entries[n] = exactEntry(n, s.answers[n])
+	}
+	return j.write(entries...)
+}
+
+// recall takes the answers of an earlier run, if it had all.
+func (s *streamSource) recall(j *journal) bool {
+	for n := range s.answers {
+		var ok bool
+		if s.answers[n], ok = j.exact(n); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+var errRows = errors.New("rows and vectors of a scan differ")
+
+// score scores a batch of rows for every query, on every core.
+func (s *streamSource) score(ctx context.Context, rows adapters.Rows, queries []rerank.Encoded, tops []*rerank.TopK) error {
+	if len(rows.Vectors) != 1 || rows.Vectors[0].Rows != len(rows.IDs) {
+		return fmt.Errorf("store %q: %w", s.route.StoreName, errRows)
+	}
+	features := rerank.NewMatrix(len(rows.IDs), s.route.Model.Spec().Features)
+	if err := s.route.Model.EncodeItems(features, rows.Vectors[0]); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for n := range queries {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			scores := make([]float32, len(rows.IDs))
+			if err := queries[n].Score(scores, rerank.Items{Features: features}); err != nil {
+				return err
+			}
+			for i, score := range scores {
+				push(tops[n], rows.IDs[i], score)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}

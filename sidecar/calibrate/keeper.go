@@ -1,0 +1,249 @@
+package calibrate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// Keeper is the promise of a route with one model version: its calibration, read
+// again when its file changes, and the audit of it. It is safe for concurrent use.
+type Keeper struct {
+	path  string
+	alpha float64 // of the audit
+
+	standing atomic.Pointer[standing]
+
+	mu       sync.Mutex
+	stamp    stamp
+	report   *Report
+	broken   error           // the file cannot be read
+	route    *pipeline.Route // nil: not opened yet
+	settings map[string]string
+	audit    Audit
+	unsaved  int // answers of the audit that its file lacks
+}
+
+// standing is what a keeper answers.
+type standing struct {
+	calibration *rerank.Calibration
+	void        string
+}
+
+// stamp tells one content of a file from another.
+type stamp struct {
+	changed time.Time
+	size    int64
+}
+
+// Audit is what is known of the live answers of a calibrated route.
+type Audit struct {
+	// Calibration is when the audited calibration was made.
+	Calibration time.Time `json:"calibration"`
+	Audited     int       `json:"audited"`
+	Missed      int       `json:"missed"`
+	RecallSum   float64   `json:"recall_sum"`
+	// Evidence is the e-value against the promise; it is rejected at 1/α.
+	Evidence float64 `json:"evidence"`
+	// Rejected is when that was, after which nothing is audited any more.
+	Rejected *time.Time `json:"rejected,omitempty"`
+}
+
+// MeanRecall of the audited answers; 1 without any.
+func (a Audit) MeanRecall() float64 {
+	if a.Audited == 0 {
+		return 1
+	}
+	return a.RecallSum / float64(a.Audited)
+}
+
+var _ pipeline.Promise = (*Keeper)(nil)
+
+// Keep reads the calibration at path, of Path, if there is one. An audit of it is
+// believed at the level alpha.
+func Keep(path string, alpha float64) *Keeper {
+	k := &Keeper{path: path, alpha: alpha}
+	k.Refresh()
+	return k
+}
+
+// Calibration implements pipeline.Promise.
+func (k *Keeper) Calibration() (*rerank.Calibration, string) {
+	s := k.standing.Load()
+	return s.calibration, s.void
+}
+
+// Opened implements pipeline.Promise.
+func (k *Keeper) Opened(r *pipeline.Route, settings map[string]string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.route, k.settings = r, stable(settings)
+	k.judge()
+}
+
+// Refresh reads the calibration again if its file changed, and reports whether
+// it did.
+func (k *Keeper) Refresh() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var now stamp
+	if info, err := os.Stat(k.path); err == nil {
+		now = stamp{info.ModTime(), info.Size()}
+	}
+	if now == k.stamp && k.standing.Load() != nil {
+		return false
+	}
+	k.stamp = now
+	k.report, k.broken = Load(k.path)
+	k.readAudit()
+	k.judge()
+	return true
+}
+
+// readAudit reads the audit of the calibration, or begins one.
+func (k *Keeper) readAudit() {
+	k.audit, k.unsaved = Audit{Evidence: 1}, 0
+	if k.report == nil {
+		return
+	}
+	made := k.report.Calibration.Made
+	var a Audit
+	b, err := os.ReadFile(auditPath(k.path))
+	if err == nil {
+		err = json.Unmarshal(b, &a)
+	}
+	if err == nil && a.Calibration.Equal(made) && a.Audited >= a.Missed && a.Missed >= 0 {
+		k.audit = a
+	}
+	k.audit.Calibration = made
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		k.broken = fmt.Errorf("%w: %s: %w; calibrate again", ErrFile, auditPath(k.path), err)
+	}
+}
+
+// judge decides what is claimed.
+func (k *Keeper) judge() {
+	s := &standing{}
+	switch {
+	case k.broken != nil:
+		s.void = k.broken.Error()
+	case k.report == nil:
+	default:
+		if s.void = k.misfit(); s.void != "" {
+			break // its depth is of something else, too
+		}
+		s.calibration = k.report.Calibration
+		if s.void = k.changed(); s.void == "" && k.audit.Rejected != nil {
+			s.void = fmt.Sprintf("rejected by the audit of live answers: %d of %d missed the recall, e-value %.3g; calibrate again",
+				k.audit.Missed, k.audit.Audited, k.audit.Evidence)
+		}
+	}
+	k.standing.Store(s)
+}
+
+// misfit says why the calibration is not of the route as it is, "" if it is.
+func (k *Keeper) misfit() string {
+	c, r := k.report.Calibration, k.route
+	if r == nil {
+		return "the route was not checked against its store yet"
+	}
+	own := rerank.Rule{Strategy: r.Strategy, Weights: r.Weights, Head: r.Head}
+	switch {
+	case k.report.Version != r.Model.Version:
+		return fmt.Sprintf("it is of model version %s and the route's is %s; calibrate again", k.report.Version, r.Model.Version)
+	case k.report.Collection != r.Collection:
+		return fmt.Sprintf("it is of collection %q and the route searches %q; calibrate again", k.report.Collection, r.Collection)
+	case !own.Same(c.Rule):
+		return fmt.Sprintf("it is of strategy %s and the route's is %s; calibrate again", ruleText(c.Rule), ruleText(own))
+	case max(c.Rule.Depth, c.Rule.AverageDepth) > r.MaxDepth:
+		return fmt.Sprintf("its depth %d is more than max_depth %d of the route or its store; calibrate again", max(c.Rule.Depth, c.Rule.AverageDepth), r.MaxDepth)
+	}
+	return ""
+}
+
+// changed names a setting of the indices that is not what it was.
+func (k *Keeper) changed() string {
+	old := stable(k.report.Settings)
+	names := slices.Sorted(maps.Keys(old))
+	for _, name := range slices.Sorted(maps.Keys(k.settings)) {
+		if _, ok := old[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		if old[name] != k.settings[name] {
+			return fmt.Sprintf("index setting %s was %q and is %q; calibrate again", name, old[name], k.settings[name])
+		}
+	}
+	return ""
+}
+
+func ruleText(r rerank.Rule) string {
+	text := string(r.Strategy) + ", weights " + string(r.Weights)
+	if r.Head != "" {
+		text += ", head " + r.Head
+	}
+	return text
+}
+
+// Audit is the audit as it stands.
+func (k *Keeper) Audit() Audit {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.audit
+}
+
+// saveEvery is after how many answers the audit is written; a crash forgets fewer,
+// whatever they were, which an anytime-valid test permits.
+const saveEvery = 20
+
+// note counts an audited answer that carried the calibration c. It reports whether
+// the promise is rejected by it.
+func (k *Keeper) note(c *rerank.Calibration, recall float64) (rejected bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.report == nil || k.report.Calibration != c || k.audit.Rejected != nil {
+		return false, nil // another came, or it is settled
+	}
+	a := &k.audit
+	a.Audited++
+	a.RecallSum += recall
+	if !(Promise{Recall: c.Recall}).reached(recall) {
+		a.Missed++
+	}
+	a.Evidence = evidence(a.Audited, a.Missed, c.Share)
+	if a.Evidence >= 1/k.alpha {
+		now := time.Now().UTC().Truncate(time.Second)
+		a.Rejected, rejected = &now, true
+		k.judge()
+	}
+	if k.unsaved++; k.unsaved >= saveEvery || rejected {
+		err = k.save()
+	}
+	return rejected, err
+}
+
+// Save writes the audit, if there is anything new.
+func (k *Keeper) Save() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.unsaved == 0 {
+		return nil
+	}
+	return k.save()
+}
+
+func (k *Keeper) save() error {
+	k.unsaved = 0
+	return save(auditPath(k.path), k.audit)
+}

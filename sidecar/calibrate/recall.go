@@ -1,0 +1,42 @@
+package calibrate
+
+import (
+	"math"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// exactAnswer is the best items of all, without those whose score is not finite.
+type exactAnswer struct {
+	top     []rerank.Scored
+	epsilon float32 // rounding error of a score
+}
+
+// recall is the share of the exact top K that an answer holds. Items that score
+// within 2ε of the K-th are tied with it: any of them fills a place that those
+// above leave.
+func (e exactAnswer) recall(answer []rerank.Scored) float64 {
+	if len(e.top) == 0 {
+		return 1
+	}
+	kth, by := e.top[len(e.top)-1].Score, 2*e.epsilon
+	if math.IsNaN(float64(by)) || math.IsInf(float64(by), 0) {
+		by = 0
+	}
+	above := map[rerank.ID]bool{}
+	for _, s := range e.top {
+		if s.Score > kth+by {
+			above[s.ID] = true
+		}
+	}
+	found, tied := 0, 0
+	for _, s := range answer {
+		switch {
+		case above[s.ID]:
+			found++
+		case s.Score >= kth-by:
+			tied++
+		}
+	}
+	return float64(found+min(tied, len(e.top)-len(above))) / float64(len(e.top))
+}

@@ -1,0 +1,33 @@
+package wiring
+
+import (
+	"fmt"
+
+	"github.com/likenessdb/likeness/sidecar/calibrate"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// Promise gives a route the calibration that the state folder holds of it and its
+// model version. It returns config.ErrConfig where live answers are to be audited
+// and the route's table is rounded.
+func Promise(c *config.Config, route *pipeline.Route) error {
+	if c.StateDir == "" {
+		return nil
+	}
+	audit := c.Routes[route.Name].Audit
+	route.Promise = calibrate.Keep(calibrate.Path(c.StateDir, route.Name, route.Model.Version), audit.Alpha)
+	if audit.Share == 0 {
+		return nil
+	}
+	t := route.Resident()
+	if t == nil {
+		return nil // the configuration was refused, or the table failed to open
+	}
+	defer t.Release()
+	if !calibrate.Precise(t) {
+		return fmt.Errorf("%w: audit.share: the table is of %s, and live answers are audited in full precision; build it again with `likeness index --full-precision`",
+			config.ErrConfig, t.Meta().Format)
+	}
+	return nil
+}
