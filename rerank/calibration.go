@@ -38,6 +38,8 @@ const (
 	UncalibratedK = "k"
 	// UncalibratedStrategy: the candidates were found in another way.
 	UncalibratedStrategy = "strategy"
+	// UncalibratedBehind: the table or the companion does not show every write.
+	UncalibratedBehind = "behind"
 	// UncalibratedDepth: the lists were shorter than the audited ones.
 	UncalibratedDepth = "depth"
 )

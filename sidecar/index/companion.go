@@ -165,21 +165,33 @@ func (b *companionBuild) fill(ctx context.Context, rows int) error {
 }
 
 func (b *companionBuild) write(ctx context.Context, rows adapters.Rows) error {
-	features, err := encode(ctx, b.Model, rows.Vectors[0])
+	features, err := Encode(ctx, b.Model, rows.Vectors[0])
 	if err != nil {
 		return err
 	}
-	deriver := b.Model.Similarity.(rerank.Deriver) // Fields has checked it
 	derived := adapters.Rows{IDs: rows.IDs, Owners: rows.Owners, Payloads: rows.Payloads}
-	for _, f := range b.fields {
-		m := rerank.NewMatrix(features.Rows, f.Dim)
-		if err := deriver.Derive(m, f.Name, features); err != nil {
-			return fmt.Errorf("deriving field %q: %w", f.Name, err)
-		}
-		derived.Vectors = append(derived.Vectors, m)
+	if derived.Vectors, err = Derive(b.Model, b.fields, features); err != nil {
+		return err
 	}
 	b.result.Rows += features.Rows
 	b.result.Items += features.Rows
 	b.result.NotFinite += notFinite(features)
 	return b.Writer.Write(ctx, b.Name, b.schema, derived)
+}
+
+// Derive computes fields of a companion from feature rows. The model is a
+// rerank.Deriver.
+func Derive(m pipeline.Model, fields []rerank.Field, features rerank.Matrix) ([]rerank.Matrix, error) {
+	deriver, ok := m.Similarity.(rerank.Deriver)
+	if !ok {
+		return nil, fmt.Errorf("%w: model %s of kind %s derives no fields", ErrSource, m.Name, m.Spec().Kind)
+	}
+	derived := make([]rerank.Matrix, len(fields))
+	for i, f := range fields {
+		derived[i] = rerank.NewMatrix(features.Rows, f.Dim)
+		if err := deriver.Derive(derived[i], f.Name, features); err != nil {
+			return nil, fmt.Errorf("deriving field %q: %w", f.Name, err)
+		}
+	}
+	return derived, nil
 }

@@ -90,8 +90,8 @@ func (s Source) describe(ctx context.Context, spec rerank.Spec) (adapters.Descri
 	return d, fmt.Errorf("%w: collection %q has no vector field %q", adapters.ErrField, s.Collection, s.Vector)
 }
 
-// encode computes feature rows on every core.
-func encode(ctx context.Context, m pipeline.Model, base rerank.Matrix) (rerank.Matrix, error) {
+// Encode computes feature rows on every core.
+func Encode(ctx context.Context, m pipeline.Model, base rerank.Matrix) (rerank.Matrix, error) {
 	features := rerank.NewMatrix(base.Rows, m.Spec().Features)
 	share := max(1, (base.Rows+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
 	g, _ := errgroup.WithContext(ctx)

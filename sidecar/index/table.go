@@ -103,7 +103,7 @@ func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
 	done(b.result.Resumed)
 	request := adapters.ScanRequest{Collection: b.Source.Collection, Vectors: []string{b.Source.Vector}, Batch: b.Source.Batch, Cursor: cursor}
 	return scanner.Scan(ctx, request, func(rows adapters.Rows, cursor string) error {
-		features, err := encode(ctx, b.Model, rows.Vectors[0])
+		features, err := Encode(ctx, b.Model, rows.Vectors[0])
 		if err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (b *tableBuild) appendGroups(ctx context.Context, fetcher adapters.Fetcher,
 	if len(rows.IDs) == 0 {
 		return nil // every row of these items was deleted since they were listed
 	}
-	features, err := encode(ctx, b.Model, rows.Vectors[0])
+	features, err := Encode(ctx, b.Model, rows.Vectors[0])
 	if err != nil {
 		return err
 	}

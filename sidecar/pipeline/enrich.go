@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -97,5 +98,47 @@ func (s *search) attach(rows adapters.Rows) error {
 	for i, h := range s.answer.Hits {
 		s.answer.Hits[i].Payload = payloads[h.ID]
 	}
+	if s.mayBeGone() {
+		s.keepHits(keys)
+	}
 	return nil
+}
+
+// confirm leaves out the rows that the collection does not have any more, where
+// something derived that lags behind may still have them. If the store cannot be
+// asked, they stay: the certificate says already that nothing is proved.
+func (s *search) confirm(ctx context.Context) {
+	fetcher, ok := s.Store.(adapters.Fetcher)
+	if !ok || s.r.Payload || !s.mayBeGone() || len(s.answer.Hits) == 0 {
+		return
+	}
+	ctx, span := s.span(ctx, "confirm")
+	defer span.End()
+	began := time.Now()
+	ids := make([]rerank.ID, len(s.answer.Hits))
+	for i, h := range s.answer.Hits {
+		ids[i] = h.ID
+	}
+	rows, err := fetcher.Fetch(ctx, adapters.FetchRequest{Collection: s.Collection, IDs: ids, Consistency: s.Consistency})
+	s.answer.Timings.Retrieve += time.Since(began)
+	if err != nil {
+		fail(span, err)
+		return
+	}
+	s.keepHits(rows.IDs)
+}
+
+// mayBeGone: the ids of the answer come from the table or the companion, which
+// lags behind, and nobody else looks.
+func (s *search) mayBeGone() bool {
+	return s.behind && !s.r.Confirms && s.Owner == "" && s.answer.Degraded == nil && (s.r.Strategy == rerank.Scan || s.derivedProbes())
+}
+
+// keepHits leaves out hits with other ids.
+func (s *search) keepHits(ids []rerank.ID) {
+	there := make(map[rerank.ID]bool, len(ids))
+	for _, id := range ids {
+		there[id] = true
+	}
+	s.answer.Hits = slices.DeleteFunc(s.answer.Hits, func(h Hit) bool { return !there[h.ID] })
 }

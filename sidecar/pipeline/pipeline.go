@@ -86,6 +86,10 @@ type Route struct {
 	// per_embedding, average and combined search it, whatever the placement.
 	Companion string
 
+	// Freshness, where it is set, says whether Live and the companion show the
+	// collection as it is; while they do not, no answer from them is exact.
+	Freshness Freshness
+
 	// Defaults of a request that does not say. Strategy is average for a model
 	// that is one inner product, and otherwise the first of distilled, average,
 	// per_embedding and scan that model and placement can serve; Depth is 200,
@@ -122,6 +126,10 @@ type Route struct {
 	Promise Promise
 }
 
+// Freshness says whether what was derived from a collection shows every write to
+// it that was seen. It is called by every search, concurrently.
+type Freshness interface{ Fresh() bool }
+
 // Resident is the route's table as it is now, nil if it has none. The caller calls
 // its Release.
 func (r *Route) Resident() *table.Table {
@@ -154,6 +162,9 @@ type Request struct {
 	// NoFallback asks for ErrDegraded where a fail_open route would answer with
 	// the store's own order: the caller has that already.
 	NoFallback bool
+	// Confirms says that the caller asks the store itself for the rows of the
+	// answer: those that are gone may be in it.
+	Confirms bool
 }
 
 // Hit is one row of an answer.

@@ -73,6 +73,9 @@ func (s *search) calibrate(r Request, c *rerank.Certificate) {
 	if promise != nil && void == "" {
 		void = promise.Lacks(s.r.K, r.rule(), s.r.Filter != "")
 	}
+	if void == "" && s.lags() {
+		void = rerank.UncalibratedBehind
+	}
 	if c.Uncalibrated = void; promise != nil && void == "" {
 		c.Status, c.Calibration = rerank.StatusCalibrated, promise
 	}

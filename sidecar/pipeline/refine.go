@@ -13,18 +13,19 @@ import (
 // resident is the table as one search sees it.
 type resident struct {
 	Table *table.Table
-	// behind: writes were seen that the table does not show yet, so that nothing can
-	// be proved of what it says.
+	// behind: writes were seen, or missed, that the table or the companion does not
+	// show yet, so that nothing can be proved of what they say.
 	behind bool
 }
 
 // resident takes the table as it is now; the caller calls its Release, which a
 // nil table permits.
 func (o *opened) resident() resident {
+	behind := o.Freshness != nil && !o.Freshness.Fresh() // first: what was applied since is in the snapshot
 	if o.Live == nil {
-		return resident{Table: o.Table}
+		return resident{o.Table, behind}
 	}
-	behind := o.Live.Pending() > 0 // first: what was applied since is in the snapshot
+	behind = behind || o.Live.Pending() > 0
 	if t := o.Live.Snapshot(); t != nil {
 		return resident{t, behind}
 	}
@@ -208,12 +209,19 @@ func (s *search) exactly(ctx context.Context, ids []rerank.ID) (map[rerank.ID]fl
 
 // roughly widens a bound by what the hits can be off by. Only a similarity that
 // is one inner product has a bound of use; nothing is proved of another's rounded
-// scores, nor of a table that lags behind the writes that were seen.
+// scores, nor of a table or companion that lags behind the writes that were seen.
 func (s *search) roughly(b rerank.Bound) rerank.Bound {
 	b.Epsilon += s.rough.off
-	lags := s.behind && (s.Placement == PlacementTable || s.r.Strategy == rerank.Scan)
-	if lags || s.rough.off > 0 && !s.spec.SingleInnerProduct {
+	if s.lags() || s.rough.off > 0 && !s.spec.SingleInnerProduct {
 		b.Epsilon = float32(math.Inf(1))
 	}
 	return b
+}
+
+// lags: the answer is made of something derived that does not show every write.
+func (s *search) lags() bool { return s.behind && s.readsDerived() }
+
+// readsDerived: the table or the companion has a part in the answer.
+func (s *search) readsDerived() bool {
+	return s.Placement != PlacementStored || s.r.Strategy == rerank.Scan || s.derivedProbes()
 }

@@ -146,7 +146,11 @@ func (s *search) answerTo(ctx context.Context) error {
 		s.lane.forget(err)
 		return err
 	}
-	return s.addPayload(ctx)
+	if err := s.addPayload(ctx); err != nil {
+		return err
+	}
+	s.confirm(ctx)
+	return nil
 }
 
 // rescored is the four steps, with time kept back for the answer of degrade.

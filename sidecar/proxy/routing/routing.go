@@ -227,7 +227,7 @@ func (r *Router) rank(ctx context.Context, collection string, s Search) (out Ran
 		return Ranked{}, err
 	}
 	a, err := r.searcher.Search(ctx, pipeline.Request{
-		Route: route.Name, Query: rerank.Query{Vector: s.Query}, K: int(s.Limit + s.Offset), Filter: s.Filter, NoFallback: true,
+		Route: route.Name, Query: rerank.Query{Vector: s.Query}, K: int(s.Limit + s.Offset), Filter: s.Filter, NoFallback: true, Confirms: true,
 	})
 	switch {
 	case err != nil:

@@ -1,0 +1,218 @@
+// Package follow keeps what was derived from a collection, live tables and
+// companions, in step with it: it looks at the rows again that a write named,
+// and now and then at all of them.
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+var _ pipeline.Freshness = (*keeper)(nil)
+
+// The errors of this package; those of the store pass through wrapped.
+var (
+	// ErrRoute: what the route derives cannot be compared or followed.
+	ErrRoute = errors.New("route cannot be followed")
+	// ErrClosed: the follower was closed.
+	ErrClosed = errors.New("the follower is closed")
+)
+
+// Options are of a follower, which is of one store.
+type Options struct {
+	Store adapters.Store // an adapters.Fetcher and adapters.Scanner
+	// Dir is where the journals and the states of its collections lie.
+	Dir string
+	// Consistency is asked of the reads that follow a write.
+	Consistency string
+	// Applied: a read with that consistency shows every write that was answered.
+	// Otherwise those that the client did not wait for are looked at again later.
+	Applied bool
+	Logger  *slog.Logger
+}
+
+// Route is a route and how it is followed; of several on one collection the
+// shortest budget and interval and the least rate hold.
+type Route struct {
+	*pipeline.Route
+	// WriteBudget is the most that a write is kept back for the journal; 0: as long
+	// as that takes.
+	WriteBudget time.Duration
+	// Interval is the time between two reconciles; 0: they run when asked, and
+	// where something was missed.
+	Interval time.Duration
+	// RowsPerSecond is how fast a reconcile reads; 0 is as fast as it can.
+	RowsPerSecond int
+}
+
+// Followed says whether a route has something that can follow its collection.
+func Followed(r *pipeline.Route) bool {
+	return r.Owner == "" && r.Store != nil && (r.Live != nil || r.Companion != "")
+}
+
+// Follower follows the collections of one store. It is safe for concurrent use.
+type Follower struct {
+	keepers map[string]*keeper // by collection
+	stop    context.CancelFunc
+}
+
+// New opens the journals of the routes' collections, sets their Freshness, and
+// begins to follow: first what the journals say was under way when the process
+// ended. It calls no store before it returns. It returns ErrRoute, or why a
+// journal or a state cannot be opened.
+func New(o Options, routes []Route) (*Follower, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	f := &Follower{keepers: map[string]*keeper{}, stop: stop}
+	for _, r := range routes {
+		if err := f.add(o, r); err != nil {
+			stop()
+			return nil, errors.Join(err, f.closeAll())
+		}
+	}
+	for _, k := range f.keepers {
+		k.start(ctx)
+	}
+	return f, nil
+}
+
+func (f *Follower) add(o Options, r Route) error {
+	if !Followed(r.Route) {
+		return fmt.Errorf("%w: route %q has neither a live table nor a companion, or items of several rows", ErrRoute, r.Name)
+	}
+	d, err := newDerived(o.Store, r.Route)
+	if err != nil {
+		return err
+	}
+	k := f.keepers[r.Collection]
+	if k == nil {
+		if k, err = openKeeper(o, r.Collection); err != nil {
+			return fmt.Errorf("following collection %q: %w", r.Collection, err)
+		}
+		f.keepers[r.Collection] = k
+	}
+	k.adopt(d, r)
+	return nil
+}
+
+// folder is the name of a folder for a collection of any name.
+func folder(dir, name string) string {
+	escaped := url.PathEscape(name)
+	if escaped == "." || escaped == ".." {
+		escaped = "%2E" + escaped[1:]
+	}
+	return filepath.Join(dir, escaped)
+}
+
+// Dir is the folder of a store's followers in the folder of what a sidecar
+// remembers.
+func Dir(stateDir, store string) string { return folder(stateDir, store) }
+
+// Covers reports whether the collection is followed.
+func (f *Follower) Covers(collection string) bool { return f.keepers[collection] != nil }
+
+// Begin says that a write is about to be sent to the database, and keeps it back
+// until the journal has it, for the route's write budget at most, or until ctx is
+// done, which should not end with the client: its write may be on its way. The
+// caller calls done once the database has answered, whatever it said. It never
+// fails: where the journal does, all rows are compared later.
+func (f *Follower) Begin(ctx context.Context, w journal.Write) (done func()) {
+	ended := f.BeginOpen(ctx, w)
+	return func() { ended(nil) }
+}
+
+// BeginOpen is Begin for a write of rows whose ids the database chooses, which has
+// All: done is told them, or nil where the answer did not say.
+func (f *Follower) BeginOpen(ctx context.Context, w journal.Write) (done func(touched []rerank.ID)) {
+	k := f.keepers[w.Collection]
+	if k == nil {
+		return func([]rerank.ID) {}
+	}
+	return k.begin(ctx, w)
+}
+
+// Reconcile compares a collection with what was derived from it, repairs what
+// differs, and returns what that was, by route. It waits for a pass that begins
+// after it was called.
+func (f *Follower) Reconcile(ctx context.Context, collection string) (map[string]Drift, error) {
+	k := f.keepers[collection]
+	if k == nil {
+		return nil, fmt.Errorf("%w: nothing is followed of collection %q", ErrRoute, collection)
+	}
+	return k.ask(ctx)
+}
+
+// Replace makes a route take the place of the one of its name, whose table or
+// companion is followed no more, and sets its Freshness; until all rows were
+// compared it is not fresh. It returns ErrRoute if there is none of that name on
+// its collection.
+func (f *Follower) Replace(r *pipeline.Route) error {
+	k := f.keepers[r.Collection]
+	if k == nil || !Followed(r) {
+		return fmt.Errorf("%w: route %q on collection %q", ErrRoute, r.Name, r.Collection)
+	}
+	return k.replace(r)
+}
+
+// Status says how far one route is followed.
+type Status struct {
+	Route string
+	// Pending are the writes that were seen and that it does not show yet.
+	Pending int
+	// Stale: something was missed, and not all rows were compared since.
+	Stale bool
+	// Age is how long ago the oldest write was seen that it does not show, or
+	// since when it is stale; 0: it shows every write that was seen.
+	Age time.Duration
+	// Unjournaled are the writes that the journal did not take in time.
+	Unjournaled int64
+	// Drift is what the last reconcile found, Reconciled when it ended.
+	Drift       Drift
+	Reconciled  time.Time
+	Reconciling bool
+	// Reconciles and Failures count passes that ended and attempts that failed,
+	// Rows what they read.
+	Reconciles, Failures, Rows int64
+}
+
+// Status lists the routes by name.
+func (f *Follower) Status() []Status {
+	var all []Status
+	for _, k := range f.keepers {
+		all = append(all, k.status()...)
+	}
+	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Route, b.Route) })
+	return all
+}
+
+// Close follows what was seen until nothing is left or ctx is done, and ends. No
+// write may begin after. What is left is in the journal.
+func (f *Follower) Close(ctx context.Context) error {
+	for _, k := range f.keepers {
+		k.drain(ctx)
+	}
+	f.stop()
+	return f.closeAll()
+}
+
+func (f *Follower) closeAll() error {
+	var failed []error
+	for _, k := range f.keepers {
+		failed = append(failed, k.close())
+	}
+	return errors.Join(failed...)
+}

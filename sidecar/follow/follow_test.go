@@ -1,0 +1,365 @@
+package follow_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// TestFollows: whatever the order of writes in flight, what is derived ends in the
+// collection's state, in every format of a table.
+func TestFollows(t *testing.T) {
+	for _, format := range rerank.Formats() {
+		t.Run(string(format), func(t *testing.T) {
+			w := newWorld(t, 60)
+			r := w.route(t, format)
+			f := w.follow(t, r)
+			fresh(t, r) // nothing was known of what was written before
+			var group sync.WaitGroup
+			for writer := range 4 {
+				group.Go(func() {
+					rng := rand.New(rand.NewPCG(uint64(writer), 1))
+					for range 60 {
+						id := rng.Uint64N(90)
+						kind := journal.Upsert
+						if rng.IntN(4) == 0 {
+							kind = journal.Delete
+						}
+						done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: kind, IDs: ids(id, id)})
+						if r.Freshness.Fresh() || r.Live.Pending() == 0 {
+							t.Error("fresh while a write is on its way")
+						}
+						if kind == journal.Delete {
+							w.remove(t, id)
+						} else {
+							w.put(t, id, rng.Uint64(), rng.IntN(5))
+						}
+						done()
+						done() // a second time says nothing new
+					}
+				})
+			}
+			group.Wait()
+			fresh(t, r)
+			if n := r.Live.Pending(); n != 0 {
+				t.Errorf("%d writes pending in the table", n)
+			}
+			agree(t, r, int64(rowsOf(t, w)))
+		})
+	}
+}
+
+func rowsOf(t testing.TB, w *world) int {
+	t.Helper()
+	all, err := w.db.Match(t.Context(), items, "")
+	must(t, err)
+	return len(all)
+}
+
+// TestManyWritesOfOneRow cost few reads.
+func TestManyWritesOfOneRow(t *testing.T) {
+	w := newWorld(t, 3)
+	r := w.route(t, "")
+	f := w.follow(t, r)
+	fresh(t, r)
+	before := w.db.fetches.Load()
+	for i := range 500 {
+		done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Payload, IDs: ids(1)})
+		w.put(t, 1, 1, i)
+		done()
+	}
+	fresh(t, r)
+	if n := w.db.fetches.Load() - before; n > 250 {
+		t.Errorf("500 writes of one row took %d reads", n)
+	}
+	agree(t, r, 3)
+}
+
+// TestWholeCollection: writes that name no rows, and the end of the collection.
+func TestWholeCollection(t *testing.T) {
+	w := newWorld(t, 30)
+	r := w.route(t, "")
+	f := w.follow(t, r)
+	fresh(t, r)
+	write := func(jw journal.Write, do func()) {
+		t.Helper()
+		jw.Collection = items
+		done := f.Begin(t.Context(), jw)
+		do()
+		done()
+		fresh(t, r)
+	}
+	write(journal.Write{Kind: journal.Delete, Filter: `{"some":"filter"}`}, func() { w.remove(t, 3, 4, 5) })
+	agree(t, r, 27)
+	open := f.BeginOpen(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, All: true})
+	w.put(t, 31, 31, 31)
+	before := f.Status()[0].Rows
+	open(ids(31))
+	fresh(t, r)
+	if f.Status()[0].Rows != before {
+		t.Error("all rows were compared for one that the database named")
+	}
+	agree(t, r, 28)
+	w.remove(t, 31)
+	write(journal.Write{Kind: journal.Payload, All: true}, func() { w.put(t, 7, 7, 1000); w.put(t, 8, 9, 8) })
+	agree(t, r, 27)
+	write(journal.Write{Kind: journal.Collection}, func() { must(t, w.db.Drop(t.Context(), items)) })
+	if n := r.Live.Stats().Items; n != 0 {
+		t.Errorf("the table has %d items of a collection that was dropped", n)
+	}
+	left, err := w.db.Match(t.Context(), companion, "")
+	if must(t, err); len(left) > 0 {
+		t.Errorf("the companion has %d rows of a collection that was dropped", len(left))
+	}
+	write(journal.Write{Kind: journal.Collection}, func() {
+		must(t, w.db.Create(t.Context(), w.schema))
+		w.put(t, 100, 5, 5)
+	})
+	agree(t, r, 1)
+}
+
+// TestReconcile finds what nobody announced, says what it was, and repairs it.
+func TestReconcile(t *testing.T) {
+	w := newWorld(t, 40)
+	r := w.route(t, "")
+	f := w.follow(t, r)
+	fresh(t, r)
+	w.remove(t, 1, 2, 3)
+	w.put(t, 4, 99, 4)  // another vector
+	w.put(t, 5, 5, 555) // another payload
+	w.put(t, 50, 50, 50)
+	found, err := f.Reconcile(t.Context(), items)
+	must(t, err)
+	want := follow.Drift{Rows: 38, Missing: 1, Changed: 2, Surplus: 3}
+	if found["r"] != want {
+		t.Errorf("%+v, want %+v", found["r"], want)
+	}
+	agree(t, r, 38)
+	found, err = f.Reconcile(t.Context(), items)
+	if must(t, err); found["r"] != (follow.Drift{Rows: 38}) {
+		t.Errorf("again: %+v", found["r"])
+	}
+	s := f.Status()
+	if len(s) != 1 || s[0].Route != "r" || s[0].Reconciles < 3 || s[0].Age != 0 || s[0].Reconciled.IsZero() || s[0].Rows < 114 {
+		t.Errorf("%+v", s)
+	}
+	if _, err := f.Reconcile(t.Context(), "another"); !errors.Is(err, follow.ErrRoute) {
+		t.Errorf("another collection: %v", err)
+	}
+}
+
+// TestReconcileNow and then finds what bypassed it, without being asked.
+func TestReconcileNowAndThen(t *testing.T) {
+	w := newWorld(t, 10)
+	r := w.route(t, "")
+	f := w.follow(t, r, func(s *follow.Route) { s.Interval, s.RowsPerSecond = time.Second, 100_000 })
+	fresh(t, r)
+	w.remove(t, 1)
+	until(t, func() bool { return f.Status()[0].Drift.Surplus > 0 })
+	fresh(t, r)
+	agree(t, r, 9)
+}
+
+// TestOverBudget: a write that the journal does not take in time goes on at once,
+// and all rows are compared.
+func TestOverBudget(t *testing.T) {
+	w := newWorld(t, 10)
+	r := w.route(t, "")
+	f := w.follow(t, r, func(s *follow.Route) { s.WriteBudget = time.Nanosecond })
+	fresh(t, r)
+	before := f.Status()[0].Reconciles
+	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
+	if s := f.Status()[0]; !s.Stale || s.Unjournaled != 1 || s.Age <= 0 {
+		t.Errorf("%+v, want it to be stale", s)
+	}
+	w.remove(t, 1)
+	done()
+	fresh(t, r)
+	if s := f.Status()[0]; s.Reconciles == before {
+		t.Errorf("%+v, want a reconcile", s)
+	}
+	agree(t, r, 9)
+}
+
+// TestDatabaseDown: it is followed once it can be read again, and nothing is
+// fresh before.
+func TestDatabaseDown(t *testing.T) {
+	w := newWorld(t, 10)
+	r := w.route(t, "")
+	f := w.follow(t, r)
+	fresh(t, r)
+	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1, 11)})
+	w.put(t, 11, 11, 11)
+	w.db.down.Store(true)
+	done()
+	until(t, func() bool { return f.Status()[0].Failures > 0 })
+	if r.Freshness.Fresh() {
+		t.Error("fresh while the database cannot be read")
+	}
+	w.db.down.Store(false)
+	fresh(t, r)
+	agree(t, r, 11)
+}
+
+// TestRestart: what was seen and not shown when the process ended is shown after,
+// and a process that ended in order has nothing to compare.
+func TestRestart(t *testing.T) {
+	w := newWorld(t, 10)
+	r, dir := w.route(t, ""), t.TempDir()
+	open := func() *follow.Follower {
+		f, err := follow.New(follow.Options{Store: w.db, Dir: dir, Applied: true}, []follow.Route{{Route: r}})
+		must(t, err)
+		return f
+	}
+	f := open()
+	if r.Freshness.Fresh() {
+		t.Error("fresh, though nobody knows what was written since the table was built")
+	}
+	fresh(t, r)
+	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
+	w.remove(t, 1)
+	w.db.down.Store(true)
+	done()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	must(t, f.Close(ended))
+	w.db.down.Store(false)
+	f = open()
+	fresh(t, r)
+	agree(t, r, 9)
+	must(t, f.Close(closing(t)))
+	f = open()
+	if s := f.Status()[0]; !r.Freshness.Fresh() || s.Reconciled.IsZero() {
+		t.Errorf("after a restart in order: %+v", s)
+	}
+	must(t, f.Close(closing(t)))
+}
+
+// TestTwoSidecars share a companion, and each has a table: they converge.
+func TestTwoSidecars(t *testing.T) {
+	w := newWorld(t, 40)
+	one, two := w.route(t, ""), w.route(t, rerank.FormatBFloat16)
+	f, g := w.follow(t, one), w.follow(t, two)
+	for i := range 200 {
+		id, through := uint64(i%50), f
+		if i%3 == 0 {
+			through = g
+		}
+		done := through.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(id)})
+		w.put(t, id, uint64(i), i)
+		done()
+	}
+	fresh(t, one)
+	fresh(t, two)
+	for _, each := range []*follow.Follower{f, g} {
+		_, err := each.Reconcile(t.Context(), items)
+		must(t, err)
+	}
+	agree(t, one, 50)
+	agree(t, two, 50)
+}
+
+// TestReplace: a new version of a route is followed in the place of the old one.
+func TestReplace(t *testing.T) {
+	w := newWorld(t, 20)
+	before := w.route(t, "")
+	f := w.follow(t, before)
+	after := w.route(t, rerank.FormatInt8)
+	w.remove(t, 3) // nobody saw it
+	must(t, f.Replace(after))
+	fresh(t, after)
+	agree(t, after, 19)
+	if n := before.Live.Stats().Items; n != 20 {
+		t.Errorf("the table of before was written to: %d items", n)
+	}
+	another := *after
+	another.Name = "another"
+	if err := f.Replace(&another); !errors.Is(err, follow.ErrRoute) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestUnfit: numbers that a table's format cannot hold are not in it, and nothing
+// is fresh while there are any.
+func TestUnfit(t *testing.T) {
+	w := newWorld(t, 5)
+	sim := &huge{Similarity: w.model.Similarity}
+	w.model.Similarity = sim
+	path := filepath.Join(t.TempDir(), "t")
+	out, err := table.NewWriter(path, table.Meta{Model: "m", ModelVersion: w.model.Version, Collection: items, Kind: "mol", Features: sim.Spec().Features, Format: rerank.FormatFloat16})
+	must(t, err)
+	must(t, out.Close())
+	l, err := table.OpenLive(path, table.Expect{}, table.LiveOptions{})
+	must(t, err)
+	t.Cleanup(func() { must(t, l.Close()) })
+	r := &pipeline.Route{Name: "r", Collection: items, Vector: "vec", Store: w.db, Model: w.model, Live: l}
+	f := w.follow(t, r)
+	found, err := f.Reconcile(t.Context(), items)
+	if must(t, err); found["r"].Unfit != 1 || r.Freshness.Fresh() || l.Stats().Items != 4 {
+		t.Errorf("%+v, %d items", found["r"], l.Stats().Items)
+	}
+	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(0)})
+	w.remove(t, 0)
+	done()
+	_, err = f.Reconcile(t.Context(), items)
+	must(t, err)
+	fresh(t, r)
+}
+
+// huge makes numbers beyond float16 of the first row that it encodes.
+type huge struct{ rerank.Similarity }
+
+func (h *huge) EncodeItems(dst, base rerank.Matrix) error {
+	err := h.Similarity.EncodeItems(dst, base)
+	for i := range dst.Rows {
+		if base.Row(i)[0] == first0 {
+			dst.Row(i)[0] = 1e6
+		}
+	}
+	return err
+}
+
+// first0 is the first number of row 0.
+var first0 = float32(rand.New(rand.NewPCG(0, 3)).NormFloat64())
+
+func TestRefuses(t *testing.T) {
+	w := newWorld(t, 1)
+	r := w.route(t, "")
+	for what, route := range map[string]*pipeline.Route{
+		"nothing derived":       {Name: "r", Collection: items, Store: w.db, Model: w.model},
+		"items of several rows": {Name: "r", Collection: items, Store: w.db, Model: w.model, Live: r.Live, Owner: "item"},
+	} {
+		if _, err := follow.New(follow.Options{Store: w.db, Dir: t.TempDir()}, []follow.Route{{Route: route}}); !errors.Is(err, follow.ErrRoute) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	dir := t.TempDir()
+	f, err := follow.New(follow.Options{Store: w.db, Dir: dir}, []follow.Route{{Route: r}})
+	must(t, err)
+	if _, err := follow.New(follow.Options{Store: w.db, Dir: dir}, []follow.Route{{Route: r}}); err == nil {
+		t.Error("two processes in one folder")
+	}
+	f.Begin(t.Context(), journal.Write{Collection: "another"})()
+	if !f.Covers(items) || f.Covers("another") {
+		t.Error("it covers the wrong collections")
+	}
+	must(t, f.Close(closing(t)))
+	if _, err := f.Reconcile(t.Context(), items); !errors.Is(err, follow.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	r.Companion = "nowhere"
+	if _, err := follow.Compare(t.Context(), r, nil); !errors.Is(err, adapters.ErrNotFound) {
+		t.Errorf("a companion that is not there: %v", err)
+	}
+}

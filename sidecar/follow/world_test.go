@@ -1,0 +1,188 @@
+package follow_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/index"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// database is an embedded store that counts the reads of the collection, and can
+// be down.
+type database struct {
+	*embedded.Store
+	fetches atomic.Int64
+	down    atomic.Bool
+}
+
+func (d *database) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	if d.down.Load() {
+		return adapters.Rows{}, fmt.Errorf("%w: it is down", adapters.ErrUnavailable)
+	}
+	if r.Collection == items {
+		d.fetches.Add(1)
+	}
+	return d.Store.Fetch(ctx, r)
+}
+
+func (d *database) Scan(ctx context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
+	if d.down.Load() {
+		return fmt.Errorf("%w: it is down", adapters.ErrUnavailable)
+	}
+	return d.Store.Scan(ctx, r, yield)
+}
+
+const items, companion = "items", "items_mol"
+
+// world is a collection, the companion and the table of a Mixture-of-Logits.
+type world struct {
+	db     *database
+	model  pipeline.Model
+	schema adapters.Schema
+}
+
+// theModel is read once: its weights lie in the repository.
+var theModel = sync.OnceValues(func() (*model.Model, error) { return model.Open("../../examples/models/banking77-mol") })
+
+func newWorld(t testing.TB, rows int) *world {
+	t.Helper()
+	m, err := theModel()
+	must(t, err)
+	w := &world{
+		db:    &database{Store: embedded.New()},
+		model: pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity},
+	}
+	w.schema = adapters.Schema{Collection: items, Fields: []adapters.VectorField{{Name: "vec", Dim: m.Spec().ItemDim, Metric: adapters.InnerProduct}}}
+	must(t, w.db.Create(t.Context(), w.schema))
+	for i := range rows {
+		w.put(t, uint64(i), uint64(i), i)
+	}
+	job := index.CompanionJob{
+		Source: w.source(), Model: w.model, Writer: w.db.Store, Name: companion,
+		Strategies: []rerank.Strategy{rerank.Average}, Features: true,
+	}
+	_, err = index.BuildCompanion(t.Context(), job)
+	must(t, err)
+	return w
+}
+
+func (w *world) source() index.Source {
+	return index.Source{Store: w.db, Collection: items, Vector: "vec"}
+}
+
+// put writes a row; seed is of its vector.
+func (w *world) put(t testing.TB, id, seed uint64, payload int) {
+	t.Helper()
+	dim := w.schema.Fields[0].Dim
+	v := rerank.NewMatrix(1, dim)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	for i := range v.Data {
+		v.Data[i] = float32(rng.NormFloat64())
+	}
+	must(t, w.db.Write(t.Context(), items, w.schema, adapters.Rows{
+		IDs: ids(id), Vectors: []rerank.Matrix{v}, Payloads: []json.RawMessage{fmt.Appendf(nil, `{"n":%d}`, payload)},
+	}))
+}
+
+func (w *world) remove(t testing.TB, id ...uint64) {
+	t.Helper()
+	must(t, w.db.Delete(t.Context(), items, ids(id...)))
+}
+
+func ids(all ...uint64) []rerank.ID {
+	out := make([]rerank.ID, len(all))
+	for i, n := range all {
+		out[i] = rerank.UintID(n)
+	}
+	return out
+}
+
+// route has a live table of its own beside the companion.
+func (w *world) route(t testing.TB, format rerank.Format) *pipeline.Route {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "items.table")
+	_, err := index.BuildTable(t.Context(), index.TableJob{Source: w.source(), Model: w.model, Path: path, Format: format})
+	must(t, err)
+	l, err := table.OpenLive(path, table.Expect{}, table.LiveOptions{Unsynced: true})
+	must(t, err)
+	t.Cleanup(func() { must(t, l.Close()) })
+	return &pipeline.Route{
+		Name: "r", Collection: items, Vector: "vec", StoreName: "main", Store: w.db, Model: w.model, Live: l, Companion: companion,
+		Placement: pipeline.PlacementTable,
+	}
+}
+
+// follow follows a route until the test ends.
+func (w *world) follow(t testing.TB, r *pipeline.Route, change ...func(*follow.Route)) *follow.Follower {
+	t.Helper()
+	settings := follow.Route{Route: r}
+	for _, c := range change {
+		c(&settings)
+	}
+	f, err := follow.New(follow.Options{Store: w.db, Dir: t.TempDir(), Applied: true}, []follow.Route{settings})
+	must(t, err)
+	t.Cleanup(func() { must(t, f.Close(closing(t))) })
+	return f
+}
+
+// closing is a context that gives a follower time to end.
+func closing(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// agree fails where anything derived differs from the collection.
+func agree(t testing.TB, r *pipeline.Route, rows int64) {
+	t.Helper()
+	d, err := follow.Compare(t.Context(), r, nil)
+	must(t, err)
+	if d.Differing() != 0 || d.Rows != rows {
+		t.Fatalf("%+v, want %d rows that agree", d, rows)
+	}
+}
+
+// fresh waits until every write that was seen is shown.
+func fresh(t testing.TB, r *pipeline.Route) {
+	t.Helper()
+	until(t, r.Freshness.Fresh)
+}
+
+// until waits for what another goroutine does.
+func until(t testing.TB, holds func() bool) {
+	t.Helper()
+	deadline, tick := time.After(time.Minute), time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("it never came to hold")
+		}
+	}
+}
