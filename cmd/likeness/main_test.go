@@ -174,12 +174,20 @@ func TestServeAndQuery(t *testing.T) {
 			t.Errorf("row %s: %+v", row, r)
 		}
 	}
+	for route, code := range map[string]int{"": 0, "things": 0, "none": 2} {
+		if r := execute(t, "", "health", "-a", at.GRPC, "-r", route); r.code != code {
+			t.Errorf("health of route %q: %+v", route, r)
+		}
+	}
 	if r := execute(t, "[1]", "query", "-a", at.GRPC, "-r", "things"); r.code != 1 || !strings.Contains(r.err, "QUERY_INVALID") {
 		t.Errorf("wrong dimension: %+v", r)
 	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("serve: %v", err)
+	}
+	if r := execute(t, "", "health", "-a", at.GRPC); r.code != 4 {
+		t.Errorf("health of nobody: %+v", r)
 	}
 	if _, err := os.Stat(path("ready.json")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the ready file is still there: %v", err)

@@ -55,6 +55,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newServeCommand(a),
 		newProxyCommand(a),
 		newQueryCommand(a),
+		newHealthCommand(a),
 		newIndexCommand(a),
 		newEvalCommand(a),
 		newCalibrateCommand(a),
