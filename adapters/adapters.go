@@ -4,9 +4,9 @@
 //
 // A Store searches, answers pings and closes. Everything else a store can do is
 // an optional interface, found by type assertion: Fetcher, Scanner,
-// RangeSearcher, Describer, Writer, Deleter, Matcher, Aliaser. An adapter that implements
-// an optional interface but whose server lacks the operation returns
-// ErrUnsupported.
+// RangeSearcher, Describer, Writer, Deleter, Matcher, Aliaser, Identifier. An adapter
+// that implements an optional interface but whose server lacks the operation
+// returns ErrUnsupported.
 package adapters
 
 import (
@@ -248,6 +248,22 @@ type Schema struct {
 // Aliaser switches an alias to a collection in one step.
 type Aliaser interface {
 	SwitchAlias(ctx context.Context, alias, collection string) error
+}
+
+// Identifier tells how clients name a collection and its rows, which is what
+// recognising their writes takes. It caches nothing.
+type Identifier interface {
+	// Identify takes a collection's own name or an alias. Where there is no such
+	// collection it returns ErrNotFound, or the name as it is.
+	Identify(ctx context.Context, name string) (Identity, error)
+}
+
+// Identity is how clients name a collection and its rows.
+type Identity struct {
+	Collection string   // its own name
+	Aliases    []string // in any order
+	Key        string   // the field that holds a row's id, where ids are a field
+	AutoKey    bool     // the store chooses ids
 }
 
 // Matcher lists the ids that a filter lets through; a scan of a resident table

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -150,6 +151,12 @@ func aliasSwitched(t *testing.T, e *env) {
 		})
 		if err := a.SwitchAlias(t.Context(), alias, f.Collection); err != nil {
 			t.Fatalf("switch %s to %s: %v", alias, f.Collection, err)
+		}
+		if identifier, ok := e.store.(adapters.Identifier); ok {
+			id, err := identifier.Identify(t.Context(), alias)
+			if err != nil || id.Collection != f.Collection || !slices.Equal(id.Aliases, []string{alias}) {
+				t.Errorf("%s is %+v, %v, want an alias of %s", alias, id, err, f.Collection)
+			}
 		}
 		probes := e.probes(8+4*i, 1, 50)
 		lists := e.search(t, adapters.SearchRequest{Collection: alias, Exact: true, Probes: probes})

@@ -126,6 +126,7 @@ var (
 	_ adapters.Deleter       = (*Store)(nil)
 	_ adapters.Matcher       = (*Store)(nil)
 	_ adapters.Aliaser       = (*Store)(nil)
+	_ adapters.Identifier    = (*Store)(nil)
 )
 
 // New returns the store at an address without calling it, so that a server

@@ -13,9 +13,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// Intercept returns the interceptors of the methods that search.
+// Intercept returns the interceptors of the methods that search, and of those that
+// write if writes are followed.
 func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
-	out := map[string]rawgrpc.Interceptor{}
+	out := r.writes()
 	for method, types := range map[string]struct{ request, answer proto.Message }{
 		qdrant.Points_Search_FullMethodName:      {&qdrant.SearchPoints{}, &qdrant.SearchResponse{}},
 		qdrant.Points_SearchBatch_FullMethodName: {&qdrant.SearchBatchPoints{}, &qdrant.SearchBatchResponse{}},

@@ -37,10 +37,14 @@ func readPath(r *http.Request) (q request, ok bool) {
 	return q, true
 }
 
-// InterceptREST answers the requests that the routes cover; it is a rest.Interceptor.
+// InterceptREST answers the searches that the routes cover, and has writes
+// followed; it is a rest.Interceptor.
 func (r *Router) InterceptREST(in *http.Request, body []byte, forward func([]byte) rest.Answer) (reply rest.Reply) {
+	if ended := r.followREST(in, body); ended != nil {
+		return rest.Reply{Ended: func(answered bool) { ended(answered, nil) }}
+	}
 	q, ok := readPath(in)
-	if !ok || !r.Covers(q.collection) {
+	if !ok || len(body) == 0 || !r.Covers(q.collection) {
 		return rest.Reply{}
 	}
 	defer func() {

@@ -1,5 +1,6 @@
 // Package qdrant answers searches of Qdrant's clients by a learned similarity,
-// where a route covers them, and says of every other one why it passes.
+// where a route covers them, says of every other one why it passes, and recognises
+// their writes.
 package qdrant
 
 import "github.com/likenessdb/likeness/sidecar/proxy/routing"

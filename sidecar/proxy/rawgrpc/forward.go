@@ -29,8 +29,9 @@ func (s *Server) handle(_ any, client grpc.ServerStream) error {
 	} else if err != nil {
 		return err
 	}
+	var reply Reply
 	if intercept := s.intercept[method]; intercept != nil {
-		reply := intercept(ctx, request.bytes())
+		reply = intercept(ctx, request.bytes())
 		client.SetTrailer(reply.Trailer)
 		if reply.Err != nil || reply.Message != nil {
 			request.free()
@@ -40,7 +41,7 @@ func (s *Server) handle(_ any, client grpc.ServerStream) error {
 			defer func(began time.Time) { reply.Passed(time.Since(began)) }(time.Now())
 		}
 	}
-	return s.unaryCall(ctx, method, client, request)
+	return s.unaryCall(ctx, method, client, request, reply.Ended)
 }
 
 // answer sends an interceptor's reply.
@@ -71,13 +72,16 @@ func (u *Upstream) Call(ctx context.Context, method string, request []byte) (mes
 }
 
 // unaryCall forwards a call of one message each way; it starts no goroutine.
-func (s *Server) unaryCall(ctx context.Context, method string, client grpc.ServerStream, request *frame) error {
+func (s *Server) unaryCall(ctx context.Context, method string, client grpc.ServerStream, request *frame, ended func([]byte, error)) error {
 	l := s.upstream.take()
 	defer func() { s.upstream.release(l, ctx.Err() != nil) }()
 	var header, trailer metadata.MD
 	answer := &frame{}
 	err := l.conn.Invoke(ctx, method, request, answer, grpc.Header(&header), grpc.Trailer(&trailer))
 	request.free()
+	if ended != nil {
+		ended(answer.bytes(), err)
+	}
 	if header = endToEnd(header); len(header) > 0 {
 		if err := client.SetHeader(header); err != nil {
 			answer.free()

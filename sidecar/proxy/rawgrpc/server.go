@@ -41,6 +41,9 @@ type Reply struct {
 	Header, Trailer metadata.MD
 	// Passed, if set, is told how long the database took for a request that went on.
 	Passed func(took time.Duration)
+	// Ended, if set, is told the answer to a request that went on, or its error, as
+	// soon as there is one; the answer is nobody else's.
+	Ended func(answer []byte, err error)
 }
 
 // Server forwards every call it gets. It is safe for concurrent use.

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"maps"
 	"net/http"
 	"strconv"
@@ -11,8 +12,9 @@ import (
 // StatusHeader tells what the proxy did with a request that it looked at.
 const StatusHeader = "Likeness-Status"
 
-// Interceptor may answer a request in the database's stead. Forward sends the
-// request with another body to the database, as the same caller.
+// Interceptor may answer a request in the database's stead. A body that is
+// streamed, or that a request does not have, is empty. Forward sends the request
+// with another body to the database, as the same caller.
 type Interceptor func(r *http.Request, body []byte, forward func(body []byte) Answer) Reply
 
 // Answer is a whole answer of the database, not encoded.
@@ -29,7 +31,14 @@ type Reply struct {
 	Status string
 	// Passed, if set, is told how long the database took for a request that went on.
 	Passed func(took time.Duration)
+	// Ended, if set, is told when a request that went on has ended, and whether the
+	// database answered it.
+	Ended func(answered bool)
 }
+
+// silentKey is the context's key of a bool that is set where the database does not
+// answer a request.
+type silentKey struct{}
 
 // intercepted lets the interceptor answer, or forwards the request.
 func (s *Server) intercepted(w http.ResponseWriter, r *http.Request, body []byte) {
@@ -38,6 +47,11 @@ func (s *Server) intercepted(w http.ResponseWriter, r *http.Request, body []byte
 		w.Header()[StatusHeader] = []string{reply.Status}
 	}
 	if reply.Answer == nil {
+		if reply.Ended != nil {
+			silent := false
+			r = r.WithContext(context.WithValue(r.Context(), silentKey{}, &silent))
+			defer func() { reply.Ended(!silent) }() // ReverseProxy panics where an answer is cut
+		}
 		began := time.Now()
 		s.proxy.ServeHTTP(w, r)
 		if reply.Passed != nil {

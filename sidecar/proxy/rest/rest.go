@@ -37,7 +37,7 @@ type Options struct {
 	// ServerTLS, if not nil, is the listener's; UpstreamTLS that towards the database.
 	ServerTLS, UpstreamTLS *tls.Config
 	Logger                 *slog.Logger
-	// Intercept, if not nil, sees each request whose body was read before it goes on.
+	// Intercept, if not nil, sees each request before it goes on.
 	Intercept Interceptor
 }
 
@@ -96,15 +96,20 @@ func newHTTPServer(s *Server, secure *tls.Config) *http.Server {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The database's headers are the answer's: nothing is guessed in their place.
 	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil
+	var body []byte
 	if streamed(r) {
 		// An answer may begin before the body has ended. HTTP/2 always can.
 		_ = http.NewResponseController(w).EnableFullDuplex()
-	} else if body, err := buffer(r); err != nil {
-		s.log.DebugContext(r.Context(), "the request body ended early", "error", err)
-		w.Header().Set("Connection", "close")
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	} else if len(body) > 0 && s.intercept != nil {
+	} else {
+		var err error
+		if body, err = buffer(r); err != nil {
+			s.log.DebugContext(r.Context(), "the request body ended early", "error", err)
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+	}
+	if s.intercept != nil {
 		s.intercepted(w, r, body)
 		return
 	}
@@ -178,6 +183,9 @@ func (s *Server) rewrite(p *httputil.ProxyRequest) {
 
 // unreachable answers where the database did not, in the form of its errors.
 func (s *Server) unreachable(w http.ResponseWriter, r *http.Request, err error) {
+	if silent, ok := r.Context().Value(silentKey{}).(*bool); ok {
+		*silent = true
+	}
 	if r.Context().Err() == nil { // otherwise the client went away
 		s.log.WarnContext(r.Context(), "the database does not answer", "error", err)
 	}

@@ -4,6 +4,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,11 @@ type Router struct {
 	observe  func(outcome, reason string)
 	database latency
 
+	store    string
+	follower Follower // nil: nothing follows writes
+	budget   time.Duration
+	names    names
+
 	mu      sync.Mutex
 	metrics map[field]metric
 }
@@ -61,6 +67,10 @@ type Options struct {
 	// Observe, if set, is told of every search on a routed collection: rescored,
 	// passed or degraded, and why.
 	Observe func(outcome, reason string)
+	// Follower, if not nil, is told of writes; WriteBudget is how long it may hold one
+	// up, 5 ms if 0.
+	Follower    Follower
+	WriteBudget time.Duration
 }
 
 // New makes a router of the searcher's routes. It returns ErrRoutes.
@@ -68,6 +78,7 @@ func New(searcher pipeline.Searcher, o Options) (*Router, error) {
 	r := &Router{
 		searcher: searcher, routes: map[field]string{}, known: map[string]bool{}, metrics: map[field]metric{},
 		budgets: map[string]time.Duration{}, log: o.Logger, observe: o.Observe,
+		store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
 	}
 	if r.observe == nil {
 		r.observe = func(string, string) {}

@@ -1,0 +1,138 @@
+package qdrant
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+)
+
+// restWrite is a method and the parts of a path behind the collection.
+type restWrite struct{ method, path string }
+
+// restWrites are the requests that change rows of a collection, by what changes.
+var restWrites = map[restWrite]struct {
+	kind  journal.Kind
+	batch bool
+}{
+	{http.MethodPut, "points"}:                   {kind: journal.Upsert},
+	{http.MethodPost, "points/delete"}:           {kind: journal.Delete},
+	{http.MethodPut, "points/vectors"}:           {kind: journal.Vectors},
+	{http.MethodPost, "points/vectors/delete"}:   {kind: journal.Vectors},
+	{http.MethodPost, "points/payload"}:          {kind: journal.Payload},
+	{http.MethodPut, "points/payload"}:           {kind: journal.Payload},
+	{http.MethodPost, "points/payload/delete"}:   {kind: journal.Payload},
+	{http.MethodPost, "points/payload/clear"}:    {kind: journal.Payload},
+	{http.MethodPost, "points/batch"}:            {kind: journal.Upsert, batch: true},
+	{http.MethodPost, "shards/delete"}:           {kind: journal.Delete},
+	{http.MethodPost, "cluster"}:                 {kind: journal.Upsert},
+	{http.MethodPut, "snapshots/recover"}:        {kind: journal.Collection},
+	{http.MethodPost, "snapshots/upload"}:        {kind: journal.Collection},
+	{http.MethodPut, "shards/snapshots/recover"}: {kind: journal.Collection},
+	{http.MethodPost, "shards/snapshots/upload"}: {kind: journal.Collection},
+}
+
+// writesREST reads a request.
+func writesREST(in *http.Request, body []byte) (w routing.Writing) {
+	if in.Method == http.MethodGet || in.Method == http.MethodHead || in.Method == http.MethodOptions {
+		return w
+	}
+	parts := pathParts(in.URL)
+	if len(parts) < 2 || parts[0] != "collections" {
+		return w
+	}
+	name, rest := parts[1], parts[2:]
+	switch {
+	case len(rest) == 0 && name == "aliases" && in.Method == http.MethodPost:
+		return aliasesREST(body)
+	case len(rest) == 0 && (in.Method == http.MethodPut || in.Method == http.MethodDelete):
+		return ofCollection(name)
+	case len(rest) == 2 && rest[0] == "vectors" && in.Method == http.MethodDelete:
+		return routing.Writing{Kind: journal.Vectors, Collections: []string{name}}
+	case len(rest) > 2 && rest[0] == "shards" && strings.HasPrefix(rest[2], "snapshot"):
+		rest = slices.Delete(slices.Clone(rest), 1, 2) // whichever shard
+		if len(rest) == 4 && rest[2] == "partial" && strings.HasPrefix(rest[3], "recover") {
+			rest = []string{"shards", "snapshots", "upload"}
+		}
+	}
+	found, ok := restWrites[restWrite{in.Method, strings.Join(rest, "/")}]
+	if !ok || rest[0] == "cluster" && movesOnly(body) {
+		return w
+	}
+	w = routing.Writing{Kind: found.kind, Collections: []string{name}}
+	switch rest[len(rest)-1] {
+	case "recover", "upload":
+		rows := routing.Rows{All: true, Waited: in.URL.Query().Get("wait") != "false"}
+		w.Read = func(context.Context, adapters.Identity) routing.Rows { return rows }
+		return w
+	}
+	if rest[0] == "points" {
+		w.Read = func(ctx context.Context, _ adapters.Identity) routing.Rows {
+			return rowsREST(ctx, in, body, found.kind, found.batch)
+		}
+	}
+	return w
+}
+
+// rowsREST reads which points a request changes.
+func rowsREST(ctx context.Context, in *http.Request, body []byte, kind journal.Kind, batch bool) routing.Rows {
+	t, s := &touched{kind: kind}, scanner{b: body}
+	if in.Header.Get("Content-Encoding") != "" || !t.body(ctx, &s, batch) || s.next() != 0 {
+		t.all = true // packed, streamed, or not understood
+	}
+	return t.rows(in.URL.Query().Get("wait") == "true")
+}
+
+// pathParts are a path's parts as Qdrant reads them: empty ones do not count.
+func pathParts(u *url.URL) []string {
+	parts := slices.DeleteFunc(strings.Split(u.EscapedPath(), "/"), func(p string) bool { return p == "" })
+	for i, p := range parts {
+		if plain, err := url.PathUnescape(p); err == nil {
+			parts[i] = plain
+		}
+	}
+	return parts
+}
+
+// aliasesREST reads a change of aliases.
+func aliasesREST(body []byte) routing.Writing {
+	w := routing.Writing{Kind: journal.Collection}
+	s := scanner{b: body}
+	known := s.object(func(key string) bool {
+		return key == "actions" && s.array(func() bool {
+			return s.object(func(action string) bool {
+				return slices.Contains([]string{"create_alias", "delete_alias", "rename_alias"}, action) && s.object(func(key string) bool {
+					name, ok := s.text()
+					if strings.HasSuffix(key, "alias_name") {
+						w.Renamed = append(w.Renamed, name)
+					}
+					return ok
+				})
+			})
+		})
+	})
+	if !known {
+		w.Everywhere = true
+	}
+	return w
+}
+
+// movesOnly: a change of a cluster that changes no row.
+func movesOnly(body []byte) bool {
+	moves := []string{"move_shard", "replicate_shard", "abort_transfer", "drop_replica", "restart_transfer", "create_sharding_key"}
+	s := scanner{b: body}
+	return s.object(func(key string) bool { return slices.Contains(moves, key) && s.skip() })
+}
+
+// followREST has a request that writes followed; it is nil for every other one.
+func (r *Router) followREST(in *http.Request, body []byte) routing.Ended {
+	if !r.Follows() {
+		return nil
+	}
+	return r.Begin(in.Context(), func() routing.Writing { return writesREST(in, body) })
+}
