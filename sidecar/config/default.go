@@ -40,6 +40,8 @@ func defaultRoute() Route {
 		Timeout:      5 * time.Second,
 		Failure:      "fail_open",
 		MaxRounds:    8,
+		WriteBudget:  5 * time.Millisecond,
+		Reconcile:    Reconcile{Interval: time.Hour, RowsPerSecond: 10_000},
 		Audit:        Audit{PerSecond: 1, Alpha: 0.01},
 	}
 }

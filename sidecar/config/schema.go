@@ -265,6 +265,12 @@ type Route struct {
 	MaxDepth int `yaml:"max_depth" min:"0"`
 	// Most rounds of deepening.
 	MaxRounds int `yaml:"max_rounds" min:"1"`
+	// How long a write that comes by the proxy may be kept back until the journal in state_dir has it; beyond that it is
+	// forwarded, and all rows are compared later. A live table and a companion follow such writes.
+	WriteBudget time.Duration `yaml:"write_budget" min:"1"`
+	// The comparison of all rows of the collection with the live table and the companion, which finds what bypassed
+	// the proxy.
+	Reconcile Reconcile `yaml:"reconcile"`
 	// A share of the live answers that carry the route's calibration, audited in the background.
 	Audit Audit `yaml:"audit"`
 }
@@ -283,6 +289,14 @@ type Proxy struct {
 	RESTURL string `yaml:"rest_url"`
 	// Names of the routes that answer searches; empty is every route of the store.
 	Routes []string `yaml:"routes"`
+}
+
+// Reconcile compares all rows of a collection with what was derived from them, and repairs what differs.
+type Reconcile struct {
+	// Time from the end of one to the next; 0 is none but those after a write was missed, or when asked.
+	Interval time.Duration `yaml:"interval" min:"0"`
+	// How many rows are read in a second; 0 is as many as the store gives.
+	RowsPerSecond int `yaml:"rows_per_second" min:"0"`
 }
 
 // Audit compares live answers with the exact ones.

@@ -246,6 +246,7 @@ func (v *validator) route(name string, r Route) {
 	}
 	v.placement(at, r)
 	v.audit(at+".audit", r)
+	v.follow(at, r)
 	v.routeLimits(at, r)
 }
 
@@ -262,6 +263,25 @@ func (v *validator) placement(at string, r Route) {
 	}
 	if r.Placement == "derived" && r.Companion == "" {
 		v.fail(at+".companion", "placement derived needs a companion collection; make one with `likeness index`")
+	}
+}
+
+// follow refuses settings of what is not followed.
+func (v *validator) follow(at string, r Route) {
+	usual := defaultRoute()
+	for _, s := range []struct {
+		key   string
+		given bool
+	}{{"write_budget", r.WriteBudget != usual.WriteBudget}, {"reconcile", r.Reconcile != usual.Reconcile}} {
+		switch {
+		case !s.given:
+		case v.c.StateDir == "":
+			v.fail(at+"."+s.key, "what writes are to be followed is kept in state_dir, which is not set")
+		case !r.TableLive && r.Companion == "":
+			v.fail(at+"."+s.key, "there is nothing that can follow writes; set table_live, or name a companion")
+		case v.c.Stores[r.Store].Kind == "embedded":
+			v.fail(at+"."+s.key, "the collections of an embedded store never change; remove it")
+		}
 	}
 }
 

@@ -55,6 +55,7 @@ type keeper struct {
 	missedAt time.Time // when something was missed last
 	unfit    bool      // some rows cannot be derived as they should
 	asked    []chan<- map[string]Drift
+	draining bool          // nothing is to be begun
 	idle     chan struct{} // closed when nothing is left to do, for drain
 	pass     *pass         // under way
 	ended    time.Time     // when the last pass ended, of whatever kind
@@ -322,10 +323,11 @@ func (k *keeper) status() []Status {
 	return all
 }
 
-// drain waits until everything seen is shown, or ctx is done.
+// drain waits until all that was seen is shown, but for writes that need all rows
+// compared, or until ctx is done.
 func (k *keeper) drain(ctx context.Context) {
 	k.mu.Lock()
-	k.idle = make(chan struct{})
+	k.idle, k.draining = make(chan struct{}), true
 	idle := k.idle
 	k.signal()
 	k.mu.Unlock()

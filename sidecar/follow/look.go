@@ -82,10 +82,16 @@ func (k *keeper) step(ctx context.Context) error {
 func (k *keeper) tellIdle() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.idle != nil && k.queue.len() == 0 && len(k.writes) == 0 {
-		close(k.idle)
-		k.idle = nil
+	if k.idle == nil || k.queue.len() > 0 {
+		return
 	}
+	for w := range k.writes {
+		if w.left >= 0 {
+			return
+		}
+	}
+	close(k.idle)
+	k.idle = nil
 }
 
 // wait returns at the time, when a row is due, or when there is something new.

@@ -135,6 +135,9 @@ func (k *keeper) ask(ctx context.Context) (map[string]Drift, error) {
 func (k *keeper) nextPass() (due time.Time, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.draining {
+		return due, false
+	}
 	sooner := func(t time.Time) {
 		if !ok || t.Before(due) {
 			due, ok = t, true
@@ -203,7 +206,7 @@ func (k *keeper) runPass(ctx context.Context) error {
 	stages := c.stages()
 	for ; p.stage < len(stages); k.advance(p) {
 		err := stages[p.stage].run(ctx, p.cursor, func(found page) error { return k.turn(ctx, p, found) })
-		if errors.Is(err, errReplaced) {
+		if errors.Is(err, errGivenUp) {
 			return nil
 		}
 		if err != nil {
@@ -223,8 +226,9 @@ func (k *keeper) runPass(ctx context.Context) error {
 	return k.endPass(ctx, p)
 }
 
-// errReplaced: a route was, so that the pass means nothing.
-var errReplaced = errors.New("a route was replaced")
+// errGivenUp: a route was replaced, so that the pass means nothing, or the next
+// process goes on with it.
+var errGivenUp = errors.New("the pass was given up")
 
 func (k *keeper) advance(p *pass) {
 	k.mu.Lock()
@@ -245,7 +249,7 @@ func (k *keeper) turn(ctx context.Context, p *pass, found page) error {
 	k.mu.Lock()
 	if k.pass != p {
 		k.mu.Unlock()
-		return errReplaced
+		return errGivenUp
 	}
 	now := time.Now()
 	for _, id := range found.ids {
@@ -270,8 +274,11 @@ func (k *keeper) turn(ctx context.Context, p *pass, found page) error {
 	if k.rate > 0 {
 		p.next = p.next.Add(time.Duration(float64(found.rows) / float64(k.rate) * float64(time.Second)))
 	}
-	kept := k.record
+	kept, draining := k.record, k.draining
 	k.mu.Unlock()
+	if draining {
+		return errGivenUp
+	}
 	if save {
 		if err := kept.write(k.recordPath()); err != nil {
 			return err

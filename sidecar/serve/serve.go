@@ -72,10 +72,16 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		return err
 	}
 	defer flush(traces, o.Logger)
+	followers, err := wiring.Follow(c, parts, o.Logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, endFollowing(followers, c.Shutdown.Grace)) }()
 	s, err := newSidecar(c, o, parts, traces)
 	if err != nil {
 		return err
 	}
+	s.follow(followers)
 	if o.SpareThread { // after everything above has counted the processors
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1))
 	}
@@ -94,6 +100,16 @@ func flush(traces *trace.TracerProvider, log *slog.Logger) {
 	}
 }
 
+// maxFollowing bounds how long a sidecar that ends follows what it saw: the rest
+// is in the journal.
+const maxFollowing = 10 * time.Second
+
+func endFollowing(followers wiring.Followers, grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), min(grace, maxFollowing))
+	defer cancel()
+	return followers.Close(ctx)
+}
+
 // sidecar is what runs.
 type sidecar struct {
 	options  Options
@@ -105,6 +121,12 @@ type sidecar struct {
 	admin     *telemetry.Admin
 	openings  *openings
 	proxy     *proxy.Proxy // nil: there is none
+	followers wiring.Followers
+}
+
+func (s *sidecar) follow(followers wiring.Followers) {
+	s.followers = followers
+	s.metrics.WatchFollowing(followers.Status)
 }
 
 func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, traces *trace.TracerProvider) (*sidecar, error) {

@@ -40,6 +40,7 @@ type Metrics struct {
 	routeInfo    *prometheus.GaugeVec
 	proxied      *prometheus.CounterVec
 	load         *loadCollector
+	following    *followCollector
 }
 
 // NewMetrics registers every metric. Names of other routes than the given are
@@ -68,6 +69,7 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 	r.gauge("build_info", "1, with what this binary is.", "version", "commit", "go").
 		WithLabelValues(build.Version, build.Commit, build.Go).Set(1)
 	m.load = r.load()
+	m.following = r.following()
 	m.routeInfo = r.gauge("route_info", "1, with what a route is made of.", "route", "store", "model", "model_version", "placement")
 	for _, route := range routes {
 		m.routes[route.Name] = true

@@ -226,7 +226,7 @@ type Certificate struct {
 	Rounds int32 `protobuf:"varint,10,opt,name=rounds,proto3" json:"rounds,omitempty"`
 	// Items that were scored.
 	Candidates int64 `protobuf:"varint,11,opt,name=candidates,proto3" json:"candidates,omitempty"`
-	// Why an answer that is not exact does not carry the calibration of its route: filter, k, strategy or depth, where
+	// Why an answer that is not exact does not carry the calibration of its route: filter, k, strategy, depth or behind, where
 	// the calibration is not of such answers, or a sentence, where it is not claimed at all. Empty without one.
 	Uncalibrated  string `protobuf:"bytes,12,opt,name=uncalibrated,proto3" json:"uncalibrated,omitempty"`
 	unknownFields protoimpl.UnknownFields
