@@ -247,6 +247,20 @@ type Route struct {
 	// Time within which a client of the proxy has an answer, rescored or, where that takes too long, the
 	// database's own; 0 is the deadline of the call alone.
 	LatencyBudget time.Duration `yaml:"latency_budget" min:"0"`
+	// When a client of the proxy gets the database's own answer instead: late sends the original request when it has to
+	// leave to be back in time, or at the first failure, while rescoring goes on; eager sends it at once. The first
+	// complete answer is the client's.
+	Fallback string `yaml:"fallback" enum:"late,eager"`
+	// Percentage of the proxy's queries that are rescored, chosen by a hash of vector and filter; the rest pass.
+	Ramp int `yaml:"ramp" min:"0" max:"100"`
+	// Serve the proxy's clients the database's order, and measure how the rescored one would differ.
+	Shadow Shadow `yaml:"shadow"`
+	// The score that the proxy's clients see, and that their score_threshold is compared with: the learned one, or the
+	// store's own, in the learned order.
+	Score string `yaml:"score" enum:"learned,store"`
+	// What the proxy passes because its meaning changes, and this route answers all the same: score-threshold,
+	// indexed-only, consistency, round-decimal. docs/proxy.md says what each comes to mean.
+	OptIn []string `yaml:"opt_in"`
 	// Ask the store for exhaustive search; answers can then be proved exact.
 	ExactSearch bool `yaml:"exact_search"`
 	// The stored vectors have norm 1.
@@ -307,4 +321,10 @@ type Audit struct {
 	PerSecond float64 `yaml:"per_second" min:"0"`
 	// The probability that a calibration is rejected although it holds, however long it is audited.
 	Alpha float64 `yaml:"alpha" min:"0.000001" max:"0.5"`
+}
+
+// Shadow is a comparison beside what clients are served.
+type Shadow struct {
+	// Share of the queries that are rescored for comparison; above 0 no query is answered rescored.
+	Share float64 `yaml:"share" min:"0" max:"1"`
 }

@@ -244,11 +244,19 @@ func (v *validator) route(name string, r Route) {
 		v.fail(at+".collection", "store %q has no collection %q%s", r.Store, r.Collection,
 			hint(r.Collection, mapKeys(reflect.ValueOf(store.Collections))))
 	}
+	for _, reason := range r.OptIn {
+		if !contains(optIns, reason) {
+			v.fail(at+".opt_in", "%q is nothing that a route can choose to answer; name one of %s", reason, strings.Join(optIns, ", "))
+		}
+	}
 	v.placement(at, r)
 	v.audit(at+".audit", r)
 	v.follow(at, r)
 	v.routeLimits(at, r)
 }
+
+// optIns are the reasons to pass that a route may choose to answer.
+var optIns = []string{"score-threshold", "indexed-only", "consistency", "round-decimal"}
 
 func (v *validator) placement(at string, r Route) {
 	if r.Table == "" && (r.Placement == "table" || r.Strategy == "scan") {

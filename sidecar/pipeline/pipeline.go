@@ -104,6 +104,8 @@ type Route struct {
 	// LatencyBudget is the time within which a client of the proxy has an answer:
 	// rescored, or the database's own. 0 is the call's deadline alone.
 	LatencyBudget time.Duration
+	// Proxied is what else holds for clients of the proxy.
+	Proxied Proxied
 
 	// ScanIfFaster scans the table, where a request does not name a strategy, in place
 	// of the first stage while that takes no longer: both are measured.
@@ -129,6 +131,22 @@ type Route struct {
 // Freshness says whether what was derived from a collection shows every write to
 // it that was seen. It is called by every search, concurrently.
 type Freshness interface{ Fresh() bool }
+
+// Proxied says what a client of the proxy gets of a route. The zero value rescores
+// every search that means the same rescored.
+type Proxied struct {
+	// Eager sends the original request at once, beside rescoring.
+	Eager bool
+	// Passing is the percentage of queries that pass, by a hash of the query.
+	Passing int
+	// Shadow is the share of queries that are rescored for comparison alone; above 0
+	// the database's order is served.
+	Shadow float64
+	// StoreScores keeps the store's scores in the learned order.
+	StoreScores bool
+	// OptIn are the reasons to pass that the route answers all the same.
+	OptIn []string
+}
 
 // Resident is the route's table as it is now, nil if it has none. The caller calls
 // its Release.

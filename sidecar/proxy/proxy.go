@@ -42,11 +42,13 @@ type Endpoint struct {
 type Router interface {
 	// Intercept returns what may answer a call, by its method.
 	Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor
+	// Close ends what is under way beside the calls.
+	Close() error
 }
 
 // RESTRouter answers requests in the database's stead.
 type RESTRouter interface {
-	InterceptREST(in *http.Request, body []byte, forward func([]byte) rest.Answer) rest.Reply
+	InterceptREST(in *http.Request, body []byte, forward rest.Forward) rest.Reply
 }
 
 // Options say what a proxy forwards. An endpoint without an upstream is not served.
@@ -209,12 +211,15 @@ func (p *Proxy) drain() {
 }
 
 // Close frees what the proxy holds.
-func (p *Proxy) Close() error {
+func (p *Proxy) Close() (err error) {
 	for _, e := range p.endpoints {
 		_ = e.listener.Close() // Serve has closed it already, as a rule
 	}
-	if p.upstream == nil {
-		return nil
+	if p.options.Router != nil {
+		err = p.options.Router.Close()
 	}
-	return p.upstream.Close()
+	if p.upstream != nil {
+		err = errors.Join(err, p.upstream.Close())
+	}
+	return err
 }

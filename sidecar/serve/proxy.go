@@ -19,10 +19,13 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 	if p.ListenGRPC == "" && p.ListenREST == "" {
 		return nil, nil
 	}
-	routes, err := routing.New(s.admission, routing.Options{Store: p.Store, Names: p.Routes, Logger: s.options.Logger, Observe: s.metrics.Proxied})
+	routes, err := routing.New(s.admission, routing.Options{Store: p.Store, Names: p.Routes, Logger: s.options.Logger, Recorder: s.metrics})
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
+	s.admin.Handle("GET /proxy", switches(routes))
+	s.admin.Handle("POST /proxy/off", switching(routes, true, s.options.Logger))
+	s.admin.Handle("POST /proxy/on", switching(routes, false, s.options.Logger))
 	store := c.Stores[p.Store]
 	var router proxy.Router = qdrant.New(routes)
 	if store.Kind == "milvus" {

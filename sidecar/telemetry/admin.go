@@ -16,7 +16,10 @@ import (
 // Admin serves metrics, health and profiles over plain HTTP: /metrics, /livez
 // and /healthz (the process answers), /readyz (searches are answered; a store
 // that fails for a while does not change it) and /debug/pprof/.
-type Admin struct{ server *http.Server }
+type Admin struct {
+	server *http.Server
+	mux    *http.ServeMux
+}
 
 // NewAdmin makes an admin server. ready says whether searches are answered, and
 // why not.
@@ -35,7 +38,7 @@ func NewAdmin(m *Metrics, ready func() (ok bool, detail string), log *slog.Logge
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return &Admin{server: &http.Server{
+	return &Admin{mux: mux, server: &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
@@ -50,6 +53,9 @@ func answer(w http.ResponseWriter, ok bool, text string) {
 	}
 	_, _ = fmt.Fprintln(w, text)
 }
+
+// Handle adds what a part of the sidecar answers, before Serve.
+func (a *Admin) Handle(pattern string, h http.Handler) { a.mux.Handle(pattern, h) }
 
 // Handler is what the listener serves.
 func (a *Admin) Handler() http.Handler { return a.server.Handler }

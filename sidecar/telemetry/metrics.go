@@ -38,9 +38,9 @@ type Metrics struct {
 	notIndexed   *prometheus.CounterVec
 	routeOpen    *prometheus.GaugeVec
 	routeInfo    *prometheus.GaugeVec
-	proxied      *prometheus.CounterVec
-	load         *loadCollector
-	following    *followCollector
+	*proxied
+	load      *loadCollector
+	following *followCollector
 }
 
 // NewMetrics registers every metric. Names of other routes than the given are
@@ -63,7 +63,7 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 		certificates: r.counter("search_certificates_total", "Answers by the status of their certificate.", "route", "status"),
 		notFinite:    r.counter("candidates_not_finite_total", "Candidates whose score was not finite.", "route"),
 		notIndexed:   r.counter("candidates_not_indexed_total", "Candidates that the route's table did not hold; build it again when they grow.", "route"),
-		proxied:      r.counter("proxy_searches_total", "Searches of the database's clients on collections with a route: rescored, passed or degraded, and why.", "outcome", "reason"),
+		proxied:      newProxied(r),
 		routeOpen:    r.gauge("route_open", "1 if the route was checked against its store and is served.", "route"),
 	}
 	r.gauge("build_info", "1, with what this binary is.", "version", "commit", "go").
@@ -91,9 +91,6 @@ func (m *Metrics) CallStarted(method string) (ended func(code codes.Code)) {
 		m.callSeconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
 	}
 }
-
-// Proxied counts a search of a database's client on a collection with a route.
-func (m *Metrics) Proxied(outcome, reason string) { m.proxied.WithLabelValues(outcome, reason).Inc() }
 
 // Panicked counts a panic.
 func (m *Metrics) Panicked() { m.panics.Inc() }

@@ -174,15 +174,18 @@ func toRoute(name string, r config.Route, limits config.Limits) *pipeline.Route 
 		MaxGap:        r.MaxGap,
 		Timeout:       r.Timeout,
 		LatencyBudget: r.LatencyBudget,
-		ExactSearch:   r.ExactSearch,
-		UnitVectors:   r.UnitVectors,
-		Owner:         r.Owner,
-		Consistency:   r.Consistency,
-		Partitions:    r.Partitions,
-		Failure:       pipeline.Failure(r.Failure),
-		MaxK:          r.MaxK,
-		MaxDepth:      r.MaxDepth,
-		MaxRounds:     r.MaxRounds,
+		Proxied: pipeline.Proxied{
+			Eager: r.Fallback == "eager", Passing: 100 - r.Ramp, Shadow: r.Shadow.Share, StoreScores: r.Score == "store", OptIn: r.OptIn,
+		},
+		ExactSearch: r.ExactSearch,
+		UnitVectors: r.UnitVectors,
+		Owner:       r.Owner,
+		Consistency: r.Consistency,
+		Partitions:  r.Partitions,
+		Failure:     pipeline.Failure(r.Failure),
+		MaxK:        r.MaxK,
+		MaxDepth:    r.MaxDepth,
+		MaxRounds:   r.MaxRounds,
 	}
 	if route.MaxK == 0 {
 		route.MaxK = limits.MaxK

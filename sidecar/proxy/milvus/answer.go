@@ -9,7 +9,6 @@ import (
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	adapter "github.com/likenessdb/likeness/adapters/milvus"
@@ -18,29 +17,93 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// errConfirm: the database did not show this caller every hit.
+// errConfirm: the database did not answer the question for the hits.
 var errConfirm = routing.Degraded{Reason: "confirm"}
 
-// confirm asks the database for the hits, as the caller and with the caller's
-// filter and output fields, and makes the answer of that.
-func (r *Router) confirm(ctx context.Context, upstream *rawgrpc.Upstream, m *milvuspb.SearchRequest, q query, of shape, all []routing.Ranked) (rawgrpc.Reply, error) {
-	ids := distinct(all)
-	request, err := narrow(m, q, of.primary, ids)
-	if err != nil {
-		return rawgrpc.Reply{}, errConfirm
+// call is a call on its way.
+type call struct {
+	*Router
+	upstream   *rawgrpc.Upstream
+	method     string
+	collection string
+	raw        []byte
+
+	request *milvuspb.SearchRequest // raw, read
+	query   query
+	shape   shape
+}
+
+var _ routing.Exchange[rawgrpc.Reply] = (*call)(nil)
+
+// Read implements routing.Exchange.
+func (c *call) Read(ctx context.Context) (asked routing.Asked, err error) {
+	if c.method != milvuspb.MilvusService_Search_FullMethodName {
+		return asked, routing.Pass("hybrid") // the order is that of a fusion
 	}
-	message, header, trailer, err := upstream.Call(ctx, milvuspb.MilvusService_Search_FullMethodName, request)
+	c.request = &milvuspb.SearchRequest{}
+	if err := proto.Unmarshal(c.raw, c.request); err != nil {
+		return asked, routing.Pass("malformed")
+	}
+	if routing.HasUnknown(c.request.ProtoReflect()) {
+		return asked, routing.Pass("unknown-field")
+	}
+	if c.query, err = read(c.request); err != nil {
+		return asked, err
+	}
+	if c.shape, err = c.Router.shape(ctx, c.upstream, c.collection, c.request); err != nil {
+		return asked, err
+	}
+	if strict(c.request, c.shape.level) {
+		c.query.needs = append(c.query.needs, "consistency")
+	}
+	asked.Searches = c.query.searches(c.field(c.collection, c.query.field, c.shape))
+	return asked, nil
+}
+
+// Original implements routing.Exchange.
+func (c *call) Original(ctx context.Context, _ bool) (r rawgrpc.Reply) {
+	r.Message, r.Header, r.Trailer, r.Err = c.upstream.Call(ctx, c.method, c.raw)
+	return r
+}
+
+// Confirm implements routing.Exchange.
+func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Reply, err error) {
+	request, err := narrow(c.request, c.query, c.shape.primary, distinct(all), all[0].StoreScores)
+	if err != nil {
+		return r, errConfirm
+	}
+	message, header, trailer, err := c.upstream.Call(ctx, c.method, request)
 	answer := &milvuspb.SearchResults{}
 	if err != nil || proto.Unmarshal(message, answer) != nil || failed(answer.GetStatus()) {
-		return rawgrpc.Reply{}, errConfirm
+		return r, errConfirm
 	}
-	if !rebuild(answer.GetResults(), all, int64(q.limit)) {
-		return rawgrpc.Reply{}, errConfirm
+	if err := rebuild(answer.GetResults(), all, c.query); err != nil {
+		return r, err
 	}
 	if message, err = proto.Marshal(answer); err != nil {
-		return rawgrpc.Reply{}, errConfirm
+		return r, errConfirm
 	}
-	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(routing.StatusKey, r.Rescored(all)))}, nil
+	return rawgrpc.Reply{Message: message, Header: header, Trailer: trailer}, nil
+}
+
+// IDs implements routing.Exchange.
+func (c *call) IDs(r rawgrpc.Reply) (lists [][]rerank.ID, ok bool) {
+	answer := &milvuspb.SearchResults{}
+	if r.Err != nil || proto.Unmarshal(r.Message, answer) != nil || failed(answer.GetStatus()) {
+		return nil, false
+	}
+	return split(idsOf(answer.GetResults().GetIds()), answer.GetResults().GetTopks())
+}
+
+// split cuts what is one after the other into lists of those lengths.
+func split[T any](all []T, lengths []int64) (lists [][]T, ok bool) {
+	for _, n := range lengths {
+		if n < 0 || n > int64(len(all)) {
+			return nil, false
+		}
+		lists, all = append(lists, all[:n:n]), all[n:]
+	}
+	return lists, len(all) == 0
 }
 
 // distinct are the ids of the hits of all queries.
@@ -58,9 +121,9 @@ func distinct(all []routing.Ranked) []rerank.ID {
 	return ids
 }
 
-// narrow makes the request one for those ids alone, by its first vector: the
-// scores do not matter.
-func narrow(m *milvuspb.SearchRequest, q query, primary string, ids []rerank.ID) ([]byte, error) {
+// narrow makes the request one for those ids alone; by its first vector, where
+// the scores do not matter.
+func narrow(m *milvuspb.SearchRequest, q query, primary string, ids []rerank.ID, scores bool) ([]byte, error) {
 	among, err := adapter.Among(primary, ids)
 	if err != nil {
 		return nil, err
@@ -69,12 +132,13 @@ func narrow(m *milvuspb.SearchRequest, q query, primary string, ids []rerank.ID)
 	if n.Dsl = among; q.filter != "" {
 		n.Dsl = "(" + q.filter + ") and (" + among + ")"
 	}
-	first := q.group.GetPlaceholders()[0]
-	n.Nq = 1
-	if n.PlaceholderGroup, err = proto.Marshal(&commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{
-		Tag: first.GetTag(), Type: first.GetType(), Values: first.GetValues()[:1],
-	}}}); err != nil {
-		return nil, err
+	if first := q.group.GetPlaceholders()[0]; !scores {
+		n.Nq = 1
+		if n.PlaceholderGroup, err = proto.Marshal(&commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{
+			Tag: first.GetTag(), Type: first.GetType(), Values: first.GetValues()[:1],
+		}}}); err != nil {
+			return nil, err
+		}
 	}
 	for _, p := range n.GetSearchParams() {
 		switch p.GetKey() {
@@ -108,40 +172,55 @@ func wide(text string, rows int) string {
 	return string(b)
 }
 
-// rebuild puts the rows of the one list of d in the order of every query's hits,
-// with their scores. It reports whether every hit was there.
-func rebuild(d *schemapb.SearchResultData, all []routing.Ranked, limit int64) bool {
-	row := map[rerank.ID]int{}
-	for i, id := range idsOf(d.GetIds()) {
-		row[id] = i
+// rebuild puts the rows of d, a list for every query or one for all of them, in
+// the order of the hits, with their scores where those are the answer's. It
+// returns routing.ErrShort, or errConfirm.
+func rebuild(d *schemapb.SearchResultData, all []routing.Ranked, q query) error {
+	ids := idsOf(d.GetIds())
+	lists, ok := split(ids, d.GetTopks())
+	if !ok || len(d.GetScores()) != len(ids) || len(lists) != 1 && len(lists) != len(all) {
+		return errConfirm
+	}
+	var at []map[rerank.ID]int // where the rows of a list are
+	next := 0
+	for _, list := range lists {
+		row := make(map[rerank.ID]int, len(list))
+		for _, id := range list {
+			row[id] = next
+			next++
+		}
+		at = append(at, row)
 	}
 	var rows []int
 	var scores []float32
 	var lengths []int64
-	for _, r := range all {
-		for _, h := range r.Hits {
-			at, ok := row[h.ID]
-			if !ok {
-				return false
-			}
-			rows, scores = append(rows, at), append(scores, h.Score)
+	for i, r := range all {
+		row := at[min(i, len(at)-1)]
+		page, err := r.Page(func(id rerank.ID) bool { _, ok := row[id]; return ok })
+		if err != nil {
+			return err
 		}
-		lengths = append(lengths, int64(len(r.Hits)))
+		for _, h := range page {
+			score := q.rounded(h.Score)
+			if r.StoreScores {
+				score = d.GetScores()[row[h.ID]]
+			}
+			rows, scores = append(rows, row[h.ID]), append(scores, score)
+		}
+		lengths = append(lengths, int64(len(page)))
+	}
+	for i, f := range d.GetFieldsData() {
+		if d.FieldsData[i], ok = pickField(f, rows, len(ids)); !ok {
+			return errConfirm
+		}
 	}
 	d.Ids = pickIDs(d.GetIds(), rows)
-	for i, f := range d.GetFieldsData() {
-		picked, ok := pickField(f, rows, len(row))
-		if !ok {
-			return false
-		}
-		d.FieldsData[i] = picked
-	}
-	d.NumQueries, d.TopK, d.Topks, d.Scores = int64(len(all)), limit, lengths, scores
+	d.NumQueries, d.TopK, d.Topks, d.Scores = int64(len(all)), int64(q.limit), lengths, scores
 	if len(d.GetDistances()) > 0 {
 		d.Distances = slices.Clone(scores)
 	}
 	d.Recalls = nil
-	return true
+	return nil
 }
 
 func idsOf(ids *schemapb.IDs) (out []rerank.ID) {

@@ -86,7 +86,7 @@ func TestColumnsFollowTheHits(t *testing.T) {
 
 // FuzzRebuild: whatever a database answers, rebuilding never panics.
 func FuzzRebuild(f *testing.F) {
-	d := &schemapb.SearchResultData{Ids: &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: []int64{3, 4}}}}, FieldsData: columns(), Scores: []float32{1, 2}}
+	d := &schemapb.SearchResultData{Ids: &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: []int64{3, 4}}}}, FieldsData: columns(), Scores: []float32{1, 2}, Topks: []int64{2}}
 	b, err := proto.Marshal(d)
 	if err != nil {
 		f.Fatal(err)
@@ -97,8 +97,8 @@ func FuzzRebuild(f *testing.F) {
 		if proto.Unmarshal(b, d) != nil {
 			return
 		}
-		all := []routing.Ranked{{Hits: []pipeline.Hit{{ID: rerank.UintID(4), Score: 9}, {ID: rerank.UintID(3), Score: 8}}}}
-		if rebuild(d, all, 2) && len(d.GetIds().GetIntId().GetData()) != 2 {
+		all := []routing.Ranked{{Limit: 2, Hits: []pipeline.Hit{{ID: rerank.UintID(4), Score: 9}, {ID: rerank.UintID(3), Score: 8}}}}
+		if rebuild(d, all, query{limit: 2, decimals: -1}) == nil && len(d.GetIds().GetIntId().GetData()) != 2 {
 			t.Errorf("rebuilt to %v", d)
 		}
 	})
@@ -119,7 +119,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		if q, err := read(m); err == nil {
-			_, _ = narrow(m, q, "id", []rerank.ID{rerank.UintID(1)})
+			_, _ = narrow(m, q, "id", []rerank.ID{rerank.UintID(1)}, true)
 		}
 	})
 }

@@ -22,14 +22,26 @@ type query struct {
 	group         *commonpb.PlaceholderGroup
 	limit, offset uint64
 	filter        string
+	partitions    []string
+	needs         []string // of the route
+	decimals      int      // of a score; -1 is all
 }
 
 func (q query) searches(field string) []routing.Search {
 	out := make([]routing.Search, len(q.vectors))
 	for i, v := range q.vectors {
-		out[i] = routing.Search{Vector: field, Query: v, Limit: q.limit, Offset: q.offset, Filter: q.filter}
+		out[i] = routing.Search{Vector: field, Query: v, Limit: q.limit, Offset: q.offset, Filter: q.filter, Partitions: q.partitions, Needs: q.needs}
 	}
 	return out
+}
+
+// rounded is a score as the request wants it, rounded as Milvus does.
+func (q query) rounded(score float32) float32 {
+	if q.decimals < 0 {
+		return score
+	}
+	scale := math.Pow10(q.decimals)
+	return float32(math.Round(float64(score)*scale) / scale)
 }
 
 // read reads a plain nearest-neighbour search, or why the request is none.
@@ -43,14 +55,12 @@ func read(m *milvuspb.SearchRequest) (q query, err error) {
 		return q, routing.Pass("function-score")
 	case len(m.GetExprTemplateValues()) > 0:
 		return q, routing.Pass("template")
-	case len(m.GetPartitionNames()) > 0:
-		return q, routing.Pass("partitions")
 	case m.GetTravelTimestamp() != 0 || m.Namespace != nil:
 		return q, routing.Pass("namespace")
 	case m.GetDslType() != commonpb.DslType_BoolExprV1:
 		return q, routing.Pass("filter")
 	}
-	q.filter = m.GetDsl()
+	q.filter, q.partitions, q.decimals = m.GetDsl(), m.GetPartitionNames(), -1
 	if err := q.readParams(m.GetSearchParams()); err != nil {
 		return q, err
 	}
@@ -96,9 +106,7 @@ func (q *query) readParams(params []*commonpb.KeyValuePair) (err error) {
 				return routing.Pass("metric")
 			}
 		case "round_decimal":
-			if value != "-1" && value != "" {
-				return routing.Pass("round-decimal")
-			}
+			err = q.readDecimals(value)
 		case "params":
 			err = plainParams(value)
 		case "ignore_growing":
@@ -120,6 +128,18 @@ func (q *query) readParams(params []*commonpb.KeyValuePair) (err error) {
 		}
 	}
 	return nil
+}
+
+// readDecimals reads round_decimal, which Milvus takes up to 6.
+func (q *query) readDecimals(value string) (err error) {
+	if value == "-1" || value == "" {
+		return nil
+	}
+	if q.decimals, err = strconv.Atoi(value); err == nil && (q.decimals < 0 || q.decimals > 6) {
+		return strconv.ErrRange
+	}
+	q.needs = append(q.needs, "round-decimal")
+	return err
 }
 
 // plainParams wants tuning only; radius and range_filter cut at the database's

@@ -51,40 +51,32 @@ func New(r *routing.Router, database string) *Router {
 
 // Intercept returns the interceptors of the methods that search.
 func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
-	return map[string]rawgrpc.Interceptor{
-		milvuspb.MilvusService_Search_FullMethodName: r.covering(func(ctx context.Context, name string, request []byte) (rawgrpc.Reply, error) {
-			return r.search(ctx, upstream, name, request)
-		}),
-		milvuspb.MilvusService_HybridSearch_FullMethodName: r.covering(func(context.Context, string, []byte) (rawgrpc.Reply, error) {
-			return rawgrpc.Reply{}, routing.Pass("hybrid") // the order is that of a fusion
-		}),
-	}
-}
-
-// covering answers calls on collections with a route.
-func (r *Router) covering(answer func(ctx context.Context, name string, request []byte) (rawgrpc.Reply, error)) rawgrpc.Interceptor {
-	return func(ctx context.Context, request []byte) rawgrpc.Reply {
-		name, ok := r.covered(ctx, request)
-		if !ok {
-			return rawgrpc.Reply{}
+	out := map[string]rawgrpc.Interceptor{}
+	for _, method := range []string{milvuspb.MilvusService_Search_FullMethodName, milvuspb.MilvusService_HybridSearch_FullMethodName} {
+		out[method] = func(ctx context.Context, request []byte) rawgrpc.Reply {
+			collection, ok := r.covered(ctx, request)
+			if !ok {
+				return rawgrpc.Reply{}
+			}
+			return routing.Reply(ctx, r.Router, collection, &call{Router: r, upstream: upstream, method: method, collection: collection, raw: request})
 		}
-		return r.Answer(ctx, name, func(ctx context.Context) (rawgrpc.Reply, error) { return answer(ctx, name, request) })
 	}
+	return out
 }
 
 // covered reads which collection a request is of, and whether a route is. The
 // request names the database, or the connection does.
-func (r *Router) covered(ctx context.Context, request []byte) (name string, ok bool) {
-	name, ok = routing.Text(request, collectionField)
-	if !ok || !r.Covers(name) {
-		return name, false
-	}
+func (r *Router) covered(ctx context.Context, request []byte) (collection string, ok bool) {
 	database, _ := routing.Text(request, databaseField)
 	if database == "" {
 		md, _ := metadata.FromOutgoingContext(ctx)
 		database = strings.Join(md.Get("dbname"), ",")
 	}
-	return name, plain(database) == plain(r.database)
+	if plain(database) != plain(r.database) {
+		return "", false
+	}
+	name, _ := routing.Text(request, collectionField)
+	return r.Collection(ctx, name)
 }
 
 // plain is a database's name: the default one has two.
@@ -93,33 +85,6 @@ func plain(database string) string {
 		return ""
 	}
 	return database
-}
-
-func (r *Router) search(ctx context.Context, upstream *rawgrpc.Upstream, name string, request []byte) (rawgrpc.Reply, error) {
-	m := &milvuspb.SearchRequest{}
-	if err := proto.Unmarshal(request, m); err != nil {
-		return rawgrpc.Reply{}, routing.Pass("malformed")
-	}
-	if routing.HasUnknown(m.ProtoReflect()) {
-		return rawgrpc.Reply{}, routing.Pass("unknown-field")
-	}
-	q, err := read(m)
-	if err != nil {
-		return rawgrpc.Reply{}, err
-	}
-	of, err := r.shape(ctx, upstream, m)
-	if err != nil {
-		return rawgrpc.Reply{}, err
-	}
-	if strict(m, of.level) {
-		return rawgrpc.Reply{}, routing.Pass("consistency")
-	}
-	searches := q.searches(r.field(name, q.field, of))
-	all, err := r.RankAll(ctx, name, searches)
-	if err != nil {
-		return rawgrpc.Reply{}, err
-	}
-	return r.confirm(ctx, upstream, m, q, of, all)
 }
 
 // field is the name that a route has for the field of a search: a collection's
@@ -137,16 +102,15 @@ func (r *Router) field(collection, asked string, of shape) string {
 	return asked
 }
 
-// shape reads a collection's schema, as the caller.
-func (r *Router) shape(ctx context.Context, upstream *rawgrpc.Upstream, m *milvuspb.SearchRequest) (shape, error) {
-	name := m.GetCollectionName()
+// shape reads a collection's schema, as the caller, who may name it by an alias.
+func (r *Router) shape(ctx context.Context, upstream *rawgrpc.Upstream, collection string, m *milvuspb.SearchRequest) (shape, error) {
 	r.mu.Lock()
-	known := r.shapes[name]
+	known := r.shapes[collection]
 	r.mu.Unlock()
 	if time.Since(known.read) < shapeFor {
 		return known, nil
 	}
-	request, err := proto.Marshal(&milvuspb.DescribeCollectionRequest{DbName: m.GetDbName(), CollectionName: name})
+	request, err := proto.Marshal(&milvuspb.DescribeCollectionRequest{DbName: m.GetDbName(), CollectionName: collection})
 	if err != nil {
 		return shape{}, routing.Pass("malformed")
 	}
@@ -168,7 +132,7 @@ func (r *Router) shape(ctx context.Context, upstream *rawgrpc.Upstream, m *milvu
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.shapes[name] = s
+	r.shapes[collection] = s
 	return s, nil
 }
 

@@ -5,13 +5,16 @@ import (
 	"time"
 
 	"github.com/qdrant/go-client/qdrant"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
+
+// errConfirm: the database did not answer the question for the hits.
+var errConfirm = routing.Degraded{Reason: "confirm"}
 
 // Intercept returns the interceptors of the methods that search, and of those that
 // write if writes are followed.
@@ -24,13 +27,14 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 		qdrant.Points_QueryBatch_FullMethodName:  {&qdrant.QueryBatchPoints{}, &qdrant.QueryBatchResponse{}},
 	} {
 		out[method] = func(ctx context.Context, request []byte) rawgrpc.Reply {
-			name, ok := routing.Text(request, 1)
-			if !ok || !r.Covers(name) {
+			name, _ := routing.Text(request, 1)
+			collection, ok := r.Collection(ctx, name)
+			if !ok {
 				return rawgrpc.Reply{}
 			}
-			return r.Answer(ctx, name, func(ctx context.Context) (rawgrpc.Reply, error) {
-				c := call{upstream, method, types.request.ProtoReflect().New().Interface(), types.answer.ProtoReflect().New().Interface()}
-				return r.answer(ctx, c, name, request)
+			return routing.Reply(ctx, r.Router, collection, &call{
+				upstream: upstream, method: method, raw: request, began: time.Now(),
+				request: types.request.ProtoReflect().New().Interface(), answer: types.answer.ProtoReflect().Type(),
 			})
 		}
 	}
@@ -39,64 +43,80 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 
 // call is a call on its way.
 type call struct {
-	upstream        *rawgrpc.Upstream
-	method          string
-	request, answer proto.Message
+	upstream *rawgrpc.Upstream
+	method   string
+	raw      []byte
+	request  proto.Message // raw, read
+	answer   protoreflect.MessageType
+	began    time.Time
 }
 
-func (r *Router) answer(ctx context.Context, c call, name string, request []byte) (rawgrpc.Reply, error) {
-	began := time.Now()
-	if err := proto.Unmarshal(request, c.request); err != nil {
-		return rawgrpc.Reply{}, routing.Pass("malformed")
+var _ routing.Exchange[rawgrpc.Reply] = (*call)(nil)
+
+// Read implements routing.Exchange.
+func (c *call) Read(context.Context) (asked routing.Asked, err error) {
+	if err := proto.Unmarshal(c.raw, c.request); err != nil {
+		return asked, routing.Pass("malformed")
 	}
 	if routing.HasUnknown(c.request.ProtoReflect()) {
-		return rawgrpc.Reply{}, routing.Pass("unknown-field")
+		return asked, routing.Pass("unknown-field")
 	}
-	searches, err := searchesOf(c.request)
-	if err != nil {
-		return rawgrpc.Reply{}, err
-	}
-	ctx, cancel := withSeconds(ctx, c.request.(interface{ GetTimeout() uint64 }).GetTimeout())
-	defer cancel()
-	all, err := r.RankAll(ctx, name, searches)
-	if err != nil {
-		return rawgrpc.Reply{}, err
-	}
-	return c.confirm(ctx, r, all, began)
+	asked.Timeout = seconds(c.request.(interface{ GetTimeout() uint64 }).GetTimeout())
+	asked.Searches, err = searchesOf(c.request)
+	return asked, err
 }
 
-// withSeconds bounds a context by Qdrant's timeout; 0 is none.
-func withSeconds(ctx context.Context, seconds uint64) (context.Context, context.CancelFunc) {
-	if seconds == 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, time.Duration(min(seconds, 1<<30))*time.Second)
+// seconds is Qdrant's timeout; 0 is none.
+func seconds(n uint64) time.Duration { return time.Duration(min(n, 1<<30)) * time.Second }
+
+// Original implements routing.Exchange.
+func (c *call) Original(ctx context.Context, _ bool) (r rawgrpc.Reply) {
+	r.Message, r.Header, r.Trailer, r.Err = c.upstream.Call(ctx, c.method, c.raw)
+	return r
 }
 
-// confirm asks the database for the hits, as the caller, and makes the answer of that.
-func (c call) confirm(ctx context.Context, r *Router, all []routing.Ranked, began time.Time) (rawgrpc.Reply, error) {
-	narrow(c.request, all)
-	b, err := proto.Marshal(c.request)
+// Confirm implements routing.Exchange.
+func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Reply, err error) {
+	request := proto.Clone(c.request)
+	narrow(request, all)
+	b, err := proto.Marshal(request)
 	if err != nil {
-		return rawgrpc.Reply{}, routing.Degraded{Reason: "confirm"}
+		return r, errConfirm
 	}
 	message, header, trailer, err := c.upstream.Call(ctx, c.method, b)
-	if err != nil || proto.Unmarshal(message, c.answer) != nil {
-		return rawgrpc.Reply{}, routing.Degraded{Reason: "confirm"}
+	answer := c.answer.New().Interface()
+	if err != nil || proto.Unmarshal(message, answer) != nil {
+		return r, errConfirm
 	}
-	lists := results(c.answer)
+	lists := results(answer)
 	if len(lists) != len(all) {
-		return rawgrpc.Reply{}, routing.Degraded{Reason: "confirm"}
+		return r, errConfirm
 	}
 	for i, points := range lists {
-		if !reorder(points, all[i]) {
-			return rawgrpc.Reply{}, routing.Degraded{Reason: "confirm"}
+		if *points, err = reorder(*points, all[i]); err != nil {
+			return r, err
 		}
 	}
-	elapsed := c.answer.ProtoReflect()
-	elapsed.Set(elapsed.Descriptor().Fields().ByName("time"), protoreflect.ValueOfFloat64(time.Since(began).Seconds()))
-	if message, err = proto.Marshal(c.answer); err != nil {
-		return rawgrpc.Reply{}, routing.Degraded{Reason: "confirm"}
+	elapsed := answer.ProtoReflect()
+	elapsed.Set(elapsed.Descriptor().Fields().ByName("time"), protoreflect.ValueOfFloat64(time.Since(c.began).Seconds()))
+	if message, err = proto.Marshal(answer); err != nil {
+		return r, errConfirm
 	}
-	return rawgrpc.Reply{Message: message, Header: header, Trailer: metadata.Join(trailer, metadata.Pairs(routing.StatusKey, r.Rescored(all)))}, nil
+	return rawgrpc.Reply{Message: message, Header: header, Trailer: trailer}, nil
+}
+
+// IDs implements routing.Exchange.
+func (c *call) IDs(r rawgrpc.Reply) (lists [][]rerank.ID, ok bool) {
+	answer := c.answer.New().Interface()
+	if r.Err != nil || proto.Unmarshal(r.Message, answer) != nil {
+		return nil, false
+	}
+	for _, points := range results(answer) {
+		ids := make([]rerank.ID, len(*points))
+		for i, p := range *points {
+			ids[i] = idOf(p.GetId())
+		}
+		lists = append(lists, ids)
+	}
+	return lists, true
 }

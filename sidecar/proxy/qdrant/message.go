@@ -19,28 +19,31 @@ func searchesOf(m proto.Message) ([]routing.Search, error) {
 		s, err := queryOf(m)
 		return []routing.Search{s}, err
 	case *qdrant.SearchBatchPoints:
-		if m.GetReadConsistency() != nil {
-			return nil, routing.Pass("consistency")
-		}
-		return each(m.GetSearchPoints(), m.GetCollectionName(), searchOf)
+		return each(m.GetSearchPoints(), m, searchOf)
 	case *qdrant.QueryBatchPoints:
-		if m.GetReadConsistency() != nil {
-			return nil, routing.Pass("consistency")
-		}
-		return each(m.GetQueryPoints(), m.GetCollectionName(), queryOf)
+		return each(m.GetQueryPoints(), m, queryOf)
 	}
 	return nil, routing.Pass("method")
 }
 
-func each[M interface{ GetCollectionName() string }](all []M, collection string, read func(M) (routing.Search, error)) ([]routing.Search, error) {
+// batch is what a whole batch says for its searches.
+type batch interface {
+	GetCollectionName() string
+	GetReadConsistency() *qdrant.ReadConsistency
+}
+
+func each[M interface{ GetCollectionName() string }](all []M, of batch, read func(M) (routing.Search, error)) ([]routing.Search, error) {
 	out := make([]routing.Search, len(all))
 	for i, m := range all {
-		if name := m.GetCollectionName(); name != "" && name != collection {
+		if name := m.GetCollectionName(); name != "" && name != of.GetCollectionName() {
 			return nil, routing.Pass("collection")
 		}
 		var err error
 		if out[i], err = read(m); err != nil {
 			return nil, err
+		}
+		if of.GetReadConsistency() != nil {
+			out[i].Needs = append(out[i].Needs, "consistency")
 		}
 	}
 	return out, nil
@@ -56,15 +59,15 @@ type common interface {
 }
 
 func commonOf(m common, threshold *float32) (s routing.Search, err error) {
-	switch {
-	case threshold != nil:
-		return s, routing.Pass("score-threshold")
-	case m.GetReadConsistency() != nil:
-		return s, routing.Pass("consistency")
-	case m.GetShardKeySelector() != nil:
+	if m.GetShardKeySelector() != nil {
 		return s, routing.Pass("shard-key")
-	case m.GetParams().GetIndexedOnly():
-		return s, routing.Pass("indexed-only")
+	}
+	s.Threshold = threshold
+	if m.GetReadConsistency() != nil {
+		s.Needs = append(s.Needs, "consistency")
+	}
+	if m.GetParams().GetIndexedOnly() {
+		s.Needs = append(s.Needs, "indexed-only")
 	}
 	s.Offset, s.Exact = m.GetOffset(), m.GetParams().GetExact()
 	if s.Filter, err = adapter.FilterText(m.GetFilter()); err != nil {
@@ -105,11 +108,17 @@ func queryOf(m *qdrant.QueryPoints) (routing.Search, error) {
 func narrow(m proto.Message, all []routing.Ranked) {
 	switch m := m.(type) {
 	case *qdrant.SearchPoints:
-		n := uint64(len(all[0].Hits))
+		n := rows(all[0])
 		m.Filter, m.Limit, m.Offset, m.Params = only(m.GetFilter(), all[0]), n, nil, exactly()
+		if !all[0].StoreScores {
+			m.ScoreThreshold = nil
+		}
 	case *qdrant.QueryPoints:
-		n := uint64(len(all[0].Hits))
+		n := rows(all[0])
 		m.Filter, m.Limit, m.Offset, m.Params = only(m.GetFilter(), all[0]), &n, nil, exactly()
+		if !all[0].StoreScores {
+			m.ScoreThreshold = nil
+		}
 	case *qdrant.SearchBatchPoints:
 		for i, s := range m.GetSearchPoints() {
 			narrow(s, all[i:i+1])
@@ -120,6 +129,9 @@ func narrow(m proto.Message, all []routing.Ranked) {
 		}
 	}
 }
+
+// rows is the limit of a search for the hits; of none it is still one.
+func rows(r routing.Ranked) uint64 { return uint64(max(1, len(r.Hits))) }
 
 func exactly() *qdrant.SearchParams { return &qdrant.SearchParams{Exact: qdrant.PtrOf(true)} }
 
@@ -143,46 +155,49 @@ func pointID(id rerank.ID) *qdrant.PointId {
 	return qdrant.NewIDUUID(text)
 }
 
-// results are the lists of points in an answer; set puts others in their place.
-func results(m proto.Message) (lists [][]*qdrant.ScoredPoint) {
+// results are the lists of points in an answer, to be read and replaced.
+func results(m proto.Message) (lists []*[]*qdrant.ScoredPoint) {
 	switch m := m.(type) {
 	case *qdrant.SearchResponse:
-		lists = append(lists, m.GetResult())
+		lists = append(lists, &m.Result)
 	case *qdrant.QueryResponse:
-		lists = append(lists, m.GetResult())
+		lists = append(lists, &m.Result)
 	case *qdrant.SearchBatchResponse:
 		for _, r := range m.GetResult() {
-			lists = append(lists, r.GetResult())
+			lists = append(lists, &r.Result)
 		}
 	case *qdrant.QueryBatchResponse:
 		for _, r := range m.GetResult() {
-			lists = append(lists, r.GetResult())
+			lists = append(lists, &r.Result)
 		}
 	}
 	return lists
 }
 
-// reorder gives the confirmed points the order and the scores of the hits, in
-// place. It reports whether every hit was confirmed.
-func reorder(points []*qdrant.ScoredPoint, r routing.Ranked) bool {
-	if len(points) != len(r.Hits) {
-		return false
+func idOf(id *qdrant.PointId) rerank.ID {
+	if u, ok := id.GetPointIdOptions().(*qdrant.PointId_Uuid); ok {
+		return rerank.TextID(u.Uuid)
 	}
+	return rerank.UintID(id.GetNum())
+}
+
+// reorder returns those of the page that was asked for in the order of the hits,
+// with their scores where those are the answer's. It returns routing.ErrShort.
+func reorder(points []*qdrant.ScoredPoint, r routing.Ranked) ([]*qdrant.ScoredPoint, error) {
 	found := make(map[rerank.ID]*qdrant.ScoredPoint, len(points))
 	for _, p := range points {
-		id := rerank.UintID(p.GetId().GetNum())
-		if u, ok := p.GetId().GetPointIdOptions().(*qdrant.PointId_Uuid); ok {
-			id = rerank.TextID(u.Uuid)
-		}
-		found[id] = p
+		found[idOf(p.GetId())] = p
 	}
-	for i, h := range r.Hits {
-		p := found[h.ID]
-		if p == nil {
-			return false
-		}
-		p.Score = h.Score
-		points[i] = p
+	page, err := r.Page(func(id rerank.ID) bool { return found[id] != nil })
+	if err != nil {
+		return nil, err
 	}
-	return true
+	out := make([]*qdrant.ScoredPoint, len(page))
+	for i, h := range page {
+		out[i] = found[h.ID]
+		if !r.StoreScores {
+			out[i].Score = h.Score
+		}
+	}
+	return out, nil
 }

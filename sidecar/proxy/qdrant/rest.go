@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
@@ -39,96 +40,155 @@ func readPath(r *http.Request) (q request, ok bool) {
 
 // InterceptREST answers the searches that the routes cover, and has writes
 // followed; it is a rest.Interceptor.
-func (r *Router) InterceptREST(in *http.Request, body []byte, forward func([]byte) rest.Answer) (reply rest.Reply) {
+func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forward) rest.Reply {
 	if ended := r.followREST(in, body); ended != nil {
 		return rest.Reply{Ended: func(answered bool) { ended(answered, nil) }}
 	}
 	q, ok := readPath(in)
-	if !ok || len(body) == 0 || !r.Covers(q.collection) {
+	if !ok || len(body) == 0 {
 		return rest.Reply{}
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			reply = rest.Reply{Status: r.NotRescored(r.Panicked(in.Context(), q.collection, p)), Passed: r.Passed}
-		}
-	}()
-	reply, err := r.answerREST(in, q, body, forward)
-	if err == nil {
-		return reply
+	ctx := callerOf(in)
+	collection, ok := r.Collection(ctx, q.collection)
+	if !ok {
+		return rest.Reply{}
 	}
-	reply = rest.Reply{Status: r.NotRescored(err), Passed: r.Passed}
-	if d := (routing.Degraded{}); errors.As(err, &d) && d.Closed {
-		text := `{"status":{"error":"likeness: no rescored answer: ` + d.Reason + `"},"time":0.0}`
-		reply.Answer = &rest.Answer{
-			Status: http.StatusServiceUnavailable, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(text),
-		}
+	o := routing.Answer(ctx, r.Router, collection, &restCall{request: q, in: in, body: body, forward: forward, began: time.Now()})
+	reply := rest.Reply{Status: o.Status, Passed: r.Passed}
+	switch {
+	case o.Answered:
+		reply.Answer = &o.Answer
+	case o.Refused != "":
+		text := append(append([]byte(`{"status":{"error":`), quoted(o.Refused)...), `},"time":0.0}`...)
+		reply.Answer = &rest.Answer{Status: http.StatusServiceUnavailable, Header: http.Header{"Content-Type": {"application/json"}}, Body: text}
 	}
 	return reply
 }
 
-func (r *Router) answerREST(in *http.Request, q request, body []byte, forward func([]byte) rest.Answer) (rest.Reply, error) {
-	began := time.Now()
-	ctx, cancel, err := contextOf(in)
-	if err != nil {
-		return rest.Reply{}, err
-	}
-	defer cancel()
-	ctx, release := r.Bound(ctx, q.collection)
-	defer release()
-	if in.Header.Get("Content-Encoding") != "" {
-		return rest.Reply{}, routing.Pass("encoding")
-	}
-	whole, bodies, err := q.split(body)
-	if err != nil {
-		return rest.Reply{}, err
-	}
-	searches := make([]routing.Search, len(bodies))
-	for i, b := range bodies {
-		if searches[i], err = q.read(b); err != nil {
-			return rest.Reply{}, err
-		}
-	}
-	all, err := r.RankAll(ctx, q.collection, searches)
-	if err != nil {
-		return rest.Reply{}, err
-	}
-	answer := forward(q.narrow(whole, bodies, all))
-	if answer.Status != http.StatusOK {
-		return rest.Reply{}, routing.Degraded{Reason: "confirm"}
-	}
-	if answer.Body, err = q.rebuild(answer.Body, all, time.Since(began)); err != nil {
-		return rest.Reply{}, routing.Degraded{Reason: "confirm"}
-	}
-	return rest.Reply{Answer: &answer, Status: r.Rescored(all)}, nil
-}
-
-// contextOf is a request's context with its credentials for calls to the
-// database over gRPC, bounded by its timeout.
-func contextOf(in *http.Request) (context.Context, context.CancelFunc, error) {
+// callerOf is a request's context with its credentials for calls to the database
+// over gRPC.
+func callerOf(in *http.Request) context.Context {
 	md := metadata.MD{}
 	for _, name := range []string{"api-key", "authorization"} {
 		if values := in.Header.Values(name); len(values) > 0 {
 			md[name] = values
 		}
 	}
-	var seconds uint64
-	args, err := url.ParseQuery(in.URL.RawQuery)
+	return metadata.NewOutgoingContext(in.Context(), md)
+}
+
+// restCall is a request on its way.
+type restCall struct {
+	request
+	in      *http.Request
+	body    []byte
+	forward rest.Forward
+	began   time.Time
+
+	whole    object   // the body
+	searches []object // in it
+}
+
+var _ routing.Exchange[rest.Answer] = (*restCall)(nil)
+
+// Read implements routing.Exchange.
+func (c *restCall) Read(context.Context) (asked routing.Asked, err error) {
+	consistent, err := c.readArguments(&asked)
 	if err != nil {
-		return nil, nil, routing.Pass("query-argument")
+		return asked, err
+	}
+	if c.in.Header.Get("Content-Encoding") != "" {
+		return asked, routing.Pass("encoding")
+	}
+	if c.whole, c.searches, err = c.split(c.body); err != nil {
+		return asked, err
+	}
+	for _, o := range c.searches {
+		s, err := c.read(o)
+		if err != nil {
+			return asked, err
+		}
+		if consistent {
+			s.Needs = append(s.Needs, "consistency")
+		}
+		asked.Searches = append(asked.Searches, s)
+	}
+	return asked, nil
+}
+
+// readArguments reads the arguments of the path; consistent: it names how many
+// replicas have to agree.
+func (c *restCall) readArguments(asked *routing.Asked) (consistent bool, err error) {
+	args, err := url.ParseQuery(c.in.URL.RawQuery)
+	if err != nil {
+		return false, routing.Pass("query-argument")
 	}
 	for name, values := range args {
 		switch {
-		case name == "consistency":
-			return nil, nil, routing.Pass("consistency")
-		case name != "timeout" || len(values) != 1:
-			return nil, nil, routing.Pass("query-argument")
-		}
-		if seconds, err = strconv.ParseUint(values[0], 10, 32); err != nil || seconds == 0 {
-			return nil, nil, routing.Pass("query-argument")
+		case name == "consistency" && len(values) == 1:
+			consistent = true
+		case name == "timeout" && len(values) == 1:
+			n, err := strconv.ParseUint(values[0], 10, 32)
+			if err != nil || n == 0 {
+				return false, routing.Pass("query-argument")
+			}
+			asked.Timeout = seconds(n)
+		default:
+			return false, routing.Pass("query-argument")
 		}
 	}
-	ctx, cancel := withSeconds(metadata.NewOutgoingContext(in.Context(), md), seconds)
-	return ctx, cancel, nil
+	return consistent, nil
+}
+
+// Original implements routing.Exchange.
+func (c *restCall) Original(ctx context.Context, plain bool) rest.Answer {
+	if plain {
+		return c.forward(ctx, c.body)
+	}
+	return c.forward(ctx, nil)
+}
+
+// Confirm implements routing.Exchange.
+func (c *restCall) Confirm(ctx context.Context, all []routing.Ranked) (rest.Answer, error) {
+	answer := c.forward(ctx, c.narrow(c.whole, c.searches, all))
+	if answer.Status != http.StatusOK || answer.Cut {
+		return rest.Answer{}, errConfirm
+	}
+	var err error
+	if answer.Body, err = c.rebuild(answer.Body, all, time.Since(c.began)); err != nil && !errors.Is(err, routing.ErrShort) {
+		err = errConfirm
+	}
+	return answer, err
+}
+
+// IDs implements routing.Exchange.
+func (c *restCall) IDs(a rest.Answer) (lists [][]rerank.ID, ok bool) {
+	if a.Status != http.StatusOK || a.Cut {
+		return nil, false
+	}
+	if a.Header.Get("Content-Encoding") != "" {
+		return nil, true // a whole answer all the same
+	}
+	found, err := c.lists(a.Body)
+	if err != nil {
+		return nil, false
+	}
+	for _, list := range found {
+		points, ok := readArray(list)
+		if !ok {
+			return nil, false
+		}
+		ids := make([]rerank.ID, len(points))
+		for i, p := range points {
+			o, err := readObject(p)
+			if err != nil {
+				return nil, false
+			}
+			ids[i] = rerank.TextID(string(o.get("id"))) // to be compared with each other only
+		}
+		lists = append(lists, ids)
+	}
+	return lists, true
 }
 
 // split returns the body, and the searches in it.
@@ -172,7 +232,7 @@ func (q request) read(o object) (s routing.Search, err error) {
 		return s, routing.Pass("unknown-field")
 	}
 	for key, reason := range map[string]string{
-		"score_threshold": "score-threshold", "shard_key": "shard-key", "prefetch": "prefetch", "lookup_from": "lookup",
+		"shard_key": "shard-key", "prefetch": "prefetch", "lookup_from": "lookup",
 	} {
 		if o.has(key) {
 			return s, routing.Pass(reason)
@@ -181,8 +241,16 @@ func (q request) read(o object) (s routing.Search, err error) {
 	if err := knownSelectors(o); err != nil {
 		return s, err
 	}
-	if s.Exact, err = readParams(o); err != nil {
+	if err := readParams(o, &s); err != nil {
 		return s, err
+	}
+	if o.has("score_threshold") {
+		f, err := strconv.ParseFloat(string(o.get("score_threshold")), 32)
+		if err != nil {
+			return s, routing.Pass("score-threshold")
+		}
+		threshold := float32(f)
+		s.Threshold = &threshold
 	}
 	if s.Vector, s.Query, err = q.readQuery(o); err != nil {
 		return s, err
@@ -231,28 +299,29 @@ func (q request) readQuery(o object) (name string, v []float32, err error) {
 	return name, v, nil
 }
 
-// readParams reads whether an exact search is asked for. The other parameters
-// tune the database's own search, in whose stead the route's rules stand.
-func readParams(o object) (exact bool, err error) {
+// readParams reads what the route has to do as well. The other parameters tune
+// the database's own search, in whose stead the route's rules stand.
+func readParams(o object, s *routing.Search) error {
 	if !o.has("params") {
-		return false, nil
+		return nil
 	}
 	p, err := readObject(o.get("params"))
 	if err != nil || p.unknown("hnsw_ef", "exact", "quantization", "indexed_only", "acorn") {
-		return false, routing.Pass("unknown-field")
+		return routing.Pass("unknown-field")
 	}
 	for key, known := range map[string][]string{"quantization": {"ignore", "rescore", "oversampling"}, "acorn": {"enable", "max_selectivity"}} {
 		if !p.has(key) {
 			continue
 		}
 		if inner, err := readObject(p.get(key)); err != nil || inner.unknown(known...) {
-			return false, routing.Pass("unknown-field")
+			return routing.Pass("unknown-field")
 		}
 	}
 	if p.has("indexed_only") && string(p.get("indexed_only")) != "false" {
-		return false, routing.Pass("indexed-only")
+		s.Needs = append(s.Needs, "indexed-only")
 	}
-	return p.has("exact") && string(p.get("exact")) != "false", nil
+	s.Exact = p.has("exact") && string(p.get("exact")) != "false"
+	return nil
 }
 
 // knownSelectors: an object of with_payload or with_vector has known keys only.
@@ -265,92 +334,4 @@ func knownSelectors(o object) error {
 		}
 	}
 	return nil
-}
-
-// narrow makes the body one for the hits alone: same payload, vectors, filter
-// and caller, so that the database says what this caller may see of them.
-func (q request) narrow(whole object, searches []object, all []routing.Ranked) []byte {
-	narrowed := make([]json.RawMessage, len(searches))
-	for i, o := range searches {
-		ids := make([]json.RawMessage, len(all[i].Hits))
-		for j, h := range all[i].Hits {
-			ids[j] = idText(h.ID)
-		}
-		must := []json.RawMessage{object{{"has_id", writeArray(ids)}}.bytes()}
-		if o.has("filter") {
-			must = append(must, o.get("filter"))
-		}
-		o = append(object(nil), o...).without("offset").with("limit", strconv.AppendInt(nil, int64(len(ids)), 10)).
-			with("filter", object{{"must", writeArray(must)}}.bytes()).with("params", json.RawMessage(`{"exact":true}`))
-		narrowed[i] = o.bytes()
-	}
-	if !q.batch {
-		return narrowed[0]
-	}
-	return append(object(nil), whole...).with("searches", writeArray(narrowed)).bytes()
-}
-
-var errUnexpected = errors.New("an answer of another form")
-
-// rebuild gives the confirmed points the order and the scores of the hits.
-func (q request) rebuild(body []byte, all []routing.Ranked, took time.Duration) ([]byte, error) {
-	o, err := readObject(body)
-	if err != nil {
-		return nil, err
-	}
-	lists := []json.RawMessage{o.get("result")}
-	if q.batch {
-		var ok bool
-		if lists, ok = readArray(o.get("result")); !ok {
-			return nil, errUnexpected
-		}
-	}
-	if len(lists) != len(all) {
-		return nil, errUnexpected
-	}
-	for i := range lists {
-		if lists[i], err = q.reorder(lists[i], all[i]); err != nil {
-			return nil, err
-		}
-	}
-	result := lists[0]
-	if q.batch {
-		result = writeArray(lists)
-	}
-	return o.with("result", result).with("time", strconv.AppendFloat(nil, took.Seconds(), 'f', -1, 64)).bytes(), nil
-}
-
-func (q request) reorder(list json.RawMessage, r routing.Ranked) (json.RawMessage, error) {
-	if !q.query {
-		return reorderJSON(list, r)
-	}
-	o, err := readObject(list)
-	if err != nil {
-		return nil, err
-	}
-	points, err := reorderJSON(o.get("points"), r)
-	return o.with("points", points).bytes(), err
-}
-
-func reorderJSON(list json.RawMessage, r routing.Ranked) (json.RawMessage, error) {
-	points, ok := readArray(list)
-	if !ok || len(points) != len(r.Hits) {
-		return nil, errUnexpected
-	}
-	found := make(map[string]object, len(points))
-	for _, p := range points {
-		o, err := readObject(p)
-		if err != nil {
-			return nil, err
-		}
-		found[string(o.get("id"))] = o
-	}
-	for i, h := range r.Hits {
-		o := found[string(idText(h.ID))]
-		if o == nil {
-			return nil, errUnexpected
-		}
-		points[i] = o.with("score", scoreText(h.Score)).bytes()
-	}
-	return writeArray(points), nil
 }

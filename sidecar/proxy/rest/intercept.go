@@ -13,15 +13,21 @@ import (
 const StatusHeader = "Likeness-Status"
 
 // Interceptor may answer a request in the database's stead. A body that is
-// streamed, or that a request does not have, is empty. Forward sends the request
-// with another body to the database, as the same caller.
-type Interceptor func(r *http.Request, body []byte, forward func(body []byte) Answer) Reply
+// streamed, or that a request does not have, is empty.
+type Interceptor func(r *http.Request, body []byte, forward Forward) Reply
 
-// Answer is a whole answer of the database, not encoded.
+// Forward sends the request with another body to the database, as the same
+// caller, and asks for an answer that is not encoded; with a nil body it sends
+// the request as it came. It may be called after the request has ended.
+type Forward func(ctx context.Context, body []byte) Answer
+
+// Answer is a whole answer of the database.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
+	// Cut: the database ended it before its end.
+	Cut bool
 }
 
 // Reply is what an interceptor says. Without an Answer the request goes on to
@@ -42,7 +48,7 @@ type silentKey struct{}
 
 // intercepted lets the interceptor answer, or forwards the request.
 func (s *Server) intercepted(w http.ResponseWriter, r *http.Request, body []byte) {
-	reply := s.intercept(r, body, func(body []byte) Answer { return s.ask(r, body) })
+	reply := s.intercept(r, body, func(ctx context.Context, other []byte) Answer { return s.ask(ctx, r, body, other) })
 	if reply.Status != "" {
 		w.Header()[StatusHeader] = []string{reply.Status}
 	}
@@ -59,26 +65,33 @@ func (s *Server) intercepted(w http.ResponseWriter, r *http.Request, body []byte
 		}
 		return
 	}
+	if reply.Answer.Cut {
+		panic(http.ErrAbortHandler) // so does the client's: net/http ends the connection and logs nothing
+	}
 	maps.Copy(w.Header(), reply.Answer.Header)
 	w.Header().Set("Content-Length", strconv.Itoa(len(reply.Answer.Body)))
 	w.WriteHeader(reply.Answer.Status)
 	_, _ = w.Write(reply.Answer.Body)
 }
 
-// ask sends a request with another body. An answer that is cut, which
-// ReverseProxy tells by a panic, is a bad gateway's.
-func (s *Server) ask(r *http.Request, body []byte) (a Answer) {
+// ask sends a request with another body, or with its own if that is nil. An
+// answer that is cut ReverseProxy tells by a panic.
+func (s *Server) ask(ctx context.Context, r *http.Request, own, other []byte) (a Answer) {
 	defer func() {
 		if recover() != nil {
-			a = Answer{Status: http.StatusBadGateway}
+			a = Answer{Status: http.StatusBadGateway, Cut: true}
 		}
 	}()
-	again := r.Clone(r.Context())
-	replace(again, body)
-	again.Header.Set("Accept-Encoding", "identity")
+	again := r.Clone(ctx)
+	if other == nil {
+		replace(again, own)
+	} else {
+		replace(again, other)
+		again.Header.Set("Accept-Encoding", "identity")
+	}
 	c := &capture{header: http.Header{}, status: http.StatusOK}
 	s.proxy.ServeHTTP(c, again)
-	return Answer{c.status, c.header, c.body.Bytes()}
+	return Answer{Status: c.status, Header: c.header, Body: c.body.Bytes()}
 }
 
 // capture keeps an answer.

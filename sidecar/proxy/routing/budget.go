@@ -8,40 +8,53 @@ import (
 	"time"
 )
 
-// Bound gives a search of the collection the time after which the original
-// request must leave, so that the database's own answer is there in time: the
-// caller's deadline or the route's latency budget, whichever ends first, less
-// what the database takes for nearly all searches. Without either it is ctx.
-func (r *Router) Bound(ctx context.Context, collection string) (context.Context, context.CancelFunc) {
-	now := time.Now()
-	end, bounded := ctx.Deadline()
-	if budget := r.budgets[collection]; budget > 0 && (!bounded || now.Add(budget).Before(end)) {
-		end, bounded = now.Add(budget), true
+// times are those of one call; zero is never.
+type times struct {
+	// end is when the caller's deadline or the route's latency budget is over.
+	end time.Time
+	// leave is when the original request must go, so that the database's own answer
+	// is there by end.
+	leave time.Time
+}
+
+// times of a call that began then: the caller's deadline, its own timeout or the
+// collection's latency budget, whichever ends first, less what the database
+// takes for nearly all searches.
+func (r *Router) times(ctx context.Context, collection string, began time.Time, timeout time.Duration) (t times) {
+	t.end, _ = ctx.Deadline()
+	for _, d := range []time.Duration{timeout, r.latencyBudget(collection)} {
+		if at := began.Add(d); d > 0 && (t.end.IsZero() || at.Before(t.end)) {
+			t.end = at
+		}
 	}
-	if !bounded {
-		return ctx, func() {}
+	if !t.end.IsZero() {
+		t.leave = t.end.Add(-r.database.keep(t.end.Sub(began)))
 	}
-	return context.WithDeadline(ctx, end.Add(-r.database.keep(end.Sub(now))))
+	return t
+}
+
+// latencyBudget is the shortest latency budget of a collection's routes; 0 is none.
+func (r *Router) latencyBudget(collection string) (least time.Duration) {
+	for _, name := range r.known[collection] {
+		if route, err := r.searcher.Route(name); err == nil && route.LatencyBudget > 0 && (least == 0 || route.LatencyBudget < least) {
+			least = route.LatencyBudget
+		}
+	}
+	return least
 }
 
 // Passed notes how long the database took for a search that passed.
 func (r *Router) Passed(took time.Duration) { r.database.add(took) }
 
-// Rescored counts a call that was answered and says so in the answer's words.
-func (r *Router) Rescored(all []Ranked) string {
-	r.observe("rescored", "")
-	return Status(all)
-}
-
-// NotRescored counts a Pass or Degraded and says so in the answer's words.
-func (r *Router) NotRescored(err error) string {
+// notRescored counts a Pass or Degraded and says so in the answer's words.
+func (r *Router) notRescored(err error) string {
 	var p Pass
 	var d Degraded
 	switch {
 	case errors.As(err, &p):
-		r.observe("passed", string(p))
+		r.record.Proxied("passed", string(p))
 	case errors.As(err, &d):
-		r.observe("degraded", d.Reason)
+		r.record.Proxied("degraded", d.Reason)
 	}
 	return err.Error()
 }
@@ -73,4 +86,33 @@ func (l *latency) keep(left time.Duration) time.Duration {
 	}
 	sorted := slices.Sorted(slices.Values(l.times[:min(l.count, len(l.times))]))
 	return min(sorted[len(sorted)*99/100], left/2)
+}
+
+// extraShare is the share of searches for which the database may be asked for an
+// answer that nobody gets; extraBurst is how many of those may come at a time.
+const (
+	extraShare = 0.05
+	extraBurst = 10
+)
+
+// extra allows requests beside rescoring: each search earns a share of one.
+type extra struct {
+	mu     sync.Mutex
+	credit float64
+}
+
+func (e *extra) earn(n float64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.credit = min(e.credit+n, extraBurst)
+}
+
+func (e *extra) take() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.credit < 1 {
+		return false
+	}
+	e.credit--
+	return true
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -29,12 +30,19 @@ var ErrRoutes = errors.New("routes of the proxy contradict each other")
 // Router knows which searches the routes cover. It is safe for concurrent use.
 type Router struct {
 	searcher pipeline.Searcher
-	routes   map[field]string         // names: a route can be replaced by another version
-	known    map[string]bool          // collections with a route
-	budgets  map[string]time.Duration // by collection, the shortest of its routes
+	routes   map[field]string    // names: a route can be replaced by another version
+	known    map[string][]string // the routes of a collection, by name
 	log      *slog.Logger
-	observe  func(outcome, reason string)
+	record   Recorder
 	database latency
+	extra    extra
+	aliases  aliases
+	shadows  *semaphore.Weighted
+
+	// What runs on when its call has ended: closing ends it, Close waits for it.
+	background sync.WaitGroup
+	closing    context.Context //nolint:containedctx // the life of the router, which no call has
+	close      context.CancelFunc
 
 	store    string
 	follower Follower // nil: nothing follows writes
@@ -43,7 +51,34 @@ type Router struct {
 
 	mu      sync.Mutex
 	metrics map[field]metric
+	off     map[string]bool // routes that are switched off
 }
+
+// Recorder is told what becomes of searches. It must not block and is called
+// concurrently.
+type Recorder interface {
+	// Proxied: a search on a routed collection was rescored, passed, degraded or
+	// shadowed, and why.
+	Proxied(outcome, reason string)
+	// Raced: the original request was sent beside rescoring, late or eagerly, and won
+	// or lost; or it was withheld and sent in place of it.
+	Raced(fallback, outcome string)
+	// Shadowed: how the answer that a client got differs from the rescored one.
+	Shadowed(route string, overlap, rankBiased float64, firstChanged bool)
+	// ShadowFailed: a sample was not compared, and why.
+	ShadowFailed(route, reason string)
+	// Switched: a route was switched off, or on.
+	Switched(route string, off bool)
+}
+
+// silent is told and says nothing.
+type silent struct{}
+
+func (silent) Proxied(string, string)                  {}
+func (silent) Raced(string, string)                    {}
+func (silent) Shadowed(string, float64, float64, bool) {}
+func (silent) ShadowFailed(string, string)             {}
+func (silent) Switched(string, bool)                   {}
 
 // field is a vector field of a collection.
 type field struct{ collection, vector string }
@@ -64,24 +99,23 @@ type Options struct {
 	Store  string
 	Names  []string
 	Logger *slog.Logger
-	// Observe, if set, is told of every search on a routed collection: rescored,
-	// passed or degraded, and why.
-	Observe func(outcome, reason string)
+	// Recorder may be nil.
+	Recorder Recorder
 	// Follower, if not nil, is told of writes; WriteBudget is how long it may hold one
 	// up, 5 ms if 0.
 	Follower    Follower
 	WriteBudget time.Duration
 }
 
-// New makes a router of the searcher's routes. It returns ErrRoutes.
+// New makes a router of the searcher's routes, to be closed. It returns ErrRoutes.
 func New(searcher pipeline.Searcher, o Options) (*Router, error) {
 	r := &Router{
-		searcher: searcher, routes: map[field]string{}, known: map[string]bool{}, metrics: map[field]metric{},
-		budgets: map[string]time.Duration{}, log: o.Logger, observe: o.Observe,
+		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, metrics: map[field]metric{},
+		off: map[string]bool{}, log: o.Logger, record: o.Recorder, shadows: semaphore.NewWeighted(inShadow),
 		store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
 	}
-	if r.observe == nil {
-		r.observe = func(string, string) {}
+	if r.record == nil {
+		r.record = silent{}
 	}
 	for _, route := range searcher.Routes() {
 		if route.StoreName != o.Store || len(o.Names) > 0 && !slices.Contains(o.Names, route.Name) {
@@ -92,12 +126,19 @@ func New(searcher pipeline.Searcher, o Options) (*Router, error) {
 			return nil, fmt.Errorf("%w: %q and %q both cover vector %q of collection %q; name one of them in proxy.routes",
 				ErrRoutes, other, route.Name, at.vector, at.collection)
 		}
-		r.routes[at], r.known[at.collection] = route.Name, true
-		if b := route.LatencyBudget; b > 0 && (r.budgets[at.collection] == 0 || b < r.budgets[at.collection]) {
-			r.budgets[at.collection] = b
-		}
+		r.routes[at] = route.Name
+		r.known[at.collection] = append(r.known[at.collection], route.Name)
+		r.record.Switched(route.Name, false)
 	}
+	r.closing, r.close = context.WithCancel(context.Background())
 	return r, nil
+}
+
+// Close ends what runs on after its call, and waits for it.
+func (r *Router) Close() error {
+	r.close()
+	r.background.Wait()
+	return nil
 }
 
 // Field reports whether a route is of the vector field of the collection.
@@ -105,11 +146,8 @@ func (r *Router) Field(collection, vector string) bool {
 	return r.routes[field{collection, vector}] != ""
 }
 
-// Covers reports whether a route is of the collection.
-func (r *Router) Covers(collection string) bool { return r.known[collection] }
-
-// Panicked logs what a recover returned and says what it means for the call.
-func (r *Router) Panicked(ctx context.Context, collection string, cause any) error {
+// searchPanicked logs what a recover returned and says what it means for the call.
+func (r *Router) searchPanicked(ctx context.Context, collection string, cause any) error {
 	r.log.ErrorContext(ctx, "a search of the proxy panicked", "collection", collection, "panic", cause)
 	return Degraded{Reason: "panic"}
 }
@@ -134,17 +172,48 @@ type Search struct {
 	Limit, Offset uint64
 	Filter        string // in the store's language
 	Exact         bool
+	// Threshold, if not nil, is the score that an answer's rows exceed.
+	Threshold *float32
+	// Needs are the reasons to pass that the route has to have opted in to.
+	Needs []string
+	// Partitions are what is searched; none is all.
+	Partitions []string
 }
 
-// Ranked is a search's answer: the hits from its offset on.
+// Ranked is the ranking of a search: hits from the first on, more of them than
+// the search asks for where some may be gone.
 type Ranked struct {
-	Hits        []pipeline.Hit
-	Route       string
+	Hits          []pipeline.Hit
+	Limit, Offset int
+	// More: a deeper ranking may find more. All: none can.
+	More, All bool
+	Route     string
+	// StoreScores: the answer's scores are those of the store, which the search's
+	// threshold is compared with.
+	StoreScores bool
+	// Cut: a threshold cuts the answer, so that it may have fewer rows than asked.
+	Cut         bool
 	Certificate rerank.Status
 }
 
-// Status is the words of the answers of a call; the weakest certificate counts.
-func Status(all []Ranked) string {
+// Page are the hits of the page that was asked for, of those that the database
+// shows. It returns ErrShort where they are too few.
+func (r Ranked) Page(shown func(rerank.ID) bool) ([]pipeline.Hit, error) {
+	here := make([]pipeline.Hit, 0, len(r.Hits))
+	for _, h := range r.Hits {
+		if shown(h.ID) {
+			here = append(here, h)
+		}
+	}
+	whole := r.All && (r.Cut || len(here) == len(r.Hits))
+	if len(here) < r.Offset+r.Limit && !whole {
+		return nil, ErrShort
+	}
+	return here[min(r.Offset, len(here)):min(r.Offset+r.Limit, len(here))], nil
+}
+
+// words are those of the answer to a call; the weakest certificate counts.
+func words(all []Ranked) string {
 	weakest := all[0]
 	for _, r := range all {
 		if strength(r.Certificate) < strength(weakest.Certificate) {
@@ -164,26 +233,16 @@ const (
 	parallel = 4
 )
 
-// RankAll answers the searches of a call. It returns the Pass or Degraded of
-// the first that has one: a call is answered by one side as a whole, and by one
-// version of the route.
-func (r *Router) RankAll(ctx context.Context, collection string, searches []Search) ([]Ranked, error) {
-	if len(searches) == 0 || len(searches) > maxBatch {
-		return nil, Pass("batch")
-	}
-	for _, s := range searches {
-		if _, err := r.route(collection, s); err != nil {
-			return nil, err
-		}
-	}
-	ctx, release := pipeline.Pin(ctx)
-	defer release()
+// rankAll ranks the searches of a call, the deeper the more hits of each. It
+// returns the Pass or Degraded of the first that has one: a call is answered by
+// one side as a whole, and by one version of the route.
+func (r *Router) rankAll(ctx context.Context, collection string, searches []Search, deeper int) ([]Ranked, error) {
 	out, failed := make([]Ranked, len(searches)), make([]error, len(searches))
 	var group errgroup.Group
 	group.SetLimit(parallel)
 	for i, s := range searches {
 		group.Go(func() error {
-			out[i], failed[i] = r.rank(adapters.AsCaller(ctx), collection, s)
+			out[i], failed[i] = r.rank(adapters.AsCaller(ctx), collection, s, deeper)
 			return nil
 		})
 	}
@@ -202,32 +261,78 @@ func (r *Router) route(collection string, s Search) (*pipeline.Route, error) {
 	if name == "" {
 		return nil, Pass("vector")
 	}
+	if r.isOff(name) {
+		return nil, Pass("off")
+	}
 	route, err := r.searcher.Route(name)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, Degraded{Reason: "failed"} // it is gone
 	case route.Owner != "":
 		return nil, Pass("owner") // its items are no points
 	case s.Exact && !route.ExactSearch:
 		return nil, Pass("exact")
 	case s.Limit == 0:
 		return nil, Pass("limit")
+	case !sameNames(s.Partitions, route.Partitions):
+		return nil, Pass("partitions")
 	}
-	most := uint64(route.MaxK)
-	if route.Strategy != rerank.Scan {
-		most = min(most, uint64(route.Depth))
+	needs := s.Needs
+	if s.Threshold != nil && !route.Proxied.StoreScores {
+		needs = append(slices.Clone(needs), "score-threshold")
 	}
-	if s.Limit > most || s.Offset > most-s.Limit {
+	for _, reason := range needs {
+		if !slices.Contains(route.Proxied.OptIn, reason) {
+			return nil, Pass(reason)
+		}
+	}
+	if most := pages(route); s.Limit > most || s.Offset > most-s.Limit {
 		return nil, Pass("depth") // pages of one order only
 	}
 	return route, nil
 }
 
-// rank answers one search.
-func (r *Router) rank(ctx context.Context, collection string, s Search) (out Ranked, err error) {
+func sameNames(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// pages is how many rows of one order a route serves.
+func pages(route *pipeline.Route) uint64 {
+	if route.Strategy == rerank.Scan {
+		return uint64(route.MaxK)
+	}
+	return uint64(min(route.MaxK, route.Depth))
+}
+
+// hitsFor is how many hits to rank for a search: those that are asked for, more
+// where the features are older than the database or a threshold cuts, and more
+// again the deeper. more says whether a deeper ranking has more.
+func hitsFor(route *pipeline.Route, s Search, deeper int) (k int, more bool) {
+	k = int(s.Limit + s.Offset)
+	most := route.MaxK
+	if route.Strategy != rerank.Scan && route.MaxDepth > 0 {
+		most = min(most, route.MaxDepth)
+	}
+	here := most
+	if deeper == 0 {
+		here = max(k, int(pages(route)))
+	}
+	fresh := route.Placement == pipeline.PlacementStored && route.Strategy != rerank.Scan && !route.ScanIfFaster && route.Companion == ""
+	if !fresh || s.Threshold != nil && route.Proxied.StoreScores {
+		k += max(8, k/2)
+	}
+	for range deeper {
+		k *= 4
+	}
+	k = min(k, here)
+	return k, k < most
+}
+
+// rank ranks one search.
+func (r *Router) rank(ctx context.Context, collection string, s Search, deeper int) (out Ranked, err error) {
 	defer func() {
 		if p := recover(); p != nil { // in a goroutine of its own it would end the process
-			err = r.Panicked(ctx, collection, p)
+			err = r.searchPanicked(ctx, collection, p)
 		}
 	}()
 	route, err := r.route(collection, s)
@@ -237,24 +342,42 @@ func (r *Router) rank(ctx context.Context, collection string, s Search) (out Ran
 	if err := r.checkMetric(ctx, route); err != nil {
 		return Ranked{}, err
 	}
+	k, more := hitsFor(route, s, deeper)
 	a, err := r.searcher.Search(ctx, pipeline.Request{
-		Route: route.Name, Query: rerank.Query{Vector: s.Query}, K: int(s.Limit + s.Offset), Filter: s.Filter, NoFallback: true, Confirms: true,
+		Route: route.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
 	})
 	switch {
 	case err != nil:
 		return Ranked{}, r.failed(ctx, route, err)
 	case a.Degraded != nil:
 		return Ranked{}, Degraded{Reason: a.Degraded.Reason, Closed: route.Failure == pipeline.FailClosed}
-	case len(a.Hits) <= int(s.Offset):
-		return Ranked{}, Pass("no-candidates")
 	}
-	hits := a.Hits[s.Offset:]
-	for _, h := range hits {
+	out = Ranked{
+		Hits: a.Hits, Limit: int(s.Limit), Offset: int(s.Offset), More: len(a.Hits) == k && more, All: len(a.Hits) < k,
+		Route: route.Name, StoreScores: route.Proxied.StoreScores, Cut: s.Threshold != nil, Certificate: a.Certificate.Status,
+	}
+	for _, h := range out.Hits {
 		if f := float64(h.Score); math.IsNaN(f) || math.IsInf(f, 0) {
 			return Ranked{}, Degraded{Reason: "score-not-finite"}
 		}
 	}
-	return Ranked{hits, route.Name, a.Certificate.Status}, nil
+	if s.Threshold != nil && !out.StoreScores {
+		out.cut(*s.Threshold)
+	}
+	if !out.Cut && len(out.Hits) <= out.Offset {
+		return Ranked{}, Pass("no-candidates")
+	}
+	return out, nil
+}
+
+// cut keeps the hits whose score exceeds a threshold, as Qdrant has it.
+func (r *Ranked) cut(threshold float32) {
+	for i, h := range r.Hits {
+		if h.Score <= threshold {
+			r.Hits, r.More, r.All = r.Hits[:i], false, true
+			return
+		}
+	}
 }
 
 // failed sorts an error of a search: what the database words better itself

@@ -3,8 +3,10 @@ package routing_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"strings"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,59 +18,169 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// described is a store of which only the description is asked.
-type described struct{ adapters.Store }
+// described is a store of which the description and the aliases are asked.
+type described struct {
+	adapters.Store
+	aliases []string
+}
 
 func (described) Describe(context.Context, string) (adapters.Description, error) {
 	return adapters.Description{Fields: []adapters.VectorField{{Name: "v", Dim: 1, Metric: adapters.InnerProduct}}}, nil
 }
 
-// searcher answers every search of its routes alike.
+func (d described) Identify(_ context.Context, name string) (adapters.Identity, error) {
+	return adapters.Identity{Collection: name, Aliases: d.aliases}, nil
+}
+
+// searcher answers every search of its one route with ids from 1, as many as asked
+// up to rows.
 type searcher struct {
 	pipeline.Searcher
-	routes []*pipeline.Route
+	route  *pipeline.Route
+	rows   int
 	search func(ctx context.Context) error
 }
 
-func (s searcher) Routes() []*pipeline.Route { return s.routes }
+func (s searcher) Routes() []*pipeline.Route { return []*pipeline.Route{s.route} }
 
-func (s searcher) Route(string) (*pipeline.Route, error) { return s.routes[0], nil }
+func (s searcher) Route(string) (*pipeline.Route, error) { return s.route, nil }
 
-func (s searcher) Search(ctx context.Context, _ pipeline.Request) (pipeline.Answer, error) {
-	return pipeline.Answer{Hits: []pipeline.Hit{{ID: rerank.UintID(1), Score: 1}}}, s.search(ctx)
+func (s searcher) Search(ctx context.Context, r pipeline.Request) (a pipeline.Answer, err error) {
+	for i := range min(r.K, s.rows) {
+		a.Hits = append(a.Hits, pipeline.Hit{ID: rerank.UintID(uint64(i) + 1), Score: float32(100 - i)})
+	}
+	if s.search != nil {
+		err = s.search(ctx)
+	}
+	return a, err
 }
 
-func route(budget time.Duration) *pipeline.Route {
-	return &pipeline.Route{Name: "r", StoreName: "s", Collection: "c", Vector: "v", MaxK: 10, Depth: 10, Store: described{}, LatencyBudget: budget}
+func route(change func(*pipeline.Route)) *pipeline.Route {
+	r := &pipeline.Route{Name: "r", StoreName: "s", Collection: "c", Vector: "v", MaxK: 100, Depth: 10, Store: described{}, Placement: pipeline.PlacementStored}
+	if change != nil {
+		change(r)
+	}
+	return r
 }
 
-func router(t *testing.T, r *pipeline.Route, search func(ctx context.Context) error, observe func(outcome, reason string)) *routing.Router {
+// exchange is a call whose answers are lists of ids; the database's own says own.
+type exchange struct {
+	asked    routing.Asked
+	read     error
+	shown    func(rerank.ID) bool // nil: all
+	original func(ctx context.Context) answer
+}
+
+type answer struct {
+	own   bool
+	ids   []rerank.ID
+	score []float32
+	err   error
+}
+
+func (x exchange) Read(context.Context) (routing.Asked, error) { return x.asked, x.read }
+
+func (x exchange) Confirm(ctx context.Context, all []routing.Ranked) (a answer, err error) {
+	if ctx.Err() != nil {
+		return a, routing.Degraded{Reason: "confirm"}
+	}
+	shown := x.shown
+	if shown == nil {
+		shown = func(rerank.ID) bool { return true }
+	}
+	hits, err := all[0].Page(shown)
+	for _, h := range hits {
+		a.ids, a.score = append(a.ids, h.ID), append(a.score, h.Score)
+	}
+	return a, err
+}
+
+func (x exchange) Original(ctx context.Context, _ bool) answer {
+	if x.original == nil {
+		return answer{own: true, ids: ids(2, 1)}
+	}
+	return x.original(ctx)
+}
+
+func (exchange) IDs(a answer) ([][]rerank.ID, bool) { return [][]rerank.ID{a.ids}, a.err == nil }
+
+func ids(numbers ...uint64) (all []rerank.ID) {
+	for _, n := range numbers {
+		all = append(all, rerank.UintID(n))
+	}
+	return all
+}
+
+func plain(limit uint64) routing.Search {
+	return routing.Search{Vector: "v", Query: []float32{1}, Limit: limit}
+}
+
+func asks(searches ...routing.Search) exchange {
+	return exchange{asked: routing.Asked{Searches: searches}}
+}
+
+// recorder counts what it is told.
+type recorder struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (r *recorder) count(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counts == nil {
+		r.counts = map[string]int{}
+	}
+	r.counts[fmt.Sprintf(format, args...)]++
+}
+
+func (r *recorder) of(what string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts[what]
+}
+
+func (r *recorder) Proxied(outcome, reason string) { r.count("%s %s", outcome, reason) }
+func (r *recorder) Raced(fallback, outcome string) { r.count("%s %s", fallback, outcome) }
+func (r *recorder) Shadowed(route string, overlap, rankBiased float64, changed bool) {
+	r.count("%s %.3f %.3f %v", route, overlap, rankBiased, changed)
+}
+func (r *recorder) ShadowFailed(route, reason string) { r.count("%s not compared: %s", route, reason) }
+func (r *recorder) Switched(string, bool)             {}
+
+func router(t *testing.T, s searcher, record routing.Recorder) *routing.Router {
 	t.Helper()
-	out, err := routing.New(searcher{routes: []*pipeline.Route{r}, search: search},
-		routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler), Observe: observe})
+	out, err := routing.New(s, routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler), Recorder: record})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = out.Close() })
 	return out
 }
 
+func ask(ctx context.Context, r *routing.Router, x exchange) routing.Outcome[answer] {
+	return routing.Answer(ctx, r, "c", x)
+}
+
+const rescoredStatus = "rescored; route=r; certificate="
+
 func TestTheOriginalLeavesInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, c := range []struct {
-			name             string
-			budget, deadline time.Duration // 0: none
-			passed           []time.Duration
-			want             time.Duration // for rescoring; 0: no end
-		}{
-			{"neither budget nor deadline", 0, 0, nil, 0},
-			{"a budget, nothing known of the database", 100 * time.Millisecond, 0, nil, 75 * time.Millisecond},
-			{"a deadline", 0, time.Second, nil, 750 * time.Millisecond},
-			{"the shorter counts", 100 * time.Millisecond, time.Second, nil, 75 * time.Millisecond},
-			{"the database takes 10 ms", 100 * time.Millisecond, 0, times(30, 10*time.Millisecond), 90 * time.Millisecond},
-			{"a slow database", 100 * time.Millisecond, 0, times(30, time.Second), 50 * time.Millisecond},
-			{"few times tell nothing", 100 * time.Millisecond, 0, times(5, time.Millisecond), 75 * time.Millisecond},
-		} {
-			r := router(t, route(c.budget), nil, nil)
+	for _, c := range []struct {
+		name                      string
+		budget, deadline, timeout time.Duration // 0: none
+		passed                    []time.Duration
+		want                      time.Duration // until the original leaves
+	}{
+		{"a budget, nothing known of the database", 100 * time.Millisecond, 0, 0, nil, 75 * time.Millisecond},
+		{"a deadline", 0, time.Second, 0, nil, 750 * time.Millisecond},
+		{"a timeout in the request", 0, 0, 2 * time.Second, nil, 1500 * time.Millisecond},
+		{"the shortest counts", 100 * time.Millisecond, time.Second, 2 * time.Second, nil, 75 * time.Millisecond},
+		{"the database takes 10 ms", 100 * time.Millisecond, 0, 0, times(30, 10*time.Millisecond), 90 * time.Millisecond},
+		{"a slow database", 100 * time.Millisecond, 0, 0, times(30, time.Second), 50 * time.Millisecond},
+		{"few times tell nothing", 100 * time.Millisecond, 0, 0, times(5, time.Millisecond), 75 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := router(t, searcher{route: route(func(r *pipeline.Route) { r.LatencyBudget = c.budget }), rows: 9, search: untilCancelled}, nil)
 			for _, took := range c.passed {
 				r.Passed(took)
 			}
@@ -76,15 +188,29 @@ func TestTheOriginalLeavesInTime(t *testing.T) {
 			if c.deadline > 0 {
 				ctx, cancel = context.WithTimeout(ctx, c.deadline)
 			}
-			bounded, release := r.Bound(ctx, "c")
-			end, has := bounded.Deadline()
-			if left := time.Until(end); has != (c.want > 0) || has && left != c.want {
-				t.Errorf("%s: %v, %v left", c.name, has, left)
+			defer cancel()
+			began := time.Now()
+			if o := ask(ctx, r, exchange{asked: routing.Asked{Searches: []routing.Search{plain(3)}, Timeout: c.timeout}}); o.Status != "degraded; reason=deadline" || time.Since(began) != c.want {
+				t.Errorf("%s: %+v after %v", c.name, o, time.Since(began))
 			}
-			release()
-			cancel()
+		})
+	}
+}
+
+func untilCancelled(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func after(d time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-	})
+	}
 }
 
 func times(n int, d time.Duration) []time.Duration {
@@ -95,45 +221,316 @@ func times(n int, d time.Duration) []time.Duration {
 	return out
 }
 
-func TestALateAnswerIsTheDatabases(t *testing.T) {
+// A race that was sent for is won by the first complete answer; the loser is let
+// run on for a moment and cancelled.
+func TestTheFirstCompleteAnswerWins(t *testing.T) {
+	const budget = 100 * time.Millisecond // the original leaves at 75 ms
+	broken := errors.New("down")
+	for _, c := range []struct {
+		name             string
+		eager            bool
+		rescored, direct time.Duration
+		directErr        error
+		status           string
+		own              bool
+		took             time.Duration
+		raced            string
+	}{
+		{"rescored before the original leaves", false, 50 * time.Millisecond, time.Second, nil, rescoredStatus, false, 50 * time.Millisecond, ""},
+		{"rescored while it is under way", false, 80 * time.Millisecond, time.Second, nil, rescoredStatus, false, 80 * time.Millisecond, "late lost"},
+		{"the database first", false, time.Second, 10 * time.Millisecond, nil, "degraded; reason=deadline", true, 85 * time.Millisecond, "late won"},
+		{"the database is down, rescoring is not", false, 90 * time.Millisecond, time.Millisecond, broken, rescoredStatus, false, 90 * time.Millisecond, "late lost"},
+		{"eager and rescored", true, 50 * time.Millisecond, time.Second, nil, rescoredStatus, false, 50 * time.Millisecond, "eager lost"},
+		{"eager and the database", true, 50 * time.Millisecond, 10 * time.Millisecond, nil, "degraded; reason=deadline", true, 10 * time.Millisecond, "eager won"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			record := &recorder{}
+			r := router(t, searcher{route: route(func(r *pipeline.Route) {
+				r.LatencyBudget, r.Proxied.Eager = budget, c.eager
+			}), rows: 9, search: after(c.rescored)}, record)
+			for range 20 { // earns the right to one race
+				ask(t.Context(), r, exchange{asked: routing.Asked{Searches: []routing.Search{plain(3)}}, original: func(context.Context) answer { return answer{own: true} }})
+			}
+			for what := range record.counts {
+				delete(record.counts, what)
+			}
+			x := asks(plain(3))
+			x.original = func(ctx context.Context) answer {
+				if after(c.direct)(ctx) != nil {
+					return answer{own: true, err: ctx.Err()}
+				}
+				return answer{own: true, ids: ids(5), err: c.directErr}
+			}
+			began := time.Now()
+			o := ask(t.Context(), r, x)
+			if !o.Answered || o.Status != c.status || o.Answer.own != c.own || time.Since(began) != c.took {
+				t.Errorf("%s: %+v after %v", c.name, o, time.Since(began))
+			}
+			if c.raced != "" && record.of(c.raced) != 1 || len(record.counts) > 2 {
+				t.Errorf("%s: counted %v", c.name, record.counts)
+			}
+			_ = r.Close()
+			if waited := time.Since(began) - c.took; waited > 100*time.Millisecond {
+				t.Errorf("%s: the loser ran on for %v", c.name, waited)
+			}
+		})
+	}
+}
+
+// Where rescoring is always a little too late, at most every twentieth search asks
+// the database in vain; the others get its answer in place of the rescored one.
+func TestExtraLoadIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := router(t, route(80*time.Millisecond), func(ctx context.Context) error {
-			<-ctx.Done()
-			return ctx.Err()
-		}, nil)
-		ctx, release := r.Bound(t.Context(), "c")
-		defer release()
-		began := time.Now()
-		_, err := r.RankAll(ctx, "c", []routing.Search{{Vector: "v", Query: []float32{1}, Limit: 1}})
-		if d := (routing.Degraded{}); !errors.As(err, &d) || d.Reason != "deadline" || time.Since(began) != 60*time.Millisecond {
-			t.Errorf("%v after %v", err, time.Since(began))
+		record := &recorder{}
+		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.LatencyBudget = 100 * time.Millisecond }), rows: 9, search: after(80 * time.Millisecond)}, record)
+		x := asks(plain(3))
+		x.original = func(ctx context.Context) answer { return answer{own: true, err: untilCancelled(ctx)} }
+		const searches = 1000
+		for range searches {
+			ask(t.Context(), r, x)
+		}
+		if lost := record.of("late lost"); lost < searches/20-1 || lost > searches/20 || record.of("late withheld") != searches-lost {
+			t.Errorf("counted %v", record.counts)
 		}
 	})
 }
 
+// Without a deadline and a budget nothing is sent before a failure.
+func TestTheFirstFailureSendsTheOriginal(t *testing.T) {
+	fail := errors.New("scorer")
+	for _, c := range []struct {
+		name    string
+		search  func(context.Context) error
+		failure pipeline.Failure
+		read    error
+		status  string
+		refused bool
+	}{
+		{"failed", func(context.Context) error { return fail }, "", nil, "degraded; reason=failed", false},
+		{"overload", func(context.Context) error { return admission.ErrOverload }, "", nil, "degraded; reason=overload", false},
+		{"store down", func(context.Context) error { return adapters.ErrUnavailable }, "", nil, "degraded; reason=unavailable", false},
+		{"the model is gone", func(context.Context) error { return pipeline.ErrRoute }, "", nil, "degraded; reason=failed", false},
+		{"panic", func(context.Context) error { panic("boom") }, "", nil, "degraded; reason=panic", false},
+		{"filter", func(context.Context) error { return adapters.ErrFilter }, "", nil, "passed; reason=filter", false},
+		{"not read", nil, "", routing.Pass("hybrid"), "passed; reason=hybrid", false},
+		{"fail closed", func(context.Context) error { return pipeline.ErrDegraded }, pipeline.FailClosed, nil, "degraded; reason=failed", true},
+	} {
+		for _, budget := range []time.Duration{0, time.Second} {
+			r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Failure, r.LatencyBudget = c.failure, budget }), rows: 9, search: c.search}, nil)
+			x := asks(plain(3))
+			x.read = c.read
+			if o := ask(t.Context(), r, x); o.Answered || o.Status != c.status || (o.Refused != "") != c.refused {
+				t.Errorf("%s: %+v", c.name, o)
+			}
+		}
+	}
+}
+
 func TestEveryOutcomeIsCounted(t *testing.T) {
-	counted := map[string]int{}
-	fail := error(nil)
-	r := router(t, route(0), func(context.Context) error { return fail }, func(outcome, reason string) { counted[outcome+" "+reason]++ })
-	ask := func(s routing.Search) {
-		if all, err := r.RankAll(t.Context(), "c", []routing.Search{s}); err != nil {
-			r.NotRescored(err)
-		} else if text := r.Rescored(all); !strings.HasPrefix(text, "rescored; route=r; certificate=") {
-			t.Errorf("words %q", text)
+	record := &recorder{}
+	r := router(t, searcher{route: route(nil), rows: 9}, record)
+	ask(t.Context(), r, asks(plain(3)))
+	ask(t.Context(), r, asks(routing.Search{Vector: "other", Query: []float32{1}, Limit: 1}))
+	ask(t.Context(), r, asks(plain(11)))
+	ask(t.Context(), r, asks())
+	for _, want := range []string{"rescored ", "passed vector", "passed depth", "passed batch"} {
+		if record.of(want) != 1 {
+			t.Errorf("%s: counted %d times; all: %v", want, record.of(want), record.counts)
 		}
 	}
-	plain := routing.Search{Vector: "v", Query: []float32{1}, Limit: 1}
-	ask(plain)
-	ask(routing.Search{Vector: "other", Query: []float32{1}, Limit: 1})
-	ask(routing.Search{Vector: "v", Query: []float32{1}, Limit: 11})
-	fail = admission.ErrOverload
-	ask(plain)
-	fail = adapters.ErrUnavailable
-	ask(plain)
-	r.NotRescored(r.Panicked(t.Context(), "c", "boom"))
-	for _, want := range []string{"rescored ", "passed vector", "passed depth", "degraded overload", "degraded unavailable", "degraded panic"} {
-		if counted[want] != 1 {
-			t.Errorf("%s: counted %d times; all: %v", want, counted[want], counted)
+}
+
+// Of a table that is older than the database more hits are asked for than are
+// wanted, and more again while the database shows too few.
+func TestHitsThatAreGone(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		rows   int
+		shown  func(rerank.ID) bool
+		status string
+		want   []rerank.ID
+	}{
+		{"all there", 90, nil, rescoredStatus, ids(1, 2, 3)},
+		{"some gone", 90, func(id rerank.ID) bool { return id != rerank.UintID(2) }, rescoredStatus, ids(1, 3, 4)},
+		{"so many gone that it asks again", 90, func(id rerank.ID) bool { n, _ := id.Uint64(); return n > 20 }, rescoredStatus, ids(21, 22, 23)},
+		{"nearly all gone", 90, func(id rerank.ID) bool { return id == rerank.UintID(1) }, "degraded; reason=confirm", nil},
+		{"few, and all there", 2, nil, rescoredStatus, ids(1, 2)},
+		{"few, and one gone", 2, func(id rerank.ID) bool { return id == rerank.UintID(1) }, "degraded; reason=confirm", nil},
+	} {
+		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Placement = pipeline.PlacementTable }), rows: c.rows}, nil)
+		x := asks(plain(3))
+		x.shown = c.shown
+		if o := ask(t.Context(), r, x); o.Status != c.status || !slices.Equal(o.Answer.ids, c.want) {
+			t.Errorf("%s: %+v", c.name, o)
 		}
 	}
+}
+
+func TestThresholds(t *testing.T) {
+	above := func(f float32) routing.Search { s := plain(5); s.Threshold = &f; return s }
+	for _, c := range []struct {
+		name    string
+		proxied pipeline.Proxied
+		search  routing.Search
+		shown   func(rerank.ID) bool
+		status  string
+		want    []rerank.ID
+	}{
+		{"it means the store's score", pipeline.Proxied{}, above(97), nil, "passed; reason=score-threshold", nil},
+		{"the learned score", pipeline.Proxied{OptIn: []string{"score-threshold"}}, above(97), nil, rescoredStatus, ids(1, 2, 3)},
+		{"no learned score", pipeline.Proxied{OptIn: []string{"score-threshold"}}, above(1000), nil, rescoredStatus, nil},
+		{"the store's score cuts", pipeline.Proxied{StoreScores: true}, above(97), func(id rerank.ID) bool { n, _ := id.Uint64(); return n%2 == 0 }, rescoredStatus, ids(2, 4, 6, 8, 10)},
+		{"too few are above it", pipeline.Proxied{StoreScores: true}, above(97), func(id rerank.ID) bool { return id == rerank.UintID(7) }, "degraded; reason=confirm", nil},
+	} {
+		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Proxied = c.proxied }), rows: 1000}, nil)
+		x := asks(c.search)
+		x.shown = c.shown
+		if o := ask(t.Context(), r, x); o.Status != c.status || !slices.Equal(o.Answer.ids, c.want) {
+			t.Errorf("%s: %+v", c.name, o)
+		}
+	}
+}
+
+func TestOptIn(t *testing.T) {
+	s := plain(3)
+	s.Needs = []string{"indexed-only", "consistency"}
+	for want, optIn := range map[string][]string{
+		"passed; reason=indexed-only": nil,
+		"passed; reason=consistency":  {"indexed-only"},
+		rescoredStatus:                {"consistency", "indexed-only"},
+	} {
+		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Proxied.OptIn = optIn }), rows: 9}, nil)
+		if o := ask(t.Context(), r, asks(s)); o.Status != want {
+			t.Errorf("opted in to %q: %q", optIn, o.Status)
+		}
+	}
+}
+
+// A route that is narrowed to partitions answers searches of those, and no other.
+func TestPartitions(t *testing.T) {
+	r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Partitions = []string{"b", "a"} }), rows: 9}, nil)
+	for want, partitions := range map[string][]string{rescoredStatus: {"a", "b"}, "passed; reason=partitions": nil} {
+		s := plain(3)
+		s.Partitions = partitions
+		if o := ask(t.Context(), r, asks(s)); o.Status != want {
+			t.Errorf("partitions %q: %q", partitions, o.Status)
+		}
+	}
+}
+
+func TestRamp(t *testing.T) {
+	const queries = 2000
+	side := func(passing, query int, filter string, limit uint64) bool {
+		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Proxied.Passing = passing }), rows: 9}, nil)
+		s := plain(limit)
+		s.Query, s.Filter = []float32{float32(query)}, filter
+		o := ask(t.Context(), r, asks(s))
+		if !o.Answered && o.Status != "passed; reason=ramp" {
+			t.Fatalf("%+v", o)
+		}
+		return o.Answered
+	}
+	taken, moved := 0, 0
+	for q := range queries {
+		in := side(75, q, "", 3)
+		if in {
+			taken++
+			if !side(50, q, "", 3) {
+				t.Fatal("a ramp that rises loses a query")
+			}
+		}
+		if in != side(75, q, "", 9) {
+			t.Fatal("another limit is on the other side")
+		}
+		if in != side(75, q, "filter", 3) {
+			moved++
+		}
+	}
+	if share := float64(taken) / queries; share < 0.22 || share > 0.28 || moved == 0 {
+		t.Errorf("%.3f of the queries are rescored at 25 %%; %d moved by a filter", share, moved)
+	}
+	if side(100, 1, "", 3) || !side(0, 1, "", 3) {
+		t.Error("0 % and 100 %")
+	}
+}
+
+func TestShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		record := &recorder{}
+		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Proxied.Shadow = 1 }), rows: 9}, record)
+		for _, own := range [][]rerank.ID{ids(1, 2, 3), ids(3, 1, 9), ids(7, 8, 9)} {
+			x := asks(plain(3))
+			x.original = func(context.Context) answer { return answer{own: true, ids: own} }
+			if o := ask(t.Context(), r, x); !o.Answer.own || o.Status != "shadow; route=r" {
+				t.Errorf("%+v", o)
+			}
+		}
+		failing := asks(plain(3))
+		failing.original = func(context.Context) answer { return answer{own: true, err: errors.New("down")} }
+		ask(t.Context(), r, failing)
+		synctest.Wait() // until all is compared
+		// RBO_ext by hand: ids 3 1 9 beside 1 2 3 agree in 0, 1, 2 of the first 1, 2, 3.
+		const p = 0.9
+		partly := fmt.Sprintf("r 0.667 %.3f true", 2.0/3*p*p*p+(1-p)/p*(p*p/2+p*p*p*2/3))
+		for _, want := range []string{"r 1.000 1.000 false", partly, "r 0.000 0.000 true", "r not compared: answer"} {
+			if record.of(want) != 1 {
+				t.Errorf("%q is not among %v", want, record.counts)
+			}
+		}
+	})
+}
+
+// What is compared is not on the way of any request, and no more than a few at a time.
+func TestShadowNeverWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		record := &recorder{}
+		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Proxied.Shadow = 1 }), rows: 9, search: untilCancelled}, record)
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		for range 20 {
+			ask(ctx, r, asks(plain(3)))
+		}
+		cancel() // the callers are gone, what is compared is not
+		if time.Since(began) != 0 || record.of("r not compared: busy") != 12 {
+			t.Errorf("%v, %v", time.Since(began), record.counts)
+		}
+	})
+}
+
+func TestSwitch(t *testing.T) {
+	r := router(t, searcher{route: route(nil), rows: 9}, nil)
+	if err := r.Switch("other", true); !errors.Is(err, routing.ErrNoRoute) {
+		t.Errorf("error %v", err)
+	}
+	for _, name := range []string{"r", ""} {
+		for off, want := range map[bool]string{true: "passed; reason=off", false: rescoredStatus} {
+			if err := r.Switch(name, off); err != nil || r.Off()["r"] != off {
+				t.Errorf("%v, %v", r.Off(), err)
+			}
+			if o := ask(t.Context(), r, asks(plain(3))); o.Status != want {
+				t.Errorf("off %v: %q", off, o.Status)
+			}
+		}
+	}
+}
+
+func TestAliases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here := route(func(r *pipeline.Route) { r.Store = described{aliases: []string{"a"}} })
+		r := router(t, searcher{route: here}, nil)
+		is := func(name, want string) {
+			t.Helper()
+			if c, ok := r.Collection(t.Context(), name); c != want || ok != (want != "") {
+				t.Errorf("%s is %q", name, c)
+			}
+		}
+		is("c", "c")
+		is("a", "c")
+		is("b", "")
+		here.Store = described{aliases: []string{"b"}}
+		is("a", "c")
+		<-time.After(6 * time.Second)
+		is("a", "")
+		is("b", "c")
+	})
 }

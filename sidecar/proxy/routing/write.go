@@ -84,7 +84,7 @@ func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended) {
 	var begun []begunWrite
 	ended = func(answered bool, chosen []rerank.ID) {
 		if w.renames() {
-			r.names.forget() // what was read meanwhile may be either
+			r.forgetNames() // what was read meanwhile may be either
 		}
 		for _, b := range begun {
 			r.end(ctx, b, answered, chosen)
@@ -93,7 +93,7 @@ func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended) {
 	within, cancel := r.withinBudget(ctx)
 	defer cancel()
 	if w.renames() {
-		r.names.forget()
+		r.forgetNames()
 	}
 	for _, t := range r.targets(within, w) {
 		rows := Rows{All: true, Waited: w.Kind == journal.Collection}
@@ -108,6 +108,12 @@ func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended) {
 		return nil
 	}
 	return ended
+}
+
+// forgetNames says that names of collections change.
+func (r *Router) forgetNames() {
+	r.names.forget()
+	r.aliases.forget()
 }
 
 // panicked logs what a recover returned. The write goes on whatever it was.

@@ -1,0 +1,134 @@
+package qdrant
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+)
+
+// narrow makes the body one for the hits alone: same payload, vectors, filter
+// and caller, so that the database says what this caller may see of them.
+func (q request) narrow(whole object, searches []object, all []routing.Ranked) []byte {
+	narrowed := make([]json.RawMessage, len(searches))
+	for i, o := range searches {
+		ids := make([]json.RawMessage, len(all[i].Hits))
+		for j, h := range all[i].Hits {
+			ids[j] = idText(h.ID)
+		}
+		must := []json.RawMessage{object{{"has_id", writeArray(ids)}}.bytes()}
+		if o.has("filter") {
+			must = append(must, o.get("filter"))
+		}
+		if !all[i].StoreScores {
+			o = o.without("score_threshold")
+		}
+		o = append(object(nil), o...).without("offset").with("limit", strconv.AppendInt(nil, int64(max(1, len(ids))), 10)).
+			with("filter", object{{"must", writeArray(must)}}.bytes()).with("params", json.RawMessage(`{"exact":true}`))
+		narrowed[i] = o.bytes()
+	}
+	if !q.batch {
+		return narrowed[0]
+	}
+	return append(object(nil), whole...).with("searches", writeArray(narrowed)).bytes()
+}
+
+var errUnexpected = errors.New("an answer of another form")
+
+// lists are the lists of points in an answer.
+func (q request) lists(body []byte) ([]json.RawMessage, error) {
+	o, err := readObject(body)
+	if err != nil {
+		return nil, err
+	}
+	lists := []json.RawMessage{o.get("result")}
+	if q.batch {
+		var ok bool
+		if lists, ok = readArray(o.get("result")); !ok {
+			return nil, errUnexpected
+		}
+	}
+	for i := range lists {
+		if !q.query {
+			continue
+		}
+		o, err := readObject(lists[i])
+		if err != nil {
+			return nil, err
+		}
+		lists[i] = o.get("points")
+	}
+	return lists, nil
+}
+
+// rebuild gives the confirmed points the order and the scores of the hits.
+func (q request) rebuild(body []byte, all []routing.Ranked, took time.Duration) ([]byte, error) {
+	o, err := readObject(body)
+	if err != nil {
+		return nil, err
+	}
+	lists := []json.RawMessage{o.get("result")}
+	if q.batch {
+		var ok bool
+		if lists, ok = readArray(o.get("result")); !ok {
+			return nil, errUnexpected
+		}
+	}
+	if len(lists) != len(all) {
+		return nil, errUnexpected
+	}
+	for i := range lists {
+		if lists[i], err = q.reorder(lists[i], all[i]); err != nil {
+			return nil, err
+		}
+	}
+	result := lists[0]
+	if q.batch {
+		result = writeArray(lists)
+	}
+	return o.with("result", result).with("time", strconv.AppendFloat(nil, took.Seconds(), 'f', -1, 64)).bytes(), nil
+}
+
+func (q request) reorder(list json.RawMessage, r routing.Ranked) (json.RawMessage, error) {
+	if !q.query {
+		return reorderJSON(list, r)
+	}
+	o, err := readObject(list)
+	if err != nil {
+		return nil, err
+	}
+	points, err := reorderJSON(o.get("points"), r)
+	return o.with("points", points).bytes(), err
+}
+
+// reorderJSON is reorder, of JSON.
+func reorderJSON(list json.RawMessage, r routing.Ranked) (json.RawMessage, error) {
+	points, ok := readArray(list)
+	if !ok {
+		return nil, errUnexpected
+	}
+	found := make(map[string]object, len(points))
+	for _, p := range points {
+		o, err := readObject(p)
+		if err != nil {
+			return nil, err
+		}
+		found[string(o.get("id"))] = o
+	}
+	page, err := r.Page(func(id rerank.ID) bool { return found[string(idText(id))] != nil })
+	if err != nil {
+		return nil, err
+	}
+	out := make([]json.RawMessage, len(page))
+	for i, h := range page {
+		o := found[string(idText(h.ID))]
+		if !r.StoreScores {
+			o = o.with("score", scoreText(h.Score))
+		}
+		out[i] = o.bytes()
+	}
+	return writeArray(out), nil
+}

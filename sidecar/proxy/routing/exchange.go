@@ -1,0 +1,204 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// Asked is what a call asks.
+type Asked struct {
+	Searches []Search
+	Timeout  time.Duration // the call's own, beside that of its context; 0 is none
+}
+
+// Exchange is one call of a client on a routed collection, in the words of its
+// interface; A is an answer in them. Its methods after Read are called
+// concurrently, and after the call has ended too.
+type Exchange[A any] interface {
+	// Read says what is asked, or returns the Pass why the call goes on as it came.
+	Read(ctx context.Context) (Asked, error)
+	// Confirm asks the database, as the caller, for the hits, and makes the answer
+	// of those that it shows. It returns ErrShort where they are too few, or Degraded.
+	Confirm(ctx context.Context, all []Ranked) (A, error)
+	// Original sends the call as it came; plain asks for an answer that IDs can read.
+	Original(ctx context.Context, plain bool) A
+	// IDs are the items of an answer of the database, a list for every search; not
+	// ok is an error or an answer of another form.
+	IDs(answer A) (lists [][]rerank.ID, ok bool)
+}
+
+// Outcome is what becomes of a call.
+type Outcome[A any] struct {
+	// Answered: Answer is the client's, rescored or the database's own. Otherwise
+	// the call goes on as it came, or fails if Refused says why.
+	Answered bool
+	Answer   A
+	Refused  string
+	// Status is for the client to see.
+	Status string
+}
+
+// Answer finds the answer to a call on a routed collection: a rescored one, or
+// what its Pass, Degraded or panic means, in time.
+func Answer[A any](ctx context.Context, r *Router, collection string, x Exchange[A]) (o Outcome[A]) {
+	c := &call[A]{Router: r, collection: collection, x: x, began: time.Now()}
+	defer func() {
+		if p := recover(); p != nil {
+			o = c.decline(r.searchPanicked(ctx, collection, p))
+		}
+	}()
+	if err := c.read(ctx); err != nil {
+		return c.decline(err)
+	}
+	r.extra.earn(extraShare)
+	if share, route := c.shadow(); share > 0 {
+		return c.beside(ctx, share, route)
+	}
+	if c.closed() || c.times.leave.IsZero() && !c.eager() {
+		return c.settle(c.rescore(ctx))
+	}
+	return c.race(ctx)
+}
+
+// call is a call on its way.
+type call[A any] struct {
+	*Router
+	collection string
+	x          Exchange[A]
+	began      time.Time
+	asked      Asked
+	routes     []*pipeline.Route // of the searches
+	times      times
+}
+
+// read reads the call and finds its routes, or why it passes.
+func (c *call[A]) read(ctx context.Context) (err error) {
+	if c.asked, err = c.readInTime(ctx); err != nil {
+		return err
+	}
+	if len(c.asked.Searches) == 0 || len(c.asked.Searches) > maxBatch {
+		return Pass("batch")
+	}
+	for _, s := range c.asked.Searches {
+		route, err := c.route(c.collection, s)
+		if err != nil {
+			return err
+		}
+		c.routes = append(c.routes, route)
+	}
+	c.times = c.Router.times(ctx, c.collection, c.began, c.asked.Timeout)
+	if c.ramped() {
+		return Pass("ramp")
+	}
+	return nil
+}
+
+// readInTime reads the call before its original has to leave.
+func (c *call[A]) readInTime(ctx context.Context) (Asked, error) {
+	if t := c.Router.times(ctx, c.collection, c.began, 0); !t.leave.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, t.leave)
+		defer cancel()
+	}
+	return c.x.Read(ctx)
+}
+
+// closed: a route of the call has no answer but the rescored one.
+func (c *call[A]) closed() bool {
+	for _, r := range c.routes {
+		if r.Failure == pipeline.FailClosed {
+			return true
+		}
+	}
+	return false
+}
+
+// rescored is an answer and its ranking, or why there is none.
+type rescored[A any] struct {
+	answer A
+	all    []Ranked
+	err    error
+}
+
+// ErrShort: the database showed the caller too few of the hits.
+var ErrShort = errors.New("hits are not there")
+
+// rescore ranks and confirms: more hits than are asked for where some may be
+// gone, and more again while too few are there.
+func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
+	defer func() {
+		if p := recover(); p != nil { // in a goroutine of its own it would end the process
+			out.err = c.searchPanicked(ctx, c.collection, p)
+		}
+	}()
+	if end := c.rescoreEnd(); !end.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end)
+		defer cancel()
+	}
+	ctx, release := pipeline.Pin(ctx)
+	defer release()
+	for deeper := 0; ; deeper++ {
+		if out.all, out.err = c.rankAll(ctx, c.collection, c.asked.Searches, deeper); out.err != nil {
+			return out
+		}
+		out.answer, out.err = c.x.Confirm(ctx, out.all)
+		switch {
+		case errors.Is(ctx.Err(), context.DeadlineExceeded) && out.err != nil:
+			out.err = Degraded{Reason: "deadline", Closed: c.closed()}
+			return out
+		case !errors.Is(out.err, ErrShort):
+			return out
+		case !anyMore(out.all):
+			out.err = Degraded{Reason: "confirm", Closed: c.closed()}
+			return out
+		}
+	}
+}
+
+func anyMore(all []Ranked) bool {
+	for _, r := range all {
+		if r.More {
+			return true
+		}
+	}
+	return false
+}
+
+// rescoreEnd is when rescoring is given up at the latest.
+func (c *call[A]) rescoreEnd() time.Time {
+	if !c.times.end.IsZero() && c.closed() {
+		return c.times.end // nothing else can still be in time
+	}
+	if t := c.routes[0].Timeout; t > 0 {
+		return c.began.Add(t)
+	}
+	return time.Time{}
+}
+
+// settle is the outcome of rescoring where nothing runs beside it.
+func (c *call[A]) settle(s rescored[A]) Outcome[A] {
+	if s.err != nil {
+		return c.decline(s.err)
+	}
+	return c.rescoredTo(s)
+}
+
+func (c *call[A]) rescoredTo(s rescored[A]) Outcome[A] {
+	c.record.Proxied("rescored", "")
+	return Outcome[A]{Answered: true, Answer: s.answer, Status: words(s.all)}
+}
+
+// decline lets a call pass, or fails it where the route is fail_closed.
+func (c *call[A]) decline(err error) Outcome[A] {
+	o := Outcome[A]{Status: c.notRescored(err)}
+	if d := (Degraded{}); errors.As(err, &d) && d.Closed {
+		o.Refused = fmt.Sprintf("likeness: no rescored answer: %s", d.Reason)
+	}
+	return o
+}

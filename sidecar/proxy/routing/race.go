@@ -1,0 +1,116 @@
+package routing
+
+import (
+	"context"
+	"time"
+)
+
+// linger is how long the loser of a race runs on before it is cancelled. Most
+// are done by then; and Qdrant closes a connection on which it gets many
+// cancels of calls that it has not begun.
+const linger = 100 * time.Millisecond
+
+// tether is a context that ends with ctx until it is let go, and soon after then.
+func (r *Router) tether(ctx context.Context) (tethered context.Context, letGo func()) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	if deadline, ok := ctx.Deadline(); ok {
+		own, cancel = withDeadline(own, deadline, cancel)
+	}
+	stop := context.AfterFunc(ctx, cancel)
+	closing := context.AfterFunc(r.closing, cancel)
+	return own, func() {
+		stop()
+		time.AfterFunc(linger, func() {
+			closing()
+			cancel()
+		})
+	}
+}
+
+func withDeadline(ctx context.Context, d time.Time, outer context.CancelFunc) (context.Context, context.CancelFunc) {
+	ctx, inner := context.WithDeadline(ctx, d)
+	return ctx, func() {
+		inner()
+		outer()
+	}
+}
+
+// race sends the original request when it has to leave, at once where the route
+// is eager, or at the first failure. The first complete answer wins.
+func (c *call[A]) race(ctx context.Context) Outcome[A] {
+	mine, letMine := c.tether(ctx)
+	defer letMine()
+	rescoring := make(chan rescored[A], 1)
+	c.background.Go(func() { rescoring <- c.rescore(mine) })
+	fallback := "late"
+	if c.eager() {
+		fallback = "eager"
+	} else {
+		leave := time.NewTimer(time.Until(c.times.leave))
+		defer leave.Stop()
+		select {
+		case s := <-rescoring:
+			return c.settle(s)
+		case <-leave.C:
+		}
+		if !c.extra.take() {
+			c.record.Raced(fallback, "withheld")
+			return c.decline(Degraded{Reason: "deadline"})
+		}
+	}
+	return c.between(ctx, fallback, rescoring)
+}
+
+// eager: a route of the call wants the database's own answer asked for at once.
+func (c *call[A]) eager() bool {
+	for _, r := range c.routes {
+		if r.Proxied.Eager {
+			return true
+		}
+	}
+	return false
+}
+
+// between sends the original request and takes what is there first.
+func (c *call[A]) between(ctx context.Context, fallback string, rescoring <-chan rescored[A]) Outcome[A] {
+	theirs, letTheirs := c.tether(ctx)
+	defer letTheirs()
+	answers := make(chan A, 1)
+	c.background.Go(func() {
+		began := time.Now()
+		a := c.x.Original(theirs, false)
+		if theirs.Err() == nil {
+			c.Passed(time.Since(began))
+		}
+		answers <- a
+	})
+	lost := error(Degraded{Reason: "deadline"})
+	var own *A // what the database said where that is an error and rescoring goes on
+	for {
+		select {
+		case s := <-rescoring:
+			if s.err == nil {
+				c.record.Raced(fallback, "lost")
+				return c.rescoredTo(s)
+			}
+			if lost = s.err; own != nil {
+				return c.own(fallback, *own, lost)
+			}
+			rescoring = nil
+		case a := <-answers:
+			if _, ok := c.x.IDs(a); ok || rescoring == nil {
+				return c.own(fallback, a, lost)
+			}
+			own, answers = &a, nil
+		}
+	}
+}
+
+// own is the database's own answer, which was asked for in time.
+func (c *call[A]) own(fallback string, a A, why error) Outcome[A] {
+	if fallback == "late" {
+		c.extra.earn(1) // nothing was asked for in vain
+	}
+	c.record.Raced(fallback, "won")
+	return Outcome[A]{Answered: true, Answer: a, Status: c.notRescored(why)}
+}

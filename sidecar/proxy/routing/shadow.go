@@ -1,0 +1,168 @@
+package routing
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// inShadow is how many comparisons run at a time; where so many do, a sample is
+// dropped, so that none waits with a caller's credentials.
+const inShadow = 8
+
+// shadow is the share of the call's searches that are compared, and whose route.
+func (c *call[A]) shadow() (share float64, route string) {
+	for _, r := range c.routes {
+		if s := r.Proxied.Shadow; s > share {
+			share, route = s, r.Name
+		}
+	}
+	return share, route
+}
+
+// beside serves the database's order, and compares a sample with the rescored
+// one, off the way of the request.
+func (c *call[A]) beside(ctx context.Context, share float64, route string) Outcome[A] {
+	o := Outcome[A]{Status: "shadow; route=" + route}
+	c.record.Proxied("shadow", "")
+	if rand.Float64() >= share {
+		return o
+	}
+	if !c.shadows.TryAcquire(1) {
+		c.record.ShadowFailed(route, "busy")
+		return o
+	}
+	o.Answered, o.Answer = true, c.x.Original(ctx, true)
+	later, letGo := context.WithCancel(context.WithoutCancel(ctx)) // the caller's credentials are in it, for this one time
+	stop := context.AfterFunc(c.closing, letGo)
+	c.background.Go(func() {
+		defer c.shadows.Release(1)
+		defer letGo()
+		defer stop()
+		c.compare(later, route, o.Answer)
+	})
+	return o
+}
+
+// compare rescores what was answered and tells how the first rows differ.
+func (c *call[A]) compare(ctx context.Context, route string, served A) {
+	own, ok := c.x.IDs(served)
+	if !ok {
+		c.record.ShadowFailed(route, "answer")
+		return
+	}
+	c.times = times{}
+	s := c.rescore(ctx)
+	other, ok := [][]rerank.ID(nil), false
+	if s.err == nil {
+		other, ok = c.x.IDs(s.answer)
+	}
+	if !ok || len(other) != len(own) {
+		c.record.ShadowFailed(route, reasonOf(s.err))
+		return
+	}
+	for i := range own {
+		if c.asked.Searches[i].Offset == 0 {
+			c.record.Shadowed(route, overlap(own[i], other[i]), rankBiasedOverlap(own[i], other[i]), first(own[i]) != first(other[i]))
+		}
+	}
+}
+
+// reasonOf is the reason of a Pass or a Degraded; nil is an answer of another form.
+func reasonOf(err error) string {
+	var p Pass
+	var d Degraded
+	switch {
+	case errors.As(err, &p):
+		return string(p)
+	case errors.As(err, &d):
+		return d.Reason
+	}
+	return "answer"
+}
+
+func first(ids []rerank.ID) (id rerank.ID) {
+	if len(ids) > 0 {
+		id = ids[0]
+	}
+	return id
+}
+
+// overlap is the share of the longer list's items that both have; of two empty
+// ones 1.
+func overlap(a, b []rerank.ID) float64 {
+	most := max(len(a), len(b))
+	if most == 0 {
+		return 1
+	}
+	return float64(agreement(a, b, most)) / float64(most)
+}
+
+func agreement(a, b []rerank.ID, depth int) (n int) {
+	in := make(map[rerank.ID]bool, depth)
+	for _, id := range a[:min(depth, len(a))] {
+		in[id] = true
+	}
+	for _, id := range b[:min(depth, len(b))] {
+		if in[id] {
+			n++
+		}
+	}
+	return n
+}
+
+// persistence is the p of rank-biased overlap: the first ten rows weigh 86 %.
+const persistence = 0.9
+
+// rankBiasedOverlap is RBO_ext of two lists, from 0 to 1: their overlap at every
+// depth, weighted by p to its power and extrapolated behind the last (Webber,
+// Moffat and Zobel, 2010, equation 32 for lists of one length). Of two empty
+// ones it is 1.
+func rankBiasedOverlap(a, b []rerank.ID) float64 {
+	k := max(len(a), len(b))
+	if k == 0 {
+		return 1
+	}
+	sum, x := 0.0, 0
+	inA, inB := map[rerank.ID]bool{}, map[rerank.ID]bool{}
+	for d := range k {
+		if d < len(a) {
+			inA[a[d]] = true
+			if inB[a[d]] {
+				x++
+			}
+		}
+		if d < len(b) {
+			inB[b[d]] = true
+			if inA[b[d]] {
+				x++
+			}
+		}
+		sum += float64(x) / float64(d+1) * math.Pow(persistence, float64(d+1))
+	}
+	return float64(x)/float64(k)*math.Pow(persistence, float64(k)) + (1-persistence)/persistence*sum
+}
+
+// ramped: the call is on the side that passes. The hash is of what is searched
+// for and where, so that every page of a query is on one side, here and in
+// other sidecars.
+func (c *call[A]) ramped() bool {
+	passing := 0
+	for _, r := range c.routes {
+		passing = max(passing, r.Proxied.Passing)
+	}
+	if passing == 0 {
+		return false
+	}
+	h := sha256.New()
+	for _, s := range c.asked.Searches {
+		_ = binary.Write(h, binary.LittleEndian, s.Query) // a hash takes everything
+		_, _ = h.Write([]byte(s.Vector + "\x00" + s.Filter + "\x00"))
+	}
+	return int(binary.LittleEndian.Uint64(h.Sum(nil))%100) >= 100-passing
+}

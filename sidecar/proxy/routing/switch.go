@@ -1,0 +1,52 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// ErrNoRoute: no route of the proxy has that name.
+var ErrNoRoute = errors.New("no such route before the proxy")
+
+// Switch switches a route off or on, or every route where the name is empty: from
+// now on its searches pass (reason=off), or are rescored again. It returns ErrNoRoute.
+func (r *Router) Switch(route string, off bool) error {
+	names := r.routeNames()
+	if route != "" {
+		if !slices.Contains(names, route) {
+			return fmt.Errorf("%w: %q; there are %q", ErrNoRoute, route, names)
+		}
+		names = []string{route}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range names {
+		r.off[name] = off
+		r.record.Switched(name, off)
+	}
+	return nil
+}
+
+// Off tells of every route whether it is switched off.
+func (r *Router) Off() map[string]bool {
+	out := map[string]bool{}
+	for _, name := range r.routeNames() {
+		out[name] = r.isOff(name)
+	}
+	return out
+}
+
+func (r *Router) isOff(route string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.off[route]
+}
+
+func (r *Router) routeNames() (all []string) {
+	for _, name := range r.routes {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
