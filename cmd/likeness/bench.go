@@ -17,7 +17,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
-	"github.com/likenessdb/likeness/sidecar/wiring"
+	"github.com/likenessdb/likeness/sidecar/rollout"
 )
 
 const benchSearchLong = `Searches one query after the other and reports where the time goes: the four
@@ -122,7 +122,7 @@ func (f *benchFlags) runRoute(ctx context.Context, src *source) (_ bench.Result,
 	if err != nil {
 		return bench.Result{}, err
 	}
-	parts, err := wiring.Open(ctx, c)
+	parts, err := rollout.Open(ctx, c)
 	if err != nil {
 		return bench.Result{}, err
 	}

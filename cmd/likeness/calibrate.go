@@ -43,13 +43,14 @@ shows the promise, the exit code is 1, and an earlier calibration stays.`
 
 // calibrateFlags are the flags of calibrate.
 type calibrateFlags struct {
-	route, queries, userIDs, state, html string
-	fromCollection, sample, holdOut      int
-	seed                                 uint64
-	recall, share, confidence            float64
-	k, parallel                          int
-	depths                               []int
-	dryRun                               bool
+	route, version                  string
+	queries, userIDs, state, html   string
+	fromCollection, sample, holdOut int
+	seed                            uint64
+	recall, share, confidence       float64
+	k, parallel                     int
+	depths                          []int
+	dryRun                          bool
 }
 
 func newCalibrateCommand(a *app) *cobra.Command {
@@ -92,6 +93,7 @@ func newCalibrateCommand(a *app) *cobra.Command {
 func (f *calibrateFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.route, "route", "r", "", "the route of the configuration")
+	flags.StringVar(&f.version, "version", "", "the version of the route; empty is the one in service")
 	flags.StringVar(&f.queries, "queries", "", "query vectors: .npy, .safetensors or .parquet")
 	flags.StringVar(&f.userIDs, "user-ids", "", "user id of each query, .npy of integers, for models with user-id embeddings")
 	flags.IntVar(&f.fromCollection, "from-collection", 0, "take this many stored vectors, drawn at random, for queries")
@@ -150,11 +152,12 @@ func (f *calibrateFlags) run(ctx context.Context, src *source, p *progress) (_ *
 
 // open opens the route, and nothing of the others.
 func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, error) {
-	r, ok := c.Routes[f.route]
+	r, err := routeOf(c, f.route, f.version)
+	if err != nil {
+		return nil, err
+	}
 	c.StateDir = cmp.Or(f.state, c.StateDir)
 	switch {
-	case !ok:
-		return nil, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
 	case c.StateDir == "" && !f.dryRun:
 		return nil, usagef("there is no folder to keep the calibration in; set state_dir, or give --state or --dry-run")
 	case f.sample < 0 || f.holdOut < 0 || f.fromCollection < 0 || f.parallel < 1:
@@ -165,7 +168,7 @@ func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.As
 	one.Routes = map[string]config.Route{f.route: r}
 	one.Models = map[string]config.Model{r.Model: c.Models[r.Model]}
 	one.Stores = map[string]config.Store{r.Store: c.Stores[r.Store]}
-	return wiring.Open(ctx, &one)
+	return wiring.Open(ctx, &one, nil)
 }
 
 // drawQueries reads the queries and parts those that are held out.

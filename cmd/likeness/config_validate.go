@@ -11,7 +11,7 @@ import (
 
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
-	"github.com/likenessdb/likeness/sidecar/wiring"
+	"github.com/likenessdb/likeness/sidecar/rollout"
 )
 
 // validation is what `likeness config validate` prints.
@@ -60,7 +60,7 @@ func validateFiles(ctx context.Context, c *config.Config, connect bool, timeout 
 	if len(c.Routes) == 0 {
 		return fmt.Errorf("%w: it has no route, so there is nothing to serve; is --config given?", config.ErrConfig)
 	}
-	parts, err := wiring.Open(ctx, c)
+	parts, err := rollout.Open(ctx, c)
 	if err != nil {
 		return fmt.Errorf("%w: %w", config.ErrConfig, err)
 	}

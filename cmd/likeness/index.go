@@ -20,6 +20,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/dataset"
 	"github.com/likenessdb/likeness/sidecar/index"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -42,7 +43,7 @@ from its column "id").`
 
 // indexFlags are the flags of index.
 type indexFlags struct {
-	route, only                  string
+	route, version, only         string
 	companion, files, strategies string
 	weights                      string
 	features, force              bool
@@ -80,6 +81,7 @@ func newIndexCommand(a *app) *cobra.Command {
 func (f *indexFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.route, "route", "", "the route of the configuration to build for")
+	flags.StringVar(&f.version, "version", "", "the version of the route; empty is the one in service")
 	flags.StringVar(&f.only, "only", "", "build only the table or only the companion")
 	flags.StringVar(&f.companion, "companion", "", "name of the companion; empty is the route's")
 	flags.StringVar(&f.files, "files", "", "write the companion as .npy files into this directory, for an embedded store")
@@ -311,9 +313,9 @@ func (f *indexFlags) fileTarget(ctx context.Context) (t target, err error) {
 }
 
 func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t target, err error) {
-	r, ok := c.Routes[f.route]
-	if !ok {
-		return t, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
+	r, err := routeOf(c, f.route, f.version)
+	if err != nil {
+		return t, err
 	}
 	t.table, t.companion, t.weights = r.Table, r.Companion, rerank.Weights(r.Weights)
 	t.format, t.layout, t.full = rerank.Format(r.TableFormat), table.Layout(r.TableLayout), r.TableFullPrecision
@@ -326,6 +328,27 @@ func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t targe
 	t.source = index.Source{Collection: r.Collection, Vector: r.Vector, Owner: r.Owner}
 	t.source.Store, t.close, err = wiring.OpenStore(ctx, c, r.Store)
 	return t, err
+}
+
+// routeOf is a route of a configuration as a version of it stands; "" is the
+// version in service.
+func routeOf(c *config.Config, route, version string) (config.Route, error) {
+	r, ok := c.Routes[route]
+	if !ok {
+		return r, usagef("--route: the configuration has no route %q; it has %q", route, c.RouteNames())
+	}
+	if version == "" {
+		chosen, err := rollout.Chosen(c)
+		if err != nil {
+			return r, err
+		}
+		version = cmp.Or(chosen[route], r.Active)
+	}
+	at, ok := r.At(version)
+	if !ok {
+		return r, usagef("--version: route %q has no version %q; it has %q", route, version, r.VersionNames())
+	}
+	return at, nil
 }
 
 func printBuilt(w io.Writer, b built) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
@@ -159,7 +160,7 @@ func (f *queryFlags) applyEnums(r *likenessv1.SearchRequest) error {
 }
 
 // printMessage writes a message as JSON with the field names of the proto files.
-func (a *app) printMessage(m *likenessv1.SearchResponse) error {
+func (a *app) printMessage(m proto.Message) error {
 	compact, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
 		return err

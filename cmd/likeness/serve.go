@@ -54,7 +54,7 @@ func (a *app) serve(cmd *cobra.Command, src config.Source, readyFile string) err
 	if err != nil {
 		return err
 	}
-	options := serve.Options{Logger: log, Build: buildinfo.Read(stamp()), SpareThread: true}
+	options := serve.Options{Logger: log, Build: buildinfo.Read(stamp()), Reload: func() (*config.Config, error) { return config.Load(src) }, SpareThread: true}
 	if readyFile != "" {
 		defer os.Remove(readyFile)
 		options.Ready = func(at serve.Addresses) {

@@ -96,9 +96,10 @@ func (l Load) open(until context.Context, m *tally, one func(time.Time, int)) {
 	defer timer.Stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	due := time.Now()
+	next := time.Now()
 	for n := 0; ; n++ {
-		due = due.Add(time.Duration(rng.ExpFloat64() / l.Rate * float64(time.Second)))
+		next = next.Add(time.Duration(rng.ExpFloat64() / l.Rate * float64(time.Second)))
+		due := next // of this call alone: the loop goes on while it runs
 		if wait := time.Until(due); wait > 0 {
 			timer.Reset(wait)
 			select {

@@ -46,6 +46,7 @@ func defaultRoute() Route {
 		WriteBudget:  5 * time.Millisecond,
 		Reconcile:    Reconcile{Interval: time.Hour, RowsPerSecond: 10_000},
 		Audit:        Audit{PerSecond: 1, Alpha: 0.01},
+		KeepVersions: 3,
 	}
 }
 

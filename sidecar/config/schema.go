@@ -64,7 +64,8 @@ type TLS struct {
 
 // Auth says who may call.
 type Auth struct {
-	// YAML list of callers: name, token or sha256 (hex, of the token), and routes (empty: all).
+	// YAML list of callers: name, token or sha256 (hex, of the token), routes (empty: all), and admin (true: may
+	// also activate versions of them).
 	// The file is read again when it changes.
 	TokensFile string `yaml:"tokens_file" path:"true"`
 }
@@ -208,8 +209,8 @@ type Route struct {
 	Collection string `yaml:"collection" required:"true"`
 	// Its vector field; empty is the only or unnamed one.
 	Vector string `yaml:"vector"`
-	// Name of a model.
-	Model string `yaml:"model" required:"true"`
+	// Name of a model; it, or each of the versions, must name one.
+	Model string `yaml:"model"`
 	// Where the items' features live: a table in the sidecar, computed from the stored vectors, or a companion
 	// collection that `likeness index` wrote.
 	Placement string `yaml:"placement" enum:"table,stored,derived"`
@@ -287,6 +288,37 @@ type Route struct {
 	Reconcile Reconcile `yaml:"reconcile"`
 	// A share of the live answers that carry the route's calibration, audited in the background.
 	Audit Audit `yaml:"audit"`
+	// Versions of the route by name, each with the keys in which it differs. `likeness model activate` puts one in
+	// service while the sidecar runs, and reads this file again for it. None: the route is served as it stands.
+	Versions map[string]Version `yaml:"versions"`
+	// The version that is served. What `likeness model activate` chose since counts more, until this key is changed.
+	Active string `yaml:"active"`
+	// How many of the versions that were served, the active and the previous one among them, `likeness model gc` keeps.
+	KeepVersions int `yaml:"keep_versions" min:"2"`
+	// An alias in the store that activation points at the version's companion, for clients that search it themselves.
+	CompanionAlias string `yaml:"companion_alias"`
+}
+
+// Version is a route's other model: the keys that are not empty count in place of the route's.
+type Version struct {
+	// Name of a model.
+	Model string `yaml:"model"`
+	// The table that `likeness index --version` wrote.
+	Table string `yaml:"table" path:"true"`
+	// The companion collection that it wrote.
+	Companion string `yaml:"companion"`
+	// Where the items' features live: table, stored or derived.
+	Placement string `yaml:"placement"`
+	// First-stage searches of a request that does not say.
+	Strategy string `yaml:"strategy"`
+	// Rows asked of each first-stage search; 0 is the route's.
+	Depth int `yaml:"depth" min:"0"`
+	// Rows asked of the averaged search of the combined strategy; 0 is the route's.
+	AverageDepth int `yaml:"average_depth" min:"0"`
+	// Weights of the component pairs in the averaged search.
+	Weights string `yaml:"weights"`
+	// The learned search of the distilled strategy.
+	Head string `yaml:"head"`
 }
 
 // Proxy is a listener for clients of a Qdrant or Milvus store.

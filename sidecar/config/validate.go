@@ -237,9 +237,6 @@ func (v *validator) route(name string, r Route) {
 	if !ok && r.Store != "" {
 		v.fail(at+".store", "there is no store %q%s", r.Store, hint(r.Store, v.c.StoreNames()))
 	}
-	if _, ok := v.c.Models[r.Model]; !ok && r.Model != "" {
-		v.fail(at+".model", "there is no model %q%s", r.Model, hint(r.Model, v.c.ModelNames()))
-	}
 	if _, ok := store.Collections[r.Collection]; !ok && store.Kind == "embedded" && r.Collection != "" {
 		v.fail(at+".collection", "store %q has no collection %q%s", r.Store, r.Collection,
 			hint(r.Collection, mapKeys(reflect.ValueOf(store.Collections))))
@@ -249,6 +246,19 @@ func (v *validator) route(name string, r Route) {
 			v.fail(at+".opt_in", "%q is nothing that a route can choose to answer; name one of %s", reason, strings.Join(optIns, ", "))
 		}
 	}
+	if len(r.Versions) == 0 {
+		v.version(at, r)
+	}
+	v.versions(at, r)
+}
+
+// version checks what a version of a route can differ in.
+func (v *validator) version(at string, r Route) {
+	if r.Model == "" {
+		v.fail(at+".model", "a value is required")
+	} else if _, ok := v.c.Models[r.Model]; !ok {
+		v.fail(at+".model", "there is no model %q%s", r.Model, hint(r.Model, v.c.ModelNames()))
+	}
 	v.placement(at, r)
 	v.audit(at+".audit", r)
 	v.follow(at, r)
@@ -257,6 +267,30 @@ func (v *validator) route(name string, r Route) {
 
 // optIns are the reasons to pass that a route may choose to answer.
 var optIns = []string{"score-threshold", "indexed-only", "consistency", "round-decimal"}
+
+// versions checks the route as each of its versions stands.
+func (v *validator) versions(at string, r Route) {
+	if _, ok := r.Versions[r.Active]; !ok && (len(r.Versions) > 0 || r.Active != "") {
+		v.fail(at+".active", "%q is none of the route's versions %q", r.Active, r.VersionNames())
+	}
+	live := map[string]string{}
+	for _, name := range r.VersionNames() {
+		in := at + ".versions." + name
+		v.name(in, name)
+		merged, _ := r.At(name)
+		own := reflect.ValueOf(r.Versions[name])
+		eachLeaf(reflect.ValueOf(merged), in, func(path string, f reflect.StructField, value reflect.Value) {
+			if has := own.FieldByName(f.Name); has.IsValid() && !has.IsZero() {
+				v.tags(path, f, value)
+			}
+		})
+		v.version(in, merged)
+		if other := live[merged.Table]; merged.TableLive && other != "" {
+			v.fail(in+".table", "it is that of version %q; a table that is written belongs to one version", other)
+		}
+		live[merged.Table] = name
+	}
+}
 
 func (v *validator) placement(at string, r Route) {
 	if r.Table == "" && (r.Placement == "table" || r.Strategy == "scan") {

@@ -256,6 +256,16 @@ type Observer interface {
 	Searched(route string, r Request, a Answer, err error)
 }
 
+// Observers are told one after the other.
+type Observers []Observer
+
+// Searched implements Observer.
+func (all Observers) Searched(route string, r Request, a Answer, err error) {
+	for _, o := range all {
+		o.Searched(route, r, a, err)
+	}
+}
+
 // Searcher is what a server needs of a pipeline.
 type Searcher interface {
 	// Search answers one request. It returns ErrRoute, a *FieldError,

@@ -21,6 +21,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy"
+	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/server"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
@@ -38,6 +39,9 @@ type Addresses struct {
 type Options struct {
 	Logger *slog.Logger
 	Build  buildinfo.Info
+	// Reload, if set, reads the configuration again when a version is activated, so
+	// that versions can be added to it.
+	Reload func() (*config.Config, error)
 	// Listening, if set, is called once when the listeners are open.
 	Listening func(Addresses)
 	// Ready, if set, is called once when searches are answered.
@@ -60,7 +64,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if c.Limits.Memory > 0 {
 		defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(c.Limits.Memory)))
 	}
-	parts, err := wiring.Open(ctx, c)
+	parts, err := rollout.Open(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -85,7 +89,15 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if o.SpareThread { // after everything above has counted the processors
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1))
 	}
+	defer func() { err = errors.Join(err, s.closeVersions()) }()
 	return s.run(ctx, c)
+}
+
+// closeVersions closes the tables, once no search reads them.
+func (s *sidecar) closeVersions() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return s.versions.Close(ctx)
 }
 
 // flush sends the last traces, or gives them up after a while.
@@ -116,6 +128,7 @@ type sidecar struct {
 	pipeline *pipeline.Pipeline
 	// admission stands before the pipeline, for whoever calls it.
 	admission *admission.Searcher
+	versions  *rollout.Manager
 	server    *server.Server
 	metrics   *telemetry.Metrics
 	admin     *telemetry.Admin
@@ -131,9 +144,10 @@ func (s *sidecar) follow(followers wiring.Followers) {
 
 func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, traces *trace.TracerProvider) (*sidecar, error) {
 	s := &sidecar{options: o, metrics: telemetry.NewMetrics(o.Build, parts.Routes)}
-	settings := pipeline.Options{Observer: s.metrics, Logger: o.Logger}
+	recent := rollout.NewRecent(c.RouteNames())
+	settings := pipeline.Options{Observer: pipeline.Observers{s.metrics, recent}, Logger: o.Logger}
 	serverOptions := server.Options{
-		Models: parts.Models, TokensFile: c.Listen.Auth.TokensFile, Logger: o.Logger, Recorder: s.metrics,
+		OpenAdmin: loopback(c.Listen.GRPC), TokensFile: c.Listen.Auth.TokensFile, Logger: o.Logger, Recorder: s.metrics,
 		Limits: server.Limits{
 			MaxMessageBytes: int(c.Limits.MaxMessageBytes), MaxConcurrentStreams: c.Limits.MaxConcurrentStreams,
 			MaxBatch: c.Limits.MaxBatch, BatchParallelism: c.Limits.BatchParallelism,
@@ -148,6 +162,13 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, traces *tra
 	if s.pipeline, err = pipeline.New(parts.Routes, settings); err != nil {
 		return nil, err
 	}
+	if s.versions, err = rollout.New(rollout.Options{
+		Pipeline: s.pipeline, Assembly: parts, Config: c, Reload: o.Reload, Recent: recent, Logger: o.Logger,
+		Listeners: []rollout.Listener{served{s.metrics}},
+	}); err != nil {
+		return nil, err
+	}
+	serverOptions.Admin, serverOptions.Models = s.versions, s.versions.Models
 	s.admission = admission.New(s.pipeline, admission.Options{MaxSearches: c.Limits.MaxSearches, Adaptive: c.Limits.Adaptive})
 	s.metrics.WatchLoad(s.admission)
 	serverOptions.Searcher = s.admission
@@ -158,6 +179,20 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, traces *tra
 	s.admin = telemetry.NewAdmin(s.metrics, s.openings.ready, o.Logger)
 	return s, nil
 }
+
+// loopback reports whether only this machine can reach an address.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// served shows in the metrics what a route is made of.
+type served struct{ metrics *telemetry.Metrics }
+
+func (served) Switching(context.Context, *pipeline.Route) (undo func(), err error) { return nil, nil }
+
+func (s served) Switched(r *pipeline.Route) { s.metrics.RouteServed(r) }
 
 func serverTLS(t config.TLS) server.TLS {
 	out := server.TLS{CertFile: t.CertFile, KeyFile: t.KeyFile, ClientCAFile: t.ClientCAFile, MinVersion: tls.VersionTLS12}

@@ -22,15 +22,16 @@ var _ likenessv1.CatalogServiceServer = catalog{}
 
 func (c catalog) ListModels(context.Context, *likenessv1.ListModelsRequest) (*likenessv1.ListModelsResponse, error) {
 	out := &likenessv1.ListModelsResponse{}
-	for _, m := range c.models {
+	for _, m := range c.models() {
 		out.Models = append(out.Models, fromModel(m))
 	}
 	return out, nil
 }
 
 func (c catalog) GetModel(_ context.Context, r *likenessv1.GetModelRequest) (*likenessv1.GetModelResponse, error) {
-	names := make([]string, len(c.models))
-	for i, m := range c.models {
+	models := c.models()
+	names := make([]string, len(models))
+	for i, m := range models {
 		if m.Name == r.GetName() {
 			return &likenessv1.GetModelResponse{Model: fromModel(m)}, nil
 		}

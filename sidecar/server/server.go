@@ -34,8 +34,12 @@ type Limits struct {
 // Options are what a Server is made of. Searcher, Logger, Recorder and Limits are required.
 type Options struct {
 	Searcher pipeline.Searcher
-	Models   []*model.Model // by name
+	Models   func() []*model.Model // by name
 	Limits   Limits
+	// Admin, if set, changes the versions that are served. OpenAdmin lets everybody do
+	// so where there is no TokensFile: those who can connect are on this machine.
+	Admin     Admin
+	OpenAdmin bool
 	// TLS, if a certificate is named, secures the listener.
 	TLS TLS
 	// TokensFile, if set, names the callers that are served.
@@ -54,10 +58,12 @@ type Server struct {
 	log    *slog.Logger
 }
 
-// services is what the two services share.
+// services is what the services share.
 type services struct {
 	searcher  pipeline.Searcher
-	models    []*model.Model
+	models    func() []*model.Model
+	admin     Admin
+	openAdmin bool
 	limits    Limits
 	validator protovalidate.Validator
 	recorder  Recorder
@@ -75,7 +81,7 @@ func New(o Options) (*Server, error) {
 	}
 	draining, drain := context.WithCancel(context.Background())
 	s := &services{
-		searcher: o.Searcher, models: o.Models, limits: o.Limits, validator: validator,
+		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, limits: o.Limits, validator: validator,
 		recorder: o.Recorder, log: o.Logger, draining: draining,
 	}
 	if o.TokensFile != "" {
@@ -129,6 +135,9 @@ func (s *Server) register(shared *services) {
 	most := shared.limits.MaxMessageBytes
 	s.grpc.RegisterService(asStreams(likenessv1.SearchService_ServiceDesc, shared.checked, most), search{services: shared})
 	s.grpc.RegisterService(asStreams(likenessv1.CatalogService_ServiceDesc, shared.checked, most), catalog{services: shared})
+	if shared.admin != nil {
+		s.grpc.RegisterService(asStreams(likenessv1.AdminService_ServiceDesc, shared.checked, most), admin{services: shared})
+	}
 	s.grpc.RegisterService(asStreams(grpc_health_v1.Health_ServiceDesc, nil, most), s.health)
 	reflection.Register(s.grpc)
 	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)

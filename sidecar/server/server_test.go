@@ -54,7 +54,7 @@ func start(t testing.TB, changes ...change) *world {
 	w := &world{log: &record{}, counts: &counts{codes: map[codes.Code]int{}}}
 	m := &model.Model{Name: "plain", Version: "0123456789abcdef", Provenance: map[string]string{"tool": "by hand"}, Similarity: similarity(t)}
 	o := server.Options{
-		Searcher: newPipeline(t, m), Models: []*model.Model{m}, Logger: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Searcher: newPipeline(t, m), Models: func() []*model.Model { return []*model.Model{m} }, Logger: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Recorder: w.counts,
 		Limits:   server.Limits{MaxMessageBytes: 1 << 20, MaxConcurrentStreams: 100, MaxBatch: 8, BatchParallelism: 4},
 	}

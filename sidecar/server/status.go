@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -15,8 +16,12 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/rollout"
 )
 
 // Domain is the domain of every ErrorInfo.
@@ -30,6 +35,7 @@ var (
 	errPanic        = errors.New("internal error")
 	errUnauthorised = errors.New("no valid token")
 	errForbidden    = errors.New("the token does not allow this route")
+	errAdmin        = errors.New("the caller may not change what is served")
 	errBatch        = errors.New("too many searches in a batch")
 )
 
@@ -55,6 +61,7 @@ const (
 var outcomes = []outcome{
 	{is: errUnauthorised, code: codes.Unauthenticated, reason: "TOKEN_INVALID", public: true},
 	{is: errForbidden, code: codes.PermissionDenied, reason: "ROUTE_FORBIDDEN", public: true},
+	{is: errAdmin, code: codes.PermissionDenied, reason: "ADMIN_FORBIDDEN", public: true},
 	{is: errMessage, code: codes.InvalidArgument, reason: "MESSAGE_INVALID", public: true},
 	{is: errMessageSize, code: codes.ResourceExhausted, reason: "MESSAGE_TOO_LARGE", public: true},
 	{is: admission.ErrOverload, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
@@ -69,6 +76,14 @@ var outcomes = []outcome{
 	{is: adapters.ErrID, code: codes.InvalidArgument, reason: "ID_INVALID", public: true},
 	{is: adapters.ErrDimension, code: codes.InvalidArgument, reason: "DIMENSION_MISMATCH", public: true},
 	{is: adapters.ErrLimit, code: codes.InvalidArgument, reason: "LIMIT_EXCEEDED", public: true},
+	{is: rollout.ErrVersion, code: codes.NotFound, reason: "VERSION_NOT_FOUND", public: true},
+	{is: rollout.ErrNotReady, code: codes.FailedPrecondition, reason: "VERSION_NOT_READY", public: true},
+	{is: rollout.ErrNoPrevious, code: codes.FailedPrecondition, reason: "NO_PREVIOUS_VERSION", public: true},
+	{is: rollout.ErrClosed, code: codes.Unavailable, reason: "ENDING", public: true},
+	{is: config.ErrConfig, code: codes.FailedPrecondition, reason: "CONFIG_INVALID", public: true},
+	{is: fs.ErrNotExist, code: codes.FailedPrecondition, reason: "FILE_NOT_FOUND", public: true},
+	{is: table.ErrTable, code: codes.FailedPrecondition, reason: "TABLE_INVALID", public: true},
+	{is: model.ErrFile, code: codes.FailedPrecondition, reason: "MODEL_INVALID", public: true},
 	{is: pipeline.ErrSetup, code: codes.FailedPrecondition, reason: "ROUTE_NOT_SERVABLE", public: true},
 	{is: adapters.ErrNotFound, code: codes.FailedPrecondition, reason: "COLLECTION_NOT_FOUND", public: true},
 	{is: adapters.ErrField, code: codes.FailedPrecondition, reason: "FIELD_NOT_FOUND", public: true},

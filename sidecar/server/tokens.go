@@ -28,6 +28,8 @@ type Caller struct {
 	SHA256 string `yaml:"sha256"`
 	// Routes are those that the caller may use; empty: all.
 	Routes []string `yaml:"routes"`
+	// Admin may use AdminService, on those routes.
+	Admin bool `yaml:"admin"`
 }
 
 // tokens are the callers by the digests of their tokens.
@@ -48,7 +50,7 @@ func readTokens(path string) (*tokens, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&callers); err != nil {
-		return nil, fmt.Errorf("%w: %s: want a list of name, token or sha256, and routes", ErrTokens, path)
+		return nil, fmt.Errorf("%w: %s: want a list of name, token or sha256, routes, and admin", ErrTokens, path)
 	}
 	if len(callers) == 0 {
 		return nil, fmt.Errorf("%w: %s: it names no caller", ErrTokens, path)
@@ -129,4 +131,17 @@ func allow(ctx context.Context, route string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %q; ask for it in the sidecar's tokens file", errForbidden, route)
+}
+
+// allowAdmin returns errAdmin if the caller may not change what a route serves,
+// or errForbidden as allow does.
+func (s *services) allowAdmin(ctx context.Context, route string) error {
+	caller, ok := ctx.Value(callerKey{}).(*Caller)
+	switch {
+	case ok && !caller.Admin:
+		return fmt.Errorf("%w; give %q admin: true in the sidecar's tokens file", errAdmin, caller.Name)
+	case !ok && !s.openAdmin:
+		return fmt.Errorf("%w; without a tokens file AdminService answers only where the sidecar listens on a loopback address: give it one (listen.auth.tokens_file)", errAdmin)
+	}
+	return allow(ctx, route)
 }

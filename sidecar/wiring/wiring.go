@@ -3,11 +3,11 @@
 package wiring
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -15,7 +15,6 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/model"
-	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
@@ -27,6 +26,8 @@ type Assembly struct {
 	Models []*model.Model
 	// Routes are by name, not yet checked against their stores.
 	Routes []*pipeline.Route
+	// Versions are what the routes hold, by route.
+	Versions map[string]*Version
 
 	closers []io.Closer
 }
@@ -34,9 +35,10 @@ type Assembly struct {
 // Open opens the files of models, tables and embedded collections, and makes
 // the stores without calling them. It returns all that is wrong: config.ErrConfig
 // for credentials, and the errors of the files, each with the key of the
-// configuration that names it.
-func Open(ctx context.Context, c *config.Config) (*Assembly, error) {
-	a := &Assembly{Stores: map[string]adapters.Store{}}
+// configuration that names it. chosen names the version of a route where it is
+// not the one that the configuration says is active.
+func Open(ctx context.Context, c *config.Config, chosen map[string]string) (*Assembly, error) {
+	a := &Assembly{Stores: map[string]adapters.Store{}, Versions: map[string]*Version{}}
 	var failed []error
 	for _, name := range c.StoreNames() {
 		store, err := a.openStore(ctx, c, name)
@@ -46,7 +48,11 @@ func Open(ctx context.Context, c *config.Config) (*Assembly, error) {
 		}
 		a.Stores[name] = store
 	}
-	for _, name := range c.ModelNames() {
+	versions := map[string]string{}
+	for _, name := range c.RouteNames() {
+		versions[name] = cmp.Or(chosen[name], c.Routes[name].Active)
+	}
+	for _, name := range models(c, versions) {
 		m, err := OpenModel(c, name)
 		if err != nil {
 			failed = append(failed, err)
@@ -55,13 +61,13 @@ func Open(ctx context.Context, c *config.Config) (*Assembly, error) {
 		a.Models = append(a.Models, m)
 	}
 	for _, name := range c.RouteNames() {
-		if err := a.openRoute(name, c.Routes[name], c.Limits); err != nil {
-			failed = append(failed, fmt.Errorf("routes.%s: %w", name, err))
+		v, err := a.openVersion(c, name, versions[name], a.model)
+		if err != nil {
+			failed = append(failed, err)
+			continue
 		}
-	}
-	for _, route := range a.Routes {
-		if err := Promise(c, route); err != nil {
-			failed = append(failed, fmt.Errorf("routes.%s: %w", route.Name, err))
+		if v != nil {
+			a.Versions[name], a.Routes = v, append(a.Routes, v.Route)
 		}
 	}
 	if len(failed) > 0 {
@@ -70,9 +76,13 @@ func Open(ctx context.Context, c *config.Config) (*Assembly, error) {
 	return a, nil
 }
 
-// Close closes the stores and then the files that they were reading.
+// Close closes the versions and the stores, and then the files that those were
+// reading.
 func (a *Assembly) Close() error {
 	var failed []error
+	for _, v := range a.Versions {
+		failed = append(failed, v.Close())
+	}
 	for _, closer := range slices.Backward(a.closers) {
 		failed = append(failed, closer.Close())
 	}
@@ -115,45 +125,6 @@ func (a *Assembly) model(name string) *model.Model {
 		return nil // it failed to open, which is reported already
 	}
 	return a.Models[i]
-}
-
-func (a *Assembly) openRoute(name string, r config.Route, limits config.Limits) error {
-	m := a.model(r.Model)
-	if m == nil || a.Stores[r.Store] == nil {
-		return nil
-	}
-	route := toRoute(name, r, limits)
-	route.Store = a.Stores[r.Store]
-	route.Model = pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
-	if r.Table != "" {
-		err := a.openTable(route, r, table.Expect{ModelVersion: m.Version, Collection: r.Collection})
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("table: %w; build it with `likeness index --route %s`", err, name)
-		}
-		if err != nil {
-			return fmt.Errorf("table: %w", err)
-		}
-	}
-	a.Routes = append(a.Routes, route)
-	return nil
-}
-
-// openTable opens a route's table, to be written too where the route says so.
-func (a *Assembly) openTable(route *pipeline.Route, r config.Route, expect table.Expect) error {
-	if r.TableLive {
-		l, err := table.OpenLive(r.Table, expect, table.LiveOptions{})
-		if err == nil {
-			route.Live = l
-			a.closers = append(a.closers, l)
-		}
-		return err
-	}
-	t, err := table.Open(r.Table, expect)
-	if err == nil {
-		route.Table = t
-		a.closers = append(a.closers, t)
-	}
-	return err
 }
 
 // toRoute is a route without its store, model and table.

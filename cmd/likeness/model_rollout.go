@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+)
+
+// adminFlags reach AdminService of a running sidecar.
+type adminFlags struct {
+	dial    dialFlags
+	route   string
+	timeout time.Duration
+}
+
+func (f *adminFlags) add(cmd *cobra.Command) *output {
+	f.dial.add(cmd)
+	cmd.Flags().StringVarP(&f.route, "route", "r", "", "the route")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "time for the whole call")
+	_ = cmd.MarkFlagRequired("route")
+	return addOutput(cmd)
+}
+
+// ask makes a call and prints its answer.
+func ask[R proto.Message](a *app, cmd *cobra.Command, f *adminFlags, out output,
+	call func(context.Context, likenessv1.AdminServiceClient, ...grpc.CallOption) (R, error), text func(io.Writer, R) error,
+) error {
+	options, err := f.dial.callOptions()
+	if err != nil {
+		return err
+	}
+	conn, err := f.dial.connect()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
+	answer, err := call(ctx, likenessv1.NewAdminServiceClient(conn), options...)
+	if err != nil {
+		return callError(f.dial.address, err)
+	}
+	if out == outputJSON {
+		return a.printMessage(answer)
+	}
+	return a.print(out, nil, func(w io.Writer) error { return text(w, answer) })
+}
+
+const adminNote = `
+A sidecar with a tokens file wants a token with admin: true (--token-file). One
+without answers only where it listens on a loopback address.`
+
+func newModelActivateCommand(a *app) *cobra.Command {
+	var force bool
+	f := &adminFlags{}
+	cmd := &cobra.Command{
+		Use:   "activate --route ROUTE VERSION",
+		Short: "Put a version of a route in service on a running sidecar",
+		Long: `The sidecar reads its configuration again, opens the model and the table of
+routes.ROUTE.versions.VERSION, checks them and the companion against the store,
+tries the version with the route's recent queries, and switches in one step. The
+version before is served until then, and after any error; searches that are
+under way end on it. With state_dir the choice survives a restart.
+
+Build what the version needs first: likeness index --route ROUTE --version VERSION.
+` + adminNote,
+		Example: `  likeness model activate --route products v2
+  likeness model activate --route products v2 --address 10.0.0.7:7600 --token-file admin.token --tls-ca ca.pem`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "switch even if the version answers none of the recent queries")
+	out := f.add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return ask(a, cmd, f, *out, func(ctx context.Context, c likenessv1.AdminServiceClient, o ...grpc.CallOption) (*likenessv1.ActivateVersionResponse, error) {
+			return c.ActivateVersion(ctx, &likenessv1.ActivateVersionRequest{Route: f.route, Version: args[0], Force: force}, o...)
+		}, func(w io.Writer, r *likenessv1.ActivateVersionResponse) error {
+			return printActivation(w, f.route, r.GetActivation())
+		})
+	}
+	return cmd
+}
+
+func newModelRollbackCommand(a *app) *cobra.Command {
+	f := &adminFlags{}
+	cmd := &cobra.Command{
+		Use:   "rollback --route ROUTE",
+		Short: "Put the version that was served before back in service",
+		Long: `The same switch as activate, to the version that the active one replaced. Done
+twice, it is forward again.
+` + adminNote,
+		Example: "  likeness model rollback --route products",
+		Args:    cobra.NoArgs,
+	}
+	out := f.add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return ask(a, cmd, f, *out, func(ctx context.Context, c likenessv1.AdminServiceClient, o ...grpc.CallOption) (*likenessv1.RollBackResponse, error) {
+			return c.RollBack(ctx, &likenessv1.RollBackRequest{Route: f.route}, o...)
+		}, func(w io.Writer, r *likenessv1.RollBackResponse) error {
+			return printActivation(w, f.route, r.GetActivation())
+		})
+	}
+	return cmd
+}
+
+func printActivation(w io.Writer, route string, v *likenessv1.Activation) error {
+	kind := "made"
+	if v.GetRecent() {
+		kind = "recent"
+	}
+	_, _ = fmt.Fprintf(w, "route %s serves version %s (model %s, %s), %s before; it took %v\n", route, v.GetVersion().GetName(),
+		v.GetVersion().GetModel(), v.GetVersion().GetModelVersion(), orNone(v.GetPrevious()), v.GetTook().AsDuration().Round(time.Millisecond))
+	_, err := fmt.Fprintf(w, "tried with %d %s queries, %d of them failed\n", v.GetQueries(), kind, v.GetFailed())
+	if v.GetAlias() != "" {
+		_, err = fmt.Fprintf(w, "alias %s names %s\n", v.GetAlias(), v.GetVersion().GetCompanion())
+	}
+	if !v.GetRemembered() {
+		_, err = fmt.Fprintln(w, "a restart serves what the configuration says: it has no state_dir")
+	}
+	return err
+}
+
+func newModelListCommand(a *app) *cobra.Command {
+	f := &adminFlags{}
+	cmd := &cobra.Command{
+		Use:     "list --route ROUTE",
+		Short:   "List the versions of a route of a running sidecar",
+		Long:    "Lists the versions that the sidecar's configuration has now, and which of them is in service.\n" + adminNote,
+		Example: "  likeness model list --route products",
+		Args:    cobra.NoArgs,
+	}
+	out := f.add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return ask(a, cmd, f, *out, func(ctx context.Context, c likenessv1.AdminServiceClient, o ...grpc.CallOption) (*likenessv1.ListVersionsResponse, error) {
+			return c.ListVersions(ctx, &likenessv1.ListVersionsRequest{Route: f.route}, o...)
+		}, printVersions)
+	}
+	return cmd
+}
+
+func printVersions(w io.Writer, r *likenessv1.ListVersionsResponse) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "version\t\tactivated\tmodel\tdigest\ttable\tcompanion")
+	for _, v := range r.GetVersions() {
+		state, when := "", ""
+		switch {
+		case v.GetActive():
+			state = "active"
+		case v.GetPrevious():
+			state = "previous"
+		}
+		if v.GetActivated() != nil {
+			when = v.GetActivated().AsTime().Format(time.RFC3339)
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", orNone(v.GetName()), state, orNone(when), v.GetModel(),
+			orNone(v.GetModelVersion()), orNone(v.GetTable()), orNone(v.GetCompanion()))
+	}
+	return t.Flush()
+}
+
+func newModelGCCommand(a *app) *cobra.Command {
+	var remove bool
+	f := &adminFlags{}
+	cmd := &cobra.Command{
+		Use:   "gc --route ROUTE",
+		Short: "Remove tables and companions of versions that are no longer kept",
+		Long: `Lists what versions that were served have left, but for the last
+routes.ROUTE.keep_versions of them; --remove removes it. The active and the
+previous version are always kept, as is every version that was not served yet and
+every file and collection that a route names.
+` + adminNote,
+		Example: `  likeness model gc --route products
+  likeness model gc --route products --remove`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().BoolVar(&remove, "remove", false, "remove it")
+	out := f.add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return ask(a, cmd, f, *out, func(ctx context.Context, c likenessv1.AdminServiceClient, o ...grpc.CallOption) (*likenessv1.CollectVersionsResponse, error) {
+			return c.CollectVersions(ctx, &likenessv1.CollectVersionsRequest{Route: f.route, Remove: remove}, o...)
+		}, printGarbage)
+	}
+	return cmd
+}
+
+func printGarbage(w io.Writer, r *likenessv1.CollectVersionsResponse) error {
+	if len(r.GetGarbage()) == 0 {
+		_, err := fmt.Fprintln(w, "nothing to remove")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	for _, g := range r.GetGarbage() {
+		word := "would remove"
+		if g.GetRemoved() {
+			word = "removed"
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\tof version %s\t%d bytes\n", word, g.GetKind(), g.GetName(), g.GetVersion(), g.GetBytes())
+	}
+	return t.Flush()
+}

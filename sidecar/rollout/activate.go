@@ -1,0 +1,261 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+// Activation is what an activation did.
+type Activation struct {
+	Version Info
+	// Before is the version that was served.
+	Before string
+	Warm
+	Took time.Duration
+	// Remembered: the choice survives a restart.
+	Remembered bool
+	Alias      string // that names the version's companion now
+}
+
+// RollBack activates the version that was served before. It returns
+// ErrNoPrevious, or what Activate returns but for ErrNotReady: going back does
+// not depend on the queries of the version that is left.
+func (m *Manager) RollBack(ctx context.Context, route string) (Activation, error) {
+	_, made, err := m.active(route)
+	if err != nil {
+		return Activation{}, err
+	}
+	if made.Previous == "" {
+		return Activation{}, fmt.Errorf("%w of route %q; see `likeness model list --route %s`", ErrNoPrevious, route, route)
+	}
+	return m.Activate(ctx, route, made.Previous, true)
+}
+
+// Activate puts a version of a route in service: it opens the version's model and
+// table, which reads all of the table, checks both against the store, tries the
+// version with recent queries, and switches. Searches that are under way end on
+// the version before; after an error that one is still served. The active version
+// can be activated again, which reads its files anew. One activation of a route
+// runs at a time. force switches even if no recent query could be answered.
+//
+// It returns pipeline.ErrRoute, ErrVersion, config.ErrConfig, the errors
+// of the version's files, pipeline.ErrSetup, ErrNotReady, ErrClosed, or the store's error.
+func (m *Manager) Activate(ctx context.Context, route, version string, force bool) (Activation, error) {
+	began := time.Now()
+	end, err := m.begin(ctx, route)
+	if err != nil {
+		return Activation{}, err
+	}
+	defer end()
+	c, err := m.reload()
+	if err != nil {
+		return Activation{}, err
+	}
+	v, err := m.Assembly.OpenVersion(c, route, version)
+	if err != nil {
+		return Activation{}, err
+	}
+	out, err := m.switchTo(ctx, c, v, force)
+	if err != nil {
+		return Activation{}, errors.Join(err, v.Close())
+	}
+	out.Took = time.Since(began)
+	m.Logger.InfoContext(ctx, "version activated", "route", route, "version", version, "before", out.Before,
+		"model", v.Model.Name, "model_version", v.Model.Version, "took", out.Took.String())
+	return out, nil
+}
+
+// switchTo warms an opened version up and serves it.
+func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Version, force bool) (out Activation, err error) {
+	route := v.Route.Name
+	before, made, err := m.active(route)
+	if err != nil {
+		return out, err
+	}
+	next, err := m.Pipeline.Prepare(ctx, v.Route)
+	if err != nil {
+		return out, err
+	}
+	undo, err := m.announce(ctx, v.Route)
+	defer func() {
+		if err != nil {
+			undo()
+		}
+	}()
+	if err != nil {
+		return out, err
+	}
+	if out.Warm, err = m.warm(ctx, next, force); err != nil {
+		return out, err
+	}
+	r := c.Routes[route]
+	if out.Alias, err = pointAlias(ctx, r, v.Route); err != nil {
+		return out, err
+	}
+	chosen := made.next(v.Name, v.Model.Version, r.Active, time.Now())
+	if err := chosen.save(m.Config.StateDir, route); err != nil {
+		_, back := pointAlias(ctx, r, before.Route)
+		return out, errors.Join(fmt.Errorf("the choice cannot be written into state_dir, and nothing was switched: %w", err), back)
+	}
+	if !m.take(next, v, before, chosen) {
+		return out, ErrClosed
+	}
+	for _, l := range m.Listeners {
+		l.Switched(next.Route())
+	}
+	out.Version, out.Before, out.Remembered = infoOf(r, v.Name, v, chosen), before.Name, m.Config.StateDir != ""
+	return out, nil
+}
+
+// announce tells the listeners; undo takes it back.
+func (m *Manager) announce(ctx context.Context, r *pipeline.Route) (undo func(), err error) {
+	var undone []func()
+	undo = func() {
+		for _, f := range undone {
+			f()
+		}
+	}
+	for _, l := range m.Listeners {
+		f, err := l.Switching(ctx, r)
+		if err != nil {
+			return undo, fmt.Errorf("%w: route %q: %w", ErrNotReady, r.Name, err)
+		}
+		if f != nil {
+			undone = append(undone, f)
+		}
+	}
+	return undo, nil
+}
+
+// take switches, and closes the version before once nobody searches it.
+func (m *Manager) take(next *pipeline.Standby, v, before *wiring.Version, chosen choice) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	ended := next.Switch()
+	m.served[v.Route.Name], m.choices[v.Route.Name] = v, chosen
+	m.retiring.Go(func() {
+		<-ended
+		if err := before.Close(); err != nil {
+			m.Logger.Warn("the table of a version that was replaced was not closed", "route", v.Route.Name, "version", before.Name, "error", err)
+		}
+	})
+	return true
+}
+
+// Close waits until the versions that were replaced are closed, and closes those
+// that are served. No search may be under way. What is held longer than ctx
+// stays open.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.retiring.Wait()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return fmt.Errorf("a version that was replaced is still held: %w", ctx.Err())
+	}
+	var failed []error
+	for _, v := range m.served {
+		failed = append(failed, v.Close())
+	}
+	return errors.Join(failed...)
+}
+
+// pointAlias makes the route's alias name a version's companion.
+func pointAlias(ctx context.Context, r config.Route, to *pipeline.Route) (alias string, err error) {
+	if r.CompanionAlias == "" || to.Companion == "" {
+		return "", nil
+	}
+	aliaser, ok := to.Store.(adapters.Aliaser)
+	if !ok {
+		return "", fmt.Errorf("%w: %w: store %q has no aliases; remove companion_alias of route %q", pipeline.ErrSetup, adapters.ErrUnsupported, to.StoreName, to.Name)
+	}
+	if err := aliaser.SwitchAlias(ctx, r.CompanionAlias, to.Companion); err != nil {
+		return "", fmt.Errorf("companion_alias of route %q: %w", to.Name, err)
+	}
+	return r.CompanionAlias, nil
+}
+
+// Warm says how a version was tried before it went live.
+type Warm struct {
+	// Queries warmed the version up, Failed of them it could not answer.
+	Queries, Failed int
+	// Recent: they were the route's own, otherwise made ones.
+	Recent bool
+}
+
+// What a warm-up takes at most.
+const (
+	madeQueries = 8
+	warmFor     = 10 * time.Second
+)
+
+// warm searches the version in waiting, so that its table is in memory, the
+// store's caches have seen its companion, and scan_if_faster knows what both ways
+// take. It returns ErrNotReady where no query was answered.
+func (m *Manager) warm(ctx context.Context, next *pipeline.Standby, force bool) (w Warm, err error) {
+	var requests []pipeline.Request
+	if m.Recent != nil {
+		requests = m.Recent.of(next.Route().Name)
+	}
+	w.Recent = len(requests) > 0
+	if !w.Recent {
+		requests = made(next.Route().Model.Spec())
+	}
+	short, cancel := context.WithTimeout(ctx, warmFor)
+	defer cancel()
+	var last error
+	for _, r := range requests {
+		r.Route = next.Route().Name
+		a, err := next.Search(short, r)
+		if short.Err() != nil {
+			break
+		}
+		w.Queries++
+		switch {
+		case err != nil:
+			w.Failed, last = w.Failed+1, err
+		case a.Degraded != nil:
+			w.Failed, last = w.Failed+1, fmt.Errorf("%w: %s: %s", pipeline.ErrDegraded, a.Degraded.Reason, a.Degraded.Detail)
+		}
+	}
+	if ctx.Err() != nil {
+		return w, ctx.Err()
+	}
+	if w.Queries > 0 && w.Failed == w.Queries && !force {
+		return w, fmt.Errorf("%w: it answered none of %d queries; the last: %w; nothing was switched, --force switches all the same", ErrNotReady, w.Queries, last)
+	}
+	return w, nil
+}
+
+// made are queries of random numbers.
+func made(s rerank.Spec) []pipeline.Request {
+	rng := rand.New(rand.NewPCG(1, 1))
+	out := make([]pipeline.Request, madeQueries)
+	for i := range out {
+		q := rerank.Query{Vector: make([]float32, s.QueryDim), HasUserID: s.UserIDs}
+		for j := range q.Vector {
+			q.Vector[j] = float32(rng.NormFloat64())
+		}
+		rerank.Normalise(q.Vector)
+		out[i] = pipeline.Request{Query: q, K: 10}
+	}
+	return out
+}

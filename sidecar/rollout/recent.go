@@ -1,0 +1,68 @@
+package rollout
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+var _ pipeline.Observer = (*Recent)(nil)
+
+// A ring keeps the first recentKept requests of a route, and then one in
+// recentEvery.
+const (
+	recentKept  = 32
+	recentEvery = 16
+)
+
+// Recent keeps a sample of the last requests that were answered, in memory: a
+// version that is to go live is tried with them. It is safe for concurrent use.
+type Recent struct{ routes map[string]*ring }
+
+type ring struct {
+	count atomic.Uint64
+	kept  [recentKept]atomic.Pointer[pipeline.Request]
+}
+
+// NewRecent keeps requests of the routes.
+func NewRecent(routes []string) *Recent {
+	r := &Recent{routes: map[string]*ring{}}
+	for _, name := range routes {
+		r.routes[name] = &ring{}
+	}
+	return r
+}
+
+// Searched implements pipeline.Observer.
+func (r *Recent) Searched(route string, req pipeline.Request, _ pipeline.Answer, err error) {
+	in := r.routes[route]
+	if in == nil || err != nil {
+		return
+	}
+	n := in.count.Add(1) - 1
+	if n >= recentKept && n%recentEvery != 0 {
+		return
+	}
+	at := n % recentKept
+	if n >= recentKept {
+		at = n / recentEvery % recentKept
+	}
+	req.Query.Vector = slices.Clone(req.Query.Vector) // the caller may use it again
+	in.kept[at].Store(&req)
+}
+
+// of lists what is kept of a route.
+func (r *Recent) of(route string) []pipeline.Request {
+	in := r.routes[route]
+	if in == nil {
+		return nil
+	}
+	var out []pipeline.Request
+	for i := range in.kept {
+		if q := in.kept[i].Load(); q != nil {
+			out = append(out, *q)
+		}
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+// Package rollout puts versions of a route in service while it is searched, and
+// takes them out: open, warm up, switch in one step, close what nobody searches
+// any more. Going back is the same switch.
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+// Sentinel errors, beside pipeline.ErrRoute.
+var (
+	// ErrVersion: the route has no version of that name.
+	ErrVersion = wiring.ErrVersion
+	// ErrNotReady: the version could not answer recent queries, and nothing was switched.
+	ErrNotReady = errors.New("version is not ready")
+	// ErrNoPrevious: there is no version to go back to.
+	ErrNoPrevious = errors.New("no previous version")
+	// ErrClosed: the sidecar is ending.
+	ErrClosed = errors.New("the sidecar is ending")
+)
+
+// Listener is told of the routes that go live, one after the other: before the
+// switch, to make ready what it keeps for the route, as a follower does that has
+// to bring the version's derived rows up to date; and after it. What follows a
+// version may hold its table until its done is called, or Switched with another.
+type Listener interface {
+	// Switching is told of a version that is about to be served; an error refuses
+	// it. If it does not come to the switch, undo is called.
+	Switching(ctx context.Context, next *pipeline.Route) (undo func(), err error)
+	// Switched is told that the route is served now.
+	Switched(route *pipeline.Route)
+}
+
+// Options of New.
+type Options struct {
+	Pipeline *pipeline.Pipeline
+	// Assembly is what the pipeline's routes were made from.
+	Assembly *wiring.Assembly
+	// Config is the configuration that the sidecar started with; Reload reads it
+	// again, so that versions can be added. nil: they cannot.
+	Config *config.Config
+	Reload func() (*config.Config, error)
+	// Recent are the queries that a version is tried with; nil: made ones.
+	Recent    *Recent
+	Listeners []Listener
+	Logger    *slog.Logger
+}
+
+// Manager knows which versions are served. It is safe for concurrent use.
+type Manager struct {
+	Options
+
+	turns map[string]chan struct{} // by route; held by the one that changes it
+
+	mu       sync.Mutex
+	closed   bool
+	served   map[string]*wiring.Version // by route
+	choices  map[string]choice
+	retiring sync.WaitGroup
+}
+
+// New makes a manager of what an assembly serves. The caller closes it when the
+// pipeline is searched no more, and then the assembly. It returns config.ErrConfig
+// where the state folder cannot be read.
+func New(o Options) (*Manager, error) {
+	m := &Manager{Options: o, turns: map[string]chan struct{}{}, served: maps.Clone(o.Assembly.Versions), choices: map[string]choice{}}
+	for route, v := range m.served {
+		m.turns[route] = make(chan struct{}, 1)
+		made, err := readChoice(o.Config.StateDir, route)
+		if err != nil {
+			return nil, err
+		}
+		if made.Active != v.Name || len(made.History) == 0 { // the first start, or the configuration's newer word
+			made = made.next(v.Name, v.Model.Version, o.Config.Routes[route].Active, time.Now())
+		}
+		m.choices[route] = made
+	}
+	return m, nil
+}
+
+// Info is a version as List shows it.
+type Info struct {
+	Name, Model, ModelVersion, Table, Companion string
+	Active, Previous                            bool
+	Activated                                   time.Time // zero: it never was
+}
+
+// List lists the versions of a route by name, as the configuration has them now.
+// A route without versions has one, without a name. It returns pipeline.ErrRoute
+// or config.ErrConfig.
+func (m *Manager) List(route string) ([]Info, error) {
+	active, made, err := m.active(route)
+	if err != nil {
+		return nil, err
+	}
+	c, err := m.reload()
+	if err != nil {
+		return nil, err
+	}
+	r := c.Routes[route]
+	names := r.VersionNames()
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	out := make([]Info, 0, len(names))
+	for _, name := range names {
+		out = append(out, infoOf(r, name, active, made))
+	}
+	return out, nil
+}
+
+func infoOf(r config.Route, name string, active *wiring.Version, made choice) Info {
+	at, _ := r.At(name)
+	last, _ := made.last(name)
+	i := Info{
+		Name: name, Model: at.Model, ModelVersion: last.ModelVersion, Table: at.Table, Companion: at.Companion,
+		Active: name == active.Name, Previous: name == made.Previous && made.Previous != "", Activated: last.Activated,
+	}
+	if i.Active {
+		i.ModelVersion = active.Model.Version
+	}
+	return i
+}
+
+// Models lists the models that are loaded, by name.
+func (m *Manager) Models() []*model.Model {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[string]*model.Model{}
+	for _, one := range m.Assembly.Models {
+		all[one.Name] = one
+	}
+	for _, v := range m.served {
+		all[v.Model.Name] = v.Model
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b *model.Model) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// active is what is served of a route, and how it came to be.
+func (m *Manager) active(route string) (*wiring.Version, choice, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v := m.served[route]; v != nil {
+		return v, m.choices[route], nil
+	}
+	return nil, choice{}, fmt.Errorf("%w: %q", pipeline.ErrRoute, route)
+}
+
+func (m *Manager) reload() (*config.Config, error) {
+	if m.Reload == nil {
+		return m.Config, nil
+	}
+	return m.Reload()
+}
+
+// begin waits for the turn to change a route; end gives it on.
+func (m *Manager) begin(ctx context.Context, route string) (end func(), err error) {
+	turn := m.turns[route]
+	if turn == nil {
+		return nil, fmt.Errorf("%w: %q", pipeline.ErrRoute, route)
+	}
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("another activation of route %q is under way: %w", route, ctx.Err())
+	}
+}

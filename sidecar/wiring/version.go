@@ -1,0 +1,132 @@
+package wiring
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// ErrVersion: a route has no version of that name.
+var ErrVersion = errors.New("version not found")
+
+// Version is a route as one of its versions stands, opened.
+type Version struct {
+	Name  string // "" where the route has no versions
+	Route *pipeline.Route
+	Model *model.Model
+
+	table io.Closer // nil: it has none
+	close func() error
+}
+
+// Close closes the version's table, once.
+func (v *Version) Close() error { return v.close() }
+
+// OpenVersion opens a version of a route beside what is open, on the stores that
+// are: its model is read anew. The caller closes it. It returns ErrVersion,
+// config.ErrConfig where the route names a store that was not opened, or the
+// errors of the files.
+func (a *Assembly) OpenVersion(c *config.Config, route, version string) (*Version, error) {
+	name := c.Routes[route].Store
+	if a.Stores[name] == nil {
+		return nil, fmt.Errorf("%w: routes.%s.store: %q was not there when the sidecar started; start it again", config.ErrConfig, route, name)
+	}
+	var failed error
+	v, err := a.openVersion(c, route, version, func(name string) *model.Model {
+		m, err := OpenModel(c, name)
+		failed = err
+		return m
+	})
+	return v, errors.Join(failed, err)
+}
+
+// openVersion opens a version; it is nil if its model or store is missing, which
+// is reported already.
+func (a *Assembly) openVersion(c *config.Config, route, version string, models func(name string) *model.Model) (*Version, error) {
+	r, ok := c.Routes[route].At(version)
+	if !ok {
+		return nil, fmt.Errorf("%w: route %q has no version %q; routes.%s.versions has %q", ErrVersion, route, version, route, c.Routes[route].VersionNames())
+	}
+	m := models(r.Model)
+	if m == nil || a.Stores[r.Store] == nil {
+		return nil, nil
+	}
+	v := &Version{Name: version, Model: m, Route: toRoute(route, r, c.Limits)}
+	v.close = sync.OnceValue(func() error {
+		if v.table == nil {
+			return nil
+		}
+		return v.table.Close()
+	})
+	v.Route.Store = a.Stores[r.Store]
+	v.Route.Model = pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+	err := v.openTable(r)
+	if errors.Is(err, fs.ErrNotExist) {
+		build := "likeness index --route " + route
+		if version != "" {
+			build += " --version " + version
+		}
+		err = fmt.Errorf("%w; build it with `%s`", err, build)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: table: %w", keyOf(route, version), err)
+	}
+	if err := Promise(c, v.Route); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", keyOf(route, version), err), v.Close())
+	}
+	return v, nil
+}
+
+func keyOf(route, version string) string {
+	if version == "" {
+		return "routes." + route
+	}
+	return "routes." + route + ".versions." + version
+}
+
+// openTable opens the version's table, to be written too where the route says so.
+func (v *Version) openTable(r config.Route) error {
+	if r.Table == "" {
+		return nil
+	}
+	expect := table.Expect{ModelVersion: v.Model.Version, Collection: r.Collection}
+	if r.TableLive {
+		l, err := table.OpenLive(r.Table, expect, table.LiveOptions{})
+		if err == nil {
+			v.Route.Live, v.table = l, l
+		}
+		return err
+	}
+	t, err := table.Open(r.Table, expect)
+	if err == nil {
+		v.Route.Table, v.table = t, t
+	}
+	return err
+}
+
+// models lists the models to open: all but those that only versions name which
+// are not served. One of those may be gone by now.
+func models(c *config.Config, served map[string]string) []string {
+	waiting := map[string]bool{}
+	for _, r := range c.Routes {
+		for _, v := range r.Versions {
+			waiting[v.Model] = true
+		}
+	}
+	for name, version := range served {
+		r, _ := c.Routes[name].At(version)
+		delete(waiting, r.Model)
+	}
+	all := maps.Clone(c.Models)
+	maps.DeleteFunc(all, func(name string, _ config.Model) bool { return waiting[name] })
+	return slices.Sorted(maps.Keys(all))
+}
