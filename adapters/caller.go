@@ -6,7 +6,7 @@ type callerKey struct{}
 
 // AsCaller returns a context in which a store is called without credentials of
 // its own: those of the caller are in the context already, as outgoing metadata
-// of gRPC. The Qdrant adapter heeds it.
+// of gRPC. The adapters of Qdrant and Milvus heed it.
 func AsCaller(ctx context.Context) context.Context {
 	return context.WithValue(ctx, callerKey{}, true)
 }

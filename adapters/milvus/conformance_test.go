@@ -2,6 +2,8 @@ package milvus_test
 
 import (
 	"context"
+	"encoding/base64"
+	"errors"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -9,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest"
@@ -45,6 +48,29 @@ func TestMilvus(t *testing.T) {
 	t.Run("conformance", func(t *testing.T) { adaptertest.Run(t, kit("Milvus", server.Version, o)) })
 	t.Run("milvus", newLive(t, false, o).run)
 	t.Run("credentials", func(t *testing.T) { credentialsRefused(t, o) })
+	t.Run("caller", func(t *testing.T) { asCaller(t, o) })
+}
+
+// asCaller: a call that is made for a caller has the caller's credentials, and
+// not the store's beside them.
+func asCaller(t *testing.T, o milvus.Options) {
+	s, err := milvus.New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for secret, want := range map[string]error{"": adapters.ErrRefused, "root:wrong": adapters.ErrRefused, "root:Milvus": adapters.ErrNotFound} {
+		ctx := adapters.AsCaller(t.Context())
+		if secret != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", base64.StdEncoding.EncodeToString([]byte(secret)))
+		}
+		if _, err := s.Describe(ctx, "absent"); !errors.Is(err, want) {
+			t.Errorf("as %q: %v, want %v", secret, err, want)
+		}
+	}
+	if _, err := s.Describe(t.Context(), "absent"); !errors.Is(err, adapters.ErrNotFound) {
+		t.Errorf("for itself: %v", err)
+	}
 }
 
 // kit is what both servers claim.

@@ -16,6 +16,7 @@ package milvus
 import (
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"sync"
@@ -28,6 +29,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/internal/wire"
@@ -145,9 +147,6 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	}
 	sdk, err := client.NewClient(ctx, client.Config{
 		Address:        o.Address,
-		Username:       o.Username,
-		Password:       o.Password,
-		APIKey:         o.APIKey,
 		DBName:         o.Database,
 		DisableConn:    true,
 		RetryRateLimit: &client.RetryRateLimitOption{MaxRetry: 0},
@@ -164,13 +163,26 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
+// authorize adds the store's credentials, as the SDK would to every call, where
+// the call is not made for a caller with credentials of its own.
+func (s *Store) authorize(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	secret := s.options.APIKey
+	if s.options.Username != "" || s.options.Password != "" {
+		secret = s.options.Username + ":" + s.options.Password
+	}
+	if secret != "" && !adapters.IsAsCaller(ctx) {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", base64.StdEncoding.EncodeToString([]byte(secret)))
+	}
+	return invoke(ctx, method, req, reply, cc, opts...)
+}
+
 // dialOptions replace the SDK's defaults: no blocking dial, no pings (milvus-lite
 // answers too_many_pings), no retries, our own error conversion, and TLS, which
 // the SDK could only do with an empty tls.Config.
 func (s *Store) dialOptions() []grpc.DialOption {
 	o := s.options
 	options := []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(s.intercept),
+		grpc.WithChainUnaryInterceptor(s.intercept, s.authorize),
 		grpc.WithDefaultCallOptions(grpc_retry.Disable(), grpc.MaxCallRecvMsgSize(o.Limits.MaxMessageBytes)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},

@@ -37,11 +37,17 @@ func startMilvusProxied(t *testing.T) *milvusProxied {
 	t.Helper()
 	db := servers.MilvusLiteForTest(t, servers.Options{})
 	fillMilvus(t, db.Address)
+	return startMilvusRuled(t, db, "")
+}
+
+// startMilvusRuled is a sidecar whose route has more rules.
+func startMilvusRuled(t *testing.T, db *servers.Server, rules string) *milvusProxied {
+	t.Helper()
 	at := startSidecar(t, fmt.Sprintf(`
 stores: {main: {kind: milvus, address: %q}}
-routes: {things: {store: main, collection: routed, model: w, placement: stored, depth: 30}}
+routes: {things: {store: main, collection: routed, model: w, placement: stored, depth: 30, %s}}
 proxy: {store: main, listen_grpc: "127.0.0.1:0"}
-`, db.Address))
+`, db.Address, rules))
 	return &milvusProxied{
 		direct: milvuspb.NewMilvusServiceClient(connect(t, db.Address)), proxy: milvuspb.NewMilvusServiceClient(connect(t, at.Proxy.GRPC)),
 		api: likenessv1.NewSearchServiceClient(connect(t, at.GRPC)), address: at.Proxy.GRPC,
@@ -240,6 +246,49 @@ func TestMilvusProxyPasses(t *testing.T) {
 	}
 	if _, state := p.search(t, milvusSearch("plain", [][]float32{query}, 5, 0, "")); state != "" {
 		t.Errorf("without a route: status %q", state)
+	}
+}
+
+// Every row keeps the score that the store gives it for its own query.
+func TestMilvusProxyKeepsTheStoresScores(t *testing.T) {
+	db := servers.MilvusLiteForTest(t, servers.Options{})
+	fillMilvus(t, db.Address)
+	p := startMilvusRuled(t, db, "score: store, latency_budget: 5s")
+	queries := [][]float32{query, {-1, 1, 0, 2}}
+	d, state := p.search(t, milvusSearch("routed", queries, 5, 0, "", "name"))
+	if !strings.HasPrefix(state, "rescored;") || len(d.GetScores()) != 10 {
+		t.Fatalf("status %q, %v", state, d)
+	}
+	for i, q := range queries {
+		for j, h := range p.expected(t, q, 5, "") {
+			at := 5*i + j
+			id := int64(h.GetId().GetNumber()) + h.GetId().GetNegative()
+			var own float64
+			for k, x := range milvusVector(int(id) + 5) {
+				own += float64(x * q[k])
+			}
+			if d.GetIds().GetIntId().GetData()[at] != id || math.Abs(float64(d.GetScores()[at])-own) > 1e-4 {
+				t.Errorf("query %d, row %d: %d with %g, want %d with %g", i, j, d.GetIds().GetIntId().GetData()[at], d.GetScores()[at], id, own)
+			}
+		}
+	}
+}
+
+func TestMilvusProxyOptsIn(t *testing.T) {
+	db := servers.MilvusLiteForTest(t, servers.Options{})
+	fillMilvus(t, db.Address)
+	p := startMilvusRuled(t, db, "opt_in: [round-decimal, consistency]")
+	r := milvusSearch("routed", [][]float32{query}, 5, 0, "")
+	set(r, "round_decimal", "1")
+	r.UseDefaultConsistency, r.ConsistencyLevel = false, commonpb.ConsistencyLevel_Strong
+	d, state := p.search(t, r)
+	if !strings.HasPrefix(state, "rescored;") {
+		t.Fatalf("status %q", state)
+	}
+	for i, h := range p.expected(t, query, 5, "") {
+		if want := float32(math.Round(float64(h.GetScore())*10) / 10); d.GetScores()[i] != want {
+			t.Errorf("row %d scores %g, want %g", i, d.GetScores()[i], want)
+		}
 	}
 }
 

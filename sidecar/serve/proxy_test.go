@@ -461,3 +461,13 @@ func timeless(body string) string {
 	}
 	return b.String()
 }
+
+// resultOf is the result of an answer that is one.
+func resultOf(t *testing.T, code int, body string) json.RawMessage {
+	t.Helper()
+	var answer struct{ Result json.RawMessage }
+	if err := json.Unmarshal([]byte(body), &answer); err != nil || code != http.StatusOK {
+		t.Fatalf("%d %s", code, body)
+	}
+	return answer.Result
+}
