@@ -68,6 +68,8 @@ type problem struct {
 	times, users   []int64     // of the queries, or nil
 	own            [][]int32   // items with the query's own vector; nil: there are none
 	counts         Counts
+	// raw: the rows are those of Data, of any length; nothing was copied.
+	raw bool
 }
 
 // prepare checks the data and scales copies of the vectors. It returns ErrData.
@@ -181,15 +183,8 @@ func (p *problem) relate(d Data, zeroQueries, zeroItems []bool) {
 		p.weights = make([][]float32, len(d.Relevant))
 	}
 	for q, items := range d.Relevant {
-		for i, x := range items {
-			if zeroQueries[q] || zeroItems[x] {
-				p.counts.ZeroPairs++
-				continue
-			}
-			p.relevant[q] = append(p.relevant[q], x)
-			if p.weights != nil {
-				p.weights[q] = append(p.weights[q], d.Weights[q][i])
-			}
+		p.take(d, q, func(x int32) bool { return zeroQueries[q] || zeroItems[x] })
+		for _, x := range p.relevant[q] {
 			logged[x] = true
 		}
 		p.counts.Pairs += len(p.relevant[q])
@@ -202,6 +197,28 @@ func (p *problem) relate(d Data, zeroQueries, zeroItems []bool) {
 	}
 	p.counts.ZeroItems, p.counts.ZeroQueries = count(zeroItems), count(zeroQueries)
 	p.counts.LoggedItems = count(logged)
+}
+
+// take takes over the pairs of a query whose item does not vanish.
+func (p *problem) take(d Data, q int, vanishes func(x int32) bool) {
+	items := d.Relevant[q]
+	if !slices.ContainsFunc(items, vanishes) { // as nearly always: no copy
+		p.relevant[q] = items
+		if p.weights != nil {
+			p.weights[q] = d.Weights[q]
+		}
+		return
+	}
+	for i, x := range items {
+		if vanishes(x) {
+			p.counts.ZeroPairs++
+			continue
+		}
+		p.relevant[q] = append(p.relevant[q], x)
+		if p.weights != nil {
+			p.weights[q] = append(p.weights[q], d.Weights[q][i])
+		}
+	}
 }
 
 // itemsLike finds the items that have a query's own vector, as where questions
@@ -224,6 +241,16 @@ func (p *problem) itemsLike(vectors, queries rerank.Matrix) [][]int32 {
 		return nil
 	}
 	return own
+}
+
+// queryDigest is the same for queries that the fit cannot tell apart.
+func (p *problem) queryDigest(q int, seed uint64) [sha256.Size]byte {
+	row := p.queries.Row(q)
+	if p.raw {
+		row = slices.Clone(row)
+		rerank.Normalise(row)
+	}
+	return rowDigest(row, seed)
 }
 
 // rowDigest is the same for equal vectors.

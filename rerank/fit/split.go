@@ -42,7 +42,7 @@ func (p *problem) byQuery(share float64, seed uint64) split {
 		if len(items) == 0 {
 			continue
 		}
-		digest := rowDigest(p.queries.Row(q), seed)
+		digest := p.queryDigest(q, seed)
 		if float64(binary.LittleEndian.Uint64(digest[:])>>11)/(1<<53) < share {
 			s.held = append(s.held, int32(q))
 		} else {
@@ -72,13 +72,13 @@ func (p *problem) byTime(share float64) split {
 	for q, items := range p.relevant {
 		if len(items) > 0 && p.times[q] < from {
 			s.train = append(s.train, int32(q))
-			before[rowDigest(p.queries.Row(q), 0)] = true
+			before[p.queryDigest(q, 0)] = true
 		}
 	}
 	for q, items := range p.relevant {
 		switch {
 		case len(items) == 0 || p.times[q] < from:
-		case before[rowDigest(p.queries.Row(q), 0)]:
+		case before[p.queryDigest(q, 0)]:
 			s.straddling = append(s.straddling, int32(q))
 		default:
 			s.held = append(s.held, int32(q))
