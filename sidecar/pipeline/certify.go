@@ -26,8 +26,9 @@ func (s *search) evidence() rerank.Evidence {
 		Bound:   s.roughly(s.enc.Bound(s.probes, s.lists)),
 		Scanned: s.r.Strategy == rerank.Scan, SingleInnerProduct: s.spec.SingleInnerProduct && s.target() != nil,
 		// Under a filter, an item of several rows can own rows that no list could
-		// show, so that the thresholds say nothing of it.
-		ListsExact: s.listsExact() && (s.Owner == "" || s.r.Filter == ""),
+		// show, so that the thresholds say nothing of it. In a companion all rows of
+		// an item have its payload.
+		ListsExact: s.listsExact() && (s.ownerIn(s.Collection) == "" || s.r.Filter == ""),
 	}
 	if e.Returned > 0 {
 		e.KthScore = s.hits[e.Returned-1].Score

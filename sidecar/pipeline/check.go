@@ -8,6 +8,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/maxsim"
 )
 
 // The defaults of a route that does not say.
@@ -38,6 +39,8 @@ func (o *opened) configure() error {
 	if d, ok := o.Model.Similarity.(rerank.Deriver); ok && len(d.Fields()) > 0 {
 		o.deriver = d
 	}
+	v, ok := o.Model.Similarity.(interface{ VectorsDigest() string })
+	o.behavioural = ok && v.VectorsDigest() != ""
 	if err := o.fillDefaults(); err != nil {
 		return err
 	}
@@ -54,7 +57,18 @@ func (o *opened) configure() error {
 }
 
 func (o *opened) fillDefaults() error {
-	o.Placement = cmp.Or(o.Placement, map[bool]Placement{true: PlacementTable, false: PlacementStored}[o.Table != nil])
+	if o.behavioural {
+		o.Owner = cmp.Or(o.Owner, maxsim.Owner)
+	}
+	switch {
+	case o.Placement != "":
+	case o.Table != nil:
+		o.Placement = PlacementTable
+	case o.behavioural:
+		o.Placement = PlacementDerived
+	default:
+		o.Placement = PlacementStored
+	}
 	o.MaxK = cmp.Or(o.MaxK, defaultMaxK)
 	o.MaxDepth = cmp.Or(o.MaxDepth, defaultMaxDepth)
 	o.MaxRounds = cmp.Or(o.MaxRounds, defaultMaxRounds)
@@ -90,7 +104,36 @@ func (o *opened) trial() ([]rerank.Probe, error) {
 	if err != nil {
 		return nil, err
 	}
-	return enc.Probes(o.plan(Request{Strategy: o.Strategy, Depth: o.Depth, AverageDepth: o.AverageDepth, Weights: o.Weights, Head: o.Head}))
+	probes, err := enc.Probes(o.plan(Request{Strategy: o.Strategy, Depth: o.Depth, AverageDepth: o.AverageDepth, Weights: o.Weights, Head: o.Head}))
+	if err == nil {
+		err = o.checkReach(probes)
+	}
+	return probes, err
+}
+
+// checkReach refuses probes that search the items' own vectors as if φ were of
+// those alone. It returns ErrSetup.
+func (o *opened) checkReach(probes []rerank.Probe) error {
+	if !o.behavioural {
+		return nil
+	}
+	for _, p := range probes {
+		if p.Field == "" && p.Target == rerank.TargetScore {
+			return o.wrong("its model has behavioural vectors, which collection %q does not hold; name a companion, which `likeness index` builds, or use strategy %q with a table",
+				o.Collection, rerank.Scan)
+		}
+	}
+	return nil
+}
+
+// ownerIn is the field with each row's item in a collection; "": its rows are the
+// items. Behavioural vectors stand in the companion, and the collection's own rows
+// are the items then.
+func (o *opened) ownerIn(collection string) string {
+	if o.behavioural && collection != o.Companion {
+		return ""
+	}
+	return o.Owner
 }
 
 // trialQuery is some query.
@@ -134,6 +177,14 @@ func (o *opened) checkWords() error {
 }
 
 func (o *opened) checkPlacement() error {
+	o.featureFields = nil
+	if o.Companion != "" {
+		for _, f := range o.deriver.Fields() {
+			if f.Feature {
+				o.featureFields = append(o.featureFields, f.Name)
+			}
+		}
+	}
 	switch o.Placement {
 	case PlacementTable:
 		if o.Table == nil {
@@ -143,12 +194,10 @@ func (o *opened) checkPlacement() error {
 		if o.Companion == "" {
 			return o.wrong("placement %q needs a companion; build one with `likeness index`", o.Placement)
 		}
-		for _, f := range o.deriver.Fields() {
-			if f.Feature {
-				o.featureFields = append(o.featureFields, f.Name)
-			}
-		}
 	case PlacementStored:
+		if o.behavioural {
+			return o.wrong("placement %q would score items by their own vector alone; use %q or %q", o.Placement, PlacementDerived, PlacementTable)
+		}
 	default:
 		return o.wrong("placement %q is none of %q, %q, %q", o.Placement, PlacementTable, PlacementStored, PlacementDerived)
 	}
@@ -309,6 +358,9 @@ func (o *opened) checkCompanion(ctx context.Context, d adapters.Describer, setti
 func (o *opened) checkProbes(probes []rerank.Probe) error {
 	if o.maxProbes > 0 && len(probes) > o.maxProbes {
 		return o.wrong("a query sends %d probes and the store takes %d; choose a strategy with fewer, or raise max_probes of the store", len(probes), o.maxProbes)
+	}
+	if err := o.checkReach(probes); err != nil {
+		return err
 	}
 	for _, p := range probes {
 		if (p.Field == "") != (probes[0].Field == "") || p.Field != "" && o.Companion == "" {

@@ -71,7 +71,7 @@ func (s *search) addPayload(ctx context.Context) error {
 		ids[i] = h.ID
 	}
 	rows, err := s.Store.(adapters.Fetcher).Fetch(ctx, adapters.FetchRequest{
-		Collection: s.Collection, IDs: ids, Owner: s.Owner, Payload: true, PayloadFields: s.r.PayloadFields, Consistency: s.Consistency,
+		Collection: s.Collection, IDs: ids, Owner: s.ownerIn(s.Collection), Payload: true, PayloadFields: s.r.PayloadFields, Consistency: s.Consistency,
 	})
 	if err != nil {
 		fail(span, err)
@@ -83,7 +83,7 @@ func (s *search) addPayload(ctx context.Context) error {
 // attach gives each hit its payload; an item of several rows has its first row's.
 func (s *search) attach(rows adapters.Rows) error {
 	keys := rows.IDs
-	if s.Owner != "" {
+	if s.ownerIn(s.Collection) != "" {
 		keys = rows.Owners
 	}
 	if len(rows.Payloads) != len(keys) {

@@ -88,46 +88,53 @@ func (s *search) cannotFallBack(ctx context.Context) string {
 	return ""
 }
 
-// plain is the store's own answer to the query vector.
+// plain is the store's own answer to the query vector. Where items own several
+// rows, it goes deeper until K of them are there.
 func (s *search) plain(ctx context.Context) ([]Hit, error) {
 	ctx, span := s.span(ctx, "fallback")
 	defer span.End()
 	began := time.Now()
-	probes := []rerank.Probe{{Vector: s.r.Query.Vector, Depth: s.plainDepth()}}
-	lists, err := s.Store.Search(ctx, adapters.SearchRequest{
-		Collection: s.Collection, Vector: s.Vector, Probes: probes, Filter: s.r.Filter, Exact: s.ExactSearch,
-		UnitVectors: s.UnitVectors, Owner: s.Owner, Consistency: s.Consistency, Partitions: s.Partitions,
-	})
-	s.answer.Timings.Retrieve += time.Since(began)
-	if err == nil {
-		err = s.checkLists(probes, lists)
+	defer func() { s.answer.Timings.Retrieve += time.Since(began) }()
+	owner := s.ownerIn(s.Collection)
+	for depth := s.plainDepth(); ; depth = min(4*depth, s.MaxDepth) {
+		probes := []rerank.Probe{{Vector: s.r.Query.Vector, Depth: depth}}
+		lists, err := s.Store.Search(ctx, adapters.SearchRequest{
+			Collection: s.Collection, Vector: s.Vector, Probes: probes, Filter: s.r.Filter, Exact: s.ExactSearch,
+			UnitVectors: s.UnitVectors, Owner: owner, Consistency: s.Consistency, Partitions: s.Partitions,
+		})
+		if err == nil {
+			err = s.checkLists(probes, lists, owner)
+		}
+		if err != nil {
+			fail(span, err)
+			return nil, err
+		}
+		hits, err := s.firstHits(lists[0], owner)
+		if err != nil || owner == "" || len(hits) >= s.r.K || lists[0].Exhausted || depth >= s.MaxDepth {
+			return hits, err
+		}
 	}
-	if err != nil {
-		fail(span, err)
-		return nil, err
-	}
-	return s.firstHits(lists[0])
 }
 
 // plainDepth: where items own several rows, more rows than K are K items.
 func (s *search) plainDepth() int {
-	if s.Owner != "" {
+	if s.ownerIn(s.Collection) != "" {
 		return min(4*s.r.K, s.MaxDepth)
 	}
 	return min(s.r.K, s.MaxDepth)
 }
 
 // firstHits are the first K items of a list, each with its best row's score.
-func (s *search) firstHits(l rerank.List) ([]Hit, error) {
+func (s *search) firstHits(l rerank.List, owner string) ([]Hit, error) {
 	keys := l.IDs
-	if s.Owner != "" {
+	if owner != "" {
 		keys = l.Owners
 	}
 	seen := newIDSet(len(keys))
 	var hits []Hit
 	for i, id := range keys {
 		fresh, _ := seen.add(id, 0)
-		if !fresh && s.Owner == "" {
+		if !fresh && owner == "" {
 			return nil, s.broken("its list has the id %q twice", id)
 		}
 		if fresh && len(hits) < s.r.K {

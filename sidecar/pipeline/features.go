@@ -109,14 +109,29 @@ func (s *source) read(ctx context.Context, ids []rerank.ID) ([]batch, error) {
 	if err != nil || len(missing) == 0 || s.Store == nil {
 		return batches, err
 	}
-	b, err := s.fromStored(ctx, missing)
+	rest, err := s.fromStore(ctx, missing)
 	if err != nil {
 		return nil, err
 	}
-	if s.Placement != PlacementStored {
-		s.missing += len(b.ids)
+	for _, b := range rest {
+		if s.Placement != PlacementStored {
+			s.missing += len(b.ids)
+		}
 	}
-	return append(batches, b), nil
+	return append(batches, rest...), nil
+}
+
+// fromStore returns the features of items that the table does not have: of the
+// rows that they own in the companion, where there are any, and of their stored
+// vectors otherwise.
+func (s *source) fromStore(ctx context.Context, ids []rerank.ID) (batches []batch, err error) {
+	if s.Placement == PlacementTable && s.behavioural && s.Companion != "" {
+		if batches, ids, err = s.fromCompanion(ctx, ids); err != nil || len(ids) == 0 {
+			return batches, err
+		}
+	}
+	b, err := s.fromStored(ctx, ids)
+	return append(batches, b), err
 }
 
 func (s *source) fromTable(ids []rerank.ID) ([]batch, []rerank.ID) {
@@ -156,7 +171,7 @@ func (s *source) fromCompanion(ctx context.Context, ids []rerank.ID) ([]batch, [
 	if err != nil {
 		return nil, nil, err
 	}
-	have, starts, places, err := s.align(rows, ids, s.featureFields)
+	have, starts, places, err := s.align(rows, ids, s.featureFields, s.ownerIn(s.Companion))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -177,7 +192,7 @@ func (s *source) fromStored(ctx context.Context, ids []rerank.ID) (batch, error)
 	if err != nil {
 		return batch{}, err
 	}
-	have, starts, _, err := s.align(rows, ids, []string{s.Vector})
+	have, starts, _, err := s.align(rows, ids, []string{s.Vector}, s.ownerIn(s.Collection))
 	if err != nil {
 		return batch{}, err
 	}
@@ -197,7 +212,7 @@ func (s *source) fetch(ctx context.Context, collection string, ids []rerank.ID, 
 	}
 	began := time.Now()
 	rows, err := fetcher.Fetch(ctx, adapters.FetchRequest{
-		Collection: collection, IDs: ids, Vectors: fields, Owner: s.Owner, Consistency: s.Consistency,
+		Collection: collection, IDs: ids, Vectors: fields, Owner: s.ownerIn(collection), Consistency: s.Consistency,
 	})
 	s.fetching += time.Since(began)
 	if err != nil {
@@ -210,9 +225,9 @@ func (s *source) fetch(ctx context.Context, collection string, ids []rerank.ID, 
 // the order asked, once each, or for owners one after the other. It returns the
 // ids that came, the starts of their rows where they are owners, and the places
 // in asked of those that did not.
-func (o *opened) align(rows adapters.Rows, asked []rerank.ID, fields []string) (have []rerank.ID, starts []int32, missing []int, err error) {
+func (o *opened) align(rows adapters.Rows, asked []rerank.ID, fields []string, owner string) (have []rerank.ID, starts []int32, missing []int, err error) {
 	keys := rows.IDs
-	if o.Owner != "" {
+	if owner != "" {
 		keys, starts = rows.Owners, []int32{0}
 	}
 	if len(keys) != len(rows.IDs) || len(rows.Vectors) != len(fields) {

@@ -28,6 +28,9 @@ type opened struct {
 	Route
 	spec    rerank.Spec
 	deriver rerank.Deriver // nil: the model derives no fields
+	// behavioural: the model has vectors of items that are no rows of the collection;
+	// they stand in the companion, or in the table alone.
+	behavioural bool
 	// scanner is of the table, nil if there is none; of a live one, of the snapshot
 	// that was scanned last.
 	scanner *atomic.Pointer[scan.Scanner]

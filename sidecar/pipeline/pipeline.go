@@ -114,7 +114,8 @@ type Route struct {
 	ExactSearch bool
 	// UnitVectors vouches that the stored vectors have norm 1.
 	UnitVectors bool
-	// Owner is the field with each row's item, for max-sim.
+	// Owner is the field with each row's item, for max-sim. Where the model has
+	// behavioural vectors it is a field of the companion, maxsim.Owner if empty.
 	Owner       string
 	Consistency string
 	Partitions  []string

@@ -76,7 +76,7 @@ func (o *opened) checkStore(r Request) error {
 
 // filtersTable reports whether the store can name the items behind a filter.
 func (o *opened) filtersTable() bool {
-	if o.Owner != "" {
+	if o.ownerIn(o.Collection) != "" {
 		_, ok := o.Store.(adapters.Scanner)
 		return ok
 	}

@@ -20,7 +20,7 @@ func (s *search) retrieve(ctx context.Context, round int) ([]rerank.List, error)
 	began := time.Now()
 	lists, err := s.Store.Search(ctx, adapters.SearchRequest{
 		Collection: s.searched(), Vector: s.Vector, Probes: s.probes, Filter: s.r.Filter,
-		Exact: s.ExactSearch, UnitVectors: s.UnitVectors && !s.derivedProbes(), Owner: s.Owner, WithVectors: s.withVectors(round),
+		Exact: s.ExactSearch, UnitVectors: s.UnitVectors && !s.derivedProbes(), Owner: s.ownerIn(s.searched()), WithVectors: s.withVectors(round),
 		Consistency: s.Consistency, Partitions: s.Partitions,
 	})
 	s.answer.Timings.Retrieve += time.Since(began)
@@ -28,7 +28,7 @@ func (s *search) retrieve(ctx context.Context, round int) ([]rerank.List, error)
 		fail(span, err)
 		return nil, s.retrieveFailed(ctx, err)
 	}
-	if err := s.checkLists(s.probes, lists); err != nil {
+	if err := s.checkLists(s.probes, lists, s.ownerIn(s.searched())); err != nil {
 		return nil, err
 	}
 	if s.withVectors(round) && (lists[0].Vectors.Rows != len(lists[0].IDs) || lists[0].Vectors.Cols != s.spec.ItemDim) {
@@ -78,7 +78,7 @@ func (o *opened) broken(format string, args ...any) error {
 }
 
 // checkLists holds the store to the contract of adapters.Searcher.
-func (s *search) checkLists(probes []rerank.Probe, lists []rerank.List) error {
+func (s *search) checkLists(probes []rerank.Probe, lists []rerank.List, owner string) error {
 	if len(lists) != len(probes) {
 		return s.broken("%d lists for %d probes", len(lists), len(probes))
 	}
@@ -88,7 +88,7 @@ func (s *search) checkLists(probes []rerank.Probe, lists []rerank.List) error {
 			return s.broken("list %d has %d ids and %d scores", i, len(l.IDs), len(l.Scores))
 		case len(l.IDs) > probes[i].Depth:
 			return s.broken("list %d has %d rows, %d were asked", i, len(l.IDs), probes[i].Depth)
-		case s.Owner != "" && len(l.Owners) != len(l.IDs):
+		case owner != "" && len(l.Owners) != len(l.IDs):
 			return s.broken("list %d has %d ids and %d owners", i, len(l.IDs), len(l.Owners))
 		case !(l.Epsilon >= 0):
 			return s.broken("list %d has a rounding error of %v", i, l.Epsilon)
@@ -124,7 +124,7 @@ func (s *search) union(lists []rerank.List, round int) ([]rerank.ID, error) {
 	}
 	known := len(s.seen.ids)
 	var owned *idSet // rows, where the candidates are their owners
-	if s.Owner != "" {
+	if s.ownerIn(s.searched()) != "" {
 		owned = newIDSet(rows)
 	}
 	for i, l := range lists {

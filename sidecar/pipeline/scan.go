@@ -57,17 +57,19 @@ func (s *search) matching(ctx context.Context) ([]int32, []batch, error) {
 			len(missing), s.MaxDepth)}
 	}
 	src := source{opened: s.opened, resident: s.resident, tracer: s.tracer}
-	b, err := src.fromStored(ctx, missing)
+	rest, err := src.fromStore(ctx, missing)
 	s.answer.Timings.Retrieve += src.fetching
-	s.answer.NotIndexed += len(b.ids)
-	return items, []batch{b}, s.featuresFailed(ctx, err)
+	for _, b := range rest {
+		s.answer.NotIndexed += len(b.ids)
+	}
+	return items, rest, s.featuresFailed(ctx, err)
 }
 
 // match lists the items that have a row that the filter lets through, once each.
 func (s *search) match(ctx context.Context) ([]rerank.ID, error) {
 	seen := newIDSet(0)
-	if s.Owner != "" {
-		err := s.Store.(adapters.Scanner).Scan(ctx, adapters.ScanRequest{Collection: s.Collection, Filter: s.r.Filter, Owner: s.Owner},
+	if owner := s.ownerIn(s.Collection); owner != "" {
+		err := s.Store.(adapters.Scanner).Scan(ctx, adapters.ScanRequest{Collection: s.Collection, Filter: s.r.Filter, Owner: owner},
 			func(rows adapters.Rows, _ string) error {
 				for _, id := range rows.Owners {
 					seen.add(id, 0)

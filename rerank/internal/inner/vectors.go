@@ -18,6 +18,7 @@ type Vectors struct {
 	spec    rerank.Spec
 	kernels *kernel.Set
 	probes  *distilled.Probes
+	field   string // of a companion, with the feature rows; empty: there is none
 }
 
 var _ rerank.Similarity = (*Vectors)(nil)
@@ -48,6 +49,13 @@ func NewVectors(kind rerank.Kind, dim int, normalise bool, t tensor.Set) (*Vecto
 	return v, nil
 }
 
+// In returns the similarity with a derived field that holds its feature rows.
+func (v *Vectors) In(field string) *Vectors {
+	other := *v
+	other.field = field
+	return &other
+}
+
 // WithKernels returns the similarity on other kernels.
 func (v *Vectors) WithKernels(k *kernel.Set) rerank.Similarity {
 	other := *v
@@ -69,7 +77,7 @@ func (v *Vectors) Encode(q rerank.Query) (rerank.Encoded, error) {
 		norm = UnitNorm
 	}
 	return &Product{
-		Spec: v.spec, Kernels: v.kernels, U: u, Scale: 1, Norm: norm, Query: u, Distilled: v.probes,
+		Spec: v.spec, Kernels: v.kernels, U: u, Scale: 1, Norm: norm, Query: u, Distilled: v.probes, Field: v.field,
 		Stored: func() (rerank.Probe, error) {
 			return rerank.Probe{Vector: u, Target: rerank.TargetScore, Scale: 1}, nil
 		},
