@@ -243,6 +243,8 @@ type Schema struct {
 	TextIDs    bool
 	// Owner, if set, is the field that holds each row's item.
 	Owner string
+	// TextOwners: the items' ids are strings rather than numbers.
+	TextOwners bool
 }
 
 // Aliaser switches an alias to a collection in one step.

@@ -14,7 +14,7 @@ import (
 // Create makes a collection of named vectors, or of one unnamed vector if the
 // only field has no name, in memory, with Qdrant's default HNSW index; a field
 // that is Unsearched has none. The owner field gets a payload index: of
-// keywords if the schema's ids are texts, of integers otherwise.
+// keywords if the items' ids are texts, of integers otherwise.
 func (s *Store) Create(ctx context.Context, schema adapters.Schema) error {
 	if n, most := len(schema.Fields), s.options.Limits.MaxVectorFields; n > most {
 		return &adapters.LimitError{Limit: "max_vector_fields", Value: int64(n), Max: int64(most),
@@ -32,7 +32,7 @@ func (s *Store) Create(ctx context.Context, schema adapters.Schema) error {
 		return err
 	}
 	kind := qdrant.FieldType_FieldTypeInteger
-	if schema.TextIDs {
+	if schema.TextOwners {
 		kind = qdrant.FieldType_FieldTypeKeyword
 	}
 	_, err = call(ctx, s, "index of the owner", schema.Collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.PointsOperationResponse, error) {

@@ -117,6 +117,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 	if err := f.openModels(&in); err != nil {
 		return nil, nil, err
 	}
+	defer func() { err = errors.Join(err, closeVectors(&in)) }()
 	if in.Baseline, err = baseline(f.baseline, in.Model.Spec().ItemDim); err != nil {
 		return nil, nil, err
 	}
@@ -174,8 +175,11 @@ func (f *evalFlags) openModels(in *eval.Input) error {
 			name = fmt.Sprintf("%s (%d)", name, seen[name])
 		}
 		c := eval.Contender{Model: pipeline.Model{Name: name, Version: m.Version, Similarity: m.Similarity}, Traits: traits}
+		if c.Vectors, err = openVectors(path, "", m.Similarity); err != nil {
+			return err
+		}
 		if n == 0 {
-			in.Model, in.Traits = c.Model, c.Traits
+			in.Model, in.Traits, in.Vectors = c.Model, c.Traits, c.Vectors
 			continue
 		}
 		in.Others = append(in.Others, c)
@@ -193,4 +197,14 @@ func baseline(name string, dim int) (pipeline.Model, error) {
 	}
 	s, err := dot.New(dot.Config{Dim: dim, Normalise: name == "cosine"}, nil)
 	return pipeline.Model{Name: name, Similarity: s}, err
+}
+
+// closeVectors closes the behavioural vectors of the models.
+func closeVectors(in *eval.Input) (err error) {
+	for _, c := range append([]eval.Contender{{Vectors: in.Vectors}}, in.Others...) {
+		if c.Vectors != nil {
+			err = errors.Join(err, c.Vectors.Close())
+		}
+	}
+	return err
 }

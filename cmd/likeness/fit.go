@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
@@ -22,7 +23,7 @@ import (
 )
 
 func newFitCommand(a *app) *cobra.Command {
-	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a), newFitMoLCommand(a), newFitDistilledCommand(a))
+	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a), newFitMoLCommand(a), newFitDistilledCommand(a), newFitMaxSimCommand(a))
 }
 
 // fitInputs are the flags that every fit has: the data, the common options, and
@@ -33,6 +34,8 @@ type fitInputs struct {
 	common        *fit.Common
 	out, name     string
 	force, resume bool
+
+	itemIDs []rerank.ID // of the data, for learn; nil: row numbers
 }
 
 // register adds the flags. What common holds are the defaults, and what the flags
@@ -94,6 +97,7 @@ func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Con
 		p.note(checkpoint.path + " is not there: the fit begins at its beginning")
 	}
 	f.common.Progress, f.common.Note, f.common.Checkpoint = p.begin, p.note, checkpoint
+	f.itemIDs = d.ItemIDs
 	found, failed := learn(ctx, fit.Data{
 		Items: d.Items, Queries: d.Queries, Relevant: d.Relevant, Weights: d.Weights, Times: d.Times, UserIDs: d.UserIDs,
 	})

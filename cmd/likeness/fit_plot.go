@@ -9,28 +9,56 @@ import (
 	"github.com/likenessdb/likeness/rerank/fit"
 )
 
-// The spectrum's plot in SVG: two panels, one above the other.
+// The plots in SVG: panels of this size, one above the other.
 const (
 	plotWidth, plotHeight = 640.0, 240.0
 	plotMargin            = 56.0
 )
 
-// plotSpectrum writes a self-contained SVG: the singular values of W − I, which
+// plotSpectrum draws the singular values of W − I, which
 // are the bound of the rank before, and the quality of ranks.
 func plotSpectrum(path string, s *fit.Spectrum) error {
-	values := panel{title: "singular values of W − I: |φ − φ_r| ≤ ‖q‖‖x‖σ(r+1)", x: "number", line: true, mark: s.Suggested}
+	label := fmt.Sprintf("rank %d", s.Suggested)
+	values := panel{title: "singular values of W − I: |φ − φ_r| ≤ ‖q‖‖x‖σ(r+1)", x: "number", line: true, mark: float64(s.Suggested), label: label}
 	for i, v := range s.Singular {
 		values.points = append(values.points, [2]float64{float64(i + 1), v})
 	}
-	quality := panel{title: "MRR@10 of I + rank, held-out queries", x: "rank", line: true, dots: true, mark: s.Suggested}
+	quality := panel{title: "MRR@10 of I + rank, held-out queries", x: "rank", line: true, dots: true, mark: float64(s.Suggested), label: label}
 	for _, r := range s.Ranks {
 		quality.points = append(quality.points, [2]float64{float64(r.Rank), r.MRR})
 	}
+	return writePlot(path, "Spectrum of W − I", values, quality)
+}
+
+// plotBudgets draws what held-out queries found with each budget of vectors.
+func plotBudgets(path string, r *fit.MaxSimReport) error {
+	logged := panel{title: "MRR@10 of held-out queries", x: "vectors an item", line: true, dots: true, mark: r.MAvg, label: fmt.Sprintf("%g", r.MAvg)}
+	cold := logged
+	cold.title, cold.points = "MRR@10 of held-out items, as without logs", nil
+	logged.points = append(logged.points, [2]float64{0, r.Logged.Baseline})
+	for _, t := range r.Trials {
+		logged.points = append(logged.points, [2]float64{t.MAvg, t.Logged.MRR})
+		if t.Cold != nil {
+			if cold.points == nil {
+				cold.points = append(cold.points, [2]float64{0, t.Cold.Baseline})
+			}
+			cold.points = append(cold.points, [2]float64{t.MAvg, t.Cold.MRR})
+		}
+	}
+	if cold.points == nil {
+		return writePlot(path, "Budgets of behavioural vectors", logged)
+	}
+	return writePlot(path, "Budgets of behavioural vectors", logged, cold)
+}
+
+// writePlot writes a self-contained SVG of panels, one above the other.
+func writePlot(path, title string, panels ...panel) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="12">`+"\n", plotWidth, 2*plotHeight)
-	b.WriteString("<title>Spectrum of W − I</title>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n")
-	values.draw(&b, 0)
-	quality.draw(&b, plotHeight)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="12">`+"\n", plotWidth, float64(len(panels))*plotHeight)
+	fmt.Fprintf(&b, "<title>%s</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n", title)
+	for i, p := range panels {
+		p.draw(&b, float64(i)*plotHeight)
+	}
 	b.WriteString("</svg>\n")
 	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
@@ -40,7 +68,8 @@ type panel struct {
 	title, x   string
 	points     [][2]float64
 	line, dots bool
-	mark       int
+	mark       float64
+	label      string // of mark
 }
 
 func (p panel) draw(b *strings.Builder, top float64) {
@@ -65,9 +94,9 @@ func (p panel) draw(b *strings.Builder, top float64) {
 	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="end">%s</text>`+"\n", end, bottom+30, p.x)
 	p.curve(b, at)
 	if p.mark > 0 {
-		x, _ := at(float64(p.mark), low)
-		fmt.Fprintf(b, `<path d="M%.1f %.1fV%.1f" stroke="#b5432a" stroke-dasharray="4 3"/><text x="%.1f" y="%.1f" fill="#b5432a">rank %d</text>`+"\n",
-			x, ceiling, bottom, x+4, ceiling+12, p.mark)
+		x, _ := at(p.mark, low)
+		fmt.Fprintf(b, `<path d="M%.1f %.1fV%.1f" stroke="#b5432a" stroke-dasharray="4 3"/><text x="%.1f" y="%.1f" fill="#b5432a">%s</text>`+"\n",
+			x, ceiling, bottom, x+4, ceiling+12, p.label)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/dataset"
@@ -31,6 +32,10 @@ const indexLong = `Builds what a route needs beside its collection, by reading t
   the companion   a collection with the same ids and payloads and the derived
                   fields that per_embedding, average and combined search, under
                   the route's "companion" or --companion
+
+For a max-sim with behavioural vectors (likeness fit maxsim), the table has each
+item's vectors as a group, and the companion has a row a vector, with the item's
+id in the route's field "owner" (likeness_owner) and the item's payload.
 
 The collection itself is never written to. An interrupted build goes on where it
 stopped (the companion's place is kept in NAME.companion.json in the working
@@ -49,7 +54,7 @@ type indexFlags struct {
 	features, force              bool
 	batch                        int
 	model, items, ids, owners    string
-	collection, table            string
+	collection, table, behaviour string
 	format, layout               string
 	full                         bool
 }
@@ -95,6 +100,7 @@ func (f *indexFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.ids, "ids", "", "without a configuration: ids of the items, .npy of integers, text with one a line, or .parquet")
 	flags.StringVar(&f.owners, "owners", "", "without a configuration: the item of each row, for max-sim, in a file like --ids")
 	flags.StringVar(&f.collection, "collection", "", "without a configuration: name of the collection that the table is of")
+	flags.StringVar(&f.behaviour, "behaviour", "", "common name of the files of a max-sim's behavioural vectors; empty is the model's, without its extension")
 	flags.StringVar(&f.table, "table", "", "where to write the table; empty is the route's")
 	flags.StringVar(&f.format, "format", "", "numbers of the table: float32, bfloat16, float16 or int8; empty is the route's")
 	flags.StringVar(&f.layout, "layout", "", "layout of the table: rows, or tiles, which only a scan reads faster; empty is the route's")
@@ -125,6 +131,8 @@ type builtCompanion struct {
 	Files  string   `json:"files,omitempty"` // directory
 	Fields []string `json:"fields"`
 	ids    string   // the file; empty: rows are numbered
+	owner  string   // the field with each row's item; empty: rows are the items
+	owners string   // the file
 	index.Result
 }
 
@@ -133,6 +141,8 @@ type target struct {
 	source    index.Source
 	close     io.Closer // of what the source reads
 	model     pipeline.Model
+	vectors   *maxsim.Vectors // behavioural ones; nil: the model has none
+	owner     string          // field of the companion, for those
 	table     string
 	format    rerank.Format
 	layout    table.Layout
@@ -142,12 +152,20 @@ type target struct {
 	features  bool
 }
 
+func (t *target) closeAll() error {
+	err := t.close.Close()
+	if t.vectors != nil {
+		err = errors.Join(err, t.vectors.Close())
+	}
+	return err
+}
+
 func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built, err error) {
 	t, err := f.target(ctx, src)
 	if err != nil {
 		return built{}, err
 	}
-	defer func() { err = errors.Join(err, t.close.Close()) }()
+	defer func() { err = errors.Join(err, t.closeAll()) }()
 	t.source.Batch = f.batch
 	if f.table != "" {
 		t.table = f.table
@@ -204,7 +222,7 @@ func (f *indexFlags) tableFormat(t *target) error {
 
 func (f *indexFlags) buildTable(ctx context.Context, t target, p *progress) (*builtTable, error) {
 	result, err := index.BuildTable(ctx, index.TableJob{
-		Source: t.source, Model: t.model, Path: t.table, Format: t.format, Layout: t.layout, Full: t.full,
+		Source: t.source, Model: t.model, Vectors: t.vectors, Path: t.table, Format: t.format, Layout: t.layout, Full: t.full,
 		Force: f.force, Progress: p.begin,
 	})
 	return &builtTable{Path: t.table, Result: result}, err
@@ -223,7 +241,7 @@ func keptTable(t target) (*builtTable, error) {
 // companionJob is what buildCompanion does; its writer and state are missing.
 func (f *indexFlags) companionJob(t target, p *progress) (job index.CompanionJob, err error) {
 	job = index.CompanionJob{
-		Source: t.source, Model: t.model, Name: t.companion, Weights: t.weights, Features: t.features || f.features,
+		Source: t.source, Model: t.model, Vectors: t.vectors, Owner: t.owner, Name: t.companion, Weights: t.weights, Features: t.features || f.features,
 		Force: f.force, Progress: p.begin,
 	}
 	if f.weights != "" {
@@ -250,7 +268,10 @@ func (f *indexFlags) buildCompanion(ctx context.Context, t target, job index.Com
 		job.Writer = files
 		b.Result, err = index.BuildCompanion(ctx, job)
 		err = errors.Join(err, files.Close())
-		b.ids = files.IDs
+		b.ids, b.owners = files.IDs, files.Owners
+		if t.vectors != nil {
+			b.owner = t.owner
+		}
 		return b, err
 	}
 	writer, ok := t.source.Store.(adapters.Writer)
@@ -287,8 +308,11 @@ func (f *indexFlags) target(ctx context.Context, src *source) (target, error) {
 }
 
 func (f *indexFlags) fileTarget(ctx context.Context) (t target, err error) {
-	t.table, t.source.Collection = f.table, f.collection
+	t.table, t.source.Collection, t.owner = f.table, f.collection, maxsim.Owner
 	if t.model, err = openModel(f.model); err != nil {
+		return t, err
+	}
+	if t.vectors, err = openVectors(f.model, f.behaviour, t.model.Similarity); err != nil {
 		return t, err
 	}
 	items, err := dataset.OpenVectors(ctx, f.items)
@@ -325,7 +349,13 @@ func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t targe
 		return t, err
 	}
 	t.model = pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+	if t.vectors, err = openVectors(c.Models[r.Model].Path, f.behaviour, m.Similarity); err != nil {
+		return t, err
+	}
 	t.source = index.Source{Collection: r.Collection, Vector: r.Vector, Owner: r.Owner}
+	if t.vectors != nil {
+		t.source.Owner, t.owner = "", cmp.Or(r.Owner, maxsim.Owner)
+	}
 	t.source.Store, t.close, err = wiring.OpenStore(ctx, c, r.Store)
 	return t, err
 }
@@ -371,6 +401,9 @@ func printBuilt(w io.Writer, b built) error {
 	}
 	if c.ids != "" {
 		_, _ = fmt.Fprintf(w, "        ids: %s\n", c.ids)
+	}
+	if c.owner != "" {
+		_, _ = fmt.Fprintf(w, "        owner: %s\n        owners: %s\n", c.owner, c.owners)
 	}
 	_, err := fmt.Fprintf(w, "        payload: %s\n", filepath.Join(c.Files, "payload.jsonl"))
 	return err

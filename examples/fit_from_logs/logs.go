@@ -132,6 +132,8 @@ routes:
   before: {store: db, collection: topics, model: cosine, placement: stored, depth: 20, exact_search: true}
 `
 
-// fittedText is what a fit adds to the configuration.
-const fittedText = `  after: {store: db, collection: topics, model: topics, placement: stored, depth: 20, exact_search: true}
-`
+// fittedText is what a fit of a kind adds to the configuration.
+var fittedText = map[string]string{
+	"bilinear": "  after: {store: db, collection: topics, model: topics, placement: stored, depth: 20, exact_search: true}\n",
+	"maxsim":   "  after: {store: db, collection: topics, model: topics, table: topics.table}\n",
+}

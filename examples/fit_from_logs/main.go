@@ -1,10 +1,12 @@
 // Command fit_from_logs goes the whole way from a log to a served similarity, on
 // real data: it writes the log of a help desk, in which people chose one of 77
-// topics for their question, fits a bilinear similarity to it, judges that on
-// questions that were asked later, and serves it beside plain cosine. Every
-// command that it runs is printed, so that you can run it on your own log.
+// topics for their question, fits a bilinear similarity to it, or behavioural
+// vectors, judges that on questions that were asked later, and serves it beside
+// plain cosine. Every command that it runs is printed, so that you can run it on
+// your own log.
 //
 //	make build && go run ./examples/fit_from_logs
+//	go run ./examples/fit_from_logs -kind maxsim
 //
 // Questions and topics are BANKING77's. The ids, weights and times of the log are
 // made up, since that data has none.
@@ -30,7 +32,8 @@ type settings struct {
 	binary string // likeness
 	data   string // directory of the data
 	dir    string // of what is made; empty is a temporary one
-	rank   int    // of the fit; 0 is a full one
+	kind   string // of the fit: bilinear or maxsim
+	rank   int    // of a bilinear fit; 0 is a full one
 }
 
 func main() {
@@ -59,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
 	}
 	w := walk{settings: s, stdout: stdout, stderr: stderr}
-	for _, step := range []func(context.Context) error{w.writeLogs, w.fit, w.evaluate, w.serve} {
+	for _, step := range []func(context.Context) error{w.writeLogs, w.fit, w.evaluate, w.configure, w.index, w.serve} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -74,9 +77,13 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.binary, "binary", filepath.Join("bin", "likeness"), "the likeness binary, as make build leaves it")
 	flags.StringVar(&s.data, "data", filepath.Join("examples", "data", "banking77"), "directory of the data")
 	flags.StringVar(&s.dir, "dir", "", "keep what is made in this directory")
+	flags.StringVar(&s.kind, "kind", "bilinear", "what is fitted: bilinear or maxsim")
 	flags.IntVar(&s.rank, "rank", 0, "fit the identity plus this rank; 0 is a full matrix")
 	if err := flags.Parse(args); err != nil {
 		return s, err
+	}
+	if s.kind != "bilinear" && s.kind != "maxsim" {
+		return s, fmt.Errorf("-kind %q is neither bilinear nor maxsim", s.kind)
 	}
 	var failed [2]error
 	s.binary, failed[0] = filepath.Abs(s.binary)
@@ -113,11 +120,11 @@ func (w *walk) likeness(ctx context.Context, args ...string) error {
 func (w *walk) fit(ctx context.Context) error {
 	w.title("Fit")
 	args := []string{
-		"fit", "bilinear", "--config", "likeness.yaml", "--collection", "topics",
+		"fit", w.kind, "--config", "likeness.yaml", "--collection", "topics",
 		"--queries", filepath.Join(w.data, "train_vectors.npy"), "--query-ids", "questions.txt",
 		"--pairs", "log.jsonl", "--out", "topics.safetensors",
 	}
-	if w.rank > 0 {
+	if w.rank > 0 && w.kind == "bilinear" {
 		args = append(args, "--form", "identity_low_rank", "--rank", fmt.Sprint(w.rank))
 	}
 	return w.likeness(ctx, args...)
@@ -128,4 +135,14 @@ func (w *walk) evaluate(ctx context.Context) error {
 	w.title("Judge")
 	return w.likeness(ctx, "eval", "--model", "topics.safetensors", "--config", "likeness.yaml", "--collection", "topics",
 		"--queries", filepath.Join(w.data, "test_vectors.npy"), "--query-ids", "later.txt", "--pairs", "later.jsonl", "--trained-pairs", "log.jsonl")
+}
+
+// index builds the table of a route that has one: behavioural vectors stand in no
+// collection.
+func (w *walk) index(ctx context.Context) error {
+	if w.kind != "maxsim" {
+		return nil
+	}
+	w.title("Index")
+	return w.likeness(ctx, "index", "--config", "likeness.yaml", "--route", "after")
 }

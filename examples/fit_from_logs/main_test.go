@@ -8,28 +8,33 @@ import (
 	"testing"
 )
 
-// The example runs as a reader would run it, with a small model.
+// The example runs as a reader would run it, with a small model and with
+// behavioural vectors.
 func TestFitFromLogs(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "likeness")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/likeness").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	var out strings.Builder
-	if err := run(t.Context(), []string{"-binary", binary, "-data", "../data/banking77", "-rank", "32"}, &out, os.Stderr); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
-	for _, want := range []string{
-		"log.jsonl: 10003 choices", "$ likeness fit bilinear", "wrote topics.safetensors", "$ likeness eval", "3080 queries", "Worth it: take topics",
-		"route before", "route after", "308 answers proved exact", "All of this took",
+	for kind, wanted := range map[string][]string{
+		"bilinear": {"$ likeness fit bilinear"},
+		"maxsim":   {"$ likeness fit maxsim", "$ likeness index", "table topics.table: 77 items in 847 rows"},
 	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is missing in\n%s", want, out.String())
+		var out strings.Builder
+		if err := run(t.Context(), []string{"-binary", binary, "-data", "../data/banking77", "-rank", "32", "-kind", kind}, &out, os.Stderr); err != nil {
+			t.Fatalf("%s: %v\n%s", kind, err, out.String())
+		}
+		for _, want := range append(wanted,
+			"log.jsonl: 10003 choices", "wrote topics.safetensors", "$ likeness eval", "3080 queries", "Worth it: take topics",
+			"route before", "route after", "308 answers proved exact", "All of this took") {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: %q is missing in\n%s", kind, want, out.String())
+			}
 		}
 	}
 }
 
 func TestParseRefuses(t *testing.T) {
-	for _, args := range [][]string{{"-binary", "/does/not/exist"}, {"-unknown"}, {"-rank", "x"}} {
+	for _, args := range [][]string{{"-binary", "/does/not/exist"}, {"-unknown"}, {"-rank", "x"}, {"-kind", "mol"}} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q was accepted", args)
 		}

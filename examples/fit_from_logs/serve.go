@@ -16,18 +16,19 @@ import (
 // asked is how many of the later questions the sidecar is asked: every nth.
 const asked = 10
 
-// serve adds the model and a route of it to the configuration, starts the
-// sidecar, and asks both routes the same questions.
-func (w *walk) serve(ctx context.Context) error {
-	w.title("Serve")
+// configure adds the model and a route of it to the configuration.
+func (w *walk) configure(context.Context) error {
 	text, err := os.ReadFile(w.config())
 	if err != nil {
 		return err
 	}
-	added := strings.Replace(string(text), "models:\n", "models:\n  topics: {path: topics.safetensors}\n", 1) + fittedText
-	if err := os.WriteFile(w.config(), []byte(added), 0o600); err != nil {
-		return err
-	}
+	added := strings.Replace(string(text), "models:\n", "models:\n  topics: {path: topics.safetensors}\n", 1) + fittedText[w.kind]
+	return os.WriteFile(w.config(), []byte(added), 0o600)
+}
+
+// serve starts the sidecar and asks both routes the same questions.
+func (w *walk) serve(ctx context.Context) error {
+	w.title("Serve")
 	_, _ = fmt.Fprintf(w.stdout, "$ likeness serve --config likeness.yaml\n\n")
 	task, err := banking77.Intents(w.data)
 	if err != nil {

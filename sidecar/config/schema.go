@@ -266,7 +266,8 @@ type Route struct {
 	ExactSearch bool `yaml:"exact_search"`
 	// The stored vectors have norm 1.
 	UnitVectors bool `yaml:"unit_vectors"`
-	// Payload or scalar field with the item that a row belongs to; for max-sim.
+	// Payload or scalar field with the item that a row belongs to; for max-sim. Of a model with behavioural vectors
+	// it is a field of the companion, likeness_owner if empty.
 	Owner string `yaml:"owner"`
 	// Read consistency, in the store's words; empty is its default.
 	Consistency string `yaml:"consistency"`

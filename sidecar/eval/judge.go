@@ -45,7 +45,7 @@ func (j *judge) baseline(ctx context.Context) error {
 	if j.in.Baseline.Similarity == nil || j.base != nil {
 		return nil
 	}
-	features, err := Features(ctx, j.in.Baseline, j.in.Items, j.in.ItemIDs, j.in.Progress)
+	features, err := Features(ctx, j.in.Baseline, j.in.Items, j.in.ItemIDs, nil, j.in.Progress)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (j *judge) judge(ctx context.Context, c Contender, only bool) error {
 		Model: Model{Name: c.Model.Name, Version: c.Model.Version, Kind: spec.Kind}, Class: classOf(spec, c.Traits),
 		Parameters: c.Traits.Parameters, OneProbe: spec.SingleInnerProduct, Spectrum: c.Traits.Spectrum,
 	}
-	features, err := Features(ctx, c.Model, in.Items, in.ItemIDs, in.Progress)
+	features, err := Features(ctx, c.Model, in.Items, in.ItemIDs, c.Vectors, in.Progress)
 	if err != nil {
 		return err
 	}

@@ -10,14 +10,17 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
 // Input is what an evaluation compares.
 type Input struct {
-	Model   pipeline.Model
-	Traits  Traits        // of Model
+	Model  pipeline.Model
+	Traits Traits // of Model
+	// Vectors are the behavioural vectors of Model; nil: it has none.
+	Vectors *maxsim.Vectors
 	Others  []Contender   // compared with Model
 	Queries rerank.Matrix // Spec.QueryDim columns
 	// QueryIDs are one a query row, for the list of regressions; nil: row numbers.
@@ -45,8 +48,9 @@ type Input struct {
 
 // Contender is one of several models.
 type Contender struct {
-	Model  pipeline.Model
-	Traits Traits
+	Model   pipeline.Model
+	Traits  Traits
+	Vectors *maxsim.Vectors // of Model; nil: it has none
 }
 
 // Run ranks all items for every query by the models and by the baseline, exactly,
@@ -55,7 +59,7 @@ type Contender struct {
 // model's error, or the context's.
 func Run(ctx context.Context, in Input) (*Report, error) {
 	in.Resamples, in.Confidence = cmp.Or(in.Resamples, 2000), cmp.Or(in.Confidence, 0.95)
-	contenders := append([]Contender{{in.Model, in.Traits}}, in.Others...)
+	contenders := append([]Contender{{in.Model, in.Traits, in.Vectors}}, in.Others...)
 	for _, c := range contenders {
 		if err := in.with(c.Model).check(); err != nil {
 			return nil, err
@@ -138,8 +142,16 @@ func (in Input) queries(rows []int) []rerank.Query {
 // stay in the second-level cache.
 const block = 512
 
-// Features computes every item's feature row, into a table in memory.
-func Features(ctx context.Context, m pipeline.Model, items rerank.Matrix, ids []rerank.ID, p Progress) (*table.Table, error) {
+// Features computes every item's feature row, into a table in memory. With
+// behavioural vectors an item has a row of each of them too.
+func Features(ctx context.Context, m pipeline.Model, items rerank.Matrix, ids []rerank.ID, v *maxsim.Vectors, p Progress) (*table.Table, error) {
+	if ids == nil {
+		ids = rowIDs(items.Rows)
+	}
+	var starts []int32
+	if v != nil {
+		items, starts = v.Behind(items, ids)
+	}
 	features := rerank.NewMatrix(items.Rows, m.Spec().Features)
 	done := p.begin("encoding items with "+m.Name, items.Rows)
 	err := parallel(ctx, (items.Rows+block-1)/block, func(_, b int) error {
@@ -153,11 +165,8 @@ func Features(ctx context.Context, m pipeline.Model, items rerank.Matrix, ids []
 	if err != nil {
 		return nil, err
 	}
-	if ids == nil {
-		ids = rowIDs(items.Rows)
-	}
 	meta := table.Meta{Model: m.Name, ModelVersion: m.Version, Kind: string(m.Spec().Kind), Collection: collection}
-	return table.FromMemory(meta, ids, features, nil)
+	return table.FromMemory(meta, ids, features, starts)
 }
 
 // parallel calls f for every n below count, in order of n, from one goroutine a

@@ -10,6 +10,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
@@ -87,13 +88,30 @@ func (b *bench) load() error {
 		return nil
 	}
 	fields := make([]embedded.Field, len(b.derived))
+	features := b.table.Features()
 	for i, f := range b.derived {
-		fields[i] = embedded.Field{VectorField: adapters.VectorField{Name: f.Name}, Vectors: rerank.NewMatrix(b.table.Len(), f.Dim)}
-		if err := d.Derive(fields[i].Vectors, f.Name, b.table.Features()); err != nil {
+		fields[i] = embedded.Field{VectorField: adapters.VectorField{Name: f.Name}, Vectors: rerank.NewMatrix(features.Rows, f.Dim)}
+		if err := d.Derive(fields[i].Vectors, f.Name, features); err != nil {
 			return err
 		}
 	}
-	return b.store.Load(companion, embedded.Collection{Fields: fields, IDs: b.in.ItemIDs})
+	c := embedded.Collection{Fields: fields, IDs: b.in.ItemIDs}
+	if b.table.Grouped() {
+		c.IDs, c.OwnerField, c.Owners = nil, maxsim.Owner, owners(b.table)
+	}
+	return b.store.Load(companion, c)
+}
+
+// owners are the items of the rows of a table.
+func owners(t *table.Table) []rerank.ID {
+	var ids []rerank.ID
+	for item := range t.Len() {
+		from, to := t.Rows(item)
+		for range to - from {
+			ids = append(ids, t.ID(item))
+		}
+	}
+	return ids
 }
 
 func (b *bench) wanted(f rerank.Field) bool {
@@ -198,6 +216,14 @@ func (s storedFirst) Spec() rerank.Spec {
 	spec := s.Similarity.Spec()
 	spec.SingleInnerProduct = false
 	return spec
+}
+
+// VectorsDigest is that of the similarity.
+func (s storedFirst) VectorsDigest() string {
+	if v, ok := s.Similarity.(interface{ VectorsDigest() string }); ok {
+		return v.VectorsDigest()
+	}
+	return ""
 }
 
 func (s storedFirst) Encode(q rerank.Query) (rerank.Encoded, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -80,16 +81,21 @@ type way struct {
 // ways are those that mean something for a model.
 func ways(m pipeline.Model) []way {
 	_, derives := m.Similarity.(rerank.Deriver)
-	derives = derives && m.Spec().Kind == rerank.KindMoL
+	placements := []pipeline.Placement{pipeline.PlacementTable, pipeline.PlacementStored, pipeline.PlacementDerived}
+	if m.Name == behavioural {
+		placements = slices.DeleteFunc(placements, func(p pipeline.Placement) bool { return p == pipeline.PlacementStored })
+	} else {
+		derives = derives && m.Spec().Kind == rerank.KindMoL
+	}
 	all := []way{{rerank.Scan, pipeline.PlacementTable, ""}}
-	for _, p := range []pipeline.Placement{pipeline.PlacementTable, pipeline.PlacementStored, pipeline.PlacementDerived} {
+	for _, p := range placements {
 		if p == pipeline.PlacementDerived && !derives {
 			continue
 		}
 		for _, s := range []rerank.Strategy{rerank.PerEmbedding, rerank.Average, rerank.Combined} {
 			all = append(all, way{s, p, ""})
 		}
-		if derives {
+		if derives && m.Name != behavioural {
 			all = append(all, way{rerank.Distilled, p, ""})
 		}
 	}
@@ -199,7 +205,7 @@ func agreeModels(t *testing.T) []pipeline.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	models := []pipeline.Model{{Name: "dot", Similarity: d}, {Name: "maxsim", Similarity: ms}}
+	models := []pipeline.Model{{Name: "dot", Similarity: d}, {Name: "maxsim", Similarity: ms}, behaviouralModel(t, dim, behaviour(t))}
 	for _, name := range []string{"banking77-questions-bilinear", "banking77-questions-mol"} {
 		m, err := model.Open("../../examples/models/" + name)
 		if err != nil {
@@ -217,12 +223,13 @@ func prepare(t *testing.T, s namedStore, m pipeline.Model) pipeline.Route {
 		Name: m.Name, Collection: "questions", Vector: "v", Store: s.Store, StoreName: s.name, Model: m,
 		Depth: 60, AverageDepth: 80, ExactSearch: true, UnitVectors: true, Consistency: consistency(s),
 	}
-	if m.Spec().GroupedRows {
+	vectors := behaviourOf(t, m)
+	if m.Spec().GroupedRows && vectors == nil {
 		r.Owner = ownerOf
 	}
 	source := index.Source{Store: s.Store, Collection: r.Collection, Vector: r.Vector, Owner: r.Owner}
 	path := filepath.Join(t.TempDir(), s.name+".table")
-	if _, err := index.BuildTable(t.Context(), index.TableJob{Source: source, Model: m, Path: path}); err != nil {
+	if _, err := index.BuildTable(t.Context(), index.TableJob{Source: source, Model: m, Vectors: vectors, Path: path}); err != nil {
 		t.Fatalf("%s: %v", s.name, err)
 	}
 	var err error
@@ -230,11 +237,11 @@ func prepare(t *testing.T, s namedStore, m pipeline.Model) pipeline.Route {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Table.Close() })
-	if m.Spec().Kind == rerank.KindMoL {
+	if m.Spec().Kind == rerank.KindMoL || vectors != nil {
 		r.Companion = "questions_learned"
 		writer, _ := s.Store.(adapters.Writer)
 		_, err := index.BuildCompanion(t.Context(), index.CompanionJob{
-			Source: source, Model: m, Writer: writer, Name: r.Companion, Features: true,
+			Source: source, Model: m, Vectors: vectors, Owner: maxsim.Owner, Writer: writer, Name: r.Companion, Features: true,
 			Strategies: []rerank.Strategy{rerank.PerEmbedding, rerank.Average, rerank.Combined},
 		})
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
@@ -15,8 +16,12 @@ import (
 type CompanionJob struct {
 	Source Source
 	Model  pipeline.Model // a rerank.Deriver
-	Writer adapters.Writer
-	Name   string // of the companion
+	// Vectors are the behavioural vectors of a model that has some, each of which
+	// becomes a row whose field Owner names its item; nil: it has none.
+	Vectors *maxsim.Vectors
+	Owner   string
+	Writer  adapters.Writer
+	Name    string // of the companion
 	// Strategies whose probes will search it, and the weights of their averaged probe.
 	Strategies []rerank.Strategy
 	Weights    rerank.Weights
@@ -37,6 +42,9 @@ type CompanionJob struct {
 // ErrExists if there is a companion and Force is not set, or the store's error.
 func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
 	fields, err := job.Fields()
+	if err == nil {
+		err = checkVectors(job.Model, job.Vectors)
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -45,7 +53,10 @@ func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
 		return Result{}, err
 	}
 	b := &companionBuild{CompanionJob: job, fields: fields, saved: time.Now()}
-	b.schema = adapters.Schema{Collection: job.Name, TextIDs: d.TextIDs, Owner: job.Source.Owner}
+	b.schema = adapters.Schema{Collection: job.Name, TextIDs: d.TextIDs, Owner: job.Source.Owner, TextOwners: d.TextIDs}
+	if job.Vectors != nil {
+		b.schema.TextIDs, b.schema.Owner, b.schema.TextOwners = true, job.Owner, job.Vectors.TextIDs()
+	}
 	for _, f := range fields {
 		b.schema.Fields = append(b.schema.Fields, adapters.VectorField{Name: f.Name, Dim: f.Dim, Metric: adapters.InnerProduct})
 	}
@@ -165,6 +176,13 @@ func (b *companionBuild) fill(ctx context.Context, rows int) error {
 }
 
 func (b *companionBuild) write(ctx context.Context, rows adapters.Rows) error {
+	items := len(rows.IDs)
+	if b.Vectors != nil {
+		var err error
+		if rows, err = perVector(rows, b.Vectors); err != nil {
+			return err
+		}
+	}
 	features, err := Encode(ctx, b.Model, rows.Vectors[0])
 	if err != nil {
 		return err
@@ -174,7 +192,7 @@ func (b *companionBuild) write(ctx context.Context, rows adapters.Rows) error {
 		return err
 	}
 	b.result.Rows += features.Rows
-	b.result.Items += features.Rows
+	b.result.Items += items
 	b.result.NotFinite += notFinite(features)
 	return b.Writer.Write(ctx, b.Name, b.schema, derived)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
@@ -19,7 +20,9 @@ import (
 type TableJob struct {
 	Source Source
 	Model  pipeline.Model
-	Path   string
+	// Vectors are the behavioural vectors of a model that has some; nil: it has none.
+	Vectors *maxsim.Vectors
+	Path    string
 	// Format, Layout and Full are those of table.Meta.
 	Format rerank.Format
 	Layout table.Layout
@@ -35,7 +38,7 @@ type TableJob struct {
 // is taken up where it stopped. It returns ErrExists if there is a table and
 // Force is not set, ErrSource, table.ErrTable, or the store's error.
 func BuildTable(ctx context.Context, job TableJob) (Result, error) {
-	if err := job.refuseExisting(); err != nil {
+	if err := errors.Join(job.refuseExisting(), checkVectors(job.Model, job.Vectors)); err != nil {
 		return Result{}, err
 	}
 	d, err := job.Source.describe(ctx, job.Model.Spec())
@@ -92,7 +95,7 @@ type tableBuild struct {
 }
 
 func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
-	if b.Model.Spec().GroupedRows {
+	if b.Model.Spec().GroupedRows && b.Vectors == nil {
 		return b.fillGroups(ctx, cursor)
 	}
 	scanner, err := b.Source.scanner()
@@ -103,17 +106,21 @@ func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
 	done(b.result.Resumed)
 	request := adapters.ScanRequest{Collection: b.Source.Collection, Vectors: []string{b.Source.Vector}, Batch: b.Source.Batch, Cursor: cursor}
 	return scanner.Scan(ctx, request, func(rows adapters.Rows, cursor string) error {
-		features, err := Encode(ctx, b.Model, rows.Vectors[0])
+		base, starts := rows.Vectors[0], []int32(nil)
+		if b.Vectors != nil {
+			base, starts = b.Vectors.Behind(base, rows.IDs)
+		}
+		features, err := Encode(ctx, b.Model, base)
 		if err != nil {
 			return err
 		}
 		b.cursor = "" // until the batch is whole, there is nothing to go on from
-		if err := b.writer.Append(rows.IDs, features); err != nil {
+		if err := b.appendItems(rows.IDs, features, starts); err != nil {
 			return err
 		}
 		b.result.Rows += features.Rows
 		b.result.NotFinite += notFinite(features)
-		done(features.Rows)
+		done(len(rows.IDs))
 		return b.save(cursor)
 	})
 }

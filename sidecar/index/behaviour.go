@@ -1,0 +1,73 @@
+package index
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/maxsim"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// checkVectors wants the behavioural vectors of a model that has some, and none of
+// another. It returns ErrSource.
+func checkVectors(m pipeline.Model, v *maxsim.Vectors) error {
+	want := ""
+	if b, ok := m.Similarity.(interface{ VectorsDigest() string }); ok {
+		want = b.VectorsDigest()
+	}
+	switch {
+	case want != "" && v == nil:
+		return fmt.Errorf("%w: model %s has behavioural vectors, which are not given", ErrSource, m.Name)
+	case want == "" && v != nil:
+		return fmt.Errorf("%w: model %s has no behavioural vectors", ErrSource, m.Name)
+	case v != nil && v.Digest != want:
+		return fmt.Errorf("%w: the behavioural vectors are of version %.16s, model %s is of %.16s", ErrSource, v.Digest, m.Name, want)
+	}
+	return nil
+}
+
+// rowSpace is the name space of the ids that rows of behavioural vectors have.
+var rowSpace = uuid.MustParse("6d2b1a54-6f6e-4d4f-9f0e-7f1d2c5a9be1")
+
+// rowID is the id of an item's n-th row in a companion, the same in every build.
+func rowID(item rerank.ID, n int) (rerank.ID, error) {
+	text, err := json.Marshal([]any{item, n})
+	return rerank.TextID(uuid.NewSHA1(rowSpace, text).String()), err
+}
+
+// perVector makes a row of each vector of the items of rows: its item is its owner,
+// and it has the item's payload, so that a filter finds all rows of an item or none.
+func perVector(rows adapters.Rows, v *maxsim.Vectors) (adapters.Rows, error) {
+	all, starts := v.Behind(rows.Vectors[0], rows.IDs)
+	out := adapters.Rows{Vectors: []rerank.Matrix{all}}
+	for i, item := range rows.IDs {
+		for n := range starts[i+1] - starts[i] {
+			id, err := rowID(item, int(n))
+			if err != nil {
+				return out, err
+			}
+			out.IDs, out.Owners = append(out.IDs, id), append(out.Owners, item)
+			if rows.Payloads != nil {
+				out.Payloads = append(out.Payloads, rows.Payloads[i])
+			}
+		}
+	}
+	return out, nil
+}
+
+// appendItems adds the rows of items to a table, the behavioural ones with their own.
+func (b *tableBuild) appendItems(ids []rerank.ID, features rerank.Matrix, starts []int32) error {
+	if starts == nil {
+		return b.writer.Append(ids, features)
+	}
+	for i, id := range ids {
+		if err := b.writer.AppendGroup(id, features.Slice(int(starts[i]), int(starts[i+1]))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
