@@ -59,7 +59,7 @@ type Route struct {
 
 // Followed says whether a route has something that can follow its collection.
 func Followed(r *pipeline.Route) bool {
-	return r.Owner == "" && r.Store != nil && (r.Live != nil || r.Companion != "")
+	return r.Owner == "" && !r.Behavioural() && r.Store != nil && (r.Live != nil || r.Companion != "")
 }
 
 // Follower follows the collections of one store. It is safe for concurrent use.

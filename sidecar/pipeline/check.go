@@ -39,8 +39,7 @@ func (o *opened) configure() error {
 	if d, ok := o.Model.Similarity.(rerank.Deriver); ok && len(d.Fields()) > 0 {
 		o.deriver = d
 	}
-	v, ok := o.Model.Similarity.(interface{ VectorsDigest() string })
-	o.behavioural = ok && v.VectorsDigest() != ""
+	o.behavioural = o.Behavioural()
 	if err := o.fillDefaults(); err != nil {
 		return err
 	}

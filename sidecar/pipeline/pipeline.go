@@ -149,6 +149,13 @@ type Proxied struct {
 	OptIn []string
 }
 
+// Behavioural reports whether the model has vectors of items that are no rows of
+// the collection, so that what is derived of a row alone is not all of an item.
+func (r *Route) Behavioural() bool {
+	v, ok := r.Model.Similarity.(interface{ VectorsDigest() string })
+	return ok && v.VectorsDigest() != ""
+}
+
 // Resident is the route's table as it is now, nil if it has none. The caller calls
 // its Release.
 func (r *Route) Resident() *table.Table {
