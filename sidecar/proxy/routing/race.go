@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -10,28 +11,58 @@ import (
 // cancels of calls that it has not begun.
 const linger = 100 * time.Millisecond
 
-// tether is a context that ends with ctx until it is let go, and soon after then.
-func (r *Router) tether(ctx context.Context) (tethered context.Context, letGo func()) {
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	if deadline, ok := ctx.Deadline(); ok {
-		own, cancel = withDeadline(own, deadline, cancel)
-	}
-	stop := context.AfterFunc(ctx, cancel)
-	closing := context.AfterFunc(r.closing, cancel)
-	return own, func() {
-		stop()
-		time.AfterFunc(linger, func() {
-			closing()
-			cancel()
-		})
+// tethered is a context that ends with its call until it is let go, and soon after
+// then. To what runs on, that is time that has run out and no caller that went
+// away: the admission learns from it what is too slow.
+type tethered struct {
+	context.Context // values and deadline
+	done            chan struct{}
+	ended           sync.Once
+	err             error // set before done is closed
+}
+
+// Done implements context.Context.
+func (t *tethered) Done() <-chan struct{} { return t.done }
+
+// Err implements context.Context.
+func (t *tethered) Err() error {
+	select {
+	case <-t.done:
+		return t.err
+	default:
+		return nil
 	}
 }
 
-func withDeadline(ctx context.Context, d time.Time, outer context.CancelFunc) (context.Context, context.CancelFunc) {
-	ctx, inner := context.WithDeadline(ctx, d)
-	return ctx, func() {
-		inner()
-		outer()
+func (t *tethered) end(err error) {
+	t.ended.Do(func() {
+		t.err = err
+		close(t.done)
+	})
+}
+
+// deadlined is a context without an end whose deadline can be read.
+type deadlined struct {
+	context.Context
+	deadline time.Time
+	has      bool
+}
+
+// Deadline implements context.Context.
+func (d deadlined) Deadline() (time.Time, bool) { return d.deadline, d.has }
+
+// tether makes a context of a call's, and what lets it go.
+func (r *Router) tether(ctx context.Context) (own context.Context, letGo func()) {
+	deadline, has := ctx.Deadline()
+	t := &tethered{Context: deadlined{context.WithoutCancel(ctx), deadline, has}, done: make(chan struct{})}
+	stop := context.AfterFunc(ctx, func() { t.end(ctx.Err()) })
+	closing := context.AfterFunc(r.closing, func() { t.end(context.Canceled) })
+	return t, func() {
+		stop()
+		time.AfterFunc(linger, func() {
+			closing()
+			t.end(context.DeadlineExceeded)
+		})
 	}
 }
 

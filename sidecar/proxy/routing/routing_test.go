@@ -277,6 +277,31 @@ func TestTheFirstCompleteAnswerWins(t *testing.T) {
 	}
 }
 
+// What loses has run out of time, which the admission learns from; a client that
+// goes away has not.
+func TestWhatLosesIsLate(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ended := make(chan error, 1)
+			r := router(t, searcher{route: route(func(r *pipeline.Route) { r.LatencyBudget = 100 * time.Millisecond }), rows: 9, search: func(ctx context.Context) error {
+				inner, cancel := context.WithTimeout(ctx, time.Hour)
+				defer cancel()
+				ended <- untilCancelled(inner)
+				return inner.Err()
+			}}, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if leaves {
+				time.AfterFunc(10*time.Millisecond, cancel)
+			}
+			ask(ctx, r, asks(plain(3)))
+			if err, want := <-ended, map[bool]error{false: context.DeadlineExceeded, true: context.Canceled}[leaves]; !errors.Is(err, want) {
+				t.Errorf("the client leaves: %v; rescoring ends with %v", leaves, err)
+			}
+		})
+	}
+}
+
 // Where rescoring is always a little too late, at most every twentieth search asks
 // the database in vain; the others get its answer in place of the rescored one.
 func TestExtraLoadIsBounded(t *testing.T) {
