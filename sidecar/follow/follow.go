@@ -158,14 +158,45 @@ func (f *Follower) Reconcile(ctx context.Context, collection string) (map[string
 
 // Replace makes a route take the place of the one of its name, whose table or
 // companion is followed no more, and sets its Freshness; until all rows were
-// compared it is not fresh. It returns ErrRoute if there is none of that name on
-// its collection.
+// compared it is not fresh. A route that has nothing to follow only takes the other
+// out. It returns ErrRoute if nothing was followed of its collection when the
+// follower was made. Until Quiet, the other's table may still be read.
 func (f *Follower) Replace(r *pipeline.Route) error {
 	k := f.keepers[r.Collection]
-	if k == nil || !Followed(r) {
-		return fmt.Errorf("%w: route %q on collection %q", ErrRoute, r.Name, r.Collection)
+	if k == nil {
+		return fmt.Errorf("%w: route %q: nothing of collection %q was followed when the sidecar started; start it again", ErrRoute, r.Name, r.Collection)
 	}
 	return k.replace(r)
+}
+
+// Freshness is what Replace will set; nil where it will set none.
+func (f *Follower) Freshness(r *pipeline.Route) pipeline.Freshness {
+	if k := f.keepers[r.Collection]; k != nil && Followed(r) {
+		return k
+	}
+	return nil
+}
+
+// Quiet waits until nothing reads or writes what was replaced before the call: its
+// table may be closed then. It returns the context's error.
+func (f *Follower) Quiet(ctx context.Context, collection string) error {
+	k := f.keepers[collection]
+	if k == nil {
+		return nil
+	}
+	begun := make(chan struct{})
+	k.mu.Lock()
+	k.quiet = append(k.quiet, begun)
+	k.signal()
+	k.mu.Unlock()
+	select {
+	case <-begun:
+		return nil
+	case <-k.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("collection %q: what was replaced is still followed: %w", collection, ctx.Err())
+	}
 }
 
 // Status says how far one route is followed.

@@ -283,8 +283,23 @@ func TestReplace(t *testing.T) {
 	if n := before.Live.Stats().Items; n != 20 {
 		t.Errorf("the table of before was written to: %d items", n)
 	}
+	must(t, f.Quiet(t.Context(), items))
+	must(t, before.Live.Close())
+	w.remove(t, 4)
+	if _, err := f.Reconcile(t.Context(), items); err != nil {
+		t.Fatal(err)
+	}
+	agree(t, after, 18)
+	plain := *after
+	plain.Live, plain.Companion, plain.Freshness = nil, "", nil
+	must(t, f.Replace(&plain)) // has nothing to follow
+	if s := f.Status(); len(s) != 0 {
+		t.Errorf("%v is followed", s)
+	}
+	must(t, f.Replace(after))
+	fresh(t, after)
 	another := *after
-	another.Name = "another"
+	another.Collection = "another"
 	if err := f.Replace(&another); !errors.Is(err, follow.ErrRoute) {
 		t.Errorf("%v", err)
 	}

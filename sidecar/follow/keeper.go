@@ -3,7 +3,6 @@ package follow
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -55,11 +54,12 @@ type keeper struct {
 	missedAt time.Time // when something was missed last
 	unfit    bool      // some rows cannot be derived as they should
 	asked    []chan<- map[string]Drift
-	draining bool          // nothing is to be begun
-	idle     chan struct{} // closed when nothing is left to do, for drain
-	pass     *pass         // under way
-	ended    time.Time     // when the last pass ended, of whatever kind
-	record   record        // what is remembered of complete ones
+	draining bool            // nothing is to be begun
+	idle     chan struct{}   // closed when nothing is left to do, for drain
+	pass     *pass           // under way
+	quiet    []chan struct{} // closed when the next step begins, for Quiet
+	ended    time.Time       // when the last pass ended, of whatever kind
+	record   record          // what is remembered of complete ones
 
 	unjournaled, reconciles, failures, rowsRead int64
 }
@@ -146,14 +146,12 @@ func (k *keeper) replace(r *pipeline.Route) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	i := slices.IndexFunc(k.all, func(d *derived) bool { return d.route.Name == r.Name })
-	if i < 0 {
-		return fmt.Errorf("%w: nothing is followed for route %q on collection %q", ErrRoute, r.Name, r.Collection)
+	k.all = slices.DeleteFunc(slices.Clone(k.all), func(d *derived) bool { return d.route.Name == r.Name })
+	if Followed(r) {
+		k.all = append(k.all, d)
+		k.announceAll(d)
+		r.Freshness = k
 	}
-	k.all = slices.Clone(k.all)
-	k.all[i] = d
-	k.announceAll(d)
-	r.Freshness = k
 	k.setStale()
 	k.giveUpPass()
 	k.signal()

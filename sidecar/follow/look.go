@@ -63,6 +63,7 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // step looks at rows that are due, or goes on with a pass, or waits.
 func (k *keeper) step(ctx context.Context) error {
+	k.letGo()
 	if looked, err := k.look(ctx); looked || err != nil {
 		return err
 	}
@@ -76,6 +77,17 @@ func (k *keeper) step(ctx context.Context) error {
 	}
 	k.wait(ctx, due)
 	return nil
+}
+
+// letGo tells who waits that what was replaced is not used any more: a step uses
+// what there is when it begins.
+func (k *keeper) letGo() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, waiting := range k.quiet {
+		close(waiting)
+	}
+	k.quiet = nil
 }
 
 // tellIdle lets drain know that nothing is left.

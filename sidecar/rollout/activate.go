@@ -42,7 +42,7 @@ func (m *Manager) RollBack(ctx context.Context, route string) (Activation, error
 
 // Activate puts a version of a route in service: it opens the version's model and
 // table, which reads all of the table, checks both against the store, tries the
-// version with recent queries, and switches. Searches that are under way end on
+// version with recent queries, and switches; the follower follows it from then on. Searches that are under way end on
 // the version before; after an error that one is still served. The active version
 // can be activated again, which reads its files anew. One activation of a route
 // runs at a time. force switches even if no recent query could be answered.
@@ -81,16 +81,10 @@ func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Vers
 	if err != nil {
 		return out, err
 	}
-	next, err := m.Pipeline.Prepare(ctx, v.Route)
-	if err != nil {
-		return out, err
+	if m.Follower != nil {
+		v.Route.Freshness = m.Follower.Freshness(v.Route)
 	}
-	undo, err := m.announce(ctx, v.Route)
-	defer func() {
-		if err != nil {
-			undo()
-		}
-	}()
+	next, err := m.Pipeline.Prepare(ctx, v.Route)
 	if err != nil {
 		return out, err
 	}
@@ -102,61 +96,59 @@ func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Vers
 		return out, err
 	}
 	chosen := made.next(v.Name, v.Model.Version, r.Active, time.Now())
+	undo := func(err error) error {
+		_, alias := pointAlias(ctx, r, before.Route)
+		return errors.Join(err, alias)
+	}
 	if err := chosen.save(m.Config.StateDir, route); err != nil {
-		_, back := pointAlias(ctx, r, before.Route)
-		return out, errors.Join(fmt.Errorf("the choice cannot be written into state_dir, and nothing was switched: %w", err), back)
+		return out, undo(fmt.Errorf("the choice cannot be written into state_dir, and nothing was switched: %w", err))
 	}
-	if !m.take(next, v, before, chosen) {
-		return out, ErrClosed
-	}
-	for _, l := range m.Listeners {
-		l.Switched(next.Route())
+	if err := m.take(next, v, before, chosen); err != nil {
+		return out, undo(errors.Join(err, made.save(m.Config.StateDir, route)))
 	}
 	out.Version, out.Before, out.Remembered = infoOf(r, v.Name, v, chosen), before.Name, m.Config.StateDir != ""
 	return out, nil
 }
 
-// announce tells the listeners; undo takes it back.
-func (m *Manager) announce(ctx context.Context, r *pipeline.Route) (undo func(), err error) {
-	var undone []func()
-	undo = func() {
-		for _, f := range undone {
-			f()
-		}
-	}
-	for _, l := range m.Listeners {
-		f, err := l.Switching(ctx, r)
-		if err != nil {
-			return undo, fmt.Errorf("%w: route %q: %w", ErrNotReady, r.Name, err)
-		}
-		if f != nil {
-			undone = append(undone, f)
-		}
-	}
-	return undo, nil
-}
-
-// take switches, and closes the version before once nobody searches it.
-func (m *Manager) take(next *pipeline.Standby, v, before *wiring.Version, chosen choice) bool {
+// take switches, and closes the version before once nobody uses it.
+func (m *Manager) take(next *pipeline.Standby, v, before *wiring.Version, chosen choice) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return false
+		return ErrClosed
+	}
+	if m.Follower != nil {
+		if err := m.Follower.Replace(v.Route); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotReady, err)
+		}
 	}
 	ended := next.Switch()
 	m.served[v.Route.Name], m.choices[v.Route.Name] = v, chosen
-	m.retiring.Go(func() {
-		<-ended
-		if err := before.Close(); err != nil {
-			m.Logger.Warn("the table of a version that was replaced was not closed", "route", v.Route.Name, "version", before.Name, "error", err)
-		}
-	})
-	return true
+	if m.Switched != nil {
+		m.Switched(next.Route())
+	}
+	m.retiring.Go(func() { m.retire(before, ended) })
+	return nil
 }
 
-// Close waits until the versions that were replaced are closed, and closes those
-// that are served. No search may be under way. What is held longer than ctx
-// stays open.
+// retire closes a version that was replaced: what a search, or the follower, still
+// reads or writes must not go away.
+func (m *Manager) retire(v *wiring.Version, ended <-chan struct{}) {
+	<-ended
+	var err error
+	if m.Follower != nil {
+		err = m.Follower.Quiet(context.Background(), v.Route)
+	}
+	if err == nil {
+		err = v.Close()
+	}
+	if err != nil {
+		m.Logger.Warn("the table of a version that was replaced was not closed", "route", v.Route.Name, "version", v.Name, "error", err)
+	}
+}
+
+// Close takes no more activations and waits until the versions that were replaced
+// are closed. No search may be under way. Those that are served are the assembly's to close.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true
@@ -168,14 +160,10 @@ func (m *Manager) Close(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
+		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("a version that was replaced is still held: %w", ctx.Err())
 	}
-	var failed []error
-	for _, v := range m.served {
-		failed = append(failed, v.Close())
-	}
-	return errors.Join(failed...)
 }
 
 // pointAlias makes the route's alias name a version's companion.

@@ -32,16 +32,14 @@ var (
 	ErrClosed = errors.New("the sidecar is ending")
 )
 
-// Listener is told of the routes that go live, one after the other: before the
-// switch, to make ready what it keeps for the route, as a follower does that has
-// to bring the version's derived rows up to date; and after it. What follows a
-// version may hold its table until its done is called, or Switched with another.
-type Listener interface {
-	// Switching is told of a version that is about to be served; an error refuses
-	// it. If it does not come to the switch, undo is called.
-	Switching(ctx context.Context, next *pipeline.Route) (undo func(), err error)
-	// Switched is told that the route is served now.
-	Switched(route *pipeline.Route)
+// Follower keeps derived rows in step with their collection: follow.Follower.
+type Follower interface {
+	// Freshness is that of a route once it is followed; nil: it will not be.
+	Freshness(r *pipeline.Route) pipeline.Freshness
+	// Replace follows a route in the place of the one of its name.
+	Replace(r *pipeline.Route) error
+	// Quiet waits until what Replace put aside is not used any more.
+	Quiet(ctx context.Context, r *pipeline.Route) error
 }
 
 // Options of New.
@@ -54,9 +52,12 @@ type Options struct {
 	Config *config.Config
 	Reload func() (*config.Config, error)
 	// Recent are the queries that a version is tried with; nil: made ones.
-	Recent    *Recent
-	Listeners []Listener
-	Logger    *slog.Logger
+	Recent *Recent
+	// Follower, if set, is told of the version whose rows are to be followed.
+	Follower Follower
+	// Switched, if set, is told of every route that went live.
+	Switched func(*pipeline.Route)
+	Logger   *slog.Logger
 }
 
 // Manager knows which versions are served. It is safe for concurrent use.

@@ -81,7 +81,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, endFollowing(followers, c.Shutdown.Grace)) }()
-	s, err := newSidecar(c, o, parts, traces)
+	s, err := newSidecar(c, o, parts, followers, traces)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	return s.run(ctx, c)
 }
 
-// closeVersions closes the tables, once no search reads them.
+// closeVersions waits until no version that was replaced is in use.
 func (s *sidecar) closeVersions() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -142,7 +142,7 @@ func (s *sidecar) follow(followers wiring.Followers) {
 	s.metrics.WatchFollowing(followers.Status)
 }
 
-func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, traces *trace.TracerProvider) (*sidecar, error) {
+func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider) (*sidecar, error) {
 	s := &sidecar{options: o, metrics: telemetry.NewMetrics(o.Build, parts.Routes)}
 	recent := rollout.NewRecent(c.RouteNames())
 	settings := pipeline.Options{Observer: pipeline.Observers{s.metrics, recent}, Logger: o.Logger}
@@ -164,7 +164,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, traces *tra
 	}
 	if s.versions, err = rollout.New(rollout.Options{
 		Pipeline: s.pipeline, Assembly: parts, Config: c, Reload: o.Reload, Recent: recent, Logger: o.Logger,
-		Listeners: []rollout.Listener{served{s.metrics}},
+		Follower: followers, Switched: s.metrics.RouteServed,
 	}); err != nil {
 		return nil, err
 	}
@@ -186,13 +186,6 @@ func loopback(address string) bool {
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
-
-// served shows in the metrics what a route is made of.
-type served struct{ metrics *telemetry.Metrics }
-
-func (served) Switching(context.Context, *pipeline.Route) (undo func(), err error) { return nil, nil }
-
-func (s served) Switched(r *pipeline.Route) { s.metrics.RouteServed(r) }
 
 func serverTLS(t config.TLS) server.TLS {
 	out := server.TLS{CertFile: t.CertFile, KeyFile: t.KeyFile, ClientCAFile: t.ClientCAFile, MinVersion: tls.VersionTLS12}

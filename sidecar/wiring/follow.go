@@ -56,6 +56,31 @@ func followOptions(c *config.Config, store string, a *Assembly, log *slog.Logger
 	return o
 }
 
+// Freshness is follow.Follower's, of the route's store.
+func (f Followers) Freshness(r *pipeline.Route) pipeline.Freshness {
+	if of := f[r.StoreName]; of != nil {
+		return of.Freshness(r)
+	}
+	return nil
+}
+
+// Replace is follow.Follower's, of the route's store. Without a follower it does
+// nothing.
+func (f Followers) Replace(r *pipeline.Route) error {
+	if of := f[r.StoreName]; of != nil && (follow.Followed(r) || of.Covers(r.Collection)) {
+		return of.Replace(r)
+	}
+	return nil
+}
+
+// Quiet is follow.Follower's, of the route's store.
+func (f Followers) Quiet(ctx context.Context, r *pipeline.Route) error {
+	if of := f[r.StoreName]; of != nil {
+		return of.Quiet(ctx, r.Collection)
+	}
+	return nil
+}
+
 // Status lists what is followed.
 func (f Followers) Status() []follow.Status {
 	var all []follow.Status

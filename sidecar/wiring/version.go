@@ -32,7 +32,7 @@ type Version struct {
 func (v *Version) Close() error { return v.close() }
 
 // OpenVersion opens a version of a route beside what is open, on the stores that
-// are: its model is read anew. The caller closes it. It returns ErrVersion,
+// are: its model is read anew. The caller closes it, or the assembly at the end. It returns ErrVersion,
 // config.ErrConfig where the route names a store that was not opened, or the
 // errors of the files.
 func (a *Assembly) OpenVersion(c *config.Config, route, version string) (*Version, error) {
@@ -61,7 +61,13 @@ func (a *Assembly) openVersion(c *config.Config, route, version string, models f
 		return nil, nil
 	}
 	v := &Version{Name: version, Model: m, Route: toRoute(route, r, c.Limits)}
+	a.mu.Lock()
+	a.open[v] = true
+	a.mu.Unlock()
 	v.close = sync.OnceValue(func() error {
+		a.mu.Lock()
+		delete(a.open, v)
+		a.mu.Unlock()
 		if v.table == nil {
 			return nil
 		}
@@ -78,7 +84,7 @@ func (a *Assembly) openVersion(c *config.Config, route, version string, models f
 		err = fmt.Errorf("%w; build it with `%s`", err, build)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: table: %w", keyOf(route, version), err)
+		return nil, errors.Join(fmt.Errorf("%s: table: %w", keyOf(route, version), err), v.Close())
 	}
 	if err := Promise(c, v.Route); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", keyOf(route, version), err), v.Close())

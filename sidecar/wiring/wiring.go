@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -19,7 +21,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
-// Assembly is what a configuration describes, opened. It is read-only.
+// Assembly is what a configuration describes, opened. But for the versions that
+// OpenVersion adds it is read-only.
 type Assembly struct {
 	Stores map[string]adapters.Store
 	// Models are by name, each called as the configuration calls it.
@@ -30,6 +33,9 @@ type Assembly struct {
 	Versions map[string]*Version
 
 	closers []io.Closer
+
+	mu   sync.Mutex
+	open map[*Version]bool // versions that were not closed
 }
 
 // Open opens the files of models, tables and embedded collections, and makes
@@ -38,7 +44,7 @@ type Assembly struct {
 // configuration that names it. chosen names the version of a route where it is
 // not the one that the configuration says is active.
 func Open(ctx context.Context, c *config.Config, chosen map[string]string) (*Assembly, error) {
-	a := &Assembly{Stores: map[string]adapters.Store{}, Versions: map[string]*Version{}}
+	a := &Assembly{Stores: map[string]adapters.Store{}, Versions: map[string]*Version{}, open: map[*Version]bool{}}
 	var failed []error
 	for _, name := range c.StoreNames() {
 		store, err := a.openStore(ctx, c, name)
@@ -80,7 +86,10 @@ func Open(ctx context.Context, c *config.Config, chosen map[string]string) (*Ass
 // reading.
 func (a *Assembly) Close() error {
 	var failed []error
-	for _, v := range a.Versions {
+	a.mu.Lock()
+	left := slices.Collect(maps.Keys(a.open))
+	a.mu.Unlock()
+	for _, v := range left {
 		failed = append(failed, v.Close())
 	}
 	for _, closer := range slices.Backward(a.closers) {
