@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/rollout"
@@ -20,6 +21,16 @@ type validation struct {
 	Models  int  `json:"models"`
 	Routes  int  `json:"routes"`
 	Connect bool `json:"connected"`
+	// Calibrations are those of the routes that have one; only with --connect, as
+	// they are of the indices that the stores have.
+	Calibrations []routeCalibration `json:"calibrations,omitempty"`
+}
+
+// routeCalibration is what a route's answers promise, or why they do not.
+type routeCalibration struct {
+	Route        string              `json:"route"`
+	Calibration  *rerank.Calibration `json:"calibration,omitempty"`
+	Uncalibrated string              `json:"uncalibrated,omitempty"`
 }
 
 func newConfigValidateCommand(a *app) *cobra.Command {
@@ -30,7 +41,7 @@ func newConfigValidateCommand(a *app) *cobra.Command {
 		Short: "Check the configuration with the files that it names",
 		Long: `validate checks the configuration, the model, table and vector files, and that
 models, tables and routes fit each other. With --connect it also asks the stores
-for the collections.`,
+for the collections, and says what calibrated routes promise, or why they do not.`,
 		Example: `  likeness config validate --config likeness.yaml
   likeness config validate --config likeness.yaml --connect --timeout 10s`,
 		Args: cobra.NoArgs,
@@ -44,40 +55,61 @@ for the collections.`,
 		if err != nil {
 			return err
 		}
-		if err := validateFiles(cmd.Context(), c, connect, timeout); err != nil {
+		v := validation{Stores: len(c.Stores), Models: len(c.Models), Routes: len(c.Routes), Connect: connect}
+		if v.Calibrations, err = validateFiles(cmd.Context(), c, connect, timeout); err != nil {
 			return err
 		}
-		v := validation{Stores: len(c.Stores), Models: len(c.Models), Routes: len(c.Routes), Connect: connect}
-		return a.print(*out, v, func(w io.Writer) error {
-			_, err := fmt.Fprintf(w, "valid: %d stores, %d models, %d routes\n", v.Stores, v.Models, v.Routes)
-			return err
-		})
+		return a.print(*out, v, func(w io.Writer) error { return printValidation(w, v) })
 	}
 	return cmd
 }
 
-func validateFiles(ctx context.Context, c *config.Config, connect bool, timeout time.Duration) (err error) {
+func printValidation(w io.Writer, v validation) error {
+	_, err := fmt.Fprintf(w, "valid: %d stores, %d models, %d routes\n", v.Stores, v.Models, v.Routes)
+	for _, r := range v.Calibrations {
+		if c := r.Calibration; c != nil && r.Uncalibrated == "" {
+			_, err = fmt.Fprintf(w, "route %s: recall@%d >= %.4g for %.4g %% of the queries, at depth %d\n", r.Route, c.K, c.Recall, 100*c.Share, c.Rule.Depth)
+		} else {
+			_, err = fmt.Fprintf(w, "route %s: its calibration is not claimed: %s\n", r.Route, r.Uncalibrated)
+		}
+	}
+	return err
+}
+
+func validateFiles(ctx context.Context, c *config.Config, connect bool, timeout time.Duration) (_ []routeCalibration, err error) {
 	if len(c.Routes) == 0 {
-		return fmt.Errorf("%w: it has no route, so there is nothing to serve; is --config given?", config.ErrConfig)
+		return nil, fmt.Errorf("%w: it has no route, so there is nothing to serve; is --config given?", config.ErrConfig)
 	}
 	parts, err := rollout.Open(ctx, c)
 	if err != nil {
-		return fmt.Errorf("%w: %w", config.ErrConfig, err)
+		return nil, fmt.Errorf("%w: %w", config.ErrConfig, err)
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
 	p, err := pipeline.New(parts.Routes, pipeline.Options{})
 	if err != nil {
-		return fmt.Errorf("%w: %w", config.ErrConfig, err)
+		return nil, fmt.Errorf("%w: %w", config.ErrConfig, err)
 	}
 	if !connect {
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := p.Open(ctx); errors.Is(err, pipeline.ErrSetup) {
-		return fmt.Errorf("%w: %w", config.ErrConfig, err)
+		return nil, fmt.Errorf("%w: %w", config.ErrConfig, err)
 	} else if err != nil {
-		return err
+		return nil, err
 	}
-	return nil
+	return calibrations(p.Routes()), nil
+}
+
+func calibrations(routes []*pipeline.Route) (all []routeCalibration) {
+	for _, r := range routes {
+		if r.Promise == nil {
+			continue
+		}
+		if c, void := r.Promise.Calibration(); c != nil || void != "" {
+			all = append(all, routeCalibration{r.Name, c, void})
+		}
+	}
+	return all
 }

@@ -57,6 +57,8 @@ type Searcher struct {
 	all    *semaphore.Weighted
 	start  time.Time
 	routes map[string]*route
+	// flying is the searches in flight.
+	flying atomic.Int64
 }
 
 // route is a route's limit, and until when its calls wait shortly.
@@ -94,7 +96,11 @@ func (a *Searcher) Search(ctx context.Context, r pipeline.Request) (answer pipel
 	if err != nil {
 		return answer, err
 	}
-	defer func() { leave(err) }()
+	a.flying.Add(1)
+	defer func() {
+		a.flying.Add(-1)
+		leave(err)
+	}()
 	return a.Searcher.Search(ctx, r)
 }
 
@@ -106,6 +112,10 @@ func (a *Searcher) Score(ctx context.Context, r pipeline.ScoreRequest) (answer p
 	defer a.all.Release(1)
 	return a.Searcher.Score(ctx, r)
 }
+
+// Busy reports whether as many searches are in flight as there are cores, so that
+// work in the background would slow them down.
+func (a *Searcher) Busy() bool { return a.flying.Load() >= int64(runtime.GOMAXPROCS(0)) }
 
 // Load is what a route has in flight.
 type Load struct {

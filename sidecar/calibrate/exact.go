@@ -64,12 +64,13 @@ func (*tableSource) name() string { return "table" }
 func (*tableSource) prepare(context.Context, []rerank.Query, *journal, Progress) error { return nil }
 
 func (s *tableSource) answer(ctx context.Context, _ int, q rerank.Query, k int) (exactAnswer, error) {
-	return scanTable(ctx, s.route.Model, s.table, q, k)
+	return scanTable(s.route.Model, s.table, q, k, ctx.Err)
 }
 
 // scanTable scores every item on one core, in full precision, and gives way to
 // other work after every block: unlike the pipeline's scan it is never in a hurry.
-func scanTable(ctx context.Context, m pipeline.Model, t *table.Table, q rerank.Query, k int) (exactAnswer, error) {
+// It ends with the error of proceed, if any.
+func scanTable(m pipeline.Model, t *table.Table, q rerank.Query, k int, proceed func() error) (exactAnswer, error) {
 	encoded, err := m.Encode(q)
 	if err != nil {
 		return exactAnswer{}, err
@@ -77,7 +78,7 @@ func scanTable(ctx context.Context, m pipeline.Model, t *table.Table, q rerank.Q
 	top, scores := rerank.NewTopK(k), make([]float32, block)
 	var rows []int32
 	for from := 0; from < t.Len(); from += block {
-		if err := ctx.Err(); err != nil {
+		if err := proceed(); err != nil {
 			return exactAnswer{}, err
 		}
 		to := min(from+block, t.Len())

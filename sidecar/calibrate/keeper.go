@@ -207,13 +207,13 @@ func (k *Keeper) Audit() Audit {
 // whatever they were, which an anytime-valid test permits.
 const saveEvery = 20
 
-// note counts an audited answer that carried the calibration c. It reports whether
-// the promise is rejected by it.
-func (k *Keeper) note(c *rerank.Calibration, recall float64) (rejected bool, err error) {
+// note counts an audited answer that carried the calibration c, and rejects the
+// promise where that is enough.
+func (k *Keeper) note(c *rerank.Calibration, recall float64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.report == nil || k.report.Calibration != c || k.audit.Rejected != nil {
-		return false, nil // another came, or it is settled
+		return nil // another came, or it is settled
 	}
 	a := &k.audit
 	a.Audited++
@@ -224,13 +224,13 @@ func (k *Keeper) note(c *rerank.Calibration, recall float64) (rejected bool, err
 	a.Evidence = evidence(a.Audited, a.Missed, c.Share)
 	if a.Evidence >= 1/k.alpha {
 		now := time.Now().UTC().Truncate(time.Second)
-		a.Rejected, rejected = &now, true
+		a.Rejected = &now
 		k.judge()
 	}
-	if k.unsaved++; k.unsaved >= saveEvery || rejected {
-		err = k.save()
+	if k.unsaved++; k.unsaved < saveEvery && a.Rejected == nil {
+		return nil
 	}
-	return rejected, err
+	return k.save()
 }
 
 // Save writes the audit, if there is anything new.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
+	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy"
@@ -134,6 +135,7 @@ type sidecar struct {
 	admin     *telemetry.Admin
 	openings  *openings
 	proxy     *proxy.Proxy // nil: there is none
+	auditor   *calibrate.Auditor
 	followers wiring.Followers
 }
 
@@ -145,7 +147,10 @@ func (s *sidecar) follow(followers wiring.Followers) {
 func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider) (*sidecar, error) {
 	s := &sidecar{options: o, metrics: telemetry.NewMetrics(o.Build, parts.Routes)}
 	recent := rollout.NewRecent(c.RouteNames())
-	settings := pipeline.Options{Observer: pipeline.Observers{s.metrics, recent}, Logger: o.Logger}
+	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
+		Routes: wiring.Audits(c), Busy: func() bool { return s.admission.Busy() }, Recorder: s.metrics, Logger: o.Logger,
+	})
+	settings := pipeline.Options{Observer: pipeline.Observers{s.metrics, recent, s.auditor}, Logger: o.Logger}
 	serverOptions := server.Options{
 		OpenAdmin: loopback(c.Listen.GRPC), TokensFile: c.Listen.Auth.TokensFile, Logger: o.Logger, Recorder: s.metrics,
 		Limits: server.Limits{
@@ -225,6 +230,7 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 	if s.proxy != nil {
 		group.Go(func() error { return s.proxy.Run(ctx) })
 	}
+	group.Go(func() error { return s.auditor.Run(ctx, s.pipeline) })
 	group.Go(func() error {
 		s.openRoutes(ctx, c.RouteNames(), addresses)
 		return nil

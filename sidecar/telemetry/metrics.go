@@ -41,6 +41,7 @@ type Metrics struct {
 	*proxied
 	load      *loadCollector
 	following *followCollector
+	*audits
 }
 
 // NewMetrics registers every metric. Names of other routes than the given are
@@ -64,6 +65,7 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 		notFinite:    r.counter("candidates_not_finite_total", "Candidates whose score was not finite.", "route"),
 		notIndexed:   r.counter("candidates_not_indexed_total", "Candidates that the route's table did not hold; build it again when they grow.", "route"),
 		proxied:      newProxied(r),
+		audits:       newAudits(r),
 		routeOpen:    r.gauge("route_open", "1 if the route was checked against its store and is served.", "route"),
 	}
 	r.gauge("build_info", "1, with what this binary is.", "version", "commit", "go").

@@ -31,3 +31,12 @@ func Promise(c *config.Config, route *pipeline.Route) error {
 	}
 	return nil
 }
+
+// Audits is what share of each route's live answers is audited.
+func Audits(c *config.Config) map[string]calibrate.Audits {
+	audits := map[string]calibrate.Audits{}
+	for name, r := range c.Routes {
+		audits[name] = calibrate.Audits{Share: r.Audit.Share, PerSecond: r.Audit.PerSecond}
+	}
+	return audits
+}

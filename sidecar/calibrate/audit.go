@@ -1,0 +1,278 @@
+package calibrate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// Audits is how many live answers of a route are audited.
+type Audits struct {
+	// Share of the answers, 0 for none, and at most PerSecond of them.
+	Share, PerSecond float64
+}
+
+// Recorder is told what the audits find. It is safe for concurrent use.
+type Recorder interface {
+	// Audited: an answer that was drawn had an outcome: kept, missed, or a Skipped one.
+	Audited(route, outcome string)
+	// Promise: whether a route's answers carry a calibration, and the audit of it.
+	Promise(route string, holds bool, recall, evidence float64)
+}
+
+// Outcomes of an answer that was drawn. Why one is left out does not depend on how
+// good it is, or the audit would be of others than the promise is of.
+const (
+	OutcomeKept   = "kept"
+	OutcomeMissed = "missed"
+	// SkippedRate: more were drawn than per_second, SkippedQueue: than can wait.
+	SkippedRate  = "rate"
+	SkippedQueue = "queue"
+	// SkippedLoad: the sidecar was busy.
+	SkippedLoad = "load"
+	// SkippedBehind: the table does not show all writes that were seen.
+	SkippedBehind = "behind"
+	// SkippedFailed: the exact answer could not be had.
+	SkippedFailed = "failed"
+)
+
+// Holder is what an Auditor needs of a pipeline.
+type Holder interface {
+	Hold(name string) (r *pipeline.Route, release func(), err error)
+}
+
+// AuditorOptions are what NewAuditor needs.
+type AuditorOptions struct {
+	// Routes are all that are served, by name.
+	Routes map[string]Audits
+	// Busy reports that the sidecar has better things to do; nil: never.
+	Busy     func() bool
+	Recorder Recorder
+	Logger   *slog.Logger
+}
+
+// Auditor compares live answers with exact ones, in the background, one at a time on
+// one core, and keeps the promises of the routes up to date: calibrations are read
+// again when their files change. It is a pipeline.Observer, and safe for concurrent use.
+type Auditor struct {
+	options AuditorOptions
+	next    map[string]*atomic.Int64 // when a route's next audit is due, in nanoseconds since start
+	start   time.Time
+	queue   chan drawn
+	said    map[string]string // the last word on each route's promise; of Run alone
+}
+
+var _ pipeline.Observer = (*Auditor)(nil)
+
+// drawn is an answer that is to be audited.
+type drawn struct {
+	route       string
+	request     pipeline.Request
+	answer      []rerank.Scored
+	certificate rerank.Certificate
+	strategy    rerank.Strategy
+	version     string
+}
+
+// maxQueue bounds the answers that wait; refreshEvery is how often files are looked at.
+const (
+	maxQueue     = 64
+	refreshEvery = 2 * time.Second
+)
+
+// NewAuditor makes an auditor, which Run sets to work.
+func NewAuditor(o AuditorOptions) *Auditor {
+	a := &Auditor{options: o, next: map[string]*atomic.Int64{}, start: time.Now(), queue: make(chan drawn, maxQueue), said: map[string]string{}}
+	for route := range o.Routes {
+		a.next[route] = new(atomic.Int64)
+	}
+	if a.options.Busy == nil {
+		a.options.Busy = func() bool { return false }
+	}
+	return a
+}
+
+// Searched implements pipeline.Observer: it draws answers, and never waits.
+func (a *Auditor) Searched(route string, r pipeline.Request, answer pipeline.Answer, err error) {
+	o := a.options.Routes[route]
+	status := answer.Certificate.Status
+	if err != nil || answer.Degraded != nil || o.Share == 0 || r.Filter != "" || answer.Strategy == rerank.Scan ||
+		status != rerank.StatusCalibrated && status != rerank.StatusExact || rand.Float64() >= o.Share {
+		return
+	}
+	if !a.due(route, o.PerSecond) {
+		a.options.Recorder.Audited(route, SkippedRate)
+		return
+	}
+	d := drawn{route: route, request: r, answer: scored(answer.Hits), certificate: answer.Certificate, strategy: answer.Strategy, version: answer.Version}
+	d.request.Query.Vector = slices.Clone(r.Query.Vector)
+	select {
+	case a.queue <- d:
+	default:
+		a.options.Recorder.Audited(route, SkippedQueue)
+	}
+}
+
+// due reports whether the rate permits another audit of the route now.
+func (a *Auditor) due(route string, perSecond float64) bool {
+	if perSecond <= 0 {
+		return false
+	}
+	now, next := int64(time.Since(a.start)), a.next[route]
+	at := next.Load()
+	return now >= at && next.CompareAndSwap(at, now+int64(float64(time.Second)/perSecond))
+}
+
+// Run audits what is drawn until ctx is done; then it writes what it knows.
+func (a *Auditor) Run(ctx context.Context, routes Holder) error {
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	a.refresh(routes)
+	for {
+		select {
+		case <-ctx.Done():
+			return a.each(routes, (*Keeper).Save)
+		case <-tick.C:
+			a.refresh(routes)
+		case d := <-a.queue:
+			a.audit(ctx, routes, d)
+		}
+	}
+}
+
+// each calls do for the promise of every route.
+func (a *Auditor) each(routes Holder, do func(*Keeper) error) error {
+	var failed []error
+	for route := range a.options.Routes {
+		r, release, err := routes.Hold(route)
+		if err != nil {
+			continue
+		}
+		if k, ok := r.Promise.(*Keeper); ok {
+			failed = append(failed, do(k))
+		}
+		release()
+	}
+	return errors.Join(failed...)
+}
+
+// refresh reads calibrations that changed, and says what became of the promises.
+func (a *Auditor) refresh(routes Holder) {
+	for route := range a.options.Routes {
+		r, release, err := routes.Hold(route)
+		if err != nil {
+			continue
+		}
+		if k, ok := r.Promise.(*Keeper); ok {
+			k.Refresh()
+			a.report(route, k)
+		}
+		release()
+	}
+}
+
+func (a *Auditor) report(route string, k *Keeper) {
+	c, void := k.Calibration()
+	audit := k.Audit()
+	a.options.Recorder.Promise(route, c != nil && void == "", audit.MeanRecall(), audit.Evidence)
+	word := void
+	if c != nil && void == "" {
+		word = c.Made.String()
+	}
+	if word == a.said[route] {
+		return
+	}
+	a.said[route] = word
+	switch {
+	case void != "":
+		a.options.Logger.Warn("answers carry no calibration", "route", route, "reason", void)
+	case c != nil:
+		a.options.Logger.Info("answers carry a calibration", "route", route, "recall", c.Recall, "k", c.K, "share", c.Share, "alpha", c.Alpha,
+			"queries", c.Queries, "depth", c.Rule.Depth, "made", c.Made)
+	}
+}
+
+// audit compares one answer with the exact one.
+func (a *Auditor) audit(ctx context.Context, routes Holder, d drawn) {
+	r, release, err := routes.Hold(d.route)
+	if err != nil {
+		return
+	}
+	defer release()
+	k, ok := r.Promise.(*Keeper)
+	if !ok || d.version != r.Model.Version {
+		return // another version is served by now
+	}
+	c, void := k.Calibration()
+	if c == nil || void != "" || !d.carries(c, r) {
+		return
+	}
+	recall, skipped := a.recall(ctx, r, d)
+	if skipped != "" {
+		a.options.Recorder.Audited(d.route, skipped)
+		return
+	}
+	outcome := OutcomeMissed
+	if (Promise{Recall: c.Recall}).reached(recall) {
+		outcome = OutcomeKept
+	}
+	if err := k.note(c, recall); err != nil {
+		a.options.Logger.Warn("what the audit knows is not kept", "route", d.route, "error", err)
+	}
+	a.report(d.route, k)
+	a.options.Recorder.Audited(d.route, outcome)
+}
+
+// carries reports whether the promise is of the answer: it carries it, or would if it
+// had not been proved exact.
+func (d drawn) carries(c *rerank.Calibration, r *pipeline.Route) bool {
+	if d.certificate.Status == rerank.StatusCalibrated {
+		return d.certificate.Calibration == c
+	}
+	by := rerank.Rule{
+		Strategy: d.strategy, Depth: d.certificate.Depth, AverageDepth: cmp.Or(d.request.AverageDepth, c.Rule.AverageDepth),
+		Weights: cmp.Or(d.request.Weights, r.Weights), Head: cmp.Or(d.request.Head, r.Head),
+	}
+	return c.Lacks(d.request.K, by, d.request.Filter != "") == ""
+}
+
+var errBusy = errors.New("the sidecar is busy")
+
+// recall is that of an answer; skipped says why it is not known.
+func (a *Auditor) recall(ctx context.Context, r *pipeline.Route, d drawn) (recall float64, skipped string) {
+	if d.certificate.Status == rerank.StatusExact {
+		return 1, ""
+	}
+	if r.Freshness != nil && !r.Freshness.Fresh() {
+		return 0, SkippedBehind
+	}
+	t := r.Resident()
+	if t == nil {
+		return 0, SkippedFailed
+	}
+	defer t.Release()
+	if !Precise(t) {
+		return 0, SkippedFailed
+	}
+	exact, err := scanTable(r.Model, t, d.request.Query, d.request.K, func() error {
+		if a.options.Busy() {
+			return errBusy
+		}
+		return ctx.Err()
+	})
+	switch {
+	case errors.Is(err, errBusy):
+		return 0, SkippedLoad
+	case err != nil:
+		return 0, SkippedFailed
+	}
+	return exact.recall(d.answer), ""
+}

@@ -1,0 +1,214 @@
+package calibrate_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/calibrate"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+func promise() calibrate.Promise {
+	return calibrate.Promise{K: 10, Recall: .9, Share: .95, Alpha: .05}
+}
+
+// input is a calibration of 200 queries at six depths.
+func input(r *pipeline.Route) calibrate.Input {
+	return calibrate.Input{
+		Route: r, Queries: queries(2, 200, 0), HeldOut: queries(3, 100, 0), Source: "a test", Promise: promise(),
+		Depths: []int{15, 300, 30, 100, 60, 200}, Parallel: 2,
+	}
+}
+
+// timeless is a report without what a clock says.
+func timeless(r *calibrate.Report) *calibrate.Report {
+	out := *r
+	if out.Calibration != nil {
+		c := *out.Calibration
+		c.Made = c.Made.Truncate(1 << 62)
+		out.Calibration = &c
+	}
+	out.Rules = append([]calibrate.Outcome(nil), out.Rules...)
+	for i := range out.Rules {
+		out.Rules[i].P50, out.Rules[i].P99 = 0, 0
+	}
+	if out.HeldOut != nil {
+		h := *out.HeldOut
+		h.P50, h.P99 = 0, 0
+		out.HeldOut = &h
+	}
+	return &out
+}
+
+// TestRun: deeper lists hold more, a depth between is chosen, and both ways to exact
+// answers agree.
+func TestRun(t *testing.T) {
+	var reports []*calibrate.Report
+	for _, withTable := range []bool{true, false} {
+		r, _ := newRoute(t, withTable)
+		report, err := calibrate.Run(t.Context(), input(r))
+		must(t, err)
+		reports = append(reports, report)
+		if want := map[bool]string{true: "table", false: "collection"}[withTable]; report.Exact != want {
+			t.Errorf("exact answers are from the %s, want %s", report.Exact, want)
+		}
+		c := report.Calibration
+		if c == nil || c.Rule.Depth <= 15 || c.Rule.Depth >= 300 || c.Rule.Strategy != rerank.Average || c.K != 10 || c.Queries != 200 || c.Made.IsZero() {
+			t.Fatalf("calibration %+v of %+v", c, report.Rules)
+		}
+		for i, o := range report.Rules {
+			if i > 0 && (o.Depth >= report.Rules[i-1].Depth || o.MeanRecall > report.Rules[i-1].MeanRecall+.01) {
+				t.Errorf("rule %d: %+v after %+v", i, o, report.Rules[i-1])
+			}
+			if o.LeastMeanRecall > o.MeanRecall || o.LeastShare > float64(o.Kept)/200 || o.Passed && !o.Tested {
+				t.Errorf("rule %d: %+v", i, o)
+			}
+		}
+		if h := report.HeldOut; h == nil || h.Rule != c.Rule || h.Queries != 100 || h.Kept < 90 {
+			t.Errorf("held out: %+v", h)
+		}
+	}
+	reports[1].Exact = reports[0].Exact
+	for i := range reports[0].Rules { // the table and the stored vectors are scored alike
+		reports[1].Rules[i].Candidates = reports[0].Rules[i].Candidates
+	}
+	if a, b := timeless(reports[0]), timeless(reports[1]); !reflect.DeepEqual(a, b) {
+		t.Errorf("with a table\n%+v\nwithout\n%+v", a, b)
+	}
+}
+
+// TestNoPromise: what no depth shows is not promised.
+func TestNoPromise(t *testing.T) {
+	r, _ := newRoute(t, true)
+	in := input(r)
+	in.Promise.Recall, in.Depths = 1, []int{20, 12}
+	report, err := calibrate.Run(t.Context(), in)
+	must(t, err)
+	if report.Calibration != nil || report.HeldOut != nil || !report.Rules[0].Tested || report.Rules[0].Passed || report.Rules[1].Tested {
+		t.Errorf("%+v", report)
+	}
+}
+
+// TestResume: a calibration that ended anywhere goes on, asks nothing twice, and ends
+// as one that was not disturbed.
+func TestResume(t *testing.T) {
+	for _, withTable := range []bool{true, false} {
+		r, undisturbed := newRoute(t, withTable)
+		want, err := calibrate.Run(t.Context(), input(r))
+		must(t, err)
+		whole := undisturbed.searches.Load()
+
+		r, store := newRoute(t, withTable)
+		in := input(r)
+		in.Journal = filepath.Join(t.TempDir(), "things", "calibration.journal")
+		crash := errors.New("crash")
+		asked := int64(0)
+		for _, after := range []int64{1, 37, 400, 900} {
+			asked = after
+			store.after = func(n int64) error {
+				if n > asked {
+					return crash
+				}
+				return nil
+			}
+			if _, err := calibrate.Run(t.Context(), in); !errors.Is(err, crash) {
+				t.Fatalf("error %v, want the crash", err)
+			}
+			tear(t, in.Journal)
+		}
+		store.after = nil
+		got, err := calibrate.Run(t.Context(), in)
+		must(t, err)
+		if a, b := timeless(want), timeless(got); !reflect.DeepEqual(a, b) {
+			t.Errorf("undisturbed\n%+v\nresumed\n%+v", a, b)
+		}
+		// For each of the four ends, what its two workers had begun and the torn line.
+		if most := whole + 4*3*7; store.searches.Load() > most {
+			t.Errorf("%d searches, want at most %d", store.searches.Load(), most)
+		}
+		if _, err := os.Stat(in.Journal); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the journal is still there: %v", err)
+		}
+	}
+}
+
+// tear cuts the last line of a journal, as a crash does.
+func tear(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	must(t, err)
+	if strings.Count(string(b), "\n") > 1 {
+		b = b[:len(b)-3]
+	}
+	must(t, os.WriteFile(path, b, 0o600))
+}
+
+// TestOtherJournal: what was answered of another calibration does not count.
+func TestOtherJournal(t *testing.T) {
+	r, store := newRoute(t, true)
+	in := input(r)
+	_, err := calibrate.Run(t.Context(), in)
+	must(t, err)
+	want := store.searches.Swap(0)
+	in.Journal = filepath.Join(t.TempDir(), "journal")
+	must(t, os.WriteFile(in.Journal, []byte(`{"calibration":"another"}`+"\n"+`{"query":0,"answers":[{"depth":15,"recall":1}]}`+"\n"), 0o600))
+	_, err = calibrate.Run(t.Context(), in)
+	must(t, err)
+	if n := store.searches.Load(); n != want {
+		t.Errorf("%d searches, want %d", n, want)
+	}
+}
+
+// TestRefusals: what cannot be shown is refused before anything is asked, with what
+// would do.
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*calibrate.Input)
+		want   string
+	}{
+		{"too few queries", func(in *calibrate.Input) { in.Queries = in.Queries[:58] }, "bring 59 at least"},
+		{"no k", func(in *calibrate.Input) { in.Promise.K = 0 }, "k is 0"},
+		{"too many rows", func(in *calibrate.Input) { in.Promise.K = 2000 }, "1000 at most"},
+		{"recall", func(in *calibrate.Input) { in.Promise.Recall = 1.1 }, "1.1"},
+		{"certain", func(in *calibrate.Input) { in.Promise.Share = 1 }, "below 1"},
+		{"depth twice", func(in *calibrate.Input) { in.Depths = []int{5, 5} }, "given twice"},
+		{"too deep", func(in *calibrate.Input) { in.Depths = []int{1 << 20} }, "max_depth"},
+		{"a scan", func(in *calibrate.Input) { in.Route.Strategy = rerank.Scan }, "proved exact"},
+		{"partitions", func(in *calibrate.Input) { in.Route.Partitions = []string{"a"} }, "partitions"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, store := newRoute(t, true)
+			in := input(r)
+			c.change(&in)
+			_, err := calibrate.Run(t.Context(), in)
+			if !errors.Is(err, calibrate.ErrInput) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+			if store.searches.Load() != 0 {
+				t.Error("the store was searched")
+			}
+		})
+	}
+}
+
+// TestCancel: a calibration ends with its context.
+func TestCancel(t *testing.T) {
+	r, store := newRoute(t, true)
+	ctx, cancel := context.WithCancel(t.Context())
+	store.after = func(n int64) error {
+		if n == 10 {
+			cancel()
+		}
+		return nil
+	}
+	if _, err := calibrate.Run(ctx, input(r)); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,25 @@
+package calibrate
+
+import (
+	"bytes"
+	"testing"
+)
+
+// FuzzJournal: of whatever a journal holds, whole lines are taken up to the first
+// that is damaged.
+func FuzzJournal(f *testing.F) {
+	f.Add([]byte(`{"calibration":"x"}` + "\n" + `{"query":1,"answers":[{"depth":5,"recall":1}]}` + "\n" + `{"query":2,"sca`))
+	f.Add([]byte(`{"calibration":"y"}` + "\n"))
+	f.Add([]byte("\n{"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		j := &journal{answers: map[int][]answered{}, exacts: map[int]exactAnswer{}}
+		valid := j.replay(content, "x")
+		if valid < 0 || valid > len(content) || valid > 0 && content[valid-1] != '\n' {
+			t.Fatalf("%d of %q is valid", valid, content)
+		}
+		again := &journal{answers: map[int][]answered{}, exacts: map[int]exactAnswer{}}
+		if got := again.replay(bytes.Clone(content[:valid]), "x"); got != valid {
+			t.Fatalf("%d of the valid %q is valid", got, content[:valid])
+		}
+	})
+}

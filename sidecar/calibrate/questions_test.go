@@ -1,0 +1,242 @@
+package calibrate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/milvus-io/milvus-sdk-go/v2/client"
+	qdrantclient "github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/adapters/milvus"
+	"github.com/likenessdb/likeness/adapters/qdrant"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/calibrate"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+func TestMain(m *testing.M) { os.Exit(servers.Isolate(m)) }
+
+const data, questions = "../../examples/data/banking77/", "questions"
+
+// asked is every nth item, test questions for the calibration and held out, and
+// what is asked of the route.
+type asked struct {
+	every, queries, heldOut int
+	depths                  []int
+	heads                   []string
+}
+
+// TestQuestions: over real HNSW indices, a promise of recall@10 ≥ .9 for 95 % of the
+// queries is made, and kept on queries that were held out. LIKENESS_SOAK=1 takes all
+// of the data; its figures are in docs/benchmarks/calibration.md.
+func TestQuestions(t *testing.T) {
+	n := asked{4, 250, 250, []int{500, 300, 200, 50}, []string{"residual"}}
+	if os.Getenv("LIKENESS_SOAK") != "" {
+		n = asked{1, 1540, 1540, []int{2000, 1500, 1000, 700, 500, 300, 200, 100, 50, 20, 10}, []string{"residual", "linear"}}
+	}
+	m, err := model.Open("../../examples/models/banking77-questions-mol")
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := vectors(t, "train_vectors.npy", n.every)
+	for name, open := range map[string]func(*testing.T, rerank.Matrix) adapters.Store{"qdrant": qdrantHNSW, "milvus": milvusHNSW} {
+		t.Run(name, func(t *testing.T) {
+			store := open(t, items)
+			for _, head := range n.heads {
+				promiseKept(t, &pipeline.Route{
+					Name: questions, Collection: questions, Vector: "vector", StoreName: name, Store: store, UnitVectors: true,
+					Model: pipeline.Model{Name: "questions", Version: m.Version, Similarity: m.Similarity},
+					Table: tableOf(t, m, items), Strategy: rerank.Distilled, Head: head,
+				}, n)
+			}
+		})
+	}
+}
+
+// promiseKept calibrates a route, and looks at what was held out.
+func promiseKept(t *testing.T, r *pipeline.Route, n asked) {
+	t.Helper()
+	all := vectors(t, "test_vectors.npy", 1)
+	order := rand.New(rand.NewPCG(1, 2)).Perm(all.Rows)
+	in := calibrate.Input{
+		Route: r, Promise: calibrate.Promise{K: 10, Recall: .9, Share: .95, Alpha: .05}, Parallel: 2, Source: "test questions",
+		Depths: n.depths,
+	}
+	for i, row := range order[:n.queries+n.heldOut] {
+		q := rerank.Query{Vector: all.Row(row)}
+		if i < n.queries {
+			in.Queries = append(in.Queries, q)
+		} else {
+			in.HeldOut = append(in.HeldOut, q)
+		}
+	}
+	report, err := calibrate.Run(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(tableText(report))
+	if report.Calibration == nil {
+		t.Fatal("no depth shows the promise")
+	}
+	// A promise that is just kept falls below this in one of a thousand draws.
+	if h := report.HeldOut; float64(h.Kept) < .95*float64(h.Queries)-3.1*math.Sqrt(.95*.05*float64(h.Queries)) {
+		t.Errorf("%d of %d held-out queries reached the recall", h.Kept, h.Queries)
+	}
+	if last := report.Rules[len(report.Rules)-1]; last.Passed {
+		t.Errorf("even depth %d shows the promise: the test is of nothing", last.Depth)
+	}
+}
+
+// tableText is a report as the rows of a Markdown table.
+func tableText(r *calibrate.Report) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, head %s, %d rows, settings %v\n", r.Rules[0].Strategy, r.Rules[0].Head, r.Rows, r.Settings)
+	row := func(o calibrate.Outcome, mark string) {
+		fmt.Fprintf(&b, "| %d | %.0f | %d of %d | %.4f | %.4f | %.4f | %.1f | %.1f | %s |\n",
+			o.Depth, o.Candidates, o.Kept, o.Queries, o.LeastShare, o.MeanRecall, o.LeastMeanRecall, o.P50, o.P99, mark)
+	}
+	for _, o := range r.Rules {
+		row(o, r.Mark(o))
+	}
+	if r.HeldOut != nil {
+		row(*r.HeldOut, "held out")
+	}
+	return b.String()
+}
+
+// vectors are every nth row of a file of the shipped data.
+func vectors(t *testing.T, file string, every int) rerank.Matrix {
+	t.Helper()
+	m, err := npy.Open(data + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	out := rerank.NewMatrix((m.Rows+every-1)/every, m.Cols)
+	for r := range out.Rows {
+		copy(out.Row(r), m.Row(r*every))
+	}
+	return out
+}
+
+func tableOf(t *testing.T, m *model.Model, items rerank.Matrix) *table.Table {
+	t.Helper()
+	features := rerank.NewMatrix(items.Rows, m.Spec().Features)
+	if err := m.EncodeItems(features, items); err != nil {
+		t.Fatal(err)
+	}
+	tab, err := table.FromMemory(table.Meta{Model: "questions", ModelVersion: m.Version, Collection: questions}, ids(items.Rows), features, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tab
+}
+
+func ids(n int) []rerank.ID {
+	out := make([]rerank.ID, n)
+	for i := range out {
+		out[i] = rerank.UintID(uint64(i))
+	}
+	return out
+}
+
+// fill writes the items into a new collection.
+func fill(t *testing.T, store adapters.Store, metric adapters.Metric, items rerank.Matrix) {
+	t.Helper()
+	t.Cleanup(func() { _ = store.Close() })
+	schema := adapters.Schema{Collection: questions, Fields: []adapters.VectorField{{Name: "vector", Dim: items.Cols, Metric: metric}}}
+	w := store.(adapters.Writer)
+	if err := w.Create(t.Context(), schema); err != nil {
+		t.Fatal(err)
+	}
+	const batch = 1000
+	for from := 0; from < items.Rows; from += batch {
+		to := min(from+batch, items.Rows)
+		if err := w.Write(t.Context(), questions, schema, adapters.Rows{IDs: ids(items.Rows)[from:to], Vectors: []rerank.Matrix{items.Slice(from, to)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// eventually polls a server until it has done what it does in the background.
+func eventually(t *testing.T, what string, done func(context.Context) (bool, error)) {
+	t.Helper()
+	_, err := backoff.Retry(t.Context(), func() (struct{}, error) {
+		ok, err := done(t.Context())
+		if err == nil && !ok {
+			err = errors.New("not yet")
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(100*time.Millisecond)), backoff.WithMaxElapsedTime(3*time.Minute))
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// qdrantHNSW is a Qdrant whose collection is searched by HNSW, as it is from 10 MB on.
+func qdrantHNSW(t *testing.T, items rerank.Matrix) adapters.Store {
+	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	store, err := qdrant.Open(qdrant.Options{Address: server.Address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, store, adapters.Cosine, items)
+	conn, err := grpc.NewClient(server.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	collections := qdrantclient.NewCollectionsClient(conn)
+	_, err = collections.Update(t.Context(), &qdrantclient.UpdateCollection{
+		CollectionName: questions, OptimizersConfig: &qdrantclient.OptimizersConfigDiff{IndexingThreshold: qdrantclient.PtrOf(uint64(100))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "Qdrant builds its index", func(ctx context.Context) (bool, error) {
+		info, err := collections.Get(ctx, &qdrantclient.GetCollectionInfoRequest{CollectionName: questions})
+		r := info.GetResult()
+		return r.GetStatus() == qdrantclient.CollectionStatus_Green && r.GetIndexedVectorsCount() == uint64(items.Rows), err
+	})
+	return store
+}
+
+// milvusHNSW is a Milvus whose collection is sealed and searched by HNSW.
+func milvusHNSW(t *testing.T, items rerank.Matrix) adapters.Store {
+	server := servers.MilvusForTest(t, servers.Options{})
+	store, err := milvus.New(t.Context(), milvus.Options{
+		Address: server.Address, Companion: milvus.Index{Type: "HNSW", Params: map[string]string{"M": "8", "efConstruction": "64"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, store, adapters.InnerProduct, items)
+	sdk, err := client.NewClient(t.Context(), client.Config{Address: server.Address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sdk.Close()
+	if err := sdk.Flush(t.Context(), questions, false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "Milvus builds its index", func(ctx context.Context) (bool, error) {
+		total, indexed, err := sdk.GetIndexBuildProgress(ctx, questions, "vector")
+		return total == int64(items.Rows) && indexed == total, err
+	})
+	return store
+}
