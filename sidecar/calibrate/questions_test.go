@@ -220,7 +220,7 @@ func qdrantHNSW(t *testing.T, items rerank.Matrix) adapters.Store {
 func milvusHNSW(t *testing.T, items rerank.Matrix) adapters.Store {
 	server := servers.MilvusForTest(t, servers.Options{})
 	store, err := milvus.New(t.Context(), milvus.Options{
-		Address: server.Address, Companion: milvus.Index{Type: "HNSW", Params: map[string]string{"M": "8", "efConstruction": "64"}},
+		Address: server.Address, Companion: milvus.Index{Type: "HNSW", Params: map[string]string{"M": "16", "efConstruction": "200"}},
 	})
 	if err != nil {
 		t.Fatal(err)
