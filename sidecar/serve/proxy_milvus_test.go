@@ -244,6 +244,16 @@ func TestMilvusProxyPasses(t *testing.T) {
 			t.Errorf("%s: %v, %v; the database says %v, %v", reason, got, err, want, wantErr)
 		}
 	}
+	hybrid := &milvuspb.HybridSearchRequest{CollectionName: "routed", UseDefaultConsistency: true,
+		Requests:   []*milvuspb.SearchRequest{milvusSearch("routed", [][]float32{query}, 5, 0, "")},
+		RankParams: []*commonpb.KeyValuePair{{Key: "strategy", Value: "rrf"}, {Key: "params", Value: `{"k":60}`}, {Key: "limit", Value: "5"}},
+	}
+	var trailer metadata.MD
+	got, err := p.proxy.HybridSearch(t.Context(), hybrid, grpc.Trailer(&trailer))
+	want, wantErr := p.direct.HybridSearch(t.Context(), hybrid)
+	if state := trailer.Get("likeness-status"); len(state) != 1 || state[0] != "passed; reason=hybrid" || fmt.Sprint(err) != fmt.Sprint(wantErr) || !proto.Equal(got, want) {
+		t.Errorf("hybrid: %q, %v, %v; the database says %v, %v", state, got, err, want, wantErr)
+	}
 	if _, state := p.search(t, milvusSearch("plain", [][]float32{query}, 5, 0, "")); state != "" {
 		t.Errorf("without a route: status %q", state)
 	}

@@ -62,12 +62,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 func startSidecar(t *testing.T, rest string) serve.Addresses {
 	t.Helper()
 	dir := t.TempDir()
-	w := tensor.Tensor{Shape: []int{4, 4}, Data: []float32{0, 1, 0, 0, 2, 0, 0, 0, 0, 0, -1, 0, 0.5, 0, 0, 1}}
-	m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Name: "w", Tensors: tensor.Set{"W": w},
-		Config: []byte(`{"query_embedding_dim":4,"item_embedding_dim":4,"normalise":false,"form":"full"}`)})
-	if err == nil {
-		err = model.Write(filepath.Join(dir, "w.safetensors"), m)
-	}
+	err := model.Write(filepath.Join(dir, "w.safetensors"), testModel(t))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "likeness.yaml"), []byte(`listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
 models: {w: {path: w.safetensors}}
@@ -100,6 +95,18 @@ models: {w: {path: w.safetensors}}
 		t.Fatal(err)
 		return serve.Addresses{}
 	}
+}
+
+// testModel is the model w.
+func testModel(t *testing.T) *model.Model {
+	t.Helper()
+	w := tensor.Tensor{Shape: []int{4, 4}, Data: []float32{0, 1, 0, 0, 2, 0, 0, 0, 0, 0, -1, 0, 0.5, 0, 0, 1}}
+	m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Name: "w", Tensors: tensor.Set{"W": w},
+		Config: []byte(`{"query_embedding_dim":4,"item_embedding_dim":4,"normalise":false,"form":"full"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 func connect(t *testing.T, address string) *grpc.ClientConn {

@@ -15,7 +15,7 @@ const linger = 100 * time.Millisecond
 // then. To what runs on, that is time that has run out and no caller that went
 // away: the admission learns from it what is too slow.
 type tethered struct {
-	context.Context // values and deadline
+	context.Context //nolint:containedctx // values and deadline: it is a context
 	done            chan struct{}
 	ended           sync.Once
 	err             error // set before done is closed
@@ -43,9 +43,9 @@ func (t *tethered) end(err error) {
 
 // deadlined is a context without an end whose deadline can be read.
 type deadlined struct {
-	context.Context
-	deadline time.Time
-	has      bool
+	context.Context //nolint:containedctx // it is one
+	deadline        time.Time
+	has             bool
 }
 
 // Deadline implements context.Context.

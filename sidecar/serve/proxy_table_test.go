@@ -1,0 +1,112 @@
+package serve_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	adapter "github.com/likenessdb/likeness/adapters/qdrant"
+	"github.com/likenessdb/likeness/sidecar/index"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// tableOf builds a table of the filled collection.
+func tableOf(t *testing.T, db *servers.Server) string {
+	t.Helper()
+	store, err := adapter.Open(adapter.Options{Address: db.Address, APIKey: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	m, path := testModel(t), filepath.Join(t.TempDir(), "things.table")
+	_, err = index.BuildTable(t.Context(), index.TableJob{Source: index.Source{Store: store, Collection: "routed"},
+		Model: pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A table that is older than the database never shows a row that is gone, and a
+// row that the caller may not read shows in no answer.
+func TestProxyOfAnOldTable(t *testing.T) {
+	db := filled(t, servers.Options{Env: []string{"QDRANT__SERVICE__JWT_RBAC=true"}})
+	path := tableOf(t, db)
+	ranked, _ := startRuled(t, db, "")
+	before := ranked.expected(t, 30, "")
+	gone := map[string]bool{}
+	var ids []*qdrant.PointId
+	for _, h := range append(slices.Clone(before[:3]), before[4:20]...) { // of the first twenty the fourth stays
+		gone[h.id] = true
+		id, err := strconv.ParseUint(h.id, 10, 64)
+		if err != nil {
+			ids = append(ids, qdrant.NewIDUUID(h.id))
+			continue
+		}
+		ids = append(ids, qdrant.NewIDNum(id))
+	}
+	wait := true
+	if _, err := qdrant.NewPointsClient(ranked.direct).Delete(asUser(t.Context()), &qdrant.DeletePoints{
+		CollectionName: "routed", Wait: &wait, Points: qdrant.NewPointsSelector(ids...),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var want []hit
+	for _, h := range before {
+		if !gone[h.id] {
+			want = append(want, h)
+		}
+	}
+	p, _ := startRuled(t, db, "strategy: scan, table: "+strconv.Quote(path))
+	if got, state := p.ask(t, p.proxy, p.rest, plainSearch("routed"), plainBody); state != exactly || !slices.Equal(got, want[:5]) {
+		t.Errorf("%q, %v, want %v", state, got, want[:5])
+	}
+	// More than are left: the table cannot tell what else there is.
+	s := plainSearch("routed")
+	s.Limit = 20
+	if got, state := p.ask(t, p.proxy, p.rest, s, `{"vector":[1,-2,0.5,3],"limit":20}`); state != "degraded; reason=confirm" || len(got) != 11 {
+		t.Errorf("%q, %v", state, got)
+	}
+	stranger := metadata.NewOutgoingContext(t.Context(), metadata.Pairs("authorization", "Bearer "+token(`[{"collection":"plain","access":"r"}]`)))
+	got, err := qdrant.NewPointsClient(p.proxy).Search(stranger, plainSearch("routed"))
+	_, refused := qdrant.NewPointsClient(p.direct).Search(stranger, plainSearch("routed"))
+	if err == nil || status.Convert(err).String() != status.Convert(refused).String() {
+		t.Errorf("a stranger: %v, %v; directly %v", got, err, refused)
+	}
+}
+
+// Whoever is first, an answer is whole and says whose it is.
+func TestProxyRaces(t *testing.T) {
+	db := filled(t, servers.Options{})
+	p, _ := startRuled(t, db, "fallback: eager")
+	own, _ := p.ask(t, p.direct, p.restDirect, plainSearch("routed"), plainBody)
+	learned := p.expected(t, 5, "")
+	seen := map[string]int{}
+	for range 40 {
+		r, err := qdrant.NewPointsClient(p.proxy).Search(asUser(t.Context()), plainSearch("routed"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, state, body := post(t, p.rest, "routed/points/search", plainBody, key)
+		seen[state]++
+		want := own
+		if state == exactly {
+			want = learned
+		}
+		if got := restHits(t, resultOf(t, code, body)); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", state, got, want)
+		}
+		if got := hitsOf(r.GetResult()); !slices.Equal(got, own) && !slices.Equal(got, learned) {
+			t.Errorf("%v is neither %v nor %v", got, own, learned)
+		}
+	}
+	if len(seen) == 0 || seen[exactly]+seen["degraded; reason=deadline"] != 40 {
+		t.Errorf("statuses %v", seen)
+	}
+}
