@@ -3,13 +3,9 @@ package harness_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/sidecar/proxy/harness"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // qdrantKey is what the servers ask for.
 const qdrantKey = "secret"

@@ -1,0 +1,29 @@
+package harness_test
+
+import (
+	"context"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/sidecar/proxy/harness"
+)
+
+// TestMain runs the tests in a network namespace of their own, which the
+// standalone Milvus needs. Nothing is fetched there: the clients' packages are
+// installed before.
+func TestMain(m *testing.M) {
+	if ok, _ := servers.Isolated(); !ok && servers.Dir() != "" {
+		ctx := context.Background()
+		for _, requirements := range []string{"qdrant/requirements.txt", "milvus/requirements.txt"} {
+			_, _ = harness.Python(ctx, cache, script(requirements)) // a test that needs it says why it could not
+		}
+	}
+	goleak.VerifyTestMain(isolated{m})
+}
+
+// isolated runs the tests where servers.Isolate does.
+type isolated struct{ m *testing.M }
+
+func (i isolated) Run() int { return servers.Isolate(i.m) }
