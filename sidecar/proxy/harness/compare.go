@@ -15,7 +15,7 @@ type Rule struct {
 	Why string
 	// Keys are those of objects, at any depth, whose values are left out.
 	Keys []string
-	// Text matches what is left out of strings.
+	// Text matches what is left out of strings, and of numbers as they are written.
 	Text *regexp.Regexp
 }
 
@@ -113,6 +113,10 @@ func apply(v any, rules []Rule) any {
 	case []any:
 		for i := range v {
 			v[i] = apply(v[i], rules)
+		}
+	case json.Number:
+		if masked := apply(v.String(), rules); masked != v.String() {
+			return masked
 		}
 	case string:
 		for _, r := range rules {

@@ -27,19 +27,24 @@ func (e Exchange) Text() string {
 
 // CompareExchanges returns what crossed only one of two taps; the order of calls
 // and how they were spread over connections does not count. Calls that were cut
-// are not compared, since what of them had crossed is chance.
+// on either side are not compared, since what of them had crossed is chance.
 func CompareExchanges(client, database []Exchange) []Difference {
-	left := map[string]int{}
-	var all []Difference
+	left, cut := map[string]int{}, map[string]int{}
 	for _, e := range database {
-		if !e.Cut {
+		if e.Cut {
+			cut[e.Call]++
+		} else {
 			left[e.Text()]++
 		}
 	}
+	var all []Difference
 	var unmatched []Exchange
 	for _, e := range client {
 		switch text := e.Text(); {
+		case e.Cut && cut[e.Call] > 0:
+			cut[e.Call]--
 		case e.Cut:
+			cut[e.Call]-- // the database's side may have been whole
 		case left[text] > 0:
 			left[text]--
 		default:
@@ -47,11 +52,19 @@ func CompareExchanges(client, database []Exchange) []Difference {
 		}
 	}
 	for _, e := range unmatched {
+		if cut[e.Call] > 0 {
+			cut[e.Call]--
+			continue
+		}
 		all = append(all, Difference{e.Call, e.Text(), nearest(left, e)})
 	}
 	for text, n := range left {
 		for range n {
 			call, _, _ := strings.Cut(text, "\n")
+			if cut[call] < 0 {
+				cut[call]++
+				continue
+			}
 			all = append(all, Difference{call, "(not at the client's side)", text})
 		}
 	}

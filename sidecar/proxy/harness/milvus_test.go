@@ -1,7 +1,10 @@
 package harness_test
 
 import (
+	"context"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/sidecar/proxy/harness"
@@ -10,18 +13,53 @@ import (
 // milvusToken is what the standalone Milvus asks for.
 const milvusToken = "root:Milvus"
 
-// milvusServers are of one process each: a scenario begins by dropping what
-// another has left.
-func milvusServers() map[string]func(t *testing.T) *servers.Server {
-	return map[string]func(t *testing.T) *servers.Server{
-		servers.MilvusLiteVer: func(t *testing.T) *servers.Server {
-			t.Helper()
-			return servers.MilvusLiteForTest(t, servers.Options{})
-		},
-		servers.MilvusVer: func(t *testing.T) *servers.Server {
-			t.Helper()
-			return servers.MilvusForTest(t, servers.Options{Authorization: true})
-		},
+// milvus starts a server, which every run of a scenario shares: a scenario begins
+// by dropping what another has left, and only one Milvus fits a network namespace.
+func milvus(t *testing.T, version string) database {
+	t.Helper()
+	var s *servers.Server
+	if version == servers.MilvusLiteVer {
+		s = servers.MilvusLiteForTest(t, servers.Options{})
+	} else {
+		s = servers.MilvusForTest(t, servers.Options{Authorization: true})
+	}
+	return database{s.Name, version, harness.MilvusRules(), func(*testing.T) harness.Address { return harness.Address{GRPC: s.Address} }}
+}
+
+// conformMilvus is conform with one run after another. Where nothing is recorded
+// the standalone Milvus, which mostly waits, is spared the second direct run.
+func conformMilvus(t *testing.T, db database, c harness.Client) {
+	t.Helper()
+	run := func(at harness.Address) []harness.Step {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		steps, err := c.Run(ctx, at)
+		if err != nil || len(steps) == 0 {
+			t.Fatalf("%d steps, %v", len(steps), err)
+		}
+		return steps
+	}
+	at := db.start(t)
+	direct := run(at)
+	result := harness.Result{Client: c.Name, Server: db.name, Version: db.version}
+	for _, s := range direct {
+		result.Steps = append(result.Steps, s.Name)
+	}
+	if db.version == servers.MilvusLiteVer || os.Getenv(harness.RecordTo) != "" {
+		again := harness.Compare(run(at), direct, db.rules)
+		report(t, "two direct runs", again)
+		result.Direct = len(again)
+	}
+	through := tapped(t, at)
+	proxied := harness.Compare(run(through.at), direct, db.rules)
+	report(t, "through the proxy", proxied)
+	client, upstream := through.exchanges(t)
+	bytes := harness.CompareExchanges(client, upstream)
+	report(t, "bytes before and behind the proxy", bytes)
+	result.Differences, result.Bytes, result.Requests = len(proxied), len(bytes), harness.Requests(client)
+	t.Logf("%d steps, %d calls crossed, %d different requests", len(direct), len(client), result.Requests)
+	if err := harness.Record(result); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -41,15 +79,12 @@ func milvusClients(t *testing.T, version string) []harness.Client {
 }
 
 func TestMilvusClients(t *testing.T) {
-	for version, start := range milvusServers() {
+	for _, version := range []string{servers.MilvusLiteVer, servers.MilvusVer} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			server := start(t)
-			db := database{server.Name, version, harness.MilvusRules(), func(*testing.T) harness.Address {
-				return harness.Address{GRPC: server.Address}
-			}}
+			db := milvus(t, version)
 			for _, c := range milvusClients(t, version) {
-				t.Run(c.Name, func(t *testing.T) { conform(t, db, c) })
+				t.Run(c.Name, func(t *testing.T) { conformMilvus(t, db, c) })
 			}
 		})
 	}
