@@ -29,6 +29,7 @@ type milvusProxied struct {
 	direct, proxy milvuspb.MilvusServiceClient
 	api           likenessv1.SearchServiceClient
 	address       string
+	database      string // its address
 }
 
 const milvusRows = 40
@@ -50,7 +51,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 `, db.Address, rules))
 	return &milvusProxied{
 		direct: milvuspb.NewMilvusServiceClient(connect(t, db.Address)), proxy: milvuspb.NewMilvusServiceClient(connect(t, at.Proxy.GRPC)),
-		api: likenessv1.NewSearchServiceClient(connect(t, at.GRPC)), address: at.Proxy.GRPC,
+		api: likenessv1.NewSearchServiceClient(connect(t, at.GRPC)), address: at.Proxy.GRPC, database: db.Address,
 	}
 }
 

@@ -160,7 +160,7 @@ func wide(text string, rows int) string {
 	if text != "" && json.Unmarshal([]byte(text), &params) != nil {
 		return text
 	}
-	for key, value := range map[string]int{"nprobe": 65536, "ef": max(rows, 64), "search_list": max(rows, 64), "reorder_k": rows} {
+	for key, value := range map[string]int{"nprobe": 65536, "ef": max(rows, 64), "search_list": max(rows, 64), "reorder_k": rows, "offset": 0} {
 		if _, given := params[key]; given {
 			params[key] = value
 		}

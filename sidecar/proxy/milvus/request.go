@@ -108,7 +108,7 @@ func (q *query) readParams(params []*commonpb.KeyValuePair) (err error) {
 		case "round_decimal":
 			err = q.readDecimals(value)
 		case "params":
-			err = plainParams(value)
+			err = plainParams(value, params)
 		case "ignore_growing":
 			if !strings.EqualFold(value, "false") {
 				return routing.Pass("ignore-growing")
@@ -142,9 +142,9 @@ func (q *query) readDecimals(value string) (err error) {
 	return err
 }
 
-// plainParams wants tuning only; radius and range_filter cut at the database's
-// scores.
-func plainParams(text string) error {
+// plainParams wants tuning only, and what beside repeats, as pymilvus does: that
+// is read there. Radius and range_filter cut at the database's scores.
+func plainParams(text string, beside []*commonpb.KeyValuePair) error {
 	var params map[string]json.RawMessage
 	if text == "" {
 		return nil
@@ -153,11 +153,18 @@ func plainParams(text string) error {
 		return err
 	}
 	for key, value := range params {
-		if !slices.Contains(tuning, key) && !(key == "for_tuning" && string(value) == "false") {
+		if !slices.Contains(tuning, key) && !(key == "for_tuning" && string(value) == "false") && !repeats(beside, key, value) {
 			return routing.Pass("search-params")
 		}
 	}
 	return nil
+}
+
+// repeats reports whether the parameters have the key with that value.
+func repeats(params []*commonpb.KeyValuePair, key string, value json.RawMessage) bool {
+	return slices.ContainsFunc(params, func(p *commonpb.KeyValuePair) bool {
+		return p.GetKey() == key && strings.EqualFold(p.GetValue(), strings.Trim(string(value), `"`))
+	})
 }
 
 func (q *query) readVectors(m *milvuspb.SearchRequest) error {

