@@ -16,8 +16,9 @@ import (
 func TestMain(m *testing.M) {
 	if ok, _ := servers.Isolated(); !ok && servers.Dir() != "" {
 		ctx := context.Background()
-		for _, requirements := range []string{"qdrant/requirements.txt", "milvus/requirements.txt"} {
-			_, _ = harness.Python(ctx, cache, script(requirements)) // a test that needs it says why it could not
+		for _, clients := range []string{"qdrant", "milvus"} { // a test that needs one says why it could not
+			_, _ = harness.Python(ctx, cache, script(clients+"/requirements.txt"))
+			_, _ = harness.Node(ctx, cache, script(clients))
 		}
 	}
 	goleak.VerifyTestMain(isolated{m})

@@ -71,11 +71,16 @@ func milvusPython(t *testing.T) *harness.Program {
 
 func milvusClients(t *testing.T, version string) []harness.Client {
 	t.Helper()
-	args := []string{script("milvus/scenario.py"), "--address", "{grpc}"}
+	node, err := harness.Node(t.Context(), cache, script("milvus"))
+	node = program(t, node, err)
+	args := []string{"--address", "{grpc}"}
 	if version == servers.MilvusVer {
 		args = append(args, "--token", milvusToken)
 	}
-	return []harness.Client{harness.Script("Python pymilvus 2.6.17", milvusPython(t), args...)}
+	return []harness.Client{
+		harness.Script("Python pymilvus 2.6.17", milvusPython(t), append([]string{script("milvus/scenario.py")}, args...)...),
+		harness.Script("Node milvus2-sdk-node 3.0.6", node, append([]string{script("milvus/scenario.cjs")}, args...)...),
+	}
 }
 
 func TestMilvusClients(t *testing.T) {
