@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"slices"
@@ -134,7 +135,7 @@ func checkEntity(t *testing.T, step string, h clientHit) {
 		}
 		a, _ := json.Marshal(got)
 		b, _ := json.Marshal(want)
-		if string(a) != string(b) {
+		if !bytes.Equal(a, b) {
 			t.Errorf("%s: %s of row %d is %s, want %s", step, name, row, a, b)
 		}
 	}

@@ -33,7 +33,7 @@ func grpcExchanges(up, down []byte) ([]Exchange, error) {
 		if a == nil {
 			a = &stream{}
 		}
-		e := Exchange{Call: r.path, Cut: r.reset || a.reset && !a.ended || !a.ended, Request: r.lines, Answer: a.lines}
+		e := Exchange{Call: r.path, Cut: r.reset || !r.ended || !a.ended, Request: r.lines, Answer: a.lines}
 		for s, out := range map[*stream]*[]string{r: &e.Request, a: &e.Answer} {
 			messages, err := s.messages()
 			if err != nil {
