@@ -37,7 +37,7 @@ const milvusRows = 40
 func startMilvusProxied(t *testing.T) *milvusProxied {
 	t.Helper()
 	db := servers.MilvusLiteForTest(t, servers.Options{})
-	fillMilvus(t, db.Address)
+	fillMilvus(t, client.Config{Address: db.Address})
 	return startMilvusRuled(t, db, "")
 }
 
@@ -60,10 +60,10 @@ func milvusVector(i int) []float32 {
 	return []float32{x / 7, 2 - x/5, x * x / 100, 1 / (1 + x)}
 }
 
-func fillMilvus(t *testing.T, address string) {
+func fillMilvus(t *testing.T, config client.Config, o ...client.CreateCollectionOption) {
 	t.Helper()
 	ctx := t.Context()
-	c, err := client.NewClient(ctx, client.Config{Address: address})
+	c, err := client.NewClient(ctx, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func fillMilvus(t *testing.T, address string) {
 			WithField(entity.NewField().WithName("more").WithDataType(entity.FieldTypeJSON))
 		flat, err := entity.NewIndexFlat(entity.IP)
 		if err == nil {
-			err = c.CreateCollection(ctx, schema, 1)
+			err = c.CreateCollection(ctx, schema, 1, o...)
 		}
 		if err == nil {
 			err = c.CreateIndex(ctx, name, "vec", flat, false)
@@ -263,7 +263,7 @@ func TestMilvusProxyPasses(t *testing.T) {
 // Every row keeps the score that the store gives it for its own query.
 func TestMilvusProxyKeepsTheStoresScores(t *testing.T) {
 	db := servers.MilvusLiteForTest(t, servers.Options{})
-	fillMilvus(t, db.Address)
+	fillMilvus(t, client.Config{Address: db.Address})
 	p := startMilvusRuled(t, db, "score: store, latency_budget: 5s")
 	queries := [][]float32{query, {-1, 1, 0, 2}}
 	d, state := p.search(t, milvusSearch("routed", queries, 5, 0, "", "name"))
@@ -287,7 +287,7 @@ func TestMilvusProxyKeepsTheStoresScores(t *testing.T) {
 
 func TestMilvusProxyOptsIn(t *testing.T) {
 	db := servers.MilvusLiteForTest(t, servers.Options{})
-	fillMilvus(t, db.Address)
+	fillMilvus(t, client.Config{Address: db.Address})
 	p := startMilvusRuled(t, db, "opt_in: [round-decimal, consistency]")
 	r := milvusSearch("routed", [][]float32{query}, 5, 0, "")
 	set(r, "round_decimal", "1")

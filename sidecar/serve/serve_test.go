@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -30,7 +31,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(isolated{m}) }
+
+// isolated runs the tests where a Milvus can listen.
+type isolated struct{ m *testing.M }
+
+func (i isolated) Run() int { return servers.Isolate(i.m) }
 
 const base = `
 listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
