@@ -33,7 +33,7 @@ func grpcExchanges(up, down []byte) ([]Exchange, error) {
 		if a == nil {
 			a = &stream{}
 		}
-		e := Exchange{Call: r.path, Cut: r.reset || !r.ended || !a.ended, Request: r.lines, Answer: a.lines}
+		e := Exchange{Call: r.path, Cut: r.reset || !r.ended || !a.ended || a.late, Request: r.lines, Answer: a.lines}
 		for s, out := range map[*stream]*[]string{r: &e.Request, a: &e.Answer} {
 			messages, err := s.messages()
 			if err != nil {
@@ -53,6 +53,7 @@ type stream struct {
 	lines        []string // headers and trailers
 	data         []byte
 	reset, ended bool
+	late         bool // its deadline passed
 }
 
 func readStreams(b []byte) (map[uint32]*stream, error) {
@@ -91,6 +92,8 @@ func (s *stream) add(frame http2.Frame) {
 					s.path = h.Value
 				case "grpc-encoding":
 					s.encoding = h.Value
+				case "grpc-status":
+					s.late = h.Value == "4" // which side noticed its deadline first is chance
 				}
 				yield(h.Name, h.Value)
 			}
