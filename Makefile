@@ -69,7 +69,7 @@ bench: $(TOOLS)/.built ## Run the Go benchmarks ten times and print benchstat's 
 	@benchstat $(CACHE)/bench.txt
 
 .PHONY: compatibility
-compatibility: servers ## Run the conformance kit against every server and remake docs/reference/compatibility.md
+compatibility: servers ## Run the conformance kit against every server and remake docs/reference/compatibility.md and proxy.md
 	@tools/compatibility.sh
 
 ##@ Set-up, done by the others

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the conformance kit against every store and server and remakes
-# docs/reference/compatibility.md from the outcomes. `make compatibility` calls it.
+# docs/reference/compatibility.md and proxy.md from the outcomes. `make compatibility` calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,3 +10,10 @@ rm -f "$outcomes"
 LIKENESS_COMPATIBILITY=$outcomes go test -count 1 -timeout 20m ./adapters/...
 go run ./adapters/adaptertest/compatibility <"$outcomes" >docs/reference/compatibility.md.new
 mv docs/reference/compatibility.md.new docs/reference/compatibility.md
+
+# The official clients through the proxy, on every version.
+outcomes=$PWD/.cache/proxy-conformance.jsonl
+rm -f "$outcomes"
+LIKENESS_PROXY_CONFORMANCE=$outcomes go test -count 1 -timeout 30m -run 'Clients$' ./sidecar/proxy/harness
+go run ./sidecar/proxy/harness/page <"$outcomes" >docs/reference/proxy.md.new
+mv docs/reference/proxy.md.new docs/reference/proxy.md

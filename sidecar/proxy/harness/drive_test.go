@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/proxy/harness"
 )
@@ -38,59 +40,61 @@ func program(t *testing.T, p *harness.Program, err error) *harness.Program {
 	return nil
 }
 
-// scenario runs a client on an address.
-func scenario(t *testing.T, c harness.Client, at harness.Address) []harness.Step {
+// runs runs a client's scenario on several addresses at the same time.
+func runs(t *testing.T, c harness.Client, at ...harness.Address) [][]harness.Step {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	steps, err := c.Run(ctx, at)
-	if err != nil {
-		t.Fatal(err)
+	steps := make([][]harness.Step, len(at))
+	var group errgroup.Group
+	for i := range at {
+		group.Go(func() (err error) {
+			steps[i], err = c.Run(ctx, at[i])
+			return err
+		})
 	}
-	if len(steps) == 0 {
-		t.Fatal("the scenario has no steps")
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
 	}
 	return steps
 }
 
 // conform runs a client's scenario directly, directly again, and through the
 // proxy, each on a fresh server, and compares: outcomes under the rules, bytes on
-// both sides of the proxy.
-func conform(t *testing.T, db database, c harness.Client) {
+// both sides of the proxy. It returns what the client sent.
+func conform(t *testing.T, db database, c harness.Client) []harness.Exchange {
 	t.Helper()
-	result := harness.Result{Client: c.Name, Server: db.name, Version: db.version}
-	direct := scenario(t, c, db.start(t))
+	through := tapped(t, db.start(t))
+	steps := runs(t, c, db.start(t), db.start(t), through.at)
+	direct, again, proxied := steps[0], steps[1], steps[2]
+	client, upstream := through.exchanges(t)
+	result := harness.Result{Client: c.Name, Server: db.name, Version: db.version, Requests: harness.Requests(client)}
 	for _, s := range direct {
 		result.Steps = append(result.Steps, s.Name)
 	}
-	again := harness.Compare(scenario(t, c, db.start(t)), direct, db.rules)
-	report(t, "two direct runs", again)
-	result.Direct = len(again)
-
-	through := tapped(t, db.start(t))
-	proxied := harness.Compare(scenario(t, c, through.at), direct, db.rules)
-	report(t, "through the proxy", proxied)
-	result.Differences = len(proxied)
-
-	client, upstream := through.exchanges(t)
-	bytes := harness.CompareExchanges(client, upstream)
-	report(t, "bytes before and behind the proxy", bytes)
-	result.Bytes, result.Requests = len(bytes), harness.Requests(client)
-	t.Logf("%d steps, %d different requests, %d calls recorded", len(direct), result.Requests, len(client))
+	result.Direct = report(t, "two direct runs", harness.Compare(again, direct, db.rules))
+	result.Differences = report(t, "through the proxy", harness.Compare(proxied, direct, db.rules))
+	result.Bytes = report(t, "bytes before and behind the proxy", harness.CompareExchanges(client, upstream))
+	if len(direct) == 0 || len(client) < len(direct)/2 {
+		t.Errorf("%d steps, but %d calls crossed the taps", len(direct), len(client))
+	}
+	t.Logf("%d steps, %d calls crossed, %d different requests", len(direct), len(client), result.Requests)
 	if err := harness.Record(result); err != nil {
 		t.Error(err)
 	}
+	return client
 }
 
-func report(t *testing.T, what string, differences []harness.Difference) {
+func report(t *testing.T, what string, differences []harness.Difference) int {
 	t.Helper()
 	for i, d := range differences {
 		if i == 10 {
 			t.Errorf("%s: and %d more", what, len(differences)-i)
-			return
+			break
 		}
 		t.Errorf("%s: %s", what, d)
 	}
+	return len(differences)
 }
 
 // taps are a proxy between taps.

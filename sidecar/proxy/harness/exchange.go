@@ -15,6 +15,8 @@ type Exchange struct {
 	Call string
 	// Cut says that it did not run to its end: cancelled, or the connection broke.
 	Cut bool
+	// Body is the request's first message.
+	Body []byte
 	// Request and Answer have a line for each header, message and trailer, those
 	// that are exempt left out.
 	Request, Answer []string
@@ -134,8 +136,11 @@ func headers(exempt []string, each func(yield func(name, value string))) []strin
 			lines = append(lines, "header grpc-timeout: set") // it runs down on the way
 		case name == "grpc-message":
 			if value != "" { // without one there is no header, or an empty one
-				lines = append(lines, "header "+name+": "+unescaped(value))
+				lines = append(lines, "header "+name+": "+strings.TrimSpace(unescaped(value)))
 			}
+		case name == "content-type":
+			// application/grpc+proto says the same of the same messages.
+			lines = append(lines, "header "+name+": "+strings.Replace(value, "application/grpc+proto", "application/grpc", 1))
 		case name == "access-control-allow-methods":
 			parts := strings.Split(value, ",") // Qdrant's order is random
 			slices.Sort(parts)

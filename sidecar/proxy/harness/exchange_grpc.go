@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -28,8 +31,8 @@ func grpcExchanges(up, down []byte) ([]Exchange, error) {
 		return nil, fmt.Errorf("server's frames: %w", err)
 	}
 	var all []Exchange
-	for id, r := range requests {
-		a := answers[id]
+	for _, id := range slices.Sorted(maps.Keys(requests)) {
+		r, a := requests[id], answers[id]
 		if a == nil {
 			a = &stream{}
 		}
@@ -39,7 +42,16 @@ func grpcExchanges(up, down []byte) ([]Exchange, error) {
 			if err != nil {
 				e.Cut = true
 			}
-			*out = append(append([]string{}, messages...), *out...)
+			for i, m := range messages {
+				if s == r && i == 0 {
+					e.Body = m
+				}
+				*out = append(*out, body(m))
+			}
+		}
+		if slices.Contains(e.Answer, "header grpc-status: 12") {
+			// Who does not know a method answers before the message is there: it may not be sent.
+			e.Request = slices.DeleteFunc(e.Request, func(line string) bool { return strings.HasPrefix(line, "body ") })
 		}
 		all = append(all, e)
 	}
@@ -108,9 +120,9 @@ func (s *stream) add(frame http2.Frame) {
 	}
 }
 
-// messages are the lines of what was sent, decompressed.
-func (s *stream) messages() ([]string, error) {
-	var out []string
+// messages are what was sent, decompressed.
+func (s *stream) messages() ([][]byte, error) {
+	var out [][]byte
 	for b := s.data; len(b) > 0; {
 		if len(b) < 5 {
 			return out, io.ErrUnexpectedEOF
@@ -126,7 +138,7 @@ func (s *stream) messages() ([]string, error) {
 				return out, err
 			}
 		}
-		out = append(out, body(message))
+		out = append(out, message)
 		b = b[5+n:]
 	}
 	return out, nil

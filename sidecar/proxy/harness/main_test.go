@@ -14,6 +14,7 @@ import (
 // standalone Milvus needs. Nothing is fetched there: the clients' packages are
 // installed before.
 func TestMain(m *testing.M) {
+	quiet()
 	if ok, _ := servers.Isolated(); !ok && servers.Dir() != "" {
 		ctx := context.Background()
 		for _, clients := range []string{"qdrant", "milvus"} { // a test that needs one says why it could not

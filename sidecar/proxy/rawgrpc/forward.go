@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -90,10 +92,35 @@ func (s *Server) unaryCall(ctx context.Context, method string, client grpc.Serve
 	}
 	client.SetTrailer(endToEnd(trailer))
 	if err != nil {
-		return err
+		return readable(ctx, err)
 	}
 	defer answer.free()
 	return client.SendMsg(answer)
+}
+
+// readable is an error whose text a Node client can read. HTTP/2 permits no
+// field that ends in a space (RFC 9113, section 8.2.1), and Node drops one that
+// does; a database escapes such a space, which this server's transport does not:
+// for those clients the space is left out.
+func readable(ctx context.Context, err error) error {
+	s := status.Convert(err)
+	text := strings.TrimSpace(s.Message())
+	if text == s.Message() || !isNode(ctx) {
+		return err
+	}
+	p := s.Proto()
+	p.Message = text
+	return status.ErrorProto(p)
+}
+
+// isNode tells the clients that run on Node: Connect's by their content type,
+// grpc-js by its name.
+func isNode(ctx context.Context) bool {
+	md, _ := metadata.FromIncomingContext(ctx)
+	agents := append(md.Get("user-agent"), md.Get("content-type")...)
+	return slices.ContainsFunc(agents, func(s string) bool {
+		return strings.HasPrefix(s, "grpc-node") || s == "application/grpc+proto"
+	})
 }
 
 // stream forwards any number of messages both ways.
@@ -120,7 +147,7 @@ func (s *Server) stream(ctx context.Context, method string, client grpc.ServerSt
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
-			return err
+			return readable(ctx, err)
 		}
 		err := client.SendMsg(answer)
 		answer.free()
