@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Long runs: every fuzz target for FUZZTIME, then the quality figures of the
+# Long runs: every fuzz target for FUZZTIME, the official clients and random
+# messages through the proxy, then the quality figures of the
 # shipped models over every query (QUALITY=0 leaves them out). The results go to
 # docs/benchmarks, or to SOAK_OUT.
 set -euo pipefail
@@ -34,6 +35,16 @@ fuzz() {
 while IFS=: read -r file _ declaration; do
 	fuzz "$(dirname "$file")" "$(grep -o 'Fuzz[A-Za-z0-9_]*' <<<"$declaration" | head -1)"
 done < <(git grep -nE '^func Fuzz[A-Za-z0-9_]*\(' -- '*_test.go')
+
+# The official clients on every version, and 100,000 random messages.
+log=$(mktemp)
+if ! LIKENESS_PROXY_CONFORMANCE=$log.jsonl LIKENESS_CROSSINGS=100000 go test -count 1 -v -timeout 60m ./sidecar/proxy/harness >"$log" 2>&1; then
+	cat "$log" >&2
+	exit 1
+fi
+note "random messages through the proxy" "$(sed -n 's/.*: \([0-9]* random messages .*\)/\1/p' "$log")"
+note "official clients through the proxy" "$(grep -c . "$log.jsonl") clients and versions, no difference"
+rm -f "$log" "$log.jsonl"
 
 # quality NAME MODEL ITEMS PAIRS: the figures of one shipped model over every query, as
 # docs/benchmarks/quality-NAME.json.

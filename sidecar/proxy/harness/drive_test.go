@@ -40,7 +40,7 @@ func program(t *testing.T, p *harness.Program, err error) *harness.Program {
 	return nil
 }
 
-// runs runs a client's scenario on several addresses at the same time.
+// runs has a client make its scenario on several addresses at the same time.
 func runs(t *testing.T, c harness.Client, at ...harness.Address) [][]harness.Step {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -219,4 +219,4 @@ func (g *goScenario) cancelled(query *qdrantapi.QueryPoints) (any, error) {
 }
 
 // quiet keeps the client's warnings about keys without TLS out of the tests' output.
-func quiet() { slog.SetDefault(slog.New(slog.DiscardHandler)) } //nolint:forbidigo,sloglint // that client's own logger is the default one
+func quiet() { slog.SetDefault(slog.New(slog.DiscardHandler)) } //nolint:forbidigo // that client's own logger is the default one

@@ -54,7 +54,7 @@ func answer(client grpc.ServerStream, r Reply) error {
 		}
 	}
 	if r.Err != nil {
-		return r.Err
+		return readable(client.Context(), r.Err)
 	}
 	return client.SendMsg(&frame{mem.BufferSlice{mem.SliceBuffer(r.Message)}})
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
@@ -50,6 +51,11 @@ func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 func (bytesCodec) Name() string { return "proto" }
+
+// plainCodec has no content type of its own.
+type plainCodec struct{ bytesCodec }
+
+func (plainCodec) Name() string { return "" }
 
 // call is what a peer saw of a call.
 type call struct {
@@ -333,6 +339,21 @@ func TestCompressedRequests(t *testing.T) {
 	}
 	if !bytes.Equal(p.last(t).messages[0], request) || !bytes.Equal(answer, reversed(request)) {
 		t.Error("another message")
+	}
+}
+
+// Node drops a field that ends in a space, so its clients get the text without;
+// others get every character.
+func TestErrorTextThatEndsInASpace(t *testing.T) {
+	conn := start(t, &peer{end: status.Error(codes.InvalidArgument, "no such name: ")})
+	for codec, want := range map[encoding.CodecV2]string{plainCodec{}: "no such name: ", bytesCodec{}: "no such name:"} {
+		for _, method := range []string{knownMethod, unknownMethod} {
+			request, answer := []byte("q"), []byte(nil)
+			err := conn.Invoke(t.Context(), method, &request, &answer, grpc.ForceCodecV2(codec))
+			if s := status.Convert(err); s.Code() != codes.InvalidArgument || s.Message() != want {
+				t.Errorf("%s, application/grpc+%s: %q", method, codec.Name(), s.Message())
+			}
+		}
 	}
 }
 
