@@ -126,12 +126,16 @@ func page(all []harness.Result) string {
 
 func rules() string {
 	var b strings.Builder
-	for _, r := range append(harness.QdrantRules(), harness.NodeRule()) {
-		fmt.Fprintf(&b, "- Qdrant: %s", r.Why)
-		if len(r.Keys) > 0 {
-			fmt.Fprintf(&b, " (`%s`)", strings.Join(r.Keys, "`, `"))
+	write := func(server string, all []harness.Rule) {
+		for _, r := range all {
+			fmt.Fprintf(&b, "- %s: %s", server, r.Why)
+			if len(r.Keys) > 0 {
+				fmt.Fprintf(&b, " (`%s`)", strings.Join(r.Keys, "`, `"))
+			}
+			b.WriteString("\n")
 		}
-		b.WriteString("\n")
 	}
+	write("Qdrant", append(harness.QdrantRules(), harness.NodeRule()))
+	write("Milvus", harness.MilvusRules())
 	return b.String()
 }
