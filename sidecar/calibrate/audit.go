@@ -57,6 +57,9 @@ type AuditorOptions struct {
 	Busy     func() bool
 	Recorder Recorder
 	Logger   *slog.Logger
+	// DescribeEvery is how often the stores are asked for the settings of calibrated
+	// indices; 0: a minute.
+	DescribeEvery time.Duration
 }
 
 // Auditor compares live answers with exact ones, in the background, one at a time on
@@ -86,6 +89,8 @@ type drawn struct {
 const (
 	maxQueue     = 64
 	refreshEvery = 2 * time.Second
+	// describeWithin is the time for the stores to say what their indices are.
+	describeWithin = 10 * time.Second
 )
 
 // NewAuditor makes an auditor, which Run sets to work.
@@ -97,6 +102,7 @@ func NewAuditor(o AuditorOptions) *Auditor {
 	if a.options.Busy == nil {
 		a.options.Busy = func() bool { return false }
 	}
+	a.options.DescribeEvery = cmp.Or(o.DescribeEvery, time.Minute)
 	return a
 }
 
@@ -133,23 +139,26 @@ func (a *Auditor) due(route string, perSecond float64) bool {
 
 // Run audits what is drawn until ctx is done; then it writes what it knows.
 func (a *Auditor) Run(ctx context.Context, routes Holder) error {
-	tick := time.NewTicker(refreshEvery)
+	tick, describe := time.NewTicker(refreshEvery), time.NewTicker(a.options.DescribeEvery)
 	defer tick.Stop()
+	defer describe.Stop()
 	a.refresh(routes)
 	for {
 		select {
 		case <-ctx.Done():
-			return a.each(routes, (*Keeper).Save)
+			return a.each(routes, func(_ string, _ *pipeline.Route, k *Keeper) error { return k.Save() })
 		case <-tick.C:
 			a.refresh(routes)
+		case <-describe.C:
+			a.describe(ctx, routes)
 		case d := <-a.queue:
 			a.audit(ctx, routes, d)
 		}
 	}
 }
 
-// each calls do for the promise of every route.
-func (a *Auditor) each(routes Holder, do func(*Keeper) error) error {
+// each calls do for every route with a promise.
+func (a *Auditor) each(routes Holder, do func(name string, r *pipeline.Route, k *Keeper) error) error {
 	var failed []error
 	for route := range a.options.Routes {
 		r, release, err := routes.Hold(route)
@@ -157,7 +166,7 @@ func (a *Auditor) each(routes Holder, do func(*Keeper) error) error {
 			continue
 		}
 		if k, ok := r.Promise.(*Keeper); ok {
-			failed = append(failed, do(k))
+			failed = append(failed, do(route, r, k))
 		}
 		release()
 	}
@@ -166,21 +175,35 @@ func (a *Auditor) each(routes Holder, do func(*Keeper) error) error {
 
 // refresh reads calibrations that changed, and says what became of the promises.
 func (a *Auditor) refresh(routes Holder) {
-	for route := range a.options.Routes {
-		r, release, err := routes.Hold(route)
-		if err != nil {
-			continue
+	_ = a.each(routes, func(route string, _ *pipeline.Route, k *Keeper) error {
+		k.Refresh()
+		a.report(route, k)
+		return nil
+	})
+}
+
+// describe asks the stores whether the indices are still those that were calibrated;
+// one that does not answer changes nothing.
+func (a *Auditor) describe(ctx context.Context, routes Holder) {
+	ctx, cancel := context.WithTimeout(ctx, describeWithin)
+	defer cancel()
+	_ = a.each(routes, func(route string, r *pipeline.Route, k *Keeper) error {
+		if c, _ := k.Calibration(); c == nil {
+			return nil
 		}
-		if k, ok := r.Promise.(*Keeper); ok {
-			k.Refresh()
+		if settings, err := pipeline.Settings(ctx, r); err == nil {
+			k.Described(settings)
 			a.report(route, k)
 		}
-		release()
-	}
+		return nil
+	})
 }
 
 func (a *Auditor) report(route string, k *Keeper) {
 	c, void := k.Calibration()
+	if c == nil && void == "" {
+		return // none was made
+	}
 	audit := k.Audit()
 	a.options.Recorder.Promise(route, c != nil && void == "", audit.MeanRecall(), audit.Evidence)
 	word := void
@@ -191,13 +214,12 @@ func (a *Auditor) report(route string, k *Keeper) {
 		return
 	}
 	a.said[route] = word
-	switch {
-	case void != "":
+	if void != "" {
 		a.options.Logger.Warn("answers carry no calibration", "route", route, "reason", void)
-	case c != nil:
-		a.options.Logger.Info("answers carry a calibration", "route", route, "recall", c.Recall, "k", c.K, "share", c.Share, "alpha", c.Alpha,
-			"queries", c.Queries, "depth", c.Rule.Depth, "made", c.Made)
+		return
 	}
+	a.options.Logger.Info("answers carry a calibration", "route", route, "recall", c.Recall, "k", c.K, "share", c.Share, "alpha", c.Alpha,
+		"queries", c.Queries, "depth", c.Rule.Depth, "made", c.Made)
 }
 
 // audit compares one answer with the exact one.

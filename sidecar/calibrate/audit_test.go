@@ -58,6 +58,7 @@ func serve(t *testing.T, path string, busy func() bool, change ...func(*pipeline
 	r.Promise = s.keeper
 	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
 		Routes: map[string]calibrate.Audits{"things": {Share: 1, PerSecond: 1e9}}, Busy: busy, Recorder: s.counts, Logger: quiet(),
+		DescribeEvery: 20 * time.Millisecond,
 	})
 	var err error
 	s.Pipeline, err = pipeline.New([]*pipeline.Route{r}, pipeline.Options{Observer: s.auditor})
@@ -152,6 +153,15 @@ func (c *counts) promised() bool {
 	return c.holds
 }
 
+// awaitVoid waits until the promise is not claimed any more.
+func (c *counts) awaitVoid() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.holds || c.evidence == 0 {
+		c.cond().Wait()
+	}
+}
+
 func (c *counts) of(outcome string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,13 +175,13 @@ func TestAudit(t *testing.T) {
 	dir := t.TempDir()
 	report, path := calibrated(t, dir)
 	s := serve(t, path, nil)
-	for _, q := range queries(20, 300, 0) {
+	for _, q := range queries(20, 150, 0) {
 		if c := s.ask(t, q); c.Status != rerank.StatusCalibrated || c.Depth != report.Calibration.Rule.Depth {
 			t.Fatalf("%+v, want calibrated at depth %d", c, report.Calibration.Rule.Depth)
 		}
 	}
 	audit := s.keeper.Audit()
-	if audit.Audited != 300 || audit.Rejected != nil || audit.MeanRecall() < .9 || s.counts.of(calibrate.OutcomeKept)+s.counts.of(calibrate.OutcomeMissed) != 300 {
+	if audit.Audited != 150 || audit.Rejected != nil || audit.MeanRecall() < .9 || s.counts.of(calibrate.OutcomeKept)+s.counts.of(calibrate.OutcomeMissed) != 150 {
 		t.Fatalf("audit %+v", audit)
 	}
 
@@ -255,9 +265,9 @@ func TestMisfit(t *testing.T) {
 		{"as calibrated", func(*pipeline.Route, *lossy) {}, "", true},
 		{"other weights", func(r *pipeline.Route, _ *lossy) { r.Weights = rerank.GateWeights }, "weights gates", false},
 		{"less depth", func(r *pipeline.Route, _ *lossy) { r.MaxDepth, r.Depth = 20, 20 }, "max_depth 20", false},
-		{"another index", func(_ *pipeline.Route, l *lossy) { l.settings = map[string]string{"index": "hnsw, m 4"} }, `index setting collection.index was "brute force" and is "hnsw, m 4"`, true},
+		{"another index", func(_ *pipeline.Route, l *lossy) { l.settings.Store(&map[string]string{"index": "hnsw, m 4"}) }, `index setting collection.index was "brute force" and is "hnsw, m 4"`, true},
 		{"more segments", func(_ *pipeline.Route, l *lossy) {
-			l.settings = map[string]string{"index": "brute force", "segments": "7"}
+			l.settings.Store(&map[string]string{"index": "brute force", "segments": "7"})
 		}, "", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -272,6 +282,21 @@ func TestMisfit(t *testing.T) {
 				t.Errorf("%+v", cert)
 			}
 		})
+	}
+}
+
+// TestIndexChanges: an index that changes while it is searched is noticed.
+func TestIndexChanges(t *testing.T) {
+	_, path := calibrated(t, t.TempDir())
+	var store *lossy
+	s := serve(t, path, nil, func(_ *pipeline.Route, l *lossy) { store = l })
+	if _, void := s.keeper.Calibration(); void != "" {
+		t.Fatal(void)
+	}
+	store.settings.Store(&map[string]string{"index": "hnsw, m 4"})
+	s.counts.awaitVoid()
+	if c, void := s.keeper.Calibration(); c == nil || !strings.Contains(void, "hnsw, m 4") {
+		t.Errorf("%+v, %q", c, void)
 	}
 }
 

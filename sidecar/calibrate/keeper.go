@@ -91,6 +91,14 @@ func (k *Keeper) Opened(r *pipeline.Route, settings map[string]string) {
 	k.judge()
 }
 
+// Described is told of the index settings as they are now.
+func (k *Keeper) Described(settings map[string]string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.settings = stable(settings)
+	k.judge()
+}
+
 // Refresh reads the calibration again if its file changed, and reports whether
 // it did.
 func (k *Keeper) Refresh() bool {

@@ -16,7 +16,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
-const dim, items, version = 8, 3000, "0123456789abcdef"
+const dim, items, version = 8, 1000, "0123456789abcdef"
 
 // lossy is a store that misses rows as an approximate index does: a row is in a list
 // with a probability that grows with the depth, and that is less for some queries.
@@ -25,7 +25,7 @@ type lossy struct {
 	searches atomic.Int64
 	// after, if set, is called before each search with how many there were.
 	after    func(n int64) error
-	settings map[string]string
+	settings atomic.Pointer[map[string]string]
 }
 
 func (l *lossy) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
@@ -68,8 +68,8 @@ func thin(list rerank.List, p rerank.Probe) rerank.List {
 
 func (l *lossy) Describe(ctx context.Context, collection string) (adapters.Description, error) {
 	d, err := l.Store.Describe(ctx, collection)
-	if l.settings != nil {
-		d.Settings = l.settings
+	if s := l.settings.Load(); s != nil {
+		d.Settings = *s
 	}
 	return d, err
 }

@@ -1,6 +1,9 @@
 package pipeline
 
 import (
+	"context"
+
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -24,6 +27,25 @@ func (o *opened) tellPromise(settings map[string]string) {
 		r := o.Route
 		o.Promise.Opened(&r, settings)
 	}
+}
+
+// Settings are the index settings of the collections that a route searches, as
+// Promise.Opened is told; nil if its store does not tell. It returns the store's error.
+func Settings(ctx context.Context, r *Route) (map[string]string, error) {
+	d, ok := r.Store.(adapters.Describer)
+	if !ok {
+		return nil, nil
+	}
+	have, err := d.Describe(ctx, r.Collection)
+	if err != nil {
+		return nil, err
+	}
+	settings := prefixed(nil, "collection", have.Settings)
+	if r.Companion == "" {
+		return settings, nil
+	}
+	have, err = d.Describe(ctx, r.Companion)
+	return prefixed(settings, "companion", have.Settings), err
 }
 
 // prefixed adds the settings of one collection to those of a route.

@@ -13,7 +13,7 @@ func newAudits(r *registrar) *audits {
 		answers:  r.counter("audited_answers_total", "Live answers drawn for the audit of a calibration: kept or missed the promised recall, or left out, and why.", "route", "outcome"),
 		recall:   r.gauge("audit_recall", "Mean recall of the audited answers since the calibration was made.", "route"),
 		evidence: r.gauge("audit_evidence", "E-value of the audited answers against the promise; it is rejected at 1/alpha.", "route"),
-		holds:    r.gauge("calibration_holds", "1 while answers of the route carry a calibration.", "route"),
+		holds:    r.gauge("calibration_holds", "1 while answers of a calibrated route carry the promise, 0 while it is void.", "route"),
 	}
 }
 
