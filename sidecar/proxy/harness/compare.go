@@ -34,6 +34,7 @@ func QdrantRules() []Rule {
 		{Why: "a snapshot's moment, size and checksum", Keys: []string{"creation_time", "creationTime", "checksum"}},
 		{Why: "the same", Keys: []string{"size"}, Beside: "creation_time"},
 		{Why: "the same", Keys: []string{"size"}, Beside: "creationTime"},
+		{Why: "the same", Keys: []string{"size"}, Beside: "checksum"},
 		{Why: "a snapshot's name, which has its moment and the peer", Text: regexp.MustCompile(`(-\d{10,})?-\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d(-\d+)?\.snapshot`)},
 		{Why: "the number of the peer, which it draws when it starts", Keys: []string{"peer_id", "peerId"}},
 		{Why: "the server's own folder, and its number of a task, in the text of an error", Text: regexp.MustCompile(`/\S*likeness-qdrant-\d+|task \d+ panicked`)},
@@ -46,7 +47,7 @@ func QdrantRules() []Rule {
 // through the proxy: HTTP/2 permits no field that ends in a space, which some of
 // Qdrant's error texts do, and only the database can escape it.
 func NodeRule() Rule {
-	return Rule{Why: "gRPC on Node: a space at the end of an error's text", Text: regexp.MustCompile(` +$`)}
+	return Rule{Why: "gRPC on Node: a space at the end of an error's text", Text: regexp.MustCompile(` *$`)}
 }
 
 // Difference is a step with two outcomes.

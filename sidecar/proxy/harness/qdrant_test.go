@@ -22,8 +22,8 @@ func qdrant(version string) database {
 
 // TestQdrantClients has the Python client make every call over REST and over
 // gRPC, and then the clients of other languages make the same requests. All of
-// them on the oldest server too is for `make compatibility` and `make soak`; the
-// Go client is quick enough for every day.
+// them on the oldest server too, and every one directly twice, is for
+// `make compatibility` and `make soak`.
 func TestQdrantClients(t *testing.T) {
 	python, err := harness.Python(t.Context(), cache, script("qdrant/requirements.txt"))
 	python = program(t, python, err)
@@ -40,7 +40,7 @@ func TestQdrantClients(t *testing.T) {
 			if strings.Contains(c.Name, "js-client-grpc") {
 				db.rules = append(db.rules, harness.NodeRule())
 			}
-			crossed = conform(t, db, c)
+			crossed = conform(t, db, c, thorough() || strings.HasPrefix(c.Name, "Python"))
 		})
 		return crossed
 	}
