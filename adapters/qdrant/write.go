@@ -88,7 +88,9 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 	if err != nil {
 		return fmt.Errorf("collection %q: %w", collection, err)
 	}
+	longer := false
 	err = s.with(ctx, collection, func(in *info) error {
+		longer = false
 		for i, f := range schema.Fields {
 			into, err := in.field(f.Name)
 			if err != nil {
@@ -98,14 +100,16 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 				return fmt.Errorf("%w: field %q of collection %q has dimension %d; the rows have %d",
 					adapters.ErrDimension, f.Name, collection, into.Dim, rows.Vectors[i].Cols)
 			}
+			longer = longer || into.exceededBy(rows.Vectors[i])
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	// Norms are sampled; the next search looks at the new rows too.
-	defer s.forget(collection)
+	if longer { // norms are sampled; the next search looks at the new rows too
+		defer s.forget(collection)
+	}
 	for _, part := range s.split(points, rows) {
 		_, err := call(ctx, s, "write", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.PointsOperationResponse, error) {
 			return c.Points().Upsert(ctx, &qdrant.UpsertPoints{CollectionName: collection, Wait: qdrant.PtrOf(true), Points: part})
@@ -115,6 +119,16 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 		}
 	}
 	return nil
+}
+
+// exceededBy: a row is longer than any that the field was taken to have.
+func (f *field) exceededBy(m rerank.Matrix) bool {
+	for r := range m.Rows {
+		if rerank.Norm(m.Row(r)) > f.norm {
+			return true
+		}
+	}
+	return false
 }
 
 // split cuts points into batches of at most a quarter of the message limit, and

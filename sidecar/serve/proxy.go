@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"time"
 
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/proxy"
@@ -19,7 +20,11 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 	if p.ListenGRPC == "" && p.ListenREST == "" {
 		return nil, nil
 	}
-	routes, err := routing.New(s.admission, routing.Options{Store: p.Store, Names: p.Routes, Logger: s.options.Logger, Recorder: s.metrics})
+	answering := routing.Options{Store: p.Store, Names: p.Routes, Logger: s.options.Logger, Recorder: s.metrics}
+	if f := s.followers[p.Store]; f != nil {
+		answering.Follower, answering.WriteBudget = f, longestBudget(c, p.Store)
+	}
+	routes, err := routing.New(s.admission, answering)
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
@@ -54,4 +59,16 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 		o.GRPC = proxy.Endpoint{Listen: p.ListenGRPC, Upstream: store.Address, TLS: secure, ListenTLS: forGRPC}
 	}
 	return proxy.Listen(ctx, o)
+}
+
+// longestBudget is the greatest time that a route of the store lets a write wait;
+// the follower keeps to each collection's own.
+func longestBudget(c *config.Config, store string) time.Duration {
+	var longest time.Duration
+	for _, r := range c.Routes {
+		if r.Store == store {
+			longest = max(longest, r.WriteBudget)
+		}
+	}
+	return longest
 }

@@ -31,7 +31,16 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(isolated{m}) }
+func TestMain(m *testing.M) {
+	if file := os.Getenv(childConfig); file != "" {
+		if err := child(file); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(isolated{m})
+}
 
 // isolated runs the tests where a Milvus can listen.
 type isolated struct{ m *testing.M }
