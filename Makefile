@@ -59,7 +59,7 @@ lint: $(TOOLS)/.built $(TOOLS)/.built-lint ## Check format, style, schemas and t
 	@tools/lint.sh
 
 .PHONY: soak
-soak: build ## Fuzz every parser for FUZZTIME and compute the full quality figures, into docs/benchmarks
+soak: build servers ## Fuzz every parser for FUZZTIME and compute the full quality figures, into docs/benchmarks
 	@FUZZTIME=$(FUZZTIME) QUALITY=$(QUALITY) SOAK_OUT=$(SOAK_OUT) tools/soak.sh
 
 .PHONY: bench

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Long runs: every fuzz target for FUZZTIME, the official clients and random
-# messages through the proxy, then the quality figures of the
-# shipped models over every query (QUALITY=0 leaves them out). The results go to
-# docs/benchmarks, or to SOAK_OUT.
+# messages through the proxy, a sidecar that is killed again and again under
+# writes, then the quality figures of the shipped models over every query
+# (QUALITY=0 leaves them out). The results go to docs/benchmarks, or to SOAK_OUT.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,6 +45,9 @@ fi
 note "random messages through the proxy" "$(sed -n 's/.*: \([0-9]* random messages .*\)/\1/p' "$log")"
 note "official clients through the proxy" "$(grep -c . "$log.jsonl") clients and versions, no difference"
 rm -f "$log" "$log.jsonl"
+
+LIKENESS_SOAK=1 LIKENESS_FOLLOW_REPORT=$(realpath "$out")/follow.md go test ./sidecar/serve -run '^TestKilled$' -count 1 >&2
+note "kill -9 of a sidecar under writes, ten times" "[follow.md](follow.md)"
 
 # quality NAME MODEL ITEMS PAIRS: the figures of one shipped model over every query, as
 # docs/benchmarks/quality-NAME.json.

@@ -57,6 +57,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newQueryCommand(a),
 		newHealthCommand(a),
 		newIndexCommand(a),
+		newReconcileCommand(a),
 		newEvalCommand(a),
 		newCalibrateCommand(a),
 		newFitCommand(a),

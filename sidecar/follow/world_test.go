@@ -32,10 +32,21 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// database is an embedded store that counts the reads of the collection, and can
+// writable is what the tests need of a store.
+type writable interface {
+	adapters.Store
+	adapters.Fetcher
+	adapters.Scanner
+	adapters.Describer
+	adapters.Writer
+	adapters.Deleter
+	adapters.Matcher
+}
+
+// database is a store that counts the reads of the collection, and can
 // be down.
 type database struct {
-	*embedded.Store
+	writable
 	fetches atomic.Int64
 	down    atomic.Bool
 }
@@ -47,14 +58,14 @@ func (d *database) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters
 	if r.Collection == items {
 		d.fetches.Add(1)
 	}
-	return d.Store.Fetch(ctx, r)
+	return d.writable.Fetch(ctx, r)
 }
 
 func (d *database) Scan(ctx context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
 	if d.down.Load() {
 		return fmt.Errorf("%w: it is down", adapters.ErrUnavailable)
 	}
-	return d.Store.Scan(ctx, r, yield)
+	return d.writable.Scan(ctx, r, yield)
 }
 
 const items, companion = "items", "items_mol"
@@ -71,10 +82,15 @@ var theModel = sync.OnceValues(func() (*model.Model, error) { return model.Open(
 
 func newWorld(t testing.TB, rows int) *world {
 	t.Helper()
+	return newWorldOn(t, embedded.New(), rows)
+}
+
+func newWorldOn(t testing.TB, store writable, rows int) *world {
+	t.Helper()
 	m, err := theModel()
 	must(t, err)
 	w := &world{
-		db:    &database{Store: embedded.New()},
+		db:    &database{writable: store},
 		model: pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity},
 	}
 	w.schema = adapters.Schema{Collection: items, Fields: []adapters.VectorField{{Name: "vec", Dim: m.Spec().ItemDim, Metric: adapters.InnerProduct}}}
@@ -83,7 +99,7 @@ func newWorld(t testing.TB, rows int) *world {
 		w.put(t, uint64(i), uint64(i), i)
 	}
 	job := index.CompanionJob{
-		Source: w.source(), Model: w.model, Writer: w.db.Store, Name: companion,
+		Source: w.source(), Model: w.model, Writer: w.db, Name: companion,
 		Strategies: []rerank.Strategy{rerank.Average}, Features: true,
 	}
 	_, err = index.BuildCompanion(t.Context(), job)
@@ -98,6 +114,11 @@ func (w *world) source() index.Source {
 // put writes a row; seed is of its vector.
 func (w *world) put(t testing.TB, id, seed uint64, payload int) {
 	t.Helper()
+	w.putPayload(t, id, seed, fmt.Appendf(nil, `{"n":%d}`, payload))
+}
+
+func (w *world) putPayload(t testing.TB, id, seed uint64, payload json.RawMessage) {
+	t.Helper()
 	dim := w.schema.Fields[0].Dim
 	v := rerank.NewMatrix(1, dim)
 	rng := rand.New(rand.NewPCG(seed, 3))
@@ -105,7 +126,7 @@ func (w *world) put(t testing.TB, id, seed uint64, payload int) {
 		v.Data[i] = float32(rng.NormFloat64())
 	}
 	must(t, w.db.Write(t.Context(), items, w.schema, adapters.Rows{
-		IDs: ids(id), Vectors: []rerank.Matrix{v}, Payloads: []json.RawMessage{fmt.Appendf(nil, `{"n":%d}`, payload)},
+		IDs: ids(id), Vectors: []rerank.Matrix{v}, Payloads: []json.RawMessage{payload},
 	}))
 }
 

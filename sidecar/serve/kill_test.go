@@ -137,7 +137,7 @@ type killed struct {
 const (
 	things        = "things"
 	thingsMoL     = "things_mol"
-	writersAtOnce = 16
+	writersAtOnce = 48
 )
 
 type sidecarProcess struct{ cmd *exec.Cmd }

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/internal/filelock"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+const reconcileLong = `Compares every row of a route's collection with its live table and its companion,
+and repairs what differs: rows that are missing there, that changed, and that the
+collection does not have any more. Writes that the journal in state_dir still has
+are followed first. The collection itself is never written to.
+
+A sidecar that serves the route has its table and journal, and does the same by
+itself, every reconcile.interval and whenever it missed a write; then this command
+is refused. With --compare nothing is repaired.
+
+It reads reconcile.rows_per_second rows a second at most. An interrupted run goes
+on where it stopped.`
+
+// reconcileFlags are the flags of reconcile.
+type reconcileFlags struct {
+	route   string
+	compare bool
+}
+
+func newReconcileCommand(a *app) *cobra.Command {
+	f := &reconcileFlags{}
+	cmd := &cobra.Command{
+		Use:   "reconcile",
+		Short: "Bring a route's live table and companion in step with their collection",
+		Long:  reconcileLong,
+		Example: `  likeness reconcile --config likeness.yaml --route products
+  likeness reconcile --config likeness.yaml --route products --compare --output json`,
+		Args: cobra.NoArgs,
+	}
+	src := addConfigFlags(cmd)
+	cmd.Flags().StringVarP(&f.route, "route", "r", "", "the route of the configuration")
+	cmd.Flags().BoolVar(&f.compare, "compare", false, "say what differs, and repair nothing")
+	_ = cmd.MarkFlagRequired("route")
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		r, err := f.run(cmd.Context(), a, src)
+		if errors.Is(err, filelock.ErrHeld) {
+			return fmt.Errorf("%w; a sidecar that serves the route reconciles by itself: lower reconcile.interval, or stop it first", err)
+		}
+		if err != nil {
+			return err
+		}
+		return a.print(*out, r, func(w io.Writer) error { return printReconciled(w, r) })
+	}
+	return cmd
+}
+
+// reconciled is the outcome of reconcile.
+type reconciled struct {
+	Route    string `json:"route"`
+	Repaired bool   `json:"repaired"`
+	follow.Drift
+}
+
+func (f *reconcileFlags) run(ctx context.Context, a *app, src *source) (r reconciled, err error) {
+	c, err := config.Load(src.Source)
+	if err != nil {
+		return r, err
+	}
+	parts, err := f.open(ctx, c)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, parts.Close()) }()
+	r = reconciled{Route: f.route, Repaired: !f.compare}
+	p := newProgress(a.stderr)
+	if f.compare {
+		r.Drift, err = follow.Compare(ctx, f.among(parts.Routes), p.begin)
+		return r, err
+	}
+	log, err := telemetry.NewLogger(a.stderr, c.Log.Level, c.Log.Format)
+	if err != nil {
+		return r, err
+	}
+	followers, err := wiring.Follow(c, parts, log)
+	if err != nil {
+		return r, err
+	}
+	defer func() {
+		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, followers.Close(ended))
+	}()
+	route := c.Routes[f.route]
+	shown := make(chan struct{})
+	watched, stop := context.WithCancel(ctx)
+	go func() {
+		defer close(shown)
+		watch(watched, followers, p.begin("comparing the rows of "+route.Collection, -1))
+	}()
+	found, err := followers[route.Store].Reconcile(ctx, route.Collection)
+	stop()
+	<-shown
+	r.Drift = found[f.route]
+	return r, err
+}
+
+// watch shows how many rows were read until ctx is done.
+func watch(ctx context.Context, followers wiring.Followers, done func(n int)) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	shown := int64(0)
+	for {
+		rows := followers.Status()[0].Rows
+		done(int(rows - shown))
+		shown = rows
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// open opens the routes of the collection, which share its journal, and no others.
+func (f *reconcileFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, error) {
+	r, ok := c.Routes[f.route]
+	switch {
+	case !ok:
+		return nil, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
+	case !r.TableLive && r.Companion == "":
+		return nil, usagef("--route: %q has neither a live table (table_live) nor a companion", f.route)
+	case c.Stores[r.Store].Kind == "embedded":
+		return nil, usagef("--route: the collections of an embedded store never change")
+	case c.StateDir == "" && !f.compare:
+		return nil, usagef("there is no journal of writes; set state_dir, or give --compare")
+	}
+	one := *c
+	one.Routes, one.Models = map[string]config.Route{}, map[string]config.Model{}
+	for name, other := range c.Routes {
+		if other.Store == r.Store && other.Collection == r.Collection {
+			one.Routes[name], one.Models[other.Model] = other, c.Models[other.Model]
+		}
+	}
+	one.Stores = map[string]config.Store{r.Store: c.Stores[r.Store]}
+	return wiring.Open(ctx, &one)
+}
+
+func (f *reconcileFlags) among(routes []*pipeline.Route) *pipeline.Route {
+	for _, r := range routes {
+		if r.Name == f.route {
+			return r
+		}
+	}
+	return nil
+}
+
+func printReconciled(w io.Writer, r reconciled) error {
+	_, _ = fmt.Fprintf(w, "%d rows compared: %d missing, %d changed, %d surplus", r.Rows, r.Missing, r.Changed, r.Surplus)
+	if r.Repaired && r.Differing() > 0 {
+		_, _ = fmt.Fprint(w, "; repaired")
+	}
+	if r.Unfit > 0 {
+		_, _ = fmt.Fprintf(w, "; %d have numbers that the table's format cannot hold", r.Unfit)
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
