@@ -13,6 +13,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
@@ -136,7 +137,7 @@ func (f *reconcileFlags) open(ctx context.Context, c *config.Config) (*wiring.As
 	switch {
 	case !ok:
 		return nil, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
-	case !r.TableLive && r.Companion == "":
+	case len(r.Versions) == 0 && !r.TableLive && r.Companion == "":
 		return nil, usagef("--route: %q has neither a live table (table_live) nor a companion", f.route)
 	case c.Stores[r.Store].Kind == "embedded":
 		return nil, usagef("--route: the collections of an embedded store never change")
@@ -151,7 +152,14 @@ func (f *reconcileFlags) open(ctx context.Context, c *config.Config) (*wiring.As
 		}
 	}
 	one.Stores = map[string]config.Store{r.Store: c.Stores[r.Store]}
-	return wiring.Open(ctx, &one)
+	parts, err := rollout.Open(ctx, &one)
+	if err != nil {
+		return nil, err
+	}
+	if !follow.Followed(f.among(parts.Routes)) {
+		return nil, errors.Join(usagef("--route: what %q has is not derived row by row, or nothing is", f.route), parts.Close())
+	}
+	return parts, nil
 }
 
 func (f *reconcileFlags) among(routes []*pipeline.Route) *pipeline.Route {

@@ -319,7 +319,7 @@ func (v *validator) follow(at string, r Route) {
 		case !s.given:
 		case v.c.StateDir == "":
 			v.fail(at+"."+s.key, "what writes are to be followed is kept in state_dir, which is not set")
-		case !r.TableLive && r.Companion == "":
+		case len(r.Versions) == 0 && !r.TableLive && r.Companion == "":
 			v.fail(at+"."+s.key, "there is nothing that can follow writes; set table_live, or name a companion")
 		case v.c.Stores[r.Store].Kind == "embedded":
 			v.fail(at+"."+s.key, "the collections of an embedded store never change; remove it")

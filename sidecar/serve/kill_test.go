@@ -30,6 +30,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/index"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/serve"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
@@ -316,7 +317,7 @@ func (w *killed) open(t *testing.T, name string) (*config.Config, *wiring.Assemb
 	t.Helper()
 	c, err := config.Load(config.Source{File: w.file(name)})
 	must2(t, err)
-	parts, err := wiring.Open(t.Context(), c)
+	parts, err := rollout.Open(t.Context(), c)
 	must2(t, err)
 	return c, parts
 }
