@@ -19,7 +19,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// isolated runs the tests in a network of their own, as Milvus needs one.
+type isolated struct{ *testing.M }
+
+func (m isolated) Run() int { return servers.Isolate(m.M) }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(isolated{m}) }
 
 // start runs a proxy until the test ends.
 func start(t testing.TB, o proxy.Options) proxy.Addresses {

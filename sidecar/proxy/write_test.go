@@ -17,7 +17,7 @@ import (
 
 // recorder is a follower that notes writes as they begin and end.
 type recorder struct {
-	begin func(ctx context.Context) // if set, is called in Begin
+	begin func(ctx context.Context) // if set, is called in BeginOpen
 
 	mu     sync.Mutex
 	begun  []journal.Write
@@ -27,11 +27,6 @@ type recorder struct {
 
 func (r *recorder) Covers(collection string) bool {
 	return collection == "routed" || collection == "other"
-}
-
-func (r *recorder) Begin(ctx context.Context, w journal.Write) func() {
-	done := r.BeginOpen(ctx, w)
-	return func() { done(nil) }
 }
 
 func (r *recorder) BeginOpen(ctx context.Context, w journal.Write) func([]rerank.ID) {

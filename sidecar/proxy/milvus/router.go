@@ -1,17 +1,16 @@
 // Package milvus answers searches of Milvus's clients by a learned similarity,
-// where a route covers them, and says of every other one why it passes.
+// where a route covers them, says of every other one why it passes, and recognises
+// their writes.
 package milvus
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
@@ -49,9 +48,10 @@ func New(r *routing.Router, database string) *Router {
 	return &Router{Router: r, database: database, shapes: map[string]shape{}}
 }
 
-// Intercept returns the interceptors of the methods that search.
+// Intercept returns the interceptors of the methods that search, and of those that
+// write if writes are followed.
 func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
-	out := map[string]rawgrpc.Interceptor{}
+	out := r.writes()
 	for _, method := range []string{milvuspb.MilvusService_Search_FullMethodName, milvuspb.MilvusService_HybridSearch_FullMethodName} {
 		out[method] = func(ctx context.Context, request []byte) rawgrpc.Reply {
 			collection, ok := r.covered(ctx, request)
@@ -67,12 +67,7 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 // covered reads which collection a request is of, and whether a route is. The
 // request names the database, or the connection does.
 func (r *Router) covered(ctx context.Context, request []byte) (collection string, ok bool) {
-	database, _ := routing.Text(request, databaseField)
-	if database == "" {
-		md, _ := metadata.FromOutgoingContext(ctx)
-		database = strings.Join(md.Get("dbname"), ",")
-	}
-	if plain(database) != plain(r.database) {
+	if !r.ours(ctx, request, databaseField) {
 		return "", false
 	}
 	name, _ := routing.Text(request, collectionField)

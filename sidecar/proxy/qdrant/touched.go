@@ -101,7 +101,7 @@ type message[M any] interface {
 func readPoints[M any, P message[M]](field protowire.Number) func(b []byte, t *touched) {
 	known := P(new(M)).ProtoReflect().Descriptor().Fields()
 	return func(b []byte, t *touched) {
-		t.all = !fields(b, func(number protowire.Number, value []byte) bool {
+		t.all = !routing.Fields(b, func(number protowire.Number, value []byte) bool {
 			if known.ByNumber(number) == nil {
 				return false // it may say anything
 			}
@@ -113,7 +113,7 @@ func readPoints[M any, P message[M]](field protowire.Number) func(b []byte, t *t
 // point reads the id of a PointStruct or PointVectors, which is field 1 of both.
 func (t *touched) point(b []byte) bool {
 	before := len(t.ids)
-	return fields(b, func(number protowire.Number, value []byte) bool {
+	return routing.Fields(b, func(number protowire.Number, value []byte) bool {
 		if number != 1 {
 			return true
 		}
@@ -124,30 +124,6 @@ func (t *touched) point(b []byte) bool {
 		t.id(id)
 		return true
 	}) && len(t.ids) > before
-}
-
-// fields calls f with every field of a message; value is that of one with a
-// length. It reports whether all went well.
-func fields(b []byte, f func(number protowire.Number, value []byte) bool) bool {
-	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return false
-		}
-		size := protowire.ConsumeFieldValue(number, kind, b[n:])
-		if size < 0 {
-			return false
-		}
-		var value []byte
-		if kind == protowire.BytesType {
-			value, _ = protowire.ConsumeBytes(b[n:])
-		}
-		if !f(number, value) {
-			return false
-		}
-		b = b[n+size:]
-	}
-	return true
 }
 
 // selects is a request with a selector of points.
@@ -190,11 +166,11 @@ const (
 func readBatch(b []byte, t *touched) {
 	t.kind = ""
 	known := (&qdrant.UpdateBatchPoints{}).ProtoReflect().Descriptor().Fields()
-	t.all = !fields(b, func(number protowire.Number, value []byte) bool {
+	t.all = !routing.Fields(b, func(number protowire.Number, value []byte) bool {
 		if known.ByNumber(number) == nil {
 			return false
 		}
-		return number != operationsField || fields(value, func(number protowire.Number, value []byte) bool {
+		return number != operationsField || routing.Fields(value, func(number protowire.Number, value []byte) bool {
 			return t.batched(number, value)
 		})
 	}) || t.all

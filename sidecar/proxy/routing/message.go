@@ -30,6 +30,30 @@ func Text(b []byte, field protowire.Number) (text string, ok bool) {
 	return text, ok
 }
 
+// Fields calls f with every field of a message, decoding nothing; value is that of
+// one with a length. It reports whether the message is whole and f always said yes.
+func Fields(b []byte, f func(number protowire.Number, value []byte) bool) bool {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return false
+		}
+		size := protowire.ConsumeFieldValue(number, kind, b[n:])
+		if size < 0 {
+			return false
+		}
+		var value []byte
+		if kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(b[n:])
+		}
+		if !f(number, value) {
+			return false
+		}
+		b = b[n+size:]
+	}
+	return true
+}
+
 // HasUnknown reports whether a message holds a field that this build does not
 // know, at any depth.
 func HasUnknown(m protoreflect.Message) bool {

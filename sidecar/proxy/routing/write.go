@@ -15,17 +15,11 @@ import (
 type Follower interface {
 	// Covers reports whether something was derived from the collection.
 	Covers(collection string) bool
-	// Begin is told of a write before it is forwarded, and returns by the deadline of
-	// ctx. done is called once, when the write has ended, whatever came of it.
-	Begin(ctx context.Context, w journal.Write) (done func())
-}
-
-// Narrower is a Follower that waits for the ids that only the answer to a write
-// says, because the database chose them.
-type Narrower interface {
-	// BeginOpen is Begin for such a write, which has All. done is told the rows that
-	// it touched, or nil where the answer did not say.
-	BeginOpen(ctx context.Context, w journal.Write) (done func(ids []rerank.ID))
+	// BeginOpen is told of a write before it is forwarded, and returns by the deadline
+	// of ctx. done is called once, when the write has ended, whatever came of it; with
+	// the rows that it touched, where the database chose their ids and the write had
+	// All until then.
+	BeginOpen(ctx context.Context, w journal.Write) (done func(touched []rerank.ID))
 }
 
 // writeBudget is how long a write may be held up before it is forwarded, where
@@ -155,12 +149,10 @@ func (r *Router) begin(ctx context.Context, collection string, kind journal.Kind
 	if !b.write.All {
 		b.write.IDs = rows.IDs
 	}
-	if narrower, ok := r.follower.(Narrower); ok && rows.Chosen && !rows.All {
-		b.given, b.done = rows.IDs, narrower.BeginOpen(ctx, b.write)
-		return b
+	if rows.Chosen {
+		b.given = rows.IDs
 	}
-	done := r.follower.Begin(ctx, b.write)
-	b.done = func([]rerank.ID) { done() }
+	b.done = r.follower.BeginOpen(ctx, b.write)
 	return b
 }
 
@@ -180,7 +172,7 @@ func (r *Router) end(ctx context.Context, b begunWrite, answered bool, chosen []
 	ctx, cancel := r.withinBudget(ctx)
 	defer cancel()
 	b.write.Waited = false
-	done := r.follower.Begin(ctx, b.write)
+	again := r.follower.BeginOpen(ctx, b.write)
 	b.done(chosen)
-	done()
+	again(nil)
 }

@@ -1,0 +1,219 @@
+package milvus
+
+import (
+	"context"
+	"strings"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+)
+
+// columnsField is that of the columns of an Insert or Upsert.
+const columnsField = 5
+
+// write is a method that writes: where its request names the database, and what
+// the rest of it means.
+type write struct {
+	databaseField protowire.Number
+	read          func(b []byte) routing.Writing
+}
+
+func methodsThatWrite() map[string]write {
+	return map[string]write{
+		milvuspb.MilvusService_Insert_FullMethodName:             {databaseField, readRows(&milvuspb.InsertRequest{}, true)},
+		milvuspb.MilvusService_Upsert_FullMethodName:             {databaseField, readRows(&milvuspb.UpsertRequest{}, false)},
+		milvuspb.MilvusService_Delete_FullMethodName:             {databaseField, readDelete},
+		milvuspb.MilvusService_Import_FullMethodName:             {7, anyRow(journal.Upsert, 1)},
+		milvuspb.MilvusService_DropPartition_FullMethodName:      {databaseField, anyRow(journal.Delete, collectionField)},
+		milvuspb.MilvusService_AddCollectionField_FullMethodName: {databaseField, anyRow(journal.Payload, collectionField)},
+		milvuspb.MilvusService_CreateCollection_FullMethodName:   {databaseField, readCollection},
+		milvuspb.MilvusService_DropCollection_FullMethodName:     {databaseField, readCollection},
+		milvuspb.MilvusService_CreateAlias_FullMethodName:        {databaseField, readName(4)},
+		milvuspb.MilvusService_AlterAlias_FullMethodName:         {databaseField, readName(4)},
+		milvuspb.MilvusService_DropAlias_FullMethodName:          {databaseField, readName(3)},
+		milvuspb.MilvusService_ReplicateMessage_FullMethodName:   {0, readReplicated},
+	}
+}
+
+// writes returns the interceptors of the methods that write.
+func (r *Router) writes() map[string]rawgrpc.Interceptor {
+	out := map[string]rawgrpc.Interceptor{}
+	if !r.Follows() {
+		return out
+	}
+	for method, w := range methodsThatWrite() {
+		out[method] = r.following(func(ctx context.Context, b []byte) routing.Writing {
+			if w.databaseField > 0 && !r.ours(ctx, b, w.databaseField) {
+				return routing.Writing{}
+			}
+			return w.read(b)
+		})
+	}
+	out[milvuspb.MilvusService_RenameCollection_FullMethodName] = r.following(r.readRename)
+	return out
+}
+
+// following lets a request go on, and the follower know of it.
+func (r *Router) following(read func(ctx context.Context, b []byte) routing.Writing) rawgrpc.Interceptor {
+	return func(ctx context.Context, request []byte) rawgrpc.Reply {
+		ended := r.Begin(ctx, func() routing.Writing { return read(ctx, request) })
+		if ended == nil {
+			return rawgrpc.Reply{}
+		}
+		return rawgrpc.Reply{Ended: func(answer []byte, err error) { ended(answered(err), chosen(answer, err)) }}
+	}
+}
+
+// answered: an error is the database's own, and not that of a call that was cut.
+func answered(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Unknown:
+		return false
+	}
+	return true
+}
+
+// chosen are the ids in an answer to an Insert or Upsert that did not fail.
+func chosen(answer []byte, err error) []rerank.ID {
+	m := &milvuspb.MutationResult{}
+	if err != nil || proto.Unmarshal(answer, m) != nil || failed(m.GetStatus()) || len(m.GetErrIndex()) > 0 {
+		return nil
+	}
+	return idsOf(m.GetIDs())
+}
+
+// ours: a request is of the store's database, which it names in a field or its
+// connection does.
+func (r *Router) ours(ctx context.Context, request []byte, field protowire.Number) bool {
+	database, _ := routing.Text(request, field)
+	return r.isOurs(ctx, database)
+}
+
+func (r *Router) isOurs(ctx context.Context, database string) bool {
+	if database == "" {
+		md, _ := metadata.FromOutgoingContext(ctx)
+		database = strings.Join(md.Get("dbname"), ",")
+	}
+	return plain(database) == plain(r.database)
+}
+
+// readRows reads the ids of an Insert or Upsert, and not its other columns, which
+// are most of a request.
+func readRows(m proto.Message, insert bool) func(b []byte) routing.Writing {
+	known := m.ProtoReflect().Descriptor().Fields()
+	return func(b []byte) routing.Writing {
+		name, _ := routing.Text(b, collectionField)
+		read := func(_ context.Context, of adapters.Identity) routing.Rows {
+			if of.AutoKey && insert {
+				return routing.Rows{Chosen: true}
+			}
+			ids, all := []rerank.ID(nil), of.Key == ""
+			whole := routing.Fields(b, func(number protowire.Number, value []byte) bool {
+				if number != columnsField || all {
+					return known.ByNumber(number) != nil
+				}
+				column, ok := readColumn(value, of.Key)
+				ids = append(ids, column...)
+				return ok
+			})
+			if all || !whole || len(ids) == 0 {
+				return routing.Rows{All: true}
+			}
+			return routing.Rows{IDs: ids, Chosen: of.AutoKey}
+		}
+		return routing.Writing{Kind: journal.Upsert, Collections: []string{name}, Read: read}
+	}
+}
+
+// readColumn reads the ids of a column, if it is the one of that name.
+func readColumn(b []byte, name string) ([]rerank.ID, bool) {
+	const nameField = 2
+	if text, _ := routing.Text(b, nameField); text != name {
+		return nil, true
+	}
+	column := &schemapb.FieldData{}
+	if proto.Unmarshal(b, column) != nil || routing.HasUnknown(column.ProtoReflect()) {
+		return nil, false
+	}
+	s := column.GetScalars()
+	ids := idsOf(&schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: s.GetLongData()}})
+	for _, n := range s.GetIntData().GetData() {
+		ids = append(ids, rerank.IntID(int64(n)))
+	}
+	for _, t := range s.GetStringData().GetData() {
+		ids = append(ids, rerank.TextID(t))
+	}
+	return ids, true
+}
+
+func readDelete(b []byte) routing.Writing {
+	name, _ := routing.Text(b, collectionField)
+	return routing.Writing{Kind: journal.Delete, Collections: []string{name}, Read: func(_ context.Context, of adapters.Identity) routing.Rows {
+		m := &milvuspb.DeleteRequest{}
+		if proto.Unmarshal(b, m) != nil || routing.HasUnknown(m.ProtoReflect()) || len(m.GetExprTemplateValues()) > 0 || m.GetExpr() == "" {
+			return routing.Rows{All: true}
+		}
+		if ids, ok := keysOf(m.GetExpr(), of.Key); ok {
+			return routing.Rows{IDs: ids}
+		}
+		return routing.Rows{Filter: m.GetExpr()}
+	}}
+}
+
+// anyRow is a write of any row of the collection that a field names.
+func anyRow(kind journal.Kind, field protowire.Number) func(b []byte) routing.Writing {
+	return func(b []byte) routing.Writing {
+		name, _ := routing.Text(b, field)
+		return routing.Writing{Kind: kind, Collections: []string{name}}
+	}
+}
+
+// readCollection reads a request that makes or drops a collection.
+func readCollection(b []byte) routing.Writing {
+	name, _ := routing.Text(b, collectionField)
+	return routing.Writing{Kind: journal.Collection, Collections: []string{name}, Renamed: []string{name}}
+}
+
+// readName reads a request behind which a name is that of another collection.
+func readName(field protowire.Number) func(b []byte) routing.Writing {
+	return func(b []byte) routing.Writing {
+		name, _ := routing.Text(b, field)
+		return routing.Writing{Kind: journal.Collection, Renamed: []string{name}}
+	}
+}
+
+// readReplicated: messages of another cluster are not looked into.
+func readReplicated([]byte) routing.Writing {
+	return routing.Writing{Kind: journal.Upsert, Everywhere: true}
+}
+
+// readRename reads a rename, which may be into another database.
+func (r *Router) readRename(ctx context.Context, b []byte) routing.Writing {
+	m := &milvuspb.RenameCollectionRequest{}
+	if proto.Unmarshal(b, m) != nil {
+		return routing.Writing{Kind: journal.Collection, Everywhere: true}
+	}
+	w := routing.Writing{Kind: journal.Collection}
+	to := m.GetNewDBName()
+	if to == "" {
+		to = m.GetDbName()
+	}
+	if r.isOurs(ctx, m.GetDbName()) {
+		w.Collections, w.Renamed = append(w.Collections, m.GetOldName()), append(w.Renamed, m.GetOldName())
+	}
+	if r.isOurs(ctx, to) {
+		w.Renamed = append(w.Renamed, m.GetNewName())
+	}
+	return w
+}
