@@ -14,8 +14,9 @@ import (
 // scanner walks over JSON without decoding what is not looked at: a body is mostly
 // vectors. Of text that is no JSON it may find anything.
 type scanner struct {
-	b  []byte
-	at int
+	b     []byte
+	at    int
+	tried int // numbers has looked up to here in vain
 }
 
 // next is the next character that is no white space; 0 behind the end.
@@ -170,8 +171,34 @@ func (s *scanner) nested() bool {
 		if s.at++; depth == 0 {
 			return true
 		}
+		if c == '[' {
+			s.numbers()
+		}
 	}
 	return false
+}
+
+// numbers goes up to the end of an array that holds nothing that nests, as vectors
+// do, in the steps of a vector register. Bytes that it looked at in vain it does
+// not look at again, so that it stays linear.
+func (s *scanner) numbers() {
+	const window = 256 << 10
+	if s.at < s.tried {
+		return
+	}
+	w := s.b[s.at:min(s.at+window, len(s.b))]
+	end := bytes.IndexByte(w, ']')
+	if end < 0 {
+		s.tried = s.at + len(w)
+		return
+	}
+	for _, c := range []byte(`"[{`) {
+		if bytes.IndexByte(w[:end], c) >= 0 {
+			s.tried = s.at + end
+			return
+		}
+	}
+	s.at += end
 }
 
 // raw goes over a value and returns it; null is nil.

@@ -136,9 +136,10 @@ func (r *Router) rows(ctx context.Context, w Writing, of adapters.Identity) (row
 
 // begunWrite is a write on its way.
 type begunWrite struct {
-	write journal.Write
-	given []rerank.ID
-	done  func(ids []rerank.ID)
+	write  journal.Write
+	chosen bool        // the answer says which rows
+	given  []rerank.ID // and those
+	done   func(ids []rerank.ID)
 }
 
 func (r *Router) begin(ctx context.Context, collection string, kind journal.Kind, rows Rows) begunWrite {
@@ -149,8 +150,8 @@ func (r *Router) begin(ctx context.Context, collection string, kind journal.Kind
 	if !b.write.All {
 		b.write.IDs = rows.IDs
 	}
-	if rows.Chosen {
-		b.given = rows.IDs
+	if rows.Chosen && !rows.All {
+		b.chosen, b.given = true, rows.IDs
 	}
 	b.done = r.follower.BeginOpen(ctx, b.write)
 	return b
@@ -162,7 +163,9 @@ func (r *Router) end(ctx context.Context, b begunWrite, answered bool, chosen []
 	defer func() {
 		r.panicked(ctx, recover(), Writing{Kind: b.write.Kind, Collections: []string{b.write.Collection}})
 	}()
-	if len(chosen) > 0 {
+	if !b.chosen || len(chosen) == 0 {
+		chosen = nil
+	} else {
 		chosen = append(slices.Clip(chosen), b.given...)
 	}
 	if answered || !b.write.Waited {

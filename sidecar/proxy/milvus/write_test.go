@@ -1,0 +1,193 @@
+package milvus
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+)
+
+func TestKeysOfAnExpression(t *testing.T) {
+	text := rerank.TextID
+	for expression, want := range map[string][]rerank.ID{
+		"id in [1,-2 , 3]":              {rerank.IntID(1), rerank.IntID(-2), rerank.IntID(3)},
+		" id IN [0]":                    {rerank.IntID(0)},
+		"id==7":                         {rerank.IntID(7)},
+		`id in ["a, 1", 'b]"', "ü"]`:    {text("a, 1"), text(`b]"`), text("ü")},
+		`id == "7"`:                     {text("7")},
+		`id in ["a\n"]`:                 nil, // an escape
+		"id in [01]":                    nil, // octal
+		"id in [1.5]":                   nil,
+		"id in [9223372036854775808]":   nil,
+		"id in []":                      nil,
+		"id > 1":                        nil,
+		"id == 1 or id == 2":            nil,
+		"id in [1] and x > 2":           nil,
+		"not id in [1]":                 nil,
+		"id not in [1]":                 nil,
+		"other in [1]":                  nil,
+		"id in {ids}":                   nil,
+		"idin [1]":                      nil,
+		"json_contains(id, 1)":          nil,
+		"id in [1] // and this is not)": nil,
+	} {
+		got, ok := keysOf(expression, "id")
+		if !reflect.DeepEqual(got, want) || ok != (want != nil) {
+			t.Errorf("%s: %v, %t", expression, got, ok)
+		}
+	}
+}
+
+// keyed is a store whose collections have a key.
+type keyed struct {
+	adapters.Store
+	auto bool
+}
+
+func (k keyed) Identify(_ context.Context, name string) (adapters.Identity, error) {
+	return adapters.Identity{Collection: name, Key: "id", AutoKey: k.auto}, nil
+}
+
+type oneRoute struct {
+	pipeline.Searcher
+	route *pipeline.Route
+}
+
+func (o oneRoute) Routes() []*pipeline.Route { return []*pipeline.Route{o.route} }
+
+// noted is a follower of the collection c that keeps the last write.
+type noted struct {
+	write  *journal.Write
+	chosen []rerank.ID
+	ended  int
+}
+
+func (*noted) Covers(collection string) bool { return collection == "c" }
+
+func (n *noted) BeginOpen(_ context.Context, w journal.Write) func([]rerank.ID) {
+	n.write = &w
+	return func(ids []rerank.ID) { n.chosen, n.ended = ids, n.ended+1 }
+}
+
+// loud fails a test where something is logged, as a panic is.
+type loud struct {
+	slog.Handler
+	t testing.TB
+}
+
+func (loud) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l loud) Handle(_ context.Context, r slog.Record) error {
+	l.t.Error(r.Message)
+	return nil
+}
+
+func following(t testing.TB, auto bool) (*Router, *noted) {
+	t.Helper()
+	n := &noted{}
+	r, err := routing.New(oneRoute{route: &pipeline.Route{Name: "r", Collection: "c", StoreName: "s", Store: keyed{auto: auto}}},
+		routing.Options{Store: "s", Logger: slog.New(loud{t: t}), Follower: n, WriteBudget: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(r, "mine"), n
+}
+
+func keyColumn(name string, ids ...string) *schemapb.FieldData {
+	return &schemapb.FieldData{FieldName: name, Type: schemapb.DataType_VarChar, Field: &schemapb.FieldData_Scalars{Scalars: &schemapb.ScalarField{
+		Data: &schemapb.ScalarField_StringData{StringData: &schemapb.StringArray{Data: ids}},
+	}}}
+}
+
+// TestWrites has what no client at hand sends.
+func TestWrites(t *testing.T) {
+	any := &journal.Write{Collection: "c", Kind: journal.Upsert, All: true}
+	ids := []rerank.ID{rerank.TextID("a"), rerank.TextID("b")}
+	upsert := &milvuspb.UpsertRequest{DbName: "mine", CollectionName: "c", FieldsData: []*schemapb.FieldData{keyColumn("x", "z"), keyColumn("id", "a", "b")}}
+	unknown := proto.Clone(upsert).(*milvuspb.UpsertRequest)
+	unknown.ProtoReflect().SetUnknown([]byte{0xf8, 0x07, 1})
+	for _, c := range []struct {
+		name    string
+		method  string
+		auto    bool
+		request proto.Message
+		want    *journal.Write
+		chosen  []rerank.ID // behind an answer that chose "n"
+	}{
+		{"text keys", milvuspb.MilvusService_Upsert_FullMethodName, false, upsert, &journal.Write{Collection: "c", Kind: journal.Upsert, IDs: ids}, nil},
+		{"an unknown field", milvuspb.MilvusService_Upsert_FullMethodName, false, unknown, any, nil},
+		{"no key", milvuspb.MilvusService_Insert_FullMethodName, false, &milvuspb.InsertRequest{DbName: "mine", CollectionName: "c"}, any, nil},
+		{"an upsert that gets new ids", milvuspb.MilvusService_Upsert_FullMethodName, true, upsert, any, append([]rerank.ID{rerank.TextID("n")}, ids...)},
+		{"another database", milvuspb.MilvusService_Upsert_FullMethodName, false, &milvuspb.UpsertRequest{CollectionName: "c"}, nil, nil},
+		{"a template", milvuspb.MilvusService_Delete_FullMethodName, false, &milvuspb.DeleteRequest{
+			DbName: "mine", CollectionName: "c", Expr: "id in {ids}", ExprTemplateValues: map[string]*schemapb.TemplateValue{"ids": {}},
+		}, &journal.Write{Collection: "c", Kind: journal.Delete, All: true}, nil},
+		{"an import", milvuspb.MilvusService_Import_FullMethodName, false, &milvuspb.ImportRequest{DbName: "mine", CollectionName: "c"}, any, nil},
+		{"another cluster's", milvuspb.MilvusService_ReplicateMessage_FullMethodName, false, &milvuspb.ReplicateMessageRequest{}, any, nil},
+		{"a new field", milvuspb.MilvusService_AddCollectionField_FullMethodName, false, &milvuspb.AddCollectionFieldRequest{DbName: "mine", CollectionName: "c"},
+			&journal.Write{Collection: "c", Kind: journal.Payload, All: true}, nil},
+		{"a rename into another database", milvuspb.MilvusService_RenameCollection_FullMethodName, false, &milvuspb.RenameCollectionRequest{DbName: "mine", OldName: "x", NewName: "c", NewDBName: "yours"}, nil, nil},
+		{"a rename out of another database", milvuspb.MilvusService_RenameCollection_FullMethodName, false, &milvuspb.RenameCollectionRequest{DbName: "yours", OldName: "c", NewName: "c", NewDBName: "mine"},
+			&journal.Write{Collection: "c", Kind: journal.Collection, All: true, Waited: true}, nil},
+	} {
+		r, n := following(t, c.auto)
+		b, err := proto.Marshal(c.request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply := r.Intercept(nil)[c.method](metadata.NewOutgoingContext(t.Context(), metadata.MD{}), b)
+		if !reflect.DeepEqual(n.write, c.want) {
+			t.Errorf("%s: %+v, want %+v", c.name, n.write, c.want)
+		}
+		if reply.Ended == nil {
+			continue
+		}
+		answer, err := proto.Marshal(&milvuspb.MutationResult{IDs: &schemapb.IDs{IdField: &schemapb.IDs_StrId{StrId: &schemapb.StringArray{Data: []string{"n"}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reply.Ended(answer, nil); !slices.Equal(n.chosen, c.chosen) {
+			t.Errorf("%s: chosen %v, want %v", c.name, n.chosen, c.chosen)
+		}
+	}
+}
+
+// FuzzWrites sends anything as each of the methods that write: it goes on.
+func FuzzWrites(f *testing.F) {
+	insert, _ := proto.Marshal(&milvuspb.InsertRequest{DbName: "mine", CollectionName: "c", FieldsData: []*schemapb.FieldData{keyColumn("id", "a")}})
+	remove, _ := proto.Marshal(&milvuspb.DeleteRequest{DbName: "mine", CollectionName: "c", Expr: `id in ["a"]`})
+	for i := range 16 {
+		f.Add(i, insert, []byte(nil))
+		f.Add(i, remove, insert)
+	}
+	f.Fuzz(func(t *testing.T, method int, request, answer []byte) {
+		r, n := following(t, method%2 == 0)
+		methods := r.writes()
+		names := slices.Sorted(maps.Keys(methods))
+		name := names[uint(method)%uint(len(names))]
+		reply := methods[name](t.Context(), request)
+		if reply.Message != nil || reply.Err != nil || len(reply.Trailer) > 0 {
+			t.Fatalf("%s: %+v", name, reply)
+		}
+		if reply.Ended != nil {
+			reply.Ended(answer, nil)
+		}
+		if begun := n.write != nil; begun != (n.ended == 1) {
+			t.Fatalf("%s: begun %t, ended %d times", name, begun, n.ended)
+		}
+	})
+}
