@@ -45,6 +45,14 @@ fi
 note "random messages through the proxy" "$(sed -n 's/.*: \([0-9]* random messages .*\)/\1/p' "$log")"
 note "official clients through the proxy" "$(grep -c . "$log.jsonl") clients and versions, no difference"
 rm -f "$log" "$log.jsonl"
+# A real snapshot of about 1.1 GB up and down through a proxy of its own process.
+log=$(mktemp)
+if ! LIKENESS_SNAPSHOT_ROWS=${SNAPSHOT_ROWS:-350000} go test -count 1 -v -timeout 60m -run '^TestSnapshotsAreStreamed$' ./sidecar/proxy >"$log" 2>&1; then
+	cat "$log" >&2
+	exit 1
+fi
+note "a snapshot through the proxy" "$(sed -n 's/.*snapshot_test.go:[0-9]*: \(snapshot of .*\)/\1/p' "$log")"
+rm -f "$log"
 
 LIKENESS_SOAK=1 LIKENESS_FOLLOW_REPORT=$(realpath "$out")/follow.md go test ./sidecar/serve -run '^TestKilled$' -count 1 >&2
 note "kill -9 of a sidecar under writes, ten times" "[follow.md](follow.md)"

@@ -73,13 +73,15 @@ func milvusClients(t *testing.T, version string) []harness.Client {
 	t.Helper()
 	node, err := harness.Node(t.Context(), cache, script("milvus"))
 	node = program(t, node, err)
-	args := []string{"--address", "{grpc}"}
+	args, token := []string{"--address", "{grpc}"}, ""
 	if version == servers.MilvusVer {
-		args = append(args, "--token", milvusToken)
+		token = milvusToken
+		args = append(args, "--token", token)
 	}
 	return []harness.Client{
 		harness.Script("Python pymilvus 2.6.17", milvusPython(t), append([]string{script("milvus/scenario.py")}, args...)...),
 		harness.Script("Node milvus2-sdk-node 3.0.6", node, append([]string{script("milvus/scenario.cjs")}, args...)...),
+		milvusGo(token),
 	}
 }
 
