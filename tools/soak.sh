@@ -45,6 +45,7 @@ fi
 note "random messages through the proxy" "$(sed -n 's/.*: \([0-9]* random messages .*\)/\1/p' "$log")"
 note "official clients through the proxy" "$(grep -c . "$log.jsonl") clients and versions, no difference"
 rm -f "$log" "$log.jsonl"
+
 # A real snapshot of about 1.1 GB up and down through a proxy of its own process.
 log=$(mktemp)
 if ! LIKENESS_SNAPSHOT_ROWS=${SNAPSHOT_ROWS:-350000} go test -count 1 -v -timeout 60m -run '^TestSnapshotsAreStreamed$' ./sidecar/proxy >"$log" 2>&1; then
