@@ -80,7 +80,8 @@ A client whose steps are numbered in the record makes the requests that the Pyth
 ## Left out of the comparison of outcomes
 
 The order of an object's keys never counts (the server's changes from answer to answer). What else two direct runs
-differ in, and nothing more, is left out:
+differ in is left out, and one thing that Qdrant's gRPC client on Node sees otherwise through the proxy, the last of
+Qdrant's:
 
 %s
 ## Left out of the comparison of bytes
