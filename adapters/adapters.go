@@ -166,6 +166,17 @@ type ScanRequest struct {
 	PayloadFields []string
 	Batch         int    // rows a batch; 0 is the adapter's choice
 	Cursor        string // of an earlier Scan; empty is the beginning
+	// Until, of a Partitioner, is the cursor before whose row the scan ends; empty is
+	// the end.
+	Until string
+}
+
+// Partitioner cuts a collection into parts that can be scanned side by side.
+type Partitioner interface {
+	// Cut returns the cursors at which the second and later of so many parts begin,
+	// the same as long as the collection's first and last rows are. It returns
+	// ErrNotFound, ErrUnsupported where its ids cannot be cut, or the store's error.
+	Cut(ctx context.Context, collection string, parts int) ([]string, error)
 }
 
 // RangeSearcher finds everything above a score.

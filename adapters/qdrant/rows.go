@@ -3,6 +3,7 @@ package qdrant
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -300,7 +301,15 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(ada
 	if r.Batch > 0 {
 		batch = min(r.Batch, batch)
 	}
-	return s.scroll(ctx, sel, filter, batch, from, func(points []*qdrant.RetrievedPoint, next *qdrant.PointId) error {
+	until, err := readCursor(r.Until)
+	if err != nil {
+		return err
+	}
+	ended := errors.New("the part ends here")
+	err = s.scroll(ctx, sel, filter, batch, from, func(points []*qdrant.RetrievedPoint, next *qdrant.PointId) error {
+		if points, next = before(until, points, next); len(points) == 0 {
+			return ended
+		}
 		rows, err := sel.rows(points)
 		if err != nil {
 			return err
@@ -309,8 +318,28 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(ada
 		if err != nil {
 			return err
 		}
-		return yield(rows, cursor)
+		if err := yield(rows, cursor); err != nil || next != nil {
+			return err
+		}
+		return ended
 	})
+	if err == ended { //nolint:errorlint // it is this one
+		return nil
+	}
+	return err
+}
+
+// before keeps the points before the one where a part ends; nil ends none.
+func before(until *qdrant.PointId, points []*qdrant.RetrievedPoint, next *qdrant.PointId) ([]*qdrant.RetrievedPoint, *qdrant.PointId) {
+	if until == nil {
+		return points, next
+	}
+	end := idOf(until)
+	n, _ := slices.BinarySearchFunc(points, end, func(p *qdrant.RetrievedPoint, id rerank.ID) int { return idOf(p.GetId()).Compare(id) })
+	if n < len(points) || next != nil && idOf(next).Compare(end) >= 0 {
+		next = nil
+	}
+	return points[:n], next
 }
 
 // Match lists the ids that a filter lets through, in the order of the ids.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +40,16 @@ id in the route's field "owner" (likeness_owner) and the item's payload.
 
 The collection itself is never written to. An interrupted build goes on where it
 stopped (the companion's place is kept in NAME.companion.json in the working
-directory); what is there already is replaced only with --force. The embedded
+directory, and stays there when it is done); what is there already is replaced
+only with --force. --verify compares what was built with the collection.
+
+Large collections are built in parts, by as many processes or machines: --partition
+i/n builds the part i. Their parts of the companion lie in one collection; those of
+the table are files TABLE.i-of-n, which --merge n makes into one. In a Kubernetes
+job with completionMode Indexed, --partition /n takes the part from
+JOB_COMPLETION_INDEX. See docs/concepts/scale.md.
+
+Without --version the route is built for as it is in service. The embedded
 store is read-only: for it, --files writes the companion's fields as .npy files.
 
 Without a configuration, --model and --items build a table from a file: .npy,
@@ -57,6 +67,10 @@ type indexFlags struct {
 	collection, table, behaviour string
 	format, layout               string
 	full                         bool
+	partition                    string
+	merge, rate                  int
+	verify                       bool
+	checkpoint                   time.Duration
 }
 
 func newIndexCommand(a *app) *cobra.Command {
@@ -66,7 +80,11 @@ func newIndexCommand(a *app) *cobra.Command {
 		Short: "Build a route's table and companion collection",
 		Long:  indexLong,
 		Example: `  likeness index --config likeness.yaml --route products
+  likeness index --config likeness.yaml --route products --version v2 --rows-per-second 5000
   likeness index --config likeness.yaml --route products --companion products_mol --strategies per_embedding
+  likeness index --config likeness.yaml --route products --partition 2/4
+  likeness index --config likeness.yaml --route products --merge 4
+  likeness index --config likeness.yaml --route products --verify --output json
   likeness index --model my-model/ --items items.npy --ids ids.npy --collection products --table products.table`,
 		Args: cobra.NoArgs,
 	}
@@ -74,6 +92,9 @@ func newIndexCommand(a *app) *cobra.Command {
 	f.add(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if f.verify {
+			return a.verifyIndex(cmd.Context(), f, src, *out)
+		}
 		built, err := f.run(cmd.Context(), src, newProgress(a.stderr))
 		if err != nil {
 			return err
@@ -94,6 +115,11 @@ func (f *indexFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.weights, "weights", "", "weights of the averaged field: uniform or gates; empty is the route's")
 	flags.BoolVar(&f.features, "features", false, "also write the fields that the derived placement reads")
 	flags.BoolVar(&f.force, "force", false, "replace what is there, and begin an interrupted build again")
+	flags.StringVar(&f.partition, "partition", "", "build one part of several, as 2/4; /4 in an indexed Kubernetes job")
+	flags.IntVar(&f.merge, "merge", 0, "make the table of the parts that so many builds with --partition have left")
+	flags.BoolVar(&f.verify, "verify", false, "build nothing: compare table and companion with the collection, row by row; exit code 1 where they differ")
+	flags.DurationVar(&f.checkpoint, "checkpoint", 5*time.Second, "how often the place is noted from which an interrupted build goes on")
+	flags.IntVar(&f.rate, "rows-per-second", 0, "rows read a second at most; 0 is as fast as it can be")
 	flags.IntVar(&f.batch, "batch", 1000, "rows read at once; 0 is the store's choice")
 	flags.StringVar(&f.model, "model", "", "without a configuration: model file or directory")
 	flags.StringVar(&f.items, "items", "", "without a configuration: item vectors, .npy, .safetensors or .parquet")
@@ -166,7 +192,10 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 		return built{}, err
 	}
 	defer func() { err = errors.Join(err, t.closeAll()) }()
-	t.source.Batch = f.batch
+	t.source.Batch, t.source.RowsPerSecond, t.source.Checkpoint = f.batch, f.rate, f.checkpoint
+	if t.source.Part, err = f.part(); err != nil {
+		return built{}, err
+	}
 	if f.table != "" {
 		t.table = f.table
 	}
@@ -180,6 +209,8 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 	if f.only != "" && f.only != "table" && f.only != "companion" {
 		return built{}, usagef("--only %q is neither table nor companion", f.only)
 	}
+	companion = companion && f.merge == 0 // its parts were written side by side
+	t.table = partPath(t.table, t.source.Part)
 	if !wantTable && !companion {
 		return built{}, usagef("nothing to build: neither a table nor a companion is named; give --table or --companion")
 	}
@@ -192,7 +223,8 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 	var b built
 	if wantTable {
 		b.Table, err = f.buildTable(ctx, t, p)
-		if companion && errors.Is(err, index.ErrExists) { // an earlier run was interrupted after the table
+		// An earlier run may have ended after the table, or a queue run it again.
+		if errors.Is(err, index.ErrExists) && f.merge == 0 && (companion || t.source.Part.Of > 0) {
 			b.Table, err = keptTable(t)
 		}
 		if err != nil {
@@ -221,6 +253,9 @@ func (f *indexFlags) tableFormat(t *target) error {
 }
 
 func (f *indexFlags) buildTable(ctx context.Context, t target, p *progress) (*builtTable, error) {
+	if f.merge > 0 {
+		return f.mergeTable(t)
+	}
 	result, err := index.BuildTable(ctx, index.TableJob{
 		Source: t.source, Model: t.model, Vectors: t.vectors, Path: t.table, Format: t.format, Layout: t.layout, Full: t.full,
 		Force: f.force, Progress: p.begin,
@@ -278,7 +313,7 @@ func (f *indexFlags) buildCompanion(ctx context.Context, t target, job index.Com
 	if _, inProcess := t.source.Store.(*embedded.Store); !ok || inProcess {
 		return nil, usagef("the store keeps no new collection; write the companion as files with --files")
 	}
-	job.Writer, job.State = writer, t.companion+".companion.json"
+	job.Writer, job.State = writer, partPath(t.companion+".companion.json", t.source.Part)
 	b.Result, err = index.BuildCompanion(ctx, job)
 	return b, err
 }

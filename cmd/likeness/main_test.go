@@ -20,7 +20,16 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asCommand makes the test binary the command itself.
+const asCommand = "LIKENESS_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // result is what a command line did.
 type result struct {

@@ -2,9 +2,12 @@ package index
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -63,10 +66,15 @@ func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
 	if err := b.begin(ctx); err != nil {
 		return Result{}, err
 	}
+	if b.state.Done {
+		b.result.Rows, b.result.Items = b.state.Rows, b.state.Rows
+		return b.result, nil
+	}
 	if err := b.fill(ctx, int(d.Rows)); err != nil {
 		return Result{}, b.state.save(b.State, err)
 	}
-	return b.result, b.state.remove(b.State)
+	b.state.Done = true
+	return b.result, b.state.save(b.State, nil)
 }
 
 // Fields are the fields that the job writes. It returns ErrSource if the
@@ -107,67 +115,102 @@ type companionBuild struct {
 	result Result
 }
 
-// begin creates the companion, or finds the place where the last run stopped.
+// begin creates the companion, or finds the place where the last run stopped. The
+// state is written first: from then on a rerun knows whose the collection is.
 func (b *companionBuild) begin(ctx context.Context) error {
-	want := state{Collection: b.Source.Collection, Companion: b.Name, ModelVersion: b.Model.Version}
+	want := state{Collection: b.Source.Collection, Companion: b.Name, ModelVersion: b.Model.Version, Part: b.Source.Part}
 	for _, f := range b.fields {
 		want.Fields = append(want.Fields, f.Name)
+	}
+	there, err := b.exists(ctx)
+	if err != nil {
+		return err
 	}
 	if !b.Force {
 		before, err := loadState(b.State)
 		if err != nil {
 			return err
 		}
-		if before != nil {
+		if before != nil && (there || before.Rows == 0) {
 			if err := before.matches(want, b.State); err != nil {
 				return err
 			}
 			b.state, b.result.Resumed = *before, before.Rows
-			return nil
+			return b.create(ctx, there)
 		}
 	} else if err := b.Writer.Drop(ctx, b.Name); err != nil {
 		return err
+	} else {
+		there = false
 	}
-	if err := b.refuseExisting(ctx); err != nil {
-		return err
-	}
-	if err := b.Writer.Create(ctx, b.schema); err != nil {
-		return err
-	}
-	b.state = want
-	return b.state.save(b.State, nil) // from here on, a rerun knows whose the collection is
-}
-
-func (b *companionBuild) refuseExisting(ctx context.Context) error {
-	d, ok := b.Writer.(adapters.Describer)
-	if !ok {
-		return nil
-	}
-	if _, err := d.Describe(ctx, b.Name); err == nil {
+	if there && b.Source.Part.whole() {
 		return fmt.Errorf("%w: companion %s; replace it with --force", ErrExists, b.Name)
 	}
-	return nil // Create says what else is wrong
+	b.state = want
+	if b.state.Bounds, err = b.Source.bounds(ctx); err != nil {
+		return err
+	}
+	if err := b.state.save(b.State, nil); err != nil {
+		return err
+	}
+	return b.create(ctx, there)
+}
+
+// create makes the companion if it is not there. Of those that build parts of it
+// side by side one does.
+func (b *companionBuild) create(ctx context.Context, there bool) error {
+	if there {
+		return nil
+	}
+	err := b.Writer.Create(ctx, b.schema)
+	if err == nil || b.Source.Part.whole() {
+		return err
+	}
+	// A cluster that makes it for another worker takes a while to show it.
+	_, other := backoff.Retry(ctx, func() (struct{}, error) {
+		there, err := b.exists(ctx)
+		if err == nil && !there {
+			err = fmt.Errorf("%w: companion %q", adapters.ErrNotFound, b.Name)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(backoff.NewExponentialBackOff()), backoff.WithMaxElapsedTime(30*time.Second))
+	if other != nil {
+		return errors.Join(err, other)
+	}
+	return nil
+}
+
+// exists asks the store for the companion; false where it does not tell: Create
+// says what is wrong then.
+func (b *companionBuild) exists(ctx context.Context) (bool, error) {
+	d, ok := b.Writer.(adapters.Describer)
+	if !ok {
+		return false, nil
+	}
+	_, err := d.Describe(ctx, b.Name)
+	if errors.Is(err, adapters.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func (b *companionBuild) fill(ctx context.Context, rows int) error {
-	scanner, err := b.Source.scanner()
-	if err != nil {
-		return err
-	}
 	done := b.Progress.begin("writing companion "+b.Name, rows)
 	done(b.state.Rows)
 	request := adapters.ScanRequest{
 		Collection: b.Source.Collection, Vectors: []string{b.Source.Vector}, Owner: b.Source.Owner,
 		Payload: true, Batch: b.Source.Batch, Cursor: b.state.Cursor,
 	}
-	return scanner.Scan(ctx, request, func(rows adapters.Rows, cursor string) error {
-		if err := b.write(ctx, rows); err != nil {
-			return err
+	return b.Source.scan(ctx, b.state.Bounds, request, func(rows adapters.Rows, cursor string) error {
+		if len(rows.IDs) > 0 {
+			if err := b.write(ctx, rows); err != nil {
+				return err
+			}
 		}
 		done(len(rows.IDs))
 		b.state.Cursor = cursor
 		b.state.Rows += len(rows.IDs)
-		if time.Since(b.saved) < saveEvery {
+		if !b.Source.due(b.saved) {
 			return nil
 		}
 		b.saved = time.Now()

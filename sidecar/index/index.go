@@ -5,6 +5,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +27,8 @@ var (
 	ErrSource = errors.New("the collection cannot be indexed")
 )
 
-// saveEvery is how much work an interruption loses at most.
-const saveEvery = 5 * time.Second
+// defaultCheckpoint is how much work an interruption loses at most.
+const defaultCheckpoint = 5 * time.Second
 
 // Progress is told of long work, as eval.Progress: steps is −1 where the store
 // does not tell its number of rows.
@@ -47,6 +48,16 @@ type Source struct {
 	Vector     string // the stored vector field; "" is the only or unnamed one
 	Owner      string // the field with each row's item, for max-sim
 	Batch      int    // rows a batch; 0 is the adapter's choice
+	Part       Part   // of the collection
+	// RowsPerSecond is how fast it is read; 0 is as fast as it can be.
+	RowsPerSecond int
+	// Checkpoint is the time between two notes of how far a build came; 0 is 5 s.
+	Checkpoint time.Duration
+}
+
+// due reports whether it is time for a note after the last one.
+func (s Source) due(saved time.Time) bool {
+	return time.Since(saved) >= cmp.Or(s.Checkpoint, defaultCheckpoint)
 }
 
 // Result is what was built.

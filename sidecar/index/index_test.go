@@ -247,8 +247,12 @@ func TestBuildCompanion(t *testing.T) {
 	if err != nil || len(got.IDs) != 1 || string(got.Payloads[0]) != `{"row": 500}` {
 		t.Errorf("row 500 is %+v, %v", got, err)
 	}
+	if r, err := index.BuildCompanion(t.Context(), job); err != nil || r.Resumed != rows { // a queue may run it twice
+		t.Errorf("a second build: %+v, %v", r, err)
+	}
+	job.State = filepath.Join(t.TempDir(), "another.json")
 	if _, err := index.BuildCompanion(t.Context(), job); !errors.Is(err, index.ErrExists) {
-		t.Errorf("a second build: got %v, want ErrExists", err)
+		t.Errorf("a build of nobody's companion: got %v, want ErrExists", err)
 	}
 	job.Force = true
 	if _, err := index.BuildCompanion(t.Context(), job); err != nil {

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
+
+	"github.com/likenessdb/likeness/internal/atomicfile"
 )
 
 // state is how far the build of a companion came.
@@ -16,8 +18,12 @@ type state struct {
 	Companion    string   `json:"companion"`
 	ModelVersion string   `json:"model_version"`
 	Fields       []string `json:"fields"`
+	Part         Part     `json:"part,omitzero"`
+	Bounds       bounds   `json:"bounds,omitzero"`
 	Cursor       string   `json:"cursor"`
 	Rows         int      `json:"rows"`
+	// Done: the build ended, so that one that is begun again has nothing to do.
+	Done bool `json:"done,omitempty"`
 }
 
 // loadState returns nil if there is no such file.
@@ -40,7 +46,7 @@ func loadState(path string) (*state, error) {
 }
 
 func (s *state) matches(want state, path string) error {
-	if s.Collection != want.Collection || s.Companion != want.Companion || s.ModelVersion != want.ModelVersion || !slices.Equal(s.Fields, want.Fields) {
+	if s.Collection != want.Collection || s.Companion != want.Companion || s.ModelVersion != want.ModelVersion || !slices.Equal(s.Fields, want.Fields) || s.Part != want.Part {
 		return fmt.Errorf("%w: %s is of collection %q, companion %q, version %s and fields %q, not of %q, %q, %s and %q; begin again with --force",
 			ErrSource, path, s.Collection, s.Companion, s.ModelVersion, s.Fields, want.Collection, want.Companion, want.ModelVersion, want.Fields)
 	}
@@ -52,23 +58,5 @@ func (s *state) save(path string, cause error) error {
 	if path == "" {
 		return cause
 	}
-	b, err := json.Marshal(s)
-	if err != nil {
-		return errors.Join(cause, err)
-	}
-	part := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
-	if err := os.WriteFile(part, b, 0o644); err != nil {
-		return errors.Join(cause, err)
-	}
-	return errors.Join(cause, os.Rename(part, path))
-}
-
-func (s *state) remove(path string) error {
-	if path == "" {
-		return nil
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return errors.Join(cause, atomicfile.Write(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(s) }))
 }

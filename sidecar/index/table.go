@@ -98,14 +98,14 @@ func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
 	if b.Model.Spec().GroupedRows && b.Vectors == nil {
 		return b.fillGroups(ctx, cursor)
 	}
-	scanner, err := b.Source.scanner()
+	within, err := b.Source.bounds(ctx)
 	if err != nil {
 		return err
 	}
 	done := b.Progress.begin("indexing "+b.Source.Collection, rows)
 	done(b.result.Resumed)
 	request := adapters.ScanRequest{Collection: b.Source.Collection, Vectors: []string{b.Source.Vector}, Batch: b.Source.Batch, Cursor: cursor}
-	return scanner.Scan(ctx, request, func(rows adapters.Rows, cursor string) error {
+	return b.Source.scan(ctx, within, request, func(rows adapters.Rows, cursor string) error {
 		base, starts := rows.Vectors[0], []int32(nil)
 		if b.Vectors != nil {
 			base, starts = b.Vectors.Behind(base, rows.IDs)
@@ -160,20 +160,19 @@ func (b *tableBuild) fillGroups(ctx context.Context, cursor string) error {
 
 // owners lists the items in the order in which the scan meets them.
 func (b *tableBuild) owners(ctx context.Context) ([]rerank.ID, error) {
-	scanner, err := b.Source.scanner()
-	if err != nil {
+	if err := b.Source.Part.Check(); err != nil {
 		return nil, err
 	}
 	var owners []rerank.ID
 	seen := map[rerank.ID]bool{}
 	done := b.Progress.begin("listing the items of "+b.Source.Collection, -1)
 	request := adapters.ScanRequest{Collection: b.Source.Collection, Owner: b.Source.Owner, Batch: b.Source.Batch}
-	err = scanner.Scan(ctx, request, func(rows adapters.Rows, _ string) error {
+	err := b.Source.scan(ctx, bounds{}, request, func(rows adapters.Rows, _ string) error {
 		for i, owner := range rows.Owners {
 			if owner.IsZero() {
 				return fmt.Errorf("%w: row %s of collection %q has no %q", ErrSource, rows.IDs[i], b.Source.Collection, b.Source.Owner)
 			}
-			if !seen[owner] {
+			if !seen[owner] && b.Source.Part.has(owner) {
 				seen[owner] = true
 				owners = append(owners, owner)
 			}
@@ -217,7 +216,7 @@ func (b *tableBuild) appendGroups(ctx context.Context, fetcher adapters.Fetcher,
 // save makes a checkpoint now and then.
 func (b *tableBuild) save(cursor string) error {
 	b.cursor = cursor
-	if time.Since(b.saved) < saveEvery {
+	if !b.Source.due(b.saved) {
 		return nil
 	}
 	b.saved = time.Now()

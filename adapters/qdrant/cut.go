@@ -1,0 +1,87 @@
+package qdrant
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"math/bits"
+
+	"github.com/google/uuid"
+	"github.com/qdrant/go-client/qdrant"
+
+	"github.com/likenessdb/likeness/adapters"
+)
+
+// Cut divides the ids between the first and the last into ranges of one width:
+// numbers between the least and the greatest, which about seventy searches for one
+// id find, or all UUIDs where there are no numbers. Ids that lie close together in
+// some places make parts of different sizes. UUIDs beside numbers are in the last part.
+func (s *Store) Cut(ctx context.Context, collection string, parts int) ([]string, error) {
+	if parts < 1 {
+		return nil, fmt.Errorf("%w: %d parts", adapters.ErrStore, parts)
+	}
+	first, err := s.from(ctx, collection, nil)
+	if err != nil {
+		return nil, err
+	}
+	cuts := make([]string, parts-1)
+	if _, text := first.GetPointIdOptions().(*qdrant.PointId_Uuid); text {
+		width := new(big.Int).Lsh(big.NewInt(1), 128)
+		for i := range cuts {
+			at := new(big.Int).Mul(width, big.NewInt(int64(i+1)))
+			at.Div(at, big.NewInt(int64(parts)))
+			var u uuid.UUID
+			at.FillBytes(u[:])
+			if cuts[i], err = writeCursor(qdrant.NewID(u.String())); err != nil {
+				return nil, err
+			}
+		}
+		return cuts, nil
+	}
+	least := first.GetNum() // 0 of an empty collection, all of whose parts are empty
+	greatest, err := s.greatest(ctx, collection, least)
+	if err != nil {
+		return nil, err
+	}
+	for i := range cuts {
+		high, low := bits.Mul64(greatest-least, uint64(i+1))
+		at, _ := bits.Div64(high, low, uint64(parts))
+		if cuts[i], err = writeCursor(qdrant.NewIDNum(least + at)); err != nil {
+			return nil, err
+		}
+	}
+	return cuts, nil
+}
+
+// greatest is the greatest number among the ids, at least least, which is one.
+func (s *Store) greatest(ctx context.Context, collection string, least uint64) (uint64, error) {
+	for step := uint64(1) << 63; step > 0; step >>= 1 {
+		if least+step < least {
+			continue
+		}
+		id, err := s.from(ctx, collection, qdrant.NewIDNum(least+step))
+		if err != nil {
+			return 0, err
+		}
+		if _, number := id.GetPointIdOptions().(*qdrant.PointId_Num); number {
+			least = id.GetNum()
+		}
+	}
+	return least, nil
+}
+
+// from is the first id that is not before another; nil if there is none.
+func (s *Store) from(ctx context.Context, collection string, at *qdrant.PointId) (*qdrant.PointId, error) {
+	answer, err := call(ctx, s, "cut", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.ScrollResponse, error) {
+		return c.Points().Scroll(ctx, &qdrant.ScrollPoints{
+			CollectionName: collection, Offset: at, Limit: qdrant.PtrOf(uint32(1)), Timeout: s.seconds(ctx),
+			WithPayload: qdrant.NewWithPayload(false), WithVectors: qdrant.NewWithVectors(false),
+		})
+	})
+	if err != nil || len(answer.GetResult()) == 0 {
+		return nil, err
+	}
+	return answer.GetResult()[0].GetId(), nil
+}
+
+var _ adapters.Partitioner = (*Store)(nil)

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/index"
+	"github.com/likenessdb/likeness/sidecar/rollout"
+)
+
+// jobIndex is the variable with the number, from 0, of a pod of an indexed
+// Kubernetes job.
+const jobIndex = "JOB_COMPLETION_INDEX"
+
+// part reads --partition.
+func (f *indexFlags) part() (p index.Part, err error) {
+	if f.partition == "" {
+		return p, nil
+	}
+	number, of, ok := strings.Cut(f.partition, "/")
+	if p.Of, err = strconv.Atoi(of); !ok || err != nil {
+		return p, usagef("--partition %q: write 2/4, or /4 in an indexed Kubernetes job", f.partition)
+	}
+	if number == "" {
+		p.Number, err = strconv.Atoi(os.Getenv(jobIndex))
+		p.Number++
+	} else {
+		p.Number, err = strconv.Atoi(number)
+	}
+	if err != nil {
+		return p, usagef("--partition %q: %s is not a number", f.partition, jobIndex)
+	}
+	if f.merge > 0 {
+		return p, usagef("--partition builds a part, --merge joins them; give one of them")
+	}
+	if p.Of < 1 || p.Check() != nil {
+		return p, usagef("--partition: there is no part %s", p)
+	}
+	return p, nil
+}
+
+// partPath is where a part of what path names lies.
+func partPath(path string, p index.Part) string {
+	if p.Of == 0 {
+		return path
+	}
+	return fmt.Sprintf("%s.%d-of-%d", path, p.Number, p.Of)
+}
+
+// mergeTable makes the table of its parts, which stay.
+func (f *indexFlags) mergeTable(t target) (_ *builtTable, err error) {
+	if _, err := os.Stat(t.table); err == nil && !f.force {
+		return nil, fmt.Errorf("%w: table %s; replace it with --force", index.ErrExists, t.table)
+	}
+	var parts []*table.Table
+	defer func() {
+		for _, p := range parts {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	for i := range f.merge {
+		path := partPath(t.table, index.Part{Number: i + 1, Of: f.merge})
+		part, err := table.Open(path, table.Expect{ModelVersion: t.model.Version, Collection: t.source.Collection})
+		if err != nil {
+			return nil, fmt.Errorf("part %d of %d: %w; build it with --partition %d/%d", i+1, f.merge, err, i+1, f.merge)
+		}
+		parts = append(parts, part)
+	}
+	meta, err := table.Merge(t.table, parts)
+	if err != nil {
+		return nil, err
+	}
+	return &builtTable{Path: t.table, Result: index.Result{Rows: meta.Rows, Items: meta.Items}}, nil
+}
+
+// errDrift ends `index --verify` with exit code 1.
+var errDrift = errors.New("table or companion differ from the collection; `likeness index --force` builds them again, and a sidecar with state_dir repairs them")
+
+// verifyIndex compares what a route derives with its collection.
+func (a *app) verifyIndex(ctx context.Context, f *indexFlags, src *source, out output) error {
+	if f.route == "" {
+		return usagef("--verify compares what a route of the configuration has; give --route")
+	}
+	drift, err := f.drift(ctx, src, newProgress(a.stderr))
+	if err != nil {
+		return err
+	}
+	err = a.print(out, drift, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%d rows: %d missing, %d changed, %d surplus\n", drift.Rows, drift.Missing, drift.Changed, drift.Surplus)
+		return err
+	})
+	if err == nil && drift.Differing() > 0 {
+		return errDrift
+	}
+	return err
+}
+
+func (f *indexFlags) drift(ctx context.Context, src *source, p *progress) (_ follow.Drift, err error) {
+	c, err := config.Load(src.Source)
+	if err != nil {
+		return follow.Drift{}, err
+	}
+	r, err := routeOf(c, f.route, f.version)
+	if err != nil {
+		return follow.Drift{}, err
+	}
+	r.TableLive = false // the file as it is: a sidecar may have it live
+	one := *c
+	one.Routes = map[string]config.Route{f.route: r}
+	one.Models = map[string]config.Model{r.Model: c.Models[r.Model]}
+	one.StateDir = ""
+	parts, err := rollout.Open(ctx, &one)
+	if err != nil {
+		return follow.Drift{}, err
+	}
+	defer func() { err = errors.Join(err, parts.Close()) }()
+	return follow.Compare(ctx, parts.Routes[0], p.begin)
+}
