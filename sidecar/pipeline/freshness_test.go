@@ -1,0 +1,70 @@
+package pipeline_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// freshness says what it is.
+type freshness bool
+
+func (f freshness) Fresh() bool { return bool(f) }
+
+// TestFreshness: nothing is proved from a table or companion that does not show
+// every write, and what is computed from the collection alone is as exact as ever.
+func TestFreshness(t *testing.T) {
+	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(8, 15, 4))
+	for _, placement := range []pipeline.Placement{pipeline.PlacementTable, pipeline.PlacementDerived, pipeline.PlacementStored} {
+		for _, strategy := range []rerank.Strategy{rerank.PerEmbedding, rerank.Scan} {
+			if strategy == rerank.Scan && placement != pipeline.PlacementTable {
+				continue
+			}
+			for _, fresh := range []freshness{true, false} {
+				r := w.route(placement, func(r *pipeline.Route) { r.Strategy, r.ExactSearch, r.Freshness = strategy, true, fresh })
+				a := search(t, r, pipeline.Request{Query: rerank.Query{Vector: random(9, 1, 4).Data}, K: 5})
+				want := bool(fresh) || placement == pipeline.PlacementStored
+				if exact := a.Certificate.Status == rerank.StatusExact; exact != want {
+					t.Errorf("%s, %s, fresh %t: %+v", placement, strategy, fresh, a.Certificate)
+				}
+			}
+		}
+	}
+}
+
+// TestGone: an item of a table that is behind is left out where the collection
+// does not have it any more, unless the caller looks itself.
+func TestGone(t *testing.T) {
+	w := dotWorld(t)
+	query := random(201, 1, 16).Data
+	best := w.exact(t, query, nil)
+	l := w.live(t, 900)
+	gone := rerank.UintID(5000) // in the table only, and better than all
+	row := rerank.Matrix{Rows: 1, Cols: 16, Data: slices.Clone(query)}
+	rerank.Normalise(row.Data)
+	must(t, l.Upsert([]rerank.ID{gone}, row, nil))
+	for _, c := range []struct {
+		request pipeline.Request
+		fresh   freshness
+		there   bool
+	}{
+		{pipeline.Request{}, false, false},
+		{pipeline.Request{Payload: true}, false, false},
+		{pipeline.Request{Confirms: true}, false, true},
+		{pipeline.Request{}, true, true},
+	} {
+		r := w.route(pipeline.PlacementTable, func(r *pipeline.Route) {
+			r.Table, r.Live, r.Strategy, r.Freshness = nil, l, rerank.Scan, c.fresh
+		})
+		c.request.Query, c.request.K = rerank.Query{Vector: query}, 10
+		a := search(t, r, c.request)
+		if there := a.Hits[0].ID == gone; there != c.there {
+			t.Errorf("%+v, fresh %t: the first hit is %s", c.request, c.fresh, a.Hits[0].ID)
+		}
+		if !c.there {
+			sameHits(t, a.Hits, best[:9])
+		}
+	}
+}
