@@ -126,6 +126,8 @@ func must2(t *testing.T, err error) {
 // killed is the database, the sidecars before it and how to reach them.
 type killed struct {
 	db       *servers.Server
+	kind     string // of the store
+	route    string // more of the route
 	dir      string
 	one, two *sidecarProcess
 	direct   *grpc.ClientConn
@@ -153,7 +155,7 @@ func (p *sidecarProcess) end(t *testing.T) {
 
 func newKilled(t *testing.T, k killing) *killed {
 	t.Helper()
-	w := &killed{db: servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{}), dir: t.TempDir()}
+	w := &killed{db: servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{}), kind: "qdrant", dir: t.TempDir()}
 	w.direct = connect(t, w.db.Address)
 	_, err := qdrant.NewCollectionsClient(w.direct).Create(t.Context(), &qdrant.CreateCollection{CollectionName: things,
 		VectorsConfig: qdrant.NewVectorsConfig(&qdrant.VectorParams{Size: 384, Distance: qdrant.Distance_Cosine})})
@@ -192,12 +194,12 @@ func (w *killed) configure(t *testing.T, name string) {
 	must2(t, err)
 	must2(t, os.WriteFile(w.file(name), fmt.Appendf(nil, `listen: {grpc: "127.0.0.1:0", admin: ""}
 state_dir: %q
-stores: {main: {kind: qdrant, address: %q}}
+stores: {main: {kind: %s, address: %q}}
 models: {m: {path: %q}}
 routes:
-  things: {store: main, collection: things, model: m, placement: table, table: %q, table_live: true, companion: things_mol, reconcile: {rows_per_second: 0}}
+  things: {store: main, collection: things, model: m, placement: table, table: %q, table_live: true, companion: things_mol, reconcile: {rows_per_second: 0}%s}
 proxy: {store: main, listen_grpc: "127.0.0.1:0"}
-`, filepath.Join(w.dir, name), w.db.Address, model, filepath.Join(w.dir, name+".table")), 0o600))
+`, filepath.Join(w.dir, name), w.kind, w.db.Address, model, filepath.Join(w.dir, name+".table"), w.route), 0o600))
 }
 
 // build indexes as `likeness index` does.
