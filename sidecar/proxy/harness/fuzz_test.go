@@ -49,7 +49,7 @@ func TestRandomMessagesCross(t *testing.T) {
 		through := tapped(t, qdrant(versions[round%2]).start(t))
 		rng := rand.New(rand.NewPCG(uint64(round), 7))
 		prepare(t, through.at)
-		randomCalls(t, rng, through.at.GRPC, perRound/2)
+		randomCalls(t, rng, through.at.GRPC, "qdrant.Points", perRound/2)
 		randomHTTP(t, rng, strings.TrimPrefix(through.at.REST, "http://"), perRound/2)
 		client, database := through.exchanges(t)
 		report(t, fmt.Sprintf("round %d", round), harness.CompareExchanges(client, database))
@@ -84,22 +84,22 @@ func prepare(t *testing.T, at harness.Address) {
 	}
 }
 
-// randomCalls makes n calls of the methods of Points, and of none.
-func randomCalls(t *testing.T, rng *rand.Rand, address string, n int) {
+// randomCalls makes n calls of the methods of a service, and of none.
+func randomCalls(t *testing.T, rng *rand.Rand, address string, service protoreflect.FullName, n int) {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName("qdrant.Points")
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(service)
 	if err != nil {
 		t.Fatal(err)
 	}
 	methods := d.(protoreflect.ServiceDescriptor).Methods()
 	for range n {
 		m := methods.Get(rng.IntN(methods.Len()))
-		name := "/qdrant.Points/" + string(m.Name())
+		name := fmt.Sprintf("/%s/%s", service, m.Name())
 		if rng.IntN(20) == 0 {
 			name += "OfTomorrow"
 		}
@@ -155,7 +155,7 @@ func fill(rng *rand.Rand, m protoreflect.Message, depth int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
-		if f.Name() == "collection_name" {
+		if f.Name() == "collection_name" && !f.IsList() {
 			m.Set(f, protoreflect.ValueOfString([]string{"c", "c", "c", "nobody", "", "größe"}[rng.IntN(6)]))
 			continue
 		}

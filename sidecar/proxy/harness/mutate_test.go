@@ -216,7 +216,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 func (rawCodec) Name() string { return "" }
 
-// grpcHop forwards unary calls and changes the answers to queries.
+// grpcHop forwards unary calls and changes the answers to searches.
 func grpcHop(t *testing.T, upstream string, change func([]byte) []byte) (address string) {
 	t.Helper()
 	conn, err := grpc.NewClient(upstream, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
@@ -236,7 +236,7 @@ func grpcHop(t *testing.T, upstream string, change func([]byte) []byte) (address
 		if err != nil {
 			return err
 		}
-		if change != nil && strings.HasSuffix(method, "/Query") {
+		if change != nil && (strings.HasSuffix(method, "/Query") || strings.HasSuffix(method, "/Search")) {
 			answer = change(answer)
 		}
 		return s.SendMsg(&answer)
