@@ -150,7 +150,7 @@ func (w *milvusWorld) step(t *testing.T, s milvusStep) {
 // plain is an answer's text without the addresses of what it points to.
 func plain(s string) string {
 	var out []string
-	for _, word := range strings.Fields(s) {
+	for word := range strings.FieldsSeq(s) {
 		if !strings.Contains(word, "0xc0") {
 			out = append(out, word)
 		}
