@@ -1,0 +1,160 @@
+package routing_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+)
+
+// described is a store of which the description and the aliases are asked.
+type described struct {
+	adapters.Store
+	aliases []string
+}
+
+func (described) Describe(context.Context, string) (adapters.Description, error) {
+	return adapters.Description{Fields: []adapters.VectorField{{Name: "v", Dim: 1, Metric: adapters.InnerProduct}}}, nil
+}
+
+func (d described) Identify(_ context.Context, name string) (adapters.Identity, error) {
+	return adapters.Identity{Collection: name, Aliases: d.aliases}, nil
+}
+
+// searcher answers every search of its one route with ids from 1, as many as asked
+// up to rows.
+type searcher struct {
+	pipeline.Searcher
+	route  *pipeline.Route
+	rows   int
+	search func(ctx context.Context) error
+}
+
+func (s searcher) Routes() []*pipeline.Route { return []*pipeline.Route{s.route} }
+
+func (s searcher) Route(string) (*pipeline.Route, error) { return s.route, nil }
+
+func (s searcher) Search(ctx context.Context, r pipeline.Request) (a pipeline.Answer, err error) {
+	for i := range min(r.K, s.rows) {
+		a.Hits = append(a.Hits, pipeline.Hit{ID: rerank.UintID(uint64(i) + 1), Score: float32(100 - i)})
+	}
+	if s.search != nil {
+		err = s.search(ctx)
+	}
+	return a, err
+}
+
+func route(change func(*pipeline.Route)) *pipeline.Route {
+	r := &pipeline.Route{Name: "r", StoreName: "s", Collection: "c", Vector: "v", MaxK: 100, Depth: 10, Store: described{}, Placement: pipeline.PlacementStored}
+	if change != nil {
+		change(r)
+	}
+	return r
+}
+
+// exchange is a call whose answers are lists of ids; the database's own says own.
+type exchange struct {
+	asked    routing.Asked
+	read     error
+	shown    func(rerank.ID) bool // nil: all
+	original func(ctx context.Context) answer
+}
+
+type answer struct {
+	own   bool
+	ids   []rerank.ID
+	score []float32
+	err   error
+}
+
+func (x exchange) Read(context.Context) (routing.Asked, error) { return x.asked, x.read }
+
+func (x exchange) Confirm(ctx context.Context, all []routing.Ranked) (a answer, err error) {
+	if ctx.Err() != nil {
+		return a, routing.Degraded{Reason: "confirm"}
+	}
+	shown := x.shown
+	if shown == nil {
+		shown = func(rerank.ID) bool { return true }
+	}
+	hits, err := all[0].Page(shown)
+	for _, h := range hits {
+		a.ids, a.score = append(a.ids, h.ID), append(a.score, h.Score)
+	}
+	return a, err
+}
+
+func (x exchange) Original(ctx context.Context, _ bool) answer {
+	if x.original == nil {
+		return answer{own: true, ids: ids(2, 1)}
+	}
+	return x.original(ctx)
+}
+
+func (exchange) IDs(a answer) ([][]rerank.ID, bool) { return [][]rerank.ID{a.ids}, a.err == nil }
+
+func ids(numbers ...uint64) (all []rerank.ID) {
+	for _, n := range numbers {
+		all = append(all, rerank.UintID(n))
+	}
+	return all
+}
+
+func plain(limit uint64) routing.Search {
+	return routing.Search{Vector: "v", Query: []float32{1}, Limit: limit}
+}
+
+func asks(searches ...routing.Search) exchange {
+	return exchange{asked: routing.Asked{Searches: searches}}
+}
+
+// recorder counts what it is told.
+type recorder struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (r *recorder) count(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counts == nil {
+		r.counts = map[string]int{}
+	}
+	r.counts[fmt.Sprintf(format, args...)]++
+}
+
+func (r *recorder) of(what string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts[what]
+}
+
+func (r *recorder) Proxied(outcome, reason string) { r.count("%s %s", outcome, reason) }
+func (r *recorder) Raced(fallback, outcome string) { r.count("%s %s", fallback, outcome) }
+func (r *recorder) Shadowed(route string, overlap, rankBiased float64, changed bool) {
+	r.count("%s %.3f %.3f %v", route, overlap, rankBiased, changed)
+}
+func (r *recorder) ShadowFailed(route, reason string) { r.count("%s not compared: %s", route, reason) }
+func (r *recorder) Switched(string, bool)             {}
+
+func router(t *testing.T, s searcher, record routing.Recorder) *routing.Router {
+	t.Helper()
+	out, err := routing.New(s, routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler), Recorder: record})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = out.Close() })
+	return out
+}
+
+func ask(ctx context.Context, r *routing.Router, x exchange) routing.Outcome[answer] {
+	return routing.Answer(ctx, r, "c", x)
+}
+
+const rescoredStatus = "rescored; route=r; certificate="
