@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 
@@ -90,6 +91,9 @@ func newCalibrateCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// alphaOf is 1 − confidence without the rounding of the difference: .05 for .95.
+func alphaOf(confidence float64) float64 { return math.Round((1-confidence)*1e12) / 1e12 }
+
 func (f *calibrateFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.route, "route", "r", "", "the route of the configuration")
@@ -131,7 +135,7 @@ func (f *calibrateFlags) run(ctx context.Context, src *source, p *progress) (_ *
 	defer func() { err = errors.Join(err, parts.Close()) }()
 	in := calibrate.Input{
 		Route: parts.Routes[0], Depths: f.depths, Parallel: f.parallel, Progress: p.begin,
-		Promise: calibrate.Promise{K: f.k, Recall: f.recall, Share: f.share, Alpha: 1 - f.confidence},
+		Promise: calibrate.Promise{K: f.k, Recall: f.recall, Share: f.share, Alpha: alphaOf(f.confidence)},
 	}
 	if !f.dryRun {
 		path = calibrate.Path(c.StateDir, f.route, in.Route.Model.Version)

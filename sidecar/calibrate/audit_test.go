@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
@@ -50,6 +52,7 @@ type served struct {
 
 func serve(t *testing.T, path string, busy func() bool, change ...func(*pipeline.Route, *lossy)) *served {
 	t.Helper()
+	t.Cleanup(func() { goleak.VerifyNone(t) })
 	r, store := newRoute(t, true)
 	for _, c := range change {
 		c(r, store)

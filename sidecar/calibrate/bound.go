@@ -34,11 +34,11 @@ func LeastShare(kept, n int, alpha float64) float64 {
 // LeastQueries is the fewest queries that can show a promise: with all of them
 // kept, Share^n ≤ Alpha.
 func (p Promise) LeastQueries() int {
-	n := max(1, int(math.Log(p.Alpha)/math.Log(p.Share)))
-	for !p.kept(n, n) {
+	n := max(1, math.Floor(math.Log(p.Alpha)/math.Log(p.Share)))
+	for math.Pow(p.Share, n) > p.Alpha {
 		n++
 	}
-	return n
+	return int(min(n, math.MaxInt32))
 }
 
 // leastMean is a lower bound, at confidence 1 − alpha, of the mean of values in

@@ -40,7 +40,7 @@ func (r *run) exactSource() (exactSource, func(), error) {
 	case r.route.Owner != "":
 		return nil, nil, fmt.Errorf("%w: the items of route %q have several rows, which only a table keeps together; build one with `likeness index`", ErrInput, r.route.Name)
 	}
-	return &streamSource{route: &r.route, k: r.Promise.K}, func() {}, nil
+	return &streamSource{route: &r.route, k: r.Promise.K, rows: int(r.rows)}, func() {}, nil
 }
 
 // Precise reports whether exact answers can be had of a table: none of its rows is
@@ -115,6 +115,7 @@ func push(top *rerank.TopK, id rerank.ID, score float32) {
 type streamSource struct {
 	route   *pipeline.Route
 	k       int
+	rows    int // for the progress; −1: not known
 	answers []exactAnswer
 }
 
@@ -137,7 +138,7 @@ func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, j *journ
 		}
 		tops[n] = rerank.NewTopK(s.k)
 	}
-	done := p.begin("scoring the collection", -1)
+	done := p.begin("scoring the collection", s.rows)
 	scan := adapters.ScanRequest{Collection: s.route.Collection, Vectors: []string{s.route.Vector}}
 	err := s.route.Store.(adapters.Scanner).Scan(ctx, scan, func(rows adapters.Rows, _ string) error {
 		defer done(len(rows.IDs))
