@@ -31,6 +31,7 @@ const (
 	KindBilinear Kind = "bilinear"
 	KindMoL      Kind = "mol"
 	KindMaxSim   Kind = "maxsim"
+	KindRBE      Kind = "rbe"
 )
 
 // Strategy says which first-stage probes a query sends.

@@ -23,7 +23,7 @@ import (
 )
 
 func newFitCommand(a *app) *cobra.Command {
-	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a), newFitMoLCommand(a), newFitDistilledCommand(a), newFitMaxSimCommand(a))
+	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a), newFitMoLCommand(a), newFitDistilledCommand(a), newFitMaxSimCommand(a), newFitRBECommand(a))
 }
 
 // fitInputs are the flags that every fit has: the data, the common options, and
@@ -159,8 +159,17 @@ const interruptedKey = "fit.interrupted"
 
 // write makes the model and writes it.
 func (f *fitInputs) write(d *dataset.Dataset, found *learned, interrupted bool) (*model.Model, error) {
+	digests, err := d.Digests()
+	if err != nil {
+		return nil, err
+	}
+	return f.writeModel(digests, d.Counts, found, interrupted)
+}
+
+// writeModel writes a model of data of those digests and counts.
+func (f *fitInputs) writeModel(digests map[string]string, counts any, found *learned, interrupted bool) (*model.Model, error) {
 	p := found.model
-	own, err := provenance(d, found)
+	own, err := provenance(digests, counts, found)
 	if err != nil {
 		return nil, err
 	}
@@ -185,16 +194,12 @@ func (f *fitInputs) write(d *dataset.Dataset, found *learned, interrupted bool) 
 
 // provenance says what a fitted model was made of. It has no date: equal inputs
 // give equal files.
-func provenance(d *dataset.Dataset, found *learned) (map[string]string, error) {
-	p := map[string]string{"tool": "likeness " + buildinfo.Read(stamp()).Version}
-	digests, err := d.Digests()
-	if err != nil {
-		return nil, err
-	}
+func provenance(digests map[string]string, counts any, found *learned) (p map[string]string, err error) {
+	p = map[string]string{"tool": "likeness " + buildinfo.Read(stamp()).Version}
 	for name, digest := range digests {
 		p["data."+name] = digest
 	}
-	for key, value := range map[string]any{"data.counts": d.Counts, "fit.options": found.options, "fit.report": found.report} {
+	for key, value := range map[string]any{"data.counts": counts, "fit.options": found.options, "fit.report": found.report} {
 		if p[key], err = compactJSON(value); err != nil {
 			return nil, err
 		}

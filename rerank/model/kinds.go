@@ -9,6 +9,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/mol"
+	"github.com/likenessdb/likeness/rerank/rbe"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
@@ -23,6 +24,8 @@ func build(kind rerank.Kind, config json.RawMessage, t tensor.Set) (rerank.Simil
 		return construct(mol.New, config, t)
 	case rerank.KindMaxSim:
 		return construct(maxsim.New, config, t)
+	case rerank.KindRBE:
+		return construct(rbe.New, config, t)
 	default:
 		return nil, fmt.Errorf("%w: the kind %q is not known", rerank.ErrModel, kind)
 	}

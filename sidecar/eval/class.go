@@ -19,9 +19,10 @@ const (
 	ClassMaxSim    Class = "maxsim"
 	ClassQueryGate Class = "mol_query_gates"
 	ClassMoL       Class = "mol"
+	ClassRBE       Class = "rbe"
 )
 
-var classes = []Class{ClassBaseline, ClassDiagonal, ClassLowRank, ClassBilinear, ClassMaxSim, ClassQueryGate, ClassMoL}
+var classes = []Class{ClassBaseline, ClassDiagonal, ClassLowRank, ClassBilinear, ClassMaxSim, ClassQueryGate, ClassMoL, ClassRBE}
 
 // Traits are what a similarity does not say of itself.
 type Traits struct {
@@ -47,6 +48,8 @@ func classOf(s rerank.Spec, t Traits) Class {
 		return ClassQueryGate
 	case s.Kind == rerank.KindMoL:
 		return ClassMoL
+	case s.Kind == rerank.KindRBE:
+		return ClassRBE
 	default:
 		return ClassBaseline
 	}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/fit"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/dataset"
+)
+
+const fitRBELong = `Replaces an expensive ranker R(x, q) by one inner product (RBE): an item is described
+by what R says of it and some support queries, a query by what R says of it and some
+support items, and a query then costs as many calls of R as there are support items.
+
+--scores is a matrix of R, .npy, one row an item and one column a query. Support
+items are chosen by the queries that are not held out: random, popular (the highest
+mean score), kmeans (nearest to the centres of clusters), diverse (each furthest from
+those before) or l2_greedy (each lowers the squared error the most). An item's vector
+is R(x, S_Q)·pinv(R(S_I, S_Q)), the CUR approximation; --lambda regularises the
+pseudo-inverse. --hidden adds perceptrons to both sides, trained by cross-entropy to
+softmax(R) or by the paper's listwise loss; they are kept if they find more than CUR.
+
+HitRate(P, T) is the share of the T items that R puts first that are among the first
+P of the approximation, in the mean over the held-out queries.
+
+--base writes R(x, S_Q), from which likeness index makes a table or a companion:
+a query's vector is then R(S_I, q), the scores of the support items in the order in
+which the model names them. The same scores, flags and seed give the same model.`
+
+// fitRBEFlags are the flags of fit rbe.
+type fitRBEFlags struct {
+	fitInputs
+	options                     fit.RBEOptions
+	scores, ids, queryIDs, base string
+	judged                      []string
+}
+
+func newFitRBECommand(a *app) *cobra.Command {
+	f := fitRBEFlags{options: fit.DefaultRBEOptions()}
+	cmd := &cobra.Command{
+		Use:   "rbe",
+		Short: "Approximate an expensive ranker by its scores of support items and queries",
+		Long:  fitRBELong,
+		Example: `  likeness fit rbe --scores scores.npy --out ranker.safetensors --base base.npy
+  likeness fit rbe --scores scores.npy --item-ids items.txt --out ranker.safetensors --supports 50 --compare
+  likeness fit rbe --scores scores.npy --out ranker.safetensors --hidden 128 --out-width 64 --output json`,
+		Args: cobra.NoArgs,
+	}
+	f.flags(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		r, err := f.run(cmd.Context(), newProgress(a.stderr))
+		if err != nil {
+			return err
+		}
+		for _, warning := range r.Warnings {
+			_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
+		}
+		return a.print(*out, r, func(w io.Writer) error { return printFitRBE(w, r) })
+	}
+	return cmd
+}
+
+func (f *fitRBEFlags) flags(cmd *cobra.Command) {
+	o, flags := &f.options, cmd.Flags()
+	flags.StringVar(&f.scores, "scores", "", "the ranker's scores, .npy, one row an item and one column a query")
+	flags.StringVar(&f.ids, "item-ids", "", "ids of the items: .npy of integers, text with one a line, or .parquet; row numbers without")
+	flags.StringVar(&f.queryIDs, "query-ids", "", "ids of the queries, in a file like --item-ids; column numbers without")
+	flags.StringVar(&f.base, "base", "", "write the items' scores for the support queries to this .npy file, for likeness index")
+	flags.StringVar(&f.out, "out", "", "model file to write, "+model.Extension)
+	flags.StringVar(&f.name, "name", "", "name of the model; empty is the file's")
+	flags.BoolVar(&f.force, "force", false, "replace the files if there are any, and begin an interrupted fit again")
+	flags.BoolVar(&f.resume, "resume", false, "go on where an interrupted fit of the same scores and flags stopped")
+	flags.IntVar(&o.Supports, "supports", o.Supports, "support items: calls of the ranker for a query")
+	flags.StringVar((*string)(&o.Select), "select", string(o.Select), "how they are chosen: random, popular, kmeans, diverse or l2_greedy")
+	flags.IntVar(&o.SupportQueries, "support-queries", 0, "support queries: calls of the ranker for an item; 0 is all that are not held out")
+	flags.Float64Var(&o.Lambda, "lambda", o.Lambda, "regularises the pseudo-inverse; 0 does not")
+	flags.BoolVar(&o.Compare, "compare", false, "judge every way to choose support items")
+	flags.IntVar(&o.Hidden, "hidden", 0, "hidden width of perceptrons on both sides; 0 is none")
+	flags.IntVar(&o.Out, "out-width", 64, "outputs of the perceptrons")
+	flags.StringVar((*string)(&o.Loss), "loss", string(o.Loss), "what they are trained for: softmax or listwise")
+	flags.IntVar(&o.Top, "top", o.Top, "number of items that are relevant to the listwise loss")
+	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate")
+	flags.IntVar(&o.Batch, "batch", o.Batch, "queries a step")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the queries, at most")
+	flags.IntVar(&o.Draws, "draws", o.Draws, "random items that a step sees, beside the best of its queries")
+	flags.Float64Var(&o.HeldOut, "held-out", o.HeldOut, "share of the queries that judge the fit")
+	flags.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the split, the choices and the order")
+	flags.StringSliceVar(&f.judged, "hit-rates", []string{"1:1", "10:10", "100:10", "100:100"}, "hit rates to report, P:T")
+	for _, name := range []string{"scores", "out"} {
+		_ = cmd.MarkFlagRequired(name)
+	}
+	cmd.MarkFlagsMutuallyExclusive("resume", "force")
+	_ = cmd.MarkFlagFilename("scores", "npy")
+	_ = cmd.MarkFlagFilename("out", strings.TrimPrefix(model.Extension, "."))
+	for name, values := range map[string][]string{
+		"select": {"random", "popular", "kmeans", "diverse", "l2_greedy"}, "loss": {"softmax", "listwise"},
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// fitRBEResult is what fit rbe reports.
+type fitRBEResult struct {
+	Model   string `json:"model"`
+	Version string `json:"version"`
+	Path    string `json:"path"`
+	Base    string `json:"base,omitempty"`
+	// Supports are the items that the ranker scores for a query.
+	Supports []rerank.ID `json:"supports"`
+	fit.RBEReport
+}
+
+func (f *fitRBEFlags) run(ctx context.Context, p *progress) (_ *fitRBEResult, err error) {
+	if err := errors.Join(f.free(), f.pairs()); err != nil {
+		return nil, err
+	}
+	scores, err := npy.Open(f.scores)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	defer func() { err = errors.Join(err, scores.Close()) }()
+	item, failed := idsOf(f.ids, scores.Rows)
+	query, failedToo := idsOf(f.queryIDs, scores.Cols)
+	if err := errors.Join(failed, failedToo); err != nil {
+		return nil, usageError{err}
+	}
+	checkpoint := checkpointFile{path: f.checkpoint(), resume: f.resume}
+	f.common = &fit.Common{Checkpoint: checkpoint}
+	f.options.Progress, f.options.Note, f.options.Checkpoint = p.begin, p.note, checkpoint
+	fitted, err := fit.RBE(ctx, scores.Matrix, f.options)
+	if err != nil {
+		return nil, f.explain(err)
+	}
+	if f.base != "" {
+		if err := npy.Write(f.base, fit.Base(scores.Matrix, fitted.SupportQueries)); err != nil {
+			return nil, err
+		}
+	}
+	m, supports, err := f.save(fitted, item, query)
+	if err != nil {
+		return nil, err
+	}
+	r := &fitRBEResult{Model: m.Name, Version: m.Version, Path: f.out, Base: f.base, Supports: supports, RBEReport: fitted.Report}
+	return r, checkpoint.remove()
+}
+
+// pairs reads --hit-rates.
+func (f *fitRBEFlags) pairs() error {
+	f.options.Judged = nil
+	for _, text := range f.judged {
+		var h fit.HitPair
+		if n, err := fmt.Sscanf(text, "%d:%d", &h.P, &h.T); n != 2 || err != nil || h.P < 1 || h.T < 1 {
+			return usagef("--hit-rates %q: want P:T of positive numbers", text)
+		}
+		f.options.Judged = append(f.options.Judged, h)
+	}
+	return nil
+}
+
+// idsOf reads the ids of rows, or numbers them.
+func idsOf(file string, rows int) (func(int) rerank.ID, error) {
+	if file == "" {
+		return func(row int) rerank.ID { return rerank.UintID(uint64(row)) }, nil
+	}
+	ids, err := dataset.ReadIDs(file)
+	if err == nil && len(ids) != rows {
+		err = fmt.Errorf("%s has %d ids, the matrix of scores wants %d", file, len(ids), rows)
+	}
+	return func(row int) rerank.ID { return ids[row] }, err
+}
+
+func (f *fitRBEFlags) save(fitted *fit.FittedRBE, item, query func(int) rerank.ID) (*model.Model, []rerank.ID, error) {
+	config := fitted.Config(item, query)
+	text, err := json.Marshal(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	digest, err := dataset.FileDigest(f.scores)
+	if err != nil {
+		return nil, nil, err
+	}
+	kept := fitted.Report
+	kept.History = nil
+	found := &learned{model: model.Parameters{Kind: rerank.KindRBE, Config: text, Tensors: fitted.Tensors}, options: f.options, report: kept}
+	digests := map[string]string{"scores": filepath.Base(f.scores) + " sha256:" + digest}
+	m, err := f.writeModel(digests, map[string]int{"items": kept.Items, "queries": kept.Queries}, found, false)
+	return m, config.SupportItems, err
+}
+
+func printFitRBE(w io.Writer, r *fitRBEResult) error {
+	_, _ = fmt.Fprintf(w, "%d items, %d queries, of which %d are held out; %d support items by %s, %d support queries\n",
+		r.Items, r.Queries, r.HeldOutQueries, r.SupportItems, r.Select, r.SupportQueries)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprint(t, "\n\t")
+	for _, h := range r.CUR.HitRates {
+		_, _ = fmt.Fprintf(t, "HitRate(%d,%d)\t", h.P, h.T)
+	}
+	_, _ = fmt.Fprintln(t, "error\t")
+	for _, c := range r.Compared {
+		printRBEQuality(t, "CUR, "+string(c.Select), c.RBEQuality)
+	}
+	if len(r.Compared) == 0 {
+		printRBEQuality(t, "CUR", r.CUR)
+	}
+	if r.Rounds > 0 {
+		printRBEQuality(t, fmt.Sprintf("with perceptrons, %d rounds", r.Rounds), r.Chosen)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nwrote %s: model %s, version %s\n", r.Path, r.Model, r.Version)
+	return err
+}
+
+func printRBEQuality(w io.Writer, name string, q fit.RBEQuality) {
+	_, _ = fmt.Fprintf(w, "%s\t", name)
+	for _, h := range q.HitRates {
+		_, _ = fmt.Fprintf(w, "%.4f (%.4f to %.4f)\t", h.Mean, h.Low, h.High)
+	}
+	_, _ = fmt.Fprintf(w, "%.4g\t\n", q.Error)
+}

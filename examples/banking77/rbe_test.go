@@ -1,0 +1,123 @@
+package banking77_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/likenessdb/likeness/examples/banking77"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/fit"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/npy"
+)
+
+const rbeGolden = "testdata/rbe_quality.json"
+
+// TestSupportSelections measures HitRate(10) of CUR with 20 support items on the
+// scores of the questions' model, in the mean over splits and seeds, and holds the
+// figures to the committed ones: a sample in every run, every fourth item and all
+// queries with LIKENESS_SOAK=1, where l2-greedy must beat random, k-means and diverse.
+func TestSupportSelections(t *testing.T) {
+	name, everyItem, everyQuery, seeds := "sample", 8, 5, uint64(5)
+	if os.Getenv("LIKENESS_SOAK") != "" {
+		name, everyItem, everyQuery = "full", 4, 1
+	}
+	want := map[string]figures{}
+	text, err := os.ReadFile(rbeGolden)
+	if err == nil {
+		err = json.Unmarshal(text, &want)
+	}
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	scores := questionScores(t, everyItem, everyQuery)
+	got := figures{}
+	for seed := range seeds {
+		o := fit.DefaultRBEOptions()
+		o.Supports, o.Seed, o.Compare, o.Judged = 20, seed+1, true, []fit.HitPair{{P: 10, T: 10}}
+		fitted, err := fit.RBE(t.Context(), scores, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range fitted.Report.Compared {
+			got[string(c.Select)] += math.Round(1e4*c.HitRates[0].Mean/float64(seeds)) / 1e4
+		}
+	}
+	others := []fit.Selection{fit.SelectRandom, fit.SelectKMeans, fit.SelectDiverse}
+	if name == "sample" { // too few queries to tell them apart
+		others = nil
+	}
+	for _, other := range others {
+		if got[string(fit.SelectL2Greedy)] <= got[string(other)] {
+			t.Errorf("l2-greedy finds %.4f, %s %.4f", got[string(fit.SelectL2Greedy)], other, got[string(other)])
+		}
+	}
+	if *update {
+		want[name] = got
+		writeRBE(t, want)
+		return
+	}
+	for how, value := range want[name] {
+		if math.Abs(got[how]-value) > 0.005 {
+			t.Errorf("%s finds %.4f, was %.4f; if that is meant, run with -update", how, got[how], value)
+		}
+	}
+}
+
+func writeRBE(t *testing.T, all map[string]figures) {
+	t.Helper()
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(rbeGolden), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(rbeGolden, append(text, '\n'), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// questionScores are φ of the questions' MoL, items by queries.
+func questionScores(t *testing.T, everyItem, everyQuery int) rerank.Matrix {
+	t.Helper()
+	m, err := model.Open("../models/banking77-questions-mol")
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := banking77.Questions("../data/banking77")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer task.Close()
+	all, err := npy.Open(task.ItemFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	base := rerank.NewMatrix((all.Rows+everyItem-1)/everyItem, all.Cols)
+	for i := range base.Rows {
+		copy(base.Row(i), all.Row(i*everyItem))
+	}
+	features := rerank.NewMatrix(base.Rows, m.Spec().Features)
+	if err := m.EncodeItems(features, base); err != nil {
+		t.Fatal(err)
+	}
+	queries := (len(task.Queries) + everyQuery - 1) / everyQuery
+	scores, err := fit.Scores(t.Context(), base.Rows, queries, func(_ context.Context, q int, dst []float32) error {
+		enc, err := m.Encode(rerank.Query{Vector: task.Vector(q * everyQuery)})
+		if err != nil {
+			return fmt.Errorf("query %d: %w", q, err)
+		}
+		return enc.Score(dst, rerank.Items{Features: features})
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scores
+}

@@ -1,0 +1,240 @@
+// Package rbe is the similarity of relevance-based embeddings: an expensive ranker
+// R(x, q) is replaced by one inner product of what R says of an item and some
+// support queries with what R says of a query and some support items (RBE, section
+// 3). The base vector of an item is R(x, S_Q), the vector of a query R(S_I, q).
+package rbe
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/distilled"
+	"github.com/likenessdb/likeness/rerank/internal/inner"
+	"github.com/likenessdb/likeness/rerank/kernel"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// Config describes a fit. m = len(SupportItems), n = len(SupportQueries).
+type Config struct {
+	// SupportItems are S_I: the elements of a query's vector are the ranker's scores
+	// of them, in this order.
+	SupportItems []rerank.ID `json:"support_items"`
+	// SupportQueries are S_Q: the elements of an item's base vector are its scores
+	// for them, in this order.
+	SupportQueries []rerank.ID `json:"support_queries"`
+	// Hidden and Out are the widths of the two perceptrons; 0: there are none, and φ
+	// is the CUR approximation.
+	Hidden int `json:"hidden,omitempty"`
+	Out    int `json:"out,omitempty"`
+}
+
+// Field is the derived field that holds feature rows.
+const Field = "rbe"
+
+// Relevance is a ranker: it returns R(x, q) of each item. A ranker may read more
+// of a query than its vector.
+type Relevance func(ctx context.Context, items []rerank.ID, q rerank.Query) ([]float32, error)
+
+// Similarity approximates a ranker by f_I(R(x, S_Q))·f_Q(R(S_I, q)):
+// f_I = t ∥ MLP(t) ∥ (⟨w, t⟩ + b) with t = R(x, S_Q)·P, and f_Q(R) = R ∥ MLP(R) ∥ 1
+// (RBE, appendix C; the item's offset is a function of t, so that an item that
+// comes later has one too). Without perceptrons it is ⟨t, R(S_I, q)⟩ (section 3.2).
+// It is immutable and safe for concurrent use.
+type Similarity struct {
+	spec       rerank.Spec
+	config     Config
+	kernels    *kernel.Set
+	projection rerank.Matrix // Pᵀ, m rows of n
+	query      perceptron
+	item       perceptron
+	offset     []float32 // w, then b
+	probes     *distilled.Probes
+}
+
+var (
+	_ rerank.Similarity = (*Similarity)(nil)
+	_ rerank.Deriver    = (*Similarity)(nil)
+)
+
+// maxSupports and maxWidth bound what a configuration may claim.
+const (
+	maxSupports = 1 << 20
+	maxWidth    = 1 << 14
+)
+
+// New makes a similarity of its tensors: projection (m, n), which is Pᵀ, and with
+// perceptrons {query,item}.{0,1}.{weight,bias} (out, in), offset.weight (m) and
+// offset.bias (1). It returns rerank.ErrModel.
+func New(c Config, t tensor.Set) (*Similarity, error) {
+	m, n := len(c.SupportItems), len(c.SupportQueries)
+	switch {
+	case m < 1 || n < 1 || m > maxSupports || n > maxSupports:
+		return nil, fmt.Errorf("%w: %d support items and %d support queries, want 1 to %d", rerank.ErrModel, m, n, maxSupports)
+	case (c.Hidden == 0) != (c.Out == 0) || c.Hidden < 0 || c.Out < 0 || max(c.Hidden, c.Out) > maxWidth:
+		return nil, fmt.Errorf("%w: hidden is %d and out %d, want both 0 or both 1 to %d", rerank.ErrModel, c.Hidden, c.Out, maxWidth)
+	}
+	for i, id := range slices.Concat(c.SupportItems, c.SupportQueries) {
+		if id.IsZero() {
+			return nil, fmt.Errorf("%w: support %d has no id", rerank.ErrModel, i)
+		}
+	}
+	probes, err := distilled.Read(t, m, n)
+	if err != nil {
+		return nil, err
+	}
+	s := &Similarity{config: c, kernels: kernel.Best(), probes: probes, spec: rerank.Spec{
+		Kind: rerank.KindRBE, QueryDim: m, ItemDim: n, Features: m, SingleInnerProduct: true,
+		MaxScore: float32(math.Inf(1)), PairsQuery: 1, PairsItem: 1,
+	}}
+	r := tensor.NewReader(t)
+	s.projection = rerank.Matrix{Rows: m, Cols: n, Data: r.Get("projection", m, n)}
+	if c.Hidden > 0 {
+		s.query, s.item = readPerceptron(r, "query", m, c.Hidden, c.Out), readPerceptron(r, "item", m, c.Hidden, c.Out)
+		s.offset = append(slices.Clone(r.Get("offset.weight", m)), r.Get("offset.bias", 1)...)
+		s.spec.Features = m + c.Out + 1
+	}
+	if err := r.Err(distilled.Prefix); err != nil {
+		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
+	}
+	return s, nil
+}
+
+// perceptron is y = W₁·elu(W₀·x + b₀) + b₁.
+type perceptron struct {
+	weights [2]rerank.Matrix
+	biases  [2][]float32
+}
+
+func readPerceptron(r *tensor.Reader, name string, in, hidden, out int) (p perceptron) {
+	for i, shape := range [2][2]int{{hidden, in}, {out, hidden}} {
+		layer := fmt.Sprintf("%s.%d.", name, i)
+		p.weights[i] = rerank.Matrix{Rows: shape[0], Cols: shape[1], Data: r.Get(layer+"weight", shape[0], shape[1])}
+		p.biases[i] = r.Get(layer+"bias", shape[0])
+	}
+	return p
+}
+
+// apply writes the perceptron of each row of x to dst.
+func (p *perceptron) apply(k *kernel.Set, dst, x rerank.Matrix) {
+	hidden := rerank.NewMatrix(x.Rows, p.weights[0].Rows)
+	k.MulT(hidden.Data, hidden.Cols, x, p.weights[0], p.biases[0])
+	for i, v := range hidden.Data {
+		hidden.Data[i] = ELU(v)
+	}
+	k.MulT(dst.Data, dst.Cols, hidden, p.weights[1], p.biases[1])
+}
+
+// ELU is x where it is positive and eˣ − 1 elsewhere.
+func ELU(x float32) float32 {
+	if x > 0 {
+		return x
+	}
+	return float32(math.Expm1(float64(x)))
+}
+
+// Supports are the items that a ranker must score for a query.
+func (s *Similarity) Supports() []rerank.ID { return slices.Clone(s.config.SupportItems) }
+
+// Ask puts R(S_I, q) into a query, by one call of the ranker. It returns the
+// ranker's error, or rerank.ErrQuery for scores that are too few or not finite.
+func (s *Similarity) Ask(ctx context.Context, ranker Relevance, q rerank.Query) (rerank.Query, error) {
+	scores, err := ranker(ctx, s.Supports(), q)
+	if err != nil {
+		return q, fmt.Errorf("scoring %d support items: %w", s.spec.QueryDim, err)
+	}
+	if len(scores) != s.spec.QueryDim {
+		return q, fmt.Errorf("%w: the ranker returned %d scores for %d support items", rerank.ErrQuery, len(scores), s.spec.QueryDim)
+	}
+	q.Vector = scores
+	return q, rerank.CheckFinite("scores of support items", scores)
+}
+
+// WithKernels returns the similarity on other kernels.
+func (s *Similarity) WithKernels(k *kernel.Set) rerank.Similarity {
+	other := *s
+	other.kernels = k
+	return &other
+}
+
+// Spec implements rerank.Similarity.
+func (s *Similarity) Spec() rerank.Spec { return s.spec }
+
+// Encode implements rerank.Similarity: q.Vector is R(S_I, q).
+func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
+	if err := s.spec.CheckQuery(q); err != nil {
+		return nil, err
+	}
+	query := slices.Clone(q.Vector)
+	p := &inner.Product{Spec: s.spec, Kernels: s.kernels, U: query, Scale: 1, Field: Field, Query: query, Distilled: s.probes}
+	if s.config.Hidden == 0 {
+		p.Rounded = true
+		p.Stored = func() (rerank.Probe, error) { // ⟨R(x, S_Q)·P, u⟩ = ⟨R(x, S_Q), P·u⟩
+			u := make([]float32, s.spec.ItemDim)
+			kernel.MulTWide(u, len(u), rerank.Matrix{Rows: 1, Cols: len(query), Data: query}, kernel.Transpose(s.projection), nil)
+			return rerank.Probe{Vector: u, Target: rerank.TargetScore, Scale: 1}, rerank.CheckFinite("support scores times P", u)
+		}
+		return p, nil
+	}
+	p.NoStored = "perceptrons stand between the item's scores and its feature row; search a companion, or scan a table"
+	p.U = make([]float32, s.spec.Features)
+	row := rerank.Matrix{Rows: 1, Cols: len(query), Data: query}
+	copy(p.U, query)
+	s.query.apply(s.kernels, rerank.Matrix{Rows: 1, Cols: s.config.Out, Data: p.U[len(query) : len(p.U)-1]}, row)
+	p.U[len(p.U)-1] = 1
+	return p, rerank.CheckFinite("f_Q of the support scores", p.U)
+}
+
+// EncodeItems implements rerank.Similarity: base vectors are R(x, S_Q).
+func (s *Similarity) EncodeItems(dst, base rerank.Matrix) error {
+	if err := s.spec.CheckEncode(dst, base); err != nil || base.Rows == 0 {
+		return err
+	}
+	m := s.spec.QueryDim
+	t := rerank.NewMatrix(base.Rows, m)
+	s.kernels.MulT(t.Data, m, base, s.projection, nil)
+	if s.config.Hidden == 0 {
+		copy(dst.Data, t.Data)
+		return nil
+	}
+	out := rerank.NewMatrix(base.Rows, s.config.Out)
+	s.item.apply(s.kernels, out, t)
+	for i := range base.Rows {
+		row, offset := dst.Row(i), s.offset[m]
+		for j, v := range t.Row(i) {
+			offset += s.offset[j] * v
+		}
+		copy(row, t.Row(i))
+		copy(row[m:], out.Row(i))
+		row[len(row)-1] = offset
+	}
+	return nil
+}
+
+// Fields implements rerank.Deriver.
+func (s *Similarity) Fields() []rerank.Field {
+	return []rerank.Field{{
+		Name: Field, Dim: s.spec.Features, Feature: true,
+		Strategies: []rerank.Strategy{rerank.PerEmbedding, rerank.Average, rerank.Combined},
+	}}
+}
+
+// Derive implements rerank.Deriver: the field holds the feature rows.
+func (s *Similarity) Derive(dst rerank.Matrix, field string, features rerank.Matrix) error {
+	if field != Field || dst.Rows != features.Rows || dst.Cols != features.Cols {
+		return fmt.Errorf("%w: field %q of %d rows of %d from %d rows of %d; want %q and equal shapes",
+			rerank.ErrItems, field, dst.Rows, dst.Cols, features.Rows, features.Cols, Field)
+	}
+	copy(dst.Data, features.Data)
+	return nil
+}
+
+// Features implements rerank.Deriver.
+func (s *Similarity) Features(dst rerank.Matrix, fields []rerank.Matrix) error {
+	if len(fields) != 1 {
+		return fmt.Errorf("%w: %d fields make no feature row, want the field %q", rerank.ErrItems, len(fields), Field)
+	}
+	return s.Derive(dst, Field, fields[0])
+}

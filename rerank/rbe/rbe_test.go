@@ -1,0 +1,206 @@
+package rbe_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/rbe"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// parts are the configuration and the tensors of 3 support items, 5 support queries
+// and, if asked, perceptrons of 4 hidden and 2 outer numbers.
+func parts(neural bool) (rbe.Config, tensor.Set) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	random := func(shape ...int) tensor.Tensor {
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		x := tensor.Tensor{Shape: shape, Data: make([]float32, n)}
+		for i := range x.Data {
+			x.Data[i] = float32(rng.NormFloat64())
+		}
+		return x
+	}
+	c := rbe.Config{}
+	for i := range 3 {
+		c.SupportItems = append(c.SupportItems, rerank.UintID(uint64(10*i)))
+	}
+	for i := range 5 {
+		c.SupportQueries = append(c.SupportQueries, rerank.UintID(uint64(i)))
+	}
+	t := tensor.Set{"projection": random(3, 5)}
+	if neural {
+		c.Hidden, c.Out = 4, 2
+		for _, side := range []string{"query", "item"} {
+			t[side+".0.weight"], t[side+".0.bias"] = random(4, 3), random(4)
+			t[side+".1.weight"], t[side+".1.bias"] = random(2, 4), random(2)
+		}
+		t["offset.weight"], t["offset.bias"] = random(3), random(1)
+	}
+	return c, t
+}
+
+// naive is φ by the formula, in float64.
+func naive(c rbe.Config, t tensor.Set, base, query []float32) float64 {
+	low := make([]float64, 3)
+	for i := range low {
+		for j, v := range base {
+			low[i] += float64(t["projection"].Data[5*i+j]) * float64(v)
+		}
+	}
+	var sum float64
+	wide := make([]float64, 3)
+	for i, v := range query {
+		wide[i] = float64(v)
+		sum += low[i] * wide[i]
+	}
+	if c.Hidden == 0 {
+		return sum
+	}
+	layer := func(name string, x []float64, activate bool) []float64 {
+		b := t[name+".bias"].Data
+		y := make([]float64, len(b))
+		for o := range y {
+			y[o] = float64(b[o])
+			for i, v := range x {
+				y[o] += float64(t[name+".weight"].Data[o*len(x)+i]) * v
+			}
+			if activate && y[o] < 0 {
+				y[o] = math.Expm1(y[o])
+			}
+		}
+		return y
+	}
+	a, b := layer("query.1", layer("query.0", wide, true), false), layer("item.1", layer("item.0", low, true), false)
+	for i := range a {
+		sum += a[i] * b[i]
+	}
+	for i, v := range low {
+		sum += float64(t["offset.weight"].Data[i]) * v
+	}
+	return sum + float64(t["offset.bias"].Data[0])
+}
+
+// TestScoresAreTheFormula: φ of the feature rows, and of the probe on what they are
+// made of, is the formula's.
+func TestScoresAreTheFormula(t *testing.T) {
+	for _, neural := range []bool{false, true} {
+		c, tensors := parts(neural)
+		s, err := rbe.New(c, tensors)
+		if err != nil {
+			t.Fatal(err)
+		}
+		base := rerank.Matrix{Rows: 2, Cols: 5, Data: []float32{1, -2, 3, 0.5, 0, 0, 0, 0, 0, 0}}
+		features := rerank.NewMatrix(2, s.Spec().Features)
+		if err := s.EncodeItems(features, base); err != nil {
+			t.Fatal(err)
+		}
+		query := []float32{0.3, -1, 2}
+		enc, err := s.Encode(rerank.Query{Vector: query})
+		if err != nil {
+			t.Fatal(err)
+		}
+		scores := make([]float32, 2)
+		if err := enc.Score(scores, rerank.Items{Features: features}); err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range scores {
+			if want := naive(c, tensors, base.Row(i), query); math.Abs(float64(got)-want) > 1e-5*max(1, math.Abs(want)) {
+				t.Errorf("neural %t, item %d: %v, want %v", neural, i, got, want)
+			}
+		}
+		probes, err := enc.Probes(rerank.Plan{Strategy: rerank.Average, Depth: 1})
+		if neural {
+			if !errors.Is(err, rerank.ErrStrategy) {
+				t.Errorf("a probe on the stored scores with perceptrons: %v", err)
+			}
+		} else if got := dot(probes[0].Vector, base.Row(0)); math.Abs(got-float64(scores[0])) > 1e-5 {
+			t.Errorf("the stored probe finds %v, φ is %v", got, scores[0])
+		}
+		probes, err = enc.Probes(rerank.Plan{Strategy: rerank.Average, Depth: 1, Derived: true})
+		if err != nil || probes[0].Field != rbe.Field || math.Abs(dot(probes[0].Vector, features.Row(0))-float64(scores[0])) > 1e-5 {
+			t.Errorf("%+v, %v", probes, err)
+		}
+		checkDerived(t, s, features)
+	}
+}
+
+func dot(a, b []float32) (sum float64) {
+	for i, v := range a {
+		sum += float64(v) * float64(b[i])
+	}
+	return sum
+}
+
+func checkDerived(t *testing.T, s *rbe.Similarity, features rerank.Matrix) {
+	t.Helper()
+	fields := s.Fields()
+	if len(fields) != 1 || fields[0].Dim != s.Spec().Features || !fields[0].Feature {
+		t.Fatalf("%+v", fields)
+	}
+	derived, back := rerank.NewMatrix(features.Rows, features.Cols), rerank.NewMatrix(features.Rows, features.Cols)
+	if err := errors.Join(s.Derive(derived, rbe.Field, features), s.Features(back, []rerank.Matrix{derived})); err != nil {
+		t.Fatal(err)
+	}
+	if back.Data[1] != features.Data[1] {
+		t.Errorf("%v came back as %v", features.Data, back.Data)
+	}
+	if err := s.Derive(derived, "other", features); !errors.Is(err, rerank.ErrItems) {
+		t.Errorf("another field: %v", err)
+	}
+}
+
+// A ranker's scores become the query; what is wrong with them is named.
+func TestAsk(t *testing.T) {
+	c, tensors := parts(false)
+	s, err := rbe.New(c, tensors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("ranker is down")
+	for name, tc := range map[string]struct {
+		scores []float32
+		err    error
+		want   error
+	}{
+		"good":       {[]float32{1, 2, 3}, nil, nil},
+		"too few":    {[]float32{1, 2}, nil, rerank.ErrQuery},
+		"not finite": {[]float32{1, 2, float32(math.NaN())}, nil, rerank.ErrQuery},
+		"down":       {nil, broken, broken},
+	} {
+		q, err := s.Ask(t.Context(), func(_ context.Context, items []rerank.ID, _ rerank.Query) ([]float32, error) {
+			if len(items) != 3 || items[1] != rerank.UintID(10) {
+				t.Errorf("asked for %v", items)
+			}
+			return tc.scores, tc.err
+		}, rerank.Query{UserID: 4})
+		if !errors.Is(err, tc.want) || tc.want == nil && (len(q.Vector) != 3 || q.UserID != 4) {
+			t.Errorf("%s: %+v, %v", name, q, err)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for name, change := range map[string]func(c *rbe.Config, t tensor.Set){
+		"no supports":        func(c *rbe.Config, _ tensor.Set) { c.SupportItems = nil },
+		"a support more":     func(c *rbe.Config, _ tensor.Set) { c.SupportItems = append(c.SupportItems, rerank.UintID(9)) },
+		"a support of no id": func(c *rbe.Config, _ tensor.Set) { c.SupportQueries[2] = rerank.ID{} },
+		"hidden without out": func(c *rbe.Config, _ tensor.Set) { c.Out = 0 },
+		"too wide":           func(c *rbe.Config, _ tensor.Set) { c.Hidden = 1 << 20 },
+		"a tensor missing":   func(_ *rbe.Config, t tensor.Set) { delete(t, "item.1.bias") },
+		"a tensor too many":  func(_ *rbe.Config, t tensor.Set) { t["more"] = tensor.Tensor{} },
+		"perceptrons unused": func(c *rbe.Config, _ tensor.Set) { c.Hidden, c.Out = 0, 0 },
+	} {
+		c, tensors := parts(true)
+		change(&c, tensors)
+		if _, err := rbe.New(c, tensors); !errors.Is(err, rerank.ErrModel) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
