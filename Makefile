@@ -24,6 +24,9 @@ FUZZTIME ?= 2m
 QUALITY  ?= 1
 SOAK_OUT ?= docs/benchmarks
 
+# Of `make bench-proxy`: the processors that client, proxy and Qdrant share.
+BENCH_CPUS ?= 0,1
+
 ##@ The two commands
 
 .PHONY: quickstart
@@ -67,6 +70,11 @@ bench: $(TOOLS)/.built ## Run the Go benchmarks ten times and print benchstat's 
 	@mkdir -p $(CACHE)
 	@go test -run '^$$' -bench . -benchmem -count 10 ./rerank/... ./adapters/embedded/... ./sidecar/... | tee $(CACHE)/bench.txt
 	@benchstat $(CACHE)/bench.txt
+
+.PHONY: bench-proxy
+bench-proxy: build servers ## Measure what the proxy costs on two cores, into docs/benchmarks (BENCH_CPUS=0,1)
+	@go build -o $(CACHE)/bench-proxy ./bench/proxy
+	@taskset -c $(BENCH_CPUS) $(CACHE)/bench-proxy
 
 .PHONY: compatibility
 compatibility: servers ## Run the conformance kit against every server and remake docs/reference/compatibility.md and proxy.md

@@ -93,6 +93,16 @@ func (s *Server) Signal(sig syscall.Signal) error {
 	return syscall.Kill(s.proc.pid, sig)
 }
 
+// PID is the server's process, 0 while it does not run.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return 0
+	}
+	return s.proc.pid
+}
+
 // Close kills the server and removes its data.
 func (s *Server) Close() error {
 	return errors.Join(s.Kill(), os.RemoveAll(s.dir))

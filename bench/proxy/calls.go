@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/likenessdb/likeness/examples/banking77"
+)
+
+const limit = 10
+
+// client is a user's: one gRPC connection, and as many of REST as calls in flight.
+type client struct {
+	conn        *grpc.ClientConn
+	health      qdrant.QdrantClient
+	points      qdrant.PointsClient
+	collections qdrant.CollectionsClient
+	url         string
+	transport   *http.Transport
+}
+
+func newClient(conn *grpc.ClientConn, url string, callers int) *client {
+	return &client{
+		conn: conn, health: qdrant.NewQdrantClient(conn), points: qdrant.NewPointsClient(conn), collections: qdrant.NewCollectionsClient(conn),
+		// Qdrant closes connections after five idle seconds.
+		url: url, transport: &http.Transport{MaxIdleConnsPerHost: callers, DisableCompression: true, IdleConnTimeout: 3 * time.Second},
+	}
+}
+
+func (c *client) close() error {
+	c.transport.CloseIdleConnections()
+	return c.conn.Close()
+}
+
+// call makes the nth call of its kind.
+type call func(ctx context.Context, n int) error
+
+func (c *client) checkHealth(ctx context.Context, _ int) error {
+	_, err := c.health.HealthCheck(ctx, &qdrant.HealthCheckRequest{})
+	return err
+}
+
+// search asks for the neighbours of the nth question. want is what the answer's
+// status must begin with, if it has one at all.
+func (c *client) search(task *banking77.Task, name, want string) call {
+	return func(ctx context.Context, n int) error {
+		var trailer metadata.MD
+		answer, err := c.points.Search(ctx, &qdrant.SearchPoints{
+			CollectionName: name, Vector: task.Vector(n % len(task.Queries)), Limit: limit,
+		}, grpc.Trailer(&trailer))
+		if err != nil {
+			return err
+		}
+		if rows, status := len(answer.GetResult()), strings.Join(trailer.Get("likeness-status"), ""); rows != limit || !strings.HasPrefix(status, want) {
+			return fmt.Errorf("question %d: %d rows, status %q", n, rows, status)
+		}
+		return nil
+	}
+}
+
+// restBodies encodes the searches beforehand: it is the same work for any way,
+// and would make the calls seem more alike.
+func restBodies(task *banking77.Task) (bodies [][]byte, err error) {
+	for i := range task.Queries {
+		body, err := json.Marshal(map[string]any{"vector": task.Vector(i), "limit": limit})
+		if err != nil {
+			return nil, err
+		}
+		bodies = append(bodies, body)
+	}
+	return bodies, nil
+}
+
+// searchREST is search over REST; the answer is read, and not decoded.
+func (c *client) searchREST(bodies [][]byte, name string) call {
+	url := c.url + "/collections/" + name + "/points/search"
+	return func(ctx context.Context, n int) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(bodies[n%len(bodies)]))
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := c.transport.RoundTrip(r)
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(answer.Body)
+		if err := errors.Join(err, answer.Body.Close()); err != nil {
+			return err
+		}
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("question %d: %s: %s", n, answer.Status, text)
+		}
+		return nil
+	}
+}
+
+const (
+	wayDirect  = "direct"
+	wayProxy   = "likeness proxy"
+	wayServe   = "likeness serve, passed"
+	wayRescore = "likeness serve, rescored"
+)
+
+// alone are the comparisons of one call at a time.
+func (b *bench) alone() []comparison {
+	return []comparison{
+		{name: "gRPC HealthCheck", bar: 0.20, ways: []way{{wayDirect, b.direct.checkHealth}, {wayProxy, b.proxied.checkHealth}}},
+		{name: "gRPC Search", bar: 0.20, ways: b.searches()},
+		{name: "REST search", bar: 0.25, ways: b.searchesREST()},
+		{name: "gRPC Search beside a route", ways: []way{
+			{wayDirect, b.direct.search(b.task, collection, "")},
+			{wayServe, b.served.search(b.task, collection, "")},
+			{wayRescore, b.served.search(b.task, routed, "rescored")},
+		}},
+	}
+}
+
+// loaded are the comparisons of many calls in flight.
+func (b *bench) loaded() []comparison {
+	return []comparison{
+		{name: "gRPC Search", bar: 0.65, ways: b.searches()},
+		{name: "REST search", bar: 0.65, ways: b.searchesREST()},
+	}
+}
+
+func (b *bench) searches() []way {
+	return []way{{wayDirect, b.direct.search(b.task, collection, "")}, {wayProxy, b.proxied.search(b.task, collection, "")}}
+}
+
+func (b *bench) searchesREST() []way {
+	return []way{{wayDirect, b.direct.searchREST(b.bodies, collection)}, {wayProxy, b.proxied.searchREST(b.bodies, collection)}}
+}

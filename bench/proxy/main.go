@@ -1,0 +1,121 @@
+// Command proxy measures what a call costs more through the proxy than
+// directly. A real Qdrant, `likeness proxy` and `likeness serve` run as
+// processes of their own, this one is their client:
+//
+//	make bench-proxy
+//	taskset -c 0,1 go run ./bench/proxy -rounds 1 -out /tmp
+//
+// It prints the tables of docs/benchmarks/proxy-overhead.md and writes that file
+// and the figures behind it, proxy-overhead.json.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// settings say what to run.
+type settings struct {
+	binary, data, models, out string
+
+	rounds, callers int
+	alone, load     time.Duration
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench/proxy:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	s, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r, err := s.measure(ctx, stderr)
+	if err != nil {
+		return err
+	}
+	figures, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	page := r.markdown()
+	if _, err := stdout.Write(page); err != nil {
+		return err
+	}
+	name := filepath.Join(s.out, "proxy-overhead")
+	return errors.Join(os.WriteFile(name+".json", append(figures, '\n'), 0o600), os.WriteFile(name+".md", page, 0o600))
+}
+
+func parse(args []string, stderr io.Writer) (settings, error) {
+	var s settings
+	flags := flag.NewFlagSet("proxy", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&s.binary, "binary", filepath.Join("bin", "likeness"), "the likeness binary, as make build leaves it")
+	flags.StringVar(&s.data, "data", filepath.Join("examples", "data", "banking77"), "directory of the data")
+	flags.StringVar(&s.models, "models", filepath.Join("examples", "models"), "directory of the models")
+	flags.StringVar(&s.out, "out", filepath.Join("docs", "benchmarks"), "directory of the results")
+	flags.IntVar(&s.rounds, "rounds", 3, "rounds")
+	flags.DurationVar(&s.alone, "alone", 3*time.Second, "time of one comparison, one call at a time, in a round")
+	flags.DurationVar(&s.load, "load", 2*time.Second, "time of each of four blocks of a comparison under load, in a round")
+	flags.IntVar(&s.callers, "callers", 16, "calls in flight under load")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	if s.rounds < 1 || s.callers < 1 || s.alone <= 0 || s.load <= 0 {
+		return s, errors.New("-rounds and -callers start at 1, -alone and -load are more than 0")
+	}
+	if _, err := os.Stat(s.binary); err != nil {
+		return s, fmt.Errorf("%w; build it with `make build`", err)
+	}
+	var failed [2]error
+	s.binary, failed[0] = filepath.Abs(s.binary)
+	s.models, failed[1] = filepath.Abs(s.models)
+	return s, errors.Join(failed[:]...)
+}
+
+// measure starts everything, measures, and ends everything.
+func (s settings) measure(ctx context.Context, stderr io.Writer) (_ *report, err error) {
+	say := func(format string, a ...any) { _, _ = fmt.Fprintf(stderr, format+"\n", a...) }
+	say("starting Qdrant, likeness proxy and likeness serve")
+	b, err := open(ctx, s, stderr)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	r := newReport(s, b.version)
+	for round := range s.rounds {
+		for i, c := range b.alone() {
+			say("round %d of %d: %s, one at a time", round+1, s.rounds, c.name)
+			if err := c.alternate(ctx, s.alone, r.alone(i, c)); err != nil {
+				return nil, err
+			}
+		}
+		for i, c := range b.loaded() {
+			say("round %d of %d: %s, %d in flight", round+1, s.rounds, c.name, s.callers)
+			if err := c.load(ctx, s, b.processes, r.loaded(i, c)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	r.finish()
+	return r, nil
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/procfs"
+)
+
+// report is what was measured.
+type report struct {
+	Processor string        `json:"processor"`
+	Cores     int           `json:"cores"`
+	Go        string        `json:"go"`
+	Qdrant    string        `json:"qdrant"`
+	Load      [2]float64    `json:"load"` // of the machine, one minute's, at the beginning and the end
+	Callers   int           `json:"callers"`
+	Alone     []aloneResult `json:"one_at_a_time"`
+	Loaded    []loadResult  `json:"in_flight"`
+}
+
+// aloneResult is one comparison, one call at a time.
+type aloneResult struct {
+	Call string     `json:"call"`
+	Bar  float64    `json:"bar_ms,omitempty"`
+	Ways []aloneWay `json:"ways"`
+}
+
+type aloneWay struct {
+	Way    string       `json:"way"`
+	Rounds []aloneRound `json:"rounds"`
+	// Medians over the rounds; Added is that of the differences to the first way's
+	// P50 of the same round.
+	P50   float64 `json:"p50_ms"`
+	P99   float64 `json:"p99_ms"`
+	Added float64 `json:"added_p50_ms"`
+}
+
+type aloneRound struct {
+	Calls int     `json:"calls"`
+	P50   float64 `json:"p50_ms"`
+	P99   float64 `json:"p99_ms"`
+}
+
+// loadResult is one comparison with many calls in flight.
+type loadResult struct {
+	Call string    `json:"call"`
+	Bar  float64   `json:"bar_share,omitempty"`
+	Ways []loadWay `json:"ways"`
+}
+
+type loadWay struct {
+	Way    string      `json:"way"`
+	Rounds []loadRound `json:"rounds"`
+	// Medians over the rounds; Share is that of the rate of the first way of the
+	// same round, CPU milliseconds a call of each process.
+	Rate  float64            `json:"calls_per_second"`
+	Share float64            `json:"share_of_direct"`
+	CPU   map[string]float64 `json:"cpu_ms"`
+}
+
+type loadRound struct {
+	Calls   int                `json:"calls"`
+	Seconds float64            `json:"seconds"`
+	Rate    float64            `json:"calls_per_second"`
+	CPU     map[string]float64 `json:"cpu_ms"`
+}
+
+// perCall turns sums into figures a call.
+func (r *loadRound) perCall() {
+	r.Rate = float64(r.Calls) / r.Seconds
+	for name := range r.CPU {
+		r.CPU[name] *= 1e3 / float64(r.Calls)
+	}
+}
+
+func newReport(s settings, qdrant string) *report {
+	r := &report{Cores: runtime.GOMAXPROCS(0), Go: runtime.Version(), Qdrant: qdrant, Callers: s.callers}
+	if fs, err := procfs.NewDefaultFS(); err == nil {
+		if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 {
+			r.Processor = cpus[0].ModelName
+		}
+	}
+	r.Load[0] = machineLoad()
+	return r
+}
+
+// machineLoad is 0 where the system does not tell.
+func machineLoad() float64 {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0
+	}
+	load, err := fs.LoadAvg()
+	if err != nil {
+		return 0
+	}
+	return load.Load1
+}
+
+// alone is the ith result, which the first round makes.
+func (r *report) alone(i int, c comparison) *aloneResult {
+	if i == len(r.Alone) {
+		a := aloneResult{Call: c.name, Bar: c.bar}
+		for _, w := range c.ways {
+			a.Ways = append(a.Ways, aloneWay{Way: w.name})
+		}
+		r.Alone = append(r.Alone, a)
+	}
+	return &r.Alone[i]
+}
+
+// loaded is the ith result, which the first round makes.
+func (r *report) loaded(i int, c comparison) *loadResult {
+	if i == len(r.Loaded) {
+		l := loadResult{Call: c.name, Bar: c.bar}
+		for _, w := range c.ways {
+			l.Ways = append(l.Ways, loadWay{Way: w.name})
+		}
+		r.Loaded = append(r.Loaded, l)
+	}
+	return &r.Loaded[i]
+}
+
+// finish computes the medians.
+func (r *report) finish() {
+	r.Load[1] = machineLoad()
+	for _, a := range r.Alone {
+		for i := range a.Ways {
+			w, direct := &a.Ways[i], a.Ways[0].Rounds
+			w.P50 = median(w.Rounds, func(_ int, r aloneRound) float64 { return r.P50 })
+			w.P99 = median(w.Rounds, func(_ int, r aloneRound) float64 { return r.P99 })
+			w.Added = median(w.Rounds, func(n int, r aloneRound) float64 { return r.P50 - direct[n].P50 })
+		}
+	}
+	for _, l := range r.Loaded {
+		for i := range l.Ways {
+			w, direct := &l.Ways[i], l.Ways[0].Rounds
+			w.Rate = median(w.Rounds, func(_ int, r loadRound) float64 { return r.Rate })
+			w.Share = median(w.Rounds, func(n int, r loadRound) float64 { return r.Rate / direct[n].Rate })
+			w.CPU = map[string]float64{}
+			for name := range w.Rounds[0].CPU {
+				w.CPU[name] = median(w.Rounds, func(_ int, r loadRound) float64 { return r.CPU[name] })
+			}
+		}
+	}
+}
+
+func median[R any](rounds []R, of func(int, R) float64) float64 {
+	var all []float64
+	for i, r := range rounds {
+		all = append(all, of(i, r))
+	}
+	slices.Sort(all)
+	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+}
+
+func (r *report) markdown() []byte {
+	var b bytes.Buffer
+	line := func(format string, a ...any) { _, _ = fmt.Fprintf(&b, format+"\n", a...) }
+	line("# What the proxy costs\n\nMade by `make bench-proxy`: client, proxy and Qdrant %s as three processes on %d cores of an %s, %s. Each query is", r.Qdrant, r.Cores, strings.TrimSpace(r.Processor), r.Go)
+	line("sent by every way, in turn forwards and backwards; medians of %d rounds. Searches are of the 10,003 questions with 384", len(r.Alone[0].Ways[0].Rounds))
+	line("dimensions, limit %d, in a collection without any setting of its own. The load of the machine was %.1f at the beginning and", limit, r.Load[0])
+	line("%.1f at the end. [The figures of each round](proxy-overhead.json).\n\n## One call at a time\n\nMilliseconds.\n", r.Load[1])
+	line("| call | way | p50 | p99 | added p50 | at most |\n|---|---|---|---|---|---|")
+	for _, a := range r.Alone {
+		for i, w := range a.Ways {
+			added, bar := "", ""
+			if i > 0 {
+				added = fmt.Sprintf("%.3f", w.Added)
+			}
+			if i == 1 && a.Bar > 0 {
+				bar = fmt.Sprintf("%.2f", a.Bar)
+			}
+			line("| %s | %s | %.3f | %.3f | %s | %s |", a.Call, w.Way, w.P50, w.P99, added, bar)
+		}
+	}
+	line("\n`likeness serve` has a route for another collection with the same rows; *rescored* searches that one: two searches of the\ndatabase and the scores of a bilinear form.")
+	line("\n## %d calls in flight\n\nBlocks of one way each. Processor time of a call, user and system, in milliseconds.\n", r.Callers)
+	line("| call | way | calls/s | of direct | at least | client | proxy | Qdrant |\n|---|---|---|---|---|---|---|---|")
+	for _, l := range r.Loaded {
+		for i, w := range l.Ways {
+			share, bar, own := "", "", ""
+			if i > 0 {
+				share, bar, own = fmt.Sprintf("%.0f %%", 100*w.Share), fmt.Sprintf("%.0f %%", 100*l.Bar), fmt.Sprintf("%.3f", w.CPU["proxy"])
+			}
+			line("| %s | %s | %.0f | %s | %s | %.3f | %s | %.3f |", l.Call, w.Way, w.Rate, share, bar, w.CPU["client"], own, w.CPU["Qdrant"])
+		}
+	}
+	return b.Bytes()
+}
