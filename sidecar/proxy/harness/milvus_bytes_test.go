@@ -138,7 +138,7 @@ func TestTheMilvusHarnessFails(t *testing.T) {
 		bytes   bool
 	}{
 		"nothing is changed": {},
-		"a field is dropped": {edited(func(m *milvuspb.SearchResults) { m.Results.FieldsData = m.Results.FieldsData[1:] }), 1, true},
+		"a field is dropped": {edited(func(m *milvuspb.SearchResults) { m.Results.FieldsData = m.GetResults().GetFieldsData()[1:] }), 1, true},
 		"a score is altered in its last bit": {edited(func(m *milvuspb.SearchResults) {
 			m.Results.Scores[0] = next(m.GetResults().GetScores()[0])
 		}), 1, true},
