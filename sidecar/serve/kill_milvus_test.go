@@ -100,7 +100,9 @@ func milvusUpsert(ctx context.Context, rng *rand.Rand, c milvuspb.MilvusServiceC
 		v[i] = float32(rng.NormFloat64())
 	}
 	rerank.Normalise(v)
-	scalar := func(f *schemapb.ScalarField) *schemapb.FieldData_Scalars { return &schemapb.FieldData_Scalars{Scalars: f} }
+	scalar := func(f *schemapb.ScalarField) *schemapb.FieldData_Scalars {
+		return &schemapb.FieldData_Scalars{Scalars: f}
+	}
 	_, err := c.Upsert(ctx, &milvuspb.UpsertRequest{CollectionName: things, NumRows: 1, FieldsData: []*schemapb.FieldData{
 		{FieldName: "id", Type: schemapb.DataType_Int64, Field: scalar(&schemapb.ScalarField{Data: &schemapb.ScalarField_LongData{LongData: &schemapb.LongArray{Data: []int64{id}}}})},
 		{FieldName: "vec", Type: schemapb.DataType_FloatVector, Field: &schemapb.FieldData_Vectors{Vectors: &schemapb.VectorField{
