@@ -298,6 +298,9 @@ func (o *opened) narrow(l adapters.Limits) {
 // checkField wants the stored vectors to be what the model was fitted on.
 func (o *opened) checkField(d adapters.Description) error {
 	f, ok := findField(d.Fields, o.Vector)
+	// A ranker's scores of support queries need not be vectors of the collection.
+	o.elsewhere = ok && o.spec.Kind == rerank.KindRBE && f.Dim != o.spec.ItemDim && o.Placement != PlacementStored &&
+		(o.Strategy == rerank.Scan || o.Companion != "")
 	if !ok {
 		return o.wrong("collection %q has no vector field %q; it has %q", o.Collection, o.Vector, fieldNames(d.Fields))
 	}
@@ -306,6 +309,8 @@ func (o *opened) checkField(d adapters.Description) error {
 		return o.wrong("field %q of collection %q has no index, or a metric from which no inner product follows", f.Name, o.Collection)
 	case f.Metric != adapters.InnerProduct && f.Metric != adapters.Cosine && f.Metric != adapters.L2:
 		return o.wrong("field %q of collection %q is compared by %s, from which no inner product follows", f.Name, o.Collection, f.Metric)
+	case o.elsewhere:
+		return nil
 	case f.Dim != o.spec.ItemDim:
 		return o.wrong("field %q of collection %q has %d dimensions and its model takes %d", f.Name, o.Collection, f.Dim, o.spec.ItemDim)
 	case f.Metric == adapters.Cosine && !o.spec.Normalise:

@@ -188,6 +188,9 @@ func (s *source) fromCompanion(ctx context.Context, ids []rerank.ID) ([]batch, [
 
 // fromStored computes feature rows from the stored vectors.
 func (s *source) fromStored(ctx context.Context, ids []rerank.ID) (batch, error) {
+	if s.elsewhere { // they cannot be scored
+		return batch{}, nil
+	}
 	rows, err := s.fetch(ctx, s.Collection, ids, []string{s.Vector})
 	if err != nil {
 		return batch{}, err

@@ -31,6 +31,9 @@ type opened struct {
 	// behavioural: the model has vectors of items that are no rows of the collection;
 	// they stand in the companion, or in the table alone.
 	behavioural bool
+	// elsewhere: the collection's vectors are not what the model makes feature rows of;
+	// those stand in the table or the companion alone.
+	elsewhere bool
 	// scanner is of the table, nil if there is none; of a live one, of the snapshot
 	// that was scanned last.
 	scanner *atomic.Pointer[scan.Scanner]
