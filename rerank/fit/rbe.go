@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/rbe"
@@ -328,11 +329,11 @@ func (w *rbeWork) note(format string, args ...any) {
 }
 
 func ratesText(rates []HitRate) string {
-	text := ""
-	for _, r := range rates {
-		text += fmt.Sprintf(" (%d,%d) %.4f", r.P, r.T, r.Mean)
+	texts := make([]string, len(rates))
+	for i, r := range rates {
+		texts[i] = fmt.Sprintf("(%d,%d) %.4f", r.P, r.T, r.Mean)
 	}
-	return text
+	return strings.Join(texts, " ")
 }
 
 // Base are the scores of all items for the support queries: the base vectors of a

@@ -18,7 +18,7 @@ import (
 func pseudoInverse(a rerank.Matrix, lambda float64) (rerank.Matrix, error) {
 	wide := mat.NewDense(a.Rows, a.Cols, widened(a.Data))
 	var svd mat.SVD
-	if !svd.Factorize(wide, mat.SVDThin) {
+	if !svd.Factorize(wide, mat.SVDThin) { //nolint:misspell // gonum's name
 		return rerank.Matrix{}, fmt.Errorf("%w: the scores of the support items have no singular value decomposition", ErrData)
 	}
 	values := svd.Values(nil)

@@ -154,11 +154,11 @@ func (v *Vectors) Close() error {
 
 // digestVector adds a vector and its item to a digest.
 func digestVector(sum hash.Hash, id rerank.ID, vector []float32) error {
-	text, err := id.MarshalJSON()
+	b, err := id.MarshalJSON()
 	if err != nil {
 		return err
 	}
-	b := append(text, '\n')
+	b = append(b, '\n')
 	for _, x := range vector {
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
 	}
