@@ -63,10 +63,7 @@ func (s *search) roughness() rough {
 		return r
 	}
 	if _, full := s.Table.Full(); full && s.r.Strategy == rerank.Scan {
-		return r // rounded rows only rule items out
-	}
-	if _, full := s.Table.Full(); full && s.r.Strategy == rerank.Scan {
-		return r // the scan scores in full precision
+		return r // rounded rows only rule items out; what is left is scored in full precision
 	}
 	r.by, r.exact = float32(math.Inf(1)), map[rerank.ID]bool{}
 	if rounder, ok := s.enc.(rerank.Rounder); ok {
