@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -15,6 +16,12 @@ import (
 
 // errConfirm: the database did not answer the question for the hits.
 var errConfirm = routing.Degraded{Reason: "confirm"}
+
+// Why searches pass that are never answered.
+const (
+	passesGroups routing.Pass = "groups"
+	passesOther  routing.Pass = "not-nearest"
+)
 
 // Intercept returns the interceptors of the methods that search, and of those that
 // write if writes are followed.
@@ -36,6 +43,20 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 				upstream: upstream, method: method, raw: request, began: time.Now(),
 				request: types.request.ProtoReflect().New().Interface(), answer: types.answer.ProtoReflect().Type(),
 			})
+		}
+	}
+	for method, reason := range map[string]routing.Pass{
+		qdrant.Points_SearchGroups_FullMethodName: passesGroups, qdrant.Points_QueryGroups_FullMethodName: passesGroups,
+		qdrant.Points_RecommendGroups_FullMethodName: passesGroups,
+		qdrant.Points_Recommend_FullMethodName:       passesOther, qdrant.Points_RecommendBatch_FullMethodName: passesOther,
+		qdrant.Points_Discover_FullMethodName: passesOther, qdrant.Points_DiscoverBatch_FullMethodName: passesOther,
+	} {
+		out[method] = func(ctx context.Context, request []byte) (reply rawgrpc.Reply) {
+			name, _ := routing.Text(request, 1)
+			if _, ok := r.Collection(ctx, name); ok {
+				reply.Trailer = metadata.Pairs(routing.StatusKey, r.Passes(reason))
+			}
+			return reply
 		}
 	}
 	return out

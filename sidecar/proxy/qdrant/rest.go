@@ -22,20 +22,36 @@ type request struct {
 	collection string
 	query      bool // the query interface, not the search one
 	batch      bool
+	passes     routing.Pass // why none of its kind is answered
 }
 
-// readPath reads POST /collections/{name}/points/search, query, and /batch of each.
+// searches are the requests that search, by their path behind points/.
+var searches = map[string]request{
+	"search":           {},
+	"search/batch":     {batch: true},
+	"search/groups":    {passes: passesGroups},
+	"query":            {query: true},
+	"query/batch":      {query: true, batch: true},
+	"query/groups":     {passes: passesGroups},
+	"recommend":        {passes: passesOther},
+	"recommend/batch":  {passes: passesOther},
+	"recommend/groups": {passes: passesGroups},
+	"discover":         {passes: passesOther},
+	"discover/batch":   {passes: passesOther},
+}
+
+// readPath reads POST /collections/{name}/points/ and one of searches.
 func readPath(r *http.Request) (q request, ok bool) {
-	parts := strings.Split(r.URL.EscapedPath(), "/")
-	if r.Method != http.MethodPost || len(parts) != 5 && len(parts) != 6 || parts[0] != "" || parts[1] != "collections" || parts[3] != "points" {
+	parts := strings.SplitN(r.URL.EscapedPath(), "/", 5)
+	if r.Method != http.MethodPost || len(parts) != 5 || parts[0] != "" || parts[1] != "collections" || parts[3] != "points" {
 		return q, false
 	}
-	name, err := url.PathUnescape(parts[2])
-	q = request{name, parts[4] == "query", len(parts) == 6}
-	if err != nil || !q.query && parts[4] != "search" || q.batch && parts[5] != "batch" {
+	if q, ok = searches[parts[4]]; !ok {
 		return q, false
 	}
-	return q, true
+	var err error
+	q.collection, err = url.PathUnescape(parts[2])
+	return q, err == nil
 }
 
 // InterceptREST answers the searches that the routes cover, and has writes
@@ -52,6 +68,9 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 	collection, ok := r.Collection(ctx, q.collection)
 	if !ok {
 		return rest.Reply{}
+	}
+	if q.passes != "" {
+		return rest.Reply{Status: r.Passes(q.passes)}
 	}
 	o := routing.Answer(ctx, r.Router, collection, &restCall{request: q, in: in, body: body, forward: forward, began: time.Now()})
 	reply := rest.Reply{Status: o.Status, Passed: r.Passed}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -186,4 +187,34 @@ func FuzzGRPC(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestOtherSearchesSayWhyTheyPass: what is never answered goes on with the reason.
+func TestOtherSearchesSayWhyTheyPass(t *testing.T) {
+	r := router(t, adapters.Cosine, pipeline.FailOpen, found)
+	for path, want := range map[string]string{
+		"c/points/recommend": "passed; reason=not-nearest", "c/points/discover/batch": "passed; reason=not-nearest",
+		"c/points/search/groups": "passed; reason=groups", "c/points/query/groups": "passed; reason=groups",
+		"c/points/scroll": "", "c/points/search/batch/x": "", "other/points/recommend": "",
+	} {
+		reply := r.InterceptREST(httptest.NewRequest(http.MethodPost, "/collections/"+path, strings.NewReader("{}")), []byte("{}"), nil)
+		if reply.Answer != nil || reply.Status != want {
+			t.Errorf("%s: %+v, want %q", path, reply, want)
+		}
+	}
+	methods := r.Intercept(nil)
+	for method, want := range map[string]string{
+		client.Points_Recommend_FullMethodName: "passed; reason=not-nearest", client.Points_SearchGroups_FullMethodName: "passed; reason=groups",
+	} {
+		for collection, want := range map[string][]string{"c": {want}, "other": nil} {
+			request, err := proto.Marshal(&client.RecommendPoints{CollectionName: collection})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply := methods[method](t.Context(), request)
+			if got := reply.Trailer.Get(routing.StatusKey); reply.Message != nil || reply.Err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s of %q: %+v, want %q", method, collection, reply, want)
+			}
+		}
+	}
 }

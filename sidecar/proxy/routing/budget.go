@@ -46,6 +46,10 @@ func (r *Router) latencyBudget(collection string) (least time.Duration) {
 // Passed notes how long the database took for a search that passed.
 func (r *Router) Passed(took time.Duration) { r.database.add(took) }
 
+// Passes counts a search of a routed collection that is never answered, and says
+// why in the answer's words.
+func (r *Router) Passes(why Pass) string { return r.notRescored(why) }
+
 // notRescored counts a Pass or Degraded and says so in the answer's words.
 func (r *Router) notRescored(err error) string {
 	var p Pass
