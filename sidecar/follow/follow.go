@@ -146,8 +146,9 @@ func (f *Follower) BeginOpen(ctx context.Context, w journal.Write) (done func(to
 }
 
 // Reconcile compares a collection with what was derived from it, repairs what
-// differs, and returns what that was, by route. It waits for a pass that begins
-// after it was called.
+// differs, and returns what that was, by route, with what other passes found since
+// the last time that it was asked, or since the follower was made. It waits for a
+// pass that begins after it was called.
 func (f *Follower) Reconcile(ctx context.Context, collection string) (map[string]Drift, error) {
 	k := f.keepers[collection]
 	if k == nil {

@@ -159,6 +159,53 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
+// TestReconcileSaysWhatWasFoundBefore: what the pass found that runs first, since
+// nothing is known, is told too.
+func TestReconcileSaysWhatWasFoundBefore(t *testing.T) {
+	w := newWorld(t, 40)
+	r := w.route(t, "")
+	w.remove(t, 1, 2, 3)
+	f := w.follow(t, r)
+	fresh(t, r)
+	found, err := f.Reconcile(t.Context(), items)
+	if must(t, err); found["r"] != (follow.Drift{Rows: 37, Surplus: 3}) {
+		t.Errorf("%+v", found["r"])
+	}
+	if d := f.Status()[0].Drift; d != (follow.Drift{Rows: 37}) {
+		t.Errorf("the last pass found %+v", d)
+	}
+}
+
+// TestAnotherDimension: what is wrong with every row is not found out row by row.
+func TestAnotherDimension(t *testing.T) {
+	w := newWorld(t, 10)
+	r := w.route(t, "")
+	f := w.follow(t, r)
+	fresh(t, r)
+	before, right := w.db.fetches.Load(), w.schema
+	again := func(schema adapters.Schema) {
+		t.Helper()
+		w.schema = schema
+		whole := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Collection, All: true})
+		must(t, w.db.Drop(t.Context(), items))
+		must(t, w.db.Create(t.Context(), schema))
+		whole()
+		done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1, 2, 3, 4, 5, 6, 7, 8)})
+		for id := range uint64(8) {
+			w.put(t, id+1, id, 0)
+		}
+		done()
+	}
+	again(adapters.Schema{Collection: items, Fields: []adapters.VectorField{{Name: "vec", Dim: 2, Metric: adapters.InnerProduct}}})
+	until(t, func() bool { return f.Status()[0].Failures >= 2 })
+	if s, n := f.Status()[0], w.db.fetches.Load()-before; n > s.Failures+1 {
+		t.Errorf("%d reads for %d failures", n, s.Failures)
+	}
+	again(right)
+	fresh(t, r)
+	agree(t, r, 8)
+}
+
 // TestReconcileNow and then finds what bypassed it, without being asked.
 func TestReconcileNowAndThen(t *testing.T) {
 	w := newWorld(t, 10)

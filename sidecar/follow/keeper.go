@@ -54,12 +54,13 @@ type keeper struct {
 	missedAt time.Time // when something was missed last
 	unfit    bool      // some rows cannot be derived as they should
 	asked    []chan<- map[string]Drift
-	draining bool            // nothing is to be begun
-	idle     chan struct{}   // closed when nothing is left to do, for drain
-	pass     *pass           // under way
-	quiet    []chan struct{} // closed when the next step begins, for Quiet
-	ended    time.Time       // when the last pass ended, of whatever kind
-	record   record          // what is remembered of complete ones
+	draining bool             // nothing is to be begun
+	idle     chan struct{}    // closed when nothing is left to do, for drain
+	pass     *pass            // under way
+	quiet    []chan struct{}  // closed when the next step begins, for Quiet
+	ended    time.Time        // when the last pass ended, of whatever kind
+	record   record           // what is remembered of complete ones
+	unsaid   map[string]Drift // what passes found since the last that was asked for
 
 	unjournaled, reconciles, failures, rowsRead int64
 }

@@ -191,7 +191,7 @@ func (k *keeper) showEach(ctx context.Context, all []*derived, taken []*row) (fa
 	switch {
 	case err == nil:
 		return nil, nil
-	case ctx.Err() != nil || errors.Is(err, adapters.ErrUnavailable) || errors.Is(err, adapters.ErrRefused) || errors.Is(err, adapters.ErrNotFound):
+	case ctx.Err() != nil || ofAll(err):
 		return taken, err
 	case len(taken) == 1 && errors.Is(err, adapters.ErrID):
 		return nil, nil // no row can have it
@@ -207,6 +207,13 @@ func (k *keeper) showEach(ctx context.Context, all []*derived, taken []*row) (fa
 	}
 	more, err := k.showEach(ctx, all, taken[half:])
 	return append(failed, more...), err
+}
+
+// ofAll reports whether an error is of the whole collection, so that it would be
+// of every row alone too.
+func ofAll(err error) bool {
+	return slices.ContainsFunc([]error{adapters.ErrUnavailable, adapters.ErrRefused, adapters.ErrNotFound, adapters.ErrDimension},
+		func(target error) bool { return errors.Is(err, target) })
 }
 
 // show reads rows and makes what is derived of them what it should be.

@@ -329,7 +329,7 @@ func (k *keeper) endPass(ctx context.Context, p *pass) error {
 	found := p.byRoute()
 	if p.full {
 		k.reconciles++
-		k.record.Reconciled, k.record.Drift = now, found
+		k.record.Reconciled, k.record.Drift = now, p.byRoute()
 	}
 	if p.full && p.whole {
 		k.stale = k.stale && k.missedAt.After(p.began)
@@ -338,13 +338,29 @@ func (k *keeper) endPass(ctx context.Context, p *pass) error {
 			k.unfit = k.unfit || d.Unfit > 0
 		}
 	}
+	said := k.say(found, len(p.asked) > 0)
 	k.keepPlace()
 	kept := k.record
 	k.mu.Unlock()
 	for _, ask := range p.asked {
-		ask <- found
+		ask <- said
 	}
 	return kept.write(k.recordPath())
+}
+
+// say adds what a pass found to what nobody was told yet, and returns that; the
+// caller holds the lock.
+func (k *keeper) say(found map[string]Drift, told bool) map[string]Drift {
+	for name, d := range found {
+		rows := d.Rows // of the last pass only
+		d.add(k.unsaid[name])
+		d.Rows, d.Unfit = rows, found[name].Unfit
+		found[name] = d
+	}
+	if k.unsaid = found; told {
+		k.unsaid = nil
+	}
+	return found
 }
 
 // stillDropped reports whether there is no such collection.
