@@ -197,6 +197,13 @@ var quoter = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`)
 
 func quote(s string) string { return `"` + quoter.Replace(s) + `"` }
 
+// Literal writes a text into an expression; ok is false for one that milvus-lite
+// would read as another.
+func Literal(text string) (literal string, ok bool) {
+	k := key{isText: true, text: text}
+	return k.literal(), !k.inexpressible()
+}
+
 // inexpressible: milvus-lite reads \n in a literal as two characters.
 func (k key) inexpressible() bool { return k.isText && strings.ContainsAny(k.text, "\r\n") }
 

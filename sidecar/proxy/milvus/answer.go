@@ -121,16 +121,16 @@ func distinct(all []routing.Ranked) []rerank.ID {
 	return ids
 }
 
-// narrow makes the request one for those ids alone; by its first vector, where
-// the scores do not matter.
+// narrow makes the request one for those ids alone, with its own expression and the
+// values of that; by its first vector, where the scores do not matter.
 func narrow(m *milvuspb.SearchRequest, q query, primary string, ids []rerank.ID, scores bool) ([]byte, error) {
 	among, err := adapter.Among(primary, ids)
 	if err != nil {
 		return nil, err
 	}
 	n := proto.Clone(m).(*milvuspb.SearchRequest)
-	if n.Dsl = among; q.filter != "" {
-		n.Dsl = "(" + q.filter + ") and (" + among + ")"
+	if n.Dsl = among; m.GetDsl() != "" {
+		n.Dsl = "(" + m.GetDsl() + ") and (" + among + ")"
 	}
 	if first := q.group.GetPlaceholders()[0]; !scores {
 		n.Nq = 1

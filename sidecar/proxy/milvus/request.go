@@ -21,7 +21,7 @@ type query struct {
 	vectors       [][]float32
 	group         *commonpb.PlaceholderGroup
 	limit, offset uint64
-	filter        string
+	filter        string // with its template's values
 	partitions    []string
 	needs         []string // of the route
 	decimals      int      // of a score; -1 is all
@@ -53,14 +53,18 @@ func read(m *milvuspb.SearchRequest) (q query, err error) {
 		return q, routing.Pass("not-nearest")
 	case m.GetFunctionScore() != nil:
 		return q, routing.Pass("function-score")
-	case len(m.GetExprTemplateValues()) > 0:
-		return q, routing.Pass("template")
 	case m.GetTravelTimestamp() != 0 || m.Namespace != nil:
 		return q, routing.Pass("namespace")
 	case m.GetDslType() != commonpb.DslType_BoolExprV1:
 		return q, routing.Pass("filter")
 	}
 	q.filter, q.partitions, q.decimals = m.GetDsl(), m.GetPartitionNames(), -1
+	if values := m.GetExprTemplateValues(); len(values) > 0 {
+		var ok bool
+		if q.filter, ok = render(m.GetDsl(), values); !ok {
+			return q, routing.Pass("template")
+		}
+	}
 	if err := q.readParams(m.GetSearchParams()); err != nil {
 		return q, err
 	}
