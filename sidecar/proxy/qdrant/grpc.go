@@ -19,8 +19,8 @@ var errConfirm = routing.Degraded{Reason: "confirm"}
 
 // Why searches pass that are never answered.
 const (
-	passesGroups routing.Pass = "groups"
-	passesOther  routing.Pass = "not-nearest"
+	passesGroups = "groups"
+	passesOther  = "not-nearest"
 )
 
 // Intercept returns the interceptors of the methods that search, and of those that
