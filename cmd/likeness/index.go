@@ -41,11 +41,13 @@ id in the route's field "owner" (likeness_owner) and the item's payload.
 The collection itself is never written to. An interrupted build goes on where it
 stopped (the companion's place is kept in NAME.companion.json in the working
 directory, and stays there when it is done); what is there already is replaced
-only with --force. --verify compares what was built with the collection.
+only with --force. --verify compares what was built with the collection, except for
+items of several rows (behavioural vectors, or a route with an owner).
 
 Large collections are built in parts, by as many processes or machines: --partition
 i/n builds the part i. Their parts of the companion lie in one collection; those of
-the table are files TABLE.i-of-n, which --merge n makes into one. In a Kubernetes
+the table are files TABLE.i-of-n, which --merge n makes into one. --force begins a part
+again, and leaves those of the others in the companion. In a Kubernetes
 job with completionMode Indexed, --partition /n takes the part from
 JOB_COMPLETION_INDEX. See docs/concepts/scale.md.
 

@@ -270,9 +270,6 @@ var errBusy = errors.New("the sidecar is busy")
 
 // recall is that of an answer; skipped says why it is not known.
 func (a *Auditor) recall(ctx context.Context, r *pipeline.Route, d drawn) (recall float64, skipped string) {
-	if d.certificate.Status == rerank.StatusExact {
-		return 1, ""
-	}
 	if r.Freshness != nil && !r.Freshness.Fresh() {
 		return 0, SkippedBehind
 	}
@@ -281,8 +278,13 @@ func (a *Auditor) recall(ctx context.Context, r *pipeline.Route, d drawn) (recal
 		return 0, SkippedFailed
 	}
 	defer t.Release()
-	if !Precise(t) {
+	switch {
+	case !Precise(t):
 		return 0, SkippedFailed
+	case a.options.Busy():
+		return 0, SkippedLoad
+	case d.certificate.Status == rerank.StatusExact: // counted where another would be, and only there
+		return 1, ""
 	}
 	exact, err := scanTable(r.Model, t, d.request.Query, d.request.K, func() error {
 		if a.options.Busy() {

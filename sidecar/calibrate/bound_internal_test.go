@@ -258,6 +258,11 @@ func TestEvidence(t *testing.T) {
 		t.Errorf("a share of .8 is rejected in %d of %d runs, half of them after %d answers", found, runs, at[len(at)/2])
 	}
 	t.Logf("share .8: half rejected after %d answers, the last after %d", at[runs/2], at[runs-1])
+	for _, share := range []float64{.999, .5, .05, .001} {
+		if e := evidence(1000, 0, share); e >= 1 {
+			t.Errorf("share %v: e-value %v against a promise that was kept each time", share, e)
+		}
+	}
 	for _, n := range []int{0, 10, 1 << 20} {
 		if e := evidence(n, n/2, share); math.IsNaN(e) || math.IsInf(e, 0) || e < 0 {
 			t.Errorf("e-value %v of %d answers", e, n)

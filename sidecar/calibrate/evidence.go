@@ -13,7 +13,7 @@ func evidence(audited, missed int, share float64) float64 {
 	tolerated := 1 - share
 	var sum float64
 	for _, times := range bets {
-		q := min(times*tolerated, 1-tolerated/100)
+		q := min(times*tolerated, 1-share/100) // above the tolerated share, whatever that is
 		sum += math.Exp(float64(missed)*math.Log(q/tolerated) + float64(audited-missed)*math.Log((1-q)/share))
 	}
 	return min(sum/float64(len(bets)), math.MaxFloat64)

@@ -34,7 +34,8 @@ type CompanionJob struct {
 	// State is the file that remembers how far an interrupted build came; empty
 	// remembers nothing.
 	State string
-	// Force drops a companion that is there.
+	// Force drops a companion that is there. A part is begun again, and writes over
+	// its rows: others have written theirs into the same companion.
 	Force    bool
 	Progress Progress
 }
@@ -138,9 +139,10 @@ func (b *companionBuild) begin(ctx context.Context) error {
 			b.state, b.result.Resumed = *before, before.Rows
 			return b.create(ctx, there)
 		}
-	} else if err := b.Writer.Drop(ctx, b.Name); err != nil {
-		return err
-	} else {
+	} else if b.Source.Part.whole() {
+		if err := b.Writer.Drop(ctx, b.Name); err != nil {
+			return err
+		}
 		there = false
 	}
 	if there && b.Source.Part.whole() {

@@ -258,6 +258,11 @@ func TestBuildCompanion(t *testing.T) {
 	if _, err := index.BuildCompanion(t.Context(), job); err != nil {
 		t.Errorf("with Force: %v", err)
 	}
+	job.Source.Part = index.Part{Number: 1, Of: 2}
+	part, err := index.BuildCompanion(t.Context(), job)
+	if d, _ := store.Describe(t.Context(), "companion"); err != nil || part.Rows == 0 || part.Rows == rows || d.Rows != rows {
+		t.Errorf("a part with Force: %+v, %v; the companion has %d rows, and lost those of other parts", part, err, d.Rows)
+	}
 }
 
 func TestBuildCompanionAsFiles(t *testing.T) {
