@@ -21,6 +21,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/internal/wire"
+	"github.com/likenessdb/likeness/internal/uncompressed"
 )
 
 var (
@@ -101,7 +102,7 @@ func (o Options) dialOptions() []grpc.DialOption {
 	}
 	dial := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.Limits.MaxMessageBytes), grpc.MaxCallSendMsgSize(o.Limits.MaxMessageBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.Limits.MaxMessageBytes), grpc.MaxCallSendMsgSize(o.Limits.MaxMessageBytes), uncompressed.Answers()),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		// A server that comes back is found within a second, not within two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{

@@ -19,6 +19,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/examples/banking77"
+	"github.com/likenessdb/likeness/internal/uncompressed"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/serve"
@@ -158,7 +159,8 @@ func (b *bench) start(ctx context.Context, stderr io.Writer, at any, ready strin
 
 // connect opens a client until close.
 func (b *bench) connect(address, url string, callers int) (*client, error) {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(uncompressed.Answers())) // as in a program that registers no compressor
 	if err != nil {
 		return nil, err
 	}

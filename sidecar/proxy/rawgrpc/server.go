@@ -74,6 +74,7 @@ func NewServer(o Options) *Server {
 		grpc.ConnectionTimeout(20 * time.Second),
 		grpc.WaitForHandlers(true),
 		grpc.NumStreamWorkers(4),
+		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow),
 	}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))

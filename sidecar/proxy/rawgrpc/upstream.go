@@ -12,26 +12,34 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/experimental"
+
+	"github.com/likenessdb/likeness/internal/uncompressed"
 )
 
 const (
 	maxMessageBytes = 1 << 30
 	connections     = 8
+	// Windows of a fixed size are not measured, which takes a ping after every
+	// message: as many bytes again to write and to read as those of a small call.
+	streamWindow     = 1 << 20
+	connectionWindow = 16 << 20
 	// maxResets is how many cancelled calls a connection takes before calls go to
 	// a new one. Qdrant closes a connection after about twenty in quick
 	// succession, which would fail the calls of other clients on it.
 	maxResets = 8
+	// crowd is how many calls share a connection before others are used too. What
+	// they send and get at the same time is then written and read at once; and a
+	// connection that is replaced sees at most maxResets + crowd - 1 cancelled.
+	crowd = 8
 )
 
-// Upstream holds the connections to a database that calls take in turn. It is
+// Upstream holds the connections to a database that calls share. It is
 // safe for concurrent use.
 type Upstream struct {
 	dial func() (*grpc.ClientConn, error)
 
 	mu     sync.Mutex
 	links  []*link
-	next   int
 	closed bool
 }
 
@@ -67,8 +75,9 @@ func dialOptions(secure *tls.Config) []grpc.DialOption {
 		grpc.WithDefaultCallOptions(
 			grpc.ForceCodecV2(codec{}),
 			grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(math.MaxInt32),
-			experimental.AcceptCompressors(), // none: this hop is short, and a client's own compression is the other hop's
+			uncompressed.Answers(), // this hop is short, and a client's own compression is the other hop's
 		),
+		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connectionWindow),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		// A database that comes back is found within a second, not within two minutes.
@@ -79,14 +88,23 @@ func dialOptions(secure *tls.Config) []grpc.DialOption {
 	}
 }
 
-// take returns the next connection; the caller gives it back with release.
+// take returns the first connection that is not crowded, or that with the fewest
+// calls; the caller gives it back with release.
 func (u *Upstream) take() *link {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	l := u.links[u.next%len(u.links)]
-	u.next++
-	l.calls++
-	return l
+	least := u.links[0]
+	for _, l := range u.links {
+		if l.calls < crowd {
+			least = l
+			break
+		}
+		if l.calls < least.calls {
+			least = l
+		}
+	}
+	least.calls++
+	return least
 }
 
 // release gives a connection back; reset says that the call was cut before its end.
@@ -119,7 +137,7 @@ func (u *Upstream) replace(l *link) {
 	}
 }
 
-// Close closes the connections and cuts the calls on those in turn.
+// Close closes the connections and cuts the calls on them.
 func (u *Upstream) Close() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

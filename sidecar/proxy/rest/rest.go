@@ -177,6 +177,9 @@ func (s *Server) rewrite(p *httputil.ProxyRequest) {
 	}
 	if p.In.GetBody != nil {
 		p.Out.GetBody = p.In.GetBody
+		if p.Out.Body != nil {
+			p.Out.Body, _ = p.In.GetBody() // unlike ReverseProxy's own, net/http sends it in one piece with the headers
+		}
 		p.Out.Header.Del("Expect") // the body is here already
 	}
 }
