@@ -149,6 +149,9 @@ func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 		}
 		out.answer, out.err = c.x.Confirm(ctx, out.all)
 		switch {
+		case errors.Is(ctx.Err(), context.Canceled) && out.err != nil:
+			out.err = Degraded{Reason: "canceled"}
+			return out
 		case errors.Is(ctx.Err(), context.DeadlineExceeded) && out.err != nil:
 			out.err = Degraded{Reason: "deadline", Closed: c.closed()}
 			return out

@@ -400,6 +400,9 @@ func (r *Router) failed(ctx context.Context, route *pipeline.Route, err error) e
 	if errors.Is(err, admission.ErrOverload) { // the database's own answer is cheaper, and a log line each is not
 		return Degraded{Reason: "overload"}
 	}
+	if errors.Is(err, context.Canceled) { // nobody waits any more, and nothing is wrong
+		return Degraded{Reason: "canceled"}
+	}
 	r.log.WarnContext(ctx, "a search of the proxy was not rescored", "route", route.Name, "error", err)
 	reason := "failed"
 	switch {

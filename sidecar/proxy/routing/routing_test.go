@@ -187,6 +187,7 @@ func TestTheFirstFailureSendsTheOriginal(t *testing.T) {
 		{"overload", func(context.Context) error { return admission.ErrOverload }, "", nil, "degraded; reason=overload", false},
 		{"store down", func(context.Context) error { return adapters.ErrUnavailable }, "", nil, "degraded; reason=unavailable", false},
 		{"the model is gone", func(context.Context) error { return pipeline.ErrRoute }, "", nil, "degraded; reason=failed", false},
+		{"the client went away", func(context.Context) error { return context.Canceled }, "", nil, "degraded; reason=canceled", false},
 		{"panic", func(context.Context) error { panic("boom") }, "", nil, "degraded; reason=panic", false},
 		{"filter", func(context.Context) error { return adapters.ErrFilter }, "", nil, "passed; reason=filter", false},
 		{"not read", nil, "", routing.Pass("hybrid"), "passed; reason=hybrid", false},
