@@ -44,7 +44,7 @@ func (m *Manager) RollBack(ctx context.Context, route string) (Activation, error
 // table, which reads all of the table, checks both against the store, tries the
 // version with recent queries, and switches; the follower follows it from then on. Searches that are under way end on
 // the version before; after an error that one is still served. The active version
-// can be activated again, which reads its files anew. One activation of a route
+// can be activated again, which reads its files anew, unless its table is live. One activation of a route
 // runs at a time. force switches even if no recent query could be answered.
 //
 // It returns pipeline.ErrRoute, ErrVersion, config.ErrConfig, the errors
