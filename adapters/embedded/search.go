@@ -39,6 +39,9 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above floa
 	if err := r.Check(s.limits); err != nil {
 		return nil, err
 	}
+	if len(r.Partitions) > 0 {
+		return nil, fmt.Errorf("%w: partitions %q; an embedded collection has none", adapters.ErrUnsupported, r.Partitions)
+	}
 	c, err := s.open(ctx, r.Collection)
 	if err != nil {
 		return nil, err

@@ -25,10 +25,10 @@ func (s *search) evidence() rerank.Evidence {
 		K: s.r.K, Returned: s.found(), MaxScore: s.spec.MaxScore,
 		Bound:   s.roughly(s.enc.Bound(s.probes, s.lists)),
 		Scanned: s.r.Strategy == rerank.Scan, SingleInnerProduct: s.spec.SingleInnerProduct && s.target() != nil,
-		// Under a filter, an item of several rows can own rows that no list could
-		// show, so that the thresholds say nothing of it. In a companion all rows of
-		// an item have its payload.
-		ListsExact: s.listsExact() && (s.ownerIn(s.Collection) == "" || s.r.Filter == ""),
+		// Under a filter or in partitions, an item of several rows can own rows that
+		// no list could show, so that the thresholds say nothing of it. In a companion
+		// all rows of an item have its payload.
+		ListsExact: s.listsExact() && (s.ownerIn(s.Collection) == "" || s.whole()),
 	}
 	if e.Returned > 0 {
 		e.KthScore = s.hits[e.Returned-1].Score
@@ -38,6 +38,9 @@ func (s *search) evidence() rerank.Evidence {
 	}
 	return e
 }
+
+// whole reports whether the search is of the whole collection.
+func (s *search) whole() bool { return s.r.Filter == "" && len(s.r.Partitions) == 0 }
 
 // found is the number of hits whose score is finite.
 func (s *search) found() int {

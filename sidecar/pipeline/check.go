@@ -153,7 +153,7 @@ func (o *opened) plan(r Request) rerank.Plan {
 }
 
 // derived reports whether the probes of a strategy search the companion.
-func (o *opened) derived(s rerank.Strategy) bool { return o.Companion != "" && s != rerank.Distilled }
+func (r *Route) derived(s rerank.Strategy) bool { return r.Companion != "" && s != rerank.Distilled }
 
 func (o *opened) checkWords() error {
 	switch {

@@ -100,7 +100,7 @@ func (s *search) plain(ctx context.Context) ([]Hit, error) {
 		probes := []rerank.Probe{{Vector: s.r.Query.Vector, Depth: depth}}
 		lists, err := s.Store.Search(ctx, adapters.SearchRequest{
 			Collection: s.Collection, Vector: s.Vector, Probes: probes, Filter: s.r.Filter, Exact: s.ExactSearch,
-			UnitVectors: s.UnitVectors, Owner: owner, Consistency: s.Consistency, Partitions: s.Partitions,
+			UnitVectors: s.UnitVectors, Owner: owner, Consistency: s.Consistency, Partitions: s.r.Partitions,
 		})
 		if err == nil {
 			err = s.checkLists(probes, lists, owner)

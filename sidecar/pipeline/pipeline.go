@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -156,6 +157,23 @@ func (r *Route) Behavioural() bool {
 	return ok && v.VectorsDigest() != ""
 }
 
+// Narrows reports whether a request of the route's own strategy can name those
+// partitions.
+func (r *Route) Narrows(partitions []string) bool {
+	return r.Strategy != rerank.Scan && !r.derived(r.Strategy) && r.foreign(partitions) == ""
+}
+
+// foreign is a partition that is none of those that the route is narrowed to; "" is
+// none.
+func (r *Route) foreign(partitions []string) string {
+	for _, p := range partitions {
+		if len(r.Partitions) > 0 && !slices.Contains(r.Partitions, p) {
+			return p
+		}
+	}
+	return ""
+}
+
 // Resident is the route's table as it is now, nil if it has none. The caller calls
 // its Release.
 func (r *Route) Resident() *table.Table {
@@ -172,6 +190,10 @@ type Request struct {
 	K     int
 	// Filter is passed to the store in its own language.
 	Filter string
+	// Partitions to search; none are the route's. A route that is narrowed to some
+	// takes those alone. The first stage has to run on the collection itself: a
+	// table and a companion do not have its partitions.
+	Partitions []string
 	// Strategy, Depth, AverageDepth and Weights override the route's where set.
 	Strategy     rerank.Strategy
 	Depth        int

@@ -84,7 +84,7 @@ func (p *planner) measured() bool {
 // plans reports whether the planner may choose for the request.
 func (s *search) plans(asked Request) bool {
 	return s.ScanIfFaster && asked.Strategy == "" && s.r.Strategy != rerank.Scan && s.Table != nil && s.Table.Len() > 0 &&
-		len(s.Partitions) == 0 && (s.r.Filter == "" || s.filtersTable())
+		len(s.r.Partitions) == 0 && (s.r.Filter == "" || s.filtersTable())
 }
 
 // decide chooses the strategy of a request that leaves it to the route.
@@ -143,7 +143,7 @@ func (o *opened) tryScan(ctx context.Context, r resident, e rerank.Encoded) erro
 func (s *search) measure() {
 	t := s.answer.Timings
 	switch {
-	case s.planner == nil || s.r.Filter != "" || s.answer.Certificate.Rounds > 1:
+	case s.planner == nil || !s.whole() || s.answer.Certificate.Rounds > 1:
 	case s.r.Strategy == rerank.Scan:
 		s.planner.scanned(t.Score, s.scored)
 	default:

@@ -93,7 +93,7 @@ func (s *search) calibrate(r Request, c *rerank.Certificate) {
 	}
 	promise, void := s.Promise.Calibration()
 	if promise != nil && void == "" {
-		void = promise.Lacks(s.r.K, r.rule(), s.r.Filter != "")
+		void = promise.Lacks(s.r.K, r.rule(), !s.whole())
 	}
 	if void == "" && s.lags() {
 		void = rerank.UncalibratedBehind

@@ -23,6 +23,9 @@ func (o *opened) resolve(r Request) (Request, error) {
 	if r.MaxGap == nil {
 		r.MaxGap = o.MaxGap
 	}
+	if err := o.partition(&r); err != nil {
+		return r, err
+	}
 	r.Strategy = cmp.Or(r.Strategy, o.Strategy)
 	r.Weights = cmp.Or(r.Weights, o.Weights)
 	r.Head = cmp.Or(r.Head, o.Head)
@@ -33,6 +36,17 @@ func (o *opened) resolve(r Request) (Request, error) {
 		return r, err
 	}
 	return r, o.checkStore(r)
+}
+
+// partition fills in the partitions, and refuses those that the route is not of.
+func (o *opened) partition(r *Request) error {
+	if p := o.foreign(r.Partitions); p != "" {
+		return badField("partitions", "%q is none of %q, to which route %q is narrowed", p, o.Partitions, o.Name)
+	}
+	if len(r.Partitions) == 0 {
+		r.Partitions = o.Partitions
+	}
+	return nil
 }
 
 func (o *opened) checkRequest(r Request) error {
@@ -66,6 +80,10 @@ func (o *opened) checkStore(r Request) error {
 		return badField("strategy", "%s searches a store and route %q has none; use scan", r.Strategy, o.Name)
 	case scan && len(o.Partitions) > 0:
 		return badField("strategy", "scan reads the whole table and route %q is narrowed to partitions %q; use another strategy", o.Name, o.Partitions)
+	case scan && len(r.Partitions) > 0:
+		return badField("partitions", "strategy scan reads the whole table, not partitions %q of it; use another strategy", r.Partitions)
+	case o.derived(r.Strategy) && !slices.Equal(r.Partitions, o.Partitions):
+		return badField("partitions", "%s searches companion %q, which does not have the partitions %q of the collection; use another strategy", r.Strategy, o.Companion, r.Partitions)
 	case r.Payload && !fetches:
 		return badField("payload", "store %q cannot fetch rows by id", o.StoreName)
 	case scan && r.Filter != "" && !o.filtersTable():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -82,6 +83,48 @@ func TestRequestsThatTheStoreCannotServe(t *testing.T) {
 	}
 	_, err := p.Search(context.Background(), pipeline.Request{Route: "r", Query: q, K: 3})
 	must(t, err)
+}
+
+// parted has partitions: it notes those that it is asked for.
+type parted struct {
+	*decorated
+	asked []string
+}
+
+func (p *parted) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
+	p.asked, r.Partitions = r.Partitions, nil
+	return p.decorated.Search(ctx, r)
+}
+
+// TestPartitions: the store is asked for the request's, or the route's; what cannot
+// be told apart, or is outside of the route's, is refused.
+func TestPartitions(t *testing.T) {
+	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(1, 50, 4))
+	store := &parted{decorated: &decorated{Store: w.store}}
+	for _, c := range []struct {
+		route, asked, want []string
+		strategy           rerank.Strategy
+		says               string
+	}{
+		{want: nil},
+		{route: []string{"a", "b"}, want: []string{"a", "b"}},
+		{asked: []string{"a"}, want: []string{"a"}},
+		{route: []string{"a", "b"}, asked: []string{"b"}, want: []string{"b"}},
+		{route: []string{"a"}, asked: []string{"a", "b"}, says: `partitions: "b"`},
+		{asked: []string{"a"}, strategy: rerank.Scan, says: "partitions: strategy scan"},
+	} {
+		store.asked = nil
+		p := pipe(t, w.route(pipeline.PlacementTable, func(r *pipeline.Route) { r.Store, r.Partitions = store, c.route }))
+		_, err := p.Search(context.Background(), pipeline.Request{Route: "r", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}}, K: 3, Partitions: c.asked, Strategy: c.strategy})
+		if c.says == "" {
+			must(t, err)
+		} else if !errors.Is(err, pipeline.ErrRequest) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%q of %q: %v", c.asked, c.route, err)
+		}
+		if !slices.Equal(store.asked, c.want) {
+			t.Errorf("%q of %q: the store is asked for %q", c.asked, c.route, store.asked)
+		}
+	}
 }
 
 func TestCancelled(t *testing.T) {

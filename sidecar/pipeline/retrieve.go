@@ -21,7 +21,7 @@ func (s *search) retrieve(ctx context.Context, round int) ([]rerank.List, error)
 	lists, err := s.Store.Search(ctx, adapters.SearchRequest{
 		Collection: s.searched(), Vector: s.Vector, Probes: s.probes, Filter: s.r.Filter,
 		Exact: s.ExactSearch, UnitVectors: s.UnitVectors && !s.derivedProbes(), Owner: s.ownerIn(s.searched()), WithVectors: s.withVectors(round),
-		Consistency: s.Consistency, Partitions: s.Partitions,
+		Consistency: s.Consistency, Partitions: s.r.Partitions,
 	})
 	s.answer.Timings.Retrieve += time.Since(began)
 	if err != nil {

@@ -227,7 +227,6 @@ func TestMilvusProxyPasses(t *testing.T) {
 		"round-decimal":  func(r *milvuspb.SearchRequest) { set(r, "round_decimal", "2") },
 		"group-by-field": func(r *milvuspb.SearchRequest) { set(r, "group_by_field", "name") },
 		"iterator":       func(r *milvuspb.SearchRequest) { set(r, "iterator", "True") },
-		"partitions":     func(r *milvuspb.SearchRequest) { r.PartitionNames = []string{"_default"} },
 		"consistency":    func(r *milvuspb.SearchRequest) { r.GuaranteeTimestamp = 1 << 40 },
 		"unknown-field": func(r *milvuspb.SearchRequest) {
 			r.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 9999, protowire.VarintType), 1))

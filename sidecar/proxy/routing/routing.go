@@ -274,8 +274,8 @@ func (r *Router) route(collection string, s Search) (*pipeline.Route, error) {
 		return nil, Pass("exact")
 	case s.Limit == 0:
 		return nil, Pass("limit")
-	case !sameNames(s.Partitions, route.Partitions):
-		return nil, Pass("partitions")
+	case !sameNames(s.Partitions, route.Partitions) && (len(s.Partitions) == 0 || !route.Narrows(s.Partitions)):
+		return nil, Pass("partitions") // the route sees less, or cannot tell what is in them
 	}
 	needs := s.Needs
 	if s.Threshold != nil && !route.Proxied.StoreScores {
@@ -294,6 +294,15 @@ func (r *Router) route(collection string, s Search) (*pipeline.Route, error) {
 
 func sameNames(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// narrowed are the partitions of a request that asks for some: none where they are
+// the route's.
+func narrowed(asked, route []string) []string {
+	if sameNames(asked, route) {
+		return nil
+	}
+	return asked
 }
 
 // pages is how many rows of one order a route serves.
@@ -345,6 +354,7 @@ func (r *Router) rank(ctx context.Context, collection string, s Search, deeper i
 	k, more := hitsFor(route, s, deeper)
 	a, err := r.searcher.Search(ctx, pipeline.Request{
 		Route: route.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
+		Partitions: narrowed(s.Partitions, route.Partitions),
 	})
 	switch {
 	case err != nil:

@@ -284,14 +284,38 @@ func TestOptIn(t *testing.T) {
 	}
 }
 
-// A route that is narrowed to partitions answers searches of those, and no other.
+// A search of partitions is answered where the route sees all of them, and its first
+// stage can tell them apart.
 func TestPartitions(t *testing.T) {
-	r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Partitions = []string{"b", "a"} }), rows: 9}, nil)
-	for want, partitions := range map[string][]string{rescoredStatus: {"a", "b"}, "passed; reason=partitions": nil} {
+	narrow := func(r *pipeline.Route) { r.Partitions = []string{"b", "a"} }
+	scans := func(r *pipeline.Route) { r.Strategy = rerank.Scan }
+	derived := func(r *pipeline.Route) { r.Companion = "d" }
+	for _, c := range []struct {
+		name     string
+		change   func(*pipeline.Route)
+		asked    []string
+		rescored bool
+	}{
+		{"those of the route", narrow, []string{"a", "b"}, true},
+		{"one of them", narrow, []string{"a"}, true},
+		{"one more", narrow, []string{"a", "b", "c"}, false},
+		{"all of a narrow route", narrow, nil, false},
+		{"some of a whole route", nil, []string{"a"}, true},
+		{"some of a scan", scans, []string{"a"}, false},
+		{"all of a scan", scans, nil, true},
+		{"some of a companion", derived, []string{"a"}, false},
+		{"some beside a companion", func(r *pipeline.Route) { r.Companion, r.Strategy = "d", rerank.Distilled }, []string{"a"}, true},
+		{"those of a narrow route of a companion", func(r *pipeline.Route) { r.Companion, r.Partitions = "d", []string{"a"} }, []string{"a"}, true},
+	} {
+		r := router(t, searcher{route: route(c.change), rows: 9}, nil)
 		s := plain(3)
-		s.Partitions = partitions
+		s.Partitions = c.asked
+		want := "passed; reason=partitions"
+		if c.rescored {
+			want = rescoredStatus
+		}
 		if o := ask(t.Context(), r, asks(s)); o.Status != want {
-			t.Errorf("partitions %q: %q", partitions, o.Status)
+			t.Errorf("%s: %q", c.name, o.Status)
 		}
 	}
 }

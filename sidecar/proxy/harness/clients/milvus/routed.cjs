@@ -27,7 +27,7 @@ async function main() {
   await step('passed: group', () => search({ group_by_field: 'name' }));
   await step('rescored: Strong, as the collection', () => search({ consistency_level: 'Strong' }));
   await step('passed: depth', () => search({ limit: 31 }));
-  await step('passed: partition', () => search({ partition_names: ['_default'] }));
+  await step('rescored: partition', () => search({ partition_names: ['_default'] }));
   await step('passed: wrong dimension', () => search({ data: [1] }));
   await c.closeConnection();
 }
