@@ -51,7 +51,7 @@ func TestCalibrate(t *testing.T) {
 	if c == nil || c.Rule.Depth < 10 || c.Queries != 200 || report.HeldOut == nil || report.Rules[0].Depth != 77 || !strings.Contains(report.Source, "sha256:") {
 		t.Fatalf("%s", r.out)
 	}
-	kept := filepath.Join(filepath.Dir(configuration), "state", "questions", "calibration-"+report.Version+".json")
+	kept := filepath.Join(filepath.Dir(configuration), "state", "routes", "questions", "calibration-"+report.Version+".json")
 	if _, err := os.Stat(kept); err != nil {
 		t.Error(err)
 	}
@@ -99,7 +99,7 @@ func TestCalibrateRefusals(t *testing.T) {
 			t.Errorf("%s: code %d, %s, want %d and %q", c.name, r.code, r.err, c.code, c.want)
 		}
 	}
-	found, err := filepath.Glob(filepath.Join(filepath.Dir(configuration), "state", "questions", "*.json"))
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(configuration), "state", "routes", "questions", "*.json"))
 	if err != nil || len(found) > 0 {
 		t.Errorf("there are %q, %v", found, err)
 	}

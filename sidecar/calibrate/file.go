@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -45,26 +45,18 @@ var ErrFile = errors.New("calibration file not valid")
 
 // Path is where the calibration of a route with a model version is kept.
 func Path(stateDir, route, version string) string {
-	return filepath.Join(stateDir, folder(route), "calibration-"+version+".json")
+	return filepath.Join(statedir.Route(stateDir, route), "calibration-"+version+".json")
 }
 
 // JournalPath is where an interrupted calibration of a route is.
 func JournalPath(stateDir, route, version string) string {
-	return filepath.Join(stateDir, folder(route), "calibration-"+version+".journal")
+	return filepath.Join(statedir.Route(stateDir, route), "calibration-"+version+".journal")
 }
 
 // auditPath is where the audit of a calibration is kept.
 func auditPath(calibration string) string {
 	dir, name := filepath.Split(calibration)
 	return filepath.Join(dir, strings.Replace(name, "calibration-", "audit-", 1))
-}
-
-// folder is a name as one part of a path.
-func folder(name string) string {
-	if name == "." || name == ".." {
-		return strings.ReplaceAll(name, ".", "%2E")
-	}
-	return url.PathEscape(name)
 }
 
 // Load reads a calibration; nil without an error if there is none. It returns ErrFile.

@@ -23,8 +23,8 @@ type Config struct {
 	Trace Trace `yaml:"trace"`
 	// How the process ends.
 	Shutdown Shutdown `yaml:"shutdown"`
-	// Folder of what the sidecar remembers: the journal of writes it saw, the active version of a route and its
-	// calibration, each in a folder named by the route or collection. Empty remembers nothing. One process can use it.
+	// Folder of what the sidecar remembers: the active version of a route and its calibration in routes/ROUTE, the
+	// journal of the writes that it saw in stores/STORE/COLLECTION. Empty remembers nothing. One process can use it.
 	StateDir string `yaml:"state_dir" path:"true"`
 	// The vector stores, by name.
 	Stores map[string]Store `yaml:"stores"`

@@ -7,20 +7,19 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
 // choice is which version of a route is served, as the state folder has it in
-// ROUTE/version.json.
+// routes/ROUTE/version.json.
 type choice struct {
 	Active   string `json:"active"`
 	Previous string `json:"previous,omitempty"`
@@ -38,13 +37,9 @@ type served struct {
 	Activated    time.Time `json:"activated"`
 }
 
-// choicePath is the file of a route; a name cannot leave the folder.
+// choicePath is the file of a route.
 func choicePath(stateDir, route string) string {
-	folder := url.PathEscape(route)
-	if route == "." || route == ".." {
-		folder = strings.ReplaceAll(route, ".", "%2E")
-	}
-	return filepath.Join(stateDir, folder, "version.json")
+	return filepath.Join(statedir.Route(stateDir, route), "version.json")
 }
 
 // readChoice returns what was chosen; nothing, without a file.

@@ -1,0 +1,36 @@
+package statedir_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/internal/statedir"
+)
+
+// TestFolders: each name has a folder of its own, whatever is in it.
+func TestFolders(t *testing.T) {
+	names := []string{"things", ".", "..", "%2E", "%2E%2E", "a/b", "a%2Fb", "../routes/things", "a b", "ä", `a\b`}
+	seen := map[string]string{}
+	note := func(what, path string) {
+		t.Helper()
+		if at, ok := seen[path]; ok {
+			t.Errorf("%s and %s share %s", what, at, path)
+		}
+		seen[path] = what
+		if below, err := filepath.Rel("state", path); err != nil || strings.HasPrefix(below, "..") || path != filepath.Clean(path) {
+			t.Errorf("%s: %s leaves the folder", what, path)
+		}
+	}
+	for _, name := range names {
+		note("route "+name, statedir.Route("state", name))
+		store := statedir.Store("state", name)
+		note("store "+name, store)
+		for _, collection := range names {
+			note("collection "+name+" "+collection, statedir.Collection(store, collection))
+		}
+	}
+	if got, want := statedir.Collection(statedir.Store("state", "main"), "things"), filepath.Join("state", "stores", "main", "things"); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
