@@ -33,25 +33,33 @@ func (f *adminFlags) add(cmd *cobra.Command) *output {
 func ask[R proto.Message](a *app, cmd *cobra.Command, f *adminFlags, out output,
 	call func(context.Context, likenessv1.AdminServiceClient, ...grpc.CallOption) (R, error), text func(io.Writer, R) error,
 ) error {
-	options, err := f.dial.callOptions()
+	answer, err := callAdmin(cmd.Context(), f, call)
 	if err != nil {
 		return err
-	}
-	conn, err := f.dial.connect()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
-	defer cancel()
-	answer, err := call(ctx, likenessv1.NewAdminServiceClient(conn), options...)
-	if err != nil {
-		return callError(f.dial.address, err)
 	}
 	if out == outputJSON {
 		return a.printMessage(answer)
 	}
 	return a.print(out, nil, func(w io.Writer) error { return text(w, answer) })
+}
+
+// callAdmin makes a call.
+func callAdmin[R proto.Message](ctx context.Context, f *adminFlags, call func(context.Context, likenessv1.AdminServiceClient, ...grpc.CallOption) (R, error)) (answer R, err error) {
+	options, err := f.dial.callOptions()
+	if err != nil {
+		return answer, err
+	}
+	conn, err := f.dial.connect()
+	if err != nil {
+		return answer, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	if answer, err = call(ctx, likenessv1.NewAdminServiceClient(conn), options...); err != nil {
+		return answer, callError(f.dial.address, err)
+	}
+	return answer, nil
 }
 
 const adminNote = `

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	"github.com/likenessdb/likeness/internal/filelock"
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
@@ -24,15 +26,19 @@ collection does not have any more. Writes that the journal in state_dir still ha
 are followed first. The collection itself is never written to.
 
 A sidecar that serves the route has its table and journal, and does the same by
-itself, every reconcile.interval and whenever it missed a write; then this command
-is refused. With --compare nothing is repaired.
+itself, every reconcile.interval and whenever it missed a write. With --address it
+is asked to do so now: that takes no configuration, and goes on if the command is
+interrupted. Without, the command opens the table and the journal itself, and is
+refused while a sidecar has them. With --compare nothing is repaired.
 
 It reads reconcile.rows_per_second rows a second at most. An interrupted run goes
-on where it stopped.`
+on where it stopped.
+` + adminNote
 
 // reconcileFlags are the flags of reconcile.
 type reconcileFlags struct {
-	route   string
+	adminFlags
+
 	compare bool
 }
 
@@ -43,18 +49,23 @@ func newReconcileCommand(a *app) *cobra.Command {
 		Short: "Bring a route's live table and companion in step with their collection",
 		Long:  reconcileLong,
 		Example: `  likeness reconcile --config likeness.yaml --route products
-  likeness reconcile --config likeness.yaml --route products --compare --output json`,
+  likeness reconcile --config likeness.yaml --route products --compare --output json
+  likeness reconcile --address 127.0.0.1:7600 --route products`,
 		Args: cobra.NoArgs,
 	}
 	src := addConfigFlags(cmd)
-	cmd.Flags().StringVarP(&f.route, "route", "r", "", "the route of the configuration")
 	cmd.Flags().BoolVar(&f.compare, "compare", false, "say what differs, and repair nothing")
-	_ = cmd.MarkFlagRequired("route")
-	out := addOutput(cmd)
+	out := f.add(cmd)
+	cmd.MarkFlagsMutuallyExclusive("address", "compare")
+	cmd.MarkFlagsMutuallyExclusive("address", "config")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		r, err := f.run(cmd.Context(), a, src)
+		reconcile := func(ctx context.Context) (reconciled, error) { return f.run(ctx, a, src) }
+		if cmd.Flags().Changed("address") {
+			reconcile = f.ask
+		}
+		r, err := reconcile(cmd.Context())
 		if errors.Is(err, filelock.ErrHeld) {
-			return fmt.Errorf("%w; a sidecar that serves the route reconciles by itself: lower reconcile.interval, or stop it first", err)
+			return fmt.Errorf("%w; a sidecar that serves the route can be asked with --address", err)
 		}
 		if err != nil {
 			return err
@@ -69,6 +80,20 @@ type reconciled struct {
 	Route    string `json:"route"`
 	Repaired bool   `json:"repaired"`
 	follow.Drift
+}
+
+// ask has a running sidecar do it.
+func (f *reconcileFlags) ask(ctx context.Context) (reconciled, error) {
+	answer, err := callAdmin(ctx, &f.adminFlags, func(ctx context.Context, c likenessv1.AdminServiceClient, o ...grpc.CallOption) (*likenessv1.ReconcileResponse, error) {
+		return c.Reconcile(ctx, &likenessv1.ReconcileRequest{Route: f.route}, o...)
+	})
+	if err != nil {
+		return reconciled{}, err
+	}
+	d := answer.GetDrift()
+	return reconciled{Route: f.route, Repaired: true, Drift: follow.Drift{
+		Rows: d.GetRows(), Missing: d.GetMissing(), Changed: d.GetChanged(), Surplus: d.GetSurplus(), Unfit: d.GetUnfit(),
+	}}, nil
 }
 
 func (f *reconcileFlags) run(ctx context.Context, a *app, src *source) (r reconciled, err error) {
@@ -91,7 +116,7 @@ func (f *reconcileFlags) run(ctx context.Context, a *app, src *source) (r reconc
 	if err != nil {
 		return r, err
 	}
-	followers, err := wiring.Follow(c, parts, log)
+	followers, err := wiring.Follow(c, parts, follow.Options{Logger: log, OnRequest: true})
 	if err != nil {
 		return r, err
 	}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -111,6 +113,52 @@ routes:
 	r := execute(t, "", "reconcile", "--config", config, "--route", "things", "--compare")
 	if r.out != "54 rows compared: 0 missing, 0 changed, 0 surplus\n" {
 		t.Errorf("%q", r.out)
+	}
+	write(60, 3) // behind the back of the sidecar, which compares all rows once it runs
+	reconcileServed(t, config, func() { write(70, 2) })
+}
+
+// reconcileServed asks a running sidecar, which has the table and the journal.
+func reconcileServed(t *testing.T, config string, behind func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	log, ended, ready := &announcements{ready: make(chan struct{})}, make(chan error, 1), filepath.Join(t.TempDir(), "ready.json")
+	go func() {
+		ended <- run(ctx, []string{"serve", "-c", config, "--listen", "127.0.0.1:0", "--admin", "", "--ready-file", ready}, strings.NewReader(""), io.Discard, log)
+	}()
+	select {
+	case <-log.ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	at := readReadyFile(t, ready).GRPC
+	ask := func(want int64) {
+		t.Helper()
+		r := execute(t, "", "reconcile", "--address", at, "--route", "things", "--output", "json")
+		var got reconciled
+		if err := json.Unmarshal([]byte(r.out), &got); err != nil || r.code != 0 || !got.Repaired || got.Rows != want {
+			t.Errorf("code %d, %+v, want %d rows; %s", r.code, got, want, r.err)
+		}
+	}
+	ask(57)
+	behind()
+	r := execute(t, "", "reconcile", "--address", at, "--route", "things")
+	if r.out != "59 rows compared: 2 missing, 0 changed, 0 surplus; repaired\n" {
+		t.Errorf("%q, %s", r.out, r.err)
+	}
+	ask(59)
+	for want, args := range map[string][]string{
+		"--address":                 {"--config", config, "--route", "things"},
+		"ROUTE_NOT_FOUND":           {"--address", at, "--route", "none"},
+		"none of the others can be": {"--address", at, "--route", "things", "--compare"},
+	} {
+		if r := execute(t, "", append([]string{"reconcile"}, args...)...); r.code == 0 || !strings.Contains(r.err, want) || r.out != "" {
+			t.Errorf("%v: code %d, want %q in %s", args, r.code, want, r.err)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("serve: %v", err)
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -33,14 +31,17 @@ var (
 // Options are of a follower, which is of one store.
 type Options struct {
 	Store adapters.Store // an adapters.Fetcher and adapters.Scanner
-	// Dir is where the journals and the states of its collections lie.
+	// Dir is where the journals and the states of its collections lie. Without it
+	// nothing follows a collection, and what Outdated says ends with the process.
 	Dir string
 	// Consistency is asked of the reads that follow a write.
 	Consistency string
 	// Applied: a read with that consistency shows every write that was answered.
 	// Otherwise those that the client did not wait for are looked at again later.
 	Applied bool
-	Logger  *slog.Logger
+	// OnRequest: all rows are compared when Reconcile is called, and not before.
+	OnRequest bool
+	Logger    *slog.Logger
 }
 
 // Route is a route and how it is followed; of several on one collection the
@@ -57,14 +58,22 @@ type Route struct {
 	RowsPerSecond int
 }
 
+// Derives says whether a route has something that was derived from its collection.
+func Derives(r *pipeline.Route) bool {
+	return r.Store != nil && (r.Table != nil || r.Live != nil || r.Companion != "")
+}
+
 // Followed says whether a route has something that can follow its collection.
 func Followed(r *pipeline.Route) bool {
 	return r.Owner == "" && !r.Behavioural() && r.Store != nil && (r.Live != nil || r.Companion != "")
 }
 
-// Follower follows the collections of one store. It is safe for concurrent use.
+// Follower follows the collections of one store, and knows when one was written to
+// that something cannot follow. It is safe for concurrent use.
 type Follower struct {
+	o       Options
 	keepers map[string]*keeper // by collection
+	frozen  *frozen
 	stop    context.CancelFunc
 }
 
@@ -77,9 +86,9 @@ func New(o Options, routes []Route) (*Follower, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	f := &Follower{keepers: map[string]*keeper{}, stop: stop}
+	f := &Follower{o: o, keepers: map[string]*keeper{}, frozen: newFrozen(o.Dir, o.Logger), stop: stop}
 	for _, r := range routes {
-		if err := f.add(o, r); err != nil {
+		if err := f.add(r); err != nil {
 			stop()
 			return nil, errors.Join(err, f.closeAll())
 		}
@@ -87,20 +96,36 @@ func New(o Options, routes []Route) (*Follower, error) {
 	for _, k := range f.keepers {
 		k.start(ctx)
 	}
+	f.frozen.start(ctx)
 	return f, nil
 }
 
-func (f *Follower) add(o Options, r Route) error {
-	if !Followed(r.Route) {
-		return fmt.Errorf("%w: route %q has neither a live table nor a companion, or items of several rows", ErrRoute, r.Name)
+func (f *Follower) add(r Route) error {
+	if !Derives(r.Route) {
+		return fmt.Errorf("%w: route %q has neither a table nor a companion", ErrRoute, r.Name)
 	}
-	d, err := newDerived(o.Store, r.Route)
+	if f.follows(r.Route) {
+		if err := f.addKeeper(r); err != nil {
+			return err
+		}
+	}
+	fresh, err := f.freshness(r.Route)
+	if err != nil {
+		return err
+	}
+	r.Freshness = fresh
+	f.frozen.adopt(r.Route, fresh)
+	return nil
+}
+
+func (f *Follower) addKeeper(r Route) error {
+	d, err := newDerived(f.o.Store, r.Route)
 	if err != nil {
 		return err
 	}
 	k := f.keepers[r.Collection]
 	if k == nil {
-		if k, err = openKeeper(o, r.Collection); err != nil {
+		if k, err = openKeeper(f.o, r.Collection); err != nil {
 			return fmt.Errorf("following collection %q: %w", r.Collection, err)
 		}
 		f.keepers[r.Collection] = k
@@ -109,21 +134,31 @@ func (f *Follower) add(o Options, r Route) error {
 	return nil
 }
 
-// folder is the name of a folder for a collection of any name.
-func folder(dir, name string) string {
-	escaped := url.PathEscape(name)
-	if escaped == "." || escaped == ".." {
-		escaped = "%2E" + escaped[1:]
+// follows says whether what a route has is to follow its collection.
+func (f *Follower) follows(r *pipeline.Route) bool { return f.o.Dir != "" && Followed(r) }
+
+// freshness is that of all that a route derives: of what follows, of what cannot,
+// or of both. It is nil where it derives nothing.
+func (f *Follower) freshness(r *pipeline.Route) (pipeline.Freshness, error) {
+	var followed pipeline.Freshness
+	if k := f.keepers[r.Collection]; k != nil && f.follows(r) {
+		followed = k
 	}
-	return filepath.Join(dir, escaped)
+	old, err := f.frozen.of(r, f.follows(r))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("collection %q: %w", r.Collection, err)
+	case old == nil:
+		return followed, nil
+	}
+	old.followed = followed
+	return old, nil
 }
 
-// Dir is the folder of a store's followers in the folder of what a sidecar
-// remembers.
-func Dir(stateDir, store string) string { return folder(stateDir, store) }
-
-// Covers reports whether the collection is followed.
-func (f *Follower) Covers(collection string) bool { return f.keepers[collection] != nil }
+// Covers reports whether writes to the collection are to be told to Begin.
+func (f *Follower) Covers(collection string) bool {
+	return f.keepers[collection] != nil || f.frozen.clock(collection) != nil
+}
 
 // Begin says that a write is about to be sent to the database, and keeps it back
 // until the journal has it, for the route's write budget at most, or until ctx is
@@ -138,11 +173,17 @@ func (f *Follower) Begin(ctx context.Context, w journal.Write) (done func()) {
 // BeginOpen is Begin for a write of rows whose ids the database chooses, which has
 // All: done is told them, or nil where the answer did not say.
 func (f *Follower) BeginOpen(ctx context.Context, w journal.Write) (done func(touched []rerank.ID)) {
+	c := f.frozen.clock(w.Collection)
+	c.written()
 	k := f.keepers[w.Collection]
 	if k == nil {
-		return func([]rerank.ID) {}
+		return func([]rerank.ID) { c.written() }
 	}
-	return k.begin(ctx, w)
+	ended := k.begin(ctx, w)
+	return func(touched []rerank.ID) {
+		c.written() // what was built meanwhile may not show it either
+		ended(touched)
+	}
 }
 
 // Reconcile compares a collection with what was derived from it, repairs what
@@ -164,19 +205,26 @@ func (f *Follower) Reconcile(ctx context.Context, collection string) (map[string
 // follower was made. Until Quiet, the other's table may still be read.
 func (f *Follower) Replace(r *pipeline.Route) error {
 	k := f.keepers[r.Collection]
-	if k == nil {
+	if k == nil && f.follows(r) {
 		return fmt.Errorf("%w: route %q: nothing of collection %q was followed when the sidecar started; start it again", ErrRoute, r.Name, r.Collection)
 	}
-	return k.replace(r)
-}
-
-// Freshness is what Replace will set; nil where it will set none.
-func (f *Follower) Freshness(r *pipeline.Route) pipeline.Freshness {
-	if k := f.keepers[r.Collection]; k != nil && Followed(r) {
-		return k
+	fresh, err := f.freshness(r)
+	if err == nil && k != nil {
+		err = k.replace(r)
 	}
+	if err != nil {
+		return err
+	}
+	if fresh != nil {
+		r.Freshness = fresh
+	}
+	f.frozen.adopt(r, fresh)
 	return nil
 }
+
+// Freshness is what Replace will set; nil where it will set none. Writes that come
+// from now on are noted. It returns why the state of the collection cannot be read.
+func (f *Follower) Freshness(r *pipeline.Route) (pipeline.Freshness, error) { return f.freshness(r) }
 
 // Quiet waits until nothing reads or writes what was replaced before the call: its
 // table may be closed then. It returns the context's error.
@@ -227,6 +275,7 @@ func (f *Follower) Status() []Status {
 	for _, k := range f.keepers {
 		all = append(all, k.status()...)
 	}
+	all = f.frozen.status(all)
 	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Route, b.Route) })
 	return all
 }
@@ -246,5 +295,6 @@ func (f *Follower) closeAll() error {
 	for _, k := range f.keepers {
 		failed = append(failed, k.close())
 	}
+	failed = append(failed, f.frozen.close())
 	return errors.Join(failed...)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/journal"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
@@ -68,7 +69,7 @@ type keeper struct {
 // openKeeper opens the journal and the record of a collection.
 func openKeeper(o Options, collection string) (*keeper, error) {
 	k := &keeper{
-		o: o, collection: collection, dir: folder(o.Dir, collection), log: o.Logger.With("collection", collection),
+		o: o, collection: collection, dir: statedir.Collection(o.Dir, collection), log: o.Logger.With("collection", collection),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), queue: newRowQueue(), writes: map[*write]struct{}{},
 	}
 	j, entries, err := journal.Open(filepath.Join(k.dir, "journal"), journal.Options{})
@@ -122,7 +123,6 @@ func (k *keeper) adopt(d *derived, r Route) {
 	}
 	k.all = append(slices.Clone(k.all), d)
 	k.announceAll(d)
-	r.Freshness = k
 }
 
 // announceAll tells a live table of every write that it does not show yet.
@@ -151,7 +151,6 @@ func (k *keeper) replace(r *pipeline.Route) error {
 	if Followed(r) {
 		k.all = append(k.all, d)
 		k.announceAll(d)
-		r.Freshness = k
 	}
 	k.setStale()
 	k.giveUpPass()

@@ -135,7 +135,7 @@ func (k *keeper) ask(ctx context.Context) (map[string]Drift, error) {
 func (k *keeper) nextPass() (due time.Time, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.draining {
+	if k.draining || k.o.OnRequest && k.pass == nil && len(k.asked) == 0 {
 		return due, false
 	}
 	sooner := func(t time.Time) {

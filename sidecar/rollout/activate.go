@@ -82,7 +82,9 @@ func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Vers
 		return out, err
 	}
 	if m.Follower != nil {
-		v.Route.Freshness = m.Follower.Freshness(v.Route)
+		if v.Route.Freshness, err = m.Follower.Freshness(v.Route); err != nil {
+			return out, err
+		}
 	}
 	next, err := m.Pipeline.Prepare(ctx, v.Route)
 	if err != nil {

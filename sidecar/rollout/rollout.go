@@ -34,8 +34,8 @@ var (
 
 // Follower keeps derived rows in step with their collection: follow.Follower.
 type Follower interface {
-	// Freshness is that of a route once it is followed; nil: it will not be.
-	Freshness(r *pipeline.Route) pipeline.Freshness
+	// Freshness is that of a route once Replace was called; nil: it will have none.
+	Freshness(r *pipeline.Route) (pipeline.Freshness, error)
 	// Replace follows a route in the place of the one of its name.
 	Replace(r *pipeline.Route) error
 	// Quiet waits until what Replace put aside is not used any more.

@@ -329,7 +329,7 @@ func (w *killed) reconcile(t *testing.T, name string) follow.Drift {
 	t.Helper()
 	c, parts := w.open(t, name)
 	defer parts.Close()
-	f, err := wiring.Follow(c, parts, slog.New(slog.DiscardHandler))
+	f, err := wiring.Follow(c, parts, follow.Options{Logger: slog.New(slog.DiscardHandler)})
 	must2(t, err)
 	found, err := f["main"].Reconcile(t.Context(), things)
 	must2(t, err)

@@ -16,6 +16,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
+const unproved = "rescored; route=things; certificate=heuristic"
+
 // tableOf builds a table of the filled collection.
 func tableOf(t *testing.T, db *servers.Server) string {
 	t.Helper()
@@ -72,6 +74,15 @@ func TestProxyOfAnOldTable(t *testing.T) {
 	s.Limit = 20
 	if got, state := p.ask(t, p.proxy, p.rest, s, `{"vector":[1,-2,0.5,3],"limit":20}`); state != "degraded; reason=confirm" || len(got) != 11 {
 		t.Errorf("%q, %v", state, got)
+	}
+	// A write that the proxy sees: the table cannot follow it, and proves nothing any more.
+	if _, err := qdrant.NewPointsClient(p.proxy).Delete(asUser(t.Context()), &qdrant.DeletePoints{
+		CollectionName: "routed", Wait: &wait, Points: qdrant.NewPointsSelector(qdrant.NewIDNum(1 << 40)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got, state := p.ask(t, p.proxy, p.rest, plainSearch("routed"), plainBody); state != unproved || !slices.Equal(got, want[:5]) {
+		t.Errorf("after a write: %q, %v, want %v", state, got, want[:5])
 	}
 	stranger := metadata.NewOutgoingContext(t.Context(), metadata.Pairs("authorization", "Bearer "+token(`[{"collection":"plain","access":"r"}]`)))
 	got, err := qdrant.NewPointsClient(p.proxy).Search(stranger, plainSearch("routed"))

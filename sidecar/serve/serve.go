@@ -20,6 +20,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/rollout"
@@ -77,7 +78,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		return err
 	}
 	defer flush(traces, o.Logger)
-	followers, err := wiring.Follow(c, parts, o.Logger)
+	followers, err := wiring.Follow(c, parts, follow.Options{Logger: o.Logger})
 	if err != nil {
 		return err
 	}
@@ -144,6 +145,16 @@ func (s *sidecar) follow(followers wiring.Followers) {
 	s.metrics.WatchFollowing(followers.Status)
 }
 
+// reconcile brings what a route derives in step with its collection.
+func (s *sidecar) reconcile(ctx context.Context, route string) (follow.Drift, error) {
+	for _, r := range s.pipeline.Routes() {
+		if r.Name == route {
+			return s.followers.Reconcile(ctx, r)
+		}
+	}
+	return follow.Drift{}, fmt.Errorf("%w: %q", pipeline.ErrRoute, route)
+}
+
 func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider) (*sidecar, error) {
 	s := &sidecar{options: o, metrics: telemetry.NewMetrics(o.Build, parts.Routes)}
 	recent := rollout.NewRecent(c.RouteNames())
@@ -173,7 +184,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	}); err != nil {
 		return nil, err
 	}
-	serverOptions.Admin, serverOptions.Models = s.versions, s.versions.Models
+	serverOptions.Admin, serverOptions.Models, serverOptions.Reconcile = s.versions, s.versions.Models, s.reconcile
 	s.admission = admission.New(s.pipeline, admission.Options{MaxSearches: c.Limits.MaxSearches, Adaptive: c.Limits.Adaptive})
 	s.metrics.WatchLoad(s.admission)
 	serverOptions.Searcher = s.admission

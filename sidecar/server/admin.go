@@ -80,6 +80,22 @@ func (a admin) CollectVersions(ctx context.Context, r *likenessv1.CollectVersion
 	return out, nil
 }
 
+func (a admin) Reconcile(ctx context.Context, r *likenessv1.ReconcileRequest) (*likenessv1.ReconcileResponse, error) {
+	if err := a.allowAdmin(ctx, r.GetRoute()); err != nil {
+		return nil, err
+	}
+	if a.reconcile == nil {
+		return a.UnimplementedAdminServiceServer.Reconcile(ctx, r)
+	}
+	d, err := a.reconcile(ctx, r.GetRoute())
+	if err != nil {
+		return nil, err
+	}
+	return &likenessv1.ReconcileResponse{Drift: &likenessv1.Drift{
+		Rows: d.Rows, Missing: d.Missing, Changed: d.Changed, Surplus: d.Surplus, Unfit: d.Unfit,
+	}}, nil
+}
+
 func fromVersion(v rollout.Info) *likenessv1.Version {
 	out := &likenessv1.Version{
 		Name: utf8(v.Name), Model: utf8(v.Model), ModelVersion: v.ModelVersion, Table: utf8(v.Table), Companion: utf8(v.Companion),

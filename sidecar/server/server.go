@@ -23,6 +23,7 @@ import (
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
@@ -40,6 +41,9 @@ type Options struct {
 	// so where there is no TokensFile: those who can connect are on this machine.
 	Admin     Admin
 	OpenAdmin bool
+	// Reconcile, if set, brings what a route derives in step with its collection, for
+	// AdminService too: it returns pipeline.ErrRoute, follow.ErrRoute or the context's error.
+	Reconcile func(ctx context.Context, route string) (follow.Drift, error)
 	// TLS, if a certificate is named, secures the listener.
 	TLS TLS
 	// TokensFile, if set, names the callers that are served.
@@ -64,6 +68,7 @@ type services struct {
 	models    func() []*model.Model
 	admin     Admin
 	openAdmin bool
+	reconcile func(ctx context.Context, route string) (follow.Drift, error)
 	limits    Limits
 	validator protovalidate.Validator
 	recorder  Recorder
@@ -81,8 +86,8 @@ func New(o Options) (*Server, error) {
 	}
 	draining, drain := context.WithCancel(context.Background())
 	s := &services{
-		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, limits: o.Limits, validator: validator,
-		recorder: o.Recorder, log: o.Logger, draining: draining,
+		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, reconcile: o.Reconcile, limits: o.Limits,
+		validator: validator, recorder: o.Recorder, log: o.Logger, draining: draining,
 	}
 	if o.TokensFile != "" {
 		s.tokens, err = watch(o.Logger, func() (*tokens, error) { return readTokens(o.TokensFile) }, o.TokensFile)

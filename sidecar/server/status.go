@@ -20,6 +20,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 )
@@ -80,6 +81,8 @@ var outcomes = []outcome{
 	{is: rollout.ErrNotReady, code: codes.FailedPrecondition, reason: "VERSION_NOT_READY", public: true},
 	{is: rollout.ErrNoPrevious, code: codes.FailedPrecondition, reason: "NO_PREVIOUS_VERSION", public: true},
 	{is: rollout.ErrClosed, code: codes.Unavailable, reason: "ENDING", public: true},
+	{is: follow.ErrClosed, code: codes.Unavailable, reason: "ENDING", public: true},
+	{is: follow.ErrRoute, code: codes.FailedPrecondition, reason: "ROUTE_NOT_FOLLOWED", public: true},
 	{is: config.ErrConfig, code: codes.FailedPrecondition, reason: "CONFIG_INVALID", public: true},
 	{is: fs.ErrNotExist, code: codes.FailedPrecondition, reason: "FILE_NOT_FOUND", public: true},
 	{is: table.ErrTable, code: codes.FailedPrecondition, reason: "TABLE_INVALID", public: true},

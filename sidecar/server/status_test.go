@@ -20,6 +20,7 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
@@ -66,6 +67,8 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		{adapters.ErrID, codes.InvalidArgument, "ID_INVALID", true, false},
 		{adapters.ErrDimension, codes.InvalidArgument, "DIMENSION_MISMATCH", true, false},
 		{limit, codes.InvalidArgument, "LIMIT_EXCEEDED", true, false},
+		{follow.ErrRoute, codes.FailedPrecondition, "ROUTE_NOT_FOLLOWED", true, false},
+		{follow.ErrClosed, codes.Unavailable, "ENDING", true, false},
 		{pipeline.ErrSetup, codes.FailedPrecondition, "ROUTE_NOT_SERVABLE", true, false},
 		{adapters.ErrNotFound, codes.FailedPrecondition, "COLLECTION_NOT_FOUND", true, false},
 		{adapters.ErrField, codes.FailedPrecondition, "FIELD_NOT_FOUND", true, false},

@@ -42,11 +42,11 @@ func (r *registrar) following() *followCollector {
 	counter := func(name, help string, value func(s follow.Status) float64) {
 		add(prometheus.CounterValue, "counter", name, help, value)
 	}
-	gauge("table_age_seconds", "Since when a write was seen or missed that the live table or the companion does not show; 0 if they show all.",
+	gauge("table_age_seconds", "Since when a write was seen or missed that the table or the companion does not show; 0 if they show all.",
 		func(s follow.Status) float64 { return s.Age.Seconds() })
 	gauge("follow_pending", "Writes that were seen and that the live table or the companion does not show yet.",
 		func(s follow.Status) float64 { return float64(s.Pending) })
-	gauge("follow_stale", "1 if something was missed and not all rows were compared since: no answer from the table or companion is exact.",
+	gauge("follow_stale", "1 if something was missed and not all rows were compared since, or was seen that the table or companion cannot follow: no answer from the table or companion is exact.",
 		func(s follow.Status) float64 { return oneIf(s.Stale) })
 	counter("follow_unjournaled_total", "Writes that were forwarded before the journal had them.",
 		func(s follow.Status) float64 { return float64(s.Unjournaled) })

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
+	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
@@ -16,22 +16,27 @@ type Followers map[string]*follow.Follower
 
 // Follow begins to follow the collections of an assembly's routes that have a live
 // table or a companion, and sets their Freshness. Without a state folder there is
-// nothing to begin from, and nothing is followed. It returns what follow.New does.
-func Follow(c *config.Config, a *Assembly, log *slog.Logger) (Followers, error) {
+// nothing to begin from, and nothing is followed: of a table or companion that
+// cannot follow it is only known that it was outlived. Of the options it fills in
+// what is of a store. It returns what follow.New does.
+func Follow(c *config.Config, a *Assembly, o follow.Options) (Followers, error) {
 	routes := map[string][]follow.Route{}
 	for _, r := range a.Routes {
-		if !follow.Followed(r) || c.Stores[r.StoreName].Kind == "embedded" {
+		if c.Stores[r.StoreName].Kind == "embedded" || !follow.Derives(r) && len(c.Routes[r.Name].Versions) == 0 {
 			continue
 		}
-		if c.StateDir == "" {
-			log.Warn("the table and the companion stay as they are: writes are followed where state_dir is set", "route", r.Name)
-			continue
+		if c.StateDir == "" && follow.Followed(r) {
+			o.Logger.Warn("the table and the companion stay as they are: writes are followed where state_dir is set", "route", r.Name)
 		}
-		routes[r.StoreName] = append(routes[r.StoreName], followed(c.Routes[r.Name], r))
+		of := routes[r.StoreName]
+		if follow.Derives(r) {
+			of = append(of, followed(c.Routes[r.Name], r))
+		}
+		routes[r.StoreName] = of // if only for a version to come
 	}
 	all := Followers{}
 	for _, name := range sortedKeys(routes) {
-		f, err := follow.New(followOptions(c, name, a, log), routes[name])
+		f, err := follow.New(ofStore(o, c, name, a), routes[name])
 		if err != nil {
 			ended, cancel := context.WithCancel(context.Background())
 			cancel()
@@ -46,10 +51,13 @@ func followed(c config.Route, r *pipeline.Route) follow.Route {
 	return follow.Route{Route: r, WriteBudget: c.WriteBudget, Interval: c.Reconcile.Interval, RowsPerSecond: c.Reconcile.RowsPerSecond}
 }
 
-// followOptions: Milvus shows a Strong read all that it has acknowledged; Qdrant
-// has no such read.
-func followOptions(c *config.Config, store string, a *Assembly, log *slog.Logger) follow.Options {
-	o := follow.Options{Store: a.Stores[store], Dir: follow.Dir(c.StateDir, store), Logger: log}
+// ofStore fills in what is of a store: Milvus shows a Strong read all that it has
+// acknowledged; Qdrant has no such read.
+func ofStore(o follow.Options, c *config.Config, store string, a *Assembly) follow.Options {
+	o.Store = a.Stores[store]
+	if c.StateDir != "" {
+		o.Dir = statedir.Store(c.StateDir, store)
+	}
 	if c.Stores[store].Kind == "milvus" {
 		o.Consistency, o.Applied = "Strong", true
 	}
@@ -57,17 +65,17 @@ func followOptions(c *config.Config, store string, a *Assembly, log *slog.Logger
 }
 
 // Freshness is follow.Follower's, of the route's store.
-func (f Followers) Freshness(r *pipeline.Route) pipeline.Freshness {
+func (f Followers) Freshness(r *pipeline.Route) (pipeline.Freshness, error) {
 	if of := f[r.StoreName]; of != nil {
 		return of.Freshness(r)
 	}
-	return nil
+	return nil, nil //nolint:nilnil // nothing is followed of that store
 }
 
 // Replace is follow.Follower's, of the route's store. Without a follower it does
 // nothing.
 func (f Followers) Replace(r *pipeline.Route) error {
-	if of := f[r.StoreName]; of != nil && (follow.Followed(r) || of.Covers(r.Collection)) {
+	if of := f[r.StoreName]; of != nil {
 		return of.Replace(r)
 	}
 	return nil
@@ -79,6 +87,23 @@ func (f Followers) Quiet(ctx context.Context, r *pipeline.Route) error {
 		return of.Quiet(ctx, r.Collection)
 	}
 	return nil
+}
+
+// Reconcile is follow.Follower's, of one route.
+func (f Followers) Reconcile(ctx context.Context, r *pipeline.Route) (follow.Drift, error) {
+	of := f[r.StoreName]
+	if of == nil {
+		return follow.Drift{}, fmt.Errorf("%w: route %q: it has neither a live table nor a companion", follow.ErrRoute, r.Name)
+	}
+	found, err := of.Reconcile(ctx, r.Collection)
+	if err != nil {
+		return follow.Drift{}, err
+	}
+	d, ok := found[r.Name]
+	if !ok {
+		return d, fmt.Errorf("%w: route %q: what it serves has no live table and no companion that can follow, or was replaced meanwhile", follow.ErrRoute, r.Name)
+	}
+	return d, nil
 }
 
 // Status lists what is followed.

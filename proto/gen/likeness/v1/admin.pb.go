@@ -699,6 +699,176 @@ func (x *Garbage) GetRemoved() bool {
 	return false
 }
 
+type ReconcileRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Route         string                 `protobuf:"bytes,1,opt,name=route,proto3" json:"route,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReconcileRequest) Reset() {
+	*x = ReconcileRequest{}
+	mi := &file_likeness_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReconcileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReconcileRequest) ProtoMessage() {}
+
+func (x *ReconcileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_likeness_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReconcileRequest.ProtoReflect.Descriptor instead.
+func (*ReconcileRequest) Descriptor() ([]byte, []int) {
+	return file_likeness_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ReconcileRequest) GetRoute() string {
+	if x != nil {
+		return x.Route
+	}
+	return ""
+}
+
+type ReconcileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Drift         *Drift                 `protobuf:"bytes,1,opt,name=drift,proto3" json:"drift,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReconcileResponse) Reset() {
+	*x = ReconcileResponse{}
+	mi := &file_likeness_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReconcileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReconcileResponse) ProtoMessage() {}
+
+func (x *ReconcileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_likeness_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReconcileResponse.ProtoReflect.Descriptor instead.
+func (*ReconcileResponse) Descriptor() ([]byte, []int) {
+	return file_likeness_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ReconcileResponse) GetDrift() *Drift {
+	if x != nil {
+		return x.Drift
+	}
+	return nil
+}
+
+// Drift is what differed between a collection and what a route derives from it.
+type Drift struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Rows of the collection that were compared.
+	Rows int64 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	// Rows that were not in the table or the companion.
+	Missing int64 `protobuf:"varint,2,opt,name=missing,proto3" json:"missing,omitempty"`
+	// Rows that were there as they had been before.
+	Changed int64 `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"`
+	// Rows that were there and no longer in the collection.
+	Surplus int64 `protobuf:"varint,4,opt,name=surplus,proto3" json:"surplus,omitempty"`
+	// Rows whose numbers the table's format cannot hold.
+	Unfit         int64 `protobuf:"varint,5,opt,name=unfit,proto3" json:"unfit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Drift) Reset() {
+	*x = Drift{}
+	mi := &file_likeness_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Drift) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Drift) ProtoMessage() {}
+
+func (x *Drift) ProtoReflect() protoreflect.Message {
+	mi := &file_likeness_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Drift.ProtoReflect.Descriptor instead.
+func (*Drift) Descriptor() ([]byte, []int) {
+	return file_likeness_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Drift) GetRows() int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *Drift) GetMissing() int64 {
+	if x != nil {
+		return x.Missing
+	}
+	return 0
+}
+
+func (x *Drift) GetChanged() int64 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *Drift) GetSurplus() int64 {
+	if x != nil {
+		return x.Surplus
+	}
+	return 0
+}
+
+func (x *Drift) GetUnfit() int64 {
+	if x != nil {
+		return x.Unfit
+	}
+	return 0
+}
+
 var File_likeness_v1_admin_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_admin_proto_rawDesc = "" +
@@ -753,12 +923,23 @@ const file_likeness_v1_admin_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
 	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x18\n" +
-	"\aremoved\x18\x05 \x01(\bR\aremoved2\xed\x02\n" +
+	"\aremoved\x18\x05 \x01(\bR\aremoved\"1\n" +
+	"\x10ReconcileRequest\x12\x1d\n" +
+	"\x05route\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x05route\"=\n" +
+	"\x11ReconcileResponse\x12(\n" +
+	"\x05drift\x18\x01 \x01(\v2\x12.likeness.v1.DriftR\x05drift\"\x7f\n" +
+	"\x05Drift\x12\x12\n" +
+	"\x04rows\x18\x01 \x01(\x03R\x04rows\x12\x18\n" +
+	"\amissing\x18\x02 \x01(\x03R\amissing\x12\x18\n" +
+	"\achanged\x18\x03 \x01(\x03R\achanged\x12\x18\n" +
+	"\asurplus\x18\x04 \x01(\x03R\asurplus\x12\x14\n" +
+	"\x05unfit\x18\x05 \x01(\x03R\x05unfit2\xb9\x03\n" +
 	"\fAdminService\x12X\n" +
 	"\fListVersions\x12 .likeness.v1.ListVersionsRequest\x1a!.likeness.v1.ListVersionsResponse\"\x03\x90\x02\x01\x12\\\n" +
 	"\x0fActivateVersion\x12#.likeness.v1.ActivateVersionRequest\x1a$.likeness.v1.ActivateVersionResponse\x12G\n" +
 	"\bRollBack\x12\x1c.likeness.v1.RollBackRequest\x1a\x1d.likeness.v1.RollBackResponse\x12\\\n" +
-	"\x0fCollectVersions\x12#.likeness.v1.CollectVersionsRequest\x1a$.likeness.v1.CollectVersionsResponseBAZ?github.com/likenessdb/likeness/proto/gen/likeness/v1;likenessv1b\x06proto3"
+	"\x0fCollectVersions\x12#.likeness.v1.CollectVersionsRequest\x1a$.likeness.v1.CollectVersionsResponse\x12J\n" +
+	"\tReconcile\x12\x1d.likeness.v1.ReconcileRequest\x1a\x1e.likeness.v1.ReconcileResponseBAZ?github.com/likenessdb/likeness/proto/gen/likeness/v1;likenessv1b\x06proto3"
 
 var (
 	file_likeness_v1_admin_proto_rawDescOnce sync.Once
@@ -772,7 +953,7 @@ func file_likeness_v1_admin_proto_rawDescGZIP() []byte {
 	return file_likeness_v1_admin_proto_rawDescData
 }
 
-var file_likeness_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_likeness_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_likeness_v1_admin_proto_goTypes = []any{
 	(*ListVersionsRequest)(nil),     // 0: likeness.v1.ListVersionsRequest
 	(*ListVersionsResponse)(nil),    // 1: likeness.v1.ListVersionsResponse
@@ -785,30 +966,36 @@ var file_likeness_v1_admin_proto_goTypes = []any{
 	(*CollectVersionsRequest)(nil),  // 8: likeness.v1.CollectVersionsRequest
 	(*CollectVersionsResponse)(nil), // 9: likeness.v1.CollectVersionsResponse
 	(*Garbage)(nil),                 // 10: likeness.v1.Garbage
-	(*timestamppb.Timestamp)(nil),   // 11: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 12: google.protobuf.Duration
+	(*ReconcileRequest)(nil),        // 11: likeness.v1.ReconcileRequest
+	(*ReconcileResponse)(nil),       // 12: likeness.v1.ReconcileResponse
+	(*Drift)(nil),                   // 13: likeness.v1.Drift
+	(*timestamppb.Timestamp)(nil),   // 14: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 15: google.protobuf.Duration
 }
 var file_likeness_v1_admin_proto_depIdxs = []int32{
 	2,  // 0: likeness.v1.ListVersionsResponse.versions:type_name -> likeness.v1.Version
-	11, // 1: likeness.v1.Version.activated:type_name -> google.protobuf.Timestamp
+	14, // 1: likeness.v1.Version.activated:type_name -> google.protobuf.Timestamp
 	7,  // 2: likeness.v1.ActivateVersionResponse.activation:type_name -> likeness.v1.Activation
 	7,  // 3: likeness.v1.RollBackResponse.activation:type_name -> likeness.v1.Activation
 	2,  // 4: likeness.v1.Activation.version:type_name -> likeness.v1.Version
-	12, // 5: likeness.v1.Activation.took:type_name -> google.protobuf.Duration
+	15, // 5: likeness.v1.Activation.took:type_name -> google.protobuf.Duration
 	10, // 6: likeness.v1.CollectVersionsResponse.garbage:type_name -> likeness.v1.Garbage
-	0,  // 7: likeness.v1.AdminService.ListVersions:input_type -> likeness.v1.ListVersionsRequest
-	3,  // 8: likeness.v1.AdminService.ActivateVersion:input_type -> likeness.v1.ActivateVersionRequest
-	5,  // 9: likeness.v1.AdminService.RollBack:input_type -> likeness.v1.RollBackRequest
-	8,  // 10: likeness.v1.AdminService.CollectVersions:input_type -> likeness.v1.CollectVersionsRequest
-	1,  // 11: likeness.v1.AdminService.ListVersions:output_type -> likeness.v1.ListVersionsResponse
-	4,  // 12: likeness.v1.AdminService.ActivateVersion:output_type -> likeness.v1.ActivateVersionResponse
-	6,  // 13: likeness.v1.AdminService.RollBack:output_type -> likeness.v1.RollBackResponse
-	9,  // 14: likeness.v1.AdminService.CollectVersions:output_type -> likeness.v1.CollectVersionsResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	13, // 7: likeness.v1.ReconcileResponse.drift:type_name -> likeness.v1.Drift
+	0,  // 8: likeness.v1.AdminService.ListVersions:input_type -> likeness.v1.ListVersionsRequest
+	3,  // 9: likeness.v1.AdminService.ActivateVersion:input_type -> likeness.v1.ActivateVersionRequest
+	5,  // 10: likeness.v1.AdminService.RollBack:input_type -> likeness.v1.RollBackRequest
+	8,  // 11: likeness.v1.AdminService.CollectVersions:input_type -> likeness.v1.CollectVersionsRequest
+	11, // 12: likeness.v1.AdminService.Reconcile:input_type -> likeness.v1.ReconcileRequest
+	1,  // 13: likeness.v1.AdminService.ListVersions:output_type -> likeness.v1.ListVersionsResponse
+	4,  // 14: likeness.v1.AdminService.ActivateVersion:output_type -> likeness.v1.ActivateVersionResponse
+	6,  // 15: likeness.v1.AdminService.RollBack:output_type -> likeness.v1.RollBackResponse
+	9,  // 16: likeness.v1.AdminService.CollectVersions:output_type -> likeness.v1.CollectVersionsResponse
+	12, // 17: likeness.v1.AdminService.Reconcile:output_type -> likeness.v1.ReconcileResponse
+	13, // [13:18] is the sub-list for method output_type
+	8,  // [8:13] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_likeness_v1_admin_proto_init() }
@@ -822,7 +1009,7 @@ func file_likeness_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_likeness_v1_admin_proto_rawDesc), len(file_likeness_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,14 +23,15 @@ const (
 	AdminService_ActivateVersion_FullMethodName = "/likeness.v1.AdminService/ActivateVersion"
 	AdminService_RollBack_FullMethodName        = "/likeness.v1.AdminService/RollBack"
 	AdminService_CollectVersions_FullMethodName = "/likeness.v1.AdminService/CollectVersions"
+	AdminService_Reconcile_FullMethodName       = "/likeness.v1.AdminService/Reconcile"
 )
 
 // AdminServiceClient is the client API for AdminService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AdminService puts versions of a route in service and takes them out. It is
-// for callers whose token says admin: true; without a tokens file it answers
+// AdminService puts versions of a route in service and takes them out, and
+// brings what a route derives in step with its collection. It is for callers whose token says admin: true; without a tokens file it answers
 // only where the sidecar listens on a loopback address.
 type AdminServiceClient interface {
 	// ListVersions lists a route's versions by name, as the configuration has them now.
@@ -43,6 +44,10 @@ type AdminServiceClient interface {
 	// CollectVersions removes tables and companions of versions that were served
 	// and are no longer kept, or says what it would remove.
 	CollectVersions(ctx context.Context, in *CollectVersionsRequest, opts ...grpc.CallOption) (*CollectVersionsResponse, error)
+	// Reconcile compares every row of a route's collection with the route's live
+	// table and companion, repairs what differs, and returns what that was. It
+	// ends with the caller's deadline at the latest; the comparison goes on.
+	Reconcile(ctx context.Context, in *ReconcileRequest, opts ...grpc.CallOption) (*ReconcileResponse, error)
 }
 
 type adminServiceClient struct {
@@ -93,12 +98,22 @@ func (c *adminServiceClient) CollectVersions(ctx context.Context, in *CollectVer
 	return out, nil
 }
 
+func (c *adminServiceClient) Reconcile(ctx context.Context, in *ReconcileRequest, opts ...grpc.CallOption) (*ReconcileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReconcileResponse)
+	err := c.cc.Invoke(ctx, AdminService_Reconcile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// AdminService puts versions of a route in service and takes them out. It is
-// for callers whose token says admin: true; without a tokens file it answers
+// AdminService puts versions of a route in service and takes them out, and
+// brings what a route derives in step with its collection. It is for callers whose token says admin: true; without a tokens file it answers
 // only where the sidecar listens on a loopback address.
 type AdminServiceServer interface {
 	// ListVersions lists a route's versions by name, as the configuration has them now.
@@ -111,6 +126,10 @@ type AdminServiceServer interface {
 	// CollectVersions removes tables and companions of versions that were served
 	// and are no longer kept, or says what it would remove.
 	CollectVersions(context.Context, *CollectVersionsRequest) (*CollectVersionsResponse, error)
+	// Reconcile compares every row of a route's collection with the route's live
+	// table and companion, repairs what differs, and returns what that was. It
+	// ends with the caller's deadline at the latest; the comparison goes on.
+	Reconcile(context.Context, *ReconcileRequest) (*ReconcileResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -132,6 +151,9 @@ func (UnimplementedAdminServiceServer) RollBack(context.Context, *RollBackReques
 }
 func (UnimplementedAdminServiceServer) CollectVersions(context.Context, *CollectVersionsRequest) (*CollectVersionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CollectVersions not implemented")
+}
+func (UnimplementedAdminServiceServer) Reconcile(context.Context, *ReconcileRequest) (*ReconcileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reconcile not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -226,6 +248,24 @@ func _AdminService_CollectVersions_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_Reconcile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReconcileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Reconcile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Reconcile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Reconcile(ctx, req.(*ReconcileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -248,6 +288,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CollectVersions",
 			Handler:    _AdminService_CollectVersions_Handler,
+		},
+		{
+			MethodName: "Reconcile",
+			Handler:    _AdminService_Reconcile_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

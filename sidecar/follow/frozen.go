@@ -1,0 +1,270 @@
+package follow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/statedir"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// frozen knows when collections were written to last of which something was
+// derived that cannot follow: a table that is not live, or whatever there is
+// where nothing is remembered or an item is several rows. Such a thing shows no
+// write that came after it was begun to be built. A write only sets a time; a
+// goroutine makes it last.
+type frozen struct {
+	dir  string // empty: nothing is remembered
+	log  *slog.Logger
+	wake chan struct{}
+	done chan struct{} // closed when the goroutine has ended; nil: it was not started
+
+	mu     sync.RWMutex
+	clocks map[string]*clock // by collection
+	all    map[string]*old   // by route, those that are served
+}
+
+// clock is when a collection was written to last.
+type clock struct {
+	last atomic.Int64 // nanoseconds of Unix time; 0: never, as far as is known
+	wake chan struct{}
+	path string // empty: nothing is remembered
+
+	kept int64 // what the file has; the goroutine's
+}
+
+// old is the Freshness of a route that has something that cannot follow.
+type old struct {
+	clock    *clock
+	built    int64              // when that was begun to be built; 0: not known
+	followed pipeline.Freshness // of what can follow beside it; nil: there is nothing
+	remedy   string
+	since    atomic.Int64 // when it was first seen to be outlived; 0: it was not
+}
+
+// Fresh implements pipeline.Freshness.
+func (o *old) Fresh() bool { return !o.outlived() && (o.followed == nil || o.followed.Fresh()) }
+
+// outlived: a write was seen since it was built. The time of a table is cut to
+// seconds, so that one of that second counts.
+func (o *old) outlived() bool {
+	last := o.clock.last.Load()
+	return last != 0 && last >= o.built
+}
+
+func newFrozen(dir string, log *slog.Logger) *frozen {
+	return &frozen{dir: dir, log: log, wake: make(chan struct{}, 1), clocks: map[string]*clock{}, all: map[string]*old{}}
+}
+
+// clock is that of a collection; nil: nothing of it is known that cannot follow.
+func (f *frozen) clock(collection string) *clock {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.clocks[collection]
+}
+
+// written notes a write; a nil clock permits it.
+func (c *clock) written() {
+	if c == nil {
+		return
+	}
+	c.last.Store(time.Now().UnixNano())
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// of is the Freshness of what a route has that cannot follow, nil if there is no
+// such thing. From now on writes to its collection are noted.
+func (f *frozen) of(r *pipeline.Route, followed bool) (*old, error) {
+	if !Derives(r) || followed && r.Table == nil {
+		return nil, nil //nolint:nilnil // all that it has can follow
+	}
+	c, err := f.open(r.Collection)
+	if err != nil {
+		return nil, err
+	}
+	o := &old{clock: c, built: built(r), remedy: "run `likeness index` again"}
+	if r.Table != nil && r.Owner == "" && !r.Behavioural() {
+		o.remedy += ", or set table_live and state_dir"
+	} else if f.dir == "" && Followed(r) {
+		o.remedy += ", and set state_dir"
+	}
+	return o, nil
+}
+
+// built is when a route's table was begun to be built. A companion has no such
+// time: where one cannot follow, every write that is known of counts.
+func built(r *pipeline.Route) int64 {
+	t := r.Resident()
+	if t == nil {
+		return 0
+	}
+	defer t.Release()
+	at, err := time.Parse(time.RFC3339, t.Meta().Created)
+	if err != nil || r.Companion != "" && !Followed(r) {
+		return 0
+	}
+	return at.UnixNano()
+}
+
+// open is the clock of a collection, with what is remembered.
+func (f *frozen) open(collection string) (*clock, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.clocks[collection]; c != nil {
+		return c, nil
+	}
+	c := &clock{wake: f.wake}
+	if f.dir != "" {
+		c.path = filepath.Join(statedir.Collection(f.dir, collection), "written.json")
+		last, err := readWritten(c.path)
+		if err != nil {
+			return nil, err
+		}
+		c.kept = last
+		c.last.Store(last)
+	}
+	f.clocks[collection] = c
+	return c, nil
+}
+
+// adopt puts what a route has in the place of what it had.
+func (f *frozen) adopt(r *pipeline.Route, fresh pipeline.Freshness) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.all, r.Name)
+	if o, ok := fresh.(*old); ok {
+		f.all[r.Name] = o
+	}
+	f.signal()
+}
+
+func (f *frozen) signal() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (f *frozen) start(ctx context.Context) {
+	f.done = make(chan struct{})
+	go func() {
+		defer close(f.done)
+		said := false
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-f.wake:
+			}
+			f.tell()
+			err := f.keep()
+			if err != nil && !said {
+				f.log.Warn("when a collection was written to last is not remembered; it is tried again", "error", err)
+			}
+			if said = err != nil; said {
+				f.signal()
+			}
+			sleep(ctx, rest)
+		}
+	}()
+}
+
+// tell says once of every route that it was outlived.
+func (f *frozen) tell() {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for route, o := range f.all {
+		if o.outlived() && o.since.CompareAndSwap(0, o.clock.last.Load()) {
+			f.log.Warn("the collection was written to, and what was derived from it cannot follow; no answer from that is exact or calibrated",
+				"route", route, "remedy", o.remedy)
+		}
+	}
+}
+
+// keep makes the times last.
+func (f *frozen) keep() error {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	var failed []error
+	for _, c := range f.clocks {
+		if last := c.last.Load(); c.path != "" && last != c.kept {
+			err := writeWritten(c.path, last)
+			if err == nil {
+				c.kept = last
+			}
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// status adds what cannot follow to the status of what does.
+func (f *frozen) status(all []Status) []Status {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for route, o := range f.all {
+		i := slices.IndexFunc(all, func(s Status) bool { return s.Route == route })
+		if i < 0 {
+			i, all = len(all), append(all, Status{Route: route})
+		}
+		if !o.outlived() {
+			continue
+		}
+		since := o.since.Load()
+		if since == 0 {
+			since = o.clock.last.Load()
+		}
+		all[i].Stale, all[i].Age = true, max(all[i].Age, time.Since(time.Unix(0, since)))
+	}
+	return all
+}
+
+// close ends after the goroutine has.
+func (f *frozen) close() error {
+	if f.done != nil {
+		<-f.done
+	}
+	return f.keep()
+}
+
+// written is what is remembered of a collection.
+type written struct {
+	Last time.Time `json:"last"`
+}
+
+func readWritten(path string) (last int64, err error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	var w written
+	if err == nil {
+		err = json.Unmarshal(b, &w)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w; build the tables of the collection again and remove the file", path, err)
+	}
+	return w.Last.UnixNano(), nil
+}
+
+func writeWritten(path string, last int64) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(written{time.Unix(0, last).UTC()}) })
+}

@@ -1,0 +1,109 @@
+package follow_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// fixed is a route with a table that is not live, built at the time.
+func (w *world) fixed(t testing.TB, built time.Time) *pipeline.Route {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "t")
+	out, err := table.NewWriter(path, table.Meta{
+		Model: "m", ModelVersion: w.model.Version, Collection: items, Kind: "mol", Features: w.model.Similarity.Spec().Features,
+		Format: rerank.FormatFloat32, Created: built.UTC().Format(time.RFC3339),
+	})
+	must(t, err)
+	must(t, out.Close())
+	opened, err := table.Open(path, table.Expect{})
+	must(t, err)
+	t.Cleanup(func() { must(t, opened.Close()) })
+	return &pipeline.Route{Name: "r", Collection: items, Vector: "vec", Store: w.db, Model: w.model, Table: opened, Placement: pipeline.PlacementTable}
+}
+
+// TestFrozen: what cannot follow is fresh until the first write that is seen, in
+// later processes too where there is a folder, and once it is built anew.
+func TestFrozen(t *testing.T) {
+	w := newWorld(t, 3)
+	before, after := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	for _, dir := range []string{"", t.TempDir()} {
+		open := func(r *pipeline.Route) *follow.Follower {
+			f, err := follow.New(follow.Options{Store: w.db, Dir: dir}, []follow.Route{{Route: r}})
+			must(t, err)
+			return f
+		}
+		r := w.fixed(t, before)
+		f := open(r)
+		if s := f.Status(); !r.Freshness.Fresh() || !f.Covers(items) || f.Covers("other") || len(s) != 1 || s[0].Stale {
+			t.Fatalf("before any write: %+v", s)
+		}
+		f.Begin(t.Context(), journal.Write{Collection: "other", Kind: journal.Upsert, IDs: ids(1)})()
+		if !r.Freshness.Fresh() {
+			t.Error("a write to another collection counts")
+		}
+		f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+		if s := f.Status()[0]; r.Freshness.Fresh() || !s.Stale || s.Age <= 0 || s.Pending != 0 {
+			t.Errorf("after a write: %+v", s)
+		}
+		next := w.fixed(t, after)
+		fresh, err := f.Freshness(next)
+		must(t, err)
+		must(t, f.Replace(next))
+		if s := f.Status(); !fresh.Fresh() || !next.Freshness.Fresh() || len(s) != 1 || s[0].Stale {
+			t.Errorf("built anew: %+v", s)
+		}
+		must(t, f.Close(closing(t)))
+		old, anew := w.fixed(t, before), w.fixed(t, after)
+		f = open(old)
+		if got := old.Freshness.Fresh(); got != (dir == "") || f.Status()[0].Stale != (dir != "") {
+			t.Errorf("folder %q, in the next process: fresh %t", dir, got)
+		}
+		must(t, f.Close(closing(t)))
+		f = open(anew)
+		if !anew.Freshness.Fresh() {
+			t.Error("built anew, and not fresh in the next process")
+		}
+		must(t, f.Close(closing(t)))
+	}
+}
+
+// TestFrozenBesideFollowed: a table that is not live does not become fresh because
+// the companion beside it follows.
+func TestFrozenBesideFollowed(t *testing.T) {
+	w := newWorld(t, 10)
+	r := w.fixed(t, time.Now().Add(-time.Hour))
+	r.Companion = companion
+	f := w.follow(t, r)
+	fresh(t, r)
+	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
+	w.remove(t, 1)
+	done()
+	until(t, func() bool { return f.Status()[0].Pending == 0 })
+	if s := f.Status(); r.Freshness.Fresh() || len(s) != 1 || !s[0].Stale {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestNothingRemembered: without a folder a live table and a companion cannot
+// follow.
+func TestNothingRemembered(t *testing.T) {
+	w := newWorld(t, 3)
+	r := w.route(t, "")
+	f, err := follow.New(follow.Options{Store: w.db}, []follow.Route{{Route: r}})
+	must(t, err)
+	if !r.Freshness.Fresh() {
+		t.Error("not fresh before any write")
+	}
+	f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+	if r.Freshness.Fresh() {
+		t.Error("fresh after a write")
+	}
+	must(t, f.Close(closing(t)))
+}
