@@ -398,13 +398,13 @@ var first0 = float32(rand.New(rand.NewPCG(0, 3)).NormFloat64())
 func TestRefuses(t *testing.T) {
 	w := newWorld(t, 1)
 	r := w.route(t, "")
-	for what, route := range map[string]*pipeline.Route{
-		"nothing derived":       {Name: "r", Collection: items, Store: w.db, Model: w.model},
-		"items of several rows": {Name: "r", Collection: items, Store: w.db, Model: w.model, Live: r.Live, Owner: "item"},
-	} {
-		if _, err := follow.New(follow.Options{Store: w.db, Dir: t.TempDir()}, []follow.Route{{Route: route}}); !errors.Is(err, follow.ErrRoute) {
-			t.Errorf("%s: %v", what, err)
-		}
+	bare := &pipeline.Route{Name: "r", Collection: items, Store: w.db, Model: w.model}
+	if _, err := follow.New(follow.Options{Store: w.db, Dir: t.TempDir()}, []follow.Route{{Route: bare}}); !errors.Is(err, follow.ErrRoute) {
+		t.Errorf("nothing derived: %v", err)
+	}
+	several := &pipeline.Route{Name: "r", Collection: items, Store: w.db, Model: w.model, Live: r.Live, Owner: "item"}
+	if _, err := w.follow(t, several).Reconcile(t.Context(), items); !errors.Is(err, follow.ErrRoute) {
+		t.Errorf("items of several rows: %v", err)
 	}
 	dir := t.TempDir()
 	f, err := follow.New(follow.Options{Store: w.db, Dir: dir}, []follow.Route{{Route: r}})
