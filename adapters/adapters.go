@@ -4,7 +4,7 @@
 //
 // A Store searches, answers pings and closes. Everything else a store can do is
 // an optional interface, found by type assertion: Fetcher, Scanner,
-// RangeSearcher, Describer, Writer, Deleter, Matcher, Aliaser, Identifier. An adapter
+// RangeSearcher, Describer, Counter, Writer, Deleter, Matcher, Aliaser, Identifier. An adapter
 // that implements an optional interface but whose server lacks the operation
 // returns ErrUnsupported.
 package adapters
@@ -191,6 +191,13 @@ type RangeSearcher interface {
 type Describer interface {
 	// Describe returns ErrNotFound if there is no such collection.
 	Describe(ctx context.Context, collection string) (Description, error)
+}
+
+// Counter counts the rows of a collection one by one, where Describe may estimate.
+type Counter interface {
+	// Count returns ErrNotFound if there is no such collection, and ErrUnavailable
+	// for one that the server does not have in memory and so cannot count.
+	Count(ctx context.Context, collection string) (int64, error)
 }
 
 // Description is what a store says of a collection, and the limits that hold for it.

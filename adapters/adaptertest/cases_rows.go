@@ -301,6 +301,7 @@ func describe(t *testing.T, e *env) {
 	if d.Rows != baseRows && d.Rows != -1 {
 		t.Errorf("%d rows, want %d", d.Rows, baseRows)
 	}
+	e.count(t, e.base.Collection, baseRows)
 	if len(d.Fields) != 1 || d.Fields[0].Name != "vec" || d.Fields[0].Dim != baseDim || d.Fields[0].Metric != adapters.InnerProduct {
 		t.Errorf("fields are %+v", d.Fields)
 	}

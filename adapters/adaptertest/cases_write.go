@@ -80,6 +80,7 @@ func rowReplaced(t *testing.T, e *env) {
 	probes := e.probes(8, 3, 50)
 	lists := e.search(t, adapters.SearchRequest{Collection: f.Collection, Exact: true, Probes: probes})
 	e.checkLists(t, f, 0, probes, lists, nil)
+	e.count(t, f.Collection, 40)
 	wrong := adapters.Rows{IDs: numberIDs(2), Vectors: []rerank.Matrix{rerank.NewMatrix(2, 9)}}
 	if err := w.Write(t.Context(), f.Collection, f.Schema, wrong); !errors.Is(err, adapters.ErrDimension) {
 		t.Errorf("rows of another dimension: %v, want ErrDimension", err)

@@ -3,6 +3,7 @@ package adaptertest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -66,6 +67,21 @@ func (e *env) open(t *testing.T) adapters.Store {
 
 // name returns a collection name that nobody else has.
 func (e *env) name() string { return fmt.Sprintf("%s_%d", e.id, e.made.Add(1)) }
+
+// count wants a store that counts to find so many rows.
+func (e *env) count(t *testing.T, collection string, want int64) {
+	t.Helper()
+	c, ok := e.store.(adapters.Counter)
+	if !ok {
+		return
+	}
+	if n, err := c.Count(t.Context(), collection); n != want || err != nil {
+		t.Errorf("counted %d rows, %v, want %d", n, err, want)
+	}
+	if _, err := c.Count(t.Context(), e.name()); !errors.Is(err, adapters.ErrNotFound) {
+		t.Errorf("counted no collection: %v, want ErrNotFound", err)
+	}
+}
 
 func (e *env) lacks(c Capability) bool { return slices.Contains(e.kit.Lacks, c) }
 

@@ -25,6 +25,7 @@ var (
 	_ adapters.Scanner       = (*Store)(nil)
 	_ adapters.RangeSearcher = (*Store)(nil)
 	_ adapters.Describer     = (*Store)(nil)
+	_ adapters.Counter       = (*Store)(nil)
 	_ adapters.Writer        = (*Store)(nil)
 	_ adapters.Deleter       = (*Store)(nil)
 	_ adapters.Matcher       = (*Store)(nil)
@@ -128,6 +129,16 @@ func (s *Store) Describe(ctx context.Context, name string) (adapters.Description
 		d.Fields = append(d.Fields, f.VectorField)
 	}
 	return d, nil
+}
+
+// Count counts rows.
+func (s *Store) Count(ctx context.Context, name string) (int64, error) {
+	c, err := s.open(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	defer c.mu.RUnlock()
+	return int64(c.rows), nil
 }
 
 // SwitchAlias points an alias at a collection.

@@ -28,17 +28,26 @@ func (s *Store) Describe(ctx context.Context, name string) (adapters.Description
 			d.Fields = append(d.Fields, adapters.VectorField{Name: col.field, Dim: col.dim, Metric: col.metric, FullPrecision: true, Exact: col.exact()})
 		}
 	}
-	d.Rows, err = s.count(ctx, c)
+	d.Rows, err = s.count(ctx, c, false)
 	if errors.Is(err, adapters.ErrUnavailable) {
 		d.Rows, err = -1, nil
 	}
 	return d, err
 }
 
-func (s *Store) count(ctx context.Context, c *collection) (int64, error) {
+// Count counts the rows that were written before it was called.
+func (s *Store) Count(ctx context.Context, name string) (int64, error) {
+	c, err := s.collection(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	return s.count(ctx, c, true)
+}
+
+func (s *Store) count(ctx context.Context, c *collection, strong bool) (int64, error) {
 	request := &milvuspb.QueryRequest{
 		DbName: s.options.Database, CollectionName: c.name,
-		OutputFields: []string{"count(*)"}, UseDefaultConsistency: true,
+		OutputFields: []string{"count(*)"}, UseDefaultConsistency: !strong, // the level that is not said is strong
 	}
 	if c.layout != nil && c.layout.Rows {
 		request.Expr = companionField + " == 0"

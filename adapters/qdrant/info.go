@@ -50,6 +50,15 @@ func (s *Store) Describe(ctx context.Context, collection string) (adapters.Descr
 	return d, nil
 }
 
+// Count counts the points one by one: those that a collection's description has
+// are an estimate.
+func (s *Store) Count(ctx context.Context, collection string) (int64, error) {
+	answer, err := call(ctx, s, "count", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.CountResponse, error) {
+		return c.Points().Count(ctx, &qdrant.CountPoints{CollectionName: collection, Exact: qdrant.PtrOf(true), Timeout: s.seconds(ctx)})
+	})
+	return int64(answer.GetResult().GetCount()), err
+}
+
 // info returns what is known of a collection, read again where it is old.
 func (s *Store) info(ctx context.Context, collection string) (in *info, fresh bool, err error) {
 	s.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/dataset"
+	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/index"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/rollout"
@@ -41,8 +41,13 @@ id in the route's field "owner" (likeness_owner) and the item's payload.
 The collection itself is never written to. An interrupted build goes on where it
 stopped (the companion's place is kept in NAME.companion.json in the working
 directory, and stays there when it is done); what is there already is replaced
-only with --force. --verify compares what was built with the collection, except for
-items of several rows (behavioural vectors, or a route with an owner).
+only with --force.
+
+At the end what was built is read back: all of the table, for its checksums and its
+number of rows, the companion's number of rows, and a thousand of its rows, which
+must be what was written. --verify-all also compares every row of both with the
+collection, as --verify does without building, except for items of several rows
+(behavioural vectors, or a route with an owner). A difference is an error.
 
 Large collections are built in parts, by as many processes or machines: --partition
 i/n builds the part i. Their parts of the companion lie in one collection; those of
@@ -71,7 +76,7 @@ type indexFlags struct {
 	full                         bool
 	partition                    string
 	merge, rate                  int
-	verify                       bool
+	verify, verifyAll            bool
 	checkpoint                   time.Duration
 }
 
@@ -97,11 +102,19 @@ func newIndexCommand(a *app) *cobra.Command {
 		if f.verify {
 			return a.verifyIndex(cmd.Context(), f, src, *out)
 		}
-		built, err := f.run(cmd.Context(), src, newProgress(a.stderr))
+		if err := f.checkVerifyAll(); err != nil {
+			return err
+		}
+		p := newProgress(a.stderr)
+		built, err := f.run(cmd.Context(), src, p)
+		if err == nil && f.verifyAll {
+			built.Drift, err = f.driftOf(cmd.Context(), src, p)
+		}
 		if err != nil {
 			return err
 		}
-		return a.print(*out, built, func(w io.Writer) error { return printBuilt(w, built) })
+		err = a.print(*out, built, func(w io.Writer) error { return printBuilt(w, built) })
+		return cmp.Or(err, driftError(built.Drift))
 	}
 	return cmd
 }
@@ -120,6 +133,7 @@ func (f *indexFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.partition, "partition", "", "build one part of several, as 2/4; /4 in an indexed Kubernetes job")
 	flags.IntVar(&f.merge, "merge", 0, "make the table of the parts that so many builds with --partition have left")
 	flags.BoolVar(&f.verify, "verify", false, "build nothing: compare table and companion with the collection, row by row; exit code 1 where they differ")
+	flags.BoolVar(&f.verifyAll, "verify-all", false, "after the build, compare table and companion with the collection, as --verify does")
 	flags.DurationVar(&f.checkpoint, "checkpoint", 5*time.Second, "how often the place is noted from which an interrupted build goes on")
 	flags.IntVar(&f.rate, "rows-per-second", 0, "rows read a second at most; 0 is as fast as it can be")
 	flags.IntVar(&f.batch, "batch", 1000, "rows read at once; 0 is the store's choice")
@@ -146,6 +160,7 @@ func (f *indexFlags) add(cmd *cobra.Command) {
 type built struct {
 	Table     *builtTable     `json:"table,omitempty"`
 	Companion *builtCompanion `json:"companion,omitempty"`
+	Drift     *follow.Drift   `json:"drift,omitempty"` // of --verify-all
 }
 
 type builtTable struct {
@@ -271,7 +286,7 @@ func keptTable(t target) (*builtTable, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; replace it with --force", err)
 	}
-	rows := index.Result{Rows: there.Meta().Rows, Items: there.Len()}
+	rows := index.Result{Rows: there.Meta().Rows, Items: there.Len(), Verified: index.Verified{Rows: int64(there.Meta().Rows)}}
 	return &builtTable{Path: t.table, Kept: true, Result: rows}, there.Close()
 }
 
@@ -416,43 +431,4 @@ func routeOf(c *config.Config, route, version string) (config.Route, error) {
 		return r, usagef("--version: route %q has no version %q; it has %q", route, version, r.VersionNames())
 	}
 	return at, nil
-}
-
-func printBuilt(w io.Writer, b built) error {
-	if t := b.Table; t != nil && t.Kept {
-		_, _ = fmt.Fprintf(w, "table %s: %d items, of an earlier run\n", t.Path, t.Items)
-	} else if t != nil {
-		_, _ = fmt.Fprintf(w, "table %s: %d items in %s\n", t.Path, t.Items, counted(t.Result))
-	}
-	c := b.Companion
-	if c == nil {
-		return nil
-	}
-	_, _ = fmt.Fprintf(w, "companion %s: fields %s, %s\n", c.Name, strings.Join(c.Fields, ", "), counted(c.Result))
-	if c.Files == "" {
-		return nil
-	}
-	_, _ = fmt.Fprintf(w, "\nadd it to the embedded store's collections:\n\n      %s:\n        fields:\n", c.Name)
-	for _, field := range c.Fields {
-		_, _ = fmt.Fprintf(w, "          %s: {file: %s}\n", field, filepath.Join(c.Files, field+".npy"))
-	}
-	if c.ids != "" {
-		_, _ = fmt.Fprintf(w, "        ids: %s\n", c.ids)
-	}
-	if c.owner != "" {
-		_, _ = fmt.Fprintf(w, "        owner: %s\n        owners: %s\n", c.owner, c.owners)
-	}
-	_, err := fmt.Fprintf(w, "        payload: %s\n", filepath.Join(c.Files, "payload.jsonl"))
-	return err
-}
-
-func counted(r index.Result) string {
-	text := fmt.Sprintf("%d rows", r.Rows)
-	if r.Resumed > 0 {
-		text += fmt.Sprintf(", after %d of an earlier run", r.Resumed)
-	}
-	if r.NotFinite > 0 {
-		text += fmt.Sprintf("; %d have features that are not finite and rank last", r.NotFinite)
-	}
-	return text
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,7 +79,12 @@ func (f *indexFlags) mergeTable(t target) (_ *builtTable, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &builtTable{Path: t.table, Result: index.Result{Rows: meta.Rows, Items: meta.Items}}, nil
+	rows := 0
+	for _, p := range parts {
+		rows += p.Meta().Rows
+	}
+	verified, err := index.VerifyTable(t.table, table.Expect{ModelVersion: t.model.Version, Collection: t.source.Collection}, rows)
+	return &builtTable{Path: t.table, Result: index.Result{Rows: meta.Rows, Items: meta.Items, Verified: verified}}, err
 }
 
 // errDrift ends `index --verify` with exit code 1.
@@ -93,14 +99,33 @@ func (a *app) verifyIndex(ctx context.Context, f *indexFlags, src *source, out o
 	if err != nil {
 		return err
 	}
-	err = a.print(out, drift, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%d rows: %d missing, %d changed, %d surplus\n", drift.Rows, drift.Missing, drift.Changed, drift.Surplus)
-		return err
-	})
-	if err == nil && drift.Differing() > 0 {
+	err = a.print(out, drift, func(w io.Writer) error { return printDrift(w, drift) })
+	return cmp.Or(err, driftError(&drift))
+}
+
+func printDrift(w io.Writer, d follow.Drift) error {
+	_, err := fmt.Fprintf(w, "%d rows: %d missing, %d changed, %d surplus\n", d.Rows, d.Missing, d.Changed, d.Surplus)
+	return err
+}
+
+func driftError(d *follow.Drift) error {
+	if d != nil && d.Differing() > 0 {
 		return errDrift
 	}
-	return err
+	return nil
+}
+
+// checkVerifyAll wants all that is compared to be what the route names.
+func (f *indexFlags) checkVerifyAll() error {
+	if f.verifyAll && (f.route == "" || f.partition != "" || f.only != "" || f.table != "" || f.companion != "" || f.files != "") {
+		return usagef("--verify-all compares all that a route of the configuration has; give --route, and leave out --partition, --only, --table, --companion and --files")
+	}
+	return nil
+}
+
+func (f *indexFlags) driftOf(ctx context.Context, src *source, p *progress) (*follow.Drift, error) {
+	d, err := f.drift(ctx, src, p)
+	return &d, err
 }
 
 func (f *indexFlags) drift(ctx context.Context, src *source, p *progress) (_ follow.Drift, err error) {

@@ -47,6 +47,6 @@ func Merge(path string, parts []*Table) (Meta, error) {
 			}
 		}
 	}
-	meta.Rows, meta.Items = w.rows(), w.Items()
+	meta.Rows, meta.Items = w.Rows(), w.Items()
 	return meta, w.Close()
 }

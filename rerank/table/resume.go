@@ -46,7 +46,7 @@ func (w *Writer) Checkpoint(cursor string) error {
 		}
 	}
 	c := checkpoint{
-		Meta: w.meta, Cursor: cursor, Items: w.ids.len(), Rows: w.rows(),
+		Meta: w.meta, Cursor: cursor, Items: w.ids.len(), Rows: w.Rows(),
 		Features: w.features.length - headerSize, Journal: w.journal.length,
 		Loss: encodeLoss(w.pack.loss), Tile: wordBytes(w.pack.rest()),
 	}
@@ -141,7 +141,7 @@ func (w *Writer) replay(c checkpoint) error {
 			return err
 		}
 		length, err := binary.ReadUvarint(r)
-		if err != nil || length > uint64(c.Journal) || rows > uint64(c.Rows-w.rows()) {
+		if err != nil || length > uint64(c.Journal) || rows > uint64(c.Rows-w.Rows()) {
 			return errors.Join(err, fmt.Errorf("item %d has %d rows and an id of %d bytes", w.ids.len(), rows, length))
 		}
 		tagged := make([]byte, length)
@@ -154,8 +154,8 @@ func (w *Writer) replay(c checkpoint) error {
 		}
 		w.add(id, int(rows))
 	}
-	if w.rows() != c.Rows {
-		return fmt.Errorf("the ids have %d rows, the features %d", w.rows(), c.Rows)
+	if w.Rows() != c.Rows {
+		return fmt.Errorf("the ids have %d rows, the features %d", w.Rows(), c.Rows)
 	}
 	return nil
 }

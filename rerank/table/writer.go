@@ -117,7 +117,7 @@ func (w *Writer) AppendGroup(id rerank.ID, rows rerank.Matrix) error {
 	case rows.Cols != w.meta.Features || len(rows.Data) != rows.Rows*rows.Cols:
 		return fmt.Errorf("%w: item %s has %d numbers in rows of %d, want rows of %d",
 			ErrTable, id, len(rows.Data), rows.Cols, w.meta.Features)
-	case rows.Rows > MaxRows-w.rows():
+	case rows.Rows > MaxRows-w.Rows():
 		return fmt.Errorf("%w: more than %d rows; divide the collection", ErrTable, MaxRows)
 	}
 	if err := w.write(id, rows); err != nil {
@@ -165,7 +165,8 @@ func (w *Writer) add(id rerank.ID, rows int) {
 	w.starts = append(w.starts, w.starts[len(w.starts)-1]+int32(rows))
 }
 
-func (w *Writer) rows() int { return int(w.starts[len(w.starts)-1]) }
+// Rows is the number of rows appended.
+func (w *Writer) Rows() int { return int(w.starts[len(w.starts)-1]) }
 
 // Items is the number of items appended.
 func (w *Writer) Items() int { return w.ids.len() }
@@ -192,9 +193,9 @@ func (w *Writer) finish() error {
 		return err
 	}
 	h := fileHeader{
-		Meta: w.meta, IDs: w.ids.form, Grouped: w.rows() != w.ids.len(), Origin: w.origin,
+		Meta: w.meta, IDs: w.ids.form, Grouped: w.Rows() != w.ids.len(), Origin: w.origin,
 	}
-	h.Meta.Rows, h.Meta.Items = w.rows(), w.ids.len()
+	h.Meta.Rows, h.Meta.Items = w.Rows(), w.ids.len()
 	if h.IDs == "" {
 		h.IDs = formDense
 	}

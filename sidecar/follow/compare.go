@@ -238,7 +238,7 @@ func (d *derived) compareCompanion(ctx context.Context, r rows, known []rerank.I
 			continue
 		case !there:
 			drift.Missing++
-		case !sameVectors(want, i, have.Vectors, at) || !sameJSON(payload(r.payloads, i), payload(have.Payloads, at)):
+		case !sameVectors(want, i, have.Vectors, at) || !index.SamePayload(payload(r.payloads, i), payload(have.Payloads, at)):
 			drift.Changed++
 		default:
 			continue

@@ -44,6 +44,8 @@ type CompanionJob struct {
 // payloads, and the fields that the strategies search. An interrupted build of
 // the same model version is taken up where it stopped. It returns ErrSource,
 // ErrExists if there is a companion and Force is not set, or the store's error.
+// Where the store can, its rows are counted at the end, and a thousand of those that
+// this run wrote are read back: where they differ the error is ErrVerify, and the next run writes them again.
 func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
 	fields, err := job.Fields()
 	if err == nil {
@@ -71,8 +73,18 @@ func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
 		b.result.Rows, b.result.Items = b.state.Rows, b.state.Rows
 		return b.result, nil
 	}
+	before, err := count(ctx, job.Source.Store, job.Source.Collection)
+	if err != nil {
+		return Result{}, err
+	}
 	if err := b.fill(ctx, int(d.Rows)); err != nil {
 		return Result{}, b.state.save(b.State, err)
+	}
+	if b.result.Verified, err = b.verify(ctx, before); err != nil {
+		if errors.Is(err, ErrVerify) { // what is begun again writes all rows again
+			b.state.Cursor, b.state.Rows, b.state.Written = "", 0, 0
+		}
+		return b.result, b.state.save(b.State, err)
 	}
 	b.state.Done = true
 	return b.result, b.state.save(b.State, nil)
@@ -113,6 +125,7 @@ type companionBuild struct {
 	schema adapters.Schema
 	state  state
 	saved  time.Time
+	sample sample
 	result Result
 }
 
@@ -239,7 +252,12 @@ func (b *companionBuild) write(ctx context.Context, rows adapters.Rows) error {
 	b.result.Rows += features.Rows
 	b.result.Items += items
 	b.result.NotFinite += notFinite(features)
-	return b.Writer.Write(ctx, b.Name, b.schema, derived)
+	if err := b.Writer.Write(ctx, b.Name, b.schema, derived); err != nil {
+		return err
+	}
+	b.state.Written += len(derived.IDs)
+	b.sample.add(derived)
+	return nil
 }
 
 // Derive computes fields of a companion from feature rows. The model is a

@@ -7,21 +7,27 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-var _ adapters.Writer = (*Files)(nil)
+var (
+	_ adapters.Writer  = (*Files)(nil)
+	_ adapters.Fetcher = (*Files)(nil)
+	_ adapters.Counter = (*Files)(nil)
+)
 
 // Files writes one companion into a directory, as the embedded store maps it:
 // FIELD.npy for each field, payload.jsonl, and the ids, as numbers in ids.npy or
-// as strings in ids.txt; owners likewise. Close finishes it. It is not safe for
-// concurrent use.
+// as strings in ids.txt; owners likewise. Close finishes it, as does reading what was
+// written, after which nothing is written any more. It is not safe for concurrent use.
 type Files struct {
 	Dir string
 	// IDs and Owners are the files of these names after Close; empty where rows
@@ -31,6 +37,10 @@ type Files struct {
 	fields      []*npy.Writer
 	payloads    *lines
 	ids, owners []rerank.ID
+	names       []string // of the fields
+	finished    bool
+	back        *embedded.Store // what was written, as it is read back
+	mapped      []io.Closer
 }
 
 // Create begins the files. It returns adapters.ErrStore if the directory holds any.
@@ -46,7 +56,7 @@ func (f *Files) Create(_ context.Context, s adapters.Schema) error {
 		if err != nil {
 			return err
 		}
-		f.fields = append(f.fields, w)
+		f.fields, f.names = append(f.fields, w), append(f.names, field.Name)
 	}
 	var err error
 	f.payloads, err = newLines(filepath.Join(f.Dir, "payload.jsonl"))
@@ -101,6 +111,19 @@ func (f *Files) Drop(context.Context, string) error {
 
 // Close finishes the files.
 func (f *Files) Close() error {
+	failed := []error{f.finish()}
+	for _, m := range f.mapped {
+		failed = append(failed, m.Close())
+	}
+	f.back, f.mapped = nil, nil
+	return errors.Join(failed...)
+}
+
+func (f *Files) finish() error {
+	if f.finished {
+		return nil
+	}
+	f.finished = true
 	var failed []error
 	for _, w := range f.fields {
 		failed = append(failed, w.Close())
@@ -108,7 +131,6 @@ func (f *Files) Close() error {
 	if f.payloads != nil {
 		failed = append(failed, f.payloads.close())
 	}
-	f.fields, f.payloads = nil, nil
 	var err error
 	if !numbered(f.ids) {
 		f.IDs, err = writeIDs(f.Dir, "ids", f.ids)

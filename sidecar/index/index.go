@@ -68,6 +68,8 @@ type Result struct {
 	Resumed int `json:"resumed"`
 	// NotFinite counts items with a feature that is not finite; they rank last.
 	NotFinite int `json:"not_finite"`
+	// Verified is how it was read back at the end.
+	Verified Verified `json:"verified"`
 }
 
 func (s Source) scanner() (adapters.Scanner, error) {

@@ -113,7 +113,7 @@ func TestBuildTable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "items.table")
 	job := index.TableJob{Source: index.Source{Store: store, Collection: "items", Batch: 128}, Model: m, Path: path}
 	r, err := index.BuildTable(t.Context(), job)
-	if err != nil || r != (index.Result{Rows: rows, Items: rows}) {
+	if err != nil || r != (index.Result{Rows: rows, Items: rows, Verified: index.Verified{Rows: rows, Counted: true}}) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	checkTable(t, path, m, store)
@@ -271,8 +271,9 @@ func TestBuildCompanionAsFiles(t *testing.T) {
 	files := &index.Files{Dir: filepath.Join(t.TempDir(), "companion")}
 	job := companionJob(t, store, files, m)
 	job.State = ""
-	if _, err := index.BuildCompanion(t.Context(), job); err != nil {
-		t.Fatal(err)
+	r, err := index.BuildCompanion(t.Context(), job)
+	if want := (index.Verified{Rows: rows, Counted: true, Compared: rows}); err != nil || r.Verified != want {
+		t.Fatalf("%+v, %v", r, err)
 	}
 	if err := files.Close(); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,8 @@ type state struct {
 	Part         Part     `json:"part,omitzero"`
 	Bounds       bounds   `json:"bounds,omitzero"`
 	Cursor       string   `json:"cursor"`
-	Rows         int      `json:"rows"`
+	Rows         int      `json:"rows"`    // of the collection
+	Written      int      `json:"written"` // of the companion
 	// Done: the build ended, so that one that is begun again has nothing to do.
 	Done bool `json:"done,omitempty"`
 }

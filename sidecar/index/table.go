@@ -36,12 +36,18 @@ type TableJob struct {
 // BuildTable streams a collection into a table at job.Path, which appears in one
 // step at the end. An interrupted build of the same model version and collection
 // is taken up where it stopped. It returns ErrExists if there is a table and
-// Force is not set, ErrSource, table.ErrTable, or the store's error.
+// Force is not set, ErrSource, table.ErrTable, or the store's error. The table is read
+// back at the end, and its rows are compared with what the store counts: where it
+// differs it stays, and the error is ErrVerify.
 func BuildTable(ctx context.Context, job TableJob) (Result, error) {
 	if err := errors.Join(job.refuseExisting(), checkVectors(job.Model, job.Vectors)); err != nil {
 		return Result{}, err
 	}
 	d, err := job.Source.describe(ctx, job.Model.Spec())
+	if err != nil {
+		return Result{}, err
+	}
+	before, err := count(ctx, job.Source.Store, job.Source.Collection)
 	if err != nil {
 		return Result{}, err
 	}
@@ -54,7 +60,11 @@ func BuildTable(ctx context.Context, job TableJob) (Result, error) {
 		return Result{}, b.giveUp(err)
 	}
 	b.result.Items = w.Items()
-	return b.result, w.Close()
+	if err := w.Close(); err != nil {
+		return b.result, err
+	}
+	b.result.Verified, err = b.verify(ctx, before)
+	return b.result, err
 }
 
 func (job TableJob) refuseExisting() error {

@@ -1,11 +1,11 @@
-package follow
+package index
 
 import (
 	"encoding/json"
 	"testing"
 )
 
-func TestSameJSON(t *testing.T) {
+func TestSamePayload(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		same bool
@@ -23,7 +23,7 @@ func TestSameJSON(t *testing.T) {
 		{`{`, `{}`, false},
 	} {
 		for _, pair := range [][2]string{{c.a, c.b}, {c.b, c.a}} {
-			if got := sameJSON(json.RawMessage(pair[0]), json.RawMessage(pair[1])); got != c.same {
+			if got := SamePayload(json.RawMessage(pair[0]), json.RawMessage(pair[1])); got != c.same {
 				t.Errorf("%s and %s: %t", pair[0], pair[1], got)
 			}
 		}

@@ -1,4 +1,4 @@
-package follow
+package index
 
 import (
 	"bytes"
@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// sameJSON reports whether two payloads say the same: the order of keys and the
+// SamePayload reports whether two payloads say the same: the order of keys and the
 // spelling of a number do not count, an integer and a float of its value differ.
 // No payload is an empty one.
-func sameJSON(a, b json.RawMessage) bool {
+func SamePayload(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
