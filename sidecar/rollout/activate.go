@@ -60,6 +60,9 @@ func (m *Manager) Activate(ctx context.Context, route, version string, force boo
 	if err != nil {
 		return Activation{}, err
 	}
+	if err := m.left(ctx, route); err != nil {
+		return Activation{}, err
+	}
 	v, err := m.Assembly.OpenVersion(c, route, version)
 	if err != nil {
 		return Activation{}, err
@@ -129,8 +132,30 @@ func (m *Manager) take(next *pipeline.Standby, v, before *wiring.Version, chosen
 	if m.Switched != nil {
 		m.Switched(next.Route())
 	}
-	m.retiring.Go(func() { m.retire(before, ended) })
+	closed := make(chan struct{})
+	m.leaving[v.Route.Name] = closed
+	m.retiring.Go(func() {
+		defer close(closed)
+		m.retire(before, ended)
+	})
 	return nil
+}
+
+// left waits until the version that was served before this one is closed: a table
+// that is written is open once, and going back opens it again.
+func (m *Manager) left(ctx context.Context, route string) error {
+	m.mu.Lock()
+	closed := m.leaving[route]
+	m.mu.Unlock()
+	if closed == nil {
+		return nil
+	}
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the version of route %q that was replaced last is still searched: %w", route, ctx.Err())
+	}
 }
 
 // retire closes a version that was replaced: what a search, or the follower, still

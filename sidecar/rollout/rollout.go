@@ -71,13 +71,14 @@ type Manager struct {
 	served   map[string]*wiring.Version // by route
 	choices  map[string]choice
 	retiring sync.WaitGroup
+	leaving  map[string]chan struct{} // by route; closed once the version replaced last is
 }
 
 // New makes a manager of what an assembly serves. The caller closes it when the
 // pipeline is searched no more, and then the assembly. It returns config.ErrConfig
 // where the state folder cannot be read.
 func New(o Options) (*Manager, error) {
-	m := &Manager{Options: o, turns: map[string]chan struct{}{}, served: maps.Clone(o.Assembly.Versions), choices: map[string]choice{}}
+	m := &Manager{Options: o, turns: map[string]chan struct{}{}, served: maps.Clone(o.Assembly.Versions), choices: map[string]choice{}, leaving: map[string]chan struct{}{}}
 	for route, v := range m.served {
 		m.turns[route] = make(chan struct{}, 1)
 		made, err := readChoice(o.Config.StateDir, route)

@@ -153,6 +153,7 @@ type sidecar struct {
 	search likenessv1.SearchServiceClient
 	admin  likenessv1.AdminServiceClient
 	at     string
+	proxy  string // its gRPC address, if it has one
 	stop   func()
 }
 
@@ -189,6 +190,9 @@ func (w *world) run(t testing.TB, changes ...string) (*sidecar, error) {
 	must(t, err)
 	stopped := false
 	s := &sidecar{search: likenessv1.NewSearchServiceClient(conn), admin: likenessv1.NewAdminServiceClient(conn), at: at.GRPC}
+	if at.Proxy != nil {
+		s.proxy = at.Proxy.GRPC
+	}
 	s.stop = func() {
 		if stopped {
 			return
