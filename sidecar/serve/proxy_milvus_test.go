@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -219,6 +220,32 @@ func TestMilvusProxyKeepsTheShapeOfAnAnswer(t *testing.T) {
 	}
 }
 
+func hybridOf(limit int, lists ...*milvuspb.SearchRequest) *milvuspb.HybridSearchRequest {
+	return &milvuspb.HybridSearchRequest{CollectionName: "routed", UseDefaultConsistency: true, Requests: lists,
+		RankParams: []*commonpb.KeyValuePair{{Key: "strategy", Value: "rrf"}, {Key: "params", Value: `{"k":60}`}, {Key: "limit", Value: strconv.Itoa(limit)}},
+	}
+}
+
+// TestMilvusProxyAnswersAHybridSearchOfOneList as the search that it is, and lets
+// one pass whose list ends before its answer does.
+func TestMilvusProxyAnswersAHybridSearchOfOneList(t *testing.T) {
+	p := startMilvusProxied(t)
+	want, _ := p.search(t, milvusSearch("routed", [][]float32{query}, 3, 0, ""))
+	for limit, state := range map[int]string{3: "rescored", 9: "passed; reason=hybrid"} {
+		var trailer metadata.MD
+		got, err := p.proxy.HybridSearch(t.Context(), hybridOf(limit, milvusSearch("routed", [][]float32{query}, 5, 0, "")), grpc.Trailer(&trailer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := trailer.Get("likeness-status"); len(s) != 1 || !strings.HasPrefix(s[0], state) {
+			t.Errorf("limit %d: status %q, want %s", limit, s, state)
+		}
+		if limit == 3 && (!proto.Equal(got.GetResults().GetIds(), want.GetIds()) || !slices.Equal(got.GetResults().GetScores(), want.GetScores())) {
+			t.Errorf("%v, %v; the search has %v, %v", got.GetResults().GetIds(), got.GetResults().GetScores(), want.GetIds(), want.GetScores())
+		}
+	}
+}
+
 func TestMilvusProxyPasses(t *testing.T) {
 	p := startMilvusProxied(t)
 	for reason, change := range map[string]func(*milvuspb.SearchRequest){
@@ -244,10 +271,8 @@ func TestMilvusProxyPasses(t *testing.T) {
 			t.Errorf("%s: %v, %v; the database says %v, %v", reason, got, err, want, wantErr)
 		}
 	}
-	hybrid := &milvuspb.HybridSearchRequest{CollectionName: "routed", UseDefaultConsistency: true,
-		Requests:   []*milvuspb.SearchRequest{milvusSearch("routed", [][]float32{query}, 5, 0, "")},
-		RankParams: []*commonpb.KeyValuePair{{Key: "strategy", Value: "rrf"}, {Key: "params", Value: `{"k":60}`}, {Key: "limit", Value: "5"}},
-	}
+	one := milvusSearch("routed", [][]float32{query}, 5, 0, "")
+	hybrid := hybridOf(5, one, one)
 	var trailer metadata.MD
 	got, err := p.proxy.HybridSearch(t.Context(), hybrid, grpc.Trailer(&trailer))
 	want, wantErr := p.direct.HybridSearch(t.Context(), hybrid)

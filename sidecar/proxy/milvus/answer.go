@@ -37,15 +37,8 @@ var _ routing.Exchange[rawgrpc.Reply] = (*call)(nil)
 
 // Read implements routing.Exchange.
 func (c *call) Read(ctx context.Context) (asked routing.Asked, err error) {
-	if c.method != milvuspb.MilvusService_Search_FullMethodName {
-		return asked, routing.Pass("hybrid") // the order is that of a fusion
-	}
-	c.request = &milvuspb.SearchRequest{}
-	if err := proto.Unmarshal(c.raw, c.request); err != nil {
-		return asked, routing.Pass("malformed")
-	}
-	if routing.HasUnknown(c.request.ProtoReflect()) {
-		return asked, routing.Pass("unknown-field")
+	if c.request, err = c.decode(); err != nil {
+		return asked, err
 	}
 	if c.query, err = read(c.request); err != nil {
 		return asked, err
@@ -60,6 +53,26 @@ func (c *call) Read(ctx context.Context) (asked routing.Asked, err error) {
 	return asked, nil
 }
 
+// decode reads the search, or the one that a hybrid search has.
+func (c *call) decode() (*milvuspb.SearchRequest, error) {
+	m, h := &milvuspb.SearchRequest{}, &milvuspb.HybridSearchRequest{}
+	hybrid := c.method == milvuspb.MilvusService_HybridSearch_FullMethodName
+	var whole proto.Message = m
+	if hybrid {
+		whole = h
+	}
+	if err := proto.Unmarshal(c.raw, whole); err != nil {
+		return nil, routing.Pass("malformed")
+	}
+	if routing.HasUnknown(whole.ProtoReflect()) {
+		return nil, routing.Pass("unknown-field")
+	}
+	if hybrid {
+		return alone(h)
+	}
+	return m, nil
+}
+
 // Original implements routing.Exchange.
 func (c *call) Original(ctx context.Context, _ bool) (r rawgrpc.Reply) {
 	r.Message, r.Header, r.Trailer, r.Err = c.upstream.Call(ctx, c.method, c.raw)
@@ -72,7 +85,7 @@ func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Rep
 	if err != nil {
 		return r, errConfirm
 	}
-	message, header, trailer, err := c.upstream.Call(ctx, c.method, request)
+	message, header, trailer, err := c.upstream.Call(ctx, milvuspb.MilvusService_Search_FullMethodName, request)
 	answer := &milvuspb.SearchResults{}
 	if err != nil || proto.Unmarshal(message, answer) != nil || failed(answer.GetStatus()) {
 		return r, errConfirm
