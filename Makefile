@@ -18,10 +18,10 @@ COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
 DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
 
-# Of `make soak`: the time for each fuzz target, whether to compute the quality
-# figures, where the results go.
+# Of `make soak`: the time for each fuzz target, whether to do the
+# rest of the long runs, where the results go.
 FUZZTIME ?= 2m
-QUALITY  ?= 1
+LONG     ?= 1
 SOAK_OUT ?= docs/benchmarks
 
 # Of `make bench-proxy`: the processors that client, proxy and Qdrant share.
@@ -62,8 +62,8 @@ lint: $(TOOLS)/.built $(TOOLS)/.built-lint ## Check format, style, schemas and t
 	@tools/lint.sh
 
 .PHONY: soak
-soak: build servers ## Fuzz every parser for FUZZTIME and compute the full quality figures, into docs/benchmarks
-	@FUZZTIME=$(FUZZTIME) QUALITY=$(QUALITY) SOAK_OUT=$(SOAK_OUT) tools/soak.sh
+soak: build servers ## Fuzz every parser for FUZZTIME and do the long runs (LONG=0: not), into docs/benchmarks
+	@FUZZTIME=$(FUZZTIME) LONG=$(LONG) SOAK_OUT=$(SOAK_OUT) tools/soak.sh
 
 .PHONY: bench
 bench: $(TOOLS)/.built ## Run the Go benchmarks ten times and print benchstat's summary

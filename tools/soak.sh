@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Long runs: every fuzz target for FUZZTIME, the official clients and random
-# messages through the proxy, a sidecar that is killed again and again under
-# writes, then the quality figures of the shipped models over every query
-# (QUALITY=0 leaves them out). The results go to docs/benchmarks, or to SOAK_OUT.
+# Long runs: every fuzz target for FUZZTIME; then, unless LONG=0, the official
+# clients and random messages through the proxy, a snapshot, sidecars and builds
+# that are killed again and again, versions switched under load, and the quality
+# figures of the shipped models over every query. The results go to
+# docs/benchmarks, or to SOAK_OUT.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,27 +37,27 @@ while IFS=: read -r file _ declaration; do
 	fuzz "$(dirname "$file")" "$(grep -o 'Fuzz[A-Za-z0-9_]*' <<<"$declaration" | head -1)"
 done < <(git grep -nE '^func Fuzz[A-Za-z0-9_]*\(' -- '*_test.go')
 
-# The official clients on every version, and 100,000 random messages.
-log=$(mktemp)
-if ! LIKENESS_PROXY_CONFORMANCE=$log.jsonl LIKENESS_CROSSINGS=100000 go test -count 1 -v -timeout 60m ./sidecar/proxy/harness >"$log" 2>&1; then
-	cat "$log" >&2
-	exit 1
-fi
-note "random messages through the proxy" "$(sed -n 's/.*: \([0-9]* random messages .*\)/\1/p' "$log")"
-note "official clients through the proxy" "$(grep -c . "$log.jsonl") clients and versions, no difference"
-rm -f "$log" "$log.jsonl"
+through_the_proxy() {
+	local log
+	# The official clients on every version, and 100,000 random messages.
+	log=$(mktemp)
+	if ! LIKENESS_PROXY_CONFORMANCE=$log.jsonl LIKENESS_CROSSINGS=100000 go test -count 1 -v -timeout 60m ./sidecar/proxy/harness >"$log" 2>&1; then
+		cat "$log" >&2
+		exit 1
+	fi
+	note "random messages through the proxy" "$(sed -n 's/.*: \([0-9]* random messages .*\)/\1/p' "$log")"
+	note "official clients through the proxy" "$(grep -c . "$log.jsonl") clients and versions, no difference"
+	rm -f "$log" "$log.jsonl"
 
-# A real snapshot of about 1.1 GB up and down through a proxy of its own process.
-log=$(mktemp)
-if ! LIKENESS_SNAPSHOT_ROWS=${SNAPSHOT_ROWS:-350000} go test -count 1 -v -timeout 60m -run '^TestSnapshotsAreStreamed$' ./sidecar/proxy >"$log" 2>&1; then
-	cat "$log" >&2
-	exit 1
-fi
-note "a snapshot through the proxy" "$(sed -n 's/.*snapshot_test.go:[0-9]*: \(snapshot of .*\)/\1/p' "$log")"
-rm -f "$log"
-
-LIKENESS_SOAK=1 LIKENESS_FOLLOW_REPORT=$(realpath "$out")/follow.md go test ./sidecar/serve -run '^TestKilled$' -count 1 >&2
-note "kill -9 of a sidecar under writes, ten times" "[follow.md](follow.md)"
+	# A real snapshot of about 1.1 GB up and down through a proxy of its own process.
+	log=$(mktemp)
+	if ! LIKENESS_SNAPSHOT_ROWS=${SNAPSHOT_ROWS:-350000} go test -count 1 -v -timeout 60m -run '^TestSnapshotsAreStreamed$' ./sidecar/proxy >"$log" 2>&1; then
+		cat "$log" >&2
+		exit 1
+	fi
+	note "a snapshot through the proxy" "$(sed -n 's/.*snapshot_test.go:[0-9]*: \(snapshot of .*\)/\1/p' "$log")"
+	rm -f "$log"
+}
 
 # quality NAME MODEL ITEMS PAIRS: the figures of one shipped model over every query, as
 # docs/benchmarks/quality-NAME.json.
@@ -67,14 +68,31 @@ quality() {
 	note "quality of $model over every query" "[quality-$name.json](quality-$name.json)"
 }
 
-if [ "${QUALITY:-1}" = 1 ]; then
+# runs WHAT PACKAGE_DIRECTORY TEST [NAME=VALUE...]: a test's long form.
+runs() {
+	local what=$1 package=$2 test=$3
+	shift 3
+	env LIKENESS_SOAK=1 "$@" go test "./$package" -run "^$test\$" -count 1 -timeout 60m >&2
+	note "$what" passed
+}
+
+long() {
+	through_the_proxy
+	LIKENESS_SOAK=1 LIKENESS_FOLLOW_REPORT=$(realpath "$out")/follow.md go test ./sidecar/serve -run '^TestKilled$' -count 1 >&2
+	note "kill -9 of a sidecar under writes, ten times" "[follow.md](follow.md)"
+	runs "100 switches of versions under load" sidecar/rollout TestSwitchesUnderLoad LIKENESS_CLOSED=1
+	runs "kill -9 of a build, twenty times" cmd/likeness TestIndexIsKilled
+	runs "promises over real indices" sidecar/calibrate TestQuestions
+	runs "selections of support items" examples/banking77 TestSupportSelections
 	pairs=$(mktemp -d)
 	trap 'rm -rf "$pairs"' EXIT
 	go run ./examples/banking77/pairs -out "$pairs"
 	quality intents-mol banking77-mol items_vectors.npy "$pairs/intents.csv"
 	quality questions-mol banking77-questions-mol train_vectors.npy "$pairs/questions.csv"
 	quality questions-bilinear banking77-questions-bilinear train_vectors.npy "$pairs/questions.csv"
-fi
+}
+
+[ "${LONG:-1}" = 0 ] || long
 
 {
 	echo '# Long runs'
