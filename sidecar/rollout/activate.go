@@ -239,8 +239,9 @@ func (m *Manager) warm(ctx context.Context, next *pipeline.Standby, force bool) 
 	var last error
 	for _, r := range requests {
 		r.Route = next.Route().Name
+		began := time.Now()
 		a, err := next.Search(short, r)
-		if short.Err() != nil {
+		if rest(short, time.Since(began)) != nil {
 			break
 		}
 		w.Queries++
@@ -258,6 +259,19 @@ func (m *Manager) warm(ctx context.Context, next *pipeline.Standby, force bool) 
 		return w, fmt.Errorf("%w: it answered none of %d queries; the last: %w; nothing was switched, --force switches all the same", ErrNotReady, w.Queries, last)
 	}
 	return w, nil
+}
+
+// rest waits as long as a search of the warm-up took: the searches of callers come
+// first.
+func rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // made are queries of random numbers.
