@@ -46,8 +46,9 @@ only with --force.
 At the end what was built is read back: all of the table, for its checksums and its
 number of rows, the companion's number of rows, and a thousand of its rows, which
 must be what was written. --verify-all also compares every row of both with the
-collection, as --verify does without building, except for items of several rows
-(behavioural vectors, or a route with an owner). A difference is an error.
+collection, as --verify does without building. Of items of several rows (behavioural
+vectors, or a route with an owner) the table is built once more beside it, and of the
+companion's rows the vectors are compared. A difference is an error.
 
 Large collections are built in parts, by as many processes or machines: --partition
 i/n builds the part i. Their parts of the companion lie in one collection; those of

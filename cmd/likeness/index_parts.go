@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
@@ -147,5 +148,46 @@ func (f *indexFlags) drift(ctx context.Context, src *source, p *progress) (_ fol
 		return follow.Drift{}, err
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
-	return follow.Compare(ctx, parts.Routes[0], p.begin)
+	if route := parts.Routes[0]; route.Owner == "" && !route.Behavioural() {
+		return follow.Compare(ctx, route, p.begin)
+	}
+	t, err := f.routeTarget(ctx, c)
+	if err != nil {
+		return follow.Drift{}, err
+	}
+	defer func() { err = errors.Join(err, t.closeAll()) }()
+	return f.groupDrift(ctx, t, p)
+}
+
+// groupDrift compares what a route with items of several rows has.
+func (f *indexFlags) groupDrift(ctx context.Context, t target, p *progress) (drift follow.Drift, err error) {
+	add := func(d index.Difference) {
+		drift.Rows, drift.Missing = drift.Rows+d.Rows, drift.Missing+d.Missing
+		drift.Changed, drift.Surplus = drift.Changed+d.Changed, drift.Surplus+d.Surplus
+	}
+	if t.table != "" {
+		d, err := index.CompareTable(ctx, index.TableJob{Source: t.source, Model: t.model, Vectors: t.vectors, Path: t.table, Progress: p.begin})
+		if err != nil {
+			return drift, fmt.Errorf("comparing the table: %w", err)
+		}
+		add(d)
+	}
+	if t.companion == "" {
+		return drift, nil
+	}
+	job, err := f.companionJob(t, p)
+	if err != nil {
+		return drift, err
+	}
+	writer, ok := t.source.Store.(adapters.Writer)
+	if !ok {
+		return drift, usagef("the store keeps no companions to compare")
+	}
+	job.Writer = writer
+	d, err := index.CompareCompanion(ctx, job)
+	if err != nil {
+		return drift, fmt.Errorf("comparing the companion: %w", err)
+	}
+	add(d)
+	return drift, nil
 }
