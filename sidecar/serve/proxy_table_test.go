@@ -16,7 +16,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
-const unproved = "rescored; route=things; certificate=heuristic"
+const unproved = "rescored; route=things; certificate=unknown"
 
 // tableOf builds a table of the filled collection.
 func tableOf(t *testing.T, db *servers.Server) string {

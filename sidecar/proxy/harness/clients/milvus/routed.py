@@ -46,7 +46,14 @@ step("rescored: Strong, as the collection", search, consistency_level="Strong")
 step("passed: depth", search, limit=31)
 step("degraded: template", search, filter="id in {ids}", filter_params={"ids": [1, 2]})
 step("rescored: partition", search, partition_names=["_default"])
-step("passed: hybrid", lambda: hits(client.hybrid_search("routed", [AnnSearchRequest([query], "vec", {"metric_type": "IP"}, limit=9)], RRFRanker(), limit=5)))
+
+
+def hybrid(lists):
+    return hits(client.hybrid_search("routed", [AnnSearchRequest([query], "vec", {"metric_type": "IP"}, limit=9)] * lists, RRFRanker(), limit=5))
+
+
+step("rescored: hybrid of one list", hybrid, 1)
+step("passed: hybrid", hybrid, 2)
 step("passed: wrong dimension", search, data=[[1.0]])
 step("passed: other collection", lambda: hits(client.search("plain", [query], limit=5, output_fields=every)))
 
