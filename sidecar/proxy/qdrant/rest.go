@@ -1,6 +1,7 @@
 package qdrant
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,13 +62,16 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 		return rest.Reply{Ended: func(answered bool) { ended(answered, nil) }}
 	}
 	q, ok := readPath(in)
-	if !ok || len(body) == 0 {
+	if !ok {
 		return rest.Reply{}
 	}
 	ctx := callerOf(in)
 	collection, ok := r.Collection(ctx, q.collection)
 	if !ok {
 		return rest.Reply{}
+	}
+	if len(body) == 0 { // there is none, or it is streamed
+		q.passes = cmp.Or(q.passes, "malformed")
 	}
 	if q.passes != "" {
 		return rest.Reply{Status: r.Passes(q.passes)}
