@@ -241,7 +241,7 @@ func (m *Manager) warm(ctx context.Context, next *pipeline.Standby, force bool) 
 		r.Route = next.Route().Name
 		began := time.Now()
 		a, err := next.Search(short, r)
-		if rest(short, time.Since(began)) != nil {
+		if rest(short, 3*time.Since(began)) != nil {
 			break
 		}
 		w.Queries++
@@ -261,8 +261,8 @@ func (m *Manager) warm(ctx context.Context, next *pipeline.Standby, force bool) 
 	return w, nil
 }
 
-// rest waits as long as a search of the warm-up took: the searches of callers come
-// first.
+// rest waits between two searches of the warm-up, so that it takes a quarter of its
+// time: the searches of callers come first.
 func rest(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
