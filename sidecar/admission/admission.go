@@ -54,6 +54,7 @@ type Options struct {
 type Searcher struct {
 	pipeline.Searcher
 	max    int
+	cores  int // when it was made: a thread to spare comes later
 	all    *semaphore.Weighted
 	start  time.Time
 	routes map[string]*route
@@ -74,12 +75,12 @@ var _ pipeline.Searcher = (*Searcher)(nil)
 
 // New puts an admission before a searcher, whose routes are known by now.
 func New(s pipeline.Searcher, o Options) *Searcher {
-	a := &Searcher{Searcher: s, max: o.MaxSearches, all: semaphore.NewWeighted(int64(o.MaxSearches)),
+	a := &Searcher{Searcher: s, max: o.MaxSearches, cores: runtime.GOMAXPROCS(0), all: semaphore.NewWeighted(int64(o.MaxSearches)),
 		start: time.Now(), routes: map[string]*route{}}
 	if !o.Adaptive {
 		return a
 	}
-	least := uint(min(perCore*runtime.GOMAXPROCS(0), o.MaxSearches))
+	least := uint(min(perCore*a.cores, o.MaxSearches))
 	for _, r := range s.Routes() {
 		a.routes[r.Name] = &route{AdaptiveLimiter: adaptivelimiter.NewBuilder[any]().
 			WithLimits(least, uint(o.MaxSearches), min(2*least, uint(o.MaxSearches))).
@@ -115,7 +116,7 @@ func (a *Searcher) Score(ctx context.Context, r pipeline.ScoreRequest) (answer p
 
 // Busy reports whether as many searches are in flight as there are cores, so that
 // work in the background would slow them down.
-func (a *Searcher) Busy() bool { return a.flying.Load() >= int64(runtime.GOMAXPROCS(0)) }
+func (a *Searcher) Busy() bool { return a.flying.Load() >= int64(a.cores) }
 
 // Load is what a route has in flight.
 type Load struct {
