@@ -22,7 +22,7 @@ go test -timeout 12m -json -run "^Test(Conformance|Milvus)/$large|^Test(Conforma
 # So do the fits, for their figures.
 go test -timeout 12m -json -run '^TestQuality' ./rerank/fit >>"$results" || status=1
 # Processors without the assembly score in plain Go.
-go test -tags noasm -timeout 12m -json ./rerank/kernel ./rerank/internal/inner ./rerank/bilinear ./rerank/mol >>"$results" || status=1
+go test -tags noasm -timeout 12m -json ./rerank/scan ./rerank/kernel ./rerank/internal/inner ./rerank/bilinear ./rerank/mol >>"$results" || status=1
 # The assembly of arm64, where its processor can be emulated.
 if command -v qemu-aarch64 >/dev/null; then
 	GOARCH=arm64 go test -exec qemu-aarch64 -timeout 12m -json ./rerank/kernel >>"$results" || status=1

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/race"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -241,7 +242,7 @@ func largeCases() []testCase {
 
 func hundredThousand(t *testing.T, e *env) {
 	switch {
-	case raceDetector:
+	case race.Enabled:
 		e.skip(t, "off under the race detector")
 	case !e.kit.Large:
 		e.skip(t, "run on another version of the store")

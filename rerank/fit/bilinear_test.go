@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/race"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
 	"github.com/likenessdb/likeness/rerank/npy"
@@ -136,7 +137,7 @@ func checkReport(t *testing.T, r Report) {
 // `make test` makes too; fits under it are tested by the others.
 func withoutRace(t *testing.T) {
 	t.Helper()
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("off under the race detector; run without it")
 	}
 }

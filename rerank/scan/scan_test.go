@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/likenessdb/likeness/internal/race"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/maxsim"
@@ -347,6 +348,9 @@ func TestBounds(t *testing.T) {
 
 // TestAllocations wants a scan in steady state not to allocate by the item or chunk.
 func TestAllocations(t *testing.T) {
+	if race.Enabled {
+		t.Skip("off under the race detector, which empties the pool of jobs")
+	}
 	w := worlds(t, false)["dot"]
 	s := scan.New(w.table, w.sim.Spec())
 	var top []rerank.Scored

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/race"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
 	"github.com/likenessdb/likeness/rerank/dot"
@@ -285,7 +286,7 @@ func contradiction(a pipeline.Answer, truth map[rerank.ID]float64, k int, roundi
 func TestCertificatesAreTrue(t *testing.T) {
 	const perWorld = 25
 	cases := 10_000
-	if raceEnabled || testing.Short() {
+	if race.Enabled || testing.Short() {
 		cases /= 20
 	}
 	for name, kind := range kinds {
@@ -326,7 +327,7 @@ func TestCertificatesOfTrainedModels(t *testing.T) {
 		{"banking77-questions-bilinear", "train_vectors.npy", 10003, 60},
 	} {
 		t.Run(c.model, func(t *testing.T) {
-			if raceEnabled || testing.Short() {
+			if race.Enabled || testing.Short() {
 				c.rows, c.cases = min(c.rows, 300), 5
 			}
 			m, err := model.Open("../../examples/models/" + c.model)

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	clientsCache = "../../.cache/clients"
-	milvusScript = "../proxy/harness/clients/milvus/"
+	clientsCache  = "../../.cache/clients"
+	clientScripts = "../proxy/harness/clients/"
+	milvusScript  = clientScripts + "milvus/"
 )
 
 // clientHit is a hit as the scripts print it.

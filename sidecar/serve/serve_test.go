@@ -28,6 +28,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/proxy/harness"
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
@@ -38,6 +39,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	if ok, _ := servers.Isolated(); !ok && servers.Dir() != "" {
+		harness.Install(context.Background(), clientsCache, clientScripts, "milvus")
 	}
 	goleak.VerifyTestMain(isolated{m})
 }

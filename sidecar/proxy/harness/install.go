@@ -9,7 +9,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/likenessdb/likeness/internal/filelock"
 )
+
+// Install makes what Python and Node give for every folder of clients, which lie
+// below root. Tests that run in a network namespace, from where nothing can be
+// fetched, call it before: what could not be installed is said by the test that
+// needs it.
+func Install(ctx context.Context, cache, root string, clients ...string) {
+	for _, c := range clients {
+		folder := filepath.Join(root, c)
+		_, _ = Python(ctx, cache, filepath.Join(folder, "requirements.txt"))
+		_, _ = Node(ctx, cache, folder)
+	}
+}
 
 // Program runs scripts.
 type Program struct {
@@ -25,7 +42,7 @@ func Python(ctx context.Context, cache, requirements string) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := once(cache, "python", []string{requirements}, func(dir string) error {
+	dir, err := once(ctx, cache, "python", []string{requirements}, func(dir string) error {
 		if err := command(ctx, dir, "python3", "-m", "venv", dir); err != nil {
 			return err
 		}
@@ -42,7 +59,7 @@ func Python(ctx context.Context, cache, requirements string) (*Program, error) {
 // Scripts find them with require.
 func Node(ctx context.Context, cache, folder string) (*Program, error) {
 	files := []string{filepath.Join(folder, "package.json"), filepath.Join(folder, "package-lock.json")}
-	dir, err := once(cache, "node", files, func(dir string) error {
+	dir, err := once(ctx, cache, "node", files, func(dir string) error {
 		for _, f := range files {
 			b, err := os.ReadFile(f)
 			if err == nil {
@@ -64,9 +81,13 @@ func Node(ctx context.Context, cache, folder string) (*Program, error) {
 	return &Program{Path: node, Args: []string{"--no-warnings"}, Env: []string{"NODE_PATH=" + filepath.Join(dir, "node_modules")}}, nil
 }
 
-// once fills a folder below cache whose name depends on the contents of files.
-// A folder that was not filled to its end lacks the mark and is filled again.
-func once(cache, kind string, files []string, fill func(dir string) error) (string, error) {
+// patience is how long one process waits for another that fills the same folder.
+const patience = 5 * time.Minute
+
+// once fills a folder below cache whose name depends on the contents of files; a
+// registry that fails is asked three times. A folder that was not filled to its
+// end lacks the mark and is filled again.
+func once(ctx context.Context, cache, kind string, files []string, fill func(dir string) error) (string, error) {
 	sum := sha256.New()
 	for _, f := range files {
 		b, err := os.ReadFile(f)
@@ -76,17 +97,29 @@ func once(cache, kind string, files []string, fill func(dir string) error) (stri
 		_, _ = sum.Write(b)
 	}
 	dir, err := filepath.Abs(filepath.Join(cache, kind+"-"+hex.EncodeToString(sum.Sum(nil))[:12]))
+	if err == nil {
+		err = os.MkdirAll(cache, 0o755)
+	}
 	if err != nil {
 		return "", err
 	}
+	lock, err := backoff.Retry(ctx, func() (*filelock.Lock, error) { return filelock.Take(dir + ".lock") },
+		backoff.WithBackOff(backoff.NewConstantBackOff(time.Second)), backoff.WithMaxElapsedTime(patience))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = lock.Close() }()
 	mark := filepath.Join(dir, ".filled")
 	if _, err := os.Stat(mark); err == nil {
 		return dir, nil
 	}
-	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
-		return "", err
-	}
-	if err := fill(dir); err != nil {
+	_, err = backoff.Retry(ctx, func() (struct{}, error) {
+		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, fill(dir)
+	}, backoff.WithMaxTries(3))
+	if err != nil {
 		return "", err
 	}
 	return dir, os.WriteFile(mark, nil, 0o600)

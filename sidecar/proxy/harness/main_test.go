@@ -16,11 +16,7 @@ import (
 func TestMain(m *testing.M) {
 	quiet()
 	if ok, _ := servers.Isolated(); !ok && servers.Dir() != "" {
-		ctx := context.Background()
-		for _, clients := range []string{"qdrant", "milvus"} { // a test that needs one says why it could not
-			_, _ = harness.Python(ctx, cache, script(clients+"/requirements.txt"))
-			_, _ = harness.Node(ctx, cache, script(clients))
-		}
+		harness.Install(context.Background(), cache, script(""), "qdrant", "milvus")
 	}
 	goleak.VerifyTestMain(isolated{m})
 }

@@ -1,6 +1,0 @@
-//go:build !race
-
-package fit
-
-// raceEnabled: the race detector makes a fit ten times slower.
-const raceEnabled = false
