@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +21,7 @@ type proxyFlags struct {
 	listenREST, listenGRPC         string
 	logLevel, readyFile            string
 	grace                          time.Duration
+	threads                        int
 }
 
 func newProxyCommand(a *app) *cobra.Command {
@@ -43,6 +47,7 @@ The address of the clients is all that changes. See docs/proxy.md.`,
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&f.readyFile, "ready-file", "", "write the addresses to this file, as JSON, when the proxy listens")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long calls in flight may take at the end")
+	flags.IntVar(&f.threads, "threads", 0, "threads that forward at once (0: one for every four processors)")
 	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-grpc")
 	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-rest")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.proxy(cmd, f) }
@@ -50,6 +55,14 @@ The address of the clients is all that changes. See docs/proxy.md.`,
 }
 
 func (a *app) proxy(cmd *cobra.Command, f proxyFlags) error {
+	if f.threads < 0 {
+		return usageError{fmt.Errorf("--threads is %d; give a number of threads, or 0 for one for every four processors", f.threads)}
+	}
+	// The database spends four times as long on a search as this process. What one
+	// thread can forward is not handed to another, which would have to be woken: a
+	// quarter of a call's delay (docs/benchmarks/proxy.md).
+	threads := cmp.Or(f.threads, max(1, runtime.GOMAXPROCS(0)/4))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads))
 	log, err := telemetry.NewLogger(a.stderr, f.logLevel, "auto")
 	if err != nil {
 		return usageError{err}
