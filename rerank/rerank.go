@@ -99,6 +99,9 @@ type Query struct {
 	// UserID selects rows of user-id embeddings; HasUserID says it was given.
 	UserID    int64
 	HasUserID bool
+	// Text and Context are what a ranker may read; no similarity does.
+	Text    string
+	Context map[string]float32
 }
 
 // Similarity is a learned φ(q, x) that first-stage dot products can lead to.

@@ -40,6 +40,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		},
 		{"adapters/", []string{module + "sidecar", module + "cmd", module + "proto"}, "adapters serve the sidecar and know rerank only"},
 		{"sidecar/", []string{module + "cmd"}, "commands wire the sidecar"},
+		{"plugin/", []string{module + "cmd", module + "sidecar", module + "adapters", "github.com/qdrant/", "github.com/milvus-io/"}, "a scorer is written with plugin alone"},
 		{"adapters/qdrant", []string{"github.com/milvus-io/"}, "an adapter knows one store"},
 		{"adapters/milvus", []string{"github.com/qdrant/"}, "an adapter knows one store"},
 		{"adapters/embedded", []string{"github.com/qdrant/", "github.com/milvus-io/", "google.golang.org/grpc"}, "the embedded store needs no client"},
@@ -62,7 +63,7 @@ func TestImportsPointOneWay(t *testing.T) {
 
 // TestProtobufStaysAtTheEdges lets only the packages that speak gRPC import protobuf.
 func TestProtobufStaysAtTheEdges(t *testing.T) {
-	edges := []string{"proto/", "sidecar/server/", "sidecar/proxy/", "sidecar/plugins/", "adapters/", "cmd/", "examples/"}
+	edges := []string{"proto/", "sidecar/server/", "sidecar/proxy/", "sidecar/plugins/", "plugin/", "adapters/", "cmd/", "examples/"}
 	for _, p := range packages(t) {
 		path := strings.TrimPrefix(p.ImportPath, module) + "/"
 		if slices.ContainsFunc(edges, func(edge string) bool { return strings.HasPrefix(path, edge) }) {

@@ -47,6 +47,29 @@ func defaultRoute() Route {
 		Reconcile:    Reconcile{Interval: time.Hour, RowsPerSecond: 10_000},
 		Audit:        Audit{PerSecond: 1, Alpha: 0.01},
 		KeepVersions: 3,
+		Calls:        100,
+		RankRounds:   1,
+	}
+}
+
+func defaultPlugin() Plugin {
+	return Plugin{
+		StartTimeout:    10 * time.Second,
+		HealthInterval:  time.Second,
+		HealthTimeout:   time.Second,
+		MaxMessageBytes: 64 << 20,
+		QuarantineAfter: 5,
+		Quarantine:      time.Minute,
+	}
+}
+
+func defaultRanker() Ranker {
+	return Ranker{
+		HTTP:        RankerHTTP{Dialect: "tei"},
+		Timeout:     5 * time.Second,
+		BreakAfter:  5,
+		BreakFor:    2 * time.Second,
+		RetryBudget: 0.1,
 	}
 }
 
@@ -78,5 +101,23 @@ func (v *VectorFile) UnmarshalYAML(n *yaml.Node) error {
 	p := plain(defaultVectorFile())
 	err := n.Decode(&p)
 	*v = VectorFile(p)
+	return err
+}
+
+// UnmarshalYAML starts from the defaults of a plugin.
+func (p *Plugin) UnmarshalYAML(n *yaml.Node) error {
+	type plain Plugin
+	with := plain(defaultPlugin())
+	err := n.Decode(&with)
+	*p = Plugin(with)
+	return err
+}
+
+// UnmarshalYAML starts from the defaults of a ranker.
+func (r *Ranker) UnmarshalYAML(n *yaml.Node) error {
+	type plain Ranker
+	with := plain(defaultRanker())
+	err := n.Decode(&with)
+	*r = Ranker(with)
 	return err
 }

@@ -30,6 +30,10 @@ type Config struct {
 	Stores map[string]Store `yaml:"stores"`
 	// The learned similarities, by name.
 	Models map[string]Model `yaml:"models"`
+	// Processes that likeness starts and watches, or reaches where they run, by name.
+	Plugins map[string]Plugin `yaml:"plugins"`
+	// Heavy rankers, by name.
+	Rankers map[string]Ranker `yaml:"rankers"`
 	// The routes, by the name that a request gives. A route binds a collection to a model.
 	Routes map[string]Route `yaml:"routes"`
 	// A listener for clients of a Qdrant store, whose searches the routes answer; without an address there is none.
@@ -201,6 +205,73 @@ type Model struct {
 	Path string `yaml:"path" path:"true" required:"true"`
 }
 
+// Plugin is a process that serves likeness.plugin.v1: a scorer, or a device.
+type Plugin struct {
+	// The executable. It is started with arguments, in its own process group, without the sidecar's environment.
+	Path string   `yaml:"path" path:"true"`
+	Args []string `yaml:"args"`
+	// Names of the sidecar's environment variables that it may see.
+	Env []string `yaml:"env"`
+	// SHA-256 of the executable, hexadecimal; it is not started with another.
+	SHA256 string `yaml:"sha256"`
+	// A file with a line `SHA-256  path` for each file that belongs to it, relative to that file, as sha256sum writes it.
+	Manifest string `yaml:"manifest" path:"true"`
+	// Where it runs already, in place of path: unix:///folder/socket in a folder that others cannot enter, or host:port.
+	Address string `yaml:"address"`
+	// TLS to an address; host:port takes certificates on both sides.
+	TLS StoreTLS `yaml:"tls"`
+	// How long it may take to start and to say what it is.
+	StartTimeout time.Duration `yaml:"start_timeout" min:"1"`
+	// How often it is asked whether it is well, and how long the answer may take.
+	HealthInterval time.Duration `yaml:"health_interval" min:"1"`
+	HealthTimeout  time.Duration `yaml:"health_timeout" min:"1"`
+	// It is killed and started again above this resident memory; 0 is no limit.
+	Memory Bytes `yaml:"memory" min:"0"`
+	// Greatest message either way.
+	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
+	// It is left alone for a while after so many ends within a minute.
+	QuarantineAfter int           `yaml:"quarantine_after" min:"1"`
+	Quarantine      time.Duration `yaml:"quarantine" min:"1"`
+}
+
+// Ranker is a relevance R(x, q) whose calls cost: a plugin, or a service that speaks a rerank dialect over HTTP.
+type Ranker struct {
+	// Name of a plugin.
+	Plugin string `yaml:"plugin"`
+	// A rerank service.
+	HTTP RankerHTTP `yaml:"http"`
+	// Items of one call; 0 is what the ranker says of itself.
+	MaxItems int `yaml:"max_items" min:"0"`
+	// Calls at the same time; 0 is what the ranker says.
+	Parallel int `yaml:"parallel" min:"0"`
+	// Time for one call of it.
+	Timeout time.Duration `yaml:"timeout" min:"1"`
+	// Failures in a row after which it is not asked for a while, and that while.
+	BreakAfter int           `yaml:"break_after" min:"1"`
+	BreakFor   time.Duration `yaml:"break_for" min:"1"`
+	// Share of the calls, over ten seconds, that may be repeated after a failure that can pass.
+	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
+}
+
+// RankerHTTP is a rerank service.
+type RankerHTTP struct {
+	// The address of its rerank method, https://host/rerank.
+	URL string `yaml:"url"`
+	// The form of its requests and answers.
+	Dialect string `yaml:"dialect" enum:"tei,cohere,jina"`
+	// The model that a request names, where the dialect has one.
+	Model string `yaml:"model"`
+	// Bearer token, in a file or a variable of the environment.
+	TokenFile string `yaml:"token_file" path:"true"`
+	TokenEnv  string `yaml:"token_env"`
+	// Payload fields that make an item's text, joined by a newline.
+	Fields []string `yaml:"fields"`
+	// Names the scores that it gives, as a version does; kept scores of another are not used.
+	Version string `yaml:"version"`
+	// What scoring one item costs, in a unit of your own.
+	Cost float64 `yaml:"cost" min:"0"`
+}
+
 // Route binds a collection to a model.
 type Route struct {
 	// Name of a store.
@@ -275,6 +346,14 @@ type Route struct {
 	Partitions []string `yaml:"partitions"`
 	// What to answer when scoring fails: the store's own order, marked degraded, or UNAVAILABLE.
 	Failure string `yaml:"failure" enum:"fail_open,fail_closed"`
+	// Name of a ranker, which has the last word on the order of the best candidates. A relevance-based model (rbe) takes a
+	// query's vector from it, too.
+	Ranker string `yaml:"ranker"`
+	// Items that it may score for a search, the supports of a relevance-based model among them.
+	Calls int `yaml:"calls" min:"0"`
+	// Rounds in which they are spent. Between two, a relevance-based model's query vector is fitted to the true scores so
+	// far, and candidates are fetched again.
+	RankRounds int `yaml:"rank_rounds" min:"1" max:"16"`
 	// Greatest k; 0 is limits.max_k.
 	MaxK int `yaml:"max_k" min:"0"`
 	// Most rows of one first-stage search; 0 is limits.max_depth.

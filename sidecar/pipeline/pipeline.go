@@ -13,6 +13,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/ranker"
 )
 
 // Sentinel errors of a request; those of rerank and adapters pass through wrapped.
@@ -128,6 +129,14 @@ type Route struct {
 	MaxRounds int
 	// Promise is what was audited of the answers; nil: nothing.
 	Promise Promise
+
+	// Ranker has the last word on the order of the best candidates; nil: there is
+	// none. Calls are the items that it may score for a request, 100 where not given,
+	// RankRounds the rounds in which they are spent, 1 where not given.
+	Ranker     ranker.Ranker
+	RankerName string
+	Calls      int
+	RankRounds int
 }
 
 // Freshness says whether what was derived from a collection shows every write to
@@ -210,6 +219,9 @@ type Request struct {
 	// NoFallback asks for ErrDegraded where a fail_open route would answer with
 	// the store's own order: the caller has that already.
 	NoFallback bool
+	// Calls and Rounds override the route's; of Calls nil does not.
+	Calls  *int
+	Rounds int
 	// Confirms says that the caller asks the store itself for the rows of the
 	// answer: those that are gone may be in it.
 	Confirms bool
@@ -221,7 +233,26 @@ type Hit struct {
 	Score       float32
 	Payload     json.RawMessage
 	Explanation *rerank.Explanation
+	// Ranked: Score is the ranker's. Hits without follow those with.
+	Ranked bool
 }
+
+// Ranking says what a ranker was asked for a search.
+type Ranking struct {
+	Ranker, Version string
+	Calls, Budget   int // items that it was asked of, and at most
+	Rounds          int
+	// Cut counts the items that were to be scored and were not.
+	Cut    int
+	Reason string // CutDeadline, CutBudget or CutFailed, where Cut is not 0
+}
+
+// Reasons why items were not scored by a ranker.
+const (
+	CutDeadline = "deadline"
+	CutBudget   = "budget"
+	CutFailed   = "failed"
+)
 
 // Degraded says that, and why, scores are not the similarity's.
 type Degraded struct {
@@ -260,6 +291,8 @@ type Answer struct {
 	// NotIndexed counts candidates that the table did not have; they were
 	// scored from their stored vectors.
 	NotIndexed int
+	// Ranking is set on a route with a ranker.
+	Ranking *Ranking
 }
 
 // ScoreRequest asks for φ of items that the caller brings: ids or vectors.

@@ -144,12 +144,15 @@ func (Weights) EnumDescriptor() ([]byte, []int) {
 // Query is what is searched for.
 type Query struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The query vector as the route's model takes it; every element finite.
+	// The query vector as the route's model takes it; every element finite. Without one, a route with a ranker makes it
+	// of the ranker's scores of the support items, where its model is relevance-based.
 	Vector []float32 `protobuf:"fixed32,1,rep,packed,name=vector,proto3" json:"vector,omitempty"`
 	// The user, where the model has user-id embeddings.
 	UserId *int64 `protobuf:"varint,2,opt,name=user_id,json=userId,proto3,oneof" json:"user_id,omitempty"`
 	// Named context features, where the model takes them; a model that does not refuses them.
-	Context       map[string]float32 `protobuf:"bytes,3,rep,name=context,proto3" json:"context,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed32,2,opt,name=value"`
+	Context map[string]float32 `protobuf:"bytes,3,rep,name=context,proto3" json:"context,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed32,2,opt,name=value"`
+	// What was asked for, in words, for a route whose ranker reads them.
+	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -203,6 +206,13 @@ func (x *Query) GetContext() map[string]float32 {
 		return x.Context
 	}
 	return nil
+}
+
+func (x *Query) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
 }
 
 // ItemId names a stored vector exactly as the store does.
@@ -378,7 +388,12 @@ type SearchRequest struct {
 	// Return payloads; unset is none.
 	Payload *PayloadSelector `protobuf:"bytes,12,opt,name=payload,proto3" json:"payload,omitempty"`
 	// The learned search of STRATEGY_DISTILLED, where a model has several; empty is the route's.
-	Head          string `protobuf:"bytes,13,opt,name=head,proto3" json:"head,omitempty"`
+	Head string `protobuf:"bytes,13,opt,name=head,proto3" json:"head,omitempty"`
+	// Items that the route's ranker may score for this search, those of the supports included; unset is the route's
+	// calls, 0 asks the ranker for the supports alone.
+	Calls *int32 `protobuf:"varint,14,opt,name=calls,proto3,oneof" json:"calls,omitempty"`
+	// Rounds in which the ranker's calls are spent; 0 is the route's.
+	Rounds        int32 `protobuf:"varint,15,opt,name=rounds,proto3" json:"rounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -504,6 +519,20 @@ func (x *SearchRequest) GetHead() string {
 	return ""
 }
 
+func (x *SearchRequest) GetCalls() int32 {
+	if x != nil && x.Calls != nil {
+		return *x.Calls
+	}
+	return 0
+}
+
+func (x *SearchRequest) GetRounds() int32 {
+	if x != nil {
+		return x.Rounds
+	}
+	return 0
+}
+
 // Hit is one item of an answer.
 type Hit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -511,8 +540,10 @@ type Hit struct {
 	// The learned similarity, or the store's inner product in a degraded answer.
 	Score float32 `protobuf:"fixed32,2,opt,name=score,proto3" json:"score,omitempty"`
 	// The payload as a JSON object, numbers as the store has them.
-	PayloadJson   string       `protobuf:"bytes,3,opt,name=payload_json,json=payloadJson,proto3" json:"payload_json,omitempty"`
-	Explanation   *Explanation `protobuf:"bytes,4,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	PayloadJson string       `protobuf:"bytes,3,opt,name=payload_json,json=payloadJson,proto3" json:"payload_json,omitempty"`
+	Explanation *Explanation `protobuf:"bytes,4,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	// The score is the ranker's; those that follow without have the similarity's, and rank behind.
+	Ranked        bool `protobuf:"varint,5,opt,name=ranked,proto3" json:"ranked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -575,6 +606,13 @@ func (x *Hit) GetExplanation() *Explanation {
 	return nil
 }
 
+func (x *Hit) GetRanked() bool {
+	if x != nil {
+		return x.Ranked
+	}
+	return false
+}
+
 // SearchResponse is the answer to a SearchRequest.
 type SearchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -592,7 +630,9 @@ type SearchResponse struct {
 	// Candidates that the table did not hold and that were scored from their stored vectors.
 	NotIndexed int32 `protobuf:"varint,8,opt,name=not_indexed,json=notIndexed,proto3" json:"not_indexed,omitempty"`
 	// Why that strategy, where the route takes what was measured to be faster.
-	Plan          string `protobuf:"bytes,9,opt,name=plan,proto3" json:"plan,omitempty"`
+	Plan string `protobuf:"bytes,9,opt,name=plan,proto3" json:"plan,omitempty"`
+	// Set on a route with a ranker.
+	Ranking       *Ranking `protobuf:"bytes,10,opt,name=ranking,proto3" json:"ranking,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -690,6 +730,110 @@ func (x *SearchResponse) GetPlan() string {
 	return ""
 }
 
+func (x *SearchResponse) GetRanking() *Ranking {
+	if x != nil {
+		return x.Ranking
+	}
+	return nil
+}
+
+// Ranking says what a route's ranker was asked for a search.
+type Ranking struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The ranker and its version.
+	Ranker  string `protobuf:"bytes,1,opt,name=ranker,proto3" json:"ranker,omitempty"`
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Items that it scored, and at most.
+	Calls  int32 `protobuf:"varint,3,opt,name=calls,proto3" json:"calls,omitempty"`
+	Budget int32 `protobuf:"varint,4,opt,name=budget,proto3" json:"budget,omitempty"`
+	// Rounds that were made.
+	Rounds int32 `protobuf:"varint,5,opt,name=rounds,proto3" json:"rounds,omitempty"`
+	// Items that were to be scored and were not, and why: deadline, budget, failed.
+	Cut           int32  `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`
+	Reason        string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ranking) Reset() {
+	*x = Ranking{}
+	mi := &file_likeness_v1_search_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ranking) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ranking) ProtoMessage() {}
+
+func (x *Ranking) ProtoReflect() protoreflect.Message {
+	mi := &file_likeness_v1_search_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ranking.ProtoReflect.Descriptor instead.
+func (*Ranking) Descriptor() ([]byte, []int) {
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Ranking) GetRanker() string {
+	if x != nil {
+		return x.Ranker
+	}
+	return ""
+}
+
+func (x *Ranking) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Ranking) GetCalls() int32 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+func (x *Ranking) GetBudget() int32 {
+	if x != nil {
+		return x.Budget
+	}
+	return 0
+}
+
+func (x *Ranking) GetRounds() int32 {
+	if x != nil {
+		return x.Rounds
+	}
+	return 0
+}
+
+func (x *Ranking) GetCut() int32 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
+func (x *Ranking) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // ModelRef names a version of a model.
 type ModelRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -702,7 +846,7 @@ type ModelRef struct {
 
 func (x *ModelRef) Reset() {
 	*x = ModelRef{}
-	mi := &file_likeness_v1_search_proto_msgTypes[6]
+	mi := &file_likeness_v1_search_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +858,7 @@ func (x *ModelRef) String() string {
 func (*ModelRef) ProtoMessage() {}
 
 func (x *ModelRef) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[6]
+	mi := &file_likeness_v1_search_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +871,7 @@ func (x *ModelRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelRef.ProtoReflect.Descriptor instead.
 func (*ModelRef) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{6}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ModelRef) GetName() string {
@@ -757,7 +901,7 @@ type Degraded struct {
 
 func (x *Degraded) Reset() {
 	*x = Degraded{}
-	mi := &file_likeness_v1_search_proto_msgTypes[7]
+	mi := &file_likeness_v1_search_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +913,7 @@ func (x *Degraded) String() string {
 func (*Degraded) ProtoMessage() {}
 
 func (x *Degraded) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[7]
+	mi := &file_likeness_v1_search_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +926,7 @@ func (x *Degraded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Degraded.ProtoReflect.Descriptor instead.
 func (*Degraded) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{7}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Degraded) GetReason() string {
@@ -813,7 +957,7 @@ type Timings struct {
 
 func (x *Timings) Reset() {
 	*x = Timings{}
-	mi := &file_likeness_v1_search_proto_msgTypes[8]
+	mi := &file_likeness_v1_search_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +969,7 @@ func (x *Timings) String() string {
 func (*Timings) ProtoMessage() {}
 
 func (x *Timings) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[8]
+	mi := &file_likeness_v1_search_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +982,7 @@ func (x *Timings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timings.ProtoReflect.Descriptor instead.
 func (*Timings) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{8}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Timings) GetEncode() *durationpb.Duration {
@@ -886,7 +1030,7 @@ type SearchBatchRequest struct {
 
 func (x *SearchBatchRequest) Reset() {
 	*x = SearchBatchRequest{}
-	mi := &file_likeness_v1_search_proto_msgTypes[9]
+	mi := &file_likeness_v1_search_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +1042,7 @@ func (x *SearchBatchRequest) String() string {
 func (*SearchBatchRequest) ProtoMessage() {}
 
 func (x *SearchBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[9]
+	mi := &file_likeness_v1_search_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +1055,7 @@ func (x *SearchBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchBatchRequest.ProtoReflect.Descriptor instead.
 func (*SearchBatchRequest) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{9}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SearchBatchRequest) GetSearches() []*SearchRequest {
@@ -931,7 +1075,7 @@ type SearchBatchResponse struct {
 
 func (x *SearchBatchResponse) Reset() {
 	*x = SearchBatchResponse{}
-	mi := &file_likeness_v1_search_proto_msgTypes[10]
+	mi := &file_likeness_v1_search_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1087,7 @@ func (x *SearchBatchResponse) String() string {
 func (*SearchBatchResponse) ProtoMessage() {}
 
 func (x *SearchBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[10]
+	mi := &file_likeness_v1_search_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1100,7 @@ func (x *SearchBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchBatchResponse.ProtoReflect.Descriptor instead.
 func (*SearchBatchResponse) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{10}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SearchBatchResponse) GetResults() []*SearchResult {
@@ -980,7 +1124,7 @@ type SearchResult struct {
 
 func (x *SearchResult) Reset() {
 	*x = SearchResult{}
-	mi := &file_likeness_v1_search_proto_msgTypes[11]
+	mi := &file_likeness_v1_search_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -992,7 +1136,7 @@ func (x *SearchResult) String() string {
 func (*SearchResult) ProtoMessage() {}
 
 func (x *SearchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[11]
+	mi := &file_likeness_v1_search_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1005,7 +1149,7 @@ func (x *SearchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResult.ProtoReflect.Descriptor instead.
 func (*SearchResult) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{11}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SearchResult) GetResult() isSearchResult_Result {
@@ -1061,7 +1205,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_likeness_v1_search_proto_msgTypes[12]
+	mi := &file_likeness_v1_search_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1217,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[12]
+	mi := &file_likeness_v1_search_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1230,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{12}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Error) GetCode() int32 {
@@ -1113,7 +1257,7 @@ type Vector struct {
 
 func (x *Vector) Reset() {
 	*x = Vector{}
-	mi := &file_likeness_v1_search_proto_msgTypes[13]
+	mi := &file_likeness_v1_search_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1269,7 @@ func (x *Vector) String() string {
 func (*Vector) ProtoMessage() {}
 
 func (x *Vector) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[13]
+	mi := &file_likeness_v1_search_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1282,7 @@ func (x *Vector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vector.ProtoReflect.Descriptor instead.
 func (*Vector) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{13}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Vector) GetValues() []float32 {
@@ -1158,7 +1302,7 @@ type Vectors struct {
 
 func (x *Vectors) Reset() {
 	*x = Vectors{}
-	mi := &file_likeness_v1_search_proto_msgTypes[14]
+	mi := &file_likeness_v1_search_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1314,7 @@ func (x *Vectors) String() string {
 func (*Vectors) ProtoMessage() {}
 
 func (x *Vectors) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[14]
+	mi := &file_likeness_v1_search_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1327,7 @@ func (x *Vectors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vectors.ProtoReflect.Descriptor instead.
 func (*Vectors) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{14}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Vectors) GetVectors() []*Vector {
@@ -1203,7 +1347,7 @@ type ItemIds struct {
 
 func (x *ItemIds) Reset() {
 	*x = ItemIds{}
-	mi := &file_likeness_v1_search_proto_msgTypes[15]
+	mi := &file_likeness_v1_search_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1359,7 @@ func (x *ItemIds) String() string {
 func (*ItemIds) ProtoMessage() {}
 
 func (x *ItemIds) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[15]
+	mi := &file_likeness_v1_search_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1372,7 @@ func (x *ItemIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemIds.ProtoReflect.Descriptor instead.
 func (*ItemIds) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{15}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ItemIds) GetIds() []*ItemId {
@@ -1254,7 +1398,7 @@ type ScoreRequest struct {
 
 func (x *ScoreRequest) Reset() {
 	*x = ScoreRequest{}
-	mi := &file_likeness_v1_search_proto_msgTypes[16]
+	mi := &file_likeness_v1_search_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1410,7 @@ func (x *ScoreRequest) String() string {
 func (*ScoreRequest) ProtoMessage() {}
 
 func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[16]
+	mi := &file_likeness_v1_search_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1423,7 @@ func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRequest.ProtoReflect.Descriptor instead.
 func (*ScoreRequest) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{16}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ScoreRequest) GetRoute() string {
@@ -1350,7 +1494,7 @@ type ScoreResponse struct {
 
 func (x *ScoreResponse) Reset() {
 	*x = ScoreResponse{}
-	mi := &file_likeness_v1_search_proto_msgTypes[17]
+	mi := &file_likeness_v1_search_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1506,7 @@ func (x *ScoreResponse) String() string {
 func (*ScoreResponse) ProtoMessage() {}
 
 func (x *ScoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[17]
+	mi := &file_likeness_v1_search_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1519,7 @@ func (x *ScoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreResponse.ProtoReflect.Descriptor instead.
 func (*ScoreResponse) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{17}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ScoreResponse) GetScores() []float32 {
@@ -1415,7 +1559,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_likeness_v1_search_proto_msgTypes[18]
+	mi := &file_likeness_v1_search_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1571,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[18]
+	mi := &file_likeness_v1_search_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1584,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{18}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExplainRequest) GetRoute() string {
@@ -1510,7 +1654,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_likeness_v1_search_proto_msgTypes[19]
+	mi := &file_likeness_v1_search_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1666,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[19]
+	mi := &file_likeness_v1_search_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1679,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{19}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExplainResponse) GetExplanations() []*Explanation {
@@ -1570,7 +1714,7 @@ type Explanation struct {
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_likeness_v1_search_proto_msgTypes[20]
+	mi := &file_likeness_v1_search_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1726,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[20]
+	mi := &file_likeness_v1_search_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1739,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{20}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Explanation) GetScore() float32 {
@@ -1628,7 +1772,7 @@ type Term struct {
 
 func (x *Term) Reset() {
 	*x = Term{}
-	mi := &file_likeness_v1_search_proto_msgTypes[21]
+	mi := &file_likeness_v1_search_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +1784,7 @@ func (x *Term) String() string {
 func (*Term) ProtoMessage() {}
 
 func (x *Term) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[21]
+	mi := &file_likeness_v1_search_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +1797,7 @@ func (x *Term) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Term.ProtoReflect.Descriptor instead.
 func (*Term) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{21}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Term) GetQueryComponent() int32 {
@@ -1695,13 +1839,15 @@ var File_likeness_v1_search_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_search_proto_rawDesc = "" +
 	"\n" +
-	"\x18likeness/v1/search.proto\x12\vlikeness.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dlikeness/v1/certificate.proto\"\xe5\x01\n" +
-	"\x05Query\x12*\n" +
-	"\x06vector\x18\x01 \x03(\x02B\x12\xbaH\x0f\x92\x01\f\b\x01\x10\x80\x80\x04\"\x04\n" +
+	"\x18likeness/v1/search.proto\x12\vlikeness.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dlikeness/v1/certificate.proto\"\x82\x02\n" +
+	"\x05Query\x12(\n" +
+	"\x06vector\x18\x01 \x03(\x02B\x10\xbaH\r\x92\x01\n" +
+	"\x10\x80\x80\x04\"\x04\n" +
 	"\x02@\x01R\x06vector\x12\x1c\n" +
 	"\auser_id\x18\x02 \x01(\x03H\x00R\x06userId\x88\x01\x01\x12J\n" +
 	"\acontext\x18\x03 \x03(\v2\x1f.likeness.v1.Query.ContextEntryB\x0f\xbaH\f\x9a\x01\t\x10\x80\b*\x04\n" +
-	"\x02@\x01R\acontext\x1a:\n" +
+	"\x02@\x01R\acontext\x12\x1d\n" +
+	"\x04text\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@R\x04text\x1a:\n" +
 	"\fContextEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x02R\x05value:\x028\x01B\n" +
@@ -1713,7 +1859,7 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\x04text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\xff\xff\x03H\x00R\x04textB\v\n" +
 	"\x02id\x12\x05\xbaH\x02\b\x01\"=\n" +
 	"\x0fPayloadSelector\x12*\n" +
-	"\x06fields\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01(\x80\bR\x06fields\"\xc8\x04\n" +
+	"\x06fields\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01(\x80\bR\x06fields\"\x97\x05\n" +
 	"\rSearchRequest\x12 \n" +
 	"\x05route\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x02R\x05route\x120\n" +
@@ -1730,14 +1876,18 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	" \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\atimeout\x12\x18\n" +
 	"\aexplain\x18\v \x01(\bR\aexplain\x126\n" +
 	"\apayload\x18\f \x01(\v2\x1c.likeness.v1.PayloadSelectorR\apayload\x12\x1c\n" +
-	"\x04head\x18\r \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04headB\n" +
+	"\x04head\x18\r \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04head\x12\"\n" +
+	"\x05calls\x18\x0e \x01(\x05B\a\xbaH\x04\x1a\x02(\x00H\x01R\x05calls\x88\x01\x01\x12\x1f\n" +
+	"\x06rounds\x18\x0f \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x06roundsB\n" +
 	"\n" +
-	"\b_max_gap\"\x9f\x01\n" +
+	"\b_max_gapB\b\n" +
+	"\x06_calls\"\xb7\x01\n" +
 	"\x03Hit\x12#\n" +
 	"\x02id\x18\x01 \x01(\v2\x13.likeness.v1.ItemIdR\x02id\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x02R\x05score\x12!\n" +
 	"\fpayload_json\x18\x03 \x01(\tR\vpayloadJson\x12:\n" +
-	"\vexplanation\x18\x04 \x01(\v2\x18.likeness.v1.ExplanationR\vexplanation\"\x89\x03\n" +
+	"\vexplanation\x18\x04 \x01(\v2\x18.likeness.v1.ExplanationR\vexplanation\x12\x16\n" +
+	"\x06ranked\x18\x05 \x01(\bR\x06ranked\"\xb9\x03\n" +
 	"\x0eSearchResponse\x12$\n" +
 	"\x04hits\x18\x01 \x03(\v2\x10.likeness.v1.HitR\x04hits\x12:\n" +
 	"\vcertificate\x18\x02 \x01(\v2\x18.likeness.v1.CertificateR\vcertificate\x121\n" +
@@ -1749,7 +1899,17 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"not_finite\x18\a \x01(\x05R\tnotFinite\x12\x1f\n" +
 	"\vnot_indexed\x18\b \x01(\x05R\n" +
 	"notIndexed\x12\x12\n" +
-	"\x04plan\x18\t \x01(\tR\x04plan\"8\n" +
+	"\x04plan\x18\t \x01(\tR\x04plan\x12.\n" +
+	"\aranking\x18\n" +
+	" \x01(\v2\x14.likeness.v1.RankingR\aranking\"\xab\x01\n" +
+	"\aRanking\x12\x16\n" +
+	"\x06ranker\x18\x01 \x01(\tR\x06ranker\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
+	"\x05calls\x18\x03 \x01(\x05R\x05calls\x12\x16\n" +
+	"\x06budget\x18\x04 \x01(\x05R\x06budget\x12\x16\n" +
+	"\x06rounds\x18\x05 \x01(\x05R\x06rounds\x12\x10\n" +
+	"\x03cut\x18\x06 \x01(\x05R\x03cut\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\"8\n" +
 	"\bModelRef\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\":\n" +
@@ -1840,7 +2000,7 @@ func file_likeness_v1_search_proto_rawDescGZIP() []byte {
 }
 
 var file_likeness_v1_search_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_likeness_v1_search_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_likeness_v1_search_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_likeness_v1_search_proto_goTypes = []any{
 	(Strategy)(0),               // 0: likeness.v1.Strategy
 	(Weights)(0),                // 1: likeness.v1.Weights
@@ -1850,77 +2010,79 @@ var file_likeness_v1_search_proto_goTypes = []any{
 	(*SearchRequest)(nil),       // 5: likeness.v1.SearchRequest
 	(*Hit)(nil),                 // 6: likeness.v1.Hit
 	(*SearchResponse)(nil),      // 7: likeness.v1.SearchResponse
-	(*ModelRef)(nil),            // 8: likeness.v1.ModelRef
-	(*Degraded)(nil),            // 9: likeness.v1.Degraded
-	(*Timings)(nil),             // 10: likeness.v1.Timings
-	(*SearchBatchRequest)(nil),  // 11: likeness.v1.SearchBatchRequest
-	(*SearchBatchResponse)(nil), // 12: likeness.v1.SearchBatchResponse
-	(*SearchResult)(nil),        // 13: likeness.v1.SearchResult
-	(*Error)(nil),               // 14: likeness.v1.Error
-	(*Vector)(nil),              // 15: likeness.v1.Vector
-	(*Vectors)(nil),             // 16: likeness.v1.Vectors
-	(*ItemIds)(nil),             // 17: likeness.v1.ItemIds
-	(*ScoreRequest)(nil),        // 18: likeness.v1.ScoreRequest
-	(*ScoreResponse)(nil),       // 19: likeness.v1.ScoreResponse
-	(*ExplainRequest)(nil),      // 20: likeness.v1.ExplainRequest
-	(*ExplainResponse)(nil),     // 21: likeness.v1.ExplainResponse
-	(*Explanation)(nil),         // 22: likeness.v1.Explanation
-	(*Term)(nil),                // 23: likeness.v1.Term
-	nil,                         // 24: likeness.v1.Query.ContextEntry
-	(*durationpb.Duration)(nil), // 25: google.protobuf.Duration
-	(*Certificate)(nil),         // 26: likeness.v1.Certificate
+	(*Ranking)(nil),             // 8: likeness.v1.Ranking
+	(*ModelRef)(nil),            // 9: likeness.v1.ModelRef
+	(*Degraded)(nil),            // 10: likeness.v1.Degraded
+	(*Timings)(nil),             // 11: likeness.v1.Timings
+	(*SearchBatchRequest)(nil),  // 12: likeness.v1.SearchBatchRequest
+	(*SearchBatchResponse)(nil), // 13: likeness.v1.SearchBatchResponse
+	(*SearchResult)(nil),        // 14: likeness.v1.SearchResult
+	(*Error)(nil),               // 15: likeness.v1.Error
+	(*Vector)(nil),              // 16: likeness.v1.Vector
+	(*Vectors)(nil),             // 17: likeness.v1.Vectors
+	(*ItemIds)(nil),             // 18: likeness.v1.ItemIds
+	(*ScoreRequest)(nil),        // 19: likeness.v1.ScoreRequest
+	(*ScoreResponse)(nil),       // 20: likeness.v1.ScoreResponse
+	(*ExplainRequest)(nil),      // 21: likeness.v1.ExplainRequest
+	(*ExplainResponse)(nil),     // 22: likeness.v1.ExplainResponse
+	(*Explanation)(nil),         // 23: likeness.v1.Explanation
+	(*Term)(nil),                // 24: likeness.v1.Term
+	nil,                         // 25: likeness.v1.Query.ContextEntry
+	(*durationpb.Duration)(nil), // 26: google.protobuf.Duration
+	(*Certificate)(nil),         // 27: likeness.v1.Certificate
 }
 var file_likeness_v1_search_proto_depIdxs = []int32{
-	24, // 0: likeness.v1.Query.context:type_name -> likeness.v1.Query.ContextEntry
+	25, // 0: likeness.v1.Query.context:type_name -> likeness.v1.Query.ContextEntry
 	2,  // 1: likeness.v1.SearchRequest.query:type_name -> likeness.v1.Query
 	0,  // 2: likeness.v1.SearchRequest.strategy:type_name -> likeness.v1.Strategy
 	1,  // 3: likeness.v1.SearchRequest.weights:type_name -> likeness.v1.Weights
-	25, // 4: likeness.v1.SearchRequest.timeout:type_name -> google.protobuf.Duration
+	26, // 4: likeness.v1.SearchRequest.timeout:type_name -> google.protobuf.Duration
 	4,  // 5: likeness.v1.SearchRequest.payload:type_name -> likeness.v1.PayloadSelector
 	3,  // 6: likeness.v1.Hit.id:type_name -> likeness.v1.ItemId
-	22, // 7: likeness.v1.Hit.explanation:type_name -> likeness.v1.Explanation
+	23, // 7: likeness.v1.Hit.explanation:type_name -> likeness.v1.Explanation
 	6,  // 8: likeness.v1.SearchResponse.hits:type_name -> likeness.v1.Hit
-	26, // 9: likeness.v1.SearchResponse.certificate:type_name -> likeness.v1.Certificate
-	9,  // 10: likeness.v1.SearchResponse.degraded:type_name -> likeness.v1.Degraded
-	8,  // 11: likeness.v1.SearchResponse.model:type_name -> likeness.v1.ModelRef
+	27, // 9: likeness.v1.SearchResponse.certificate:type_name -> likeness.v1.Certificate
+	10, // 10: likeness.v1.SearchResponse.degraded:type_name -> likeness.v1.Degraded
+	9,  // 11: likeness.v1.SearchResponse.model:type_name -> likeness.v1.ModelRef
 	0,  // 12: likeness.v1.SearchResponse.strategy:type_name -> likeness.v1.Strategy
-	10, // 13: likeness.v1.SearchResponse.timings:type_name -> likeness.v1.Timings
-	25, // 14: likeness.v1.Timings.encode:type_name -> google.protobuf.Duration
-	25, // 15: likeness.v1.Timings.retrieve:type_name -> google.protobuf.Duration
-	25, // 16: likeness.v1.Timings.score:type_name -> google.protobuf.Duration
-	25, // 17: likeness.v1.Timings.certify:type_name -> google.protobuf.Duration
-	25, // 18: likeness.v1.Timings.total:type_name -> google.protobuf.Duration
-	5,  // 19: likeness.v1.SearchBatchRequest.searches:type_name -> likeness.v1.SearchRequest
-	13, // 20: likeness.v1.SearchBatchResponse.results:type_name -> likeness.v1.SearchResult
-	7,  // 21: likeness.v1.SearchResult.response:type_name -> likeness.v1.SearchResponse
-	14, // 22: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
-	15, // 23: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
-	3,  // 24: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
-	2,  // 25: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
-	17, // 26: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
-	16, // 27: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
-	3,  // 28: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
-	8,  // 29: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
-	2,  // 30: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
-	17, // 31: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
-	16, // 32: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
-	22, // 33: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
-	3,  // 34: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
-	8,  // 35: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
-	23, // 36: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
-	5,  // 37: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
-	11, // 38: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
-	18, // 39: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
-	20, // 40: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
-	7,  // 41: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
-	12, // 42: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
-	19, // 43: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
-	21, // 44: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
-	41, // [41:45] is the sub-list for method output_type
-	37, // [37:41] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	11, // 13: likeness.v1.SearchResponse.timings:type_name -> likeness.v1.Timings
+	8,  // 14: likeness.v1.SearchResponse.ranking:type_name -> likeness.v1.Ranking
+	26, // 15: likeness.v1.Timings.encode:type_name -> google.protobuf.Duration
+	26, // 16: likeness.v1.Timings.retrieve:type_name -> google.protobuf.Duration
+	26, // 17: likeness.v1.Timings.score:type_name -> google.protobuf.Duration
+	26, // 18: likeness.v1.Timings.certify:type_name -> google.protobuf.Duration
+	26, // 19: likeness.v1.Timings.total:type_name -> google.protobuf.Duration
+	5,  // 20: likeness.v1.SearchBatchRequest.searches:type_name -> likeness.v1.SearchRequest
+	14, // 21: likeness.v1.SearchBatchResponse.results:type_name -> likeness.v1.SearchResult
+	7,  // 22: likeness.v1.SearchResult.response:type_name -> likeness.v1.SearchResponse
+	15, // 23: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
+	16, // 24: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
+	3,  // 25: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
+	2,  // 26: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
+	18, // 27: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
+	17, // 28: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
+	3,  // 29: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
+	9,  // 30: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
+	2,  // 31: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
+	18, // 32: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
+	17, // 33: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
+	23, // 34: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
+	3,  // 35: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
+	9,  // 36: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
+	24, // 37: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
+	5,  // 38: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
+	12, // 39: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
+	19, // 40: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
+	21, // 41: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
+	7,  // 42: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
+	13, // 43: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
+	20, // 44: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
+	22, // 45: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
+	42, // [42:46] is the sub-list for method output_type
+	38, // [38:42] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_likeness_v1_search_proto_init() }
@@ -1936,15 +2098,15 @@ func file_likeness_v1_search_proto_init() {
 		(*ItemId_Text)(nil),
 	}
 	file_likeness_v1_search_proto_msgTypes[3].OneofWrappers = []any{}
-	file_likeness_v1_search_proto_msgTypes[11].OneofWrappers = []any{
+	file_likeness_v1_search_proto_msgTypes[12].OneofWrappers = []any{
 		(*SearchResult_Response)(nil),
 		(*SearchResult_Error)(nil),
 	}
-	file_likeness_v1_search_proto_msgTypes[16].OneofWrappers = []any{
+	file_likeness_v1_search_proto_msgTypes[17].OneofWrappers = []any{
 		(*ScoreRequest_Ids)(nil),
 		(*ScoreRequest_Vectors)(nil),
 	}
-	file_likeness_v1_search_proto_msgTypes[18].OneofWrappers = []any{
+	file_likeness_v1_search_proto_msgTypes[19].OneofWrappers = []any{
 		(*ExplainRequest_Ids)(nil),
 		(*ExplainRequest_Vectors)(nil),
 	}
@@ -1954,7 +2116,7 @@ func file_likeness_v1_search_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_likeness_v1_search_proto_rawDesc), len(file_likeness_v1_search_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
