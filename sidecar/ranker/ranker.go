@@ -5,7 +5,6 @@ package ranker
 
 import (
 	"context"
-	"errors"
 
 	"github.com/likenessdb/likeness/plugin"
 )
@@ -13,13 +12,13 @@ import (
 // Sentinel errors of a Scorer, wrapped with the scorer's name and what it said.
 var (
 	// ErrUnavailable: the ranker is down, starting, quarantined, or its breaker is open.
-	ErrUnavailable = errors.New("ranker unavailable")
+	ErrUnavailable = plugin.ErrUnavailable
 	// ErrTooLarge: more items or bytes than it takes at once; half of them may do.
-	ErrTooLarge = errors.New("too much for the ranker at once")
+	ErrTooLarge = plugin.ErrTooLarge
 	// ErrQuery: it cannot read this query.
-	ErrQuery = errors.New("query does not fit the ranker")
-	// ErrAnswer: its answer has another number of scores, or says what no ranker can.
-	ErrAnswer = errors.New("answer of the ranker not valid")
+	ErrQuery = plugin.ErrQuery
+	// ErrAnswer: it failed, or its answer has another number of scores, or says what no ranker can.
+	ErrAnswer = plugin.ErrAnswer
 )
 
 // Result is what a ranker said of some items.
