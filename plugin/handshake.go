@@ -20,6 +20,10 @@ const (
 	// CookieKey and CookieValue tell a plugin that a host started it. They are no secret.
 	CookieKey   = "LIKENESS_PLUGIN"
 	CookieValue = "b7f4c1a2-scorer"
+	// MaxMessageEnv is the variable in which a host tells the process that it starts the
+	// greatest message either way, in bytes; without it, MaxMessageBytes.
+	MaxMessageEnv   = "LIKENESS_PLUGIN_MAX_MESSAGE_BYTES"
+	MaxMessageBytes = 64 << 20
 	// ScorerSet and SimilaritySet name what a plugin serves: pluginv1.ScorerService or
 	// pluginv1.SimilarityScorerService.
 	ScorerSet     = "scorer"
