@@ -19,8 +19,8 @@ go test -timeout 12m -json "./$clients" >>"$results" || status=1
 large='^100,000_rows$'
 go test -timeout 12m -json -run "^Test(Conformance|Milvus)/$large|^Test(Conformance|Milvus)/^(conformance|[0-9.]+)\$/$large" \
 	./adapters/embedded ./adapters/qdrant ./adapters/milvus >>"$results" || status=1
-# So do the fits, for their figures.
-go test -timeout 12m -json -run '^TestQuality' ./rerank/fit >>"$results" || status=1
+# So do the fits, and what is learned of ten thousand questions.
+go test -timeout 12m -json ./rerank/fit ./rerank/mol >>"$results" || status=1
 # Processors without the assembly score in plain Go.
 go test -tags noasm -timeout 12m -json ./rerank/scan ./rerank/kernel ./rerank/internal/inner ./rerank/bilinear ./rerank/mol >>"$results" || status=1
 # The assembly of arm64, where its processor can be emulated.

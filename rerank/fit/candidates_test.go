@@ -56,6 +56,7 @@ func TestChanceOfACandidate(t *testing.T) {
 // Over many samples the gradient of the sampled softmax is that of the whole one;
 // without the correction a popular item pays for being in every batch.
 func TestPopularityCorrection(t *testing.T) {
+	withoutRace(t)
 	d, pairs := popular()
 	p, err := prepare(d, true)
 	if err != nil {

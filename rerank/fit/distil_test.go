@@ -140,6 +140,7 @@ func checkDirection(t *testing.T, rng *rand.Rand, h *probeHead, loss func() floa
 // A probe of a MoL finds more than the first stages that need no training, and
 // the model that carries it gives it out.
 func TestDistilLearns(t *testing.T) {
+	withoutRace(t)
 	m := teacherMoL(t, 12, nil)
 	d := lessonData(1500, 600, 12)
 	for _, softmax := range []int{1 << 15, 100} { // all items, sampled ones

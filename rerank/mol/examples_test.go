@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/race"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/rerank/safetensors"
@@ -105,6 +106,9 @@ func compareExplained(t *testing.T, e rerank.Encoded, x rerank.Matrix, out *safe
 // known answer, and counts how much of it the learned probe finds among 200
 // candidates.
 func TestBanking77Questions(t *testing.T) {
+	if race.Enabled {
+		t.Skip("off under the race detector; run without it")
+	}
 	s := exampleModel(t, "banking77-questions-mol")
 	base, queries := vectors(t, "train_vectors.npy"), vectors(t, "test_vectors.npy")
 	base = unitRows(base, make([]float32, len(base.Data)))
