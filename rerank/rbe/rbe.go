@@ -168,23 +168,31 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 		return nil, err
 	}
 	query := slices.Clone(q.Vector)
-	p := &inner.Product{Spec: s.spec, Kernels: s.kernels, U: query, Scale: 1, Field: Field, Query: query, Distilled: s.probes}
-	if s.config.Hidden == 0 {
-		p.Rounded = true
-		p.Stored = func() (rerank.Probe, error) { // ⟨R(x, S_Q)·P, u⟩ = ⟨R(x, S_Q), P·u⟩
-			u := make([]float32, s.spec.ItemDim)
-			kernel.MulTWide(u, len(u), rerank.Matrix{Rows: 1, Cols: len(query), Data: query}, kernel.Transpose(s.projection), nil)
-			return rerank.Probe{Vector: u, Target: rerank.TargetScore, Scale: 1}, rerank.CheckFinite("support scores times P", u)
-		}
-		return p, nil
+	u := query
+	if s.config.Hidden > 0 {
+		u = make([]float32, s.spec.Features)
+		row := rerank.Matrix{Rows: 1, Cols: len(query), Data: query}
+		copy(u, query)
+		s.query.apply(s.kernels, rerank.Matrix{Rows: 1, Cols: s.config.Out, Data: u[len(query) : len(u)-1]}, row)
+		u[len(u)-1] = 1
 	}
-	p.NoStored = "perceptrons stand between the item's scores and its feature row; search a companion, or scan a table"
-	p.U = make([]float32, s.spec.Features)
-	row := rerank.Matrix{Rows: 1, Cols: len(query), Data: query}
-	copy(p.U, query)
-	s.query.apply(s.kernels, rerank.Matrix{Rows: 1, Cols: s.config.Out, Data: p.U[len(query) : len(p.U)-1]}, row)
-	p.U[len(p.U)-1] = 1
-	return p, rerank.CheckFinite("f_Q of the support scores", p.U)
+	return s.product(query, u), rerank.CheckFinite("f_Q of the support scores", u)
+}
+
+// product is the query's side of φ = ⟨f_I, u⟩.
+func (s *Similarity) product(query, u []float32) *inner.Product {
+	p := &inner.Product{Spec: s.spec, Kernels: s.kernels, U: u, Scale: 1, Field: Field, Query: query, Distilled: s.probes}
+	if s.config.Hidden > 0 {
+		p.NoStored = "perceptrons stand between the item's scores and its feature row; search a companion, or scan a table"
+		return p
+	}
+	p.Rounded = true
+	p.Stored = func() (rerank.Probe, error) { // ⟨R(x, S_Q)·P, u⟩ = ⟨R(x, S_Q), P·u⟩
+		stored := make([]float32, s.spec.ItemDim)
+		kernel.MulTWide(stored, len(stored), rerank.Matrix{Rows: 1, Cols: len(u), Data: u}, kernel.Transpose(s.projection), nil)
+		return rerank.Probe{Vector: stored, Target: rerank.TargetScore, Scale: 1}, rerank.CheckFinite("support scores times P", stored)
+	}
+	return p
 }
 
 // EncodeItems implements rerank.Similarity: base vectors are R(x, S_Q).

@@ -1,0 +1,81 @@
+package rbe
+
+import (
+	"fmt"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/internal/inner"
+)
+
+// Ridge is λ of Refine, relative to the mean square of a feature of the items that
+// were scored.
+const Ridge = 0.1
+
+// Shares divides calls among rounds, the first of them first: each has its share, and
+// the remainder goes to the first.
+func Shares(calls, rounds int) []int {
+	shares := make([]int, max(rounds, 1))
+	for i := range shares {
+		shares[i] = calls / len(shares)
+	}
+	shares[0] += calls % len(shares)
+	return shares
+}
+
+// Refine fits the query's side of φ to true scores: with x_i the feature rows of the
+// items that were scored, n rows of Features, and r_i the ranker's scores of them, it
+// returns q with u* = argmin Σ (⟨x_i, u⟩ − r_i)² + λ·‖u − u₀‖² in place of its own u₀
+// (the rounds of adaptive cross-encoder retrieval, in the space of the feature rows).
+// q is of this similarity. It returns rerank.ErrItems for other shapes, and
+// rerank.ErrQuery if the fit is not finite.
+func (s *Similarity) Refine(q rerank.Encoded, rows rerank.Matrix, scores []float32) (rerank.Encoded, error) {
+	from, ok := q.(*inner.Product)
+	if !ok || len(from.U) != s.spec.Features || rows.Cols != s.spec.Features || rows.Rows != len(scores) || rows.Rows == 0 {
+		return nil, fmt.Errorf("%w: %d scores of %d feature rows of %d, want one score a row of %d, and at least one",
+			rerank.ErrItems, len(scores), rows.Rows, rows.Cols, s.spec.Features)
+	}
+	u, err := ridge(from.U, rows, scores)
+	if err != nil {
+		return nil, err
+	}
+	return s.product(from.Query, u), nil
+}
+
+// ridge solves (XᵀX + λE)·δ = Xᵀ(r − X·u₀) and returns u₀ + δ.
+func ridge(start []float32, rows rerank.Matrix, scores []float32) ([]float32, error) {
+	n, d := rows.Rows, rows.Cols
+	x, u := mat.NewDense(n, d, wide(rows.Data[:n*d])), mat.NewVecDense(d, wide(start))
+	var residual, right, delta mat.VecDense
+	residual.MulVec(x, u)
+	residual.SubVec(mat.NewVecDense(n, wide(scores)), &residual)
+	right.MulVec(x.T(), &residual)
+	var gram mat.SymDense
+	gram.SymOuterK(1, x.T())
+	lambda := Ridge * mat.Trace(&gram) / float64(d)
+	for i := range d {
+		gram.SetSym(i, i, gram.At(i, i)+lambda)
+	}
+	var factors mat.Cholesky
+	if !factors.Factorize(&gram) { //nolint:misspell // gonum's word
+		return nil, fmt.Errorf("%w: nothing can be fitted to the scores of %d items", rerank.ErrQuery, n)
+	}
+	if err := factors.SolveVecTo(&delta, &right); err != nil {
+		return nil, fmt.Errorf("%w: fitting it to the scores of %d items: %w", rerank.ErrQuery, n, err)
+	}
+	out := slices.Clone(start)
+	for i := range out {
+		out[i] += float32(delta.AtVec(i))
+	}
+	return out, rerank.CheckFinite("refined query", out)
+}
+
+func wide(v []float32) []float64 {
+	out := make([]float64, len(v))
+	for i, x := range v {
+		out[i] = float64(x)
+	}
+	return out
+}
