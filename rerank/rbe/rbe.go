@@ -29,6 +29,9 @@ type Config struct {
 	// is the CUR approximation.
 	Hidden int `json:"hidden,omitempty"`
 	Out    int `json:"out,omitempty"`
+	// Questions are the contents of the support queries, where they were known. Their
+	// vectors are the tensor "questions" (n, any), where they have some.
+	Questions []Question `json:"questions,omitempty"`
 }
 
 // Field is the derived field that holds feature rows.
@@ -52,6 +55,7 @@ type Similarity struct {
 	item       perceptron
 	offset     []float32 // w, then b
 	probes     *distilled.Probes
+	questions  []rerank.Query // nil: not known
 }
 
 var (
@@ -65,9 +69,10 @@ const (
 	maxWidth    = 1 << 14
 )
 
-// New makes a similarity of its tensors: projection (m, n), which is Pᵀ, and with
+// New makes a similarity of its tensors: projection (m, n), which is Pᵀ, with
 // perceptrons {query,item}.{0,1}.{weight,bias} (out, in), offset.weight (m) and
-// offset.bias (1). It returns rerank.ErrModel.
+// offset.bias (1), and questions (n, any), the vectors of Questions. It returns
+// rerank.ErrModel.
 func New(c Config, t tensor.Set) (*Similarity, error) {
 	m, n := len(c.SupportItems), len(c.SupportQueries)
 	switch {
@@ -95,6 +100,9 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 		s.query, s.item = readPerceptron(r, "query", m, c.Hidden, c.Out), readPerceptron(r, "item", m, c.Hidden, c.Out)
 		s.offset = append(slices.Clone(r.Get("offset.weight", m)), r.Get("offset.bias", 1)...)
 		s.spec.Features = m + c.Out + 1
+	}
+	if s.questions, err = readQuestions(c, r); err != nil {
+		return nil, err
 	}
 	if err := r.Err(distilled.Prefix); err != nil {
 		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)

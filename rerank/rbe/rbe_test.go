@@ -2,9 +2,13 @@ package rbe_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
 	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -202,5 +206,58 @@ func TestNewRefuses(t *testing.T) {
 		if _, err := rbe.New(c, tensors); !errors.Is(err, rerank.ErrModel) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestQuestions: the contents of the support queries come back as they were put in,
+// and those that fit no model are refused.
+func TestQuestions(t *testing.T) {
+	asked := []rerank.Query{
+		{Text: "where is my card", Vector: []float32{1, 2}, UserID: -7, HasUserID: true, Context: map[string]float32{"hour": 0.1}},
+		{Vector: []float32{3, 4}}, {Text: "b", Vector: []float32{5, 6}}, {Vector: []float32{7, 8}}, {Vector: []float32{0.1, 1e-30}},
+	}
+	c, tensors := parts(false)
+	plain, err := rbe.New(c, tensors)
+	if err != nil || len(plain.Questions()) != 0 {
+		t.Fatalf("a model without questions: %v, %v", plain.Questions(), err)
+	}
+	if err := c.Ask(tensors, asked); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back rbe.Config
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	s, err := rbe.New(back, tensors)
+	if err != nil || !reflect.DeepEqual(s.Questions(), asked) || len(s.SupportQueries()) != 5 {
+		t.Errorf("%+v, %v\nwant %+v", s.Questions(), err, asked)
+	}
+	for name, change := range map[string]func(c *rbe.Config, t tensor.Set){
+		"too few":     func(c *rbe.Config, _ tensor.Set) { c.Questions = c.Questions[:4] },
+		"a long text": func(c *rbe.Config, _ tensor.Set) { c.Questions[0].Text = strings.Repeat("a", 1<<17) },
+		"vectors too few": func(_ *rbe.Config, t tensor.Set) {
+			t["questions"] = tensor.Tensor{Shape: []int{1, 2}, Data: []float32{1, 2}}
+		},
+		"vectors of nothing":    func(_ *rbe.Config, t tensor.Set) { t["questions"] = tensor.Tensor{Shape: []int{5, 0}} },
+		"vectors unused":        func(c *rbe.Config, _ tensor.Set) { c.Questions = nil },
+		"a vector not a number": func(_ *rbe.Config, t tensor.Set) { t["questions"].Data[3] = float32(math.NaN()) },
+	} {
+		c, tensors := parts(false)
+		copied := slices.Clone(asked)
+		if err := c.Ask(tensors, copied); err != nil {
+			t.Fatal(err)
+		}
+		change(&c, tensors)
+		if _, err := rbe.New(c, tensors); err == nil {
+			t.Errorf("%s: it was taken", name)
+		}
+	}
+	asked[2].Vector = nil
+	if err := c.Ask(tensors, asked); !errors.Is(err, rerank.ErrModel) {
+		t.Errorf("a vector missing: %v", err)
 	}
 }
