@@ -1,0 +1,182 @@
+package relevance
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Items are items as a ranker reads them. They are read-only.
+type Items struct {
+	list []plugin.Item
+	keys []key
+	rows []int32 // numbers of the cache; nil: there is none
+}
+
+// Len is the number of items.
+func (x Items) Len() int { return len(x.list) }
+
+// ID is the id of item i.
+func (x Items) ID(i int) rerank.ID { return x.list[i].ID }
+
+// slice is the items [from, to).
+func (x Items) slice(from, to int) Items {
+	out := Items{list: x.list[from:to], keys: x.keys[from:to]}
+	if x.rows != nil {
+		out.rows = x.rows[from:to]
+	}
+	return out
+}
+
+// Pick is the items at some places.
+func (x Items) Pick(at []int) Items {
+	var out Items
+	for _, i := range at {
+		out.list, out.keys = append(out.list, x.list[i]), append(out.keys, x.keys[i])
+		if x.rows != nil {
+			out.rows = append(out.rows, x.rows[i])
+		}
+	}
+	return out
+}
+
+// Reads says what of a stored row the ranker reads, for an adapters.ScanRequest: its
+// payload, and which fields of it (none: all), and its vector.
+func (a *Asker) Reads() (payload bool, fields []string, vector bool) {
+	d := a.described
+	return d.Payload || len(d.PayloadFields) > 0, wanted(d), d.Vectors
+}
+
+// wanted are the payload fields to ask for; nil: all, or none.
+func wanted(d plugin.Description) []string {
+	if d.Payload {
+		return nil
+	}
+	return d.PayloadFields
+}
+
+// Items reads stored rows: of their payloads what the ranker asks for, of their
+// vectors the first field if it reads any. It returns adapters.ErrStore for a
+// payload that is no JSON object.
+func (a *Asker) Items(rows adapters.Rows) (Items, error) {
+	x := Items{list: make([]plugin.Item, len(rows.IDs)), keys: make([]key, len(rows.IDs))}
+	for i, id := range rows.IDs {
+		item := plugin.Item{ID: id}
+		if payload, _, _ := a.Reads(); payload && rows.Payloads != nil {
+			var err error
+			if item.Payload, err = projected(rows.Payloads[i], wanted(a.described)); err != nil {
+				return x, fmt.Errorf("%w: payload of row %s: %w", adapters.ErrStore, id, err)
+			}
+		}
+		if a.described.Vectors && len(rows.Vectors) > 0 {
+			item.Vector = slices.Clone(rows.Vectors[0].Row(i))
+		}
+		x.list[i], x.keys[i] = item, itemKey(item)
+	}
+	if a.cache != nil {
+		x.rows = a.cache.numbers(x.keys)
+	}
+	return x, nil
+}
+
+// projected is the named fields of a payload, or all of it, in the one order that
+// makes payloads of one meaning the same bytes; nil where there are none. A name is
+// a field, or a path of fields with dots.
+func projected(raw json.RawMessage, names []string) (json.RawMessage, error) {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var all map[string]any
+	if err := d.Decode(&all); err != nil {
+		return nil, err
+	}
+	out := all
+	if names != nil {
+		out = map[string]any{}
+		for _, name := range names {
+			pick(out, all, name)
+		}
+	}
+	if len(out) == 0 {
+		return nil, nil
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(out)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+// pick copies a field, or what a path leads to.
+func pick(to, from map[string]any, name string) {
+	if value, ok := from[name]; ok {
+		to[name] = value
+		return
+	}
+	first, rest, ok := strings.Cut(name, ".")
+	inner, object := from[first].(map[string]any)
+	if !ok || !object {
+		return
+	}
+	below, object := to[first].(map[string]any)
+	if !object {
+		below = map[string]any{}
+	}
+	if pick(below, inner, rest); len(below) > 0 {
+		to[first] = below
+	}
+}
+
+// itemKey is of all that a ranker can read of an item.
+func itemKey(x plugin.Item) key {
+	h := sha256.New()
+	id, _ := x.ID.MarshalJSON() // a number or a string, which always have JSON
+	put(h, id)
+	put(h, x.Payload)
+	putVector(h, x.Vector)
+	return key(h.Sum(nil)[:keySize])
+}
+
+// queryKey is of all that a ranker can read of a query.
+func queryKey(q plugin.Query) key {
+	h := sha256.New()
+	put(h, []byte(q.Text))
+	putVector(h, q.Vector)
+	if q.HasUserID {
+		put(h, binary.LittleEndian.AppendUint64(nil, uint64(q.UserID)))
+	} else {
+		put(h, nil)
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.Context)) {
+		put(h, []byte(name))
+		putVector(h, []float32{q.Context[name]})
+	}
+	return key(h.Sum(nil)[:keySize])
+}
+
+// put adds bytes behind their length, so that no two sequences of them are one.
+func put(h hash.Hash, b []byte) {
+	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
+	h.Write(b)
+}
+
+func putVector(h hash.Hash, v []float32) {
+	b := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	put(h, b)
+}
