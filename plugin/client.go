@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"unsafe"
 
 	"google.golang.org/grpc"
 
@@ -78,7 +77,7 @@ func toScoreRequest(q Query, items []Item) (*pluginv1.ScoreRequest, error) {
 		r.Payloads = make([]string, len(items))
 		for i, item := range items {
 			// The message is written before the call returns, and nobody writes to a payload.
-			r.Payloads[i] = unsafe.String(unsafe.SliceData(item.Payload), len(item.Payload))
+			r.Payloads[i] = stringOf(item.Payload)
 		}
 	}
 	if dim > 0 {

@@ -23,7 +23,7 @@ type Query = rerank.Query
 type Item struct {
 	ID rerank.ID
 	// Payload is a JSON object with the fields that the Description asks for; nil
-	// for an item without.
+	// for an item without. It is read-only.
 	Payload json.RawMessage
 	// Vector is the stored vector, where the Description asks for it. It is read-only.
 	Vector []float32

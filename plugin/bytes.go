@@ -32,3 +32,9 @@ func floats(b []byte) []float32 {
 	}
 	return v
 }
+
+// bytesOf is s as bytes that must not be written to.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// stringOf is b as a string, while nobody writes to b.
+func stringOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -1,0 +1,210 @@
+// Package hosted starts a plugin's process as a host does, and sees that it ends:
+// before its host at the latest, and when it hangs too.
+package hosted
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	"github.com/likenessdb/likeness/plugin"
+)
+
+// Options say what is started. Command, Handshake and Set are required.
+type Options struct {
+	Command   []string
+	Env       []string // of the process, all of it
+	Handshake goplugin.HandshakeConfig
+	Set       string // of its services
+	Protocol  int    // newest version that the host speaks
+	// StartTimeout is the time until it has said its address; 0 is ten seconds.
+	StartTimeout time.Duration
+	// Stderr gets what it writes, in lines and from one goroutine at a time; nil: nobody.
+	Stderr io.Writer
+}
+
+// Process is a plugin that runs. Its methods are safe for concurrent use.
+type Process struct {
+	Conn    *grpc.ClientConn
+	Version int // of the protocol
+	PID     int
+	// Done is closed when the process has ended.
+	Done <-chan struct{}
+
+	client *goplugin.Client
+	cmd    *exec.Cmd
+}
+
+// Start starts a process and shakes hands with it. It returns plugin.ErrVersion where
+// the two have no protocol version in common, the context's error, or what the process
+// said last if it ended.
+func Start(ctx context.Context, o Options) (*Process, error) {
+	if o.StartTimeout == 0 {
+		o.StartTimeout = 10 * time.Second
+	}
+	cmd := exec.Command(o.Command[0], o.Command[1:]...) //nolint:noctx,gosec // it outlives the call, and is the caller's to choose
+	cmd.Env, cmd.SysProcAttr = o.Env, attributes()
+	said := &tail{to: o.Stderr}
+	set := &connection{}
+	client := goplugin.NewClient(&goplugin.ClientConfig{
+		Cmd: cmd, HandshakeConfig: o.Handshake, VersionedPlugins: versions(o, set),
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC}, AutoMTLS: true, SkipHostEnv: true,
+		StartTimeout: o.StartTimeout,
+		// With a logger go-plugin takes lines of JSON apart, and panics on some.
+		Logger: hclog.NewNullLogger(), Stderr: said, SyncStdout: said, SyncStderr: said,
+	})
+	p := &Process{client: client, cmd: cmd}
+	if err := p.start(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w%s", o.Command[0], plugin.VersionError(err, o.Protocol), said.quote())
+	}
+	protocol, err := client.Client()
+	if err == nil {
+		_, err = protocol.Dispense(o.Set)
+	}
+	if err != nil {
+		p.kill()
+		return nil, fmt.Errorf("%s: %w%s", o.Command[0], err, said.quote())
+	}
+	p.Conn, p.Done, p.Version, p.PID = set.conn, set.ended, client.NegotiatedVersion(), cmd.Process.Pid
+	return p, nil
+}
+
+// start runs the handshake on a thread that stays as long as the process: Linux kills
+// the children of a thread that ends.
+func (p *Process) start(ctx context.Context) error {
+	shaken := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		_, err := p.client.Start()
+		shaken <- err
+		if err == nil {
+			p.await()
+		}
+	}()
+	select {
+	case err := <-shaken:
+		return err
+	case <-ctx.Done():
+		go func() {
+			if <-shaken == nil {
+				p.kill()
+			}
+		}()
+		return ctx.Err()
+	}
+}
+
+// await returns when the process has ended.
+func (p *Process) await() {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !p.client.Exited() {
+		<-tick.C
+	}
+}
+
+// Close asks the process to end, and kills it and what it started if it has not after
+// grace. It returns when the process is gone.
+func (p *Process) Close(grace time.Duration) {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		p.client.Kill() // alone it waits for ever for a process that hangs
+	}()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-gone:
+	case <-timer.C:
+		p.signal()
+		<-gone
+	}
+	if p.Conn != nil {
+		_ = p.Conn.Close()
+	}
+}
+
+// kill ends the process at once.
+func (p *Process) kill() {
+	p.signal()
+	p.client.Kill()
+}
+
+// signal kills the process's group.
+func (p *Process) signal() {
+	if p.cmd.Process != nil && !p.client.Exited() {
+		killGroup(p.cmd.Process)
+	}
+}
+
+func versions(o Options, set *connection) map[int]goplugin.PluginSet {
+	all := plugin.Versions(o.Protocol, plugin.Service{Name: o.Set})
+	for version := range all {
+		all[version] = goplugin.PluginSet{o.Set: set}
+	}
+	return all
+}
+
+// connection keeps a plugin's connection, and what tells that its process has ended.
+type connection struct {
+	goplugin.NetRPCUnsupportedPlugin
+
+	conn  *grpc.ClientConn
+	ended <-chan struct{}
+}
+
+var _ goplugin.GRPCPlugin = (*connection)(nil)
+
+func (*connection) GRPCServer(*goplugin.GRPCBroker, *grpc.Server) error {
+	return errors.New("a host serves nothing")
+}
+
+func (c *connection) GRPCClient(ctx context.Context, _ *goplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	c.conn, c.ended = conn, ctx.Done()
+	return conn, nil
+}
+
+// tail hands lines on and keeps the last.
+type tail struct {
+	mu   sync.Mutex
+	to   io.Writer
+	last []byte
+}
+
+// kept are the bytes of the last lines that an error quotes.
+const kept = 2 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = append(t.last, b...)
+	if over := len(t.last) - kept; over > 0 {
+		t.last = append(t.last[:0], t.last[over:]...)
+	}
+	if t.to == nil {
+		return len(b), nil
+	}
+	return t.to.Write(b)
+}
+
+// quote is what the process wrote last, behind an error.
+func (t *tail) quote() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := strings.TrimSpace(strings.ToValidUTF8(string(bytes.TrimSpace(t.last)), "?"))
+	if text == "" {
+		return ""
+	}
+	return "; it wrote: " + text
+}
