@@ -42,20 +42,41 @@ type header struct {
 // Write writes a native file in one step: path has its old content or the whole
 // model. Equal models give equal bytes. It returns the system's error.
 func Write(path string, m *Model) error {
+	file, err := m.nativeFile()
+	if err != nil {
+		return fmt.Errorf("writing model %s: %w", path, err)
+	}
+	return safetensors.WriteFile(path, file)
+}
+
+// Encode writes what Write writes to w, whose error it returns.
+func Encode(w io.Writer, m *Model) error {
+	file, err := m.nativeFile()
+	if err == nil {
+		err = safetensors.Write(w, file)
+	}
+	if err != nil {
+		return fmt.Errorf("writing model %s: %w", m.Name, err)
+	}
+	return nil
+}
+
+// nativeFile is the model as a native file.
+func (m *Model) nativeFile() (*safetensors.File, error) {
 	text, err := json.Marshal(header{
 		Format: format, Kind: m.Spec().Kind, Name: m.Name, Normalise: m.Spec().Normalise,
 		Config: m.config, Provenance: m.Provenance,
 	})
 	if err != nil {
-		return fmt.Errorf("writing model %s: %w", path, err)
+		return nil, err
 	}
 	file := &safetensors.File{Tensors: m.tensors, Metadata: map[string]string{headerKey: string(text), digestKey: noDigest}}
 	digest := sha256.New()
 	if err := safetensors.Write(digest, file); err != nil {
-		return fmt.Errorf("writing model %s: %w", path, err)
+		return nil, err
 	}
 	file.Metadata[digestKey] = hex.EncodeToString(digest.Sum(nil))
-	return safetensors.WriteFile(path, file)
+	return file, nil
 }
 
 // digestOffset finds the digest in the header.

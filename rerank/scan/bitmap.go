@@ -1,6 +1,8 @@
 package scan
 
 import (
+	"encoding/binary"
+	"fmt"
 	"math/bits"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -40,6 +42,72 @@ func (b *Bitmap) Add(items ...int32) {
 			b.count++
 		}
 	}
+}
+
+// ParseBitmap reads a set of items numbered below n as Bytes writes it. It returns
+// rerank.ErrItems for another length, or for an item that is not below n.
+func ParseBitmap(b []byte, n int) (*Bitmap, error) {
+	if len(b) != (n+7)/8 {
+		return nil, fmt.Errorf("%w: a bitmap of %d bytes, want %d for %d items", rerank.ErrItems, len(b), (n+7)/8, n)
+	}
+	if n%8 != 0 && b[n/8]>>(n%8) != 0 {
+		return nil, fmt.Errorf("%w: a bitmap has items behind the last, %d", rerank.ErrItems, n-1)
+	}
+	out := NewBitmap(n)
+	var last [8]byte
+	for w := range out.words {
+		eight := b[w*8:]
+		if len(eight) < 8 {
+			copy(last[:], eight)
+			eight = last[:]
+		}
+		out.words[w] = binary.LittleEndian.Uint64(eight)
+		out.count += bits.OnesCount64(out.words[w])
+	}
+	return out, nil
+}
+
+// Bytes is the set with a bit an item, of items numbered below n as it was made
+// for: item i is bit i%8 of byte i/8.
+func (b *Bitmap) Bytes(n int) []byte {
+	out := make([]byte, 0, 8*len(b.words))
+	for _, word := range b.words {
+		out = binary.LittleEndian.AppendUint64(out, word)
+	}
+	return out[:(n+7)/8]
+}
+
+// Has reports whether an item, numbered below n of NewBitmap, is in the set.
+func (b *Bitmap) Has(item int) bool { return b.words[item/64]>>(item%64)&1 != 0 }
+
+// Remove takes an item out of the set.
+func (b *Bitmap) Remove(item int) {
+	if b.Has(item) {
+		b.words[item/64] &^= 1 << (item % 64)
+		b.count--
+	}
+}
+
+// Grown is a copy with room for items numbered below n, which is not less than
+// before, and all of those added that had no room.
+func (b *Bitmap) Grown(from, n int) *Bitmap {
+	out := NewBitmap(n)
+	copy(out.words, b.words)
+	out.count = b.count
+	for i := from; i < n; i++ {
+		out.Add(int32(i))
+	}
+	return out
+}
+
+// And leaves the items that are in both sets, made for the same n.
+func (b *Bitmap) And(o *Bitmap) *Bitmap {
+	out := &Bitmap{words: make([]uint64, len(b.words))}
+	for w := range out.words {
+		out.words[w] = b.words[w] & o.words[w]
+		out.count += bits.OnesCount64(out.words[w])
+	}
+	return out
 }
 
 // Len is the number of items of the set.

@@ -97,6 +97,16 @@ func (t *Table) Sequence() uint64 {
 	return t.live.sequence
 }
 
+// SameNumbers reports whether an item that t and o both have has the same number,
+// and the same rows, in both: they are one table, or snapshots of one Live without
+// a compaction between them. Either may have been released.
+func (t *Table) SameNumbers(o *Table) bool {
+	if t == o || o == nil {
+		return t == o
+	}
+	return t.live != nil && o.live != nil && t.live.arena.base.table == o.live.arena.base.table
+}
+
 // alive: the item was not ended by a write that the snapshot shows.
 func (v *live) alive(item int) bool {
 	died := v.died[item].Load()

@@ -14,7 +14,7 @@ func (s *search) certify(ctx context.Context, r Request, round int) {
 	defer span.End()
 	began := time.Now()
 	c := rerank.Certify(s.evidence())
-	c.Depth, c.Rounds, c.Candidates = r.Depth, round, s.scored
+	c.Depth, c.Rounds, c.Candidates = r.Depth, round, s.scored+s.left
 	s.calibrate(r, &c)
 	s.answer.Certificate = c
 	s.answer.Timings.Certify += time.Since(began)

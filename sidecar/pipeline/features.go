@@ -21,6 +21,8 @@ type batch struct {
 	items rerank.Items
 	// rounded: the features are those of a table whose format rounds.
 	rounded bool
+	// numbers are the items' in the table; nil: their features are not the table's own.
+	numbers []int32
 }
 
 // one is item i of the batch alone.
@@ -148,7 +150,7 @@ func (s *source) fromTable(ids []rerank.ID) ([]batch, []rerank.ID) {
 			return nil, ids
 		}
 	}
-	return []batch{{ids: have, items: s.Table.Items(items, &rerank.Items{}), rounded: s.Table.Rounded()}}, missing
+	return []batch{{ids: have, numbers: items, items: s.Table.Items(items, &rerank.Items{}), rounded: s.Table.Rounded()}}, missing
 }
 
 // split takes the ids at the places out.
@@ -291,30 +293,41 @@ func (o *opened) encode(ids []rerank.ID, starts []int32, base rerank.Matrix) (ba
 func (s *search) score(ctx context.Context, batches []batch) error {
 	ctx, span := s.span(ctx, "score")
 	defer span.End()
-	// Scoring keeps a core busy: more at a time would only take turns, and every
-	// one of them end late.
-	if err := s.cores.Acquire(ctx, 1); err != nil {
-		return timedOut(ctx, err)
-	}
-	defer s.cores.Release(1)
 	began := time.Now()
 	defer func() { s.answer.Timings.Score += time.Since(began) }()
-	scores := make([][]float32, len(batches))
-	n := 0
-	for i, b := range batches {
-		scores[i] = make([]float32, len(b.ids))
-		if err := s.enc.Score(scores[i], b.items); err != nil {
-			fail(span, err)
-			return &failure{ReasonScoring, err}
-		}
-		n += len(b.ids)
+	few, scores, err := s.scoreOnDevice(ctx, batches)
+	if err == nil && scores == nil {
+		few = batches
+		scores, err = s.scoreHere(ctx, batches)
 	}
-	span.SetAttributes(attribute.Int("likeness.candidates", n))
-	s.rank(batches, scores)
+	if err != nil {
+		fail(span, err)
+		return err
+	}
+	span.SetAttributes(attribute.Int("likeness.candidates", s.rank(few, scores)))
 	return s.refine(ctx)
 }
 
-func (s *search) rank(batches []batch, scores [][]float32) {
+// scoreHere returns the scores of batches.
+func (s *search) scoreHere(ctx context.Context, batches []batch) ([][]float32, error) {
+	// Scoring keeps a core busy: more at a time would only take turns, and every
+	// one of them end late.
+	if err := s.cores.Acquire(ctx, 1); err != nil {
+		return nil, timedOut(ctx, err)
+	}
+	defer s.cores.Release(1)
+	scores := make([][]float32, len(batches))
+	for i, b := range batches {
+		scores[i] = make([]float32, len(b.ids))
+		if err := s.enc.Score(scores[i], b.items); err != nil {
+			return nil, &failure{ReasonScoring, err}
+		}
+	}
+	return scores, nil
+}
+
+// rank puts what was scored among the best, and returns how many that were.
+func (s *search) rank(batches []batch, scores [][]float32) (n int) {
 	top := rerank.NewTopK(s.rough.keep(s.r.K))
 	for _, h := range s.hits {
 		top.Push(h)
@@ -335,8 +348,10 @@ func (s *search) rank(batches []batch, scores [][]float32) {
 			scored++
 		}
 	}
+	n = scored - s.scored
 	s.split(top.Sorted(), scored)
 	if s.r.Explain {
 		s.kept = append(s.kept, batches...)
 	}
+	return n
 }

@@ -84,6 +84,8 @@ type Route struct {
 	// Live, where it is set, is the table, and takes writes: every search reads a
 	// snapshot of it.
 	Live *table.Live
+	// Device scores the table's rows where there are many; nil: this machine does.
+	Device Device
 	// Companion is the collection with the derived fields. Where it is set,
 	// per_embedding, average and combined search it, whatever the placement.
 	Companion string

@@ -95,7 +95,11 @@ func (s *search) scanTable(ctx context.Context, items []int32) error {
 	ctx, span := s.span(ctx, "score")
 	defer span.End()
 	began := time.Now()
-	found, err := s.scannerOf(s.Table).Scan(ctx, q, nil)
+	found, ok := s.scanOnDevice(ctx, q)
+	var err error
+	if !ok {
+		found, err = s.scannerOf(s.Table).Scan(ctx, q, nil)
+	}
 	s.answer.Timings.Score += time.Since(began)
 	if err != nil {
 		fail(span, err)

@@ -69,7 +69,8 @@ type search struct {
 	lists  []rerank.List
 	seen   *idSet
 	hits   []rerank.Scored // the best so far, sorted; Index counts scored candidates
-	scored int
+	scored int             // here
+	left   int             // on a device, and not here
 	rough  rough
 	kept   []batch // what was scored, with Explain
 	answer Answer
