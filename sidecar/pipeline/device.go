@@ -158,12 +158,9 @@ func (s *search) rescoreOnDevice(ctx context.Context, b batch) (batch, chosen, b
 
 // sample adds an item that the device left out.
 func (c *chosen) sample(item int32) {
-	for _, other := range c.items {
-		if other == item {
-			return
-		}
+	if !slices.Contains(c.items, item) {
+		c.items = append(slices.Clip(c.items), item)
 	}
-	c.items = append(c.items[:len(c.items):len(c.items)], item)
 }
 
 // decides reports whether the best n of what the device chose, and of others, are
