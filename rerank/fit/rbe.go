@@ -46,7 +46,7 @@ type RBEOptions struct {
 	Rounds int // passes over the queries, at most
 	// Draws is the number of items, beside the best of each query, that a step sees.
 	Draws int
-	// HeldOut is the share of the queries that judge the fit.
+	// HeldOut is the share of the queries that judge the fit; 0: nothing does.
 	HeldOut float64
 	Seed    uint64
 	// Compare judges every selection by CUR, beside the one that was asked for.
@@ -67,10 +67,12 @@ func DefaultRBEOptions() RBEOptions {
 	}
 }
 
-func (o RBEOptions) check(scores rerank.Matrix) error {
+// Check says whether a fit of so many items and queries can be begun: it returns
+// ErrData or ErrOption.
+func (o RBEOptions) Check(items, queries int) error {
 	switch {
-	case len(scores.Data) != scores.Rows*scores.Cols || scores.Rows < 2 || scores.Cols < 3:
-		return fmt.Errorf("%w: a matrix of %d items by %d queries; want two items and three queries at least", ErrData, scores.Rows, scores.Cols)
+	case items < 2 || queries < 3:
+		return fmt.Errorf("%w: a matrix of %d items by %d queries; want two items and three queries at least", ErrData, items, queries)
 	case o.Supports < 1 || o.SupportQueries < 0 || o.Supports > maxSupports:
 		return fmt.Errorf("%w: %d support items and %d support queries; want 1 to %d, and 0 or more", ErrOption, o.Supports, o.SupportQueries, maxSupports)
 	case !slices.Contains(Selections(), o.Select):
@@ -79,12 +81,30 @@ func (o RBEOptions) check(scores rerank.Matrix) error {
 		return notOneOf("loss", o.Loss, []Loss{LossSoftmax, LossListwise})
 	case !(o.Lambda >= 0) || math.IsInf(o.Lambda, 0):
 		return fmt.Errorf("%w: lambda is %g, want 0 or more", ErrOption, o.Lambda)
-	case !isShare(o.HeldOut):
-		return fmt.Errorf("%w: the share of queries held out is %g, want more than 0 and less than 1", ErrOption, o.HeldOut)
+	case !isShare(o.HeldOut) && o.HeldOut != 0:
+		return fmt.Errorf("%w: the share of queries held out is %g, want 0 or more and less than 1", ErrOption, o.HeldOut)
+	case o.HeldOut == 0 && (o.Compare || o.Hidden > 0):
+		return fmt.Errorf("%w: no queries are held out, and neither selections nor perceptrons can be judged; hold some out", ErrOption)
 	case o.Hidden < 0 || o.Hidden > maxHidden || o.Hidden > 0 && (o.Out < 1 || o.Out > maxHidden):
 		return fmt.Errorf("%w: perceptrons of %d hidden numbers and %d outputs; want 0, or 1 to %d of both", ErrOption, o.Hidden, o.Out, maxHidden)
 	case !(o.Rate > 0) || o.Batch < 1 || o.Rounds < 1 || o.Draws < 1 || o.Top < 1:
 		return fmt.Errorf("%w: rate %g, batch %d, rounds %d, draws %d, top %d; want positive numbers", ErrOption, o.Rate, o.Batch, o.Rounds, o.Draws, o.Top)
+	}
+	w := &rbeWork{options: o}
+	w.part(queries)
+	if len(w.held) == 0 && o.HeldOut > 0 || len(w.known) < 2 {
+		return fmt.Errorf("%w: of %d queries %d are left to learn from and %d to judge; bring more, or change the share held out (%g)",
+			ErrData, queries, len(w.known), len(w.held), o.HeldOut)
+	}
+	return nil
+}
+
+func (o RBEOptions) check(scores rerank.Matrix) error {
+	if len(scores.Data) != scores.Rows*scores.Cols {
+		return fmt.Errorf("%w: %d numbers are no matrix of %d items by %d queries", ErrData, len(scores.Data), scores.Rows, scores.Cols)
+	}
+	if err := o.Check(scores.Rows, scores.Cols); err != nil {
+		return err
 	}
 	for r := range scores.Rows {
 		if err := rerank.CheckFinite(fmt.Sprintf("scores[%d]", r), scores.Row(r)); err != nil {
@@ -194,11 +214,7 @@ func RBE(ctx context.Context, scores rerank.Matrix, o RBEOptions) (*FittedRBE, e
 		return nil, err
 	}
 	w := &rbeWork{scores: scores, options: o}
-	w.part()
-	if len(w.held) == 0 || len(w.known) < 2 {
-		return nil, fmt.Errorf("%w: of %d queries %d are left to learn from and %d to judge; bring more, or change the share held out (%g)",
-			ErrData, scores.Cols, len(w.known), len(w.held), o.HeldOut)
-	}
+	w.part(scores.Cols)
 	return w.run(ctx)
 }
 
@@ -212,10 +228,24 @@ type rbeWork struct {
 	report  RBEReport
 }
 
+// Asked are the queries, of so many, whose scores of all items a fit reads: the
+// support queries and those that judge, and all with perceptrons. They are
+// ascending; the columns of the others may hold anything finite.
+func (o RBEOptions) Asked(queries int) []int {
+	w := &rbeWork{options: o}
+	w.part(queries)
+	asked := slices.Concat(w.held, w.known)
+	if o.Hidden == 0 {
+		asked = slices.Concat(w.held, w.supports())
+	}
+	slices.Sort(asked)
+	return asked
+}
+
 // part divides the queries.
-func (w *rbeWork) part() {
+func (w *rbeWork) part(queries int) {
 	rng := rand.New(rand.NewPCG(w.options.Seed, 0x9be))
-	order := rng.Perm(w.scores.Cols)
+	order := rng.Perm(queries)
 	n := int(math.Round(w.options.HeldOut * float64(len(order))))
 	w.held, w.known = order[:n], order[n:]
 	slices.Sort(w.held)
@@ -271,7 +301,9 @@ func (w *rbeWork) run(ctx context.Context) (*FittedRBE, error) {
 	f.Tensors = tensor.Set{"projection": {Shape: []int{projection.Rows, projection.Cols}, Data: projection.Data}}
 	items := rerank.NewMatrix(base.Rows, projection.Rows) // t of all items
 	multiply(items, base, false, projection, true)
-	w.report.CUR = w.judge(w.asked(f.SupportItems, w.held), items)
+	if len(w.held) > 0 {
+		w.report.CUR = w.judge(w.asked(f.SupportItems, w.held), items)
+	}
 	w.report.Chosen = w.report.CUR
 	if o.Hidden > 0 {
 		if err := w.train(ctx, f, items); err != nil {

@@ -318,7 +318,7 @@ func checkRBEModel(t *testing.T, s *rbe.Similarity, scores rerank.Matrix, fitted
 		t.Fatal(err)
 	}
 	w := &rbeWork{scores: scores, options: o}
-	w.part()
+	w.part(w.scores.Cols)
 	truth := transposed(columnsOf(scores, w.held))
 	approximate := rerank.NewMatrix(len(w.held), base.Rows)
 	asked := w.asked(fitted.SupportItems, w.held)
@@ -411,5 +411,44 @@ func TestScores(t *testing.T) {
 	broken := errors.New("ranker is down")
 	if _, err := Scores(t.Context(), 3, 2, func(context.Context, int, []float32) error { return broken }, nil); !errors.Is(err, broken) {
 		t.Error(err)
+	}
+}
+
+// TestRBEAsked: what a fit does not ask for has no part in it.
+func TestRBEAsked(t *testing.T) {
+	scores := rerank.NewMatrix(30, 40)
+	rng := rand.New(rand.NewPCG(3, 3))
+	for i := range scores.Data {
+		scores.Data[i] = float32(rng.NormFloat64())
+	}
+	for name, change := range map[string]func(o *RBEOptions) int{
+		"a sample of the queries": func(o *RBEOptions) int { o.SupportQueries = 10; return 22 },
+		"nothing judges":          func(o *RBEOptions) int { o.SupportQueries, o.HeldOut = 10, 0; return 10 },
+		"perceptrons":             func(o *RBEOptions) int { o.SupportQueries, o.Hidden, o.Out, o.Rounds = 10, 4, 2, 2; return 40 },
+		"all":                     func(*RBEOptions) int { return 40 },
+	} {
+		o := DefaultRBEOptions()
+		o.Supports = 5
+		want := change(&o)
+		asked := o.Asked(scores.Cols)
+		part := rerank.NewMatrix(scores.Rows, scores.Cols)
+		for r := range scores.Rows {
+			for _, c := range asked {
+				part.Row(r)[c] = scores.Row(r)[c]
+			}
+		}
+		full, err := RBE(t.Context(), scores, o)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		some, err := RBE(t.Context(), part, o)
+		if err != nil || len(asked) != want || !reflect.DeepEqual(full, some) {
+			t.Errorf("%s: %d queries are asked, want %d; %v\n%+v\n%+v", name, len(asked), want, err, full, some)
+		}
+	}
+	o := DefaultRBEOptions()
+	o.HeldOut, o.Compare = 0, true
+	if _, err := RBE(t.Context(), scores, o); !errors.Is(err, ErrOption) {
+		t.Errorf("%v, want ErrOption", err)
 	}
 }

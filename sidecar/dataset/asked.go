@@ -1,0 +1,224 @@
+package dataset
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Asked are queries as they were asked: what a ranker reads.
+type Asked struct {
+	IDs     []rerank.ID // row numbers where a file has none
+	Queries []rerank.Query
+	// Ignored are columns or keys that mean nothing here.
+	Ignored []string
+}
+
+// ReadAsked reads queries: JSON lines (.jsonl, .ndjson) with the keys id, text,
+// vector, user_id and context (numbers by name), CSV with a header of such columns,
+// a vector or context as JSON; or a file of vectors alone, as OpenVectors takes it.
+// Each query has a text or a vector. It returns ErrInput or the context's error.
+func ReadAsked(ctx context.Context, spec string) (*Asked, error) {
+	a := &Asked{}
+	var err error
+	switch ext := strings.ToLower(filepath.Ext(spec)); ext {
+	case ".jsonl", ".ndjson":
+		err = a.readFile(spec, a.readLines)
+	case ".csv":
+		err = a.readFile(spec, a.readTable)
+	default:
+		return a, a.readVectors(ctx, spec)
+	}
+	if err == nil && len(a.Queries) == 0 {
+		err = errors.New("there is no query in it")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrInput, spec, err)
+	}
+	return a, nil
+}
+
+func (a *Asked) readFile(path string, read func(io.Reader) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return read(f)
+}
+
+func (a *Asked) readVectors(ctx context.Context, spec string) error {
+	v, err := OpenVectors(ctx, spec)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	if _, err := finite(spec, v.Matrix, false); err != nil {
+		return err
+	}
+	for r := range v.Rows {
+		id := rerank.UintID(uint64(r))
+		if v.IDs != nil {
+			id = v.IDs[r]
+		}
+		a.IDs, a.Queries = append(a.IDs, id), append(a.Queries, rerank.Query{Vector: slices.Clone(v.Row(r))})
+	}
+	return nil
+}
+
+// askedFields is one query as a file has it.
+type askedFields struct {
+	ID      *rerank.ID         `json:"id"`
+	Text    string             `json:"text"`
+	Vector  []float32          `json:"vector"`
+	UserID  *int64             `json:"user_id"`
+	Context map[string]float32 `json:"context"`
+}
+
+var askedKeys = []string{"id", "text", "vector", "user_id", "context"}
+
+func (a *Asked) readLines(r io.Reader) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	n := 0
+	for lines.Scan() {
+		n++
+		line := bytes.TrimSpace(lines.Bytes())
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		if len(line) == 0 {
+			continue
+		}
+		var fields askedFields
+		var all map[string]json.RawMessage
+		if err := errors.Join(json.Unmarshal(line, &fields), json.Unmarshal(line, &all)); err != nil {
+			return fmt.Errorf("line %d: want a JSON object with id, text, vector, user_id or context: %w", n, err)
+		}
+		for key := range all {
+			a.ignore(key)
+		}
+		if err := a.add(fields); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	slices.Sort(a.Ignored)
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("line %d has more than %d bytes; the file has one JSON object a line", n+1, maxLine)
+	}
+	return lines.Err()
+}
+
+func (a *Asked) readTable(r io.Reader) error {
+	rows := csv.NewReader(r)
+	rows.TrimLeadingSpace = true
+	names, err := rows.Read()
+	if err != nil {
+		return fmt.Errorf("the first line names the columns, of id, text, vector, user_id and context: %w", err)
+	}
+	names[0] = strings.TrimPrefix(names[0], "\ufeff")
+	for i, name := range names {
+		names[i] = strings.TrimSpace(name)
+		if slices.Contains(names[:i], names[i]) {
+			return fmt.Errorf("line 1: column %q stands there twice", name)
+		}
+		a.ignore(names[i])
+	}
+	for {
+		record, err := rows.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		line, _ := rows.FieldPos(0)
+		fields, err := cells(names, record)
+		if err == nil {
+			err = a.add(fields)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", line, err)
+		}
+	}
+}
+
+// cells reads a line of CSV; an empty cell is nothing.
+func cells(names, record []string) (f askedFields, err error) {
+	for i, cell := range record {
+		if cell == "" {
+			continue
+		}
+		switch names[i] {
+		case "id":
+			id := rerank.TextID(cell)
+			if n, err := strconv.ParseInt(cell, 10, 64); err == nil {
+				id = rerank.IntID(n)
+			}
+			f.ID = &id
+		case "text":
+			f.Text = cell
+		case "vector":
+			err = json.Unmarshal([]byte(cell), &f.Vector)
+		case "user_id":
+			err = json.Unmarshal([]byte(cell), &f.UserID)
+		case "context":
+			err = json.Unmarshal([]byte(cell), &f.Context)
+		}
+		if err != nil {
+			return f, fmt.Errorf("%s: %w", names[i], err)
+		}
+	}
+	return f, nil
+}
+
+func (a *Asked) ignore(name string) {
+	if !slices.Contains(askedKeys, name) && !slices.Contains(a.Ignored, name) && len(a.Ignored) < 20 {
+		a.Ignored = append(a.Ignored, name)
+	}
+}
+
+func (a *Asked) add(f askedFields) error {
+	if f.Text == "" && len(f.Vector) == 0 {
+		return errors.New("the query has neither a text nor a vector")
+	}
+	id := rerank.UintID(uint64(len(a.IDs)))
+	if f.ID != nil && !f.ID.IsZero() {
+		id = *f.ID
+	}
+	q := rerank.Query{Text: f.Text, Vector: f.Vector, Context: f.Context}
+	if f.UserID != nil {
+		q.UserID, q.HasUserID = *f.UserID, true
+	}
+	a.IDs, a.Queries = append(a.IDs, id), append(a.Queries, q)
+	return nil
+}
+
+// ReadPayloads reads one JSON object a line, one a row. It returns ErrInput.
+func ReadPayloads(path string) ([]json.RawMessage, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	var rows []json.RawMessage
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] != '{' || !json.Valid(line) {
+			return nil, fmt.Errorf("%w: %s: line %d is no JSON object; the file has one a line", ErrInput, path, len(rows)+1)
+		}
+		rows = append(rows, line)
+	}
+	return rows, nil
+}
