@@ -68,7 +68,7 @@ func defaultRanker() Ranker {
 		HTTP:        RankerHTTP{Dialect: "tei"},
 		Timeout:     5 * time.Second,
 		BreakAfter:  5,
-		BreakFor:    2 * time.Second,
+		BreakFor:    500 * time.Millisecond,
 		RetryBudget: 0.1,
 	}
 }

@@ -1,0 +1,309 @@
+package ranker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go/circuitbreaker"
+
+	"github.com/likenessdb/likeness/plugin"
+)
+
+// describeTimeout is enough for what answers at once.
+const describeTimeout = time.Second
+
+// Client asks one scorer, for every request that needs it. It is safe for concurrent
+// use, and has nothing to close.
+type Client struct {
+	scorer  plugin.Scorer
+	options Options
+	breaker circuitbreaker.CircuitBreaker[any]
+	slots   slots
+	limits  limits
+	pace    pace
+	retries budget
+	quiet   atomic.Int64 // until when the scorer wants not to be asked, Unix ns
+
+	describing  chan struct{} // holds one while Describe asks, who has the next two
+	describeErr error         // of the last time
+	describeAt  time.Time
+
+	mu        sync.Mutex
+	described *plugin.Description // narrowed; nil: never
+	stale     bool
+}
+
+var _ Ranker = (*Client)(nil)
+
+// New returns a client of a scorer, which it has not asked yet.
+func New(s plugin.Scorer, o Options) *Client {
+	o = o.withDefaults()
+	c := &Client{scorer: s, options: o, retries: budget{share: o.RetryBudget}, describing: make(chan struct{}, 1)}
+	c.slots.limit = 1
+	c.breaker = circuitbreaker.NewBuilder[any]().
+		WithFailureThreshold(uint(o.BreakAfter)).
+		WithSuccessThreshold(1).
+		WithDelay(o.BreakFor).
+		WithJitterFactor(.2).
+		OnStateChanged(func(e circuitbreaker.StateChangedEvent) {
+			o.Observer.RankerBroken(o.Name, e.NewState != circuitbreaker.ClosedState)
+			if e.NewState == circuitbreaker.OpenState {
+				c.slots.disturb()
+			}
+		}).
+		Build()
+	return c
+}
+
+// Describe implements Ranker. The answer is kept until the scorer was unavailable, or
+// answered with another version; where it cannot be asked again, the last one stands.
+func (c *Client) Describe(ctx context.Context) (plugin.Description, error) {
+	if d, ok := c.last(true); ok {
+		return d, nil
+	}
+	select {
+	case c.describing <- struct{}{}:
+		defer func() { <-c.describing }()
+	default:
+		if d, ok := c.last(false); ok {
+			return d, nil
+		}
+		select {
+		case c.describing <- struct{}{}:
+			defer func() { <-c.describing }()
+		case <-ctx.Done():
+			return plugin.Description{}, ctx.Err()
+		}
+	}
+	err := c.describe(ctx)
+	if d, ok := c.last(false); ok {
+		return d, nil
+	}
+	return plugin.Description{}, err
+}
+
+// last is the last description, if there is one, and a fresh one where that is wanted.
+func (c *Client) last(fresh bool) (d plugin.Description, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.described == nil || fresh && c.stale {
+		return d, false
+	}
+	return *c.described, true
+}
+
+// describe asks the scorer what it is, unless that failed a moment ago or somebody
+// else did it meanwhile. It says nothing to the breaker: a scorer that cannot score
+// may know very well what it is.
+func (c *Client) describe(ctx context.Context) error {
+	if _, ok := c.last(true); ok {
+		return nil
+	}
+	if c.isBroken() {
+		return c.broken()
+	}
+	if c.describeErr != nil && time.Since(c.describeAt) < c.options.BreakFor {
+		return c.describeErr
+	}
+	asked, cancel := context.WithTimeout(ctx, min(c.options.Timeout, describeTimeout))
+	defer cancel()
+	d, err := c.scorer.Describe(asked)
+	if err == nil {
+		err = c.check(d)
+	}
+	c.describeErr = nil
+	if err == nil {
+		c.keep(d)
+		return nil
+	}
+	err = c.named(err)
+	switch {
+	case ctx.Err() != nil:
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	c.describeErr, c.describeAt = err, time.Now()
+	return err
+}
+
+// keep narrows and keeps a description.
+func (c *Client) keep(d plugin.Description) {
+	d.Parallel = max(d.Parallel, 1)
+	if c.options.Parallel > 0 {
+		d.Parallel = min(d.Parallel, c.options.Parallel)
+	}
+	if most := c.options.MaxItems; most > 0 && (d.MaxItems == 0 || most < d.MaxItems) {
+		d.MaxItems = most
+	}
+	c.slots.resize(d.Parallel)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.described, c.stale = &d, false
+}
+
+func (c *Client) check(d plugin.Description) error {
+	switch {
+	case d.MaxItems < 0 || d.MaxBytes < 0 || d.Parallel < 0:
+		return fmt.Errorf("%w: it says max_items %d, max_bytes %d and parallel %d; none is below 0", ErrAnswer, d.MaxItems, d.MaxBytes, d.Parallel)
+	case math.IsNaN(d.Cost) || math.IsInf(d.Cost, 0) || d.Cost < 0:
+		return fmt.Errorf("%w: it says a cost of %g; a cost is a number of 0 or more", ErrAnswer, d.Cost)
+	default:
+		return nil
+	}
+}
+
+// doubt has the scorer described again before it is asked the next time.
+func (c *Client) doubt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stale = true
+}
+
+// named says whose error it is, and makes one of the package's of any other.
+func (c *Client) named(err error) error {
+	for _, known := range []error{ErrUnavailable, ErrTooLarge, ErrQuery, ErrAnswer, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, known) {
+			return fmt.Errorf("ranker %q: %w", c.options.Name, err)
+		}
+	}
+	return fmt.Errorf("ranker %q: %w: %w", c.options.Name, ErrAnswer, err)
+}
+
+// isBroken reports whether no call is let through, a probe neither.
+func (c *Client) isBroken() bool { return c.breaker.IsOpen() && c.breaker.RemainingDelay() > 0 }
+
+func (c *Client) broken() error {
+	return fmt.Errorf("ranker %q: %w: it failed %d times in a row and is asked again in %s",
+		c.options.Name, ErrUnavailable, c.options.BreakAfter, max(c.breaker.RemainingDelay(), 0).Round(time.Millisecond))
+}
+
+// batch is one call.
+type batch struct {
+	items []plugin.Item
+	bytes int
+	known bool // that it can come back in time
+	half  bool // of one that was too large
+}
+
+// call asks once, and learns from it.
+func (c *Client) call(ctx context.Context, q plugin.Query, b batch, version string) (scores []float32, scored, outcome string, err error) {
+	ended := c.options.Observer.RankerCalled(c.options.Name, len(b.items))
+	start := time.Now()
+	asked, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	scores, scored, err = c.ask(asked, q, b.items, version)
+	took := time.Since(start)
+	if err == nil {
+		err = checkScores(scores, len(b.items))
+	}
+	if err != nil {
+		err = c.named(err)
+	}
+	outcome = c.outcome(ctx, err)
+	c.record(ctx, outcome, b.known)
+	switch outcome {
+	case OK:
+		c.pace.observe(len(b.items), took)
+		c.limits.take(len(b.items), b.bytes)
+	case Timeout:
+		if ctx.Err() == nil { // all the time that a call may have was too short: twice that is the guess
+			took *= 2
+		}
+		c.pace.observeCut(len(b.items), took)
+	case TooLarge:
+		if len(b.items) == 1 {
+			c.limits.refuseOne(b.bytes, b.half)
+		} else {
+			c.limits.refuse(len(b.items), b.bytes)
+		}
+	}
+	ended(outcome)
+	return scores, scored, outcome, err
+}
+
+func (c *Client) ask(ctx context.Context, q plugin.Query, items []plugin.Item, version string) ([]float32, string, error) {
+	if v, ok := c.scorer.(Versioner); ok {
+		scores, scored, err := v.ScoreVersion(ctx, q, items)
+		return scores, cmp.Or(scored, version), err
+	}
+	scores, err := c.scorer.Score(ctx, q, items)
+	return scores, version, err
+}
+
+// checkScores refuses what no ranker can say.
+func checkScores(scores []float32, items int) error {
+	if len(scores) != items {
+		return fmt.Errorf("%w: %d scores for %d items", ErrAnswer, len(scores), items)
+	}
+	if i := slices.IndexFunc(scores, func(s float32) bool { return math.IsInf(float64(s), 0) }); i >= 0 {
+		return fmt.Errorf("%w: the score of item %d of the call is infinite; NaN is for an item that cannot be scored", ErrAnswer, i)
+	}
+	return nil
+}
+
+// outcome names what came of a call under the caller's context.
+func (c *Client) outcome(ctx context.Context, err error) string {
+	switch {
+	case err == nil:
+		return OK
+	case errors.Is(ctx.Err(), context.Canceled):
+		return Cancelled
+	case errors.Is(err, ErrTooLarge):
+		return TooLarge
+	case errors.Is(err, ErrQuery):
+		return Query
+	case errors.Is(err, ErrUnavailable):
+		return Unavailable
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return Timeout
+	default:
+		return Answer
+	}
+}
+
+// record tells the breaker. A caller that gave up, or whose deadline nobody knew to be
+// too short, says nothing of the ranker; but a permit to probe has to be given back.
+func (c *Client) record(ctx context.Context, outcome string, known bool) {
+	switch {
+	case outcome == OK, outcome == TooLarge, outcome == Query:
+		c.breaker.RecordSuccess()
+	case outcome == Cancelled, outcome == Timeout && ctx.Err() != nil && !known:
+		if c.breaker.IsHalfOpen() {
+			c.breaker.RecordFailure()
+		}
+	default:
+		c.breaker.RecordFailure()
+		c.doubt()
+	}
+}
+
+// hush has nobody ask before the time that an error names.
+func (c *Client) hush(err error) (wait time.Duration, told bool) {
+	var w Waiter
+	if !errors.As(err, &w) {
+		return 0, false
+	}
+	wait = w.RetryAfter()
+	if wait > 0 {
+		c.quiet.Store(time.Now().Add(wait).UnixNano())
+	}
+	return wait, true
+}
+
+// silence is how long the scorer still wants not to be asked.
+func (c *Client) silence() time.Duration {
+	return time.Until(time.Unix(0, c.quiet.Load()))
+}
+
+// sameNeeds reports whether two versions read the same of a query and of an item.
+func sameNeeds(a, b plugin.Description) bool {
+	return a.Text == b.Text && a.Payload == b.Payload && a.Vectors == b.Vectors && slices.Equal(a.PayloadFields, b.PayloadFields)
+}

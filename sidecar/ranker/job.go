@@ -1,0 +1,419 @@
+package ranker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/likenessdb/likeness/plugin"
+)
+
+const (
+	// attempts are the calls for one batch, at most.
+	attempts = 3
+	// firstPause is the mean time before a call is made again, the first time.
+	firstPause = 20 * time.Millisecond
+	// tooLargeAlone items, and none taken: it is the query that is too large.
+	tooLargeAlone = 3
+)
+
+// job is one call of Rank. One goroutine sends its batches, each in a goroutine of its
+// own, as slots become free.
+type job struct {
+	client      *Client
+	query       plugin.Query
+	items       []plugin.Item
+	description plugin.Description
+	querySize   int
+	cancel      context.CancelFunc
+
+	mu      sync.Mutex
+	waiting []span // what is to be asked, in order
+	flying  int    // batches that have not ended, those that wait to be sent again included
+	landed  chan struct{}
+	stopped bool
+	result  Result
+	taken   bool // there are scores, of result.Version
+	refused int  // items too large alone
+	err     error
+}
+
+// span is a range of items, asked together at most.
+type span struct {
+	from, to int
+	attempt  int
+	half     bool // of one that was too large
+}
+
+// Rank implements Ranker; it adds ErrTooLarge to its errors, for a query that the
+// scorer takes with no item. An item that is too large alone, or that the scorer has
+// no score for, is NaN without an error.
+func (c *Client) Rank(ctx context.Context, q plugin.Query, items []plugin.Item) (Result, error) {
+	r := Result{Scores: make([]float32, len(items))}
+	for i := range r.Scores {
+		r.Scores[i] = float32(math.NaN())
+	}
+	d, err := c.Describe(ctx)
+	if err != nil {
+		c.options.Observer.RankerNotAsked(c.options.Name, len(items), reasonOf(err))
+		return r, err
+	}
+	r.Version = d.Version
+	if d.Text && q.Text == "" {
+		return r, fmt.Errorf("ranker %q: %w: it reads the query's text, which is empty; send text", c.options.Name, ErrQuery)
+	}
+	size := querySize(q)
+	if d.MaxBytes > 0 && size >= d.MaxBytes {
+		return r, fmt.Errorf("ranker %q: %w: the query alone takes %d bytes, the limit is %d; shorten it", c.options.Name, ErrTooLarge, size, d.MaxBytes)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	j := &job{client: c, query: q, items: items, description: d, querySize: size, cancel: cancel, landed: make(chan struct{}, 1), result: r}
+	if len(items) > 0 {
+		j.waiting = append(j.waiting, span{to: len(items), attempt: 1})
+	}
+	j.run(ctx)
+	return j.result, j.err
+}
+
+// run sends batches until every item was asked for or nothing more can be.
+func (j *job) run(ctx context.Context) {
+	var batches sync.WaitGroup
+	for j.await(ctx) {
+		if j.client.isBroken() {
+			j.stop(j.client.broken(), Broken)
+			break
+		}
+		mine, err := j.client.slots.acquire(ctx)
+		if err != nil {
+			j.stop(err, reasonOf(err))
+			break
+		}
+		if !mine {
+			continue
+		}
+		s, b, ok := j.next(ctx)
+		if !ok {
+			j.client.slots.release()
+			continue
+		}
+		batches.Go(func() { j.send(ctx, s, b) })
+	}
+	batches.Wait()
+}
+
+// await waits until there is something to send, and reports whether there is.
+func (j *job) await(ctx context.Context) bool {
+	for {
+		j.mu.Lock()
+		some, over := len(j.waiting) > 0, j.stopped || j.flying == 0
+		j.mu.Unlock()
+		if some || over {
+			return some
+		}
+		j.landing(ctx)
+	}
+}
+
+// landing waits until a batch has ended; they all do soon when the context does.
+func (j *job) landing(ctx context.Context) {
+	select {
+	case <-j.landed:
+	case <-ctx.Done():
+		j.stop(ctx.Err(), reasonOf(ctx.Err()))
+	}
+}
+
+// next takes a batch that the scorer may be sent now.
+func (j *job) next(ctx context.Context) (s span, b batch, ok bool) {
+	if !j.quiet(ctx) {
+		return s, b, false
+	}
+	s, b, ok = j.cut(ctx)
+	if !ok {
+		return s, b, false
+	}
+	permitted := j.client.breaker.TryAcquirePermit()
+	j.mu.Lock()
+	if permitted {
+		j.result.Calls += len(b.items)
+		j.mu.Unlock()
+		return s, b, true
+	}
+	j.waiting = append([]span{s}, j.waiting...)
+	j.flying--
+	others := j.flying > 0
+	j.mu.Unlock()
+	if others { // one of them may be the probe that closes the breaker
+		j.landing(ctx)
+	} else {
+		j.stop(j.client.broken(), Broken)
+	}
+	return s, b, false
+}
+
+// quiet waits for as long as the scorer asked for, if the deadline leaves the time.
+func (j *job) quiet(ctx context.Context) bool {
+	wait := j.client.silence()
+	if wait <= 0 {
+		return true
+	}
+	if deadline, has := ctx.Deadline(); has && time.Until(deadline) < wait {
+		j.stop(fmt.Errorf("ranker %q: %w: it asked for %s without calls", j.client.options.Name, ErrUnavailable, wait.Round(time.Millisecond)), Late)
+		return false
+	}
+	if err := sleep(ctx, wait); err != nil {
+		j.stop(err, reasonOf(err))
+		return false
+	}
+	return true
+}
+
+// cut takes the next batch: as many items as the limits, the deadline and an even
+// share of what waits leave.
+func (j *job) cut(ctx context.Context) (s span, b batch, ok bool) {
+	most, bytes := j.client.limits.within(j.description)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.stopped || len(j.waiting) == 0 {
+		return s, b, false
+	}
+	s = j.waiting[0]
+	n := s.to - s.from
+	if most > 0 {
+		n = even(n, most)
+	}
+	n, b.bytes = j.fill(s.from, n, bytes)
+	if n == 0 { // too large alone, by what the scorer declares
+		j.skip(1, TooLarge)
+		return s, b, false
+	}
+	var fitting int
+	if fitting, b.known = j.fit(ctx, n); fitting == 0 {
+		deadline, _ := ctx.Deadline()
+		j.halt(fmt.Errorf("ranker %q: %w: a call cannot come back in the %s that are left",
+			j.client.options.Name, context.DeadlineExceeded, time.Until(deadline).Round(time.Microsecond)), Late)
+		return s, b, false
+	} else if fitting < n {
+		n, b.bytes = j.fill(s.from, fitting, bytes)
+	}
+	if s.from+n == s.to {
+		j.waiting = j.waiting[1:]
+	} else {
+		j.waiting[0].from += n
+		s.to = s.from + n
+	}
+	b.items, b.half = j.items[s.from:s.to], s.half
+	j.flying++
+	return s, b, true
+}
+
+// even is the size of the first of as few batches as possible, all about alike.
+func even(n, most int) int {
+	batches := (n + most - 1) / most
+	return (n + batches - 1) / batches
+}
+
+// fill is how many of n items a request of so many bytes holds, and its size. One
+// alone is tried whatever was learned of bytes, but not against what is declared.
+func (j *job) fill(from, n, most int) (int, int) {
+	size := j.querySize
+	for i := range n {
+		next := size + itemSize(&j.items[from+i])
+		if most > 0 && next > most && (i > 0 || j.description.MaxBytes > 0 && next > j.description.MaxBytes) {
+			return i, size
+		}
+		size = next
+	}
+	return n, size
+}
+
+func (j *job) fit(ctx context.Context, n int) (int, bool) {
+	left := j.client.options.Timeout
+	if deadline, has := ctx.Deadline(); has {
+		left = min(left, time.Until(deadline))
+	}
+	fitting, known := j.client.pace.fit(n, left, j.client.options.BreakFor)
+	if left == j.client.options.Timeout {
+		fitting = max(fitting, 1) // the caller can wait, and one item is the least
+	}
+	return fitting, known
+}
+
+// send asks for a batch and sees to what came of it.
+func (j *job) send(ctx context.Context, s span, b batch) {
+	defer j.land()
+	if s.attempt == 1 {
+		j.client.retries.called()
+	}
+	scores, version, outcome, err := j.client.call(ctx, j.query, b, j.description.Version)
+	if outcome == OK {
+		j.take(ctx, s, scores, version)
+	}
+	j.client.slots.release()
+	switch outcome {
+	case OK:
+	case TooLarge:
+		j.halve(s, err)
+	case Query:
+		j.stop(err, Given)
+		j.cancel()
+	case Unavailable, Timeout:
+		if !j.again(ctx, s, err) {
+			j.fail(err)
+		}
+	default:
+		j.fail(err)
+	}
+}
+
+// take keeps the scores of a batch, unless they are another version's than the rest.
+func (j *job) take(ctx context.Context, s span, scores []float32, version string) {
+	if version != j.description.Version {
+		if err := j.changed(ctx, version); err != nil {
+			j.fail(err)
+			return
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.taken && j.result.Version != version {
+		j.note(fmt.Errorf("ranker %q: %w: it changed from version %q to %q during the call",
+			j.client.options.Name, ErrAnswer, j.result.Version, version))
+		return
+	}
+	j.taken, j.result.Version = true, version
+	copy(j.result.Scores[s.from:s.to], scores)
+}
+
+// changed sees whether a version that was not described is the scorer's new one, and
+// reads what the old one did.
+func (j *job) changed(ctx context.Context, version string) error {
+	if d, ok := j.client.last(true); ok && d.Version != version {
+		j.client.doubt()
+	}
+	d, err := j.client.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	if d.Version != version || !sameNeeds(d, j.description) {
+		return fmt.Errorf("ranker %q: %w: it answered with version %q and described %q", j.client.options.Name, ErrAnswer, version, j.description.Version)
+	}
+	return nil
+}
+
+// halve has a batch that was too large asked for in two.
+func (j *job) halve(s span, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if n := s.to - s.from; n > 1 {
+		mid := s.from + (n+1)/2
+		if !j.stopped {
+			j.waiting = append([]span{{s.from, mid, s.attempt, true}, {mid, s.to, s.attempt, true}}, j.waiting...)
+		}
+		return
+	}
+	j.client.options.Observer.RankerNotAsked(j.client.options.Name, 1, TooLarge)
+	if j.refused++; j.refused >= tooLargeAlone && !j.taken {
+		j.halt(fmt.Errorf("%w: as are %d items alone; shorten the query", err, j.refused), Given)
+	}
+}
+
+// again has a call made again after a failure that can pass, if the budget and the
+// deadline leave it. It waits first, without a slot.
+func (j *job) again(ctx context.Context, s span, err error) bool {
+	wait, told := j.client.hush(err)
+	if !told {
+		wait = time.Duration((0.5 + rand.Float64()) * float64(firstPause<<(s.attempt-1)))
+	}
+	deadline, has := ctx.Deadline()
+	if wait < 0 || s.attempt >= attempts || ctx.Err() != nil || has && time.Until(deadline) < wait || !j.client.retries.spend() {
+		return false
+	}
+	if sleep(ctx, wait) != nil {
+		return false
+	}
+	j.client.options.Observer.RankerRetried(j.client.options.Name)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.stopped {
+		return false
+	}
+	s.attempt++
+	j.waiting = append([]span{s}, j.waiting...)
+	return true
+}
+
+// fail notes why a batch has no scores. Others go on: it may be their luck, and the
+// breaker ends it if it is not.
+func (j *job) fail(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.note(err)
+}
+
+func (j *job) note(err error) {
+	if j.err == nil || errors.Is(err, ErrQuery) && !errors.Is(j.err, ErrQuery) {
+		j.err = err
+	}
+}
+
+// stop leaves what waits without a call.
+func (j *job) stop(err error, reason string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.halt(err, reason)
+}
+
+// halt is stop, under the lock.
+func (j *job) halt(err error, reason string) {
+	j.note(err)
+	j.stopped = true
+	for len(j.waiting) > 0 {
+		j.skip(j.waiting[0].to-j.waiting[0].from, reason)
+	}
+}
+
+// skip leaves the next n items, of one span, without a call.
+func (j *job) skip(n int, reason string) {
+	j.client.options.Observer.RankerNotAsked(j.client.options.Name, n, reason)
+	if j.waiting[0].from += n; j.waiting[0].from == j.waiting[0].to {
+		j.waiting = j.waiting[1:]
+	}
+}
+
+func (j *job) land() {
+	j.mu.Lock()
+	j.flying--
+	j.mu.Unlock()
+	select {
+	case j.landed <- struct{}{}:
+	default:
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func reasonOf(err error) string {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return Cancelled
+	case errors.Is(err, context.DeadlineExceeded):
+		return Late
+	default:
+		return Broken
+	}
+}
