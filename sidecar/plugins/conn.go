@@ -1,0 +1,72 @@
+package plugins
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// conn is a connection over all lives of a plugin.
+type conn struct{ p *Plugin }
+
+var _ grpc.ClientConnInterface = conn{}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	s := c.p.live.Load()
+	if s == nil {
+		return c.p.unavailable(nil)
+	}
+	return c.p.ended(ctx, s, s.conn.Invoke(ctx, method, args, reply, opts...))
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (c conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s := c.p.live.Load()
+	if s == nil {
+		return nil, c.p.unavailable(nil)
+	}
+	inner, err := s.conn.NewStream(ctx, desc, method, opts...)
+	if err != nil {
+		return nil, c.p.ended(ctx, s, err)
+	}
+	return &stream{inner, c.p, s}, nil
+}
+
+// stream is a stream of one life.
+type stream struct {
+	grpc.ClientStream
+	p *Plugin
+	s *session
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *stream) RecvMsg(m any) error {
+	return s.p.ended(s.Context(), s.s, s.ClientStream.RecvMsg(m))
+}
+
+// ended is the error of a call for its caller. An answer is a sign of life, whatever
+// it says.
+func (p *Plugin) ended(ctx context.Context, s *session, err error) error {
+	if err == nil {
+		s.answers.Add(1)
+		return nil
+	}
+	said, ok := status.FromError(err)
+	if !ok || ctx.Err() != nil {
+		return err
+	}
+	switch {
+	case said.Code() == codes.Unavailable || said.Code() == codes.Canceled && p.live.Load() != s:
+		return p.unavailable(fmt.Errorf("the call was cut off: %s", said.Message()))
+	case said.Code() == codes.ResourceExhausted && strings.Contains(said.Message(), "larger than max"):
+		return status.Errorf(codes.ResourceExhausted, "plugin %q: %s: send less at once, or raise its max_message_bytes, which is %d",
+			p.options.Name, said.Message(), p.options.MaxMessageBytes)
+	default:
+		return err
+	}
+}

@@ -1,0 +1,222 @@
+// Package faulty is a plugin that misbehaves on purpose, for tests of what likeness
+// makes of it. Its scores are Score's, so that a test knows a right answer.
+//
+//	path, err := faulty.Build(ctx, folder)
+//	plugins.Start(ctx, plugins.Options{Path: path, Args: []string{"-fault", "crash", "-after", "100"}})
+package faulty
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// The faults. Each begins with the call after -after good ones; flap and slow-start
+// with the process.
+const (
+	None      = "none"
+	Crash     = "crash"      // the process kills itself in a call
+	Stop      = "stop"       // the process stops itself, as SIGSTOP does
+	Hang      = "hang"       // calls are not answered, health checks are
+	Slow      = "slow"       // an answer takes -delay longer
+	Count     = "count"      // one score too few
+	NaN       = "nan"        // no item has a score
+	Infinite  = "infinite"   // every score is +Inf
+	Shuffled  = "shuffled"   // the scores of other items: in reverse
+	Fail      = "fail"       // calls fail
+	Grow      = "grow"       // each call keeps -bytes more
+	Flap      = "flap"       // the process ends -delay after its start
+	SlowStart = "slow-start" // the process says nothing for -delay
+	NoStart   = "no-start"   // the process ends at once, and says why
+)
+
+// Faults are all of them.
+func Faults() []string {
+	return []string{None, Crash, Stop, Hang, Slow, Count, NaN, Infinite, Shuffled, Fail, Grow, Flap, SlowStart, NoStart}
+}
+
+// Score is R(x, q) of an item, the same for every query: in [0, 1), of its id alone.
+func Score(id rerank.ID) float32 {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, id.String())
+	return float32(h.Sum32()>>8) / (1 << 24)
+}
+
+// Build builds the plugin into a folder and returns its path.
+func Build(ctx context.Context, folder string) (string, error) {
+	path := filepath.Join(folder, "faulty-plugin")
+	if runtime.GOOS == "windows" {
+		path += ".exe"
+	}
+	//nolint:gosec // the folder is the test's own
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/likenessdb/likeness/sidecar/plugins/faulty/plugin").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return path, nil
+}
+
+// settings are the plugin's arguments.
+type settings struct {
+	fault   string
+	after   int64
+	delay   time.Duration
+	bytes   int
+	version string
+	env     bool
+	say     string
+	pad     int
+	listen  plugin.Option
+}
+
+func parse(args []string, stderr io.Writer) (settings, error) {
+	s := settings{}
+	flags := flag.NewFlagSet("faulty", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&s.fault, "fault", None, "what is wrong: "+strings.Join(Faults(), ", "))
+	flags.Int64Var(&s.after, "after", 0, "good answers before it")
+	flags.DurationVar(&s.delay, "delay", 0, "time that a good answer takes; of slow, flap and slow-start: theirs")
+	flags.IntVar(&s.bytes, "bytes", 1<<20, "what each call keeps, of grow")
+	flags.StringVar(&s.version, "version", "1", "what it says that it is")
+	flags.BoolVar(&s.env, "env", false, "describe itself by the names of its environment variables")
+	flags.StringVar(&s.say, "say", "", "say this to stderr at the start")
+	flags.IntVar(&s.pad, "pad", 0, "describe itself with so many bytes more")
+	s.listen = plugin.ListenFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	if !slices.Contains(Faults(), s.fault) {
+		return s, fmt.Errorf("-fault %q: one of %s", s.fault, strings.Join(Faults(), ", "))
+	}
+	return s, nil
+}
+
+// Main is the plugin's main.
+func Main(args []string, stderr io.Writer) error {
+	s, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	if s.say != "" {
+		_, _ = fmt.Fprintln(stderr, s.say)
+	}
+	switch s.fault {
+	case NoStart:
+		return errors.New("no model here")
+	case SlowStart:
+		<-time.After(s.delay)
+	case Flap:
+		time.AfterFunc(s.delay, killMyself)
+	default:
+	}
+	d := plugin.Description{Name: "faulty: " + s.fault + strings.Repeat(".", s.pad), Version: s.version, Parallel: 64}
+	if s.env {
+		names := []string{}
+		for _, variable := range os.Environ() {
+			name, _, _ := strings.Cut(variable, "=")
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		d.Name = strings.Join(names, " ")
+	}
+	return plugin.Serve(d, (&scorer{settings: s}).score, s.listen)
+}
+
+type scorer struct {
+	settings
+	calls atomic.Int64
+	kept  atomic.Pointer[[]byte]
+}
+
+func (s *scorer) score(ctx context.Context, _ plugin.Query, items []plugin.Item) ([]float32, error) {
+	scores := make([]float32, len(items))
+	for i := range items {
+		scores[i] = Score(items[i].ID)
+	}
+	faulty := s.calls.Add(1) > s.after
+	if s.delay > 0 && s.fault != Flap && s.fault != SlowStart && (faulty || s.fault != Slow) {
+		if err := wait(ctx, s.delay); err != nil {
+			return nil, err
+		}
+	}
+	if faulty {
+		return s.spoil(ctx, scores)
+	}
+	return scores, nil
+}
+
+// spoil answers with the fault.
+func (s *scorer) spoil(ctx context.Context, scores []float32) ([]float32, error) {
+	switch s.fault {
+	case Crash:
+		killMyself()
+		return nil, wait(ctx, time.Hour)
+	case Stop:
+		stopMyself()
+	case Hang:
+		return nil, wait(ctx, time.Hour)
+	case Count:
+		return scores[:max(len(scores)-1, 0)], nil
+	case NaN:
+		fill(scores, float32(math.NaN()))
+	case Infinite:
+		fill(scores, float32(math.Inf(1)))
+	case Shuffled:
+		slices.Reverse(scores)
+	case Fail:
+		return nil, errors.New("the model is upset")
+	case Grow:
+		s.grow()
+	default:
+	}
+	return scores, nil
+}
+
+// grow keeps memory and touches it.
+func (s *scorer) grow() {
+	was := s.kept.Load()
+	now := make([]byte, s.bytes)
+	if was != nil {
+		now = make([]byte, len(*was)+s.bytes)
+	}
+	for i := 0; i < len(now); i += 4096 {
+		now[i] = 1
+	}
+	s.kept.Store(&now)
+}
+
+func fill(scores []float32, with float32) {
+	for i := range scores {
+		scores[i] = with
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func killMyself() {
+	if p, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = p.Kill()
+	}
+}

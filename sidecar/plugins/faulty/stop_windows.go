@@ -1,0 +1,4 @@
+package faulty
+
+// stopMyself does what comes nearest here.
+func stopMyself() { select {} }

@@ -1,0 +1,99 @@
+package plugins
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+// maxLine bounds a line of a plugin in the log.
+const maxLine = 4096
+
+// lines writes what a plugin prints into the log, a line an entry. It is safe for
+// concurrent use.
+type lines struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	line []byte
+	cut  int // bytes of the line that were too much
+	last string
+}
+
+func newLines(log *slog.Logger, stream string) *lines {
+	return &lines{log: log.With("stream", stream)}
+}
+
+// Write implements io.Writer. It never fails.
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(b)
+	for len(b) > 0 {
+		part, rest, whole := bytes.Cut(b, []byte{'\n'})
+		take := min(len(part), maxLine-len(l.line))
+		l.line = append(l.line, part[:take]...)
+		l.cut += len(part) - take
+		if whole {
+			l.emit()
+		}
+		b = rest
+	}
+	return n, nil
+}
+
+// flush ends a line that has no end.
+func (l *lines) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.emit()
+}
+
+// lastLine is the last that was not empty.
+func (l *lines) lastLine() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+func (l *lines) emit() {
+	text := strings.ToValidUTF8(string(bytes.TrimRight(l.line, "\r ")), "\uFFFD")
+	if l.cut > 0 {
+		text += fmt.Sprintf("… (%d bytes more)", l.cut)
+	}
+	l.line, l.cut = l.line[:0], 0
+	if text == "" {
+		return
+	}
+	level, text := parseLine(text)
+	if level > slog.LevelDebug {
+		l.last = text
+	}
+	l.log.Log(context.Background(), level, "plugin says", "line", text)
+}
+
+// parseLine is a line's level and text. go-plugin writes JSON with both; all else is
+// what a person may want to read.
+func parseLine(line string) (slog.Level, string) {
+	var said struct {
+		Level   string `json:"@level"`
+		Message string `json:"@message"`
+	}
+	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &said) != nil || said.Message == "" {
+		return slog.LevelInfo, line
+	}
+	switch said.Level {
+	case "trace", "debug":
+		return slog.LevelDebug, line
+	case "warn":
+		return slog.LevelWarn, line
+	case "error":
+		return slog.LevelError, line
+	default:
+		return slog.LevelInfo, line
+	}
+}

@@ -1,0 +1,17 @@
+//go:build unix
+
+package plugins
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
+
+// ours reports whether a file belongs to the user of this process.
+func ours(info fs.FileInfo) bool {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(s.Uid) == os.Getuid()
+}

@@ -1,0 +1,51 @@
+package plugins
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// session is one life of a plugin.
+type session struct {
+	conn    *grpc.ClientConn
+	version string
+	pid     int // 0: reached by its address
+	answers atomic.Int64
+	// gone is closed when the process is; nil, it never is.
+	gone  <-chan struct{}
+	cause func() error // how it went, after gone
+	// end leaves nothing behind; an error says what stayed.
+	end func() error
+}
+
+// explain is the error of a call, in the words of the process where that has ended:
+// the connection says so a little earlier.
+func (s *session) explain(err error) error {
+	if s.gone != nil && status.Code(err) == codes.Unavailable {
+		select {
+		case <-s.gone:
+			return s.cause()
+		case <-time.After(2 * drain):
+		}
+	}
+	if said, ok := status.FromError(err); ok {
+		return fmt.Errorf("%s: %s", said.Code(), said.Message())
+	}
+	return err
+}
+
+// dialOptions are of every connection to a plugin. A fixed window spares the pings
+// that would measure one.
+func (o Options) dialOptions() []grpc.DialOption {
+	const window = 1 << 20
+	return []grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxMessageBytes), grpc.MaxCallSendMsgSize(o.MaxMessageBytes)),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
+		grpc.WithIdleTimeout(0), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(), grpc.WithUserAgent("likeness"),
+	}
+}
