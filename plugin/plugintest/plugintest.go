@@ -1,0 +1,227 @@
+// Package plugintest is the conformance kit of scorers: what likeness relies on, in
+// cases that the author of a plugin runs in a test of their own, or with `likeness
+// plugin check`.
+//
+//	func TestScorer(t *testing.T) { plugintest.Run(t, myScorer{}, plugintest.Options{}) }
+package plugintest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/plugin/internal/hosted"
+)
+
+// Options say what a scorer is asked. The zero value asks what is made up from its
+// Description, which a scorer of vectors of one length, or of special payloads, cannot
+// read.
+type Options struct {
+	// Query is one that the scorer can read.
+	Query *plugin.Query
+	// Items are some that it can read, all different, two at least.
+	Items []plugin.Item
+	// Dim is the length of the vectors that are made up; 0 is 384.
+	Dim int
+	// Timeout of a case; 0 is thirty seconds.
+	Timeout time.Duration
+	// Tolerance is how far two scores of one item may be apart, as a share of the greater
+	// or of 1; 0 is 1e-5. What arithmetic in batches does to a score is in it.
+	Tolerance float64
+	// Conn, if set, is the connection to the scorer's process, whose health and whose way
+	// with malformed messages are looked at too.
+	Conn grpc.ClientConnInterface
+}
+
+// Result is what came of a case.
+type Result struct {
+	Case string `json:"case"`
+	// Wants says what the case wants.
+	Wants string `json:"wants"`
+	// State is passed, failed or skipped.
+	State string `json:"state"`
+	// Detail says what was found in place of it, or why it was skipped.
+	Detail  string  `json:"detail,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
+// The states of a Result.
+const (
+	Passed  = "passed"
+	Failed  = "failed"
+	Skipped = "skipped"
+)
+
+// skip is why a case does not apply.
+type skip string
+
+func (s skip) Error() string { return string(s) }
+
+// Run runs every case as a subtest.
+func Run(t *testing.T, s plugin.Scorer, o Options) {
+	t.Helper()
+	k := newKit(s, o)
+	for _, c := range k.cases() {
+		t.Run(c.name, func(t *testing.T) {
+			switch r := k.run(t.Context(), c); r.State {
+			case Failed:
+				t.Errorf("want %s: %s", r.Wants, r.Detail)
+			case Skipped:
+				t.Skip(r.Detail)
+			}
+		})
+	}
+}
+
+// Check runs every case, one after the other, and tells each result to told, if it is
+// not nil, as it comes.
+func Check(ctx context.Context, s plugin.Scorer, o Options, told func(Result)) []Result {
+	k := newKit(s, o)
+	var all []Result
+	for _, c := range k.cases() {
+		r := k.run(ctx, c)
+		if told != nil {
+			told(r)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// Command is a program to start as likeness does: without its environment, but for what
+// Env says, with mutual TLS.
+type Command struct {
+	Path string
+	Args []string
+	Env  []string
+	// Stderr gets what it writes; nil: nobody.
+	Stderr io.Writer
+	// StartTimeout is the time until it has said its address; 0 is ten seconds.
+	StartTimeout time.Duration
+}
+
+// Start starts a plugin. stop ends it, and kills it if it does not within five seconds.
+func Start(ctx context.Context, c Command) (conn *grpc.ClientConn, stop func(), err error) {
+	if _, err := os.Stat(c.Path); err != nil {
+		return nil, nil, fmt.Errorf("%w; give the path of the plugin's executable", err)
+	}
+	p, err := hosted.Start(ctx, hosted.Options{
+		Command: append([]string{c.Path}, c.Args...), Env: c.Env, Handshake: plugin.Handshake(), Set: plugin.ScorerSet,
+		Protocol: plugin.ProtocolVersion, StartTimeout: c.StartTimeout, Stderr: c.Stderr,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.Conn, func() { p.Close(5 * time.Second) }, nil
+}
+
+// RunCommand runs every case against a process.
+func RunCommand(t *testing.T, c Command, o Options) {
+	t.Helper()
+	conn, stop, err := Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	o.Conn = conn
+	Run(t, plugin.NewClient(conn), o)
+}
+
+// kit is a scorer and what it is asked.
+type kit struct {
+	scorer  plugin.Scorer
+	options Options
+	said    plugin.Description
+	query   plugin.Query
+	items   []plugin.Item
+}
+
+func newKit(s plugin.Scorer, o Options) *kit {
+	if o.Dim == 0 {
+		o.Dim = 384
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 30 * time.Second
+	}
+	if o.Tolerance == 0 {
+		o.Tolerance = 1e-5
+	}
+	return &kit{scorer: s, options: o}
+}
+
+func (k *kit) run(ctx context.Context, c check) Result {
+	ctx, cancel := context.WithTimeout(ctx, k.options.Timeout)
+	defer cancel()
+	start := time.Now()
+	r := Result{Case: c.name, Wants: c.wants, State: Passed}
+	err := k.prepare(ctx)
+	if err == nil {
+		err = c.run(ctx, k)
+	}
+	if err == nil {
+		err = k.alive(ctx)
+	}
+	var why skip
+	if errors.As(err, &why) {
+		r.State, r.Detail = Skipped, err.Error()
+	} else if err != nil {
+		r.State, r.Detail = Failed, err.Error()
+	}
+	r.Seconds = time.Since(start).Seconds()
+	return r
+}
+
+// prepare makes what the scorer is asked, once it has said what it wants.
+func (k *kit) prepare(ctx context.Context) error {
+	if k.items != nil {
+		return nil
+	}
+	d, err := k.scorer.Describe(ctx)
+	if err != nil {
+		return fmt.Errorf("it does not say what it is: %w", err)
+	}
+	k.said = d
+	k.query, k.items = k.makeQuery(), k.makeItems(k.fits(many))
+	if k.options.Query != nil {
+		k.query = *k.options.Query
+	}
+	if n := len(k.options.Items); n > 0 {
+		k.items = k.options.Items[:min(n, k.fits(many))]
+	}
+	return nil
+}
+
+// fits is how many of n items it takes at once.
+func (k *kit) fits(n int) int {
+	if k.said.MaxItems > 0 {
+		return min(n, k.said.MaxItems)
+	}
+	return n
+}
+
+// alive: whatever a case did, the next query is answered.
+func (k *kit) alive(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("not done in %v", k.options.Timeout)
+	}
+	if _, err := k.score(ctx, k.items[:1]); err != nil {
+		return fmt.Errorf("afterwards a query that it had answered fails: %w", err)
+	}
+	return nil
+}
+
+// score asks the kit's query, and checks what every answer must be.
+func (k *kit) score(ctx context.Context, items []plugin.Item) ([]float32, error) {
+	scores, err := k.scorer.Score(ctx, k.query, items)
+	if err != nil {
+		return nil, err
+	}
+	return scores, valid(scores, len(items))
+}
