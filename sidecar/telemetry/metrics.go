@@ -41,6 +41,7 @@ type Metrics struct {
 	*proxied
 	load      *loadCollector
 	following *followCollector
+	pluginStates *pluginCollector
 	*audits
 }
 
@@ -72,6 +73,7 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 		WithLabelValues(build.Version, build.Commit, build.Go).Set(1)
 	m.load = r.load()
 	m.following = r.following()
+	m.pluginStates = r.plugins()
 	m.routeInfo = r.gauge("route_info", "1, with what a route is made of.", "route", "store", "model", "model_version", "placement")
 	for _, route := range routes {
 		m.routes[route.Name] = true

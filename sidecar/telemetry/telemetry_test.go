@@ -24,6 +24,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
@@ -174,5 +175,18 @@ func TestReadiness(t *testing.T) {
 			t.Errorf("ready %v: %s", ready, dump)
 		}
 		ready = true
+	}
+}
+
+func TestPluginsAreShown(t *testing.T) {
+	m := metrics()
+	m.WatchPlugins(func() []plugins.State {
+		return []plugins.State{{Name: "ranker", Status: plugins.Ready, Restarts: 2, Resident: 4096, Ends: map[plugins.Reason]int64{plugins.Hung: 2}}}
+	})
+	text := scrape(t, m)
+	for _, want := range []string{`"ranker"`, `"hung"`, `"checksum"`, "likeness_plugin_up", "4096"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
 	}
 }
