@@ -212,10 +212,8 @@ func (b *companionBuild) exists(ctx context.Context) (bool, error) {
 func (b *companionBuild) fill(ctx context.Context, rows int) error {
 	done := b.Progress.begin("writing companion "+b.Name, rows)
 	done(b.state.Rows)
-	request := adapters.ScanRequest{
-		Collection: b.Source.Collection, Vectors: []string{b.Source.Vector}, Owner: b.Source.Owner,
-		Payload: true, Batch: b.Source.Batch, Cursor: b.state.Cursor,
-	}
+	request := b.Source.request()
+	request.Owner, request.Payload, request.PayloadFields, request.Cursor = b.Source.Owner, true, nil, b.state.Cursor
 	return b.Source.scan(ctx, b.state.Bounds, request, func(rows adapters.Rows, cursor string) error {
 		if len(rows.IDs) > 0 {
 			if err := b.write(ctx, rows); err != nil {
@@ -241,8 +239,8 @@ func (b *companionBuild) write(ctx context.Context, rows adapters.Rows) error {
 			return err
 		}
 	}
-	features, err := Encode(ctx, b.Model, rows.Vectors[0])
-	if err != nil {
+	features, err := b.features(ctx, &rows)
+	if err != nil || len(rows.IDs) == 0 {
 		return err
 	}
 	derived := adapters.Rows{IDs: rows.IDs, Owners: rows.Owners, Payloads: rows.Payloads}
@@ -251,13 +249,37 @@ func (b *companionBuild) write(ctx context.Context, rows adapters.Rows) error {
 	}
 	b.result.Rows += features.Rows
 	b.result.Items += items
-	b.result.NotFinite += notFinite(features)
 	if err := b.Writer.Write(ctx, b.Name, b.schema, derived); err != nil {
 		return err
 	}
 	b.state.Written += len(derived.IDs)
 	b.sample.add(derived)
 	return nil
+}
+
+// features are those of rows, of which it takes out those that Base can derive
+// nothing from.
+func (b *companionBuild) features(ctx context.Context, rows *adapters.Rows) (rerank.Matrix, error) {
+	base, err := b.Source.base(ctx, *rows)
+	if err != nil {
+		return rerank.Matrix{}, err
+	}
+	features, err := Encode(ctx, b.Model, base)
+	if err != nil {
+		return features, err
+	}
+	bad := notFinite(features)
+	b.result.NotFinite += bad
+	if bad == 0 || b.Source.Base == nil {
+		return features, nil
+	}
+	rows.Vectors = []rerank.Matrix{features}
+	fit := map[rerank.ID]bool{}
+	for i, id := range rows.IDs {
+		fit[id] = rerank.CheckFinite("features", features.Row(i)) == nil
+	}
+	*rows = only(*rows, func(id rerank.ID) bool { return fit[id] })
+	return rows.Vectors[0], nil
 }
 
 // Derive computes fields of a companion from feature rows. The model is a

@@ -82,7 +82,7 @@ func sameItem(a *table.Table, i int, b *table.Table, k int) bool {
 	for ; from < to; from, at = from+1, at+1 {
 		a.Row32(x, from)
 		b.Row32(y, at)
-		if !slices.Equal(x, y) {
+		if !slices.EqualFunc(x, y, func(a, b float32) bool { return a == b || a != a && b != b }) {
 			return false
 		}
 	}

@@ -49,10 +49,54 @@ type Source struct {
 	Owner      string // the field with each row's item, for max-sim
 	Batch      int    // rows a batch; 0 is the adapter's choice
 	Part       Part   // of the collection
+	// Base computes the base vectors in place of the stored ones; nil: they are stored.
+	Base Base
 	// RowsPerSecond is how fast it is read; 0 is as fast as it can be.
 	RowsPerSecond int
 	// Checkpoint is the time between two notes of how far a build came; 0 is 5 s.
 	Checkpoint time.Duration
+}
+
+// Base computes base vectors of rows where they are not what is stored: those of a
+// relevance-based model are a ranker's scores.
+type Base interface {
+	// Reads says what of a row is read: its payload, of that some fields (none: all),
+	// and its stored vector.
+	Reads() (payload bool, fields []string, vector bool)
+	// Vectors returns one base vector a row; one that is not finite is of an item of
+	// which nothing can be derived.
+	Vectors(ctx context.Context, rows adapters.Rows) (rerank.Matrix, error)
+}
+
+// base are the base vectors of rows.
+func (s Source) base(ctx context.Context, rows adapters.Rows) (rerank.Matrix, error) {
+	if s.Base == nil {
+		return rows.Vectors[0], nil
+	}
+	return s.Base.Vectors(ctx, rows)
+}
+
+// request asks for what base reads of every row.
+func (s Source) request() adapters.ScanRequest {
+	r := adapters.ScanRequest{Collection: s.Collection, Batch: s.Batch}
+	vector := true
+	if s.Base != nil {
+		r.Payload, r.PayloadFields, vector = s.Base.Reads()
+	}
+	if vector {
+		r.Vectors = []string{s.Vector}
+	}
+	return r
+}
+
+// Read yields the rows of the source's part with what Base reads of them. It returns
+// ErrSource, the store's error, or that of yield.
+func (s Source) Read(ctx context.Context, yield func(rows adapters.Rows) error) error {
+	within, err := s.bounds(ctx)
+	if err != nil {
+		return err
+	}
+	return s.scan(ctx, within, s.request(), func(rows adapters.Rows, _ string) error { return yield(rows) })
 }
 
 // due reports whether it is time for a note after the last one.
@@ -94,11 +138,14 @@ func (s Source) describe(ctx context.Context, spec rerank.Spec) (adapters.Descri
 		if f.Name != s.Vector && (s.Vector != "" || len(d.Fields) > 1) {
 			continue
 		}
-		if f.Dim != spec.ItemDim {
+		if f.Dim != spec.ItemDim && s.Base == nil {
 			return d, fmt.Errorf("%w: field %q of collection %q has dimension %d, the model takes items of %d",
 				ErrSource, f.Name, s.Collection, f.Dim, spec.ItemDim)
 		}
 		return d, nil
+	}
+	if s.Base != nil {
+		return d, nil // it reads the field, or none
 	}
 	return d, fmt.Errorf("%w: collection %q has no vector field %q", adapters.ErrField, s.Collection, s.Vector)
 }

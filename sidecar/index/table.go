@@ -114,9 +114,14 @@ func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
 	}
 	done := b.Progress.begin("indexing "+b.Source.Collection, rows)
 	done(b.result.Resumed)
-	request := adapters.ScanRequest{Collection: b.Source.Collection, Vectors: []string{b.Source.Vector}, Batch: b.Source.Batch, Cursor: cursor}
+	request := b.Source.request()
+	request.Cursor = cursor
 	return b.Source.scan(ctx, within, request, func(rows adapters.Rows, cursor string) error {
-		base, starts := rows.Vectors[0], []int32(nil)
+		base, err := b.Source.base(ctx, rows)
+		if err != nil {
+			return err
+		}
+		var starts []int32
 		if b.Vectors != nil {
 			base, starts = b.Vectors.Behind(base, rows.IDs)
 		}
