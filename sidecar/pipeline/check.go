@@ -43,7 +43,7 @@ func (o *opened) configure() error {
 	if err := o.fillDefaults(); err != nil {
 		return err
 	}
-	for _, check := range []func() error{o.checkWords, o.checkPlacement, o.checkTable, o.checkOwner, o.checkLimits} {
+	for _, check := range []func() error{o.checkWords, o.checkPlacement, o.checkTable, o.checkOwner, o.checkLimits, o.checkRanker} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -33,6 +33,11 @@ func (s *search) explain() error {
 // itemsOf finds the features of a hit: by its number in the table after a scan,
 // by its place among the scored candidates otherwise.
 func (s *search) itemsOf(h rerank.Scored) rerank.Items {
+	if s.spending != nil {
+		if items, ok := s.spending.rows[h.ID]; ok {
+			return items
+		}
+	}
 	at := h.Index
 	if s.rough.by > 0 || s.r.Strategy == rerank.Scan {
 		if item, ok := s.Table.Find(h.ID); ok {

@@ -39,10 +39,11 @@ const (
 	maxReserve   = 250 * time.Millisecond
 )
 
-// reserve ends the rescoring early enough for a fail_open route to answer in time.
+// reserve ends the rescoring early enough for a fail_open route to answer in time,
+// and a ranker early enough for what it said to be the answer.
 func (s *search) reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
-	if !ok || s.Failure != FailOpen || s.Store == nil {
+	if !ok || (s.Failure != FailOpen || s.Store == nil) && !s.ranks() {
 		return context.WithCancel(ctx)
 	}
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/reserveShare, maxReserve)))
@@ -55,6 +56,13 @@ func (s *search) degrade(ctx context.Context, f *failure) error {
 	}
 	s.log.LogAttrs(ctx, slog.LevelWarn, "search not rescored", slog.String("route", s.Name), slog.String("policy", string(s.Failure)),
 		slog.String("reason", f.reason), slog.Any("error", f.err))
+	if s.ranks() {
+		s.r.K = s.k
+		s.spending.Cut, s.spending.Reason = s.spending.left(), CutFailed
+		if f.reason == ReasonDeadline {
+			s.spending.Reason = CutDeadline
+		}
+	}
 	if problem := s.cannotFallBack(ctx); problem != "" {
 		return fmt.Errorf("%w: route %q: %s: %w", ErrDegraded, s.Name, problem, f)
 	}
@@ -80,6 +88,8 @@ func (s *search) cannotFallBack(ctx context.Context) string {
 		return "the request asks for no other answer"
 	case s.Store == nil:
 		return "it has no store to answer in its stead"
+	case s.spending != nil && len(s.spending.query.Vector) == 0:
+		return "a ranker's scores of support items cannot be compared with stored vectors"
 	case s.spec.QueryDim != s.spec.ItemDim:
 		return fmt.Sprintf("queries of %d elements cannot be compared with stored vectors of %d", s.spec.QueryDim, s.spec.ItemDim)
 	case ctx.Err() != nil:

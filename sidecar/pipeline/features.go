@@ -304,7 +304,7 @@ func (s *search) score(ctx context.Context, batches []batch) error {
 		fail(span, err)
 		return err
 	}
-	span.SetAttributes(attribute.Int("likeness.candidates", s.rank(few, scores)))
+	span.SetAttributes(attribute.Int("likeness.candidates", s.merge(few, scores)))
 	return s.refine(ctx)
 }
 
@@ -326,8 +326,8 @@ func (s *search) scoreHere(ctx context.Context, batches []batch) ([][]float32, e
 	return scores, nil
 }
 
-// rank puts what was scored among the best, and returns how many that were.
-func (s *search) rank(batches []batch, scores [][]float32) (n int) {
+// merge puts what was scored among the best, and returns how many that were.
+func (s *search) merge(batches []batch, scores [][]float32) (n int) {
 	top := rerank.NewTopK(s.rough.keep(s.r.K))
 	for _, h := range s.hits {
 		top.Push(h)
@@ -350,7 +350,7 @@ func (s *search) rank(batches []batch, scores [][]float32) (n int) {
 	}
 	n = scored - s.scored
 	s.split(top.Sorted(), scored)
-	if s.r.Explain {
+	if s.keeps {
 		s.kept = append(s.kept, batches...)
 	}
 	return n

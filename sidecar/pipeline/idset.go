@@ -50,6 +50,9 @@ func (s *idSet) add(id rerank.ID, mark int32) (fresh, marked bool) {
 	return true, false
 }
 
+// has reports whether an id is in the set.
+func (s *idSet) has(id rerank.ID) bool { return s.slots[s.find(id)] != 0 }
+
 // find returns the slot of the id, or the empty one where it would go.
 func (s *idSet) find(id rerank.ID) int {
 	mask := len(s.slots) - 1

@@ -43,6 +43,7 @@ type opened struct {
 	companion map[string]int
 	maxProbes int      // 0: not known
 	planner   *planner // nil: nothing is to be chosen
+	supports  *held
 }
 
 func newLane(r *Route) (*lane, error) {
@@ -50,7 +51,7 @@ func newLane(r *Route) (*lane, error) {
 	if err := o.configure(); err != nil {
 		return nil, err
 	}
-	o.scanner = new(atomic.Pointer[scan.Scanner])
+	o.scanner, o.supports = new(atomic.Pointer[scan.Scanner]), new(held)
 	if o.ScanIfFaster {
 		o.planner = new(planner)
 	}

@@ -256,7 +256,7 @@ const (
 	CutFailed   = "failed"
 )
 
-// Degraded says that, and why, scores are not the similarity's.
+// Degraded says that, and why, scores are not what the route's should be.
 type Degraded struct {
 	Reason string // one of the Reason constants
 	Detail string // for people
@@ -268,11 +268,21 @@ const (
 	ReasonDeadline = "deadline"
 	ReasonFetch    = "features_unavailable"
 	ReasonStore    = "store_failed"
+	// ReasonRanker: the ranker scored nothing; scores and order are the similarity's.
+	ReasonRanker = "ranker_failed"
 )
 
-// Timings are the seconds spent in each step, over all rounds.
+// Timings are the seconds spent in each step, over all rounds. Rank is that of the
+// ranker, and of reading rows for it.
 type Timings struct {
-	Encode, Retrieve, Score, Certify, Total time.Duration
+	Encode, Retrieve, Score, Certify, Rank, Total time.Duration
+}
+
+func (t *Timings) add(more Timings) {
+	t.Encode += more.Encode
+	t.Retrieve += more.Retrieve
+	t.Score += more.Score
+	t.Certify += more.Certify
 }
 
 // Answer is the answer to a Request.
@@ -280,7 +290,8 @@ type Answer struct {
 	Hits        []Hit
 	Certificate rerank.Certificate
 	// Degraded, if not nil: Hits are the store's own dot-product order and
-	// scores, and the certificate's status is unknown.
+	// scores, or with ReasonRanker the similarity's, and the certificate's status is
+	// unknown.
 	Degraded *Degraded
 	Strategy rerank.Strategy
 	// Plan says why that strategy, where the route left it to what was measured.

@@ -26,6 +26,9 @@ func (o *opened) resolve(r Request) (Request, error) {
 	if err := o.partition(&r); err != nil {
 		return r, err
 	}
+	if err := o.resolveRanking(&r); err != nil {
+		return r, err
+	}
 	r.Strategy = cmp.Or(r.Strategy, o.Strategy)
 	r.Weights = cmp.Or(r.Weights, o.Weights)
 	r.Head = cmp.Or(r.Head, o.Head)

@@ -45,7 +45,7 @@ func TestBadRequests(t *testing.T) {
 		{"gap infinite", pipeline.Request{K: 1, MaxGap: &inf}, pipeline.ErrRequest, "max_gap"},
 		{"no table", pipeline.Request{K: 1, Strategy: rerank.Scan}, pipeline.ErrRequest, "table"},
 		{"dimension", pipeline.Request{K: 1, Query: rerank.Query{Vector: good[:3]}}, rerank.ErrQuery, "3"},
-		{"no query", pipeline.Request{K: 1, Query: rerank.Query{Vector: []float32{}}}, rerank.ErrQuery, "0"},
+		{"no query", pipeline.Request{K: 1, Query: rerank.Query{Vector: []float32{}}}, pipeline.ErrRequest, "query.vector"},
 		{"not a number", pipeline.Request{K: 1, Query: rerank.Query{Vector: []float32{1, 2, nan, 4}}}, rerank.ErrQuery, "[2]"},
 		{"infinite", pipeline.Request{K: 1, Query: rerank.Query{Vector: []float32{1, inf, 3, 4}}}, rerank.ErrQuery, "[1]"},
 	} {

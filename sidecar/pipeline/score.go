@@ -23,6 +23,9 @@ func (p *Pipeline) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, erro
 	if err := o.checkScore(r); err != nil {
 		return ScoreAnswer{}, err
 	}
+	if len(r.Query.Vector) == 0 {
+		return ScoreAnswer{}, o.noVector()
+	}
 	enc, err := o.Model.Encode(r.Query)
 	if err != nil {
 		return ScoreAnswer{}, err

@@ -72,8 +72,13 @@ type search struct {
 	scored int             // here
 	left   int             // on a device, and not here
 	rough  rough
-	kept   []batch // what was scored, with Explain
+	keeps  bool    // what was scored is looked at again
+	kept   []batch // what was scored
 	answer Answer
+
+	// k is the K of the request; r.K is greater where a ranker scores more candidates.
+	k        int
+	spending *spending // nil: the route has no ranker
 }
 
 // begin checks a request: first what needs no call, then, if the route was
@@ -83,8 +88,11 @@ func (p *Pipeline) begin(ctx context.Context, l *lane, o *opened, seen resident,
 	if s.r, err = o.resolve(r); err != nil {
 		return nil, err
 	}
+	if err := s.ask(ctx); err != nil {
+		return nil, err
+	}
 	began := time.Now()
-	if s.enc, err = o.Model.Encode(r.Query); err != nil {
+	if s.enc, err = o.Model.Encode(s.r.Query); err != nil {
 		return nil, err
 	}
 	s.answer.Timings.Encode = time.Since(began)
@@ -93,6 +101,8 @@ func (p *Pipeline) begin(ctx context.Context, l *lane, o *opened, seen resident,
 		return nil, err
 	}
 	chosen := s.r.Strategy
+	s.widen()
+	s.keeps = s.r.Explain || s.ranks() && s.spending.rounds > 1
 	s.rough = s.roughness()
 	if err := s.makeProbes(ctx, s.r); err != nil || o != l.static || !needsStore(s.r) {
 		return s, err
@@ -100,10 +110,11 @@ func (p *Pipeline) begin(ctx context.Context, l *lane, o *opened, seen resident,
 	if s.opened, err = l.open(ctx); err != nil {
 		return nil, err
 	}
-	r.Strategy = chosen
+	r.Strategy, r.Query = chosen, s.r.Query
 	if s.r, err = s.opened.resolve(r); err != nil {
 		return nil, err
 	}
+	s.widen()
 	return s, s.makeProbes(ctx, s.r)
 }
 
@@ -168,8 +179,11 @@ func (s *search) rescored(ctx context.Context) error {
 		return err
 	}
 	s.measure()
+	if err := s.rank(ctx); err != nil {
+		return err
+	}
 	for _, h := range s.hits {
-		s.answer.Hits = append(s.answer.Hits, Hit{ID: h.ID, Score: h.Score})
+		s.answer.Hits = append(s.answer.Hits, Hit{ID: h.ID, Score: h.Score, Ranked: s.ranked(h.ID)})
 	}
 	return s.explain()
 }
