@@ -55,6 +55,9 @@ func ridge(start []float32, rows rerank.Matrix, scores []float32) ([]float32, er
 	var gram mat.SymDense
 	gram.SymOuterK(1, x.T())
 	lambda := Ridge * mat.Trace(&gram) / float64(d)
+	if lambda == 0 { // rows of no score say nothing of u
+		return slices.Clone(start), nil
+	}
 	for i := range d {
 		gram.SetSym(i, i, gram.At(i, i)+lambda)
 	}

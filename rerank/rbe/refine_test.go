@@ -1,9 +1,11 @@
 package rbe_test
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -116,11 +118,55 @@ func TestRefineRefuses(t *testing.T) {
 		"no scores":        {rerank.NewMatrix(0, 3), nil, rerank.ErrItems},
 		"a score too few":  {rerank.NewMatrix(2, 3), []float32{1}, rerank.ErrItems},
 		"other rows":       {rerank.NewMatrix(1, 4), []float32{1}, rerank.ErrItems},
-		"nothing to fit":   {rerank.NewMatrix(1, 3), []float32{1}, rerank.ErrQuery},
 		"a row not finite": {rerank.Matrix{Rows: 1, Cols: 3, Data: []float32{1, nan, 1}}, []float32{1}, rerank.ErrQuery},
 	} {
 		if _, err := s.Refine(q, tc.rows, tc.scores); !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestRefineGolden: NumPy's least squares of the stacked system, with items that are
+// equal, contradict each other or have no score.
+func TestRefineGolden(t *testing.T) {
+	b, err := os.ReadFile("../../testdata/golden/rbe/refine.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden struct {
+		Ridge float64
+		Cases []struct {
+			Name                string
+			Rows                [][]float32
+			Scores, Start, Want []float32
+		}
+	}
+	if err := json.Unmarshal(b, &golden); err != nil {
+		t.Fatal(err)
+	}
+	if golden.Ridge != rbe.Ridge {
+		t.Fatalf("the golden numbers are of a ridge of %v, Ridge is %v: make them again with tools/golden/golden_refine.py", golden.Ridge, rbe.Ridge)
+	}
+	c, tensors := parts(false)
+	s, err := rbe.New(c, tensors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range golden.Cases {
+		start, err := s.Encode(rerank.Query{Vector: g.Start})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := rerank.Matrix{Rows: len(g.Rows), Cols: len(g.Start), Data: slices.Concat(g.Rows...)}
+		refined, err := s.Refine(start, rows, g.Scores)
+		if err != nil {
+			t.Errorf("%s: %v", g.Name, err)
+			continue
+		}
+		for i, got := range queryOf(t, refined) {
+			if math.Abs(float64(got-g.Want[i])) > 1e-6*max(1, math.Abs(float64(g.Want[i]))) {
+				t.Errorf("%s: element %d is %v, want %v", g.Name, i, got, g.Want[i])
+			}
 		}
 	}
 }
