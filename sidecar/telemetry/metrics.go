@@ -39,8 +39,9 @@ type Metrics struct {
 	routeOpen    *prometheus.GaugeVec
 	routeInfo    *prometheus.GaugeVec
 	*proxied
-	load      *loadCollector
-	following *followCollector
+	*rankers
+	load         *loadCollector
+	following    *followCollector
 	pluginStates *pluginCollector
 	*audits
 }
@@ -66,6 +67,7 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 		notFinite:    r.counter("candidates_not_finite_total", "Candidates whose score was not finite.", "route"),
 		notIndexed:   r.counter("candidates_not_indexed_total", "Candidates that the route's table did not hold; build it again when they grow.", "route"),
 		proxied:      newProxied(r),
+		rankers:      newRankers(r),
 		audits:       newAudits(r),
 		routeOpen:    r.gauge("route_open", "1 if the route was checked against its store and is served.", "route"),
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/plugins"
+	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
@@ -74,6 +75,21 @@ func TestSearchesAreCounted(t *testing.T) {
 	}
 	if strings.Contains(text, "made-up") {
 		t.Error("a caller can make series")
+	}
+}
+
+func TestRankersAreCounted(t *testing.T) {
+	m := metrics()
+	m.RankerCalled("cross-encoder", 32)(ranker.OK)
+	m.RankerCalled("cross-encoder", 64)(ranker.TooLarge)
+	m.RankerRetried("cross-encoder")
+	m.RankerNotAsked("cross-encoder", 5, ranker.Late)
+	m.RankerBroken("cross-encoder", true)
+	text := scrape(t, m)
+	for _, want := range []string{`"cross-encoder"`, `"ok"`, `"too_large"`, `"late"`, "likeness_ranker_broken", "likeness_ranker_retries_total"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
 	}
 }
 
