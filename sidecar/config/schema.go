@@ -331,7 +331,7 @@ type Route struct {
 	// store's own, in the learned order.
 	Score string `yaml:"score" enum:"learned,store"`
 	// What the proxy passes because its meaning changes, and this route answers all the same: score-threshold,
-	// indexed-only, consistency, round-decimal. docs/proxy.md says what each comes to mean.
+	// indexed-only, consistency, round-decimal, prefetch, hybrid. docs/proxy.md says what each comes to mean.
 	OptIn []string `yaml:"opt_in"`
 	// Ask the store for exhaustive search; answers can then be proved exact.
 	ExactSearch bool `yaml:"exact_search"`

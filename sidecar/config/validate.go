@@ -266,7 +266,7 @@ func (v *validator) version(at string, r Route) {
 }
 
 // optIns are the reasons to pass that a route may choose to answer.
-var optIns = []string{"score-threshold", "indexed-only", "consistency", "round-decimal"}
+var optIns = []string{"score-threshold", "indexed-only", "consistency", "round-decimal", "prefetch", "hybrid"}
 
 // versions checks the route as each of its versions stands.
 func (v *validator) versions(at string, r Route) {

@@ -17,8 +17,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// errConfirm: the database did not answer the question for the hits.
-var errConfirm = routing.Degraded{Reason: "confirm"}
+// errConfirm: the database did not answer the question for the hits. errFind: nor
+// that for the candidates; it will say why in its answer to the call as it came.
+var (
+	errConfirm = routing.Degraded{Reason: "confirm"}
+	errFind    = routing.Pass("refused")
+)
 
 // call is a call on its way.
 type call struct {
@@ -28,7 +32,8 @@ type call struct {
 	collection string
 	raw        []byte
 
-	request *milvuspb.SearchRequest // raw, read
+	request *milvuspb.SearchRequest       // raw, read
+	hybrid  *milvuspb.HybridSearchRequest // that finds the candidates; nil: the route does
 	query   query
 	shape   shape
 }
@@ -49,11 +54,32 @@ func (c *call) Read(ctx context.Context) (asked routing.Asked, err error) {
 	if strict(c.request, c.shape.level) {
 		c.query.needs = append(c.query.needs, "consistency")
 	}
+	if c.hybrid != nil {
+		c.query.needs = append(c.query.needs, passesHybrid)
+	}
 	asked.Searches = c.query.searches(c.field(c.collection, c.query.field, c.shape))
+	if c.hybrid != nil {
+		asked.Searches[0].Find = c.find
+	}
 	return asked, nil
 }
 
-// decode reads the search, or the one that a hybrid search has.
+// find asks the database, as the caller, what a hybrid search finds.
+func (c *call) find(ctx context.Context, rows int) ([]rerank.ID, error) {
+	request, err := proto.Marshal(finding(c.hybrid, rows))
+	if err != nil {
+		return nil, errFind
+	}
+	var r rawgrpc.Reply
+	r.Message, _, _, r.Err = c.upstream.Call(ctx, c.method, request)
+	lists, ok := c.IDs(r)
+	if !ok || len(lists) != 1 {
+		return nil, errFind
+	}
+	return lists[0], nil
+}
+
+// decode reads the search, or that of a hybrid search which a route may be of.
 func (c *call) decode() (*milvuspb.SearchRequest, error) {
 	m, h := &milvuspb.SearchRequest{}, &milvuspb.HybridSearchRequest{}
 	hybrid := c.method == milvuspb.MilvusService_HybridSearch_FullMethodName
@@ -67,10 +93,16 @@ func (c *call) decode() (*milvuspb.SearchRequest, error) {
 	if routing.HasUnknown(whole.ProtoReflect()) {
 		return nil, routing.Pass("unknown-field")
 	}
-	if hybrid {
-		return alone(h)
+	if !hybrid {
+		return m, nil
 	}
-	return m, nil
+	m, several, err := fused(h, func(field string) bool {
+		return c.Field(c.collection, field) || c.Field(c.collection, "") // of the only field
+	})
+	if several {
+		c.hybrid = h
+	}
+	return m, err
 }
 
 // Original implements routing.Exchange.

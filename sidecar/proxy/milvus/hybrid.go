@@ -1,6 +1,7 @@
 package milvus
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 
@@ -11,18 +12,53 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// alone makes a hybrid search of one list a search: whatever fuses one list keeps
-// its order. One of several is in the order of a fusion, which no similarity is.
-func alone(h *milvuspb.HybridSearchRequest) (*milvuspb.SearchRequest, error) {
-	switch {
-	case len(h.GetRequests()) != 1:
-		return nil, routing.Pass("hybrid")
-	case h.GetFunctionScore() != nil:
-		return nil, routing.Pass("function-score")
-	case h.Namespace != nil || h.GetTravelTimestamp() != 0:
-		return nil, routing.Pass("namespace")
+// passesHybrid is why a hybrid search of several lists passes, unless the route
+// takes what they find.
+const passesHybrid = "hybrid"
+
+// fused makes a hybrid search the search of its list on a routed field, to whose
+// vector the similarity's order is near. Whatever fuses one list keeps its order; of
+// several, the database has to be asked what they find, by their own filters.
+func fused(h *milvuspb.HybridSearchRequest, routed func(field string) bool) (m *milvuspb.SearchRequest, several bool, err error) {
+	several = len(h.GetRequests()) > 1
+	for _, list := range h.GetRequests() {
+		if several && !routed(anns(list)) {
+			continue
+		}
+		if m != nil && (anns(m) != anns(list) || !bytes.Equal(m.GetPlaceholderGroup(), list.GetPlaceholderGroup())) {
+			return nil, false, routing.Pass(passesHybrid) // near to which?
+		}
+		m = list
 	}
-	m := proto.Clone(h.GetRequests()[0]).(*milvuspb.SearchRequest)
+	switch {
+	case m == nil || several && m.GetNq() != 1:
+		return nil, false, routing.Pass(passesHybrid)
+	case h.GetFunctionScore() != nil:
+		return nil, false, routing.Pass("function-score")
+	case h.Namespace != nil || h.GetTravelTimestamp() != 0:
+		return nil, false, routing.Pass("namespace")
+	}
+	m = proto.Clone(m).(*milvuspb.SearchRequest)
+	if several {
+		m.Dsl, m.ExprTemplateValues = "", nil
+	}
+	m, err = alone(h, m, several)
+	return m, several, err
+}
+
+// anns is the field of a search.
+func anns(m *milvuspb.SearchRequest) string {
+	for _, p := range m.GetSearchParams() {
+		if p.GetKey() == "anns_field" {
+			return p.GetValue()
+		}
+	}
+	return ""
+}
+
+// alone makes a list of a hybrid search a search, with the page that is asked for of
+// the fusion.
+func alone(h *milvuspb.HybridSearchRequest, m *milvuspb.SearchRequest, several bool) (*milvuspb.SearchRequest, error) {
 	m.Base, m.DbName, m.CollectionName = h.GetBase(), h.GetDbName(), h.GetCollectionName()
 	m.PartitionNames, m.OutputFields = h.GetPartitionNames(), h.GetOutputFields()
 	m.GuaranteeTimestamp, m.NotReturnAllMeta = h.GetGuaranteeTimestamp(), h.GetNotReturnAllMeta()
@@ -35,8 +71,8 @@ func alone(h *milvuspb.HybridSearchRequest) (*milvuspb.SearchRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if wanted, err := length(rank); err != nil || wanted > list {
-		return nil, routing.Pass("hybrid") // the list ends before the answer does
+	if wanted, err := length(rank); err != nil || wanted > list && !several {
+		return nil, routing.Pass(passesHybrid) // the list ends before the answer does
 	}
 	// The answer's length and offset are the fusion's, the list's own is read.
 	m.SearchParams = append(slices.DeleteFunc(m.GetSearchParams(), isPage), rank...)
@@ -49,7 +85,7 @@ func ranked(params []*commonpb.KeyValuePair) (left []*commonpb.KeyValuePair, err
 		switch p.GetKey() {
 		case "strategy", "params": // RRF and weights
 		case "norm_score":
-			return nil, routing.Pass("hybrid")
+			return nil, routing.Pass(passesHybrid)
 		case "limit": // as a search names it
 			left = append(left, &commonpb.KeyValuePair{Key: "topk", Value: p.GetValue()})
 		default:
@@ -76,4 +112,12 @@ func length(params []*commonpb.KeyValuePair) (rows uint64, err error) {
 		rows += n
 	}
 	return rows, nil
+}
+
+// finding makes a hybrid search one for the ids of what it finds.
+func finding(h *milvuspb.HybridSearchRequest, rows int) *milvuspb.HybridSearchRequest {
+	h = proto.Clone(h).(*milvuspb.HybridSearchRequest)
+	h.OutputFields = nil
+	h.RankParams = append(slices.DeleteFunc(h.GetRankParams(), isPage), &commonpb.KeyValuePair{Key: "limit", Value: strconv.Itoa(rows)})
+	return h
 }

@@ -14,14 +14,22 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// errConfirm: the database did not answer the question for the hits.
-var errConfirm = routing.Degraded{Reason: "confirm"}
+// errConfirm: the database did not answer the question for the hits. errFind: nor
+// that for the candidates; it will say why in its answer to the call as it came.
+var (
+	errConfirm = routing.Degraded{Reason: "confirm"}
+	errFind    = routing.Pass("refused")
+)
 
 // Why searches pass that are never answered.
 const (
 	passesGroups = "groups"
 	passesOther  = "not-nearest"
 )
+
+// passesPrefetch is why a query with candidates of its own passes, unless the route
+// takes those.
+const passesPrefetch = "prefetch"
 
 // Intercept returns the interceptors of the methods that search, and of those that
 // write if writes are followed.
@@ -83,8 +91,35 @@ func (c *call) Read(context.Context) (asked routing.Asked, err error) {
 		return asked, routing.Pass("unknown-field")
 	}
 	asked.Timeout = seconds(c.request.(interface{ GetTimeout() uint64 }).GetTimeout())
-	asked.Searches, err = searchesOf(c.request)
-	return asked, err
+	if asked.Searches, err = searchesOf(c.request); err != nil {
+		return asked, err
+	}
+	name, _ := routing.Text(c.raw, 1)
+	for i, q := range queriesOf(c.request) {
+		if len(q.GetPrefetch()) > 0 {
+			asked.Searches[i].Find = func(ctx context.Context, rows int) ([]rerank.ID, error) {
+				return c.find(ctx, finding(q, name, rows))
+			}
+		}
+	}
+	return asked, nil
+}
+
+// find asks the database, as the caller, what a query finds.
+func (c *call) find(ctx context.Context, q *qdrant.QueryPoints) (ids []rerank.ID, err error) {
+	request, err := proto.Marshal(q)
+	if err != nil {
+		return nil, errFind
+	}
+	message, _, _, err := c.upstream.Call(ctx, qdrant.Points_Query_FullMethodName, request)
+	answer := &qdrant.QueryResponse{}
+	if err != nil || proto.Unmarshal(message, answer) != nil {
+		return nil, errFind
+	}
+	for _, p := range answer.GetResult() {
+		ids = append(ids, idOf(p.GetId()))
+	}
+	return ids, nil
 }
 
 // seconds is Qdrant's timeout; 0 is none.

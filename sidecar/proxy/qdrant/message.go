@@ -1,6 +1,8 @@
 package qdrant
 
 import (
+	"slices"
+
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/protobuf/proto"
 
@@ -24,6 +26,17 @@ func searchesOf(m proto.Message) ([]routing.Search, error) {
 		return each(m.GetQueryPoints(), m, queryOf)
 	}
 	return nil, routing.Pass("method")
+}
+
+// queriesOf are the queries of a request of the query interface.
+func queriesOf(m proto.Message) []*qdrant.QueryPoints {
+	switch m := m.(type) {
+	case *qdrant.QueryPoints:
+		return []*qdrant.QueryPoints{m}
+	case *qdrant.QueryBatchPoints:
+		return m.GetQueryPoints()
+	}
+	return nil
 }
 
 // batch is what a whole batch says for its searches.
@@ -86,21 +99,54 @@ func searchOf(m *qdrant.SearchPoints) (routing.Search, error) {
 }
 
 func queryOf(m *qdrant.QueryPoints) (routing.Search, error) {
-	nearest, ok := m.GetQuery().GetVariant().(*qdrant.Query_Nearest)
+	field, vector := nearestOf(m)
 	switch {
-	case len(m.GetPrefetch()) > 0:
-		return routing.Search{}, routing.Pass("prefetch")
-	case !ok || nearest.Nearest.GetDense() == nil:
+	case vector == nil && len(m.GetPrefetch()) > 0:
+		return routing.Search{}, routing.Pass(passesPrefetch)
+	case vector == nil:
 		return routing.Search{}, routing.Pass("not-nearest")
 	case m.GetLookupFrom() != nil:
 		return routing.Search{}, routing.Pass("lookup")
 	}
 	s, err := commonOf(m, m.ScoreThreshold)
-	s.Vector, s.Query, s.Limit = m.GetUsing(), nearest.Nearest.GetDense().GetData(), 10
+	s.Vector, s.Query, s.Limit = field, vector, 10
 	if m.Limit != nil {
 		s.Limit = m.GetLimit()
 	}
+	if len(m.GetPrefetch()) > 0 {
+		s.Needs = append(s.Needs, passesPrefetch)
+	}
 	return s, err
+}
+
+// nearestOf is the vector that a query is near to, and its field; nil if there is
+// none. Of a fusion it is that of its prefetches, if those with a dense one agree.
+func nearestOf(m *qdrant.QueryPoints) (field string, vector []float32) {
+	switch q := m.GetQuery().GetVariant().(type) {
+	case *qdrant.Query_Nearest:
+		return m.GetUsing(), q.Nearest.GetDense().GetData()
+	case *qdrant.Query_Fusion, *qdrant.Query_Rrf:
+		for _, p := range m.GetPrefetch() {
+			dense := p.GetQuery().GetNearest().GetDense().GetData()
+			switch {
+			case dense == nil:
+			case vector != nil && (field != p.GetUsing() || !slices.Equal(vector, dense)):
+				return "", nil
+			default:
+				field, vector = p.GetUsing(), dense
+			}
+		}
+	}
+	return field, vector
+}
+
+// finding makes a query with a prefetch one for the ids of what it finds.
+func finding(m *qdrant.QueryPoints, collection string, rows int) *qdrant.QueryPoints {
+	m = proto.Clone(m).(*qdrant.QueryPoints)
+	m.CollectionName = collection // in a batch it may be left out
+	m.Limit, m.Offset, m.ScoreThreshold = qdrant.PtrOf(uint64(rows)), nil, nil
+	m.WithPayload, m.WithVectors = qdrant.NewWithPayload(false), qdrant.NewWithVectors(false)
+	return m
 }
 
 // narrow makes the request one for the hits alone: same payload, vectors, filter
@@ -118,6 +164,13 @@ func narrow(m proto.Message, all []routing.Ranked) {
 		m.Filter, m.Limit, m.Offset, m.Params = only(m.GetFilter(), all[0]), &n, nil, exactly()
 		if !all[0].StoreScores {
 			m.ScoreThreshold = nil
+		}
+		if len(m.GetPrefetch()) > 0 { // its candidates are known
+			field, vector := nearestOf(m)
+			m.Prefetch, m.Query, m.Using = nil, qdrant.NewQueryDense(vector), &field
+			if field == "" {
+				m.Using = nil
+			}
 		}
 	case *qdrant.SearchBatchPoints:
 		for i, s := range m.GetSearchPoints() {

@@ -134,6 +134,9 @@ func (c *restCall) Read(context.Context) (asked routing.Asked, err error) {
 		if consistent {
 			s.Needs = append(s.Needs, "consistency")
 		}
+		if o.has(passesPrefetch) {
+			s.Find = func(ctx context.Context, rows int) ([]rerank.ID, error) { return c.find(ctx, o, rows) }
+		}
 		asked.Searches = append(asked.Searches, s)
 	}
 	return asked, nil
@@ -254,11 +257,15 @@ func (q request) read(o object) (s routing.Search, err error) {
 	if o.unknown(keys...) {
 		return s, routing.Pass("unknown-field")
 	}
-	for key, reason := range map[string]string{
-		"shard_key": "shard-key", "prefetch": "prefetch", "lookup_from": "lookup",
-	} {
+	for key, reason := range map[string]string{"shard_key": "shard-key", "lookup_from": "lookup"} {
 		if o.has(key) {
 			return s, routing.Pass(reason)
+		}
+	}
+	if o.has(passesPrefetch) {
+		s.Needs = append(s.Needs, passesPrefetch)
+		if err := knownPrefetch(o.get(passesPrefetch)); err != nil {
+			return s, err
 		}
 	}
 	if err := knownSelectors(o); err != nil {
@@ -298,6 +305,7 @@ func (q request) read(o object) (s routing.Search, err error) {
 func (q request) readQuery(o object) (name string, v []float32, err error) {
 	raw := o.get("vector")
 	if q.query {
+		o = fused(o)
 		raw = o.get("query")
 		if o.has("using") && json.Unmarshal(o.get("using"), &name) != nil {
 			return "", nil, routing.Pass("vector")
@@ -316,7 +324,10 @@ func (q request) readQuery(o object) (name string, v []float32, err error) {
 		}
 	}
 	v, ok := readVector(raw)
-	if !ok {
+	switch {
+	case !ok && o.has(passesPrefetch):
+		return "", nil, routing.Pass(passesPrefetch)
+	case !ok:
 		return "", nil, routing.Pass("not-nearest")
 	}
 	return name, v, nil

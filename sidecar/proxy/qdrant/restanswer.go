@@ -26,6 +26,9 @@ func (q request) narrow(whole object, searches []object, all []routing.Ranked) [
 		if !all[i].StoreScores {
 			o = o.without("score_threshold")
 		}
+		if o.has(passesPrefetch) { // its candidates are known
+			o = fused(o).without(passesPrefetch)
+		}
 		o = append(object(nil), o...).without("offset").with("limit", strconv.AppendInt(nil, int64(max(1, len(ids))), 10)).
 			with("filter", object{{"must", writeArray(must)}}.bytes()).with("params", json.RawMessage(`{"exact":true}`))
 		narrowed[i] = o.bytes()

@@ -178,6 +178,9 @@ type Search struct {
 	Needs []string
 	// Partitions are what is searched; none is all.
 	Partitions []string
+	// Find, if not nil, asks the database for the candidates in place of the route's
+	// first stage: so many rows of its own answer, the best first.
+	Find func(ctx context.Context, rows int) ([]rerank.ID, error)
 }
 
 // Ranked is the ranking of a search: hits from the first on, more of them than
@@ -351,6 +354,9 @@ func (r *Router) rank(ctx context.Context, collection string, s Search, deeper i
 	if err := r.checkMetric(ctx, route); err != nil {
 		return Ranked{}, err
 	}
+	if s.Find != nil {
+		return r.rankFound(ctx, route, s)
+	}
 	k, more := hitsFor(route, s, deeper)
 	a, err := r.searcher.Search(ctx, pipeline.Request{
 		Route: route.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
@@ -366,18 +372,23 @@ func (r *Router) rank(ctx context.Context, collection string, s Search, deeper i
 		Hits: a.Hits, Limit: int(s.Limit), Offset: int(s.Offset), More: len(a.Hits) == k && more, All: len(a.Hits) < k,
 		Route: route.Name, StoreScores: route.Proxied.StoreScores, Cut: s.Threshold != nil, Certificate: a.Certificate.Status,
 	}
-	for _, h := range out.Hits {
+	return out, out.finish(s)
+}
+
+// finish checks the hits of a search, and cuts them at its threshold.
+func (r *Ranked) finish(s Search) error {
+	for _, h := range r.Hits {
 		if f := float64(h.Score); math.IsNaN(f) || math.IsInf(f, 0) {
-			return Ranked{}, Degraded{Reason: "score-not-finite"}
+			return Degraded{Reason: "score-not-finite"}
 		}
 	}
-	if s.Threshold != nil && !out.StoreScores {
-		out.cut(*s.Threshold)
+	if s.Threshold != nil && !r.StoreScores {
+		r.cut(*s.Threshold)
 	}
-	if !out.Cut && len(out.Hits) <= out.Offset {
-		return Ranked{}, Pass("no-candidates")
+	if !r.Cut && len(r.Hits) <= r.Offset {
+		return Pass("no-candidates")
 	}
-	return out, nil
+	return nil
 }
 
 // cut keeps the hits whose score exceeds a threshold, as Qdrant has it.

@@ -1,0 +1,42 @@
+package routing
+
+import (
+	"context"
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// rankFound ranks what the database's own query finds, as deep as the route's first
+// stage goes: the candidates of a prefetch or a fusion, which no probe can find.
+func (r *Router) rankFound(ctx context.Context, route *pipeline.Route, s Search) (Ranked, error) {
+	if s.Threshold != nil && route.Proxied.StoreScores {
+		return Ranked{}, Pass("score-threshold") // the store's score of such a query is another thing
+	}
+	ids, err := s.Find(ctx, int(pages(route)))
+	if err != nil {
+		return Ranked{}, err
+	}
+	if len(ids) == 0 {
+		return Ranked{}, Pass("no-candidates")
+	}
+	a, err := r.searcher.Score(ctx, pipeline.ScoreRequest{Route: route.Name, Query: rerank.Query{Vector: s.Query}, IDs: ids})
+	if err != nil {
+		return Ranked{}, r.failed(ctx, route, err)
+	}
+	out := Ranked{
+		Limit: int(s.Limit), Offset: int(s.Offset), All: true, Route: route.Name, StoreScores: route.Proxied.StoreScores,
+		Cut: s.Threshold != nil, Certificate: rerank.StatusUnknown,
+	}
+	best := rerank.NewTopK(len(ids))
+	for i, id := range ids {
+		if !slices.Contains(a.Missing, id) { // it went since
+			best.Push(rerank.Scored{ID: id, Score: a.Scores[i]})
+		}
+	}
+	for _, h := range best.Sorted() {
+		out.Hits = append(out.Hits, pipeline.Hit{ID: h.ID, Score: h.Score})
+	}
+	return out, out.finish(s)
+}
