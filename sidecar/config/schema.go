@@ -207,8 +207,9 @@ type Model struct {
 
 // Plugin is a process that serves likeness.plugin.v1: a scorer, or a device.
 type Plugin struct {
-	// The executable. It is started with arguments, in its own process group, without the sidecar's environment.
-	Path string   `yaml:"path" path:"true"`
+	// The executable. It is started in its own process group, without the sidecar's environment.
+	Path string `yaml:"path" path:"true"`
+	// Its arguments.
 	Args []string `yaml:"args"`
 	// Names of the sidecar's environment variables that it may see.
 	Env []string `yaml:"env"`
@@ -222,16 +223,18 @@ type Plugin struct {
 	TLS StoreTLS `yaml:"tls"`
 	// How long it may take to start and to say what it is.
 	StartTimeout time.Duration `yaml:"start_timeout" min:"1"`
-	// How often it is asked whether it is well, and how long the answer may take.
+	// How often it is asked whether it is well.
 	HealthInterval time.Duration `yaml:"health_interval" min:"1"`
-	HealthTimeout  time.Duration `yaml:"health_timeout" min:"1"`
+	// How long that answer may take.
+	HealthTimeout time.Duration `yaml:"health_timeout" min:"1"`
 	// It is killed and started again above this resident memory; 0 is no limit.
 	Memory Bytes `yaml:"memory" min:"0"`
 	// Greatest message either way.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
 	// It is left alone for a while after so many ends within a minute.
-	QuarantineAfter int           `yaml:"quarantine_after" min:"1"`
-	Quarantine      time.Duration `yaml:"quarantine" min:"1"`
+	QuarantineAfter int `yaml:"quarantine_after" min:"1"`
+	// That while.
+	Quarantine time.Duration `yaml:"quarantine" min:"1"`
 }
 
 // Ranker is a relevance R(x, q) whose calls cost: a plugin, or a service that speaks a rerank dialect over HTTP.
@@ -246,9 +249,10 @@ type Ranker struct {
 	Parallel int `yaml:"parallel" min:"0"`
 	// Time for one call of it.
 	Timeout time.Duration `yaml:"timeout" min:"1"`
-	// Failures in a row after which it is not asked for a while, and that while.
-	BreakAfter int           `yaml:"break_after" min:"1"`
-	BreakFor   time.Duration `yaml:"break_for" min:"1"`
+	// Failures in a row after which it is not asked for a while.
+	BreakAfter int `yaml:"break_after" min:"1"`
+	// That while.
+	BreakFor time.Duration `yaml:"break_for" min:"1"`
 	// Share of the calls, over ten seconds, that may be repeated after a failure that can pass.
 	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
 }
@@ -261,9 +265,10 @@ type RankerHTTP struct {
 	Dialect string `yaml:"dialect" enum:"tei,cohere,jina"`
 	// The model that a request names, where the dialect has one.
 	Model string `yaml:"model"`
-	// Bearer token, in a file or a variable of the environment.
+	// File with the bearer token.
 	TokenFile string `yaml:"token_file" path:"true"`
-	TokenEnv  string `yaml:"token_env"`
+	// Environment variable with it.
+	TokenEnv string `yaml:"token_env"`
 	// Payload fields that make an item's text, joined by a newline.
 	Fields []string `yaml:"fields"`
 	// Names the scores that it gives, as a version does; kept scores of another are not used.
