@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
+	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
@@ -26,6 +27,10 @@ const asCommand = "LIKENESS_TEST_AS_COMMAND"
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		main()
+		return
+	}
+	if os.Getenv(plugin.CookieKey) == plugin.CookieValue {
+		serveTestScorer()
 		return
 	}
 	goleak.VerifyTestMain(m)

@@ -63,6 +63,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newFitCommand(a),
 		newBenchCommand(a),
 		newModelCommand(a),
+		newPluginCommand(a),
 		newConfigCommand(a),
 		newVersionCommand(a),
 		newDocsCommand(),

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,7 +28,8 @@ import (
 type Options struct {
 	// Query is one that the scorer can read.
 	Query *plugin.Query
-	// Items are some that it can read, all different, two at least.
+	// Items are some that it can read, all different, two at least. To these and to Query
+	// the vectors are made that they lack.
 	Items []plugin.Item
 	// Dim is the length of the vectors that are made up; 0 is 384.
 	Dim int
@@ -109,11 +112,15 @@ type Command struct {
 
 // Start starts a plugin. stop ends it, and kills it if it does not within five seconds.
 func Start(ctx context.Context, c Command) (conn *grpc.ClientConn, stop func(), err error) {
-	if _, err := os.Stat(c.Path); err != nil {
+	path, err := filepath.Abs(c.Path)
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
 		return nil, nil, fmt.Errorf("%w; give the path of the plugin's executable", err)
 	}
 	p, err := hosted.Start(ctx, hosted.Options{
-		Command: append([]string{c.Path}, c.Args...), Env: c.Env, Handshake: plugin.Handshake(), Set: plugin.ScorerSet,
+		Command: append([]string{path}, c.Args...), Env: c.Env, Handshake: plugin.Handshake(), Set: plugin.ScorerSet,
 		Protocol: plugin.ProtocolVersion, StartTimeout: c.StartTimeout, Stderr: c.Stderr,
 	})
 	if err != nil {
@@ -189,11 +196,20 @@ func (k *kit) prepare(ctx context.Context) error {
 	}
 	k.said = d
 	k.query, k.items = k.makeQuery(), k.makeItems(k.fits(many))
-	if k.options.Query != nil {
-		k.query = *k.options.Query
-	}
+	made := k.items
 	if n := len(k.options.Items); n > 0 {
-		k.items = k.options.Items[:min(n, k.fits(many))]
+		k.items = slices.Clone(k.options.Items[:min(n, k.fits(many))])
+	}
+	for i := range k.items {
+		if k.items[i].Vector == nil {
+			k.items[i].Vector = made[i].Vector
+		}
+	}
+	if q := k.options.Query; q != nil {
+		vector := k.query.Vector
+		if k.query = *q; q.Vector == nil {
+			k.query.Vector = vector
+		}
 	}
 	return nil
 }
