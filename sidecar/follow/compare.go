@@ -48,8 +48,8 @@ func (d *Drift) add(o Drift) {
 // row that is written meanwhile can count. It returns ErrRoute, or the store's
 // error.
 func Compare(ctx context.Context, r *pipeline.Route, progress index.Progress) (Drift, error) {
-	if r.Owner != "" || r.Behavioural() || r.Store == nil {
-		return Drift{}, fmt.Errorf("%w: route %q has items of several rows, or no store", ErrRoute, r.Name)
+	if !fromRows(r) || r.Store == nil {
+		return Drift{}, fmt.Errorf("%w: route %q has items of several rows or by a ranker's scores, or no store", ErrRoute, r.Name)
 	}
 	d, err := newDerived(r.Store, r)
 	if err != nil {

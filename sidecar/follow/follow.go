@@ -63,10 +63,14 @@ func Derives(r *pipeline.Route) bool {
 	return r.Store != nil && (r.Table != nil || r.Live != nil || r.Companion != "")
 }
 
-// Followed says whether a route has something that can follow its collection.
+// Followed says whether a route has something that can follow its collection: of
+// each of its rows all that was derived can be derived again, from that row alone.
 func Followed(r *pipeline.Route) bool {
-	return r.Owner == "" && !r.Behavioural() && r.Store != nil && (r.Live != nil || r.Companion != "")
+	return fromRows(r) && r.Store != nil && (r.Live != nil || r.Companion != "")
 }
+
+// fromRows: what a route derives of an item follows from one row of its collection.
+func fromRows(r *pipeline.Route) bool { return r.Owner == "" && !r.Behavioural() && !r.Asked() }
 
 // Follower follows the collections of one store, and knows when one was written to
 // that something cannot follow. It is safe for concurrent use.

@@ -22,7 +22,8 @@ import (
 
 // frozen knows when collections were written to last of which something was
 // derived that cannot follow: a table that is not live, or whatever there is
-// where nothing is remembered or an item is several rows. Such a thing shows no
+// where nothing is remembered, an item is several rows, or a ranker has to be asked
+// for it. Such a thing shows no
 // write that came after it was begun to be built. A write only sets a time; a
 // goroutine makes it last.
 type frozen struct {
@@ -98,7 +99,7 @@ func (f *frozen) of(r *pipeline.Route, followed bool) (*old, error) {
 		return nil, err
 	}
 	o := &old{clock: c, built: built(r), remedy: "run `likeness index` again"}
-	if r.Table != nil && r.Owner == "" && !r.Behavioural() {
+	if r.Table != nil && fromRows(r) {
 		o.remedy += ", or set table_live and state_dir"
 	} else if f.dir == "" && Followed(r) {
 		o.remedy += ", and set state_dir"

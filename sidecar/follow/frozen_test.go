@@ -1,6 +1,7 @@
 package follow_test
 
 import (
+	"errors"
 	"path/filepath"
 	"testing"
 	"time"
@@ -106,4 +107,27 @@ func TestNothingRemembered(t *testing.T) {
 		t.Error("fresh after a write")
 	}
 	must(t, f.Close(closing(t)))
+}
+
+// asks is a similarity whose items are what a ranker says of them.
+type asks struct{ rerank.Similarity }
+
+func (asks) Questions() []rerank.Query { return make([]rerank.Query, 1) }
+
+// TestARankersItems: what a ranker has to be asked for cannot follow, and says so.
+func TestARankersItems(t *testing.T) {
+	w := newWorld(t, 3)
+	r := w.route(t, "")
+	r.Model.Similarity = asks{r.Model.Similarity}
+	if follow.Followed(r) {
+		t.Error("it is followed")
+	}
+	f := w.follow(t, r)
+	f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+	if s := f.Status(); r.Freshness.Fresh() || len(s) != 1 || !s[0].Stale {
+		t.Errorf("after a write: %+v", s)
+	}
+	if _, err := follow.Compare(t.Context(), r, nil); !errors.Is(err, follow.ErrRoute) {
+		t.Errorf("%v, want ErrRoute", err)
+	}
 }

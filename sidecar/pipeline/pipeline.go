@@ -168,6 +168,13 @@ func (r *Route) Behavioural() bool {
 	return ok && v.VectorsDigest() != ""
 }
 
+// Asked reports whether the base vectors of the route's items are what a ranker says
+// of them and the model's support queries, which no row of the collection holds.
+func (r *Route) Asked() bool {
+	m, ok := r.Model.Similarity.(interface{ Questions() []rerank.Query })
+	return ok && len(m.Questions()) > 0
+}
+
 // Narrows reports whether a request of the route's own strategy can name those
 // partitions.
 func (r *Route) Narrows(partitions []string) bool {
