@@ -21,7 +21,7 @@ func (c conn) Invoke(ctx context.Context, method string, args, reply any, opts .
 	if s == nil {
 		return c.p.unavailable(nil)
 	}
-	return c.p.ended(ctx, s, s.conn.Invoke(ctx, method, args, reply, opts...))
+	return c.p.ended(s, ctx.Err, s.conn.Invoke(ctx, method, args, reply, opts...))
 }
 
 // NewStream implements grpc.ClientConnInterface.
@@ -32,32 +32,33 @@ func (c conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method strin
 	}
 	inner, err := s.conn.NewStream(ctx, desc, method, opts...)
 	if err != nil {
-		return nil, c.p.ended(ctx, s, err)
+		return nil, c.p.ended(s, ctx.Err, err)
 	}
-	return &stream{inner, c.p, s}, nil
+	return &stream{inner, c.p, s, ctx.Err}, nil
 }
 
 // stream is a stream of one life.
 type stream struct {
 	grpc.ClientStream
-	p *Plugin
-	s *session
+	p      *Plugin
+	s      *session
+	caller func() error // of the context of who asked; the stream's own ends with it
 }
 
 // RecvMsg implements grpc.ClientStream.
 func (s *stream) RecvMsg(m any) error {
-	return s.p.ended(s.Context(), s.s, s.ClientStream.RecvMsg(m))
+	return s.p.ended(s.s, s.caller, s.ClientStream.RecvMsg(m))
 }
 
-// ended is the error of a call for its caller. An answer is a sign of life, whatever
-// it says.
-func (p *Plugin) ended(ctx context.Context, s *session, err error) error {
+// ended is the error of a call for its caller, who may have ended it; an answer is a
+// sign of life.
+func (p *Plugin) ended(s *session, caller func() error, err error) error {
 	if err == nil {
 		s.answers.Add(1)
 		return nil
 	}
 	said, ok := status.FromError(err)
-	if !ok || ctx.Err() != nil {
+	if !ok || caller() != nil {
 		return err
 	}
 	switch {

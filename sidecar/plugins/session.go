@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/likenessdb/likeness/plugin"
 )
 
 // session is one life of a plugin.
@@ -26,7 +29,7 @@ type session struct {
 // explain is the error of a call, in the words of the process where that has ended:
 // the connection says so a little earlier.
 func (s *session) explain(err error) error {
-	if s.gone != nil && status.Code(err) == codes.Unavailable {
+	if s.gone != nil && (status.Code(err) == codes.Unavailable || errors.Is(err, plugin.ErrUnavailable)) {
 		select {
 		case <-s.gone:
 			return s.cause()

@@ -152,7 +152,7 @@ type scratch struct {
 }
 
 const (
-	scratchPrefix = "likeness-"
+	scratchPrefix = "likeness-host-"
 	scratchLock   = "lock"
 	scratchAge    = time.Minute // a younger one may not have its lock yet
 )

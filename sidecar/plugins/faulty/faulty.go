@@ -80,8 +80,16 @@ type settings struct {
 	version string
 	env     bool
 	say     string
+	sayFile string
 	pad     int
+	until   string
 	listen  plugin.Option
+}
+
+// well reports whether the time of the fault is over.
+func (s settings) well() bool {
+	_, err := os.Stat(s.until)
+	return s.until != "" && err == nil
 }
 
 func parse(args []string, stderr io.Writer) (settings, error) {
@@ -95,7 +103,9 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.StringVar(&s.version, "version", "1", "what it says that it is")
 	flags.BoolVar(&s.env, "env", false, "describe itself by the names of its environment variables")
 	flags.StringVar(&s.say, "say", "", "say this to stderr at the start")
+	flags.StringVar(&s.sayFile, "say-file", "", "say the content of this file to stderr at the start")
 	flags.IntVar(&s.pad, "pad", 0, "describe itself with so many bytes more")
+	flags.StringVar(&s.until, "until", "", "no fault any more once this file exists")
 	s.listen = plugin.ListenFlags(flags)
 	if err := flags.Parse(args); err != nil {
 		return s, err
@@ -114,6 +124,16 @@ func Main(args []string, stderr io.Writer) error {
 	}
 	if s.say != "" {
 		_, _ = fmt.Fprintln(stderr, s.say)
+	}
+	if s.sayFile != "" {
+		content, err := os.ReadFile(s.sayFile)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(stderr, "%s\n", content)
+	}
+	if s.well() {
+		s.fault = None
 	}
 	switch s.fault {
 	case NoStart:
@@ -148,7 +168,7 @@ func (s *scorer) score(ctx context.Context, _ plugin.Query, items []plugin.Item)
 	for i := range items {
 		scores[i] = Score(items[i].ID)
 	}
-	faulty := s.calls.Add(1) > s.after
+	faulty := s.calls.Add(1) > s.after && !s.well()
 	if s.delay > 0 && s.fault != Flap && s.fault != SlowStart && (faulty || s.fault != Slow) {
 		if err := wait(ctx, s.delay); err != nil {
 			return nil, err
