@@ -85,7 +85,7 @@ func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 // where this machine has to score them all.
 func (s *search) scoreOnDevice(ctx context.Context, batches []batch) ([]batch, [][]float32, error) {
 	i := slices.IndexFunc(batches, func(b batch) bool { return b.numbers != nil }) // one at most is the table's
-	if s.Device == nil || i < 0 {
+	if s.device == nil || i < 0 {
 		return nil, nil, nil
 	}
 	few, c, ok := s.rescoreOnDevice(ctx, batches[i])
@@ -120,12 +120,12 @@ func countNotFinite(scores []float32) (n int) {
 // where this machine has to score it all.
 func (s *search) rescoreOnDevice(ctx context.Context, b batch) (batch, chosen, bool) {
 	k := wanted(s.rough.keep(s.r.K))
-	if s.Device == nil || len(b.numbers) < max(minOnDevice, 2*k) || s.Table.Grouped() {
+	if s.device == nil || len(b.numbers) < max(minOnDevice, 2*k) || s.Table.Grouped() {
 		return b, chosen{}, false
 	}
 	call, cancel := halfOf(ctx)
 	defer cancel()
-	found, err := s.Device.Rescore(call, s.Table, s.r.Query, b.numbers, k)
+	found, err := s.device.Rescore(call, s.Table, s.r.Query, b.numbers, k)
 	if err != nil {
 		s.onDevice(ctx, err)
 		return b, chosen{}, false
@@ -213,7 +213,7 @@ func (c *chosen) contradicted(own float32) error {
 
 // judge tells the device, and whoever traces, what became of its answer.
 func (s *search) judge(ctx context.Context, err error) {
-	s.Device.Judge(err)
+	s.device.Judge(err)
 	s.onDevice(ctx, err)
 }
 
@@ -227,12 +227,12 @@ func (s *search) onDevice(ctx context.Context, err error) {
 
 // scanOnDevice answers a scan, and reports false where this machine has to.
 func (s *search) scanOnDevice(ctx context.Context, q scan.Query) (scan.Result, bool) {
-	if s.Device == nil || s.Table.Grouped() || s.Table.Count() < minOnDevice {
+	if s.device == nil || s.Table.Grouped() || s.Table.Count() < minOnDevice {
 		return scan.Result{}, false
 	}
 	call, cancel := halfOf(ctx)
 	defer cancel()
-	found, err := s.Device.Scan(call, s.Table, s.r.Query, q.Within, wanted(q.K))
+	found, err := s.device.Scan(call, s.Table, s.r.Query, q.Within, wanted(q.K))
 	if err != nil {
 		s.onDevice(ctx, err)
 		return scan.Result{}, false

@@ -63,6 +63,7 @@ type search struct {
 	resident // hides the route's own table
 	lane     *lane
 	r        Request // with the route's defaults
+	device   Device  // that takes the request's query; nil: none
 	enc      rerank.Encoded
 
 	probes []rerank.Probe
@@ -96,6 +97,7 @@ func (p *Pipeline) begin(ctx context.Context, l *lane, o *opened, seen resident,
 		return nil, err
 	}
 	s.answer.Timings.Encode = time.Since(began)
+	s.device = o.Device
 	s.answer.Strategy, s.answer.Model, s.answer.Version = s.r.Strategy, o.Model.Name, o.Model.Version
 	if err := s.decide(ctx, r); err != nil {
 		return nil, err
