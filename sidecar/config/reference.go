@@ -156,6 +156,10 @@ func entryDefault(t reflect.Type) reflect.Value {
 	switch t {
 	case reflect.TypeFor[Route]():
 		return reflect.ValueOf(defaultRoute())
+	case reflect.TypeFor[Plugin]():
+		return reflect.ValueOf(defaultPlugin())
+	case reflect.TypeFor[Ranker]():
+		return reflect.ValueOf(defaultRanker())
 	case reflect.TypeFor[Collection]():
 		return reflect.ValueOf(defaultCollection())
 	case reflect.TypeFor[VectorFile]():

@@ -355,7 +355,7 @@ type Route struct {
 	// query's vector from it, too.
 	Ranker string `yaml:"ranker"`
 	// Items that it may score for a search, the supports of a relevance-based model among them.
-	Calls int `yaml:"calls" min:"0"`
+	Calls int `yaml:"calls" min:"1"`
 	// Rounds in which they are spent. Between two, a relevance-based model's query vector is fitted to the true scores so
 	// far, and candidates are fetched again.
 	RankRounds int `yaml:"rank_rounds" min:"1" max:"16"`

@@ -28,6 +28,12 @@ func (c *Config) Validate() error {
 	for _, name := range c.ModelNames() {
 		v.name(join("models", name), name)
 	}
+	for _, name := range c.PluginNames() {
+		v.plugin(name, c.Plugins[name])
+	}
+	for _, name := range c.RankerNames() {
+		v.ranker(name, c.Rankers[name])
+	}
 	for _, name := range c.RouteNames() {
 		v.route(name, c.Routes[name])
 	}
@@ -246,6 +252,7 @@ func (v *validator) route(name string, r Route) {
 			v.fail(at+".opt_in", "%q is nothing that a route can choose to answer; name one of %s", reason, strings.Join(optIns, ", "))
 		}
 	}
+	v.ranked(at, r)
 	if len(r.Versions) == 0 {
 		v.version(at, r)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/likenessdb/likeness/sidecar/plugins"
 )
 
 // openings knows which routes were checked against their stores. The sidecar is
@@ -22,6 +24,9 @@ type openings struct {
 	tried   map[string]bool
 	routes  int
 	closed  bool
+	// rankers are the states of the plugins: one that is down keeps no route from being
+	// served, as the route has a failure policy for that.
+	rankers func() []plugins.State
 }
 
 func newOpenings(routes []string) *openings {
@@ -68,6 +73,13 @@ func (o *openings) ready() (ok bool, detail string) {
 	}
 	for _, route := range slices.Sorted(maps.Keys(o.pending)) {
 		lines = append(lines, fmt.Sprintf("route %s: %s", route, o.pending[route]))
+	}
+	if o.rankers != nil {
+		for _, p := range o.rankers() {
+			if p.Status != plugins.Ready {
+				lines = append(lines, strings.TrimSpace(fmt.Sprintf("plugin %s: %s %s", p.Name, p.Status, p.LastError)))
+			}
+		}
 	}
 	return o.isReady(), strings.Join(lines, "\n")
 }

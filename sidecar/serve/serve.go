@@ -78,16 +78,25 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		return err
 	}
 	defer flush(traces, o.Logger)
+	metrics := telemetry.NewMetrics(o.Build, parts.Routes)
+	rankers, err := wiring.OpenRankers(context.WithoutCancel(ctx), c, wiring.RankerOptions{Logger: o.Logger, Observer: metrics})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rankers.Close()) }()
+	parts.Ask(rankers)
+	metrics.WatchPlugins(rankers.States)
 	followers, err := wiring.Follow(c, parts, follow.Options{Logger: o.Logger})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, endFollowing(followers, c.Shutdown.Grace)) }()
-	s, err := newSidecar(c, o, parts, followers, traces)
+	s, err := newSidecar(c, o, parts, followers, traces, metrics)
 	if err != nil {
 		return err
 	}
 	s.follow(followers)
+	s.openings.rankers = rankers.States
 	if o.SpareThread { // after everything above has counted the processors
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1))
 	}
@@ -155,8 +164,8 @@ func (s *sidecar) reconcile(ctx context.Context, route string) (follow.Drift, er
 	return follow.Drift{}, fmt.Errorf("%w: %q", pipeline.ErrRoute, route)
 }
 
-func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider) (*sidecar, error) {
-	s := &sidecar{options: o, metrics: telemetry.NewMetrics(o.Build, parts.Routes)}
+func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider, metrics *telemetry.Metrics) (*sidecar, error) {
+	s := &sidecar{options: o, metrics: metrics}
 	recent := rollout.NewRecent(c.RouteNames())
 	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
 		Routes: wiring.Audits(c), Busy: func() bool { return s.admission.Busy() }, Recorder: s.metrics, Logger: o.Logger,

@@ -8,11 +8,11 @@ import (
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
-// Promise gives a route the calibration that the state folder holds of it and its
+// Promise gives a route without a ranker the calibration that the state folder holds of it and its
 // model version. It returns config.ErrConfig where live answers are to be audited
 // and the route's table is rounded.
 func Promise(c *config.Config, route *pipeline.Route) error {
-	if c.StateDir == "" {
+	if c.StateDir == "" || route.RankerName != "" { // of a ranker's order nothing was audited
 		return nil
 	}
 	audit := c.Routes[route.Name].Audit

@@ -74,6 +74,9 @@ func (a *Assembly) openVersion(c *config.Config, route, version string, models f
 		return v.table.Close()
 	})
 	v.Route.Store = a.Stores[r.Store]
+	if a.rankers != nil {
+		v.Route.Ranker = a.rankers.Ranker(r.Ranker)
+	}
 	v.Route.Model = pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
 	err := v.openTable(r)
 	if errors.Is(err, fs.ErrNotExist) {

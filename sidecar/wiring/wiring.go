@@ -33,6 +33,7 @@ type Assembly struct {
 	Versions map[string]*Version
 
 	closers []io.Closer
+	rankers *Rankers // nil: routes are opened without theirs
 
 	mu   sync.Mutex
 	open map[*Version]bool // versions that were not closed
@@ -99,6 +100,15 @@ func (a *Assembly) Close() error {
 	return errors.Join(failed...)
 }
 
+// Ask gives the routes their rankers, and those of the versions that are opened later.
+// It is called before any of them is searched.
+func (a *Assembly) Ask(r *Rankers) {
+	a.rankers = r
+	for _, v := range a.Versions {
+		v.Route.Ranker = r.Ranker(v.Route.RankerName)
+	}
+}
+
 // OpenStore opens one store of a configuration, which the caller closes.
 func OpenStore(ctx context.Context, c *config.Config, name string) (adapters.Store, io.Closer, error) {
 	a := &Assembly{}
@@ -163,9 +173,13 @@ func toRoute(name string, r config.Route, limits config.Limits) *pipeline.Route 
 		Consistency: r.Consistency,
 		Partitions:  r.Partitions,
 		Failure:     pipeline.Failure(r.Failure),
+		RankerName:  r.Ranker,
 		MaxK:        r.MaxK,
 		MaxDepth:    r.MaxDepth,
 		MaxRounds:   r.MaxRounds,
+	}
+	if r.Ranker != "" {
+		route.Calls, route.RankRounds = r.Calls, r.RankRounds
 	}
 	if route.MaxK == 0 {
 		route.MaxK = limits.MaxK

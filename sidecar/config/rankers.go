@@ -1,0 +1,144 @@
+package config
+
+import (
+	"net/url"
+	"reflect"
+	"regexp"
+)
+
+// PluginNames lists the plugins by name.
+func (c *Config) PluginNames() []string { return mapKeys(reflect.ValueOf(c.Plugins)) }
+
+// RankerNames lists the rankers by name.
+func (c *Config) RankerNames() []string { return mapKeys(reflect.ValueOf(c.Rankers)) }
+
+// PluginEnv is the environment of a plugin, NAME=value: the variables of the sidecar's
+// that the plugin may see, as far as they are set.
+func (c *Config) PluginEnv(plugin string) []string {
+	var env []string
+	for _, name := range c.Plugins[plugin].Env {
+		if value, ok := c.origin.env[name]; ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// RankerToken reads the bearer token of a ranker over HTTP, as APIKey does.
+func (c *Config) RankerToken(ranker string) (Secret, error) {
+	h := c.Rankers[ranker].HTTP
+	return c.secret(join("rankers", ranker)+".http.token", h.TokenFile, h.TokenEnv)
+}
+
+var sha256Digits = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
+
+func (v *validator) plugin(name string, p Plugin) {
+	at := join("plugins", name)
+	v.name(at, name)
+	switch {
+	case p.Path == "" && p.Address == "":
+		v.fail(at, "neither path nor address is given; give the executable to start, or where the plugin runs already")
+	case p.Path != "" && p.Address != "":
+		v.fail(at+".address", "path is given too; keep one of them")
+	case p.Address != "":
+		v.reached(at, p)
+	case p.TLS != (StoreTLS{}):
+		v.fail(at+".tls", "TLS is towards an address; a plugin that likeness starts has certificates of its own")
+	}
+	if p.SHA256 != "" && !sha256Digits.MatchString(p.SHA256) {
+		v.fail(at+".sha256", "not a SHA-256; write its 64 hexadecimal digits, as sha256sum does")
+	}
+	if p.HealthTimeout > p.StartTimeout {
+		v.fail(at+".health_timeout", "%v is longer than start_timeout, %v; lower it", p.HealthTimeout, p.StartTimeout)
+	}
+	if (p.TLS.CertFile == "") != (p.TLS.KeyFile == "") {
+		v.fail(at+".tls", "cert_file and key_file belong together; give both or none")
+	}
+}
+
+// reached checks a plugin that runs already.
+func (v *validator) reached(at string, p Plugin) {
+	for _, s := range []struct {
+		key   string
+		given bool
+	}{
+		{"args", len(p.Args) > 0},
+		{"env", len(p.Env) > 0},
+		{"sha256", p.SHA256 != ""},
+		{"manifest", p.Manifest != ""},
+		{"memory", p.Memory > 0},
+	} {
+		if s.given {
+			v.fail(at+"."+s.key, "it is of a process that likeness starts, and the plugin at an address is none; remove it")
+		}
+	}
+	if u, err := url.Parse(p.Address); err == nil && u.Scheme == "unix" {
+		if u.Path == "" || u.Host != "" {
+			v.fail(at+".address", "not a socket; write unix:///folder/socket")
+		}
+		return
+	}
+	v.address(at+".address", p.Address)
+	if p.TLS.CertFile == "" || p.TLS.CAFile == "" {
+		v.fail(at+".tls", "a plugin at host:port takes certificates on both sides; give ca_file, cert_file and key_file, or a unix socket")
+	}
+}
+
+func (v *validator) ranker(name string, r Ranker) {
+	at := join("rankers", name)
+	v.name(at, name)
+	switch {
+	case r.Plugin == "" && r.HTTP.URL == "":
+		v.fail(at, "neither plugin nor http.url is given; name a plugin, or a rerank service")
+	case r.Plugin != "" && r.HTTP.URL != "":
+		v.fail(at+".http.url", "plugin is given too; keep one of them")
+	case r.HTTP.URL != "":
+		v.http(at+".http", r.HTTP)
+	case !reflect.DeepEqual(r.HTTP, defaultRanker().HTTP):
+		v.fail(at+".http", "it says something of a rerank service, and there is no http.url; remove it")
+	}
+	if _, ok := v.c.Plugins[r.Plugin]; r.Plugin != "" && !ok {
+		v.fail(at+".plugin", "there is no plugin %q%s", r.Plugin, hint(r.Plugin, v.c.PluginNames()))
+	}
+}
+
+// http checks a rerank service; messages leave the address out, which may hold a
+// password by mistake.
+func (v *validator) http(at string, h RankerHTTP) {
+	u, err := url.Parse(h.URL)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		v.fail(at+".url", "not the address of a rerank method; write https://host/rerank")
+	case u.User != nil:
+		v.fail(at+".url", "it holds credentials; give them as token_file or token_env")
+	}
+	if len(h.Fields) == 0 {
+		v.fail(at+".fields", "a rerank service reads texts; name the payload fields that make an item's")
+	}
+	if h.TokenFile != "" && h.TokenEnv != "" {
+		v.fail(at+".token_env", "token_file is given too; keep one of them")
+	}
+}
+
+// ranked checks what a route says of its ranker.
+func (v *validator) ranked(at string, r Route) {
+	usual := defaultRoute()
+	if r.Ranker == "" {
+		if r.RankRounds != usual.RankRounds {
+			v.fail(at+".rank_rounds", "there is no ranker that could be asked in rounds; name one as ranker, or remove it")
+		}
+		if r.Calls != usual.Calls {
+			v.fail(at+".calls", "there is no ranker that could be called; name one as ranker, or remove it")
+		}
+		return
+	}
+	if _, ok := v.c.Rankers[r.Ranker]; !ok {
+		v.fail(at+".ranker", "there is no ranker %q%s", r.Ranker, hint(r.Ranker, v.c.RankerNames()))
+	}
+	if r.MaxGap != nil {
+		v.fail(at+".max_gap", "it bounds the similarity, and the answers are in the order of ranker %q, of which nothing is proved; remove one of them", r.Ranker)
+	}
+	if r.Audit.Share > 0 {
+		v.fail(at+".audit.share", "what is audited is the similarity's order, and the answers are in that of ranker %q; remove one of them", r.Ranker)
+	}
+}

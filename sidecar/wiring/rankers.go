@@ -1,0 +1,141 @@
+package wiring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/plugins"
+	"github.com/likenessdb/likeness/sidecar/ranker"
+)
+
+// RankerOptions are what rankers can do without.
+type RankerOptions struct {
+	Logger *slog.Logger
+	// Observer is told what rankers are asked; nil: nobody is.
+	Observer ranker.Observer
+}
+
+// Rankers are the plugins and the rankers of a configuration. What several routes name
+// is one. It is safe for concurrent use.
+type Rankers struct {
+	rankers map[string]*ranker.Client
+	plugins map[string]*plugins.Plugin
+	closers []io.Closer
+}
+
+// OpenRankers starts the plugins and makes the rankers of a configuration, and waits
+// for none of them: what is not there yet is asked when it is. They live until ctx is
+// done or Close. It returns config.ErrConfig for what can never work.
+func OpenRankers(ctx context.Context, c *config.Config, o RankerOptions) (*Rankers, error) {
+	r := &Rankers{rankers: map[string]*ranker.Client{}, plugins: map[string]*plugins.Plugin{}}
+	var failed []error
+	for _, name := range c.PluginNames() {
+		failed = append(failed, r.startPlugin(ctx, c, name, o))
+	}
+	for _, name := range c.RankerNames() {
+		failed = append(failed, r.makeRanker(c, name, o))
+	}
+	if err := errors.Join(failed...); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// OpenRanker opens one ranker of a configuration, with the plugin that it is, which
+// the caller closes. It returns what OpenRankers does.
+func OpenRanker(ctx context.Context, c *config.Config, name string, o RankerOptions) (*ranker.Client, io.Closer, error) {
+	of, ok := c.Rankers[name]
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: there is no ranker %q; there are %q", config.ErrConfig, name, c.RankerNames())
+	}
+	one := *c
+	one.Rankers, one.Plugins = map[string]config.Ranker{name: of}, map[string]config.Plugin{}
+	if of.Plugin != "" {
+		one.Plugins[of.Plugin] = c.Plugins[of.Plugin]
+	}
+	r, err := OpenRankers(ctx, &one, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.rankers[name], r, nil
+}
+
+// Ranker is the one of that name, nil if there is none.
+func (r *Rankers) Ranker(name string) ranker.Ranker {
+	if client, ok := r.rankers[name]; ok {
+		return client
+	}
+	return nil
+}
+
+// Plugin is the one of that name, nil if there is none.
+func (r *Rankers) Plugin(name string) *plugins.Plugin { return r.plugins[name] }
+
+// States lists the states of the plugins, by name.
+func (r *Rankers) States() []plugins.State {
+	states := make([]plugins.State, 0, len(r.plugins))
+	for _, name := range sortedKeys(r.plugins) {
+		states = append(states, r.plugins[name].State())
+	}
+	return states
+}
+
+// Close ends the plugins, and waits until nothing of them is left.
+func (r *Rankers) Close() error {
+	var failed []error
+	for _, closer := range r.closers {
+		failed = append(failed, closer.Close())
+	}
+	r.closers = nil
+	return errors.Join(failed...)
+}
+
+func (r *Rankers) startPlugin(ctx context.Context, c *config.Config, name string, o RankerOptions) error {
+	of := c.Plugins[name]
+	secure, err := StoreTLS(of.TLS)
+	if err != nil {
+		return fmt.Errorf("plugins.%s: %w", name, err)
+	}
+	p, err := plugins.Start(ctx, plugins.Options{
+		Name: name, Path: of.Path, Args: of.Args, Env: c.PluginEnv(name), SHA256: of.SHA256, Manifest: of.Manifest,
+		Address: of.Address, TLS: secure,
+		StartTimeout: of.StartTimeout, HealthInterval: of.HealthInterval, HealthTimeout: of.HealthTimeout,
+		Memory: int64(of.Memory), MaxMessageBytes: int(of.MaxMessageBytes), QuarantineAfter: of.QuarantineAfter, Quarantine: of.Quarantine,
+		Logger: o.Logger,
+	})
+	if err != nil {
+		return fmt.Errorf("%w: plugins.%s: %w", config.ErrConfig, name, err)
+	}
+	r.plugins[name], r.closers = p, append(r.closers, p)
+	return nil
+}
+
+func (r *Rankers) makeRanker(c *config.Config, name string, o RankerOptions) error {
+	of := c.Rankers[name]
+	scorer, err := r.scorer(c, name)
+	if err != nil || scorer == nil {
+		return err
+	}
+	r.rankers[name] = ranker.New(scorer, ranker.Options{
+		Name: name, MaxItems: of.MaxItems, Parallel: of.Parallel, Timeout: of.Timeout,
+		BreakAfter: of.BreakAfter, BreakFor: of.BreakFor, RetryBudget: of.RetryBudget, Observer: o.Observer,
+	})
+	return nil
+}
+
+// scorer is what a ranker asks; nil if its plugin failed, which is reported already.
+func (r *Rankers) scorer(c *config.Config, name string) (plugin.Scorer, error) {
+	of := c.Rankers[name]
+	if of.Plugin == "" {
+		return nil, fmt.Errorf("%w: rankers.%s: it has no plugin", config.ErrConfig, name)
+	}
+	if p := r.plugins[of.Plugin]; p != nil {
+		return p.Scorer(), nil
+	}
+	return nil, nil
+}
