@@ -1,0 +1,157 @@
+package httprank
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/likenessdb/likeness/sidecar/ranker"
+)
+
+// The dialects, by the names that the configuration gives them.
+const (
+	TEI    = "tei"
+	Cohere = "cohere"
+	Jina   = "jina"
+)
+
+// dialect is a form of requests and answers.
+type dialect struct {
+	named   bool // a request names a model
+	request func(model, query string, texts []string) any
+	ranks   func(answer []byte) ([]rank, error)
+}
+
+// rank is what an answer says of one text.
+type rank struct {
+	index *int
+	score json.RawMessage // null: none
+}
+
+var dialects = map[string]dialect{
+	TEI:    {false, teiRequest, teiRanks},
+	Cohere: {true, cohereRequest, resultRanks},
+	Jina:   {true, jinaRequest, resultRanks},
+}
+
+// teiRequest asks for the scores before the sigmoid: after it, the best are all 1.
+func teiRequest(_, query string, texts []string) any {
+	return struct {
+		Query      string   `json:"query"`
+		Texts      []string `json:"texts"`
+		RawScores  bool     `json:"raw_scores"`
+		ReturnText bool     `json:"return_text"`
+		Truncate   bool     `json:"truncate"`
+	}{query, texts, true, false, true}
+}
+
+// cohereRequest has no field that version 2 does not know, which it refuses.
+func cohereRequest(model, query string, texts []string) any {
+	return struct {
+		Model     string   `json:"model"`
+		Query     string   `json:"query"`
+		Documents []string `json:"documents"`
+		TopN      int      `json:"top_n"`
+	}{model, query, texts, len(texts)}
+}
+
+func jinaRequest(model, query string, texts []string) any {
+	return struct {
+		Model           string   `json:"model"`
+		Query           string   `json:"query"`
+		Documents       []string `json:"documents"`
+		TopN            int      `json:"top_n"`
+		ReturnDocuments bool     `json:"return_documents"`
+	}{model, query, texts, len(texts), false}
+}
+
+func teiRanks(answer []byte) ([]rank, error) {
+	var all []struct {
+		Index *int            `json:"index"`
+		Score json.RawMessage `json:"score"`
+	}
+	if err := decode(answer, &all); err != nil {
+		return nil, err
+	}
+	ranks := make([]rank, len(all))
+	for i, r := range all {
+		ranks[i] = rank{r.Index, r.Score}
+	}
+	return ranks, nil
+}
+
+func resultRanks(answer []byte) ([]rank, error) {
+	var all struct {
+		Results []struct {
+			Index *int            `json:"index"`
+			Score json.RawMessage `json:"relevance_score"`
+		} `json:"results"`
+	}
+	if err := decode(answer, &all); err != nil {
+		return nil, err
+	}
+	ranks := make([]rank, len(all.Results))
+	for i, r := range all.Results {
+		ranks[i] = rank{r.Index, r.Score}
+	}
+	return ranks, nil
+}
+
+// decode reads one JSON value and nothing else. Fields that it does not know are the
+// service's own.
+func decode(answer []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(answer))
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the answer")
+	}
+	return nil
+}
+
+// scores reads an answer to n texts, in any order: one score each, finite, or null for
+// none. It returns ErrAnswer.
+func (d dialect) scores(answer []byte, n int) ([]float32, error) {
+	ranks, err := d.ranks(answer)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ranker.ErrAnswer, err)
+	}
+	if len(ranks) != n {
+		return nil, fmt.Errorf("%w: %d scores for %d texts", ranker.ErrAnswer, len(ranks), n)
+	}
+	scores, seen := make([]float32, n), make([]bool, n)
+	for i, r := range ranks {
+		switch {
+		case r.index == nil:
+			return nil, fmt.Errorf("%w: result %d has no index", ranker.ErrAnswer, i)
+		case *r.index < 0 || *r.index >= n:
+			return nil, fmt.Errorf("%w: result %d has index %d of %d texts", ranker.ErrAnswer, i, *r.index, n)
+		case seen[*r.index]:
+			return nil, fmt.Errorf("%w: two results have index %d", ranker.ErrAnswer, *r.index)
+		}
+		if scores[*r.index], err = number(r.score); err != nil {
+			return nil, fmt.Errorf("%w: the score of result %d: %w", ranker.ErrAnswer, i, err)
+		}
+		seen[*r.index] = true
+	}
+	return scores, nil
+}
+
+// number is a finite float32; null is NaN, as JSON writes it.
+func number(raw json.RawMessage) (float32, error) {
+	if string(raw) == "null" {
+		return float32(math.NaN()), nil
+	}
+	var f float64
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return 0, errors.New("no number")
+	}
+	if math.Abs(f) > math.MaxFloat32 {
+		return 0, fmt.Errorf("%g is beyond float32", f)
+	}
+	return float32(f), nil
+}

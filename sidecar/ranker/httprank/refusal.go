@@ -1,0 +1,143 @@
+package httprank
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/likenessdb/likeness/sidecar/ranker"
+)
+
+// waitError is an error of a service that says when to come back.
+type waitError struct {
+	error
+	after time.Duration
+}
+
+var _ ranker.Waiter = waitError{}
+
+// RetryAfter implements ranker.Waiter.
+func (w waitError) RetryAfter() time.Duration { return w.after }
+
+// Unwrap returns what the service said.
+func (w waitError) Unwrap() error { return w.error }
+
+// tooMany is how services say that a call held too much, where the status alone could
+// mean anything.
+var tooMany = regexp.MustCompile(`(?i)batch size|too (many|large|long)|(number|list|array) of|at most|max(imum)?\b|max_|exceed|(larger|more|longer|greater) than|limit`)
+
+// refusal is the error of an answer that is not 200, to n texts.
+func refusal(status int, header http.Header, body []byte, n int) error {
+	said := fmt.Sprintf("status %d", status)
+	if message := messageOf(header, body); message != "" {
+		said += ": " + message
+	}
+	switch {
+	case status == http.StatusRequestEntityTooLarge:
+		return fmt.Errorf("%w: %d texts: %s", ranker.ErrTooLarge, n, said)
+	case status == http.StatusBadRequest || status == http.StatusUnprocessableEntity:
+		if n > 1 && tooMany.MatchString(said) {
+			return fmt.Errorf("%w: %d texts: %s", ranker.ErrTooLarge, n, said)
+		}
+		return fmt.Errorf("%w: %s", ranker.ErrQuery, said)
+	case status >= 300 && status < 400:
+		return never(fmt.Errorf("%w: %s to %q, which is not followed; put the address itself in url",
+			ranker.ErrUnavailable, said, hostOf(header)))
+	case status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status == http.StatusFailedDependency, status >= 500:
+		err := fmt.Errorf("%w: %s", ranker.ErrUnavailable, said)
+		if after, ok := retryAfter(header.Get("Retry-After"), time.Now()); ok {
+			return waitError{err, after}
+		}
+		return err
+	default: // the token, the path, the method: the same again is refused again
+		return never(fmt.Errorf("%w: %s", ranker.ErrUnavailable, said))
+	}
+}
+
+func never(err error) error { return waitError{err, -1} }
+
+// hostOf is where a redirect points, without path and query.
+func hostOf(header http.Header) string {
+	scheme, rest, ok := strings.Cut(header.Get("Location"), "://")
+	if !ok {
+		return "another path"
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	return scheme + "://" + host[strings.LastIndexByte(host, '@')+1:]
+}
+
+// retryAfter reads the header's seconds or date.
+func retryAfter(value string, now time.Time) (time.Duration, bool) {
+	if seconds, err := strconv.Atoi(value); err == nil && seconds >= 0 {
+		return time.Duration(min(seconds, 3600)) * time.Second, true
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return min(max(at.Sub(now), 0), time.Hour), true
+	}
+	return 0, false
+}
+
+// messageOf is what an error says in the words of its service: TEI's error, Cohere's
+// message, the detail of Jina's and of others, or plain text.
+func messageOf(header http.Header, body []byte) string {
+	var said struct {
+		Error   json.RawMessage `json:"error"`
+		Message string          `json:"message"`
+		Detail  json.RawMessage `json:"detail"`
+	}
+	if json.Unmarshal(body, &said) != nil {
+		if strings.HasPrefix(header.Get("Content-Type"), "text/plain") {
+			return short(string(body))
+		}
+		return ""
+	}
+	for _, text := range []string{said.Message, sentence(said.Error), sentence(said.Detail)} {
+		if text != "" {
+			return short(text)
+		}
+	}
+	return ""
+}
+
+// sentence is a string, the message of an object, or that of the first of a list. What
+// else they hold may be what was asked.
+func sentence(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	type object struct {
+		Message string `json:"message"`
+		Msg     string `json:"msg"`
+	}
+	var one object
+	var list []object
+	if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
+		one = list[0]
+	} else if json.Unmarshal(raw, &one) != nil {
+		return ""
+	}
+	if one.Message != "" {
+		return one.Message
+	}
+	return one.Msg
+}
+
+// short is the beginning of a text, on one line.
+func short(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text)
+	if runes := []rune(text); len(runes) > 200 {
+		return string(runes[:200]) + "…"
+	}
+	return strings.TrimSpace(text)
+}
