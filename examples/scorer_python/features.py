@@ -30,6 +30,9 @@ NAMES = (
 _WORD = re.compile(r"[a-z0-9']+")
 
 
+LONGEST = 1000  # characters that count
+
+
 class Text:
     """A text taken apart, once."""
 
@@ -43,7 +46,13 @@ class Text:
         self.pairs = set(zip(self.words, self.words[1:]))
 
 
-parse = lru_cache(maxsize=65536)(Text)
+@lru_cache(maxsize=20000)
+def _parse(text):
+    return Text(text)
+
+
+def parse(text):
+    return _parse(text[:LONGEST])
 
 
 class Features:

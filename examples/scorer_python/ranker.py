@@ -13,6 +13,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import lightgbm  # noqa: E402
+import numpy  # noqa: E402
 
 from features import Features  # noqa: E402
 from likeness_plugin import TLS, serve  # noqa: E402
@@ -33,10 +34,10 @@ def main():
     booster = lightgbm.Booster(model_str=model["trees"])
 
     def score(query, items):
-        texts = [str(p.get(a.field, "")) for p in items.payloads]
-        scores = booster.predict(features.matrix(query.text, texts), num_threads=1)
-        scores[[not t for t in texts]] = float("nan")
-        return scores
+        texts = [p.get(a.field) for p in items.payloads]
+        known = [isinstance(t, str) for t in texts]
+        scores = booster.predict(features.matrix(query.text, [t if k else "" for t, k in zip(texts, known)]), num_threads=1)
+        return numpy.where(known, scores, numpy.nan)
 
     serve(
         score,

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -14,6 +15,11 @@ from . import handshake
 from .scorer import Items, Query
 from .server import Server
 from .service import Bytes, Description, Services
+
+try:  # a fifth off a call
+    from uvloop import new_event_loop
+except ImportError:
+    from asyncio import new_event_loop
 
 log = logging.getLogger("likeness_plugin")
 
@@ -72,8 +78,11 @@ def serve(
             f"{name} is a plugin of likeness, which starts it: give its path in the configuration (plugins.NAME.path), "
             "or run `likeness plugin check` on it"
         )
-    with contextlib.ExitStack() as folders:
-        done = asyncio.run(_run(score, d, listen, tls, grace, folders))
+    logging.getLogger("grpclib").setLevel(logging.WARNING)  # it tells of every call that was cancelled
+    gc.collect()
+    gc.freeze()  # what was loaded so far stays
+    with contextlib.ExitStack() as folders, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        done = runner.run(_run(score, d, listen, tls, grace, folders))
     if not done:
         sys.stderr.flush()
         os._exit(0)  # a call still runs in its thread, which Python would wait for

@@ -82,11 +82,14 @@ class Item:
 
 
 class Items(Sequence):
-    """The items of a call, in order. Nothing is decoded before it is asked for."""
+    """The items of a call, in order. Payloads and vectors are decoded when they are asked for.
+
+    ids are numbers and texts, as the database has them.
+    """
 
     def __init__(self, request: Any):
         self._request, self._count = request, len(request.ids)
-        self._ids: Optional[list[Union[int, str]]] = None
+        self.ids = [i.number if i.HasField("number") else _other_id(i, r) for r, i in enumerate(request.ids)]
         self._payloads: Optional[list[dict[str, Any]]] = None
         self._vectors: Any = None
         payloads, size = len(request.payloads), len(request.vectors)
@@ -111,13 +114,6 @@ class Items(Sequence):
         return (Item(self, r) for r in range(self._count))
 
     @property
-    def ids(self) -> list[Union[int, str]]:
-        """Numbers and texts, as the database has them."""
-        if self._ids is None:
-            self._ids = [i.number if i.HasField("number") else _other_id(i, r) for r, i in enumerate(self._request.ids)]
-        return self._ids
-
-    @property
     def payloads(self) -> list[dict[str, Any]]:
         """The fields of every item that were asked for; empty for an item without."""
         if self._payloads is None:
@@ -140,7 +136,7 @@ def _other_id(item: Any, row: int) -> Union[int, str]:
         return item.negative
     if item.HasField("text"):
         return item.text
-    raise QueryError(f"the id of item {row} has no value")
+    raise QueryError(f"ids[{row}] is empty; send a number or a text")
 
 
 def _payloads(texts: Sequence[str]) -> list[dict[str, Any]]:
