@@ -42,9 +42,9 @@ func newPluginCheckCommand(a *app) *cobra.Command {
 	var c pluginCheck
 	cmd := &cobra.Command{
 		Use:   "check PATH [ARGUMENT...]",
-		Short: "Run the conformance kit against a scorer",
-		Long: `check starts a scorer as the sidecar does, runs the cases that likeness relies on,
-and ends it. The exit code is 1 if a case failed. What the scorer writes to stderr
+		Short: "Run the conformance kit against a scorer or a device",
+		Long: `check starts a scorer, or a device, as the sidecar does, runs the cases that likeness relies on,
+and ends it. The exit code is 1 if a case failed. What the plugin writes to stderr
 is shown.
 
 The kit makes up a query and items from what the scorer says that it reads. One
@@ -89,19 +89,25 @@ func (a *app) checkPlugin(ctx context.Context, c pluginCheck) (*pluginReport, er
 		return nil, err
 	}
 	defer stop()
+	done, failed := newProgress(a.stderr).begin("cases", -1), 0
+	told := func(r plugintest.Result) {
+		done(1)
+		if r.State == plugintest.Failed {
+			failed++
+		}
+	}
+	c.options.Conn = conn
 	scorer := plugin.NewClient(conn)
 	d, err := scorer.Describe(ctx)
 	if err != nil {
+		if report, ok := checkDevice(ctx, conn, c.options, told); ok {
+			report.Failed = failed
+			return report, ctx.Err()
+		}
 		return nil, fmt.Errorf("%s does not say what it is: %w", c.command.Path, err)
 	}
-	c.options.Conn = conn
-	report, done := &pluginReport{Name: d.Name, Version: d.Version}, newProgress(a.stderr).begin("cases", -1)
-	report.Cases = plugintest.Check(ctx, scorer, c.options, func(r plugintest.Result) {
-		done(1)
-		if r.State == plugintest.Failed {
-			report.Failed++
-		}
-	})
+	report := &pluginReport{Name: d.Name, Version: d.Version, Cases: plugintest.Check(ctx, scorer, c.options, told)}
+	report.Failed = failed
 	return report, ctx.Err()
 }
 

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/plugin/device"
 )
 
 // ErrOptions wraps what is wrong with Options.
@@ -70,8 +71,8 @@ type Options struct {
 	QuarantineAfter int
 	Quarantine      time.Duration
 
-	// Describe asks a plugin what it is, and ends its start: the version of a scorer by
-	// default.
+	// Describe asks a plugin what it is, and ends its start: the version of a scorer or
+	// device by default.
 	Describe func(ctx context.Context, conn grpc.ClientConnInterface) (version string, err error)
 	Logger   *slog.Logger
 }
@@ -85,7 +86,7 @@ func (o Options) withDefaults() Options {
 	o.Quarantine = orDefault(o.Quarantine, time.Minute)
 	o.TempDir = orDefault(o.TempDir, os.TempDir())
 	if o.Describe == nil {
-		o.Describe = describeScorer
+		o.Describe = describe
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -102,8 +103,14 @@ func orDefault[T comparable](value, otherwise T) T {
 	return value
 }
 
-func describeScorer(ctx context.Context, conn grpc.ClientConnInterface) (string, error) {
+// describe asks a scorer or, where there is none, a device.
+func describe(ctx context.Context, conn grpc.ClientConnInterface) (string, error) {
 	d, err := plugin.NewClient(conn).Describe(ctx)
+	if errors.Is(err, plugin.ErrAnswer) {
+		if said, other := device.NewClient(conn).Describe(ctx); other == nil {
+			return said.Version, nil
+		}
+	}
 	return d.Version, err
 }
 

@@ -129,8 +129,12 @@ func (k *kit) scores(kind rerank.Kind) bool { return slices.Contains(k.said.Kind
 
 // want is an error that a call has to return.
 func want(err, sentinel error, what string) error {
-	if !errors.Is(err, sentinel) {
-		return fmt.Errorf("%s: it returned %v, want %w", what, err, sentinel)
+	switch {
+	case errors.Is(err, sentinel):
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s: it was taken, want %w", what, sentinel)
+	default:
+		return fmt.Errorf("%s: it returned %w, want %w", what, err, sentinel)
 	}
-	return nil
 }

@@ -122,7 +122,7 @@ func (w *world) fill(rows int, seed uint64) {
 }
 
 func numbers(rows, cols int, seed uint64) rerank.Matrix {
-	rng := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // rows that anybody can make again
+	rng := rand.New(rand.NewPCG(seed, 7))
 	m := rerank.NewMatrix(rows, cols)
 	for i := range m.Data {
 		m.Data[i] = float32(rng.NormFloat64() / 4)
@@ -262,13 +262,13 @@ func (k *kit) scanAndRescore(ctx context.Context, w *world, query, topK int) err
 		err = w.agrees(b, query, w.alive(), topK)
 	}
 	if err != nil {
-		return fmt.Errorf("Scan of %d rows, k %d: %w", w.rows.Rows, topK, err)
+		return fmt.Errorf("scan of %d rows, k %d: %w", w.rows.Rows, topK, err)
 	}
 	if b, err = k.Rescore(ctx, w.ask(query, topK), w.all()); err == nil {
 		err = w.agrees(b, query, w.all(), topK)
 	}
 	if err != nil {
-		return fmt.Errorf("Rescore of %d rows, k %d: %w", w.rows.Rows, topK, err)
+		return fmt.Errorf("rescore of %d rows, k %d: %w", w.rows.Rows, topK, err)
 	}
 	return nil
 }

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/plugin/device/cpu"
+	"github.com/likenessdb/likeness/plugin/device/devicetest"
+	"github.com/likenessdb/likeness/plugin/plugintest"
+	"github.com/likenessdb/likeness/rerank/kernel"
+	"github.com/likenessdb/likeness/sidecar/buildinfo"
+	"github.com/likenessdb/likeness/sidecar/config"
+)
+
+// pluginDevice is what `likeness plugin device` is asked.
+type pluginDevice struct {
+	memory, kernel, listen string
+	tls                    plugin.TLS
+}
+
+func newPluginDeviceCommand(_ *app) *cobra.Command {
+	var d pluginDevice
+	cmd := &cobra.Command{
+		Use:   "device",
+		Short: "Score the tables of other sidecars in this process",
+		Long: `device is a plugin that keeps the tables of a sidecar's routes and scores them on
+this machine's cores. A sidecar starts it as a plugin, or reaches it on another
+machine by its address. It loads its tables there by itself; see
+docs/how-to/score-on-another-machine.md.`,
+		Example: `  likeness plugin device --listen unix:///run/likeness-device/device.sock
+  likeness plugin device --listen 10.0.0.7:9443 --memory 48GiB --tls-cert device.pem --tls-key device.key --tls-client-ca ca.pem`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&d.memory, "memory", "0", "what models and tables may take together, as 48GiB; 0 is no limit")
+	f.StringVar(&d.kernel, "kernel", "auto", "the loops that score: auto, go, avx2, avx512 or neon")
+	f.StringVar(&d.listen, "listen", "", "serve at unix:///folder/socket or host:port instead of to the host that started it")
+	f.StringVar(&d.tls.CertFile, "tls-cert", "", "file of the certificate, at host:port")
+	f.StringVar(&d.tls.KeyFile, "tls-key", "", "file of its key")
+	f.StringVar(&d.tls.ClientCAFile, "tls-client-ca", "", "file of the authority of the sidecars' certificates")
+	return cmd
+}
+
+func (d *pluginDevice) run(ctx context.Context) error {
+	memory, err := config.ParseBytes(d.memory)
+	if err != nil {
+		return usageError{fmt.Errorf("--memory: %w", err)}
+	}
+	name := d.kernel
+	if name == "auto" {
+		name = ""
+	}
+	kernels, err := kernel.Named(name)
+	if err != nil {
+		return usageError{fmt.Errorf("--kernel: %w", err)}
+	}
+	scorer := cpu.New(cpu.Options{Kernels: kernels, Memory: int64(memory), Version: buildinfo.Read(stamp()).Version})
+	return device.Serve(ctx, scorer, device.Limits{}, plugin.Listen(d.listen, d.tls))
+}
+
+// checkDevice runs the kit of devices, and reports false where there is none.
+func checkDevice(ctx context.Context, conn grpc.ClientConnInterface, o plugintest.Options, told func(plugintest.Result)) (*pluginReport, bool) {
+	d, err := device.NewClient(conn).Describe(ctx)
+	if err != nil {
+		return nil, false
+	}
+	return &pluginReport{
+		Name: d.Name, Version: d.Version,
+		Cases: devicetest.Check(ctx, conn, devicetest.Options{Timeout: o.Timeout}, told),
+	}, true
+}
