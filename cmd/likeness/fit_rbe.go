@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -23,11 +22,24 @@ const fitRBELong = `Replaces an expensive ranker R(x, q) by one inner product (R
 by what R says of it and some support queries, a query by what R says of it and some
 support items, and a query then costs as many calls of R as there are support items.
 
---scores is a matrix of R, .npy, one row an item and one column a query. Support
-items are chosen by the queries that are not held out: random, popular (the highest
-mean score), kmeans (nearest to the centres of clusters), diverse (each furthest from
-those before) or l2_greedy (each lowers the squared error the most). An item's vector
-is R(x, S_Q)·pinv(R(S_I, S_Q)), the CUR approximation; --lambda regularises the
+The scores come from the ranker itself, which is asked for those that the fit reads,
+or from --scores, a matrix of R, .npy, one row an item and one column a query. Items
+are the rows of a collection (--route or --collection) or of files (--items with
+vectors, --payload with a JSON object a line, --item-ids); queries are JSON lines or
+CSV with id, text, vector, user_id and context, or vectors alone. The model keeps the
+support queries: items that come later need nothing else to be scored.
+
+` + rankerHelp + `
+
+R of all items is asked for the support queries and for those held out, with --hidden
+for all queries. --support-queries and --held-out take fewer; --sample-items fits to
+some of the items, of which the support items are chosen then. --select random
+--held-out 0, which is not judged, asks for the scores of the support items alone.
+
+Support items are chosen by the queries that are not held out: random, popular (the
+highest mean score), kmeans (nearest to the centres of clusters), diverse (each
+furthest from those before) or l2_greedy (each lowers the squared error the most). An
+item's vector is R(x, S_Q)·pinv(R(S_I, S_Q)), the CUR approximation; --lambda regularises the
 pseudo-inverse. --hidden adds perceptrons to both sides, trained by cross-entropy to
 softmax(R) or by the paper's listwise loss; they are kept if they find more than CUR.
 
@@ -41,9 +53,11 @@ which the model names them. The same scores, flags and seed give the same model.
 // fitRBEFlags are the flags of fit rbe.
 type fitRBEFlags struct {
 	fitInputs
-	options                     fit.RBEOptions
-	scores, ids, queryIDs, base string
-	judged                      []string
+	options                              fit.RBEOptions
+	scores, ids, queryIDs, base, payload string
+	sampleItems                          int
+	judged                               []string
+	ask                                  rankerFlags
 }
 
 func newFitRBECommand(a *app) *cobra.Command {
@@ -52,7 +66,9 @@ func newFitRBECommand(a *app) *cobra.Command {
 		Use:   "rbe",
 		Short: "Approximate an expensive ranker by its scores of support items and queries",
 		Long:  fitRBELong,
-		Example: `  likeness fit rbe --scores scores.npy --out ranker.safetensors --base base.npy
+		Example: `  likeness fit rbe --config likeness.yaml --route products --ranker cross --queries queries.jsonl --out ranker.safetensors
+  likeness fit rbe --scorer ./ranker --items items.npy --payload items.jsonl --queries queries.csv --out ranker.safetensors --estimate
+  likeness fit rbe --scores scores.npy --out ranker.safetensors --base base.npy
   likeness fit rbe --scores scores.npy --item-ids items.txt --out ranker.safetensors --supports 50 --compare
   likeness fit rbe --scores scores.npy --out ranker.safetensors --hidden 128 --out-width 64 --output json`,
 		Args: cobra.NoArgs,
@@ -60,12 +76,14 @@ func newFitRBECommand(a *app) *cobra.Command {
 	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		r, err := f.run(cmd.Context(), newProgress(a.stderr))
+		r, err := f.run(cmd.Context(), newProgress(a.stderr), a.stderr)
 		if err != nil {
 			return err
 		}
-		for _, warning := range r.Warnings {
-			_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
+		if r.RBEReport != nil {
+			for _, warning := range r.Warnings {
+				_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
+			}
 		}
 		return a.print(*out, r, func(w io.Writer) error { return printFitRBE(w, r) })
 	}
@@ -75,6 +93,16 @@ func newFitRBECommand(a *app) *cobra.Command {
 func (f *fitRBEFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
 	flags.StringVar(&f.scores, "scores", "", "the ranker's scores, .npy, one row an item and one column a query")
+	flags.StringVar(&f.Queries, "queries", "", "the queries, one a column: .jsonl or .csv with id, text, vector, user_id and context, or vectors as --items")
+	flags.StringVar(&f.Items, "items", "", "item vectors for a ranker that reads them: .npy, .safetensors or .parquet")
+	flags.StringVar(&f.payload, "payload", "", "payload of the items for a ranker that reads it, a JSON object a line")
+	flags.IntVar(&f.sampleItems, "sample-items", 0, "ask for so many of the items, drawn at random; 0 is all")
+	f.config = addConfigFlags(cmd)
+	flags.StringVar(&f.route, "route", "", "read the items from the collection of this route of the configuration, and ask its ranker")
+	flags.StringVar(&f.collection, "collection", "", "read the items from this collection, in a store of the configuration")
+	flags.StringVar(&f.store, "store", "", "store of --collection; empty is the only one")
+	flags.StringVar(&f.vector, "vector", "", "vector field of --collection; empty is the only or unnamed one")
+	f.ask.register(cmd)
 	flags.StringVar(&f.ids, "item-ids", "", "ids of the items: .npy of integers, text with one a line, or .parquet; row numbers without")
 	flags.StringVar(&f.queryIDs, "query-ids", "", "ids of the queries, in a file like --item-ids; column numbers without")
 	flags.StringVar(&f.base, "base", "", "write the items' scores for the support queries to this .npy file, for likeness index")
@@ -95,14 +123,22 @@ func (f *fitRBEFlags) flags(cmd *cobra.Command) {
 	flags.IntVar(&o.Batch, "batch", o.Batch, "queries a step")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the queries, at most")
 	flags.IntVar(&o.Draws, "draws", o.Draws, "random items that a step sees, beside the best of its queries")
-	flags.Float64Var(&o.HeldOut, "held-out", o.HeldOut, "share of the queries that judge the fit")
+	flags.Float64Var(&o.HeldOut, "held-out", o.HeldOut, "share of the queries that judge the fit; 0 judges nothing")
 	flags.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the split, the choices and the order")
 	flags.StringSliceVar(&f.judged, "hit-rates", []string{"1:1", "10:10", "100:10", "100:100"}, "hit rates to report, P:T")
-	for _, name := range []string{"scores", "out"} {
-		_ = cmd.MarkFlagRequired(name)
+	_ = cmd.MarkFlagRequired("out")
+	cmd.MarkFlagsOneRequired("scores", "queries")
+	for _, other := range []string{"items", "payload", "route", "collection", "ranker", "scorer", "scorer-url", "sample-items", "estimate"} {
+		cmd.MarkFlagsMutuallyExclusive("scores", other)
 	}
+	for _, other := range []string{"items", "payload", "item-ids"} {
+		cmd.MarkFlagsMutuallyExclusive("route", "collection", other)
+	}
+	cmd.MarkFlagsMutuallyExclusive("base", "sample-items")
 	cmd.MarkFlagsMutuallyExclusive("resume", "force")
 	_ = cmd.MarkFlagFilename("scores", "npy")
+	_ = cmd.MarkFlagFilename("payload", "jsonl")
+	_ = cmd.MarkFlagFilename("items", vectorFiles...)
 	_ = cmd.MarkFlagFilename("out", strings.TrimPrefix(model.Extension, "."))
 	for name, values := range map[string][]string{
 		"select": {"random", "popular", "kmeans", "diverse", "l2_greedy"}, "loss": {"softmax", "listwise"},
@@ -113,31 +149,30 @@ func (f *fitRBEFlags) flags(cmd *cobra.Command) {
 
 // fitRBEResult is what fit rbe reports.
 type fitRBEResult struct {
-	Model   string `json:"model"`
-	Version string `json:"version"`
-	Path    string `json:"path"`
+	Model   string `json:"model,omitempty"` // empty: nothing was fitted, only estimated
+	Version string `json:"version,omitempty"`
+	Path    string `json:"path,omitempty"`
 	Base    string `json:"base,omitempty"`
 	// Supports are the items that the ranker scores for a query.
-	Supports []rerank.ID `json:"supports"`
-	fit.RBEReport
+	Supports []rerank.ID `json:"supports,omitempty"`
+	Asked    *rbeAsked   `json:"asked,omitempty"` // nil: --scores
+	*fit.RBEReport
 }
 
-func (f *fitRBEFlags) run(ctx context.Context, p *progress) (_ *fitRBEResult, err error) {
+func (f *fitRBEFlags) run(ctx context.Context, p *progress, stderr io.Writer) (_ *fitRBEResult, err error) {
 	if err := errors.Join(f.free(), f.pairs()); err != nil {
 		return nil, err
 	}
-	scores, err := npy.Open(f.scores)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	defer func() { err = errors.Join(err, scores.Close()) }()
-	item, failed := idsOf(f.ids, scores.Rows)
-	query, failedToo := idsOf(f.queryIDs, scores.Cols)
-	if err := errors.Join(failed, failedToo); err != nil {
-		return nil, usageError{err}
-	}
 	checkpoint := checkpointFile{path: f.checkpoint(), resume: f.resume}
 	f.common = &fit.Common{Checkpoint: checkpoint}
+	scores, err := f.readScores(ctx, p, stderr)
+	if errors.Is(err, errEstimated) {
+		return &fitRBEResult{Asked: scores.asked}, nil
+	}
+	if err != nil {
+		return nil, f.explain(err)
+	}
+	defer func() { err = errors.Join(err, scores.close()) }()
 	f.options.Progress, f.options.Note, f.options.Checkpoint = p.begin, p.note, checkpoint
 	fitted, err := fit.RBE(ctx, scores.Matrix, f.options)
 	if err != nil {
@@ -148,11 +183,13 @@ func (f *fitRBEFlags) run(ctx context.Context, p *progress) (_ *fitRBEResult, er
 			return nil, err
 		}
 	}
-	m, supports, err := f.save(fitted, item, query)
+	m, supports, err := f.save(fitted, scores)
 	if err != nil {
 		return nil, err
 	}
-	r := &fitRBEResult{Model: m.Name, Version: m.Version, Path: f.out, Base: f.base, Supports: supports, RBEReport: fitted.Report}
+	r := &fitRBEResult{
+		Model: m.Name, Version: m.Version, Path: f.out, Base: f.base, Supports: supports, Asked: scores.asked, RBEReport: &fitted.Report,
+	}
 	return r, checkpoint.remove()
 }
 
@@ -181,28 +218,46 @@ func idsOf(file string, rows int) (func(int) rerank.ID, error) {
 	return func(row int) rerank.ID { return ids[row] }, err
 }
 
-func (f *fitRBEFlags) save(fitted *fit.FittedRBE, item, query func(int) rerank.ID) (*model.Model, []rerank.ID, error) {
-	config := fitted.Config(item, query)
-	text, err := json.Marshal(config)
-	if err != nil {
-		return nil, nil, err
+func (f *fitRBEFlags) save(fitted *fit.FittedRBE, scores *rbeScores) (*model.Model, []rerank.ID, error) {
+	config := fitted.Config(scores.item, scores.query)
+	if scores.questions != nil {
+		var questions []rerank.Query
+		for _, q := range fitted.SupportQueries {
+			questions = append(questions, scores.questions[q])
+		}
+		if err := config.Ask(fitted.Tensors, questions); err != nil {
+			return nil, nil, err
+		}
 	}
-	digest, err := dataset.FileDigest(f.scores)
+	text, err := json.Marshal(config)
 	if err != nil {
 		return nil, nil, err
 	}
 	kept := fitted.Report
 	kept.History = nil
 	found := &learned{model: model.Parameters{Kind: rerank.KindRBE, Config: text, Tensors: fitted.Tensors}, options: f.options, report: kept}
-	digests := map[string]string{"scores": filepath.Base(f.scores) + " sha256:" + digest}
-	m, err := f.writeModel(digests, map[string]int{"items": kept.Items, "queries": kept.Queries}, found, false)
+	m, err := f.writeModel(scores.digests, map[string]int{"items": kept.Items, "queries": kept.Queries}, found, false)
 	return m, config.SupportItems, err
 }
 
 func printFitRBE(w io.Writer, r *fitRBEResult) error {
+	if r.Model == "" {
+		_, err := fmt.Fprintln(w, estimateText(r.Asked.Estimate))
+		return err
+	}
+	if a := r.Asked; a != nil {
+		_, _ = fmt.Fprintf(w, "ranker %s, version %s: asked of %d items, %d scores were kept in %s\n", a.Ranker, a.Version, a.Asked, a.Kept, a.Cache)
+		if a.LeftOut > 0 {
+			_, _ = fmt.Fprintf(w, "%d items are left out: it gave no score of them for some query\n", a.LeftOut)
+		}
+	}
 	_, _ = fmt.Fprintf(w, "%d items, %d queries, of which %d are held out; %d support items by %s, %d support queries\n",
 		r.Items, r.Queries, r.HeldOutQueries, r.SupportItems, r.Select, r.SupportQueries)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	if r.HeldOutQueries == 0 {
+		_, err := fmt.Fprintf(w, "\nnothing was judged\nwrote %s: model %s, version %s\n", r.Path, r.Model, r.Version)
+		return err
+	}
 	_, _ = fmt.Fprint(t, "\n\t")
 	for _, h := range r.CUR.HitRates {
 		_, _ = fmt.Fprintf(t, "HitRate(%d,%d)\t", h.P, h.T)

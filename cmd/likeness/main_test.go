@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	if len(os.Args) > 2 && os.Args[1] == asScorer {
+		serveMatrix(os.Args[2:])
+		return
+	}
 	if os.Getenv(plugin.CookieKey) == plugin.CookieValue {
 		serveTestScorer()
 		return

@@ -39,6 +39,11 @@ func (x Items) slice(from, to int) Items {
 	return out
 }
 
+// With is the items and others behind them.
+func (x Items) With(more Items) Items {
+	return Items{list: append(x.list, more.list...), keys: append(x.keys, more.keys...), rows: append(x.rows, more.rows...)}
+}
+
 // Pick is the items at some places.
 func (x Items) Pick(at []int) Items {
 	var out Items

@@ -41,8 +41,6 @@ type Options struct {
 	PerSecond int
 	// Patience is how long a ranker may be down; 0 is a minute.
 	Patience time.Duration
-	// Done is told of scores as they come, kept ones too; nil: nobody is.
-	Done func(n int)
 }
 
 // Asker asks a ranker of one version. It is safe for concurrent use.
@@ -52,17 +50,15 @@ type Asker struct {
 	cache     *cache // nil: nothing is kept
 	limit     ratelimiter.RateLimiter[any]
 	asked     atomic.Int64
+	done      func(n int)
 }
 
 // New asks the ranker what it is and opens what is kept of that version. The caller
 // closes it. It returns ErrCache, or the ranker's error.
 func New(ctx context.Context, o Options) (*Asker, error) {
-	a := &Asker{o: o}
+	a := &Asker{o: o, done: func(int) {}}
 	if a.o.Patience == 0 {
 		a.o.Patience = patience
-	}
-	if a.o.Done == nil {
-		a.o.Done = func(int) {}
 	}
 	err := a.patiently(ctx, func() (err error) {
 		a.described, err = o.Ranker.Describe(ctx)
@@ -83,6 +79,10 @@ func New(ctx context.Context, o Options) (*Asker, error) {
 
 // Description is what the ranker said of itself.
 func (a *Asker) Description() plugin.Description { return a.described }
+
+// Tell has done told of the items that the ranker answers of from now on. It is not to
+// be called beside Fill.
+func (a *Asker) Tell(done func(n int)) { a.done = done }
 
 // Asked are the items that the ranker was asked of so far, each for a query.
 func (a *Asker) Asked() int64 { return a.asked.Load() }
@@ -118,7 +118,6 @@ func (a *Asker) Fill(ctx context.Context, dst rerank.Matrix, items Items, querie
 		}
 		q := queries[col]
 		missing := a.take(items, queryKey(q), func(at int, score float32) { dst.Row(at)[col] = score })
-		a.o.Done(items.Len() - len(missing))
 		if a.o.KeptOnly {
 			for _, at := range missing {
 				dst.Row(at)[col] = float32(math.NaN())
@@ -134,7 +133,7 @@ func (a *Asker) Fill(ctx context.Context, dst rerank.Matrix, items Items, querie
 				if err != nil {
 					return fmt.Errorf("query %d: %w", col, err)
 				}
-				a.o.Done(len(batch))
+				a.done(len(batch))
 				return nil
 			})
 		}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/npy"
+)
+
+// asScorer makes the test binary a plugin that has R as a matrix.
+const asScorer = "as-scorer"
+
+// serveMatrix serves the scores of a file: the row is the payload's "row", the column
+// the query's text. A line for each call goes to the log, if one is named.
+func serveMatrix(args []string) {
+	m, err := npy.Open(args[0])
+	if err != nil {
+		panic(err)
+	}
+	d := plugin.Description{Name: "matrix", Version: args[1], MaxItems: 16, Parallel: 2, Cost: 0.25, Text: true, PayloadFields: []string{"row"}}
+	err = plugin.Serve(d, func(_ context.Context, q plugin.Query, items []plugin.Item) ([]float32, error) {
+		var column int
+		if _, err := fmt.Sscan(q.Text, &column); err != nil || column >= m.Cols {
+			return nil, fmt.Errorf("%w: %q", plugin.ErrQuery, q.Text)
+		}
+		scores := make([]float32, len(items))
+		for i, x := range items {
+			var payload struct{ Row int }
+			if err := json.Unmarshal(x.Payload, &payload); err != nil {
+				return nil, err
+			}
+			scores[i] = m.Row(payload.Row)[column]
+		}
+		return scores, nil
+	})
+	if err != nil {
+		panic(err)
+	}
+}
+
+// rankedFiles are a matrix of scores, and the items and queries that it is of.
+type rankedFiles struct {
+	dir    string
+	scores rerank.Matrix
+}
+
+func newRankedFiles(t *testing.T) rankedFiles {
+	t.Helper()
+	f := rankedFiles{t.TempDir(), rerank.NewMatrix(50, 40)}
+	rng := rand.New(rand.NewPCG(5, 5))
+	var queries [40][3]float64
+	for q := range queries {
+		for i := range queries[q] {
+			queries[q][i] = rng.NormFloat64()
+		}
+	}
+	var payload, asked, ids strings.Builder
+	for x := range f.scores.Rows {
+		a, b, c := rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()
+		for q, v := range &queries {
+			f.scores.Row(x)[q] = float32(math.Tanh(a*v[0] + b*v[1] + c*v[2]))
+		}
+		fmt.Fprintf(&payload, "{\"title\": \"thing %d\", \"row\": %d}\n", x, x)
+		fmt.Fprintf(&ids, "thing-%d\n", x)
+	}
+	for q := range queries {
+		fmt.Fprintf(&asked, "{\"id\": %d, \"text\": \"%d\"}\n", q, q)
+	}
+	for name, text := range map[string]string{"payload.jsonl": payload.String(), "queries.jsonl": asked.String(), "ids.txt": ids.String()} {
+		if err := os.WriteFile(f.path(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := npy.Write(f.path("scores.npy"), f.scores); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f rankedFiles) path(name string) string { return filepath.Join(f.dir, name) }
+
+// scorer are the flags that name the plugin.
+func (f rankedFiles) scorer(version string) []string {
+	return []string{"--scorer", os.Args[0], "--scorer-arg", asScorer, "--scorer-arg", f.path("scores.npy"), "--scorer-arg", version}
+}
+
+// fit are the flags of a fit that asks the plugin.
+func (f rankedFiles) fit(version string, more ...string) []string {
+	args := append([]string{"fit", "rbe"}, f.scorer(version)...)
+	args = append(args, "--payload", f.path("payload.jsonl"), "--item-ids", f.path("ids.txt"), "--queries", f.path("queries.jsonl"),
+		"--supports", "6", "--hit-rates", "5:5", "--output", "json")
+	return append(args, more...)
+}
+
+func fitted(t *testing.T, args []string) fitRBEResult {
+	t.Helper()
+	r := execute(t, "", args...)
+	var report fitRBEResult
+	if err := json.Unmarshal([]byte(r.out), &report); r.code != 0 || err != nil {
+		t.Fatalf("code %d, %v\n%s%s", r.code, err, r.out, r.err)
+	}
+	return report
+}
+
+// TestFitRBEThroughARanker: a ranker gives the model that its matrix gives, by fewer
+// calls where a fit reads fewer, and none of them twice.
+func TestFitRBEThroughARanker(t *testing.T) {
+	f := newRankedFiles(t)
+	for name, tc := range map[string]struct {
+		flags []string
+		calls int64
+	}{
+		"l2_greedy":   {nil, 50 * 40},
+		"random":      {[]string{"--select", "random", "--support-queries", "8", "--held-out", "0.1"}, 50 * 12},
+		"regularised": {[]string{"--select", "kmeans", "--lambda", "0.1", "--support-queries", "20"}, 50 * 32},
+		"perceptrons": {[]string{"--hidden", "6", "--out-width", "3", "--rounds", "2", "--support-queries", "20"}, 50 * 40},
+	} {
+		matrix := append([]string{
+			"fit", "rbe", "--scores", f.path("scores.npy"), "--item-ids", f.path("ids.txt"), "--queries", f.path("queries.jsonl"), "--out", f.path(name + "-matrix.safetensors"),
+			"--supports", "6", "--hit-rates", "5:5", "--output", "json",
+		}, tc.flags...)
+		want := fitted(t, matrix)
+		out := f.path(name + ".safetensors")
+		got := fitted(t, f.fit("1", append(tc.flags, "--out", out)...))
+		if got.Version != want.Version || !reflect.DeepEqual(got.RBEReport, want.RBEReport) || !slices.Equal(got.Supports, want.Supports) {
+			t.Errorf("%s: %+v\nwant %+v", name, got, want)
+		}
+		if a := got.Asked; a.Asked != tc.calls || a.Calls != tc.calls || a.Cost != float64(tc.calls)/4 || a.ItemsPerRequest != 16 || a.ParallelRequests != 2 {
+			t.Errorf("%s: %+v, want %d calls", name, a, tc.calls)
+		}
+		again := fitted(t, f.fit("1", append(tc.flags, "--out", out, "--force")...))
+		if again.Asked.Asked != 0 || again.Asked.Kept != tc.calls || again.Version != want.Version {
+			t.Errorf("%s again: %+v", name, again.Asked)
+		}
+	}
+	few := fitted(t, f.fit("1", "--select", "random", "--held-out", "0", "--support-queries", "9", "--out", f.path("few.safetensors")))
+	if few.Asked.Asked != 6*9 || few.Asked.Sampled != 50 || len(few.Supports) != 6 || few.HeldOutQueries != 0 {
+		t.Errorf("supports alone: %+v, %v", few.Asked, few.Supports)
+	}
+	m, err := model.Open(f.path("few.safetensors"))
+	if err != nil || len(m.Similarity.(interface{ Questions() []rerank.Query }).Questions()) != 9 || m.Provenance["data.ranker"] != "matrix 1" {
+		t.Errorf("%v, %v", m, err)
+	}
+}
+
+// TestFitRBERefusals: what would cost too much, or cannot be asked, is refused.
+func TestFitRBERefusals(t *testing.T) {
+	f := newRankedFiles(t)
+	out := []string{"--out", f.path("m.safetensors")}
+	estimate := fitted(t, f.fit("1", append(out, "--estimate")...))
+	if estimate.Model != "" || estimate.Asked.Calls != 2000 || !(estimate.Asked.PerSecond > 0) || estimate.Asked.Asked > 1000 {
+		t.Errorf("%+v", estimate.Asked)
+	}
+	if _, err := os.Stat(f.path("m.safetensors")); err == nil {
+		t.Error("an estimate wrote a model")
+	}
+	for want, args := range map[string][]string{
+		"--max-calls permits 100":     f.fit("1", append(out, "--max-calls", "100")...),
+		"no executable":               append([]string{"fit", "rbe", "--scorer", f.path("none"), "--queries", f.path("queries.jsonl")}, out...),
+		"items are missing":           append(append([]string{"fit", "rbe", "--queries", f.path("queries.jsonl")}, f.scorer("1")...), out...),
+		"give --scores, or a ranker":  append([]string{"fit", "rbe", "--queries", f.path("queries.jsonl"), "--payload", f.path("payload.jsonl")}, out...),
+		"lambda is -1":                f.fit("1", append(out, "--lambda", "-1")...),
+		"name the payload fields":     append([]string{"fit", "rbe", "--scorer-url", "http://127.0.0.1:1/rerank", "--queries", f.path("queries.jsonl")}, out...),
+		"neither a text nor a vector": f.fit("1", append(out, "--queries", f.path("payload.jsonl"))...),
+	} {
+		if r := execute(t, "", args...); r.code != 2 || !strings.Contains(r.err, want) {
+			t.Errorf("code %d, want 2 with %q in\n%s", r.code, want, r.err)
+		}
+	}
+}

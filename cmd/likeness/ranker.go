@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/internal/filelock"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/relevance"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+// rankerHelp is the part of a command's help that rankerFlags document.
+const rankerHelp = `The ranker is one of the configuration (--ranker), a plugin's executable (--scorer),
+or a rerank service (--scorer-url with --dialect and --scorer-fields). A call is one
+item that it scores for one query. What it says is kept in a folder (--cache), by its
+name and version, the query and what it reads of the item: a command that is run
+again, after an interruption or a change of the collection, asks for what is missing.
+Before it begins it says how many calls there are, what they cost in the ranker's own
+unit, and how long they take; --estimate ends there, and --max-calls refuses more.`
+
+// rankerFlags say which ranker to ask, and how.
+type rankerFlags struct {
+	ranker, scorer, url, dialect  string
+	args, env, fields             []string
+	model, version, token         string
+	timeout                       time.Duration
+	maxItems, parallel, perSecond int
+	cache                         string
+	maxCalls                      int64
+	estimate                      bool
+}
+
+func (f *rankerFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.ranker, "ranker", "", "ranker of the configuration; empty is the route's")
+	flags.StringVar(&f.scorer, "scorer", "", "executable of a plugin that is the ranker")
+	flags.StringArrayVar(&f.args, "scorer-arg", nil, "argument of --scorer; may be repeated")
+	flags.StringArrayVar(&f.env, "scorer-env", nil, "variable of the environment that --scorer may see; may be repeated")
+	flags.StringVar(&f.url, "scorer-url", "", "rerank method of a service that is the ranker, https://host/rerank")
+	flags.StringVar(&f.dialect, "dialect", "tei", "form of its requests: tei, cohere or jina")
+	flags.StringSliceVar(&f.fields, "scorer-fields", nil, "payload fields that make an item's text for --scorer-url")
+	flags.StringVar(&f.model, "scorer-model", "", "model that a request to --scorer-url names")
+	flags.StringVar(&f.version, "scorer-version", "", "names the scores of --scorer-url")
+	flags.StringVar(&f.token, "scorer-token-file", "", "file with the bearer token for --scorer-url")
+	flags.DurationVar(&f.timeout, "scorer-timeout", time.Minute, "time for one request to --scorer or --scorer-url")
+	flags.IntVar(&f.maxItems, "scorer-items", 0, "items of one request to --scorer or --scorer-url; 0 is what it says of itself")
+	flags.IntVar(&f.parallel, "scorer-parallel", 0, "requests to --scorer or --scorer-url at the same time; 0 is what it says of itself")
+	flags.IntVar(&f.perSecond, "calls-per-second", 0, "calls of the ranker a second, at most; 0 is as fast as it answers")
+	flags.StringVar(&f.cache, "cache", "", "folder of the scores that are kept; empty is the model's path with .scores")
+	flags.Int64Var(&f.maxCalls, "max-calls", 0, "refuse to begin where more calls than this are to be made; 0 is no limit")
+	flags.BoolVar(&f.estimate, "estimate", false, "say what it will cost, measured by some calls, and end")
+	cmd.MarkFlagsMutuallyExclusive("ranker", "scorer", "scorer-url")
+	_ = cmd.RegisterFlagCompletionFunc("dialect", cobra.FixedCompletions([]string{"tei", "cohere", "jina"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.MarkFlagDirname("cache")
+}
+
+// direct: the flags say what the ranker is, and no configuration is asked.
+func (f *rankerFlags) direct() bool { return f.scorer != "" || f.url != "" }
+
+func (f *rankerFlags) given() bool { return f.direct() || f.ranker != "" }
+
+// directName is what a ranker of the flags is called.
+const directName = "scorer"
+
+// configuration describes the ranker of the flags as a file would, so that it is
+// checked as one. What is not said has the defaults.
+func (f *rankerFlags) configuration() (*config.Config, error) {
+	ranker := map[string]any{"timeout": f.timeout.String(), "max_items": f.maxItems, "parallel": f.parallel}
+	all := map[string]any{"rankers": map[string]any{directName: ranker}}
+	if f.scorer != "" {
+		path, err := filepath.Abs(f.scorer)
+		if err != nil {
+			return nil, err
+		}
+		if info, err := os.Stat(path); err != nil || info.IsDir() {
+			return nil, usagef("--scorer %s is no executable file", f.scorer)
+		}
+		ranker["plugin"] = directName
+		all["plugins"] = map[string]any{directName: map[string]any{"path": path, "args": f.args, "env": f.env}}
+	} else {
+		http := map[string]any{"url": f.url, "dialect": f.dialect, "fields": f.fields, "model": f.model, "version": f.version}
+		if f.token != "" {
+			path, err := filepath.Abs(f.token)
+			if err != nil {
+				return nil, err
+			}
+			http["token_file"] = path
+		}
+		ranker["http"] = http
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	c, err := config.Parse("", text, os.Environ(), nil)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return c, nil
+}
+
+// asked is a ranker that answers, with what is kept of it.
+type asked struct {
+	*relevance.Asker
+
+	dir     string
+	closers []io.Closer
+}
+
+func (a *asked) Close() error {
+	var failed []error
+	for _, c := range a.closers {
+		failed = append(failed, c.Close())
+	}
+	return errors.Join(failed...)
+}
+
+// open starts the ranker, and opens what is kept of it in the folder of the flags, or
+// in the other one. load is asked for a configuration where the flags name a ranker of
+// one. The caller closes it.
+func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, error), dir string, keptOnly bool, stderr io.Writer) (_ *asked, err error) {
+	name := f.ranker
+	if f.direct() {
+		load, name = f.configuration, directName
+	}
+	c, err := load()
+	if err != nil {
+		return nil, err
+	}
+	if f.cache != "" {
+		dir = f.cache
+	}
+	log, err := telemetry.NewLogger(stderr, "warn", "auto")
+	if err != nil {
+		return nil, err
+	}
+	client, closer, err := wiring.OpenRanker(ctx, c, name, wiring.RankerOptions{Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	a := &asked{dir: dir, closers: []io.Closer{closer}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.Close())
+		}
+	}()
+	a.Asker, err = relevance.New(ctx, relevance.Options{Ranker: client, Dir: dir, PerSecond: f.perSecond, KeptOnly: keptOnly})
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, usageError{err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.closers = append([]io.Closer{a.Asker}, a.closers...)
+	if _, lost := a.Kept(); lost > 0 {
+		log.Warn("kept scores are damaged; those are asked for again", "folder", dir, "bytes", lost)
+	}
+	return a, nil
+}
+
+// permit refuses more calls than --max-calls.
+func (f *rankerFlags) permit(e relevance.Estimate) error {
+	if f.maxCalls > 0 && e.Calls > f.maxCalls {
+		return usagef("%s; --max-calls permits %d", estimateText(e), f.maxCalls)
+	}
+	return nil
+}
+
+// estimateText says what is to come in a line.
+func estimateText(e relevance.Estimate) string {
+	text := fmt.Sprintf("ranker %s, version %s: %d items for %d queries are %d calls", e.Ranker, e.Version, e.Items, e.Queries, e.Calls)
+	if e.Kept > 0 {
+		text += fmt.Sprintf(" beside %d that are kept", e.Kept)
+	}
+	if e.Calls > 0 {
+		text += fmt.Sprintf(", in %d requests of %d items at most, %d at a time", e.Requests, e.ItemsPerRequest, e.ParallelRequests)
+	}
+	if e.Cost > 0 {
+		text += fmt.Sprintf("; cost %.6g", e.Cost)
+	}
+	if e.PerSecond > 0 {
+		text += fmt.Sprintf("; about %v at %.0f/s", time.Duration(e.Seconds*float64(time.Second)).Round(time.Second), e.PerSecond)
+	}
+	return text
+}
+
+// kept adds to the error of an interrupted run where it will go on.
+func (a *asked) kept(err error) error {
+	if err == nil {
+		return nil
+	}
+	if scores, _ := a.Kept(); scores > 0 && !errors.Is(err, relevance.ErrCache) {
+		return fmt.Errorf("%w; %d scores are kept in %s, and the same command goes on from there", err, scores, a.dir)
+	}
+	return err
+}
