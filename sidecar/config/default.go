@@ -55,7 +55,7 @@ func defaultRoute() Route {
 func defaultPlugin() Plugin {
 	return Plugin{
 		StartTimeout:    10 * time.Second,
-		HealthInterval:  250 * time.Millisecond, // with the timeout below, one that hangs is back within a second
+		HealthInterval:  200 * time.Millisecond, // with the timeout below, one that hangs is back within a second
 		HealthTimeout:   500 * time.Millisecond,
 		MaxMessageBytes: 64 << 20,
 		QuarantineAfter: 5,

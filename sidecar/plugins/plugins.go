@@ -59,7 +59,7 @@ type Options struct {
 
 	// StartTimeout bounds a start, up to the plugin's description of itself: 10 s.
 	StartTimeout time.Duration
-	// HealthInterval is the time between two questions whether it is well, 250 ms, and
+	// HealthInterval is the time between two questions whether it is well, 200 ms, and
 	// HealthTimeout how long the answer, or that to any other call, may take: 500 ms.
 	HealthInterval time.Duration
 	HealthTimeout  time.Duration
@@ -79,7 +79,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.StartTimeout = orDefault(o.StartTimeout, 10*time.Second)
-	o.HealthInterval = orDefault(o.HealthInterval, 250*time.Millisecond)
+	o.HealthInterval = orDefault(o.HealthInterval, 200*time.Millisecond)
 	o.HealthTimeout = orDefault(o.HealthTimeout, 500*time.Millisecond)
 	o.MaxMessageBytes = orDefault(o.MaxMessageBytes, plugin.MaxMessageBytes)
 	o.QuarantineAfter = orDefault(o.QuarantineAfter, 5)
