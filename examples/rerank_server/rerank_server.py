@@ -211,13 +211,17 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(refused.status, shape(refused), refused.headers)
 
     def body(self):
-        """The request's JSON object. What is not read of it closes the connection."""
+        """The request's JSON object. A body that is refused is read all the same, within
+        bounds: closing on a client that still writes can lose it the answer."""
         token = self.server.options.token
         length = self.headers.get("Content-Length", "")
         if not length.isdigit():
             self.close_connection = True
             raise Refused(411, "no Content-Length")
         if int(length) > self.server.options.max_bytes:
+            left = min(int(length), 64 << 20)
+            while left > 0 and (chunk := self.rfile.read(min(left, 1 << 16))):
+                left -= len(chunk)
             self.close_connection = True
             raise Refused(413, "length limit exceeded")
         raw = self.rfile.read(int(length))

@@ -79,7 +79,7 @@ func open(t *testing.T, o httprank.Options) (*ranker.Client, *counts) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
+	t.Cleanup(func() { _ = s.Close() })
 	seen := &counts{calls: map[string]int{}}
 	return ranker.New(s, ranker.Options{Name: o.Dialect, Observer: seen, RetryBudget: .1}), seen
 }

@@ -112,6 +112,9 @@ func (v *validator) http(at string, h RankerHTTP) {
 	case u.User != nil:
 		v.fail(at+".url", "it holds credentials; give them as token_file or token_env")
 	}
+	if h.Model == "" && h.Dialect != "tei" {
+		v.fail(at+".model", "a request in the form of %s names a model; name it", h.Dialect)
+	}
 	if len(h.Fields) == 0 {
 		v.fail(at+".fields", "a rerank service reads texts; name the payload fields that make an item's")
 	}

@@ -29,7 +29,6 @@ type Client struct {
 	limits  limits
 	pace    pace
 	retries budget
-	watcher atomic.Pointer[Observer]
 	quiet   atomic.Int64 // until when the scorer wants not to be asked, Unix ns
 
 	describing  chan struct{} // holds one while Describe asks, who has the next two
@@ -48,14 +47,13 @@ func New(s plugin.Scorer, o Options) *Client {
 	o = o.withDefaults()
 	c := &Client{scorer: s, options: o, retries: budget{share: o.RetryBudget}, describing: make(chan struct{}, 1)}
 	c.slots.limit = 1
-	c.Observe(o.Observer)
 	c.breaker = circuitbreaker.NewBuilder[any]().
 		WithFailureThreshold(uint(o.BreakAfter)).
 		WithSuccessThreshold(1).
 		WithDelay(o.BreakFor).
 		WithJitterFactor(.2).
 		OnStateChanged(func(e circuitbreaker.StateChangedEvent) {
-			c.observer().RankerBroken(o.Name, e.NewState != circuitbreaker.ClosedState)
+			o.Observer.RankerBroken(o.Name, e.NewState != circuitbreaker.ClosedState)
 			if e.NewState == circuitbreaker.OpenState {
 				c.slots.disturb()
 			}
@@ -63,16 +61,6 @@ func New(s plugin.Scorer, o Options) *Client {
 		Build()
 	return c
 }
-
-// Observe tells o from now on, and no longer whom it told before; nil is nobody.
-func (c *Client) Observe(o Observer) {
-	if o == nil {
-		o = unobserved{}
-	}
-	c.watcher.Store(&o)
-}
-
-func (c *Client) observer() Observer { return *c.watcher.Load() }
 
 // Describe implements Ranker. The answer is kept until the scorer was unavailable, or
 // answered with another version; where it cannot be asked again, the last one stands.
@@ -207,7 +195,7 @@ type batch struct {
 
 // call asks once, and learns from it.
 func (c *Client) call(ctx context.Context, q plugin.Query, b batch, version string) (scores []float32, scored, outcome string, err error) {
-	ended := c.observer().RankerCalled(c.options.Name, len(b.items))
+	ended := c.options.Observer.RankerCalled(c.options.Name, len(b.items))
 	start := time.Now()
 	asked, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()

@@ -59,7 +59,7 @@ func (c *Client) Rank(ctx context.Context, q plugin.Query, items []plugin.Item) 
 	}
 	d, err := c.Describe(ctx)
 	if err != nil {
-		c.observer().RankerNotAsked(c.options.Name, len(items), reasonOf(err))
+		c.options.Observer.RankerNotAsked(c.options.Name, len(items), reasonOf(err))
 		return r, err
 	}
 	r.Version = d.Version
@@ -317,7 +317,7 @@ func (j *job) halve(s span, err error) {
 		}
 		return
 	}
-	j.client.observer().RankerNotAsked(j.client.options.Name, 1, TooLarge)
+	j.client.options.Observer.RankerNotAsked(j.client.options.Name, 1, TooLarge)
 	if j.refused++; j.refused >= tooLargeAlone && !j.taken {
 		j.halt(fmt.Errorf("%w: as are %d items alone; shorten the query", err, j.refused), Given)
 	}
@@ -337,7 +337,7 @@ func (j *job) again(ctx context.Context, s span, err error) bool {
 	if sleep(ctx, wait) != nil {
 		return false
 	}
-	j.client.observer().RankerRetried(j.client.options.Name)
+	j.client.options.Observer.RankerRetried(j.client.options.Name)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.stopped {
@@ -380,7 +380,7 @@ func (j *job) halt(err error, reason string) {
 
 // skip leaves the next n items, of one span, without a call.
 func (j *job) skip(n int, reason string) {
-	j.client.observer().RankerNotAsked(j.client.options.Name, n, reason)
+	j.client.options.Observer.RankerNotAsked(j.client.options.Name, n, reason)
 	if j.waiting[0].from += n; j.waiting[0].from == j.waiting[0].to {
 		j.waiting = j.waiting[1:]
 	}

@@ -24,7 +24,7 @@ type Options struct {
 	// RetryBudget is the share of the calls, over ten seconds, that may be made again
 	// after a failure that can pass; above 0, one of them always may.
 	RetryBudget float64
-	// Observer may be nil, and set later by Client.Observe.
+	// Observer may be nil.
 	Observer Observer
 }
 
@@ -78,6 +78,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.BreakFor <= 0 {
 		o.BreakFor = 500 * time.Millisecond
+	}
+	if o.Observer == nil {
+		o.Observer = unobserved{}
 	}
 	return o
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/ranker"
+	"github.com/likenessdb/likeness/sidecar/ranker/httprank"
 )
 
 // RankerOptions are what rankers can do without.
@@ -132,10 +133,28 @@ func (r *Rankers) makeRanker(c *config.Config, name string, o RankerOptions) err
 func (r *Rankers) scorer(c *config.Config, name string) (plugin.Scorer, error) {
 	of := c.Rankers[name]
 	if of.Plugin == "" {
-		return nil, fmt.Errorf("%w: rankers.%s: it has no plugin", config.ErrConfig, name)
+		return r.service(c, name)
 	}
 	if p := r.plugins[of.Plugin]; p != nil {
 		return p.Scorer(), nil
 	}
 	return nil, nil
+}
+
+// service is a rerank service, which is not asked yet.
+func (r *Rankers) service(c *config.Config, name string) (plugin.Scorer, error) {
+	token, err := c.RankerToken(name)
+	if err != nil {
+		return nil, err
+	}
+	of := c.Rankers[name]
+	s, err := httprank.New(httprank.Options{
+		URL: of.HTTP.URL, Dialect: of.HTTP.Dialect, Model: of.HTTP.Model, Token: token.Reveal(), Fields: of.HTTP.Fields,
+		Version: of.HTTP.Version, Cost: of.HTTP.Cost, Parallel: of.Parallel,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: rankers.%s.http: %w", config.ErrConfig, name, err)
+	}
+	r.closers = append(r.closers, s)
+	return s, nil
 }

@@ -114,7 +114,10 @@ func connections(parallel int) *http.Transport {
 }
 
 // Close closes the connections that no call uses.
-func (s *Scorer) Close() { s.client.CloseIdleConnections() }
+func (s *Scorer) Close() error {
+	s.client.CloseIdleConnections()
+	return nil
+}
 
 // Describe implements plugin.Scorer. It asks TEI what it serves, and how much of it in
 // one call; other services are found to have limits when they refuse a call. It returns
@@ -218,6 +221,9 @@ func (s *Scorer) rerank(ctx context.Context, query string, texts []string) ([]fl
 		return nil, fmt.Errorf("%w: %w", ranker.ErrUnavailable, err)
 	}
 	request.Header.Set("Content-Type", "application/json")
+	// Not sent, being empty: it has the transport ask again where a kept connection was
+	// closed meanwhile.
+	request.Header["Idempotency-Key"] = nil
 	status, header, answer, err := s.do(request, answerBytes+2*size)
 	if err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func serve(t *testing.T, handler http.HandlerFunc, change func(*httprank.Options
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
+	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
