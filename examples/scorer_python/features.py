@@ -90,8 +90,9 @@ class Features:
         union = len(q.counts) + len(x.counts) - len(common)
         shared = [self.weight(w) for w in common]
         missing = [self.weight(w) for w in q.counts if w not in common]
-        shared_sum, query_sum = sum(shared), sum(shared) + sum(missing)
-        item_sum = sum(map(self.weight, x.counts))
+        # Sets have another order in every process, so sums are exact.
+        shared_sum, query_sum = math.fsum(shared), math.fsum(shared + missing)
+        item_sum = math.fsum(map(self.weight, x.counts))
         bm25 = self.bm25(q, x)
         return (
             bm25,
