@@ -24,9 +24,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var update = flag.Bool("update", false, "write the golden files of the kit")
 
-// TestCPU: the device in plain memory, by all kernels of this processor.
+// TestCPU: the device in plain memory, by the oracle's kernels and by the fastest.
 func TestCPU(t *testing.T) {
-	for _, set := range kernel.Sets() {
+	for _, set := range []*kernel.Set{kernel.Go(), kernel.Best()} {
 		t.Run(set.Name(), func(t *testing.T) {
 			devicetest.Run(t, cpu.New(cpu.Options{Kernels: set}), devicetest.Options{})
 		})
