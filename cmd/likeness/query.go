@@ -30,6 +30,8 @@ type queryFlags struct {
 	filter        string
 	maxGap        float32
 	userID        int64
+	text          string
+	calls, rounds int32
 	explain       bool
 	payload       bool
 	payloadFields []string
@@ -44,9 +46,12 @@ func newQueryCommand(a *app) *cobra.Command {
 		Long: `query sends one search to a running sidecar and prints the answer with its
 certificate in plain words. The query vector comes from --vector, from a row of
 --vector-file, or from stdin: a JSON array of numbers, or a whole SearchRequest
-as JSON, whose fields the flags override.`,
+as JSON, whose fields the flags override. With --text stdin is not read: a route
+with a relevance-based model and a ranker makes the vector of the ranker's scores
+of the support items. The rows with a mark have the ranker's score.`,
 		Example: `  likeness query --route questions --vector-file test_vectors.npy --row 6 --k 10
   likeness query --route products --vector '[0.1, 0.9]' --max-gap 0 --explain
+  likeness query --route articles --text 'who may see my data?' --calls 60 --rounds 2 --payload-fields title
   echo '[0.1, 0.9]' | likeness query --route products --filter '{"must":[{"key":"stock","range":{"gt":0}}]}' --output json`,
 		Args: cobra.NoArgs,
 	}
@@ -63,6 +68,9 @@ as JSON, whose fields the flags override.`,
 	flags.StringVar(&f.filter, "filter", "", "filter in the store's own language")
 	flags.Float32Var(&f.maxGap, "max-gap", 0, "search deeper until no missing item can exceed the K-th score by more than this")
 	flags.Int64Var(&f.userID, "user-id", 0, "user, where the model has user-id embeddings")
+	flags.StringVar(&f.text, "text", "", "what is searched for, in words, for the route's ranker")
+	flags.Int32Var(&f.calls, "calls", 0, "items that the route's ranker may score, support items among them; 0 is the support items alone")
+	flags.Int32Var(&f.rounds, "rounds", 0, "rounds in which the ranker is asked; 0 is the route's")
 	flags.BoolVar(&f.explain, "explain", false, "show the terms of every score")
 	flags.BoolVar(&f.payload, "payload", false, "show payloads")
 	flags.StringSliceVar(&f.payloadFields, "payload-fields", nil, "show these fields of the payload")
@@ -73,7 +81,11 @@ as JSON, whose fields the flags override.`,
 }
 
 func (a *app) query(cmd *cobra.Command, f *queryFlags, out output) error {
-	request, err := f.input.read(a.stdin)
+	stdin := a.stdin
+	if f.text != "" {
+		stdin = nil
+	}
+	request, err := f.input.read(stdin)
 	if err != nil {
 		return err
 	}
@@ -130,6 +142,15 @@ func (f *queryFlags) apply(cmd *cobra.Command, r *likenessv1.SearchRequest) erro
 	}
 	if given("user-id") {
 		r.Query.UserId = &f.userID
+	}
+	if given("text") {
+		r.Query.Text = f.text
+	}
+	if given("calls") {
+		r.Calls = &f.calls
+	}
+	if given("rounds") {
+		r.Rounds = f.rounds
 	}
 	r.Explain = r.GetExplain() || f.explain
 	if f.payload || len(f.payloadFields) > 0 {

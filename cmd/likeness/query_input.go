@@ -32,13 +32,15 @@ func (f *vectorFlags) add(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("vector-file", "npy")
 }
 
-// read makes a request with a query vector.
+// read makes a request with a query vector; with none where no stdin is given.
 func (f *vectorFlags) read(stdin io.Reader) (*likenessv1.SearchRequest, error) {
 	switch {
 	case f.vector != "":
 		return parseVector([]byte(f.vector))
 	case f.file != "":
 		return f.readRow()
+	case stdin == nil:
+		return request(nil), nil
 	}
 	data, err := io.ReadAll(io.LimitReader(stdin, maxInput+1))
 	switch {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
 // printAnswer writes an answer for people.
@@ -15,12 +16,18 @@ func printAnswer(w io.Writer, q *likenessv1.SearchRequest, r *likenessv1.SearchR
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	payload := q.GetPayload() != nil
 	_, _ = fmt.Fprint(t, "rank\tid\tscore")
+	if r.GetRanking() != nil {
+		_, _ = fmt.Fprint(t, "\tranked")
+	}
 	if payload {
 		_, _ = fmt.Fprint(t, "\tpayload")
 	}
 	_, _ = fmt.Fprintln(t)
 	for i, h := range r.GetHits() {
 		_, _ = fmt.Fprintf(t, "%d\t%s\t%.6g", i+1, idText(h.GetId()), h.GetScore())
+		if r.GetRanking() != nil {
+			_, _ = fmt.Fprint(t, "\t"+rankedMarks[h.GetRanked()])
+		}
 		if payload {
 			_, _ = fmt.Fprint(t, "\t"+h.GetPayloadJson())
 		}
@@ -36,6 +43,8 @@ func printAnswer(w io.Writer, q *likenessv1.SearchRequest, r *likenessv1.SearchR
 	_, err := fmt.Fprintf(w, "\n%s\n%s\n", certificateText(r), timingText(r))
 	return err
 }
+
+var rankedMarks = map[bool]string{true: "*", false: ""}
 
 func printTerms(w io.Writer, hits []*likenessv1.Hit) {
 	for i, h := range hits {
@@ -85,7 +94,10 @@ var stopTexts = map[likenessv1.Stop]string{
 func certificateText(r *likenessv1.SearchResponse) string {
 	c := r.GetCertificate()
 	var b strings.Builder
-	if d := r.GetDegraded(); d != nil {
+	b.WriteString(rankingText(r))
+	if d := r.GetDegraded(); d != nil && d.GetReason() == pipeline.ReasonRanker {
+		fmt.Fprintf(&b, "DEGRADED (%s): these are the similarity's scores and order, not the ranker's. %s\n", d.GetReason(), d.GetDetail())
+	} else if d != nil {
 		fmt.Fprintf(&b, "DEGRADED (%s): these are the store's own scores and order, not the similarity's. %s\n", d.GetReason(), d.GetDetail())
 	}
 	switch c.GetStatus() {
@@ -119,14 +131,41 @@ func certificateText(r *likenessv1.SearchResponse) string {
 	return b.String()
 }
 
+var cutTexts = map[string]string{
+	pipeline.CutDeadline: "the deadline was near",
+	pipeline.CutBudget:   "the calls were spent",
+	pipeline.CutFailed:   "the ranker gave no score",
+}
+
+// rankingText says what the ranker was asked; it is empty without one.
+func rankingText(r *likenessv1.SearchResponse) string {
+	k := r.GetRanking()
+	if k == nil {
+		return ""
+	}
+	name := k.GetRanker()
+	if v := k.GetVersion(); v != "" {
+		name += " " + v
+	}
+	text := fmt.Sprintf("ranker %s: %d of %d calls in %d round(s); * marks its scores.", name, k.GetCalls(), k.GetBudget(), k.GetRounds())
+	if k.GetCut() > 0 {
+		text += fmt.Sprintf(" %d items that it was to score have none: %s.", k.GetCut(), cutTexts[k.GetReason()])
+	}
+	return text + "\n"
+}
+
 func timingText(r *likenessv1.SearchResponse) string {
 	t := r.GetTimings()
 	strategy := strings.ToLower(strings.TrimPrefix(r.GetStrategy().String(), "STRATEGY_"))
 	if plan := r.GetPlan(); plan != "" {
 		strategy += " (" + plan + ")"
 	}
-	return fmt.Sprintf("model %s (%s), strategy %s; encode %v, retrieve %v, score %v, certify %v, total %v",
+	ranked := ""
+	if r.GetRanking() != nil {
+		ranked = fmt.Sprintf(", rank %v", t.GetRank().AsDuration())
+	}
+	return fmt.Sprintf("model %s (%s), strategy %s; encode %v, retrieve %v, score %v, certify %v%s, total %v",
 		r.GetModel().GetName(), r.GetModel().GetVersion(),
-		strategy, t.GetEncode().AsDuration(), t.GetRetrieve().AsDuration(), t.GetScore().AsDuration(), t.GetCertify().AsDuration(),
+		strategy, t.GetEncode().AsDuration(), t.GetRetrieve().AsDuration(), t.GetScore().AsDuration(), t.GetCertify().AsDuration(), ranked,
 		t.GetTotal().AsDuration())
 }

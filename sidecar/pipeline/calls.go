@@ -77,22 +77,22 @@ func (o *opened) resolveRanking(r *Request) error {
 
 // checkUnranked refuses what a route without a ranker cannot heed.
 func (o *opened) checkUnranked(r Request) error {
-	const remedy = "route %q has no ranker that reads it; leave it out"
 	switch {
 	case r.Calls != nil:
 		return badField("calls", "route %q has no ranker that could be called; leave it out", o.Name)
 	case r.Rounds != 0:
 		return badField("rounds", "route %q has no ranker that could be called; leave it out", o.Name)
 	}
-	return o.checkQuery(r.Query, remedy)
+	return o.checkQuery(r.Query)
 }
 
-// checkQuery wants a query of the model alone.
-func (o *opened) checkQuery(q rerank.Query, remedy string) error {
+// checkQuery wants a vector, and nothing that only a ranker reads where there is none.
+func (o *opened) checkQuery(q rerank.Query) error {
+	const remedy = "route %q has no ranker that reads it; leave it out"
 	switch {
-	case q.Text != "":
+	case o.Ranker == nil && q.Text != "":
 		return badField("query.text", remedy, o.Name)
-	case len(q.Context) > 0:
+	case o.Ranker == nil && len(q.Context) > 0:
 		return badField("query.context", remedy, o.Name)
 	case len(q.Vector) == 0:
 		return o.noVector()

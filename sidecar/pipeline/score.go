@@ -11,7 +11,7 @@ import (
 )
 
 // Score returns φ of items that the caller brings, from the route's placement
-// or computed from the vectors. It returns ErrRoute, a *FieldError and
+// or computed from the vectors; no ranker is asked. It returns ErrRoute, a *FieldError and
 // rerank.ErrQuery before any call to the store, otherwise the store's error.
 func (p *Pipeline) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error) {
 	l, err := p.find(ctx, r.Route)
@@ -23,8 +23,8 @@ func (p *Pipeline) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, erro
 	if err := o.checkScore(r); err != nil {
 		return ScoreAnswer{}, err
 	}
-	if len(r.Query.Vector) == 0 {
-		return ScoreAnswer{}, o.noVector()
+	if err := o.checkQuery(r.Query); err != nil {
+		return ScoreAnswer{}, err
 	}
 	enc, err := o.Model.Encode(r.Query)
 	if err != nil {

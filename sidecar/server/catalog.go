@@ -107,6 +107,9 @@ func fromRoute(r *pipeline.Route) *likenessv1.Route {
 		MaxK:         int32(r.MaxK),
 		MaxDepth:     int32(r.MaxDepth),
 		MaxRounds:    int32(r.MaxRounds),
+		Ranker:       r.RankerName,
+		Calls:        int32(r.Calls),
+		RankRounds:   int32(r.RankRounds),
 	}
 	if r.Promise != nil {
 		c, void := r.Promise.Calibration()

@@ -64,18 +64,16 @@ func fieldError(field, format string, args ...any) error {
 	return &pipeline.FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
-func toQuery(q *likenessv1.Query) (rerank.Query, error) {
-	if len(q.GetContext()) > 0 {
-		return rerank.Query{}, fieldError("query.context", "the route's model takes no context features; leave them out")
-	}
-	return rerank.Query{Vector: q.GetVector(), UserID: q.GetUserId(), HasUserID: q.UserId != nil}, nil
+func toQuery(q *likenessv1.Query) rerank.Query {
+	out := rerank.Query{Vector: q.GetVector(), UserID: q.GetUserId(), Text: q.GetText(), Context: q.GetContext()}
+	out.HasUserID = q != nil && q.UserId != nil
+	return out
 }
 
-func toRequest(r *likenessv1.SearchRequest) (pipeline.Request, error) {
-	q, err := toQuery(r.GetQuery())
-	return pipeline.Request{
+func toRequest(r *likenessv1.SearchRequest) pipeline.Request {
+	out := pipeline.Request{
 		Route:         r.GetRoute(),
-		Query:         q,
+		Query:         toQuery(r.GetQuery()),
 		K:             int(r.GetK()),
 		Filter:        r.GetFilter(),
 		Strategy:      strategies[r.GetStrategy()],
@@ -87,7 +85,13 @@ func toRequest(r *likenessv1.SearchRequest) (pipeline.Request, error) {
 		Explain:       r.GetExplain(),
 		Payload:       r.GetPayload() != nil,
 		PayloadFields: r.GetPayload().GetFields(),
-	}, err
+		Rounds:        int(r.GetRounds()),
+	}
+	if r.Calls != nil {
+		calls := int(r.GetCalls())
+		out.Calls = &calls
+	}
+	return out
 }
 
 func toID(id *likenessv1.ItemId) rerank.ID {
@@ -129,14 +133,11 @@ type scoring interface {
 }
 
 func toScoreRequest(r scoring, explain bool) (pipeline.ScoreRequest, error) {
-	q, err := toQuery(r.GetQuery())
-	if err != nil {
-		return pipeline.ScoreRequest{}, err
-	}
-	req := pipeline.ScoreRequest{Route: r.GetRoute(), Query: q, Explain: explain}
+	req := pipeline.ScoreRequest{Route: r.GetRoute(), Query: toQuery(r.GetQuery()), Explain: explain}
 	for _, id := range r.GetIds().GetIds() {
 		req.IDs = append(req.IDs, toID(id))
 	}
+	var err error
 	req.Vectors, err = toMatrix(r.GetVectors().GetVectors())
 	return req, err
 }
@@ -170,10 +171,11 @@ func fromAnswer(a pipeline.Answer) *likenessv1.SearchResponse {
 		NotFinite:   int32(a.NotFinite),
 		NotIndexed:  int32(a.NotIndexed),
 		Plan:        a.Plan,
+		Ranking:     fromRanking(a.Ranking),
 	}
 	for i, h := range a.Hits {
 		r.Hits[i] = &likenessv1.Hit{
-			Id: fromID(h.ID), Score: h.Score, PayloadJson: utf8(string(h.Payload)), Explanation: fromExplanation(h.Explanation),
+			Id: fromID(h.ID), Score: h.Score, PayloadJson: utf8(string(h.Payload)), Explanation: fromExplanation(h.Explanation), Ranked: h.Ranked,
 		}
 	}
 	if a.Degraded != nil {
@@ -182,10 +184,20 @@ func fromAnswer(a pipeline.Answer) *likenessv1.SearchResponse {
 	return r
 }
 
+func fromRanking(r *pipeline.Ranking) *likenessv1.Ranking {
+	if r == nil {
+		return nil
+	}
+	return &likenessv1.Ranking{
+		Ranker: utf8(r.Ranker), Version: utf8(r.Version), Calls: int32(r.Calls), Budget: int32(r.Budget), Rounds: int32(r.Rounds),
+		Cut: int32(r.Cut), Reason: r.Reason,
+	}
+}
+
 func fromTimings(t pipeline.Timings) *likenessv1.Timings {
 	d := durationpb.New
 	return &likenessv1.Timings{
-		Encode: d(t.Encode), Retrieve: d(t.Retrieve), Score: d(t.Score), Certify: d(t.Certify), Total: d(t.Total),
+		Encode: d(t.Encode), Retrieve: d(t.Retrieve), Score: d(t.Score), Certify: d(t.Certify), Rank: d(t.Rank), Total: d(t.Total),
 	}
 }
 

@@ -40,10 +40,7 @@ func (s search) answer(ctx context.Context, r *likenessv1.SearchRequest) (*liken
 	if err := allow(ctx, r.GetRoute()); err != nil {
 		return nil, err
 	}
-	request, err := toRequest(r)
-	if err != nil {
-		return nil, err
-	}
+	request := toRequest(r)
 	if t := r.GetTimeout(); t != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t.AsDuration())

@@ -22,6 +22,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 )
 
@@ -93,6 +94,9 @@ var outcomes = []outcome{
 	{is: adapters.ErrMetric, code: codes.FailedPrecondition, reason: "METRIC_NOT_SUPPORTED", public: true},
 	{is: adapters.ErrUnsupported, code: codes.FailedPrecondition, reason: "NOT_SUPPORTED_BY_STORE", public: true},
 	{is: adapters.ErrRefused, code: codes.PermissionDenied, reason: "STORE_REFUSED"},
+	{is: ranker.ErrQuery, code: codes.InvalidArgument, reason: "QUERY_INVALID", public: true, field: "query"},
+	{is: ranker.ErrUnavailable, code: codes.Unavailable, reason: "RANKER_UNAVAILABLE", retry: retryLater},
+	{is: ranker.ErrAnswer, code: codes.Unavailable, reason: "RANKER_FAILED", retry: retryLater},
 	{is: adapters.ErrUnavailable, code: codes.Unavailable, reason: "STORE_UNAVAILABLE", retry: retryLater},
 	{is: pipeline.ErrDegraded, code: codes.Unavailable, reason: "NOT_RESCORED", retry: retryLater},
 	{is: context.DeadlineExceeded, code: codes.DeadlineExceeded, reason: "DEADLINE_EXCEEDED"},
@@ -102,13 +106,15 @@ var outcomes = []outcome{
 
 // Texts of errors that are not public.
 var privateTexts = map[string]string{
-	"STORE_REFUSED":     "the store refused the sidecar's credentials",
-	"STORE_UNAVAILABLE": "the store is unavailable",
-	"NOT_RESCORED":      "the route is fail_closed and no rescored answer could be given",
-	"DEADLINE_EXCEEDED": "the deadline passed: the shortest of the call's, the request's timeout and the route's timeout counts",
-	"CANCELLED":         "the call was cancelled",
-	"STORE_FAILED":      "the store failed",
-	"INTERNAL":          "internal error",
+	"STORE_REFUSED":      "the store refused the sidecar's credentials",
+	"STORE_UNAVAILABLE":  "the store is unavailable",
+	"RANKER_UNAVAILABLE": "the route's ranker is unavailable, and the route has no other answer",
+	"RANKER_FAILED":      "the route's ranker failed, and the route has no other answer",
+	"NOT_RESCORED":       "no rescored answer could be given, and the route is fail_closed or has no other",
+	"DEADLINE_EXCEEDED":  "the deadline passed: the shortest of the call's, the request's timeout and the route's timeout counts",
+	"CANCELLED":          "the call was cancelled",
+	"STORE_FAILED":       "the store failed",
+	"INTERNAL":           "internal error",
 }
 
 // outcomeOf chooses the outcome of an error.

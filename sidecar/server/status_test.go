@@ -22,6 +22,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
@@ -77,6 +78,9 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		{adapters.ErrRefused, codes.PermissionDenied, "STORE_REFUSED", false, false},
 		{adapters.ErrUnavailable, codes.Unavailable, "STORE_UNAVAILABLE", false, true},
 		{pipeline.ErrDegraded, codes.Unavailable, "NOT_RESCORED", false, true},
+		{ranker.ErrQuery, codes.InvalidArgument, "QUERY_INVALID", true, false},
+		{errors.Join(pipeline.ErrDegraded, ranker.ErrUnavailable), codes.Unavailable, "RANKER_UNAVAILABLE", false, true},
+		{errors.Join(pipeline.ErrDegraded, ranker.ErrAnswer), codes.Unavailable, "RANKER_FAILED", false, true},
 		{context.DeadlineExceeded, codes.DeadlineExceeded, "DEADLINE_EXCEEDED", false, false},
 		{context.Canceled, codes.Canceled, "CANCELLED", false, false},
 		{adapters.ErrStore, codes.Internal, "STORE_FAILED", false, false},

@@ -38,10 +38,7 @@ func ours(_ protoreflect.Message, d protoreflect.Descriptor) bool {
 }
 
 func checkVector(v []float32) error {
-	switch {
-	case len(v) == 0:
-		return fieldError("query.vector", "it is empty; give as many elements as the route's model takes")
-	case len(v) > maxQueryDim:
+	if len(v) > maxQueryDim {
 		return fieldError("query.vector", "it has %d elements, at most %d", len(v), maxQueryDim)
 	}
 	for i, x := range v {

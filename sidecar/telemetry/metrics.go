@@ -36,6 +36,9 @@ type Metrics struct {
 	certificates *prometheus.CounterVec
 	notFinite    *prometheus.CounterVec
 	notIndexed   *prometheus.CounterVec
+	rankerCalls  *prometheus.HistogramVec
+	rankerRounds *prometheus.HistogramVec
+	rankerCut    *prometheus.CounterVec
 	routeOpen    *prometheus.GaugeVec
 	routeInfo    *prometheus.GaugeVec
 	*proxied
@@ -59,13 +62,16 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 		panics:       r.counter("panics_total", "Panics that were caught; each is a bug, logged with its stack.").WithLabelValues(),
 		searches:     r.counter("searches_total", "Searches by outcome: rescored, degraded or error.", "route", "strategy", "outcome"),
 		seconds:      r.histogram("search_duration_seconds", "Duration of searches that were answered.", secondBuckets, "route"),
-		steps:        r.histogram("search_step_duration_seconds", "Time spent in a step, over all rounds: encode, retrieve, score, certify.", secondBuckets, "route", "step"),
+		steps:        r.histogram("search_step_duration_seconds", "Time spent in a step, over all rounds: encode, retrieve, score, certify, rank.", secondBuckets, "route", "step"),
 		candidates:   r.histogram("search_candidates", "Items scored by a search.", prometheus.ExponentialBuckets(16, 4, 10), "route"),
 		rounds:       r.histogram("search_rounds", "Rounds of deepening of a search.", []float64{1, 2, 3, 4, 6, 8, 16}, "route"),
-		degraded:     r.counter("search_degraded_total", "Answers in the store's own order, by reason.", "route", "reason"),
+		degraded:     r.counter("search_degraded_total", "Answers in the store's own order, or for ranker_failed in the similarity's, by reason.", "route", "reason"),
 		certificates: r.counter("search_certificates_total", "Answers by the status of their certificate.", "route", "status"),
 		notFinite:    r.counter("candidates_not_finite_total", "Candidates whose score was not finite.", "route"),
 		notIndexed:   r.counter("candidates_not_indexed_total", "Candidates that the route's table did not hold; build it again when they grow.", "route"),
+		rankerCalls:  r.histogram("search_ranker_calls", "Items that a route's ranker was asked of by a search, support items among them.", prometheus.ExponentialBuckets(1, 2, 12), "route"),
+		rankerRounds: r.histogram("search_ranker_rounds", "Rounds in which a search asked its route's ranker.", []float64{0, 1, 2, 3, 4, 6, 8, 16}, "route"),
+		rankerCut:    r.counter("search_ranker_cut_total", "Items that a ranker was to score and did not, by reason: deadline, budget, failed.", "route", "reason"),
 		proxied:      newProxied(r),
 		rankers:      newRankers(r),
 		audits:       newAudits(r),
@@ -146,5 +152,20 @@ func (m *Metrics) answered(route string, a pipeline.Answer) {
 		"encode": a.Timings.Encode, "retrieve": a.Timings.Retrieve, "score": a.Timings.Score, "certify": a.Timings.Certify,
 	} {
 		m.steps.WithLabelValues(route, step).Observe(d.Seconds())
+	}
+	m.ranked(route, a)
+}
+
+// ranked counts what a ranker was asked.
+func (m *Metrics) ranked(route string, a pipeline.Answer) {
+	r := a.Ranking
+	if r == nil {
+		return
+	}
+	m.steps.WithLabelValues(route, "rank").Observe(a.Timings.Rank.Seconds())
+	m.rankerCalls.WithLabelValues(route).Observe(float64(r.Calls))
+	m.rankerRounds.WithLabelValues(route).Observe(float64(r.Rounds))
+	if r.Cut > 0 {
+		m.rankerCut.WithLabelValues(route, r.Reason).Add(float64(r.Cut))
 	}
 }

@@ -518,7 +518,12 @@ type Route struct {
 	// Items in the resident table; unset without one.
 	TableItems *int64 `protobuf:"varint,20,opt,name=table_items,json=tableItems,proto3,oneof" json:"table_items,omitempty"`
 	// Why answers carry no calibration; empty if they do, or none was made.
-	Uncalibrated  string `protobuf:"bytes,24,opt,name=uncalibrated,proto3" json:"uncalibrated,omitempty"`
+	Uncalibrated string `protobuf:"bytes,24,opt,name=uncalibrated,proto3" json:"uncalibrated,omitempty"`
+	// The ranker that has the last word on the order, if any; the items that it may score for a search, and in how many
+	// rounds.
+	Ranker        string `protobuf:"bytes,25,opt,name=ranker,proto3" json:"ranker,omitempty"`
+	Calls         int32  `protobuf:"varint,26,opt,name=calls,proto3" json:"calls,omitempty"`
+	RankRounds    int32  `protobuf:"varint,27,opt,name=rank_rounds,json=rankRounds,proto3" json:"rank_rounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -700,6 +705,27 @@ func (x *Route) GetUncalibrated() string {
 	return ""
 }
 
+func (x *Route) GetRanker() string {
+	if x != nil {
+		return x.Ranker
+	}
+	return ""
+}
+
+func (x *Route) GetCalls() int32 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+func (x *Route) GetRankRounds() int32 {
+	if x != nil {
+		return x.RankRounds
+	}
+	return 0
+}
+
 var File_likeness_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_catalog_proto_rawDesc = "" +
@@ -736,7 +762,7 @@ const file_likeness_v1_catalog_proto_rawDesc = "" +
 	"provenance\x1a=\n" +
 	"\x0fProvenanceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfe\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcd\x06\n" +
 	"\x05Route\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05store\x18\x02 \x01(\tR\x05store\x12\x1e\n" +
@@ -763,7 +789,11 @@ const file_likeness_v1_catalog_proto_rawDesc = "" +
 	"\vcalibration\x18\x13 \x01(\v2\x18.likeness.v1.CalibrationR\vcalibration\x12$\n" +
 	"\vtable_items\x18\x14 \x01(\x03H\x01R\n" +
 	"tableItems\x88\x01\x01\x12\"\n" +
-	"\funcalibrated\x18\x18 \x01(\tR\funcalibratedB\n" +
+	"\funcalibrated\x18\x18 \x01(\tR\funcalibrated\x12\x16\n" +
+	"\x06ranker\x18\x19 \x01(\tR\x06ranker\x12\x14\n" +
+	"\x05calls\x18\x1a \x01(\x05R\x05calls\x12\x1f\n" +
+	"\vrank_rounds\x18\x1b \x01(\x05R\n" +
+	"rankRoundsB\n" +
 	"\n" +
 	"\b_max_gapB\x0e\n" +
 	"\f_table_items2\xd4\x02\n" +

@@ -945,12 +945,14 @@ func (x *Degraded) GetDetail() string {
 
 // Timings of the four steps, over all rounds.
 type Timings struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Encode        *durationpb.Duration   `protobuf:"bytes,1,opt,name=encode,proto3" json:"encode,omitempty"`
-	Retrieve      *durationpb.Duration   `protobuf:"bytes,2,opt,name=retrieve,proto3" json:"retrieve,omitempty"`
-	Score         *durationpb.Duration   `protobuf:"bytes,3,opt,name=score,proto3" json:"score,omitempty"`
-	Certify       *durationpb.Duration   `protobuf:"bytes,4,opt,name=certify,proto3" json:"certify,omitempty"`
-	Total         *durationpb.Duration   `protobuf:"bytes,5,opt,name=total,proto3" json:"total,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Encode   *durationpb.Duration   `protobuf:"bytes,1,opt,name=encode,proto3" json:"encode,omitempty"`
+	Retrieve *durationpb.Duration   `protobuf:"bytes,2,opt,name=retrieve,proto3" json:"retrieve,omitempty"`
+	Score    *durationpb.Duration   `protobuf:"bytes,3,opt,name=score,proto3" json:"score,omitempty"`
+	Certify  *durationpb.Duration   `protobuf:"bytes,4,opt,name=certify,proto3" json:"certify,omitempty"`
+	Total    *durationpb.Duration   `protobuf:"bytes,5,opt,name=total,proto3" json:"total,omitempty"`
+	// Of the ranker, and of reading rows for it.
+	Rank          *durationpb.Duration `protobuf:"bytes,6,opt,name=rank,proto3" json:"rank,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1016,6 +1018,13 @@ func (x *Timings) GetCertify() *durationpb.Duration {
 func (x *Timings) GetTotal() *durationpb.Duration {
 	if x != nil {
 		return x.Total
+	}
+	return nil
+}
+
+func (x *Timings) GetRank() *durationpb.Duration {
+	if x != nil {
+		return x.Rank
 	}
 	return nil
 }
@@ -1915,13 +1924,14 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\":\n" +
 	"\bDegraded\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"\x8a\x02\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xb9\x02\n" +
 	"\aTimings\x121\n" +
 	"\x06encode\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06encode\x125\n" +
 	"\bretrieve\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bretrieve\x12/\n" +
 	"\x05score\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05score\x123\n" +
 	"\acertify\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\acertify\x12/\n" +
-	"\x05total\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05total\"Y\n" +
+	"\x05total\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05total\x12-\n" +
+	"\x04rank\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04rank\"Y\n" +
 	"\x12SearchBatchRequest\x12C\n" +
 	"\bsearches\x18\x01 \x03(\v2\x1a.likeness.v1.SearchRequestB\v\xbaH\b\x92\x01\x05\b\x01\x10\x80\bR\bsearches\"J\n" +
 	"\x13SearchBatchResponse\x123\n" +
@@ -2052,37 +2062,38 @@ var file_likeness_v1_search_proto_depIdxs = []int32{
 	26, // 17: likeness.v1.Timings.score:type_name -> google.protobuf.Duration
 	26, // 18: likeness.v1.Timings.certify:type_name -> google.protobuf.Duration
 	26, // 19: likeness.v1.Timings.total:type_name -> google.protobuf.Duration
-	5,  // 20: likeness.v1.SearchBatchRequest.searches:type_name -> likeness.v1.SearchRequest
-	14, // 21: likeness.v1.SearchBatchResponse.results:type_name -> likeness.v1.SearchResult
-	7,  // 22: likeness.v1.SearchResult.response:type_name -> likeness.v1.SearchResponse
-	15, // 23: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
-	16, // 24: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
-	3,  // 25: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
-	2,  // 26: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
-	18, // 27: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
-	17, // 28: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
-	3,  // 29: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
-	9,  // 30: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
-	2,  // 31: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
-	18, // 32: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
-	17, // 33: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
-	23, // 34: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
-	3,  // 35: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
-	9,  // 36: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
-	24, // 37: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
-	5,  // 38: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
-	12, // 39: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
-	19, // 40: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
-	21, // 41: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
-	7,  // 42: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
-	13, // 43: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
-	20, // 44: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
-	22, // 45: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
-	42, // [42:46] is the sub-list for method output_type
-	38, // [38:42] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	26, // 20: likeness.v1.Timings.rank:type_name -> google.protobuf.Duration
+	5,  // 21: likeness.v1.SearchBatchRequest.searches:type_name -> likeness.v1.SearchRequest
+	14, // 22: likeness.v1.SearchBatchResponse.results:type_name -> likeness.v1.SearchResult
+	7,  // 23: likeness.v1.SearchResult.response:type_name -> likeness.v1.SearchResponse
+	15, // 24: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
+	16, // 25: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
+	3,  // 26: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
+	2,  // 27: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
+	18, // 28: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
+	17, // 29: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
+	3,  // 30: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
+	9,  // 31: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
+	2,  // 32: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
+	18, // 33: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
+	17, // 34: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
+	23, // 35: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
+	3,  // 36: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
+	9,  // 37: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
+	24, // 38: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
+	5,  // 39: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
+	12, // 40: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
+	19, // 41: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
+	21, // 42: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
+	7,  // 43: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
+	13, // 44: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
+	20, // 45: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
+	22, // 46: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
+	43, // [43:47] is the sub-list for method output_type
+	39, // [39:43] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_likeness_v1_search_proto_init() }

@@ -40,7 +40,8 @@ type SearchServiceClient interface {
 	Search(ctx context.Context, in *SearchRequest, opts ...grpc.CallOption) (*SearchResponse, error)
 	// SearchBatch answers several searches at once; each has its own result or error.
 	SearchBatch(ctx context.Context, in *SearchBatchRequest, opts ...grpc.CallOption) (*SearchBatchResponse, error)
-	// Score returns the similarity of items that the caller brings, by id or by vector.
+	// Score returns the similarity of items that the caller brings, by id or by vector. No ranker is asked, so the query
+	// has a vector.
 	Score(ctx context.Context, in *ScoreRequest, opts ...grpc.CallOption) (*ScoreResponse, error)
 	// Explain takes the scores of items apart: one term a pair of components, whose gate times logit add up to the score.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
@@ -107,7 +108,8 @@ type SearchServiceServer interface {
 	Search(context.Context, *SearchRequest) (*SearchResponse, error)
 	// SearchBatch answers several searches at once; each has its own result or error.
 	SearchBatch(context.Context, *SearchBatchRequest) (*SearchBatchResponse, error)
-	// Score returns the similarity of items that the caller brings, by id or by vector.
+	// Score returns the similarity of items that the caller brings, by id or by vector. No ranker is asked, so the query
+	// has a vector.
 	Score(context.Context, *ScoreRequest) (*ScoreResponse, error)
 	// Explain takes the scores of items apart: one term a pair of components, whose gate times logit add up to the score.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
