@@ -197,6 +197,8 @@ type Ranked struct {
 	// Cut: a threshold cuts the answer, so that it may have fewer rows than asked.
 	Cut         bool
 	Certificate rerank.Status
+	// Partial: the route's ranker did not score all that it was to.
+	Partial bool
 }
 
 // Page are the hits of the page that was asked for, of those that the database
@@ -223,7 +225,11 @@ func words(all []Ranked) string {
 			weakest = r
 		}
 	}
-	return fmt.Sprintf("rescored; route=%s; certificate=%s", weakest.Route, weakest.Certificate)
+	said := fmt.Sprintf("rescored; route=%s; certificate=%s", weakest.Route, weakest.Certificate)
+	if slices.ContainsFunc(all, func(r Ranked) bool { return r.Partial }) {
+		said += "; ranking=partial"
+	}
+	return said
 }
 
 func strength(s rerank.Status) int {
@@ -310,7 +316,10 @@ func narrowed(asked, route []string) []string {
 
 // pages is how many rows of one order a route serves.
 func pages(route *pipeline.Route) uint64 {
-	if route.Strategy == rerank.Scan {
+	switch {
+	case route.Ranker != nil:
+		return uint64(min(route.MaxK, route.Calls)) // rows behind those have another score
+	case route.Strategy == rerank.Scan:
 		return uint64(route.MaxK)
 	}
 	return uint64(min(route.MaxK, route.Depth))
@@ -324,6 +333,9 @@ func hitsFor(route *pipeline.Route, s Search, deeper int) (k int, more bool) {
 	most := route.MaxK
 	if route.Strategy != rerank.Scan && route.MaxDepth > 0 {
 		most = min(most, route.MaxDepth)
+	}
+	if route.Ranker != nil {
+		return min(most, int(pages(route))), false // it scores as many, however few are asked
 	}
 	here := most
 	if deeper == 0 {
@@ -354,6 +366,9 @@ func (r *Router) rank(ctx context.Context, collection string, s Search, deeper i
 	if err := r.checkMetric(ctx, route); err != nil {
 		return Ranked{}, err
 	}
+	if err := checkRanker(ctx, route, s); err != nil {
+		return Ranked{}, err
+	}
 	if s.Find != nil {
 		return r.rankFound(ctx, route, s)
 	}
@@ -372,6 +387,7 @@ func (r *Router) rank(ctx context.Context, collection string, s Search, deeper i
 		Hits: a.Hits, Limit: int(s.Limit), Offset: int(s.Offset), More: len(a.Hits) == k && more, All: len(a.Hits) < k,
 		Route: route.Name, StoreScores: route.Proxied.StoreScores, Cut: s.Threshold != nil, Certificate: a.Certificate.Status,
 	}
+	out.keepRanked(a.Ranking)
 	return out, out.finish(s)
 }
 

@@ -143,7 +143,7 @@ func (r *recorder) Shadowed(route string, overlap, rankBiased float64, changed b
 func (r *recorder) ShadowFailed(route, reason string) { r.count("%s not compared: %s", route, reason) }
 func (r *recorder) Switched(string, bool)             {}
 
-func router(t *testing.T, s searcher, record routing.Recorder) *routing.Router {
+func router(t *testing.T, s pipeline.Searcher, record routing.Recorder) *routing.Router {
 	t.Helper()
 	out, err := routing.New(s, routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler), Recorder: record})
 	if err != nil {
