@@ -21,7 +21,7 @@ import (
 )
 
 // ErrNotHosted: a plugin was started by hand and not by a host.
-var ErrNotHosted = errors.New("this is a plugin of likeness, which likeness starts")
+var ErrNotHosted = errors.New("not started by a host")
 
 // Option changes how a plugin is served.
 type Option func(*serving)
@@ -118,7 +118,7 @@ func (s *serving) serve(ctx context.Context, name string, services ...Service) e
 	if s.listen != nil && s.listen.address != "" {
 		return s.listen.serve(ctx, s, name, services)
 	}
-	if os.Getenv(s.handshake.MagicCookieKey) != s.handshake.MagicCookieValue {
+	if !Hosted(s.handshake) {
 		return fmt.Errorf("%w: %s\n%s", ErrNotHosted, name, s.usage())
 	}
 	if os.Getenv("PLUGIN_CLIENT_CERT") == "" {
@@ -146,12 +146,17 @@ func (s *serving) serve(ctx context.Context, name string, services ...Service) e
 	return nil
 }
 
+// Hosted reports whether a host of this handshake started the process.
+func Hosted(h goplugin.HandshakeConfig) bool {
+	return os.Getenv(h.MagicCookieKey) == h.MagicCookieValue
+}
+
 // usage says what to do with a plugin.
 func (s *serving) usage() string {
 	if s.handshake != Handshake() {
-		return "A host that speaks hashicorp/go-plugin starts it; see docs/how-to/embed-likeness.md."
+		return "See docs/how-to/embed-likeness.md."
 	}
-	text := fmt.Sprintf("Name it under plugins in likeness.yaml, as path: %s, or try it with\n  likeness plugin check %s", os.Args[0], os.Args[0])
+	text := fmt.Sprintf("likeness starts it. Name it under plugins in likeness.yaml, as path: %s, or try it with\n  likeness plugin check %s", os.Args[0], os.Args[0])
 	if s.listen != nil {
 		text += fmt.Sprintf("\nIt also serves at an address, which the configuration then names instead:\n  %s -listen unix:///path/to/folder/scorer.sock", os.Args[0])
 	}

@@ -37,6 +37,10 @@ func TestMain(m *testing.M) {
 		serveTestScorer()
 		return
 	}
+	if os.Getenv(asHost) != "" {
+		beHost()
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -6,5 +6,6 @@ func newPluginCommand(a *app) *cobra.Command {
 	return newGroup("plugin", "Check plugins, and be one",
 		newPluginCheckCommand(a),
 		newPluginDeviceCommand(a),
+		newPluginServeCommand(a),
 	)
 }

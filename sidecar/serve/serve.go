@@ -48,6 +48,10 @@ type Options struct {
 	Listening func(Addresses)
 	// Ready, if set, is called once when searches are answered.
 	Ready func(Addresses)
+	// Answer, if set, answers calls in place of a listener, until the server drains or
+	// there is nobody left to ask; Run then ends. Whoever it lets in is trusted: tokens
+	// and TLS of the configuration are for listeners.
+	Answer func(*server.Server) error
 	// SpareThread lets one thread more run than there are processors to score on, for
 	// as long as Run does. Scoring keeps every processor busy, and Go looks at the
 	// network only when a thread has nothing else to do: with one to spare, the
@@ -172,12 +176,14 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	})
 	settings := pipeline.Options{Observer: pipeline.Observers{s.metrics, recent, s.auditor}, Logger: o.Logger}
 	serverOptions := server.Options{
-		OpenAdmin: loopback(c.Listen.GRPC), TokensFile: c.Listen.Auth.TokensFile, Logger: o.Logger, Recorder: s.metrics,
+		OpenAdmin: loopback(c.Listen.GRPC) || o.Answer != nil, Logger: o.Logger, Recorder: s.metrics,
 		Limits: server.Limits{
 			MaxMessageBytes: int(c.Limits.MaxMessageBytes), MaxConcurrentStreams: c.Limits.MaxConcurrentStreams,
 			MaxBatch: c.Limits.MaxBatch, BatchParallelism: c.Limits.BatchParallelism,
 		},
-		TLS: serverTLS(c.Listen.TLS),
+	}
+	if o.Answer == nil {
+		serverOptions.TLS, serverOptions.TokensFile = serverTLS(c.Listen.TLS), c.Listen.Auth.TokensFile
 	}
 	if traces != nil {
 		settings.Tracer = traces.Tracer("github.com/likenessdb/likeness")
@@ -222,7 +228,7 @@ func serverTLS(t config.TLS) server.TLS {
 
 // run listens until ctx is done or a listener fails, and drains.
 func (s *sidecar) run(ctx context.Context, c *config.Config) error {
-	listeners, err := listen(ctx, c.Listen)
+	listeners, err := listen(ctx, c.Listen, s.options.Answer == nil)
 	if err != nil {
 		return err
 	}
@@ -238,12 +244,14 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 	}
 	log.Info("listening", "grpc", addresses.GRPC, "admin", addresses.Admin, "tls", c.Listen.TLS.CertFile != "",
 		"version", s.options.Build.Version)
-	warnOfPlainTokens(log, c.Listen)
+	if s.options.Answer == nil {
+		warnOfPlainTokens(log, c.Listen)
+	}
 	if s.options.Listening != nil {
 		s.options.Listening(addresses)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.server.Serve(listeners.grpc) })
+	group.Go(func() error { return s.answer(listeners.grpc) })
 	if listeners.admin != nil {
 		group.Go(func() error { return s.admin.Serve(listeners.admin) })
 	}
@@ -259,7 +267,24 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 		<-ctx.Done()
 		return s.drain(c.Shutdown.Grace)
 	})
-	return group.Wait()
+	if err := group.Wait(); !errors.Is(err, errNobody) {
+		return err
+	}
+	return nil
+}
+
+// errNobody ends Run without an error: nobody is left to ask.
+var errNobody = errors.New("nobody is left to ask")
+
+// answer answers calls until the server drains.
+func (s *sidecar) answer(listener net.Listener) error {
+	if s.options.Answer == nil {
+		return s.server.Serve(listener)
+	}
+	if err := s.options.Answer(s.server); err != nil {
+		return err
+	}
+	return errNobody
 }
 
 func warnOfPlainTokens(log *slog.Logger, l config.Listen) {
@@ -282,34 +307,42 @@ func (s *sidecar) drain(grace time.Duration) error {
 
 type listeners struct{ grpc, admin net.Listener }
 
-func listen(ctx context.Context, l config.Listen) (listeners, error) {
+// listen opens the admin listener, and that of the API where there is one.
+func listen(ctx context.Context, l config.Listen, api bool) (listeners, error) {
 	var (
 		out    listeners
 		err    error
 		dialer net.ListenConfig
 	)
-	if out.grpc, err = dialer.Listen(ctx, "tcp", l.GRPC); err != nil {
-		return out, fmt.Errorf("listen.grpc: %w", err)
+	if api {
+		if out.grpc, err = dialer.Listen(ctx, "tcp", l.GRPC); err != nil {
+			return out, fmt.Errorf("listen.grpc: %w", err)
+		}
 	}
 	if l.Admin == "" {
 		return out, nil
 	}
 	if out.admin, err = dialer.Listen(ctx, "tcp", l.Admin); err != nil {
-		return out, errors.Join(fmt.Errorf("listen.admin: %w", err), out.grpc.Close())
+		return out, errors.Join(fmt.Errorf("listen.admin: %w", err), out.close())
 	}
 	return out, nil
 }
 
 func (l listeners) close() error {
-	err := l.grpc.Close()
-	if l.admin != nil {
-		err = errors.Join(err, l.admin.Close())
+	var err error
+	for _, listener := range []net.Listener{l.grpc, l.admin} {
+		if listener != nil {
+			err = errors.Join(err, listener.Close())
+		}
 	}
 	return err
 }
 
 func (l listeners) addresses() Addresses {
-	a := Addresses{GRPC: l.grpc.Addr().String()}
+	var a Addresses
+	if l.grpc != nil {
+		a.GRPC = l.grpc.Addr().String()
+	}
 	if l.admin != nil {
 		a.Admin = l.admin.Addr().String()
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"buf.build/go/protovalidate"
@@ -56,10 +57,12 @@ type Options struct {
 
 // Server is a gRPC server. Its methods are safe for concurrent use.
 type Server struct {
-	grpc   *grpc.Server
-	health *health.Server
-	drain  context.CancelFunc
-	log    *slog.Logger
+	grpc    atomic.Pointer[grpc.Server]
+	health  *health.Server
+	drain   context.CancelFunc
+	log     *slog.Logger
+	shared  *services
+	options []grpc.ServerOption
 }
 
 // services is what the services share.
@@ -100,8 +103,10 @@ func New(o Options) (*Server, error) {
 		drain()
 		return nil, err
 	}
-	server := &Server{grpc: grpc.NewServer(options...), health: health.NewServer(), drain: drain, log: o.Logger}
-	server.register(s)
+	server := &Server{health: health.NewServer(), drain: drain, log: o.Logger, shared: s, options: options}
+	server.SetServing(false)
+	server.setHealth(likenessv1.CatalogService_ServiceDesc.ServiceName, true)
+	server.grpc.Store(server.make())
 	return server, nil
 }
 
@@ -136,18 +141,23 @@ func (s *services) options(o Options) ([]grpc.ServerOption, error) {
 	return options, nil
 }
 
-func (s *Server) register(shared *services) {
-	most := shared.limits.MaxMessageBytes
-	s.grpc.RegisterService(asStreams(likenessv1.SearchService_ServiceDesc, shared.checked, most), search{services: shared})
-	s.grpc.RegisterService(asStreams(likenessv1.CatalogService_ServiceDesc, shared.checked, most), catalog{services: shared})
+// make makes the gRPC server that Serve serves.
+func (s *Server) make() *grpc.Server {
+	to := grpc.NewServer(s.options...)
+	s.register(to)
+	to.RegisterService(asStreams(grpc_health_v1.Health_ServiceDesc, nil, s.shared.limits.MaxMessageBytes), s.health)
+	reflection.Register(to)
+	return to
+}
+
+// register puts likeness's own services on a gRPC server.
+func (s *Server) register(to *grpc.Server) {
+	shared, most := s.shared, s.shared.limits.MaxMessageBytes
+	to.RegisterService(asStreams(likenessv1.SearchService_ServiceDesc, shared.checked, most), search{services: shared})
+	to.RegisterService(asStreams(likenessv1.CatalogService_ServiceDesc, shared.checked, most), catalog{services: shared})
 	if shared.admin != nil {
-		s.grpc.RegisterService(asStreams(likenessv1.AdminService_ServiceDesc, shared.checked, most), admin{services: shared})
+		to.RegisterService(asStreams(likenessv1.AdminService_ServiceDesc, shared.checked, most), admin{services: shared})
 	}
-	s.grpc.RegisterService(asStreams(grpc_health_v1.Health_ServiceDesc, nil, most), s.health)
-	reflection.Register(s.grpc)
-	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-	s.health.SetServingStatus(likenessv1.SearchService_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-	s.health.SetServingStatus(likenessv1.CatalogService_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
 }
 
 // SetServing says whether searches are answered, in the health of the process
@@ -170,7 +180,7 @@ func (s *Server) setHealth(name string, serving bool) {
 
 // Serve answers calls until Drain. It closes the listener.
 func (s *Server) Serve(listener net.Listener) error {
-	if err := s.grpc.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := s.grpc.Load().Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("gRPC on %s: %w", listener.Addr(), err)
 	}
 	return nil
@@ -181,10 +191,10 @@ func (s *Server) Serve(listener net.Listener) error {
 func (s *Server) Drain(grace time.Duration) (cut bool) {
 	s.health.Shutdown()
 	s.drain()
-	done := make(chan struct{})
+	done, server := make(chan struct{}), s.grpc.Load()
 	go func() {
 		defer close(done)
-		s.grpc.GracefulStop()
+		server.GracefulStop()
 	}()
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -193,7 +203,7 @@ func (s *Server) Drain(grace time.Duration) (cut bool) {
 		return false
 	case <-timer.C:
 		s.log.Warn("calls are cut after the grace period; raise shutdown.grace to give them more", "grace", grace.String())
-		s.grpc.Stop()
+		server.Stop()
 		<-done
 		return true
 	}

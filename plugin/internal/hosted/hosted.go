@@ -66,7 +66,10 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 	})
 	p := &Process{client: client, cmd: cmd}
 	if err := p.start(ctx); err != nil {
-		return nil, fmt.Errorf("%s: %w%s", o.Command[0], plugin.VersionError(err, o.Protocol), said.quote())
+		if err := plugin.VersionError(err, o.Protocol); errors.Is(err, plugin.ErrVersion) {
+			return nil, fmt.Errorf("%s: %w", o.Command[0], err)
+		}
+		return nil, fmt.Errorf("%s: %w%s", o.Command[0], err, said.quote())
 	}
 	protocol, err := client.Client()
 	if err == nil {

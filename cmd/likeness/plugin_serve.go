@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/plugin/host"
+	"github.com/likenessdb/likeness/sidecar/buildinfo"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/serve"
+	"github.com/likenessdb/likeness/sidecar/server"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
+)
+
+func newPluginServeCommand(a *app) *cobra.Command {
+	var (
+		adminAddress, logLevel string
+		protocol               int
+	)
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the routes of a configuration to the Go program that started this",
+		Long: `serve is what package plugin/host starts: the sidecar as a plugin of a Go program,
+over hashicorp/go-plugin with mutual TLS. It serves SearchService, CatalogService
+and AdminService to that program alone and ends with it. listen.grpc, listen.tls and
+listen.auth do not apply, and there is no admin port unless --admin names one.`,
+		Example: `  likeness plugin serve --config likeness.yaml`,
+		Args:    cobra.NoArgs,
+	}
+	src := addConfigFlags(cmd)
+	cmd.Flags().StringVar(&adminAddress, "admin", "", "address of metrics and health (listen.admin)")
+	cmd.Flags().StringVar(&logLevel, "log-level", "", "debug, info, warn or error (log.level)")
+	cmd.Flags().IntVar(&protocol, "protocol", host.ProtocolVersion, "newest protocol version, to see two releases meet")
+	_ = cmd.Flags().MarkHidden("protocol")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !plugin.Hosted(host.Handshake()) {
+			return fmt.Errorf("%w: a Go program starts `likeness plugin serve` with package plugin/host, see docs/how-to/embed-likeness.md; "+
+				"`likeness serve` listens on a port", plugin.ErrNotHosted)
+		}
+		src.Set = append(src.Set, "listen.admin="+adminAddress)
+		if cmd.Flags().Changed("log-level") {
+			src.Set = append(src.Set, "log.level="+logLevel)
+		}
+		return a.servePlugin(cmd.Context(), src.Source, protocol)
+	}
+	return cmd
+}
+
+func (a *app) servePlugin(ctx context.Context, src config.Source, protocol int) error {
+	c, err := config.Load(src)
+	if err != nil {
+		return err
+	}
+	log, err := telemetry.NewLogger(a.stderr, c.Log.Level, c.Log.Format)
+	if err != nil {
+		return err
+	}
+	build := buildinfo.Read(stamp())
+	return serve.Run(ctx, c, serve.Options{
+		Logger: log, Build: build, Reload: func() (*config.Config, error) { return config.Load(src) }, SpareThread: true,
+		Answer: func(s *server.Server) error {
+			// The server drains when ctx is done; before that nothing cuts its calls.
+			return plugin.ServeServices(context.WithoutCancel(ctx), "likeness "+build.Version,
+				[]plugin.Service{{Name: host.Set, Register: registered}},
+				plugin.Agreed(host.Handshake()), plugin.Protocol(protocol), plugin.Server(s.Hosted))
+		},
+	})
+}
+
+// registered: the server comes with its services.
+func registered(grpc.ServiceRegistrar) {}

@@ -1,0 +1,278 @@
+// Package host runs likeness inside a Go program: as a process that the program
+// starts, asks over go-plugin with mutual TLS, and has started again when it fails.
+//
+//	sidecar, err := host.Start(ctx, host.Options{Config: "likeness.yaml"})
+//	...
+//	defer sidecar.Close()
+//	answer, err := sidecar.Search(ctx, &likenessv1.SearchRequest{Route: "products", Query: q, K: 10})
+//
+// The requests and answers are those of likeness.v1, as over the network; no port is opened.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/plugin/internal/hosted"
+)
+
+// What host and sidecar agree on before they connect, for hosts that use go-plugin
+// themselves.
+const (
+	// ProtocolVersion is the newest version that this package speaks; it speaks the one
+	// before it too, from 1 on.
+	ProtocolVersion = 1
+	// CookieKey and CookieValue tell likeness that a host started it.
+	CookieKey   = "LIKENESS_SIDECAR"
+	CookieValue = "3e90d6b4-likeness"
+	// Set names the services of likeness.v1.
+	Set = "likeness"
+)
+
+// Handshake is go-plugin's part of the agreement.
+func Handshake() goplugin.HandshakeConfig {
+	return goplugin.HandshakeConfig{MagicCookieKey: CookieKey, MagicCookieValue: CookieValue}
+}
+
+var (
+	// ErrClosed: the Sidecar was closed.
+	ErrClosed = errors.New("the sidecar is closed")
+	// ErrVersion: host and sidecar have no protocol version in common.
+	ErrVersion = plugin.ErrVersion
+	// ErrNotReady: a sidecar started, and did not answer searches in time.
+	ErrNotReady = errors.New("the sidecar answers no searches")
+)
+
+// Options say what is started. Config is required.
+type Options struct {
+	// Config is the sidecar's configuration.
+	Config string
+	// Command is the likeness binary, found as the system finds programs; empty is likeness.
+	Command string
+	// Args are more arguments of `likeness plugin serve`, as --set limits.max_k=100.
+	Args []string
+	// Env is its environment; nil is the program's own.
+	Env []string
+	// StartTimeout is the time until it answers searches: 30 s.
+	StartTimeout time.Duration
+	// Stderr gets its log, in lines; nil: nobody.
+	Stderr io.Writer
+	// Logger is told of ends and starts; nil: nobody.
+	Logger *slog.Logger
+	// Protocol is another newest protocol version than ProtocolVersion, as a test of two
+	// releases wants; 0 is that.
+	Protocol int
+}
+
+func (o Options) withDefaults() Options {
+	if o.Command == "" {
+		o.Command = "likeness"
+	}
+	if o.Env == nil {
+		o.Env = os.Environ()
+	}
+	if o.StartTimeout == 0 {
+		o.StartTimeout = 30 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Protocol == 0 {
+		o.Protocol = ProtocolVersion
+	}
+	return o
+}
+
+// Sidecar is likeness as a process of this one, over all its restarts. It is safe for
+// concurrent use.
+type Sidecar struct {
+	options Options
+	cancel  context.CancelFunc // closes the sidecar
+	closed  <-chan struct{}
+	ended   chan struct{} // nothing runs any more
+
+	mu       sync.Mutex
+	process  *hosted.Process // nil: it is starting again
+	changed  chan struct{}   // closed when process changes
+	restarts int
+}
+
+// Start starts a sidecar and waits until it answers searches. It returns ErrNotReady,
+// ErrVersion, the context's error, or why the process ended. The sidecar outlives ctx: it ends with Close, or with this
+// process.
+func Start(ctx context.Context, o Options) (*Sidecar, error) {
+	s := &Sidecar{options: o.withDefaults(), changed: make(chan struct{}), ended: make(chan struct{})}
+	if o.Config == "" {
+		return nil, errors.New("host: Options.Config is empty; give the path of a configuration")
+	}
+	p, err := s.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.process = p
+	closing, cancel := context.WithCancel(context.Background())
+	s.cancel, s.closed = cancel, closing.Done()
+	go s.supervise(closing, p)
+	return s, nil
+}
+
+// start starts a process and waits until it answers searches.
+func (s *Sidecar) start(ctx context.Context) (*hosted.Process, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.options.StartTimeout)
+	defer cancel()
+	p, err := hosted.Start(ctx, hosted.Options{
+		Command: append([]string{s.options.Command, "plugin", "serve", "--config", s.options.Config}, s.options.Args...),
+		Env:     s.options.Env, Handshake: Handshake(), Set: Set, Protocol: s.options.Protocol,
+		StartTimeout: s.options.StartTimeout, Stderr: s.options.Stderr,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := ready(ctx, p); err != nil {
+		p.Close(0)
+		return nil, err
+	}
+	return p, nil
+}
+
+func ready(ctx context.Context, p *hosted.Process) error {
+	health, tick := grpc_health_v1.NewHealthClient(p.Conn), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for {
+		r, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+		if err == nil && r.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.Done:
+			return fmt.Errorf("%w: it ended; its log says why", ErrNotReady)
+		case <-ctx.Done():
+			return fmt.Errorf("%w in time: %w; its log says which routes are not open", ErrNotReady, ctx.Err())
+		}
+	}
+}
+
+// grace is the time that a sidecar has to end.
+const grace = 5 * time.Second
+
+// supervise starts a process after each that ends, until the sidecar is closed.
+func (s *Sidecar) supervise(ctx context.Context, p *hosted.Process) {
+	defer close(s.ended)
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, 15*time.Second
+	for p != nil {
+		born := time.Now()
+		select {
+		case <-ctx.Done():
+			p.Close(grace)
+			return
+		case <-p.Done:
+		}
+		s.set(nil)
+		p.Close(0)
+		if lived := time.Since(born); lived > wait.MaxInterval {
+			wait.Reset()
+		}
+		s.options.Logger.Warn("the sidecar ended and is started again", "pid", p.PID)
+		p = s.restart(ctx, wait)
+		s.set(p)
+	}
+}
+
+// restart tries at once, and then after longer and longer waits, until it succeeds;
+// nil: the sidecar was closed.
+func (s *Sidecar) restart(ctx context.Context, wait *backoff.ExponentialBackOff) *hosted.Process {
+	for ctx.Err() == nil {
+		p, err := s.start(ctx)
+		if err == nil {
+			s.options.Logger.Info("the sidecar answers again", "pid", p.PID)
+			return p
+		}
+		pause := wait.NextBackOff()
+		s.options.Logger.Warn("the sidecar does not start; it is tried again", "error", err, "after", pause.String())
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func (s *Sidecar) set(p *hosted.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p != nil {
+		s.restarts++
+	}
+	s.process = p
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// running returns the process, once there is one.
+func (s *Sidecar) running(ctx context.Context) (*hosted.Process, error) {
+	for {
+		s.mu.Lock()
+		p, changed := s.process, s.changed
+		s.mu.Unlock()
+		if isClosed(s.closed) {
+			return nil, ErrClosed
+		}
+		if p != nil && !isClosed(p.Done) {
+			return p, nil
+		}
+		select {
+		case <-changed:
+		case <-s.closed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the sidecar is starting again: %w", ctx.Err())
+		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// State is how a Sidecar stands.
+type State struct {
+	PID      int // 0: it is starting again
+	Restarts int
+	Protocol int // the version that was agreed on
+}
+
+// State returns how it stands.
+func (s *Sidecar) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := State{Restarts: s.restarts}
+	if s.process != nil && !isClosed(s.process.Done) {
+		state.PID, state.Protocol = s.process.PID, s.process.Version
+	}
+	return state
+}
+
+// Close ends the sidecar and waits for its end, five seconds and then no longer
+// kindly. Calls that wait return ErrClosed.
+func (s *Sidecar) Close() error {
+	s.cancel()
+	<-s.ended
+	return nil
+}

@@ -1,0 +1,29 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// Hosted makes the gRPC server anew with the options of somebody who serves it, in
+// place of Serve, and puts health and reflection on it, as go-plugin does. Health still
+// answers for the services and routes that it knows.
+func (s *Server) Hosted(options []grpc.ServerOption) *grpc.Server {
+	all := append([]grpc.ServerOption{grpc.ChainUnaryInterceptor(s.ownHealth)}, s.options...)
+	to := grpc.NewServer(append(all, options...)...)
+	s.register(to)
+	s.grpc.Store(to)
+	return to
+}
+
+// ownHealth asks our health first; it leaves to the host's what it does not know.
+func (s *Server) ownHealth(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if check, ok := request.(*grpc_health_v1.HealthCheckRequest); ok {
+		if r, err := s.health.Check(ctx, check); err == nil {
+			return r, nil
+		}
+	}
+	return next(ctx, request)
+}
