@@ -53,6 +53,28 @@ func TestModelImportsCheckpoints(t *testing.T) {
 }
 
 // What is refused says what is wrong, ends with exit code 2 and writes nothing.
+func TestModelDot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cosine.safetensors")
+	if r := execute(t, "", "model", "dot", path, "--dim", "384", "--normalise"); r.code != 0 || !strings.Contains(r.out, "model cosine, version") {
+		t.Fatalf("%d %s%s", r.code, r.out, r.err)
+	}
+	if r := execute(t, "", "model", "show", path, "--output", "json"); r.code != 0 || !strings.Contains(r.out, `"dot"`) {
+		t.Errorf("%d %s%s", r.code, r.out, r.err)
+	}
+	for want, args := range map[string][]string{
+		"--force":     {path, "--dim", "3"},
+		"dim is -1":   {path + "2", "--dim", "-1"},
+		"\"dim\" not": {path},
+	} {
+		if r := execute(t, "", append([]string{"model", "dot"}, args...)...); r.code != 2 || !strings.Contains(r.err, want) {
+			t.Errorf("%q: %d %s", args, r.code, r.err)
+		}
+	}
+	if r := execute(t, "", "model", "dot", path, "--dim", "3", "--force"); r.code != 0 {
+		t.Error(r.err)
+	}
+}
+
 func TestModelImportRefuses(t *testing.T) {
 	dir := t.TempDir()
 	to := filepath.Join(dir, "m.safetensors")
