@@ -79,6 +79,16 @@ func TestMemoryIsBounded(t *testing.T) {
 	ready(t, p)
 }
 
+func TestWhatItPanickedWithIsItsLastWord(t *testing.T) {
+	p := start(t, options(t, "-fault", faulty.Panic))
+	ready(t, p)
+	_, err := score(t.Context(), p, items(1))
+	unavailable(t, err)
+	if s := until(t, p, "an end", ended(plugins.Crashed)); !strings.Contains(s.LastError, "its last words: panic: runtime error: index out of range") {
+		t.Errorf("%q", s.LastError)
+	}
+}
+
 // A plugin's own children, which have its pipes, neither delay the news of its end nor
 // outlive it.
 func TestItsChildrenEndWithIt(t *testing.T) {

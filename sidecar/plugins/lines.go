@@ -53,7 +53,8 @@ func (l *lines) flush() {
 	l.emit()
 }
 
-// lastLine is the last that was not empty.
+// lastLine is the last that was not empty, or what a Go program panicked with: its
+// stacks follow.
 func (l *lines) lastLine() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,10 +71,14 @@ func (l *lines) emit() {
 		return
 	}
 	level, text := parseLine(text)
-	if level > slog.LevelDebug {
+	if level > slog.LevelDebug && !panics(l.last) {
 		l.last = text
 	}
 	l.log.Log(context.Background(), level, "plugin says", "line", text)
+}
+
+func panics(line string) bool {
+	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
 }
 
 // parseLine is a line's level and text. go-plugin writes JSON with both; all else is

@@ -1,6 +1,7 @@
 package plugins_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -129,6 +130,28 @@ func TestOnesThatDoNotStart(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestCloseDoesNotWaitForAStart(t *testing.T) {
+	o := options(t, "-fault", faulty.SlowStart, "-delay", "1h")
+	o.StartTimeout = time.Hour
+	p := start(t, o)
+	unavailable(t, inTime(t, p.Ready), "starting")
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// inTime calls f with a deadline that is soon.
+func inTime(t *testing.T, f func(ctx context.Context) error) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err := f(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	return err
 }
 
 func TestOptionsThatContradictThemselves(t *testing.T) {

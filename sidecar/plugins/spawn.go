@@ -70,7 +70,7 @@ func (p *Plugin) clientConfig(proc *process, folder *scratch) *goplugin.ClientCo
 		StartTimeout:     o.StartTimeout,
 		GRPCDialOptions:  o.dialOptions(),
 		SyncStdout:       newLines(o.Logger, "stdout"),
-		SyncStderr:       newLines(o.Logger, "stderr"),
+		SyncStderr:       proc.stderr,
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: folder.path},
 		Logger:           hclog.NewNullLogger(),
 	}

@@ -43,11 +43,12 @@ const (
 	Flap      = "flap"       // the process ends -delay after its start
 	SlowStart = "slow-start" // the process says nothing for -delay
 	NoStart   = "no-start"   // the process ends at once, and says why
+	Panic     = "panic"      // a goroutine of its own panics in a call: the process ends with its stacks
 )
 
 // Faults are all of them.
 func Faults() []string {
-	return []string{None, Crash, Stop, Hang, Slow, Count, NaN, Infinite, Shuffled, Fail, Grow, Flap, SlowStart, NoStart}
+	return []string{None, Crash, Stop, Hang, Slow, Count, NaN, Infinite, Shuffled, Fail, Grow, Flap, SlowStart, NoStart, Panic}
 }
 
 // Score is R(x, q) of an item, the same for every query: in [0, 1), of its id alone.
@@ -202,6 +203,9 @@ func (s *scorer) spoil(ctx context.Context, scores []float32) ([]float32, error)
 		return nil, errors.New("the model is upset")
 	case Grow:
 		s.grow()
+	case Panic:
+		go func() { scores[len(scores)] = 0 }() // out of range
+		return nil, wait(ctx, time.Hour)
 	default:
 	}
 	return scores, nil
