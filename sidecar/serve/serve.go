@@ -22,6 +22,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/server"
@@ -101,6 +102,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	}
 	s.follow(followers)
 	s.openings.rankers = rankers.States
+	s.admin.Handle("GET /plugins", plugins.Handler(rankers.States))
 	if o.SpareThread { // after everything above has counted the processors
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1))
 	}

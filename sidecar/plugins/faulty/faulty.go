@@ -204,7 +204,8 @@ func (s *scorer) spoil(ctx context.Context, scores []float32) ([]float32, error)
 	case Grow:
 		s.grow()
 	case Panic:
-		go func() { scores[len(scores)] = 0 }() // out of range
+		past := len(scores)
+		go func() { scores[past] = 0 }() // out of range
 		return nil, wait(ctx, time.Hour)
 	default:
 	}
