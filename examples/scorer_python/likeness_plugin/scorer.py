@@ -89,7 +89,9 @@ class Items(Sequence):
 
     def __init__(self, request: Any):
         self._request, self._count = request, len(request.ids)
-        self.ids = [i.number if i.HasField("number") else _other_id(i, r) for r, i in enumerate(request.ids)]
+        self.ids: list[Union[int, str]] = [i.number for i in request.ids]
+        if 0 in self.ids:  # or another kind of id
+            self.ids = [i.number or _other_id(i, r) for r, i in enumerate(request.ids)]
         self._payloads: Optional[list[dict[str, Any]]] = None
         self._vectors: Any = None
         payloads, size = len(request.payloads), len(request.vectors)
@@ -132,6 +134,8 @@ class Items(Sequence):
 
 
 def _other_id(item: Any, row: int) -> Union[int, str]:
+    if item.HasField("number"):
+        return item.number
     if item.HasField("negative"):
         return item.negative
     if item.HasField("text"):
@@ -158,13 +162,18 @@ def _payloads(texts: Sequence[str]) -> list[dict[str, Any]]:
     return found
 
 
-def checked(scores: Any, count: int) -> Any:
-    """The scores of count items as floats that float32 can hold; NaN (or None) is no score."""
-    if hasattr(scores, "tolist"):  # an array
-        scores = scores.reshape(-1).tolist()
-    scores = [math.nan if s is None else float(s) for s in scores]
+def checked(scores: Any, count: int) -> list[float]:
+    """The scores of count items, which float32 can hold; NaN (or None) is no score."""
+    scores = scores.reshape(-1).tolist() if hasattr(scores, "tolist") else list(scores)
     if len(scores) != count:
         raise ValueError(f"{len(scores)} scores for {count} items; return one an item, NaN for one that has none")
+    try:
+        struct.pack(f"{count}f", *scores)  # quicker than a look at each
+        if math.inf not in scores and -math.inf not in scores:
+            return scores
+    except (OverflowError, struct.error):
+        pass
+    scores = [math.nan if s is None else float(s) for s in scores]
     for row, score in enumerate(scores):
         if abs(score) > 3.4028235e38:
             raise ValueError(f"the score of item {row} is {score}; return what float32 holds, or NaN for none")
