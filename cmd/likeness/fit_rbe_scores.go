@@ -132,7 +132,10 @@ func (f *fitRBEFlags) askScores(ctx context.Context, p *progress, stderr io.Writ
 	return s, f.itemDigests(s)
 }
 
-// rankerName is how a model's provenance names the ranker that it was fitted to.
+// rankerKey is where a model's provenance names the ranker that it was fitted to.
+const rankerKey = "data.ranker"
+
+// rankerName is how it is named there.
 func rankerName(name, version string) string { return name + " " + version }
 
 // routeRanker takes the ranker of --route where the flags name none.

@@ -38,6 +38,14 @@ For a max-sim with behavioural vectors (likeness fit maxsim), the table has each
 item's vectors as a group, and the companion has a row a vector, with the item's
 id in the route's field "owner" (likeness_owner) and the item's payload.
 
+For a relevance-based model that knows its support queries (likeness fit rbe), the
+route's ranker, or that of the flags, is asked for every item's scores of them, by the
+item's payload and vector as it reads them; --stored-scores takes the stored vectors
+for those scores. Built again with --force, only rows that are new or changed are
+asked for.
+
+` + rankerHelp + `
+
 The collection itself is never written to. An interrupted build goes on where it
 stopped (the companion's place is kept in NAME.companion.json in the working
 directory, and stays there when it is done); what is there already is replaced
@@ -79,6 +87,9 @@ type indexFlags struct {
 	merge, rate                  int
 	verify, verifyAll            bool
 	checkpoint                   time.Duration
+	payload                      string
+	stored, anyVersion           bool
+	ask                          rankerFlags
 }
 
 func newIndexCommand(a *app) *cobra.Command {
@@ -90,6 +101,7 @@ func newIndexCommand(a *app) *cobra.Command {
 		Example: `  likeness index --config likeness.yaml --route products
   likeness index --config likeness.yaml --route products --version v2 --rows-per-second 5000
   likeness index --config likeness.yaml --route products --companion products_mol --strategies per_embedding
+  likeness index --config likeness.yaml --route products --max-calls 1000000 --calls-per-second 500
   likeness index --config likeness.yaml --route products --partition 2/4
   likeness index --config likeness.yaml --route products --merge 4
   likeness index --config likeness.yaml --route products --verify --output json
@@ -144,6 +156,10 @@ func (f *indexFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.owners, "owners", "", "without a configuration: the item of each row, for max-sim, in a file like --ids")
 	flags.StringVar(&f.collection, "collection", "", "without a configuration: name of the collection that the table is of")
 	flags.StringVar(&f.behaviour, "behaviour", "", "common name of the files of a max-sim's behavioural vectors; empty is the model's, without its extension")
+	flags.StringVar(&f.payload, "payload", "", "without a configuration: payload of the items for a ranker, a JSON object a line")
+	flags.BoolVar(&f.stored, "stored-scores", false, "the stored vectors are the ranker's scores for the support queries: ask no ranker")
+	flags.BoolVar(&f.anyVersion, "any-version", false, "ask a ranker of another name or version than the model was fitted to")
+	f.ask.register(cmd)
 	flags.StringVar(&f.table, "table", "", "where to write the table; empty is the route's")
 	flags.StringVar(&f.format, "format", "", "numbers of the table: float32, bfloat16, float16 or int8; empty is the route's")
 	flags.StringVar(&f.layout, "layout", "", "layout of the table: rows, or tiles, which only a scan reads faster; empty is the route's")
@@ -162,6 +178,7 @@ type built struct {
 	Table     *builtTable     `json:"table,omitempty"`
 	Companion *builtCompanion `json:"companion,omitempty"`
 	Drift     *follow.Drift   `json:"drift,omitempty"` // of --verify-all
+	Asked     *indexAsked     `json:"asked,omitempty"` // nil: no ranker was
 }
 
 type builtTable struct {
@@ -194,10 +211,17 @@ type target struct {
 	companion string
 	weights   rerank.Weights
 	features  bool
+	modelPath string
+	ranker    string  // of the route
+	fittedTo  string  // name and version of the ranker that the model was fitted to; empty: not known
+	ranked    *ranked // nil: base vectors are stored
 }
 
 func (t *target) closeAll() error {
 	err := t.close.Close()
+	if t.ranked != nil {
+		err = errors.Join(err, t.ranked.Close())
+	}
 	if t.vectors != nil {
 		err = errors.Join(err, t.vectors.Close())
 	}
@@ -210,17 +234,7 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 		return built{}, err
 	}
 	defer func() { err = errors.Join(err, t.closeAll()) }()
-	t.source.Batch, t.source.RowsPerSecond, t.source.Checkpoint = f.batch, f.rate, f.checkpoint
-	if t.source.Part, err = f.part(); err != nil {
-		return built{}, err
-	}
-	if f.table != "" {
-		t.table = f.table
-	}
-	if f.companion != "" {
-		t.companion = f.companion
-	}
-	if err := f.tableFormat(&t); err != nil {
+	if err := f.settle(&t); err != nil {
 		return built{}, err
 	}
 	wantTable, companion := t.table != "" && f.only != "companion", t.companion != "" && f.only != "table"
@@ -232,6 +246,11 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 	if !wantTable && !companion {
 		return built{}, usagef("nothing to build: neither a table nor a companion is named; give --table or --companion")
 	}
+	if f.merge == 0 {
+		if err := f.throughRanker(ctx, src, &t, p, false); err != nil {
+			return built{}, err
+		}
+	}
 	var job index.CompanionJob
 	if companion { // what cannot be built is refused before the table is
 		if job, err = f.companionJob(t, p); err != nil {
@@ -239,6 +258,10 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 		}
 	}
 	var b built
+	if b.Asked, err = f.estimateAsked(ctx, &t, p); err != nil || f.ask.estimate && b.Asked != nil {
+		return b, t.kept(err)
+	}
+	defer func() { err = t.ended(b.Asked, err) }()
 	if wantTable {
 		b.Table, err = f.buildTable(ctx, t, p)
 		// An earlier run may have ended after the table, or a queue run it again.
@@ -255,6 +278,16 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 		}
 	}
 	return b, nil
+}
+
+// settle puts what the flags say over what the route says.
+func (f *indexFlags) settle(t *target) (err error) {
+	t.source.Batch, t.source.RowsPerSecond, t.source.Checkpoint = f.batch, f.rate, f.checkpoint
+	if t.source.Part, err = f.part(); err != nil {
+		return err
+	}
+	t.table, t.companion = cmp.Or(f.table, t.table), cmp.Or(f.companion, t.companion)
+	return f.tableFormat(t)
 }
 
 // tableFormat puts what the flags say of the table over what the route says.
@@ -276,7 +309,7 @@ func (f *indexFlags) buildTable(ctx context.Context, t target, p *progress) (*bu
 	}
 	result, err := index.BuildTable(ctx, index.TableJob{
 		Source: t.source, Model: t.model, Vectors: t.vectors, Path: t.table, Format: t.format, Layout: t.layout, Full: t.full,
-		Force: f.force, Progress: p.begin,
+		Force: f.force, Progress: t.rowProgress(p),
 	})
 	return &builtTable{Path: t.table, Result: result}, err
 }
@@ -295,7 +328,7 @@ func keptTable(t target) (*builtTable, error) {
 func (f *indexFlags) companionJob(t target, p *progress) (job index.CompanionJob, err error) {
 	job = index.CompanionJob{
 		Source: t.source, Model: t.model, Vectors: t.vectors, Owner: t.owner, Name: t.companion, Weights: t.weights, Features: t.features || f.features,
-		Force: f.force, Progress: p.begin,
+		Force: f.force, Progress: t.rowProgress(p),
 	}
 	if f.weights != "" {
 		job.Weights = rerank.Weights(f.weights)
@@ -361,8 +394,8 @@ func (f *indexFlags) target(ctx context.Context, src *source) (target, error) {
 }
 
 func (f *indexFlags) fileTarget(ctx context.Context) (t target, err error) {
-	t.table, t.source.Collection, t.owner = f.table, f.collection, maxsim.Owner
-	if t.model, err = openModel(f.model); err != nil {
+	t.table, t.source.Collection, t.owner, t.modelPath = f.table, f.collection, maxsim.Owner, f.model
+	if t.model, t.fittedTo, err = openModel(f.model); err != nil {
 		return t, err
 	}
 	if t.vectors, err = openVectors(f.model, f.behaviour, t.model.Similarity); err != nil {
@@ -376,6 +409,11 @@ func (f *indexFlags) fileTarget(ctx context.Context) (t target, err error) {
 	if f.ids != "" {
 		if c.IDs, err = dataset.ReadIDs(f.ids); err != nil {
 			return t, errors.Join(err, items.Close())
+		}
+	}
+	if f.payload != "" {
+		if c.Payloads, err = dataset.ReadPayloads(f.payload); err != nil {
+			return t, errors.Join(usageError{err}, items.Close())
 		}
 	}
 	if f.owners != "" {
@@ -402,6 +440,7 @@ func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t targe
 		return t, err
 	}
 	t.model = pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+	t.modelPath, t.ranker, t.fittedTo = c.Models[r.Model].Path, r.Ranker, m.Provenance[rankerKey]
 	if t.vectors, err = openVectors(c.Models[r.Model].Path, f.behaviour, m.Similarity); err != nil {
 		return t, err
 	}

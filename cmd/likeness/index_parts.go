@@ -138,6 +138,9 @@ func (f *indexFlags) drift(ctx context.Context, src *source, p *progress) (_ fol
 	if err != nil {
 		return follow.Drift{}, err
 	}
+	if drift, ok, err := f.rankedDrift(ctx, src, c, r, p); ok || err != nil {
+		return drift, err
+	}
 	r.TableLive = false // the file as it is: a sidecar may have it live
 	one := *c
 	one.Routes = map[string]config.Route{f.route: r}
@@ -184,9 +187,16 @@ func (f *indexFlags) groupDrift(ctx context.Context, t target, p *progress) (dri
 		return drift, usagef("the store keeps no companions to compare")
 	}
 	job.Writer = writer
+	if t.ranked != nil {
+		t.ranked.base.Unknown = 0 // rows of which nothing is derived are not compared
+	}
 	d, err := index.CompareCompanion(ctx, job)
 	if err != nil {
 		return drift, fmt.Errorf("comparing the companion: %w", err)
+	}
+	if t.ranked != nil {
+		n := t.ranked.base.Unknown
+		d.Rows, d.Changed, d.Surplus = d.Rows+n, d.Changed+n, max(0, d.Surplus-n)
 	}
 	add(d)
 	return drift, nil

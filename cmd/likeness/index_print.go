@@ -10,6 +10,12 @@ import (
 )
 
 func printBuilt(w io.Writer, b built) error {
+	if a := b.Asked; a != nil && b.Table == nil && b.Companion == nil {
+		_, err := fmt.Fprintln(w, estimateText(a.Estimate))
+		return err
+	} else if a != nil {
+		_, _ = fmt.Fprintf(w, "ranker %s, version %s: asked of %d items, %d scores were kept in %s\n", a.Ranker, a.Version, a.Asked, a.Kept, a.Cache)
+	}
 	if t := b.Table; t != nil && t.Kept {
 		_, _ = fmt.Fprintf(w, "table %s: %d items, of an earlier run; verified: checksums\n", t.Path, t.Items)
 	} else if t != nil {

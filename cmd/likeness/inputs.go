@@ -11,13 +11,14 @@ import (
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
-// openModel reads a model file or directory.
-func openModel(path string) (pipeline.Model, error) {
-	m, err := model.Open(path)
+// openModel reads a model file or directory, and the name and version of the ranker
+// that it was fitted to; empty where it says of none.
+func openModel(path string) (m pipeline.Model, fittedTo string, err error) {
+	read, err := model.Open(path)
 	if err != nil {
-		return pipeline.Model{}, err
+		return m, "", err
 	}
-	return pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, nil
+	return pipeline.Model{Name: read.Name, Version: read.Version, Similarity: read.Similarity}, read.Provenance[rankerKey], nil
 }
 
 // openVectors opens the behavioural vectors of a model, which lie beside it unless a

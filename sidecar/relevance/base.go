@@ -52,20 +52,17 @@ func (b *Base) unknown(items Items) int {
 	return len(all)
 }
 
-// Count adds what the base vectors of some rows will cost to an estimate.
-func (b *Base) Count(e *Estimate, rows adapters.Rows) error {
+// Count adds what the base vectors of some rows will cost to an estimate, and returns
+// the items that they are.
+func (b *Base) Count(e *Estimate, rows adapters.Rows) (Items, error) {
 	items, err := b.Items(rows)
 	if err == nil {
 		b.Add(e, items, b.Questions, b.columns())
 	}
-	return err
+	return items, err
 }
 
-// Measure is Probe with some rows.
-func (b *Base) Measure(ctx context.Context, e *Estimate, rows adapters.Rows) error {
-	items, err := b.Items(rows)
-	if err != nil {
-		return err
-	}
+// Measure is Probe with some items.
+func (b *Base) Measure(ctx context.Context, e *Estimate, items Items) error {
 	return b.Probe(ctx, e, items, b.Questions, b.columns())
 }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/rbe"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/index"
+	"github.com/likenessdb/likeness/sidecar/relevance"
+)
+
+// ranked is what a build asks a ranker with.
+type ranked struct {
+	*asked
+
+	base *relevance.Base
+}
+
+// indexAsked says what a ranker was asked for a build.
+type indexAsked struct {
+	relevance.Estimate
+	// Asked are the calls that this run made, the measurement's among them.
+	Asked int64  `json:"asked"`
+	Cache string `json:"cache"`
+}
+
+// questions are the contents of the support queries where the model's items are to be
+// asked of a ranker, that of the flags or the route's; none where they are stored.
+func (f *indexFlags) questions(t *target) ([]rerank.Query, error) {
+	named := f.ask.given()
+	if f.stored || !named && t.ranker == "" {
+		return nil, nil
+	}
+	m, ok := t.model.Similarity.(*rbe.Similarity)
+	switch {
+	case ok && len(m.Questions()) > 0:
+		if !named {
+			f.ask.ranker = t.ranker
+		}
+		return m.Questions(), nil
+	case !named: // the route's ranker orders candidates, and has no part in their features
+		return nil, nil
+	case !ok:
+		return nil, usagef("model %s is of kind %s, whose items no ranker is asked for", t.model.Name, t.model.Spec().Kind)
+	default:
+		return nil, usagef("model %s does not know its support queries, and no ranker can be asked for them; fit it with --queries", t.model.Name)
+	}
+}
+
+// throughRanker has a ranker asked for the base vectors of the source, where the model
+// is of one. keptOnly asks for nothing that is not kept.
+func (f *indexFlags) throughRanker(ctx context.Context, src *source, t *target, p *progress, keptOnly bool) error {
+	questions, err := f.questions(t)
+	if err != nil || len(questions) == 0 {
+		return err
+	}
+	load := func() (*config.Config, error) { return config.Load(src.Source) }
+	a, err := f.ask.open(ctx, load, partPath(t.modelPath+".scores", t.source.Part), keptOnly, p.w)
+	if err != nil {
+		return err
+	}
+	t.ranked = &ranked{asked: a, base: &relevance.Base{Asker: a.Asker, Questions: questions}}
+	t.source.Base = t.ranked.base
+	if d := a.Description(); t.fittedTo != "" && t.fittedTo != rankerName(d.Name, d.Version) && !f.anyVersion {
+		return usagef("model %s was fitted to ranker %q, and this is %q; fit it again, or give --any-version", t.model.Name, t.fittedTo, rankerName(d.Name, d.Version))
+	}
+	return nil
+}
+
+// estimateAsked counts and measures what a build will ask, and permits it. Without a
+// ranker there is nothing to count.
+func (f *indexFlags) estimateAsked(ctx context.Context, t *target, p *progress) (*indexAsked, error) {
+	if t.ranked == nil {
+		return nil, nil //nolint:nilnil // nobody is asked
+	}
+	base := t.ranked.base
+	r := &indexAsked{Cache: t.ranked.dir, Estimate: base.Estimate()}
+	var first relevance.Items
+	done := p.begin("counting what is to be asked", -1)
+	err := t.source.Read(ctx, func(rows adapters.Rows) error {
+		items, err := base.Count(&r.Estimate, rows)
+		if first.Len() == 0 {
+			first = items
+		}
+		done(len(rows.IDs))
+		return err
+	})
+	if err == nil {
+		err = f.ask.permit(r.Estimate)
+	}
+	if err != nil || r.Calls == 0 {
+		return r, err
+	}
+	err = base.Measure(ctx, &r.Estimate, first)
+	if r.Asked = base.Asked(); err != nil || f.ask.estimate {
+		return r, err
+	}
+	p.note(estimateText(r.Estimate))
+	base.Tell(p.begin("asking the ranker", int(max(0, r.Calls-r.Asked))))
+	return r, nil
+}
+
+// rowProgress shows rows, but where the ranker's calls are shown, which take longer.
+func (t *target) rowProgress(p *progress) index.Progress {
+	if t.ranked != nil {
+		return nil
+	}
+	return p.begin
+}
+
+// kept is asked.kept, where a ranker is asked.
+func (t *target) kept(err error) error {
+	if t.ranked == nil {
+		return err
+	}
+	return t.ranked.kept(err)
+}
+
+// ended is kept, with the calls that were made in the end.
+func (t *target) ended(r *indexAsked, err error) error {
+	if r != nil {
+		r.Asked = t.ranked.Asked()
+	}
+	return t.kept(err)
+}
+
+// rankedDrift compares what a route has with what the ranker said of its rows, and
+// with --verify-all with what it says of those that are not kept. Without that, a row
+// of which a score is not kept has changed since, or is new. ok is false for a route
+// whose items no ranker is asked for.
+func (f *indexFlags) rankedDrift(ctx context.Context, src *source, c *config.Config, r config.Route, p *progress) (drift follow.Drift, ok bool, err error) {
+	if r.Ranker == "" && !f.ask.given() {
+		return drift, false, nil
+	}
+	t, err := f.routeTarget(ctx, c)
+	if err != nil {
+		return drift, false, err
+	}
+	defer func() { err = errors.Join(err, t.closeAll()) }()
+	if err := f.throughRanker(ctx, src, &t, p, !f.verifyAll); err != nil || t.ranked == nil {
+		return drift, false, err
+	}
+	drift, err = f.groupDrift(ctx, t, p)
+	if n := t.ranked.base.Unknown; n > 0 {
+		p.note(fmt.Sprintf("%d rows have no scores in %s: they are new or were written since, or it is another folder; --verify-all asks the ranker for them", n, t.ranked.dir))
+	}
+	return drift, true, t.ranked.kept(err)
+}
