@@ -162,6 +162,9 @@ func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.As
 	}
 	c.StateDir = cmp.Or(f.state, c.StateDir)
 	switch {
+	case r.Ranker != "":
+		return nil, usagef("what is audited is the similarity's order, and the answers of route %q are in that of ranker %q; "+
+			"calibrate a route of the same model without a ranker", f.route, r.Ranker)
 	case c.StateDir == "" && !f.dryRun:
 		return nil, usagef("there is no folder to keep the calibration in; set state_dir, or give --state or --dry-run")
 	case f.sample < 0 || f.holdOut < 0 || f.fromCollection < 0 || f.parallel < 1:

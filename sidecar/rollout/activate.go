@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -230,15 +231,22 @@ func (m *Manager) warm(ctx context.Context, next *pipeline.Standby, force bool) 
 	if m.Recent != nil {
 		requests = m.Recent.of(next.Route().Name)
 	}
+	if next.Route().Ranker != nil {
+		requests = vectors(requests)
+	}
 	w.Recent = len(requests) > 0
 	if !w.Recent {
 		requests = made(next.Route().Model.Spec())
 	}
+	none := 0
 	short, cancel := context.WithTimeout(ctx, warmFor)
 	defer cancel()
 	var last error
 	for _, r := range requests {
 		r.Route = next.Route().Name
+		if next.Route().Ranker != nil {
+			r.Calls, r.Rounds = &none, 0 // its calls cost, and warm nothing here
+		}
 		began := time.Now()
 		a, err := next.Search(short, r)
 		if rest(short, 3*time.Since(began)) != nil {
@@ -259,6 +267,11 @@ func (m *Manager) warm(ctx context.Context, next *pipeline.Standby, force bool) 
 		return w, fmt.Errorf("%w: it answered none of %d queries; the last: %w; nothing was switched, --force switches all the same", ErrNotReady, w.Queries, last)
 	}
 	return w, nil
+}
+
+// vectors are the requests that can be answered without a ranker.
+func vectors(requests []pipeline.Request) []pipeline.Request {
+	return slices.DeleteFunc(requests, func(r pipeline.Request) bool { return len(r.Query.Vector) == 0 })
 }
 
 // rest waits between two searches of the warm-up, so that it takes a quarter of its
