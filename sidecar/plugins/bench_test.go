@@ -45,9 +45,24 @@ func firstAnswer(b *testing.B, p *plugins.Plugin, was int) {
 	}
 }
 
-// times are reported as median and greatest.
-func report(b *testing.B, times []time.Duration) {
+// spent is the processor time of this process and of its children that have ended.
+func spent(b *testing.B) time.Duration {
 	b.Helper()
+	var sum time.Duration
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var r syscall.Rusage
+		if err := syscall.Getrusage(who, &r); err != nil {
+			b.Fatal(err)
+		}
+		sum += time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	}
+	return sum
+}
+
+// report says median and greatest of times, and the processor time since began of each.
+func report(b *testing.B, times []time.Duration, began time.Duration) {
+	b.Helper()
+	b.ReportMetric((spent(b)-began).Seconds()*1000/float64(len(times)), "cpu-ms")
 	slices.Sort(times)
 	b.ReportMetric(float64(times[len(times)/2].Microseconds())/1000, "ms-median")
 	b.ReportMetric(float64(times[len(times)-1].Microseconds())/1000, "ms-max")
@@ -57,6 +72,7 @@ func report(b *testing.B, times []time.Duration) {
 func BenchmarkStart(b *testing.B) {
 	o := built(b)
 	var times []time.Duration
+	cpu := spent(b)
 	for b.Loop() {
 		began := time.Now()
 		p := start(b, o)
@@ -67,7 +83,7 @@ func BenchmarkStart(b *testing.B) {
 		times = append(times, time.Since(began))
 		_ = p.Close()
 	}
-	report(b, times)
+	report(b, times, cpu)
 }
 
 // BenchmarkBack is from a signal to the plugin to the first answer of the next.
@@ -76,6 +92,7 @@ func BenchmarkBack(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			o := built(b)
 			var times []time.Duration
+			cpu := spent(b)
 			for b.Loop() {
 				p := start(b, o) // its first end: no pause before the next start
 				firstAnswer(b, p, 0)
@@ -90,13 +107,13 @@ func BenchmarkBack(b *testing.B) {
 				}
 				_ = p.Close()
 			}
-			report(b, times)
+			report(b, times, cpu)
 		})
 	}
 }
 
 // BenchmarkCall is one call for the scores of items with payloads of so many bytes
-// together; the plugin hashes ids.
+// together; the plugin hashes ids. The processor time is the host's.
 func BenchmarkCall(b *testing.B) {
 	p := start(b, built(b))
 	ready(b, p)
@@ -109,6 +126,7 @@ func BenchmarkCall(b *testing.B) {
 				}
 			}
 			var times []time.Duration
+			cpu := spent(b)
 			for b.Loop() {
 				began := time.Now()
 				if _, err := p.Scorer().Score(b.Context(), plugin.Query{Text: "q"}, of); err != nil {
@@ -116,7 +134,7 @@ func BenchmarkCall(b *testing.B) {
 				}
 				times = append(times, time.Since(began))
 			}
-			report(b, times)
+			report(b, times, cpu)
 		})
 	}
 }
