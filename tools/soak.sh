@@ -82,6 +82,7 @@ long() {
 	note "kill -9 of a sidecar under writes, ten times" "[follow.md](follow.md)"
 	runs "100 switches of versions under load" sidecar/rollout TestSwitchesUnderLoad LIKENESS_CLOSED=1
 	runs "kill -9 of a build, twenty times" cmd/likeness TestIndexIsKilled
+	runs "rankers that crash, hang and lie under load" sidecar/serve TestPluginsUnderLoad
 	runs "promises over real indices" sidecar/calibrate TestQuestions
 	runs "selections of support items" examples/banking77 TestSupportSelections
 	pairs=$(mktemp -d)

@@ -70,6 +70,7 @@ func defaultRanker() Ranker {
 		BreakAfter:  5,
 		BreakFor:    500 * time.Millisecond,
 		RetryBudget: 0.1,
+		Twice:       true,
 	}
 }
 

@@ -255,6 +255,9 @@ type Ranker struct {
 	BreakFor time.Duration `yaml:"break_for" min:"1"`
 	// Share of the calls, over ten seconds, that may be repeated after a failure that can pass.
 	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
+	// Ask of one item of each call twice, beside the calls of a search: two different scores tell a ranker that answers in
+	// another order than asked, or whose scores depend on the other items.
+	Twice bool `yaml:"twice"`
 }
 
 // RankerHTTP is a rerank service.

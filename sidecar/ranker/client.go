@@ -191,18 +191,20 @@ type batch struct {
 	bytes int
 	known bool // that it can come back in time
 	half  bool // of one that was too large
+	twice int  // the item that is asked of again, behind the others; 0: none is
 }
 
 // call asks once, and learns from it.
 func (c *Client) call(ctx context.Context, q plugin.Query, b batch, version string) (scores []float32, scored, outcome string, err error) {
-	ended := c.options.Observer.RankerCalled(c.options.Name, len(b.items))
+	items := b.asked()
+	ended := c.options.Observer.RankerCalled(c.options.Name, len(items))
 	start := time.Now()
 	asked, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	scores, scored, err = c.ask(asked, q, b.items, version)
+	scores, scored, err = c.ask(asked, q, items, version)
 	took := time.Since(start)
 	if err == nil {
-		err = checkScores(scores, len(b.items))
+		scores, err = b.check(scores)
 	}
 	if err != nil {
 		err = c.named(err)
@@ -236,17 +238,6 @@ func (c *Client) ask(ctx context.Context, q plugin.Query, items []plugin.Item, v
 	}
 	scores, err := c.scorer.Score(ctx, q, items)
 	return scores, version, err
-}
-
-// checkScores refuses what no ranker can say.
-func checkScores(scores []float32, items int) error {
-	if len(scores) != items {
-		return fmt.Errorf("%w: %d scores for %d items", ErrAnswer, len(scores), items)
-	}
-	if i := slices.IndexFunc(scores, func(s float32) bool { return math.IsInf(float64(s), 0) }); i >= 0 {
-		return fmt.Errorf("%w: the score of item %d of the call is infinite; NaN is for an item that cannot be scored", ErrAnswer, i)
-	}
-	return nil
 }
 
 // outcome names what came of a call under the caller's context.

@@ -177,6 +177,10 @@ func (j *job) quiet(ctx context.Context) bool {
 // share of what waits leave.
 func (j *job) cut(ctx context.Context) (s span, b batch, ok bool) {
 	most, bytes := j.client.limits.within(j.description)
+	twice := j.client.options.Twice
+	if twice && most > 1 {
+		most--
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.stopped || len(j.waiting) == 0 {
@@ -208,6 +212,11 @@ func (j *job) cut(ctx context.Context) (s span, b batch, ok bool) {
 		s.to = s.from + n
 	}
 	b.items, b.half = j.items[s.from:s.to], s.half
+	if at := repeat(n); twice && at > 0 {
+		if more := itemSize(&b.items[at]); bytes == 0 || b.bytes+more <= bytes {
+			b.twice, b.bytes = at, b.bytes+more
+		}
+	}
 	j.flying++
 	return s, b, true
 }

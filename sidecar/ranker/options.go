@@ -24,6 +24,9 @@ type Options struct {
 	// RetryBudget is the share of the calls, over ten seconds, that may be made again
 	// after a failure that can pass; above 0, one of them always may.
 	RetryBudget float64
+	// Twice asks of one item of each call twice, which Result.Calls does not count: two
+	// scores tell a scorer that answers in another order, as one that sorts does.
+	Twice bool
 	// Observer may be nil.
 	Observer Observer
 }

@@ -124,7 +124,7 @@ func (r *Rankers) makeRanker(c *config.Config, name string, o RankerOptions) err
 	}
 	r.rankers[name] = ranker.New(scorer, ranker.Options{
 		Name: name, MaxItems: of.MaxItems, Parallel: of.Parallel, Timeout: of.Timeout,
-		BreakAfter: of.BreakAfter, BreakFor: of.BreakFor, RetryBudget: of.RetryBudget, Observer: o.Observer,
+		BreakAfter: of.BreakAfter, BreakFor: of.BreakFor, RetryBudget: of.RetryBudget, Twice: of.Twice, Observer: o.Observer,
 	})
 	return nil
 }
