@@ -145,3 +145,20 @@ func (v *validator) ranked(at string, r Route) {
 		v.fail(at+".audit.share", "what is audited is the similarity's order, and the answers are in that of ranker %q; remove one of them", r.Ranker)
 	}
 }
+
+// offloaded checks what a route says of its device.
+func (v *validator) offloaded(at string, r Route) {
+	if r.Device == "" {
+		return
+	}
+	if _, ok := v.c.Plugins[r.Device]; !ok {
+		v.fail(at+".device", "there is no plugin %q%s", r.Device, hint(r.Device, v.c.PluginNames()))
+	}
+	tables := r.Table != ""
+	for _, version := range r.Versions {
+		tables = tables || version.Table != ""
+	}
+	if !tables {
+		v.fail(at+".device", "a device scores a table and the route has none; name one as table, or remove the device")
+	}
+}

@@ -304,6 +304,9 @@ type Route struct {
 	TableFullPrecision bool `yaml:"table_full_precision"`
 	// Open the table so that it can be written while it is searched; its log lies beside it. One process can.
 	TableLive bool `yaml:"table_live"`
+	// Name of a plugin that serves a device. It keeps a copy of the table and scores it where there is much to score;
+	// while it cannot, the sidecar does.
+	Device string `yaml:"device"`
 	// The companion collection, as `likeness index` wrote it.
 	Companion string `yaml:"companion"`
 	// First-stage searches of a request that does not say; auto is average for a model that is one inner product,

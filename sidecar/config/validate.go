@@ -253,6 +253,7 @@ func (v *validator) route(name string, r Route) {
 		}
 	}
 	v.ranked(at, r)
+	v.offloaded(at, r)
 	if len(r.Versions) == 0 {
 		v.version(at, r)
 	}

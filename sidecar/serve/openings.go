@@ -12,6 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/likenessdb/likeness/sidecar/plugins"
+	"github.com/likenessdb/likeness/sidecar/plugins/offload"
 )
 
 // openings knows which routes were checked against their stores. The sidecar is
@@ -27,6 +28,8 @@ type openings struct {
 	// rankers are the states of the plugins: one that is down keeps no route from being
 	// served, as the route has a failure policy for that.
 	rankers func() []plugins.State
+	// devices are how devices do: without one the sidecar scores.
+	devices func() []offload.Status
 }
 
 func newOpenings(routes []string) *openings {
@@ -78,6 +81,13 @@ func (o *openings) ready() (ok bool, detail string) {
 		for _, p := range o.rankers() {
 			if p.Status != plugins.Ready {
 				lines = append(lines, strings.TrimSpace(fmt.Sprintf("plugin %s: %s %s", p.Name, p.Status, p.LastError)))
+			}
+		}
+	}
+	if o.devices != nil {
+		for _, d := range o.devices() {
+			if d.State != offload.Ready {
+				lines = append(lines, strings.TrimSpace(fmt.Sprintf("device %s of route %s: %s %s", d.Plugin, d.Route, d.State, d.Detail)))
 			}
 		}
 	}

@@ -91,6 +91,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	defer func() { err = errors.Join(err, rankers.Close()) }()
 	parts.Ask(rankers)
 	metrics.WatchPlugins(rankers.States)
+	metrics.WatchDevices(rankers.Devices)
 	followers, err := wiring.Follow(c, parts, follow.Options{Logger: o.Logger})
 	if err != nil {
 		return err
@@ -101,7 +102,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 		return err
 	}
 	s.follow(followers)
-	s.openings.rankers = rankers.States
+	s.openings.rankers, s.openings.devices = rankers.States, rankers.Devices
 	s.admin.Handle("GET /plugins", plugins.Handler(rankers.States))
 	if o.SpareThread { // after everything above has counted the processors
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1))

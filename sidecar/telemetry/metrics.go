@@ -46,6 +46,7 @@ type Metrics struct {
 	load         *loadCollector
 	following    *followCollector
 	pluginStates *pluginCollector
+	deviceStates *deviceCollector
 	*audits
 }
 
@@ -82,6 +83,7 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 	m.load = r.load()
 	m.following = r.following()
 	m.pluginStates = r.plugins()
+	m.deviceStates = r.devices()
 	m.routeInfo = r.gauge("route_info", "1, with what a route is made of.", "route", "store", "model", "model_version", "placement")
 	for _, route := range routes {
 		m.routes[route.Name] = true

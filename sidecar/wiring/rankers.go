@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/plugins"
+	"github.com/likenessdb/likeness/sidecar/plugins/offload"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/ranker/httprank"
 )
@@ -27,13 +29,20 @@ type Rankers struct {
 	rankers map[string]*ranker.Client
 	plugins map[string]*plugins.Plugin
 	closers []io.Closer
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	devices map[*offload.Scorer]bool // that were not closed
 }
 
 // OpenRankers starts the plugins and makes the rankers of a configuration, and waits
 // for none of them: what is not there yet is asked when it is. They live until ctx is
 // done or Close. It returns config.ErrConfig for what can never work.
 func OpenRankers(ctx context.Context, c *config.Config, o RankerOptions) (*Rankers, error) {
-	r := &Rankers{rankers: map[string]*ranker.Client{}, plugins: map[string]*plugins.Plugin{}}
+	r := &Rankers{
+		rankers: map[string]*ranker.Client{}, plugins: map[string]*plugins.Plugin{},
+		log: o.Logger, devices: map[*offload.Scorer]bool{},
+	}
 	var failed []error
 	for _, name := range c.PluginNames() {
 		failed = append(failed, r.startPlugin(ctx, c, name, o))
@@ -88,6 +97,7 @@ func (r *Rankers) States() []plugins.State {
 
 // Close ends the plugins, and waits until nothing of them is left.
 func (r *Rankers) Close() error {
+	r.closeDevices()
 	var failed []error
 	for _, closer := range r.closers {
 		failed = append(failed, closer.Close())

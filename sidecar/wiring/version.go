@@ -13,6 +13,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/plugins/offload"
 )
 
 // ErrVersion: a route has no version of that name.
@@ -25,7 +26,10 @@ type Version struct {
 	Model *model.Model
 
 	table io.Closer // nil: it has none
-	close func() error
+	// device scores the table; nil: none does. deviceName is the plugin's.
+	device     *offload.Scorer
+	deviceName string
+	close      func() error
 }
 
 // Close closes the version's table, once.
@@ -68,10 +72,11 @@ func (a *Assembly) openVersion(c *config.Config, route, version string, models f
 		a.mu.Lock()
 		delete(a.open, v)
 		a.mu.Unlock()
+		failed := v.closeDevice(a.rankers)
 		if v.table == nil {
-			return nil
+			return failed
 		}
-		return v.table.Close()
+		return errors.Join(failed, v.table.Close())
 	})
 	v.Route.Store = a.Stores[r.Store]
 	if a.rankers != nil {
@@ -88,6 +93,10 @@ func (a *Assembly) openVersion(c *config.Config, route, version string, models f
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: table: %w", keyOf(route, version), err), v.Close())
+	}
+	v.deviceName = r.Device
+	if a.rankers != nil {
+		v.offload(a.rankers, route, r.Device)
 	}
 	if err := Promise(c, v.Route); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", keyOf(route, version), err), v.Close())

@@ -100,12 +100,13 @@ func (a *Assembly) Close() error {
 	return errors.Join(failed...)
 }
 
-// Ask gives the routes their rankers, and those of the versions that are opened later.
+// Ask gives the routes their rankers and devices, and those of the versions that are opened later.
 // It is called before any of them is searched.
 func (a *Assembly) Ask(r *Rankers) {
 	a.rankers = r
 	for _, v := range a.Versions {
 		v.Route.Ranker = r.Ranker(v.Route.RankerName)
+		v.offload(r, v.Route.Name, v.deviceName)
 	}
 }
 

@@ -38,10 +38,10 @@ var (
 
 // Options are what a Scorer needs; only Logger and CallTimeout may be left out.
 type Options struct {
-	// Plugin and Route are for names, logs and metrics.
-	Plugin, Route string
-	Conn          grpc.ClientConnInterface
-	Model         *model.Model
+	// Plugin, Route and the route's Version are for names, logs and metrics.
+	Plugin, Route, Version string
+	Conn                   grpc.ClientConnInterface
+	Model                  *model.Model
 	// Table returns the table as it is now, held for the caller, who calls its Release;
 	// nil once it is closed.
 	Table func() *table.Table
@@ -62,8 +62,8 @@ const (
 
 // Status says how a device does for a route.
 type Status struct {
-	Route, Plugin string
-	State         State
+	Route, Version, Plugin string
+	State                  State
 	// Detail is why it is not ready, or the last error; for people.
 	Detail string
 	// Rows on the device.
@@ -163,7 +163,7 @@ func (s *Scorer) Close() error {
 // Status of now.
 func (s *Scorer) Status() Status {
 	out := Status{
-		Route: s.o.Route, Plugin: s.o.Plugin, State: Loading,
+		Route: s.o.Route, Version: s.o.Version, Plugin: s.o.Plugin, State: Loading,
 		Loads: s.loads.Load(), Patches: s.patches.Load(), Answers: map[string]int64{},
 	}
 	for outcome, n := range s.counts {

@@ -1,0 +1,87 @@
+package telemetry
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/likenessdb/likeness/sidecar/plugins/offload"
+)
+
+// deviceCollector reads how devices do for routes when it is asked for it.
+type deviceCollector struct {
+	all     []deviceMetric
+	answers *prometheus.Desc
+	source  atomic.Pointer[func() []offload.Status]
+}
+
+// deviceMetric is one number of a status.
+type deviceMetric struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(s offload.Status) float64
+}
+
+var _ prometheus.Collector = (*deviceCollector)(nil)
+
+// devices registers the metrics of devices, which show nothing until WatchDevices.
+func (r *registrar) devices() *deviceCollector {
+	c := &deviceCollector{}
+	labels := []string{"route", "version", "plugin"}
+	describe := func(kind, name, help string, labels ...string) *prometheus.Desc {
+		r.docs = append(r.docs, metricDoc{name: namespace + "_" + name, kind: kind, help: help, labels: labels})
+		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+	}
+	add := func(kind prometheus.ValueType, word, name, help string, value func(s offload.Status) float64) {
+		c.all = append(c.all, deviceMetric{describe(word, name, help, labels...), kind, value})
+	}
+	add(prometheus.GaugeValue, "gauge", "device_ready", "1 while the device has the route's model and table and is asked.",
+		func(s offload.Status) float64 { return oneIf(s.State == offload.Ready) })
+	add(prometheus.GaugeValue, "gauge", "device_broken", "1 after the device's scores were wrong: it is not asked until it was started again.",
+		func(s offload.Status) float64 { return oneIf(s.State == offload.Broken) })
+	add(prometheus.GaugeValue, "gauge", "device_rows", "Rows of the route's table on the device.",
+		func(s offload.Status) float64 { return float64(s.Rows) })
+	add(prometheus.CounterValue, "counter", "device_loads_total", "Times that the whole table was loaded.",
+		func(s offload.Status) float64 { return float64(s.Loads) })
+	add(prometheus.CounterValue, "counter", "device_patches_total", "Times that what was written to the table was sent.",
+		func(s offload.Status) float64 { return float64(s.Patches) })
+	c.answers = describe("counter", "device_answers_total",
+		"Searches that had a use for the device: used, or scored in the sidecar instead because it was not_ready, stale (behind the table), failed, undecided (what it left out could belong to the answer) or contradicted (its scores were wrong).",
+		append(labels, "outcome")...)
+	r.MustRegister(c)
+	return c
+}
+
+// WatchDevices shows how devices do.
+func (m *Metrics) WatchDevices(status func() []offload.Status) { m.deviceStates.source.Store(&status) }
+
+// Describe implements prometheus.Collector.
+func (c *deviceCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, m := range c.all {
+		out <- m.desc
+	}
+	out <- c.answers
+}
+
+// Collect implements prometheus.Collector. While a version is opened anew there are
+// two of its name: one is shown.
+func (c *deviceCollector) Collect(out chan<- prometheus.Metric) {
+	status := c.source.Load()
+	if status == nil {
+		return
+	}
+	seen := map[[3]string]bool{}
+	for _, s := range (*status)() {
+		key := [3]string{s.Route, s.Version, s.Plugin}
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		for _, m := range c.all {
+			out <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(s), key[:]...)
+		}
+		for _, outcome := range offload.Outcomes() {
+			out <- prometheus.MustNewConstMetric(c.answers, prometheus.CounterValue, float64(s.Answers[outcome]), append(key[:], outcome)...)
+		}
+	}
+}
