@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/likenessdb/likeness/rerank/fit"
+)
+
+// rankers are the columns of the page, in their order.
+var rankers = []string{"boosted", "cross"}
+
+// figures are what the page says of a ranker; they are kept beside it.
+type figures struct {
+	Ranker    json.RawMessage `json:"ranker"` // its own report
+	Hits      []hitRow        `json:"hits"`
+	Reference apart           `json:"reference"`
+	Budget    []budgetRow     `json:"budget"`
+}
+
+// estimate is a mean over seeds and half of its 95 % interval.
+type estimate struct {
+	Mean float64 `json:"mean"`
+	Half float64 `json:"half"`
+}
+
+func (e estimate) String() string {
+	text := func(v float64) string { return strings.TrimPrefix(fmt.Sprintf("%.3f", v), "0") }
+	return text(e.Mean) + " ± " + text(e.Half)
+}
+
+// studentT are the 97.5 % points of Student's t of 1 to 9 degrees of freedom.
+var studentT = []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262}
+
+func estimateOf(v []float64) estimate {
+	var sum, square float64
+	for _, x := range v {
+		sum += x
+	}
+	mean := sum / float64(len(v))
+	for _, x := range v {
+		square += (x - mean) * (x - mean)
+	}
+	n := len(v)
+	if n < 2 {
+		return estimate{Mean: mean}
+	}
+	t := studentT[min(n-1, len(studentT))-1]
+	return estimate{Mean: round(mean), Half: round(t * math.Sqrt(square/float64(n-1)/float64(n)))}
+}
+
+func round(v float64) float64 { return math.Round(v*1e4) / 1e4 }
+
+// hitRow is a line of a ranker's table; Rates are of rbeOptions' pairs.
+type hitRow struct {
+	Model    string        `json:"model"`
+	Supports int           `json:"supports"`
+	Select   fit.Selection `json:"select"`
+	Lambda   float64       `json:"lambda,omitempty"`
+	Rates    [3]estimate   `json:"rates"`
+	// Kept is how many of the seeds kept the perceptrons.
+	Kept int `json:"kept,omitempty"`
+}
+
+// apart says how far the reference's means are from those of the table.
+type apart struct {
+	Cells    int     `json:"cells"`
+	Closed   float64 `json:"greatest_difference_cur"`
+	Cell     float64 `json:"greatest_difference_cur_of_one_seed"`
+	Neural   float64 `json:"greatest_difference_neural"`
+	Supports string  `json:"supports_chosen_again"`
+}
+
+// budgetRow is a line of the table of budgets.
+type budgetRow struct {
+	way
+	Calls  int         `json:"calls"`
+	Recall [2]estimate `json:"recall"`
+	MRR    estimate    `json:"mrr"`
+}
+
+// write makes the page and the figures.
+func (s settings) write(stdout io.Writer) error {
+	all := map[string]figures{}
+	for _, name := range rankers {
+		s.ranker = name
+		f, err := s.figures()
+		if err != nil {
+			return err
+		}
+		all[name] = f
+	}
+	b, err := json.MarshalIndent(all, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(s.page+".json", append(b, '\n'), 0o644); err != nil {
+		return err
+	}
+	page, err := page(all)
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintln(stdout, "wrote", s.page+".md and .json")
+	return os.WriteFile(s.page+".md", []byte(page), 0o644)
+}
+
+func (s settings) figures() (f figures, err error) {
+	if f.Ranker, err = os.ReadFile(strings.TrimSuffix(s.file(""), "_") + ".json"); err != nil {
+		return f, err
+	}
+	cells, err := openLines[cell](s.file("hits.jsonl"))
+	if err != nil {
+		return f, err
+	}
+	defer cells.Close()
+	f.Hits = hitRows(cells.read)
+	spends, err := openLines[spent](s.file("budget.jsonl"))
+	if err != nil {
+		return f, err
+	}
+	defer spends.Close()
+	f.Budget = budgetRows(spends.read)
+	f.Reference, err = s.reference()
+	return f, err
+}
+
+func hitRows(cells []cell) (rows []hitRow) {
+	for _, model := range []string{modelCUR, modelLambda, modelNeural} {
+		for _, how := range fit.Selections() {
+			for _, m := range supportCounts {
+				if row, ok := hitRowOf(cells, hitRow{Model: model, Supports: m, Select: how}); ok {
+					rows = append(rows, row)
+				}
+			}
+		}
+	}
+	return rows
+}
+
+// hitRowOf fills a row with the seeds' means.
+func hitRowOf(cells []cell, row hitRow) (hitRow, bool) {
+	var rates [3][]float64
+	for _, c := range cells {
+		if c.Model != row.Model || c.M != row.Supports || c.Select != row.Select {
+			continue
+		}
+		row.Lambda = c.Lambda
+		if c.Rounds > 0 {
+			row.Kept++
+		}
+		for i := range rates {
+			rates[i] = append(rates[i], c.Rates[i])
+		}
+	}
+	if len(rates[0]) == 0 {
+		return row, false
+	}
+	for i := range rates {
+		row.Rates[i] = estimateOf(rates[i])
+	}
+	return row, true
+}
+
+func budgetRows(spends []spent) (rows []budgetRow) {
+	for _, calls := range budgets {
+		for _, w := range ways(calls) {
+			var ten, hundred, mrr []float64
+			for _, s := range spends {
+				if s.way == w && s.Calls == calls {
+					ten, hundred, mrr = append(ten, s.Recall[0]), append(hundred, s.Recall[1]), append(mrr, s.MRR)
+				}
+			}
+			if len(ten) > 0 {
+				rows = append(rows, budgetRow{way: w, Calls: calls, Recall: [2]estimate{estimateOf(ten), estimateOf(hundred)}, MRR: estimateOf(mrr)})
+			}
+		}
+	}
+	return rows
+}
+
+// reference reads what reference.py found.
+func (s settings) reference() (a apart, err error) {
+	file, err := os.Open(s.file("reference.jsonl"))
+	if err != nil {
+		return a, err
+	}
+	defer func() { _ = file.Close() }()
+	type pair struct{ ours, theirs []float64 }
+	groups, same, again := map[string]*pair{}, 0, 0
+	in := bufio.NewScanner(file)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		var row struct {
+			Key          []any     `json:"key"`
+			Rates        []float64 `json:"rates"`
+			Go           []float64 `json:"go"`
+			SameSupports *bool     `json:"same_supports"`
+		}
+		if err := json.Unmarshal(in.Bytes(), &row); err != nil {
+			return a, err
+		}
+		a.Cells++
+		if row.SameSupports != nil {
+			again++
+			if *row.SameSupports {
+				same++
+			}
+		}
+		for i := range row.Go {
+			key := fmt.Sprint(row.Key[:3], " ", i)
+			if groups[key] == nil {
+				groups[key] = &pair{}
+			}
+			groups[key].ours, groups[key].theirs = append(groups[key].ours, row.Go[i]), append(groups[key].theirs, row.Rates[i])
+			if row.Key[0] != modelNeural {
+				a.Cell = max(a.Cell, round(math.Abs(row.Go[i]-row.Rates[i])))
+			}
+		}
+	}
+	for key, p := range groups {
+		d := round(math.Abs(estimateOf(p.ours).Mean - estimateOf(p.theirs).Mean))
+		if !strings.Contains(key, modelNeural) {
+			a.Closed = max(a.Closed, d)
+		} else if strings.HasSuffix(key, " 2") { // HitRate(100, 100): the perceptrons' starts and orders differ
+			a.Neural = max(a.Neural, d)
+		}
+	}
+	a.Supports = fmt.Sprintf("%d of %d", same, again)
+	return a, in.Err()
+}
+
+// at is a row of the table of hit rates.
+func (f figures) at(model string, how fit.Selection, m int) (hitRow, bool) {
+	i := slices.IndexFunc(f.Hits, func(r hitRow) bool { return r.Model == model && r.Select == how && r.Supports == m })
+	if i < 0 {
+		return hitRow{}, false
+	}
+	return f.Hits[i], true
+}
