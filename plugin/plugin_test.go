@@ -1,12 +1,14 @@
 package plugin_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -246,6 +248,32 @@ func TestStartedByHand(t *testing.T) {
 	if err := serveChild("no version", nil); err == nil || !strings.Contains(err.Error(), "Version") {
 		t.Errorf("a description without a version: %v", err)
 	}
+}
+
+// A plugin whose host is gone ends, whether or not the system sees to it.
+func TestEndsWithItsHost(t *testing.T) {
+	host := exec.CommandContext(t.Context(), "sh", "-c", `"$0" & echo $!; wait`, os.Args[0])
+	host.Env = []string{childScorer + "=sum", plugin.CookieKey + "=" + plugin.CookieValue, "PLUGIN_CLIENT_CERT=none", "PLUGIN_PROTOCOL_VERSIONS=1", "TMPDIR=" + t.TempDir()}
+	out, err := host.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	lines.Scan()
+	pid := lines.Text()
+	lines.Scan() // the handshake: it serves
+	if !strings.HasPrefix(lines.Text(), "1|1|unix|") {
+		t.Fatalf("process %s says %q", pid, lines.Text())
+	}
+	if err := host.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() { // until nobody has its stdout
+	}
+	_ = host.Wait()
 }
 
 func TestListen(t *testing.T) {
