@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,8 +104,14 @@ func (p *process) why(ctx context.Context, err error) error {
 		return p.lastWords(ctx.Err())
 	}
 	p.mu.Lock()
-	killed := p.killed
+	killed, began := p.killed, p.pid != 0
 	p.mu.Unlock()
+	if !began && errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: it has to be executable, and its copy, if it has a checksum, lies in the folder for temporary files, which is then not to be mounted noexec", err)
+	}
+	if !began {
+		return err
+	}
 	select {
 	case <-p.exited:
 		if !killed {

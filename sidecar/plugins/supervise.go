@@ -49,7 +49,9 @@ func (p *Plugin) life(ctx context.Context) (Reason, error) {
 		if errors.Is(err, errChecksum) {
 			reason = Checksum
 		}
-		p.down(reason, err)
+		if ctx.Err() == nil {
+			p.down(reason, err)
+		}
 		return reason, err
 	}
 	p.live.Store(s)
