@@ -153,6 +153,10 @@ func TestFitRBEThroughARanker(t *testing.T) {
 	if err != nil || len(m.Similarity.(interface{ Questions() []rerank.Query }).Questions()) != 9 || m.Provenance["data.ranker"] != "matrix 1" {
 		t.Errorf("%v, %v", m, err)
 	}
+	shown := execute(t, "", "model", "show", f.path("few.safetensors"))
+	if first := few.Supports[0].String(); shown.code != 0 || !strings.Contains(shown.out, "support items") || !strings.Contains(shown.out, "\n  "+first) || !strings.Contains(shown.out, "support queries") {
+		t.Errorf("want the support items from %s on in\n%s%s", first, shown.out, shown.err)
+	}
 }
 
 // TestFitRBERefusals: what would cost too much, or cannot be asked, is refused.

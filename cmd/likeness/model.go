@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/rbe"
 )
 
 func newModelCommand(a *app) *cobra.Command {
@@ -199,6 +202,7 @@ func printModel(w io.Writer, d model.Description) error {
 	for _, tensor := range d.Tensors {
 		_, _ = fmt.Fprintf(t, "  %s\t%v\n", tensor.Name, tensor.Shape)
 	}
+	printSupports(t, d)
 	if len(d.Provenance) > 0 {
 		_, _ = fmt.Fprintln(t, "\nprovenance")
 	}
@@ -206,6 +210,28 @@ func printModel(w io.Writer, d model.Description) error {
 		_, _ = fmt.Fprintf(t, "  %s\t%s\n", key, shorten(d.Provenance[key]))
 	}
 	return t.Flush()
+}
+
+// printSupports prints what a ranker is asked for a relevance-based model, the first of
+// each kind; --output json has all.
+func printSupports(w io.Writer, d model.Description) {
+	const most = 10
+	var c rbe.Config
+	if d.Kind != rerank.KindRBE || json.Unmarshal(d.Config, &c) != nil {
+		return
+	}
+	_, _ = fmt.Fprintf(w, "\nsupport items\t%d\n", len(c.SupportItems))
+	for _, id := range c.SupportItems[:min(most, len(c.SupportItems))] {
+		_, _ = fmt.Fprintf(w, "  %s\n", id)
+	}
+	_, _ = fmt.Fprintf(w, "\nsupport queries\t%d\n", len(c.SupportQueries))
+	for i, id := range c.SupportQueries[:min(most, len(c.SupportQueries))] {
+		text := "content not known"
+		if len(c.Questions) > 0 {
+			text = c.Questions[i].Text
+		}
+		_, _ = fmt.Fprintf(w, "  %s\t%s\n", id, shorten(text))
+	}
 }
 
 func yesNo(b bool) string {

@@ -52,7 +52,7 @@ func (f *rankerFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.model, "scorer-model", "", "model that a request to --scorer-url names")
 	flags.StringVar(&f.version, "scorer-version", "", "names the scores of --scorer-url")
 	flags.StringVar(&f.token, "scorer-token-file", "", "file with the bearer token for --scorer-url")
-	flags.DurationVar(&f.timeout, "scorer-timeout", time.Minute, "time for one request to --scorer or --scorer-url")
+	flags.DurationVar(&f.timeout, "scorer-timeout", time.Minute, "time for one request of the ranker, at least")
 	flags.IntVar(&f.maxItems, "scorer-items", 0, "items of one request to --scorer or --scorer-url; 0 is what it says of itself")
 	flags.IntVar(&f.parallel, "scorer-parallel", 0, "requests to --scorer or --scorer-url at the same time; 0 is what it says of itself")
 	flags.IntVar(&f.perSecond, "calls-per-second", 0, "calls of the ranker a second, at most; 0 is as fast as it answers")
@@ -75,7 +75,7 @@ const directName = "scorer"
 // configuration describes the ranker of the flags as a file would, so that it is
 // checked as one. What is not said has the defaults.
 func (f *rankerFlags) configuration() (*config.Config, error) {
-	ranker := map[string]any{"timeout": f.timeout.String(), "max_items": f.maxItems, "parallel": f.parallel}
+	ranker := map[string]any{"max_items": f.maxItems, "parallel": f.parallel}
 	all := map[string]any{"rankers": map[string]any{directName: ranker}}
 	if f.scorer != "" {
 		path, err := filepath.Abs(f.scorer)
@@ -137,6 +137,7 @@ func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, err
 	if err != nil {
 		return nil, err
 	}
+	f.unhurried(c)
 	if f.cache != "" {
 		dir = f.cache
 	}
@@ -166,6 +167,19 @@ func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, err
 		log.Warn("kept scores are damaged; those are asked for again", "folder", dir, "bytes", lost)
 	}
 	return a, nil
+}
+
+// unhurried gives plugins and rankers the time that a search has not: nobody waits for
+// one answer here, and a ranker that computes may be slow to say that it is well.
+func (f *rankerFlags) unhurried(c *config.Config) {
+	for name, p := range c.Plugins {
+		p.HealthTimeout, p.StartTimeout = max(p.HealthTimeout, f.timeout/2), max(p.StartTimeout, f.timeout)
+		c.Plugins[name] = p
+	}
+	for name, r := range c.Rankers {
+		r.Timeout = max(r.Timeout, f.timeout)
+		c.Rankers[name] = r
+	}
 }
 
 // permit refuses more calls than --max-calls.

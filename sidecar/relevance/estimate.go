@@ -61,17 +61,19 @@ func (a *Asker) Probe(ctx context.Context, e *Estimate, items Items, queries []p
 	begun := time.Now()
 	n := min(items.Len(), e.ItemsPerRequest*e.ParallelRequests)
 	dst := rerank.NewMatrix(n, len(queries))
-	for round, col := range columns {
-		if round == probeRounds || time.Since(begun) > probeTime {
+	rounds := 0
+	for i, col := range columns {
+		if rounds == probeRounds || time.Since(begun) > probeTime {
 			break
 		}
-		from := n * round % max(1, items.Len()-n+1)
+		from := n * i % max(1, items.Len()-n+1)
 		before, at := a.Asked(), time.Now()
 		if err := a.Fill(ctx, dst, items.slice(from, from+n), queries, []int{col}); err != nil {
 			return err
 		}
 		if calls := a.Asked() - before; calls > 0 {
 			e.PerSecond = float64(calls) / time.Since(at).Seconds()
+			rounds++
 		}
 	}
 	if e.PerSecond > 0 {
