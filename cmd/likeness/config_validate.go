@@ -13,12 +13,14 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
 // validation is what `likeness config validate` prints.
 type validation struct {
 	Stores  int  `json:"stores"`
 	Models  int  `json:"models"`
+	Rankers int  `json:"rankers"`
 	Routes  int  `json:"routes"`
 	Connect bool `json:"connected"`
 	// Calibrations are those of the routes that have one; only with --connect, as
@@ -40,7 +42,7 @@ func newConfigValidateCommand(a *app) *cobra.Command {
 		Use:   "validate",
 		Short: "Check the configuration with the files that it names",
 		Long: `validate checks the configuration, the model, table and vector files, and that
-models, tables and routes fit each other. With --connect it also asks the stores
+models, tables, rankers and routes fit each other. It starts no plugin. With --connect it also asks the stores
 for the collections, and says what calibrated routes promise, or why they do not.`,
 		Example: `  likeness config validate --config likeness.yaml
   likeness config validate --config likeness.yaml --connect --timeout 10s`,
@@ -55,7 +57,7 @@ for the collections, and says what calibrated routes promise, or why they do not
 		if err != nil {
 			return err
 		}
-		v := validation{Stores: len(c.Stores), Models: len(c.Models), Routes: len(c.Routes), Connect: connect}
+		v := validation{Stores: len(c.Stores), Models: len(c.Models), Rankers: len(c.Rankers), Routes: len(c.Routes), Connect: connect}
 		if v.Calibrations, err = validateFiles(cmd.Context(), c, connect, timeout); err != nil {
 			return err
 		}
@@ -65,7 +67,11 @@ for the collections, and says what calibrated routes promise, or why they do not
 }
 
 func printValidation(w io.Writer, v validation) error {
-	_, err := fmt.Fprintf(w, "valid: %d stores, %d models, %d routes\n", v.Stores, v.Models, v.Routes)
+	rankers := ""
+	if v.Rankers > 0 {
+		rankers = fmt.Sprintf("%d rankers, ", v.Rankers)
+	}
+	_, err := fmt.Fprintf(w, "valid: %d stores, %d models, %s%d routes\n", v.Stores, v.Models, rankers, v.Routes)
 	for _, r := range v.Calibrations {
 		if c := r.Calibration; c != nil && r.Uncalibrated == "" {
 			_, err = fmt.Fprintf(w, "route %s: recall@%d >= %.4g for %.4g %% of the queries, at depth %d\n", r.Route, c.K, c.Recall, 100*c.Share, c.Rule.Depth)
@@ -82,9 +88,12 @@ func validateFiles(ctx context.Context, c *config.Config, connect bool, timeout 
 	}
 	parts, err := rollout.Open(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", config.ErrConfig, err)
+		return nil, fmt.Errorf("%w: %w", config.ErrConfig, errors.Join(err, wiring.CheckRankers(c)))
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
+	if err := wiring.CheckRankers(c); err != nil {
+		return nil, err
+	}
 	p, err := pipeline.New(parts.Routes, pipeline.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrConfig, err)

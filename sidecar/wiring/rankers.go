@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 
 	"github.com/likenessdb/likeness/plugin"
@@ -54,6 +55,36 @@ func OpenRankers(ctx context.Context, c *config.Config, o RankerOptions) (*Ranke
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
+}
+
+// CheckRankers checks the files and tokens that plugins and rankers need, and starts
+// nothing. It returns config.ErrConfig.
+func CheckRankers(c *config.Config) error {
+	var failed []error
+	for _, name := range c.PluginNames() {
+		p := c.Plugins[name]
+		for key, file := range map[string]string{"path": p.Path, "manifest": p.Manifest} {
+			if file == "" {
+				continue
+			}
+			info, err := os.Stat(file)
+			switch {
+			case err != nil:
+				failed = append(failed, fmt.Errorf("%w: plugins.%s.%s: %w", config.ErrConfig, name, key, err))
+			case !info.Mode().IsRegular():
+				failed = append(failed, fmt.Errorf("%w: plugins.%s.%s: %s is no file", config.ErrConfig, name, key, file))
+			}
+		}
+		if _, err := StoreTLS(p.TLS); err != nil {
+			failed = append(failed, fmt.Errorf("plugins.%s: %w", name, err))
+		}
+	}
+	for _, name := range c.RankerNames() {
+		if _, err := c.RankerToken(name); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // OpenRanker opens one ranker of a configuration, with the plugin that it is, which
