@@ -4,10 +4,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/sidecar/plugins"
 )
 
 // BenchmarkCall asks for the scores of 256 items with 64 KiB of payload. added is what
@@ -59,5 +61,46 @@ func BenchmarkStart(b *testing.B) {
 		b.StopTimer()
 		p.client.Kill()
 		b.StartTimer()
+	}
+}
+
+// BenchmarkBack is from a signal to the scorer to the first answer of the next process,
+// which the sidecar's supervisor starts. Each is the first end of its plugin.
+func BenchmarkBack(b *testing.B) {
+	python, model := interpreter(b), trained(b)
+	for name, args := range map[string][]string{"template": {"scorer.py"}, "ranker": {"ranker.py", "--model", model}} {
+		for what, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
+			b.Run(name+"/"+what, func(b *testing.B) {
+				for b.Loop() {
+					b.StopTimer()
+					p, err := plugins.Start(b.Context(), plugins.Options{Name: "python", Path: python, Args: args, StartTimeout: time.Minute})
+					if err != nil {
+						b.Fatal(err)
+					}
+					firstAnswer(b, p)
+					b.StartTimer()
+					if err := syscall.Kill(p.State().PID, signal); err != nil {
+						b.Fatal(err)
+					}
+					for p.State().Restarts == 0 { // a call that the signal overtook may still be answered
+						time.Sleep(time.Millisecond)
+					}
+					firstAnswer(b, p)
+					b.StopTimer()
+					_ = p.Close()
+					b.StartTimer()
+				}
+			})
+		}
+	}
+}
+
+func firstAnswer(b *testing.B, p *plugins.Plugin) {
+	b.Helper()
+	if err := p.Ready(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := p.Scorer().Score(b.Context(), question, questions()); err != nil {
+		b.Fatal(err)
 	}
 }

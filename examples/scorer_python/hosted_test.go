@@ -55,7 +55,7 @@ func TestScorers(t *testing.T) {
 }
 
 // trained is the file of a small ranker.
-func trained(t *testing.T) string {
+func trained(t testing.TB) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ranker.json")
 	cmd := exec.CommandContext(t.Context(), interpreter(t), "train.py", "--out", file, "--queries", "100", "--rounds", "20", "--test", "50")
