@@ -3,8 +3,10 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"slices"
@@ -91,6 +93,10 @@ func (s settings) write(stdout io.Writer) error {
 	for _, name := range rankers {
 		s.ranker = name
 		f, err := s.figures()
+		if errors.Is(err, fs.ErrNotExist) {
+			_, _ = fmt.Fprintf(stdout, "left out: %s, %v\n", name, err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -103,11 +109,14 @@ func (s settings) write(stdout io.Writer) error {
 	if err := os.WriteFile(s.page+".json", append(b, '\n'), 0o644); err != nil {
 		return err
 	}
+	if err := os.WriteFile(s.page+".svg", []byte(plot(measured(all), all)), 0o644); err != nil {
+		return err
+	}
 	page, err := page(all)
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintln(stdout, "wrote", s.page+".md and .json")
+	_, _ = fmt.Fprintln(stdout, "wrote", s.page+".md, .json and .svg")
 	return os.WriteFile(s.page+".md", []byte(page), 0o644)
 }
 

@@ -165,6 +165,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", type=pathlib.Path, required=True)
     parser.add_argument("--ranker", required=True)
+    parser.add_argument("--seed", type=int, help="cells of this seed only; runs of different ones may go on at once")
     parser.add_argument("--temperatures", action="store_true", help="how the perceptrons depend on their target, and nothing else")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -183,7 +184,7 @@ def main():
                 options = cell["options"]
                 continue
             key = (cell["model"], cell["select"], cell["m"], cell["seed"])
-            if key in seen:
+            if key in seen or args.seed and cell["seed"] != args.seed:
                 continue
             known, held = splits[cell["seed"]]
             row = {"key": key, "rates": check(cell, scores, (known, held), options), "go": cell["rates"]}

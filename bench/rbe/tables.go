@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/likenessdb/likeness/rerank/fit"
@@ -12,8 +13,8 @@ const head = `# Any ranker as a retriever, measured
 
 What [relevance-based embeddings](../concepts/rbe.md) find of the best items of two heavy rankers, and what a budget of
 the ranker's calls buys. Every figure is of queries whose scores nothing was fitted to. Data, scripts and seeds are in
-the repository; ` + "`bench/rbe/run.sh`" + ` makes everything again, from the texts to this page, in about half an hour of one
-core. The figures are in [rbe.json](rbe.json).
+the repository; ` + "`bench/rbe/run.sh`" + ` makes everything again, from the texts to this page, in some twenty minutes of
+one core. The figures are in [rbe.json](rbe.json).
 
 **Collection.** BANKING77 (CC BY 4.0): 2,000 of its train questions are the items, 900 of its test questions the
 queries; an item is relevant to a query of its intent. The other 8,003 train questions and their intents are what the
@@ -27,22 +28,34 @@ held out.
 func page(all map[string]figures) (string, error) {
 	var b strings.Builder
 	b.WriteString(head)
-	if err := rankerTable(&b, all); err != nil {
+	names := measured(all)
+	if err := rankerTable(&b, names, all); err != nil {
 		return "", err
 	}
 	for _, name := range rankers {
+		if !slices.Contains(names, name) {
+			fmt.Fprintf(&b, "\nThe %s are not measured on this page.\n", titles[name])
+		}
+	}
+	for _, name := range names {
 		hitTable(&b, name, all[name])
 	}
-	referenceTable(&b, all)
-	for _, name := range rankers {
+	referenceTable(&b, names, all)
+	b.WriteString("\n![Recall of a ranker's best by calls](rbe.svg)\n")
+	for _, name := range names {
 		budgetTable(&b, name, all[name])
 	}
 	return b.String(), nil
 }
 
+// measured are the rankers that there are figures of.
+func measured(all map[string]figures) []string {
+	return slices.DeleteFunc(slices.Clone(rankers), func(name string) bool { return all[name].Ranker == nil })
+}
+
 var titles = map[string]string{"boosted": "boosted trees", "cross": "cross-encoder"}
 
-func rankerTable(b *strings.Builder, all map[string]figures) error {
+func rankerTable(b *strings.Builder, names []string, all map[string]figures) error {
 	b.WriteString(`
 ## The rankers
 
@@ -54,7 +67,7 @@ counts if it is at least .05 better than the base vector and the base vector fin
 | | MRR@10 | base vector | base vector's 100 best have of its 100 | size | training, scoring (CPU s) |
 |---|---|---|---|---|---|
 `)
-	for _, name := range rankers {
+	for _, name := range names {
 		var r struct {
 			MRR        float64 `json:"mrr_at_10"`
 			Base       float64 `json:"base_mrr_at_10"`
@@ -112,11 +125,11 @@ func hitTable(b *strings.Builder, name string, f figures) {
 	b.WriteString(" perceptrons of 128 and 64 numbers are kept where a tenth of the support queries says that they find more.\n")
 }
 
-func referenceTable(b *strings.Builder, all map[string]figures) {
+func referenceTable(b *strings.Builder, names []string, all map[string]figures) {
 	b.WriteString("\n## The reference\n\n`reference.py` computes every cell again, in NumPy (float64) and PyTorch, from the paper alone: the same split and the\n" +
 		"same supports, perceptrons from a start and an order of its own. Support items of the three selections that draw\nnothing are chosen again, too.\n\n" +
 		"| | cells | CUR, both: greatest difference of a mean | of one seed | neural, HitRate(100, 100) | supports chosen again: the same |\n|---|---|---|---|---|---|\n")
-	for _, name := range rankers {
+	for _, name := range names {
 		r := all[name].Reference
 		fmt.Fprintf(b, "| %s | %d | %.4f | %.4f | %.4f | %s |\n", titles[name], r.Cells, r.Closed, r.Cell, r.Neural, r.Supports)
 	}
