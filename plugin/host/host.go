@@ -21,7 +21,9 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/plugin/internal/hosted"
@@ -66,6 +68,9 @@ type Options struct {
 	Env []string
 	// StartTimeout is the time until it answers searches: 30 s.
 	StartTimeout time.Duration
+	// HealthTimeout is how long it may take to say how it is, which it is asked every
+	// second, before it is killed and started again: 10 s.
+	HealthTimeout time.Duration
 	// Stderr gets its log, in lines; nil: nobody.
 	Stderr io.Writer
 	// Logger is told of ends and starts; nil: nobody.
@@ -84,6 +89,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.StartTimeout == 0 {
 		o.StartTimeout = 30 * time.Second
+	}
+	if o.HealthTimeout == 0 {
+		o.HealthTimeout = 10 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -174,6 +182,7 @@ func (s *Sidecar) supervise(ctx context.Context, p *hosted.Process) {
 	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, 15*time.Second
 	for p != nil {
 		born := time.Now()
+		go s.watch(p)
 		select {
 		case <-ctx.Done():
 			p.Close(grace)
@@ -188,6 +197,26 @@ func (s *Sidecar) supervise(ctx context.Context, p *hosted.Process) {
 		s.options.Logger.Warn("the sidecar ended and is started again", "pid", p.PID)
 		p = s.restart(ctx, wait)
 		s.set(p)
+	}
+}
+
+// watch kills a process that does not answer any more.
+func (s *Sidecar) watch(p *hosted.Process) {
+	health, tick := grpc_health_v1.NewHealthClient(p.Conn), time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.Done:
+			return
+		case <-tick.C:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), s.options.HealthTimeout)
+		_, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+		cancel()
+		if status.Code(err) == codes.DeadlineExceeded {
+			s.options.Logger.Warn("the sidecar does not answer and is killed", "pid", p.PID, "timeout", s.options.HealthTimeout.String())
+			p.Signal()
+		}
 	}
 }
 

@@ -130,7 +130,7 @@ func (p *Process) Close(grace time.Duration) {
 	select {
 	case <-gone:
 	case <-timer.C:
-		p.signal()
+		p.Signal()
 		<-gone
 	}
 	if p.Conn != nil {
@@ -138,14 +138,14 @@ func (p *Process) Close(grace time.Duration) {
 	}
 }
 
-// kill ends the process at once.
+// kill ends the process at once, and reaps it.
 func (p *Process) kill() {
-	p.signal()
+	p.Signal()
 	p.client.Kill()
 }
 
-// signal kills the process's group.
-func (p *Process) signal() {
+// Signal kills the process and what it started; Done tells when it is gone.
+func (p *Process) Signal() {
 	if p.cmd.Process != nil && !p.client.Exited() {
 		killGroup(p.cmd.Process)
 	}
