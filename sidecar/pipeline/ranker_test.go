@@ -292,3 +292,26 @@ func TestRankerGone(t *testing.T) {
 		t.Errorf("%d hits, %+v", len(a.Hits), a.Ranking)
 	}
 }
+
+// TestRankerOfGroups: an item of several rows is asked of once, with its first row, and
+// is one hit.
+func TestRankerOfGroups(t *testing.T) {
+	w := newWorld(t, &toy{dim: 6, blocks: 1, grouped: true}, random(1, 90, 6))
+	q := rerank.Query{Vector: random(2, 1, 6).Row(0)}
+	for _, placement := range everyPlacement {
+		j := &critic{wants: plugin.Description{Payload: true, Vectors: true}}
+		j.relevance = func(asked plugin.Query, it plugin.Item) float32 {
+			first := 3 * (number(it) - 1000)
+			if payloadNumber(t, it.Payload) != first || !slices.Equal(it.Vector, w.vectors.Row(first)) {
+				t.Errorf("item %s has row %s", it.ID, it.Payload)
+			}
+			return opinion(asked, it)
+		}
+		a := search(t, w.route(placement, ranking(j, 30, 1)), pipeline.Request{Query: q, K: 8, Payload: true})
+		wantOrder(t, a)
+		sameHits(t, a.Hits, judged(w.items(), 8, opinionOf))
+		if len(j.asked()) != 30 || a.Ranking.Calls != 30 {
+			t.Errorf("%s: %d items asked, %+v", placement, len(j.asked()), a.Ranking)
+		}
+	}
+}
