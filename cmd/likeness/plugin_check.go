@@ -152,7 +152,11 @@ func (r *pluginReport) text(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "case\tstate\tseconds\twants")
 	for _, c := range r.Cases {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%.3f\t%s\n", c.Case, c.State, c.Seconds, c.Wants)
+		wants := c.Wants
+		if c.State == plugintest.Skipped {
+			wants += ": " + c.Detail
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%.3f\t%s\n", c.Case, c.State, c.Seconds, wants)
 	}
 	if err := table.Flush(); err != nil {
 		return err
