@@ -76,6 +76,8 @@ type apart struct {
 	Closed   float64 `json:"greatest_difference_cur"`
 	Cell     float64 `json:"greatest_difference_cur_of_one_seed"`
 	Neural   float64 `json:"greatest_difference_neural"`
+	Within   int     `json:"neural_means_within_0.01"`
+	Means    int     `json:"neural_means"`
 	Supports string  `json:"supports_chosen_again"`
 }
 
@@ -239,6 +241,10 @@ func (s settings) reference() (a apart, err error) {
 			a.Closed = max(a.Closed, d)
 		} else if strings.HasSuffix(key, " 2") { // HitRate(100, 100): the perceptrons' starts and orders differ
 			a.Neural = max(a.Neural, d)
+			a.Means++
+			if d <= 0.01 {
+				a.Within++
+			}
 		}
 	}
 	a.Supports = fmt.Sprintf("%d of %d", same, again)
