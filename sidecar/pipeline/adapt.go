@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -17,6 +18,7 @@ type refined interface {
 // to the ranker's scores so far; from is the search that found them. Where that fails
 // it is the search itself: its candidates are still the best there are.
 func (s *search) again(ctx context.Context, fresh int) (found []rerank.Scored, from *search) {
+	s.readSupportRows(ctx)
 	from, err := s.refit()
 	if err == nil {
 		from.r.K = max(1, s.within(len(s.spending.asked)+fresh))
@@ -38,7 +40,7 @@ func (s *search) refit() (*search, error) {
 	p := s.spending
 	rows, scores := rerank.Matrix{Cols: s.spec.Features}, []float32(nil)
 	buf := make([]float32, s.spec.Features)
-	for _, h := range p.scored() {
+	for _, h := range p.all() {
 		items := p.rows[h.ID]
 		if items.Len() != 1 {
 			continue
@@ -64,6 +66,46 @@ func (s *search) refit() (*search, error) {
 	t := &search{Pipeline: s.Pipeline, opened: &o, resident: s.resident, lane: s.lane, r: s.r, enc: enc, keeps: s.keeps}
 	t.rough = t.roughness()
 	return t, nil
+}
+
+// readSupportRows reads the features of the support items that no round found, once:
+// what the ranker said of them counts in the fit. Without them it is of the candidates.
+func (s *search) readSupportRows(ctx context.Context) {
+	p := s.spending
+	if p.fitted {
+		return
+	}
+	p.fitted = true
+	var ids []rerank.ID
+	for _, h := range p.all() {
+		if p.rows[h.ID].Len() == 0 {
+			ids = append(ids, h.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	src := source{opened: s.opened, resident: s.resident, tracer: s.tracer}
+	batches, err := src.read(ctx, ids)
+	s.answer.Timings.Retrieve += src.fetching
+	if err != nil {
+		return
+	}
+	for _, b := range batches {
+		for i, id := range b.ids {
+			p.rows[id] = b.one(i)
+		}
+	}
+}
+
+// all are the items with a score of the ranker, best first.
+func (p *spending) all() []rerank.Scored {
+	out := make([]rerank.Scored, 0, len(p.scores))
+	for id, score := range p.scores {
+		out = append(out, rerank.Scored{ID: id, Score: score})
+	}
+	slices.SortFunc(out, compare)
+	return out
 }
 
 // find is the first three steps.

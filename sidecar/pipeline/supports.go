@@ -44,6 +44,7 @@ type spending struct {
 	err   error // why items were not scored
 	// planned candidates are to be scored; known scores are those from before.
 	planned, known int
+	fitted         bool // the features of the support items were read
 }
 
 func newSpending(q plugin.Query) *spending {
