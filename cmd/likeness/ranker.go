@@ -8,12 +8,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/relevance"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
@@ -155,7 +157,9 @@ func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, err
 			err = errors.Join(err, a.Close())
 		}
 	}()
-	a.Asker, err = relevance.New(ctx, relevance.Options{Ranker: client, Dir: dir, PerSecond: f.perSecond, KeptOnly: keptOnly})
+	a.Asker, err = relevance.New(ctx, relevance.Options{
+		Ranker: client, Dir: dir, PerSecond: f.perSecond, KeptOnly: keptOnly, Hopeless: func() bool { return quarantined(closer) },
+	})
 	if errors.Is(err, filelock.ErrHeld) {
 		return nil, usageError{err}
 	}
@@ -167,6 +171,12 @@ func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, err
 		log.Warn("kept scores are damaged; those are asked for again", "folder", dir, "bytes", lost)
 	}
 	return a, nil
+}
+
+// quarantined reports that a plugin ended so often that it is left alone.
+func quarantined(of io.Closer) bool {
+	rankers, ok := of.(*wiring.Rankers)
+	return ok && slices.ContainsFunc(rankers.States(), func(s plugins.State) bool { return s.Status == plugins.Quarantined })
 }
 
 // unhurried gives plugins and rankers the time that a search has not: nobody waits for

@@ -41,6 +41,8 @@ type Options struct {
 	PerSecond int
 	// Patience is how long a ranker may be down; 0 is a minute.
 	Patience time.Duration
+	// Hopeless reports that there is no use in waiting for it; nil: there always is.
+	Hopeless func() bool
 }
 
 // Asker asks a ranker of one version. It is safe for concurrent use.
@@ -229,7 +231,7 @@ func (a *Asker) patiently(ctx context.Context, f func() error) error {
 	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, 5*time.Second
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := f()
-		if err != nil && !errors.Is(err, ranker.ErrUnavailable) {
+		if err != nil && (!errors.Is(err, ranker.ErrUnavailable) || a.o.Hopeless != nil && a.o.Hopeless()) {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err

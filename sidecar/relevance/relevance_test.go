@@ -211,7 +211,12 @@ func TestARankerThatComesBack(t *testing.T) {
 	}
 	a := open(t, relevance.Options{Ranker: r, PerSecond: 1e6})
 	fill(t, a, things(3), questions(1))
-	r.Version = "2"
+	r.fail = func(plugin.Query, int) error { return ranker.ErrUnavailable }
+	hopeless := open(t, relevance.Options{Ranker: r, Hopeless: func() bool { return true }})
+	if err := hopeless.Fill(t.Context(), rerank.NewMatrix(3, 1), itemsOf(t, hopeless, things(3)), questions(1), columns(1)); !errors.Is(err, ranker.ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
+	r.fail, r.Version = nil, "2"
 	err := a.Fill(t.Context(), rerank.NewMatrix(3, 1), itemsOf(t, a, things(3)), questions(1), columns(1))
 	if !errors.Is(err, relevance.ErrVersion) {
 		t.Errorf("%v, want ErrVersion", err)
