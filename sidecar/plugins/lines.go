@@ -8,10 +8,14 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 )
 
-// maxLine bounds a line of a plugin in the log.
-const maxLine = 4096
+// What the log takes of a plugin: the bytes of a line, and the lines of a second.
+const (
+	maxLine      = 4096
+	maxPerSecond = 200
+)
 
 // lines writes what a plugin prints into the log, a line an entry. It is safe for
 // concurrent use.
@@ -22,6 +26,10 @@ type lines struct {
 	line []byte
 	cut  int // bytes of the line that were too much
 	last string
+
+	second  time.Time // the current one's begin
+	written int       // lines of it
+	dropped int       // lines that were too many, since the last that was written
 }
 
 func newLines(log *slog.Logger, stream string) *lines {
@@ -74,7 +82,27 @@ func (l *lines) emit() {
 	if level > slog.LevelDebug && !panics(l.last) {
 		l.last = text
 	}
-	l.log.Log(context.Background(), level, "plugin says", "line", text)
+	if l.tooMany(time.Now()) {
+		return
+	}
+	log := l.log
+	if l.dropped > 0 {
+		log = log.With("lines_dropped_before", l.dropped)
+		l.dropped = 0
+	}
+	log.Log(context.Background(), level, "plugin says", "line", text)
+}
+
+// tooMany counts a line.
+func (l *lines) tooMany(now time.Time) bool {
+	if now.Sub(l.second) >= time.Second {
+		l.second, l.written = now, 0
+	}
+	if l.written++; l.written > maxPerSecond {
+		l.dropped++
+		return true
+	}
+	return false
 }
 
 func panics(line string) bool {

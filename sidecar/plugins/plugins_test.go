@@ -113,12 +113,12 @@ func TestOnesThatDoNotStart(t *testing.T) {
 		"slow":             {args: []string{"-fault", faulty.SlowStart, "-delay", "1h", "-say", "loading"}, after: 500 * time.Millisecond, say: "not ready within start_timeout, which is 500ms: context deadline exceeded; its last words: loading"},
 		"no such file":     {path: "no-such-file", say: "no such file"},
 		"not executable":   {path: "plugins_test.go", say: "it has to be executable"},
-		"no plugin at all": {path: "/bin/echo", say: "its own words"},
+		"no plugin at all": {path: "/bin/sh", args: []string{"-c", "echo its own words; sleep 1000"}, say: "its own words"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, c.args...)
 			if c.path != "" {
-				o.Path, o.Args = c.path, []string{"its own words"}
+				o.Path, o.Args = c.path, c.args
 			}
 			if c.after > 0 {
 				o.StartTimeout = c.after

@@ -112,17 +112,21 @@ func (p *process) why(ctx context.Context, err error) error {
 	if !began {
 		return err
 	}
-	select {
-	case <-p.exited:
-		if !killed {
-			return fmt.Errorf("it ended before it was ready: %w", p.cause())
-		}
-	default:
-	}
 	if errors.Is(err, plugin.ErrVersion) {
 		return err
 	}
-	return p.lastWords(errors.New(strings.Join(strings.Fields(err.Error()), " ")))
+	said := errors.New(strings.Join(strings.Fields(err.Error()), " ")) // in one line
+	select {
+	case <-p.exited:
+		if !killed && p.stderr.lastLine() != "" {
+			return fmt.Errorf("it ended before it was ready: %w", p.cause())
+		}
+		if !killed {
+			return fmt.Errorf("it ended before it was ready: %w; %w", p.cause(), said)
+		}
+	default:
+	}
+	return p.lastWords(said)
 }
 
 // goneWithin bounds the wait for a killed process: one in a call of a driver may

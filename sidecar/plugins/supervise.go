@@ -28,9 +28,9 @@ func (p *Plugin) run(ctx context.Context) {
 		wait, quarantined := flaps.end(time.Now())
 		if quarantined {
 			p.enter(Quarantined, nil)
-			log.Error("plugin quarantined", "ends", p.options.QuarantineAfter, "for", wait, "reason", reason, "error", err)
+			log.Error("plugin quarantined", "ends", p.options.QuarantineAfter, "for", wait.String(), "reason", reason, "error", err)
 		} else {
-			log.Warn("plugin ended", "reason", reason, "error", err, "again_in", wait)
+			log.Warn("plugin ended", "reason", reason, "error", err, "again_in", wait.Round(time.Millisecond).String())
 		}
 		select {
 		case <-time.After(wait):
@@ -56,7 +56,7 @@ func (p *Plugin) life(ctx context.Context) (Reason, error) {
 	}
 	p.live.Store(s)
 	p.enter(Ready, func(state *State) { state.PID, state.Version = s.pid, s.version })
-	p.options.Logger.Info("plugin ready", "pid", s.pid, "version", s.version, "took", time.Since(began))
+	p.options.Logger.Info("plugin ready", "pid", s.pid, "version", s.version, "took", time.Since(began).Round(time.Millisecond).String())
 	reason, err := p.watch(ctx, s)
 	p.live.Store(nil) // before the end, which takes a moment: calls fail at once
 	if ctx.Err() == nil {
