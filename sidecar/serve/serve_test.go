@@ -33,6 +33,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == childDevice {
+		if err := serveDevice(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if file := os.Getenv(childConfig); file != "" {
 		if err := child(file); err != nil {
 			fmt.Fprintln(os.Stderr, err)
