@@ -533,7 +533,8 @@ type PatchTableRequest struct {
 	Numbers []byte `protobuf:"bytes,2,opt,name=numbers,proto3" json:"numbers,omitempty"`
 	// As many feature rows, float32, little-endian.
 	Rows []byte `protobuf:"bytes,3,opt,name=rows,proto3" json:"rows,omitempty"`
-	// Numbers of rows that no scan returns any more, uint32, little-endian.
+	// Numbers of rows that no scan returns any more, uint32, little-endian; Rescore still does. Replacing a row brings it
+	// back, unless the same patch removes it.
 	Removed       []byte `protobuf:"bytes,4,opt,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -784,7 +785,7 @@ type RescoreRequest struct {
 	Model *Loaded                `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	Table *Loaded                `protobuf:"bytes,2,opt,name=table,proto3" json:"table,omitempty"`
 	Query *v1.Query              `protobuf:"bytes,3,opt,name=query,proto3" json:"query,omitempty"`
-	// Row numbers, uint32, little-endian, at most as many as the table has rows.
+	// Row numbers, uint32, little-endian, each once.
 	Rows          []byte `protobuf:"bytes,4,opt,name=rows,proto3" json:"rows,omitempty"`
 	K             int32  `protobuf:"varint,5,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1037,7 +1038,7 @@ type Best struct {
 	Scored uint32 `protobuf:"varint,4,opt,name=scored,proto3" json:"scored,omitempty"`
 	// Rows whose score was not finite; they rank last.
 	NotFinite uint32 `protobuf:"varint,5,opt,name=not_finite,json=notFinite,proto3" json:"not_finite,omitempty"`
-	// The score of the best row that is not in the answer; unset where there is none.
+	// The score of the best row that is not in the answer; unset where there is none or it is not finite.
 	Next          *float32 `protobuf:"fixed32,6,opt,name=next,proto3,oneof" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
