@@ -23,8 +23,7 @@ from sklearn.preprocessing import normalize
 import data
 
 INTENTS = 4003  # questions that the discriminant analysis learns from; pairs are of the others
-# By rank of the base vector's order: how many pairs of one intent and of two.
-STRATA = ((slice(0, 30), 30, 30), (slice(30, 300), 2, 7), (slice(300, None), 1, 6))
+NEAR, RANDOM = 16, 8  # of a question's list: the nearest by each of three measures, and random ones
 PRODUCTS, METRICS = 32, 16  # leading dimensions whose products are features
 WORD = re.compile(r"[a-z0-9']+")
 TREES = {
@@ -35,13 +34,35 @@ TREES = {
 ROUNDS = 300
 
 
+class Known:
+    """What is learned from texts without their labels: vocabularies, weights of words,
+    LSA vectors, and vectors of words (PPMI of words that share a text, SVD)."""
+
+    def __init__(self, texts):
+        self.tfidf, self.svd = {}, {}
+        for name, make in VECTORS.items():
+            self.tfidf[name] = make()
+            self.svd[name] = TruncatedSVD(64, random_state=data.SEED).fit(self.tfidf[name].fit_transform(texts))
+        self.counter = CountVectorizer(token_pattern=WORD.pattern, min_df=2)
+        self.trigrams = CountVectorizer(analyzer="char_wb", ngram_range=(3, 3), binary=True, min_df=2).fit(texts)
+        counts = self.counter.fit_transform(texts)
+        n, found = counts.shape[0], np.asarray((counts > 0).sum(0)).ravel()
+        self.idf = np.log(1 + (n - found + 0.5) / (found + 0.5)).astype(np.float32)
+        self.mean_length = np.asarray(counts.sum(1)).mean()
+        seen = (counts > 0).astype(np.float64)
+        together = (seen.T @ seen).tocoo()
+        margin = np.asarray(sp.csr_matrix(together).sum(1)).ravel()
+        pmi = np.maximum(0, np.log(together.data * together.data.sum() / (margin[together.row] * margin[together.col])))
+        self.word_vectors = normalize(TruncatedSVD(64, random_state=data.SEED).fit_transform(
+            sp.csr_matrix((pmi, (together.row, together.col)), together.shape))).astype(np.float32)
+
+
 class Texts:
     """What is known of single texts; row i of everything is text i."""
 
     def __init__(self, known, texts):
-        words = lambda t: WORD.findall(t.lower())
-        self.texts = [" ".join(words(t)) for t in texts]
-        self.words = [words(t) for t in texts]
+        self.words = [WORD.findall(t.lower()) for t in texts]
+        self.texts = [" ".join(w) for w in self.words]
         self.word_count = np.array([len(w) for w in self.words], np.float32)
         self.char_count = np.array([len(t) for t in texts], np.float32)
         self.asks = np.array(["?" in t for t in texts], np.float32)
@@ -50,59 +71,30 @@ class Texts:
         self.first = np.array([" ".join(w[:1]) for w in self.words])
         self.second = np.array([" ".join(w[:2]) for w in self.words])
         self.last = np.array([" ".join(w[-1:]) for w in self.words])
-        self.sparse, self.dense = {}, {}
-        for name, make in VECTORS.items():
-            v = make().fit(known)
-            self.sparse[name] = v.transform(texts).tocsr().astype(np.float32)
-            if isinstance(v, TfidfVectorizer):
-                svd = TruncatedSVD(64, random_state=data.SEED).fit(v.transform(known))
-                self.dense[name] = normalize(svd.transform(self.sparse[name])).astype(np.float32)
-        counts = CountVectorizer(token_pattern=WORD.pattern, min_df=2)
-        seen = counts.fit_transform(known)
-        self.counts = counts.transform(texts).tocsr().astype(np.float32)
-        n, found = seen.shape[0], np.asarray((seen > 0).sum(0)).ravel()
-        self.idf = np.log(1 + (n - found + 0.5) / (found + 0.5)).astype(np.float32)
-        self.present = (self.counts > 0).astype(np.float32).tocsr()
-        self.heavy = self.present.multiply(self.idf).tocsr()
+        self.sparse = {name: v.transform(texts).tocsr().astype(np.float32) for name, v in known.tfidf.items()}
+        self.dense = {name: normalize(svd.transform(self.sparse[name])).astype(np.float32) for name, svd in known.svd.items()}
+        counts = known.counter.transform(texts).tocsr().astype(np.float32)
+        self.present = (counts > 0).astype(np.float32).tocsr()
+        self.heavy = self.present.multiply(known.idf).tocsr()
         self.idf_sum = np.asarray(self.heavy.sum(1)).ravel()
-        length = np.asarray(self.counts.sum(1)).ravel()
-        norm = 1.2 * (1 - 0.75 + 0.75 * length / max(1e-9, np.asarray(seen.sum(1)).mean()))
-        tf = self.counts.copy()
-        rows = np.repeat(np.arange(tf.shape[0]), np.diff(tf.indptr))
-        tf.data = tf.data * 2.2 / (tf.data + norm[rows])
-        self.bm25 = tf.multiply(self.idf).tocsr().astype(np.float32)
-        self.grams = CountVectorizer(analyzer="char_wb", ngram_range=(3, 3), binary=True, min_df=2).fit(known).transform(texts).tocsr().astype(np.float32)
+        norm = 1.2 * (0.25 + 0.75 * np.asarray(counts.sum(1)).ravel() / known.mean_length)
+        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+        counts.data = counts.data * 2.2 / (counts.data + norm[rows])
+        self.bm25 = counts.multiply(known.idf).tocsr().astype(np.float32)
+        self.grams = known.trigrams.transform(texts).tocsr().astype(np.float32)
         self.gram_count = np.asarray(self.grams.sum(1)).ravel()
-        self.meaning = self._meanings(seen, counts)
-
-    def learn_intents(self, labels):
-        """A linear discriminant analysis of the LSA vectors, one of the embeddings whose
-        products are features."""
-        return LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=76).fit(self.vectors(), labels)
+        self.meaning = np.zeros((len(texts), LONGEST, 64), np.float32), np.zeros((len(texts), LONGEST), np.float32)
+        for i, words in enumerate(self.words):
+            ids = [known.counter.vocabulary_[w] for w in words if w in known.counter.vocabulary_][:LONGEST]
+            self.meaning[0][i, :len(ids)], self.meaning[1][i, :len(ids)] = known.word_vectors[ids], known.idf[ids]
 
     def vectors(self):
         return np.concatenate(list(self.dense.values()), 1)
 
     def use(self, intents):
+        """The embedding that was learned from labels, and what it takes the intent for."""
         self.metric = intents.transform(self.vectors()).astype(np.float32)
         self.intent = intents.predict_proba(self.vectors()).astype(np.float32)
-
-    def _meanings(self, seen, counts):
-        """Every text's words as vectors (PPMI of words that share a text, SVD), with
-        their idf: what soft alignment compares."""
-        seen = (seen > 0).astype(np.float64)
-        together = (seen.T @ seen).tocoo()
-        total = together.data.sum()
-        margin = np.asarray(sp.csr_matrix(together).sum(1)).ravel()
-        pmi = np.maximum(0, np.log(together.data * total / (margin[together.row] * margin[together.col])))
-        vectors = normalize(TruncatedSVD(64, random_state=data.SEED).fit_transform(
-            sp.csr_matrix((pmi, (together.row, together.col)), together.shape))).astype(np.float32)
-        out = np.zeros((len(self.words), LONGEST, 64), np.float32)
-        weight = np.zeros((len(self.words), LONGEST), np.float32)
-        for i, ws in enumerate(self.words):
-            ids = [counts.vocabulary_[w] for w in ws if w in counts.vocabulary_][:LONGEST]
-            out[i, :len(ids)], weight[i, :len(ids)] = vectors[ids], self.idf[ids]
-        return out, weight
 
 
 LONGEST = 24
@@ -200,22 +192,23 @@ def aligned(q, i, x, j):
     }
 
 
-def training_pairs(y, base, some, rng):
-    """For every question of some the nearest of the others by the base vector and a few
-    that are further, of its intent and not, one list behind the other; and the lists'
-    lengths."""
+def training_pairs(y, texts, base, some, rng):
+    """For every question of some those of the others that the base vector, the learned
+    embedding or the n-grams take for near, and random ones, one list behind the other;
+    and the lists' lengths. What is near by one measure and of another intent is what a
+    ranker has to tell apart, and lists of one measure's alone have too little of it."""
+    unit = normalize(texts.metric)
+    measures = base[some] @ base[some].T, unit[some] @ unit[some].T, (texts.sparse["char"][some] @ texts.sparse["char"][some].T).toarray()
     left, right, lengths = [], [], []
-    for i in some:
-        others = some[some != i]
-        order, row = others[np.argsort(-(base[others] @ base[i]))], []
-        for of, same, other in STRATA:
-            stratum = order[of]
-            for these, n in ((stratum[y[stratum] == y[i]], same), (stratum[y[stratum] != y[i]], other)):
-                row.extend(rng.choice(these, min(n, len(these)), replace=False))
-        right.extend(row)
-        left.extend([i] * len(row))
+    for k, i in enumerate(some):
+        row = set(rng.choice(len(some), RANDOM))
+        for scores in measures:
+            row.update(np.argpartition(-scores[k], NEAR)[:NEAR])
+        row = some[sorted(row - {k})]
+        right.append(row)
+        left.append(np.full(len(row), i))
         lengths.append(len(row))
-    left, right = np.array(left), np.array(right)
+    left, right = np.concatenate(left), np.concatenate(right)
     return left, right, (y[left] == y[right]).astype(np.float32), lengths
 
 
@@ -231,19 +224,18 @@ def main():
     out = args.out
     started, split = time.process_time(), data.Split()
     base_learn, base_items, base_queries = data.base_vectors(split)
-    known = split.learn_texts
-    order = np.random.default_rng(data.SEED).permutation(len(known))
-    texts = ([known[i] for i in order[:INTENTS]], known, split.item_texts, split.query_texts)
-    teacher, learn, items, queries = (Texts(known, t) for t in texts)
-    intents = teacher.learn_intents(split.learn_labels[order[:INTENTS]])
+    order, known = np.random.default_rng(data.SEED).permutation(len(split.learn_texts)), Known(split.learn_texts)
+    learn, items, queries = (Texts(known, t) for t in (split.learn_texts, split.item_texts, split.query_texts))
+    some = order[:INTENTS]
+    intents = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=76)
+    intents.fit(learn.vectors()[some], split.learn_labels[some])
     for t in (learn, items, queries):
         t.use(intents)
-
     kept = out / "boosted.txt"
     if kept.exists():  # a run that was stopped goes on from here
         trees = lightgbm.Booster(model_file=kept)
     else:
-        i, j, same, lengths = training_pairs(split.learn_labels, base_learn, order[INTENTS:], np.random.default_rng(data.SEED))
+        i, j, same, lengths = training_pairs(split.learn_labels, learn, base_learn, order[INTENTS:], np.random.default_rng(data.SEED))
         rows = [features(learn, i[a:b], learn, j[a:b]) for a, b in in_blocks(len(i), 20000)]
         names = rows[0][1]
         print(f"{len(i)} pairs of {len(names)} features, {time.process_time() - started:.0f} s", flush=True)
