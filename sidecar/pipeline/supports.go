@@ -160,7 +160,7 @@ func (s *search) call(ctx context.Context, items []plugin.Item) error {
 	for _, it := range items {
 		p.asked[it.ID] = true
 	}
-	got, err := s.Ranker.Rank(ctx, p.query, items)
+	got, err := s.rankWithin(ctx, items)
 	p.Calls += got.Calls
 	switch {
 	case len(got.Scores) != len(items) && (err == nil || len(got.Scores) > 0):
@@ -175,6 +175,18 @@ func (s *search) call(ctx context.Context, items []plugin.Item) error {
 		}
 	}
 	return err
+}
+
+// rankWithin makes the calls that are left at most, where the ranker can be held to that: a
+// batch that failed costs them again.
+func (s *search) rankWithin(ctx context.Context, items []plugin.Item) (ranker.Result, error) {
+	p := s.spending
+	if bounded, ok := s.Ranker.(interface {
+		RankWithin(ctx context.Context, q plugin.Query, items []plugin.Item, calls int) (ranker.Result, error)
+	}); ok {
+		return bounded.RankWithin(ctx, p.query, items, max(1, p.left()))
+	}
+	return s.Ranker.Rank(ctx, p.query, items)
 }
 
 // heldFor is how long the rows of support items are believed.

@@ -15,7 +15,9 @@ import (
 // ordered answers with its scores in an order of its own.
 type ordered struct {
 	order func(scores []float32)
-	most  int
+	fails int // calls, the first ones
+	most  int // items of a call
+	items int // of all
 }
 
 func (ordered) Describe(context.Context) (plugin.Description, error) {
@@ -23,7 +25,10 @@ func (ordered) Describe(context.Context) (plugin.Description, error) {
 }
 
 func (o *ordered) Score(_ context.Context, _ plugin.Query, items []plugin.Item) ([]float32, error) {
-	o.most = max(o.most, len(items))
+	o.most, o.items = max(o.most, len(items)), o.items+len(items)
+	if o.fails--; o.fails >= 0 {
+		return nil, plugin.ErrUnavailable
+	}
 	scores := make([]float32, len(items))
 	for i := range items {
 		n, _ := items[i].ID.Uint64()
@@ -60,5 +65,28 @@ func TestTwice(t *testing.T) {
 				t.Errorf("%d calls, the last score is %v, want %v", r.Calls, r.Scores[29], want)
 			}
 		})
+	}
+}
+
+// TestRankWithin: a call that is made again counts, and none is made beyond what there
+// is.
+func TestRankWithin(t *testing.T) {
+	items := make([]plugin.Item, 30)
+	for i := range items {
+		items[i].ID = rerank.UintID(uint64(i))
+	}
+	s := &ordered{order: func([]float32) {}, fails: 1}
+	r, err := ranker.New(s, ranker.Options{Name: "r", Parallel: 1, RetryBudget: 1}).RankWithin(t.Context(), plugin.Query{}, items, 34)
+	if !errors.Is(err, ranker.ErrUnavailable) || r.Calls > 34 || s.items != r.Calls {
+		t.Errorf("%d calls of 34, %d seen, %v", r.Calls, s.items, err)
+	}
+	scored := 0
+	for _, score := range r.Scores {
+		if score == score {
+			scored++
+		}
+	}
+	if scored < 20 || scored == 30 {
+		t.Errorf("%d of 30 items scored", scored)
 	}
 }

@@ -29,6 +29,7 @@ type job struct {
 	items       []plugin.Item
 	description plugin.Description
 	querySize   int
+	most        int // items of all calls; 0: no limit
 	cancel      context.CancelFunc
 
 	mu      sync.Mutex
@@ -53,6 +54,12 @@ type span struct {
 // scorer takes with no item. An item that is too large alone, or that the scorer has
 // no score for, is NaN without an error.
 func (c *Client) Rank(ctx context.Context, q plugin.Query, items []plugin.Item) (Result, error) {
+	return c.RankWithin(ctx, q, items, 0)
+}
+
+// RankWithin is Rank with at most so many calls, those that are made again among
+// them; 0 is no limit. What it leaves unasked for want of calls is ErrUnavailable.
+func (c *Client) RankWithin(ctx context.Context, q plugin.Query, items []plugin.Item, calls int) (Result, error) {
 	r := Result{Scores: make([]float32, len(items))}
 	for i := range r.Scores {
 		r.Scores[i] = float32(math.NaN())
@@ -72,7 +79,7 @@ func (c *Client) Rank(ctx context.Context, q plugin.Query, items []plugin.Item) 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	j := &job{client: c, query: q, items: items, description: d, querySize: size, cancel: cancel, landed: make(chan struct{}, 1), result: r}
+	j := &job{client: c, query: q, items: items, description: d, querySize: size, most: calls, cancel: cancel, landed: make(chan struct{}, 1), result: r}
 	if len(items) > 0 {
 		j.waiting = append(j.waiting, span{to: len(items), attempt: 1})
 	}
@@ -210,6 +217,12 @@ func (j *job) cut(ctx context.Context) (s span, b batch, ok bool) {
 	} else {
 		j.waiting[0].from += n
 		s.to = s.from + n
+	}
+	if j.most > 0 && j.result.Calls+n > j.most {
+		j.note(fmt.Errorf("ranker %q: %w: of the %d calls there are, %d were made, and %d items have to be asked of again",
+			j.client.options.Name, ErrUnavailable, j.most, j.result.Calls, n))
+		j.client.options.Observer.RankerNotAsked(j.client.options.Name, n, Given)
+		return s, b, false
 	}
 	b.items, b.half = j.items[s.from:s.to], s.half
 	if at := repeat(n); twice && at > 0 {
