@@ -39,9 +39,17 @@ routes:
 type troubled struct {
 	client likenessv1.SearchServiceClient
 	well   string // the file whose making ends the fault
+	once   bool   // it ends as soon as it is seen
 	wrong  atomic.Pointer[string]
 
-	hurt, healed atomic.Int64 // when the fault was seen, and the first ranked answer after it
+	ended, healed atomic.Int64 // when the fault ended, and the first ranked answer after that
+}
+
+// end ends the fault.
+func (x *troubled) end() {
+	if x.ended.CompareAndSwap(0, time.Now().UnixNano()) {
+		_ = os.WriteFile(x.well, nil, 0o600)
+	}
 }
 
 func startTroubled(t *testing.T, plugin, fault string, delay time.Duration) (*troubled, *sidecar) {
@@ -87,6 +95,7 @@ func (x *troubled) search(ctx context.Context, route string, n int) (*likenessv1
 // ranked searches with the ranker: an answer is right, says what is wrong with it, or
 // is an error.
 func (x *troubled) ranked(ctx context.Context, n int) bench.Outcome {
+	began := time.Now().UnixNano()
 	r, err := x.search(ctx, "ranked", n)
 	switch {
 	case status.Code(err) == codes.ResourceExhausted:
@@ -95,13 +104,14 @@ func (x *troubled) ranked(ctx context.Context, n int) bench.Outcome {
 		return bench.Failed
 	}
 	flagged := r.GetDegraded() != nil || r.GetRanking().GetReason() != ""
-	now := time.Now().UnixNano()
 	if flagged {
-		x.hurt.CompareAndSwap(0, now)
+		if x.once {
+			x.end()
+		}
 		return bench.Degraded
 	}
-	if x.hurt.Load() > 0 {
-		x.healed.CompareAndSwap(0, now)
+	if began > x.ended.Load() && x.ended.Load() > 0 {
+		x.healed.CompareAndSwap(0, time.Now().UnixNano())
 	}
 	last := float32(1)
 	for _, h := range r.GetHits() {
@@ -136,7 +146,7 @@ func (x *troubled) under(ctx context.Context, rate float64, d time.Duration) (ra
 		defer close(done)
 		plain = bench.Load{Rate: rate, Duration: d, MaxOpen: 256, Seed: 1}.Run(ctx, x.plain)
 	}()
-	end := time.AfterFunc(d/2, func() { _ = os.WriteFile(x.well, nil, 0o600) })
+	end := time.AfterFunc(d/2, x.end)
 	defer end.Stop()
 	ranked = bench.Load{Rate: rate, Duration: d, MaxOpen: 256, Seed: 2}.Run(ctx, x.ranked)
 	<-done
@@ -163,6 +173,7 @@ func TestPluginsUnderLoad(t *testing.T) {
 		t.Run(fault, func(t *testing.T) {
 			delay := map[string]time.Duration{faulty.Slow: 2 * time.Second, faulty.Flap: 300 * time.Millisecond}[fault]
 			x, s := startTroubled(t, plugin, fault, delay)
+			x.once = fault == faulty.Crash || fault == faulty.Stop
 			if capacity == 0 || fault == faulty.None {
 				both := func(ctx context.Context, n int) bench.Outcome {
 					if n%2 == 0 {
@@ -181,7 +192,7 @@ func TestPluginsUnderLoad(t *testing.T) {
 			}
 			healed := "-"
 			if at := x.healed.Load(); at > 0 {
-				healed = time.Duration(at - x.hurt.Load()).Round(time.Millisecond).String()
+				healed = time.Duration(at - x.ended.Load()).Round(time.Millisecond).String()
 			}
 			_, _ = fmt.Fprintf(&table, "| %s | %.0f | %d | %d | %d | %s | %.1f %% | %.1f | %.1f |\n", fault, ranked.Rate, ranked.Outcomes[bench.Good],
 				ranked.Outcomes[bench.Degraded], ranked.Calls-ranked.Outcomes[bench.Good]-ranked.Outcomes[bench.Degraded], healed,
@@ -192,5 +203,5 @@ func TestPluginsUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("fault, a second on each route, right, flagged, others, fault to the first right answer, plain answered, p50, p99\n%s", table.String())
+	t.Logf("fault, a second on each route, right, flagged, others, end of the fault to a ranked answer, plain answered, p50, p99\n%s", table.String())
 }
