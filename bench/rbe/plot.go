@@ -15,7 +15,8 @@ type line struct {
 var plotted = []line{
 	{"database's order", "#8da0b3", func(r budgetRow) bool { return r.Supports == 0 }},
 	{"supports, one round", "#e08e5b", func(r budgetRow) bool { return r.Rounds == 1 && !r.Mixed }},
-	{"supports, four rounds", "#2b4c9b", func(r budgetRow) bool { return r.Rounds == 4 && !r.Mixed }},
+	{"four rounds", "#2b4c9b", func(r budgetRow) bool { return r.Rounds == 4 && !r.Mixed }},
+	{"four rounds, mixed", "#6f9e6e", func(r budgetRow) bool { return r.Rounds == 4 && r.Mixed }},
 }
 
 // Sizes of a panel, in pixels.
@@ -33,7 +34,7 @@ func plot(names []string, all map[string]figures) string {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" fill="#222">`, width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/>`, width, height)
 	for i, l := range plotted {
-		fmt.Fprintf(&b, `<rect x="%d" y="10" width="10" height="10" fill="%s"/><text x="%d" y="19">%s</text>`, panelLeft+160*i, l.colour, panelLeft+160*i+14, l.name)
+		fmt.Fprintf(&b, `<rect x="%d" y="10" width="10" height="10" fill="%s"/><text x="%d" y="19">%s</text>`, panelLeft+145*i, l.colour, panelLeft+145*i+14, l.name)
 	}
 	for row, name := range names {
 		for k, of := range []string{"10", "100"} {
