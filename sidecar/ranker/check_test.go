@@ -15,9 +15,9 @@ import (
 // ordered answers with its scores in an order of its own.
 type ordered struct {
 	order func(scores []float32)
-	fails int // calls, the first ones
-	most  int // items of a call
-	items int // of all
+	fails []error // of the first calls
+	most  int     // items of a call
+	items int     // of all
 }
 
 func (ordered) Describe(context.Context) (plugin.Description, error) {
@@ -26,8 +26,10 @@ func (ordered) Describe(context.Context) (plugin.Description, error) {
 
 func (o *ordered) Score(_ context.Context, _ plugin.Query, items []plugin.Item) ([]float32, error) {
 	o.most, o.items = max(o.most, len(items)), o.items+len(items)
-	if o.fails--; o.fails >= 0 {
-		return nil, plugin.ErrUnavailable
+	if len(o.fails) > 0 {
+		err := o.fails[0]
+		o.fails = o.fails[1:]
+		return nil, err
 	}
 	scores := make([]float32, len(items))
 	for i := range items {
@@ -68,25 +70,37 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestRankWithin: a call that is made again counts, and none is made beyond what there
-// is.
+// TestRankWithin: a call that is made again counts, unless the scorer was not there for
+// the first, and none is made beyond what there is.
 func TestRankWithin(t *testing.T) {
 	items := make([]plugin.Item, 30)
 	for i := range items {
 		items[i].ID = rerank.UintID(uint64(i))
 	}
-	s := &ordered{order: func([]float32) {}, fails: 1}
-	r, err := ranker.New(s, ranker.Options{Name: "r", Parallel: 1, RetryBudget: 1}).RankWithin(t.Context(), plugin.Query{}, items, 34)
-	if !errors.Is(err, ranker.ErrUnavailable) || r.Calls > 34 || s.items != r.Calls {
-		t.Errorf("%d calls of 34, %d seen, %v", r.Calls, s.items, err)
-	}
-	scored := 0
-	for _, score := range r.Scores {
-		if score == score {
-			scored++
-		}
-	}
-	if scored < 20 || scored == 30 {
-		t.Errorf("%d of 30 items scored", scored)
+	for name, c := range map[string]struct {
+		fails error
+		calls int
+		want  error
+		seen  int
+	}{
+		"late":      {context.DeadlineExceeded, 32, ranker.ErrUnavailable, 32},
+		"not there": {plugin.ErrUnavailable, 30, nil, 38},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &ordered{order: func([]float32) {}, fails: []error{c.fails}}
+			r, err := ranker.New(s, ranker.Options{Name: "r", Parallel: 1, RetryBudget: 1}).RankWithin(t.Context(), plugin.Query{}, items, c.calls)
+			if !errors.Is(err, c.want) || r.Calls > c.calls || s.items > c.seen {
+				t.Errorf("%d calls of %d, %d seen, %v", r.Calls, c.calls, s.items, err)
+			}
+			scored := 0
+			for _, score := range r.Scores {
+				if score == score {
+					scored++
+				}
+			}
+			if scored < 22 || (scored == 30) != (err == nil) {
+				t.Errorf("%d of 30 items scored, %v", scored, err)
+			}
+		})
 	}
 }

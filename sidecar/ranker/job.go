@@ -29,7 +29,7 @@ type job struct {
 	items       []plugin.Item
 	description plugin.Description
 	querySize   int
-	most        int // items of all calls; 0: no limit
+	most        int // items of all calls that count; 0: no limit
 	cancel      context.CancelFunc
 
 	mu      sync.Mutex
@@ -40,6 +40,7 @@ type job struct {
 	result  Result
 	taken   bool // there are scores, of result.Version
 	refused int  // items too large alone
+	absent  int  // items of calls that the scorer was not there for
 	err     error
 }
 
@@ -58,7 +59,8 @@ func (c *Client) Rank(ctx context.Context, q plugin.Query, items []plugin.Item) 
 }
 
 // RankWithin is Rank with at most so many calls, those that are made again among
-// them; 0 is no limit. What it leaves unasked for want of calls is ErrUnavailable.
+// them, and those that the scorer was not there for not; 0 is no limit. What it leaves
+// unasked for want of calls is ErrUnavailable.
 func (c *Client) RankWithin(ctx context.Context, q plugin.Query, items []plugin.Item, calls int) (Result, error) {
 	r := Result{Scores: make([]float32, len(items))}
 	for i := range r.Scores {
@@ -84,6 +86,9 @@ func (c *Client) RankWithin(ctx context.Context, q plugin.Query, items []plugin.
 		j.waiting = append(j.waiting, span{to: len(items), attempt: 1})
 	}
 	j.run(ctx)
+	if calls > 0 {
+		j.result.Calls -= j.absent
+	}
 	return j.result, j.err
 }
 
@@ -218,9 +223,9 @@ func (j *job) cut(ctx context.Context) (s span, b batch, ok bool) {
 		j.waiting[0].from += n
 		s.to = s.from + n
 	}
-	if j.most > 0 && j.result.Calls+n > j.most {
+	if j.most > 0 && j.result.Calls-j.absent+n > j.most {
 		j.note(fmt.Errorf("ranker %q: %w: of the %d calls there are, %d were made, and %d items have to be asked of again",
-			j.client.options.Name, ErrUnavailable, j.most, j.result.Calls, n))
+			j.client.options.Name, ErrUnavailable, j.most, j.result.Calls-j.absent, n))
 		j.client.options.Observer.RankerNotAsked(j.client.options.Name, n, Given)
 		return s, b, false
 	}
@@ -285,6 +290,11 @@ func (j *job) send(ctx context.Context, s span, b batch) {
 		j.stop(err, Given)
 		j.cancel()
 	case Unavailable, Timeout:
+		if outcome == Unavailable {
+			j.mu.Lock()
+			j.absent += len(b.items)
+			j.mu.Unlock()
+		}
 		if !j.again(ctx, s, err) {
 			j.fail(err)
 		}
