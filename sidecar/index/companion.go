@@ -137,6 +137,9 @@ func (b *companionBuild) begin(ctx context.Context) error {
 		want.Fields = append(want.Fields, f.Name)
 	}
 	there, err := b.exists(ctx)
+	if err != nil && !b.Source.Part.whole() {
+		there, err = awaited(ctx, func() (bool, error) { return b.exists(ctx) })
+	}
 	if err != nil {
 		return err
 	}
@@ -181,18 +184,23 @@ func (b *companionBuild) create(ctx context.Context, there bool) error {
 	if err == nil || b.Source.Part.whole() {
 		return err
 	}
-	// A cluster that makes it for another worker takes a while to show it.
-	_, other := backoff.Retry(ctx, func() (struct{}, error) {
+	_, other := awaited(ctx, func() (bool, error) {
 		there, err := b.exists(ctx)
 		if err == nil && !there {
 			err = fmt.Errorf("%w: companion %q", adapters.ErrNotFound, b.Name)
 		}
-		return struct{}{}, err
-	}, backoff.WithBackOff(backoff.NewExponentialBackOff()), backoff.WithMaxElapsedTime(30*time.Second))
+		return there, err
+	})
 	if other != nil {
 		return errors.Join(err, other)
 	}
 	return nil
+}
+
+// awaited asks again for a while: a cluster that makes a collection for another
+// worker takes some time to show it, and cannot describe it until its shards are there.
+func awaited(ctx context.Context, ask func() (bool, error)) (bool, error) {
+	return backoff.Retry(ctx, ask, backoff.WithBackOff(backoff.NewExponentialBackOff()), backoff.WithMaxElapsedTime(30*time.Second))
 }
 
 // exists asks the store for the companion; false where it does not tell: Create

@@ -53,8 +53,11 @@ func TestStoppedIsKilledAndBack(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	call := inFlight(t, p)
-	unavailable(t, <-call)
+	err := <-inFlight(t, p)
+	for err == nil && p.State().PID == pid { // the signal takes a moment to stop every thread
+		err = <-inFlight(t, p)
+	}
+	unavailable(t, err)
 	answers(t, p)
 	if s := p.State(); s.PID == pid || s.Ends[plugins.Hung] == 0 || exists(pid) {
 		t.Errorf("%+v", s)
