@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,17 +60,33 @@ func runs(t *testing.T, c harness.Client, at ...harness.Address) [][]harness.Ste
 	return steps
 }
 
+// hung reports whether a server could not read from itself in time: Qdrant 1.17.0 on
+// two processors does not wake up at times when many queries come at once, with and
+// without a proxy before it.
+func hung(steps []harness.Step) bool {
+	return slices.ContainsFunc(steps, func(s harness.Step) bool {
+		return s.Error != nil && strings.Contains(s.Error.Message, "read operations failed") && strings.Contains(s.Error.Message, "Timeout")
+	})
+}
+
 // conform runs a client's scenario directly, through the proxy and, if twice,
 // directly again, each on a fresh server, and compares: outcomes under the rules,
 // bytes on both sides of the proxy. It returns what the client sent.
 func conform(t *testing.T, db database, c harness.Client, twice bool) []harness.Exchange {
 	t.Helper()
-	through := tapped(t, db.start(t))
-	at := []harness.Address{db.start(t), through.at}
-	if twice {
-		at = append(at, db.start(t))
+	var through *taps
+	var steps [][]harness.Step
+	for range 3 {
+		through = tapped(t, db.start(t))
+		at := []harness.Address{db.start(t), through.at}
+		if twice {
+			at = append(at, db.start(t))
+		}
+		if steps = runs(t, c, at...); !slices.ContainsFunc(steps, hung) {
+			break
+		}
+		t.Log("a server waited a minute for itself; all of it again")
 	}
-	steps := runs(t, c, at...)
 	direct, proxied := steps[0], steps[1]
 	client, upstream := through.exchanges(t)
 	result := harness.Result{Client: c.Name, Server: db.name, Version: db.version, Requests: harness.Requests(client)}
