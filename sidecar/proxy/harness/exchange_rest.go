@@ -7,12 +7,18 @@ import (
 	"io"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // exemptREST are the headers of a hop and not of the call: how bodies are cut
 // and connections kept. Host is the database's own.
 var exemptREST = []string{"connection", "keep-alive", "transfer-encoding", "content-length", "host", "expect", "date", "te", "trailer", "upgrade", "proxy-connection"}
+
+// unreachable is the proxy's own answer where it has none of the database. A client
+// that waits sees it in its step; what is left are those that went away.
+const unreachable = "likeness: the database at"
 
 // restExchanges reads the requests and answers of one HTTP/1.1 connection. A
 // request that was not answered is cut.
@@ -36,6 +42,8 @@ func restExchanges(up, down []byte) ([]Exchange, error) {
 		if e.Cut {
 			return all, nil
 		}
+		own := slices.ContainsFunc(e.Answer, func(line string) bool { return strings.Contains(line, unreachable) })
+		all[len(all)-1].Cut = own && e.Answer[0] == "status 502"
 	}
 }
 
