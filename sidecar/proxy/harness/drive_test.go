@@ -86,6 +86,7 @@ func conform(t *testing.T, db database, c harness.Client, twice bool) []harness.
 			break
 		}
 		t.Log("a server waited a minute for itself; all of it again")
+		_, _ = through.exchanges(t) // which ends the taps
 	}
 	direct, proxied := steps[0], steps[1]
 	client, upstream := through.exchanges(t)
