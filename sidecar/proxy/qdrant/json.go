@@ -126,6 +126,19 @@ func readArray(b []byte) (all []json.RawMessage, ok bool) {
 	return all, len(b) > 0 && b[0] == '[' && json.Unmarshal(b, &all) == nil
 }
 
+// readObjects reads an array of objects.
+func readObjects(b []byte) (all []object, ok bool) {
+	elements, ok := readArray(b)
+	for _, e := range elements {
+		o, err := readObject(e)
+		if err != nil {
+			return nil, false
+		}
+		all = append(all, o)
+	}
+	return all, ok
+}
+
 func writeArray(all []json.RawMessage) json.RawMessage {
 	b := []byte{'['}
 	for i, e := range all {

@@ -3,6 +3,7 @@ package qdrant
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 	"strconv"
 
@@ -16,7 +17,7 @@ func (c *restCall) find(ctx context.Context, o object, rows int) (ids []rerank.I
 		with("limit", strconv.AppendInt(nil, int64(rows), 10)).with("with_payload", []byte("false")).with("with_vector", []byte("false"))
 	body := o.bytes()
 	if c.batch {
-		body = object{{"searches", append(append([]byte{'['}, body...), ']')}}.bytes()
+		body = object{{"searches", writeArray([]json.RawMessage{body})}}.bytes()
 	}
 	answer := c.forward(ctx, body)
 	if answer.Status != http.StatusOK || answer.Cut {
@@ -26,17 +27,13 @@ func (c *restCall) find(ctx context.Context, o object, rows int) (ids []rerank.I
 	if err != nil || len(lists) != 1 {
 		return nil, errFind
 	}
-	points, ok := readArray(lists[0])
+	points, ok := readObjects(lists[0])
 	if !ok {
 		return nil, errFind
 	}
 	for _, p := range points {
-		o, err := readObject(p)
-		if err != nil {
-			return nil, errFind
-		}
 		var id rerank.ID
-		if err := id.UnmarshalJSON(o.get("id")); err != nil {
+		if err := id.UnmarshalJSON(p.get("id")); err != nil {
 			return nil, errFind
 		}
 		ids = append(ids, id)
@@ -46,16 +43,12 @@ func (c *restCall) find(ctx context.Context, o object, rows int) (ids []rerank.I
 
 // prefetches are the elements of a prefetch, which is one or an array of them.
 func prefetches(raw []byte) (all []object, err error) {
-	elements, ok := readArray(raw)
-	if !ok {
-		elements = append(elements, raw)
+	if one, err := readObject(raw); err == nil {
+		return []object{one}, nil
 	}
-	for _, e := range elements {
-		o, err := readObject(e)
-		if err != nil {
-			return nil, routing.Pass("malformed")
-		}
-		all = append(all, o)
+	all, ok := readObjects(raw)
+	if !ok {
+		return nil, routing.Pass("malformed")
 	}
 	return all, nil
 }

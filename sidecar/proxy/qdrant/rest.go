@@ -200,17 +200,13 @@ func (c *restCall) IDs(a rest.Answer) (lists [][]rerank.ID, ok bool) {
 		return nil, false
 	}
 	for _, list := range found {
-		points, ok := readArray(list)
+		points, ok := readObjects(list)
 		if !ok {
 			return nil, false
 		}
 		ids := make([]rerank.ID, len(points))
 		for i, p := range points {
-			o, err := readObject(p)
-			if err != nil {
-				return nil, false
-			}
-			ids[i] = rerank.TextID(string(o.get("id"))) // to be compared with each other only
+			ids[i] = rerank.TextID(string(p.get("id"))) // to be compared with each other only
 		}
 		lists = append(lists, ids)
 	}
@@ -228,16 +224,9 @@ func (q request) split(body []byte) (whole object, searches []object, err error)
 	if whole.unknown("searches") {
 		return nil, nil, routing.Pass("unknown-field")
 	}
-	elements, ok := readArray(whole.get("searches"))
+	searches, ok := readObjects(whole.get("searches"))
 	if !ok {
 		return nil, nil, routing.Pass("malformed")
-	}
-	for _, e := range elements {
-		one, err := readObject(e)
-		if err != nil {
-			return nil, nil, routing.Pass("malformed")
-		}
-		searches = append(searches, one)
 	}
 	return whole, searches, nil
 }

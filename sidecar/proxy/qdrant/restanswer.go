@@ -109,17 +109,13 @@ func (q request) reorder(list json.RawMessage, r routing.Ranked) (json.RawMessag
 
 // reorderJSON is reorder, of JSON.
 func reorderJSON(list json.RawMessage, r routing.Ranked) (json.RawMessage, error) {
-	points, ok := readArray(list)
+	points, ok := readObjects(list)
 	if !ok {
 		return nil, errUnexpected
 	}
 	found := make(map[string]object, len(points))
 	for _, p := range points {
-		o, err := readObject(p)
-		if err != nil {
-			return nil, err
-		}
-		found[string(o.get("id"))] = o
+		found[string(p.get("id"))] = p
 	}
 	page, err := r.Page(func(id rerank.ID) bool { return found[string(idText(id))] != nil })
 	if err != nil {
