@@ -41,10 +41,11 @@ func TestImportsPointOneWay(t *testing.T) {
 		{"adapters/", []string{module + "sidecar", module + "cmd", module + "proto"}, "adapters serve the sidecar and know rerank only"},
 		{"sidecar/", []string{module + "cmd"}, "commands wire the sidecar"},
 		{"plugin/", []string{module + "cmd", module + "sidecar", module + "adapters", "github.com/qdrant/", "github.com/milvus-io/"}, "a scorer is written with plugin alone"},
+		{"client/", []string{module + "cmd", module + "sidecar", module + "adapters", module + "rerank"}, "a client knows the API alone"},
 		{"adapters/qdrant", []string{"github.com/milvus-io/"}, "an adapter knows one store"},
 		{"adapters/milvus", []string{"github.com/qdrant/"}, "an adapter knows one store"},
 		{"adapters/embedded", []string{"github.com/qdrant/", "github.com/milvus-io/", "google.golang.org/grpc"}, "the embedded store needs no client"},
-		{"cmd/likeness", []string{"gorgonia.org/cu"}, "its init ends a process without a GPU"},
+		{"gpu/", []string{module + "cmd", module + "sidecar", module + "adapters", "gorgonia.org/cu"}, "what needs no device knows no driver, and nobody who uses it"},
 	}
 	for _, p := range packages(t) {
 		path := strings.TrimPrefix(p.ImportPath, module) + "/"
@@ -61,9 +62,23 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
+// TestOnlyLikenessGPUHasADriver: package cu ends a process without one, whatever its
+// build tags.
+func TestOnlyLikenessGPUHasADriver(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-tags", "cuda", "-deps", "./cmd/likeness", "./plugin/...", "./examples/...")
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	if strings.Contains(string(out), "gorgonia.org/cu") {
+		t.Error("something beside cmd/likeness-gpu depends on gorgonia.org/cu")
+	}
+}
+
 // TestProtobufStaysAtTheEdges lets only the packages that speak gRPC import protobuf.
 func TestProtobufStaysAtTheEdges(t *testing.T) {
-	edges := []string{"proto/", "sidecar/server/", "sidecar/proxy/", "sidecar/plugins/", "plugin/", "adapters/", "cmd/", "examples/"}
+	edges := []string{"proto/", "sidecar/server/", "sidecar/proxy/", "sidecar/plugins/", "plugin/", "adapters/", "client/", "cmd/", "examples/"}
 	for _, p := range packages(t) {
 		path := strings.TrimPrefix(p.ImportPath, module) + "/"
 		if slices.ContainsFunc(edges, func(edge string) bool { return strings.HasPrefix(path, edge) }) {

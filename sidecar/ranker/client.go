@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
 
+	"github.com/likenessdb/likeness/internal/budget"
 	"github.com/likenessdb/likeness/plugin"
 )
 
@@ -28,7 +28,7 @@ type Client struct {
 	slots   slots
 	limits  limits
 	pace    pace
-	retries budget
+	retries budget.Budget
 	quiet   atomic.Int64 // until when the scorer wants not to be asked, Unix ns
 
 	describing  chan struct{} // holds one while Describe asks, who has the next two
@@ -45,7 +45,7 @@ var _ Ranker = (*Client)(nil)
 // New returns a client of a scorer, which it has not asked yet.
 func New(s plugin.Scorer, o Options) *Client {
 	o = o.withDefaults()
-	c := &Client{scorer: s, options: o, retries: budget{share: o.RetryBudget}, describing: make(chan struct{}, 1)}
+	c := &Client{scorer: s, options: o, retries: budget.Budget{Share: o.RetryBudget}, describing: make(chan struct{}, 1)}
 	c.slots.limit = 1
 	c.breaker = circuitbreaker.NewBuilder[any]().
 		WithFailureThreshold(uint(o.BreakAfter)).
@@ -177,6 +177,9 @@ func (c *Client) named(err error) error {
 	return fmt.Errorf("ranker %q: %w: %w", c.options.Name, ErrAnswer, err)
 }
 
+// Breaker is the state of the breaker: closed, open or half-open.
+func (c *Client) Breaker() string { return c.breaker.State().String() }
+
 // isBroken reports whether no call is let through, a probe neither.
 func (c *Client) isBroken() bool { return c.breaker.IsOpen() && c.breaker.RemainingDelay() > 0 }
 
@@ -197,7 +200,7 @@ type batch struct {
 // call asks once, and learns from it.
 func (c *Client) call(ctx context.Context, q plugin.Query, b batch, version string) (scores []float32, scored, outcome string, err error) {
 	items := b.asked()
-	ended := c.options.Observer.RankerCalled(c.options.Name, len(items))
+	ended := c.options.Observer.RankerCalled(ctx, c.options.Name, len(items))
 	start := time.Now()
 	asked, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
@@ -292,9 +295,4 @@ func (c *Client) hush(err error) (wait time.Duration, told bool) {
 // silence is how long the scorer still wants not to be asked.
 func (c *Client) silence() time.Duration {
 	return time.Until(time.Unix(0, c.quiet.Load()))
-}
-
-// sameNeeds reports whether two versions read the same of a query and of an item.
-func sameNeeds(a, b plugin.Description) bool {
-	return a.Text == b.Text && a.Payload == b.Payload && a.Vectors == b.Vectors && slices.Equal(a.PayloadFields, b.PayloadFields)
 }

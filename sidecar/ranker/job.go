@@ -275,7 +275,7 @@ func (j *job) fit(ctx context.Context, n int) (int, bool) {
 func (j *job) send(ctx context.Context, s span, b batch) {
 	defer j.land()
 	if s.attempt == 1 {
-		j.client.retries.called()
+		j.client.retries.Called()
 	}
 	scores, version, outcome, err := j.client.call(ctx, j.query, b, j.description.Version)
 	if outcome == OK {
@@ -332,7 +332,7 @@ func (j *job) changed(ctx context.Context, version string) error {
 	if err != nil {
 		return err
 	}
-	if d.Version != version || !sameNeeds(d, j.description) {
+	if d.Version != version || d.Text != j.description.Text || !d.SameItems(j.description) {
 		return fmt.Errorf("ranker %q: %w: it answered with version %q and described %q", j.client.options.Name, ErrAnswer, version, j.description.Version)
 	}
 	return nil
@@ -363,7 +363,7 @@ func (j *job) again(ctx context.Context, s span, err error) bool {
 		wait = time.Duration((0.5 + rand.Float64()) * float64(firstPause<<(s.attempt-1)))
 	}
 	deadline, has := ctx.Deadline()
-	if wait < 0 || s.attempt >= attempts || ctx.Err() != nil || has && time.Until(deadline) < wait || !j.client.retries.spend() {
+	if wait < 0 || s.attempt >= attempts || ctx.Err() != nil || has && time.Until(deadline) < wait || !j.client.retries.Spend() {
 		return false
 	}
 	if sleep(ctx, wait) != nil {

@@ -47,8 +47,8 @@ const (
 
 // Observer is told what a ranker is asked. It is called concurrently.
 type Observer interface {
-	// RankerCalled tells of a call that begins; ended is called once, with its outcome.
-	RankerCalled(ranker string, items int) (ended func(outcome string))
+	// RankerCalled tells of a call that begins in a context; ended is called once, with its outcome.
+	RankerCalled(ctx context.Context, ranker string, items int) (ended func(outcome string))
 	// RankerRetried tells of a call that is made again.
 	RankerRetried(ranker string)
 	// RankerNotAsked tells of items that were left without a call, and why: TooLarge,
@@ -91,7 +91,7 @@ func (o Options) withDefaults() Options {
 // unobserved tells nobody.
 type unobserved struct{}
 
-func (unobserved) RankerCalled(string, int) func(string) { return func(string) {} }
-func (unobserved) RankerRetried(string)                  {}
-func (unobserved) RankerNotAsked(string, int, string)    {}
-func (unobserved) RankerBroken(string, bool)             {}
+func (unobserved) RankerCalled(context.Context, string, int) func(string) { return func(string) {} }
+func (unobserved) RankerRetried(string)                                   {}
+func (unobserved) RankerNotAsked(string, int, string)                     {}
+func (unobserved) RankerBroken(string, bool)                              {}

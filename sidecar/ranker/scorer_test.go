@@ -159,7 +159,7 @@ type watch struct {
 	broken   bool
 }
 
-func (w *watch) RankerCalled(_ string, items int) func(string) {
+func (w *watch) RankerCalled(_ context.Context, _ string, items int) func(string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.items += items

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/traceparent"
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 )
@@ -238,6 +239,7 @@ func (s *Scorer) rerank(ctx context.Context, query string, texts []string) ([]fl
 // few.
 func (s *Scorer) do(request *http.Request, most int) (status int, header http.Header, body []byte, err error) {
 	request.Header.Set("Accept", "application/json")
+	traceparent.ToHeader(request)
 	if s.options.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+s.options.Token)
 	}

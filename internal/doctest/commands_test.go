@@ -1,0 +1,172 @@
+package doctest_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/serve"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const things = `
+listen: {grpc: "127.0.0.1:0", admin: "", rest: "127.0.0.1:0"}
+stores: {files: {kind: embedded, collections: {things: {vectors: things.npy, ids: ids.txt, payload: things.jsonl}}}}
+models: {plain: {path: plain.safetensors}}
+routes: {things: {store: files, collection: things, model: plain, placement: stored, exact_search: true}}
+`
+
+// sidecar runs one with the three items of docs/how-to/call-it.md until the test ends.
+func sidecar(t *testing.T) serve.Addresses {
+	t.Helper()
+	dir := t.TempDir()
+	m, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "plain", Config: []byte(`{"dim":2,"normalise":false}`)})
+	if err == nil {
+		err = errors.Join(model.Write(filepath.Join(dir, "plain.safetensors"), m),
+			npy.Write(filepath.Join(dir, "things.npy"), rerank.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 0, 0, 1, 1, 1}}))
+	}
+	for name, text := range map[string]string{
+		"ids.txt": "a\nb\nc\n", "things.jsonl": "{\"group\": 1}\n{\"group\": 1}\n{\"group\": \"x\"}\n", "likeness.yaml": things,
+	} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(config.Source{File: filepath.Join(dir, "likeness.yaml"), Environ: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan serve.Addresses, 1), make(chan error, 1)
+	go func() {
+		ended <- serve.Run(ctx, c, serve.Options{Logger: slog.New(slog.DiscardHandler), Ready: func(at serve.Addresses) { ready <- at }})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the sidecar ended with %v", err)
+		}
+	})
+	select {
+	case at := <-ready:
+		return at
+	case err := <-ended:
+		ended <- nil
+		t.Fatal(err)
+	}
+	return serve.Addresses{}
+}
+
+// TestCallIt runs the commands of docs/how-to/call-it.md and compares what they
+// print with the block after them: its parts between … come in that order.
+func TestCallIt(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip(err)
+	}
+	at := sidecar(t)
+	address := strings.NewReplacer("127.0.0.1:7602", at.REST, "127.0.0.1:7600", at.GRPC)
+	ran := 0
+	for blocks := fenced(read(t, "docs/how-to/call-it.md")); len(blocks) > 1; blocks = blocks[1:] {
+		if blocks[0].language != "sh" {
+			continue
+		}
+		ran++
+		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", address.Replace(blocks[0].text))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%v:\n%s\n%s", err, blocks[0].text, out)
+		}
+		rest := bare(string(out))
+		for part := range strings.SplitSeq(bare(blocks[1].text), "…") {
+			_, after, found := strings.Cut(rest, part)
+			if !found {
+				t.Errorf("%s\nprints\n%s\nwithout\n%s", blocks[0].text, out, part)
+				break
+			}
+			rest = after
+		}
+	}
+	if ran == 0 {
+		t.Error("the page has no commands")
+	}
+}
+
+// bare is a text without white space, in which JSON varies.
+func bare(text string) string { return strings.Join(strings.Fields(text), "") }
+
+type block struct{ language, text string }
+
+// fenced are the blocks of a page between fences.
+func fenced(text string) []block {
+	var out []block
+	parts := strings.Split("\n"+text, "\n```")
+	for i := 1; i < len(parts); i += 2 {
+		language, body, _ := strings.Cut(parts[i], "\n")
+		out = append(out, block{language, body})
+	}
+	return out
+}
+
+// TestReflection asks what grpcurl asks before a call.
+func TestReflection(t *testing.T) {
+	at := sidecar(t)
+	conn, err := grpc.NewClient(at.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(r *grpc_reflection_v1.ServerReflectionRequest) *grpc_reflection_v1.ServerReflectionResponse {
+		t.Helper()
+		if err := stream.Send(r); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	var names []string
+	for _, s := range ask(&grpc_reflection_v1.ServerReflectionRequest{
+		MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{},
+	}).GetListServicesResponse().GetService() {
+		names = append(names, s.GetName())
+	}
+	for _, want := range []string{"likeness.v1.SearchService", "likeness.v1.CatalogService", "grpc.health.v1.Health"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("reflection lists %v, without %s", names, want)
+		}
+	}
+	for _, symbol := range []string{"likeness.v1.SearchService", "likeness.v1.SearchRequest"} {
+		files := ask(&grpc_reflection_v1.ServerReflectionRequest{
+			MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: symbol},
+		}).GetFileDescriptorResponse().GetFileDescriptorProto()
+		if len(files) == 0 {
+			t.Errorf("reflection does not have the file of %s", symbol)
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+}

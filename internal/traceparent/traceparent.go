@@ -1,0 +1,82 @@
+// Package traceparent takes the trace of a context to whoever is called, and from
+// whoever calls, in the header that W3C Trace Context names.
+package traceparent
+
+import (
+	"context"
+	"net/http"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// header is metadata of gRPC as OpenTelemetry reads and writes it.
+type header metadata.MD
+
+func (h header) Get(key string) string {
+	if values := metadata.MD(h).Get(key); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+func (h header) Set(key, value string) { metadata.MD(h).Set(key, value) }
+
+func (h header) Keys() []string {
+	keys := make([]string, 0, len(h))
+	for key := range h {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// DialOptions have every call on a connection carry the trace of its context. A
+// call without one is left as it is.
+func DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+			return invoke(outgoing(ctx), method, request, reply, conn, options...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+			return open(outgoing(ctx), desc, conn, method, options...)
+		}),
+	}
+}
+
+// outgoing puts the trace in the place of one that a caller's metadata may hold.
+func outgoing(ctx context.Context) context.Context {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	md, ok := metadata.FromOutgoingContext(ctx)
+	if !ok {
+		md = metadata.MD{}
+	}
+	propagation.TraceContext{}.Inject(ctx, header(md))
+	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// FromIncoming is the context of a gRPC call that goes on with its caller's trace,
+// where it does not already.
+func FromIncoming(ctx context.Context) context.Context {
+	md, ok := metadata.FromIncomingContext(ctx)
+	if !ok || trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, header(md))
+}
+
+// FromHeader is FromIncoming for a call over HTTP.
+func FromHeader(ctx context.Context, h http.Header) context.Context {
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(h))
+}
+
+// ToHeader puts the trace of a request's context into its headers.
+func ToHeader(r *http.Request) {
+	propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(r.Header))
+}
