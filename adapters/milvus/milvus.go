@@ -29,10 +29,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/internal/wire"
+	"github.com/likenessdb/likeness/internal/traceparent"
 )
 
 // The limits that hold where Options and the server say nothing else.
@@ -176,19 +178,20 @@ func (s *Store) authorize(ctx context.Context, method string, req, reply any, cc
 	return invoke(ctx, method, req, reply, cc, opts...)
 }
 
-// dialOptions replace the SDK's defaults: no blocking dial, no pings (milvus-lite
-// answers too_many_pings), no retries, our own error conversion, and TLS, which
+// dialOptions replace the SDK's defaults: no blocking dial, no pings but of a call that
+// hears nothing (milvus-lite answers others with too_many_pings), no retries, our own error conversion, and TLS, which
 // the SDK could only do with an empty tls.Config.
 func (s *Store) dialOptions() []grpc.DialOption {
 	o := s.options
-	options := []grpc.DialOption{
+	options := append(traceparent.DialOptions(),
 		grpc.WithChainUnaryInterceptor(s.intercept, s.authorize),
 		grpc.WithDefaultCallOptions(grpc_retry.Disable(), grpc.MaxCallRecvMsgSize(o.Limits.MaxMessageBytes)),
+		// A link that swallows everything is noticed within half a minute.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 8 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: 3 * time.Second,
-		}),
-	}
+		}))
 	if o.TLS != nil {
 		options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(o.TLS)))
 	}

@@ -14,8 +14,12 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
+
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/adapters/guard"
 	"github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -187,7 +191,8 @@ func TestTLS(t *testing.T) {
 // TestManyCancels: Qdrant closes a connection on which many calls were
 // cancelled; the calls of others on it are sent again and do not fail.
 func TestManyCancels(t *testing.T) {
-	_, s, r := restarted(t)
+	_, store, r := restarted(t)
+	s := guard.New(store, guard.Options{RetryBudget: 0.1})
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -209,4 +214,42 @@ func TestManyCancels(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestDeadlinesNeverGrow: what is left of a caller's deadline is what the server is
+// given, as gRPC's and in Qdrant's own whole seconds, rounded up.
+func TestDeadlinesNeverGrow(t *testing.T) {
+	server, _, r := restarted(t)
+	const searches = 1000
+	var seen int
+	var given time.Time
+	s := open(t, qdrant.Options{Address: server.Address, DescribeFor: time.Hour, DialOptions: []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if batch, ok := req.(*client.QueryBatchPoints); ok {
+				seen++
+				at, has := ctx.Deadline()
+				if !has || at.After(given) {
+					t.Errorf("the deadline %s became %s", given, at)
+				}
+				left := time.Until(at)
+				if field := time.Duration(batch.GetTimeout()) * time.Second; field < left || field > left.Truncate(time.Second)+2*time.Second {
+					t.Errorf("%s were left, Qdrant was told %s", left, field)
+				}
+			}
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}),
+	}})
+	defer s.Close()
+	for i := range searches {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second+time.Duration(i)*7*time.Millisecond)
+		given, _ = ctx.Deadline()
+		if _, err := s.Search(ctx, r); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	}
+	if seen < searches {
+		t.Errorf("%d of %d searches were seen", seen, searches)
+	}
+	t.Logf("reliability row=1 figure=%d of %d forwarded deadlines within what was left, in gRPC's and in Qdrant's own field", seen, searches)
 }

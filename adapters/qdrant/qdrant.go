@@ -13,14 +13,13 @@ import (
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/internal/wire"
+	"github.com/likenessdb/likeness/internal/traceparent"
 	"github.com/likenessdb/likeness/internal/uncompressed"
 )
 
@@ -62,7 +61,7 @@ type Options struct {
 	Limits adapters.Limits
 	// Connections is the number of HTTP/2 connections that calls take in turn.
 	// Qdrant closes a connection on which many calls were cancelled, which
-	// fails the other calls on it; with several, one retry on another helps.
+	// fails the other calls on it; with several, a retry goes to another.
 	Connections int
 	// Timeout bounds a call whose context has no deadline.
 	Timeout time.Duration
@@ -100,16 +99,17 @@ func (o Options) dialOptions() []grpc.DialOption {
 	if o.TLS != nil {
 		transport = credentials.NewTLS(o.TLS)
 	}
-	dial := []grpc.DialOption{
+	dial := append(traceparent.DialOptions(),
 		grpc.WithTransportCredentials(transport),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.Limits.MaxMessageBytes), grpc.MaxCallSendMsgSize(o.Limits.MaxMessageBytes), uncompressed.Answers()),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		// A link that swallows everything is noticed within half a minute, in use or not:
+		// Qdrant minds no pings.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}),
 		// A server that comes back is found within a second, not within two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: 5 * time.Second,
-		}),
-	}
+		}))
 	if o.APIKey != "" {
 		dial = append(dial, grpc.WithPerRPCCredentials(apiKey(o.APIKey)))
 	}
@@ -180,8 +180,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	return err
 }
 
-// call runs one call on the next connection, and once more on another if
-// the connection failed: every call of this package may be repeated.
+// call runs one call on the next connection. It is not repeated here: package guard
+// does that, for reads, within a budget.
 func call[T any](ctx context.Context, s *Store, what, collection string, do func(context.Context, *qdrant.GrpcClient) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -193,9 +193,6 @@ func call[T any](ctx context.Context, s *Store, what, collection string, do func
 		defer cancel()
 	}
 	answer, err := do(ctx, s.client())
-	if status.Code(err) == codes.Unavailable && ctx.Err() == nil {
-		answer, err = do(ctx, s.client())
-	}
 	if err != nil {
 		return none, s.translate(ctx, err, what, collection)
 	}

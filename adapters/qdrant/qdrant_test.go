@@ -12,6 +12,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest"
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/adapters/guard"
 	"github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -52,9 +53,14 @@ func conformance(t *testing.T, version string) {
 	small := options
 	small.Limits.MaxMessageBytes = 1 << 20
 	adaptertest.Run(t, adaptertest.Kit{
-		Store:     "Qdrant",
-		Version:   version,
-		Open:      func(t *testing.T) adapters.Store { return open(t, options) },
+		Store:   "Qdrant",
+		Version: version,
+		Open: func(t *testing.T) adapters.Store {
+			if version == servers.QdrantNewest { // a guard changes nothing
+				return guard.New(open(t, options), guard.Options{})
+			}
+			return open(t, options)
+		},
 		OpenSmall: func(t *testing.T) adapters.Store { return open(t, small) },
 		Calls:     count.calls.Load,
 		IDs: []adaptertest.IDSet{

@@ -1,12 +1,12 @@
 package wiring
 
 import (
-	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/guard"
 	"github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/sidecar/config"
 )
 
-func openQdrant(c *config.Config, name string) (adapters.Store, error) {
+func openQdrant(c *config.Config, name string) (guard.Server, error) {
 	s := c.Stores[name]
 	key, err := c.APIKey(name)
 	if err != nil {

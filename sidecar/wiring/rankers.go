@@ -114,6 +114,15 @@ func (r *Rankers) Ranker(name string) ranker.Ranker {
 	return nil
 }
 
+// Breaker is the state of a ranker's breaker: closed, open or half-open; empty if there
+// is no such ranker.
+func (r *Rankers) Breaker(name string) string {
+	if client, ok := r.rankers[name]; ok {
+		return client.Breaker()
+	}
+	return ""
+}
+
 // Plugin is the one of that name, nil if there is none.
 func (r *Rankers) Plugin(name string) *plugins.Plugin { return r.plugins[name] }
 

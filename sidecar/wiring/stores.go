@@ -6,8 +6,10 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/guard"
 	"github.com/likenessdb/likeness/adapters/milvus"
 	"github.com/likenessdb/likeness/sidecar/config"
 )
@@ -16,24 +18,40 @@ import (
 func (a *Assembly) openStore(ctx context.Context, c *config.Config, name string) (adapters.Store, error) {
 	s := c.Stores[name]
 	var (
-		store adapters.Store
-		err   error
+		store  adapters.Store
+		server guard.Server
+		err    error
 	)
 	switch s.Kind {
 	case "embedded":
 		store, err = a.openEmbedded(s)
 	case "qdrant":
-		store, err = openQdrant(c, name)
+		server, err = openQdrant(c, name)
 	case "milvus":
-		store, err = openMilvus(ctx, c, name)
+		server, err = openMilvus(ctx, c, name)
 	default:
 		err = fmt.Errorf("%w: there is no store of kind %q", config.ErrConfig, s.Kind)
 	}
 	if err != nil {
 		return nil, err
 	}
+	if server != nil {
+		store = guard.New(server, guard.Options{
+			Name: name, BreakAfter: s.Guard.BreakAfter, BreakFor: s.Guard.BreakFor,
+			RetryBudget: s.Guard.RetryBudget, HedgeAfter: s.Guard.HedgeAfter,
+		})
+	}
 	a.closers = append(a.closers, store)
 	return store, nil
+}
+
+// Watch has an observer told what the stores are asked.
+func (a *Assembly) Watch(o guard.Observer) {
+	for _, store := range a.Stores {
+		if guarded, ok := store.(interface{ Watch(o guard.Observer) }); ok {
+			guarded.Watch(o)
+		}
+	}
 }
 
 func limits(l config.StoreLimits) adapters.Limits {
@@ -43,7 +61,7 @@ func limits(l config.StoreLimits) adapters.Limits {
 	}
 }
 
-func openMilvus(ctx context.Context, c *config.Config, name string) (adapters.Store, error) {
+func openMilvus(ctx context.Context, c *config.Config, name string) (guard.Server, error) {
 	s := c.Stores[name]
 	key, err := c.APIKey(name)
 	if err != nil {
@@ -63,7 +81,21 @@ func openMilvus(ctx context.Context, c *config.Config, name string) (adapters.St
 	})
 }
 
-// StoreTLS is the TLS towards a store; nil without.
+// presented reads a client certificate at every handshake, so that one that was
+// renewed is presented by the next connection; in the middle of a renewal it is the last.
+func presented(read func() (*tls.Certificate, error), last *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	var kept atomic.Pointer[tls.Certificate]
+	kept.Store(last)
+	return func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if now, err := read(); err == nil {
+			kept.Store(now)
+		}
+		return kept.Load(), nil
+	}
+}
+
+// StoreTLS is the TLS towards a store; nil without. The client certificate is read
+// again at every handshake, the authorities are those of the start.
 func StoreTLS(s config.StoreTLS) (*tls.Config, error) {
 	if !s.Enabled {
 		return nil, nil
@@ -80,11 +112,15 @@ func StoreTLS(s config.StoreTLS) (*tls.Config, error) {
 		}
 	}
 	if s.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
+		pair := func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
+			return &pair, err
+		}
+		last, err := pair()
 		if err != nil {
 			return nil, fmt.Errorf("%w: tls.cert_file: %w", config.ErrConfig, err)
 		}
-		c.Certificates = []tls.Certificate{pair}
+		c.GetClientCertificate = presented(pair, last)
 	}
 	return c, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
@@ -79,6 +80,7 @@ func (a *Assembly) openVersion(c *config.Config, route, version string, models f
 		return errors.Join(failed, v.table.Close())
 	})
 	v.Route.Store = a.Stores[r.Store]
+	v.Route.Database = pipeline.Database{System: c.Stores[r.Store].Kind, Address: c.Stores[r.Store].Address}
 	if a.rankers != nil {
 		v.Route.Ranker = a.rankers.Ranker(r.Ranker)
 	}
@@ -147,4 +149,36 @@ func models(c *config.Config, served map[string]string) []string {
 	all := maps.Clone(c.Models)
 	maps.DeleteFunc(all, func(name string, _ config.Model) bool { return waiting[name] })
 	return slices.Sorted(maps.Keys(all))
+}
+
+// Adjusted is the version as the live keys of a configuration have it, with all that
+// the version has open: model, table, companion and device stay, and so does what
+// closes them. It returns ErrVersion, or config.ErrConfig as Promise does.
+func (v *Version) Adjusted(c *config.Config) (*Version, error) {
+	name := v.Route.Name
+	r, ok := c.Routes[name].At(v.Name)
+	if !ok {
+		return nil, fmt.Errorf("%w: route %q serves version %q, which routes.%s.versions does not have any more; name it there again, or activate another", ErrVersion, name, v.Name, name)
+	}
+	next, route, to := *v, *v.Route, toRoute(name, r, c.Limits)
+	route.Strategy, route.ScanIfFaster, route.Weights, route.Head = to.Strategy, to.ScanIfFaster, to.Weights, to.Head
+	route.Depth, route.AverageDepth, route.MaxGap = to.Depth, to.AverageDepth, to.MaxGap
+	route.MaxK, route.MaxDepth, route.MaxRounds = to.MaxK, to.MaxDepth, to.MaxRounds
+	route.Timeout, route.LatencyBudget, route.Proxied = to.Timeout, to.LatencyBudget, to.Proxied
+	route.ExactSearch, route.UnitVectors = to.ExactSearch, to.UnitVectors
+	route.Consistency, route.Partitions, route.Failure = to.Consistency, to.Partitions, to.Failure
+	if route.RankerName != "" {
+		route.Calls, route.RankRounds = r.Calls, r.RankRounds
+	}
+	if k, ok := route.Promise.(*calibrate.Keeper); ok {
+		if err := k.Save(); err != nil { // the next one reads what it knows
+			return nil, fmt.Errorf("routes.%s: audit: %w", name, err)
+		}
+	}
+	route.Promise = nil
+	next.Route = &route
+	if err := Promise(c, &route); err != nil {
+		return nil, fmt.Errorf("%s: %w", keyOf(name, v.Name), err)
+	}
+	return &next, nil
 }

@@ -1,0 +1,181 @@
+// Package link is a TCP link to a server that misbehaves: one that is cut, that
+// swallows everything, or that is slow.
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// Link forwards connections to a server. It is safe for concurrent use.
+type Link struct {
+	// Address is where it listens.
+	Address string
+
+	to       string
+	listener net.Listener
+	done     context.Context
+	end      context.CancelFunc
+	group    sync.WaitGroup
+	down     atomic.Bool
+	stalled  atomic.Bool
+	delay    func(connection int) time.Duration
+	goAways  atomic.Int64
+	pings    atomic.Int64
+	accepted atomic.Int64
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+}
+
+// ForTest opens a link that ends with the test. delay, if not nil, is how long what a
+// connection sends is held back; connections are numbered from 0.
+func ForTest(t testing.TB, to string, delay func(connection int) time.Duration) *Link {
+	t.Helper()
+	var listen net.ListenConfig
+	listener, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Link{Address: listener.Addr().String(), to: to, listener: listener, delay: delay, conns: map[net.Conn]bool{}}
+	l.done, l.end = context.WithCancel(context.Background())
+	l.group.Go(l.accept)
+	t.Cleanup(l.close)
+	return l
+}
+
+// Down cuts every connection, and those that come until Up.
+func (l *Link) Down() {
+	l.down.Store(true)
+	l.Cut()
+}
+
+// Up lets connections through again.
+func (l *Link) Up() { l.down.Store(false) }
+
+// Cut cuts the connections that there are.
+func (l *Link) Cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		_ = c.Close()
+	}
+}
+
+// Stall swallows what comes from either side from now on; the connections stay.
+func (l *Link) Stall() { l.stalled.Store(true) }
+
+// Pings and GoAways count those frames of HTTP/2 so far: pings of the clients, and
+// connections that the server ended.
+func (l *Link) Pings() int64 { return l.pings.Load() }
+
+// GoAways counts the connections that the server told to go away.
+func (l *Link) GoAways() int64 { return l.goAways.Load() }
+
+func (l *Link) accept() {
+	for {
+		in, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		number := int(l.accepted.Add(1)) - 1
+		if l.down.Load() {
+			_ = in.Close()
+			continue
+		}
+		var dialer net.Dialer
+		out, err := dialer.DialContext(l.done, "tcp", l.to)
+		if err != nil {
+			_ = in.Close()
+			continue
+		}
+		l.mu.Lock()
+		l.conns[in], l.conns[out] = true, true
+		l.mu.Unlock()
+		l.group.Go(func() { l.pass(out, in, number, true) })
+		l.group.Go(func() { l.pass(in, out, number, false) })
+	}
+}
+
+// pass copies what one side sends until either ends.
+func (l *Link) pass(to, from net.Conn, number int, up bool) {
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, c := range []net.Conn{to, from} {
+			_ = c.Close()
+			delete(l.conns, c)
+		}
+	}()
+	frames, seen := io.Pipe()
+	defer seen.Close()
+	l.group.Go(func() { l.count(frames, up) })
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		if l.delay != nil && up {
+			select {
+			case <-time.After(l.delay(number)):
+			case <-l.done.Done():
+				return
+			}
+		}
+		if l.stalled.Load() {
+			continue
+		}
+		if _, err := seen.Write(buffer[:n]); err != nil {
+			return
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// count reads the frames of one side, as long as they are HTTP/2, and the rest.
+func (l *Link) count(r *io.PipeReader, up bool) {
+	defer func() { _, _ = io.Copy(io.Discard, r) }()
+	if up {
+		preface := make([]byte, len(http2.ClientPreface))
+		if _, err := io.ReadFull(r, preface); err != nil || !bytes.Equal(preface, []byte(http2.ClientPreface)) {
+			return
+		}
+	}
+	framer := http2.NewFramer(io.Discard, r)
+	framer.SetMaxReadFrameSize(1<<24 - 1)
+	for {
+		frame, err := framer.ReadFrame()
+		if err != nil && !errors.As(err, &http2.StreamError{}) {
+			return
+		}
+		switch f := frame.(type) {
+		case *http2.PingFrame:
+			if up && !f.IsAck() {
+				l.pings.Add(1)
+			}
+		case *http2.GoAwayFrame:
+			if !up {
+				l.goAways.Add(1)
+			}
+		}
+	}
+}
+
+func (l *Link) close() {
+	l.end()
+	_ = l.listener.Close()
+	l.Cut()
+	l.group.Wait()
+}

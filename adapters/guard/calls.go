@@ -1,0 +1,180 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Search implements adapters.Searcher.
+func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
+	return read(ctx, s, "search", r.Collection, func(ctx context.Context) ([]rerank.List, error) {
+		return s.hedged(ctx, func(ctx context.Context) ([]rerank.List, error) { return s.Server.Search(ctx, r) })
+	})
+}
+
+// SearchRange implements adapters.RangeSearcher.
+func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
+	return read(ctx, s, "search_range", r.Collection, func(ctx context.Context) ([]rerank.List, error) {
+		return s.hedged(ctx, func(ctx context.Context) ([]rerank.List, error) { return s.Server.SearchRange(ctx, r, above) })
+	})
+}
+
+// Fetch implements adapters.Fetcher.
+func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	return read(ctx, s, "fetch", r.Collection, func(ctx context.Context) (adapters.Rows, error) { return s.Server.Fetch(ctx, r) })
+}
+
+// Match implements adapters.Matcher.
+func (s *Store) Match(ctx context.Context, collection, filter string) ([]rerank.ID, error) {
+	return read(ctx, s, "match", collection, func(ctx context.Context) ([]rerank.ID, error) { return s.Server.Match(ctx, collection, filter) })
+}
+
+// Scan implements adapters.Scanner. It goes on behind the last batch where a failure
+// can pass; it is asked whatever the state of the breaker, which searches need.
+func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
+	for {
+		var refused error
+		came := false
+		err := s.observed(ctx, "scan", func() error {
+			return s.Server.Scan(ctx, r, func(rows adapters.Rows, cursor string) error {
+				came, r.Cursor = true, cursor
+				refused = yield(rows, cursor)
+				return refused
+			})
+		})
+		if refused != nil || came && r.Cursor == "" || !s.again(ctx, err) {
+			return err
+		}
+		s.told().StoreRetried(s.options.Name, "scan")
+	}
+}
+
+// Ping implements adapters.Store: whatever was seen before, it asks.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.observed(ctx, "ping", func() error { return s.Server.Ping(ctx) })
+}
+
+// Describe implements adapters.Describer.
+func (s *Store) Describe(ctx context.Context, collection string) (d adapters.Description, err error) {
+	err = s.repeated(ctx, "describe", func() error {
+		d, err = s.Server.Describe(ctx, collection)
+		return err
+	})
+	return d, err
+}
+
+// Count implements adapters.Counter.
+func (s *Store) Count(ctx context.Context, collection string) (n int64, err error) {
+	err = s.repeated(ctx, "count", func() error {
+		n, err = s.Server.Count(ctx, collection)
+		return err
+	})
+	return n, err
+}
+
+// Identify implements adapters.Identifier.
+func (s *Store) Identify(ctx context.Context, name string) (i adapters.Identity, err error) {
+	err = s.repeated(ctx, "identify", func() error {
+		i, err = s.Server.Identify(ctx, name)
+		return err
+	})
+	return i, err
+}
+
+// Create implements adapters.Writer. Like every write, it is sent once.
+func (s *Store) Create(ctx context.Context, schema adapters.Schema) error {
+	return s.observed(ctx, "create", func() error { return s.Server.Create(ctx, schema) })
+}
+
+// Write implements adapters.Writer.
+func (s *Store) Write(ctx context.Context, collection string, schema adapters.Schema, rows adapters.Rows) error {
+	return s.observed(ctx, "write", func() error { return s.Server.Write(ctx, collection, schema, rows) })
+}
+
+// Drop implements adapters.Writer.
+func (s *Store) Drop(ctx context.Context, collection string) error {
+	return s.observed(ctx, "drop", func() error { return s.Server.Drop(ctx, collection) })
+}
+
+// Delete implements adapters.Deleter.
+func (s *Store) Delete(ctx context.Context, collection string, ids []rerank.ID) error {
+	return s.observed(ctx, "delete", func() error { return s.Server.Delete(ctx, collection, ids) })
+}
+
+// SwitchAlias implements adapters.Aliaser.
+func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error {
+	return s.observed(ctx, "switch_alias", func() error { return s.Server.SwitchAlias(ctx, alias, collection) })
+}
+
+// observed sends a call once, and tells of it.
+func (s *Store) observed(ctx context.Context, operation string, do func() error) error {
+	ended := s.told().StoreCalled(ctx, s.options.Name, operation)
+	err := do()
+	ended(outcomeOf(ctx, err))
+	return err
+}
+
+// repeated sends a read that no search waits for, and once more if the budget has it.
+func (s *Store) repeated(ctx context.Context, operation string, do func() error) error {
+	s.retries.Called()
+	err := s.observed(ctx, operation, do)
+	if !s.again(ctx, err) {
+		return err
+	}
+	s.told().StoreRetried(s.options.Name, operation)
+	return s.observed(ctx, operation, do)
+}
+
+// hedged searches, and once more beside it where no answer came for a while and the
+// budget has it. The first answer counts, and the other search is cancelled; an error
+// counts where there is no answer.
+func (s *Store) hedged(ctx context.Context, search func(context.Context) ([]rerank.List, error)) ([]rerank.List, error) {
+	if s.options.HedgeAfter <= 0 {
+		return search(ctx)
+	}
+	s.hedges.Called()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		lists []rerank.List
+		err   error
+	}
+	answers := make(chan answer, 2) // nobody waits to tell
+	ask := func() {
+		var a answer
+		defer func() {
+			if p := recover(); p != nil { // here it would end the process
+				a.err = fmt.Errorf("%w: panic: %v", adapters.ErrStore, p)
+			}
+			answers <- a
+		}()
+		a.lists, a.err = search(ctx)
+	}
+	go ask()
+	flying := 1
+	timer := time.NewTimer(s.options.HedgeAfter)
+	defer timer.Stop()
+	var failed []error
+	for flying > 0 {
+		select {
+		case <-timer.C:
+			if s.hedges.Spend() {
+				s.told().StoreHedged(s.options.Name)
+				flying++
+				go ask()
+			}
+		case a := <-answers:
+			flying--
+			if a.err == nil {
+				return a.lists, nil
+			}
+			failed = append(failed, a.err)
+		}
+	}
+	return nil, errors.Join(failed...)
+}

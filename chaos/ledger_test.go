@@ -1,0 +1,195 @@
+package chaos_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// verdict is what became of a call.
+type verdict string
+
+const (
+	right   verdict = "right"
+	flagged verdict = "flagged" // it says that it may not be right
+	refused verdict = "refused" // an error
+	wrong   verdict = "wrong"   // neither
+)
+
+// ledger counts what was done to the sidecars and what they answered.
+type ledger struct {
+	mu       sync.Mutex
+	injected map[string]int
+	answers  map[string]map[verdict]int // by lane
+	wrongs   []string
+	late     []string        // answers that came long after the deadline of a sidecar that was not stopped
+	over     []time.Duration // by which answers of the API missed their timeout
+	slowest  []string        // those of them that missed it by a second, and what was broken
+	noticed  []time.Duration // after which half-open links were given up
+	active   map[string]int  // faults under way, by lane
+	broken   []string        // faults under way
+	waiting  map[string]*healing
+	healed   map[string][]time.Duration // by fault
+	overlaps int
+}
+
+// healing is a fault that is over and of which a lane has not recovered yet.
+type healing struct {
+	fault string
+	since time.Time
+}
+
+func newLedger() *ledger {
+	return &ledger{injected: map[string]int{}, answers: map[string]map[verdict]int{}, active: map[string]int{}, waiting: map[string]*healing{}, healed: map[string][]time.Duration{}}
+}
+
+func (l *ledger) inject(what string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.injected[what]++
+}
+
+// answer enters a call of a lane that began then.
+func (l *ledger) answer(lane string, began time.Time, v verdict, detail string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.answers[lane] == nil {
+		l.answers[lane] = map[verdict]int{}
+	}
+	l.answers[lane][v]++
+	if v == wrong && len(l.wrongs) < 20 {
+		l.wrongs = append(l.wrongs, lane+": "+detail)
+	}
+	if h := l.waiting[lane]; v == right && h != nil && began.After(h.since) {
+		l.healed[h.fault] = append(l.healed[h.fault], time.Since(h.since))
+		delete(l.waiting, lane)
+	}
+}
+
+// overdue enters by how much an answer missed its timeout.
+func (l *ledger) overdue(lane string, by time.Duration, fits bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = append(l.over, by)
+	if by > time.Second && len(l.slowest) < 30 {
+		l.slowest = append(l.slowest, fmt.Sprintf("%s by %v (%s)", lane, by.Round(time.Millisecond), strings.Join(l.broken, ", ")))
+	}
+	if !fits && len(l.late) < 20 {
+		l.late = append(l.late, fmt.Sprintf("%s: %v after its timeout", lane, by))
+	}
+}
+
+// notice enters after what time a half-open link was given up.
+func (l *ledger) notice(after time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.noticed = append(l.noticed, after)
+}
+
+// hurt says that a fault begins on these lanes: what they recover from is mixed.
+func (l *ledger) hurt(fault string, lanes []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = append(l.broken, fault)
+	for _, lane := range lanes {
+		l.active[lane]++
+		if l.waiting[lane] != nil {
+			delete(l.waiting, lane)
+			l.overlaps++
+		}
+	}
+}
+
+// heal says that a fault on these lanes is over.
+func (l *ledger) heal(fault string, lanes []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at := slices.Index(l.broken, fault); at >= 0 {
+		l.broken = slices.Delete(l.broken, at, at+1)
+	}
+	for _, lane := range lanes {
+		if l.active[lane]--; l.active[lane] > 0 {
+			l.overlaps++
+			continue
+		}
+		l.waiting[lane] = &healing{fault, time.Now()}
+	}
+}
+
+func (l *ledger) faults() (total int, table string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var b strings.Builder
+	for _, what := range slices.Sorted(maps.Keys(l.injected)) {
+		total += l.injected[what]
+		fmt.Fprintf(&b, "%s %d; ", what, l.injected[what])
+	}
+	return total, strings.TrimSuffix(b.String(), "; ")
+}
+
+// verdicts are all answers, and those of each lane as text.
+func (l *ledger) verdicts() (all map[verdict]int, table string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all = map[verdict]int{}
+	var b strings.Builder
+	for _, lane := range slices.Sorted(maps.Keys(l.answers)) {
+		of := l.answers[lane]
+		for v, n := range of {
+			all[v] += n
+		}
+		fmt.Fprintf(&b, "\n%-24s right %6d, flagged %6d, refused %6d, wrong %d", lane, of[right], of[flagged], of[refused], of[wrong])
+	}
+	return all, b.String()
+}
+
+// recoveries are the times from the end of a fault to the first right answer.
+func (l *ledger) recoveries() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var b strings.Builder
+	for _, fault := range slices.Sorted(maps.Keys(l.healed)) {
+		took := l.healed[fault]
+		fmt.Fprintf(&b, "\n%-24s %4d times, median %v, most %v", fault, len(took), quantile(took, .5).Round(time.Millisecond), quantile(took, 1).Round(time.Millisecond))
+	}
+	fmt.Fprintf(&b, "\nnot measured, as the next fault came before: %d", l.overlaps)
+	return b.String()
+}
+
+// healing of one fault.
+func (l *ledger) recovered(fault string) (n int, median, most time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, took := range l.healed {
+		if strings.Contains(name, fault) {
+			n += len(took)
+			median, most = max(median, quantile(took, .5)), max(most, quantile(took, 1))
+		}
+	}
+	return n, median, most
+}
+
+func (l *ledger) overrun() (n int, p50, p99 time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.over), quantile(l.over, .5), quantile(l.over, .99)
+}
+
+func quantile(took []time.Duration, p float64) time.Duration {
+	if len(took) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(took))
+	return sorted[max(int(math.Ceil(p*float64(len(sorted))))-1, 0)]
+}
+
+// unhealed are the lanes that a fault hurt and that have not answered right since.
+func (l *ledger) unhealed() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.waiting))
+}

@@ -1,0 +1,216 @@
+package chaos_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// trouble is what a relay does to what crosses it.
+type trouble int32
+
+const (
+	none     trouble = iota
+	slow             // what comes from the server is kept back
+	hold             // nothing crosses until the trouble is over
+	resetAll         // connections are reset
+	cut              // a connection ends in the middle of what the server says
+	halfOpen         // connections that are there swallow everything, for good; new ones are well
+)
+
+// relay is a TCP link between a sidecar and its store.
+type relay struct {
+	listener net.Listener
+	to       atomic.Pointer[string]
+	ledger   *ledger
+	now      atomic.Int32 // trouble
+	ending   atomic.Bool
+	delay    atomic.Int64 // of slow
+
+	mu    sync.Mutex
+	links map[*link]bool
+	wg    sync.WaitGroup
+}
+
+// link is one connection.
+type link struct {
+	client, server *net.TCPConn
+	dead           atomic.Bool // it swallows
+	since          time.Time   // dead; read where dead is true
+	used           atomic.Bool // after that
+}
+
+func (l *link) close() {
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+// reset ends the link with RST on both sides.
+func (l *link) reset() {
+	_ = l.client.SetLinger(0)
+	_ = l.server.SetLinger(0)
+	l.close()
+}
+
+func startRelay(t *testing.T, to string, counts *ledger) *relay {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{listener: listener, ledger: counts, links: map[*link]bool{}}
+	r.to.Store(&to)
+	r.wg.Go(r.accept)
+	t.Cleanup(func() {
+		r.ending.Store(true)
+		_ = listener.Close()
+		r.now.Store(int32(none))
+		r.each((*link).close)
+		r.wg.Wait()
+	})
+	return r
+}
+
+func (r *relay) address() string { return r.listener.Addr().String() }
+
+func (r *relay) accept() {
+	for {
+		conn, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		r.wg.Go(func() { r.serve(conn.(*net.TCPConn)) })
+	}
+}
+
+func (r *relay) serve(client *net.TCPConn) {
+	if trouble(r.now.Load()) == resetAll {
+		r.ledger.inject("connection reset")
+		_ = client.SetLinger(0)
+		_ = client.Close()
+		return
+	}
+	server, err := net.DialTimeout("tcp", *r.to.Load(), time.Second)
+	if err != nil { // the store is down: so is the link
+		_ = client.SetLinger(0)
+		_ = client.Close()
+		return
+	}
+	l := &link{client: client, server: server.(*net.TCPConn)}
+	r.mu.Lock()
+	r.links[l] = true
+	r.mu.Unlock()
+	var both sync.WaitGroup
+	both.Go(func() { r.copy(l, l.server, l.client, false) })
+	both.Go(func() { r.copy(l, l.client, l.server, true) })
+	both.Wait()
+	l.close()
+	if l.used.Load() && !r.ending.Load() {
+		r.ledger.notice(time.Since(l.since))
+	}
+	r.mu.Lock()
+	delete(r.links, l)
+	r.mu.Unlock()
+}
+
+// copy carries one direction; answers is that from the server.
+func (r *relay) copy(l *link, to, from *net.TCPConn, answers bool) {
+	b := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(b)
+		if n > 0 && !r.carry(l, to, b[:n], answers) {
+			l.close()
+			return
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) || l.dead.Load() {
+				l.close()
+				return
+			}
+			_ = to.CloseWrite()
+			return
+		}
+	}
+}
+
+// carry sends a piece on, and reports whether the link goes on.
+func (r *relay) carry(l *link, to *net.TCPConn, piece []byte, answers bool) bool {
+	if l.dead.Load() {
+		l.used.Store(true)
+		r.ledger.inject("swallowed by a half-open link")
+		return true
+	}
+	switch trouble(r.now.Load()) {
+	case slow:
+		if answers {
+			r.ledger.inject("answer kept back")
+			until := time.Now().Add(time.Duration(r.delay.Load()))
+			for trouble(r.now.Load()) == slow && time.Now().Before(until) {
+				time.Sleep(5 * time.Millisecond) //nolint:forbidigo // the delay is the fault
+			}
+		}
+	case hold:
+		r.ledger.inject("held")
+		for trouble(r.now.Load()) == hold {
+			time.Sleep(5 * time.Millisecond) //nolint:forbidigo // the link is held
+		}
+	case resetAll:
+		r.ledger.inject("connection reset")
+		l.reset()
+		return false
+	case cut:
+		if answers {
+			r.ledger.inject("answer cut in the middle")
+			_, _ = to.Write(piece[:len(piece)/2])
+			return false
+		}
+	default:
+	}
+	_, err := to.Write(piece)
+	return err == nil
+}
+
+// begin starts a trouble; the second result ends it.
+func (r *relay) begin(what trouble, delay time.Duration) (end func()) {
+	r.delay.Store(int64(delay))
+	switch what {
+	case halfOpen:
+		r.each(func(l *link) {
+			if !l.dead.Load() {
+				l.since = time.Now()
+				l.dead.Store(true)
+			}
+		})
+		return func() {}
+	case resetAll:
+		r.now.Store(int32(what))
+		r.each(func(l *link) {
+			r.ledger.inject("connection reset")
+			l.reset()
+		})
+	default:
+		r.now.Store(int32(what))
+	}
+	return func() { r.now.Store(int32(none)) }
+}
+
+// turn leads the link elsewhere: connections that are there are reset.
+func (r *relay) turn(to string) {
+	r.to.Store(&to)
+	r.each(func(l *link) {
+		r.ledger.inject("connection reset")
+		l.reset()
+	})
+}
+
+func (r *relay) each(do func(*link)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for l := range r.links {
+		do(l)
+	}
+}

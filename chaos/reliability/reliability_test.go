@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// TestEveryTestExists: each test that the table names is one of that package.
+func TestEveryTestExists(t *testing.T) {
+	rows, err := parseRows(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]map[string]bool{}
+	for _, r := range rows {
+		for _, name := range r.Tests {
+			at := strings.LastIndex(name, ".")
+			if at < 0 {
+				t.Errorf("row %d: %q is no FOLDER.TEST", r.Number, name)
+				continue
+			}
+			folder, test := name[:at], name[at+1:]
+			if known[folder] == nil {
+				known[folder] = testsIn(t, folder)
+			}
+			if !known[folder][test] {
+				t.Errorf("row %d: package %s has no %s", r.Number, folder, test)
+			}
+		}
+	}
+}
+
+// testsIn are the tests and fuzz targets of a package.
+func testsIn(t *testing.T, folder string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && (strings.HasPrefix(f.Name.Name, "Test") || strings.HasPrefix(f.Name.Name, "Fuzz")) {
+				names[f.Name.Name] = true
+			}
+		}
+	}
+	return names
+}
+
+// TestPageIsUpToDate: the page is what the table and the figures make.
+func TestPageIsUpToDate(t *testing.T) {
+	var made bytes.Buffer
+	if err := run([]string{"-figures", filepath.Join(root, "docs/benchmarks/reliability.json")}, nil, &made); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := os.ReadFile(filepath.Join(root, "docs/reference/reliability.md"))
+	if err != nil || !bytes.Equal(kept, made.Bytes()) {
+		t.Errorf("docs/reference/reliability.md is out of date (%v): run `make generate`", err)
+	}
+}
+
+const output = `=== RUN   TestChaos
+    chaos_test.go:50: seed 7
+    chaos_test.go:90: reliability row=3 figure=10412 faults, 0 unflagged
+--- PASS: TestChaos (60.00s)
+=== RUN   TestWrong
+=== RUN   TestWrong/part
+    chaos_test.go:90: reliability row=4 figure=a lie
+--- FAIL: TestWrong (1.00s)
+    --- FAIL: TestWrong/part (1.00s)
+PASS
+ok  	github.com/likenessdb/likeness/chaos	61.000s
+`
+
+func TestCollect(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "figures.json")
+	for _, text := range []string{strings.ReplaceAll(output, "10412", "9"), output} {
+		if err := run([]string{"-collect", "-figures", file}, strings.NewReader(text), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := readFigures(file)
+	if err != nil || len(got) != 1 || got[0].Row != 3 || got[0].Test != "chaos.TestChaos" || got[0].Figure != "10412 faults, 0 unflagged" || got[0].Date == "" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	var text bytes.Buffer
+	if err := run([]string{"-figures", file}, nil, &text); err != nil || !strings.Contains(text.String(), "10412 faults, 0 unflagged (") {
+		t.Errorf("%v in\n%s", err, text.String())
+	}
+	unknown := strings.ReplaceAll(output, "row=3", "row=999")
+	if err := run([]string{"-collect", "-figures", file}, strings.NewReader(unknown), nil); err == nil {
+		t.Error("a row that does not exist was taken")
+	}
+}
+
+func TestRowsAreChecked(t *testing.T) {
+	for _, text := range []string{"x", "[{row: 2, property: p, bar: b, tests: [a.T]}]", "[{row: 1, property: p, bar: b}]", "[{row: 1, property: p, bar: b, tests: [a.T], test: b}]"} {
+		if _, err := parseRows([]byte(text)); err == nil {
+			t.Errorf("%s was taken", text)
+		}
+	}
+}
