@@ -12,6 +12,7 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -50,6 +51,11 @@ type Description struct {
 	PayloadFields []string
 	// Vectors asks for the items' stored vectors.
 	Vectors bool
+}
+
+// SameItems reports whether two scorers read the same of an item.
+func (d Description) SameItems(other Description) bool {
+	return d.Payload == other.Payload && d.Vectors == other.Vectors && slices.Equal(d.PayloadFields, other.PayloadFields)
 }
 
 // Scorer is a heavy ranker. It is called concurrently, Description.Parallel times

@@ -28,6 +28,9 @@ var (
 	ErrRequest = errors.New("request does not fit the device")
 	// ErrMemory: there is no room for it (RESOURCE_EXHAUSTED).
 	ErrMemory = errors.New("not enough memory on the device")
+	// ErrBusy: more calls wait than can be answered in time; nothing is wrong with the
+	// device (ABORTED).
+	ErrBusy = errors.New("device busy")
 	// ErrUnavailable: the device is not to be reached (UNAVAILABLE).
 	ErrUnavailable = errors.New("device unavailable")
 	// ErrFailed: it failed, or its answer says what no device can (any other code).
@@ -92,6 +95,11 @@ type Best struct {
 	// Next is the score of the best row that is not in the answer, −Inf where there is
 	// none or it is not finite.
 	Next float32
+	// Measured, if not 0: no bound rules out that a row that is not in the answer scores
+	// more than Next; MeasuredError does, the error of rounding that was seen on so many
+	// pairs of a query and a row.
+	Measured      int
+	MeasuredError float32
 }
 
 // Device scores where the tables lie. It is called concurrently. An ended context

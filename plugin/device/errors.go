@@ -23,6 +23,7 @@ var codesOf = []struct {
 	{ErrRequest, codes.InvalidArgument},
 	{rerank.ErrQuery, codes.InvalidArgument},
 	{ErrMemory, codes.ResourceExhausted},
+	{ErrBusy, codes.Aborted},
 	{ErrUnavailable, codes.Unavailable},
 }
 

@@ -84,6 +84,7 @@ func (b Best) message() *pluginv1.Best {
 	m := &pluginv1.Best{
 		Rows: bytesOf(b.Rows), Scores: bytesOf(b.Scores), Epsilon: b.Epsilon,
 		Scored: count32(b.Scored), NotFinite: count32(b.NotFinite),
+		MeasuredPairs: count32(b.Measured), MeasuredError: b.MeasuredError,
 	}
 	if !math.IsInf(float64(b.Next), -1) {
 		m.Next = &b.Next
@@ -97,6 +98,7 @@ func bestOf(m *pluginv1.Best) Best {
 	b := Best{
 		Rows: numbersOf[uint32](m.GetRows()), Scores: numbersOf[float32](m.GetScores()), Epsilon: m.GetEpsilon(),
 		Scored: int(m.GetScored()), NotFinite: int(m.GetNotFinite()), Next: none,
+		Measured: int(m.GetMeasuredPairs()), MeasuredError: m.GetMeasuredError(),
 	}
 	if m != nil && m.Next != nil {
 		b.Next = m.GetNext()

@@ -125,7 +125,7 @@ func Read(r io.ReaderAt, size int64) (*Model, error) {
 		return nil, fmt.Errorf("%w: the header %q: %w", ErrFile, headerKey, err)
 	}
 	if h.Format != format {
-		return nil, fmt.Errorf("%w: its format is %d, want %d: use a likeness that knows it", ErrFile, h.Format, format)
+		return nil, fmt.Errorf("%w: its format is %d, want %d: a newer likeness wrote it; read it with that one, or write the model again with this one", ErrFile, h.Format, format)
 	}
 	if err := checkDigest(r, size, raw, file.Metadata[digestKey]); err != nil {
 		return nil, err

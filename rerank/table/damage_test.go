@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -48,6 +49,23 @@ func TestDamage(t *testing.T) {
 			refused("a cut", good[:rng.IntN(len(good))])
 		}
 		refused("a byte more", append(bytes.Clone(good), 0))
+	}
+}
+
+// TestNewerFormat: a table of a format to come is refused with both versions and the remedy.
+func TestNewerFormat(t *testing.T) {
+	path := build(t, idCases()["dense"])
+	b := read(t, path)
+	b[8] = 99 // the format version
+	save(t, path, seal(b))
+	_, err := table.Open(path, table.Expect{})
+	if !errors.Is(err, table.ErrTable) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"99", "1 to 2", "likeness index"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
 	}
 }
 

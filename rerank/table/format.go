@@ -121,7 +121,7 @@ func parseHeader(b []byte) (fileHeader, error) {
 	}
 	h.version = binary.LittleEndian.Uint32(b[8:])
 	if h.version < 1 || h.version > version {
-		return h, fmt.Errorf("format version is %d, want 1 to %d; build it again with `likeness index`", h.version, version)
+		return h, fmt.Errorf("format version is %d, want 1 to %d: a newer likeness wrote it; read it with that one, or build it again with `likeness index`", h.version, version)
 	}
 	length := int(min(binary.LittleEndian.Uint32(b[12:]), headerSize))
 	if limit := headerSize - fixedSize; length > limit {

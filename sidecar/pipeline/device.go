@@ -51,6 +51,10 @@ type Selection struct {
 	// Scored counts the items whose score was computed, NotFinite those of them whose
 	// score is not finite.
 	Scored, NotFinite int
+	// Measured, if not 0: Next rests on MeasuredError, which was seen on so many pairs
+	// of a query and an item, and on no bound.
+	Measured      int
+	MeasuredError float32
 }
 
 // samples is how many of the items that a device left out are scored here, to see
@@ -197,6 +201,9 @@ func (c *chosen) contradicted(own float32) error {
 	off := c.Epsilon + max(own, c.Epsilon)
 	if !finite(off) {
 		return fmt.Errorf("%w: its scores can be off by %v, those of this machine by %v", ErrUndecided, c.Epsilon, own)
+	}
+	if c.Measured > 0 {
+		return fmt.Errorf("%w: it rests on an error of %v, which was measured on %d pairs and is no bound", ErrUndecided, c.MeasuredError, c.Measured)
 	}
 	for i, score := range c.scores {
 		switch {

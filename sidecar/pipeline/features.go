@@ -210,11 +210,8 @@ func (s *source) fetch(ctx context.Context, collection string, ids []rerank.ID, 
 		return adapters.Rows{}, fmt.Errorf("%w: %d of the candidates are not in the table, and the store cannot fetch vectors by id; build the table again with `likeness index`",
 			adapters.ErrUnsupported, len(ids))
 	}
-	ctx, span := s.tracer.Start(ctx, "likeness.fetch")
+	ctx, span := s.storeSpan(ctx, s.tracer, "fetch", collection, "fetch")
 	defer span.End()
-	if span.IsRecording() {
-		span.SetAttributes(s.database(collection, "fetch")...)
-	}
 	began := time.Now()
 	rows, err := fetcher.Fetch(ctx, adapters.FetchRequest{
 		Collection: collection, IDs: ids, Vectors: fields, Owner: s.ownerIn(collection), Consistency: s.Consistency,

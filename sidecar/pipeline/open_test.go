@@ -221,7 +221,7 @@ func TestCollectionReplaced(t *testing.T) {
 // observer records what it is told.
 type observer struct{ errs []error }
 
-func (o *observer) Searched(_ string, _ pipeline.Request, _ pipeline.Answer, err error) {
+func (o *observer) Searched(_ context.Context, _ string, _ pipeline.Request, _ pipeline.Answer, err error) {
 	o.errs = append(o.errs, err)
 }
 

@@ -76,6 +76,7 @@ type Route struct {
 	Vector     string // stored vector field; "" is the only or unnamed one
 	StoreName  string
 	Store      adapters.Store
+	Database   Database
 	Model      Model
 
 	Placement Placement // table where there is one, otherwise stored, where not given
@@ -335,17 +336,18 @@ type ScoreAnswer struct {
 }
 
 // Observer is told of every search; it must not block and is called concurrently.
+// The context is the search's, and may be over.
 type Observer interface {
-	Searched(route string, r Request, a Answer, err error)
+	Searched(ctx context.Context, route string, r Request, a Answer, err error)
 }
 
 // Observers are told one after the other.
 type Observers []Observer
 
 // Searched implements Observer.
-func (all Observers) Searched(route string, r Request, a Answer, err error) {
+func (all Observers) Searched(ctx context.Context, route string, r Request, a Answer, err error) {
 	for _, o := range all {
-		o.Searched(route, r, a, err)
+		o.Searched(ctx, route, r, a, err)
 	}
 }
 

@@ -38,7 +38,7 @@ func (s *search) scan(ctx context.Context) error {
 // matching returns the items of the table that the filter lets through, and the
 // features of those that the table does not have.
 func (s *search) matching(ctx context.Context) ([]int32, []batch, error) {
-	ctx, span := s.span(ctx, "retrieve")
+	ctx, span := s.span(ctx, "match")
 	defer span.End()
 	began := time.Now()
 	ids, err := s.match(ctx)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -18,7 +20,7 @@ func (p *Pipeline) Search(ctx context.Context, r Request) (Answer, error) {
 	a, err := p.search(ctx, r)
 	a.Timings.Total = time.Since(began)
 	if p.observer != nil {
-		p.observer.Searched(r.Route, r, a, err)
+		p.observer.Searched(ctx, r.Route, r, a, err)
 	}
 	return a, err
 }
@@ -32,6 +34,9 @@ func (p *Pipeline) search(ctx context.Context, r Request) (Answer, error) {
 		return Answer{}, err
 	}
 	defer l.release()
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("likeness.route", r.Route))
+	}
 	a, err := p.searchOn(ctx, l, r)
 	if err != nil {
 		fail(span, err)

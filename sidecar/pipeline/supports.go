@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -206,7 +205,7 @@ func (s *search) readSupports(ctx context.Context, ids []rerank.ID) ([]plugin.It
 	h := s.supports
 	h.mu.Lock()
 	items := h.items
-	known := time.Now().Before(h.until) && sameWants(h.wants, wants)
+	known := time.Now().Before(h.until) && h.wants.SameItems(wants)
 	h.mu.Unlock()
 	if known {
 		return items, nil
@@ -223,10 +222,6 @@ func (s *search) readSupports(ctx context.Context, ids []rerank.ID) ([]plugin.It
 	defer h.mu.Unlock()
 	h.items, h.wants, h.until = items, wants, time.Now().Add(heldFor)
 	return items, nil
-}
-
-func sameWants(a, b plugin.Description) bool {
-	return a.Payload == b.Payload && slices.Equal(a.PayloadFields, b.PayloadFields) && a.Vectors == b.Vectors
 }
 
 // rankItems are items as the ranker wants them, in the order asked, read by id where

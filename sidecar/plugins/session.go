@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/likenessdb/likeness/internal/traceparent"
 	"github.com/likenessdb/likeness/plugin"
 )
 
@@ -47,13 +48,12 @@ func (s *session) explain(err error) error {
 // that would measure one.
 func (o Options) dialOptions() []grpc.DialOption {
 	const window = 1 << 20
-	return []grpc.DialOption{
+	return append(traceparent.DialOptions(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxMessageBytes), grpc.MaxCallSendMsgSize(o.MaxMessageBytes)),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: 5 * time.Second,
 		}),
-		grpc.WithIdleTimeout(0), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(), grpc.WithUserAgent("likeness"),
-	}
+		grpc.WithIdleTimeout(0), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(), grpc.WithUserAgent("likeness"))
 }

@@ -216,7 +216,7 @@ func (d *Device) PatchTable(_ context.Context, p device.Patch) error {
 	}
 	from.patching.Lock() // patches of one table take turns
 	defer from.patching.Unlock()
-	added, err := from.admit(p)
+	added, err := p.Added(from.rows.Rows, from.rows.Cols)
 	if err != nil {
 		return fmt.Errorf("table %s: %w", p.From, err)
 	}
@@ -277,15 +277,12 @@ func (d *Device) find(a device.Ask) (*table, rerank.Encoded, error) {
 	d.mu.Lock()
 	m, t := d.models[a.Model], d.tables[a.Table]
 	d.mu.Unlock()
-	switch {
-	case m == nil:
-		return nil, nil, fmt.Errorf("%w: model %s", device.ErrNotLoaded, a.Model)
-	case t == nil:
-		return nil, nil, fmt.Errorf("%w: table %s", device.ErrNotLoaded, a.Table)
-	case t.model != a.Model:
-		return nil, nil, fmt.Errorf("%w: table %s is of model %s, not of %s", device.ErrRequest, a.Table, t.model, a.Model)
-	case a.K < 1 || a.K > d.options.MaxK:
-		return nil, nil, fmt.Errorf("%w: k is %d, want 1 to %d", device.ErrRequest, a.K, d.options.MaxK)
+	var of device.Version
+	if t != nil {
+		of = t.model
+	}
+	if err := a.Check(m != nil, t != nil, of, d.options.MaxK); err != nil {
+		return nil, nil, err
 	}
 	enc, err := m.Encode(a.Query)
 	if errors.Is(err, rerank.ErrQuery) {

@@ -53,30 +53,6 @@ func (t *table) seal() error {
 	return nil
 }
 
-// admit checks a patch and returns how many rows it adds.
-func (t *table) admit(p device.Patch) (added int, err error) {
-	if len(p.Numbers) != p.Rows.Rows || p.Rows.Rows > 0 && p.Rows.Cols != t.rows.Cols || len(p.Rows.Data) != p.Rows.Rows*p.Rows.Cols {
-		return 0, fmt.Errorf("%w: %d numbers, and %d rows of %d numbers; its own have %d", device.ErrRequest, len(p.Numbers), p.Rows.Rows, p.Rows.Cols, t.rows.Cols)
-	}
-	n := t.rows.Rows
-	for i, row := range p.Numbers {
-		switch {
-		case int64(row) > int64(n):
-			return 0, fmt.Errorf("%w: numbers[%d] is %d, and the row behind the last is %d", device.ErrRequest, i, row, n)
-		case n == rows.MaxRows:
-			return 0, fmt.Errorf("%w: more than %d rows", device.ErrRequest, n)
-		case int(row) == n:
-			n++
-		}
-	}
-	for i, row := range p.Removed {
-		if int64(row) >= int64(n) {
-			return 0, fmt.Errorf("%w: removed[%d] is row %d of %d", device.ErrRequest, i, row, n)
-		}
-	}
-	return n - t.rows.Rows, nil
-}
-
 // patched is the table after a patch that was admitted. Rows that are added where
 // the memory has room are not seen by versions before; a row that is replaced moves
 // all of them to other memory.

@@ -251,6 +251,7 @@ func (s *Scorer) ask(c *copied, q rerank.Query, k int) device.Ask {
 func (s *Scorer) selection(c *copied, b device.Best, began time.Time, err error) (pipeline.Selection, error) {
 	out := pipeline.Selection{
 		Items: make([]int32, len(b.Rows)), Scores: b.Scores, Epsilon: b.Epsilon, Next: b.Next, Scored: b.Scored, NotFinite: b.NotFinite,
+		Measured: b.Measured, MeasuredError: b.MeasuredError,
 	}
 	for i, row := range b.Rows {
 		if int64(row) >= int64(c.rows) {
@@ -290,7 +291,7 @@ func (s *Scorer) failed(c *copied, took time.Duration, err error) error {
 		s.count(Failed)
 	}
 	late := errors.Is(err, context.DeadlineExceeded) && took < patience && s.slow.Add(1) < maxSlow
-	if !late && !errors.Is(err, device.ErrRequest) { // of this query alone
+	if !late && !errors.Is(err, device.ErrRequest) && !errors.Is(err, device.ErrBusy) { // of this query alone
 		s.drop(c, err)
 	}
 	return err

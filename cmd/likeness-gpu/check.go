@@ -1,0 +1,100 @@
+//go:build cuda
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/kernels"
+	"github.com/likenessdb/likeness/gpu/parity"
+)
+
+// errParity: the device's answers are not the CPU's.
+var errParity = errors.New("the device does not agree with the CPU")
+
+// checked is what `likeness-gpu check` prints.
+type checked struct {
+	Version string          `json:"version"`
+	Device  gpu.Facts       `json:"device"`
+	Cases   []parity.Result `json:"cases"`
+	Failed  int             `json:"failed"`
+}
+
+func newCheck(stdout, stderr io.Writer) *cobra.Command {
+	var (
+		machine machineFlags
+		o       parity.Options
+		output  string
+	)
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Compare the device with the CPU",
+		Long: `check prints what the device is and compares its answers with the CPU's plain Go
+kernels: a dot product, and a MoL of every shape that has kernels of its own and of
+one that has none, of random weights and rows. The exit code is 1 if a case failed.`,
+		Example: `  likeness-gpu check
+  likeness-gpu check --rows 100000 --queries 100 --output json`,
+		Args: cobra.NoArgs,
+	}
+	machine.add(cmd)
+	cmd.Flags().IntVar(&o.Rows, "rows", 20000, "rows of a table")
+	cmd.Flags().IntVar(&o.Queries, "queries", 20, "queries of a case")
+	cmd.Flags().IntVar(&o.K, "k", 10, "rows of an answer")
+	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "of what is made up")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "what to print: text or json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if output != "text" && output != "json" || o.Rows < 1 || o.Queries < 1 || o.K < 1 {
+			return fmt.Errorf("--output is %q, want text or json; --rows, --queries and --k are 1 at least", output)
+		}
+		d, err := machine.open(slog.New(slog.NewTextHandler(stderr, nil)))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, d.Close()) }()
+		c := checked{Version: build().Version, Device: d.Facts()}
+		shapes := []parity.Shape{{PairsQuery: 3, PairsItem: 5, Dim: 7, Hidden: 9}}
+		for _, s := range kernels.Shapes() {
+			shapes = append(shapes, parity.Shape(s))
+		}
+		slices.SortFunc(shapes, func(a, b parity.Shape) int { return strings.Compare(a.String(), b.String()) })
+		err = parity.Check(cmd.Context(), d, shapes, o, func(r parity.Result) {
+			c.Cases = append(c.Cases, r)
+			_, _ = fmt.Fprintf(stderr, "case %d of %d: %s\n", len(c.Cases), len(shapes)+1, r.Case)
+			if r.Failed != "" {
+				c.Failed++
+			}
+		})
+		if err = errors.Join(err, c.print(stdout, output)); err == nil && c.Failed > 0 {
+			err = fmt.Errorf("%w: %d of %d cases failed", errParity, c.Failed, len(c.Cases))
+		}
+		return err
+	}
+	return cmd
+}
+
+func (c *checked) print(w io.Writer, output string) error {
+	if output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(c)
+	}
+	f := c.Device
+	_, _ = fmt.Fprintf(w, "%s, capability %s, %d multiprocessors, driver %s, %d of %d MiB free\n\n",
+		f.Name, f.Capability, f.Processors, f.Driver, f.Free>>20, f.Memory>>20)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "case\trows\tqueries\tsame order\terror\tat most\t")
+	for _, r := range c.Cases {
+		_, _ = fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.2g\t%.2g\t%s\n", r.Case, r.Rows, r.Queries, r.Same, r.Error, r.Epsilon, r.Failed)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,86 @@
+//go:build cuda
+
+package cuda
+
+/*
+#include <cuda.h>
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/plugin/device"
+)
+
+// What package cu lacks, through the driver's own header. Handles cross by their
+// layout: both sides have one pointer.
+
+// allowShared permits a kernel more dynamic shared memory than every device has.
+func allowShared(f cu.Function, bytes int) error {
+	handle := *(*C.CUfunction)(unsafe.Pointer(&f))
+	return resultOf(C.cuFuncSetAttribute(handle, C.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, C.int(bytes)))
+}
+
+// memory is what the context's device has in all, and has free.
+func memory() (total, free int64, err error) {
+	var f, t C.size_t
+	err = resultOf(C.cuMemGetInfo(&f, &t))
+	return int64(t), int64(f), err
+}
+
+// newPinned is memory of the host that the device copies from and to by itself.
+func newPinned(bytes int) ([]byte, error) {
+	var p unsafe.Pointer
+	code := C.cuMemHostAlloc(&p, C.size_t(bytes), C.CU_MEMHOSTALLOC_PORTABLE)
+	if err := resultOf(code); err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*byte)(p), bytes), nil
+}
+
+func freePinned(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	return resultOf(C.cuMemFreeHost(unsafe.Pointer(&b[0])))
+}
+
+// result is a code of the driver.
+type result C.CUresult
+
+// Error names the code as cuda.h does.
+func (r result) Error() string {
+	var name, text *C.char
+	C.cuGetErrorName(C.CUresult(r), &name)
+	C.cuGetErrorString(C.CUresult(r), &text)
+	if name == nil || text == nil {
+		return fmt.Sprintf("CUDA error %d", int(r))
+	}
+	return fmt.Sprintf("%s: %s", C.GoString(name), C.GoString(text))
+}
+
+func resultOf(r C.CUresult) error {
+	if r == C.CUDA_SUCCESS {
+		return nil
+	}
+	return result(r)
+}
+
+// judged says what an error of the driver means: no room, or the end of the context.
+// Most others leave a context in which every call fails; none is worth a guess.
+func judged(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, cu.OutOfMemory), errors.Is(err, result(C.CUDA_ERROR_OUT_OF_MEMORY)):
+		return fmt.Errorf("%w: %s: %w", device.ErrMemory, what, err)
+	default:
+		return fmt.Errorf("%w: %s: %w", gpu.ErrLost, what, err)
+	}
+}

@@ -1,0 +1,263 @@
+//go:build cuda
+
+// Package cuda is a gpu.Machine on an NVIDIA device, by the driver alone: package cu
+// and the kernels' PTX. It builds with the tag cuda, and cu ends a process that
+// has no driver: it is for cmd/likeness-gpu and for nothing else.
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/kernels"
+	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank/mol"
+)
+
+// Options of a Machine.
+type Options struct {
+	// Device is its number.
+	Device int
+	// Scores bounds the memory for the scores of one launch; 0: 256 MiB. A table that
+	// needs more is scanned piece by piece.
+	Scores int64
+}
+
+const (
+	maxBatch = kernels.DotQueries
+	maxKeep  = 16384
+)
+
+// Machine is one device with a context. All calls come from one thread.
+type Machine struct {
+	options   Options
+	facts     gpu.Facts
+	shared    int // bytes of shared memory that a block may have
+	context   cu.CUContext
+	module    cu.Module
+	stream    cu.Stream
+	functions map[string]*function
+
+	queries, staging arena
+	scores           block
+	ranked           [2]block // what top_k kept, by turns
+	stats            [2]block
+	answers          inbox
+	largest          block // what rows_pack counts
+	clock            clock
+}
+
+var _ gpu.Machine = (*Machine)(nil)
+
+type function struct {
+	cu.Function
+	shared int // that it may have
+}
+
+// Open makes a context on the thread of the caller, which makes all calls. It returns
+// an error that names the device.
+func Open(o Options) (_ *Machine, err error) {
+	if o.Scores == 0 {
+		o.Scores = 256 << 20
+	}
+	n, err := cu.NumDevices()
+	if err == nil && o.Device >= n {
+		err = fmt.Errorf("there are %d devices, the first is number 0", n)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("device %d: %w", o.Device, err)
+	}
+	dev, err := cu.GetDevice(o.Device)
+	if err != nil {
+		return nil, fmt.Errorf("device %d: %w", o.Device, err)
+	}
+	m := &Machine{options: o, functions: map[string]*function{}}
+	if err := m.describe(dev); err != nil {
+		return nil, fmt.Errorf("device %d: %w", o.Device, err)
+	}
+	if m.context, err = dev.MakeContext(cu.SchedSpin); err != nil {
+		return nil, fmt.Errorf("device %d, %s: making a context: %w", o.Device, m.facts.Name, err)
+	}
+	if err := m.prepare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("device %d, %s: %w", o.Device, m.facts.Name, err), m.context.Destroy())
+	}
+	return m, nil
+}
+
+func (m *Machine) describe(dev cu.Device) error {
+	name, err := dev.Name()
+	if err != nil {
+		return err
+	}
+	const major, minor, sharedOptIn = 75, 76, 97 // CU_DEVICE_ATTRIBUTE_…
+	facts, err := dev.Attributes(major, minor, cu.MultiprocessorCount, sharedOptIn)
+	if err != nil {
+		return err
+	}
+	version := cu.Version()
+	m.shared = facts[3]
+	m.facts = gpu.Facts{
+		Name: name, Driver: fmt.Sprintf("%d.%d", version/1000, version%1000/10), Processors: facts[2],
+		Capability: fmt.Sprintf("%d.%d", facts[0], facts[1]), MaxBatch: maxBatch, MaxKeep: maxKeep,
+	}
+	if facts[0] < 8 {
+		return fmt.Errorf("compute capability %s, want 8.0 or above", m.facts.Capability)
+	}
+	return nil
+}
+
+// prepare loads the kernels: the driver compiles them for the device.
+func (m *Machine) prepare() (err error) {
+	if err := m.context.Lock(); err != nil { // what the caller's thread calls is of this context
+		return fmt.Errorf("making the context current: %w", err)
+	}
+	if m.facts.Memory, m.facts.Free, err = memory(); err != nil {
+		return fmt.Errorf("asking for the memory: %w", err)
+	}
+	if m.module, err = cu.LoadData(kernels.PTX()); err != nil {
+		return fmt.Errorf("loading the kernels, which need a driver of CUDA 12.0 or above and have %s: %w", m.facts.Driver, err)
+	}
+	const nonBlocking = 1
+	if m.stream, err = cu.MakeStream(nonBlocking); err != nil {
+		return fmt.Errorf("making a stream: %w", err)
+	}
+	if err := m.clock.start(); err != nil {
+		return err
+	}
+	m.largest, err = newBlock("a counter", 256)
+	return err
+}
+
+// Facts implements gpu.Machine.
+func (m *Machine) Facts() (gpu.Facts, error) { return m.facts, nil }
+
+// Close implements gpu.Machine: with its context all that it has is freed.
+func (m *Machine) Close() error {
+	return errors.Join(m.queries.free(), m.staging.free(), judged("freeing pinned memory", freePinned(m.answers.host)),
+		judged("unloading the kernels", m.module.Unload()), judged("ending the context", m.context.Destroy()))
+}
+
+// launch runs a kernel in the stream.
+func (m *Machine) launch(l kernels.Launch, a kernels.Arguments) error {
+	f := m.functions[l.Name]
+	if f == nil {
+		fn, err := m.module.Function(l.Name)
+		if err != nil {
+			return judged("finding the kernel "+l.Name, err)
+		}
+		f = &function{fn, 48 << 10}
+		m.functions[l.Name] = f
+	}
+	if l.Shared > f.shared {
+		if err := allowShared(f.Function, l.Shared); err != nil {
+			return judged(fmt.Sprintf("giving %s %d bytes of shared memory", l.Name, l.Shared), err)
+		}
+		f.shared = l.Shared
+	}
+	values := a.List()
+	pointers := make([]unsafe.Pointer, len(values))
+	for i := range values {
+		pointers[i] = unsafe.Pointer(&values[i])
+	}
+	return judged("launching "+l.Name, f.Launch(l.GridX, l.GridY, 1, l.Block, 1, 1, l.Shared, m.stream, pointers))
+}
+
+// shapeOf is what the kernels of a MoL depend on.
+func shapeOf(n *mol.Network) kernels.Shape {
+	return kernels.Shape{PairsQuery: n.PairsQuery, PairsItem: n.PairsItem, Dim: n.Dim, Hidden: n.First.Rows}
+}
+
+// single: φ is one inner product.
+func single(n *gpu.Network) bool { return n.MoL == nil || n.MoL.Fixed }
+
+// tensor reports whether there are kernels that approximate a network on this device.
+func (m *Machine) tensor(n *gpu.Network) bool {
+	return !single(n) && shapeOf(n.MoL).Tensor() && shapeOf(n.MoL).ScanQueries(m.shared) > 0
+}
+
+// ModelBytes implements gpu.Machine.
+func (m *Machine) ModelBytes(n *gpu.Network) int64 {
+	if single(n) {
+		return 0
+	}
+	bytes := 4 * int64(len(n.MoL.First.Data)+len(n.MoL.FirstBias)+len(n.MoL.Second.Data))
+	if m.tensor(n) {
+		bytes += int64(shapeOf(n.MoL).WeightsBytes())
+	}
+	return bytes
+}
+
+// TableBytes implements gpu.Machine: the rows in float32 and, where they can be
+// approximated, the components in float16 and the item's part of the gates again.
+func (m *Machine) TableBytes(n *gpu.Network, capacity int) int64 {
+	row := 4 * int64(n.Features)
+	if m.tensor(n) {
+		row += 2 * int64(n.MoL.PairsItem*n.MoL.Dim)
+		if n.MoL.ItemGates {
+			row += 4 * int64(n.MoL.PairsQuery*n.MoL.PairsItem)
+		}
+	}
+	return row * int64(capacity)
+}
+
+// network is a model on the device.
+type network struct {
+	machine             *Machine
+	of                  *gpu.Network
+	tensor              bool
+	first, bias, second block
+	weights             block // of the tensor kernels
+}
+
+// LoadModel implements gpu.Machine. It returns device.ErrRequest for a shape that no
+// kernel of this device takes.
+func (m *Machine) LoadModel(n *gpu.Network) (gpu.Model, error) {
+	w := &network{machine: m, of: n, tensor: m.tensor(n)}
+	if single(n) {
+		return w, nil
+	}
+	shape := shapeOf(n.MoL)
+	if _, _, err := shape.ExactScan(1, 1, m.shared); err != nil {
+		return nil, fmt.Errorf("%w: %w", device.ErrRequest, err)
+	}
+	err := m.upload(w)
+	if err == nil && w.tensor {
+		if w.weights, err = newBlock("weights", int64(shape.WeightsBytes())); err == nil {
+			err = m.launch(shape.Weights(), kernels.WeightsArgs{
+				First: uint64(w.first.at), Bias: uint64(w.bias.at), Second: uint64(w.second.at), Out: uint64(w.weights.at),
+				PairsQuery: uint64(shape.PairsQuery), PairsItem: uint64(shape.PairsItem), Hidden: uint64(shape.Hidden),
+			})
+		}
+		if err == nil {
+			err = judged("packing weights", m.stream.Synchronize())
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.Free())
+	}
+	return w, nil
+}
+
+func (m *Machine) upload(w *network) (err error) {
+	n := w.of.MoL
+	if w.first, err = uploaded("weights", n.First.Data); err != nil {
+		return err
+	}
+	if w.bias, err = uploaded("weights", n.FirstBias); err != nil {
+		return err
+	}
+	w.second, err = uploaded("weights", n.Second.Data)
+	return err
+}
+
+// Approximates implements gpu.Model.
+func (w *network) Approximates() bool { return w.tensor }
+
+// Free implements gpu.Model.
+func (w *network) Free() error {
+	return errors.Join(w.first.free(), w.bias.free(), w.second.free(), w.weights.free())
+}

@@ -1,0 +1,375 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/kernels"
+	"github.com/likenessdb/likeness/rerank/mol"
+)
+
+// Run implements gpu.Machine: as many jobs a launch as the kernels take.
+func (m *Machine) Run(jobs []gpu.Job) ([]gpu.Survivors, error) {
+	out := make([]gpu.Survivors, 0, len(jobs))
+	for len(jobs) > 0 {
+		t := jobs[0].Table.(*table)
+		n := min(len(jobs), m.batch(t, &jobs[0]))
+		found, err := m.run(t, jobs[:n])
+		if err != nil {
+			return nil, err
+		}
+		out, jobs = append(out, found...), jobs[n:]
+	}
+	return out, nil
+}
+
+// batch is how many jobs like j a launch takes.
+func (m *Machine) batch(t *table, j *gpu.Job) int {
+	n := maxBatch
+	if j.Way == gpu.Approximate && j.Rows == nil {
+		n = min(n, shapeOf(t.of.of.MoL).ScanQueries(m.shared))
+	}
+	if j.Rows == nil {
+		return n
+	}
+	return max(1, min(n, int(m.options.Scores/4)/max(len(j.Rows), 1)))
+}
+
+// launch is jobs of one table and way, on their way through the kernels.
+type launch struct {
+	m       *Machine
+	t       *table
+	jobs    []gpu.Job
+	keep    int // the most of all
+	longest int // rows of a job
+	some    bool
+
+	pairs                    kernels.Pairs
+	components, bias, factor uint64
+	scales                   uint64
+	halves                   uint64 // components in float16
+	live, bitmaps            uint64
+}
+
+func (m *Machine) run(t *table, jobs []gpu.Job) ([]gpu.Survivors, error) {
+	l := &launch{m: m, t: t, jobs: jobs, some: jobs[0].Rows != nil, longest: t.count}
+	if l.some {
+		l.longest = 0
+	}
+	for i := range jobs {
+		l.keep, l.longest = max(l.keep, jobs[i].Keep), max(l.longest, len(jobs[i].Rows))
+	}
+	if err := l.send(); err != nil {
+		return nil, err
+	}
+	out := make([]gpu.Survivors, len(jobs))
+	for i := range out {
+		out[i].Next = float32(math.Inf(-1))
+	}
+	if l.some {
+		return out, l.piece(out, 0, l.longest)
+	}
+	step := max(1, int(m.options.Scores/4)/len(jobs))
+	if step < t.count { // whole tiles
+		step = max(1024, step/1024*1024)
+	}
+	for first := 0; first < t.count; first += step {
+		if err := l.piece(out, first, min(step, t.count-first)); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// queries are the numbers of a launch's queries, one behind the other.
+type queries struct {
+	components, bias, factor, scales []float32
+	rows, starts                     []uint32
+	bitmaps                          [][]uint32
+}
+
+func (l *launch) collect() (q queries) {
+	total := 0
+	for i := range l.jobs {
+		j := &l.jobs[i]
+		if n := l.t.of.of; single(n) {
+			q.components, q.scales = append(q.components, j.Query.Vectors.Data...), append(q.scales, j.Query.Scale)
+		} else {
+			q.add(n.MoL, j)
+		}
+		if l.some {
+			q.starts = append(q.starts, uint32(total))
+			q.rows = append(q.rows, j.Rows...)
+			total += len(j.Rows)
+		}
+		q.bitmaps = append(q.bitmaps, j.Bitmap)
+	}
+	if l.some {
+		q.starts = append(q.starts, uint32(total))
+	}
+	return q
+}
+
+// add puts a query of a MoL as the kernels read it: components over τ, what a gate
+// starts with, and what the item's part of it is multiplied by.
+func (q *queries) add(n *mol.Network, j *gpu.Job) {
+	for _, x := range j.Query.Vectors.Data {
+		q.components = append(q.components, x*j.Query.Scale)
+	}
+	for p := range n.PairsQuery * n.PairsItem {
+		bias, factor := float32(0), float32(1)
+		if n.SecondBias != nil {
+			bias = n.SecondBias[p]
+		}
+		switch {
+		case j.Query.Gates == nil:
+		case n.Combination == mol.GLUSiLU:
+			factor = j.Query.Gates[p]
+		default:
+			bias += j.Query.Gates[p]
+		}
+		q.bias, q.factor = append(q.bias, bias), append(q.factor, factor)
+	}
+}
+
+// send brings the queries to the device and makes room for the scores.
+func (l *launch) send() error {
+	q, a, m := l.collect(), &l.m.queries, l.m
+	size := aligned(4*len(q.components)) + aligned(4*len(q.bias)) + aligned(4*len(q.factor)) + aligned(4*len(q.scales)) +
+		aligned(4*len(q.rows)) + aligned(4*len(q.starts)) + aligned(8*len(l.jobs))
+	filtered := false
+	for _, b := range q.bitmaps {
+		size += aligned(4 * len(b))
+		filtered = filtered || b != nil
+	}
+	n := l.t.of.of
+	approximate := l.jobs[0].Way == gpu.Approximate
+	halves := 0
+	if approximate {
+		halves = aligned(shapeOf(n.MoL).QueriesBytes(len(l.jobs)))
+	}
+	if err := a.reset(size + halves); err != nil {
+		return err
+	}
+	l.components, l.bias, l.factor, l.scales = put(a, q.components), put(a, q.bias), put(a, q.factor), put(a, q.scales)
+	l.pairs = kernels.Pairs{Rows: put(a, q.rows), Starts: put(a, q.starts), Queries: uint64(len(l.jobs))}
+	if l.t.some && !l.some { // a job's bitmap has it already; others of the launch may have none
+		l.live = uint64(l.t.live.at)
+	}
+	if filtered {
+		at := make([]uint64, len(l.jobs))
+		for i, b := range q.bitmaps {
+			at[i] = put(a, b)
+		}
+		l.bitmaps = put(a, at)
+	}
+	if err := a.send(m.stream); err != nil {
+		return err
+	}
+	if !approximate {
+		return nil
+	}
+	l.halves = uint64(a.on.at) + uint64(a.used)
+	how, padded := shapeOf(n.MoL).Queries(len(l.jobs))
+	return m.launch(how, kernels.QueriesArgs{
+		Components: l.components, Out: l.halves, Rows: uint64(len(l.jobs) * n.MoL.PairsQuery), PaddedRows: uint64(padded), Dim: uint64(n.MoL.Dim),
+	})
+}
+
+// piece scores some rows of the table, or those that the jobs name, ranks them, and
+// merges what is kept into the answers.
+func (l *launch) piece(out []gpu.Survivors, first, count int) error {
+	m := l.m
+	entries := int64(count) * int64(len(l.jobs))
+	if l.some {
+		entries = 0
+		for i := range l.jobs {
+			entries += int64(len(l.jobs[i].Rows))
+		}
+	}
+	if err := m.scores.grow("scores", 4*max(entries, 1)); err != nil {
+		return err
+	}
+	l.pairs.Scores, l.pairs.First, l.pairs.Count = uint64(m.scores.at), uint64(first), uint64(count)
+	if l.some {
+		l.pairs.Count = 0
+	}
+	if err := judged("starting a clock", m.clock.from.Record(m.stream)); err != nil {
+		return err
+	}
+	if err := l.score(count); err != nil {
+		return err
+	}
+	kept, err := l.rank(first, count)
+	if err != nil {
+		return err
+	}
+	if err := judged("stopping a clock", m.clock.to.Record(m.stream)); err != nil {
+		return err
+	}
+	return l.fetch(out, kept)
+}
+
+// score launches what computes φ.
+func (l *launch) score(count int) error {
+	n, t := l.t.of.of, l.t
+	if single(n) {
+		how := kernels.DotScan(count, len(l.jobs))
+		if l.some {
+			how = kernels.DotRescore(count, len(l.jobs))
+		}
+		return l.m.launch(how, kernels.DotArgs{
+			Table: uint64(t.rows.at), Vectors: l.components, Scales: l.scales, Pairs: l.pairs, Width: uint64(n.Features),
+		})
+	}
+	shape, silu := shapeOf(n.MoL), uint64(0)
+	if n.MoL.Combination == mol.GLUSiLU {
+		silu = 1
+	}
+	if l.jobs[0].Way == gpu.Approximate {
+		how := shape.Scan(count, len(l.jobs), l.m.facts.Processors)
+		if l.some {
+			how = shape.Rescore(count, len(l.jobs), l.m.facts.Processors)
+		}
+		return l.m.launch(how, kernels.TensorArgs{
+			Halves: uint64(t.halves.at), Gates: uint64(t.gates.at), Weights: uint64(t.of.weights.at),
+			Components: l.halves, Bias: l.bias, Factor: l.factor, Pairs: l.pairs, SiLU: silu,
+		})
+	}
+	how, tile, err := shape.ExactScan(count, len(l.jobs), l.m.shared)
+	if l.some {
+		how, tile, err = shape.ExactRescore(count, len(l.jobs), l.m.shared)
+	}
+	if err != nil {
+		return err
+	}
+	return l.m.launch(how, kernels.ExactArgs{
+		Table: uint64(t.rows.at), First: uint64(t.of.first.at), FirstBias: uint64(t.of.bias.at), Second: uint64(t.of.second.at),
+		Components: l.components, Bias: l.bias, Factor: l.factor, Pairs: l.pairs, SiLU: silu,
+		PairsQuery: uint64(shape.PairsQuery), PairsItem: uint64(shape.PairsItem), Dim: uint64(shape.Dim), Hidden: uint64(shape.Hidden),
+		Features: uint64(n.Features), Tile: uint64(tile),
+	})
+}
+
+// ranks is where the last launch of top_k has left what it kept.
+type ranks struct {
+	scores, rows, stats cu.DevicePtr
+	keep                int // entries a query
+}
+
+const statsBytes = 16
+
+// rank launches top_k until one part is left.
+func (l *launch) rank(first, count int) (ranks, error) {
+	m := l.m
+	var last ranks
+	for i, s := range kernels.TopKPlan(count, len(l.jobs), l.keep) {
+		entries := int64(len(l.jobs)) * int64(s.Parts) * int64(s.Keep)
+		out, stats := &m.ranked[i%2], &m.stats[i%2]
+		if err := out.grow("ranks", 8*entries); err != nil {
+			return last, err
+		}
+		if err := stats.grow("ranks", statsBytes*int64(len(l.jobs))*int64(s.Parts)); err != nil {
+			return last, err
+		}
+		args := kernels.TopKArgs{
+			OutScores: uint64(out.at), OutRows: uint64(out.at) + uint64(4*entries), OutStats: uint64(stats.at),
+			Count: uint64(s.Entries), Part: uint64(s.Part), Keep: uint64(s.Keep),
+		}
+		if i == 0 {
+			args.Scores, args.Rows, args.Starts, args.First = l.pairs.Scores, l.pairs.Rows, l.pairs.Starts, uint64(first)
+			args.Live, args.Bitmaps = l.live, l.bitmaps
+		} else {
+			args.Scores, args.Rows = uint64(last.scores), uint64(last.rows)
+			args.InStats, args.InParts = uint64(last.stats), uint64(s.Entries/s.Keep)
+		}
+		if err := m.launch(s.Launch, args); err != nil {
+			return last, err
+		}
+		last = ranks{out.at, out.at + cu.DevicePtr(4*entries), stats.at, s.Keep}
+	}
+	return last, nil
+}
+
+// fetch brings what was kept here and merges it into the answers.
+func (l *launch) fetch(out []gpu.Survivors, r ranks) error {
+	m, n := l.m, len(l.jobs)*r.keep
+	raw, err := m.answers.room(8*n + statsBytes*len(l.jobs))
+	if err != nil {
+		return err
+	}
+	scores, rows, stats := raw[:4*n], raw[4*n:8*n], raw[8*n:]
+	for _, c := range []struct {
+		to   []byte
+		from cu.DevicePtr
+	}{{scores, r.scores}, {rows, r.rows}, {stats, r.stats}} {
+		if err := judged("fetching answers", cu.MemcpyDtoHAsync(unsafe.Pointer(&c.to[0]), c.from, int64(len(c.to)), m.stream)); err != nil {
+			return err
+		}
+	}
+	if err := judged("waiting for answers", m.stream.Synchronize()); err != nil {
+		return err
+	}
+	if err := m.clock.read(); err != nil {
+		return err
+	}
+	for q := range out {
+		numbers := numbersOf[uint32](stats[q*statsBytes:][:statsBytes])
+		s := kernels.TopKStats{Next: numbersOf[float32](stats[q*statsBytes:][:4])[0], Scored: numbers[2], NotFinite: numbers[3]}
+		merge(&out[q], l.jobs[q].Keep, numbersOf[float32](scores)[q*r.keep:][:r.keep], numbersOf[uint32](rows)[q*r.keep:][:r.keep], s)
+	}
+	return nil
+}
+
+// merge adds the best of a piece, in no order, to those of the pieces before.
+func merge(out *gpu.Survivors, keep int, scores []float32, rows []uint32, s kernels.TopKStats) {
+	type entry struct {
+		row   uint32
+		score float32
+	}
+	all := make([]entry, 0, len(out.Rows)+len(rows))
+	for i, row := range out.Rows {
+		all = append(all, entry{row, out.Scores[i]})
+	}
+	for i, row := range rows {
+		if row != kernels.Absent {
+			all = append(all, entry{row, scores[i]})
+		}
+	}
+	slices.SortFunc(all, func(a, b entry) int {
+		fa, fb := finite(a.score), finite(b.score)
+		switch {
+		case fa != fb && fa:
+			return -1
+		case fa != fb:
+			return 1
+		case fa && a.score != b.score:
+			return cmp.Compare(b.score, a.score)
+		default:
+			return cmp.Compare(a.row, b.row)
+		}
+	})
+	if finite(s.Next) {
+		out.Next = max(out.Next, s.Next)
+	}
+	if len(all) > keep {
+		if next := all[keep].score; finite(next) {
+			out.Next = max(out.Next, next)
+		}
+		all = all[:keep]
+	}
+	out.Rows, out.Scores = out.Rows[:0], out.Scores[:0]
+	for _, e := range all {
+		out.Rows, out.Scores = append(out.Rows, e.row), append(out.Scores, e.score)
+	}
+	out.Scored, out.NotFinite = out.Scored+int(s.Scored), out.NotFinite+int(s.NotFinite)
+}
+
+func finite(x float32) bool { return x-x == 0 }

@@ -1,0 +1,121 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"errors"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/kernels"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// table is rows on the device: whole in float32; where tensor cores score them, the
+// components in float16 and the item's part of the gates again.
+type table struct {
+	of                  *network
+	capacity, count     int
+	rows, halves, gates block
+	live                block // a bit a row; none: all
+	some                bool  // live counts
+}
+
+// NewTable implements gpu.Machine.
+func (m *Machine) NewTable(of gpu.Model, capacity int) (gpu.Table, error) {
+	w := of.(*network)
+	t := &table{of: w, capacity: capacity}
+	var err error
+	if t.rows, err = newBlock("a table", 4*int64(w.of.Features)*int64(capacity)); err == nil && w.tensor {
+		n := w.of.MoL
+		t.halves, err = newBlock("a table", 2*int64(n.PairsItem*n.Dim)*int64(capacity))
+		if err == nil && n.ItemGates {
+			t.gates, err = newBlock("a table", 4*int64(n.PairsQuery*n.PairsItem)*int64(capacity))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Free())
+	}
+	return t, nil
+}
+
+// pieceBytes is about what is staged at once.
+const pieceBytes = 8 << 20
+
+// Write implements gpu.Table.
+func (t *table) Write(first int, rows rerank.Matrix) error {
+	return t.put(rows, func(from, to int) ([]uint32, int) { return nil, first + from })
+}
+
+// Patch implements gpu.Table.
+func (t *table) Patch(numbers []uint32, rows rerank.Matrix) error {
+	return t.put(rows, func(from, to int) ([]uint32, int) { return numbers[from:to], 0 })
+}
+
+// put brings rows to the device, some at a time: while one piece is copied and packed,
+// nobody waits; the next waits until the staging memory was read.
+func (t *table) put(rows rerank.Matrix, where func(from, to int) (numbers []uint32, first int)) error {
+	m := t.of.machine
+	some := max(1, pieceBytes/(4*max(rows.Cols, 1)))
+	for from := 0; from < rows.Rows; from += some {
+		to := min(from+some, rows.Rows)
+		numbers, first := where(from, to)
+		if err := judged("waiting for rows", m.stream.Synchronize()); err != nil {
+			return err
+		}
+		data := rows.Slice(from, to).Data
+		if err := m.staging.reset(aligned(4*len(data)) + aligned(4*len(numbers))); err != nil {
+			return err
+		}
+		args := kernels.RowsPackArgs{
+			Source: put(&m.staging, data), Numbers: put(&m.staging, numbers),
+			Rows: uint64(t.rows.at), Halves: uint64(t.halves.at), Gates: uint64(t.gates.at), Largest: uint64(m.largest.at),
+			Count: uint64(to - from), First: uint64(first), Features: uint64(rows.Cols), Width: uint64(rows.Cols),
+		}
+		if n := t.of.of.MoL; n != nil {
+			args.Width, args.PairsQuery, args.PairsItem = uint64(n.PairsItem*n.Dim), uint64(n.PairsQuery), uint64(n.PairsItem)
+		}
+		if err := m.staging.send(m.stream); err != nil {
+			return err
+		}
+		if err := m.launch(kernels.RowsPack(to-from), args); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CopyFrom implements gpu.Table.
+func (t *table) CopyFrom(from gpu.Table, rows int) error {
+	o := from.(*table)
+	for _, a := range []struct{ to, from block }{{t.rows, o.rows}, {t.halves, o.halves}, {t.gates, o.gates}} {
+		bytes := a.from.bytes / int64(max(o.capacity, 1)) * int64(rows)
+		if bytes == 0 {
+			continue
+		}
+		if err := judged("copying a table", cu.MemcpyDtoDAsync(a.to.at, a.from.at, bytes, t.of.machine.stream)); err != nil {
+			return err
+		}
+	}
+	return judged("copying a table", t.of.machine.stream.Synchronize())
+}
+
+// Resize implements gpu.Table.
+func (t *table) Resize(rows int, alive []uint32) error {
+	t.count, t.some = rows, alive != nil
+	if err := judged("waiting for rows", t.of.machine.stream.Synchronize()); err != nil || len(alive) == 0 {
+		return err
+	}
+	raw := bytesOf(alive)
+	if err := t.live.grow("a bitmap", int64(len(raw))); err != nil {
+		return err
+	}
+	return judged("writing a bitmap", cu.MemcpyHtoD(t.live.at, unsafe.Pointer(&raw[0]), int64(len(raw))))
+}
+
+// Free implements gpu.Table.
+func (t *table) Free() error {
+	return errors.Join(t.rows.free(), t.halves.free(), t.gates.free(), t.live.free())
+}

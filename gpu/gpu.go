@@ -1,0 +1,167 @@
+// Package gpu is a device.Device on a Machine: models and tables in a device's
+// memory, queries of concurrent requests gathered into launches, and answers that
+// are proved. It knows no driver: package cuda is a Machine on one, package hosted
+// one in plain Go, for tests.
+//
+// A query takes the steps
+//
+//	1 approximate  score all its rows in float16, keep the best K'
+//	2 exact        score those in float32
+//	3 certify      nothing that was not kept can belong to the answer; else double K'
+//
+// and each step is a job that is launched together with those of other queries.
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Options are what a Device can do without.
+type Options struct {
+	// Memory is what models and tables may take together, in bytes; 0: what the device
+	// has free at the start, without Reserve.
+	Memory int64
+	// Reserve is left for launches and for the driver; 0: a sixteenth of what is free, 512 MiB at most.
+	Reserve int64
+	// MaxK bounds the rows of one answer; 0: 4,096.
+	MaxK int
+	// Gather is the longest that a query waits for others to be launched with; at low
+	// load it waits for none. 0: 200 µs; negative: never.
+	Gather time.Duration
+	// Queue bounds the queries that wait; 0: 1,024.
+	Queue int
+	// Measured, where not 0, lets an answer rest on an error that was measured on at
+	// least so many pairs of query and row where no bound of it closes. Such answers say
+	// so (device.Best.Measured). Without it all rows are scored in float32 then.
+	Measured int
+	// Version of the program, for Describe.
+	Version string
+	Logger  *slog.Logger
+}
+
+func (o *Options) fill(f *Facts) {
+	if o.Reserve == 0 {
+		o.Reserve = min(512<<20, f.Free/16)
+	}
+	if o.Memory == 0 {
+		o.Memory = max(0, f.Free-o.Reserve)
+	}
+	if o.MaxK == 0 {
+		o.MaxK = 4096
+	}
+	o.MaxK = min(o.MaxK, f.MaxKeep-1)
+	if o.Gather == 0 {
+		o.Gather = 200 * time.Microsecond
+	}
+	if o.Queue == 0 {
+		o.Queue = 1024
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Device scores on a Machine. It is safe for concurrent use.
+type Device struct {
+	options Options
+	facts   Facts
+	queue   *queue
+	owner   *owner
+
+	mu     sync.Mutex
+	models map[device.Version]*loaded
+	tables map[device.Version]*table
+	used   int64
+}
+
+var _ device.Device = (*Device)(nil)
+
+// New starts the goroutine that owns the machine, on a thread of its own: open is
+// called there. The caller calls Close.
+func New(open func() (Machine, error), o Options) (*Device, error) {
+	d := &Device{models: map[device.Version]*loaded{}, tables: map[device.Version]*table{}}
+	d.queue = newQueue()
+	d.owner = newOwner(d.queue)
+	started := make(chan error, 1)
+	go d.owner.run(open, func(f Facts) {
+		o.fill(&f)
+		d.options, d.facts = o, f
+		d.queue.limits(o.Queue, f.MaxBatch, max(0, o.Gather))
+	}, started)
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Close ends calls under way with device.ErrUnavailable and frees the machine.
+func (d *Device) Close() error {
+	d.owner.fail(fmt.Errorf("%w: it is being closed", device.ErrUnavailable))
+	<-d.owner.ended
+	return d.owner.closed
+}
+
+// Lost is closed when the machine can do nothing more, Err says why: the process
+// should end, so that a fresh one begins with a fresh context.
+func (d *Device) Lost() <-chan struct{} { return d.owner.failed }
+
+// Err is why Lost was closed.
+func (d *Device) Err() error { return d.owner.err() }
+
+// Facts of the machine, as of the start.
+func (d *Device) Facts() Facts { return d.facts }
+
+// Describe implements device.Device.
+func (d *Device) Describe(context.Context) (device.Description, error) {
+	if err := d.owner.err(); err != nil {
+		return device.Description{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return device.Description{
+		Name:    fmt.Sprintf("%s, driver %s", d.facts.Name, d.facts.Driver),
+		Version: d.options.Version, MaxK: d.options.MaxK,
+		Kinds:  []rerank.Kind{rerank.KindDot, rerank.KindBilinear, rerank.KindMoL, rerank.KindMaxSim, rerank.KindRBE},
+		Memory: d.options.Memory, Free: max(0, d.options.Memory-d.used),
+		Models: slices.SortedFunc(maps.Keys(d.models), byName), Tables: slices.SortedFunc(maps.Keys(d.tables), byName),
+	}, nil
+}
+
+func byName(a, b device.Version) int {
+	if c := strings.Compare(a.Name, b.Name); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Version, b.Version)
+}
+
+// take reserves memory before it is allocated; the caller holds mu.
+func (d *Device) take(bytes int64) error {
+	if bytes > d.options.Memory-d.used {
+		return fmt.Errorf("%w: it needs %d bytes and %d of %d are free; unload another, or raise --memory",
+			device.ErrMemory, bytes, max(0, d.options.Memory-d.used), d.options.Memory)
+	}
+	d.used += bytes
+	return nil
+}
+
+// ended adds the end of a call to what it led to.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+		return errors.Join(ctx.Err(), err)
+	}
+	return err
+}
+
+// Waiting is how many queries wait for a launch.
+func (d *Device) Waiting() int { return d.queue.waiting() }

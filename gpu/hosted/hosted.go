@@ -1,0 +1,333 @@
+// Package hosted is a gpu.Machine in plain Go: it rounds what a device's kernels
+// round, so that what is built on a Machine is tested without one. It is slow.
+package hosted
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/mol"
+)
+
+// Machine is of one goroutine, as every gpu.Machine. The zero Machine has no memory.
+type Machine struct {
+	// Memory is what it has, in bytes.
+	Memory int64
+	// Batch and Keep are its facts; 0: 32 and 16,384.
+	Batch, Keep int
+	// Launched, if not nil, is told the jobs of every Run, whose error is what it returns.
+	Launched func(jobs []gpu.Job) error
+
+	used int64
+}
+
+var _ gpu.Machine = (*Machine)(nil)
+
+// Facts implements gpu.Machine.
+func (m *Machine) Facts() (gpu.Facts, error) {
+	return gpu.Facts{
+		Name: "plain Go", Driver: "none", Memory: m.Memory, Free: m.Memory - m.used, Processors: 1, Capability: "0.0",
+		MaxBatch: cmp.Or(m.Batch, 32), MaxKeep: cmp.Or(m.Keep, 16384),
+	}, nil
+}
+
+// ModelBytes implements gpu.Machine.
+func (m *Machine) ModelBytes(n *gpu.Network) int64 {
+	if n.MoL == nil {
+		return 0
+	}
+	return 4 * int64(len(n.MoL.First.Data)+len(n.MoL.Second.Data))
+}
+
+// TableBytes implements gpu.Machine.
+func (m *Machine) TableBytes(n *gpu.Network, capacity int) int64 {
+	return 4 * int64(capacity) * int64(n.Features)
+}
+
+func (m *Machine) take(bytes int64) error {
+	if bytes > m.Memory-m.used {
+		return fmt.Errorf("%w: %d bytes of %d are free", device.ErrMemory, m.Memory-m.used, m.Memory)
+	}
+	m.used += bytes
+	return nil
+}
+
+// Used is the memory that models and tables take.
+func (m *Machine) Used() int64 { return m.used }
+
+// LoadModel implements gpu.Machine.
+func (m *Machine) LoadModel(n *gpu.Network) (gpu.Model, error) {
+	if err := m.take(m.ModelBytes(n)); err != nil {
+		return nil, err
+	}
+	l := &network{machine: m, network: n}
+	if n.MoL != nil {
+		l.first, l.second = rounded(n.MoL.First), rounded(n.MoL.Second)
+	}
+	return l, nil
+}
+
+// NewTable implements gpu.Machine.
+func (m *Machine) NewTable(of gpu.Model, capacity int) (gpu.Table, error) {
+	n := of.(*network)
+	if err := m.take(m.TableBytes(n.network, capacity)); err != nil {
+		return nil, err
+	}
+	return &table{of: n, all: rerank.NewMatrix(capacity, n.network.Features)}, nil
+}
+
+// Close implements gpu.Machine.
+func (m *Machine) Close() error { return nil }
+
+// network is a model, its layers rounded to float16 too.
+type network struct {
+	machine       *Machine
+	network       *gpu.Network
+	first, second rerank.Matrix
+}
+
+// Approximates implements gpu.Model: a MoL of any shape.
+func (n *network) Approximates() bool { return n.network.MoL != nil && !n.network.MoL.Fixed }
+
+// Free implements gpu.Model.
+func (n *network) Free() error {
+	n.machine.used -= n.machine.ModelBytes(n.network)
+	return nil
+}
+
+type table struct {
+	of    *network
+	all   rerank.Matrix
+	rows  int
+	alive []uint32
+}
+
+func (t *table) Write(first int, rows rerank.Matrix) error {
+	copy(t.all.Slice(first, first+rows.Rows).Data, rows.Data)
+	return nil
+}
+
+func (t *table) Patch(numbers []uint32, rows rerank.Matrix) error {
+	for i, row := range numbers {
+		copy(t.all.Row(int(row)), rows.Row(i))
+	}
+	return nil
+}
+
+func (t *table) CopyFrom(from gpu.Table, rows int) error {
+	copy(t.all.Data, from.(*table).all.Slice(0, rows).Data)
+	return nil
+}
+
+func (t *table) Resize(rows int, alive []uint32) error {
+	t.rows, t.alive = rows, slices.Clone(alive)
+	return nil
+}
+
+func (t *table) Free() error {
+	t.of.machine.used -= t.of.machine.TableBytes(t.of.network, t.all.Rows)
+	return nil
+}
+
+// Run implements gpu.Machine.
+func (m *Machine) Run(jobs []gpu.Job) ([]gpu.Survivors, error) {
+	if m.Launched != nil {
+		if err := m.Launched(jobs); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]gpu.Survivors, len(jobs))
+	for i := range jobs {
+		out[i] = jobs[i].Table.(*table).run(&jobs[i])
+	}
+	return out, nil
+}
+
+func (t *table) run(j *gpu.Job) gpu.Survivors {
+	rows := j.Rows
+	if rows == nil {
+		rows = t.scanned(j.Bitmap)
+	}
+	q := newQuery(t.of, j)
+	out := gpu.Survivors{Scored: len(rows), Next: float32(math.Inf(-1))}
+	found := make([]entry, len(rows))
+	for i, row := range rows {
+		found[i] = entry{row, q.score(t.all.Row(int(row)))}
+		if !finite(found[i].score) {
+			out.NotFinite++
+		}
+	}
+	slices.SortFunc(found, before)
+	if len(found) > j.Keep {
+		if next := found[j.Keep].score; finite(next) {
+			out.Next = next
+		}
+		found = found[:j.Keep]
+	}
+	for _, e := range found {
+		out.Rows, out.Scores = append(out.Rows, e.row), append(out.Scores, e.score)
+	}
+	return out
+}
+
+// scanned are the rows of a scan.
+func (t *table) scanned(bitmap []uint32) []uint32 {
+	if bitmap == nil {
+		bitmap = t.alive
+	}
+	rows := make([]uint32, 0, t.rows)
+	for i := range t.rows {
+		if bitmap == nil || bitmap[i/32]>>(i%32)&1 != 0 {
+			rows = append(rows, uint32(i))
+		}
+	}
+	return rows
+}
+
+type entry struct {
+	row   uint32
+	score float32
+}
+
+func finite(x float32) bool { return x-x == 0 }
+
+func before(a, b entry) int {
+	if fa, fb := finite(a.score), finite(b.score); fa != fb {
+		if fa {
+			return -1
+		}
+		return 1
+	} else if fa && a.score != b.score {
+		return cmp.Compare(b.score, a.score)
+	}
+	return cmp.Compare(a.row, b.row)
+}
+
+// rounded is a matrix in float16.
+func rounded(m rerank.Matrix) rerank.Matrix {
+	return rerank.Matrix{Rows: m.Rows, Cols: m.Cols, Data: round(m.Data)}
+}
+
+func round(v []float32) []float32 {
+	if len(v) == 0 {
+		return nil
+	}
+	p := rerank.Packing{Format: rerank.FormatFloat16, Cols: len(v)}
+	words := make([]uint32, p.RowWords())
+	p.Pack(words, v)
+	out := make([]float32, len(v))
+	p.Unpack(out, words, 1)
+	return out
+}
+
+// query is a job's, ready for rows.
+type query struct {
+	of            *gpu.Network
+	rough         bool
+	o             rerank.Operands
+	components    rerank.Matrix // over τ
+	first, second rerank.Matrix
+}
+
+func newQuery(t *network, j *gpu.Job) *query {
+	q := &query{of: t.network, rough: j.Way == gpu.Approximate, o: j.Query}
+	n := t.network.MoL
+	if n == nil || n.Fixed {
+		return q
+	}
+	q.components = rerank.NewMatrix(j.Query.Vectors.Rows, j.Query.Vectors.Cols)
+	for i, x := range j.Query.Vectors.Data {
+		q.components.Data[i] = x * j.Query.Scale
+	}
+	q.first, q.second = n.First, n.Second
+	if q.rough {
+		q.components, q.first, q.second = rounded(q.components), t.first, t.second
+	}
+	return q
+}
+
+func dot(a, b []float32) (sum float32) {
+	for k, x := range a {
+		sum += x * b[k]
+	}
+	return sum
+}
+
+func (q *query) score(row []float32) float32 {
+	n := q.of.MoL
+	if n == nil || n.Fixed {
+		return dot(q.o.Vectors.Data, row) * q.o.Scale
+	}
+	items, gates := row[:n.PairsItem*n.Dim], row[n.PairsItem*n.Dim:]
+	if q.rough {
+		items = round(items)
+	}
+	logits := make([]float32, n.PairsQuery*n.PairsItem)
+	for l := range logits {
+		j := l % n.PairsItem
+		logits[l] = dot(q.components.Row(l/n.PairsItem), items[j*n.Dim:][:n.Dim])
+	}
+	return q.mix(n, logits, q.gates(n, logits), gates)
+}
+
+// gates is the logits' part of the gates.
+func (q *query) gates(n *mol.Network, logits []float32) []float32 {
+	in := logits
+	if q.rough {
+		in = round(in)
+	}
+	if q.first.Rows > 0 {
+		in = layer(q.first, n.FirstBias, in)
+		for i, x := range in {
+			in[i] = silu(x)
+		}
+		if q.rough {
+			in = round(in)
+		}
+	}
+	if q.second.Rows == 0 {
+		return make([]float32, len(logits))
+	}
+	return layer(q.second, n.SecondBias, in)
+}
+
+func layer(w rerank.Matrix, bias, x []float32) []float32 {
+	out := make([]float32, w.Rows)
+	for r := range out {
+		out[r] = dot(w.Row(r), x) + bias[r]
+	}
+	return out
+}
+
+func silu(x float32) float32 { return float32(float64(x) / (1 + math.Exp(-float64(x)))) }
+
+// mix is Σ softmax(z)·λ.
+func (q *query) mix(n *mol.Network, logits, z, item []float32) float32 {
+	top := float32(math.Inf(-1))
+	for l := range z {
+		var mine, its float32
+		if q.o.Gates != nil {
+			mine = q.o.Gates[l]
+		}
+		if n.ItemGates {
+			its = item[l]
+		}
+		if n.Combination == mol.GLUSiLU {
+			z[l] = silu(z[l] + mine*its)
+		} else {
+			z[l] += mine + its
+		}
+		top = max(top, z[l])
+	}
+	var sum, mixed float32
+	for l, x := range z {
+		w := float32(math.Exp(float64(x - top)))
+		sum, mixed = sum+w, mixed+w*logits[l]
+	}
+	return mixed / sum
+}

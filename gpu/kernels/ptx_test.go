@@ -1,0 +1,67 @@
+package kernels_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/gpu/kernels"
+)
+
+// TestPTX: the module has the kernels that this package names and the emulator runs,
+// each with as many parameters, of 8 bytes.
+func TestPTX(t *testing.T) {
+	want := map[string]kernels.Arguments{
+		"rows_pack": kernels.RowsPackArgs{}, "rows_move": kernels.RowsMoveArgs{}, "dot_rows": kernels.DotArgs{}, "top_k": kernels.TopKArgs{},
+		"mol_exact": kernels.ExactArgs{}, "mol_weights": kernels.WeightsArgs{}, "mol_queries": kernels.QueriesArgs{},
+	}
+	for _, s := range kernels.Shapes() {
+		want[s.Scan(1, 32, 1).Name], want[s.Rescore(1, 1, 1).Name] = kernels.TensorArgs{}, kernels.TensorArgs{}
+	}
+	entries := regexp.MustCompile(`(?s)\.entry (\w+)\((.*?)\)`).FindAllStringSubmatch(kernels.PTX(), -1)
+	if len(entries) != len(want) {
+		t.Errorf("%d kernels, want %d", len(entries), len(want))
+	}
+	list, err := os.ReadFile("emulator/kernels.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		args, ok := want[e[1]]
+		if !ok {
+			t.Errorf("nothing names the kernel %s", e[1])
+			continue
+		}
+		parameters := strings.Split(e[2], ",")
+		if len(parameters) != len(args.List()) || slices.ContainsFunc(parameters, func(p string) bool { return !strings.Contains(p, ".u64") }) {
+			t.Errorf("%s has the parameters %s, want %d of 8 bytes", e[1], e[2], len(args.List()))
+		}
+		if !strings.Contains(string(list), "ENTRY("+e[1]+")") {
+			t.Errorf("the emulator does not run %s", e[1])
+		}
+	}
+}
+
+func TestShapes(t *testing.T) {
+	for _, s := range kernels.Shapes() {
+		queries := s.ScanQueries(sharedMemory)
+		if queries < 16 {
+			t.Errorf("%s scans for %d queries at once", s, queries)
+		}
+		if l := s.Scan(1000, queries, 132); l.Shared > sharedMemory || l.Block > 256 {
+			t.Errorf("%s: %+v", s, l)
+		}
+		if l := s.Rescore(1000, 32, 132); l.Shared > sharedMemory || l.GridX*l.GridY < 100 || l.GridX*l.GridY > 2*132 {
+			t.Errorf("%s: %+v", s, l)
+		}
+		if !s.Tensor() || s.ScanQueries(1000) != 0 {
+			t.Errorf("%s: no kernels, or they need no memory", s)
+		}
+	}
+	odd := kernels.Shape{PairsQuery: 3, PairsItem: 5, Dim: 7, Hidden: 9}
+	if odd.Tensor() || odd.ScanQueries(sharedMemory) != 0 {
+		t.Errorf("%s has kernels", odd)
+	}
+}

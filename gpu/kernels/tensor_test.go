@@ -1,0 +1,173 @@
+package kernels_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/likenessdb/likeness/gpu/kernels"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// tensorArgs packs a model, its table and its queries with the kernels that do it.
+func (g *given) tensorArgs(t *testing.T, m *memory) kernels.TensorArgs {
+	t.Helper()
+	s, n := g.shape(), &g.network
+	pairs, width := n.PairsQuery*n.PairsItem, n.PairsItem*n.Dim
+	weights := make(words[uint32], s.WeightsBytes()/4)
+	w := kernels.WeightsArgs{
+		First: m.put(words[float32](n.First.Data)), Bias: m.put(words[float32](n.FirstBias)), Second: m.put(words[float32](n.Second.Data)),
+		Out: m.put(weights), PairsQuery: uint64(n.PairsQuery), PairsItem: uint64(n.PairsItem), Hidden: uint64(s.Hidden),
+	}
+	m.launch(t, s.Weights(), w)
+
+	halves := make(words[uint16], g.rows.Rows*width)
+	largest := words[uint32]{0}
+	p := kernels.RowsPackArgs{
+		Source: m.put(words[float32](g.rows.Data)), Halves: m.put(halves), Largest: m.put(largest), Count: uint64(g.rows.Rows),
+		Features: uint64(g.rows.Cols), Width: uint64(width), PairsQuery: uint64(n.PairsQuery), PairsItem: uint64(n.PairsItem),
+	}
+	if n.ItemGates {
+		p.Gates = m.put(make(words[float32], g.rows.Rows*pairs))
+	}
+	m.launch(t, kernels.RowsPack(g.rows.Rows), p)
+
+	components, bias, factor := g.operands()
+	launch, padded := s.Queries(len(g.queries))
+	narrow := make(words[uint16], s.QueriesBytes(len(g.queries))/2)
+	for i := range narrow {
+		narrow[i] = 0x7e00
+	}
+	q := kernels.QueriesArgs{
+		Components: m.put(components), Out: m.put(narrow), Rows: uint64(len(g.queries) * n.PairsQuery), PaddedRows: uint64(padded), Dim: uint64(n.Dim),
+	}
+	m.launch(t, launch, q)
+	return kernels.TensorArgs{
+		Halves: p.Halves, Gates: p.Gates, Weights: w.Out, Components: q.Out, Bias: m.put(bias), Factor: m.put(factor), SiLU: g.silu(),
+	}
+}
+
+// tensorCases have every generated shape, and what its scores may be off, at their
+// temperatures. README.md has what was measured.
+var tensorCases = []struct {
+	name           string
+	given          func(t *testing.T, queries int) *given
+	scans, rescues int // queries
+	tolerance      float64
+}{
+	{"8x4x64", goldenOf("a_ml1m_8x4x64"), 5, 2, 0.02},
+	{"8x8x32", goldenOf("b_books_8x8x32"), 5, 2, 0.02},
+	{"8x4x128", goldenOf("c_ml20m_8x4x128"), 3, 2, 0.02},
+	{"4x4x768", goldenOf("d_lm_4x4x768"), 5, 2, 0.02},
+	{"4x4x768, gates of the logits", goldenOf("e_lm_components"), 3, 1, 0.02},
+	{"4x4x64", func(t *testing.T, queries int) *given {
+		t.Helper()
+		return made(t, kernels.Shape{PairsQuery: 4, PairsItem: 4, Dim: 64, Hidden: 128}, 150, queries)
+	}, 11, 3, 0.02},
+}
+
+func goldenOf(name string) func(t *testing.T, queries int) *given {
+	return func(t *testing.T, queries int) *given {
+		t.Helper()
+		return golden(t, "../../testdata/golden/mol/"+name, queries)
+	}
+}
+
+// As many queries as a launch takes, and one item more than a tile.
+func TestTensorScanOfMany(t *testing.T) {
+	needsEmulator(t)
+	g, m := golden(t, "../../testdata/golden/mol/d_lm_4x4x768", 32), &memory{}
+	n := 33
+	g.repeat(n)
+	a := g.tensorArgs(t, m)
+	scores := make(words[float32], 32*n)
+	a.Pairs = kernels.Pairs{Scores: m.put(scores), Count: uint64(n), Queries: 32}
+	m.launch(t, g.shape().Scan(n, 32, 132), a)
+	for q := range 32 {
+		if worst, _ := difference(t, scores[q*n:][:n], g.scores(t, q, nil)); worst > 0.02 {
+			t.Errorf("query %d: %g from the CPU", q, worst)
+		}
+	}
+}
+
+// One group of queries: two of four components.
+func TestTensorScanOfOne(t *testing.T) {
+	needsEmulator(t)
+	for _, queries := range []int{1, 2} {
+		g, m := golden(t, "../../testdata/golden/mol/d_lm_4x4x768", queries), &memory{}
+		n := 200
+		g.repeat(n)
+		a := g.tensorArgs(t, m)
+		scores := make(words[float32], queries*n)
+		a.Pairs = kernels.Pairs{Scores: m.put(scores), Count: uint64(n), Queries: uint64(queries)}
+		m.launch(t, g.shape().Scan(n, queries, 1), a)
+		for q := range queries {
+			if worst, _ := difference(t, scores[q*n:][:n], g.scores(t, q, nil)); worst > 0.02 {
+				t.Errorf("query %d of %d: %g from the CPU", q, queries, worst)
+			}
+		}
+	}
+}
+
+func TestTensorScan(t *testing.T) {
+	for _, c := range tensorCases {
+		t.Run(c.name, func(t *testing.T) {
+			needsEmulator(t)
+			g, m := c.given(t, c.scans), &memory{}
+			g.repeat(150)
+			g.spoil(rand.New(rand.NewPCG(1, 2)))
+			a := g.tensorArgs(t, m)
+			const first = 2
+			n := g.rows.Rows - first
+			scores := make(words[float32], c.scans*n)
+			a.Pairs = kernels.Pairs{Scores: m.put(scores), First: first, Count: uint64(n), Queries: uint64(c.scans)}
+			m.launch(t, g.shape().Scan(n, c.scans, 2), a)
+			var worst, squares float64
+			for q := range c.scans {
+				w, s := difference(t, scores[q*n:][:n], g.scores(t, q, nil)[first:])
+				worst, squares = math.Max(worst, w), squares+s
+			}
+			t.Logf("error at most %.2g, root mean square %.2g, of scores up to %.3g", worst, math.Sqrt(squares/float64(len(scores))), scale(scores))
+			if worst > c.tolerance {
+				t.Errorf("%g from the CPU, want %g at most", worst, c.tolerance)
+			}
+		})
+	}
+}
+
+// repeat makes the table n rows long; copies are turned a little.
+func (g *given) repeat(n int) {
+	rows := rerank.NewMatrix(n, g.rows.Cols)
+	for i := range n {
+		copy(rows.Row(i), g.rows.Row(i%g.rows.Rows))
+		if i >= g.rows.Rows {
+			row := rows.Row(i)[:g.network.Dim]
+			slices.Reverse(row)
+		}
+	}
+	g.rows = rows
+}
+
+func TestTensorRescore(t *testing.T) {
+	for _, c := range tensorCases {
+		t.Run(c.name, func(t *testing.T) {
+			needsEmulator(t)
+			g, m, r := c.given(t, c.rescues), &memory{}, rand.New(rand.NewPCG(3, 4))
+			g.spoil(r)
+			a := g.tensorArgs(t, m)
+			p, longest := gathered(r, m, g.rows.Rows, c.rescues)
+			a.Pairs = p.Pairs
+			m.launch(t, g.shape().Rescore(longest, c.rescues, 1), a)
+			for q := range c.rescues {
+				rows := p.rows[p.starts[q]:p.starts[q+1]]
+				if len(rows) == 0 {
+					continue
+				}
+				if worst, _ := difference(t, p.scores[p.starts[q]:p.starts[q+1]], g.scores(t, q, rows)); worst > c.tolerance {
+					t.Errorf("query %d: %g from the CPU, want %g at most", q, worst, c.tolerance)
+				}
+			}
+		})
+	}
+}

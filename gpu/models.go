@@ -1,0 +1,130 @@
+package gpu
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/mol"
+)
+
+// loaded is a model, and its weights on the machine.
+type loaded struct {
+	*model.Model
+	network *Network
+	weights *weights
+	on      Model
+	bytes   int64
+	tables  int // of it; its weights are freed with the last
+	gone    bool
+}
+
+// NetworkOf is what a machine needs to know of a model.
+func NetworkOf(m *model.Model) *Network {
+	n := &Network{Features: m.Spec().Features}
+	if s, ok := m.Similarity.(*mol.Similarity); ok {
+		network := s.Network()
+		n.MoL = &network
+	}
+	return n
+}
+
+// LoadModel implements device.Device.
+func (d *Device) LoadModel(ctx context.Context, v device.Version, file []byte) error {
+	m, err := model.Read(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		return fmt.Errorf("%w: model %s: %w", device.ErrRequest, v, err)
+	}
+	if m.Version != v.Version {
+		return fmt.Errorf("%w: model %s has the version %q by its digest", device.ErrRequest, v, m.Version)
+	}
+	l := &loaded{Model: m, network: NetworkOf(m)}
+	l.weights = newWeights(l.network)
+	l.bytes = d.owner.sizes.ModelBytes(l.network)
+	d.mu.Lock()
+	err = d.room(v, l)
+	d.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("model %s: %w", v, err)
+	}
+	err = d.owner.do(ctx, func(machine Machine) (err error) {
+		l.on, err = machine.LoadModel(l.network)
+		return err
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil && d.models[v] != nil {
+		d.free(l.on)
+		err = device.ErrLoaded
+	}
+	if err != nil {
+		d.used -= l.bytes
+		return fmt.Errorf("model %s: %w", v, failed(err))
+	}
+	d.models[v] = l
+	return nil
+}
+
+// room reserves a model's memory; the caller holds mu.
+func (d *Device) room(v device.Version, l *loaded) error {
+	if d.models[v] != nil {
+		return device.ErrLoaded
+	}
+	return d.take(l.bytes)
+}
+
+// freer is what is on the machine.
+type freer interface{ Free() error }
+
+// free gives memory of the machine back, in the background: what is launched before
+// may still read it. An error of it is the machine's, and seen by the next call.
+func (d *Device) free(what freer) {
+	go func() {
+		_ = d.owner.do(context.Background(), func(Machine) error { return what.Free() })
+	}()
+}
+
+// Unload implements device.Device. What calls under way use is freed with the last
+// of them, for which it waits.
+func (d *Device) Unload(ctx context.Context, models, tables []device.Version) error {
+	for _, t := range d.unload(models, tables) {
+		select {
+		case <-t.freed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.owner.failed:
+		}
+	}
+	return d.owner.err()
+}
+
+// unload takes models and tables away, and returns the tables that there were.
+func (d *Device) unload(models, tables []device.Version) (gone []*table) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, v := range tables {
+		if t := d.tables[v]; t != nil {
+			delete(d.tables, v)
+			t.drop()
+			gone = append(gone, t)
+		}
+	}
+	for _, v := range models {
+		if m := d.models[v]; m != nil {
+			delete(d.models, v)
+			m.gone = true
+			d.release(m)
+		}
+	}
+	return gone
+}
+
+// release frees a model that is unloaded and has no table; the caller holds mu.
+func (d *Device) release(m *loaded) {
+	if m.gone && m.tables == 0 {
+		d.used -= m.bytes
+		d.free(m.on)
+	}
+}

@@ -1,0 +1,252 @@
+// Package parity compares a device with the CPU: models of every kind and of the
+// shapes that devices have kernels for are made up from a seed, loaded, scanned and
+// rescored, and each answer is compared with the plain Go kernels'.
+package parity
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/mol"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// Options say how much is compared.
+type Options struct {
+	Rows, Queries, K int
+	Seed             uint64
+}
+
+// Result of a case.
+type Result struct {
+	Case    string `json:"case"`
+	Rows    int    `json:"rows"`
+	Queries int    `json:"queries"`
+	K       int    `json:"k"`
+	// Same counts the scans whose rows are the CPU's, in its order.
+	Same int `json:"same"`
+	// Error is the greatest |φ − φ of the CPU|, Epsilon the greatest that the device
+	// says it can be.
+	Error   float64 `json:"error"`
+	Epsilon float64 `json:"epsilon"`
+	// Failed is why the case failed, if it did.
+	Failed string `json:"failed,omitempty"`
+}
+
+// Shape of a MoL: P_Q, P_X, D and the width of the gates' hidden layer.
+type Shape struct{ PairsQuery, PairsItem, Dim, Hidden int }
+
+func (s Shape) String() string {
+	return fmt.Sprintf("mol %d×%d×%d, gates of %d", s.PairsQuery, s.PairsItem, s.Dim, s.Hidden)
+}
+
+// Check compares a dot product and a MoL of each shape, and tells each result as it
+// comes. It returns the end of ctx.
+func Check(ctx context.Context, d device.Device, shapes []Shape, o Options, told func(Result)) error {
+	m, err := Dot(768)
+	if err != nil {
+		return err
+	}
+	told(one(ctx, d, "dot 768", m, o))
+	for _, s := range shapes {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		m, err := MoL(s, o.Seed)
+		if err != nil {
+			return err
+		}
+		told(one(ctx, d, s.String(), m, o))
+	}
+	return ctx.Err()
+}
+
+// one loads a model with rows, compares, and unloads both.
+func one(ctx context.Context, d device.Device, name string, m *model.Model, o Options) Result {
+	r := Result{Case: name, Rows: o.Rows, Queries: o.Queries, K: o.K}
+	var file bytes.Buffer
+	if err := model.Encode(&file, m); err != nil {
+		r.Failed = err.Error()
+		return r
+	}
+	at, table := device.Version{Name: "parity", Version: m.Version}, device.Version{Name: "parity " + name, Version: "1"}
+	rows := Rows(m, o.Rows, o.Seed)
+	err := d.LoadModel(ctx, at, file.Bytes())
+	if err == nil {
+		err = d.LoadTable(ctx, device.TableHead{Table: table, Model: at, Rows: rows.Rows, Cols: rows.Cols}, chunks(rows))
+	}
+	for q := 0; err == nil && q < o.Queries; q++ {
+		err = r.compare(ctx, d, m, device.Ask{Model: at, Table: table, Query: query(m, o.Seed+uint64(q)), K: o.K}, rows)
+	}
+	if err = errors.Join(err, d.Unload(context.WithoutCancel(ctx), []device.Version{at}, []device.Version{table})); err != nil {
+		r.Failed = err.Error()
+	}
+	return r
+}
+
+func chunks(m rerank.Matrix) device.Rows {
+	return func(yield func([]float32, error) bool) {
+		for from := 0; from < m.Rows; from += 4096 {
+			if !yield(m.Slice(from, min(from+4096, m.Rows)).Data, nil) {
+				return
+			}
+		}
+	}
+}
+
+func query(m *model.Model, seed uint64) rerank.Query {
+	return rerank.Query{Vector: numbers(1, m.Spec().QueryDim, seed, 1).Data}
+}
+
+// compare holds a scan, and a rescoring of every third row, to the CPU's scores.
+func (r *Result) compare(ctx context.Context, d device.Device, m *model.Model, a device.Ask, rows rerank.Matrix) error {
+	enc, err := m.WithKernels(kernel.Go()).Encode(a.Query)
+	if err != nil {
+		return err
+	}
+	scores := make([]float32, rows.Rows)
+	if err := enc.Score(scores, rerank.Items{Features: rows}); err != nil {
+		return err
+	}
+	var all, third []uint32
+	for i := range scores {
+		all = append(all, uint32(i))
+		if i%3 == 0 {
+			third = append(third, uint32(i))
+		}
+	}
+	scanned, err := d.Scan(ctx, a, nil)
+	if err != nil {
+		return fmt.Errorf("scan: %w", err)
+	}
+	rescored, err := d.Rescore(ctx, a, third)
+	if err != nil {
+		return fmt.Errorf("rescoring: %w", err)
+	}
+	off := float64(enc.Bound(nil, nil).Epsilon)
+	if err := r.agree(scanned, scores, all, off); err != nil {
+		return fmt.Errorf("scan: %w", err)
+	}
+	if slices.Equal(scanned.Rows, best(scores, all, a.K)) {
+		r.Same++
+	}
+	if err := r.agree(rescored, scores, third, off); err != nil {
+		return fmt.Errorf("rescoring: %w", err)
+	}
+	return nil
+}
+
+// best are the first k of some rows.
+func best(scores []float32, of []uint32, k int) []uint32 {
+	top := rerank.NewTopK(k)
+	for _, row := range of {
+		top.Push(rerank.Scored{ID: rerank.UintID(uint64(row)), Score: scores[row], Index: int(row)})
+	}
+	var out []uint32
+	for _, s := range top.Sorted() {
+		out = append(out, uint32(s.Index))
+	}
+	return out
+}
+
+// agree wants each score within the error of both sides, and no row left out that
+// scores more than the last by more than that.
+func (r *Result) agree(b device.Best, scores []float32, of []uint32, off float64) error {
+	wants := best(scores, of, r.K)
+	if len(b.Rows) != len(wants) {
+		return fmt.Errorf("%d rows, want %d", len(b.Rows), len(wants))
+	}
+	off += float64(b.Epsilon)
+	r.Epsilon = max(r.Epsilon, float64(b.Epsilon))
+	for i, row := range b.Rows {
+		e := math.Abs(float64(b.Scores[i]) - float64(scores[row]))
+		r.Error = max(r.Error, e)
+		if !(e <= off) {
+			return fmt.Errorf("row %d scores %v, on the CPU %v, which may differ by %v", row, b.Scores[i], scores[row], off)
+		}
+		if d := float64(scores[wants[i]]) - float64(scores[row]); !(math.Abs(d) <= 2*off) {
+			return fmt.Errorf("place %d has row %d, which scores %v on the CPU, where row %d has %v", i, row, scores[row], wants[i], scores[wants[i]])
+		}
+	}
+	return nil
+}
+
+// Dot is a dot product.
+func Dot(dim int) (*model.Model, error) {
+	config, err := json.Marshal(map[string]int{"dim": dim})
+	if err != nil {
+		return nil, err
+	}
+	return model.New(model.Parameters{Kind: rerank.KindDot, Name: "parity", Config: config})
+}
+
+// MoL is a model with all parts of the gates, of random weights.
+func MoL(s Shape, seed uint64) (*model.Model, error) {
+	const dim, width = 16, 16
+	pairs := s.PairsQuery * s.PairsItem
+	config, err := json.Marshal(mol.Config{
+		QueryDim: dim, ItemDim: dim, Dim: s.Dim, PairsQuery: s.PairsQuery, PairsItem: s.PairsItem, Temperature: 0.05, L2Norm: true,
+		GatingQueryHidden: width, GatingItemHidden: width, GatingPairHidden: s.Hidden, Combination: mol.GLUSiLU,
+	})
+	if err != nil {
+		return nil, err
+	}
+	set := tensor.Set{}
+	add := func(name string, shape ...int) {
+		rows, cols, size := 1, shape[0], 0.1 // a bias
+		if len(shape) == 2 {
+			rows, cols = shape[0], shape[1]
+			size = 1 / math.Sqrt(float64(cols))
+		}
+		set[name] = tensor.Tensor{Shape: shape, Data: numbers(rows, cols, seed+uint64(len(set)), size).Data}
+	}
+	add("_query_embeddings_fn._query_emb_proj_module.1.weight", s.PairsQuery*s.Dim, dim)
+	add("_query_embeddings_fn._query_emb_proj_module.1.bias", s.PairsQuery*s.Dim)
+	add("_item_embeddings_fn._item_emb_proj_module.1.weight", s.PairsItem*s.Dim, dim)
+	add("_item_embeddings_fn._item_emb_proj_module.1.bias", s.PairsItem*s.Dim)
+	add("_gating_fn._query_only_partial_module.0.weight", width, dim)
+	add("_gating_fn._query_only_partial_module.0.bias", width)
+	add("_gating_fn._query_only_partial_module.2.weight", pairs, width)
+	add("_gating_fn._item_only_partial_module.1.weight", width, dim)
+	add("_gating_fn._item_only_partial_module.1.bias", width)
+	add("_gating_fn._item_only_partial_module.3.weight", pairs, width)
+	add("_gating_fn._qi_partial_module.1.weight", s.Hidden, pairs)
+	add("_gating_fn._qi_partial_module.1.bias", s.Hidden)
+	add("_gating_fn._qi_partial_module.3.weight", pairs, s.Hidden)
+	add("_gating_fn._qi_partial_module.3.bias", pairs)
+	return model.New(model.Parameters{Kind: rerank.KindMoL, Name: "parity", Config: config, Tensors: set})
+}
+
+// Rows are made up: components of norm 1, and numbers about 0 behind them.
+func Rows(m *model.Model, n int, seed uint64) rerank.Matrix {
+	s := m.Spec()
+	rows := numbers(n, s.Features, seed+1000, 1)
+	for r := range n {
+		row := rows.Row(r)
+		for j := range max(1, s.PairsItem) {
+			if s.Block > 0 {
+				rerank.Normalise(row[j*s.Block:][:s.Block])
+			}
+		}
+	}
+	return rows
+}
+
+func numbers(rows, cols int, seed uint64, size float64) rerank.Matrix {
+	rng := rand.New(rand.NewPCG(seed, 11))
+	m := rerank.NewMatrix(rows, cols)
+	for i := range m.Data {
+		m.Data[i] = float32(size * rng.NormFloat64())
+	}
+	return m
+}

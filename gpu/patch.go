@@ -1,0 +1,170 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/scan"
+)
+
+// PatchTable implements device.Device. Calls under way end on the version before;
+// the patch waits for them, and meanwhile there is neither version.
+func (d *Device) PatchTable(ctx context.Context, p device.Patch) error {
+	to := device.Version{Name: p.From.Name, Version: p.Version}
+	from, err := d.patchable(p.From, to)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-from.patching:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { from.patching <- struct{}{} }()
+	added, err := p.Added(from.rows, from.model.network.Features)
+	if err != nil {
+		return fmt.Errorf("table %s: %w", p.From, err)
+	}
+	next, err := from.grown(ctx, added)
+	if err == nil {
+		err = d.swap(ctx, p, to, from, next)
+	}
+	if err != nil {
+		return fmt.Errorf("table %s: %w", p.From, ended(ctx, err))
+	}
+	return nil
+}
+
+func (d *Device) patchable(at, to device.Version) (*table, error) {
+	if err := d.owner.err(); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	from := d.tables[at]
+	switch {
+	case from == nil:
+		return nil, fmt.Errorf("%w: table %s", device.ErrNotLoaded, at)
+	case d.tables[to] != nil:
+		return nil, fmt.Errorf("%w: table %s", device.ErrLoaded, to)
+	}
+	return from, nil
+}
+
+// grown is the version after t before its patch: on the same memory, or where that
+// has no room for the rows, on other memory, to which they were copied.
+func (t *table) grown(ctx context.Context, added int) (*table, error) {
+	d := t.device
+	next := &table{
+		device: d, at: t.at, model: t.model, on: t.on, capacity: t.capacity, bytes: t.bytes, rows: t.rows + added,
+		alive: t.alive, loss: rerank.NewLoss(t.model.network.packing16()), overflow: t.overflow,
+		patching: t.patching, rounding: t.rounding, unused: make(chan struct{}), freed: make(chan struct{}),
+	}
+	next.loss.Merge(t.loss)
+	if next.rows <= t.capacity {
+		return next, nil
+	}
+	next.capacity, next.on = capacityOf(next.rows), nil
+	next.bytes = d.owner.sizes.TableBytes(t.model.network, next.capacity)
+	d.mu.Lock()
+	err := d.take(next.bytes)
+	if err == nil {
+		t.model.tables++
+	}
+	d.mu.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("to move it where it can grow: %w", err)
+	}
+	err = d.owner.do(ctx, func(m Machine) (err error) {
+		if next.on, err = m.NewTable(t.model.on, next.capacity); err != nil {
+			return err
+		}
+		return next.on.CopyFrom(t.on, t.rows)
+	})
+	if err != nil {
+		next.drop()
+		return nil, err
+	}
+	return next, nil
+}
+
+// swap takes the version before away, waits for its calls, patches, and puts the
+// next one in its place.
+func (d *Device) swap(ctx context.Context, p device.Patch, to device.Version, from, next *table) error {
+	shared := from.on == next.on
+	d.mu.Lock()
+	if d.tables[p.From] != from || d.tables[to] != nil && d.tables[to] != from {
+		d.mu.Unlock()
+		if !shared {
+			next.drop()
+		}
+		return fmt.Errorf("%w: it was changed meanwhile", device.ErrNotLoaded)
+	}
+	delete(d.tables, p.From)
+	from.mu.Lock()
+	from.moved = shared
+	from.mu.Unlock()
+	d.mu.Unlock()
+	from.drop()
+	select {
+	case <-from.unused:
+	case <-d.owner.failed:
+		return d.owner.err()
+	}
+	// From here on it is done, whoever waits: half a patch would be of no version.
+	if err := next.patch(context.WithoutCancel(ctx), p, from.rows); err != nil {
+		next.drop()
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tables[to] = next
+	return nil
+}
+
+// patch applies a patch that was checked to a version of so many rows. A failure leaves no version of the table.
+func (t *table) patch(ctx context.Context, p device.Patch, before int) error {
+	last := make(map[uint32]int, len(p.Numbers)) // the later of two rows of one number
+	for i, row := range p.Numbers {
+		last[row] = i
+	}
+	var numbers []uint32
+	m := rerank.Matrix{Cols: p.Rows.Cols}
+	for i, row := range p.Numbers {
+		if last[row] == i {
+			numbers = append(numbers, row)
+			m.Data, m.Rows = append(m.Data, p.Rows.Row(i)...), m.Rows+1
+		}
+	}
+	t.look(m)
+	t.live(p, before)
+	return t.device.owner.do(ctx, func(Machine) error {
+		if len(numbers) > 0 {
+			if err := t.on.Patch(numbers, m); err != nil {
+				return err
+			}
+		}
+		return t.on.Resize(t.rows, t.words)
+	})
+}
+
+// live sets which rows a scan returns.
+func (t *table) live(p device.Patch, before int) {
+	if t.alive == nil && len(p.Removed) == 0 {
+		return
+	}
+	if t.alive == nil {
+		t.alive = scan.NewBitmap(0).Grown(0, t.rows)
+	} else {
+		t.alive = t.alive.Grown(before, t.rows)
+	}
+	for _, row := range p.Numbers {
+		t.alive.Add(int32(row))
+	}
+	for _, row := range p.Removed {
+		t.alive.Remove(int(row))
+	}
+	t.words = wordsOf(t.alive, t.rows)
+}

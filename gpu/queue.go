@@ -1,0 +1,197 @@
+package gpu
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/likenessdb/likeness/plugin/device"
+)
+
+// queue holds the searches whose next step waits for a launch: by table and way,
+// which take turns, and by deadline within one.
+type queue struct {
+	kick chan struct{} // something was added
+
+	mu     sync.Mutex
+	lines  []*line // in the order of their turns
+	count  int
+	most   int           // that wait
+	batch  int           // of one launch
+	gather time.Duration // at most
+	closed error
+
+	window   time.Duration // how long the first of a batch waits for others
+	each     time.Duration // about what a search costs of a launch
+	inFlight int
+}
+
+// line is the searches that can be launched together.
+type line struct {
+	key     group
+	waiting []*search
+	since   time.Time // of the first of them
+}
+
+// group says what can be launched together.
+type group struct {
+	table *table
+	way   Way
+	some  bool // rows are named
+}
+
+func newQueue() *queue { return &queue{kick: make(chan struct{}, 1)} }
+
+func (q *queue) limits(most, batch int, gather time.Duration) {
+	q.most, q.batch, q.gather = most, max(batch, 1), gather
+}
+
+// add takes a search in. It returns device.ErrBusy where too many wait, or where its
+// deadline will have passed before its turn, and the owner's error.
+func (q *queue) add(s *search) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch left := time.Until(s.deadline); {
+	case q.closed != nil:
+		return q.closed
+	case q.count >= q.most:
+		return fmt.Errorf("%w: %d queries wait already", device.ErrBusy, q.count)
+	case !s.deadline.IsZero() && left < q.ahead(s):
+		return fmt.Errorf("%w: %s are left, and the queries before it take about %s", device.ErrBusy, left, q.ahead(s))
+	}
+	q.put(s)
+	return nil
+}
+
+// ahead is about how long a new search waits for those whose deadline is earlier.
+func (q *queue) ahead(s *search) time.Duration {
+	before := q.inFlight
+	for _, l := range q.lines {
+		for _, other := range l.waiting {
+			if earlier(other, s) <= 0 {
+				before++
+			}
+		}
+	}
+	return time.Duration(before) * q.each
+}
+
+// again takes in a search that has a further step, which is never refused.
+func (q *queue) again(s *search) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed != nil {
+		s.finish(device.Best{}, q.closed)
+		return
+	}
+	q.put(s)
+}
+
+func (q *queue) put(s *search) {
+	key := s.group()
+	i := slices.IndexFunc(q.lines, func(l *line) bool { return l.key == key })
+	if i < 0 {
+		q.lines, i = append(q.lines, &line{key: key, since: time.Now()}), len(q.lines)
+	}
+	l := q.lines[i]
+	at, _ := slices.BinarySearchFunc(l.waiting, s, func(a, b *search) int { return cmp.Or(earlier(a, b), -1) })
+	l.waiting = slices.Insert(l.waiting, at, s)
+	q.count++
+	select {
+	case q.kick <- struct{}{}:
+	default:
+	}
+}
+
+// earlier orders by deadline; a search without one comes last.
+func earlier(a, b *search) int {
+	if a.deadline.IsZero() != b.deadline.IsZero() {
+		if a.deadline.IsZero() {
+			return 1
+		}
+		return -1
+	}
+	return a.deadline.Compare(b.deadline)
+}
+
+// next returns the searches of the next launch, or how long to wait for others to
+// come; 0: until something does.
+func (q *queue) next(now time.Time) (batch []*search, wait time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.drop()
+	for i, l := range q.lines {
+		if left := q.window - now.Sub(l.since); left > 0 && len(l.waiting) < q.batch && !l.waiting[0].begun {
+			if wait == 0 || left < wait {
+				wait = left
+			}
+			continue
+		}
+		n := min(q.batch, len(l.waiting))
+		batch = slices.Clone(l.waiting[:n])
+		l.waiting, l.since = slices.Delete(l.waiting, 0, n), now
+		q.lines = slices.Delete(q.lines, i, i+1)
+		if len(l.waiting) > 0 {
+			q.lines = append(q.lines, l) // its turn comes after the others'
+		}
+		q.count -= n
+		q.inFlight = n
+		return batch, 0
+	}
+	return nil, wait
+}
+
+// drop ends the searches that nobody waits for any more.
+func (q *queue) drop() {
+	for _, l := range q.lines {
+		l.waiting = slices.DeleteFunc(l.waiting, func(s *search) bool {
+			err := s.ctx.Err()
+			if err != nil {
+				s.finish(device.Best{}, err)
+				q.count--
+			}
+			return err != nil
+		})
+	}
+	q.lines = slices.DeleteFunc(q.lines, func(l *line) bool { return len(l.waiting) == 0 })
+}
+
+// took is told how long a launch of n searches was. Where several came together,
+// others are worth waiting for, half as long as the launch at most; a search that
+// came alone halves the wait, down to none.
+func (q *queue) took(d time.Duration, n int) {
+	const least = 10 * time.Microsecond
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.inFlight = 0
+	q.each += (d/time.Duration(n) - q.each) / 8
+	switch {
+	case n > 1:
+		q.window = min(max(2*q.window, least), q.gather, d/2)
+	case q.window > least:
+		q.window /= 2
+	default:
+		q.window = 0
+	}
+}
+
+// close ends all that wait.
+func (q *queue) close(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = err
+	for _, l := range q.lines {
+		for _, s := range l.waiting {
+			s.finish(device.Best{}, err)
+		}
+	}
+	q.lines, q.count = nil, 0
+}
+
+func (q *queue) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.count
+}

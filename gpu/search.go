@@ -1,0 +1,292 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// firstKeep is the K' that a search begins with: the next power of two above K, and
+// this at least.
+const firstKeep = 64
+
+// hopeless: a bound that many times wider than what separates the answer from what
+// was not kept is not waited for.
+const hopeless = 4
+
+// search is one query on its way through the steps.
+type search struct {
+	ctx      context.Context //nolint:containedctx // of the call that waits for it
+	deadline time.Time
+	table    *table
+	query    rerank.Operands
+	k        int
+	rows     []uint32 // nil: all
+	bitmap   []uint32 // nil: all that are alive
+	count    int      // rows there are to score, about
+	bound    float64  // ε of Approximate
+	exactly  float64  // that of Exact
+
+	begun  bool // a step was launched
+	stage  stage
+	keep   int // K'
+	rough  Survivors
+	sample sample
+
+	settled atomic.Bool
+	done    chan struct{}
+	best    device.Best
+	err     error
+}
+
+// stage is the step that is launched next.
+type stage int
+
+const (
+	approximate stage = iota
+	exact             // of what the step before has kept
+	everything        // exact, of all rows
+	sampled           // approximate, of rows to measure with
+	compared          // exact, of the same
+)
+
+// begin sets the first step: all rows at once in float32 where rounding would save
+// nothing.
+func (s *search) begin() {
+	s.keep = firstKeep
+	for s.keep < 2*s.k {
+		s.keep *= 2
+	}
+	switch {
+	case !s.table.rounds(), s.count <= 2*s.keep, s.keep > s.table.mostKept:
+		s.stage = everything
+	case s.table.measures():
+		s.stage, s.sample.rows = sampled, s.table.sampleRows()
+	case s.table.loose.Load() > 0 && math.IsInf(s.table.error(), 1):
+		s.table.loose.Add(-1)
+		s.stage = everything
+	}
+}
+
+func (s *search) group() group {
+	j := s.job()
+	return group{s.table, j.Way, j.Rows != nil}
+}
+
+// job is the next step.
+func (s *search) job() Job {
+	j := Job{Table: s.table.on, Query: s.query, Rows: s.rows, Bitmap: s.bitmap, Keep: s.keep}
+	switch s.stage {
+	case approximate:
+	case exact:
+		j.Way, j.Rows, j.Bitmap, j.Keep = Exact, s.rough.Rows, nil, min(s.k+1, len(s.rough.Rows))
+	case everything:
+		j.Way, j.Keep = Exact, s.k+1
+	case sampled:
+		j.Rows, j.Bitmap, j.Keep = s.sample.rows, nil, len(s.sample.rows)
+	case compared:
+		j.Way, j.Rows, j.Bitmap, j.Keep = Exact, s.sample.rows, nil, len(s.sample.rows)
+	}
+	return j
+}
+
+// step takes the answer of a job in, and reports whether another step follows.
+func (s *search) step(found Survivors) bool {
+	s.begun = true
+	if err := found.check(s.job().Keep); err != nil {
+		s.finish(device.Best{}, err)
+		return false
+	}
+	switch s.stage {
+	case approximate:
+		s.rough = found
+		if len(found.Rows) == 0 {
+			return s.answer(found, found, 0)
+		}
+		s.stage = exact
+		return true
+	case exact:
+		return s.certify(found)
+	case sampled:
+		s.sample.rough, s.stage = found, compared
+		return true
+	case compared:
+		s.table.measured(s.sample.rough, found)
+		s.stage = approximate
+		return true
+	case everything:
+	}
+	return s.answer(found, found, 0)
+}
+
+// certify: every row that was not kept scores at most the rough score of the best of
+// them and ε. The answer and the row behind it, which is Next, stand if the last of
+// them is above that.
+func (s *search) certify(found Survivors) bool {
+	least, out := s.last(found), float64(s.rough.Next)
+	apart := least - s.exactly - out // how far rounding may have moved those that are out
+	switch {
+	case s.rough.Next == none32 || apart > s.bound:
+		return s.answer(found, s.rough, 0)
+	case apart > s.table.error():
+		return s.answer(found, s.rough, s.table.pairs())
+	case 2*s.keep <= s.table.mostKept && 4*s.keep <= s.count && hopeless*apart > min(s.bound, s.table.error()):
+		s.keep *= 2
+		s.stage = approximate
+		return true
+	}
+	s.table.loose.Store(looseFor)
+	s.stage = everything
+	return true
+}
+
+// looseFor is how many searches of a table score all rows at once after one for
+// which no bound closed.
+const looseFor = 31
+
+// last is the score that what was not kept must stay below: that of row K+1, or of
+// the last finite one.
+func (s *search) last(found Survivors) float64 {
+	if n := len(found.Scores); n == s.k+1 && finite(found.Scores[n-1]) {
+		return float64(found.Scores[n-1])
+	}
+	return math.Inf(-1)
+}
+
+// answer ends the search with the first K of the exact scores.
+func (s *search) answer(found, counted Survivors, pairs int) bool {
+	b := device.Best{
+		Rows: found.Rows, Scores: found.Scores, Next: none32, Epsilon: above(s.exactly),
+		Scored: counted.Scored, NotFinite: counted.NotFinite,
+	}
+	if pairs > 0 {
+		b.Measured, b.MeasuredError = pairs, above(s.table.error())
+	}
+	if len(b.Rows) > s.k {
+		if next := b.Scores[s.k]; finite(next) {
+			b.Next = next
+		}
+		b.Rows, b.Scores = b.Rows[:s.k], b.Scores[:s.k]
+	}
+	s.finish(b, nil)
+	return false
+}
+
+// above is a float32 that is not below x; where nothing is known, the greatest.
+func above(x float64) float32 {
+	f := float32(x)
+	if !(x < math.MaxFloat32) {
+		return math.MaxFloat32
+	}
+	if float64(f) < x {
+		return math.Nextafter32(f, math.MaxFloat32)
+	}
+	return f
+}
+
+// finish ends the search, once.
+func (s *search) finish(b device.Best, err error) {
+	if s.settled.CompareAndSwap(false, true) {
+		s.best, s.err = b, err
+		close(s.done)
+	}
+}
+
+var none32 = float32(math.Inf(-1))
+
+func finite(x float32) bool { return x-x == 0 }
+
+// check trusts no machine: at most so many rows, none twice, in order, and numbers.
+func (f *Survivors) check(keep int) error {
+	b := device.Best{Rows: f.Rows, Scores: f.Scores, Next: f.Next, Scored: f.Scored, NotFinite: f.NotFinite}
+	if err := b.Check(keep); err != nil {
+		return fmt.Errorf("the kernels' answer: %w", err)
+	}
+	seen := slices.Clone(f.Rows)
+	slices.Sort(seen)
+	for i := 1; i < len(seen); i++ {
+		if seen[i] == seen[i-1] {
+			return fmt.Errorf("%w: the kernels kept row %d twice", device.ErrFailed, seen[i])
+		}
+	}
+	return nil
+}
+
+// Rescore implements device.Device.
+func (d *Device) Rescore(ctx context.Context, a device.Ask, rows []uint32) (device.Best, error) {
+	s, err := d.newSearch(ctx, a)
+	if err != nil {
+		return device.Best{}, err
+	}
+	defer s.table.leave()
+	if err := s.table.named(rows); err != nil {
+		return device.Best{}, err
+	}
+	s.rows, s.count = rows, len(rows)
+	return d.wait(ctx, s)
+}
+
+// Scan implements device.Device.
+func (d *Device) Scan(ctx context.Context, a device.Ask, bitmap []byte) (device.Best, error) {
+	s, err := d.newSearch(ctx, a)
+	if err != nil {
+		return device.Best{}, err
+	}
+	defer s.table.leave()
+	if s.bitmap, s.count, err = s.table.within(bitmap); err != nil {
+		return device.Best{}, err
+	}
+	return d.wait(ctx, s)
+}
+
+// newSearch checks what an ask names and encodes its query. The caller calls leave
+// of its table.
+func (d *Device) newSearch(ctx context.Context, a device.Ask) (*search, error) {
+	m, t, err := d.enter(a)
+	if err != nil {
+		return nil, err
+	}
+	enc, err := m.Encode(a.Query)
+	if err != nil {
+		t.leave()
+		return nil, fmt.Errorf("%w: %w", device.ErrRequest, err)
+	}
+	o, ok := enc.(rerank.Operator)
+	if !ok {
+		t.leave()
+		return nil, fmt.Errorf("%w: model %s encodes queries that no device can score", device.ErrRequest, a.Model)
+	}
+	s := &search{ctx: ctx, table: t, query: o.Operands(), k: a.K, done: make(chan struct{})}
+	s.deadline, _ = ctx.Deadline()
+	s.exactly = exactError(m.network, &s.query, &t.loss)
+	s.bound = math.Inf(1)
+	if t.rounds() {
+		s.bound = approximateError(m.network, m.weights, &s.query, &t.loss)
+	}
+	return s, nil
+}
+
+// wait queues a search and returns its answer, or the end of its context: what was
+// launched for it then is left to end by itself.
+func (d *Device) wait(ctx context.Context, s *search) (device.Best, error) {
+	if s.count == 0 {
+		return device.Best{Next: none32, Epsilon: above(s.exactly)}, ctx.Err()
+	}
+	s.begin()
+	if err := d.queue.add(s); err != nil {
+		return device.Best{}, err
+	}
+	select {
+	case <-s.done:
+		return s.best, s.err
+	case <-ctx.Done():
+		s.finish(device.Best{}, ctx.Err())
+		return device.Best{}, ctx.Err()
+	}
+}

@@ -1,0 +1,308 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/scan"
+	rows "github.com/likenessdb/likeness/rerank/table"
+)
+
+// table is one version of a table. Versions that patches made of one another share
+// what is on the machine.
+type table struct {
+	device   *Device
+	at       device.Version // of the model
+	model    *loaded
+	on       Table
+	capacity int
+	bytes    int64
+	rows     int
+	alive    *scan.Bitmap // nil: all
+	words    []uint32     // of alive, nil: all
+	loss     rerank.Loss
+	overflow bool          // a finite number is too large for float16
+	patching chan struct{} // has a token: patches take turns
+	*rounding
+
+	mu     sync.Mutex
+	users  int // calls under way
+	gone   bool
+	moved  bool          // what is on the machine belongs to another version now
+	unused chan struct{} // closed when gone and unused
+	freed  chan struct{} // closed when its memory is free, or another version's
+}
+
+// rounding is what is known of Approximate beyond its bound, by all versions.
+type rounding struct {
+	mostKept int
+	wanted   int // pairs to measure; 0: none
+	loose    atomic.Int64
+
+	mu    sync.Mutex
+	count int
+	worst float64
+}
+
+func (t *table) rounds() bool { return t.model.on.Approximates() && !t.overflow }
+
+// capacityOf leaves room for rows to be added before the table has to be moved.
+func capacityOf(rows int) int { return (rows + rows/16 + 1023) / 1024 * 1024 }
+
+// LoadTable implements device.Device. Nothing is allocated before there is room.
+func (d *Device) LoadTable(ctx context.Context, h device.TableHead, chunks device.Rows) error {
+	t, err := d.admit(h)
+	if err != nil {
+		return fmt.Errorf("table %s: %w", h.Table, err)
+	}
+	err = d.owner.do(ctx, func(m Machine) (err error) {
+		t.on, err = m.NewTable(t.model.on, t.capacity)
+		return err
+	})
+	if err == nil {
+		err = t.fill(ctx, h, chunks)
+	}
+	if err == nil {
+		err = t.resize(ctx)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil && d.tables[h.Table] != nil {
+		err = device.ErrLoaded
+	}
+	if err != nil {
+		t.drop()
+		return fmt.Errorf("table %s: %w", h.Table, ended(ctx, err))
+	}
+	d.tables[h.Table] = t
+	return nil
+}
+
+// admit checks what a table says of itself and reserves its memory.
+func (d *Device) admit(h device.TableHead) (*table, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := d.models[h.Model]
+	switch {
+	case d.tables[h.Table] != nil:
+		return nil, device.ErrLoaded
+	case m == nil:
+		return nil, fmt.Errorf("%w: model %s", device.ErrNotLoaded, h.Model)
+	case h.Cols != m.network.Features:
+		return nil, fmt.Errorf("%w: rows of %d numbers, model %s has feature rows of %d", device.ErrRequest, h.Cols, h.Model, m.network.Features)
+	case h.Rows < 0 || h.Rows > rows.MaxRows:
+		return nil, fmt.Errorf("%w: %d rows, want 0 to %d", device.ErrRequest, h.Rows, rows.MaxRows)
+	}
+	t := &table{
+		device: d, at: h.Model, model: m, capacity: capacityOf(h.Rows), rows: h.Rows,
+		loss: rerank.NewLoss(m.network.packing16()), patching: make(chan struct{}, 1), unused: make(chan struct{}), freed: make(chan struct{}),
+		rounding: &rounding{mostKept: min(maxKeep, d.facts.MaxKeep), wanted: d.options.Measured},
+	}
+	t.patching <- struct{}{}
+	t.bytes = d.owner.sizes.TableBytes(m.network, t.capacity)
+	if err := d.take(t.bytes); err != nil {
+		return nil, err
+	}
+	m.tables++
+	return t, nil
+}
+
+// maxKeep bounds K'.
+const maxKeep = 8192
+
+// fill uploads the rows as they come.
+func (t *table) fill(ctx context.Context, h device.TableHead, chunks device.Rows) error {
+	first, cols := 0, h.Cols
+	for chunk, err := range chunks {
+		if err == nil {
+			err = ctx.Err()
+		}
+		n := len(chunk) / cols
+		if err == nil && first+n > h.Rows {
+			err = fmt.Errorf("%w: more than %d rows", device.ErrRequest, h.Rows)
+		}
+		if err != nil {
+			return err
+		}
+		m := rerank.Matrix{Rows: n, Cols: cols, Data: chunk[:n*cols]}
+		t.look(m)
+		if err := t.device.owner.do(ctx, func(Machine) error { return t.on.Write(first, m) }); err != nil {
+			return err
+		}
+		first += n
+	}
+	if first != h.Rows {
+		return fmt.Errorf("%w: %d rows came, and the head says %d", device.ErrRequest, first, h.Rows)
+	}
+	return nil
+}
+
+// look measures what float16 takes of rows.
+func (t *table) look(m rerank.Matrix) {
+	if !t.model.on.Approximates() { // their length is all that matters
+		for r := range m.Rows {
+			row := m.Row(r)
+			t.loss.Add(t.model.network.packing16(), row, row)
+		}
+		return
+	}
+	p := t.model.network.packing16()
+	words, back := make([]uint32, p.RowWords()), make([]float32, m.Cols)
+	for r := range m.Rows {
+		row := m.Row(r)
+		t.overflow = !p.Pack(words, row) || t.overflow
+		p.Unpack(back, words, 1)
+		if t.model.network.MoL != nil { // item gates stay float32
+			first := t.model.network.MoL.PairsItem * t.model.network.MoL.Dim
+			copy(back[first:], row[first:])
+		}
+		t.loss.Add(p, row, back)
+	}
+}
+
+// resize tells the machine which rows there are.
+func (t *table) resize(ctx context.Context) error {
+	return t.device.owner.do(ctx, func(Machine) error { return t.on.Resize(t.rows, t.words) })
+}
+
+// wordsOf is a set of n rows as a machine reads it; nil: all.
+func wordsOf(b *scan.Bitmap, n int) []uint32 {
+	if b == nil {
+		return nil
+	}
+	words, raw := make([]uint32, (n+31)/32), b.Bytes(n)
+	for i, x := range raw {
+		words[i/4] |= uint32(x) << (8 * (i % 4))
+	}
+	return words
+}
+
+// enter finds what an ask names and holds the table until leave.
+func (d *Device) enter(a device.Ask) (*loaded, *table, error) {
+	if err := d.owner.err(); err != nil {
+		return nil, nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m, t := d.models[a.Model], d.tables[a.Table]
+	var of device.Version
+	if t != nil {
+		of = t.at
+	}
+	if err := a.Check(m != nil, t != nil, of, d.options.MaxK); err != nil {
+		return nil, nil, err
+	}
+	t.mu.Lock()
+	t.users++
+	t.mu.Unlock()
+	return m, t, nil
+}
+
+// leave ends a call.
+func (t *table) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.users--
+	t.settle()
+}
+
+// drop ends the table once no call uses it. It was taken out of the device's tables.
+func (t *table) drop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gone = true
+	t.settle()
+}
+
+// settle frees what nobody uses any more; the caller holds mu.
+func (t *table) settle() {
+	if !t.gone || t.users > 0 {
+		return
+	}
+	select {
+	case <-t.unused:
+		return
+	default:
+		close(t.unused)
+	}
+	if t.moved {
+		close(t.freed)
+		return
+	}
+	go t.forget()
+}
+
+// forget frees the table's memory, and counts it as free then.
+func (t *table) forget() {
+	defer close(t.freed)
+	d := t.device
+	var err error
+	if t.on != nil {
+		err = d.owner.do(context.Background(), func(Machine) error { return t.on.Free() })
+	}
+	if err != nil && !errors.Is(err, device.ErrUnavailable) {
+		d.options.Logger.Error("memory of a table is not free", "error", err, "bytes", t.bytes)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.used -= t.bytes
+	t.model.tables--
+	d.release(t.model)
+}
+
+// named wants row numbers that exist.
+func (t *table) named(numbers []uint32) error {
+	if len(numbers) > t.rows {
+		return fmt.Errorf("%w: %d rows of a table of %d; name each once", device.ErrRequest, len(numbers), t.rows)
+	}
+	for i, row := range numbers {
+		if int64(row) >= int64(t.rows) {
+			return fmt.Errorf("%w: rows[%d] is row %d of %d", device.ErrRequest, i, row, t.rows)
+		}
+	}
+	return nil
+}
+
+// within is the set that a scan looks through, nil for all that are alive, and how
+// many rows it has.
+func (t *table) within(bitmap []byte) ([]uint32, int, error) {
+	if len(bitmap) == 0 {
+		if t.alive == nil {
+			return nil, t.rows, nil
+		}
+		return nil, t.alive.Len(), nil
+	}
+	asked, err := scan.ParseBitmap(bitmap, t.rows)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", device.ErrRequest, err)
+	}
+	if t.alive != nil {
+		asked = t.alive.And(asked)
+	}
+	return wordsOf(asked, t.rows), asked.Len(), nil
+}
+
+// sample is rows to measure rounding with.
+type sample struct {
+	rows  []uint32
+	rough Survivors
+}
+
+const sampleSize = 1024
+
+// sampleRows are some rows, each once.
+func (t *table) sampleRows() []uint32 {
+	n := min(sampleSize, t.rows, t.mostKept)
+	out := make([]uint32, n)
+	for i, r := range rand.Perm(t.rows)[:n] {
+		out[i] = uint32(r)
+	}
+	return out
+}

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Packs what a machine with nothing but a driver needs to run `likeness-gpu check`:
+# the binary, the PTX that it embeds, and the golden cases. `make gpu-bundle` calls it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools/gpu-check.sh --build
+newest=$(objdump -T bin/likeness-gpu | grep -oE 'GLIBC_[0-9.]+' | sort -Vu | tail -1)
+if [ "$(printf '%s\nGLIBC_2.34\n' "$newest" | sort -V | tail -1)" != GLIBC_2.34 ]; then
+	echo "gpu-bundle: likeness-gpu needs $newest, want GLIBC_2.34 at most" >&2
+	exit 1
+fi
+out=bin/likeness-gpu.tar.gz
+tar -czf "$out" --transform 's|^|likeness-gpu/|' -C "$PWD" bin/likeness-gpu gpu/kernels/kernels.ptx testdata/golden/mol LICENSE NOTICE
+size=$(stat -c %s "$out")
+[ "$size" -lt $((60 << 20)) ] || { echo "gpu-bundle: $out has $size bytes, at most 60 MiB" >&2; exit 1; }
+echo "$out: $size bytes"

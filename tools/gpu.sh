@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# What the GPU scorer is built of and tested with on a machine without a GPU; all of it
+# lies in .cache/cuda, and no step needs a CUDA installation.
+#
+#   tools/gpu.sh kernels [--check]  remake gpu/kernels/kernels.ptx with the pinned compiler;
+#                                   --check: fail if it is not what is committed
+#   tools/gpu.sh headers            cuda.h; prints the folder, for CGO_CFLAGS=-I
+#   tools/gpu.sh stub               libcuda.so to link with, which finds no device; prints its folder
+#   tools/gpu.sh fake               libcuda.so.1 that runs the kernels on the CPU; prints its folder
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cache=$PWD/.cache/cuda
+nvrtc=nvidia-cuda-nvrtc-cu12==12.0.140
+runtime=nvidia-cuda-runtime-cu12==12.4.127
+
+# wheel NAME==VERSION: prints the folder of an unpacked wheel, which is fetched once.
+wheel() {
+	local dir=$cache/wheels/${1/==/-}
+	if [ ! -d "$dir" ]; then
+		rm -rf "$dir.new"
+		python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --target "$dir.new" "$1" >&2
+		mv "$dir.new" "$dir"
+	fi
+	echo "$dir/nvidia"
+}
+
+kernels() {
+	local lib made=$cache/kernels.ptx
+	lib=$(wheel "$nvrtc")/cuda_nvrtc/lib
+	LD_LIBRARY_PATH=$lib python3 tools/nvrtc.py "$lib/libnvrtc.so.12" gpu/kernels/cuda kernels.cu "$made"
+	if [ "${1:-}" != --check ]; then
+		cp "$made" gpu/kernels/kernels.ptx
+	elif ! cmp "$made" gpu/kernels/kernels.ptx; then
+		echo "gpu.sh: gpu/kernels/kernels.ptx is not what gpu/kernels/cuda compiles to; run tools/gpu.sh kernels" >&2
+		return 1
+	fi
+}
+
+headers() { echo "$(wheel "$runtime")/cuda_runtime/include"; }
+
+# entries prints every function that cuda.h declares.
+entries() {
+	printf '#include <cuda.h>\n' | gcc -E -I"$(headers)" - | grep -oE '\bcu[A-Z][A-Za-z0-9_]*[[:space:]]*\(' | tr -d ' \t(' | sort -u
+}
+
+stub() { # every function returns CUDA_ERROR_NO_DEVICE
+	local dir=$cache/stub
+	mkdir -p "$dir"
+	entries | sed 's/.*/int &(void) { return 100; }/' >"$dir/stub.c"
+	gcc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$dir/libcuda.so.1" "$dir/stub.c"
+	ln -sf libcuda.so.1 "$dir/libcuda.so"
+	echo "$dir"
+}
+
+fake() { # what the driver does not have returns CUDA_ERROR_NOT_SUPPORTED
+	local dir=$cache/fake
+	mkdir -p "$dir"
+	entries | sed 's/.*/__attribute__((weak)) int &(void) { return 801; }/' >"$dir/rest.c"
+	gcc -fPIC -c -o "$dir/rest.o" "$dir/rest.c"
+	g++ -std=c++17 -O2 -fPIC -ffp-contract=off -Wall -Wno-unknown-pragmas -shared -Wl,-soname,libcuda.so.1 \
+		-I"$(headers)" -static-libstdc++ -static-libgcc \
+		-o "$dir/libcuda.so.1" gpu/kernels/emulator/driver.cpp gpu/kernels/emulator/emulator.cpp "$dir/rest.o"
+	ln -sf libcuda.so.1 "$dir/libcuda.so"
+	echo "$dir"
+}
+
+mkdir -p "$cache"
+case ${1:-} in
+kernels | headers | stub | fake) "$@" ;;
+*)
+	sed -n '5,9s/^# *//p' "$0" >&2
+	exit 2
+	;;
+esac
