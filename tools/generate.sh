@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Remakes what is generated: proto/gen, the assembly of rerank/kernel, and the files
-# that the code knows best (docs/reference, deploy/likeness.yaml). With --check it writes nothing into the
+# Remakes what is generated: proto/gen, the schema of the JSON form, the assembly of rerank/kernel, and the files
+# that the code knows best (docs/reference, deploy/likeness.yaml, the schema of the chart). With --check it writes nothing into the
 # tree and fails where the tree differs. docs/reference/compatibility.md takes real
 # servers: tools/compatibility.sh makes it.
 set -euo pipefail
@@ -16,8 +16,12 @@ kernels() { # kernels DIRECTORY
 generate() { # generate DIRECTORY
 	kernels "$1/rerank/kernel"
 	buf generate -o "$1"
+	buf generate --template buf.gen.openapi.yaml -o "$1"
 	go run ./cmd/likeness docs --dir "$1"
+	(cd tools/helm && go run ./reference -values ../../deploy/helm/likeness/values.yaml \
+		-schema "$1/deploy/helm/likeness/values.schema.json" -page "$1/docs/reference/chart.md")
 	buf build -o - | apidoc >"$1/docs/reference/api.md"
+	go run ./chaos/reliability -figures docs/benchmarks/reliability.json >"$1/docs/reference/reliability.md"
 }
 
 if [ "${1:-}" != --check ]; then
@@ -31,7 +35,7 @@ status=0
 diff -ru "$out/proto/gen" proto/gen || status=1
 while IFS= read -r file; do
 	diff -u "$file" "$out/$file" || status=1
-done < <(cd "$out" && find deploy docs rerank -type f)
+done < <(cd "$out" && find deploy docs rerank sidecar -type f)
 if [ $status != 0 ]; then
 	echo 'what is generated is out of date: run `make generate`' >&2
 fi

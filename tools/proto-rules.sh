@@ -1,23 +1,32 @@
 #!/usr/bin/env bash
-# Remakes proto/third_party/buf/validate/validate.proto from the Go package of
-# protovalidate's rules, in the version that go.mod selects. With --check it
-# only compares.
+# Remakes proto/third_party, the schemas that ours imports, from the Go packages of
+# them, in the versions that go.mod selects. With --check it only compares.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-package=buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go
-file=proto/third_party/buf/validate/validate.proto
+packages=(buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go google.golang.org/genproto/googleapis/api)
+files=(buf/validate/validate.proto google/api/annotations.proto google/api/http.proto)
 
-version() { awk -v p="$package" '$1 == p {print $2}' "$1"; }
+version() { awk -v p="$1" '$1 == p {print $2}' "$2"; } # version PACKAGE FILE
 
 if [ "${1:-}" = --check ]; then
-	if [ "$(version go.mod)" != "$(version tools/protorules/go.mod)" ]; then
-		echo "protovalidate's rules: go.mod has $(version go.mod), tools/protorules/go.mod $(version tools/protorules/go.mod): run \`make proto-rules\`" >&2
-		exit 1
-	fi
-	(cd tools/protorules && go run .) | diff -u "$file" - || { echo 'run `make proto-rules`' >&2; exit 1; }
+	for package in "${packages[@]}"; do
+		ours=$(version "$package" go.mod) theirs=$(version "$package" tools/protorules/go.mod)
+		if [ "$ours" != "$theirs" ]; then
+			echo "$package: go.mod has $ours, tools/protorules/go.mod $theirs: run \`make proto-rules\`" >&2
+			exit 1
+		fi
+	done
+	for file in "${files[@]}"; do
+		(cd tools/protorules && go run . "$file") | diff -u "proto/third_party/$file" - || { echo 'run `make proto-rules`' >&2; exit 1; }
+	done
 	exit
 fi
-(cd tools/protorules && go get "$package@$(version ../../go.mod)")
-(cd tools/protorules && go run .) >"$file.new"
-mv "$file.new" "$file"
+for package in "${packages[@]}"; do
+	(cd tools/protorules && go get "$package@$(version "$package" ../../go.mod)")
+done
+for file in "${files[@]}"; do
+	mkdir -p "proto/third_party/$(dirname "$file")"
+	(cd tools/protorules && go run . "$file") >"proto/third_party/$file.new"
+	mv "proto/third_party/$file.new" "proto/third_party/$file"
+done

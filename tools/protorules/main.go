@@ -1,6 +1,7 @@
-// Command protorules prints the source of protovalidate's rules from the Go
-// package that serves them, so that the schema and the server that enforces it
-// are of one version and no schema registry is needed to build.
+// Command protorules prints the source of a schema that ours imports, protovalidate's
+// rules or Google's HTTP annotations, from the Go package that has it compiled, so that
+// the schema and the server that uses it are of one version and no schema registry is
+// needed to build.
 package main
 
 import (
@@ -10,16 +11,27 @@ import (
 
 	validate "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	"github.com/jhump/protoreflect/v2/protoprint"
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 func main() {
-	if err := run(os.Stdout); err != nil {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "protorules:", err)
 		os.Exit(1)
 	}
 }
 
-func run(w io.Writer) error {
-	var p protoprint.Printer
-	return p.PrintProtoFile(validate.File_buf_validate_validate_proto, w)
+func run(args []string, w io.Writer) error {
+	for _, file := range []protoreflect.FileDescriptor{
+		validate.File_buf_validate_validate_proto,
+		annotations.File_google_api_annotations_proto,
+		annotations.File_google_api_http_proto,
+	} {
+		if len(args) == 1 && args[0] == file.Path() {
+			var p protoprint.Printer
+			return p.PrintProtoFile(file, w)
+		}
+	}
+	return fmt.Errorf("want the path of one schema, have %q", args)
 }

@@ -8,6 +8,7 @@ package likenessv1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -873,7 +874,7 @@ var File_likeness_v1_admin_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x17likeness/v1/admin.proto\x12\vlikeness.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"4\n" +
+	"\x17likeness/v1/admin.proto\x12\vlikeness.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"4\n" +
 	"\x13ListVersionsRequest\x12\x1d\n" +
 	"\x05route\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x05route\"H\n" +
 	"\x14ListVersionsResponse\x120\n" +
@@ -933,13 +934,13 @@ const file_likeness_v1_admin_proto_rawDesc = "" +
 	"\amissing\x18\x02 \x01(\x03R\amissing\x12\x18\n" +
 	"\achanged\x18\x03 \x01(\x03R\achanged\x12\x18\n" +
 	"\asurplus\x18\x04 \x01(\x03R\asurplus\x12\x14\n" +
-	"\x05unfit\x18\x05 \x01(\x03R\x05unfit2\xb9\x03\n" +
-	"\fAdminService\x12X\n" +
-	"\fListVersions\x12 .likeness.v1.ListVersionsRequest\x1a!.likeness.v1.ListVersionsResponse\"\x03\x90\x02\x01\x12\\\n" +
-	"\x0fActivateVersion\x12#.likeness.v1.ActivateVersionRequest\x1a$.likeness.v1.ActivateVersionResponse\x12G\n" +
-	"\bRollBack\x12\x1c.likeness.v1.RollBackRequest\x1a\x1d.likeness.v1.RollBackResponse\x12\\\n" +
-	"\x0fCollectVersions\x12#.likeness.v1.CollectVersionsRequest\x1a$.likeness.v1.CollectVersionsResponse\x12J\n" +
-	"\tReconcile\x12\x1d.likeness.v1.ReconcileRequest\x1a\x1e.likeness.v1.ReconcileResponseBAZ?github.com/likenessdb/likeness/proto/gen/likeness/v1;likenessv1b\x06proto3"
+	"\x05unfit\x18\x05 \x01(\x03R\x05unfit2\x99\x05\n" +
+	"\fAdminService\x12{\n" +
+	"\fListVersions\x12 .likeness.v1.ListVersionsRequest\x1a!.likeness.v1.ListVersionsResponse\"&\x82\xd3\xe4\x93\x02\x1d\x12\x1b/v1/routes/{route}/versions\x90\x02\x01\x12\x97\x01\n" +
+	"\x0fActivateVersion\x12#.likeness.v1.ActivateVersionRequest\x1a$.likeness.v1.ActivateVersionResponse\"9\x82\xd3\xe4\x93\x023:\x01*\"./v1/routes/{route}/versions/{version}:activate\x12o\n" +
+	"\bRollBack\x12\x1c.likeness.v1.RollBackRequest\x1a\x1d.likeness.v1.RollBackResponse\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/routes/{route}:rollBack\x12\x8b\x01\n" +
+	"\x0fCollectVersions\x12#.likeness.v1.CollectVersionsRequest\x1a$.likeness.v1.CollectVersionsResponse\"-\x82\xd3\xe4\x93\x02':\x01*\"\"/v1/routes/{route}:collectVersions\x12s\n" +
+	"\tReconcile\x12\x1d.likeness.v1.ReconcileRequest\x1a\x1e.likeness.v1.ReconcileResponse\"'\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/routes/{route}:reconcileBAZ?github.com/likenessdb/likeness/proto/gen/likeness/v1;likenessv1b\x06proto3"
 
 var (
 	file_likeness_v1_admin_proto_rawDescOnce sync.Once

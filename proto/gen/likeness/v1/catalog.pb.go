@@ -8,6 +8,7 @@ package likenessv1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -730,7 +731,7 @@ var File_likeness_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_catalog_proto_rawDesc = "" +
 	"\n" +
-	"\x19likeness/v1/catalog.proto\x12\vlikeness.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dlikeness/v1/certificate.proto\x1a\x18likeness/v1/search.proto\"\x13\n" +
+	"\x19likeness/v1/catalog.proto\x12\vlikeness.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dlikeness/v1/certificate.proto\x1a\x18likeness/v1/search.proto\"\x13\n" +
 	"\x11ListModelsRequest\"@\n" +
 	"\x12ListModelsResponse\x12*\n" +
 	"\x06models\x18\x01 \x03(\v2\x12.likeness.v1.ModelR\x06models\".\n" +
@@ -796,14 +797,16 @@ const file_likeness_v1_catalog_proto_rawDesc = "" +
 	"rankRoundsB\n" +
 	"\n" +
 	"\b_max_gapB\x0e\n" +
-	"\f_table_items2\xd4\x02\n" +
-	"\x0eCatalogService\x12R\n" +
+	"\f_table_items2\xaa\x03\n" +
+	"\x0eCatalogService\x12d\n" +
 	"\n" +
-	"ListModels\x12\x1e.likeness.v1.ListModelsRequest\x1a\x1f.likeness.v1.ListModelsResponse\"\x03\x90\x02\x01\x12L\n" +
-	"\bGetModel\x12\x1c.likeness.v1.GetModelRequest\x1a\x1d.likeness.v1.GetModelResponse\"\x03\x90\x02\x01\x12R\n" +
+	"ListModels\x12\x1e.likeness.v1.ListModelsRequest\x1a\x1f.likeness.v1.ListModelsResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/models\x90\x02\x01\x12e\n" +
+	"\bGetModel\x12\x1c.likeness.v1.GetModelRequest\x1a\x1d.likeness.v1.GetModelResponse\"\x1c\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/models/{name}\x90\x02\x01\x12d\n" +
 	"\n" +
-	"ListRoutes\x12\x1e.likeness.v1.ListRoutesRequest\x1a\x1f.likeness.v1.ListRoutesResponse\"\x03\x90\x02\x01\x12L\n" +
-	"\bGetRoute\x12\x1c.likeness.v1.GetRouteRequest\x1a\x1d.likeness.v1.GetRouteResponse\"\x03\x90\x02\x01BAZ?github.com/likenessdb/likeness/proto/gen/likeness/v1;likenessv1b\x06proto3"
+	"ListRoutes\x12\x1e.likeness.v1.ListRoutesRequest\x1a\x1f.likeness.v1.ListRoutesResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/routes\x90\x02\x01\x12e\n" +
+	"\bGetRoute\x12\x1c.likeness.v1.GetRouteRequest\x1a\x1d.likeness.v1.GetRouteResponse\"\x1c\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/routes/{name}\x90\x02\x01BAZ?github.com/likenessdb/likeness/proto/gen/likeness/v1;likenessv1b\x06proto3"
 
 var (
 	file_likeness_v1_catalog_proto_rawDescOnce sync.Once

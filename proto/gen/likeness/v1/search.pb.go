@@ -10,6 +10,7 @@ package likenessv1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -1848,7 +1849,7 @@ var File_likeness_v1_search_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_search_proto_rawDesc = "" +
 	"\n" +
-	"\x18likeness/v1/search.proto\x12\vlikeness.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dlikeness/v1/certificate.proto\"\x82\x02\n" +
+	"\x18likeness/v1/search.proto\x12\vlikeness.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dlikeness/v1/certificate.proto\"\x82\x02\n" +
 	"\x05Query\x12(\n" +
 	"\x06vector\x18\x01 \x03(\x02B\x10\xbaH\r\x92\x01\n" +
 	"\x10\x80\x80\x04\"\x04\n" +
@@ -1990,12 +1991,12 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\aWeights\x12\x17\n" +
 	"\x13WEIGHTS_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fWEIGHTS_UNIFORM\x10\x01\x12\x11\n" +
-	"\rWEIGHTS_GATES\x10\x022\xbe\x02\n" +
-	"\rSearchService\x12F\n" +
-	"\x06Search\x12\x1a.likeness.v1.SearchRequest\x1a\x1b.likeness.v1.SearchResponse\"\x03\x90\x02\x01\x12U\n" +
-	"\vSearchBatch\x12\x1f.likeness.v1.SearchBatchRequest\x1a .likeness.v1.SearchBatchResponse\"\x03\x90\x02\x01\x12C\n" +
-	"\x05Score\x12\x19.likeness.v1.ScoreRequest\x1a\x1a.likeness.v1.ScoreResponse\"\x03\x90\x02\x01\x12I\n" +
-	"\aExplain\x12\x1b.likeness.v1.ExplainRequest\x1a\x1c.likeness.v1.ExplainResponse\"\x03\x90\x02\x01BAZ?github.com/likenessdb/likeness/proto/gen/likeness/v1;likenessv1b\x06proto3"
+	"\rWEIGHTS_GATES\x10\x022\xc5\x03\n" +
+	"\rSearchService\x12j\n" +
+	"\x06Search\x12\x1a.likeness.v1.SearchRequest\x1a\x1b.likeness.v1.SearchResponse\"'\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/routes/{route}:search\x90\x02\x01\x12p\n" +
+	"\vSearchBatch\x12\x1f.likeness.v1.SearchBatchRequest\x1a .likeness.v1.SearchBatchResponse\"\x1e\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/search:batch\x90\x02\x01\x12f\n" +
+	"\x05Score\x12\x19.likeness.v1.ScoreRequest\x1a\x1a.likeness.v1.ScoreResponse\"&\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/routes/{route}:score\x90\x02\x01\x12n\n" +
+	"\aExplain\x12\x1b.likeness.v1.ExplainRequest\x1a\x1c.likeness.v1.ExplainResponse\"(\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/v1/routes/{route}:explain\x90\x02\x01BAZ?github.com/likenessdb/likeness/proto/gen/likeness/v1;likenessv1b\x06proto3"
 
 var (
 	file_likeness_v1_search_proto_rawDescOnce sync.Once

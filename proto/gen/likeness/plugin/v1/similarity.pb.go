@@ -1039,7 +1039,12 @@ type Best struct {
 	// Rows whose score was not finite; they rank last.
 	NotFinite uint32 `protobuf:"varint,5,opt,name=not_finite,json=notFinite,proto3" json:"not_finite,omitempty"`
 	// The score of the best row that is not in the answer; unset where there is none or it is not finite.
-	Next          *float32 `protobuf:"fixed32,6,opt,name=next,proto3,oneof" json:"next,omitempty"`
+	Next *float32 `protobuf:"fixed32,6,opt,name=next,proto3,oneof" json:"next,omitempty"`
+	// If not 0, no bound rules out that a row that was left out scores more than next: an error of rounding does that was
+	// measured on so many pairs of a query and a row. Then the answer proves nothing.
+	MeasuredPairs uint32 `protobuf:"varint,7,opt,name=measured_pairs,json=measuredPairs,proto3" json:"measured_pairs,omitempty"`
+	// That error.
+	MeasuredError float32 `protobuf:"fixed32,8,opt,name=measured_error,json=measuredError,proto3" json:"measured_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1116,6 +1121,20 @@ func (x *Best) GetNext() float32 {
 	return 0
 }
 
+func (x *Best) GetMeasuredPairs() uint32 {
+	if x != nil {
+		return x.MeasuredPairs
+	}
+	return 0
+}
+
+func (x *Best) GetMeasuredError() float32 {
+	if x != nil {
+		return x.MeasuredError
+	}
+	return 0
+}
+
 var File_likeness_plugin_v1_similarity_proto protoreflect.FileDescriptor
 
 const file_likeness_plugin_v1_similarity_proto_rawDesc = "" +
@@ -1179,7 +1198,7 @@ const file_likeness_plugin_v1_similarity_proto_rawDesc = "" +
 	"\x06bitmap\x18\x04 \x01(\fR\x06bitmap\x12\f\n" +
 	"\x01k\x18\x05 \x01(\x05R\x01k\"<\n" +
 	"\fScanResponse\x12,\n" +
-	"\x04best\x18\x01 \x01(\v2\x18.likeness.plugin.v1.BestR\x04best\"\xa5\x01\n" +
+	"\x04best\x18\x01 \x01(\v2\x18.likeness.plugin.v1.BestR\x04best\"\xf3\x01\n" +
 	"\x04Best\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\fR\x04rows\x12\x16\n" +
 	"\x06scores\x18\x02 \x01(\fR\x06scores\x12\x18\n" +
@@ -1187,7 +1206,9 @@ const file_likeness_plugin_v1_similarity_proto_rawDesc = "" +
 	"\x06scored\x18\x04 \x01(\rR\x06scored\x12\x1d\n" +
 	"\n" +
 	"not_finite\x18\x05 \x01(\rR\tnotFinite\x12\x17\n" +
-	"\x04next\x18\x06 \x01(\x02H\x00R\x04next\x88\x01\x01B\a\n" +
+	"\x04next\x18\x06 \x01(\x02H\x00R\x04next\x88\x01\x01\x12%\n" +
+	"\x0emeasured_pairs\x18\a \x01(\rR\rmeasuredPairs\x12%\n" +
+	"\x0emeasured_error\x18\b \x01(\x02R\rmeasuredErrorB\a\n" +
 	"\x05_next2\xb7\x05\n" +
 	"\x17SimilarityScorerService\x12\x8a\x01\n" +
 	"\x18DescribeSimilarityScorer\x123.likeness.plugin.v1.DescribeSimilarityScorerRequest\x1a4.likeness.plugin.v1.DescribeSimilarityScorerResponse\"\x03\x90\x02\x01\x12Z\n" +
