@@ -6,7 +6,6 @@ package admission
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -17,8 +16,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
-// ErrOverload: more searches are in flight than can be answered in time, or
-// than the limit allows. Retrying later may help.
+// ErrOverload: more searches came than can be answered in time, or than a
+// limit allows; the error is a *RefusedError. Retrying later may help.
 var ErrOverload = errors.New("too many searches in flight")
 
 // What a route that is full makes wait: queueFrom to queueTo times its limit, in
@@ -48,24 +47,38 @@ type Options struct {
 	// Adaptive finds each route's own limit below that from the times of its
 	// searches: when more in flight make all of them slower, fewer are let in.
 	Adaptive bool
+	// Limits are those of single routes, by name.
+	Limits map[string]Limit
+	// Refused, if set, is told of each search that is not let in: its route, "unknown"
+	// where there is none of that name, and why. It is called concurrently.
+	Refused func(route, reason string)
 }
 
 // Searcher is a searcher behind an admission. It is safe for concurrent use.
 type Searcher struct {
 	pipeline.Searcher
-	max    int
+	bounds atomic.Pointer[bounds]
 	cores  int // when it was made: a thread to spare comes later
-	all    *semaphore.Weighted
 	start  time.Time
-	routes map[string]*route
 	// flying is the searches in flight.
-	flying atomic.Int64
+	flying  atomic.Int64
+	memory  memory
+	refused func(route, reason string)
 }
 
-// route is a route's limit, and until when its calls wait shortly.
+// bounds are what searches pass; those that Adjust replaced go on for what they let in.
+type bounds struct {
+	max      int
+	adaptive bool
+	all      *semaphore.Weighted
+	routes   map[string]*route
+}
+
+// route is what bounds a route, and until when its calls wait shortly.
 type route struct {
-	adaptivelimiter.AdaptiveLimiter[any]
-	overUntil atomic.Int64 // as Searcher.since
+	gate
+	adaptive  adaptivelimiter.AdaptiveLimiter[any] // nil: the limit is the common one
+	overUntil atomic.Int64                         // as Searcher.since
 }
 
 // since is the time since start, as a number that can be stored at once.
@@ -75,20 +88,50 @@ var _ pipeline.Searcher = (*Searcher)(nil)
 
 // New puts an admission before a searcher, whose routes are known by now.
 func New(s pipeline.Searcher, o Options) *Searcher {
-	a := &Searcher{Searcher: s, max: o.MaxSearches, cores: runtime.GOMAXPROCS(0), all: semaphore.NewWeighted(int64(o.MaxSearches)),
-		start: time.Now(), routes: map[string]*route{}}
-	if !o.Adaptive {
-		return a
+	a := &Searcher{Searcher: s, cores: runtime.GOMAXPROCS(0), start: time.Now(), refused: o.Refused}
+	if a.refused == nil {
+		a.refused = func(string, string) {}
 	}
-	least := uint(min(perCore*a.cores, o.MaxSearches))
-	for _, r := range s.Routes() {
-		a.routes[r.Name] = &route{AdaptiveLimiter: adaptivelimiter.NewBuilder[any]().
-			WithLimits(least, uint(o.MaxSearches), min(2*least, uint(o.MaxSearches))).
-			WithMaxLimitStabilizationWindow(time.Minute).
-			WithQueueing(queueFrom, queueTo).
-			Build()}
-	}
+	a.Adjust(o)
 	return a
+}
+
+// Adjust puts other limits in force for the searches that come; those in flight count
+// against the limits that let them in. A route whose limits stay keeps what was
+// learned of it. One Adjust runs at a time.
+func (a *Searcher) Adjust(o Options) {
+	next := &bounds{max: o.MaxSearches, adaptive: o.Adaptive, all: semaphore.NewWeighted(int64(o.MaxSearches)), routes: map[string]*route{}}
+	was := a.bounds.Load()
+	if was != nil && was.max == next.max {
+		next.all = was.all
+	}
+	for _, r := range a.Routes() {
+		limit := o.Limits[r.Name]
+		if was != nil && was.max == next.max && was.adaptive == next.adaptive && was.routes[r.Name].limit == limit {
+			next.routes[r.Name] = was.routes[r.Name]
+			continue
+		}
+		one := &route{gate: newGate(limit)}
+		if o.Adaptive {
+			one.adaptive = a.adaptive(o.MaxSearches, limit)
+		}
+		next.routes[r.Name] = one
+	}
+	a.bounds.Store(next)
+}
+
+// adaptive finds a route's limit between what its calls keep busy and what it may have.
+func (a *Searcher) adaptive(maxSearches int, l Limit) adaptivelimiter.AdaptiveLimiter[any] {
+	most := uint(maxSearches)
+	if l.MaxSearches > 0 {
+		most = min(most, uint(l.MaxSearches))
+	}
+	least := min(uint(perCore*a.cores), most)
+	return adaptivelimiter.NewBuilder[any]().
+		WithLimits(least, most, min(2*least, most)).
+		WithMaxLimitStabilizationWindow(time.Minute).
+		WithQueueing(queueFrom, queueTo).
+		Build()
 }
 
 // Search implements pipeline.Searcher; it adds ErrOverload to its errors.
@@ -107,10 +150,11 @@ func (a *Searcher) Search(ctx context.Context, r pipeline.Request) (answer pipel
 
 // Score implements pipeline.Searcher; it adds ErrOverload to its errors.
 func (a *Searcher) Score(ctx context.Context, r pipeline.ScoreRequest) (answer pipeline.ScoreAnswer, err error) {
-	if !a.all.TryAcquire(1) {
-		return answer, a.full()
+	leave, _, err := a.bounded(r.Route)
+	if err != nil {
+		return answer, err
 	}
-	defer a.all.Release(1)
+	defer leave()
 	return a.Searcher.Score(ctx, r)
 }
 
@@ -120,43 +164,84 @@ func (a *Searcher) Busy() bool { return a.flying.Load() >= int64(a.cores) }
 
 // Load is what a route has in flight.
 type Load struct {
-	Limit, InFlight, Queued int
+	Limit    int `json:"limit"`
+	InFlight int `json:"in_flight"`
+	Queued   int `json:"queued"`
 }
 
 // Load returns the load of a route, if its limit adapts.
 func (a *Searcher) Load(route string) (l Load, ok bool) {
-	limiter, ok := a.routes[route]
-	if !ok {
+	r, ok := a.bounds.Load().routes[route]
+	if !ok || r.adaptive == nil {
 		return l, false
 	}
-	return Load{Limit: limiter.Limit(), InFlight: limiter.Inflight(), Queued: limiter.Queued()}, true
+	return Load{Limit: r.adaptive.Limit(), InFlight: r.adaptive.Inflight(), Queued: r.adaptive.Queued()}, true
 }
 
-func (a *Searcher) full() error {
-	return fmt.Errorf("%w: limits.max_searches is %d; send fewer at a time, or raise it", ErrOverload, a.max)
+// Full returns a *RefusedError while nothing should be begun, whatever its route: the
+// memory is nearly used up. A server asks before it reads a message.
+func (a *Searcher) Full() error {
+	if r := a.memory.refusal(); r != nil {
+		return a.refuse("", r)
+	}
+	return nil
+}
+
+// refuse tells of a refusal.
+func (a *Searcher) refuse(route string, r *RefusedError) error {
+	if _, known := a.bounds.Load().routes[route]; !known {
+		route = "unknown"
+	}
+	a.refused(route, r.Reason)
+	return r
+}
+
+// bounded lets a search of a route through the fixed limits, or refuses it at once.
+// leave is called when it has ended. There may be no route of that name.
+func (a *Searcher) bounded(name string) (leave func(), of *route, err error) {
+	if r := a.memory.refusal(); r != nil {
+		return nil, nil, a.refuse(name, r)
+	}
+	b := a.bounds.Load()
+	if !b.all.TryAcquire(1) {
+		return nil, nil, a.refuse(name, tooMany("limits.max_searches", b.max))
+	}
+	of, ok := b.routes[name]
+	if !ok { // the pipeline says so
+		return func() { b.all.Release(1) }, nil, nil
+	}
+	if r := of.enter(name); r != nil {
+		b.all.Release(1)
+		return nil, nil, a.refuse(name, r)
+	}
+	return func() {
+		of.leave()
+		b.all.Release(1)
+	}, of, nil
 }
 
 // enter returns what must be called with the outcome when the search has ended.
 func (a *Searcher) enter(ctx context.Context, route string) (leave func(error), err error) {
-	if !a.all.TryAcquire(1) {
-		return nil, a.full()
+	free, bounds, err := a.bounded(route)
+	if err != nil {
+		return nil, err
 	}
-	limiter, ok := a.routes[route]
-	if !ok { // there is no such route, or its limit is the common one
-		return func(error) { a.all.Release(1) }, nil
+	if bounds == nil || bounds.adaptive == nil {
+		return func(error) { free() }, nil
 	}
-	permit, ok := limiter.TryAcquirePermit()
+	permit, ok := bounds.adaptive.TryAcquirePermit()
 	if !ok {
-		if permit, err = limiter.AcquirePermitWithMaxWait(ctx, wait(ctx, a.since() < limiter.overUntil.Load())); err != nil {
-			if ctx.Err() == nil {
-				limiter.overUntil.Store(a.since() + int64(interval))
+		if permit, err = bounds.adaptive.AcquirePermitWithMaxWait(ctx, wait(ctx, a.since() < bounds.overUntil.Load())); err != nil {
+			free()
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
 			}
-			a.all.Release(1)
-			return nil, refused(ctx, err, route, limiter.Limit())
+			bounds.overUntil.Store(a.since() + int64(interval))
+			return nil, a.refuse(route, slow(route, bounds.adaptive.Limit(), err))
 		}
 	}
 	return func(err error) {
-		a.all.Release(1)
+		free()
 		// What a caller gave up, or asked wrongly, says nothing about the load.
 		if err == nil || errors.Is(err, context.DeadlineExceeded) {
 			permit.Record()
@@ -164,14 +249,6 @@ func (a *Searcher) enter(ctx context.Context, route string) (leave func(error), 
 			permit.Drop()
 		}
 	}, nil
-}
-
-func refused(ctx context.Context, err error, route string, limit int) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return fmt.Errorf("%w: route %q answers %d at a time without slowing down, and as many wait as it can answer soon; send fewer at a time, or add a sidecar: %w",
-		ErrOverload, route, limit, err)
 }
 
 // wait is how long a call waits for a route that is full.

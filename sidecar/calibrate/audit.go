@@ -67,6 +67,7 @@ type AuditorOptions struct {
 // again when their files change. It is a pipeline.Observer, and safe for concurrent use.
 type Auditor struct {
 	options AuditorOptions
+	routes  atomic.Pointer[map[string]Audits]
 	next    map[string]*atomic.Int64 // when a route's next audit is due, in nanoseconds since start
 	start   time.Time
 	queue   chan drawn
@@ -99,6 +100,7 @@ func NewAuditor(o AuditorOptions) *Auditor {
 	for route := range o.Routes {
 		a.next[route] = new(atomic.Int64)
 	}
+	a.Adjust(o.Routes)
 	if a.options.Busy == nil {
 		a.options.Busy = func() bool { return false }
 	}
@@ -106,9 +108,12 @@ func NewAuditor(o AuditorOptions) *Auditor {
 	return a
 }
 
+// Adjust says anew how many answers of the same routes are audited.
+func (a *Auditor) Adjust(routes map[string]Audits) { a.routes.Store(&routes) }
+
 // Searched implements pipeline.Observer: it draws answers, and never waits.
-func (a *Auditor) Searched(route string, r pipeline.Request, answer pipeline.Answer, err error) {
-	o := a.options.Routes[route]
+func (a *Auditor) Searched(_ context.Context, route string, r pipeline.Request, answer pipeline.Answer, err error) {
+	o := (*a.routes.Load())[route]
 	status := answer.Certificate.Status
 	if err != nil || answer.Degraded != nil || o.Share == 0 || r.Filter != "" || answer.Strategy == rerank.Scan ||
 		status != rerank.StatusCalibrated && status != rerank.StatusExact || rand.Float64() >= o.Share {

@@ -9,7 +9,7 @@ import (
 // Default returns the configuration of an empty file.
 func Default() Config {
 	return Config{
-		Listen: Listen{GRPC: "127.0.0.1:7600", Admin: "127.0.0.1:7601", TLS: TLS{MinVersion: "1.2"}},
+		Listen: Listen{GRPC: "127.0.0.1:7600", Admin: "127.0.0.1:7601", TLS: TLS{MinVersion: "1.2"}, AdminTLS: TLS{MinVersion: "1.2"}},
 		Limits: Limits{
 			MaxMessageBytes:      64 << 20,
 			MaxConcurrentStreams: 1000,
@@ -74,6 +74,10 @@ func defaultRanker() Ranker {
 	}
 }
 
+func defaultStore() Store {
+	return Store{Guard: StoreGuard{BreakAfter: 5, BreakFor: 500 * time.Millisecond, RetryBudget: 0.1}}
+}
+
 func defaultCollection() Collection { return Collection{Metric: "inner_product"} }
 
 func defaultVectorFile() VectorFile { return VectorFile{Metric: "inner_product"} }
@@ -84,6 +88,15 @@ func (r *Route) UnmarshalYAML(n *yaml.Node) error {
 	p := plain(defaultRoute())
 	err := n.Decode(&p)
 	*r = Route(p)
+	return err
+}
+
+// UnmarshalYAML starts from the defaults of a store.
+func (s *Store) UnmarshalYAML(n *yaml.Node) error {
+	type plain Store
+	p := plain(defaultStore())
+	err := n.Decode(&p)
+	*s = Store(p)
 	return err
 }
 

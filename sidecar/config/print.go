@@ -1,7 +1,7 @@
 package config
 
 import (
-	_ "embed" // the schema's source is its documentation
+	"embed" // the schema's source is its documentation
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -13,18 +13,30 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-//go:embed schema.go
-var schemaSource string
+//go:embed schema.go schema_route.go
+var schemaSource embed.FS
 
 // docs are the comments of the schema's fields, by "Type.Field".
 type docs map[string]string
 
 func readDocs() (docs, error) {
-	file, err := parser.ParseFile(token.NewFileSet(), "schema.go", schemaSource, parser.ParseComments)
-	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
-	}
 	d := docs{}
+	for _, name := range []string{"schema.go", "schema_route.go"} {
+		source, err := schemaSource.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("schema: %w", err)
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.ParseComments)
+		if err != nil {
+			return nil, fmt.Errorf("schema: %w", err)
+		}
+		d.add(file)
+	}
+	return d, nil
+}
+
+// add reads the comments of a file.
+func (d docs) add(file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.TypeSpec)
 		if !ok {
@@ -39,7 +51,6 @@ func readDocs() (docs, error) {
 		}
 		return false
 	})
-	return d, nil
 }
 
 func (d docs) of(t reflect.Type, f reflect.StructField) string { return d[t.Name()+"."+f.Name] }
@@ -75,7 +86,9 @@ func example() Config {
 	route := defaultRoute()
 	route.Store, route.Collection, route.Model = "main", "products", "taste"
 	route.Placement = "stored"
-	c.Stores = map[string]Store{"main": {Kind: "qdrant", Address: "127.0.0.1:6334"}}
+	store := defaultStore()
+	store.Kind, store.Address = "qdrant", "127.0.0.1:6334"
+	c.Stores = map[string]Store{"main": store}
 	c.Models = map[string]Model{"taste": {Path: "models/taste.safetensors"}}
 	c.Routes = map[string]Route{"products": route}
 	return c

@@ -111,6 +111,12 @@ other sign: ` + "`LIKENESS_STORES_MAIN_ADDRESS`" + `.
 
 Secrets never stand in the configuration: a key names the file or the variable that holds one.
 
+The column *changes* says when a changed key takes effect. **live**: when the file is read again, which is at SIGHUP, at
+` + "`POST /reload`" + ` of the admin port, or every ` + "`reload.interval`" + `. All live keys change in one step or, where one of them cannot be used,
+none; searches under way end as they began. **activation**: when the route's version is activated (` + "`likeness model activate`" + `).
+**restart**: when the sidecar starts again; the log and ` + "`likeness_config_restart_keys`" + ` name and count such keys. Certificates,
+keys and the tokens file are read again by themselves.
+
 ` + "`likeness config print --default`" + ` prints a commented file with every key,
 ` + "`likeness config validate`" + ` checks one with the files that it names (and, with ` + "`--connect`" + `, the stores), and
 ` + "`likeness config print`" + ` shows what is in force. [config.schema.json](config.schema.json) is the JSON schema.
@@ -128,7 +134,7 @@ func (r reference) section(path string, v reflect.Value) {
 		fmt.Fprintf(r.out, "\n## `%s`\n", path)
 	}
 	var inner []func()
-	header := "\n| key | default | |\n|---|---|---|\n"
+	header := "\n| key | default | changes | |\n|---|---|---|---|\n"
 	for f := range fields(t) {
 		key, _ := keyOf(f)
 		value := v.FieldByIndex(f.Index)
@@ -143,7 +149,7 @@ func (r reference) section(path string, v reflect.Value) {
 		default:
 			r.out.WriteString(header)
 			header = ""
-			fmt.Fprintf(r.out, "| `%s` | %s | %s |\n", key, defaultText(f, value), r.text(t, f))
+			fmt.Fprintf(r.out, "| `%s` | %s | %s | %s |\n", key, defaultText(f, value), effectOf(f), r.text(t, f))
 		}
 	}
 	for _, write := range inner {
@@ -156,6 +162,8 @@ func entryDefault(t reflect.Type) reflect.Value {
 	switch t {
 	case reflect.TypeFor[Route]():
 		return reflect.ValueOf(defaultRoute())
+	case reflect.TypeFor[Store]():
+		return reflect.ValueOf(defaultStore())
 	case reflect.TypeFor[Plugin]():
 		return reflect.ValueOf(defaultPlugin())
 	case reflect.TypeFor[Ranker]():

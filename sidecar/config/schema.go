@@ -4,10 +4,11 @@ import (
 	"time"
 )
 
-// The comments of this file are the documentation: `likeness config print
+// The comments of this file and of schema_route.go are the documentation: `likeness config print
 // --default`, the JSON schema and docs/reference/config.md are made from them.
 // Tags: enum lists the values allowed, min and max are bounds, required says
-// that a value must be given, path marks a file name.
+// that a value must be given, path marks a file name, reload says when a change
+// of the file takes effect, where that is before a restart.
 
 // Config is the whole configuration.
 type Config struct {
@@ -23,6 +24,8 @@ type Config struct {
 	Trace Trace `yaml:"trace"`
 	// How the process ends.
 	Shutdown Shutdown `yaml:"shutdown"`
+	// How a change of this file comes into force.
+	Reload Reload `yaml:"reload"`
 	// Folder of what the sidecar remembers: the active version of a route and its calibration in routes/ROUTE, the
 	// journal of the writes that it saw in stores/STORE/COLLECTION. Empty remembers nothing. One process can use it.
 	StateDir string `yaml:"state_dir" path:"true"`
@@ -46,11 +49,20 @@ type Config struct {
 type Listen struct {
 	// Address of the gRPC API. Port 0 takes a free one.
 	GRPC string `yaml:"grpc" required:"true"`
-	// Address of metrics, health and profiles over plain HTTP; empty is none. Keep it private.
+	// Address of the same API as JSON over HTTP, with the TLS and tokens of the gRPC API; empty is none. Port 0 takes a
+	// free one.
+	REST string `yaml:"rest"`
+	// Address of the page, metrics, health and profiles over plain HTTP; empty is none. Keep it private.
 	Admin string `yaml:"admin"`
-	// TLS of the gRPC API; without a certificate it is plain text.
+	// TLS of the admin port; without a certificate it is plain HTTP. Where client_ca_file is set, /livez, /readyz and /healthz
+	// alone are answered without a client certificate, since probes have none.
+	AdminTLS TLS `yaml:"admin_tls"`
+	// Who may use the admin port: callers with admin: true and no routes; /livez, /readyz and /healthz are everybody's.
+	// Without a tokens file everybody who can connect.
+	AdminAuth AdminAuth `yaml:"admin_auth"`
+	// TLS of the API, both forms; without a certificate it is plain text.
 	TLS TLS `yaml:"tls"`
-	// Who may call the gRPC API; without a tokens file everybody who can connect.
+	// Who may call the API; without a tokens file everybody who can connect.
 	Auth Auth `yaml:"auth"`
 }
 
@@ -71,38 +83,50 @@ type Auth struct {
 	// YAML list of callers: name, token or sha256 (hex, of the token), routes (empty: all), and admin (true: may
 	// also activate versions of them).
 	// The file is read again when it changes.
+	TokensFile string `yaml:"tokens_file" path:"true" reload:"live"`
+}
+
+// AdminAuth says who may use the admin port.
+type AdminAuth struct {
+	// A file like that of listen.auth; it may be the same. The file is read again when it changes.
 	TokensFile string `yaml:"tokens_file" path:"true"`
 }
 
 // Limits are the limits of the sidecar.
 type Limits struct {
-	// Largest message, either way, after decompression.
+	// Largest message, either way, after decompression. Over the proxy only requests that come compressed are held to it.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
-	// Calls in flight on one connection.
+	// Calls in flight on one connection, of the API and of the proxy.
 	MaxConcurrentStreams int `yaml:"max_concurrent_streams" min:"1"`
 	// Searches in flight in the process; one more is refused at once. A batch counts each of its searches.
-	MaxSearches int `yaml:"max_searches" min:"1"`
+	MaxSearches int `yaml:"max_searches" min:"1" reload:"live"`
 	// Find each route's own limit below max_searches from the times of its searches: when more in flight
 	// make all of them slower, fewer are let in, some wait a little, and the rest are refused at once.
-	Adaptive bool `yaml:"adaptive"`
+	Adaptive bool `yaml:"adaptive" reload:"live"`
 	// Greatest k of any route.
-	MaxK int `yaml:"max_k" min:"1"`
+	MaxK int `yaml:"max_k" min:"1" reload:"live"`
 	// Most rows asked of one first-stage search of any route.
-	MaxDepth int `yaml:"max_depth" min:"1"`
+	MaxDepth int `yaml:"max_depth" min:"1" reload:"live"`
 	// Most searches of one SearchBatch.
-	MaxBatch int `yaml:"max_batch" min:"1" max:"1024"`
+	MaxBatch int `yaml:"max_batch" min:"1" max:"1024" reload:"live"`
 	// Searches of one SearchBatch that run at the same time.
-	BatchParallelism int `yaml:"batch_parallelism" min:"1"`
-	// Soft limit of the Go heap; 0 is GOMEMLIMIT or none. Mapped files do not count.
-	Memory Bytes `yaml:"memory" min:"0"`
+	BatchParallelism int `yaml:"batch_parallelism" min:"1" reload:"live"`
+	// Soft limit of the Go heap; 0 is GOMEMLIMIT or none. Mapped files do not count. Searches are refused while little of it
+	// is left. In a container give it four fifths of the container's.
+	Memory Bytes `yaml:"memory" min:"0" reload:"live"`
 }
 
 // Log is the log.
 type Log struct {
 	// Least level that is written.
-	Level string `yaml:"level" enum:"debug,info,warn,error"`
+	Level string `yaml:"level" enum:"debug,info,warn,error" reload:"live"`
 	// auto is text on a terminal and JSON elsewhere.
 	Format string `yaml:"format" enum:"auto,text,json"`
+	// Share of the searches that get a line of level info: route, strategy, rounds, candidates, times, certificate and
+	// outcome, and never what was searched for.
+	Queries float64 `yaml:"queries" min:"0" max:"1" reload:"live"`
+	// Searches that take so long get such a line of level warn, at most ten in a second; 0 is none.
+	Slow time.Duration `yaml:"slow" min:"0" reload:"live"`
 }
 
 // Trace is where traces go.
@@ -117,8 +141,19 @@ type Trace struct {
 
 // Shutdown is how the process ends.
 type Shutdown struct {
-	// After SIGTERM, how long calls in flight may take before they are cut.
+	// After SIGTERM, how long calls are still taken while /readyz and the gRPC health say that it ends, for balancers that look
+	// at those; clients that balance themselves need none.
+	Delay time.Duration `yaml:"delay" min:"0"`
+	// After that, how long calls in flight may take before they are cut.
 	Grace time.Duration `yaml:"grace" min:"0"`
+}
+
+// Reload is how a changed configuration comes into force: at SIGHUP, at POST
+// /reload of the admin port, or by looking.
+type Reload struct {
+	// Read this file again so often, beside SIGHUP and POST /reload of the admin port; 0 is never. What cannot be used
+	// changes nothing, and what needs a restart is named in the log.
+	Interval time.Duration `yaml:"interval" min:"0" reload:"live"`
 }
 
 // Store is a vector store.
@@ -143,6 +178,8 @@ type Store struct {
 	TLS StoreTLS `yaml:"tls"`
 	// The store's limits; 0 is what the adapter knows or the server tells.
 	Limits StoreLimits `yaml:"limits"`
+	// What its faults may cost; qdrant and milvus only.
+	Guard StoreGuard `yaml:"guard"`
 	// The collections of an embedded store, by name.
 	Collections map[string]Collection `yaml:"collections"`
 }
@@ -171,6 +208,20 @@ type StoreLimits struct {
 	MaxVectorFields int `yaml:"max_vector_fields" min:"0"`
 	// Largest message of the store.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"0" max:"2147483647"`
+}
+
+// StoreGuard bounds what faults of a store cost. Calls that the proxy passes are not concerned.
+type StoreGuard struct {
+	// Failures in a row of the reads of a collection after which it is not read for a while.
+	BreakAfter int `yaml:"break_after" min:"1"`
+	// That while, a fifth more or less; one read at a time is then sent until one succeeds.
+	BreakFor time.Duration `yaml:"break_for" min:"1"`
+	// Share of the reads, over ten seconds, that may be sent again after a failure that can pass; 0 is none. Writes are
+	// never sent again.
+	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
+	// Send a first-stage search a second time where no answer came for so long; the first answer counts. At most one search
+	// in twenty is; 0 is none.
+	HedgeAfter time.Duration `yaml:"hedge_after" min:"0"`
 }
 
 // Collection is a collection of an embedded store, mapped from files.
@@ -202,7 +253,7 @@ type VectorFile struct {
 // Model is a learned similarity.
 type Model struct {
 	// A native model file (.safetensors), or a directory with model.safetensors and config.json.
-	Path string `yaml:"path" path:"true" required:"true"`
+	Path string `yaml:"path" path:"true" required:"true" reload:"activation"`
 }
 
 // Plugin is a process that serves likeness.plugin.v1: a scorer, or a device.
@@ -278,176 +329,4 @@ type RankerHTTP struct {
 	Version string `yaml:"version"`
 	// What scoring one item costs, in a unit of your own.
 	Cost float64 `yaml:"cost" min:"0"`
-}
-
-// Route binds a collection to a model.
-type Route struct {
-	// Name of a store.
-	Store string `yaml:"store" required:"true"`
-	// The collection that is searched.
-	Collection string `yaml:"collection" required:"true"`
-	// Its vector field; empty is the only or unnamed one.
-	Vector string `yaml:"vector"`
-	// Name of a model; it, or each of the versions, must name one.
-	Model string `yaml:"model"`
-	// Where the items' features live: a table in the sidecar, computed from the stored vectors, or a companion
-	// collection that `likeness index` wrote.
-	Placement string `yaml:"placement" enum:"table,stored,derived"`
-	// The table, as `likeness index` wrote it. The scan strategy and the table placement need one.
-	Table string `yaml:"table" path:"true"`
-	// How `likeness index` stores the numbers of the table. Narrower formats take a half or a quarter of the memory;
-	// certificates know what they lose.
-	TableFormat string `yaml:"table_format" enum:"float32,bfloat16,float16,int8"`
-	// How it lays the rows out: one after the other, or sixteen side by side, which only a scan reads faster.
-	TableLayout string `yaml:"table_layout" enum:"rows,tiles"`
-	// Keep the rows in float32 too, in a part of the file that is read where scores are made exact.
-	TableFullPrecision bool `yaml:"table_full_precision"`
-	// Open the table so that it can be written while it is searched; its log lies beside it. One process can.
-	TableLive bool `yaml:"table_live"`
-	// Name of a plugin that serves a device. It keeps a copy of the table and scores it where there is much to score;
-	// while it cannot, the sidecar does.
-	Device string `yaml:"device"`
-	// The companion collection, as `likeness index` wrote it.
-	Companion string `yaml:"companion"`
-	// First-stage searches of a request that does not say; auto is average for a model that is one inner product,
-	// otherwise the first of distilled, average, per_embedding and scan that model and placement can serve.
-	Strategy string `yaml:"strategy" enum:"auto,per_embedding,average,combined,distilled,scan"`
-	// Scan the table in place of the first stage, where a request names no strategy, while that takes no longer here:
-	// both are measured, the scan when the route is opened. Its answers are exact.
-	ScanIfFaster bool `yaml:"scan_if_faster"`
-	// Rows asked of each first-stage search.
-	Depth int `yaml:"depth" min:"1"`
-	// Rows asked of the averaged search of the combined strategy.
-	AverageDepth int `yaml:"average_depth" min:"1"`
-	// Weights of the component pairs in the averaged search.
-	Weights string `yaml:"weights" enum:"uniform,gates"`
-	// The learned search of the distilled strategy, where the model has several; empty is its first.
-	Head string `yaml:"head"`
-	// Search deeper until no missing item can exceed the K-th score by more than this; unset asks for no proof.
-	MaxGap *float32 `yaml:"max_gap" min:"0"`
-	// Time for a request, where its own deadline is not shorter.
-	Timeout time.Duration `yaml:"timeout" min:"1"`
-	// Time within which a client of the proxy has an answer, rescored or, where that takes too long, the
-	// database's own; 0 is the deadline of the call alone.
-	LatencyBudget time.Duration `yaml:"latency_budget" min:"0"`
-	// When a client of the proxy gets the database's own answer instead: late sends the original request when it has to
-	// leave to be back in time, or at the first failure, while rescoring goes on; eager sends it at once. The first
-	// complete answer is the client's.
-	Fallback string `yaml:"fallback" enum:"late,eager"`
-	// Percentage of the proxy's queries that are rescored, chosen by a hash of vector and filter; the rest pass.
-	Ramp int `yaml:"ramp" min:"0" max:"100"`
-	// Serve the proxy's clients the database's order, and measure how the rescored one would differ.
-	Shadow Shadow `yaml:"shadow"`
-	// The score that the proxy's clients see, and that their score_threshold is compared with: the learned one, or the
-	// store's own, in the learned order.
-	Score string `yaml:"score" enum:"learned,store"`
-	// What the proxy passes because its meaning changes, and this route answers all the same: score-threshold,
-	// indexed-only, consistency, round-decimal, prefetch, hybrid. docs/proxy.md says what each comes to mean.
-	OptIn []string `yaml:"opt_in"`
-	// Ask the store for exhaustive search; answers can then be proved exact.
-	ExactSearch bool `yaml:"exact_search"`
-	// The stored vectors have norm 1.
-	UnitVectors bool `yaml:"unit_vectors"`
-	// Payload or scalar field with the item that a row belongs to; for max-sim. Of a model with behavioural vectors
-	// it is a field of the companion, likeness_owner if empty.
-	Owner string `yaml:"owner"`
-	// Read consistency, in the store's words; empty is its default.
-	Consistency string `yaml:"consistency"`
-	// Partitions to search; empty is all.
-	Partitions []string `yaml:"partitions"`
-	// What to answer when scoring fails: the store's own order, marked degraded, or UNAVAILABLE.
-	Failure string `yaml:"failure" enum:"fail_open,fail_closed"`
-	// Name of a ranker, which has the last word on the order of the best candidates. A relevance-based model (rbe) takes a
-	// query's vector from it, too.
-	Ranker string `yaml:"ranker"`
-	// Items that it may score for a search, the supports of a relevance-based model among them.
-	Calls int `yaml:"calls" min:"1"`
-	// Rounds in which they are spent. Between two, a relevance-based model's query vector is fitted to the true scores so
-	// far, and candidates are fetched again.
-	RankRounds int `yaml:"rank_rounds" min:"1" max:"16"`
-	// Greatest k; 0 is limits.max_k.
-	MaxK int `yaml:"max_k" min:"0"`
-	// Most rows of one first-stage search; 0 is limits.max_depth.
-	MaxDepth int `yaml:"max_depth" min:"0"`
-	// Most rounds of deepening.
-	MaxRounds int `yaml:"max_rounds" min:"1"`
-	// How long a write that comes by the proxy may be kept back until the journal in state_dir has it; beyond that it is
-	// forwarded, and all rows are compared later. A live table and a companion follow such writes.
-	WriteBudget time.Duration `yaml:"write_budget" min:"1"`
-	// The comparison of all rows of the collection with the live table and the companion, which finds what bypassed
-	// the proxy.
-	Reconcile Reconcile `yaml:"reconcile"`
-	// A share of the live answers that carry the route's calibration, audited in the background.
-	Audit Audit `yaml:"audit"`
-	// Versions of the route by name, each with the keys in which it differs. `likeness model activate` puts one in
-	// service while the sidecar runs, and reads this file again for it. None: the route is served as it stands.
-	Versions map[string]Version `yaml:"versions"`
-	// The version that is served. What `likeness model activate` chose since counts more, until this key is changed.
-	Active string `yaml:"active"`
-	// How many of the versions that were served, the active and the previous one among them, `likeness model gc` keeps.
-	KeepVersions int `yaml:"keep_versions" min:"2"`
-	// An alias in the store that activation points at the version's companion, for clients that search it themselves.
-	CompanionAlias string `yaml:"companion_alias"`
-}
-
-// Version is a route's other model: the keys that are not empty count in place of the route's.
-type Version struct {
-	// Name of a model.
-	Model string `yaml:"model"`
-	// The table that `likeness index --version` wrote.
-	Table string `yaml:"table" path:"true"`
-	// The companion collection that it wrote.
-	Companion string `yaml:"companion"`
-	// Where the items' features live: table, stored or derived.
-	Placement string `yaml:"placement"`
-	// First-stage searches of a request that does not say.
-	Strategy string `yaml:"strategy"`
-	// Rows asked of each first-stage search; 0 is the route's.
-	Depth int `yaml:"depth" min:"0"`
-	// Rows asked of the averaged search of the combined strategy; 0 is the route's.
-	AverageDepth int `yaml:"average_depth" min:"0"`
-	// Weights of the component pairs in the averaged search.
-	Weights string `yaml:"weights"`
-	// The learned search of the distilled strategy.
-	Head string `yaml:"head"`
-}
-
-// Proxy is a listener for clients of a Qdrant or Milvus store.
-type Proxy struct {
-	// Name of the store that everything else is forwarded to.
-	Store string `yaml:"store"`
-	// Where the store's gRPC clients connect; empty is nowhere. Port 0 takes a free one.
-	ListenGRPC string `yaml:"listen_grpc"`
-	// Where Qdrant's REST clients connect; empty is nowhere. Port 0 takes a free one.
-	ListenREST string `yaml:"listen_rest"`
-	// TLS of both listeners; without a certificate they are plain text.
-	TLS TLS `yaml:"tls"`
-	// URL of Qdrant's REST API, http://host:port; listen_rest needs it.
-	RESTURL string `yaml:"rest_url"`
-	// Names of the routes that answer searches; empty is every route of the store.
-	Routes []string `yaml:"routes"`
-}
-
-// Reconcile compares all rows of a collection with what was derived from them, and repairs what differs.
-type Reconcile struct {
-	// Time from the end of one to the next; 0 is none but those after a write was missed, or when asked.
-	Interval time.Duration `yaml:"interval" min:"0"`
-	// How many rows are read in a second; 0 is as many as the store gives.
-	RowsPerSecond int `yaml:"rows_per_second" min:"0"`
-}
-
-// Audit compares live answers with the exact ones.
-type Audit struct {
-	// The share of the answers that is audited, each by scoring the whole table on one core; 0 is none.
-	Share float64 `yaml:"share" min:"0" max:"1"`
-	// Most audits in a second; answers beyond it are left out.
-	PerSecond float64 `yaml:"per_second" min:"0"`
-	// The probability that a calibration is rejected although it holds, however long it is audited.
-	Alpha float64 `yaml:"alpha" min:"0.000001" max:"0.5"`
-}
-
-// Shadow is a comparison beside what clients are served.
-type Shadow struct {
-	// Share of the queries that are rescored for comparison; above 0 no query is answered rescored.
-	Share float64 `yaml:"share" min:"0" max:"1"`
 }

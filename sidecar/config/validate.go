@@ -106,9 +106,11 @@ func boundText(bound float64, like reflect.Value) string {
 func (v *validator) listen() {
 	l := v.c.Listen
 	v.address("listen.grpc", l.GRPC)
+	v.address("listen.rest", l.REST)
 	v.address("listen.admin", l.Admin)
 	v.address("trace.endpoint", v.c.Trace.Endpoint)
 	v.tls("listen.tls", l.TLS)
+	v.tls("listen.admin_tls", l.AdminTLS)
 }
 
 func (v *validator) tls(at string, t TLS) {
@@ -192,6 +194,9 @@ func (v *validator) store(name string, s Store) {
 func (v *validator) embedded(at string, s Store) {
 	if s.Address != "" || s.TLS != (StoreTLS{}) {
 		v.fail(at, "an embedded store has no address and no TLS; remove them")
+	}
+	if s.Guard != defaultStore().Guard {
+		v.fail(at+".guard", "an embedded store is in this process and has no faults of its own; remove it")
 	}
 	if len(s.Collections) == 0 {
 		v.fail(at+".collections", "an embedded store needs at least one collection")
@@ -349,6 +354,12 @@ func (v *validator) audit(at string, r Route) {
 
 func (v *validator) routeLimits(at string, r Route) {
 	limits := v.c.Limits
+	if r.MaxSearches > limits.MaxSearches {
+		v.fail(at+".max_searches", "%d exceeds limits.max_searches, which is %d; raise that or lower this", r.MaxSearches, limits.MaxSearches)
+	}
+	if r.Burst > 0 && r.Rate == 0 {
+		v.fail(at+".burst", "it belongs to a rate; give rate, or remove it")
+	}
 	if r.MaxK > limits.MaxK {
 		v.fail(at+".max_k", "%d exceeds limits.max_k, which is %d; raise that or lower this", r.MaxK, limits.MaxK)
 	}

@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/csv"
@@ -90,35 +89,19 @@ type askedFields struct {
 var askedKeys = []string{"id", "text", "vector", "user_id", "context"}
 
 func (a *Asked) readLines(r io.Reader) error {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLine)
-	n := 0
-	for lines.Scan() {
-		n++
-		line := bytes.TrimSpace(lines.Bytes())
-		if n == 1 {
-			line = bytes.TrimPrefix(line, []byte("\ufeff"))
-		}
-		if len(line) == 0 {
-			continue
-		}
+	err := eachLine(r, func(_ int, line []byte) error {
 		var fields askedFields
 		var all map[string]json.RawMessage
 		if err := errors.Join(json.Unmarshal(line, &fields), json.Unmarshal(line, &all)); err != nil {
-			return fmt.Errorf("line %d: want a JSON object with id, text, vector, user_id or context: %w", n, err)
+			return fmt.Errorf("want a JSON object with id, text, vector, user_id or context: %w", err)
 		}
 		for key := range all {
 			a.ignore(key)
 		}
-		if err := a.add(fields); err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
-		}
-	}
+		return a.add(fields)
+	})
 	slices.Sort(a.Ignored)
-	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("line %d has more than %d bytes; the file has one JSON object a line", n+1, maxLine)
-	}
-	return lines.Err()
+	return err
 }
 
 func (a *Asked) readTable(r io.Reader) error {

@@ -16,6 +16,19 @@ const maxLine = 1 << 20
 // readJSONL reads a log of one JSON object a line. Empty lines are skipped, and
 // fields of other names are ignored, and named in the counts.
 func readJSONL(r io.Reader, counts *Counts, add func(entry) error) error {
+	return eachLine(r, func(n int, line []byte) error {
+		e, err := parseObject(line, counts)
+		if err != nil {
+			return err
+		}
+		e.line = n
+		return add(e)
+	})
+}
+
+// eachLine calls f with the lines of a file of JSON objects, numbered from 1; empty
+// ones are skipped. An error of f is that of its line.
+func eachLine(r io.Reader, f func(n int, line []byte) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
 	n := 0
@@ -28,12 +41,7 @@ func readJSONL(r io.Reader, counts *Counts, add func(entry) error) error {
 		if len(line) == 0 {
 			continue
 		}
-		e, err := parseObject(line, counts)
-		if err == nil {
-			e.line = n
-			err = add(e)
-		}
-		if err != nil {
+		if err := f(n, line); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 	}

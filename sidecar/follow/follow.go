@@ -254,23 +254,25 @@ func (f *Follower) Quiet(ctx context.Context, collection string) error {
 
 // Status says how far one route is followed.
 type Status struct {
-	Route string
+	Route string `json:"route"`
 	// Pending are the writes that were seen and that it does not show yet.
-	Pending int
+	Pending int `json:"pending"`
 	// Stale: something was missed, and not all rows were compared since.
-	Stale bool
+	Stale bool `json:"stale"`
 	// Age is how long ago the oldest write was seen that it does not show, or
 	// since when it is stale; 0: it shows every write that was seen.
-	Age time.Duration
+	Age time.Duration `json:"age_nanoseconds"`
 	// Unjournaled are the writes that the journal did not take in time.
-	Unjournaled int64
+	Unjournaled int64 `json:"unjournaled"`
 	// Drift is what the last reconcile found, Reconciled when it ended.
-	Drift       Drift
-	Reconciled  time.Time
-	Reconciling bool
+	Drift       Drift     `json:"drift"`
+	Reconciled  time.Time `json:"reconciled,omitzero"`
+	Reconciling bool      `json:"reconciling"`
 	// Reconciles and Failures count passes that ended and attempts that failed,
 	// Rows what they read.
-	Reconciles, Failures, Rows int64
+	Reconciles int64 `json:"reconciles"`
+	Failures   int64 `json:"failures"`
+	Rows       int64 `json:"rows"`
 }
 
 // Status lists the routes by name.

@@ -128,7 +128,8 @@ func (m *Manager) take(next *pipeline.Standby, v, before *wiring.Version, chosen
 			return fmt.Errorf("%w: %w", ErrNotReady, err)
 		}
 	}
-	ended := next.Switch()
+	ended := slices.Concat(m.lanes[v.Route.Name], []<-chan struct{}{next.Switch()})
+	delete(m.lanes, v.Route.Name)
 	m.served[v.Route.Name], m.choices[v.Route.Name] = v, chosen
 	if m.Switched != nil {
 		m.Switched(next.Route())
@@ -161,8 +162,10 @@ func (m *Manager) left(ctx context.Context, route string) error {
 
 // retire closes a version that was replaced: what a search, or the follower, still
 // reads or writes must not go away.
-func (m *Manager) retire(v *wiring.Version, ended <-chan struct{}) {
-	<-ended
+func (m *Manager) retire(v *wiring.Version, ended []<-chan struct{}) {
+	for _, lane := range ended {
+		<-lane
+	}
 	var err error
 	if m.Follower != nil {
 		err = m.Follower.Quiet(context.Background(), v.Route)

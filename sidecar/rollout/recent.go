@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"context"
 	"slices"
 	"sync/atomic"
 
@@ -35,7 +36,7 @@ func NewRecent(routes []string) *Recent {
 }
 
 // Searched implements pipeline.Observer.
-func (r *Recent) Searched(route string, req pipeline.Request, _ pipeline.Answer, err error) {
+func (r *Recent) Searched(_ context.Context, route string, req pipeline.Request, _ pipeline.Answer, err error) {
 	in := r.routes[route]
 	if in == nil || err != nil {
 		return

@@ -72,13 +72,17 @@ type Manager struct {
 	choices  map[string]choice
 	retiring sync.WaitGroup
 	leaving  map[string]chan struct{} // by route; closed once the version replaced last is
+	// lanes are closed when the last search ended on the route as it was before an
+	// adjustment, which shares what the version has open.
+	lanes map[string][]<-chan struct{}
 }
 
 // New makes a manager of what an assembly serves. The caller closes it when the
 // pipeline is searched no more, and then the assembly. It returns config.ErrConfig
 // where the state folder cannot be read.
 func New(o Options) (*Manager, error) {
-	m := &Manager{Options: o, turns: map[string]chan struct{}{}, served: maps.Clone(o.Assembly.Versions), choices: map[string]choice{}, leaving: map[string]chan struct{}{}}
+	m := &Manager{Options: o, turns: map[string]chan struct{}{}, served: maps.Clone(o.Assembly.Versions), choices: map[string]choice{}, leaving: map[string]chan struct{}{},
+		lanes: map[string][]<-chan struct{}{}}
 	for route, v := range m.served {
 		m.turns[route] = make(chan struct{}, 1)
 		made, err := readChoice(o.Config.StateDir, route)

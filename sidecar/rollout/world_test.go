@@ -154,7 +154,9 @@ type sidecar struct {
 	admin  likenessv1.AdminServiceClient
 	at     string
 	proxy  string // its gRPC address, if it has one
-	stop   func()
+
+	adminPort string
+	stop      func()
 }
 
 func (w *world) start(t testing.TB) *sidecar {
@@ -189,7 +191,7 @@ func (w *world) run(t testing.TB, changes ...string) (*sidecar, error) {
 	conn, err := grpc.NewClient(at.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
 	stopped := false
-	s := &sidecar{search: likenessv1.NewSearchServiceClient(conn), admin: likenessv1.NewAdminServiceClient(conn), at: at.GRPC}
+	s := &sidecar{search: likenessv1.NewSearchServiceClient(conn), admin: likenessv1.NewAdminServiceClient(conn), at: at.GRPC, adminPort: at.Admin}
 	if at.Proxy != nil {
 		s.proxy = at.Proxy.GRPC
 	}

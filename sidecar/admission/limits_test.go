@@ -1,0 +1,138 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// refusals notes what was refused.
+type refusals struct {
+	mu  sync.Mutex
+	all map[string]int
+}
+
+func (r *refusals) note(route, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = map[string]int{}
+	}
+	r.all[route+" "+reason]++
+}
+
+func fine(context.Context) error { return nil }
+
+// A route's rate lets a burst in, then so many a second, scorings among them; what
+// is refused says when to ask again, and asking then succeeds.
+func TestRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told refusals
+		a := admission.New(searcher(fine), admission.Options{
+			MaxSearches: 100, Adaptive: true, Limits: map[string]admission.Limit{"products": {Rate: 10, Burst: 5}}, Refused: told.note,
+		})
+		let := 0
+		var refusal *admission.RefusedError
+		for range 20 {
+			if _, err := a.Search(t.Context(), request); err == nil {
+				let++
+			} else if !errors.As(err, &refusal) || !errors.Is(err, admission.ErrOverload) {
+				t.Fatal(err)
+			}
+		}
+		if let != 5 || told.all["products rate"] != 15 {
+			t.Errorf("%d of 20 at once were let in, %v refused", let, told.all)
+		}
+		if refusal.Setting != "routes.products.rate" || !strings.Contains(refusal.Error(), refusal.Setting) || refusal.After <= 0 || refusal.After > time.Second/10 {
+			t.Errorf("refusal %+v: %v", refusal, refusal)
+		}
+		<-time.After(refusal.After)
+		if _, err := a.Score(t.Context(), pipeline.ScoreRequest{Route: "products"}); err != nil {
+			t.Errorf("a scoring when it was told to come: %v", err)
+		}
+		let = 0
+		for range 1000 {
+			<-time.After(10 * time.Millisecond)
+			if _, err := a.Search(t.Context(), request); err == nil {
+				let++
+			}
+		}
+		if let < 99 || let > 101 {
+			t.Errorf("%d in ten seconds, want 100", let)
+		}
+		if _, err := a.Search(t.Context(), pipeline.Request{Route: "other"}); err != nil {
+			t.Errorf("another route: %v", err)
+		}
+	})
+}
+
+// A route that is full leaves the others alone.
+func TestSearchesOfARoute(t *testing.T) {
+	for _, adaptive := range []bool{false, true} {
+		entered, release := make(chan struct{}, 2), make(chan struct{})
+		var told refusals
+		a := admission.New(searcher(func(context.Context) error {
+			entered <- struct{}{}
+			<-release
+			return nil
+		}), admission.Options{MaxSearches: 100, Adaptive: adaptive, Limits: map[string]admission.Limit{"products": {MaxSearches: 2}}, Refused: told.note})
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { _, _ = a.Search(t.Context(), request) })
+		}
+		<-entered
+		<-entered
+		var refusal *admission.RefusedError
+		if _, err := a.Search(t.Context(), request); !errors.As(err, &refusal) || refusal.Setting != "routes.products.max_searches" {
+			t.Errorf("a third one: %v", err)
+		}
+		close(release)
+		if _, err := a.Search(t.Context(), pipeline.Request{Route: "other"}); err != nil {
+			t.Errorf("another route: %v", err)
+		}
+		wg.Wait()
+		if _, err := a.Search(t.Context(), request); err != nil {
+			t.Errorf("when they have ended: %v", err)
+		}
+		if told.all["products max_searches"] != 1 {
+			t.Errorf("told %v", told.all)
+		}
+	}
+}
+
+// With no memory left nothing is begun, and when there is some again it is.
+func TestMemory(t *testing.T) {
+	var told refusals
+	a := admission.New(searcher(fine), admission.Options{MaxSearches: 100, Adaptive: true, Refused: told.note})
+	if err := a.Full(); err != nil {
+		t.Fatalf("with the limit %d: %v", debug.SetMemoryLimit(-1), err)
+	}
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1))
+	var refusal *admission.RefusedError
+	for !errors.As(a.Full(), &refusal) { // it is looked at now and then
+	}
+	if refusal.Reason != admission.Memory || refusal.Setting != "limits.memory" {
+		t.Errorf("refusal %+v: %v", refusal, refusal)
+	}
+	if _, err := a.Search(t.Context(), request); !errors.As(err, &refusal) {
+		t.Errorf("search: %v", err)
+	}
+	if _, err := a.Score(t.Context(), pipeline.ScoreRequest{Route: "products"}); !errors.As(err, &refusal) {
+		t.Errorf("score: %v", err)
+	}
+	debug.SetMemoryLimit(math.MaxInt64)
+	for a.Full() != nil {
+	}
+	if _, err := a.Search(t.Context(), request); err != nil || told.all["products memory"] != 2 || told.all["unknown memory"] < 1 {
+		t.Errorf("search: %v; told %v", err, told.all)
+	}
+}
