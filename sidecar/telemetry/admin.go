@@ -25,7 +25,7 @@ type Admin struct {
 // why not.
 func NewAdmin(m *Metrics, ready func() (ok bool, detail string), log *slog.Logger) *Admin {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{Registry: m.Registry}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{Registry: m.Registry, EnableOpenMetrics: true}))
 	alive := func(w http.ResponseWriter, _ *http.Request) { answer(w, true, "ok") }
 	mux.HandleFunc("GET /livez", alive)
 	mux.HandleFunc("GET /healthz", alive)
@@ -39,7 +39,8 @@ func NewAdmin(m *Metrics, ready func() (ok bool, detail string), log *slog.Logge
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return &Admin{mux: mux, server: &http.Server{
-		Handler:           mux,
+		// A page of another site in an operator's browser must not switch anything.
+		Handler:           http.NewCrossOriginProtection().Handler(mux),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
@@ -56,6 +57,11 @@ func answer(w http.ResponseWriter, ok bool, text string) {
 
 // Handle adds what a part of the sidecar answers, before Serve.
 func (a *Admin) Handle(pattern string, h http.Handler) { a.mux.Handle(pattern, h) }
+
+// Guard puts what decides who may ask before everything that Admin answers, before Serve.
+func (a *Admin) Guard(before func(next http.Handler) http.Handler) {
+	a.server.Handler = before(a.server.Handler)
+}
 
 // Handler is what the listener serves.
 func (a *Admin) Handler() http.Handler { return a.server.Handler }

@@ -44,6 +44,9 @@ func (m *Metrics) WatchLoad(a *admission.Searcher) {
 	m.load.source.Store(&loadSource{admission: a, routes: m.routes})
 }
 
+// Refused counts a search that was not let in.
+func (m *Metrics) Refused(route, reason string) { m.refused.WithLabelValues(route, reason).Inc() }
+
 // Describe implements prometheus.Collector.
 func (c *loadCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.limit

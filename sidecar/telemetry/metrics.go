@@ -4,6 +4,7 @@
 package telemetry
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -43,11 +44,14 @@ type Metrics struct {
 	routeInfo    *prometheus.GaugeVec
 	*proxied
 	*rankers
+	*stores
+	refused      *prometheus.CounterVec
 	load         *loadCollector
 	following    *followCollector
 	pluginStates *pluginCollector
 	deviceStates *deviceCollector
 	*audits
+	*reloads
 }
 
 // NewMetrics registers every metric. Names of other routes than the given are
@@ -75,7 +79,10 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 		rankerCut:    r.counter("search_ranker_cut_total", "Items that a ranker was to score and did not, by reason: deadline, budget, failed.", "route", "reason"),
 		proxied:      newProxied(r),
 		rankers:      newRankers(r),
+		stores:       newStores(r),
 		audits:       newAudits(r),
+		refused:      r.counter("admission_refused_total", "Searches that were not let in, by reason: memory, max_searches, rate, slow (more at a time would make all of them slower).", "route", "reason"),
+		reloads:      newReloads(r),
 		routeOpen:    r.gauge("route_open", "1 if the route was checked against its store and is served.", "route"),
 	}
 	r.gauge("build_info", "1, with what this binary is.", "version", "commit", "go").
@@ -95,14 +102,14 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 }
 
 // CallStarted counts a call; ended is called when it has ended.
-func (m *Metrics) CallStarted(method string) (ended func(code codes.Code)) {
+func (m *Metrics) CallStarted(ctx context.Context, method string) (ended func(code codes.Code)) {
 	start := time.Now()
 	flying := m.inFlight.WithLabelValues(method)
 	flying.Inc()
 	return func(code codes.Code) {
 		flying.Dec()
 		m.calls.WithLabelValues(method, code.String()).Inc()
-		m.callSeconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
+		observe(ctx, m.callSeconds.WithLabelValues(method), time.Since(start).Seconds())
 	}
 }
 
@@ -125,7 +132,7 @@ func (m *Metrics) RouteServed(r *pipeline.Route) {
 }
 
 // Searched counts a search.
-func (m *Metrics) Searched(route string, r pipeline.Request, a pipeline.Answer, err error) {
+func (m *Metrics) Searched(ctx context.Context, route string, r pipeline.Request, a pipeline.Answer, err error) {
 	if !m.routes[route] || errors.Is(err, pipeline.ErrRoute) {
 		route = "unknown"
 	}
@@ -140,31 +147,31 @@ func (m *Metrics) Searched(route string, r pipeline.Request, a pipeline.Answer, 
 	} else {
 		m.searches.WithLabelValues(route, strategy, "rescored").Inc()
 	}
-	m.answered(route, a)
+	m.answered(ctx, route, a)
 }
 
-func (m *Metrics) answered(route string, a pipeline.Answer) {
+func (m *Metrics) answered(ctx context.Context, route string, a pipeline.Answer) {
 	m.certificates.WithLabelValues(route, string(a.Certificate.Status)).Inc()
 	m.candidates.WithLabelValues(route).Observe(float64(a.Certificate.Candidates))
 	m.rounds.WithLabelValues(route).Observe(float64(a.Certificate.Rounds))
 	m.notFinite.WithLabelValues(route).Add(float64(a.NotFinite))
 	m.notIndexed.WithLabelValues(route).Add(float64(a.NotIndexed))
-	m.seconds.WithLabelValues(route).Observe(a.Timings.Total.Seconds())
+	observe(ctx, m.seconds.WithLabelValues(route), a.Timings.Total.Seconds())
 	for step, d := range map[string]time.Duration{
 		"encode": a.Timings.Encode, "retrieve": a.Timings.Retrieve, "score": a.Timings.Score, "certify": a.Timings.Certify,
 	} {
-		m.steps.WithLabelValues(route, step).Observe(d.Seconds())
+		observe(ctx, m.steps.WithLabelValues(route, step), d.Seconds())
 	}
-	m.ranked(route, a)
+	m.ranked(ctx, route, a)
 }
 
 // ranked counts what a ranker was asked.
-func (m *Metrics) ranked(route string, a pipeline.Answer) {
+func (m *Metrics) ranked(ctx context.Context, route string, a pipeline.Answer) {
 	r := a.Ranking
 	if r == nil {
 		return
 	}
-	m.steps.WithLabelValues(route, "rank").Observe(a.Timings.Rank.Seconds())
+	observe(ctx, m.steps.WithLabelValues(route, "rank"), a.Timings.Rank.Seconds())
 	m.rankerCalls.WithLabelValues(route).Observe(float64(r.Calls))
 	m.rankerRounds.WithLabelValues(route).Observe(float64(r.Rounds))
 	if r.Cut > 0 {

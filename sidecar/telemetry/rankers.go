@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,7 +39,7 @@ func newRankers(r *registrar) *rankers {
 }
 
 // RankerCalled counts a call.
-func (r *rankers) RankerCalled(name string, items int) (ended func(outcome string)) {
+func (r *rankers) RankerCalled(ctx context.Context, name string, items int) (ended func(outcome string)) {
 	start := time.Now()
 	flying := r.flying.WithLabelValues(name)
 	flying.Inc()
@@ -46,7 +47,7 @@ func (r *rankers) RankerCalled(name string, items int) (ended func(outcome strin
 		flying.Dec()
 		r.calls.WithLabelValues(name, outcome).Inc()
 		r.items.WithLabelValues(name, outcome).Add(float64(items))
-		r.seconds.WithLabelValues(name).Observe(time.Since(start).Seconds())
+		observe(ctx, r.seconds.WithLabelValues(name), time.Since(start).Seconds())
 	}
 }
 

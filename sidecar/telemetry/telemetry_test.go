@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
@@ -56,14 +58,14 @@ func TestSearchesAreCounted(t *testing.T) {
 		Strategy: rerank.Average, Certificate: rerank.Certificate{Status: rerank.StatusExact, Candidates: 40, Rounds: 2},
 		Timings: pipeline.Timings{Total: time.Millisecond}, NotFinite: 1, NotIndexed: 2,
 	}
-	m.Searched("things", pipeline.Request{}, answer, nil)
+	m.Searched(t.Context(), "things", pipeline.Request{}, answer, nil)
 	answer.Degraded = &pipeline.Degraded{Reason: pipeline.ReasonScoring}
-	m.Searched("things", pipeline.Request{}, answer, nil)
-	m.Searched("things", pipeline.Request{}, pipeline.Answer{}, errors.New("x"))
-	m.Searched("made-up-by-a-caller", pipeline.Request{}, pipeline.Answer{}, pipeline.ErrRoute)
+	m.Searched(t.Context(), "things", pipeline.Request{}, answer, nil)
+	m.Searched(t.Context(), "things", pipeline.Request{}, pipeline.Answer{}, errors.New("x"))
+	m.Searched(t.Context(), "made-up-by-a-caller", pipeline.Request{}, pipeline.Answer{}, pipeline.ErrRoute)
 	m.RouteOpen("things", true)
 	m.Panicked()
-	ended := m.CallStarted("likeness.v1.SearchService/Search")
+	ended := m.CallStarted(t.Context(), "likeness.v1.SearchService/Search")
 	ended(codes.OK)
 	text := scrape(t, m)
 	for _, want := range []string{
@@ -80,8 +82,8 @@ func TestSearchesAreCounted(t *testing.T) {
 
 func TestRankersAreCounted(t *testing.T) {
 	m := metrics()
-	m.RankerCalled("cross-encoder", 32)(ranker.OK)
-	m.RankerCalled("cross-encoder", 64)(ranker.TooLarge)
+	m.RankerCalled(t.Context(), "cross-encoder", 32)(ranker.OK)
+	m.RankerCalled(t.Context(), "cross-encoder", 64)(ranker.TooLarge)
 	m.RankerRetried("cross-encoder")
 	m.RankerNotAsked("cross-encoder", 5, ranker.Late)
 	m.RankerBroken("cross-encoder", true)
@@ -117,8 +119,8 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(string(page)) {
-		if rest, ok := strings.CutPrefix(line, "| `"); ok {
-			if name, _, _ := strings.Cut(rest, "`"); !registered[name] {
+		if rest, ok := strings.CutPrefix(line, "| `likeness_"); ok {
+			if name, _, _ := strings.Cut("likeness_"+rest, "`"); !registered[name] {
 				t.Errorf("%s is documented and not registered", name)
 			}
 		}
@@ -132,7 +134,7 @@ func TestLogCarriesTheIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
-	ctx := telemetry.WithRequestID(trace.ContextWithSpanContext(context.Background(), span), "abc")
+	ctx, _ := telemetry.WithRequestID(trace.ContextWithSpanContext(context.Background(), span), "abc")
 	log.With("a", 1).WithGroup("g").InfoContext(ctx, "hello")
 	log.DebugContext(ctx, "quiet")
 	for _, want := range []string{`"request_id":"abc"`, `"trace_id":"01000000000000000000000000000000"`, `"msg":"hello"`} {
@@ -204,5 +206,102 @@ func TestPluginsAreShown(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
+	}
+}
+
+// Classic buckets are there for every scraper, native ones for those that read them,
+// and durations name the trace of a sampled request.
+func TestHistograms(t *testing.T) {
+	m := metrics()
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
+	ctx := trace.ContextWithSpanContext(t.Context(), span)
+	m.Searched(ctx, "things", pipeline.Request{}, pipeline.Answer{Timings: pipeline.Timings{Total: time.Millisecond}}, nil)
+	families, err := m.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, f := range families {
+		if f.GetName() != "likeness_search_duration_seconds" {
+			continue
+		}
+		h := f.GetMetric()[0].GetHistogram()
+		if h.GetSampleCount() != 1 || len(h.GetBucket()) < 10 || len(h.GetPositiveDelta()) != 1 {
+			t.Errorf("%v", h)
+		}
+		traces := 0
+		for _, b := range h.GetBucket() {
+			for _, l := range b.GetExemplar().GetLabel() {
+				if l.GetName() == "trace_id" && l.GetValue() == span.TraceID().String() {
+					traces++
+				}
+			}
+		}
+		if traces != 1 {
+			t.Errorf("%d exemplars name the trace, want 1", traces)
+		}
+		checked++
+	}
+	if checked != 1 {
+		t.Error("there is no histogram of searches")
+	}
+}
+
+// A line of a search has its ids and says what became of it, and nothing of what was
+// searched for.
+func TestQueryLog(t *testing.T) {
+	var out bytes.Buffer
+	log, err := telemetry.NewLogger(&out, "info", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
+	ctx, _ := telemetry.WithRequestID(trace.ContextWithSpanContext(t.Context(), span), "abc")
+	request := pipeline.Request{
+		Query: rerank.Query{Vector: []float32{0.4711, 2}, Text: "canary"}, K: 3, Filter: `{"must":["canary"]}`, Partitions: []string{"canary"},
+	}
+	answer := pipeline.Answer{
+		Hits: []pipeline.Hit{{ID: rerank.TextID("canary"), Payload: []byte(`{"canary":1}`)}}, Strategy: rerank.Average,
+		Certificate: rerank.Certificate{Status: rerank.StatusExact, Rounds: 2, Candidates: 40},
+		Timings:     pipeline.Timings{Retrieve: 2 * time.Millisecond, Total: 3 * time.Millisecond},
+	}
+	failed := fmt.Errorf("filter canary: %w", adapters.ErrFilter)
+	for _, c := range []struct {
+		name  string
+		share float64
+		slow  time.Duration
+		route string
+		err   error
+		want  []string // in its line; none: there is none
+	}{
+		{"none", 0, 0, "things", nil, nil},
+		{"a share", 1, 0, "things", nil, []string{
+			`"msg":"query"`, `"route":"things"`, `"outcome":"rescored"`, `"strategy":"average"`, `"rounds":2`, `"candidates":40`, `"certificate":"exact"`,
+			`"retrieve_seconds":0.002`, `"total_seconds":0.003`, `"request_id":"abc"`, `"trace_id":"01000000000000000000000000000000"`,
+		}},
+		{"an error", 1, 0, "things", failed, []string{`"outcome":"error"`, `"error_type":"filter_not_valid"`}},
+		{"fast", 0, time.Second, "things", nil, nil},
+		{"slow", 0, time.Millisecond, "things", nil, []string{`"level":"WARN"`, `"msg":"slow query"`, `"left_out":0`}},
+		{"no route", 1, time.Millisecond, "canary", pipeline.ErrRoute, nil},
+	} {
+		out.Reset()
+		telemetry.NewQueryLog(log, c.share, c.slow).Searched(ctx, c.route, request, answer, c.err)
+		line := out.String()
+		if len(c.want) == 0 && line != "" || strings.Contains(line, "canary") || strings.Contains(line, "4711") {
+			t.Errorf("%s: %s", c.name, line)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(line, want) {
+				t.Errorf("%s: no %s in %s", c.name, want, line)
+			}
+		}
+	}
+	out.Reset()
+	q := telemetry.NewQueryLog(log, 0, time.Millisecond)
+	for range 500 { // as fast as that they get ten lines, and a few as time passes
+		q.Searched(ctx, "things", request, answer, nil)
+	}
+	if n := strings.Count(out.String(), "\n"); n < 10 || n > 50 {
+		t.Errorf("%d lines of 500 slow searches", n)
 	}
 }

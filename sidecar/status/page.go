@@ -1,0 +1,106 @@
+package status
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"slices"
+	"time"
+)
+
+//go:embed page.html page.css page.js icon.svg
+var files embed.FS
+
+// policy lets the page load what this server has of it, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// Handler serves the page at /, what belongs to it below /page/, and its twin at
+// /status.json. It answers GET and HEAD, and needs what it is mounted on to answer 405
+// to the rest.
+func (b *Board) Handler() (http.Handler, error) {
+	page, err := template.New("page.html").Funcs(words).ParseFS(files, "page.html")
+	if err != nil {
+		return nil, fmt.Errorf("status page: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		var out bytes.Buffer
+		if err := page.Execute(&out, b.Status(r.Context())); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		answer(w, "text/html; charset=utf-8", out.Bytes())
+	})
+	mux.HandleFunc("GET /status.json", func(w http.ResponseWriter, r *http.Request) {
+		out, err := json.MarshalIndent(b.Status(r.Context()), "", "  ")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		answer(w, "application/json", append(out, '\n'))
+	})
+	for path, kind := range map[string]string{"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
+		content, err := files.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("status page: %w", err)
+		}
+		mux.HandleFunc("GET /page/"+path, func(w http.ResponseWriter, _ *http.Request) { answer(w, kind, content) })
+	}
+	return mux, nil
+}
+
+func answer(w http.ResponseWriter, kind string, content []byte) {
+	h := w.Header()
+	h.Set("Content-Type", kind)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	_, _ = w.Write(content)
+}
+
+// words are how the page says numbers.
+var words = template.FuncMap{
+	"ms":    func(seconds float64) string { return fmt.Sprintf("%.3g ms", 1000*seconds) },
+	"bytes": byteText,
+	"time":  timeText,
+	"ago":   func(t, now time.Time) string { return now.Sub(t).Round(time.Second).String() },
+	"short": func(digest string) string { return digest[:min(12, len(digest))] },
+	"share": func(x float64) string { return fmt.Sprintf("%.4g", x) },
+	"total": func(all []Stage) float64 {
+		i := slices.IndexFunc(all, func(s Stage) bool { return s.Stage == "total" })
+		if i < 0 {
+			return 0
+		}
+		return all[i].P95
+	},
+}
+
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+func byteText(n any) string {
+	var x float64
+	switch n := n.(type) {
+	case uint64:
+		x = float64(n)
+	case int64:
+		x = float64(n)
+	}
+	for _, unit := range []string{"B", "KiB", "MiB"} {
+		if x < 1024 {
+			return fmt.Sprintf("%.4g %s", x, unit)
+		}
+		x /= 1024
+	}
+	return fmt.Sprintf("%.4g GiB", x)
+}

@@ -1,0 +1,115 @@
+package status_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/plugins"
+	"github.com/likenessdb/likeness/sidecar/status"
+)
+
+// down is a store that does not answer.
+type down struct{ adapters.Store }
+
+func (down) Broken() []string { return []string{"<i>c", "d"} }
+
+func (down) Ping(context.Context) error {
+	return fmt.Errorf("%w: canary of a store's own words", adapters.ErrUnavailable)
+}
+
+// TestTrouble: a store is in trouble while searches fail by it, and no longer.
+func TestTrouble(t *testing.T) {
+	w := status.NewWatch([]string{"things"})
+	answered := pipeline.Answer{Timings: pipeline.Timings{Retrieve: time.Millisecond}}
+	degraded := pipeline.Answer{Degraded: &pipeline.Degraded{Reason: pipeline.ReasonStore}}
+	for i, c := range []struct {
+		answer pipeline.Answer
+		err    error
+		want   string // of how many searches; empty: there is none
+	}{
+		{answered, nil, ""},
+		{pipeline.Answer{}, fmt.Errorf("x: %w", adapters.ErrUnavailable), "unavailable 1"},
+		{pipeline.Answer{}, pipeline.ErrRequest, "unavailable 1"}, // says nothing of the store
+		{pipeline.Answer{}, nil, "unavailable 1"},                 // neither does a scan of the table
+		{degraded, nil, "store_failed 2"},
+		{answered, nil, ""},
+		{pipeline.Answer{}, context.Canceled, ""},
+	} {
+		w.Searched(t.Context(), "things", pipeline.Request{}, c.answer, c.err)
+		got := ""
+		if trouble := w.Trouble("things"); trouble != nil {
+			got = fmt.Sprint(trouble.Error, " ", trouble.Searches)
+		}
+		if got != c.want {
+			t.Errorf("after %d: %q, want %q", i, got, c.want)
+		}
+	}
+	w.Searched(t.Context(), "another's", pipeline.Request{}, answered, nil)
+	if w.Trouble("another's") != nil {
+		t.Error("a route that does not exist is watched")
+	}
+}
+
+// TestBoard: every part shows what its source says, escaped, and a store's own words
+// nowhere.
+func TestBoard(t *testing.T) {
+	w := status.NewWatch([]string{"<i>things"})
+	for i := range 600 {
+		w.Searched(t.Context(), "<i>things", pipeline.Request{}, pipeline.Answer{Timings: pipeline.Timings{Total: time.Duration(i+1) * time.Millisecond}}, nil)
+	}
+	w.Searched(t.Context(), "<i>things", pipeline.Request{}, pipeline.Answer{}, errors.New("canary"))
+	b := status.NewBoard(status.Sources{
+		Watch:   w,
+		Stores:  []status.Store{{Name: "main", Kind: "qdrant", Address: "db:6334", Pinged: down{}}},
+		Ready:   func() (bool, string) { return true, "ok\nroute <i>things: waits" },
+		Routes:  func() []*pipeline.Route { return []*pipeline.Route{{Name: "<i>things", StoreName: "main"}} },
+		Waiting: func(string) string { return "not checked yet" },
+		Plugins: func() []plugins.State {
+			return []plugins.State{{Name: "p", Status: plugins.Quarantined, LastError: "canary"}}
+		},
+		Rankers: func() []status.Ranker { return []status.Ranker{{Name: "r", Source: "rerank:80", State: "half-open"}} },
+	})
+	s := b.Status(t.Context())
+	if !s.Ready || len(s.Detail) != 1 || len(s.Routes) != 1 || s.Routes[0].Searches.Rescored != 600 || s.Routes[0].Searches.Failed != 1 {
+		t.Errorf("%+v", s)
+	}
+	r := s.Routes[0]
+	if r.Open || r.Answers != 512 || len(r.Stages) == 0 {
+		t.Fatalf("%+v", r)
+	}
+	// The last 512 answers took 89 to 600 ms.
+	if total := r.Stages[len(r.Stages)-1]; total.Stage != "total" || total.P50 != .345 || total.P99 != .595 {
+		t.Errorf("%+v", total)
+	}
+	if s.Stores[0].Answers || s.Stores[0].Error != "unavailable" || s.Stores[0].Breaker != "open for <i>c, d" {
+		t.Errorf("%+v", s.Stores[0])
+	}
+	page, err := b.Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, wants := range map[string][]string{
+		"/":            {"&lt;i&gt;things", "not open", "quarantined", "half-open", "rerank:80", "345 ms"},
+		"/status.json": {`"name": "p"`, `"breaker": "open for \u003ci\u003ec, d"`, `"p50_seconds": 0.345`},
+	} {
+		answer := httptest.NewRecorder()
+		page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+		body := answer.Body.String()
+		for _, want := range wants {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s lacks %q:\n%s", path, want, body)
+			}
+		}
+		if strings.Contains(body, "<i>") || path == "/" && strings.Contains(body, "canary") || strings.Contains(body, "own words") {
+			t.Errorf("%s:\n%s", path, body)
+		}
+	}
+}

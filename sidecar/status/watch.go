@@ -1,0 +1,157 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// recent is how many searches of a route its times are of.
+const recent = 512
+
+// Watch keeps how the last searches of each route went. It is safe for concurrent use.
+type Watch struct{ routes map[string]*watched }
+
+type watched struct {
+	mu      sync.Mutex
+	kept    [recent]pipeline.Timings // of answers
+	answers int
+	counts  Searches
+	trouble *Trouble
+}
+
+// Trouble is that searches of a route fail by its store, one after the other.
+type Trouble struct {
+	Since    time.Time `json:"since"`
+	Searches int       `json:"searches"`
+	// Error is its type, as in traces.
+	Error string `json:"error"`
+}
+
+// Searches count what became of a route's searches since the start.
+type Searches struct {
+	Rescored int64     `json:"rescored"`
+	Degraded int64     `json:"degraded"`
+	Failed   int64     `json:"failed"`
+	Last     time.Time `json:"last,omitzero"`
+}
+
+var _ pipeline.Observer = (*Watch)(nil)
+
+// NewWatch watches routes of those names.
+func NewWatch(routes []string) *Watch {
+	w := &Watch{routes: map[string]*watched{}}
+	for _, name := range routes {
+		w.routes[name] = &watched{}
+	}
+	return w
+}
+
+// Searched implements pipeline.Observer.
+func (w *Watch) Searched(_ context.Context, route string, _ pipeline.Request, a pipeline.Answer, err error) {
+	in := w.routes[route]
+	if in == nil {
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.counts.Last = time.Now()
+	switch {
+	case err != nil:
+		in.counts.Failed++
+	case a.Degraded != nil:
+		in.counts.Degraded++
+	default:
+		in.counts.Rescored++
+	}
+	if err == nil {
+		in.kept[in.answers%recent] = a.Timings
+		in.answers++
+	}
+	switch fault := storeFault(a, err); {
+	case fault == "" && err == nil && a.Timings.Retrieve > 0:
+		in.trouble = nil
+	case fault == "":
+	case in.trouble == nil:
+		in.trouble = &Trouble{Since: in.counts.Last, Searches: 1, Error: fault}
+	default:
+		in.trouble = &Trouble{Since: in.trouble.Since, Searches: in.trouble.Searches + 1, Error: fault}
+	}
+}
+
+// storeFault names what the store is to blame for; empty: nothing.
+func storeFault(a pipeline.Answer, err error) string {
+	for _, of := range []error{adapters.ErrUnavailable, adapters.ErrRefused, adapters.ErrNotFound, adapters.ErrStore} {
+		if errors.Is(err, of) {
+			return pipeline.ErrorType(err)
+		}
+	}
+	if d := a.Degraded; err == nil && d != nil && (d.Reason == pipeline.ReasonStore || d.Reason == pipeline.ReasonFetch) {
+		return d.Reason
+	}
+	return ""
+}
+
+// Trouble is what is wrong with the store of a route; nil: nothing was seen.
+func (w *Watch) Trouble(route string) *Trouble {
+	in := w.routes[route]
+	if in == nil {
+		return nil
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.trouble
+}
+
+// Stage is how long a step of a route's last answers took, in seconds.
+type Stage struct {
+	Stage string  `json:"stage"`
+	P50   float64 `json:"p50_seconds"`
+	P95   float64 `json:"p95_seconds"`
+	P99   float64 `json:"p99_seconds"`
+}
+
+// stages are the steps of a search and all of it.
+var stages = []struct {
+	name string
+	of   func(t pipeline.Timings) time.Duration
+}{
+	{"encode", func(t pipeline.Timings) time.Duration { return t.Encode }},
+	{"retrieve", func(t pipeline.Timings) time.Duration { return t.Retrieve }},
+	{"score", func(t pipeline.Timings) time.Duration { return t.Score }},
+	{"certify", func(t pipeline.Timings) time.Duration { return t.Certify }},
+	{"rank", func(t pipeline.Timings) time.Duration { return t.Rank }},
+	{"total", func(t pipeline.Timings) time.Duration { return t.Total }},
+}
+
+// read returns the counts, the times of the stages and of how many answers those are.
+func (w *Watch) read(route string) (counts Searches, times []Stage, answers int) {
+	in := w.routes[route]
+	if in == nil {
+		return counts, nil, 0
+	}
+	in.mu.Lock()
+	kept := slices.Clone(in.kept[:min(in.answers, recent)])
+	counts = in.counts
+	in.mu.Unlock()
+	if len(kept) == 0 {
+		return counts, nil, 0
+	}
+	sorted := make([]time.Duration, len(kept))
+	for _, stage := range stages {
+		for i, t := range kept {
+			sorted[i] = stage.of(t)
+		}
+		slices.Sort(sorted)
+		at := func(share float64) float64 {
+			return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)].Seconds()
+		}
+		times = append(times, Stage{Stage: stage.name, P50: at(.5), P95: at(.95), P99: at(.99)})
+	}
+	return counts, times, len(kept)
+}

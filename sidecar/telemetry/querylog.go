@@ -1,0 +1,98 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// slowLines bounds the lines of slow searches in a second: when all are slow, a line
+// each would make them slower.
+const slowLines = 10
+
+// QueryLog writes a line for a share of the searches, and for those that were slow:
+// what was done and how long it took, never what was searched for. It is safe for
+// concurrent use.
+type QueryLog struct {
+	log   *slog.Logger
+	rule  atomic.Pointer[queryRule]
+	lines *rate.Limiter
+	left  atomic.Int64 // slow searches without a line
+}
+
+// queryRule says which searches get a line.
+type queryRule struct {
+	share float64
+	slow  time.Duration
+}
+
+var _ pipeline.Observer = (*QueryLog)(nil)
+
+// NewQueryLog writes a share of the searches, and those that took slow or longer; 0 is
+// none.
+func NewQueryLog(log *slog.Logger, share float64, slow time.Duration) *QueryLog {
+	q := &QueryLog{log: log, lines: rate.NewLimiter(slowLines, slowLines)}
+	q.Adjust(share, slow)
+	return q
+}
+
+// Adjust writes another share, and those that take another time, from now on.
+func (q *QueryLog) Adjust(share float64, slow time.Duration) { q.rule.Store(&queryRule{share, slow}) }
+
+// Searched implements pipeline.Observer.
+func (q *QueryLog) Searched(ctx context.Context, route string, r pipeline.Request, a pipeline.Answer, err error) {
+	if errors.Is(err, pipeline.ErrRoute) {
+		return // the name is the caller's
+	}
+	rule := q.rule.Load()
+	if rule.slow > 0 && a.Timings.Total >= rule.slow {
+		if !q.lines.Allow() {
+			q.left.Add(1)
+			return
+		}
+		attrs := append(describe(route, r, a, err), slog.Int64("left_out", q.left.Swap(0)))
+		q.log.LogAttrs(ctx, slog.LevelWarn, "slow query", attrs...)
+		return
+	}
+	if rule.share > 0 && rand.Float64() < rule.share {
+		q.log.LogAttrs(ctx, slog.LevelInfo, "query", describe(route, r, a, err)...)
+	}
+}
+
+// describe says what became of a search.
+func describe(route string, r pipeline.Request, a pipeline.Answer, err error) []slog.Attr {
+	seconds := func(name string, d time.Duration) slog.Attr { return slog.Float64(name+"_seconds", d.Seconds()) }
+	outcome, strategy := "rescored", a.Strategy
+	switch {
+	case err != nil:
+		outcome, strategy = "error", r.Strategy
+	case a.Degraded != nil:
+		outcome = "degraded"
+	}
+	attrs := []slog.Attr{
+		slog.String("route", route), slog.String("outcome", outcome), slog.String("strategy", string(strategy)), slog.Int("k", r.K),
+		seconds("total", a.Timings.Total),
+	}
+	if err != nil {
+		return append(attrs, slog.String("error_type", pipeline.ErrorType(err)))
+	}
+	attrs = append(attrs,
+		slog.Int("hits", len(a.Hits)), slog.Int("rounds", a.Certificate.Rounds), slog.Int("candidates", a.Certificate.Candidates),
+		slog.String("certificate", string(a.Certificate.Status)), slog.String("stop", string(a.Certificate.Stop)), slog.String("model_version", a.Version),
+		seconds("encode", a.Timings.Encode), seconds("retrieve", a.Timings.Retrieve), seconds("score", a.Timings.Score), seconds("certify", a.Timings.Certify),
+	)
+	if a.Degraded != nil {
+		attrs = append(attrs, slog.String("reason", a.Degraded.Reason))
+	}
+	if a.Ranking != nil {
+		attrs = append(attrs, seconds("rank", a.Timings.Rank), slog.Int("ranker_calls", a.Ranking.Calls))
+	}
+	return attrs
+}
