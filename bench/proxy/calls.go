@@ -109,6 +109,7 @@ func (c *client) searchREST(bodies [][]byte, name string) call {
 const (
 	wayDirect  = "direct"
 	wayProxy   = "likeness proxy"
+	wayPerCall = "likeness proxy --per-call"
 	wayServe   = "likeness serve, passed"
 	wayRescore = "likeness serve, rescored"
 )
@@ -116,7 +117,7 @@ const (
 // alone are the comparisons of one call at a time.
 func (b *bench) alone() []comparison {
 	return []comparison{
-		{name: "gRPC HealthCheck", bar: 0.20, ways: []way{{wayDirect, b.direct.checkHealth}, {wayProxy, b.proxied.checkHealth}}},
+		{name: "gRPC HealthCheck", bar: 0.20, ways: []way{{wayDirect, b.direct.checkHealth}, {wayProxy, b.proxied.checkHealth}, {wayPerCall, b.perCall.checkHealth}}},
 		{name: "gRPC Search", bar: 0.20, ways: b.searches()},
 		{name: "REST search", bar: 0.25, ways: b.searchesREST()},
 		{name: "gRPC Search beside a route", ways: []way{
@@ -136,7 +137,11 @@ func (b *bench) loaded() []comparison {
 }
 
 func (b *bench) searches() []way {
-	return []way{{wayDirect, b.direct.search(b.task, collection, "")}, {wayProxy, b.proxied.search(b.task, collection, "")}}
+	return []way{
+		{wayDirect, b.direct.search(b.task, collection, "")},
+		{wayProxy, b.proxied.search(b.task, collection, "")},
+		{wayPerCall, b.perCall.search(b.task, collection, "")},
+	}
 }
 
 func (b *bench) searchesREST() []way {

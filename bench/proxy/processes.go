@@ -48,6 +48,7 @@ type bench struct {
 	bodies    [][]byte // REST requests, one a query
 	direct    *client
 	proxied   *client
+	perCall   *client
 	served    *client
 	processes []process
 	closers   []func() error
@@ -94,14 +95,11 @@ func open(ctx context.Context, s settings, stderr io.Writer) (_ *bench, err erro
 
 // openLikeness starts `likeness proxy` and `likeness serve`.
 func (b *bench) openLikeness(ctx context.Context, s settings, db *servers.Server, dir string, stderr io.Writer) error {
-	var at proxy.Addresses
-	pid, err := b.start(ctx, stderr, &at, filepath.Join(dir, "proxy.json"), s.binary, "proxy", "--log-level", "warn",
-		"--qdrant-grpc", db.Address, "--qdrant-rest", db.REST, "--listen-grpc", "127.0.0.1:0", "--listen-rest", "127.0.0.1:0")
-	if err != nil {
+	var err error
+	if b.proxied, err = b.openProxy(ctx, s, db, filepath.Join(dir, "proxy.json"), stderr); err != nil {
 		return err
 	}
-	b.processes = append(b.processes, process{"proxy", pid})
-	if b.proxied, err = b.connect(at.GRPC, "http://"+at.REST, s.callers); err != nil {
+	if b.perCall, err = b.openProxy(ctx, s, db, filepath.Join(dir, "per-call.json"), stderr, "--per-call"); err != nil {
 		return err
 	}
 	file := filepath.Join(dir, "likeness.yaml")
@@ -115,6 +113,18 @@ func (b *bench) openLikeness(ctx context.Context, s settings, db *servers.Server
 	}
 	b.served, err = b.connect(serving.Proxy.GRPC, "http://"+serving.Proxy.REST, s.callers)
 	return err
+}
+
+// openProxy starts a `likeness proxy`.
+func (b *bench) openProxy(ctx context.Context, s settings, db *servers.Server, ready string, stderr io.Writer, flags ...string) (*client, error) {
+	var at proxy.Addresses
+	pid, err := b.start(ctx, stderr, &at, ready, append([]string{s.binary, "proxy", "--log-level", "warn", "--qdrant-grpc", db.Address,
+		"--qdrant-rest", db.REST, "--listen-grpc", "127.0.0.1:0", "--listen-rest", "127.0.0.1:0"}, flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	b.processes = append(b.processes, process{"proxy", pid})
+	return b.connect(at.GRPC, "http://"+at.REST, s.callers)
 }
 
 // close ends everything, what was started last first.

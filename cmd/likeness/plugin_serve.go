@@ -9,11 +9,9 @@ import (
 
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/plugin/host"
-	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/serve"
 	"github.com/likenessdb/likeness/sidecar/server"
-	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 func newPluginServeCommand(a *app) *cobra.Command {
@@ -51,24 +49,17 @@ listen.auth do not apply, and there is no admin port unless --admin names one.`,
 }
 
 func (a *app) servePlugin(ctx context.Context, src config.Source, protocol int) error {
-	c, err := config.Load(src)
+	c, options, err := a.loadServe(src)
 	if err != nil {
 		return err
 	}
-	log, err := telemetry.NewLogger(a.stderr, c.Log.Level, c.Log.Format)
-	if err != nil {
-		return err
+	options.Answer = func(s *server.Server) error {
+		// The server drains when ctx is done; before that nothing cuts its calls.
+		return plugin.ServeServices(context.WithoutCancel(ctx), "likeness "+options.Build.Version,
+			[]plugin.Service{{Name: host.Set, Register: registered}},
+			plugin.Agreed(host.Handshake()), plugin.Protocol(protocol), plugin.Server(s.Hosted))
 	}
-	build := buildinfo.Read(stamp())
-	return serve.Run(ctx, c, serve.Options{
-		Logger: log, Build: build, Reload: func() (*config.Config, error) { return config.Load(src) }, SpareThread: true,
-		Answer: func(s *server.Server) error {
-			// The server drains when ctx is done; before that nothing cuts its calls.
-			return plugin.ServeServices(context.WithoutCancel(ctx), "likeness "+build.Version,
-				[]plugin.Service{{Name: host.Set, Register: registered}},
-				plugin.Agreed(host.Handshake()), plugin.Protocol(protocol), plugin.Server(s.Hosted))
-		},
-	})
+	return serve.Run(ctx, c, options)
 }
 
 // registered: the server comes with its services.

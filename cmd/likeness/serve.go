@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -13,12 +15,16 @@ import (
 )
 
 func newServeCommand(a *app) *cobra.Command {
-	var grpcAddress, adminAddress, logLevel, readyFile string
+	var grpcAddress, restAddress, adminAddress, logLevel, readyFile string
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve the routes of a configuration over gRPC",
+		Short: "Serve the routes of a configuration over gRPC, and as JSON over HTTP",
 		Long: `serve answers searches until it is interrupted or gets SIGTERM; then it reports
 NOT_SERVING, finishes the calls in flight, and cuts them after shutdown.grace.
+
+SIGHUP, or POST /reload on the admin port, reads the configuration again and puts
+into force what can change (the column "changes" of docs/reference/config.md). What
+cannot is named in the log; a file that cannot be used changes nothing.
 
 A store that is down does not keep it from starting: its routes are checked
 again until they can be served. --ready-file is written when searches are
@@ -29,12 +35,13 @@ answered, with the addresses that were really taken (port 0 takes a free one).`,
 	}
 	src := addConfigFlags(cmd)
 	cmd.Flags().StringVar(&grpcAddress, "listen", "", "address of the gRPC API (listen.grpc)")
+	cmd.Flags().StringVar(&restAddress, "rest", "", "address of the same API as JSON over HTTP (listen.rest)")
 	cmd.Flags().StringVar(&adminAddress, "admin", "", "address of metrics and health (listen.admin)")
 	cmd.Flags().StringVar(&logLevel, "log-level", "", "debug, info, warn or error (log.level)")
 	cmd.Flags().StringVar(&readyFile, "ready-file", "", "write the addresses to this file, as JSON, when searches are answered")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, flag := range []struct{ name, key, value string }{
-			{"listen", "listen.grpc", grpcAddress}, {"admin", "listen.admin", adminAddress}, {"log-level", "log.level", logLevel},
+			{"listen", "listen.grpc", grpcAddress}, {"rest", "listen.rest", restAddress}, {"admin", "listen.admin", adminAddress}, {"log-level", "log.level", logLevel},
 		} {
 			if cmd.Flags().Changed(flag.name) {
 				src.Set = append(src.Set, flag.key+"="+flag.value)
@@ -46,24 +53,35 @@ answered, with the addresses that were really taken (port 0 takes a free one).`,
 }
 
 func (a *app) serve(cmd *cobra.Command, src config.Source, readyFile string) error {
-	c, err := config.Load(src)
+	c, options, err := a.loadServe(src)
 	if err != nil {
 		return err
 	}
-	log, err := telemetry.NewLogger(a.stderr, c.Log.Level, c.Log.Format)
-	if err != nil {
-		return err
-	}
-	options := serve.Options{Logger: log, Build: buildinfo.Read(stamp()), Reload: func() (*config.Config, error) { return config.Load(src) }, SpareThread: true}
 	if readyFile != "" {
 		defer os.Remove(readyFile)
 		options.Ready = func(at serve.Addresses) {
 			if err := writeReadyFile(readyFile, at); err != nil {
-				log.Error("the ready file cannot be written", "error", err)
+				options.Logger.Error("the ready file cannot be written", "error", err)
 			}
 		}
 	}
+	hangUp := make(chan os.Signal, 1)
+	signal.Notify(hangUp, syscall.SIGHUP)
+	defer signal.Stop(hangUp)
+	options.Reloads = hangUp
 	return serve.Run(cmd.Context(), c, options)
+}
+
+// loadServe reads a configuration, and makes what running it needs beside.
+func (a *app) loadServe(src config.Source) (*config.Config, serve.Options, error) {
+	c, err := config.Load(src)
+	if err != nil {
+		return nil, serve.Options{}, err
+	}
+	log, err := telemetry.NewLogger(a.stderr, c.Log.Level, c.Log.Format)
+	return c, serve.Options{
+		Logger: log, Build: buildinfo.Read(stamp()), Reload: func() (*config.Config, error) { return config.Load(src) }, SpareThread: true,
+	}, err
 }
 
 // writeReadyFile writes in one step, so that a reader sees all of it or nothing.

@@ -12,8 +12,9 @@ import (
 // BenchmarkPassedCall compares a small gRPC call direct and proxied, one at a time.
 func BenchmarkPassedCall(b *testing.B) {
 	s := servers.QdrantForTest(b, servers.QdrantNewest, servers.Options{})
+	upstream := proxy.Endpoint{Upstream: s.Address}
 	for name, address := range map[string]string{
-		"direct": s.Address, "proxied": start(b, proxy.Options{GRPC: proxy.Endpoint{Upstream: s.Address}}).GRPC,
+		"direct": s.Address, "relayed": start(b, proxy.Options{GRPC: upstream, Relay: true}).GRPC, "per call": start(b, proxy.Options{GRPC: upstream}).GRPC,
 	} {
 		client := qdrant.NewQdrantClient(dial(b, address))
 		b.Run(name, func(b *testing.B) {

@@ -104,10 +104,13 @@ func qdrantCalls() []unary {
 
 func TestQdrantGRPCAnswersAsDirectly(t *testing.T) {
 	eachQdrant(t, servers.Options{APIKey: "secret"}, func(t *testing.T, s *servers.Server) {
-		direct, proxied := dial(t, s.Address), dial(t, start(t, proxy.Options{GRPC: proxy.Endpoint{Upstream: s.Address}}).GRPC)
-		for _, u := range qdrantCalls() {
-			compare(t, u, direct, proxied, "wrong")
-			compare(t, u, direct, proxied, "secret")
+		direct := dial(t, s.Address)
+		for _, relay := range []bool{false, true} {
+			proxied := dial(t, start(t, proxy.Options{GRPC: proxy.Endpoint{Upstream: s.Address}, Relay: relay}).GRPC)
+			for _, u := range qdrantCalls() {
+				compare(t, u, direct, proxied, "wrong")
+				compare(t, u, direct, proxied, "secret")
+			}
 		}
 	})
 }
@@ -184,8 +187,11 @@ func milvusCalls(t *testing.T) []unary {
 
 func TestMilvusAnswersAsDirectly(t *testing.T) {
 	s := servers.MilvusLiteForTest(t, servers.Options{})
-	direct, proxied := dial(t, s.Address), dial(t, start(t, proxy.Options{GRPC: proxy.Endpoint{Upstream: s.Address}}).GRPC)
-	for _, u := range milvusCalls(t) {
-		compare(t, u, direct, proxied, "")
+	direct := dial(t, s.Address)
+	for _, relay := range []bool{false, true} {
+		proxied := dial(t, start(t, proxy.Options{GRPC: proxy.Endpoint{Upstream: s.Address}, Relay: relay}).GRPC)
+		for _, u := range milvusCalls(t) {
+			compare(t, u, direct, proxied, "")
+		}
 	}
 }

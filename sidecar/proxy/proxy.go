@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
+	"github.com/likenessdb/likeness/sidecar/proxy/relay"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
 
@@ -57,7 +58,14 @@ type Options struct {
 	// Router, if not nil, answers searches that a route covers; over REST too, if
 	// it is a RESTRouter.
 	Router Router
+	// Relay forwards gRPC connection by connection in place of call by call: it costs
+	// less and changes nothing at all, but no Router can answer, and the database
+	// gets a connection for each of the clients', with their :authority.
+	Relay  bool
 	Logger *slog.Logger
+	// MaxStreams bounds the calls in flight of one connection of gRPC, and MaxUnpacked a
+	// compressed message, unpacked; 0 is no limit of its own. A relay has neither.
+	MaxStreams, MaxUnpacked int
 	// Grace is how long calls in flight may take when the proxy ends.
 	Grace time.Duration
 }
@@ -71,6 +79,9 @@ func (o Options) check() error {
 			return fmt.Errorf("%w: %s needs both the database's address and one to listen on", ErrOptions, name)
 		}
 	}
+	if o.Relay && o.Router != nil {
+		return fmt.Errorf("%w: it cannot answer calls of connections that it forwards whole", ErrOptions)
+	}
 	return nil
 }
 
@@ -80,12 +91,15 @@ type Addresses struct {
 	REST string `json:"rest,omitempty"`
 }
 
+// server forwards what comes by a listener.
+type server interface {
+	Serve(listener net.Listener) error
+	Drain(ctx context.Context) (cut bool)
+}
+
 // endpoint is one listener and what answers on it.
 type endpoint struct {
-	server interface {
-		Serve(listener net.Listener) error
-		Drain(ctx context.Context) (cut bool)
-	}
+	server   server
 	listener net.Listener
 }
 
@@ -113,19 +127,15 @@ func Listen(ctx context.Context, o Options) (*Proxy, error) {
 	return p, nil
 }
 
-func (p *Proxy) listenGRPC(ctx context.Context) (err error) {
+func (p *Proxy) listenGRPC(ctx context.Context) error {
 	e := p.options.GRPC
 	if e.Upstream == "" {
 		return nil
 	}
-	if p.upstream, err = rawgrpc.Dial(e.Upstream, e.TLS); err != nil {
+	server, err := p.serverGRPC()
+	if err != nil {
 		return err
 	}
-	o := rawgrpc.Options{Upstream: p.upstream, Services: services(), TLS: e.ListenTLS}
-	if p.options.Router != nil {
-		o.Intercept = p.options.Router.Intercept(p.upstream)
-	}
-	server := rawgrpc.NewServer(o)
 	listener, err := listen(ctx, "gRPC", e.Listen)
 	if err != nil {
 		return err
@@ -133,6 +143,21 @@ func (p *Proxy) listenGRPC(ctx context.Context) (err error) {
 	p.addresses.GRPC = listener.Addr().String()
 	p.endpoints = append(p.endpoints, endpoint{server, listener})
 	return nil
+}
+
+func (p *Proxy) serverGRPC() (s server, err error) {
+	e := p.options.GRPC
+	if p.options.Relay {
+		return relay.NewServer(relay.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, ServerTLS: e.ListenTLS, Logger: p.options.Logger}), nil
+	}
+	if p.upstream, err = rawgrpc.Dial(e.Upstream, e.TLS); err != nil {
+		return nil, err
+	}
+	o := rawgrpc.Options{Upstream: p.upstream, Services: services(), TLS: e.ListenTLS, MaxStreams: p.options.MaxStreams, MaxUnpacked: p.options.MaxUnpacked}
+	if p.options.Router != nil {
+		o.Intercept = p.options.Router.Intercept(p.upstream)
+	}
+	return rawgrpc.NewServer(o), nil
 }
 
 func (p *Proxy) listenREST(ctx context.Context) error {

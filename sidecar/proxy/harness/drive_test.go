@@ -24,6 +24,15 @@ type database struct {
 	name, version string
 	rules         []harness.Rule
 	start         func(t *testing.T) harness.Address
+	relay         bool // the proxy before it forwards connection by connection
+}
+
+// named is a client's name, and the way of the proxy where it is not the usual one.
+func (d database) named(c harness.Client) string {
+	if d.relay {
+		return c.Name + ", connection by connection"
+	}
+	return c.Name
 }
 
 // program fails the test in CI, and skips it elsewhere, where a client's
@@ -77,7 +86,7 @@ func conform(t *testing.T, db database, c harness.Client, twice bool) []harness.
 	var steps [][]harness.Step
 	var client, upstream []harness.Exchange
 	for range 3 {
-		through := tapped(t, db.start(t))
+		through := tapped(t, db.start(t), db.relay)
 		at := []harness.Address{db.start(t), through.at}
 		if twice {
 			at = append(at, db.start(t))
@@ -90,7 +99,7 @@ func conform(t *testing.T, db database, c harness.Client, twice bool) []harness.
 		t.Log("a server waited a minute for itself; all of it again")
 	}
 	direct, proxied := steps[0], steps[1]
-	result := harness.Result{Client: c.Name, Server: db.name, Version: db.version, Requests: harness.Requests(client)}
+	result := harness.Result{Client: db.named(c), Server: db.name, Version: db.version, Requests: harness.Requests(client)}
 	for _, s := range direct {
 		result.Steps = append(result.Steps, s.Name)
 	}
@@ -129,7 +138,7 @@ type taps struct {
 }
 
 // tapped puts a proxy with a tap on both sides in front of a server.
-func tapped(t *testing.T, server harness.Address) *taps {
+func tapped(t *testing.T, server harness.Address, relay bool) *taps {
 	t.Helper()
 	p := &taps{}
 	tap := func(upstream string) *harness.Tap {
@@ -139,7 +148,7 @@ func tapped(t *testing.T, server harness.Address) *taps {
 		}
 		return h
 	}
-	var o proxy.Options
+	o := proxy.Options{Relay: relay}
 	if server.GRPC != "" {
 		behind := tap(server.GRPC)
 		p.database = append(p.database, behind)

@@ -23,7 +23,7 @@ func milvus(t *testing.T, version string) database {
 	} else {
 		s = servers.MilvusForTest(t, servers.Options{Authorization: true})
 	}
-	return database{s.Name, version, harness.MilvusRules(), func(*testing.T) harness.Address { return harness.Address{GRPC: s.Address} }}
+	return database{s.Name, version, harness.MilvusRules(), func(*testing.T) harness.Address { return harness.Address{GRPC: s.Address} }, false}
 }
 
 // conformMilvus is conform with one run after another. Every day the standalone
@@ -41,7 +41,7 @@ func conformMilvus(t *testing.T, db database, c harness.Client) {
 	}
 	at := db.start(t)
 	direct := run(at)
-	result := harness.Result{Client: c.Name, Server: db.name, Version: db.version}
+	result := harness.Result{Client: db.named(c), Server: db.name, Version: db.version}
 	for _, s := range direct {
 		result.Steps = append(result.Steps, s.Name)
 	}
@@ -50,7 +50,7 @@ func conformMilvus(t *testing.T, db database, c harness.Client) {
 		report(t, "two direct runs", again)
 		result.Direct = len(again)
 	}
-	through := tapped(t, at)
+	through := tapped(t, at, db.relay)
 	proxied := harness.Compare(run(through.at), direct, db.rules)
 	report(t, "through the proxy", proxied)
 	client, upstream := through.exchanges(t)
@@ -73,9 +73,8 @@ func milvusClients(t *testing.T, version string) []harness.Client {
 	t.Helper()
 	node, err := harness.Node(t.Context(), cache, script("milvus"))
 	node = program(t, node, err)
-	args, token := []string{"--address", "{grpc}"}, ""
-	if version == servers.MilvusVer {
-		token = milvusToken
+	args, token := []string{"--address", "{grpc}"}, milvusUser(version)
+	if token != "" {
 		args = append(args, "--token", token)
 	}
 	return []harness.Client{
@@ -83,6 +82,14 @@ func milvusClients(t *testing.T, version string) []harness.Client {
 		harness.Script("Node milvus2-sdk-node 3.0.6", node, append([]string{script("milvus/scenario.cjs")}, args...)...),
 		milvusGo(token),
 	}
+}
+
+// milvusUser is the token that a server asks for.
+func milvusUser(version string) string {
+	if version == servers.MilvusVer {
+		return milvusToken
+	}
+	return ""
 }
 
 // TestMilvusClients has every client make its scenario; the Node client on the
@@ -97,6 +104,11 @@ func TestMilvusClients(t *testing.T) {
 					continue
 				}
 				t.Run(c.Name, func(t *testing.T) { conformMilvus(t, db, c) })
+			}
+			if version == servers.MilvusLiteVer || thorough() {
+				db.relay = true
+				c := milvusGo(milvusUser(version))
+				t.Run(db.named(c), func(t *testing.T) { conformMilvus(t, db, c) })
 			}
 		})
 	}

@@ -13,9 +13,11 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/likenessdb/likeness/internal/traceparent"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 // request is a REST request for searches.
@@ -76,6 +78,7 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 	if q.passes != "" {
 		return rest.Reply{Status: r.Passes(q.passes)}
 	}
+	ctx, _ = telemetry.WithRequestID(traceparent.FromHeader(ctx, in.Header), in.Header.Get(telemetry.RequestIDHeader))
 	o := routing.Answer(ctx, r.Router, collection, &restCall{request: q, in: in, body: body, forward: forward, began: time.Now()})
 	reply := rest.Reply{Status: o.Status, Passed: r.Passed}
 	switch {

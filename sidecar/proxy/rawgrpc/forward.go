@@ -31,6 +31,9 @@ func (s *Server) handle(_ any, client grpc.ServerStream) error {
 	} else if err != nil {
 		return err
 	}
+	if s.gzip.TooLarge(request.data) {
+		return status.Error(codes.ResourceExhausted, "likeness: "+s.gzip.Problem())
+	}
 	var reply Reply
 	if intercept := s.intercept[method]; intercept != nil {
 		reply = intercept(ctx, request.bytes())
@@ -133,7 +136,8 @@ func (s *Server) stream(ctx context.Context, method string, client grpc.ServerSt
 	if err != nil {
 		return err
 	}
-	go upload(database, client, cancel)
+	tooLarge := make(chan struct{})
+	go s.upload(database, client, cancel, tooLarge)
 	header, err := database.Header()
 	if header = endToEnd(header); err == nil && len(header) > 0 {
 		if err := client.SendHeader(header); err != nil {
@@ -143,6 +147,11 @@ func (s *Server) stream(ctx context.Context, method string, client grpc.ServerSt
 	for {
 		answer := &frame{}
 		if err := database.RecvMsg(answer); err != nil {
+			select {
+			case <-tooLarge:
+				return status.Error(codes.ResourceExhausted, "likeness: "+s.gzip.Problem())
+			default:
+			}
 			client.SetTrailer(endToEnd(database.Trailer()))
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -159,13 +168,18 @@ func (s *Server) stream(ctx context.Context, method string, client grpc.ServerSt
 
 // upload forwards the client's messages until it has no more, or either side
 // ends the call, which ends RecvMsg too.
-func upload(database grpc.ClientStream, client grpc.ServerStream, cancel context.CancelFunc) {
+func (s *Server) upload(database grpc.ClientStream, client grpc.ServerStream, cancel context.CancelFunc, tooLarge chan<- struct{}) {
 	for {
 		f := &frame{}
 		if err := client.RecvMsg(f); errors.Is(err, io.EOF) {
 			_ = database.CloseSend() // its result is that of RecvMsg
 			return
 		} else if err != nil {
+			cancel()
+			return
+		}
+		if s.gzip.TooLarge(f.data) {
+			close(tooLarge)
 			cancel()
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -139,7 +140,7 @@ func start(t testing.TB, p *peer) *grpc.ClientConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := rawgrpc.NewServer(rawgrpc.Options{Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}})
+	server := rawgrpc.NewServer(rawgrpc.Options{Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}, MaxStreams: 100, MaxUnpacked: 1 << 20})
 	conn := connect(t, serve(t, server.Serve))
 	t.Cleanup(func() {
 		_ = conn.Close()
@@ -339,6 +340,30 @@ func TestCompressedRequests(t *testing.T) {
 	}
 	if !bytes.Equal(p.last(t).messages[0], request) || !bytes.Equal(answer, reversed(request)) {
 		t.Error("another message")
+	}
+}
+
+// A message is limited by what it unpacks to, and the error names the setting; one
+// that is as large and not compressed is the database's to judge.
+func TestBombs(t *testing.T) {
+	p := &peer{}
+	conn := start(t, p)
+	bomb, answer := make([]byte, 4<<20), []byte(nil)
+	for _, method := range []string{knownMethod, unknownMethod} {
+		var group sync.WaitGroup
+		for range 4 {
+			group.Go(func() {
+				var answer []byte
+				err := conn.Invoke(t.Context(), method, &bomb, &answer, grpc.UseCompressor(gzip.Name))
+				if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "limits.max_message_bytes") {
+					t.Errorf("%s: %v", method, err)
+				}
+			})
+		}
+		group.Wait()
+	}
+	if err := conn.Invoke(t.Context(), knownMethod, &bomb, &answer); err != nil || len(answer) != len(bomb) {
+		t.Errorf("not compressed: %d bytes, %v", len(answer), err)
 	}
 }
 

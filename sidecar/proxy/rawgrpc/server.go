@@ -1,12 +1,14 @@
 package rawgrpc
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,6 +16,9 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/likenessdb/likeness/internal/drain"
+	"github.com/likenessdb/likeness/internal/inflate"
 )
 
 // Options are what a Server needs. Only Upstream must be given.
@@ -25,6 +30,10 @@ type Options struct {
 	Services []grpc.ServiceDesc
 	// TLS, if not nil, is the listener's.
 	TLS *tls.Config
+	// MaxStreams bounds the calls in flight of one connection; 0 is no limit.
+	MaxStreams int
+	// MaxUnpacked bounds a compressed message, unpacked; 0 is the limit of any other.
+	MaxUnpacked int
 	// Intercept, by method of Services, sees a request before it goes on.
 	Intercept map[string]Interceptor
 }
@@ -49,15 +58,20 @@ type Reply struct {
 // Server forwards every call it gets. It is safe for concurrent use.
 type Server struct {
 	grpc      *grpc.Server
+	listener  atomic.Pointer[drain.Listener]
 	upstream  *Upstream
 	unary     map[string]bool
+	gzip      *inflate.Decompressor
 	intercept map[string]Interceptor
 }
 
 // NewServer makes a server that has no service of its own: every method is the
 // database's, health and reflection among them.
 func NewServer(o Options) *Server {
-	s := &Server{upstream: o.Upstream, unary: map[string]bool{}, intercept: o.Intercept}
+	s := &Server{
+		upstream: o.Upstream, unary: map[string]bool{}, intercept: o.Intercept,
+		gzip: inflate.New(cmp.Or(o.MaxUnpacked, maxMessageBytes)),
+	}
 	for _, service := range o.Services {
 		for _, m := range service.Methods {
 			s.unary["/"+service.ServiceName+"/"+m.MethodName] = true
@@ -66,6 +80,8 @@ func NewServer(o Options) *Server {
 	options := []grpc.ServerOption{
 		grpc.UnknownServiceHandler(s.handle),
 		grpc.ForceServerCodecV2(codec{}),
+		s.gzip.Option(),
+		grpc.MaxConcurrentStreams(cmp.Or(uint32(o.MaxStreams), math.MaxUint32)),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		// Clients ping as often as the database lets them: pymilvus every ten
@@ -85,7 +101,9 @@ func NewServer(o Options) *Server {
 
 // Serve answers calls until Drain. It closes the listener.
 func (s *Server) Serve(listener net.Listener) error {
-	if err := s.grpc.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	own := drain.Listen(listener)
+	s.listener.Store(own)
+	if err := s.grpc.Serve(own); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("gRPC on %s: %w", listener.Addr(), err)
 	}
 	return nil
@@ -94,17 +112,5 @@ func (s *Server) Serve(listener net.Listener) error {
 // Drain takes no more calls and waits for those in flight until ctx is done;
 // then it cuts them. It reports whether it had to.
 func (s *Server) Drain(ctx context.Context) (cut bool) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.grpc.GracefulStop()
-	}()
-	select {
-	case <-done:
-		return false
-	case <-ctx.Done():
-		s.grpc.Stop()
-		<-done
-		return true
-	}
+	return drain.Server(ctx, s.grpc, s.listener.Load())
 }

@@ -7,14 +7,25 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/likenessdb/likeness/internal/traceparent"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 // StatusKey is the trailer that says what became of a call on a routed collection.
 const StatusKey = "likeness-status"
 
+// given is the id that a caller gave its request; empty is none.
+func given(ctx context.Context) string {
+	if ids := metadata.ValueFromIncomingContext(ctx, telemetry.RequestIDHeader); len(ids) > 0 {
+		return ids[0]
+	}
+	return ""
+}
+
 // Reply makes the reply to a gRPC call on a routed collection of its Answer.
 func Reply(ctx context.Context, r *Router, collection string, x Exchange[rawgrpc.Reply]) rawgrpc.Reply {
+	ctx, _ = telemetry.WithRequestID(traceparent.FromIncoming(ctx), given(ctx))
 	o := Answer(ctx, r, collection, x)
 	reply := rawgrpc.Reply{Passed: r.Passed}
 	switch {

@@ -1,0 +1,60 @@
+package relay
+
+// Of HTTP/2 (RFC 9113, sections 4.1, 6.2, 6.6, 6.8 and 6.10).
+const (
+	frameHeader = 9 // bytes: length, type, flags, stream
+
+	typeHeaders      = 0x1
+	typePushPromise  = 0x5
+	typeGoAway       = 0x7
+	typeContinuation = 0x9
+	flagEndHeaders   = 0x4
+)
+
+// frames follows the frames that a server sends. The zero value is at the beginning.
+type frames struct {
+	header [frameHeader]byte
+	have   int  // bytes of the header under way
+	left   int  // bytes that its payload still has
+	open   bool // a block of headers goes on in the next frame: no other may come between
+	seen   bool // a whole frame, which is that of the settings
+}
+
+// between reports whether another frame may come here.
+func (f *frames) between() bool { return f.seen && f.have == 0 && !f.open }
+
+// advance takes what was sent next, and returns behind how many bytes of it another
+// frame may come, as late as possible; -1: nowhere.
+func (f *frames) advance(b []byte) int {
+	end := -1
+	for at := 0; at < len(b); {
+		if f.have < frameHeader {
+			n := copy(f.header[f.have:], b[at:])
+			f.have += n
+			at += n
+			if f.have < frameHeader {
+				break
+			}
+			f.left = int(f.header[0])<<16 | int(f.header[1])<<8 | int(f.header[2])
+		}
+		n := min(f.left, len(b)-at)
+		f.left -= n
+		at += n
+		if f.left == 0 {
+			f.close()
+			if f.between() {
+				end = at
+			}
+		}
+	}
+	return end
+}
+
+// close ends the frame under way.
+func (f *frames) close() {
+	f.have, f.seen = 0, true
+	switch f.header[3] {
+	case typeHeaders, typePushPromise, typeContinuation:
+		f.open = f.header[4]&flagEndHeaders == 0
+	}
+}
