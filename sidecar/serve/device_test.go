@@ -11,10 +11,6 @@ import (
 
 	"github.com/likenessdb/likeness/plugin/device"
 	"github.com/likenessdb/likeness/plugin/device/cpu"
-	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/model"
-	"github.com/likenessdb/likeness/rerank/npy"
-	"github.com/likenessdb/likeness/rerank/table"
 )
 
 // childDevice, the first argument, makes the test's binary a device.
@@ -28,29 +24,7 @@ func serveDevice() error {
 // the metrics.
 func TestDevice(t *testing.T) {
 	dir := t.TempDir()
-	m, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "plain", Config: []byte(`{"dim":2,"normalise":false}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	vectors := rerank.NewMatrix(1000, 2)
-	ids := make([]rerank.ID, vectors.Rows)
-	for i := range ids {
-		ids[i] = rerank.UintID(uint64(i))
-		copy(vectors.Row(i), []float32{float32(i % 701), float32(-i)})
-	}
-	if err := npy.Write(filepath.Join(dir, "many.npy"), vectors); err != nil {
-		t.Fatal(err)
-	}
-	w, err := table.NewWriter(filepath.Join(dir, "many.table"), table.Meta{Model: "plain", ModelVersion: m.Version, Collection: "many", Kind: "dot", Features: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Append(ids, vectors); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	plainTable(t, dir, 1000)
 	s := start(t, fmt.Sprintf(`
 listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
 stores: {files: {kind: embedded, collections: {many: {vectors: %q}}}}

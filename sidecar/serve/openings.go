@@ -30,6 +30,8 @@ type openings struct {
 	rankers func() []plugins.State
 	// devices are how devices do: without one the sidecar scores.
 	devices func() []offload.Status
+	// troubles are lines on open routes whose stores fail.
+	troubles func() []string
 }
 
 func newOpenings(routes []string) *openings {
@@ -63,6 +65,13 @@ func (o *openings) close() {
 	o.closed = true
 }
 
+// waiting is why a route is not open, empty if it is.
+func (o *openings) waiting(route string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.pending[route]
+}
+
 // ready answers /readyz.
 func (o *openings) ready() (ok bool, detail string) {
 	o.mu.Lock()
@@ -76,6 +85,9 @@ func (o *openings) ready() (ok bool, detail string) {
 	}
 	for _, route := range slices.Sorted(maps.Keys(o.pending)) {
 		lines = append(lines, fmt.Sprintf("route %s: %s", route, o.pending[route]))
+	}
+	if o.troubles != nil {
+		lines = append(lines, o.troubles()...)
 	}
 	if o.rankers != nil {
 		for _, p := range o.rankers() {

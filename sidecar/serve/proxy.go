@@ -28,6 +28,7 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
+	s.switches = routes
 	s.admin.Handle("GET /proxy", switches(routes))
 	s.admin.Handle("POST /proxy/off", switching(routes, true, s.options.Logger))
 	s.admin.Handle("POST /proxy/on", switching(routes, false, s.options.Logger))
@@ -54,6 +55,7 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 	o := proxy.Options{
 		REST:   proxy.Endpoint{Listen: p.ListenREST, Upstream: p.RESTURL, TLS: secure, ListenTLS: forREST},
 		Router: router, Logger: s.options.Logger, Grace: c.Shutdown.Grace,
+		MaxStreams: c.Limits.MaxConcurrentStreams, MaxUnpacked: int(c.Limits.MaxMessageBytes),
 	}
 	if p.ListenGRPC != "" {
 		o.GRPC = proxy.Endpoint{Listen: p.ListenGRPC, Upstream: store.Address, TLS: secure, ListenTLS: forGRPC}

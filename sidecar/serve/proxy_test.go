@@ -61,12 +61,17 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 // the test ends; rest are the parts of its configuration.
 func startSidecar(t *testing.T, rest string) serve.Addresses {
 	t.Helper()
+	return startListening(t, `listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
+models: {w: {path: w.safetensors}}
+`+rest)
+}
+
+func startListening(t *testing.T, text string) serve.Addresses {
+	t.Helper()
 	dir := t.TempDir()
 	err := model.Write(filepath.Join(dir, "w.safetensors"), testModel(t))
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "likeness.yaml"), []byte(`listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
-models: {w: {path: w.safetensors}}
-`+rest), 0o600)
+		err = os.WriteFile(filepath.Join(dir, "likeness.yaml"), []byte(text), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -3,12 +3,14 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -24,15 +26,20 @@ import (
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/proxy"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/server"
+	"github.com/likenessdb/likeness/sidecar/server/gateway"
+	"github.com/likenessdb/likeness/sidecar/status"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
 // Addresses are where a sidecar really listens.
 type Addresses struct {
-	GRPC  string `json:"grpc"`
+	GRPC string `json:"grpc"`
+	// REST is where the API is spoken as JSON over HTTP.
+	REST  string `json:"rest,omitempty"`
 	Admin string `json:"admin,omitempty"`
 	// Proxy is where a database's clients connect.
 	Proxy *proxy.Addresses `json:"proxy,omitempty"`
@@ -42,14 +49,16 @@ type Addresses struct {
 type Options struct {
 	Logger *slog.Logger
 	Build  buildinfo.Info
-	// Reload, if set, reads the configuration again when a version is activated, so
-	// that versions can be added to it.
-	Reload func() (*config.Config, error)
+	// Reload, if set, reads the configuration again: when a version is activated, so
+	// that versions can be added to it, at every value of Reloads, at POST /reload of
+	// the admin port, and as often as reload.interval says.
+	Reload  func() (*config.Config, error)
+	Reloads <-chan os.Signal
 	// Listening, if set, is called once when the listeners are open.
 	Listening func(Addresses)
 	// Ready, if set, is called once when searches are answered.
 	Ready func(Addresses)
-	// Answer, if set, answers calls in place of a listener, until the server drains or
+	// Answer, if set, answers calls in place of the API's listeners, until the server drains or
 	// there is nobody left to ask; Run then ends. Whoever it lets in is trusted: tokens
 	// and TLS of the configuration are for listeners.
 	Answer func(*server.Server) error
@@ -68,9 +77,9 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if len(c.Routes) == 0 {
 		return fmt.Errorf("%w: it has no route; give --config, see `likeness config print --default`", config.ErrConfig)
 	}
-	if c.Limits.Memory > 0 {
-		defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(c.Limits.Memory)))
-	}
+	memory := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(memory)
+	debug.SetMemoryLimit(cmp.Or(int64(c.Limits.Memory), memory))
 	parts, err := rollout.Open(ctx, c)
 	if err != nil {
 		return err
@@ -90,6 +99,7 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, rankers.Close()) }()
 	parts.Ask(rankers)
+	parts.Watch(metrics)
 	metrics.WatchPlugins(rankers.States)
 	metrics.WatchDevices(rankers.Devices)
 	followers, err := wiring.Follow(c, parts, follow.Options{Logger: o.Logger})
@@ -103,7 +113,15 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	}
 	s.follow(followers)
 	s.openings.rankers, s.openings.devices = rankers.States, rankers.Devices
+	s.openings.troubles = func() []string { return s.troubles(c.RouteNames()) }
 	s.admin.Handle("GET /plugins", plugins.Handler(rankers.States))
+	if o.Reload != nil {
+		s.reloader = &reloader{sidecar: s, started: c, current: c, memory: memory, asked: make(chan chan reloaded)}
+		s.admin.Handle("POST /reload", s.reloader)
+	}
+	if err := s.showStatus(c, parts, rankers); err != nil {
+		return err
+	}
 	if o.SpareThread { // after everything above has counted the processors
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1))
 	}
@@ -151,9 +169,14 @@ type sidecar struct {
 	metrics   *telemetry.Metrics
 	admin     *telemetry.Admin
 	openings  *openings
-	proxy     *proxy.Proxy // nil: there is none
+	watch     *status.Watch
+	queries   *telemetry.QueryLog
+	switches  *routing.Router  // of the proxy; nil: there is none
+	gateway   *gateway.Gateway // nil: there is none
+	proxy     *proxy.Proxy     // nil: there is none
 	auditor   *calibrate.Auditor
 	followers wiring.Followers
+	reloader  *reloader // nil: the configuration is read once
 }
 
 func (s *sidecar) follow(followers wiring.Followers) {
@@ -172,21 +195,19 @@ func (s *sidecar) reconcile(ctx context.Context, route string) (follow.Drift, er
 }
 
 func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider, metrics *telemetry.Metrics) (*sidecar, error) {
-	s := &sidecar{options: o, metrics: metrics}
+	s := &sidecar{options: o, metrics: metrics, watch: status.NewWatch(c.RouteNames())}
+	s.queries = telemetry.NewQueryLog(o.Logger, c.Log.Queries, c.Log.Slow)
 	recent := rollout.NewRecent(c.RouteNames())
 	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
 		Routes: wiring.Audits(c), Busy: func() bool { return s.admission.Busy() }, Recorder: s.metrics, Logger: o.Logger,
 	})
-	settings := pipeline.Options{Observer: pipeline.Observers{s.metrics, recent, s.auditor}, Logger: o.Logger}
+	settings := pipeline.Options{Observer: pipeline.Observers{s.metrics, recent, s.auditor, s.watch, s.queries}, Logger: o.Logger}
 	serverOptions := server.Options{
-		OpenAdmin: loopback(c.Listen.GRPC) || o.Answer != nil, Logger: o.Logger, Recorder: s.metrics,
-		Limits: server.Limits{
-			MaxMessageBytes: int(c.Limits.MaxMessageBytes), MaxConcurrentStreams: c.Limits.MaxConcurrentStreams,
-			MaxBatch: c.Limits.MaxBatch, BatchParallelism: c.Limits.BatchParallelism,
-		},
+		OpenAdmin: o.Answer != nil || loopback(c.Listen.GRPC) && (c.Listen.REST == "" || loopback(c.Listen.REST)), Logger: o.Logger, Recorder: s.metrics,
+		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o),
 	}
 	if o.Answer == nil {
-		serverOptions.TLS, serverOptions.TokensFile = serverTLS(c.Listen.TLS), c.Listen.Auth.TokensFile
+		serverOptions.TLS = serverTLS(c.Listen.TLS)
 	}
 	if traces != nil {
 		settings.Tracer = traces.Tracer("github.com/likenessdb/likeness")
@@ -203,9 +224,9 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 		return nil, err
 	}
 	serverOptions.Admin, serverOptions.Models, serverOptions.Reconcile = s.versions, s.versions.Models, s.reconcile
-	s.admission = admission.New(s.pipeline, admission.Options{MaxSearches: c.Limits.MaxSearches, Adaptive: c.Limits.Adaptive})
+	s.admission = admission.New(s.pipeline, admissionOptions(c, s.metrics))
 	s.metrics.WatchLoad(s.admission)
-	serverOptions.Searcher = s.admission
+	serverOptions.Searcher, serverOptions.Full = s.admission, s.admission.Full
 	if s.server, err = server.New(serverOptions); err != nil {
 		return nil, err
 	}
@@ -214,11 +235,57 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	return s, nil
 }
 
+// routeLimits are what single routes may have.
+func routeLimits(c *config.Config) map[string]admission.Limit {
+	limits := map[string]admission.Limit{}
+	for name, r := range c.Routes {
+		limits[name] = admission.Limit{MaxSearches: r.MaxSearches, Rate: r.Rate, Burst: r.Burst}
+	}
+	return limits
+}
+
+func admissionOptions(c *config.Config, m *telemetry.Metrics) admission.Options {
+	return admission.Options{MaxSearches: c.Limits.MaxSearches, Adaptive: c.Limits.Adaptive, Limits: routeLimits(c), Refused: m.Refused}
+}
+
+func apiLimits(l config.Limits) server.Limits {
+	return server.Limits{
+		MaxMessageBytes: int(l.MaxMessageBytes), MaxConcurrentStreams: l.MaxConcurrentStreams,
+		MaxBatch: l.MaxBatch, BatchParallelism: l.BatchParallelism,
+	}
+}
+
+// tokensFile names the callers; whoever Answer lets in needs no token.
+func tokensFile(c *config.Config, o Options) string {
+	if o.Answer != nil {
+		return ""
+	}
+	return c.Listen.Auth.TokensFile
+}
+
 // loopback reports whether only this machine can reach an address.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// openGateway opens the JSON form of the API; nil without a listener for it.
+func (s *sidecar) openGateway(c *config.Config, listener net.Listener) (*gateway.Gateway, error) {
+	if listener == nil {
+		return nil, nil
+	}
+	return gateway.New(gateway.Options{
+		Server: s.server, TLS: serverTLS(c.Listen.TLS), Private: c.Listen.Auth.TokensFile == "" && loopback(c.Listen.REST),
+		MaxMessageBytes: int(c.Limits.MaxMessageBytes), MaxConcurrentStreams: c.Limits.MaxConcurrentStreams,
+		Recorder: s.metrics, Logger: s.options.Logger,
+	})
+}
+
+func (s *sidecar) drainGateway(grace time.Duration) {
+	if s.gateway != nil {
+		s.gateway.Drain(grace)
+	}
 }
 
 func serverTLS(t config.TLS) server.TLS {
@@ -237,7 +304,11 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 	}
 	log := s.options.Logger
 	addresses := listeners.addresses()
-	if s.proxy, err = s.openProxy(ctx, c); err != nil {
+	if s.gateway, err = s.openGateway(c, listeners.rest); err == nil {
+		s.proxy, err = s.openProxy(ctx, c)
+	}
+	if err != nil {
+		s.drainGateway(0)
 		return errors.Join(err, listeners.close())
 	}
 	if s.proxy != nil {
@@ -245,29 +316,44 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 		addresses.Proxy = &at
 		log.Info("standing before a database", "store", c.Proxy.Store, "grpc", at.GRPC, "rest", at.REST)
 	}
-	log.Info("listening", "grpc", addresses.GRPC, "admin", addresses.Admin, "tls", c.Listen.TLS.CertFile != "",
+	log.Info("listening", "grpc", addresses.GRPC, "rest", addresses.REST, "admin", addresses.Admin, "tls", c.Listen.TLS.CertFile != "",
 		"version", s.options.Build.Version)
 	if s.options.Answer == nil {
 		warnOfPlainTokens(log, c.Listen)
 	}
+	if listeners.admin, err = s.guardAdmin(c.Listen, listeners.admin); err != nil {
+		s.drainGateway(0)
+		return errors.Join(err, listeners.close())
+	}
 	if s.options.Listening != nil {
 		s.options.Listening(addresses)
 	}
+	asked := ctx.Done()
 	group, ctx := errgroup.WithContext(ctx)
+	ending, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
 	group.Go(func() error { return s.answer(listeners.grpc) })
+	if s.gateway != nil {
+		group.Go(func() error { return s.gateway.Run(listeners.rest) })
+	}
 	if listeners.admin != nil {
 		group.Go(func() error { return s.admin.Serve(listeners.admin) })
 	}
 	if s.proxy != nil {
-		group.Go(func() error { return s.proxy.Run(ctx) })
+		group.Go(func() error { return s.proxy.Run(ending) })
 	}
 	group.Go(func() error { return s.auditor.Run(ctx, s.pipeline) })
+	if s.reloader != nil {
+		group.Go(func() error { return s.reloader.run(ctx) })
+	}
 	group.Go(func() error {
 		s.openRoutes(ctx, c.RouteNames(), addresses)
 		return nil
 	})
 	group.Go(func() error {
 		<-ctx.Done()
+		s.leave(asked, c.Shutdown.Delay)
+		end()
 		return s.drain(c.Shutdown.Grace)
 	})
 	if err := group.Wait(); !errors.Is(err, errNobody) {
@@ -296,11 +382,31 @@ func warnOfPlainTokens(log *slog.Logger, l config.Listen) {
 	}
 }
 
+// leave says that the sidecar ends, and answers on for a while if it was asked to end.
+func (s *sidecar) leave(asked <-chan struct{}, delay time.Duration) {
+	s.openings.close()
+	s.server.Leave()
+	select {
+	case <-asked:
+	default:
+		return // a listener failed
+	}
+	if delay > 0 {
+		s.options.Logger.Info("ending; calls are answered until the balancers have seen it", "delay", delay.String())
+		time.Sleep(delay) //nolint:forbidigo // nothing ends the wait but time: a second signal ends the process
+	}
+}
+
 // drain ends the gRPC server and then the admin server, which shows it ending.
 func (s *sidecar) drain(grace time.Duration) error {
 	s.options.Logger.Info("draining", "grace", grace.String())
-	s.openings.close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.drainGateway(grace)
+	}()
 	s.server.Drain(grace)
+	<-ended
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err := s.admin.Shutdown(ctx)
@@ -308,7 +414,7 @@ func (s *sidecar) drain(grace time.Duration) error {
 	return err
 }
 
-type listeners struct{ grpc, admin net.Listener }
+type listeners struct{ grpc, rest, admin net.Listener }
 
 // listen opens the admin listener, and that of the API where there is one.
 func listen(ctx context.Context, l config.Listen, api bool) (listeners, error) {
@@ -322,6 +428,11 @@ func listen(ctx context.Context, l config.Listen, api bool) (listeners, error) {
 			return out, fmt.Errorf("listen.grpc: %w", err)
 		}
 	}
+	if api && l.REST != "" {
+		if out.rest, err = dialer.Listen(ctx, "tcp", l.REST); err != nil {
+			return out, errors.Join(fmt.Errorf("listen.rest: %w", err), out.close())
+		}
+	}
 	if l.Admin == "" {
 		return out, nil
 	}
@@ -333,7 +444,7 @@ func listen(ctx context.Context, l config.Listen, api bool) (listeners, error) {
 
 func (l listeners) close() error {
 	var err error
-	for _, listener := range []net.Listener{l.grpc, l.admin} {
+	for _, listener := range []net.Listener{l.grpc, l.rest, l.admin} {
 		if listener != nil {
 			err = errors.Join(err, listener.Close())
 		}
@@ -345,6 +456,9 @@ func (l listeners) addresses() Addresses {
 	var a Addresses
 	if l.grpc != nil {
 		a.GRPC = l.grpc.Addr().String()
+	}
+	if l.rest != nil {
+		a.REST = l.rest.Addr().String()
 	}
 	if l.admin != nil {
 		a.Admin = l.admin.Addr().String()

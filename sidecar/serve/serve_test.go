@@ -71,7 +71,7 @@ routes:
 `
 
 // files writes a model, a collection and the configuration of them.
-func files(t *testing.T, text string) string {
+func files(t testing.TB, text string) string {
 	t.Helper()
 	dir := t.TempDir()
 	m, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "plain", Config: []byte(`{"dim":2,"normalise":false}`)})
@@ -108,13 +108,18 @@ type sidecar struct {
 // start runs a sidecar until it is listening, or ready.
 func start(t *testing.T, text string, ready bool) *sidecar {
 	t.Helper()
+	return startLogged(t, text, ready, slog.New(slog.DiscardHandler))
+}
+
+func startLogged(t *testing.T, text string, ready bool, logger *slog.Logger) *sidecar {
+	t.Helper()
 	c, err := config.Load(config.Source{File: files(t, text), Environ: []string{}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	addresses, ended := make(chan serve.Addresses, 1), make(chan error, 1)
-	o := serve.Options{Logger: slog.New(slog.DiscardHandler), Build: buildinfo.Read(buildinfo.Stamp{})}
+	o := serve.Options{Logger: logger, Build: buildinfo.Read(buildinfo.Stamp{})}
 	announce := func(at serve.Addresses) { addresses <- at }
 	if ready {
 		o.Ready = announce
@@ -144,13 +149,28 @@ func (s *sidecar) search(t *testing.T, route string) (*likenessv1.SearchResponse
 
 func (s *sidecar) get(t *testing.T, path string) (code int, body string) {
 	t.Helper()
+	response, body := s.ask(t, path, "")
+	return response.StatusCode, body
+}
+
+// scrape asks for metrics in a format.
+func (s *sidecar) scrape(t *testing.T, format string) (as, body string) {
+	t.Helper()
+	response, body := s.ask(t, "/metrics", format)
+	return response.Header.Get("Content-Type"), body
+}
+
+func (s *sidecar) ask(t *testing.T, path, accept string) (response *http.Response, body string) {
+	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.at.Admin+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if accept != "" {
+		request.Header.Set("Accept", accept)
+	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	if err != nil {
+	if response, err = client.Do(request); err != nil {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
@@ -158,7 +178,7 @@ func (s *sidecar) get(t *testing.T, path string) (code int, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return response.StatusCode, string(b)
+	return response, string(b)
 }
 
 func TestServe(t *testing.T) {

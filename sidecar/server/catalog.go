@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -20,16 +21,31 @@ type catalog struct {
 
 var _ likenessv1.CatalogServiceServer = catalog{}
 
-func (c catalog) ListModels(context.Context, *likenessv1.ListModelsRequest) (*likenessv1.ListModelsResponse, error) {
+// visible lists the models of the routes that the caller's token allows; of a caller
+// that may use all routes, all models.
+func (c catalog) visible(ctx context.Context) []*model.Model {
+	all := c.models()
+	caller, ok := ctx.Value(callerKey{}).(*Caller)
+	if !ok || len(caller.Routes) == 0 {
+		return all
+	}
+	mine := map[string]bool{}
+	for _, r := range c.searcher.Routes() {
+		mine[r.Model.Name] = mine[r.Model.Name] || allow(ctx, r.Name) == nil
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(m *model.Model) bool { return !mine[m.Name] })
+}
+
+func (c catalog) ListModels(ctx context.Context, _ *likenessv1.ListModelsRequest) (*likenessv1.ListModelsResponse, error) {
 	out := &likenessv1.ListModelsResponse{}
-	for _, m := range c.models() {
+	for _, m := range c.visible(ctx) {
 		out.Models = append(out.Models, fromModel(m))
 	}
 	return out, nil
 }
 
-func (c catalog) GetModel(_ context.Context, r *likenessv1.GetModelRequest) (*likenessv1.GetModelResponse, error) {
-	models := c.models()
+func (c catalog) GetModel(ctx context.Context, r *likenessv1.GetModelRequest) (*likenessv1.GetModelResponse, error) {
+	models := c.visible(ctx)
 	names := make([]string, len(models))
 	for i, m := range models {
 		if m.Name == r.GetName() {

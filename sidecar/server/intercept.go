@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,21 +9,25 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/likenessdb/likeness/internal/traceparent"
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 // RequestIDHeader carries a request's id; a caller may choose it.
-const RequestIDHeader = "x-request-id"
+const RequestIDHeader = telemetry.RequestIDHeader
 
 // Recorder is told of calls. It is called concurrently and must not block.
 type Recorder interface {
 	// CallStarted returns what is called once when the call has ended.
-	CallStarted(method string) (ended func(code codes.Code))
+	CallStarted(ctx context.Context, method string) (ended func(code codes.Code))
 	// Panicked is told of a panic that was caught.
 	Panicked()
 }
@@ -40,35 +42,32 @@ func (s stream) Context() context.Context { return s.ctx }
 
 // observe counts and logs a call, gives it an id, and turns its error into a status.
 func (s *services) observe(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	ended := s.recorder.CallStarted(strings.TrimPrefix(info.FullMethod, "/"))
-	id := requestID(ss.Context())
-	ctx := telemetry.WithRequestID(ss.Context(), id)
+	ctx, id := telemetry.WithRequestID(traceparent.FromIncoming(ss.Context()), given(ss.Context()))
+	ended := s.recorder.CallStarted(ctx, strings.TrimPrefix(info.FullMethod, "/"))
 	start := time.Now()
 	err := ss.SetHeader(metadata.Pairs(RequestIDHeader, id))
+	if gone := ctx.Err(); gone != nil { // so is what a header could go with
+		err = gone
+	}
 	if err == nil {
 		err = s.recovered(ctx, func() error { return handler(srv, stream{ss, ctx}) })
 	}
 	st := statusOf(err)
 	ended(st.Code())
 	if err != nil {
+		trace.SpanFromContext(ctx).SetAttributes(attribute.String("error.type", outcomeOf(err).reason))
 		s.logFailure(ctx, st.Code(), err)
 	}
 	s.log.DebugContext(ctx, "call", "method", info.FullMethod, "code", st.Code().String(), "seconds", time.Since(start).Seconds())
 	return st.Err()
 }
 
-// requestID is the caller's id, if it is a short printable one, or a new one.
-func requestID(ctx context.Context) string {
-	if given := metadata.ValueFromIncomingContext(ctx, RequestIDHeader); len(given) > 0 {
-		id := given[0]
-		odd := strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
-		if id != "" && len(id) <= 128 && !odd {
-			return id
-		}
+// given is the id that a caller gave its request; empty is none.
+func given(ctx context.Context) string {
+	if ids := metadata.ValueFromIncomingContext(ctx, RequestIDHeader); len(ids) > 0 {
+		return ids[0]
 	}
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+	return ""
 }
 
 // recovered runs f and turns a panic into errPanic, logged with its stack.
@@ -97,7 +96,7 @@ func (s *services) logFailure(ctx context.Context, code codes.Code, err error) {
 			break // the metrics count them; a line each would make the load worse
 		}
 		// Of gRPC itself, the text does not name the setting.
-		s.log.WarnContext(ctx, "call refused by a limit", "error", err, "limits.max_message_bytes", s.limits.MaxMessageBytes)
+		s.log.WarnContext(ctx, "call refused by a limit", "error", err, "limits.max_message_bytes", s.limits.Load().MaxMessageBytes)
 		return
 	}
 	s.log.LogAttrs(ctx, level, "call failed", slog.String("code", code.String()), slog.Any("error", err))
@@ -113,4 +112,15 @@ func (s *services) ending(srv any, ss grpc.ServerStream, info *grpc.StreamServer
 	defer cancel()
 	defer context.AfterFunc(s.draining, cancel)()
 	return handler(srv, stream{ss, ctx})
+}
+
+// roomy refuses searches before their message is read, while there is no memory for
+// it. Health and the other services are answered.
+func (s *services) roomy(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if s.full != nil && strings.HasPrefix(info.FullMethod, "/"+likenessv1.SearchService_ServiceDesc.ServiceName+"/") {
+		if err := s.full(); err != nil {
+			return err
+		}
+	}
+	return handler(srv, ss)
 }

@@ -58,14 +58,15 @@ func (s search) SearchBatch(ctx context.Context, r *likenessv1.SearchBatchReques
 	if len(searches) == 0 {
 		return nil, fieldError("searches", "the batch is empty; give at least one search")
 	}
-	if len(searches) > s.limits.MaxBatch {
-		return nil, fmt.Errorf("%w: %d, limits.max_batch is %d; split the batch, or raise it", errBatch, len(searches), s.limits.MaxBatch)
+	limits := s.limits.Load()
+	if len(searches) > limits.MaxBatch {
+		return nil, fmt.Errorf("%w: %d, limits.max_batch is %d; split the batch, or raise it", errBatch, len(searches), limits.MaxBatch)
 	}
 	ctx, release := pipeline.Pin(ctx) // one version answers them all
 	defer release()
 	results := make([]*likenessv1.SearchResult, len(searches))
 	var group errgroup.Group
-	group.SetLimit(s.limits.BatchParallelism)
+	group.SetLimit(limits.BatchParallelism)
 	for i, one := range searches {
 		group.Go(func() error {
 			results[i] = s.result(ctx, one)

@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/likenessdb/likeness/internal/drain"
+	"github.com/likenessdb/likeness/internal/inflate"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/follow"
@@ -45,6 +47,9 @@ type Options struct {
 	// Reconcile, if set, brings what a route derives in step with its collection, for
 	// AdminService too: it returns pipeline.ErrRoute, follow.ErrRoute or the context's error.
 	Reconcile func(ctx context.Context, route string) (follow.Drift, error)
+	// Full, if set, is asked before a message of a search is read: its error, of the
+	// admission, is the answer.
+	Full func() error
 	// TLS, if a certificate is named, secures the listener.
 	TLS TLS
 	// TokensFile, if set, names the callers that are served.
@@ -57,12 +62,16 @@ type Options struct {
 
 // Server is a gRPC server. Its methods are safe for concurrent use.
 type Server struct {
-	grpc    atomic.Pointer[grpc.Server]
-	health  *health.Server
-	drain   context.CancelFunc
-	log     *slog.Logger
-	shared  *services
-	options []grpc.ServerOption
+	grpc atomic.Pointer[grpc.Server]
+	// listener is what Serve serves; nil where somebody else does.
+	listener atomic.Pointer[drain.Listener]
+	health   *health.Server
+	drained  context.CancelFunc
+	log      *slog.Logger
+	shared   *services
+	options  []grpc.ServerOption
+	// credentials are those of Serve's listener.
+	credentials []grpc.ServerOption
 }
 
 // services is what the services share.
@@ -72,12 +81,13 @@ type services struct {
 	admin     Admin
 	openAdmin bool
 	reconcile func(ctx context.Context, route string) (follow.Drift, error)
-	limits    Limits
+	full      func() error // nil: nothing is refused
+	limits    atomic.Pointer[Limits]
 	validator protovalidate.Validator
 	recorder  Recorder
 	log       *slog.Logger
-	tokens    *watched[*tokens] // nil: everybody is served
-	draining  context.Context   // done when the server drains
+	tokens    atomic.Pointer[watched[*tokens]] // nil: everybody is served
+	draining  context.Context                  // done when the server drains
 }
 
 // New makes a server that reports NOT_SERVING until SetServing. It returns
@@ -87,32 +97,32 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rules of the API: %w", err)
 	}
-	draining, drain := context.WithCancel(context.Background())
+	draining, end := context.WithCancel(context.Background())
 	s := &services{
-		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, reconcile: o.Reconcile, limits: o.Limits,
+		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, reconcile: o.Reconcile, full: o.Full,
 		validator: validator, recorder: o.Recorder, log: o.Logger, draining: draining,
 	}
-	if o.TokensFile != "" {
-		s.tokens, err = watch(o.Logger, func() (*tokens, error) { return readTokens(o.TokensFile) }, o.TokensFile)
-	}
-	var options []grpc.ServerOption
-	if err == nil {
-		options, err = s.options(o)
+	s.limits.Store(&o.Limits)
+	var secure []grpc.ServerOption
+	if err = s.setTokens(o.TokensFile); err == nil {
+		secure, err = listenerCredentials(o)
 	}
 	if err != nil {
-		drain()
+		end()
 		return nil, err
 	}
-	server := &Server{health: health.NewServer(), drain: drain, log: o.Logger, shared: s, options: options}
+	server := &Server{health: health.NewServer(), drained: end, log: o.Logger, shared: s, options: s.options(o), credentials: secure}
 	server.SetServing(false)
 	server.setHealth(likenessv1.CatalogService_ServiceDesc.ServiceName, true)
 	server.grpc.Store(server.make())
 	return server, nil
 }
 
-func (s *services) options(o Options) ([]grpc.ServerOption, error) {
+func (s *services) options(o Options) []grpc.ServerOption {
+	gzip := inflate.New(o.Limits.MaxMessageBytes)
 	options := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ForceServerCodecV2(newCodec(gzip)),
+		gzip.Option(),
 		grpc.MaxRecvMsgSize(o.Limits.MaxMessageBytes),
 		grpc.MaxSendMsgSize(o.Limits.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(o.Limits.MaxConcurrentStreams)),
@@ -125,39 +135,69 @@ func (s *services) options(o Options) ([]grpc.ServerOption, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.ConnectionTimeout(20 * time.Second),
 		grpc.WaitForHandlers(true),
-		grpc.ChainStreamInterceptor(s.observe, s.authenticate, s.ending),
+		grpc.ChainStreamInterceptor(s.observe, s.authenticate, s.ending, s.roomy),
 	}
 	if o.TracerProvider != nil {
 		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(
 			otelgrpc.WithTracerProvider(o.TracerProvider), otelgrpc.WithPropagators(propagation.TraceContext{}))))
 	}
-	if o.TLS.CertFile != "" {
-		credentials, err := transportCredentials(o.TLS, o.Logger)
-		if err != nil {
-			return nil, err
-		}
-		options = append(options, grpc.Creds(credentials))
+	return options
+}
+
+// listenerCredentials are none where the listener speaks plain text. It returns ErrTLS.
+func listenerCredentials(o Options) ([]grpc.ServerOption, error) {
+	if o.TLS.CertFile == "" {
+		return nil, nil
 	}
-	return options, nil
+	credentials, err := transportCredentials(o.TLS, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return []grpc.ServerOption{grpc.Creds(credentials)}, nil
 }
 
 // make makes the gRPC server that Serve serves.
 func (s *Server) make() *grpc.Server {
-	to := grpc.NewServer(s.options...)
+	to := grpc.NewServer(append(append([]grpc.ServerOption(nil), s.options...), s.credentials...)...)
 	s.register(to)
-	to.RegisterService(asStreams(grpc_health_v1.Health_ServiceDesc, nil, s.shared.limits.MaxMessageBytes), s.health)
+	to.RegisterService(asStreams(grpc_health_v1.Health_ServiceDesc, nil, s.shared.limits.Load().MaxMessageBytes), s.health)
 	reflection.Register(to)
 	return to
 }
 
 // register puts likeness's own services on a gRPC server.
 func (s *Server) register(to *grpc.Server) {
-	shared, most := s.shared, s.shared.limits.MaxMessageBytes
+	shared, most := s.shared, s.shared.limits.Load().MaxMessageBytes
 	to.RegisterService(asStreams(likenessv1.SearchService_ServiceDesc, shared.checked, most), search{services: shared})
 	to.RegisterService(asStreams(likenessv1.CatalogService_ServiceDesc, shared.checked, most), catalog{services: shared})
 	if shared.admin != nil {
 		to.RegisterService(asStreams(likenessv1.AdminService_ServiceDesc, shared.checked, most), admin{services: shared})
 	}
+}
+
+// Adjustment is what may change of a server while it serves.
+type Adjustment struct {
+	server *Server
+	limits Limits
+	tokens *watched[*tokens]
+}
+
+// Adjust prepares other limits of a batch and another tokens file, "" for none;
+// Apply puts them in force for the calls that begin then. It returns ErrTokens.
+func (s *Server) Adjust(limits Limits, tokensFile string) (*Adjustment, error) {
+	watched, err := s.shared.watchTokens(tokensFile)
+	if err != nil {
+		return nil, err
+	}
+	now := *s.shared.limits.Load()
+	now.MaxBatch, now.BatchParallelism = limits.MaxBatch, limits.BatchParallelism
+	return &Adjustment{server: s, limits: now, tokens: watched}, nil
+}
+
+// Apply puts the adjustment in force.
+func (a *Adjustment) Apply() {
+	a.server.shared.limits.Store(&a.limits)
+	a.server.shared.tokens.Store(a.tokens)
 }
 
 // SetServing says whether searches are answered, in the health of the process
@@ -180,31 +220,26 @@ func (s *Server) setHealth(name string, serving bool) {
 
 // Serve answers calls until Drain. It closes the listener.
 func (s *Server) Serve(listener net.Listener) error {
-	if err := s.grpc.Load().Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	own := drain.Listen(listener)
+	s.listener.Store(own)
+	if err := s.grpc.Load().Serve(own); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("gRPC on %s: %w", listener.Addr(), err)
 	}
 	return nil
 }
 
+// Leave reports NOT_SERVING, and answers calls as before.
+func (s *Server) Leave() { s.health.Shutdown() }
+
 // Drain reports NOT_SERVING, takes no more calls and waits for those in flight,
 // at most for grace; then it cuts them. It reports whether it had to.
 func (s *Server) Drain(grace time.Duration) (cut bool) {
 	s.health.Shutdown()
-	s.drain()
-	done, server := make(chan struct{}), s.grpc.Load()
-	go func() {
-		defer close(done)
-		server.GracefulStop()
-	}()
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return false
-	case <-timer.C:
-		s.log.Warn("calls are cut after the grace period; raise shutdown.grace to give them more", "grace", grace.String())
-		server.Stop()
-		<-done
-		return true
+	s.drained()
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if cut = drain.Server(ctx, s.grpc.Load(), s.listener.Load()); cut {
+		s.log.Warn("calls were cut after the grace period; raise shutdown.grace to give them more", "grace", grace.String())
 	}
+	return cut
 }

@@ -166,7 +166,7 @@ type counts struct {
 	panics int
 }
 
-func (c *counts) CallStarted(string) func(codes.Code) {
+func (c *counts) CallStarted(context.Context, string) func(codes.Code) {
 	return func(code codes.Code) {
 		c.mu.Lock()
 		defer c.mu.Unlock()

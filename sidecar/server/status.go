@@ -66,6 +66,8 @@ var outcomes = []outcome{
 	{is: errAdmin, code: codes.PermissionDenied, reason: "ADMIN_FORBIDDEN", public: true},
 	{is: errMessage, code: codes.InvalidArgument, reason: "MESSAGE_INVALID", public: true},
 	{is: errMessageSize, code: codes.ResourceExhausted, reason: "MESSAGE_TOO_LARGE", public: true},
+	{is: ErrPath, code: codes.NotFound, reason: "PATH_NOT_FOUND", public: true},
+	{is: ErrForeign, code: codes.PermissionDenied, reason: "CROSS_ORIGIN", public: true},
 	{is: admission.ErrOverload, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
 	{is: errBatch, code: codes.InvalidArgument, reason: "LIMIT_EXCEEDED", public: true},
 	{is: errPanic, code: codes.Internal, reason: "INTERNAL"},
@@ -141,6 +143,9 @@ func statusOf(err error) *status.Status {
 		return validationStatus(invalid)
 	}
 	o := outcomeOf(err)
+	if refusal := (*admission.RefusedError)(nil); errors.As(err, &refusal) {
+		o.retry = refusal.After
+	}
 	text := err.Error()
 	if !o.public {
 		text = privateTexts[o.reason]
@@ -172,12 +177,17 @@ func validationStatus(invalid *protovalidate.ValidationError) *status.Status {
 	return withDetails(status.New(codes.InvalidArgument, text), info("FIELD_INVALID", nil), bad)
 }
 
-// info is the ErrorInfo of an error; a limit's name and values are its metadata.
+// info is the ErrorInfo of an error; a limit's name and values are its metadata, or
+// the key of the configuration.
 func info(reason string, err error) *errdetails.ErrorInfo {
 	i := &errdetails.ErrorInfo{Reason: reason, Domain: Domain}
 	var limit *adapters.LimitError
 	if errors.As(err, &limit) {
 		i.Metadata = map[string]string{"limit": limit.Limit, "value": itoa(limit.Value), "max": itoa(limit.Max)}
+	}
+	var refusal *admission.RefusedError
+	if errors.As(err, &refusal) && refusal.Setting != "" {
+		i.Metadata = map[string]string{"setting": refusal.Setting}
 	}
 	return i
 }

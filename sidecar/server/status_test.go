@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -195,7 +196,7 @@ func TestMessages(t *testing.T) {
 		{"not UTF-8", send([]byte{0x0a, 0x01, 0xff}), codes.InvalidArgument, "likeness.v1.SearchRequest"},
 		{"empty", send(nil), codes.InvalidArgument, "route"},
 		{"huge", send(big), codes.ResourceExhausted, "1048576"},
-		{"bomb", send(big, grpc.UseCompressor(gzip.Name)), codes.ResourceExhausted, "1048576"},
+		{"bomb", send(big, grpc.UseCompressor(gzip.Name)), codes.ResourceExhausted, "limits.max_message_bytes"},
 	}
 	for _, tc := range tests {
 		if status.Code(tc.err) != tc.code || !strings.Contains(tc.err.Error(), tc.text) {
@@ -207,6 +208,53 @@ func TestMessages(t *testing.T) {
 	}
 	if !strings.Contains(w.log.String(), "limits.max_message_bytes") {
 		t.Error("the log does not name the setting")
+	}
+}
+
+// What exceeds a route's rate says which setting it is and when to come again; a
+// batch is charged for each of its searches.
+func TestRates(t *testing.T) {
+	w := start(t, func(o *server.Options) {
+		o.Searcher = admission.New(o.Searcher, admission.Options{MaxSearches: 9, Limits: map[string]admission.Limit{"things": {Rate: 1e-3, Burst: 3}}})
+	})
+	searches := []*likenessv1.SearchRequest{question(), question(), question(), question()}
+	r, err := w.search.SearchBatch(t.Context(), &likenessv1.SearchBatchRequest{Searches: searches})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for _, one := range r.GetResults() {
+		if codes.Code(one.GetError().GetCode()) == codes.ResourceExhausted && strings.Contains(one.GetError().GetMessage(), "routes.things.rate") {
+			refused++
+		}
+	}
+	if refused != 1 {
+		t.Errorf("%d of 4 were refused", refused)
+	}
+	_, err = w.search.Search(t.Context(), question())
+	d := detailsOf(err)
+	if status.Code(err) != codes.ResourceExhausted || d.info.GetMetadata()["setting"] != "routes.things.rate" {
+		t.Errorf("error %v, %v", err, d.info)
+	}
+	if after := d.retry.GetRetryDelay().AsDuration().Seconds(); after < 500 || after > 1000 {
+		t.Errorf("to be sent again after %g s", after)
+	}
+}
+
+// While there is no memory searches are refused before they are read, and
+// everything else is answered.
+func TestNoMemory(t *testing.T) {
+	full := &admission.RefusedError{Reason: admission.Memory, Setting: "limits.memory", After: 1}
+	w := start(t, func(o *server.Options) { o.Full = func() error { return full } })
+	_, err := w.search.Search(t.Context(), question())
+	if d := detailsOf(err); status.Code(err) != codes.ResourceExhausted || d.retry == nil || d.info.GetMetadata()["setting"] != "limits.memory" {
+		t.Errorf("search: %v", err)
+	}
+	if _, err := w.catalog.ListRoutes(t.Context(), &likenessv1.ListRoutesRequest{}); err != nil {
+		t.Errorf("catalog: %v", err)
+	}
+	if _, err := grpc_health_v1.NewHealthClient(w.conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+		t.Errorf("health: %v", err)
 	}
 }
 

@@ -19,6 +19,8 @@ type TLS struct {
 	CertFile, KeyFile, ClientCAFile string
 	// MinVersion is tls.VersionTLS12 or later; 0 is that.
 	MinVersion uint16
+	// Optional lets clients in without a certificate; one that they present is verified.
+	Optional bool
 }
 
 func transportCredentials(t TLS, log *slog.Logger) (credentials.TransportCredentials, error) {
@@ -66,6 +68,9 @@ func (t TLS) config(protocols []string) (*tls.Config, error) {
 		return nil, fmt.Errorf("%w: %w", ErrTLS, err)
 	}
 	c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+	if t.Optional {
+		c.ClientAuth = tls.VerifyClientCertIfGiven
+	}
 	if !c.ClientCAs.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("%w: %s holds no certificate", ErrTLS, t.ClientCAFile)
 	}

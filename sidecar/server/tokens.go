@@ -100,22 +100,48 @@ func (t *tokens) find(token string) *Caller {
 	return found
 }
 
+// watchTokens reads a tokens file, to be read again when it changes; nil without one.
+func (s *services) watchTokens(file string) (*watched[*tokens], error) {
+	if file == "" {
+		return nil, nil
+	}
+	return watch(s.log, func() (*tokens, error) { return readTokens(file) }, file)
+}
+
+func (s *services) setTokens(file string) error {
+	w, err := s.watchTokens(file)
+	if err == nil {
+		s.tokens.Store(w)
+	}
+	return err
+}
+
 type callerKey struct{}
 
 // authenticate refuses a call without a valid bearer token; health is open.
 func (s *services) authenticate(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if s.tokens == nil || strings.HasPrefix(info.FullMethod, "/grpc.health.") {
+	tokens := s.tokens.Load()
+	if tokens == nil || strings.HasPrefix(info.FullMethod, "/grpc.health.") {
 		return handler(srv, ss)
 	}
-	caller := s.tokens.get().find(bearer(ss.Context()))
-	if caller == nil {
-		return fmt.Errorf("%w: send the header authorization: Bearer with a token of the sidecar's tokens file", errUnauthorised)
+	caller, err := tokens.get().caller(metadata.ValueFromIncomingContext(ss.Context(), "authorization"))
+	if err != nil {
+		return err
 	}
 	return handler(srv, stream{ss, context.WithValue(ss.Context(), callerKey{}, caller)})
 }
 
-func bearer(ctx context.Context) string {
-	for _, value := range metadata.ValueFromIncomingContext(ctx, "authorization") {
+// caller is whose token the headers authorization have. It returns errUnauthorised.
+func (t *tokens) caller(authorization []string) (*Caller, error) {
+	caller := t.find(bearer(authorization))
+	if caller == nil {
+		return nil, fmt.Errorf("%w: send the header authorization: Bearer with a token of the sidecar's tokens file", errUnauthorised)
+	}
+	return caller, nil
+}
+
+func bearer(authorization []string) string {
+	for _, value := range authorization {
 		scheme, token, _ := strings.Cut(value, " ")
 		if strings.EqualFold(scheme, "bearer") {
 			return token

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -10,6 +11,8 @@ import (
 	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/internal/inflate"
 )
 
 // asStreams describes a service of unary calls as one of streams that carry one
@@ -45,6 +48,9 @@ func receive(stream grpc.ServerStream, v any) error {
 	if err := stream.RecvMsg(&r); err != nil {
 		return err
 	}
+	if errors.Is(r.err, errMessageSize) {
+		return r.err
+	}
 	if r.err != nil {
 		return fmt.Errorf("%w: the bytes are not a %s", errMessage, m.ProtoReflect().Descriptor().FullName())
 	}
@@ -79,16 +85,26 @@ type received struct {
 
 // tolerant is the codec of protobuf that leaves the judgement of what was
 // received to receive.
-type tolerant struct{ encoding.CodecV2 }
+type tolerant struct {
+	encoding.CodecV2
+	gzip *inflate.Decompressor
+}
 
-func newCodec() tolerant { return tolerant{encoding.GetCodecV2(protocodec.Name)} }
+func newCodec(gzip *inflate.Decompressor) tolerant {
+	return tolerant{encoding.GetCodecV2(protocodec.Name), gzip}
+}
 
 func (c tolerant) Unmarshal(data mem.BufferSlice, v any) error {
-	if r, ok := v.(*received); ok {
+	r, ok := v.(*received)
+	switch {
+	case !ok:
+		return c.CodecV2.Unmarshal(data, v)
+	case c.gzip.TooLarge(data):
+		r.err = fmt.Errorf("%w: %s", errMessageSize, c.gzip.Problem())
+	default:
 		r.err = c.CodecV2.Unmarshal(data, r.message)
-		return nil
 	}
-	return c.CodecV2.Unmarshal(data, v)
+	return nil
 }
 
 // checked validates a request by the rules of its proto definition.

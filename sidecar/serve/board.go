@@ -1,0 +1,60 @@
+package serve
+
+import (
+	"fmt"
+	"net/url"
+
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/status"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+// showStatus puts the page for people on the admin listener.
+func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *wiring.Rankers) error {
+	from := status.Sources{
+		Build: s.options.Build, Watch: s.watch, Ready: s.openings.ready, Routes: s.pipeline.Routes, Waiting: s.openings.waiting,
+		Versions: s.versions.List, Load: s.admission.Load, Plugins: rankers.States, Devices: rankers.Devices, Following: s.followers.Status,
+		Rankers: func() []status.Ranker { return rankerStates(c, rankers) },
+		Off: func() map[string]bool {
+			if s.switches == nil {
+				return nil
+			}
+			return s.switches.Off()
+		},
+	}
+	for _, name := range c.StoreNames() {
+		from.Stores = append(from.Stores, status.Store{Name: name, Kind: c.Stores[name].Kind, Address: c.Stores[name].Address, Pinged: parts.Stores[name]})
+	}
+	page, err := status.NewBoard(from).Handler()
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{"/{$}", "/status.json", "/page/"} {
+		s.admin.Handle("GET "+path, page)
+	}
+	return nil
+}
+
+// rankerStates are the rankers by name, and whom they ask: of a URL the host alone.
+func rankerStates(c *config.Config, rankers *wiring.Rankers) (out []status.Ranker) {
+	for _, name := range c.RankerNames() {
+		of := status.Ranker{Name: name, State: rankers.Breaker(name)}
+		if r := c.Rankers[name]; r.Plugin != "" {
+			of.Source = "plugin " + r.Plugin
+		} else if u, err := url.Parse(r.HTTP.URL); err == nil {
+			of.Source = u.Host
+		}
+		out = append(out, of)
+	}
+	return out
+}
+
+// troubles says which open routes have a store that fails.
+func (s *sidecar) troubles(routes []string) (lines []string) {
+	for _, route := range routes {
+		if t := s.watch.Trouble(route); t != nil {
+			lines = append(lines, fmt.Sprintf("route %s: its store fails since %s: %s, %d searches", route, t.Since.UTC().Format("15:04:05Z"), t.Error, t.Searches))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/likenessdb/likeness/sidecar/server"
+)
+
+// refuse answers a request that does not become a call. code 0 is that of the error.
+func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, code int, err error) {
+	st := server.StatusOf(err)
+	g.count(r.Context(), st.Code())
+	g.options.Logger.DebugContext(r.Context(), "request refused", "request_id", w.Header().Get(server.RequestIDHeader), "error", err)
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close") // the body is not read to its end
+	}
+	write(w, code, st)
+}
+
+// count counts what was refused before it was a call of a method.
+func (g *Gateway) count(ctx context.Context, code codes.Code) {
+	g.options.Recorder.CallStarted(ctx, "rest")(code)
+}
+
+// lost answers a path, or a method on it, that does not exist.
+func (g *Gateway) lost(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
+	st := server.StatusOf(fmt.Errorf("%w: there is no %s %q; GET /openapi.json lists the paths", server.ErrPath, r.Method, r.URL.Path))
+	if code == http.StatusBadRequest {
+		st = server.StatusOf(fmt.Errorf("%w: the path is not escaped as URLs are", server.ErrMessage))
+	}
+	g.count(ctx, st.Code())
+	write(w, code, st)
+}
+
+// failed answers a call that failed, or a request that was not one.
+func (g *Gateway) failed(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
+	st := status.Convert(err)
+	if len(st.Details()) == 0 { // not the server's, which always says why
+		st = g.own(ctx, st)
+	}
+	write(w, 0, st)
+}
+
+// own is the status of what the gateway or its connection found.
+func (g *Gateway) own(ctx context.Context, st *status.Status) *status.Status {
+	switch {
+	case st.Code() == codes.InvalidArgument:
+		g.count(ctx, st.Code())
+		return server.StatusOf(fmt.Errorf("%w: %s", server.ErrMessage, st.Message()))
+	case st.Code() == codes.DeadlineExceeded, errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return server.StatusOf(context.DeadlineExceeded)
+	case st.Code() == codes.Canceled:
+		return server.StatusOf(context.Canceled)
+	}
+	return st
+}
+
+// write writes a status as google.rpc.Status in JSON.
+func write(w http.ResponseWriter, code int, st *status.Status) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
+	if code == 0 {
+		code = runtime.HTTPStatusFromCode(st.Code())
+	}
+	for _, detail := range st.Details() {
+		switch d := detail.(type) {
+		case *errdetails.RetryInfo:
+			w.Header().Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(d.GetRetryDelay().AsDuration().Seconds())))))
+		case *errdetails.ErrorInfo:
+			if d.GetReason() == "MESSAGE_TOO_LARGE" {
+				code = http.StatusRequestEntityTooLarge
+			}
+		}
+	}
+	if code == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	text, err := newCodec().Marshal(st.Proto())
+	if err != nil { // details of another version: what happened counts more
+		text, _ = newCodec().Marshal(status.New(st.Code(), st.Message()).Proto())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(text)
+}

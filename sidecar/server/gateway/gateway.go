@@ -1,0 +1,179 @@
+// Package gateway serves the API as JSON over HTTP: paths and bodies are those of
+// google.api.http in proto/likeness/v1. What it takes becomes a gRPC call inside
+// this process, so that tokens, limits, metrics and logs are those of gRPC.
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	_ "embed" // the schema
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	gatewayv1 "github.com/likenessdb/likeness/proto/gen/gateway/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/server"
+)
+
+// StatusHeader is the header of a degraded answer: "degraded; reason=…".
+const StatusHeader = "Likeness-Status"
+
+// patience is how long a caller may take to send a request, or to take an answer.
+const patience = 30 * time.Second
+
+// pipeBytes is the room between a call and the server of this process.
+const pipeBytes = 1 << 20
+
+//go:embed openapi.swagger.json
+var schema []byte
+
+// Options are what a Gateway is made of; all but TLS and Private are required.
+type Options struct {
+	Server *server.Server
+	// TLS, if a certificate is named, secures the listener.
+	TLS server.TLS
+	// Private: everybody who reaches the listener is trusted, since they are on this machine. Then other
+	// sites' pages in its browser, which are too, are refused by their names.
+	Private bool
+	// MaxMessageBytes bounds the JSON of a request, after decompression, and the messages of the calls.
+	MaxMessageBytes int
+	// MaxConcurrentStreams bounds the requests in flight on a connection of HTTP/2.
+	MaxConcurrentStreams int
+	Recorder             server.Recorder
+	Logger               *slog.Logger
+}
+
+// Gateway serves JSON over HTTP. Its methods are safe for concurrent use.
+type Gateway struct {
+	options Options
+	http    *http.Server
+	local   *grpc.Server
+	pipe    *bufconn.Listener
+	conn    *grpc.ClientConn
+}
+
+// New makes a gateway of a server. It returns server.ErrTLS if a certificate
+// cannot be used. Run or Drain ends what it holds.
+func New(o Options) (*Gateway, error) {
+	g := &Gateway{options: o, local: o.Server.Local(), pipe: bufconn.Listen(pipeBytes)}
+	var secure *tls.Config
+	if o.TLS.CertFile != "" {
+		var err error
+		if secure, err = o.TLS.Listener(o.Logger, "h2", "http/1.1"); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if g.conn, err = dial(g.pipe, o.MaxMessageBytes); err != nil {
+		return nil, err
+	}
+	mux, err := g.mux()
+	if err != nil {
+		return nil, errors.Join(err, g.conn.Close())
+	}
+	g.http = &http.Server{
+		Handler: g.guard(mux), TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: o.MaxConcurrentStreams},
+		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), // callers that went away
+	}
+	return g, nil
+}
+
+func dial(pipe *bufconn.Listener, maxBytes int) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///gateway",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithIdleTimeout(0),
+		grpc.WithInitialWindowSize(pipeBytes), grpc.WithInitialConnWindowSize(16*pipeBytes),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxBytes), grpc.MaxCallSendMsgSize(maxBytes)))
+}
+
+// mux maps paths to methods.
+func (g *Gateway) mux() (http.Handler, error) {
+	mux := runtime.NewServeMux(
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, newCodec()),
+		runtime.WithIncomingHeaderMatcher(incoming),
+		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
+		runtime.WithForwardResponseOption(answering),
+		runtime.WithErrorHandler(g.failed),
+		runtime.WithRoutingErrorHandler(g.lost),
+		runtime.WithDisablePathLengthFallback(),
+		runtime.WithDisableHTTPMethodOverride(),
+	)
+	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
+		gatewayv1.RegisterSearchServiceHandler, gatewayv1.RegisterCatalogServiceHandler, gatewayv1.RegisterAdminServiceHandler,
+	} {
+		if err := register(context.Background(), mux, g.conn); err != nil {
+			return nil, fmt.Errorf("paths of the API: %w", err)
+		}
+	}
+	err := mux.HandlePath(http.MethodGet, "/openapi.json", func(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(schema)
+	})
+	return mux, err
+}
+
+// incoming names the headers that a call takes along, beside authorization and Grpc-Timeout.
+func incoming(header string) (string, bool) {
+	switch header {
+	case "X-Request-Id", "Traceparent", "Tracestate":
+		return header, true
+	}
+	return "", false
+}
+
+// answering sets what an answer's head says.
+func answering(ctx context.Context, w http.ResponseWriter, _ proto.Message) error {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
+	if call, ok := runtime.ServerMetadataFromContext(ctx); ok {
+		for _, value := range call.TrailerMD.Get(server.StatusTrailer) {
+			w.Header().Add(StatusHeader, value)
+		}
+	}
+	return nil
+}
+
+// Run answers requests until Drain. It closes the listener.
+func (g *Gateway) Run(listener net.Listener) error {
+	ended := make(chan error, 1)
+	go func() {
+		err := g.local.Serve(g.pipe)
+		if errors.Is(err, grpc.ErrServerStopped) {
+			err = nil
+		}
+		ended <- err
+	}()
+	serve := g.http.Serve
+	if g.http.TLSConfig != nil {
+		serve = func(l net.Listener) error { return g.http.ServeTLS(l, "", "") }
+	}
+	err := serve(listener)
+	if errors.Is(err, http.ErrServerClosed) {
+		return <-ended // Drain ends it
+	}
+	g.local.Stop()
+	return errors.Join(fmt.Errorf("HTTP on %s: %w", listener.Addr(), err), g.conn.Close(), <-ended)
+}
+
+// Drain takes no more requests and waits for those in flight, at most for grace;
+// then it cuts them.
+func (g *Gateway) Drain(grace time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if err := g.http.Shutdown(ctx); err != nil {
+		g.options.Logger.Warn("requests are cut after the grace period; raise shutdown.grace to give them more", "grace", grace.String())
+		_ = g.http.Close()
+	}
+	_ = g.conn.Close()
+	g.local.Stop()
+}

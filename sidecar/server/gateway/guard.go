@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/likenessdb/likeness/sidecar/server"
+)
+
+// errEncoding: a body is compressed by something else than gzip.
+var errEncoding = fmt.Errorf("%w: Content-Encoding: gzip and none are read", server.ErrMessage)
+
+// guard stands before the paths: a request has an id, the token is looked at
+// before the body, and the body is read within its limits.
+func (g *Gateway) guard(next http.Handler) http.Handler {
+	// A page in a browser of this machine must not reach a sidecar that trusts its machine.
+	foreign := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		_ = control.SetWriteDeadline(time.Time{})
+		id := server.RequestID(r.Header.Get(server.RequestIDHeader))
+		r.Header.Set(server.RequestIDHeader, id)
+		w.Header().Set(server.RequestIDHeader, id)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		if foreign.Check(r) != nil || g.options.Private && !local(r.Host) {
+			g.refuse(w, r, 0, fmt.Errorf("%w: ask from a program, or give the sidecar a tokens file", server.ErrForeign))
+			return
+		}
+		if r.URL.Path == "/openapi.json" { // it holds nothing of this sidecar
+			next.ServeHTTP(w, r)
+			return
+		}
+		if err := g.options.Server.Authenticate(r.Header.Values("Authorization")); err != nil {
+			g.refuse(w, r, 0, err)
+			return
+		}
+		_ = control.SetReadDeadline(time.Now().Add(patience))
+		data, err := g.read(w, r)
+		_ = control.SetReadDeadline(time.Time{})
+		if err != nil {
+			status := 0
+			if errors.Is(err, errEncoding) {
+				status = http.StatusUnsupportedMediaType
+			}
+			g.refuse(w, r, status, err)
+			return
+		}
+		r.Body = &body{Reader: bytes.NewReader(data), data: data}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// local reports whether a Host is this machine's, by address or as localhost: a
+// name can be anybody's who points it here.
+func local(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
+}
+
+// body is a request's body, decompressed and in memory.
+type body struct {
+	*bytes.Reader
+	data []byte
+}
+
+func (*body) Close() error { return nil }
+
+// read returns a request's body, decompressed. It returns server.ErrMessageSize
+// or server.ErrMessage.
+func (g *Gateway) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	most := int64(g.options.MaxMessageBytes)
+	tooLarge := func() error {
+		return fmt.Errorf("%w: the JSON of the request has more than %d bytes, limits.max_message_bytes; "+
+			"split the batch, speak gRPC, which needs about a third, or raise it", server.ErrMessageSize, most)
+	}
+	if r.ContentLength > most {
+		return nil, tooLarge()
+	}
+	var from io.Reader = http.MaxBytesReader(w, r.Body, most)
+	switch r.Header.Get("Content-Encoding") {
+	case "", "identity":
+	case "gzip":
+		unzipped, err := gzip.NewReader(from)
+		if err != nil {
+			return nil, fmt.Errorf("%w: not gzip: %w", server.ErrMessage, err)
+		}
+		from = unzipped
+	default:
+		return nil, errEncoding
+	}
+	data, err := io.ReadAll(io.LimitReader(from, most+1))
+	var beyond *http.MaxBytesError
+	switch {
+	case errors.As(err, &beyond), int64(len(data)) > most:
+		return nil, tooLarge()
+	case err != nil:
+		return nil, fmt.Errorf("%w: reading the body: %w", server.ErrMessage, err)
+	}
+	return data, nil
+}

@@ -1,0 +1,48 @@
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"slices"
+)
+
+// Guard stands before the handler of a listener for operators.
+type Guard struct {
+	// Certificates asks for a verified client certificate.
+	Certificates bool
+	// Open are the paths that everybody may read: probes have neither certificate nor token.
+	Open []string
+
+	tokens *watched[*tokens] // nil: nobody needs one
+}
+
+// NewGuard reads a tokens file, "" for none, and again when it changes. It returns ErrTokens.
+func NewGuard(log *slog.Logger, tokensFile string) (*Guard, error) {
+	w, err := (&services{log: log}).watchTokens(tokensFile)
+	return &Guard{tokens: w}, err
+}
+
+// Before answers 401 without a certificate or a token, and 403 where the token is not
+// one of admin: true without routes; what it lets through next answers.
+func (g *Guard) Before(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		open := slices.Contains(g.Open, r.URL.Path)
+		if !open && g.Certificates && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0) {
+			http.Error(w, "a client certificate is required", http.StatusUnauthorized)
+			return
+		}
+		if !open && g.tokens != nil {
+			caller, err := g.tokens.get().caller(r.Header.Values("Authorization"))
+			if err != nil {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				http.Error(w, "send the header authorization: Bearer with a token of listen.admin_auth.tokens_file", http.StatusUnauthorized)
+				return
+			}
+			if !caller.Admin || len(caller.Routes) > 0 {
+				http.Error(w, "the admin port takes a caller with admin: true and without routes", http.StatusForbidden)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
