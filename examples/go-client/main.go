@@ -12,10 +12,7 @@ import (
 	"io"
 	"os"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
-	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/client"
 )
 
 func main() {
@@ -27,7 +24,7 @@ func main() {
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	flags := flag.NewFlagSet("go-client", flag.ContinueOnError)
-	address := flags.String("address", "127.0.0.1:7600", "address of the sidecar")
+	address := flags.String("address", "127.0.0.1:7600", "addresses of the sidecars, separated by commas")
 	route := flags.String("route", "", "route to search")
 	k := flags.Int("k", 10, "how many items")
 	if err := flags.Parse(args); err != nil {
@@ -37,23 +34,21 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 	if err := json.NewDecoder(stdin).Decode(&vector); err != nil {
 		return fmt.Errorf("reading the query vector: %w", err)
 	}
-	conn, err := grpc.NewClient(*address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := client.Dial(*address, client.Options{})
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	answer, err := likenessv1.NewSearchServiceClient(conn).Search(ctx, &likenessv1.SearchRequest{
-		Route: *route, K: int32(*k), Query: &likenessv1.Query{Vector: vector}, Payload: &likenessv1.PayloadSelector{},
-	})
+	defer c.Close()
+	answer, err := c.Search(ctx, client.Search{Route: *route, K: *k, Query: client.Query{Vector: vector}, Payload: true})
 	if err != nil {
 		return err
 	}
-	if d := answer.GetDegraded(); d != nil {
-		_, _ = fmt.Fprintln(stdout, "degraded:", d.GetReason(), d.GetDetail())
+	if d := answer.Degraded; d != nil {
+		_, _ = fmt.Fprintln(stdout, "degraded:", d.Reason, d.Detail)
 	}
-	for _, hit := range answer.GetHits() {
-		_, _ = fmt.Fprintln(stdout, hit.GetId(), hit.GetScore(), hit.GetPayloadJson())
+	for _, hit := range answer.Hits {
+		_, _ = fmt.Fprintln(stdout, hit.ID, hit.Score, string(hit.Payload))
 	}
-	_, err = fmt.Fprintln(stdout, answer.GetCertificate().GetStatus(), answer.GetCertificate().GetCandidates(), "candidates")
+	_, err = fmt.Fprintln(stdout, answer.Certificate.Status, answer.Certificate.Candidates, "candidates")
 	return err
 }

@@ -53,7 +53,7 @@ func TestClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 4 || !strings.HasPrefix(lines[3], "CERTIFICATE_STATUS_EXACT") {
+	if len(lines) != 4 || !strings.HasPrefix(lines[3], "exact") {
 		t.Errorf("the client prints\n%s\nwant three items and an exact certificate", &out)
 	}
 	cancel()

@@ -62,7 +62,7 @@ type counts struct {
 	calls map[string]int
 }
 
-func (c *counts) RankerCalled(string, int) func(string) {
+func (c *counts) RankerCalled(context.Context, string, int) func(string) {
 	return func(outcome string) {
 		c.mu.Lock()
 		defer c.mu.Unlock()

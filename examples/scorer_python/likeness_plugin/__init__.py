@@ -8,7 +8,8 @@
     serve(score, name="length", version="1", text=True, payload_fields=["title"])
 
 likeness starts the process and speaks to it over a unix socket with mutual TLS;
-hashicorp/go-plugin's handshake is in handshake.py, the messages are in wire.py.
+hashicorp/go-plugin's handshake is in handshake.py, the messages are in schema.py, and http2.py
+and server.py are the gRPC server.
 """
 
 from .run import TLS, serve

@@ -1,25 +1,23 @@
 """serve: the life of a plugin's process."""
 
-import asyncio
 import contextlib
 import gc
 import logging
 import os
+import select
 import signal
+import socket
 import stat
 import sys
+import threading
+import time
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Sequence
 
 from . import handshake
 from .scorer import Items, Query
-from .server import Server
-from .service import Bytes, Description, Services
-
-try:  # a fifth off a call
-    from uvloop import new_event_loop
-except ImportError:
-    from asyncio import new_event_loop
+from .server import Methods, Server
+from .service import Description, Services
 
 log = logging.getLogger("likeness_plugin")
 
@@ -78,85 +76,86 @@ def serve(
             f"{name} is a plugin of likeness, which starts it: give its path in the configuration (plugins.NAME.path), "
             "or run `likeness plugin check` on it"
         )
-    logging.getLogger("grpclib").setLevel(logging.WARNING)  # it tells of every call that was cancelled
     gc.collect()
     gc.freeze()  # what was loaded so far stays
-    with contextlib.ExitStack() as folders, asyncio.Runner(loop_factory=new_event_loop) as runner:
-        done = runner.run(_run(score, d, listen, tls, grace, folders))
+    with contextlib.ExitStack() as folders:
+        done = _run(score, d, listen, tls, grace, folders)
     if not done:
         sys.stderr.flush()
         os._exit(0)  # a call still runs in its thread, which Python would wait for
 
 
-async def _run(score, d: Description, listen, tls, grace: float, folders: contextlib.ExitStack) -> bool:
+def _run(score, d: Description, listen, tls, grace: float, folders: contextlib.ExitStack) -> bool:
     """Serves until told to stop; whether no call is left."""
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    services = Services(score, d, stop.set)
-    server = Server(services, Bytes())
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    stop, methods = threading.Event(), Methods()
+    server = Server(methods, d.parallel)
+    Services(score, d, stop.set, lambda: server.draining).methods(methods)
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     if listen is None:
         # Ctrl-C in a terminal reaches every process of its group; it is the host that decides.
-        loop.add_signal_handler(signal.SIGINT, lambda: None)
-        await _plugin(server, folders, stop)
+        signal.signal(signal.SIGINT, lambda *_: None)
+        _plugin(server, folders)
         grace = 1.0  # go-plugin kills after two seconds
     else:
-        loop.add_signal_handler(signal.SIGINT, stop.set)
+        signal.signal(signal.SIGINT, lambda *_: stop.set())
         try:
-            await _listen(server, listen, tls, folders)
+            _listen(server, listen, tls, folders)
         except (OSError, ValueError) as e:
             raise SystemExit(f"{d.name}: {e}") from None
         log.info("%s %s listens at %s", d.name, d.version, listen)
-    await stop.wait()
-    done = await services.drain(grace)
+    stop.wait()
+    done = server.drain(grace)
+    if not done:
+        log.warning("calls still ran after %g s", grace)
     server.close()
-    with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(server.wait_closed(), 1.0)
     return done
 
 
-async def _plugin(server: Server, folders: contextlib.ExitStack, stop: asyncio.Event) -> None:
+def _plugin(server: Server, folders: contextlib.ExitStack) -> None:
     """Listens for the host that started this process and tells it where."""
     app_version = handshake.version()
     folder = folders.enter_context(handshake.socket_folder())
     context, der = handshake.mutual_tls(folder)
     path = os.path.join(folder, "plugin.sock")
-    await server.start(path=path, ssl=context)
-    _watch_parent(stop, folders)
+    server.listen(_unix(path), context)
+    threading.Thread(target=_watch_parent, args=(os.getppid(), folders), daemon=True).start()
     handshake.say(app_version, path, der)
 
 
-def _watch_parent(stop: asyncio.Event, folders: contextlib.ExitStack) -> None:
+def _watch_parent(parent: int, folders: contextlib.ExitStack) -> None:
     """Ends the process when its parent does, at once: nobody waits for an answer any more.
 
     Linux tells by a file. (PR_SET_PDEATHSIG would tell of the thread that started this
     process, which a host may end while it lives.) Elsewhere one looks every second.
     """
-    loop, parent = asyncio.get_running_loop(), os.getppid()
-
-    def gone() -> None:
-        folders.close()
-        os._exit(1)
-
-    def look() -> None:
-        if os.getppid() != parent:
-            gone()
-        loop.call_later(1.0, look)
-
     try:
-        loop.add_reader(os.pidfd_open(parent), gone)
+        ended = select.poll()
+        ended.register(os.pidfd_open(parent), select.POLLIN)
     except (AttributeError, OSError):
-        pass
-    look()
+        while os.getppid() == parent:
+            time.sleep(1.0)
+    else:
+        if os.getppid() == parent:
+            ended.poll()
+    folders.close()
+    os._exit(1)
 
 
-async def _listen(server: Server, address: str, tls: Optional[TLS], folders: contextlib.ExitStack) -> None:
+def _unix(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    os.chmod(path, 0o600)
+    listener.listen(128)
+    return listener
+
+
+def _listen(server: Server, address: str, tls: Optional[TLS], folders: contextlib.ExitStack) -> None:
     if address.startswith("unix://"):
         path = address[len("unix://") :]
         if not os.path.isabs(path):
             raise ValueError(f"listen is {address!r}; give unix:///folder/socket")
         _own_folder(os.path.dirname(path))
-        await server.start(path=path)
-        os.chmod(path, 0o600)
+        server.listen(_unix(path))
         folders.callback(_unlink, path)
         return
     host, _, port = address.rpartition(":")
@@ -166,7 +165,9 @@ async def _listen(server: Server, address: str, tls: Optional[TLS], folders: con
         raise ValueError(f"listen is {address!r} without tls; give TLS(certificate, key, clients), or listen at a unix socket")
     context = handshake.server_context(tls.certificate, tls.key)
     context.load_verify_locations(cafile=tls.clients)
-    await server.start(host.strip("[]"), int(port), ssl=context)
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    server.listen(socket.create_server((host, int(port)), family=family, backlog=128), context)
 
 
 def _own_folder(folder: str) -> None:

@@ -24,15 +24,6 @@ class Unavailable(RuntimeError):
     """The scorer cannot answer now; the same call may succeed later (UNAVAILABLE)."""
 
 
-class Asked:
-    """Whether the caller still waits; set by one thread, read by another."""
-
-    __slots__ = ("cancelled",)
-
-    def __init__(self):
-        self.cancelled = False
-
-
 class Query:
     """What was asked.
 
@@ -42,7 +33,7 @@ class Query:
 
     __slots__ = ("text", "vector", "user_id", "context", "_asked")
 
-    def __init__(self, query: Any, asked: Asked):
+    def __init__(self, query: Any, asked: Any):
         self._asked = asked
         self.text: str = query.text
         self.vector = None
@@ -54,7 +45,7 @@ class Query:
     @property
     def cancelled(self) -> bool:
         """The caller has gone or its deadline has passed: a slow scorer looks now and then, and stops."""
-        return self._asked.cancelled
+        return self._asked.gone()
 
 
 class Item:

@@ -1,0 +1,46 @@
+"""Asks a likeness sidecar for searches, as JSON over HTTP, with the standard library alone."""
+
+from .client import (
+    Answer,
+    Certificate,
+    Client,
+    DeadlineExceeded,
+    Forbidden,
+    Hit,
+    Internal,
+    Invalid,
+    LikenessError,
+    NotFound,
+    NotServable,
+    Overloaded,
+    Route,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+from .retrievers import Document, HaystackRetriever, LangChainRetriever, LlamaIndexRetriever, NodeWithScore, TextNode
+
+__all__ = [
+    "Answer",
+    "Certificate",
+    "Client",
+    "DeadlineExceeded",
+    "Document",
+    "Forbidden",
+    "HaystackRetriever",
+    "Hit",
+    "Internal",
+    "Invalid",
+    "LangChainRetriever",
+    "LikenessError",
+    "LlamaIndexRetriever",
+    "NodeWithScore",
+    "NotFound",
+    "NotServable",
+    "Overloaded",
+    "Route",
+    "TextNode",
+    "TooLarge",
+    "Unauthenticated",
+    "Unavailable",
+]
