@@ -14,6 +14,9 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/likenessdb/likeness/sidecar/buildinfo"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 func read(t *testing.T, name string) string {
@@ -25,16 +28,27 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// metrics are the names that the reference lists, which is generated.
-func metrics(t *testing.T) map[string]bool {
+// metrics are the names that the reference lists, which is generated, with their
+// labels; and those of the runtime and the process, as they are registered.
+func metrics(t *testing.T) map[string][]string {
 	t.Helper()
-	names := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(likeness_[a-z0-9_]+)` \\| (\\w+)").FindAllStringSubmatch(read(t, "../docs/reference/metrics.md"), -1) {
-		names[m[1]] = true
+	names := map[string][]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(likeness_[a-z0-9_]+)` \\| (\\w+) \\| [^|]+ \\| ([^|]+) \\|").FindAllStringSubmatch(read(t, "../docs/reference/metrics.md"), -1) {
+		labels := append(regexp.MustCompile(`[a-z_]+`).FindAllString(m[3], -1), "instance", "job")
+		names[m[1]] = labels
 		if m[2] == "histogram" {
 			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-				names[m[1]+suffix] = true
+				names[m[1]+suffix] = append(labels, "le")
 			}
+		}
+	}
+	families, err := telemetry.NewMetrics(buildinfo.Info{}, nil).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "likeness_") {
+			names[f.GetName()] = []string{"instance", "job"}
 		}
 	}
 	if len(names) < 10 {
@@ -43,11 +57,29 @@ func metrics(t *testing.T) map[string]bool {
 	return names
 }
 
-func checkNames(t *testing.T, known map[string]bool, where, expression string) {
+// checkNames wants every metric of an expression to exist, with the labels that are
+// matched, and those that it is grouped by to be of one of them.
+func checkNames(t *testing.T, known map[string][]string, where, expression string) {
 	t.Helper()
-	for _, name := range regexp.MustCompile(`likeness_[a-z0-9_]+`).FindAllString(expression, -1) {
-		if !known[name] {
-			t.Errorf("%s: there is no metric %s", where, name)
+	word := regexp.MustCompile(`[a-z_]+`)
+	var all []string
+	for _, m := range regexp.MustCompile(`\b((?:likeness|go|process)_[a-z0-9_]+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(expression, -1) {
+		labels, ok := known[m[1]]
+		if !ok {
+			t.Errorf("%s: there is no metric %s", where, m[1])
+		}
+		all = append(all, labels...)
+		for _, matched := range regexp.MustCompile(`([a-z_]+)(?:=|!)`).FindAllStringSubmatch(m[2], -1) {
+			if !slices.Contains(labels, matched[1]) {
+				t.Errorf("%s: %s has no label %s", where, m[1], matched[1])
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile(`\b(?:by|without|ignoring|on) \(([^)]*)\)`).FindAllStringSubmatch(expression, -1) {
+		for _, label := range word.FindAllString(m[1], -1) {
+			if !slices.Contains(all, label) {
+				t.Errorf("%s: nothing has the label %s", where, label)
+			}
 		}
 	}
 }
@@ -149,6 +181,33 @@ func TestCompose(t *testing.T) {
 	}
 }
 
+// TestDockerfiles wants images that come from nothing that can change under their name, and run without rights.
+func TestDockerfiles(t *testing.T) {
+	for _, name := range []string{"docker/Dockerfile", "docker/Dockerfile.cuda"} {
+		text := read(t, name)
+		bases := regexp.MustCompile(`(?m)^ARG \w+_IMAGE=(\S+)$`).FindAllStringSubmatch(text, -1)
+		if len(bases) != 2 || len(regexp.MustCompile(`(?m)^FROM (--platform=\S+ )?\$\{\w+_IMAGE\}( AS build)?$`).FindAllString(text, -1)) != 2 {
+			t.Errorf("%s has another base than its two arguments, %v", name, bases)
+		}
+		for _, b := range bases {
+			if !regexp.MustCompile(`:[\w.-]+@sha256:[0-9a-f]{64}$`).MatchString(b[1]) {
+				t.Errorf("%s: %s has no tag with a digest", name, b[1])
+			}
+		}
+		for _, want := range []string{
+			"\nUSER 65532:65532\n", "\nHEALTHCHECK ", "\nENTRYPOINT [\"/likeness\"]\n", "org.opencontainers.image.licenses=", "-trimpath -buildvcs=false",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %q", name, want)
+			}
+		}
+		_, last, _ := strings.Cut(text, "FROM ${BASE_IMAGE}")
+		if strings.Contains(last, "\nRUN ") {
+			t.Errorf("%s runs something in an image without a shell", name)
+		}
+	}
+}
+
 // TestUnit has systemd check the unit, where it is there, with a binary that is.
 func TestUnit(t *testing.T) {
 	verify, err := exec.LookPath("systemd-analyze") //nolint:misspell // its name
@@ -161,6 +220,10 @@ func TestUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command(verify, "verify", "--man=no", unit).CombinedOutput(); err != nil || strings.Contains(string(out), unit) {
+		t.Errorf("%v: %s", err, out)
+	}
+	// Of ten, in tenths: what a service could do that has been taken over.
+	if out, err := exec.Command(verify, "security", "--offline=true", "--threshold=20", unit).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -32,15 +32,24 @@ compatible() {
 		buf breaking .cache/schema.binpb --against proto/baseline.binpb
 }
 
+# chart: Helm renders it to what is committed, which Kubernetes and likeness accept.
+chart() {
+	(cd tools/helm && go vet ./... && go test ./...)
+}
+
 mkdir -p .cache
 check gofmt formatted
 check "go mod tidy" tidy
 check golangci-lint golangci-lint run --allow-parallel-runners ./... # another clone's run is no failure
+check gpu tools/gpu-check.sh
 check "go vet, arm64" env GOARCH=arm64 go vet ./rerank/...
 check "buf lint" buf lint
 check "buf breaking" compatible
 check "proto rules" tools/proto-rules.sh --check
 check generated tools/generate.sh --check
+check chart chart
+check hadolint tools/hadolint.sh
+check vulnerabilities tools/vulnerabilities.sh
 check "instruction counts" tools/instructions.sh
 
 if [ ${#failed[@]} != 0 ]; then

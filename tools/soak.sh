@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Long runs: every fuzz target for FUZZTIME; then, unless LONG=0, the official
-# clients and random messages through the proxy, a snapshot, sidecars and builds
-# that are killed again and again, versions switched under load, and the quality
-# figures of the shipped models over every query. The results go to
-# docs/benchmarks, or to SOAK_OUT.
+# clients and random messages through the proxy, a snapshot, the long form of every
+# test that has one (LIKENESS_SOAK: chaos for CHAOS_FOR, sidecars and builds that are
+# killed again and again, versions switched under load), and the quality figures of
+# the shipped models over every query. The results go to docs/benchmarks, or to
+# SOAK_OUT; what tests log for docs/reference/reliability.md goes to reliability.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -79,29 +80,50 @@ quality() {
 	note "quality of $model over every query" "[quality-$name.json](quality-$name.json)"
 }
 
-# runs WHAT PACKAGE_DIRECTORY TEST [NAME=VALUE...]: a test's long form.
-runs() {
-	local what=$1 package=$2 test=$3
-	shift 3
-	env LIKENESS_SOAK=1 "$@" go test "./$package" -run "^$test\$" -count 1 -timeout 60m >&2
-	note "$what" passed
+# at_length PACKAGE_DIRECTORY TEST...: the long form of a package's tests, and the figures
+# that they log for docs/reference/reliability.md.
+at_length() {
+	local package=$1 log status=0 names
+	shift
+	log=$(mktemp)
+	names=$(IFS='|' && echo "$*")
+	LIKENESS_SOAK=1 LIKENESS_CLOSED=1 LIKENESS_FOLLOW_REPORT=$(realpath "$out")/follow.md CHAOS_FOR=${CHAOS_FOR:-30m} \
+		go test -v "./$package" -run "^($names)\$" -count 1 -timeout 26h >"$log" 2>&1 || status=1
+	go run ./chaos/reliability -collect -figures "$out/reliability.json" <"$log"
+	while read -r name took; do
+		note "$package $name at length" "passed in ${took//[()]/}"
+	done < <(sed -n 's/^--- PASS: \(Test[^ /]*\) \(.*\)/\1 \2/p' "$log")
+	if [ $status = 1 ]; then
+		cat "$log" >&2
+		echo "soak: $package failed" >&2
+	fi
+	rm -f "$log"
+	return $status
+}
+
+# tests_at_length: a line for each package with tests that LIKENESS_SOAK makes long:
+# its directory and those of its tests that are in files which read it.
+tests_at_length() {
+	git grep -lE 'LIKENESS_SOAK"|Getenv\(soak\)' -- '*_test.go' | xargs -r grep -oE '^func Test[A-Za-z0-9_]+\(t' |
+		sed -E 's|/[^/]*:func (Test[A-Za-z0-9_]*).*| \1|' | awk '{ tests[$1] = tests[$1] " " $2 } END { for (p in tests) print p tests[p] }' | sort
 }
 
 long() {
+	local failed=0
 	through_the_proxy
-	LIKENESS_SOAK=1 LIKENESS_FOLLOW_REPORT=$(realpath "$out")/follow.md go test ./sidecar/serve -run '^TestKilled$' -count 1 >&2
-	note "kill -9 of a sidecar under writes, ten times" "[follow.md](follow.md)"
-	runs "100 switches of versions under load" sidecar/rollout TestSwitchesUnderLoad LIKENESS_CLOSED=1
-	runs "kill -9 of a build, twenty times" cmd/likeness TestIndexIsKilled
-	runs "rankers that crash, hang and lie under load" sidecar/serve TestPluginsUnderLoad
-	runs "promises over real indices" sidecar/calibrate TestQuestions
-	runs "selections of support items" examples/banking77 TestSupportSelections
+	while read -r -a package; do
+		at_length "${package[@]}" </dev/null || failed=1
+	done < <(tests_at_length)
+	[ $failed = 0 ]
 	pairs=$(mktemp -d)
 	trap 'rm -rf "$pairs"' EXIT
 	go run ./examples/banking77/pairs -out "$pairs"
 	quality intents-mol banking77-mol items_vectors.npy "$pairs/intents.csv"
 	quality questions-mol banking77-questions-mol train_vectors.npy "$pairs/questions.csv"
 	quality questions-bilinear banking77-questions-bilinear train_vectors.npy "$pairs/questions.csv"
+	if [ "$out" = docs/benchmarks ]; then
+		go run ./chaos/reliability -figures "$out/reliability.json" >docs/reference/reliability.md
+	fi
 }
 
 [ "${LONG:-1}" = 0 ] || long

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Builds what a release consists of, from the files of the commit that is checked out and nothing else of the folder:
+# an archive a platform with its bill of materials, the Helm chart, and SHA256SUMS of them all. The same commit gives
+# the same bytes in every folder. `make release` calls it.
+#
+#   tools/release.sh 1.2.3 dist
+#
+# PLATFORMS names what to build for, as "linux/amd64 darwin/arm64".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=${1:-}
+if ! [[ $version =~ ^v?([0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?)$ ]]; then
+	echo "release: the version is \"$version\", want one like 1.2.3 or 1.2.3-rc.1: make release VERSION=1.2.3" >&2
+	exit 1
+fi
+version=${BASH_REMATCH[1]}
+command -v cyclonedx-gomod >/dev/null || { echo 'release: cyclonedx-gomod is missing: make tools' >&2; exit 1; }
+mkdir -p "${2:-dist}"
+out=$(cd "${2:-dist}" && pwd)
+platforms=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64}
+commit=$(git rev-parse HEAD)
+epoch=$(git log -1 --format=%ct)
+[ -z "$(git status --porcelain)" ] || echo "release: the folder differs from commit ${commit:0:12}, which is what is released" >&2
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/src"
+git archive "$commit" | tar -x -C "$work/src"
+cd "$work/src"
+
+# Everything of the environment that changes a binary.
+export GOFLAGS='-trimpath -buildvcs=false -mod=readonly' CGO_ENABLED=0 GOWORK=off GOEXPERIMENT= GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off
+
+binary() { # binary OS ARCHITECTURE FILE
+	GOOS=$1 GOARCH=$2 go build -o "$3" \
+		-ldflags "-s -w -X main.version=$version -X main.commit=$commit -X main.date=$(date -u -d "@$epoch" +%FT%TZ)" ./cmd/likeness
+}
+
+# pack PARENT NAME FILE: the same bytes for the same files, whoever packs them, wherever and when.
+pack() {
+	tar -C "$1" --sort=name --owner=0 --group=0 --numeric-owner --mode=u+rwX,go+rX,go-w --mtime="@$epoch" --format=gnu -cf - "$2" |
+		gzip -9n >"$3"
+}
+
+# licences BINARY DIRECTORY: the licences of what is linked in. Their texts have to come with the binary.
+licences() {
+	local module at file found
+	shopt -s nullglob nocaseglob
+	go version -m "$1" | awk '$1 == "dep" {print $2 "@" $3}' | while read -r module; do
+		at=$(go mod download -json "$module" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
+		found=
+		for file in "$at"/{licen[cs]e,copying,notice,patents}*; do
+			mkdir -p "$2/${module%@*}"
+			cp -r "$file" "$2/${module%@*}/"
+			found=yes
+		done
+		[ "$found" ] || echo "release: $module has no licence file" >&2
+	done
+	mkdir -p "$2/go"
+	cp "$(go env GOROOT)/LICENSE" "$2/go/"
+	shopt -u nullglob nocaseglob
+}
+
+# documents DIRECTORY: what comes with every platform's binary.
+documents() {
+	binary "$(go env GOHOSTOS)" "$(go env GOHOSTARCH)" "$work/host"
+	mkdir -p "$1/completions"
+	cp LICENSE NOTICE README.md CHANGELOG.md deploy/likeness.yaml "$1/"
+	cp deploy/systemd/likeness.service "$1/"
+	"$work/host" docs --man "$1/man/man1"
+	"$work/host" completion bash >"$1/completions/likeness.bash"
+	"$work/host" completion zsh >"$1/completions/_likeness"
+	"$work/host" completion fish >"$1/completions/likeness.fish"
+	licences "$work/host" "$1/licences"
+}
+
+documents "$work/documents"
+for platform in $platforms; do
+	name=likeness_${version}_${platform/\//_}
+	echo "release: $name" >&2
+	cp -r "$work/documents" "$work/$name"
+	binary "${platform%/*}" "${platform#*/}" "$work/$name/likeness"
+	pack "$work" "$name" "$out/$name.tar.gz"
+	# Read from the binary: what is in it, not what go.mod would allow.
+	cyclonedx-gomod bin -json -std -noserial -notimestamp -version "v$version" -output "$out/$name.cdx.json" "$work/$name/likeness" 2>"$work/log" ||
+		{ cat "$work/log" >&2; exit 1; }
+done
+
+mkdir "$work/chart"
+cp -rL deploy/helm/likeness "$work/chart/" # its alerts are a link
+rm -r "$work/chart/likeness/ci" # examples, for tests
+sed -i "s/^version: .*/version: $version/; s/^appVersion: .*/appVersion: \"$version\"/" "$work/chart/likeness/Chart.yaml"
+pack "$work/chart" likeness "$out/likeness-$version.tgz"
+
+cd "$out"
+sha256sum "likeness_${version}_"*.tar.gz "likeness_${version}_"*.cdx.json "likeness-$version.tgz" >SHA256SUMS
+echo "release: $out; check it with: cd $out && sha256sum -c SHA256SUMS" >&2
