@@ -43,6 +43,14 @@ test: servers ## Run every test, against the real servers too (15 minutes at mos
 build: ## Build bin/likeness
 	@go build -ldflags '$(LDFLAGS)' -o bin/likeness ./cmd/likeness
 
+.PHONY: gpu
+gpu: $(TOOLS)/.built-lint ## Build bin/likeness-gpu and check it as far as that goes without a GPU
+	@LDFLAGS='$(LDFLAGS)' tools/gpu-check.sh
+
+.PHONY: gpu-bundle
+gpu-bundle: ## Pack bin/likeness-gpu with PTX and golden cases, for a machine with nothing but a driver
+	@LDFLAGS='$(LDFLAGS)' tools/gpu-bundle.sh
+
 .PHONY: generate
 generate: $(TOOLS)/.built ## Remake the generated code and the generated pages of docs/reference
 	@tools/generate.sh
@@ -55,14 +63,32 @@ baseline: $(TOOLS)/.built ## Remake proto/baseline.binpb, the API that `make lin
 proto-rules: ## Remake proto/third_party from the protovalidate version of go.mod
 	@tools/proto-rules.sh
 
+##@ Releasing
+
+# Of `make release`: what to build for, and where to.
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+DIST      ?= dist
+
+.PHONY: release
+release: $(TOOLS)/.built-supply ## Build archives, bills of materials, chart and checksums into dist (VERSION=1.2.3, PLATFORMS, DIST)
+	@PLATFORMS="$(PLATFORMS)" tools/release.sh "$(VERSION)" "$(DIST)"
+
+.PHONY: release-check
+release-check: $(TOOLS)/.built-supply ## Build a release in two folders: the same bytes, and a changed one is noticed
+	@LIKENESS_RELEASE=1 go test ./deploy -run '^TestRelease' -count 1 -timeout 30m -v
+
 ##@ Checking
 
 .PHONY: lint
 lint: $(TOOLS)/.built $(TOOLS)/.built-lint ## Check format, style, schemas and that what is generated is up to date
 	@tools/lint.sh
 
+.PHONY: vulnerabilities
+vulnerabilities: ## Look for known vulnerabilities that the code can reach (STRICT=1: fail where that cannot be told)
+	@tools/vulnerabilities.sh $(if $(STRICT),--strict)
+
 .PHONY: soak
-soak: build servers ## Fuzz every parser for FUZZTIME and do the long runs (LONG=0: not), into docs/benchmarks
+soak: build servers $(if $(filter 0,$(LONG)),,$(TOOLS)/.built-supply) ## Fuzz every parser for FUZZTIME and do the long runs (LONG=0: not), into docs/benchmarks
 	@FUZZTIME=$(FUZZTIME) LONG=$(LONG) SOAK_OUT=$(SOAK_OUT) tools/soak.sh
 
 .PHONY: bench
@@ -87,12 +113,13 @@ servers: ## Fetch the real Qdrant and Milvus servers by checksum
 	@tools/servers.sh "$(LIKENESS_SERVERS)" >/dev/null
 
 .PHONY: tools
-tools: $(TOOLS)/.built $(TOOLS)/.built-lint ## Build the pinned developer tools
+tools: $(TOOLS)/.built $(TOOLS)/.built-lint $(TOOLS)/.built-supply ## Build the pinned developer tools
 
-$(TOOLS)/.built: tools/go.mod tools/go.sum tools/apidoc/main.go
+$(TOOLS)/.built: tools/go.mod tools/go.sum tools/gateway/go.mod tools/apidoc/main.go
 	@echo "tools: building buf, the protoc plugins and benchstat (once, some minutes)" >&2
 	@mkdir -p $(TOOLS)
 	@cd tools && GOBIN=$(TOOLS) go install tool ./apidoc
+	@cd tools/gateway && GOBIN=$(TOOLS) go install tool
 	@touch $@
 
 $(TOOLS)/.built-lint: tools/lint/go.mod tools/lint/go.sum
@@ -101,9 +128,16 @@ $(TOOLS)/.built-lint: tools/lint/go.mod tools/lint/go.sum
 	@cd tools/lint && GOBIN=$(TOOLS) go install tool
 	@touch $@
 
+# Without paths, so that a bill of materials, which names the tool by its checksum, is the same everywhere.
+$(TOOLS)/.built-supply: tools/supply/go.mod tools/supply/go.sum
+	@echo "tools: building cyclonedx-gomod and govulncheck (once)" >&2
+	@mkdir -p $(TOOLS)
+	@cd tools/supply && CGO_ENABLED=0 GOFLAGS=-trimpath GOBIN=$(TOOLS) go install tool
+	@touch $@
+
 .PHONY: clean
 clean: ## Remove what was built and fetched
-	@rm -rf bin .cache
+	@rm -rf bin dist .cache
 
 .PHONY: help
 help: ## Print this
