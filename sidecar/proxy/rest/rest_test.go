@@ -137,6 +137,9 @@ func ask(t testing.TB, address, request string) (status int, body string, header
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	if err := conn.(*net.TCPConn).SetLinger(0); err != nil { // fuzzing would run out of ports
+		t.Fatal(err)
+	}
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
 	}
@@ -383,6 +386,11 @@ func TestUpstreamThatIsNoURL(t *testing.T) {
 	}
 }
 
+// escaped is what net/http does not send as it is in a path that begins with two
+// slashes, which can't be handed to it as opaque; a client has to escape it by
+// RFC 3986, section 3.3.
+const escaped = "\"<>\\^`{|}%"
+
 // FuzzRequest sends any path, query and body directly and through the proxy.
 // What net/http refuses to read at all it answers itself, with 400.
 func FuzzRequest(f *testing.F) {
@@ -393,6 +401,9 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path, query string, body []byte) {
 		if strings.ContainsFunc(path+query, func(r rune) bool { return r <= ' ' || r > '~' }) || strings.ContainsAny(path, "?#") {
 			t.Skip("not a request line")
+		}
+		if strings.HasPrefix(path, "/") && strings.ContainsAny(path, escaped) {
+			t.Skip("net/http escapes these after two slashes")
 		}
 		request := fmt.Sprintf("POST /%s?%s HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", path, query, len(body), body)
 		status, got, _ := ask(t, address, request)
