@@ -19,13 +19,13 @@ note() { # note WHAT RESULT
 	printf '%-60s %s\n' "$1" "$2"
 }
 
-# fuzz_for TIME PACKAGE_DIRECTORY TARGET: without a bound, what a server's answer depends
-# on would spend most of a run on making interesting inputs shorter.
+# fuzz_for TIME BINARY PACKAGE_DIRECTORY TARGET: without a bound on it, what a server's
+# answer depends on would spend most of a run on making interesting inputs shorter.
 fuzz_for() {
-	go test "./$2" -run '^$' -fuzz "^$3\$" -fuzztime "$1" -fuzzminimizetime 100x 2>&1 </dev/null
+	(cd "$3" && "$2" -test.run '^$' -test.fuzz "^$4\$" -test.fuzztime "$1" -test.fuzzminimizetime 100x -test.fuzzcachedir "$kept/$3") 2>&1 </dev/null
 }
 
-# fuzz PACKAGE_DIRECTORY TARGET
+# fuzz BINARY PACKAGE_DIRECTORY TARGET
 fuzz() {
 	local log execs status=0
 	log=$(mktemp)
@@ -37,18 +37,29 @@ fuzz() {
 	fi
 	if [ $status = 1 ]; then
 		cat "$log" >&2
-		echo "soak: $1 $2 failed; Go kept the input in $1/testdata/fuzz" >&2
+		echo "soak: $2 $3 failed; Go kept the input in $2/testdata/fuzz" >&2
 		rm -f "$log"
 		return 1
 	fi
 	execs=$(sed -n 's/.*execs: \([0-9]*\).*/\1/p' "$log" | tail -1) # none on a machine too busy to report
 	rm -f "$log"
-	note "fuzz $1 $2" "${execs:-0} inputs, none failed"
+	note "fuzz $2 $3" "${execs:-0} inputs, none failed"
 }
 
-while IFS=: read -r file _ declaration; do
-	fuzz "$(dirname "$file")" "$(grep -o 'Fuzz[A-Za-z0-9_]*' <<<"$declaration" | head -1)"
-done < <(git grep -nE '^func Fuzz[A-Za-z0-9_]*\(' -- '*_test.go')
+# fuzz_all: every target; a package is built and linked once for all of its own.
+fuzz_all() {
+	local binaries package binary
+	binaries=$(mktemp -d)
+	kept=$(go env GOCACHE)/fuzz/likeness
+	while IFS=: read -r file _ declaration; do
+		package=$(dirname "$file") binary=$binaries/${package//\//_}
+		[ -x "$binary" ] || go test -c -fuzz . -o "$binary" "./$package"
+		fuzz "$binary" "$package" "$(grep -o 'Fuzz[A-Za-z0-9_]*' <<<"$declaration" | head -1)"
+	done < <(git grep -nE '^func Fuzz[A-Za-z0-9_]*\(' -- '*_test.go')
+	rm -rf "$binaries"
+}
+
+fuzz_all
 
 through_the_proxy() {
 	local log
