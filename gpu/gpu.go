@@ -5,9 +5,9 @@
 //
 // A query takes the steps
 //
-//	1 approximate  score all its rows in float16, keep the best K'
-//	2 exact        score those in float32
-//	3 certify      nothing that was not kept can belong to the answer; else double K'
+//	1 bounded  bound the scores of all its rows, from float16; keep the K' with the best bounds
+//	2 exact    score those in float32
+//	3 certify  nothing that was not kept can belong to the answer; else keep more
 //
 // and each step is a job that is launched together with those of other queries.
 package gpu

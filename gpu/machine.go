@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 
+	"github.com/likenessdb/likeness/gpu/kernels"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/mol"
 )
@@ -33,7 +34,7 @@ type Machine interface {
 
 // Model is a Network on a machine.
 type Model interface {
-	// Approximates reports whether its tables can be scored by Approximate.
+	// Approximates reports whether its tables can be scored by Bounded and Approximate.
 	Approximates() bool
 	Free() error
 }
@@ -85,9 +86,12 @@ type Way int
 
 // The ways.
 const (
+	// Bounded: an upper bound of φ, what Approximate makes of a row and what Job.Limits
+	// allow it; not finite where that is not.
+	Bounded Way = iota
 	// Approximate: operands rounded to float16, sums and item gates in float32.
-	Approximate Way = iota
-	// Exact: float32 as φ is defined, within the error that Exact in this package states.
+	Approximate
+	// Exact: float32 as φ is defined, within the error that bound.Network.Exact states.
 	Exact
 )
 
@@ -96,6 +100,8 @@ type Job struct {
 	Table Table
 	Query rerank.Operands
 	Way   Way
+	// Limits of the query, for Bounded.
+	Limits kernels.Limits
 	// Rows to score, nil for all of the table. A row is named once.
 	Rows []uint32
 	// Bitmap, where not nil, has a bit for every row of the table that is scored, row i

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/likenessdb/likeness/gpu/bound"
 	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/mol"
 )
@@ -14,12 +16,15 @@ import (
 type loaded struct {
 	*model.Model
 	network *Network
-	weights *weights
+	bound   *bound.Network
 	on      Model
 	bytes   int64
 	tables  int // of it; its weights are freed with the last
 	gone    bool
 }
+
+// packing is how rows are rounded to be scored roughly.
+func (l *loaded) packing() rerank.Packing { return bound.Packing(l.network.MoL, l.network.Features) }
 
 // NetworkOf is what a machine needs to know of a model.
 func NetworkOf(m *model.Model) *Network {
@@ -41,7 +46,7 @@ func (d *Device) LoadModel(ctx context.Context, v device.Version, file []byte) e
 		return fmt.Errorf("%w: model %s has the version %q by its digest", device.ErrRequest, v, m.Version)
 	}
 	l := &loaded{Model: m, network: NetworkOf(m)}
-	l.weights = newWeights(l.network)
+	l.bound = bound.New(l.network.MoL)
 	l.bytes = d.owner.sizes.ModelBytes(l.network)
 	d.mu.Lock()
 	err = d.room(v, l)

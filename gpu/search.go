@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/likenessdb/likeness/gpu/kernels"
 	"github.com/likenessdb/likeness/plugin/device"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -16,10 +17,6 @@ import (
 // this at least.
 const firstKeep = 64
 
-// hopeless: a bound that many times wider than what separates the answer from what
-// was not kept is not waited for.
-const hopeless = 4
-
 // search is one query on its way through the steps.
 type search struct {
 	ctx      context.Context //nolint:containedctx // of the call that waits for it
@@ -27,11 +24,11 @@ type search struct {
 	table    *table
 	query    rerank.Operands
 	k        int
-	rows     []uint32 // nil: all
-	bitmap   []uint32 // nil: all that are alive
-	count    int      // rows there are to score, about
-	bound    float64  // ε of Approximate
-	exactly  float64  // that of Exact
+	rows     []uint32        // nil: all
+	bitmap   []uint32        // nil: all that are alive
+	count    int             // rows there are to score, about
+	limits   *kernels.Limits // for Bounded; nil: nothing is known
+	exactly  float64         // ε of Exact
 
 	begun  bool // a step was launched
 	stage  stage
@@ -49,8 +46,10 @@ type search struct {
 type stage int
 
 const (
-	approximate stage = iota
-	exact             // of what the step before has kept
+	bounded     stage = iota
+	approximate       // where no bound closes
+	proved            // exact, of what bounded has kept
+	trusted           // exact, of what approximate has kept
 	everything        // exact, of all rows
 	sampled           // approximate, of rows to measure with
 	compared          // exact, of the same
@@ -59,18 +58,40 @@ const (
 // begin sets the first step: all rows at once in float32 where rounding would save
 // nothing.
 func (s *search) begin() {
-	s.keep = firstKeep
-	for s.keep < 2*s.k {
-		s.keep *= 2
-	}
+	s.keep = s.fewest()
 	switch {
 	case !s.table.rounds(), s.count <= 2*s.keep, s.keep > s.table.mostKept:
 		s.stage = everything
+	case s.limits == nil:
+		s.unbounded()
+	case s.table.loose.Load() > 0:
+		s.table.loose.Add(-1)
+		s.unbounded()
+	default:
+		s.stage = bounded
+	}
+}
+
+// fewest is the K' to begin with.
+func (s *search) fewest() int {
+	keep := firstKeep
+	for keep < 2*s.k {
+		keep *= 2
+	}
+	return keep
+}
+
+// unbounded is the step where no bound closes: all rows in float32, or what was
+// measured in the place of a bound, once that is enough.
+func (s *search) unbounded() {
+	s.keep = s.fewest()
+	switch {
 	case s.table.measures():
 		s.stage, s.sample.rows = sampled, s.table.sampleRows()
-	case s.table.loose.Load() > 0 && math.IsInf(s.table.error(), 1):
-		s.table.loose.Add(-1)
+	case math.IsInf(s.table.error(), 1):
 		s.stage = everything
+	default:
+		s.stage = approximate
 	}
 }
 
@@ -83,13 +104,16 @@ func (s *search) group() group {
 func (s *search) job() Job {
 	j := Job{Table: s.table.on, Query: s.query, Rows: s.rows, Bitmap: s.bitmap, Keep: s.keep}
 	switch s.stage {
+	case bounded:
+		j.Limits = *s.limits
 	case approximate:
-	case exact:
+		j.Way = Approximate
+	case proved, trusted:
 		j.Way, j.Rows, j.Bitmap, j.Keep = Exact, s.rough.Rows, nil, min(s.k+1, len(s.rough.Rows))
 	case everything:
 		j.Way, j.Keep = Exact, s.k+1
 	case sampled:
-		j.Rows, j.Bitmap, j.Keep = s.sample.rows, nil, len(s.sample.rows)
+		j.Way, j.Rows, j.Bitmap, j.Keep = Approximate, s.sample.rows, nil, len(s.sample.rows)
 	case compared:
 		j.Way, j.Rows, j.Bitmap, j.Keep = Exact, s.sample.rows, nil, len(s.sample.rows)
 	}
@@ -104,50 +128,81 @@ func (s *search) step(found Survivors) bool {
 		return false
 	}
 	switch s.stage {
-	case approximate:
+	case bounded, approximate:
 		s.rough = found
 		if len(found.Rows) == 0 {
 			return s.answer(found, found, 0)
 		}
-		s.stage = exact
+		s.stage += proved - bounded
 		return true
-	case exact:
+	case proved:
 		return s.certify(found)
+	case trusted:
+		return s.trust(found)
 	case sampled:
 		s.sample.rough, s.stage = found, compared
 		return true
 	case compared:
 		s.table.measured(s.sample.rough, found)
-		s.stage = approximate
+		s.stage = everything
+		if s.table.error() < math.Inf(1) {
+			s.stage = approximate
+		}
 		return true
 	case everything:
 	}
 	return s.answer(found, found, 0)
 }
 
-// certify: every row that was not kept scores at most the rough score of the best of
-// them and ε. The answer and the row behind it, which is Next, stand if the last of
-// them is above that.
+// certify: no row that was not kept scores above the best of their bounds. The answer
+// and the row behind it, which is Next, stand if the last of them is above that.
 func (s *search) certify(found Survivors) bool {
-	least, out := s.last(found), float64(s.rough.Next)
-	apart := least - s.exactly - out // how far rounding may have moved those that are out
-	switch {
-	case s.rough.Next == none32 || apart > s.bound:
+	least, out := s.last(found)-s.exactly, float64(s.rough.Next)
+	if s.rough.Next == none32 || least > out {
 		return s.answer(found, s.rough, 0)
-	case apart > s.table.error():
-		return s.answer(found, s.rough, s.table.pairs())
-	case 2*s.keep <= s.table.mostKept && 4*s.keep <= s.count && hopeless*apart > min(s.bound, s.table.error()):
-		s.keep *= 2
-		s.stage = approximate
+	}
+	if s.more(out - least) {
+		s.stage = bounded
 		return true
 	}
 	s.table.loose.Store(looseFor)
-	s.stage = everything
+	s.unbounded()
 	return true
 }
 
-// looseFor is how many searches of a table score all rows at once after one for
-// which no bound closed.
+// trust is certify by what was measured.
+func (s *search) trust(found Survivors) bool {
+	least, out := s.last(found)-s.exactly, float64(s.rough.Next)+s.table.error()
+	switch {
+	case s.rough.Next == none32:
+		return s.answer(found, s.rough, 0)
+	case least > out:
+		return s.answer(found, s.rough, s.table.pairs())
+	case s.more(out - least):
+		s.stage = approximate
+	default:
+		s.stage = everything
+	}
+	return true
+}
+
+// more raises K' so that what is left out falls by about so much: as many doublings as
+// that is times what the last one brought. It reports false where scoring all rows is
+// the better.
+func (s *search) more(by float64) bool {
+	n := len(s.rough.Scores)
+	brought := float64(s.rough.Scores[n/2]) - float64(s.rough.Next)
+	for doublings := by / brought; 2*s.keep <= s.table.mostKept && 4*s.keep <= s.count; {
+		s.keep *= 2
+		if doublings--; doublings <= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// looseFor is how many searches of a table try no bound after one for which none
+// closed.
 const looseFor = 31
 
 // last is the score that what was not kept must stay below: that of row K+1, or of
@@ -264,10 +319,11 @@ func (d *Device) newSearch(ctx context.Context, a device.Ask) (*search, error) {
 	}
 	s := &search{ctx: ctx, table: t, query: o.Operands(), k: a.K, done: make(chan struct{})}
 	s.deadline, _ = ctx.Deadline()
-	s.exactly = exactError(m.network, &s.query, &t.loss)
-	s.bound = math.Inf(1)
+	s.exactly = m.bound.Exact(&s.query, &t.loss)
 	if t.rounds() {
-		s.bound = approximateError(m.network, m.weights, &s.query, &t.loss)
+		if limits, ok := m.bound.Limits(&s.query, &t.loss); ok {
+			s.limits = &limits
+		}
 	}
 	return s, nil
 }

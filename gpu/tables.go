@@ -39,11 +39,11 @@ type table struct {
 	freed  chan struct{} // closed when its memory is free, or another version's
 }
 
-// rounding is what is known of Approximate beyond its bound, by all versions.
+// rounding is what searches have learned of Approximate and Bounded, of all versions.
 type rounding struct {
 	mostKept int
-	wanted   int // pairs to measure; 0: none
-	loose    atomic.Int64
+	wanted   int          // pairs to measure; 0: none
+	loose    atomic.Int64 // searches that are not to try bounds
 
 	mu    sync.Mutex
 	count int
@@ -101,7 +101,7 @@ func (d *Device) admit(h device.TableHead) (*table, error) {
 	}
 	t := &table{
 		device: d, at: h.Model, model: m, capacity: capacityOf(h.Rows), rows: h.Rows,
-		loss: rerank.NewLoss(m.network.packing16()), patching: make(chan struct{}, 1), unused: make(chan struct{}), freed: make(chan struct{}),
+		loss: rerank.NewLoss(m.packing()), patching: make(chan struct{}, 1), unused: make(chan struct{}), freed: make(chan struct{}),
 		rounding: &rounding{mostKept: min(maxKeep, d.facts.MaxKeep), wanted: d.options.Measured},
 	}
 	t.patching <- struct{}{}
@@ -148,11 +148,11 @@ func (t *table) look(m rerank.Matrix) {
 	if !t.model.on.Approximates() { // their length is all that matters
 		for r := range m.Rows {
 			row := m.Row(r)
-			t.loss.Add(t.model.network.packing16(), row, row)
+			t.loss.Add(t.model.packing(), row, row)
 		}
 		return
 	}
-	p := t.model.network.packing16()
+	p := t.model.packing()
 	words, back := make([]uint32, p.RowWords()), make([]float32, m.Cols)
 	for r := range m.Rows {
 		row := m.Row(r)

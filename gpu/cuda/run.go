@@ -33,7 +33,7 @@ func (m *Machine) Run(jobs []gpu.Job) ([]gpu.Survivors, error) {
 // batch is how many jobs like j a launch takes.
 func (m *Machine) batch(t *table, j *gpu.Job) int {
 	n := maxBatch
-	if j.Way == gpu.Approximate && j.Rows == nil {
+	if j.Way != gpu.Exact && j.Rows == nil {
 		n = min(n, shapeOf(t.of.of.MoL).ScanQueries(m.shared))
 	}
 	if j.Rows == nil {
@@ -53,7 +53,7 @@ type launch struct {
 
 	pairs                    kernels.Pairs
 	components, bias, factor uint64
-	scales                   uint64
+	scales, limits           uint64
 	halves                   uint64 // components in float16
 	live, bitmaps            uint64
 }
@@ -91,6 +91,7 @@ func (m *Machine) run(t *table, jobs []gpu.Job) ([]gpu.Survivors, error) {
 // queries are the numbers of a launch's queries, one behind the other.
 type queries struct {
 	components, bias, factor, scales []float32
+	limits                           []float32
 	rows, starts                     []uint32
 	bitmaps                          [][]uint32
 }
@@ -108,6 +109,10 @@ func (l *launch) collect() (q queries) {
 			q.starts = append(q.starts, uint32(total))
 			q.rows = append(q.rows, j.Rows...)
 			total += len(j.Rows)
+		}
+		if j.Way == gpu.Bounded {
+			limits := j.Limits.Numbers()
+			q.limits = append(q.limits, limits[:]...)
 		}
 		q.bitmaps = append(q.bitmaps, j.Bitmap)
 	}
@@ -142,7 +147,7 @@ func (q *queries) add(n *mol.Network, j *gpu.Job) {
 // send brings the queries to the device and makes room for the scores.
 func (l *launch) send() error {
 	q, a, m := l.collect(), &l.m.queries, l.m
-	size := aligned(4*len(q.components)) + aligned(4*len(q.bias)) + aligned(4*len(q.factor)) + aligned(4*len(q.scales)) +
+	size := aligned(4*len(q.components)) + aligned(4*len(q.bias)) + aligned(4*len(q.factor)) + aligned(4*len(q.scales)) + aligned(4*len(q.limits)) +
 		aligned(4*len(q.rows)) + aligned(4*len(q.starts)) + aligned(8*len(l.jobs))
 	filtered := false
 	for _, b := range q.bitmaps {
@@ -150,7 +155,7 @@ func (l *launch) send() error {
 		filtered = filtered || b != nil
 	}
 	n := l.t.of.of
-	approximate := l.jobs[0].Way == gpu.Approximate
+	approximate := l.jobs[0].Way != gpu.Exact
 	halves := 0
 	if approximate {
 		halves = aligned(shapeOf(n.MoL).QueriesBytes(len(l.jobs)))
@@ -159,6 +164,7 @@ func (l *launch) send() error {
 		return err
 	}
 	l.components, l.bias, l.factor, l.scales = put(a, q.components), put(a, q.bias), put(a, q.factor), put(a, q.scales)
+	l.limits = put(a, q.limits)
 	l.pairs = kernels.Pairs{Rows: put(a, q.rows), Starts: put(a, q.starts), Queries: uint64(len(l.jobs))}
 	if l.t.some && !l.some { // a job's bitmap has it already; others of the launch may have none
 		l.live = uint64(l.t.live.at)
@@ -233,14 +239,14 @@ func (l *launch) score(count int) error {
 	if n.MoL.Combination == mol.GLUSiLU {
 		silu = 1
 	}
-	if l.jobs[0].Way == gpu.Approximate {
+	if l.jobs[0].Way != gpu.Exact {
 		how := shape.Scan(count, len(l.jobs), l.m.facts.Processors)
 		if l.some {
 			how = shape.Rescore(count, len(l.jobs), l.m.facts.Processors)
 		}
 		return l.m.launch(how, kernels.TensorArgs{
 			Halves: uint64(t.halves.at), Gates: uint64(t.gates.at), Weights: uint64(t.of.weights.at),
-			Components: l.halves, Bias: l.bias, Factor: l.factor, Pairs: l.pairs, SiLU: silu,
+			Components: l.halves, Bias: l.bias, Factor: l.factor, Limits: l.limits, Pairs: l.pairs, SiLU: silu,
 		})
 	}
 	how, tile, err := shape.ExactScan(count, len(l.jobs), l.m.shared)

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/kernels"
 	"github.com/likenessdb/likeness/plugin/device"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/mol"
@@ -230,12 +231,16 @@ type query struct {
 	of            *gpu.Network
 	rough         bool
 	o             rerank.Operands
-	components    rerank.Matrix // over τ
+	limits        *kernels.Limits // nil: none
+	components    rerank.Matrix   // over τ
 	first, second rerank.Matrix
 }
 
 func newQuery(t *network, j *gpu.Job) *query {
-	q := &query{of: t.network, rough: j.Way == gpu.Approximate, o: j.Query}
+	q := &query{of: t.network, rough: j.Way != gpu.Exact, o: j.Query}
+	if j.Way == gpu.Bounded {
+		q.limits = &j.Limits
+	}
 	n := t.network.MoL
 	if n == nil || n.Fixed {
 		return q
@@ -306,7 +311,7 @@ func layer(w rerank.Matrix, bias, x []float32) []float32 {
 
 func silu(x float32) float32 { return float32(float64(x) / (1 + math.Exp(-float64(x)))) }
 
-// mix is Σ softmax(z)·λ.
+// mix is Σ softmax(z)·λ, or with limits an upper bound of φ.
 func (q *query) mix(n *mol.Network, logits, z, item []float32) float32 {
 	top := float32(math.Inf(-1))
 	for l := range z {
@@ -326,8 +331,17 @@ func (q *query) mix(n *mol.Network, logits, z, item []float32) float32 {
 	}
 	var sum, mixed float32
 	for l, x := range z {
-		w := float32(math.Exp(float64(x - top)))
-		sum, mixed = sum+w, mixed+w*logits[l]
+		z[l] = float32(math.Exp(float64(x - top)))
+		sum, mixed = sum+z[l], mixed+z[l]*logits[l]
 	}
-	return mixed / sum
+	score := mixed / sum
+	if q.limits == nil {
+		return score
+	}
+	var apart float64
+	for l, w := range z {
+		d := float64(w) / float64(sum) * (float64(logits[l]) - float64(score))
+		apart += d * d
+	}
+	return q.limits.Upper(float64(score), rerank.Norm(logits), math.Sqrt(apart))
 }

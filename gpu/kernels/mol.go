@@ -3,6 +3,7 @@ package kernels
 import (
 	"errors"
 	"fmt"
+	"math"
 )
 
 // Shape is what a MoL's kernels depend on: P_Q, P_X, D and the width of the gates'
@@ -113,20 +114,52 @@ const (
 	GateError = 0x1p-17
 )
 
+// Limits say how far above its score φ̂ by TensorArgs an item's φ can lie. With λ̂ the
+// logits over τ that were computed, π̂ the gates, n = ‖λ̂‖ and e = Each + EachNorm·n,
+//
+//	φ ≤ φ̂ + Base + (All + AllNorm·n)·exp(1.5·e + e²/24)·(‖π̂⊙(λ̂−φ̂)‖ + 2⁻¹⁶·n)
+//	φ ≤ n + Base
+//
+// A query has its own; package bound makes them.
+type Limits struct{ Base, All, AllNorm, Each, EachNorm float32 }
+
+// LimitsPairs is the most pairs for which 2⁻¹⁶·n is more than float32 sums take of φ̂.
+const LimitsPairs = 120
+
+// Numbers are those of a query in the array of TensorArgs.
+func (l *Limits) Numbers() [5]float32 {
+	return [5]float32{l.Base, l.All, l.AllNorm, l.Each, l.EachNorm}
+}
+
+// Upper is the lesser of the two bounds, as the kernels compute it; where φ̂ is not finite, φ̂.
+func (l *Limits) Upper(score, norm, spread float64) float32 {
+	if score-score != 0 {
+		return float32(score)
+	}
+	e := float64(l.Each) + float64(l.EachNorm)*norm
+	growth := math.Exp(e * (1.5 + e/24))
+	above := score + float64(l.Base) + (float64(l.All)+float64(l.AllNorm)*norm)*growth*(spread+0x1p-16*norm)
+	if most := 1.0001*norm + float64(l.Base); !(above <= most) {
+		above = most
+	}
+	return float32(above)
+}
+
 // TensorArgs of mol_scan_* and mol_rescore_*: φ with products of float16, sums in
-// float32, and the special functions of the hardware.
+// float32, and the special functions of the hardware; with Limits upper bounds of φ.
 type TensorArgs struct {
 	Halves, Gates uint64 // of the table; Gates 0: items have no part of the gates
 	Weights       uint64 // of mol_weights
 	Components    uint64 // of mol_queries
 	Bias, Factor  uint64 // float32 [Queries][pairs]; Factor only with Gates
+	Limits        uint64 // float32 [Queries][5], Limits.Numbers; 0: none
 	Pairs
 	SiLU uint64 // 1: glu_silu, 0: none
 }
 
 // List implements Arguments.
 func (a TensorArgs) List() []uint64 {
-	l := []uint64{a.Halves, a.Gates, a.Weights, a.Components, a.Bias, a.Factor}
+	l := []uint64{a.Halves, a.Gates, a.Weights, a.Components, a.Bias, a.Factor, a.Limits}
 	return append(append(l, a.list()...), a.SiLU)
 }
 

@@ -90,7 +90,7 @@ func (m *mlp) slopesOf() []float64 {
 		return nil
 	}
 	slopes := make([]float64, m.second.w.Rows)
-	first := spectralNorm(m.first.w)
+	first := kernel.SpectralNorm(m.first.w)
 	for r := range slopes {
 		row := m.second.w.Row(r)
 		slopes[r] = rerank.Norm(row)
@@ -104,49 +104,4 @@ func (m *mlp) slopesOf() []float64 {
 		slopes[r] = siluSlope * min(slopes[r]*first, sum)
 	}
 	return slopes
-}
-
-// spectralNorm is not below the greatest singular value of w: the 128th root of
-// the trace of (WᵀW)⁶⁴, or the Frobenius norm of W where that is large.
-func spectralNorm(w rerank.Matrix) float64 {
-	const widest = 256
-	if w.Cols > w.Rows {
-		w = kernel.Transpose(w)
-	}
-	n, length := w.Cols, rerank.Norm(w.Data)
-	if n == 0 || n > widest || length == 0 || length < 1e-100 || length-length != 0 {
-		return length
-	}
-	gram := make([]float64, n*n)
-	for r := range w.Rows {
-		row := w.Row(r)
-		for i, x := range row {
-			scaled := float64(x) / (length * length)
-			for j, y := range row {
-				gram[i*n+j] += scaled * float64(y)
-			}
-		}
-	}
-	for range 5 {
-		gram = square(gram, n)
-	}
-	var sum float64 // the trace of the square
-	for _, x := range gram {
-		sum += x * x
-	}
-	return length * math.Pow(sum, 1./128) * (1 + 1e-9)
-}
-
-// square multiplies a symmetric matrix with itself.
-func square(m []float64, n int) []float64 {
-	out := make([]float64, n*n)
-	for i := range n {
-		row := out[i*n:][:n]
-		for k, x := range m[i*n:][:n] {
-			for j, y := range m[k*n:][:n] {
-				row[j] += x * y
-			}
-		}
-	}
-	return out
 }

@@ -39,7 +39,7 @@ func (m *mlp) reduce() *reduced {
 		for k, v := range w.Data {
 			lost.Data[k] = v - kernel.WidenBFloat16(kernel.RoundBFloat16(v))
 		}
-		r.w[i], r.lost[i] = spectralNorm(w), spectralNorm(lost)
+		r.w[i], r.lost[i] = kernel.SpectralNorm(w), kernel.SpectralNorm(lost)
 		if i == 1 {
 			r.row, r.lostRow = longest(w), longest(lost)
 		}
@@ -89,7 +89,7 @@ func (e *encoded) split() *split {
 			s.norm = append(s.norm, rerank.Norm(s.scaled.Row(i)))
 		}
 		for h, m := range left {
-			s.lostAll[h] = spectralNorm(m)
+			s.lostAll[h] = kernel.SpectralNorm(m)
 			for i := range rows {
 				s.lost[h] = append(s.lost[h], rerank.Norm(m.Row(i)))
 			}

@@ -187,11 +187,11 @@ func TestSpectralNorm(t *testing.T) {
 		for i := range min(shape[0], shape[1]) {
 			m.Row(i)[i] = -5 + float32(i)
 		}
-		if got := spectralNorm(m); got < 5 || got > 5*1.01 {
+		if got := kernel.SpectralNorm(m); got < 5 || got > 5*1.01 {
 			t.Errorf("%v: %v, want a little above 5", shape, got)
 		}
 	}
-	if got := spectralNorm(rerank.NewMatrix(2, 3)); got != 0 {
+	if got := kernel.SpectralNorm(rerank.NewMatrix(2, 3)); got != 0 {
 		t.Errorf("of zeros: %v", got)
 	}
 }

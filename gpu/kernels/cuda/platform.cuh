@@ -60,6 +60,11 @@ DEVICE float fast_reciprocal(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+DEVICE float fast_root(float x) {
+  float y;
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 DEVICE float fast_tanh(float x) { // to 2⁻¹¹ of it
   float y;
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));

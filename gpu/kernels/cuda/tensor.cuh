@@ -64,12 +64,53 @@ struct Gating {
   bool items, silu;
 };
 
+// Limits of a query say how far above its score φ can lie: Limits in mol.go.
+struct Limits {
+  float base, all, all_norm, each, each_norm;
+};
+
+// quad_sums adds v over four lanes: lane t of them gets the sum of v[t].
+DEVICE float quad_sums(const float (&v)[4]) {
+  const bool upper = threadIdx.x & 2, odd = threadIdx.x & 1;
+  float a = shuffle_xor(upper ? v[0] : v[2], 2) + (upper ? v[2] : v[0]);
+  float b = shuffle_xor(upper ? v[1] : v[3], 2) + (upper ? v[3] : v[1]);
+  return shuffle_xor(odd ? a : b, 1) + (odd ? b : a);
+}
+
+// bounds replaces scores of items by upper bounds of φ: of item m·16 + r·8 + g scores[2m + r],
+// and p are its gates, which add up to sums[2m + r]. Each of four lanes does one of them.
+template <int L>
+DEVICE void bounds(const float (&logits)[2][L / 8][4], const float (&p)[2][L / 8][4], const float (&scores)[4], const float (&sums)[4],
+                   const Limits &limits, float *out, int valid) {
+  const int N = L / 8, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  float squares[4], apart[4]; // of the logits, and of how far gates hold them from the score
+  UNROLL for (int i = 0; i < 4; i++) {
+    squares[i] = apart[i] = 0.f;
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++) {
+      const float x = logits[i / 2][n][i % 2 * 2 + e], d = p[i / 2][n][i % 2 * 2 + e] * (x - scores[i]);
+      squares[i] = fmaf(x, x, squares[i]);
+      apart[i] = fmaf(d, d, apart[i]);
+    }
+  }
+  const float score = t & 2 ? (t & 1 ? scores[3] : scores[2]) : (t & 1 ? scores[1] : scores[0]);
+  const float sum = t & 2 ? (t & 1 ? sums[3] : sums[2]) : (t & 1 ? sums[1] : sums[0]);
+  const float norm = fast_root(quad_sums(squares));
+  const float spread = fmaf(norm, 0x1p-16f, fast_root(quad_sums(apart) + 1e-30f) * fast_reciprocal(sum));
+  const float gate = fmaf(limits.each_norm, norm, limits.each);
+  const float growth = fast_exp2(log2e * gate * fmaf(gate, 1.f / 24.f, 1.5f));
+  const float above = fmaf(fmaf(limits.all_norm, norm, limits.all) * growth, spread, score + limits.base);
+  const int item = t / 2 * 16 + t % 2 * 8 + g;
+  // fminf takes what is a number; a score that is not finite stays.
+  if (item < valid) out[item] = finite_bits(bits_of(score)) ? fminf(above, fmaf(norm, 1.0001f, limits.base)) : score;
+}
+
 // mix_gates is the last step of mix: z are the gates without the items' part, which it
 // ends. WHOLE: gating is known to be the usual, all of it.
 template <int L, int H, bool WHOLE>
 DEVICE void mix_gates(const float (&logits)[2][L / 8][4], float (&z)[2][L / 8][4], const Layers<L, H> &w, u32 query, const float *gates,
-                      Gating gating, float *out, int valid) {
+                      Gating gating, const Limits *limits, float *out, int valid) {
   const int N = L / 8, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  float scores[4], sums[4];
   const float *factor = w.factor + query * L + 2 * t;
   UNROLL for (int m = 0; m < 2; m++) UNROLL for (int r = 0; r < 2; r++) {
     const int item = m * 16 + r * 8 + g;
@@ -84,21 +125,25 @@ DEVICE void mix_gates(const float (&logits)[2][L / 8][4], float (&z)[2][L / 8][4
     top = fmaxf(top, shuffle_xor(top, 1)), top = fmaxf(top, shuffle_xor(top, 2));
     float sum = 0.f, mixed = 0.f;
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++) {
-      const float p = fast_exp2(fmaf(z[m][n][r * 2 + e], log2e, -log2e * top)); // NaN where a gate is +Inf
+      float &p = z[m][n][r * 2 + e];
+      p = fast_exp2(fmaf(p, log2e, -log2e * top)); // NaN where a gate is +Inf
       sum += p;
       mixed = fmaf(p, logits[m][n][r * 2 + e], mixed);
     }
     sum += shuffle_xor(sum, 1), mixed += shuffle_xor(mixed, 1);
     sum += shuffle_xor(sum, 2), mixed += shuffle_xor(mixed, 2);
-    if (t == 0 && item < valid) out[item] = mixed * fast_reciprocal(sum);
+    scores[m * 2 + r] = mixed * fast_reciprocal(sum), sums[m * 2 + r] = sum;
+    if (!limits && t == 0 && item < valid) out[item] = scores[m * 2 + r];
   }
+  if (limits) bounds<L>(logits, z, scores, sums, limits[query], out, valid);
 }
 
 // mix makes scores of logits: of 32 items for one query, in the layout of two products'
-// sums, L/8 each. gates has the items' part of them. out has the scores of the items, of
-// which valid exist.
+// sums, L/8 each. gates has the items' part of them. out has the scores of the items, or
+// with limits, of the block's queries, upper bounds of φ; valid of the items exist.
 template <int L, int H>
-DEVICE void mix(const float (&logits)[2][L / 8][4], const Layers<L, H> &w, u32 query, const float *gates, Gating gating, float *out, int valid) {
+DEVICE void mix(const float (&logits)[2][L / 8][4], const Layers<L, H> &w, u32 query, const float *gates, Gating gating, const Limits *limits,
+                float *out, int valid) {
   const int N = L / 8, lane = threadIdx.x % 32, t = lane % 4;
   u32 a[2][N / 2][4]; // the logits as rows of the next product
   UNROLL for (int m = 0; m < 2; m++) UNROLL for (int n = 0; n < N; n++) {
@@ -136,17 +181,17 @@ DEVICE void mix(const float (&logits)[2][L / 8][4], const Layers<L, H> &w, u32 q
     }
   }
 
-  if (gating.items && gating.silu) mix_gates<L, H, true>(logits, z, w, query, gates, gating, out, valid);
-  else mix_gates<L, H, false>(logits, z, w, query, gates, gating, out, valid);
+  if (gating.items && gating.silu) mix_gates<L, H, true>(logits, z, w, query, gates, gating, limits, out, valid);
+  else mix_gates<L, H, false>(logits, z, w, query, gates, gating, limits, out, valid);
 }
 
 // mix_group makes the scores of a group: one query of eight components, or two of four,
 // of which queries exist. logits[m][j] are the sums of the product of items' component j.
 template <int PQ, int PX, int H>
 DEVICE void mix_group(const float (&logits)[2][PX][4], const Layers<PQ * PX, H> &w, u32 query, u32 queries, const float *gates, Gating gating,
-                      float *out, u64 stride, int valid) {
+                      const Limits *limits, float *out, u64 stride, int valid) {
   if constexpr (PQ == 8) {
-    mix<PQ * PX, H>(logits, w, query, gates, gating, out + query * stride, valid);
+    mix<PQ * PX, H>(logits, w, query, gates, gating, limits, out + query * stride, valid);
   } else {
     // A lane of t < 2 has pairs of the first query, the lane two above it the same of the
     // second. One keeps the even j of its own and gives the odd, the other the reverse.
@@ -160,7 +205,7 @@ DEVICE void mix_group(const float (&logits)[2][PX][4], const Layers<PQ * PX, H> 
     }
 #pragma unroll 1
     for (u32 q = query; q < query + 2 && q < queries; q++) {
-      mix<PQ * PX, H>(own, w, q, gates, gating, out + q * stride, valid);
+      mix<PQ * PX, H>(own, w, q, gates, gating, limits, out + q * stride, valid);
       UNROLL for (int m = 0; m < 2; m++) UNROLL for (int n = 0; n < PX / 2; n++) UNROLL for (int e = 0; e < 4; e++) own[m][n][e] = other[m][n][e];
     }
   }
@@ -172,10 +217,12 @@ struct TensorArguments {
   const float *gates;
   const u16 *weights, *components;
   const float *bias, *factor;
+  const Limits *all_limits; // 0: none
   Pairs pairs;
   bool silu;
 
   MEMBER Gating gating() const { return Gating{gates != 0, silu}; }
+  MEMBER const Limits *limits() const { return all_limits ? all_limits + pairs.query : 0; }
 };
 
 // load_gates begins to bring the items' part of the gates of a tile.
@@ -250,7 +297,7 @@ template <int PQ, int PX, int D, int H, int WI, int WQ, int STAGES> DEVICE void 
           multiply(c, x, b[k / 2][k % 2 * 2], b[k / 2][k % 2 * 2 + 1]);
         }
       }
-      mix_group<PQ, PX, H>(logits, w, group * 8 / PQ, a.pairs.queries, gates, a.gating(), a.pairs.scores + first,
+      mix_group<PQ, PX, H>(logits, w, group * 8 / PQ, a.pairs.queries, gates, a.gating(), a.limits(), a.pairs.scores + first,
                            a.pairs.count, (int)(a.pairs.count - first));
     }
 
@@ -326,7 +373,7 @@ template <int PQ, int PX, int D, int H, int WI, int WQ, int COLUMNS, int GROUPS>
       UNROLL for (int n = 0; n < GROUPS; n++) {
         const u32 group = warp / WI * GROUPS + n;
         if (group < groups)
-          mix_group<PQ, PX, H>(logits[n], w, group * 8 / PQ, a.pairs.queries, gates + warp % WI * 32 * (L + 8), a.gating(),
+          mix_group<PQ, PX, H>(logits[n], w, group * 8 / PQ, a.pairs.queries, gates + warp % WI * 32 * (L + 8), a.gating(), a.limits(),
                                a.pairs.scores + first, a.pairs.count, (int)(a.pairs.count - first));
       }
     __syncthreads(); // before the stage is written again
@@ -335,11 +382,11 @@ template <int PQ, int PX, int D, int H, int WI, int WQ, int COLUMNS, int GROUPS>
 
 #define TENSOR_PARAMETERS                                                                                                      \
   const u16 *halves, const float *gates, const u16 *weights, const u16 *components, const float *bias, const float *factor,  \
-      const u32 *rows, const u32 *starts, float *scores, u64 first, u64 count, u64 queries, u64 silu
+      const Limits *limits, const u32 *rows, const u32 *starts, float *scores, u64 first, u64 count, u64 queries, u64 silu
 
 #define TENSOR_BODY(scorer)                                                                                                   \
   SHARED(shared);                                                                                                              \
-  scorer(shared, TensorArguments{halves, gates, weights, components, bias, factor,                                             \
+  scorer(shared, TensorArguments{halves, gates, weights, components, bias, factor, limits,                                     \
                                  block_pairs(rows, starts, scores, first, count, queries), silu != 0});
 
 // A shape's kernels, as `generated` in mol.go has them.

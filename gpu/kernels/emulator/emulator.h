@@ -130,6 +130,7 @@ inline float float_of(u32 b) {
 inline float flushed(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.f, x) : x; }
 inline float fast_exp2(float x) { return flushed(exp2f(flushed(x))); }
 inline float fast_reciprocal(float x) { return flushed(1.f / flushed(x)); }
+inline float fast_root(float x) { return flushed(std::sqrt(flushed(x))); }
 inline float fast_tanh(float x) { // rounded to eleven bits, as far off as the hardware's may be
   const float y = tanhf(x);
   return float_of((bits_of(y) + 0xfffu + (bits_of(y) >> 13 & 1)) & ~0x1fffu);

@@ -1,0 +1,279 @@
+// Package bound says how far scores of a device's kernels can be from φ, before any
+// item is seen, and what an item's own logits and gates make of that in the kernels.
+// docs/benchmarks/gpu.md derives it.
+package bound
+
+import (
+	"math"
+
+	"github.com/likenessdb/likeness/gpu/kernels"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+	"github.com/likenessdb/likeness/rerank/mol"
+)
+
+// The roundings of a machine.
+const (
+	// unit16 is the relative error of rounding to float16, tiny16 the absolute one below
+	// its normal numbers.
+	unit16 = 0x1p-11
+	tiny16 = 0x1p-25
+	// most16 is what may become a float16; its greatest number is 65,504.
+	most16 = 65000
+	// sum16 is the relative error of one addition of a tensor core, which may truncate.
+	sum16 = 0x1p-22
+	// special is the relative error of a gate's SiLU and of its exponential, a margin above
+	// kernels.GateError.
+	special = 0x1p-16
+	// exponent is the error of an exponential's argument, in units of the largest gate.
+	exponent = 0x1p-20
+	// siluSlope is above the greatest derivative of x·sigmoid(x).
+	siluSlope = 1.1
+	// margin is for the float32 arithmetic of the limits themselves.
+	margin = 1 + 1e-3
+	// exactGates is the error of Exact in units of the largest |logit|/τ where gates are
+	// computed: twice what the processor's own kernels keep (mol: Bound), and like that
+	// no proof, but what every machine must keep in `likeness-gpu check`.
+	exactGates = 2e-5
+)
+
+// Packing is how rows of so many features are rounded for n.
+func Packing(n *mol.Network, features int) rerank.Packing {
+	p := rerank.Packing{Format: rerank.FormatFloat16, Cols: features}
+	if n != nil {
+		p.Block = n.Dim
+	}
+	return p
+}
+
+// Network is a MoL with what its bounds need to know of its weights.
+type Network struct {
+	*mol.Network
+	first, second layer
+	finite        bool // no weight is too large for float16
+}
+
+// layer is a layer's weights: W, what rounding takes of them, and the bias b.
+type layer struct {
+	there          bool
+	cols           int
+	norm, lost     float64 // spectral, of W and of W − Ŵ
+	all            float64 // ‖Ŵ‖_F at most
+	row, lostRow   float64 // the greatest norms of a row
+	bias, biasEach float64
+}
+
+// New measures the weights of a MoL; of one whose gates are the query's alone, or of
+// nil, nothing is asked but Exact.
+func New(n *mol.Network) *Network {
+	out := &Network{Network: n, finite: true}
+	if out.single() {
+		return out
+	}
+	var ok [2]bool
+	out.first, ok[0] = newLayer(n.First, n.FirstBias)
+	out.second, ok[1] = newLayer(n.Second, n.SecondBias)
+	out.finite = ok[0] && ok[1]
+	return out
+}
+
+// single: φ is one inner product of the whole feature row.
+func (n *Network) single() bool { return n.Network == nil || n.Fixed }
+
+func newLayer(w rerank.Matrix, bias []float32) (layer, bool) {
+	l := layer{there: w.Rows > 0, cols: w.Cols, norm: kernel.SpectralNorm(w), bias: rerank.Norm(bias), biasEach: largest(bias)}
+	rounded, ok := round16(w.Data)
+	lost := rerank.NewMatrix(w.Rows, w.Cols)
+	for i, x := range w.Data {
+		lost.Data[i] = x - rounded[i] // exact
+	}
+	// The first layer is rounded as half of itself, which below float16's normal
+	// numbers is coarser.
+	tiny := 2 * tiny16 * math.Sqrt(float64(len(w.Data)))
+	l.lost = kernel.SpectralNorm(lost) + tiny
+	l.all = rerank.Norm(w.Data) + rerank.Norm(lost.Data) + tiny
+	for r := range w.Rows {
+		l.row = max(l.row, rerank.Norm(w.Row(r)))
+		l.lostRow = max(l.lostRow, rerank.Norm(lost.Row(r))+tiny)
+	}
+	return l, ok
+}
+
+// round16 is v rounded to float16; ok is false where a number became infinite.
+func round16(v []float32) (rounded []float32, ok bool) {
+	if len(v) == 0 {
+		return nil, true
+	}
+	p := rerank.Packing{Format: rerank.FormatFloat16, Cols: len(v)}
+	words := make([]uint32, p.RowWords())
+	ok = p.Pack(words, v)
+	rounded = make([]float32, len(v))
+	p.Unpack(rounded, words, 1)
+	return rounded, ok
+}
+
+func largest(v []float32) (top float64) {
+	for _, x := range v {
+		top = max(top, math.Abs(float64(x)))
+	}
+	return top
+}
+
+// Limits are those of a query against rows of that loss; ok is false where nothing
+// is known: of one inner product, or where a number may be too large for float16.
+func (n *Network) Limits(o *rerank.Operands, loss *rerank.Loss) (l kernels.Limits, ok bool) {
+	if n.single() || !n.finite {
+		return l, false
+	}
+	q, ok := n.logits(o, loss)
+	if !ok || q.most > most16 || n.PairsQuery*n.PairsItem > kernels.LimitsPairs || n.hidden(line{q.extent, 0}).at0 > most16 {
+		return l, false
+	}
+	all, each := n.gates(&q, o, loss)
+	pairs := float64(n.PairsQuery * n.PairsItem)
+	base := q.worst + (pairs+8)*0x1p-23*q.most + 0x1p-22*q.extent + 1e-12
+	l = kernels.Limits{Base: above(base), All: above(all.at0), AllNorm: above(all.slope), Each: above(each.at0), EachNorm: above(each.slope)}
+	return l, all.slope+all.at0+each.slope+each.at0+base < math.MaxFloat32/2
+}
+
+// above is a float32 that is not below x, with the margin.
+func above(x float64) float32 { return math.Nextafter32(float32(x*margin), math.MaxFloat32) }
+
+// line is at0 + slope·‖λ̂‖, λ̂ an item's computed logits.
+type line struct{ at0, slope float64 }
+
+func (a line) plus(b line) line        { return line{a.at0 + b.at0, a.slope + b.slope} }
+func (a line) times(x float64) line    { return line{a.at0 * x, a.slope * x} }
+func (a line) shift(by float64) line   { return line{a.at0 + by, a.slope} }
+func constant(x float64) line          { return line{at0: x} }
+func root(n int) float64               { return math.Sqrt(float64(n)) }
+func sums(terms int) float64           { return float64(terms+2) * sum16 }
+func scale(o *rerank.Operands) float64 { return math.Abs(float64(o.Scale)) }
+
+// logits is how far a query's logits over τ can be off, and how large they are.
+type logits struct {
+	worst, norm  float64 // of their errors: the greatest, and of all together
+	most, extent float64 // of themselves
+}
+
+func (n *Network) logits(o *rerank.Operands, loss *rerank.Loss) (l logits, ok bool) {
+	rows := o.Vectors.Rows
+	scaled := rerank.NewMatrix(rows, o.Vectors.Cols) // as a machine has them
+	for i, x := range o.Vectors.Data[:len(scaled.Data)] {
+		scaled.Data[i] = x * o.Scale
+	}
+	rounded, ok := round16(scaled.Data)
+	if !ok || len(loss.Blocks) < n.PairsItem {
+		return l, false
+	}
+	lost := rerank.NewMatrix(rows, o.Vectors.Cols)
+	for i, x := range scaled.Data {
+		lost.Data[i] = x - rounded[i]
+	}
+	spectral, spectralLost := kernel.SpectralNorm(scaled), kernel.SpectralNorm(lost)
+	adding := sums(n.Dim + 2) // and two roundings of f_i/τ
+	whole := adding * (rerank.Norm(scaled.Data) + rerank.Norm(lost.Data))
+	var errors, squares float64
+	for j := range n.PairsItem {
+		gone, size := float64(loss.Blocks[j].Lost), float64(loss.Blocks[j].Norm)
+		for i := range rows {
+			f, r := rerank.Norm(scaled.Row(i)), rerank.Norm(lost.Row(i))
+			l.worst = max(l.worst, f*gone+(r+adding*(f+r))*size)
+			l.most = max(l.most, (f+r)*size)
+			squares += (f + r) * (f + r) * size * size
+		}
+		e := spectral*gone + (spectralLost+whole)*size
+		errors += e * e
+	}
+	l.norm, l.extent = math.Sqrt(errors), math.Sqrt(squares)
+	return l, l.worst < math.Inf(1) && l.norm < math.Inf(1)
+}
+
+// operand bounds the norm of logits as the operand of a layer.
+func (n *Network) operand() line {
+	return line{root(n.PairsQuery*n.PairsItem) * tiny16, 1 + unit16}
+}
+
+// before bounds the first layer's sums, their norm: of operands of that norm.
+func (n *Network) before(operand line) line {
+	f := &n.first
+	return operand.times(f.norm + f.lost + sums(f.cols)*f.all).shift(f.bias * (1 + sums(f.cols)))
+}
+
+// hidden bounds the norm of the hidden layer as an operand; of logits of that norm.
+func (n *Network) hidden(norm line) line {
+	in := n.operand()
+	in = norm.times(in.slope).shift(in.at0)
+	if !n.first.there {
+		return in
+	}
+	return n.before(in).times((1 + kernels.HiddenError) * (1 + unit16)).shift(root(n.First.Rows) * tiny16)
+}
+
+// hiddenError bounds by how much the hidden layer is off as an operand, in norm.
+func (n *Network) hiddenError(l *logits) line {
+	in := line{l.norm + root(n.PairsQuery*n.PairsItem)*tiny16, unit16}
+	if !n.first.there {
+		return in
+	}
+	f, operand := &n.first, n.operand()
+	moved := in.times(f.norm).plus(operand.times(f.lost + sums(f.cols)*f.all)).shift(sums(f.cols) * f.bias)
+	rounded := n.before(operand).times(kernels.HiddenError + unit16*(1+kernels.HiddenError))
+	return moved.times(siluSlope).plus(rounded).shift(root(n.First.Rows) * tiny16)
+}
+
+// gates bounds by how much the inputs of the softmax are off: their norm, and each.
+func (n *Network) gates(l *logits, o *rerank.Operands, loss *rerank.Loss) (all, each line) {
+	item, itemEach := n.itemGates(loss)
+	query, queryEach := rerank.Norm(o.Gates), largest(o.Gates)
+	factor := 1.0
+	if n.Combination == mol.GLUSiLU {
+		factor, query, queryEach = queryEach, 0, 0
+	}
+	s, hidden, off := &n.second, n.hidden(line{slope: 1}), n.hiddenError(l)
+	size := constant(s.bias + query + factor*item)
+	sizeEach := constant(s.biasEach + queryEach + factor*itemEach)
+	if s.there {
+		adding := sums(s.cols)
+		size, sizeEach = size.plus(hidden.times(s.norm+s.lost)), sizeEach.plus(hidden.times(s.row+s.lostRow))
+		all = off.times(s.norm).plus(hidden.times(s.lost + adding*s.all)).shift(adding * s.bias)
+		each = off.times(s.row).plus(hidden.times(s.lostRow + adding*(s.row+s.lostRow))).shift(adding * s.biasEach)
+	}
+	all, each = all.plus(size.times(0x1p-21)), each.plus(sizeEach.times(0x1p-21)) // float32, on both sides
+	if n.Combination == mol.GLUSiLU {
+		all, each = all.times(siluSlope).plus(size.times(special)), each.times(siluSlope).plus(sizeEach.times(special))
+	}
+	exponentials := sizeEach.times(exponent).shift(2 * special)
+	return all.plus(exponentials.times(root(n.PairsQuery * n.PairsItem))), each.plus(exponentials)
+}
+
+// itemGates bounds the norm of the item's part of the gates, and each.
+func (n *Network) itemGates(loss *rerank.Loss) (norm, each float64) {
+	if !n.ItemGates || len(loss.Blocks) <= n.PairsItem {
+		return 0, 0
+	}
+	var squares float64
+	for _, b := range loss.Blocks[n.PairsItem:] {
+		x := float64(b.Norm)
+		squares, each = squares+x*x, max(each, x)
+	}
+	return math.Sqrt(squares), each
+}
+
+// Exact is how far a score by the kernels of float32 can be from φ in float32
+// arithmetic, for rows of that loss: proved for one inner product; where gates are
+// computed see exactGates.
+func (n *Network) Exact(o *rerank.Operands, loss *rerank.Loss) float64 {
+	if n.single() {
+		u := o.Vectors.Data
+		return scale(o) * kernel.Gamma(len(u)+2) * rerank.Norm(u) * float64(loss.Row.Norm)
+	}
+	var query, item float64
+	for i := range o.Vectors.Rows {
+		query = max(query, rerank.Norm(o.Vectors.Row(i)))
+	}
+	for j := range min(n.PairsItem, len(loss.Blocks)) {
+		item = max(item, float64(loss.Blocks[j].Norm))
+	}
+	return exactGates * scale(o) * query * item
+}
