@@ -8,7 +8,7 @@ import (
 
 // Certificate says how far an answer can be from the exact one.
 type Certificate struct {
-	// Status is "exact" (proved), "calibrated" (audited) or "unknown".
+	// Status is "exact" (proved), "calibrated" (it rests on what was measured: Calibration or Measured) or "unknown".
 	Status string
 	// Proof is how an exact answer was proved: "inner_product", "table_scan", "bound_closed" or "exhausted".
 	Proof string
@@ -20,6 +20,8 @@ type Certificate struct {
 	// Calibration is the audited promise that the answer carries, nil without one; Uncalibrated says why not.
 	Calibration  *Calibration
 	Uncalibrated string
+	// Measured is what the answer of a scan on a device rests on where it was not proved; nil otherwise.
+	Measured *MeasuredError
 	// Stop is what ended the search for more candidates: "gap_reached", "fixed_depth", "deadline", "depth_limit",
 	// "exhausted" or "no_bound".
 	Stop          string
@@ -41,13 +43,24 @@ type Calibration struct {
 	Made                 time.Time
 }
 
+// MeasuredError is twice the greatest error of rounding that was seen on so many Pairs of a
+// query and an item: the answer is the exact one if no other item's score was off by more.
+type MeasuredError struct {
+	Pairs int64
+	Error float32
+}
+
 func fromCertificate(m *likenessv1.Certificate) Certificate {
-	return Certificate{
+	c := Certificate{
 		Status: word(m.GetStatus(), "CERTIFICATE_STATUS_"), Proof: word(m.GetProof(), "PROOF_"), Stop: word(m.GetStop(), "STOP_"),
 		Gap: m.Gap, Bound: m.Bound, KthScore: m.KthScore, Epsilon: m.GetEpsilon(),
 		Calibration: fromCalibration(m.GetCalibration()), Uncalibrated: m.GetUncalibrated(),
 		Depth: int(m.GetDepth()), Rounds: int(m.GetRounds()), Candidates: m.GetCandidates(),
 	}
+	if e := m.GetMeasured(); e != nil {
+		c.Measured = &MeasuredError{Pairs: e.GetPairs(), Error: e.GetError()}
+	}
+	return c
 }
 
 func fromCalibration(m *likenessv1.Calibration) *Calibration {

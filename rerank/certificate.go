@@ -8,7 +8,9 @@ type Status string
 const (
 	// StatusExact: proved to be the exact top K within the stated rounding error.
 	StatusExact Status = "exact"
-	// StatusCalibrated: recall@K ≥ r for a share c of queries at confidence 1−α, as audited.
+	// StatusCalibrated: not proved, but it rests on what was measured, and the certificate
+	// names that: a Calibration, recall@K ≥ r for a share c of queries at confidence 1−α,
+	// as audited; or the Measured error of rounding, of a scan.
 	StatusCalibrated Status = "calibrated"
 	// StatusUnknown: nothing was proved or audited.
 	StatusUnknown Status = "unknown"
@@ -61,6 +63,8 @@ type Certificate struct {
 	// Epsilon is the rounding error of store and kernel, in units of φ.
 	Epsilon     float32
 	Calibration *Calibration
+	// Measured is what an answer rests on instead of a Calibration, nil if it does not.
+	Measured *Measured
 	// Uncalibrated is why an answer that is not exact does not carry the calibration
 	// of its route: one of the Uncalibrated constants, or why the route's is not
 	// claimed at all. It is empty where the route has none.
@@ -69,6 +73,13 @@ type Certificate struct {
 	// Depth is the rows asked of each probe in the last round, Rounds the number
 	// of rounds, Candidates the number of items that were scored.
 	Depth, Rounds, Candidates int
+}
+
+// Measured is an error of rounding that was measured, where no bound of it closed: twice
+// the greatest that was seen on so many pairs of a query and an item.
+type Measured struct {
+	Pairs int
+	Error float32
 }
 
 // Evidence is what Certify judges.
@@ -85,6 +96,8 @@ type Evidence struct {
 	ListsExact bool
 	// Scanned: every item was scored; the lists do not matter.
 	Scanned bool
+	// Measured, of a scan: that items were left out rests on it, and on no bound.
+	Measured *Measured
 	// SingleInnerProduct: the lists are of φ itself.
 	SingleInnerProduct bool
 }
@@ -93,7 +106,8 @@ type Evidence struct {
 // gap = max(0, U − S_K + 2ε). It claims exact only if nothing unseen can exceed
 // the K-th score by more than 2ε. Evidence that is not a number proves nothing:
 // such a bound is +Inf, such a K-th score −Inf, and with such an ε, or one that
-// is infinite or negative, the answer is unknown.
+// is infinite or negative, the answer is unknown. A scan that rests on a measured
+// error is calibrated.
 func Certify(e Evidence) Certificate {
 	c := Certificate{
 		Status:   StatusUnknown,
@@ -105,7 +119,13 @@ func Certify(e Evidence) Certificate {
 		c.KthScore = e.KthScore
 	}
 	c.Gap = gap(c.Max, c.KthScore, c.Epsilon)
-	if notFinite(c.Epsilon) || c.Epsilon < 0 || c.Gap > 2*c.Epsilon {
+	switch {
+	case notFinite(c.Epsilon) || c.Epsilon < 0:
+		return c
+	case c.Gap > 2*c.Epsilon:
+		if e.Scanned && e.Measured != nil {
+			c.Status, c.Measured = StatusCalibrated, e.Measured
+		}
 		return c
 	}
 	c.Status, c.Proof = StatusExact, proof(e, c.Max)
@@ -115,7 +135,7 @@ func Certify(e Evidence) Certificate {
 func upperBound(e Evidence) float32 {
 	upper := known(e.MaxScore)
 	switch {
-	case e.Scanned:
+	case e.Scanned && e.Measured == nil:
 		return float32(math.Inf(-1))
 	case e.ListsExact:
 		return min(known(e.Bound.Max), upper)
@@ -144,7 +164,7 @@ func gap(upper, kth, epsilon float32) float32 {
 
 func proof(e Evidence, upper float32) Proof {
 	switch {
-	case e.Scanned:
+	case e.Scanned && e.Measured == nil:
 		return ProofScan
 	case math.IsInf(float64(upper), -1):
 		return ProofExhausted

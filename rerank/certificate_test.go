@@ -79,6 +79,28 @@ func TestCertifyTable6(t *testing.T) {
 	}
 }
 
+// TestCertifyMeasured: a scan that rests on a measured error is calibrated and names it,
+// its gap is what is known without; a bound that closes needs no measurement.
+func TestCertifyMeasured(t *testing.T) {
+	by := &rerank.Measured{Pairs: 1000, Error: 0.1}
+	e := rerank.Evidence{K: 2, Returned: 2, KthScore: 5, MaxScore: 20, Scanned: true, Measured: by, Bound: rerank.Bound{Epsilon: 0.5}}
+	if c := rerank.Certify(e); c.Status != rerank.StatusCalibrated || c.Measured != by || c.Gap != 16 || c.Proof != rerank.ProofNone {
+		t.Errorf("%+v, want calibrated, with a gap of 16", c)
+	}
+	e.KthScore = 20
+	if c := rerank.Certify(e); c.Status != rerank.StatusExact || c.Measured != nil || c.Proof != rerank.ProofBound {
+		t.Errorf("%+v, want exact by the bound", c)
+	}
+	e.KthScore, e.Bound.Epsilon = 5, inf
+	if c := rerank.Certify(e); c.Status != rerank.StatusUnknown || c.Measured != nil {
+		t.Errorf("%+v, want unknown", c)
+	}
+	e.Bound.Epsilon, e.Scanned = 0.5, false
+	if c := rerank.Certify(e); c.Status != rerank.StatusUnknown || c.Measured != nil {
+		t.Errorf("%+v of no scan, want unknown", c)
+	}
+}
+
 func TestCertify(t *testing.T) {
 	nan := float32(math.NaN())
 	for _, c := range []struct {

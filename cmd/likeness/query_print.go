@@ -104,6 +104,11 @@ func certificateText(r *likenessv1.SearchResponse) string {
 	case likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT:
 		fmt.Fprintf(&b, "exact: %s.", proofTexts[c.GetProof()])
 	case likenessv1.CertificateStatus_CERTIFICATE_STATUS_CALIBRATED:
+		if m := c.GetMeasured(); m != nil {
+			fmt.Fprintf(&b, "calibrated: nothing is missing if rounding moved no score by more than %.3g, twice the most that was seen on %d pairs of a query and an item.",
+				m.GetError(), m.GetPairs())
+			break
+		}
 		k := c.GetCalibration()
 		fmt.Fprintf(&b, "calibrated: at least %.4g %% of the true top %d are found for %.4g %% of queries, with confidence %.4g %% from %d queries, audited on %s.",
 			100*k.GetRecall(), k.GetK(), 100*k.GetShare(), 100*(1-k.GetAlpha()), k.GetQueries(), k.GetMade().AsTime().Format(time.DateOnly))

@@ -24,7 +24,7 @@ func (s *search) evidence() rerank.Evidence {
 	e := rerank.Evidence{
 		K: s.r.K, Returned: s.found(), MaxScore: s.spec.MaxScore,
 		Bound:   s.roughly(s.enc.Bound(s.probes, s.lists)),
-		Scanned: s.r.Strategy == rerank.Scan, SingleInnerProduct: s.spec.SingleInnerProduct && s.target() != nil,
+		Scanned: s.r.Strategy == rerank.Scan, Measured: s.measured, SingleInnerProduct: s.spec.SingleInnerProduct && s.target() != nil,
 		// Under a filter or in partitions, an item of several rows can own rows that
 		// no list could show, so that the thresholds say nothing of it. In a companion
 		// all rows of an item have its payload.

@@ -69,6 +69,8 @@ type chosen struct {
 	Selection
 	items  []int32 // the selection's, then the sample
 	scores []float32
+	// unproved: the answer may rest on a measured error.
+	unproved bool
 }
 
 // wanted is the number of items to ask a device for, so that n are certain in spite
@@ -202,7 +204,7 @@ func (c *chosen) contradicted(own float32) error {
 	if !finite(off) {
 		return fmt.Errorf("%w: its scores can be off by %v, those of this machine by %v", ErrUndecided, c.Epsilon, own)
 	}
-	if c.Measured > 0 {
+	if c.Measured > 0 && !c.unproved {
 		return fmt.Errorf("%w: it rests on an error of %v, which was measured on %d pairs and is no bound", ErrUndecided, c.MeasuredError, c.Measured)
 	}
 	for i, score := range c.scores {
@@ -211,6 +213,8 @@ func (c *chosen) contradicted(own float32) error {
 			if d := c.Scores[i] - score; finite(score) != finite(c.Scores[i]) || finite(score) && !(d <= off && -d <= off) {
 				return fmt.Errorf("%w: item %d scores %v on it and %v here, which may differ by %v", ErrContradicted, c.items[i], c.Scores[i], score, off)
 			}
+		case finite(score) && score > c.leftOut(own) && c.Measured > 0: // rounding took more than was seen before
+			return fmt.Errorf("%w: item %d scores %v here, which the error of %v that it measured rules out", ErrUndecided, c.items[i], score, c.MeasuredError)
 		case finite(score) && score > c.leftOut(own):
 			return fmt.Errorf("%w: it left item %d out, which scores %v here, and says that none scores above %v", ErrContradicted, c.items[i], score, c.Next)
 		}
@@ -232,7 +236,8 @@ func (s *search) onDevice(ctx context.Context, err error) {
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("likeness.device", said))
 }
 
-// scanOnDevice answers a scan, and reports false where this machine has to.
+// scanOnDevice answers a scan, and reports false where this machine has to. An answer
+// that rests on a measured error is one unless a gap was asked for.
 func (s *search) scanOnDevice(ctx context.Context, q scan.Query) (scan.Result, bool) {
 	if s.device == nil || s.Table.Grouped() || s.Table.Count() < minOnDevice {
 		return scan.Result{}, false
@@ -244,7 +249,7 @@ func (s *search) scanOnDevice(ctx context.Context, q scan.Query) (scan.Result, b
 		s.onDevice(ctx, err)
 		return scan.Result{}, false
 	}
-	c := chosen{Selection: found, items: found.Items}
+	c := chosen{Selection: found, items: found.Items, unproved: s.r.MaxGap == nil}
 	for range samples {
 		if item := rand.IntN(s.Table.Len()); s.passes(item, q.Within) {
 			c.sample(int32(item))
@@ -264,6 +269,9 @@ func (s *search) scanOnDevice(ctx context.Context, q scan.Query) (scan.Result, b
 	r := scan.Result{Top: top.Sorted(), Items: s.Table.Count(), Scored: found.Scored, NotFinite: found.NotFinite}
 	if q.Within != nil {
 		r.Items = q.Within.Len()
+	}
+	if found.Measured > 0 {
+		s.measured = &rerank.Measured{Pairs: found.Measured, Error: found.MeasuredError}
 	}
 	return r, true
 }

@@ -88,7 +88,7 @@ func (r Request) rule() rerank.Rule {
 // calibrate makes the certificate of an answer that was not proved carry the
 // route's promise, or say why it does not.
 func (s *search) calibrate(r Request, c *rerank.Certificate) {
-	if s.Promise == nil || c.Status == rerank.StatusExact {
+	if s.Promise == nil || c.Status != rerank.StatusUnknown {
 		return
 	}
 	promise, void := s.Promise.Calibration()

@@ -77,10 +77,12 @@ type search struct {
 	hits   []rerank.Scored // the best so far, sorted; Index counts scored candidates
 	scored int             // here
 	left   int             // on a device, and not here
-	rough  rough
-	keeps  bool    // what was scored is looked at again
-	kept   []batch // what was scored
-	answer Answer
+	// measured is what a scan on a device rests on; nil: a bound.
+	measured *rerank.Measured
+	rough    rough
+	keeps    bool    // what was scored is looked at again
+	kept     []batch // what was scored
+	answer   Answer
 
 	// k is the K of the request; r.K is greater where a ranker scores more candidates.
 	k        int

@@ -223,6 +223,7 @@ func fromCertificate(c rerank.Certificate) *likenessv1.Certificate {
 		KthScore:     known(c.KthScore),
 		Epsilon:      c.Epsilon,
 		Calibration:  fromCalibration(c.Calibration),
+		Measured:     fromMeasured(c.Measured),
 		Stop:         enumOf(stops, c.Stop),
 		Depth:        int32(c.Depth),
 		Rounds:       int32(c.Rounds),
@@ -237,6 +238,13 @@ func known(x float32) *float32 {
 		return nil
 	}
 	return &x
+}
+
+func fromMeasured(m *rerank.Measured) *likenessv1.MeasuredError {
+	if m == nil {
+		return nil
+	}
+	return &likenessv1.MeasuredError{Pairs: int64(m.Pairs), Error: m.Error}
 }
 
 func fromCalibration(c *rerank.Calibration) *likenessv1.Calibration {

@@ -200,6 +200,45 @@ func TestLies(t *testing.T) {
 	}
 }
 
+// TestMeasured: what rests on a measured error is used for scans alone, where no gap was
+// asked for, and the certificate says so and is never exact; a row that it should not
+// have left out makes it another's answer.
+func TestMeasured(t *testing.T) {
+	w := newWorld(t, items)
+	gap := float32(0)
+	hides := false
+	l := &liar{Device: cpu.New(cpu.Options{}), lie: func(_ context.Context, b *device.Best) error {
+		b.Measured, b.MeasuredError = 5000, 0.25
+		if hides {
+			b.Rows, b.Scores, b.Next = b.Rows[:1], b.Scores[:1], b.Scores[len(b.Scores)-1]-10
+		}
+		return nil
+	}}
+	s := w.scorer(t, local(t, l))
+	ready(t, s)
+	l.on.Store(true)
+	with, without := w.pipe(t, s), w.pipe(t, nil)
+	query := rerank.Query{Vector: random(3, 1, dim).Row(0)}
+	have, err := with.Search(t.Context(), pipeline.Request{Route: "r", K: 10, Strategy: rerank.Scan, Query: query})
+	must(t, err)
+	want, err := without.Search(t.Context(), pipeline.Request{Route: "r", K: 10, Strategy: rerank.Scan, Query: query})
+	must(t, err)
+	if !reflect.DeepEqual(have.Hits, want.Hits) {
+		t.Errorf("hits %v, want %v", have.Hits, want.Hits)
+	}
+	c := have.Certificate
+	if c.Status != rerank.StatusCalibrated || c.Measured == nil || *c.Measured != (rerank.Measured{Pairs: 5000, Error: 0.25}) || c.Calibration != nil || c.Proof != "" || c.Gap == 0 {
+		t.Errorf("certificate %+v, want a calibrated one by 5000 pairs", c)
+	}
+	agree(t, with, without, "with a gap", pipeline.Request{K: 10, Strategy: rerank.Scan, MaxGap: &gap}, 3)
+	agree(t, with, without, "candidates", pipeline.Request{K: 10}, 3)
+	hides = true
+	agree(t, with, without, "a row is missing", pipeline.Request{K: 10, Strategy: rerank.Scan}, 3)
+	if n := s.Status(); n.Answers[offload.Used] != 1 || n.Answers[offload.Undecided] < 3 || n.State != offload.Ready {
+		t.Errorf("status %+v, want 1 answer used and 3 undecided", n)
+	}
+}
+
 // TestHangs: a device that does not answer costs half of the time of some searches.
 func TestHangs(t *testing.T) {
 	w := newWorld(t, items)

@@ -228,7 +228,10 @@ type Certificate struct {
 	Candidates int64 `protobuf:"varint,11,opt,name=candidates,proto3" json:"candidates,omitempty"`
 	// Why an answer that is not exact does not carry the calibration of its route: filter, k, strategy, depth or behind, where
 	// the calibration is not of such answers, or a sentence, where it is not claimed at all. Empty without one.
-	Uncalibrated  string `protobuf:"bytes,12,opt,name=uncalibrated,proto3" json:"uncalibrated,omitempty"`
+	Uncalibrated string `protobuf:"bytes,12,opt,name=uncalibrated,proto3" json:"uncalibrated,omitempty"`
+	// Of a scan on a device that was not proved: the error of rounding that takes the place of a bound. Such an answer is
+	// calibrated, and has no calibration.
+	Measured      *MeasuredError `protobuf:"bytes,13,opt,name=measured,proto3" json:"measured,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -347,6 +350,69 @@ func (x *Certificate) GetUncalibrated() string {
 	return ""
 }
 
+func (x *Certificate) GetMeasured() *MeasuredError {
+	if x != nil {
+		return x.Measured
+	}
+	return nil
+}
+
+// MeasuredError says what an answer rests on where no bound of rounding closes: it holds every item that belongs to it
+// if rounding moved no other item's score by more than error.
+type MeasuredError struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// n: the number of pairs of a query and an item whose error was measured.
+	Pairs int64 `protobuf:"varint,1,opt,name=pairs,proto3" json:"pairs,omitempty"`
+	// epsilon: twice the greatest error that was seen, in units of the score.
+	Error         float32 `protobuf:"fixed32,2,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeasuredError) Reset() {
+	*x = MeasuredError{}
+	mi := &file_likeness_v1_certificate_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeasuredError) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeasuredError) ProtoMessage() {}
+
+func (x *MeasuredError) ProtoReflect() protoreflect.Message {
+	mi := &file_likeness_v1_certificate_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeasuredError.ProtoReflect.Descriptor instead.
+func (*MeasuredError) Descriptor() ([]byte, []int) {
+	return file_likeness_v1_certificate_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *MeasuredError) GetPairs() int64 {
+	if x != nil {
+		return x.Pairs
+	}
+	return 0
+}
+
+func (x *MeasuredError) GetError() float32 {
+	if x != nil {
+		return x.Error
+	}
+	return 0
+}
+
 // Calibration is an audited promise.
 type Calibration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -371,7 +437,7 @@ type Calibration struct {
 
 func (x *Calibration) Reset() {
 	*x = Calibration{}
-	mi := &file_likeness_v1_certificate_proto_msgTypes[1]
+	mi := &file_likeness_v1_certificate_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -383,7 +449,7 @@ func (x *Calibration) String() string {
 func (*Calibration) ProtoMessage() {}
 
 func (x *Calibration) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_certificate_proto_msgTypes[1]
+	mi := &file_likeness_v1_certificate_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -396,7 +462,7 @@ func (x *Calibration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calibration.ProtoReflect.Descriptor instead.
 func (*Calibration) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_certificate_proto_rawDescGZIP(), []int{1}
+	return file_likeness_v1_certificate_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Calibration) GetRecall() float64 {
@@ -459,7 +525,7 @@ var File_likeness_v1_certificate_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_certificate_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlikeness/v1/certificate.proto\x12\vlikeness.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd2\x03\n" +
+	"\x1dlikeness/v1/certificate.proto\x12\vlikeness.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8a\x04\n" +
 	"\vCertificate\x126\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1e.likeness.v1.CertificateStatusR\x06status\x12(\n" +
 	"\x05proof\x18\x02 \x01(\x0e2\x12.likeness.v1.ProofR\x05proof\x12\x15\n" +
@@ -475,11 +541,15 @@ const file_likeness_v1_certificate_proto_rawDesc = "" +
 	"\n" +
 	"candidates\x18\v \x01(\x03R\n" +
 	"candidates\x12\"\n" +
-	"\funcalibrated\x18\f \x01(\tR\funcalibratedB\x06\n" +
+	"\funcalibrated\x18\f \x01(\tR\funcalibrated\x126\n" +
+	"\bmeasured\x18\r \x01(\v2\x1a.likeness.v1.MeasuredErrorR\bmeasuredB\x06\n" +
 	"\x04_gapB\b\n" +
 	"\x06_boundB\f\n" +
 	"\n" +
-	"_kth_score\"\xe4\x01\n" +
+	"_kth_score\";\n" +
+	"\rMeasuredError\x12\x14\n" +
+	"\x05pairs\x18\x01 \x01(\x03R\x05pairs\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\x02R\x05error\"\xe4\x01\n" +
 	"\vCalibration\x12\x16\n" +
 	"\x06recall\x18\x01 \x01(\x01R\x06recall\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x01R\x05share\x12\x14\n" +
@@ -522,26 +592,28 @@ func file_likeness_v1_certificate_proto_rawDescGZIP() []byte {
 }
 
 var file_likeness_v1_certificate_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_likeness_v1_certificate_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_likeness_v1_certificate_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_likeness_v1_certificate_proto_goTypes = []any{
 	(CertificateStatus)(0),        // 0: likeness.v1.CertificateStatus
 	(Proof)(0),                    // 1: likeness.v1.Proof
 	(Stop)(0),                     // 2: likeness.v1.Stop
 	(*Certificate)(nil),           // 3: likeness.v1.Certificate
-	(*Calibration)(nil),           // 4: likeness.v1.Calibration
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(*MeasuredError)(nil),         // 4: likeness.v1.MeasuredError
+	(*Calibration)(nil),           // 5: likeness.v1.Calibration
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
 }
 var file_likeness_v1_certificate_proto_depIdxs = []int32{
 	0, // 0: likeness.v1.Certificate.status:type_name -> likeness.v1.CertificateStatus
 	1, // 1: likeness.v1.Certificate.proof:type_name -> likeness.v1.Proof
-	4, // 2: likeness.v1.Certificate.calibration:type_name -> likeness.v1.Calibration
+	5, // 2: likeness.v1.Certificate.calibration:type_name -> likeness.v1.Calibration
 	2, // 3: likeness.v1.Certificate.stop:type_name -> likeness.v1.Stop
-	5, // 4: likeness.v1.Calibration.made:type_name -> google.protobuf.Timestamp
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	4, // 4: likeness.v1.Certificate.measured:type_name -> likeness.v1.MeasuredError
+	6, // 5: likeness.v1.Calibration.made:type_name -> google.protobuf.Timestamp
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_likeness_v1_certificate_proto_init() }
@@ -556,7 +628,7 @@ func file_likeness_v1_certificate_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_likeness_v1_certificate_proto_rawDesc), len(file_likeness_v1_certificate_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

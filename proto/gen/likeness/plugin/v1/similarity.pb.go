@@ -1041,7 +1041,7 @@ type Best struct {
 	// The score of the best row that is not in the answer; unset where there is none or it is not finite.
 	Next *float32 `protobuf:"fixed32,6,opt,name=next,proto3,oneof" json:"next,omitempty"`
 	// If not 0, no bound rules out that a row that was left out scores more than next: an error of rounding does that was
-	// measured on so many pairs of a query and a row. Then the answer proves nothing.
+	// measured on so many pairs of a query and a row. Then the answer is not proved, and a certificate of it is calibrated at most.
 	MeasuredPairs uint32 `protobuf:"varint,7,opt,name=measured_pairs,json=measuredPairs,proto3" json:"measured_pairs,omitempty"`
 	// That error.
 	MeasuredError float32 `protobuf:"fixed32,8,opt,name=measured_error,json=measuredError,proto3" json:"measured_error,omitempty"`
