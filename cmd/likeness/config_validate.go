@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
@@ -42,7 +44,8 @@ func newConfigValidateCommand(a *app) *cobra.Command {
 		Use:   "validate",
 		Short: "Check the configuration with the files that it names",
 		Long: `validate checks the configuration, the model, table and vector files, and that
-models, tables, rankers and routes fit each other. It starts no plugin. With --connect it also asks the stores
+models, tables, rankers and routes fit each other. It starts no plugin, and can be run beside a sidecar: live
+tables that one has open are read without its latest writes. With --connect it also asks the stores
 for the collections, and says what calibrated routes promise, or why they do not.`,
 		Example: `  likeness config validate --config likeness.yaml
   likeness config validate --config likeness.yaml --connect --timeout 10s`,
@@ -87,6 +90,9 @@ func validateFiles(ctx context.Context, c *config.Config, connect bool, timeout 
 		return nil, fmt.Errorf("%w: it has no route, so there is nothing to serve; is --config given?", config.ErrConfig)
 	}
 	parts, err := rollout.Open(ctx, c)
+	if errors.Is(err, filelock.ErrHeld) { // a sidecar serves them: before an upgrade, the usual case
+		parts, err = rollout.Open(ctx, asFiles(c))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrConfig, errors.Join(err, wiring.CheckRankers(c)))
 	}
@@ -109,6 +115,18 @@ func validateFiles(ctx context.Context, c *config.Config, connect bool, timeout 
 		return nil, err
 	}
 	return calibrations(p.Routes()), nil
+}
+
+// asFiles is a configuration whose live tables are read as they were last written as a
+// whole, without the logs of who has them open.
+func asFiles(c *config.Config) *config.Config {
+	read := *c
+	read.Routes = maps.Clone(c.Routes)
+	for name, r := range read.Routes {
+		r.TableLive = false
+		read.Routes[name] = r
+	}
+	return &read
 }
 
 func calibrations(routes []*pipeline.Route) (all []routeCalibration) {

@@ -147,6 +147,10 @@ func reconcileServed(t *testing.T, config string, behind func()) {
 		t.Errorf("%q, %s", r.out, r.err)
 	}
 	ask(59)
+	// An upgrade begins so: the files of a sidecar that runs are checked beside it.
+	if r := execute(t, "", "config", "validate", "--config", config, "--connect"); r.code != 0 {
+		t.Errorf("validate beside the sidecar: code %d, %s", r.code, r.err)
+	}
 	for want, args := range map[string][]string{
 		"--address":                 {"--config", config, "--route", "things"},
 		"ROUTE_NOT_FOUND":           {"--address", at, "--route", "none"},
