@@ -10,7 +10,8 @@ import (
 
 // TestFolders: each name has a folder of its own, whatever is in it.
 func TestFolders(t *testing.T) {
-	names := []string{"things", ".", "..", "%2E", "%2E%2E", "a/b", "a%2Fb", "../routes/things", "a b", "ä", `a\b`}
+	names := []string{"things", ".", "..", "%2E", "%2E%2E", "a/b", "a%2Fb", "../routes/things", "a b", "ä", `a\b`, "", "%", "/", "/etc/passwd", "..\\..", "%2e%2e%2f", "a\x00b", "a\u2215b", "a\uff0fb", "\u2024\u2024", "\uff0e\uff0e",
+		strings.Repeat("x", 300), strings.Repeat("x", 301), strings.Repeat("商", 80), strings.Repeat("../", 100)}
 	seen := map[string]string{}
 	note := func(what, path string) {
 		t.Helper()
@@ -20,6 +21,9 @@ func TestFolders(t *testing.T) {
 		seen[path] = what
 		if below, err := filepath.Rel("state", path); err != nil || strings.HasPrefix(below, "..") || path != filepath.Clean(path) {
 			t.Errorf("%s: %s leaves the folder", what, path)
+		}
+		if part := filepath.Base(path); len(part) > 220 || strings.ContainsAny(part, "/\\\x00") {
+			t.Errorf("%s: %q is no name of a file", what, part)
 		}
 	}
 	for _, name := range names {

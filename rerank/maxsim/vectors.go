@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/internal/regular"
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
@@ -61,7 +62,7 @@ func OpenVectors(name, want string) (_ *Vectors, err error) {
 			err = errors.Join(err, v.Close())
 		}
 	}()
-	owners, err := os.Open(name + ownersFile)
+	owners, _, err := regular.Open(name + ownersFile)
 	if err != nil {
 		return nil, fmt.Errorf("opening behavioural vectors: %w", err)
 	}

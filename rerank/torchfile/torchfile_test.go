@@ -67,9 +67,15 @@ func TestFormats(t *testing.T) {
 // archive is a zip file of PyTorch with that pickle and one storage of floats.
 func archive(t testing.TB, pickle string, floats int) []byte {
 	t.Helper()
+	return archiveOf(t, "m/", "0", pickle, floats)
+}
+
+// archiveOf has its records in a folder, and the storage under a key.
+func archiveOf(t testing.TB, folder, key, pickle string, floats int) []byte {
+	t.Helper()
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
-	for name, data := range map[string]string{"m/data.pkl": pickle, "m/data/0": strings.Repeat("\x00\x00\x80\x3f", floats)} {
+	for name, data := range map[string]string{folder + "data.pkl": pickle, folder + "data/" + key: strings.Repeat("\x00\x00\x80\x3f", floats)} {
 		w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
 		if err != nil {
 			t.Fatal(err)
@@ -107,6 +113,35 @@ func TestStrides(t *testing.T) {
 }
 
 // Nothing but tensors and plain data is read, and no view leaves its storage.
+// TestNamesAreNoPaths: whatever records and storages are called, they are found in the
+// archive or not at all; nothing is opened or written by their names.
+func TestNamesAreNoPaths(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, bytes.Repeat([]byte{1}, 24), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"../", "../../m/", "/", "/etc/", dir + "/", `..\`, "%2e%2e%2f", "m\x00/", "\uff0e\uff0e\u2215", strings.Repeat("long/", 5000), "./", "CON/"} {
+		pickle := tensorPickle("K\x02K\x03", "K\x01K\x02", "\x00", "\x06")
+		if err := loadAll(archiveOf(t, name, "0", pickle, 6)); err != nil {
+			t.Errorf("folder %.20q: %v", name, err)
+		}
+		// A storage of the name of a file that is there.
+		key := name + "secret"
+		if len(key) > 255 {
+			continue
+		}
+		other := strings.Replace(pickle, "X\x01\x00\x00\x000", "X"+string([]byte{byte(len(key)), 0, 0, 0})+key, 1)
+		if err := loadAll(archive(t, other, 6)); !errors.Is(err, torchfile.ErrFormat) {
+			t.Errorf("storage %q: %v, want ErrFormat", key, err)
+		}
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		file []byte

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 )
 
 // errChecksum: a file of a plugin is not what was promised.
@@ -70,6 +71,9 @@ func parseManifest(text []byte) (map[string]digest, error) {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		local := filepath.Clean(filepath.FromSlash(name[1:]))
+		if strings.ContainsFunc(name, unicode.IsControl) {
+			return nil, fmt.Errorf("line %d: the path %q has a control character", n, name[1:])
+		}
 		if !filepath.IsLocal(local) || local == "." {
 			return nil, fmt.Errorf("line %d: %q is not a file in the manifest's folder", n, name[1:])
 		}

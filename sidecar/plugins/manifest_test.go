@@ -24,6 +24,12 @@ func TestManifest(t *testing.T) {
 		"no path":        {sum, "is not", false},
 		"absolute":       {sum + "  /etc/passwd", "manifest's folder", false},
 		"out":            {sum + "  a/../../b", "manifest's folder", false},
+		"parent":         {sum + "  ..", "manifest's folder", false},
+		"itself":         {sum + "  .", "manifest's folder", false},
+		"up alone":       {sum + " *../plugin", "manifest's folder", false},
+		"encoded":        {sum + "  %2e%2e/a", "%2e%2e/a", true}, // a name as any other
+		"look-alikes":    {sum + "  \uff0e\uff0e\u2215a", "\uff0e\uff0e\u2215a", true},
+		"NUL":            {sum + "  a\x00b", "control character", false},
 		"the folder":     {sum + "  ./", "manifest's folder", false},
 		"two digests":    {sum + "  a\n" + strings.ToUpper(sum) + "  a\n" + strings.Repeat("0", 64) + "  a", "line 3", false},
 		"escaped name":   {`\` + sum + `  a\n`, "line 1", false},
