@@ -13,9 +13,8 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -36,9 +35,7 @@ var (
 // waits for the searches of its collection and they wait for it.
 type Store struct {
 	limits adapters.Limits
-	// cores are the workers of all searches: one more would only take turns with
-	// the others, and with whatever else the process has to do.
-	cores *semaphore.Weighted
+	turns  *turns.Turns // of the workers of all searches
 
 	mu          sync.RWMutex
 	collections map[string]*collection
@@ -52,14 +49,20 @@ type Option func(*Store)
 // there are none.
 func WithLimits(l adapters.Limits) Option { return func(s *Store) { s.limits = l } }
 
+// WithTurns makes searches take turns with whatever else the process has to do.
+// Without it they take them among themselves, as many at a time as there are processors.
+func WithTurns(t *turns.Turns) Option { return func(s *Store) { s.turns = t } }
+
 // New returns a store without collections.
 func New(opts ...Option) *Store {
 	s := &Store{
 		collections: map[string]*collection{}, aliases: map[string]string{},
-		cores: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))),
 	}
 	for _, o := range opts {
 		o(s)
+	}
+	if s.turns == nil {
+		s.turns = turns.New(runtime.GOMAXPROCS(0))
 	}
 	return s
 }

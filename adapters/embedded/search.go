@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
@@ -55,7 +55,7 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above floa
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.topK(ctx, s.cores, probes, keep, above, ranged)
+	found, err := c.topK(ctx, s.turns, probes, keep, above, ranged)
 	if err != nil {
 		return nil, err
 	}
@@ -97,16 +97,13 @@ func (c *collection) bind(r adapters.SearchRequest) ([]probe, error) {
 // topK returns the best rows of each probe. Workers, one and as many more as
 // there are idle cores, take chunks of rows in turn and keep their own heaps,
 // which are merged at the end.
-func (c *collection) topK(ctx context.Context, cores *semaphore.Weighted, probes []probe, keep func(int) bool, above float32, ranged bool) ([][]rerank.Scored, error) {
+func (c *collection) topK(ctx context.Context, t *turns.Turns, probes []probe, keep func(int) bool, above float32, ranged bool) ([][]rerank.Scored, error) {
 	groups := grouped(probes)
-	if err := cores.Acquire(ctx, 1); err != nil {
+	workers, err := t.Some(ctx, (c.rows+chunk-1)/chunk)
+	if err != nil {
 		return nil, err
 	}
-	workers := 1
-	for workers*chunk < c.rows && cores.TryAcquire(1) {
-		workers++
-	}
-	defer cores.Release(int64(workers))
+	defer t.GiveAll(workers)
 	scorers := make([]*scorer, workers)
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

@@ -1,13 +1,14 @@
 package scan
 
 import (
-	"runtime"
+	"context"
 	"slices"
+	"time"
 )
 
-// join adds jobs to the pass, which begins if there is none, and works on it until
+// join adds jobs to the pass. If there is none it begins one, and works on it until
 // they need no more chunks.
-func (s *Scanner) join(jobs []*job) {
+func (s *Scanner) join(ctx context.Context, jobs []*job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, j := range jobs {
@@ -19,24 +20,40 @@ func (s *Scanner) join(jobs []*job) {
 		}
 		s.jobs = append(s.jobs, j)
 	}
-	workers := min(runtime.GOMAXPROCS(0), s.chunks)
-	for s.running < workers-1 && len(s.jobs) > 0 {
-		s.start()
+	if s.running > 0 || len(s.jobs) == 0 { // who works does so for all
+		return
 	}
-	if s.running < workers && len(s.jobs) > 0 {
-		s.running++
+	s.running++
+	s.mu.Unlock()
+	err := s.turns.Take(ctx)
+	s.mu.Lock()
+	if err == nil {
 		s.work(s.borrow(), jobs)
-		s.running--
-		if len(s.jobs) > 0 { // others joined, and count on this worker
-			s.start()
-		}
+		s.turns.Give()
+	}
+	s.running--
+	s.jobs = slices.DeleteFunc(s.jobs, (*job).over)
+	if s.running == 0 && len(s.jobs) > 0 { // others joined, and count on this worker
+		s.start(false)
 	}
 }
 
-// start makes one more goroutine work until no job needs a chunk.
-func (s *Scanner) start() {
+// workers is the most that work on the pass.
+func (s *Scanner) workers() int { return min(s.turns.Most(), s.chunks) }
+
+// hire makes a goroutine work on the pass for each processor that nothing else uses.
+func (s *Scanner) hire() {
+	for s.running < s.workers() && len(s.jobs) > 0 && s.turns.Try() {
+		s.start(true)
+	}
+}
+
+// start makes one more goroutine work until no job needs a chunk; it waits for its
+// turn, if it has none.
+func (s *Scanner) start(turn bool) {
 	s.running++
 	w := s.borrow()
+	w.turn = turn
 	go w.run()
 }
 
@@ -51,13 +68,23 @@ func (s *Scanner) borrow() *worker {
 	return w
 }
 
+// slice is how long a worker keeps its turn while others wait for theirs: about what a
+// search takes to score its candidates.
+const slice = time.Millisecond
+
 // work takes chunks until no job, or none of own where given, needs one. It is
-// called, and returns, with the lock held.
+// called, and returns, with the lock held and with a turn.
 func (s *Scanner) work(w *worker, own []*job) {
-	for s.take(w) {
+	for began := time.Now(); s.take(w); {
+		s.hire()
 		s.mu.Unlock()
 		for _, j := range w.jobs {
 			w.scan(j, w.from, w.to)
+		}
+		if s.turns.Waiting() > 0 && time.Since(began) > slice {
+			s.turns.Give()
+			_ = s.turns.Take(context.Background()) // others' turns end
+			began = time.Now()
 		}
 		s.mu.Lock()
 		for _, j := range w.jobs {

@@ -1,5 +1,5 @@
 // Package scan finds the exact top K of a resident table: it goes over every item,
-// in chunks, on every core, and scores all that a cheaper bound does not rule out.
+// in chunks, on every processor that is free for it, and scores all that a cheaper bound does not rule out.
 //
 // Queries that are asked at the same time share one pass: a query joins at the
 // chunk where the pass is, and leaves when it has been round the table. So the
@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
 )
@@ -54,6 +55,7 @@ type Scanner struct {
 	loss          rerank.Loss // of the rows, against those that are scored
 	alive         *Bitmap     // nil: all of them
 	chunk, chunks int         // items a chunk, chunks of the table
+	turns         *turns.Turns
 
 	pool sync.Pool // *job
 
@@ -65,9 +67,15 @@ type Scanner struct {
 }
 
 // New returns a scanner of a table, which must not be closed while it is used.
-// spec is of the similarity that its queries are encoded by.
+// spec is of the similarity that its queries are encoded by. It scans on as many
+// processors as there are now.
 func New(t *table.Table, spec rerank.Spec) *Scanner {
-	s := &Scanner{table: t, chunk: chunkOf(t, spec)}
+	return NewShared(t, spec, turns.New(runtime.GOMAXPROCS(0)))
+}
+
+// NewShared is New where scans take turns on the processors with other work.
+func NewShared(t *table.Table, spec rerank.Spec, shared *turns.Turns) *Scanner {
+	s := &Scanner{table: t, turns: shared, chunk: chunkOf(t, spec, shared.Most())}
 	s.loss = t.Loss()
 	if _, ok := t.Full(); !ok { // the rows themselves are scored
 		s.loss.Row.Lost, s.loss.Blocks = 0, slices.Clone(s.loss.Blocks)
@@ -81,13 +89,13 @@ func New(t *table.Table, spec rerank.Spec) *Scanner {
 	return s
 }
 
-func chunkOf(t *table.Table, spec rerank.Spec) int {
+func chunkOf(t *table.Table, spec rerank.Spec, workers int) int {
 	n := maxChunk
 	if spec.SingleInnerProduct && t.Len() > 0 {
 		rows := max(1, t.Meta().Rows/t.Len())
 		n = chunkBytes / (4 * t.Meta().Features * rows)
 	}
-	share := t.Len() / (chunksOfEachProcess * runtime.GOMAXPROCS(0))
+	share := t.Len() / (chunksOfEachProcess * workers)
 	return max(minChunk, min(n, maxChunk, share)) / minChunk * minChunk
 }
 
@@ -116,7 +124,7 @@ func (s *Scanner) Batch(ctx context.Context, queries []Query, results []Result) 
 		j.begin(ctx, s, q)
 		jobs = append(jobs, j)
 	}
-	s.join(jobs)
+	s.join(ctx, jobs)
 	var err error
 	for i, j := range jobs {
 		<-j.done

@@ -1,6 +1,7 @@
 package scan
 
 import (
+	"context"
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -10,6 +11,7 @@ import (
 type worker struct {
 	s        *Scanner
 	run      func() // the body of its goroutine
+	turn     bool   // that it has when it starts
 	from, to int    // the chunk
 	jobs     []*job // that need it
 
@@ -23,10 +25,14 @@ type worker struct {
 func newWorker(s *Scanner) *worker {
 	w := &worker{s: s, scores: make([]float32, s.chunk), bounds: make([]float32, s.chunk)}
 	w.run = func() {
+		if !w.turn {
+			_ = s.turns.Take(context.Background()) // others' turns end
+		}
 		s.mu.Lock()
 		s.work(w, nil)
 		s.running--
 		s.mu.Unlock()
+		s.turns.Give()
 	}
 	return w
 }

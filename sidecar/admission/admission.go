@@ -4,6 +4,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
@@ -40,6 +42,10 @@ const (
 // its store, too.
 const perCore = 4
 
+// queueCore wait for a processor, a core, while there is more than can be answered:
+// enough that it never stands idle, and as many as perCore in flight can be.
+const queueCore = perCore - 1
+
 // Options of New.
 type Options struct {
 	// MaxSearches bounds the searches in flight of all routes together.
@@ -49,6 +55,8 @@ type Options struct {
 	Adaptive bool
 	// Limits are those of single routes, by name.
 	Limits map[string]Limit
+	// Turns are those that searches take on the processors; nil: Arrive does not look at them.
+	Turns *turns.Turns
 	// Refused, if set, is told of each search that is not let in: its route, "unknown"
 	// where there is none of that name, and why. It is called concurrently.
 	Refused func(route, reason string)
@@ -61,9 +69,16 @@ type Searcher struct {
 	cores  int // when it was made: a thread to spare comes later
 	start  time.Time
 	// flying is the searches in flight.
-	flying  atomic.Int64
-	memory  memory
-	refused func(route, reason string)
+	flying atomic.Int64
+	// arriving is the calls that came and whose first search was not asked yet; until
+	// overUntil, as since, queue of them and of those that wait for a turn are enough.
+	arriving  atomic.Int64
+	overUntil atomic.Int64
+	queue     int
+	turns     *turns.Turns
+	busy      *RefusedError
+	memory    memory
+	refused   func(route, reason string)
 }
 
 // bounds are what searches pass; those that Adjust replaced go on for what they let in.
@@ -88,7 +103,11 @@ var _ pipeline.Searcher = (*Searcher)(nil)
 
 // New puts an admission before a searcher, whose routes are known by now.
 func New(s pipeline.Searcher, o Options) *Searcher {
-	a := &Searcher{Searcher: s, cores: runtime.GOMAXPROCS(0), start: time.Now(), refused: o.Refused}
+	a := &Searcher{Searcher: s, cores: runtime.GOMAXPROCS(0), start: time.Now(), turns: o.Turns, refused: o.Refused}
+	if a.turns == nil {
+		a.turns = turns.New(a.cores)
+	}
+	a.queue, a.busy = queueCore*a.turns.Most(), busy(a.turns.Most())
 	if a.refused == nil {
 		a.refused = func(string, string) {}
 	}
@@ -97,8 +116,8 @@ func New(s pipeline.Searcher, o Options) *Searcher {
 }
 
 // Adjust puts other limits in force for the searches that come; those in flight count
-// against the limits that let them in. A route whose limits stay keeps what was
-// learned of it. One Adjust runs at a time.
+// against the limits that let them in. What was learned of a route goes on, as far as
+// its new limits allow. One Adjust runs at a time.
 func (a *Searcher) Adjust(o Options) {
 	next := &bounds{max: o.MaxSearches, adaptive: o.Adaptive, all: semaphore.NewWeighted(int64(o.MaxSearches)), routes: map[string]*route{}}
 	was := a.bounds.Load()
@@ -113,22 +132,31 @@ func (a *Searcher) Adjust(o Options) {
 		}
 		one := &route{gate: newGate(limit)}
 		if o.Adaptive {
-			one.adaptive = a.adaptive(o.MaxSearches, limit)
+			one.adaptive = a.adaptive(o.MaxSearches, limit, was.learned(r.Name))
 		}
 		next.routes[r.Name] = one
 	}
 	a.bounds.Store(next)
 }
 
-// adaptive finds a route's limit between what its calls keep busy and what it may have.
-func (a *Searcher) adaptive(maxSearches int, l Limit) adaptivelimiter.AdaptiveLimiter[any] {
+// learned is the limit that was found of a route; 0: none was.
+func (b *bounds) learned(name string) uint {
+	if b == nil || b.routes[name] == nil || b.routes[name].adaptive == nil {
+		return 0
+	}
+	return uint(b.routes[name].adaptive.Limit())
+}
+
+// adaptive finds a route's limit between what its calls keep busy and what it may
+// have, from what was learned of it on.
+func (a *Searcher) adaptive(maxSearches int, l Limit, learned uint) adaptivelimiter.AdaptiveLimiter[any] {
 	most := uint(maxSearches)
 	if l.MaxSearches > 0 {
 		most = min(most, uint(l.MaxSearches))
 	}
 	least := min(uint(perCore*a.cores), most)
 	return adaptivelimiter.NewBuilder[any]().
-		WithLimits(least, most, min(2*least, most)).
+		WithLimits(least, most, min(max(cmp.Or(learned, 2*least), least), most)).
 		WithMaxLimitStabilizationWindow(time.Minute).
 		WithQueueing(queueFrom, queueTo).
 		Build()
@@ -136,6 +164,7 @@ func (a *Searcher) adaptive(maxSearches int, l Limit) adaptivelimiter.AdaptiveLi
 
 // Search implements pipeline.Searcher; it adds ErrOverload to its errors.
 func (a *Searcher) Search(ctx context.Context, r pipeline.Request) (answer pipeline.Answer, err error) {
+	arrived(ctx)
 	leave, err := a.enter(ctx, r.Route)
 	if err != nil {
 		return answer, err
@@ -150,6 +179,7 @@ func (a *Searcher) Search(ctx context.Context, r pipeline.Request) (answer pipel
 
 // Score implements pipeline.Searcher; it adds ErrOverload to its errors.
 func (a *Searcher) Score(ctx context.Context, r pipeline.ScoreRequest) (answer pipeline.ScoreAnswer, err error) {
+	arrived(ctx)
 	leave, _, err := a.bounded(r.Route)
 	if err != nil {
 		return answer, err
@@ -176,15 +206,6 @@ func (a *Searcher) Load(route string) (l Load, ok bool) {
 		return l, false
 	}
 	return Load{Limit: r.adaptive.Limit(), InFlight: r.adaptive.Inflight(), Queued: r.adaptive.Queued()}, true
-}
-
-// Full returns a *RefusedError while nothing should be begun, whatever its route: the
-// memory is nearly used up. A server asks before it reads a message.
-func (a *Searcher) Full() error {
-	if r := a.memory.refusal(); r != nil {
-		return a.refuse("", r)
-	}
-	return nil
 }
 
 // refuse tells of a refusal.
@@ -236,7 +257,9 @@ func (a *Searcher) enter(ctx context.Context, route string) (leave func(error), 
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			bounds.overUntil.Store(a.since() + int64(interval))
+			until := a.since() + int64(interval)
+			bounds.overUntil.Store(until)
+			a.overUntil.Store(until)
 			return nil, a.refuse(route, slow(route, bounds.adaptive.Limit(), err))
 		}
 	}

@@ -51,6 +51,12 @@ func slow(route string, limit int, cause error) *RefusedError {
 			"send fewer at a time, or add a sidecar: %v", route, limit, cause)}
 }
 
+func busy(processors int) *RefusedError {
+	return &RefusedError{Reason: Slow, After: retrySoon,
+		problem: fmt.Sprintf("as many wait for the %d processors that searches have here as can be answered soon; "+
+			"send fewer at a time, or add a sidecar", processors)}
+}
+
 func outOfMemory(used, limit uint64) *RefusedError {
 	return &RefusedError{Reason: Memory, Setting: "limits.memory", After: retrySoon,
 		problem: fmt.Sprintf("limits.memory, or GOMEMLIMIT, is %d MiB, and %d MiB are in use; send fewer or smaller ones at a time, or raise it",

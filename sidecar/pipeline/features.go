@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -62,7 +61,7 @@ func (s *search) features(ctx context.Context, ids []rerank.ID, lists []rerank.L
 		return nil, nil
 	}
 	if s.withVectors(round) {
-		b, err := s.encode(ids, nil, lists[0].Vectors)
+		b, err := s.encode(ctx, ids, nil, lists[0].Vectors)
 		return []batch{b}, s.featuresFailed(ctx, err)
 	}
 	src := source{opened: s.opened, resident: s.resident, tracer: s.tracer}
@@ -201,7 +200,7 @@ func (s *source) fromStored(ctx context.Context, ids []rerank.ID) (batch, error)
 	if err != nil {
 		return batch{}, err
 	}
-	return s.encode(have, starts, rows.Vectors[0])
+	return s.encode(ctx, have, starts, rows.Vectors[0])
 }
 
 func (s *source) fetch(ctx context.Context, collection string, ids []rerank.ID, fields []string) (adapters.Rows, error) {
@@ -268,14 +267,19 @@ func (o *opened) align(rows adapters.Rows, asked []rerank.ID, fields []string, o
 // minShare is the fewest vectors that are worth a core of their own.
 const minShare = 64
 
-// encode computes feature rows of base vectors, on every core.
-func (o *opened) encode(ids []rerank.ID, starts []int32, base rerank.Matrix) (batch, error) {
+// encode computes feature rows of base vectors, on every processor that is free.
+func (o *opened) encode(ctx context.Context, ids []rerank.ID, starts []int32, base rerank.Matrix) (batch, error) {
 	if base.Cols != o.spec.ItemDim && base.Rows > 0 {
 		return batch{}, fmt.Errorf("%w: vectors of %d elements, the model takes %d", errBroken, base.Cols, o.spec.ItemDim)
 	}
 	features := rerank.NewMatrix(base.Rows, o.spec.Features)
+	workers, err := o.turns.Some(ctx, (base.Rows+minShare-1)/minShare)
+	if err != nil {
+		return batch{}, err
+	}
+	defer o.turns.GiveAll(workers)
 	var g errgroup.Group
-	share := max(minShare, (base.Rows+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	share := max(minShare, (base.Rows+workers-1)/workers)
 	for from := 0; from < base.Rows; from += share {
 		to := min(from+share, base.Rows)
 		g.Go(func() error { return o.Model.EncodeItems(features.Slice(from, to), base.Slice(from, to)) })
@@ -309,10 +313,10 @@ func (s *search) score(ctx context.Context, batches []batch) error {
 func (s *search) scoreHere(ctx context.Context, batches []batch) ([][]float32, error) {
 	// Scoring keeps a core busy: more at a time would only take turns, and every
 	// one of them end late.
-	if err := s.cores.Acquire(ctx, 1); err != nil {
+	if err := s.turns.Take(ctx); err != nil {
 		return nil, timedOut(ctx, err)
 	}
-	defer s.cores.Release(1)
+	defer s.turns.Give()
 	scores := make([][]float32, len(batches))
 	for i, b := range batches {
 		scores[i] = make([]float32, len(b.ids))

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/scan"
 	"github.com/likenessdb/likeness/rerank/table"
@@ -26,6 +27,7 @@ type lane struct {
 // read-only.
 type opened struct {
 	Route
+	turns   *turns.Turns // of what keeps processors busy
 	spec    rerank.Spec
 	deriver rerank.Deriver // nil: the model derives no fields
 	// behavioural: the model has vectors of items that are no rows of the collection;
@@ -46,8 +48,8 @@ type opened struct {
 	supports  *held
 }
 
-func newLane(r *Route) (*lane, error) {
-	o := &opened{Route: *r}
+func newLane(r *Route, t *turns.Turns) (*lane, error) {
+	o := &opened{Route: *r, turns: t}
 	if err := o.configure(); err != nil {
 		return nil, err
 	}
@@ -86,7 +88,7 @@ func (o *opened) scannerOf(t *table.Table) *scan.Scanner {
 	if last != nil && last.Table() == t {
 		return last
 	}
-	mine := scan.New(t, o.spec)
+	mine := scan.NewShared(t, o.spec, o.turns)
 	if !o.scanner.CompareAndSwap(last, mine) {
 		if other := o.scanner.Load(); other.Table() == t {
 			return other

@@ -11,7 +11,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
-	"golang.org/x/sync/semaphore"
+
+	"github.com/likenessdb/likeness/internal/turns"
 )
 
 var _ Searcher = (*Pipeline)(nil)
@@ -22,6 +23,9 @@ type Options struct {
 	Observer Observer
 	// Tracer makes a span a step; nil makes none.
 	Tracer trace.Tracer
+	// Turns are those of all that keeps processors busy; nil: the pipeline's own, as
+	// many at a time as there are processors.
+	Turns *turns.Turns
 	// Logger gets what an answer does not say; nil drops it.
 	Logger *slog.Logger
 }
@@ -32,8 +36,8 @@ type Pipeline struct {
 	tracer   trace.Tracer
 	log      *slog.Logger
 	slots    map[string]*slot
-	names    []string // sorted
-	cores    *semaphore.Weighted
+	names    []string     // sorted
+	sharing  *turns.Turns // the routes' too
 }
 
 // New makes a pipeline of routes, which the caller does not change after. It
@@ -41,7 +45,10 @@ type Pipeline struct {
 // returns ErrSetup, one for every route that contradicts itself, its model or
 // its table.
 func New(routes []*Route, o Options) (*Pipeline, error) {
-	p := &Pipeline{observer: o.Observer, tracer: o.Tracer, log: o.Logger, slots: map[string]*slot{}, cores: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))}
+	p := &Pipeline{observer: o.Observer, tracer: o.Tracer, log: o.Logger, slots: map[string]*slot{}, sharing: o.Turns}
+	if p.sharing == nil {
+		p.sharing = turns.New(runtime.GOMAXPROCS(0))
+	}
 	if p.tracer == nil {
 		p.tracer = noop.NewTracerProvider().Tracer("")
 	}
@@ -50,7 +57,7 @@ func New(routes []*Route, o Options) (*Pipeline, error) {
 	}
 	var failed []error
 	for _, r := range routes {
-		l, err := newLane(r)
+		l, err := newLane(r, p.sharing)
 		if err == nil && p.slots[r.Name] != nil {
 			err = fmt.Errorf("%w: two routes are named %q; rename one", ErrSetup, r.Name)
 		}
@@ -92,7 +99,7 @@ func (p *Pipeline) OpenRoute(ctx context.Context, name string) error {
 // defaults and its limits narrowed by the store's. It returns ErrSetup, or the
 // store's error, adapters.ErrUnavailable among them, where it could not be asked.
 func Open(ctx context.Context, r *Route) error {
-	l, err := newLane(r)
+	l, err := newLane(r, turns.New(runtime.GOMAXPROCS(0)))
 	if err != nil {
 		return err
 	}

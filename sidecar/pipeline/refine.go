@@ -193,7 +193,10 @@ func (s *search) exactly(ctx context.Context, ids []rerank.ID) (map[rerank.ID]fl
 	default:
 		return nil, nil
 	}
-	scores, _, err := b.score(s.enc, false)
+	scores, _, err := s.explained(ctx, b, s.enc, false)
+	if err != nil && ctx.Err() != nil {
+		return nil, timedOut(ctx, err)
+	}
 	if err != nil {
 		return nil, &failure{ReasonScoring, err}
 	}

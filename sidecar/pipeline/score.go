@@ -38,7 +38,7 @@ func (p *Pipeline) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, erro
 	if len(r.IDs) > 0 {
 		a, err = l.scoreIDs(ctx, p.tracer, enc, r)
 	} else {
-		a, err = o.scoreVectors(enc, r)
+		a, err = o.scoreVectors(ctx, enc, r)
 	}
 	if err != nil {
 		fail(span, err)
@@ -74,16 +74,20 @@ func (o *opened) checkScore(r ScoreRequest) error {
 	return nil
 }
 
-func (o *opened) scoreVectors(enc rerank.Encoded, r ScoreRequest) (a ScoreAnswer, err error) {
-	b, err := o.encode(make([]rerank.ID, r.Vectors.Rows), nil, r.Vectors)
+func (o *opened) scoreVectors(ctx context.Context, enc rerank.Encoded, r ScoreRequest) (a ScoreAnswer, err error) {
+	b, err := o.encode(ctx, make([]rerank.ID, r.Vectors.Rows), nil, r.Vectors)
 	if err == nil {
-		a.Scores, a.Explanations, err = b.score(enc, r.Explain)
+		a.Scores, a.Explanations, err = o.explained(ctx, b, enc, r.Explain)
 	}
 	return a, err
 }
 
-// score scores a batch, and takes the scores apart where asked and possible.
-func (b batch) score(enc rerank.Encoded, explain bool) ([]float32, []rerank.Explanation, error) {
+// explained scores a batch, and takes the scores apart where asked and possible.
+func (o *opened) explained(ctx context.Context, b batch, enc rerank.Encoded, explain bool) ([]float32, []rerank.Explanation, error) {
+	if err := o.turns.Take(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer o.turns.Give()
 	scores := make([]float32, len(b.ids))
 	if err := enc.Score(scores, b.items); err != nil {
 		return nil, nil, err
@@ -123,7 +127,7 @@ func (l *lane) scoreIDs(ctx context.Context, tracer trace.Tracer, enc rerank.Enc
 		for i, id := range b.ids {
 			place[id] = len(scores) + i
 		}
-		s, t, err := b.score(enc, r.Explain)
+		s, t, err := o.explained(ctx, b, enc, r.Explain)
 		if err != nil {
 			return ScoreAnswer{}, err
 		}

@@ -116,7 +116,7 @@ func (p *Pipeline) Prepare(ctx context.Context, r *Route) (*Standby, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := newLane(r)
+	l, err := newLane(r, p.sharing)
 	if err != nil {
 		return nil, err
 	}

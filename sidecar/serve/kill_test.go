@@ -53,7 +53,8 @@ func child(file string) error {
 	}
 	return serve.Run(ctx, c, serve.Options{
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Build: buildinfo.Read(buildinfo.Stamp{}),
-		Listening: func(at serve.Addresses) { _ = json.NewEncoder(os.Stdout).Encode(at) },
+		SpareThread: true, // as the command has
+		Listening:   func(at serve.Addresses) { _ = json.NewEncoder(os.Stdout).Encode(at) },
 	})
 }
 

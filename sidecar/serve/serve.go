@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
@@ -201,7 +202,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
 		Routes: wiring.Audits(c), Busy: func() bool { return s.admission.Busy() }, Recorder: s.metrics, Logger: o.Logger,
 	})
-	settings := pipeline.Options{Observer: pipeline.Observers{s.metrics, recent, s.auditor, s.watch, s.queries}, Logger: o.Logger}
+	settings := pipeline.Options{Turns: parts.Turns, Observer: pipeline.Observers{s.metrics, recent, s.auditor, s.watch, s.queries}, Logger: o.Logger}
 	serverOptions := server.Options{
 		OpenAdmin: o.Answer != nil || loopback(c.Listen.GRPC) && (c.Listen.REST == "" || loopback(c.Listen.REST)), Logger: o.Logger, Recorder: s.metrics,
 		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o),
@@ -224,9 +225,9 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 		return nil, err
 	}
 	serverOptions.Admin, serverOptions.Models, serverOptions.Reconcile = s.versions, s.versions.Models, s.reconcile
-	s.admission = admission.New(s.pipeline, admissionOptions(c, s.metrics))
+	s.admission = admission.New(s.pipeline, admissionOptions(c, parts.Turns, s.metrics))
 	s.metrics.WatchLoad(s.admission)
-	serverOptions.Searcher, serverOptions.Full = s.admission, s.admission.Full
+	serverOptions.Searcher, serverOptions.Door = s.admission, s.admission
 	if s.server, err = server.New(serverOptions); err != nil {
 		return nil, err
 	}
@@ -244,8 +245,8 @@ func routeLimits(c *config.Config) map[string]admission.Limit {
 	return limits
 }
 
-func admissionOptions(c *config.Config, m *telemetry.Metrics) admission.Options {
-	return admission.Options{MaxSearches: c.Limits.MaxSearches, Adaptive: c.Limits.Adaptive, Limits: routeLimits(c), Refused: m.Refused}
+func admissionOptions(c *config.Config, t *turns.Turns, m *telemetry.Metrics) admission.Options {
+	return admission.Options{MaxSearches: c.Limits.MaxSearches, Adaptive: c.Limits.Adaptive, Limits: routeLimits(c), Turns: t, Refused: m.Refused}
 }
 
 func apiLimits(l config.Limits) server.Limits {

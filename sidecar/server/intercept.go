@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/likenessdb/likeness/internal/traceparent"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
@@ -114,13 +116,29 @@ func (s *services) ending(srv any, ss grpc.ServerStream, info *grpc.StreamServer
 	return handler(srv, stream{ss, ctx})
 }
 
-// roomy refuses searches before their message is read, while there is no memory for
-// it. Health and the other services are answered.
-func (s *services) roomy(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if s.full != nil && strings.HasPrefix(info.FullMethod, "/"+likenessv1.SearchService_ServiceDesc.ServiceName+"/") {
-		if err := s.full(); err != nil {
-			return err
-		}
+// arrived refuses searches before there is a stream of them and before their message is read,
+// where the admission says so: such a refusal takes a fraction of what another one
+// does. Health and the other services are answered.
+func (s *services) arrived(ctx context.Context, in *tap.Info) (context.Context, error) {
+	if s.door == nil || !strings.HasPrefix(in.FullMethodName, "/"+likenessv1.SearchService_ServiceDesc.ServiceName+"/") {
+		return ctx, nil
 	}
-	return handler(srv, ss)
+	taken, err := s.door.Arrive(ctx)
+	if err == nil {
+		return taken, nil
+	}
+	ended := s.recorder.CallStarted(ctx, strings.TrimPrefix(in.FullMethodName, "/"))
+	last := s.refusal.Load()
+	if last == nil || last.of != err { // the same one comes thousands of times a second
+		last = &refusal{of: err, status: statusOf(err)}
+		s.refusal.Store(last)
+	}
+	ended(last.status.Code())
+	return ctx, last.status.Err()
+}
+
+// refusal is an error of the admission and its status.
+type refusal struct {
+	of     error
+	status *status.Status
 }

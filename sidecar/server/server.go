@@ -47,9 +47,8 @@ type Options struct {
 	// Reconcile, if set, brings what a route derives in step with its collection, for
 	// AdminService too: it returns pipeline.ErrRoute, follow.ErrRoute or the context's error.
 	Reconcile func(ctx context.Context, route string) (follow.Drift, error)
-	// Full, if set, is asked before a message of a search is read: its error, of the
-	// admission, is the answer.
-	Full func() error
+	// Door, if set, is what searches come in by: the admission.
+	Door Door
 	// TLS, if a certificate is named, secures the listener.
 	TLS TLS
 	// TokensFile, if set, names the callers that are served.
@@ -58,6 +57,15 @@ type Options struct {
 	Recorder   Recorder
 	// TracerProvider, if set, gets a span a call.
 	TracerProvider trace.TracerProvider
+}
+
+// Door is what searches come in by. It is safe for concurrent use.
+type Door interface {
+	// Arrive is asked before the message of a call is read: its error, an
+	// *admission.RefusedError, is the answer, and its context that of the searches.
+	Arrive(ctx context.Context) (context.Context, error)
+	// Overloaded reports whether more comes than can be answered.
+	Overloaded() bool
 }
 
 // Server is a gRPC server. Its methods are safe for concurrent use.
@@ -81,7 +89,8 @@ type services struct {
 	admin     Admin
 	openAdmin bool
 	reconcile func(ctx context.Context, route string) (follow.Drift, error)
-	full      func() error // nil: nothing is refused
+	door      Door                    // nil: nothing is refused
+	refusal   atomic.Pointer[refusal] // the last one of it
 	limits    atomic.Pointer[Limits]
 	validator protovalidate.Validator
 	recorder  Recorder
@@ -99,7 +108,7 @@ func New(o Options) (*Server, error) {
 	}
 	draining, end := context.WithCancel(context.Background())
 	s := &services{
-		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, reconcile: o.Reconcile, full: o.Full,
+		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, reconcile: o.Reconcile, door: o.Door,
 		validator: validator, recorder: o.Recorder, log: o.Logger, draining: draining,
 	}
 	s.limits.Store(&o.Limits)
@@ -135,7 +144,8 @@ func (s *services) options(o Options) []grpc.ServerOption {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.ConnectionTimeout(20 * time.Second),
 		grpc.WaitForHandlers(true),
-		grpc.ChainStreamInterceptor(s.observe, s.authenticate, s.ending, s.roomy),
+		grpc.ChainStreamInterceptor(s.observe, s.authenticate, s.ending),
+		grpc.InTapHandle(s.arrived),
 	}
 	if o.TracerProvider != nil {
 		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(
@@ -220,6 +230,9 @@ func (s *Server) setHealth(name string, serving bool) {
 
 // Serve answers calls until Drain. It closes the listener.
 func (s *Server) Serve(listener net.Listener) error {
+	if s.shared.door != nil {
+		listener = paced{listener, s.shared.door.Overloaded}
+	}
 	own := drain.Listen(listener)
 	s.listener.Store(own)
 	if err := s.grpc.Load().Serve(own); err != nil && !errors.Is(err, grpc.ErrServerStopped) {

@@ -241,11 +241,20 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// shut is a door that lets nobody in.
+type shut struct{ why error }
+
+func (s shut) Arrive(ctx context.Context) (context.Context, error) { return ctx, s.why }
+
+func (shut) Overloaded() bool { return true }
+
 // While there is no memory searches are refused before they are read, and
 // everything else is answered.
 func TestNoMemory(t *testing.T) {
 	full := &admission.RefusedError{Reason: admission.Memory, Setting: "limits.memory", After: 1}
-	w := start(t, func(o *server.Options) { o.Full = func() error { return full } })
+	w := start(t, func(o *server.Options) {
+		o.Door = shut{full}
+	})
 	_, err := w.search.Search(t.Context(), question())
 	if d := detailsOf(err); status.Code(err) != codes.ResourceExhausted || d.retry == nil || d.info.GetMetadata()["setting"] != "limits.memory" {
 		t.Errorf("search: %v", err)

@@ -81,7 +81,7 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 		rankers:      newRankers(r),
 		stores:       newStores(r),
 		audits:       newAudits(r),
-		refused:      r.counter("admission_refused_total", "Searches that were not let in, by reason: memory, max_searches, rate, slow (more at a time would make all of them slower).", "route", "reason"),
+		refused:      r.counter("admission_refused_total", "Searches that were not let in, by reason: memory, max_searches, rate, slow (more at a time would make all of them slower; route unknown: refused before it was read).", "route", "reason"),
 		reloads:      newReloads(r),
 		routeOpen:    r.gauge("route_open", "1 if the route was checked against its store and is served.", "route"),
 	}

@@ -21,7 +21,7 @@ import (
 var ErrFile = errors.New("file of an embedded collection is not valid")
 
 func (a *Assembly) openEmbedded(s config.Store) (adapters.Store, error) {
-	store := embedded.New(embedded.WithLimits(limits(s.Limits)))
+	store := embedded.New(embedded.WithLimits(limits(s.Limits)), embedded.WithTurns(a.Turns))
 	for _, name := range sortedKeys(s.Collections) {
 		c, err := a.collection(s.Collections[name])
 		if err != nil {

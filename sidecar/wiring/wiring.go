@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -32,6 +34,10 @@ type Assembly struct {
 	// Versions are what the routes hold, by route.
 	Versions map[string]*Version
 
+	// Turns are those of the embedded stores' searches, on as many processors as there
+	// were when it was opened; other work may share them.
+	Turns *turns.Turns
+
 	closers []io.Closer
 	rankers *Rankers // nil: routes are opened without theirs
 
@@ -45,7 +51,7 @@ type Assembly struct {
 // configuration that names it. chosen names the version of a route where it is
 // not the one that the configuration says is active.
 func Open(ctx context.Context, c *config.Config, chosen map[string]string) (*Assembly, error) {
-	a := &Assembly{Stores: map[string]adapters.Store{}, Versions: map[string]*Version{}, open: map[*Version]bool{}}
+	a := &Assembly{Turns: turns.New(runtime.GOMAXPROCS(0)), Stores: map[string]adapters.Store{}, Versions: map[string]*Version{}, open: map[*Version]bool{}}
 	var failed []error
 	for _, name := range c.StoreNames() {
 		store, err := a.openStore(ctx, c, name)
