@@ -25,19 +25,19 @@ type HitPair struct{ P, T int }
 func hitRates(approximate, truth rerank.Matrix, pairs []HitPair) []HitRate {
 	rates := make([]HitRate, len(pairs))
 	for i, pair := range pairs {
-		shares := make([]float64, truth.Rows)
+		hits := make([]int, truth.Rows)
 		spread(truth.Rows, 8, func(from, to int) {
 			for q := from; q < to; q++ {
-				shares[q] = hit(approximate.Row(q), truth.Row(q), pair)
+				hits[q] = hit(approximate.Row(q), truth.Row(q), pair)
 			}
 		})
-		rates[i] = rateOf(pair, shares)
+		rates[i] = rateOf(pair, hits, max(1, min(pair.T, truth.Cols)))
 	}
 	return rates
 }
 
-// hit is the share of one query.
-func hit(approximate, truth []float32, pair HitPair) float64 {
+// hit is how many of the best are found for one query.
+func hit(approximate, truth []float32, pair HitPair) int {
 	p, t := min(pair.P, len(truth)), min(pair.T, len(truth))
 	best := highestRows(truth, t)
 	n := 0
@@ -46,7 +46,7 @@ func hit(approximate, truth []float32, pair HitPair) float64 {
 			n++
 		}
 	}
-	return float64(n) / float64(max(1, t))
+	return n
 }
 
 // highestRows are the rows of the n highest scores, of equal ones the first.
@@ -62,13 +62,21 @@ func highestRows(scores []float32, n int) []int {
 	return rows
 }
 
-func rateOf(pair HitPair, shares []float64) HitRate {
-	r := HitRate{P: pair.P, T: pair.T, Mean: mean(shares)}
-	var square float64
-	for _, s := range shares {
-		square += (s - r.Mean) * (s - r.Mean)
+// rateOf is the rate of queries that found so many of best items each. The mean is of
+// whole numbers: as many hits are the same rate, whichever queries they are of, and
+// rounds of a training that are as good compare as equal.
+func rateOf(pair HitPair, hits []int, best int) HitRate {
+	total := 0
+	for _, n := range hits {
+		total += n
 	}
-	n := float64(max(2, len(shares)))
+	r := HitRate{P: pair.P, T: pair.T, Mean: float64(total) / float64(max(1, len(hits)*best))}
+	var square float64
+	for _, n := range hits {
+		d := float64(n)/float64(best) - r.Mean
+		square += d * d
+	}
+	n := float64(max(2, len(hits)))
 	half := 1.96 * math.Sqrt(square/(n-1)/n)
 	r.Low, r.High = max(0, r.Mean-half), min(1, r.Mean+half)
 	return r

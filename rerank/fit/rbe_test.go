@@ -452,3 +452,14 @@ func TestRBEAsked(t *testing.T) {
 		t.Errorf("%v, want ErrOption", err)
 	}
 }
+
+// TestEqualHitsAreEqualRates holds that a round of the perceptrons is no better than
+// another that found as many, though of other queries: shares that are added up as
+// fractions are not always the same sum.
+func TestEqualHitsAreEqualRates(t *testing.T) {
+	pair := HitPair{P: 10, T: 10}
+	one, other := rateOf(pair, []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 10), rateOf(pair, []int{7, 3, 0, 0, 0, 0, 0, 0, 0, 0}, 10)
+	if one.Mean != other.Mean || one.Mean != 0.1 {
+		t.Errorf("ten hits of ten queries are %v and %v, want .1", one.Mean, other.Mean)
+	}
+}
