@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,15 +69,30 @@ type hitRow struct {
 	Kept int `json:"kept,omitempty"`
 }
 
-// apart says how far the reference's means are from those of the table.
+// apart says how far the reference's hit rates are from those of the table.
 type apart struct {
-	Cells    int     `json:"cells"`
-	Closed   float64 `json:"greatest_difference_cur"`
-	Cell     float64 `json:"greatest_difference_cur_of_one_seed"`
-	Neural   float64 `json:"greatest_difference_neural"`
-	Within   int     `json:"neural_means_within_0.01"`
-	Means    int     `json:"neural_means"`
-	Supports string  `json:"supports_chosen_again"`
+	Cells  int       `json:"cells"`
+	CUR    deviation `json:"cur"`
+	Neural deviation `json:"neural"`
+	// Rounds is how many fits of the perceptrons kept the same round.
+	Rounds   string `json:"same_round"`
+	Supports string `json:"supports_chosen_again"`
+}
+
+// deviation is of hit rates of all of rbeOptions' pairs.
+type deviation struct {
+	Mean   float64 `json:"greatest_of_a_mean"`
+	Seed   float64 `json:"greatest_of_one_seed"`
+	Within int     `json:"means_within_0.01"`
+	Means  int     `json:"means"`
+}
+
+// of is the deviation of either kind of model.
+func (a *apart) of(model string) *deviation {
+	if model == modelNeural {
+		return &a.Neural
+	}
+	return &a.CUR
 }
 
 // budgetRow is a line of the table of budgets.
@@ -196,60 +210,72 @@ func budgetRows(spends []spent) (rows []budgetRow) {
 	return rows
 }
 
-// reference reads what reference.py found.
+// compared is a line of what reference.py found.
+type compared struct {
+	Key          []any     `json:"key"`
+	Rates        []float64 `json:"rates"`
+	Go           []float64 `json:"go"`
+	Round        int       `json:"round"`
+	GoRound      int       `json:"go_round"`
+	SameSupports *bool     `json:"same_supports"`
+}
+
+// reference sums up what reference.py found.
 func (s settings) reference() (a apart, err error) {
-	file, err := os.Open(s.file("reference.jsonl"))
+	rows, err := openLines[compared](s.file("reference.jsonl"))
 	if err != nil {
 		return a, err
 	}
-	defer func() { _ = file.Close() }()
-	type pair struct{ ours, theirs []float64 }
-	groups, same, again := map[string]*pair{}, 0, 0
-	in := bufio.NewScanner(file)
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		var row struct {
-			Key          []any     `json:"key"`
-			Rates        []float64 `json:"rates"`
-			Go           []float64 `json:"go"`
-			SameSupports *bool     `json:"same_supports"`
+	defer rows.Close()
+	if len(rows.read) == 0 {
+		return a, fmt.Errorf("%s: %w", s.file("reference.jsonl"), fs.ErrNotExist)
+	}
+	type rate struct {
+		model, selection, supports any
+		pair                       int
+	}
+	sums := map[rate]float64{} // over the seeds, of the differences
+	seeds := map[rate]int{}
+	var rounds, supports share
+	for _, row := range rows.read {
+		model := fmt.Sprint(row.Key[0])
+		if model == modelNeural {
+			rounds.add(row.Round == row.GoRound)
 		}
-		if err := json.Unmarshal(in.Bytes(), &row); err != nil {
-			return a, err
-		}
-		a.Cells++
 		if row.SameSupports != nil {
-			again++
-			if *row.SameSupports {
-				same++
-			}
+			supports.add(*row.SameSupports)
 		}
 		for i := range row.Go {
-			key := fmt.Sprint(row.Key[:3], " ", i)
-			if groups[key] == nil {
-				groups[key] = &pair{}
-			}
-			groups[key].ours, groups[key].theirs = append(groups[key].ours, row.Go[i]), append(groups[key].theirs, row.Rates[i])
-			if row.Key[0] != modelNeural {
-				a.Cell = max(a.Cell, round(math.Abs(row.Go[i]-row.Rates[i])))
-			}
+			key, more := rate{model, row.Key[1], row.Key[2], i}, row.Go[i]-row.Rates[i]
+			sums[key] += more
+			seeds[key]++
+			d := a.of(model)
+			d.Seed = max(d.Seed, round(math.Abs(more)))
 		}
 	}
-	for key, p := range groups {
-		d := round(math.Abs(estimateOf(p.ours).Mean - estimateOf(p.theirs).Mean))
-		if !strings.Contains(key, modelNeural) {
-			a.Closed = max(a.Closed, d)
-		} else if strings.HasSuffix(key, " 2") { // HitRate(100, 100): the perceptrons' starts and orders differ
-			a.Neural = max(a.Neural, d)
-			a.Means++
-			if d <= 0.01 {
-				a.Within++
-			}
+	for key, sum := range sums {
+		d, mean := a.of(fmt.Sprint(key.model)), round(math.Abs(sum)/float64(seeds[key]))
+		d.Mean = max(d.Mean, mean)
+		d.Means++
+		if mean <= 0.01 {
+			d.Within++
 		}
 	}
-	a.Supports = fmt.Sprintf("%d of %d", same, again)
-	return a, in.Err()
+	a.Cells, a.Rounds, a.Supports = len(rows.read), rounds.String(), supports.String()
+	return a, nil
 }
+
+// share counts what is so.
+type share struct{ yes, all int }
+
+func (s *share) add(so bool) {
+	s.all++
+	if so {
+		s.yes++
+	}
+}
+
+func (s share) String() string { return fmt.Sprintf("%d of %d", s.yes, s.all) }
 
 // at is a row of the table of hit rates.
 func (f figures) at(model string, how fit.Selection, m int) (hitRow, bool) {

@@ -2,7 +2,9 @@
 embeddings in NumPy and PyTorch, written from the paper alone, in float64 but for the
 perceptrons. It reads the cells that `go run ./bench/rbe hits` left, computes every
 hit rate again from the same split and the same support items, and says how far the
-two are apart. Selections that draw nothing are made again, too.
+two are apart. The perceptrons draw what Go draws (gorand.py): start, watched queries
+and order are the same, the arithmetic is not. Selections that draw nothing are made
+again, too.
 
     python reference.py --dir DIR --ranker boosted
 """
@@ -13,6 +15,8 @@ import pathlib
 
 import numpy as np
 import torch
+
+import gorand
 
 PAIRS = ((1, 1), (10, 10), (100, 100))
 MOST = 100  # supports of a cell
@@ -67,84 +71,107 @@ def top(scores, k):
     return np.argsort(-scores, axis=1, kind="stable")[:, :k]
 
 
-def hit_rate(approximate, truth, p, t):
-    """HitRate(P, T) of section 4: rows are queries."""
-    found, want = top(approximate, p), top(truth, t)
-    mark = np.zeros(truth.shape, bool)
-    np.put_along_axis(mark, want, True, 1)
-    return float(np.take_along_axis(mark, found, 1).sum(1).mean() / t)
+def hit_rates(approximate, truth, pairs=PAIRS):
+    """HitRate(P, T) of section 4 for pairs of P and T: rows are queries."""
+    found, want = top(approximate, max(p for p, _ in pairs)), top(truth, max(t for _, t in pairs))
+    rates = []
+    for p, t in pairs:
+        mark = np.zeros(truth.shape, bool)
+        np.put_along_axis(mark, want[:, :t], True, 1)
+        rates.append(float(np.take_along_axis(mark, found[:, :p], 1).sum(1).mean() / t))
+    return rates
 
 
 class Perceptrons(torch.nn.Module):
-    """f_Q = R ∥ MLP(R) ∥ 1 and f_I = t ∥ MLP(t) ∥ offset(t) (appendix C)."""
+    """f_Q = R ∥ MLP(R) ∥ 1 and f_I = t ∥ MLP(t) ∥ offset(t) (appendix C). What is drawn
+    is drawn in the order of the Go fit: the queries' perceptron, then the items'."""
 
-    def __init__(self, m, hidden, out, scale_query, scale_item):
+    def __init__(self, m, hidden, out, scale_query, scale_item, draw):
         super().__init__()
         net = lambda: torch.nn.Sequential(torch.nn.Linear(m, hidden), torch.nn.ELU(), torch.nn.Linear(hidden, out))
         self.query, self.item, self.offset = net(), net(), torch.nn.Linear(m, 1)
-        for part, scale in ((self.query, scale_query), (self.item, scale_item)):
-            torch.nn.init.normal_(part[0].weight, std=1 / (m**0.5 * scale))
-            torch.nn.init.normal_(part[2].weight, std=hidden**-0.5)
-            torch.nn.init.zeros_(part[0].bias)
-            torch.nn.init.zeros_(part[2].bias)
-        torch.nn.init.zeros_(self.item[2].weight)
-        torch.nn.init.zeros_(self.offset.weight)
-        torch.nn.init.zeros_(self.offset.bias)
+        with torch.no_grad():
+            for p in self.parameters():
+                p.zero_()
+            for part, scale in ((self.query, scale_query), (self.item, scale_item)):
+                for layer, deviation in ((part[0], 1 / (m**0.5 * scale)), (part[2], hidden**-0.5)):
+                    drawn = [draw.normal() * deviation for _ in range(layer.weight.numel())]
+                    layer.weight.copy_(torch.tensor(drawn).view_as(layer.weight))
+            self.item[2].weight.zero_()  # so that the start is CUR
 
     def forward(self, queries, items):
         return queries @ items.T + self.query(queries) @ self.item(items).T + self.offset(items).T
 
 
+def divided(n, seed):
+    """The known queries that are learned from, and the tenth that is watched."""
+    order = np.array(gorand.Rand(seed, 0xD1).perm(n))
+    watched = max(1, n // 10)
+    return np.sort(order[watched:]), np.sort(order[:watched])
+
+
+def batches(n, size, seed, epoch):
+    """The queries of a round, epoch counted from 0, in its own order, and the generator
+    that goes on to draw items."""
+    draw = gorand.Rand(seed, epoch + 1)
+    order = np.array(draw.perm(n))
+    return [order[i:i + size] for i in range(0, n, size)], draw
+
+
+def sample(truth, items, draws, draw):
+    """All items, or the ten best of every query of a batch and random ones."""
+    if items <= draws:
+        return np.arange(items)
+    return np.unique(np.concatenate([top(truth.numpy(), 10).ravel(), [draw.below(items) for _ in range(draws)]]))
+
+
 def neural(known, supports, asked, o, seed, sharp=4.0, watched=10):
-    """Scores of the held-out queries by perceptrons on top of CUR: cross-entropy of
-    softmax(R̃/τ) to softmax(R/τ), τ the spread of R over sharp, Adam; the round of the
-    best HitRate(watched) on a tenth of the known queries, or CUR."""
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
+    """Scores of the held-out queries by perceptrons on top of CUR, and their round:
+    cross-entropy of softmax(R̃/τ) to softmax(R/τ), τ the spread of R over sharp, Adam;
+    the round of the best HitRate(watched) on a tenth of the known queries, or CUR."""
     items = torch.tensor(cur_items(known, supports), dtype=torch.float32)
     truth = torch.tensor(known.T.copy())
-    queries = truth[:, supports]
-    order = rng.permutation(len(truth))
-    watch, learn = order[:max(1, len(order) // 10)], order[max(1, len(order) // 10):]
-    tau = float((truth[learn] - truth[learn].mean(1, keepdim=True)).square().mean().sqrt()) / sharp
-    rms = lambda x: float(x.square().mean().sqrt())
-    model = Perceptrons(len(supports), o["hidden"], o["out"], rms(queries[learn]), rms(items))
+    learn, watch = divided(len(truth), seed)
+    shown, learned = truth[watch][:, supports], truth[learn]
+    queries = learned[:, supports]
+    tau = float((learned.double() - learned.double().mean(1, keepdim=True)).square().mean().sqrt()) / sharp
+    rms = lambda x: float(x.double().square().mean().sqrt())
+    model = Perceptrons(len(supports), o["hidden"], o["out"], rms(queries), rms(items), gorand.Rand(seed, 0x2E7))
     adam = torch.optim.Adam(model.parameters(), lr=o["rate"])
     asked = torch.tensor(asked, dtype=torch.float32)
 
-    def judge():
-        with torch.inference_mode():
-            return hit_rate(model(queries[watch], items).numpy(), truth[watch].numpy(), watched, watched), model(asked, items).numpy()
+    @torch.inference_mode()
+    def scores(some):
+        return model(some, items).numpy()
 
-    best, kept = judge()
-    at = 0
+    judge = lambda: hit_rates(scores(shown), truth[watch].numpy(), [(watched, watched)])[0]
+    best, kept, at = judge(), scores(asked), 0
     for epoch in range(1, o["rounds"] + 1):
-        for rows in np.array_split(rng.permutation(learn), max(1, -(-len(learn) // o["batch"]))):
-            some = np.arange(len(items))
-            if len(some) > o["draws"]:
-                some = np.unique(np.concatenate([truth[rows].topk(10).indices.numpy().ravel(), rng.integers(0, len(items), o["draws"])]))
-            loss = torch.nn.functional.cross_entropy(model(queries[rows], items[some]) / tau, torch.softmax(truth[rows][:, some] / tau, 1))
+        parts, draw = batches(len(learn), o["batch"], seed, epoch - 1)
+        for rows in parts:
+            some = sample(learned[rows], len(items), o["draws"], draw)
+            loss = torch.nn.functional.cross_entropy(model(queries[rows], items[some]) / tau, torch.softmax(learned[rows][:, some] / tau, 1))
             adam.zero_grad()
             loss.backward()
             adam.step()
-        hit, scores = judge()
+        hit = judge()
         if hit > best:
-            best, kept, at = hit, scores, epoch
+            best, kept, at = hit, scores(asked), epoch
         if epoch - at >= 5:
             break
-    return kept
+    return kept, at
 
 
 def check(cell, scores, split, options):
-    """A cell's hit rates by the reference."""
+    """A cell's hit rates by the reference, and the round that its perceptrons are of."""
     known_rows, held = split
     known, supports = scores[:, known_rows], cell["supports"]
     asked, truth = scores[supports][:, held].T, scores[:, held].T
     if cell["model"] == "neural":
-        approximate = neural(known, supports, asked, options, cell["seed"])
+        approximate, epoch = neural(known, supports, asked, options, cell["seed"])
     else:
-        approximate = asked @ cur_items(known, supports, cell["lambda"]).T
-    return [hit_rate(approximate, truth, p, t) for p, t in PAIRS]
+        approximate, epoch = asked @ cur_items(known, supports, cell["lambda"]).T, 0
+    return hit_rates(approximate, truth), epoch
 
 
 def temperatures(scores, options):
@@ -155,10 +182,10 @@ def temperatures(scores, options):
     for m in (20, 50):
         supports = l2_greedy(scores[:, known], m)
         asked, truth = scores[supports][:, held].T, scores[:, held].T
-        rates = lambda a: [round(hit_rate(a, truth, p, t), 4) for p, t in PAIRS]
+        rates = lambda a: [round(v, 4) for v in hit_rates(a, truth)]
         print(m, "cur", rates(asked @ cur_items(scores[:, known], supports).T), flush=True)
         for sharp, watched in ((4, 10), (2, 100), (1, 100), (0.5, 100)):
-            print(m, f"sharp={sharp} watched={watched}", rates(neural(scores[:, known], supports, asked, options, 1, sharp, watched)), flush=True)
+            print(m, f"sharp={sharp} watched={watched}", rates(neural(scores[:, known], supports, asked, options, 1, sharp, watched)[0]), flush=True)
 
 
 def main():
@@ -187,7 +214,8 @@ def main():
             if key in seen or args.seed and cell["seed"] != args.seed:
                 continue
             known, held = splits[cell["seed"]]
-            row = {"key": key, "rates": check(cell, scores, (known, held), options), "go": cell["rates"]}
+            rates, epoch = check(cell, scores, (known, held), options)
+            row = {"key": key, "rates": rates, "go": cell["rates"], "round": epoch, "go_round": cell["rounds"]}
             select = {"l2_greedy": l2_greedy, "popular": popular, "diverse": diverse}.get(cell["select"])
             if select and cell["model"] == "cur":
                 place = (cell["select"], cell["seed"])

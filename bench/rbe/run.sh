@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Trains two heavy rankers on BANKING77, scores a collection with them, fits relevance-based embeddings to the scores and
-# writes docs/benchmarks/rbe.md and rbe.json. Everything is seeded; a run that was stopped goes on where it was.
+# writes docs/benchmarks/rbe.md and rbe.json. Everything is seeded; a run that was stopped goes on where it was, and what
+# was removed from FOLDER is made again: without *_reference.jsonl, the reference alone.
 #
 #   bench/rbe/run.sh [FOLDER]          # of models, scores and results: .cache/rbe
 #

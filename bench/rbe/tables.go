@@ -126,15 +126,16 @@ func hitTable(b *strings.Builder, name string, f figures) {
 }
 
 func referenceTable(b *strings.Builder, names []string, all map[string]figures) {
-	b.WriteString("\n## The reference\n\n`reference.py` computes every cell again, in NumPy (float64) and PyTorch, from the paper alone: the same split and the\n" +
-		"same supports, perceptrons from a start and an order of its own. Support items of the three selections that draw\nnothing are chosen again, too.\n\n" +
-		"| | cells | CUR, both: greatest difference of a mean | of one seed | neural, HitRate(100, 100): greatest difference of a mean | within .01 | supports chosen again: the same |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n## The reference\n\n`reference.py` computes every cell again, in NumPy (float64) and PyTorch (the perceptrons, float32), from the paper alone:\n" +
+		"the same split and the same supports; perceptrons of the same start, the same watched queries and the same order, for\n" +
+		"which `gorand.py` draws what Go draws. Support items of the three selections that draw nothing are chosen again, too.\n" +
+		"Differences are of HitRate(1, 1), (10, 10) and (100, 100), means of the five seeds or of one.\n\n" +
+		"| | cells | CUR, both: greatest of a mean | of one seed | neural: greatest of a mean | of one seed | means within .01 | the same round kept | supports chosen again: the same |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, name := range names {
 		r := all[name].Reference
-		fmt.Fprintf(b, "| %s | %d | %.4f | %.4f | %.4f | %d of %d | %s |\n", titles[name], r.Cells, r.Closed, r.Cell, r.Neural, r.Within, r.Means, r.Supports)
+		fmt.Fprintf(b, "| %s | %d | %.4f | %.4f | %.4f | %.4f | %d of %d | %s | %s |\n", titles[name], r.Cells, r.CUR.Mean, r.CUR.Seed,
+			r.Neural.Mean, r.Neural.Seed, r.Neural.Within, r.Neural.Means, r.Rounds, r.Supports)
 	}
-	b.WriteString("\nThe two fits of the perceptrons differ in their start, their order and the queries that choose the round: of one seed by\n" +
-		"about .01, of a mean over five by half of that.\n")
 }
 
 func budgetTable(b *strings.Builder, name string, f figures) {
