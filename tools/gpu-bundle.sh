@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Packs what a machine with nothing but a driver needs to run `likeness-gpu check`:
-# the binary, the PTX that it embeds, and the golden cases. `make gpu-bundle` calls it.
+# Packs what a machine with nothing but a driver needs to run bench/gpu/run.sh: the
+# binary, the PTX that it embeds, the golden cases, and the program that compares with
+# PyTorch. `make gpu-bundle` calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +12,8 @@ if [ "$(printf '%s\nGLIBC_2.34\n' "$newest" | sort -V | tail -1)" != GLIBC_2.34 
 	exit 1
 fi
 out=bin/likeness-gpu.tar.gz
-tar -czf "$out" --transform 's|^|likeness-gpu/|' -C "$PWD" bin/likeness-gpu gpu/kernels/kernels.ptx testdata/golden/mol LICENSE NOTICE
+tar -czf "$out" --transform 's|^|likeness-gpu/|' -C "$PWD" bin/likeness-gpu gpu/kernels/{kernels,limits}.ptx \
+	testdata/golden/{README.md,mol,bilinear,rbe,behavioural,retrieval} bench/gpu/{run.sh,baseline.py} LICENSE NOTICE
 size=$(stat -c %s "$out")
 [ "$size" -lt $((60 << 20)) ] || { echo "gpu-bundle: $out has $size bytes, at most 60 MiB" >&2; exit 1; }
 echo "$out: $size bytes"

@@ -2,8 +2,8 @@
 # What the GPU scorer is built of and tested with on a machine without a GPU; all of it
 # lies in .cache/cuda, and no step needs a CUDA installation.
 #
-#   tools/gpu.sh kernels [--check]  remake gpu/kernels/kernels.ptx with the pinned compiler;
-#                                   --check: fail if it is not what is committed
+#   tools/gpu.sh kernels [--check]  remake gpu/kernels/*.ptx with the pinned compiler;
+#                                   --check: fail if they are not what is committed
 #   tools/gpu.sh headers            cuda.h; prints the folder, for CGO_CFLAGS=-I
 #   tools/gpu.sh stub               libcuda.so to link with, which finds no device; prints its folder
 #   tools/gpu.sh fake               libcuda.so.1 that runs the kernels on the CPU; prints its folder
@@ -26,15 +26,19 @@ wheel() {
 }
 
 kernels() {
-	local lib made=$cache/kernels.ptx
+	local lib module made failed=0
 	lib=$(wheel "$nvrtc")/cuda_nvrtc/lib
-	LD_LIBRARY_PATH=$lib python3 tools/nvrtc.py "$lib/libnvrtc.so.12" gpu/kernels/cuda kernels.cu "$made"
-	if [ "${1:-}" != --check ]; then
-		cp "$made" gpu/kernels/kernels.ptx
-	elif ! cmp "$made" gpu/kernels/kernels.ptx; then
-		echo "gpu.sh: gpu/kernels/kernels.ptx is not what gpu/kernels/cuda compiles to; run tools/gpu.sh kernels" >&2
-		return 1
-	fi
+	for module in kernels limits; do
+		made=$cache/$module.ptx
+		LD_LIBRARY_PATH=$lib python3 tools/nvrtc.py "$lib/libnvrtc.so.12" gpu/kernels/cuda $module.cu "$made"
+		if [ "${1:-}" != --check ]; then
+			cp "$made" gpu/kernels/$module.ptx
+		elif ! cmp "$made" gpu/kernels/$module.ptx; then
+			echo "gpu.sh: gpu/kernels/$module.ptx is not what gpu/kernels/cuda compiles to; run tools/gpu.sh kernels" >&2
+			failed=1
+		fi
+	done
+	return $failed
 }
 
 headers() { echo "$(wheel "$runtime")/cuda_runtime/include"; }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -35,15 +37,19 @@ func newCheck(stdout, stderr io.Writer) *cobra.Command {
 		machine machineFlags
 		o       parity.Options
 		output  string
+		golden  string
 	)
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Compare the device with the CPU",
 		Long: `check prints what the device is and compares its answers with the CPU's plain Go
-kernels: a dot product, and a MoL of every shape that has kernels of its own and of
-one that has none, of random weights and rows. The exit code is 1 if a case failed.`,
+kernels: every kind of similarity in odd sizes, and a MoL of every shape that has
+kernels of its own and of one that has none, of random weights and rows, some of which
+are not finite; then the golden cases, whose scores come from reference
+implementations. The exit code is 1 if a case failed.`,
 		Example: `  likeness-gpu check
-  likeness-gpu check --rows 100000 --queries 100 --output json`,
+  likeness-gpu check --rows 100000 --queries 100 --output json
+  likeness-gpu check --golden testdata/golden`,
 		Args: cobra.NoArgs,
 	}
 	machine.add(cmd)
@@ -51,10 +57,15 @@ one that has none, of random weights and rows. The exit code is 1 if a case fail
 	cmd.Flags().IntVar(&o.Queries, "queries", 20, "queries of a case")
 	cmd.Flags().IntVar(&o.K, "k", 10, "rows of an answer")
 	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "of what is made up")
+	cmd.Flags().StringVar(&golden, "golden", "", "folder of the golden cases; empty: testdata/golden, here or beside the program's folder; none: without them")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "what to print: text or json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if output != "text" && output != "json" || o.Rows < 1 || o.Queries < 1 || o.K < 1 {
-			return fmt.Errorf("--output is %q, want text or json; --rows, --queries and --k are 1 at least", output)
+		if output != "text" && output != "json" || o.Rows < 10 || o.Queries < 1 || o.K < 1 {
+			return fmt.Errorf("--output is %q, want text or json; --rows is 10 at least, --queries and --k are 1", output)
+		}
+		subjects, err := subjectsOf(golden, o)
+		if err != nil {
+			return err
 		}
 		d, err := machine.open(slog.New(slog.NewTextHandler(stderr, nil)))
 		if err != nil {
@@ -62,14 +73,9 @@ one that has none, of random weights and rows. The exit code is 1 if a case fail
 		}
 		defer func() { err = errors.Join(err, d.Close()) }()
 		c := checked{Version: build().Version, Device: d.Facts()}
-		shapes := []parity.Shape{{PairsQuery: 3, PairsItem: 5, Dim: 7, Hidden: 9}}
-		for _, s := range kernels.Shapes() {
-			shapes = append(shapes, parity.Shape(s))
-		}
-		slices.SortFunc(shapes, func(a, b parity.Shape) int { return strings.Compare(a.String(), b.String()) })
-		err = parity.Check(cmd.Context(), d, shapes, o, func(r parity.Result) {
+		err = parity.Check(cmd.Context(), d, subjects, o, func(r parity.Result) {
 			c.Cases = append(c.Cases, r)
-			_, _ = fmt.Fprintf(stderr, "case %d of %d: %s\n", len(c.Cases), len(shapes)+1, r.Case)
+			_, _ = fmt.Fprintf(stderr, "case %d of %d: %s\n", len(c.Cases), len(subjects), r.Case)
 			if r.Failed != "" {
 				c.Failed++
 			}
@@ -82,6 +88,43 @@ one that has none, of random weights and rows. The exit code is 1 if a case fail
 	return cmd
 }
 
+// subjectsOf are what is compared.
+func subjectsOf(golden string, o parity.Options) ([]parity.Subject, error) {
+	shapes := []parity.Shape{{PairsQuery: 3, PairsItem: 5, Dim: 7, Hidden: 9}}
+	for _, s := range kernels.Shapes() {
+		shapes = append(shapes, parity.Shape(s))
+	}
+	slices.SortFunc(shapes, func(a, b parity.Shape) int { return strings.Compare(a.String(), b.String()) })
+	subjects, err := parity.Random(shapes, o)
+	if err != nil || golden == "none" {
+		return subjects, err
+	}
+	cases, err := parity.Golden(goldenFolder(golden))
+	if err != nil {
+		return nil, err
+	}
+	for i := range cases {
+		cases[i].Queries = cases[i].Queries[:min(o.Queries, len(cases[i].Queries))]
+	}
+	return append(subjects, cases...), nil
+}
+
+// goldenFolder is where the golden cases are: what was said, or here, or where a bundle
+// has them.
+func goldenFolder(said string) string {
+	here := filepath.Join("testdata", "golden")
+	if said != "" {
+		return said
+	}
+	if _, err := os.Stat(here); err == nil {
+		return here
+	}
+	if program, err := os.Executable(); err == nil {
+		return filepath.Join(filepath.Dir(filepath.Dir(program)), here)
+	}
+	return here
+}
+
 func (c *checked) print(w io.Writer, output string) error {
 	if output == "json" {
 		e := json.NewEncoder(w)
@@ -92,9 +135,16 @@ func (c *checked) print(w io.Writer, output string) error {
 	_, _ = fmt.Fprintf(w, "%s, capability %s, %d multiprocessors, driver %s, %d of %d MiB free\n\n",
 		f.Name, f.Capability, f.Processors, f.Driver, f.Free>>20, f.Memory>>20)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "case\trows\tqueries\tsame order\terror\tat most\t")
+	_, _ = fmt.Fprintln(t, "case\trows\tqueries\tsame order\terror\tat most\tgolden error\t")
 	for _, r := range c.Cases {
-		_, _ = fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.2g\t%.2g\t%s\n", r.Case, r.Rows, r.Queries, r.Same, r.Error, r.Epsilon, r.Failed)
+		golden, failed := "", ""
+		if r.Golden {
+			golden = fmt.Sprintf("%.2g", r.GoldenError)
+		}
+		if r.Failed != "" {
+			failed = "FAILED: " + r.Failed
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.2g\t%.2g\t%s\t%s\n", r.Case, r.Rows, r.Queries, r.Same, r.Error, r.Epsilon, golden, failed)
 	}
 	return t.Flush()
 }

@@ -55,7 +55,7 @@ and nothing else.`,
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(newServe(stderr), newCheck(stdout, stderr))
+	root.AddCommand(newServe(stderr), newCheck(stdout, stderr), newBench(stdout, stderr))
 	return root
 }
 

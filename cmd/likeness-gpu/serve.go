@@ -39,8 +39,8 @@ func (f *machineFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&f.measured, "measured", 0, "answer by an error of rounding that was measured on at least so many pairs where no bound closes; 0: score in float32 then")
 }
 
-// open starts a device.
-func (f *machineFlags) open(logger *slog.Logger) (*gpu.Device, error) {
+// sizes are the flags that are bytes.
+func (f *machineFlags) sizes() (map[string]int64, error) {
 	sizes := map[string]int64{}
 	for name, text := range map[string]string{"memory": f.memory, "reserve": f.reserve, "scores": f.scores} {
 		n, err := config.ParseBytes(text)
@@ -49,12 +49,34 @@ func (f *machineFlags) open(logger *slog.Logger) (*gpu.Device, error) {
 		}
 		sizes[name] = int64(n)
 	}
+	return sizes, nil
+}
+
+// machine opens the device on the caller's thread. clock: every launch is measured.
+func (f *machineFlags) machine(clock bool) (*cuda.Machine, error) {
+	sizes, err := f.sizes()
+	if err != nil {
+		return nil, err
+	}
+	return cuda.Open(cuda.Options{Device: f.device, Scores: sizes["scores"], Clock: clock})
+}
+
+// open starts a device.
+func (f *machineFlags) open(logger *slog.Logger) (*gpu.Device, error) {
+	sizes, err := f.sizes()
+	if err != nil {
+		return nil, err
+	}
 	gather := f.gather
 	if gather == 0 {
 		gather = -1
 	}
 	return gpu.New(func() (gpu.Machine, error) {
-		return cuda.Open(cuda.Options{Device: f.device, Scores: sizes["scores"]})
+		m, err := f.machine(false)
+		if err != nil {
+			return nil, err
+		}
+		return m, nil
 	}, gpu.Options{
 		Memory: sizes["memory"], Reserve: sizes["reserve"], MaxK: f.maxK, Gather: gather, Queue: f.queue, Measured: f.measured,
 		Version: build().Version, Logger: logger,

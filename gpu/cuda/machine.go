@@ -25,6 +25,8 @@ type Options struct {
 	// Scores bounds the memory for the scores of one launch; 0: 256 MiB. A table that
 	// needs more is scanned piece by piece.
 	Scores int64
+	// Clock measures every Run: see Phases.
+	Clock bool
 }
 
 const (
@@ -35,6 +37,7 @@ const (
 // Machine is one device with a context. All calls come from one thread.
 type Machine struct {
 	options   Options
+	device    cu.Device
 	facts     gpu.Facts
 	shared    int // bytes of shared memory that a block may have
 	context   cu.CUContext
@@ -75,7 +78,7 @@ func Open(o Options) (_ *Machine, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %d: %w", o.Device, err)
 	}
-	m := &Machine{options: o, functions: map[string]*function{}}
+	m := &Machine{options: o, device: dev, functions: map[string]*function{}, clock: clock{on: o.Clock}}
 	if err := m.describe(dev); err != nil {
 		return nil, fmt.Errorf("device %d: %w", o.Device, err)
 	}
@@ -191,17 +194,9 @@ func (m *Machine) ModelBytes(n *gpu.Network) int64 {
 	return bytes
 }
 
-// TableBytes implements gpu.Machine: the rows in float32 and, where they can be
-// approximated, the components in float16 and the item's part of the gates again.
+// TableBytes implements gpu.Machine.
 func (m *Machine) TableBytes(n *gpu.Network, capacity int) int64 {
-	row := 4 * int64(n.Features)
-	if m.tensor(n) {
-		row += 2 * int64(n.MoL.PairsItem*n.MoL.Dim)
-		if n.MoL.ItemGates {
-			row += 4 * int64(n.MoL.PairsQuery*n.MoL.PairsItem)
-		}
-	}
-	return row * int64(capacity)
+	return n.RowBytes(m.tensor(n)) * int64(capacity)
 }
 
 // network is a model on the device.

@@ -17,6 +17,7 @@ import (
 
 // Run implements gpu.Machine: as many jobs a launch as the kernels take.
 func (m *Machine) Run(jobs []gpu.Job) ([]gpu.Survivors, error) {
+	clear(m.clock.phases[:])
 	out := make([]gpu.Survivors, 0, len(jobs))
 	for len(jobs) > 0 {
 		t := jobs[0].Table.(*table)
@@ -65,6 +66,9 @@ func (m *Machine) run(t *table, jobs []gpu.Job) ([]gpu.Survivors, error) {
 	}
 	for i := range jobs {
 		l.keep, l.longest = max(l.keep, jobs[i].Keep), max(l.longest, len(jobs[i].Rows))
+	}
+	if err := m.clock.pass(began, m.stream); err != nil {
+		return nil, err
 	}
 	if err := l.send(); err != nil {
 		return nil, err
@@ -207,17 +211,20 @@ func (l *launch) piece(out []gpu.Survivors, first, count int) error {
 	if l.some {
 		l.pairs.Count = 0
 	}
-	if err := judged("starting a clock", m.clock.from.Record(m.stream)); err != nil {
+	if err := m.clock.pass(sent, m.stream); err != nil {
 		return err
 	}
 	if err := l.score(count); err != nil {
+		return err
+	}
+	if err := m.clock.pass(scored, m.stream); err != nil {
 		return err
 	}
 	kept, err := l.rank(first, count)
 	if err != nil {
 		return err
 	}
-	if err := judged("stopping a clock", m.clock.to.Record(m.stream)); err != nil {
+	if err := m.clock.pass(ranked, m.stream); err != nil {
 		return err
 	}
 	return l.fetch(out, kept)
@@ -319,6 +326,9 @@ func (l *launch) fetch(out []gpu.Survivors, r ranks) error {
 		if err := judged("fetching answers", cu.MemcpyDtoHAsync(unsafe.Pointer(&c.to[0]), c.from, int64(len(c.to)), m.stream)); err != nil {
 			return err
 		}
+	}
+	if err := m.clock.pass(fetched, m.stream); err != nil {
+		return err
 	}
 	if err := judged("waiting for answers", m.stream.Synchronize()); err != nil {
 		return err

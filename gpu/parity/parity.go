@@ -1,6 +1,7 @@
-// Package parity compares a device with the CPU: models of every kind and of the
-// shapes that devices have kernels for are made up from a seed, loaded, scanned and
-// rescored, and each answer is compared with the plain Go kernels'.
+// Package parity compares a device with the CPU: golden cases, and models of every kind
+// and of the shapes that devices have kernels for, made up from a seed, are loaded,
+// scanned and rescored, and each answer is compared with the plain Go kernels', and with
+// the golden scores where there are some.
 package parity
 
 import (
@@ -12,6 +13,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/likenessdb/likeness/plugin/device"
 	"github.com/likenessdb/likeness/rerank"
@@ -35,6 +37,10 @@ type Result struct {
 	K       int    `json:"k"`
 	// Same counts the scans whose rows are the CPU's, in its order.
 	Same int `json:"same"`
+	// Golden: the case has scores of a reference, and GoldenError is the greatest
+	// difference from them.
+	Golden      bool    `json:"golden,omitempty"`
+	GoldenError float64 `json:"golden_error,omitempty"`
 	// Error is the greatest |φ − φ of the CPU|, Epsilon the greatest that the device
 	// says it can be.
 	Error   float64 `json:"error"`
@@ -50,48 +56,147 @@ func (s Shape) String() string {
 	return fmt.Sprintf("mol %d×%d×%d, gates of %d", s.PairsQuery, s.PairsItem, s.Dim, s.Hidden)
 }
 
-// Check compares a dot product and a MoL of each shape, and tells each result as it
-// comes. It returns the end of ctx.
-func Check(ctx context.Context, d device.Device, shapes []Shape, o Options, told func(Result)) error {
-	m, err := Dot(768)
-	if err != nil {
-		return err
+// Subject is a model with rows and queries.
+type Subject struct {
+	Name    string
+	Model   *model.Model
+	Rows    rerank.Matrix // features
+	Queries []rerank.Query
+	// Wants are the scores of a reference, a row for each query; none: the CPU's alone
+	// count. Owners, where there are some, are the items of the rows: a score of Wants is
+	// the best of an item's rows.
+	Wants  rerank.Matrix
+	Owners []int
+}
+
+// Random makes up a subject of every kind, of odd sizes and with rows that are not finite
+// among them, and a MoL of each shape.
+func Random(shapes []Shape, o Options) ([]Subject, error) {
+	var all []Subject
+	add := func(name string, m *model.Model, err error) error {
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		s := Subject{Name: name, Model: m, Rows: Rows(m, o.Rows, o.Seed)}
+		for q := range o.Queries {
+			s.Queries = append(s.Queries, query(m, o.Seed+uint64(q)))
+		}
+		all = append(all, s)
+		return nil
 	}
-	told(one(ctx, d, "dot 768", m, o))
+	err := errors.Join(
+		made(add, "dot 768", func() (*model.Model, error) { return Dot(768) }),
+		made(add, "dot 21, not finite", func() (*model.Model, error) { return Dot(21) }),
+		made(add, "bilinear 33, not finite", func() (*model.Model, error) {
+			w := numbers(33, 33, o.Seed, 0.2)
+			return newModel(rerank.KindBilinear, map[string]any{"query_embedding_dim": 33, "item_embedding_dim": 33},
+				tensor.Set{"W": {Shape: []int{33, 33}, Data: w.Data}})
+		}),
+		made(add, "maxsim 47, not finite", func() (*model.Model, error) {
+			return newModel(rerank.KindMaxSim, map[string]any{"dim": 47}, nil)
+		}),
+		made(add, "rbe 19, not finite", func() (*model.Model, error) {
+			p := numbers(19, 11, o.Seed, 0.2)
+			return rbeOf(19, 11, func(i, j int) float32 { return p.Row(i)[j] })
+		}),
+	)
 	for _, s := range shapes {
+		for _, name := range []string{s.String(), s.String() + ", not finite"} {
+			err = errors.Join(err, made(add, name, func() (*model.Model, error) { return MoL(s, o.Seed) }))
+		}
+	}
+	for i := range all {
+		if strings.HasSuffix(all[i].Name, "not finite") {
+			spoil(all[i].Rows)
+		}
+	}
+	return all, err
+}
+
+func made(add func(string, *model.Model, error) error, name string, make func() (*model.Model, error)) error {
+	m, err := make()
+	return add(name, m, err)
+}
+
+// spoil makes a number of some rows NaN or infinite: the first, the last, and one between.
+func spoil(m rerank.Matrix) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for i, x := range []float32{nan, inf, -inf} {
+		row := m.Row(i * (m.Rows - 1) / 2)
+		row[i*(len(row)-1)/2] = x
+	}
+}
+
+// Check compares each subject, and tells each result as it comes. It returns the end of ctx.
+func Check(ctx context.Context, d device.Device, subjects []Subject, o Options, told func(Result)) error {
+	for i := range subjects {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		m, err := MoL(s, o.Seed)
-		if err != nil {
-			return err
-		}
-		told(one(ctx, d, s.String(), m, o))
+		told(one(ctx, d, &subjects[i], o))
 	}
 	return ctx.Err()
 }
 
 // one loads a model with rows, compares, and unloads both.
-func one(ctx context.Context, d device.Device, name string, m *model.Model, o Options) Result {
-	r := Result{Case: name, Rows: o.Rows, Queries: o.Queries, K: o.K}
+func one(ctx context.Context, d device.Device, s *Subject, o Options) Result {
+	r := Result{Case: s.Name, Rows: s.Rows.Rows, Queries: len(s.Queries), K: min(o.K, s.Rows.Rows), Golden: s.Wants.Rows > 0}
 	var file bytes.Buffer
-	if err := model.Encode(&file, m); err != nil {
+	if err := model.Encode(&file, s.Model); err != nil {
 		r.Failed = err.Error()
 		return r
 	}
-	at, table := device.Version{Name: "parity", Version: m.Version}, device.Version{Name: "parity " + name, Version: "1"}
-	rows := Rows(m, o.Rows, o.Seed)
+	at, table := device.Version{Name: "parity", Version: s.Model.Version}, device.Version{Name: "parity " + s.Name, Version: "1"}
 	err := d.LoadModel(ctx, at, file.Bytes())
 	if err == nil {
-		err = d.LoadTable(ctx, device.TableHead{Table: table, Model: at, Rows: rows.Rows, Cols: rows.Cols}, chunks(rows))
+		err = d.LoadTable(ctx, device.TableHead{Table: table, Model: at, Rows: s.Rows.Rows, Cols: s.Rows.Cols}, chunks(s.Rows))
 	}
-	for q := 0; err == nil && q < o.Queries; q++ {
-		err = r.compare(ctx, d, m, device.Ask{Model: at, Table: table, Query: query(m, o.Seed+uint64(q)), K: o.K}, rows)
+	for q := 0; err == nil && q < len(s.Queries); q++ {
+		a := device.Ask{Model: at, Table: table, Query: s.Queries[q], K: r.K}
+		if err = r.compare(ctx, d, s.Model, a, s.Rows); err == nil && r.Golden {
+			err = r.reference(ctx, d, s, a, q)
+		}
 	}
 	if err = errors.Join(err, d.Unload(context.WithoutCancel(ctx), []device.Version{at}, []device.Version{table})); err != nil {
 		r.Failed = err.Error()
 	}
 	return r
+}
+
+// reference compares the scores of all rows with the golden ones, which are as exact as
+// testdata/golden/README.md says.
+func (r *Result) reference(ctx context.Context, d device.Device, s *Subject, a device.Ask, q int) error {
+	a.K = min(s.Rows.Rows, 1000) // what a device answers at once at least
+	b, err := d.Scan(ctx, a, nil)
+	if err != nil {
+		return fmt.Errorf("scan for the golden scores: %w", err)
+	}
+	wants, have := s.Wants.Row(q), map[int]float32{}
+	for i, row := range b.Rows { // the best of an owner's rows comes first
+		at := int(row)
+		if s.Owners != nil {
+			at = s.Owners[row]
+		}
+		if _, ok := have[at]; !ok {
+			have[at] = b.Scores[i]
+		}
+	}
+	most := 1.0
+	for _, x := range wants {
+		most = max(most, math.Abs(float64(x)))
+	}
+	off := 5e-6*most + float64(b.Epsilon)
+	for at, x := range have {
+		if at >= len(wants) {
+			return fmt.Errorf("%w: %d golden scores", ErrGolden, len(wants))
+		}
+		e := math.Abs(float64(x) - float64(wants[at]))
+		r.GoldenError = max(r.GoldenError, e)
+		if !(e <= off) {
+			return fmt.Errorf("row %d scores %v, the golden score is %v, which may differ by %v", at, x, wants[at], off)
+		}
+	}
+	return nil
 }
 
 func chunks(m rerank.Matrix) device.Rows {
@@ -169,6 +274,9 @@ func (r *Result) agree(b device.Best, scores []float32, of []uint32, off float64
 	off += float64(b.Epsilon)
 	r.Epsilon = max(r.Epsilon, float64(b.Epsilon))
 	for i, row := range b.Rows {
+		if !finite(scores[row]) && !finite(b.Scores[i]) && !finite(scores[wants[i]]) {
+			continue // all the same, by number
+		}
 		e := math.Abs(float64(b.Scores[i]) - float64(scores[row]))
 		r.Error = max(r.Error, e)
 		if !(e <= off) {
@@ -181,13 +289,36 @@ func (r *Result) agree(b device.Best, scores []float32, of []uint32, off float64
 	return nil
 }
 
-// Dot is a dot product.
-func Dot(dim int) (*model.Model, error) {
-	config, err := json.Marshal(map[string]int{"dim": dim})
+func finite(x float32) bool { return x-x == 0 }
+
+// newModel makes a model of its kind's configuration.
+func newModel(kind rerank.Kind, config any, set tensor.Set) (*model.Model, error) {
+	raw, err := json.Marshal(config)
 	if err != nil {
 		return nil, err
 	}
-	return model.New(model.Parameters{Kind: rerank.KindDot, Name: "parity", Config: config})
+	return model.New(model.Parameters{Kind: kind, Name: "parity", Config: raw, Tensors: set})
+}
+
+// Dot is a dot product.
+func Dot(dim int) (*model.Model, error) {
+	return newModel(rerank.KindDot, map[string]int{"dim": dim}, nil)
+}
+
+// rbeOf is a CUR approximation of m support items and n support queries.
+func rbeOf(m, n int, projection func(i, j int) float32) (*model.Model, error) {
+	ids := func(n int) (out []rerank.ID) {
+		for i := range n {
+			out = append(out, rerank.UintID(uint64(i+1)))
+		}
+		return out
+	}
+	p := make([]float32, m*n)
+	for i := range p {
+		p[i] = projection(i/n, i%n)
+	}
+	return newModel(rerank.KindRBE, map[string]any{"support_items": ids(m), "support_queries": ids(n)},
+		tensor.Set{"projection": {Shape: []int{m, n}, Data: p}})
 }
 
 // MoL is a model with all parts of the gates, of random weights.

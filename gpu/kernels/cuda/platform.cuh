@@ -83,6 +83,12 @@ DEVICE u32 shuffle_from(u32 v, int lane) { return __shfl_sync(0xffffffffu, v, la
 DEVICE u32 bits_of(float x) { return __float_as_uint(x); }
 DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
 DEVICE int leading_zeros(u64 x) { return __clzll((long long)x); }
+DEVICE u64 clock_cycles() { return (u64)clock64(); }
+
+// Sixteen bytes, which are read at once.
+struct __align__(16) Sixteen {
+  u32 x, y, z, w;
+};
 
 #endif
 

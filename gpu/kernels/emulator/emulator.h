@@ -137,6 +137,13 @@ inline float fast_tanh(float x) { // rounded to eleven bits, as far off as the h
 }
 inline float least(float x, float y) { return x != x || y != y ? NAN : x < y ? x : y; }
 inline int leading_zeros(u64 x) { return x ? __builtin_clzll(x) : 64; }
+inline u64 clock_cycles() { // one more each time
+  static u64 now;
+  return ++now;
+}
+struct alignas(16) Sixteen {
+  u32 x, y, z, w;
+};
 
 template <class T> inline T atomicAdd(T *p, T v) {
   T old = *p;

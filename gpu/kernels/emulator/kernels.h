@@ -2,6 +2,7 @@
 #pragma once
 #define EMULATED
 #include "../cuda/kernels.cu"
+#include "../cuda/limits.cu"
 
 namespace emulator {
 
@@ -26,6 +27,7 @@ static const Kernel kernels[] = {
     ENTRY(mol_scan_8x4x128x128), ENTRY(mol_rescore_8x4x128x128),
     ENTRY(mol_scan_4x4x64x128), ENTRY(mol_rescore_4x4x64x128),
     ENTRY(mol_scan_4x4x768x128), ENTRY(mol_rescore_4x4x768x128),
+    ENTRY(limit_fma), ENTRY(limit_exp2), ENTRY(limit_reciprocal), ENTRY(limit_tanh), ENTRY(limit_tensor), ENTRY(limit_read),
 };
 #undef ENTRY
 

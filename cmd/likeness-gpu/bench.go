@@ -1,0 +1,193 @@
+//go:build cuda
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/bench"
+	"github.com/likenessdb/likeness/gpu/cuda"
+	"github.com/likenessdb/likeness/gpu/workload"
+	"github.com/likenessdb/likeness/plugin/device"
+)
+
+const benchLong = `bench measures what the device can do at most (memory, tensor cores, float32, special
+functions, instructions), then a matrix of cases on tables made up from a seed:
+the kernels by the device's own clock, with the share of each limit that they reach,
+certified answers in this process, and answers through gRPC on this host. With
+--pytorch the same cases run in PyTorch, eager and compiled, where it has CUDA.
+
+Bars are met or missed by half of the runs. A missed one says what limits it. The exit
+code says only whether everything could be measured.`
+
+// benchFlags are those of bench.
+type benchFlags struct {
+	machine                         machineFlags
+	cases                           []string
+	rows                            int
+	seed                            uint32
+	quick                           bool
+	output, report, pytorch, script string
+}
+
+func newBench(stdout, stderr io.Writer) *cobra.Command {
+	f := &benchFlags{}
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure the device, the kernels and the answers, beside PyTorch",
+		Long:  benchLong,
+		Example: `  likeness-gpu bench
+  likeness-gpu bench --pytorch python3 --report docs/benchmarks
+  likeness-gpu bench --quick --case scan-8x8x32 --output json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), stdout, stderr) },
+	}
+	f.machine.add(cmd)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.cases, "case", nil, "names of the cases to measure; all without it")
+	flags.IntVar(&f.rows, "rows", 0, "rows of a table at most, for a try; smaller cases have no bars")
+	flags.Uint32Var(&f.seed, "seed", 1, "of what is made up")
+	flags.BoolVar(&f.quick, "quick", false, "measure less often")
+	flags.StringVarP(&f.output, "output", "o", "text", "what to print: text or json")
+	flags.StringVar(&f.report, "report", "", "folder whose gpu.md gets the figures, with gpu.json and gpu.svg")
+	flags.StringVar(&f.pytorch, "pytorch", "", "a Python that has PyTorch, to compare with")
+	flags.StringVar(&f.script, "script", filepath.Join("bench", "gpu", "baseline.py"), "the program of the comparison")
+	return cmd
+}
+
+func (f *benchFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	cases, err := workload.Named(f.cases)
+	if err != nil {
+		return fmt.Errorf("--case: %w", err)
+	}
+	if f.output != "text" && f.output != "json" || f.rows < 0 {
+		return fmt.Errorf("--output is %q, want text or json; --rows is 0 at least", f.output)
+	}
+	o := bench.Options{
+		Cases: cases, Seed: f.seed, Rows: f.rows, Quick: f.quick, Effort: workload.Effort{Runs: 200, Warm: 10, Time: 3 * time.Second},
+		Open: f.open, Device: func() (*gpu.Device, error) { return f.machine.open(slog.New(slog.NewTextHandler(stderr, nil))) },
+		Plugin: throughSocket, Told: func(what string) { _, _ = fmt.Fprintln(stderr, what) },
+	}
+	if f.quick {
+		o.Effort = workload.Effort{Runs: 20, Warm: 2, Time: 250 * time.Millisecond}
+	}
+	if f.pytorch != "" {
+		o.PyTorch = &bench.PyTorch{Python: f.pytorch, Script: f.script}
+		if f.quick {
+			o.PyTorch.Arguments = []string{"--seconds", "0.3", "--runs", "10"}
+		}
+	}
+	r, err := bench.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	r.Version, r.Date, r.Command = build().Version, time.Now().UTC().Format(time.DateOnly), f.command()
+	if f.report != "" {
+		if err := write(f.report, r); err != nil {
+			return fmt.Errorf("--report: %w", err)
+		}
+	}
+	if f.output == "json" {
+		e := json.NewEncoder(stdout)
+		e.SetIndent("", " ")
+		return e.Encode(r)
+	}
+	return r.Text(stdout)
+}
+
+// command is what made a report, for whoever makes it again.
+func (f *benchFlags) command() string {
+	c := "likeness-gpu bench"
+	if f.quick {
+		c += " --quick"
+	}
+	if len(f.cases) > 0 {
+		c += " --case " + strings.Join(f.cases, ",")
+	}
+	if f.pytorch != "" {
+		c += " --pytorch python3"
+	}
+	return c
+}
+
+// measured is a machine whose limits are measured too.
+type measured struct{ *cuda.Machine }
+
+func (m measured) Limits(bytes int64) (bench.Limiter, error) { return m.Machine.Limits(bytes) }
+
+func (f *benchFlags) open() (bench.Machine, error) {
+	m, err := f.machine.machine(true)
+	if err != nil {
+		return nil, err
+	}
+	return measured{m}, nil
+}
+
+// throughSocket serves a device at a socket, and returns it as it is seen there.
+func throughSocket(ctx context.Context, d *gpu.Device) (_ device.Device, stop func(), err error) {
+	dir, err := os.MkdirTemp("", "likeness-gpu")
+	if err != nil {
+		return nil, nil, err
+	}
+	at := filepath.Join(dir, "device.sock")
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", at)
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	server := grpc.NewServer()
+	device.Register(server, d, device.Limits{})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	conn, err := grpc.NewClient("unix:"+at, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	stop = func() {
+		if conn != nil {
+			_ = conn.Close()
+		}
+		server.Stop()
+		<-ended
+		os.RemoveAll(dir)
+	}
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return device.NewClient(conn), stop, nil
+}
+
+// write puts a report into a folder of pages.
+func write(folder string, r *bench.Report) error {
+	path := filepath.Join(folder, "gpu.md")
+	page, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) { // a folder for results
+		page, err = []byte("# A GPU\n\n"+bench.Begin+"\n"+bench.End+"\n"), os.MkdirAll(folder, 0o755)
+	}
+	if err != nil {
+		return err
+	}
+	text, err := bench.Insert(string(page), r.Page())
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	figures, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(path, []byte(text), 0o644),
+		os.WriteFile(filepath.Join(folder, "gpu.json"), append(figures, '\n'), 0o644),
+		os.WriteFile(filepath.Join(folder, "gpu.svg"), []byte(r.Plot()), 0o644))
+}

@@ -1,0 +1,373 @@
+// Package bench measures a GPU: what the device can do at most, how long its kernels
+// take for the cases of package workload and what share of those limits they reach, how
+// long certified answers take in its process and through the plugin, and the same
+// cases in PyTorch. It knows no driver.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/kernels"
+	"github.com/likenessdb/likeness/gpu/workload"
+	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Machine is a gpu.Machine that is measured. All its methods are called from one
+// goroutine, that of its opening.
+type Machine interface {
+	gpu.Machine
+	Details() (gpu.Details, error)
+	// Limits makes ready to measure limits on so many bytes.
+	Limits(bytes int64) (Limiter, error)
+	// Phases is how long the device took for the last Run: to bring the queries, to
+	// score, to rank, and to bring the answers.
+	Phases() [4]time.Duration
+}
+
+// Options say what is measured.
+type Options struct {
+	Cases []workload.Case
+	Seed  uint32
+	// Effort of each figure; Quick measures limits for a shorter time.
+	Effort workload.Effort
+	Quick  bool
+	// Rows bounds those of every table; 0: it does not. A case that is smaller then has no bars.
+	Rows int
+	// Open is called on the goroutine that uses the machine, and again after that was closed.
+	Open func() (Machine, error)
+	// Device opens the same device for answers. The caller is this package.
+	Device func() (*gpu.Device, error)
+	// Plugin serves a device and returns how another process sees it; nil: it is not measured.
+	Plugin func(ctx context.Context, d *gpu.Device) (seen device.Device, stop func(), err error)
+	// PyTorch compares; nil: it does not.
+	PyTorch *PyTorch
+	// Told is what is done, for people.
+	Told func(what string)
+}
+
+// Report is what was measured.
+type Report struct {
+	Version string      `json:"version"`
+	Date    string      `json:"date"`
+	Command string      `json:"command"`
+	Device  gpu.Facts   `json:"device"`
+	Details gpu.Details `json:"details"`
+	Limits  Limits      `json:"limits"`
+	PyTorch string      `json:"pytorch,omitempty"` // its version, or why it was not measured
+	Cases   []Result    `json:"cases"`
+	Seconds float64     `json:"seconds"`
+}
+
+// Result is of a case.
+type Result struct {
+	workload.Case
+	Shape string `json:"shape,omitempty"`
+	// Steps are what the device does for an answer whose bound closes at once: approximate
+	// and exact, or exact alone.
+	Steps []Step `json:"steps"`
+	// Device is all of the steps, with the copies of queries and answers.
+	Device workload.Times `json:"device"`
+	// Answer is certified, of all queries at once, in this process; Plugin is through gRPC.
+	Answer workload.Answered  `json:"answer"`
+	Plugin *workload.Answered `json:"plugin,omitempty"`
+	// PyTorch has a row for each way that it was run.
+	PyTorch []Row `json:"pytorch,omitempty"`
+	Bars    []Bar `json:"bars,omitempty"`
+}
+
+// Step is one launch for all queries of a case.
+type Step struct {
+	Way string `json:"way"`
+	// Milliseconds of the device, half of the runs at most.
+	Send  float64 `json:"send_ms"`
+	Score float64 `json:"score_ms"`
+	Rank  float64 `json:"rank_ms"`
+	Fetch float64 `json:"fetch_ms"`
+	// Shares of limits that scoring reaches.
+	Shares Shares `json:"shares"`
+}
+
+// Run measures. It returns what was measured with the error that ended it.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	began := time.Now()
+	r := &Report{}
+	for _, c := range o.Cases {
+		r.Cases = append(r.Cases, Result{Case: c.AtMost(o.Rows)})
+	}
+	err := o.onMachine(ctx, r)
+	if err == nil {
+		err = o.answers(ctx, r)
+	}
+	if err == nil && o.PyTorch != nil {
+		err = o.PyTorch.run(ctx, &o, r)
+	}
+	for i := range r.Cases {
+		r.Cases[i].judge()
+	}
+	r.Seconds = time.Since(began).Seconds()
+	return r, err
+}
+
+// onMachine measures limits and kernels, on a thread of its own.
+func (o *Options) onMachine(ctx context.Context, r *Report) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- func() error {
+			m, err := o.Open()
+			if err != nil {
+				return err
+			}
+			return errors.Join(o.machine(ctx, m, r), m.Close())
+		}()
+	}()
+	return <-done
+}
+
+func (o *Options) machine(ctx context.Context, m Machine, r *Report) (err error) {
+	if r.Device, err = m.Facts(); err != nil {
+		return err
+	}
+	if r.Details, err = m.Details(); err != nil {
+		return err
+	}
+	if err := o.limits(ctx, m, r); err != nil {
+		return err
+	}
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		o.Told(fmt.Sprintf("case %d of %d on the device: %s", i+1, len(r.Cases), c.Name))
+		w, err := workload.Make(c.Case, o.Seed)
+		if err != nil {
+			return err
+		}
+		if err := o.kernels(ctx, m, c, w, &r.Limits); err != nil {
+			return fmt.Errorf("case %s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+// limits measures on memory that is well above the cache's.
+func (o *Options) limits(ctx context.Context, m Machine, r *Report) (err error) {
+	bytes := min(2<<30, r.Device.Free/4)
+	if o.Rows > 0 { // for a device that is none
+		bytes = min(bytes, 1<<20)
+	}
+	bytes = bytes / 1024 * 1024
+	o.Told("what the device can do at most")
+	l, err := m.Limits(bytes)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Free()) }()
+	r.Limits, err = MeasureLimits(ctx, l, r.Device.Processors, bytes, o.Quick)
+	return err
+}
+
+// kernels measures the steps of a case.
+func (o *Options) kernels(ctx context.Context, m Machine, c *Result, w *workload.Work, l *Limits) (err error) {
+	n := gpu.NetworkOf(w.Model)
+	if n.MoL != nil {
+		c.Shape = fmt.Sprintf("%d×%d×%d", n.MoL.PairsQuery, n.MoL.PairsItem, n.MoL.Dim)
+	}
+	loaded, err := m.LoadModel(n)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, loaded.Free()) }()
+	t, err := m.NewTable(loaded, w.Rows.Rows)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.Free()) }()
+	if err := errors.Join(t.Write(0, w.Rows), t.Resize(w.Rows.Rows, nil)); err != nil {
+		return err
+	}
+	steps, err := newSteps(n, loaded, t, w)
+	if err != nil {
+		return err
+	}
+	return steps.measure(ctx, m, c, l, o.Effort)
+}
+
+// steps are what a case does on the device.
+type steps struct {
+	network *gpu.Network
+	work    *workload.Work
+	rough   []gpu.Job // nil: all rows are scored exactly
+	exact   []gpu.Job
+}
+
+// keepOf is K' as package gpu begins with it.
+func keepOf(k int) int {
+	keep := 64
+	for keep < 2*k {
+		keep *= 2
+	}
+	return keep
+}
+
+func newSteps(n *gpu.Network, loaded gpu.Model, t gpu.Table, w *workload.Work) (*steps, error) {
+	s := &steps{network: n, work: w}
+	for q := range w.Queries {
+		enc, err := w.Model.Encode(w.Queries[q])
+		if err != nil {
+			return nil, err
+		}
+		o, ok := enc.(rerank.Operator)
+		if !ok {
+			return nil, fmt.Errorf("%w: the model encodes queries that no device can score", device.ErrRequest)
+		}
+		j := gpu.Job{Table: t, Query: o.Operands(), Way: gpu.Exact, Keep: w.K + 1}
+		if w.Candidates != nil {
+			j.Rows = w.Candidates[q]
+		}
+		s.exact = append(s.exact, j)
+		if loaded.Approximates() {
+			j.Way, j.Keep = gpu.Approximate, keepOf(w.K)
+			s.rough = append(s.rough, j)
+		}
+	}
+	return s, nil
+}
+
+// measure runs the steps of all queries at once, again and again.
+func (s *steps) measure(ctx context.Context, m Machine, c *Result, l *Limits, e workload.Effort) error {
+	var total []time.Duration
+	var phases [2][4][]time.Duration // of each step
+	run := func(step int, jobs []gpu.Job, warm bool) ([]gpu.Survivors, time.Duration, error) {
+		found, err := m.Run(jobs)
+		all := time.Duration(0)
+		for i, p := range m.Phases() {
+			all += p
+			if !warm {
+				phases[step][i] = append(phases[step][i], p)
+			}
+		}
+		return found, all, err
+	}
+	err := e.Spend(ctx, func(warm bool) error {
+		jobs, all := s.exact, time.Duration(0)
+		if s.rough != nil {
+			found, took, err := run(0, s.rough, warm)
+			if err != nil {
+				return err
+			}
+			all, jobs = took, s.survivors(found)
+		}
+		_, took, err := run(1, jobs, warm)
+		if !warm {
+			total = append(total, all+took)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	c.Device = workload.TimesOf(total)
+	kept := 0
+	if s.rough != nil {
+		kept = s.rough[0].Keep
+		c.Steps = append(c.Steps, s.step("approximate", phases[0], l, 0))
+	}
+	c.Steps = append(c.Steps, s.step("exact", phases[1], l, kept))
+	return nil
+}
+
+// survivors are what the rough step kept, to be scored exactly.
+func (s *steps) survivors(found []gpu.Survivors) []gpu.Job {
+	jobs := make([]gpu.Job, len(found))
+	for i, f := range found {
+		jobs[i] = s.exact[i]
+		jobs[i].Rows, jobs[i].Keep = f.Rows, min(jobs[i].Keep, len(f.Rows))
+	}
+	return jobs
+}
+
+// step is what a step took; kept is how many rows of each query it had, 0: those of the case.
+func (s *steps) step(way string, phases [4][]time.Duration, l *Limits, kept int) Step {
+	var half [4]float64
+	for i, took := range phases {
+		half[i] = workload.TimesOf(took).P50
+	}
+	pairs, items := s.work.Pairs(), float64(s.work.Rows.Rows)
+	if kept > 0 {
+		pairs = float64(kept * s.work.Batch)
+	}
+	if kept > 0 || s.work.Candidates != nil {
+		items = pairs
+	}
+	return Step{
+		Way: way, Send: half[0], Score: half[1], Rank: half[2], Fetch: half[3],
+		Shares: l.Share(s.cost(way), pairs, items, half[1]),
+	}
+}
+
+func (s *steps) cost(way string) kernels.Cost {
+	n := s.network
+	if n.MoL == nil || n.MoL.Fixed {
+		return kernels.DotCost(n.Features)
+	}
+	shape := kernels.Shape{PairsQuery: n.MoL.PairsQuery, PairsItem: n.MoL.PairsItem, Dim: n.MoL.Dim, Hidden: n.MoL.First.Rows}
+	if way == "exact" {
+		return shape.ExactCost(n.Features)
+	}
+	return shape.TensorCost(n.MoL.ItemGates)
+}
+
+// answers measures certified answers: in this process, and as another sees them.
+func (o *Options) answers(ctx context.Context, r *Report) (err error) {
+	d, err := o.Device()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	var seen device.Device
+	if o.Plugin != nil {
+		var stop func()
+		if seen, stop, err = o.Plugin(ctx, d); err != nil {
+			return err
+		}
+		defer stop()
+	}
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		o.Told(fmt.Sprintf("case %d of %d, certified answers: %s", i+1, len(r.Cases), c.Name))
+		if err := o.answered(ctx, d, seen, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *Options) answered(ctx context.Context, d *gpu.Device, seen device.Device, c *Result) (err error) {
+	w, err := workload.Make(c.Case, o.Seed)
+	if err != nil {
+		return err
+	}
+	if err := w.Load(ctx, d); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Unload(ctx, d)) }()
+	if c.Answer, err = w.Measure(ctx, d, o.Effort); err != nil {
+		return err
+	}
+	for q := range min(2, len(w.Queries)) {
+		if err := w.Check(q, c.Answer.Answers[q]); err != nil {
+			return err
+		}
+	}
+	if seen == nil {
+		return nil
+	}
+	through, err := w.Measure(ctx, seen, o.Effort)
+	c.Plugin = &through
+	return err
+}

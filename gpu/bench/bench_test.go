@@ -1,0 +1,186 @@
+package bench_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/bench"
+	"github.com/likenessdb/likeness/gpu/hosted"
+	"github.com/likenessdb/likeness/gpu/kernels"
+	"github.com/likenessdb/likeness/gpu/workload"
+	"github.com/likenessdb/likeness/plugin/device"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// machine is one in plain Go whose clocks are made up: every phase takes a millisecond,
+// and every measured kernel a microsecond a round.
+type machine struct{ *hosted.Machine }
+
+func (machine) Details() (gpu.Details, error) {
+	return gpu.Details{ClockMHz: 1000, MemoryClockMHz: 1000, BusBits: 4096, Release: "1.2"}, nil
+}
+
+func (machine) Phases() [4]time.Duration {
+	return [4]time.Duration{time.Millisecond, time.Millisecond, time.Millisecond, time.Millisecond}
+}
+
+func (machine) Limits(int64) (bench.Limiter, error) { return limiter{}, nil }
+
+type limiter struct{}
+
+func (limiter) Limit(l kernels.Limit, amount int64) (time.Duration, uint64, error) {
+	if l == kernels.LimitRead {
+		return time.Duration(amount) * time.Nanosecond, 0, nil // 1 GB/s
+	}
+	return time.Duration(amount) * time.Microsecond, uint64(amount) * 1000, nil
+}
+
+func (limiter) Copy() (time.Duration, error) { return time.Millisecond, nil }
+func (limiter) Free() error                  { return nil }
+
+func options(t *testing.T, names ...string) bench.Options {
+	t.Helper()
+	cases, err := workload.Named(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := func() *hosted.Machine { return &hosted.Machine{Memory: 1 << 28} }
+	return bench.Options{
+		Cases: cases, Seed: 7, Quick: true, Effort: workload.Effort{Runs: 2}, Rows: 150, Told: func(string) {},
+		Open: func() (bench.Machine, error) { return machine{plain()}, nil },
+		Device: func() (*gpu.Device, error) {
+			return gpu.New(func() (gpu.Machine, error) { return plain(), nil }, gpu.Options{})
+		},
+		Plugin: func(_ context.Context, d *gpu.Device) (device.Device, func(), error) { return d, func() {}, nil },
+	}
+}
+
+// TestRun: every case is measured, its answers are the CPU's, and the report has all of it.
+func TestRun(t *testing.T) {
+	r, err := bench.Run(t.Context(), options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Cases {
+		steps := 1
+		if c.Kind == "mol" {
+			steps = 2
+		}
+		if len(c.Steps) != steps || c.Device.P50 != float64(4*steps) || c.Answer.Batch.Runs < 1 || c.Plugin.Call.P50 <= 0 || len(c.Bars) != 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if l := r.Limits; l.ReadGBs != 1 || l.ClockMHz != 1000 || l.TensorTFLOPS <= 0 {
+		t.Errorf("%+v", l)
+	}
+	var text strings.Builder
+	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "plain Go") || !strings.Contains(text.String(), "bilinear-768-one") {
+		t.Errorf("%v:\n%s", err, &text)
+	}
+	for _, part := range []string{"## Measured", "| rbe-512 | exact |", "### Not yet measured"} {
+		if !strings.Contains(r.Page(), part) {
+			t.Errorf("the page lacks %q:\n%s", part, r.Page())
+		}
+	}
+	if plot := r.Plot(); !strings.HasPrefix(plot, "<svg") || strings.Contains(plot, "NaN") {
+		t.Error(plot)
+	}
+	raw, err := json.Marshal(r)
+	if err != nil || !strings.Contains(string(raw), `"shape":"8×8×32"`) {
+		t.Errorf("%v: %s", err, raw)
+	}
+}
+
+// TestShares: a kernel that takes as long as a limit allows has reached it, and that binds.
+func TestShares(t *testing.T) {
+	l := bench.Limits{ReadGBs: 1000, TensorTFLOPS: 1000, FMATFLOPS: 50, Exp2: 4000, Reciprocal: 4000, Tanh: 4000, Issue: 1000}
+	c := kernels.Shape{PairsQuery: 8, PairsItem: 8, Dim: 32, Hidden: 128}.TensorCost(true)
+	const rows, queries = 1e6, 32
+	s := l.Share(c, rows*queries, rows, 292*rows*queries/4000e6)
+	if s.Binds != "special functions" || s.Special < 0.999 || s.Special > 1.001 {
+		t.Errorf("%+v", s)
+	}
+	if s = l.Share(kernels.DotCost(768), rows, rows, (768*4+4)*rows/1000e6); s.Binds != "bytes" || s.Bytes < 0.999 || s.Bytes > 1.001 || s.Special != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestPage: what docs/benchmarks/gpu.md has between its marks is made of gpu.json or,
+// where there is none, of the bars.
+func TestPage(t *testing.T) {
+	const folder = "../../docs/benchmarks/"
+	page, err := os.ReadFile(folder + "gpu.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := bench.Unmeasured(bench.Options{Cases: workload.Cases()})
+	raw, err := os.ReadFile(folder + "gpu.json")
+	if err == nil {
+		r = &bench.Report{}
+		err = json.Unmarshal(raw, r)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	want, err := bench.Insert(string(page), r.Page())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("LIKENESS_REGENERATE") != "" {
+		err = os.WriteFile(folder+"gpu.md", []byte(want), 0o600)
+	} else if want != string(page) {
+		t.Errorf("%sgpu.md is not what its figures make; LIKENESS_REGENERATE=1 go test ./gpu/bench -run TestPage", folder)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPyTorch: the program makes the same tables and finds the same rows as likeness, on
+// the CPU of a machine that has PyTorch (LIKENESS_PYTHON, or python3).
+func TestPyTorch(t *testing.T) {
+	python := os.Getenv("LIKENESS_PYTHON")
+	if python == "" {
+		python = "python3"
+	}
+	if err := exec.CommandContext(t.Context(), python, "-c", "import torch").Run(); err != nil {
+		t.Skipf("%s has no PyTorch: %v", python, err)
+	}
+	o := options(t, "rescore-8x4x64", "scan-8x8x32", "maxsim-256")
+	o.PyTorch = &bench.PyTorch{Python: python, Script: "../../bench/gpu/baseline.py", Arguments: []string{"--device", "cpu", "--seconds", "0.01", "--compile", "no"}}
+	r, err := bench.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Cases {
+		for _, p := range c.PyTorch {
+			t.Logf("%s: %+v", c.Name, p)
+			if p.Type == "float32" && (p.Agrees < 0.999 || p.Times.P50 <= 0) {
+				t.Errorf("%s: %+v", c.Name, p)
+			}
+		}
+		if len(c.PyTorch) != 2 {
+			t.Errorf("%s: %d rows of PyTorch (%s)", c.Name, len(c.PyTorch), r.PyTorch)
+		}
+	}
+}
+
+// TestNoPyTorch: that there is none is in the report, and no error.
+func TestNoPyTorch(t *testing.T) {
+	o := options(t, "maxsim-256")
+	o.PyTorch = &bench.PyTorch{Python: "false", Script: "nothing"}
+	r, err := bench.Run(t.Context(), o)
+	if err != nil || !strings.HasPrefix(r.PyTorch, "not measured") {
+		t.Errorf("%q, %v", r.PyTorch, err)
+	}
+}

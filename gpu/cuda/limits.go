@@ -1,0 +1,132 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"time"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/kernels"
+)
+
+// Details asks the driver.
+func (m *Machine) Details() (gpu.Details, error) {
+	const bus, cache = 37, 38 // CU_DEVICE_ATTRIBUTE_…
+	v, err := m.device.Attributes(cu.ClockRate, cu.MemoryClockRate, bus, cache)
+	if err != nil {
+		return gpu.Details{}, fmt.Errorf("asking for the clocks: %w", err)
+	}
+	d := gpu.Details{ClockMHz: float64(v[0]) / 1e3, MemoryClockMHz: float64(v[1]) / 1e3, BusBits: v[2], CacheBytes: v[3], SharedBytes: m.shared}
+	if text, err := os.ReadFile("/proc/driver/nvidia/version"); err == nil {
+		d.Release = string(regexp.MustCompile(`\d+\.\d+(\.\d+)?`).Find(text))
+	}
+	return d, nil
+}
+
+// Limits measures what the device does at most. It is of the goroutine of its Machine,
+// and its caller calls Free.
+type Limits struct {
+	m                *Machine
+	module           cu.Module
+	out, clocks, all block
+	from, to         cu.Event
+}
+
+// Limits makes ready to measure, with a memory of so many bytes to read and copy, a
+// multiple of 32.
+func (m *Machine) Limits(bytes int64) (*Limits, error) {
+	module, err := cu.LoadData(kernels.LimitsPTX())
+	if err != nil {
+		return nil, judged("loading the kernels of limits", err)
+	}
+	l := &Limits{m: m, module: module}
+	if err := l.prepare(bytes); err != nil {
+		return nil, errors.Join(err, l.Free())
+	}
+	return l, nil
+}
+
+func (l *Limits) prepare(bytes int64) (err error) {
+	how := kernels.LimitFMA.Launch(l.m.facts.Processors)
+	if l.out, err = newBlock("sums", 4*int64(how.GridX)*int64(how.Block)); err != nil {
+		return err
+	}
+	if l.clocks, err = newBlock("clocks", 8); err != nil {
+		return err
+	}
+	if l.all, err = newBlock("memory to read", bytes); err != nil {
+		return err
+	}
+	if err := judged("writing memory to read", cu.MemsetD32(l.all.at, 0, bytes/4)); err != nil {
+		return err
+	}
+	if l.from, err = cu.MakeEvent(cu.DefaultEvent); err == nil {
+		l.to, err = cu.MakeEvent(cu.DefaultEvent)
+	}
+	return judged("making an event", err)
+}
+
+// Free gives back what measuring took.
+func (l *Limits) Free() error {
+	return errors.Join(l.out.free(), l.clocks.free(), l.all.free(), judged("unloading the kernels of limits", l.module.Unload()))
+}
+
+// Limit runs a limit's kernel for some rounds, or of LimitRead over some bytes, and
+// returns how long the device took and the clocks that a block of it counted.
+func (l *Limits) Limit(limit kernels.Limit, amount int64) (took time.Duration, clocks uint64, err error) {
+	how := limit.Launch(l.m.facts.Processors)
+	fn, err := l.module.Function(how.Name)
+	if err != nil {
+		return 0, 0, judged("finding the kernel "+how.Name, err)
+	}
+	a := kernels.LimitArgs{Out: uint64(l.out.at), Clocks: uint64(l.clocks.at), First: uint64(amount), Second: limit.Factor()}
+	if limit == kernels.LimitRead {
+		a.First, a.Second = uint64(l.all.at), uint64(min(amount, l.all.bytes)/16)
+	}
+	values := a.List()
+	pointers := make([]unsafe.Pointer, len(values))
+	for i := range values {
+		pointers[i] = unsafe.Pointer(&values[i])
+	}
+	took, err = l.timed(func() error {
+		return judged("launching "+how.Name, fn.Launch(how.GridX, 1, 1, how.Block, 1, 1, 0, l.m.stream, pointers))
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	err = judged("reading clocks", cu.MemcpyDtoH(unsafe.Pointer(&clocks), l.clocks.at, 8))
+	return took, clocks, err
+}
+
+// Copy copies half of the memory to the other half; it is read and written once.
+func (l *Limits) Copy() (time.Duration, error) {
+	half := l.all.bytes / 2
+	return l.timed(func() error {
+		return judged("copying", cu.MemcpyDtoDAsync(l.all.at, l.all.at+cu.DevicePtr(half), half, l.m.stream))
+	})
+}
+
+// timed is what the device took for what run enqueues.
+func (l *Limits) timed(run func() error) (time.Duration, error) {
+	if err := judged("starting a clock", l.from.Record(l.m.stream)); err != nil {
+		return 0, err
+	}
+	if err := run(); err != nil {
+		return 0, err
+	}
+	if err := judged("stopping a clock", l.to.Record(l.m.stream)); err != nil {
+		return 0, err
+	}
+	if err := judged("waiting for a kernel", l.m.stream.Synchronize()); err != nil {
+		return 0, err
+	}
+	ms, err := l.from.Elapsed(l.to)
+	return time.Duration(ms * float64(time.Millisecond)), judged("reading a clock", err)
+}

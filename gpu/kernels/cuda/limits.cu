@@ -1,0 +1,2 @@
+// A module of its own: only a benchmark loads it.
+#include "limits.cuh"

@@ -1,0 +1,288 @@
+// Package workload makes up what a device is measured with: models, tables, queries
+// and candidates of the sizes that are of interest, from a seed, and measures how
+// long a device.Device takes to answer.
+//
+// A number of a table is a hash of the seed and of its place, so that another
+// program makes the same table: see Number.
+package workload
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/likenessdb/likeness/gpu/parity"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// ErrCase: there is no such case.
+var ErrCase = errors.New("no such case")
+
+// Case is a table, and what is asked of it at once.
+type Case struct {
+	Name string      `json:"name"`
+	Kind rerank.Kind `json:"kind"`
+	// Shape is a MoL's; other kinds have rows of Dim numbers.
+	Shape parity.Shape `json:"-"`
+	Dim   int          `json:"dim,omitempty"`
+	Rows  int          `json:"rows"`
+	// Candidates of each query are rescored; 0: the table is scanned.
+	Candidates int `json:"candidates,omitempty"`
+	// Batch is how many queries come at once, K the rows of an answer.
+	Batch int  `json:"batch"`
+	K     int  `json:"k"`
+	Bars  Bars `json:"-"`
+}
+
+// Bars are what is wanted of a case; 0: nothing is.
+type Bars struct {
+	// Device, Answer and Plugin are milliseconds at most: on the device with both
+	// copies, for certified answers in the process that has it, and through the plugin.
+	Device, Answer, Plugin float64
+	// Eager and Compiled are how many times quicker than PyTorch it is to be, beside its
+	// eager float32 and the best of its compiled ones.
+	Eager, Compiled float64
+}
+
+// pytorch is wanted everywhere: quicker than compiled, and three times than eager.
+func pytorch(b Bars) Bars {
+	b.Eager, b.Compiled = 3, max(1, b.Compiled)
+	return b
+}
+
+// Cases is the matrix.
+func Cases() []Case {
+	shape := func(pq, px, d int) parity.Shape {
+		return parity.Shape{PairsQuery: pq, PairsItem: px, Dim: d, Hidden: 128}
+	}
+	books, lm := shape(8, 8, 32), shape(4, 4, 768)
+	return []Case{
+		{
+			Name: "rescore-8x4x64", Kind: rerank.KindMoL, Shape: shape(8, 4, 64), Rows: 200_000, Candidates: 4000, Batch: 32, K: 100,
+			Bars: pytorch(Bars{Device: 0.15, Plugin: 1}),
+		},
+		{
+			Name: "scan-8x8x32", Kind: rerank.KindMoL, Shape: books, Rows: 674_044, Batch: 32, K: 10,
+			Bars: pytorch(Bars{Device: 4, Answer: 4, Compiled: 1.5}),
+		},
+		{
+			Name: "scan-8x8x32-one", Kind: rerank.KindMoL, Shape: books, Rows: 674_044, Batch: 1, K: 10,
+			Bars: pytorch(Bars{Device: 0.5, Answer: 0.5, Compiled: 1.5}),
+		},
+		{
+			Name: "scan-4x4x768", Kind: rerank.KindMoL, Shape: lm, Rows: 109_739, Batch: 32, K: 10,
+			Bars: pytorch(Bars{Device: 1, Answer: 1, Compiled: 1.5}),
+		},
+		{Name: "bilinear-768", Kind: rerank.KindBilinear, Dim: 768, Rows: 350_000, Batch: 32, K: 10, Bars: pytorch(Bars{})},
+		{Name: "bilinear-768-one", Kind: rerank.KindBilinear, Dim: 768, Rows: 350_000, Batch: 1, K: 10, Bars: pytorch(Bars{})},
+		{Name: "maxsim-256", Kind: rerank.KindMaxSim, Dim: 256, Rows: 500_000, Batch: 32, K: 10, Bars: pytorch(Bars{})},
+		{Name: "rbe-512", Kind: rerank.KindRBE, Dim: 512, Rows: 500_000, Batch: 32, K: 10, Bars: pytorch(Bars{})},
+	}
+}
+
+// Named returns the cases of those names, all of them without one. It returns ErrCase.
+func Named(names []string) ([]Case, error) {
+	all := Cases()
+	if len(names) == 0 {
+		return all, nil
+	}
+	var out []Case
+	for _, name := range names {
+		found := false
+		for _, c := range all {
+			if found = c.Name == name; found {
+				out = append(out, c)
+				break
+			}
+		}
+		if !found {
+			known := make([]string, len(all))
+			for i, c := range all {
+				known[i] = c.Name
+			}
+			return nil, fmt.Errorf("%w: %q; there are %q", ErrCase, name, known)
+		}
+	}
+	return out, nil
+}
+
+// AtMost is the case on a table of some rows at most, of which no bar is wanted where
+// it is smaller then.
+func (c Case) AtMost(rows int) Case {
+	if rows > 0 && rows < c.Rows {
+		c.Rows, c.Bars = rows, Bars{}
+		c.Candidates, c.K = min(c.Candidates, rows), min(c.K, rows)
+	}
+	return c
+}
+
+func (c *Case) String() string {
+	what := fmt.Sprintf("%s of %d", c.Kind, c.Dim)
+	if c.Kind == rerank.KindMoL {
+		what = c.Shape.String()
+	}
+	if c.Candidates > 0 {
+		return fmt.Sprintf("%s, %d × %d candidates, K = %d", what, c.Batch, c.Candidates, c.K)
+	}
+	return fmt.Sprintf("%s, %d rows, %d at once, K = %d", what, c.Rows, c.Batch, c.K)
+}
+
+// Pairs is how many pairs of query and row are scored at once.
+func (c *Case) Pairs() float64 {
+	if c.Candidates > 0 {
+		return float64(c.Batch) * float64(c.Candidates)
+	}
+	return float64(c.Batch) * float64(c.Rows)
+}
+
+// Work is a Case that was made up.
+type Work struct {
+	Case
+	Model   *model.Model
+	File    []byte // the model's
+	Rows    rerank.Matrix
+	Queries []rerank.Query
+	// Candidates are the rows of each query; nil: all.
+	Candidates [][]uint32
+}
+
+// Make makes a case up. A float32 of its table is in memory once.
+func Make(c Case, seed uint32) (*Work, error) {
+	m, err := modelOf(&c, seed)
+	if err != nil {
+		return nil, fmt.Errorf("case %s: %w", c.Name, err)
+	}
+	var file bytes.Buffer
+	if err := model.Encode(&file, m); err != nil {
+		return nil, fmt.Errorf("case %s: %w", c.Name, err)
+	}
+	w := &Work{Case: c, Model: m, File: file.Bytes(), Rows: table(m.Spec(), c.Rows, seed)}
+	for i := range c.Batch {
+		q := make([]float32, m.Spec().QueryDim)
+		fill(q, seed^0xabcd, uint64(i)*uint64(len(q)))
+		w.Queries = append(w.Queries, rerank.Query{Vector: q})
+	}
+	w.Candidates = Candidates(&c)
+	return w, nil
+}
+
+// Candidates are the rows of each query; nil: the case scans.
+func Candidates(c *Case) (all [][]uint32) {
+	if c.Candidates == 0 {
+		return nil
+	}
+	for i := range c.Batch {
+		all = append(all, candidates(c.Rows, c.Candidates, i))
+	}
+	return all
+}
+
+// candidates are rows far apart, each once, others for each query.
+func candidates(rows, count, query int) []uint32 {
+	step := 7919 % rows
+	for step == 0 || gcd(step, rows) != 1 {
+		step++
+	}
+	out, at := make([]uint32, count), query*104_729%rows
+	for i := range out {
+		out[i] = uint32(at)
+		at = (at + step) % rows
+	}
+	return out
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+func modelOf(c *Case, seed uint32) (*model.Model, error) {
+	p := model.Parameters{Kind: c.Kind, Name: "workload", Tensors: tensor.Set{}}
+	var config any
+	switch c.Kind {
+	case rerank.KindMoL:
+		return parity.MoL(c.Shape, uint64(seed))
+	case rerank.KindBilinear:
+		config = map[string]any{"query_embedding_dim": c.Dim, "item_embedding_dim": c.Dim, "form": "diagonal"}
+		w := make([]float32, c.Dim)
+		for i := range w {
+			w[i] = 1 + Number(seed, uint64(i))/2
+		}
+		p.Tensors["w"] = tensor.Tensor{Shape: []int{c.Dim}, Data: w}
+	case rerank.KindRBE:
+		ids := make([]rerank.ID, c.Dim)
+		for i := range ids {
+			ids[i] = rerank.UintID(uint64(i + 1))
+		}
+		config = map[string]any{"support_items": ids, "support_queries": ids}
+		projection := make([]float32, c.Dim*c.Dim)
+		for i := range c.Dim {
+			projection[i*c.Dim+i] = 1
+		}
+		p.Tensors["projection"] = tensor.Tensor{Shape: []int{c.Dim, c.Dim}, Data: projection}
+	case rerank.KindDot, rerank.KindMaxSim:
+		config = map[string]any{"dim": c.Dim}
+	default:
+		return nil, fmt.Errorf("%w: of the kind %q", ErrCase, c.Kind)
+	}
+	var err error
+	if p.Config, err = json.Marshal(config); err != nil {
+		return nil, err
+	}
+	return model.New(p)
+}
+
+// Number is the i-th of a seed, in [−1, 1): the upper 24 bits of murmur3's finaliser of
+// the low 32 bits of i·0x9e3779b1 + seed, as a multiple of 2⁻²³.
+func Number(seed uint32, i uint64) float32 {
+	h := uint32(i)*0x9e3779b1 + seed
+	h ^= h >> 16
+	h *= 0x85ebca6b
+	h ^= h >> 13
+	h *= 0xc2b2ae35
+	h ^= h >> 16
+	return float32(int32(h>>8)-1<<23) * 0x1p-23
+}
+
+func fill(dst []float32, seed uint32, first uint64) {
+	for i := range dst {
+		dst[i] = Number(seed, first+uint64(i))
+	}
+}
+
+// table has Number(seed, r·cols + c) at row r and column c, the components of a MoL
+// divided by their norms, and other numbers, or whole rows, multiplied by √3: their
+// mean square is 1.
+func table(s rerank.Spec, rows int, seed uint32) rerank.Matrix {
+	m := rerank.NewMatrix(rows, s.Features)
+	workers := runtime.GOMAXPROCS(0)
+	var g sync.WaitGroup
+	for w := range workers {
+		g.Go(func() {
+			for r := rows * w / workers; r < rows*(w+1)/workers; r++ {
+				row := m.Row(r)
+				fill(row, seed, uint64(r)*uint64(s.Features))
+				unit := 0
+				if s.Block > 0 {
+					unit = s.PairsItem
+				}
+				for j := range unit {
+					rerank.Normalise(row[j*s.Block:][:s.Block])
+				}
+				for i := unit * s.Block; i < len(row); i++ {
+					row[i] *= float32(math.Sqrt(3))
+				}
+			}
+		})
+	}
+	g.Wait()
+	return m
+}
