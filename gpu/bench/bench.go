@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/bound"
 	"github.com/likenessdb/likeness/gpu/kernels"
 	"github.com/likenessdb/likeness/gpu/workload"
 	"github.com/likenessdb/likeness/plugin/device"
@@ -68,7 +69,7 @@ type Report struct {
 type Result struct {
 	workload.Case
 	Shape string `json:"shape,omitempty"`
-	// Steps are what the device does for an answer whose bound closes at once: approximate
+	// Steps are what the device does for an answer whose bound closes at once: bounded
 	// and exact, or exact alone.
 	Steps []Step `json:"steps"`
 	// Device is all of the steps, with the copies of queries and answers.
@@ -216,6 +217,7 @@ func keepOf(k int) int {
 
 func newSteps(n *gpu.Network, loaded gpu.Model, t gpu.Table, w *workload.Work) (*steps, error) {
 	s := &steps{network: n, work: w}
+	of, loss := bound.New(n.MoL), lossOf(n, w.Rows)
 	for q := range w.Queries {
 		enc, err := w.Model.Encode(w.Queries[q])
 		if err != nil {
@@ -232,10 +234,32 @@ func newSteps(n *gpu.Network, loaded gpu.Model, t gpu.Table, w *workload.Work) (
 		s.exact = append(s.exact, j)
 		if loaded.Approximates() {
 			j.Way, j.Keep = gpu.Approximate, keepOf(w.K)
+			if limits, ok := of.Limits(&j.Query, &loss); ok {
+				j.Way, j.Limits = gpu.Bounded, limits
+			}
 			s.rough = append(s.rough, j)
 		}
 	}
 	return s, nil
+}
+
+// lossOf is what rounding some rows to float16 takes of them: what is measured with it
+// takes as long whatever it is.
+func lossOf(n *gpu.Network, rows rerank.Matrix) rerank.Loss {
+	p := bound.Packing(n.MoL, n.Features)
+	loss := rerank.NewLoss(p)
+	words, back := make([]uint32, p.RowWords()), make([]float32, rows.Cols)
+	for r := range min(rows.Rows, 1000) {
+		row := rows.Row(r)
+		p.Pack(words, row)
+		p.Unpack(back, words, 1)
+		if n.MoL != nil { // item gates stay float32
+			first := n.MoL.PairsItem * n.MoL.Dim
+			copy(back[first:], row[first:])
+		}
+		loss.Add(p, row, back)
+	}
+	return loss
 }
 
 // measure runs the steps of all queries at once, again and again.
@@ -275,7 +299,7 @@ func (s *steps) measure(ctx context.Context, m Machine, c *Result, l *Limits, e 
 	kept := 0
 	if s.rough != nil {
 		kept = s.rough[0].Keep
-		c.Steps = append(c.Steps, s.step("approximate", phases[0], l, 0))
+		c.Steps = append(c.Steps, s.step("bounded", phases[0], l, 0))
 	}
 	c.Steps = append(c.Steps, s.step("exact", phases[1], l, kept))
 	return nil

@@ -74,7 +74,7 @@ func MeasureLimits(ctx context.Context, l Limiter, multiprocessors int, bytes in
 		return out, fmt.Errorf("measuring copies: %w", err)
 	}
 	out.CopyGBs = rate(float64(bytes/2*2), took)
-	for _, limit := range kernels.Limits() {
+	for _, limit := range kernels.ArithmeticLimits() {
 		rounds, err := enough(l, limit, quick)
 		if err != nil {
 			return out, fmt.Errorf("measuring %s: %w", limit, err)

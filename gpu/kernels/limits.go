@@ -25,8 +25,8 @@ const (
 	LimitRead       Limit = "read"       // bytes of the device's memory
 )
 
-// Limits are those of arithmetic, in the order of reports; LimitRead is beside them.
-func Limits() []Limit {
+// ArithmeticLimits are those of arithmetic, in the order of reports; LimitRead is beside them.
+func ArithmeticLimits() []Limit {
 	return []Limit{LimitFMA, LimitExp2, LimitReciprocal, LimitTanh, LimitTensor}
 }
 
@@ -92,7 +92,7 @@ type Cost struct {
 // instructions of a warp for 32 items and one query: the loop over the hidden layer as
 // it was compiled, the rest in proportion to its products and gates.
 var instructions = map[Shape]float64{
-	{8, 8, 32, 128}: 2200, {8, 4, 64, 128}: 1290, {8, 4, 128, 128}: 1400, {4, 4, 64, 128}: 870, {4, 4, 768, 128}: 1190,
+	{8, 8, 32, 128}: 2500, {8, 4, 64, 128}: 1450, {8, 4, 128, 128}: 1560, {4, 4, 64, 128}: 950, {4, 4, 768, 128}: 1270,
 }
 
 // TensorCost is that of Scan and Rescore. gates: items have their part of the gates.
@@ -102,7 +102,7 @@ func (s Shape) TensorCost(gates bool) Cost {
 		Tensor:       2 * (pairs*float64(s.Dim) + 2*pairs*hidden),
 		Tanh:         hidden,
 		Exp2:         2 * pairs,   // of a gate's activation, and of the softmax
-		Reciprocal:   pairs/2 + 4, // one of two activations; the softmax'
+		Reciprocal:   pairs/2 + 8, // one of two activations; the softmax', and four functions of the bound
 		Instructions: instructions[s] / 32,
 		ItemBytes:    2 * float64(s.PairsItem*s.Dim),
 	}
