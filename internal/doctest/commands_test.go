@@ -80,15 +80,37 @@ func TestCallIt(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip(err)
 	}
+	commands(t, "sh", os.Getenv("PATH"))
+}
+
+// TestGRPCurl runs those of grpcurl, which are marked bash, with the one that
+// tools/grpcurl pins.
+func TestGRPCurl(t *testing.T) {
+	if os.Getenv("LIKENESS_SOAK") == "" {
+		t.Skip("it builds grpcurl; set LIKENESS_SOAK=1")
+	}
+	folder := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", folder, "github.com/fullstorydev/grpcurl/cmd/grpcurl")
+	build.Dir = filepath.Join(root, "tools", "grpcurl")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	commands(t, "bash", folder+string(os.PathListSeparator)+os.Getenv("PATH"))
+}
+
+// commands runs the page's blocks of a language against a sidecar.
+func commands(t *testing.T, language, path string) {
+	t.Helper()
 	at := sidecar(t)
 	address := strings.NewReplacer("127.0.0.1:7602", at.REST, "127.0.0.1:7600", at.GRPC)
 	ran := 0
 	for blocks := fenced(read(t, "docs/how-to/call-it.md")); len(blocks) > 1; blocks = blocks[1:] {
-		if blocks[0].language != "sh" {
+		if blocks[0].language != language {
 			continue
 		}
 		ran++
 		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", address.Replace(blocks[0].text))
+		cmd.Env = append(os.Environ(), "PATH="+path)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%v:\n%s\n%s", err, blocks[0].text, out)
