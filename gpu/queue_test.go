@@ -1,0 +1,124 @@
+package gpu
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// gathering is a queue with searches of one table, each begun or fresh.
+func gathering(q *queue, begun bool, n int) {
+	t := &table{model: &loaded{on: &scripted{}}}
+	if len(q.lines) > 0 {
+		t = q.lines[0].key.table
+	}
+	for range n {
+		q.again(&search{ctx: context.Background(), table: t, begun: begun, limits: nil, stage: everything, done: make(chan struct{})})
+	}
+}
+
+// TestGather: a search that is alone waits for nobody. Where searches come together,
+// the next one waits for others, longer each time, up to what is set and to half of a
+// launch; as they come alone again, it waits less, and then not at all. A full batch,
+// and a search's second step, never wait.
+func TestGather(t *testing.T) {
+	q := newQueue()
+	const most = 200 * time.Microsecond
+	q.limits(100, 4, most)
+	launch := func(want int, took time.Duration) {
+		t.Helper()
+		batch, wait := q.next(time.Now().Add(time.Second))
+		if len(batch) != want || wait != 0 {
+			t.Fatalf("%d searches are launched, want %d; it waits %v", len(batch), want, wait)
+		}
+		q.took(took, len(batch))
+	}
+	gathering(q, false, 1)
+	if batch, wait := q.next(time.Now()); len(batch) != 1 || wait != 0 {
+		t.Fatalf("at low load %d searches are launched, after a wait of %v", len(batch), wait)
+	}
+	for _, want := range []time.Duration{10, 20, 40, 80, 160, 200, 200} {
+		gathering(q, false, 2)
+		launch(2, time.Millisecond)
+		if q.window != want*time.Microsecond {
+			t.Errorf("the next one waits %v, want %v µs", q.window, int(want))
+		}
+	}
+	gathering(q, false, 1)
+	if batch, wait := q.next(q.lines[0].since); len(batch) != 0 || wait != most {
+		t.Errorf("%d searches are launched, the wait is %v; want none and %v", len(batch), wait, most)
+	}
+	if batch, _ := q.next(q.lines[0].since.Add(most)); len(batch) != 1 {
+		t.Errorf("%d searches are launched when the wait is over, want 1", len(batch))
+	}
+	for name, c := range map[string]struct {
+		begun bool
+		n     int
+	}{"a full batch": {false, 4}, "a second step": {true, 1}} {
+		gathering(q, c.begun, c.n)
+		if batch, wait := q.next(q.lines[0].since); len(batch) != c.n || wait != 0 {
+			t.Errorf("%s: %d searches are launched, the wait is %v", name, len(batch), wait)
+		}
+	}
+	gathering(q, false, 2)
+	launch(2, 60*time.Microsecond)
+	if q.window != 30*time.Microsecond {
+		t.Errorf("behind launches of 60 µs one waits %v, want half of it", q.window)
+	}
+	for _, want := range []time.Duration{15 * time.Microsecond, 7500 * time.Nanosecond, 0} {
+		gathering(q, false, 1)
+		launch(1, 60*time.Microsecond)
+		if q.window != want {
+			t.Errorf("alone again, the next one waits %v, want %v", q.window, want)
+		}
+	}
+	never := newQueue()
+	never.limits(100, 4, 0)
+	gathering(never, false, 3)
+	if batch, _ := never.next(time.Now()); len(batch) != 3 {
+		t.Errorf("%d searches are launched, want 3", len(batch))
+	}
+	if never.took(time.Millisecond, 3); never.window != 0 {
+		t.Errorf("without gathering one waits %v", never.window)
+	}
+}
+
+// TestDeadlines: within a table those with the earlier deadline go first, those with
+// none last, and one whose time will be over before its turn is refused.
+func TestDeadlines(t *testing.T) {
+	q := newQueue()
+	q.limits(100, 2, 0)
+	tb, now := &table{model: &loaded{on: &scripted{}}}, time.Now()
+	add := func(in time.Duration) error {
+		s := &search{ctx: context.Background(), table: tb, stage: everything, done: make(chan struct{})}
+		if in > 0 {
+			s.deadline = now.Add(in)
+		}
+		return q.add(s)
+	}
+	for _, in := range []time.Duration{3 * time.Hour, 0, time.Hour, 2 * time.Hour} {
+		if err := add(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.each = time.Hour // of a launch
+	if err := add(90 * time.Minute); err != nil {
+		t.Errorf("behind one of an hour: %v", err)
+	}
+	if err := add(100 * time.Minute); err == nil {
+		t.Error("one that two of an hour are before was taken in")
+	}
+	var order []time.Duration
+	for range 3 {
+		batch, _ := q.next(now)
+		for _, s := range batch {
+			order = append(order, max(0, s.deadline.Sub(now)))
+		}
+	}
+	want := []time.Duration{time.Hour, 90 * time.Minute, 2 * time.Hour, 3 * time.Hour, 0}
+	for i := range want {
+		if i >= len(order) || order[i] != want[i] {
+			t.Fatalf("launched by deadline in %v, want %v", order, want)
+		}
+	}
+}
