@@ -13,6 +13,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,11 +149,30 @@ func byName(a, b device.Version) int {
 // take reserves memory before it is allocated; the caller holds mu.
 func (d *Device) take(bytes int64) error {
 	if bytes > d.options.Memory-d.used {
-		return fmt.Errorf("%w: it needs %d bytes and %d of %d are free; unload another, or raise --memory",
-			device.ErrMemory, bytes, max(0, d.options.Memory-d.used), d.options.Memory)
+		return fmt.Errorf("%w: it needs %d bytes and %d of %d are free; unload another (%s), or raise --memory",
+			device.ErrMemory, bytes, max(0, d.options.Memory-d.used), d.options.Memory, d.largest())
 	}
 	d.used += bytes
 	return nil
+}
+
+// largest names the tables that take most, for people; the caller holds mu.
+func (d *Device) largest() string {
+	const most = 3
+	all := slices.SortedFunc(maps.Values(d.tables), func(a, b *table) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), strings.Compare(a.name, b.name))
+	})
+	if len(all) == 0 {
+		return "no table is loaded"
+	}
+	var names []string
+	for _, t := range all[:min(most, len(all))] {
+		names = append(names, fmt.Sprintf("table %s has %d bytes", t.name, t.bytes))
+	}
+	if more := len(all) - most; more > 0 {
+		names = append(names, fmt.Sprintf("%d more have less", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // ended adds the end of a call to what it led to.

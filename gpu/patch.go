@@ -58,7 +58,7 @@ func (d *Device) patchable(at, to device.Version) (*table, error) {
 func (t *table) grown(ctx context.Context, added int) (*table, error) {
 	d := t.device
 	next := &table{
-		device: d, at: t.at, model: t.model, on: t.on, capacity: t.capacity, bytes: t.bytes, rows: t.rows + added,
+		device: d, name: t.name, at: t.at, model: t.model, on: t.on, capacity: t.capacity, bytes: t.bytes, rows: t.rows + added,
 		alive: t.alive, loss: rerank.NewLoss(t.model.packing()), overflow: t.overflow,
 		patching: t.patching, rounding: t.rounding, unused: make(chan struct{}), freed: make(chan struct{}),
 	}

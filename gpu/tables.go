@@ -18,6 +18,7 @@ import (
 // what is on the machine.
 type table struct {
 	device   *Device
+	name     string
 	at       device.Version // of the model
 	model    *loaded
 	on       Table
@@ -100,7 +101,7 @@ func (d *Device) admit(h device.TableHead) (*table, error) {
 		return nil, fmt.Errorf("%w: %d rows, want 0 to %d", device.ErrRequest, h.Rows, rows.MaxRows)
 	}
 	t := &table{
-		device: d, at: h.Model, model: m, capacity: capacityOf(h.Rows), rows: h.Rows,
+		device: d, name: h.Table.Name, at: h.Model, model: m, capacity: capacityOf(h.Rows), rows: h.Rows,
 		loss: rerank.NewLoss(m.packing()), patching: make(chan struct{}, 1), unused: make(chan struct{}), freed: make(chan struct{}),
 		rounding: &rounding{mostKept: min(maxKeep, d.facts.MaxKeep), wanted: d.options.Measured},
 	}

@@ -45,13 +45,15 @@ type Machine struct {
 	stream    cu.Stream
 	functions map[string]*function
 
-	queries, staging arena
-	scores           block
-	ranked           [2]block // what top_k kept, by turns
-	stats            [2]block
-	answers          inbox
-	largest          block // what rows_pack counts
-	clock            clock
+	queries arena
+	staging [2]staging // of rows, by turns
+	staged  int
+	scores  block
+	ranked  [2]block // what top_k kept, by turns
+	stats   [2]block
+	answers inbox
+	largest block // what rows_pack counts
+	clock   clock
 }
 
 var _ gpu.Machine = (*Machine)(nil)
@@ -131,6 +133,11 @@ func (m *Machine) prepare() (err error) {
 	if err := m.clock.start(); err != nil {
 		return err
 	}
+	for i := range m.staging {
+		if m.staging[i].read, err = cu.MakeEvent(cu.DefaultEvent); err != nil {
+			return fmt.Errorf("making an event: %w", err)
+		}
+	}
 	m.largest, err = newBlock("a counter", 256)
 	return err
 }
@@ -140,7 +147,7 @@ func (m *Machine) Facts() (gpu.Facts, error) { return m.facts, nil }
 
 // Close implements gpu.Machine: with its context all that it has is freed.
 func (m *Machine) Close() error {
-	return errors.Join(m.queries.free(), m.staging.free(), judged("freeing pinned memory", freePinned(m.answers.host)),
+	return errors.Join(m.queries.free(), m.staging[0].free(), m.staging[1].free(), judged("freeing pinned memory", freePinned(m.answers.host)),
 		judged("unloading the kernels", m.module.Unload()), judged("ending the context", m.context.Destroy()))
 }
 

@@ -126,6 +126,29 @@ func (a *arena) send(s cu.Stream) error {
 	return judged("sending queries", cu.MemcpyHtoDAsync(a.on.at, unsafe.Pointer(&a.host[0]), int64(a.used), s))
 }
 
+// staging is an arena for rows on their way; it is used again once the device has read it.
+type staging struct {
+	arena
+	read cu.Event // recorded behind the last use
+	used bool
+}
+
+// next is the staging memory whose turn it is: while the device reads one, the other is filled.
+func (m *Machine) next() (*staging, error) {
+	s := &m.staging[m.staged%len(m.staging)]
+	m.staged++
+	if !s.used {
+		return s, nil
+	}
+	return s, judged("waiting for rows", s.read.Synchronize())
+}
+
+// sent ends a use.
+func (s *staging) sent(stream cu.Stream) error {
+	s.used = true
+	return judged("sending rows", s.read.Record(stream))
+}
+
 func (a *arena) free() error { return errors.Join(freePinned(a.host), a.on.free()) }
 
 // inbox is pinned memory for what the device answers.

@@ -54,33 +54,37 @@ func (t *table) Patch(numbers []uint32, rows rerank.Matrix) error {
 	return t.put(rows, func(from, to int) ([]uint32, int) { return numbers[from:to], 0 })
 }
 
-// put brings rows to the device, some at a time: while one piece is copied and packed,
-// nobody waits; the next waits until the staging memory was read.
+// put brings rows to the device, some at a time, and waits for none of them: while one
+// piece is copied and packed, the next is put in the other staging memory.
 func (t *table) put(rows rerank.Matrix, where func(from, to int) (numbers []uint32, first int)) error {
 	m := t.of.machine
 	some := max(1, pieceBytes/(4*max(rows.Cols, 1)))
 	for from := 0; from < rows.Rows; from += some {
 		to := min(from+some, rows.Rows)
 		numbers, first := where(from, to)
-		if err := judged("waiting for rows", m.stream.Synchronize()); err != nil {
+		s, err := m.next()
+		if err != nil {
 			return err
 		}
 		data := rows.Slice(from, to).Data
-		if err := m.staging.reset(aligned(4*len(data)) + aligned(4*len(numbers))); err != nil {
+		if err := s.reset(aligned(4*len(data)) + aligned(4*len(numbers))); err != nil {
 			return err
 		}
 		args := kernels.RowsPackArgs{
-			Source: put(&m.staging, data), Numbers: put(&m.staging, numbers),
+			Source: put(&s.arena, data), Numbers: put(&s.arena, numbers),
 			Rows: uint64(t.rows.at), Halves: uint64(t.halves.at), Gates: uint64(t.gates.at), Largest: uint64(m.largest.at),
 			Count: uint64(to - from), First: uint64(first), Features: uint64(rows.Cols), Width: uint64(rows.Cols),
 		}
 		if n := t.of.of.MoL; n != nil {
 			args.Width, args.PairsQuery, args.PairsItem = uint64(n.PairsItem*n.Dim), uint64(n.PairsQuery), uint64(n.PairsItem)
 		}
-		if err := m.staging.send(m.stream); err != nil {
+		if err := s.send(m.stream); err != nil {
 			return err
 		}
 		if err := m.launch(kernels.RowsPack(to-from), args); err != nil {
+			return err
+		}
+		if err := s.sent(m.stream); err != nil {
 			return err
 		}
 	}

@@ -59,7 +59,11 @@ struct Device {
   }
 
   void drain() {
-    while (!queue.empty()) {
+    const bool all = true;
+    drain(all);
+  }
+  void drain(const bool &pending) { // while that is so
+    while (pending && !queue.empty()) {
       auto job = std::move(queue.front());
       queue.pop_front();
       job();
@@ -298,9 +302,10 @@ CUresult cuEventRecord(CUevent e, CUstream) {
   d.queue.push_back([=] { e->time = now(), e->pending = false; });
   return CUDA_SUCCESS;
 }
-CUresult cuEventSynchronize(CUevent) {
+CUresult cuEventSynchronize(CUevent e) { // what is behind the event is still to come
   CALL;
-  return waited(d);
+  d.drain(e->pending);
+  return d.lost;
 }
 CUresult cuEventQuery(CUevent e) {
   CALL;

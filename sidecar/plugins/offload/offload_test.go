@@ -261,6 +261,40 @@ func TestHangs(t *testing.T) {
 	}
 }
 
+// slow is a device that takes a table's last rows when it may.
+type slow struct {
+	device.Device
+	may chan struct{}
+}
+
+func (d *slow) LoadTable(ctx context.Context, h device.TableHead, rows device.Rows) error {
+	return d.Device.LoadTable(ctx, h, func(yield func([]float32, error) bool) {
+		for chunk, err := range rows {
+			if !yield(chunk, err) {
+				return
+			}
+		}
+		<-d.may
+	})
+}
+
+// TestProgress: while a table is loaded its status says how far that is, and searches
+// are answered here.
+func TestProgress(t *testing.T) {
+	w := newWorld(t, items)
+	d := &slow{Device: cpu.New(cpu.Options{}), may: make(chan struct{})}
+	s := w.scorer(t, local(t, d))
+	eventually(t, "it says how far it is", func() bool {
+		return s.Status().Detail == fmt.Sprintf("loading the table: %d of %d rows are sent", items, items)
+	})
+	agree(t, w.pipe(t, s), w.pipe(t, nil), "while it is loaded", pipeline.Request{K: 10}, 1)
+	if n := s.Status(); n.State != offload.Loading || n.Answers[offload.NotReady] == 0 {
+		t.Errorf("status %+v", n)
+	}
+	close(d.may)
+	ready(t, s)
+}
+
 // TestNoRoom: a device that the table does not fit is said to be, and not used.
 func TestNoRoom(t *testing.T) {
 	w := newWorld(t, items)

@@ -176,7 +176,7 @@ func (s *Scorer) load(ctx context.Context, t *table.Table, there []device.Versio
 	began := time.Now()
 	v := device.Version{Name: s.name(), Version: fmt.Sprintf("load %d", s.loads.Add(1))}
 	head := device.TableHead{Table: v, Model: s.model, Rows: t.Len(), Cols: t.Meta().Features}
-	if err := s.client.LoadTable(ctx, head, rowsOf(t)); err != nil {
+	if err := s.client.LoadTable(ctx, head, s.telling(rowsOf(t), head)); err != nil {
 		return nil, err
 	}
 	s.o.Logger.Info("table loaded", "rows", head.Rows, "bytes", 4*int64(head.Rows)*int64(head.Cols), "took", time.Since(began).String())
@@ -189,6 +189,20 @@ func (s *Scorer) load(ctx context.Context, t *table.Table, there []device.Versio
 		c.alive[i] = allOf(i, t.Len())
 	}
 	return s.patch(ctx, t, c)
+}
+
+// telling says how far the rows of a table have come.
+func (s *Scorer) telling(rows iter.Seq2[[]float32, error], head device.TableHead) iter.Seq2[[]float32, error] {
+	return func(yield func([]float32, error) bool) {
+		sent := 0
+		for chunk, err := range rows {
+			if !yield(chunk, err) {
+				return
+			}
+			sent += len(chunk) / head.Cols
+			s.say(fmt.Sprintf("loading the table: %d of %d rows are sent", sent, head.Rows))
+		}
+	}
 }
 
 // masks says which rows of a table are alive.
