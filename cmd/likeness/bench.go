@@ -50,7 +50,7 @@ type benchReport struct {
 }
 
 func newBenchCommand(a *app) *cobra.Command {
-	return newGroup("bench", "Measure where the time goes", newBenchSearchCommand(a), newBenchScoreCommand(a), newBenchScanCommand(a), newBenchMachineCommand(a), newBenchServeCommand(a))
+	return newGroup("bench", "Measure where the time goes", newBenchSearchCommand(a), newBenchScoreCommand(a), newBenchScanCommand(a), newBenchMachineCommand(a), newBenchServeCommand(a), newBenchGPUCommand(a))
 }
 
 func newBenchSearchCommand(a *app) *cobra.Command {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,7 +75,7 @@ func (p *PyTorch) run(ctx context.Context, o *Options, r *Report) (err error) {
 			return err
 		}
 	}
-	cmd := exec.CommandContext(ctx, p.Python, append([]string{p.Script, dir}, p.Arguments...)...)
+	cmd := exec.CommandContext(ctx, p.Python, append([]string{p.Script, dir}, p.Arguments...)...) //nolint:gosec // the program is the user's
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()
@@ -101,7 +102,7 @@ func (p *PyTorch) run(ctx context.Context, o *Options, r *Report) (err error) {
 	return read
 }
 
-func (p *PyTorch) read(out interface{ Read([]byte) (int, error) }, o *Options, r *Report) error {
+func (p *PyTorch) read(out io.Reader, o *Options, r *Report) error {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		var l line

@@ -45,7 +45,7 @@ func TestCheck(t *testing.T) {
 // TestMisses: a device that scores wrongly, or leaves a row out, fails.
 func TestMisses(t *testing.T) {
 	for name, spoil := range map[string]func(*device.Best){
-		"a score": func(b *device.Best) { b.Scores[1] -= 1 },
+		"a score": func(b *device.Best) { b.Scores[1]-- },
 		"a row":   func(b *device.Best) { b.Rows, b.Scores = b.Rows[1:], b.Scores[1:] },
 	} {
 		d := wrong{cpu.New(cpu.Options{}), spoil}

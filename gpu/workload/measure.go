@@ -95,7 +95,7 @@ func (e Effort) Spend(ctx context.Context, run func(warm bool) error) error {
 		}
 	}
 	began = time.Now()
-	for i := 0; i < max(1, e.Runs); i++ {
+	for i := range max(1, e.Runs) {
 		if i > 0 && time.Since(began) > e.Time {
 			break
 		}
