@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -252,7 +253,7 @@ func (x *skew) clients(t *testing.T, s *sidecar, by string) (made int) {
 		{"reconcile", "--route", "live"},
 		{"reconcile", "--route", things, "--output", "json"},
 	} {
-		at := append(args[:len(args):len(args)], "--address", s.api)
+		at := slices.Concat(args, []string{"--address", s.api})
 		out, err := x.output(t, by, at...)
 		own, ownErr := x.output(t, other(by), at...)
 		if err != nil || ownErr != nil {

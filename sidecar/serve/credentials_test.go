@@ -80,7 +80,9 @@ func (plainBytes) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (plainBytes) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
+	b := make([]byte, data.Len())
+	data.CopyTo(b)
+	*v.(*[]byte) = b
 	return nil
 }
 
