@@ -18,17 +18,18 @@ import (
 
 // Decompressor is that of gzip. It is safe for concurrent use.
 type Decompressor struct {
-	most  int
-	turns *semaphore.Weighted
+	most    int
+	setting string
+	turns   *semaphore.Weighted
 	// tooLarge is what a message becomes that is larger: told by its address.
 	tooLarge []byte
 }
 
 var _ grpc.Decompressor = (*Decompressor)(nil) //nolint:staticcheck // the one in its place is the process's, and has no limit of its own
 
-// New returns one for messages of at most so many bytes, unpacked.
-func New(most int) *Decompressor {
-	return &Decompressor{most: most, turns: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), tooLarge: make([]byte, 1)}
+// New returns one for messages of at most so many bytes, unpacked, which is a setting's value.
+func New(most int, setting string) *Decompressor {
+	return &Decompressor{most: most, setting: setting, turns: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))), tooLarge: make([]byte, 1)}
 }
 
 // Option gives it to a server. gRPC's own limit of a message must not be smaller.
@@ -72,5 +73,5 @@ func (d *Decompressor) TooLarge(message mem.BufferSlice) bool {
 
 // Problem says what is wrong with it: value, limit and remedy.
 func (d *Decompressor) Problem() string {
-	return fmt.Sprintf("the request has more than %d bytes when it is unpacked, which is limits.max_message_bytes; send less at a time, or raise it", d.most)
+	return fmt.Sprintf("the request has more than %d bytes when it is unpacked, which is %s; send less at a time, or raise it", d.most, d.setting)
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/relay"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
@@ -66,6 +67,9 @@ type Options struct {
 	// MaxStreams bounds the calls in flight of one connection of gRPC, and MaxUnpacked a
 	// compressed message, unpacked; 0 is no limit of its own. A relay has neither.
 	MaxStreams, MaxUnpacked int
+	// Intake, if set, bounds the bytes of the requests that are received whole. A relay
+	// receives none so.
+	Intake *intake.Budget
 	// Grace is how long calls in flight may take when the proxy ends.
 	Grace time.Duration
 }
@@ -153,7 +157,7 @@ func (p *Proxy) serverGRPC() (s server, err error) {
 	if p.upstream, err = rawgrpc.Dial(e.Upstream, e.TLS); err != nil {
 		return nil, err
 	}
-	o := rawgrpc.Options{Upstream: p.upstream, Services: services(), TLS: e.ListenTLS, MaxStreams: p.options.MaxStreams, MaxUnpacked: p.options.MaxUnpacked}
+	o := rawgrpc.Options{Upstream: p.upstream, Services: services(), TLS: e.ListenTLS, MaxStreams: p.options.MaxStreams, MaxUnpacked: p.options.MaxUnpacked, Intake: p.options.Intake}
 	if p.options.Router != nil {
 		o.Intercept = p.options.Router.Intercept(p.upstream)
 	}
@@ -165,7 +169,7 @@ func (p *Proxy) listenREST(ctx context.Context) error {
 	if e.Upstream == "" {
 		return nil
 	}
-	o := rest.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, ServerTLS: e.ListenTLS, Logger: p.options.Logger}
+	o := rest.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, ServerTLS: e.ListenTLS, Logger: p.options.Logger, Intake: p.options.Intake}
 	if r, ok := p.options.Router.(RESTRouter); ok {
 		o.Intercept = r.InterceptREST
 	}

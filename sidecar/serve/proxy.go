@@ -55,7 +55,7 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 	o := proxy.Options{
 		REST:   proxy.Endpoint{Listen: p.ListenREST, Upstream: p.RESTURL, TLS: secure, ListenTLS: forREST},
 		Router: router, Logger: s.options.Logger, Grace: c.Shutdown.Grace,
-		MaxStreams: c.Limits.MaxConcurrentStreams, MaxUnpacked: int(c.Limits.MaxMessageBytes),
+		MaxStreams: c.Limits.MaxConcurrentStreams, MaxUnpacked: int(c.Limits.MaxMessageBytes), Intake: s.intake,
 	}
 	if p.ListenGRPC != "" {
 		o.GRPC = proxy.Endpoint{Listen: p.ListenGRPC, Upstream: store.Address, TLS: secure, ListenTLS: forGRPC}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"runtime"
@@ -18,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
@@ -165,6 +167,7 @@ type sidecar struct {
 	pipeline *pipeline.Pipeline
 	// admission stands before the pipeline, for whoever calls it.
 	admission *admission.Searcher
+	intake    *intake.Budget // of what all listeners receive; nil: no bound
 	versions  *rollout.Manager
 	server    *server.Server
 	metrics   *telemetry.Metrics
@@ -196,7 +199,7 @@ func (s *sidecar) reconcile(ctx context.Context, route string) (follow.Drift, er
 }
 
 func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider, metrics *telemetry.Metrics) (*sidecar, error) {
-	s := &sidecar{options: o, metrics: metrics, watch: status.NewWatch(c.RouteNames())}
+	s := &sidecar{options: o, metrics: metrics, watch: status.NewWatch(c.RouteNames()), intake: newIntake(c.Limits)}
 	s.queries = telemetry.NewQueryLog(o.Logger, c.Log.Queries, c.Log.Slow)
 	recent := rollout.NewRecent(c.RouteNames())
 	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
@@ -205,7 +208,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	settings := pipeline.Options{Turns: parts.Turns, Observer: pipeline.Observers{s.metrics, recent, s.auditor, s.watch, s.queries}, Logger: o.Logger}
 	serverOptions := server.Options{
 		OpenAdmin: o.Answer != nil || loopback(c.Listen.GRPC) && (c.Listen.REST == "" || loopback(c.Listen.REST)), Logger: o.Logger, Recorder: s.metrics,
-		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o),
+		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o), Intake: s.intake,
 	}
 	if o.Answer == nil {
 		serverOptions.TLS = serverTLS(c.Listen.TLS)
@@ -227,6 +230,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	serverOptions.Admin, serverOptions.Models, serverOptions.Reconcile = s.versions, s.versions.Models, s.reconcile
 	s.admission = admission.New(s.pipeline, admissionOptions(c, parts.Turns, s.metrics))
 	s.metrics.WatchLoad(s.admission)
+	s.metrics.WatchIntake(s.intake)
 	serverOptions.Searcher, serverOptions.Door = s.admission, s.admission
 	if s.server, err = server.New(serverOptions); err != nil {
 		return nil, err
@@ -247,6 +251,19 @@ func routeLimits(c *config.Config) map[string]admission.Limit {
 
 func admissionOptions(c *config.Config, t *turns.Turns, m *telemetry.Metrics) admission.Options {
 	return admission.Options{MaxSearches: c.Limits.MaxSearches, Adaptive: c.Limits.Adaptive, Limits: routeLimits(c), Turns: t, Refused: m.Refused}
+}
+
+// receivedShare of the memory limit may be messages that are not answered: with what is decoded
+// of it, a message takes about four times its length, and half is for the rest.
+const receivedShare = 8
+
+// newIntake bounds what all listeners receive: by the setting, or by the memory limit where there is one.
+func newIntake(l config.Limits) *intake.Budget {
+	most := int64(l.MaxReceivedBytes)
+	if limit := debug.SetMemoryLimit(-1); most == 0 && limit < math.MaxInt64 {
+		most = limit / receivedShare
+	}
+	return intake.New(most)
 }
 
 func apiLimits(l config.Limits) server.Limits {
@@ -279,7 +296,7 @@ func (s *sidecar) openGateway(c *config.Config, listener net.Listener) (*gateway
 	return gateway.New(gateway.Options{
 		Server: s.server, TLS: serverTLS(c.Listen.TLS), Private: c.Listen.Auth.TokensFile == "" && loopback(c.Listen.REST),
 		MaxMessageBytes: int(c.Limits.MaxMessageBytes), MaxConcurrentStreams: c.Limits.MaxConcurrentStreams,
-		Recorder: s.metrics, Logger: s.options.Logger,
+		Intake: s.intake, Recorder: s.metrics, Logger: s.options.Logger,
 	})
 }
 

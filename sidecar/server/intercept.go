@@ -116,6 +116,16 @@ func (s *services) ending(srv any, ss grpc.ServerStream, info *grpc.StreamServer
 	return handler(srv, stream{ss, ctx})
 }
 
+// bounded lets messages in as Options.Intake has room for them. It comes after all that
+// may refuse a call without its message.
+func (s *Server) bounded() grpc.ServerOption {
+	return grpc.ChainStreamInterceptor(func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		received, end := s.receiver.Stream(ss, info.IsClientStream)
+		defer end()
+		return handler(srv, received)
+	})
+}
+
 // arrived refuses searches before there is a stream of them and before their message is read,
 // where the admission says so: such a refusal takes a fraction of what another one
 // does. Health and the other services are answered.

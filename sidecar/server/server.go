@@ -24,6 +24,7 @@ import (
 
 	"github.com/likenessdb/likeness/internal/drain"
 	"github.com/likenessdb/likeness/internal/inflate"
+	"github.com/likenessdb/likeness/internal/intake"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/follow"
@@ -49,6 +50,8 @@ type Options struct {
 	Reconcile func(ctx context.Context, route string) (follow.Drift, error)
 	// Door, if set, is what searches come in by: the admission.
 	Door Door
+	// Intake, if set, bounds the bytes of the messages that are received.
+	Intake *intake.Budget
 	// TLS, if a certificate is named, secures the listener.
 	TLS TLS
 	// TokensFile, if set, names the callers that are served.
@@ -78,6 +81,7 @@ type Server struct {
 	log      *slog.Logger
 	shared   *services
 	options  []grpc.ServerOption
+	receiver *intake.Receiver
 	// credentials are those of Serve's listener.
 	credentials []grpc.ServerOption
 }
@@ -120,25 +124,35 @@ func New(o Options) (*Server, error) {
 		end()
 		return nil, err
 	}
-	server := &Server{health: health.NewServer(), drained: end, log: o.Logger, shared: s, options: s.options(o), credentials: secure}
+	receiver := newReceiver(o)
+	server := &Server{health: health.NewServer(), drained: end, log: o.Logger, shared: s, options: s.options(o, receiver), receiver: receiver, credentials: secure}
 	server.SetServing(false)
 	server.setHealth(likenessv1.CatalogService_ServiceDesc.ServiceName, true)
 	server.grpc.Store(server.make())
 	return server, nil
 }
 
-func (s *services) options(o Options) []grpc.ServerOption {
-	gzip := inflate.New(o.Limits.MaxMessageBytes)
+// newReceiver receives messages within Options.Intake.
+func newReceiver(o Options) *intake.Receiver {
+	gzip := inflate.New(o.Intake.Most(o.Limits.MaxMessageBytes))
+	return &intake.Receiver{Budget: o.Intake, Codec: newCodec(gzip), Gzip: gzip, Most: o.Limits.MaxMessageBytes}
+}
+
+// maxHeaderBytes bounds what a call says before its message: tokens and traces are short.
+const maxHeaderBytes = 64 << 10
+
+func (s *services) options(o Options, receiver *intake.Receiver) []grpc.ServerOption {
 	options := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec(gzip)),
-		gzip.Option(),
+		grpc.ForceServerCodecV2(receiver.Codec),
+		receiver.Gzip.Option(),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxRecvMsgSize(o.Limits.MaxMessageBytes),
 		grpc.MaxSendMsgSize(o.Limits.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(o.Limits.MaxConcurrentStreams)),
 		// With gRPC's small windows the messages of many calls at once wait for room
 		// behind the headers of more of them; when those fill the connection's
 		// streams nothing is read any more, and every call waits for its deadline.
-		grpc.InitialWindowSize(1 << 20),
+		grpc.InitialWindowSize(intake.Window),
 		grpc.InitialConnWindowSize(16 << 20),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
@@ -168,7 +182,7 @@ func listenerCredentials(o Options) ([]grpc.ServerOption, error) {
 
 // make makes the gRPC server that Serve serves.
 func (s *Server) make() *grpc.Server {
-	to := grpc.NewServer(append(append([]grpc.ServerOption(nil), s.options...), s.credentials...)...)
+	to := grpc.NewServer(append(append([]grpc.ServerOption{}, s.options...), append(s.credentials, s.bounded())...)...)
 	s.register(to)
 	to.RegisterService(asStreams(grpc_health_v1.Health_ServiceDesc, nil, s.shared.limits.Load().MaxMessageBytes), s.health)
 	reflection.Register(to)

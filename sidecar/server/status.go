@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/table"
@@ -69,6 +70,9 @@ var outcomes = []outcome{
 	{is: ErrPath, code: codes.NotFound, reason: "PATH_NOT_FOUND", public: true},
 	{is: ErrForeign, code: codes.PermissionDenied, reason: "CROSS_ORIGIN", public: true},
 	{is: admission.ErrOverload, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
+	{is: intake.ErrTooLarge, code: codes.ResourceExhausted, reason: "MESSAGE_TOO_LARGE", public: true},
+	{is: intake.ErrFull, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
+	{is: intake.ErrStalled, code: codes.DeadlineExceeded, reason: "MESSAGE_STALLED", public: true},
 	{is: errBatch, code: codes.InvalidArgument, reason: "LIMIT_EXCEEDED", public: true},
 	{is: errPanic, code: codes.Internal, reason: "INTERNAL"},
 	{is: errModel, code: codes.NotFound, reason: "MODEL_NOT_FOUND", public: true},

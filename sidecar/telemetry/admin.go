@@ -43,6 +43,7 @@ func NewAdmin(m *Metrics, ready func() (ok bool, detail string), log *slog.Logge
 		Handler:           http.NewCrossOriginProtection().Handler(mux),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/sidecar/admission"
 )
 
@@ -70,3 +71,15 @@ func (c *loadCollector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 }
+
+// received registers the metric of the requests that are received, which shows nothing until WatchIntake.
+func (r *registrar) received() *atomic.Pointer[intake.Budget] {
+	const name, help = namespace + "_received_bytes", "Bytes of requests that are received and not yet answered; see limits.max_received_bytes."
+	budget := &atomic.Pointer[intake.Budget]{}
+	r.docs = append(r.docs, metricDoc{name: name, kind: "gauge", help: help})
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(budget.Load().Used()) }))
+	return budget
+}
+
+// WatchIntake shows how much of a budget is taken; of nil nothing is.
+func (m *Metrics) WatchIntake(b *intake.Budget) { m.receiving.Store(b) }

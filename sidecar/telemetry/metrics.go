@@ -6,12 +6,14 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/grpc/codes"
 
+	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
@@ -47,6 +49,7 @@ type Metrics struct {
 	*stores
 	refused      *prometheus.CounterVec
 	load         *loadCollector
+	receiving    *atomic.Pointer[intake.Budget]
 	following    *followCollector
 	pluginStates *pluginCollector
 	deviceStates *deviceCollector
@@ -88,6 +91,7 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 	r.gauge("build_info", "1, with what this binary is.", "version", "commit", "go").
 		WithLabelValues(build.Version, build.Commit, build.Go).Set(1)
 	m.load = r.load()
+	m.receiving = r.received()
 	m.following = r.following()
 	m.pluginStates = r.plugins()
 	m.deviceStates = r.devices()

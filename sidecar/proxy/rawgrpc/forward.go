@@ -13,10 +13,18 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/likenessdb/likeness/internal/intake"
 )
 
 // handle forwards one call of any method.
 func (s *Server) handle(_ any, client grpc.ServerStream) error {
+	received, end := s.receiver.Stream(client, true)
+	defer end()
+	return s.forward(received)
+}
+
+func (s *Server) forward(client grpc.ServerStream) error {
 	method, ok := grpc.MethodFromServerStream(client)
 	if !ok {
 		return status.Error(codes.Internal, "the call has no method")
@@ -29,7 +37,7 @@ func (s *Server) handle(_ any, client grpc.ServerStream) error {
 	if err := client.RecvMsg(request); errors.Is(err, io.EOF) {
 		return s.stream(ctx, method, client) // no message at all: the database says what that means
 	} else if err != nil {
-		return err
+		return notReceived(err)
 	}
 	if s.gzip.TooLarge(request.data) {
 		return status.Error(codes.ResourceExhausted, "likeness: "+s.gzip.Problem())
@@ -136,8 +144,8 @@ func (s *Server) stream(ctx context.Context, method string, client grpc.ServerSt
 	if err != nil {
 		return err
 	}
-	tooLarge := make(chan struct{})
-	go s.upload(database, client, cancel, tooLarge)
+	refused := make(chan error, 1)
+	go s.upload(database, client, cancel, refused)
 	header, err := database.Header()
 	if header = endToEnd(header); err == nil && len(header) > 0 {
 		if err := client.SendHeader(header); err != nil {
@@ -148,8 +156,8 @@ func (s *Server) stream(ctx context.Context, method string, client grpc.ServerSt
 		answer := &frame{}
 		if err := database.RecvMsg(answer); err != nil {
 			select {
-			case <-tooLarge:
-				return status.Error(codes.ResourceExhausted, "likeness: "+s.gzip.Problem())
+			case err := <-refused:
+				return err
 			default:
 			}
 			client.SetTrailer(endToEnd(database.Trailer()))
@@ -167,28 +175,41 @@ func (s *Server) stream(ctx context.Context, method string, client grpc.ServerSt
 }
 
 // upload forwards the client's messages until it has no more, or either side
-// ends the call, which ends RecvMsg too.
-func (s *Server) upload(database grpc.ClientStream, client grpc.ServerStream, cancel context.CancelFunc, tooLarge chan<- struct{}) {
+// ends the call, which ends RecvMsg too. Why a message is not received it tells refused.
+func (s *Server) upload(database grpc.ClientStream, client grpc.ServerStream, cancel context.CancelFunc, refused chan<- error) {
 	for {
 		f := &frame{}
 		if err := client.RecvMsg(f); errors.Is(err, io.EOF) {
 			_ = database.CloseSend() // its result is that of RecvMsg
 			return
 		} else if err != nil {
+			refused <- notReceived(err)
 			cancel()
 			return
 		}
 		if s.gzip.TooLarge(f.data) {
-			close(tooLarge)
+			refused <- status.Error(codes.ResourceExhausted, "likeness: "+s.gzip.Problem())
 			cancel()
 			return
 		}
 		err := database.SendMsg(f)
 		f.free()
+		s.receiver.Free(client)
 		if err != nil {
 			return // RecvMsg says why
 		}
 	}
+}
+
+// notReceived is the status of a message that was not let in; another error is one.
+func notReceived(err error) error {
+	switch {
+	case errors.Is(err, intake.ErrTooLarge), errors.Is(err, intake.ErrFull):
+		return status.Error(codes.ResourceExhausted, "likeness: "+err.Error())
+	case errors.Is(err, intake.ErrStalled):
+		return status.Error(codes.DeadlineExceeded, "likeness: "+err.Error())
+	}
+	return err
 }
 
 // outgoing is a call's context with its own metadata for the database; deadline

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 )
 
@@ -140,7 +141,7 @@ func start(t testing.TB, p *peer) *grpc.ClientConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := rawgrpc.NewServer(rawgrpc.Options{Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}, MaxStreams: 100, MaxUnpacked: 1 << 20})
+	server := rawgrpc.NewServer(rawgrpc.Options{Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}, MaxStreams: 100, MaxUnpacked: 1 << 20, Intake: intake.New(64 << 20)})
 	conn := connect(t, serve(t, server.Serve))
 	t.Cleanup(func() {
 		_ = conn.Close()

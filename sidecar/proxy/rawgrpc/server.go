@@ -19,6 +19,7 @@ import (
 
 	"github.com/likenessdb/likeness/internal/drain"
 	"github.com/likenessdb/likeness/internal/inflate"
+	"github.com/likenessdb/likeness/internal/intake"
 )
 
 // Options are what a Server needs. Only Upstream must be given.
@@ -34,6 +35,8 @@ type Options struct {
 	MaxStreams int
 	// MaxUnpacked bounds a compressed message, unpacked; 0 is the limit of any other.
 	MaxUnpacked int
+	// Intake, if set, bounds the bytes of the requests that are received.
+	Intake *intake.Budget
 	// Intercept, by method of Services, sees a request before it goes on.
 	Intercept map[string]Interceptor
 }
@@ -62,6 +65,7 @@ type Server struct {
 	upstream  *Upstream
 	unary     map[string]bool
 	gzip      *inflate.Decompressor
+	receiver  *intake.Receiver
 	intercept map[string]Interceptor
 }
 
@@ -70,8 +74,9 @@ type Server struct {
 func NewServer(o Options) *Server {
 	s := &Server{
 		upstream: o.Upstream, unary: map[string]bool{}, intercept: o.Intercept,
-		gzip: inflate.New(cmp.Or(o.MaxUnpacked, maxMessageBytes)),
+		gzip: inflate.New(o.Intake.Most(cmp.Or(o.MaxUnpacked, maxMessageBytes))),
 	}
+	s.receiver = &intake.Receiver{Budget: o.Intake, Codec: codec{}, Gzip: s.gzip, Most: maxMessageBytes}
 	for _, service := range o.Services {
 		for _, m := range service.Methods {
 			s.unary["/"+service.ServiceName+"/"+m.MethodName] = true
@@ -81,6 +86,7 @@ func NewServer(o Options) *Server {
 		grpc.UnknownServiceHandler(s.handle),
 		grpc.ForceServerCodecV2(codec{}),
 		s.gzip.Option(),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(cmp.Or(uint32(o.MaxStreams), math.MaxUint32)),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
@@ -90,7 +96,7 @@ func NewServer(o Options) *Server {
 		grpc.ConnectionTimeout(20 * time.Second),
 		grpc.WaitForHandlers(true),
 		grpc.NumStreamWorkers(4),
-		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow),
+		grpc.StaticStreamWindowSize(intake.Window), grpc.StaticConnWindowSize(connectionWindow),
 	}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))

@@ -18,7 +18,9 @@ import (
 
 const (
 	maxMessageBytes = 1 << 30
-	connections     = 8
+	// maxHeaderBytes bounds what a client says before its message.
+	maxHeaderBytes = 64 << 10
+	connections    = 8
 	// Windows of a fixed size are not measured, which takes a ping after every
 	// message: as many bytes again to write and to read as those of a small call.
 	streamWindow     = 1 << 20

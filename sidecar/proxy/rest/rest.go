@@ -17,12 +17,16 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/likenessdb/likeness/internal/intake"
 )
 
 const (
 	// maxBuffered is the largest body that is read before it is sent on; it is
 	// Qdrant's own limit. Greater ones are streamed.
 	maxBuffered = 32 << 20
+	// maxHeaderBytes bounds a request's head: a path may name many points.
+	maxHeaderBytes = 256 << 10
 	// idleConnections outlive no keep-alive of Qdrant, which is five seconds.
 	idleConnections = 4 * time.Second
 )
@@ -37,6 +41,8 @@ type Options struct {
 	// ServerTLS, if not nil, is the listener's; UpstreamTLS that towards the database.
 	ServerTLS, UpstreamTLS *tls.Config
 	Logger                 *slog.Logger
+	// Intake, if set, bounds the bytes of the bodies that are read before they go on.
+	Intake *intake.Budget
 	// Intercept, if not nil, sees each request before it goes on.
 	Intercept Interceptor
 }
@@ -48,6 +54,8 @@ type Server struct {
 	proxy     *httputil.ReverseProxy
 	upstream  *url.URL
 	log       *slog.Logger
+	intake    *intake.Budget
+	most      int64 // the largest body that is read before it goes on
 	intercept Interceptor
 }
 
@@ -57,7 +65,8 @@ func NewServer(o Options) (*Server, error) {
 	if err != nil || upstream.Host == "" || upstream.Scheme != "http" && upstream.Scheme != "https" || strings.Trim(upstream.Path, "/") != "" {
 		return nil, fmt.Errorf("%w; write http://host:port, or https, without a path", ErrURL)
 	}
-	s := &Server{upstream: upstream, log: o.Logger, intercept: o.Intercept}
+	most, _ := o.Intake.Most(maxBuffered)
+	s := &Server{upstream: upstream, log: o.Logger, intercept: o.Intercept, intake: o.Intake, most: int64(most)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -87,7 +96,8 @@ func newHTTPServer(s *Server, secure *tls.Config) *http.Server {
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler: s, TLSConfig: secure, Protocols: protocols, DisableGeneralOptionsHandler: true,
-		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
+		HTTP2:    &http.HTTP2Config{MaxReceiveBufferPerStream: intake.BodyWindow, MaxReceiveBufferPerConnection: intake.BodiesRoom},
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // clients that went away
 	}
 }
@@ -97,16 +107,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The database's headers are the answer's: nothing is guessed in their place.
 	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil
 	var body []byte
-	if streamed(r) {
+	if s.streamed(r) {
 		// An answer may begin before the body has ended. HTTP/2 always can.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	} else {
-		var err error
-		if body, err = buffer(r); err != nil {
-			s.log.DebugContext(r.Context(), "the request body ended early", "error", err)
-			w.Header().Set("Connection", "close")
-			w.WriteHeader(http.StatusBadRequest)
+		taken, err := s.intake.TakeBody(w, r, r.ContentLength, s.most)
+		defer taken.Release()
+		if err == nil {
+			body, err = s.buffer(r)
+		}
+		if err != nil {
+			s.notReceived(w, r, err)
 			return
+		}
+		taken.Shrink(int64(len(body)))
+		if s.intake != nil {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		}
 	}
 	if s.intercept != nil {
@@ -118,28 +134,32 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // streamed reports whether a body goes on while it is read: uploads of
 // snapshots, and what is longer than the database takes otherwise.
-func streamed(r *http.Request) bool {
-	return r.ContentLength > maxBuffered || strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "multipart/") ||
+func (s *Server) streamed(r *http.Request) bool {
+	return r.ContentLength > s.most || strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "multipart/") ||
 		r.Header.Get("Upgrade") != ""
 }
 
 // buffer reads the body, so that an answer that comes early finds it whole and
 // a connection that the database had closed costs one more try. It returns no
 // body that is too long to be held.
-func buffer(r *http.Request) ([]byte, error) {
+func (s *Server) buffer(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		replace(r, nil)
 		return nil, nil
 	}
 	var b bytes.Buffer
 	if r.ContentLength > 0 {
-		b.Grow(int(min(r.ContentLength, 1<<20)) + bytes.MinRead)
+		known := r.ContentLength
+		if s.intake == nil { // what is only claimed is not believed at once
+			known = min(known, 1<<20)
+		}
+		b.Grow(int(known) + bytes.MinRead)
 	}
-	n, err := b.ReadFrom(io.LimitReader(r.Body, maxBuffered+1))
+	n, err := b.ReadFrom(io.LimitReader(r.Body, s.most+1))
 	if err != nil {
 		return nil, err
 	}
-	if n > maxBuffered { // its length was not told
+	if n > s.most { // its length was not told
 		r.Body = struct {
 			io.Reader
 			io.Closer
@@ -184,7 +204,19 @@ func (s *Server) rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
-// unreachable answers where the database did not, in the form of its errors.
+// notReceived answers a request whose body did not come, or was not let in.
+func (s *Server) notReceived(w http.ResponseWriter, r *http.Request, err error) {
+	w.Header().Set("Connection", "close")
+	if errors.Is(err, intake.ErrFull) {
+		w.Header().Set("Retry-After", "1")
+		writeError(w, http.StatusTooManyRequests, err.Error())
+		return
+	}
+	s.log.DebugContext(r.Context(), "the request body ended early", "error", err)
+	w.WriteHeader(http.StatusBadRequest)
+}
+
+// unreachable answers where the database did not.
 func (s *Server) unreachable(w http.ResponseWriter, r *http.Request, err error) {
 	if silent, ok := r.Context().Value(silentKey{}).(*bool); ok {
 		*silent = true
@@ -192,15 +224,20 @@ func (s *Server) unreachable(w http.ResponseWriter, r *http.Request, err error) 
 	if r.Context().Err() == nil { // otherwise the client went away
 		s.log.WarnContext(r.Context(), "the database does not answer", "error", err)
 	}
+	writeError(w, http.StatusBadGateway, "the database at "+s.upstream.Host+" does not answer")
+}
+
+// writeError answers in the form of the database's errors.
+func writeError(w http.ResponseWriter, status int, problem string) {
 	var body struct {
 		Status struct {
 			Error string `json:"error"`
 		} `json:"status"`
 		Time float64 `json:"time"`
 	}
-	body.Status.Error = "likeness: the database at " + s.upstream.Host + " does not answer"
+	body.Status.Error = "likeness: " + problem
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusBadGateway)
+	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body)
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
 
@@ -60,7 +61,7 @@ func (d *database) address() string { return d.listener.Addr().String() }
 // start runs a proxy in front of an address.
 func start(t testing.TB, upstream string) (address string) {
 	t.Helper()
-	s, err := rest.NewServer(rest.Options{Upstream: "http://" + upstream})
+	s, err := rest.NewServer(rest.Options{Upstream: "http://" + upstream, Intake: intake.New(64 << 20)})
 	if err != nil {
 		t.Fatal(err)
 	}

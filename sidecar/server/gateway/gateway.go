@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/likenessdb/likeness/internal/intake"
 	gatewayv1 "github.com/likenessdb/likeness/proto/gen/gateway/likeness/v1"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
@@ -29,6 +30,9 @@ const StatusHeader = "Likeness-Status"
 
 // patience is how long a caller may take to send a request, or to take an answer.
 const patience = 30 * time.Second
+
+// maxHeaderBytes bounds a request's head.
+const maxHeaderBytes = 64 << 10
 
 // pipeBytes is the room between a call and the server of this process.
 const pipeBytes = 1 << 20
@@ -48,8 +52,10 @@ type Options struct {
 	MaxMessageBytes int
 	// MaxConcurrentStreams bounds the requests in flight on a connection of HTTP/2.
 	MaxConcurrentStreams int
-	Recorder             server.Recorder
-	Logger               *slog.Logger
+	// Intake, if set, bounds the bytes of the bodies that are received.
+	Intake   *intake.Budget
+	Recorder server.Recorder
+	Logger   *slog.Logger
 }
 
 // Gateway serves JSON over HTTP. Its methods are safe for concurrent use.
@@ -82,7 +88,9 @@ func New(o Options) (*Gateway, error) {
 	}
 	g.http = &http.Server{
 		Handler: g.guard(mux), TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: o.MaxConcurrentStreams},
+		MaxHeaderBytes: maxHeaderBytes,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: o.MaxConcurrentStreams,
+			MaxReceiveBufferPerStream: intake.BodyWindow, MaxReceiveBufferPerConnection: intake.BodiesRoom},
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), // callers that went away
 	}
 	return g, nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
@@ -43,7 +44,12 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 			return
 		}
 		_ = control.SetReadDeadline(time.Now().Add(patience))
-		data, err := g.read(w, r)
+		taken, err := g.take(w, r)
+		defer taken.Release()
+		var data []byte
+		if err == nil {
+			data, err = g.read(w, r)
+		}
 		_ = control.SetReadDeadline(time.Time{})
 		if err != nil {
 			status := 0
@@ -53,6 +59,7 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 			g.refuse(w, r, status, err)
 			return
 		}
+		taken.Shrink(int64(len(data)))
 		r.Body = &body{Reader: bytes.NewReader(data), data: data}
 		next.ServeHTTP(w, r)
 	})
@@ -75,13 +82,30 @@ type body struct {
 
 func (*body) Close() error { return nil }
 
+// mostInflated is the most that a byte of gzip's becomes (RFC 1951: 258 bytes of two bits).
+const mostInflated = 1032
+
+// take lets a request's body in.
+func (g *Gateway) take(w http.ResponseWriter, r *http.Request) (*intake.Grant, error) {
+	limit, _ := g.options.Intake.Most(g.options.MaxMessageBytes)
+	n, most := r.ContentLength, int64(limit)
+	switch packed := r.Header.Get("Content-Encoding") != ""; {
+	case packed && n < 0:
+		n = most
+	case packed:
+		n *= mostInflated
+	}
+	return g.options.Intake.TakeBody(w, r, min(n, most), most)
+}
+
 // read returns a request's body, decompressed. It returns server.ErrMessageSize
 // or server.ErrMessage.
 func (g *Gateway) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	most := int64(g.options.MaxMessageBytes)
+	limit, setting := g.options.Intake.Most(g.options.MaxMessageBytes)
+	most := int64(limit)
 	tooLarge := func() error {
-		return fmt.Errorf("%w: the JSON of the request has more than %d bytes, limits.max_message_bytes; "+
-			"split the batch, speak gRPC, which needs about a third, or raise it", server.ErrMessageSize, most)
+		return fmt.Errorf("%w: the JSON of the request has more than %d bytes, %s; "+
+			"split the batch, speak gRPC, which needs about a third, or raise it", server.ErrMessageSize, most, setting)
 	}
 	if r.ContentLength > most {
 		return nil, tooLarge()
@@ -98,7 +122,7 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	default:
 		return nil, errEncoding
 	}
-	data, err := io.ReadAll(io.LimitReader(from, most+1))
+	data, err := g.readAll(io.LimitReader(from, most+1), r)
 	var beyond *http.MaxBytesError
 	switch {
 	case errors.As(err, &beyond), int64(len(data)) > most:
@@ -107,4 +131,15 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, fmt.Errorf("%w: reading the body: %w", server.ErrMessage, err)
 	}
 	return data, nil
+}
+
+// readAll reads a body. One whose length was told and let in is given its room at once: growing
+// leaves several times as much to be collected.
+func (g *Gateway) readAll(from io.Reader, r *http.Request) ([]byte, error) {
+	var b bytes.Buffer
+	if g.options.Intake != nil && r.ContentLength > 0 {
+		b.Grow(int(r.ContentLength) + bytes.MinRead)
+	}
+	_, err := b.ReadFrom(from)
+	return b.Bytes(), err
 }
