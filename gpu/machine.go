@@ -78,9 +78,6 @@ type Network struct {
 	MoL *mol.Network
 }
 
-// single: φ is one inner product of the whole feature row.
-func (n *Network) single() bool { return n.MoL == nil || n.MoL.Fixed }
-
 // Way is how rows are scored.
 type Way int
 
