@@ -37,11 +37,11 @@ func TestGather(t *testing.T) {
 	if batch, wait := q.next(time.Now()); len(batch) != 1 || wait != 0 {
 		t.Fatalf("at low load %d searches are launched, after a wait of %v", len(batch), wait)
 	}
-	for _, want := range []time.Duration{10, 20, 40, 80, 160, 200, 200} {
+	for _, want := range []int{10, 20, 40, 80, 160, 200, 200} {
 		gathering(q, false, 2)
 		launch(2, time.Millisecond)
-		if q.window != want*time.Microsecond {
-			t.Errorf("the next one waits %v, want %v µs", q.window, int(want))
+		if q.window != time.Duration(want)*time.Microsecond {
+			t.Errorf("the next one waits %v, want %v µs", q.window, want)
 		}
 	}
 	gathering(q, false, 1)
