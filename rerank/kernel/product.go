@@ -50,6 +50,8 @@ type Product struct {
 	Factor, Plus []float32
 	PlusTile     int
 	SiLU         bool
+	// Rough: SiLU may be off by RoughSiLU of itself.
+	Rough bool
 	// Ahead, if not nil, is brought into the cache on the way.
 	Ahead *Ahead
 }
@@ -120,6 +122,7 @@ func reach[T any](b []T, n int) {
 const (
 	flagAdd = 1 << iota
 	flagSiLU
+	flagRough
 )
 
 // productArgs is what the assembly reads; tools/kernels has its offsets.
@@ -151,6 +154,9 @@ func (p *Product) args(rows, steps int) productArgs {
 	}
 	if p.SiLU {
 		a.flags |= flagSiLU
+	}
+	if p.Rough {
+		a.flags |= flagRough
 	}
 	return a
 }

@@ -32,6 +32,10 @@ import (
 // UnitBFloat16 is the relative rounding error of bfloat16.
 const UnitBFloat16 = 1.0 / (1 << 8)
 
+// RoughSiLU is the most that a rough SiLU is off, of itself (Product.Rough): 7.5·10⁻⁵
+// of its exponential's polynomial and 2⁻¹⁴ of the reciprocal, besides roundings.
+const RoughSiLU = 1.0 / (1 << 12)
+
 // MaxInt8 is the greatest number of values of an int8 product: 255·128·MaxInt8
 // fits an int32.
 const MaxInt8 = 1 << 16

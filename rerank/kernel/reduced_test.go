@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
@@ -115,6 +116,29 @@ func TestGemmBFloat16(t *testing.T) {
 				}
 				if math.Abs(float64(got)-exact) > kernel.Gamma(even)*scale {
 					t.Fatalf("%s, %v: c[%d] = %v, exactly %v", s.Name(), shape, i, got, exact)
+				}
+			}
+		}
+	}
+}
+
+// A rough SiLU keeps its word over the whole range of float32.
+func TestRoughSiLU(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 7))
+	for _, s := range reducedSets() {
+		w, b := rerank.NewMatrix(8, 2), make([]uint32, 2*kernel.Lanes)
+		c := make([]float32, 2*8*kernel.Lanes)
+		for range 2000 {
+			p := kernel.Product{Tiles: 2, C: c, CTile: 8 * kernel.Lanes, BTile: kernel.Lanes, Bias: make([]float32, 8), SiLU: true, Rough: true}
+			for i := range p.Bias {
+				p.Bias[i] = float32(r.NormFloat64() * math.Exp(r.Float64()*12-6))
+			}
+			s.MultiplyBFloat16(kernel.PackBFloat16(w), b, &p)
+			for i, got := range c {
+				x := float64(p.Bias[i/kernel.Lanes%8])
+				want := x / (1 + math.Exp(-x))
+				if math.Abs(float64(got)-want) > kernel.RoughSiLU*math.Abs(want)+math.Abs(x)*0x1p-120 {
+					t.Fatalf("%s: SiLU of %v is %v, want %v", s.Name(), x, got, want)
 				}
 			}
 		}

@@ -193,7 +193,7 @@ type bounds struct {
 	error         gateErrors
 
 	extent [groupSize / kernel.Lanes][3][kernel.Lanes]float32
-	off    [groupSize / kernel.Lanes][kernel.Lanes]float64 // error of φ besides that of the gates
+	off    [groupSize / kernel.Lanes]float64 // error of φ besides that of the gates, of a tile
 	hidden [3][kernel.Lanes]float32
 	mean   [2][kernel.Lanes]float32
 }
@@ -218,23 +218,23 @@ func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from int)
 	b.gates(sc, &g, words)
 	for t := range g.tiles {
 		logits, hidden := sc.logits[t*s.logitTile():], sc.gateHidden[t*kernel.Padded(s.byPair.hidden())*kernel.Lanes:]
-		b.byGates(out[t*kernel.Lanes:], &b.extent[t][2], &b.off[t], logits[:s.c.pairs()*kernel.Lanes], hidden[:s.byPair.hidden()*kernel.Lanes], sc.gates[t*s.gateTile():])
+		b.byGates(out[t*kernel.Lanes:], &b.extent[t][2], b.off[t], logits[:s.c.pairs()*kernel.Lanes], hidden[:s.byPair.hidden()*kernel.Lanes], sc.gates[t*s.gateTile():])
 	}
 }
 
 // byLogits bounds φ by the largest logit, and reports whether any bound reaches
-// what matters. 2·10⁻⁵ of the largest |logit| is for the rounding of Score, and of
-// a screen that computes as Score does.
-func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *[kernel.Lanes]float64) bool {
-	reaches := false
-	for l := range min(len(dst), kernel.Lanes) {
-		top := float64(extent[0][l])
-		largest := top
-		if low := -float64(extent[1][l]); low > top {
-			largest = low
-		}
-		off[l] = b.logit + 2*kernelError*(largest+b.logit)
-		dst[l] = above(top + off[l] + 0*float64(extent[2][l]))
+// what matters. 2·10⁻⁵ of the largest |logit| of the tile is for the rounding of
+// Score, and of a screen that computes as Score does; 2⁻²² for that of the bound.
+func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *float64) bool {
+	var largest, sum float32
+	for l, top := range extent[0] {
+		largest = max(largest, top, -extent[1][l]) // NaN stays
+		sum += 0 * extent[2][l]
+	}
+	*off = b.logit + 2*kernelError*(float64(largest)+b.logit) + float64(sum)
+	up, reaches := above(*off+(float64(largest)+*off)*0x1p-22), false
+	for l, top := range extent[0][:min(len(dst), kernel.Lanes)] {
+		dst[l] = top + up
 		reaches = reaches || !(dst[l] < b.reach)
 	}
 	return reaches
@@ -242,13 +242,13 @@ func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *
 
 // byGates bounds φ by what gates in bfloat16 make of it, and what they can be off:
 // first with the largest norms of the tile, and where that reaches, with the item's.
-func (b *bounds) byGates(dst []float32, squares *[kernel.Lanes]float32, off *[kernel.Lanes]float64, logits, hidden, gates []float32) {
+func (b *bounds) byGates(dst []float32, squares *[kernel.Lanes]float32, off float64, logits, hidden, gates []float32) {
 	b.e.s.kernels.Extent(&b.hidden, hidden)
 	b.e.s.kernels.Weigh(&b.mean, logits, gates[:len(logits)])
 	widths := &b.hidden[2]
 	worst := b.error.factor(greatest(squares), greatest(widths))
 	for l := range min(len(dst), kernel.Lanes) {
-		mean, spread := float64(b.mean[0][l])+off[l], root(b.mean[1][l])
+		mean, spread := float64(b.mean[0][l])+off, root(b.mean[1][l])
 		bound := above(mean + worst*spread)
 		if !(bound < b.reach) {
 			bound = above(mean + b.error.factor(squares[l], widths[l])*spread)
@@ -316,10 +316,11 @@ func (e *gateErrors) scale(by float64) {
 // four, with one for 1.
 func (r *reduced) gateError(one, off, norm, hidden float64) (all, each float64) {
 	const u = kernel.UnitBFloat16
-	const silu = 1e-6 // SiLU's own, twice, of its argument
+	const silu = 1e-6                           // SiLU's own, twice, of its argument
+	const rough = kernel.RoughSiLU * (1 + 1e-3) // and of its result, where it is rough
 	in := off + u*norm
 	before := r.w[0]*in + (r.lost[0]+r.inner)*(norm+in) + 1e-6*r.bias*one
-	in = siluSlope*before + silu*(r.w[0]*(norm+off)+r.bias*one+before) + u*hidden
+	in = siluSlope*before + silu*(r.w[0]*(norm+off)+r.bias*one+before) + (u+rough)*hidden
 	rest := 2 * r.hidden * (hidden + in)
 	return r.w[1]*in + r.lost[1]*(hidden+in) + rest, r.row*in + r.lostRow*(hidden+in) + rest
 }
@@ -381,7 +382,7 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 	width := kernel.Padded(s.byPair.hidden()) * kernel.Lanes
 	sc.gateHidden = grow(&sc.gateHidden, g.tiles*width)
 	s.kernels.MultiplyBFloat16(r.first, words, &kernel.Product{
-		Tiles: g.tiles, C: sc.gateHidden, CTile: width, BTile: logits, Bias: s.byPair.first.biases, SiLU: true, Ahead: &sc.ahead,
+		Tiles: g.tiles, C: sc.gateHidden, CTile: width, BTile: logits, Bias: s.byPair.first.biases, SiLU: true, Rough: true, Ahead: &sc.ahead,
 	})
 	for t := range g.tiles {
 		even := s.byPair.hidden() &^ 1

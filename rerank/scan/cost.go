@@ -7,7 +7,8 @@ const maxScreens = 3
 
 // A screen is tried on the first items of a chunk: each twice at first, and then one that
 // is not far from the best, at every power of two of the chunks and every retry-th.
-// For the threshold rises as a scan goes on, and quickest at its beginning.
+// For the threshold rises as a scan goes on, and quickest at its beginning. So is scoring
+// all: its first measurement is of memory and caches that nothing was read from before.
 const (
 	trial = 2 * minChunk
 	retry = 16
@@ -18,10 +19,11 @@ const (
 type costs struct {
 	screens int
 	whole   float64 // seconds an item, where all are scored
+	wholes  int     // pieces where they were
 	rest    float64 // and where a screen left few
 	screen  [maxScreens]cost
 	pieces  int // that were not trials
-	turn    int // the screen to try next
+	turn    int // what was tried last, 0 being to score all
 	due     bool
 }
 
@@ -57,6 +59,7 @@ func (c *costs) scored(screen int, took time.Duration, items int) {
 	case items < minChunk/2: // most of it is not the items
 	case screen < 0:
 		c.whole = quickest(c.whole, took, items)
+		c.wholes++
 	default:
 		c.rest = quickest(c.rest, took, items)
 	}
@@ -65,8 +68,8 @@ func (c *costs) scored(screen int, took time.Duration, items int) {
 // choose returns the screen that makes an item cheapest, −1 if scoring all does, and
 // whether it is only tried.
 func (c *costs) choose() (screen int, trial bool) {
-	if c.whole == 0 {
-		return -1, false
+	if c.wholes < 2 {
+		return -1, c.wholes > 0
 	}
 	for i := range c.screen[:c.screens] {
 		if c.screen[i].pieces < 2 {
@@ -81,10 +84,10 @@ func (c *costs) choose() (screen int, trial bool) {
 	}
 	if c.due {
 		c.due = false
-		for range c.screens {
-			c.turn = (c.turn + 1) % c.screens
-			if c.turn != best && c.each(c.turn) < 3*least {
-				return c.turn, true
+		for range c.screens + 1 {
+			c.turn = (c.turn + 1) % (c.screens + 1)
+			if i := c.turn - 1; i != best && c.each(i) < 3*least {
+				return i, true
 			}
 		}
 	}
@@ -93,8 +96,11 @@ func (c *costs) choose() (screen int, trial bool) {
 	return best, false
 }
 
-// each is what an item costs with a screen.
+// each is what an item costs with a screen, or where all are scored.
 func (c *costs) each(screen int) float64 {
+	if screen < 0 {
+		return c.whole
+	}
 	s := &c.screen[screen]
 	return s.seconds + s.left/s.items*max(c.rest, c.whole)
 }

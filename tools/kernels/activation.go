@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"slices"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -9,9 +10,19 @@ import (
 )
 
 // The exponential is 2^t = 2ⁿ·2^r, n the nearest integer to t and |r| ≤ ½, where
-// 1 + r·poly(r) is 2^r within a relative error of 9.2e-8 (fitted for the least
+// poly(r) is 2^r within a relative error of 9.2e-8 (fitted for the least
 // greatest error, the constant term held at 1).
-var poly = []float32{0.001326472731307149, 0.009671512991189957, 0.05550733581185341, 0.24022242426872253, 0.6931470036506653}
+var poly = []float32{0.001326472731307149, 0.009671512991189957, 0.05550733581185341, 0.24022242426872253, 0.6931470036506653, 1}
+
+// roughPoly is off by 1.1e-4 of 2^r.
+var roughPoly = []float32{0.05517166907486058, 0.24261112219433023, 0.6932609854573369, 0.9999280735404955}
+
+func expPoly(rough bool) []float32 {
+	if rough {
+		return roughPoly
+	}
+	return poly
+}
 
 // clamp keeps 2^t and its reciprocal normal numbers.
 const clamp = 125
@@ -25,7 +36,7 @@ var constants = map[float32]Mem{}
 var signs, upper Mem
 
 func data() {
-	for i, v := range append([]float32{1, clamp, -clamp, math.Log2E, -math.Log2E}, poly...) {
+	for i, v := range slices.Concat([]float32{1, clamp, -clamp, math.Log2E, -math.Log2E}, poly[:len(poly)-1], roughPoly) {
 		constants[v] = GLOBL("k"+string(rune('a'+i)), RODATA|NOPTR)
 		for j := range 8 {
 			DATA(4*j, F32(v))
@@ -41,8 +52,13 @@ func data() {
 	DATA(0, U32(0xffff0000))
 }
 
-// withConstant applies an instruction whose first operand is a constant.
+// withConstant applies an instruction whose first operand is a constant: one that
+// is held in a register, or the data section's.
 func (s isa) withConstant(v float32, whole, broadcast func(ops ...Op), ops ...Op) {
+	if r, ok := s.held[v]; ok {
+		whole(append([]Op{r}, ops...)...)
+		return
+	}
 	all := append([]Op{constants[v]}, ops...)
 	if s.parts == 1 {
 		broadcast(all...)
@@ -51,53 +67,93 @@ func (s isa) withConstant(v float32, whole, broadcast func(ops ...Op), ops ...Op
 	}
 }
 
-// exp2 replaces every t by 2^t; it needs two more registers. AVX-512 takes any t
-// up to clamp, and −Inf; AVX2 needs |t| ≤ clamp.
-func (s isa) exp2(t, r, p reg.Register) {
-	if s.parts == 1 {
-		VREDUCEPS(Imm(8), t, r) // t less the nearest integer
-		VSUBPS(r, t, t)
-	} else {
-		VMOVUPS(t, r)
-		VROUNDPS(Imm(0), t, t)
-		VSUBPS(t, r, r)
+// constant sets a register to a constant.
+func (s isa) constant(v float32, to reg.Register) {
+	r, ok := s.held[v]
+	switch {
+	case ok:
+		VMOVAPS(r, to)
+	case s.parts == 1:
+		VBROADCASTSS(constants[v], to)
+	default:
+		VMOVUPS(constants[v], to)
 	}
-	if s.parts == 1 {
-		VBROADCASTSS(constants[poly[0]], p)
-	} else {
-		VMOVUPS(constants[poly[0]], p)
-	}
-	for _, a := range append(poly[1:len(poly):len(poly)], 1) {
-		s.withConstant(a, VFMADD213PS, VFMADD213PS_BCST, r, p)
-	}
-	if s.parts == 1 {
-		VSCALEFPS(t, p, t)
-		return
-	}
-	VCVTPS2DQ(t, t)
-	VPSLLD(Imm(23), t, t)
-	VPADDD(p, t, t)
 }
 
-// siluOf replaces every x by x / (1 + e^−x). NaN stays, by the last
-// multiplication or division.
-func (s isa) siluOf(x reg.Register, temps [3]reg.Register) {
-	t, r, p := temps[0], temps[1], temps[2]
-	s.withConstant(-math.Log2E, VMULPS, VMULPS_BCST, x, t)
-	s.withConstant(clamp, VMINPS, VMINPS_BCST, t, t)
-	if s.parts == 2 {
-		VMAXPS(constants[-clamp], t, t)
+// hold keeps constants in registers.
+func (s isa) hold(take func() reg.Register, values ...float32) isa {
+	held := map[float32]reg.Register{}
+	for _, v := range values {
+		r := take()
+		s.constant(v, r)
+		held[v] = r
 	}
-	s.exp2(t, r, p)
-	s.withConstant(1, VADDPS, VADDPS_BCST, t, t)
-	if s.parts == 2 {
-		VDIVPS(t, x, x)
+	s.held = held
+	return s
+}
+
+// work is an exponential under way: its argument, which becomes the result, and two
+// more registers. Those of several are computed in step: each alone is a chain in
+// which every instruction waits for the one before.
+type work struct{ t, r, p reg.Register }
+
+// exp2 replaces every t by 2^t, by a polynomial. AVX-512 takes any t up to clamp, and −Inf; AVX2
+// needs |t| ≤ clamp.
+func (s isa) exp2(poly []float32, ws ...work) {
+	each := func(f func(w work)) {
+		for _, w := range ws {
+			f(w)
+		}
+	}
+	if s.parts == 1 {
+		each(func(w work) { VREDUCEPS(Imm(8), w.t, w.r) }) // t less the nearest integer
+		each(func(w work) { VSUBPS(w.r, w.t, w.t) })
+	} else {
+		each(func(w work) { VMOVUPS(w.t, w.r) })
+		each(func(w work) { VROUNDPS(Imm(0), w.t, w.t) })
+		each(func(w work) { VSUBPS(w.t, w.r, w.r) })
+	}
+	each(func(w work) { s.constant(poly[0], w.p) })
+	for _, a := range poly[1:] {
+		each(func(w work) { s.withConstant(a, VFMADD213PS, VFMADD213PS_BCST, w.r, w.p) })
+	}
+	if s.parts == 1 {
+		each(func(w work) { VSCALEFPS(w.t, w.p, w.t) })
 		return
 	}
-	VRCP14PS(t, r)                                           // 14 bits, and
-	s.withConstant(1, VFNMADD213PS, VFNMADD213PS_BCST, r, t) // a step of Newton's: r += r·(1 − t·r)
-	VFMADD231PS(t, r, r)
-	VMULPS(r, x, x)
+	each(func(w work) { VCVTPS2DQ(w.t, w.t) })
+	each(func(w work) { VPSLLD(Imm(23), w.t, w.t) })
+	each(func(w work) { VPADDD(w.p, w.t, w.t) })
+}
+
+// siluOf replaces every x by x / (1 + e^−x), as many as there are registers to work
+// with. NaN stays, by the last multiplication or division. A rough one, of AVX-512
+// alone, is off by 2⁻¹² of itself at most.
+func (s isa) siluOf(xs []reg.Register, ws []work, rough bool) {
+	poly := expPoly(rough)
+	ws = ws[:len(xs)]
+	each := func(f func(x reg.Register, w work)) {
+		for i, w := range ws {
+			f(xs[i], w)
+		}
+	}
+	each(func(x reg.Register, w work) { s.withConstant(-math.Log2E, VMULPS, VMULPS_BCST, x, w.t) })
+	each(func(_ reg.Register, w work) { s.withConstant(clamp, VMINPS, VMINPS_BCST, w.t, w.t) })
+	if s.parts == 2 {
+		each(func(_ reg.Register, w work) { VMAXPS(constants[-clamp], w.t, w.t) })
+	}
+	s.exp2(poly, ws...)
+	each(func(_ reg.Register, w work) { s.withConstant(1, VADDPS, VADDPS_BCST, w.t, w.t) })
+	if s.parts == 2 {
+		each(func(x reg.Register, w work) { VDIVPS(w.t, x, x) })
+		return
+	}
+	each(func(_ reg.Register, w work) { VRCP14PS(w.t, w.r) }) // 14 bits, and
+	if !rough {                                               // a step of Newton's: r += r·(1 − t·r)
+		each(func(_ reg.Register, w work) { s.withConstant(1, VFNMADD213PS, VFNMADD213PS_BCST, w.r, w.t) })
+		each(func(_ reg.Register, w work) { VFMADD231PS(w.t, w.r, w.r) })
+	}
+	each(func(x reg.Register, w work) { VMULPS(w.r, x, x) })
 }
 
 // silu: over n tiles of 16.
@@ -112,7 +168,7 @@ func (s isa) silu() {
 	JZ(LabelRef(end))
 	for i := range s.parts {
 		v := s.load(x, i*s.bytes)[0]
-		s.siluOf(v, [3]reg.Register{s.vec(), s.vec(), s.vec()})
+		s.siluOf([]reg.Register{v}, []work{{s.vec(), s.vec(), s.vec()}}, false)
 		VMOVUPS(v, Mem{Base: x, Disp: i * s.bytes})
 	}
 	ADDQ(Imm(lanes*4), x)
@@ -137,40 +193,93 @@ func (s isa) mix() {
 	RET()
 }
 
-func (s isa) mixPart(loop string, out, logits, gates, n reg.Register, disp int) {
-	g, l, count := GP64(), GP64(), GP64()
-	top := s.vec()
-	VMOVUPS(Mem{Base: gates, Disp: disp}, top)
-	LEAQ(Mem{Base: gates, Disp: disp}, g)
-	MOVQ(n, count)
-	Label(loop + "max")
-	VMAXPS(Mem{Base: g}, top, top)
-	ADDQ(Imm(lanes*4), g)
-	DECQ(count)
-	JNZ(LabelRef(loop + "max"))
-	sum, acc, zero := s.vec(), s.vec(), s.vec()
-	s.zero(tile{sum})
-	s.zero(tile{acc})
-	s.zero(tile{zero})
-	LEAQ(Mem{Base: gates, Disp: disp}, g)
-	LEAQ(Mem{Base: logits, Disp: disp}, l)
-	MOVQ(n, count)
-	Label(loop + "sum")
-	e := s.vec()
-	VMOVUPS(Mem{Base: g}, e)
-	VSUBPS(top, e, e)
-	VFMADD231PS(zero, e, sum) // NaN from what is not finite: 2^−Inf is 0
-	s.withConstant(math.Log2E, VMULPS, VMULPS_BCST, e, e)
-	if s.parts == 2 {
-		VMAXPS(constants[-clamp], e, e)
+func (s isa) mixPart(label string, out, logits, gates, n reg.Register, disp int) {
+	const ways = 2 // sums that do not wait for each other
+	top := s.greatest(label+"max", gates, n, disp)
+	sum, acc, check, zero := s.zeros(ways), s.zeros(ways), s.zeros(ways), s.zeros(1)[0]
+	s.inSteps(label+"sum", ways, n, disp, []reg.Register{gates, logits}, func(at []reg.Register, ways int) {
+		s.weights(at[0], ways, top, zero, check, func(i int, e reg.Register) {
+			VADDPS(e, sum[i], sum[i])
+			VFMADD231PS(Mem{Base: at[1], Disp: i * lanes * 4}, e, acc[i])
+		})
+	})
+	for _, v := range append(check, sum[1]) {
+		VADDPS(v, sum[0], sum[0])
 	}
-	s.exp2(e, s.vec(), s.vec())
-	VADDPS(e, sum, sum)
-	VFMADD231PS(Mem{Base: l}, e, acc)
-	ADDQ(Imm(lanes*4), g)
-	ADDQ(Imm(lanes*4), l)
-	DECQ(count)
-	JNZ(LabelRef(loop + "sum"))
-	VDIVPS(sum, acc, acc)
-	VMOVUPS(acc, Mem{Base: out, Disp: disp})
+	VADDPS(acc[1], acc[0], acc[0])
+	VDIVPS(sum[0], acc[0], acc[0])
+	VMOVUPS(acc[0], Mem{Base: out, Disp: disp})
+}
+
+// zeros are n registers of zeros.
+func (s isa) zeros(n int) []reg.Register {
+	v := make([]reg.Register, n)
+	for i := range v {
+		v[i] = s.vec()
+		s.zero(tile{v[i]})
+	}
+	return v
+}
+
+// greatest is the maximum of each lane.
+func (s isa) greatest(label string, x, n reg.Register, disp int) reg.Register {
+	const ways = 2
+	top := []reg.Register{s.vec(), s.vec()}
+	for _, t := range top {
+		VMOVUPS(Mem{Base: x, Disp: disp}, t)
+	}
+	s.inSteps(label, ways, n, disp, []reg.Register{x}, func(at []reg.Register, ways int) {
+		for i := range ways {
+			VMAXPS(Mem{Base: at[0], Disp: i * lanes * 4}, top[i], top[i])
+		}
+	})
+	VMAXPS(top[1], top[0], top[0])
+	return top[0]
+}
+
+// weights makes exp(gate − top) of some gates and hands each on; check becomes NaN
+// from a gate that is not finite, of which 2^−Inf would be 0.
+func (s isa) weights(gates reg.Register, ways int, top, zero reg.Register, check []reg.Register, use func(i int, e reg.Register)) {
+	ws := make([]work, ways)
+	for i := range ws {
+		ws[i] = work{s.vec(), s.vec(), s.vec()}
+		VMOVUPS(Mem{Base: gates, Disp: i * lanes * 4}, ws[i].t)
+		VSUBPS(top, ws[i].t, ws[i].t)
+		VFMADD231PS(zero, ws[i].t, check[i])
+		s.withConstant(math.Log2E, VMULPS, VMULPS_BCST, ws[i].t, ws[i].t)
+		if s.parts == 2 {
+			VMAXPS(constants[-clamp], ws[i].t, ws[i].t)
+		}
+	}
+	s.exp2(poly, ws...)
+	for i, w := range ws {
+		use(i, w.t)
+	}
+}
+
+// inSteps goes over n values of 16 lanes, ways at a time and first one by one what
+// is left of that; at are the places of each of the pointers, which stay.
+func (s isa) inSteps(label string, ways int, n reg.Register, disp int, from []reg.Register, step func(at []reg.Register, ways int)) {
+	at, count := make([]reg.Register, len(from)), GP64()
+	for i, p := range from {
+		at[i] = GP64()
+		LEAQ(Mem{Base: p, Disp: disp}, at[i])
+	}
+	loop := func(label string, ways int) {
+		JZ(LabelRef(label + "end"))
+		Label(label)
+		step(at, ways)
+		for _, p := range at {
+			ADDQ(U32(ways*lanes*4), p)
+		}
+		DECQ(count)
+		JNZ(LabelRef(label))
+		Label(label + "end")
+	}
+	MOVQ(n, count)
+	ANDQ(Imm(uint64(ways-1)), count)
+	loop(label+"one", 1)
+	MOVQ(n, count)
+	SHRQ(Imm(map[int]uint64{2: 1, 4: 2}[ways]), count)
+	loop(label, ways)
 }

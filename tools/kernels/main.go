@@ -23,6 +23,7 @@ type isa struct {
 	rows  int // rows of a matrix that a product keeps in registers,
 	tiles int // and tiles
 	vec   func() reg.Register
+	held  map[float32]reg.Register // constants that are in registers
 }
 
 var (

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -37,6 +39,7 @@ const (
 const (
 	flagAdd = 1 << iota
 	flagSiLU
+	flagRough
 )
 
 // Offsets of the fields of Ahead.
@@ -373,23 +376,45 @@ func (p *product) addPlus(label string, acc accumulators) {
 	Label(label + "noplus")
 }
 
+// activate applies SiLU; to products of bfloat16 a rough one, where that is asked for.
 func (p *product) activate(label string, acc accumulators) {
 	flags := GP64()
 	MOVQ(p.arg(argFlags), flags)
 	TESTQ(U32(flagSiLU), flags)
 	JZ(LabelRef(label + "store"))
-	saved := p.next
-	var temps [3]reg.Register
-	for i := range temps {
-		temps[i] = p.take()
+	if p.format == bfloat16dot {
+		TESTQ(U32(flagRough), flags)
+		JZ(LabelRef(label + "exactly"))
+		p.silus(acc, true)
+		JMP(LabelRef(label + "store"))
+		Label(label + "exactly")
 	}
+	p.silus(acc, false)
+	Label(label + "store")
+}
+
+// silus applies SiLU to as many sums at a time as there are registers for, beside
+// the constants.
+func (p *product) silus(acc accumulators, rough bool) {
+	saved := p.next
+	var xs []reg.Register
 	for r := range acc {
 		for t := range acc[r] {
 			for _, a := range acc[r][t] {
-				p.siluOf(a, temps)
+				xs = append(xs, a)
 			}
 		}
 	}
+	s, free := p.isa, 16 // AVX2 has no more
+	if p.parts == 1 {
+		s, free = s.hold(func() reg.Register { return p.take() }, append([]float32{-math.Log2E}, expPoly(rough)...)...), 32
+	}
+	ws := make([]work, max(1, min(2, (free-p.next)/3)))
+	for i := range ws {
+		ws[i] = work{p.take(), p.take(), p.take()}
+	}
+	for x := range slices.Chunk(xs, len(ws)) {
+		s.siluOf(x, ws, rough)
+	}
 	p.next = saved
-	Label(label + "store")
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"math"
-
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -15,39 +13,28 @@ func (s isa) extent() {
 	Doc("extent" + s.name + " writes the maximum, the minimum and the sum of squares of each of 16 lanes of x, n×16, to out; n > 0.")
 	out, x, n := Load(Param("out"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
 	for i := range s.parts {
-		loop := "extent" + s.name + string(rune('a'+i))
-		at, count := GP64(), GP64()
-		LEAQ(Mem{Base: x, Disp: i * s.bytes}, at)
-		MOVQ(n, count)
-		top, low, sum, odd := s.vec(), s.vec(), s.vec(), s.vec()
-		VMOVUPS(Mem{Base: at}, top)
-		VMOVUPS(Mem{Base: at}, low)
-		s.zero(tile{sum})
-		s.zero(tile{odd})
-		step := func(disp int, sum reg.Register) {
-			v := s.vec()
-			VMOVUPS(Mem{Base: at, Disp: disp}, v)
-			VMAXPS(v, top, top)
-			VMINPS(v, low, low)
-			VFMADD231PS(v, v, sum)
+		const ways = 4 // that do not wait for each other
+		top, low, sum := make([]reg.Register, ways), make([]reg.Register, ways), s.zeros(ways)
+		for k := range ways {
+			top[k], low[k] = s.vec(), s.vec()
+			VMOVUPS(Mem{Base: x, Disp: i * s.bytes}, top[k])
+			VMOVUPS(Mem{Base: x, Disp: i * s.bytes}, low[k])
 		}
-		Comment("two sums, which do not wait for each other; the second begins with an odd value")
-		SHRQ(Imm(1), count)
-		JCC(LabelRef(loop + "even"))
-		step(0, odd)
-		ADDQ(Imm(lanes*4), at)
-		Label(loop + "even")
-		TESTQ(count, count)
-		JZ(LabelRef(loop + "end"))
-		Label(loop)
-		step(0, sum)
-		step(lanes*4, odd)
-		ADDQ(Imm(2*lanes*4), at)
-		DECQ(count)
-		JNZ(LabelRef(loop))
-		Label(loop + "end")
-		VADDPS(odd, sum, sum)
-		for j, r := range []reg.Register{top, low, sum} {
+		s.inSteps("extent"+s.name+string(rune('a'+i)), ways, n, i*s.bytes, []reg.Register{x}, func(at []reg.Register, ways int) {
+			for k := range ways {
+				v := s.vec()
+				VMOVUPS(Mem{Base: at[0], Disp: k * lanes * 4}, v)
+				VMAXPS(v, top[k], top[k])
+				VMINPS(v, low[k], low[k])
+				VFMADD231PS(v, v, sum[k])
+			}
+		})
+		for _, k := range [][2]int{{0, 1}, {2, 3}, {0, 2}} {
+			VMAXPS(top[k[1]], top[k[0]], top[k[0]])
+			VMINPS(low[k[1]], low[k[0]], low[k[0]])
+			VADDPS(sum[k[1]], sum[k[0]], sum[k[0]])
+		}
+		for j, r := range []reg.Register{top[0], low[0], sum[0]} {
 			VMOVUPS(r, Mem{Base: out, Disp: j*lanes*4 + i*s.bytes})
 		}
 	}
@@ -70,61 +57,36 @@ func (s isa) weigh() {
 	RET()
 }
 
-func (s isa) weighPart(loop string, out, logits, gates, n reg.Register, disp int) {
-	g, l, count := GP64(), GP64(), GP64()
-	top := s.vec()
-	VMOVUPS(Mem{Base: gates, Disp: disp}, top)
-	LEAQ(Mem{Base: gates, Disp: disp}, g)
-	MOVQ(n, count)
-	Label(loop + "max")
-	VMAXPS(Mem{Base: g}, top, top)
-	ADDQ(Imm(lanes*4), g)
-	DECQ(count)
-	JNZ(LabelRef(loop + "max"))
-	sum, acc, zero, check := s.vec(), s.vec(), s.vec(), s.vec()
-	for _, r := range []reg.Register{sum, acc, zero, check} {
-		s.zero(tile{r})
+func (s isa) weighPart(label string, out, logits, gates, n reg.Register, disp int) {
+	const ways = 2
+	top := s.greatest(label+"max", gates, n, disp)
+	sum, acc, check, zero := s.zeros(ways), s.zeros(ways), s.zeros(ways), s.zeros(1)[0]
+	from := []reg.Register{gates, logits}
+	s.inSteps(label+"sum", ways, n, disp, from, func(at []reg.Register, ways int) {
+		s.weights(at[0], ways, top, zero, check, func(i int, e reg.Register) {
+			VMOVUPS(e, Mem{Base: at[0], Disp: i * lanes * 4})
+			VADDPS(e, sum[i], sum[i])
+			VFMADD231PS(Mem{Base: at[1], Disp: i * lanes * 4}, e, acc[i])
+		})
+	})
+	for _, v := range append(check, sum[1]) {
+		VADDPS(v, sum[0], sum[0])
 	}
-	begin := func() {
-		LEAQ(Mem{Base: gates, Disp: disp}, g)
-		LEAQ(Mem{Base: logits, Disp: disp}, l)
-		MOVQ(n, count)
-	}
-	step := func(label string) {
-		ADDQ(Imm(lanes*4), g)
-		ADDQ(Imm(lanes*4), l)
-		DECQ(count)
-		JNZ(LabelRef(label))
-	}
-	begin()
-	Label(loop + "sum")
-	e := s.vec()
-	VMOVUPS(Mem{Base: g}, e)
-	VSUBPS(top, e, e)
-	VFMADD231PS(zero, e, check) // NaN from what is not finite: 2^−Inf is 0
-	s.withConstant(math.Log2E, VMULPS, VMULPS_BCST, e, e)
-	if s.parts == 2 {
-		VMAXPS(constants[-clamp], e, e)
-	}
-	s.exp2(e, s.vec(), s.vec())
-	VMOVUPS(e, Mem{Base: g})
-	VADDPS(e, sum, sum)
-	VFMADD231PS(Mem{Base: l}, e, acc)
-	step(loop + "sum")
-	VADDPS(check, sum, sum)
-	VDIVPS(sum, acc, acc)
-	VMOVUPS(acc, Mem{Base: out, Disp: disp})
-	squares := s.vec()
-	s.zero(tile{squares})
-	begin()
-	Label(loop + "squares")
-	d := s.vec()
-	VMOVUPS(Mem{Base: l}, d)
-	VSUBPS(acc, d, d)
-	VMULPS(Mem{Base: g}, d, d)
-	VFMADD231PS(d, d, squares)
-	step(loop + "squares")
-	VDIVPS(sum, squares, squares)
-	VDIVPS(sum, squares, squares)
-	VMOVUPS(squares, Mem{Base: out, Disp: lanes*4 + disp})
+	VADDPS(acc[1], acc[0], acc[0])
+	VDIVPS(sum[0], acc[0], acc[0])
+	VMOVUPS(acc[0], Mem{Base: out, Disp: disp})
+	squares := s.zeros(ways)
+	s.inSteps(label+"squares", ways, n, disp, from, func(at []reg.Register, ways int) {
+		for i := range ways {
+			d := s.vec()
+			VMOVUPS(Mem{Base: at[1], Disp: i * lanes * 4}, d)
+			VSUBPS(acc[0], d, d)
+			VMULPS(Mem{Base: at[0], Disp: i * lanes * 4}, d, d)
+			VFMADD231PS(d, d, squares[i])
+		}
+	})
+	VADDPS(squares[1], squares[0], squares[0])
+	VDIVPS(sum[0], squares[0], squares[0])
+	VDIVPS(sum[0], squares[0], squares[0])
+	VMOVUPS(squares[0], Mem{Base: out, Disp: lanes*4 + disp})
 }
