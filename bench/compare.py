@@ -113,6 +113,12 @@ def table(result):
     return "\n".join(lines)
 
 
+def slower(result):
+    """The cases in which likeness is not the quickest."""
+    names = [f"{c['case']} ({ratio(c):.2f})" for c in result["cases"] if ratio(c) < 1]
+    return f"Slower than the best of the others: {', '.join(names)}." if names else f"Slower than the best of the others: none of {len(result['cases'])} cases."
+
+
 def page(result):
     m, versions = result["machine"], ", ".join(f"{k} {v}" for k, v in result["versions"].items())
     limits = m["limits"]
@@ -124,6 +130,8 @@ Milliseconds of the quickest run, one thread, {result['date']}; load average bef
 [scoring.json](scoring.json).
 
 {table(result)}
+
+{slower(result)}
 
 *Share of peak* counts the model's own multiply-adds alone: no activation, no softmax, no gathering. *Times the best* is the
 quickest of the others over likeness. Components and the item's part of the gates are stored by all; the query's side is
@@ -180,6 +188,7 @@ def main():
         print(f"{name}: {ratio(row):.2f} times the best", file=sys.stderr, flush=True)
         write(result, options.out)  # what there is, if the run is ended
     print(table(result))
+    print(slower(result))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,21 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
-torch.set_num_threads(1)
 torch.set_grad_enabled(False)
 logging.getLogger("torch.onnx").setLevel(logging.ERROR)
 
 TAU = 0.05
+threads = 1  # of each engine; NumPy's are OPENBLAS_NUM_THREADS
+
+
+def use(n):
+    """Sets the threads of PyTorch and of sessions that are made from now on."""
+    global threads
+    threads = n
+    torch.set_num_threads(n)
+
+
+use(1)
 
 
 def sigmoid(x):
@@ -64,17 +74,46 @@ def bind(module, tensors):
 
 
 def session(module, tensors):
+    run = export(module, tensors)
+    arrays = tuple(t.numpy() for t in tensors)
+    return lambda: run(*arrays)
+
+
+def export(module, tensors):
+    """An ONNX Runtime session of a module, for inputs of the same shapes."""
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "m.onnx")
         names = [f"x{i}" for i in range(len(tensors))]
         torch.onnx.export(module, tensors, path, input_names=names, output_names=["scores"], dynamo=True, external_data=False, verbose=False)
         options = ort.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         s = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     taken = {i.name for i in s.get_inputs()}
-    feed = {n: t.numpy() for n, t in zip(names, tensors) if n in taken}
-    return lambda: s.run(None, feed)[0]
+    return lambda *arrays: s.run(None, {n: a for n, a in zip(names, arrays) if n in taken})[0]
+
+
+def in_chunks(subject, engine, items, gates):
+    """Scores all rows of items and gates by an engine that takes as many as the subject, a MoL's, has: a function."""
+    query, gate = subject.inputs[:2]
+    size = subject.inputs[2].shape[1]
+    if engine == "numpy":
+        score = subject.numpy
+    elif engine == "onnxruntime":
+        score = export(subject.modules["bmm"], tuple(torch.from_numpy(a) for a in subject.inputs))
+    else:
+        module = subject.modules["bmm" if engine == "torch-bmm" else "eager"]
+        score = lambda *arrays: module(*(torch.from_numpy(a) for a in arrays)).numpy()
+
+    def run():
+        out = np.empty(len(items), np.float32)
+        for start in range(0, len(items), size):
+            start = min(start, len(items) - size)  # the last chunk is whole, too
+            part = slice(start, start + size)
+            out[part] = score(query, gate, items[None, part], gates[None, part])[0]
+        return out
+
+    return run
 
 
 def mol(shape, hidden, batch, count, gather, rows):
@@ -92,6 +131,14 @@ def mol(shape, hidden, batch, count, gather, rows):
         inputs = (query, gate, table, gates, picked)
     else:
         inputs = (query, gate, unit(normal(batch, count, px, d)), normal(batch, count, n))
+    return mixture(inputs, (w1, b1, w2, b2))
+
+
+def mixture(inputs, weights):
+    """A Mixture-of-Logits of given inputs; weights are those of the gates, in x out."""
+    w1, b1, w2, b2 = weights
+    (n, hidden), (batch, pq, d) = w1.shape, inputs[0].shape
+    px, count = n // pq, inputs[-1].shape[1]
 
     def plain(query, gate, items, gates):
         logits = np.matmul(items.reshape(batch, count * px, d), query.transpose(0, 2, 1)).reshape(batch * count, n)

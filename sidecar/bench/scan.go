@@ -80,6 +80,8 @@ type Scans struct {
 	SequentialGBs float64 `json:"sequential_gb_s"`
 	Binds         string  `json:"binds"` // arithmetic or memory
 	ShareOfLimit  float64 `json:"share_of_limit"`
+	// Top are the items of the first query's answer, best first.
+	Top []int `json:"top"`
 }
 
 // RunScan measures. It returns ErrShape, an error of the model or table, and the
@@ -268,6 +270,9 @@ func (r *Scans) measure(ctx context.Context, s Scanning, scanner *scan.Scanner, 
 			return err
 		}
 		if i == 0 {
+			for _, row := range results[0].Top {
+				r.Top = append(r.Top, row.Index)
+			}
 			continue
 		}
 		wall, cpu = append(wall, took.Seconds()*1e3), append(cpu, spent.Seconds()*1e3)
