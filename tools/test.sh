@@ -23,6 +23,8 @@ plain() {
 		./adapters/embedded ./adapters/qdrant ./adapters/milvus || status=1
 	# The fits, for their figures, and what is learned of ten thousand questions.
 	go test -timeout 12m -json ./rerank/fit ./rerank/mol || status=1
+	# The device's kernels run in a process of their own, built by the C++ compiler.
+	go test -timeout 12m -json ./gpu/kernels || status=1
 	# Processors without the assembly score in plain Go.
 	go test -tags noasm -timeout 12m -json ./rerank/scan ./rerank/kernel ./rerank/internal/inner ./rerank/bilinear ./rerank/mol || status=1
 	# The assembly of arm64, where its processor can be emulated.
@@ -36,7 +38,7 @@ plain() {
 
 status=0
 plain >"$results.plain" &
-go list ./... | grep -v "/$clients\$" | xargs go test -race -timeout 12m -json >"$results" || status=1
+go list ./... | grep -v -e "/$clients\$" -e '/gpu/kernels$' | xargs go test -race -timeout 12m -json >"$results" || status=1
 wait $! || status=1
 cat "$results.plain" >>"$results"
 python3 tools/testreport.py <"$results" || status=1
