@@ -145,5 +145,9 @@ func (b *bench) searches() []way {
 }
 
 func (b *bench) searchesREST() []way {
-	return []way{{wayDirect, b.direct.searchREST(b.bodies, collection)}, {wayProxy, b.proxied.searchREST(b.bodies, collection)}}
+	return []way{
+		{wayDirect, b.direct.searchREST(b.bodies, collection)},
+		{wayProxy, b.proxied.searchREST(b.bodies, collection)},
+		{wayPerCall, b.perCall.searchREST(b.bodies, collection)},
+	}
 }

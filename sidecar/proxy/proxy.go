@@ -59,9 +59,11 @@ type Options struct {
 	// Router, if not nil, answers searches that a route covers; over REST too, if
 	// it is a RESTRouter.
 	Router Router
-	// Relay forwards gRPC connection by connection in place of call by call: it costs
-	// less and changes nothing at all, but no Router can answer, and the database
-	// gets a connection for each of the clients', with their :authority.
+	// Relay forwards connection by connection in place of call by call: it costs less
+	// and changes nothing at all, but no Router can answer, and the database gets a
+	// connection for each of the clients', with their :authority or Host. REST is
+	// forwarded call by call all the same where there is TLS on either side: what ends
+	// it there reads names, as a rule.
 	Relay  bool
 	Logger *slog.Logger
 	// MaxStreams bounds the calls in flight of one connection of gRPC, and MaxUnpacked a
@@ -169,11 +171,7 @@ func (p *Proxy) listenREST(ctx context.Context) error {
 	if e.Upstream == "" {
 		return nil
 	}
-	o := rest.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, ServerTLS: e.ListenTLS, Logger: p.options.Logger, Intake: p.options.Intake}
-	if r, ok := p.options.Router.(RESTRouter); ok {
-		o.Intercept = r.InterceptREST
-	}
-	server, err := rest.NewServer(o)
+	server, err := p.serverREST()
 	if err != nil {
 		return err
 	}
@@ -184,6 +182,22 @@ func (p *Proxy) listenREST(ctx context.Context) error {
 	p.addresses.REST = listener.Addr().String()
 	p.endpoints = append(p.endpoints, endpoint{server, listener})
 	return nil
+}
+
+func (p *Proxy) serverREST() (server, error) {
+	e := p.options.REST
+	o := rest.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, ServerTLS: e.ListenTLS, Logger: p.options.Logger, Intake: p.options.Intake}
+	if r, ok := p.options.Router.(RESTRouter); ok {
+		o.Intercept = r.InterceptREST
+	}
+	calls, err := rest.NewServer(o)
+	if err != nil {
+		return nil, err
+	}
+	if !p.options.Relay || e.ListenTLS != nil || calls.Plain() == "" {
+		return calls, nil
+	}
+	return relay.NewHTTPServer(calls, p.options.Logger), nil
 }
 
 func listen(ctx context.Context, what, address string) (net.Listener, error) {

@@ -1,8 +1,8 @@
-// Package relay forwards the connections of gRPC clients as they are: for each of
-// theirs it opens one to the database, and what is said on the one is said on the
-// other, byte for byte. It reads no call, so a call costs two writes, and nothing of
-// it can be lost on the way. It knows where frames of HTTP/2 end, and with that how to
-// tell a client to go elsewhere.
+// Package relay forwards the connections of clients as they are: for each of theirs it
+// opens one to the database, and what is said on the one is said on the other, byte for
+// byte. It reads no call, so a call costs two writes, and nothing of it can be lost on
+// the way. It knows where frames of HTTP/2, and messages of HTTP/1.1, end, and with that
+// how to tell a client to go elsewhere.
 package relay
 
 import (
@@ -14,6 +14,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
 
 const (
@@ -34,23 +36,35 @@ type Options struct {
 	Logger                 *slog.Logger
 }
 
+// conversation is a link by the protocol that is spoken on it.
+type conversation interface {
+	// run forwards until both sides have ended. ctx is done when the link is cut.
+	run(ctx context.Context, s *Server)
+	// leave has the link end as soon as no answer is owed on it. It does not wait.
+	leave()
+	// cut ends it at once.
+	cut()
+}
+
 // Server forwards every connection that it gets. It is safe for concurrent use.
 type Server struct {
-	options Options
-	dialer  net.Dialer
-	leaving chan struct{} // closed by Drain, under mu
+	name     string // of the protocol
+	options  Options
+	dialer   net.Dialer
+	converse func(raw, client net.Conn, cut context.CancelFunc) conversation
+	buffers  *buffers
+	calls    *rest.Server // takes what is not HTTP/1.1; nil for gRPC
+	handover *handover
+	leaving  chan struct{} // closed by Drain, under mu
 
 	mu       sync.Mutex
 	listener net.Listener
-	links    map[*link]struct{}
+	links    map[conversation]struct{}
 	ended    sync.WaitGroup // links
 }
 
-// NewServer makes a server; it calls nothing.
+// NewServer makes a server for gRPC; it calls nothing.
 func NewServer(o Options) *Server {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	if o.UpstreamTLS != nil {
 		o.UpstreamTLS = o.UpstreamTLS.Clone()
 		o.UpstreamTLS.NextProtos = []string{"h2"}
@@ -58,7 +72,29 @@ func NewServer(o Options) *Server {
 			o.UpstreamTLS.ServerName, _, _ = net.SplitHostPort(o.Upstream)
 		}
 	}
-	return &Server{options: o, dialer: net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}, links: map[*link]struct{}{}, leaving: make(chan struct{})}
+	return newServer("gRPC", o, func(raw, client net.Conn, cut context.CancelFunc) conversation {
+		return &grpcLink{link: link{raw: raw, client: client, cancel: cut}}
+	})
+}
+
+// NewHTTPServer makes a server for HTTP/1.1 without TLS, before the database of calls,
+// which serves the connections that speak HTTP/2 and is drained with it; it calls nothing.
+func NewHTTPServer(calls *rest.Server, logger *slog.Logger) *Server {
+	s := newServer("REST", Options{Upstream: calls.Plain(), Logger: logger}, func(raw, client net.Conn, cut context.CancelFunc) conversation {
+		return &httpLink{link: link{raw: raw, client: client, cancel: cut}, answers: messages{answers: true}}
+	})
+	s.calls, s.buffers = calls, newBuffers()
+	return s
+}
+
+func newServer(name string, o Options, converse func(raw, client net.Conn, cut context.CancelFunc) conversation) *Server {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Server{
+		name: name, options: o, dialer: net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive},
+		converse: converse, links: map[conversation]struct{}{}, handover: newHandover(), leaving: make(chan struct{}),
+	}
 }
 
 // Serve forwards connections until Drain. It closes the listener.
@@ -66,6 +102,9 @@ func (s *Server) Serve(listener net.Listener) error {
 	defer listener.Close()
 	s.mu.Lock()
 	s.listener = listener
+	if s.calls != nil && !s.isLeaving() {
+		s.ended.Go(func() { _ = s.calls.Serve(s.handover) }) // until Drain, whatever comes
+	}
 	s.mu.Unlock()
 	for !s.isLeaving() {
 		conn, err := listener.Accept()
@@ -75,7 +114,7 @@ func (s *Server) Serve(listener net.Listener) error {
 		case s.isLeaving():
 			return nil
 		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("gRPC on %s: %w", listener.Addr(), err)
+			return fmt.Errorf("%s on %s: %w", s.name, listener.Addr(), err)
 		default:
 			s.options.Logger.Warn("a connection was not taken", "error", err)
 			select { // too many files, as a rule
@@ -101,11 +140,12 @@ func (s *Server) take(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(keepAlive)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	l := &link{raw: conn, client: conn, cancel: cancel}
+	client := conn
 	if s.options.ServerTLS != nil {
-		l.client = tls.Server(conn, s.options.ServerTLS)
+		client = tls.Server(conn, s.options.ServerTLS)
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := s.converse(conn, client, cancel)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isLeaving() {
@@ -113,36 +153,37 @@ func (s *Server) take(conn net.Conn) {
 		return
 	}
 	s.links[l] = struct{}{}
-	s.ended.Go(func() { s.forward(ctx, l) })
+	s.ended.Go(func() { s.forward(ctx, l, client) })
 }
 
 // forward runs a link to its end. ctx is done when the link is cut.
-func (s *Server) forward(ctx context.Context, l *link) {
+func (s *Server) forward(ctx context.Context, l conversation, client net.Conn) {
 	defer func() {
 		s.mu.Lock()
 		delete(s.links, l)
 		s.mu.Unlock()
 		l.cut()
 	}()
-	soon, cancel := context.WithTimeout(ctx, 2*dialTimeout)
-	defer cancel()
-	if secure, ok := l.client.(*tls.Conn); ok {
+	if secure, ok := client.(*tls.Conn); ok {
+		soon, cancel := context.WithTimeout(ctx, 2*dialTimeout)
+		defer cancel()
 		if err := secure.HandshakeContext(soon); err != nil {
-			s.options.Logger.Debug("no handshake with a client", "address", l.raw.RemoteAddr(), "error", err)
+			s.options.Logger.Debug("no handshake with a client", "address", client.RemoteAddr(), "error", err)
 			return
 		}
 	}
-	database, err := s.dial(soon)
-	if err != nil {
-		s.options.Logger.Warn("the database does not answer", "address", s.options.Upstream, "error", err)
-		l.refuse()
-		return
-	}
-	l.join(ctx, database)
+	l.run(ctx, s)
+}
+
+// unreachable logs that there is nobody to forward to.
+func (s *Server) unreachable(err error) {
+	s.options.Logger.Warn("the database does not answer", "address", s.options.Upstream, "error", err)
 }
 
 // dial connects to the database.
 func (s *Server) dial(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
+	defer cancel()
 	if s.options.UpstreamTLS == nil {
 		return s.dialer.DialContext(ctx, "tcp", s.options.Upstream)
 	}
@@ -158,21 +199,22 @@ func (s *Server) Drain(ctx context.Context) (cut bool) {
 	if !s.isLeaving() {
 		close(s.leaving)
 	}
-	if s.listener != nil {
-		_ = s.listener.Close()
-	}
 	for l := range s.links {
-		go l.leave()
+		l.leave()
+	}
+	if s.listener != nil {
+		_ = s.listener.Close() // last: who is refused knows that the others were told
 	}
 	s.mu.Unlock()
-	done := make(chan struct{})
+	done := make(chan bool, 1)
 	go func() {
-		defer close(done)
+		cut := s.calls != nil && s.calls.Drain(ctx)
 		s.ended.Wait()
+		done <- cut
 	}()
 	select {
-	case <-done:
-		return false
+	case cut = <-done:
+		return cut
 	case <-ctx.Done():
 		s.mu.Lock()
 		for l := range s.links {

@@ -33,6 +33,13 @@ func serve(t testing.TB, o relay.Options) (s *relay.Server, address string) {
 	t.Helper()
 	l := listen(t)
 	s = relay.NewServer(o)
+	run(t, s, l)
+	return s, l.Addr().String()
+}
+
+// run serves until the test ends.
+func run(t testing.TB, s *relay.Server, l net.Listener) {
+	t.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -43,7 +50,6 @@ func serve(t testing.TB, o relay.Options) (s *relay.Server, address string) {
 			t.Error(err)
 		}
 	})
-	return s, l.Addr().String()
 }
 
 func listen(t testing.TB) net.Listener {

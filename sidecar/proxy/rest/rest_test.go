@@ -17,7 +17,11 @@ import (
 
 	"go.uber.org/goleak"
 
+<<<<<<< HEAD
 	"github.com/likenessdb/likeness/internal/intake"
+=======
+	"github.com/likenessdb/likeness/sidecar/proxy/relay"
+>>>>>>> cf73b13 (proxy: REST is relayed connection by connection when nothing is routed)
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
 
@@ -58,13 +62,42 @@ func newDatabase(t testing.TB, answer func(net.Conn)) *database {
 
 func (d *database) address() string { return d.listener.Addr().String() }
 
-// start runs a proxy in front of an address.
-func start(t testing.TB, upstream string) (address string) {
+// way is how a proxy forwards.
+type way struct {
+	name string
+	new  func(calls *rest.Server) server
+}
+
+type server interface {
+	Serve(listener net.Listener) error
+	Drain(ctx context.Context) (cut bool)
+}
+
+var ways = []way{
+	{"call by call", func(calls *rest.Server) server { return calls }},
+	{"connection by connection", func(calls *rest.Server) server { return relay.NewHTTPServer(calls, nil) }},
+}
+
+// eachWay runs a test with each way to start a proxy.
+func eachWay(t *testing.T, test func(t *testing.T, w way)) {
 	t.Helper()
+<<<<<<< HEAD
 	s, err := rest.NewServer(rest.Options{Upstream: "http://" + upstream, Intake: intake.New(64 << 20)})
+=======
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) { test(t, w) })
+	}
+}
+
+// start runs a proxy in front of an address.
+func (w way) start(t testing.TB, upstream string) (address string) {
+	t.Helper()
+	calls, err := rest.NewServer(rest.Options{Upstream: "http://" + upstream})
+>>>>>>> cf73b13 (proxy: REST is relayed connection by connection when nothing is routed)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := w.new(calls)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -156,9 +189,12 @@ func ask(t testing.TB, address, request string) (status int, body string, header
 	return r.StatusCode, string(b), r.Header
 }
 
-func TestRequestsCrossUnchanged(t *testing.T) {
+func TestRequestsCrossUnchanged(t *testing.T) { eachWay(t, requestsCrossUnchanged) }
+
+func requestsCrossUnchanged(t *testing.T, w way) {
+	t.Helper()
 	d := newDatabase(t, echo)
-	address := start(t, d.address())
+	address := w.start(t, d.address())
 	for _, request := range []string{
 		"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
 		"GET //collections HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -187,7 +223,10 @@ func TestRequestsCrossUnchanged(t *testing.T) {
 	}
 }
 
-func TestAnswersCrossUnchanged(t *testing.T) {
+func TestAnswersCrossUnchanged(t *testing.T) { eachWay(t, answersCrossUnchanged) }
+
+func answersCrossUnchanged(t *testing.T, w way) {
+	t.Helper()
 	for _, answer := range []string{
 		"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
 		"HTTP/1.1 403 Forbidden\r\nContent-Length: 4\r\n\r\nMust",
@@ -207,7 +246,7 @@ func TestAnswersCrossUnchanged(t *testing.T) {
 			}
 		})
 		const request = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
-		status, body, header := ask(t, start(t, d.address()), request)
+		status, body, header := ask(t, w.start(t, d.address()), request)
 		wantStatus, wantBody, wantHeader := ask(t, d.address(), request)
 		if status != wantStatus || body != wantBody || fmt.Sprint(header) != fmt.Sprint(wantHeader) {
 			t.Errorf("%q came as %d %q %v, want %v", answer, status, body, header, wantHeader)
@@ -217,13 +256,16 @@ func TestAnswersCrossUnchanged(t *testing.T) {
 
 // Qdrant closes connections after some answers without a word; the next request
 // on one is repeated.
-func TestConnectionsThatCloseSilently(t *testing.T) {
+func TestConnectionsThatCloseSilently(t *testing.T) { eachWay(t, connectionsThatCloseSilently) }
+
+func connectionsThatCloseSilently(t *testing.T, w way) {
+	t.Helper()
 	d := newDatabase(t, func(conn net.Conn) {
 		if _, err := readRequest(bufio.NewReader(conn)); err == nil {
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		}
 	})
-	address := start(t, d.address())
+	address := w.start(t, d.address())
 	for i := range 200 {
 		status, body, _ := ask(t, address, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab")
 		if status != http.StatusOK || body != "ok" {
@@ -233,7 +275,10 @@ func TestConnectionsThatCloseSilently(t *testing.T) {
 }
 
 // Both directions of an upload and a download go on before their end.
-func TestStreamsAreNotHeldBack(t *testing.T) {
+func TestStreamsAreNotHeldBack(t *testing.T) { eachWay(t, streamsAreNotHeldBack) }
+
+func streamsAreNotHeldBack(t *testing.T, w way) {
+	t.Helper()
 	got := make(chan string)
 	next := make(chan string)
 	d := newDatabase(t, func(conn net.Conn) {
@@ -254,7 +299,7 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 		}
 		_, _ = io.WriteString(conn, "0\r\n\r\n")
 	})
-	conn, err := net.Dial("tcp", start(t, d.address()))
+	conn, err := net.Dial("tcp", w.start(t, d.address()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +333,10 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 	}
 }
 
-func TestUpgrade(t *testing.T) {
+func TestUpgrade(t *testing.T) { eachWay(t, upgrades) }
+
+func upgrades(t *testing.T, w way) {
+	t.Helper()
 	d := newDatabase(t, func(conn net.Conn) {
 		in := bufio.NewReader(conn)
 		if _, err := http.ReadRequest(in); err != nil {
@@ -297,7 +345,7 @@ func TestUpgrade(t *testing.T) {
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 		_, _ = io.Copy(conn, in)
 	})
-	conn, err := net.Dial("tcp", start(t, d.address()))
+	conn, err := net.Dial("tcp", w.start(t, d.address()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +364,10 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-func TestCancellationReachesTheDatabase(t *testing.T) {
+func TestCancellationReachesTheDatabase(t *testing.T) { eachWay(t, cancellationReachesTheDatabase) }
+
+func cancellationReachesTheDatabase(t *testing.T, w way) {
+	t.Helper()
 	arrived, gone := make(chan bool), make(chan error)
 	d := newDatabase(t, func(conn net.Conn) {
 		in := bufio.NewReader(conn)
@@ -328,7 +379,7 @@ func TestCancellationReachesTheDatabase(t *testing.T) {
 		gone <- err
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	address := start(t, d.address())
+	address := w.start(t, d.address())
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	ended := make(chan error)
 	go func() {
@@ -351,15 +402,21 @@ func TestCancellationReachesTheDatabase(t *testing.T) {
 	}
 }
 
-func TestDatabaseThatIsDown(t *testing.T) {
-	status, body, _ := ask(t, start(t, "127.0.0.1:1"), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+func TestDatabaseThatIsDown(t *testing.T) { eachWay(t, databaseThatIsDown) }
+
+func databaseThatIsDown(t *testing.T, w way) {
+	t.Helper()
+	status, body, _ := ask(t, w.start(t, "127.0.0.1:1"), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	if status != http.StatusBadGateway || !strings.Contains(body, `"error":"likeness: the database at 127.0.0.1:1 does not answer"`) {
 		t.Errorf("%d %s", status, body)
 	}
 }
 
-func TestHTTP2WithoutTLS(t *testing.T) {
-	address := start(t, newDatabase(t, echo).address())
+func TestHTTP2WithoutTLS(t *testing.T) { eachWay(t, speaksHTTP2) }
+
+func speaksHTTP2(t *testing.T, w way) {
+	t.Helper()
+	address := w.start(t, newDatabase(t, echo).address())
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: protocols}
@@ -396,7 +453,7 @@ const escaped = "\"<>\\^`{|}%"
 // What net/http refuses to read at all it answers itself, with 400.
 func FuzzRequest(f *testing.F) {
 	d := newDatabase(f, echo)
-	address := start(f, d.address())
+	address := ways[0].start(f, d.address())
 	f.Add("collections/a/points/search", "timeout=1", []byte(`{"vector":[1]}`))
 	f.Add("/../%2e/%", "?;&%zz", []byte{0, 0xff})
 	f.Fuzz(func(t *testing.T, path, query string, body []byte) {

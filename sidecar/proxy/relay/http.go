@@ -1,0 +1,346 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/likenessdb/likeness/sidecar/proxy/rest"
+)
+
+const (
+	// firstWords is how long a client may say nothing on a connection that it has
+	// opened, and how long its request's head may take where no database hears it.
+	firstWords = 30 * time.Second
+	// farewell is how long a client may take to close after its last answer at the end.
+	farewell = 500 * time.Millisecond
+	// preface is how HTTP/2 begins (RFC 9113, section 3.4), as far as no method does.
+	preface = "PRI * HTTP/2.0\r\n"
+	goodbye = "Connection: close\r\n"
+)
+
+// buffers are what connections of REST clients are read with: many are short.
+type buffers struct{ pool sync.Pool }
+
+func newBuffers() *buffers {
+	return &buffers{sync.Pool{New: func() any { return new([32 << 10]byte) }}}
+}
+
+func (b *buffers) get() []byte { return b.pool.Get().(*[32 << 10]byte)[:] }
+
+func (b *buffers) put(buffer []byte) { b.pool.Put((*[32 << 10]byte)(buffer)) }
+
+// httpLink is a link on which HTTP/1.1 is spoken. It follows the messages only to know
+// when the client waits for nothing, which is when the link can end without harm. Where
+// they are no HTTP/1.1, or go on as something else, it forwards until one side ends.
+type httpLink struct {
+	link
+
+	// Under mu.
+	requests, answers messages
+	methods           []method // of requests whose answer has not begun
+	asked             uint64   // requests begun
+	answering         uint64   // answers begun
+	answered          uint64   // answers that the client has
+	opaque            bool     // the messages are not followed any more
+	leaving           bool     // the client is to go elsewhere
+	said              bool     // and knows
+	silent            bool     // the client has ended its side
+}
+
+// run forwards both ways until both have ended.
+func (l *httpLink) run(ctx context.Context, s *Server) {
+	b := s.buffers.get()
+	defer s.buffers.put(b)
+	first, isHTTP2, err := l.begin(b)
+	if err != nil {
+		return
+	}
+	if isHTTP2 {
+		s.handover.serve(l.client, first)
+		return
+	}
+	_, _ = l.ask(first)
+	database, err := s.dial(ctx)
+	if err != nil {
+		s.unreachable(err)
+		l.answerAlone(s, b)
+		return
+	}
+	if !l.attach(ctx, database) {
+		return
+	}
+	var up sync.WaitGroup
+	up.Go(func() { l.upload(b, len(first)) })
+	l.download(s)
+	up.Wait()
+}
+
+// begin reads what a connection begins with.
+func (l *httpLink) begin(b []byte) (first []byte, isHTTP2 bool, err error) {
+	_ = l.client.SetReadDeadline(time.Now().Add(firstWords))
+	for n := 0; ; {
+		read, err := l.client.Read(b[n:])
+		n += read
+		common := min(n, len(preface))
+		switch {
+		case string(b[:common]) != preface[:common], err != nil && n > 0: // an error comes again
+			_ = l.client.SetReadDeadline(time.Time{})
+			return b[:n], false, nil
+		case err != nil:
+			return nil, false, err
+		case common == len(preface):
+			_ = l.client.SetReadDeadline(time.Time{})
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.opaque = true
+			return b[:n], true, nil
+		}
+	}
+}
+
+// upload forwards what the client says, of which n bytes are in b, until it ends. What
+// the database does not take is read all the same: a client that is cut while it sends
+// would lose its answer.
+func (l *httpLink) upload(b []byte, n int) {
+	for last := false; ; {
+		if _, err := l.database.Write(b[:n]); err != nil || last {
+			break
+		}
+		var err error
+		n, err = l.client.Read(b)
+		n, last = l.ask(b[:n])
+		if err != nil {
+			l.hangUp(err)
+			return
+		}
+	}
+	l.mu.Lock()
+	over := l.over()
+	l.mu.Unlock()
+	if over {
+		l.bid(farewell)
+	}
+	l.listen(b)
+}
+
+// listen reads what the client still says, to no purpose.
+func (l *httpLink) listen(b []byte) {
+	for {
+		if _, err := l.client.Read(b); err != nil {
+			return
+		}
+	}
+}
+
+// ask follows what the client says. It returns how much of that goes to the database,
+// and whether it is the last.
+func (l *httpLink) ask(b []byte) (n int, last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for at := 0; at < len(b) && !l.opaque; {
+		n, e := l.requests.next(b[at:])
+		at += n
+		switch e {
+		case begins:
+			if l.said {
+				return at, true // a request that nobody would answer
+			}
+			l.asked++
+		case started:
+			l.methods = append(l.methods, l.requests.method)
+		case lost:
+			l.opaque = true
+		}
+	}
+	return len(b), l.over()
+}
+
+// hangUp tells the database that the client has ended.
+func (l *httpLink) hangUp(err error) {
+	l.mu.Lock()
+	l.silent = true
+	l.mu.Unlock()
+	if errors.Is(err, io.EOF) {
+		closeWrite(l.database) // it may still have to answer, and ends then
+		return
+	}
+	l.cut()
+}
+
+// download forwards what the database says until it ends, or nothing is owed any more
+// to a client that is to go.
+func (l *httpLink) download(s *Server) {
+	b := s.buffers.get()
+	defer s.buffers.put(b)
+	for heard := false; ; heard = true {
+		n, err := l.database.Read(b)
+		if n > 0 {
+			switch over, err := l.say(b[:n]); {
+			case err != nil:
+				l.cut()
+				return
+			case over:
+				l.bid(farewell)
+				return
+			}
+		}
+		if err != nil {
+			l.lose(s, err, heard || n > 0)
+			return
+		}
+	}
+}
+
+// say hands the client what the database said. It reports whether the link is over with
+// it.
+func (l *httpLink) say(b []byte) (over bool, err error) {
+	l.mu.Lock()
+	at, done := l.follow(b)
+	l.mu.Unlock()
+	if at >= 0 {
+		b = slices.Concat(b[:at], []byte(goodbye), b[at:])
+	}
+	if _, err := l.client.Write(b); err != nil || done == 0 {
+		return false, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answered += done
+	return l.over(), nil
+}
+
+// follow follows what the database says; the caller holds mu. It returns where in b the
+// client is to be told that this answer is the last (-1: nowhere), and how many answers
+// end in b.
+func (l *httpLink) follow(b []byte) (last int, done uint64) {
+	last = -1
+	for at := 0; at < len(b) && !l.opaque; {
+		n, e := l.answers.next(b[at:])
+		at += n
+		switch e {
+		case started:
+			if l.begun() && l.leaving && l.answering == l.asked {
+				last, l.said = at, true
+			}
+		case ended:
+			if l.answers.status >= 200 {
+				done++
+			}
+		case lost:
+			l.opaque = true
+		}
+	}
+	return last, done
+}
+
+// begun finds the request of an answer that has begun; the caller holds mu. It reports
+// whether there is one, and this is its answer.
+func (l *httpLink) begun() bool {
+	status := l.answers.status
+	if status < 200 {
+		l.opaque = status == 101 // an upgrade
+		return false
+	}
+	if len(l.methods) == 0 {
+		l.opaque = true // to no request, or less than one: the database ends then, as a rule
+		return false
+	}
+	l.answering++
+	asked := l.methods[0]
+	l.methods = slices.Delete(l.methods, 0, 1)
+	l.answers.bodyless = l.answers.bodyless || asked == head
+	l.opaque = asked == connect && status < 300
+	return !l.opaque
+}
+
+// idle reports whether nothing is under way and nothing is owed; the caller holds mu.
+func (l *httpLink) idle() bool {
+	return !l.opaque && l.asked == l.answered && l.requests.state == atRest
+}
+
+// over reports whether the link is to end, and can; the caller holds mu.
+func (l *httpLink) over() bool { return l.leaving && l.idle() }
+
+// lose ends the link after the database has. A client that has sent a request and heard
+// nothing at all is told so.
+func (l *httpLink) lose(s *Server, err error, heard bool) {
+	l.mu.Lock()
+	idle, unanswered := l.idle(), !heard && !l.silent && !l.opaque && l.requests.heads > 0
+	endless := l.answers.state == untilClose
+	l.mu.Unlock()
+	switch {
+	case errors.Is(err, net.ErrClosed): // the link was ended here, and the client's side is
+	case idle:
+		l.cut()
+	case unanswered:
+		s.unreachable(err)
+		l.answerDown(s)
+	case endless && !errors.Is(err, io.EOF):
+		l.refuse() // its end would look like that of the answer
+	default:
+		l.bid(lastWords)
+	}
+}
+
+// bid ends the database's connection, and the client's when it has read all.
+func (l *httpLink) bid(within time.Duration) {
+	closeWrite(l.client)
+	_ = l.client.SetReadDeadline(time.Now().Add(within))
+	_ = l.database.Close()
+}
+
+// answerAlone answers a client's first request where there is no database.
+func (l *httpLink) answerAlone(s *Server, b []byte) {
+	_ = l.client.SetReadDeadline(time.Now().Add(firstWords))
+	for {
+		l.mu.Lock()
+		opaque, whole := l.opaque, l.requests.heads > 0
+		l.mu.Unlock()
+		if opaque {
+			l.refuse()
+			return
+		}
+		if whole {
+			break
+		}
+		n, err := l.client.Read(b)
+		if _, _ = l.ask(b[:n]); err != nil {
+			return
+		}
+	}
+	l.answerDown(s)
+	l.listen(b)
+}
+
+// answerDown says that the database does not answer, and ends the client's connection
+// when it has read that.
+func (l *httpLink) answerDown(s *Server) {
+	body := rest.Unreachable(s.options.Upstream)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n", len(body), goodbye)
+	l.mu.Lock()
+	if len(l.methods) == 0 || l.methods[0] != head {
+		b.Write(body)
+	}
+	l.mu.Unlock()
+	_, _ = l.client.Write(b.Bytes())
+	closeWrite(l.client)
+	_ = l.client.SetReadDeadline(time.Now().Add(lastWords))
+}
+
+// leave lets the link end as soon as nothing is under way on it.
+func (l *httpLink) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaving = true
+	if l.idle() {
+		l.drop()
+	}
+}
