@@ -63,6 +63,9 @@ func (l *httpLink) run(ctx context.Context, s *Server) {
 		return
 	}
 	if isHTTP2 {
+		l.mu.Lock()
+		l.opaque = true
+		l.mu.Unlock()
 		s.handover.serve(l.client, first)
 		return
 	}
@@ -85,21 +88,17 @@ func (l *httpLink) run(ctx context.Context, s *Server) {
 // begin reads what a connection begins with.
 func (l *httpLink) begin(b []byte) (first []byte, isHTTP2 bool, err error) {
 	_ = l.client.SetReadDeadline(time.Now().Add(firstWords))
+	defer func() { _ = l.client.SetReadDeadline(time.Time{}) }()
 	for n := 0; ; {
 		read, err := l.client.Read(b[n:])
 		n += read
 		common := min(n, len(preface))
 		switch {
 		case string(b[:common]) != preface[:common], err != nil && n > 0: // an error comes again
-			_ = l.client.SetReadDeadline(time.Time{})
 			return b[:n], false, nil
 		case err != nil:
 			return nil, false, err
 		case common == len(preface):
-			_ = l.client.SetReadDeadline(time.Time{})
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.opaque = true
 			return b[:n], true, nil
 		}
 	}
@@ -157,6 +156,7 @@ func (l *httpLink) ask(b []byte) (n int, last bool) {
 			l.methods = append(l.methods, l.requests.method)
 		case lost:
 			l.opaque = true
+		case nothing, ended:
 		}
 	}
 	return len(b), l.over()
@@ -235,6 +235,7 @@ func (l *httpLink) follow(b []byte) (last int, done uint64) {
 			}
 		case lost:
 			l.opaque = true
+		case nothing, begins:
 		}
 	}
 	return last, done
