@@ -148,8 +148,9 @@ func (l *httpLink) ask(b []byte) (n int, last bool) {
 		at += n
 		switch e {
 		case begins:
-			if l.said {
-				return at, true // a request that nobody would answer
+			if l.said { // nobody would answer it
+				l.requests.state = atRest
+				return at, true
 			}
 			l.asked++
 		case started:
