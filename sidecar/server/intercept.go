@@ -139,7 +139,7 @@ func (s *services) arrived(ctx context.Context, in *tap.Info) (context.Context, 
 	}
 	ended := s.recorder.CallStarted(ctx, strings.TrimPrefix(in.FullMethodName, "/"))
 	last := s.refusal.Load()
-	if last == nil || last.of != err { // the same one comes thousands of times a second
+	if last == nil || last.of != err { //nolint:errorlint // the very same one, which comes thousands of times a second
 		last = &refusal{of: err, status: statusOf(err)}
 		s.refusal.Store(last)
 	}

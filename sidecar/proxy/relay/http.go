@@ -39,8 +39,18 @@ func (b *buffers) put(buffer []byte) { b.pool.Put((*[32 << 10]byte)(buffer)) }
 // httpLink is a link on which HTTP/1.1 is spoken. It follows the messages only to know
 // when the client waits for nothing, which is when the link can end without harm. Where
 // they are no HTTP/1.1, or go on as something else, it forwards until one side ends.
+//
+// Databases end connections that are idle, or after some answers, without saying so
+// (Qdrant: after five seconds, and after an error in a request that it has not read).
+// A client that is near hears of that before it speaks again; behind a relay it would
+// lose its request. So a client whose database has ended keeps its connection: its next
+// request goes to another of the database, and so does, once, one that was under way
+// while the database ended without a word in answer.
 type httpLink struct {
 	link
+
+	next chan net.Conn // to download: the database's connection after the one that ended
+	up   sync.Mutex    // held while the database is written to, or changed; before mu
 
 	// Under mu.
 	requests, answers messages
@@ -52,6 +62,12 @@ type httpLink struct {
 	leaving           bool     // the client is to go elsewhere
 	said              bool     // and knows
 	silent            bool     // the client has ended its side
+	kept              []byte   // what the client said since it was owed nothing
+	whole             bool     // kept is all of it
+	heard             bool     // the database has said something since
+	again             bool     // kept was sent a second time
+	heads             int      // of requests, before
+	used              bool     // this connection of the database has answered
 }
 
 // run forwards both ways until both have ended.
@@ -79,9 +95,14 @@ func (l *httpLink) run(ctx context.Context, s *Server) {
 	if !l.attach(ctx, database) {
 		return
 	}
+	if _, err := database.Write(first); err != nil {
+		_ = database.Close() // download says so
+	}
 	var up sync.WaitGroup
-	up.Go(func() { l.upload(b, len(first)) })
-	l.download(s)
+	up.Go(func() { l.upload(ctx, s, b) })
+	for database != nil {
+		database = l.download(ctx, s, database)
+	}
 	up.Wait()
 }
 
@@ -104,29 +125,72 @@ func (l *httpLink) begin(b []byte) (first []byte, isHTTP2 bool, err error) {
 	}
 }
 
-// upload forwards what the client says, of which n bytes are in b, until it ends. What
-// the database does not take is read all the same: a client that is cut while it sends
-// would lose its answer.
-func (l *httpLink) upload(b []byte, n int) {
-	for last := false; ; {
-		if _, err := l.database.Write(b[:n]); err != nil || last {
-			break
+// upload forwards what the client says until it ends. What the database does not take
+// is read all the same: a client that is cut while it sends would lose its answer.
+func (l *httpLink) upload(ctx context.Context, s *Server, b []byte) {
+	for more := !l.ended(); more; {
+		n, err := l.client.Read(b)
+		if n > 0 {
+			more = l.forward(ctx, s, b[:n])
 		}
-		var err error
-		n, err = l.client.Read(b)
-		n, last = l.ask(b[:n])
 		if err != nil {
 			l.hangUp(err)
 			return
 		}
 	}
-	l.mu.Lock()
-	over := l.over()
-	l.mu.Unlock()
-	if over {
+	if l.ended() {
 		l.bid(farewell)
 	}
 	l.listen(b)
+}
+
+// forward sends the database what the client said. It reports whether more of it is
+// wanted.
+func (l *httpLink) forward(ctx context.Context, s *Server, b []byte) (more bool) {
+	l.up.Lock()
+	defer l.up.Unlock()
+	n, last := l.ask(b)
+	database := l.current()
+	if database == nil { // it has ended while nothing was owed
+		if n == 0 {
+			return false
+		}
+		var err error
+		if database, err = s.dial(ctx); err != nil {
+			s.unreachable(err)
+			l.answerDown(s)
+			close(l.next)
+			return false
+		}
+		if !l.attach(ctx, database) {
+			close(l.next)
+			return false
+		}
+		l.next <- database
+	}
+	if _, err := database.Write(b[:n]); err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !l.mayRepeat() {
+			return false
+		}
+		_ = database.Close() // download hears of it, and repeats what is kept
+	}
+	return !last
+}
+
+// current is the database's connection, nil where it has ended.
+func (l *httpLink) current() net.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.database
+}
+
+// ended reports whether the link is over.
+func (l *httpLink) ended() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over()
 }
 
 // listen reads what the client still says, to no purpose.
@@ -143,6 +207,10 @@ func (l *httpLink) listen(b []byte) {
 func (l *httpLink) ask(b []byte) (n int, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.idle() {
+		l.kept, l.whole, l.heard, l.again, l.heads = l.kept[:0], true, false, false, l.requests.heads
+	}
+	defer func() { l.keep(b[:n]) }()
 	for at := 0; at < len(b) && !l.opaque; {
 		n, e := l.requests.next(b[at:])
 		at += n
@@ -165,36 +233,39 @@ func (l *httpLink) ask(b []byte) (n int, last bool) {
 
 // hangUp tells the database that the client has ended.
 func (l *httpLink) hangUp(err error) {
+	l.up.Lock()
+	defer l.up.Unlock()
 	l.mu.Lock()
 	l.silent = true
+	database := l.database
 	l.mu.Unlock()
-	if errors.Is(err, io.EOF) {
-		closeWrite(l.database) // it may still have to answer, and ends then
+	if errors.Is(err, io.EOF) && database != nil {
+		closeWrite(database) // it may still have to answer, and ends then
 		return
 	}
 	l.cut()
 }
 
 // download forwards what the database says until it ends, or nothing is owed any more
-// to a client that is to go.
-func (l *httpLink) download(s *Server) {
+// to a client that is to go. It returns the connection that the link goes on with, nil
+// where it does not.
+func (l *httpLink) download(ctx context.Context, s *Server, database net.Conn) net.Conn {
 	b := s.buffers.get()
 	defer s.buffers.put(b)
-	for heard := false; ; heard = true {
-		n, err := l.database.Read(b)
+	for {
+		n, err := database.Read(b)
 		if n > 0 {
 			switch over, err := l.say(b[:n]); {
 			case err != nil:
 				l.cut()
-				return
+				return nil
 			case over:
 				l.bid(farewell)
-				return
+				return nil
 			}
 		}
 		if err != nil {
-			l.lose(s, err, heard || n > 0)
-			return
+			return l.lose(ctx, s, database, err)
 		}
 	}
 }
@@ -203,6 +274,7 @@ func (l *httpLink) download(s *Server) {
 // it.
 func (l *httpLink) say(b []byte) (over bool, err error) {
 	l.mu.Lock()
+	l.heard = true
 	at, done := l.follow(b)
 	l.mu.Unlock()
 	if at >= 0 {
@@ -214,6 +286,7 @@ func (l *httpLink) say(b []byte) (over bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.answered += done
+	l.used = true
 	return l.over(), nil
 }
 
@@ -270,32 +343,13 @@ func (l *httpLink) idle() bool {
 // over reports whether the link is to end, and can; the caller holds mu.
 func (l *httpLink) over() bool { return l.leaving && l.idle() }
 
-// lose ends the link after the database has. A client that has sent a request and heard
-// nothing at all is told so.
-func (l *httpLink) lose(s *Server, err error, heard bool) {
-	l.mu.Lock()
-	idle, unanswered := l.idle(), !heard && !l.silent && !l.opaque && l.requests.heads > 0
-	endless := l.answers.state == untilClose
-	l.mu.Unlock()
-	switch {
-	case errors.Is(err, net.ErrClosed): // the link was ended here, and the client's side is
-	case idle:
-		l.cut()
-	case unanswered:
-		s.unreachable(err)
-		l.answerDown(s)
-	case endless && !errors.Is(err, io.EOF):
-		l.refuse() // its end would look like that of the answer
-	default:
-		l.bid(lastWords)
-	}
-}
-
 // bid ends the database's connection, and the client's when it has read all.
 func (l *httpLink) bid(within time.Duration) {
 	closeWrite(l.client)
 	_ = l.client.SetReadDeadline(time.Now().Add(within))
-	_ = l.database.Close()
+	if database := l.current(); database != nil {
+		_ = database.Close()
+	}
 }
 
 // answerAlone answers a client's first request where there is no database.

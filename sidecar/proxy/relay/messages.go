@@ -64,6 +64,7 @@ type messages struct {
 	told     bool
 	chunked  bool
 	modern   bool // it is of HTTP/1.1, which has chunks
+	closing  bool // it is the last on its connection
 }
 
 // next takes bytes up to the next event, and returns how many.
@@ -131,7 +132,7 @@ func (m *messages) takeLine(b []byte) (line []byte, n int) {
 func (m *messages) read(line []byte) event {
 	switch m.state {
 	case inStartLine:
-		m.state, m.told, m.chunked = inHead, false, false
+		m.state, m.told, m.chunked, m.closing = inHead, false, false, false
 		if m.answers {
 			return m.readStatus(line)
 		}
@@ -169,6 +170,7 @@ func (m *messages) readRequest(line []byte) event {
 		}
 	}
 	m.modern = bytes.HasSuffix(line, []byte(" HTTP/1.1"))
+	m.closing = !m.modern
 	switch string(name) {
 	case "HEAD":
 		m.method = head
@@ -192,6 +194,7 @@ func (m *messages) readStatus(line []byte) event {
 		return lost
 	}
 	m.status, m.modern = int(status), bytes.HasPrefix(line, []byte("HTTP/1.1"))
+	m.closing = !m.modern
 	m.bodyless = status < 200 || status == 204 || status == 304
 	return started
 }
@@ -217,6 +220,8 @@ func (m *messages) readField(line []byte) event {
 			return lost
 		}
 		m.chunked = true
+	case bytes.EqualFold(name, []byte("Connection")):
+		m.closing = m.closing || bytes.Contains(bytes.ToLower(value), []byte("close"))
 	}
 	return nothing
 }

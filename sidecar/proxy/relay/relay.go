@@ -81,7 +81,7 @@ func NewServer(o Options) *Server {
 // which serves the connections that speak HTTP/2 and is drained with it; it calls nothing.
 func NewHTTPServer(calls *rest.Server, logger *slog.Logger) *Server {
 	s := newServer("REST", Options{Upstream: calls.Plain(), Logger: logger}, func(raw, client net.Conn, cut context.CancelFunc) conversation {
-		return &httpLink{link: link{raw: raw, client: client, cancel: cut}, answers: messages{answers: true}}
+		return &httpLink{link: link{raw: raw, client: client, cancel: cut}, next: make(chan net.Conn, 1), answers: messages{answers: true}}
 	})
 	s.calls, s.buffers = calls, newBuffers()
 	return s

@@ -225,35 +225,34 @@ func (s *Server) unreachable(w http.ResponseWriter, r *http.Request, err error) 
 	if r.Context().Err() == nil { // otherwise the client went away
 		s.log.WarnContext(r.Context(), "the database does not answer", "error", err)
 	}
-<<<<<<< HEAD
-	writeError(w, http.StatusBadGateway, "the database at "+s.upstream.Host+" does not answer")
+	answerError(w, http.StatusBadGateway, Unreachable(s.upstream.Host))
 }
 
 // writeError answers in the form of the database's errors.
 func writeError(w http.ResponseWriter, status int, problem string) {
-=======
+	answerError(w, status, errorBody(problem))
+}
+
+func answerError(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusBadGateway)
-	_, _ = w.Write(Unreachable(s.upstream.Host))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
 }
 
 // Unreachable is the body of an answer with the status 502, in the form of the
 // database's errors: the database at this host does not answer.
 func Unreachable(host string) []byte {
->>>>>>> cf73b13 (proxy: REST is relayed connection by connection when nothing is routed)
+	return errorBody("the database at " + host + " does not answer")
+}
+
+func errorBody(problem string) []byte {
 	var body struct {
 		Status struct {
 			Error string `json:"error"`
 		} `json:"status"`
 		Time float64 `json:"time"`
 	}
-<<<<<<< HEAD
 	body.Status.Error = "likeness: " + problem
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body)
-=======
-	body.Status.Error = "likeness: the database at " + host + " does not answer"
 	b, _ := json.Marshal(body) // of a string and a number
 	return append(b, '\n')
 }
@@ -264,7 +263,6 @@ func (s *Server) Plain() string {
 		return ""
 	}
 	return net.JoinHostPort(s.upstream.Hostname(), cmp.Or(s.upstream.Port(), "80"))
->>>>>>> cf73b13 (proxy: REST is relayed connection by connection when nothing is routed)
 }
 
 // Serve answers requests until Drain. It closes the listener.

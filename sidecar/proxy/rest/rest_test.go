@@ -17,11 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 
-<<<<<<< HEAD
 	"github.com/likenessdb/likeness/internal/intake"
-=======
 	"github.com/likenessdb/likeness/sidecar/proxy/relay"
->>>>>>> cf73b13 (proxy: REST is relayed connection by connection when nothing is routed)
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
 
@@ -81,9 +78,6 @@ var ways = []way{
 // eachWay runs a test with each way to start a proxy.
 func eachWay(t *testing.T, test func(t *testing.T, w way)) {
 	t.Helper()
-<<<<<<< HEAD
-	s, err := rest.NewServer(rest.Options{Upstream: "http://" + upstream, Intake: intake.New(64 << 20)})
-=======
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) { test(t, w) })
 	}
@@ -92,8 +86,7 @@ func eachWay(t *testing.T, test func(t *testing.T, w way)) {
 // start runs a proxy in front of an address.
 func (w way) start(t testing.TB, upstream string) (address string) {
 	t.Helper()
-	calls, err := rest.NewServer(rest.Options{Upstream: "http://" + upstream})
->>>>>>> cf73b13 (proxy: REST is relayed connection by connection when nothing is routed)
+	calls, err := rest.NewServer(rest.Options{Upstream: "http://" + upstream, Intake: intake.New(64 << 20)})
 	if err != nil {
 		t.Fatal(err)
 	}
