@@ -15,18 +15,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 go build -trimpath -o "$work/likeness" ./cmd/likeness
 
-# count KERNEL FUNCTION ARGUMENTS...: instructions of the function and what it calls, in one round. valgrind counts by
-# thread, and a goroutine that changes threads inside the function loses a part: the greatest of three counts.
+# count KERNEL FUNCTION ARGUMENTS...: instructions of the function and what it calls, in one round.
 count() {
-	local i
-	for i in 1 2 3; do count_once "$@" || return 1; done | sort -n | tail -1
-}
-
-count_once() {
 	local kernel=$1 function=$2 log
 	shift 2
 	log=$work/log
-	# Four rounds, three of them to warm up; no garbage collection, nothing preempted, and one processor.
+	# Four rounds, three of them to warm up; no garbage collection, nothing preempted, and one processor, since valgrind
+	# counts by thread: a goroutine that changes threads inside the function loses a part.
 	if ! GOMAXPROCS=1 GOGC=off GODEBUG=asyncpreemptoff=1 valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect="*$function" \
 		"$work/likeness" bench score --kernel "$kernel" --runs 1 --time 0s "$@" >/dev/null 2>"$log"; then
 		cat "$log" >&2
@@ -45,8 +40,17 @@ measure() {
 	done
 }
 
+# again measures once more and keeps the greater counts: what was lost is seldom lost again.
+again() {
+	measure >"$work/again"
+	awk '{ k = $1 " " $2 } !(k in most) { keys[++n] = k } $3 > most[k] { most[k] = $3 } END { for (i = 1; i <= n; i++) print keys[i], most[keys[i]] }' \
+		"$work/counts" "$work/again" >"$work/greatest"
+	mv "$work/greatest" "$work/counts"
+}
+
 measure >"$work/counts"
 if [ "${1:-}" = --update ]; then
+	again
 	cp "$work/counts" "$committed"
 	exit
 fi
@@ -65,6 +69,6 @@ compare() {
 ' "$committed" "$work/counts"
 }
 
-# What is off is counted once more, for the change of threads that happened all the same.
-compare >"$work/report" || { measure >"$work/counts"; compare >"$work/report"; } || { cat "$work/report"; exit 1; }
+# What is off is counted again, for the changes of thread that happened all the same.
+compare >"$work/report" || { again && compare >"$work/report"; } || { again && compare >"$work/report"; } || { cat "$work/report"; exit 1; }
 cat "$work/report"
