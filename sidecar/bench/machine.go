@@ -91,17 +91,18 @@ func best(times, threads int, f func(thread int) float64) float64 {
 
 // parallel calls f once for each thread, on threads of the system's, and waits.
 func parallel(threads int, f func(thread int)) {
+	pinned := func(t int) { // what counts a thread's instructions sees all of them
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		f(t)
+	}
 	if threads == 1 {
-		f(0)
+		pinned(0)
 		return
 	}
 	var done sync.WaitGroup
 	for t := range threads {
-		done.Go(func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			f(t)
-		})
+		done.Go(func() { pinned(t) })
 	}
 	done.Wait()
 }
