@@ -12,6 +12,8 @@ trap 'rm -f "$results" "$results.plain"' EXIT
 # What the clients do is one process after another, which wait for each other most of
 # the time. The proxy's own tests look for races.
 clients=sidecar/proxy/harness
+# The device's kernels run in a process of their own, built by the C++ compiler; archtest reads text.
+alone='./gpu/kernels ./gpu/bench ./internal/archtest'
 # The kit leaves one case out under the race detector. It lies at two depths.
 large='^100,000_rows$'
 
@@ -23,8 +25,7 @@ plain() {
 		./adapters/embedded ./adapters/qdrant ./adapters/milvus || status=1
 	# The fits, for their figures, and what is learned of ten thousand questions.
 	go test -timeout 12m -json ./rerank/fit ./rerank/mol || status=1
-	# The device's kernels run in a process of their own, built by the C++ compiler.
-	go test -timeout 12m -json ./gpu/kernels || status=1
+	go test -timeout 12m -json $alone || status=1
 	# Processors without the assembly score in plain Go.
 	go test -tags noasm -timeout 12m -json ./rerank/scan ./rerank/kernel ./rerank/internal/inner ./rerank/bilinear ./rerank/mol || status=1
 	# The assembly of arm64, where its processor can be emulated.
@@ -38,7 +39,7 @@ plain() {
 
 status=0
 plain >"$results.plain" &
-go list ./... | grep -v -e "/$clients\$" -e '/gpu/kernels$' | xargs go test -race -timeout 12m -json >"$results" || status=1
+go list ./... | grep -vxF "$(go list "./$clients" $alone)" | xargs go test -race -timeout 12m -json >"$results" || status=1
 wait $! || status=1
 cat "$results.plain" >>"$results"
 python3 tools/testreport.py <"$results" || status=1

@@ -61,10 +61,12 @@ func (j *job) over() bool {
 	return failed
 }
 
-// handedOut reports whether the job needs no more chunks.
+// handedOut reports whether the job needs no more chunks. A job that is settled is
+// somebody else's.
 func (j *job) handedOut() bool {
+	none := j.todo == 0
 	j.settle()
-	return j.todo == 0
+	return none
 }
 
 // settle tells the one who waits, once, that nothing is to be done any more.
