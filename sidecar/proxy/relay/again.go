@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
 	"time"
 )
 
@@ -86,17 +85,10 @@ func (l *httpLink) replace(ctx context.Context, s *Server) (next net.Conn, goesO
 	if err != nil || !l.attach(ctx, next) {
 		return nil, false
 	}
-	if _, err := next.Write(l.repeated()); err != nil {
+	if _, err := next.Write(l.kept); err != nil {
 		_ = next.Close()
 	}
 	return next, true
-}
-
-// repeated is what is said again.
-func (l *httpLink) repeated() []byte {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.kept)
 }
 
 // park waits for the client's next words, and the connection that they go to.

@@ -57,12 +57,13 @@ type httpLink struct {
 	methods           []method // of requests whose answer has not begun
 	asked             uint64   // requests begun
 	answering         uint64   // answers begun
+	finished          uint64   // answers that have ended; the client may not have them yet
 	answered          uint64   // answers that the client has
 	opaque            bool     // the messages are not followed any more
 	leaving           bool     // the client is to go elsewhere
 	said              bool     // and knows
 	silent            bool     // the client has ended its side
-	kept              []byte   // what the client said since it was owed nothing
+	kept              []byte   // what the client said since it was owed nothing; written under up, too
 	whole             bool     // kept is all of it
 	heard             bool     // the database has said something since
 	again             bool     // kept was sent a second time
@@ -207,7 +208,7 @@ func (l *httpLink) listen(b []byte) {
 func (l *httpLink) ask(b []byte) (n int, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.idle() {
+	if l.asked == l.finished && l.requests.state == atRest { // a client may speak as soon as it reads an answer
 		l.kept, l.whole, l.heard, l.again, l.heads = l.kept[:0], true, false, false, l.requests.heads
 	}
 	defer func() { l.keep(b[:n]) }()
@@ -276,6 +277,8 @@ func (l *httpLink) say(b []byte) (over bool, err error) {
 	l.mu.Lock()
 	l.heard = true
 	at, done := l.follow(b)
+	l.finished += done
+	l.used = l.used || done > 0
 	l.mu.Unlock()
 	if at >= 0 {
 		b = slices.Concat(b[:at], []byte(goodbye), b[at:])
@@ -286,7 +289,6 @@ func (l *httpLink) say(b []byte) (over bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.answered += done
-	l.used = true
 	return l.over(), nil
 }
 
