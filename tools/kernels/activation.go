@@ -194,11 +194,20 @@ func (s isa) mix() {
 }
 
 func (s isa) mixPart(label string, out, logits, gates, n reg.Register, disp int) {
+	s.mean(label, out, logits, gates, n, disp, false)
+}
+
+// mean writes the mean of the logits by the exponentials of the gates, and returns it and
+// the exponentials' sum; they take the gates' place if they are to be kept.
+func (s isa) mean(label string, out, logits, gates, n reg.Register, disp int, keep bool) (mean, total reg.Register) {
 	const ways = 2 // sums that do not wait for each other
 	top := s.greatest(label+"max", gates, n, disp)
 	sum, acc, check, zero := s.zeros(ways), s.zeros(ways), s.zeros(ways), s.zeros(1)[0]
 	s.inSteps(label+"sum", ways, n, disp, []reg.Register{gates, logits}, func(at []reg.Register, ways int) {
 		s.weights(at[0], ways, top, zero, check, func(i int, e reg.Register) {
+			if keep {
+				VMOVUPS(e, Mem{Base: at[0], Disp: i * lanes * 4})
+			}
 			VADDPS(e, sum[i], sum[i])
 			VFMADD231PS(Mem{Base: at[1], Disp: i * lanes * 4}, e, acc[i])
 		})
@@ -209,6 +218,7 @@ func (s isa) mixPart(label string, out, logits, gates, n reg.Register, disp int)
 	VADDPS(acc[1], acc[0], acc[0])
 	VDIVPS(sum[0], acc[0], acc[0])
 	VMOVUPS(acc[0], Mem{Base: out, Disp: disp})
+	return acc[0], sum[0]
 }
 
 // zeros are n registers of zeros.

@@ -59,34 +59,19 @@ func (s isa) weigh() {
 
 func (s isa) weighPart(label string, out, logits, gates, n reg.Register, disp int) {
 	const ways = 2
-	top := s.greatest(label+"max", gates, n, disp)
-	sum, acc, check, zero := s.zeros(ways), s.zeros(ways), s.zeros(ways), s.zeros(1)[0]
-	from := []reg.Register{gates, logits}
-	s.inSteps(label+"sum", ways, n, disp, from, func(at []reg.Register, ways int) {
-		s.weights(at[0], ways, top, zero, check, func(i int, e reg.Register) {
-			VMOVUPS(e, Mem{Base: at[0], Disp: i * lanes * 4})
-			VADDPS(e, sum[i], sum[i])
-			VFMADD231PS(Mem{Base: at[1], Disp: i * lanes * 4}, e, acc[i])
-		})
-	})
-	for _, v := range append(check, sum[1]) {
-		VADDPS(v, sum[0], sum[0])
-	}
-	VADDPS(acc[1], acc[0], acc[0])
-	VDIVPS(sum[0], acc[0], acc[0])
-	VMOVUPS(acc[0], Mem{Base: out, Disp: disp})
+	mean, total := s.mean(label, out, logits, gates, n, disp, true)
 	squares := s.zeros(ways)
-	s.inSteps(label+"squares", ways, n, disp, from, func(at []reg.Register, ways int) {
+	s.inSteps(label+"squares", ways, n, disp, []reg.Register{gates, logits}, func(at []reg.Register, ways int) {
 		for i := range ways {
 			d := s.vec()
 			VMOVUPS(Mem{Base: at[1], Disp: i * lanes * 4}, d)
-			VSUBPS(acc[0], d, d)
+			VSUBPS(mean, d, d)
 			VMULPS(Mem{Base: at[0], Disp: i * lanes * 4}, d, d)
 			VFMADD231PS(d, d, squares[i])
 		}
 	})
 	VADDPS(squares[1], squares[0], squares[0])
-	VDIVPS(sum[0], squares[0], squares[0])
-	VDIVPS(sum[0], squares[0], squares[0])
+	VDIVPS(total, squares[0], squares[0])
+	VDIVPS(total, squares[0], squares[0])
 	VMOVUPS(squares[0], Mem{Base: out, Disp: lanes*4 + disp})
 }
