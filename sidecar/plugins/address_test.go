@@ -3,20 +3,15 @@
 package plugins_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/authority"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 )
 
@@ -64,7 +59,7 @@ func TestASocketInAFolderOfOurs(t *testing.T) {
 func TestCertificatesOnBothSides(t *testing.T) {
 	good, other := newAuthority(t), newAuthority(t)
 	address := freePort(t)
-	_ = serveAt(t, "-listen", address, "-tls-cert", good.file("plugin.crt"), "-tls-key", good.file("plugin.key"), "-tls-client-ca", good.file("ca.crt"))
+	_ = serveAt(t, "-listen", address, "-tls-cert", good.file("plugin.pem"), "-tls-key", good.file("plugin.key"), "-tls-client-ca", good.file("ca.pem"))
 
 	p := start(t, at(t, address, good.client(good)))
 	answers(t, p)
@@ -84,72 +79,41 @@ func TestCertificatesOnBothSides(t *testing.T) {
 	}
 }
 
-// authority signs a certificate for each side of 127.0.0.1.
-type authority struct {
+// certifier has signed a certificate of 127.0.0.1 for each side, in files.
+type certifier struct {
 	t      *testing.T
 	folder string
 	pool   *x509.CertPool
 }
 
-func newAuthority(t *testing.T) authority {
+func newAuthority(t *testing.T) certifier {
 	t.Helper()
-	a := authority{t, t.TempDir(), x509.NewCertPool()}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	key := a.key()
-	ca := a.sign(template, template, key, key, "ca")
-	a.pool.AddCert(ca)
-	for _, side := range []string{"plugin", "host"} {
-		own := a.key()
-		a.sign(&x509.Certificate{
-			SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: side}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-			NotBefore: template.NotBefore, NotAfter: template.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature,
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		}, ca, own, key, side)
+	ca, err := authority.New("authority")
+	must(t, err)
+	a := certifier{t, t.TempDir(), authority.Pool(ca)}
+	must(t, authority.Write(a.file("ca.pem"), ca.PEM()))
+	for i, side := range []string{"plugin", "host"} {
+		pair, err := ca.Issue(int64(i+2), "", time.Now().Add(time.Hour))
+		must(t, err)
+		_, _, err = pair.Write(a.folder, side)
+		must(t, err)
 	}
 	return a
 }
 
-func (a authority) key() *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
-		a.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return key
 }
 
-// sign writes name.crt and name.key.
-func (a authority) sign(template, parent *x509.Certificate, own, by *ecdsa.PrivateKey, name string) *x509.Certificate {
-	a.t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, own.Public(), by)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(own)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{".crt": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(a.file(name+file), pem.EncodeToMemory(block), 0o600); err != nil {
-			a.t.Fatal(err)
-		}
-	}
-	c, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return c
-}
-
-func (a authority) file(name string) string { return filepath.Join(a.folder, name) }
+func (a certifier) file(name string) string { return filepath.Join(a.folder, name) }
 
 // client is a host of this authority that trusts plugins of another.
-func (a authority) client(of authority) *tls.Config {
+func (a certifier) client(of certifier) *tls.Config {
 	a.t.Helper()
-	pair, err := tls.LoadX509KeyPair(a.file("host.crt"), a.file("host.key"))
+	pair, err := tls.LoadX509KeyPair(a.file("host.pem"), a.file("host.key"))
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -2,18 +2,10 @@ package server_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/hex"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/likenessdb/likeness/internal/authority"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/server"
@@ -37,65 +30,29 @@ func durationOf(ms int64) *durationpb.Duration {
 	return durationpb.New(time.Duration(ms) * time.Millisecond)
 }
 
-// authority signs certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
+// certifier signs certificates in files.
+type certifier struct{ *authority.Authority }
 
-func newAuthority(t *testing.T, name string) *authority {
+func newAuthority(t *testing.T, name string) certifier {
 	t.Helper()
-	a := &authority{key: newKey(t)}
-	a.cert, _ = a.sign(t, &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign,
-	}, a.key)
-	return a
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	a, err := authority.New(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return key
-}
-
-func (a *authority) sign(t *testing.T, c *x509.Certificate, key *ecdsa.PrivateKey) (*x509.Certificate, []byte) {
-	t.Helper()
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent := a.cert
-	if parent == nil {
-		parent = c
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parsed, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return certifier{a}
 }
 
 // issue writes a certificate of 127.0.0.1 and its key; files written again get
 // another time, so that a change is seen however coarse the clock of files is.
-func (a *authority) issue(t *testing.T, dir, name string, serial int64) (certFile, keyFile string) {
+func (a certifier) issue(t *testing.T, dir, name string, serial int64) (certFile, keyFile string) {
 	t.Helper()
-	key := newKey(t)
-	_, certPEM := a.sign(t, &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, key)
-	der, err := x509.MarshalECPrivateKey(key)
+	pair, err := a.Issue(serial, "", time.Now().Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
 	certFile, keyFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
-	write(t, certFile, certPEM, serial)
-	write(t, keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), serial)
+	write(t, certFile, pair.Cert, serial)
+	write(t, keyFile, pair.Key, serial)
 	return certFile, keyFile
 }
 
@@ -110,16 +67,10 @@ func write(t *testing.T, name string, data []byte, age int64) {
 	}
 }
 
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
-}
-
-func (a *authority) file(t *testing.T, dir string) string {
+func (a certifier) file(t *testing.T, dir string) string {
 	t.Helper()
 	name := filepath.Join(dir, "ca.pem")
-	write(t, name, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 1)
+	write(t, name, a.PEM(), 1)
 	return name
 }
 
@@ -135,7 +86,7 @@ func TestTLSAndRotation(t *testing.T) {
 	w := start(t, func(o *server.Options) { o.TLS = server.TLS{CertFile: cert, KeyFile: key} })
 
 	var seen int64
-	config := &tls.Config{RootCAs: ca.pool(), VerifyConnection: func(s tls.ConnectionState) error {
+	config := &tls.Config{RootCAs: authority.Pool(ca.Authority), VerifyConnection: func(s tls.ConnectionState) error {
 		seen = s.PeerCertificates[0].SerialNumber.Int64()
 		return nil
 	}}
@@ -146,7 +97,7 @@ func TestTLSAndRotation(t *testing.T) {
 	if err := ask(t, w.conn); err == nil {
 		t.Error("plain text is answered")
 	}
-	old := &tls.Config{RootCAs: ca.pool(), MaxVersion: tls.VersionTLS11}
+	old := &tls.Config{RootCAs: authority.Pool(ca.Authority), MaxVersion: tls.VersionTLS11}
 	if err := ask(t, dial(t, w.address, credentials.NewTLS(old))); err == nil {
 		t.Error("TLS 1.1 is answered")
 	}
@@ -171,8 +122,8 @@ func TestMutualTLS(t *testing.T) {
 	w := start(t, func(o *server.Options) {
 		o.TLS = server.TLS{CertFile: cert, KeyFile: key, ClientCAFile: ca.file(t, dir)}
 	})
-	client := func(a *authority, name string) *tls.Config {
-		c := &tls.Config{RootCAs: ca.pool()}
+	client := func(a *certifier, name string) *tls.Config {
+		c := &tls.Config{RootCAs: authority.Pool(ca.Authority)}
 		if a != nil {
 			pair, err := tls.LoadX509KeyPair(a.issue(t, dir, name, 9))
 			if err != nil {
@@ -182,13 +133,13 @@ func TestMutualTLS(t *testing.T) {
 		}
 		return c
 	}
-	if err := ask(t, dial(t, w.address, credentials.NewTLS(client(ca, "client")))); err != nil {
+	if err := ask(t, dial(t, w.address, credentials.NewTLS(client(&ca, "client")))); err != nil {
 		t.Errorf("with a certificate: %v", err)
 	}
 	if err := ask(t, dial(t, w.address, credentials.NewTLS(client(nil, "")))); status.Code(err) != codes.Unavailable {
 		t.Errorf("without a certificate: %v", err)
 	}
-	if err := ask(t, dial(t, w.address, credentials.NewTLS(client(stranger, "stranger")))); status.Code(err) != codes.Unavailable {
+	if err := ask(t, dial(t, w.address, credentials.NewTLS(client(&stranger, "stranger")))); status.Code(err) != codes.Unavailable {
 		t.Errorf("with a stranger's certificate: %v", err)
 	}
 }
