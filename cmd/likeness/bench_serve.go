@@ -29,7 +29,9 @@ shows in every call that it delayed. --rate asks for calls a second instead.
 
 Outcomes: good, degraded (the store's own order), refused (by a limit), late (the
 deadline passed), failed, unsent (more than --max-open calls were open). Goodput
-is good answers a second. The generator takes processor time too: on one machine
+is good answers a second. Of good answers, own is what the sidecar said that it
+took without its store, and around what lay outside of the search: network,
+queues, the generator's own waits. The generator takes processor time too: on one machine
 with the sidecar, capacity is that of both.`
 
 // benchServeFlags are the flags of bench serve.
@@ -114,7 +116,10 @@ func (f *benchServeFlags) run(ctx context.Context, p *progress) (_ *loadReport, 
 		l := f.load
 		l.Rate = rate
 		ended := p.begin(name, 1)
-		r := l.Run(ctx, func(ctx context.Context, n int) bench.Outcome { return outcomeOf(call(ctx, n)) })
+		r := l.RunSpent(ctx, func(ctx context.Context, n int) (bench.Outcome, bench.Spent) {
+			answer, err := call(ctx, n)
+			return outcomeOf(answer, err), spent(answer)
+		})
 		ended(1)
 		report.Loops = append(report.Loops, r)
 		return r
@@ -194,6 +199,12 @@ func outcomeOf(answer *likenessv1.SearchResponse, err error) bench.Outcome {
 	}
 }
 
+// spent is what an answer says of its time. A nil answer says nothing.
+func spent(answer *likenessv1.SearchResponse) bench.Spent {
+	t := answer.GetTimings()
+	return bench.Spent{Search: t.GetTotal().AsDuration(), Store: t.GetRetrieve().AsDuration()}
+}
+
 // numbers reads positive numbers.
 func numbers(flag string, texts []string) ([]float64, error) {
 	var out []float64
@@ -221,9 +232,16 @@ func printLoad(w io.Writer, r *loadReport) error {
 			if !any {
 				continue
 			}
-			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", name, goodput, o, l.Outcomes[o], q.P50, q.P90, q.P99, q.P999, q.Max)
+			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", name, goodput, o, l.Outcomes[o], times(q))
 			name, goodput = "", ""
+		}
+		if l.Own != nil {
+			_, _ = fmt.Fprintf(t, "\t\town\t\t%s\n\t\taround\t\t%s\n", times(*l.Own), times(*l.Around))
 		}
 	}
 	return t.Flush()
+}
+
+func times(q bench.LatencyQuantile) string {
+	return fmt.Sprintf("%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t", q.P50, q.P90, q.P99, q.P999, q.Max)
 }

@@ -196,6 +196,16 @@ func TestServeAndQuery(t *testing.T) {
 			t.Errorf("row %s: %+v", row, r)
 		}
 	}
+	for _, tc := range []struct{ output, want string }{{"text", "own"}, {"json", `"around": {`}} {
+		r := execute(t, "", "bench", "serve", "-a", at.GRPC, "-r", "things", "-k", "2", "--queries", path("things.npy"),
+			"--duration", "100ms", "--warm-up", "10ms", "--workers", "2", "--load", "0.5", "-o", tc.output)
+		if r.code != 0 || !strings.Contains(r.out, "good") || !strings.Contains(r.out, tc.want) {
+			t.Errorf("bench serve: want %q in %+v", tc.want, r)
+		}
+	}
+	if r := execute(t, "", "bench", "serve", "-a", at.GRPC, "-r", "none", "--queries", path("things.npy")); r.code == 0 || !strings.Contains(r.err, "none") {
+		t.Errorf("bench serve of no route: %+v", r)
+	}
 	for route, code := range map[string]int{"": 0, "things": 0, "none": 2} {
 		if r := execute(t, "", "health", "-a", at.GRPC, "-r", route); r.code != code {
 			t.Errorf("health of route %q: %+v", route, r)

@@ -47,6 +47,16 @@ type LoadResult struct {
 	Goodput  float64                     `json:"goodput"` // good answers a second
 	Outcomes map[Outcome]int             `json:"outcomes"`
 	Latency  map[Outcome]LatencyQuantile `json:"latency"`
+	// Of good calls, where the call tells: what the sidecar did without its store,
+	// and what lay around the search (network, queues, the caller's own wait).
+	Own    *LatencyQuantile `json:"own,omitempty"`
+	Around *LatencyQuantile `json:"around,omitempty"`
+}
+
+// Spent is where the time of a call went, as its answer says: in the whole search,
+// and of that in the store. 0: it does not say.
+type Spent struct {
+	Search, Store time.Duration
 }
 
 // LatencyQuantile are milliseconds.
@@ -62,12 +72,20 @@ type LatencyQuantile struct {
 // it bounds its own time. Calls that are open at the end are waited for and
 // count. Run ends early, with what was measured, when ctx does.
 func (l Load) Run(ctx context.Context, call func(ctx context.Context, n int) Outcome) LoadResult {
+	return l.RunSpent(ctx, func(ctx context.Context, n int) (Outcome, Spent) { return call(ctx, n), Spent{} })
+}
+
+// RunSpent is Run for calls that tell where their time went.
+func (l Load) RunSpent(ctx context.Context, call func(ctx context.Context, n int) (Outcome, Spent)) LoadResult {
 	m := &tally{took: map[Outcome][]time.Duration{}}
 	until, cancel := context.WithTimeout(ctx, l.WarmUp+l.Duration)
 	defer cancel()
 	begin := time.Now()
 	m.from = begin.Add(l.WarmUp)
-	one := func(due time.Time, n int) { m.add(due, call(ctx, n)) }
+	one := func(due time.Time, n int) {
+		outcome, spent := call(ctx, n)
+		m.add(due, outcome, spent)
+	}
 	if l.Rate > 0 {
 		l.open(until, m, one)
 	} else {
@@ -114,7 +132,7 @@ func (l Load) open(until context.Context, m *tally, one func(time.Time, int)) {
 		select {
 		case slots <- struct{}{}:
 		default:
-			m.add(due, Unsent)
+			m.add(due, Unsent, Spent{})
 			continue
 		}
 		wg.Go(func() {
@@ -126,12 +144,13 @@ func (l Load) open(until context.Context, m *tally, one func(time.Time, int)) {
 
 // tally collects the calls that were due after the warm-up.
 type tally struct {
-	from time.Time
-	mu   sync.Mutex
-	took map[Outcome][]time.Duration
+	from        time.Time
+	mu          sync.Mutex
+	took        map[Outcome][]time.Duration
+	own, around []time.Duration
 }
 
-func (m *tally) add(due time.Time, o Outcome) {
+func (m *tally) add(due time.Time, o Outcome, s Spent) {
 	took := time.Since(due)
 	if due.Before(m.from) {
 		return
@@ -139,6 +158,10 @@ func (m *tally) add(due time.Time, o Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.took[o] = append(m.took[o], took)
+	if o == Good && s.Search > 0 {
+		m.own = append(m.own, s.Search-s.Store)
+		m.around = append(m.around, took-s.Search)
+	}
 }
 
 func (m *tally) result(l Load, elapsed time.Duration) LoadResult {
@@ -149,16 +172,25 @@ func (m *tally) result(l Load, elapsed time.Duration) LoadResult {
 		r.Workers = l.Workers
 	}
 	for o, took := range m.took {
-		slices.Sort(took)
-		at := func(p float64) float64 {
-			return float64(took[min(int(p*float64(len(took))), len(took)-1)]) / float64(time.Millisecond)
-		}
 		r.Calls += len(took)
 		r.Outcomes[o] = len(took)
-		r.Latency[o] = LatencyQuantile{P50: at(.5), P90: at(.9), P99: at(.99), P999: at(.999), Max: at(1)}
+		r.Latency[o] = latencies(took)
+	}
+	if len(m.own) > 0 {
+		own, around := latencies(m.own), latencies(m.around)
+		r.Own, r.Around = &own, &around
 	}
 	if elapsed > 0 {
 		r.Goodput = float64(r.Outcomes[Good]) / elapsed.Seconds()
 	}
 	return r
+}
+
+// latencies sorts what it is given, which is at least one time.
+func latencies(took []time.Duration) LatencyQuantile {
+	slices.Sort(took)
+	at := func(p float64) float64 {
+		return float64(took[min(int(p*float64(len(took))), len(took)-1)]) / float64(time.Millisecond)
+	}
+	return LatencyQuantile{P50: at(.5), P90: at(.9), P99: at(.99), P999: at(.999), Max: at(1)}
 }
