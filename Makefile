@@ -102,6 +102,11 @@ bench-proxy: build servers ## Measure what the proxy costs on two cores, into do
 	@go build -o $(CACHE)/bench-proxy ./bench/proxy
 	@taskset -c $(BENCH_CPUS) $(CACHE)/bench-proxy
 
+.PHONY: bench-search
+bench-search: build servers ## Measure where the time of a search goes, alone and under load, into docs/benchmarks (four minutes)
+	@go build -o $(CACHE)/bench-search ./bench/search
+	@$(CACHE)/bench-search
+
 .PHONY: compatibility
 compatibility: servers ## Run the conformance kit against every server and remake docs/reference/compatibility.md and proxy.md
 	@tools/compatibility.sh

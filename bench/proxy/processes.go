@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -18,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/bench/internal/host"
 	"github.com/likenessdb/likeness/examples/banking77"
 	"github.com/likenessdb/likeness/internal/uncompressed"
 	"github.com/likenessdb/likeness/rerank/npy"
@@ -138,33 +136,12 @@ func (b *bench) close() (err error) {
 
 // start runs a command of likeness until close, and reads where it listens.
 func (b *bench) start(ctx context.Context, stderr io.Writer, at any, ready string, command ...string) (pid int, err error) {
-	cmd := exec.CommandContext(ctx, command[0], append(command[1:], "--ready-file", ready)...)
-	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
+	pid, stop, err := host.Start(ctx, stderr, at, ready, command...)
+	if err != nil {
 		return 0, err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	b.closers = append(b.closers, func() error {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		return <-ended
-	})
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		text, err := os.ReadFile(ready)
-		if err == nil {
-			return cmd.Process.Pid, json.Unmarshal(text, at)
-		}
-		select {
-		case err := <-ended:
-			ended <- err
-			return 0, fmt.Errorf("likeness %s ended before it was ready: %w", command[1], err)
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-tick.C:
-		}
-	}
+	b.closers = append(b.closers, stop)
+	return pid, nil
 }
 
 // connect opens a client until close.

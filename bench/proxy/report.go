@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 
-	"github.com/prometheus/procfs"
+	"github.com/likenessdb/likeness/bench/internal/host"
 )
 
 // report is what was measured.
@@ -78,27 +77,10 @@ func (r *loadRound) perCall() {
 }
 
 func newReport(s settings, qdrant string) *report {
-	r := &report{Cores: runtime.GOMAXPROCS(0), Go: runtime.Version(), Qdrant: qdrant, Callers: s.callers}
-	if fs, err := procfs.NewDefaultFS(); err == nil {
-		if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 {
-			r.Processor = cpus[0].ModelName
-		}
+	return &report{
+		Processor: host.Processor(), Cores: runtime.GOMAXPROCS(0), Go: runtime.Version(), Qdrant: qdrant,
+		Load: [2]float64{host.Load()}, Callers: s.callers,
 	}
-	r.Load[0] = machineLoad()
-	return r
-}
-
-// machineLoad is 0 where the system does not tell.
-func machineLoad() float64 {
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return 0
-	}
-	load, err := fs.LoadAvg()
-	if err != nil {
-		return 0
-	}
-	return load.Load1
 }
 
 // alone is the ith result, which the first round makes.
@@ -127,7 +109,7 @@ func (r *report) loaded(i int, c comparison) *loadResult {
 
 // finish computes the medians.
 func (r *report) finish() {
-	r.Load[1] = machineLoad()
+	r.Load[1] = host.Load()
 	for _, a := range r.Alone {
 		for i := range a.Ways {
 			w, direct := &a.Ways[i], a.Ways[0].Rounds
@@ -161,7 +143,7 @@ func median[R any](rounds []R, of func(int, R) float64) float64 {
 func (r *report) markdown() []byte {
 	var b bytes.Buffer
 	line := func(format string, a ...any) { _, _ = fmt.Fprintf(&b, format+"\n", a...) }
-	line("# What the proxy costs\n\nMade by `make bench-proxy`: client, proxy and Qdrant %s as three processes on %d cores of an %s, %s. Each query is", r.Qdrant, r.Cores, strings.TrimSpace(r.Processor), r.Go)
+	line("# What the proxy costs\n\nMade by `make bench-proxy`: client, proxy and Qdrant %s as three processes on %d cores of an %s, %s. Each query is", r.Qdrant, r.Cores, r.Processor, r.Go)
 	line("sent by every way, in turn forwards and backwards; medians of %d rounds. Searches are of the 10,003 questions with 384", len(r.Alone[0].Ways[0].Rounds))
 	line("dimensions, limit %d, in a collection without any setting of its own. The load of the machine was %.1f at the beginning and", limit, r.Load[0])
 	line("%.1f at the end. [The figures of each round](proxy-overhead.json).\n\n## One call at a time\n\nMilliseconds.\n", r.Load[1])
