@@ -3,7 +3,6 @@ package dataset
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -105,9 +104,9 @@ func (a *Asked) readLines(r io.Reader) error {
 }
 
 func (a *Asked) readTable(r io.Reader) error {
-	rows := csv.NewReader(r)
+	rows := newRecords(r)
 	rows.TrimLeadingSpace = true
-	names, err := rows.Read()
+	names, err := rows.header()
 	if err != nil {
 		return fmt.Errorf("the first line names the columns, of id, text, vector, user_id and context: %w", err)
 	}

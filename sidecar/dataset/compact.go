@@ -32,8 +32,13 @@ const (
 
 var errShort = errors.New("it ends in the middle")
 
-// maxDepth is far above how deep Parquet nests.
-const maxDepth = 32
+const (
+	// maxDepth is far above how deep Parquet nests.
+	maxDepth = 32
+	// maxStructs is far above the columns, and the row groups, of a file. A structure
+	// can have one byte, and takes hundreds when it is decoded.
+	maxStructs = 1 << 15
+)
 
 func (c *compact) byte() (byte, error) {
 	if c.at >= len(c.b) {
@@ -167,6 +172,9 @@ func (c *compact) list() error {
 	}
 	if n > len(c.b)-c.at { // every element has a byte at least
 		return errShort
+	}
+	if kind == compactStruct && n > maxStructs {
+		return fmt.Errorf("a list claims %d structures, at most %d are allowed", n, maxStructs)
 	}
 	for range n {
 		if kind == compactTrue || kind == compactFalse {

@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +15,7 @@ type columns struct{ query, item, weight, time int }
 // readCSV reads a log with a header line. Columns of other names are ignored,
 // and named in the counts.
 func readCSV(r io.Reader, counts *Counts, add func(entry) error) error {
-	rows := csv.NewReader(r)
+	rows := newRecords(r)
 	rows.ReuseRecord, rows.TrimLeadingSpace = true, true
 	at, err := readHeader(rows, counts)
 	if err != nil {
@@ -44,9 +43,9 @@ func readCSV(r io.Reader, counts *Counts, add func(entry) error) error {
 
 const headerRemedy = `the first line names the columns: "query,item", and "weight" and "time" if there are any`
 
-func readHeader(rows *csv.Reader, counts *Counts) (columns, error) {
+func readHeader(rows records, counts *Counts) (columns, error) {
 	at := columns{-1, -1, -1, -1}
-	header, err := rows.Read()
+	header, err := rows.header()
 	if errors.Is(err, io.EOF) {
 		return at, errors.New("the file is empty; " + headerRemedy)
 	}

@@ -89,12 +89,12 @@ type pageHeader struct {
 
 // check holds the claims against what is left of the column, header and all.
 // The limits lie above what a page can be packed to, and let a small page grow
-// to 64 MiB and 16 million values whatever it is packed in.
+// to 32 MiB and 8 million values whatever it is packed in.
 func (h pageHeader) check(left int64) error {
 	const (
 		ratio  = 1100 // gzip packs 1,032 bytes into one
-		bytes  = 64 << 20
-		values = 16 << 20
+		bytes  = 32 << 20
+		values = 8 << 20
 	)
 	switch {
 	case h.compressed < 0 || h.uncompressed < 0:

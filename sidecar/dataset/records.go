@@ -1,0 +1,66 @@
+package dataset
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const (
+	// maxRecord is the longest record of CSV that is read, in bytes.
+	maxRecord = 1 << 20
+	// maxColumns are the most columns of CSV.
+	maxColumns = 1000
+	// ahead is how much more csv reads at a time than it needs.
+	ahead = 4 << 10
+)
+
+var errRecord = errors.New("a record without an end")
+
+// records reads CSV, of which no record is longer than maxRecord: a quotation mark
+// that is not closed makes one record of the rest of a file.
+type records struct {
+	*csv.Reader
+	from *stretch
+}
+
+func newRecords(r io.Reader) records {
+	from := &stretch{r: r, end: maxRecord + ahead}
+	return records{csv.NewReader(from), from}
+}
+
+// Read is that of csv.Reader.
+func (r records) Read() ([]string, error) {
+	begins := r.InputOffset()
+	record, err := r.Reader.Read()
+	if errors.Is(err, errRecord) {
+		return nil, fmt.Errorf("the record at byte %d has more than %d bytes; is a quotation mark missing?", begins, maxRecord)
+	}
+	r.from.end = r.InputOffset() + maxRecord + ahead
+	return record, err
+}
+
+// stretch reads as far as end.
+type stretch struct {
+	r       io.Reader
+	at, end int64
+}
+
+func (s *stretch) Read(b []byte) (int, error) {
+	if s.at >= s.end {
+		return 0, errRecord
+	}
+	n, err := s.r.Read(b[:min(int64(len(b)), s.end-s.at)])
+	s.at += int64(n)
+	return n, err
+}
+
+// header reads the first record: the names of the columns.
+func (r records) header() ([]string, error) {
+	names, err := r.Read()
+	if err == nil && len(names) > maxColumns {
+		return nil, fmt.Errorf("line 1 names %d columns, at most %d are allowed", len(names), maxColumns)
+	}
+	return names, err
+}
