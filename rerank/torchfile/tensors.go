@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/likenessdb/likeness/rerank/internal/half"
 	"github.com/likenessdb/likeness/rerank/tensor"
@@ -52,14 +53,26 @@ func readStorage(id tuple) (storage, error) {
 	kind, ok := id[1].(global)
 	s.kind = kind
 	if s.key, _ = id[2].(string); !ok || storageTypes[kind] == 0 || s.key == "" {
-		return s, fmt.Errorf("a storage of type %v with the key %q", id[1], s.key)
+		return s, fmt.Errorf("a storage of type %s with the key %.80q", plain(id[1]), s.key)
 	}
 	count, ok := id[4].(int64)
 	if !ok || count < 0 || count > maxDim {
-		return s, fmt.Errorf("the storage %q has %v numbers", s.key, id[4])
+		return s, fmt.Errorf("the storage %.80q has %s numbers, want 0 to %d", s.key, plain(id[4]), maxDim)
 	}
 	s.count = count
 	return s, nil
+}
+
+// plain is a value for a message: a tuple can hold tuples without end.
+func plain(v any) string {
+	switch v := v.(type) {
+	case global:
+		return string(v)
+	case int64:
+		return strconv.FormatInt(v, 10)
+	default:
+		return fmt.Sprintf("%T", v)
+	}
 }
 
 // reduce calls a known name.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/bomb"
 	"github.com/likenessdb/likeness/rerank/safetensors"
 	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/rerank/torchfile"
@@ -97,6 +98,20 @@ func tensorPickle(shape, strides, offset, count string) string {
 		"X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK" + count + "tQK" + offset + "(" + shape + "t(" + strides + "t\x89}tRs."
 }
 
+// great is a shape of 2⁹³ numbers.
+const great = "J\xff\xff\xff\x7fJ\xff\xff\xff\x7fJ\xff\xff\xff\x7f"
+
+// twofold is a tuple that holds one of its size twice, thirty times over: 2³⁰ values.
+func twofold() string { return ")" + strings.Repeat("q\x07h\x07\x86", 30) }
+
+// storagePickle is a persistent id of a storage; a type that begins with K is a right one.
+func storagePickle(kind, count string) string {
+	if kind == "K\x00" {
+		kind = "ctorch\nFloatStorage\n"
+	}
+	return "\x80\x02(X\x07\x00\x00\x00storage" + kind + "X\x01\x00\x00\x000X\x03\x00\x00\x00cpu" + count + "tQ."
+}
+
 func open(b []byte) (*torchfile.File, error) {
 	return torchfile.Read(bytes.NewReader(b), int64(len(b)))
 }
@@ -160,11 +175,17 @@ func TestRefusals(t *testing.T) {
 		"call a storage": {archive(t, "\x80\x02ctorch\nFloatStorage\n)R.", 1), "no function"},
 		"not PyTorch":    {[]byte("GIF89a"), "begins neither"},
 		"nothing":        {nil, "begins neither"},
+		"a long text":    {archive(t, "\x80\x02}X\xff\xff\xff\xff", 1), "cut short"},
+		"a great shape":  {archive(t, tensorPickle(great, "K\x00K\x00K\x00", "\x00", "\x06"), 6), "does not lie in its storage"},
+		"a great count":  {archive(t, storagePickle("K\x00", "\x8a\x06\x00\x00\x00\x00\x00\x01"), 1), "has 1099511627776 numbers, want 0 to 2147483647"},
+		"counts twofold": {archive(t, storagePickle("K\x00", twofold()), 1), "has torchfile.tuple numbers"},
+		"types twofold":  {archive(t, storagePickle(twofold(), "K\x01"), 1), "of type torchfile.tuple"},
+		"deep counts":    {archive(t, storagePickle("K\x00", ")"+strings.Repeat("\x85", 40_000)), 1), "has torchfile.tuple numbers"},
 	} {
-		f, err := open(c.file)
-		if !errors.Is(err, torchfile.ErrFormat) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, %v; want %q", name, f, err, c.want)
-		}
+		bomb.Refused(t, name, func() error {
+			_, err := open(c.file)
+			return err
+		}, torchfile.ErrFormat, c.want)
 	}
 	f, err := open(archive(t, tensorPickle("K\x06", "K\x01", "\x00", "\x06"), 5))
 	if err != nil {
