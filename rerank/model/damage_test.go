@@ -8,9 +8,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/bomb"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/safetensors"
 	"github.com/likenessdb/likeness/rerank/tensor"
@@ -173,6 +175,38 @@ func seal(b []byte) []byte {
 	digest := sha256.Sum256(b)
 	hex.Encode(place, digest[:])
 	return b
+}
+
+// TestDeclared: whatever number of a model's configuration is made a great one, the
+// model is refused, or is read in little memory.
+func TestDeclared(t *testing.T) {
+	number := regexp.MustCompile(`:-?[0-9]+(\.[0-9]+)?`)
+	for _, m := range []*model.Model{small(t), golden(t, "v_1x1"), golden(t, "v_two_uids")} {
+		b := native(t, m)
+		file, err := safetensors.Read(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := file.Metadata["likeness"]
+		for _, place := range number.FindAllStringIndex(text, -1) {
+			for _, great := range []string{"1048576", "2147483647", "1099511627776", "9223372036854775807", "-9223372036854775808", "1e300"} {
+				file.Metadata["likeness"] = text[:place[0]+1] + great + text[place[1]:]
+				file.Metadata["sha256"] = strings.Repeat("0", 64)
+				var b bytes.Buffer
+				if err := safetensors.Write(&b, file); err != nil {
+					t.Fatal(err)
+				}
+				name := text[max(0, place[0]-20):place[0]+1] + great
+				bomb.Bounded(t, name, func() error {
+					_, err := decode(seal(b.Bytes()))
+					if err != nil && !errors.Is(err, model.ErrFile) {
+						t.Errorf("%s: %v, want ErrFile", name, err)
+					}
+					return err
+				})
+			}
+		}
+	}
 }
 
 func FuzzOpen(f *testing.F) {

@@ -8,9 +8,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/bomb"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
 )
@@ -80,6 +82,43 @@ func seal(b []byte) []byte {
 		binary.LittleEndian.PutUint32(b[16:], sum)
 	}
 	return b
+}
+
+// TestDeclared: whatever number of a header is made a great one, the file is refused, or
+// is read in little memory.
+func TestDeclared(t *testing.T) {
+	number := regexp.MustCompile(`:-?[0-9]+`)
+	for form, ids := range idCases() {
+		path := build(t, ids)
+		good := read(t, path)
+		length := int(binary.LittleEndian.Uint32(good[12:]))
+		text := string(good[20 : 20+length])
+		places := number.FindAllStringIndex(text, -1)
+		if len(places) < 10 {
+			t.Fatalf("%s: the header %s", form, text)
+		}
+		for _, place := range places {
+			for _, great := range []string{"2147483647", "1099511627776", "9223372036854775807", "-9223372036854775808"} {
+				changed := text[:place[0]+1] + great + text[place[1]:]
+				bad := bytes.Clone(good)
+				clear(bad[20:4096])
+				copy(bad[20:4096], changed)
+				binary.LittleEndian.PutUint32(bad[12:], uint32(len(changed)))
+				save(t, path, seal(bad))
+				name := form + ": " + text[max(0, place[0]-20):place[0]+1] + great
+				bomb.Bounded(t, name, func() error {
+					tab, err := table.Open(path, table.Expect{})
+					if err == nil {
+						return tab.Close()
+					}
+					if !errors.Is(err, table.ErrTable) {
+						t.Errorf("%s: %v, want ErrTable", name, err)
+					}
+					return err
+				})
+			}
+		}
+	}
 }
 
 func FuzzOpenTable(f *testing.F) {
