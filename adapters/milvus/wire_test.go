@@ -1,6 +1,7 @@
 package milvus
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -10,7 +11,10 @@ import (
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/internal/bomb"
 )
 
 // searchReplies are messages of every shape that servers send.
@@ -75,6 +79,31 @@ func TestAnswersReadOffTheWire(t *testing.T) {
 			t.Fatal(err)
 		}
 		agree(t, b)
+	}
+}
+
+// TestDeclaredLengths: an answer whose fields claim more than it has is refused in little
+// memory, at whatever depth the claim stands.
+func TestDeclaredLengths(t *testing.T) {
+	for first := protowire.Number(1); first <= 8; first++ {
+		for second := protowire.Number(1); second <= 16; second++ {
+			for _, claim := range []uint64{100, math.MaxInt32, 1 << 40, math.MaxInt64, math.MaxUint64} {
+				inner := protowire.AppendVarint(protowire.AppendTag(nil, second, protowire.BytesType), claim)
+				b := protowire.AppendBytes(protowire.AppendTag(nil, first, protowire.BytesType), inner)
+				flat := protowire.AppendVarint(protowire.AppendTag(nil, first, protowire.BytesType), claim)
+				for _, b := range [][]byte{b, flat, append(b, flat...)} {
+					name := fmt.Sprintf("%x", b)
+					err := bomb.Bounded(t, name, func() error {
+						r := newReply()
+						defer r.release()
+						return r.ReadWire(b)
+					})
+					if err == nil && len(b) == len(flat) {
+						t.Errorf("%s is read", name)
+					}
+				}
+			}
+		}
 	}
 }
 

@@ -1,16 +1,19 @@
 package qdrant
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/internal/wire"
+	"github.com/likenessdb/likeness/internal/bomb"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -137,6 +140,30 @@ func TestAnswersReadOffTheWire(t *testing.T) {
 		got, err := viaWire(b)
 		if err != nil || !same(got, want) {
 			t.Errorf("answer %d: %+v, %v; protobuf reads %+v", i, got, err, want)
+		}
+	}
+}
+
+// TestDeclaredLengths: an answer whose fields claim more than it has is refused in little
+// memory, at whatever depth the claim stands.
+func TestDeclaredLengths(t *testing.T) {
+	for first := protowire.Number(1); first <= 8; first++ {
+		for second := protowire.Number(1); second <= 16; second++ {
+			for _, claim := range []uint64{100, math.MaxInt32, 1 << 40, math.MaxInt64, math.MaxUint64} {
+				inner := protowire.AppendVarint(protowire.AppendTag(nil, second, protowire.BytesType), claim)
+				b := protowire.AppendBytes(protowire.AppendTag(nil, first, protowire.BytesType), inner)
+				flat := protowire.AppendVarint(protowire.AppendTag(nil, first, protowire.BytesType), claim)
+				for _, b := range [][]byte{b, flat, append(b, flat...)} {
+					name := fmt.Sprintf("%x", b)
+					err := bomb.Bounded(t, name, func() error {
+						_, err := viaWire(b)
+						return err
+					})
+					if err == nil && len(b) == len(flat) {
+						t.Errorf("%s is read", name)
+					}
+				}
+			}
 		}
 	}
 }
