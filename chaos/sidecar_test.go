@@ -114,16 +114,10 @@ func (s *sidecar) run(t *testing.T, args ...string) {
 // clean is an environment without the variables of the test run.
 func clean() []string { return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")} }
 
-// start starts the process, which is started again where it ends by itself, as by any
-// supervisor: one that is started while the disk is full does.
+// start starts the process from a thread that lives as long: it dies with the test.
 func (s *sidecar) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.launch()
-}
-
-// launch starts the process from a thread that lives as long: it dies with the test.
-func (s *sidecar) launch() error {
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -139,10 +133,7 @@ func (s *sidecar) launch() error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer log.Close()
-		defer func() {
-			close(ended)
-			time.AfterFunc(200*time.Millisecond, func() { s.supervise(ended) })
-		}()
+		defer close(ended)
 		if err := cmd.Start(); err != nil {
 			started <- err
 			return
@@ -152,15 +143,6 @@ func (s *sidecar) launch() error {
 		_ = cmd.Wait()
 	}()
 	return <-started
-}
-
-// supervise starts a process again that has ended and was not killed.
-func (s *sidecar) supervise(ended chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pid != 0 && s.ended == ended {
-		_ = s.launch() // if it is not, no lane gives a right answer
-	}
 }
 
 // kill is kill -9.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/internal/smalldisk"
 	"github.com/likenessdb/likeness/sidecar/plugins/faulty"
 )
 
@@ -132,20 +132,14 @@ func build(t *testing.T, folder, overlay string) string {
 	return binary
 }
 
-// smallDisk mounts a file system of 4 MiB, where that is permitted.
+// smallDisk is a file system of 4 MiB, where one is permitted.
 func smallDisk(t *testing.T) string {
 	t.Helper()
-	folder := t.TempDir()
-	if err := syscall.Mount("likeness-chaos", folder, "tmpfs", 0, "size=4m"); err != nil {
-		t.Logf("a full disk is not tried: this machine mounts no tmpfs: %v", err)
-		return ""
+	disk, err := smalldisk.New(t, 4<<20)
+	if err != nil {
+		t.Logf("a full disk is not tried: this machine makes no small file system: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(folder, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return folder
+	return disk
 }
 
 func (w *world) configureQdrant(t *testing.T, s *sidecar, plugin string) {

@@ -63,7 +63,11 @@ func (l *Live) rotate() (*Table, error) {
 		return nil, ErrClosed
 	case l.compacting:
 		return nil, errCompacting
-	case l.log.failed != nil:
+	}
+	if err := l.beginLog(); err != nil {
+		return nil, err
+	}
+	if l.log.failed != nil {
 		return nil, fmt.Errorf("%w: %w", ErrClosed, l.log.failed)
 	}
 	if err := l.log.file.Sync(); err != nil {

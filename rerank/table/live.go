@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/likenessdb/likeness/internal/diskfault"
 	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -81,7 +82,8 @@ type LiveStats struct {
 // written since. A record at the end of the log that is not whole, which was
 // never acknowledged, is dropped. It returns ErrTable as Open does, for a log
 // that is damaged elsewhere, for a table of LayoutTiles, and for one that another
-// process has live.
+// process has live. Where the disk is full and there is no log yet, the table is open,
+// and writes fail until one can be made.
 func OpenLive(path string, expect Expect, o LiveOptions) (*Live, error) {
 	l := &Live{path: path, expect: expect, o: o, stop: make(chan struct{})}
 	if l.o.CompactShare == 0 {
@@ -195,7 +197,9 @@ func (l *Live) replay() error {
 		}
 	}
 	if length == 0 {
-		l.log, err = createLog(l.path, l.identity(l.generation), !l.o.Unsynced)
+		if err = l.beginLog(); diskfault.Is(err) {
+			err = nil // it can be read, and the first write tries again
+		}
 		return err
 	}
 	f, err := os.OpenFile(logPath(l.path, l.generation), os.O_RDWR, 0)
@@ -207,6 +211,14 @@ func (l *Live) replay() error {
 		return errors.Join(err, f.Close())
 	}
 	return nil
+}
+
+// beginLog makes the log that is written, if there is none yet.
+func (l *Live) beginLog() (err error) {
+	if l.log == nil {
+		l.log, err = createLog(l.path, l.identity(l.generation), !l.o.Unsynced)
+	}
+	return err
 }
 
 // logs lists those behind the file. One of an earlier generation was compacted,
@@ -282,10 +294,14 @@ func (l *Live) Pending() int {
 func (l *Live) Stats() LiveStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return LiveStats{
+	s := LiveStats{
 		Items: l.w.items() - l.w.dead, Dead: l.w.dead, Appended: l.w.items() - l.w.base,
-		Sequence: l.w.sequence, Generation: l.generation, LogBytes: l.log.length, Pending: l.Pending(),
+		Sequence: l.w.sequence, Generation: l.generation, Pending: l.Pending(),
 	}
+	if l.log != nil {
+		s.LogBytes = l.log.length
+	}
+	return s
 }
 
 // Upsert writes items: ids[i] has the row i of features, or with starts (one
@@ -344,6 +360,9 @@ func (l *Live) write(c change) error {
 	if err := l.w.admit(c); err != nil {
 		return err
 	}
+	if err := l.beginLog(); err != nil {
+		return err
+	}
 	c.sequence = l.w.sequence + 1
 	if err := l.log.append(c); err != nil {
 		if l.log.failed != nil {
@@ -378,5 +397,12 @@ func (l *Live) Close() error {
 	l.background.Wait()
 	l.current.Swap(nil).Release()
 	l.w.arena.release()
-	return errors.Join(l.log.file.Close(), l.lock.Close())
+	return errors.Join(l.closeLog(), l.lock.Close())
+}
+
+func (l *Live) closeLog() error {
+	if l.log == nil {
+		return nil
+	}
+	return l.log.file.Close()
 }

@@ -84,7 +84,8 @@ type Follower struct {
 // New opens the journals of the routes' collections, sets their Freshness, and
 // begins to follow: first what the journals say was under way when the process
 // ended. It calls no store before it returns. It returns ErrRoute, or why a
-// journal or a state cannot be opened.
+// journal or a state cannot be opened; a disk that is full is no reason, and then all
+// rows are compared.
 func New(o Options, routes []Route) (*Follower, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -264,6 +265,9 @@ type Status struct {
 	Age time.Duration `json:"age_nanoseconds"`
 	// Unjournaled are the writes that the journal did not take in time.
 	Unjournaled int64 `json:"unjournaled"`
+	// JournalError is why the journal takes no write, as of a disk that is full; it is
+	// tried again. Empty: it takes them.
+	JournalError string `json:"journal_error,omitempty"`
 	// Drift is what the last reconcile found, Reconciled when it ended.
 	Drift       Drift     `json:"drift"`
 	Reconciled  time.Time `json:"reconciled,omitzero"`

@@ -3,7 +3,9 @@ package follow
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -38,6 +40,7 @@ type keeper struct {
 	wake       chan struct{} // there is something to do
 	started    bool
 	done       chan struct{} // closed when the goroutine has ended
+	unsaved    bool          // the record was not written last; the goroutine's
 
 	mu       sync.Mutex
 	all      []*derived // replaced as a whole
@@ -77,22 +80,12 @@ func openKeeper(o Options, collection string) (*keeper, error) {
 		return nil, err
 	}
 	k.journal = j
-	damaged := err
-	if k.record, err = readRecord(k.recordPath()); err == nil {
-		clean := k.record.Clean
-		k.resume()
-		if !clean {
-			k.setStale()
-		}
-		k.record.Clean = false
-		err = k.record.write(k.recordPath())
-	}
-	if err != nil {
-		return nil, errors.Join(err, j.Close())
-	}
-	if damaged != nil {
-		k.log.Warn("the journal of writes is damaged; all rows are compared", "error", damaged)
+	if err != nil { // it is damaged, or the disk is full
+		k.log.Warn("the journal of writes may lack some; all rows are compared", "error", err)
 		k.setStale()
+	}
+	if err := k.openRecord(); err != nil {
+		return nil, errors.Join(err, j.Close())
 	}
 	for _, e := range entries {
 		w := &write{began: time.Now(), seq: e.Seq}
@@ -101,6 +94,35 @@ func openKeeper(o Options, collection string) (*keeper, error) {
 		k.answered(w, e.Write)
 	}
 	return k, nil
+}
+
+// openRecord reads the record, and leaves one that is not clean. Where none can be
+// written the one that is there is removed, so that a process that is killed leaves
+// no clean one.
+func (k *keeper) openRecord() error {
+	var err error
+	if k.record, err = readRecord(k.recordPath()); err != nil {
+		return err
+	}
+	clean := k.record.Clean
+	k.resume()
+	if !clean {
+		k.setStale()
+	}
+	k.record.Clean = false
+	if err := k.record.write(k.recordPath()); err != nil {
+		k.log.Warn("what is known of the collection cannot be written down; all rows are compared", "error", errors.Join(err, k.forgetRecord()))
+		k.setStale()
+	}
+	return nil
+}
+
+// forgetRecord removes the record.
+func (k *keeper) forgetRecord() error {
+	if err := os.Remove(k.recordPath()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func (k *keeper) recordPath() string { return filepath.Join(k.dir, "record.json") }
@@ -309,6 +331,9 @@ func (k *keeper) status() []Status {
 	s := Status{
 		Pending: len(k.writes), Stale: k.stale, Unjournaled: k.unjournaled, Reconciled: k.record.Reconciled, Reconciling: k.pass != nil,
 		Reconciles: k.reconciles, Failures: k.failures, Rows: k.rowsRead,
+	}
+	if err := k.journal.Stats().Failed; err != nil {
+		s.JournalError = err.Error()
 	}
 	if !oldest.IsZero() {
 		s.Age = time.Since(oldest)

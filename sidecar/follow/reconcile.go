@@ -280,9 +280,7 @@ func (k *keeper) turn(ctx context.Context, p *pass, found page) error {
 		return errGivenUp
 	}
 	if save {
-		if err := kept.write(k.recordPath()); err != nil {
-			return err
-		}
+		k.save(kept)
 	}
 	return k.serve(ctx, p.next)
 }
@@ -345,7 +343,17 @@ func (k *keeper) endPass(ctx context.Context, p *pass) error {
 	for _, ask := range p.asked {
 		ask <- said
 	}
-	return kept.write(k.recordPath())
+	k.save(kept)
+	return nil
+}
+
+// save writes a record down. Where it cannot be, the next process compares more.
+func (k *keeper) save(r record) {
+	err := r.write(k.recordPath())
+	if err != nil && !k.unsaved {
+		k.log.Warn("what is known of the collection cannot be written down; it is tried again with the next comparison", "error", err)
+	}
+	k.unsaved = err != nil
 }
 
 // say adds what a pass found to what nobody was told yet, and returns that; the

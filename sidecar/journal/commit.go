@@ -15,11 +15,14 @@ func (j *Journal) signal() {
 }
 
 // run commits what comes until Close. What comes during a commit is in the next:
-// the disk is the clock, and there is no other.
-func (j *Journal) run() {
+// the disk is the clock, and there is no other. Behind a failure it is tried again
+// after a while.
+func (j *Journal) run(failed bool) {
 	defer close(j.ended)
 	retry := time.NewTimer(j.o.Retry)
-	retry.Stop()
+	if !failed {
+		retry.Stop()
+	}
 	defer retry.Stop()
 	for {
 		select {
@@ -70,6 +73,11 @@ func (j *Journal) take() (batch []*request, done []uint64) {
 
 // write writes records and makes the writes among them durable.
 func (j *Journal) write(batch []*request, done []uint64) error {
+	if j.lock == nil {
+		if err := j.claimLate(); err != nil {
+			return err
+		}
+	}
 	if j.active == nil || j.active.size >= j.o.Segment {
 		if err := j.rotate(); err != nil {
 			return err
@@ -91,6 +99,21 @@ func (j *Journal) write(batch []*request, done []uint64) error {
 		b = append(b, r.record...)
 	}
 	return j.active.write(b, len(batch) > 0)
+}
+
+// claimLate is claim behind Open. What is found is dropped: whoever opened the journal
+// was told that anything may be missing.
+func (j *Journal) claimLate() error {
+	entries, _, err := j.claim()
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range entries {
+		j.forget(e.Seq)
+	}
+	return nil
 }
 
 // settle notes what a commit did, and tells those who wait.
@@ -127,14 +150,6 @@ func (j *Journal) place(batch []*request) {
 		if r.abandoned {
 			j.forget(r.seq)
 		}
-	}
-}
-
-// measure adds up the segments; the caller holds the lock.
-func (j *Journal) measure() {
-	j.size = 0
-	for _, s := range j.segments {
-		j.size += s.size
 	}
 }
 

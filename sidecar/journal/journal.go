@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/diskfault"
 	"github.com/likenessdb/likeness/internal/filelock"
 )
 
@@ -64,26 +65,33 @@ type Entry struct {
 type Journal struct {
 	dir   string
 	o     Options
-	lock  *filelock.Lock
-	wake  chan struct{} // tells the committer that there is something to do
-	stop  chan struct{} // closed by Close
-	ended chan struct{} // closed when the committer has ended
+	lock  *filelock.Lock // nil: the disk has not let it be opened yet; the committer's behind Open
+	wake  chan struct{}  // tells the committer that there is something to do
+	stop  chan struct{}  // closed by Close
+	ended chan struct{}  // closed when the committer has ended
 
-	mu       sync.Mutex
-	queue    []*request
-	queued   int64            // bytes of queue
-	done     []uint64         // not yet written down
+	mu     sync.Mutex
+	queue  []*request
+	queued int64    // bytes of queue
+	done   []uint64 // not yet written down
+	active *segment // the last of the segments while it is written
+	books
+	failed error
+	closed bool
+}
+
+// books are what the files hold, as far as it is known.
+type books struct {
 	pending  map[uint64]place // the writes that are not done
 	needed   int64            // their bytes
 	segments []*segment       // oldest first
-	active   *segment         // the last of them while it is written
 	size     int64            // of all segments
 	next     uint64           // the number of the next write
 	number   uint64           // of the next segment
 	durable  uint64           // the last write that was acknowledged
-	failed   error
-	closed   bool
 }
+
+func newBooks() books { return books{pending: map[uint64]place{}, next: 1, number: 1} }
 
 // place is where a write is written down.
 type place struct {
@@ -103,32 +111,60 @@ type request struct {
 // written and not done, in order. A record at the end that is not whole, which
 // was never acknowledged, is dropped.
 //
-// Where it returns ErrDamaged the journal is open too: the error names files and
-// offsets, and the entries are those that can be read, before and behind. Any
-// write may be among those that cannot be. With any other error it is nil; one is
-// filelock.ErrHeld.
+// Where it returns ErrDamaged or ErrDisk the journal is open too. With ErrDamaged
+// the error names files and offsets, and the entries are those that can be read,
+// before and behind. With ErrDisk, of a file system that is full, read-only or
+// broken, Appends fail at once and the disk is tried again, as when it fails later;
+// the entries are those that could be read, which are none if not even the lock can
+// be taken: then what is found later is dropped. After both any write may be missing.
+// With any other error the journal is nil; one is filelock.ErrHeld.
 func Open(dir string, o Options) (*Journal, []Entry, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("journal: %w", err)
-	}
-	lock, err := filelock.Take(filepath.Join(dir, "lock"))
-	if err != nil {
-		return nil, nil, fmt.Errorf("journal: %w", err)
-	}
 	j := &Journal{
-		dir: dir, o: o.withDefaults(), lock: lock, pending: map[uint64]place{}, next: 1, number: 1,
+		dir: dir, o: o.withDefaults(), books: newBooks(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
-	entries, damage, err := j.recover()
+	entries, damage, err := j.claim()
 	if err == nil {
 		err = j.rotate()
 	}
-	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("journal %s: %w", dir, err), lock.Close())
+	switch {
+	case err == nil:
+		j.prune()
+	case diskfault.Is(err):
+		j.failed = fmt.Errorf("%w: %w", ErrDisk, err)
+	default:
+		return nil, nil, errors.Join(fmt.Errorf("journal %s: %w", dir, err), j.unlock())
 	}
-	j.prune()
-	go j.run()
-	return j, entries, damage
+	go j.run(j.failed != nil)
+	return j, entries, errors.Join(j.failed, damage)
+}
+
+// claim takes the lock and reads what there is. damage is ErrDamaged, or nil.
+func (j *Journal) claim() (entries []Entry, damage, err error) {
+	if err := os.MkdirAll(j.dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	lock, err := filelock.Take(filepath.Join(j.dir, "lock"))
+	if err != nil {
+		return nil, nil, err
+	}
+	found, entries, damage, err := recoverFrom(j.dir)
+	if err != nil {
+		return nil, nil, errors.Join(err, lock.Close())
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lock, j.books = lock, found
+	j.measure()
+	return entries, damage, nil
+}
+
+// unlock gives the lock back, if it was taken.
+func (j *Journal) unlock() error {
+	if j.lock == nil {
+		return nil
+	}
+	return j.lock.Close()
 }
 
 // Append writes w down and returns its number when it is durable; those that come
@@ -206,23 +242,31 @@ func (j *Journal) forget(seq uint64) {
 }
 
 // add and remove keep the books of what is needed; the caller holds the lock.
-func (j *Journal) add(seq uint64, at place) {
-	j.pending[seq] = at
+func (b *books) add(seq uint64, at place) {
+	b.pending[seq] = at
 	at.segment.live++
 	at.segment.needed += at.size
-	j.needed += at.size
+	b.needed += at.size
 }
 
-func (j *Journal) remove(seq uint64) bool {
-	at, ok := j.pending[seq]
+func (b *books) remove(seq uint64) bool {
+	at, ok := b.pending[seq]
 	if !ok {
 		return false
 	}
-	delete(j.pending, seq)
+	delete(b.pending, seq)
 	at.segment.live--
 	at.segment.needed -= at.size
-	j.needed -= at.size
+	b.needed -= at.size
 	return true
+}
+
+// measure adds up the segments; the caller holds the lock.
+func (b *books) measure() {
+	b.size = 0
+	for _, s := range b.segments {
+		b.size += s.size
+	}
 }
 
 // Stats say how full a journal is.
@@ -258,5 +302,5 @@ func (j *Journal) Close() error {
 	if s := j.active; s != nil {
 		err = errors.Join(s.file.Sync(), s.file.Close())
 	}
-	return errors.Join(err, j.lock.Close())
+	return errors.Join(err, j.unlock())
 }

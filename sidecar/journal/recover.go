@@ -11,7 +11,8 @@ import (
 
 // recovery is what reading the segments finds.
 type recovery struct {
-	*Journal
+	books
+	dir    string
 	writes map[uint64]Write
 	done   []uint64
 	damage []error
@@ -19,29 +20,29 @@ type recovery struct {
 	last   uint64 // the last write that was read
 }
 
-// recover reads all segments. damage is ErrDamaged, or nil.
-func (j *Journal) recover() (entries []Entry, damage, err error) {
-	numbers, err := listSegments(j.dir)
+// recoverFrom reads all segments of a directory. damage is ErrDamaged, or nil.
+func recoverFrom(dir string) (found books, entries []Entry, damage, err error) {
+	numbers, err := listSegments(dir)
 	if err != nil {
-		return nil, nil, err
+		return found, nil, nil, err
 	}
-	r := &recovery{Journal: j, writes: map[uint64]Write{}}
+	r := &recovery{books: newBooks(), dir: dir, writes: map[uint64]Write{}}
 	for _, n := range numbers {
 		if err := r.segment(n); err != nil {
-			return nil, nil, err
+			return found, nil, nil, err
 		}
 	}
 	for _, seq := range r.done {
-		j.remove(seq)
+		r.remove(seq)
 	}
-	for seq := range j.pending {
+	for seq := range r.pending {
 		entries = append(entries, Entry{seq, r.writes[seq]})
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 	if len(r.damage) > 0 {
 		damage = fmt.Errorf("%w, and what it lost is not known: %w", ErrDamaged, errors.Join(r.damage...))
 	}
-	return entries, damage, nil
+	return r.books, entries, damage, nil
 }
 
 // segment reads one file.

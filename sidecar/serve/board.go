@@ -49,11 +49,17 @@ func rankerStates(c *config.Config, rankers *wiring.Rankers) (out []status.Ranke
 	return out
 }
 
-// troubles says which open routes have a store that fails.
+// troubles says which open routes have a store that fails, and of which the journal of
+// writes cannot be written.
 func (s *sidecar) troubles(routes []string) (lines []string) {
 	for _, route := range routes {
 		if t := s.watch.Trouble(route); t != nil {
 			lines = append(lines, fmt.Sprintf("route %s: its store fails since %s: %s, %d searches", route, t.Since.UTC().Format("15:04:05Z"), t.Error, t.Searches))
+		}
+	}
+	for _, f := range s.followers.Status() {
+		if f.JournalError != "" {
+			lines = append(lines, fmt.Sprintf("route %s: its writes are forwarded without a record: %s", f.Route, f.JournalError))
 		}
 	}
 	return lines

@@ -50,6 +50,8 @@ func (r *registrar) following() *followCollector {
 		func(s follow.Status) float64 { return oneIf(s.Stale) })
 	counter("follow_unjournaled_total", "Writes that were forwarded before the journal had them.",
 		func(s follow.Status) float64 { return float64(s.Unjournaled) })
+	gauge("follow_journal_failed", "1 while the journal takes no write, as with a full disk, and is tried again: writes are forwarded without it.",
+		func(s follow.Status) float64 { return oneIf(s.JournalError != "") })
 	counter("follow_failures_total", "Attempts to follow that failed and were made again.",
 		func(s follow.Status) float64 { return float64(s.Failures) })
 	gauge("reconcile_running", "1 while all rows are compared.",
