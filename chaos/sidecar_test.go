@@ -203,29 +203,52 @@ func (s *sidecar) children() (alive, zombies []int) {
 
 // metrics reads the admin listener.
 func (s *sidecar) metrics(ctx context.Context) (map[string]float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.admin+"/metrics", http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	response, err := s.http.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("metrics: %s", response.Status)
-	}
 	values := map[string]float64{}
-	lines := bufio.NewScanner(io.LimitReader(response.Body, 8<<20))
-	for lines.Scan() {
-		name, text, ok := strings.Cut(lines.Text(), " ")
+	err := s.lines(ctx, "/metrics", func(line string) {
+		name, text, ok := strings.Cut(line, " ")
 		if v, err := strconv.ParseFloat(text, 64); ok && err == nil {
 			values[name] = v
 		}
+	})
+	return values, err
+}
+
+// live is what of the heap is in use right after a collection, which it forces, in bytes.
+func (s *sidecar) live(ctx context.Context) (n float64, err error) {
+	n = -1
+	failed := s.lines(ctx, "/debug/pprof/heap?gc=1&debug=1", func(line string) {
+		if text, ok := strings.CutPrefix(line, "# HeapAlloc = "); ok {
+			n, err = strconv.ParseFloat(text, 64)
+		}
+	})
+	if n < 0 && failed == nil {
+		failed = errors.New("the profile of the heap does not say what is allocated")
 	}
-	return values, lines.Err()
+	return n, errors.Join(failed, err)
+}
+
+// lines reads a page of the admin listener.
+func (s *sidecar) lines(ctx context.Context, page string, read func(line string)) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.admin+page, http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := s.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", page, response.Status)
+	}
+	lines := bufio.NewScanner(io.LimitReader(response.Body, 8<<20))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		read(lines.Text())
+	}
+	return lines.Err()
 }
 
 // ready waits until it is.
