@@ -115,7 +115,8 @@ func TestMemoryCeiling(t *testing.T) {
 		lasts, container, enclosed, read.Load(), vectors, refused.Load(), good.Load(), checks.Load(), peak>>20)
 }
 
-// enclose puts a process into a cgroup of so many bytes, where this machine lets it.
+// enclose puts a process into a cgroup of so many bytes until the test ends, where this
+// machine lets it.
 func enclose(t *testing.T, pid int, limit int64) bool {
 	for root, file := range map[string]string{"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"} {
 		dir := filepath.Join(root, fmt.Sprintf("likeness-test-%d", pid))
@@ -125,7 +126,12 @@ func enclose(t *testing.T, pid int, limit int64) bool {
 		if os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
-		t.Cleanup(func() { _ = os.Remove(dir) })
+		t.Cleanup(func() { // a cgroup with a process in it cannot be removed
+			_ = os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600)
+			if err := os.Remove(dir); err != nil {
+				t.Error(err)
+			}
+		})
 		if os.WriteFile(filepath.Join(dir, file), []byte(strconv.FormatInt(limit, 10)), 0o600) == nil &&
 			os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600) == nil {
 			return true
