@@ -88,6 +88,8 @@ func fromStatus(err error, requestID string) error {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
 			e.Reason = d.GetReason()
+		case *errdetails.RequestInfo: // of what was refused before it was read, which has no header
+			e.RequestID = d.GetRequestId()
 		case *errdetails.RetryInfo:
 			e.RetryAfter = d.GetRetryDelay().AsDuration()
 		case *errdetails.BadRequest:

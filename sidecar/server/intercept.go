@@ -6,16 +6,20 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/likenessdb/likeness/internal/traceparent"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
@@ -140,15 +144,27 @@ func (s *services) arrived(ctx context.Context, in *tap.Info) (context.Context, 
 	ended := s.recorder.CallStarted(ctx, strings.TrimPrefix(in.FullMethodName, "/"))
 	last := s.refusal.Load()
 	if last == nil || last.of != err { //nolint:errorlint // the very same one, which comes thousands of times a second
-		last = &refusal{of: err, status: statusOf(err)}
+		last = &refusal{of: err, status: statusOf(err).Proto()}
 		s.refusal.Store(last)
 	}
-	ended(last.status.Code())
-	return ctx, last.status.Err()
+	ended(codes.Code(last.status.GetCode()))
+	ctx, id := telemetry.WithRequestID(ctx, strings.Join(in.Header.Get(RequestIDHeader), ""))
+	s.log.DebugContext(ctx, "call refused before its message", "method", in.FullMethodName, "error", err)
+	return ctx, last.answer(id)
 }
 
 // refusal is an error of the admission and its status.
 type refusal struct {
 	of     error
-	status *status.Status
+	status *spb.Status
+}
+
+// answer is the status with a request's id among its details: gRPC writes the answer by
+// itself, without a header.
+func (r *refusal) answer(id string) error {
+	of := &spb.Status{Code: r.status.GetCode(), Message: r.status.GetMessage(), Details: r.status.GetDetails()}
+	if named, err := anypb.New(&errdetails.RequestInfo{RequestId: id}); err == nil {
+		of.Details = append(slices.Clip(of.GetDetails()), named)
+	}
+	return status.ErrorProto(of)
 }

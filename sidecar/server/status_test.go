@@ -32,6 +32,7 @@ type details struct {
 	info  *errdetails.ErrorInfo
 	bad   *errdetails.BadRequest
 	retry *errdetails.RetryInfo
+	id    string // of the request
 }
 
 func detailsOf(err error) details {
@@ -44,6 +45,8 @@ func detailsOf(err error) details {
 			d.bad = v
 		case *errdetails.RetryInfo:
 			d.retry = v
+		case *errdetails.RequestInfo:
+			d.id = v.GetRequestId()
 		}
 	}
 	return d
@@ -256,8 +259,17 @@ func TestNoMemory(t *testing.T) {
 		o.Door = shut{full}
 	})
 	_, err := w.search.Search(t.Context(), question())
-	if d := detailsOf(err); status.Code(err) != codes.ResourceExhausted || d.retry == nil || d.info.GetMetadata()["setting"] != "limits.memory" {
+	first := detailsOf(err)
+	if status.Code(err) != codes.ResourceExhausted || first.retry == nil || first.info.GetMetadata()["setting"] != "limits.memory" {
 		t.Errorf("search: %v", err)
+	}
+	_, err = w.search.Search(t.Context(), question())
+	if d := detailsOf(err); first.id == "" || d.id == "" || d.id == first.id {
+		t.Errorf("the ids of two refused requests: %q, %q", first.id, d.id)
+	}
+	_, err = w.search.Search(metadata.AppendToOutgoingContext(t.Context(), server.RequestIDHeader, "mine"), question())
+	if d := detailsOf(err); d.id != "mine" || d.retry == nil {
+		t.Errorf("the caller's id: %+v", d)
 	}
 	if _, err := w.catalog.ListRoutes(t.Context(), &likenessv1.ListRoutesRequest{}); err != nil {
 		t.Errorf("catalog: %v", err)

@@ -36,7 +36,7 @@ type labelBound struct{ label, most, values string }
 
 // labelBounds are those of every label that a metric may have.
 var labelBounds = []labelBound{
-	{"route", "R", "the names of `routes`, and `unknown`"},
+	{"route", "R", "the names of `routes`, and `unknown`: a route that there is not, or a search that was refused before its message, which names the route, was read"},
 	{"store", "S", "the names of `stores`"},
 	{"ranker", "K", "the names of `rankers`"},
 	{"plugin", "P", "the names of `plugins`"},
