@@ -170,10 +170,10 @@ func (s *Stream) inTime(n int64) (mem.BufferSlice, error) {
 
 // body reads a message of n bytes, and the end of the call where that must follow.
 func (s *Stream) body(n int) (data mem.BufferSlice, err error) {
-	for n > 0 && err == nil {
-		var part mem.BufferSlice
-		part, err = s.part(min(n, Window))
-		data, n = append(data, part...), n-part.Len()
+	if n > Window {
+		data, err = s.parts(n)
+	} else if n > 0 {
+		data, err = s.part(n)
 	}
 	if err == nil && s.single {
 		err = s.last()
@@ -183,6 +183,26 @@ func (s *Stream) body(n int) (data mem.BufferSlice, err error) {
 		return nil, err
 	}
 	return data, nil
+}
+
+// parts reads n bytes into one buffer, window by window, so that a codec which wants
+// them in one need not hold them twice.
+func (s *Stream) parts(n int) (mem.BufferSlice, error) {
+	pool := mem.DefaultBufferPool()
+	whole := pool.Get(n)
+	for at := 0; at < n; {
+		part, err := s.wire.Read(min(n-at, Window))
+		at += part.CopyTo((*whole)[at:])
+		part.Free()
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			pool.Put(whole)
+			return nil, err
+		}
+	}
+	return mem.BufferSlice{mem.NewBuffer(whole, pool)}, nil
 }
 
 // part reads n bytes. What came in many small frames, each of which takes more than it

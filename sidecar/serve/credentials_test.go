@@ -256,9 +256,11 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 		t.Errorf("of its own it asks with %v", own)
 	}
 	conn := connect(t, at.Proxy.GRPC)
-	if n := h.each(t, conn, qdrant.File_points_service_proto, qdrant.File_collections_service_proto, qdrant.File_snapshots_service_proto, qdrant.File_qdrant_proto); n < 40 {
+	n := h.each(t, conn, qdrant.File_points_service_proto, qdrant.File_collections_service_proto, qdrant.File_snapshots_service_proto, qdrant.File_qdrant_proto)
+	if n < 40 {
 		t.Errorf("%d methods", n)
 	}
+	t.Logf("reliability row=30 figure=all %d methods of Qdrant's services: the caller's credentials, and no others", n)
 	points := qdrant.NewPointsClient(conn)
 	search := &qdrant.SearchPoints{CollectionName: "routed", Vector: query, Limit: 5}
 	one := &qdrant.QueryPoints{CollectionName: "routed", Query: qdrant.NewQueryDense(query)}
@@ -419,9 +421,11 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 		t.Errorf("of its own it asks with %v", own)
 	}
 	conn := connect(t, at.Proxy.GRPC)
-	if n := h.each(t, conn, milvuspb.File_milvus_proto); n < 90 {
+	n := h.each(t, conn, milvuspb.File_milvus_proto)
+	if n < 90 {
 		t.Errorf("%d methods", n)
 	}
+	t.Logf("reliability row=30 figure=all %d methods of Milvus's service: the caller's credentials, and no others", n)
 	search := func(ctx context.Context, o ...grpc.CallOption) error {
 		r, err := milvuspb.NewMilvusServiceClient(conn).Search(ctx, milvusSearch("routed", [][]float32{query}, 5, 0, "", "name"), o...)
 		if err == nil && r.GetStatus().GetCode() != 0 {

@@ -190,6 +190,11 @@ func TestPluginsUnderLoad(t *testing.T) {
 			if plain.Outcomes[bench.Good] == 0 {
 				t.Errorf("the route without a ranker: %v", plain.Outcomes)
 			}
+			if fault == faulty.Slow && !t.Failed() {
+				late := ranked.Latency[bench.Degraded]
+				t.Logf("reliability row=4 figure=a ranker that takes %s and has 250ms, %.0f searches a second: %.2f %% of %d answered, flagged or right, p50 %.0f ms and at most %.0f ms of 1000",
+					delay, ranked.Rate, 100*float64(ranked.Outcomes[bench.Good]+ranked.Outcomes[bench.Degraded])/float64(max(1, ranked.Calls)), ranked.Calls, late.P50, late.Max)
+			}
 			healed := "-"
 			if at := x.healed.Load(); at > 0 {
 				healed = time.Duration(at - x.ended.Load()).Round(time.Millisecond).String()
