@@ -64,7 +64,7 @@ func (l *Limits) prepare(bytes int64) (err error) {
 	if l.all, err = newBlock("memory to read", bytes); err != nil {
 		return err
 	}
-	if err := judged("writing memory to read", cu.MemsetD32(l.all.at, 0, bytes/4)); err != nil {
+	if err := judged("writing memory to read", cu.MemsetD32Async(l.all.at, 0, bytes/4, l.m.stream)); err != nil {
 		return err
 	}
 	if l.from, err = cu.MakeEvent(cu.DefaultEvent); err == nil {

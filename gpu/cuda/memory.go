@@ -69,10 +69,21 @@ func uploaded[T number](what string, v []T) (block, error) {
 	if err != nil || len(raw) == 0 {
 		return b, err
 	}
-	if err := judged("writing "+what, cu.MemcpyHtoD(b.at, unsafe.Pointer(&raw[0]), int64(len(raw)))); err != nil {
+	if err := b.write(what, raw); err != nil {
 		return b, errors.Join(err, b.free())
 	}
 	return b, nil
+}
+
+// write puts bytes, one at least, at the begin of a block, and waits until they are
+// there: the copy returns before that where the bytes are not pinned, and a stream that
+// blocks on no other one would read what was there before.
+func (b *block) write(what string, raw []byte) error {
+	err := cu.MemcpyHtoD(b.at, unsafe.Pointer(&raw[0]), int64(len(raw)))
+	if err == nil {
+		err = cu.Synchronize()
+	}
+	return judged("writing "+what, err)
 }
 
 // arena collects what a launch needs in pinned memory and brings it to the device in

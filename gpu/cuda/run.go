@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"slices"
 	"unsafe"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/likenessdb/likeness/gpu"
 	"github.com/likenessdb/likeness/gpu/kernels"
+	"github.com/likenessdb/likeness/plugin/device"
 	"github.com/likenessdb/likeness/rerank/mol"
 )
 
@@ -23,6 +25,9 @@ func (m *Machine) Run(jobs []gpu.Job) ([]gpu.Survivors, error) {
 		t := jobs[0].Table.(*table)
 		n := min(len(jobs), m.batch(t, &jobs[0]))
 		found, err := m.run(t, jobs[:n])
+		if errors.Is(err, device.ErrMemory) { // what was enqueued before it still reads what the next launch writes
+			err = errors.Join(err, judged("waiting for a launch that was given up", m.stream.Synchronize()))
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -4,7 +4,6 @@ package cuda
 
 import (
 	"errors"
-	"unsafe"
 
 	"gorgonia.org/cu"
 
@@ -116,7 +115,7 @@ func (t *table) Resize(rows int, alive []uint32) error {
 	if err := t.live.grow("a bitmap", int64(len(raw))); err != nil {
 		return err
 	}
-	return judged("writing a bitmap", cu.MemcpyHtoD(t.live.at, unsafe.Pointer(&raw[0]), int64(len(raw))))
+	return t.live.write("a bitmap", raw)
 }
 
 // Free implements gpu.Table.

@@ -7,11 +7,13 @@
 // asks after it, all streams in one order. A host buffer that is used too early then
 // has the wrong contents, as it might on a GPU. Memory of the device begins as 0xff
 // bytes, copies outside an allocation are refused, and a kernel that leaves one ends
-// the process.
+// the process. What the calls without a stream write to the device, which return before it
+// is there, no stream waits for: it comes when a call without a stream waits.
 //
 //   FAKE_CUDA_MEMORY=BYTES   memory of the device; 1 GiB
 //   FAKE_CUDA_FAULT=N        launch N, counted from 1, and all calls after it fail with
 //                            CUDA_ERROR_ILLEGAL_ADDRESS
+//   FAKE_CUDA_ONCE=FILE      only in the process that could remove FILE
 #include "kernels.h"
 
 #include <chrono>
@@ -50,12 +52,18 @@ struct Device {
   long launches = 0, fault = 0;
   CUresult lost = CUDA_SUCCESS;
   std::deque<std::function<void()>> queue;
+  std::deque<std::function<void()>> apart; // written without a stream
   std::map<std::string, CUfunc_st> functions;
   CUctx_st context;
 
   Device() {
     if (const char *v = getenv("FAKE_CUDA_MEMORY")) memory = strtoull(v, nullptr, 10);
     if (const char *v = getenv("FAKE_CUDA_FAULT")) fault = strtol(v, nullptr, 10);
+    if (const char *v = getenv("FAKE_CUDA_ONCE"); v && unlink(v) != 0) fault = 0;
+  }
+
+  void settle() {
+    for (; !apart.empty(); apart.pop_front()) apart.front()();
   }
 
   void drain() {
@@ -150,6 +158,7 @@ CUresult cuCtxPopCurrent(CUcontext *c) { return *c = current, current = nullptr,
 CUresult cuCtxGetDevice(CUdevice *d) { return *d = 0, CUDA_SUCCESS; }
 CUresult cuCtxSynchronize() {
   CALL;
+  d.settle();
   return waited(d);
 }
 
@@ -198,7 +207,7 @@ CUresult cuMemAlloc(CUdeviceptr *p, size_t n) {
 }
 CUresult cuMemFree(CUdeviceptr p) {
   CALL;
-  d.drain();
+  d.settle(), d.drain();
   auto a = d.allocations.find(p);
   WANT(a != d.allocations.end());
   const size_t whole = allocation(a->second);
@@ -245,30 +254,35 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char v, size_t n, CUstream) {
   return CUDA_SUCCESS;
 }
 // The ones that wait do not wait for streams: what those have not done is still to come.
+// What is written from memory that is not pinned is read at once, and written later.
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t n) {
   CALL;
   WANT(d.holds(to, n));
-  return memcpy((void *)to, from, n), CUDA_SUCCESS;
+  d.apart.push_back([to, copy = std::string((const char *)from, n)] { memcpy((void *)to, copy.data(), copy.size()); });
+  return CUDA_SUCCESS;
 }
 CUresult cuMemcpyDtoH(void *to, CUdeviceptr from, size_t n) {
   CALL;
   WANT(d.holds(from, n));
+  d.settle();
   return memcpy(to, (void *)from, n), CUDA_SUCCESS;
 }
 CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t n) {
   CALL;
   WANT(d.holds(to, n) && d.holds(from, n));
-  return memmove((void *)to, (void *)from, n), CUDA_SUCCESS;
+  d.apart.push_back([=] { memmove((void *)to, (void *)from, n); });
+  return CUDA_SUCCESS;
 }
 CUresult cuMemsetD8(CUdeviceptr to, unsigned char v, size_t n) {
   CALL;
   WANT(d.holds(to, n));
-  return memset((void *)to, v, n), CUDA_SUCCESS;
+  d.apart.push_back([=] { memset((void *)to, v, n); });
+  return CUDA_SUCCESS;
 }
 CUresult cuMemsetD32(CUdeviceptr to, unsigned v, size_t n) {
   CALL;
   WANT(d.holds(to, 4 * n));
-  for (size_t i = 0; i < n; i++) ((u32 *)to)[i] = v;
+  d.apart.push_back([=] { for (size_t i = 0; i < n; i++) ((u32 *)to)[i] = v; });
   return CUDA_SUCCESS;
 }
 
