@@ -113,7 +113,13 @@ func start(t *testing.T, text string, ready bool) *sidecar {
 
 func startLogged(t *testing.T, text string, ready bool, logger *slog.Logger) *sidecar {
 	t.Helper()
-	c, err := config.Load(config.Source{File: files(t, text), Environ: []string{}})
+	return startIn(t, text, []string{}, ready, logger)
+}
+
+// startIn starts one in an environment.
+func startIn(t *testing.T, text string, environ []string, ready bool, logger *slog.Logger) *sidecar {
+	t.Helper()
+	c, err := config.Load(config.Source{File: files(t, text), Environ: environ})
 	if err != nil {
 		t.Fatal(err)
 	}
