@@ -15,6 +15,7 @@ import sys
 import time
 
 import torch
+import torch._dynamo.utils
 
 TYPES = {"F32": torch.float32, "I64": torch.int64}
 
@@ -158,6 +159,17 @@ def agreement(answer, want):
     return sum(same) / len(same)
 
 
+def fresh():
+    """forgets what was compiled: the cases share functions, of which only some versions would be"""
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+def graphs():
+    """how many were compiled since"""
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
 def ways(case, tensors, options):
     """a row for each way"""
     clock = Clock(options.device)
@@ -172,6 +184,7 @@ def ways(case, tensors, options):
             row = {"case": case["name"], "type": str(kind).removeprefix("torch."), "compiled": compiled}
             try:
                 tried = chunks(case) if not compiled else [best]
+                fresh()
                 fn = torch.compile(score, dynamic=False, mode=options.compile) if compiled else score
                 for chunk in tried:
                     run = runner(case, t, main, gates, fn, chunk)
@@ -180,6 +193,8 @@ def ways(case, tensors, options):
                     if "times" not in row or times["p50_ms"] < row["times"]["p50_ms"]:
                         row.update(times=times, chunk=chunk, agrees=agrees)
                         best = chunk
+                if compiled:
+                    row["graphs"] = graphs()
             except Exception as e:  # one way that fails is a row that says so
                 row["error"] = f"{type(e).__name__}: {e}".splitlines()[0][:300]
                 best = best or chunks(case)[0]

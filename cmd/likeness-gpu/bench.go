@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/agreement"
 	"github.com/likenessdb/likeness/gpu/bench"
 	"github.com/likenessdb/likeness/gpu/cuda"
 	"github.com/likenessdb/likeness/gpu/workload"
@@ -32,17 +34,25 @@ the kernels by the device's own clock, with the share of each limit that they re
 certified answers in this process, and answers through gRPC on this host. With
 --pytorch the same cases run in PyTorch, eager and compiled, where it has CUDA.
 
+With --agreement N it asks N queries of the processors too, as long as --agreement-time,
+and counts the answers that are the same.
+
+A report is written whenever a case was measured: what is interrupted has the figures so
+far. --part measures some parts, and takes the others of the report that is there.
+
 Bars are met or missed by half of the runs. A missed one says what limits it. The exit
 code says only whether everything could be measured.`
 
 // benchFlags are those of bench.
 type benchFlags struct {
 	machine                         machineFlags
-	cases                           []string
+	cases, parts                    []string
 	rows                            int
 	seed                            uint32
 	quick                           bool
 	output, report, pytorch, script string
+	agreement                       int
+	agreementTime                   time.Duration
 }
 
 func newBench(stdout, stderr io.Writer) *cobra.Command {
@@ -53,13 +63,17 @@ func newBench(stdout, stderr io.Writer) *cobra.Command {
 		Long:  benchLong,
 		Example: `  likeness-gpu bench
   likeness-gpu bench --pytorch python3 --report docs/benchmarks
-  likeness-gpu bench --quick --case scan-8x8x32 --output json`,
+  likeness-gpu bench --quick --case scan-8x8x32 --output json
+  likeness-gpu bench --part agreement --agreement 10000 --agreement-time 8m --report gpu-results`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), stdout, stderr) },
 	}
 	f.machine.add(cmd)
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.cases, "case", nil, "names of the cases to measure; all without it")
+	flags.StringSliceVar(&f.parts, "part", nil, "parts to measure, of limits, kernels, answers, agreement and pytorch; the report's others stay. All without it, into a new report")
+	flags.IntVar(&f.agreement, "agreement", 0, "queries of "+bench.AgreementCase+" to ask of the processors too; 0: none")
+	flags.DurationVar(&f.agreementTime, "agreement-time", 2*time.Minute, "the longest to ask them for, once the table is made")
 	flags.IntVar(&f.rows, "rows", 0, "rows of a table at most, for a try; smaller cases have no bars")
 	flags.Uint32Var(&f.seed, "seed", 1, "of what is made up")
 	flags.BoolVar(&f.quick, "quick", false, "measure less often")
@@ -78,8 +92,21 @@ func (f *benchFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if f.output != "text" && f.output != "json" || f.rows < 0 {
 		return fmt.Errorf("--output is %q, want text or json; --rows is 0 at least", f.output)
 	}
+	if f.agreement < 0 || f.agreementTime <= 0 {
+		return errors.New("--agreement is 0 at least, --agreement-time is above it")
+	}
+	parts, err := f.partsOf()
+	if err != nil {
+		return err
+	}
+	before, err := f.before()
+	if err != nil {
+		return err
+	}
 	o := bench.Options{
-		Cases: cases, Seed: f.seed, Rows: f.rows, Quick: f.quick, Effort: workload.Effort{Runs: 200, Warm: 10, Time: 3 * time.Second},
+		Parts: parts, Before: before, Saved: f.save,
+		Agreement: agreement.Options{Queries: f.agreement, Batch: 32, Time: f.agreementTime, Seed: f.seed},
+		Cases:     cases, Seed: f.seed, Rows: f.rows, Quick: f.quick, Effort: workload.Effort{Runs: 200, Warm: 10, Time: 3 * time.Second},
 		Open: f.open, Device: func() (*gpu.Device, error) { return f.machine.open(slog.New(slog.NewTextHandler(stderr, nil))) },
 		Plugin: throughSocket, Told: func(what string) { _, _ = fmt.Fprintln(stderr, what) },
 	}
@@ -93,14 +120,11 @@ func (f *benchFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 	}
 	r, err := bench.Run(ctx, o)
+	if err == nil {
+		err = f.save(r)
+	}
 	if err != nil {
 		return err
-	}
-	r.Version, r.Date, r.Command = build().Version, time.Now().UTC().Format(time.DateOnly), f.command()
-	if f.report != "" {
-		if err := write(f.report, r); err != nil {
-			return fmt.Errorf("--report: %w", err)
-		}
 	}
 	if f.output == "json" {
 		e := json.NewEncoder(stdout)
@@ -108,6 +132,55 @@ func (f *benchFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return e.Encode(r)
 	}
 	return r.Text(stdout)
+}
+
+// partsOf are those that are asked for; nil: all.
+func (f *benchFlags) partsOf() (parts []bench.Part, err error) {
+	for _, name := range f.parts {
+		p := bench.Part(name)
+		switch {
+		case !slices.Contains(bench.Parts(), p):
+			return nil, fmt.Errorf("--part: there is no %q; there are %q", name, bench.Parts())
+		case p == bench.PartAgreement && f.agreement == 0:
+			return nil, errors.New("--part agreement takes --agreement, the number of queries")
+		case p == bench.PartPyTorch && f.pytorch == "":
+			return nil, errors.New("--part pytorch takes --pytorch, a Python that has it")
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+// before is the report that parts are measured for; nil: a new one.
+func (f *benchFlags) before() (*bench.Report, error) {
+	if f.report == "" || len(f.parts) == 0 {
+		return nil, nil //nolint:nilnil // none, and no failure
+	}
+	path := filepath.Join(f.report, "gpu.json")
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil //nolint:nilnil // none yet
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := bench.Read(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it to begin another report", path, err)
+	}
+	return r, nil
+}
+
+// save writes what was measured so far.
+func (f *benchFlags) save(r *bench.Report) error {
+	r.Version, r.Date, r.Command = build().Version, time.Now().UTC().Format(time.DateOnly), f.command()
+	if f.report == "" {
+		return nil
+	}
+	if err := write(f.report, r); err != nil {
+		return fmt.Errorf("--report: %w", err)
+	}
+	return nil
 }
 
 // command is what made a report, for whoever makes it again.
@@ -121,6 +194,9 @@ func (f *benchFlags) command() string {
 	}
 	if f.pytorch != "" {
 		c += " --pytorch python3"
+	}
+	if len(f.parts) > 0 {
+		c += ", part by part"
 	}
 	return c
 }

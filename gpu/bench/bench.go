@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/agreement"
 	"github.com/likenessdb/likeness/gpu/bound"
 	"github.com/likenessdb/likeness/gpu/kernels"
 	"github.com/likenessdb/likeness/gpu/workload"
@@ -48,8 +49,16 @@ type Options struct {
 	Plugin func(ctx context.Context, d *gpu.Device) (seen device.Device, stop func(), err error)
 	// PyTorch compares; nil: it does not.
 	PyTorch *PyTorch
+	// Agreement says how many queries of AgreementCase are asked of the processors too.
+	Agreement agreement.Options
+	// Parts are what is measured, in their own order; nil: all of them that there can be.
+	Parts []Part
+	// Before was measured before; what is not measured now is taken of it. nil: nothing.
+	Before *Report
 	// Told is what is done, for people.
 	Told func(what string)
+	// Saved gets what has been measured whenever that became more; nil: nobody.
+	Saved func(*Report) error
 }
 
 // Report is what was measured.
@@ -62,7 +71,9 @@ type Report struct {
 	Limits  Limits      `json:"limits"`
 	PyTorch string      `json:"pytorch,omitempty"` // its version, or why it was not measured
 	Cases   []Result    `json:"cases"`
-	Seconds float64     `json:"seconds"`
+	// Agreement is with this machine's processors; nil: not compared.
+	Agreement *agreement.Result `json:"agreement,omitempty"`
+	Seconds   float64           `json:"seconds"`
 }
 
 // Result is of a case.
@@ -80,6 +91,8 @@ type Result struct {
 	// PyTorch has a row for each way that it was run.
 	PyTorch []Row `json:"pytorch,omitempty"`
 	Bars    []Bar `json:"bars,omitempty"`
+
+	kept bool // of the report before: not measured again
 }
 
 // Step is one launch for all queries of a case.
@@ -97,21 +110,25 @@ type Step struct {
 // Run measures. It returns what was measured with the error that ended it.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	began := time.Now()
-	r := &Report{}
-	for _, c := range o.Cases {
-		r.Cases = append(r.Cases, Result{Case: c.AtMost(o.Rows)})
+	r, err := o.report()
+	if err != nil {
+		return r, err
 	}
-	err := o.onMachine(ctx, r)
-	if err == nil {
-		err = o.answers(ctx, r)
+	before, known := r.Seconds, r.Device.Name != ""
+	for _, p := range []struct {
+		part    Part
+		measure func(context.Context, *Report) error
+	}{{PartKernels, o.onMachine}, {PartAnswers, o.answers}, {PartAgreement, o.agreement}, {PartPyTorch, o.pytorch}} {
+		wanted := o.has(p.part)
+		if p.part == PartKernels { // the limits come with it, and what the device is
+			wanted = wanted || o.has(PartLimits) || !known
+		}
+		if err == nil && wanted {
+			err = p.measure(ctx, r)
+		}
 	}
-	if err == nil && o.PyTorch != nil {
-		err = o.PyTorch.run(ctx, &o, r)
-	}
-	for i := range r.Cases {
-		r.Cases[i].judge()
-	}
-	r.Seconds = time.Since(began).Seconds()
+	r.judge()
+	r.Seconds = before + time.Since(began).Seconds()
 	return r, err
 }
 
@@ -138,21 +155,24 @@ func (o *Options) machine(ctx context.Context, m Machine, r *Report) (err error)
 	if r.Details, err = m.Details(); err != nil {
 		return err
 	}
-	if err := o.limits(ctx, m, r); err != nil {
-		return err
-	}
-	for i := range r.Cases {
-		c := &r.Cases[i]
-		o.Told(fmt.Sprintf("case %d of %d on the device: %s", i+1, len(r.Cases), c.Name))
-		w, err := workload.Make(c.Case, o.Seed)
-		if err != nil {
+	if o.has(PartLimits) {
+		if err := errors.Join(o.limits(ctx, m, r), o.save(r)); err != nil {
 			return err
 		}
-		if err := o.kernels(ctx, m, c, w, &r.Limits); err != nil {
+	}
+	if !o.has(PartKernels) {
+		return nil
+	}
+	return o.each(r, "on the device", func(c *Result) error {
+		w, err := workload.Make(c.Case, o.Seed)
+		if err == nil {
+			err = o.kernels(ctx, m, c, w, &r.Limits)
+		}
+		if err != nil {
 			return fmt.Errorf("case %s: %w", c.Name, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // limits measures on memory that is well above the cache's.
@@ -295,7 +315,7 @@ func (s *steps) measure(ctx context.Context, m Machine, c *Result, l *Limits, e 
 	if err != nil {
 		return err
 	}
-	c.Device = workload.TimesOf(total)
+	c.Device, c.Steps = workload.TimesOf(total), nil
 	kept := 0
 	if s.rough != nil {
 		kept = s.rough[0].Keep
@@ -347,30 +367,72 @@ func (s *steps) cost(way string) kernels.Cost {
 }
 
 // answers measures certified answers: in this process, and as another sees them.
-func (o *Options) answers(ctx context.Context, r *Report) (err error) {
+func (o *Options) answers(ctx context.Context, r *Report) error {
+	return o.onDevice(func(d *gpu.Device) (err error) {
+		var seen device.Device
+		if o.Plugin != nil {
+			var stop func()
+			if seen, stop, err = o.Plugin(ctx, d); err != nil {
+				return err
+			}
+			defer stop()
+		}
+		return o.each(r, "certified answers", func(c *Result) error { return o.answered(ctx, d, seen, c) })
+	})
+}
+
+func (o *Options) onDevice(measure func(d *gpu.Device) error) error {
 	d, err := o.Device()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	var seen device.Device
-	if o.Plugin != nil {
-		var stop func()
-		if seen, stop, err = o.Plugin(ctx, d); err != nil {
-			return err
-		}
-		defer stop()
-	}
+	return errors.Join(measure(d), d.Close())
+}
+
+// each measures every case that is to be.
+func (o *Options) each(r *Report, what string, measure func(c *Result) error) error {
 	for i := range r.Cases {
 		c := &r.Cases[i]
-		o.Told(fmt.Sprintf("case %d of %d, certified answers: %s", i+1, len(r.Cases), c.Name))
-		if err := o.answered(ctx, d, seen, c); err != nil {
+		if c.kept {
+			continue
+		}
+		o.Told(fmt.Sprintf("case %d of %d, %s: %s", i+1, len(r.Cases), what, c.Name))
+		if err := errors.Join(measure(c), o.save(r)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// pytorch has the cases run there. It is to find the rows that are answered here.
+func (o *Options) pytorch(ctx context.Context, r *Report) error {
+	if !o.has(PartAnswers) {
+		err := o.onDevice(func(d *gpu.Device) error {
+			return o.each(r, "the rows to find", func(c *Result) error { return o.asked(ctx, d, c) })
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return o.PyTorch.run(ctx, o, r)
+}
+
+// asked has one answer to each query of a case, and no time.
+func (o *Options) asked(ctx context.Context, d *gpu.Device, c *Result) (err error) {
+	w, err := workload.Make(c.Case, o.Seed)
+	if err == nil {
+		err = w.Load(ctx, d)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Unload(ctx, d)) }()
+	a, err := w.Measure(ctx, d, workload.Effort{Runs: 1})
+	c.Answer.Answers = a.Answers
+	return err
+}
+
+// answered measures certified answers.
 func (o *Options) answered(ctx context.Context, d *gpu.Device, seen device.Device, c *Result) (err error) {
 	w, err := workload.Make(c.Case, o.Seed)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/likenessdb/likeness/gpu"
+	"github.com/likenessdb/likeness/gpu/agreement"
 	"github.com/likenessdb/likeness/gpu/bench"
 	"github.com/likenessdb/likeness/gpu/hosted"
 	"github.com/likenessdb/likeness/gpu/kernels"
@@ -101,6 +102,54 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestParts: what is measured in pieces is one report, each piece is saved when it ends,
+// and none takes what another measured away.
+func TestParts(t *testing.T) {
+	var saved []byte
+	run := func(names []string, parts ...bench.Part) *bench.Report {
+		t.Helper()
+		o := options(t, names...)
+		o.Parts, o.Agreement = parts, agreement.Options{Queries: 6, Batch: 4, Seed: 1}
+		o.Saved = func(r *bench.Report) (err error) {
+			saved, err = json.Marshal(r)
+			return err
+		}
+		if saved != nil {
+			before, err := bench.Read(saved)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Before = before
+		}
+		if _, err := bench.Run(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		r, err := bench.Read(saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := run([]string{"maxsim-256"}, bench.PartLimits); r.Limits.ReadGBs != 1 || len(r.Cases[0].Steps) > 0 || r.Agreement != nil {
+		t.Errorf("limits: %+v", r)
+	}
+	if r := run([]string{"maxsim-256"}, bench.PartKernels); r.Limits.ReadGBs != 1 || len(r.Cases[0].Steps) != 1 || r.Cases[0].Plugin != nil {
+		t.Errorf("kernels: %+v", r)
+	}
+	if r := run([]string{"scan-8x8x32", "maxsim-256"}, bench.PartAnswers); len(r.Cases) != 2 || r.Cases[0].Name != "scan-8x8x32" || r.Cases[0].Plugin == nil || len(r.Cases[1].Steps) != 1 {
+		t.Errorf("answers: %+v", r)
+	}
+	r := run([]string{"maxsim-256"}, bench.PartAgreement)
+	if a := r.Agreement; a == nil || a.Queries != 6 || a.SameRows != 6 || r.Cases[0].Plugin == nil || !strings.Contains(r.Page(), "6 of 6 queries") {
+		t.Errorf("agreement: %+v", r)
+	}
+	o := options(t, "maxsim-256")
+	o.Before, o.Rows = r, 100
+	if _, err := bench.Run(t.Context(), o); err == nil {
+		t.Error("figures of tables of two sizes are one report")
+	}
+}
+
 // TestShares: a kernel that takes as long as a limit allows has reached it, and that binds.
 func TestShares(t *testing.T) {
 	l := bench.Limits{ReadGBs: 1000, TensorTFLOPS: 1000, FMATFLOPS: 50, Exp2: 4000, Reciprocal: 4000, Tanh: 4000, Issue: 2000}
@@ -126,8 +175,7 @@ func TestPage(t *testing.T) {
 	r := bench.Unmeasured(bench.Options{Cases: workload.Cases()})
 	raw, err := os.ReadFile(folder + "gpu.json")
 	if err == nil {
-		r = &bench.Report{}
-		err = json.Unmarshal(raw, r)
+		r, err = bench.Read(raw)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
@@ -146,8 +194,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPyTorch: the program makes the same tables and finds the same rows as likeness, on
-// the CPU of a machine that has PyTorch (LIKENESS_PYTHON, or python3).
+// TestPyTorch: the program makes the same tables and finds the same rows as likeness, eager
+// and compiled, on the CPU of a machine that has PyTorch (LIKENESS_PYTHON, or python3).
 func TestPyTorch(t *testing.T) {
 	python := os.Getenv("LIKENESS_PYTHON")
 	if python == "" {
@@ -156,22 +204,37 @@ func TestPyTorch(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), python, "-c", "import torch").Run(); err != nil {
 		t.Skipf("%s has no PyTorch: %v", python, err)
 	}
-	o := options(t, "rescore-8x4x64", "scan-8x8x32", "maxsim-256")
-	o.PyTorch = &bench.PyTorch{Python: python, Script: "../../bench/gpu/baseline.py", Arguments: []string{"--device", "cpu", "--seconds", "0.01", "--compile", "no"}}
-	r, err := bench.Run(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range r.Cases {
-		for _, p := range c.PyTorch {
-			t.Logf("%s: %+v", c.Name, p)
-			if p.Type == "float32" && (p.Agrees < 0.999 || p.Times.P50 <= 0) {
-				t.Errorf("%s: %+v", c.Name, p)
+	for name, c := range map[string]struct {
+		cases []string
+		mode  string
+		rows  int
+	}{
+		"eager":    {[]string{"rescore-8x4x64", "scan-8x8x32", "maxsim-256"}, "no", 2},
+		"compiled": {[]string{"maxsim-256", "scan-8x8x32"}, "default", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, c.cases...)
+			o.PyTorch = &bench.PyTorch{
+				Python: python, Script: "../../bench/gpu/baseline.py",
+				Arguments: []string{"--device", "cpu", "--seconds", "0.01", "--compile", c.mode},
 			}
-		}
-		if len(c.PyTorch) != 2 {
-			t.Errorf("%s: %d rows of PyTorch (%s)", c.Name, len(c.PyTorch), r.PyTorch)
-		}
+			r, err := bench.Run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range r.Cases {
+				one := &r.Cases[i]
+				for _, p := range one.PyTorch {
+					t.Logf("%s: %+v", one.Name, p)
+					if p.Error != "" || p.Type == "float32" && (p.Agrees < 0.999 || p.Times.P50 <= 0) || p.Compiled && p.Graphs != 1 {
+						t.Errorf("%s: %+v", one.Name, p)
+					}
+				}
+				if len(one.PyTorch) != c.rows {
+					t.Errorf("%s: %d rows of PyTorch (%s)", one.Name, len(one.PyTorch), r.PyTorch)
+				}
+			}
+		})
 	}
 }
 

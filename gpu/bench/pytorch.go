@@ -38,6 +38,8 @@ type Row struct {
 	Chunk int `json:"chunk"`
 	// Agrees is the share of likeness's rows that it found.
 	Agrees float64 `json:"agrees"`
+	// Graphs were compiled for it; more than one: the shapes of its pieces differ.
+	Graphs int    `json:"graphs,omitempty"`
 	Error  string  `json:"error,omitempty"`
 }
 
@@ -71,6 +73,9 @@ func (p *PyTorch) run(ctx context.Context, o *Options, r *Report) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	o.Told("the cases for PyTorch")
 	for i := range r.Cases {
+		if r.Cases[i].kept {
+			continue
+		}
 		if err := subjectOf(&r.Cases[i], o.Seed, filepath.Join(dir, fmt.Sprintf("%02d.safetensors", i))); err != nil {
 			return err
 		}
@@ -85,6 +90,11 @@ func (p *PyTorch) run(ctx context.Context, o *Options, r *Report) (err error) {
 	if err != nil {
 		r.PyTorch = fmt.Sprintf("not measured: %v", err)
 		return nil
+	}
+	for i := range r.Cases {
+		if !r.Cases[i].kept { // else of another run
+			r.Cases[i].PyTorch = nil
+		}
 	}
 	read := p.read(out, o, r)
 	if err := cmd.Wait(); err != nil {
@@ -104,6 +114,7 @@ func (p *PyTorch) run(ctx context.Context, o *Options, r *Report) (err error) {
 
 func (p *PyTorch) read(out io.Reader, o *Options, r *Report) error {
 	lines := bufio.NewScanner(out)
+	var saved error
 	for lines.Scan() {
 		var l line
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
@@ -116,10 +127,11 @@ func (p *PyTorch) read(out io.Reader, o *Options, r *Report) error {
 			if r.Cases[i].Name == l.Case {
 				o.Told(fmt.Sprintf("PyTorch, %s, compiled %v: %s", l.Type, l.Compiled, l.Case))
 				r.Cases[i].PyTorch = append(r.Cases[i].PyTorch, l.Row)
+				saved = errors.Join(saved, o.save(r))
 			}
 		}
 	}
-	return lines.Err()
+	return errors.Join(lines.Err(), saved)
 }
 
 // subjectOf writes a case as the script reads it.

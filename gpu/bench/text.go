@@ -25,6 +25,9 @@ func (r *Report) Text(w io.Writer) error {
 	r.steps(w)
 	r.answers(w)
 	r.bars(w)
+	if r.Agreement != nil {
+		_, _ = fmt.Fprintf(w, "\nagreement with the CPU: %s\n", r.Agreement)
+	}
 	if r.PyTorch != "" {
 		_, _ = fmt.Fprintf(w, "\nPyTorch: %s\n", r.PyTorch)
 	}
