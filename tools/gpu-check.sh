@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds likeness-gpu on a machine with or without a GPU and does every check of it
-# that needs no device: vet, lint, the PTX of the pinned compiler, what it says where
-# there is no device, and the conformance kit, through the sidecar's own plugin
-# protocol, on a driver whose kernels run on the CPU. `make gpu` calls it, and with
-# --build only builds bin/likeness-gpu.
+# that needs no device: vet, lint, the PTX of the pinned compiler, which assembles for every
+# generation of devices, what the binary says where there is no device, and, on a driver
+# whose kernels run on the CPU, the conformance kit, what a sidecar does when the device is
+# lost, and each step of bench/gpu/run.sh. `make gpu` calls it, and with --build only builds
+# bin/likeness-gpu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,19 +14,21 @@ if ! headers=$(tools/gpu.sh headers) || ! stub=$(tools/gpu.sh stub); then
 	[ "${1:-}" != --build ] # a build that was asked for and not made is a failure
 	exit
 fi
-export CGO_ENABLED=1 CGO_CFLAGS="-I$headers" CGO_LDFLAGS="-L$stub" GOFLAGS=${GOFLAGS:--trimpath}
-go build -tags cuda -ldflags "${LDFLAGS:-}" -o bin/likeness-gpu ./cmd/likeness-gpu
+export CGO_ENABLED=1 GOFLAGS=${GOFLAGS:--trimpath}
+driver=(env CGO_CFLAGS="-I$headers" CGO_LDFLAGS="-L$stub") # for what links with it
+"${driver[@]}" go build -tags cuda -ldflags "${LDFLAGS:-}" -o bin/likeness-gpu ./cmd/likeness-gpu
 [ "${1:-}" != --build ] || exit 0
 
 # What has files with the tag: the rest is vetted and linted without it, by `make lint`.
 tagged=(./gpu/cuda ./cmd/likeness-gpu)
-go vet -tags cuda "${tagged[@]}"
+"${driver[@]}" go vet -tags cuda "${tagged[@]}"
 if command -v golangci-lint >/dev/null; then
-	golangci-lint run --allow-parallel-runners --build-tags cuda "${tagged[@]}"
+	"${driver[@]}" golangci-lint run --allow-parallel-runners --build-tags cuda "${tagged[@]}"
 else
 	echo 'gpu: not linted: golangci-lint is missing (make tools)' >&2
 fi
 tools/gpu.sh kernels --check
+tools/gpu.sh assemble
 
 # Where there is no device it says so, and ends with 1: the sidecar reads that as none.
 status=0
@@ -40,8 +43,15 @@ esac
 
 fake=$(tools/gpu.sh fake)
 go build -o "$cache/likeness" ./cmd/likeness
+env -u LIKENESS_SERVERS LIKENESS_GPU="$PWD/bin/likeness-gpu" LIKENESS_GPU_DRIVERS="$cache" go test -count=1 -timeout 5m -run '^TestGPU' ./sidecar/serve
 export LD_LIBRARY_PATH=$fake
 "$cache/likeness" plugin check --timeout 2m --env LD_LIBRARY_PATH bin/likeness-gpu serve
 bin/likeness-gpu check --rows 300 --queries 2 2>/dev/null
-bin/likeness-gpu bench --quick --rows 200 2>/dev/null >/dev/null # on a CPU its figures mean nothing
+# On a CPU its figures mean nothing.
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+for step in check limits bench agreement pytorch; do # one by one, as in a sandbox that ends
+	CHECK_ROWS=100 CHECK_QUERIES=1 QUERIES=20 PYTHON=none bench/gpu/run.sh "$results" $step -- --quick --rows 100 2>"$results/said" || { cat "$results/said" >&2 && exit 1; }
+done
+grep -q '20 of 20 queries: top 10 the same for 20' "$results/gpu.md"
 echo 'gpu: ok; nothing here was run on a device'

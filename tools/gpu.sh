@@ -4,6 +4,8 @@
 #
 #   tools/gpu.sh kernels [--check]  remake gpu/kernels/*.ptx with the pinned compiler;
 #                                   --check: fail if they are not what is committed
+#   tools/gpu.sh assemble           check that the committed PTX assembles for every generation of devices, and
+#                                   that no kernel keeps registers in memory
 #   tools/gpu.sh headers            cuda.h; prints the folder, for CGO_CFLAGS=-I
 #   tools/gpu.sh stub               libcuda.so to link with, which finds no device; prints its folder
 #   tools/gpu.sh fake               libcuda.so.1 that runs the kernels on the CPU; prints its folder
@@ -13,6 +15,7 @@ cd "$(dirname "$0")/.."
 cache=$PWD/.cache/cuda
 nvrtc=nvidia-cuda-nvrtc-cu12==12.0.140
 runtime=nvidia-cuda-runtime-cu12==12.4.127
+assembler=nvidia-cuda-nvcc-cu12==12.8.93 # the first minor version that knows sm_100 and sm_120
 
 # wheel NAME==VERSION: prints the folder of an unpacked wheel, which is fetched once.
 wheel() {
@@ -39,6 +42,27 @@ kernels() {
 		fi
 	done
 	return $failed
+}
+
+# What a driver does when it loads the module, by the assembler of a toolkit. One that
+# has passed is not assembled again.
+assemble() {
+	local ptxas module arch passed said bytes
+	ptxas=$(wheel "$assembler")/cuda_nvcc/bin/ptxas
+	for module in kernels limits; do
+		passed=$cache/assembled-$module.ptx
+		! cmp -s "$passed" gpu/kernels/$module.ptx || continue
+		for arch in sm_80 sm_90 sm_100 sm_120; do
+			said=$("$ptxas" -v -arch=$arch -o "$cache/$module.cubin" gpu/kernels/$module.ptx 2>&1) || { echo "$said" >&2 && return 1; }
+			# Eight bytes are one number, of dot_rows for sm_80.
+			bytes=$(grep -oE '[0-9]+ bytes spill' <<<"$said" | sort -rn | head -1)
+			if [ "${bytes%% *}" -gt 8 ]; then
+				echo "gpu.sh: a kernel of gpu/kernels/$module.ptx has $bytes stores for $arch (ptxas -v), 8 at most" >&2
+				return 1
+			fi
+		done
+		cp gpu/kernels/$module.ptx "$passed"
+	done
 }
 
 headers() { echo "$(wheel "$runtime")/cuda_runtime/include"; }
@@ -71,9 +95,9 @@ fake() { # what the driver does not have returns CUDA_ERROR_NOT_SUPPORTED
 
 mkdir -p "$cache"
 case ${1:-} in
-kernels | headers | stub | fake) "$@" ;;
+kernels | assemble | headers | stub | fake) "$@" ;;
 *)
-	sed -n '5,9s/^# *//p' "$0" >&2
+	sed -n '5,11s/^# *//p' "$0" >&2
 	exit 2
 	;;
 esac

@@ -20,6 +20,9 @@ const benchGPULong = `Starts a device as the sidecar does, loads tables made up 
 its answers through the plugin's protocol, beside those of this machine's cores. Two
 answers of each case are compared with the CPU's scores first.
 
+With --config and --route it is the route's own device, model and table, and queries of an
+.npy file; the route's store is not asked.
+
 It is for every device that is a plugin. What a GPU itself can do, its kernels and the
 share of its limits that they reach are measured by likeness-gpu bench.`
 
@@ -33,6 +36,7 @@ type benchGPUFlags struct {
 	seed     uint32
 	withCPU  bool
 	duration time.Duration
+	route    benchGPURoute
 }
 
 // gpuReport is what bench gpu prints.
@@ -56,10 +60,17 @@ func newBenchGPUCommand(a *app) *cobra.Command {
 		Short: "Measure a device through the plugin's protocol, beside this machine's cores",
 		Long:  benchGPULong,
 		Example: `  likeness bench gpu --plugin /usr/local/bin/likeness-gpu
+  likeness bench gpu --config likeness.yaml --route products --queries queries.npy
   likeness bench gpu --plugin ./bin/likeness --args plugin,device --rows 5000 --case rescore-8x4x64`,
 		Args: cobra.NoArgs,
 	}
+	f.route.source = addConfigFlags(cmd)
 	flags := cmd.Flags()
+	flags.StringVar(&f.route.name, "route", "", "measure this route of the configuration")
+	flags.StringVar(&f.route.queries, "queries", "", "query vectors for the route, .npy")
+	flags.IntVar(&f.route.k, "k", 10, "with a route: rows of an answer")
+	flags.IntVar(&f.route.batch, "batch", 32, "with a route: queries at once")
+	flags.IntVar(&f.route.candidates, "candidates", 0, "with a route: rows that each query names; 0 scans the table")
 	flags.StringVar(&f.path, "plugin", "", "the device's executable")
 	flags.StringSliceVar(&f.args, "args", []string{"serve"}, "its arguments")
 	flags.StringSliceVar(&f.env, "env", nil, "names of variables of the environment that it may see")
@@ -68,10 +79,18 @@ func newBenchGPUCommand(a *app) *cobra.Command {
 	flags.Uint32Var(&f.seed, "seed", 1, "of what is made up")
 	flags.BoolVar(&f.withCPU, "cpu", true, "measure the scorer of this process too")
 	flags.DurationVar(&f.duration, "time", 3*time.Second, "time to measure a case for, at most, after one answer")
-	_ = cmd.MarkFlagRequired("plugin")
+	cmd.MarkFlagsOneRequired("plugin", "route")
+	cmd.MarkFlagsRequiredTogether("config", "route", "queries")
+	for _, own := range []string{"plugin", "args", "env", "case", "seed"} { // the route says so itself
+		cmd.MarkFlagsMutuallyExclusive("route", own)
+	}
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		r, err := f.run(cmd.Context(), a.stderr)
+		run := f.run
+		if f.route.name != "" {
+			run = f.ofRoute
+		}
+		r, err := run(cmd.Context(), a.stderr)
 		if err != nil {
 			return err
 		}
@@ -112,11 +131,15 @@ func (f *benchGPUFlags) run(ctx context.Context, stderr io.Writer) (*gpuReport, 
 }
 
 func (f *benchGPUFlags) measure(ctx context.Context, there device.Device, c workload.Case) (gpuCase, error) {
-	out := gpuCase{Case: c}
 	w, err := workload.Make(c, f.seed)
 	if err != nil {
-		return out, err
+		return gpuCase{Case: c}, err
 	}
+	return f.measureWork(ctx, there, w)
+}
+
+func (f *benchGPUFlags) measureWork(ctx context.Context, there device.Device, w *workload.Work) (out gpuCase, err error) {
+	out.Case = w.Case
 	if out.Plugin, err = f.on(ctx, there, w); err != nil {
 		return out, err
 	}

@@ -2,8 +2,17 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/likenessdb/likeness/gpu/parity"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/rerank/table"
 )
 
 // TestBenchGPU measures a device that this binary is, a process of its own.
@@ -22,5 +31,65 @@ func TestBenchGPU(t *testing.T) {
 	}
 	if r := execute(t, "", "bench", "gpu", "--plugin", os.Args[0], "--case", "none"); r.code != 2 {
 		t.Errorf("a case that is not there: exit code %d, %s", r.code, r.err)
+	}
+}
+
+// TestBenchGPURoute measures the device, the model and the table of a route.
+func TestBenchGPURoute(t *testing.T) {
+	t.Setenv(asCommand, "1")
+	const rows = 300
+	dir := t.TempDir()
+	m, err := parity.MoL(parity.Shape{PairsQuery: 2, PairsItem: 2, Dim: 8, Hidden: 8}, 1)
+	must(t, err)
+	must(t, model.Write(filepath.Join(dir, "mol.safetensors"), m))
+	features, vectors, ids := parity.Rows(m, rows, 2), rerank.NewMatrix(rows, m.Spec().QueryDim), make([]rerank.ID, rows)
+	for i := range ids {
+		ids[i] = rerank.UintID(uint64(i))
+	}
+	for i := range vectors.Data {
+		vectors.Data[i] = float32(i%7) - 3
+	}
+	must(t, npy.Write(filepath.Join(dir, "queries.npy"), vectors))
+	w, err := table.NewWriter(filepath.Join(dir, "items.table"), table.Meta{Model: m.Name, ModelVersion: m.Version, Collection: "items", Kind: "mol", Features: features.Cols})
+	must(t, err)
+	must(t, w.Append(ids, features))
+	must(t, w.Close())
+	text := fmt.Sprintf(`
+stores: {far: {kind: qdrant, address: "127.0.0.1:1"}}
+models: {mol: {path: mol.safetensors}}
+plugins: {gpu: {path: %q, args: [plugin, device], env: [%s, GORACE], start_timeout: 1m}}
+routes:
+  items: {store: far, collection: items, model: mol, table: items.table, strategy: scan, device: gpu}
+  plain: {store: far, collection: items, model: mol, table: items.table, strategy: scan}
+`, os.Args[0], asCommand)
+	file, queries := filepath.Join(dir, "likeness.yaml"), filepath.Join(dir, "queries.npy")
+	must(t, os.WriteFile(file, []byte(text), 0o600))
+	bench := func(flags ...string) result {
+		return execute(t, "", append([]string{"bench", "gpu", "--config", file, "--queries", queries, "--time", "1ms", "--output", "json"}, flags...)...)
+	}
+	for _, flags := range [][]string{{"--batch", "5"}, {"--candidates", "100", "--k", "7"}, {"--rows", "50", "--cpu=false"}} {
+		r := bench(append(flags, "--route", "items")...)
+		var report gpuReport
+		if err := json.Unmarshal([]byte(r.out), &report); r.code != 0 || err != nil || len(report.Cases) != 1 {
+			t.Fatalf("%v: exit code %d, %v: %s%s", flags, r.code, err, r.out, r.err)
+		}
+		if c := report.Cases[0]; c.Name != "items" || c.Plugin.Batch.Runs < 1 || c.Rows > rows {
+			t.Errorf("%v: %+v", flags, c)
+		}
+	}
+	for wants, flags := range map[string][]string{
+		"has no device": {"--route", "plain"}, "no route \"none\"": {"--route", "none"}, "start at 1": {"--route", "items", "--k", "0"},
+		"none of the others can be": {"--route", "items", "--plugin", "x"},
+	} {
+		if r := bench(flags...); r.code != 2 || !strings.Contains(r.err, wants) {
+			t.Errorf("%v: exit code %d, %s", flags, r.code, r.err)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -40,7 +40,7 @@ type Row struct {
 	Agrees float64 `json:"agrees"`
 	// Graphs were compiled for it; more than one: the shapes of its pieces differ.
 	Graphs int    `json:"graphs,omitempty"`
-	Error  string  `json:"error,omitempty"`
+	Error  string `json:"error,omitempty"`
 }
 
 // line is one of the script.

@@ -146,21 +146,30 @@ func (r *Rankers) Close() error {
 	return errors.Join(failed...)
 }
 
-func (r *Rankers) startPlugin(ctx context.Context, c *config.Config, name string, o RankerOptions) error {
+// StartPlugin starts a plugin of the configuration, or connects to it. The caller closes it.
+func StartPlugin(ctx context.Context, c *config.Config, name string, logger *slog.Logger) (*plugins.Plugin, error) {
 	of := c.Plugins[name]
 	secure, err := StoreTLS(of.TLS)
 	if err != nil {
-		return fmt.Errorf("plugins.%s: %w", name, err)
+		return nil, fmt.Errorf("plugins.%s: %w", name, err)
 	}
 	p, err := plugins.Start(ctx, plugins.Options{
 		Name: name, Path: of.Path, Args: of.Args, Env: c.PluginEnv(name), SHA256: of.SHA256, Manifest: of.Manifest,
 		Address: of.Address, TLS: secure,
 		StartTimeout: of.StartTimeout, HealthInterval: of.HealthInterval, HealthTimeout: of.HealthTimeout,
 		Memory: int64(of.Memory), MaxMessageBytes: int(of.MaxMessageBytes), QuarantineAfter: of.QuarantineAfter, Quarantine: of.Quarantine,
-		Logger: o.Logger,
+		Logger: logger,
 	})
 	if err != nil {
-		return fmt.Errorf("%w: plugins.%s: %w", config.ErrConfig, name, err)
+		return nil, fmt.Errorf("%w: plugins.%s: %w", config.ErrConfig, name, err)
+	}
+	return p, nil
+}
+
+func (r *Rankers) startPlugin(ctx context.Context, c *config.Config, name string, o RankerOptions) error {
+	p, err := StartPlugin(ctx, c, name, o.Logger)
+	if err != nil {
+		return err
 	}
 	r.plugins[name], r.closers = p, append(r.closers, p)
 	return nil
