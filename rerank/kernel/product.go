@@ -52,8 +52,20 @@ type Product struct {
 	SiLU         bool
 	// Rough: SiLU may be off by RoughSiLU of itself.
 	Rough bool
+	// Narrow, if not nil, gets the result instead of C, which then is room.
+	Narrow *Narrow
 	// Ahead, if not nil, is brought into the cache on the way.
 	Ahead *Ahead
+}
+
+// Narrow takes the result of a product of bfloat16 as tiles of bfloat16, for the next:
+// pairs of rows as words, tile t at Words[t·Tile:]. Squares has an element a tile, to
+// which the squares of every lane are added, of the values as they are rounded
+// or before.
+type Narrow struct {
+	Words   []uint32
+	Tile    int
+	Squares [][Lanes]float32
 }
 
 // Multiply computes a product with tiles of float32: as many values a tile as w
@@ -69,7 +81,8 @@ func (s *Set) Multiply(w Weights, b []float32, p *Product) {
 		p.byParts(s.isa, w, b)
 		return
 	}
-	args := p.args(rows, w.cols)
+	var args productArgs
+	p.args(&args, rows, w.cols)
 	args.w, args.b = unsafe.Pointer(unsafe.SliceData(w.panels)), unsafe.Pointer(unsafe.SliceData(b))
 	s.isa.product(&args)
 }
@@ -123,28 +136,28 @@ const (
 	flagAdd = 1 << iota
 	flagSiLU
 	flagRough
+	flagNarrow
 )
 
 // productArgs is what the assembly reads; tools/kernels has its offsets.
 type productArgs struct {
-	c, w, b, bias, factor, plus   unsafe.Pointer
-	ahead                         *Ahead
-	steps, rows, tiles            int
-	cTile, cRow, bTile, plusTile  int // bytes
-	flags                         int
-	rowC, rowBias, rowFactor      uintptr // the kernel's own, as the next line
-	rowPlus, rowsLeft, unusedRoom uintptr
+	c, w, b, bias, factor, plus  unsafe.Pointer
+	ahead                        *Ahead
+	steps, rows, tiles           int
+	cTile, cRow, bTile, plusTile int // bytes
+	flags                        int
+	rowC, rowBias, rowFactor     uintptr // the kernel's own, as the next line
+	rowPlus, rowsLeft            uintptr
+	squares                      unsafe.Pointer
 }
 
-func (p *Product) args(rows, steps int) productArgs {
-	a := productArgs{
-		c: unsafe.Pointer(unsafe.SliceData(p.C)), ahead: p.Ahead, steps: steps, rows: rows, tiles: p.Tiles,
-		cTile: p.CTile * 4, cRow: p.CRow * 4, bTile: p.BTile * 4, plusTile: p.PlusTile * 4,
-	}
+// args fills in a, which is zero.
+func (p *Product) args(a *productArgs, rows, steps int) {
+	a.c, a.ahead, a.steps, a.rows, a.tiles = unsafe.Pointer(unsafe.SliceData(p.C)), p.Ahead, steps, rows, p.Tiles
+	a.cTile, a.cRow, a.bTile = p.CTile*4, p.CRow*4, p.BTile*4
 	if len(p.Plus) > 0 {
 		a.factor, a.plus = unsafe.Pointer(unsafe.SliceData(p.Factor)), unsafe.Pointer(unsafe.SliceData(p.Plus))
-	} else {
-		a.plusTile = 0
+		a.plusTile = p.PlusTile * 4
 	}
 	switch {
 	case p.Add:
@@ -158,7 +171,6 @@ func (p *Product) args(rows, steps int) productArgs {
 	if p.Rough {
 		a.flags |= flagRough
 	}
-	return a
 }
 
 // byParts is Multiply one step after the other.

@@ -91,16 +91,56 @@ func (s *Set) MultiplyBFloat16(w WeightsBFloat16, b []uint32, p *Product) {
 	}
 	p.check(rows)
 	reach(b, p.reads(w.cols/2))
+	if p.Narrow != nil {
+		p.Narrow.check(p.Tiles, rows)
+	}
 	if !s.isa.whole() || w.cols == 0 {
 		p.plainBFloat16(s.isa, w, b)
+		p.narrow(s, rows)
 		return
 	}
-	args := p.args(rows, w.cols/2)
+	var args productArgs
+	p.args(&args, rows, w.cols/2)
 	args.w, args.b = unsafe.Pointer(unsafe.SliceData(w.wide)), unsafe.Pointer(unsafe.SliceData(b))
 	if s.bf16 {
 		args.w = unsafe.Pointer(unsafe.SliceData(w.panels))
+		p.Narrow.into(&args)
 	}
 	s.isa.productBFloat16(&args, s.bf16)
+	if !s.bf16 {
+		p.narrow(s, rows)
+	}
+}
+
+// check panics, as an index does, where a slice is too short for the assembly.
+func (n *Narrow) check(tiles, rows int) {
+	_, _ = n.Words[(tiles-1)*n.Tile+rows/2*Lanes-1], n.Squares[tiles-1]
+}
+
+// into has the assembly store words: two rows of float32 take the place of one.
+func (n *Narrow) into(a *productArgs) {
+	if n == nil {
+		return
+	}
+	a.c, a.cTile, a.cRow = unsafe.Pointer(unsafe.SliceData(n.Words)), n.Tile*4, Lanes*4/2
+	a.squares = unsafe.Pointer(unsafe.SliceData(n.Squares))
+	a.flags |= flagNarrow
+}
+
+// narrow rounds what is in C.
+func (p *Product) narrow(s *Set, rows int) {
+	if p.Narrow == nil {
+		return
+	}
+	var extent [3][Lanes]float32
+	for t := range p.Tiles {
+		tile, sum := p.C[t*p.CTile:][:rows*Lanes], &p.Narrow.Squares[t]
+		s.BFloat16(p.Narrow.Words[t*p.Narrow.Tile:][:rows/2*Lanes], tile)
+		s.Extent(&extent, tile)
+		for l, v := range extent[2] {
+			sum[l] += v
+		}
+	}
 }
 
 // GemmBFloat16 is Gemm with a tile of bfloat16.

@@ -249,3 +249,56 @@ func TestQuantize(t *testing.T) {
 		t.Errorf("dequantized to %v", dst)
 	}
 }
+
+// A product that is narrowed is the same product, rounded, with its squares.
+func TestNarrow(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 9))
+	for _, s := range reducedSets() {
+		for _, shape := range [][3]int{{1, 2, 1}, {8, 64, 3}, {12, 34, 2}, {128, 32, 2}, {4, 0, 2}} {
+			m, k, tiles := shape[0], shape[1], shape[2]
+			rows := kernel.Padded(m)
+			w, b := kernel.PackBFloat16(random(r, m, k)), make([]uint32, tiles*k/2*kernel.Lanes)
+			for i := range b {
+				b[i] = uint32(kernel.RoundBFloat16(float32(r.NormFloat64()))) | uint32(kernel.RoundBFloat16(float32(r.NormFloat64())))<<16
+			}
+			c := make([]float32, tiles*rows*kernel.Lanes)
+			p := kernel.Product{Tiles: tiles, C: c, CTile: rows * kernel.Lanes, BTile: k / 2 * kernel.Lanes, Bias: fill(r, rows), SiLU: true, Rough: true}
+			s.MultiplyBFloat16(w, b, &p)
+			size := rows / 2 * kernel.Lanes
+			want := make([]uint32, tiles*size)
+			s.BFloat16(want, c)
+			n := kernel.Narrow{Words: make([]uint32, tiles*size), Tile: size, Squares: make([][kernel.Lanes]float32, tiles)}
+			n.Squares[0][0] = 1000
+			p.Narrow = &n
+			s.MultiplyBFloat16(w, b, &p)
+			for i, got := range n.Words {
+				if got != want[i] {
+					t.Fatalf("%s, %v: word %d is %#x, want %#x", s.Name(), shape, i, got, want[i])
+				}
+			}
+			for i := range tiles * kernel.Lanes {
+				tile, lane := i/kernel.Lanes, i%kernel.Lanes
+				sum := 0.0
+				if i == 0 {
+					sum = 1000
+				}
+				for q := range size / kernel.Lanes {
+					word := want[tile*size+q*kernel.Lanes+lane]
+					low, high := float64(kernel.WidenBFloat16(uint16(word))), float64(kernel.WidenBFloat16(uint16(word>>16)))
+					sum += low*low + high*high
+				}
+				if got := float64(n.Squares[tile][lane]); math.Abs(got-sum) > 0x1p-7*sum {
+					t.Fatalf("%s, %v: squares of lane %d are %v, want %v", s.Name(), shape, i, got, sum)
+				}
+			}
+		}
+	}
+}
+
+func fill(r *rand.Rand, n int) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(r.NormFloat64())
+	}
+	return v
+}

@@ -15,6 +15,8 @@ type scratch struct {
 	rows, part, item, logits, gates, gateHidden []float32
 	words, halves                               []uint32 // tiles of packed rows; of bfloat16
 	ahead                                       kernel.Ahead
+	narrow                                      kernel.Narrow                                   // of a screen's hidden layer,
+	widths                                      [groupSize / kernel.Lanes][kernel.Lanes]float32 // and squares of that
 }
 
 func (s *Similarity) borrow() *scratch { return s.scratch.Get().(*scratch) }

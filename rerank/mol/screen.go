@@ -193,8 +193,7 @@ type bounds struct {
 	error         gateErrors
 
 	extent [groupSize / kernel.Lanes][3][kernel.Lanes]float32
-	off    [groupSize / kernel.Lanes]float64 // error of φ besides that of the gates, of a tile
-	hidden [3][kernel.Lanes]float32
+	off    [groupSize / kernel.Lanes]float32 // error of φ besides that of the gates, of a tile
 	mean   [2][kernel.Lanes]float32
 }
 
@@ -217,24 +216,20 @@ func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from int)
 	}
 	b.gates(sc, &g, words)
 	for t := range g.tiles {
-		logits, hidden := sc.logits[t*s.logitTile():], sc.gateHidden[t*kernel.Padded(s.byPair.hidden())*kernel.Lanes:]
-		b.byGates(out[t*kernel.Lanes:], &b.extent[t][2], b.off[t], logits[:s.c.pairs()*kernel.Lanes], hidden[:s.byPair.hidden()*kernel.Lanes], sc.gates[t*s.gateTile():])
+		b.byGates(out[t*kernel.Lanes:], t, &sc.widths[t], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes], sc.gates[t*s.gateTile():])
 	}
 }
 
 // byLogits bounds φ by the largest logit, and reports whether any bound reaches
-// what matters. 2·10⁻⁵ of the largest |logit| of the tile is for the rounding of
-// Score, and of a screen that computes as Score does; 2⁻²² for that of the bound.
-func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *float64) bool {
-	var largest, sum float32
-	for l, top := range extent[0] {
-		largest = max(largest, top, -extent[1][l]) // NaN stays
-		sum += 0 * extent[2][l]
-	}
-	*off = b.logit + 2*kernelError*(float64(largest)+b.logit) + float64(sum)
-	up, reaches := above(*off+(float64(largest)+*off)*0x1p-22), false
+// what matters. 2·10⁻⁵ of the greatest norm of the tile's logits is for the rounding of
+// Score, and of a screen that computes as Score does; 2⁻²⁰ for that of bounds.
+func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *float32) bool {
+	squares := greatest(&extent[2])
+	norm := root(squares) + b.logit
+	*off = above(b.logit+(2*kernelError+0x1p-20)*norm) + 0*squares // NaN stays
+	reaches := false
 	for l, top := range extent[0][:min(len(dst), kernel.Lanes)] {
-		dst[l] = top + up
+		dst[l] = top + *off
 		reaches = reaches || !(dst[l] < b.reach)
 	}
 	return reaches
@@ -242,20 +237,23 @@ func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *
 
 // byGates bounds φ by what gates in bfloat16 make of it, and what they can be off:
 // first with the largest norms of the tile, and where that reaches, with the item's.
-func (b *bounds) byGates(dst []float32, squares *[kernel.Lanes]float32, off float64, logits, hidden, gates []float32) {
-	b.e.s.kernels.Extent(&b.hidden, hidden)
+func (b *bounds) byGates(dst []float32, tile int, widths *[kernel.Lanes]float32, logits, gates []float32) {
 	b.e.s.kernels.Weigh(&b.mean, logits, gates[:len(logits)])
-	widths := &b.hidden[2]
-	worst := b.error.factor(greatest(squares), greatest(widths))
+	squares, off := &b.extent[tile][2], b.off[tile]
+	worst := roomy(b.error.factor(greatest(squares), greatest(widths)))
 	for l := range min(len(dst), kernel.Lanes) {
-		mean, spread := float64(b.mean[0][l])+off, root(b.mean[1][l])
-		bound := above(mean + worst*spread)
+		mean, spread := b.mean[0][l]+off, float32(math.Sqrt(float64(b.mean[1][l])))
+		bound := mean + worst*spread
 		if !(bound < b.reach) {
-			bound = above(mean + b.error.factor(squares[l], widths[l])*spread)
+			bound = mean + roomy(b.error.factor(squares[l], widths[l]))*spread
 		}
 		dst[l] = min(dst[l], bound)
 	}
 }
+
+// roomy is a factor of ‖π̂⊙(l − φ̂)‖ as computed, with room for what that and the sum
+// with the product are rounded by.
+func roomy(factor float64) float32 { return float32(factor * (1 + 2e-4)) }
 
 // greatest of numbers that are not negative; NaN is above all.
 func greatest(v *[kernel.Lanes]float32) float32 {
@@ -293,7 +291,7 @@ type gateErrors struct{ all, each [3]float64 }
 // errors is of logits whose errors have a norm, and item parts with an error.
 func (r *reduced) errors(logits, item float64) (e gateErrors) {
 	var unit [3]gateErrors
-	for i, at := range [3][3]float64{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}} {
+	for i, at := range [3][3]float64{{1, 0, 0}, {0, 1, 0}, {0, 0, 1 + 1.01*kernel.UnitBFloat16}} { // of the layer as it was rounded
 		unit[i].all[0], unit[i].each[0] = r.gateError(at[0], logits*at[0], at[1], at[2])
 	}
 	for i, u := range unit {
@@ -354,15 +352,14 @@ func (b *bounds) load(sc *scratch, items rerank.Items, from, end int) (group, []
 	halves := b.e.split()
 	next := min(from/kernel.Lanes*size+len(words), len(p.Words))
 	sc.ahead.Memory(s.kernels, numbers(p.Words[next:min(next+len(words), len(p.Words))]))
-	prod := kernel.Product{Tiles: g.tiles, CTile: s.logitTile(), CRow: s.c.PairsItem * kernel.Lanes, BTile: size, Ahead: &sc.ahead}
-	for j := range s.c.PairsItem {
-		first, _ := p.Packing.Words(j)
-		prod.C, prod.Add = sc.logits[j*kernel.Lanes:], false
+	prod, calls, stepC, stepB := s.logitProduct(sc, &g, size, s.c.Dim/2*kernel.Lanes)
+	for i := range calls {
+		prod.C, prod.Add = sc.logits[i*stepC:], false
 		if !b.rough {
-			s.kernels.MultiplyBFloat16(halves.low, words[first*kernel.Lanes:], &prod)
+			s.kernels.MultiplyBFloat16(halves.low, words[i*stepB:], &prod)
 			prod.Add = true
 		}
-		s.kernels.MultiplyBFloat16(halves.high, words[first*kernel.Lanes:], &prod)
+		s.kernels.MultiplyBFloat16(halves.high, words[i*stepB:], &prod)
 	}
 	return g, words
 }
@@ -371,33 +368,29 @@ func (b *bounds) load(sc *scratch, items rerank.Items, from, end int) (group, []
 func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 	s, r := b.e.s, b.e.s.reduced
 	logits, pairs := s.logitTile()/2, s.c.pairs()&^1
-	hidden := (s.byPair.hidden() + 1) &^ 1 * kernel.Lanes / 2
-	words := grow(&sc.halves, g.tiles*max(logits, hidden)+2*kernel.Lanes)
+	hidden := kernel.Padded(s.byPair.hidden()) * kernel.Lanes / 2
+	words := grow(&sc.halves, g.tiles*(logits+hidden)+2*kernel.Lanes)
+	layer := words[g.tiles*logits+2*kernel.Lanes:]
 	for t := range g.tiles {
 		s.kernels.BFloat16(words[t*logits:], sc.logits[t*s.logitTile():][:pairs*kernel.Lanes])
 		if pairs < s.c.pairs() {
 			s.oddRow(words[t*logits+pairs/2*kernel.Lanes:], sc.logits[t*s.logitTile()+pairs*kernel.Lanes:])
 		}
 	}
-	width := kernel.Padded(s.byPair.hidden()) * kernel.Lanes
-	sc.gateHidden = grow(&sc.gateHidden, g.tiles*width)
+	sc.gateHidden = grow(&sc.gateHidden, g.tiles*2*hidden)
+	sc.widths = [groupSize / kernel.Lanes][kernel.Lanes]float32{}
+	sc.narrow = kernel.Narrow{Words: layer, Tile: hidden, Squares: sc.widths[:]}
 	s.kernels.MultiplyBFloat16(r.first, words, &kernel.Product{
-		Tiles: g.tiles, C: sc.gateHidden, CTile: width, BTile: logits, Bias: s.byPair.first.biases, SiLU: true, Rough: true, Ahead: &sc.ahead,
+		Tiles: g.tiles, C: sc.gateHidden, CTile: 2 * hidden, BTile: logits, Bias: s.byPair.first.biases, SiLU: true, Rough: true, Ahead: &sc.ahead,
+		Narrow: &sc.narrow,
 	})
-	for t := range g.tiles {
-		even := s.byPair.hidden() &^ 1
-		s.kernels.BFloat16(words[t*hidden:], sc.gateHidden[t*width:][:even*kernel.Lanes])
-		if even < s.byPair.hidden() {
-			s.oddRow(words[t*hidden+even/2*kernel.Lanes:], sc.gateHidden[t*width+even*kernel.Lanes:])
-		}
-	}
 	sc.gates = grow(&sc.gates, g.tiles*s.gateTile())
 	p := kernel.Product{Tiles: g.tiles, C: sc.gates, CTile: s.gateTile(), BTile: hidden, Bias: b.e.bias, SiLU: s.c.Combination == GLUSiLU, Ahead: &sc.ahead}
 	if s.byItem.exists() {
 		p.Factor = b.e.factor
 		p.Plus, p.PlusTile = b.itemGates(sc, g, packed)
 	}
-	s.kernels.MultiplyBFloat16(r.second, words, &p)
+	s.kernels.MultiplyBFloat16(r.second, layer, &p)
 }
 
 // oddRow rounds a last value that has none beside it.

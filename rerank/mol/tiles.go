@@ -211,6 +211,10 @@ func (e *encoded) tiles(sc *scratch, g *group) {
 // in the order i·P_X + j.
 func (e *encoded) logits(sc *scratch, g *group) {
 	c := &e.s.c
+	if g.x != nil {
+		e.logitsInTiles(sc, g)
+		return
+	}
 	p := kernel.Product{Tiles: g.tiles, CTile: e.s.logitTile(), CRow: c.PairsItem * kernel.Lanes, Ahead: &sc.ahead}
 	for j := range c.PairsItem {
 		p.C = sc.logits[j*kernel.Lanes:]
@@ -220,6 +224,31 @@ func (e *encoded) logits(sc *scratch, g *group) {
 			e.s.kernels.Multiply(e.scaled[i], x, &p)
 		}
 	}
+}
+
+// logitsInTiles is logits of items that lie in tiles.
+func (e *encoded) logitsInTiles(sc *scratch, g *group) {
+	p, calls, stepC, stepB := e.s.logitProduct(sc, g, g.size, e.s.c.Dim*kernel.Lanes)
+	for i := range calls {
+		p.C = sc.logits[i*stepC:]
+		for k, r := range e.s.stretches {
+			p.Add = k > 0
+			e.s.kernels.Multiply(e.scaled[k], g.x[i*stepB+r.from*kernel.Lanes:], &p)
+		}
+	}
+}
+
+// logitProduct is the product for logits of whole tiles of size elements, of which a
+// component has some, and by how much C and the tiles move from call to call. The item's
+// components are what a product takes for tiles, all in one call, unless their number is odd: it takes two at once.
+func (s *Similarity) logitProduct(sc *scratch, g *group, size, component int) (p kernel.Product, calls, stepC, stepB int) {
+	p = kernel.Product{CRow: s.c.PairsItem * kernel.Lanes, Ahead: &sc.ahead}
+	if s.c.PairsItem%2 > 0 {
+		p.Tiles, p.CTile, p.BTile = g.tiles, s.logitTile(), size
+		return p, s.c.PairsItem, kernel.Lanes, component
+	}
+	p.Tiles, p.CTile, p.BTile = s.c.PairsItem, kernel.Lanes, component
+	return p, g.tiles, s.logitTile(), size
 }
 
 // columns returns columns [from, to) of the tiles, and the numbers from one tile

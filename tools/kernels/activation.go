@@ -9,19 +9,26 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// The exponential is 2^t = 2ⁿ·2^r, n the nearest integer to t and |r| ≤ ½, where
-// poly(r) is 2^r within a relative error of 9.2e-8 (fitted for the least
-// greatest error, the constant term held at 1).
-var poly = []float32{0.001326472731307149, 0.009671512991189957, 0.05550733581185341, 0.24022242426872253, 0.6931470036506653, 1}
+// The exponential is 2^t = 2ⁿ·2^r. Of AVX2, n is the nearest integer to t and |r| ≤ ½, where
+// nearPoly(r) is 2^r within a relative error of 9.2e-8 (fitted for the least
+// greatest error, the constant term held at 1). Of AVX-512, n is the integer below, which
+// VSCALEFPS finds by itself, and 0 ≤ r ≤ 1, where floorPoly(r) is 2^r within 9.1e-8.
+var (
+	nearPoly  = []float32{0.001326472731307149, 0.009671512991189957, 0.05550733581185341, 0.24022242426872253, 0.6931470036506653, 1}
+	floorPoly = []float32{0.0018775769276544452, 0.008989340625703335, 0.05582631751894951, 0.24015361070632935, 0.6931530833244324, 0.9999999403953552}
+)
 
-// roughPoly is off by 1.1e-4 of 2^r.
-var roughPoly = []float32{0.05517166907486058, 0.24261112219433023, 0.6932609854573369, 0.9999280735404955}
+// roughPoly is off by 7.5e-5 of 2^r, 0 ≤ r ≤ 1.
+var roughPoly = []float32{0.07802453637123108, 0.2260672003030777, 0.6958335041999817, 0.9999252557754517}
 
-func expPoly(rough bool) []float32 {
-	if rough {
+func (s isa) expPoly(rough bool) []float32 {
+	switch {
+	case rough:
 		return roughPoly
+	case s.parts == 1:
+		return floorPoly
 	}
-	return poly
+	return nearPoly
 }
 
 // clamp keeps 2^t and its reciprocal normal numbers.
@@ -32,11 +39,11 @@ const clamp = 125
 var constants = map[float32]Mem{}
 
 // signs and upper are patterns of bits: of four bytes the signs, of a pair of
-// bfloat16 the second.
-var signs, upper Mem
+// bfloat16 the second. interleave is an order of words: of two halves, in turns.
+var signs, upper, interleave Mem
 
 func data() {
-	for i, v := range slices.Concat([]float32{1, clamp, -clamp, math.Log2E, -math.Log2E}, poly[:len(poly)-1], roughPoly) {
+	for i, v := range slices.Concat([]float32{1, clamp, -clamp, math.Log2E, -math.Log2E}, nearPoly[:len(nearPoly)-1], floorPoly, roughPoly) {
 		constants[v] = GLOBL("k"+string(rune('a'+i)), RODATA|NOPTR)
 		for j := range 8 {
 			DATA(4*j, F32(v))
@@ -50,6 +57,10 @@ func data() {
 	}
 	upper = GLOBL("kupper", RODATA|NOPTR)
 	DATA(0, U32(0xffff0000))
+	interleave = GLOBL("kinterleave", RODATA|NOPTR)
+	for l := range lanes {
+		DATA(4*l, U32(uint32(l)|uint32(l+lanes)<<16))
+	}
 }
 
 // withConstant applies an instruction whose first operand is a constant: one that
@@ -106,8 +117,7 @@ func (s isa) exp2(poly []float32, ws ...work) {
 		}
 	}
 	if s.parts == 1 {
-		each(func(w work) { VREDUCEPS(Imm(8), w.t, w.r) }) // t less the nearest integer
-		each(func(w work) { VSUBPS(w.r, w.t, w.t) })
+		each(func(w work) { VREDUCEPS(Imm(9), w.t, w.r) }) // t less the integer below
 	} else {
 		each(func(w work) { VMOVUPS(w.t, w.r) })
 		each(func(w work) { VROUNDPS(Imm(0), w.t, w.t) })
@@ -118,7 +128,7 @@ func (s isa) exp2(poly []float32, ws ...work) {
 		each(func(w work) { s.withConstant(a, VFMADD213PS, VFMADD213PS_BCST, w.r, w.p) })
 	}
 	if s.parts == 1 {
-		each(func(w work) { VSCALEFPS(w.t, w.p, w.t) })
+		each(func(w work) { VSCALEFPS(w.t, w.p, w.t) }) // by 2 to the integer below
 		return
 	}
 	each(func(w work) { VCVTPS2DQ(w.t, w.t) })
@@ -130,7 +140,7 @@ func (s isa) exp2(poly []float32, ws ...work) {
 // with. NaN stays, by the last multiplication or division. A rough one, of AVX-512
 // alone, is off by 2⁻¹² of itself at most.
 func (s isa) siluOf(xs []reg.Register, ws []work, rough bool) {
-	poly := expPoly(rough)
+	poly := s.expPoly(rough)
 	ws = ws[:len(xs)]
 	each := func(f func(x reg.Register, w work)) {
 		for i, w := range ws {
@@ -138,7 +148,9 @@ func (s isa) siluOf(xs []reg.Register, ws []work, rough bool) {
 		}
 	}
 	each(func(x reg.Register, w work) { s.withConstant(-math.Log2E, VMULPS, VMULPS_BCST, x, w.t) })
-	each(func(_ reg.Register, w work) { s.withConstant(clamp, VMINPS, VMINPS_BCST, w.t, w.t) })
+	if !rough { // there 1/∞ may be 0
+		each(func(_ reg.Register, w work) { s.withConstant(clamp, VMINPS, VMINPS_BCST, w.t, w.t) })
+	}
 	if s.parts == 2 {
 		each(func(_ reg.Register, w work) { VMAXPS(constants[-clamp], w.t, w.t) })
 	}
@@ -261,7 +273,7 @@ func (s isa) weights(gates reg.Register, ways int, top, zero reg.Register, check
 			VMAXPS(constants[-clamp], ws[i].t, ws[i].t)
 		}
 	}
-	s.exp2(poly, ws...)
+	s.exp2(s.expPoly(false), ws...)
 	for i, w := range ws {
 		use(i, w.t)
 	}

@@ -5,7 +5,6 @@ package main
 
 import (
 	. "github.com/mmcloughlin/avo/build"
-	"github.com/mmcloughlin/avo/ir"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -106,20 +105,13 @@ func narrow() {
 	Pragma("noescape")
 	Doc("narrowAVX512 writes pairs of values of the tile x as n words of 16 lanes. It needs AVX512_BF16.")
 	dst, x, n := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
-	order := GLOBL("kinterleave", RODATA|NOPTR)
-	for l := range lanes {
-		DATA(4*l, U32(uint32(l)|uint32(l+lanes)<<16))
-	}
-	VMOVUPS(order, reg.Z0)
+	VMOVUPS(interleave, reg.Z0)
 	Label("narrowloop")
 	TESTQ(n, n)
 	JZ(LabelRef("narrowend"))
 	VMOVUPS(Mem{Base: x}, reg.Z1)
 	VMOVUPS(Mem{Base: x, Disp: lanes * 4}, reg.Z2)
-	Comment("VCVTNE2PS2BF16 Z1, Z2, Z3")
-	for _, b := range []uint64{0x62, 0xf2, 0x6f, 0x48, 0x72, 0xd9} { // EVEX.512.F2.0F38.W0 72 /r
-		Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []Op{Imm(b)}})
-	}
+	vcvtne2ps2bf16(reg.Z1, reg.Z2, reg.Z3)
 	VPERMW(reg.Z3, reg.Z0, reg.Z3)
 	VMOVUPS(reg.Z3, Mem{Base: dst})
 	ADDQ(Imm(2*lanes*4), x)

@@ -140,15 +140,22 @@ func (p *product) split(m Mem, odd, even reg.VecPhysical) {
 }
 
 // vdpbf16ps writes VDPBF16PS z, y, x as bytes (EVEX.512.F3.0F38.W0 52 /r): x += y·z.
-func vdpbf16ps(z, y, x reg.VecPhysical) {
+func vdpbf16ps(z, y, x reg.VecPhysical) { evex("VDPBF16PS", 2, 0x52, z, y, x) }
+
+// vcvtne2ps2bf16 writes VCVTNE2PS2BF16 z, y, x as bytes (EVEX.512.F2.0F38.W0 72 /r): z rounded,
+// and behind it y.
+func vcvtne2ps2bf16(z, y, x reg.VecPhysical) { evex("VCVTNE2PS2BF16", 3, 0x72, z, y, x) }
+
+// evex writes an instruction of three registers of 512 bits, of the map 0F38 with W0.
+func evex(name string, prefix, opcode uint64, z, y, x reg.VecPhysical) {
 	rm, v, r := uint64(z.PhysicalIndex()), uint64(y.PhysicalIndex()), uint64(x.PhysicalIndex())
 	bit := func(n, i uint64) uint64 { return ^n >> i & 1 } // inverted
 	p0 := bit(r, 3)<<7 | bit(rm, 4)<<6 | bit(rm, 3)<<5 | bit(r, 4)<<4 | 2
-	p1 := (^v&15)<<3 | 1<<2 | 2
+	p1 := (^v&15)<<3 | 1<<2 | prefix
 	p2 := uint64(2<<5) | bit(v, 4)<<3
 	modrm := 3<<6 | (r&7)<<3 | rm&7
-	Comment(fmt.Sprintf("VDPBF16PS Z%d, Z%d, Z%d", rm, v, r))
-	for _, b := range []uint64{0x62, p0, p1, p2, 0x52, modrm} {
+	Comment(fmt.Sprintf("%s Z%d, Z%d, Z%d", name, rm, v, r))
+	for _, b := range []uint64{0x62, p0, p1, p2, opcode, modrm} {
 		Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []Op{Imm(b)}})
 	}
 }

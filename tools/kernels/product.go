@@ -33,6 +33,7 @@ const (
 	argRowFactor
 	argRowPlus
 	argRowsLeft
+	argSquares
 )
 
 // Bits of argFlags.
@@ -40,6 +41,7 @@ const (
 	flagAdd = 1 << iota
 	flagSiLU
 	flagRough
+	flagNarrow
 )
 
 // Offsets of the fields of Ahead.
@@ -220,6 +222,9 @@ func (p *product) tileLoop(tiles int) {
 			ADDQ(t, p.arg(f[1]))
 		}
 	}
+	if p.format == bfloat16dot {
+		ADDQ(U32(tiles*lanes*4), p.arg(argSquares))
+	}
 	SUBQ(Imm(uint64(tiles)), p.arg(argTiles))
 	JMP(LabelRef(loop))
 	Label(loop + "end")
@@ -350,6 +355,9 @@ func (p *product) finish(label string, acc accumulators) {
 	}
 	ctile := GP64()
 	MOVQ(p.arg(argCTile), ctile)
+	if p.format == bfloat16dot {
+		p.narrow(label, acc, ctile)
+	}
 	p.each(acc, Mem{Base: p.c}, p.crow, ctile, func(r, t, part int, at Mem) {
 		if p.integer() && p.parts == 1 {
 			VMOVDQU32(acc[r][t][part], at)
@@ -357,6 +365,37 @@ func (p *product) finish(label string, acc accumulators) {
 			VMOVUPS(acc[r][t][part], at)
 		}
 	})
+	Label(label + "stored")
+}
+
+// narrow stores pairs of rows as words of two bfloat16 instead, where that is asked for,
+// and adds their squares to those of the tile.
+func (p *product) narrow(label string, acc accumulators, ctile reg.Register) {
+	flags, squares := GP64(), GP64()
+	MOVQ(p.arg(argFlags), flags)
+	TESTQ(U32(flagNarrow), flags)
+	JZ(LabelRef(label + "wide"))
+	MOVQ(p.arg(argSquares), squares)
+	saved := p.next
+	order, sum, word := p.take(), p.take(), p.take()
+	VMOVUPS(interleave, order)
+	for t := range acc[0] {
+		VMOVUPS(Mem{Base: squares, Disp: t * lanes * 4}, sum)
+		for r := 0; r < len(acc); r += 2 {
+			at := Mem{Base: p.c, Disp: r / 2 * lanes * 4}
+			if t > 0 {
+				at.Index, at.Scale = ctile, 1
+			}
+			vcvtne2ps2bf16(acc[r][t][0], acc[r+1][t][0], word)
+			VPERMW(word, order, word)
+			VMOVUPS(word, at)
+			vdpbf16ps(word, word, sum)
+		}
+		VMOVUPS(sum, Mem{Base: squares, Disp: t * lanes * 4})
+	}
+	p.next = saved
+	JMP(LabelRef(label + "stored"))
+	Label(label + "wide")
 }
 
 func (p *product) addPlus(label string, acc accumulators) {
@@ -407,7 +446,7 @@ func (p *product) silus(acc accumulators, rough bool) {
 	}
 	s, free := p.isa, 16 // AVX2 has no more
 	if p.parts == 1 {
-		s, free = s.hold(func() reg.Register { return p.take() }, append([]float32{-math.Log2E}, expPoly(rough)...)...), 32
+		s, free = s.hold(func() reg.Register { return p.take() }, append([]float32{-math.Log2E}, p.expPoly(rough)...)...), 32
 	}
 	ws := make([]work, max(1, min(2, (free-p.next)/3)))
 	for i := range ws {
