@@ -11,21 +11,21 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/likenessdb/likeness/bench/internal/host"
 )
 
 // settings say what to run.
 type settings struct {
-	binary, data, models, out string
+	host.Files
 
 	rounds, callers int
 	alone, load     time.Duration
@@ -53,26 +53,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	figures, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	page := r.markdown()
-	if _, err := stdout.Write(page); err != nil {
-		return err
-	}
-	name := filepath.Join(s.out, "proxy-overhead")
-	return errors.Join(os.WriteFile(name+".json", append(figures, '\n'), 0o600), os.WriteFile(name+".md", page, 0o600))
+	return s.Publish(stdout, "proxy-overhead", r.markdown(), r)
 }
 
 func parse(args []string, stderr io.Writer) (settings, error) {
 	var s settings
 	flags := flag.NewFlagSet("proxy", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&s.binary, "binary", filepath.Join("bin", "likeness"), "the likeness binary, as make build leaves it")
-	flags.StringVar(&s.data, "data", filepath.Join("examples", "data", "banking77"), "directory of the data")
-	flags.StringVar(&s.models, "models", filepath.Join("examples", "models"), "directory of the models")
-	flags.StringVar(&s.out, "out", filepath.Join("docs", "benchmarks"), "directory of the results")
+	s.AddTo(flags)
 	flags.IntVar(&s.rounds, "rounds", 3, "rounds")
 	flags.DurationVar(&s.alone, "alone", 3*time.Second, "time of one comparison, one call at a time, in a round")
 	flags.DurationVar(&s.load, "load", 2*time.Second, "time of each of four blocks of a comparison under load, in a round")
@@ -83,13 +71,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	if s.rounds < 1 || s.callers < 1 || s.alone <= 0 || s.load <= 0 {
 		return s, errors.New("-rounds and -callers start at 1, -alone and -load are more than 0")
 	}
-	if _, err := os.Stat(s.binary); err != nil {
-		return s, fmt.Errorf("%w; build it with `make build`", err)
-	}
-	var failed [2]error
-	s.binary, failed[0] = filepath.Abs(s.binary)
-	s.models, failed[1] = filepath.Abs(s.models)
-	return s, errors.Join(failed[:]...)
+	return s, s.Find()
 }
 
 // measure starts everything, measures, and ends everything.

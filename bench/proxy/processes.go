@@ -66,7 +66,7 @@ func open(ctx context.Context, s settings, stderr io.Writer) (_ *bench, err erro
 		return nil, err
 	}
 	b.closers = append(b.closers, func() error { return os.RemoveAll(dir) })
-	if b.task, err = banking77.Questions(s.data); err != nil {
+	if b.task, err = banking77.Questions(s.Data); err != nil {
 		return nil, err
 	}
 	b.closers = append(b.closers, b.task.Close)
@@ -101,12 +101,12 @@ func (b *bench) openLikeness(ctx context.Context, s settings, db *servers.Server
 		return err
 	}
 	file := filepath.Join(dir, "likeness.yaml")
-	text := fmt.Sprintf(config, db.Address, filepath.Join(s.models, "banking77-questions-bilinear"), db.REST)
+	text := fmt.Sprintf(config, db.Address, filepath.Join(s.Models, "banking77-questions-bilinear"), db.REST)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
 	var serving serve.Addresses
-	if _, err := b.start(ctx, stderr, &serving, filepath.Join(dir, "serve.json"), s.binary, "serve", "--config", file); err != nil {
+	if _, err := b.start(ctx, stderr, &serving, filepath.Join(dir, "serve.json"), s.Binary, "serve", "--config", file); err != nil {
 		return err
 	}
 	b.served, err = b.connect(serving.Proxy.GRPC, "http://"+serving.Proxy.REST, s.callers)
@@ -116,7 +116,7 @@ func (b *bench) openLikeness(ctx context.Context, s settings, db *servers.Server
 // openProxy starts a `likeness proxy`.
 func (b *bench) openProxy(ctx context.Context, s settings, db *servers.Server, ready string, stderr io.Writer, flags ...string) (*client, error) {
 	var at proxy.Addresses
-	pid, err := b.start(ctx, stderr, &at, ready, append([]string{s.binary, "proxy", "--log-level", "warn", "--qdrant-grpc", db.Address,
+	pid, err := b.start(ctx, stderr, &at, ready, append([]string{s.Binary, "proxy", "--log-level", "warn", "--qdrant-grpc", db.Address,
 		"--qdrant-rest", db.REST, "--listen-grpc", "127.0.0.1:0", "--listen-rest", "127.0.0.1:0"}, flags...)...)
 	if err != nil {
 		return nil, err

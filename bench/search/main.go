@@ -9,22 +9,22 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/likenessdb/likeness/bench/internal/host"
 )
 
 // settings say what to run.
 type settings struct {
-	binary, data, models, out string
-	sidecarCPU, otherCPU      string
+	host.Files
+	sidecarCPU, otherCPU string
 
 	searches int
 	load     time.Duration
@@ -52,26 +52,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	figures, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	page := r.markdown()
-	if _, err := stdout.Write(page); err != nil {
-		return err
-	}
-	name := filepath.Join(s.out, "search")
-	return errors.Join(os.WriteFile(name+".json", append(figures, '\n'), 0o600), os.WriteFile(name+".md", page, 0o600))
+	return s.Publish(stdout, "search", r.markdown(), r)
 }
 
 func parse(args []string, stderr io.Writer) (settings, error) {
 	var s settings
 	flags := flag.NewFlagSet("search", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&s.binary, "binary", filepath.Join("bin", "likeness"), "the likeness binary, as make build leaves it")
-	flags.StringVar(&s.data, "data", filepath.Join("examples", "data", "banking77"), "directory of the data")
-	flags.StringVar(&s.models, "models", filepath.Join("examples", "models"), "directory of the models")
-	flags.StringVar(&s.out, "out", filepath.Join("docs", "benchmarks"), "directory of the results")
+	s.AddTo(flags)
 	flags.StringVar(&s.sidecarCPU, "sidecar-cpu", "0", "processor of the sidecar, for taskset")
 	flags.StringVar(&s.otherCPU, "other-cpu", "1", "processor of Qdrant and of the generator of the load")
 	flags.IntVar(&s.searches, "searches", 500, "searches of each case, one after the other")
@@ -82,12 +70,5 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	if s.searches < 1 || s.load <= 0 {
 		return s, errors.New("-searches starts at 1, -load is more than 0")
 	}
-	if _, err := os.Stat(s.binary); err != nil {
-		return s, fmt.Errorf("%w; build it with `make build`", err)
-	}
-	var failed [3]error
-	s.binary, failed[0] = filepath.Abs(s.binary)
-	s.models, failed[1] = filepath.Abs(s.models)
-	s.data, failed[2] = filepath.Abs(s.data)
-	return s, errors.Join(failed[:]...)
+	return s, s.Find()
 }

@@ -87,7 +87,7 @@ func (s settings) measure(ctx context.Context, stderr io.Writer) (_ *report, err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	p := place{s, dir, filepath.Join(dir, "likeness.yaml"), filepath.Join(s.data, "test_vectors.npy"), stderr}
+	p := place{s, dir, filepath.Join(dir, "likeness.yaml"), filepath.Join(s.Data, "test_vectors.npy"), stderr}
 	db, err := servers.Qdrant(ctx, servers.Dir(), servers.QdrantNewest, servers.Options{})
 	if err != nil {
 		return nil, err
@@ -119,8 +119,8 @@ func (p place) pin(ctx context.Context, pid int) error {
 // prepare fills the database and builds the tables and the companion.
 func (p place) prepare(ctx context.Context, address string) error {
 	p.say("filling Qdrant and building tables")
-	dot, vectors := filepath.Join(p.dir, "dot.safetensors"), filepath.Join(p.data, "train_vectors.npy")
-	text := fmt.Sprintf(configured, address, vectors, dot, filepath.Join(p.models, "banking77-questions-bilinear"), filepath.Join(p.models, "banking77-questions-mol"))
+	dot, vectors := filepath.Join(p.dir, "dot.safetensors"), filepath.Join(p.Data, "train_vectors.npy")
+	text := fmt.Sprintf(configured, address, vectors, dot, filepath.Join(p.Models, "banking77-questions-bilinear"), filepath.Join(p.Models, "banking77-questions-mol"))
 	if err := os.WriteFile(p.config, []byte(strings.ReplaceAll(text, "ALL", all)), 0o600); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (p place) alone(ctx context.Context, r *report) error {
 func (p place) loaded(ctx context.Context, r *report) (err error) {
 	var at serve.Addresses
 	_, stop, err := host.Start(ctx, p.stderr, &at, filepath.Join(p.dir, "ready.json"),
-		"env", "GOMAXPROCS=1", "taskset", "-c", p.sidecarCPU, p.binary, "serve", "--config", p.config)
+		"env", "GOMAXPROCS=1", "taskset", "-c", p.sidecarCPU, p.Binary, "serve", "--config", p.config)
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (p place) loaded(ctx context.Context, r *report) (err error) {
 // likeness runs a command on a processor and decodes what it prints into out, nil for
 // what is not needed.
 func (p place) likeness(ctx context.Context, cpu string, out any, args ...string) error {
-	cmd := exec.CommandContext(ctx, "taskset", append([]string{"-c", cpu, p.binary}, append(args, "--output", "json")...)...)
+	cmd := exec.CommandContext(ctx, "taskset", append([]string{"-c", cpu, p.Binary}, append(args, "--output", "json")...)...)
 	cmd.Dir, cmd.Stderr = p.dir, p.stderr
 	text, err := cmd.Output()
 	if err != nil {

@@ -1,0 +1,52 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Files say what a benchmark runs, on which data, and where its results go.
+type Files struct {
+	Binary, Data, Models, Out string
+}
+
+// AddTo adds the flags for them, whose defaults are for the root of the tree.
+func (f *Files) AddTo(flags *flag.FlagSet) {
+	flags.StringVar(&f.Binary, "binary", filepath.Join("bin", "likeness"), "the likeness binary, as make build leaves it")
+	flags.StringVar(&f.Data, "data", filepath.Join("examples", "data", "banking77"), "directory of the data")
+	flags.StringVar(&f.Models, "models", filepath.Join("examples", "models"), "directory of the models")
+	flags.StringVar(&f.Out, "out", filepath.Join("docs", "benchmarks"), "directory of the results")
+}
+
+// Find makes the paths of what is read absolute. The binary must be there.
+func (f *Files) Find() error {
+	if _, err := os.Stat(f.Binary); err != nil {
+		return fmt.Errorf("%w; build it with `make build`", err)
+	}
+	for _, path := range []*string{&f.Binary, &f.Data, &f.Models} {
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return err
+		}
+		*path = absolute
+	}
+	return nil
+}
+
+// Publish prints a page and writes it and the figures behind it as NAME.md and NAME.json.
+func (f *Files) Publish(stdout io.Writer, name string, page []byte, figures any) error {
+	text, err := json.MarshalIndent(figures, "", "  ")
+	if err != nil {
+		return err
+	}
+	if _, err := stdout.Write(page); err != nil {
+		return err
+	}
+	path := filepath.Join(f.Out, name)
+	return errors.Join(os.WriteFile(path+".json", append(text, '\n'), 0o600), os.WriteFile(path+".md", page, 0o600))
+}
