@@ -25,6 +25,7 @@ import (
 	"github.com/likenessdb/likeness/gpu/bench"
 	"github.com/likenessdb/likeness/gpu/cuda"
 	"github.com/likenessdb/likeness/gpu/workload"
+	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/plugin/device"
 )
 
@@ -263,7 +264,14 @@ func write(folder string, r *bench.Report) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(path, []byte(text), 0o644),
-		os.WriteFile(filepath.Join(folder, "gpu.json"), append(figures, '\n'), 0o644),
-		os.WriteFile(filepath.Join(folder, "gpu.svg"), []byte(r.Plot()), 0o644))
+	for name, content := range map[string]string{"gpu.md": text, "gpu.json": string(figures) + "\n", "gpu.svg": r.Plot()} {
+		fill := func(w io.Writer) error {
+			_, err := io.WriteString(w, content)
+			return err
+		}
+		if err := atomicfile.Write(filepath.Join(folder, name), fill); err != nil {
+			return err
+		}
+	}
+	return nil
 }

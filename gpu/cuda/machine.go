@@ -22,8 +22,9 @@ import (
 type Options struct {
 	// Device is its number.
 	Device int
-	// Scores bounds the memory for the scores of one launch; 0: 256 MiB. A table that
-	// needs more is scanned piece by piece.
+	// Scores bounds the memory for the scores of one launch; 0: 256 MiB. It is a
+	// thirty-second of what is free at most. A table that needs more is scanned piece by
+	// piece.
 	Scores int64
 	// Clock measures every Run: see Phases.
 	Clock bool
@@ -123,6 +124,7 @@ func (m *Machine) prepare() (err error) {
 	if m.facts.Memory, m.facts.Free, err = memory(); err != nil {
 		return fmt.Errorf("asking for the memory: %w", err)
 	}
+	m.options.Scores = min(m.options.Scores, m.facts.Free/32) // half of what is left for launches where nothing else is said
 	if m.module, err = cu.LoadData(kernels.PTX()); err != nil {
 		return fmt.Errorf("loading the kernels, which need a driver of CUDA 12.0 or above and have %s: %w", m.facts.Driver, err)
 	}
