@@ -2,14 +2,10 @@ package milvus_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"sync"
 	"syscall"
@@ -19,6 +15,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/adapters/milvus"
+	"github.com/likenessdb/likeness/internal/authority"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -105,10 +102,21 @@ func credentialsRefused(t *testing.T, o milvus.Options) {
 
 // overTLS reaches the server through a front end that ends TLS.
 func overTLS(t *testing.T, o milvus.Options) {
-	certificate, roots := selfSigned(t)
+	issuer, err := authority.New("front end")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := issuer.Issue(1, "localhost", time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := pair.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
 	front := frontEnd(t, certificate, o.Address)
 	trusting := o
-	trusting.Address, trusting.TLS = front, &tls.Config{RootCAs: roots, ServerName: "localhost"}
+	trusting.Address, trusting.TLS = front, &tls.Config{RootCAs: authority.Pool(issuer), ServerName: "localhost"}
 	if err := open(t, trusting).Ping(t.Context()); err != nil {
 		t.Errorf("ping: %v", err)
 	}
@@ -116,26 +124,6 @@ func overTLS(t *testing.T, o milvus.Options) {
 	if err := open(t, trusting).Ping(t.Context()); !errors.Is(err, adapters.ErrUnavailable) {
 		t.Errorf("ping of a server that is not trusted: %v, want ErrUnavailable", err)
 	}
-}
-
-func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(parsed)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
 }
 
 // frontEnd passes what it hears over TLS to an address.
