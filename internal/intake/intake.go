@@ -41,9 +41,8 @@ const Setting = "limits.max_received_bytes"
 // Budget bounds the bytes of messages. A nil one has no bound. It is safe for concurrent use.
 type Budget struct {
 	most    int64
-	room    *semaphore.Weighted
+	room    room
 	turn    *semaphore.Weighted // of large messages
-	used    atomic.Int64
 	waiting atomic.Int64
 }
 
@@ -52,7 +51,7 @@ func New(most int64) *Budget {
 	if most <= 0 {
 		return nil
 	}
-	return &Budget{most: most, room: semaphore.NewWeighted(most), turn: semaphore.NewWeighted(1)}
+	return &Budget{most: most, room: room{most: most}, turn: semaphore.NewWeighted(1)}
 }
 
 // MessageSetting is the key of the configuration that bounds one message.
@@ -72,7 +71,17 @@ func (b *Budget) Used() int64 {
 	if b == nil {
 		return 0
 	}
-	return b.used.Load()
+	return b.room.taken()
+}
+
+// Count counts n bytes that are here already, as an answer to be sent: it waits for
+// nothing, and may take more than there is, so that messages wait until it is given back.
+func (b *Budget) Count(n int64) *Grant {
+	if b == nil || n <= Free {
+		return nil
+	}
+	b.room.add(n)
+	return &Grant{of: b, n: n}
 }
 
 // Take lets a message of n bytes in, or waits until there is room or ctx is done.
@@ -87,8 +96,8 @@ func (b *Budget) Take(ctx context.Context, n, held int64) (*Grant, error) {
 		return nil, TooLarge(n, b.most, Setting)
 	}
 	g := &Grant{of: b}
-	if n <= b.most/largeShare && b.room.TryAcquire(n) {
-		g.add(n)
+	if n <= b.most/largeShare && b.room.tryTake(n) {
+		g.n = n
 		return g, nil
 	}
 	defer b.waiting.Add(-held)
@@ -102,11 +111,11 @@ func (b *Budget) Take(ctx context.Context, n, held int64) (*Grant, error) {
 		}
 		g.turn = true
 	}
-	if err := b.room.Acquire(ctx, n); err != nil {
+	if err := b.room.take(ctx, n); err != nil {
 		g.Release()
 		return nil, err
 	}
-	g.add(n)
+	g.n = n
 	return g, nil
 }
 
@@ -132,11 +141,6 @@ type Grant struct {
 	turn bool
 }
 
-func (g *Grant) add(n int64) {
-	g.n = n
-	g.of.used.Add(n)
-}
-
 // Shrink gives back what is more than n bytes.
 func (g *Grant) Shrink(n int64) {
 	if g == nil {
@@ -146,8 +150,7 @@ func (g *Grant) Shrink(n int64) {
 	defer g.mu.Unlock()
 	if back := g.n - n; back > 0 {
 		g.n = n
-		g.of.used.Add(-back)
-		g.of.room.Release(back)
+		g.of.room.giveBack(back)
 	}
 	if g.turn && n <= g.of.most/largeShare {
 		g.turn = false

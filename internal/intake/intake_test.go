@@ -144,12 +144,40 @@ func TestTakeRefuses(t *testing.T) {
 	})
 }
 
+// What is here already is counted beyond what there is, and messages wait until it is gone.
+func TestCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := intake.New(1000 * kib)
+		request := take(t.Context(), b, 200*kib, kib)
+		answer := b.Count(1500 * kib)
+		if request.err != nil || b.Used() != 1700*kib {
+			t.Fatalf("%v, %d bytes", request.err, b.Used())
+		}
+		next := take(t.Context(), b, 20*kib, kib)
+		request.grant.Release()
+		synctest.Wait()
+		if next.done {
+			t.Error("a message is let in beside an answer that takes all")
+		}
+		answer.Release()
+		answer.Release()
+		synctest.Wait()
+		if !next.done || next.err != nil || b.Used() != 20*kib {
+			t.Errorf("%+v, %d bytes", next, b.Used())
+		}
+		if g := b.Count(intake.Free); g != nil || b.Used() != 20*kib {
+			t.Errorf("a small answer is counted: %d bytes", b.Used())
+		}
+	})
+}
+
 // Without a budget everything is let in, and nothing is counted.
 func TestNoBudget(t *testing.T) {
 	b := intake.New(0)
 	g, err := b.Take(t.Context(), 1<<40, 0)
 	g.Shrink(1)
 	g.Release()
+	b.Count(1 << 40).Release()
 	most, setting := b.Most(7)
 	if g != nil || err != nil || b.Used() != 0 || most != 7 || setting != intake.MessageSetting {
 		t.Errorf("%v, %v, %d, %d, %s", g, err, b.Used(), most, setting)

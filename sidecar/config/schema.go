@@ -99,7 +99,8 @@ type Limits struct {
 	// Bytes of requests that are received and not yet answered, of all listeners together; 0 is an eighth of the memory limit
 	// with which the process starts, or no bound without one: a request takes about four times its length. Requests that find it full wait with their senders, those of more than a quarter
 	// of it come one at a time, and one that is larger than all of it is refused, or streamed where nobody has to read it.
-	// Requests of 16 KiB and less do not count.
+	// An answer of the database that the proxy holds counts until its client has it, and is never kept back itself. Messages of
+	// 16 KiB and less do not count.
 	MaxReceivedBytes Bytes `yaml:"max_received_bytes" min:"0"`
 	// Calls in flight on one connection, of the API and of the proxy.
 	MaxConcurrentStreams int `yaml:"max_concurrent_streams" min:"1"`

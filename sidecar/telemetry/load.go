@@ -74,7 +74,7 @@ func (c *loadCollector) Collect(out chan<- prometheus.Metric) {
 
 // received registers the metric of the requests that are received, which shows nothing until WatchIntake.
 func (r *registrar) received() *atomic.Pointer[intake.Budget] {
-	const name, help = namespace + "_received_bytes", "Bytes of requests that are received and not yet answered; see limits.max_received_bytes."
+	const name, help = namespace + "_received_bytes", "Bytes of requests that are received and not yet answered, and of answers of the database that the proxy holds until their clients have them; see limits.max_received_bytes."
 	budget := &atomic.Pointer[intake.Budget]{}
 	r.docs = append(r.docs, metricDoc{name: name, kind: "gauge", help: help})
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(budget.Load().Used()) }))

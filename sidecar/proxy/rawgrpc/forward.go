@@ -48,7 +48,7 @@ func (s *Server) forward(client grpc.ServerStream) error {
 		client.SetTrailer(reply.Trailer)
 		if reply.Err != nil || reply.Message != nil {
 			request.free()
-			return answer(client, reply)
+			return s.answer(client, reply)
 		}
 		if reply.Passed != nil {
 			defer func(began time.Time) { reply.Passed(time.Since(began)) }(time.Now())
@@ -58,7 +58,7 @@ func (s *Server) forward(client grpc.ServerStream) error {
 }
 
 // answer sends an interceptor's reply.
-func answer(client grpc.ServerStream, r Reply) error {
+func (s *Server) answer(client grpc.ServerStream, r Reply) error {
 	if len(r.Header) > 0 {
 		if err := client.SetHeader(r.Header); err != nil {
 			return err
@@ -67,7 +67,10 @@ func answer(client grpc.ServerStream, r Reply) error {
 	if r.Err != nil {
 		return readable(client.Context(), r.Err)
 	}
-	return client.SendMsg(&frame{mem.BufferSlice{mem.SliceBuffer(r.Message)}})
+	message := &frame{mem.BufferSlice{mem.SliceBuffer(r.Message)}}
+	message.counted(s.receiver.Budget)
+	defer message.free()
+	return client.SendMsg(message)
 }
 
 // Call makes a unary call with the outgoing metadata of ctx, and returns the
@@ -92,6 +95,7 @@ func (s *Server) unaryCall(ctx context.Context, method string, client grpc.Serve
 	answer := &frame{}
 	err := l.conn.Invoke(ctx, method, request, answer, grpc.Header(&header), grpc.Trailer(&trailer))
 	request.free()
+	answer.counted(s.receiver.Budget)
 	if ended != nil {
 		ended(answer.bytes(), err)
 	}
@@ -166,6 +170,7 @@ func (s *Server) stream(ctx context.Context, method string, client grpc.ServerSt
 			}
 			return readable(ctx, err)
 		}
+		answer.counted(s.receiver.Budget)
 		err := client.SendMsg(answer)
 		answer.free()
 		if err != nil {

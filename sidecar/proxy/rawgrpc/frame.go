@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+
+	"github.com/likenessdb/likeness/internal/intake"
 )
 
 // frame is one message as it came, in the transport's own buffers. Whoever
@@ -18,6 +20,33 @@ func (f *frame) free() {
 	f.data.Free()
 	f.data = nil
 }
+
+// counted has a budget count the message until it is written to its receiver, or given
+// up: the transport takes it before that and frees its buffers after.
+func (f *frame) counted(by *intake.Budget) {
+	if grant := by.Count(int64(f.data.Len())); grant != nil {
+		nothing := make([]byte, 0, pooled)
+		f.data = append(f.data, mem.NewBuffer(&nothing, gives{grant}))
+	}
+}
+
+// pooled is the capacity of a buffer that mem tells its pool of.
+const pooled = 2 << 10
+
+// gives is the pool of a buffer without content, which gives a grant back when the last
+// who had the message has freed it.
+type gives struct{ grant *intake.Grant }
+
+var _ mem.BufferPool = gives{}
+
+// Get implements mem.BufferPool; nobody asks.
+func (gives) Get(length int) *[]byte {
+	b := make([]byte, length)
+	return &b
+}
+
+// Put implements mem.BufferPool.
+func (g gives) Put(*[]byte) { g.grant.Release() }
 
 // bytes copies the message.
 func (f *frame) bytes() []byte {

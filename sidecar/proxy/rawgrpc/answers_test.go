@@ -1,0 +1,98 @@
+package rawgrpc_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
+)
+
+// slow connects to a proxy whose messages are of a budget, with windows that do not take
+// an answer.
+func slow(t *testing.T, p *peer, b *intake.Budget) *grpc.ClientConn {
+	t.Helper()
+	database := grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodecV2(bytesCodec{}))
+	upstream, err := rawgrpc.Dial(serve(t, database.Serve), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(database.Stop)
+	t.Cleanup(func() { _ = upstream.Close() })
+	s := rawgrpc.NewServer(rawgrpc.Options{
+		Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}, Intake: b,
+		Intercept: map[string]rawgrpc.Interceptor{interceptedMethod: func(_ context.Context, request []byte) rawgrpc.Reply {
+			return rawgrpc.Reply{Message: request}
+		}},
+	})
+	address := serve(t, func(l net.Listener) error { return s.Serve(l) })
+	t.Cleanup(func() { drain(s) })
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{})),
+		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+const interceptedMethod = "/qdrant.Points/Query"
+
+func drain(s *rawgrpc.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	s.Drain(ctx)
+}
+
+// used waits until so many bytes of a budget are taken.
+func used(t *testing.T, b *intake.Budget, want int64) {
+	t.Helper()
+	end := time.After(20 * time.Second)
+	for tick := time.Tick(time.Millisecond); b.Used() != want; {
+		select {
+		case <-tick:
+		case <-end:
+			t.Fatalf("%d bytes are taken, want %d", b.Used(), want)
+		}
+	}
+}
+
+// An answer is counted until its client has it, or is gone, though its call has ended
+// for the proxy.
+func TestAnswersAreCounted(t *testing.T) {
+	const size = 1 << 20
+	for name, method := range map[string]string{"one message": knownMethod, "a stream": unknownMethod, "of an interceptor": interceptedMethod} {
+		t.Run(name, func(t *testing.T) {
+			b := intake.New(16 << 20)
+			conn := slow(t, &peer{}, b)
+			for reads := range 2 {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
+				message := make([]byte, size)
+				if err == nil {
+					err = s.SendMsg(&message)
+				}
+				if err == nil {
+					err = s.CloseSend()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				used(t, b, size) // the request is gone
+				if reads == 0 {
+					cancel()
+				} else if err := s.RecvMsg(&message); err != nil || len(message) != size {
+					t.Fatalf("%d bytes, %v", len(message), err)
+				}
+				used(t, b, 0)
+			}
+		})
+	}
+}
