@@ -43,7 +43,9 @@ esac
 
 fake=$(tools/gpu.sh fake)
 go build -o "$cache/likeness" ./cmd/likeness
-env -u LIKENESS_SERVERS LIKENESS_GPU="$PWD/bin/likeness-gpu" LIKENESS_GPU_DRIVERS="$cache" go test -count=1 -timeout 5m -run '^TestGPU' ./sidecar/serve
+servers=${LIKENESS_SERVERS:-$PWD/.cache/servers} # with a Qdrant a table is written meanwhile, too
+compgen -G "$servers/qdrant-*/qdrant" >/dev/null || servers=
+LIKENESS_SERVERS=$servers LIKENESS_GPU=$PWD/bin/likeness-gpu LIKENESS_GPU_DRIVERS=$cache go test -count=1 -timeout 5m -run '^TestGPU' ./sidecar/serve
 export LD_LIBRARY_PATH=$fake
 "$cache/likeness" plugin check --timeout 2m --env LD_LIBRARY_PATH bin/likeness-gpu serve
 bin/likeness-gpu check --rows 300 --queries 2 2>/dev/null

@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -35,6 +36,8 @@ type gpuWorld struct {
 	logged *syncBuffer
 	spans  *spans
 	asked  int
+	// search asks, and looks at the answer. It returns the trace.
+	search func(t *testing.T) (trace string)
 }
 
 // startGPU starts it with arguments of the plugin and variables of its environment.
@@ -47,6 +50,7 @@ func startGPU(t *testing.T, args, environ []string) *gpuWorld {
 	dir := t.TempDir()
 	molTable(t, dir)
 	w := &gpuWorld{logged: &syncBuffer{}}
+	w.search = w.compare
 	var at string
 	w.spans, at = collect(t)
 	text := fmt.Sprintf(`
@@ -93,17 +97,22 @@ func molTable(t *testing.T, dir string) {
 	must2(t, w.Close())
 }
 
-// search asks both routes the same, and wants one answer to the bit. It returns what the
-// trace says of the device once the sidecar has ended.
-func (w *gpuWorld) search(t *testing.T) (trace string) {
+// ask makes a query up, and the context of a trace.
+func (w *gpuWorld) ask(t *testing.T) (ctx context.Context, trace string, vector []float32) {
 	t.Helper()
 	w.asked++
-	vector := make([]float32, 16)
+	vector = make([]float32, 16)
 	for i := range vector {
 		vector[i] = float32((w.asked*31+i*17)%23)/11 - 1
 	}
 	trace = fmt.Sprintf("%032x", 1000+w.asked)
-	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+trace+"-b7ad6b7169203331-01")
+	return metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+trace+"-b7ad6b7169203331-01"), trace, vector
+}
+
+// compare asks both routes the same, and wants one answer to the bit.
+func (w *gpuWorld) compare(t *testing.T) (trace string) {
+	t.Helper()
+	ctx, trace, vector := w.ask(t)
 	var hits [2][]byte
 	for i, route := range []string{"many", "here"} {
 		r, err := likenessv1.NewSearchServiceClient(w.conn).Search(ctx, &likenessv1.SearchRequest{Route: route, Query: &likenessv1.Query{Vector: vector}, K: 10})
