@@ -1,9 +1,11 @@
 package kernels_test
 
 import (
+	"math"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -40,6 +42,47 @@ func TestPTX(t *testing.T) {
 		}
 		if !strings.Contains(string(list), "ENTRY("+e[1]+")") {
 			t.Errorf("the emulator does not run %s", e[1])
+		}
+	}
+}
+
+// TestGeometry: the module is of the PTX that a driver of CUDA 12.0 reads, and every launch, of
+// the greatest table too, has the block that its kernel was compiled for and a grid that
+// there can be.
+func TestGeometry(t *testing.T) {
+	if text := kernels.PTX(); !strings.Contains(text, "\n.version 8.0\n") || !strings.Contains(text, "\n.target sm_80\n") {
+		t.Error("the PTX is not of version 8.0, for sm_80")
+	}
+	const rows = math.MaxInt32
+	launches := []kernels.Launch{kernels.RowsPack(rows), kernels.RowsMove(rows), kernels.DotRescore(rows, 32)}
+	for _, queries := range []int{1, 8, 32} {
+		launches = append(launches, kernels.DotScan(rows, queries))
+	}
+	for _, step := range kernels.TopKPlan(rows, 32, 16384) {
+		launches = append(launches, step.Launch)
+	}
+	odd := kernels.Shape{PairsQuery: 3, PairsItem: 5, Dim: 7, Hidden: 9}
+	for _, s := range append(kernels.Shapes(), odd) {
+		exact, _, err := s.ExactScan(rows, 32, sharedMemory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		queries, _ := s.Queries(32)
+		launches = append(launches, exact, queries, s.Weights())
+		if s.Tensor() {
+			launches = append(launches, s.Scan(rows, 16, 132), s.Scan(rows, 1, 132), s.Rescore(rows, 32, 132))
+		}
+	}
+	compiled := map[string]string{}
+	for _, e := range regexp.MustCompile(`(?s)\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)`).FindAllStringSubmatch(kernels.PTX(), -1) {
+		compiled[e[1]] = e[2]
+	}
+	for _, l := range launches {
+		if strconv.Itoa(l.Block) != compiled[l.Name] {
+			t.Errorf("%s has blocks of %d threads, and was compiled for %s", l.Name, l.Block, compiled[l.Name])
+		}
+		if l.GridX < 1 || l.GridX > math.MaxInt32 || l.GridY < 1 || l.GridY > 65535 || l.Shared > sharedMemory {
+			t.Errorf("%+v", l)
 		}
 	}
 }
