@@ -56,8 +56,18 @@ func Normalise(v []float32) { NormaliseClamped(v, math.SmallestNonzeroFloat32) }
 
 // CheckFinite returns an error naming the first element of v that is NaN or infinite.
 func CheckFinite(what string, v []float32) error {
+	var even, odd float32 // sums of zeros, which do not wait for each other
+	for i := 1; i < len(v); i += 2 {
+		even, odd = even+v[i-1]*0, odd+v[i]*0
+	}
+	if len(v) > 0 {
+		even += v[len(v)-1] * 0
+	}
+	if even+odd == 0 {
+		return nil
+	}
 	for i, x := range v {
-		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+		if x-x != 0 {
 			return fmt.Errorf("%w: %s[%d] is %v; every element must be finite", ErrQuery, what, i, x)
 		}
 	}
