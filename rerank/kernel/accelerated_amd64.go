@@ -55,7 +55,9 @@ func (i isa) productInt8(args *productArgs, native bool) {
 	}
 }
 
-func (isa) narrow(dst []uint32, tile []float32) { narrowAVX512(&dst[0], &tile[0], len(dst)/Lanes) }
+func (isa) narrow(dst []uint32, lost *[Lanes]float32, tile []float32) {
+	narrowAVX512(&dst[0], &lost[0], &tile[0], len(dst)/Lanes)
+}
 
 // fma returns the numbers that a multiply-add computes at once.
 func (i isa) fma(out *float32, rounds int) int {

@@ -7215,160 +7215,217 @@ tiles2rows8exactly:
 	VMULPS            Z27, Z15, Z15
 
 tiles2rows8store:
-	MOVQ    80(AX), BX
-	MOVQ    112(AX), R12
-	TESTQ   $0x00000008, R12
-	JZ      tiles2rows8wide
-	MOVQ    160(AX), R12
-	VMOVUPS kinterleave<>+0(SB), Z16
-	VMOVUPS (R12), Z17
+	MOVQ         80(AX), BX
+	MOVQ         112(AX), R12
+	TESTQ        $0x00000008, R12
+	JZ           tiles2rows8wide
+	MOVQ         160(AX), R12
+	VMOVUPS      kinterleave<>+0(SB), Z16
+	VPBROADCASTD kupper<>+0(SB), Z17
+	VMOVUPS      (R12), Z22
+	VMOVUPS      64(R12), Z18
+	VPXORD       Z19, Z19, Z19
 
-	// VCVTNE2PS2BF16 Z0, Z2, Z18
-	BYTE    $0x62
-	BYTE    $0xe2
-	BYTE    $0x6f
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd0
-	VPERMW  Z18, Z16, Z18
-	VMOVUPS Z18, (DX)
+	// VCVTNE2PS2BF16 Z0, Z2, Z20
+	BYTE        $0x62
+	BYTE        $0xe2
+	BYTE        $0x6f
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe0
+	VPERMW      Z20, Z16, Z20
+	VMOVUPS     Z20, (DX)
+	VPSLLD      $0x10, Z20, Z21
+	VSUBPS      Z21, Z0, Z0
+	VPANDD      Z17, Z20, Z21
+	VSUBPS      Z21, Z2, Z2
+	VFMADD231PS Z0, Z0, Z18
+	VFMADD231PS Z2, Z2, Z19
 
-	// VDPBF16PS Z18, Z18, Z17
+	// VDPBF16PS Z20, Z20, Z22
 	BYTE $0x62
 	BYTE $0xa2
-	BYTE $0x6e
+	BYTE $0x5e
 	BYTE $0x40
 	BYTE $0x52
-	BYTE $0xca
+	BYTE $0xf4
 
-	// VCVTNE2PS2BF16 Z4, Z6, Z18
-	BYTE    $0x62
-	BYTE    $0xe2
-	BYTE    $0x4f
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd4
-	VPERMW  Z18, Z16, Z18
-	VMOVUPS Z18, 64(DX)
+	// VCVTNE2PS2BF16 Z4, Z6, Z20
+	BYTE        $0x62
+	BYTE        $0xe2
+	BYTE        $0x4f
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe4
+	VPERMW      Z20, Z16, Z20
+	VMOVUPS     Z20, 64(DX)
+	VPSLLD      $0x10, Z20, Z21
+	VSUBPS      Z21, Z4, Z4
+	VPANDD      Z17, Z20, Z21
+	VSUBPS      Z21, Z6, Z6
+	VFMADD231PS Z4, Z4, Z18
+	VFMADD231PS Z6, Z6, Z19
 
-	// VDPBF16PS Z18, Z18, Z17
+	// VDPBF16PS Z20, Z20, Z22
 	BYTE $0x62
 	BYTE $0xa2
-	BYTE $0x6e
+	BYTE $0x5e
 	BYTE $0x40
 	BYTE $0x52
-	BYTE $0xca
+	BYTE $0xf4
 
-	// VCVTNE2PS2BF16 Z8, Z10, Z18
-	BYTE    $0x62
-	BYTE    $0xc2
-	BYTE    $0x2f
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd0
-	VPERMW  Z18, Z16, Z18
-	VMOVUPS Z18, 128(DX)
+	// VCVTNE2PS2BF16 Z8, Z10, Z20
+	BYTE        $0x62
+	BYTE        $0xc2
+	BYTE        $0x2f
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe0
+	VPERMW      Z20, Z16, Z20
+	VMOVUPS     Z20, 128(DX)
+	VPSLLD      $0x10, Z20, Z21
+	VSUBPS      Z21, Z8, Z8
+	VPANDD      Z17, Z20, Z21
+	VSUBPS      Z21, Z10, Z10
+	VFMADD231PS Z8, Z8, Z18
+	VFMADD231PS Z10, Z10, Z19
 
-	// VDPBF16PS Z18, Z18, Z17
+	// VDPBF16PS Z20, Z20, Z22
 	BYTE $0x62
 	BYTE $0xa2
-	BYTE $0x6e
+	BYTE $0x5e
 	BYTE $0x40
 	BYTE $0x52
-	BYTE $0xca
+	BYTE $0xf4
 
-	// VCVTNE2PS2BF16 Z12, Z14, Z18
-	BYTE    $0x62
-	BYTE    $0xc2
-	BYTE    $0x0f
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd4
-	VPERMW  Z18, Z16, Z18
-	VMOVUPS Z18, 192(DX)
+	// VCVTNE2PS2BF16 Z12, Z14, Z20
+	BYTE        $0x62
+	BYTE        $0xc2
+	BYTE        $0x0f
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe4
+	VPERMW      Z20, Z16, Z20
+	VMOVUPS     Z20, 192(DX)
+	VPSLLD      $0x10, Z20, Z21
+	VSUBPS      Z21, Z12, Z12
+	VPANDD      Z17, Z20, Z21
+	VSUBPS      Z21, Z14, Z14
+	VFMADD231PS Z12, Z12, Z18
+	VFMADD231PS Z14, Z14, Z19
 
-	// VDPBF16PS Z18, Z18, Z17
+	// VDPBF16PS Z20, Z20, Z22
 	BYTE    $0x62
 	BYTE    $0xa2
-	BYTE    $0x6e
+	BYTE    $0x5e
 	BYTE    $0x40
 	BYTE    $0x52
-	BYTE    $0xca
-	VMOVUPS Z17, (R12)
-	VMOVUPS 64(R12), Z17
+	BYTE    $0xf4
+	VMOVUPS Z22, (R12)
+	VADDPS  Z19, Z18, Z18
+	VMOVUPS Z18, 64(R12)
+	VMOVUPS 128(R12), Z22
+	VMOVUPS 192(R12), Z18
+	VPXORD  Z19, Z19, Z19
 
-	// VCVTNE2PS2BF16 Z1, Z3, Z18
-	BYTE    $0x62
-	BYTE    $0xe2
-	BYTE    $0x67
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd1
-	VPERMW  Z18, Z16, Z18
-	VMOVUPS Z18, (DX)(BX*1)
+	// VCVTNE2PS2BF16 Z1, Z3, Z20
+	BYTE        $0x62
+	BYTE        $0xe2
+	BYTE        $0x67
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe1
+	VPERMW      Z20, Z16, Z20
+	VMOVUPS     Z20, (DX)(BX*1)
+	VPSLLD      $0x10, Z20, Z21
+	VSUBPS      Z21, Z1, Z1
+	VPANDD      Z17, Z20, Z21
+	VSUBPS      Z21, Z3, Z3
+	VFMADD231PS Z1, Z1, Z18
+	VFMADD231PS Z3, Z3, Z19
 
-	// VDPBF16PS Z18, Z18, Z17
+	// VDPBF16PS Z20, Z20, Z22
 	BYTE $0x62
 	BYTE $0xa2
-	BYTE $0x6e
+	BYTE $0x5e
 	BYTE $0x40
 	BYTE $0x52
-	BYTE $0xca
+	BYTE $0xf4
 
-	// VCVTNE2PS2BF16 Z5, Z7, Z18
-	BYTE    $0x62
-	BYTE    $0xe2
-	BYTE    $0x47
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd5
-	VPERMW  Z18, Z16, Z18
-	VMOVUPS Z18, 64(DX)(BX*1)
+	// VCVTNE2PS2BF16 Z5, Z7, Z20
+	BYTE        $0x62
+	BYTE        $0xe2
+	BYTE        $0x47
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe5
+	VPERMW      Z20, Z16, Z20
+	VMOVUPS     Z20, 64(DX)(BX*1)
+	VPSLLD      $0x10, Z20, Z21
+	VSUBPS      Z21, Z5, Z5
+	VPANDD      Z17, Z20, Z21
+	VSUBPS      Z21, Z7, Z7
+	VFMADD231PS Z5, Z5, Z18
+	VFMADD231PS Z7, Z7, Z19
 
-	// VDPBF16PS Z18, Z18, Z17
+	// VDPBF16PS Z20, Z20, Z22
 	BYTE $0x62
 	BYTE $0xa2
-	BYTE $0x6e
+	BYTE $0x5e
 	BYTE $0x40
 	BYTE $0x52
-	BYTE $0xca
+	BYTE $0xf4
 
-	// VCVTNE2PS2BF16 Z9, Z11, Z18
-	BYTE    $0x62
-	BYTE    $0xc2
-	BYTE    $0x27
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd1
-	VPERMW  Z18, Z16, Z18
-	VMOVUPS Z18, 128(DX)(BX*1)
+	// VCVTNE2PS2BF16 Z9, Z11, Z20
+	BYTE        $0x62
+	BYTE        $0xc2
+	BYTE        $0x27
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe1
+	VPERMW      Z20, Z16, Z20
+	VMOVUPS     Z20, 128(DX)(BX*1)
+	VPSLLD      $0x10, Z20, Z21
+	VSUBPS      Z21, Z9, Z9
+	VPANDD      Z17, Z20, Z21
+	VSUBPS      Z21, Z11, Z11
+	VFMADD231PS Z9, Z9, Z18
+	VFMADD231PS Z11, Z11, Z19
 
-	// VDPBF16PS Z18, Z18, Z17
+	// VDPBF16PS Z20, Z20, Z22
 	BYTE $0x62
 	BYTE $0xa2
-	BYTE $0x6e
+	BYTE $0x5e
 	BYTE $0x40
 	BYTE $0x52
-	BYTE $0xca
+	BYTE $0xf4
 
-	// VCVTNE2PS2BF16 Z13, Z15, Z18
-	BYTE    $0x62
-	BYTE    $0xc2
-	BYTE    $0x07
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd5
-	VPERMW  Z18, Z16, Z18
-	VMOVUPS Z18, 192(DX)(BX*1)
+	// VCVTNE2PS2BF16 Z13, Z15, Z20
+	BYTE        $0x62
+	BYTE        $0xc2
+	BYTE        $0x07
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe5
+	VPERMW      Z20, Z16, Z20
+	VMOVUPS     Z20, 192(DX)(BX*1)
+	VPSLLD      $0x10, Z20, Z21
+	VSUBPS      Z21, Z13, Z13
+	VPANDD      Z17, Z20, Z21
+	VSUBPS      Z21, Z15, Z15
+	VFMADD231PS Z13, Z13, Z18
+	VFMADD231PS Z15, Z15, Z19
 
-	// VDPBF16PS Z18, Z18, Z17
+	// VDPBF16PS Z20, Z20, Z22
 	BYTE    $0x62
 	BYTE    $0xa2
-	BYTE    $0x6e
+	BYTE    $0x5e
 	BYTE    $0x40
 	BYTE    $0x52
-	BYTE    $0xca
-	VMOVUPS Z17, 64(R12)
+	BYTE    $0xf4
+	VMOVUPS Z22, 128(R12)
+	VADDPS  Z19, Z18, Z18
+	VMOVUPS Z18, 192(R12)
 	JMP     tiles2rows8stored
 
 tiles2rows8wide:
@@ -7826,88 +7883,121 @@ tiles2rows4exactly:
 	VMULPS            Z19, Z7, Z7
 
 tiles2rows4store:
-	MOVQ    80(AX), BX
-	MOVQ    112(AX), R12
-	TESTQ   $0x00000008, R12
-	JZ      tiles2rows4wide
-	MOVQ    160(AX), R12
-	VMOVUPS kinterleave<>+0(SB), Z8
-	VMOVUPS (R12), Z9
+	MOVQ         80(AX), BX
+	MOVQ         112(AX), R12
+	TESTQ        $0x00000008, R12
+	JZ           tiles2rows4wide
+	MOVQ         160(AX), R12
+	VMOVUPS      kinterleave<>+0(SB), Z8
+	VPBROADCASTD kupper<>+0(SB), Z9
+	VMOVUPS      (R12), Z14
+	VMOVUPS      64(R12), Z10
+	VPXORD       Z11, Z11, Z11
 
-	// VCVTNE2PS2BF16 Z0, Z2, Z10
-	BYTE    $0x62
-	BYTE    $0x72
-	BYTE    $0x6f
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd0
-	VPERMW  Z10, Z8, Z10
-	VMOVUPS Z10, (DX)
+	// VCVTNE2PS2BF16 Z0, Z2, Z12
+	BYTE        $0x62
+	BYTE        $0x72
+	BYTE        $0x6f
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe0
+	VPERMW      Z12, Z8, Z12
+	VMOVUPS     Z12, (DX)
+	VPSLLD      $0x10, Z12, Z13
+	VSUBPS      Z13, Z0, Z0
+	VPANDD      Z9, Z12, Z13
+	VSUBPS      Z13, Z2, Z2
+	VFMADD231PS Z0, Z0, Z10
+	VFMADD231PS Z2, Z2, Z11
 
-	// VDPBF16PS Z10, Z10, Z9
+	// VDPBF16PS Z12, Z12, Z14
 	BYTE $0x62
 	BYTE $0x52
-	BYTE $0x2e
+	BYTE $0x1e
 	BYTE $0x48
 	BYTE $0x52
-	BYTE $0xca
+	BYTE $0xf4
 
-	// VCVTNE2PS2BF16 Z4, Z6, Z10
-	BYTE    $0x62
-	BYTE    $0x72
-	BYTE    $0x4f
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd4
-	VPERMW  Z10, Z8, Z10
-	VMOVUPS Z10, 64(DX)
+	// VCVTNE2PS2BF16 Z4, Z6, Z12
+	BYTE        $0x62
+	BYTE        $0x72
+	BYTE        $0x4f
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe4
+	VPERMW      Z12, Z8, Z12
+	VMOVUPS     Z12, 64(DX)
+	VPSLLD      $0x10, Z12, Z13
+	VSUBPS      Z13, Z4, Z4
+	VPANDD      Z9, Z12, Z13
+	VSUBPS      Z13, Z6, Z6
+	VFMADD231PS Z4, Z4, Z10
+	VFMADD231PS Z6, Z6, Z11
 
-	// VDPBF16PS Z10, Z10, Z9
+	// VDPBF16PS Z12, Z12, Z14
 	BYTE    $0x62
 	BYTE    $0x52
-	BYTE    $0x2e
+	BYTE    $0x1e
 	BYTE    $0x48
 	BYTE    $0x52
-	BYTE    $0xca
-	VMOVUPS Z9, (R12)
-	VMOVUPS 64(R12), Z9
+	BYTE    $0xf4
+	VMOVUPS Z14, (R12)
+	VADDPS  Z11, Z10, Z10
+	VMOVUPS Z10, 64(R12)
+	VMOVUPS 128(R12), Z14
+	VMOVUPS 192(R12), Z10
+	VPXORD  Z11, Z11, Z11
 
-	// VCVTNE2PS2BF16 Z1, Z3, Z10
-	BYTE    $0x62
-	BYTE    $0x72
-	BYTE    $0x67
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd1
-	VPERMW  Z10, Z8, Z10
-	VMOVUPS Z10, (DX)(BX*1)
+	// VCVTNE2PS2BF16 Z1, Z3, Z12
+	BYTE        $0x62
+	BYTE        $0x72
+	BYTE        $0x67
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe1
+	VPERMW      Z12, Z8, Z12
+	VMOVUPS     Z12, (DX)(BX*1)
+	VPSLLD      $0x10, Z12, Z13
+	VSUBPS      Z13, Z1, Z1
+	VPANDD      Z9, Z12, Z13
+	VSUBPS      Z13, Z3, Z3
+	VFMADD231PS Z1, Z1, Z10
+	VFMADD231PS Z3, Z3, Z11
 
-	// VDPBF16PS Z10, Z10, Z9
+	// VDPBF16PS Z12, Z12, Z14
 	BYTE $0x62
 	BYTE $0x52
-	BYTE $0x2e
+	BYTE $0x1e
 	BYTE $0x48
 	BYTE $0x52
-	BYTE $0xca
+	BYTE $0xf4
 
-	// VCVTNE2PS2BF16 Z5, Z7, Z10
-	BYTE    $0x62
-	BYTE    $0x72
-	BYTE    $0x47
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd5
-	VPERMW  Z10, Z8, Z10
-	VMOVUPS Z10, 64(DX)(BX*1)
+	// VCVTNE2PS2BF16 Z5, Z7, Z12
+	BYTE        $0x62
+	BYTE        $0x72
+	BYTE        $0x47
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe5
+	VPERMW      Z12, Z8, Z12
+	VMOVUPS     Z12, 64(DX)(BX*1)
+	VPSLLD      $0x10, Z12, Z13
+	VSUBPS      Z13, Z5, Z5
+	VPANDD      Z9, Z12, Z13
+	VSUBPS      Z13, Z7, Z7
+	VFMADD231PS Z5, Z5, Z10
+	VFMADD231PS Z7, Z7, Z11
 
-	// VDPBF16PS Z10, Z10, Z9
+	// VDPBF16PS Z12, Z12, Z14
 	BYTE    $0x62
 	BYTE    $0x52
-	BYTE    $0x2e
+	BYTE    $0x1e
 	BYTE    $0x48
 	BYTE    $0x52
-	BYTE    $0xca
-	VMOVUPS Z9, 64(R12)
+	BYTE    $0xf4
+	VMOVUPS Z14, 128(R12)
+	VADDPS  Z11, Z10, Z10
+	VMOVUPS Z10, 192(R12)
 	JMP     tiles2rows4stored
 
 tiles2rows4wide:
@@ -7949,7 +8039,7 @@ tiles2rows4end:
 	MOVQ 104(AX), CX
 	ADDQ CX, 40(AX)
 	ADDQ CX, 40(AX)
-	ADDQ $0x00000080, 160(AX)
+	ADDQ $0x00000100, 160(AX)
 	SUBQ $0x02, 72(AX)
 	JMP  tiles2
 
@@ -8378,86 +8468,115 @@ tiles1rows8exactly:
 	VMULPS            Z19, Z7, Z7
 
 tiles1rows8store:
-	MOVQ    80(AX), BX
-	MOVQ    112(AX), BX
-	TESTQ   $0x00000008, BX
-	JZ      tiles1rows8wide
-	MOVQ    160(AX), BX
-	VMOVUPS kinterleave<>+0(SB), Z8
-	VMOVUPS (BX), Z9
+	MOVQ         80(AX), BX
+	MOVQ         112(AX), BX
+	TESTQ        $0x00000008, BX
+	JZ           tiles1rows8wide
+	MOVQ         160(AX), BX
+	VMOVUPS      kinterleave<>+0(SB), Z8
+	VPBROADCASTD kupper<>+0(SB), Z9
+	VMOVUPS      (BX), Z14
+	VMOVUPS      64(BX), Z10
+	VPXORD       Z11, Z11, Z11
 
-	// VCVTNE2PS2BF16 Z0, Z1, Z10
-	BYTE    $0x62
-	BYTE    $0x72
-	BYTE    $0x77
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd0
-	VPERMW  Z10, Z8, Z10
-	VMOVUPS Z10, (DX)
+	// VCVTNE2PS2BF16 Z0, Z1, Z12
+	BYTE        $0x62
+	BYTE        $0x72
+	BYTE        $0x77
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe0
+	VPERMW      Z12, Z8, Z12
+	VMOVUPS     Z12, (DX)
+	VPSLLD      $0x10, Z12, Z13
+	VSUBPS      Z13, Z0, Z0
+	VPANDD      Z9, Z12, Z13
+	VSUBPS      Z13, Z1, Z1
+	VFMADD231PS Z0, Z0, Z10
+	VFMADD231PS Z1, Z1, Z11
 
-	// VDPBF16PS Z10, Z10, Z9
+	// VDPBF16PS Z12, Z12, Z14
 	BYTE $0x62
 	BYTE $0x52
-	BYTE $0x2e
+	BYTE $0x1e
 	BYTE $0x48
 	BYTE $0x52
-	BYTE $0xca
+	BYTE $0xf4
 
-	// VCVTNE2PS2BF16 Z2, Z3, Z10
-	BYTE    $0x62
-	BYTE    $0x72
-	BYTE    $0x67
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd2
-	VPERMW  Z10, Z8, Z10
-	VMOVUPS Z10, 64(DX)
+	// VCVTNE2PS2BF16 Z2, Z3, Z12
+	BYTE        $0x62
+	BYTE        $0x72
+	BYTE        $0x67
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe2
+	VPERMW      Z12, Z8, Z12
+	VMOVUPS     Z12, 64(DX)
+	VPSLLD      $0x10, Z12, Z13
+	VSUBPS      Z13, Z2, Z2
+	VPANDD      Z9, Z12, Z13
+	VSUBPS      Z13, Z3, Z3
+	VFMADD231PS Z2, Z2, Z10
+	VFMADD231PS Z3, Z3, Z11
 
-	// VDPBF16PS Z10, Z10, Z9
+	// VDPBF16PS Z12, Z12, Z14
 	BYTE $0x62
 	BYTE $0x52
-	BYTE $0x2e
+	BYTE $0x1e
 	BYTE $0x48
 	BYTE $0x52
-	BYTE $0xca
+	BYTE $0xf4
 
-	// VCVTNE2PS2BF16 Z4, Z5, Z10
-	BYTE    $0x62
-	BYTE    $0x72
-	BYTE    $0x57
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd4
-	VPERMW  Z10, Z8, Z10
-	VMOVUPS Z10, 128(DX)
+	// VCVTNE2PS2BF16 Z4, Z5, Z12
+	BYTE        $0x62
+	BYTE        $0x72
+	BYTE        $0x57
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe4
+	VPERMW      Z12, Z8, Z12
+	VMOVUPS     Z12, 128(DX)
+	VPSLLD      $0x10, Z12, Z13
+	VSUBPS      Z13, Z4, Z4
+	VPANDD      Z9, Z12, Z13
+	VSUBPS      Z13, Z5, Z5
+	VFMADD231PS Z4, Z4, Z10
+	VFMADD231PS Z5, Z5, Z11
 
-	// VDPBF16PS Z10, Z10, Z9
+	// VDPBF16PS Z12, Z12, Z14
 	BYTE $0x62
 	BYTE $0x52
-	BYTE $0x2e
+	BYTE $0x1e
 	BYTE $0x48
 	BYTE $0x52
-	BYTE $0xca
+	BYTE $0xf4
 
-	// VCVTNE2PS2BF16 Z6, Z7, Z10
-	BYTE    $0x62
-	BYTE    $0x72
-	BYTE    $0x47
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd6
-	VPERMW  Z10, Z8, Z10
-	VMOVUPS Z10, 192(DX)
+	// VCVTNE2PS2BF16 Z6, Z7, Z12
+	BYTE        $0x62
+	BYTE        $0x72
+	BYTE        $0x47
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe6
+	VPERMW      Z12, Z8, Z12
+	VMOVUPS     Z12, 192(DX)
+	VPSLLD      $0x10, Z12, Z13
+	VSUBPS      Z13, Z6, Z6
+	VPANDD      Z9, Z12, Z13
+	VSUBPS      Z13, Z7, Z7
+	VFMADD231PS Z6, Z6, Z10
+	VFMADD231PS Z7, Z7, Z11
 
-	// VDPBF16PS Z10, Z10, Z9
+	// VDPBF16PS Z12, Z12, Z14
 	BYTE    $0x62
 	BYTE    $0x52
-	BYTE    $0x2e
+	BYTE    $0x1e
 	BYTE    $0x48
 	BYTE    $0x52
-	BYTE    $0xca
-	VMOVUPS Z9, (BX)
+	BYTE    $0xf4
+	VMOVUPS Z14, (BX)
+	VADDPS  Z11, Z10, Z10
+	VMOVUPS Z10, 64(BX)
 	JMP     tiles1rows8stored
 
 tiles1rows8wide:
@@ -8735,50 +8854,67 @@ tiles1rows4exactly:
 	VMULPS            Z15, Z3, Z3
 
 tiles1rows4store:
-	MOVQ    80(AX), BX
-	MOVQ    112(AX), BX
-	TESTQ   $0x00000008, BX
-	JZ      tiles1rows4wide
-	MOVQ    160(AX), BX
-	VMOVUPS kinterleave<>+0(SB), Z4
-	VMOVUPS (BX), Z5
+	MOVQ         80(AX), BX
+	MOVQ         112(AX), BX
+	TESTQ        $0x00000008, BX
+	JZ           tiles1rows4wide
+	MOVQ         160(AX), BX
+	VMOVUPS      kinterleave<>+0(SB), Z4
+	VPBROADCASTD kupper<>+0(SB), Z5
+	VMOVUPS      (BX), Z10
+	VMOVUPS      64(BX), Z6
+	VPXORD       Z7, Z7, Z7
 
-	// VCVTNE2PS2BF16 Z0, Z1, Z6
-	BYTE    $0x62
-	BYTE    $0xf2
-	BYTE    $0x77
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xf0
-	VPERMW  Z6, Z4, Z6
-	VMOVUPS Z6, (DX)
+	// VCVTNE2PS2BF16 Z0, Z1, Z8
+	BYTE        $0x62
+	BYTE        $0x72
+	BYTE        $0x77
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xc0
+	VPERMW      Z8, Z4, Z8
+	VMOVUPS     Z8, (DX)
+	VPSLLD      $0x10, Z8, Z9
+	VSUBPS      Z9, Z0, Z0
+	VPANDD      Z5, Z8, Z9
+	VSUBPS      Z9, Z1, Z1
+	VFMADD231PS Z0, Z0, Z6
+	VFMADD231PS Z1, Z1, Z7
 
-	// VDPBF16PS Z6, Z6, Z5
+	// VDPBF16PS Z8, Z8, Z10
 	BYTE $0x62
-	BYTE $0xf2
-	BYTE $0x4e
+	BYTE $0x52
+	BYTE $0x3e
 	BYTE $0x48
 	BYTE $0x52
-	BYTE $0xee
+	BYTE $0xd0
 
-	// VCVTNE2PS2BF16 Z2, Z3, Z6
-	BYTE    $0x62
-	BYTE    $0xf2
-	BYTE    $0x67
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xf2
-	VPERMW  Z6, Z4, Z6
-	VMOVUPS Z6, 64(DX)
+	// VCVTNE2PS2BF16 Z2, Z3, Z8
+	BYTE        $0x62
+	BYTE        $0x72
+	BYTE        $0x67
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xc2
+	VPERMW      Z8, Z4, Z8
+	VMOVUPS     Z8, 64(DX)
+	VPSLLD      $0x10, Z8, Z9
+	VSUBPS      Z9, Z2, Z2
+	VPANDD      Z5, Z8, Z9
+	VSUBPS      Z9, Z3, Z3
+	VFMADD231PS Z2, Z2, Z6
+	VFMADD231PS Z3, Z3, Z7
 
-	// VDPBF16PS Z6, Z6, Z5
+	// VDPBF16PS Z8, Z8, Z10
 	BYTE    $0x62
-	BYTE    $0xf2
-	BYTE    $0x4e
+	BYTE    $0x52
+	BYTE    $0x3e
 	BYTE    $0x48
 	BYTE    $0x52
-	BYTE    $0xee
-	VMOVUPS Z5, (BX)
+	BYTE    $0xd0
+	VMOVUPS Z10, (BX)
+	VADDPS  Z7, Z6, Z6
+	VMOVUPS Z6, 64(BX)
 	JMP     tiles1rows4stored
 
 tiles1rows4wide:
@@ -8808,7 +8944,7 @@ tiles1rows4end:
 	ADDQ CX, 16(AX)
 	MOVQ 104(AX), CX
 	ADDQ CX, 40(AX)
-	ADDQ $0x00000040, 160(AX)
+	ADDQ $0x00000080, 160(AX)
 	SUBQ $0x01, 72(AX)
 	JMP  tiles1
 
@@ -9774,35 +9910,47 @@ cross2AVX512rows1end:
 	VZEROUPPER
 	RET
 
-// func narrowAVX512(dst *uint32, x *float32, n int)
+// func narrowAVX512(dst *uint32, lost *float32, x *float32, n int)
 // Requires: AVX, AVX512BW, AVX512F
-TEXT ·narrowAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS kinterleave<>+0(SB), Z0
+TEXT ·narrowAVX512(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         lost+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VMOVUPS      kinterleave<>+0(SB), Z0
+	VPBROADCASTD kupper<>+0(SB), Z1
+	VMOVUPS      (CX), Z2
+	VPXORD       Z3, Z3, Z3
 
 narrowloop:
-	TESTQ   DX, DX
+	TESTQ   BX, BX
 	JZ      narrowend
-	VMOVUPS (CX), Z1
-	VMOVUPS 64(CX), Z2
+	VMOVUPS (DX), Z6
+	VMOVUPS 64(DX), Z7
 
-	// VCVTNE2PS2BF16 Z1, Z2, Z3
-	BYTE    $0x62
-	BYTE    $0xf2
-	BYTE    $0x6f
-	BYTE    $0x48
-	BYTE    $0x72
-	BYTE    $0xd9
-	VPERMW  Z3, Z0, Z3
-	VMOVUPS Z3, (AX)
-	ADDQ    $0x80, CX
-	ADDQ    $0x40, AX
-	DECQ    DX
-	JMP     narrowloop
+	// VCVTNE2PS2BF16 Z6, Z7, Z4
+	BYTE        $0x62
+	BYTE        $0xf2
+	BYTE        $0x47
+	BYTE        $0x48
+	BYTE        $0x72
+	BYTE        $0xe6
+	VPERMW      Z4, Z0, Z4
+	VMOVUPS     Z4, (AX)
+	VPSLLD      $0x10, Z4, Z5
+	VSUBPS      Z5, Z6, Z6
+	VPANDD      Z1, Z4, Z5
+	VSUBPS      Z5, Z7, Z7
+	VFMADD231PS Z6, Z6, Z2
+	VFMADD231PS Z7, Z7, Z3
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x40, AX
+	DECQ        BX
+	JMP         narrowloop
 
 narrowend:
+	VADDPS  Z3, Z2, Z2
+	VMOVUPS Z2, (CX)
 	VZEROUPPER
 	RET
 

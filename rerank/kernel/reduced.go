@@ -135,10 +135,10 @@ func (p *Product) narrow(s *Set, rows int) {
 	var extent [3][Lanes]float32
 	for t := range p.Tiles {
 		tile, sum := p.C[t*p.CTile:][:rows*Lanes], &p.Narrow.Squares[t]
-		s.BFloat16(p.Narrow.Words[t*p.Narrow.Tile:][:rows/2*Lanes], tile)
+		s.Round(p.Narrow.Words[t*p.Narrow.Tile:][:rows/2*Lanes], &sum[1], tile)
 		s.Extent(&extent, tile)
 		for l, v := range extent[2] {
-			sum[l] += v
+			sum[0][l] += v
 		}
 	}
 }
@@ -172,17 +172,27 @@ func (p *Product) plainBFloat16(i isa, w WeightsBFloat16, b []uint32) {
 // BFloat16 rounds a tile of an even number of values to one of bfloat16, half as
 // many words.
 func (s *Set) BFloat16(dst []uint32, tile []float32) {
+	var lost [Lanes]float32
+	s.Round(dst, &lost, tile)
+}
+
+// Round is BFloat16 that adds the squares of what every lane loses to lost: of what
+// is not finite, something that is not.
+func (s *Set) Round(dst []uint32, lost *[Lanes]float32, tile []float32) {
 	pairs := len(tile) / (2 * Lanes)
 	if dst = dst[:pairs*Lanes]; pairs == 0 {
 		return
 	}
 	if s.bf16 {
-		s.isa.narrow(dst, tile)
+		s.isa.narrow(dst, lost, tile)
 		return
 	}
 	for i := range dst {
 		at := i/Lanes*2*Lanes + i%Lanes
-		dst[i] = uint32(RoundBFloat16(tile[at])) | uint32(RoundBFloat16(tile[at+Lanes]))<<16
+		low, high := RoundBFloat16(tile[at]), RoundBFloat16(tile[at+Lanes])
+		dst[i] = uint32(low) | uint32(high)<<16
+		x, y := tile[at]-WidenBFloat16(low), tile[at+Lanes]-WidenBFloat16(high)
+		lost[i%Lanes] += x*x + y*y
 	}
 }
 

@@ -267,8 +267,8 @@ func TestNarrow(t *testing.T) {
 			size := rows / 2 * kernel.Lanes
 			want := make([]uint32, tiles*size)
 			s.BFloat16(want, c)
-			n := kernel.Narrow{Words: make([]uint32, tiles*size), Tile: size, Squares: make([][kernel.Lanes]float32, tiles)}
-			n.Squares[0][0] = 1000
+			n := kernel.Narrow{Words: make([]uint32, tiles*size), Tile: size, Squares: make([][2][kernel.Lanes]float32, tiles)}
+			n.Squares[0][0][0] = 1000
 			p.Narrow = &n
 			s.MultiplyBFloat16(w, b, &p)
 			for i, got := range n.Words {
@@ -278,17 +278,21 @@ func TestNarrow(t *testing.T) {
 			}
 			for i := range tiles * kernel.Lanes {
 				tile, lane := i/kernel.Lanes, i%kernel.Lanes
-				sum := 0.0
+				sum, lost := 0.0, 0.0
 				if i == 0 {
 					sum = 1000
 				}
-				for q := range size / kernel.Lanes {
-					word := want[tile*size+q*kernel.Lanes+lane]
-					low, high := float64(kernel.WidenBFloat16(uint16(word))), float64(kernel.WidenBFloat16(uint16(word>>16)))
-					sum += low*low + high*high
+				for q := range rows {
+					h := uint16(want[tile*size+q/2*kernel.Lanes+lane] >> (q % 2 * 16))
+					v := float64(kernel.WidenBFloat16(h))
+					d := float64(c[(tile*rows+q)*kernel.Lanes+lane]) - v
+					sum, lost = sum+v*v, lost+d*d
 				}
-				if got := float64(n.Squares[tile][lane]); math.Abs(got-sum) > 0x1p-7*sum {
+				if got := float64(n.Squares[tile][0][lane]); math.Abs(got-sum) > 0x1p-7*sum {
 					t.Fatalf("%s, %v: squares of lane %d are %v, want %v", s.Name(), shape, i, got, sum)
+				}
+				if got := float64(n.Squares[tile][1][lane]); math.Abs(got-lost) > 1e-4*lost {
+					t.Fatalf("%s, %v: lane %d lost squares of %v, want %v", s.Name(), shape, i, got, lost)
 				}
 			}
 		}

@@ -190,10 +190,10 @@ func productInt8AVX2(args *byte)
 //go:noescape
 func cross2AVX512(args *byte)
 
-// narrowAVX512 writes pairs of values of the tile x as n words of 16 lanes. It needs AVX512_BF16.
+// narrowAVX512 writes pairs of values of the tile x as n words of 16 lanes, and adds the squares of what each lane loses to lost. It needs AVX512_BF16.
 //
 //go:noescape
-func narrowAVX512(dst *uint32, x *float32, n int)
+func narrowAVX512(dst *uint32, lost *float32, x *float32, n int)
 
 // spread8 writes column c of eight rows, rowStride bytes apart in src, to eight numbers at dst, columns stride bytes apart;
 // n, the columns, is a multiple of 8. It needs AVX.

@@ -18,13 +18,13 @@ func (isa) fma(out *float32, rounds int) int {
 }
 
 // Only sets that have assembly for everything come here.
-func (isa) product(*productArgs)               {}
-func (isa) productBFloat16(*productArgs, bool) {}
-func (isa) productInt8(*productArgs, bool)     {}
-func (isa) read(*float32, []float32, int)      {}
-func (isa) crossTiles(int) int                 { return 1 }
-func (isa) cross(*crossArgs, int)              {}
-func (isa) narrow([]uint32, []float32)         {}
+func (isa) product(*productArgs)                        {}
+func (isa) productBFloat16(*productArgs, bool)          {}
+func (isa) productInt8(*productArgs, bool)              {}
+func (isa) read(*float32, []float32, int)               {}
+func (isa) crossTiles(int) int                          { return 1 }
+func (isa) cross(*crossArgs, int)                       {}
+func (isa) narrow([]uint32, *[Lanes]float32, []float32) {}
 
 func (isa) gather(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from int) {
 	gatherGo(dst, m, rows, from, 0)

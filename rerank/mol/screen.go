@@ -202,6 +202,7 @@ func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from int)
 	s := b.e.s
 	g, words := b.load(sc, items, from, len(dst))
 	if words == nil {
+		sc.ahead.Hurry() // layers in bfloat16 have half the steps
 		sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
 		b.e.logits(sc, &g)
 	}
@@ -216,7 +217,7 @@ func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from int)
 	}
 	b.gates(sc, &g, words)
 	for t := range g.tiles {
-		b.byGates(out[t*kernel.Lanes:], t, &sc.widths[t], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes], sc.gates[t*s.gateTile():])
+		b.byGates(out[t*kernel.Lanes:], &sums{&b.extent[t][2], &sc.widths[t][0], &sc.lost[t], &sc.widths[t][1]}, b.off[t], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes], sc.gates[t*s.gateTile():])
 	}
 }
 
@@ -235,17 +236,20 @@ func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *
 	return reaches
 }
 
+// sums are squares, of a tile: of the logits, of the hidden layer, and of what rounding
+// the one and the other takes.
+type sums [4]*[kernel.Lanes]float32
+
 // byGates bounds φ by what gates in bfloat16 make of it, and what they can be off:
 // first with the largest norms of the tile, and where that reaches, with the item's.
-func (b *bounds) byGates(dst []float32, tile int, widths *[kernel.Lanes]float32, logits, gates []float32) {
+func (b *bounds) byGates(dst []float32, of *sums, off float32, logits, gates []float32) {
 	b.e.s.kernels.Weigh(&b.mean, logits, gates[:len(logits)])
-	squares, off := &b.extent[tile][2], b.off[tile]
-	worst := roomy(b.error.factor(greatest(squares), greatest(widths)))
+	worst := roomy(b.error.factor([4]float32{greatest(of[0]), greatest(of[1]), greatest(of[2]), greatest(of[3])}))
 	for l := range min(len(dst), kernel.Lanes) {
 		mean, spread := b.mean[0][l]+off, float32(math.Sqrt(float64(b.mean[1][l])))
 		bound := mean + worst*spread
 		if !(bound < b.reach) {
-			bound = mean + roomy(b.error.factor(squares[l], widths[l]))*spread
+			bound = mean + roomy(b.error.factor([4]float32{of[0][l], of[1][l], of[2][l], of[3][l]}))*spread
 		}
 		dst[l] = min(dst[l], bound)
 	}
@@ -264,11 +268,14 @@ func greatest(v *[kernel.Lanes]float32) float32 {
 	return math.Float32frombits(top)
 }
 
-// factor bounds |φ − φ̂| in units of ‖π̂⊙(l − φ̂)‖, for logits and a hidden layer of
-// which the squares are summed.
-func (e *gateErrors) factor(logits, hidden float32) float64 {
-	norm, width := root(logits), root(hidden)
-	return (e.all[0] + e.all[1]*norm + e.all[2]*width) * growth(e.each[0]+e.each[1]*norm+e.each[2]*width)
+// factor bounds |φ − φ̂| in units of ‖π̂⊙(l − φ̂)‖, by the sums of squares.
+func (e *gateErrors) factor(squares [4]float32) float64 {
+	all, each := e.all[0], e.each[0]
+	for i, x := range squares {
+		norm := root(x)
+		all, each = all+e.all[i+1]*norm, each+e.each[i+1]*norm
+	}
+	return all * growth(each)
 }
 
 // root is above the norm of which x is the computed square.
@@ -284,18 +291,16 @@ func growth(delta float64) float64 {
 }
 
 // gateErrors bound the error of the inputs of the softmax, its norm and the greatest
-// of an input: a sum, of a number and the norms of the computed logits and of their
-// computed hidden layer, times these.
-type gateErrors struct{ all, each [3]float64 }
+// of an input: a sum, of a number and of these times the norms of the computed logits, of their
+// computed hidden layer, and of what rounding took of both.
+type gateErrors struct{ all, each [5]float64 }
 
 // errors is of logits whose errors have a norm, and item parts with an error.
 func (r *reduced) errors(logits, item float64) (e gateErrors) {
-	var unit [3]gateErrors
-	for i, at := range [3][3]float64{{1, 0, 0}, {0, 1, 0}, {0, 0, 1 + 1.01*kernel.UnitBFloat16}} { // of the layer as it was rounded
-		unit[i].all[0], unit[i].each[0] = r.gateError(at[0], logits*at[0], at[1], at[2])
-	}
-	for i, u := range unit {
-		e.all[i], e.each[i] = u.all[0], u.each[0]
+	for i := range e.all {
+		var at [5]float64
+		at[i] = 1
+		e.all[i], e.each[i] = r.gateError(at[0], logits*at[0], at[1], at[2], at[3], at[4])
 	}
 	e.all[0] += item
 	e.each[0] += item
@@ -310,15 +315,15 @@ func (e *gateErrors) scale(by float64) {
 
 // gateError bounds the error of the logits' part of the gates: its norm, and the
 // greatest of an input. The computed logits have a norm, and their errors no greater
-// one than off; hidden is the norm of the computed hidden layer. It is linear in the
-// four, with one for 1.
-func (r *reduced) gateError(one, off, norm, hidden float64) (all, each float64) {
-	const u = kernel.UnitBFloat16
+// one than off; hidden is the norm of the computed hidden layer, as it is rounded or before. Rounding took
+// taken of the logits, and takenHidden of the layer. It is linear in the six, with one for 1.
+func (r *reduced) gateError(one, off, norm, hidden, taken, takenHidden float64) (all, each float64) {
 	const silu = 1e-6                           // SiLU's own, twice, of its argument
 	const rough = kernel.RoughSiLU * (1 + 1e-3) // and of its result, where it is rough
-	in := off + u*norm
+	in := off + taken
 	before := r.w[0]*in + (r.lost[0]+r.inner)*(norm+in) + 1e-6*r.bias*one
-	in = siluSlope*before + silu*(r.w[0]*(norm+off)+r.bias*one+before) + (u+rough)*hidden
+	hidden += takenHidden // of both, the greater
+	in = siluSlope*before + silu*(r.w[0]*(norm+off)+r.bias*one+before) + takenHidden + rough*hidden
 	rest := 2 * r.hidden * (hidden + in)
 	return r.w[1]*in + r.lost[1]*(hidden+in) + rest, r.row*in + r.lostRow*(hidden+in) + rest
 }
@@ -371,14 +376,15 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 	hidden := kernel.Padded(s.byPair.hidden()) * kernel.Lanes / 2
 	words := grow(&sc.halves, g.tiles*(logits+hidden)+2*kernel.Lanes)
 	layer := words[g.tiles*logits+2*kernel.Lanes:]
+	sc.lost = [groupSize / kernel.Lanes][kernel.Lanes]float32{}
 	for t := range g.tiles {
-		s.kernels.BFloat16(words[t*logits:], sc.logits[t*s.logitTile():][:pairs*kernel.Lanes])
+		s.kernels.Round(words[t*logits:], &sc.lost[t], sc.logits[t*s.logitTile():][:pairs*kernel.Lanes])
 		if pairs < s.c.pairs() {
-			s.oddRow(words[t*logits+pairs/2*kernel.Lanes:], sc.logits[t*s.logitTile()+pairs*kernel.Lanes:])
+			oddRow(words[t*logits+pairs/2*kernel.Lanes:], &sc.lost[t], sc.logits[t*s.logitTile()+pairs*kernel.Lanes:])
 		}
 	}
 	sc.gateHidden = grow(&sc.gateHidden, g.tiles*2*hidden)
-	sc.widths = [groupSize / kernel.Lanes][kernel.Lanes]float32{}
+	sc.widths = [groupSize / kernel.Lanes][2][kernel.Lanes]float32{}
 	sc.narrow = kernel.Narrow{Words: layer, Tile: hidden, Squares: sc.widths[:]}
 	s.kernels.MultiplyBFloat16(r.first, words, &kernel.Product{
 		Tiles: g.tiles, C: sc.gateHidden, CTile: 2 * hidden, BTile: logits, Bias: s.byPair.first.biases, SiLU: true, Rough: true, Ahead: &sc.ahead,
@@ -393,10 +399,13 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 	s.kernels.MultiplyBFloat16(r.second, layer, &p)
 }
 
-// oddRow rounds a last value that has none beside it.
-func (s *Similarity) oddRow(dst []uint32, values []float32) {
+// oddRow rounds a last value that has none beside it, as kernel.Set.Round does.
+func oddRow(dst []uint32, lost *[kernel.Lanes]float32, values []float32) {
 	for l, v := range values[:kernel.Lanes] {
-		dst[l] = uint32(kernel.RoundBFloat16(v))
+		h := kernel.RoundBFloat16(v)
+		dst[l] = uint32(h)
+		rest := v - kernel.WidenBFloat16(h)
+		lost[l] += rest * rest
 	}
 }
 

@@ -98,29 +98,70 @@ func (s isa) madd() {
 	RET()
 }
 
-// narrow: pairs of values of a tile become words of two bfloat16. VCVTNE2PS2BF16
-// puts the second value's sixteen lanes behind the first's; VPERMW interleaves them.
+// narrow: pairs of values of a tile become words of two bfloat16, and what they lose is
+// squared and summed.
 func narrow() {
-	TEXT("narrowAVX512", NOSPLIT, "func(dst *uint32, x *float32, n int)")
+	TEXT("narrowAVX512", NOSPLIT, "func(dst *uint32, lost, x *float32, n int)")
 	Pragma("noescape")
-	Doc("narrowAVX512 writes pairs of values of the tile x as n words of 16 lanes. It needs AVX512_BF16.")
-	dst, x, n := Load(Param("dst"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
-	VMOVUPS(interleave, reg.Z0)
+	Doc("narrowAVX512 writes pairs of values of the tile x as n words of 16 lanes, and adds the squares of what each lane loses to lost. It needs AVX512_BF16.")
+	dst, lost, x, n := Load(Param("dst"), GP64()), Load(Param("lost"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
+	r := newRounding([]reg.VecPhysical{reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5})
+	first, second := reg.Z6, reg.Z7
+	r.begin(Mem{Base: lost})
 	Label("narrowloop")
 	TESTQ(n, n)
 	JZ(LabelRef("narrowend"))
-	VMOVUPS(Mem{Base: x}, reg.Z1)
-	VMOVUPS(Mem{Base: x, Disp: lanes * 4}, reg.Z2)
-	vcvtne2ps2bf16(reg.Z1, reg.Z2, reg.Z3)
-	VPERMW(reg.Z3, reg.Z0, reg.Z3)
-	VMOVUPS(reg.Z3, Mem{Base: dst})
-	ADDQ(Imm(2*lanes*4), x)
+	VMOVUPS(Mem{Base: x}, first)
+	VMOVUPS(Mem{Base: x, Disp: lanes * 4}, second)
+	r.pair(first, second, Mem{Base: dst})
+	ADDQ(U32(2*lanes*4), x)
 	ADDQ(Imm(lanes*4), dst)
 	DECQ(n)
 	JMP(LabelRef("narrowloop"))
 	Label("narrowend")
+	r.end(Mem{Base: lost})
 	VZEROUPPER()
 	RET()
+}
+
+// rounding is what rounds pairs of values to bfloat16.
+type rounding struct {
+	order, upper reg.VecPhysical
+	lost         [2]reg.VecPhysical // sums of squares
+	word, rest   reg.VecPhysical
+}
+
+// newRounding sets two of six registers.
+func newRounding(v []reg.VecPhysical) rounding {
+	r := rounding{v[0], v[1], [2]reg.VecPhysical{v[2], v[3]}, v[4], v[5]}
+	VMOVUPS(interleave, r.order)
+	VPBROADCASTD(upper, r.upper)
+	return r
+}
+
+// begin and end take the sum of squares from a place, and leave it there.
+func (r rounding) begin(m Mem) {
+	VMOVUPS(m, r.lost[0])
+	VPXORD(r.lost[1], r.lost[1], r.lost[1])
+}
+
+func (r rounding) end(m Mem) {
+	VADDPS(r.lost[1], r.lost[0], r.lost[0])
+	VMOVUPS(r.lost[0], m)
+}
+
+// pair stores two values as a word, which stays, and overwrites them. VCVTNE2PS2BF16 puts the second
+// value's sixteen lanes behind the first's; VPERMW interleaves them.
+func (r rounding) pair(first, second reg.VecPhysical, to Mem) {
+	vcvtne2ps2bf16(first, second, r.word)
+	VPERMW(r.word, r.order, r.word)
+	VMOVUPS(r.word, to)
+	VPSLLD(Imm(16), r.word, r.rest)
+	VSUBPS(r.rest, first, first)
+	VPANDD(r.upper, r.word, r.rest)
+	VSUBPS(r.rest, second, second)
+	VFMADD231PS(first, first, r.lost[0])
+	VFMADD231PS(second, second, r.lost[1])
 }
 
 func main() {

@@ -223,7 +223,7 @@ func (p *product) tileLoop(tiles int) {
 		}
 	}
 	if p.format == bfloat16dot {
-		ADDQ(U32(tiles*lanes*4), p.arg(argSquares))
+		ADDQ(U32(tiles*2*lanes*4), p.arg(argSquares))
 	}
 	SUBQ(Imm(uint64(tiles)), p.arg(argTiles))
 	JMP(LabelRef(loop))
@@ -369,7 +369,7 @@ func (p *product) finish(label string, acc accumulators) {
 }
 
 // narrow stores pairs of rows as words of two bfloat16 instead, where that is asked for,
-// and adds their squares to those of the tile.
+// and adds their squares, and those of what they lose, to the tile's.
 func (p *product) narrow(label string, acc accumulators, ctile reg.Register) {
 	flags, squares := GP64(), GP64()
 	MOVQ(p.arg(argFlags), flags)
@@ -377,21 +377,22 @@ func (p *product) narrow(label string, acc accumulators, ctile reg.Register) {
 	JZ(LabelRef(label + "wide"))
 	MOVQ(p.arg(argSquares), squares)
 	saved := p.next
-	order, sum, word := p.take(), p.take(), p.take()
-	VMOVUPS(interleave, order)
+	to := newRounding([]reg.VecPhysical{p.take(), p.take(), p.take(), p.take(), p.take(), p.take()})
+	sum := p.take()
 	for t := range acc[0] {
-		VMOVUPS(Mem{Base: squares, Disp: t * lanes * 4}, sum)
+		kept, lost := Mem{Base: squares, Disp: 2 * t * lanes * 4}, Mem{Base: squares, Disp: (2*t + 1) * lanes * 4}
+		VMOVUPS(kept, sum)
+		to.begin(lost)
 		for r := 0; r < len(acc); r += 2 {
 			at := Mem{Base: p.c, Disp: r / 2 * lanes * 4}
 			if t > 0 {
 				at.Index, at.Scale = ctile, 1
 			}
-			vcvtne2ps2bf16(acc[r][t][0], acc[r+1][t][0], word)
-			VPERMW(word, order, word)
-			VMOVUPS(word, at)
-			vdpbf16ps(word, word, sum)
+			to.pair(acc[r][t][0], acc[r+1][t][0], at)
+			vdpbf16ps(to.word, to.word, sum)
 		}
-		VMOVUPS(sum, Mem{Base: squares, Disp: t * lanes * 4})
+		VMOVUPS(sum, kept)
+		to.end(lost)
 	}
 	p.next = saved
 	JMP(LabelRef(label + "stored"))
