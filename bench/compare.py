@@ -135,7 +135,7 @@ Milliseconds of the quickest run, one thread, {result['date']}; load average bef
 
 *Share of peak* counts the model's own multiply-adds alone: no activation, no softmax, no gathering. *Times the best* is the
 quickest of the others over likeness. Components and the item's part of the gates are stored by all; the query's side is
-computed before, except in the cases with encoding, where likeness also makes its first-stage vector. Candidates *in a row* lie
+computed before, except in the cases with encoding. Candidates *in a row* lie
 in tiles for likeness and as a dense array for the others; *gathered* ones are picked at random from a table of 200,000 rows,
 50,000 of 4x4x768. A batch of 32 has 32 x 1,000 different candidates, unless it says otherwise. `torch` uses einsum,
 `torch-bmm` and `onnxruntime` one batched matrix product, `compile` is torch.compile of the former. Where the load is above the
