@@ -20,7 +20,7 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 	if p.ListenGRPC == "" && p.ListenREST == "" {
 		return nil, nil
 	}
-	answering := routing.Options{Store: p.Store, Names: p.Routes, Logger: s.options.Logger, Recorder: s.metrics}
+	answering := routing.Options{Store: p.Store, Names: p.Routes, Parsing: s.parsing, Logger: s.options.Logger, Recorder: s.metrics}
 	if f := s.followers[p.Store]; f != nil {
 		answering.Follower, answering.WriteBudget = f, longestBudget(c, p.Store)
 	}

@@ -168,6 +168,7 @@ type sidecar struct {
 	// admission stands before the pipeline, for whoever calls it.
 	admission *admission.Searcher
 	intake    *intake.Budget // of what all listeners receive; nil: no bound
+	parsing   *turns.Parsing // of long JSON
 	versions  *rollout.Manager
 	server    *server.Server
 	metrics   *telemetry.Metrics
@@ -199,7 +200,7 @@ func (s *sidecar) reconcile(ctx context.Context, route string) (follow.Drift, er
 }
 
 func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider, metrics *telemetry.Metrics) (*sidecar, error) {
-	s := &sidecar{options: o, metrics: metrics, watch: status.NewWatch(c.RouteNames()), intake: newIntake(c.Limits)}
+	s := &sidecar{options: o, metrics: metrics, watch: status.NewWatch(c.RouteNames()), intake: newIntake(c.Limits), parsing: turns.NewParsing(parts.Turns.Most())}
 	s.queries = telemetry.NewQueryLog(o.Logger, c.Log.Queries, c.Log.Slow)
 	recent := rollout.NewRecent(c.RouteNames())
 	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
@@ -296,7 +297,7 @@ func (s *sidecar) openGateway(c *config.Config, listener net.Listener) (*gateway
 	return gateway.New(gateway.Options{
 		Server: s.server, TLS: serverTLS(c.Listen.TLS), Private: c.Listen.Auth.TokensFile == "" && loopback(c.Listen.REST),
 		MaxMessageBytes: int(c.Limits.MaxMessageBytes), MaxConcurrentStreams: c.Limits.MaxConcurrentStreams,
-		Intake: s.intake, Recorder: s.metrics, Logger: s.options.Logger,
+		Intake: s.intake, Parsing: s.parsing, Recorder: s.metrics, Logger: s.options.Logger,
 	})
 }
 

@@ -79,7 +79,7 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 		return rest.Reply{Status: r.Passes(q.passes)}
 	}
 	ctx, _ = telemetry.WithRequestID(traceparent.FromHeader(ctx, in.Header), in.Header.Get(telemetry.RequestIDHeader))
-	o := routing.Answer(ctx, r.Router, collection, &restCall{request: q, in: in, body: body, forward: forward, began: time.Now()})
+	o := routing.Answer(ctx, r.Router, collection, &restCall{request: q, inTurn: r.InTurn, in: in, body: body, forward: forward, began: time.Now()})
 	reply := rest.Reply{Status: o.Status, Passed: r.Passed}
 	switch {
 	case o.Answered:
@@ -106,6 +106,7 @@ func callerOf(in *http.Request) context.Context {
 // restCall is a request on its way.
 type restCall struct {
 	request
+	inTurn  func(ctx context.Context, bytes int, parse func() error) error
 	in      *http.Request
 	body    []byte
 	forward rest.Forward
@@ -117,8 +118,18 @@ type restCall struct {
 
 var _ routing.Exchange[rest.Answer] = (*restCall)(nil)
 
-// Read implements routing.Exchange.
+// Read implements routing.Exchange. A long body waits for its turn beyond the time at
+// which its original should leave: until it is read nobody knows whether it may.
 func (c *restCall) Read(context.Context) (asked routing.Asked, err error) {
+	err = c.inTurn(c.in.Context(), len(c.body), func() (err error) {
+		asked, err = c.readNow()
+		return err
+	})
+	return asked, err
+}
+
+// readNow reads the call, which takes a while where it is long.
+func (c *restCall) readNow() (asked routing.Asked, err error) {
 	consistent, err := c.readArguments(&asked)
 	if err != nil {
 		return asked, err

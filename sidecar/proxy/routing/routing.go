@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
@@ -44,6 +45,7 @@ type Router struct {
 	closing    context.Context //nolint:containedctx // the life of the router, which no call has
 	close      context.CancelFunc
 
+	parsing  *turns.Parsing
 	store    string
 	follower Follower // nil: nothing follows writes
 	budget   time.Duration
@@ -101,6 +103,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Recorder may be nil.
 	Recorder Recorder
+	// Parsing, if set, are the turns of long JSON.
+	Parsing *turns.Parsing
 	// Follower, if not nil, is told of writes; WriteBudget is how long it may hold one
 	// up, 5 ms if 0.
 	Follower    Follower
@@ -112,7 +116,7 @@ func New(searcher pipeline.Searcher, o Options) (*Router, error) {
 	r := &Router{
 		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, metrics: map[field]metric{},
 		off: map[string]bool{}, log: o.Logger, record: o.Recorder, shadows: semaphore.NewWeighted(inShadow),
-		store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
+		parsing: o.Parsing, store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
 	}
 	if r.record == nil {
 		r.record = silent{}
@@ -132,6 +136,12 @@ func New(searcher pipeline.Searcher, o Options) (*Router, error) {
 	}
 	r.closing, r.close = context.WithCancel(context.Background())
 	return r, nil
+}
+
+// InTurn parses a call of so many bytes: a long one when it is its turn. It returns what
+// turns.Parsing does.
+func (r *Router) InTurn(ctx context.Context, bytes int, parse func() error) error {
+	return r.parsing.Do(ctx, bytes, parse)
 }
 
 // Close ends what runs on after its call, and waits for it.

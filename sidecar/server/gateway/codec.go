@@ -31,10 +31,12 @@ func (c *codec) NewDecoder(r io.Reader) runtime.Decoder {
 		if len(data) == 0 {
 			return io.EOF // an empty message
 		}
-		if err := c.UnmarshalOptions.Unmarshal(data, m); err != nil {
-			return errors.New(plain(err))
-		}
-		return nil
+		return from.inTurn(func() error {
+			if err := c.UnmarshalOptions.Unmarshal(data, m); err != nil {
+				return errors.New(plain(err))
+			}
+			return nil
+		})
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/internal/turns"
 	gatewayv1 "github.com/likenessdb/likeness/proto/gen/gateway/likeness/v1"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
@@ -53,7 +54,9 @@ type Options struct {
 	// MaxConcurrentStreams bounds the requests in flight on a connection of HTTP/2.
 	MaxConcurrentStreams int
 	// Intake, if set, bounds the bytes of the bodies that are received.
-	Intake   *intake.Budget
+	Intake *intake.Budget
+	// Parsing, if set, are the turns of long bodies.
+	Parsing  *turns.Parsing
 	Recorder server.Recorder
 	Logger   *slog.Logger
 }

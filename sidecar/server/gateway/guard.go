@@ -60,7 +60,9 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 			return
 		}
 		taken.Shrink(int64(len(data)))
-		r.Body = &body{Reader: bytes.NewReader(data), data: data}
+		r.Body = &body{Reader: bytes.NewReader(data), data: data, inTurn: func(parse func() error) error {
+			return g.options.Parsing.Do(r.Context(), len(data), parse)
+		}}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -77,7 +79,8 @@ func local(host string) bool {
 // body is a request's body, decompressed and in memory.
 type body struct {
 	*bytes.Reader
-	data []byte
+	data   []byte
+	inTurn func(parse func() error) error
 }
 
 func (*body) Close() error { return nil }
