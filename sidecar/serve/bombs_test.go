@@ -3,18 +3,14 @@ package serve_test
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 
-	"golang.org/x/net/http2"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/internal/race"
@@ -35,10 +31,8 @@ func TestBombsTogether(t *testing.T) {
 	child, at := startChild(t, files(t, strings.Replace(base, "stores:", "limits: {memory: 400MiB, max_message_bytes: 48MiB}\nstores:", 1)))
 	pid := child.Process.Pid
 	enclosed := enclose(t, pid, 512<<20)
-	client := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, network, address)
-	}}
+	client := &http.Transport{Protocols: &http.Protocols{}}
+	client.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(client.CloseIdleConnections)
 	batch := &likenessv1.SearchBatchRequest{}
 	for range 180 {
@@ -86,7 +80,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // sendFrame makes a call of SearchBatch with these bytes as its message, which a
 // client of gRPC would pack itself, and returns how it ended.
-func sendFrame(t *testing.T, client *http2.Transport, address string, message []byte, encoding string) (status, text string) {
+func sendFrame(t *testing.T, client http.RoundTripper, address string, message []byte, encoding string) (status, text string) {
 	t.Helper()
 	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
 	if encoding != "" {
