@@ -46,6 +46,9 @@ type Options struct {
 	// least so many pairs of query and row where no bound of it closes. Such answers say
 	// so (device.Best.Measured). Without it all rows are scored in float32 then.
 	Measured int
+	// Patience is the longest that one launch or one copy may take; after that the device is
+	// lost. 0: 30 s.
+	Patience time.Duration
 	// Version of the program, for Describe.
 	Version string
 	Logger  *slog.Logger
@@ -67,6 +70,9 @@ func (o *Options) fill(f *Facts) {
 	}
 	if o.Queue == 0 {
 		o.Queue = 1024
+	}
+	if o.Patience == 0 {
+		o.Patience = 30 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -97,7 +103,7 @@ func New(open func() (Machine, error), o Options) (*Device, error) {
 	started := make(chan error, 1)
 	go d.owner.run(open, func(f Facts) {
 		o.fill(&f)
-		d.options, d.facts = o, f
+		d.options, d.facts, d.owner.patience = o, f, o.Patience
 		d.queue.limits(o.Queue, f.MaxBatch, max(0, o.Gather))
 	}, started)
 	if err := <-started; err != nil {
@@ -106,11 +112,16 @@ func New(open func() (Machine, error), o Options) (*Device, error) {
 	return d, nil
 }
 
-// Close ends calls under way with device.ErrUnavailable and frees the machine.
+// Close ends calls under way with device.ErrUnavailable and frees the machine. A machine
+// that does not come back is left to the end of the process.
 func (d *Device) Close() error {
 	d.owner.fail(fmt.Errorf("%w: it is being closed", device.ErrUnavailable))
-	<-d.owner.ended
-	return d.owner.closed
+	select {
+	case <-d.owner.ended:
+		return d.owner.closed
+	case <-d.owner.stuck:
+		return d.owner.err()
+	}
 }
 
 // Lost is closed when the machine can do nothing more, Err says why: the process

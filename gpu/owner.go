@@ -18,6 +18,8 @@ type owner struct {
 	queue    *queue
 	commands chan *command
 	failed   chan struct{} // closed by fail
+	stuck    chan struct{} // closed when the machine does not come back
+	patience time.Duration // with it; set when the machine is open
 	ended    chan struct{} // the machine is closed
 	closed   error         // of Close; read after ended
 	sizes    sizes         // set when the machine is open
@@ -40,7 +42,7 @@ type sizes interface {
 }
 
 func newOwner(q *queue) *owner {
-	return &owner{queue: q, commands: make(chan *command), failed: make(chan struct{}), ended: make(chan struct{})}
+	return &owner{queue: q, commands: make(chan *command), failed: make(chan struct{}), stuck: make(chan struct{}), ended: make(chan struct{})}
 }
 
 // fail ends the use of the machine; the first reason counts.
@@ -69,7 +71,27 @@ func (o *owner) do(ctx context.Context, run func(Machine) error) error {
 	case <-o.failed:
 		return o.err()
 	}
-	return <-c.done // the owner answers every command that it took
+	select {
+	case err := <-c.done: // the owner answers every command that it took
+		return err
+	case <-o.stuck:
+		return o.err()
+	}
+}
+
+// watched lets the machine work, and ends its use, and the calls that wait for it, where it does
+// not come back: what runs on a device ends by itself or with its process.
+func (o *owner) watched(work string, batch []*search, run func() error) error {
+	late := time.AfterFunc(o.patience, func() {
+		o.fail(fmt.Errorf("%w: %s has not come back after %s; the device is given up, and needs a fresh process", device.ErrUnavailable, work, o.patience))
+		o.queue.close(o.err())
+		for _, s := range batch {
+			s.finish(device.Best{}, o.err())
+		}
+		close(o.stuck)
+	})
+	defer late.Stop()
+	return run()
 }
 
 // run owns the machine until it fails.
@@ -128,7 +150,7 @@ func (o *owner) turn(m Machine) {
 func (o *owner) command(m Machine, c *command) {
 	err := c.ctx.Err()
 	if err == nil {
-		err = o.judged(c.run(m))
+		err = o.judged(o.watched("a piece of loading", nil, func() error { return c.run(m) }))
 	}
 	c.done <- err
 }
@@ -149,7 +171,11 @@ func (o *owner) launch(m Machine, batch []*search) {
 	for i, s := range batch {
 		jobs[i] = s.job()
 	}
-	found, err := m.Run(jobs)
+	var found []Survivors
+	err := o.watched(fmt.Sprintf("a launch of %d queries", len(jobs)), batch, func() (err error) {
+		found, err = m.Run(jobs)
+		return err
+	})
 	if err = o.judged(err); err == nil && len(found) != len(jobs) {
 		err = fmt.Errorf("%w: %d answers of %d jobs", device.ErrFailed, len(found), len(jobs))
 	}
