@@ -135,8 +135,9 @@ func Open(dir string, o Options) (*Journal, []Entry, error) {
 	default:
 		return nil, nil, errors.Join(fmt.Errorf("journal %s: %w", dir, err), j.unlock())
 	}
-	go j.run(j.failed != nil)
-	return j, entries, errors.Join(j.failed, damage)
+	failed := j.failed // the committer's from now on
+	go j.run(failed != nil)
+	return j, entries, errors.Join(failed, damage)
 }
 
 // claim takes the lock and reads what there is. damage is ErrDamaged, or nil.
