@@ -101,7 +101,7 @@ func TestTakeEnds(t *testing.T) {
 		defer cancel()
 		room := take(ctx, b, 20*kib, kib)
 		turn := take(ctx, b, 500*kib, kib)
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble: no time passes
 		synctest.Wait()
 		for _, g := range []*taken{room, turn} {
 			if !g.done || !errors.Is(g.err, context.DeadlineExceeded) {

@@ -59,7 +59,7 @@ func (asBytes) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (asBytes) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
+	*v.(*[]byte) = data.Materialize() //nolint:misspell // gRPC spells it so
 	return nil
 }
 func (asBytes) Name() string { return "bytes" }
@@ -184,7 +184,7 @@ func TestSlow(t *testing.T) {
 			begin(t, b, func(t *testing.T, c *call) {
 				c.announce(t, 0, len(want))
 				c.send(t, want[:1000], frame, false)
-				time.Sleep(intake.Patience(int64(len(want))) - time.Millisecond)
+				time.Sleep(intake.Patience(int64(len(want))) - time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 				c.send(t, want[1000:], frame, true)
 				if got := <-c.got; got.err != nil || !bytes.Equal(got.message, want) {
 					t.Errorf("%d bytes, %v", len(got.message), got.err)
@@ -203,7 +203,7 @@ func TestWaitingIsNoStall(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.announce(t, 0, 100*kib)
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) //nolint:forbidigo // of the bubble
 		synctest.Wait()
 		select {
 		case got := <-c.got:
