@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -167,36 +168,48 @@ func (w *world) milvusRows(t *testing.T) map[uint64][]float32 {
 	t.Helper()
 	rows := map[uint64][]float32{}
 	for from := int64(0); ; {
-		r, err := milvuspb.NewMilvusServiceClient(w.toMilvus).Query(within(t, time.Minute), &milvuspb.QueryRequest{CollectionName: written,
-			Expr: fmt.Sprintf("id >= %d and id < %d", from, from+4096), OutputFields: []string{"id", "vec"}, ConsistencyLevel: commonpb.ConsistencyLevel_Strong})
-		must(t, err)
-		var ids []int64
-		var values []float32
-		for _, f := range r.GetFieldsData() {
-			switch f.GetFieldName() {
-			case "id":
-				ids = f.GetScalars().GetLongData().GetData()
-			case "vec":
-				values = f.GetVectors().GetFloatVector().GetData()
-			}
-		}
+		ids, values := w.milvusBetween(t, from, from+4096, 4096)
 		for i, id := range ids {
 			if rows[uint64(id)] != nil {
 				t.Errorf("Milvus has row %d twice", id)
 			}
 			rows[uint64(id)] = values[i*dim : (i+1)*dim]
 		}
-		switch {
-		case from > firstID:
+		from += 4096
+		if len(ids) > 0 {
+			continue
+		}
+		for next := int64(0); from < firstID; from = next { // the ids of the next writer, or the row from the start
+			next = (from>>20 + 1) << 20
+			if next > 8<<20 {
+				next = firstID
+			}
+			if any, _ := w.milvusBetween(t, from, next, 1); len(any) > 0 {
+				break
+			}
+		}
+		if from > firstID {
 			return rows
-		case len(ids) == 0 && from>>20 < 8: // the ids of the next writer
-			from = (from>>20 + 1) << 20
-		case len(ids) == 0 && from < firstID:
-			from = firstID
-		default:
-			from += 4096
 		}
 	}
+}
+
+// milvusBetween are some of the rows with these ids, from included.
+func (w *world) milvusBetween(t *testing.T, from, to, most int64) (ids []int64, values []float32) {
+	t.Helper()
+	r, err := milvuspb.NewMilvusServiceClient(w.toMilvus).Query(within(t, time.Minute), &milvuspb.QueryRequest{CollectionName: written,
+		Expr: fmt.Sprintf("id >= %d and id < %d", from, to), OutputFields: []string{"id", "vec"}, ConsistencyLevel: commonpb.ConsistencyLevel_Strong,
+		QueryParams: []*commonpb.KeyValuePair{{Key: "limit", Value: strconv.FormatInt(most, 10)}}})
+	must(t, err)
+	for _, f := range r.GetFieldsData() {
+		switch f.GetFieldName() {
+		case "id":
+			ids = f.GetScalars().GetLongData().GetData()
+		case "vec":
+			values = f.GetVectors().GetFloatVector().GetData()
+		}
+	}
+	return ids, values
 }
 
 // acknowledged compares a store's rows with what was acknowledged. A store whose
