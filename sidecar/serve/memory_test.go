@@ -118,21 +118,21 @@ func TestMemoryCeiling(t *testing.T) {
 // enclose puts a process into a cgroup of so many bytes until the test ends, where this
 // machine lets it.
 func enclose(t *testing.T, pid int, limit int64) bool {
-	for root, file := range map[string]string{"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"} {
-		dir := filepath.Join(root, fmt.Sprintf("likeness-test-%d", pid))
-		if _, err := os.Stat(filepath.Join(root, file)); err != nil && root != "/sys/fs/cgroup" {
-			continue
-		}
-		if os.Mkdir(dir, 0o755) != nil {
+	for _, v := range []struct{ root, known, file string }{
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.limit_in_bytes"}, // version 1
+		{"/sys/fs/cgroup", "cgroup.controllers", "memory.max"},                      // version 2
+	} {
+		dir := filepath.Join(v.root, fmt.Sprintf("likeness-test-%d", pid))
+		if _, err := os.Stat(filepath.Join(v.root, v.known)); err != nil || os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
 		t.Cleanup(func() { // a cgroup with a process in it cannot be removed
-			_ = os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600)
+			_ = os.WriteFile(filepath.Join(v.root, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600)
 			if err := os.Remove(dir); err != nil {
 				t.Error(err)
 			}
 		})
-		if os.WriteFile(filepath.Join(dir, file), []byte(strconv.FormatInt(limit, 10)), 0o600) == nil &&
+		if os.WriteFile(filepath.Join(dir, v.file), []byte(strconv.FormatInt(limit, 10)), 0o600) == nil &&
 			os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600) == nil {
 			return true
 		}

@@ -9,7 +9,7 @@ import (
 // read takes the processor from the searches that it keeps busy, and so does each
 // refusal that is written alone: what came within a pace is read, refused and
 // written together, for less than half of what one by one takes.
-const pace = time.Millisecond
+const pace = 3 * time.Millisecond
 
 // paced is a listener whose connections are read at a pace while overloaded says so.
 type paced struct {
