@@ -179,14 +179,15 @@ func (w *world) milvusRows(t *testing.T) map[uint64][]float32 {
 		if len(ids) > 0 {
 			continue
 		}
-		for next := int64(0); from < firstID; from = next { // the ids of the next writer, or the row from the start
-			next = (from>>20 + 1) << 20
+		for from < firstID { // the ids of the next writer, or the row from the start
+			next := (from>>20 + 1) << 20
 			if next > 8<<20 {
 				next = firstID
 			}
 			if any, _ := w.milvusBetween(t, from, next, 1); len(any) > 0 {
 				break
 			}
+			from = next
 		}
 		if from > firstID {
 			return rows

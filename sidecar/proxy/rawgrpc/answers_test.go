@@ -73,7 +73,7 @@ func TestAnswersAreCounted(t *testing.T) {
 			conn := slow(t, &peer{}, b)
 			for reads := range 2 {
 				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
+				t.Cleanup(cancel)
 				s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
 				message := make([]byte, size)
 				if err == nil {
