@@ -270,13 +270,20 @@ func (i isa) fold(dst, c []float32, rows int) {
 	}
 }
 
-// spread does whole eights of rows and columns, and returns how many.
+// spread does whole eights of rows and columns, or sixteens of rows, and returns how many.
 func (i isa) spread(dst []float32, stride int, c []float32, width, rows, count int) (doneRows, doneColumns int) {
 	doneRows, doneColumns = rows&^7, count&^7
 	if i == plain || doneRows == 0 || doneColumns == 0 {
 		return 0, 0
 	}
-	for r := 0; r < doneRows; r += 8 {
+	r := 0
+	if i == avx512 && rows >= Lanes {
+		r = rows / Lanes * Lanes
+		for at := 0; at < doneColumns; at += 4 {
+			spread16(&dst[at*stride], stride*4, &c[at], width*4, r)
+		}
+	}
+	for ; r < doneRows; r += 8 {
 		spread8(&dst[r], stride*4, &c[r*width], width*4, doneColumns)
 	}
 	return doneRows, doneColumns

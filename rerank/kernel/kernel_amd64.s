@@ -10030,6 +10030,63 @@ send:
 	VZEROUPPER
 	RET
 
+// func spread16(dst *float32, stride int, src *float32, rowStride int, n int)
+// Requires: AVX, AVX512F
+TEXT ·spread16(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ src+16(FP), CX
+	MOVQ rowStride+24(FP), DX
+	MOVQ stride+8(FP), BX
+	MOVQ n+32(FP), SI
+	LEAQ (DX)(DX*2), DI
+	MOVQ DX, R8
+	SHLQ $0x04, R8
+	LEAQ (CX)(DX*4), R10
+	LEAQ (R10)(DX*4), R11
+	LEAQ (R11)(DX*4), R12
+	LEAQ (BX)(BX*2), R9
+	ADDQ AX, R9
+
+s16loop:
+	VMOVUPS      (CX), X0
+	VINSERTF32X4 $0x01, (R10), Z0, Z0
+	VINSERTF32X4 $0x02, (R11), Z0, Z0
+	VINSERTF32X4 $0x03, (R12), Z0, Z0
+	VMOVUPS      (CX)(DX*1), X1
+	VINSERTF32X4 $0x01, (R10)(DX*1), Z1, Z1
+	VINSERTF32X4 $0x02, (R11)(DX*1), Z1, Z1
+	VINSERTF32X4 $0x03, (R12)(DX*1), Z1, Z1
+	VMOVUPS      (CX)(DX*2), X2
+	VINSERTF32X4 $0x01, (R10)(DX*2), Z2, Z2
+	VINSERTF32X4 $0x02, (R11)(DX*2), Z2, Z2
+	VINSERTF32X4 $0x03, (R12)(DX*2), Z2, Z2
+	VMOVUPS      (CX)(DI*1), X3
+	VINSERTF32X4 $0x01, (R10)(DI*1), Z3, Z3
+	VINSERTF32X4 $0x02, (R11)(DI*1), Z3, Z3
+	VINSERTF32X4 $0x03, (R12)(DI*1), Z3, Z3
+	VUNPCKLPS    Z1, Z0, Z4
+	VUNPCKHPS    Z1, Z0, Z6
+	VUNPCKLPS    Z3, Z2, Z5
+	VUNPCKHPS    Z3, Z2, Z7
+	VUNPCKLPD    Z5, Z4, Z8
+	VUNPCKHPD    Z5, Z4, Z4
+	VMOVUPS      Z8, (AX)
+	VMOVUPS      Z4, (AX)(BX*1)
+	VUNPCKLPD    Z7, Z6, Z4
+	VUNPCKHPD    Z7, Z6, Z5
+	VMOVUPS      Z4, (AX)(BX*2)
+	VMOVUPS      Z5, (R9)
+	ADDQ         R8, CX
+	ADDQ         R8, R10
+	ADDQ         R8, R11
+	ADDQ         R8, R12
+	ADDQ         $0x40, AX
+	ADDQ         $0x40, R9
+	SUBQ         $0x10, SI
+	JNZ          s16loop
+	VZEROUPPER
+	RET
+
 // func transpose8(dst *float32, r0 *float32, r1 *float32, r2 *float32, r3 *float32, r4 *float32, r5 *float32, r6 *float32, r7 *float32, n int)
 // Requires: AVX
 TEXT ·transpose8(SB), NOSPLIT, $0-80

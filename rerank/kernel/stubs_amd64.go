@@ -201,6 +201,12 @@ func narrowAVX512(dst *uint32, lost *float32, x *float32, n int)
 //go:noescape
 func spread8(dst *float32, stride int, src *float32, rowStride int, n int)
 
+// spread16 writes four columns of n rows, rowStride bytes apart in src, to n numbers each at dst, stride bytes apart;
+// n is a positive multiple of 16. It needs AVX-512.
+//
+//go:noescape
+func spread16(dst *float32, stride int, src *float32, rowStride int, n int)
+
 // transpose8 writes column c of eight rows of n numbers to dst[c·16 : c·16+8]; n is a multiple of 8. It needs AVX.
 //
 //go:noescape

@@ -196,6 +196,7 @@ func main() {
 	avx512.cross(2, 12)
 	narrow()
 	spread()
+	spread16()
 	transpose()
 	gather()
 	Generate()

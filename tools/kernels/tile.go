@@ -107,3 +107,60 @@ func transposeTo(label string, rows []reg.Register, n reg.Register, store func(c
 	JMP(LabelRef(label + "loop"))
 	Label(label + "end")
 }
+
+// spread16 is spread8 of whole lines of the cache, and of four columns only: those of many, a power of two apart, would
+// push each other out of it.
+func spread16() {
+	TEXT("spread16", NOSPLIT, "func(dst *float32, stride int, src *float32, rowStride, n int)")
+	Pragma("noescape")
+	Doc("spread16 writes four columns of n rows, rowStride bytes apart in src, to n numbers each at dst, stride bytes apart;",
+		"n is a positive multiple of 16. It needs AVX-512.")
+	dst, src, between := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("rowStride"), GP64())
+	stride, n := Load(Param("stride"), GP64()), Load(Param("n"), GP64())
+	thrice, sixteen, last := GP64(), GP64(), GP64()
+	LEAQ(Mem{Base: between, Index: between, Scale: 2}, thrice)
+	MOVQ(between, sixteen)
+	SHLQ(Imm(4), sixteen)
+	fours := []reg.Register{src}
+	for i := range 3 {
+		fours = append(fours, GP64())
+		LEAQ(Mem{Base: fours[i], Index: between, Scale: 4}, fours[i+1])
+	}
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, last)
+	ADDQ(dst, last)
+	to := []Mem{{Base: dst}, {Base: dst, Index: stride, Scale: 1}, {Base: dst, Index: stride, Scale: 2}, {Base: last}}
+	Label("s16loop")
+	var v [4]reg.VecVirtual // rows i, 4+i, 8+i and 12+i of the columns, so that nothing has to cross
+	for i, m := range []Mem{{}, {Index: between, Scale: 1}, {Index: between, Scale: 2}, {Index: thrice, Scale: 1}} {
+		v[i] = ZMM()
+		for q, base := range fours {
+			m.Base = base
+			if q == 0 {
+				VMOVUPS(m, v[i].AsX())
+			} else {
+				VINSERTF32X4(Imm(uint64(q)), m, v[i], v[i])
+			}
+		}
+	}
+	low, high := [2]reg.VecVirtual{ZMM(), ZMM()}, [2]reg.VecVirtual{ZMM(), ZMM()}
+	for i := range low {
+		VUNPCKLPS(v[2*i+1], v[2*i], low[i])
+		VUNPCKHPS(v[2*i+1], v[2*i], high[i])
+	}
+	for i, pair := range [][2]reg.VecVirtual{low, high} {
+		first, second := ZMM(), ZMM()
+		VUNPCKLPD(pair[1], pair[0], first)
+		VUNPCKHPD(pair[1], pair[0], second)
+		VMOVUPS(first, to[2*i])
+		VMOVUPS(second, to[2*i+1])
+	}
+	for _, base := range fours {
+		ADDQ(sixteen, base)
+	}
+	ADDQ(Imm(lanes*4), dst)
+	ADDQ(Imm(lanes*4), last)
+	SUBQ(Imm(lanes), n)
+	JNZ(LabelRef("s16loop"))
+	VZEROUPPER()
+	RET()
+}
