@@ -3,6 +3,7 @@ package rerank
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // ErrItems: items that Score cannot read. It is a mistake of the caller, never
@@ -88,7 +89,7 @@ func (s Spec) CheckQuery(q Query) error {
 	if err := CheckFinite("query.vector", q.Vector); err != nil || !s.Normalise {
 		return err
 	}
-	if Norm(q.Vector) == 0 {
+	if !slices.ContainsFunc(q.Vector, func(x float32) bool { return x != 0 }) {
 		return fmt.Errorf("%w: query.vector is zero in all of its %d elements, and the model divides it by its norm; "+
 			"give a vector that has a direction", ErrQuery, len(q.Vector))
 	}

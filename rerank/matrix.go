@@ -27,11 +27,19 @@ func (m Matrix) Slice(from, to int) Matrix {
 
 // Norm is the Euclidean norm of v, accumulated in float64.
 func Norm(v []float32) float64 {
-	var sum float64
-	for _, x := range v {
-		sum += float64(x) * float64(x)
+	var s0, s1, s2, s3 float64 // sums that do not wait for each other
+	k := 0
+	for ; k+4 <= len(v); k += 4 {
+		a, b, c, d := float64(v[k]), float64(v[k+1]), float64(v[k+2]), float64(v[k+3])
+		s0 += a * a
+		s1 += b * b
+		s2 += c * c
+		s3 += d * d
 	}
-	return math.Sqrt(sum)
+	for ; k < len(v); k++ {
+		s0 += float64(v[k]) * float64(v[k])
+	}
+	return math.Sqrt((s0 + s1) + (s2 + s3))
 }
 
 // NormaliseClamped divides v by max(‖v‖, eps): a clamp, not a sum, so that a
@@ -56,14 +64,15 @@ func Normalise(v []float32) { NormaliseClamped(v, math.SmallestNonzeroFloat32) }
 
 // CheckFinite returns an error naming the first element of v that is NaN or infinite.
 func CheckFinite(what string, v []float32) error {
-	var even, odd float32 // sums of zeros, which do not wait for each other
-	for i := 1; i < len(v); i += 2 {
-		even, odd = even+v[i-1]*0, odd+v[i]*0
+	var s, t, u, w float32 // sums of zeros, which do not wait for each other
+	k := 0
+	for ; k+4 <= len(v); k += 4 {
+		s, t, u, w = s+v[k]*0, t+v[k+1]*0, u+v[k+2]*0, w+v[k+3]*0
 	}
-	if len(v) > 0 {
-		even += v[len(v)-1] * 0
+	for _, x := range v[k:] {
+		s += x * 0
 	}
-	if even+odd == 0 {
+	if (s+t)+(u+w) == 0 {
 		return nil
 	}
 	for i, x := range v {

@@ -145,23 +145,8 @@ func Transpose(m rerank.Matrix) rerank.Matrix {
 	return t
 }
 
-// Norm is ‖v‖, from four partial sums of squares in float64, so that it does not
-// overflow.
-func Norm(v []float32) float32 {
-	var s0, s1, s2, s3 float64
-	k := 0
-	for ; k+4 <= len(v); k += 4 {
-		a, b, c, d := float64(v[k]), float64(v[k+1]), float64(v[k+2]), float64(v[k+3])
-		s0 += a * a
-		s1 += b * b
-		s2 += c * c
-		s3 += d * d
-	}
-	for ; k < len(v); k++ {
-		s0 += float64(v[k]) * float64(v[k])
-	}
-	return float32(math.Sqrt((s0 + s1) + (s2 + s3)))
-}
+// Norm is ‖v‖, from squares in float64, so that it does not overflow.
+func Norm(v []float32) float32 { return float32(rerank.Norm(v)) }
 
 // Normalise divides v by max(‖v‖, eps), as rerank.NormaliseClamped does.
 func Normalise(v []float32, eps float32) {
