@@ -21,3 +21,30 @@ func CheckBatch(places, queries int, items Items, s Spec) error {
 	}
 	return items.Check(n, s)
 }
+
+// Encoder encodes a query, as every Similarity does.
+type Encoder interface {
+	Encode(q Query) (Encoded, error)
+}
+
+// BatchEncoder is implemented by a Similarity that encodes several queries at once, so that its weights are read once
+// for all of them.
+type BatchEncoder interface {
+	// EncodeBatch returns what Encode returns for each query, to the bit. An error says which query it is about.
+	EncodeBatch(queries []Query) ([]Encoded, error)
+}
+
+// EncodeAll encodes queries, at once where the similarity can. It returns Encode's errors, with the number of the query.
+func EncodeAll(s Encoder, queries []Query) ([]Encoded, error) {
+	if b, ok := s.(BatchEncoder); ok {
+		return b.EncodeBatch(queries)
+	}
+	out := make([]Encoded, len(queries))
+	for n, q := range queries {
+		var err error
+		if out[n], err = s.Encode(q); err != nil {
+			return nil, fmt.Errorf("query %d: %w", n, err)
+		}
+	}
+	return out, nil
+}

@@ -187,15 +187,51 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 	if err := s.spec.CheckQuery(q); err != nil {
 		return nil, err
 	}
-	query := slices.Clone(q.Vector)
-	if s.spec.Normalise {
-		rerank.Normalise(query)
+	queries := rerank.NewMatrix(1, s.spec.QueryDim)
+	s.prepare(queries.Data, q)
+	p, err := s.product(queries.Data, s.project(queries).Data)
+	if err != nil {
+		return nil, err
 	}
-	p := &inner.Product{Spec: s.spec, Kernels: s.kernels, Scale: 1, Query: query, Distilled: s.probes}
+	return p, nil
+}
+
+var _ rerank.BatchEncoder = (*Similarity)(nil)
+
+// EncodeBatch implements rerank.BatchEncoder.
+func (s *Similarity) EncodeBatch(batch []rerank.Query) ([]rerank.Encoded, error) {
+	queries := rerank.NewMatrix(len(batch), s.spec.QueryDim)
+	for i, q := range batch {
+		if err := s.spec.CheckQuery(q); err != nil {
+			return nil, fmt.Errorf("query %d: %w", i, err)
+		}
+		s.prepare(queries.Row(i), q)
+	}
+	u, out := s.project(queries), make([]rerank.Encoded, len(batch))
+	for i := range out {
+		p, err := s.product(queries.Row(i), u.Row(i))
+		if err != nil {
+			return nil, fmt.Errorf("query %d: %w", i, err)
+		}
+		out[i] = p
+	}
+	return out, nil
+}
+
+// prepare copies a query's vector, normalised where the spec says so.
+func (s *Similarity) prepare(dst []float32, q rerank.Query) {
+	copy(dst, q.Vector)
+	if s.spec.Normalise {
+		rerank.Normalise(dst)
+	}
+}
+
+// product is the encoded form of a query that was projected to u.
+func (s *Similarity) product(query, u []float32) (*inner.Product, error) {
+	p := &inner.Product{Spec: s.spec, Kernels: s.kernels, U: u, Scale: 1, Query: query, Distilled: s.probes}
 	if s.spec.Normalise {
 		p.Norm = inner.UnitNorm
 	}
-	p.U = s.project(query)
 	if s.form == LowRank {
 		p.Field, p.Rounded = Factor, true
 		p.Norm *= s.factorNorm * (1 + 0x1p-23) // each of its elements is rounded once
@@ -204,57 +240,59 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 		u := s.stored(p.U)
 		return rerank.Probe{Vector: u, Target: rerank.TargetScore, Scale: 1}, finite(u)
 	}
-	if err := finite(p.U); err != nil {
-		return nil, err
-	}
-	return p, nil
+	return p, finite(u)
 }
 
 // finite checks what was made of a query: a finite one can still be too large for
 // float32.
 func finite(u []float32) error { return rerank.CheckFinite("query times W", u) }
 
-// project returns what a feature row is multiplied with: Wᵀq, or Pᵀq of the form
+// project returns what feature rows are multiplied with, a row for each query: Wᵀq, or Pᵀq of the form
 // low_rank.
-func (s *Similarity) project(query []float32) []float32 {
-	row := rerank.Matrix{Rows: 1, Cols: len(query), Data: query}
+func (s *Similarity) project(queries rerank.Matrix) rerank.Matrix {
 	switch s.form {
 	case Full:
-		u := make([]float32, s.spec.ItemDim)
-		s.kernels.MulT(u, len(u), row, s.wt, nil)
-		return u
+		return s.times(queries, s.wt)
 	case Diagonal:
-		u := make([]float32, s.spec.ItemDim)
-		for i, v := range query {
-			u[i] = v * s.w[i]
+		u := rerank.NewMatrix(queries.Rows, s.spec.ItemDim)
+		for r := range u.Rows {
+			out := u.Row(r)
+			for i, v := range queries.Row(r) {
+				out[i] = v * s.w[i]
+			}
 		}
 		return u
 	case LowRank, IdentityLowRank:
 	}
-	factor := make([]float32, s.pt.Rows)
-	s.kernels.MulT(factor, len(factor), row, s.pt, nil)
+	factors := s.times(queries, s.pt)
 	if s.form == LowRank {
-		return factor
+		return factors
 	}
-	u := s.expand(factor)
-	for i, v := range query {
-		u[i] += v
+	u := s.expand(factors)
+	for i, v := range queries.Data {
+		u.Data[i] += v
 	}
+	return u
+}
+
+func (s *Similarity) times(queries, wt rerank.Matrix) rerank.Matrix {
+	u := rerank.NewMatrix(queries.Rows, wt.Rows)
+	s.kernels.MulT(u.Data, u.Cols, queries, wt, nil)
 	return u
 }
 
 // stored is Wᵀq of what project returned.
 func (s *Similarity) stored(u []float32) []float32 {
 	if s.form == LowRank {
-		return s.expand(u)
+		return s.expand(rerank.Matrix{Rows: 1, Cols: len(u), Data: u}).Data
 	}
 	return u
 }
 
-// expand is Q times a factor.
-func (s *Similarity) expand(factor []float32) []float32 {
-	u := make([]float32, s.q.Rows)
-	kernel.MulTWide(u, len(u), rerank.Matrix{Rows: 1, Cols: len(factor), Data: factor}, s.q, nil)
+// expand is Q times each factor.
+func (s *Similarity) expand(factors rerank.Matrix) rerank.Matrix {
+	u := rerank.NewMatrix(factors.Rows, s.q.Rows)
+	kernel.MulTWide(u.Data, u.Cols, factors, s.q, nil)
 	return u
 }
 

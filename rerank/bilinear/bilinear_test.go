@@ -3,6 +3,7 @@ package bilinear_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -347,4 +348,31 @@ func FuzzNew(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestEncodeBatch: several queries encoded at once give what each gives alone, to the bit.
+func TestEncodeBatch(t *testing.T) {
+	for seed := range uint64(20) {
+		for _, form := range []bilinear.Form{bilinear.Full, bilinear.LowRank, bilinear.IdentityLowRank, bilinear.Diagonal} {
+			rng := rand.New(rand.NewPCG(seed, 2))
+			s, _ := randomForm(t, rng, form, seed%2 == 0)
+			queries := make([]rerank.Query, 1+rng.IntN(9))
+			for i := range queries {
+				queries[i].Vector = random(rng, s.Spec().QueryDim).Data
+			}
+			batch, err := rerank.EncodeAll(s, queries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, q := range queries {
+				alone := encode(t, s, q.Vector)
+				near(t, "probe", probe(t, batch[i], false).Vector, probe(t, alone, false).Vector, 0)
+				near(t, "u", batch[i].(rerank.Operator).Operands().Vectors.Data, alone.(rerank.Operator).Operands().Vectors.Data, 0)
+			}
+			queries[len(queries)-1].Vector = make([]float32, s.Spec().QueryDim+1)
+			if _, err := rerank.EncodeAll(s, queries); !errors.Is(err, rerank.ErrQuery) || !strings.Contains(err.Error(), fmt.Sprintf("query %d: ", len(queries)-1)) {
+				t.Errorf("a query of another length: %v, want ErrQuery with its number", err)
+			}
+		}
+	}
 }

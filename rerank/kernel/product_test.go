@@ -297,3 +297,23 @@ func TestSquares(t *testing.T) {
 		}
 	})
 }
+
+// TestMulTRows: a row gives the same bits alone and among others, also where the second matrix is taken in parts.
+func TestMulTRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(12, 12))
+	each(t, func(t *testing.T, s *kernel.Set, _ int) {
+		for _, shape := range [][3]int{{5, 50, 384}, {2, 7, 7000}, {3, 1, 1}, {2, 3, 0}} {
+			a, b, bias := random(r, shape[0], shape[2]), random(r, shape[1], shape[2]), random(r, 1, shape[1]).Data
+			all, alone := make([]float32, a.Rows*b.Rows), make([]float32, b.Rows)
+			s.MulT(all, b.Rows, a, b, bias)
+			for row := range a.Rows {
+				s.MulT(alone, b.Rows, a.Slice(row, row+1), b, bias)
+				for i, want := range alone {
+					if got := all[row*b.Rows+i]; got != want {
+						t.Fatalf("%v: row %d, column %d: %v among others, %v alone", shape, row, i, got, want)
+					}
+				}
+			}
+		}
+	})
+}

@@ -126,14 +126,26 @@ func (s *Set) MulT(dst []float32, stride int, a, b rerank.Matrix, bias []float32
 		MulT(dst, stride, a, b, bias)
 		return
 	}
+	block := b.Rows
+	if a.Rows > 1 { // the rows that one row of a brought into the cache serve the others
+		block = max(4, mulBlock/max(b.Cols, 1)&^3)
+	}
+	for from := 0; from < b.Rows; from += block {
+		to := min(from+block, b.Rows)
+		for r := range a.Rows {
+			s.Rows(dst[r*stride+from:][:to-from], a.Row(r), b.Slice(from, to), nil)
+		}
+	}
 	for r := range a.Rows {
 		out := dst[r*stride:][:b.Rows]
-		s.Rows(out, a.Row(r), b, nil)
 		for c, v := range bias {
 			out[c] += v
 		}
 	}
 }
+
+// mulBlock is how many numbers MulT reads for all rows in turn: half of a first cache.
+const mulBlock = 6 << 10
 
 // GatherColumns puts columns [from, to) of sixteen rows of m into lanes:
 // dst[(c−from)·Lanes+l] = m.Row(rows[l])[c].

@@ -33,7 +33,7 @@ type Scoring struct {
 	// has its own, unless Shared: then all have the same, scored in one call.
 	Candidates, Batch, Threads int
 	Shared                     bool
-	// Encode has a round encode its queries too.
+	// Encode has a round encode its queries too, before it scores.
 	Encode bool
 	Format rerank.Format
 	// Gather picks candidates at random from a table of Rows feature rows, cut down
@@ -220,13 +220,17 @@ func (s Scoring) calls(sub subject) (calls [][]func() error, rows int, err error
 	}
 	calls = make([][]func() error, s.Threads)
 	for t := range calls {
+		encoded, encode := s.encode(sub, slices.Concat(queries...))
+		if s.Encode {
+			calls[t] = append(calls[t], encode)
+		}
 		for b := range s.Batch {
-			batch := queries[b]
+			batch := encoded[b*sub.tokens:][:sub.tokens]
 			if s.Shared {
 				if b > 0 {
 					break
 				}
-				batch = slices.Concat(queries...)
+				batch = encoded
 			}
 			// Whole tiles a thread.
 			tiles := (s.Candidates + rerank.Lanes - 1) / rerank.Lanes
@@ -237,26 +241,28 @@ func (s Scoring) calls(sub subject) (calls [][]func() error, rows int, err error
 	return calls, candidates.rows, nil
 }
 
-// call scores items for queries of the batch: with one call a query, or one for all.
-func (s Scoring) call(sub subject, batch []query, items rerank.Items, n int) func() error {
-	dst, encoded := make([]float32, len(batch)*n), make([]rerank.Encoded, len(batch))
-	for i, q := range batch {
-		encoded[i] = q.encoded
+// encode returns the encoded queries and what encodes them once more.
+func (s Scoring) encode(sub subject, queries []query) ([]rerank.Encoded, func() error) {
+	encoded, plain := make([]rerank.Encoded, len(queries)), make([]rerank.Query, len(queries))
+	for i, q := range queries {
+		encoded[i], plain[i] = q.encoded, q.Query
 	}
+	return encoded, func() error {
+		again, err := rerank.EncodeAll(sub.similarity, plain)
+		copy(encoded, again)
+		return err
+	}
+}
+
+// call scores items for queries of the batch: with one call a query, or one for all.
+func (s Scoring) call(sub subject, batch []rerank.Encoded, items rerank.Items, n int) func() error {
+	dst := make([]float32, len(batch)*n)
 	total := make([]float32, len(batch)/sub.tokens*n)
 	return func() error {
-		if s.Encode {
-			for i, q := range batch {
-				var err error
-				if encoded[i], err = sub.similarity.Encode(q.Query); err != nil {
-					return err
-				}
-			}
-		}
 		if len(batch) == 1 {
-			return encoded[0].Score(dst, items)
+			return batch[0].Score(dst, items)
 		}
-		if err := sub.similarity.(rerank.BatchScorer).ScoreBatch(dst, encoded, items); err != nil {
+		if err := sub.similarity.(rerank.BatchScorer).ScoreBatch(dst, batch, items); err != nil {
 			return err
 		}
 		if sub.tokens > 1 {

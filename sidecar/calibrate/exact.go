@@ -130,17 +130,17 @@ func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, j *journ
 	if s.recall(j) {
 		return nil
 	}
-	queries, tops := make([]rerank.Encoded, len(all)), make([]*rerank.TopK, len(all))
-	for n, q := range all {
-		var err error
-		if queries[n], err = s.route.Model.Encode(q); err != nil {
-			return fmt.Errorf("query %d: %w", n, err)
-		}
+	queries, err := rerank.EncodeAll(s.route.Model, all)
+	if err != nil {
+		return err
+	}
+	tops := make([]*rerank.TopK, len(all))
+	for n := range tops {
 		tops[n] = rerank.NewTopK(s.k)
 	}
 	done := p.begin("scoring the collection", s.rows)
 	scan := adapters.ScanRequest{Collection: s.route.Collection, Vectors: []string{s.route.Vector}}
-	err := s.route.Store.(adapters.Scanner).Scan(ctx, scan, func(rows adapters.Rows, _ string) error {
+	err = s.route.Store.(adapters.Scanner).Scan(ctx, scan, func(rows adapters.Rows, _ string) error {
 		defer done(len(rows.IDs))
 		return s.score(ctx, rows, queries, tops)
 	})
