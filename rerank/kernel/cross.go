@@ -119,12 +119,12 @@ func (s *Set) Spread(dst []float32, stride int, c []float32, width, rows, count 
 	}
 	_, _ = dst[(count-1)*stride+rows-1], c[(rows-1)*width+count-1]
 	whole, columns := s.isa.spread(dst, stride, c, width, rows, count)
-	for r := range rows {
-		from := columns
-		if r >= whole {
-			from = 0
+	for i := range count {
+		from := 0
+		if i < columns {
+			from = whole
 		}
-		for i := from; i < count; i++ {
+		for r := from; r < rows; r++ {
 			dst[i*stride+r] = c[r*width+i]
 		}
 	}

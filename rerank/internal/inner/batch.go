@@ -32,8 +32,8 @@ func Same(s rerank.Spec) func(rerank.Encoded) (*Product, bool) {
 }
 
 // batchRows is how many rows are multiplied at once: they stay in the cache for all
-// queries of the batch.
-const batchRows = 96
+// queries of the batch. It is a multiple of the rows that the kernel takes, and of whole lines of scores.
+const batchRows = 192
 
 // batch is the memory of a ScoreBatch. It is pooled.
 type batch struct {
@@ -93,6 +93,9 @@ func block(items rerank.Items, from, end int) (to, first, rows int) {
 	first, to = int(items.Starts[from]), from
 	for to < end && int(items.Starts[to+1])-first <= batchRows {
 		to++
+	}
+	if n := to - from; to < end && n > kernel.Lanes { // whole lines of scores
+		to -= n % kernel.Lanes
 	}
 	return to, first, int(items.Starts[to]) - first
 }
