@@ -222,7 +222,7 @@ func (s *Similarity) EncodeBatch(batch []rerank.Query) ([]rerank.Encoded, error)
 func (s *Similarity) prepare(dst []float32, q rerank.Query) {
 	copy(dst, q.Vector)
 	if s.spec.Normalise {
-		rerank.Normalise(dst)
+		s.kernels.Normalise(dst)
 	}
 }
 

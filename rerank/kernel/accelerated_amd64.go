@@ -190,6 +190,19 @@ func (i isa) gather(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from int
 	}
 }
 
+func (i isa) divide(v []float32, by float32) {
+	whole := len(v) / Lanes
+	switch {
+	case i == plain || whole == 0:
+		whole = 0
+	case i == avx512:
+		divideAVX512(&v[0], by, whole)
+	default:
+		divideAVX2(&v[0], by, whole)
+	}
+	divideGo(v[whole*Lanes:], by)
+}
+
 // rows gives the assembly four rows at a time; of the last ones the absent repeat
 // the last. Without v it multiplies the rows with themselves.
 func (i isa) rows(dst, v []float32, m rerank.Matrix, rows []int32) {

@@ -3182,6 +3182,23 @@ maddAVX512end:
 	VZEROUPPER
 	RET
 
+// func divideAVX512(v *float32, by float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·divideAVX512(SB), NOSPLIT, $0-24
+	MOVQ         v+0(FP), AX
+	VBROADCASTSS by+8(FP), Z0
+	MOVQ         n+16(FP), CX
+
+divideAVX512loop:
+	VMOVUPS (AX), Z1
+	VDIVPS  Z0, Z1, Z1
+	VMOVUPS Z1, (AX)
+	ADDQ    $0x40, AX
+	DECQ    CX
+	JNZ     divideAVX512loop
+	VZEROUPPER
+	RET
+
 // func widenBFloat16AVX512(dst *float32, src *uint32, n int)
 // Requires: AVX, AVX512F
 TEXT ·widenBFloat16AVX512(SB), NOSPLIT, $0-24
@@ -5198,6 +5215,26 @@ maddAVX2loop:
 	JMP         maddAVX2loop
 
 maddAVX2end:
+	VZEROUPPER
+	RET
+
+// func divideAVX2(v *float32, by float32, n int)
+// Requires: AVX
+TEXT ·divideAVX2(SB), NOSPLIT, $0-24
+	MOVQ         v+0(FP), AX
+	VBROADCASTSS by+8(FP), Y0
+	MOVQ         n+16(FP), CX
+
+divideAVX2loop:
+	VMOVUPS (AX), Y1
+	VMOVUPS 32(AX), Y2
+	VDIVPS  Y0, Y1, Y1
+	VDIVPS  Y0, Y2, Y2
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	ADDQ    $0x40, AX
+	DECQ    CX
+	JNZ     divideAVX2loop
 	VZEROUPPER
 	RET
 

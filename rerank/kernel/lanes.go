@@ -54,6 +54,12 @@ func mixGo(out *[Lanes]float32, logits, gates []float32) {
 	}
 }
 
+func divideGo(v []float32, by float32) {
+	for i := range v {
+		v[i] /= by
+	}
+}
+
 func maddGo(c, a, b []float32) {
 	for i, v := range a {
 		c[i] += v * b[i]

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -100,6 +101,16 @@ func (s *Set) Tile(dst []float32, rows *[Lanes][]float32) {
 	if n > 0 {
 		s.isa.tile(dst[:n*Lanes], rows)
 	}
+}
+
+// Normalise is rerank.Normalise, to the bit.
+func (s *Set) Normalise(v []float32) {
+	norm := rerank.Norm(v)
+	if norm > math.MaxFloat32 {
+		rerank.Normalise(v)
+		return
+	}
+	s.isa.divide(v, float32(max(norm, math.SmallestNonzeroFloat32)))
 }
 
 // Rows is the function Rows.

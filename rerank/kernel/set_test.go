@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -257,4 +258,24 @@ func TestNamed(t *testing.T) {
 	if best, err := kernel.Named(""); err != nil || best.Name() != kernel.Best().Name() {
 		t.Errorf("no name gives %v, %v", best, err)
 	}
+}
+
+func TestNormalise(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 13))
+	each(t, func(t *testing.T, s *kernel.Set, off int) {
+		for _, n := range []int{0, 1, 15, 16, 17, 100} {
+			for _, scale := range []float32{0, 1e-42, 1, 3e38} {
+				got, want := fenced(t, n, off), make([]float32, n)
+				for i := range want {
+					want[i] = scale * (r.Float32() - 0.5)
+				}
+				copy(got, want)
+				s.Normalise(got)
+				rerank.Normalise(want)
+				if !slices.Equal(got, want) {
+					t.Fatalf("%d numbers of about %v: %v, want %v", n, scale, got, want)
+				}
+			}
+		}
+	})
 }

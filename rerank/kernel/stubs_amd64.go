@@ -29,6 +29,11 @@ func mixAVX512(out *float32, logits *float32, gates *float32, n int)
 //go:noescape
 func maddAVX512(c *float32, a *float32, b *float32, n int)
 
+// divideAVX512 divides each of the n·16 numbers v, n > 0.
+//
+//go:noescape
+func divideAVX512(v *float32, by float32, n int)
+
 // widenBFloat16AVX512 writes the values of n words of 16 lanes, two bfloat16, to dst.
 //
 //go:noescape
@@ -111,6 +116,11 @@ func mixAVX2(out *float32, logits *float32, gates *float32, n int)
 //
 //go:noescape
 func maddAVX2(c *float32, a *float32, b *float32, n int)
+
+// divideAVX2 divides each of the n·16 numbers v, n > 0.
+//
+//go:noescape
+func divideAVX2(v *float32, by float32, n int)
 
 // widenBFloat16AVX2 writes the values of n words of 16 lanes, two bfloat16, to dst.
 //

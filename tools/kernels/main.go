@@ -180,6 +180,7 @@ func main() {
 		s.silu()
 		s.mix()
 		s.madd()
+		s.divide()
 		s.widen()
 		s.extent()
 		s.weigh()
