@@ -26,6 +26,7 @@ type reduced struct {
 	row, lostRow  float64
 	bias          float64 // norm of the first layer's
 	inner, hidden float64 // rounding of the products, in units of ‖l‖ and ‖h‖
+	rough         float64 // norm of what a rough SiLU takes of the hidden layer
 }
 
 // reduce makes the gates' network for screens.
@@ -45,9 +46,13 @@ func (m *mlp) reduce() *reduced {
 		}
 	}
 	r.inner = kernel.Gamma(m.first.w.Cols+2) * rerank.Norm(m.first.w.Data)
+	r.rough = roughSiLU * math.Sqrt(float64(m.second.w.Cols))
 	r.hidden = kernel.Gamma(m.second.w.Cols+2) * rerank.Norm(m.second.w.Data)
 	return r
 }
+
+// roughSiLU is what a rough SiLU takes, with room for its roundings.
+const roughSiLU = kernel.RoughSiLU * (1 + 1e-3)
 
 // longest is the greatest norm of a row.
 func longest(m rerank.Matrix) (top float64) {
@@ -175,6 +180,8 @@ func (e *encoded) Screen(level int, dst []float32, items rerank.Items, loss rera
 		b.error = e.s.reduced.errors(b.logits, e.itemError(items, loss))
 		if e.s.c.Combination == GLUSiLU {
 			b.error.scale(siluSlope)
+			b.error.all[0] += roughSiLU * math.Sqrt(float64(e.s.c.pairs()))
+			b.error.each[0] += roughSiLU
 		}
 	}
 	for from := 0; from < len(dst); from += groupSize {
@@ -318,12 +325,11 @@ func (e *gateErrors) scale(by float64) {
 // one than off; hidden is the norm of the computed hidden layer, as it is rounded or before. Rounding took
 // taken of the logits, and takenHidden of the layer. It is linear in the six, with one for 1.
 func (r *reduced) gateError(one, off, norm, hidden, taken, takenHidden float64) (all, each float64) {
-	const silu = 1e-6                           // SiLU's own, twice, of its argument
-	const rough = kernel.RoughSiLU * (1 + 1e-3) // and of its result, where it is rough
+	const silu = 1e-6 // SiLU's own, twice, of its argument, besides the rough one's
 	in := off + taken
 	before := r.w[0]*in + (r.lost[0]+r.inner)*(norm+in) + 1e-6*r.bias*one
 	hidden += takenHidden // of both, the greater
-	in = siluSlope*before + silu*(r.w[0]*(norm+off)+r.bias*one+before) + takenHidden + rough*hidden
+	in = siluSlope*before + silu*(r.w[0]*(norm+off)+r.bias*one+before) + takenHidden + r.rough*one
 	rest := 2 * r.hidden * (hidden + in)
 	return r.w[1]*in + r.lost[1]*(hidden+in) + rest, r.row*in + r.lostRow*(hidden+in) + rest
 }
@@ -391,7 +397,7 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 		Narrow: &sc.narrow,
 	})
 	sc.gates = grow(&sc.gates, g.tiles*s.gateTile())
-	p := kernel.Product{Tiles: g.tiles, C: sc.gates, CTile: s.gateTile(), BTile: hidden, Bias: b.e.bias, SiLU: s.c.Combination == GLUSiLU, Ahead: &sc.ahead}
+	p := kernel.Product{Tiles: g.tiles, C: sc.gates, CTile: s.gateTile(), BTile: hidden, Bias: b.e.bias, SiLU: s.c.Combination == GLUSiLU, Rough: true, Ahead: &sc.ahead}
 	if s.byItem.exists() {
 		p.Factor = b.e.factor
 		p.Plus, p.PlusTile = b.itemGates(sc, g, packed)

@@ -18,14 +18,8 @@ var (
 	floorPoly = []float32{0.0018775769276544452, 0.008989340625703335, 0.05582631751894951, 0.24015361070632935, 0.6931530833244324, 0.9999999403953552}
 )
 
-// roughPoly is off by 7.5e-5 of 2^r, 0 ≤ r ≤ 1.
-var roughPoly = []float32{0.07802453637123108, 0.2260672003030777, 0.6958335041999817, 0.9999252557754517}
-
-func (s isa) expPoly(rough bool) []float32 {
-	switch {
-	case rough:
-		return roughPoly
-	case s.parts == 1:
+func (s isa) expPoly() []float32 {
+	if s.parts == 1 {
 		return floorPoly
 	}
 	return nearPoly
@@ -43,7 +37,7 @@ var constants = map[float32]Mem{}
 var signs, upper, interleave Mem
 
 func data() {
-	for i, v := range slices.Concat([]float32{1, clamp, -clamp, math.Log2E, -math.Log2E}, nearPoly[:len(nearPoly)-1], floorPoly, roughPoly) {
+	for i, v := range slices.Concat([]float32{1, clamp, -clamp, math.Log2E, -math.Log2E}, nearPoly[:len(nearPoly)-1], floorPoly, []float32{tableEnd, tableSteps}) {
 		constants[v] = GLOBL("k"+string(rune('a'+i)), RODATA|NOPTR)
 		for j := range 8 {
 			DATA(4*j, F32(v))
@@ -57,6 +51,7 @@ func data() {
 	}
 	upper = GLOBL("kupper", RODATA|NOPTR)
 	DATA(0, U32(0xffff0000))
+	sigmoidTable()
 	interleave = GLOBL("kinterleave", RODATA|NOPTR)
 	for l := range lanes {
 		DATA(4*l, U32(uint32(l)|uint32(l+lanes)<<16))
@@ -137,10 +132,8 @@ func (s isa) exp2(poly []float32, ws ...work) {
 }
 
 // siluOf replaces every x by x / (1 + e^−x), as many as there are registers to work
-// with. NaN stays, by the last multiplication or division. A rough one, of AVX-512
-// alone, is off by 2⁻¹² of itself at most.
-func (s isa) siluOf(xs []reg.Register, ws []work, rough bool) {
-	poly := s.expPoly(rough)
+// with. NaN stays, by the last multiplication or division.
+func (s isa) siluOf(xs []reg.Register, ws []work) {
 	ws = ws[:len(xs)]
 	each := func(f func(x reg.Register, w work)) {
 		for i, w := range ws {
@@ -148,23 +141,19 @@ func (s isa) siluOf(xs []reg.Register, ws []work, rough bool) {
 		}
 	}
 	each(func(x reg.Register, w work) { s.withConstant(-math.Log2E, VMULPS, VMULPS_BCST, x, w.t) })
-	if !rough { // there 1/∞ may be 0
-		each(func(_ reg.Register, w work) { s.withConstant(clamp, VMINPS, VMINPS_BCST, w.t, w.t) })
-	}
+	each(func(_ reg.Register, w work) { s.withConstant(clamp, VMINPS, VMINPS_BCST, w.t, w.t) })
 	if s.parts == 2 {
 		each(func(_ reg.Register, w work) { VMAXPS(constants[-clamp], w.t, w.t) })
 	}
-	s.exp2(poly, ws...)
+	s.exp2(s.expPoly(), ws...)
 	each(func(_ reg.Register, w work) { s.withConstant(1, VADDPS, VADDPS_BCST, w.t, w.t) })
 	if s.parts == 2 {
 		each(func(x reg.Register, w work) { VDIVPS(w.t, x, x) })
 		return
 	}
-	each(func(_ reg.Register, w work) { VRCP14PS(w.t, w.r) }) // 14 bits, and
-	if !rough {                                               // a step of Newton's: r += r·(1 − t·r)
-		each(func(_ reg.Register, w work) { s.withConstant(1, VFNMADD213PS, VFNMADD213PS_BCST, w.r, w.t) })
-		each(func(_ reg.Register, w work) { VFMADD231PS(w.t, w.r, w.r) })
-	}
+	each(func(_ reg.Register, w work) { VRCP14PS(w.t, w.r) }) // 14 bits, and a step of Newton's: r += r·(1 − t·r)
+	each(func(_ reg.Register, w work) { s.withConstant(1, VFNMADD213PS, VFNMADD213PS_BCST, w.r, w.t) })
+	each(func(_ reg.Register, w work) { VFMADD231PS(w.t, w.r, w.r) })
 	each(func(x reg.Register, w work) { VMULPS(w.r, x, x) })
 }
 
@@ -180,7 +169,7 @@ func (s isa) silu() {
 	JZ(LabelRef(end))
 	for i := range s.parts {
 		v := s.load(x, i*s.bytes)[0]
-		s.siluOf([]reg.Register{v}, []work{{s.vec(), s.vec(), s.vec()}}, false)
+		s.siluOf([]reg.Register{v}, []work{{s.vec(), s.vec(), s.vec()}})
 		VMOVUPS(v, Mem{Base: x, Disp: i * s.bytes})
 	}
 	ADDQ(Imm(lanes*4), x)
@@ -273,7 +262,7 @@ func (s isa) weights(gates reg.Register, ways int, top, zero reg.Register, check
 			VMAXPS(constants[-clamp], ws[i].t, ws[i].t)
 		}
 	}
-	s.exp2(s.expPoly(false), ws...)
+	s.exp2(s.expPoly(), ws...)
 	for i, w := range ws {
 		use(i, w.t)
 	}

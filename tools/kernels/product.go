@@ -435,7 +435,7 @@ func (p *product) activate(label string, acc accumulators) {
 
 // silus applies SiLU to as many sums at a time as there are registers for, beside
 // the constants.
-func (p *product) silus(acc accumulators, rough bool) {
+func (p *product) silus(acc accumulators, roughly bool) {
 	saved := p.next
 	var xs []reg.Register
 	for r := range acc {
@@ -446,15 +446,23 @@ func (p *product) silus(acc accumulators, rough bool) {
 		}
 	}
 	s, free := p.isa, 16 // AVX2 has no more
-	if p.parts == 1 {
-		s, free = s.hold(func() reg.Register { return p.take() }, append([]float32{-math.Log2E}, p.expPoly(rough)...)...), 32
+	var lines rough
+	switch {
+	case roughly:
+		lines, free = newRough(p.take), 32
+	case p.parts == 1:
+		s, free = s.hold(func() reg.Register { return p.take() }, append([]float32{-math.Log2E}, p.expPoly()...)...), 32
 	}
 	ws := make([]work, max(1, min(2, (free-p.next)/3)))
 	for i := range ws {
 		ws[i] = work{p.take(), p.take(), p.take()}
 	}
 	for x := range slices.Chunk(xs, len(ws)) {
-		s.siluOf(x, ws, rough)
+		if roughly {
+			lines.siluOf(x, ws)
+		} else {
+			s.siluOf(x, ws)
+		}
 	}
 	p.next = saved
 }
