@@ -3568,7 +3568,7 @@ weighAVX512asquares:
 
 weighAVX512asquaresend:
 	VADDPS  Z10, Z9, Z9
-	VDIVPS  Z2, Z9, Z9
+	VSQRTPS Z9, Z9
 	VDIVPS  Z2, Z9, Z9
 	VMOVUPS Z9, 64(AX)
 	VZEROUPPER
@@ -5731,7 +5731,7 @@ weighAVX2asquares:
 
 weighAVX2asquaresend:
 	VADDPS  Y2, Y0, Y0
-	VDIVPS  Y1, Y0, Y0
+	VSQRTPS Y0, Y0
 	VDIVPS  Y1, Y0, Y0
 	VMOVUPS Y0, 64(AX)
 	VMOVUPS 32(DX), Y0
@@ -5897,7 +5897,7 @@ weighAVX2bsquares:
 
 weighAVX2bsquaresend:
 	VADDPS  Y2, Y0, Y0
-	VDIVPS  Y1, Y0, Y0
+	VSQRTPS Y0, Y0
 	VDIVPS  Y1, Y0, Y0
 	VMOVUPS Y0, 96(AX)
 	VZEROUPPER

@@ -9,7 +9,7 @@ func (s *Set) Extent(out *[3][Lanes]float32, tile []float32) { s.isa.extent(out,
 
 // Weigh is Mix that also tells how far apart the logits are which the gates weigh:
 // it writes φ = Σ_l π_l·logits_l, π = softmax(gates), of every lane to out[0] and
-// Σ_l (π_l·(logits_l − φ))² to out[1]. It overwrites the gates. A gate or logit that
+// the root of Σ_l (π_l·(logits_l − φ))² to out[1]. It overwrites the gates. A gate or logit that
 // is not finite gives results that are not.
 func (s *Set) Weigh(out *[2][Lanes]float32, logits, gates []float32) {
 	s.isa.weigh(out, logits, gates[:len(logits)])
@@ -39,6 +39,6 @@ func weighGo(out *[2][Lanes]float32, logits, gates []float32) {
 			d := e * (logits[i] - out[0][l])
 			sum, squares = sum+e, squares+d*d
 		}
-		out[1][l] = squares / sum / sum
+		out[1][l] = float32(math.Sqrt(float64(squares))) / sum
 	}
 }

@@ -54,7 +54,7 @@ func widenInt8AVX512(dst *float32, src *uint32, scales *uint32, n int)
 //go:noescape
 func extentAVX512(out *float32, x *float32, n int)
 
-// weighAVX512 writes the mean φ = Σ_l π_l · logits_l, π = softmax(gates), and Σ_l (π_l · (logits_l − φ))² of each of 16 lanes to out; it overwrites the gates. n > 0.
+// weighAVX512 writes the mean φ = Σ_l π_l · logits_l, π = softmax(gates), and the root of Σ_l (π_l · (logits_l − φ))² of each of 16 lanes to out; it overwrites the gates. n > 0.
 //
 //go:noescape
 func weighAVX512(out *float32, logits *float32, gates *float32, n int)
@@ -142,7 +142,7 @@ func widenInt8AVX2(dst *float32, src *uint32, scales *uint32, n int)
 //go:noescape
 func extentAVX2(out *float32, x *float32, n int)
 
-// weighAVX2 writes the mean φ = Σ_l π_l · logits_l, π = softmax(gates), and Σ_l (π_l · (logits_l − φ))² of each of 16 lanes to out; it overwrites the gates. n > 0.
+// weighAVX2 writes the mean φ = Σ_l π_l · logits_l, π = softmax(gates), and the root of Σ_l (π_l · (logits_l − φ))² of each of 16 lanes to out; it overwrites the gates. n > 0.
 //
 //go:noescape
 func weighAVX2(out *float32, logits *float32, gates *float32, n int)

@@ -235,12 +235,16 @@ func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *
 	squares := greatest(&extent[2])
 	norm := root(squares) + b.logit
 	*off = above(b.logit+(2*kernelError+0x1p-20)*norm) + 0*squares // NaN stays
-	reaches := false
-	for l, top := range extent[0][:min(len(dst), kernel.Lanes)] {
-		dst[l] = top + *off
-		reaches = reaches || !(dst[l] < b.reach)
+	dst = dst[:min(len(dst), kernel.Lanes)]
+	for l := range dst {
+		dst[l] = extent[0][l] + *off
 	}
-	return reaches
+	for _, bound := range dst {
+		if !(bound < b.reach) {
+			return true
+		}
+	}
+	return false
 }
 
 // sums are squares, of a tile: of the logits, of the hidden layer, and of what rounding
@@ -253,12 +257,14 @@ func (b *bounds) byGates(dst []float32, of *sums, off float32, logits, gates []f
 	b.e.s.kernels.Weigh(&b.mean, logits, gates[:len(logits)])
 	worst := roomy(b.error.factor([4]float32{greatest(of[0]), greatest(of[1]), greatest(of[2]), greatest(of[3])}))
 	for l := range min(len(dst), kernel.Lanes) {
-		mean, spread := b.mean[0][l]+off, float32(math.Sqrt(float64(b.mean[1][l])))
+		mean, spread := b.mean[0][l]+off, b.mean[1][l]
 		bound := mean + worst*spread
 		if !(bound < b.reach) {
 			bound = mean + roomy(b.error.factor([4]float32{of[0][l], of[1][l], of[2][l], of[3][l]}))*spread
 		}
-		dst[l] = min(dst[l], bound)
+		if !(bound >= dst[l]) { // NaN stays: where dst is, off is
+			dst[l] = bound
+		}
 	}
 }
 
@@ -266,13 +272,17 @@ func (b *bounds) byGates(dst []float32, of *sums, off float32, logits, gates []f
 // with the product are rounded by.
 func roomy(factor float64) float32 { return float32(factor * (1 + 2e-4)) }
 
-// greatest of numbers that are not negative; NaN is above all.
+// greatest of numbers that are not negative; NaN is above all. Four maxima do not wait for
+// each other.
 func greatest(v *[kernel.Lanes]float32) float32 {
-	var top uint32
-	for _, x := range v {
-		top = max(top, math.Float32bits(x))
+	var a, b, c, d uint32
+	for i := 0; i < kernel.Lanes; i += 4 {
+		a = max(a, math.Float32bits(v[i]))
+		b = max(b, math.Float32bits(v[i+1]))
+		c = max(c, math.Float32bits(v[i+2]))
+		d = max(d, math.Float32bits(v[i+3]))
 	}
-	return math.Float32frombits(top)
+	return math.Float32frombits(max(a, b, c, d))
 }
 
 // factor bounds |φ − φ̂| in units of ‖π̂⊙(l − φ̂)‖, by the sums of squares.
@@ -294,7 +304,8 @@ func growth(delta float64) float64 {
 		up, down := (4+delta)*(4+delta), (4-delta)*(4-delta)
 		return 16 * up / (down * down)
 	}
-	return math.Exp(delta) * (math.Exp(delta) - 1) / delta * (1 + 1e-9)
+	power := math.Exp(delta)
+	return power * (power - 1) / delta * (1 + 1e-9)
 }
 
 // gateErrors bound the error of the inputs of the softmax, its norm and the greatest

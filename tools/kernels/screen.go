@@ -43,11 +43,11 @@ func (s isa) extent() {
 }
 
 // weigh is mix that also tells how far the gates lie apart: it replaces the gates
-// by exp(gate − max gate), sums them with the logits, and then the squares.
+// by exp(gate − max gate), sums them with the logits, and then the squares, of which it takes the root.
 func (s isa) weigh() {
 	TEXT("weigh"+s.name, NOSPLIT, "func(out, logits, gates *float32, n int)")
 	Pragma("noescape")
-	Doc("weigh" + s.name + " writes the mean φ = Σ_l π_l · logits_l, π = softmax(gates), and Σ_l (π_l · (logits_l − φ))² of each of 16 lanes to out; it overwrites the gates. n > 0.")
+	Doc("weigh" + s.name + " writes the mean φ = Σ_l π_l · logits_l, π = softmax(gates), and the root of Σ_l (π_l · (logits_l − φ))² of each of 16 lanes to out; it overwrites the gates. n > 0.")
 	out, logits, gates := Load(Param("out"), GP64()), Load(Param("logits"), GP64()), Load(Param("gates"), GP64())
 	n := Load(Param("n"), GP64())
 	for i := range s.parts {
@@ -71,7 +71,7 @@ func (s isa) weighPart(label string, out, logits, gates, n reg.Register, disp in
 		}
 	})
 	VADDPS(squares[1], squares[0], squares[0])
-	VDIVPS(total, squares[0], squares[0])
+	VSQRTPS(squares[0], squares[0])
 	VDIVPS(total, squares[0], squares[0])
 	VMOVUPS(squares[0], Mem{Base: out, Disp: lanes*4 + disp})
 }
