@@ -201,7 +201,7 @@ func (s isa) mixPart(label string, out, logits, gates, n reg.Register, disp int)
 // mean writes the mean of the logits by the exponentials of the gates, and returns it and
 // the exponentials' sum; they take the gates' place if they are to be kept.
 func (s isa) mean(label string, out, logits, gates, n reg.Register, disp int, keep bool) (mean, total reg.Register) {
-	const ways = 2 // sums that do not wait for each other
+	ways := s.ways()
 	top := s.greatest(label+"max", gates, n, disp)
 	sum, acc, check, zero := s.zeros(ways), s.zeros(ways), s.zeros(ways), s.zeros(1)[0]
 	s.inSteps(label+"sum", ways, n, disp, []reg.Register{gates, logits}, func(at []reg.Register, ways int) {
@@ -213,10 +213,12 @@ func (s isa) mean(label string, out, logits, gates, n reg.Register, disp int, ke
 			VFMADD231PS(Mem{Base: at[1], Disp: i * lanes * 4}, e, acc[i])
 		})
 	})
-	for _, v := range append(check, sum[1]) {
+	for _, v := range append(check, sum[1:]...) {
 		VADDPS(v, sum[0], sum[0])
 	}
-	VADDPS(acc[1], acc[0], acc[0])
+	for _, v := range acc[1:] {
+		VADDPS(v, acc[0], acc[0])
+	}
 	VDIVPS(sum[0], acc[0], acc[0])
 	VMOVUPS(acc[0], Mem{Base: out, Disp: disp})
 	return acc[0], sum[0]
@@ -234,19 +236,24 @@ func (s isa) zeros(n int) []reg.Register {
 
 // greatest is the maximum of each lane.
 func (s isa) greatest(label string, x, n reg.Register, disp int) reg.Register {
-	const ways = 2
-	top := []reg.Register{s.vec(), s.vec()}
-	for _, t := range top {
-		VMOVUPS(Mem{Base: x, Disp: disp}, t)
+	top := make([]reg.Register, s.ways())
+	for i := range top {
+		top[i] = s.vec()
+		VMOVUPS(Mem{Base: x, Disp: disp}, top[i])
 	}
-	s.inSteps(label, ways, n, disp, []reg.Register{x}, func(at []reg.Register, ways int) {
+	s.inSteps(label, len(top), n, disp, []reg.Register{x}, func(at []reg.Register, ways int) {
 		for i := range ways {
 			VMAXPS(Mem{Base: at[0], Disp: i * lanes * 4}, top[i], top[i])
 		}
 	})
-	VMAXPS(top[1], top[0], top[0])
+	for _, t := range top[1:] {
+		VMAXPS(t, top[0], top[0])
+	}
 	return top[0]
 }
+
+// ways are the sums that do not wait for each other, where AVX2 has few registers.
+func (s isa) ways() int { return 4 / s.parts }
 
 // weights makes exp(gate − top) of some gates and hands each on; check becomes NaN
 // from a gate that is not finite, of which 2^−Inf would be 0.

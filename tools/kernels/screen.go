@@ -58,10 +58,9 @@ func (s isa) weigh() {
 }
 
 func (s isa) weighPart(label string, out, logits, gates, n reg.Register, disp int) {
-	const ways = 2
 	mean, total := s.mean(label, out, logits, gates, n, disp, true)
-	squares := s.zeros(ways)
-	s.inSteps(label+"squares", ways, n, disp, []reg.Register{gates, logits}, func(at []reg.Register, ways int) {
+	squares := s.zeros(s.ways())
+	s.inSteps(label+"squares", len(squares), n, disp, []reg.Register{gates, logits}, func(at []reg.Register, ways int) {
 		for i := range ways {
 			d := s.vec()
 			VMOVUPS(Mem{Base: at[1], Disp: i * lanes * 4}, d)
@@ -70,7 +69,9 @@ func (s isa) weighPart(label string, out, logits, gates, n reg.Register, disp in
 			VFMADD231PS(d, d, squares[i])
 		}
 	})
-	VADDPS(squares[1], squares[0], squares[0])
+	for _, v := range squares[1:] {
+		VADDPS(v, squares[0], squares[0])
+	}
 	VSQRTPS(squares[0], squares[0])
 	VDIVPS(total, squares[0], squares[0])
 	VMOVUPS(squares[0], Mem{Base: out, Disp: lanes*4 + disp})
