@@ -10006,36 +10006,85 @@ TEXT ·narrowAVX512(SB), NOSPLIT, $0-32
 	MOVQ         n+24(FP), BX
 	VMOVUPS      kinterleave<>+0(SB), Z0
 	VPBROADCASTD kupper<>+0(SB), Z1
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
 	VMOVUPS      (CX), Z2
 	VPXORD       Z3, Z3, Z3
 
-narrowloop:
-	TESTQ   BX, BX
-	JZ      narrowend
-	VMOVUPS (DX), Z6
-	VMOVUPS 64(DX), Z7
+narrow2:
+	CMPQ    BX, $0x02
+	JL      narrow2end
+	VMOVUPS (DX), Z16
+	VMOVUPS 64(DX), Z17
 
-	// VCVTNE2PS2BF16 Z6, Z7, Z4
+	// VCVTNE2PS2BF16 Z16, Z17, Z4
 	BYTE        $0x62
-	BYTE        $0xf2
-	BYTE        $0x47
-	BYTE        $0x48
+	BYTE        $0xb2
+	BYTE        $0x77
+	BYTE        $0x40
 	BYTE        $0x72
-	BYTE        $0xe6
+	BYTE        $0xe0
 	VPERMW      Z4, Z0, Z4
 	VMOVUPS     Z4, (AX)
 	VPSLLD      $0x10, Z4, Z5
-	VSUBPS      Z5, Z6, Z6
+	VSUBPS      Z5, Z16, Z16
 	VPANDD      Z1, Z4, Z5
-	VSUBPS      Z5, Z7, Z7
-	VFMADD231PS Z6, Z6, Z2
-	VFMADD231PS Z7, Z7, Z3
-	ADDQ        $0x00000080, DX
-	ADDQ        $0x40, AX
-	DECQ        BX
-	JMP         narrowloop
+	VSUBPS      Z5, Z17, Z17
+	VFMADD231PS Z16, Z16, Z2
+	VFMADD231PS Z17, Z17, Z3
+	VMOVUPS     128(DX), Z18
+	VMOVUPS     192(DX), Z19
 
-narrowend:
+	// VCVTNE2PS2BF16 Z18, Z19, Z8
+	BYTE        $0x62
+	BYTE        $0x32
+	BYTE        $0x67
+	BYTE        $0x40
+	BYTE        $0x72
+	BYTE        $0xc2
+	VPERMW      Z8, Z0, Z8
+	VMOVUPS     Z8, 64(AX)
+	VPSLLD      $0x10, Z8, Z9
+	VSUBPS      Z9, Z18, Z18
+	VPANDD      Z1, Z8, Z9
+	VSUBPS      Z9, Z19, Z19
+	VFMADD231PS Z18, Z18, Z6
+	VFMADD231PS Z19, Z19, Z7
+	ADDQ        $0x00000100, DX
+	ADDQ        $0x00000080, AX
+	SUBQ        $0x02, BX
+	JMP         narrow2
+
+narrow2end:
+narrow1:
+	CMPQ    BX, $0x01
+	JL      narrow1end
+	VMOVUPS (DX), Z16
+	VMOVUPS 64(DX), Z17
+
+	// VCVTNE2PS2BF16 Z16, Z17, Z4
+	BYTE        $0x62
+	BYTE        $0xb2
+	BYTE        $0x77
+	BYTE        $0x40
+	BYTE        $0x72
+	BYTE        $0xe0
+	VPERMW      Z4, Z0, Z4
+	VMOVUPS     Z4, (AX)
+	VPSLLD      $0x10, Z4, Z5
+	VSUBPS      Z5, Z16, Z16
+	VPANDD      Z1, Z4, Z5
+	VSUBPS      Z5, Z17, Z17
+	VFMADD231PS Z16, Z16, Z2
+	VFMADD231PS Z17, Z17, Z3
+	ADDQ        $0x00000080, DX
+	ADDQ        $0x00000040, AX
+	SUBQ        $0x01, BX
+	JMP         narrow1
+
+narrow1end:
+	VADDPS  Z6, Z2, Z2
+	VADDPS  Z7, Z3, Z3
 	VADDPS  Z3, Z2, Z2
 	VMOVUPS Z2, (CX)
 	VZEROUPPER

@@ -105,21 +105,30 @@ func narrow() {
 	Pragma("noescape")
 	Doc("narrowAVX512 writes pairs of values of the tile x as n words of 16 lanes, and adds the squares of what each lane loses to lost. It needs AVX512_BF16.")
 	dst, lost, x, n := Load(Param("dst"), GP64()), Load(Param("lost"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
-	r := newRounding([]reg.VecPhysical{reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5})
-	first, second := reg.Z6, reg.Z7
-	r.begin(Mem{Base: lost})
-	Label("narrowloop")
-	TESTQ(n, n)
-	JZ(LabelRef("narrowend"))
-	VMOVUPS(Mem{Base: x}, first)
-	VMOVUPS(Mem{Base: x, Disp: lanes * 4}, second)
-	r.pair(first, second, Mem{Base: dst})
-	ADDQ(U32(2*lanes*4), x)
-	ADDQ(Imm(lanes*4), dst)
-	DECQ(n)
-	JMP(LabelRef("narrowloop"))
-	Label("narrowend")
-	r.end(Mem{Base: lost})
+	rs := []rounding{newRounding([]reg.VecPhysical{reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5})}
+	rs = append(rs, rs[0].beside(reg.Z6, reg.Z7, reg.Z8, reg.Z9)) // sums that do not wait for each other
+	rs[0].begin(Mem{Base: lost})
+	for ways := len(rs); ways > 0; ways-- {
+		loop := "narrow" + string(rune('0'+ways))
+		Label(loop)
+		CMPQ(n, Imm(uint64(ways)))
+		JL(LabelRef(loop + "end"))
+		for i, r := range rs[:ways] {
+			first, second := vectors[16+2*i], vectors[17+2*i]
+			VMOVUPS(Mem{Base: x, Disp: 2 * i * lanes * 4}, first)
+			VMOVUPS(Mem{Base: x, Disp: (2*i + 1) * lanes * 4}, second)
+			r.pair(first, second, Mem{Base: dst, Disp: i * lanes * 4})
+		}
+		ADDQ(U32(ways*2*lanes*4), x)
+		ADDQ(U32(ways*lanes*4), dst)
+		SUBQ(Imm(uint64(ways)), n)
+		JMP(LabelRef(loop))
+		Label(loop + "end")
+	}
+	for i := range rs[0].lost {
+		VADDPS(rs[1].lost[i], rs[0].lost[i], rs[0].lost[i])
+	}
+	rs[0].end(Mem{Base: lost})
 	VZEROUPPER()
 	RET()
 }
@@ -136,6 +145,15 @@ func newRounding(v []reg.VecPhysical) rounding {
 	r := rounding{v[0], v[1], [2]reg.VecPhysical{v[2], v[3]}, v[4], v[5]}
 	VMOVUPS(interleave, r.order)
 	VPBROADCASTD(upper, r.upper)
+	return r
+}
+
+// beside is one with sums of its own, from zero on.
+func (r rounding) beside(first, second, word, rest reg.VecPhysical) rounding {
+	r.lost, r.word, r.rest = [2]reg.VecPhysical{first, second}, word, rest
+	for _, sum := range r.lost {
+		VPXORD(sum, sum, sum)
+	}
 	return r
 }
 
