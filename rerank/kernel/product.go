@@ -50,7 +50,7 @@ type Product struct {
 	Factor, Plus []float32
 	PlusTile     int
 	SiLU         bool
-	// Rough: SiLU may be off by RoughSiLU, and one unit in the last place.
+	// Rough: SiLU may be off by RoughSiLU besides what Set.SiLU is.
 	Rough bool
 	// Narrow, if not nil, gets the result instead of C, which then is room.
 	Narrow *Narrow

@@ -128,18 +128,32 @@ func TestRoughSiLU(t *testing.T) {
 	for _, s := range reducedSets() {
 		w, b := rerank.NewMatrix(8, 2), make([]uint32, 2*kernel.Lanes)
 		c := make([]float32, 2*8*kernel.Lanes)
-		for range 2000 {
+		for round := range 4000 {
 			p := kernel.Product{Tiles: 2, C: c, CTile: 8 * kernel.Lanes, BTile: kernel.Lanes, Bias: make([]float32, 8), SiLU: true, Rough: true}
 			for i := range p.Bias {
 				p.Bias[i] = float32(r.NormFloat64() * math.Exp(r.Float64()*12-6))
+				if round%2 == 1 { // every 2⁻¹⁰ from −8 to 8, where the lines begin and end too
+					p.Bias[i] = float32(round/2*8+i)/1024 - 8
+				}
+			}
+			if round == 0 {
+				p.Bias = []float32{0, -1e-40, 1e30, -1e30, math.MaxFloat32, -math.MaxFloat32, 7.96875, -7.96875}
 			}
 			s.MultiplyBFloat16(kernel.PackBFloat16(w), b, &p)
 			for i, got := range c {
 				x := float64(p.Bias[i/kernel.Lanes%8])
 				want := x / (1 + math.Exp(-x))
-				if math.Abs(float64(got)-want) > kernel.RoughSiLU+math.Abs(want)*0x1p-22 {
+				if math.Abs(float64(got)-want) > kernel.RoughSiLU+math.Abs(want)*0x1p-22+math.Abs(x)*0x1p-120 {
 					t.Fatalf("%s: SiLU of %v is %v, want %v", s.Name(), x, got, want)
 				}
+			}
+		}
+		bad := float32(math.NaN())
+		p := kernel.Product{Tiles: 1, C: c, Bias: []float32{bad, float32(math.Inf(1)), float32(math.Inf(-1)), -bad}, SiLU: true, Rough: true}
+		s.MultiplyBFloat16(kernel.PackBFloat16(rerank.NewMatrix(4, 2)), b, &p)
+		for i, got := range c[:4*kernel.Lanes] {
+			if !notFinite(got) {
+				t.Errorf("%s: SiLU of %v is %v", s.Name(), p.Bias[i/kernel.Lanes], got)
 			}
 		}
 	}
