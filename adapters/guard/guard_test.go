@@ -185,7 +185,7 @@ func TestScanGoesOn(t *testing.T) {
 	var seen []rerank.ID
 	err := w.Store.(adapters.Scanner).Scan(t.Context(), adapters.ScanRequest{Collection: "rows", Batch: 10}, func(r adapters.Rows, _ string) error {
 		if len(seen) == 30 {
-			wire.Cut()
+			wire.CutNext()
 		}
 		seen = append(seen, r.IDs...)
 		return nil

@@ -28,6 +28,7 @@ type Link struct {
 	group    sync.WaitGroup
 	down     atomic.Bool
 	stalled  atomic.Bool
+	cutNext  atomic.Bool
 	delay    func(connection int) time.Duration
 	goAways  atomic.Int64
 	pings    atomic.Int64
@@ -70,6 +71,10 @@ func (l *Link) Cut() {
 		_ = c.Close()
 	}
 }
+
+// CutNext cuts the connections when the next call comes, before the server has it all:
+// one that was cut while nothing is under way may be replaced before a call sees it.
+func (l *Link) CutNext() { l.cutNext.Store(true) }
 
 // Stall swallows what comes from either side from now on; the connections stay.
 func (l *Link) Stall() { l.stalled.Store(true) }
@@ -161,6 +166,10 @@ func (l *Link) count(r *io.PipeReader, up bool) {
 			return
 		}
 		switch f := frame.(type) {
+		case *http2.HeadersFrame:
+			if up && l.cutNext.CompareAndSwap(true, false) {
+				l.Cut()
+			}
 		case *http2.PingFrame:
 			if up && !f.IsAck() {
 				l.pings.Add(1)
