@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -9,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/gpu/parity"
+	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/plugin/device/cpu"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
@@ -57,23 +61,29 @@ func TestBenchGPURoute(t *testing.T) {
 	text := fmt.Sprintf(`
 stores: {far: {kind: qdrant, address: "127.0.0.1:1"}}
 models: {mol: {path: mol.safetensors}}
-plugins: {gpu: {path: %q, args: [plugin, device], env: [%s, GORACE], start_timeout: 1m}}
+plugins:
+  gpu: {path: %q, args: [plugin, device], env: [%s, GORACE], start_timeout: 1m}
+  elsewhere: {address: %q, start_timeout: 1m}
 routes:
   items: {store: far, collection: items, model: mol, table: items.table, strategy: scan, device: gpu}
+  there: {store: far, collection: items, model: mol, table: items.table, strategy: scan, device: elsewhere}
   plain: {store: far, collection: items, model: mol, table: items.table, strategy: scan}
-`, os.Args[0], asCommand)
+`, os.Args[0], asCommand, serveDevice(t, filepath.Join(dir, "own", "device.sock")))
 	file, queries := filepath.Join(dir, "likeness.yaml"), filepath.Join(dir, "queries.npy")
 	must(t, os.WriteFile(file, []byte(text), 0o600))
 	bench := func(flags ...string) result {
 		return execute(t, "", append([]string{"bench", "gpu", "--config", file, "--queries", queries, "--time", "1ms", "--output", "json"}, flags...)...)
 	}
-	for _, flags := range [][]string{{"--batch", "5"}, {"--candidates", "100", "--k", "7"}, {"--rows", "50", "--cpu=false"}} {
-		r := bench(append(flags, "--route", "items")...)
+	for _, flags := range [][]string{
+		{"--route", "items", "--batch", "5"}, {"--route", "items", "--candidates", "100", "--k", "7"},
+		{"--route", "items", "--rows", "50", "--cpu=false"}, {"--route", "there", "--batch", "2"},
+	} {
+		r := bench(flags...)
 		var report gpuReport
 		if err := json.Unmarshal([]byte(r.out), &report); r.code != 0 || err != nil || len(report.Cases) != 1 {
 			t.Fatalf("%v: exit code %d, %v: %s%s", flags, r.code, err, r.out, r.err)
 		}
-		if c := report.Cases[0]; c.Name != "items" || c.Plugin.Batch.Runs < 1 || c.Rows > rows {
+		if c := report.Cases[0]; c.Name != flags[1] || c.Plugin.Batch.Runs < 1 || c.Rows > rows {
 			t.Errorf("%v: %+v", flags, c)
 		}
 	}
@@ -85,6 +95,23 @@ routes:
 			t.Errorf("%v: exit code %d, %s", flags, r.code, r.err)
 		}
 	}
+}
+
+// serveDevice has a device at a socket until the test ends, and returns its address.
+func serveDevice(t *testing.T, socket string) string {
+	t.Helper()
+	address, ended := "unix://"+socket, make(chan error, 1)
+	ctx, end := context.WithCancel(t.Context())
+	go func() {
+		ended <- device.Serve(ctx, cpu.New(cpu.Options{}), device.Limits{}, plugin.Listen(address, plugin.TLS{}))
+	}()
+	t.Cleanup(func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return address
 }
 
 func must(t *testing.T, err error) {
