@@ -146,15 +146,8 @@ func (d *Device) Describe(context.Context) (device.Description, error) {
 		Version: d.options.Version, MaxK: d.options.MaxK,
 		Kinds:  []rerank.Kind{rerank.KindDot, rerank.KindBilinear, rerank.KindMoL, rerank.KindMaxSim, rerank.KindRBE},
 		Memory: d.options.Memory, Free: max(0, d.options.Memory-d.used),
-		Models: slices.SortedFunc(maps.Keys(d.models), byName), Tables: slices.SortedFunc(maps.Keys(d.tables), byName),
+		Models: device.Versions(d.models), Tables: device.Versions(d.tables),
 	}, nil
-}
-
-func byName(a, b device.Version) int {
-	if c := strings.Compare(a.Name, b.Name); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Version, b.Version)
 }
 
 // take reserves memory before it is allocated; the caller holds mu.

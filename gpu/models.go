@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 
@@ -38,12 +37,9 @@ func NetworkOf(m *model.Model) *Network {
 
 // LoadModel implements device.Device.
 func (d *Device) LoadModel(ctx context.Context, v device.Version, file []byte) error {
-	m, err := model.Read(bytes.NewReader(file), int64(len(file)))
+	m, err := device.ReadModel(v, file)
 	if err != nil {
-		return fmt.Errorf("%w: model %s: %w", device.ErrRequest, v, err)
-	}
-	if m.Version != v.Version {
-		return fmt.Errorf("%w: model %s has the version %q by its digest", device.ErrRequest, v, m.Version)
+		return err
 	}
 	l := &loaded{Model: m, network: NetworkOf(m)}
 	l.bound = bound.New(l.network.MoL)

@@ -1,10 +1,35 @@
 package device
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
+	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/table"
 )
+
+// ReadModel reads a native model file whose digest is to be the version. It returns ErrRequest.
+func ReadModel(v Version, file []byte) (*model.Model, error) {
+	m, err := model.Read(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		return nil, fmt.Errorf("%w: model %s: %w", ErrRequest, v, err)
+	}
+	if m.Version != v.Version {
+		return nil, fmt.Errorf("%w: model %s has the version %q by its digest", ErrRequest, v, m.Version)
+	}
+	return m, nil
+}
+
+// Versions are those of a map, by name and version.
+func Versions[T any](loaded map[Version]T) []Version {
+	return slices.SortedFunc(maps.Keys(loaded), func(a, b Version) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Version, b.Version))
+	})
+}
 
 // Added checks a patch of a table of so many rows and columns, and returns how many
 // rows it adds. It returns ErrRequest for numbers or rows that do not fit.

@@ -4,14 +4,10 @@
 package cpu
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/likenessdb/likeness/plugin/device"
@@ -74,26 +70,16 @@ func (d *Device) Describe(context.Context) (device.Description, error) {
 	if d.options.Memory > 0 {
 		out.Memory, out.Free = d.options.Memory, max(0, d.options.Memory-d.used)
 	}
-	out.Models = slices.SortedFunc(maps.Keys(d.models), byName)
-	out.Tables = slices.SortedFunc(maps.Keys(d.tables), byName)
+	out.Models = device.Versions(d.models)
+	out.Tables = device.Versions(d.tables)
 	return out, nil
-}
-
-func byName(a, b device.Version) int {
-	if c := strings.Compare(a.Name, b.Name); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Version, b.Version)
 }
 
 // LoadModel implements device.Device.
 func (d *Device) LoadModel(_ context.Context, v device.Version, file []byte) error {
-	m, err := model.Read(bytes.NewReader(file), int64(len(file)))
+	m, err := device.ReadModel(v, file)
 	if err != nil {
-		return fmt.Errorf("%w: model %s: %w", device.ErrRequest, v, err)
-	}
-	if m.Version != v.Version {
-		return fmt.Errorf("%w: model %s has the version %q by its digest", device.ErrRequest, v, m.Version)
+		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
