@@ -17,7 +17,8 @@ func accelerated() []*Set {
 	}
 	sets := []*Set{{name: "avx2", isa: avx2}}
 	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512BW {
-		sets = append(sets, &Set{name: "avx512", isa: avx512, bf16: cpu.X86.HasAVX512BF16, vnni: cpu.X86.HasAVX512VNNI})
+		bf16 := cpu.X86.HasAVX512BF16
+		sets = append(sets, &Set{name: "avx512", isa: avx512, bf16: bf16, vnni: cpu.X86.HasAVX512VNNI, amx: bf16 && hasMatrixUnit()})
 	}
 	return sets
 }
@@ -46,6 +47,8 @@ func (i isa) productBFloat16(args *productArgs, native bool) {
 		productBFloat16AVX2((*byte)(unsafe.Pointer(args)))
 	}
 }
+
+func (isa) productMatrix(args *productArgs) { productAMX((*byte)(unsafe.Pointer(args))) }
 
 func (i isa) productInt8(args *productArgs, native bool) {
 	if native {
@@ -145,6 +148,17 @@ func (i isa) weigh(out *[2][Lanes]float32, logits, gates []float32) {
 		weighAVX2(&out[0][0], &logits[0], &gates[0], len(logits)/Lanes)
 	default:
 		weighGo(out, logits, gates)
+	}
+}
+
+func (i isa) bound(out *[Lanes]float32, weighed *[2][Lanes]float32, squares *[4]*[Lanes]float32, errors *GateErrors, reach float32) {
+	switch i {
+	case avx512:
+		boundAVX512(&out[0], &weighed[0][0], &squares[0][0], &squares[1][0], &squares[2][0], &squares[3][0], &errors.All[0])
+	case avx2:
+		boundAVX2(&out[0], &weighed[0][0], &squares[0][0], &squares[1][0], &squares[2][0], &squares[3][0], &errors.All[0])
+	default:
+		boundGo(out, weighed, squares, errors, reach)
 	}
 }
 

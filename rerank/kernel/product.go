@@ -41,6 +41,9 @@ type Product struct {
 	C           []float32
 	CTile, CRow int
 	BTile       int // from one tile of b to the next
+	// Groups, if not 0, is how often all this is done, from group to group CGroup and BGroup further. It is for products of
+	// bfloat16 without Plus and Narrow.
+	Groups, CGroup, BGroup int
 	// Add: the result is added to C; Bias is not looked at.
 	Add bool
 	// Bias has Padded numbers, or none: zero.
@@ -107,7 +110,8 @@ func (p *Product) check(rows int) {
 	if p.CRow == 0 {
 		p.CRow = Lanes
 	}
-	_ = p.C[last*p.CTile+(rows-1)*p.CRow+Lanes-1]
+	p.Groups = max(p.Groups, 1)
+	_ = p.C[(p.Groups-1)*p.CGroup+last*p.CTile+(rows-1)*p.CRow+Lanes-1]
 	if !p.Add && len(p.Bias) > 0 {
 		_ = p.Bias[rows-1]
 	}
@@ -121,7 +125,7 @@ func (p *Product) reads(cols int) int {
 	if cols == 0 {
 		return 0
 	}
-	return (p.Tiles-1)*p.BTile + cols*Lanes
+	return (p.Groups-1)*p.BGroup + (p.Tiles-1)*p.BTile + cols*Lanes
 }
 
 // reach panics, as an index does, unless b has n elements.
@@ -137,6 +141,7 @@ const (
 	flagSiLU
 	flagRough
 	flagNarrow
+	flagSums // nothing is to be done with the sums
 )
 
 // productArgs is what the assembly reads; tools/kernels has its offsets.
@@ -149,6 +154,12 @@ type productArgs struct {
 	rowC, rowBias, rowFactor     uintptr // the kernel's own, as the next line
 	rowPlus, rowsLeft            uintptr
 	squares                      unsafe.Pointer
+	// Of the unit for matrices: bytes from block to block of the columns of a tile; groups of tiles, and
+	// bytes from one to the next; what is the kernel's own; and what its registers hold.
+	bStep                   int
+	groups, cGroup, bGroup  int
+	groupC, groupB, atTiles uintptr
+	config                  [64]byte
 }
 
 // args fills in a, which is zero.

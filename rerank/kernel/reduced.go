@@ -22,7 +22,9 @@ import (
 //     to nearest even: c = fl(fl(c + x₁y₁) + x₀y₀). So n values cost n roundings:
 //     |computed − exact| ≤ Gamma(n)·(|c| + Σ|xᵢyᵢ|), which is at most
 //     Gamma(n)·‖x‖·‖y‖ for c = 0, plus n·2⁻¹²⁶, since VDPBF16PS takes subnormal
-//     numbers for zero. All sets agree to the bit where nothing is subnormal.
+//     numbers for zero. All sets agree to the bit where nothing is subnormal, but one with
+//     a unit for matrices: in blocks of p pairs it sums first and second products apart, then adds both sums to each other and to c,
+//     which is p + n/2p ≤ n roundings.
 //   - int8: sums of int32, exact in every set as long as a row has no more than
 //     MaxInt8 values.
 //   - Rounding to bfloat16 is to nearest even: |rounded − x| ≤ 2⁻⁸·|x|
@@ -64,6 +66,7 @@ type WeightsBFloat16 struct {
 	rows, cols int       // cols is even
 	panels     []uint32  // pairs: low half first
 	wide       []float32 // the same, widened: second, first
+	blocks     []uint32  // the same as the unit for matrices reads them
 }
 
 // PackBFloat16 rounds and packs a matrix; an odd last column gets a zero beside it.
@@ -78,6 +81,9 @@ func PackBFloat16(m rerank.Matrix) WeightsBFloat16 {
 			w.panels[word] |= uint32(h) << (c % 2 * 16)
 			w.wide[word*2+1-c%2] = WidenBFloat16(h)
 		}
+	}
+	if hasMatrixUnit() {
+		w.pack()
 	}
 	return w
 }
@@ -94,6 +100,10 @@ func (s *Set) MultiplyBFloat16(w WeightsBFloat16, b []uint32, p *Product) {
 	if p.Narrow != nil {
 		p.Narrow.check(p.Tiles, rows)
 	}
+	if p.Groups > 1 && !s.amx {
+		s.groups(w, b, *p)
+		return
+	}
 	if !s.isa.whole() || w.cols == 0 {
 		p.plainBFloat16(s.isa, w, b)
 		p.narrow(s, rows)
@@ -106,9 +116,24 @@ func (s *Set) MultiplyBFloat16(w WeightsBFloat16, b []uint32, p *Product) {
 		args.w = unsafe.Pointer(unsafe.SliceData(w.panels))
 		p.Narrow.into(&args)
 	}
+	if s.amx {
+		w.inBlocks(&args, p, rows)
+		s.isa.productMatrix(&args)
+		return
+	}
 	s.isa.productBFloat16(&args, s.bf16)
 	if !s.bf16 {
 		p.narrow(s, rows)
+	}
+}
+
+// groups multiplies one group after the other.
+func (s *Set) groups(w WeightsBFloat16, b []uint32, p Product) {
+	c, groups := p.C, p.Groups
+	p.Groups = 1
+	for g := range groups {
+		p.C = c[g*p.CGroup:]
+		s.MultiplyBFloat16(w, b[g*p.BGroup:], &p)
 	}
 }
 

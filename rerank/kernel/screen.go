@@ -15,6 +15,55 @@ func (s *Set) Weigh(out *[2][Lanes]float32, logits, gates []float32) {
 	s.isa.weigh(out, logits, gates[:len(logits)])
 }
 
+// GateErrors bound what the inputs of a softmax can be off: All the norm of it, Each the greatest of one. Both are sums, of
+// a number and of four times the roots of sums of squares.
+type GateErrors struct {
+	All, Each  [5]float32
+	four, room float32
+}
+
+// boundRoom is for the roundings of Bound, and of the sums and means that it gets.
+const boundRoom = 1 + 2.2e-4
+
+// Bound writes to out what the mean that Weigh wrote is at most, if the gates are off as errors say of the sums of squares: with δ for each
+// and Δ for all, mean + e^δ·(e^δ − 1)/δ·Δ·spread, by e^δ ≤ ((4 + δ)/(4 − δ))². Of δ from 4 on it is infinite, or not a number, and of what is not a
+// number, not one. Where a greater bound of all lanes is below reach, it may do.
+func (s *Set) Bound(out *[Lanes]float32, weighed *[2][Lanes]float32, squares *[4]*[Lanes]float32, errors *GateErrors, reach float32) {
+	errors.four, errors.room = 4, 16*boundRoom
+	s.isa.bound(out, weighed, squares, errors, reach)
+}
+
+func boundGo(out *[Lanes]float32, weighed *[2][Lanes]float32, squares *[4]*[Lanes]float32, errors *GateErrors, reach float32) {
+	worst := errors.factor(greatest(squares[0]), greatest(squares[1]), greatest(squares[2]), greatest(squares[3]))
+	for l := range out {
+		mean, spread := weighed[0][l], weighed[1][l]
+		if out[l] = mean + worst*spread; !(out[l] < reach) {
+			out[l] = mean + errors.factor(squares[0][l], squares[1][l], squares[2][l], squares[3][l])*spread
+		}
+	}
+}
+
+// factor bounds what a mean is off in units of its spread.
+func (e *GateErrors) factor(squares ...float32) float32 {
+	all, each := e.All[0], e.Each[0]
+	for i, x := range squares {
+		root := float32(math.Sqrt(float64(x)))
+		all, each = all+e.All[i+1]*root, each+e.Each[i+1]*root
+	}
+	up, down := 4+each, max(4-each, 0)
+	up, down = up*up, down*down
+	return all * up * (16 * boundRoom) / (down * down)
+}
+
+// greatest of numbers; NaN is above all.
+func greatest(v *[Lanes]float32) (top float32) {
+	top = v[0]
+	for _, x := range v {
+		top = max(top, x)
+	}
+	return top
+}
+
 func extentGo(out *[3][Lanes]float32, x []float32) {
 	copy(out[0][:], x)
 	copy(out[1][:], x)

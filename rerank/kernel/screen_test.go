@@ -63,3 +63,51 @@ func compareLane(t *testing.T, name string, l int, logits, gates []float32, exte
 		t.Errorf("%s, lane %d: mean %v and distance %v, want %v and %v", name, l, mean[0][l], mean[1][l], phi, math.Sqrt(apart))
 	}
 }
+
+// TestBound wants no less than mean + e^δ·(e^δ − 1)/δ·Δ·spread of any set, and little more where δ is small; and what is not a number to show.
+func TestBound(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, s := range kernel.Sets() {
+		for range 2000 {
+			var squares [4]*[kernel.Lanes]float32
+			var weighed [2][kernel.Lanes]float32
+			var errors kernel.GateErrors
+			for i := range squares {
+				squares[i] = new([kernel.Lanes]float32)
+				for l := range kernel.Lanes {
+					squares[i][l] = float32(math.Exp(rng.NormFloat64() * 3))
+				}
+			}
+			for l := range kernel.Lanes {
+				weighed[0][l], weighed[1][l] = float32(rng.NormFloat64()*5), float32(math.Exp(rng.NormFloat64()*3))
+			}
+			scale := math.Exp(rng.Float64()*8 - 8)
+			for i := range errors.All {
+				errors.All[i], errors.Each[i] = rng.Float32(), rng.Float32()*float32(scale)
+			}
+			bad := rng.IntN(kernel.Lanes)
+			squares[rng.IntN(4)][bad] = float32(math.NaN())
+			var out [kernel.Lanes]float32
+			s.Bound(&out, &weighed, &squares, &errors, float32(math.Inf(-1)))
+			for l, got := range out {
+				if l == bad {
+					if finite(got) {
+						t.Fatalf("%s: of what is not a number it makes %v", s.Name(), got)
+					}
+					continue
+				}
+				all, each := float64(errors.All[0]), float64(errors.Each[0])
+				for i, v := range squares {
+					all += float64(errors.All[i+1]) * math.Sqrt(float64(v[l]))
+					each += float64(errors.Each[i+1]) * math.Sqrt(float64(v[l]))
+				}
+				added := math.Exp(each) * math.Expm1(each) / each * all * float64(weighed[1][l])
+				rounding := 1e-6 * math.Abs(float64(weighed[0][l]))
+				want, most := float64(weighed[0][l])+added, float64(weighed[0][l])+added*1.5
+				if float64(got) < want-rounding || each < 1.5 && float64(got) > most+rounding {
+					t.Fatalf("%s, δ %v: %v, want from %v to %v", s.Name(), each, got, want, most)
+				}
+			}
+		}
+	}
+}

@@ -21,6 +21,8 @@ type Set struct {
 	isa  isa
 	// bf16, vnni: the processor multiplies bfloat16, int8.
 	bf16, vnni bool
+	// amx: it has a unit for matrices of bfloat16, too.
+	amx bool
 }
 
 // isa is an instruction set.
@@ -65,6 +67,18 @@ func Named(name string) (*Set, error) {
 		have = append(have, s.name)
 	}
 	return nil, fmt.Errorf("kernel %q: this processor runs %q", name, have)
+}
+
+// MaxBatch is the most that Batch returns.
+const MaxBatch = 8
+
+// Batch is how many tiles products of bfloat16 should get at once: two share what is loaded of the weights; a unit
+// for matrices takes as long to begin as to multiply some.
+func (s *Set) Batch() int {
+	if s.amx {
+		return MaxBatch
+	}
+	return 2
 }
 
 // Name is what Named finds the set by.

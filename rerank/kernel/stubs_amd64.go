@@ -59,6 +59,12 @@ func extentAVX512(out *float32, x *float32, n int)
 //go:noescape
 func weighAVX512(out *float32, logits *float32, gates *float32, n int)
 
+// boundAVX512 writes mean + room·all·(4 + each)²/(4 − each)⁴·spread of each of 16 lanes to out: weighed has mean and spread; all is
+// errors₀ + Σ errors₁₊ᵢ·√sᵢ, each so of errors₅ to errors₉; errors₁₀ is 4, errors₁₁ room. Of each ≥ 4 it is infinite, or NaN.
+//
+//go:noescape
+func boundAVX512(out *float32, weighed *float32, s0 *float32, s1 *float32, s2 *float32, s3 *float32, errors *float32)
+
 // rowsAVX512 writes the inner products of v with count rows of m, stride bytes apart, to dst: those whose numbers are in rows,
 // or the first if it is nil. count is a multiple of four, n > 0.
 //
@@ -147,6 +153,12 @@ func extentAVX2(out *float32, x *float32, n int)
 //go:noescape
 func weighAVX2(out *float32, logits *float32, gates *float32, n int)
 
+// boundAVX2 writes mean + room·all·(4 + each)²/(4 − each)⁴·spread of each of 16 lanes to out: weighed has mean and spread; all is
+// errors₀ + Σ errors₁₊ᵢ·√sᵢ, each so of errors₅ to errors₉; errors₁₀ is 4, errors₁₁ room. Of each ≥ 4 it is infinite, or NaN.
+//
+//go:noescape
+func boundAVX2(out *float32, weighed *float32, s0 *float32, s1 *float32, s2 *float32, s3 *float32, errors *float32)
+
 // rowsAVX2 writes the inner products of v with count rows of m, stride bytes apart, to dst: those whose numbers are in rows,
 // or the first if it is nil. count is a multiple of four, n > 0.
 //
@@ -184,6 +196,11 @@ func readAVX2(out *float32, v *float32, n int)
 //
 //go:noescape
 func productBF16(args *byte)
+
+// productAMX multiplies tiles of bfloat16. It needs AMX_BF16 and AVX512_BF16.
+//
+//go:noescape
+func productAMX(args *byte)
 
 // productVNNI multiplies tiles of int8. It needs AVX512_VNNI.
 //

@@ -21,6 +21,7 @@ func (isa) fma(out *float32, rounds int) int {
 // Only sets that have assembly for everything come here.
 func (isa) product(*productArgs)                        {}
 func (isa) productBFloat16(*productArgs, bool)          {}
+func (isa) productMatrix(*productArgs)                  {}
 func (isa) productInt8(*productArgs, bool)              {}
 func (isa) read(*float32, []float32, int)               {}
 func (isa) crossTiles(int) int                          { return 1 }
@@ -33,3 +34,6 @@ func (isa) gather(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from int) 
 func (isa) tile(dst []float32, rows *[Lanes][]float32)            { tileGo(dst, rows) }
 func (isa) extent(out *[3][Lanes]float32, x []float32)            { extentGo(out, x) }
 func (isa) weigh(out *[2][Lanes]float32, logits, gates []float32) { weighGo(out, logits, gates) }
+func (isa) bound(out *[Lanes]float32, weighed *[2][Lanes]float32, squares *[4]*[Lanes]float32, errors *GateErrors, reach float32) {
+	boundGo(out, weighed, squares, errors, reach)
+}

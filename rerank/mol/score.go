@@ -15,9 +15,9 @@ type scratch struct {
 	rows, part, item, logits, gates, gateHidden []float32
 	words, halves                               []uint32 // tiles of packed rows; of bfloat16
 	ahead                                       kernel.Ahead
-	narrow                                      kernel.Narrow                                      // of a screen's hidden layer,
-	widths                                      [groupSize / kernel.Lanes][2][kernel.Lanes]float32 // and squares of that, and of what rounding it takes;
-	lost                                        [groupSize / kernel.Lanes][kernel.Lanes]float32    // those of what rounding the logits takes
+	narrow                                      kernel.Narrow                             // of a screen's hidden layer,
+	widths                                      [kernel.MaxBatch][2][kernel.Lanes]float32 // and squares of that, and of what rounding it takes;
+	lost                                        [kernel.MaxBatch][kernel.Lanes]float32    // those of what rounding the logits takes
 }
 
 func (s *Similarity) borrow() *scratch { return s.scratch.Get().(*scratch) }

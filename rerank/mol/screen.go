@@ -177,15 +177,17 @@ func (e *encoded) Screen(level int, dst []float32, items rerank.Items, loss rera
 	b.rough = level == byGates && e.s.inBFloat16(items.Packed)
 	b.logit, b.logits = e.logitError(items, loss, b.rough)
 	if b.gated {
-		b.error = e.s.reduced.errors(b.logits, e.itemError(items, loss))
+		errors := e.s.reduced.errors(b.logits, e.itemError(items, loss))
 		if e.s.c.Combination == GLUSiLU {
-			b.error.scale(siluSlope)
-			b.error.all[0] += roughSiLU * math.Sqrt(float64(e.s.c.pairs()))
-			b.error.each[0] += roughSiLU
+			errors.scale(siluSlope)
+			errors.all[0] += roughSiLU * math.Sqrt(float64(e.s.c.pairs()))
+			errors.each[0] += roughSiLU
 		}
+		b.error = errors.ofSquares()
 	}
-	for from := 0; from < len(dst); from += groupSize {
-		b.group(sc, dst, items, from)
+	batch := e.s.kernels.Batch() * kernel.Lanes
+	for from := 0; from < len(dst); from += batch {
+		b.group(sc, dst, items, from, min(from+batch, len(dst)))
 	}
 	return nil
 }
@@ -197,23 +199,24 @@ type bounds struct {
 	reach        float32
 	// Error of a logit, and norm of that of all.
 	logit, logits float64
-	error         gateErrors
+	error         kernel.GateErrors
 
-	extent [groupSize / kernel.Lanes][3][kernel.Lanes]float32
-	off    [groupSize / kernel.Lanes]float32 // error of φ besides that of the gates, of a tile
+	extent [kernel.MaxBatch][3][kernel.Lanes]float32
+	off    [kernel.MaxBatch]float32 // error of φ besides that of the gates, of a tile
 	mean   [2][kernel.Lanes]float32
+	bound  [kernel.Lanes]float32
 }
 
-// group bounds up to two tiles of items.
-func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from int) {
+// group bounds the items [from, to), a batch of tiles at most.
+func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from, to int) {
 	s := b.e.s
-	g, words := b.load(sc, items, from, len(dst))
+	g, words := b.load(sc, items, from, to)
 	if words == nil {
 		sc.ahead.Hurry() // layers in bfloat16 have half the steps
 		sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
 		b.e.logits(sc, &g)
 	}
-	out := dst[from : from+g.count]
+	out := dst[from:to]
 	reaches := false
 	for t := range g.tiles {
 		s.kernels.Extent(&b.extent[t], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes])
@@ -224,7 +227,7 @@ func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from int)
 	}
 	b.gates(sc, &g, words)
 	for t := range g.tiles {
-		b.byGates(out[t*kernel.Lanes:], &sums{&b.extent[t][2], &sc.widths[t][0], &sc.lost[t], &sc.widths[t][1]}, b.off[t], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes], sc.gates[t*s.gateTile():])
+		b.byGates(out[t*kernel.Lanes:], &[4]*[kernel.Lanes]float32{&b.extent[t][2], &sc.widths[t][0], &sc.lost[t], &sc.widths[t][1]}, b.off[t], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes], sc.gates[t*s.gateTile():])
 	}
 }
 
@@ -247,30 +250,17 @@ func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *
 	return false
 }
 
-// sums are squares, of a tile: of the logits, of the hidden layer, and of what rounding
-// the one and the other takes.
-type sums [4]*[kernel.Lanes]float32
-
-// byGates bounds φ by what gates in bfloat16 make of it, and what they can be off:
-// first with the largest norms of the tile, and where that reaches, with the item's.
-func (b *bounds) byGates(dst []float32, of *sums, off float32, logits, gates []float32) {
+// byGates bounds φ by what gates in bfloat16 make of it, and what they can be off by the squares of a tile: of the logits, of
+// the hidden layer, and of what rounding the one and the other takes.
+func (b *bounds) byGates(dst []float32, squares *[4]*[kernel.Lanes]float32, off float32, logits, gates []float32) {
 	b.e.s.kernels.Weigh(&b.mean, logits, gates[:len(logits)])
-	worst := roomy(b.error.factor([4]float32{greatest(of[0]), greatest(of[1]), greatest(of[2]), greatest(of[3])}))
+	b.e.s.kernels.Bound(&b.bound, &b.mean, squares, &b.error, b.reach-off)
 	for l := range min(len(dst), kernel.Lanes) {
-		mean, spread := b.mean[0][l]+off, b.mean[1][l]
-		bound := mean + worst*spread
-		if !(bound < b.reach) {
-			bound = mean + roomy(b.error.factor([4]float32{of[0][l], of[1][l], of[2][l], of[3][l]}))*spread
-		}
-		if !(bound >= dst[l]) { // NaN stays: where dst is, off is
+		if bound := b.bound[l] + off; !(bound >= dst[l]) { // NaN stays: where dst is, off is
 			dst[l] = bound
 		}
 	}
 }
-
-// roomy is a factor of ‖π̂⊙(l − φ̂)‖ as computed, with room for what that and the sum
-// with the product are rounded by.
-func roomy(factor float64) float32 { return float32(factor * (1 + 2e-4)) }
 
 // greatest of numbers that are not negative; NaN is above all. Four maxima do not wait for
 // each other.
@@ -285,28 +275,11 @@ func greatest(v *[kernel.Lanes]float32) float32 {
 	return math.Float32frombits(max(a, b, c, d))
 }
 
-// factor bounds |φ − φ̂| in units of ‖π̂⊙(l − φ̂)‖, by the sums of squares.
-func (e *gateErrors) factor(squares [4]float32) float64 {
-	all, each := e.all[0], e.each[0]
-	for i, x := range squares {
-		norm := root(x)
-		all, each = all+e.all[i+1]*norm, each+e.each[i+1]*norm
-	}
-	return all * growth(each)
-}
-
 // root is above the norm of which x is the computed square.
-func root(x float32) float64 { return float64(float32(math.Sqrt(float64(x)))) * (1 + 1e-4) }
+func root(x float32) float64 { return float64(float32(math.Sqrt(float64(x)))) * (1 + roots) }
 
-// growth is not below e^δ·(e^δ − 1)/δ: of e^(δ/2) ≤ (4 + δ)/(4 − δ) where that is near.
-func growth(delta float64) float64 {
-	if delta < 1.5 {
-		up, down := (4+delta)*(4+delta), (4-delta)*(4-delta)
-		return 16 * up / (down * down)
-	}
-	power := math.Exp(delta)
-	return power * (power - 1) / delta * (1 + 1e-9)
-}
+// roots is what norms are computed with, relatively.
+const roots = 1e-4
 
 // gateErrors bound the error of the inputs of the softmax, its norm and the greatest
 // of an input: a sum, of a number and of these times the norms of the computed logits, of their
@@ -331,6 +304,15 @@ func (e *gateErrors) scale(by float64) {
 	}
 }
 
+// ofSquares is for roots of sums of squares as they are computed.
+func (e *gateErrors) ofSquares() (out kernel.GateErrors) {
+	for i := range e.all {
+		above := 1 + roots*float64(min(i, 1)) + 1e-6
+		out.All[i], out.Each[i] = float32(e.all[i]*above), float32(e.each[i]*above)
+	}
+	return out
+}
+
 // gateError bounds the error of the logits' part of the gates: its norm, and the
 // greatest of an input. The computed logits have a norm, and their errors no greater
 // one than off; hidden is the norm of the computed hidden layer, as it is rounded or before. Rounding took
@@ -348,23 +330,23 @@ func (r *reduced) gateError(one, off, norm, hidden, taken, takenHidden float64) 
 // above is a float32 that is not below x; NaN stays.
 func above(x float64) float32 { return float32(x + math.Abs(x)*0x1p-23) }
 
-// load describes the items from one on. Of packed rows of bfloat16 it computes the
+// load describes the items [from, to). Of packed rows of bfloat16 it computes the
 // logits at once, as they lie, and returns the words of the tiles.
-func (b *bounds) load(sc *scratch, items rerank.Items, from, end int) (group, []uint32) {
+func (b *bounds) load(sc *scratch, items rerank.Items, from, to int) (group, []uint32) {
 	s, p := b.e.s, items.Packed
 	if !s.inBFloat16(p) {
-		return s.group(sc, items, from, end, false), nil
+		return s.group(sc, items, from, to, false), nil
 	}
-	g := group{count: min(groupSize, end-from), size: s.spec.Features * kernel.Lanes}
+	g := group{count: to - from, size: s.spec.Features * kernel.Lanes}
 	g.tiles = (g.count + kernel.Lanes - 1) / kernel.Lanes
 	size := p.RowWords() * kernel.Lanes
 	var words []uint32
 	if p.Tiled && items.Rows == nil && from%kernel.Lanes == 0 {
 		words = p.Words[from/kernel.Lanes*size:][:g.tiles*size]
 	} else {
-		words = grow(&sc.words, 2*size)[:g.tiles*size]
+		words = grow(&sc.words, g.tiles*size)
 		for l := range g.tiles * kernel.Lanes {
-			g.rows[l/kernel.Lanes][l%kernel.Lanes] = rowNumber(items, min(from+l, end-1))
+			g.rows[l/kernel.Lanes][l%kernel.Lanes] = rowNumber(items, min(from+l, to-1))
 		}
 		for t := range g.tiles {
 			s.kernels.Gather(words[t*size:(t+1)*size], p, &g.rows[t])
@@ -374,15 +356,16 @@ func (b *bounds) load(sc *scratch, items rerank.Items, from, end int) (group, []
 	halves := b.e.split()
 	next := min(from/kernel.Lanes*size+len(words), len(p.Words))
 	sc.ahead.Memory(s.kernels, numbers(p.Words[next:min(next+len(words), len(p.Words))]))
-	prod, calls, stepC, stepB := s.logitProduct(sc, &g, size, s.c.Dim/2*kernel.Lanes)
-	for i := range calls {
-		prod.C, prod.Add = sc.logits[i*stepC:], false
-		if !b.rough {
-			s.kernels.MultiplyBFloat16(halves.low, words[i*stepB:], &prod)
-			prod.Add = true
-		}
-		s.kernels.MultiplyBFloat16(halves.high, words[i*stepB:], &prod)
+	if g.tiles > 2 {
+		sc.ahead.Hurry() // a unit for matrices has fewer steps
 	}
+	prod, calls, stepC, stepB := s.logitProduct(sc, &g, size, s.c.Dim/2*kernel.Lanes)
+	prod.C, prod.Groups, prod.CGroup, prod.BGroup = sc.logits, calls, stepC, stepB
+	if !b.rough {
+		s.kernels.MultiplyBFloat16(halves.low, words, &prod)
+		prod.Add = true
+	}
+	s.kernels.MultiplyBFloat16(halves.high, words, &prod)
 	return g, words
 }
 
@@ -393,7 +376,7 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 	hidden := kernel.Padded(s.byPair.hidden()) * kernel.Lanes / 2
 	words := grow(&sc.halves, g.tiles*(logits+hidden)+2*kernel.Lanes)
 	layer := words[g.tiles*logits+2*kernel.Lanes:]
-	sc.lost = [groupSize / kernel.Lanes][kernel.Lanes]float32{}
+	sc.lost = [kernel.MaxBatch][kernel.Lanes]float32{}
 	for t := range g.tiles {
 		s.kernels.Round(words[t*logits:], &sc.lost[t], sc.logits[t*s.logitTile():][:pairs*kernel.Lanes])
 		if pairs < s.c.pairs() {
@@ -401,7 +384,7 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 		}
 	}
 	sc.gateHidden = grow(&sc.gateHidden, g.tiles*2*hidden)
-	sc.widths = [groupSize / kernel.Lanes][2][kernel.Lanes]float32{}
+	sc.widths = [kernel.MaxBatch][2][kernel.Lanes]float32{}
 	sc.narrow = kernel.Narrow{Words: layer, Tile: hidden, Squares: sc.widths[:]}
 	s.kernels.MultiplyBFloat16(r.first, words, &kernel.Product{
 		Tiles: g.tiles, C: sc.gateHidden, CTile: 2 * hidden, BTile: logits, Bias: s.byPair.first.biases, SiLU: true, Rough: true, Ahead: &sc.ahead,

@@ -170,16 +170,6 @@ func TestScreenSpares(t *testing.T) {
 	}
 }
 
-// TestGrowth wants no less than e^δ·(e^δ − 1)/δ, and not much more.
-func TestGrowth(t *testing.T) {
-	for delta := 1e-6; delta < 4; delta *= 1.01 {
-		want := math.Exp(delta) * math.Expm1(delta) / delta
-		if got := growth(delta); got < want || got > 1.5*want {
-			t.Errorf("growth(%v) = %v, want a little above %v", delta, got, want)
-		}
-	}
-}
-
 // TestSpectralNorm wants no less than the greatest singular value, and not much more.
 func TestSpectralNorm(t *testing.T) {
 	for _, shape := range [][2]int{{3, 3}, {7, 40}, {40, 7}} {

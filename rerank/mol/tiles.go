@@ -36,7 +36,7 @@ func (s *Similarity) prepare() {
 	s.byPair.second.pack()
 }
 
-// group is up to groupSize candidates.
+// group is some candidates: up to groupSize, of screens up to a batch of the kernels.
 type group struct {
 	count, tiles int
 	// x holds whole tiles, size numbers each; without it the rows of m are
@@ -44,7 +44,7 @@ type group struct {
 	x    []float32
 	size int
 	m    rerank.Matrix
-	rows [2][kernel.Lanes]int32
+	rows [kernel.MaxBatch][kernel.Lanes]int32
 }
 
 // Score implements rerank.Encoded. Candidates lie in the lanes of tiles, so that
@@ -89,7 +89,7 @@ func (s *Similarity) score(dst []float32, queries []*encoded, items rerank.Items
 	n := items.Len()
 	var out [kernel.Lanes]float32
 	for from := 0; from < n; from += groupSize {
-		g := s.group(sc, items, from, n, len(queries) > 1)
+		g := s.group(sc, items, from, min(from+groupSize, n), len(queries) > 1)
 		for q, e := range queries {
 			e.tiles(sc, &g)
 			for t := range g.tiles {
@@ -101,18 +101,18 @@ func (s *Similarity) score(dst []float32, queries []*encoded, items rerank.Items
 	}
 }
 
-// group describes the candidates from one on; lanes behind the last repeat it.
+// group describes candidates [from, to); lanes behind the last repeat it.
 // Rows of float32 stay where they are, unless they are wanted whole: then, and if
 // they are packed, they are put into tiles.
-func (s *Similarity) group(sc *scratch, items rerank.Items, from, end int, whole bool) group {
-	g := group{count: min(groupSize, end-from), size: s.spec.Features * kernel.Lanes}
+func (s *Similarity) group(sc *scratch, items rerank.Items, from, to int, whole bool) group {
+	g := group{count: to - from, size: s.spec.Features * kernel.Lanes}
 	g.tiles = (g.count + kernel.Lanes - 1) / kernel.Lanes
 	p := items.Packed
 	if p != nil && p.Format == rerank.FormatFloat32 {
 		if p.Tiled && items.Rows == nil && from%kernel.Lanes == 0 {
 			at, next := from/kernel.Lanes*g.size, min((from/kernel.Lanes+g.tiles)*g.size, len(p.Words))
 			g.x = numbers(p.Words[at : at+g.tiles*g.size])
-			sc.ahead.Memory(s.kernels, numbers(p.Words[next:min(next+2*g.size, len(p.Words))]))
+			sc.ahead.Memory(s.kernels, numbers(p.Words[next:min(next+g.tiles*g.size, len(p.Words))]))
 			return g
 		}
 		if !p.Tiled {
@@ -122,7 +122,7 @@ func (s *Similarity) group(sc *scratch, items rerank.Items, from, end int, whole
 		g.m = items.Features
 	}
 	for l := range g.tiles * kernel.Lanes {
-		g.rows[l/kernel.Lanes][l%kernel.Lanes] = rowNumber(items, min(from+l, end-1))
+		g.rows[l/kernel.Lanes][l%kernel.Lanes] = rowNumber(items, min(from+l, to-1))
 	}
 	switch {
 	case p != nil:
@@ -134,15 +134,15 @@ func (s *Similarity) group(sc *scratch, items rerank.Items, from, end int, whole
 		}
 		g.m = rerank.Matrix{}
 	default:
-		s.lookAhead(sc, g.m, items, from+g.count, end)
+		s.lookAhead(sc, g.m, items, to)
 	}
 	return g
 }
 
 // lookAhead has the rows of the next group brought while this one is computed.
-func (s *Similarity) lookAhead(sc *scratch, m rerank.Matrix, items rerank.Items, from, end int) {
+func (s *Similarity) lookAhead(sc *scratch, m rerank.Matrix, items rerank.Items, from int) {
 	var next [groupSize]int32
-	n := min(groupSize, end-from)
+	n := min(groupSize, items.Len()-from)
 	for l := range n {
 		next[l] = rowNumber(items, from+l)
 	}

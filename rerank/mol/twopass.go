@@ -136,7 +136,7 @@ func (e *encoded) eachLogits(items rerank.Items, f func(i int, logit func(pair i
 	sc := e.s.borrow()
 	defer e.s.scratch.Put(sc)
 	for from := 0; from < items.Len(); from += groupSize {
-		g := e.s.group(sc, items, from, items.Len(), false)
+		g := e.s.group(sc, items, from, min(from+groupSize, items.Len()), false)
 		sc.logits = grow(&sc.logits, g.tiles*e.s.logitTile())
 		e.logits(sc, &g)
 		for l := range g.count {

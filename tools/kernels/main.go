@@ -202,6 +202,7 @@ func main() {
 		s.widen()
 		s.extent()
 		s.weigh()
+		s.bound()
 		s.rowsOf(false)
 		s.rowsOf(true)
 		s.cross(1, 12/s.parts)
@@ -210,6 +211,7 @@ func main() {
 		s.read()
 	}
 	(&product{isa: avx512, format: bfloat16dot, name: "productBF16"}).generate("multiplies tiles of bfloat16. It needs AVX512_BF16.")
+	matrixProduct()
 	(&product{isa: avx512, format: int8dot, name: "productVNNI"}).generate("multiplies tiles of int8. It needs AVX512_VNNI.")
 	(&product{isa: avx2, format: int8wide, name: "productInt8AVX2"}).generate("multiplies tiles of int8, widened to 16 bits.")
 	avx512.cross(2, 12)

@@ -34,6 +34,14 @@ const (
 	argRowPlus
 	argRowsLeft
 	argSquares
+	argBStep
+	argGroups
+	argCGroup
+	argBGroup
+	argGroupC
+	argGroupB
+	argGroupTiles
+	argConfig
 )
 
 // Bits of argFlags.
@@ -42,6 +50,7 @@ const (
 	flagSiLU
 	flagRough
 	flagNarrow
+	flagSums
 )
 
 // Offsets of the fields of Ahead.
@@ -80,8 +89,9 @@ func (f format) integer() bool { return f == int8dot || f == int8wide }
 type product struct {
 	isa
 	format
-	name string
-	next int // the first vector register that is not in use
+	name   string
+	matrix bool // the sums are those of the unit for matrices
+	next   int  // the first vector register that is not in use
 
 	args, pa, pb, n, c, panel, bt, crow reg.Register
 	at, left, step                      reg.Register // of the prefetch
@@ -134,11 +144,11 @@ func (p *product) generate(doc string) {
 	SHLQ(Imm(map[int]uint64{16: 4, 32: 5}[p.stepBytes()]), p.panel)
 	MOVQ(p.arg(argBTile), p.bt)
 	MOVQ(p.arg(argCRow), p.crow)
-	p.loadAhead()
+	p.loadAhead("")
 	for tiles := p.tiles; tiles >= 1; tiles /= 2 {
 		p.tileLoop(tiles)
 	}
-	p.storeAhead()
+	p.storeAhead("")
 	VZEROUPPER()
 	RET()
 }
@@ -151,35 +161,39 @@ func (p *product) constant32(m Mem) {
 
 // loadAhead loads the state of the prefetch; without one the first line of c is
 // touched again and again.
-func (p *product) loadAhead() {
+func (p *product) loadAhead(label string) {
 	ahead := GP64()
 	MOVQ(p.arg(argC), p.at)
 	MOVQ(U32(1<<31-1), p.left)
 	XORQ(p.step, p.step)
 	MOVQ(p.arg(argAhead), ahead)
 	TESTQ(ahead, ahead)
-	JZ(LabelRef("none"))
+	JZ(LabelRef(label + "none"))
 	MOVQ(Mem{Base: ahead, Disp: aheadAt}, p.at)
 	MOVQ(Mem{Base: ahead, Disp: aheadLeft}, p.left)
 	MOVQ(Mem{Base: ahead, Disp: aheadStep}, p.step)
-	Label("none")
+	Label(label + "none")
 }
 
-func (p *product) storeAhead() {
+func (p *product) storeAhead(label string) {
 	ahead := GP64()
 	MOVQ(p.arg(argAhead), ahead)
 	TESTQ(ahead, ahead)
-	JZ(LabelRef("stored"))
+	JZ(LabelRef(label + "stored"))
 	MOVQ(p.at, Mem{Base: ahead, Disp: aheadAt})
 	MOVQ(p.left, Mem{Base: ahead, Disp: aheadLeft})
 	MOVQ(p.step, Mem{Base: ahead, Disp: aheadStep})
-	Label("stored")
+	Label(label + "stored")
 }
 
 // prefetch touches the line that will be needed next and steps on; at the end of
 // a row it goes to the next of the list, at the end of the list it stops.
 func (p *product) prefetch(label string) {
-	PREFETCHT0(Mem{Base: p.at})
+	if p.matrix { // which takes so many tiles at a time that the first cache does not hold them
+		PREFETCHT1(Mem{Base: p.at})
+	} else {
+		PREFETCHT0(Mem{Base: p.at})
+	}
 	ADDQ(p.step, p.at)
 	DECQ(p.left)
 	JNZ(LabelRef(label + "on"))
@@ -203,6 +217,15 @@ func (p *product) prefetch(label string) {
 }
 
 func (p *product) tileLoop(tiles int) {
+	p.tilesLoop(tiles, func() {
+		for rows := p.rows; rows >= 4; rows /= 2 {
+			p.rowLoop(tiles, rows)
+		}
+	})
+}
+
+// tilesLoop does all rows of some tiles while there are as many.
+func (p *product) tilesLoop(tiles int, allRows func()) {
 	loop := fmt.Sprintf("tiles%d", tiles)
 	Label(loop)
 	CMPQ(p.arg(argTiles), Imm(uint64(tiles)))
@@ -213,9 +236,7 @@ func (p *product) tileLoop(tiles int) {
 		MOVQ(t, p.arg(f[1]))
 	}
 	MOVQ(p.arg(argW), p.pa)
-	for rows := p.rows; rows >= 4; rows /= 2 {
-		p.rowLoop(tiles, rows)
-	}
+	allRows()
 	for _, f := range [][2]int{{argCTile, argC}, {argBTile, argB}, {argPlusTile, argPlus}} {
 		MOVQ(p.arg(f[0]), t)
 		for range tiles {
@@ -241,6 +262,13 @@ func (p *product) rowLoop(tiles, rows int) {
 	for range rows/4 - 1 { // the loop over k went through the first panel
 		ADDQ(p.panel, p.pa)
 	}
+	p.advance(rows)
+	JMP(LabelRef(loop))
+	Label(loop + "end")
+}
+
+// advance goes on by rows that are done.
+func (p *product) advance(rows int) {
 	t := GP64()
 	MOVQ(p.crow, t)
 	SHLQ(Imm(map[int]uint64{8: 3, 4: 2}[rows]), t)
@@ -251,20 +279,23 @@ func (p *product) rowLoop(tiles, rows int) {
 	}
 	ADDQ(Imm(uint64(rows*4)), p.arg(argRowBias))
 	SUBQ(Imm(uint64(rows)), p.arg(argRowsLeft))
-	JMP(LabelRef(loop))
-	Label(loop + "end")
 }
 
 // accumulators are the registers of a block: [row][tile][part].
 type accumulators [][][]reg.VecPhysical
 
-func (p *product) block(label string, tiles, rows int) {
+func (p *product) accumulators(tiles, rows int) accumulators {
 	acc := make(accumulators, rows)
 	for r := range acc {
 		for range tiles {
 			acc[r] = append(acc[r], p.takeTile())
 		}
 	}
+	return acc
+}
+
+func (p *product) block(label string, tiles, rows int) {
+	acc := p.accumulators(tiles, rows)
 	p.start(label, acc)
 	MOVQ(p.arg(argB), p.pb)
 	MOVQ(p.arg(argSteps), p.n)
@@ -387,6 +418,12 @@ func (p *product) narrow(label string, acc accumulators, ctile reg.Register) {
 			at := Mem{Base: p.c, Disp: r / 2 * lanes * 4}
 			if t > 0 {
 				at.Index, at.Scale = ctile, 1
+			}
+			if p.matrix { // where VDPBF16PS takes as long as four multiply-adds
+				VFMADD231PS(acc[r][t][0], acc[r][t][0], sum)
+				VFMADD231PS(acc[r+1][t][0], acc[r+1][t][0], sum)
+				to.pair(acc[r][t][0], acc[r+1][t][0], at)
+				continue
 			}
 			to.pair(acc[r][t][0], acc[r+1][t][0], at)
 			vdpbf16ps(to.word, to.word, sum)

@@ -76,3 +76,39 @@ func (s isa) weighPart(label string, out, logits, gates, n reg.Register, disp in
 	VDIVPS(total, squares[0], squares[0])
 	VMOVUPS(squares[0], Mem{Base: out, Disp: lanes*4 + disp})
 }
+
+// bound: what weigh makes of a tile, and how far that can be off.
+func (s isa) bound() {
+	const four, room = 10, 11 // behind the errors
+	TEXT("bound"+s.name, NOSPLIT, "func(out, weighed, s0, s1, s2, s3, errors *float32)")
+	Pragma("noescape")
+	Doc("bound"+s.name+" writes mean + room·all·(4 + each)²/(4 − each)⁴·spread of each of 16 lanes to out: weighed has mean and spread; all is",
+		"errors₀ + Σ errors₁₊ᵢ·√sᵢ, each so of errors₅ to errors₉; errors₁₀ is 4, errors₁₁ room. Of each ≥ 4 it is infinite, or NaN.")
+	out, weighed, errors := Load(Param("out"), GP64()), Load(Param("weighed"), GP64()), Load(Param("errors"), GP64())
+	for part := range s.parts {
+		disp := part * s.bytes
+		number := func(i int) reg.Register { return s.broadcast(Mem{Base: errors, Disp: i * 4}) }
+		all, each := number(0), number(5)
+		for i, name := range []string{"s0", "s1", "s2", "s3"} {
+			root := s.vec()
+			VSQRTPS(Mem{Base: Load(Param(name), GP64()), Disp: disp}, root)
+			VFMADD231PS(number(1+i), root, all)
+			VFMADD231PS(number(6+i), root, each)
+		}
+		up, down := number(four), number(four)
+		VADDPS(each, up, up)
+		VSUBPS(each, down, down)
+		VMAXPS(down, s.zeros(1)[0], down) // NaN stays
+		for _, v := range []reg.Register{up, down, down} {
+			VMULPS(v, v, v)
+		}
+		VMULPS(up, all, all)
+		VMULPS(number(room), all, all)
+		VDIVPS(down, all, all)
+		VMOVUPS(Mem{Base: weighed, Disp: disp}, up)
+		VFMADD231PS(Mem{Base: weighed, Disp: lanes*4 + disp}, all, up)
+		VMOVUPS(up, Mem{Base: out, Disp: disp})
+	}
+	VZEROUPPER()
+	RET()
+}
