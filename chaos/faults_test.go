@@ -130,13 +130,34 @@ func (w *world) processFaults(t *testing.T, s *sidecar) []fault {
 	return all
 }
 
-func (w *world) linkFaults(name string, r *relay) []fault {
-	feels := func(l *lane) bool {
-		side, kind, _ := strings.Cut(name, " ")
-		return l.side.name == side && l.store != "" && (kind == "grpc" || strings.HasSuffix(l.name, "rest"))
+const halfOpenLink = "half-open link"
+
+// crosses reports whether the answers of a lane need a link, by its name.
+func crosses(link string, l *lane) bool {
+	side, kind, _ := strings.Cut(link, " ")
+	return l.side.name == side && l.store != "" && (kind == "grpc" || strings.HasSuffix(l.name, "rest"))
+}
+
+// half are the lanes with half-open links that nobody has given up yet.
+func (w *world) half(lanes []*lane) []string {
+	var names []string
+	for link, r := range w.links {
+		if !r.swallows() {
+			continue
+		}
+		for _, l := range lanes {
+			if crosses(link, l) {
+				names = append(names, l.name)
+			}
+		}
 	}
+	return names
+}
+
+func (w *world) linkFaults(name string, r *relay) []fault {
+	feels := func(l *lane) bool { return crosses(name, l) }
 	var all []fault
-	for what, label := range map[trouble]string{slow: "slow link", hold: "held link", resetAll: "link reset", cut: "link cut", halfOpen: "half-open link"} {
+	for what, label := range map[trouble]string{slow: "slow link", hold: "held link", resetAll: "link reset", cut: "link cut", halfOpen: halfOpenLink} {
 		all = append(all, fault{name: label, target: "link " + name, lanes: feels, begin: func() func() {
 			return r.begin(what, time.Duration(20+rand.IntN(400))*time.Millisecond)
 		}})
@@ -240,7 +261,7 @@ func (w *world) happen(ctx context.Context, f fault, d time.Duration, lanes []*l
 	end := f.begin()
 	rest(ctx, d)
 	end()
-	w.ledger.heal(f.name, felt)
+	w.ledger.heal(f.name, felt, w.half(lanes))
 }
 
 // shuffled deals each kind once before any comes again.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -32,8 +33,9 @@ type ledger struct {
 	noticed  []time.Duration // after which half-open links were given up
 	active   map[string]int  // faults under way, by lane
 	broken   []string        // faults under way
+	mixed    map[string]bool // lanes on which a fault came into another one, until they are right again
 	waiting  map[string]*healing
-	healed   map[string][]time.Duration // by fault
+	healed   map[string]*recovery // by fault
 	overlaps int
 }
 
@@ -41,10 +43,16 @@ type ledger struct {
 type healing struct {
 	fault string
 	since time.Time
+	alone bool
 }
 
+// recovery is how long lanes took to be right again after a fault: where it was the only
+// one, and where a lane had still to do with another.
+type recovery struct{ alone, mixed []time.Duration }
+
 func newLedger() *ledger {
-	return &ledger{injected: map[string]int{}, answers: map[string]map[verdict]int{}, active: map[string]int{}, waiting: map[string]*healing{}, healed: map[string][]time.Duration{}}
+	return &ledger{injected: map[string]int{}, answers: map[string]map[verdict]int{}, active: map[string]int{}, mixed: map[string]bool{},
+		waiting: map[string]*healing{}, healed: map[string]*recovery{}}
 }
 
 func (l *ledger) inject(what string) {
@@ -65,8 +73,18 @@ func (l *ledger) answer(lane string, began time.Time, v verdict, detail string) 
 		l.wrongs = append(l.wrongs, lane+": "+detail)
 	}
 	if h := l.waiting[lane]; v == right && h != nil && began.After(h.since) {
-		l.healed[h.fault] = append(l.healed[h.fault], time.Since(h.since))
+		of := l.healed[h.fault]
+		if of == nil {
+			of = &recovery{}
+			l.healed[h.fault] = of
+		}
+		if took := time.Since(h.since); h.alone {
+			of.alone = append(of.alone, took)
+		} else {
+			of.mixed = append(of.mixed, took)
+		}
 		delete(l.waiting, lane)
+		delete(l.mixed, lane)
 	}
 }
 
@@ -96,16 +114,20 @@ func (l *ledger) hurt(fault string, lanes []string) {
 	defer l.mu.Unlock()
 	l.broken = append(l.broken, fault)
 	for _, lane := range lanes {
-		l.active[lane]++
+		if l.active[lane]++; l.active[lane] > 1 {
+			l.mixed[lane] = true
+		}
 		if l.waiting[lane] != nil {
+			l.mixed[lane] = true
 			delete(l.waiting, lane)
 			l.overlaps++
 		}
 	}
 }
 
-// heal says that a fault on these lanes is over.
-func (l *ledger) heal(fault string, lanes []string) {
+// heal says that a fault on these lanes is over. Half are the lanes with half-open links
+// that were not given up yet: those of a fault that is over by name alone.
+func (l *ledger) heal(fault string, lanes, half []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if at := slices.Index(l.broken, fault); at >= 0 {
@@ -116,7 +138,7 @@ func (l *ledger) heal(fault string, lanes []string) {
 			l.overlaps++
 			continue
 		}
-		l.waiting[lane] = &healing{fault, time.Now()}
+		l.waiting[lane] = &healing{fault, time.Now(), !l.mixed[lane] && (fault == halfOpenLink || !slices.Contains(half, lane))}
 	}
 }
 
@@ -153,24 +175,33 @@ func (l *ledger) recoveries() string {
 	defer l.mu.Unlock()
 	var b strings.Builder
 	for _, fault := range slices.Sorted(maps.Keys(l.healed)) {
-		took := l.healed[fault]
-		fmt.Fprintf(&b, "\n%-24s %4d times, median %v, most %v", fault, len(took), quantile(took, .5).Round(time.Millisecond), quantile(took, 1).Round(time.Millisecond))
+		of := l.healed[fault]
+		fmt.Fprintf(&b, "\n%-24s %s; with others %s", fault, spread(of.alone), spread(of.mixed))
 	}
 	fmt.Fprintf(&b, "\nnot measured, as the next fault came before: %d", l.overlaps)
 	return b.String()
 }
 
-// healing of one fault.
-func (l *ledger) recovered(fault string) (n int, median, most time.Duration) {
+// recovered are those of one fault.
+func (l *ledger) recovered(fault string) recovery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name, took := range l.healed {
-		if strings.Contains(name, fault) {
-			n += len(took)
-			median, most = max(median, quantile(took, .5)), max(most, quantile(took, 1))
-		}
+	if of := l.healed[fault]; of != nil {
+		return recovery{slices.Clone(of.alone), slices.Clone(of.mixed)}
 	}
-	return n, median, most
+	return recovery{}
+}
+
+func (r recovery) String() string {
+	text := "right again after " + spread(r.alone)
+	if len(r.mixed) > 0 {
+		text += fmt.Sprintf("; %v at most (%d times) where another fault, or a half-open link, was not over", quantile(r.mixed, 1).Round(time.Millisecond), len(r.mixed))
+	}
+	return text
+}
+
+func spread(took []time.Duration) string {
+	return fmt.Sprintf("%v in the median, %v at most (%d times)", quantile(took, .5).Round(time.Millisecond), quantile(took, 1).Round(time.Millisecond), len(took))
 }
 
 func (l *ledger) overrun() (n int, p50, p99 time.Duration) {
@@ -192,4 +223,51 @@ func (l *ledger) unhealed() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Sorted(maps.Keys(l.waiting))
+}
+
+// A recovery counts as a fault's own only where the lane had nothing else to recover from.
+func TestRecoveriesOfOneFault(t *testing.T) {
+	lane := []string{"lane"}
+	right := func(l *ledger) { l.answer("lane", time.Now().Add(time.Hour), right, "") }
+	for name, c := range map[string]struct {
+		do           func(l *ledger)
+		alone, mixed int
+	}{
+		"alone": {func(l *ledger) {
+			l.hurt("a", lane)
+			l.heal("a", lane, nil)
+		}, 1, 0},
+		"begun during another": {func(l *ledger) {
+			l.hurt("b", lane)
+			l.hurt("a", lane)
+			l.heal("b", lane, nil)
+			l.heal("a", lane, nil)
+		}, 0, 1},
+		"begun before the lane was right again": {func(l *ledger) {
+			l.hurt("b", lane)
+			l.heal("b", lane, nil)
+			l.hurt("a", lane)
+			l.heal("a", lane, nil)
+		}, 0, 1},
+		"begun after it was": {func(l *ledger) {
+			l.hurt("b", lane)
+			l.heal("b", lane, nil)
+			right(l)
+			l.hurt("a", lane)
+			l.heal("a", lane, nil)
+		}, 1, 0},
+		"with a half-open link left": {func(l *ledger) {
+			l.hurt("a", lane)
+			l.heal("a", lane, lane)
+		}, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger()
+			c.do(l)
+			right(l)
+			if r := l.recovered("a"); len(r.alone) != c.alone || len(r.mixed) != c.mixed {
+				t.Errorf("%d alone, %d mixed, want %d and %d", len(r.alone), len(r.mixed), c.alone, c.mixed)
+			}
+		})
+	}
 }

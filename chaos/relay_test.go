@@ -198,6 +198,12 @@ func (r *relay) begin(what trouble, delay time.Duration) (end func()) {
 	return func() { r.now.Store(int32(none)) }
 }
 
+// swallows reports whether a half-open connection is left.
+func (r *relay) swallows() (left bool) {
+	r.each(func(l *link) { left = left || l.dead.Load() })
+	return left
+}
+
 // turn leads the link elsewhere: connections that are there are reset.
 func (r *relay) turn(to string) {
 	r.to.Store(&to)

@@ -143,11 +143,9 @@ func (w *world) report(t *testing.T, took time.Duration, u usage, acked, unsure 
 	t.Logf("reliability row=3 figure=%d faults in %v: %d right, %d flagged, %d refused, %d neither", faults, span, all[right], all[flagged], all[refused], all[wrong])
 	t.Logf("reliability row=1 figure=under chaos, past a timeout of %v: %v in the median, %v at p99 of %d answers", timeout, p50.Round(time.Millisecond), p99.Round(time.Millisecond), n)
 	for row, name := range map[int]string{12: "store killed", 17: "plugin killed", 18: "plugin stopped"} {
-		times, median, slowest := w.ledger.recovered(name)
-		if times == 0 {
-			continue // other faults came before
+		if of := w.ledger.recovered(name); len(of.alone) > 0 { // otherwise other faults came before
+			t.Logf("reliability row=%d figure=%s: %v", row, name, of)
 		}
-		t.Logf("reliability row=%d figure=%s: right again after %v in the median, %v at most (%d times)", row, name, median.Round(time.Millisecond), slowest.Round(time.Millisecond), times)
 	}
 	if gone := w.ledger.noticed; len(gone) > 0 {
 		t.Logf("reliability row=16 figure=half-open links in use: given up after %v in the median, %v at most (%d links)", quantile(gone, .5).Round(time.Millisecond), quantile(gone, 1).Round(time.Millisecond), len(gone))
