@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"os/signal"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/internal/sdnotify"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/serve"
@@ -69,6 +71,13 @@ func (a *app) serve(cmd *cobra.Command, src config.Source, readyFile string) err
 	signal.Notify(hangUp, syscall.SIGHUP)
 	defer signal.Stop(hangUp)
 	options.Reloads = hangUp
+	tell := func(state string) {
+		if err := sdnotify.Send(os.Getenv("NOTIFY_SOCKET"), state); err != nil {
+			options.Logger.Warn("systemd is not told", "error", err)
+		}
+	}
+	options.Listening = func(serve.Addresses) { tell(sdnotify.Ready) }
+	defer context.AfterFunc(cmd.Context(), func() { tell(sdnotify.Stopping) })()
 	return serve.Run(cmd.Context(), c, options)
 }
 
