@@ -18,13 +18,16 @@ func (s *sidecar) guardAdmin(l config.Listen, listener net.Listener) (net.Listen
 	if err != nil {
 		return listener, fmt.Errorf("listen.admin_auth: %w", err)
 	}
+	if l.AdminAuth.TokensFile != "" {
+		s.metrics.WatchFiles("admin_tokens", guard.TokensFile)
+	}
 	guard.Certificates = l.AdminTLS.ClientCAFile != ""
 	guard.Open = []string{"/livez", "/readyz", "/healthz"}
 	s.admin.Guard(guard.Before)
 	if l.AdminTLS.CertFile == "" {
 		return listener, nil
 	}
-	files := serverTLS(l.AdminTLS)
+	files := s.watchedTLS(l.AdminTLS, "admin")
 	files.Optional = true // the guard asks for it, but for probes
 	secure, err := files.Listener(s.options.Logger, "http/1.1")
 	if err != nil {

@@ -2,7 +2,10 @@ package serve
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
+	"time"
 
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/status"
@@ -49,8 +52,8 @@ func rankerStates(c *config.Config, rankers *wiring.Rankers) (out []status.Ranke
 	return out
 }
 
-// troubles says which open routes have a store that fails, and of which the journal of
-// writes cannot be written.
+// troubles says which open routes have a store that fails, of which the journal of
+// writes cannot be written, and which certificates and tokens need somebody.
 func (s *sidecar) troubles(routes []string) (lines []string) {
 	for _, route := range routes {
 		if t := s.watch.Trouble(route); t != nil {
@@ -60,6 +63,15 @@ func (s *sidecar) troubles(routes []string) (lines []string) {
 	for _, f := range s.followers.Status() {
 		if f.JournalError != "" {
 			lines = append(lines, fmt.Sprintf("route %s: its writes are forwarded without a record: %s", f.Route, f.JournalError))
+		}
+	}
+	files := s.metrics.Files()
+	for _, use := range slices.Sorted(maps.Keys(files)) {
+		switch f := files[use]; {
+		case f.Refused:
+			lines = append(lines, fmt.Sprintf("%s: its changed files cannot be used; what was read before is in force", use))
+		case f.Ending(time.Now()):
+			lines = append(lines, fmt.Sprintf("%s: its certificate ends at %s", use, f.NotAfter.UTC().Format(time.RFC3339)))
 		}
 	}
 	return lines

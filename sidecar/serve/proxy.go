@@ -43,10 +43,9 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 	}
 	var forGRPC, forREST *tls.Config
 	if p.TLS.CertFile != "" {
-		files := serverTLS(p.TLS)
-		forGRPC, err = files.Listener(s.options.Logger, "h2")
+		forGRPC, err = s.watchedTLS(p.TLS, "proxy_grpc").Listener(s.options.Logger, "h2")
 		if err == nil {
-			forREST, err = files.Listener(s.options.Logger, "h2", "http/1.1")
+			forREST, err = s.watchedTLS(p.TLS, "proxy_rest").Listener(s.options.Logger, "h2", "http/1.1")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("proxy: %w", err)

@@ -212,7 +212,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o), Intake: s.intake,
 	}
 	if o.Answer == nil {
-		serverOptions.TLS = serverTLS(c.Listen.TLS)
+		serverOptions.TLS = s.watchedTLS(c.Listen.TLS, "api")
 	}
 	if traces != nil {
 		settings.Tracer = traces.Tracer("github.com/likenessdb/likeness")
@@ -236,6 +236,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	if s.server, err = server.New(serverOptions); err != nil {
 		return nil, err
 	}
+	metrics.WatchFiles("tokens", s.server.TokensFile)
 	s.openings = newOpenings(c.RouteNames())
 	s.admin = telemetry.NewAdmin(s.metrics, s.openings.ready, o.Logger)
 	return s, nil
@@ -295,7 +296,7 @@ func (s *sidecar) openGateway(c *config.Config, listener net.Listener) (*gateway
 		return nil, nil
 	}
 	return gateway.New(gateway.Options{
-		Server: s.server, TLS: serverTLS(c.Listen.TLS), Private: c.Listen.Auth.TokensFile == "" && loopback(c.Listen.REST),
+		Server: s.server, TLS: s.watchedTLS(c.Listen.TLS, "rest"), Private: c.Listen.Auth.TokensFile == "" && loopback(c.Listen.REST),
 		MaxMessageBytes: int(c.Limits.MaxMessageBytes), MaxConcurrentStreams: c.Limits.MaxConcurrentStreams,
 		Intake: s.intake, Parsing: s.parsing, Recorder: s.metrics, Logger: s.options.Logger,
 	})
@@ -312,6 +313,13 @@ func serverTLS(t config.TLS) server.TLS {
 	if t.MinVersion == "1.3" {
 		out.MinVersion = tls.VersionTLS13
 	}
+	return out
+}
+
+// watchedTLS is serverTLS, and the metrics show how the files are.
+func (s *sidecar) watchedTLS(t config.TLS, use string) server.TLS {
+	out := serverTLS(t)
+	out.Report = func(now func() telemetry.Files) { s.metrics.WatchFiles(use, now) }
 	return out
 }
 

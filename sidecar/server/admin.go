@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -41,8 +42,17 @@ func (a admin) ListVersions(ctx context.Context, r *likenessv1.ListVersionsReque
 	return out, nil
 }
 
+// begin is allowAdmin, and leaves a line on who changes what.
+func (a admin) begin(ctx context.Context, route string) error {
+	if err := a.allowAdmin(ctx, route); err != nil {
+		return err
+	}
+	a.log.LogAttrs(ctx, slog.LevelInfo, "admin call", append(identity(ctx), slog.String("route", route))...)
+	return nil
+}
+
 func (a admin) ActivateVersion(ctx context.Context, r *likenessv1.ActivateVersionRequest) (*likenessv1.ActivateVersionResponse, error) {
-	if err := a.allowAdmin(ctx, r.GetRoute()); err != nil {
+	if err := a.begin(ctx, r.GetRoute()); err != nil {
 		return nil, err
 	}
 	done, err := a.admin.Activate(ctx, r.GetRoute(), r.GetVersion(), r.GetForce())
@@ -53,7 +63,7 @@ func (a admin) ActivateVersion(ctx context.Context, r *likenessv1.ActivateVersio
 }
 
 func (a admin) RollBack(ctx context.Context, r *likenessv1.RollBackRequest) (*likenessv1.RollBackResponse, error) {
-	if err := a.allowAdmin(ctx, r.GetRoute()); err != nil {
+	if err := a.begin(ctx, r.GetRoute()); err != nil {
 		return nil, err
 	}
 	done, err := a.admin.RollBack(ctx, r.GetRoute())
@@ -64,7 +74,7 @@ func (a admin) RollBack(ctx context.Context, r *likenessv1.RollBackRequest) (*li
 }
 
 func (a admin) CollectVersions(ctx context.Context, r *likenessv1.CollectVersionsRequest) (*likenessv1.CollectVersionsResponse, error) {
-	if err := a.allowAdmin(ctx, r.GetRoute()); err != nil {
+	if err := a.begin(ctx, r.GetRoute()); err != nil {
 		return nil, err
 	}
 	found, err := a.admin.Collect(ctx, r.GetRoute(), r.GetRemove())
@@ -81,7 +91,7 @@ func (a admin) CollectVersions(ctx context.Context, r *likenessv1.CollectVersion
 }
 
 func (a admin) Reconcile(ctx context.Context, r *likenessv1.ReconcileRequest) (*likenessv1.ReconcileResponse, error) {
-	if err := a.allowAdmin(ctx, r.GetRoute()); err != nil {
+	if err := a.begin(ctx, r.GetRoute()); err != nil {
 		return nil, err
 	}
 	if a.reconcile == nil {

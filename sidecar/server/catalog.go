@@ -25,8 +25,8 @@ var _ likenessv1.CatalogServiceServer = catalog{}
 // that may use all routes, all models.
 func (c catalog) visible(ctx context.Context) []*model.Model {
 	all := c.models()
-	caller, ok := ctx.Value(callerKey{}).(*Caller)
-	if !ok || len(caller.Routes) == 0 {
+	caller := callerOf(ctx)
+	if caller == nil || len(caller.Routes) == 0 {
 		return all
 	}
 	mine := map[string]bool{}

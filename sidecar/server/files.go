@@ -3,6 +3,7 @@ package server
 import (
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,10 +15,16 @@ type watched[T any] struct {
 	read  func() (T, error)
 	log   *slog.Logger
 
-	mu     sync.Mutex
-	stamps []stamp
-	value  T
+	mu      sync.Mutex
+	stamps  []stamp
+	value   T
+	refused []stamp   // of changed files that cannot be used; nil: there are none
+	again   time.Time // when those are read again although they are as they were
 }
+
+// retryFiles is how often changed files that could not be used are read again: each
+// call or handshake asks, and all wait for the reading.
+const retryFiles = time.Second
 
 type stamp struct {
 	modified time.Time
@@ -39,16 +46,32 @@ func (w *watched[T]) get() T {
 	defer w.mu.Unlock()
 	now := w.look()
 	if same(now, w.stamps) {
+		w.refused = nil
+		return w.value
+	}
+	seen := same(now, w.refused)
+	if seen && time.Now().Before(w.again) {
 		return w.value
 	}
 	value, err := w.read()
 	if err != nil {
-		w.log.Warn("changed files cannot be used; what was read before stays in force", "files", w.files, "error", err)
+		if !seen {
+			w.log.Warn("changed files cannot be used; what was read before stays in force", "files", w.files, "error", err)
+		}
+		w.refused, w.again = now, time.Now().Add(retryFiles)
 		return w.value
 	}
-	w.stamps, w.value = now, value
+	w.stamps, w.value, w.refused = now, value, nil
 	w.log.Info("files read again", "files", w.files)
 	return w.value
+}
+
+// state is get's, and whether the files are refused now.
+func (w *watched[T]) state() (value T, refused bool) {
+	value = w.get()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return value, w.refused != nil
 }
 
 func (w *watched[T]) look() []stamp {
@@ -62,10 +85,5 @@ func (w *watched[T]) look() []stamp {
 }
 
 func same(a, b []stamp) bool {
-	for i := range a {
-		if !a[i].modified.Equal(b[i].modified) || a[i].size != b[i].size {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(a, b stamp) bool { return a.modified.Equal(b.modified) && a.size == b.size })
 }

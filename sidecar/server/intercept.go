@@ -2,9 +2,7 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -23,7 +21,6 @@ import (
 
 	"github.com/likenessdb/likeness/internal/traceparent"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
-	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
@@ -49,6 +46,7 @@ func (s stream) Context() context.Context { return s.ctx }
 // observe counts and logs a call, gives it an id, and turns its error into a status.
 func (s *services) observe(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, id := telemetry.WithRequestID(traceparent.FromIncoming(ss.Context()), given(ss.Context()))
+	ctx = context.WithValue(ctx, whoKey{}, &who{})
 	ended := s.recorder.CallStarted(ctx, strings.TrimPrefix(info.FullMethod, "/"))
 	start := time.Now()
 	err := ss.SetHeader(metadata.Pairs(RequestIDHeader, id))
@@ -62,7 +60,7 @@ func (s *services) observe(srv any, ss grpc.ServerStream, info *grpc.StreamServe
 	ended(st.Code())
 	if err != nil {
 		trace.SpanFromContext(ctx).SetAttributes(attribute.String("error.type", outcomeOf(err).reason))
-		s.logFailure(ctx, st.Code(), err)
+		s.failures.log(ctx, st.Code(), err)
 	}
 	s.log.DebugContext(ctx, "call", "method", info.FullMethod, "code", st.Code().String(), "seconds", time.Since(start).Seconds())
 	return st.Err()
@@ -86,26 +84,6 @@ func (s *services) recovered(ctx context.Context, f func() error) (err error) {
 		}
 	}()
 	return f()
-}
-
-// logFailure writes what the caller is not told, and other failures of ours.
-// What the caller did wrong is for debugging only.
-func (s *services) logFailure(ctx context.Context, code codes.Code, err error) {
-	level := slog.LevelDebug
-	switch code {
-	case codes.Internal, codes.Unknown, codes.FailedPrecondition:
-		level = slog.LevelError
-	case codes.Unavailable, codes.PermissionDenied, codes.Unauthenticated:
-		level = slog.LevelWarn
-	case codes.ResourceExhausted:
-		if errors.Is(err, admission.ErrOverload) {
-			break // the metrics count them; a line each would make the load worse
-		}
-		// Of gRPC itself, the text does not name the setting.
-		s.log.WarnContext(ctx, "call refused by a limit", "error", err, "limits.max_message_bytes", s.limits.Load().MaxMessageBytes)
-		return
-	}
-	s.log.LogAttrs(ctx, level, "call failed", slog.String("code", code.String()), slog.Any("error", err))
 }
 
 // ending ends the calls of others than our own services, as a health watch,

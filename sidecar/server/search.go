@@ -91,7 +91,7 @@ func (s search) result(ctx context.Context, r *likenessv1.SearchRequest) *likene
 		return &likenessv1.SearchResult{Result: &likenessv1.SearchResult_Response{Response: answer}}
 	}
 	st := statusOf(err)
-	s.logFailure(ctx, st.Code(), err)
+	s.failures.log(ctx, st.Code(), err)
 	return &likenessv1.SearchResult{Result: &likenessv1.SearchResult_Error{
 		Error: &likenessv1.Error{Code: int32(st.Code()), Message: st.Message()},
 	}}

@@ -24,6 +24,7 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/server"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 func durationOf(ms int64) *durationpb.Duration {
@@ -113,6 +114,42 @@ func TestTLSAndRotation(t *testing.T) {
 		if err := ask(t, standing); err != nil {
 			t.Errorf("the connection that stood: %v", err)
 		}
+	}
+}
+
+// TestFilesAreReported: how the files of a listener and of the callers are is told to
+// whoever asks, and one that cannot be used is one line of the log, not one a call.
+func TestFilesAreReported(t *testing.T) {
+	dir, ca := t.TempDir(), newAuthority(t, "one")
+	cert, key := ca.issue(t, dir, "server", 1)
+	tokens := filepath.Join(dir, "tokens.yaml")
+	write(t, tokens, []byte("- {name: all, token: canary}\n"), 1)
+	var listener func() telemetry.Files
+	w := start(t, func(o *server.Options) {
+		o.TokensFile = tokens
+		o.TLS = server.TLS{CertFile: cert, KeyFile: key, Report: func(now func() telemetry.Files) { listener = now }}
+	})
+	before := listener()
+	if left := time.Until(before.NotAfter); left <= 0 || left > time.Hour || before.Refused || !before.NotBefore.Before(time.Now()) {
+		t.Errorf("at the start: %+v", before)
+	}
+	write(t, cert, []byte("half of a rotation"), 2)
+	write(t, tokens, []byte("none"), 2)
+	for range 20 {
+		if now := listener(); now.NotAfter != before.NotAfter || !now.Refused {
+			t.Fatalf("in the middle of a rotation: %+v", now)
+		}
+		if !w.server.TokensFile().Refused {
+			t.Fatal("a tokens file that cannot be read is not refused")
+		}
+	}
+	if n := strings.Count(w.log.String(), "changed files cannot be used"); n != 2 {
+		t.Errorf("%d lines on two changes:\n%s", n, w.log)
+	}
+	ca.issue(t, dir, "server", 3)
+	write(t, tokens, []byte("- {name: all, token: canary}\n"), 1) // as it was
+	if now := listener(); now.Refused || w.server.TokensFile().Refused {
+		t.Errorf("after it: %+v, tokens %+v", now, w.server.TokensFile())
 	}
 }
 

@@ -99,6 +99,7 @@ type services struct {
 	validator protovalidate.Validator
 	recorder  Recorder
 	log       *slog.Logger
+	failures  *failures
 	tokens    atomic.Pointer[watched[*tokens]] // nil: everybody is served
 	draining  context.Context                  // done when the server drains
 }
@@ -116,6 +117,7 @@ func New(o Options) (*Server, error) {
 		validator: validator, recorder: o.Recorder, log: o.Logger, draining: draining,
 	}
 	s.limits.Store(&o.Limits)
+	s.failures = newFailures(o.Logger, func() int { return s.limits.Load().MaxMessageBytes })
 	var secure []grpc.ServerOption
 	if err = s.setTokens(o.TokensFile); err == nil {
 		secure, err = listenerCredentials(o)

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 // ErrTLS: a certificate, key or authority cannot be used.
@@ -21,6 +24,8 @@ type TLS struct {
 	MinVersion uint16
 	// Optional lets clients in without a certificate; one that they present is verified.
 	Optional bool
+	// Report, if set, is called once for each listener, with what says how its files are.
+	Report func(now func() telemetry.Files)
 }
 
 func transportCredentials(t TLS, log *slog.Logger) (credentials.TransportCredentials, error) {
@@ -43,11 +48,29 @@ func (t TLS) Listener(log *slog.Logger, protocols ...string) (*tls.Config, error
 	if err != nil {
 		return nil, err
 	}
+	if t.Report != nil {
+		t.Report(func() telemetry.Files {
+			c, refused := current.state()
+			f := telemetry.Files{Refused: refused}
+			f.NotBefore, f.NotAfter = validity(c.Certificates[0])
+			return f
+		})
+	}
 	return &tls.Config{
 		MinVersion:         max(t.MinVersion, tls.VersionTLS12),
 		NextProtos:         protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.get(), nil },
 	}, nil
+}
+
+// validity is that of the certificate of a chain which ends first.
+func validity(chain tls.Certificate) (from, to time.Time) {
+	for _, der := range chain.Certificate {
+		if c, err := x509.ParseCertificate(der); err == nil && (to.IsZero() || c.NotAfter.Before(to)) {
+			from, to = c.NotBefore, c.NotAfter
+		}
+	}
+	return from, to
 }
 
 func (t TLS) config(protocols []string) (*tls.Config, error) {

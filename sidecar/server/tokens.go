@@ -15,6 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 // ErrTokens: the tokens file cannot be used.
@@ -116,7 +118,18 @@ func (s *services) setTokens(file string) error {
 	return err
 }
 
-type callerKey struct{}
+// TokensFile says how the tokens file is; the zero value without one.
+func (s *Server) TokensFile() telemetry.Files { return filesOf(s.shared.tokens.Load()) }
+
+// TokensFile says how the tokens file is; the zero value without one.
+func (g *Guard) TokensFile() telemetry.Files { return filesOf(g.tokens) }
+
+func filesOf(w *watched[*tokens]) (f telemetry.Files) {
+	if w != nil {
+		_, f.Refused = w.state()
+	}
+	return f
+}
 
 // authenticate refuses a call without a valid bearer token; health is open.
 func (s *services) authenticate(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -128,7 +141,8 @@ func (s *services) authenticate(srv any, ss grpc.ServerStream, info *grpc.Stream
 	if err != nil {
 		return err
 	}
-	return handler(srv, stream{ss, context.WithValue(ss.Context(), callerKey{}, caller)})
+	ss.Context().Value(whoKey{}).(*who).caller = caller //nolint:forcetypeassert // observe puts it there
+	return handler(srv, ss)
 }
 
 // caller is whose token the headers authorization have. It returns errUnauthorised.
@@ -152,8 +166,8 @@ func bearer(authorization []string) string {
 
 // allow returns errForbidden if the caller's token does not name the route.
 func allow(ctx context.Context, route string) error {
-	caller, ok := ctx.Value(callerKey{}).(*Caller)
-	if !ok || len(caller.Routes) == 0 || slices.Contains(caller.Routes, route) {
+	caller := callerOf(ctx)
+	if caller == nil || len(caller.Routes) == 0 || slices.Contains(caller.Routes, route) {
 		return nil
 	}
 	return fmt.Errorf("%w: %q; ask for it in the sidecar's tokens file", errForbidden, route)
@@ -162,11 +176,11 @@ func allow(ctx context.Context, route string) error {
 // allowAdmin returns errAdmin if the caller may not change what a route serves,
 // or errForbidden as allow does.
 func (s *services) allowAdmin(ctx context.Context, route string) error {
-	caller, ok := ctx.Value(callerKey{}).(*Caller)
+	caller := callerOf(ctx)
 	switch {
-	case ok && !caller.Admin:
+	case caller != nil && !caller.Admin:
 		return fmt.Errorf("%w; give %q admin: true in the sidecar's tokens file", errAdmin, caller.Name)
-	case !ok && !s.openAdmin:
+	case caller == nil && !s.openAdmin:
 		return fmt.Errorf("%w; without a tokens file AdminService answers only where the sidecar listens on a loopback address: give it one (listen.auth.tokens_file)", errAdmin)
 	}
 	return allow(ctx, route)

@@ -154,8 +154,9 @@ const (
 
 // Board makes a Status of its sources. It is safe for concurrent use.
 type Board struct {
-	from    Sources
-	started time.Time
+	from       Sources
+	started    time.Time
+	processors int // before a thread was added beside those that score
 
 	mu     sync.Mutex // one pings
 	pinged time.Time
@@ -163,13 +164,15 @@ type Board struct {
 }
 
 // NewBoard makes a board.
-func NewBoard(from Sources) *Board { return &Board{from: from, started: time.Now()} }
+func NewBoard(from Sources) *Board {
+	return &Board{from: from, started: time.Now(), processors: runtime.GOMAXPROCS(0)}
+}
 
 // Status of now. It pings the stores, unless somebody just did, for at most a second.
 func (b *Board) Status(ctx context.Context) Status {
 	s := Status{
 		Build: b.from.Build, Now: time.Now().UTC().Truncate(time.Millisecond), Started: b.started.UTC().Truncate(time.Second),
-		Process: process(), Stores: b.ping(ctx), Rankers: call(b.from.Rankers), Plugins: call(b.from.Plugins),
+		Process: b.process(), Stores: b.ping(ctx), Rankers: call(b.from.Rankers), Plugins: call(b.from.Plugins),
 	}
 	if b.from.Ready != nil {
 		ok, detail := b.from.Ready()
@@ -202,10 +205,10 @@ func call[T any](f func() []T) []T {
 	return f()
 }
 
-func process() Process {
+func (b *Board) process() Process {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	p := Process{Goroutines: runtime.NumGoroutine(), Processors: runtime.GOMAXPROCS(0), HeapBytes: m.HeapAlloc}
+	p := Process{Goroutines: runtime.NumGoroutine(), Processors: b.processors, HeapBytes: m.HeapAlloc}
 	if limit := debug.SetMemoryLimit(-1); limit < 1<<62 {
 		p.MemoryLimit = limit
 	}

@@ -53,6 +53,7 @@ type Metrics struct {
 	following    *followCollector
 	pluginStates *pluginCollector
 	deviceStates *deviceCollector
+	watchedFiles *filesCollector
 	*audits
 	*reloads
 }
@@ -95,6 +96,7 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 	m.following = r.following()
 	m.pluginStates = r.plugins()
 	m.deviceStates = r.devices()
+	m.watchedFiles = r.files()
 	m.routeInfo = r.gauge("route_info", "1, with what a route is made of.", "route", "store", "model", "model_version", "placement")
 	for _, route := range routes {
 		m.routes[route.Name] = true

@@ -57,6 +57,7 @@ var labelBounds = []labelBound{
 	{"kind", "4", "as the metric says"},
 	{"state", "4", "as the metric says"},
 	{"operation", "16", "what is asked of a store"},
+	{"use", "7", "api, rest, admin, proxy_grpc and proxy_rest of the certificates; tokens and admin_tokens"},
 	{"limit", "12", "the key of the configuration"},
 	{"caller", "C", "the names of the tokens file"},
 }

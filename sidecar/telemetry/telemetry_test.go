@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -206,6 +207,56 @@ func TestPluginsAreShown(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
+	}
+}
+
+func TestFilesAreShown(t *testing.T) {
+	m, now := metrics(), time.Now()
+	m.WatchFiles("api", func() telemetry.Files { return telemetry.Files{NotBefore: now, NotAfter: now.Add(time.Hour)} })
+	m.WatchFiles("tokens", func() telemetry.Files { return telemetry.Files{Refused: true} })
+	want := map[string]float64{
+		"likeness_certificate_start_timestamp_seconds api": float64(now.Unix()), "likeness_certificate_expiry_timestamp_seconds api": float64(now.Add(time.Hour).Unix()),
+		"likeness_files_refused api": 0, "likeness_files_refused tokens": 1,
+	}
+	families, err := m.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, one := range f.GetMetric() {
+			if len(one.GetLabel()) == 1 && one.GetLabel()[0].GetName() == "use" {
+				got[f.GetName()+" "+one.GetLabel()[0].GetValue()] = one.GetGauge().GetValue()
+			}
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestCertificatesEnd(t *testing.T) {
+	const day = 24 * time.Hour
+	now := time.Now()
+	for name, c := range map[string]struct {
+		lasts, left time.Duration
+		want        bool
+	}{
+		"of an hour, renewed":        {time.Hour, 40 * time.Minute, false},
+		"of an hour, forgotten":      {time.Hour, 11 * time.Minute, true},
+		"of 90 days, to be renewed":  {90 * day, 29 * day, false},
+		"of 90 days, forgotten":      {90 * day, 13 * day, true},
+		"of ten years, in two":       {3650 * day, 700 * day, false},
+		"of ten years, in two weeks": {3650 * day, 13 * day, true},
+		"that has ended":             {90 * day, -day, true},
+	} {
+		f := telemetry.Files{NotBefore: now.Add(c.left - c.lasts), NotAfter: now.Add(c.left)}
+		if f.Ending(now) != c.want {
+			t.Errorf("%s: %t", name, !c.want)
+		}
+	}
+	if (telemetry.Files{}).Ending(now) {
+		t.Error("what is no certificate ends")
 	}
 }
 

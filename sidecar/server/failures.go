@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/likenessdb/likeness/sidecar/admission"
+)
+
+// failureLines bounds the lines of failed calls in a second: a store that is down, or
+// somebody who guesses tokens, makes every call fail, and the metrics count them.
+const failureLines = 10
+
+// failures writes lines of failed calls. It is safe for concurrent use.
+type failures struct {
+	to      *slog.Logger
+	maximum func() int // limits.max_message_bytes
+	lines   *rate.Limiter
+	left    atomic.Int64 // failures without a line
+}
+
+func newFailures(to *slog.Logger, maximum func() int) *failures {
+	return &failures{to: to, maximum: maximum, lines: rate.NewLimiter(failureLines, 2*failureLines)}
+}
+
+// log writes what the caller is not told, and other failures of ours. What the caller
+// did wrong is for debugging only.
+func (f *failures) log(ctx context.Context, code codes.Code, err error) {
+	level, more := slog.LevelDebug, []slog.Attr(nil)
+	switch code {
+	case codes.Internal, codes.Unknown: // each is looked for by its request id
+		f.write(ctx, slog.LevelError, code, err)
+		return
+	case codes.FailedPrecondition:
+		level = slog.LevelError
+	case codes.Unavailable, codes.PermissionDenied, codes.Unauthenticated:
+		level = slog.LevelWarn
+	case codes.ResourceExhausted:
+		if !errors.Is(err, admission.ErrOverload) { // the metrics count those; a line each would make the load worse
+			level = slog.LevelWarn
+			more = append(more, slog.Int("limits.max_message_bytes", f.maximum())) // gRPC's own text does not name the setting
+		}
+	}
+	if level > slog.LevelDebug {
+		if !f.lines.Allow() {
+			f.left.Add(1)
+			return
+		}
+		if n := f.left.Swap(0); n > 0 {
+			more = append(more, slog.Int64("left_out", n))
+		}
+	}
+	f.write(ctx, level, code, err, more...)
+}
+
+func (f *failures) write(ctx context.Context, level slog.Level, code codes.Code, err error, more ...slog.Attr) {
+	if !f.to.Enabled(ctx, level) {
+		return
+	}
+	attrs := append([]slog.Attr{slog.String("code", code.String()), slog.Any("error", err)}, identity(ctx)...)
+	f.to.LogAttrs(ctx, level, "call failed", append(attrs, more...)...)
+}
+
+// who is whose call it is, as far as that is known.
+type who struct{ caller *Caller }
+
+type whoKey struct{}
+
+// callerOf is whose token a call has; nil where none is asked for.
+func callerOf(ctx context.Context) *Caller {
+	if w, ok := ctx.Value(whoKey{}).(*who); ok {
+		return w.caller
+	}
+	return nil
+}
+
+// identity says whose call it is: the method, the name of its token, where it comes
+// from, and whom its certificate names.
+func identity(ctx context.Context) []slog.Attr {
+	var attrs []slog.Attr
+	if method, ok := grpc.Method(ctx); ok {
+		attrs = append(attrs, slog.String("method", method))
+	}
+	if c := callerOf(ctx); c != nil {
+		attrs = append(attrs, slog.String("caller", c.Name))
+	}
+	from, ok := peer.FromContext(ctx)
+	if !ok {
+		return attrs
+	}
+	if from.Addr != nil && from.Addr.Network() != "bufconn" { // the gateway's, of this process
+		attrs = append(attrs, slog.String("peer", from.Addr.String()))
+	}
+	if secure, ok := from.AuthInfo.(credentials.TLSInfo); ok && len(secure.State.VerifiedChains) > 0 {
+		attrs = append(attrs, slog.String("certificate", secure.State.VerifiedChains[0][0].Subject.String()))
+	}
+	return attrs
+}

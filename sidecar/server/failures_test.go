@@ -1,0 +1,75 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/server"
+)
+
+func tokensOf(t *testing.T, text string) change {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	write(t, file, []byte(text), 1)
+	return func(o *server.Options) { o.TokensFile, o.Admin = file, idle{} }
+}
+
+func bearing(t *testing.T, token string) context.Context {
+	return metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
+}
+
+// TestFailuresAreFewLines: who guesses tokens does not fill the log.
+func TestFailuresAreFewLines(t *testing.T) {
+	w := start(t, tokensOf(t, "- {name: all, token: canary}\n"))
+	const calls = 500
+	for i := range calls {
+		if _, err := w.search.Search(bearing(t, fmt.Sprint(i)), question()); status.Code(err) != codes.Unauthenticated {
+			t.Fatal(err)
+		}
+	}
+	lines := strings.Count(w.log.String(), `"level":"WARN","msg":"call failed"`)
+	if lines == 0 || lines > calls/2 {
+		t.Errorf("%d lines of %d failures", lines, calls)
+	}
+}
+
+// TestChangesHaveAName: a line says who changed what is served, and who was not allowed to.
+func TestChangesHaveAName(t *testing.T) {
+	w := start(t, tokensOf(t, "- {name: olga, token: first-canary, admin: true}\n- {name: shop, token: second-canary, routes: [other]}\n"))
+	admin := likenessv1.NewAdminServiceClient(w.conn)
+	if _, err := admin.ActivateVersion(bearing(t, "first-canary"), &likenessv1.ActivateVersionRequest{Route: "things", Version: "v2"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.search.Search(bearing(t, "second-canary"), question()); status.Code(err) != codes.PermissionDenied {
+		t.Fatal(err)
+	}
+	for _, want := range [][]string{
+		{`"msg":"admin call"`, `"method":"/likeness.v1.AdminService/ActivateVersion"`, `"caller":"olga"`, `"peer":"127.0.0.1:`, `"route":"things"`},
+		{`"msg":"call failed"`, `"method":"/likeness.v1.SearchService/Search"`, `"caller":"shop"`, `"peer":"127.0.0.1:`},
+	} {
+		if !hasLine(w.log.String(), want) {
+			t.Errorf("no line with %v in\n%s", want, w.log)
+		}
+	}
+}
+
+func hasLine(log string, words []string) bool {
+	for line := range strings.Lines(log) {
+		found := true
+		for _, word := range words {
+			found = found && strings.Contains(line, word)
+		}
+		if found {
+			return true
+		}
+	}
+	return false
+}
