@@ -40,6 +40,7 @@ type batch struct {
 	rows, products, best []float32
 	vectors              [][]float32
 	packed               kernel.Vectors
+	unpacker             unpacker
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -105,7 +106,7 @@ func block(items rerank.Items, from, end int) (to, first, rows int) {
 func (b *batch) score(dst []float32, n int, products []*Product, items rerank.Items, from, to, first, rows int) {
 	k, width := products[0].Kernels, b.packed.Width()
 	b.products = grow(b.products, max(rows, to-from)*width)
-	m := b.matrix(items, first, rows)
+	m := b.matrix(k, items, first, rows)
 	k.Cross(b.products, b.packed, m)
 	if products[0].Norm == 0 {
 		top := largest(k, m, nil, rows)
@@ -148,25 +149,17 @@ func (b *batch) fold(k *kernel.Set, starts []int32, width int) {
 }
 
 // matrix returns some rows of the items, in their order: a view where they lie so.
-func (b *batch) matrix(items rerank.Items, first, rows int) rerank.Matrix {
+func (b *batch) matrix(k *kernel.Set, items rerank.Items, first, rows int) rerank.Matrix {
 	if items.Packed == nil && items.Rows == nil {
 		return items.Features.Slice(first, first+rows)
 	}
-	cols := items.Features.Cols
 	if items.Packed != nil {
-		cols = items.Packed.Cols
+		return b.unpacker.rows(k, items, first, rows)
 	}
+	cols := items.Features.Cols
 	b.rows = grow(b.rows, rows*cols)
 	for i := range rows {
-		r := first + i
-		if items.Rows != nil {
-			r = int(items.Rows[r])
-		}
-		if row := b.rows[i*cols:][:cols]; items.Packed != nil {
-			items.Packed.Row32(row, r)
-		} else {
-			copy(row, items.Features.Row(r))
-		}
+		copy(b.rows[i*cols:][:cols], items.Features.Row(rowNumber(items, first+i)))
 	}
 	return rerank.Matrix{Rows: rows, Cols: cols, Data: b.rows[:rows*cols]}
 }
@@ -201,9 +194,9 @@ func largest(k *kernel.Set, m rerank.Matrix, rows []int32, n int) float32 {
 }
 
 // grow returns n numbers of v, or new ones.
-func grow(v []float32, n int) []float32 {
+func grow[T float32 | uint32](v []T, n int) []T {
 	if cap(v) < n {
-		return make([]float32, n)
+		return make([]T, n)
 	}
 	return v[:n]
 }

@@ -5,53 +5,96 @@ import (
 	"sync"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
 // unpackedRows is how many packed rows are unpacked at once.
 const unpackedRows = 32
 
-// buffers are pooled for packed.
-type buffers struct{ rows []float32 }
+// fewRows are unpacked one by one: a tile of them would be mostly empty.
+const fewRows = 4
 
-var unpacked = sync.Pool{New: func() any { return new(buffers) }}
+// unpacker makes float32 rows of packed ones, sixteen at once by way of a tile.
+type unpacker struct {
+	buf, tile []float32
+	words     []uint32
+}
+
+var unpackers = sync.Pool{New: func() any { return new(unpacker) }}
+
+// rows returns n rows of the items, in their order, from one on, until the next call.
+func (u *unpacker) rows(k *kernel.Set, items rerank.Items, first, n int) rerank.Matrix {
+	q := items.Packed
+	u.buf = grow(u.buf, n*q.Cols)
+	for at := 0; at < n; {
+		dst, some := u.buf[at*q.Cols:], min(n-at, kernel.Lanes)
+		if some <= fewRows {
+			q.Row32(dst[:q.Cols], rowNumber(items, first+at))
+			at++
+			continue
+		}
+		u.words, u.tile = grow(u.words, kernel.Lanes*q.RowWords()), grow(u.tile, kernel.Lanes*q.Cols)
+		gatherRows(k, u.words, items, first+at, some)
+		k.Widen(u.tile, q.Packing, u.words)
+		k.Spread(dst, q.Cols, u.tile, kernel.Lanes, q.Cols, some)
+		at += some
+	}
+	return rerank.Matrix{Rows: n, Cols: q.Cols, Data: u.buf}
+}
+
+// rowNumber is where row i of the items, in their order, lies.
+func rowNumber(items rerank.Items, i int) int {
+	if items.Rows != nil {
+		return int(items.Rows[i])
+	}
+	return i
+}
+
+// gatherRows puts n rows of the items, in their order, into a tile; lanes behind the
+// last repeat it.
+func gatherRows(k *kernel.Set, words []uint32, items rerank.Items, first, n int) {
+	var rows [kernel.Lanes]int32
+	for l := range rows {
+		rows[l] = int32(rowNumber(items, first+min(l, n-1)))
+	}
+	k.Gather(words, items.Packed, &rows)
+}
 
 // packed scores packed rows: some are unpacked, then scored as any others.
 func (p *Product) packed(dst []float32, items rerank.Items) {
-	b := unpacked.Get().(*buffers)
-	defer unpacked.Put(b)
-	if n := unpackedRows * items.Packed.Cols; cap(b.rows) < n {
-		b.rows = make([]float32, n)
+	u := unpackers.Get().(*unpacker)
+	defer unpackers.Put(u)
+	score := func(dst []float32, from int) {
+		for len(dst) > 0 {
+			n := min(len(dst), unpackedRows)
+			p.rows(dst[:n], u.rows(p.Kernels, items, from, n), nil)
+			dst, from = dst[n:], from+n
+		}
 	}
 	if items.Starts == nil {
-		p.unpack(dst, items, b.rows, 0)
+		score(dst, 0)
 		return
 	}
-	var block [256]float32
-	for i := range dst {
-		best := float32(math.Inf(-1))
-		for from, to := int(items.Starts[i]), int(items.Starts[i+1]); from < to; from += len(block) {
-			scores := block[:min(len(block), to-from)]
-			p.unpack(scores, items, b.rows, from)
-			best = fold(best, scores)
-		}
-		dst[i] = best
-	}
+	folded(dst, items.Starts, score)
 }
 
-// unpack scores the rows from one on.
-func (p *Product) unpack(dst []float32, items rerank.Items, buf []float32, from int) {
-	cols := items.Packed.Cols
-	for len(dst) > 0 {
-		n := min(len(dst), unpackedRows)
-		for i := range n {
-			r := from + i
-			if items.Rows != nil {
-				r = int(items.Rows[r])
+// folded writes the best row of every item, in blocks of rows of many items: score writes those
+// of rows from one on.
+func folded(dst []float32, starts []int32, score func(dst []float32, from int)) {
+	var block [256]float32
+	first, end, last := 0, 0, int(starts[len(dst)]) // the rows of the block, and behind the last
+	for i := range dst {
+		best := float32(math.Inf(-1))
+		for from, to := int(starts[i]), int(starts[i+1]); from < to; {
+			if from >= end {
+				first, end = from, min(from+len(block), last)
+				score(block[:end-first], first)
 			}
-			items.Packed.Row32(buf[i*cols:(i+1)*cols], r)
+			some := block[from-first : min(to, end)-first]
+			best = fold(best, some)
+			from += len(some)
 		}
-		p.rows(dst[:n], rerank.Matrix{Rows: n, Cols: cols, Data: buf[:n*cols]}, nil)
-		dst, from = dst[n:], from+n
+		dst[i] = best
 	}
 }
 

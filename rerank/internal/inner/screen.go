@@ -56,16 +56,7 @@ func (p *Product) Screen(_ int, dst []float32, items rerank.Items, loss rerank.L
 		s.rows(dst, 0)
 		return nil
 	}
-	var block [256]float32
-	for i := range dst {
-		best := float32(math.Inf(-1))
-		for from, to := int(items.Starts[i]), int(items.Starts[i+1]); from < to; from += len(block) {
-			bounds := block[:min(len(block), to-from)]
-			s.rows(bounds, from)
-			best = fold(best, bounds)
-		}
-		dst[i] = best
-	}
+	folded(dst, items.Starts, s.rows)
 	return nil
 }
 
@@ -108,19 +99,11 @@ func (s *screen) rows(dst []float32, from int) {
 	}
 }
 
-// gather puts some rows into a tile; lanes behind the last repeat it.
+// gather puts some rows into a tile.
 func (s *screen) gather(first, n, size int) []uint32 {
 	if s.words == nil {
 		s.words = make([]uint32, size)
 	}
-	var rows [kernel.Lanes]int32
-	for l := range rows {
-		r := first + min(l, n-1)
-		rows[l] = int32(r)
-		if s.items.Rows != nil {
-			rows[l] = s.items.Rows[r]
-		}
-	}
-	s.p.Kernels.Gather(s.words, s.items.Packed, &rows)
+	gatherRows(s.p.Kernels, s.words, s.items, first, n)
 	return s.words
 }
