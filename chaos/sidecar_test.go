@@ -55,12 +55,17 @@ type sidecar struct {
 	epoch atomic.Int64
 }
 
-// ports are free ones, below those that the system gives to clients.
+// nextPort is the one behind that which was handed out last. A sidecar listens on its ports
+// long after it got them: until then they look free to whoever asks next.
+var nextPort = 15000 + rand.IntN(10000)
+
+// ports are free ones, below those that the system gives to clients, and no two are the same.
 func ports(t *testing.T, n int) []string {
 	t.Helper()
 	var free []string
 	for range 1000 {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(15000+rand.IntN(15000)))
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(nextPort))
+		nextPort++
 		l, err := net.Listen("tcp", address)
 		if err != nil {
 			continue
