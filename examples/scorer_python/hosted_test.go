@@ -100,9 +100,9 @@ func TestHosted(t *testing.T) {
 // kept has a plugin answer through the sidecar's supervisor.
 func kept(t *testing.T, o plugins.Options) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	o.Name, o.StartTimeout, o.HealthTimeout = "python", 20*time.Second, 10*time.Second
+	o.Name, o.StartTimeout, o.HealthTimeout = "python", time.Minute, 10*time.Second
 	p, err := plugins.Start(ctx, o)
 	if err != nil {
 		t.Fatal(err)

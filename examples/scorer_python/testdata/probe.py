@@ -22,7 +22,9 @@ def score(query, items):
         }
         raise QueryError(json.dumps(told))
     if query.text == "wait":
-        deadline = time.monotonic() + 20
+        with open(sys.argv[1], "w", encoding="utf-8") as f:
+            f.write("waiting")
+        deadline = time.monotonic() + 60
         while not query.cancelled and time.monotonic() < deadline:
             time.sleep(0.005)
         with open(sys.argv[1], "w", encoding="utf-8") as f:
