@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -236,33 +237,35 @@ func TestLost(t *testing.T) {
 }
 
 // TestStuck: a launch that does not come back ends its own call, those that wait, and
-// Close, with device.ErrUnavailable.
+// Close, with device.ErrUnavailable. The clock is the test's own: nothing else is late.
 func TestStuck(t *testing.T) {
-	hold := make(chan struct{})
-	m := &hosted.Machine{Memory: 1 << 20, Launched: func([]gpu.Job) error { <-hold; return nil }}
-	d, err := gpu.New(func() (gpu.Machine, error) { return m, nil }, gpu.Options{Patience: 100 * time.Millisecond})
-	must(t, err)
-	t.Cleanup(func() { close(hold) }) // ends the goroutine of the machine
-	w := dotWorld(t, 20, 3)
-	must(t, d.LoadModel(t.Context(), w.at, w.file))
-	must(t, w.table(t.Context(), d, "a"))
-	var g errgroup.Group
-	for range 3 {
-		g.Go(func() error {
-			if _, err := d.Scan(t.Context(), w.ask("a", 2), nil); !errors.Is(err, device.ErrUnavailable) || !strings.Contains(err.Error(), "has not come back after 100ms") {
-				t.Errorf("Scan returned %v", err)
-			}
-			return nil
-		})
-	}
-	must(t, g.Wait())
-	<-d.Lost()
-	if err := w.table(t.Context(), d, "b"); !errors.Is(err, device.ErrUnavailable) {
-		t.Errorf("LoadTable returned %v", err)
-	}
-	if err := d.Close(); !errors.Is(err, device.ErrUnavailable) {
-		t.Errorf("Close returned %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		m := &hosted.Machine{Memory: 1 << 20, Launched: func([]gpu.Job) error { <-hold; return nil }}
+		d, err := gpu.New(func() (gpu.Machine, error) { return m, nil }, gpu.Options{Patience: 100 * time.Millisecond})
+		must(t, err)
+		t.Cleanup(func() { close(hold) }) // ends the goroutine of the machine
+		w := dotWorld(t, 20, 3)
+		must(t, d.LoadModel(t.Context(), w.at, w.file))
+		must(t, w.table(t.Context(), d, "a"))
+		var g errgroup.Group
+		for range 3 {
+			g.Go(func() error {
+				if _, err := d.Scan(t.Context(), w.ask("a", 2), nil); !errors.Is(err, device.ErrUnavailable) || !strings.Contains(err.Error(), "has not come back after 100ms") {
+					t.Errorf("Scan returned %v", err)
+				}
+				return nil
+			})
+		}
+		must(t, g.Wait())
+		<-d.Lost()
+		if err := w.table(t.Context(), d, "b"); !errors.Is(err, device.ErrUnavailable) {
+			t.Errorf("LoadTable returned %v", err)
+		}
+		if err := d.Close(); !errors.Is(err, device.ErrUnavailable) {
+			t.Errorf("Close returned %v", err)
+		}
+	})
 }
 
 // TestNoDevice: the error of the machine is that of New.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -239,33 +240,35 @@ func (c *changing) Rank(ctx context.Context, q plugin.Query, items []plugin.Item
 }
 
 // TestRankerDeadline: what was scored before the deadline is the answer, which comes in
-// time and says what is missing.
+// time and says what is missing. The clock is the test's own.
 func TestRankerDeadline(t *testing.T) {
-	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
-	q := rerank.Query{Vector: random(2, 1, 6).Row(0)}
-	for _, failure := range []pipeline.Failure{pipeline.FailOpen, pipeline.FailClosed} {
-		j := &critic{relevance: opinion, batch: 8, before: func(ctx context.Context, batch int, _ []plugin.Item) error {
-			if batch < 3 {
-				return nil
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
+		q := rerank.Query{Vector: random(2, 1, 6).Row(0)}
+		for _, failure := range []pipeline.Failure{pipeline.FailOpen, pipeline.FailClosed} {
+			j := &critic{relevance: opinion, batch: 8, before: func(ctx context.Context, batch int, _ []plugin.Item) error {
+				if batch < 3 {
+					return nil
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}}
+			r := w.route(pipeline.PlacementTable, ranking(j, 40, 1), func(r *pipeline.Route) { r.Timeout, r.Failure = 500*time.Millisecond, failure })
+			a := search(t, r, pipeline.Request{Query: q, K: 20, Payload: true})
+			wantOrder(t, a)
+			if a.Ranking.Cut != 24 || a.Ranking.Reason != pipeline.CutDeadline || a.Ranking.Calls != 24 || a.Degraded != nil || !a.Hits[15].Ranked || a.Hits[16].Ranked || a.Hits[19].Payload == nil {
+				t.Errorf("%s: %+v, %+v", failure, a.Ranking, a.Degraded)
 			}
-			<-ctx.Done()
-			return ctx.Err()
-		}}
-		r := w.route(pipeline.PlacementTable, ranking(j, 40, 1), func(r *pipeline.Route) { r.Timeout, r.Failure = 500*time.Millisecond, failure })
-		a := search(t, r, pipeline.Request{Query: q, K: 20, Payload: true})
-		wantOrder(t, a)
-		if a.Ranking.Cut != 24 || a.Ranking.Reason != pipeline.CutDeadline || a.Ranking.Calls != 24 || a.Degraded != nil || !a.Hits[15].Ranked || a.Hits[16].Ranked || a.Hits[19].Payload == nil {
-			t.Errorf("%s: %+v, %+v", failure, a.Ranking, a.Degraded)
+			ctx, cancel := context.WithCancel(t.Context())
+			j.before = func(context.Context, int, []plugin.Item) error {
+				cancel()
+				return ctx.Err()
+			}
+			if _, err := pipe(t, r).Search(ctx, pipeline.Request{Route: "r", Query: q, K: 5}); !errors.Is(err, context.Canceled) {
+				t.Errorf("a caller that went away: %v", err)
+			}
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		j.before = func(context.Context, int, []plugin.Item) error {
-			cancel()
-			return ctx.Err()
-		}
-		if _, err := pipe(t, r).Search(ctx, pipeline.Request{Route: "r", Query: q, K: 5}); !errors.Is(err, context.Canceled) {
-			t.Errorf("a caller that went away: %v", err)
-		}
-	}
+	})
 }
 
 // TestRankerGone: an item that the collection does not have any more is no hit, and
