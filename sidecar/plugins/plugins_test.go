@@ -110,7 +110,7 @@ func TestOnesThatDoNotStart(t *testing.T) {
 		say   string
 	}{
 		"it says why":      {args: []string{"-fault", faulty.NoStart}, say: "it ended before it was ready: exit status 1; its last words: no model here"},
-		"slow":             {args: []string{"-fault", faulty.SlowStart, "-delay", "1h", "-say", "loading"}, after: 500 * time.Millisecond, say: "not ready within start_timeout, which is 500ms: context deadline exceeded; its last words: loading"},
+		"slow":             {args: []string{"-fault", faulty.SlowStart, "-delay", "1h", "-say", "loading"}, after: 5 * time.Second, say: "not ready within start_timeout, which is 5s: context deadline exceeded; its last words: loading"},
 		"no such file":     {path: "no-such-file", say: "no such file"},
 		"not executable":   {path: "plugins_test.go", say: "it has to be executable"},
 		"no plugin at all": {path: "/bin/sh", args: []string{"-c", "echo its own words; sleep 1000"}, say: "its own words"},

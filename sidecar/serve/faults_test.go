@@ -64,13 +64,13 @@ func startTroubled(t *testing.T, plugin, fault string, delay time.Duration) (*tr
 	}
 	s := start(t, fmt.Sprintf(besides, dir, plugin, fault, delay), true)
 	x := &troubled{client: likenessv1.NewSearchServiceClient(s.conn), well: filepath.Join(dir, "well")}
-	for range 200 { // the plugin starts beside the routes
-		if r, err := x.search(t.Context(), "ranked", 1); err == nil && r.GetDegraded() == nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for ctx.Err() == nil { // the plugin starts beside the routes
+		if r, err := x.search(ctx, "ranked", 1); err == nil && r.GetDegraded() == nil {
 			return x, s
 		}
-		if err := rest(t.Context(), 20*time.Millisecond); err != nil {
-			break
-		}
+		_ = rest(ctx, 20*time.Millisecond)
 	}
 	t.Fatal("the ranker never answered")
 	return nil, nil

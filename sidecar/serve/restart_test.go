@@ -229,7 +229,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 func TestEndIsBounded(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	r := newReplicas(t, 1, fmt.Sprintf(`
-shutdown: {delay: 1s, grace: 1s}
+shutdown: {delay: 4s, grace: 1s}
 stores: {main: {kind: qdrant, address: %q}}
 routes: {things: {store: main, collection: routed, model: w, placement: stored}}
 proxy: {store: main, listen_grpc: "127.0.0.1:0"}
@@ -245,6 +245,11 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 		t.Cleanup(func() { _ = conn.Close() })
 	}
 	s := &sidecar{at: one.at, conn: connect(t, one.at.GRPC)}
+	search := func() error {
+		_, err := likenessv1.NewSearchServiceClient(s.conn).Search(t.Context(), &likenessv1.SearchRequest{Route: "things", K: 5, Query: &likenessv1.Query{Vector: query}})
+		return err
+	}
+	must2(t, search()) // it has its connection before the delay begins
 	must2(t, one.cmd.Process.Signal(syscall.SIGTERM))
 	for { // not ready comes first, while calls are answered
 		code, body := s.get(t, "/readyz")
@@ -255,7 +260,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 			break
 		}
 	}
-	if _, err := likenessv1.NewSearchServiceClient(s.conn).Search(t.Context(), &likenessv1.SearchRequest{Route: "things", K: 5, Query: &likenessv1.Query{Vector: query}}); err != nil {
+	if err := search(); err != nil {
 		t.Errorf("a search while the balancers see that it ends: %v", err)
 	}
 	began := time.Now()
@@ -263,7 +268,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 		t.Errorf("it ended with %v", err)
 	}
 	_ = open.CloseSend()
-	t.Logf("reliability row=26 figure=with streams and connections held open, a grace of 1 s after a delay of 1 s: ended %.1f s after it was not ready", time.Since(began).Seconds())
+	t.Logf("reliability row=26 figure=with streams and connections held open, a grace of 1 s after a delay of 4 s: ended %.1f s after it was not ready", time.Since(began).Seconds())
 }
 
 // fillPlain fills a database without a key, and returns its address.
