@@ -49,6 +49,7 @@ type database struct {
 	writable
 	fetches atomic.Int64
 	down    atomic.Bool
+	hold    sync.RWMutex // while it is held, what is fetched does not come
 }
 
 func (d *database) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
@@ -58,6 +59,8 @@ func (d *database) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters
 	if r.Collection == items {
 		d.fetches.Add(1)
 	}
+	d.hold.RLock()
+	defer d.hold.RUnlock()
 	return d.writable.Fetch(ctx, r)
 }
 
