@@ -9193,9 +9193,9 @@ stored:
 
 // func productAMX(args *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, MMX+
-TEXT ·productAMX(SB), $16448-8
+TEXT ·productAMX(SB), $8256-8
 	MOVQ args+0(FP), CX
-	LEAQ 224(CX), SI
+	LEAQ 280(CX), SI
 
 	// LDTILECFG
 	BYTE $0xc4
@@ -9203,58 +9203,41 @@ TEXT ·productAMX(SB), $16448-8
 	BYTE $0x78
 	BYTE $0x49
 	BYTE $0x06
-	MOVQ 56(CX), R11
-	SHLQ $0x0a, R11
-	MOVQ 96(CX), R12
-	MOVQ 88(CX), R13
+	MOVQ 56(CX), R10
+	SHLQ $0x0a, R10
+	MOVQ 96(CX), R11
+	MOVQ 88(CX), R12
+	LEAQ (SP), R8
+	ADDQ $0x3f, R8
+	ANDQ $-64, R8
+	MOVQ R8, 224(CX)
+	ADDQ $0x00001000, R8
+	MOVQ R8, 232(CX)
 
 groups:
-	MOVQ (CX), AX
-	MOVQ AX, 200(CX)
-	MOVQ 16(CX), AX
-	MOVQ AX, 208(CX)
-	MOVQ 72(CX), AX
-	MOVQ AX, 216(CX)
-
-tiles2:
-	CMPQ 72(CX), $0x02
-	JL   tiles2end
-	MOVQ (CX), AX
-	MOVQ AX, 120(CX)
-	MOVQ 24(CX), AX
-	MOVQ AX, 128(CX)
-	MOVQ 32(CX), AX
-	MOVQ AX, 136(CX)
-	MOVQ 40(CX), AX
-	MOVQ AX, 144(CX)
-	MOVQ 64(CX), AX
-	MOVQ AX, 152(CX)
-	MOVQ 8(CX), R8
-
-tiles2panels:
-	CMPQ  152(CX), $0x00
-	JLE   tiles2panelsend
-	LEAQ  (SP), R14
-	ADDQ  $0x3f, R14
-	ANDQ  $-64, R14
-	MOVQ  152(CX), R10
+	MOVQ  (CX), AX
+	MOVQ  AX, 200(CX)
+	MOVQ  16(CX), AX
+	MOVQ  AX, 208(CX)
+	MOVQ  72(CX), AX
+	MOVQ  AX, 216(CX)
 	TESTQ $0x00000010, 112(CX)
-	JNZ   tiles2panelssome
-	CMPQ  R10, $0x00000080
-	JLE   tiles2panelssome
-	MOVQ  $0x00000080, R10
-
-tiles2panelssome:
-tiles2panelssum2:
-	CMPQ R10, $0x10
-	JLE  tiles2panelssum2end
-	MOVQ R8, SI
-	ADDQ R11, R8
-	MOVQ R8, DI
-	ADDQ R11, R8
-	MOVQ 16(CX), AX
-	LEAQ (AX)(R12*1), BX
-	MOVQ $0x00000040, DX
+	JNZ   tiles2panelswhole
+	MOVQ  8(CX), AX
+	MOVQ  AX, 248(CX)
+	MOVQ  16(CX), AX
+	MOVQ  AX, 256(CX)
+	MOVQ  64(CX), AX
+	MOVQ  AX, 264(CX)
+	MOVQ  72(CX), AX
+	MOVQ  AX, 272(CX)
+	CMPQ  272(CX), $0x02
+	JL    tiles2panelsfirstnone
+	MOVQ  248(CX), SI
+	MOVQ  256(CX), AX
+	LEAQ  (AX)(R11*1), BX
+	LEAQ  (SI)(R10*1), DI
+	MOVQ  $0x00000040, DX
 
 	// TILEZERO
 	BYTE $0xc4
@@ -9285,7 +9268,7 @@ tiles2panelssum2:
 	BYTE $0xd8
 	MOVQ 56(CX), R9
 
-tiles2panelssum2k:
+tiles2panelsfirstk:
 	// TILELOADD
 	BYTE $0xc4
 	BYTE $0xe2
@@ -9341,19 +9324,20 @@ tiles2panelssum2k:
 	BYTE $0xd5
 
 	// TDPBF16PS
-	BYTE  $0xc4
-	BYTE  $0xe2
-	BYTE  $0x42
-	BYTE  $0x5c
-	BYTE  $0xdd
-	ADDQ  $0x00000400, DI
-	ADDQ  168(CX), AX
-	ADDQ  168(CX), BX
-	DECQ  R9
-	JNZ   tiles2panelssum2k
-	TESTQ $0x00000010, 112(CX)
-	JNZ   tiles2panelssum2final
-	LEAQ  (R14), SI
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xdd
+	ADDQ $0x00000400, DI
+	ADDQ 168(CX), AX
+	ADDQ 168(CX), BX
+	DECQ R9
+	JNZ  tiles2panelsfirstk
+	MOVQ 224(CX), SI
+	MOVQ 232(CX), DI
+	MOVQ SI, 232(CX)
+	MOVQ DI, 224(CX)
 
 	// TILESTORED
 	BYTE $0xc4
@@ -9362,7 +9346,7 @@ tiles2panelssum2k:
 	BYTE $0x4b
 	BYTE $0x04
 	BYTE $0x16
-	LEAQ 1024(R14), SI
+	ADDQ $0x00000400, SI
 
 	// TILESTORED
 	BYTE $0xc4
@@ -9371,7 +9355,7 @@ tiles2panelssum2k:
 	BYTE $0x4b
 	BYTE $0x14
 	BYTE $0x16
-	LEAQ 8192(R14), SI
+	ADDQ $0x00000400, SI
 
 	// TILESTORED
 	BYTE $0xc4
@@ -9380,7 +9364,7 @@ tiles2panelssum2k:
 	BYTE $0x4b
 	BYTE $0x0c
 	BYTE $0x16
-	LEAQ 9216(R14), SI
+	ADDQ $0x00000400, SI
 
 	// TILESTORED
 	BYTE $0xc4
@@ -9389,68 +9373,45 @@ tiles2panelssum2k:
 	BYTE $0x4b
 	BYTE $0x1c
 	BYTE $0x16
-	ADDQ $0x00000800, R14
-	JMP  tiles2panelssum2kept
+	ADDQ $0x00000400, SI
+	ADDQ R10, 248(CX)
+	ADDQ R10, 248(CX)
+	SUBQ $0x20, 264(CX)
+	JG   tiles2panelsfirstnone
+	MOVQ 8(CX), AX
+	MOVQ AX, 248(CX)
+	MOVQ 64(CX), AX
+	MOVQ AX, 264(CX)
+	ADDQ R11, 256(CX)
+	ADDQ R11, 256(CX)
+	SUBQ $0x02, 272(CX)
 
-tiles2panelssum2final:
-	MOVQ R13, DX
-	MOVQ 120(CX), SI
-	MOVQ SI, AX
+tiles2panelsfirstnone:
+tiles2:
+	CMPQ 72(CX), $0x02
+	JL   tiles2end
+	MOVQ (CX), AX
+	MOVQ AX, 120(CX)
+	MOVQ 24(CX), AX
+	MOVQ AX, 128(CX)
+	MOVQ 32(CX), AX
+	MOVQ AX, 136(CX)
+	MOVQ 40(CX), AX
+	MOVQ AX, 144(CX)
+	MOVQ 64(CX), AX
+	MOVQ AX, 152(CX)
+	MOVQ 8(CX), R8
 
-	// TILESTORED
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x10
-	ADDQ 80(CX), AX
-
-	// TILESTORED
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x0c
-	BYTE $0x10
-	MOVQ R13, R9
-	SHLQ $0x04, R9
-	ADDQ R9, SI
-	MOVQ SI, AX
-
-	// TILESTORED
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x14
-	BYTE $0x10
-	ADDQ 80(CX), AX
-
-	// TILESTORED
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x1c
-	BYTE $0x10
-	MOVQ R13, R9
-	SHLQ $0x04, R9
-	ADDQ R9, SI
-	MOVQ SI, 120(CX)
-
-tiles2panelssum2kept:
-	SUBQ $0x20, R10
-	JMP  tiles2panelssum2
-
-tiles2panelssum2end:
-tiles2panelssum1:
-	CMPQ R10, $0x00
-	JLE  tiles2panelssum1end
-	MOVQ R8, SI
-	ADDQ R11, R8
-	MOVQ 16(CX), AX
-	LEAQ (AX)(R12*1), BX
+tiles2panels:
+	CMPQ 152(CX), $0x00
+	JLE  tiles2panelsend
+	MOVQ 232(CX), R8
+	CMPQ 272(CX), $0x02
+	JL   tiles2panelsnextnone
+	MOVQ 248(CX), SI
+	MOVQ 256(CX), AX
+	LEAQ (AX)(R11*1), BX
+	LEAQ (SI)(R10*1), DI
 	MOVQ $0x00000040, DX
 
 	// TILEZERO
@@ -9466,9 +9427,23 @@ tiles2panelssum1:
 	BYTE $0x7b
 	BYTE $0x49
 	BYTE $0xc8
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd8
 	MOVQ 56(CX), R9
 
-tiles2panelssum1k:
+tiles2panelsnextk:
 	// TILELOADD
 	BYTE $0xc4
 	BYTE $0xe2
@@ -9501,19 +9476,43 @@ tiles2panelssum1k:
 	BYTE $0xc4
 
 	// TDPBF16PS
-	BYTE  $0xc4
-	BYTE  $0xe2
-	BYTE  $0x42
-	BYTE  $0x5c
-	BYTE  $0xcc
-	ADDQ  $0x00000400, SI
-	ADDQ  168(CX), AX
-	ADDQ  168(CX), BX
-	DECQ  R9
-	JNZ   tiles2panelssum1k
-	TESTQ $0x00000010, 112(CX)
-	JNZ   tiles2panelssum1final
-	LEAQ  (R14), SI
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xcc
+	ADDQ $0x00000400, SI
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x17
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xd5
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xdd
+	ADDQ $0x00000400, DI
+	ADDQ 168(CX), AX
+	ADDQ 168(CX), BX
+	DECQ R9
+	JNZ  tiles2panelsnextk
+	MOVQ 224(CX), SI
+	MOVQ 232(CX), DI
+	MOVQ SI, 232(CX)
+	MOVQ DI, 224(CX)
 
 	// TILESTORED
 	BYTE $0xc4
@@ -9522,7 +9521,16 @@ tiles2panelssum1k:
 	BYTE $0x4b
 	BYTE $0x04
 	BYTE $0x16
-	LEAQ 8192(R14), SI
+	ADDQ $0x00000400, SI
+
+	// TILESTORED
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x14
+	BYTE $0x16
+	ADDQ $0x00000400, SI
 
 	// TILESTORED
 	BYTE $0xc4
@@ -9531,115 +9539,97 @@ tiles2panelssum1k:
 	BYTE $0x4b
 	BYTE $0x0c
 	BYTE $0x16
-	ADDQ $0x00000400, R14
-	JMP  tiles2panelssum1kept
-
-tiles2panelssum1final:
-	MOVQ R13, DX
-	MOVQ 120(CX), SI
-	MOVQ SI, AX
+	ADDQ $0x00000400, SI
 
 	// TILESTORED
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x7a
 	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x10
-	ADDQ 80(CX), AX
+	BYTE $0x1c
+	BYTE $0x16
+	ADDQ $0x00000400, SI
+	ADDQ R10, 248(CX)
+	ADDQ R10, 248(CX)
+	SUBQ $0x20, 264(CX)
+	JG   tiles2panelsnextnone
+	MOVQ 8(CX), AX
+	MOVQ AX, 248(CX)
+	MOVQ 64(CX), AX
+	MOVQ AX, 264(CX)
+	ADDQ R11, 256(CX)
+	ADDQ R11, 256(CX)
+	SUBQ $0x02, 272(CX)
 
-	// TILESTORED
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x0c
-	BYTE $0x10
-	MOVQ R13, R9
-	SHLQ $0x04, R9
-	ADDQ R9, SI
-	MOVQ SI, 120(CX)
-
-tiles2panelssum1kept:
-	SUBQ $0x10, R10
-	JMP  tiles2panelssum1
-
-tiles2panelssum1end:
-	TESTQ $0x00000010, 112(CX)
-	JNZ   tiles2panelsend
-	LEAQ  (SP), R14
-	ADDQ  $0x3f, R14
-	ANDQ  $-64, R14
+tiles2panelsnextnone:
+	LEAQ 2048(R8), AX
+	MOVQ AX, 240(CX)
 
 tiles2panelsrows8:
-	LEAQ    (SP), AX
-	ADDQ    $0x3f, AX
-	ANDQ    $-64, AX
-	ADDQ    $0x00002000, AX
-	CMPQ    R14, AX
+	CMPQ    R8, 240(CX)
 	JGE     tiles2panelsrows8end
 	CMPQ    152(CX), $0x08
 	JL      tiles2panelsrows8end
-	MOVQ    120(CX), R10
-	MOVQ    128(CX), AX
-	MOVQ    112(CX), DX
-	TESTQ   $0x00000001, DX
+	MOVQ    120(CX), AX
+	MOVQ    128(CX), DX
+	MOVQ    112(CX), BX
+	TESTQ   $0x00000001, BX
 	JZ      tiles2panelsrows8bias
-	MOVQ    80(CX), AX
-	LEAQ    (R10), DX
-	VMOVUPS (DX), Z0
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z2
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z4
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z6
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z8
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z10
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z12
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z14
-	LEAQ    (R10), DX
-	ADDQ    AX, DX
-	VMOVUPS (DX), Z1
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z3
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z5
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z7
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z9
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z11
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z13
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z15
+	MOVQ    80(CX), DX
+	LEAQ    (AX), BX
+	VMOVUPS (BX), Z0
+	ADDQ    R12, BX
+	VMOVUPS (BX), Z2
+	ADDQ    R12, BX
+	VMOVUPS (BX), Z4
+	ADDQ    R12, BX
+	VMOVUPS (BX), Z6
+	ADDQ    R12, BX
+	VMOVUPS (BX), Z8
+	ADDQ    R12, BX
+	VMOVUPS (BX), Z10
+	ADDQ    R12, BX
+	VMOVUPS (BX), Z12
+	ADDQ    R12, BX
+	VMOVUPS (BX), Z14
+	LEAQ    (AX), AX
+	ADDQ    DX, AX
+	VMOVUPS (AX), Z1
+	ADDQ    R12, AX
+	VMOVUPS (AX), Z3
+	ADDQ    R12, AX
+	VMOVUPS (AX), Z5
+	ADDQ    R12, AX
+	VMOVUPS (AX), Z7
+	ADDQ    R12, AX
+	VMOVUPS (AX), Z9
+	ADDQ    R12, AX
+	VMOVUPS (AX), Z11
+	ADDQ    R12, AX
+	VMOVUPS (AX), Z13
+	ADDQ    R12, AX
+	VMOVUPS (AX), Z15
 	JMP     tiles2panelsrows8started
 
 tiles2panelsrows8bias:
 	CMPQ         24(CX), $0x00
 	JE           tiles2panelsrows8zero
-	VBROADCASTSS (AX), Z0
-	VBROADCASTSS (AX), Z1
-	VBROADCASTSS 4(AX), Z2
-	VBROADCASTSS 4(AX), Z3
-	VBROADCASTSS 8(AX), Z4
-	VBROADCASTSS 8(AX), Z5
-	VBROADCASTSS 12(AX), Z6
-	VBROADCASTSS 12(AX), Z7
-	VBROADCASTSS 16(AX), Z8
-	VBROADCASTSS 16(AX), Z9
-	VBROADCASTSS 20(AX), Z10
-	VBROADCASTSS 20(AX), Z11
-	VBROADCASTSS 24(AX), Z12
-	VBROADCASTSS 24(AX), Z13
-	VBROADCASTSS 28(AX), Z14
-	VBROADCASTSS 28(AX), Z15
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	VBROADCASTSS 8(DX), Z4
+	VBROADCASTSS 8(DX), Z5
+	VBROADCASTSS 12(DX), Z6
+	VBROADCASTSS 12(DX), Z7
+	VBROADCASTSS 16(DX), Z8
+	VBROADCASTSS 16(DX), Z9
+	VBROADCASTSS 20(DX), Z10
+	VBROADCASTSS 20(DX), Z11
+	VBROADCASTSS 24(DX), Z12
+	VBROADCASTSS 24(DX), Z13
+	VBROADCASTSS 28(DX), Z14
+	VBROADCASTSS 28(DX), Z15
 	JMP          tiles2panelsrows8started
 
 tiles2panelsrows8zero:
@@ -9661,84 +9651,84 @@ tiles2panelsrows8zero:
 	VPXORD Z15, Z15, Z15
 
 tiles2panelsrows8started:
-	VADDPS       (R14), Z0, Z0
-	VADDPS       8192(R14), Z1, Z1
-	VADDPS       64(R14), Z2, Z2
-	VADDPS       8256(R14), Z3, Z3
-	VADDPS       128(R14), Z4, Z4
-	VADDPS       8320(R14), Z5, Z5
-	VADDPS       192(R14), Z6, Z6
-	VADDPS       8384(R14), Z7, Z7
-	VADDPS       256(R14), Z8, Z8
-	VADDPS       8448(R14), Z9, Z9
-	VADDPS       320(R14), Z10, Z10
-	VADDPS       8512(R14), Z11, Z11
-	VADDPS       384(R14), Z12, Z12
-	VADDPS       8576(R14), Z13, Z13
-	VADDPS       448(R14), Z14, Z14
-	VADDPS       8640(R14), Z15, Z15
-	MOVQ         120(CX), R10
+	VADDPS       (R8), Z0, Z0
+	VADDPS       2048(R8), Z1, Z1
+	VADDPS       64(R8), Z2, Z2
+	VADDPS       2112(R8), Z3, Z3
+	VADDPS       128(R8), Z4, Z4
+	VADDPS       2176(R8), Z5, Z5
+	VADDPS       192(R8), Z6, Z6
+	VADDPS       2240(R8), Z7, Z7
+	VADDPS       256(R8), Z8, Z8
+	VADDPS       2304(R8), Z9, Z9
+	VADDPS       320(R8), Z10, Z10
+	VADDPS       2368(R8), Z11, Z11
+	VADDPS       384(R8), Z12, Z12
+	VADDPS       2432(R8), Z13, Z13
+	VADDPS       448(R8), Z14, Z14
+	VADDPS       2496(R8), Z15, Z15
+	MOVQ         120(CX), AX
 	CMPQ         40(CX), $0x00
 	JE           tiles2panelsrows8noplus
-	MOVQ         136(CX), AX
-	MOVQ         144(CX), DX
-	MOVQ         104(CX), BX
-	MOVQ         $0x00000040, SI
-	LEAQ         (DX), DI
-	VBROADCASTSS (AX), Z16
-	VFMADD231PS  (DI), Z16, Z0
-	ADDQ         SI, DI
-	VBROADCASTSS 4(AX), Z16
-	VFMADD231PS  (DI), Z16, Z2
-	ADDQ         SI, DI
-	VBROADCASTSS 8(AX), Z16
-	VFMADD231PS  (DI), Z16, Z4
-	ADDQ         SI, DI
-	VBROADCASTSS 12(AX), Z16
-	VFMADD231PS  (DI), Z16, Z6
-	ADDQ         SI, DI
-	VBROADCASTSS 16(AX), Z16
-	VFMADD231PS  (DI), Z16, Z8
-	ADDQ         SI, DI
-	VBROADCASTSS 20(AX), Z16
-	VFMADD231PS  (DI), Z16, Z10
-	ADDQ         SI, DI
-	VBROADCASTSS 24(AX), Z16
-	VFMADD231PS  (DI), Z16, Z12
-	ADDQ         SI, DI
-	VBROADCASTSS 28(AX), Z16
-	VFMADD231PS  (DI), Z16, Z14
-	LEAQ         (DX), DX
-	ADDQ         BX, DX
-	VBROADCASTSS (AX), Z16
-	VFMADD231PS  (DX), Z16, Z1
-	ADDQ         SI, DX
-	VBROADCASTSS 4(AX), Z16
-	VFMADD231PS  (DX), Z16, Z3
-	ADDQ         SI, DX
-	VBROADCASTSS 8(AX), Z16
-	VFMADD231PS  (DX), Z16, Z5
-	ADDQ         SI, DX
-	VBROADCASTSS 12(AX), Z16
-	VFMADD231PS  (DX), Z16, Z7
-	ADDQ         SI, DX
-	VBROADCASTSS 16(AX), Z16
-	VFMADD231PS  (DX), Z16, Z9
-	ADDQ         SI, DX
-	VBROADCASTSS 20(AX), Z16
-	VFMADD231PS  (DX), Z16, Z11
-	ADDQ         SI, DX
-	VBROADCASTSS 24(AX), Z16
-	VFMADD231PS  (DX), Z16, Z13
-	ADDQ         SI, DX
-	VBROADCASTSS 28(AX), Z16
-	VFMADD231PS  (DX), Z16, Z15
+	MOVQ         136(CX), DX
+	MOVQ         144(CX), BX
+	MOVQ         104(CX), SI
+	MOVQ         $0x00000040, DI
+	LEAQ         (BX), R9
+	VBROADCASTSS (DX), Z16
+	VFMADD231PS  (R9), Z16, Z0
+	ADDQ         DI, R9
+	VBROADCASTSS 4(DX), Z16
+	VFMADD231PS  (R9), Z16, Z2
+	ADDQ         DI, R9
+	VBROADCASTSS 8(DX), Z16
+	VFMADD231PS  (R9), Z16, Z4
+	ADDQ         DI, R9
+	VBROADCASTSS 12(DX), Z16
+	VFMADD231PS  (R9), Z16, Z6
+	ADDQ         DI, R9
+	VBROADCASTSS 16(DX), Z16
+	VFMADD231PS  (R9), Z16, Z8
+	ADDQ         DI, R9
+	VBROADCASTSS 20(DX), Z16
+	VFMADD231PS  (R9), Z16, Z10
+	ADDQ         DI, R9
+	VBROADCASTSS 24(DX), Z16
+	VFMADD231PS  (R9), Z16, Z12
+	ADDQ         DI, R9
+	VBROADCASTSS 28(DX), Z16
+	VFMADD231PS  (R9), Z16, Z14
+	LEAQ         (BX), BX
+	ADDQ         SI, BX
+	VBROADCASTSS (DX), Z16
+	VFMADD231PS  (BX), Z16, Z1
+	ADDQ         DI, BX
+	VBROADCASTSS 4(DX), Z16
+	VFMADD231PS  (BX), Z16, Z3
+	ADDQ         DI, BX
+	VBROADCASTSS 8(DX), Z16
+	VFMADD231PS  (BX), Z16, Z5
+	ADDQ         DI, BX
+	VBROADCASTSS 12(DX), Z16
+	VFMADD231PS  (BX), Z16, Z7
+	ADDQ         DI, BX
+	VBROADCASTSS 16(DX), Z16
+	VFMADD231PS  (BX), Z16, Z9
+	ADDQ         DI, BX
+	VBROADCASTSS 20(DX), Z16
+	VFMADD231PS  (BX), Z16, Z11
+	ADDQ         DI, BX
+	VBROADCASTSS 24(DX), Z16
+	VFMADD231PS  (BX), Z16, Z13
+	ADDQ         DI, BX
+	VBROADCASTSS 28(DX), Z16
+	VFMADD231PS  (BX), Z16, Z15
 
 tiles2panelsrows8noplus:
-	MOVQ          112(CX), AX
-	TESTQ         $0x00000002, AX
+	MOVQ          112(CX), DX
+	TESTQ         $0x00000002, DX
 	JZ            tiles2panelsrows8store
-	TESTQ         $0x00000004, AX
+	TESTQ         $0x00000004, DX
 	JZ            tiles2panelsrows8exactly
 	VBROADCASTSS  kq<>+0(SB), Z16
 	VBROADCASTSS  kr<>+0(SB), Z17
@@ -10110,15 +10100,15 @@ tiles2panelsrows8exactly:
 	VMULPS            Z27, Z15, Z15
 
 tiles2panelsrows8store:
-	MOVQ         80(CX), AX
-	MOVQ         112(CX), DX
-	TESTQ        $0x00000008, DX
+	MOVQ         80(CX), DX
+	MOVQ         112(CX), BX
+	TESTQ        $0x00000008, BX
 	JZ           tiles2panelsrows8wide
-	MOVQ         160(CX), DX
+	MOVQ         160(CX), BX
 	VMOVUPS      kinterleave<>+0(SB), Z16
 	VPBROADCASTD kupper<>+0(SB), Z17
-	VMOVUPS      (DX), Z22
-	VMOVUPS      64(DX), Z18
+	VMOVUPS      (BX), Z22
+	VMOVUPS      64(BX), Z18
 	VPXORD       Z19, Z19, Z19
 	VFMADD231PS  Z0, Z0, Z22
 	VFMADD231PS  Z2, Z2, Z22
@@ -10131,7 +10121,7 @@ tiles2panelsrows8store:
 	BYTE        $0x72
 	BYTE        $0xe0
 	VPERMW      Z20, Z16, Z20
-	VMOVUPS     Z20, (R10)
+	VMOVUPS     Z20, (AX)
 	VPSLLD      $0x10, Z20, Z21
 	VSUBPS      Z21, Z0, Z0
 	VPANDD      Z17, Z20, Z21
@@ -10149,7 +10139,7 @@ tiles2panelsrows8store:
 	BYTE        $0x72
 	BYTE        $0xe4
 	VPERMW      Z20, Z16, Z20
-	VMOVUPS     Z20, 64(R10)
+	VMOVUPS     Z20, 64(AX)
 	VPSLLD      $0x10, Z20, Z21
 	VSUBPS      Z21, Z4, Z4
 	VPANDD      Z17, Z20, Z21
@@ -10167,7 +10157,7 @@ tiles2panelsrows8store:
 	BYTE        $0x72
 	BYTE        $0xe0
 	VPERMW      Z20, Z16, Z20
-	VMOVUPS     Z20, 128(R10)
+	VMOVUPS     Z20, 128(AX)
 	VPSLLD      $0x10, Z20, Z21
 	VSUBPS      Z21, Z8, Z8
 	VPANDD      Z17, Z20, Z21
@@ -10185,18 +10175,18 @@ tiles2panelsrows8store:
 	BYTE        $0x72
 	BYTE        $0xe4
 	VPERMW      Z20, Z16, Z20
-	VMOVUPS     Z20, 192(R10)
+	VMOVUPS     Z20, 192(AX)
 	VPSLLD      $0x10, Z20, Z21
 	VSUBPS      Z21, Z12, Z12
 	VPANDD      Z17, Z20, Z21
 	VSUBPS      Z21, Z14, Z14
 	VFMADD231PS Z12, Z12, Z18
 	VFMADD231PS Z14, Z14, Z19
-	VMOVUPS     Z22, (DX)
+	VMOVUPS     Z22, (BX)
 	VADDPS      Z19, Z18, Z18
-	VMOVUPS     Z18, 64(DX)
-	VMOVUPS     128(DX), Z22
-	VMOVUPS     192(DX), Z18
+	VMOVUPS     Z18, 64(BX)
+	VMOVUPS     128(BX), Z22
+	VMOVUPS     192(BX), Z18
 	VPXORD      Z19, Z19, Z19
 	VFMADD231PS Z1, Z1, Z22
 	VFMADD231PS Z3, Z3, Z22
@@ -10209,7 +10199,7 @@ tiles2panelsrows8store:
 	BYTE        $0x72
 	BYTE        $0xe1
 	VPERMW      Z20, Z16, Z20
-	VMOVUPS     Z20, (R10)(AX*1)
+	VMOVUPS     Z20, (AX)(DX*1)
 	VPSLLD      $0x10, Z20, Z21
 	VSUBPS      Z21, Z1, Z1
 	VPANDD      Z17, Z20, Z21
@@ -10227,7 +10217,7 @@ tiles2panelsrows8store:
 	BYTE        $0x72
 	BYTE        $0xe5
 	VPERMW      Z20, Z16, Z20
-	VMOVUPS     Z20, 64(R10)(AX*1)
+	VMOVUPS     Z20, 64(AX)(DX*1)
 	VPSLLD      $0x10, Z20, Z21
 	VSUBPS      Z21, Z5, Z5
 	VPANDD      Z17, Z20, Z21
@@ -10245,7 +10235,7 @@ tiles2panelsrows8store:
 	BYTE        $0x72
 	BYTE        $0xe1
 	VPERMW      Z20, Z16, Z20
-	VMOVUPS     Z20, 128(R10)(AX*1)
+	VMOVUPS     Z20, 128(AX)(DX*1)
 	VPSLLD      $0x10, Z20, Z21
 	VSUBPS      Z21, Z9, Z9
 	VPANDD      Z17, Z20, Z21
@@ -10263,73 +10253,71 @@ tiles2panelsrows8store:
 	BYTE        $0x72
 	BYTE        $0xe5
 	VPERMW      Z20, Z16, Z20
-	VMOVUPS     Z20, 192(R10)(AX*1)
+	VMOVUPS     Z20, 192(AX)(DX*1)
 	VPSLLD      $0x10, Z20, Z21
 	VSUBPS      Z21, Z13, Z13
 	VPANDD      Z17, Z20, Z21
 	VSUBPS      Z21, Z15, Z15
 	VFMADD231PS Z13, Z13, Z18
 	VFMADD231PS Z15, Z15, Z19
-	VMOVUPS     Z22, 128(DX)
+	VMOVUPS     Z22, 128(BX)
 	VADDPS      Z19, Z18, Z18
-	VMOVUPS     Z18, 192(DX)
+	VMOVUPS     Z18, 192(BX)
 	JMP         tiles2panelsrows8stored
 
 tiles2panelsrows8wide:
-	LEAQ    (R10), DX
-	VMOVUPS Z0, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z2, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z4, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z6, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z8, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z10, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z12, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z14, (DX)
-	LEAQ    (R10), DX
-	ADDQ    AX, DX
-	VMOVUPS Z1, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z3, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z5, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z7, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z9, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z11, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z13, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z15, (DX)
+	LEAQ    (AX), BX
+	VMOVUPS Z0, (BX)
+	ADDQ    R12, BX
+	VMOVUPS Z2, (BX)
+	ADDQ    R12, BX
+	VMOVUPS Z4, (BX)
+	ADDQ    R12, BX
+	VMOVUPS Z6, (BX)
+	ADDQ    R12, BX
+	VMOVUPS Z8, (BX)
+	ADDQ    R12, BX
+	VMOVUPS Z10, (BX)
+	ADDQ    R12, BX
+	VMOVUPS Z12, (BX)
+	ADDQ    R12, BX
+	VMOVUPS Z14, (BX)
+	LEAQ    (AX), AX
+	ADDQ    DX, AX
+	VMOVUPS Z1, (AX)
+	ADDQ    R12, AX
+	VMOVUPS Z3, (AX)
+	ADDQ    R12, AX
+	VMOVUPS Z5, (AX)
+	ADDQ    R12, AX
+	VMOVUPS Z7, (AX)
+	ADDQ    R12, AX
+	VMOVUPS Z9, (AX)
+	ADDQ    R12, AX
+	VMOVUPS Z11, (AX)
+	ADDQ    R12, AX
+	VMOVUPS Z13, (AX)
+	ADDQ    R12, AX
+	VMOVUPS Z15, (AX)
 
 tiles2panelsrows8stored:
-	MOVQ  (CX), AX
-	MOVQ  $0x7fffffff, DX
-	XORQ  BX, BX
-	MOVQ  48(CX), SI
-	TESTQ SI, SI
+	MOVQ  48(CX), AX
+	TESTQ AX, AX
 	JZ    tiles2panelsrows8aheadnone
-	MOVQ  (SI), AX
-	MOVQ  8(SI), DX
-	MOVQ  16(SI), BX
-
-tiles2panelsrows8aheadnone:
-	MOVQ $0x00000010, SI
+	MOVQ  (AX), DX
+	MOVQ  16(AX), BX
+	SUBQ  $0x10, 8(AX)
+	JG    tiles2panelsrows8aheadall
+	ADDQ  $0x10, 8(AX)
+	MOVQ  $0x00000010, SI
+	MOVQ  8(AX), AX
 
 tiles2panelsrows8ahead:
-	PREFETCHT1 (AX)
-	ADDQ       BX, AX
-	DECQ       DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	DECQ       AX
 	JNZ        tiles2panelsrows8aheadon
-	MOVQ       $0x7fffffff, DX
+	MOVQ       $0x7fffffff, AX
 	MOVQ       48(CX), DI
 	TESTQ      DI, DI
 	JZ         tiles2panelsrows8aheadon
@@ -10337,14 +10325,14 @@ tiles2panelsrows8ahead:
 	CMPQ       R9, 32(DI)
 	JNE        tiles2panelsrows8aheadrow
 	XORQ       BX, BX
-	MOVQ       CX, AX
+	MOVQ       CX, DX
 	JMP        tiles2panelsrows8aheadon
 
 tiles2panelsrows8aheadrow:
-	MOVQ (R9), AX
+	MOVQ (R9), DX
 	ADDQ $0x08, R9
 	MOVQ R9, 24(DI)
-	MOVQ 40(DI), DX
+	MOVQ 40(DI), AX
 
 tiles2panelsrows8aheadon:
 	DECQ  SI
@@ -10352,13 +10340,51 @@ tiles2panelsrows8aheadon:
 	MOVQ  48(CX), SI
 	TESTQ SI, SI
 	JZ    tiles2panelsrows8aheadstored
-	MOVQ  AX, (SI)
-	MOVQ  DX, 8(SI)
+	MOVQ  DX, (SI)
+	MOVQ  AX, 8(SI)
 	MOVQ  BX, 16(SI)
 
 tiles2panelsrows8aheadstored:
-	ADDQ $0x00000200, R14
-	MOVQ R13, AX
+	JMP tiles2panelsrows8aheadnone
+
+tiles2panelsrows8aheadall:
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	MOVQ       DX, (AX)
+
+tiles2panelsrows8aheadnone:
+	ADDQ $0x00000200, R8
+	MOVQ R12, AX
 	SHLQ $0x03, AX
 	ADDQ AX, 120(CX)
 	ADDQ $0x20, 136(CX)
@@ -10369,50 +10395,46 @@ tiles2panelsrows8aheadstored:
 
 tiles2panelsrows8end:
 tiles2panelsrows4:
-	LEAQ    (SP), AX
-	ADDQ    $0x3f, AX
-	ANDQ    $-64, AX
-	ADDQ    $0x00002000, AX
-	CMPQ    R14, AX
+	CMPQ    R8, 240(CX)
 	JGE     tiles2panelsrows4end
 	CMPQ    152(CX), $0x04
 	JL      tiles2panelsrows4end
-	MOVQ    120(CX), R10
-	MOVQ    128(CX), AX
-	MOVQ    112(CX), DX
-	TESTQ   $0x00000001, DX
+	MOVQ    120(CX), AX
+	MOVQ    128(CX), DX
+	MOVQ    112(CX), BX
+	TESTQ   $0x00000001, BX
 	JZ      tiles2panelsrows4bias
-	MOVQ    80(CX), AX
-	LEAQ    (R10), DX
-	VMOVUPS (DX), Z0
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z2
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z4
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z6
-	LEAQ    (R10), DX
-	ADDQ    AX, DX
-	VMOVUPS (DX), Z1
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z3
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z5
-	ADDQ    R13, DX
-	VMOVUPS (DX), Z7
+	MOVQ    80(CX), DX
+	LEAQ    (AX), BX
+	VMOVUPS (BX), Z0
+	ADDQ    R12, BX
+	VMOVUPS (BX), Z2
+	ADDQ    R12, BX
+	VMOVUPS (BX), Z4
+	ADDQ    R12, BX
+	VMOVUPS (BX), Z6
+	LEAQ    (AX), AX
+	ADDQ    DX, AX
+	VMOVUPS (AX), Z1
+	ADDQ    R12, AX
+	VMOVUPS (AX), Z3
+	ADDQ    R12, AX
+	VMOVUPS (AX), Z5
+	ADDQ    R12, AX
+	VMOVUPS (AX), Z7
 	JMP     tiles2panelsrows4started
 
 tiles2panelsrows4bias:
 	CMPQ         24(CX), $0x00
 	JE           tiles2panelsrows4zero
-	VBROADCASTSS (AX), Z0
-	VBROADCASTSS (AX), Z1
-	VBROADCASTSS 4(AX), Z2
-	VBROADCASTSS 4(AX), Z3
-	VBROADCASTSS 8(AX), Z4
-	VBROADCASTSS 8(AX), Z5
-	VBROADCASTSS 12(AX), Z6
-	VBROADCASTSS 12(AX), Z7
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	VBROADCASTSS 8(DX), Z4
+	VBROADCASTSS 8(DX), Z5
+	VBROADCASTSS 12(DX), Z6
+	VBROADCASTSS 12(DX), Z7
 	JMP          tiles2panelsrows4started
 
 tiles2panelsrows4zero:
@@ -10426,52 +10448,52 @@ tiles2panelsrows4zero:
 	VPXORD Z7, Z7, Z7
 
 tiles2panelsrows4started:
-	VADDPS       (R14), Z0, Z0
-	VADDPS       8192(R14), Z1, Z1
-	VADDPS       64(R14), Z2, Z2
-	VADDPS       8256(R14), Z3, Z3
-	VADDPS       128(R14), Z4, Z4
-	VADDPS       8320(R14), Z5, Z5
-	VADDPS       192(R14), Z6, Z6
-	VADDPS       8384(R14), Z7, Z7
-	MOVQ         120(CX), R10
+	VADDPS       (R8), Z0, Z0
+	VADDPS       2048(R8), Z1, Z1
+	VADDPS       64(R8), Z2, Z2
+	VADDPS       2112(R8), Z3, Z3
+	VADDPS       128(R8), Z4, Z4
+	VADDPS       2176(R8), Z5, Z5
+	VADDPS       192(R8), Z6, Z6
+	VADDPS       2240(R8), Z7, Z7
+	MOVQ         120(CX), AX
 	CMPQ         40(CX), $0x00
 	JE           tiles2panelsrows4noplus
-	MOVQ         136(CX), AX
-	MOVQ         144(CX), DX
-	MOVQ         104(CX), BX
-	MOVQ         $0x00000040, SI
-	LEAQ         (DX), DI
-	VBROADCASTSS (AX), Z8
-	VFMADD231PS  (DI), Z8, Z0
-	ADDQ         SI, DI
-	VBROADCASTSS 4(AX), Z8
-	VFMADD231PS  (DI), Z8, Z2
-	ADDQ         SI, DI
-	VBROADCASTSS 8(AX), Z8
-	VFMADD231PS  (DI), Z8, Z4
-	ADDQ         SI, DI
-	VBROADCASTSS 12(AX), Z8
-	VFMADD231PS  (DI), Z8, Z6
-	LEAQ         (DX), DX
-	ADDQ         BX, DX
-	VBROADCASTSS (AX), Z8
-	VFMADD231PS  (DX), Z8, Z1
-	ADDQ         SI, DX
-	VBROADCASTSS 4(AX), Z8
-	VFMADD231PS  (DX), Z8, Z3
-	ADDQ         SI, DX
-	VBROADCASTSS 8(AX), Z8
-	VFMADD231PS  (DX), Z8, Z5
-	ADDQ         SI, DX
-	VBROADCASTSS 12(AX), Z8
-	VFMADD231PS  (DX), Z8, Z7
+	MOVQ         136(CX), DX
+	MOVQ         144(CX), BX
+	MOVQ         104(CX), SI
+	MOVQ         $0x00000040, DI
+	LEAQ         (BX), R9
+	VBROADCASTSS (DX), Z8
+	VFMADD231PS  (R9), Z8, Z0
+	ADDQ         DI, R9
+	VBROADCASTSS 4(DX), Z8
+	VFMADD231PS  (R9), Z8, Z2
+	ADDQ         DI, R9
+	VBROADCASTSS 8(DX), Z8
+	VFMADD231PS  (R9), Z8, Z4
+	ADDQ         DI, R9
+	VBROADCASTSS 12(DX), Z8
+	VFMADD231PS  (R9), Z8, Z6
+	LEAQ         (BX), BX
+	ADDQ         SI, BX
+	VBROADCASTSS (DX), Z8
+	VFMADD231PS  (BX), Z8, Z1
+	ADDQ         DI, BX
+	VBROADCASTSS 4(DX), Z8
+	VFMADD231PS  (BX), Z8, Z3
+	ADDQ         DI, BX
+	VBROADCASTSS 8(DX), Z8
+	VFMADD231PS  (BX), Z8, Z5
+	ADDQ         DI, BX
+	VBROADCASTSS 12(DX), Z8
+	VFMADD231PS  (BX), Z8, Z7
 
 tiles2panelsrows4noplus:
-	MOVQ          112(CX), AX
-	TESTQ         $0x00000002, AX
+	MOVQ          112(CX), DX
+	TESTQ         $0x00000002, DX
 	JZ            tiles2panelsrows4store
-	TESTQ         $0x00000004, AX
+	TESTQ         $0x00000004, DX
 	JZ            tiles2panelsrows4exactly
 	VBROADCASTSS  kq<>+0(SB), Z8
 	VBROADCASTSS  kr<>+0(SB), Z9
@@ -10667,15 +10689,15 @@ tiles2panelsrows4exactly:
 	VMULPS            Z19, Z7, Z7
 
 tiles2panelsrows4store:
-	MOVQ         80(CX), AX
-	MOVQ         112(CX), DX
-	TESTQ        $0x00000008, DX
+	MOVQ         80(CX), DX
+	MOVQ         112(CX), BX
+	TESTQ        $0x00000008, BX
 	JZ           tiles2panelsrows4wide
-	MOVQ         160(CX), DX
+	MOVQ         160(CX), BX
 	VMOVUPS      kinterleave<>+0(SB), Z8
 	VPBROADCASTD kupper<>+0(SB), Z9
-	VMOVUPS      (DX), Z14
-	VMOVUPS      64(DX), Z10
+	VMOVUPS      (BX), Z14
+	VMOVUPS      64(BX), Z10
 	VPXORD       Z11, Z11, Z11
 	VFMADD231PS  Z0, Z0, Z14
 	VFMADD231PS  Z2, Z2, Z14
@@ -10688,7 +10710,7 @@ tiles2panelsrows4store:
 	BYTE        $0x72
 	BYTE        $0xe0
 	VPERMW      Z12, Z8, Z12
-	VMOVUPS     Z12, (R10)
+	VMOVUPS     Z12, (AX)
 	VPSLLD      $0x10, Z12, Z13
 	VSUBPS      Z13, Z0, Z0
 	VPANDD      Z9, Z12, Z13
@@ -10706,18 +10728,18 @@ tiles2panelsrows4store:
 	BYTE        $0x72
 	BYTE        $0xe4
 	VPERMW      Z12, Z8, Z12
-	VMOVUPS     Z12, 64(R10)
+	VMOVUPS     Z12, 64(AX)
 	VPSLLD      $0x10, Z12, Z13
 	VSUBPS      Z13, Z4, Z4
 	VPANDD      Z9, Z12, Z13
 	VSUBPS      Z13, Z6, Z6
 	VFMADD231PS Z4, Z4, Z10
 	VFMADD231PS Z6, Z6, Z11
-	VMOVUPS     Z14, (DX)
+	VMOVUPS     Z14, (BX)
 	VADDPS      Z11, Z10, Z10
-	VMOVUPS     Z10, 64(DX)
-	VMOVUPS     128(DX), Z14
-	VMOVUPS     192(DX), Z10
+	VMOVUPS     Z10, 64(BX)
+	VMOVUPS     128(BX), Z14
+	VMOVUPS     192(BX), Z10
 	VPXORD      Z11, Z11, Z11
 	VFMADD231PS Z1, Z1, Z14
 	VFMADD231PS Z3, Z3, Z14
@@ -10730,7 +10752,7 @@ tiles2panelsrows4store:
 	BYTE        $0x72
 	BYTE        $0xe1
 	VPERMW      Z12, Z8, Z12
-	VMOVUPS     Z12, (R10)(AX*1)
+	VMOVUPS     Z12, (AX)(DX*1)
 	VPSLLD      $0x10, Z12, Z13
 	VSUBPS      Z13, Z1, Z1
 	VPANDD      Z9, Z12, Z13
@@ -10748,57 +10770,55 @@ tiles2panelsrows4store:
 	BYTE        $0x72
 	BYTE        $0xe5
 	VPERMW      Z12, Z8, Z12
-	VMOVUPS     Z12, 64(R10)(AX*1)
+	VMOVUPS     Z12, 64(AX)(DX*1)
 	VPSLLD      $0x10, Z12, Z13
 	VSUBPS      Z13, Z5, Z5
 	VPANDD      Z9, Z12, Z13
 	VSUBPS      Z13, Z7, Z7
 	VFMADD231PS Z5, Z5, Z10
 	VFMADD231PS Z7, Z7, Z11
-	VMOVUPS     Z14, 128(DX)
+	VMOVUPS     Z14, 128(BX)
 	VADDPS      Z11, Z10, Z10
-	VMOVUPS     Z10, 192(DX)
+	VMOVUPS     Z10, 192(BX)
 	JMP         tiles2panelsrows4stored
 
 tiles2panelsrows4wide:
-	LEAQ    (R10), DX
-	VMOVUPS Z0, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z2, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z4, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z6, (DX)
-	LEAQ    (R10), DX
-	ADDQ    AX, DX
-	VMOVUPS Z1, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z3, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z5, (DX)
-	ADDQ    R13, DX
-	VMOVUPS Z7, (DX)
+	LEAQ    (AX), BX
+	VMOVUPS Z0, (BX)
+	ADDQ    R12, BX
+	VMOVUPS Z2, (BX)
+	ADDQ    R12, BX
+	VMOVUPS Z4, (BX)
+	ADDQ    R12, BX
+	VMOVUPS Z6, (BX)
+	LEAQ    (AX), AX
+	ADDQ    DX, AX
+	VMOVUPS Z1, (AX)
+	ADDQ    R12, AX
+	VMOVUPS Z3, (AX)
+	ADDQ    R12, AX
+	VMOVUPS Z5, (AX)
+	ADDQ    R12, AX
+	VMOVUPS Z7, (AX)
 
 tiles2panelsrows4stored:
-	MOVQ  (CX), AX
-	MOVQ  $0x7fffffff, DX
-	XORQ  BX, BX
-	MOVQ  48(CX), SI
-	TESTQ SI, SI
+	MOVQ  48(CX), AX
+	TESTQ AX, AX
 	JZ    tiles2panelsrows4aheadnone
-	MOVQ  (SI), AX
-	MOVQ  8(SI), DX
-	MOVQ  16(SI), BX
-
-tiles2panelsrows4aheadnone:
-	MOVQ $0x00000008, SI
+	MOVQ  (AX), DX
+	MOVQ  16(AX), BX
+	SUBQ  $0x08, 8(AX)
+	JG    tiles2panelsrows4aheadall
+	ADDQ  $0x08, 8(AX)
+	MOVQ  $0x00000008, SI
+	MOVQ  8(AX), AX
 
 tiles2panelsrows4ahead:
-	PREFETCHT1 (AX)
-	ADDQ       BX, AX
-	DECQ       DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	DECQ       AX
 	JNZ        tiles2panelsrows4aheadon
-	MOVQ       $0x7fffffff, DX
+	MOVQ       $0x7fffffff, AX
 	MOVQ       48(CX), DI
 	TESTQ      DI, DI
 	JZ         tiles2panelsrows4aheadon
@@ -10806,14 +10826,14 @@ tiles2panelsrows4ahead:
 	CMPQ       R9, 32(DI)
 	JNE        tiles2panelsrows4aheadrow
 	XORQ       BX, BX
-	MOVQ       CX, AX
+	MOVQ       CX, DX
 	JMP        tiles2panelsrows4aheadon
 
 tiles2panelsrows4aheadrow:
-	MOVQ (R9), AX
+	MOVQ (R9), DX
 	ADDQ $0x08, R9
 	MOVQ R9, 24(DI)
-	MOVQ 40(DI), DX
+	MOVQ 40(DI), AX
 
 tiles2panelsrows4aheadon:
 	DECQ  SI
@@ -10821,13 +10841,35 @@ tiles2panelsrows4aheadon:
 	MOVQ  48(CX), SI
 	TESTQ SI, SI
 	JZ    tiles2panelsrows4aheadstored
-	MOVQ  AX, (SI)
-	MOVQ  DX, 8(SI)
+	MOVQ  DX, (SI)
+	MOVQ  AX, 8(SI)
 	MOVQ  BX, 16(SI)
 
 tiles2panelsrows4aheadstored:
-	ADDQ $0x00000100, R14
-	MOVQ R13, AX
+	JMP tiles2panelsrows4aheadnone
+
+tiles2panelsrows4aheadall:
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	MOVQ       DX, (AX)
+
+tiles2panelsrows4aheadnone:
+	ADDQ $0x00000100, R8
+	MOVQ R12, AX
 	SHLQ $0x02, AX
 	ADDQ AX, 120(CX)
 	ADDQ $0x10, 136(CX)
@@ -10854,9 +10896,12 @@ tiles2panelsend:
 	JMP  tiles2
 
 tiles2end:
-tiles1:
-	CMPQ 72(CX), $0x01
-	JL   tiles1end
+	JMP tiles2panelsdone
+
+tiles2panelswhole:
+tiles2w:
+	CMPQ 72(CX), $0x02
+	JL   tiles2wend
 	MOVQ (CX), AX
 	MOVQ AX, 120(CX)
 	MOVQ 24(CX), AX
@@ -10869,29 +10914,285 @@ tiles1:
 	MOVQ AX, 152(CX)
 	MOVQ 8(CX), R8
 
-tiles1panels:
-	CMPQ  152(CX), $0x00
-	JLE   tiles1panelsend
-	LEAQ  (SP), R14
-	ADDQ  $0x3f, R14
-	ANDQ  $-64, R14
-	MOVQ  152(CX), R10
-	TESTQ $0x00000010, 112(CX)
-	JNZ   tiles1panelssome
-	CMPQ  R10, $0x00000080
-	JLE   tiles1panelssome
-	MOVQ  $0x00000080, R10
-
-tiles1panelssome:
-tiles1panelssum2:
-	CMPQ R10, $0x10
-	JLE  tiles1panelssum2end
+tiles2panelsw:
+	CMPQ 152(CX), $0x10
+	JLE  tiles2panelswsum2end
 	MOVQ R8, SI
-	ADDQ R11, R8
-	MOVQ R8, DI
-	ADDQ R11, R8
 	MOVQ 16(CX), AX
+	LEAQ (AX)(R11*1), BX
+	LEAQ (SI)(R10*1), DI
 	MOVQ $0x00000040, DX
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd8
+	MOVQ 56(CX), R9
+
+tiles2panelswsum2k:
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x10
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x13
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x16
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xcc
+	ADDQ $0x00000400, SI
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x17
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xd5
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xdd
+	ADDQ $0x00000400, DI
+	ADDQ 168(CX), AX
+	ADDQ 168(CX), BX
+	DECQ R9
+	JNZ  tiles2panelswsum2k
+	MOVQ R12, DX
+	ADDQ R10, R8
+	MOVQ 120(CX), SI
+
+	// TILESTORED
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x04
+	BYTE $0x16
+	ADDQ 80(CX), SI
+
+	// TILESTORED
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x0c
+	BYTE $0x16
+	ADDQ 80(CX), SI
+	MOVQ R12, R9
+	SHLQ $0x04, R9
+	ADDQ R9, 120(CX)
+	ADDQ R10, R8
+	MOVQ 120(CX), SI
+
+	// TILESTORED
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x14
+	BYTE $0x16
+	ADDQ 80(CX), SI
+
+	// TILESTORED
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x1c
+	BYTE $0x16
+	ADDQ 80(CX), SI
+	MOVQ R12, R9
+	SHLQ $0x04, R9
+	ADDQ R9, 120(CX)
+	SUBQ $0x20, 152(CX)
+	JMP  tiles2panelsw
+
+tiles2panelswsum2end:
+	CMPQ 152(CX), $0x00
+	JLE  tiles2panelswsum1end
+	MOVQ R8, SI
+	MOVQ 16(CX), AX
+	LEAQ (AX)(R11*1), BX
+	MOVQ $0x00000040, DX
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc8
+	MOVQ 56(CX), R9
+
+tiles2panelswsum1k:
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x10
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x3c
+	BYTE $0x13
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x16
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x42
+	BYTE $0x5c
+	BYTE $0xcc
+	ADDQ $0x00000400, SI
+	ADDQ 168(CX), AX
+	ADDQ 168(CX), BX
+	DECQ R9
+	JNZ  tiles2panelswsum1k
+	MOVQ R12, DX
+	ADDQ R10, R8
+	MOVQ 120(CX), SI
+
+	// TILESTORED
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x04
+	BYTE $0x16
+	ADDQ 80(CX), SI
+
+	// TILESTORED
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x0c
+	BYTE $0x16
+	ADDQ 80(CX), SI
+	MOVQ R12, R9
+	SHLQ $0x04, R9
+	ADDQ R9, 120(CX)
+	SUBQ $0x10, 152(CX)
+	JMP  tiles2panelsw
+
+tiles2panelswsum1end:
+	MOVQ 80(CX), AX
+	ADDQ AX, (CX)
+	ADDQ AX, (CX)
+	MOVQ 96(CX), AX
+	ADDQ AX, 16(CX)
+	ADDQ AX, 16(CX)
+	MOVQ 104(CX), AX
+	ADDQ AX, 40(CX)
+	ADDQ AX, 40(CX)
+	ADDQ $0x00000100, 160(CX)
+	SUBQ $0x02, 72(CX)
+	JMP  tiles2w
+
+tiles2wend:
+tiles2panelsdone:
+	TESTQ $0x00000010, 112(CX)
+	JNZ   tiles1panelswhole
+	MOVQ  8(CX), AX
+	MOVQ  AX, 248(CX)
+	MOVQ  16(CX), AX
+	MOVQ  AX, 256(CX)
+	MOVQ  64(CX), AX
+	MOVQ  AX, 264(CX)
+	MOVQ  72(CX), AX
+	MOVQ  AX, 272(CX)
+	CMPQ  272(CX), $0x01
+	JL    tiles1panelsfirstnone
+	MOVQ  248(CX), SI
+	MOVQ  256(CX), AX
+	LEAQ  (SI)(R10*1), DI
+	MOVQ  $0x00000040, DX
 
 	// TILEZERO
 	BYTE $0xc4
@@ -10908,7 +11209,7 @@ tiles1panelssum2:
 	BYTE $0xd0
 	MOVQ 56(CX), R9
 
-tiles1panelssum2k:
+tiles1panelsfirstk:
 	// TILELOADD
 	BYTE $0xc4
 	BYTE $0xe2
@@ -10942,18 +11243,19 @@ tiles1panelssum2k:
 	BYTE $0x17
 
 	// TDPBF16PS
-	BYTE  $0xc4
-	BYTE  $0xe2
-	BYTE  $0x4a
-	BYTE  $0x5c
-	BYTE  $0xd5
-	ADDQ  $0x00000400, DI
-	ADDQ  168(CX), AX
-	DECQ  R9
-	JNZ   tiles1panelssum2k
-	TESTQ $0x00000010, 112(CX)
-	JNZ   tiles1panelssum2final
-	LEAQ  (R14), SI
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xd5
+	ADDQ $0x00000400, DI
+	ADDQ 168(CX), AX
+	DECQ R9
+	JNZ  tiles1panelsfirstk
+	MOVQ 224(CX), SI
+	MOVQ 232(CX), DI
+	MOVQ SI, 232(CX)
+	MOVQ DI, 224(CX)
 
 	// TILESTORED
 	BYTE $0xc4
@@ -10962,7 +11264,7 @@ tiles1panelssum2k:
 	BYTE $0x4b
 	BYTE $0x04
 	BYTE $0x16
-	LEAQ 1024(R14), SI
+	ADDQ $0x00000400, SI
 
 	// TILESTORED
 	BYTE $0xc4
@@ -10971,49 +11273,43 @@ tiles1panelssum2k:
 	BYTE $0x4b
 	BYTE $0x14
 	BYTE $0x16
-	ADDQ $0x00000800, R14
-	JMP  tiles1panelssum2kept
+	ADDQ $0x00000400, SI
+	ADDQ R10, 248(CX)
+	ADDQ R10, 248(CX)
+	SUBQ $0x20, 264(CX)
+	JG   tiles1panelsfirstnone
+	MOVQ 8(CX), AX
+	MOVQ AX, 248(CX)
+	MOVQ 64(CX), AX
+	MOVQ AX, 264(CX)
+	ADDQ R11, 256(CX)
+	SUBQ $0x01, 272(CX)
 
-tiles1panelssum2final:
-	MOVQ R13, DX
-	MOVQ 120(CX), SI
-	MOVQ SI, AX
+tiles1panelsfirstnone:
+tiles1:
+	CMPQ 72(CX), $0x01
+	JL   tiles1end
+	MOVQ (CX), AX
+	MOVQ AX, 120(CX)
+	MOVQ 24(CX), AX
+	MOVQ AX, 128(CX)
+	MOVQ 32(CX), AX
+	MOVQ AX, 136(CX)
+	MOVQ 40(CX), AX
+	MOVQ AX, 144(CX)
+	MOVQ 64(CX), AX
+	MOVQ AX, 152(CX)
+	MOVQ 8(CX), R8
 
-	// TILESTORED
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x10
-	MOVQ R13, R9
-	SHLQ $0x04, R9
-	ADDQ R9, SI
-	MOVQ SI, AX
-
-	// TILESTORED
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x14
-	BYTE $0x10
-	MOVQ R13, R9
-	SHLQ $0x04, R9
-	ADDQ R9, SI
-	MOVQ SI, 120(CX)
-
-tiles1panelssum2kept:
-	SUBQ $0x20, R10
-	JMP  tiles1panelssum2
-
-tiles1panelssum2end:
-tiles1panelssum1:
-	CMPQ R10, $0x00
-	JLE  tiles1panelssum1end
-	MOVQ R8, SI
-	ADDQ R11, R8
-	MOVQ 16(CX), AX
+tiles1panels:
+	CMPQ 152(CX), $0x00
+	JLE  tiles1panelsend
+	MOVQ 232(CX), R8
+	CMPQ 272(CX), $0x01
+	JL   tiles1panelsnextnone
+	MOVQ 248(CX), SI
+	MOVQ 256(CX), AX
+	LEAQ (SI)(R10*1), DI
 	MOVQ $0x00000040, DX
 
 	// TILEZERO
@@ -11022,9 +11318,16 @@ tiles1panelssum1:
 	BYTE $0x7b
 	BYTE $0x49
 	BYTE $0xc0
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
 	MOVQ 56(CX), R9
 
-tiles1panelssum1k:
+tiles1panelsnextk:
 	// TILELOADD
 	BYTE $0xc4
 	BYTE $0xe2
@@ -11042,18 +11345,35 @@ tiles1panelssum1k:
 	BYTE $0x16
 
 	// TDPBF16PS
-	BYTE  $0xc4
-	BYTE  $0xe2
-	BYTE  $0x4a
-	BYTE  $0x5c
-	BYTE  $0xc4
-	ADDQ  $0x00000400, SI
-	ADDQ  168(CX), AX
-	DECQ  R9
-	JNZ   tiles1panelssum1k
-	TESTQ $0x00000010, 112(CX)
-	JNZ   tiles1panelssum1final
-	LEAQ  (R14), SI
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+	ADDQ $0x00000400, SI
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x17
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xd5
+	ADDQ $0x00000400, DI
+	ADDQ 168(CX), AX
+	DECQ R9
+	JNZ  tiles1panelsnextk
+	MOVQ 224(CX), SI
+	MOVQ 232(CX), DI
+	MOVQ SI, 232(CX)
+	MOVQ DI, 224(CX)
 
 	// TILESTORED
 	BYTE $0xc4
@@ -11062,81 +11382,71 @@ tiles1panelssum1k:
 	BYTE $0x4b
 	BYTE $0x04
 	BYTE $0x16
-	ADDQ $0x00000400, R14
-	JMP  tiles1panelssum1kept
-
-tiles1panelssum1final:
-	MOVQ R13, DX
-	MOVQ 120(CX), SI
-	MOVQ SI, AX
+	ADDQ $0x00000400, SI
 
 	// TILESTORED
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x7a
 	BYTE $0x4b
-	BYTE $0x04
-	BYTE $0x10
-	MOVQ R13, R9
-	SHLQ $0x04, R9
-	ADDQ R9, SI
-	MOVQ SI, 120(CX)
+	BYTE $0x14
+	BYTE $0x16
+	ADDQ $0x00000400, SI
+	ADDQ R10, 248(CX)
+	ADDQ R10, 248(CX)
+	SUBQ $0x20, 264(CX)
+	JG   tiles1panelsnextnone
+	MOVQ 8(CX), AX
+	MOVQ AX, 248(CX)
+	MOVQ 64(CX), AX
+	MOVQ AX, 264(CX)
+	ADDQ R11, 256(CX)
+	SUBQ $0x01, 272(CX)
 
-tiles1panelssum1kept:
-	SUBQ $0x10, R10
-	JMP  tiles1panelssum1
-
-tiles1panelssum1end:
-	TESTQ $0x00000010, 112(CX)
-	JNZ   tiles1panelsend
-	LEAQ  (SP), R14
-	ADDQ  $0x3f, R14
-	ANDQ  $-64, R14
+tiles1panelsnextnone:
+	LEAQ 2048(R8), AX
+	MOVQ AX, 240(CX)
 
 tiles1panelsrows8:
-	LEAQ    (SP), AX
-	ADDQ    $0x3f, AX
-	ANDQ    $-64, AX
-	ADDQ    $0x00002000, AX
-	CMPQ    R14, AX
+	CMPQ    R8, 240(CX)
 	JGE     tiles1panelsrows8end
 	CMPQ    152(CX), $0x08
 	JL      tiles1panelsrows8end
-	MOVQ    120(CX), R10
-	MOVQ    128(CX), AX
-	MOVQ    112(CX), DX
-	TESTQ   $0x00000001, DX
+	MOVQ    120(CX), AX
+	MOVQ    128(CX), DX
+	MOVQ    112(CX), BX
+	TESTQ   $0x00000001, BX
 	JZ      tiles1panelsrows8bias
-	MOVQ    80(CX), AX
-	LEAQ    (R10), AX
+	MOVQ    80(CX), DX
+	LEAQ    (AX), AX
 	VMOVUPS (AX), Z0
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS (AX), Z1
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS (AX), Z2
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS (AX), Z3
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS (AX), Z4
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS (AX), Z5
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS (AX), Z6
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS (AX), Z7
 	JMP     tiles1panelsrows8started
 
 tiles1panelsrows8bias:
 	CMPQ         24(CX), $0x00
 	JE           tiles1panelsrows8zero
-	VBROADCASTSS (AX), Z0
-	VBROADCASTSS 4(AX), Z1
-	VBROADCASTSS 8(AX), Z2
-	VBROADCASTSS 12(AX), Z3
-	VBROADCASTSS 16(AX), Z4
-	VBROADCASTSS 20(AX), Z5
-	VBROADCASTSS 24(AX), Z6
-	VBROADCASTSS 28(AX), Z7
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	VBROADCASTSS 12(DX), Z3
+	VBROADCASTSS 16(DX), Z4
+	VBROADCASTSS 20(DX), Z5
+	VBROADCASTSS 24(DX), Z6
+	VBROADCASTSS 28(DX), Z7
 	JMP          tiles1panelsrows8started
 
 tiles1panelsrows8zero:
@@ -11150,51 +11460,51 @@ tiles1panelsrows8zero:
 	VPXORD Z7, Z7, Z7
 
 tiles1panelsrows8started:
-	VADDPS       (R14), Z0, Z0
-	VADDPS       64(R14), Z1, Z1
-	VADDPS       128(R14), Z2, Z2
-	VADDPS       192(R14), Z3, Z3
-	VADDPS       256(R14), Z4, Z4
-	VADDPS       320(R14), Z5, Z5
-	VADDPS       384(R14), Z6, Z6
-	VADDPS       448(R14), Z7, Z7
-	MOVQ         120(CX), R10
+	VADDPS       (R8), Z0, Z0
+	VADDPS       64(R8), Z1, Z1
+	VADDPS       128(R8), Z2, Z2
+	VADDPS       192(R8), Z3, Z3
+	VADDPS       256(R8), Z4, Z4
+	VADDPS       320(R8), Z5, Z5
+	VADDPS       384(R8), Z6, Z6
+	VADDPS       448(R8), Z7, Z7
+	MOVQ         120(CX), AX
 	CMPQ         40(CX), $0x00
 	JE           tiles1panelsrows8noplus
-	MOVQ         136(CX), AX
-	MOVQ         144(CX), DX
-	MOVQ         104(CX), BX
-	MOVQ         $0x00000040, BX
-	LEAQ         (DX), DX
-	VBROADCASTSS (AX), Z8
-	VFMADD231PS  (DX), Z8, Z0
-	ADDQ         BX, DX
-	VBROADCASTSS 4(AX), Z8
-	VFMADD231PS  (DX), Z8, Z1
-	ADDQ         BX, DX
-	VBROADCASTSS 8(AX), Z8
-	VFMADD231PS  (DX), Z8, Z2
-	ADDQ         BX, DX
-	VBROADCASTSS 12(AX), Z8
-	VFMADD231PS  (DX), Z8, Z3
-	ADDQ         BX, DX
-	VBROADCASTSS 16(AX), Z8
-	VFMADD231PS  (DX), Z8, Z4
-	ADDQ         BX, DX
-	VBROADCASTSS 20(AX), Z8
-	VFMADD231PS  (DX), Z8, Z5
-	ADDQ         BX, DX
-	VBROADCASTSS 24(AX), Z8
-	VFMADD231PS  (DX), Z8, Z6
-	ADDQ         BX, DX
-	VBROADCASTSS 28(AX), Z8
-	VFMADD231PS  (DX), Z8, Z7
+	MOVQ         136(CX), DX
+	MOVQ         144(CX), BX
+	MOVQ         104(CX), SI
+	MOVQ         $0x00000040, SI
+	LEAQ         (BX), BX
+	VBROADCASTSS (DX), Z8
+	VFMADD231PS  (BX), Z8, Z0
+	ADDQ         SI, BX
+	VBROADCASTSS 4(DX), Z8
+	VFMADD231PS  (BX), Z8, Z1
+	ADDQ         SI, BX
+	VBROADCASTSS 8(DX), Z8
+	VFMADD231PS  (BX), Z8, Z2
+	ADDQ         SI, BX
+	VBROADCASTSS 12(DX), Z8
+	VFMADD231PS  (BX), Z8, Z3
+	ADDQ         SI, BX
+	VBROADCASTSS 16(DX), Z8
+	VFMADD231PS  (BX), Z8, Z4
+	ADDQ         SI, BX
+	VBROADCASTSS 20(DX), Z8
+	VFMADD231PS  (BX), Z8, Z5
+	ADDQ         SI, BX
+	VBROADCASTSS 24(DX), Z8
+	VFMADD231PS  (BX), Z8, Z6
+	ADDQ         SI, BX
+	VBROADCASTSS 28(DX), Z8
+	VFMADD231PS  (BX), Z8, Z7
 
 tiles1panelsrows8noplus:
-	MOVQ          112(CX), AX
-	TESTQ         $0x00000002, AX
+	MOVQ          112(CX), DX
+	TESTQ         $0x00000002, DX
 	JZ            tiles1panelsrows8store
-	TESTQ         $0x00000004, AX
+	TESTQ         $0x00000004, DX
 	JZ            tiles1panelsrows8exactly
 	VBROADCASTSS  kq<>+0(SB), Z8
 	VBROADCASTSS  kr<>+0(SB), Z9
@@ -11390,15 +11700,15 @@ tiles1panelsrows8exactly:
 	VMULPS            Z19, Z7, Z7
 
 tiles1panelsrows8store:
-	MOVQ         80(CX), AX
-	MOVQ         112(CX), AX
-	TESTQ        $0x00000008, AX
+	MOVQ         80(CX), DX
+	MOVQ         112(CX), DX
+	TESTQ        $0x00000008, DX
 	JZ           tiles1panelsrows8wide
-	MOVQ         160(CX), AX
+	MOVQ         160(CX), DX
 	VMOVUPS      kinterleave<>+0(SB), Z8
 	VPBROADCASTD kupper<>+0(SB), Z9
-	VMOVUPS      (AX), Z14
-	VMOVUPS      64(AX), Z10
+	VMOVUPS      (DX), Z14
+	VMOVUPS      64(DX), Z10
 	VPXORD       Z11, Z11, Z11
 	VFMADD231PS  Z0, Z0, Z14
 	VFMADD231PS  Z1, Z1, Z14
@@ -11411,7 +11721,7 @@ tiles1panelsrows8store:
 	BYTE        $0x72
 	BYTE        $0xe0
 	VPERMW      Z12, Z8, Z12
-	VMOVUPS     Z12, (R10)
+	VMOVUPS     Z12, (AX)
 	VPSLLD      $0x10, Z12, Z13
 	VSUBPS      Z13, Z0, Z0
 	VPANDD      Z9, Z12, Z13
@@ -11429,7 +11739,7 @@ tiles1panelsrows8store:
 	BYTE        $0x72
 	BYTE        $0xe2
 	VPERMW      Z12, Z8, Z12
-	VMOVUPS     Z12, 64(R10)
+	VMOVUPS     Z12, 64(AX)
 	VPSLLD      $0x10, Z12, Z13
 	VSUBPS      Z13, Z2, Z2
 	VPANDD      Z9, Z12, Z13
@@ -11447,7 +11757,7 @@ tiles1panelsrows8store:
 	BYTE        $0x72
 	BYTE        $0xe4
 	VPERMW      Z12, Z8, Z12
-	VMOVUPS     Z12, 128(R10)
+	VMOVUPS     Z12, 128(AX)
 	VPSLLD      $0x10, Z12, Z13
 	VSUBPS      Z13, Z4, Z4
 	VPANDD      Z9, Z12, Z13
@@ -11465,56 +11775,54 @@ tiles1panelsrows8store:
 	BYTE        $0x72
 	BYTE        $0xe6
 	VPERMW      Z12, Z8, Z12
-	VMOVUPS     Z12, 192(R10)
+	VMOVUPS     Z12, 192(AX)
 	VPSLLD      $0x10, Z12, Z13
 	VSUBPS      Z13, Z6, Z6
 	VPANDD      Z9, Z12, Z13
 	VSUBPS      Z13, Z7, Z7
 	VFMADD231PS Z6, Z6, Z10
 	VFMADD231PS Z7, Z7, Z11
-	VMOVUPS     Z14, (AX)
+	VMOVUPS     Z14, (DX)
 	VADDPS      Z11, Z10, Z10
-	VMOVUPS     Z10, 64(AX)
+	VMOVUPS     Z10, 64(DX)
 	JMP         tiles1panelsrows8stored
 
 tiles1panelsrows8wide:
-	LEAQ    (R10), AX
+	LEAQ    (AX), AX
 	VMOVUPS Z0, (AX)
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS Z1, (AX)
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS Z2, (AX)
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS Z3, (AX)
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS Z4, (AX)
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS Z5, (AX)
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS Z6, (AX)
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS Z7, (AX)
 
 tiles1panelsrows8stored:
-	MOVQ  (CX), AX
-	MOVQ  $0x7fffffff, DX
-	XORQ  BX, BX
-	MOVQ  48(CX), SI
-	TESTQ SI, SI
+	MOVQ  48(CX), AX
+	TESTQ AX, AX
 	JZ    tiles1panelsrows8aheadnone
-	MOVQ  (SI), AX
-	MOVQ  8(SI), DX
-	MOVQ  16(SI), BX
-
-tiles1panelsrows8aheadnone:
-	MOVQ $0x00000008, SI
+	MOVQ  (AX), DX
+	MOVQ  16(AX), BX
+	SUBQ  $0x08, 8(AX)
+	JG    tiles1panelsrows8aheadall
+	ADDQ  $0x08, 8(AX)
+	MOVQ  $0x00000008, SI
+	MOVQ  8(AX), AX
 
 tiles1panelsrows8ahead:
-	PREFETCHT1 (AX)
-	ADDQ       BX, AX
-	DECQ       DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	DECQ       AX
 	JNZ        tiles1panelsrows8aheadon
-	MOVQ       $0x7fffffff, DX
+	MOVQ       $0x7fffffff, AX
 	MOVQ       48(CX), DI
 	TESTQ      DI, DI
 	JZ         tiles1panelsrows8aheadon
@@ -11522,14 +11830,14 @@ tiles1panelsrows8ahead:
 	CMPQ       R9, 32(DI)
 	JNE        tiles1panelsrows8aheadrow
 	XORQ       BX, BX
-	MOVQ       CX, AX
+	MOVQ       CX, DX
 	JMP        tiles1panelsrows8aheadon
 
 tiles1panelsrows8aheadrow:
-	MOVQ (R9), AX
+	MOVQ (R9), DX
 	ADDQ $0x08, R9
 	MOVQ R9, 24(DI)
-	MOVQ 40(DI), DX
+	MOVQ 40(DI), AX
 
 tiles1panelsrows8aheadon:
 	DECQ  SI
@@ -11537,13 +11845,35 @@ tiles1panelsrows8aheadon:
 	MOVQ  48(CX), SI
 	TESTQ SI, SI
 	JZ    tiles1panelsrows8aheadstored
-	MOVQ  AX, (SI)
-	MOVQ  DX, 8(SI)
+	MOVQ  DX, (SI)
+	MOVQ  AX, 8(SI)
 	MOVQ  BX, 16(SI)
 
 tiles1panelsrows8aheadstored:
-	ADDQ $0x00000200, R14
-	MOVQ R13, AX
+	JMP tiles1panelsrows8aheadnone
+
+tiles1panelsrows8aheadall:
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	MOVQ       DX, (AX)
+
+tiles1panelsrows8aheadnone:
+	ADDQ $0x00000200, R8
+	MOVQ R12, AX
 	SHLQ $0x03, AX
 	ADDQ AX, 120(CX)
 	ADDQ $0x20, 136(CX)
@@ -11554,37 +11884,33 @@ tiles1panelsrows8aheadstored:
 
 tiles1panelsrows8end:
 tiles1panelsrows4:
-	LEAQ    (SP), AX
-	ADDQ    $0x3f, AX
-	ANDQ    $-64, AX
-	ADDQ    $0x00002000, AX
-	CMPQ    R14, AX
+	CMPQ    R8, 240(CX)
 	JGE     tiles1panelsrows4end
 	CMPQ    152(CX), $0x04
 	JL      tiles1panelsrows4end
-	MOVQ    120(CX), R10
-	MOVQ    128(CX), AX
-	MOVQ    112(CX), DX
-	TESTQ   $0x00000001, DX
+	MOVQ    120(CX), AX
+	MOVQ    128(CX), DX
+	MOVQ    112(CX), BX
+	TESTQ   $0x00000001, BX
 	JZ      tiles1panelsrows4bias
-	MOVQ    80(CX), AX
-	LEAQ    (R10), AX
+	MOVQ    80(CX), DX
+	LEAQ    (AX), AX
 	VMOVUPS (AX), Z0
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS (AX), Z1
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS (AX), Z2
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS (AX), Z3
 	JMP     tiles1panelsrows4started
 
 tiles1panelsrows4bias:
 	CMPQ         24(CX), $0x00
 	JE           tiles1panelsrows4zero
-	VBROADCASTSS (AX), Z0
-	VBROADCASTSS 4(AX), Z1
-	VBROADCASTSS 8(AX), Z2
-	VBROADCASTSS 12(AX), Z3
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	VBROADCASTSS 12(DX), Z3
 	JMP          tiles1panelsrows4started
 
 tiles1panelsrows4zero:
@@ -11594,35 +11920,35 @@ tiles1panelsrows4zero:
 	VPXORD Z3, Z3, Z3
 
 tiles1panelsrows4started:
-	VADDPS       (R14), Z0, Z0
-	VADDPS       64(R14), Z1, Z1
-	VADDPS       128(R14), Z2, Z2
-	VADDPS       192(R14), Z3, Z3
-	MOVQ         120(CX), R10
+	VADDPS       (R8), Z0, Z0
+	VADDPS       64(R8), Z1, Z1
+	VADDPS       128(R8), Z2, Z2
+	VADDPS       192(R8), Z3, Z3
+	MOVQ         120(CX), AX
 	CMPQ         40(CX), $0x00
 	JE           tiles1panelsrows4noplus
-	MOVQ         136(CX), AX
-	MOVQ         144(CX), DX
-	MOVQ         104(CX), BX
-	MOVQ         $0x00000040, BX
-	LEAQ         (DX), DX
-	VBROADCASTSS (AX), Z4
-	VFMADD231PS  (DX), Z4, Z0
-	ADDQ         BX, DX
-	VBROADCASTSS 4(AX), Z4
-	VFMADD231PS  (DX), Z4, Z1
-	ADDQ         BX, DX
-	VBROADCASTSS 8(AX), Z4
-	VFMADD231PS  (DX), Z4, Z2
-	ADDQ         BX, DX
-	VBROADCASTSS 12(AX), Z4
-	VFMADD231PS  (DX), Z4, Z3
+	MOVQ         136(CX), DX
+	MOVQ         144(CX), BX
+	MOVQ         104(CX), SI
+	MOVQ         $0x00000040, SI
+	LEAQ         (BX), BX
+	VBROADCASTSS (DX), Z4
+	VFMADD231PS  (BX), Z4, Z0
+	ADDQ         SI, BX
+	VBROADCASTSS 4(DX), Z4
+	VFMADD231PS  (BX), Z4, Z1
+	ADDQ         SI, BX
+	VBROADCASTSS 8(DX), Z4
+	VFMADD231PS  (BX), Z4, Z2
+	ADDQ         SI, BX
+	VBROADCASTSS 12(DX), Z4
+	VFMADD231PS  (BX), Z4, Z3
 
 tiles1panelsrows4noplus:
-	MOVQ          112(CX), AX
-	TESTQ         $0x00000002, AX
+	MOVQ          112(CX), DX
+	TESTQ         $0x00000002, DX
 	JZ            tiles1panelsrows4store
-	TESTQ         $0x00000004, AX
+	TESTQ         $0x00000004, DX
 	JZ            tiles1panelsrows4exactly
 	VBROADCASTSS  kq<>+0(SB), Z4
 	VBROADCASTSS  kr<>+0(SB), Z5
@@ -11730,15 +12056,15 @@ tiles1panelsrows4exactly:
 	VMULPS            Z15, Z3, Z3
 
 tiles1panelsrows4store:
-	MOVQ         80(CX), AX
-	MOVQ         112(CX), AX
-	TESTQ        $0x00000008, AX
+	MOVQ         80(CX), DX
+	MOVQ         112(CX), DX
+	TESTQ        $0x00000008, DX
 	JZ           tiles1panelsrows4wide
-	MOVQ         160(CX), AX
+	MOVQ         160(CX), DX
 	VMOVUPS      kinterleave<>+0(SB), Z4
 	VPBROADCASTD kupper<>+0(SB), Z5
-	VMOVUPS      (AX), Z10
-	VMOVUPS      64(AX), Z6
+	VMOVUPS      (DX), Z10
+	VMOVUPS      64(DX), Z6
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z0, Z10
 	VFMADD231PS  Z1, Z1, Z10
@@ -11751,7 +12077,7 @@ tiles1panelsrows4store:
 	BYTE        $0x72
 	BYTE        $0xc0
 	VPERMW      Z8, Z4, Z8
-	VMOVUPS     Z8, (R10)
+	VMOVUPS     Z8, (AX)
 	VPSLLD      $0x10, Z8, Z9
 	VSUBPS      Z9, Z0, Z0
 	VPANDD      Z5, Z8, Z9
@@ -11769,48 +12095,46 @@ tiles1panelsrows4store:
 	BYTE        $0x72
 	BYTE        $0xc2
 	VPERMW      Z8, Z4, Z8
-	VMOVUPS     Z8, 64(R10)
+	VMOVUPS     Z8, 64(AX)
 	VPSLLD      $0x10, Z8, Z9
 	VSUBPS      Z9, Z2, Z2
 	VPANDD      Z5, Z8, Z9
 	VSUBPS      Z9, Z3, Z3
 	VFMADD231PS Z2, Z2, Z6
 	VFMADD231PS Z3, Z3, Z7
-	VMOVUPS     Z10, (AX)
+	VMOVUPS     Z10, (DX)
 	VADDPS      Z7, Z6, Z6
-	VMOVUPS     Z6, 64(AX)
+	VMOVUPS     Z6, 64(DX)
 	JMP         tiles1panelsrows4stored
 
 tiles1panelsrows4wide:
-	LEAQ    (R10), AX
+	LEAQ    (AX), AX
 	VMOVUPS Z0, (AX)
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS Z1, (AX)
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS Z2, (AX)
-	ADDQ    R13, AX
+	ADDQ    R12, AX
 	VMOVUPS Z3, (AX)
 
 tiles1panelsrows4stored:
-	MOVQ  (CX), AX
-	MOVQ  $0x7fffffff, DX
-	XORQ  BX, BX
-	MOVQ  48(CX), SI
-	TESTQ SI, SI
+	MOVQ  48(CX), AX
+	TESTQ AX, AX
 	JZ    tiles1panelsrows4aheadnone
-	MOVQ  (SI), AX
-	MOVQ  8(SI), DX
-	MOVQ  16(SI), BX
-
-tiles1panelsrows4aheadnone:
-	MOVQ $0x00000004, SI
+	MOVQ  (AX), DX
+	MOVQ  16(AX), BX
+	SUBQ  $0x04, 8(AX)
+	JG    tiles1panelsrows4aheadall
+	ADDQ  $0x04, 8(AX)
+	MOVQ  $0x00000004, SI
+	MOVQ  8(AX), AX
 
 tiles1panelsrows4ahead:
-	PREFETCHT1 (AX)
-	ADDQ       BX, AX
-	DECQ       DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	DECQ       AX
 	JNZ        tiles1panelsrows4aheadon
-	MOVQ       $0x7fffffff, DX
+	MOVQ       $0x7fffffff, AX
 	MOVQ       48(CX), DI
 	TESTQ      DI, DI
 	JZ         tiles1panelsrows4aheadon
@@ -11818,14 +12142,14 @@ tiles1panelsrows4ahead:
 	CMPQ       R9, 32(DI)
 	JNE        tiles1panelsrows4aheadrow
 	XORQ       BX, BX
-	MOVQ       CX, AX
+	MOVQ       CX, DX
 	JMP        tiles1panelsrows4aheadon
 
 tiles1panelsrows4aheadrow:
-	MOVQ (R9), AX
+	MOVQ (R9), DX
 	ADDQ $0x08, R9
 	MOVQ R9, 24(DI)
-	MOVQ 40(DI), DX
+	MOVQ 40(DI), AX
 
 tiles1panelsrows4aheadon:
 	DECQ  SI
@@ -11833,13 +12157,27 @@ tiles1panelsrows4aheadon:
 	MOVQ  48(CX), SI
 	TESTQ SI, SI
 	JZ    tiles1panelsrows4aheadstored
-	MOVQ  AX, (SI)
-	MOVQ  DX, 8(SI)
+	MOVQ  DX, (SI)
+	MOVQ  AX, 8(SI)
 	MOVQ  BX, 16(SI)
 
 tiles1panelsrows4aheadstored:
-	ADDQ $0x00000100, R14
-	MOVQ R13, AX
+	JMP tiles1panelsrows4aheadnone
+
+tiles1panelsrows4aheadall:
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	PREFETCHT1 (DX)
+	ADDQ       BX, DX
+	MOVQ       DX, (AX)
+
+tiles1panelsrows4aheadnone:
+	ADDQ $0x00000100, R8
+	MOVQ R12, AX
 	SHLQ $0x02, AX
 	ADDQ AX, 120(CX)
 	ADDQ $0x10, 136(CX)
@@ -11863,14 +12201,205 @@ tiles1panelsend:
 	JMP  tiles1
 
 tiles1end:
+	JMP tiles1panelsdone
+
+tiles1panelswhole:
+tiles1w:
+	CMPQ 72(CX), $0x01
+	JL   tiles1wend
+	MOVQ (CX), AX
+	MOVQ AX, 120(CX)
+	MOVQ 24(CX), AX
+	MOVQ AX, 128(CX)
+	MOVQ 32(CX), AX
+	MOVQ AX, 136(CX)
+	MOVQ 40(CX), AX
+	MOVQ AX, 144(CX)
+	MOVQ 64(CX), AX
+	MOVQ AX, 152(CX)
+	MOVQ 8(CX), R8
+
+tiles1panelsw:
+	CMPQ 152(CX), $0x10
+	JLE  tiles1panelswsum2end
+	MOVQ R8, SI
+	MOVQ 16(CX), AX
+	LEAQ (SI)(R10*1), DI
+	MOVQ $0x00000040, DX
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xd0
+	MOVQ 56(CX), R9
+
+tiles1panelswsum2k:
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x10
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x16
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+	ADDQ $0x00000400, SI
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x2c
+	BYTE $0x17
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xd5
+	ADDQ $0x00000400, DI
+	ADDQ 168(CX), AX
+	DECQ R9
+	JNZ  tiles1panelswsum2k
+	MOVQ R12, DX
+	ADDQ R10, R8
+	MOVQ 120(CX), SI
+
+	// TILESTORED
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x04
+	BYTE $0x16
+	ADDQ 80(CX), SI
+	MOVQ R12, R9
+	SHLQ $0x04, R9
+	ADDQ R9, 120(CX)
+	ADDQ R10, R8
+	MOVQ 120(CX), SI
+
+	// TILESTORED
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x14
+	BYTE $0x16
+	ADDQ 80(CX), SI
+	MOVQ R12, R9
+	SHLQ $0x04, R9
+	ADDQ R9, 120(CX)
+	SUBQ $0x20, 152(CX)
+	JMP  tiles1panelsw
+
+tiles1panelswsum2end:
+	CMPQ 152(CX), $0x00
+	JLE  tiles1panelswsum1end
+	MOVQ R8, SI
+	MOVQ 16(CX), AX
+	MOVQ $0x00000040, DX
+
+	// TILEZERO
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x49
+	BYTE $0xc0
+	MOVQ 56(CX), R9
+
+tiles1panelswsum1k:
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x34
+	BYTE $0x10
+
+	// TILELOADD
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7b
+	BYTE $0x4b
+	BYTE $0x24
+	BYTE $0x16
+
+	// TDPBF16PS
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x4a
+	BYTE $0x5c
+	BYTE $0xc4
+	ADDQ $0x00000400, SI
+	ADDQ 168(CX), AX
+	DECQ R9
+	JNZ  tiles1panelswsum1k
+	MOVQ R12, DX
+	ADDQ R10, R8
+	MOVQ 120(CX), SI
+
+	// TILESTORED
+	BYTE $0xc4
+	BYTE $0xe2
+	BYTE $0x7a
+	BYTE $0x4b
+	BYTE $0x04
+	BYTE $0x16
+	ADDQ 80(CX), SI
+	MOVQ R12, R9
+	SHLQ $0x04, R9
+	ADDQ R9, 120(CX)
+	SUBQ $0x10, 152(CX)
+	JMP  tiles1panelsw
+
+tiles1panelswsum1end:
+	MOVQ 80(CX), AX
+	ADDQ AX, (CX)
+	MOVQ 96(CX), AX
+	ADDQ AX, 16(CX)
+	MOVQ 104(CX), AX
+	ADDQ AX, 40(CX)
+	ADDQ $0x00000080, 160(CX)
+	SUBQ $0x01, 72(CX)
+	JMP  tiles1w
+
+tiles1wend:
+tiles1panelsdone:
 	MOVQ 200(CX), AX
-	ADDQ 184(CX), AX
 	MOVQ AX, (CX)
 	MOVQ 208(CX), AX
-	ADDQ 192(CX), AX
 	MOVQ AX, 16(CX)
 	MOVQ 216(CX), AX
 	MOVQ AX, 72(CX)
+	MOVQ 184(CX), AX
+	ADDQ AX, (CX)
+	MOVQ 192(CX), AX
+	ADDQ AX, 16(CX)
 	DECQ 176(CX)
 	JNZ  groups
 

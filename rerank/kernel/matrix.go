@@ -29,7 +29,7 @@ func (w *WeightsBFloat16) pack() {
 	}
 	pairs := w.blockPairs()
 	steps := w.cols / 2 / pairs
-	w.blocks = make([]uint32, (w.rows+matrixRows-1)/matrixRows*steps*matrixWords)
+	w.blocks = make([]uint32, (w.rows+2*matrixRows-1)/(2*matrixRows)*2*steps*matrixWords)
 	for r := range w.rows {
 		for k := range w.cols / 2 {
 			at := (r/matrixRows*steps+k/pairs)*matrixWords + r%matrixRows*matrixPairs + k%pairs

@@ -159,6 +159,7 @@ type productArgs struct {
 	bStep                   int
 	groups, cGroup, bGroup  int
 	groupC, groupB, atTiles uintptr
+	sums                    [7]uintptr
 	config                  [64]byte
 }
 

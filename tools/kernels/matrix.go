@@ -14,9 +14,8 @@ import (
 const (
 	matrixRows  = 16
 	matrixBytes = matrixRows * 64
-	// sumsBytes are the sums of roomPanels for one tile: while they are finished, the unit goes on with the next tiles.
-	roomPanels = 8
-	sumsBytes  = roomPanels * matrixBytes
+	// sumsBytes are the sums of two panels for two tiles.
+	sumsBytes = 4 * matrixBytes
 )
 
 // Registers of matrices: sums [panel][tile], weights [panel], values [tile].
@@ -33,8 +32,8 @@ var (
 	valuesAt  = [2]reg.GPPhysical{reg.RAX, reg.RBX}
 )
 
-// matrixProduct writes the product of bfloat16 that sums in the unit, 32 rows and two tiles at once, and then goes
-// over the sums, in memory, as the others do over those in registers.
+// matrixProduct writes the product of bfloat16 that sums in the unit. Sums of a panel for two tiles go through memory; while
+// they are finished as the others' that lie in registers are, the unit is at the next.
 func matrixProduct() {
 	p := &product{isa: avx512, format: bfloat16dot, name: "productAMX", matrix: true}
 	TEXT(p.name, 0, "func(args *byte)")
@@ -51,79 +50,96 @@ func matrixProduct() {
 	SHLQ(Imm(10), p.panel)
 	MOVQ(p.arg(argBTile), p.bt)
 	MOVQ(p.arg(argCRow), p.crow)
-	Label("groups")
-	t := GP64()
-	for _, f := range [][2]int{{argC, argGroupC}, {argB, argGroupB}, {argTiles, argGroupTiles}} {
-		MOVQ(p.arg(f[0]), t)
-		MOVQ(t, p.arg(f[1]))
-	}
-	for tiles := 2; tiles >= 1; tiles-- {
-		p.tilesLoop(tiles, func() { p.panels(tiles, local) })
-	}
-	for _, f := range [][3]int{{argGroupC, argCGroup, argC}, {argGroupB, argBGroup, argB}} {
-		MOVQ(p.arg(f[0]), t)
-		ADDQ(p.arg(f[1]), t)
-		MOVQ(t, p.arg(f[2]))
-	}
-	MOVQ(p.arg(argGroupTiles), t)
-	MOVQ(t, p.arg(argTiles))
-	DECQ(p.arg(argGroups))
-	JNZ(LabelRef("groups"))
+	LEAQ(local, p.pb)
+	ADDQ(Imm(63), p.pb)
+	ANDQ(I32(-64), p.pb) // whole lines
+	MOVQ(p.pb, p.arg(argSums))
+	ADDQ(U32(sumsBytes), p.pb)
+	MOVQ(p.pb, p.arg(argSummed))
+	p.groups(func(tiles int) {
+		label := fmt.Sprintf("tiles%dpanels", tiles)
+		TESTQ(U32(flagSums), p.arg(argFlags))
+		JNZ(LabelRef(label + "whole"))
+		p.startSums(label, tiles)
+		p.tilesLoop(tiles, func() { p.panels(label, tiles) })
+		JMP(LabelRef(label + "done"))
+		Label(label + "whole")
+		p.tilesLoop(tiles, func() { p.wholePanels(label+"w", tiles) }, "w")
+		Label(label + "done")
+	})
 	matrixOp("TILERELEASE", 0, 0x49, 0, []uint64{0xc0})
 	VZEROUPPER()
 	RET()
 }
 
-// panels goes over all rows, as many at a time as there is room for sums.
-func (p *product) panels(tiles int, local Mem) {
-	loop := fmt.Sprintf("tiles%dpanels", tiles)
-	Label(loop)
-	CMPQ(p.arg(argRowsLeft), Imm(0))
-	JLE(LabelRef(loop + "end"))
-	p.aligned(local, p.pb)
-	MOVQ(p.arg(argRowsLeft), p.c)
-	TESTQ(U32(flagSums), p.arg(argFlags))
-	JNZ(LabelRef(loop + "some"))
-	CMPQ(p.c, U32(roomPanels*matrixRows))
-	JLE(LabelRef(loop + "some"))
-	MOVQ(U32(roomPanels*matrixRows), p.c)
-	Label(loop + "some")
-	for panels := 2; panels >= 1; panels-- {
-		label := fmt.Sprintf("%ssum%d", loop, panels)
-		Label(label)
-		CMPQ(p.c, Imm(uint64((panels-1)*matrixRows)))
-		JLE(LabelRef(label + "end"))
-		p.sum(label, tiles, panels)
-		SUBQ(Imm(uint64(panels*matrixRows)), p.c)
-		JMP(LabelRef(label))
-		Label(label + "end")
+// groups does all of every group, tiles in pairs and one that is left.
+func (p *product) groups(f func(tiles int)) {
+	Label("groups")
+	p.move([2]int{argC, argGroupC}, [2]int{argB, argGroupB}, [2]int{argTiles, argGroupTiles})
+	for tiles := 2; tiles >= 1; tiles-- {
+		f(tiles)
 	}
-	TESTQ(U32(flagSums), p.arg(argFlags))
-	JNZ(LabelRef(loop + "end")) // the sums are where they belong, and all
-	p.aligned(local, p.pb)
-	for _, rows := range []int{8, 4} {
-		p.summedRows(loop, tiles, rows, local)
+	p.move([2]int{argGroupC, argC}, [2]int{argGroupB, argB}, [2]int{argGroupTiles, argTiles})
+	t := GP64()
+	for _, f := range [][2]int{{argCGroup, argC}, {argBGroup, argB}} {
+		MOVQ(p.arg(f[0]), t)
+		ADDQ(t, p.arg(f[1]))
 	}
-	JMP(LabelRef(loop))
-	Label(loop + "end")
+	DECQ(p.arg(argGroups))
+	JNZ(LabelRef("groups"))
 }
 
-// aligned is the room for sums, in whole lines.
-func (p *product) aligned(local Mem, to reg.Register) {
-	LEAQ(local, to)
-	ADDQ(Imm(63), to)
-	ANDQ(I32(-64), to)
+// move copies arguments.
+func (p *product) move(fromTo ...[2]int) {
+	t := GP64()
+	for _, f := range fromTo {
+		MOVQ(p.arg(f[0]), t)
+		MOVQ(t, p.arg(f[1]))
+	}
 }
 
-// sum multiplies panels with tiles into the room at p.pb, and goes on there.
+// startSums has the unit begin with the first panel.
+func (p *product) startSums(label string, tiles int) {
+	p.move([2]int{argW, argSumW}, [2]int{argB, argSumB}, [2]int{argRows, argSumRows}, [2]int{argTiles, argSumTiles})
+	p.nextSums(label+"first", tiles)
+}
+
+// nextSums has the unit multiply the next panel, if there is one, with tiles.
+func (p *product) nextSums(label string, tiles int) {
+	CMPQ(p.arg(argSumTiles), Imm(uint64(tiles)))
+	JL(LabelRef(label + "none"))
+	MOVQ(p.arg(argSumW), weightsAt[0])
+	MOVQ(p.arg(argSumB), valuesAt[0])
+	p.sum(label, tiles, 2)
+	MOVQ(p.arg(argSums), weightsAt[0])
+	MOVQ(p.arg(argSummed), weightsAt[1])
+	MOVQ(weightsAt[0], p.arg(argSummed))
+	MOVQ(weightsAt[1], p.arg(argSums))
+	for t := range tiles {
+		for i := range 2 {
+			memoryOp("TILESTORED", 2, 0x4b, sumsOf[i][t], weightsAt[0], apart)
+			ADDQ(U32(matrixBytes), weightsAt[0])
+		}
+	}
+	ADDQ(p.panel, p.arg(argSumW))
+	ADDQ(p.panel, p.arg(argSumW))
+	SUBQ(Imm(2*matrixRows), p.arg(argSumRows))
+	JG(LabelRef(label + "none"))
+	p.move([2]int{argW, argSumW}, [2]int{argRows, argSumRows})
+	for range tiles {
+		ADDQ(p.bt, p.arg(argSumB))
+	}
+	SUBQ(Imm(uint64(tiles)), p.arg(argSumTiles))
+	Label(label + "none")
+}
+
+// sum multiplies panels with tiles, where their registers for addresses say; they then are behind.
 func (p *product) sum(label string, tiles, panels int) {
-	for i := range panels {
-		MOVQ(p.pa, weightsAt[i])
-		ADDQ(p.panel, p.pa)
-	}
-	MOVQ(p.arg(argB), valuesAt[0])
 	if tiles > 1 {
 		LEAQ(Mem{Base: valuesAt[0], Index: p.bt, Scale: 1}, valuesAt[1])
+	}
+	if panels > 1 {
+		LEAQ(Mem{Base: weightsAt[0], Index: p.panel, Scale: 1}, weightsAt[1])
 	}
 	MOVQ(U32(64), apart)
 	for i := range panels {
@@ -148,43 +164,56 @@ func (p *product) sum(label string, tiles, panels int) {
 	}
 	DECQ(p.n)
 	JNZ(LabelRef(label + "k"))
-	TESTQ(U32(flagSums), p.arg(argFlags))
-	JNZ(LabelRef(label + "final"))
-	for t := range tiles {
+}
+
+// panels finishes the sums of tiles, panel by panel.
+func (p *product) panels(label string, tiles int) {
+	Label(label)
+	CMPQ(p.arg(argRowsLeft), Imm(0))
+	JLE(LabelRef(label + "end"))
+	MOVQ(p.arg(argSummed), p.pb)
+	p.nextSums(label+"next", tiles)
+	LEAQ(Mem{Base: p.pb, Disp: 2 * matrixBytes}, p.c)
+	MOVQ(p.c, p.arg(argSumEnd))
+	for _, rows := range []int{8, 4} {
+		p.summedRows(fmt.Sprintf("%srows%d", label, rows), tiles, rows)
+	}
+	JMP(LabelRef(label))
+	Label(label + "end")
+}
+
+// wholePanels stores sums, with which nothing is to be done, where they belong: of sixteen rows each, or of fewer in all.
+func (p *product) wholePanels(label string, tiles int) {
+	Label(label)
+	for panels := 2; panels >= 1; panels-- {
+		part := fmt.Sprintf("%ssum%d", label, panels)
+		CMPQ(p.arg(argRowsLeft), Imm(uint64((panels-1)*matrixRows)))
+		JLE(LabelRef(part + "end"))
+		MOVQ(p.pa, weightsAt[0])
+		MOVQ(p.arg(argB), valuesAt[0])
+		p.sum(part, tiles, panels)
+		MOVQ(p.crow, apart)
 		for i := range panels {
-			LEAQ(Mem{Base: p.pb, Disp: t*sumsBytes + i*matrixBytes}, weightsAt[0])
-			memoryOp("TILESTORED", 2, 0x4b, sumsOf[i][t], weightsAt[0], apart)
-		}
-	}
-	ADDQ(U32(panels*matrixBytes), p.pb)
-	JMP(LabelRef(label + "kept"))
-	Label(label + "final")
-	MOVQ(p.crow, apart)
-	MOVQ(p.arg(argRowC), weightsAt[0])
-	for i := range panels {
-		MOVQ(weightsAt[0], valuesAt[0])
-		for t := range tiles {
-			memoryOp("TILESTORED", 2, 0x4b, sumsOf[i][t], valuesAt[0], apart)
-			if t+1 < tiles {
-				ADDQ(p.arg(argCTile), valuesAt[0])
+			ADDQ(p.panel, p.pa)
+			MOVQ(p.arg(argRowC), weightsAt[0])
+			for t := range tiles {
+				memoryOp("TILESTORED", 2, 0x4b, sumsOf[i][t], weightsAt[0], apart)
+				ADDQ(p.arg(argCTile), weightsAt[0])
 			}
+			MOVQ(p.crow, p.n)
+			SHLQ(Imm(4), p.n)
+			ADDQ(p.n, p.arg(argRowC))
 		}
-		MOVQ(p.crow, p.n)
-		SHLQ(Imm(4), p.n)
-		ADDQ(p.n, weightsAt[0])
+		SUBQ(Imm(uint64(panels*matrixRows)), p.arg(argRowsLeft))
+		JMP(LabelRef(label))
+		Label(part + "end")
 	}
-	MOVQ(weightsAt[0], p.arg(argRowC))
-	Label(label + "kept")
 }
 
 // summedRows finishes rows of the sums, as many as there are; p.pb goes along.
-func (p *product) summedRows(label string, tiles, rows int, local Mem) {
-	label = fmt.Sprintf("%srows%d", label, rows)
+func (p *product) summedRows(label string, tiles, rows int) {
 	Label(label)
-	end := GP64()
-	p.aligned(local, end)
-	ADDQ(U32(sumsBytes), end)
-	CMPQ(p.pb, end)
+	CMPQ(p.pb, p.arg(argSumEnd))
 	JGE(LabelRef(label + "end"))
 	CMPQ(p.arg(argRowsLeft), Imm(uint64(rows)))
 	JL(LabelRef(label + "end"))
@@ -193,7 +222,7 @@ func (p *product) summedRows(label string, tiles, rows int, local Mem) {
 	p.start(label, acc)
 	for r := range acc {
 		for t, a := range acc[r] {
-			VADDPS(Mem{Base: p.pb, Disp: t*sumsBytes + r*lanes*4}, a[0], a[0])
+			VADDPS(Mem{Base: p.pb, Disp: 2*t*matrixBytes + r*lanes*4}, a[0], a[0])
 		}
 	}
 	p.finish(label, acc)
@@ -207,15 +236,32 @@ func (p *product) summedRows(label string, tiles, rows int, local Mem) {
 
 // prefetches does some of what other products do a step at a time.
 func (p *product) prefetches(label string, count int) {
+	ahead := GP64()
 	p.at, p.left, p.step = GP64(), GP64(), GP64()
+	MOVQ(p.arg(argAhead), ahead)
+	TESTQ(ahead, ahead)
+	JZ(LabelRef(label + "none"))
+	MOVQ(Mem{Base: ahead, Disp: aheadAt}, p.at)
+	MOVQ(Mem{Base: ahead, Disp: aheadStep}, p.step)
+	SUBQ(Imm(uint64(count)), Mem{Base: ahead, Disp: aheadLeft})
+	JG(LabelRef(label + "all"))
+	ADDQ(Imm(uint64(count)), Mem{Base: ahead, Disp: aheadLeft})
 	n := GP64()
-	p.loadAhead(label)
 	MOVQ(U32(uint32(count)), n)
+	MOVQ(Mem{Base: ahead, Disp: aheadLeft}, p.left)
 	Label(label)
 	p.prefetch(label)
 	DECQ(n)
 	JNZ(LabelRef(label))
 	p.storeAhead(label)
+	JMP(LabelRef(label + "none"))
+	Label(label + "all")
+	for range count {
+		PREFETCHT1(Mem{Base: p.at})
+		ADDQ(p.step, p.at)
+	}
+	MOVQ(p.at, Mem{Base: ahead, Disp: aheadAt})
+	Label(label + "none")
 }
 
 // memoryOp writes an instruction of a matrix register and memory at a base, with rows an index apart where there is one.

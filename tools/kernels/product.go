@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -41,6 +42,13 @@ const (
 	argGroupC
 	argGroupB
 	argGroupTiles
+	argSums
+	argSummed
+	argSumEnd
+	argSumW
+	argSumB
+	argSumRows
+	argSumTiles
 	argConfig
 )
 
@@ -225,8 +233,8 @@ func (p *product) tileLoop(tiles int) {
 }
 
 // tilesLoop does all rows of some tiles while there are as many.
-func (p *product) tilesLoop(tiles int, allRows func()) {
-	loop := fmt.Sprintf("tiles%d", tiles)
+func (p *product) tilesLoop(tiles int, allRows func(), name ...string) {
+	loop := fmt.Sprintf("tiles%d%s", tiles, strings.Join(name, ""))
 	Label(loop)
 	CMPQ(p.arg(argTiles), Imm(uint64(tiles)))
 	JL(LabelRef(loop + "end"))
