@@ -52,6 +52,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.tokens.secretName }}
 - {name: LIKENESS_LISTEN_AUTH_TOKENS_FILE, value: /etc/likeness/tokens/{{ .Values.tokens.key }}}
 {{- end }}
+{{- if .Values.admin.tls.secretName }}
+- {name: LIKENESS_LISTEN_ADMIN_TLS_CERT_FILE, value: /etc/likeness/admin-tls/tls.crt}
+- {name: LIKENESS_LISTEN_ADMIN_TLS_KEY_FILE, value: /etc/likeness/admin-tls/tls.key}
+{{- if .Values.admin.tls.clientCA }}
+- {name: LIKENESS_LISTEN_ADMIN_TLS_CLIENT_CA_FILE, value: /etc/likeness/admin-tls/ca.crt}
+{{- end }}
+{{- end }}
+{{- if .Values.admin.tokens.secretName }}
+- {name: LIKENESS_LISTEN_ADMIN_AUTH_TOKENS_FILE, value: /etc/likeness/admin-tokens/{{ .Values.admin.tokens.key }}}
+{{- end }}
 {{- with .Values.goMemoryLimit }}
 - {name: GOMEMLIMIT, value: {{ . | quote }}}
 {{- end }}
@@ -61,6 +71,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.env }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{- define "likeness.adminScheme" -}}{{ empty .Values.admin.tls.secretName | ternary "http" "https" }}{{- end -}}
+
+{{- /* A probe of the admin port. */ -}}
+{{- define "likeness.probe" -}}
+{path: {{ .path }}, port: admin{{ if .root.Values.admin.tls.secretName }}, scheme: HTTPS{{ end }}}
 {{- end -}}
 
 {{- define "likeness.ports" -}}
