@@ -4,7 +4,8 @@
 # test that has one (LIKENESS_SOAK: chaos for CHAOS_FOR, sidecars and builds that are
 # killed again and again, versions switched under load), and the quality figures of
 # the shipped models over every query. The results go to docs/benchmarks, or to
-# SOAK_OUT; what tests log for docs/reference/reliability.md goes to reliability.json.
+# SOAK_OUT: each line of soak.md has its day, and LONG=0 leaves those of the long
+# runs as they were; what tests log for docs/reference/reliability.md goes to reliability.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +16,7 @@ report=$out/soak.md
 lines=()
 
 note() { # note WHAT RESULT
-	lines+=("| $1 | $2 |")
+	lines+=("| $1 | $2 | $(date -u +%F) |")
 	printf '%-60s %s\n' "$1" "$2"
 }
 
@@ -43,7 +44,7 @@ fuzz() {
 	fi
 	execs=$(sed -n 's/.*execs: \([0-9]*\).*/\1/p' "$log" | tail -1) # none on a machine too busy to report
 	rm -f "$log"
-	note "fuzz $2 $3" "${execs:-0} inputs, none failed"
+	note "fuzz $2 $3" "${execs:-0} inputs in $fuzztime, none failed"
 }
 
 # fuzz_all: every target; a package is built and linked once for all of its own.
@@ -139,14 +140,24 @@ long() {
 	fi
 }
 
-[ "${LONG:-1}" = 0 ] || long
+# earlier: the lines of the long runs in the page that is there.
+earlier() {
+	[ ! -f "$report" ] || sed -n '/^|---/,$p' "$report" | grep '^| ' | grep -v '^| fuzz ' || true
+}
+
+if [ "${LONG:-1}" = 0 ]; then
+	mapfile -t -O ${#lines[@]} lines < <(earlier)
+else
+	long
+fi
 
 {
 	echo '# Long runs'
 	echo
-	echo "Made by \`make soak\`: each fuzz target for $fuzztime on $(nproc) cores, $(go env GOVERSION)."
+	echo "Made by \`make soak\` on $(nproc) cores, $(go env GOVERSION). A fuzz target starts from its corpus and runs for the time of its line;"
+	echo "\`FUZZTIME=2m LONG=0 make soak\` fuzzes for longer, and leaves the lines of the other runs as they were."
 	echo
-	echo '| run | result |'
-	echo '|---|---|'
+	echo '| run | result | day |'
+	echo '|---|---|---|'
 	printf '%s\n' "${lines[@]}"
 } >"$report"
