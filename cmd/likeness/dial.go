@@ -120,8 +120,23 @@ func (e *rpcError) Error() string {
 			text = append(text, "  try again in "+d.GetRetryDelay().AsDuration().String())
 		}
 	}
+	for _, r := range remedies {
+		if strings.Contains(s.Message(), r.said) {
+			text = append(text, "  "+r.do)
+			break
+		}
+	}
 	if s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "larger than max") {
 		text = append(text, "  the limit is limits.max_message_bytes of the sidecar, or --max-message-bytes of this command")
 	}
 	return strings.Join(text, "\n")
+}
+
+// remedies say what to do where a connection or a token is refused.
+var remedies = []struct{ said, do string }{
+	{"certificate required", "the sidecar asks for a client certificate of an authority that it knows: give --tls-cert and --tls-key"},
+	{"error reading server preface", "the sidecar may speak TLS: give --tls-ca, or --tls"},
+	{"first record does not look like a TLS handshake", "the sidecar speaks plain text: leave out the --tls flags"},
+	{"signed by unknown authority", "the sidecar's certificate is of an authority that is not known here: name it with --tls-ca"},
+	{"no valid token", "--token-file names a file with the token"},
 }

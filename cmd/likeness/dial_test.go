@@ -1,0 +1,29 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// TestRefusedConnections: who cannot connect is told which flag is missing, or one too
+// many. The texts are those of gRPC and crypto/tls.
+func TestRefusedConnections(t *testing.T) {
+	for said, want := range map[string]string{
+		`connection error: desc = "error reading server preface: EOF"`:                                                                "give --tls-ca",
+		`connection error: desc = "error reading server preface: remote error: tls: certificate required"`:                            "give --tls-cert and --tls-key",
+		`connection error: desc = "transport: authentication handshake failed: tls: first record does not look like a TLS handshake"`: "leave out the --tls flags",
+		`authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority`:           "name it with --tls-ca",
+		`no valid token: send the header authorization: Bearer with a token of the sidecar's tokens file`:                             "--token-file",
+	} {
+		got := callError("127.0.0.1:7600", status.Error(codes.Unavailable, said)).Error()
+		if lines := strings.Split(got, "\n"); len(lines) != 2 || !strings.Contains(lines[1], want) {
+			t.Errorf("%q, want a second line with %q", got, want)
+		}
+	}
+	if got := callError("a", status.Error(codes.Unavailable, "the store is unavailable")).Error(); strings.Contains(got, "\n") {
+		t.Errorf("a remedy for what has none: %q", got)
+	}
+}
