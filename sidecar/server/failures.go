@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync/atomic"
 
 	"golang.org/x/time/rate"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 // failureLines bounds the lines of failed calls in a second: a store that is down, or
@@ -68,6 +70,22 @@ func (f *failures) write(ctx context.Context, level slog.Level, code codes.Code,
 	attrs := append([]slog.Attr{slog.String("code", code.String()), slog.Any("error", err)}, identity(ctx)...)
 	f.to.LogAttrs(ctx, level, "call failed", append(attrs, more...)...)
 }
+
+// LogRefused writes the line of a request of this id that did not become a call, as of a call that failed.
+func (s *Server) LogRefused(r *http.Request, id string, err error) {
+	from := &peer.Peer{Addr: remote(r.RemoteAddr)}
+	if r.TLS != nil {
+		from.AuthInfo = credentials.TLSInfo{State: *r.TLS}
+	}
+	ctx, _ := telemetry.WithRequestID(peer.NewContext(r.Context(), from), id)
+	s.shared.failures.log(ctx, statusOf(err).Code(), err)
+}
+
+// remote is the address of an HTTP client.
+type remote string
+
+func (remote) Network() string  { return "tcp" }
+func (r remote) String() string { return string(r) }
 
 // who is whose call it is, as far as that is known.
 type who struct{ caller *Caller }

@@ -3,6 +3,8 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,9 +37,13 @@ func TestFailuresAreFewLines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/routes", http.NoBody)
+	for range calls {
+		w.server.LogRefused(request, "id", w.server.Authenticate(nil))
+	}
 	lines := strings.Count(w.log.String(), `"level":"WARN","msg":"call failed"`)
-	if lines == 0 || lines > calls/2 {
-		t.Errorf("%d lines of %d failures", lines, calls)
+	if lines == 0 || lines > calls {
+		t.Errorf("%d lines of %d failures", lines, 2*calls)
 	}
 }
 
@@ -72,4 +78,18 @@ func hasLine(log string, words []string) bool {
 		}
 	}
 	return false
+}
+
+// TestRefusedRequestsHaveAnAddress: so do requests of HTTP that never became a call.
+func TestRefusedRequestsHaveAnAddress(t *testing.T) {
+	w := start(t, tokensOf(t, "- {name: all, token: canary}\n"))
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/routes", http.NoBody)
+	request.RemoteAddr = "192.0.2.7:1234"
+	w.server.LogRefused(request, "id", w.server.Authenticate([]string{"Bearer guess"}))
+	if want := []string{`"msg":"call failed"`, `"code":"Unauthenticated"`, `"peer":"192.0.2.7:1234"`}; !hasLine(w.log.String(), want) {
+		t.Errorf("no line with %v in\n%s", want, w.log)
+	}
+	if strings.Contains(w.log.String(), "guess") {
+		t.Error("a token is in the log")
+	}
 }

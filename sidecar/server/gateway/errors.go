@@ -21,7 +21,7 @@ import (
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, code int, err error) {
 	st := server.StatusOf(err)
 	g.count(r.Context(), st.Code())
-	g.options.Logger.DebugContext(r.Context(), "request refused", "request_id", w.Header().Get(server.RequestIDHeader), "error", err)
+	g.options.Server.LogRefused(r, w.Header().Get(server.RequestIDHeader), err)
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close") // the body is not read to its end
 	}
