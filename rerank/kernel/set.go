@@ -70,7 +70,7 @@ func Named(name string) (*Set, error) {
 }
 
 // MaxBatch is the most that Batch returns.
-const MaxBatch = 8
+const MaxBatch = 16
 
 // Batch is how many tiles products of bfloat16 should get at once: two share what is loaded of the weights; a unit
 // for matrices takes as long to begin as to multiply some.
