@@ -112,7 +112,8 @@ type Similarity interface {
 	// field, the value and the limit, if the query does not fit.
 	Encode(q Query) (Encoded, error)
 	// EncodeItems computes the feature row (Spec.Features) of every base vector
-	// (Spec.ItemDim). dst has as many rows as base and does not alias it.
+	// (Spec.ItemDim). dst has as many rows as base, does not alias it, and is
+	// written whole, whatever it holds.
 	// It is the stored placement's first half and what a table is built from.
 	EncodeItems(dst, base Matrix) error
 }

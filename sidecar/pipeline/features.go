@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -22,6 +24,21 @@ type batch struct {
 	rounded bool
 	// numbers are the items' in the table; nil: their features are not the table's own.
 	numbers []int32
+	room    *[]float32 // of the features, for later searches; nil: it is not theirs
+}
+
+// rooms are for feature rows that are computed, and looked at once.
+var rooms = sync.Pool{New: func() any { return new([]float32) }}
+
+// maxRoom bounds what is kept of one search, in numbers: 16 MiB.
+const maxRoom = 4 << 20
+
+// free lets later searches write where the features are; nobody reads them any more.
+func (b *batch) free() {
+	if b.room != nil && cap(*b.room) <= maxRoom {
+		rooms.Put(b.room)
+	}
+	b.room = nil
 }
 
 // one is item i of the batch alone.
@@ -272,12 +289,14 @@ func (o *opened) encode(ctx context.Context, ids []rerank.ID, starts []int32, ba
 	if base.Cols != o.spec.ItemDim && base.Rows > 0 {
 		return batch{}, fmt.Errorf("%w: vectors of %d elements, the model takes %d", errBroken, base.Cols, o.spec.ItemDim)
 	}
-	features := rerank.NewMatrix(base.Rows, o.spec.Features)
 	workers, err := o.turns.Some(ctx, (base.Rows+minShare-1)/minShare)
 	if err != nil {
 		return batch{}, err
 	}
 	defer o.turns.GiveAll(workers)
+	room, n := rooms.Get().(*[]float32), base.Rows*o.spec.Features
+	*room = slices.Grow((*room)[:0], n)[:n]
+	features := rerank.Matrix{Rows: base.Rows, Cols: o.spec.Features, Data: *room}
 	var g errgroup.Group
 	share := max(minShare, (base.Rows+workers-1)/workers)
 	for from := 0; from < base.Rows; from += share {
@@ -287,7 +306,7 @@ func (o *opened) encode(ctx context.Context, ids []rerank.ID, starts []int32, ba
 	if err := g.Wait(); err != nil {
 		return batch{}, fmt.Errorf("%w: %w", errEncode, err)
 	}
-	return batch{ids: ids, items: rerank.Items{Features: features, Starts: starts}}, nil
+	return batch{ids: ids, items: rerank.Items{Features: features, Starts: starts}, room: room}, nil
 }
 
 // score scores batches and ranks them among the candidates of earlier rounds.

@@ -250,7 +250,13 @@ func (s *search) round(ctx context.Context, round int) error {
 	if err != nil {
 		return err
 	}
-	if err := s.score(ctx, batches); err != nil {
+	err = s.score(ctx, batches)
+	for i := range batches {
+		if !s.keeps {
+			batches[i].free()
+		}
+	}
+	if err != nil {
 		return err
 	}
 	s.lists = lists

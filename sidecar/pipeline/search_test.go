@@ -1,9 +1,13 @@
 package pipeline_test
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"reflect"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
@@ -243,4 +247,33 @@ func TestTextIDs(t *testing.T) {
 		a := search(t, w.route(p, func(r *pipeline.Route) { r.Strategy = rerank.PerEmbedding }), pipeline.Request{Query: rerank.Query{Vector: q}, K: 120, MaxGap: ptr(0)})
 		sameHits(t, a.Hits, w.exact(t, q, nil))
 	}
+}
+
+// Searches that compute features at the same time, and explain them, do not see each other's.
+func TestFeaturesOfManySearches(t *testing.T) {
+	w := newWorld(t, &toy{dim: 12, blocks: 2}, random(5, 300, 12))
+	p := pipe(t, w.route(pipeline.PlacementStored, func(r *pipeline.Route) { r.Strategy, r.Depth, r.MaxRounds = rerank.PerEmbedding, 40, 1 }))
+	ask := func(i int) (pipeline.Answer, error) {
+		q := pipeline.Request{Route: "r", Query: rerank.Query{Vector: random(uint64(i), 1, 12).Row(0)}, K: 5 + i%7, Explain: i%3 == 0}
+		return p.Search(context.Background(), q)
+	}
+	const queries = 20
+	var alone [queries]pipeline.Answer
+	for i := range alone {
+		var err error
+		alone[i], err = ask(i)
+		must(t, err)
+	}
+	var g errgroup.Group
+	for n := range 10 * queries {
+		g.Go(func() error {
+			i := n % queries
+			a, err := ask(i)
+			if err == nil && !reflect.DeepEqual(a.Hits, alone[i].Hits) {
+				err = fmt.Errorf("query %d: %v among others, %v alone", i, a.Hits, alone[i].Hits)
+			}
+			return err
+		})
+	}
+	must(t, g.Wait())
 }
