@@ -30,7 +30,7 @@ type ledger struct {
 	late     []string        // answers that came long after the deadline of a sidecar that was not stopped
 	over     []time.Duration // by which answers of the API missed their timeout
 	slowest  []string        // those of them that missed it by a second, and what was broken
-	noticed  []time.Duration // after which half-open links were given up
+	noticed  []time.Duration // after which half-open links were given up, from the first that was sent into them
 	active   map[string]int  // faults under way, by lane
 	broken   []string        // faults under way
 	mixed    map[string]bool // lanes on which a fault came into another one, until they are right again

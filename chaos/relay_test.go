@@ -39,9 +39,8 @@ type relay struct {
 // link is one connection.
 type link struct {
 	client, server *net.TCPConn
-	dead           atomic.Bool // it swallows
-	since          time.Time   // dead; read where dead is true
-	used           atomic.Bool // after that
+	dead           atomic.Bool  // it swallows
+	used           atomic.Int64 // since when the sidecar has sent into it, as Unix time in ns; 0: it has not
 }
 
 func (l *link) close() {
@@ -109,8 +108,8 @@ func (r *relay) serve(client *net.TCPConn) {
 	both.Go(func() { r.copy(l, l.client, l.server, true) })
 	both.Wait()
 	l.close()
-	if l.used.Load() && !r.ending.Load() {
-		r.ledger.notice(time.Since(l.since))
+	if used := l.used.Load(); used != 0 && !r.ending.Load() {
+		r.ledger.notice(time.Since(time.Unix(0, used)))
 	}
 	r.mu.Lock()
 	delete(r.links, l)
@@ -140,7 +139,9 @@ func (r *relay) copy(l *link, to, from *net.TCPConn, answers bool) {
 // carry sends a piece on, and reports whether the link goes on.
 func (r *relay) carry(l *link, to *net.TCPConn, piece []byte, answers bool) bool {
 	if l.dead.Load() {
-		l.used.Store(true)
+		if !answers {
+			l.used.CompareAndSwap(0, time.Now().UnixNano())
+		}
 		r.ledger.inject("swallowed by a half-open link")
 		return true
 	}
@@ -180,10 +181,7 @@ func (r *relay) begin(what trouble, delay time.Duration) (end func()) {
 	switch what {
 	case halfOpen:
 		r.each(func(l *link) {
-			if !l.dead.Load() {
-				l.since = time.Now()
-				l.dead.Store(true)
-			}
+			l.dead.Store(true)
 		})
 		return func() {}
 	case resetAll:
