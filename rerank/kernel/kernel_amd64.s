@@ -4061,6 +4061,140 @@ squaresAVX512loopsum:
 	VZEROUPPER
 	RET
 
+// func streamAVX512(dst *float32, v *float32, m *float32, stride int, count int, n int)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, MMX+
+TEXT ·streamAVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ v+8(FP), CX
+	MOVQ m+16(FP), DX
+	MOVQ stride+24(FP), SI
+	MOVQ count+32(FP), DI
+
+streamAVX512loop:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	LEAQ   (DX)(SI*1), BX
+	XORQ   R8, R8
+	MOVQ   n+40(FP), R9
+
+streamAVX512loop0two:
+	CMPQ        R9, $0x20
+	JL          streamAVX512loop0one
+	PREFETCHT0  2048(DX)(R8*1)
+	PREFETCHT0  2112(DX)(R8*1)
+	PREFETCHT0  2048(BX)(R8*1)
+	PREFETCHT0  2112(BX)(R8*1)
+	VMOVUPS     (CX)(R8*1), Z8
+	VFMADD231PS (DX)(R8*1), Z8, Z0
+	VFMADD231PS (BX)(R8*1), Z8, Z2
+	VMOVUPS     64(CX)(R8*1), Z8
+	VFMADD231PS 64(DX)(R8*1), Z8, Z1
+	VFMADD231PS 64(BX)(R8*1), Z8, Z3
+	ADDQ        $+128, R8
+	SUBQ        $0x20, R9
+	JMP         streamAVX512loop0two
+
+streamAVX512loop0one:
+	CMPQ        R9, $0x10
+	JL          streamAVX512loop0tail
+	VMOVUPS     (CX)(R8*1), Z8
+	VFMADD231PS (DX)(R8*1), Z8, Z0
+	VFMADD231PS (BX)(R8*1), Z8, Z2
+	ADDQ        $0x40, R8
+	SUBQ        $0x10, R9
+
+streamAVX512loop0tail:
+	TESTQ       R9, R9
+	JZ          streamAVX512loop0sum
+	LEAQ        ktail<>+0(SB), R10
+	SHLQ        $0x02, R9
+	SUBQ        R9, R10
+	VMOVUPS     64(R10), Z8
+	VPMOVD2M    Z8, K1
+	VMOVUPS.Z   (CX)(R8*1), K1, Z8
+	VMOVUPS.Z   (DX)(R8*1), K1, Z9
+	VFMADD231PS Z9, Z8, Z0
+	VMOVUPS.Z   (BX)(R8*1), K1, Z9
+	VFMADD231PS Z9, Z8, Z2
+
+streamAVX512loop0sum:
+	LEAQ (BX)(SI*1), DX
+	LEAQ (DX)(SI*1), BX
+	XORQ R8, R8
+	MOVQ n+40(FP), R9
+
+streamAVX512loop2two:
+	CMPQ        R9, $0x20
+	JL          streamAVX512loop2one
+	PREFETCHT0  2048(DX)(R8*1)
+	PREFETCHT0  2112(DX)(R8*1)
+	PREFETCHT0  2048(BX)(R8*1)
+	PREFETCHT0  2112(BX)(R8*1)
+	VMOVUPS     (CX)(R8*1), Z8
+	VFMADD231PS (DX)(R8*1), Z8, Z4
+	VFMADD231PS (BX)(R8*1), Z8, Z6
+	VMOVUPS     64(CX)(R8*1), Z8
+	VFMADD231PS 64(DX)(R8*1), Z8, Z5
+	VFMADD231PS 64(BX)(R8*1), Z8, Z7
+	ADDQ        $+128, R8
+	SUBQ        $0x20, R9
+	JMP         streamAVX512loop2two
+
+streamAVX512loop2one:
+	CMPQ        R9, $0x10
+	JL          streamAVX512loop2tail
+	VMOVUPS     (CX)(R8*1), Z8
+	VFMADD231PS (DX)(R8*1), Z8, Z4
+	VFMADD231PS (BX)(R8*1), Z8, Z6
+	ADDQ        $0x40, R8
+	SUBQ        $0x10, R9
+
+streamAVX512loop2tail:
+	TESTQ       R9, R9
+	JZ          streamAVX512loop2sum
+	LEAQ        ktail<>+0(SB), R10
+	SHLQ        $0x02, R9
+	SUBQ        R9, R10
+	VMOVUPS     64(R10), Z8
+	VPMOVD2M    Z8, K1
+	VMOVUPS.Z   (CX)(R8*1), K1, Z8
+	VMOVUPS.Z   (DX)(R8*1), K1, Z9
+	VFMADD231PS Z9, Z8, Z4
+	VMOVUPS.Z   (BX)(R8*1), K1, Z9
+	VFMADD231PS Z9, Z8, Z6
+
+streamAVX512loop2sum:
+	LEAQ          (BX)(SI*1), DX
+	VADDPS        Z1, Z0, Z0
+	VADDPS        Z3, Z2, Z2
+	VADDPS        Z5, Z4, Z4
+	VADDPS        Z7, Z6, Z6
+	VUNPCKLPS     Z2, Z0, Z8
+	VUNPCKHPS     Z2, Z0, Z0
+	VADDPS        Z8, Z0, Z0
+	VUNPCKLPS     Z6, Z4, Z8
+	VUNPCKHPS     Z6, Z4, Z4
+	VADDPS        Z8, Z4, Z4
+	VUNPCKLPD     Z4, Z0, Z8
+	VUNPCKHPD     Z4, Z0, Z0
+	VADDPS        Z8, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y8, Y0, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
+	VMOVUPS       X9, (AX)
+	ADDQ          $0x10, AX
+	SUBQ          $0x04, DI
+	JNZ           streamAVX512loop
+	VZEROUPPER
+	RET
+
 // func cross1AVX512(args *byte)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·cross1AVX512(SB), NOSPLIT, $0-8
@@ -6466,6 +6600,132 @@ squaresAVX2loopsum:
 	ADDQ         $0x10, AX
 	SUBQ         $0x04, BX
 	JNZ          squaresAVX2loop
+	VZEROUPPER
+	RET
+
+// func streamAVX2(dst *float32, v *float32, m *float32, stride int, count int, n int)
+// Requires: AVX, FMA3, MMX+
+TEXT ·streamAVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ v+8(FP), CX
+	MOVQ m+16(FP), DX
+	MOVQ stride+24(FP), SI
+	MOVQ count+32(FP), DI
+
+streamAVX2loop:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (DX)(SI*1), BX
+	XORQ   R8, R8
+	MOVQ   n+40(FP), R9
+
+streamAVX2loop0two:
+	CMPQ        R9, $0x10
+	JL          streamAVX2loop0one
+	PREFETCHT0  2048(DX)(R8*1)
+	PREFETCHT0  2048(BX)(R8*1)
+	VMOVUPS     (CX)(R8*1), Y8
+	VFMADD231PS (DX)(R8*1), Y8, Y0
+	VFMADD231PS (BX)(R8*1), Y8, Y2
+	VMOVUPS     32(CX)(R8*1), Y8
+	VFMADD231PS 32(DX)(R8*1), Y8, Y1
+	VFMADD231PS 32(BX)(R8*1), Y8, Y3
+	ADDQ        $+64, R8
+	SUBQ        $0x10, R9
+	JMP         streamAVX2loop0two
+
+streamAVX2loop0one:
+	CMPQ        R9, $0x08
+	JL          streamAVX2loop0tail
+	VMOVUPS     (CX)(R8*1), Y8
+	VFMADD231PS (DX)(R8*1), Y8, Y0
+	VFMADD231PS (BX)(R8*1), Y8, Y2
+	ADDQ        $0x20, R8
+	SUBQ        $0x08, R9
+
+streamAVX2loop0tail:
+	TESTQ       R9, R9
+	JZ          streamAVX2loop0sum
+	LEAQ        ktail<>+0(SB), R10
+	SHLQ        $0x02, R9
+	SUBQ        R9, R10
+	VMOVUPS     64(R10), Y10
+	VMASKMOVPS  (CX)(R8*1), Y10, Y8
+	VMASKMOVPS  (DX)(R8*1), Y10, Y9
+	VFMADD231PS Y9, Y8, Y0
+	VMASKMOVPS  (BX)(R8*1), Y10, Y9
+	VFMADD231PS Y9, Y8, Y2
+
+streamAVX2loop0sum:
+	LEAQ (BX)(SI*1), DX
+	LEAQ (DX)(SI*1), BX
+	XORQ R8, R8
+	MOVQ n+40(FP), R9
+
+streamAVX2loop2two:
+	CMPQ        R9, $0x10
+	JL          streamAVX2loop2one
+	PREFETCHT0  2048(DX)(R8*1)
+	PREFETCHT0  2048(BX)(R8*1)
+	VMOVUPS     (CX)(R8*1), Y8
+	VFMADD231PS (DX)(R8*1), Y8, Y4
+	VFMADD231PS (BX)(R8*1), Y8, Y6
+	VMOVUPS     32(CX)(R8*1), Y8
+	VFMADD231PS 32(DX)(R8*1), Y8, Y5
+	VFMADD231PS 32(BX)(R8*1), Y8, Y7
+	ADDQ        $+64, R8
+	SUBQ        $0x10, R9
+	JMP         streamAVX2loop2two
+
+streamAVX2loop2one:
+	CMPQ        R9, $0x08
+	JL          streamAVX2loop2tail
+	VMOVUPS     (CX)(R8*1), Y8
+	VFMADD231PS (DX)(R8*1), Y8, Y4
+	VFMADD231PS (BX)(R8*1), Y8, Y6
+	ADDQ        $0x20, R8
+	SUBQ        $0x08, R9
+
+streamAVX2loop2tail:
+	TESTQ       R9, R9
+	JZ          streamAVX2loop2sum
+	LEAQ        ktail<>+0(SB), R10
+	SHLQ        $0x02, R9
+	SUBQ        R9, R10
+	VMOVUPS     64(R10), Y10
+	VMASKMOVPS  (CX)(R8*1), Y10, Y8
+	VMASKMOVPS  (DX)(R8*1), Y10, Y9
+	VFMADD231PS Y9, Y8, Y4
+	VMASKMOVPS  (BX)(R8*1), Y10, Y9
+	VFMADD231PS Y9, Y8, Y6
+
+streamAVX2loop2sum:
+	LEAQ         (BX)(SI*1), DX
+	VADDPS       Y1, Y0, Y0
+	VADDPS       Y3, Y2, Y2
+	VADDPS       Y5, Y4, Y4
+	VADDPS       Y7, Y6, Y6
+	VUNPCKLPS    Y2, Y0, Y1
+	VUNPCKHPS    Y2, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VUNPCKLPS    Y6, Y4, Y1
+	VUNPCKHPS    Y6, Y4, Y4
+	VADDPS       Y1, Y4, Y4
+	VUNPCKLPD    Y4, Y0, Y1
+	VUNPCKHPD    Y4, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VMOVUPS      X1, (AX)
+	ADDQ         $0x10, AX
+	SUBQ         $0x04, DI
+	JNZ          streamAVX2loop
 	VZEROUPPER
 	RET
 

@@ -246,6 +246,28 @@ func TestSetRows(t *testing.T) {
 	})
 }
 
+// Rows that lie in a row have the products that they have by their numbers, to the bit.
+func TestSetRowsInARow(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	each(t, func(t *testing.T, s *kernel.Set, off int) {
+		for _, n := range []int{1, 7, 15, 16, 17, 31, 32, 33, 63, 64, 100, 384, 777} {
+			m, v := random(r, 16<<10/n, n), random(r, 1, n) // more than a first cache holds
+			numbers := make([]int32, m.Rows)
+			for i := range numbers {
+				numbers[i] = int32(i)
+			}
+			for _, count := range []int{0, 1, 2, 3, 4, 5, 11, 12, m.Rows - 1, m.Rows} {
+				dst, want := fenced(t, count, off), make([]float32, count)
+				s.Rows(dst, v.Data, m, nil)
+				s.Rows(want, v.Data, m, numbers[:count])
+				if !slices.Equal(dst, want) {
+					t.Fatalf("%d rows of %d numbers give other products by their numbers", count, n)
+				}
+			}
+		}
+	})
+}
+
 func TestNamed(t *testing.T) {
 	for _, s := range kernel.Sets() {
 		if got, err := kernel.Named(s.Name()); err != nil || got.Name() != s.Name() {

@@ -77,6 +77,12 @@ func rowsAVX512(dst *float32, v *float32, m *float32, rows *int32, stride int, c
 //go:noescape
 func squaresAVX512(dst *float32, v *float32, m *float32, rows *int32, stride int, count int, n int)
 
+// streamAVX512 writes the inner products of v with the first count rows of m, stride bytes apart, to dst. count is a multiple
+// of four, n > 0.
+//
+//go:noescape
+func streamAVX512(dst *float32, v *float32, m *float32, stride int, count int, n int)
+
 // cross1AVX512 writes the products of rows with the vectors in the lanes of 1 tile(s).
 //
 //go:noescape
@@ -170,6 +176,12 @@ func rowsAVX2(dst *float32, v *float32, m *float32, rows *int32, stride int, cou
 //
 //go:noescape
 func squaresAVX2(dst *float32, v *float32, m *float32, rows *int32, stride int, count int, n int)
+
+// streamAVX2 writes the inner products of v with the first count rows of m, stride bytes apart, to dst. count is a multiple
+// of four, n > 0.
+//
+//go:noescape
+func streamAVX2(dst *float32, v *float32, m *float32, stride int, count int, n int)
 
 // cross1AVX2 writes the products of rows with the vectors in the lanes of 1 tile(s).
 //

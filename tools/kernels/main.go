@@ -205,6 +205,7 @@ func main() {
 		s.bound()
 		s.rowsOf(false)
 		s.rowsOf(true)
+		s.stream()
 		s.cross(1, 12/s.parts)
 		s.foldRows()
 		s.fma()

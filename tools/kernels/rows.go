@@ -41,8 +41,11 @@ func (s isa) rowsOf(squares bool) {
 	LEAQ(Mem{Base: row[0], Index: stride, Scale: 4}, next[0])
 	s.nextRows(loop, numbers, next)
 	Label(loop + "last")
-	sums := s.dot4(loop, v, row, next, squares)
-	VMOVUPS(sums, Mem{Base: dst})
+	acc := s.accumulators4()
+	s.dots(loop, v, row, acc, squares, func(i int, at reg.Register, d int) Mem {
+		return Mem{Base: next[i], Index: at, Scale: 1, Disp: d}
+	})
+	VMOVUPS(s.sum4(acc), Mem{Base: dst})
 	ADDQ(Imm(16), dst)
 	SUBQ(Imm(4), count)
 	JNZ(LabelRef(loop))
@@ -71,10 +74,43 @@ func (s isa) nextRows(label string, numbers reg.Register, next []reg.Register) {
 	Label(label + "set")
 }
 
-// dot4 returns the inner products of v with four rows: each is the sum of 2·16 or
-// 2·8 partial sums, the numbers behind the last whole step added to the first of
-// them. The lines of next are brought on the way.
-func (s isa) dot4(label string, v reg.Register, row, next []reg.Register, squares bool) reg.Register {
+// streamRows are the rows that stream takes at once: with more, what the processor itself
+// brings lags behind. streamAhead is how far ahead of what is read memory is brought, in bytes.
+const (
+	streamRows  = 2
+	streamAhead = 2048
+)
+
+// stream: inner products of one vector with rows that lie in a row, so that memory is
+// read nearly as it lies. Each is what rows gives for the row, to the bit.
+func (s isa) stream() {
+	name := "stream" + s.name
+	TEXT(name, NOSPLIT, "func(dst, v, m *float32, stride, count, n int)")
+	Pragma("noescape")
+	Doc(name+" writes the inner products of v with the first count rows of m, stride bytes apart, to dst. count is a multiple",
+		"of four, n > 0.")
+	dst, v, row := Load(Param("dst"), GP64()), Load(Param("v"), GP64()), []reg.Register{Load(Param("m"), GP64()), GP64()}
+	stride, count := Load(Param("stride"), GP64()), Load(Param("count"), GP64())
+	loop := name + "loop"
+	Label(loop)
+	acc := s.accumulators4()
+	for i := 0; i < len(acc); i += streamRows {
+		LEAQ(Mem{Base: row[0], Index: stride, Scale: 1}, row[1])
+		s.dots(fmt.Sprintf("%s%d", loop, i), v, row, acc[i:i+streamRows], false, func(j int, at reg.Register, d int) Mem {
+			return Mem{Base: row[j], Index: at, Scale: 1, Disp: streamAhead + d}
+		})
+		LEAQ(Mem{Base: row[1], Index: stride, Scale: 1}, row[0])
+	}
+	VMOVUPS(s.sum4(acc), Mem{Base: dst})
+	ADDQ(Imm(16), dst)
+	SUBQ(Imm(4), count)
+	JNZ(LabelRef(loop))
+	VZEROUPPER()
+	RET()
+}
+
+// accumulators4 are two sums, zero, of each of four rows.
+func (s isa) accumulators4() [][2]reg.VecVirtual {
 	acc := make([][2]reg.VecVirtual, 4)
 	for i := range acc {
 		for j := range acc[i] {
@@ -82,6 +118,13 @@ func (s isa) dot4(label string, v reg.Register, row, next []reg.Register, square
 			s.zero(tile{acc[i][j]})
 		}
 	}
+	return acc
+}
+
+// dots adds the inner products of v with rows to their sums: of 2·16 or 2·8 numbers a
+// step, the numbers behind the last whole step to the first of them. What ahead says of
+// row i, the numbers that a step is at and d bytes is brought on the way.
+func (s isa) dots(label string, v reg.Register, row []reg.Register, acc [][2]reg.VecVirtual, squares bool, ahead func(i int, at reg.Register, d int) Mem) {
 	step := s.bytes / 4
 	at, n := GP64(), GP64()
 	XORQ(at, at)
@@ -91,7 +134,7 @@ func (s isa) dot4(label string, v reg.Register, row, next []reg.Register, square
 	JL(LabelRef(label + "one"))
 	for i := range row {
 		for d := 0; d < 2*s.bytes; d += 64 {
-			PREFETCHT0(Mem{Base: next[i], Index: at, Scale: 1, Disp: d})
+			PREFETCHT0(ahead(i, at, d))
 		}
 	}
 	for j := range 2 {
@@ -119,7 +162,6 @@ func (s isa) dot4(label string, v reg.Register, row, next []reg.Register, square
 	JZ(LabelRef(label + "sum"))
 	s.dotTail(v, row, at, n, acc, squares)
 	Label(label + "sum")
-	return s.sum4(acc)
 }
 
 // dotStep adds x, or with squares the row, times the row.
