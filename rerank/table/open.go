@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/likenessdb/likeness/internal/largepages"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
@@ -17,6 +18,7 @@ func Open(path string, expect Expect) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening table: %w", err)
 	}
+	largepages.Advise(file.Bytes)
 	t, err := decode(file.Bytes, expect)
 	if err != nil {
 		_ = file.Close()

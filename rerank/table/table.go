@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/likenessdb/likeness/internal/largepages"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
@@ -132,6 +133,12 @@ func (t *Table) pack(features rerank.Matrix) error {
 	t.packed = rerank.Packed{Packing: p.packing, Rows: features.Rows, Tiled: t.meta.Layout == LayoutTiles}
 	if t.meta.plain() {
 		t.plain, t.packed.Words = features, words(features.Data)
+	} else {
+		rows := (features.Rows + rerank.Lanes - 1) / rerank.Lanes * rerank.Lanes
+		t.packed.Words = make([]uint32, 0, rows*p.packing.RowWords())
+		if b, ok := mmap.AsBytes(t.packed.Words[:cap(t.packed.Words)]); ok {
+			largepages.Advise(b)
+		}
 	}
 	for r := range features.Rows {
 		w, ok := p.add(features.Row(r))

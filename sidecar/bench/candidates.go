@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"unsafe"
 
+	"github.com/likenessdb/likeness/internal/largepages"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -76,6 +77,7 @@ func (c *candidates) fill(s Scoring, packing rerank.Packing, spec rerank.Spec) {
 		return float32(int32(state)) * scale
 	}
 	words := make([]uint32, rows*size)
+	largepages.Advise(bytesOf(words)) // as a table has that is opened
 	if s.Format == rerank.FormatFloat32 {
 		for i := range words {
 			words[i] = math.Float32bits(next())
@@ -89,6 +91,11 @@ func (c *candidates) fill(s Scoring, packing rerank.Packing, spec rerank.Spec) {
 		return
 	}
 	c.table = rerank.Items{Packed: &rerank.Packed{Packing: packing, Rows: rows, Tiled: tiled, Words: words}}
+}
+
+// bytesOf looks at numbers as the bytes that they have in memory.
+func bytesOf[T uint32 | float32](v []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }
 
 // pack fills words with packed rows: some different ones, again and again.

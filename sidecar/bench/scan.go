@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/largepages"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -195,6 +196,7 @@ func (s *Scanning) flopsOf(m *model.Model) int {
 func (s *Scanning) table(m *model.Model) (*table.Table, error) {
 	rows, spec := s.rowsOfItem(), m.Spec()
 	features := rerank.NewMatrix(s.Items*rows, spec.Features)
+	largepages.Advise(bytesOf(features.Data))
 	r := rand.New(rand.NewPCG(3, 4))
 	const block = 1024
 	base := rerank.NewMatrix(block, s.Vectors.Cols)

@@ -8,21 +8,25 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/likenessdb/likeness/internal/largepages"
 )
 
 const readWrite = unix.PROT_READ | unix.PROT_WRITE
 
-// extend reserves memory for both and maps the file over its beginning.
+// extend reserves memory for both and maps the file over its beginning: where a large page
+// of the file begins, one of the memory does, so that it can be mapped at once.
 func extend(f *os.File, offset int64, length, room int) (*Extended, error) {
 	page := os.Getpagesize()
-	whole := (length + room + 2*page - 1) / page * page
-	base, err := unix.MmapPtr(-1, 0, nil, uintptr(whole), readWrite, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	whole := (length+room+2*page-1)/page*page + largepages.Size
+	start, err := unix.MmapPtr(-1, 0, nil, uintptr(whole), readWrite, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, fmt.Errorf("mapping %s with room for %d bytes: %w", f.Name(), room, err)
 	}
+	base := unsafe.Add(start, (uintptr(offset)-uintptr(start))%largepages.Size/uintptr(page)*uintptr(page))
 	e := &Extended{
-		Bytes: unsafe.Slice((*byte)(base), whole)[: length+room : length+room],
-		unmap: func() error { return unix.MunmapPtr(base, uintptr(whole)) },
+		Bytes: unsafe.Slice((*byte)(base), length+room),
+		unmap: func() error { return unix.MunmapPtr(start, uintptr(whole)) },
 	}
 	switch {
 	case length == 0:
@@ -36,6 +40,7 @@ func extend(f *os.File, offset int64, length, room int) (*Extended, error) {
 		_ = e.Close()
 		return nil, fmt.Errorf("mapping %s: %w", f.Name(), err)
 	}
+	largepages.Advise(e.Bytes)
 	clear(e.Bytes[length:min((length+page-1)/page*page, length+room)]) // what follows in the file
 	return e, nil
 }
