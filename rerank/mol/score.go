@@ -10,11 +10,12 @@ import (
 // scratch is what a call needs besides its results. It is pooled.
 type scratch struct {
 	base, hidden []float32
-	// Two tiles each: feature rows, stretches of them, the item's part of the
+	// A batch of tiles each: feature rows, stretches of them, the item's part of the
 	// gates, the logits over τ, the gates and their hidden layer.
 	rows, part, item, logits, gates, gateHidden []float32
 	words, halves                               []uint32 // tiles of packed rows; of bfloat16
 	ahead                                       kernel.Ahead
+	numbers                                     [kernel.MaxBatch][kernel.Lanes]int32      // of rows that are gathered
 	narrow                                      kernel.Narrow                             // of a screen's hidden layer,
 	widths                                      [kernel.MaxBatch][2][kernel.Lanes]float32 // and squares of that, and of what rounding it takes;
 	lost                                        [kernel.MaxBatch][kernel.Lanes]float32    // those of what rounding the logits takes

@@ -337,7 +337,7 @@ func (b *bounds) load(sc *scratch, items rerank.Items, from, to int) (group, []u
 	if !s.inBFloat16(p) {
 		return s.group(sc, items, from, to, false), nil
 	}
-	g := group{count: to - from, size: s.spec.Features * kernel.Lanes}
+	g := group{count: to - from, size: s.spec.Features * kernel.Lanes, rows: &sc.numbers}
 	g.tiles = (g.count + kernel.Lanes - 1) / kernel.Lanes
 	size := p.RowWords() * kernel.Lanes
 	var words []uint32
@@ -376,7 +376,7 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 	hidden := kernel.Padded(s.byPair.hidden()) * kernel.Lanes / 2
 	words := grow(&sc.halves, g.tiles*(logits+hidden)+2*kernel.Lanes)
 	layer := words[g.tiles*logits+2*kernel.Lanes:]
-	sc.lost = [kernel.MaxBatch][kernel.Lanes]float32{}
+	clear(sc.lost[:g.tiles])
 	for t := range g.tiles {
 		s.kernels.Round(words[t*logits:], &sc.lost[t], sc.logits[t*s.logitTile():][:pairs*kernel.Lanes])
 		if pairs < s.c.pairs() {
@@ -384,7 +384,7 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 		}
 	}
 	sc.gateHidden = grow(&sc.gateHidden, g.tiles*2*hidden)
-	sc.widths = [kernel.MaxBatch][2][kernel.Lanes]float32{}
+	clear(sc.widths[:g.tiles])
 	sc.narrow = kernel.Narrow{Words: layer, Tile: hidden, Squares: sc.widths[:]}
 	s.kernels.MultiplyBFloat16(r.first, words, &kernel.Product{
 		Tiles: g.tiles, C: sc.gateHidden, CTile: 2 * hidden, BTile: logits, Bias: s.byPair.first.biases, SiLU: true, Rough: true, Ahead: &sc.ahead,

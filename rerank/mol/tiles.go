@@ -44,7 +44,7 @@ type group struct {
 	x    []float32
 	size int
 	m    rerank.Matrix
-	rows [kernel.MaxBatch][kernel.Lanes]int32
+	rows *[kernel.MaxBatch][kernel.Lanes]int32 // the scratch's
 }
 
 // Score implements rerank.Encoded. Candidates lie in the lanes of tiles, so that
@@ -105,7 +105,7 @@ func (s *Similarity) score(dst []float32, queries []*encoded, items rerank.Items
 // Rows of float32 stay where they are, unless they are wanted whole: then, and if
 // they are packed, they are put into tiles.
 func (s *Similarity) group(sc *scratch, items rerank.Items, from, to int, whole bool) group {
-	g := group{count: to - from, size: s.spec.Features * kernel.Lanes}
+	g := group{count: to - from, size: s.spec.Features * kernel.Lanes, rows: &sc.numbers}
 	g.tiles = (g.count + kernel.Lanes - 1) / kernel.Lanes
 	p := items.Packed
 	if p != nil && p.Format == rerank.FormatFloat32 {
