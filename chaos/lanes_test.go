@@ -94,6 +94,10 @@ func (w *world) search(ctx context.Context, l *lane, n int) bench.Outcome {
 }
 
 func api(s *sidecar, route string) func(context.Context, []float32) (answer, error) {
+	return apiWithin(s, route, timeout)
+}
+
+func apiWithin(s *sidecar, route string, timeout time.Duration) func(context.Context, []float32) (answer, error) {
 	c := likenessv1.NewSearchServiceClient(s.conn)
 	return func(ctx context.Context, q []float32) (answer, error) {
 		r, err := c.Search(ctx, &likenessv1.SearchRequest{Route: route, Query: &likenessv1.Query{Vector: q}, K: wanted, Timeout: durationpb.New(timeout)})
