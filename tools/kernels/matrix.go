@@ -234,36 +234,6 @@ func (p *product) summedRows(label string, tiles, rows int) {
 	Label(label + "end")
 }
 
-// prefetches does some of what other products do a step at a time.
-func (p *product) prefetches(label string, count int) {
-	ahead := GP64()
-	p.at, p.left, p.step = GP64(), GP64(), GP64()
-	MOVQ(p.arg(argAhead), ahead)
-	TESTQ(ahead, ahead)
-	JZ(LabelRef(label + "none"))
-	MOVQ(Mem{Base: ahead, Disp: aheadAt}, p.at)
-	MOVQ(Mem{Base: ahead, Disp: aheadStep}, p.step)
-	SUBQ(Imm(uint64(count)), Mem{Base: ahead, Disp: aheadLeft})
-	JG(LabelRef(label + "all"))
-	ADDQ(Imm(uint64(count)), Mem{Base: ahead, Disp: aheadLeft})
-	n := GP64()
-	MOVQ(U32(uint32(count)), n)
-	MOVQ(Mem{Base: ahead, Disp: aheadLeft}, p.left)
-	Label(label)
-	p.prefetch(label)
-	DECQ(n)
-	JNZ(LabelRef(label))
-	p.storeAhead(label)
-	JMP(LabelRef(label + "none"))
-	Label(label + "all")
-	for range count {
-		PREFETCHT1(Mem{Base: p.at})
-		ADDQ(p.step, p.at)
-	}
-	MOVQ(p.at, Mem{Base: ahead, Disp: aheadAt})
-	Label(label + "none")
-}
-
 // memoryOp writes an instruction of a matrix register and memory at a base, with rows an index apart where there is one.
 func memoryOp(name string, prefix, opcode, matrix uint64, base reg.GPPhysical, index ...reg.GPPhysical) {
 	at := uint64(base.PhysicalIndex())
