@@ -278,7 +278,10 @@ func (i isa) rows4(dst *float32, v []float32, m rerank.Matrix, rows *int32, coun
 
 // crossTiles is how many of the tiles that are left cross takes at once.
 func (i isa) crossTiles(left int) int {
-	if i == avx512 && left > 1 {
+	switch {
+	case i == avx512 && left > 3:
+		return 4
+	case i == avx512 && left > 1:
 		return 2
 	}
 	return 1
@@ -286,6 +289,8 @@ func (i isa) crossTiles(left int) int {
 
 func (i isa) cross(args *crossArgs, tiles int) {
 	switch {
+	case tiles == 4:
+		cross4AVX512((*byte)(unsafe.Pointer(args)))
 	case tiles == 2:
 		cross2AVX512((*byte)(unsafe.Pointer(args)))
 	case i == avx512:

@@ -143,7 +143,7 @@ func TestGatherColumns(t *testing.T) {
 func TestCross(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 11))
 	each(t, func(t *testing.T, s *kernel.Set, off int) {
-		for _, shape := range [][3]int{{1, 1, 1}, {12, 16, 64}, {13, 17, 40}, {31, 33, 7}, {48, 32, 128}, {5, 3, 384}} {
+		for _, shape := range [][3]int{{1, 1, 1}, {12, 16, 64}, {13, 17, 40}, {31, 33, 7}, {48, 32, 128}, {5, 3, 384}, {1, 64, 384}, {9, 77, 20}, {32, 112, 33}} {
 			m := random(r, shape[0], shape[2])
 			m.Data = append(make([]float32, off), m.Data...)[off:]
 			var vectors [][]float32

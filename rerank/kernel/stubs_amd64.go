@@ -229,6 +229,11 @@ func productInt8AVX2(args *byte)
 //go:noescape
 func cross2AVX512(args *byte)
 
+// cross4AVX512 writes the products of rows with the vectors in the lanes of 4 tile(s).
+//
+//go:noescape
+func cross4AVX512(args *byte)
+
 // narrowAVX512 writes pairs of values of the tile x as n words of 16 lanes, and adds the squares of what each lane loses to lost. It needs AVX512_BF16.
 //
 //go:noescape

@@ -253,8 +253,8 @@ const (
 	crossCRow
 )
 
-// cross: products of rows, read as they lie, with vectors in the lanes of one or
-// two tiles.
+// cross: products of rows, read as they lie, with vectors in the lanes of one, two or
+// four tiles.
 func (s isa) cross(tiles, rows int) {
 	name := fmt.Sprintf("cross%d%s", tiles, s.name)
 	TEXT(name, NOSPLIT, "func(args *byte)")
@@ -300,6 +300,11 @@ func (s isa) crossBlock(label string, args reg.Register, tiles, rows int) {
 	}
 	MOVQ(Mem{Base: args, Disp: crossQ}, q)
 	MOVQ(Mem{Base: args, Disp: crossQTile}, qtile)
+	var qtile3 reg.Register
+	if tiles == 4 {
+		qtile3 = GP64()
+		LEAQ(Mem{Base: qtile, Index: qtile, Scale: 2}, qtile3)
+	}
 	MOVQ(Mem{Base: args, Disp: crossSteps}, n)
 	MOVQ(stride, ahead) // the rows behind these are next: the loop brings rows·4 bytes a step
 	IMUL3Q(U32(uint32(rows)), ahead, ahead)
@@ -312,8 +317,11 @@ func (s isa) crossBlock(label string, args reg.Register, tiles, rows int) {
 		x = append(x, p.takeTile())
 		for i, v := range x[t] {
 			m := Mem{Base: q, Disp: i * s.bytes}
-			if t > 0 {
-				m.Index, m.Scale = qtile, 1
+			switch t {
+			case 1, 2:
+				m.Index, m.Scale = qtile, uint8(t)
+			case 3:
+				m.Index, m.Scale = qtile3, 1
 			}
 			VMOVUPS(m, v)
 		}
