@@ -1,11 +1,13 @@
 package bilinear_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
@@ -23,6 +25,31 @@ func BenchmarkScore(b *testing.B) {
 	for b.Loop() {
 		if err := e.Score(dst, items); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkEncode encodes queries of 384 numbers, alone and in a batch.
+func BenchmarkEncode(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, width := range []int{64, 384} {
+		s := build(b, bilinear.Config{QueryDim: 384, ItemDim: width, Normalise: true}, tensor.Set{"W": random(rng, 384, width)})
+		for _, count := range []int{1, 32} {
+			queries := make([]rerank.Query, count)
+			for i := range queries {
+				queries[i].Vector = random(rng, 384).Data
+			}
+			for _, k := range kernel.Sets() {
+				with := s.WithKernels(k)
+				b.Run(fmt.Sprintf("384x%d/%s/%d", width, k.Name(), count), func(b *testing.B) {
+					b.ReportAllocs()
+					for b.Loop() {
+						if _, err := rerank.EncodeAll(with, queries); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
 		}
 	}
 }

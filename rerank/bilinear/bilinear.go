@@ -47,8 +47,8 @@ type Similarity struct {
 	spec    rerank.Spec
 	kernels *kernel.Set
 	form    Form
-	wt      rerank.Matrix // full: Wᵀ
-	pt, q   rerank.Matrix // low rank: Pᵀ and Q
+	wt      factor        // what a query is multiplied with first: Wᵀ, or Pᵀ of low rank
+	q       rerank.Matrix // low rank: Q
 	qt      rerank.Matrix // low rank: Qᵀ
 	w       []float32     // diagonal
 	// factorNorm bounds the spectral norm of Q: a unit vector's factor is no longer.
@@ -122,7 +122,7 @@ func (s *Similarity) load(r *tensor.Reader) float64 {
 		if w.Data == nil {
 			return 0
 		}
-		s.wt = kernel.Transpose(w)
+		s.wt = pack(kernel.Transpose(w))
 		return spectralBound(w)
 	case Diagonal:
 		s.w = r.Get("w", n)
@@ -143,7 +143,7 @@ func (s *Similarity) loadFactors(r *tensor.Reader) float64 {
 	if p.Data == nil || s.q.Data == nil {
 		return 0
 	}
-	s.pt, s.qt = kernel.Transpose(p), kernel.Transpose(s.q)
+	s.wt, s.qt = pack(kernel.Transpose(p)), kernel.Transpose(s.q)
 	bound := rerank.Norm(p.Data) * rerank.Norm(s.q.Data)
 	if s.form == IdentityLowRank {
 		return 1 + bound
@@ -252,7 +252,7 @@ func finite(u []float32) error { return rerank.CheckFinite("query times W", u) }
 func (s *Similarity) project(queries rerank.Matrix) rerank.Matrix {
 	switch s.form {
 	case Full:
-		return s.times(queries, s.wt)
+		return s.times(queries)
 	case Diagonal:
 		u := rerank.NewMatrix(queries.Rows, s.spec.ItemDim)
 		for r := range u.Rows {
@@ -264,7 +264,7 @@ func (s *Similarity) project(queries rerank.Matrix) rerank.Matrix {
 		return u
 	case LowRank, IdentityLowRank:
 	}
-	factors := s.times(queries, s.pt)
+	factors := s.times(queries)
 	if s.form == LowRank {
 		return factors
 	}
@@ -275,9 +275,34 @@ func (s *Similarity) project(queries rerank.Matrix) rerank.Matrix {
 	return u
 }
 
-func (s *Similarity) times(queries, wt rerank.Matrix) rerank.Matrix {
-	u := rerank.NewMatrix(queries.Rows, wt.Rows)
-	s.kernels.MulT(u.Data, u.Cols, queries, wt, nil)
+// factor is a matrix whose rows are multiplied with queries: as it is, and in lanes where its rows fill them and
+// that is quicker.
+type factor struct {
+	rerank.Matrix
+	lanes kernel.Vectors
+}
+
+func pack(m rerank.Matrix) factor {
+	f := factor{Matrix: m}
+	if m.Rows%kernel.Lanes > 0 || !kernel.Best().Crosses() {
+		return f
+	}
+	rows := make([][]float32, m.Rows)
+	for r := range rows {
+		rows[r] = m.Row(r)
+	}
+	kernel.Best().PackVectors(&f.lanes, rows)
+	return f
+}
+
+// times multiplies every query with wt. Its sums are the same, to the bit, however many queries there are.
+func (s *Similarity) times(queries rerank.Matrix) rerank.Matrix {
+	u := rerank.NewMatrix(queries.Rows, s.wt.Rows)
+	if s.kernels.Crosses() && s.wt.lanes.Width() > 0 {
+		s.kernels.Cross(u.Data, s.wt.lanes, queries)
+	} else {
+		s.kernels.MulT(u.Data, u.Cols, queries, s.wt.Matrix, nil)
+	}
 	return u
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/rerank/safetensors"
 	"github.com/likenessdb/likeness/rerank/tensor"
@@ -356,23 +357,35 @@ func TestEncodeBatch(t *testing.T) {
 		for _, form := range []bilinear.Form{bilinear.Full, bilinear.LowRank, bilinear.IdentityLowRank, bilinear.Diagonal} {
 			rng := rand.New(rand.NewPCG(seed, 2))
 			s, _ := randomForm(t, rng, form, seed%2 == 0)
-			queries := make([]rerank.Query, 1+rng.IntN(9))
-			for i := range queries {
-				queries[i].Vector = random(rng, s.Spec().QueryDim).Data
-			}
-			batch, err := rerank.EncodeAll(s, queries)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, q := range queries {
-				alone := encode(t, s, q.Vector)
-				near(t, "probe", probe(t, batch[i], false).Vector, probe(t, alone, false).Vector, 0)
-				near(t, "u", batch[i].(rerank.Operator).Operands().Vectors.Data, alone.(rerank.Operator).Operands().Vectors.Data, 0)
-			}
-			queries[len(queries)-1].Vector = make([]float32, s.Spec().QueryDim+1)
-			if _, err := rerank.EncodeAll(s, queries); !errors.Is(err, rerank.ErrQuery) || !strings.Contains(err.Error(), fmt.Sprintf("query %d: ", len(queries)-1)) {
-				t.Errorf("a query of another length: %v, want ErrQuery with its number", err)
-			}
+			checkEncodeBatch(t, s, rng)
 		}
+	}
+	for _, width := range []int{16, 32, 64, 112} { // whole lanes
+		rng := rand.New(rand.NewPCG(uint64(width), 2))
+		s := build(t, bilinear.Config{QueryDim: 40, ItemDim: width, Normalise: true}, tensor.Set{"W": random(rng, 40, width)})
+		for _, k := range kernel.Sets() {
+			checkEncodeBatch(t, s.WithKernels(k), rng)
+		}
+	}
+}
+
+func checkEncodeBatch(t *testing.T, s rerank.Similarity, rng *rand.Rand) {
+	t.Helper()
+	queries := make([]rerank.Query, 1+rng.IntN(9))
+	for i := range queries {
+		queries[i].Vector = random(rng, s.Spec().QueryDim).Data
+	}
+	batch, err := rerank.EncodeAll(s, queries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, q := range queries {
+		alone := encode(t, s, q.Vector)
+		near(t, "probe", probe(t, batch[i], false).Vector, probe(t, alone, false).Vector, 0)
+		near(t, "u", batch[i].(rerank.Operator).Operands().Vectors.Data, alone.(rerank.Operator).Operands().Vectors.Data, 0)
+	}
+	queries[len(queries)-1].Vector = make([]float32, s.Spec().QueryDim+1)
+	if _, err := rerank.EncodeAll(s, queries); !errors.Is(err, rerank.ErrQuery) || !strings.Contains(err.Error(), fmt.Sprintf("query %d: ", len(queries)-1)) {
+		t.Errorf("a query of another length: %v, want ErrQuery with its number", err)
 	}
 }

@@ -64,7 +64,7 @@ func (s *Set) Cross(c []float32, v Vectors, m rerank.Matrix) {
 	}
 }
 
-// Crosses: Cross is quicker than MulT for many rows, and as quick for one.
+// Crosses says whether Cross is quicker than MulT for many rows, and as quick for one.
 func (s *Set) Crosses() bool { return s.isa == avx512 }
 
 // crossArgs is what the assembly reads and changes; tools/kernels has its offsets.
