@@ -28,12 +28,8 @@ var _ prometheus.Collector = (*deviceCollector)(nil)
 func (r *registrar) devices() *deviceCollector {
 	c := &deviceCollector{}
 	labels := []string{"route", "version", "plugin"}
-	describe := func(kind, name, help string, labels ...string) *prometheus.Desc {
-		r.docs = append(r.docs, metricDoc{name: namespace + "_" + name, kind: kind, help: help, labels: labels})
-		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
-	}
 	add := func(kind prometheus.ValueType, word, name, help string, value func(s offload.Status) float64) {
-		c.all = append(c.all, deviceMetric{describe(word, name, help, labels...), kind, value})
+		c.all = append(c.all, deviceMetric{r.describe(word, name, help, labels...), kind, value})
 	}
 	add(prometheus.GaugeValue, "gauge", "device_ready", "1 while the device has the route's model and table and is asked.",
 		func(s offload.Status) float64 { return oneIf(s.State == offload.Ready) })
@@ -45,7 +41,7 @@ func (r *registrar) devices() *deviceCollector {
 		func(s offload.Status) float64 { return float64(s.Loads) })
 	add(prometheus.CounterValue, "counter", "device_patches_total", "Times that what was written to the table was sent.",
 		func(s offload.Status) float64 { return float64(s.Patches) })
-	c.answers = describe("counter", "device_answers_total",
+	c.answers = r.describe("counter", "device_answers_total",
 		"Searches that had a use for the device: used, or scored in the sidecar instead because it was not_ready, stale (behind the table), failed, undecided (what it left out could belong to the answer) or contradicted (its scores were wrong).",
 		append(labels, "outcome")...)
 	r.MustRegister(c)

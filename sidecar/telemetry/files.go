@@ -34,17 +34,11 @@ var _ prometheus.Collector = (*filesCollector)(nil)
 
 // files registers the metrics of certificates and tokens, which show nothing until WatchFiles.
 func (r *registrar) files() *filesCollector {
-	c := &filesCollector{now: map[string]func() Files{}}
-	for _, m := range []struct {
-		at         **prometheus.Desc
-		name, help string
-	}{
-		{&c.expiry, "certificate_expiry_timestamp_seconds", "When the certificate ends that a listener presents, or the first of its chain."},
-		{&c.start, "certificate_start_timestamp_seconds", "Since when that certificate is valid."},
-		{&c.refused, "files_refused", "1 while a changed certificate, key or tokens file cannot be used: what was read before is in force."},
-	} {
-		*m.at = prometheus.NewDesc(namespace+"_"+m.name, m.help, []string{"use"}, nil)
-		r.docs = append(r.docs, metricDoc{name: namespace + "_" + m.name, kind: "gauge", help: m.help, labels: []string{"use"}})
+	c := &filesCollector{
+		expiry:  r.describe("gauge", "certificate_expiry_timestamp_seconds", "When the certificate ends that a listener presents, or the first of its chain.", "use"),
+		start:   r.describe("gauge", "certificate_start_timestamp_seconds", "Since when that certificate is valid.", "use"),
+		refused: r.describe("gauge", "files_refused", "1 while a changed certificate, key or tokens file cannot be used: what was read before is in force.", "use"),
+		now:     map[string]func() Files{},
 	}
 	r.MustRegister(c)
 	return c

@@ -29,12 +29,8 @@ var _ prometheus.Collector = (*followCollector)(nil)
 // WatchFollowing.
 func (r *registrar) following() *followCollector {
 	c := &followCollector{}
-	describe := func(kind, name, help string, labels ...string) *prometheus.Desc {
-		r.docs = append(r.docs, metricDoc{name: namespace + "_" + name, kind: kind, help: help, labels: labels})
-		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
-	}
 	add := func(kind prometheus.ValueType, word, name, help string, value func(s follow.Status) float64) {
-		c.all = append(c.all, followMetric{describe(word, name, help, "route"), kind, value})
+		c.all = append(c.all, followMetric{r.describe(word, name, help, "route"), kind, value})
 	}
 	gauge := func(name, help string, value func(s follow.Status) float64) {
 		add(prometheus.GaugeValue, "gauge", name, help, value)
@@ -62,7 +58,7 @@ func (r *registrar) following() *followCollector {
 		func(s follow.Status) float64 { return float64(s.Reconciles) })
 	counter("reconcile_rows_total", "Rows that comparisons have read.",
 		func(s follow.Status) float64 { return float64(s.Rows) })
-	c.drift = describe("gauge", "drift_rows",
+	c.drift = r.describe("gauge", "drift_rows",
 		"Rows that the last comparison found different, and repaired: missing, changed, surplus; unfit are those that the table's format cannot hold.", "route", "kind")
 	r.MustRegister(c)
 	return c

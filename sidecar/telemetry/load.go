@@ -24,17 +24,10 @@ var _ prometheus.Collector = (*loadCollector)(nil)
 
 // load registers the metrics of the admission, which show nothing until WatchLoad.
 func (r *registrar) load() *loadCollector {
-	c := &loadCollector{}
-	for _, m := range []struct {
-		at         **prometheus.Desc
-		name, help string
-	}{
-		{&c.limit, "admission_limit", "Searches of a route that are let in at a time, as found from their times."},
-		{&c.inFlight, "admission_in_flight", "Searches of a route that are in flight."},
-		{&c.queued, "admission_queued", "Searches of a route that wait to be let in."},
-	} {
-		*m.at = prometheus.NewDesc(namespace+"_"+m.name, m.help, []string{"route"}, nil)
-		r.docs = append(r.docs, metricDoc{name: namespace + "_" + m.name, kind: "gauge", help: m.help, labels: []string{"route"}})
+	c := &loadCollector{
+		limit:    r.describe("gauge", "admission_limit", "Searches of a route that are let in at a time, as found from their times.", "route"),
+		inFlight: r.describe("gauge", "admission_in_flight", "Searches of a route that are in flight.", "route"),
+		queued:   r.describe("gauge", "admission_queued", "Searches of a route that wait to be let in.", "route"),
 	}
 	r.MustRegister(c)
 	return c

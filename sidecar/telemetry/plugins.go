@@ -27,12 +27,8 @@ var _ prometheus.Collector = (*pluginCollector)(nil)
 // plugins registers the metrics of plugins, which show nothing until WatchPlugins.
 func (r *registrar) plugins() *pluginCollector {
 	c := &pluginCollector{}
-	describe := func(kind, name, help string, labels ...string) *prometheus.Desc {
-		r.docs = append(r.docs, metricDoc{name: namespace + "_" + name, kind: kind, help: help, labels: labels})
-		return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
-	}
 	gauge := func(name, help string, value func(s plugins.State) float64) {
-		c.all = append(c.all, pluginMetric{describe("gauge", name, help, "plugin"), prometheus.GaugeValue, value})
+		c.all = append(c.all, pluginMetric{r.describe("gauge", name, help, "plugin"), prometheus.GaugeValue, value})
 	}
 	gauge("plugin_up", "1 while the plugin is well and calls go to it.",
 		func(s plugins.State) float64 { return oneIf(s.Status == plugins.Ready) })
@@ -43,10 +39,10 @@ func (r *registrar) plugins() *pluginCollector {
 	gauge("plugin_resident_memory_bytes", "Resident memory of its process; 0 where it is not known.",
 		func(s plugins.State) float64 { return float64(s.Resident) })
 	c.all = append(c.all, pluginMetric{
-		describe("counter", "plugin_restarts_total", "Starts of the plugin, or connections to it, after the first.", "plugin"),
+		r.describe("counter", "plugin_restarts_total", "Starts of the plugin, or connections to it, after the first.", "plugin"),
 		prometheus.CounterValue, func(s plugins.State) float64 { return float64(s.Restarts) },
 	})
-	c.ends = describe("counter", "plugin_ends_total",
+	c.ends = r.describe("counter", "plugin_ends_total",
 		"How often it ended, or was ended: crashed, hung (no answer in time), memory (above its limit), checksum (a file was changed: not started), start (could not be started).",
 		"plugin", "reason")
 	r.MustRegister(c)

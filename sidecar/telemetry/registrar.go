@@ -39,6 +39,12 @@ func (r *registrar) add(kind, name, help string, labels []string, c prometheus.C
 	r.MustRegister(c)
 }
 
+// describe documents a metric of a collector that asks for its values when it is asked.
+func (r *registrar) describe(kind, name, help string, labels ...string) *prometheus.Desc {
+	r.docs = append(r.docs, metricDoc{name: namespace + "_" + name, kind: kind, help: help, labels: labels})
+	return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
+}
+
 func (r *registrar) counter(name, help string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	r.add("counter", name, help, labels, v)
