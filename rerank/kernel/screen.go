@@ -34,7 +34,7 @@ func (s *Set) Bound(out *[Lanes]float32, weighed *[2][Lanes]float32, squares *[4
 }
 
 func boundGo(out *[Lanes]float32, weighed *[2][Lanes]float32, squares *[4]*[Lanes]float32, errors *GateErrors, reach float32) {
-	worst := errors.factor(greatest(squares[0]), greatest(squares[1]), greatest(squares[2]), greatest(squares[3]))
+	worst := errors.factor(Greatest(squares[0]), Greatest(squares[1]), Greatest(squares[2]), Greatest(squares[3]))
 	for l := range out {
 		mean, spread := weighed[0][l], weighed[1][l]
 		if out[l] = mean + worst*spread; !(out[l] < reach) {
@@ -55,13 +55,17 @@ func (e *GateErrors) factor(squares ...float32) float32 {
 	return all * up * (16 * boundRoom) / (down * down)
 }
 
-// greatest of numbers; NaN is above all.
-func greatest(v *[Lanes]float32) (top float32) {
-	top = v[0]
-	for _, x := range v {
-		top = max(top, x)
+// Greatest of numbers that are not negative; NaN is above all. Four maxima do not wait for
+// each other.
+func Greatest(v *[Lanes]float32) float32 {
+	var a, b, c, d uint32
+	for i := 0; i < Lanes; i += 4 {
+		a = max(a, math.Float32bits(v[i]))
+		b = max(b, math.Float32bits(v[i+1]))
+		c = max(c, math.Float32bits(v[i+2]))
+		d = max(d, math.Float32bits(v[i+3]))
 	}
-	return top
+	return math.Float32frombits(max(a, b, c, d))
 }
 
 func extentGo(out *[3][Lanes]float32, x []float32) {

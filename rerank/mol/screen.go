@@ -235,7 +235,7 @@ func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from, to 
 // what matters. 2·10⁻⁵ of the greatest norm of the tile's logits is for the rounding of
 // Score, and of a screen that computes as Score does; 2⁻²⁰ for that of bounds.
 func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *float32) bool {
-	squares := greatest(&extent[2])
+	squares := kernel.Greatest(&extent[2])
 	norm := root(squares) + b.logit
 	*off = above(b.logit+(2*kernelError+0x1p-20)*norm) + 0*squares // NaN stays
 	dst = dst[:min(len(dst), kernel.Lanes)]
@@ -260,19 +260,6 @@ func (b *bounds) byGates(dst []float32, squares *[4]*[kernel.Lanes]float32, off 
 			dst[l] = bound
 		}
 	}
-}
-
-// greatest of numbers that are not negative; NaN is above all. Four maxima do not wait for
-// each other.
-func greatest(v *[kernel.Lanes]float32) float32 {
-	var a, b, c, d uint32
-	for i := 0; i < kernel.Lanes; i += 4 {
-		a = max(a, math.Float32bits(v[i]))
-		b = max(b, math.Float32bits(v[i+1]))
-		c = max(c, math.Float32bits(v[i+2]))
-		d = max(d, math.Float32bits(v[i+3]))
-	}
-	return math.Float32frombits(max(a, b, c, d))
 }
 
 // root is above the norm of which x is the computed square.
