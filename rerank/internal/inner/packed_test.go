@@ -33,6 +33,20 @@ func pack(p rerank.Packing, m rerank.Matrix, tiled bool) (*rerank.Packed, rerank
 	return q, back
 }
 
+// maxSimQuery encodes a vector for max-sim.
+func maxSimQuery(t *testing.T, k *kernel.Set, v []float32) rerank.Encoded {
+	t.Helper()
+	s, err := maxsim.New(maxsim.Config{Dim: len(v)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := s.WithKernels(k).Encode(rerank.Query{Vector: v})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
 // Packed rows score what the same numbers do in float32, to the bit: whole or gathered, each an item
 // or several of one, and however many there are.
 func TestPacked(t *testing.T) {
@@ -44,14 +58,7 @@ func TestPacked(t *testing.T) {
 		"one row each": nil, "groups": {0, 0, 1, 4, 9, 9, 14, 300, 301, 306, 562, 699}, "groups from the second row on": {1, 5, 6, 22},
 	}
 	for _, k := range kernel.Sets() {
-		s, err := maxsim.New(maxsim.Config{Dim: cols}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		q, err := s.WithKernels(k).Encode(rerank.Query{Vector: random(r, 1, cols).Data})
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := maxSimQuery(t, k, random(r, 1, cols).Data)
 		for _, format := range rerank.Formats()[1:] {
 			for _, tiled := range []bool{false, true} {
 				packed, back := pack(rerank.Packing{Format: format, Cols: cols, Block: 10}, m, tiled)
@@ -110,14 +117,7 @@ func TestScreenGroups(t *testing.T) {
 	}
 	starts := []int32{0, 4, 8, 9, 9, 280, 281, 300}
 	for _, k := range kernel.Sets() {
-		s, err := maxsim.New(maxsim.Config{Dim: cols}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		q, err := s.WithKernels(k).Encode(rerank.Query{Vector: random(r, 1, cols).Data})
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := maxSimQuery(t, k, random(r, 1, cols).Data)
 		for _, tiled := range []bool{false, true} {
 			packed, _ := pack(packing, m, tiled)
 			scores, bounds := make([]float32, len(starts)-1), make([]float32, len(starts)-1)
