@@ -115,20 +115,16 @@ func (f *benchFlags) runRoute(ctx context.Context, src *source) (_ bench.Result,
 	if err != nil {
 		return bench.Result{}, err
 	}
-	if _, ok := c.Routes[f.route]; !ok {
-		return bench.Result{}, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
-	}
 	queries, err := f.readQueries()
 	if err != nil {
 		return bench.Result{}, err
 	}
-	parts, err := rollout.Open(ctx, c)
+	parts, route, err := rollout.OpenPart(ctx, c, rollout.Part{Route: f.route})
 	if err != nil {
-		return bench.Result{}, err
+		return bench.Result{}, badRoute(err)
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
-	i := slices.IndexFunc(parts.Routes, func(r *pipeline.Route) bool { return r.Name == f.route })
-	p, err := pipeline.New(parts.Routes[i:i+1], pipeline.Options{})
+	p, err := pipeline.New([]*pipeline.Route{route}, pipeline.Options{})
 	if err != nil {
 		return bench.Result{}, err
 	}

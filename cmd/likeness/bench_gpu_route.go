@@ -18,7 +18,6 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -72,19 +71,10 @@ func (f *benchGPUFlags) onPlugin(ctx context.Context, c *config.Config, name str
 
 // find is the route as it is served.
 func (b *benchGPURoute) find(c *config.Config) (config.Route, error) {
-	r, ok := c.Routes[b.name]
-	if !ok {
-		return r, usagef("--route: the configuration has no route %q; it has %q", b.name, c.RouteNames())
-	}
-	chosen, err := rollout.Chosen(c)
+	r, err := routeOf(c, b.name, "")
 	if err != nil {
 		return r, err
 	}
-	version, ok := chosen[b.name]
-	if !ok {
-		version = r.Active
-	}
-	r, _ = r.At(version)
 	if r.Device == "" || r.Table == "" {
 		return r, usagef("--route: routes.%s has no device, or no table that one could score; give it both, or measure a device by --plugin", b.name)
 	}

@@ -18,7 +18,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/dataset"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/report"
+	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -128,13 +130,13 @@ func (f *calibrateFlags) run(ctx context.Context, src *source, p *progress) (_ *
 	if err != nil {
 		return nil, "", err
 	}
-	parts, err := f.open(ctx, c)
+	parts, route, err := f.open(ctx, c)
 	if err != nil {
 		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
 	in := calibrate.Input{
-		Route: parts.Routes[0], Depths: f.depths, Parallel: f.parallel, Progress: p.begin,
+		Route: route, Depths: f.depths, Parallel: f.parallel, Progress: p.begin,
 		Promise: calibrate.Promise{K: f.k, Recall: f.recall, Share: f.share, Alpha: alphaOf(f.confidence)},
 	}
 	if !f.dryRun {
@@ -154,28 +156,24 @@ func (f *calibrateFlags) run(ctx context.Context, src *source, p *progress) (_ *
 	return r, path, r.Save(path)
 }
 
-// open opens the route, and nothing of the others.
-func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, error) {
-	r, err := routeOf(c, f.route, f.version)
+// open opens the route, and nothing of the others. It sets the state folder.
+func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, *pipeline.Route, error) {
+	version, r, err := rollout.InService(c, f.route, f.version) // as the configuration's own state folder has it
 	if err != nil {
-		return nil, err
+		return nil, nil, badRoute(err)
 	}
 	c.StateDir = cmp.Or(f.state, c.StateDir)
 	switch {
 	case r.Ranker != "":
-		return nil, usagef("what is audited is the similarity's order, and the answers of route %q are in that of ranker %q; "+
+		return nil, nil, usagef("what is audited is the similarity's order, and the answers of route %q are in that of ranker %q; "+
 			"calibrate a route of the same model without a ranker", f.route, r.Ranker)
 	case c.StateDir == "" && !f.dryRun:
-		return nil, usagef("there is no folder to keep the calibration in; set state_dir, or give --state or --dry-run")
+		return nil, nil, usagef("there is no folder to keep the calibration in; set state_dir, or give --state or --dry-run")
 	case f.sample < 0 || f.holdOut < 0 || f.fromCollection < 0 || f.parallel < 1:
-		return nil, usagef("--sample %d, --hold-out %d, --from-collection %d, --parallel %d: want 0 at least, and 1 for --parallel",
+		return nil, nil, usagef("--sample %d, --hold-out %d, --from-collection %d, --parallel %d: want 0 at least, and 1 for --parallel",
 			f.sample, f.holdOut, f.fromCollection, f.parallel)
 	}
-	one := *c
-	one.Routes = map[string]config.Route{f.route: r}
-	one.Models = map[string]config.Model{r.Model: c.Models[r.Model]}
-	one.Stores = map[string]config.Store{r.Store: c.Stores[r.Store]}
-	return wiring.Open(ctx, &one, nil)
+	return rollout.OpenPart(ctx, c, rollout.Part{Route: f.route, Version: version})
 }
 
 // drawQueries reads the queries and parts those that are held out.

@@ -2,20 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
-	"github.com/likenessdb/likeness/sidecar/rollout"
-	"github.com/likenessdb/likeness/sidecar/wiring"
+	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
 // validation is what `likeness config validate` prints.
@@ -43,10 +39,11 @@ func newConfigValidateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check the configuration with the files that it names",
-		Long: `validate checks the configuration, the model, table and vector files, and that
-models, tables, rankers and routes fit each other. It starts no plugin, and can be run beside a sidecar: live
-tables that one has open are read without its latest writes. With --connect it also asks the stores
-for the collections, and says what calibrated routes promise, or why they do not.`,
+		Long: `validate refuses what serve refuses, with the same words: it checks the configuration, the files
+that it names, and that models, tables, rankers, routes and the proxy fit each other. It starts no plugin,
+opens no listener, and can be run beside a sidecar: live tables that one has open are read without its
+latest writes. With --connect it also asks the stores for the collections, and the REST API of the proxy,
+and says what calibrated routes promise, or why they do not.`,
 		Example: `  likeness config validate --config likeness.yaml
   likeness config validate --config likeness.yaml --connect --timeout 10s`,
 		Args: cobra.NoArgs,
@@ -61,7 +58,7 @@ for the collections, and says what calibrated routes promise, or why they do not
 			return err
 		}
 		v := validation{Stores: len(c.Stores), Models: len(c.Models), Rankers: len(c.Rankers), Routes: len(c.Routes), Connect: connect}
-		if v.Calibrations, err = validateFiles(cmd.Context(), c, connect, timeout); err != nil {
+		if v.Calibrations, err = checkConfig(cmd.Context(), c, connect, timeout); err != nil {
 			return err
 		}
 		return a.print(*out, v, func(w io.Writer) error { return printValidation(w, v) })
@@ -85,48 +82,13 @@ func printValidation(w io.Writer, v validation) error {
 	return err
 }
 
-func validateFiles(ctx context.Context, c *config.Config, connect bool, timeout time.Duration) (_ []routeCalibration, err error) {
-	if len(c.Routes) == 0 {
-		return nil, fmt.Errorf("%w: it has no route, so there is nothing to serve; is --config given?", config.ErrConfig)
-	}
-	parts, err := rollout.Open(ctx, c)
-	if errors.Is(err, filelock.ErrHeld) { // a sidecar serves them: before an upgrade, the usual case
-		parts, err = rollout.Open(ctx, asFiles(c))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", config.ErrConfig, errors.Join(err, wiring.CheckRankers(c)))
-	}
-	defer func() { err = errors.Join(err, parts.Close()) }()
-	if err := wiring.CheckRankers(c); err != nil {
+// checkConfig refuses what `likeness serve` would refuse.
+func checkConfig(ctx context.Context, c *config.Config, connect bool, timeout time.Duration) ([]routeCalibration, error) {
+	routes, err := serve.Check(ctx, c, serve.CheckOptions{Connect: connect, Timeout: timeout})
+	if err != nil || !connect {
 		return nil, err
 	}
-	p, err := pipeline.New(parts.Routes, pipeline.Options{})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", config.ErrConfig, err)
-	}
-	if !connect {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	if err := p.Open(ctx); errors.Is(err, pipeline.ErrSetup) {
-		return nil, fmt.Errorf("%w: %w", config.ErrConfig, err)
-	} else if err != nil {
-		return nil, err
-	}
-	return calibrations(p.Routes()), nil
-}
-
-// asFiles is a configuration whose live tables are read as they were last written as a
-// whole, without the logs of who has them open.
-func asFiles(c *config.Config) *config.Config {
-	read := *c
-	read.Routes = maps.Clone(c.Routes)
-	for name, r := range read.Routes {
-		r.TableLive = false
-		read.Routes[name] = r
-	}
-	return &read
+	return calibrations(routes), nil
 }
 
 func calibrations(routes []*pipeline.Route) (all []routeCalibration) {

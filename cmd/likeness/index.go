@@ -452,23 +452,20 @@ func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t targe
 	return t, err
 }
 
-// routeOf is a route of a configuration as a version of it stands; "" is the
+// routeOf returns a route of a configuration as a version of it stands; "" is the
 // version in service.
 func routeOf(c *config.Config, route, version string) (config.Route, error) {
-	r, ok := c.Routes[route]
-	if !ok {
-		return r, usagef("--route: the configuration has no route %q; it has %q", route, c.RouteNames())
+	_, at, err := rollout.InService(c, route, version)
+	return at, badRoute(err)
+}
+
+// badRoute makes a route or a version that is not there wrong usage.
+func badRoute(err error) error {
+	switch {
+	case errors.Is(err, pipeline.ErrRoute):
+		return usagef("--route: %w", err)
+	case errors.Is(err, rollout.ErrVersion):
+		return usagef("--version: %w", err)
 	}
-	if version == "" {
-		chosen, err := rollout.Chosen(c)
-		if err != nil {
-			return r, err
-		}
-		version = cmp.Or(chosen[route], r.Active)
-	}
-	at, ok := r.At(version)
-	if !ok {
-		return r, usagef("--version: route %q has no version %q; it has %q", route, version, r.VersionNames())
-	}
-	return at, nil
+	return err
 }

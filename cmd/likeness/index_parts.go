@@ -141,17 +141,12 @@ func (f *indexFlags) drift(ctx context.Context, src *source, p *progress) (_ fol
 	if drift, ok, err := f.rankedDrift(ctx, src, c, r, p); ok || err != nil {
 		return drift, err
 	}
-	r.TableLive = false // the file as it is: a sidecar may have it live
-	one := *c
-	one.Routes = map[string]config.Route{f.route: r}
-	one.Models = map[string]config.Model{r.Model: c.Models[r.Model]}
-	one.StateDir = ""
-	parts, err := rollout.Open(ctx, &one)
+	parts, route, err := rollout.OpenPart(ctx, c, rollout.Part{Route: f.route, Version: f.version, TableFile: true})
 	if err != nil {
-		return follow.Drift{}, err
+		return follow.Drift{}, badRoute(err)
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
-	if route := parts.Routes[0]; route.Owner == "" && !route.Behavioural() {
+	if route.Owner == "" && !route.Behavioural() {
 		return follow.Compare(ctx, route, p.begin)
 	}
 	t, err := f.routeTarget(ctx, c)

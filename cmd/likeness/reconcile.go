@@ -101,7 +101,7 @@ func (f *reconcileFlags) run(ctx context.Context, a *app, src *source) (r reconc
 	if err != nil {
 		return r, err
 	}
-	parts, err := f.open(ctx, c)
+	parts, opened, err := f.open(ctx, c)
 	if err != nil {
 		return r, err
 	}
@@ -109,7 +109,7 @@ func (f *reconcileFlags) run(ctx context.Context, a *app, src *source) (r reconc
 	r = reconciled{Route: f.route, Repaired: !f.compare}
 	p := newProgress(a.stderr)
 	if f.compare {
-		r.Drift, err = follow.Compare(ctx, f.among(parts.Routes), p.begin)
+		r.Drift, err = follow.Compare(ctx, opened, p.begin)
 		return r, err
 	}
 	log, err := telemetry.NewLogger(a.stderr, c.Log.Level, c.Log.Format)
@@ -156,44 +156,28 @@ func watch(ctx context.Context, followers wiring.Followers, done func(n int)) {
 	}
 }
 
-// open opens the routes of the collection, which share its journal, and no others.
-func (f *reconcileFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, error) {
-	r, ok := c.Routes[f.route]
+// open opens the routes of the collection, which share its journal, and no others. A
+// comparison, which needs no journal, opens the one route.
+func (f *reconcileFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, *pipeline.Route, error) {
+	_, r, err := rollout.InService(c, f.route, "")
 	switch {
-	case !ok:
-		return nil, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
-	case len(r.Versions) == 0 && !r.TableLive && r.Companion == "":
-		return nil, usagef("--route: %q has neither a live table (table_live) nor a companion", f.route)
+	case err != nil:
+		return nil, nil, badRoute(err)
+	case !r.TableLive && r.Companion == "":
+		return nil, nil, usagef("--route: %q has neither a live table (table_live) nor a companion", f.route)
 	case c.Stores[r.Store].Kind == "embedded":
-		return nil, usagef("--route: the collections of an embedded store never change")
+		return nil, nil, usagef("--route: the collections of an embedded store never change")
 	case c.StateDir == "" && !f.compare:
-		return nil, usagef("there is no journal of writes; set state_dir, or give --compare")
+		return nil, nil, usagef("there is no journal of writes; set state_dir, or give --compare")
 	}
-	one := *c
-	one.Routes, one.Models = map[string]config.Route{}, map[string]config.Model{}
-	for name, other := range c.Routes {
-		if other.Store == r.Store && other.Collection == r.Collection {
-			one.Routes[name], one.Models[other.Model] = other, c.Models[other.Model]
-		}
-	}
-	one.Stores = map[string]config.Store{r.Store: c.Stores[r.Store]}
-	parts, err := rollout.Open(ctx, &one)
+	parts, route, err := rollout.OpenPart(ctx, c, rollout.Part{Route: f.route, Collection: !f.compare})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if !follow.Followed(f.among(parts.Routes)) {
-		return nil, errors.Join(usagef("--route: what %q has is not derived row by row, or nothing is", f.route), parts.Close())
+	if !follow.Followed(route) {
+		return nil, nil, errors.Join(usagef("--route: what %q has is not derived row by row, or nothing is", f.route), parts.Close())
 	}
-	return parts, nil
-}
-
-func (f *reconcileFlags) among(routes []*pipeline.Route) *pipeline.Route {
-	for _, r := range routes {
-		if r.Name == f.route {
-			return r
-		}
-	}
-	return nil
+	return parts, route, nil
 }
 
 func printReconciled(w io.Writer, r reconciled) error {

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"reflect"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ func (c *Config) Validate() error {
 	eachLeaf(reflect.ValueOf(c).Elem(), "", v.tags)
 	v.listen()
 	v.proxy()
+	v.listeners()
 	for _, name := range c.StoreNames() {
 		v.store(name, c.Stores[name])
 	}
@@ -113,6 +115,34 @@ func (v *validator) listen() {
 	v.tls("listen.admin_tls", l.AdminTLS)
 }
 
+// listeners refuses an address that two listeners would open.
+func (v *validator) listeners() {
+	l, p := v.c.Listen, v.c.Proxy
+	taken := map[string]map[string]string{} // port, host → key
+	for _, at := range []struct{ path, address string }{
+		{"listen.grpc", l.GRPC}, {"listen.rest", l.REST}, {"listen.admin", l.Admin},
+		{"proxy.listen_grpc", p.ListenGRPC}, {"proxy.listen_rest", p.ListenREST},
+	} {
+		host, port, err := net.SplitHostPort(at.address)
+		if err != nil || port == "0" {
+			continue
+		}
+		if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+			host = ""
+		}
+		for other, path := range taken[port] {
+			if host == other || host == "" || other == "" {
+				v.fail(at.path, "%s listens on port %s too; give each listener a port of its own", path, port)
+				break
+			}
+		}
+		if taken[port] == nil {
+			taken[port] = map[string]string{}
+		}
+		taken[port][host] = at.path
+	}
+}
+
 func (v *validator) tls(at string, t TLS) {
 	if (t.CertFile == "") != (t.KeyFile == "") {
 		v.fail(at, "cert_file and key_file belong together; give both or none")
@@ -157,6 +187,9 @@ func (v *validator) proxy() {
 	}
 	if (p.ListenREST == "") != (p.RESTURL == "") {
 		v.fail("proxy.rest_url", "listen_rest and rest_url belong together; give both or none")
+	}
+	if u, err := url.Parse(p.RESTURL); p.RESTURL != "" && (p.RESTURL == v.c.Stores[p.Store].Address || err == nil && u.Host == v.c.Stores[p.Store].Address) {
+		v.fail("proxy.rest_url", "it is the address of stores.%s, which speaks gRPC; give the port of the REST API, 6333 as a rule", p.Store)
 	}
 	for _, name := range p.Routes {
 		if r, ok := v.c.Routes[name]; !ok {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/journal"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
@@ -105,9 +106,54 @@ func New(o Options, routes []Route) (*Follower, error) {
 	return f, nil
 }
 
-func (f *Follower) add(r Route) error {
+// Check returns the error that New would return of the routes and of the states of
+// their collections. It opens no journal and writes nothing, so that it can be called
+// beside a follower of another process.
+func Check(o Options, routes []Route) error {
+	frozen := newFrozen(o.Dir, slog.New(slog.DiscardHandler))
+	for _, r := range routes {
+		follows, err := check(o, r)
+		if err == nil && follows {
+			_, err = readRecord(recordPath(statedir.Collection(o.Dir, r.Collection)))
+			err = keeperFailed(r.Collection, err)
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := frozen.of(r.Route, follows); err != nil {
+			return stateFailed(r.Collection, err)
+		}
+	}
+	return nil
+}
+
+// check reports whether a route is to follow its collection. It returns ErrRoute where
+// it cannot.
+func check(o Options, r Route) (follows bool, err error) {
 	if !Derives(r.Route) {
-		return fmt.Errorf("%w: route %q has neither a table nor a companion", ErrRoute, r.Name)
+		return false, fmt.Errorf("%w: route %q has neither a table nor a companion", ErrRoute, r.Name)
+	}
+	if o.Dir == "" || !Followed(r.Route) {
+		return false, nil
+	}
+	_, err = newDerived(o.Store, r.Route)
+	return true, err
+}
+
+func keeperFailed(collection string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("following collection %q: %w", collection, err)
+}
+
+func stateFailed(collection string, err error) error {
+	return fmt.Errorf("collection %q: %w", collection, err)
+}
+
+func (f *Follower) add(r Route) error {
+	if _, err := check(f.o, r); err != nil {
+		return err
 	}
 	if f.follows(r.Route) {
 		if err := f.addKeeper(r); err != nil {
@@ -131,7 +177,7 @@ func (f *Follower) addKeeper(r Route) error {
 	k := f.keepers[r.Collection]
 	if k == nil {
 		if k, err = openKeeper(f.o, r.Collection); err != nil {
-			return fmt.Errorf("following collection %q: %w", r.Collection, err)
+			return keeperFailed(r.Collection, err)
 		}
 		f.keepers[r.Collection] = k
 	}
@@ -152,7 +198,7 @@ func (f *Follower) freshness(r *pipeline.Route) (pipeline.Freshness, error) {
 	old, err := f.frozen.of(r, f.follows(r))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("collection %q: %w", r.Collection, err)
+		return nil, stateFailed(r.Collection, err)
 	case old == nil:
 		return followed, nil
 	}

@@ -125,7 +125,10 @@ func (k *keeper) forgetRecord() error {
 	return nil
 }
 
-func (k *keeper) recordPath() string { return filepath.Join(k.dir, "record.json") }
+func (k *keeper) recordPath() string { return recordPath(k.dir) }
+
+// recordPath is the file of the record in the folder of a collection.
+func recordPath(dir string) string { return filepath.Join(dir, "record.json") }
 
 // adopt adds what a route derives; before start.
 func (k *keeper) adopt(d *derived, r Route) {

@@ -114,7 +114,8 @@ func describe(ctx context.Context, conn grpc.ClientConnInterface) (string, error
 	return d.Version, err
 }
 
-func (o Options) validate() error {
+// Validate returns ErrOptions for options that Start would refuse.
+func (o Options) Validate() error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("%w: plugin %q: %s", ErrOptions, o.Name, fmt.Sprintf(format, args...))
 	}
@@ -160,7 +161,7 @@ type Plugin struct {
 // the plugin from running is in its State and tried again; the only error is
 // ErrOptions. It lives until ctx is done or Close.
 func Start(ctx context.Context, o Options) (*Plugin, error) {
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	p := &Plugin{options: o.withDefaults(), done: make(chan struct{}), changed: make(chan struct{})}

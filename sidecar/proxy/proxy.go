@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
@@ -103,10 +105,12 @@ type server interface {
 	Drain(ctx context.Context) (cut bool)
 }
 
-// endpoint is one listener and what answers on it.
+// endpoint is one listener and the server that answers on it.
 type endpoint struct {
+	name     string // of the protocol, for errors
+	address  string // to listen on
 	server   server
-	listener net.Listener
+	listener net.Listener // nil before Listen
 }
 
 // Proxy forwards calls and requests. Close it if Run was never called.
@@ -114,12 +118,28 @@ type Proxy struct {
 	options   Options
 	addresses Addresses
 	upstream  *rawgrpc.Upstream // nil without gRPC
+	rest      *rest.Server      // nil without REST
 	endpoints []endpoint
+	running   atomic.Bool // Run was called, which drains the servers
+	closeOnce func() error
 }
 
-// Listen makes a proxy and opens its listeners; it calls no database. It returns
-// ErrOptions, rest.ErrURL, or the error of a listener or an address.
+// Listen makes a proxy and opens its listeners. It calls no database. It returns what
+// New and Proxy.Listen do.
 func Listen(ctx context.Context, o Options) (*Proxy, error) {
+	p, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Listen(ctx); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// New makes a proxy, which does not listen before Listen is called. It calls no
+// database. It returns ErrOptions, rest.ErrURL, or the error of an address.
+func New(o Options) (*Proxy, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -127,28 +147,58 @@ func Listen(ctx context.Context, o Options) (*Proxy, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	p := &Proxy{options: o}
-	if err := errors.Join(p.listenGRPC(ctx), p.listenREST(ctx)); err != nil {
+	p.closeOnce = sync.OnceValue(p.closeAll)
+	if err := errors.Join(p.addGRPC(), p.addREST()); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-func (p *Proxy) listenGRPC(ctx context.Context) error {
+// Listen opens the listeners, before Run. It returns the error of the first listener
+// that cannot be opened.
+func (p *Proxy) Listen(ctx context.Context) error {
+	for i := range p.endpoints {
+		e := &p.endpoints[i]
+		listener, err := listen(ctx, e.name, e.address)
+		if err != nil {
+			return err
+		}
+		e.listener = listener
+		if e.name == restName {
+			p.addresses.REST = listener.Addr().String()
+		} else {
+			p.addresses.GRPC = listener.Addr().String()
+		}
+	}
+	return nil
+}
+
+// CheckREST asks the database's REST API whether it is one. It returns rest.ErrURL if
+// the database answers in another protocol, or the error of the network. A proxy without
+// REST has nothing to ask.
+func (p *Proxy) CheckREST(ctx context.Context) error {
+	if p.rest == nil {
+		return nil
+	}
+	return p.rest.Check(ctx)
+}
+
+// The protocols of the endpoints, as errors name them.
+const (
+	grpcName = "gRPC"
+	restName = "REST"
+)
+
+func (p *Proxy) addGRPC() error {
 	e := p.options.GRPC
 	if e.Upstream == "" {
 		return nil
 	}
 	server, err := p.serverGRPC()
-	if err != nil {
-		return err
+	if err == nil {
+		p.endpoints = append(p.endpoints, endpoint{name: grpcName, address: e.Listen, server: server})
 	}
-	listener, err := listen(ctx, "gRPC", e.Listen)
-	if err != nil {
-		return err
-	}
-	p.addresses.GRPC = listener.Addr().String()
-	p.endpoints = append(p.endpoints, endpoint{server, listener})
-	return nil
+	return err
 }
 
 func (p *Proxy) serverGRPC() (s server, err error) {
@@ -166,22 +216,16 @@ func (p *Proxy) serverGRPC() (s server, err error) {
 	return rawgrpc.NewServer(o), nil
 }
 
-func (p *Proxy) listenREST(ctx context.Context) error {
+func (p *Proxy) addREST() error {
 	e := p.options.REST
 	if e.Upstream == "" {
 		return nil
 	}
 	server, err := p.serverREST()
-	if err != nil {
-		return err
+	if err == nil {
+		p.endpoints = append(p.endpoints, endpoint{name: restName, address: e.Listen, server: server})
 	}
-	listener, err := listen(ctx, "REST", e.Listen)
-	if err != nil {
-		return err
-	}
-	p.addresses.REST = listener.Addr().String()
-	p.endpoints = append(p.endpoints, endpoint{server, listener})
-	return nil
+	return err
 }
 
 func (p *Proxy) serverREST() (server, error) {
@@ -194,6 +238,7 @@ func (p *Proxy) serverREST() (server, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.rest = calls
 	if !p.options.Relay || e.ListenTLS != nil || calls.Plain() == "" {
 		return calls, nil
 	}
@@ -223,6 +268,7 @@ func (p *Proxy) Addresses() Addresses { return p.addresses }
 // Run forwards until ctx is done or a listener fails, and drains. It may be
 // called once.
 func (p *Proxy) Run(ctx context.Context) error {
+	p.running.Store(true)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, e := range p.endpoints {
 		group.Go(func() error { return e.server.Serve(e.listener) })
@@ -253,10 +299,17 @@ func (p *Proxy) drain() {
 	}
 }
 
-// Close frees what the proxy holds.
-func (p *Proxy) Close() (err error) {
+// Close frees the listeners, the router and the connections of the proxy, once.
+func (p *Proxy) Close() error { return p.closeOnce() }
+
+func (p *Proxy) closeAll() (err error) {
+	if !p.running.Load() { // the servers have workers and no calls
+		p.drain()
+	}
 	for _, e := range p.endpoints {
-		_ = e.listener.Close() // Serve has closed it already, as a rule
+		if e.listener != nil {
+			_ = e.listener.Close() // Serve has closed it already, as a rule
+		}
 	}
 	if p.options.Router != nil {
 		err = p.options.Router.Close()

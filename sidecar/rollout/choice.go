@@ -108,22 +108,31 @@ func Open(ctx context.Context, c *config.Config) (*wiring.Assembly, error) {
 func Chosen(c *config.Config) (map[string]string, error) {
 	out := map[string]string{}
 	for _, name := range c.RouteNames() {
-		r := c.Routes[name]
-		if len(r.Versions) == 0 {
-			continue
-		}
-		made, err := readChoice(c.StateDir, name)
+		version, err := chosenVersion(c, name)
 		if err != nil {
 			return nil, err
 		}
-		if made.Active == "" || made.Configured != r.Active {
-			continue
+		if version != "" {
+			out[name] = version
 		}
-		if _, ok := r.Versions[made.Active]; !ok {
-			return nil, fmt.Errorf("%w: `likeness model activate` chose version %q of route %q, which routes.%s.versions does not have any more; name it there again, or change routes.%s.active",
-				config.ErrConfig, made.Active, name, name, name)
-		}
-		out[name] = made.Active
 	}
 	return out, nil
+}
+
+// chosenVersion is the version of a route that was activated last, or "" where the
+// version that the configuration says is active is to be served.
+func chosenVersion(c *config.Config, name string) (string, error) {
+	r := c.Routes[name]
+	if len(r.Versions) == 0 {
+		return "", nil
+	}
+	made, err := readChoice(c.StateDir, name)
+	if err != nil || made.Active == "" || made.Configured != r.Active {
+		return "", err
+	}
+	if _, ok := r.Versions[made.Active]; !ok {
+		return "", fmt.Errorf("%w: `likeness model activate` chose version %q of route %q, which routes.%s.versions does not have any more; name it there again, or change routes.%s.active",
+			config.ErrConfig, made.Active, name, name, name)
+	}
+	return made.Active, nil
 }

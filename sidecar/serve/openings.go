@@ -25,6 +25,7 @@ type openings struct {
 	tried   map[string]bool
 	routes  int
 	closed  bool
+	rest    error // why the proxy's REST API cannot be used; nil: it can, or was not asked yet
 	// rankers are the states of the plugins: one that is down keeps no route from being
 	// served, as the route has a failure policy for that.
 	rankers func() []plugins.State
@@ -59,6 +60,13 @@ func (o *openings) isReady() bool {
 	return !o.closed && len(o.tried) == o.routes && len(o.pending) < o.routes
 }
 
+// noteREST records whether the proxy's REST API can be used.
+func (o *openings) noteREST(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.rest = err
+}
+
 func (o *openings) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,6 +93,9 @@ func (o *openings) ready() (ok bool, detail string) {
 	}
 	for _, route := range slices.Sorted(maps.Keys(o.pending)) {
 		lines = append(lines, fmt.Sprintf("route %s: %s", route, o.pending[route]))
+	}
+	if o.rest != nil {
+		lines = append(lines, o.rest.Error())
 	}
 	if o.troubles != nil {
 		lines = append(lines, o.troubles()...)
@@ -126,12 +137,20 @@ func (s *sidecar) openRoutes(ctx context.Context, routes []string, at Addresses)
 	group.Wait()
 }
 
-func (s *sidecar) openRoute(ctx context.Context, route string, ready func()) {
+// openTimeout bounds one try to reach a store.
+const openTimeout = 10 * time.Second
+
+// openBackOff waits between two tries to reach a store.
+func openBackOff() backoff.BackOff {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, 15*time.Second
+	return wait
+}
+
+func (s *sidecar) openRoute(ctx context.Context, route string, ready func()) {
 	said := ""
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
-		try, cancel := context.WithTimeout(ctx, 10*time.Second)
+		try, cancel := context.WithTimeout(ctx, openTimeout)
 		defer cancel()
 		err := s.pipeline.OpenRoute(try, route)
 		if ctx.Err() != nil {
@@ -150,5 +169,5 @@ func (s *sidecar) openRoute(ctx context.Context, route string, ready func()) {
 			ready()
 		}
 		return struct{}{}, err
-	}, backoff.WithBackOff(wait), backoff.WithMaxElapsedTime(0))
+	}, backoff.WithBackOff(openBackOff()), backoff.WithMaxElapsedTime(0))
 }

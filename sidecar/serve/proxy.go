@@ -3,19 +3,26 @@ package serve
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/proxy/milvus"
 	"github.com/likenessdb/likeness/sidecar/proxy/qdrant"
+	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// openProxy opens the proxy of a configuration; nil if it has none.
-func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy, error) {
+// openProxy makes the proxy of a configuration, which does not listen yet. It is nil if
+// the configuration has none.
+func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	p := c.Proxy
 	if p.ListenGRPC == "" && p.ListenREST == "" {
 		return nil, nil
@@ -59,7 +66,11 @@ func (s *sidecar) openProxy(ctx context.Context, c *config.Config) (*proxy.Proxy
 	if p.ListenGRPC != "" {
 		o.GRPC = proxy.Endpoint{Listen: p.ListenGRPC, Upstream: store.Address, TLS: secure, ListenTLS: forGRPC}
 	}
-	return proxy.Listen(ctx, o)
+	made, err := proxy.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("proxy: %w", err)
+	}
+	return made, nil
 }
 
 // longestBudget is the greatest time that a route of the store lets a write wait;
@@ -72,4 +83,42 @@ func longestBudget(c *config.Config, store string) time.Duration {
 		}
 	}
 	return longest
+}
+
+// askREST asks the database's REST API whether it is one, for a proxy that forwards to it.
+func (s *sidecar) askREST(ctx context.Context) error {
+	if s.proxy == nil {
+		return nil
+	}
+	err := s.proxy.CheckREST(ctx)
+	switch {
+	case errors.Is(err, rest.ErrURL):
+		return fmt.Errorf("%w: proxy.rest_url: %w", pipeline.ErrSetup, err)
+	case err != nil:
+		return fmt.Errorf("%w: proxy.rest_url: %w", adapters.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// checkREST asks the REST API of the proxy's database until it answers, and shows in
+// the log and at /readyz why it does not. The sidecar serves meanwhile.
+func (s *sidecar) checkREST(ctx context.Context) {
+	if s.proxy == nil {
+		return
+	}
+	said := ""
+	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
+		try, cancel := context.WithTimeout(ctx, openTimeout)
+		defer cancel()
+		err := s.askREST(try)
+		if ctx.Err() != nil {
+			return struct{}{}, backoff.Permanent(ctx.Err())
+		}
+		s.openings.noteREST(err)
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			s.options.Logger.WarnContext(ctx, "proxy cannot reach the REST API; will retry", "error", err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(openBackOff()), backoff.WithMaxElapsedTime(0))
 }

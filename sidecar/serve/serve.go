@@ -3,7 +3,6 @@
 package serve
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -27,7 +26,6 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
-	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/rollout"
@@ -74,57 +72,14 @@ type Options struct {
 
 // Run serves until ctx is done, then drains. Stores that are down do not keep it
 // from starting: their routes are checked until they can be served. It returns
-// config.ErrConfig, the errors of wiring.Open, pipeline.ErrSetup for a route that
-// contradicts itself, or that of a listener.
+// config.ErrConfig for a configuration that it refuses, as Check does, or the error
+// of a listener.
 func Run(ctx context.Context, c *config.Config, o Options) (err error) {
-	if len(c.Routes) == 0 {
-		return fmt.Errorf("%w: it has no route; give --config, see `likeness config print --default`", config.ErrConfig)
-	}
-	memory := debug.SetMemoryLimit(-1)
-	defer debug.SetMemoryLimit(memory)
-	debug.SetMemoryLimit(cmp.Or(int64(c.Limits.Memory), memory))
-	parts, err := rollout.Open(ctx, c)
+	s, err := open(ctx, c, o, false)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, parts.Close()) }()
-	traces, err := telemetry.NewTracerProvider(ctx, telemetry.TraceOptions{
-		Endpoint: c.Trace.Endpoint, Insecure: c.Trace.Insecure, SampleRatio: c.Trace.SampleRatio, Version: o.Build.Version, Logger: o.Logger,
-	})
-	if err != nil {
-		return err
-	}
-	defer flush(traces, o.Logger)
-	metrics := telemetry.NewMetrics(o.Build, parts.Routes)
-	rankers, err := wiring.OpenRankers(context.WithoutCancel(ctx), c, wiring.RankerOptions{Logger: o.Logger, Observer: metrics})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rankers.Close()) }()
-	parts.Ask(rankers)
-	parts.Watch(metrics)
-	metrics.WatchPlugins(rankers.States)
-	metrics.WatchDevices(rankers.Devices)
-	followers, err := wiring.Follow(c, parts, follow.Options{Logger: o.Logger})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, endFollowing(followers, c.Shutdown.Grace)) }()
-	s, err := newSidecar(c, o, parts, followers, traces, metrics)
-	if err != nil {
-		return err
-	}
-	s.follow(followers)
-	s.openings.rankers, s.openings.devices = rankers.States, rankers.Devices
-	s.openings.troubles = func() []string { return s.troubles(c.RouteNames()) }
-	s.admin.Handle("GET /plugins", plugins.Handler(rankers.States))
-	if o.Reload != nil {
-		s.reloader = &reloader{sidecar: s, started: c, current: c, memory: memory, asked: make(chan chan reloaded)}
-		s.admin.Handle("POST /reload", s.reloader)
-	}
-	if err := s.showStatus(c, parts, rankers); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, s.opened.close()) }()
 	if o.SpareThread { // after everything above has counted the processors
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1))
 	}
@@ -181,7 +136,9 @@ type sidecar struct {
 	proxy     *proxy.Proxy     // nil: there is none
 	auditor   *calibrate.Auditor
 	followers wiring.Followers
-	reloader  *reloader // nil: the configuration is read once
+	reloader  *reloader   // nil: the configuration is read once
+	adminTLS  *tls.Config // nil: the admin port speaks plain HTTP
+	opened    closers
 }
 
 func (s *sidecar) follow(followers wiring.Followers) {
@@ -290,9 +247,9 @@ func loopback(address string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// openGateway opens the JSON form of the API; nil without a listener for it.
-func (s *sidecar) openGateway(c *config.Config, listener net.Listener) (*gateway.Gateway, error) {
-	if listener == nil {
+// openGateway makes the JSON form of the API. It is nil where nothing listens for it.
+func (s *sidecar) openGateway(c *config.Config) (*gateway.Gateway, error) {
+	if c.Listen.REST == "" || s.options.Answer != nil {
 		return nil, nil
 	}
 	return gateway.New(gateway.Options{
@@ -331,26 +288,21 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 	}
 	log := s.options.Logger
 	addresses := listeners.addresses()
-	if s.gateway, err = s.openGateway(c, listeners.rest); err == nil {
-		s.proxy, err = s.openProxy(ctx, c)
-	}
-	if err != nil {
-		s.drainGateway(0)
-		return errors.Join(err, listeners.close())
-	}
 	if s.proxy != nil {
+		if err := s.proxy.Listen(ctx); err != nil {
+			return errors.Join(err, listeners.close())
+		}
 		at := s.proxy.Addresses()
 		addresses.Proxy = &at
-		log.Info("standing before a database", "store", c.Proxy.Store, "grpc", at.GRPC, "rest", at.REST)
+		log.Info("proxy listening", "store", c.Proxy.Store, "grpc", at.GRPC, "rest", at.REST)
 	}
 	log.Info("listening", "grpc", addresses.GRPC, "rest", addresses.REST, "admin", addresses.Admin, "tls", c.Listen.TLS.CertFile != "",
 		"version", s.options.Build.Version)
 	if s.options.Answer == nil {
 		warnOfPlainTokens(log, c.Listen)
 	}
-	if listeners.admin, err = s.guardAdmin(c.Listen, listeners.admin); err != nil {
-		s.drainGateway(0)
-		return errors.Join(err, listeners.close())
+	if listeners.admin != nil && s.adminTLS != nil {
+		listeners.admin = tls.NewListener(listeners.admin, s.adminTLS)
 	}
 	if s.options.Listening != nil {
 		s.options.Listening(addresses)
@@ -375,6 +327,10 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 	}
 	group.Go(func() error {
 		s.openRoutes(ctx, c.RouteNames(), addresses)
+		return nil
+	})
+	group.Go(func() error {
+		s.checkREST(ctx)
 		return nil
 	})
 	group.Go(func() error {

@@ -20,19 +20,11 @@ type Followers map[string]*follow.Follower
 // cannot follow it is only known that it was outlived. Of the options it fills in
 // what is of a store. It returns what follow.New does.
 func Follow(c *config.Config, a *Assembly, o follow.Options) (Followers, error) {
-	routes := map[string][]follow.Route{}
+	routes := followedRoutes(c, a)
 	for _, r := range a.Routes {
-		if c.Stores[r.StoreName].Kind == "embedded" || !follow.Derives(r) && len(c.Routes[r.Name].Versions) == 0 {
-			continue
-		}
-		if c.StateDir == "" && follow.Followed(r) {
+		if c.StateDir == "" && c.Stores[r.StoreName].Kind != "embedded" && follow.Followed(r) {
 			o.Logger.Warn("the table and the companion stay as they are: writes are followed where state_dir is set", "route", r.Name)
 		}
-		of := routes[r.StoreName]
-		if follow.Derives(r) {
-			of = append(of, followed(c.Routes[r.Name], r))
-		}
-		routes[r.StoreName] = of // if only for a version to come
 	}
 	all := Followers{}
 	for _, name := range sortedKeys(routes) {
@@ -40,11 +32,42 @@ func Follow(c *config.Config, a *Assembly, o follow.Options) (Followers, error) 
 		if err != nil {
 			ended, cancel := context.WithCancel(context.Background())
 			cancel()
-			return nil, errors.Join(fmt.Errorf("stores.%s: %w", name, err), all.Close(ended))
+			return nil, errors.Join(followFailed(name, err), all.Close(ended))
 		}
 		all[name] = f
 	}
 	return all, nil
+}
+
+// CheckFollow returns the errors that Follow would return, but for those of journals,
+// which it does not open. It writes nothing.
+func CheckFollow(c *config.Config, a *Assembly, o follow.Options) error {
+	routes := followedRoutes(c, a)
+	for _, name := range sortedKeys(routes) {
+		if err := follow.Check(ofStore(o, c, name, a), routes[name]); err != nil {
+			return followFailed(name, err)
+		}
+	}
+	return nil
+}
+
+func followFailed(store string, err error) error { return fmt.Errorf("stores.%s: %w", store, err) }
+
+// followedRoutes lists, by store, the routes whose tables and companions are followed. A
+// store whose routes may derive something in a version to come has an empty list.
+func followedRoutes(c *config.Config, a *Assembly) map[string][]follow.Route {
+	routes := map[string][]follow.Route{}
+	for _, r := range a.Routes {
+		if c.Stores[r.StoreName].Kind == "embedded" || !follow.Derives(r) && len(c.Routes[r.Name].Versions) == 0 {
+			continue
+		}
+		of := routes[r.StoreName]
+		if follow.Derives(r) {
+			of = append(of, followed(c.Routes[r.Name], r))
+		}
+		routes[r.StoreName] = of
+	}
+	return routes
 }
 
 func followed(c config.Route, r *pipeline.Route) follow.Route {

@@ -57,31 +57,38 @@ func OpenRankers(ctx context.Context, c *config.Config, o RankerOptions) (*Ranke
 	return r, nil
 }
 
-// CheckRankers checks the files and tokens that plugins and rankers need, and starts
-// nothing. It returns config.ErrConfig.
+// CheckRankers returns the errors that OpenRankers would return, and also those of a
+// plugin's files, which are no reason not to start: a plugin whose files are missing is
+// started once they are there. It starts no plugin.
 func CheckRankers(c *config.Config) error {
+	r := &Rankers{rankers: map[string]*ranker.Client{}}
 	var failed []error
 	for _, name := range c.PluginNames() {
-		p := c.Plugins[name]
-		for key, file := range map[string]string{"path": p.Path, "manifest": p.Manifest} {
-			if file == "" {
-				continue
-			}
-			info, err := os.Stat(file)
-			switch {
-			case err != nil:
-				failed = append(failed, fmt.Errorf("%w: plugins.%s.%s: %w", config.ErrConfig, name, key, err))
-			case !info.Mode().IsRegular():
-				failed = append(failed, fmt.Errorf("%w: plugins.%s.%s: %s is no file", config.ErrConfig, name, key, file))
-			}
+		o, err := pluginOptions(c, name, nil)
+		if err == nil {
+			err = pluginRefused(name, o.Validate())
 		}
-		if _, err := StoreTLS(p.TLS); err != nil {
-			failed = append(failed, fmt.Errorf("plugins.%s: %w", name, err))
-		}
+		failed = append(failed, err, checkPluginFiles(name, c.Plugins[name]))
 	}
 	for _, name := range c.RankerNames() {
-		if _, err := c.RankerToken(name); err != nil {
-			failed = append(failed, err)
+		failed = append(failed, r.makeRanker(c, name, RankerOptions{}))
+	}
+	return errors.Join(append(failed, r.Close())...)
+}
+
+// checkPluginFiles wants the files that a plugin is made of to be there.
+func checkPluginFiles(name string, p config.Plugin) error {
+	var failed []error
+	for _, file := range []struct{ key, path string }{{"path", p.Path}, {"manifest", p.Manifest}} {
+		if file.path == "" {
+			continue
+		}
+		info, err := os.Stat(file.path)
+		switch {
+		case err != nil:
+			failed = append(failed, fmt.Errorf("%w: plugins.%s.%s: %w", config.ErrConfig, name, file.key, err))
+		case !info.Mode().IsRegular():
+			failed = append(failed, fmt.Errorf("%w: plugins.%s.%s: %s is no file", config.ErrConfig, name, file.key, file.path))
 		}
 	}
 	return errors.Join(failed...)
@@ -148,22 +155,36 @@ func (r *Rankers) Close() error {
 
 // StartPlugin starts a plugin of the configuration, or connects to it. The caller closes it.
 func StartPlugin(ctx context.Context, c *config.Config, name string, logger *slog.Logger) (*plugins.Plugin, error) {
+	o, err := pluginOptions(c, name, logger)
+	if err != nil {
+		return nil, err
+	}
+	p, err := plugins.Start(ctx, o)
+	return p, pluginRefused(name, err)
+}
+
+func pluginRefused(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: plugins.%s: %w", config.ErrConfig, name, err)
+}
+
+// pluginOptions are the options of a plugin of the configuration. It returns
+// config.ErrConfig if a file of its TLS cannot be used.
+func pluginOptions(c *config.Config, name string, logger *slog.Logger) (plugins.Options, error) {
 	of := c.Plugins[name]
 	secure, err := StoreTLS(of.TLS)
 	if err != nil {
-		return nil, fmt.Errorf("plugins.%s: %w", name, err)
+		return plugins.Options{}, fmt.Errorf("plugins.%s: %w", name, err)
 	}
-	p, err := plugins.Start(ctx, plugins.Options{
+	return plugins.Options{
 		Name: name, Path: of.Path, Args: of.Args, Env: c.PluginEnv(name), SHA256: of.SHA256, Manifest: of.Manifest,
 		Address: of.Address, TLS: secure,
 		StartTimeout: of.StartTimeout, HealthInterval: of.HealthInterval, HealthTimeout: of.HealthTimeout,
 		Memory: int64(of.Memory), MaxMessageBytes: int(of.MaxMessageBytes), QuarantineAfter: of.QuarantineAfter, Quarantine: of.Quarantine,
 		Logger: logger,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: plugins.%s: %w", config.ErrConfig, name, err)
-	}
-	return p, nil
+	}, nil
 }
 
 func (r *Rankers) startPlugin(ctx context.Context, c *config.Config, name string, o RankerOptions) error {

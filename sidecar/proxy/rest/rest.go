@@ -80,6 +80,26 @@ func NewServer(o Options) (*Server, error) {
 	return s, nil
 }
 
+// Check asks the database for the root of its API, which Qdrant shows without
+// credentials. It returns ErrURL if what answers does not speak HTTP, as a port of gRPC
+// does not, or the error of the network if nothing answers.
+func (s *Server) Check(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.upstream.Scheme+"://"+s.upstream.Host+"/", http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := s.transport.RoundTrip(request)
+	if err == nil {
+		return response.Body.Close()
+	}
+	var dial *net.OpError
+	if ctx.Err() != nil || errors.As(err, &dial) {
+		return fmt.Errorf("the REST API at %s does not answer: %w", s.upstream.Host, err)
+	}
+	return fmt.Errorf("%w: %s does not speak HTTP/1.1: %w; name the port of the REST API, which is not that of gRPC (Qdrant's are 6333 and 6334)",
+		ErrURL, s.upstream.Host, err)
+}
+
 func newTransport(secure *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{

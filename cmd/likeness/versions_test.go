@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/adapters/qdrant"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/npy"
+)
+
+// TestCommandsOnRoutesWithVersions runs every command that takes a route on a route
+// whose model, table and companion are named by its versions alone.
+func TestCommandsOnRoutesWithVersions(t *testing.T) {
+	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	dir := t.TempDir()
+	root := repository(t)
+	t.Chdir(dir)
+	vectors := writeThings(t, server.Address, 60)
+	if err := npy.Write("queries.npy", vectors); err != nil {
+		t.Fatal(err)
+	}
+	pairs := []byte("query,item\n")
+	for i := range vectors.Rows {
+		pairs = fmt.Appendf(pairs, "%d,%d\n", i, (i+1)%vectors.Rows)
+	}
+	if err := os.WriteFile("pairs.csv", pairs, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "likeness.yaml")
+	err := os.WriteFile(config, fmt.Appendf(nil, `
+state_dir: state
+stores: {main: {kind: qdrant, address: %q}, other: {kind: qdrant, address: "127.0.0.1:1"}}
+models: {m: {path: %q}, later: {path: not-there.safetensors}}
+routes:
+  things:
+    store: main
+    collection: things
+    table_live: true
+    active: v1
+    versions:
+      v1: {model: m, table: v1.table, companion: things_v1}
+      v2: {model: m, table: v2.table, companion: things_v2}
+      v3: {model: later, table: v3.table}
+  elsewhere: {store: other, collection: others, placement: stored, active: v1, versions: {v1: {model: m}}}
+`, server.Address, filepath.Join(root, "examples/models/banking77-mol")), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := map[string]bool{}
+	try := func(t *testing.T, command string, args ...string) {
+		t.Helper()
+		tried[command] = true
+		line := append(strings.Fields(command), args...)
+		if r := execute(t, "", line...); r.code != 0 {
+			t.Errorf("likeness %s: code %d\n%s", strings.Join(line, " "), r.code, r.err)
+		}
+	}
+	of := []string{"--config", config, "--route", "things"}
+	with := func(more ...string) []string { return append(slices.Clone(of), more...) }
+	try(t, "index", with("--strategies", "average")...)
+	try(t, "index", with("--strategies", "average", "--version", "v2")...)
+	for _, version := range []string{"", "v2"} {
+		try(t, "index", with("--verify", "--version", version)...)
+		try(t, "calibrate", with("--queries", "queries.npy", "--depths", "60", "--k", "1", "--recall", "0.1", "--share", "0.5", "--dry-run", "--version", version)...)
+	}
+	try(t, "reconcile", with("--compare")...)
+	try(t, "reconcile", of...)
+	try(t, "bench search", with("--queries", "queries.npy", "--searches", "2", "--k", "1")...)
+	try(t, "eval", with("--queries", "queries.npy", "--pairs", "pairs.csv", "--model", filepath.Join(root, "examples/models/banking77-mol"), "--resamples", "10")...)
+	for _, kind := range []string{"bilinear", "mol"} {
+		try(t, "fit "+kind, with("--queries", "queries.npy", "--pairs", "pairs.csv", "--out", kind+".safetensors", "--rounds", "1")...)
+	}
+	served(t, config, func(at string) {
+		here := []string{"--address", at, "--route", "things"}
+		try(t, "query", append(slices.Clone(here), "--vector-file", "queries.npy", "--row", "0", "--explain")...)
+		try(t, "health", here...)
+		try(t, "reconcile", here...)
+		try(t, "bench serve", append(slices.Clone(here), "--queries", "queries.npy", "--duration", "100ms", "--warm-up", "0s", "--rate", "20", "--timeout", "10s")...)
+		try(t, "model list", here...)
+		try(t, "model activate", append(slices.Clone(here), "v2")...)
+		try(t, "model rollback", here...)
+		try(t, "model gc", here...)
+	})
+	elsewhere := []string{
+		"bench gpu", "fit maxsim", "fit rbe", "fit distilled", // their own tests run them; they read a route as fit mol does, or its device
+	}
+	visitRouteCommands(t, func(path string) {
+		if !tried[path] && !slices.Contains(elsewhere, path) {
+			t.Errorf("likeness %s takes a route and was not tried on one with versions", path)
+		}
+	})
+}
+
+// visitRouteCommands visits the commands that have the flag --route.
+func visitRouteCommands(t *testing.T, visit func(path string)) {
+	t.Helper()
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Runnable() && cmd.Flags().Lookup("route") != nil {
+			visit(strings.TrimPrefix(cmd.CommandPath(), "likeness "))
+		}
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+	}
+	walk(newRootCommand(&app{}))
+}
+
+// writeThings makes the collection things with random vectors of 384 elements.
+func writeThings(t *testing.T, address string, rows int) rerank.Matrix {
+	t.Helper()
+	store, err := qdrant.Open(qdrant.Options{Address: address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	schema := adapters.Schema{Collection: "things", Fields: []adapters.VectorField{{Dim: 384, Metric: adapters.Cosine}}}
+	if err := store.Create(t.Context(), schema); err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	r := adapters.Rows{Vectors: []rerank.Matrix{rerank.NewMatrix(rows, 384)}}
+	for i := range r.Vectors[0].Data {
+		r.Vectors[0].Data[i] = float32(rng.NormFloat64())
+	}
+	for i := range rows {
+		r.IDs = append(r.IDs, rerank.UintID(uint64(i)))
+	}
+	if err := store.Write(t.Context(), "things", schema, r); err != nil {
+		t.Fatal(err)
+	}
+	return r.Vectors[0]
+}
+
+// served runs a sidecar while do runs.
+func served(t *testing.T, config string, do func(address string)) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	log, ended, ready := &announcements{ready: make(chan struct{})}, make(chan error, 1), filepath.Join(t.TempDir(), "ready.json")
+	go func() {
+		ended <- run(ctx, []string{"serve", "-c", config, "--listen", "127.0.0.1:0", "--admin", "", "--ready-file", ready}, strings.NewReader(""), io.Discard, log)
+	}()
+	select {
+	case <-log.ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	do(readReadyFile(t, ready).GRPC)
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+}
+
+// TestValidateRefusesWhatServeRefuses: validate and serve print the same line.
+func TestValidateRefusesWhatServeRefuses(t *testing.T) {
+	dir := t.TempDir()
+	text := fmt.Sprintf(`
+listen: {grpc: "127.0.0.1:0", admin: ""}
+stores: {db: {kind: qdrant, address: "127.0.0.1:1"}}
+models: {m: {path: %q}}
+routes:
+  one: {store: db, collection: things, model: m, placement: stored}
+  two: {store: db, collection: things, model: m, placement: stored}
+proxy: {store: db, listen_grpc: "127.0.0.1:0", `, filepath.Join(repository(t), "examples/models/banking77-mol"))
+	for want, rest := range map[string]string{
+		"name one of them in proxy.routes": "}\n",
+		"which speaks gRPC":                "routes: [one], listen_rest: \"127.0.0.1:0\", rest_url: \"http://127.0.0.1:1\"}\n",
+		"not the URL of a REST API":        "routes: [one], listen_rest: \"127.0.0.1:0\", rest_url: \"127.0.0.1:2\"}\n",
+	} {
+		file := filepath.Join(dir, "likeness.yaml")
+		if err := os.WriteFile(file, []byte(text+rest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		validated, ran := execute(t, "", "config", "validate", "-c", file), execute(t, "", "serve", "-c", file)
+		if ran.code != 3 || validated.code != 3 || !strings.Contains(ran.err, want) || !strings.HasSuffix(ran.err, validated.err) {
+			t.Errorf("serve: code %d, %s\nvalidate: code %d, %s\nwant %q", ran.code, ran.err, validated.code, validated.err, want)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/likenessdb/likeness/internal/filelock"
+	"github.com/likenessdb/likeness/sidecar/buildinfo"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/plugins"
+	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+// closers close what was opened, the last opened first.
+type closers []func() error
+
+func (c *closers) add(end func() error) { *c = append(*c, end) }
+
+func (c *closers) close() error {
+	var failed []error
+	for _, end := range slices.Backward(*c) {
+		failed = append(failed, end())
+	}
+	*c = nil
+	return errors.Join(failed...)
+}
+
+// open opens what a configuration describes, but for the listeners. It returns
+// config.ErrConfig where the configuration is refused. The caller closes the sidecar's
+// opened.
+//
+// To check a configuration, which can be done beside a sidecar that serves it, open
+// starts no plugin, opens no journal, and reads a live table that is in use as it was
+// last written as a whole.
+func open(ctx context.Context, c *config.Config, o Options, check bool) (s *sidecar, err error) {
+	var opened closers
+	defer func() {
+		if err != nil {
+			err = errors.Join(refused(err), opened.close())
+		}
+	}()
+	if len(c.Routes) == 0 {
+		return nil, fmt.Errorf("%w: it has no route; give --config, see `likeness config print --default`", config.ErrConfig)
+	}
+	memory := debug.SetMemoryLimit(-1)
+	opened.add(func() error {
+		debug.SetMemoryLimit(memory)
+		return nil
+	})
+	debug.SetMemoryLimit(cmp.Or(int64(c.Limits.Memory), memory))
+	parts, err := openParts(ctx, c, check)
+	if err != nil {
+		return nil, err
+	}
+	opened.add(parts.Close)
+	traces, err := telemetry.NewTracerProvider(ctx, telemetry.TraceOptions{
+		Endpoint: c.Trace.Endpoint, Insecure: c.Trace.Insecure, SampleRatio: c.Trace.SampleRatio, Version: o.Build.Version, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	opened.add(func() error {
+		flush(traces, o.Logger)
+		return nil
+	})
+	metrics := telemetry.NewMetrics(o.Build, parts.Routes)
+	rankers, err := openRankers(ctx, c, parts, wiring.RankerOptions{Logger: o.Logger, Observer: metrics}, check)
+	if err != nil {
+		return nil, err
+	}
+	opened.add(rankers.Close)
+	parts.Watch(metrics)
+	metrics.WatchPlugins(rankers.States)
+	metrics.WatchDevices(rankers.Devices)
+	followers, err := openFollowers(c, parts, follow.Options{Logger: o.Logger}, check)
+	if err != nil {
+		return nil, err
+	}
+	opened.add(func() error { return endFollowing(followers, c.Shutdown.Grace) })
+	if s, err = newSidecar(c, o, parts, followers, traces, metrics); err != nil {
+		return nil, err
+	}
+	s.follow(followers)
+	s.openings.rankers, s.openings.devices = rankers.States, rankers.Devices
+	s.openings.troubles = func() []string { return s.troubles(c.RouteNames()) }
+	s.admin.Handle("GET /plugins", plugins.Handler(rankers.States))
+	if o.Reload != nil {
+		s.reloader = &reloader{sidecar: s, started: c, current: c, memory: memory, asked: make(chan chan reloaded)}
+		s.admin.Handle("POST /reload", s.reloader)
+	}
+	if err := s.showStatus(c, parts, rankers); err != nil {
+		return nil, err
+	}
+	if err := s.openDoors(c, &opened); err != nil {
+		return nil, err
+	}
+	s.opened = opened
+	return s, nil
+}
+
+// openDoors makes what answers on the listeners beside the gRPC API.
+func (s *sidecar) openDoors(c *config.Config, opened *closers) (err error) {
+	if s.gateway, err = s.openGateway(c); err != nil {
+		return err
+	}
+	opened.add(func() error {
+		s.drainGateway(0)
+		return nil
+	})
+	if s.proxy, err = s.openProxy(c); err != nil {
+		return err
+	}
+	if s.proxy != nil {
+		opened.add(s.proxy.Close)
+	}
+	return s.guardAdmin(c.Listen)
+}
+
+// refused makes an error one of the configuration. That somebody else has a file, or
+// that the caller gave up, says nothing about the configuration.
+func refused(err error) error {
+	if errors.Is(err, config.ErrConfig) || errors.Is(err, filelock.ErrHeld) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", config.ErrConfig, err)
+}
+
+// openParts opens stores, models, tables and routes. To check them beside a sidecar
+// that has live tables open, it reads those tables without the logs of their writes.
+func openParts(ctx context.Context, c *config.Config, check bool) (*wiring.Assembly, error) {
+	parts, err := rollout.Open(ctx, c)
+	if check && errors.Is(err, filelock.ErrHeld) {
+		return rollout.Open(ctx, withoutLiveTables(c))
+	}
+	return parts, err
+}
+
+// withoutLiveTables is a configuration whose live tables are opened as files.
+func withoutLiveTables(c *config.Config) *config.Config {
+	read := *c
+	read.Routes = maps.Clone(c.Routes)
+	for name, r := range read.Routes {
+		r.TableLive = false
+		read.Routes[name] = r
+	}
+	return &read
+}
+
+// openRankers starts the plugins, makes the rankers and gives them to the routes. To
+// check them it starts none.
+func openRankers(ctx context.Context, c *config.Config, parts *wiring.Assembly, o wiring.RankerOptions, check bool) (*wiring.Rankers, error) {
+	if check {
+		return &wiring.Rankers{}, wiring.CheckRankers(c)
+	}
+	rankers, err := wiring.OpenRankers(context.WithoutCancel(ctx), c, o)
+	if err == nil {
+		parts.Ask(rankers)
+	}
+	return rankers, err
+}
+
+// openFollowers begins to follow the collections. To check the routes it only looks at
+// what would be followed.
+func openFollowers(c *config.Config, parts *wiring.Assembly, o follow.Options, check bool) (wiring.Followers, error) {
+	if check {
+		return nil, wiring.CheckFollow(c, parts, o)
+	}
+	return wiring.Follow(c, parts, o)
+}
+
+// CheckOptions say how Check checks.
+type CheckOptions struct {
+	// Connect asks the stores too. A store that cannot be asked is an error then.
+	Connect bool
+	// Timeout bounds the time for the stores' answers; 0 is no bound.
+	Timeout time.Duration
+	// Logger is told what Run would tell its own while it starts; nil is nobody.
+	Logger *slog.Logger
+}
+
+// Check refuses the configurations that Run refuses, by the same code and with the same
+// errors. It starts no plugin and opens no listener, so that it can be run beside a
+// sidecar. It returns the routes, with what the stores said of them if it connects.
+func Check(ctx context.Context, c *config.Config, o CheckOptions) (_ []*pipeline.Route, err error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s, err := open(ctx, c, Options{Logger: o.Logger, Build: buildinfo.Read(buildinfo.Stamp{})}, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.opened.close()) }()
+	if o.Connect {
+		if o.Timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, o.Timeout)
+			defer cancel()
+		}
+		if err := errors.Join(s.pipeline.Open(ctx), s.askREST(ctx)); errors.Is(err, pipeline.ErrSetup) {
+			return nil, refused(err)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return s.pipeline.Routes(), nil
+}
