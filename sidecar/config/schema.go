@@ -64,6 +64,10 @@ type Listen struct {
 	TLS TLS `yaml:"tls"`
 	// Who may call the API; without a tokens file everybody who can connect.
 	Auth Auth `yaml:"auth"`
+	// Host names by which rest, and admin, may be asked where no credentials are: of rest on a loopback address without
+	// tokens, and of admin without tokens and client certificates. Addresses, localhost, and a name that the listener is
+	// given are always allowed. A page in a browser can point any other name here (DNS rebinding).
+	AllowedHosts []string `yaml:"allowed_hosts"`
 }
 
 // TLS is a listener's certificate. The files are read again when they change.

@@ -111,6 +111,11 @@ func (v *validator) listen() {
 	v.address("listen.rest", l.REST)
 	v.address("listen.admin", l.Admin)
 	v.address("trace.endpoint", v.c.Trace.Endpoint)
+	for _, host := range l.AllowedHosts {
+		if host == "" || strings.ContainsAny(host, "/@:* ") {
+			v.fail("listen.allowed_hosts", "%q is no host name; write it without scheme, port and wildcard", host)
+		}
+	}
 	v.tls("listen.tls", l.TLS)
 	v.tls("listen.admin_tls", l.AdminTLS)
 }

@@ -20,6 +20,8 @@ func (s *sidecar) guardAdmin(l config.Listen) error {
 	guard.Certificates = l.AdminTLS.ClientCAFile != ""
 	guard.Open = []string{"/livez", "/readyz", "/healthz"}
 	s.admin.Guard(guard.Before)
+	unguarded := l.AdminAuth.TokensFile == "" && !guard.Certificates
+	s.admin.Guard(server.NewBrowsers(unguarded, hostNames(l, l.Admin)...).Before) // before the guard
 	if l.AdminTLS.CertFile == "" {
 		return nil
 	}

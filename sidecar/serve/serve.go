@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -254,9 +255,19 @@ func (s *sidecar) openGateway(c *config.Config) (*gateway.Gateway, error) {
 	}
 	return gateway.New(gateway.Options{
 		Server: s.server, TLS: s.watchedTLS(c.Listen.TLS, "rest"), Private: c.Listen.Auth.TokensFile == "" && loopback(c.Listen.REST),
-		MaxMessageBytes: int(c.Limits.MaxMessageBytes), MaxConcurrentStreams: c.Limits.MaxConcurrentStreams,
+		AllowedHosts: hostNames(c.Listen, c.Listen.REST), MaxMessageBytes: int(c.Limits.MaxMessageBytes), MaxConcurrentStreams: c.Limits.MaxConcurrentStreams,
 		Intake: s.intake, Parsing: s.parsing, Recorder: s.metrics, Logger: s.options.Logger,
 	})
+}
+
+// hostNames are the names by which a listener may be asked: those of the configuration,
+// and the one that it listens on, if that is a name.
+func hostNames(l config.Listen, address string) []string {
+	names := slices.Clone(l.AllowedHosts)
+	if host, _, err := net.SplitHostPort(address); err == nil && host != "" {
+		names = append(names, host)
+	}
+	return names
 }
 
 func (s *sidecar) drainGateway(grace time.Duration) {

@@ -41,14 +41,16 @@ const pipeBytes = 1 << 20
 //go:embed openapi.swagger.json
 var schema []byte
 
-// Options are what a Gateway is made of; all but TLS and Private are required.
+// Options are what a Gateway is made of; all but TLS, Private and AllowedHosts are required.
 type Options struct {
 	Server *server.Server
 	// TLS, if a certificate is named, secures the listener.
 	TLS server.TLS
-	// Private: everybody who reaches the listener is trusted, since they are on this machine. Then other
-	// sites' pages in its browser, which are too, are refused by their names.
-	Private bool
+	// Private: everybody who reaches the listener is trusted, since they are on this machine. A page
+	// in a browser of this machine reaches it too, so the Host of a request is checked; AllowedHosts
+	// are names that pass beside localhost and addresses.
+	Private      bool
+	AllowedHosts []string
 	// MaxMessageBytes bounds the JSON of a request, after decompression, and the messages of the calls.
 	MaxMessageBytes int
 	// MaxConcurrentStreams bounds the requests in flight on a connection of HTTP/2.

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/likenessdb/likeness/internal/intake"
@@ -21,8 +19,7 @@ var errEncoding = fmt.Errorf("%w: Content-Encoding: gzip and none are read", ser
 // guard stands before the paths: a request has an id, the token is looked at
 // before the body, and the body is read within its limits.
 func (g *Gateway) guard(next http.Handler) http.Handler {
-	// A page in a browser of this machine must not reach a sidecar that trusts its machine.
-	foreign := http.NewCrossOriginProtection()
+	browsers := server.NewBrowsers(g.options.Private, g.options.AllowedHosts...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		_ = control.SetWriteDeadline(time.Time{})
@@ -31,8 +28,8 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 		w.Header().Set(server.RequestIDHeader, id)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
-		if foreign.Check(r) != nil || g.options.Private && !local(r.Host) {
-			g.refuse(w, r, 0, fmt.Errorf("%w: ask from a program, or give the sidecar a tokens file", server.ErrForeign))
+		if err := browsers.Check(r); err != nil {
+			g.refuse(w, r, 0, err)
 			return
 		}
 		if r.URL.Path == "/openapi.json" { // it holds nothing of this sidecar
@@ -65,15 +62,6 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 		}}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// local reports whether a Host is this machine's, by address or as localhost: a
-// name can be anybody's who points it here.
-func local(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
 // body is a request's body, decompressed and in memory.

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Browsers keeps the pages of other sites away from a listener for HTTP. A page in a
+// browser of a machine that reaches the listener could otherwise ask it. The zero value
+// is not valid; use NewBrowsers.
+type Browsers struct {
+	crossOrigin *http.CrossOriginProtection
+	checkHost   bool
+	names       []string
+}
+
+// NewBrowsers makes a check of the Origin and Sec-Fetch-Site headers. With checkHost it
+// checks the Host too: a listener that asks for no credentials trusts everybody who
+// reaches it, and the owner of any name can point that name at the listener (DNS
+// rebinding). Then a Host must be an address, localhost, or one of the names.
+func NewBrowsers(checkHost bool, names ...string) *Browsers {
+	lower := make([]string, len(names))
+	for i, name := range names {
+		lower[i] = strings.ToLower(name)
+	}
+	return &Browsers{crossOrigin: http.NewCrossOriginProtection(), checkHost: checkHost, names: lower}
+}
+
+// Check returns ErrForeign for a request that another site's page may have made.
+func (b *Browsers) Check(r *http.Request) error {
+	if b.crossOrigin.Check(r) != nil || embedded(r) {
+		return fmt.Errorf("%w: ask from a program", ErrForeign)
+	}
+	if b.checkHost && !b.allowed(r.Host) {
+		return fmt.Errorf("%w: without credentials the Host must be an address or localhost; add the name to listen.allowed_hosts, or give the listener a tokens file", ErrForeign)
+	}
+	return nil
+}
+
+// embedded reports whether another site's page loads r as a part of itself, such as an
+// image. Opening a link is no such request: the page that it leaves sees nothing of the
+// answer.
+func embedded(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Mode") != "navigate"
+}
+
+// allowed reports whether a Host can be trusted: an address cannot be pointed elsewhere.
+func (b *Browsers) allowed(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil || slices.Contains(b.names, host)
+}
+
+// Before answers 403 where Check refuses; next answers the other requests.
+func (b *Browsers) Before(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := b.Check(r); err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
