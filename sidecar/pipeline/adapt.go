@@ -27,7 +27,7 @@ func (s *search) again(ctx context.Context, fresh int) (found []rerank.Scored, f
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "candidates of a refined query not found", slog.String("route", s.Name), slog.Any("error", err))
+			s.log.LogAttrs(ctx, slog.LevelWarn, "candidates of a refined query not found", slog.String("route", s.Name), slog.Any("error", withFilter(err, s.r.Filter)))
 		}
 		return s.hits, s
 	}

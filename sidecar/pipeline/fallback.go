@@ -54,6 +54,7 @@ func (s *search) degrade(ctx context.Context, f *failure) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
+	f.err = withFilter(f.err, s.r.Filter)
 	s.log.LogAttrs(ctx, slog.LevelWarn, "search not rescored", slog.String("route", s.Name), slog.String("policy", string(s.Failure)),
 		slog.String("reason", f.reason), slog.Any("error", f.err))
 	if s.ranks() {

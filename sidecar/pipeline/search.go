@@ -18,6 +18,7 @@ import (
 func (p *Pipeline) Search(ctx context.Context, r Request) (Answer, error) {
 	began := time.Now()
 	a, err := p.search(ctx, r)
+	err = withFilter(err, r.Filter)
 	a.Timings.Total = time.Since(began)
 	if p.observer != nil {
 		p.observer.Searched(ctx, r.Route, r, a, err)

@@ -29,6 +29,7 @@ import (
 const (
 	canaryToken  = "canary-token-5f1e"
 	canaryFilter = "canary-filter-77aa"
+	canaryKey    = "canary-key-3c2d"
 	canaryNumber = 13.371337
 )
 
@@ -109,7 +110,7 @@ func planted(ctx context.Context, t *testing.T, at serve.Addresses, said *string
 		}
 	}
 	vector := []float32{canaryNumber, canaryNumber, canaryNumber, 1}
-	filter := `{"must":[{"key":"t","match":{"value":"` + canaryFilter + `"}}]}`
+	filter := `{"must":[{"key":"` + canaryKey + `","match":{"value":"` + canaryFilter + `"}}]}`
 	api := likenessv1.NewSearchServiceClient(connect(t, at.GRPC))
 	for _, r := range []*likenessv1.SearchRequest{
 		{Route: "things", K: 5, Query: &likenessv1.Query{Vector: vector}},
@@ -124,7 +125,7 @@ func planted(ctx context.Context, t *testing.T, at serve.Addresses, said *string
 		note(err)
 	}
 	behind := qdrant.NewPointsClient(connect(t, at.Proxy.GRPC))
-	match := &qdrant.Filter{Must: []*qdrant.Condition{qdrant.NewMatch("t", canaryFilter)}}
+	match := &qdrant.Filter{Must: []*qdrant.Condition{qdrant.NewMatch(canaryKey, canaryFilter)}}
 	for _, user := range []context.Context{asUser(t.Context()), ctx} {
 		for _, r := range []*qdrant.SearchPoints{
 			{CollectionName: "routed", Vector: vector, Limit: 5, Filter: match},
@@ -135,7 +136,7 @@ func planted(ctx context.Context, t *testing.T, at serve.Addresses, said *string
 			note(err)
 		}
 		_, err := behind.Upsert(user, &qdrant.UpsertPoints{CollectionName: "routed", Points: []*qdrant.PointStruct{{
-			Id: qdrant.NewIDNum(5), Vectors: qdrant.NewVectors(vector...), Payload: qdrant.NewValueMap(map[string]any{"t": canaryFilter})}}})
+			Id: qdrant.NewIDNum(5), Vectors: qdrant.NewVectors(vector...), Payload: qdrant.NewValueMap(map[string]any{canaryKey: canaryFilter})}}})
 		note(err)
 	}
 }
@@ -143,7 +144,7 @@ func planted(ctx context.Context, t *testing.T, at serve.Addresses, said *string
 // hidden fails if a text has one of the canaries.
 func hidden(t *testing.T, level, what, text string) {
 	t.Helper()
-	for _, secret := range []string{canaryToken, canaryFilter, key + `"`, "=" + key, strconv.FormatFloat(canaryNumber, 'g', 5, 32)[:6]} {
+	for _, secret := range []string{canaryToken, canaryFilter, canaryKey, key + `"`, "=" + key, strconv.FormatFloat(canaryNumber, 'g', 5, 32)[:6]} {
 		if i := strings.Index(text, secret); i >= 0 {
 			t.Errorf("log at %s: %s has %q: %s", level, what, secret, text[max(0, i-80):min(len(text), i+80)])
 		}

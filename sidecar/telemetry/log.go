@@ -16,7 +16,8 @@ import (
 
 // NewLogger writes records of at least a level (debug, info, warn, error) to w,
 // as text or json; format auto is text on a terminal and JSON elsewhere. Every
-// record carries the ids of its request and trace.
+// record carries the ids of its request and trace, and becomes a line of maxLine bytes
+// at most.
 func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var least slog.Level
 	if err := least.UnmarshalText([]byte(level)); err != nil {
@@ -29,7 +30,7 @@ func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	if format == "text" || format == "auto" && isTerminal(w) {
 		handler = slog.NewTextHandler(w, options)
 	}
-	return slog.New(idHandler{handler, lowest}), nil
+	return slog.New(idHandler{Handler: handler, least: lowest, left: maxLine - lineHead}), nil
 }
 
 // SetLevel changes the least level that a logger of NewLogger, and all that were made
@@ -74,25 +75,54 @@ func RequestID(given string) string {
 	return given
 }
 
-// idHandler adds the ids of the context to every record.
+// idHandler adds the ids of the context to every record, and shortens records to the
+// length of a line.
 type idHandler struct {
 	slog.Handler
 	least *slog.LevelVar
+	// left is the room in a line beside the attributes of WithAttrs, and prefix the room
+	// of the names of WithGroup.
+	left, prefix int
 }
 
 func (h idHandler) Handle(ctx context.Context, r slog.Record) error {
+	l := line{left: h.left, prefix: h.prefix}
+	message := shorten(r.Message, max(64, min(maxValue, l.left)))
+	l.left -= cost(message)
+	out := slog.NewRecord(r.Time, r.Level, message, r.PC)
+	var ids []slog.Attr
 	if id, ok := ctx.Value(requestIDKey{}).(string); ok {
-		r.AddAttrs(slog.String("request_id", id))
+		ids = append(ids, slog.String("request_id", id))
 	}
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
-		r.AddAttrs(slog.String("trace_id", span.TraceID().String()))
+		ids = append(ids, slog.String("trace_id", span.TraceID().String()))
 	}
-	return h.Handler.Handle(ctx, r)
+	ids = l.keep(ids) // room for those first
+	r.Attrs(func(a slog.Attr) bool {
+		if a, ok := l.fit(a); ok {
+			out.AddAttrs(a)
+		}
+		return true
+	})
+	out.AddAttrs(ids...)
+	if l.omitted > 0 {
+		out.AddAttrs(slog.Int("attributes_left_out", l.omitted))
+	}
+	return h.Handler.Handle(ctx, out)
 }
 
 func (h idHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return idHandler{h.Handler.WithAttrs(attrs), h.least}
+	l := line{left: h.left, prefix: h.prefix}
+	kept := l.keep(attrs)
+	return idHandler{h.Handler.WithAttrs(kept), h.least, l.left, h.prefix}
 }
+
+// WithGroup implements slog.Handler. A name for which there is no room makes no group.
 func (h idHandler) WithGroup(name string) slog.Handler {
-	return idHandler{h.Handler.WithGroup(name), h.least}
+	name = shorten(name, maxKey)
+	left := h.left - cost(name) - 8
+	if left < 64 {
+		return h
+	}
+	return idHandler{h.Handler.WithGroup(name), h.least, left, h.prefix + cost(name) + 1}
 }
