@@ -251,8 +251,10 @@ func (f *calibrateFlags) storedQueries(ctx context.Context, in *calibrate.Input,
 			r.Model.Name, spec.QueryDim, spec.ItemDim, map[bool]string{true: ", and a user id"}[spec.UserIDs])
 	}
 	var queries []rerank.Query
+	var missing adapters.Missing
 	seen := 0
 	err := scanner.Scan(ctx, adapters.ScanRequest{Collection: r.Collection, Vectors: []string{r.Vector}}, func(rows adapters.Rows, _ string) error {
+		rows = missing.Drop(rows)
 		for i := range rows.IDs {
 			seen++
 			q := rerank.Query{Vector: append([]float32(nil), rows.Vectors[0].Row(i)...)}
@@ -264,6 +266,6 @@ func (f *calibrateFlags) storedQueries(ctx context.Context, in *calibrate.Input,
 		}
 		return nil
 	})
-	in.Source = fmt.Sprintf("%d stored vectors of collection %s", len(queries), r.Collection)
+	in.Source = fmt.Sprintf("%d stored vectors of collection %s%s", len(queries), r.Collection, missing)
 	return queries, err
 }

@@ -134,6 +134,9 @@ func dropped(c *dataset.Counts) []string {
 			lines = append(lines, fmt.Sprintf("%d %s", d.n, d.what))
 		}
 	}
+	if c.MissingItems > 0 {
+		lines = append(lines, fmt.Sprintf("%d rows of the collection left out: they have no such vector; the first is %s", c.MissingItems, c.FirstMissingItem))
+	}
 	if len(c.Ignored) > 0 {
 		lines = append(lines, fmt.Sprintf("columns that are not used: %s", strings.Join(c.Ignored, ", ")))
 	}

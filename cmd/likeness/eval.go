@@ -147,6 +147,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 		return nil, nil, err
 	}
 	r.Counts.DuplicatePairs, r.Counts.UnknownItems = d.Counts.DuplicatePairs, d.Counts.UnknownItems
+	r.Counts.MissingItems, r.Counts.FirstMissingItem = d.Counts.MissingItems, d.Counts.FirstMissingItem
 	return r, &d.Counts, nil
 }
 

@@ -69,7 +69,10 @@ func counted(r index.Result) string {
 		text += fmt.Sprintf(", after %d of an earlier run", r.Resumed)
 	}
 	if r.NotFinite > 0 {
-		text += fmt.Sprintf("; %d have features that are not finite and rank last", r.NotFinite)
+		text += fmt.Sprintf("; %d have features that are not finite and rank last, the first is %s", r.NotFinite, r.FirstNotFinite)
+	}
+	if r.Missing > 0 {
+		text += fmt.Sprintf("; %d rows of the collection have no such vector and were left out, the first is %s", r.Missing, r.FirstMissing)
 	}
 	return text
 }

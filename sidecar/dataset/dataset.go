@@ -108,6 +108,10 @@ type Counts struct {
 	SeveralTimes int `json:"several_times"`
 	// NotFiniteItems have NaN or an infinity in their vector; see Sources.NaNItems.
 	NotFiniteItems int `json:"not_finite_items"`
+	// MissingItems are rows of a collection without the vector, which were left out, and
+	// FirstMissingItem is the id of the first of them.
+	MissingItems     int    `json:"missing_items,omitempty"`
+	FirstMissingItem string `json:"first_missing_item,omitempty"`
 	// Ignored are columns of the log that mean nothing here.
 	Ignored []string `json:"ignored_columns,omitempty"`
 }
@@ -163,6 +167,9 @@ func (d *Dataset) openItems(ctx context.Context, s Sources) error {
 	d.Items, d.ItemIDs = items.Matrix, items.IDs
 	if d.Counts.NotFiniteItems, err = finite(items.name, d.Items, s.NaNItems); err != nil {
 		return fmt.Errorf("items: %w", err)
+	}
+	if m := items.missing; m.Rows > 0 {
+		d.Counts.MissingItems, d.Counts.FirstMissingItem = m.Rows, m.First.String()
 	}
 	if s.Collection != nil {
 		d.parts = append(d.parts, part{"items", items.name, func() (string, error) { return items.digest, nil }})

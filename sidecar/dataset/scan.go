@@ -39,8 +39,9 @@ func (c *Collection) scan(ctx context.Context, p Progress) (_ *Vectors, err erro
 		return nil, err
 	}
 	if len(s.vectors.IDs) == 0 {
-		return nil, fmt.Errorf("%w: collection %q has no rows with vector %q", ErrInput, c.Name, c.Vector)
+		return nil, fmt.Errorf("%w: collection %q has no rows with vector %q%s", ErrInput, c.Name, c.Vector, s.missing)
 	}
+	s.vectors.missing = s.missing
 	m, err := s.spool.matrix()
 	if err != nil {
 		return nil, err
@@ -67,16 +68,20 @@ func (c *Collection) rows(ctx context.Context) int {
 type scanned struct {
 	name    string
 	vectors Vectors
+	missing adapters.Missing
 	spool   spool
 	sum     hash.Hash // of ids and vectors in the order of the scan
 	done    func(n int)
 }
 
 func (s *scanned) add(rows adapters.Rows, _ string) error {
-	vectors := rows.Vectors[0]
+	read := len(rows.IDs)
+	rows = s.missing.Drop(rows)
 	if len(rows.IDs) == 0 {
+		s.done(read)
 		return nil
 	}
+	vectors := rows.Vectors[0]
 	if err := s.spool.append(vectors); err != nil {
 		return err
 	}
@@ -91,6 +96,6 @@ func (s *scanned) add(rows adapters.Rows, _ string) error {
 		}
 	}
 	s.vectors.IDs = append(s.vectors.IDs, rows.IDs...)
-	s.done(len(rows.IDs))
+	s.done(read)
 	return nil
 }

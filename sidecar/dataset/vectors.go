@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/rerank/safetensors"
@@ -23,9 +24,10 @@ type Vectors struct {
 	// IDs are those that came with the vectors; nil: none did.
 	IDs []rerank.ID
 
-	name   string // for messages
-	digest string // of a collection
-	closer io.Closer
+	name    string           // for messages
+	digest  string           // of a collection
+	missing adapters.Missing // of a collection
+	closer  io.Closer
 }
 
 // OpenVectors opens a file of vectors: .npy of two dimensions; a tensor of two

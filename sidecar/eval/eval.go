@@ -106,4 +106,8 @@ type Counts struct {
 	UnknownItems int `json:"unknown_items"`
 	// NotFiniteItems have NaN or an infinity in their vector and rank last.
 	NotFiniteItems int `json:"not_finite_items"`
+	// MissingItems are rows of a collection without the vector, which were left out, and
+	// FirstMissingItem is the id of the first of them.
+	MissingItems     int    `json:"missing_items,omitempty"`
+	FirstMissingItem string `json:"first_missing_item,omitempty"`
 }

@@ -223,14 +223,15 @@ func (b *companionBuild) fill(ctx context.Context, rows int) error {
 	request := b.Source.request()
 	request.Owner, request.Payload, request.PayloadFields, request.Cursor = b.Source.Owner, true, nil, b.state.Cursor
 	return b.Source.scan(ctx, b.state.Bounds, request, func(rows adapters.Rows, cursor string) error {
-		if len(rows.IDs) > 0 {
+		read := len(rows.IDs)
+		if rows = b.result.drop(rows); len(rows.IDs) > 0 {
 			if err := b.write(ctx, rows); err != nil {
 				return err
 			}
 		}
-		done(len(rows.IDs))
+		done(read)
 		b.state.Cursor = cursor
-		b.state.Rows += len(rows.IDs)
+		b.state.Rows += read
 		if !b.Source.due(b.saved) {
 			return nil
 		}
@@ -276,8 +277,8 @@ func (b *companionBuild) features(ctx context.Context, rows *adapters.Rows) (rer
 	if err != nil {
 		return features, err
 	}
-	bad := notFinite(features)
-	b.result.NotFinite += bad
+	ids := rows.IDs
+	bad := b.result.noteNotFinite(features, func(row int) rerank.ID { return ids[row] })
 	if bad == 0 || b.Source.Base == nil {
 		return features, nil
 	}

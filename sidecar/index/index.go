@@ -112,6 +112,12 @@ type Result struct {
 	Resumed int `json:"resumed"`
 	// NotFinite counts items with a feature that is not finite; they rank last.
 	NotFinite int `json:"not_finite"`
+	// FirstNotFinite is the id of the first of them.
+	FirstNotFinite string `json:"first_not_finite,omitempty"`
+	// Missing are rows without the vector, of which nothing is derived, and FirstMissing is
+	// the id of the first of them. Those of an interrupted run before are not among them.
+	Missing      int    `json:"missing,omitempty"`
+	FirstMissing string `json:"first_missing,omitempty"`
 	// Verified is how it was read back at the end.
 	Verified Verified `json:"verified"`
 }
@@ -162,13 +168,28 @@ func Encode(ctx context.Context, m pipeline.Model, base rerank.Matrix) (rerank.M
 	return features, g.Wait()
 }
 
-// notFinite counts the rows with an element that is not finite.
-func notFinite(m rerank.Matrix) int {
+// drop returns the rows that have their vectors, and counts the others.
+func (r *Result) drop(rows adapters.Rows) adapters.Rows {
+	var missing adapters.Missing
+	rows = missing.Drop(rows)
+	if r.Missing += missing.Rows; missing.Rows > 0 && r.FirstMissing == "" {
+		r.FirstMissing = missing.First.String()
+	}
+	return rows
+}
+
+// noteNotFinite counts the rows of features with an element that is not finite, and
+// keeps the id of the first. It returns how many there are.
+func (r *Result) noteNotFinite(features rerank.Matrix, id func(row int) rerank.ID) int {
 	n := 0
-	for r := range m.Rows {
-		if rerank.CheckFinite("features", m.Row(r)) != nil {
-			n++
+	for i := range features.Rows {
+		if rerank.CheckFinite("features", features.Row(i)) == nil {
+			continue
+		}
+		if n++; r.FirstNotFinite == "" {
+			r.FirstNotFinite = id(i).String()
 		}
 	}
+	r.NotFinite += n
 	return n
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -132,24 +131,5 @@ func only(rows adapters.Rows, keep func(rerank.ID) bool) adapters.Rows {
 	if len(at) == len(rows.IDs) {
 		return rows
 	}
-	out := adapters.Rows{IDs: pick(rows.IDs, at), Owners: pick(rows.Owners, at), Payloads: pick(rows.Payloads, at)}
-	for _, m := range rows.Vectors {
-		part := rerank.NewMatrix(len(at), m.Cols)
-		for to, from := range at {
-			copy(part.Row(to), m.Row(from))
-		}
-		out.Vectors = append(out.Vectors, part)
-	}
-	return out
-}
-
-func pick[T any](all []T, at []int) []T {
-	if all == nil {
-		return nil
-	}
-	out := slices.Grow([]T{}, len(at))
-	for _, i := range at {
-		out = append(out, all[i])
-	}
-	return out
+	return rows.Pick(at)
 }

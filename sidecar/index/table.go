@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -117,6 +118,12 @@ func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
 	request := b.Source.request()
 	request.Cursor = cursor
 	return b.Source.scan(ctx, within, request, func(rows adapters.Rows, cursor string) error {
+		read := len(rows.IDs)
+		rows = b.result.drop(rows)
+		if len(rows.IDs) == 0 {
+			done(read)
+			return b.save(cursor)
+		}
 		base, err := b.Source.base(ctx, rows)
 		if err != nil {
 			return err
@@ -134,8 +141,8 @@ func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
 			return err
 		}
 		b.result.Rows += features.Rows
-		b.result.NotFinite += notFinite(features)
-		done(len(rows.IDs))
+		b.result.noteNotFinite(features, itemOf(rows.IDs, starts))
+		done(read)
 		return b.save(cursor)
 	})
 }
@@ -205,14 +212,14 @@ func (b *tableBuild) appendGroups(ctx context.Context, fetcher adapters.Fetcher,
 	if err != nil {
 		return err
 	}
-	if len(rows.IDs) == 0 {
-		return nil // every row of these items was deleted since they were listed
+	if rows = b.result.drop(rows); len(rows.IDs) == 0 {
+		return nil // every row of these items has no vector, or was deleted since they were listed
 	}
 	features, err := Encode(ctx, b.Model, rows.Vectors[0])
 	if err != nil {
 		return err
 	}
-	b.result.NotFinite += notFinite(features)
+	b.result.noteNotFinite(features, itemOf(rows.IDs, nil))
 	b.result.Rows += features.Rows
 	b.cursor = ""
 	for from := 0; from < len(rows.Owners); {
@@ -226,6 +233,21 @@ func (b *tableBuild) appendGroups(ctx context.Context, fetcher adapters.Fetcher,
 		from = to
 	}
 	return nil
+}
+
+// itemOf tells whose a row of features is: of several rows an item, starts holds the
+// first row of each.
+func itemOf(ids []rerank.ID, starts []int32) func(row int) rerank.ID {
+	return func(row int) rerank.ID {
+		if starts == nil {
+			return ids[row]
+		}
+		i, found := slices.BinarySearch(starts, int32(row))
+		if !found {
+			i--
+		}
+		return ids[i]
+	}
 }
 
 // save makes a checkpoint now and then.

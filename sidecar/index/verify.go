@@ -92,7 +92,25 @@ func (b *tableBuild) verify(ctx context.Context, before int64) (v Verified, err 
 		read = int64(b.writer.Items()) // an item is a row of the collection
 	}
 	v.Counted = true
-	return v, c.check(read, "table "+b.Path, b.Source.Collection)
+	err = c.check(read+int64(b.result.Missing), "table "+b.Path, b.Source.Collection)
+	if err != nil && b.result.Resumed > 0 { // the run before may have left out rows too
+		missing, failed := b.Source.countMissing(ctx)
+		if failed != nil {
+			return v, failed
+		}
+		err = c.check(read+missing, "table "+b.Path, b.Source.Collection)
+	}
+	return v, err
+}
+
+// countMissing counts the rows of the collection that have no vector.
+func (s Source) countMissing(ctx context.Context) (int64, error) {
+	var missing adapters.Missing
+	err := s.scan(ctx, bounds{}, s.request(), func(rows adapters.Rows, _ string) error {
+		missing.Drop(rows)
+		return nil
+	})
+	return int64(missing.Rows), err
 }
 
 // sampleRows is how many rows of a companion are read back, at most.
