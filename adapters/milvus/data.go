@@ -42,16 +42,35 @@ func (set fieldSet) vectors(col column, from, n int) (rerank.Matrix, error) {
 	if n == 0 {
 		return rerank.Matrix{Cols: col.dim}, nil
 	}
-	fd := set[col.name].GetVectors()
-	width, data := int(fd.GetDim()), fd.GetFloatVector().GetData()
-	if width < col.dim || len(data) < (from+n)*width {
-		return rerank.Matrix{}, fmt.Errorf("%w: %d numbers for %d vectors of field %q, dimension %d", adapters.ErrStore, len(data), n, col.field, width)
-	}
 	m := rerank.NewMatrix(n, col.dim)
 	for i := range n {
-		copy(m.Row(i), data[(from+i)*width:])
+		if err := copyVector(m.Row(i), set[col.name], from+i); err != nil {
+			return rerank.Matrix{}, fmt.Errorf("field %q: %w", col.field, err)
+		}
 	}
 	return m, nil
+}
+
+// copyVector copies the vector of row i of a column, cut to the length of dst. A row
+// whose vector is null, which Milvus permits of nullable fields, gets NaNs, as
+// adapters.HasVectors expects.
+func copyVector(dst []float32, fd *schemapb.FieldData, i int) error {
+	width, data := int(fd.GetVectors().GetDim()), fd.GetVectors().GetFloatVector().GetData()
+	if valid := fd.GetValidData(); i < len(valid) && !valid[i] {
+		for j := range dst {
+			dst[j] = float32(math.NaN())
+		}
+		return nil
+	}
+	if width < len(dst) || width == 0 {
+		return fmt.Errorf("%w: vectors of dimension %d, want %d", adapters.ErrStore, width, len(dst))
+	}
+	place, ok := at(fd, i, len(data)/width)
+	if !ok {
+		return fmt.Errorf("%w: row %d came without its vector: %d numbers, dimension %d", adapters.ErrStore, i, len(data), width)
+	}
+	copy(dst, data[place*width:])
+	return nil
 }
 
 // at is the position of row i in a column's data, false if the row is null.

@@ -295,13 +295,10 @@ func (f fieldSearch) extras(l *rerank.List, rows []row, set fieldSet) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	v := set[f.col.name].GetVectors()
-	width, floats := int(v.GetDim()), v.GetFloatVector().GetData()
 	for i, r := range rows {
-		if width < f.col.dim || (r.at+1)*width > len(floats) {
-			return fmt.Errorf("%w: row %d came without its vector", adapters.ErrStore, r.at)
+		if err := copyVector(l.Vectors.Row(i), set[f.col.name], r.at); err != nil {
+			return err
 		}
-		copy(l.Vectors.Row(i), floats[r.at*width:])
 	}
 	return nil
 }

@@ -256,6 +256,10 @@ type appendFile struct {
 	sum    uint32
 }
 
+// fileMode of a table and of its log: rows of features tell much of the vectors that they
+// were made from, which others on the machine may not read.
+const fileMode = 0o640
+
 // openAppend opens path at a length, and computes the checksum of what is there
 // behind the first skip bytes.
 func openAppend(path string, skip, length int64) (*appendFile, error) {
@@ -263,7 +267,7 @@ func openAppend(path string, skip, length int64) (*appendFile, error) {
 	if length == skip {
 		flags |= os.O_TRUNC
 	}
-	f, err := os.OpenFile(path, flags, 0o644)
+	f, err := os.OpenFile(path, flags, fileMode)
 	if err != nil {
 		return nil, err
 	}

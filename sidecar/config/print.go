@@ -142,10 +142,24 @@ func (p printer) value(v reflect.Value) (*yaml.Node, error) {
 			n.Content = append(n.Content, k, entry)
 		}
 		return n, nil
+	case v.Kind() == reflect.String:
+		n := &yaml.Node{}
+		return n, n.Encode(withoutUserInfo(v.String()))
 	default:
 		n := &yaml.Node{}
 		return n, n.Encode(v.Interface())
 	}
+}
+
+// withoutUserInfo hides the credentials of a URL; other texts stay as they are.
+func withoutUserInfo(text string) string {
+	scheme, rest, ok := strings.Cut(text, "://")
+	authority, _, _ := strings.Cut(rest, "/")
+	at := strings.LastIndex(authority, "@")
+	if !ok || at < 0 {
+		return text
+	}
+	return scheme + "://" + redacted + rest[at:]
 }
 
 // comment is a field's documentation with the values that it allows, wrapped.

@@ -196,6 +196,9 @@ func (v *validator) proxy() {
 	if u, err := url.Parse(p.RESTURL); p.RESTURL != "" && (p.RESTURL == v.c.Stores[p.Store].Address || err == nil && u.Host == v.c.Stores[p.Store].Address) {
 		v.fail("proxy.rest_url", "it is the address of stores.%s, which speaks gRPC; give the port of the REST API, 6333 as a rule", p.Store)
 	}
+	if u, err := url.Parse(p.RESTURL); err == nil && u.User != nil {
+		v.fail("proxy.rest_url", "it holds credentials, which are not used: clients send their own; write http://host:port")
+	}
 	for _, name := range p.Routes {
 		if r, ok := v.c.Routes[name]; !ok {
 			v.fail("proxy.routes", "there is no route %q%s", name, hint(name, v.c.RouteNames()))

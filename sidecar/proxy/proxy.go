@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/internal/openfiles"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/relay"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
@@ -163,7 +164,7 @@ func (p *Proxy) Listen(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		e.listener = listener
+		e.listener = openfiles.Listener(listener, p.options.Logger)
 		if e.name == restName {
 			p.addresses.REST = listener.Addr().String()
 		} else {

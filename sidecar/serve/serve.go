@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/internal/openfiles"
 	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
@@ -298,6 +299,7 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	log := s.options.Logger
+	listeners.warnOfFiles(log)
 	addresses := listeners.addresses()
 	if s.proxy != nil {
 		if err := s.proxy.Listen(ctx); err != nil {
@@ -434,6 +436,15 @@ func listen(ctx context.Context, l config.Listen, api bool) (listeners, error) {
 		return out, errors.Join(fmt.Errorf("listen.admin: %w", err), out.close())
 	}
 	return out, nil
+}
+
+// warnOfFiles has the listeners warn when the process has no file for a connection.
+func (l *listeners) warnOfFiles(log *slog.Logger) {
+	for _, listener := range []*net.Listener{&l.grpc, &l.rest, &l.admin} {
+		if *listener != nil {
+			*listener = openfiles.Listener(*listener, log)
+		}
+	}
 }
 
 func (l listeners) close() error {
