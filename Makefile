@@ -87,6 +87,16 @@ lint: $(TOOLS)/.built $(TOOLS)/.built-lint ## Check format, style, schemas and t
 vulnerabilities: ## Look for known vulnerabilities that the code can reach (STRICT=1: fail where that cannot be told)
 	@tools/vulnerabilities.sh $(if $(STRICT),--strict)
 
+# Of `make mutants`: the list to run (tools/mutants/AREA.txt), a text that a defect
+# must contain, how many to test at a time.
+AREA  ?=
+MATCH ?=
+JOBS  ?= 1
+
+.PHONY: mutants
+mutants: ## Plant the defects of tools/mutants one at a time and see which the tests notice (AREA=bounds, MATCH=text, JOBS=1)
+	@go -C tools run ./mutants -root .. -area "$(AREA)" -match "$(MATCH)" -jobs "$(JOBS)"
+
 .PHONY: soak
 soak: build servers $(if $(filter 0,$(LONG)),,$(TOOLS)/.built-supply) ## Fuzz every parser for FUZZTIME and do the long runs (LONG=0: not), into docs/benchmarks
 	@FUZZTIME=$(FUZZTIME) LONG=$(LONG) SOAK_OUT=$(SOAK_OUT) tools/soak.sh

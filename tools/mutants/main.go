@@ -1,0 +1,347 @@
+// Command mutants plants small defects in the code, one at a time, and runs the
+// tests that ought to notice each of them.
+//
+// The defects are data: every file *.txt beside this one lists those of one area,
+// such as bounds.txt. A list consists of records that are separated by empty lines;
+// a line that begins with # is a comment. A record looks like this:
+//
+//	file: rerank/scan/worker.go
+//	old:  if !(b < threshold) {
+//	new:  if b > threshold {
+//	harm: an item that ties with the K-th score is left out of the answer
+//	test: ./rerank/scan
+//
+// The text behind "old: " or "new: " counts as it stands, without the spaces and
+// tabs around it. Several lines "old:", or "new:", are lines of one text; their
+// indentation counts from the second one on. The old text must occur exactly once
+// in the file, so give it a second line where one does not tell it apart. Without
+// "new:" the old text is deleted. "test:" holds the arguments of go test: packages, and flags
+// such as -run or -short. A record may end with
+//
+//	equivalent: why no test can notice this
+//
+// and is then checked to apply, but not run.
+//
+// mutants never changes the tree: the compiler reads the changed file by way of
+// go's flag -overlay. It reports each defect as noticed or survived, and exits with
+// status 1 if one survived, does not apply any more, or does not compile.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+	root := flags.String("root", ".", "the root of the repository")
+	area := flags.String("area", "", "the list to run, such as bounds; empty: every list")
+	match := flags.String("match", "", "run only defects whose file, old text or harm contains this")
+	jobs := flags.Int("jobs", 1, "defects to test at a time")
+	check := flags.Bool("check", false, "only check that every defect still applies")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	absolute, err := filepath.Abs(*root)
+	if err != nil {
+		return err
+	}
+	mutants, err := readLists(filepath.Join(absolute, "tools", "mutants"), *area)
+	if err != nil {
+		return err
+	}
+	mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return !m.matches(*match) })
+	r := runner{root: absolute, out: out}
+	if err := r.checkAll(mutants); err != nil || *check {
+		return err
+	}
+	return r.testAll(ctx, mutants, *jobs)
+}
+
+// mutant is one defect.
+type mutant struct {
+	area       string // the name of its list
+	file       string // relative to the root
+	old, new   string
+	harm       string   // what a user would suffer
+	test       []string // arguments of go test
+	equivalent string   // why no test can notice it; usually empty
+	at         string   // where its record begins: list.txt:12
+}
+
+func (m *mutant) matches(text string) bool {
+	return strings.Contains(m.file+"\n"+m.old+"\n"+m.harm, text)
+}
+
+func (m *mutant) String() string { return fmt.Sprintf("%s %s: %s", m.at, m.file, m.harm) }
+
+// readLists reads the list of one area, or every list where area is empty.
+func readLists(dir, area string) ([]mutant, error) {
+	if area == "" {
+		area = "*"
+	}
+	lists, err := filepath.Glob(filepath.Join(dir, area+".txt"))
+	if err != nil {
+		return nil, err
+	}
+	if len(lists) == 0 {
+		return nil, fmt.Errorf("no list %s.txt in %s", area, dir)
+	}
+	var all []mutant
+	for _, path := range lists {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		some, err := parse(filepath.Base(path), string(text))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// parse reads the records of one list.
+func parse(name, text string) ([]mutant, error) {
+	var all []mutant
+	var m *mutant // the record that is being read
+	for i, line := range strings.Split(text, "\n") {
+		at := fmt.Sprintf("%s:%d", name, i+1)
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if strings.TrimSpace(line) == "" {
+			m = nil
+			continue
+		}
+		if m == nil {
+			all = append(all, mutant{area: strings.TrimSuffix(name, ".txt"), at: at})
+			m = &all[len(all)-1]
+		}
+		key, value, ok := strings.Cut(line, ":")
+		if !ok || !m.set(key, value) {
+			return nil, fmt.Errorf("%s: %q is no line of a record; want file:, old:, new:, harm:, test: or equivalent:", at, line)
+		}
+	}
+	for i := range all {
+		if m := &all[i]; m.file == "" || m.old == "" || m.harm == "" || len(m.test) == 0 {
+			return nil, fmt.Errorf("%s: a record needs file:, old:, harm: and test:", m.at)
+		}
+	}
+	return all, nil
+}
+
+// set stores one line of a record.
+func (m *mutant) set(key, value string) bool {
+	switch trimmed := strings.TrimSpace(value); key {
+	case "file":
+		m.file = trimmed
+	case "old":
+		m.old = addLine(m.old, value)
+	case "new":
+		m.new = addLine(m.new, value)
+	case "harm":
+		m.harm = trimmed
+	case "test":
+		m.test = strings.Fields(trimmed)
+	case "equivalent":
+		m.equivalent = trimmed
+	default:
+		return false
+	}
+	return true
+}
+
+// addLine adds a line to a text, trimmed if it is the first.
+func addLine(text, line string) string {
+	if text == "" {
+		return strings.TrimSpace(line)
+	}
+	return text + "\n" + strings.TrimRight(strings.TrimPrefix(line, " "), " \t")
+}
+
+// runner applies defects to the tree at root and writes what comes of them to out.
+type runner struct {
+	root string
+	out  io.Writer
+}
+
+// checkAll reports every defect that does not apply.
+func (r *runner) checkAll(mutants []mutant) error {
+	stale := 0
+	for i := range mutants {
+		if _, err := r.apply(&mutants[i]); err != nil {
+			stale++
+			fmt.Fprintf(r.out, "STALE     %s: %v\n", &mutants[i], err)
+		}
+	}
+	if stale > 0 {
+		return fmt.Errorf("%d of %d defects do not apply any more; mend their records", stale, len(mutants))
+	}
+	return nil
+}
+
+// apply returns the file of a mutant with its defect.
+func (r *runner) apply(m *mutant) ([]byte, error) {
+	source, err := os.ReadFile(filepath.Join(r.root, m.file))
+	if err != nil {
+		return nil, err
+	}
+	if n := bytes.Count(source, []byte(m.old)); n != 1 {
+		return nil, fmt.Errorf("the old text occurs %d times, want once: %q", n, m.old)
+	}
+	return bytes.Replace(source, []byte(m.old), []byte(m.new), 1), nil
+}
+
+// testAll runs the tests of every mutant, some at a time, after the same tests
+// passed without a defect.
+func (r *runner) testAll(ctx context.Context, mutants []mutant, jobs int) error {
+	if err := r.testClean(ctx, mutants); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	results := make([]result, len(mutants))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for worker := range jobs {
+		wg.Go(func() {
+			for i := range next {
+				results[i] = r.testOne(ctx, &mutants[i], filepath.Join(dir, fmt.Sprint(worker)))
+				fmt.Fprintf(r.out, "%-9s %s%s\n", results[i].verdict, &mutants[i], results[i].detail)
+			}
+		})
+	}
+	for i := range mutants {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return summarise(r.out, mutants, results)
+}
+
+// testClean runs each set of tests without a defect. A test that fails anyway
+// would seem to notice everything.
+func (r *runner) testClean(ctx context.Context, mutants []mutant) error {
+	done := map[string]bool{}
+	for _, m := range mutants {
+		if args := strings.Join(m.test, " "); !done[args] && m.equivalent == "" {
+			done[args] = true
+			if output, err := r.goTest(ctx, m.test); err != nil {
+				return fmt.Errorf("go test %s fails without a defect: %w\n%s", args, err, output)
+			}
+		}
+	}
+	return nil
+}
+
+// The verdicts on a mutant.
+const (
+	noticed    = "noticed"
+	survived   = "SURVIVED"
+	broken     = "BROKEN" // it does not compile
+	equivalent = "same"
+)
+
+type result struct {
+	verdict string
+	detail  string // for the report, after the mutant's line
+}
+
+func (r *runner) testOne(ctx context.Context, m *mutant, scratch string) result {
+	if m.equivalent != "" {
+		return result{equivalent, " (" + m.equivalent + ")"}
+	}
+	overlay, err := r.overlay(m, scratch)
+	if err != nil {
+		return result{broken, ": " + err.Error()}
+	}
+	began := time.Now()
+	output, err := r.goTest(ctx, append([]string{"-overlay", overlay, "-count", "1", "-failfast"}, m.test...))
+	took := fmt.Sprintf(" (%.0f s)", time.Since(began).Seconds())
+	switch {
+	case err == nil:
+		return result{survived, took}
+	case bytes.Contains(output, []byte("[build failed]")) || bytes.Contains(output, []byte("[setup failed]")):
+		return result{broken, "\n" + string(output)}
+	}
+	return result{noticed, took}
+}
+
+// overlay writes the mutated file and the JSON that go's flag -overlay reads, and
+// returns the path of the latter.
+func (r *runner) overlay(m *mutant, scratch string) (string, error) {
+	source, err := r.apply(m)
+	if err != nil {
+		return "", err
+	}
+	changed := filepath.Join(scratch, filepath.Base(m.file))
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(r.root, m.file): changed}})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(scratch, "overlay.json")
+	return path, errors.Join(os.MkdirAll(scratch, 0o755), os.WriteFile(changed, source, 0o600), os.WriteFile(path, replace, 0o600))
+}
+
+func (r *runner) goTest(ctx context.Context, args []string) (output []byte, err error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-timeout=10m"}, args...)...)
+	cmd.Dir = r.root
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	return cmd.CombinedOutput()
+}
+
+// summarise writes the share of noticed defects of every area.
+func summarise(out io.Writer, mutants []mutant, results []result) error {
+	counts := map[string]map[string]int{} // by area and verdict
+	var areas []string
+	wrong := 0
+	for i, m := range mutants {
+		if counts[m.area] == nil {
+			counts[m.area] = map[string]int{}
+			areas = append(areas, m.area)
+		}
+		counts[m.area][results[i].verdict]++
+		if v := results[i].verdict; v == survived || v == broken {
+			wrong++
+		}
+	}
+	for _, area := range areas {
+		c := counts[area]
+		fmt.Fprintf(out, "%s: %d noticed, %d survived, %d do not compile, %d are equivalent\n", area, c[noticed], c[survived], c[broken], c[equivalent])
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d of %d defects were not noticed", wrong, len(mutants))
+	}
+	return nil
+}

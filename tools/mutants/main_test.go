@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	got, err := parse("bounds.txt", strings.Join([]string{
+		"# a comment", "",
+		"file: a.go", "old:  if a: b {", "old: \t\treturn", "new: if c {", "harm: wrong", "test: ./a -run TestA", "",
+		"file: b.go", "old: x", "harm: lost", "test: ./b", "equivalent: x is y",
+	}, "\n"))
+	if err != nil || len(got) != 2 {
+		t.Fatalf("%d records, %v", len(got), err)
+	}
+	if m := got[0]; m.old != "if a: b {\n\t\treturn" || m.new != "if c {" || len(m.test) != 3 || m.area != "bounds" || m.at != "bounds.txt:3" {
+		t.Errorf("the first record is %+v", m)
+	}
+	if m := got[1]; m.new != "" || m.equivalent != "x is y" {
+		t.Errorf("the second record is %+v", m)
+	}
+	for _, bad := range []string{"file: a.go\nold: x\ntest: ./a", "file: a.go\nbreaks: x", "a line"} {
+		if _, err := parse("bad.txt", bad); err == nil {
+			t.Errorf("%q is read as a record", bad)
+		}
+	}
+}
+
+// TestRun tests a small module with one defect that its test notices, one that it
+// does not, one that does not compile, and one whose old text is gone.
+func TestRun(t *testing.T) {
+	const record = "file: a.go\nold: %s\nnew: %s\nharm: harm of %s\ntest: .\n\n"
+	for name, c := range map[string]struct{ old, new, report, err string }{
+		"noticed":  {"1 + 1", "1 + 2", "noticed ", ""},
+		"survived": {"unused = 3", "unused = 4", "SURVIVED ", "1 of 1 defects"},
+		"broken":   {"unused = 3", "unused =", "BROKEN ", "1 of 1 defects"},
+		"stale":    {"2 + 2", "5", "STALE ", "do not apply"},
+		"twice":    {"1", "2", "STALE ", "do not apply"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for path, text := range map[string]string{
+				"go.mod":                 "module a\n\ngo 1.26\n",
+				"a.go":                   "package a\n\nfunc Two() int { return 1 + 1 }\n\nvar unused = 3\n",
+				"a_test.go":              "package a\n\nimport \"testing\"\n\nfunc TestTwo(t *testing.T) {\n\tif Two() != 2 {\n\t\tt.Fail()\n\t}\n}\n",
+				"tools/mutants/list.txt": strings.NewReplacer("%s", "\x00").Replace(record),
+			} {
+				for _, value := range []string{c.old, c.new, name} {
+					text = strings.Replace(text, "\x00", value, 1)
+				}
+				path = filepath.Join(root, path)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var out bytes.Buffer
+			err := run(context.Background(), []string{"-root", root}, &out)
+			if !strings.Contains(out.String(), c.report) || c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+				t.Errorf("error %v, want %q; the report, want %q:\n%s", err, c.err, c.report, out.String())
+			}
+		})
+	}
+}
