@@ -146,8 +146,9 @@ func fold(best float32, scores []float32) float32 {
 //
 // Epsilon is |scale| times the lists' greatest Epsilon, twice that where the
 // probe and its offset were rounded once more, plus |scale|·γ_{d+2}·‖u‖·N for the kernel
-// (kernel.Gamma); without a bound of the norms, N is the greatest among the rows
-// that this query has scored.
+// (kernel.Gamma), plus a last bit for each of its operations, which numbers below
+// float32's normal ones can lose; without a bound of the norms, N is the greatest
+// among the rows that this query has scored.
 func (p *Product) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound {
 	scale := math.Abs(float64(p.Scale))
 	norm := p.Norm
@@ -173,7 +174,7 @@ func (p *Product) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound
 		}
 		listed = max(listed, e+scale*math.Abs(float64(probes[i].Offset))*0x1p-24)
 	}
-	kernelError := scale * kernel.Gamma(len(p.U)+2) * rerank.Norm(p.U) * norm
+	kernelError := scale*kernel.Gamma(len(p.U)+2)*rerank.Norm(p.U)*norm + (scale*float64(len(p.U))+1)*math.SmallestNonzeroFloat32
 	return rerank.Bound{Max: float32(ceiling), Epsilon: float32(listed + kernelError)}
 }
 

@@ -112,5 +112,14 @@ func (p *Product) RoundingError(l rerank.Loss) float32 {
 		}
 		bound = min(bound, sum)
 	}
-	return float32(math.Abs(float64(p.Scale)) * bound * (1 + 1e-6))
+	return roundUp(math.Abs(float64(p.Scale)) * bound * (1 + 1e-6))
+}
+
+// roundUp is a float32 that is not below x.
+func roundUp(x float64) float32 {
+	f := float32(x)
+	if float64(f) < x {
+		return math.Nextafter32(f, math.MaxFloat32)
+	}
+	return f
 }

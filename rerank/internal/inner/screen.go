@@ -43,15 +43,44 @@ func (p *Product) Screens(items rerank.Items) int {
 	return 1
 }
 
-// Screen implements rerank.Screener: |scale|·(‖u‖·lost + ‖rest‖·N + 4·γ·‖u‖·N) above
-// the product, N the greatest norm of a row and γ for both halves' columns.
+// screenErrors bounds how far the product of a screen can lie below ⟨u, x⟩ as Score
+// computes it.
+type screenErrors struct {
+	// rows is what packing took of the rows: ‖u‖·‖x − x̂‖.
+	rows float64
+	// query is what two vectors of bfloat16 leave out of u: ‖rest‖·‖x̂‖.
+	query float64
+	// arithmetic is for the roundings of both products, of their sum, its scale and
+	// the bound, and for those of Score: each is below γ·‖u‖·N.
+	arithmetic float64
+	// underflow is for numbers below float32's normal ones, which the products take for zero.
+	underflow float64
+}
+
+// errorsOf bounds the errors of the screen of rows with that loss.
+func (p *Product) errorsOf(loss rerank.Loss) screenErrors {
+	h, norm, length := p.split(), rerank.Norm(p.U), float64(loss.Row.Norm)
+	return screenErrors{
+		rows:       norm * float64(loss.Row.Lost),
+		query:      h.rest * length,
+		arithmetic: 4 * kernel.Gamma(2*len(p.U)+4) * norm * length,
+		underflow:  underflow * (1 + norm),
+	}
+}
+
+// underflow is above 2⁻¹²⁶ times the number of operations of any product: each is
+// off by less where its operands or its result are below float32's normal numbers.
+const underflow = 1e-30
+
+// Screen implements rerank.Screener: the product, and above it |scale| times what
+// the product can be off.
 func (p *Product) Screen(_ int, dst []float32, items rerank.Items, loss rerank.Loss, _ float32) error {
 	if err := items.Check(len(dst), p.Spec); err != nil {
 		return err
 	}
-	h, norm := p.split(), rerank.Norm(p.U)
-	off := norm*float64(loss.Row.Lost) + (h.rest+4*kernel.Gamma(2*len(p.U)+4)*norm)*float64(loss.Row.Norm)
-	s := screen{p: p, items: items, off: float32(math.Abs(float64(p.Scale)) * off * (1 + 1e-6))}
+	e := p.errorsOf(loss)
+	off := math.Abs(float64(p.Scale)) * (e.rows + e.query + e.arithmetic + e.underflow)
+	s := screen{p: p, items: items, off: float32(off * (1 + 1e-6))}
 	if items.Starts == nil {
 		s.rows(dst, 0)
 		return nil

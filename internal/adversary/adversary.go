@@ -1,0 +1,175 @@
+// Package adversary makes feature rows on which bounds of rounding are nearly
+// attained, for tests.
+//
+// Rows of random numbers stay far below every bound: the errors of their numbers
+// point in every direction and cancel. So a bound that is halved, or that lacks a
+// term, passes every test with them. The rows of this package err in one direction,
+// tie, differ by the last bit of a number, or have norms from one end of float32 to
+// the other.
+package adversary
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// share is how far from a number of the format a number of these rows lies, in
+// steps between two of them: nearly half, which is where the error is greatest.
+const share = 0.49
+
+// RoundedDown returns a row that packing makes worse for the query: the loss
+// x − x̂ of every block is parallel to that block of u, so that ⟨u, x⟩ − ⟨u, x̂⟩ is nearly
+// ‖u‖·‖x − x̂‖, which nothing can exceed (Cauchy and Schwarz). The numbers of the row
+// lie between size and 2·size, which is a power of two; those of FormatInt8 below
+// 128·size. For u's negative the row is made better by as much. FormatFloat32 loses
+// nothing.
+func RoundedDown(rng *rand.Rand, p rerank.Packing, u []float32, size float64) []float32 {
+	row := make([]float32, p.Cols)
+	for b := range p.Blocks() {
+		from, to := p.Values(b)
+		roundedDown(rng, p.Format, row[from:to], u[from:to], size)
+	}
+	return row
+}
+
+func roundedDown(rng *rand.Rand, f rerank.Format, row, u []float32, size float64) {
+	least, most := 0, 0.0
+	for i, v := range u {
+		if math.Abs(float64(v)) < math.Abs(float64(u[least])) {
+			least = i
+		}
+		most = math.Max(most, math.Abs(float64(v)))
+	}
+	for i := range row {
+		grid, step := gridPoint(rng, f, size)
+		if most > 0 {
+			grid += share * step * float64(u[i]) / most
+		}
+		row[i] = float32(grid)
+	}
+	if f == rerank.FormatInt8 { // the greatest number decides the scale, and loses nothing
+		row[least] = float32(127 * size)
+	}
+}
+
+// gridPoint returns a number that the format has, and the step to the next ones.
+func gridPoint(rng *rand.Rand, f rerank.Format, size float64) (x, step float64) {
+	switch f {
+	case rerank.FormatBFloat16:
+		step = size * 0x1p-7
+	case rerank.FormatFloat16:
+		step = size * 0x1p-10
+	case rerank.FormatInt8:
+		return size * float64(rng.IntN(201)-100), size
+	default:
+		step = size * 0x1p-23
+	}
+	x = size + step*float64(1+rng.IntN(int(size/step)-1))
+	return math.Copysign(x, rng.Float64()-0.5), step
+}
+
+// ExactlyPacked returns a row that the format has without any loss, of numbers as
+// in RoundedDown.
+func ExactlyPacked(rng *rand.Rand, p rerank.Packing, size float64) []float32 {
+	return RoundedDown(rng, p, make([]float32, p.Cols), size)
+}
+
+// SplitDown returns a query vector of n numbers between 1 and 2 that a sum of two of
+// bfloat16 cannot hold: what the sum leaves of a number is as large as it can be, and
+// has its sign.
+func SplitDown(rng *rand.Rand, n int) []float32 {
+	u := make([]float32, n)
+	for i := range u {
+		// The upper half leaves just below 2⁻⁸, which has steps of 2⁻¹⁶; half of such a
+		// step, less the least that a float32 can tell, is lost.
+		low := 0x1p-8 - 0x1p-12*float64(1+rng.IntN(7)) - 0x1p-16 + 0x1p-17 - 0x1p-23
+		u[i] = float32(math.Copysign(1+0x1p-7*float64(1+rng.IntN(120))+low, rng.Float64()-0.5))
+	}
+	return u
+}
+
+// Parallel returns v as a row of a norm, rounded so that the format has it
+// without loss.
+func Parallel(p rerank.Packing, v []float64, norm float64) []float32 {
+	var squares float64
+	for _, x := range v {
+		squares += x * x
+	}
+	row := make([]float32, len(v))
+	for i, x := range v {
+		row[i] = float32(x / math.Sqrt(squares) * norm)
+	}
+	words := make([]uint32, p.RowWords())
+	p.Pack(words, row)
+	p.Unpack(row, words, 1)
+	return row
+}
+
+// Kind is how a row is out of the ordinary.
+type Kind int
+
+// The kinds of Mix.
+const (
+	Plain    Kind = iota // normal numbers
+	Tie                  // equal to a row before it
+	NearTie              // one number differs from that of a row before it in the last bit
+	Zero                 // nothing but zeros
+	Huge                 // a norm near 10⁴
+	Tiny                 // a norm near 10⁻¹²
+	Lone                 // one number far above the others
+	Denormal             // numbers below float32's normal ones
+	Odd                  // a number that is not finite
+)
+
+// Finite are the kinds but Odd.
+func Finite() []Kind { return []Kind{Plain, Tie, NearTie, Zero, Huge, Tiny, Lone, Denormal} }
+
+// Mix returns rows of the kinds, each as likely as the others.
+func Mix(rng *rand.Rand, rows, cols int, kinds ...Kind) rerank.Matrix {
+	m := rerank.NewMatrix(rows, cols)
+	for r := range rows {
+		row := m.Row(r)
+		for i := range row {
+			row[i] = float32(rng.NormFloat64())
+		}
+		at := rng.IntN(cols)
+		switch kinds[rng.IntN(len(kinds))] {
+		case Plain:
+		case Tie:
+			copy(row, m.Row(rng.IntN(r+1)))
+		case NearTie:
+			copy(row, m.Row(rng.IntN(r+1)))
+			row[at] = math.Nextafter32(row[at], float32(math.Inf(1-2*rng.IntN(2))))
+		case Zero:
+			clear(row)
+		case Huge:
+			scale(row, 1e4/rerank.Norm(row))
+		case Tiny:
+			scale(row, 1e-12/rerank.Norm(row))
+		case Lone:
+			row[at] *= 1e3
+		case Denormal:
+			scale(row, 0x1p-140)
+		case Odd:
+			row[at] = float32([]float64{math.NaN(), math.Inf(1), math.Inf(-1)}[rng.IntN(3)])
+		}
+	}
+	return m
+}
+
+func scale(row []float32, by float64) {
+	for i := range row {
+		row[i] = float32(float64(row[i]) * by)
+	}
+}
+
+// Dot is ⟨a, b⟩ in float64, the oracle of every product: its own error is less than
+// len(a)·2⁻⁵³·‖a‖·‖b‖, a 2²⁹-th of what float32 may be off.
+func Dot(a, b []float32) (sum float64) {
+	for i, x := range a {
+		sum += float64(x) * float64(b[i])
+	}
+	return sum
+}

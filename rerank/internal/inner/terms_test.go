@@ -1,0 +1,331 @@
+package inner
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/likenessdb/likeness/internal/adversary"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+)
+
+// attained checks that an error was bounded, and that the bound is one that half of
+// it, or a part that is left out, would not be.
+func attained(t *testing.T, what string, off, bound float64) {
+	t.Helper()
+	if !(off <= bound*(1+1e-9)) || !(off > 0.85*bound) {
+		t.Errorf("%s: off by %v, the bound is %v; want a bound that is kept and nearly attained", what, off, bound)
+	}
+}
+
+// exactly checks a term whose bound no data attains, since roundings of one sum
+// hardly ever all point in one direction: it is the one that docs/design.md derives.
+func exactly(t *testing.T, what string, have, want float64) {
+	t.Helper()
+	if math.Abs(have-want) > 3e-6*math.Abs(want) {
+		t.Errorf("%s: %v, want %v", what, have, want)
+	}
+}
+
+func productOf(k *kernel.Set, u []float32, scale float32) *Product {
+	return &Product{Spec: rerank.Spec{Kind: rerank.KindDot, Features: len(u)}, Kernels: k, U: u, Scale: scale}
+}
+
+func normals(rng *rand.Rand, n int) []float32 { return adversary.Mix(rng, 1, n, adversary.Plain).Data }
+
+// evenly are numbers of either sign and of nearly one size.
+func evenly(rng *rand.Rand, n int) []float32 {
+	u := make([]float32, n)
+	for i := range u {
+		u[i] = float32(math.Copysign(1+rng.Float64()/8, rng.Float64()-0.5))
+	}
+	return u
+}
+
+func negated(v []float32, by float32) []float32 {
+	out := make([]float32, len(v))
+	for i, x := range v {
+		out[i] = x * float32(math.Copysign(1, float64(by)))
+	}
+	return out
+}
+
+func packRows(p rerank.Packing, rows ...[]float32) (*rerank.Packed, rerank.Matrix, rerank.Loss) {
+	q, back, loss := &rerank.Packed{Packing: p, Rows: len(rows)}, rerank.NewMatrix(len(rows), p.Cols), rerank.NewLoss(p)
+	for i, x := range rows {
+		words := make([]uint32, p.RowWords())
+		p.Pack(words, x)
+		p.Unpack(back.Row(i), words, 1)
+		loss.Add(p, x, back.Row(i))
+		q.Words = append(q.Words, words...)
+	}
+	return q, back, loss
+}
+
+// TestScreenTerms compares each term of the bound with what it stands for, in
+// float64, on rows that attain it: without a term, or with half of it, some row
+// scores more than its bound.
+func TestScreenTerms(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{2, 8, 40} {
+		for _, size := range []float64{1, 0x1p-20, 0x1p20} {
+			packing := rerank.Packing{Format: rerank.FormatBFloat16, Cols: n}
+
+			u := evenly(rng, n)
+			p := productOf(kernel.Best(), u, 1)
+			x := adversary.RoundedDown(rng, packing, u, size)
+			_, back, loss := packRows(packing, x)
+			attained(t, "rows", adversary.Dot(u, x)-adversary.Dot(u, back.Row(0)), p.errorsOf(loss).rows)
+
+			u = adversary.SplitDown(rng, n)
+			p = productOf(kernel.Best(), u, 1)
+			rest := make([]float64, n)
+			for i, v := range u {
+				high := kernel.WidenBFloat16(kernel.RoundBFloat16(v))
+				rest[i] = float64(v) - float64(high) - float64(kernel.WidenBFloat16(kernel.RoundBFloat16(v-high)))
+			}
+			x = adversary.Parallel(packing, rest, size)
+			_, _, loss = packRows(packing, x)
+			off := 0.0
+			for i, r := range rest {
+				off += r * float64(x[i])
+			}
+			e := p.errorsOf(loss)
+			attained(t, "query", off, e.query)
+			if e.rows != 0 {
+				t.Errorf("rows that lost nothing add %v", e.rows)
+			}
+			// Two products of n, in bfloat16 of at most (1 + 2⁻⁷)·‖u‖ together; their sum,
+			// its scale, the bound; n + 2 of Score. Twice that is for the second order.
+			exactly(t, "arithmetic", e.arithmetic, 4*kernel.Gamma(2*n+4)*rerank.Norm(u)*float64(loss.Row.Norm))
+		}
+	}
+}
+
+// TestScreenHolds wants no bound below the score on rows that err against the
+// query, tie, or are huge, tiny, denormal or not finite, by every set of kernels and
+// for scales of either sign: and a bound within the terms of the score.
+func TestScreenHolds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	for _, k := range kernel.Sets() {
+		for _, n := range []int{2, 17, 64} {
+			packing := rerank.Packing{Format: rerank.FormatBFloat16, Cols: n}
+			for _, scale := range []float32{1, 20, -20, 1e-3} {
+				for name, rows := range map[string][][]float32{
+					"rounded down": {}, "split": {}, "mixed": {}, "tiny": {}, "odd": {},
+				} {
+					u, size := evenly(rng, n), 1.0
+					kinds := []adversary.Kind{adversary.Plain, adversary.Tie, adversary.NearTie, adversary.Lone, adversary.Huge}
+					switch name {
+					case "split":
+						u = adversary.SplitDown(rng, n)
+					case "tiny":
+						kinds = []adversary.Kind{adversary.Zero, adversary.Denormal, adversary.Tiny}
+						for i := range u {
+							u[i] *= 1e-25
+						}
+					case "odd":
+						kinds = append(kinds, adversary.Odd)
+					}
+					mix := adversary.Mix(rng, 40, n, kinds...)
+					for i := range mix.Rows {
+						switch name {
+						case "rounded down":
+							rows = append(rows, adversary.RoundedDown(rng, packing, negated(u, scale), size))
+						case "split":
+							rows = append(rows, adversary.Parallel(packing, leftOf(negated(u, scale)), size))
+						default:
+							rows = append(rows, mix.Row(i))
+						}
+					}
+					t.Run(fmt.Sprintf("%s %d by %v, %s", k.Name(), n, scale, name), func(t *testing.T) {
+						screenHolds(t, productOf(k, u, scale), packing, rows)
+					})
+				}
+			}
+		}
+	}
+}
+
+// leftOf is what two of bfloat16 leave of u.
+func leftOf(u []float32) []float64 {
+	rest := make([]float64, len(u))
+	for i, v := range u {
+		low := v - kernel.WidenBFloat16(kernel.RoundBFloat16(v))
+		rest[i] = float64(low - kernel.WidenBFloat16(kernel.RoundBFloat16(low)))
+	}
+	return rest
+}
+
+func screenHolds(t *testing.T, p *Product, packing rerank.Packing, rows [][]float32) {
+	packed, _, loss := packRows(packing, rows...)
+	full := rerank.NewMatrix(len(rows), packing.Cols)
+	for i, x := range rows {
+		copy(full.Row(i), x)
+	}
+	scores, bounds := make([]float32, len(rows)), make([]float32, len(rows))
+	if err := p.Score(scores, rerank.Items{Features: full}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Screen(0, bounds, rerank.Items{Packed: packed}, loss, 0); err != nil {
+		t.Fatal(err)
+	}
+	e := p.errorsOf(loss)
+	slack := 2.1 * math.Abs(float64(p.Scale)) * (e.rows + e.query + e.arithmetic + e.underflow)
+	for i, b := range bounds {
+		switch finite := scores[i]-scores[i] == 0; {
+		case !finite && b < float32(math.Inf(1)):
+			t.Fatalf("row %d scores %v and is bounded by %v, want no bound", i, scores[i], b)
+		case finite && !(b >= scores[i]):
+			t.Fatalf("row %d scores %v, above its bound %v (terms %+v)", i, scores[i], b, e)
+		case finite && !(float64(b)-float64(scores[i]) <= slack):
+			t.Fatalf("row %d scores %v, its bound is %v: further than %v", i, scores[i], b, slack)
+		}
+	}
+}
+
+// TestBoundTerms takes the terms of Bound one at a time.
+func TestBoundTerms(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 2))
+	const n = 24
+	u := normals(rng, n)
+	none := make([]float32, n)
+	target := rerank.Probe{Target: rerank.TargetScore, Scale: -20, Offset: 0.5, Field: "factor"}
+	stored := target
+	stored.Field = ""
+	learned := rerank.Probe{Scale: 1}
+	for name, c := range map[string]struct {
+		u       []float32
+		norm    float64
+		rounded bool
+		probes  []rerank.Probe
+		lists   []rerank.List
+		max     float64
+		epsilon float64
+	}{
+		"kernel":              {u: u, norm: 3, max: 20 * rerank.Norm(u) * 3, epsilon: 20 * kernel.Gamma(n+2) * rerank.Norm(u) * 3},
+		"a list's own":        {u: none, norm: 1, probes: []rerank.Probe{target}, lists: []rerank.List{{Scores: []float32{2, -1}, Epsilon: 0.25}}, max: 0, epsilon: 20*0.25 + 20*0.5*0x1p-24},
+		"the greatest list's": {u: none, norm: 1, probes: []rerank.Probe{target, target}, lists: []rerank.List{{Scores: []float32{2}, Epsilon: 0.25}, {Scores: []float32{2}, Epsilon: 0.125}}, max: -50, epsilon: 20*0.25 + 20*0.5*0x1p-24},
+		"the offset's":        {u: none, norm: 1, probes: []rerank.Probe{target}, lists: []rerank.List{{Scores: []float32{2}}}, max: -50, epsilon: 20 * 0.5 * 0x1p-24},
+		"moved, rounded":      {u: none, norm: 1, rounded: true, probes: []rerank.Probe{stored}, lists: []rerank.List{{Scores: []float32{2}, Epsilon: 0.25}}, max: -50, epsilon: 2*20*0.25 + 20*0.5*0x1p-24},
+		"not moved":           {u: none, norm: 1, rounded: true, probes: []rerank.Probe{target}, lists: []rerank.List{{Scores: []float32{2}, Epsilon: 0.25}}, max: -50, epsilon: 20*0.25 + 20*0.5*0x1p-24},
+		"a learned probe":     {u: none, norm: 1, probes: []rerank.Probe{learned}, lists: []rerank.List{{Scores: []float32{-9}, Epsilon: 0.25}}, max: 0, epsilon: 0},
+		"unit vectors":        {u: u, norm: 1, probes: []rerank.Probe{target}, lists: []rerank.List{{Scores: []float32{-1e6}}}, max: 20 * rerank.Norm(u), epsilon: 20*kernel.Gamma(n+2)*rerank.Norm(u) + 20*0.5*0x1p-24},
+		"exhausted":           {u: u, norm: 1, probes: []rerank.Probe{learned}, lists: []rerank.List{{Exhausted: true}}, max: math.Inf(-1), epsilon: 20 * kernel.Gamma(n+2) * rerank.Norm(u)},
+		"nothing known":       {u: none, max: math.Inf(1), epsilon: 0},
+	} {
+		p := productOf(kernel.Best(), c.u, -20)
+		p.Norm, p.Rounded = c.norm, c.rounded
+		got := p.Bound(c.probes, c.lists)
+		if float64(got.Max) != c.max {
+			exactly(t, name+": the bound", float64(got.Max), c.max)
+		}
+		if got.Epsilon > 1e-40 || c.epsilon > 0 {
+			exactly(t, name+": ε", float64(got.Epsilon), c.epsilon)
+		}
+	}
+}
+
+// TestKernelErrorKnowsTheRows: without a norm that the kind knows, ε is of the
+// longest row that was scored, alone or in a batch, wherever it lay and however
+// small or large the rows are.
+func TestKernelErrorKnowsTheRows(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 2))
+	const n = 24
+	for _, k := range kernel.Sets() {
+		for _, kinds := range [][]adversary.Kind{adversary.Finite(), {adversary.Tiny}, {adversary.Plain, adversary.Odd}} {
+			m := adversary.Mix(rng, 300, n, kinds...)
+			for i := range m.Row(211) {
+				m.Row(211)[i] *= 4
+			}
+			longest := 0.0
+			for r := range m.Rows {
+				if norm := rerank.Norm(m.Row(r)); norm-norm == 0 {
+					longest = max(longest, norm)
+				}
+			}
+			u, v := normals(rng, n), normals(rng, n)
+			alone, first, second := productOf(k, u, 3), productOf(k, u, 3), productOf(k, v, 3)
+			scores := make([]float32, 2*m.Rows)
+			if err := alone.Score(scores[:m.Rows], rerank.Items{Features: m}); err != nil {
+				t.Fatal(err)
+			}
+			if err := ScoreBatch(scores, []*Product{first, second}, rerank.Items{Features: m}); err != nil {
+				t.Fatal(err)
+			}
+			for name, p := range map[string]*Product{"alone": alone, "batch, first": first, "batch, second": second} {
+				want := 3 * kernel.Gamma(n+2) * rerank.Norm(p.U) * longest
+				if got := float64(p.Bound(nil, nil).Epsilon); !(got >= want && got < want*(1+1e-4)) {
+					t.Errorf("%s, %s: ε %v, want %v or a little more", k.Name(), name, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestScoresKeepEpsilon: no score is further from the inner product in float64 than
+// Bound says, of rows of every kind, below float32's normal numbers too.
+func TestScoresKeepEpsilon(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 2))
+	for _, k := range kernel.Sets() {
+		for _, kinds := range [][]adversary.Kind{adversary.Finite(), {adversary.Denormal, adversary.Zero}, {adversary.Tiny}} {
+			for _, n := range []int{1, 24, 130} {
+				m, u := adversary.Mix(rng, 100, n, kinds...), normals(rng, n)
+				p, scores := productOf(k, u, 3), make([]float32, m.Rows)
+				if err := p.Score(scores, rerank.Items{Features: m}); err != nil {
+					t.Fatal(err)
+				}
+				for i, x := range scores {
+					if off := math.Abs(float64(x) - 3*adversary.Dot(u, m.Row(i))); off > float64(p.Bound(nil, nil).Epsilon) {
+						t.Fatalf("%s, %d columns: row %d is off by %v, ε is %v", k.Name(), n, i, off, p.Bound(nil, nil).Epsilon)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestRoundingErrorTerms: rows that err against the query attain RoundingError in
+// every format, by the whole row and by its blocks, for scales of either sign.
+func TestRoundingErrorTerms(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 2))
+	const n, block = 64, 16
+	for _, f := range rerank.Formats()[1:] {
+		for _, scale := range []float32{20, -20} {
+			u := evenly(rng, n)
+			whole, blocks := rerank.Packing{Format: f, Cols: n}, rerank.Packing{Format: f, Cols: n, Block: block}
+			p := productOf(kernel.Best(), u, scale)
+			x := adversary.RoundedDown(rng, whole, u, 1)
+			_, back, loss := packRows(whole, x)
+			off := 20 * (adversary.Dot(u, x) - adversary.Dot(u, back.Row(0)))
+			attained(t, string(f)+", whole rows", off, float64(p.RoundingError(loss)))
+
+			p.Spec.Block = block
+			x = adversary.RoundedDown(rng, blocks, u, 1)
+			_, back, loss = packRows(blocks, x)
+			off = 20 * (adversary.Dot(u, x) - adversary.Dot(u, back.Row(0)))
+			attained(t, string(f)+", blocks", off, float64(p.RoundingError(loss)))
+			if off := productOf(kernel.Best(), []float32{0.25}, scale/20).RoundingError(rerank.Loss{Row: rerank.Extent{Lost: math.SmallestNonzeroFloat32}}); off == 0 {
+				t.Errorf("%s: rows that lost their last bit count as exact", f)
+			}
+
+			// The greatest losses of blocks are of different rows: their sum is a bound, the
+			// greatest of them is none.
+			for i := range loss.Blocks {
+				loss.Blocks[i].Lost = 1
+			}
+			loss.Row.Lost = 1
+			exactly(t, string(f)+", a row of loss 1", float64(p.RoundingError(loss)), 20*rerank.Norm(u))
+			loss.Row.Lost = 100
+			want := 0.0
+			for i := 0; i < n; i += block {
+				want += 20 * rerank.Norm(u[i:i+block])
+			}
+			exactly(t, string(f)+", blocks of loss 1", float64(p.RoundingError(loss)), want)
+			loss.Block = 2 * block // of another model: its blocks say nothing of these
+			exactly(t, string(f)+", other blocks", float64(p.RoundingError(loss)), 20*rerank.Norm(u)*100)
+		}
+	}
+}
