@@ -117,7 +117,7 @@ const (
 	NearTie              // one number differs from that of a row before it in the last bit
 	Zero                 // nothing but zeros
 	Huge                 // a norm near 10⁴
-	Tiny                 // a norm near 10⁻¹²
+	Tiny                 // a norm near 10⁻¹⁸, whose square float32 can hardly hold
 	Lone                 // one number far above the others
 	Denormal             // numbers below float32's normal ones
 	Odd                  // a number that is not finite
@@ -147,7 +147,7 @@ func Mix(rng *rand.Rand, rows, cols int, kinds ...Kind) rerank.Matrix {
 		case Huge:
 			scale(row, 1e4/rerank.Norm(row))
 		case Tiny:
-			scale(row, 1e-12/rerank.Norm(row))
+			scale(row, 1e-18/rerank.Norm(row))
 		case Lone:
 			row[at] *= 1e3
 		case Denormal:
