@@ -177,12 +177,7 @@ func (e *encoded) Screen(level int, dst []float32, items rerank.Items, loss rera
 	b.rough = level == byGates && e.s.inBFloat16(items.Packed)
 	b.logit, b.logits = e.logitError(items, loss, b.rough)
 	if b.gated {
-		errors := e.s.reduced.errors(b.logits, e.itemError(items, loss))
-		if e.s.c.Combination == GLUSiLU {
-			errors.scale(siluSlope)
-			errors.all[0] += roughSiLU * math.Sqrt(float64(e.s.c.pairs()))
-			errors.each[0] += roughSiLU
-		}
+		errors := e.gateErrors(b.logits, e.itemError(items, loss))
 		b.error = errors.ofSquares()
 	}
 	batch := e.s.kernels.Batch() * kernel.Lanes
@@ -190,6 +185,18 @@ func (e *encoded) Screen(level int, dst []float32, items rerank.Items, loss rera
 		b.group(sc, dst, items, from, min(from+batch, len(dst)))
 	}
 	return nil
+}
+
+// gateErrors bounds what the inputs of the softmax are off, where the errors of the
+// logits and of the item's part of the gates have these norms.
+func (e *encoded) gateErrors(logits, item float64) gateErrors {
+	errors := e.s.reduced.errors(logits, item)
+	if e.s.c.Combination == GLUSiLU {
+		errors.scale(siluSlope)
+		errors.all[0] += roughSiLU * math.Sqrt(float64(e.s.c.pairs()))
+		errors.each[0] += roughSiLU
+	}
+	return errors
 }
 
 // bounds is one call of Screen.

@@ -11,24 +11,6 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// attained checks that an error was bounded, and that the bound is one that half of
-// it, or a part that is left out, would not be.
-func attained(t *testing.T, what string, off, bound float64) {
-	t.Helper()
-	if !(off <= bound*(1+1e-9)) || !(off > 0.85*bound) {
-		t.Errorf("%s: off by %v, the bound is %v; want a bound that is kept and nearly attained", what, off, bound)
-	}
-}
-
-// exactly checks a term whose bound no data attains, since roundings of one sum
-// hardly ever all point in one direction: it is the one that docs/design.md derives.
-func exactly(t *testing.T, what string, have, want float64) {
-	t.Helper()
-	if math.Abs(have-want) > 3e-6*math.Abs(want) {
-		t.Errorf("%s: %v, want %v", what, have, want)
-	}
-}
-
 func productOf(k *kernel.Set, u []float32, scale float32) *Product {
 	return &Product{Spec: rerank.Spec{Kind: rerank.KindDot, Features: len(u)}, Kernels: k, U: u, Scale: scale}
 }
@@ -77,7 +59,7 @@ func TestScreenTerms(t *testing.T) {
 			p := productOf(kernel.Best(), u, 1)
 			x := adversary.RoundedDown(rng, packing, u, size)
 			_, back, loss := packRows(packing, x)
-			attained(t, "rows", adversary.Dot(u, x)-adversary.Dot(u, back.Row(0)), p.errorsOf(loss).rows)
+			adversary.Attained(t, "rows", adversary.Dot(u, x)-adversary.Dot(u, back.Row(0)), p.errorsOf(loss).rows)
 
 			u = adversary.SplitDown(rng, n)
 			p = productOf(kernel.Best(), u, 1)
@@ -93,13 +75,13 @@ func TestScreenTerms(t *testing.T) {
 				off += r * float64(x[i])
 			}
 			e := p.errorsOf(loss)
-			attained(t, "query", off, e.query)
+			adversary.Attained(t, "query", off, e.query)
 			if e.rows != 0 {
 				t.Errorf("rows that lost nothing add %v", e.rows)
 			}
 			// Two products of n, in bfloat16 of at most (1 + 2⁻⁷)·‖u‖ together; their sum,
 			// its scale, the bound; n + 2 of Score. Twice that is for the second order.
-			exactly(t, "arithmetic", e.arithmetic, 4*kernel.Gamma(2*n+4)*rerank.Norm(u)*float64(loss.Row.Norm))
+			adversary.Exactly(t, "arithmetic", e.arithmetic, 4*kernel.Gamma(2*n+4)*rerank.Norm(u)*float64(loss.Row.Norm))
 		}
 	}
 }
@@ -219,11 +201,9 @@ func TestBoundTerms(t *testing.T) {
 		p := productOf(kernel.Best(), c.u, -20)
 		p.Norm, p.Rounded = c.norm, c.rounded
 		got := p.Bound(c.probes, c.lists)
-		if float64(got.Max) != c.max {
-			exactly(t, name+": the bound", float64(got.Max), c.max)
-		}
+		adversary.Exactly(t, name+": the bound", float64(got.Max), c.max)
 		if got.Epsilon > 1e-40 || c.epsilon > 0 {
-			exactly(t, name+": ε", float64(got.Epsilon), c.epsilon)
+			adversary.Exactly(t, name+": ε", float64(got.Epsilon), c.epsilon)
 		}
 	}
 }
@@ -300,13 +280,13 @@ func TestRoundingErrorTerms(t *testing.T) {
 			x := adversary.RoundedDown(rng, whole, u, 1)
 			_, back, loss := packRows(whole, x)
 			off := 20 * (adversary.Dot(u, x) - adversary.Dot(u, back.Row(0)))
-			attained(t, string(f)+", whole rows", off, float64(p.RoundingError(loss)))
+			adversary.Attained(t, string(f)+", whole rows", off, float64(p.RoundingError(loss)))
 
 			p.Spec.Block = block
 			x = adversary.RoundedDown(rng, blocks, u, 1)
 			_, back, loss = packRows(blocks, x)
 			off = 20 * (adversary.Dot(u, x) - adversary.Dot(u, back.Row(0)))
-			attained(t, string(f)+", blocks", off, float64(p.RoundingError(loss)))
+			adversary.Attained(t, string(f)+", blocks", off, float64(p.RoundingError(loss)))
 			if off := productOf(kernel.Best(), []float32{0.25}, scale/20).RoundingError(rerank.Loss{Row: rerank.Extent{Lost: math.SmallestNonzeroFloat32}}); off == 0 {
 				t.Errorf("%s: rows that lost their last bit count as exact", f)
 			}
@@ -317,15 +297,15 @@ func TestRoundingErrorTerms(t *testing.T) {
 				loss.Blocks[i].Lost = 1
 			}
 			loss.Row.Lost = 1
-			exactly(t, string(f)+", a row of loss 1", float64(p.RoundingError(loss)), 20*rerank.Norm(u))
+			adversary.Exactly(t, string(f)+", a row of loss 1", float64(p.RoundingError(loss)), 20*rerank.Norm(u))
 			loss.Row.Lost = 100
 			want := 0.0
 			for i := 0; i < n; i += block {
 				want += 20 * rerank.Norm(u[i:i+block])
 			}
-			exactly(t, string(f)+", blocks of loss 1", float64(p.RoundingError(loss)), want)
+			adversary.Exactly(t, string(f)+", blocks of loss 1", float64(p.RoundingError(loss)), want)
 			loss.Block = 2 * block // of another model: its blocks say nothing of these
-			exactly(t, string(f)+", other blocks", float64(p.RoundingError(loss)), 20*rerank.Norm(u)*100)
+			adversary.Exactly(t, string(f)+", other blocks", float64(p.RoundingError(loss)), 20*rerank.Norm(u)*100)
 		}
 	}
 }

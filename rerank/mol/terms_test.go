@@ -1,0 +1,517 @@
+package mol
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/likenessdb/likeness/internal/adversary"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+)
+
+// steepest is where x·sigmoid(x) has its greatest slope, 1.0998.
+const steepest = 2.3994
+
+// The networks of these tests have inputs, a hidden layer and outputs of these widths.
+const (
+	inputs, hiddenUnits, outputs = 32, 16, 24
+)
+
+// aligned is a matrix of one rank: it passes a vector of equal numbers on by its
+// spectral norm, and moves all of its outputs alike. bfloat16 has it without loss.
+func aligned(rows, cols int) rerank.Matrix {
+	m := rerank.NewMatrix(rows, cols)
+	for i := range m.Data {
+		m.Data[i] = 0.25
+	}
+	return m
+}
+
+// roundedDown is a matrix of which bfloat16 takes a matrix of one rank, in the
+// direction in which equal numbers lie.
+func roundedDown(rng *rand.Rand, rows, cols int) rerank.Matrix {
+	m, p := rerank.NewMatrix(rows, cols), rerank.Packing{Format: rerank.FormatBFloat16, Cols: cols}
+	for r := range rows {
+		copy(m.Row(r), adversary.RoundedDown(rng, p, equal(cols, 1), 0.25))
+	}
+	return m
+}
+
+func equal(n int, x float32) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = x
+	}
+	return v
+}
+
+// inBFloat16 is a matrix as screens have it.
+func inBFloat16(m rerank.Matrix) rerank.Matrix {
+	out := rerank.NewMatrix(m.Rows, m.Cols)
+	for i, x := range m.Data {
+		out.Data[i] = kernel.WidenBFloat16(kernel.RoundBFloat16(x))
+	}
+	return out
+}
+
+func times64(w rerank.Matrix, x []float64) []float64 {
+	out := make([]float64, w.Rows)
+	for r := range out {
+		for i, v := range w.Row(r) {
+			out[r] += float64(v) * x[i]
+		}
+	}
+	return out
+}
+
+// gateNetwork is a gates' network in float64, with errors put in where screens
+// make them.
+type gateNetwork struct {
+	first, second   rerank.Matrix
+	logit           float64 // every logit
+	logitOff        float64 // added to each
+	hiddenOff       float64 // added to each unit of the hidden layer
+	hiddenAt        float64 // what goes into SiLU without errors
+	withoutTheFirst bool    // the hidden layer is given, h = hiddenAt
+}
+
+func (n gateNetwork) outputs() []float64 {
+	h := make([]float64, n.first.Rows)
+	if !n.withoutTheFirst {
+		l, clean := make([]float64, n.first.Cols), make([]float64, n.first.Cols)
+		for i := range l {
+			l[i], clean[i] = n.logit+n.logitOff, n.logit
+		}
+		h = times64(n.first, l)
+	}
+	for i := range h {
+		if n.withoutTheFirst {
+			h[i] = n.hiddenAt
+		} else {
+			h[i] = silu(h[i] + n.hiddenAt)
+		}
+		h[i] += n.hiddenOff
+	}
+	return times64(n.second, h)
+}
+
+// apart is how far two outputs are: in norm, and the greatest of one.
+func apart(a, b []float64) (all, each float64) {
+	for i := range a {
+		d := math.Abs(a[i] - b[i])
+		all, each = all+d*d, max(each, d)
+	}
+	return math.Sqrt(all), each
+}
+
+func reducedOf(first, second rerank.Matrix) *reduced {
+	m := &mlp{first: linear{w: first, bias: make([]float32, first.Rows)}, second: linear{w: second, bias: make([]float32, second.Rows)}}
+	return m.reduce()
+}
+
+// TestGateErrorTerms compares each of the six numbers that gateError is linear in
+// with networks in float64 in which such an error does the worst that it can.
+func TestGateErrorTerms(t *testing.T) {
+	const off = 1e-4
+	rng := rand.New(rand.NewPCG(1, 4))
+	first, second := aligned(hiddenUnits, inputs), aligned(outputs, hiddenUnits)
+	clean := gateNetwork{first: first, second: second, hiddenAt: steepest}
+	exact := reducedOf(first, second)
+	rootIn, rootHidden := math.Sqrt(inputs), math.Sqrt(hiddenUnits)
+	both := func(what string, allOff, eachOff, all, each float64) {
+		t.Helper()
+		adversary.Attained(t, what+", all gates", allOff, all)
+		adversary.Attained(t, what+", each gate", eachOff, each)
+	}
+
+	moved := clean
+	moved.logitOff = off / rootIn
+	allOff, eachOff := apart(moved.outputs(), clean.outputs())
+	all, each := exact.gateError(0, off, 0, 0, 0, 0)
+	both("errors of the logits", allOff, eachOff, all, each)
+	all, each = exact.gateError(0, 0, 0, 0, off, 0)
+	both("rounding of the logits", allOff, eachOff, all, each)
+
+	moved = clean
+	moved.hiddenOff = off / rootHidden
+	allOff, eachOff = apart(moved.outputs(), clean.outputs())
+	all, each = exact.gateError(0, 0, 0, 0, 0, off)
+	both("rounding of the hidden layer", allOff, eachOff, all, each)
+
+	moved.hiddenOff = 0.0028 // what kernel.RoughSiLU, 0.003, is above
+	allOff, eachOff = apart(moved.outputs(), clean.outputs())
+	all, each = exact.gateError(1, 0, 0, 0, 0, 0)
+	both("a rough SiLU", allOff, eachOff, all, each)
+
+	lossy := clean
+	lossy.first, lossy.logit = roundedDown(rng, hiddenUnits, inputs), 0.01
+	sums := times64(lossy.first, times(equal(inputs, 1), lossy.logit))
+	// Each unit's own bias puts it where SiLU is steepest.
+	steep := func(first rerank.Matrix) []float64 {
+		h := times64(first, times(equal(inputs, 1), lossy.logit))
+		for i := range h {
+			h[i] = silu(h[i] - sums[i] + steepest)
+		}
+		return times64(second, h)
+	}
+	allOff, eachOff = apart(steep(lossy.first), steep(inBFloat16(lossy.first)))
+	all, each = reducedOf(lossy.first, second).gateError(0, 0, lossy.logit*rootIn, 0, 0, 0)
+	both("rounding of the first layer", allOff, eachOff, all, each)
+
+	lossy = gateNetwork{first: first, second: roundedDown(rng, outputs, hiddenUnits), hiddenAt: 2, withoutTheFirst: true}
+	rounded := lossy
+	rounded.second = inBFloat16(lossy.second)
+	allOff, eachOff = apart(rounded.outputs(), lossy.outputs())
+	all, each = reducedOf(first, lossy.second).gateError(0, 0, 0, 2*rootHidden, 0, 0)
+	both("rounding of the second layer", allOff, eachOff, all, each)
+}
+
+func times(v []float32, by float64) []float64 {
+	out := make([]float64, len(v))
+	for i, x := range v {
+		out[i] = float64(x) * by
+	}
+	return out
+}
+
+// TestGateErrorRoundings: the terms of float32's own roundings are those of
+// docs/design.md, of sums as long as the layers are wide.
+func TestGateErrorRoundings(t *testing.T) {
+	r := reducedOf(aligned(hiddenUnits, inputs), aligned(outputs, hiddenUnits))
+	w0, w1 := 0.25*math.Sqrt(hiddenUnits*inputs), 0.25*math.Sqrt(outputs*hiddenUnits)
+	inner, hidden := kernel.Gamma(inputs+2)*w0, kernel.Gamma(hiddenUnits+2)*w1 // of one rank, Frobenius norms are spectral ones
+	all, _ := r.gateError(0, 0, 0, 1, 0, 0)
+	adversary.Exactly(t, "of the second product", all, 2*hidden)
+	all, each := r.gateError(0, 0, 1, 0, 0, 0)
+	in := siluSlope*inner + 1e-6*(w0+inner)
+	adversary.Exactly(t, "of the first product and of SiLU", all, w1*in+2*hidden*in)
+	adversary.Exactly(t, "of the first product and of SiLU, each", each, 0.25*math.Sqrt(hiddenUnits)*in+2*hidden*in)
+	r.rough, r.bias = 0, 100
+	all, _ = r.gateError(1, 0, 0, 0, 0, 0)
+	in = siluSlope*1e-6*100 + 1e-6*(100+1e-6*100)
+	adversary.Exactly(t, "of the bias", all, w1*in+2*hidden*in)
+}
+
+// TestGateErrors: what items and the outer SiLU add to the errors of the gates'
+// network, and the room for roots of computed squares.
+func TestGateErrors(t *testing.T) {
+	r := reducedOf(aligned(hiddenUnits, inputs), aligned(outputs, hiddenUnits))
+	for _, combination := range []Combination{None, GLUSiLU} {
+		e := &encoded{s: &Similarity{c: Config{PairsQuery: 4, PairsItem: 6, Combination: combination}, reduced: r}}
+		const logits, item = 0.01, 0.5
+		slope, rough := 1.0, 0.0
+		if combination == GLUSiLU {
+			slope, rough = 1.1, 0.003*(1+1e-3)
+		}
+		got := e.gateErrors(logits, item)
+		all, each := r.gateError(1, logits, 0, 0, 0, 0)
+		adversary.Exactly(t, "all", got.all[0], slope*(all+item)+rough*math.Sqrt(24))
+		adversary.Exactly(t, "each", got.each[0], slope*(each+item)+rough)
+		for i, of := range [][4]float64{{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}} {
+			all, each = r.gateError(0, 0, of[0], of[1], of[2], of[3])
+			adversary.Exactly(t, "slope of all", got.all[i+1], slope*all)
+			adversary.Exactly(t, "slope of each", got.each[i+1], slope*each)
+		}
+		squares := got.ofSquares()
+		for i := range got.all {
+			room := 1.0
+			if i > 0 {
+				room = 1 + roots
+			}
+			adversary.Exactly(t, "all, of squares", float64(squares.All[i]), got.all[i]*room)
+			adversary.Exactly(t, "each, of squares", float64(squares.Each[i]), got.each[i]*room)
+		}
+	}
+}
+
+// given is a MoL whose components are given, without projections.
+func given(pairsQuery, pairsItem, dim int, temperature float64) *Similarity {
+	s := &Similarity{c: Config{PairsQuery: pairsQuery, PairsItem: pairsItem, Dim: dim, Temperature: temperature, Combination: None}}
+	s.spec = rerank.Spec{Kind: rerank.KindMoL, Features: pairsItem * dim, Block: dim}
+	return s
+}
+
+// loss packs a row in bfloat16, in blocks.
+func lossOf(dim int, rows ...[]float32) (rerank.Matrix, rerank.Loss, *rerank.Packed) {
+	p := rerank.Packing{Format: rerank.FormatBFloat16, Cols: len(rows[0]), Block: dim}
+	packed, back, loss := &rerank.Packed{Packing: p, Rows: len(rows)}, rerank.NewMatrix(len(rows), p.Cols), rerank.NewLoss(p)
+	for i, x := range rows {
+		words := make([]uint32, p.RowWords())
+		p.Pack(words, x)
+		p.Unpack(back.Row(i), words, 1)
+		loss.Add(p, x, back.Row(i))
+		packed.Words = append(packed.Words, words...)
+	}
+	return back, loss, packed
+}
+
+// TestLogitErrorTerms compares what the logits of packed rows are off, by rounding
+// of the components and of the query, with float64 on data that attains it: all
+// components of the query are equal, so that their errors add up.
+func TestLogitErrorTerms(t *testing.T) {
+	const pairsQuery, pairsItem, dim = 3, 2, 32
+	rng := rand.New(rand.NewPCG(2, 4))
+	packing := rerank.Packing{Format: rerank.FormatBFloat16, Cols: pairsItem * dim, Block: dim}
+	for _, temperature := range []float64{1, 0.0625} {
+		for _, rough := range []bool{false, true} {
+			e := &encoded{s: given(pairsQuery, pairsItem, dim, temperature), components: rerank.NewMatrix(pairsQuery, dim)}
+			// The query has no rest: the rows decide.
+			f := equal(dim, 1)
+			for i := range pairsQuery {
+				copy(e.components.Row(i), f)
+			}
+			against := equal(pairsItem*dim, 1)
+			x := adversary.RoundedDown(rng, packing, against, 1)
+			back, loss, packed := lossOf(dim, x)
+			each := (adversary.Dot(f, x[:dim]) - adversary.Dot(f, back.Row(0)[:dim])) / temperature
+			greatest, norm := e.logitError(rerank.Items{Packed: packed}, loss, rough)
+			adversary.Attained(t, "rows, greatest", each, greatest)
+			adversary.Attained(t, "rows, all", each*math.Sqrt(pairsQuery*pairsItem), norm)
+
+			// The rows have no loss, and lie along what is left of the query.
+			e = &encoded{s: e.s, components: rerank.NewMatrix(pairsQuery, dim)}
+			f = adversary.SplitDown(rng, dim)
+			rest := make([]float64, dim)
+			for i, v := range f {
+				high := kernel.WidenBFloat16(kernel.RoundBFloat16(v))
+				rest[i] = float64(v - high)
+				if !rough {
+					rest[i] -= float64(kernel.WidenBFloat16(kernel.RoundBFloat16(v - high)))
+				}
+			}
+			for i := range pairsQuery {
+				copy(e.components.Row(i), f)
+			}
+			along := adversary.Parallel(rerank.Packing{Format: packing.Format, Cols: dim}, rest, 1)
+			_, loss, packed = lossOf(dim, append(append([]float32(nil), along...), along...))
+			greatest, norm = e.logitError(rerank.Items{Packed: packed}, loss, rough)
+			each = 0
+			for i, r := range rest {
+				each += r * float64(along[i]) / temperature
+			}
+			roundings := 3 * kernel.Gamma(2*dim+2) * rerank.Norm(f) / temperature * rerank.Norm(along)
+			adversary.Attained(t, "query, greatest", each, greatest-roundings)
+			adversary.Attained(t, "query, all", each*math.Sqrt(pairsQuery*pairsItem), norm-roundings*math.Sqrt(pairsQuery*pairsItem))
+		}
+	}
+	// Neither rows nor query lose anything: the roundings are left.
+	e := &encoded{s: given(1, 1, dim, 0.5), components: rerank.Matrix{Rows: 1, Cols: dim, Data: equal(dim, 1)}}
+	_, loss, packed := lossOf(dim, equal(dim, 2))
+	greatest, norm := e.logitError(rerank.Items{Packed: packed}, loss, false)
+	want := 3 * kernel.Gamma(2*dim+2) * 2 * math.Sqrt(dim) * 2 * math.Sqrt(dim)
+	adversary.Exactly(t, "roundings, greatest", greatest, want)
+	adversary.Exactly(t, "roundings, all", norm, want)
+}
+
+// TestItemError: the losses of the blocks of the item's gates, times the greatest
+// factor that the query has for one, of either sign.
+func TestItemError(t *testing.T) {
+	e := &encoded{s: given(2, 4, 4, 1), factor: []float32{0.5, -3, 1}}
+	loss := rerank.NewLoss(rerank.Packing{Format: rerank.FormatBFloat16, Cols: 24, Block: 4})
+	loss.Blocks[0].Lost, loss.Blocks[4].Lost, loss.Blocks[5].Lost = 100, 3, 4
+	loss.Row.Lost = 100
+	items := rerank.Items{Packed: &rerank.Packed{}}
+	adversary.Exactly(t, "of a model without such gates", e.itemError(items, loss), 0)
+	e.s.byItem.second.w = aligned(8, 4)
+	adversary.Exactly(t, "of packed rows", e.itemError(items, loss), 3*5)
+	adversary.Exactly(t, "of rows in float32", e.itemError(rerank.Items{}, loss), 0)
+	loss.Block = 5 // blocks of another model say nothing of these
+	adversary.Exactly(t, "of other blocks", e.itemError(items, loss), 3*math.Sqrt(2)*100)
+}
+
+// TestScreenByLogits: the bound by the largest logit is that logit, what it is off,
+// and room for the arithmetic; what is not finite is bounded by nothing.
+func TestScreenByLogits(t *testing.T) {
+	const logit = 0.25
+	var extent [3][kernel.Lanes]float32
+	dst, off := make([]float32, kernel.Lanes), float32(0)
+	for l := range kernel.Lanes {
+		extent[0][l], extent[2][l] = float32(l), float32(l*l)
+	}
+	b := bounds{logit: logit, reach: 15.2}
+	if !b.byLogits(dst, &extent, &off) {
+		t.Error("a bound that reaches is taken for one that does not")
+	}
+	want := logit + (2e-5+0x1p-20)*(15*(1+roots)+logit)
+	adversary.Exactly(t, "room", float64(off), want)
+	for l := range dst {
+		adversary.Exactly(t, "bound", float64(dst[l]), float64(l)+want)
+	}
+	if b.reach = dst[15] + 1e-4; b.byLogits(dst, &extent, &off) {
+		t.Error("a bound below what matters is taken for one that reaches")
+	}
+	b.reach = dst[15]
+	if !b.byLogits(dst, &extent, &off) {
+		t.Error("a bound that ties is taken for one that does not reach")
+	}
+	for _, odd := range []float64{math.Inf(1), math.Inf(-1), math.NaN()} {
+		extent[0][3], extent[2][3] = float32(odd), float32(math.Abs(odd))
+		if b.byLogits(dst, &extent, &off); dst[3] < float32(math.Inf(1)) {
+			t.Errorf("a largest logit of %v is bounded by %v", odd, dst[3])
+		}
+	}
+}
+
+// TestScreenByGates: the bound by gates adds what the logits are off, and replaces
+// only a bound that is not below it.
+func TestScreenByGates(t *testing.T) {
+	s := given(1, 2, 4, 1)
+	s.kernels = kernel.Best()
+	logits, gates := make([]float32, 2*kernel.Lanes), make([]float32, 2*kernel.Lanes)
+	for l := range kernel.Lanes {
+		logits[l], logits[kernel.Lanes+l] = 1, 3
+	}
+	var zeros [kernel.Lanes]float32
+	b := bounds{e: &encoded{s: s}, reach: float32(math.Inf(-1))}
+	dst := make([]float32, kernel.Lanes)
+	for l := range dst {
+		dst[l] = 10
+	}
+	dst[2], dst[3] = 1, float32(math.NaN())
+	b.byGates(dst, &[4]*[kernel.Lanes]float32{&zeros, &zeros, &zeros, &zeros}, 0.5, logits, gates)
+	adversary.Exactly(t, "mean and logits' error", float64(dst[0]), 2+0.5)
+	adversary.Exactly(t, "a lower one before", float64(dst[2]), 1)
+}
+
+// TestOddRow: the last logit of an odd number is rounded and its loss counted.
+func TestOddRow(t *testing.T) {
+	values, dst := make([]float32, kernel.Lanes), make([]uint32, kernel.Lanes)
+	var lost [kernel.Lanes]float32
+	for l := range values {
+		values[l], lost[l] = 1+0x1p-9*float32(l%5), float32(l)
+	}
+	oddRow(dst, &lost, values)
+	for l, v := range values {
+		h := kernel.RoundBFloat16(v)
+		d := float64(v) - float64(kernel.WidenBFloat16(h))
+		adversary.Exactly(t, "loss", float64(lost[l]), float64(l)+d*d)
+		if dst[l] != uint32(h) {
+			t.Errorf("lane %d holds %#x, want %#x", l, dst[l], h)
+		}
+	}
+}
+
+// TestRoundingErrorAttained: |φ̂ − φ| of gates that move, and of logits that do, is
+// nearly what RoundingError says where two opposite logits have equal gates.
+func TestRoundingErrorAttained(t *testing.T) {
+	const dim, temperature = 4, 0.5
+	for _, move := range []float64{1e-3, 1e-1} {
+		s := given(1, 2, dim, temperature)
+		s.byItem.second.w = aligned(2, 2)
+		s.spec.Features += 2
+		e := &encoded{s: s, components: rerank.Matrix{Rows: 1, Cols: dim, Data: []float32{1, 0, 0, 0}}, gate: []float32{0, 0}}
+		// g_1 = f and g_2 = −f: logits ±2. Their gates move by ±move.
+		loss := rerank.NewLoss(rerank.Packing{Format: rerank.FormatFloat16, Cols: 2*dim + 2, Block: dim})
+		loss.Row = rerank.Extent{Lost: float32(move), Norm: 2}
+		loss.Blocks[0].Norm, loss.Blocks[1].Norm, loss.Blocks[2].Lost = 1, 1, float32(move)
+		phi := (math.Exp(move) - math.Exp(-move)) / (math.Exp(move) + math.Exp(-move)) / temperature
+		adversary.Attained(t, "gates", phi, float64(e.RoundingError(loss)))
+
+		// The components move along f instead.
+		loss.Blocks[0].Lost, loss.Blocks[1].Lost, loss.Blocks[2].Lost = float32(move), float32(move), 0
+		adversary.Attained(t, "logits", move/temperature, float64(e.RoundingError(loss)))
+		if loss.Block = dim + 1; float64(e.RoundingError(loss)) < phi {
+			t.Errorf("with blocks of another model the bound is %v, want %v at least", e.RoundingError(loss), phi)
+		}
+		// Gates by the logits' network: their slope is attained at one logit.
+		s.byItem = mlp{}
+		s.slopes = []float64{10, 1}
+		loss.Block = dim
+		moved := math.Sqrt2 * move / temperature // of both logits
+		want := move/temperature + math.Tanh(10*moved/2)*2/temperature*(1+move)
+		if have := float64(e.RoundingError(loss)); math.Abs(have-min(want, 2/temperature)) > 0.15*want {
+			t.Errorf("gates by logits: %v, the formula gives %v", have, want)
+		}
+	}
+}
+
+// TestGatesMove: γ by the formula, for both combinations and gates of either sign.
+func TestGatesMove(t *testing.T) {
+	s := given(1, 2, 4, 1)
+	s.byItem.second.w, s.slopes = aligned(2, 2), []float64{0.5, 0.25}
+	e := &encoded{s: s, gate: []float32{-3, 2}}
+	loss := rerank.NewLoss(rerank.Packing{Format: rerank.FormatFloat16, Cols: 10, Block: 4})
+	loss.Blocks[2].Lost = 0.125
+	adversary.Exactly(t, "added", e.gatesMove(loss, 0.5), 0.125+0.5*0.5)
+	s.c.Combination = GLUSiLU
+	adversary.Exactly(t, "multiplied", e.gatesMove(loss, 0.5), 1.1*(3*0.125+0.5*0.5))
+}
+
+// TestSlopes: each output of the gates' network moves by nearly its slope where its
+// input moves along the worst direction, whatever the signs of the weights; and no
+// more in random directions.
+func TestSlopes(t *testing.T) {
+	const step = 1e-5
+	rng := rand.New(rand.NewPCG(3, 4))
+	first, second := aligned(hiddenUnits, inputs), aligned(outputs, hiddenUnits)
+	for h := range hiddenUnits { // signs that cancel where they are only added
+		for i := range inputs {
+			first.Row(h)[i] *= float32(1 - 2*(h%2))
+		}
+		for o := range outputs {
+			second.Row(o)[h] *= float32(1 - 2*(h%2))
+		}
+	}
+	m := &mlp{first: linear{w: first}, second: linear{w: second}}
+	output := func(l []float64) []float64 {
+		h := times64(first, l)
+		for i := range h {
+			h[i] = silu(h[i] + steepest)
+		}
+		return times64(second, h)
+	}
+	slopes, at := m.slopesOf(), output(make([]float64, inputs))
+	for o, x := range output(times(equal(inputs, 1), step/math.Sqrt(inputs))) {
+		adversary.Attained(t, "slope", math.Abs(x-at[o])/step, slopes[o])
+	}
+	linearOnly := &mlp{second: linear{w: roundedDown(rng, 5, 7)}}
+	for o, slope := range linearOnly.slopesOf() {
+		adversary.Exactly(t, "slope of one layer", slope, rerank.Norm(linearOnly.second.w.Row(o)))
+	}
+}
+
+// TestBoundTerms takes the terms of Bound one at a time.
+func TestBoundTerms(t *testing.T) {
+	const tau = 0.05
+	list := func(epsilon float32, scores ...float32) rerank.List {
+		return rerank.List{Scores: scores, Epsilon: epsilon}
+	}
+	probe := func(pair int, field string, offset float32) rerank.Probe {
+		return rerank.Probe{Target: rerank.TargetLogit, Pair: pair, Field: field, Offset: offset, Scale: 1}
+	}
+	c0, c1, stored := probe(0, "c0", 0), probe(1, "c1", 0), probe(1, "", 0)
+	for name, c := range map[string]struct {
+		unit         bool
+		largest      float32
+		probes       []rerank.Probe
+		lists        []rerank.List
+		max, epsilon float64
+	}{
+		"every pair has a list":      {probes: []rerank.Probe{c0, c1}, lists: []rerank.List{list(0, 3, 2), list(0, 9, 1)}, max: 2 / tau},
+		"the later pair's is higher": {probes: []rerank.Probe{c0, c1}, lists: []rerank.List{list(0, 3, 1), list(0, 9, 2)}, max: 2 / tau},
+		"two lists of a pair":        {probes: []rerank.Probe{c0, c1, c1}, lists: []rerank.List{list(0, 1), list(0, 3), list(0, 2)}, max: 2 / tau},
+		"a pair without a list":      {probes: []rerank.Probe{c0}, lists: []rerank.List{list(0, 3, 2)}, max: math.Inf(1)},
+		"unit components":            {unit: true, probes: []rerank.Probe{c0}, lists: []rerank.List{list(0, 3, 2)}, max: 1 / tau, epsilon: 1e-5 / tau},
+		"the kernel's":               {largest: 7, max: math.Inf(1), epsilon: 7e-5},
+		"a list's rounding":          {probes: []rerank.Probe{c0, c1}, lists: []rerank.List{list(0.5, 1), list(0.25, 1)}, max: 1 / tau, epsilon: 0.5 / tau},
+		"a pull-back's rounding":     {probes: []rerank.Probe{c0, stored}, lists: []rerank.List{list(0.5, 1), list(0.5, 1)}, max: 1 / tau, epsilon: 2 * 0.5 / tau},
+		"an offset":                  {probes: []rerank.Probe{c0, probe(1, "c1", 4)}, lists: []rerank.List{list(0, 1), list(0, 1)}, max: 5 / tau, epsilon: 4 * 0x1p-24 / tau},
+		"a negative offset":          {probes: []rerank.Probe{probe(0, "c0", -4), probe(1, "c1", -4)}, lists: []rerank.List{list(0, 1), list(0, 1)}, max: -3 / tau, epsilon: 4 * 0x1p-24 / tau},
+		"exhausted":                  {probes: []rerank.Probe{c0}, lists: []rerank.List{{Scores: []float32{1}, Exhausted: true}}, max: math.Inf(-1)},
+		"exhausted and empty":        {probes: []rerank.Probe{c0}, lists: []rerank.List{{Exhausted: true}}, max: math.Inf(-1)},
+		"a list that only suggests":  {probes: []rerank.Probe{c0, {}}, lists: []rerank.List{list(0, 1), list(9, 1)}, max: math.Inf(1)},
+	} {
+		s := given(1, 2, 4, tau)
+		s.c.L2Norm = c.unit
+		s.spec.MaxScore = float32(math.Inf(1))
+		if c.unit {
+			s.spec.MaxScore = s.ceiling()
+		}
+		e := &encoded{s: s}
+		e.largest.Store(math.Float32bits(c.largest))
+		got := e.Bound(c.probes, c.lists)
+		adversary.Exactly(t, name+": the bound", float64(got.Max), c.max)
+		adversary.Exactly(t, name+": ε", float64(got.Epsilon), c.epsilon)
+	}
+}
