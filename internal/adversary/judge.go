@@ -1,6 +1,9 @@
 package adversary
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 // Attained checks an error, measured in float64, against its bound, on data that was
 // made to attain it. The bound must hold, and the error must be most of it: then half
@@ -22,7 +25,7 @@ func Attained(t testing.TB, what string, off, bound float64) {
 func Exactly(t testing.TB, what string, have, formula float64) {
 	t.Helper()
 	const slack = 3e-6
-	if d := have - formula; have != formula && !(d <= slack*max(have, -have) && -d <= slack*max(have, -have)) {
+	if d := math.Abs(have - formula); have != formula && !(d <= slack*math.Abs(formula) && !math.IsInf(d, 0)) {
 		t.Errorf("%s: %v, the formula gives %v", what, have, formula)
 	}
 }
