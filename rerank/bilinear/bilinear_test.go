@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/adversary"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
 	"github.com/likenessdb/likeness/rerank/kernel"
@@ -176,8 +177,9 @@ func randomForm(t *testing.T, rng *rand.Rand, form bilinear.Form, normalise bool
 	return build(t, bilinear.Config{QueryDim: n, ItemDim: m, Form: form, Normalise: normalise}, set), w
 }
 
-// TestForms compares random models with float64, in both placements, and holds
-// the error to Bound's.
+// TestForms compares random models with float64, in both placements; and holds
+// the errors of scores and of lists to Bound's, against float64 on the numbers that
+// the model itself has made: ε is of the store and of the kernel alone.
 func TestForms(t *testing.T) {
 	for seed := range uint64(80) {
 		for _, form := range []bilinear.Form{bilinear.Full, bilinear.LowRank, bilinear.IdentityLowRank, bilinear.Diagonal} {
@@ -208,12 +210,87 @@ func TestForms(t *testing.T) {
 				if math.Abs(float64(have[i])-want) > 1e-5*(size+1) || math.Abs(listed-want) > 1e-5*(size+1) {
 					t.Fatalf("seed %d, %s: score %v, by the probe %v, want %v", seed, form, have[i], listed, want)
 				}
+				e := encode(t, s, q)
+				score, product := scoreOf(t, s, e, base.Row(i))
+				if off, epsilon := math.Abs(float64(score)-product), float64(e.Bound(nil, nil).Epsilon); off > epsilon {
+					t.Fatalf("seed %d, %s: the score %v is off by %v, ε is %v", seed, form, score, off, epsilon)
+				}
+				// A store's own rounding, as adapters state it, and none in fact.
+				list := rerank.List{Scores: []float32{float32(listed)}, Epsilon: float32(kernel.Gamma(spec.ItemDim+1) * rerank.Norm(stored.Vector) * rerank.Norm(base.Row(i)))}
+				if off, epsilon := math.Abs(float64(score)-listed), float64(e.Bound([]rerank.Probe{stored}, []rerank.List{list}).Epsilon); off > epsilon {
+					t.Fatalf("seed %d, %s: the list's score %v is off by %v, ε is %v", seed, form, listed, off, epsilon)
+				}
 				if have[i] > spec.MaxScore {
 					t.Fatalf("seed %d, %s: score %v above MaxScore %v", seed, form, have[i], spec.MaxScore)
 				}
 			}
 		}
 	}
+}
+
+// scoreOf scores one base vector, and returns ⟨u, features⟩ in float64 beside.
+func scoreOf(t *testing.T, s rerank.Similarity, e rerank.Encoded, base []float32) (score float32, product float64) {
+	t.Helper()
+	row, out := rerank.NewMatrix(1, s.Spec().Features), make([]float32, 1)
+	if err := s.EncodeItems(row, rerank.Matrix{Rows: 1, Cols: len(base), Data: base}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Score(out, rerank.Items{Features: row}); err != nil {
+		t.Fatal(err)
+	}
+	return out[0], adversary.Dot(e.(rerank.Operator).Operands().Vectors.Data, row.Data)
+}
+
+// TestBoundTerms: the kernel's ε is of rows as long as the form can make them, and a
+// low-rank form's pull-back onto the stored vector is rounded once more.
+func TestBoundTerms(t *testing.T) {
+	const n, rank = 12, 3
+	rng := rand.New(rand.NewPCG(4, 1))
+	p, q := random(rng, n, rank), random(rng, n, rank)
+	for i := range q.Data { // one rank: its norms are known
+		q.Data[i] = 0.5
+	}
+	factorNorm := 0.5 * math.Sqrt(n*rank)
+	query := random(rng, n).Data
+	for form, c := range map[bilinear.Form]struct {
+		tensor.Set
+		norm, pulled float64
+	}{
+		bilinear.Full:            {tensor.Set{"W": random(rng, n, n)}, 1, 1},
+		bilinear.Diagonal:        {tensor.Set{"w": random(rng, n)}, 1, 1},
+		bilinear.IdentityLowRank: {tensor.Set{"P": p, "Q": q}, 1, 1},
+		bilinear.LowRank:         {tensor.Set{"P": p, "Q": q}, factorNorm, 2},
+	} {
+		s := build(t, bilinear.Config{QueryDim: n, ItemDim: n, Form: form, Normalise: true}, c.Set)
+		e := encode(t, s, query)
+		u := e.(rerank.Operator).Operands().Vectors.Data
+		adversary.Exactly(t, string(form)+", kernel", float64(e.Bound(nil, nil).Epsilon), kernel.Gamma(len(u)+2)*rerank.Norm(u)*c.norm*(1+1e-6))
+		list := []rerank.List{{Scores: []float32{0}, Epsilon: 1e6}} // against which the kernel's is nothing
+		adversary.Exactly(t, string(form)+", list", float64(e.Bound([]rerank.Probe{probe(t, e, false)}, list).Epsilon), c.pulled*1e6)
+	}
+}
+
+// TestMaxScoreIsReached: the greatest score that a form claims is nearly reached by
+// one of its queries and items, whatever the signs of its weights.
+func TestMaxScoreIsReached(t *testing.T) {
+	ones := tensor.Tensor{Shape: []int{2, 2}, Data: []float32{-1, 1, 1, -1}} // norm 2, of (1, −1) and (−1, 1)
+	column := tensor.Tensor{Shape: []int{2, 1}, Data: []float32{1, -1}}
+	for form, c := range map[bilinear.Form]struct {
+		tensor.Set
+		want float64
+	}{
+		bilinear.Full:            {tensor.Set{"W": ones}, -2},
+		bilinear.Diagonal:        {tensor.Set{"w": {Shape: []int{2}, Data: []float32{-3, -3}}}, -3},
+		bilinear.LowRank:         {tensor.Set{"P": column, "Q": column}, 2},
+		bilinear.IdentityLowRank: {tensor.Set{"P": column, "Q": column}, 3},
+	} {
+		s := build(t, bilinear.Config{QueryDim: 2, ItemDim: 2, Form: form, Normalise: true}, c.Set)
+		q := []float32{1, -1}
+		best := scores(t, s, q, rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{float32(math.Copysign(1, c.want)), float32(-math.Copysign(1, c.want))}})[0]
+		adversary.Attained(t, string(form), float64(best), float64(s.Spec().MaxScore))
+	}
+	wide := build(t, bilinear.Config{QueryDim: 1, ItemDim: 4, Normalise: true}, tensor.Set{"W": {Shape: []int{1, 4}, Data: []float32{1, 1, 1, 1}}})
+	adversary.Attained(t, "one row of a full form", float64(scores(t, wide, []float32{1}, rerank.Matrix{Rows: 1, Cols: 4, Data: []float32{1, 1, 1, 1}})[0]), float64(wide.Spec().MaxScore))
 }
 
 func TestDeriver(t *testing.T) {
