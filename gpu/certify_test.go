@@ -119,3 +119,80 @@ func TestCertify(t *testing.T) {
 		}
 	}
 }
+
+// TestProved: an answer is proved only if its row K+1, less what float32 rounds, lies
+// above everything that was not kept; a tie proves nothing, and what was measured counts.
+func TestProved(t *testing.T) {
+	const k = 3
+	for name, c := range map[string]struct {
+		scores   []float32 // exact, of the rows that were kept
+		next     float32   // the best bound of the others
+		exactly  float64
+		measured float64 // an error that was measured, instead of a bound
+		answered bool
+	}{
+		"above":                         {[]float32{9, 8, 7, 6}, 5, 0.5, 0, true},
+		"a tie":                         {[]float32{9, 8, 7, 6}, 6, 0, 0, false},
+		"above by less than rounding":   {[]float32{9, 8, 7, 6}, 5.5, 0.75, 0, false},
+		"the row behind is not above":   {[]float32{9, 8, 7, 4}, 5, 0, 0, false},
+		"fewer rows than K+1":           {[]float32{9, 8, 7}, 5, 0, 0, false},
+		"the row behind is not finite":  {[]float32{9, 8, 7, float32(math.NaN())}, 5, 0, 0, false},
+		"nothing was left out":          {[]float32{9, 8, 7}, none32, 0, 0, true},
+		"above what was measured":       {[]float32{9, 8, 7, 6}, 5, 0.25, 0.5, true},
+		"not above what was measured":   {[]float32{9, 8, 7, 6}, 5, 0.25, 0.75, false},
+		"a tie with what was measured":  {[]float32{9, 8, 7, 6}, 5, 0.5, 0.5, false},
+		"measured, nothing was left":    {[]float32{9, 8}, none32, 0.5, 0.5, true},
+		"measured, and not K+1 of them": {[]float32{9, 8, 7}, 5, 0, 0.5, false},
+	} {
+		tb := &table{rows: 5000, rounding: &rounding{mostKept: 1024, wanted: 10, count: 10, worst: c.measured / measuredMargin}}
+		rough := Survivors{Next: c.next, Scored: 5000}
+		for i := range 64 {
+			rough.Rows, rough.Scores = append(rough.Rows, uint32(i)), append(rough.Scores, 9-float32(i)/20)
+		}
+		s := &search{ctx: context.Background(), table: tb, k: k, keep: 64, count: 5000, exactly: c.exactly, rough: rough, done: make(chan struct{})}
+		found := Survivors{Scores: c.scores, Next: none32}
+		for i := range c.scores {
+			found.Rows = append(found.Rows, uint32(i))
+		}
+		decide := s.certify
+		if c.measured > 0 {
+			decide = s.trust
+		}
+		if answered := !decide(found); answered != c.answered {
+			t.Errorf("%s: answered %t, want %t", name, answered, c.answered)
+			continue
+		}
+		if !c.answered {
+			continue
+		}
+		want := none32
+		if len(c.scores) > k {
+			want = c.scores[k]
+		}
+		if s.best.Next != want || s.best.Epsilon != above(c.exactly) || len(s.best.Rows) != min(k, len(c.scores)) {
+			t.Errorf("%s: next %v, ε %v, %d rows; want %v, %v and %d", name, s.best.Next, s.best.Epsilon, len(s.best.Rows), want, above(c.exactly), min(k, len(c.scores)))
+		}
+	}
+}
+
+// TestMeasuredError: the greatest error of any pair counts, twice, whenever it was
+// seen; and none before there are enough pairs.
+func TestMeasuredError(t *testing.T) {
+	r := &rounding{wanted: 4}
+	pairs := func(rough ...float32) {
+		var a, b Survivors
+		for i, x := range rough {
+			a.Rows, a.Scores = append(a.Rows, uint32(i)), append(a.Scores, x)
+			b.Rows, b.Scores = append(b.Rows, uint32(i)), append(b.Scores, 0)
+		}
+		r.measured(a, b)
+	}
+	pairs(1, -8, 2)
+	if got := r.error(); !math.IsInf(got, 1) {
+		t.Errorf("after 3 of 4 pairs: %v, want none yet", got)
+	}
+	pairs(1, float32(math.NaN()))
+	if got := r.error(); got != 16 || r.pairs() != 4 {
+		t.Errorf("%v of %d pairs, want twice 8 of 4", got, r.pairs())
+	}
+}
