@@ -13,16 +13,17 @@ func (s *search) certify(ctx context.Context, r Request, round int) {
 	_, span := s.span(ctx, "certify")
 	defer span.End()
 	began := time.Now()
-	c := rerank.Certify(s.evidence())
+	c := rerank.Certify(s.evidence(s.certifiedK()))
 	c.Depth, c.Rounds, c.Candidates = r.Depth, round, s.scored+s.left
 	s.calibrate(r, &c)
 	s.answer.Certificate = c
 	s.answer.Timings.Certify += time.Since(began)
 }
 
-func (s *search) evidence() rerank.Evidence {
+// evidence returns what is known of the best k hits.
+func (s *search) evidence(k int) rerank.Evidence {
 	e := rerank.Evidence{
-		K: s.r.K, Returned: s.found(), MaxScore: s.spec.MaxScore,
+		K: k, Returned: min(k, s.found()), MaxScore: s.spec.MaxScore,
 		Bound:   s.roughly(s.enc.Bound(s.probes, s.lists)),
 		Scanned: s.r.Strategy == rerank.Scan, Measured: s.measured, SingleInnerProduct: s.spec.SingleInnerProduct && s.target() != nil,
 		// Under a filter or in partitions, an item of several rows can own rows that
@@ -81,10 +82,21 @@ func (s *search) exhausted() (exact, all bool) {
 	return exact, all
 }
 
-// stop says why to search no deeper, or "" if another round pays. last is the
-// certificate of the round before, took the time of this one.
-func (s *search) stop(ctx context.Context, r Request, last rerank.Certificate, took time.Duration) rerank.Stop {
-	c := s.answer.Certificate
+// listCertificate certifies every rank that the lists serve, not the requested page
+// alone, so that all pages of a query stop at the same depth.
+func (s *search) listCertificate(round int) rerank.Certificate {
+	if s.certifiedK() == s.r.K {
+		return s.answer.Certificate
+	}
+	c := rerank.Certify(s.evidence(s.r.K))
+	c.Rounds = round
+	return c
+}
+
+// stop says why to search no deeper, or "" if another round pays. c certifies the
+// lists of this round and last the lists of the round before; took is the time of
+// this round.
+func (s *search) stop(ctx context.Context, r Request, c, last rerank.Certificate, took time.Duration) rerank.Stop {
 	exact, all := s.exhausted()
 	settled := !s.tied(c) && len(s.hits) >= s.r.K
 	switch {

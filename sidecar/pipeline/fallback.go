@@ -57,8 +57,8 @@ func (s *search) degrade(ctx context.Context, f *failure) error {
 	f.err = withFilter(f.err, s.r.Filter)
 	s.log.LogAttrs(ctx, slog.LevelWarn, "search not rescored", slog.String("route", s.Name), slog.String("policy", string(s.Failure)),
 		slog.String("reason", f.reason), slog.Any("error", f.err))
+	s.r.K = s.k
 	if s.ranks() {
-		s.r.K = s.k
 		s.spending.Cut, s.spending.Reason = s.spending.left(), CutFailed
 		if f.reason == ReasonDeadline {
 			s.spending.Reason = CutDeadline

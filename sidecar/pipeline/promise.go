@@ -59,8 +59,9 @@ func prefixed(all map[string]string, collection string, settings map[string]stri
 	return all
 }
 
-// depths are those of a request that names none: the audited ones, where they are
-// of its strategy. For more rows than were audited the route's own count too.
+// depths returns the depth and the average depth of a request that names none. The
+// audited depths apply to requests of the audited strategy. A request whose list may
+// show more ranks than were audited gets the route's own depths, if they are greater.
 func (o *opened) depths(r Request) (depth, averageDepth int) {
 	depth, averageDepth = o.Depth, o.AverageDepth
 	if o.Promise == nil {
@@ -69,7 +70,7 @@ func (o *opened) depths(r Request) (depth, averageDepth int) {
 	c, _ := o.Promise.Calibration()
 	switch {
 	case c == nil || !r.rule().Same(c.Rule):
-	case r.K > c.K:
+	case r.lastRank() > c.K:
 		depth, averageDepth = max(depth, c.Rule.Depth), max(averageDepth, c.Rule.AverageDepth)
 	default:
 		depth = c.Rule.Depth
@@ -93,7 +94,7 @@ func (s *search) calibrate(r Request, c *rerank.Certificate) {
 	}
 	promise, void := s.Promise.Calibration()
 	if promise != nil && void == "" {
-		void = promise.Lacks(s.r.K, r.rule(), !s.whole())
+		void = promise.Lacks(s.certifiedK(), r.rule(), !s.whole())
 	}
 	if void == "" && s.lags() {
 		void = rerank.UncalibratedBehind

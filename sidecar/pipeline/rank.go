@@ -16,12 +16,28 @@ import (
 	"github.com/likenessdb/likeness/sidecar/ranker"
 )
 
-// widen makes the search find as many candidates as the ranker may score.
+// widen makes the search find as many candidates as the ranker may score and as the
+// query's pages may show. A scan is exact at every K, so pages do not widen it.
 func (s *search) widen() {
 	s.k = s.r.K
-	if s.ranks() {
-		s.r.K = max(s.k, s.within(s.spending.left()+len(s.spending.scores)))
+	if s.r.Strategy != rerank.Scan {
+		s.r.K = max(s.k, s.within(s.r.MaxRank))
 	}
+	if s.ranks() {
+		s.r.K = max(s.r.K, s.within(s.spending.left()+len(s.spending.scores)))
+	}
+}
+
+// cut drops the hits behind the requested K, which a search finds for other pages.
+func (s *search) cut() { s.hits = s.hits[:min(s.k, len(s.hits))] }
+
+// certifiedK returns the number of hits that the certificate speaks of: the requested
+// K, or all candidates of a ranker, which chooses among them.
+func (s *search) certifiedK() int {
+	if s.ranks() {
+		return s.r.K
+	}
+	return s.k
 }
 
 // within is a number of candidates, or as many as the first stage may find.
@@ -182,7 +198,7 @@ func (s *search) order(ctx context.Context) error {
 		return scored || p.gone[h.ID]
 	})
 	s.hits = slices.Concat(ranked, rest)
-	s.hits = s.hits[:min(s.k, len(s.hits))]
+	s.cut()
 	if unranked := len(s.hits) - len(ranked); p.Cut == 0 && unranked > 0 {
 		p.Cut, p.Reason = unranked, CutBudget
 	}
@@ -252,7 +268,7 @@ func (s *search) unranked() error {
 	case s.Failure == FailClosed || s.r.NoFallback:
 		return fmt.Errorf("%w: route %q: ranker %q: %w", ErrDegraded, s.Name, s.RankerName, err)
 	}
-	s.hits = s.hits[:min(s.k, len(s.hits))]
+	s.cut()
 	s.answer.Degraded = &Degraded{Reason: ReasonRanker, Detail: err.Error()}
 	s.uncertain()
 	return nil

@@ -54,6 +54,8 @@ func (o *opened) partition(r *Request) error {
 
 func (o *opened) checkRequest(r Request) error {
 	switch {
+	case r.MaxRank < 0 || r.MaxRank > o.MaxK:
+		return badField("max_rank", "%d is not between 0 and %d, max_k of the route", r.MaxRank, o.MaxK)
 	case r.K < 1 || r.K > o.MaxK:
 		return badField("k", "%d is not between 1 and %d, max_k of the route", r.K, o.MaxK)
 	case !slices.Contains(rerank.Strategies(), r.Strategy):
@@ -110,11 +112,14 @@ func needsStore(r Request) bool {
 	return r.Strategy != rerank.Scan || r.Filter != "" || r.Payload
 }
 
-// deepen gives a single list K rows at least, and one more where it is of φ
-// itself: there the last row tells a tie with the K-th from the end of it.
-// Several lists are as deep as asked: together they mostly hold K items.
+// lastRank returns the last rank that the request's lists have to serve.
+func (r Request) lastRank() int { return max(r.K, r.MaxRank) }
+
+// deepen gives a single list at least as many rows as the last rank, and one more where
+// the list is ordered by φ itself: there the extra row shows whether the last rank is tied.
+// Several lists are as deep as asked: together they mostly hold enough items.
 func (o *opened) deepen(r Request) Request {
-	least := r.K
+	least := r.lastRank()
 	switch {
 	case o.spec.SingleInnerProduct:
 		least++

@@ -85,7 +85,8 @@ type search struct {
 	kept     []batch // what was scored
 	answer   Answer
 
-	// k is the K of the request; r.K is greater where a ranker scores more candidates.
+	// k is the K of the request; r.K is greater where a ranker or another page needs
+	// more candidates.
 	k        int
 	spending *spending // nil: the route has no ranker
 }
@@ -192,6 +193,7 @@ func (s *search) rescored(ctx context.Context) error {
 	if err := s.rank(ctx); err != nil {
 		return err
 	}
+	s.cut()
 	for _, h := range s.hits {
 		s.answer.Hits = append(s.answer.Hits, Hit{ID: h.ID, Score: h.Score, Ranked: s.ranked(h.ID)})
 	}
@@ -201,6 +203,7 @@ func (s *search) rescored(ctx context.Context) error {
 // rounds searches, scores and certifies, deeper every time, until stop.
 func (s *search) rounds(ctx context.Context) error {
 	r := s.deepen(s.r)
+	var last rerank.Certificate
 	for round := 1; ; round++ {
 		began := time.Now()
 		if err := s.round(ctx, round); err != nil {
@@ -210,12 +213,13 @@ func (s *search) rounds(ctx context.Context) error {
 			}
 			return err
 		}
-		last := s.answer.Certificate
 		s.certify(ctx, r, round)
-		if stop := s.stop(ctx, r, last, time.Since(began)); stop != "" {
+		lists := s.listCertificate(round)
+		if stop := s.stop(ctx, r, lists, last, time.Since(began)); stop != "" {
 			s.answer.Certificate.Stop = stop
 			return nil
 		}
+		last = lists
 		r.Depth, r.AverageDepth = min(2*r.Depth, s.MaxDepth), min(2*r.AverageDepth, s.MaxDepth)
 		if err := s.makeProbes(ctx, r); err != nil {
 			return err

@@ -14,7 +14,7 @@ func (r *Router) rankFound(ctx context.Context, route *pipeline.Route, s Search)
 	if s.Threshold != nil && route.Proxied.StoreScores {
 		return Ranked{}, Pass("score-threshold") // the store's score of such a query is another thing
 	}
-	ids, err := s.Find(ctx, int(pages(route)))
+	ids, err := s.Find(ctx, int(maxRank(route)))
 	if err != nil {
 		return Ranked{}, err
 	}

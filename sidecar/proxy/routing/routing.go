@@ -305,8 +305,8 @@ func (r *Router) route(collection string, s Search) (*pipeline.Route, error) {
 			return nil, Pass(reason)
 		}
 	}
-	if most := pages(route); s.Limit > most || s.Offset > most-s.Limit {
-		return nil, Pass("depth") // pages of one order only
+	if most := maxRank(route); s.Limit > most || s.Offset > most-s.Limit {
+		return nil, Pass("depth") // the page ends behind the list
 	}
 	return route, nil
 }
@@ -324,8 +324,8 @@ func narrowed(asked, route []string) []string {
 	return asked
 }
 
-// pages is how many rows of one order a route serves.
-func pages(route *pipeline.Route) uint64 {
+// maxRank returns the deepest offset+limit that one ranked list of a route serves.
+func maxRank(route *pipeline.Route) uint64 {
 	switch {
 	case route.Ranker != nil:
 		return uint64(min(route.MaxK, route.Calls)) // rows behind those have another score
@@ -345,11 +345,11 @@ func hitsFor(route *pipeline.Route, s Search, deeper int) (k int, more bool) {
 		most = min(most, route.MaxDepth)
 	}
 	if route.Ranker != nil {
-		return min(most, int(pages(route))), false // it scores as many, however few are asked
+		return min(most, int(maxRank(route))), false // it scores as many, however few are asked
 	}
 	here := most
 	if deeper == 0 {
-		here = max(k, int(pages(route)))
+		here = max(k, int(maxRank(route)))
 	}
 	fresh := route.Placement == pipeline.PlacementStored && route.Strategy != rerank.Scan && !route.ScanIfFaster && route.Companion == ""
 	if !fresh || s.Threshold != nil && route.Proxied.StoreScores {
@@ -385,7 +385,7 @@ func (r *Router) rank(ctx context.Context, collection string, s Search, deeper i
 	k, more := hitsFor(route, s, deeper)
 	a, err := r.searcher.Search(ctx, pipeline.Request{
 		Route: route.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
-		Partitions: narrowed(s.Partitions, route.Partitions),
+		Partitions: narrowed(s.Partitions, route.Partitions), MaxRank: int(maxRank(route)),
 	})
 	switch {
 	case err != nil:
