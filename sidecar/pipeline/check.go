@@ -271,6 +271,7 @@ func (o *opened) agree(ctx context.Context) error {
 	if err := o.checkField(have); err != nil {
 		return err
 	}
+	o.target = o.ownName(ctx)
 	o.narrow(have.Limits)
 	settings := prefixed(nil, "collection", have.Settings)
 	if err := o.checkCompanion(ctx, d, settings); err != nil {

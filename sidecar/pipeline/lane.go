@@ -16,10 +16,11 @@ import (
 // lane is a route in service: checked by New as far as that goes without its
 // store, and once with it. Each search holds the lane that it began with.
 type lane struct {
-	holds   atomic.Int64  // searches, and the slot or Standby that has it
-	ended   chan struct{} // closed when the last of them has let go
-	static  *opened       // the route as configured, with its defaults
-	turn    chan struct{} // held by the one that asks the store
+	holds   atomic.Int64           // searches, and the slot or Standby that has it
+	ended   chan struct{}          // closed when the last of them has let go
+	static  *opened                // the route as configured, with its defaults
+	turn    chan struct{}          // held by the one that asks the store
+	target  atomic.Pointer[string] // what the route's alias stood for last; nil: not known
 	checked atomic.Pointer[opened]
 }
 
@@ -43,9 +44,15 @@ type opened struct {
 	featureFields []string
 	// companion are the dimensions of the companion's fields; nil: not known.
 	companion map[string]int
-	maxProbes int      // 0: not known
-	planner   *planner // nil: nothing is to be chosen
-	supports  *held
+	maxProbes int  // 0: not known
+	agreed    bool // with its store, which was asked
+	// target is the collection's own name in the store when the route was opened, which
+	// differs from Collection where that is an alias; empty: not known.
+	target string
+	// switched: the alias stands for another collection than when the route was opened.
+	switched bool
+	planner  *planner // nil: nothing is to be chosen
+	supports *held
 }
 
 func newLane(r *Route, t *turns.Turns) (*lane, error) {
@@ -123,6 +130,7 @@ func (l *lane) open(ctx context.Context) (*opened, error) {
 	if err := o.agree(ctx); err != nil {
 		return nil, err
 	}
+	o.agreed = true
 	if err := o.measureScan(ctx); err != nil {
 		return nil, err
 	}

@@ -205,8 +205,11 @@ func (r *Route) Resident() *table.Table {
 // Request is one search.
 type Request struct {
 	Route string
-	Query rerank.Query
-	K     int
+	// Collection, if set, is searched in place of the route's: the collection that an
+	// alias in the route stands for.
+	Collection string
+	Query      rerank.Query
+	K          int
 	// Filter is passed to the store in its own language.
 	Filter string
 	// Partitions to search; none are the route's. A route that is narrowed to some
@@ -322,11 +325,13 @@ type Answer struct {
 
 // ScoreRequest asks for φ of items that the caller brings: ids or vectors.
 type ScoreRequest struct {
-	Route   string
-	Query   rerank.Query
-	IDs     []rerank.ID
-	Vectors rerank.Matrix
-	Explain bool
+	Route string
+	// Collection, if set, holds the items in place of the route's, as in a Request.
+	Collection string
+	Query      rerank.Query
+	IDs        []rerank.ID
+	Vectors    rerank.Matrix
+	Explain    bool
 }
 
 // ScoreAnswer has one entry an item, in the order asked.

@@ -276,10 +276,12 @@ func (s *search) unranked() error {
 
 // uncertain takes back what a certificate says of φ: of a ranker's order nothing is
 // proved.
-func (s *search) uncertain() {
+func (s *search) uncertain() { s.answer.Certificate = unproved(s.answer.Certificate) }
+
+// unproved returns a certificate that claims nothing, and still says what was done.
+func unproved(c rerank.Certificate) rerank.Certificate {
 	inf := float32(math.Inf(1))
-	c := &s.answer.Certificate
-	*c = rerank.Certificate{
+	return rerank.Certificate{
 		Status: rerank.StatusUnknown, Gap: inf, Max: inf, KthScore: -inf,
 		Stop: c.Stop, Depth: c.Depth, Rounds: c.Rounds, Candidates: c.Candidates,
 	}

@@ -21,7 +21,8 @@ type resident struct {
 // resident takes the table as it is now; the caller calls its Release, which a
 // nil table permits.
 func (o *opened) resident() resident {
-	behind := o.Freshness != nil && !o.Freshness.Fresh() // first: what was applied since is in the snapshot
+	// Freshness is asked first: what was applied since is in the snapshot.
+	behind := o.switched || o.Freshness != nil && !o.Freshness.Fresh()
 	if o.Live == nil {
 		return resident{o.Table, behind}
 	}

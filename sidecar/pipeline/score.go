@@ -109,6 +109,7 @@ func (l *lane) scoreIDs(ctx context.Context, tracer trace.Tracer, enc rerank.Enc
 			return ScoreAnswer{}, err
 		}
 	}
+	o = o.on(r.Collection)
 	distinct := newIDSet(len(r.IDs))
 	for _, id := range r.IDs {
 		distinct.add(id, 0)

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,16 @@ func (p *Pipeline) search(ctx context.Context, r Request) (Answer, error) {
 
 // searchOn answers a request on a lane that the caller holds.
 func (p *Pipeline) searchOn(ctx context.Context, l *lane, r Request) (Answer, error) {
-	o := l.current()
+	if o := l.current(); r.Collection == "" && o.aliased() {
+		return p.searchAlias(ctx, l, o, r)
+	}
+	return p.searchCollection(ctx, l, r)
+}
+
+// searchCollection answers a request from one collection: the one that it names, or the
+// route's.
+func (p *Pipeline) searchCollection(ctx context.Context, l *lane, r Request) (Answer, error) {
+	o := l.current().on(r.Collection)
 	seen := o.resident()
 	defer seen.release()
 	ctx, cancel := o.withTimeout(ctx)
@@ -115,12 +125,13 @@ func (p *Pipeline) begin(ctx context.Context, l *lane, o *opened, seen resident,
 	s.widen()
 	s.keeps = s.r.Explain || s.ranks() && s.spending.rounds > 1
 	s.rough = s.roughness()
-	if err := s.makeProbes(ctx, s.r); err != nil || o != l.static || !needsStore(s.r) {
+	if err := s.makeProbes(ctx, s.r); err != nil || o.agreed || !needsStore(s.r) {
 		return s, err
 	}
 	if s.opened, err = l.open(ctx); err != nil {
 		return nil, err
 	}
+	s.opened = s.opened.on(cmp.Or(r.Collection, s.opened.target)) // the name may be an alias
 	r.Strategy, r.Query = chosen, s.r.Query
 	if s.r, err = s.opened.resolve(r); err != nil {
 		return nil, err

@@ -24,9 +24,15 @@ import (
 // startRuled is a sidecar before a real Qdrant whose route has more rules.
 func startRuled(t *testing.T, db *servers.Server, rules string) (*proxied, serve.Addresses) {
 	t.Helper()
+	return startPlaced(t, db, "placement: stored, "+rules)
+}
+
+// startPlaced is startRuled with a placement of the route.
+func startPlaced(t *testing.T, db *servers.Server, rules string) (*proxied, serve.Addresses) {
+	t.Helper()
 	at := startSidecar(t, fmt.Sprintf(`
 stores: {main: {kind: qdrant, address: %q, api_key_env: QDRANT_KEY}}
-routes: {things: {store: main, collection: routed, model: w, placement: stored, exact_search: true, depth: 20, %s}}
+routes: {things: {store: main, collection: routed, model: w, exact_search: true, depth: 20, %s}}
 proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
 `, db.Address, rules, db.REST))
 	return &proxied{direct: connect(t, db.Address), restDirect: db.REST, api: connect(t, at.GRPC), proxy: connect(t, at.Proxy.GRPC), rest: "http://" + at.Proxy.REST}, at

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
@@ -27,10 +28,10 @@ var (
 // call is a call on its way.
 type call struct {
 	*Router
-	upstream   *rawgrpc.Upstream
-	method     string
-	collection string
-	raw        []byte
+	upstream *rawgrpc.Upstream
+	method   string
+	target   routing.Target
+	raw      []byte
 
 	request *milvuspb.SearchRequest       // raw, read
 	hybrid  *milvuspb.HybridSearchRequest // that finds the candidates; nil: the route does
@@ -48,7 +49,7 @@ func (c *call) Read(ctx context.Context) (asked routing.Asked, err error) {
 	if c.query, err = read(c.request); err != nil {
 		return asked, err
 	}
-	if c.shape, err = c.Router.shape(ctx, c.upstream, c.collection, c.request); err != nil {
+	if c.shape, err = c.Router.shape(ctx, c.upstream, c.target.Own, c.request); err != nil {
 		return asked, err
 	}
 	if strict(c.request, c.shape.level) {
@@ -57,7 +58,7 @@ func (c *call) Read(ctx context.Context) (asked routing.Asked, err error) {
 	if c.hybrid != nil {
 		c.query.needs = append(c.query.needs, passesHybrid)
 	}
-	asked.Searches = c.query.searches(c.field(c.collection, c.query.field, c.shape))
+	asked.Searches = c.query.searches(c.field(c.target.Routed, c.query.field, c.shape))
 	if c.hybrid != nil {
 		asked.Searches[0].Find = c.find
 	}
@@ -66,7 +67,14 @@ func (c *call) Read(ctx context.Context) (asked routing.Asked, err error) {
 
 // find asks the database, as the caller, what a hybrid search finds.
 func (c *call) find(ctx context.Context, rows int) ([]rerank.ID, error) {
-	request, err := proto.Marshal(finding(c.hybrid, rows))
+	h := finding(c.hybrid, rows)
+	if c.target.Aliased() {
+		h.CollectionName = c.target.Own
+		for _, list := range h.GetRequests() {
+			list.CollectionName = c.target.Own
+		}
+	}
+	request, err := proto.Marshal(h)
 	if err != nil {
 		return nil, errFind
 	}
@@ -97,7 +105,7 @@ func (c *call) decode() (*milvuspb.SearchRequest, error) {
 		return m, nil
 	}
 	m, several, err := fused(h, func(field string) bool {
-		return c.Field(c.collection, field) || c.Field(c.collection, "") // of the only field
+		return c.Field(c.target.Routed, field) || c.Field(c.target.Routed, "") // of the only field
 	})
 	if several {
 		c.hybrid = h
@@ -113,14 +121,18 @@ func (c *call) Original(ctx context.Context, _ bool) (r rawgrpc.Reply) {
 
 // Confirm implements routing.Exchange.
 func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Reply, err error) {
-	request, err := narrow(c.request, c.query, c.shape.primary, distinct(all), all[0].StoreScores)
+	readable := c.readable(ctx)
+	request, err := narrow(c.request, c.target, c.query, c.shape.primary, distinct(all), all[0].StoreScores)
 	if err != nil {
 		return r, errConfirm
 	}
 	message, header, trailer, err := c.upstream.Call(ctx, milvuspb.MilvusService_Search_FullMethodName, request)
 	answer := &milvuspb.SearchResults{}
-	if err != nil || proto.Unmarshal(message, answer) != nil || failed(answer.GetStatus()) {
+	if !readable() || err != nil || proto.Unmarshal(message, answer) != nil || failed(answer.GetStatus()) {
 		return r, errConfirm
+	}
+	if answer.GetCollectionName() == c.target.Own {
+		answer.CollectionName = c.target.Name // as the database answers who asks by an alias
 	}
 	if err := rebuild(answer.GetResults(), all, c.query); err != nil {
 		return r, err
@@ -129,6 +141,21 @@ func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Rep
 		return r, errConfirm
 	}
 	return rawgrpc.Reply{Message: message, Header: header, Trailer: trailer}, nil
+}
+
+// readable asks the database whether the caller may describe the collection by the alias
+// that the call names: its rights may be of that name alone. The returned function
+// waits for the answer. Without an alias nothing is asked.
+func (c *call) readable(ctx context.Context) (wait func() bool) {
+	if !c.target.Aliased() {
+		return func() bool { return true }
+	}
+	read := make(chan bool, 1)
+	go func() {
+		_, err := c.describe(ctx, c.upstream, c.target.Name, c.request)
+		read <- err == nil
+	}()
+	return sync.OnceValue(func() bool { return <-read })
 }
 
 // IDs implements routing.Exchange.
@@ -166,14 +193,18 @@ func distinct(all []routing.Ranked) []rerank.ID {
 	return ids
 }
 
-// narrow makes the request one for those ids alone, with its own expression and the
-// values of that; by its first vector, where the scores do not matter.
-func narrow(m *milvuspb.SearchRequest, q query, primary string, ids []rerank.ID, scores bool) ([]byte, error) {
+// narrow makes the request one for those ids alone in the collection that they were
+// found in, with its own expression and the values of that; by its first vector, where
+// the scores do not matter.
+func narrow(m *milvuspb.SearchRequest, target routing.Target, q query, primary string, ids []rerank.ID, scores bool) ([]byte, error) {
 	among, err := adapter.Among(primary, ids)
 	if err != nil {
 		return nil, err
 	}
 	n := proto.Clone(m).(*milvuspb.SearchRequest)
+	if target.Aliased() {
+		n.CollectionName = target.Own
+	}
 	if n.Dsl = among; m.GetDsl() != "" {
 		n.Dsl = "(" + m.GetDsl() + ") and (" + among + ")"
 	}

@@ -119,7 +119,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		if q, err := read(m); err == nil {
-			_, _ = narrow(m, q, "id", []rerank.ID{rerank.UintID(1)}, true)
+			_, _ = narrow(m, routing.Target{}, q, "id", []rerank.ID{rerank.UintID(1)}, true)
 		}
 	})
 }

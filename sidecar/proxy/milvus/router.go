@@ -54,11 +54,11 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 	out := r.writes()
 	for _, method := range []string{milvuspb.MilvusService_Search_FullMethodName, milvuspb.MilvusService_HybridSearch_FullMethodName} {
 		out[method] = func(ctx context.Context, request []byte) rawgrpc.Reply {
-			collection, ok := r.covered(ctx, request)
+			target, ok := r.covered(ctx, request)
 			if !ok {
 				return rawgrpc.Reply{}
 			}
-			return routing.Reply(ctx, r.Router, collection, &call{Router: r, upstream: upstream, method: method, collection: collection, raw: request})
+			return routing.Reply(ctx, r.Router, target, &call{Router: r, upstream: upstream, method: method, target: target, raw: request})
 		}
 	}
 	return out
@@ -66,12 +66,12 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 
 // covered reads which collection a request is of, and whether a route is. The
 // request names the database, or the connection does.
-func (r *Router) covered(ctx context.Context, request []byte) (collection string, ok bool) {
+func (r *Router) covered(ctx context.Context, request []byte) (target routing.Target, ok bool) {
 	if !r.ours(ctx, request, databaseField) {
-		return "", false
+		return target, false
 	}
 	name, _ := routing.Text(request, collectionField)
-	return r.Collection(ctx, name)
+	return r.Target(ctx, name)
 }
 
 // plain is a database's name: the default one has two.
@@ -97,7 +97,7 @@ func (r *Router) field(collection, asked string, of shape) string {
 	return asked
 }
 
-// shape reads a collection's schema, as the caller, who may name it by an alias.
+// shape reads a collection's schema, as the caller.
 func (r *Router) shape(ctx context.Context, upstream *rawgrpc.Upstream, collection string, m *milvuspb.SearchRequest) (shape, error) {
 	r.mu.Lock()
 	known := r.shapes[collection]
@@ -105,14 +105,9 @@ func (r *Router) shape(ctx context.Context, upstream *rawgrpc.Upstream, collecti
 	if time.Since(known.read) < shapeFor {
 		return known, nil
 	}
-	request, err := proto.Marshal(&milvuspb.DescribeCollectionRequest{DbName: m.GetDbName(), CollectionName: collection})
+	answer, err := r.describe(ctx, upstream, collection, m)
 	if err != nil {
-		return shape{}, routing.Pass("malformed")
-	}
-	message, _, _, err := upstream.Call(ctx, milvuspb.MilvusService_DescribeCollection_FullMethodName, request)
-	answer := &milvuspb.DescribeCollectionResponse{}
-	if err != nil || proto.Unmarshal(message, answer) != nil || failed(answer.GetStatus()) {
-		return shape{}, routing.Pass("collection") // the search itself will say it in the database's words
+		return shape{}, err
 	}
 	s := shape{level: answer.GetConsistencyLevel(), read: time.Now()}
 	for _, f := range answer.GetSchema().GetFields() {
@@ -129,6 +124,20 @@ func (r *Router) shape(ctx context.Context, upstream *rawgrpc.Upstream, collecti
 	defer r.mu.Unlock()
 	r.shapes[collection] = s
 	return s, nil
+}
+
+// describe asks the database for a collection's schema, as the caller of a search.
+func (r *Router) describe(ctx context.Context, upstream *rawgrpc.Upstream, collection string, m *milvuspb.SearchRequest) (*milvuspb.DescribeCollectionResponse, error) {
+	request, err := proto.Marshal(&milvuspb.DescribeCollectionRequest{DbName: m.GetDbName(), CollectionName: collection})
+	if err != nil {
+		return nil, routing.Pass("malformed")
+	}
+	message, _, _, err := upstream.Call(ctx, milvuspb.MilvusService_DescribeCollection_FullMethodName, request)
+	answer := &milvuspb.DescribeCollectionResponse{}
+	if err != nil || proto.Unmarshal(message, answer) != nil || failed(answer.GetStatus()) {
+		return nil, routing.Pass("collection") // the search itself will say it in the database's words
+	}
+	return answer, nil
 }
 
 // failed: older servers fill the one code, newer ones both.

@@ -213,7 +213,7 @@ func TestTheDatabaseHasTheClientsOwnTemplate(t *testing.T) {
 	if err != nil || q.filter != "n in  [1, 2] " {
 		t.Fatalf("%q, %v", q.filter, err)
 	}
-	b, err := narrow(m, q, "id", []rerank.ID{rerank.UintID(7)}, true)
+	b, err := narrow(m, routing.Target{}, q, "id", []rerank.ID{rerank.UintID(7)}, true)
 	n := &milvuspb.SearchRequest{}
 	if err != nil || proto.Unmarshal(b, n) != nil || n.GetDsl() != "(n in {x}) and (id in [7])" || !proto.Equal(n.GetExprTemplateValues()["x"], wholes(1, 2)) {
 		t.Errorf("%v, %v", n, err)

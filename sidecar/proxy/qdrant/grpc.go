@@ -2,6 +2,7 @@ package qdrant
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/qdrant/go-client/qdrant"
@@ -43,12 +44,12 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 	} {
 		out[method] = func(ctx context.Context, request []byte) rawgrpc.Reply {
 			name, _ := routing.Text(request, 1)
-			collection, ok := r.Collection(ctx, name)
+			target, ok := r.Target(ctx, name)
 			if !ok {
 				return rawgrpc.Reply{}
 			}
-			return routing.Reply(ctx, r.Router, collection, &call{
-				upstream: upstream, method: method, raw: request, began: time.Now(),
+			return routing.Reply(ctx, r.Router, target, &call{
+				target: target, upstream: upstream, method: method, raw: request, began: time.Now(),
 				request: types.request.ProtoReflect().New().Interface(), answer: types.answer.ProtoReflect().Type(),
 			})
 		}
@@ -61,7 +62,7 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 	} {
 		out[method] = func(ctx context.Context, request []byte) (reply rawgrpc.Reply) {
 			name, _ := routing.Text(request, 1)
-			if _, ok := r.Collection(ctx, name); ok {
+			if _, ok := r.Target(ctx, name); ok {
 				reply.Trailer = metadata.Pairs(routing.StatusKey, r.Passes(reason))
 			}
 			return reply
@@ -72,6 +73,7 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 
 // call is a call on its way.
 type call struct {
+	target   routing.Target
 	upstream *rawgrpc.Upstream
 	method   string
 	raw      []byte
@@ -94,11 +96,10 @@ func (c *call) Read(context.Context) (asked routing.Asked, err error) {
 	if asked.Searches, err = searchesOf(c.request); err != nil {
 		return asked, err
 	}
-	name, _ := routing.Text(c.raw, 1)
 	for i, q := range queriesOf(c.request) {
 		if len(q.GetPrefetch()) > 0 {
 			asked.Searches[i].Find = func(ctx context.Context, rows int) ([]rerank.ID, error) {
-				return c.find(ctx, finding(q, name, rows))
+				return c.find(ctx, finding(q, c.target.Own, rows))
 			}
 		}
 	}
@@ -133,15 +134,16 @@ func (c *call) Original(ctx context.Context, _ bool) (r rawgrpc.Reply) {
 
 // Confirm implements routing.Exchange.
 func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Reply, err error) {
+	readable := c.readable(ctx)
 	request := proto.Clone(c.request)
-	narrow(request, all)
+	narrow(request, c.target.Own, all)
 	b, err := proto.Marshal(request)
 	if err != nil {
 		return r, errConfirm
 	}
 	message, header, trailer, err := c.upstream.Call(ctx, c.method, b)
 	answer := c.answer.New().Interface()
-	if err != nil || proto.Unmarshal(message, answer) != nil {
+	if !readable() || err != nil || proto.Unmarshal(message, answer) != nil {
 		return r, errConfirm
 	}
 	lists := results(answer)
@@ -159,6 +161,24 @@ func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Rep
 		return r, errConfirm
 	}
 	return rawgrpc.Reply{Message: message, Header: header, Trailer: trailer}, nil
+}
+
+// readable asks the database whether the caller may read the collection by the alias
+// that the call names: its rights may be of that name alone. The returned function
+// waits for the answer. Without an alias nothing is asked.
+func (c *call) readable(ctx context.Context) (wait func() bool) {
+	if !c.target.Aliased() {
+		return func() bool { return true }
+	}
+	read := make(chan bool, 1)
+	go func() {
+		request, err := proto.Marshal(&qdrant.GetPoints{CollectionName: c.target.Name, WithPayload: qdrant.NewWithPayload(false)})
+		if err == nil {
+			_, _, _, err = c.upstream.Call(ctx, qdrant.Points_Get_FullMethodName, request)
+		}
+		read <- err == nil
+	}()
+	return sync.OnceValue(func() bool { return <-read })
 }
 
 // IDs implements routing.Exchange.

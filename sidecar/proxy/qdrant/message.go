@@ -149,17 +149,20 @@ func finding(m *qdrant.QueryPoints, collection string, rows int) *qdrant.QueryPo
 	return m
 }
 
-// narrow makes the request one for the hits alone: same payload, vectors, filter
-// and caller, so that the database says what this caller may see of them.
-func narrow(m proto.Message, all []routing.Ranked) {
+// narrow makes the request one for the hits alone in the collection that they were
+// found in: same payload, vectors, filter and caller, so that the database says what
+// this caller may see of them.
+func narrow(m proto.Message, collection string, all []routing.Ranked) {
 	switch m := m.(type) {
 	case *qdrant.SearchPoints:
+		m.CollectionName = collection
 		n := rows(all[0])
 		m.Filter, m.Limit, m.Offset, m.Params = only(m.GetFilter(), all[0]), n, nil, exactly()
 		if !all[0].StoreScores {
 			m.ScoreThreshold = nil
 		}
 	case *qdrant.QueryPoints:
+		m.CollectionName = collection
 		n := rows(all[0])
 		m.Filter, m.Limit, m.Offset, m.Params = only(m.GetFilter(), all[0]), &n, nil, exactly()
 		if !all[0].StoreScores {
@@ -173,12 +176,14 @@ func narrow(m proto.Message, all []routing.Ranked) {
 			}
 		}
 	case *qdrant.SearchBatchPoints:
+		m.CollectionName = collection
 		for i, s := range m.GetSearchPoints() {
-			narrow(s, all[i:i+1])
+			narrow(s, collection, all[i:i+1])
 		}
 	case *qdrant.QueryBatchPoints:
+		m.CollectionName = collection
 		for i, s := range m.GetQueryPoints() {
-			narrow(s, all[i:i+1])
+			narrow(s, collection, all[i:i+1])
 		}
 	}
 }

@@ -19,7 +19,7 @@ func (c *restCall) find(ctx context.Context, o object, rows int) (ids []rerank.I
 	if c.batch {
 		body = object{{"searches", writeArray([]json.RawMessage{body})}}.bytes()
 	}
-	answer := c.forward(ctx, body)
+	answer := c.forward(ctx, c.path(), body)
 	if answer.Status != http.StatusOK || answer.Cut {
 		return nil, errFind
 	}

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -68,7 +69,7 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 		return rest.Reply{}
 	}
 	ctx := callerOf(in)
-	collection, ok := r.Collection(ctx, q.collection)
+	target, ok := r.Target(ctx, q.collection)
 	if !ok {
 		return rest.Reply{}
 	}
@@ -79,7 +80,7 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 		return rest.Reply{Status: r.Passes(q.passes)}
 	}
 	ctx, _ = telemetry.WithRequestID(traceparent.FromHeader(ctx, in.Header), in.Header.Get(telemetry.RequestIDHeader))
-	o := routing.Answer(ctx, r.Router, collection, &restCall{request: q, inTurn: r.InTurn, in: in, body: body, forward: forward, began: time.Now()})
+	o := routing.Answer(ctx, r.Router, target, &restCall{request: q, target: target, inTurn: r.InTurn, in: in, body: body, forward: forward, began: time.Now()})
 	reply := rest.Reply{Status: o.Status, Passed: r.Passed}
 	switch {
 	case o.Answered:
@@ -106,6 +107,7 @@ func callerOf(in *http.Request) context.Context {
 // restCall is a request on its way.
 type restCall struct {
 	request
+	target  routing.Target
 	inTurn  func(ctx context.Context, bytes int, parse func() error) error
 	in      *http.Request
 	body    []byte
@@ -183,15 +185,16 @@ func (c *restCall) readArguments(asked *routing.Asked) (consistent bool, err err
 // Original implements routing.Exchange.
 func (c *restCall) Original(ctx context.Context, plain bool) rest.Answer {
 	if plain {
-		return c.forward(ctx, c.body)
+		return c.forward(ctx, "", c.body)
 	}
-	return c.forward(ctx, nil)
+	return c.forward(ctx, "", nil)
 }
 
 // Confirm implements routing.Exchange.
 func (c *restCall) Confirm(ctx context.Context, all []routing.Ranked) (rest.Answer, error) {
-	answer := c.forward(ctx, c.narrow(c.whole, c.searches, all))
-	if answer.Status != http.StatusOK || answer.Cut {
+	readable := c.readable(ctx)
+	answer := c.forward(ctx, c.path(), c.narrow(c.whole, c.searches, all))
+	if !readable() || answer.Status != http.StatusOK || answer.Cut {
 		return rest.Answer{}, errConfirm
 	}
 	var err error
@@ -199,6 +202,30 @@ func (c *restCall) Confirm(ctx context.Context, all []routing.Ranked) (rest.Answ
 		err = errConfirm
 	}
 	return answer, err
+}
+
+// path returns the request's path with the collection's own name; empty where the
+// client named it so.
+func (c *restCall) path() string {
+	if !c.target.Aliased() {
+		return ""
+	}
+	parts := strings.SplitN(c.in.URL.EscapedPath(), "/", 5)
+	return "/collections/" + url.PathEscape(c.target.Own) + "/points/" + parts[4]
+}
+
+// readable is as that of call.
+func (c *restCall) readable(ctx context.Context) (wait func() bool) {
+	if !c.target.Aliased() {
+		return func() bool { return true }
+	}
+	read := make(chan bool, 1)
+	go func() {
+		parts := strings.SplitN(c.in.URL.EscapedPath(), "/", 5)
+		answer := c.forward(ctx, strings.Join(parts[:4], "/"), []byte(`{"ids":[],"with_payload":false}`))
+		read <- answer.Status == http.StatusOK && !answer.Cut
+	}()
+	return sync.OnceValue(func() bool { return <-read })
 }
 
 // IDs implements routing.Exchange.

@@ -72,7 +72,7 @@ const body = `{"vector":[1,2],"limit":2,"with_payload":true}`
 func ask(r *qdrant.Router, body string, confirmed string) (rest.Reply, string) {
 	in := httptest.NewRequest(http.MethodPost, "/collections/c/points/search", strings.NewReader(body))
 	sent := ""
-	reply := r.InterceptREST(in, []byte(body), func(_ context.Context, b []byte) rest.Answer {
+	reply := r.InterceptREST(in, []byte(body), func(_ context.Context, _ string, b []byte) rest.Answer {
 		sent = string(b)
 		return rest.Answer{Status: http.StatusOK, Header: http.Header{}, Body: []byte(confirmed)}
 	})

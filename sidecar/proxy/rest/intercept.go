@@ -18,8 +18,9 @@ type Interceptor func(r *http.Request, body []byte, forward Forward) Reply
 
 // Forward sends the request with another body to the database, as the same
 // caller, and asks for an answer that is not encoded; with a nil body it sends
-// the request as it came. It may be called after the request has ended.
-type Forward func(ctx context.Context, body []byte) Answer
+// the request as it came. A path, escaped, stands in place of the request's own where
+// it is not empty; the query stays. It may be called after the request has ended.
+type Forward func(ctx context.Context, path string, body []byte) Answer
 
 // Answer is a whole answer of the database.
 type Answer struct {
@@ -48,7 +49,9 @@ type silentKey struct{}
 
 // intercepted lets the interceptor answer, or forwards the request.
 func (s *Server) intercepted(w http.ResponseWriter, r *http.Request, body []byte) {
-	reply := s.intercept(r, body, func(ctx context.Context, other []byte) Answer { return s.ask(ctx, r, body, other) })
+	reply := s.intercept(r, body, func(ctx context.Context, path string, other []byte) Answer {
+		return s.ask(ctx, r, path, body, other)
+	})
 	if reply.Status != "" {
 		w.Header()[StatusHeader] = []string{reply.Status}
 	}
@@ -76,15 +79,18 @@ func (s *Server) intercepted(w http.ResponseWriter, r *http.Request, body []byte
 	_, _ = w.Write(reply.Answer.Body)
 }
 
-// ask sends a request with another body, or with its own if that is nil. An
+// ask sends a request with another path, if not empty, and body, if not nil. An
 // answer that is cut ReverseProxy tells by a panic.
-func (s *Server) ask(ctx context.Context, r *http.Request, own, other []byte) (a Answer) {
+func (s *Server) ask(ctx context.Context, r *http.Request, path string, own, other []byte) (a Answer) {
 	defer func() {
 		if recover() != nil {
 			a = Answer{Status: http.StatusBadGateway, Cut: true}
 		}
 	}()
 	again := r.Clone(ctx)
+	if path != "" {
+		again.RequestURI = path // which rewrite sends
+	}
 	if other == nil {
 		replace(again, own)
 	} else {

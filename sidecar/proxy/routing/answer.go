@@ -23,10 +23,10 @@ func given(ctx context.Context) string {
 	return ""
 }
 
-// Reply makes the reply to a gRPC call on a routed collection of its Answer.
-func Reply(ctx context.Context, r *Router, collection string, x Exchange[rawgrpc.Reply]) rawgrpc.Reply {
+// Reply makes the reply to a gRPC call on a routed collection, the target, of its Answer.
+func Reply(ctx context.Context, r *Router, target Target, x Exchange[rawgrpc.Reply]) rawgrpc.Reply {
 	ctx, _ = telemetry.WithRequestID(traceparent.FromIncoming(ctx), given(ctx))
-	o := Answer(ctx, r, collection, x)
+	o := Answer(ctx, r, target, x)
 	reply := rawgrpc.Reply{Passed: r.Passed}
 	switch {
 	case o.Answered:

@@ -23,7 +23,9 @@ type Exchange[A any] interface {
 	// Read says what is asked, or returns the Pass why the call goes on as it came.
 	Read(ctx context.Context) (Asked, error)
 	// Confirm asks the database, as the caller, for the hits, and makes the answer
-	// of those that it shows. It returns ErrShort where they are too few, or Degraded.
+	// of those that it shows. It asks by the target's own name, so that hits of one
+	// collection are not looked for in another. It returns ErrShort where they are too
+	// few, or Degraded.
 	Confirm(ctx context.Context, all []Ranked) (A, error)
 	// Original sends the call as it came; plain asks for an answer that IDs can read.
 	Original(ctx context.Context, plain bool) A
@@ -43,13 +45,13 @@ type Outcome[A any] struct {
 	Status string
 }
 
-// Answer finds the answer to a call on a routed collection: a rescored one, or
+// Answer finds the answer to a call on a routed collection, the target: a rescored one, or
 // what its Pass, Degraded or panic means, in time.
-func Answer[A any](ctx context.Context, r *Router, collection string, x Exchange[A]) (o Outcome[A]) {
-	c := &call[A]{Router: r, collection: collection, x: x, began: time.Now()}
+func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A]) (o Outcome[A]) {
+	c := &call[A]{Router: r, target: target, x: x, began: time.Now()}
 	defer func() {
 		if p := recover(); p != nil {
-			o = c.decline(r.searchPanicked(ctx, collection, p))
+			o = c.decline(r.searchPanicked(ctx, target.Routed, p))
 		}
 	}()
 	if err := c.read(ctx); err != nil {
@@ -68,12 +70,12 @@ func Answer[A any](ctx context.Context, r *Router, collection string, x Exchange
 // call is a call on its way.
 type call[A any] struct {
 	*Router
-	collection string
-	x          Exchange[A]
-	began      time.Time
-	asked      Asked
-	routes     []*pipeline.Route // of the searches
-	times      times
+	target Target
+	x      Exchange[A]
+	began  time.Time
+	asked  Asked
+	routes []*pipeline.Route // of the searches
+	times  times
 }
 
 // read reads the call and finds its routes, or why it passes.
@@ -85,13 +87,13 @@ func (c *call[A]) read(ctx context.Context) (err error) {
 		return Pass("batch")
 	}
 	for _, s := range c.asked.Searches {
-		route, err := c.route(c.collection, s)
+		route, err := c.route(c.target.Routed, s)
 		if err != nil {
 			return err
 		}
 		c.routes = append(c.routes, route)
 	}
-	c.times = c.Router.times(ctx, c.collection, c.began, c.asked.Timeout)
+	c.times = c.Router.times(ctx, c.target.Routed, c.began, c.asked.Timeout)
 	if c.ramped() {
 		return Pass("ramp")
 	}
@@ -100,7 +102,7 @@ func (c *call[A]) read(ctx context.Context) (err error) {
 
 // readInTime reads the call before its original has to leave.
 func (c *call[A]) readInTime(ctx context.Context) (Asked, error) {
-	if t := c.Router.times(ctx, c.collection, c.began, 0); !t.leave.IsZero() {
+	if t := c.Router.times(ctx, c.target.Routed, c.began, 0); !t.leave.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, t.leave)
 		defer cancel()
@@ -133,7 +135,7 @@ var ErrShort = errors.New("hits are not there")
 func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 	defer func() {
 		if p := recover(); p != nil { // in a goroutine of its own it would end the process
-			out.err = c.searchPanicked(ctx, c.collection, p)
+			out.err = c.searchPanicked(ctx, c.target.Routed, p)
 		}
 	}()
 	if end := c.rescoreEnd(); !end.IsZero() {
@@ -144,10 +146,10 @@ func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 	ctx, release := pipeline.Pin(ctx)
 	defer release()
 	for deeper := 0; ; deeper++ {
-		if out.all, out.err = c.rankAll(ctx, c.collection, c.asked.Searches, deeper); out.err != nil {
+		if out.all, out.err = c.rankAll(ctx, c.target, c.asked.Searches, deeper); out.err != nil {
 			return out
 		}
-		out.answer, out.err = c.x.Confirm(ctx, out.all)
+		out.answer, out.err = c.confirm(ctx, out.all)
 		switch {
 		case errors.Is(ctx.Err(), context.Canceled) && out.err != nil:
 			out.err = Degraded{Reason: "canceled"}

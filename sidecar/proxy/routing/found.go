@@ -10,7 +10,7 @@ import (
 
 // rankFound ranks what the database's own query finds, as deep as the route's first
 // stage goes: the candidates of a prefetch or a fusion, which no probe can find.
-func (r *Router) rankFound(ctx context.Context, route *pipeline.Route, s Search) (Ranked, error) {
+func (r *Router) rankFound(ctx context.Context, route *pipeline.Route, target Target, s Search) (Ranked, error) {
 	if s.Threshold != nil && route.Proxied.StoreScores {
 		return Ranked{}, Pass("score-threshold") // the store's score of such a query is another thing
 	}
@@ -21,7 +21,9 @@ func (r *Router) rankFound(ctx context.Context, route *pipeline.Route, s Search)
 	if len(ids) == 0 {
 		return Ranked{}, Pass("no-candidates")
 	}
-	a, err := r.searcher.Score(ctx, pipeline.ScoreRequest{Route: route.Name, Query: rerank.Query{Vector: s.Query}, IDs: ids})
+	a, err := r.searcher.Score(ctx, pipeline.ScoreRequest{
+		Route: route.Name, Query: rerank.Query{Vector: s.Query}, IDs: ids, Collection: target.renamed(),
+	})
 	if err != nil {
 		return Ranked{}, r.failed(ctx, route, err)
 	}

@@ -116,7 +116,7 @@ func New(searcher pipeline.Searcher, o Options) (*Router, error) {
 	r := &Router{
 		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, metrics: map[field]metric{},
 		off: map[string]bool{}, log: o.Logger, record: o.Recorder, shadows: semaphore.NewWeighted(inShadow),
-		parsing: o.Parsing, store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
+		aliases: aliases{own: map[string]string{}}, parsing: o.Parsing, store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
 	}
 	if r.record == nil {
 		r.record = silent{}
@@ -255,13 +255,13 @@ const (
 // rankAll ranks the searches of a call, the deeper the more hits of each. It
 // returns the Pass or Degraded of the first that has one: a call is answered by
 // one side as a whole, and by one version of the route.
-func (r *Router) rankAll(ctx context.Context, collection string, searches []Search, deeper int) ([]Ranked, error) {
+func (r *Router) rankAll(ctx context.Context, target Target, searches []Search, deeper int) ([]Ranked, error) {
 	out, failed := make([]Ranked, len(searches)), make([]error, len(searches))
 	var group errgroup.Group
 	group.SetLimit(parallel)
 	for i, s := range searches {
 		group.Go(func() error {
-			out[i], failed[i] = r.rank(adapters.AsCaller(ctx), collection, s, deeper)
+			out[i], failed[i] = r.rank(adapters.AsCaller(ctx), target, s, deeper)
 			return nil
 		})
 	}
@@ -363,13 +363,13 @@ func hitsFor(route *pipeline.Route, s Search, deeper int) (k int, more bool) {
 }
 
 // rank ranks one search.
-func (r *Router) rank(ctx context.Context, collection string, s Search, deeper int) (out Ranked, err error) {
+func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) (out Ranked, err error) {
 	defer func() {
 		if p := recover(); p != nil { // in a goroutine of its own it would end the process
-			err = r.searchPanicked(ctx, collection, p)
+			err = r.searchPanicked(ctx, target.Routed, p)
 		}
 	}()
-	route, err := r.route(collection, s)
+	route, err := r.route(target.Routed, s)
 	if err != nil {
 		return Ranked{}, err
 	}
@@ -380,12 +380,12 @@ func (r *Router) rank(ctx context.Context, collection string, s Search, deeper i
 		return Ranked{}, err
 	}
 	if s.Find != nil {
-		return r.rankFound(ctx, route, s)
+		return r.rankFound(ctx, route, target, s)
 	}
 	k, more := hitsFor(route, s, deeper)
 	a, err := r.searcher.Search(ctx, pipeline.Request{
 		Route: route.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
-		Partitions: narrowed(s.Partitions, route.Partitions), MaxRank: int(maxRank(route)),
+		Partitions: narrowed(s.Partitions, route.Partitions), MaxRank: int(maxRank(route)), Collection: target.renamed(),
 	})
 	switch {
 	case err != nil:

@@ -422,8 +422,8 @@ func TestAliases(t *testing.T) {
 		r := router(t, searcher{route: here}, nil)
 		is := func(name, want string) {
 			t.Helper()
-			if c, ok := r.Collection(t.Context(), name); c != want || ok != (want != "") {
-				t.Errorf("%s is %q", name, c)
+			if target, ok := r.Target(t.Context(), name); target.Routed != want || target.Own != want || ok != (want != "") {
+				t.Errorf("%s is %+v", name, target)
 			}
 		}
 		is("c", "c")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -24,6 +26,9 @@ func (described) Describe(context.Context, string) (adapters.Description, error)
 }
 
 func (d described) Identify(_ context.Context, name string) (adapters.Identity, error) {
+	if slices.Contains(d.aliases, name) {
+		name = "c"
+	}
 	return adapters.Identity{Collection: name, Aliases: d.aliases}, nil
 }
 
@@ -34,6 +39,7 @@ type searcher struct {
 	route  *pipeline.Route
 	rows   int
 	search func(ctx context.Context) error
+	asked  func(pipeline.Request) // may be nil
 }
 
 func (s searcher) Routes() []*pipeline.Route { return []*pipeline.Route{s.route} }
@@ -41,6 +47,9 @@ func (s searcher) Routes() []*pipeline.Route { return []*pipeline.Route{s.route}
 func (s searcher) Route(string) (*pipeline.Route, error) { return s.route, nil }
 
 func (s searcher) Search(ctx context.Context, r pipeline.Request) (a pipeline.Answer, err error) {
+	if s.asked != nil {
+		s.asked(r)
+	}
 	for i := range min(r.K, s.rows) {
 		a.Hits = append(a.Hits, pipeline.Hit{ID: rerank.UintID(uint64(i) + 1), Score: float32(100 - i)})
 	}
@@ -56,6 +65,36 @@ func route(change func(*pipeline.Route)) *pipeline.Route {
 		change(r)
 	}
 	return r
+}
+
+// switched is a store whose alias "a" stands for one collection after the other.
+type switched struct {
+	described
+	target atomic.Pointer[string] // of the alias
+	failed atomic.Bool
+}
+
+func newSwitched(target string) *switched {
+	s := &switched{}
+	s.to(target)
+	return s
+}
+
+func (s *switched) to(target string) { s.target.Store(&target) }
+
+func (s *switched) Identify(_ context.Context, name string) (adapters.Identity, error) {
+	if s.failed.Load() {
+		return adapters.Identity{}, adapters.ErrUnavailable
+	}
+	id := adapters.Identity{Collection: name}
+	target := *s.target.Load()
+	if name == "a" {
+		id.Collection = target
+	}
+	if id.Collection == target {
+		id.Aliases = []string{"a"}
+	}
+	return id, nil
 }
 
 // exchange is a call whose answers are lists of ids; the database's own says own.
@@ -143,9 +182,11 @@ func (r *recorder) Shadowed(route string, overlap, rankBiased float64, changed b
 func (r *recorder) ShadowFailed(route, reason string) { r.count("%s not compared: %s", route, reason) }
 func (r *recorder) Switched(string, bool)             {}
 
+var quiet = slog.New(slog.DiscardHandler)
+
 func router(t *testing.T, s pipeline.Searcher, record routing.Recorder) *routing.Router {
 	t.Helper()
-	out, err := routing.New(s, routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler), Recorder: record})
+	out, err := routing.New(s, routing.Options{Store: "s", Logger: quiet, Recorder: record})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +195,7 @@ func router(t *testing.T, s pipeline.Searcher, record routing.Recorder) *routing
 }
 
 func ask(ctx context.Context, r *routing.Router, x exchange) routing.Outcome[answer] {
-	return routing.Answer(ctx, r, "c", x)
+	return routing.Answer(ctx, r, routing.Target{Name: "c", Routed: "c", Own: "c"}, x)
 }
 
 const rescoredStatus = "rescored; route=r; certificate="

@@ -1,0 +1,118 @@
+package routing_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+)
+
+// TestAnAliasThatIsSwitched switches an alias between the steps of a call. What is
+// answered was ranked and confirmed on the collection that the alias stood for when it
+// was looked at last; every other call goes to the database.
+func TestAnAliasThatIsSwitched(t *testing.T) {
+	rescored, passed := rescoredStatus, "passed; reason=alias"
+	for _, c := range []struct {
+		name    string
+		before  func(s *switched) // once the name was read
+		ranking func(s *switched)
+		want    string
+	}{
+		{"not switched", nil, nil, rescored},
+		{"switched before the call", func(s *switched) { s.to("d") }, nil, passed},
+		{"switched while it is ranked", nil, func(s *switched) { s.to("d") }, passed},
+		{"removed", nil, func(s *switched) { s.to("") }, passed},
+		{"there and back while it is ranked", nil, func(s *switched) { s.to("d"); s.to("c") }, rescored},
+		{"not readable", nil, func(s *switched) { s.failed.Store(true) }, passed},
+	} {
+		store := newSwitched("c")
+		var asked []string
+		here := searcher{route: route(func(r *pipeline.Route) { r.Store = store }), rows: 9, search: func(context.Context) error {
+			if c.ranking != nil {
+				c.ranking(store)
+			}
+			return nil
+		}, asked: func(r pipeline.Request) { asked = append(asked, r.Collection) }}
+		r := router(t, here, nil)
+		target, ok := r.Target(t.Context(), "a")
+		if !ok || target != (routing.Target{Name: "a", Routed: "c", Own: "c"}) {
+			t.Fatalf("%s: the alias is %+v", c.name, target)
+		}
+		if c.before != nil {
+			c.before(store)
+		}
+		o := routing.Answer(t.Context(), r, target, asks(plain(3)))
+		if o.Status != c.want || o.Answered != (c.want == rescored) {
+			t.Errorf("%s: %+v, want %q", c.name, o, c.want)
+		}
+		if !slices.Equal(asked, []string{""}) {
+			t.Errorf("%s: collections %q were searched, want the route's own once", c.name, asked)
+		}
+		if c.want == rescored {
+			continue
+		}
+		if store.failed.Load() {
+			continue
+		}
+		if target, ok := r.Target(t.Context(), "a"); ok {
+			t.Errorf("%s: afterwards the alias is still %+v", c.name, target)
+		}
+	}
+}
+
+// TestARouteOfAnAlias: a route that names its collection by an alias searches and
+// confirms the collection that the alias stands for, by its own name. When the alias is
+// switched, what was derived from the old collection is told of a write to any row.
+func TestARouteOfAnAlias(t *testing.T) {
+	store := newSwitched("c1")
+	var asked []string
+	here := searcher{route: route(func(r *pipeline.Route) { r.Store, r.Collection = store, "a" }), rows: 9,
+		asked: func(r pipeline.Request) { asked = append(asked, r.Collection) }}
+	follow := &told{}
+	r, err := routing.New(here, routing.Options{Store: "s", Logger: quiet, Follower: follow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	answer := func() string {
+		t.Helper()
+		target, ok := r.Target(t.Context(), "a")
+		if !ok || target.Routed != "a" {
+			t.Fatalf("%+v", target)
+		}
+		return routing.Answer(t.Context(), r, target, asks(plain(3))).Status
+	}
+	if got := answer(); got != rescoredStatus {
+		t.Errorf("status %q", got)
+	}
+	store.to("c2")
+	if got := answer(); got != "passed; reason=alias" {
+		t.Errorf("just after the switch: status %q", got)
+	}
+	if got := answer(); got != rescoredStatus {
+		t.Errorf("after the switch: status %q", got)
+	}
+	if !slices.Equal(asked, []string{"c1", "c1", "c2"}) {
+		t.Errorf("searched %q", asked)
+	}
+	if len(follow.writes) != 1 || follow.writes[0].Collection != "a" || !follow.writes[0].All || follow.ended != 1 {
+		t.Errorf("the follower was told of %+v, and that %d ended", follow.writes, follow.ended)
+	}
+}
+
+// told is a follower that keeps what it is told.
+type told struct {
+	writes []journal.Write
+	ended  int
+}
+
+func (*told) Covers(string) bool { return true }
+
+func (f *told) BeginOpen(_ context.Context, w journal.Write) func([]rerank.ID) {
+	f.writes = append(f.writes, w)
+	return func([]rerank.ID) { f.ended++ }
+}

@@ -1,0 +1,205 @@
+package serve_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+)
+
+// fillOther makes a collection with the ids of routed and other vectors.
+func fillOther(t *testing.T, conn *grpc.ClientConn) {
+	t.Helper()
+	ctx, wait := asUser(t.Context()), true
+	var points []*qdrant.PointStruct
+	for i := range 30 {
+		x := float32(29 - i)
+		points = append(points, &qdrant.PointStruct{Id: qdrant.NewIDNum(uint64(i)), Vectors: qdrant.NewVectors(1/(1+x), x/9, 1-x/4, x*x/90)})
+	}
+	_, err := qdrant.NewCollectionsClient(conn).Create(ctx, &qdrant.CreateCollection{CollectionName: "other",
+		VectorsConfig: qdrant.NewVectorsConfig(&qdrant.VectorParams{Size: 4, Distance: qdrant.Distance_Dot})})
+	if err == nil {
+		_, err = qdrant.NewPointsClient(conn).Upsert(ctx, &qdrant.UpsertPoints{CollectionName: "other", Wait: &wait, Points: points})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// switchAlias points an alias at a collection, directly at the database.
+func switchAlias(ctx context.Context, conn *grpc.ClientConn, alias, collection string) error {
+	_, err := qdrant.NewCollectionsClient(conn).UpdateAliases(asUser(ctx), &qdrant.ChangeAliases{Actions: []*qdrant.AliasOperations{
+		qdrant.NewAliasDelete(alias), qdrant.NewAliasCreate(alias, collection),
+	}})
+	return err
+}
+
+// ofRoute asks likeness's own API for the best five of a route.
+func ofRoute(t *testing.T, api *grpc.ClientConn, route string) (hits []hit, status string) {
+	t.Helper()
+	r, err := likenessv1.NewSearchServiceClient(api).Search(t.Context(), &likenessv1.SearchRequest{Route: route, Query: &likenessv1.Query{Vector: query}, K: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range r.GetHits() {
+		id := h.GetId().GetText()
+		if id == "" {
+			id = strconv.FormatUint(h.GetId().GetNumber(), 10)
+		}
+		hits = append(hits, hit{id, h.GetScore()})
+	}
+	return hits, r.GetCertificate().GetStatus().String()
+}
+
+// TestAliasesThatAreSwitchedAllTheTime searches by aliases of a client and of a route
+// while they are switched between two collections without a pause. What is called exact
+// is the exact answer of one of the two.
+func TestAliasesThatAreSwitchedAllTheTime(t *testing.T) {
+	db := filled(t, servers.Options{})
+	direct := connect(t, db.Address)
+	fillOther(t, direct)
+	for _, alias := range []string{"also", "live"} {
+		if _, err := qdrant.NewCollectionsClient(direct).UpdateAliases(asUser(t.Context()), &qdrant.ChangeAliases{
+			Actions: []*qdrant.AliasOperations{qdrant.NewAliasCreate(alias, "routed")},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, placement := range map[string]string{"stored": "placement: stored", "table": fmt.Sprintf("table: %q, strategy: scan", tableOf(t, db))} {
+		t.Run(name, func(t *testing.T) {
+			at := startSidecar(t, fmt.Sprintf(`
+stores: {main: {kind: qdrant, address: %q, api_key_env: QDRANT_KEY}}
+routes:
+  things: {store: main, collection: routed, model: w, %s}
+  others: {store: main, collection: other, model: w, placement: stored, exact_search: true}
+  living: {store: main, collection: live, model: w, placement: stored, exact_search: true, max_gap: 0}
+proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q, routes: [things, living]}
+`, db.Address, placement+", exact_search: true", db.REST))
+			s := &switching{direct: direct, proxy: connect(t, at.Proxy.GRPC), api: connect(t, at.GRPC), rest: "http://" + at.Proxy.REST}
+			s.things, _ = ofRoute(t, s.api, "things")
+			s.others, _ = ofRoute(t, s.api, "others")
+			if fmt.Sprint(s.things) == fmt.Sprint(s.others) {
+				t.Fatal("the two collections answer alike")
+			}
+			s.run(t)
+		})
+	}
+}
+
+// switching is a sidecar whose aliases are switched.
+type switching struct {
+	direct, proxy, api *grpc.ClientConn
+	rest               string
+	things, others     []hit // the exact answers
+	seen               map[string]int
+}
+
+func (s *switching) run(t *testing.T) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			for _, alias := range []string{"also", "live"} {
+				if err := switchAlias(ctx, s.direct, alias, []string{"other", "routed"}[i%2]); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	defer writer.Wait()
+	defer stop()
+	s.seen = map[string]int{}
+	for i := 0; i < 50 || s.seen["exact by also"] == 0 || s.seen["exact by live"] == 0 || s.seen["passed; reason=alias"] == 0; i++ {
+		if i == 1000 {
+			t.Fatalf("the searches were %v", s.seen)
+		}
+		for _, alias := range []string{"also", "live"} {
+			var trailer metadata.MD
+			r, err := qdrant.NewPointsClient(s.proxy).Search(asUser(t.Context()), plainSearch(alias), grpc.Trailer(&trailer))
+			if err == nil {
+				s.check(t, alias, strings.Join(trailer.Get("likeness-status"), "|"), hitsOf(r.GetResult()))
+			}
+			if code, state, text := post(t, s.rest, alias+"/points/search", plainBody, key); code == http.StatusOK {
+				s.check(t, alias, state, restHits(t, resultOf(t, code, text)))
+			}
+		}
+		if hits, status := ofRoute(t, s.api, "living"); status == "CERTIFICATE_STATUS_EXACT" {
+			s.check(t, "the API", "rescored; certificate=exact", hits)
+		}
+	}
+	t.Log(s.seen)
+	if s.seen["exact by the API"] == 0 {
+		t.Error("no answer of the API was exact")
+	}
+}
+
+// check wants what is called exact to be the exact answer of one collection.
+func (s *switching) check(t *testing.T, alias, status string, hits []hit) {
+	t.Helper()
+	if !strings.Contains(status, "certificate=exact") {
+		s.seen[status]++
+		return
+	}
+	s.seen["exact by "+alias]++
+	if !slices.Equal(hits, s.things) && !slices.Equal(hits, s.others) {
+		t.Fatalf("by %s, %q: %v is the answer of neither %v nor %v", alias, status, hits, s.things, s.others)
+	}
+}
+
+// TestTokensOfAnAlias: a caller's rights are of names. Who may read by the alias alone,
+// or by the collection's own name alone, gets by the alias what the database answers.
+func TestTokensOfAnAlias(t *testing.T) {
+	db := filled(t, servers.Options{Env: []string{"QDRANT__SERVICE__JWT_RBAC=true"}})
+	for name, placement := range map[string]string{"stored": "placement: stored", "table": fmt.Sprintf("table: %q, placement: table, strategy: scan", tableOf(t, db))} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := startPlaced(t, db, placement)
+			if _, err := qdrant.NewCollectionsClient(p.proxy).UpdateAliases(asUser(t.Context()), &qdrant.ChangeAliases{
+				Actions: []*qdrant.AliasOperations{qdrant.NewAliasCreate("also", "routed")},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			want := p.expected(t, 5, "")
+			for who, c := range map[string]struct {
+				access   string
+				rescored bool
+			}{
+				"of both names":      {`[{"collection":"routed","access":"r"},{"collection":"also","access":"r"}]`, true},
+				"of the alias":       {`[{"collection":"also","access":"r"}]`, false},
+				"of the collection":  {`[{"collection":"routed","access":"r"}]`, false},
+				"of another":         {`[{"collection":"plain","access":"r"}]`, false},
+				"of no such (empty)": {`[]`, false},
+			} {
+				bearer := token(c.access)
+				ctx := metadata.NewOutgoingContext(t.Context(), metadata.Pairs("api-key", bearer))
+				var trailer metadata.MD
+				got, err := qdrant.NewPointsClient(p.proxy).Search(ctx, plainSearch("also"), grpc.Trailer(&trailer))
+				own, ownErr := qdrant.NewPointsClient(p.direct).Search(ctx, plainSearch("also"))
+				code, state, body := post(t, p.rest, "also/points/search", plainBody, bearer)
+				ownCode, _, ownBody := post(t, p.restDirect, "also/points/search", plainBody, bearer)
+				if c.rescored {
+					rescored(t, trailer.Get("likeness-status"))
+					rescored(t, []string{state})
+					same(t, who, hitsOf(got.GetResult()), want)
+					same(t, who, restHits(t, resultOf(t, code, body)), want)
+					continue
+				}
+				if fmt.Sprint(err) != fmt.Sprint(ownErr) || fmt.Sprint(hitsOf(got.GetResult())) != fmt.Sprint(hitsOf(own.GetResult())) || code != ownCode || timeless(body) != timeless(ownBody) {
+					t.Errorf("%s: %v %v and %d %s, directly %v %v and %d %s", who, got, err, code, body, own, ownErr, ownCode, ownBody)
+				}
+			}
+		})
+	}
+}
