@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"time"
@@ -24,6 +23,9 @@ type validation struct {
 	// Calibrations are those of the routes that have one; only with --connect, as
 	// they are of the indices that the stores have.
 	Calibrations []routeCalibration `json:"calibrations,omitempty"`
+	// Unanswered are the routes that leave every search of the proxy's clients to the
+	// database; only with --connect.
+	Unanswered []serve.Unanswered `json:"proxy_unanswered,omitempty"`
 }
 
 // routeCalibration is what a route's answers promise, or why they do not.
@@ -43,7 +45,8 @@ func newConfigValidateCommand(a *app) *cobra.Command {
 that it names, and that models, tables, rankers, routes and the proxy fit each other. It starts no plugin,
 opens no listener, and can be run beside a sidecar: live tables that one has open are read without its
 latest writes. With --connect it also asks the stores for the collections, and the REST API of the proxy,
-and says what calibrated routes promise, or why they do not.`,
+and says what calibrated routes promise, or why they do not, and which routes can answer no search that
+comes through the proxy.`,
 		Example: `  likeness config validate --config likeness.yaml
   likeness config validate --config likeness.yaml --connect --timeout 10s`,
 		Args: cobra.NoArgs,
@@ -58,8 +61,12 @@ and says what calibrated routes promise, or why they do not.`,
 			return err
 		}
 		v := validation{Stores: len(c.Stores), Models: len(c.Models), Rankers: len(c.Rankers), Routes: len(c.Routes), Connect: connect}
-		if v.Calibrations, err = checkConfig(cmd.Context(), c, connect, timeout); err != nil {
+		checked, err := serve.Check(cmd.Context(), c, serve.CheckOptions{Connect: connect, Timeout: timeout})
+		if err != nil {
 			return err
+		}
+		if connect {
+			v.Calibrations, v.Unanswered = calibrations(checked.Routes), checked.Unanswered
 		}
 		return a.print(*out, v, func(w io.Writer) error { return printValidation(w, v) })
 	}
@@ -79,16 +86,10 @@ func printValidation(w io.Writer, v validation) error {
 			_, err = fmt.Fprintf(w, "route %s: its calibration is not claimed: %s\n", r.Route, r.Uncalibrated)
 		}
 	}
-	return err
-}
-
-// checkConfig refuses what `likeness serve` would refuse.
-func checkConfig(ctx context.Context, c *config.Config, connect bool, timeout time.Duration) ([]routeCalibration, error) {
-	routes, err := serve.Check(ctx, c, serve.CheckOptions{Connect: connect, Timeout: timeout})
-	if err != nil || !connect {
-		return nil, err
+	for _, r := range v.Unanswered {
+		_, err = fmt.Fprintf(w, "route %s: the proxy leaves every search of it to the database: reason=%s (docs/proxy.md says what that means)\n", r.Route, r.Reason)
 	}
-	return calibrations(routes), nil
+	return err
 }
 
 func calibrations(routes []*pipeline.Route) (all []routeCalibration) {

@@ -24,6 +24,15 @@ func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *
 			}
 			return s.switches.Off()
 		},
+		Unanswered: func() map[string]status.Unanswered {
+			out := map[string]status.Unanswered{}
+			if s.switches != nil {
+				for route, u := range s.switches.Unanswered() {
+					out[route] = status.Unanswered(u)
+				}
+			}
+			return out
+		},
 	}
 	for _, name := range c.StoreNames() {
 		from.Stores = append(from.Stores, status.Store{Name: name, Kind: c.Stores[name].Kind, Address: c.Stores[name].Address, Pinged: parts.Stores[name]})

@@ -11,12 +11,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/plugins"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
@@ -189,16 +191,32 @@ type CheckOptions struct {
 	Logger *slog.Logger
 }
 
+// Checked is a configuration that Run would serve.
+type Checked struct {
+	// Routes are the routes, with their defaults and the limits of their stores.
+	Routes []*pipeline.Route
+	// Unanswered are the routes that can answer no search of the proxy's clients. It
+	// is known if Check connects.
+	Unanswered []Unanswered
+}
+
+// Unanswered is a route that leaves every search of the proxy's clients to the
+// database, and the reason that those clients see.
+type Unanswered struct {
+	Route  string `json:"route"`
+	Reason string `json:"reason"`
+}
+
 // Check refuses the configurations that Run refuses, by the same code and with the same
 // errors. It starts no plugin and opens no listener, so that it can be run beside a
-// sidecar. It returns the routes, with what the stores said of them if it connects.
-func Check(ctx context.Context, c *config.Config, o CheckOptions) (_ []*pipeline.Route, err error) {
+// sidecar.
+func Check(ctx context.Context, c *config.Config, o CheckOptions) (checked Checked, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s, err := open(ctx, c, Options{Logger: o.Logger, Build: buildinfo.Read(buildinfo.Stamp{})}, true)
 	if err != nil {
-		return nil, err
+		return checked, err
 	}
 	defer func() { err = errors.Join(err, s.opened.close()) }()
 	if o.Connect {
@@ -208,10 +226,40 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (_ []*pipeline
 			defer cancel()
 		}
 		if err := errors.Join(s.pipeline.Open(ctx), s.askREST(ctx)); errors.Is(err, pipeline.ErrSetup) {
-			return nil, refused(err)
+			return checked, refused(err)
 		} else if err != nil {
-			return nil, err
+			return checked, err
+		}
+		if checked.Unanswered, err = unansweredRoutes(ctx, c, s.pipeline.Routes()); err != nil {
+			return checked, err
 		}
 	}
-	return s.pipeline.Routes(), nil
+	checked.Routes = s.pipeline.Routes()
+	return checked, nil
+}
+
+// unansweredRoutes returns the routes of the proxy that can answer no search of its
+// clients, whatever they ask. It returns the store's error.
+func unansweredRoutes(ctx context.Context, c *config.Config, routes []*pipeline.Route) (all []Unanswered, err error) {
+	if c.Proxy.ListenGRPC == "" && c.Proxy.ListenREST == "" {
+		return nil, nil
+	}
+	for _, r := range routes {
+		describer, ok := r.Store.(adapters.Describer)
+		if !ok || r.StoreName != c.Proxy.Store || len(c.Proxy.Routes) > 0 && !slices.Contains(c.Proxy.Routes, r.Name) {
+			continue
+		}
+		d, err := describer.Describe(ctx, r.Collection)
+		if err != nil {
+			return nil, fmt.Errorf("route %s: %w", r.Name, err)
+		}
+		reason := string(routing.AlwaysPasses(r, d.Fields))
+		if ranker := c.Rankers[r.RankerName]; reason == "" && ranker.HTTP.URL != "" {
+			reason = "ranker" // it reads words, which the database's clients do not send
+		}
+		if reason != "" {
+			all = append(all, Unanswered{r.Name, reason})
+		}
+	}
+	return all, nil
 }

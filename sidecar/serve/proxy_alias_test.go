@@ -18,14 +18,14 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// fillOther makes a collection with the ids of routed and other vectors.
+// fillOther makes a collection with some of the ids of routed, and other vectors.
 func fillOther(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
 	ctx, wait := asUser(t.Context()), true
 	var points []*qdrant.PointStruct
 	for i := range 30 {
 		x := float32(29 - i)
-		points = append(points, &qdrant.PointStruct{Id: qdrant.NewIDNum(uint64(i)), Vectors: qdrant.NewVectors(1/(1+x), x/9, 1-x/4, x*x/90)})
+		points = append(points, &qdrant.PointStruct{Id: qdrant.NewIDNum(uint64(2 * i)), Vectors: qdrant.NewVectors(1/(1+x), x/9, 1-x/4, x*x/90)})
 	}
 	_, err := qdrant.NewCollectionsClient(conn).Create(ctx, &qdrant.CreateCollection{CollectionName: "other",
 		VectorsConfig: qdrant.NewVectorsConfig(&qdrant.VectorParams{Size: 4, Distance: qdrant.Distance_Dot})})

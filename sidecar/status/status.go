@@ -30,16 +30,19 @@ type Sources struct {
 	Watch  *Watch
 	Stores []Store // name, kind and address
 
-	Ready     func() (ok bool, detail string)
-	Routes    func() []*pipeline.Route
-	Waiting   func(route string) (why string) // empty: the route is open
-	Versions  func(route string) ([]rollout.Info, error)
-	Load      func(route string) (admission.Load, bool)
-	Off       func() map[string]bool // routes that are switched off before the proxy
-	Plugins   func() []plugins.State
-	Rankers   func() []Ranker
-	Devices   func() []offload.Status
-	Following func() []follow.Status
+	Ready    func() (ok bool, detail string)
+	Routes   func() []*pipeline.Route
+	Waiting  func(route string) (why string) // empty: the route is open
+	Versions func(route string) ([]rollout.Info, error)
+	Load     func(route string) (admission.Load, bool)
+	Off      func() map[string]bool // routes that are switched off before the proxy
+	// Unanswered are the routes of which every search through the proxy is left to the
+	// database, for one reason.
+	Unanswered func() map[string]Unanswered
+	Plugins    func() []plugins.State
+	Rankers    func() []Ranker
+	Devices    func() []offload.Status
+	Following  func() []follow.Status
 }
 
 // Store is a vector store.
@@ -106,6 +109,7 @@ type Route struct {
 	Version    string `json:"model_version"`
 
 	Versions    []Version       `json:"versions,omitempty"`
+	Unanswered  *Unanswered     `json:"proxy_unanswered,omitempty"`
 	Calibration *Calibration    `json:"calibration,omitempty"`
 	Trouble     *Trouble        `json:"store_trouble,omitempty"`
 	Searches    Searches        `json:"searches"`
@@ -113,6 +117,14 @@ type Route struct {
 	Stages      []Stage         `json:"stages,omitempty"`
 	Load        *admission.Load `json:"admission,omitempty"`
 	Following   *follow.Status  `json:"following,omitempty"`
+}
+
+// Unanswered says that the last searches of a route through the proxy were all left to
+// the database, for one reason.
+type Unanswered struct {
+	Status   string    `json:"status"` // as clients see it
+	Searches int       `json:"searches"`
+	Since    time.Time `json:"since"`
 }
 
 // Version is a version of a route.
@@ -187,8 +199,15 @@ func (b *Board) Status(ctx context.Context) Status {
 	if b.from.Off != nil {
 		off = b.from.Off()
 	}
+	unanswered := map[string]Unanswered{}
+	if b.from.Unanswered != nil {
+		unanswered = b.from.Unanswered()
+	}
 	for _, r := range call(b.from.Routes) {
 		one := b.route(r)
+		if u, ok := unanswered[r.Name]; ok {
+			one.Unanswered = &u
+		}
 		one.Following, one.Off = following[r.Name], off[r.Name]
 		s.Routes = append(s.Routes, one)
 	}

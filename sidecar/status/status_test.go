@@ -75,6 +75,9 @@ func TestBoard(t *testing.T) {
 		Plugins: func() []plugins.State {
 			return []plugins.State{{Name: "p", Status: plugins.Quarantined, LastError: "canary"}}
 		},
+		Unanswered: func() map[string]status.Unanswered {
+			return map[string]status.Unanswered{"<i>things": {Status: "passed; reason=vector", Searches: 41}}
+		},
 		Rankers: func() []status.Ranker { return []status.Ranker{{Name: "r", Source: "rerank:80", State: "half-open"}} },
 	})
 	s := b.Status(t.Context())
@@ -97,8 +100,8 @@ func TestBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, wants := range map[string][]string{
-		"/":            {"&lt;i&gt;things", "not open", "quarantined", "half-open", "rerank:80", "345 ms"},
-		"/status.json": {`"name": "p"`, `"breaker": "open for \u003ci\u003ec, d"`, `"p50_seconds": 0.345`},
+		"/":            {"&lt;i&gt;things", "not open", "quarantined", "half-open", "rerank:80", "345 ms", "left to the database", "the last 41, since never, were all answered by the database itself (passed; reason=vector)"},
+		"/status.json": {`"name": "p"`, `"breaker": "open for \u003ci\u003ec, d"`, `"p50_seconds": 0.345`, `"status": "passed; reason=vector"`},
 	} {
 		answer := httptest.NewRecorder()
 		page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, http.NoBody))

@@ -58,7 +58,7 @@ func (c *call) Read(ctx context.Context) (asked routing.Asked, err error) {
 	if c.hybrid != nil {
 		c.query.needs = append(c.query.needs, passesHybrid)
 	}
-	asked.Searches = c.query.searches(c.field(c.target.Routed, c.query.field, c.shape))
+	asked.Searches = c.query.searches(searchedField(c.query.field, c.shape))
 	if c.hybrid != nil {
 		asked.Searches[0].Find = c.find
 	}

@@ -82,16 +82,10 @@ func plain(database string) string {
 	return database
 }
 
-// field is the name that a route has for the field of a search: a collection's
-// only vector field may go without, here and there.
-func (r *Router) field(collection, asked string, of shape) string {
-	if len(of.vectors) != 1 || r.Field(collection, asked) {
-		return asked
-	}
-	if asked == of.vectors[0] {
-		return ""
-	}
-	if asked == "" {
+// searchedField returns the vector field that a search is of: a search may leave out the
+// name of a collection's only one.
+func searchedField(asked string, of shape) string {
+	if asked == "" && len(of.vectors) == 1 {
 		return of.vectors[0]
 	}
 	return asked

@@ -62,8 +62,8 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 	} {
 		out[method] = func(ctx context.Context, request []byte) (reply rawgrpc.Reply) {
 			name, _ := routing.Text(request, 1)
-			if _, ok := r.Target(ctx, name); ok {
-				reply.Trailer = metadata.Pairs(routing.StatusKey, r.Passes(reason))
+			if target, ok := r.Target(ctx, name); ok {
+				reply.Trailer = metadata.Pairs(routing.StatusKey, r.Passes(target, reason))
 			}
 			return reply
 		}

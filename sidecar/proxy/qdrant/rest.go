@@ -77,7 +77,7 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 		q.passes = cmp.Or(q.passes, "malformed")
 	}
 	if q.passes != "" {
-		return rest.Reply{Status: r.Passes(q.passes)}
+		return rest.Reply{Status: r.Passes(target, q.passes)}
 	}
 	ctx, _ = telemetry.WithRequestID(traceparent.FromHeader(ctx, in.Header), in.Header.Get(telemetry.RequestIDHeader))
 	o := routing.Answer(ctx, r.Router, target, &restCall{request: q, target: target, inTurn: r.InTurn, in: in, body: body, forward: forward, began: time.Now()})

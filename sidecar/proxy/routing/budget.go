@@ -48,10 +48,13 @@ func (r *Router) Passed(took time.Duration) { r.database.add(took) }
 
 // Passes counts a search of a routed collection that is never answered, and says
 // why in the answer's words.
-func (r *Router) Passes(why Pass) string { return r.notRescored(why) }
+func (r *Router) Passes(target Target, why Pass) string {
+	return r.notRescored(r.known[target.Routed], why)
+}
 
-// notRescored counts a Pass or Degraded and says so in the answer's words.
-func (r *Router) notRescored(err error) string {
+// notRescored counts the Pass or Degraded of a search of the routes, and says so in the
+// answer's words.
+func (r *Router) notRescored(routes []string, err error) string {
 	var p Pass
 	var d Degraded
 	switch {
@@ -60,6 +63,7 @@ func (r *Router) notRescored(err error) string {
 	case errors.As(err, &d):
 		r.record.Proxied("degraded", d.Reason)
 	}
+	r.noteUnanswered(context.Background(), routes, err.Error())
 	return err.Error()
 }
 

@@ -86,8 +86,10 @@ func (c *call[A]) read(ctx context.Context) (err error) {
 	if len(c.asked.Searches) == 0 || len(c.asked.Searches) > maxBatch {
 		return Pass("batch")
 	}
+	within, cancel := c.untilOriginalLeaves(ctx)
+	defer cancel()
 	for _, s := range c.asked.Searches {
-		route, err := c.route(c.target.Routed, s)
+		route, err := c.route(within, c.target.Routed, s)
 		if err != nil {
 			return err
 		}
@@ -102,12 +104,17 @@ func (c *call[A]) read(ctx context.Context) (err error) {
 
 // readInTime reads the call before its original has to leave.
 func (c *call[A]) readInTime(ctx context.Context) (Asked, error) {
-	if t := c.Router.times(ctx, c.target.Routed, c.began, 0); !t.leave.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, t.leave)
-		defer cancel()
-	}
+	ctx, cancel := c.untilOriginalLeaves(ctx)
+	defer cancel()
 	return c.x.Read(ctx)
+}
+
+// untilOriginalLeaves returns a context that ends when the call's original has to leave.
+func (c *call[A]) untilOriginalLeaves(ctx context.Context) (context.Context, context.CancelFunc) {
+	if t := c.Router.times(ctx, c.target.Routed, c.began, 0); !t.leave.IsZero() {
+		return context.WithDeadline(ctx, t.leave)
+	}
+	return ctx, func() {}
 }
 
 // closed: a route of the call has no answer but the rescored one.
@@ -196,12 +203,15 @@ func (c *call[A]) settle(s rescored[A]) Outcome[A] {
 
 func (c *call[A]) rescoredTo(s rescored[A]) Outcome[A] {
 	c.record.Proxied("rescored", "")
+	for _, name := range c.routeNamesOf() {
+		c.unanswered.answered(name)
+	}
 	return Outcome[A]{Answered: true, Answer: s.answer, Status: words(s.all)}
 }
 
 // decline lets a call pass, or fails it where the route is fail_closed.
 func (c *call[A]) decline(err error) Outcome[A] {
-	o := Outcome[A]{Status: c.notRescored(err)}
+	o := Outcome[A]{Status: c.notRescored(c.routeNamesOf(), err)}
 	if d := (Degraded{}); errors.As(err, &d) && d.Closed {
 		o.Refused = fmt.Sprintf("likeness: no rescored answer: %s", d.Reason)
 	}

@@ -143,5 +143,5 @@ func (c *call[A]) own(fallback string, a A, why error) Outcome[A] {
 		c.extra.earn(1) // nothing was asked for in vain
 	}
 	c.record.Raced(fallback, "won")
-	return Outcome[A]{Answered: true, Answer: a, Status: c.notRescored(why)}
+	return Outcome[A]{Answered: true, Answer: a, Status: c.notRescored(c.routeNamesOf(), why)}
 }

@@ -51,9 +51,11 @@ type Router struct {
 	budget   time.Duration
 	names    names
 
+	unanswered unanswered
+
 	mu      sync.Mutex
-	metrics map[field]metric
-	off     map[string]bool // routes that are switched off
+	schemas map[string]schema // by collection, as routes name it
+	off     map[string]bool   // routes that are switched off
 }
 
 // Recorder is told what becomes of searches. It must not block and is called
@@ -85,14 +87,14 @@ func (silent) Switched(string, bool)                   {}
 // field is a vector field of a collection.
 type field struct{ collection, vector string }
 
-// metric is what was read of a field, and when.
-type metric struct {
-	higher bool // a higher score is a better one
+// schema holds the vector fields of a collection, and when they were read.
+type schema struct {
+	fields []adapters.VectorField
 	read   time.Time
 }
 
-// metricFor is how long a field's metric is believed.
-const metricFor = 30 * time.Second
+// schemaFor is how long a collection's fields are believed.
+const schemaFor = 30 * time.Second
 
 // Options of New.
 type Options struct {
@@ -114,10 +116,11 @@ type Options struct {
 // New makes a router of the searcher's routes, to be closed. It returns ErrRoutes.
 func New(searcher pipeline.Searcher, o Options) (*Router, error) {
 	r := &Router{
-		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, metrics: map[field]metric{},
+		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, schemas: map[string]schema{},
 		off: map[string]bool{}, log: o.Logger, record: o.Recorder, shadows: semaphore.NewWeighted(inShadow),
 		aliases: aliases{own: map[string]string{}}, parsing: o.Parsing, store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
 	}
+	r.unanswered.runs, r.unanswered.logged = map[string]*Unanswered{}, map[string]map[string]time.Time{}
 	if r.record == nil {
 		r.record = silent{}
 	}
@@ -275,10 +278,10 @@ func (r *Router) rankAll(ctx context.Context, target Target, searches []Search, 
 }
 
 // route finds the route of a search, or why none answers it.
-func (r *Router) route(collection string, s Search) (*pipeline.Route, error) {
-	name := r.routes[field{collection, s.Vector}]
-	if name == "" {
-		return nil, Pass("vector")
+func (r *Router) route(ctx context.Context, collection string, s Search) (*pipeline.Route, error) {
+	name, err := r.routeOf(ctx, collection, s.Vector)
+	if err != nil {
+		return nil, err
 	}
 	if r.isOff(name) {
 		return nil, Pass("off")
@@ -369,7 +372,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 			err = r.searchPanicked(ctx, target.Routed, p)
 		}
 	}()
-	route, err := r.route(target.Routed, s)
+	route, err := r.route(ctx, target.Routed, s)
 	if err != nil {
 		return Ranked{}, err
 	}
@@ -461,34 +464,63 @@ func (r *Router) failed(ctx context.Context, route *pipeline.Route, err error) e
 	return Degraded{Reason: reason, Closed: route.Failure == pipeline.FailClosed && errors.Is(err, pipeline.ErrDegraded)}
 }
 
-// checkMetric lets only fields pass whose clients expect higher scores first, as
-// a similarity's are.
-func (r *Router) checkMetric(ctx context.Context, route *pipeline.Route) error {
-	at := field{route.Collection, route.Vector}
+// fieldsOf returns the vector fields of a route's collection, as the caller is told them,
+// read again where they are old. It returns the Pass or Degraded of a failed reading.
+func (r *Router) fieldsOf(ctx context.Context, route *pipeline.Route) ([]adapters.VectorField, error) {
 	r.mu.Lock()
-	m, ok := r.metrics[at]
+	last, ok := r.schemas[route.Collection]
 	r.mu.Unlock()
-	if !ok || time.Since(m.read) > metricFor {
-		describer, can := route.Store.(adapters.Describer)
-		if !can {
-			return Pass("metric")
-		}
-		d, err := describer.Describe(ctx, route.Collection)
-		if err != nil {
-			return r.failed(ctx, route, err)
-		}
-		m = metric{read: time.Now()}
-		for _, f := range d.Fields {
-			if f.Name == route.Vector || route.Vector == "" && len(d.Fields) == 1 {
-				m.higher = f.Metric == adapters.InnerProduct || f.Metric == adapters.Cosine
-			}
-		}
-		r.mu.Lock()
-		r.metrics[at] = m
-		r.mu.Unlock()
+	if ok && time.Since(last.read) <= schemaFor {
+		return last.fields, nil
 	}
-	if !m.higher {
-		return Pass("metric")
+	describer, can := route.Store.(adapters.Describer)
+	if !can {
+		return nil, Pass("metric")
+	}
+	d, err := describer.Describe(adapters.AsCaller(ctx), route.Collection)
+	if err != nil {
+		return nil, r.failed(ctx, route, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.schemas[route.Collection] = schema{d.Fields, time.Now()}
+	return d.Fields, nil
+}
+
+// checkMetric passes searches of fields whose clients do not expect higher scores first,
+// as a similarity's are.
+func (r *Router) checkMetric(ctx context.Context, route *pipeline.Route) error {
+	fields, err := r.fieldsOf(ctx, route)
+	if err != nil {
+		return err
+	}
+	if why := AlwaysPasses(route, fields); why != "" {
+		return why
 	}
 	return nil
+}
+
+// routeOf finds the name of the route of a client's vector field. A route that names no
+// field is of the collection's unnamed or only one, whose name the collection tells:
+// clients have to name a field as the database wants it named.
+func (r *Router) routeOf(ctx context.Context, collection, vector string) (name string, err error) {
+	if name = r.routes[field{collection, vector}]; name != "" && vector != "" {
+		return name, nil
+	}
+	unnamed := r.routes[field{collection, ""}]
+	if unnamed == "" {
+		return "", Pass("vector")
+	}
+	route, err := r.searcher.Route(unnamed)
+	if err != nil {
+		return "", Degraded{Reason: "failed"} // it is gone
+	}
+	fields, err := r.fieldsOf(ctx, route)
+	if err != nil {
+		return "", err
+	}
+	if f, ok := findField(fields, ""); !ok || f.Name != vector {
+		return "", Pass("vector")
+	}
+	return unnamed, nil
 }

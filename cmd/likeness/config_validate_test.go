@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/serve"
+)
+
+// TestValidateTellsRoutesThatPassEverything: with --connect, validate names the routes
+// before the proxy that can answer no search of the database's clients.
+func TestValidateTellsRoutesThatPassEverything(t *testing.T) {
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	conn, err := grpc.NewClient(db.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for name, distance := range map[string]qdrant.Distance{"near": qdrant.Distance_Euclid, "like": qdrant.Distance_Dot} {
+		if _, err := qdrant.NewCollectionsClient(conn).Create(t.Context(), &qdrant.CreateCollection{CollectionName: name,
+			VectorsConfig: qdrant.NewVectorsConfigMap(map[string]*qdrant.VectorParams{"img": {Size: 2, Distance: distance}})}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	m, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "plain", Config: []byte(`{"dim":2,"normalise":false}`)})
+	if err == nil {
+		err = model.Write(filepath.Join(dir, "plain.safetensors"), m)
+	}
+	text := fmt.Sprintf(`
+stores: {main: {kind: qdrant, address: %q}}
+models: {plain: {path: plain.safetensors}}
+routes:
+  near: {store: main, collection: near, model: plain, placement: stored, unit_vectors: true}
+  like: {store: main, collection: like, model: plain, placement: stored}
+proxy: {store: main, listen_grpc: "127.0.0.1:0"}
+`, db.Address)
+	file := filepath.Join(dir, "likeness.yaml")
+	if err == nil {
+		err = os.WriteFile(file, []byte(text), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := execute(t, "", "config", "validate", "-c", file, "--connect", "--output", "json")
+	var v validation
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil || r.code != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if want := []serve.Unanswered{{Route: "near", Reason: "metric"}}; !reflect.DeepEqual(v.Unanswered, want) {
+		t.Errorf("routes that pass everything: %v, want %v", v.Unanswered, want)
+	}
+	if r := execute(t, "", "config", "validate", "-c", file, "--connect"); !strings.Contains(r.out, "route near: the proxy leaves every search of it to the database: reason=metric") || strings.Contains(r.out, "route like") {
+		t.Errorf("validate says %q", r.out)
+	}
+	if r := execute(t, "", "config", "validate", "-c", file); strings.Contains(r.out, "route near") {
+		t.Errorf("without --connect validate says %q", r.out)
+	}
+}

@@ -1,0 +1,140 @@
+package routing
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+const (
+	// unansweredAfter is how many searches in a row have to go unanswered for one
+	// reason before a route is reported.
+	unansweredAfter = 20
+	// unansweredEvery is how often a route is logged for one reason, at most.
+	unansweredEvery = time.Hour
+)
+
+// Unanswered is a run of searches that a route was there for and did not answer, all
+// for one reason, with none answered since.
+type Unanswered struct {
+	Status   string    `json:"status"` // as clients see it
+	Searches int       `json:"searches"`
+	Since    time.Time `json:"since"`
+}
+
+// unanswered holds the current run of every route. Its methods are safe for concurrent
+// use.
+type unanswered struct {
+	mu     sync.Mutex
+	runs   map[string]*Unanswered
+	logged map[string]map[string]time.Time // by route and status
+}
+
+// deliberate are the statuses that somebody asked for, or that say nothing of a route.
+var deliberate = []string{Pass("off").Error(), Pass("ramp").Error(), Degraded{Reason: "canceled"}.Error()}
+
+// add counts an unanswered search of a route. It returns the run if it is to be logged.
+func (u *unanswered) add(route, status string, now time.Time) (run Unanswered, log bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	r := u.runs[route]
+	if r == nil || r.Status != status {
+		r = &Unanswered{Status: status, Since: now}
+		u.runs[route] = r
+	}
+	r.Searches++
+	last, before := u.logged[route][status]
+	if r.Searches < unansweredAfter || before && now.Sub(last) < unansweredEvery {
+		return *r, false
+	}
+	if u.logged[route] == nil {
+		u.logged[route] = map[string]time.Time{}
+	}
+	u.logged[route][status] = now
+	return *r, true
+}
+
+// answered ends the run of a route.
+func (u *unanswered) answered(route string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.runs, route)
+}
+
+// long returns the runs that are worth a report, by route.
+func (u *unanswered) long() map[string]Unanswered {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	out := map[string]Unanswered{}
+	for route, r := range u.runs {
+		if r.Searches >= unansweredAfter {
+			out[route] = *r
+		}
+	}
+	return out
+}
+
+// Unanswered returns the routes of which the last searches, twenty at least, were all
+// left to the database for one reason.
+func (r *Router) Unanswered() map[string]Unanswered { return r.unanswered.long() }
+
+// noteUnanswered counts a search that the routes did not answer, and logs what has
+// become a rule.
+func (r *Router) noteUnanswered(ctx context.Context, routes []string, status string) {
+	if slices.Contains(deliberate, status) {
+		return
+	}
+	for _, name := range routes {
+		if run, log := r.unanswered.add(name, status, time.Now()); log {
+			r.log.LogAttrs(ctx, slog.LevelWarn, "proxy: every search of a route is left to the database", slog.String("route", name),
+				slog.String("status", run.Status), slog.Int("searches", run.Searches), slog.Time("since", run.Since),
+				slog.String("remedy", "docs/proxy.md says what the status means; likeness config validate --connect checks the route"))
+		}
+	}
+}
+
+// routeNamesOf returns the routes that a call was for: those of its searches, or all of
+// the collection where the searches have no route.
+func (c *call[A]) routeNamesOf() []string {
+	if len(c.routes) == 0 || len(c.routes) < len(c.asked.Searches) {
+		return c.known[c.target.Routed]
+	}
+	names := map[string]bool{}
+	for _, r := range c.routes {
+		names[r.Name] = true
+	}
+	return slices.Collect(maps.Keys(names))
+}
+
+// AlwaysPasses returns why a route cannot answer any search of the database's clients,
+// or "" if it can: fields are the vector fields of its collection.
+func AlwaysPasses(route *pipeline.Route, fields []adapters.VectorField) Pass {
+	f, ok := findField(fields, route.Vector)
+	switch {
+	case route.Owner != "":
+		return "owner"
+	case !ok:
+		return "vector"
+	case f.Metric != adapters.InnerProduct && f.Metric != adapters.Cosine:
+		return "metric"
+	}
+	return ""
+}
+
+// findField finds a field by name; "" is also the only one, as in a route.
+func findField(fields []adapters.VectorField, name string) (adapters.VectorField, bool) {
+	i := slices.IndexFunc(fields, func(f adapters.VectorField) bool { return f.Name == name })
+	switch {
+	case i >= 0:
+		return fields[i], true
+	case name == "" && len(fields) == 1:
+		return fields[0], true
+	}
+	return adapters.VectorField{}, false
+}
