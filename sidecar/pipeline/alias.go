@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -16,16 +17,16 @@ const (
 
 // ownName asks the store what it calls the route's collection itself. It is empty where
 // the store does not tell, and the route's name is then taken at its word.
-func (o *opened) ownName(ctx context.Context) string {
+func (o *opened) ownName(ctx context.Context) (string, error) {
 	identifier, ok := o.Store.(adapters.Identifier)
 	if !ok {
-		return ""
+		return "", nil
 	}
 	identity, err := identifier.Identify(ctx, o.Collection)
-	if err != nil {
-		return ""
+	if errors.Is(err, adapters.ErrRefused) || errors.Is(err, adapters.ErrUnsupported) {
+		return "", nil
 	}
-	return identity.Collection
+	return identity.Collection, err
 }
 
 // aliased reports whether the route names its collection by an alias, which can be
@@ -57,7 +58,11 @@ func (p *Pipeline) searchAlias(ctx context.Context, l *lane, o *opened, r Reques
 		go func() {
 			ctx, cancel := context.WithTimeout(ctx, targetWithin)
 			defer cancel()
-			read <- o.ownName(ctx)
+			target, err := o.ownName(ctx)
+			if err != nil {
+				target = ""
+			}
+			read <- target
 		}()
 		answer, err := p.searchCollection(ctx, l, r)
 		target := <-read

@@ -271,7 +271,9 @@ func (o *opened) agree(ctx context.Context) error {
 	if err := o.checkField(have); err != nil {
 		return err
 	}
-	o.target = o.ownName(ctx)
+	if o.target, err = o.ownName(ctx); err != nil {
+		return fmt.Errorf("route %q: %w", o.Name, err)
+	}
 	o.narrow(have.Limits)
 	settings := prefixed(nil, "collection", have.Settings)
 	if err := o.checkCompanion(ctx, d, settings); err != nil {

@@ -123,3 +123,17 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestTheHitsAreLookedForWhereTheyWereFound: by an alias, the request for the hits names
+// the collection that the alias stood for.
+func TestTheHitsAreLookedForWhereTheyWereFound(t *testing.T) {
+	q := query{group: &commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{Values: [][]byte{{0, 0, 0, 0}}}}}, decimals: -1}
+	for _, c := range []struct{ named, want string }{{"also", "things_2"}, {"things_2", "things_2"}} {
+		m := &milvuspb.SearchRequest{CollectionName: c.named}
+		b, err := narrow(m, routing.Target{Name: c.named, Routed: "things_2", Own: "things_2"}, q, "id", []rerank.ID{rerank.IntID(1)}, false)
+		sent := &milvuspb.SearchRequest{}
+		if err != nil || proto.Unmarshal(b, sent) != nil || sent.GetCollectionName() != c.want || m.GetCollectionName() != c.named {
+			t.Errorf("by %q: %v, %v, want %q", c.named, sent, err, c.want)
+		}
+	}
+}

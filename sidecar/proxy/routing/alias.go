@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -27,7 +28,7 @@ const (
 type Target struct {
 	Name   string // as the client wrote it
 	Routed string // as the routes name the collection
-	Own    string // as the database names the collection
+	Own    string // as the database names the collection; empty: not known
 }
 
 // Aliased reports whether the client's name is an alias, which can be switched to
@@ -71,8 +72,10 @@ func (r *Router) Target(ctx context.Context, name string) (t Target, ok bool) {
 	if !r.Covers(name) {
 		return Target{}, false
 	}
-	// The names of the database could not be read: the route's own is taken at its word.
-	return Target{Name: name, Routed: name, Own: name}, true
+	if r.identifier(name) == nil { // its store has no aliases
+		return Target{Name: name, Routed: name, Own: name}, true
+	}
+	return Target{Name: name, Routed: name}, true
 }
 
 // Covers reports whether a route names the collection so.
@@ -93,7 +96,7 @@ func (r *Router) targetNames(ctx context.Context, wait bool) map[string]Target {
 	if fresh {
 		return of
 	}
-	if wait {
+	if wait || of == nil {
 		a.mu.Lock()
 	} else if !a.mu.TryLock() {
 		return of
@@ -102,7 +105,7 @@ func (r *Router) targetNames(ctx context.Context, wait bool) map[string]Target {
 	if of, fresh = current(); fresh {
 		return of
 	}
-	next := &targetNames{changes: a.changes.Load(), of: r.readTargets(ctx)}
+	next := &targetNames{changes: a.changes.Load(), of: r.readTargets(ctx, of)}
 	r.tellSwitched(ctx, next.of)
 	next.read = time.Now()
 	a.last.Store(next)
@@ -113,8 +116,9 @@ func (r *Router) targetNames(ctx context.Context, wait bool) map[string]Target {
 func (a *aliases) forget() { a.changes.Add(1) }
 
 // readTargets asks the database for the names of the routed collections. A collection
-// whose names cannot be read is left out.
-func (r *Router) readTargets(ctx context.Context) map[string]Target {
+// whose names cannot be read keeps the last ones; where the database refuses to tell
+// them, the route's own name for it is taken at its word.
+func (r *Router) readTargets(ctx context.Context, last map[string]Target) map[string]Target {
 	ctx, cancel := context.WithTimeout(anonymous(context.WithoutCancel(ctx)), aliasesWithin)
 	defer cancel()
 	of := map[string]Target{}
@@ -126,6 +130,14 @@ func (r *Router) readTargets(ctx context.Context) map[string]Target {
 		identity, err := identifier.Identify(ctx, collection)
 		if err != nil {
 			r.log.DebugContext(ctx, "the aliases of a routed collection are not known", "collection", collection, "error", err)
+			for name, t := range last {
+				if t.Routed == collection {
+					of[name] = t
+				}
+			}
+			if errors.Is(err, adapters.ErrRefused) || errors.Is(err, adapters.ErrUnsupported) {
+				of[collection] = Target{Routed: collection, Own: collection}
+			}
 			continue
 		}
 		own := identity.Collection

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/journal"
@@ -102,6 +104,32 @@ func TestARouteOfAnAlias(t *testing.T) {
 	if len(follow.writes) != 1 || follow.writes[0].Collection != "a" || !follow.writes[0].All || follow.ended != 1 {
 		t.Errorf("the follower was told of %+v, and that %d ended", follow.writes, follow.ended)
 	}
+}
+
+// TestNamesThatCannotBeRead: a routed name of which nobody knows what it stands for is
+// left to the database; what it stood for last is good enough, since it is checked.
+func TestNamesThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSwitched("c1")
+		store.failed.Store(true)
+		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Store, r.Collection = store, "a" }), rows: 9}, nil)
+		answer := func(want string) {
+			t.Helper()
+			target, ok := r.Target(t.Context(), "a")
+			if got := routing.Answer(t.Context(), r, target, asks(plain(3))).Status; !ok || got != want {
+				t.Errorf("status %q of %+v, want %q", got, target, want)
+			}
+			time.Sleep(6 * time.Second)
+		}
+		answer("passed; reason=alias")
+		store.failed.Store(false)
+		answer(rescoredStatus)
+		store.failed.Store(true)
+		answer("passed; reason=alias") // it cannot be checked
+		store.to("c2")
+		store.failed.Store(false)
+		answer(rescoredStatus)
+	})
 }
 
 // told is a follower that keeps what it is told.

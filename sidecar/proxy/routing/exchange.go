@@ -86,6 +86,9 @@ func (c *call[A]) read(ctx context.Context) (err error) {
 	if len(c.asked.Searches) == 0 || len(c.asked.Searches) > maxBatch {
 		return Pass("batch")
 	}
+	if c.target.Own == "" {
+		return Pass("alias") // nobody knows which collection it is
+	}
 	within, cancel := c.untilOriginalLeaves(ctx)
 	defer cancel()
 	for _, s := range c.asked.Searches {
