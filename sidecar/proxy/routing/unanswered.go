@@ -7,9 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
 
 const (
@@ -110,31 +107,4 @@ func (c *call[A]) routeNamesOf() []string {
 		names[r.Name] = true
 	}
 	return slices.Collect(maps.Keys(names))
-}
-
-// AlwaysPasses returns why a route cannot answer any search of the database's clients,
-// or "" if it can: fields are the vector fields of its collection.
-func AlwaysPasses(route *pipeline.Route, fields []adapters.VectorField) Pass {
-	f, ok := findField(fields, route.Vector)
-	switch {
-	case route.Owner != "":
-		return "owner"
-	case !ok:
-		return "vector"
-	case f.Metric != adapters.InnerProduct && f.Metric != adapters.Cosine:
-		return "metric"
-	}
-	return ""
-}
-
-// findField finds a field by name; "" is also the only one, as in a route.
-func findField(fields []adapters.VectorField, name string) (adapters.VectorField, bool) {
-	i := slices.IndexFunc(fields, func(f adapters.VectorField) bool { return f.Name == name })
-	switch {
-	case i >= 0:
-		return fields[i], true
-	case name == "" && len(fields) == 1:
-		return fields[0], true
-	}
-	return adapters.VectorField{}, false
 }

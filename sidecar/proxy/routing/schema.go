@@ -1,0 +1,107 @@
+package routing
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// schema holds the vector fields of a collection, and when they were read.
+type schema struct {
+	fields []adapters.VectorField
+	read   time.Time
+}
+
+// schemaFor is how long a collection's fields are believed.
+const schemaFor = 30 * time.Second
+
+// fieldsOf returns the vector fields of a route's collection, as the caller is told them,
+// read again where they are old. It returns the Pass or Degraded of a failed reading.
+func (r *Router) fieldsOf(ctx context.Context, route *pipeline.Route) ([]adapters.VectorField, error) {
+	r.mu.Lock()
+	last, ok := r.schemas[route.Collection]
+	r.mu.Unlock()
+	if ok && time.Since(last.read) <= schemaFor {
+		return last.fields, nil
+	}
+	describer, can := route.Store.(adapters.Describer)
+	if !can {
+		return nil, Pass("metric")
+	}
+	d, err := describer.Describe(adapters.AsCaller(ctx), route.Collection)
+	if err != nil {
+		return nil, r.failed(ctx, route, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.schemas[route.Collection] = schema{d.Fields, time.Now()}
+	return d.Fields, nil
+}
+
+// checkMetric passes searches of fields whose clients do not expect higher scores first,
+// as a similarity's are.
+func (r *Router) checkMetric(ctx context.Context, route *pipeline.Route) error {
+	fields, err := r.fieldsOf(ctx, route)
+	if err != nil {
+		return err
+	}
+	if why := AlwaysPasses(route, fields); why != "" {
+		return why
+	}
+	return nil
+}
+
+// routeOf finds the name of the route of a client's vector field. A route that names no
+// field is of the collection's unnamed or only one, whose name the collection tells:
+// clients have to name a field as the database wants it named.
+func (r *Router) routeOf(ctx context.Context, collection, vector string) (name string, err error) {
+	if name = r.routes[field{collection, vector}]; name != "" && vector != "" {
+		return name, nil
+	}
+	unnamed := r.routes[field{collection, ""}]
+	if unnamed == "" {
+		return "", Pass("vector")
+	}
+	route, err := r.searcher.Route(unnamed)
+	if err != nil {
+		return "", Degraded{Reason: "failed"} // it is gone
+	}
+	fields, err := r.fieldsOf(ctx, route)
+	if err != nil {
+		return "", err
+	}
+	if f, ok := findField(fields, ""); !ok || f.Name != vector {
+		return "", Pass("vector")
+	}
+	return unnamed, nil
+}
+
+// AlwaysPasses returns why a route cannot answer any search of the database's clients,
+// or "" if it can: fields are the vector fields of its collection.
+func AlwaysPasses(route *pipeline.Route, fields []adapters.VectorField) Pass {
+	f, ok := findField(fields, route.Vector)
+	switch {
+	case route.Owner != "":
+		return "owner"
+	case !ok:
+		return "vector"
+	case f.Metric != adapters.InnerProduct && f.Metric != adapters.Cosine:
+		return "metric"
+	}
+	return ""
+}
+
+// findField finds a field by name; "" is also the only one, as in a route.
+func findField(fields []adapters.VectorField, name string) (adapters.VectorField, bool) {
+	i := slices.IndexFunc(fields, func(f adapters.VectorField) bool { return f.Name == name })
+	switch {
+	case i >= 0:
+		return fields[i], true
+	case name == "" && len(fields) == 1:
+		return fields[0], true
+	}
+	return adapters.VectorField{}, false
+}
