@@ -95,11 +95,8 @@ func (c *call) decode() (*milvuspb.SearchRequest, error) {
 	if hybrid {
 		whole = h
 	}
-	if err := proto.Unmarshal(c.raw, whole); err != nil {
-		return nil, routing.Pass("malformed")
-	}
-	if routing.HasUnknown(whole.ProtoReflect()) {
-		return nil, routing.Pass("unknown-field")
+	if err := routing.Decode(c.raw, whole); err != nil {
+		return nil, err
 	}
 	if !hybrid {
 		return m, nil

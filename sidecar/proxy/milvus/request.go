@@ -10,7 +10,6 @@ import (
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
@@ -96,6 +95,9 @@ func strict(m *milvuspb.SearchRequest, own commonpb.ConsistencyLevel) bool {
 var tuning = []string{"ef", "nprobe", "search_list", "reorder_k", "level", "itopk_size", "search_width", "beamwidth"}
 
 func (q *query) readParams(params []*commonpb.KeyValuePair) (err error) {
+	if len(params) > maxParams {
+		return routing.Pass("search-params")
+	}
 	for _, p := range params {
 		key, value := p.GetKey(), p.GetValue()
 		switch key {
@@ -146,15 +148,29 @@ func (q *query) readDecimals(value string) (err error) {
 	return err
 }
 
-// plainParams wants tuning only, and what beside repeats, as pymilvus does: that
-// is read there. Radius and range_filter cut at the database's scores.
+// The parameters of a search that are read: so many, and so long a text of those that are
+// written as JSON. No search that the routes cover has as many.
+const (
+	maxParams      = 64
+	maxParamsBytes = 16 << 10
+)
+
+// plainParams returns nil where the parameters that are written as JSON are tuning only, or
+// repeat the parameters beside them, which are read there, as pymilvus does. Others change
+// the answer: radius and range_filter cut it at the database's scores.
 func plainParams(text string, beside []*commonpb.KeyValuePair) error {
 	var params map[string]json.RawMessage
 	if text == "" {
 		return nil
 	}
+	if len(text) > maxParamsBytes {
+		return routing.Pass("search-params")
+	}
 	if err := json.Unmarshal([]byte(text), &params); err != nil {
 		return err
+	}
+	if len(params) > maxParams {
+		return routing.Pass("search-params")
 	}
 	for key, value := range params {
 		if !slices.Contains(tuning, key) && !(key == "for_tuning" && string(value) == "false") && !repeats(beside, key, value) {
@@ -173,7 +189,10 @@ func repeats(params []*commonpb.KeyValuePair, key string, value json.RawMessage)
 
 func (q *query) readVectors(m *milvuspb.SearchRequest) error {
 	q.group = &commonpb.PlaceholderGroup{}
-	if err := proto.Unmarshal(m.GetPlaceholderGroup(), q.group); err != nil || len(q.group.GetPlaceholders()) != 1 {
+	if err := routing.Decode(m.GetPlaceholderGroup(), q.group); err != nil {
+		return err
+	}
+	if len(q.group.GetPlaceholders()) != 1 {
 		return routing.Pass("malformed")
 	}
 	p := q.group.GetPlaceholders()[0]
@@ -182,6 +201,9 @@ func (q *query) readVectors(m *milvuspb.SearchRequest) error {
 	}
 	if len(p.GetValues()) == 0 || int64(len(p.GetValues())) != m.GetNq() {
 		return routing.Pass("malformed")
+	}
+	if len(p.GetValues()) > routing.MaxBatch {
+		return routing.Pass("batch")
 	}
 	for _, b := range p.GetValues() {
 		if len(b)%4 != 0 {

@@ -125,7 +125,7 @@ func readRows(m proto.Message, insert bool) func(b []byte) routing.Writing {
 				}
 				column, ok := readColumn(value, of.Key)
 				ids = append(ids, column...)
-				return ok
+				return ok && len(ids) <= maxTouchedIDs
 			})
 			if all || !whole || len(ids) == 0 {
 				return routing.Rows{All: true}
@@ -136,17 +136,26 @@ func readRows(m proto.Message, insert bool) func(b []byte) routing.Writing {
 	}
 }
 
-// readColumn reads the ids of a column, if it is the one of that name.
+// maxTouchedIDs is the most ids that are read of one write. A write of more rows may change
+// any row: the follower would compare all rows anyway, and an id takes many times the
+// memory that it takes in the request.
+const maxTouchedIDs = 1 << 16
+
+// readColumn reads the ids of a column, if it is the column of that name. It reports false
+// where they cannot be read, or are more than maxTouchedIDs.
 func readColumn(b []byte, name string) ([]rerank.ID, bool) {
 	const nameField = 2
 	if text, _ := routing.Text(b, nameField); text != name {
 		return nil, true
 	}
 	column := &schemapb.FieldData{}
-	if proto.Unmarshal(b, column) != nil || routing.HasUnknown(column.ProtoReflect()) {
+	if routing.Decode(b, column) != nil {
 		return nil, false
 	}
 	s := column.GetScalars()
+	if len(s.GetLongData().GetData())+len(s.GetIntData().GetData())+len(s.GetStringData().GetData()) > maxTouchedIDs {
+		return nil, false
+	}
 	ids := idsOf(&schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: s.GetLongData()}})
 	for _, n := range s.GetIntData().GetData() {
 		ids = append(ids, rerank.IntID(int64(n)))
@@ -161,7 +170,7 @@ func readDelete(b []byte) routing.Writing {
 	name, _ := routing.Text(b, collectionField)
 	return routing.Writing{Kind: journal.Delete, Collections: []string{name}, Read: func(_ context.Context, of adapters.Identity) routing.Rows {
 		m := &milvuspb.DeleteRequest{}
-		if proto.Unmarshal(b, m) != nil || routing.HasUnknown(m.ProtoReflect()) || len(m.GetExprTemplateValues()) > 0 || m.GetExpr() == "" {
+		if routing.Decode(b, m) != nil || len(m.GetExprTemplateValues()) > 0 || m.GetExpr() == "" {
 			return routing.Rows{All: true}
 		}
 		if ids, ok := keysOf(m.GetExpr(), of.Key); ok {
@@ -201,7 +210,7 @@ func readReplicated([]byte) routing.Writing {
 // readRename reads a rename, which may be into another database.
 func (r *Router) readRename(ctx context.Context, b []byte) routing.Writing {
 	m := &milvuspb.RenameCollectionRequest{}
-	if proto.Unmarshal(b, m) != nil {
+	if routing.Decode(b, m) != nil {
 		return routing.Writing{Kind: journal.Collection, Everywhere: true}
 	}
 	w := routing.Writing{Kind: journal.Collection}

@@ -86,11 +86,8 @@ var _ routing.Exchange[rawgrpc.Reply] = (*call)(nil)
 
 // Read implements routing.Exchange.
 func (c *call) Read(context.Context) (asked routing.Asked, err error) {
-	if err := proto.Unmarshal(c.raw, c.request); err != nil {
-		return asked, routing.Pass("malformed")
-	}
-	if routing.HasUnknown(c.request.ProtoReflect()) {
-		return asked, routing.Pass("unknown-field")
+	if err := routing.Decode(c.raw, c.request); err != nil {
+		return asked, err
 	}
 	asked.Timeout = seconds(c.request.(interface{ GetTimeout() uint64 }).GetTimeout())
 	if asked.Searches, err = searchesOf(c.request); err != nil {

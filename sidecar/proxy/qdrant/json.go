@@ -2,10 +2,13 @@ package qdrant
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 
+	"github.com/likenessdb/likeness/internal/jsonwalk"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -19,32 +22,41 @@ type member struct {
 // their bytes, so that no number is rounded on its way.
 type object []member
 
-var errObject = errors.New("not one JSON object with different keys")
+var (
+	errObject = errors.New("not one JSON object with different keys")
+	errKeys   = fmt.Errorf("a JSON object with more than %d keys", maxKeys)
+)
 
-// readObject reads an object; a key that comes twice is an error.
-func readObject(b []byte) (object, error) {
+// maxKeys is the most keys of an object that is read here. No object of Qdrant's searches
+// or of its answers has as many, so that one beyond is unknown to the proxy and passes.
+const maxKeys = 64
+
+// readDocument checks that b is JSON, in one pass, and reads it as an object.
+func readDocument(b []byte) (object, error) {
 	if !json.Valid(b) {
 		return nil, errObject
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return nil, errObject
-	}
-	var o object
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return nil, err
+	return readObject(b)
+}
+
+// readObject reads an object out of a text that readDocument has checked. The values are
+// parts of b. A key that comes twice is an error, and so are more than maxKeys keys.
+func readObject(b []byte) (o object, err error) {
+	s := jsonwalk.New(b)
+	whole := s.Object(func(key string) bool {
+		if len(o) == maxKeys {
+			err = errKeys
+			return false
 		}
-		name, _ := key.(string)
-		if o.get(name) != nil {
-			return nil, errObject
+		value, ok := s.Value()
+		if !ok || o.get(key) != nil {
+			return false
 		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return nil, err
-		}
-		o = append(o, member{name, value})
+		o = append(o, member{key, value})
+		return true
+	})
+	if !whole {
+		return nil, cmp.Or(err, errObject)
 	}
 	return o, nil
 }
@@ -121,22 +133,61 @@ func quoted(s string) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// readArray reads an array; its elements keep their bytes.
-func readArray(b []byte) (all []json.RawMessage, ok bool) {
-	return all, len(b) > 0 && b[0] == '[' && json.Unmarshal(b, &all) == nil
+// errElements says that an array has more elements than its reader takes.
+var errElements = errors.New("too many elements in a JSON array")
+
+// readArray reads an array of at most so many elements, which are parts of b.
+func readArray(b []byte, most int) (elements []json.RawMessage, err error) {
+	s := jsonwalk.New(b)
+	whole := s.Array(func() bool {
+		if len(elements) == most {
+			err = errElements
+			return false
+		}
+		value, ok := s.Value()
+		elements = append(elements, value)
+		return ok
+	})
+	if !whole {
+		return nil, cmp.Or(err, errArray)
+	}
+	return elements, nil
 }
 
-// readObjects reads an array of objects.
-func readObjects(b []byte) (all []object, ok bool) {
-	elements, ok := readArray(b)
-	for _, e := range elements {
-		o, err := readObject(e)
-		if err != nil {
-			return nil, false
-		}
+var errArray = errors.New("not a JSON array of the elements that are expected")
+
+// readObjects reads an array of at most so many objects.
+func readObjects(b []byte, most int) (all []object, err error) {
+	elements, err := readArray(b, most)
+	for i := 0; i < len(elements) && err == nil; i++ {
+		var o object
+		o, err = readObject(elements[i])
 		all = append(all, o)
 	}
-	return all, ok
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// eachObject calls f with each object of an array in turn.
+func eachObject(b []byte, f func(o object) error) (err error) {
+	s := jsonwalk.New(b)
+	whole := s.Array(func() bool {
+		value, ok := s.Value()
+		if !ok {
+			return false
+		}
+		var o object
+		if o, err = readObject(value); err == nil {
+			err = f(o)
+		}
+		return err == nil
+	})
+	if !whole {
+		return cmp.Or(err, errArray)
+	}
+	return nil
 }
 
 func writeArray(all []json.RawMessage) json.RawMessage {
@@ -150,20 +201,31 @@ func writeArray(all []json.RawMessage) json.RawMessage {
 	return append(b, ']')
 }
 
-// readVector reads an array of numbers that float32 can hold.
+// maxDim is the most numbers of a vector: Qdrant's own limit.
+const maxDim = 1 << 16
+
+// readVector reads an array of numbers that float32 can hold. It reports false for any
+// other value, for an empty array, and for more than maxDim numbers.
 func readVector(b []byte) (v []float32, ok bool) {
-	elements, ok := readArray(b)
-	if !ok || len(elements) == 0 {
+	s := jsonwalk.New(b)
+	if s.Next() != '[' {
 		return nil, false
 	}
-	for _, e := range elements {
-		f, err := strconv.ParseFloat(string(e), 32)
-		if err != nil {
-			return nil, false
-		}
-		v = append(v, float32(f))
+	numbers := bytes.Count(b, []byte{','}) + 1
+	if numbers > maxDim {
+		return nil, false
 	}
-	return v, true
+	v = make([]float32, 0, numbers)
+	ok = s.Array(func() bool {
+		number, ok := s.Value()
+		if !ok {
+			return false
+		}
+		f, err := strconv.ParseFloat(string(number), 32)
+		v = append(v, float32(f))
+		return err == nil
+	})
+	return v, ok && len(v) > 0
 }
 
 // readCount reads a whole number from 0; absent is the default.

@@ -46,6 +46,9 @@ type batch interface {
 }
 
 func each[M interface{ GetCollectionName() string }](all []M, of batch, read func(M) (routing.Search, error)) ([]routing.Search, error) {
+	if len(all) > routing.MaxBatch {
+		return nil, routing.Pass("batch")
+	}
 	out := make([]routing.Search, len(all))
 	for i, m := range all {
 		if name := m.GetCollectionName(); name != "" && name != of.GetCollectionName() {

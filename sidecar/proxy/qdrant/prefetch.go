@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 
@@ -27,35 +28,54 @@ func (c *restCall) find(ctx context.Context, o object, rows int) (ids []rerank.I
 	if err != nil || len(lists) != 1 {
 		return nil, errFind
 	}
-	points, ok := readObjects(lists[0])
-	if !ok {
-		return nil, errFind
-	}
-	for _, p := range points {
+	err = eachObject(lists[0], func(point object) error {
 		var id rerank.ID
-		if err := id.UnmarshalJSON(p.get("id")); err != nil {
-			return nil, errFind
-		}
+		err := id.UnmarshalJSON(point.get("id"))
 		ids = append(ids, id)
+		return err
+	})
+	if err != nil {
+		return nil, errFind
 	}
 	return ids, nil
 }
 
-// prefetches are the elements of a prefetch, which is one or an array of them.
+// A prefetch beyond these limits passes. Each level is read once more than the one around
+// it, so that a limit of the levels keeps the reading linear.
+const (
+	maxPrefetches     = 256 // of one query, side by side
+	maxPrefetchLevels = 8
+)
+
+// prefetches reads the elements of a prefetch, which is one object or an array of them.
 func prefetches(raw []byte) (all []object, err error) {
-	if one, err := readObject(raw); err == nil {
-		return []object{one}, nil
+	if len(raw) > 0 && raw[0] == '{' {
+		all = make([]object, 1)
+		all[0], err = readObject(raw)
+	} else {
+		all, err = readObjects(raw, maxPrefetches)
 	}
-	all, ok := readObjects(raw)
-	if !ok {
+	switch {
+	case errors.Is(err, errElements):
+		return nil, routing.Pass(passesPrefetch)
+	case errors.Is(err, errKeys):
+		return nil, routing.Pass("unknown-field")
+	case err != nil:
 		return nil, routing.Pass("malformed")
 	}
 	return all, nil
 }
 
-// knownPrefetch: a prefetch has known keys only, at any depth; its queries are
-// vectors, dense or sparse, and fusions.
-func knownPrefetch(raw []byte) error {
+// checkPrefetch returns why a prefetch passes: it has a key that is not known here, at any
+// level, a query that is neither a vector, dense or sparse, nor a fusion, or more than so
+// many levels. It stops with the context.
+func checkPrefetch(ctx context.Context, raw []byte, levels int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if levels == 0 {
+		return routing.Pass(passesPrefetch)
+	}
 	all, err := prefetches(raw)
 	if err != nil {
 		return err
@@ -64,14 +84,14 @@ func knownPrefetch(raw []byte) error {
 		if o.unknown("prefetch", "query", "using", "filter", "params", "score_threshold", "limit", "lookup_from") {
 			return routing.Pass("unknown-field")
 		}
-		if q, err := readObject(o.get("query")); err == nil && q.unknown("nearest", "fusion", "indices", "values") {
+		if q, err := readObject(o.get("query")); err == nil && q.unknown("nearest", "fusion", "indices", "values") || errors.Is(err, errKeys) {
 			return routing.Pass(passesPrefetch)
 		}
 		if err := readParams(o, &routing.Search{}); err != nil {
 			return err
 		}
 		if o.has(passesPrefetch) {
-			if err := knownPrefetch(o.get(passesPrefetch)); err != nil {
+			if err := checkPrefetch(ctx, o.get(passesPrefetch), levels-1); err != nil {
 				return err
 			}
 		}

@@ -120,18 +120,18 @@ type restCall struct {
 
 var _ routing.Exchange[rest.Answer] = (*restCall)(nil)
 
-// Read implements routing.Exchange. A long body waits for its turn beyond the time at
-// which its original should leave: until it is read nobody knows whether it may.
-func (c *restCall) Read(context.Context) (asked routing.Asked, err error) {
-	err = c.inTurn(c.in.Context(), len(c.body), func() (err error) {
-		asked, err = c.readNow()
+// Read implements routing.Exchange. A long body waits for its turn until the context ends,
+// which it does when the client leaves.
+func (c *restCall) Read(ctx context.Context) (asked routing.Asked, err error) {
+	err = c.inTurn(ctx, len(c.body), func() (err error) {
+		asked, err = c.readNow(ctx)
 		return err
 	})
 	return asked, err
 }
 
-// readNow reads the call, which takes a while where it is long.
-func (c *restCall) readNow() (asked routing.Asked, err error) {
+// readNow reads the call, in time that is linear in its length, and stops with the context.
+func (c *restCall) readNow(ctx context.Context) (asked routing.Asked, err error) {
 	consistent, err := c.readArguments(&asked)
 	if err != nil {
 		return asked, err
@@ -143,7 +143,10 @@ func (c *restCall) readNow() (asked routing.Asked, err error) {
 		return asked, err
 	}
 	for _, o := range c.searches {
-		s, err := c.read(o)
+		if err := ctx.Err(); err != nil {
+			return asked, err
+		}
+		s, err := c.read(ctx, o)
 		if err != nil {
 			return asked, err
 		}
@@ -241,13 +244,13 @@ func (c *restCall) IDs(a rest.Answer) (lists [][]rerank.ID, ok bool) {
 		return nil, false
 	}
 	for _, list := range found {
-		points, ok := readObjects(list)
-		if !ok {
+		ids := []rerank.ID{}
+		err := eachObject(list, func(point object) error {
+			ids = append(ids, rerank.TextID(string(point.get("id")))) // to be compared with each other only
+			return nil
+		})
+		if err != nil {
 			return nil, false
-		}
-		ids := make([]rerank.ID, len(points))
-		for i, p := range points {
-			ids[i] = rerank.TextID(string(p.get("id"))) // to be compared with each other only
 		}
 		lists = append(lists, ids)
 	}
@@ -256,7 +259,10 @@ func (c *restCall) IDs(a rest.Answer) (lists [][]rerank.ID, ok bool) {
 
 // split returns the body, and the searches in it.
 func (q request) split(body []byte) (whole object, searches []object, err error) {
-	if whole, err = readObject(body); err != nil {
+	switch whole, err = readDocument(body); {
+	case errors.Is(err, errKeys):
+		return nil, nil, routing.Pass("unknown-field")
+	case err != nil:
 		return nil, nil, routing.Pass("malformed")
 	}
 	if !q.batch {
@@ -265,8 +271,13 @@ func (q request) split(body []byte) (whole object, searches []object, err error)
 	if whole.unknown("searches") {
 		return nil, nil, routing.Pass("unknown-field")
 	}
-	searches, ok := readObjects(whole.get("searches"))
-	if !ok {
+	searches, err = readObjects(whole.get("searches"), routing.MaxBatch)
+	switch {
+	case errors.Is(err, errElements):
+		return nil, nil, routing.Pass("batch")
+	case errors.Is(err, errKeys):
+		return nil, nil, routing.Pass("unknown-field")
+	case err != nil:
 		return nil, nil, routing.Pass("malformed")
 	}
 	return whole, searches, nil
@@ -279,7 +290,7 @@ var (
 )
 
 // read reads one search, or why it passes.
-func (q request) read(o object) (s routing.Search, err error) {
+func (q request) read(ctx context.Context, o object) (s routing.Search, err error) {
 	keys := searchKeys
 	if q.query {
 		keys = queryKeys
@@ -294,7 +305,7 @@ func (q request) read(o object) (s routing.Search, err error) {
 	}
 	if o.has(passesPrefetch) {
 		s.Needs = append(s.Needs, passesPrefetch)
-		if err := knownPrefetch(o.get(passesPrefetch)); err != nil {
+		if err := checkPrefetch(ctx, o.get(passesPrefetch), maxPrefetchLevels); err != nil {
 			return s, err
 		}
 	}

@@ -3,6 +3,7 @@ package qdrant
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -43,15 +44,14 @@ var errUnexpected = errors.New("an answer of another form")
 
 // lists are the lists of points in an answer.
 func (q request) lists(body []byte) ([]json.RawMessage, error) {
-	o, err := readObject(body)
+	o, err := readDocument(body)
 	if err != nil {
 		return nil, err
 	}
 	lists := []json.RawMessage{o.get("result")}
 	if q.batch {
-		var ok bool
-		if lists, ok = readArray(o.get("result")); !ok {
-			return nil, errUnexpected
+		if lists, err = readArray(o.get("result"), routing.MaxBatch); err != nil {
+			return nil, fmt.Errorf("%w: %w", errUnexpected, err)
 		}
 	}
 	for i := range lists {
@@ -69,15 +69,14 @@ func (q request) lists(body []byte) ([]json.RawMessage, error) {
 
 // rebuild gives the confirmed points the order and the scores of the hits.
 func (q request) rebuild(body []byte, all []routing.Ranked, took time.Duration) ([]byte, error) {
-	o, err := readObject(body)
+	o, err := readDocument(body)
 	if err != nil {
 		return nil, err
 	}
 	lists := []json.RawMessage{o.get("result")}
 	if q.batch {
-		var ok bool
-		if lists, ok = readArray(o.get("result")); !ok {
-			return nil, errUnexpected
+		if lists, err = readArray(o.get("result"), routing.MaxBatch); err != nil {
+			return nil, fmt.Errorf("%w: %w", errUnexpected, err)
 		}
 	}
 	if len(lists) != len(all) {
@@ -109,13 +108,13 @@ func (q request) reorder(list json.RawMessage, r routing.Ranked) (json.RawMessag
 
 // reorderJSON is reorder, of JSON.
 func reorderJSON(list json.RawMessage, r routing.Ranked) (json.RawMessage, error) {
-	points, ok := readObjects(list)
-	if !ok {
-		return nil, errUnexpected
-	}
-	found := make(map[string]object, len(points))
-	for _, p := range points {
-		found[string(p.get("id"))] = p
+	found := map[string]object{}
+	err := eachObject(list, func(point object) error {
+		found[string(point.get("id"))] = point
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnexpected, err)
 	}
 	page, err := r.Page(func(id rerank.ID) bool { return found[string(idText(id))] != nil })
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	adapter "github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/rerank"
@@ -61,35 +62,6 @@ func (t *touched) uuid(text string) {
 	t.ids = append(t.ids, rerank.TextID(u.String()))
 }
 
-func (t *touched) id(p *qdrant.PointId) {
-	switch v := p.GetPointIdOptions().(type) {
-	case *qdrant.PointId_Num:
-		t.ids = append(t.ids, rerank.UintID(v.Num))
-	case *qdrant.PointId_Uuid:
-		t.uuid(v.Uuid)
-	default:
-		t.all = true
-	}
-}
-
-func (t *touched) selector(s *qdrant.PointsSelector) {
-	switch v := s.GetPointsSelectorOneOf().(type) {
-	case *qdrant.PointsSelector_Points:
-		for _, id := range v.Points.GetIds() {
-			t.id(id)
-		}
-	case *qdrant.PointsSelector_Filter:
-		text, err := adapter.FilterText(v.Filter)
-		if err != nil || text == "" {
-			t.all = true
-			return
-		}
-		t.filters = append(t.filters, text)
-	default:
-		t.all = true
-	}
-}
-
 // message is a protobuf message of the type M.
 type message[M any] interface {
 	*M
@@ -114,43 +86,118 @@ func readPoints[M any, P message[M]](field protowire.Number) func(b []byte, t *t
 func (t *touched) point(b []byte) bool {
 	before := len(t.ids)
 	return routing.Fields(b, func(number protowire.Number, value []byte) bool {
-		if number != 1 {
-			return true
-		}
-		id := &qdrant.PointId{}
-		if proto.Unmarshal(value, id) != nil {
-			return false
-		}
-		t.id(id)
-		return true
+		return number != 1 || t.pointID(value)
 	}) && len(t.ids) > before
 }
 
-// selects is a request with a selector of points.
-type selects interface{ GetPointsSelector() *qdrant.PointsSelector }
+// The fields of a PointId, which has one of them.
+const (
+	numberField = 1
+	uuidField   = 2
+)
 
-// selected is one that calls it points.
-type selected interface{ GetPoints() *qdrant.PointsSelector }
-
-func readSelector[M any, P message[M]](b []byte, t *touched) {
-	m := P(new(M))
-	if proto.Unmarshal(b, m) != nil || routing.HasUnknown(m.ProtoReflect()) {
-		t.all = true
-		return
+// pointID reads a PointId without decoding it, which takes many times its length. It
+// reports false for an id that is not understood, and for one beyond maxTouchedIDs.
+func (t *touched) pointID(b []byte) bool {
+	var number uint64
+	var text []byte
+	kindOf := protowire.Number(0)
+	for len(b) > 0 {
+		field, wire, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return false
+		}
+		b = b[n:]
+		switch {
+		case field == numberField && wire == protowire.VarintType:
+			number, n = protowire.ConsumeVarint(b)
+		case field == uuidField && wire == protowire.BytesType:
+			text, n = protowire.ConsumeBytes(b)
+		default:
+			return false
+		}
+		if n < 0 {
+			return false
+		}
+		kindOf, b = field, b[n:]
 	}
-	t.operation(m)
+	switch {
+	case kindOf == 0 || len(t.ids) >= maxTouchedIDs:
+		return false
+	case kindOf == uuidField:
+		t.uuid(string(text))
+	default:
+		t.ids = append(t.ids, rerank.UintID(number))
+	}
+	return true
 }
 
-// operation reads the selector of a request, or of an operation in a batch.
-func (t *touched) operation(m any) {
-	switch m := m.(type) {
-	case selects:
-		t.selector(m.GetPointsSelector())
-	case selected:
-		t.selector(m.GetPoints())
-	default:
-		t.all = true
+// The fields of a PointsSelector and of its list of ids.
+const (
+	selectorIDsField    = 1
+	selectorFilterField = 2
+	idsField            = 1
+)
+
+// selector reads a PointsSelector id by id: decoded as a whole it takes many times its
+// length. It reports false where the selector can be of any row.
+func (t *touched) selector(b []byte) bool {
+	selects := false
+	return routing.Fields(b, func(number protowire.Number, value []byte) bool {
+		selects = true
+		switch {
+		case value == nil: // not a message
+			return false
+		case number == selectorIDsField:
+			return routing.Fields(value, func(number protowire.Number, value []byte) bool {
+				return number == idsField && value != nil && t.pointID(value)
+			})
+		case number == selectorFilterField:
+			return t.filter(value)
+		}
+		return false
+	}) && selects
+}
+
+// filter reads the filter of a selector.
+func (t *touched) filter(b []byte) bool {
+	f := &qdrant.Filter{}
+	if len(t.filters) > 1 || routing.Decode(b, f) != nil { // two filters are any row already
+		return false
 	}
+	text, err := adapter.FilterText(f)
+	if err != nil || text == "" {
+		return false
+	}
+	t.filters = append(t.filters, text)
+	return true
+}
+
+// readSelector reads the selector of a request of the type M.
+func readSelector[M any, P message[M]](b []byte, t *touched) {
+	t.all = !t.selectorOf(b, P(new(M)).ProtoReflect().Descriptor()) || t.all
+}
+
+// selectorOf reads the PointsSelector in an encoded message of the described type, which
+// may be a PointsSelector itself. It reports false where the message has none, or has a
+// field that this build does not know.
+func (t *touched) selectorOf(b []byte, d protoreflect.MessageDescriptor) bool {
+	selectorType := (*qdrant.PointsSelector)(nil).ProtoReflect().Descriptor().FullName()
+	if d.FullName() == selectorType {
+		return t.selector(b)
+	}
+	selects := false
+	return routing.Fields(b, func(number protowire.Number, value []byte) bool {
+		field := d.Fields().ByNumber(number)
+		if field == nil {
+			return false
+		}
+		if field.Message() == nil || field.Message().FullName() != selectorType {
+			return true
+		}
+		selects = true
+		return value != nil && t.selector(value)
+	}) && selects
 }
 
 func readAll(_ []byte, t *touched) { t.all = true }
@@ -173,58 +220,39 @@ func readBatch(b []byte, t *touched) {
 		return number != operationsField || routing.Fields(value, func(number protowire.Number, value []byte) bool {
 			return t.batched(number, value)
 		})
-	}) || t.all
-	if t.kind == "" {
+	})
+	if t.kind == "" || t.all { // what was not read may be of any kind
 		t.kind = journal.Upsert
 	}
 }
 
-// batched reads one operation.
+// batched reads one operation. It reports false where that can be of any row.
 func (t *touched) batched(number protowire.Number, value []byte) bool {
 	switch number { //nolint:exhaustive // the others are read below
 	case upsertField:
 		t.also(journal.Upsert)
 		readPoints[qdrant.PointsUpdateOperation_PointStructList](1)(value, t)
-		return true
+		return !t.all
 	case updateVectorsField:
 		t.also(journal.Vectors)
 		readPoints[qdrant.PointsUpdateOperation_UpdateVectors](1)(value, t)
-		return true
+		return !t.all
 	}
-	o := &qdrant.PointsUpdateOperation{}
-	raw := protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)
-	if proto.Unmarshal(raw, o) != nil || routing.HasUnknown(o.ProtoReflect()) {
+	operation := (*qdrant.PointsUpdateOperation)(nil).ProtoReflect().Descriptor().Fields().ByNumber(number)
+	if operation == nil || value == nil {
 		return false
 	}
-	switch v := o.GetOperation().(type) {
-	case *qdrant.PointsUpdateOperation_DeletePoints_:
+	switch operation.Name() {
+	case "delete_points", "delete_deprecated":
 		t.also(journal.Delete)
-		t.operation(v.DeletePoints)
-	case *qdrant.PointsUpdateOperation_DeleteDeprecated:
-		t.also(journal.Delete)
-		t.selector(v.DeleteDeprecated) //nolint:staticcheck // older clients send it
-	case *qdrant.PointsUpdateOperation_DeleteVectors_:
+	case "delete_vectors":
 		t.also(journal.Vectors)
-		t.operation(v.DeleteVectors)
-	case *qdrant.PointsUpdateOperation_SetPayload_:
+	case "set_payload", "overwrite_payload", "delete_payload", "clear_payload", "clear_payload_deprecated":
 		t.also(journal.Payload)
-		t.operation(v.SetPayload)
-	case *qdrant.PointsUpdateOperation_OverwritePayload_:
-		t.also(journal.Payload)
-		t.operation(v.OverwritePayload)
-	case *qdrant.PointsUpdateOperation_DeletePayload_:
-		t.also(journal.Payload)
-		t.operation(v.DeletePayload)
-	case *qdrant.PointsUpdateOperation_ClearPayload_:
-		t.also(journal.Payload)
-		t.operation(v.ClearPayload)
-	case *qdrant.PointsUpdateOperation_ClearPayloadDeprecated:
-		t.also(journal.Payload)
-		t.selector(v.ClearPayloadDeprecated) //nolint:staticcheck // as above
 	default:
 		return false
 	}
-	return true
+	return t.selectorOf(value, operation.Message())
 }
 
 // waits reports whether the database answers once a write is applied.

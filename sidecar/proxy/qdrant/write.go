@@ -6,7 +6,6 @@ import (
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/sidecar/journal"
@@ -97,7 +96,7 @@ func ofCollection(name string) routing.Writing {
 func readAliases(b []byte) routing.Writing {
 	m := &qdrant.ChangeAliases{}
 	w := routing.Writing{Kind: journal.Collection}
-	if proto.Unmarshal(b, m) != nil || routing.HasUnknown(m.ProtoReflect()) {
+	if routing.Decode(b, m) != nil {
 		w.Everywhere = true
 		return w
 	}
@@ -116,7 +115,7 @@ func readShardKey(b []byte) routing.Writing {
 // readCluster reads a change of a cluster, of which only few change rows.
 func readCluster(b []byte) routing.Writing {
 	m := &qdrant.UpdateCollectionClusterSetupRequest{}
-	if proto.Unmarshal(b, m) == nil && !routing.HasUnknown(m.ProtoReflect()) && m.GetOperation() != nil &&
+	if routing.Decode(b, m) == nil && m.GetOperation() != nil &&
 		m.GetDeleteShardKey() == nil && m.GetReplicatePoints() == nil {
 		return routing.Writing{}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/jsonwalk"
 	"github.com/likenessdb/likeness/sidecar/journal"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
@@ -81,19 +82,28 @@ func writesREST(in *http.Request, body []byte) (w routing.Writing) {
 
 // rowsREST reads which points a request changes.
 func rowsREST(ctx context.Context, in *http.Request, body []byte, kind journal.Kind, batch bool) routing.Rows {
-	t, s := &touched{kind: kind}, scanner{b: body}
-	if in.Header.Get("Content-Encoding") != "" || !t.body(ctx, &s, batch) || s.next() != 0 {
+	t, s := &touched{kind: kind}, jsonwalk.New(body)
+	if in.Header.Get("Content-Encoding") != "" || !t.body(ctx, s, batch) || !s.AtEnd() {
 		t.all = true // packed, streamed, or not understood
 	}
 	return t.rows(in.URL.Query().Get("wait") == "true")
 }
 
-// pathParts are a path's parts as Qdrant reads them: empty ones do not count.
-func pathParts(u *url.URL) []string {
-	parts := slices.DeleteFunc(strings.Split(u.EscapedPath(), "/"), func(p string) bool { return p == "" })
-	for i, p := range parts {
-		if plain, err := url.PathUnescape(p); err == nil {
-			parts[i] = plain
+// maxPathParts is one more than the path of any write has.
+const maxPathParts = 8
+
+// pathParts splits a path as Qdrant does: empty parts do not count. It returns at most
+// maxPathParts parts, since a path with that many is not a write.
+func pathParts(u *url.URL) (parts []string) {
+	for part := range strings.SplitSeq(u.EscapedPath(), "/") {
+		if part == "" {
+			continue
+		}
+		if plain, err := url.PathUnescape(part); err == nil {
+			part = plain
+		}
+		if parts = append(parts, part); len(parts) == maxPathParts {
+			break
 		}
 	}
 	return parts
@@ -102,12 +112,12 @@ func pathParts(u *url.URL) []string {
 // aliasesREST reads a change of aliases.
 func aliasesREST(body []byte) routing.Writing {
 	w := routing.Writing{Kind: journal.Collection}
-	s := scanner{b: body}
-	known := s.object(func(key string) bool {
-		return key == "actions" && s.array(func() bool {
-			return s.object(func(action string) bool {
-				return slices.Contains([]string{"create_alias", "delete_alias", "rename_alias"}, action) && s.object(func(key string) bool {
-					name, ok := s.text()
+	s := jsonwalk.New(body)
+	known := s.Object(func(key string) bool {
+		return key == "actions" && s.Array(func() bool {
+			return s.Object(func(action string) bool {
+				return slices.Contains([]string{"create_alias", "delete_alias", "rename_alias"}, action) && s.Object(func(key string) bool {
+					name, ok := s.Text()
 					if strings.HasSuffix(key, "alias_name") {
 						w.Renamed = append(w.Renamed, name)
 					}
@@ -125,8 +135,8 @@ func aliasesREST(body []byte) routing.Writing {
 // movesOnly: a change of a cluster that changes no row.
 func movesOnly(body []byte) bool {
 	moves := []string{"move_shard", "replicate_shard", "abort_transfer", "drop_replica", "restart_transfer", "create_sharding_key"}
-	s := scanner{b: body}
-	return s.object(func(key string) bool { return slices.Contains(moves, key) && s.skip() })
+	s := jsonwalk.New(body)
+	return s.Object(func(key string) bool { return slices.Contains(moves, key) && s.Skip() })
 }
 
 // followREST has a request that writes followed; it is nil for every other one.

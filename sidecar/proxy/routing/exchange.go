@@ -83,7 +83,7 @@ func (c *call[A]) read(ctx context.Context) (err error) {
 	if c.asked, err = c.readInTime(ctx); err != nil {
 		return err
 	}
-	if len(c.asked.Searches) == 0 || len(c.asked.Searches) > maxBatch {
+	if len(c.asked.Searches) == 0 || len(c.asked.Searches) > MaxBatch {
 		return Pass("batch")
 	}
 	if c.target.Own == "" {
@@ -105,11 +105,40 @@ func (c *call[A]) read(ctx context.Context) (err error) {
 	return nil
 }
 
-// readInTime reads the call before its original has to leave.
+// readInTime reads the call before its original has to leave, and within the time that its
+// collection's routes have for a search. A call that cannot be read by then is degraded.
+// Where a route of the collection fails closed nobody knows before the call is read whether
+// the original may leave, so that only the client's leaving ends the reading.
 func (c *call[A]) readInTime(ctx context.Context) (Asked, error) {
-	ctx, cancel := c.untilOriginalLeaves(ctx)
-	defer cancel()
-	return c.x.Read(ctx)
+	if by := c.readBy(ctx); !by.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, by)
+		defer cancel()
+	}
+	asked, err := c.x.Read(ctx)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		err = Degraded{Reason: "deadline"}
+	case errors.Is(err, context.Canceled):
+		err = Degraded{Reason: "canceled"}
+	}
+	return asked, err
+}
+
+// readBy returns when the reading of the call is given up; zero is never.
+func (c *call[A]) readBy(ctx context.Context) time.Time {
+	by := c.Router.times(ctx, c.target.Routed, c.began, 0).leave
+	for _, name := range c.known[c.target.Routed] {
+		route, err := c.searcher.Route(name)
+		switch {
+		case err != nil:
+		case route.Failure == pipeline.FailClosed:
+			return time.Time{}
+		case route.Timeout > 0 && (by.IsZero() || c.began.Add(route.Timeout).Before(by)):
+			by = c.began.Add(route.Timeout)
+		}
+	}
+	return by
 }
 
 // untilOriginalLeaves returns a context that ends when the call's original has to leave.

@@ -2,8 +2,33 @@ package routing
 
 import (
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/likenessdb/likeness/internal/wirecount"
 )
+
+// decodable is what a request that the proxy decodes may have inside. A greater one goes to
+// the database undecoded. Together the limits keep what decoding takes beside the length of
+// a request below some ten megabytes; a batch of 256 searches with filters of sixty
+// conditions each is within them.
+var decodable = wirecount.Limits{Messages: 1 << 14, Fields: 1 << 17, Depth: 64}
+
+// Decode decodes a client's request into m. It returns the Pass why a request cannot be
+// read: it has too much inside, is not such a message, or has a field that this build does
+// not know.
+func Decode(request []byte, m proto.Message) error {
+	if wirecount.Check(request, m.ProtoReflect().Descriptor(), decodable) != nil {
+		return Pass("size")
+	}
+	if proto.Unmarshal(request, m) != nil {
+		return Pass("malformed")
+	}
+	if HasUnknown(m.ProtoReflect()) {
+		return Pass("unknown-field")
+	}
+	return nil
+}
 
 // Text reads a field of text off a message, as the name of the collection is,
 // and decodes nothing else. The last one counts.

@@ -240,11 +240,11 @@ func strength(s rerank.Status) int {
 	return slices.Index([]rerank.Status{rerank.StatusUnknown, rerank.StatusCalibrated, rerank.StatusExact}, s)
 }
 
-// maxBatch and parallel bound the searches of one call, and those at a time.
-const (
-	maxBatch = 256
-	parallel = 4
-)
+// MaxBatch is the most searches of one call that are answered. A call with more passes.
+const MaxBatch = 256
+
+// parallel is how many searches of one call are ranked at a time.
+const parallel = 4
 
 // rankAll ranks the searches of a call, the deeper the more hits of each. It
 // returns the Pass or Degraded of the first that has one: a call is answered by

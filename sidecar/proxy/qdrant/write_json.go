@@ -1,0 +1,121 @@
+package qdrant
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/likenessdb/likeness/internal/jsonwalk"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/journal"
+)
+
+// maxTouchedIDs is the most ids that are read of one write. A write that names more may
+// change any row: the follower would compare all rows anyway, and an id takes many times
+// the memory that it takes in the request.
+const maxTouchedIDs = 1 << 16
+
+// jsonID reads the id of a point. It reports false for anything else, and for an id beyond
+// maxTouchedIDs.
+func (t *touched) jsonID(s *jsonwalk.Scanner) bool {
+	if len(t.ids) >= maxTouchedIDs {
+		return false
+	}
+	if s.Next() == '"' {
+		text, ok := s.Text()
+		if ok {
+			t.uuid(text)
+		}
+		return ok
+	}
+	raw, ok := s.Value()
+	n, err := strconv.ParseUint(string(raw), 10, 64)
+	if !ok || err != nil {
+		return false
+	}
+	t.ids = append(t.ids, rerank.UintID(n))
+	return true
+}
+
+// body reads a request, or one that holds several operations. It reports whether
+// everything in it was understood, within the time of ctx.
+func (t *touched) body(ctx context.Context, s *jsonwalk.Scanner, batch bool) bool {
+	if !batch {
+		return t.jsonOperation(ctx, s)
+	}
+	t.kind = ""
+	ok := s.Object(func(key string) bool {
+		return key == "operations" && s.Array(func() bool {
+			return s.Object(func(operation string) bool {
+				kind := jsonOperations[operation]
+				t.also(kind)
+				return kind != "" && t.jsonOperation(ctx, s)
+			})
+		})
+	})
+	if t.kind == "" || !ok { // what was not read may be of any kind
+		t.kind = journal.Upsert
+	}
+	return ok
+}
+
+// jsonOperations are those of a batch.
+var jsonOperations = map[string]journal.Kind{
+	"upsert": journal.Upsert, "delete": journal.Delete, "update_vectors": journal.Vectors, "delete_vectors": journal.Vectors,
+	"set_payload": journal.Payload, "overwrite_payload": journal.Payload, "delete_payload": journal.Payload, "clear_payload": journal.Payload,
+}
+
+// harmless are keys that do not say which rows change.
+var harmless = []string{"shard_key", "payload", "keys", "key", "vector", "update_filter", "update_mode"}
+
+// jsonOperation reads the rows of an operation: points, as ids or with them, a
+// batch of columns, or a filter.
+func (t *touched) jsonOperation(ctx context.Context, s *jsonwalk.Scanner) bool {
+	named := false
+	ok := s.Object(func(key string) bool {
+		switch {
+		case key == "filter":
+			raw, ok := s.Value()
+			if string(raw) != "null" {
+				named = true
+				t.filters = append(t.filters, string(raw))
+			}
+			return ok && len(t.filters) <= 1 // two filters are any row
+		case s.Next() == 'n': // null
+			return s.Skip()
+		case key == "points":
+			named = true
+			return t.jsonPoints(ctx, s)
+		case key == "batch":
+			named = true
+			return s.Object(func(column string) bool {
+				if column == "ids" {
+					return t.jsonPoints(ctx, s)
+				}
+				return slices.Contains([]string{"vectors", "payloads"}, column) && s.Skip()
+			})
+		}
+		return slices.Contains(harmless, key) && s.Skip()
+	})
+	return ok && named
+}
+
+// jsonPoints reads ids, or points that have one.
+func (t *touched) jsonPoints(ctx context.Context, s *jsonwalk.Scanner) bool {
+	return s.Array(func() bool {
+		if ctx.Err() != nil {
+			return false
+		}
+		if s.Next() != '{' {
+			return t.jsonID(s)
+		}
+		found := false
+		return s.Object(func(key string) bool {
+			if key == "id" {
+				found = true
+				return t.jsonID(s)
+			}
+			return s.Skip()
+		}) && found
+	})
+}
