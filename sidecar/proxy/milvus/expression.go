@@ -1,39 +1,89 @@
 package milvus
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// An expression by primary key, as clients write it for a delete by ids: no
-// arithmetic, no escapes, no numbers in other forms than plain digits.
-var (
-	byKeys = regexp.MustCompile(`^\s*(\w+)\s*(?:==\s*(` + literal + `)|\b(?:in|IN)\s*\[\s*(` + literal + `(?:\s*,\s*` + literal + `)*)\s*,?\s*\])\s*$`)
-	one    = regexp.MustCompile(literal)
-)
+// blanks are the white space of expressions.
+const blanks = "\t\n\f\r "
 
-const literal = `(?:0|-?[1-9][0-9]*|"[^"\\]*"|'[^'\\]*')`
-
-// keysOf reads the ids that an expression picks by the primary key; ok is false
-// for every other expression.
+// keysOf reads the ids that an expression picks by the primary key, as clients write it for
+// a delete by ids: `key == 1` or `key in [1, 2]`, with no arithmetic, no escapes, and
+// numbers in plain digits. It reports false for every other expression, and for one of more
+// than maxTouchedIDs ids.
 func keysOf(expression, key string) (ids []rerank.ID, ok bool) {
-	found := byKeys.FindStringSubmatch(expression)
-	if found == nil || found[1] != key {
+	word, rest := cutWord(strings.TrimLeft(expression, blanks))
+	if word == "" || word != key {
 		return nil, false
 	}
-	for _, text := range one.FindAllString(found[2]+found[3], -1) {
-		if strings.ContainsAny(text[:1], `"'`) {
-			ids = append(ids, rerank.TextID(text[1:len(text)-1]))
-			continue
-		}
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
+	after := strings.TrimLeft(rest, blanks)
+	if value, ok := strings.CutPrefix(after, "=="); ok {
+		id, rest, ok := cutLiteral(strings.TrimLeft(value, blanks))
+		if !ok || strings.Trim(rest, blanks) != "" {
 			return nil, false
 		}
-		ids = append(ids, rerank.IntID(n))
+		return []rerank.ID{id}, true
 	}
-	return ids, true
+	operator, list := cutWord(after)
+	if operator != "in" && operator != "IN" || len(after) == len(rest) { // "keyin" is one word
+		return nil, false
+	}
+	list, ok = strings.CutPrefix(strings.TrimLeft(list, blanks), "[")
+	for ok && len(ids) < maxTouchedIDs {
+		var id rerank.ID
+		if id, list, ok = cutLiteral(strings.TrimLeft(list, blanks)); !ok {
+			return nil, false
+		}
+		ids = append(ids, id)
+		var more bool
+		list, more = strings.CutPrefix(strings.TrimLeft(list, blanks), ",")
+		if end, closed := strings.CutPrefix(strings.TrimLeft(list, blanks), "]"); closed && strings.Trim(end, blanks) == "" {
+			return ids, true
+		}
+		ok = more
+	}
+	return nil, false
+}
+
+// cutWord cuts the word that text begins with, of letters, digits and underscores.
+func cutWord(text string) (word, rest string) {
+	n := 0
+	for n < len(text) && isWordByte(text[n]) {
+		n++
+	}
+	return text[:n], text[n:]
+}
+
+func isWordByte(c byte) bool {
+	return c == '_' || isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// cutLiteral cuts the id that text begins with: a whole number in plain digits, or a quoted
+// text without escapes.
+func cutLiteral(text string) (id rerank.ID, rest string, ok bool) {
+	if text == "" {
+		return id, "", false
+	}
+	if quote := text[0]; quote == '"' || quote == '\'' {
+		end := strings.IndexByte(text[1:], quote)
+		if end < 0 || strings.IndexByte(text[1:1+end], '\\') >= 0 {
+			return id, "", false
+		}
+		return rerank.TextID(text[1 : 1+end]), text[end+2:], true
+	}
+	n := len(text) - len(strings.TrimPrefix(text, "-"))
+	first := n
+	for n < len(text) && isDigit(text[n]) {
+		n++
+	}
+	if n == first || text[first] == '0' && n > 1 { // no digits, or one before which a zero stands
+		return id, "", false
+	}
+	number, err := strconv.ParseInt(text[:n], 10, 64)
+	return rerank.IntID(number), text[n:], err == nil
 }

@@ -1,8 +1,8 @@
 package milvus
 
 import (
+	"cmp"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -15,35 +15,77 @@ import (
 // and its value be long.
 const maxRendered = 4 << 20 // bytes
 
-// piece is what a template is cut into: a whole string literal, a name in braces,
-// or text without either. A brace or a quote that is in none of them is an error.
-var piece = regexp.MustCompile(`^(?:"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*'|\{\s*([A-Za-z_]\w*)\s*\}|[^"'{}]+)`)
-
-// render writes an expression with the values of its names in their places, for a
-// store that is asked without a template. ok is false where that text might not
-// mean the same: the template is malformed, a name has no value, or a value has no
-// literal that the database reads back to it.
+// render writes an expression with the values of its names in their places, for a store
+// that is asked without a template. It reports false where that text might not mean the
+// same: the template is malformed, a name has no value, or a value has no literal that the
+// database reads back to it.
 func render(expression string, values map[string]*schemapb.TemplateValue) (text string, ok bool) {
 	var out strings.Builder
 	for expression != "" {
-		found := piece.FindStringSubmatch(expression)
-		if found == nil {
+		n := pieceLength(expression)
+		if n <= 0 {
 			return "", false
 		}
-		part := found[0]
-		expression = expression[len(part):]
-		if found[1] != "" {
-			if part, ok = valueText(values[found[1]]); !ok {
+		piece := expression[:n]
+		expression = expression[n:]
+		if piece[0] == '{' {
+			name, isName := templateName(piece)
+			if !isName {
 				return "", false
 			}
-			part = " " + part + " " // words beside it stay words of their own
+			if piece, ok = valueText(values[name]); !ok {
+				return "", false
+			}
+			piece = " " + piece + " " // words beside it stay words of their own
 		}
-		if out.Len()+len(part) > maxRendered {
+		if out.Len()+len(piece) > maxRendered {
 			return "", false
 		}
-		out.WriteString(part)
+		out.WriteString(piece)
 	}
 	return out.String(), true
+}
+
+// pieceLength returns the length of the piece that a template begins with: a string
+// literal, a part in braces, or text without either. It returns -1 where a literal or a
+// brace is not closed, or a brace closes nothing.
+func pieceLength(template string) int {
+	switch template[0] {
+	case '"', '\'':
+		return literalLength(template)
+	case '{':
+		return strings.IndexByte(template, '}') + 1
+	}
+	if n := strings.IndexAny(template, `"'{}`); n >= 0 {
+		return cmp.Or(n, -1) // at once, it is a closing brace
+	}
+	return len(template)
+}
+
+// literalLength returns the length of the string literal that text begins with, or -1 where
+// its line ends before it does.
+func literalLength(text string) int {
+	for n := 1; n < len(text); n++ {
+		switch text[n] {
+		case text[0]:
+			return n + 1
+		case '\\':
+			n++
+			if n < len(text) && text[n] == '\n' {
+				return -1
+			}
+		case '\r', '\n':
+			return -1
+		}
+	}
+	return -1
+}
+
+// templateName returns the name in a part in braces.
+func templateName(braced string) (string, bool) {
+	name := strings.Trim(braced[1:len(braced)-1], blanks)
+	word, rest := cutWord(name)
+	return name, word != "" && rest == "" && !isDigit(word[0])
 }
 
 // valueText is a value as a literal of Milvus's expressions.
