@@ -17,6 +17,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
 
+	"github.com/likenessdb/likeness/internal/wirecount"
 	pluginv1 "github.com/likenessdb/likeness/proto/gen/likeness/plugin/v1"
 )
 
@@ -104,13 +105,20 @@ func newServing(options []Option) *serving {
 	return s
 }
 
+// requestLimits are what a request of a host may have inside: 131,072 items with their
+// payloads, which decoding takes some tens of megabytes for.
+func requestLimits() wirecount.Limits {
+	return wirecount.Limits{Messages: 1 << 17, Fields: 1 << 19, Depth: 32}
+}
+
 // newServer makes a server for messages as great as the host said.
 func newServer(options []grpc.ServerOption) *grpc.Server {
 	most, err := strconv.Atoi(os.Getenv(MaxMessageEnv))
 	if err != nil || most <= 0 {
 		most = MaxMessageBytes
 	}
-	return grpc.NewServer(append(options, grpc.MaxRecvMsgSize(most), grpc.MaxSendMsgSize(most),
+	return grpc.NewServer(append(options, grpc.ForceServerCodecV2(wirecount.NewCodec(requestLimits())),
+		grpc.MaxRecvMsgSize(most), grpc.MaxSendMsgSize(most),
 		grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(1<<24))...)
 }
 

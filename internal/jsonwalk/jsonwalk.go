@@ -212,29 +212,42 @@ func (s *Scanner) Value() ([]byte, bool) {
 	return s.text[start:s.offset:s.offset], ok
 }
 
-// Size counts what decoding a JSON text would have to hold: values is at least the number
-// of its values and keys, depth the number of its levels. It stops beyond maxValues or
-// maxDepth, so that it costs no more than one pass over the text.
-func Size(text []byte, maxValues, maxDepth int) (values, depth int) {
-	s, level := New(text), 0
-	for values = 1; s.offset < len(s.text); {
+// Counts says what is inside a JSON text.
+type Counts struct {
+	Objects, Arrays int
+	// Texts is the number of strings, keys among them.
+	Texts int
+	// Commas is the number of commas between elements and between members.
+	Commas int
+	// Depth is the number of levels of arrays and objects.
+	Depth int
+}
+
+// Values returns a number that the values in the text do not exceed.
+func (c Counts) Values() int { return 1 + c.Objects + c.Arrays + c.Commas }
+
+// Count counts what is inside a JSON text, in one pass.
+func Count(text []byte) (c Counts) {
+	s, depth := New(text), 0
+	for s.offset < len(s.text) {
 		switch s.text[s.offset] {
 		case '"':
+			c.Texts++
 			s.skipText()
 			continue
-		case '[', '{':
-			values++
-			level++
-			depth = max(depth, level)
-		case ',', ':':
-			values++
-		case ']', '}':
-			level--
+		case '{':
+			c.Objects++
+			depth++
+		case '[':
+			c.Arrays++
+			depth++
+		case '}', ']':
+			depth--
+		case ',':
+			c.Commas++
 		}
-		if values > maxValues || depth > maxDepth {
-			return values, depth
-		}
+		c.Depth = max(c.Depth, depth)
 		s.offset++
 	}
-	return values, depth
+	return c
 }

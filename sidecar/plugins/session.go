@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/internal/traceparent"
+	"github.com/likenessdb/likeness/internal/wirecount"
 	"github.com/likenessdb/likeness/plugin"
 )
 
@@ -44,12 +45,15 @@ func (s *session) explain(err error) error {
 	return err
 }
 
+// answerLimits are what an answer of a plugin may have inside; scores and rows are packed.
+var answerLimits = wirecount.Limits{Messages: 1 << 14, Fields: 1 << 17, Depth: 32}
+
 // dialOptions are of every connection to a plugin. A fixed window spares the pings
 // that would measure one.
 func (o Options) dialOptions() []grpc.DialOption {
 	const window = 1 << 20
 	return append(traceparent.DialOptions(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxMessageBytes), grpc.MaxCallSendMsgSize(o.MaxMessageBytes)),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wirecount.NewCodec(answerLimits)), grpc.MaxCallRecvMsgSize(o.MaxMessageBytes), grpc.MaxCallSendMsgSize(o.MaxMessageBytes)),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},

@@ -6,13 +6,12 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip" // callers may compress
-	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/internal/inflate"
+	"github.com/likenessdb/likeness/internal/wirecount"
 )
 
 // asStreams describes a service of unary calls as one of streams that carry one
@@ -48,8 +47,11 @@ func receive(stream grpc.ServerStream, v any) error {
 	if err := stream.RecvMsg(&r); err != nil {
 		return err
 	}
-	if errors.Is(r.err, errMessageSize) {
+	switch {
+	case errors.Is(r.err, errMessageSize):
 		return r.err
+	case errors.Is(r.err, wirecount.ErrLimit):
+		return fmt.Errorf("%w: %w; split the batch, or send fewer items at a time", errMessageSize, r.err)
 	}
 	if r.err != nil {
 		return fmt.Errorf("%w: the bytes are not a %s", errMessage, m.ProtoReflect().Descriptor().FullName())
@@ -83,26 +85,30 @@ type received struct {
 	err     error
 }
 
+// requestLimits are what a request may have inside, which decoding it takes some twenty
+// megabytes for. The rules of the API allow fewer items and searches of one call.
+var requestLimits = wirecount.Limits{Messages: 1 << 16, Fields: 1 << 18, Depth: 16}
+
 // tolerant is the codec of protobuf that leaves the judgement of what was
 // received to receive.
 type tolerant struct {
-	encoding.CodecV2
+	wirecount.Codec
 	gzip *inflate.Decompressor
 }
 
 func newCodec(gzip *inflate.Decompressor) tolerant {
-	return tolerant{encoding.GetCodecV2(protocodec.Name), gzip}
+	return tolerant{wirecount.NewCodec(requestLimits), gzip}
 }
 
 func (c tolerant) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ok := v.(*received)
 	switch {
 	case !ok:
-		return c.CodecV2.Unmarshal(data, v)
+		return c.Codec.Unmarshal(data, v)
 	case c.gzip.TooLarge(data):
 		r.err = fmt.Errorf("%w: %s", errMessageSize, c.gzip.Problem())
 	default:
-		r.err = c.CodecV2.Unmarshal(data, r.message)
+		r.err = c.Codec.Unmarshal(data, r.message)
 	}
 	return nil
 }

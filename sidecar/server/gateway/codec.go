@@ -3,12 +3,15 @@ package gateway
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/internal/jsonwalk"
 )
 
 // codec is the JSON form of messages. Fields have the names of the schema, zeros
@@ -32,12 +35,37 @@ func (c *codec) NewDecoder(r io.Reader) runtime.Decoder {
 			return io.EOF // an empty message
 		}
 		return from.inTurn(func() error {
+			if err := checkCounts(data); err != nil {
+				return err
+			}
 			if err := c.UnmarshalOptions.Unmarshal(data, m); err != nil {
 				return errors.New(plain(err))
 			}
 			return nil
 		})
 	})
+}
+
+// What the JSON of a request may have inside: an object of three bytes becomes a message of
+// hundreds. The rules of the API allow fewer items and searches of one call.
+const (
+	maxObjects = 1 << 16
+	maxTexts   = 1 << 18
+	maxDepth   = 64
+)
+
+// checkCounts returns an error for JSON that would take many times its length, decoded.
+func checkCounts(data []byte) error {
+	c := jsonwalk.Count(data)
+	switch {
+	case c.Objects > maxObjects:
+		return fmt.Errorf("the JSON has %d objects, at most %d; split the batch, or send fewer items at a time", c.Objects, maxObjects)
+	case c.Texts > maxTexts:
+		return fmt.Errorf("the JSON has %d keys and texts, at most %d; split the batch", c.Texts, maxTexts)
+	case c.Depth > maxDepth:
+		return fmt.Errorf("the JSON has %d levels, at most %d; no message of the API has as many", c.Depth, maxDepth)
+	}
+	return nil
 }
 
 // plain is an error's text without the mark of protobuf, whose space varies.
