@@ -53,6 +53,7 @@ func (a *app) servePlugin(ctx context.Context, src config.Source, protocol int) 
 	if err != nil {
 		return err
 	}
+	defer limitMemory(options.Logger, int64(c.Limits.Memory))()
 	options.Answer = func(s *server.Server) error {
 		// The server drains when ctx is done; before that nothing cuts its calls.
 		return plugin.ServeServices(context.WithoutCancel(ctx), "likeness "+options.Build.Version,

@@ -59,6 +59,7 @@ func (a *app) serve(cmd *cobra.Command, src config.Source, readyFile string) err
 	if err != nil {
 		return err
 	}
+	defer limitMemory(options.Logger, int64(c.Limits.Memory))()
 	if readyFile != "" {
 		defer os.Remove(readyFile)
 		options.Ready = func(at serve.Addresses) {

@@ -121,8 +121,8 @@ type Limits struct {
 	MaxBatch int `yaml:"max_batch" min:"1" max:"1024" reload:"live"`
 	// Searches of one SearchBatch that run at the same time.
 	BatchParallelism int `yaml:"batch_parallelism" min:"1" reload:"live"`
-	// Soft limit of the Go heap; 0 is GOMEMLIMIT or none. Mapped files do not count. Searches are refused while little of it
-	// is left. In a container give it four fifths of the container's.
+	// Soft limit of the Go heap; 0 is GOMEMLIMIT, or nine tenths of the container's memory, or none. Mapped files do not
+	// count. Searches are refused while little of it is left.
 	Memory Bytes `yaml:"memory" min:"0" reload:"live"`
 }
 
