@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/caught"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -41,7 +42,8 @@ func newWorker(s *Scanner) *worker {
 func (w *worker) scan(j *job, from, to int) {
 	for from < to {
 		screen, threshold, n := j.plan(to - from)
-		if err := w.piece(j, from, from+n, screen, threshold); err != nil {
+		err := caught.Call(func() error { return w.piece(j, from, from+n, screen, threshold) }) // it may be another caller's job
+		if err != nil {
 			j.fail(err)
 			return
 		}

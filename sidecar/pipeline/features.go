@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/caught"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -301,7 +302,9 @@ func (o *opened) encode(ctx context.Context, ids []rerank.ID, starts []int32, ba
 	share := max(minShare, (base.Rows+workers-1)/workers)
 	for from := 0; from < base.Rows; from += share {
 		to := min(from+share, base.Rows)
-		g.Go(func() error { return o.Model.EncodeItems(features.Slice(from, to), base.Slice(from, to)) })
+		g.Go(func() error {
+			return caught.Call(func() error { return o.Model.EncodeItems(features.Slice(from, to), base.Slice(from, to)) })
+		})
 	}
 	if err := g.Wait(); err != nil {
 		return batch{}, fmt.Errorf("%w: %w", errEncode, err)

@@ -1,0 +1,216 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/likenessdb/likeness/internal/balance"
+	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// insideKey holds what a search does once it was let in.
+type insideKey struct{}
+
+// patient is a searcher whose searches do what their context says.
+var patient = searcher(func(ctx context.Context) error {
+	if inside, ok := ctx.Value(insideKey{}).(func(context.Context) error); ok {
+		return inside(ctx)
+	}
+	return nil
+})
+
+// slots are the slots for searches, or scorings, of a route.
+func slots(a *admission.Searcher, route string, n int, score bool) balance.Resource {
+	return balance.Slots(fmt.Sprintf("slots of %q, scoring %t", route, score), n, func(ctx context.Context, inside func()) error {
+		return enter(ctx, a, route, score, func(context.Context) error {
+			inside()
+			return nil
+		})
+	})
+}
+
+// enter makes one call that does something once it was let in.
+func enter(ctx context.Context, a *admission.Searcher, route string, score bool, inside func(context.Context) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	ctx = context.WithValue(ctx, insideKey{}, inside)
+	if score {
+		_, err = a.Score(ctx, pipeline.ScoreRequest{Route: route})
+		return err
+	}
+	_, err = a.Search(ctx, pipeline.Request{Route: route})
+	return err
+}
+
+// TestEverySlotComesBack: after every kind of end, all slots can be taken at the same
+// time, those of a route and those of all routes together.
+func TestEverySlotComesBack(t *testing.T) {
+	const most = 12
+	down := errors.New("the store is down")
+	ends := map[string]func(ctx context.Context, a *admission.Searcher, route string, score bool) error{
+		"answered": func(ctx context.Context, a *admission.Searcher, route string, score bool) error {
+			return enter(ctx, a, route, score, fine)
+		},
+		"failed": func(ctx context.Context, a *admission.Searcher, route string, score bool) error {
+			return enter(ctx, a, route, score, func(context.Context) error { return down })
+		},
+		"panicked": func(ctx context.Context, a *admission.Searcher, route string, score bool) error {
+			return enter(ctx, a, route, score, func(context.Context) error { panic("a model") })
+		},
+		"cancelled before": func(ctx context.Context, a *admission.Searcher, route string, score bool) error {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			return enter(ctx, a, route, score, func(ctx context.Context) error { return ctx.Err() })
+		},
+		"cancelled inside": func(ctx context.Context, a *admission.Searcher, route string, score bool) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			return enter(ctx, a, route, score, func(ctx context.Context) error {
+				cancel()
+				return ctx.Err()
+			})
+		},
+		"out of time": func(ctx context.Context, a *admission.Searcher, route string, score bool) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+			defer cancel()
+			return enter(ctx, a, route, score, func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		},
+	}
+	for end, call := range ends {
+		for name, o := range settings(most) {
+			t.Run(end+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a := admission.New(patient, o)
+					for _, route := range []string{"products", "none of that name"} {
+						for _, score := range []bool{false, true} {
+							for range max(2*most, 2*runtime.GOMAXPROCS(0)) {
+								_ = call(t.Context(), a, route, score)
+							}
+						}
+					}
+					wantSlots(t, a, o)
+				})
+			})
+		}
+	}
+}
+
+// settings are the ways in which a route can be bounded; all of them let in most.
+func settings(most int) map[string]admission.Options {
+	route := func(l admission.Limit) map[string]admission.Limit { return map[string]admission.Limit{"products": l} }
+	return map[string]admission.Options{
+		"a common limit":    {MaxSearches: most},
+		"an adaptive one":   {MaxSearches: most, Adaptive: true},
+		"the route's own":   {MaxSearches: most, Limits: route(admission.Limit{MaxSearches: most / 2})},
+		"both":              {MaxSearches: most, Adaptive: true, Limits: route(admission.Limit{MaxSearches: most / 2})},
+		"a rate of its own": {MaxSearches: most, Limits: route(admission.Limit{Rate: 1000, Burst: 1000})},
+	}
+}
+
+// wantSlots wants every slot to be free, each several times over.
+func wantSlots(t *testing.T, a *admission.Searcher, o admission.Options) {
+	t.Helper()
+	routes := o.MaxSearches
+	if own := o.Limits["products"].MaxSearches; own > 0 {
+		routes = own
+	}
+	if o.Adaptive { // it lets in fewer at first
+		l, ok := a.Load("products")
+		if !ok || l.InFlight != 0 || l.Queued != 0 {
+			t.Errorf("in the end %+v", l)
+		}
+		routes = min(routes, l.Limit)
+	}
+	for range 2 {
+		balance.Now(t, slots(a, "products", routes, false), slots(a, "products", routes, true))
+		balance.Now(t, slots(a, "none of that name", o.MaxSearches, false), slots(a, "none of that name", o.MaxSearches, true))
+	}
+	if a.Busy() {
+		t.Error("nobody searches and it is busy")
+	}
+}
+
+// TestRefusalsTakeNothing: what is refused, for whatever reason, leaves every slot to
+// others, and the reason is the one that it says.
+func TestRefusalsTakeNothing(t *testing.T) {
+	const most = 6
+	for name, o := range settings(most) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var told refusals
+				o.Refused = told.note
+				a := admission.New(patient, o)
+				release, refused := make(chan struct{}), 0
+				held, inside := make(chan struct{}, 10*most), make(chan error, 10*most)
+				for range most {
+					go func() {
+						inside <- enter(t.Context(), a, "products", false, func(context.Context) error {
+							held <- struct{}{}
+							<-release
+							return nil
+						})
+					}()
+				}
+				synctest.Wait()
+				for _, score := range []bool{false, true} {
+					for range 20 {
+						ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
+						if err := enter(ctx, a, "products", score, fine); errors.Is(err, admission.ErrOverload) {
+							refused++
+						}
+						cancel()
+					}
+				}
+				if len(held) == 0 || refused == 0 {
+					t.Errorf("%d held, %d refused", len(held), refused)
+				}
+				close(release)
+				synctest.Wait()
+				wantSlots(t, a, o)
+				n := 0
+				for _, of := range told.all {
+					n += of
+				}
+				if refused += most - len(held); n != refused {
+					t.Errorf("%d refused, told of %v", refused, told.all)
+				}
+			})
+		})
+	}
+}
+
+// TestARateRefusesWithoutASlot: what comes too often takes none of the slots.
+func TestARateRefusesWithoutASlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 4
+		for _, adaptive := range []bool{false, true} {
+			a := admission.New(patient, admission.Options{MaxSearches: most, Adaptive: adaptive, Limits: map[string]admission.Limit{"products": {Rate: 1, Burst: 1, MaxSearches: most}}})
+			refused := 0
+			for _, score := range []bool{false, true} {
+				for range 10 * most {
+					if errors.Is(enter(t.Context(), a, "products", score, fine), admission.ErrOverload) {
+						refused++
+					}
+				}
+			}
+			if refused != 20*most-1 {
+				t.Errorf("%d refused", refused)
+			}
+			balance.Now(t, slots(a, "none of that name", most, false))
+			a.Adjust(admission.Options{MaxSearches: most, Adaptive: adaptive}) // without the rate, with the slots from before
+			balance.Now(t, slots(a, "products", most, true))
+		}
+	})
+}
