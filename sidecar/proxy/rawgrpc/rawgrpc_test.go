@@ -24,9 +24,12 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	grpcpeer "google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/likenessdb/likeness/internal/balance"
 	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 )
@@ -36,6 +39,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	knownMethod   = "/qdrant.Points/Search"
 	unknownMethod = "/of.tomorrow.Service/Method"
+	// answeredMethod is answered by a peer whose other calls wait.
+	answeredMethod = "/qdrant.Points/Count"
 )
 
 // bytesCodec sends and receives *[]byte.
@@ -73,6 +78,7 @@ type peer struct {
 	header, trailer metadata.MD
 	end             error
 	blocked         chan context.Context // if set, a call waits here for its end
+	links           *links               // if set, counts the connections
 
 	mu    sync.Mutex
 	calls []call
@@ -94,7 +100,7 @@ func (p *peer) handle(_ any, s grpc.ServerStream) error {
 		}
 	}
 	s.SetTrailer(p.trailer)
-	if p.blocked != nil {
+	if p.blocked != nil && method != answeredMethod {
 		p.blocked <- s.Context()
 		<-s.Context().Done()
 		return status.FromContextError(s.Context().Err()).Err()
@@ -135,13 +141,27 @@ func reversed(b []byte) []byte {
 // start runs a peer and a proxy in front of it, and connects to the proxy.
 func start(t testing.TB, p *peer) *grpc.ClientConn {
 	t.Helper()
-	database := grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxRecvMsgSize(1<<30))
+	return startWith(t, p, func(*rawgrpc.Options) {})
+}
+
+// startWith does so with other options.
+func startWith(t testing.TB, p *peer, change func(*rawgrpc.Options)) *grpc.ClientConn {
+	t.Helper()
+	received := intake.New(64 << 20)
+	balance.Check(t, balance.Bytes(received))
+	options := []grpc.ServerOption{grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxRecvMsgSize(1 << 30)}
+	if p.links != nil {
+		options = append(options, grpc.StatsHandler(p.links))
+	}
+	database := grpc.NewServer(options...)
 	address := serve(t, database.Serve)
 	upstream, err := rawgrpc.Dial(address, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := rawgrpc.NewServer(rawgrpc.Options{Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}, MaxStreams: 100, MaxUnpacked: 1 << 20, Intake: intake.New(64 << 20)})
+	o := rawgrpc.Options{Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}, MaxStreams: 100, MaxUnpacked: 1 << 20, Intake: received}
+	change(&o)
+	server := rawgrpc.NewServer(o)
 	conn := connect(t, serve(t, server.Serve))
 	t.Cleanup(func() {
 		_ = conn.Close()
@@ -314,21 +334,110 @@ func TestDeadlineAndCancellationReachTheDatabase(t *testing.T) {
 	}
 }
 
-// More cancelled calls than one connection takes leave the others alone.
+// mostResets is fewer than the cancelled calls after which Qdrant closes a connection,
+// which would fail the calls of other clients on it.
+const mostResets = 19
+
+// links counts a server's connections, and is told when one ends.
+type links struct {
+	mu        sync.Mutex
+	open, all int
+	ended     chan struct{}
+}
+
+func (*links) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*links) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (*links) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+func (l *links) HandleConn(_ context.Context, s stats.ConnStats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, begins := s.(*stats.ConnBegin); begins {
+		l.open++
+		l.all++
+		return
+	}
+	l.open--
+	select {
+	case l.ended <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until at most n connections are open.
+func (l *links) await(t *testing.T, n int) {
+	t.Helper()
+	patience := time.After(20 * time.Second)
+	for {
+		l.mu.Lock()
+		open := l.open
+		l.mu.Unlock()
+		if open <= n {
+			return
+		}
+		select {
+		case <-l.ended:
+		case <-patience:
+			t.Errorf("%d connections are open, want %d at most", open, n)
+			return
+		}
+	}
+}
+
+// TestCancelledCallsMoveToNewConnections: no connection to the database sees as many
+// cancelled calls as Qdrant closes one for, whichever way the calls come, one after the
+// other and many at a time; those that are left are closed, and other calls go on.
 func TestCancelledCallsMoveToNewConnections(t *testing.T) {
-	p := &peer{blocked: make(chan context.Context)}
-	conn := start(t, p)
-	for range 300 {
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() {
+	const calls = 300
+	for method, parallel := range map[string]int{knownMethod: 1, unknownMethod: 1, knownMethod + " ": 8, "/qdrant.Points/Query": 1} {
+		t.Run(fmt.Sprintf("%s%d at a time", method, parallel), func(t *testing.T) {
+			p := &peer{blocked: make(chan context.Context), links: &links{ended: make(chan struct{}, 1)}}
+			var asking *rawgrpc.Upstream
+			conn := startWith(t, p, func(o *rawgrpc.Options) {
+				asking = o.Upstream
+				o.Intercept = map[string]rawgrpc.Interceptor{"/qdrant.Points/Query": func(ctx context.Context, request []byte) (r rawgrpc.Reply) {
+					_, _, _, r.Err = asking.Call(ctx, knownMethod, request)
+					return r
+				}}
+			})
+			cancelled := map[string]int{}
+			for range calls / parallel {
+				ctx, cancel := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				for range parallel {
+					all.Go(func() {
+						request, answer := []byte("q"), []byte(nil)
+						if err := conn.Invoke(ctx, strings.TrimSpace(method), &request, &answer); status.Code(err) != codes.Canceled {
+							t.Error(err)
+						}
+					})
+				}
+				var inside []context.Context
+				for range parallel {
+					inside = append(inside, <-p.blocked)
+				}
+				cancel()
+				all.Wait()
+				for _, database := range inside {
+					<-database.Done()
+					from, _ := grpcpeer.FromContext(database)
+					cancelled[from.Addr.String()]++
+				}
+			}
+			for address, n := range cancelled {
+				if n > mostResets {
+					t.Errorf("the connection of %s saw %d cancelled calls, of %d", address, n, calls)
+				}
+			}
+			if len(cancelled) < calls/mostResets {
+				t.Errorf("%d calls were cancelled on %d connections", calls, len(cancelled))
+			}
+			p.links.await(t, 8)
 			request, answer := []byte("q"), []byte(nil)
-			ended <- conn.Invoke(ctx, knownMethod, &request, &answer)
-		}()
-		database := <-p.blocked
-		cancel()
-		<-ended
-		<-database.Done()
+			if err := conn.Invoke(t.Context(), answeredMethod, &request, &answer); err != nil || string(answer) != "q" {
+				t.Errorf("a call afterwards: %q, %v", answer, err)
+			}
+		})
 	}
 }
 
