@@ -1,0 +1,325 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/likenessdb/likeness/adapters/adaptertest/recorder"
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/server"
+)
+
+// asked is what a searcher was asked, and by when.
+type asked struct {
+	pipeline.Request
+	pipeline.ScoreRequest
+
+	left time.Duration // until the deadline; 0: there is none
+}
+
+// noting is a searcher that notes what it is asked, and answers.
+type noting struct {
+	pipeline.Searcher
+	answer pipeline.Answer
+	scores pipeline.ScoreAnswer
+
+	mu  sync.Mutex
+	all []asked
+}
+
+func (n *noting) note(ctx context.Context, a asked) {
+	if deadline, has := ctx.Deadline(); has {
+		a.left = time.Until(deadline)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = append(n.all, a)
+}
+
+func (n *noting) Search(ctx context.Context, r pipeline.Request) (pipeline.Answer, error) {
+	n.note(ctx, asked{Request: r})
+	return n.answer, nil
+}
+
+func (n *noting) Score(ctx context.Context, r pipeline.ScoreRequest) (pipeline.ScoreAnswer, error) {
+	n.note(ctx, asked{ScoreRequest: r})
+	return n.scores, nil
+}
+
+func (n *noting) last(t *testing.T) asked {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.all) == 0 {
+		t.Fatal("nothing was asked")
+	}
+	return n.all[len(n.all)-1]
+}
+
+func startNoting(t *testing.T, n *noting) *world {
+	t.Helper()
+	return start(t, func(o *server.Options) {
+		n.Searcher = o.Searcher
+		o.Searcher = n
+	})
+}
+
+// everything is a search on which every field is set.
+func everything() *likenessv1.SearchRequest {
+	return &likenessv1.SearchRequest{
+		Route: "things",
+		Query: &likenessv1.Query{Vector: []float32{1, 2, 3, 4}, UserId: proto.Int64(7), Text: "words", Context: map[string]float32{"hour": 3}},
+		K:     11, Filter: `{"must": []}`, Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13,
+		Weights: likenessv1.Weights_WEIGHTS_GATES, MaxGap: proto.Float32(0.5), Timeout: durationpb.New(40 * time.Second), Explain: true,
+		Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15,
+	}
+}
+
+// unset returns the fields of a message, and of the messages in it, that are not set.
+func unset(m protoreflect.Message, path string) (names []string) {
+	for i := range m.Descriptor().Fields().Len() {
+		f := m.Descriptor().Fields().Get(i)
+		name := path + string(f.Name())
+		if !m.Has(f) {
+			if f.ContainingOneof() == nil || f.ContainingOneof().IsSynthetic() {
+				names = append(names, name)
+			}
+			continue
+		}
+		if f.Message() != nil && !f.IsMap() && !f.IsList() && strings.HasPrefix(string(f.Message().FullName()), "likeness.") {
+			names = append(names, unset(m.Get(f).Message(), name+".")...)
+		}
+	}
+	return names
+}
+
+// without returns copies of a message, each without one of the fields that are set, of
+// the messages in it too, by the path of the field.
+func without(m proto.Message) map[string]proto.Message {
+	out := map[string]proto.Message{}
+	var walk func(of protoreflect.Message, path []protoreflect.FieldDescriptor)
+	walk = func(of protoreflect.Message, path []protoreflect.FieldDescriptor) {
+		of.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			here := append(slices.Clone(path), f)
+			c := proto.Clone(m)
+			at, name := c.ProtoReflect(), ""
+			for _, p := range here[:len(here)-1] {
+				at, name = at.Mutable(p).Message(), name+string(p.Name())+"."
+			}
+			at.Clear(f)
+			out[name+string(f.Name())] = c
+			if f.Message() != nil && !f.IsMap() && !f.IsList() && strings.HasPrefix(string(f.Message().FullName()), "likeness.") {
+				walk(v.Message(), here)
+			}
+			return true
+		})
+	}
+	walk(m.ProtoReflect(), nil)
+	return out
+}
+
+// TestEveryFieldReachesThePipeline: of a search, alone and in a batch. A field of the
+// API that is added and not passed on fails it.
+func TestEveryFieldReachesThePipeline(t *testing.T) {
+	n := &noting{}
+	w := startNoting(t, n)
+	all := everything()
+	if names := unset(all.ProtoReflect(), ""); len(names) > 0 {
+		t.Fatalf("the test does not set %q", names)
+	}
+	gap, calls := float32(0.5), 14
+	want := pipeline.Request{
+		Route: "things", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}},
+		K: 11, Filter: `{"must": []}`, Strategy: rerank.Combined, Depth: 12, AverageDepth: 13, Weights: rerank.GateWeights, Head: "head",
+		MaxGap: &gap, Explain: true, Payload: true, PayloadFields: []string{"n"}, Calls: &calls, Rounds: 15,
+	}
+	not := map[string]string{
+		"Partitions": "the API has none: a route names them", "NoFallback": "the proxy's alone, which has the database's own answer",
+		"Confirms": "the proxy's alone, which confirms hits itself",
+	}
+	if names := append(recorder.Unset(want, not), recorder.Unset(want.Query, nil)...); len(names) > 0 {
+		t.Fatalf("the test wants nothing of %q", names)
+	}
+	send := map[string]func(*likenessv1.SearchRequest) error{
+		"alone": func(r *likenessv1.SearchRequest) error {
+			_, err := w.search.Search(t.Context(), r)
+			return err
+		},
+		"in a batch": func(r *likenessv1.SearchRequest) error {
+			answer, err := w.search.SearchBatch(t.Context(), &likenessv1.SearchBatchRequest{Searches: []*likenessv1.SearchRequest{r}})
+			if err == nil && answer.GetResults()[0].GetError() != nil {
+				err = fmt.Errorf("%v", answer.GetResults()[0].GetError())
+			}
+			return err
+		},
+	}
+	for way, send := range send {
+		if err := send(all); err != nil {
+			t.Fatal(err)
+		}
+		got := n.last(t)
+		for _, d := range recorder.Differences(got.Request, want) {
+			t.Errorf("%s: %s", way, d)
+		}
+		if got.left <= 0 || got.left > 40*time.Second {
+			t.Errorf("%s: the deadline is in %v, want the timeout's 40 s", way, got.left)
+		}
+		for name, less := range without(all) {
+			before := len(n.all)
+			if err := send(less.(*likenessv1.SearchRequest)); err != nil {
+				if len(n.all) != before {
+					t.Errorf("%s, without %s: refused after it was asked: %v", way, name, err)
+				}
+				continue // the field has to be there
+			}
+			now := n.last(t)
+			if len(recorder.Differences(now.Request, want)) == 0 && (now.left > 0) == (got.left > 0) {
+				t.Errorf("%s: nothing that the pipeline is asked depends on %s", way, name)
+			}
+		}
+	}
+}
+
+// TestEveryFieldOfAScoring: of Score and Explain.
+func TestEveryFieldOfAScoring(t *testing.T) {
+	n := &noting{}
+	w := startNoting(t, n)
+	query := &likenessv1.Query{Vector: []float32{1, 2, 3, 4}, UserId: proto.Int64(7), Text: "words", Context: map[string]float32{"hour": 3}}
+	ids := &likenessv1.ItemIds{Ids: []*likenessv1.ItemId{
+		{Id: &likenessv1.ItemId_Number{Number: math.MaxUint64}}, {Id: &likenessv1.ItemId_Negative{Negative: -3}}, {Id: &likenessv1.ItemId_Text{Text: "3"}},
+	}}
+	vectors := &likenessv1.Vectors{Vectors: []*likenessv1.Vector{{Values: []float32{1, 2, 3, 4}}, {Values: []float32{5, 6, 7, 8}}}}
+	wantQuery := rerank.Query{Vector: []float32{1, 2, 3, 4}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}}
+	wantIDs := []rerank.ID{rerank.UintID(math.MaxUint64), rerank.IntID(-3), rerank.TextID("3")}
+	wantVectors := rerank.Matrix{Rows: 2, Cols: 4, Data: []float32{1, 2, 3, 4, 5, 6, 7, 8}}
+	if names := append(unset((&likenessv1.ScoreRequest{Route: "things", Query: query}).ProtoReflect(), ""), unset((&likenessv1.ExplainRequest{Route: "things", Query: query}).ProtoReflect(), "")...); len(names) > 0 {
+		t.Fatalf("the test does not set %q", names)
+	}
+	for name, c := range map[string]struct {
+		send func() error
+		want pipeline.ScoreRequest
+	}{
+		"score ids": {func() error {
+			_, err := w.search.Score(t.Context(), &likenessv1.ScoreRequest{Route: "things", Query: query, Items: &likenessv1.ScoreRequest_Ids{Ids: ids}})
+			return err
+		}, pipeline.ScoreRequest{Route: "things", Query: wantQuery, IDs: wantIDs}},
+		"score vectors": {func() error {
+			_, err := w.search.Score(t.Context(), &likenessv1.ScoreRequest{Route: "things", Query: query, Items: &likenessv1.ScoreRequest_Vectors{Vectors: vectors}})
+			return err
+		}, pipeline.ScoreRequest{Route: "things", Query: wantQuery, Vectors: wantVectors}},
+		"explain ids": {func() error {
+			_, err := w.search.Explain(t.Context(), &likenessv1.ExplainRequest{Route: "things", Query: query, Items: &likenessv1.ExplainRequest_Ids{Ids: ids}})
+			return err
+		}, pipeline.ScoreRequest{Route: "things", Query: wantQuery, IDs: wantIDs, Explain: true}},
+		"explain vectors": {func() error {
+			_, err := w.search.Explain(t.Context(), &likenessv1.ExplainRequest{Route: "things", Query: query, Items: &likenessv1.ExplainRequest_Vectors{Vectors: vectors}})
+			return err
+		}, pipeline.ScoreRequest{Route: "things", Query: wantQuery, Vectors: wantVectors, Explain: true}},
+	} {
+		if err := c.send(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, d := range recorder.Differences(n.last(t).ScoreRequest, c.want) {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
+// answerWith is an answer on which every field is set.
+func answerWith() pipeline.Answer {
+	return pipeline.Answer{
+		Hits: []pipeline.Hit{{
+			ID: rerank.UintID(3), Score: 1.5, Payload: []byte(`{"n": 3}`), Ranked: true,
+			Explanation: &rerank.Explanation{Score: 2.5, Terms: []rerank.Term{{QueryComponent: 1, ItemComponent: 2, Dot: 3, Logit: 4, Gate: 5}}},
+		}},
+		Certificate: rerank.Certificate{
+			Status: rerank.StatusCalibrated, Proof: rerank.ProofScan, Gap: 1, Max: 2, KthScore: 3, Epsilon: 4, Stop: rerank.StopGap,
+			Calibration: &rerank.Calibration{Recall: 0.1, Share: 0.2, Alpha: 0.3, Queries: 4, K: 5, Rule: rerank.Rule{Depth: 6, AverageDepth: 7}, Made: time.Unix(8, 0)},
+			Measured:    &rerank.Measured{Pairs: 9, Error: 10}, Depth: 11, Rounds: 12, Candidates: 13, Uncalibrated: "why",
+		},
+		Degraded: &pipeline.Degraded{Reason: "reason", Detail: "detail"}, Strategy: rerank.Combined, Plan: "plan", Model: "model", Version: "version",
+		Timings:   pipeline.Timings{Encode: 1, Retrieve: 2, Score: 3, Certify: 4, Rank: 5, Total: 6},
+		NotFinite: 7, NotIndexed: 8,
+		Ranking: &pipeline.Ranking{Ranker: "ranker", Version: "1", Calls: 2, Budget: 3, Rounds: 4, Cut: 5, Reason: "deadline"},
+	}
+}
+
+// TestEveryFieldOfAnAnswerReachesTheClient: nothing that the pipeline says is lost on
+// the way, and no field of the API is never filled.
+func TestEveryFieldOfAnAnswerReachesTheClient(t *testing.T) {
+	n := &noting{}
+	w := startNoting(t, n)
+	ask := func(a pipeline.Answer) *likenessv1.SearchResponse {
+		n.answer = a
+		r, err := w.search.Search(t.Context(), question())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	whole := ask(answerWith())
+	if names := append(unset(whole.ProtoReflect(), ""), unset(whole.GetHits()[0].ProtoReflect(), "hits.")...); len(names) > 0 {
+		t.Errorf("the answer never sets %q", names)
+	}
+	const rule = ".Certificate.Calibration.Rule."
+	untold := map[string]string{
+		rule + "Strategy": "the answer's own strategy says it: a promise is of one", rule + "Weights": "the catalog has the route's", rule + "Head": "the catalog has the route's",
+	}
+	fields(reflect.TypeFor[pipeline.Answer](), func(path string, index []int) {
+		if untold[path] != "" {
+			return
+		}
+		a := answerWith()
+		at := reflect.ValueOf(&a).Elem()
+		for _, i := range index {
+			at = reflect.Indirect(at)
+			if at.Kind() == reflect.Slice {
+				at = at.Index(0)
+			}
+			at = reflect.Indirect(at).Field(i)
+		}
+		if at.IsZero() {
+			t.Errorf("the test does not set %s", path)
+		}
+		at.SetZero()
+		if proto.Equal(ask(a), whole) {
+			t.Errorf("a client does not see %s", path)
+		}
+	})
+}
+
+// fields calls f with every field of a struct and of the structs in it.
+func fields(of reflect.Type, f func(path string, index []int)) {
+	var walk func(of reflect.Type, path string, index []int)
+	walk = func(of reflect.Type, path string, index []int) {
+		for i := range of.NumField() {
+			field := of.Field(i)
+			if !field.IsExported() || path == ".Hits" && field.Name == "ID" {
+				continue // the conformance of ids is the adapters'
+			}
+			here := append(slices.Clone(index), i)
+			f(path+"."+field.Name, here)
+			inner := field.Type
+			for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
+				inner = inner.Elem()
+			}
+			if inner.Kind() == reflect.Struct && strings.Contains(inner.PkgPath(), "likeness") && inner != reflect.TypeFor[rerank.ID]() {
+				walk(inner, path+"."+field.Name, here)
+			}
+		}
+	}
+	walk(of, "", nil)
+}
