@@ -17,9 +17,18 @@ type Exchange struct {
 	Cut bool
 	// Body is the request's first message.
 	Body []byte
+	// Metadata are the request's headers, by lower-case name, none left out.
+	Metadata map[string][]string
 	// Request and Answer have a line for each header, message and trailer, those
 	// that are exempt left out.
 	Request, Answer []string
+}
+
+// Method is the path of a call of gRPC, or the method and path of a request of REST
+// without its query.
+func (e Exchange) Method() string {
+	path, _, _ := strings.Cut(e.Call, "?")
+	return path
 }
 
 // Text is all of the exchange, to compare and to show.

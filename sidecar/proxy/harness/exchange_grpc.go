@@ -36,7 +36,7 @@ func grpcExchanges(up, down []byte) ([]Exchange, error) {
 		if a == nil {
 			a = &stream{}
 		}
-		e := Exchange{Call: r.path, Cut: r.reset || !r.ended || !a.ended || a.late, Request: r.lines, Answer: a.lines}
+		e := Exchange{Call: r.path, Cut: r.reset || !r.ended || !a.ended || a.late, Request: r.lines, Answer: a.lines, Metadata: r.metadata}
 		for s, out := range map[*stream]*[]string{r: &e.Request, a: &e.Answer} {
 			messages, err := s.messages()
 			if err != nil {
@@ -63,6 +63,7 @@ type stream struct {
 	path         string
 	encoding     string
 	lines        []string // headers and trailers
+	metadata     map[string][]string
 	data         []byte
 	reset, ended bool
 	late         bool // its deadline passed
@@ -97,6 +98,12 @@ func readStreams(b []byte) (map[uint32]*stream, error) {
 func (s *stream) add(frame http2.Frame) {
 	switch f := frame.(type) {
 	case *http2.MetaHeadersFrame:
+		if s.metadata == nil {
+			s.metadata = map[string][]string{}
+			for _, h := range f.Fields {
+				s.metadata[h.Name] = append(s.metadata[h.Name], h.Value)
+			}
+		}
 		s.lines = append(s.lines, headers(exemptGRPC, func(yield func(name, value string)) {
 			for _, h := range f.Fields {
 				switch h.Name {

@@ -34,7 +34,10 @@ func restExchanges(up, down []byte) ([]Exchange, error) {
 			return nil, err
 		}
 		sent, err := io.ReadAll(r.Body)
-		e := Exchange{Call: r.Method + " " + r.RequestURI, Cut: err != nil, Body: sent, Request: append(lines(r.Header), body(sent))}
+		e := Exchange{Call: r.Method + " " + r.RequestURI, Cut: err != nil, Body: sent, Request: append(lines(r.Header), body(sent)), Metadata: map[string][]string{}}
+		for name, values := range r.Header {
+			e.Metadata[strings.ToLower(name)] = values
+		}
 		if e.Answer, err = answer(answers, r); err != nil {
 			e.Cut = true
 		}

@@ -17,14 +17,31 @@ type Tap struct {
 	upstream string
 	group    sync.WaitGroup
 
-	mu    sync.Mutex
-	wires []*wire
+	mu      sync.Mutex // guards the wires, and what they hold
+	wires   []*wire
+	changed chan struct{} // holds one where bytes came since somebody looked
 }
 
 // wire is one connection, with what went to the server and what came back.
 type wire struct {
 	peers    [2]net.Conn
-	up, down bytes.Buffer // each is written by one goroutine and read after both ended
+	up, down bytes.Buffer
+}
+
+// keeper writes to one of a wire's buffers.
+type keeper struct {
+	tap *Tap
+	to  *bytes.Buffer
+}
+
+func (k keeper) Write(b []byte) (int, error) {
+	k.tap.mu.Lock()
+	defer k.tap.mu.Unlock()
+	select {
+	case k.tap.changed <- struct{}{}:
+	default:
+	}
+	return k.to.Write(b)
 }
 
 // NewTap listens on a free port in front of host:port. Close it.
@@ -34,7 +51,7 @@ func NewTap(ctx context.Context, upstream string) (*Tap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tap: %w", err)
 	}
-	t := &Tap{listener: listener, upstream: upstream}
+	t := &Tap{listener: listener, upstream: upstream, changed: make(chan struct{}, 1)}
 	t.group.Go(t.accept)
 	return t, nil
 }
@@ -65,13 +82,13 @@ func (t *Tap) join(client net.Conn) {
 	t.wires = append(t.wires, w)
 	t.mu.Unlock()
 	var both sync.WaitGroup
-	both.Go(func() { pump(server, client, &w.up) })
-	both.Go(func() { pump(client, server, &w.down) })
+	both.Go(func() { pump(server, client, keeper{t, &w.up}) })
+	both.Go(func() { pump(client, server, keeper{t, &w.down}) })
 	both.Wait()
 }
 
 // pump copies until the source ends, and ends the destination's reading.
-func pump(dst, src net.Conn, kept *bytes.Buffer) {
+func pump(dst, src net.Conn, kept keeper) {
 	_, err := io.Copy(io.MultiWriter(kept, dst), src)
 	half, ok := dst.(*net.TCPConn)
 	if err != nil || !ok || half.CloseWrite() != nil {
@@ -100,11 +117,21 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// Exchanges are the calls that crossed, REST's and gRPC's. Call it after Close.
-// It returns an error where the bytes are neither protocol.
+// Exchanges are the calls that crossed, REST's and gRPC's. Before Close, what is still
+// under way counts as cut. It returns an error where the bytes are neither protocol.
 func (t *Tap) Exchanges() ([]Exchange, error) {
-	var all []Exchange
+	t.mu.Lock()
+	var kept []wire
 	for _, w := range t.wires {
+		var c wire
+		c.up.Write(w.up.Bytes())
+		c.down.Write(w.down.Bytes())
+		kept = append(kept, c)
+	}
+	t.mu.Unlock()
+	var all []Exchange
+	for i := range kept {
+		w := &kept[i]
 		read := restExchanges
 		if bytes.HasPrefix(w.up.Bytes(), []byte("PRI * HTTP/2")) {
 			read = grpcExchanges
@@ -116,4 +143,19 @@ func (t *Tap) Exchanges() ([]Exchange, error) {
 		all = append(all, found...)
 	}
 	return all, nil
+}
+
+// Await waits until enough says so of the calls that crossed, which it is asked whenever
+// more bytes did. It returns the error of ctx if that ends first.
+func (t *Tap) Await(ctx context.Context, enough func([]Exchange) bool) error {
+	for {
+		if all, err := t.Exchanges(); err == nil && enough(all) { // what is half there may be no protocol yet
+			return nil
+		}
+		select {
+		case <-t.changed:
+		case <-ctx.Done():
+			return fmt.Errorf("tap: calls that were waited for did not cross: %w", ctx.Err())
+		}
+	}
 }
