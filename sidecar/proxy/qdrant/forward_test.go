@@ -166,7 +166,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 	_ = conn.Close()
 	http.DefaultClient.CloseIdleConnections()
 	stop()
-	return recording.ByKey(up.Requests(t))
+	return recording.ByHeader(up.Requests(t), "api-key")
 }
 
 // fillQdrant makes the collections, of points whose payload has a number.
@@ -273,7 +273,7 @@ func TestCallsReachTheDatabaseWhole(t *testing.T) {
 // for each of the calls over that interface.
 func confirmed(calls []asking, all []harness.Exchange) bool {
 	rest := slices.ContainsFunc(all, func(e harness.Exchange) bool { return strings.HasPrefix(e.Call, "POST ") })
-	by := recording.ByKey(all)
+	by := recording.ByHeader(all, "api-key")
 	for _, a := range calls {
 		if (a.path != "") != rest {
 			continue

@@ -81,7 +81,7 @@ func (u *Upstream) Requests(t testing.TB) (all []harness.Exchange) {
 // it. enough is asked of each interface's requests alone.
 func (u *Upstream) Await(t testing.TB, enough func([]harness.Exchange) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for _, tap := range u.taps {
 		if err := tap.Await(ctx, enough); err != nil {
@@ -90,11 +90,12 @@ func (u *Upstream) Await(t testing.TB, enough func([]harness.Exchange) bool) {
 	}
 }
 
-// ByKey groups requests by the api-key that they carry; "" are those without any.
-func ByKey(all []harness.Exchange) map[string][]harness.Exchange {
+// ByHeader groups requests by the values of a header, such as api-key; "" are those without
+// it.
+func ByHeader(all []harness.Exchange, name string) map[string][]harness.Exchange {
 	out := map[string][]harness.Exchange{}
 	for _, e := range all {
-		key := strings.Join(e.Metadata["api-key"], ", ")
+		key := strings.Join(e.Metadata[name], ", ")
 		out[key] = append(out[key], e)
 	}
 	return out
