@@ -50,7 +50,11 @@ type MeasuredError struct {
 	Error float32
 }
 
+// fromCertificate converts a certificate. An answer without one proves nothing.
 func fromCertificate(m *likenessv1.Certificate) Certificate {
+	if m == nil {
+		return Certificate{}
+	}
 	c := Certificate{
 		Status: word(m.GetStatus(), "CERTIFICATE_STATUS_"), Proof: word(m.GetProof(), "PROOF_"), Stop: word(m.GetStop(), "STOP_"),
 		Gap: m.Gap, Bound: m.Bound, KthScore: m.KthScore, Epsilon: m.GetEpsilon(),

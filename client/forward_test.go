@@ -1,0 +1,205 @@
+package client_test
+
+import (
+	"context"
+	"net"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/likenessdb/likeness/client"
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+)
+
+// hearing is a sidecar that keeps what it is asked, and answers.
+type hearing struct {
+	likenessv1.UnimplementedSearchServiceServer
+	search  *likenessv1.SearchRequest
+	score   *likenessv1.ScoreRequest
+	explain *likenessv1.ExplainRequest
+	answer  *likenessv1.SearchResponse
+}
+
+func (h *hearing) Search(ctx context.Context, r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
+	h.search = r
+	md, _ := metadata.FromIncomingContext(ctx)
+	if ids := md.Get("x-request-id"); len(ids) > 0 {
+		_ = grpc.SetHeader(ctx, metadata.Pairs("x-request-id", ids[0]))
+	}
+	return h.answer, nil
+}
+
+func (h *hearing) SearchBatch(_ context.Context, r *likenessv1.SearchBatchRequest) (*likenessv1.SearchBatchResponse, error) {
+	h.search = r.GetSearches()[0]
+	return &likenessv1.SearchBatchResponse{Results: []*likenessv1.SearchResult{{Result: &likenessv1.SearchResult_Response{Response: h.answer}}}}, nil
+}
+
+func (h *hearing) Score(_ context.Context, r *likenessv1.ScoreRequest) (*likenessv1.ScoreResponse, error) {
+	h.score = r
+	return &likenessv1.ScoreResponse{}, nil
+}
+
+func (h *hearing) Explain(_ context.Context, r *likenessv1.ExplainRequest) (*likenessv1.ExplainResponse, error) {
+	h.explain = r
+	return &likenessv1.ExplainResponse{}, nil
+}
+
+func startHearing(t *testing.T) (*hearing, *client.Client) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, h, well := grpc.NewServer(), &hearing{answer: &likenessv1.SearchResponse{}}, health.NewServer()
+	well.SetServingStatus(likenessv1.SearchService_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
+	likenessv1.RegisterSearchServiceServer(server, h)
+	grpc_health_v1.RegisterHealthServer(server, well)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return h, dial(t, listener.Addr().String(), client.Options{})
+}
+
+// unsetFields returns the fields of a message that are not set.
+func unsetFields(m proto.Message) (names []string) {
+	r := m.ProtoReflect()
+	for i := range r.Descriptor().Fields().Len() {
+		if f := r.Descriptor().Fields().Get(i); !r.Has(f) && f.ContainingOneof() == nil {
+			names = append(names, string(f.Name()))
+		}
+	}
+	return names
+}
+
+// TestEveryFieldReachesTheSidecar: each field of a search changes what the sidecar is
+// asked, alone and in a batch, and each field of the API is one of a search.
+func TestEveryFieldReachesTheSidecar(t *testing.T) {
+	h, c := startHearing(t)
+	gap, calls, user := float32(0.5), 14, int64(7)
+	whole := func() client.Search {
+		return client.Search{
+			Route: "things", Query: client.Query{Vector: []float32{1, 2}, UserID: &user, Context: map[string]float32{"hour": 3}, Text: "words"},
+			K: 11, Filter: "f", Strategy: client.Combined, Depth: 12, AverageDepth: 13, MaxGap: &gap, Timeout: 40 * time.Second, Explain: true,
+			Payload: true, PayloadFields: []string{"n"}, Head: "head", Calls: &calls, Rounds: 15,
+		}
+	}
+	want := &likenessv1.SearchRequest{
+		Route: "things", Query: &likenessv1.Query{Vector: []float32{1, 2}, UserId: proto.Int64(7), Context: map[string]float32{"hour": 3}, Text: "words"},
+		K: 11, Filter: "f", Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13, MaxGap: proto.Float32(0.5),
+		Timeout: durationpb.New(40 * time.Second), Explain: true, Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15,
+	}
+	if names := append(unsetFields(want), unsetFields(want.GetQuery())...); strings.Join(names, ",") != "weights" { // for which the client has no word
+		t.Fatalf("the test does not set %q", names)
+	}
+	ask := map[string]func(s client.Search) *likenessv1.SearchRequest{
+		"alone": func(s client.Search) *likenessv1.SearchRequest {
+			if _, err := c.Search(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			return h.search
+		},
+		"in a batch": func(s client.Search) *likenessv1.SearchRequest {
+			if _, err := c.SearchBatch(t.Context(), []client.Search{s}); err != nil {
+				t.Fatal(err)
+			}
+			return h.search
+		},
+	}
+	for way, ask := range ask {
+		if got := ask(whole()); !proto.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", way, got, want)
+		}
+		for i := range reflect.TypeFor[client.Search]().NumField() {
+			s := whole()
+			f := reflect.ValueOf(&s).Elem().Field(i)
+			name := reflect.TypeFor[client.Search]().Field(i).Name
+			if f.IsZero() {
+				t.Errorf("the test does not set %s", name)
+			}
+			f.SetZero()
+			if name == "Payload" {
+				s.PayloadFields = nil // which ask for the payload too
+			}
+			if got := ask(s); proto.Equal(got, want) {
+				t.Errorf("%s: nothing depends on %s", way, name)
+			}
+		}
+	}
+	q := whole().Query
+	if _, err := c.Score(t.Context(), "things", q, client.Items{IDs: []client.ID{client.Number(3)}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.Explain(t.Context(), "things", q, client.Items{Vectors: [][]float32{{1, 2}}}); err != nil {
+		t.Fatal(err)
+	}
+	if h.score.GetRoute() != "things" || !proto.Equal(h.score.GetQuery(), want.GetQuery()) || h.score.GetIds().GetIds()[0].GetNumber() != 3 {
+		t.Errorf("scores are asked by %v", h.score)
+	}
+	if h.explain.GetRoute() != "things" || !proto.Equal(h.explain.GetQuery(), want.GetQuery()) || len(h.explain.GetVectors().GetVectors()) != 1 {
+		t.Errorf("explanations are asked by %v", h.explain)
+	}
+}
+
+// TestEveryFieldOfAnAnswerIsRead: a caller finds everything that the sidecar says.
+func TestEveryFieldOfAnAnswerIsRead(t *testing.T) {
+	h, c := startHearing(t)
+	seconds := durationpb.New(time.Second)
+	h.answer = &likenessv1.SearchResponse{
+		Hits: []*likenessv1.Hit{{Id: &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: 3}}, Score: 1, PayloadJson: `{"n":1}`, Ranked: true,
+			Explanation: &likenessv1.Explanation{Score: 1, Terms: []*likenessv1.Term{{QueryComponent: 1, ItemComponent: 2, Dot: 3, Logit: 4, Gate: 5}}}}},
+		Certificate: &likenessv1.Certificate{
+			Status: likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT, Proof: likenessv1.Proof_PROOF_TABLE_SCAN, Gap: proto.Float32(1), Bound: proto.Float32(2),
+			KthScore: proto.Float32(3), Epsilon: 4, Stop: likenessv1.Stop_STOP_DEADLINE, Depth: 5, Rounds: 6, Candidates: 7, Uncalibrated: "why",
+			Calibration: &likenessv1.Calibration{Recall: 1, Share: 2, Alpha: 3, Queries: 4, K: 5, Depth: 6, AverageDepth: 7, Made: timestamppb.New(time.Unix(8, 0))},
+			Measured:    &likenessv1.MeasuredError{Pairs: 9, Error: 10},
+		},
+		Degraded: &likenessv1.Degraded{Reason: "r", Detail: "d"}, Model: &likenessv1.ModelRef{Name: "m", Version: "v"}, Strategy: likenessv1.Strategy_STRATEGY_SCAN,
+		Timings:   &likenessv1.Timings{Encode: seconds, Retrieve: seconds, Score: seconds, Certify: seconds, Rank: seconds, Total: seconds},
+		NotFinite: 11, NotIndexed: 12, Plan: "plan",
+		Ranking: &likenessv1.Ranking{Ranker: "r", Version: "1", Calls: 1, Budget: 2, Rounds: 3, Cut: 4, Reason: "deadline"},
+	}
+	for name, m := range map[string]proto.Message{
+		"answer": h.answer, "hit": h.answer.GetHits()[0], "certificate": h.answer.GetCertificate(), "calibration": h.answer.GetCertificate().GetCalibration(),
+		"measured": h.answer.GetCertificate().GetMeasured(), "ranking": h.answer.GetRanking(), "timings": h.answer.GetTimings(),
+		"term": h.answer.GetHits()[0].GetExplanation().GetTerms()[0], "degraded": h.answer.GetDegraded(), "model": h.answer.GetModel(),
+	} {
+		if names := unsetFields(m); len(names) > 0 {
+			t.Fatalf("the test does not set %q of the %s", names, name)
+		}
+	}
+	a, err := c.Search(client.WithRequestID(t.Context(), "mine"), things(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var walk func(v reflect.Value, path string)
+	walk = func(v reflect.Value, path string) {
+		switch v.Kind() { //nolint:exhaustive // the others hold no fields
+		case reflect.Pointer:
+			walk(v.Elem(), path)
+		case reflect.Slice:
+			if v.Len() > 0 {
+				walk(v.Index(0), path)
+			}
+		case reflect.Struct:
+			for i := range v.NumField() {
+				f := v.Type().Field(i)
+				if !f.IsExported() {
+					continue
+				}
+				if v.Field(i).IsZero() {
+					t.Errorf("%s.%s is not read", path, f.Name)
+				}
+				walk(v.Field(i), path+"."+f.Name)
+			}
+		}
+	}
+	walk(reflect.ValueOf(a), "answer")
+}
