@@ -1,0 +1,383 @@
+// Package powerloss is a disk for tests that can lose power. What was written and not
+// synced is then lost, in part or whole, in any order, and so are names that were given,
+// changed or removed in a directory that was not synced since.
+//
+// The disk works in a directory of the machine, which always shows what was written, as
+// it does after the end of a process. After a loss of power a second directory holds what
+// was left, and files are read there, so that a test needs to close nothing first.
+package powerloss
+
+import (
+	"cmp"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/likenessdb/likeness/internal/disk"
+)
+
+// sector is the number of bytes that a disk writes whole or not at all.
+const sector = 512
+
+// Disk is a disk.Disk in Root. It is safe for concurrent use.
+type Disk struct {
+	root string
+
+	mu     sync.Mutex
+	names  map[string]*content // as the process sees them
+	synced map[string]*content // as a loss of power leaves them
+	moves  []move              // changes of names since their directory was synced, oldest first
+	before func(call string)   // Before's argument
+	calls  int
+}
+
+var _ disk.Disk = (*Disk)(nil)
+
+// content is what a file holds, under whatever name.
+type content struct {
+	durable []byte   // what the last Sync left
+	pending []change // what was done since, oldest first
+}
+
+// change is a write or, if data is nil, a truncation to the offset.
+type change struct {
+	at   int64
+	data []byte
+}
+
+// move is a change of names: a name is given, or taken away, or both in one step.
+type move struct {
+	from, to string // empty: there is none
+	content  *content
+}
+
+// New returns a disk in a directory of the test's. The files of the directories from,
+// if any, are copied to it, and are durable.
+func New(t testing.TB, from ...string) *Disk {
+	t.Helper()
+	d := &Disk{root: t.TempDir(), names: map[string]*content{}, synced: map[string]*content{}}
+	for _, dir := range from {
+		if err := os.CopyFS(d.root, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+// Root is the directory of the disk, as the process sees it.
+func (d *Disk) Root() string { return d.root }
+
+// Before has f called before every call that changes the disk, with the name of the call
+// and the file: a power loss there is one in the middle of what the caller does. f runs
+// in the goroutine of the caller, and may call Lose.
+func (d *Disk) Before(f func(call string)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.before = f
+}
+
+// Calls is the number of calls so far that change the disk.
+func (d *Disk) Calls() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.calls
+}
+
+func (d *Disk) announce(call, path string) {
+	d.mu.Lock()
+	d.calls++
+	f := d.before
+	d.mu.Unlock()
+	if f != nil {
+		f(call + " " + filepath.Base(path))
+	}
+}
+
+// Loss is how much of what was not synced a loss of power takes.
+type Loss int
+
+// The losses.
+const (
+	All  Loss = iota // everything that was not synced
+	Some             // any part of it
+	None             // nothing: the disk had written it by itself
+)
+
+// Losses are all of them, of which each is a case for a test.
+func Losses() []Loss { return []Loss{All, Some, None} }
+
+// Lose makes a directory of what is left after a loss of power now. The disk itself goes
+// on as if nothing had happened.
+func (d *Disk) Lose(t testing.TB, rng *rand.Rand, loss Loss) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.copyOthers(root); err != nil {
+		t.Fatal(err)
+	}
+	kept := func() bool { return loss == None || loss == Some && rng.IntN(2) == 0 }
+	names := maps.Clone(d.synced)
+	for _, m := range d.moves {
+		if kept() {
+			m.apply(names)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(names)) {
+		if err := d.write(root, path, names[path].left(kept)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// copyOthers copies the directories and the files that were never opened through the
+// disk. They are durable. The caller holds the lock.
+func (d *Disk) copyOthers(root string) error {
+	return filepath.WalkDir(d.root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(d.root, path)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(root, below)
+		if e.IsDir() {
+			return os.MkdirAll(to, 0o755)
+		}
+		if d.names[path] != nil || d.synced[path] != nil {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, b, 0o600)
+	})
+}
+
+func (d *Disk) write(root, path string, b []byte) error {
+	below, err := filepath.Rel(d.root, path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(root, below), b, 0o600)
+}
+
+// apply changes names. A name that is taken away without another must still be of the
+// same file: a loss may have kept a later change of it and not this one.
+func (m move) apply(names map[string]*content) {
+	if m.from != "" && names[m.from] == m.content {
+		delete(names, m.from)
+	}
+	if m.to != "" {
+		names[m.to] = m.content
+	}
+}
+
+// dir is the directory of the names, which a rename does not leave.
+func (m move) dir() string { return filepath.Dir(cmp.Or(m.to, m.from)) }
+
+// left is what the disk holds of a file, of which kept decides for each sector that was
+// written and not synced. A sector that was lost and had nothing before it reads as zeros.
+func (c *content) left(kept func() bool) []byte {
+	b := slices.Clone(c.durable)
+	for _, p := range c.pending {
+		if p.data == nil {
+			if kept() {
+				b = resized(b, p.at)
+			}
+			continue
+		}
+		if end := p.at + int64(len(p.data)); kept() { // the length, without what was written
+			b = resized(b, max(int64(len(b)), end))
+		}
+		for at := int64(0); at < int64(len(p.data)); {
+			// The sectors of the file, and not of the write.
+			n := min(sector-(p.at+at)%sector, int64(len(p.data))-at)
+			if kept() {
+				b = resized(b, max(int64(len(b)), p.at+at+n))
+				copy(b[p.at+at:], p.data[at:at+n])
+			}
+			at += n
+		}
+	}
+	return b
+}
+
+func resized(b []byte, size int64) []byte {
+	if size <= int64(len(b)) {
+		return b[:size]
+	}
+	return append(b, make([]byte, size-int64(len(b)))...)
+}
+
+// OpenFile implements disk.Disk.
+func (d *Disk) OpenFile(path string, flag int, perm fs.FileMode) (disk.File, error) {
+	d.announce("open", path)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, missing := os.Lstat(path)
+	f, err := os.OpenFile(path, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.content(path, missing != nil)
+	if err == nil && flag&os.O_TRUNC != 0 {
+		c.pending = append(c.pending, change{})
+	}
+	return &file{f, d, c}, err
+}
+
+// content is of a file that was opened; the caller holds the lock.
+func (d *Disk) content(path string, created bool) (*content, error) {
+	if c := d.names[path]; c != nil {
+		return c, nil
+	}
+	c := &content{}
+	d.names[path] = c
+	if created {
+		d.moves = append(d.moves, move{to: path, content: c})
+		return c, nil
+	}
+	d.synced[path] = c
+	var err error
+	c.durable, err = os.ReadFile(path)
+	return c, err
+}
+
+// CreateTemp implements disk.Disk.
+func (d *Disk) CreateTemp(dir, pattern string) (disk.File, error) {
+	d.announce("create", filepath.Join(dir, strings.TrimSuffix(pattern, "*")))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f, err := os.CreateTemp(dir, pattern)
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.content(f.Name(), true)
+	return &file{f, d, c}, err
+}
+
+// Rename implements disk.Disk.
+func (d *Disk) Rename(from, to string) error {
+	d.announce("rename", to)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, path := range []string{from, to} {
+		if _, err := os.Lstat(path); err == nil {
+			if _, err := d.content(path, false); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	m := move{from: from, to: to, content: d.names[from]}
+	m.apply(d.names)
+	d.moves = append(d.moves, m)
+	return nil
+}
+
+// Remove implements disk.Disk.
+func (d *Disk) Remove(path string) error {
+	d.announce("remove", path)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, err := os.Lstat(path); err == nil {
+		if _, err := d.content(path, false); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	m := move{from: path, content: d.names[path]}
+	m.apply(d.names)
+	d.moves = append(d.moves, m)
+	return nil
+}
+
+// SyncDir implements disk.Disk.
+func (d *Disk) SyncDir(dir string) error {
+	d.announce("sync", dir)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var rest []move
+	for _, m := range d.moves {
+		if m.dir() == filepath.Clean(dir) {
+			m.apply(d.synced)
+		} else {
+			rest = append(rest, m)
+		}
+	}
+	d.moves = rest
+	return nil
+}
+
+// file is an open file of a Disk.
+type file struct {
+	disk.File
+	disk    *Disk
+	content *content
+}
+
+// Write implements io.Writer.
+func (f *file) Write(b []byte) (int, error) {
+	at, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0, err
+	}
+	f.disk.announce("write", f.Name())
+	n, err := f.File.Write(b)
+	f.note(at, b[:n])
+	return n, err
+}
+
+// WriteAt implements io.WriterAt.
+func (f *file) WriteAt(b []byte, at int64) (int, error) {
+	f.disk.announce("write", f.Name())
+	n, err := f.File.WriteAt(b, at)
+	f.note(at, b[:n])
+	return n, err
+}
+
+func (f *file) note(at int64, b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	f.content.pending = append(f.content.pending, change{at, slices.Clone(b)})
+}
+
+// Truncate implements disk.File.
+func (f *file) Truncate(size int64) error {
+	f.disk.announce("truncate", f.Name())
+	if err := f.File.Truncate(size); err != nil {
+		return err
+	}
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	f.content.pending = append(f.content.pending, change{at: size})
+	return nil
+}
+
+// Sync implements disk.File.
+func (f *file) Sync() error {
+	f.disk.announce("sync", f.Name())
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	f.content.durable = f.content.left(func() bool { return true })
+	f.content.pending = nil
+	return nil
+}
