@@ -3,8 +3,8 @@
 // changed or removed in a directory that was not synced since.
 //
 // The disk works in a directory of the machine, which always shows what was written, as
-// it does after the end of a process. After a loss of power a second directory holds what
-// was left, and files are read there, so that a test needs to close nothing first.
+// it does after the end of a process. After a loss of power a second disk holds what was
+// left, and files are read there, so that a test needs to close nothing first.
 package powerloss
 
 import (
@@ -62,13 +62,18 @@ type move struct {
 // if any, are copied to it, and are durable.
 func New(t testing.TB, from ...string) *Disk {
 	t.Helper()
-	d := &Disk{root: t.TempDir(), names: map[string]*content{}, synced: map[string]*content{}}
+	d := newDisk(t)
 	for _, dir := range from {
 		if err := os.CopyFS(d.root, os.DirFS(dir)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return d
+}
+
+func newDisk(t testing.TB) *Disk {
+	t.Helper()
+	return &Disk{root: t.TempDir(), names: map[string]*content{}, synced: map[string]*content{}}
 }
 
 // Root is the directory of the disk, as the process sees it.
@@ -113,14 +118,14 @@ const (
 // Losses are all of them, of which each is a case for a test.
 func Losses() []Loss { return []Loss{All, Some, None} }
 
-// Lose makes a directory of what is left after a loss of power now. The disk itself goes
-// on as if nothing had happened.
-func (d *Disk) Lose(t testing.TB, rng *rand.Rand, loss Loss) (root string) {
+// Lose returns a disk with what is left after a loss of power now, all of which is
+// durable. The disk itself goes on as if nothing had happened.
+func (d *Disk) Lose(t testing.TB, rng *rand.Rand, loss Loss) *Disk {
 	t.Helper()
-	root = t.TempDir()
+	after := newDisk(t)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.copyOthers(root); err != nil {
+	if err := d.copyOthers(after.root); err != nil {
 		t.Fatal(err)
 	}
 	kept := func() bool { return loss == None || loss == Some && rng.IntN(2) == 0 }
@@ -131,11 +136,11 @@ func (d *Disk) Lose(t testing.TB, rng *rand.Rand, loss Loss) (root string) {
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(names)) {
-		if err := d.write(root, path, names[path].left(kept)); err != nil {
+		if err := d.write(after.root, path, names[path].left(kept)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return root
+	return after
 }
 
 // copyOthers copies the directories and the files that were never opened through the

@@ -35,9 +35,9 @@ func write(t *testing.T, f disk.File, b []byte, at int64) {
 }
 
 // content reads a file after a loss of power; nil: there is none of that name.
-func content(t *testing.T, root, name string) []byte {
+func content(t *testing.T, d *powerloss.Disk, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(root, name))
+	b, err := os.ReadFile(filepath.Join(d.Root(), name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -62,13 +62,13 @@ func TestNames(t *testing.T) {
 		t.Errorf("%q under a durable name", b)
 	}
 	must(t, d.Rename(filepath.Join(d.Root(), "a"), filepath.Join(d.Root(), "b")))
-	root := d.Lose(t, rng, powerloss.All)
-	if a, b := content(t, root, "a"), content(t, root, "b"); string(a) != "x" || b != nil {
+	left := d.Lose(t, rng, powerloss.All)
+	if a, b := content(t, left, "a"), content(t, left, "b"); string(a) != "x" || b != nil {
 		t.Errorf("a rename that was not synced: %q and %q", a, b)
 	}
 	must(t, d.SyncDir(d.Root()))
-	root = d.Lose(t, rng, powerloss.All)
-	if a, b := content(t, root, "a"), content(t, root, "b"); a != nil || string(b) != "x" {
+	left = d.Lose(t, rng, powerloss.All)
+	if a, b := content(t, left, "a"), content(t, left, "b"); a != nil || string(b) != "x" {
 		t.Errorf("a durable rename: %q and %q", a, b)
 	}
 	must(t, d.Remove(filepath.Join(d.Root(), "b")))

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -69,7 +70,7 @@ func (w *Writer) Close() error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("writing %s: %w", w.path, err), f.Close(), os.Remove(f.Name()))
 	}
-	return atomicfile.Rename(f, w.path)
+	return atomicfile.Rename(disk.OS{}, f, w.path)
 }
 
 // Abort gives up and removes what was written. After Close it does nothing.

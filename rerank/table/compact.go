@@ -73,7 +73,7 @@ func (l *Live) rotate() (*Table, error) {
 	if err := l.log.file.Sync(); err != nil {
 		return nil, fmt.Errorf("writing %s: %w", l.log.file.Name(), err)
 	}
-	next, err := createLog(l.path, l.identity(l.generation+1), !l.o.Unsynced)
+	next, err := createLog(l.o.Disk, l.path, l.identity(l.generation+1), !l.o.Unsynced)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (l *Live) compact(cut *Table) error {
 	}
 	if err != nil {
 		l.retry = 2 * (l.w.items() - l.w.base + l.w.dead)
-		return errors.Join(fmt.Errorf("compacting %s: %w", l.path, err), removeAll(l.path+compactSuffix))
+		return errors.Join(fmt.Errorf("compacting %s: %w", l.path, err), removeAll(l.o.Disk, l.path+compactSuffix))
 	}
 	l.retry = 0
 	return l.removeLogs(o.Generation)
@@ -106,7 +106,7 @@ func (l *Live) compact(cut *Table) error {
 
 // rewrite makes the file of a cut, opens it and checks it.
 func (l *Live) rewrite(cut *Table, o origin) (*writing, error) {
-	w, err := NewWriter(l.path+compactSuffix, cut.meta)
+	w, err := newWriter(l.o.Disk, l.path+compactSuffix, cut.meta)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (l *Live) move(cut *Table, next *writing) error {
 		err = next.follow(l.w, cut)
 	}
 	if err == nil {
-		err = atomicfile.Move(l.path+compactSuffix, l.path)
+		err = atomicfile.Move(l.o.Disk, l.path+compactSuffix, l.path)
 	}
 	if err != nil {
 		next.arena.release()
@@ -236,7 +236,7 @@ func (l *Live) removeLogs(before uint64) error {
 	}
 	for _, g := range all {
 		if g < before {
-			err = errors.Join(err, removeAll(logPath(l.path, g)))
+			err = errors.Join(err, removeAll(l.o.Disk, logPath(l.path, g)))
 		}
 	}
 	return err

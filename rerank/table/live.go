@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/internal/diskfault"
 	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/rerank"
@@ -33,6 +34,8 @@ type LiveOptions struct {
 	// Compacted is told how every compaction ended; nil: nobody is. It must not
 	// call the Live.
 	Compacted func(error)
+	// Disk holds the table and its logs; nil is the operating system's.
+	Disk disk.Disk
 }
 
 // Live is a table that takes writes while it is read. Readers work on snapshots,
@@ -92,6 +95,7 @@ func OpenLive(path string, expect Expect, o LiveOptions) (*Live, error) {
 	if l.o.CompactItems == 0 {
 		l.o.CompactItems = 4096
 	}
+	l.o.Disk = disk.OrOS(l.o.Disk)
 	var err error
 	if l.lock, err = filelock.Take(path + ".lock"); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrTable, path, err)
@@ -103,7 +107,7 @@ func OpenLive(path string, expect Expect, o LiveOptions) (*Live, error) {
 }
 
 func (l *Live) open() error {
-	if err := removeAll(l.path + compactSuffix); err != nil {
+	if err := removeAll(l.o.Disk, l.path+compactSuffix); err != nil {
 		return err
 	}
 	b, err := openBase(l.path, l.expect)
@@ -202,7 +206,7 @@ func (l *Live) replay() error {
 		}
 		return err
 	}
-	f, err := os.OpenFile(logPath(l.path, l.generation), os.O_RDWR, 0)
+	f, err := l.o.Disk.OpenFile(logPath(l.path, l.generation), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -216,7 +220,7 @@ func (l *Live) replay() error {
 // beginLog makes the log that is written, if there is none yet.
 func (l *Live) beginLog() (err error) {
 	if l.log == nil {
-		l.log, err = createLog(l.path, l.identity(l.generation), !l.o.Unsynced)
+		l.log, err = createLog(l.o.Disk, l.path, l.identity(l.generation), !l.o.Unsynced)
 	}
 	return err
 }
@@ -231,7 +235,7 @@ func (l *Live) logs() (ours []uint64, err error) {
 	for _, g := range all {
 		keep, err := l.continues(g)
 		if err == nil && !keep {
-			err = removeAll(logPath(l.path, g))
+			err = removeAll(l.o.Disk, logPath(l.path, g))
 		}
 		if err != nil {
 			return nil, err

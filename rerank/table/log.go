@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
@@ -197,7 +198,7 @@ func (c *change) parseRows(body, rest []byte, rows, features int) error {
 
 // segment is a log that is written.
 type segment struct {
-	file   *os.File
+	file   disk.File
 	length int64
 	buf    []byte
 	failed error // of a write that could not be undone
@@ -209,12 +210,12 @@ func logPath(path string, generation uint64) string {
 }
 
 // createLog makes an empty log, durably.
-func createLog(path string, id logIdentity, sync bool) (*segment, error) {
+func createLog(d disk.Disk, path string, id logIdentity, sync bool) (*segment, error) {
 	name := logPath(path, id.generation)
-	if err := removeAll(name); err != nil {
+	if err := removeAll(d, name); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
+	f, err := d.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +223,7 @@ func createLog(path string, id logIdentity, sync bool) (*segment, error) {
 		err = f.Sync()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("writing %s: %w", name, err), f.Close(), removeAll(name))
+		return nil, errors.Join(fmt.Errorf("writing %s: %w", name, err), f.Close(), removeAll(d, name))
 	}
 	return &segment{file: f, length: logHeader, sync: sync}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -51,7 +52,7 @@ func (w *Writer) Checkpoint(cursor string) error {
 		Loss: encodeLoss(w.pack.loss), Tile: wordBytes(w.pack.rest()),
 	}
 	c.Sums = w.sums(c)
-	err := atomicfile.Write(w.checkpointPath(), func(out io.Writer) error { return json.NewEncoder(out).Encode(c) })
+	err := atomicfile.WriteOn(w.disk, w.checkpointPath(), func(out io.Writer) error { return json.NewEncoder(out).Encode(c) })
 	w.saved = w.saved || err == nil
 	return err
 }
@@ -66,7 +67,7 @@ func (w *Writer) sums(c checkpoint) [4]uint32 {
 // checkpoint is damaged or of a table with another model, version, collection,
 // kind or length of a feature row than meta's.
 func Resume(path string, meta Meta) (w *Writer, cursor string, err error) {
-	w = &Writer{path: path, starts: []int32{0}, saved: true}
+	w = &Writer{disk: disk.OS{}, path: path, starts: []int32{0}, saved: true}
 	c, err := readCheckpoint(w.checkpointPath())
 	if err != nil {
 		return nil, "", err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
@@ -23,6 +24,7 @@ import (
 // path.part.full those in full precision, path.part.ids the ids, path.part.json
 // the last checkpoint.
 type Writer struct {
+	disk     disk.Disk
 	path     string
 	meta     Meta
 	pack     *packer
@@ -39,7 +41,9 @@ type Writer struct {
 // NewWriter begins a table at path. meta names the model, its version and the
 // collection, and the length of a feature row; the counts, and the time if it is
 // empty, are filled in. What an unfinished Writer left for the path is replaced.
-func NewWriter(path string, meta Meta) (*Writer, error) {
+func NewWriter(path string, meta Meta) (*Writer, error) { return newWriter(disk.OS{}, path, meta) }
+
+func newWriter(d disk.Disk, path string, meta Meta) (*Writer, error) {
 	meta.Rows, meta.Items = 0, 0
 	meta.fill()
 	if meta.Created == "" {
@@ -51,8 +55,8 @@ func NewWriter(path string, meta Meta) (*Writer, error) {
 	if _, err := (fileHeader{Meta: meta}).encode(); err != nil {
 		return nil, err // names too long: better known now than at the end
 	}
-	w := &Writer{path: path, meta: meta, pack: newPacker(meta), starts: []int32{0}}
-	if err := removeAll(w.checkpointPath()); err != nil {
+	w := &Writer{disk: d, path: path, meta: meta, pack: newPacker(meta), starts: []int32{0}}
+	if err := removeAll(w.disk, w.checkpointPath()); err != nil {
 		return nil, err
 	}
 	if err := w.open(0, 0, 0); err != nil {
@@ -72,7 +76,7 @@ func (w *Writer) open(features, full, journal int64) (err error) {
 		{&w.full, ".part.full", 0, full},
 		{&w.journal, ".part.ids", 0, journal},
 	} {
-		if *f.file, err = openAppend(w.path+f.suffix, f.skip, f.skip+f.length); err != nil {
+		if *f.file, err = openAppend(w.disk, w.path+f.suffix, f.skip, f.skip+f.length); err != nil {
 			w.closeFiles()
 			return err
 		}
@@ -184,7 +188,7 @@ func (w *Writer) Close() error {
 	}
 	w.done = true
 	_, _ = w.journal.file.Close(), w.full.file.Close()
-	return removeAll(w.path+".part.ids", w.path+".part.full", w.checkpointPath())
+	return removeAll(w.disk, w.path+".part.ids", w.path+".part.full", w.checkpointPath())
 }
 
 func (w *Writer) finish() error {
@@ -231,7 +235,7 @@ func (w *Writer) finish() error {
 	if _, err := w.features.file.WriteAt(header, 0); err != nil {
 		return err
 	}
-	return atomicfile.Rename(w.features.file, w.path)
+	return atomicfile.Rename(w.disk, w.features.file, w.path)
 }
 
 // Abort gives up. What the last checkpoint needs stays for Resume; without a
@@ -245,12 +249,12 @@ func (w *Writer) Abort() error {
 	if w.saved {
 		return nil
 	}
-	return removeAll(w.path+".part", w.path+".part.full", w.path+".part.ids")
+	return removeAll(w.disk, w.path+".part", w.path+".part.full", w.path+".part.ids")
 }
 
 // appendFile is a growing file with the checksum of what was appended.
 type appendFile struct {
-	file   *os.File
+	file   disk.File
 	buf    *bufio.Writer
 	length int64
 	sum    uint32
@@ -262,12 +266,12 @@ const fileMode = 0o640
 
 // openAppend opens path at a length, and computes the checksum of what is there
 // behind the first skip bytes.
-func openAppend(path string, skip, length int64) (*appendFile, error) {
+func openAppend(d disk.Disk, path string, skip, length int64) (*appendFile, error) {
 	flags := os.O_RDWR | os.O_CREATE
 	if length == skip {
 		flags |= os.O_TRUNC
 	}
-	f, err := os.OpenFile(path, flags, fileMode)
+	f, err := d.OpenFile(path, flags, fileMode)
 	if err != nil {
 		return nil, err
 	}
@@ -365,9 +369,9 @@ func encode32[T int32 | uint32](v []T) []byte {
 	return b
 }
 
-func removeAll(paths ...string) error {
+func removeAll(d disk.Disk, paths ...string) error {
 	for _, p := range paths {
-		if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := d.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/journal"
@@ -42,7 +43,9 @@ type Options struct {
 	Applied bool
 	// OnRequest: all rows are compared when Reconcile is called, and not before.
 	OnRequest bool
-	Logger    *slog.Logger
+	// Disk holds the files in Dir; nil is the operating system's.
+	Disk   disk.Disk
+	Logger *slog.Logger
 }
 
 // Route is a route and how it is followed; of several on one collection the
@@ -91,8 +94,9 @@ func New(o Options, routes []Route) (*Follower, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Disk = disk.OrOS(o.Disk)
 	ctx, stop := context.WithCancel(context.Background())
-	f := &Follower{o: o, keepers: map[string]*keeper{}, frozen: newFrozen(o.Dir, o.Logger), stop: stop}
+	f := &Follower{o: o, keepers: map[string]*keeper{}, frozen: newFrozen(o.Disk, o.Dir, o.Logger), stop: stop}
 	for _, r := range routes {
 		if err := f.add(r); err != nil {
 			stop()
@@ -110,7 +114,8 @@ func New(o Options, routes []Route) (*Follower, error) {
 // their collections. It opens no journal and writes nothing, so that it can be called
 // beside a follower of another process.
 func Check(o Options, routes []Route) error {
-	frozen := newFrozen(o.Dir, slog.New(slog.DiscardHandler))
+	o.Disk = disk.OrOS(o.Disk)
+	frozen := newFrozen(o.Disk, o.Dir, slog.New(slog.DiscardHandler))
 	for _, r := range routes {
 		follows, err := check(o, r)
 		if err == nil && follows {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 )
@@ -27,6 +28,7 @@ import (
 // write that came after it was begun to be built. A write only sets a time; a
 // goroutine makes it last.
 type frozen struct {
+	disk disk.Disk
 	dir  string // empty: nothing is remembered
 	log  *slog.Logger
 	wake chan struct{}
@@ -65,8 +67,8 @@ func (o *old) outlived() bool {
 	return last != 0 && last >= o.built
 }
 
-func newFrozen(dir string, log *slog.Logger) *frozen {
-	return &frozen{dir: dir, log: log, wake: make(chan struct{}, 1), clocks: map[string]*clock{}, all: map[string]*old{}}
+func newFrozen(d disk.Disk, dir string, log *slog.Logger) *frozen {
+	return &frozen{disk: d, dir: dir, log: log, wake: make(chan struct{}, 1), clocks: map[string]*clock{}, all: map[string]*old{}}
 }
 
 // clock is that of a collection; nil: nothing of it is known that cannot follow.
@@ -204,7 +206,7 @@ func (f *frozen) keep() error {
 	var failed []error
 	for _, c := range f.clocks {
 		if last := c.last.Load(); c.path != "" && last != c.kept {
-			err := writeWritten(c.path, last)
+			err := writeWritten(f.disk, c.path, last)
 			if err == nil {
 				c.kept = last
 			}
@@ -263,9 +265,9 @@ func readWritten(path string) (last int64, err error) {
 	return w.Last.UnixNano(), nil
 }
 
-func writeWritten(path string, last int64) error {
+func writeWritten(d disk.Disk, path string, last int64) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(written{time.Unix(0, last).UTC()}) })
+	return atomicfile.WriteOn(d, path, func(w io.Writer) error { return json.NewEncoder(w).Encode(written{time.Unix(0, last).UTC()}) })
 }

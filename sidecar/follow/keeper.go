@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -75,7 +74,7 @@ func openKeeper(o Options, collection string) (*keeper, error) {
 		o: o, collection: collection, dir: statedir.Collection(o.Dir, collection), log: o.Logger.With("collection", collection),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), queue: newRowQueue(), writes: map[*write]struct{}{},
 	}
-	j, entries, err := journal.Open(filepath.Join(k.dir, "journal"), journal.Options{})
+	j, entries, err := journal.Open(filepath.Join(k.dir, "journal"), journal.Options{Disk: o.Disk})
 	if j == nil {
 		return nil, err
 	}
@@ -110,7 +109,7 @@ func (k *keeper) openRecord() error {
 		k.setStale()
 	}
 	k.record.Clean = false
-	if err := k.record.write(k.recordPath()); err != nil {
+	if err := k.record.write(k.o.Disk, k.recordPath()); err != nil {
 		k.log.Warn("what is known of the collection cannot be written down; all rows are compared", "error", errors.Join(err, k.forgetRecord()))
 		k.setStale()
 	}
@@ -119,7 +118,7 @@ func (k *keeper) openRecord() error {
 
 // forgetRecord removes the record.
 func (k *keeper) forgetRecord() error {
-	if err := os.Remove(k.recordPath()); !errors.Is(err, fs.ErrNotExist) {
+	if err := k.o.Disk.Remove(k.recordPath()); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -377,5 +376,5 @@ func (k *keeper) close() error {
 		k.record.Clean = k.record.Clean && w.seq > 0
 	}
 	k.keepPlace()
-	return errors.Join(k.record.write(k.recordPath()), k.journal.Close())
+	return errors.Join(k.record.write(k.o.Disk, k.recordPath()), k.journal.Close())
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/disk"
 )
 
 const (
@@ -74,8 +75,8 @@ func readRecord(path string) (r record, err error) {
 	return r, nil
 }
 
-func (r record) write(path string) error {
-	return atomicfile.Write(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(r) })
+func (r record) write(d disk.Disk, path string) error {
+	return atomicfile.WriteOn(d, path, func(w io.Writer) error { return json.NewEncoder(w).Encode(r) })
 }
 
 // resume takes up the pass that the last process did not end.
@@ -349,7 +350,7 @@ func (k *keeper) endPass(ctx context.Context, p *pass) error {
 
 // save writes a record down. Where it cannot be, the next process compares more.
 func (k *keeper) save(r record) {
-	err := r.write(k.recordPath())
+	err := r.write(k.o.Disk, k.recordPath())
 	if err != nil && !k.unsaved {
 		k.log.Warn("what is known of the collection cannot be written down; it is tried again with the next comparison", "error", err)
 	}

@@ -126,7 +126,7 @@ func (j *Journal) settle(batch []*request, done []uint64, err error) {
 		j.failed = err
 		j.done = append(done, j.done...)
 		if j.active != nil {
-			if j.active.abandon() {
+			if j.active.abandon(j.o.Disk) {
 				j.segments = j.segments[:len(j.segments)-1]
 			}
 			j.active = nil
@@ -159,7 +159,7 @@ func (j *Journal) rotate() error {
 	durable, number := j.durable, j.number
 	j.number++
 	j.mu.Unlock()
-	s, err := createSegment(j.dir, number, durable)
+	s, err := createSegment(j.o.Disk, j.dir, number, durable)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (j *Journal) prune() {
 	defer j.mu.Unlock()
 	for len(j.segments) > 0 && j.segments[0] != j.active && j.segments[0].live == 0 {
 		s := j.segments[0]
-		if err := os.Remove(s.path); err != nil && !os.IsNotExist(err) {
+		if err := j.o.Disk.Remove(s.path); err != nil && !os.IsNotExist(err) {
 			return // it is tried again
 		}
 		j.size -= s.size

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/internal/diskfault"
 	"github.com/likenessdb/likeness/internal/filelock"
 )
@@ -37,6 +38,8 @@ type Options struct {
 	Segment int64
 	// Retry is how long after a failure of the disk it is tried again; 0 is a second.
 	Retry time.Duration
+	// Disk holds the files; nil is the operating system's.
+	Disk disk.Disk
 }
 
 // withDefaults fills in what was left out.
@@ -51,6 +54,7 @@ func (o Options) withDefaults() Options {
 	if o.Retry <= 0 {
 		o.Retry = time.Second
 	}
+	o.Disk = disk.OrOS(o.Disk)
 	return o
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/likenessdb/likeness/internal/disk"
 )
 
 const suffix = ".journal"
@@ -16,7 +18,7 @@ const suffix = ".journal"
 type segment struct {
 	number uint64
 	path   string
-	file   *os.File // nil: it is not written any more
+	file   disk.File // nil: it is not written any more
 	size   int64
 	live   int   // writes in it that are not done
 	needed int64 // their bytes
@@ -45,9 +47,9 @@ func listSegments(dir string) ([]uint64, error) {
 }
 
 // createSegment makes a segment durably, with nothing but its header.
-func createSegment(dir string, number, durable uint64) (*segment, error) {
+func createSegment(d disk.Disk, dir string, number, durable uint64) (*segment, error) {
 	s := &segment{number: number, path: segmentPath(dir, number)}
-	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := d.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -55,22 +57,13 @@ func createSegment(dir string, number, durable uint64) (*segment, error) {
 		err = f.Sync()
 	}
 	if err == nil {
-		err = syncDir(dir)
+		err = d.SyncDir(dir)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("making %s: %w", s.path, err), f.Close(), os.Remove(s.path))
+		return nil, errors.Join(fmt.Errorf("making %s: %w", s.path, err), f.Close(), d.Remove(s.path))
 	}
 	s.file, s.size = f, segmentHeader
 	return s, nil
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // write appends records. Behind an error the segment is to be given up.
@@ -98,8 +91,8 @@ func (s *segment) end() {
 // abandon ends the writing of a segment behind an error, and cuts off what lies
 // behind its size if that can be done: it is no record, or one that nobody was
 // told of. It reports whether nothing is left of the segment.
-func (s *segment) abandon() (gone bool) {
+func (s *segment) abandon(d disk.Disk) (gone bool) {
 	_ = s.file.Truncate(s.size)
 	s.end()
-	return s.size == segmentHeader && os.Remove(s.path) == nil
+	return s.size == segmentHeader && d.Remove(s.path) == nil
 }

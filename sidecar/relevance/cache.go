@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/plugin"
 )
@@ -34,7 +35,7 @@ const absent = 0x7fc0_ab5e
 type cache struct {
 	path string
 	lock *filelock.Lock
-	file *os.File
+	file disk.File
 
 	mu      sync.Mutex
 	size    int64
@@ -48,7 +49,7 @@ type cache struct {
 
 // openCache opens what is kept of a ranker in dir, which it makes if need be. Other
 // versions have files of their own there. It returns ErrCache.
-func openCache(dir string, d plugin.Description) (_ *cache, err error) {
+func openCache(on disk.Disk, dir string, d plugin.Description) (_ *cache, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCache, err)
 	}
@@ -69,11 +70,11 @@ func openCache(dir string, d plugin.Description) (_ *cache, err error) {
 	sum := sha256.Sum256([]byte(d.Name + "\x00" + d.Version))
 	c.path = filepath.Join(dir, hex.EncodeToString(sum[:keySize])+".scores")
 	if _, err := os.Lstat(c.path); errors.Is(err, fs.ErrNotExist) {
-		if err := atomicfile.Write(c.path, func(w io.Writer) error { _, err := w.Write(head); return err }); err != nil {
+		if err := atomicfile.WriteOn(on, c.path, func(w io.Writer) error { _, err := w.Write(head); return err }); err != nil {
 			return nil, err
 		}
 	}
-	if c.file, err = os.OpenFile(c.path, os.O_RDWR, 0); err != nil {
+	if c.file, err = on.OpenFile(c.path, os.O_RDWR, 0); err != nil {
 		return nil, err
 	}
 	return c, c.load(head)

@@ -15,6 +15,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/ratelimiter"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/ranker"
@@ -34,6 +35,8 @@ type Options struct {
 	Ranker ranker.Ranker
 	// Dir is the folder of kept scores; empty keeps none. One process can use it.
 	Dir string
+	// Disk holds the files in Dir; nil is the operating system's.
+	Disk disk.Disk
 	// KeptOnly asks the ranker for nothing: a score that is not kept is NaN.
 	KeptOnly bool
 	// PerSecond are the items that it is asked of in a second, at most; 0: as many
@@ -75,7 +78,7 @@ func New(ctx context.Context, o Options) (*Asker, error) {
 	if o.Dir == "" {
 		return a, nil
 	}
-	a.cache, err = openCache(o.Dir, a.described)
+	a.cache, err = openCache(disk.OrOS(o.Disk), o.Dir, a.described)
 	return a, err
 }
 
