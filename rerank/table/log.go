@@ -209,7 +209,7 @@ func logPath(path string, generation uint64) string {
 	return path + ".log." + strconv.FormatUint(generation, 10)
 }
 
-// createLog makes an empty log, durably.
+// createLog makes an empty log whose content and name are durable.
 func createLog(d disk.Disk, path string, id logIdentity, sync bool) (*segment, error) {
 	name := logPath(path, id.generation)
 	if err := removeAll(d, name); err != nil {
@@ -221,6 +221,9 @@ func createLog(d disk.Disk, path string, id logIdentity, sync bool) (*segment, e
 	}
 	if _, err = f.Write(id.encode()); err == nil {
 		err = f.Sync()
+	}
+	if err == nil {
+		err = d.SyncDir(filepath.Dir(name))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("writing %s: %w", name, err), f.Close(), removeAll(d, name))
