@@ -1,0 +1,702 @@
+package follow_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
+	"github.com/likenessdb/likeness/internal/powerloss"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/index"
+	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// link is how a process reaches the database.
+type link struct {
+	writable
+	down    atomic.Bool
+	fetches atomic.Int64
+	// refused is a row that the companion takes no vectors of; the zero ID: there is none.
+	refused atomic.Pointer[rerank.ID]
+}
+
+func (l *link) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	if l.down.Load() {
+		return adapters.Rows{}, fmt.Errorf("%w: it is down", adapters.ErrUnavailable)
+	}
+	if r.Collection == items {
+		l.fetches.Add(1)
+	}
+	return l.writable.Fetch(ctx, r)
+}
+
+func (l *link) Scan(ctx context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
+	if l.down.Load() {
+		return fmt.Errorf("%w: it is down", adapters.ErrUnavailable)
+	}
+	return l.writable.Scan(ctx, r, yield)
+}
+
+func (l *link) Write(ctx context.Context, collection string, s adapters.Schema, r adapters.Rows) error {
+	if id := l.refused.Load(); id != nil && collection == companion && slices.Contains(r.IDs, *id) {
+		return errors.New("the row is refused")
+	}
+	return l.writable.Write(ctx, collection, s, r)
+}
+
+// process is a sidecar's part that follows one collection, which compares all rows on
+// request only.
+type process struct {
+	world *world
+	disk  *powerloss.Disk // of the table and of the follower's folder
+	link  *link
+	route *pipeline.Route
+	f     *follow.Follower
+}
+
+const tableFile = "items.table"
+
+// newProcess makes a collection of some rows, with a table and a companion of it, and
+// begins to follow it.
+func newProcess(t *testing.T, rows int, change ...func(*follow.Options, *follow.Route)) *process {
+	t.Helper()
+	w := newWorldOn(t, embedded.New(), rows)
+	d := powerloss.New(t)
+	_, err := index.BuildTable(t.Context(), index.TableJob{Source: w.source(), Model: w.model, Path: filepath.Join(d.Root(), tableFile)})
+	must(t, err)
+	return startProcess(t, w, d, false, change...)
+}
+
+// startProcess begins to follow with what a disk holds.
+func startProcess(t *testing.T, w *world, d *powerloss.Disk, down bool, change ...func(*follow.Options, *follow.Route)) *process {
+	t.Helper()
+	p := &process{world: w, disk: d, link: &link{writable: w.db}}
+	p.link.down.Store(down)
+	live, err := table.OpenLive(filepath.Join(d.Root(), tableFile), table.Expect{}, table.LiveOptions{Disk: d, CompactShare: -1})
+	must(t, err)
+	p.route = &pipeline.Route{
+		Name: "r", Collection: items, Vector: "vec", StoreName: "main", Store: p.link, Model: w.model, Live: live, Companion: companion,
+		Placement: pipeline.PlacementTable,
+	}
+	o := follow.Options{Store: p.link, Dir: filepath.Join(d.Root(), "state"), Disk: d, Applied: true, OnRequest: true}
+	r := follow.Route{Route: p.route}
+	for _, c := range change {
+		c(&o, &r)
+	}
+	p.f, err = follow.New(o, []follow.Route{r})
+	must(t, err)
+	t.Cleanup(func() {
+		p.close(t, false)
+		must(t, live.Close())
+	})
+	synctest.Wait()
+	return p
+}
+
+// close ends the follower, as a sidecar does that has no time left unless drained.
+func (p *process) close(t *testing.T, drained bool) {
+	t.Helper()
+	if p.f == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	if !drained {
+		cancel()
+	}
+	must(t, p.f.Close(ctx))
+	p.f = nil
+}
+
+// end ends the process in order, and starts the next one.
+func (p *process) end(t *testing.T, drained, down bool, change ...func(*follow.Options, *follow.Route)) *process {
+	t.Helper()
+	p.close(t, drained)
+	must(t, p.route.Live.Close())
+	return startProcess(t, p.world, p.disk, down, change...)
+}
+
+// kill ends the process with no chance to write anything more, and starts the next one
+// with what its disk holds.
+func (p *process) kill(t *testing.T, loss powerloss.Loss, down bool, change ...func(*follow.Options, *follow.Route)) *process {
+	t.Helper()
+	p.link.down.Store(true)
+	left := p.disk.Lose(t, rand.New(rand.NewPCG(uint64(loss), 1)), loss)
+	return startProcess(t, p.world, left, down, change...)
+}
+
+// reconcile compares all rows.
+func (p *process) reconcile(t *testing.T) follow.Drift {
+	t.Helper()
+	found, err := p.f.Reconcile(t.Context(), items)
+	must(t, err)
+	return found["r"]
+}
+
+func (p *process) begin(t *testing.T, w journal.Write) (done func()) {
+	t.Helper()
+	w.Collection = items
+	return p.f.Begin(t.Context(), w)
+}
+
+// state is what a process says of its route.
+type state struct {
+	pending int
+	stale   bool
+	fresh   bool
+	// differing rows are those that the table or the companion shows otherwise than the
+	// collection has them.
+	differing int64
+}
+
+// expect fails unless the process is in a state now.
+func (p *process) expect(t *testing.T, when string, want state) {
+	t.Helper()
+	synctest.Wait()
+	s := p.f.Status()[0]
+	d, err := follow.Compare(t.Context(), &pipeline.Route{
+		Name: "r", Collection: items, Vector: "vec", Store: p.world.db, Model: p.route.Model, Live: p.route.Live, Companion: companion,
+	}, nil)
+	must(t, err)
+	have := state{s.Pending, s.Stale, p.route.Freshness.Fresh(), d.Differing()}
+	if have != want || p.route.Live.Pending() != want.pending {
+		t.Fatalf("%s: %+v with %d pending in the table, want %+v", when, have, p.route.Live.Pending(), want)
+	}
+	if (s.Age > 0) == (s.Pending == 0 && !s.Stale) && s.Age != 0 {
+		t.Errorf("%s: an age of %v with %d pending, stale %t", when, s.Age, s.Pending, s.Stale)
+	}
+}
+
+// comparisons is the number of passes over rows of the collection.
+func (p *process) comparisons(t *testing.T, when string, want int64) {
+	t.Helper()
+	if s := p.f.Status()[0]; s.Reconciles != want || want == 0 && s.Rows != 0 {
+		t.Errorf("%s: %d comparisons that read %d rows, want %d", when, s.Reconciles, s.Rows, want)
+	}
+}
+
+// reconciled is a process that is fresh.
+func reconciled(t *testing.T, rows int, change ...func(*follow.Options, *follow.Route)) *process {
+	t.Helper()
+	p := newProcess(t, rows, change...)
+	p.expect(t, "nothing is known of the time before", state{stale: true})
+	p.comparisons(t, "nobody asked", 0)
+	if d := p.reconcile(t); d.Differing() != 0 {
+		t.Fatalf("%+v", d)
+	}
+	p.expect(t, "compared", state{fresh: true})
+	return p
+}
+
+// someWrite is a write of rows by id, of which each that it names differs after do.
+type someWrite struct {
+	write journal.Write
+	do    func()
+}
+
+// someWrites are writes of every kind, of sixWritten rows together.
+func someWrites(t *testing.T, w *world) []someWrite {
+	return []someWrite{
+		{journal.Write{Kind: journal.Upsert, IDs: ids(50)}, func() { w.put(t, 50, 50, 50) }},
+		{journal.Write{Kind: journal.Upsert, IDs: ids(1, 2)}, func() { w.put(t, 1, 51, 1); w.put(t, 2, 52, 2) }},
+		{journal.Write{Kind: journal.Delete, IDs: ids(3)}, func() { w.remove(t, 3) }},
+		{journal.Write{Kind: journal.Payload, IDs: ids(4)}, func() { w.put(t, 4, 4, 444) }},
+		{journal.Write{Kind: journal.Vectors, IDs: ids(5)}, func() { w.put(t, 5, 55, 5) }},
+	}
+}
+
+const sixWritten = 6
+
+// TestKilledMidway kills a process, or its machine, with writes that the database has
+// applied and that are not followed. The next process has them from the journal alone.
+func TestKilledMidway(t *testing.T) {
+	for _, answered := range []bool{false, true} {
+		for _, loss := range powerloss.Losses() {
+			t.Run(fmt.Sprintf("answered %t, loss %d", answered, loss), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { killMidway(t, answered, loss) })
+			})
+		}
+	}
+}
+
+func killMidway(t *testing.T, answered bool, loss powerloss.Loss) {
+	t.Helper()
+	p := reconciled(t, 20)
+	followed := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(60)})
+	p.world.put(t, 60, 60, 60)
+	followed()
+	synctest.Wait()
+	time.Sleep(time.Minute)
+	p.expect(t, "one write was followed", state{fresh: true})
+	p.link.down.Store(true)
+	writes := someWrites(t, p.world)
+	differing := int64(0)
+	for i, w := range writes {
+		done := p.begin(t, w.write)
+		p.expect(t, "a write begins", state{pending: i + 1, differing: differing})
+		w.do()
+		differing += int64(len(w.write.IDs))
+		if answered {
+			done()
+		}
+	}
+	n := len(writes)
+	p.expect(t, "nothing can be read", state{pending: n, differing: sixWritten})
+	p = p.kill(t, loss, true)
+	p.expect(t, "started again, and nothing can be read", state{pending: n, stale: true, differing: sixWritten})
+	p.link.down.Store(false)
+	time.Sleep(time.Minute)
+	p.expect(t, "followed by the journal", state{stale: true})
+	p.comparisons(t, "nobody asked", 0)
+	if d := p.reconcile(t); d.Differing() != 0 {
+		t.Errorf("the journal left %+v", d)
+	}
+	p.expect(t, "compared", state{fresh: true})
+	p = p.kill(t, loss, false)
+	time.Sleep(time.Minute) // a loss of power may bring back what was followed
+	p.expect(t, "started again with nothing to follow", state{stale: true})
+}
+
+// TestEnded: a process that ends in order and has no time to follow some writes leaves
+// them to the next one. That is stale as well, since rows that wait for their last look
+// are in no journal.
+func TestEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 20)
+		p.link.down.Store(true)
+		writes := someWrites(t, p.world)
+		for _, w := range writes {
+			done := p.begin(t, w.write)
+			w.do()
+			done()
+		}
+		p.expect(t, "nothing can be read", state{pending: len(writes), differing: sixWritten})
+		p = p.end(t, false, true)
+		p.expect(t, "in the next process", state{pending: len(writes), stale: true, differing: sixWritten})
+		p.link.down.Store(false)
+		time.Sleep(time.Minute)
+		p.expect(t, "followed", state{stale: true})
+		p.comparisons(t, "nobody asked", 0)
+		p.reconcile(t)
+		p.expect(t, "compared", state{fresh: true})
+		p = p.end(t, true, false)
+		p.expect(t, "in a process with nothing to do", state{fresh: true})
+		p.comparisons(t, "nobody asked", 0)
+	})
+}
+
+// TestDrained: a process that is given time ends with nothing left.
+func TestDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 20)
+		for _, w := range someWrites(t, p.world) {
+			done := p.begin(t, w.write)
+			w.do()
+			done()
+		}
+		whole := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
+		p.world.remove(t, 6)
+		whole() // a drain does not wait for what needs a comparison
+		p = p.end(t, true, true)
+		p.expect(t, "in the next process", state{pending: 1, differing: 1})
+		p.link.down.Store(false)
+		p.reconcile(t)
+		p.expect(t, "compared", state{fresh: true})
+	})
+}
+
+// TestEndedStale: what was missed is not forgotten by an end in order, nor by a kill.
+func TestEndedStale(t *testing.T) {
+	impatient := func(_ *follow.Options, r *follow.Route) { r.WriteBudget = time.Nanosecond }
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprint("killed ", killed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := reconciled(t, 10, impatient)
+				p.link.down.Store(true)
+				canceled, cancel := context.WithCancel(t.Context())
+				cancel()
+				done := p.f.Begin(canceled, journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
+				p.expect(t, "a write that the journal did not take", state{pending: 1, stale: true})
+				if s := p.f.Status()[0]; s.Unjournaled != 1 {
+					t.Errorf("%+v", s)
+				}
+				p.world.remove(t, 1)
+				done()
+				p.expect(t, "answered", state{pending: 1, stale: true, differing: 1})
+				if killed {
+					p = p.kill(t, powerloss.None, false)
+				} else {
+					p = p.end(t, false, false)
+				}
+				time.Sleep(time.Minute)
+				p.expect(t, "the next process does not know the write", state{stale: true, differing: 1})
+				p = p.end(t, true, false)
+				p.expect(t, "nor does the one after it", state{stale: true, differing: 1})
+				p.reconcile(t)
+				p.expect(t, "compared", state{fresh: true})
+				p = p.end(t, true, false)
+				p.expect(t, "nothing is left", state{fresh: true})
+			})
+		})
+	}
+}
+
+// TestUnjournaledInFlight: a write that the journal did not take and that is followed
+// before the end leaves the collection stale all the same.
+func TestUnjournaledInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		done := p.f.Begin(canceled, journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
+		p.reconcile(t) // while it is on its way
+		p.expect(t, "compared in between", state{pending: 1})
+		p.close(t, false)
+		p.world.remove(t, 1)
+		done()
+		must(t, p.route.Live.Close())
+		p = startProcess(t, p.world, p.disk, false)
+		p.expect(t, "in the next process", state{stale: true, differing: 1})
+	})
+}
+
+// TestNotWaitedFor: a write that the client did not wait for is pending until a read that
+// is sure to show it.
+func TestNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10, func(o *follow.Options, _ *follow.Route) { o.Applied = false })
+		before := p.link.fetches.Load()
+		done := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1)})
+		done()
+		time.Sleep(900 * time.Millisecond)
+		if n := p.link.fetches.Load() - before; n == 0 {
+			t.Error("the row was not read early")
+		}
+		p.expect(t, "read before the database applied it", state{pending: 1})
+		p.world.put(t, 1, 99, 1) // now it does
+		p.expect(t, "applied", state{pending: 1, differing: 1})
+		time.Sleep(200 * time.Millisecond)
+		p.expect(t, "read again", state{fresh: true})
+		waited := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(2), Waited: true})
+		p.world.put(t, 2, 98, 2)
+		waited()
+		time.Sleep(100 * time.Millisecond)
+		p.expect(t, "a write that was waited for", state{fresh: true})
+
+		// A write that is cut off may be applied after its call has ended.
+		cut := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(3), Waited: true})
+		cut()
+		time.Sleep(100 * time.Millisecond)
+		p.world.put(t, 3, 97, 3)
+		time.Sleep(2 * time.Second)
+		p.expect(t, "applied late", state{fresh: true})
+
+		// In the next process nobody knows any more whether it was answered.
+		p.link.down.Store(true)
+		lost := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(4), Waited: true})
+		p = p.kill(t, powerloss.None, false, func(o *follow.Options, _ *follow.Route) { o.Applied = false })
+		time.Sleep(900 * time.Millisecond)
+		p.expect(t, "read once in the next process", state{pending: 1, stale: true})
+		p.world.put(t, 4, 96, 4)
+		time.Sleep(200 * time.Millisecond)
+		p.expect(t, "read twice in the next process", state{stale: true})
+		_ = lost
+	})
+}
+
+// TestPayloadOnly: the companion's payload follows a write that leaves the vector.
+func TestPayloadOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		for n := range 3 {
+			done := p.begin(t, journal.Write{Kind: journal.Payload, IDs: ids(1)})
+			p.world.put(t, 1, 1, 100+n)
+			p.expect(t, "on its way", state{pending: 1, differing: 1})
+			done()
+			time.Sleep(time.Duration(1+n) * 100 * time.Millisecond)
+			p.expect(t, "followed", state{fresh: true})
+			got, err := p.world.db.Fetch(t.Context(), adapters.FetchRequest{Collection: companion, IDs: ids(1), Payload: true})
+			must(t, err)
+			if want := fmt.Sprintf(`{"n":%d}`, 100+n); len(got.Payloads) != 1 || !sameJSON(t, got.Payloads[0], want) {
+				t.Errorf("%s, want %s", got.Payloads, want)
+			}
+		}
+	})
+}
+
+func sameJSON(t *testing.T, a json.RawMessage, b string) bool {
+	t.Helper()
+	var x, y any
+	must(t, errors.Join(json.Unmarshal(a, &x), json.Unmarshal([]byte(b), &y)))
+	return fmt.Sprint(x) == fmt.Sprint(y)
+}
+
+// TestRowAgain: rows that are written again before they are followed, or at once, or
+// deleted in between.
+func TestRowAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		p.link.down.Store(true)
+		first := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(40, 41)})
+		p.world.put(t, 40, 40, 40)
+		p.world.put(t, 41, 41, 41)
+		first()
+		second := p.begin(t, journal.Write{Kind: journal.Delete, IDs: ids(40)})
+		p.world.remove(t, 40)
+		second()
+		twice := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1, 1)})
+		p.world.put(t, 1, 70, 1)
+		p.world.put(t, 1, 71, 1)
+		twice()
+		slow := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1, 2)})
+		nothing := p.begin(t, journal.Write{Kind: journal.Upsert})
+		p.expect(t, "nothing can be read", state{pending: 5, differing: 2})
+		nothing()
+		p.expect(t, "a write of no rows is followed at once", state{pending: 4, differing: 2})
+		p.link.down.Store(false)
+		time.Sleep(time.Minute)
+		p.expect(t, "all but one are followed", state{pending: 1})
+		p.world.put(t, 1, 72, 1)
+		p.world.put(t, 2, 73, 2)
+		p.expect(t, "its rows are written", state{pending: 1, differing: 2})
+		slow()
+		time.Sleep(time.Minute)
+		p.expect(t, "followed", state{fresh: true})
+		for n := range 5 { // within the time in which a row is looked at for the last time
+			done := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(5)})
+			if n%2 == 0 {
+				p.world.remove(t, 5)
+			} else {
+				p.world.put(t, 5, 80+uint64(n), 5)
+			}
+			done()
+			time.Sleep(100 * time.Millisecond)
+			p.expect(t, "written in turns", state{fresh: true})
+		}
+	})
+}
+
+// TestSomeRowsFail: rows that cannot be followed keep their write pending, and no other.
+func TestSomeRowsFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 20)
+		bad := rerank.UintID(7)
+		p.link.refused.Store(&bad)
+		batch := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(5, 6, 7, 8, 9)})
+		other := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(10)})
+		for id := range uint64(6) {
+			p.world.put(t, 5+id, 90+id, 5)
+		}
+		p.expect(t, "on their way", state{pending: 2, differing: 6})
+		batch()
+		other()
+		time.Sleep(time.Second)
+		p.expect(t, "one row is refused", state{pending: 1, differing: 1})
+		if s := p.f.Status()[0]; s.Failures == 0 {
+			t.Errorf("%+v", s)
+		}
+		p = p.end(t, false, false)
+		p.expect(t, "in the next process", state{pending: 1, stale: true, differing: 1})
+		time.Sleep(time.Minute)
+		p.expect(t, "followed there", state{stale: true})
+		p.reconcile(t)
+		p.expect(t, "compared", state{fresh: true})
+
+		p.link.refused.Store(&bad)
+		late := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(7)})
+		p.world.put(t, 7, 17, 7)
+		late()
+		time.Sleep(time.Second)
+		p.expect(t, "refused again", state{pending: 1, differing: 1})
+		p.link.refused.Store(nil)
+		time.Sleep(10 * time.Second)
+		p.expect(t, "tried again by the same process", state{fresh: true})
+	})
+}
+
+// TestOtherCollection: a collection that is made anew, or that an alias leads to now, is
+// not fresh until all rows were compared.
+func TestOtherCollection(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := reconciled(t, 10)
+				whole := p.begin(t, journal.Write{Kind: journal.Collection})
+				p.expect(t, "it begins", state{pending: 1})
+				must(t, p.world.db.Drop(t.Context(), items))
+				must(t, p.world.db.Create(t.Context(), p.world.schema))
+				p.world.put(t, 100, 5, 5)
+				p.world.put(t, 1, 1, 1) // as it was
+				whole()
+				rows := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(101)})
+				p.world.put(t, 101, 6, 6)
+				rows()
+				time.Sleep(time.Minute)
+				p.expect(t, "nothing was compared", state{pending: 1, differing: 10})
+				if restart {
+					p = p.end(t, true, false)
+					p.expect(t, "in the next process", state{pending: 1, differing: 10})
+					p = p.kill(t, powerloss.All, false)
+					p.expect(t, "after a loss of power", state{pending: 1, stale: true, differing: 10})
+				}
+				if d := p.reconcile(t); d.Missing != 1 || d.Surplus != 9 {
+					t.Errorf("%+v", d)
+				}
+				p.expect(t, "compared", state{fresh: true})
+			})
+		})
+	}
+}
+
+// TestWholeWrites: writes that name no rows are pending until all rows were compared.
+func TestWholeWrites(t *testing.T) {
+	for name, c := range map[string]struct {
+		write  journal.Write
+		do     func(t *testing.T, w *world)
+		differ int64
+	}{
+		"deletes by a filter":  {journal.Write{Kind: journal.Delete, Filter: "{}"}, func(t *testing.T, w *world) { w.remove(t, 1, 2) }, 2},
+		"payloads by a filter": {journal.Write{Kind: journal.Payload, Filter: "{}"}, func(t *testing.T, w *world) { w.put(t, 1, 1, 7) }, 1},
+		"all rows":             {journal.Write{Kind: journal.Upsert, All: true}, func(t *testing.T, w *world) { w.put(t, 70, 1, 7) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := reconciled(t, 10)
+				done := p.begin(t, c.write)
+				c.do(t, p.world)
+				done()
+				time.Sleep(time.Hour)
+				p.expect(t, "nothing was compared", state{pending: 1, differing: c.differ})
+				p = p.kill(t, powerloss.None, false)
+				p.expect(t, "in the next process", state{pending: 1, stale: true, differing: c.differ})
+				p.reconcile(t)
+				p.expect(t, "compared", state{fresh: true})
+				time.Sleep(time.Hour)
+				p = p.end(t, true, false)
+				p.expect(t, "it is not in the journal any more", state{fresh: true})
+			})
+		})
+	}
+}
+
+// TestWholeWritesByThemselves: where comparisons are not on request only, a write that
+// names no rows begins one by itself, of as much as the write can have changed.
+func TestWholeWritesByThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProcess(t, 10, func(o *follow.Options, _ *follow.Route) { o.OnRequest = false })
+		time.Sleep(time.Minute)
+		p.expect(t, "what nobody knew was compared at the start", state{fresh: true})
+		p.comparisons(t, "at the start", 1)
+		for n, w := range []journal.Write{{Kind: journal.Payload, Filter: "{}"}, {Kind: journal.Upsert, All: true}, {Kind: journal.Vectors, Filter: "{}"}} {
+			done := p.begin(t, w)
+			p.world.put(t, 1, uint64(20+n), n)
+			p.expect(t, "on its way", state{pending: 1, differing: 1})
+			done()
+			time.Sleep(time.Minute)
+			p.expect(t, string(w.Kind), state{fresh: true})
+			p.comparisons(t, string(w.Kind), int64(n+2))
+		}
+		done := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
+		p.world.remove(t, 2)
+		done()
+		time.Sleep(time.Minute)
+		p.expect(t, "deletes", state{fresh: true})
+		p.comparisons(t, "of deletes no row of the collection is read", 4)
+	})
+}
+
+// TestDrift: what nobody announced is found by a comparison. While the rows that it
+// found are not shown yet, nothing is fresh.
+func TestDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		bad := rerank.UintID(1)
+		p.link.refused.Store(&bad)
+		p.world.put(t, 1, 91, 1)
+		p.world.put(t, 2, 92, 2)
+		p.expect(t, "nobody knows", state{fresh: true, differing: 2})
+		found := make(chan follow.Drift, 1)
+		go func() { found <- p.reconcile(t) }()
+		time.Sleep(time.Second)
+		p.expect(t, "found, and one row is refused", state{differing: 1})
+		p.link.refused.Store(nil)
+		if d := <-found; d.Changed != 2 {
+			t.Errorf("%+v", d)
+		}
+		p.expect(t, "repaired", state{fresh: true})
+
+		p.link.refused.Store(&bad)
+		p.world.put(t, 1, 93, 1)
+		go func() { _, err := p.f.Reconcile(t.Context(), items); found <- follow.Drift{}; _ = err }()
+		time.Sleep(time.Second)
+		p.expect(t, "found again", state{differing: 1})
+		p = p.end(t, false, false)
+		<-found
+		p.expect(t, "what was found is known to nobody after the end", state{stale: true, differing: 1})
+		p.reconcile(t)
+		p.expect(t, "repaired by the next process", state{fresh: true})
+	})
+}
+
+// TestMissedMeanwhile: a comparison does not stand for what was missed after it began.
+func TestMissedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		bad := rerank.UintID(1)
+		p.link.refused.Store(&bad)
+		p.world.put(t, 1, 91, 1)
+		compared := make(chan follow.Drift, 1)
+		go func() { compared <- p.reconcile(t) }()
+		time.Sleep(time.Second)
+		p.expect(t, "the comparison waits for a row", state{differing: 1})
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		p.f.Begin(canceled, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(2)})()
+		whole := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
+		p.world.remove(t, 3)
+		whole()
+		p.link.refused.Store(nil)
+		<-compared
+		time.Sleep(time.Second)
+		p.expect(t, "it ended", state{pending: 1, stale: true, differing: 1})
+		p.reconcile(t)
+		p.expect(t, "compared again", state{fresh: true})
+	})
+}
+
+// TestReplacedStale: a route that takes the place of another is not fresh until all rows
+// were compared, also where the comparison under way was of the other.
+func TestReplacedStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		whole := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
+		p.world.remove(t, 3)
+		whole()
+		p.expect(t, "before", state{pending: 1, differing: 1})
+		next := *p.route
+		next.Freshness = nil
+		must(t, p.f.Replace(&next))
+		p.route = &next
+		synctest.Wait()
+		if s := p.f.Status()[0]; !s.Stale || s.Pending != 1 || next.Freshness.Fresh() {
+			t.Errorf("%+v", s)
+		}
+		p.reconcile(t)
+		if s := p.f.Status()[0]; s.Stale || s.Pending != 0 || !next.Freshness.Fresh() {
+			t.Errorf("compared: %+v", s)
+		}
+	})
+}
