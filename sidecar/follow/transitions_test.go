@@ -329,13 +329,12 @@ func TestEndedStale(t *testing.T) {
 				canceled, cancel := context.WithCancel(t.Context())
 				cancel()
 				done := p.f.Begin(canceled, journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
-				p.expect(t, "a write that the journal did not take", state{pending: 1, stale: true})
+				p.world.remove(t, 1)
+				done()
+				p.expect(t, "the journal did not take the write", state{pending: 1, stale: true, differing: 1})
 				if s := p.f.Status()[0]; s.Unjournaled != 1 {
 					t.Errorf("%+v", s)
 				}
-				p.world.remove(t, 1)
-				done()
-				p.expect(t, "answered", state{pending: 1, stale: true, differing: 1})
 				if killed {
 					p = p.kill(t, powerloss.None, false)
 				} else {

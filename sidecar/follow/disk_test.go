@@ -1,0 +1,249 @@
+package follow_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/likenessdb/likeness/internal/powerloss"
+	"github.com/likenessdb/likeness/internal/smalldisk"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/journal"
+)
+
+// TestFullDisk: while the disk of the state folder takes nothing, writes are followed, and
+// the collection is stale, since nobody would know of them after a kill. That lasts until
+// all rows were compared, in the next process too.
+func TestFullDisk(t *testing.T) {
+	for _, restart := range []string{"", "on the full disk", "with room again"} {
+		t.Run("restart "+restart, func(t *testing.T) {
+			disk, err := smalldisk.New(t, 1<<20)
+			if err != nil {
+				t.Skipf("this machine makes no small file system: %v", err)
+			}
+			synctest.Test(t, func(t *testing.T) { fillDisk(t, disk, restart) })
+		})
+	}
+}
+
+func fillDisk(t *testing.T, disk, restart string) {
+	t.Helper()
+	onDisk := func(o *follow.Options, _ *follow.Route) { o.Dir, o.Disk = filepath.Join(disk, "state"), nil }
+	p := reconciled(t, 10, onDisk)
+	filler, names := smalldisk.Fill(t, disk), smalldisk.FillNames(t, disk)
+	failed := func(when string, want bool) {
+		t.Helper()
+		if s := p.f.Status()[0]; (s.JournalError != "") != want {
+			t.Errorf("%s: the journal's error is %q", when, s.JournalError)
+		}
+	}
+	failed("nothing was written", false)
+	for n := range uint64(300) { // until the file in use has no room either
+		done := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(n % 10)})
+		p.world.put(t, n%10, 30+n, 1)
+		done()
+		synctest.Wait()
+		if p.f.Status()[0].Stale {
+			break
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	failed("the disk is full", true)
+	p.expect(t, "the disk is full, and the rows are followed", state{stale: true})
+	if s := p.f.Status()[0]; s.Unjournaled != 1 {
+		t.Errorf("%+v", s)
+	}
+	makeRoom := func() {
+		must(t, os.Remove(filler))
+		must(t, os.RemoveAll(names))
+		time.Sleep(3 * time.Second) // the journal tries again each second
+	}
+	switch restart {
+	case "":
+		makeRoom()
+		failed("there is room", false)
+		p.expect(t, "there is room", state{stale: true})
+	case "on the full disk":
+		_ = p.f.Close(t.Context()) // it cannot write down how it ended
+		p.f = nil
+		must(t, p.route.Live.Close())
+		p = startProcess(t, p.world, p.disk, false, onDisk)
+		failed("started on the full disk", true)
+		p.expect(t, "started on the full disk", state{stale: true})
+		makeRoom()
+		failed("there is room", false)
+		p.expect(t, "there is room", state{stale: true})
+	case "with room again":
+		makeRoom()
+		p = p.end(t, false, false, onDisk)
+		failed("started with room", false)
+		p.expect(t, "started with room", state{stale: true})
+	}
+	p.reconcile(t)
+	p.expect(t, "compared", state{fresh: true})
+	done := p.begin(t, journal.Write{Kind: journal.Delete, IDs: ids(3)})
+	p.world.remove(t, 3)
+	done()
+	time.Sleep(time.Minute)
+	p.expect(t, "a write that the journal took", state{fresh: true})
+	p = p.end(t, true, false, onDisk)
+	p.expect(t, "in the next process", state{fresh: true})
+}
+
+// TestFullDiskAtStart: a process that is started on a full disk and killed there leaves no
+// record that says that nothing was missed.
+func TestFullDiskAtStart(t *testing.T) {
+	disk, err := smalldisk.New(t, 1<<20)
+	if err != nil {
+		t.Skipf("this machine makes no small file system: %v", err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		onDisk := func(o *follow.Options, _ *follow.Route) { o.Dir, o.Disk = filepath.Join(disk, "state"), nil }
+		p := reconciled(t, 10, onDisk)
+		p.close(t, true)
+		must(t, p.route.Live.Close())
+		filler, names := smalldisk.Fill(t, disk), smalldisk.FillNames(t, disk)
+		p = startProcess(t, p.world, p.disk, false, onDisk)
+		p.expect(t, "started on the full disk", state{stale: true})
+		if left, _ := filepath.Glob(filepath.Join(disk, "state", "*", "record.json")); len(left) > 0 {
+			t.Errorf("%v is there, and says that nothing was missed", left)
+		}
+		must(t, os.Remove(filler))
+		must(t, os.RemoveAll(names))
+	})
+}
+
+// TestDamagedJournal: with a journal that cannot be read whole nothing is fresh until all
+// rows were compared, though the process before ended in order.
+func TestDamagedJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		p.link.down.Store(true)
+		whole := p.begin(t, journal.Write{Kind: journal.Delete, Filter: `{"damaged":"here"}`})
+		p.world.remove(t, 3)
+		whole()
+		other := p.begin(t, journal.Write{Kind: journal.Delete, Filter: `{"damaged":"not"}`})
+		other()
+		p.close(t, true)
+		must(t, p.route.Live.Close())
+		left := p.disk.Lose(t, rand.New(rand.NewPCG(1, 1)), powerloss.None)
+		segments, err := filepath.Glob(filepath.Join(left.Root(), "state", items, "journal", "*.journal"))
+		must(t, err)
+		damaged := 0
+		for _, name := range segments {
+			b, err := os.ReadFile(name)
+			must(t, err)
+			if at := bytes.Index(b, []byte("here")); at > 0 {
+				b[at]++
+				damaged++
+			}
+			must(t, os.WriteFile(name, b, 0o600))
+		}
+		if damaged != 1 {
+			t.Fatalf("%d of %v were damaged", damaged, segments)
+		}
+		p = startProcess(t, p.world, left, false)
+		p.expect(t, "in the next process", state{pending: 1, stale: true, differing: 1})
+		p.reconcile(t)
+		p.expect(t, "compared", state{fresh: true})
+	})
+}
+
+// TestRecordPowerLoss loses power before every call to the disk, from the start of a
+// process to a write that is followed: the next process knows that it has to compare, or
+// has the write, or there was none yet.
+func TestRecordPowerLoss(t *testing.T) {
+	for _, loss := range powerloss.Losses() {
+		synctest.Test(t, func(t *testing.T) {
+			p := reconciled(t, 5)
+			p.close(t, true)
+			must(t, p.route.Live.Close())
+			var lost []*powerloss.Disk
+			rng := rand.New(rand.NewPCG(uint64(loss), 8))
+			written := false
+			p.disk.Before(func(string) {
+				if written {
+					lost = append(lost, p.disk.Lose(t, rng, loss))
+				}
+			})
+			p = startProcess(t, p.world, p.disk, false)
+			p.expect(t, "started", state{fresh: true})
+			done := p.begin(t, journal.Write{Kind: journal.Delete, IDs: ids(1)})
+			p.world.remove(t, 1)
+			written = true
+			lost = append(lost, p.disk.Lose(t, rng, loss))
+			done()
+			time.Sleep(time.Minute)
+			p.expect(t, "followed", state{fresh: true})
+			p.close(t, true)
+			p.disk.Before(nil)
+			must(t, p.route.Live.Close())
+			if len(lost) < 5 {
+				t.Errorf("power was lost %d times", len(lost))
+			}
+			for i, d := range lost {
+				next := startProcess(t, p.world, d, false)
+				if i == 0 && (!next.f.Status()[0].Stale || next.f.Status()[0].Pending != 1) {
+					t.Errorf("loss %d while a write was on its way: %+v", loss, next.f.Status()[0])
+				}
+				time.Sleep(time.Minute)
+				if s := next.f.Status()[0]; !s.Stale && s.Pending == 0 {
+					next.expect(t, "it ended in order", state{fresh: true})
+				} else {
+					next.expect(t, "followed by the journal", state{stale: true})
+				}
+				next.close(t, false)
+				must(t, next.route.Live.Close())
+			}
+		})
+	}
+}
+
+// TestFrozenKilled: that a table was outlived by a write is known after a kill, and after
+// a loss of power.
+func TestFrozenKilled(t *testing.T) {
+	for _, loss := range powerloss.Losses() {
+		synctest.Test(t, func(t *testing.T) {
+			w, d := newWorld(t, 3), powerloss.New(t)
+			r := w.fixed(t, time.Now().Add(-time.Hour))
+			open := func(d *powerloss.Disk) *follow.Follower {
+				f, err := follow.New(follow.Options{Store: w.db, Dir: d.Root(), Disk: d}, []follow.Route{{Route: r}})
+				must(t, err)
+				t.Cleanup(func() { must(t, f.Close(t.Context())) })
+				return f
+			}
+			f := open(d)
+			if s := f.Status()[0]; !r.Freshness.Fresh() || s.Stale {
+				t.Errorf("before any write: %+v", s)
+			}
+			f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+			synctest.Wait()
+			left := d.Lose(t, rand.New(rand.NewPCG(1, 1)), loss)
+			f = open(left)
+			if s := f.Status()[0]; r.Freshness.Fresh() || !s.Stale {
+				t.Errorf("loss %d: in the next process: %+v", loss, s)
+			}
+		})
+	}
+}
+
+// TestFrozenWithinTheSecond: the time of a table is cut to seconds, so that a write of that
+// second counts.
+func TestFrozenWithinTheSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // a table's time is exact now
+		r := w.fixed(t, time.Now())
+		f, err := follow.New(follow.Options{Store: w.db}, []follow.Route{{Route: r}})
+		must(t, err)
+		t.Cleanup(func() { must(t, f.Close(t.Context())) })
+		f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+		if r.Freshness.Fresh() {
+			t.Error("fresh after a write in the second in which the table was begun")
+		}
+	})
+}
