@@ -1,0 +1,114 @@
+package calibrate
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+func openTestJournal(t *testing.T, path, fingerprint string) *journal {
+	t.Helper()
+	j, err := openJournal(path, fingerprint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	return j
+}
+
+var (
+	answeredShallow = answered{Depth: 5, Recall: 0.5}
+	answeredDeep    = answered{Depth: 50, Recall: 1}
+	exactOfTwo      = exactAnswer{top: []rerank.Scored{{ID: rerank.UintID(1<<64 - 1), Score: 0.25}, {ID: rerank.TextID("7"), Score: -1}}, epsilon: 0.125}
+)
+
+// TestJournalIsKept: what was answered is there for the next run, each query's own, and
+// what was cut off at the end is written over.
+func TestJournalIsKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "folder", "j")
+	j := openTestJournal(t, path, "x")
+	if err := j.write(entry{Query: 1, Answers: []answered{answeredShallow}}, exactEntry(1, exactOfTwo)); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.write(entry{Query: 1, Answers: []answered{answeredDeep}}); err != nil {
+		t.Fatal(err)
+	}
+	want := func(j *journal, entries int) {
+		t.Helper()
+		for depth, a := range map[int]answered{5: answeredShallow, 50: answeredDeep} {
+			if got, ok := j.answer(1, depth); !ok || !reflect.DeepEqual(got, a) {
+				t.Errorf("query 1 at depth %d: %+v, %t", depth, got, ok)
+			}
+		}
+		if got, ok := j.exact(1); !ok || !reflect.DeepEqual(got, exactOfTwo) {
+			t.Errorf("the exact answer: %+v, %t", got, ok)
+		}
+		if _, ok := j.answer(1, 6); ok {
+			t.Error("query 1 was not answered at depth 6")
+		}
+		if _, ok := j.answer(2, 5); ok != (entries > 3) {
+			t.Errorf("query 2 was answered: %t", ok)
+		}
+		if _, ok := j.exact(2); ok {
+			t.Error("nobody asked for an exact answer to query 2")
+		}
+	}
+	want(j, 3)
+	must(t, j.Close())
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	for _, tail := range []string{"", `{"query":2,"answers":[{"depth":5`, "\x00\x00\x00\n", "\x00\x00"} {
+		must(t, os.WriteFile(path, append(whole[:len(whole):len(whole)], tail...), 0o600))
+		j = openTestJournal(t, path, "x")
+		want(j, 3)
+		must(t, j.write(entry{Query: 2, Answers: []answered{answeredShallow}}))
+		must(t, j.Close())
+		j = openTestJournal(t, path, "x")
+		want(j, 4)
+		must(t, j.Close())
+		left, err := os.ReadFile(path)
+		must(t, err)
+		if len(left) <= len(whole) || string(left[:len(whole)]) != string(whole) {
+			t.Errorf("behind %q: the file has %d bytes, of %d that were whole", tail, len(left), len(whole))
+		}
+	}
+}
+
+// TestJournalOfAnother: what is of another calibration is dropped, from the file too.
+func TestJournalOfAnother(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	j := openTestJournal(t, path, "x")
+	must(t, j.write(entry{Query: 1, Answers: []answered{answeredShallow}}))
+	must(t, j.Close())
+	for range 2 {
+		j = openTestJournal(t, path, "y")
+		if _, ok := j.answer(1, 5); ok {
+			t.Error("an answer of another calibration counts")
+		}
+		must(t, j.Close())
+	}
+	j = openTestJournal(t, path, "x")
+	if _, ok := j.answer(1, 5); ok {
+		t.Error("what was dropped is back")
+	}
+	must(t, j.remove())
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("it is there: %v", err)
+	}
+	memory := openTestJournal(t, "", "x")
+	must(t, memory.write(entry{Query: 1, Answers: []answered{answeredShallow}}))
+	if _, ok := memory.answer(1, 5); !ok {
+		t.Error("a journal without a file forgets")
+	}
+	must(t, memory.remove())
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
