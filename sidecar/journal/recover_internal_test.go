@@ -1,0 +1,129 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// writeSegment writes a file of a journal.
+func writeSegment(t *testing.T, dir string, number uint64, header []byte, records ...[]byte) {
+	t.Helper()
+	for _, r := range records {
+		header = append(header, r...)
+	}
+	if err := os.WriteFile(segmentPath(dir, number), header, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const someBody = `{"collection":"c","kind":"upsert","ids":[1]}`
+
+func mustOpen(t *testing.T, dir string) (*Journal, []Entry) {
+	t.Helper()
+	j, entries, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j, entries
+}
+
+// TestUnreadableWrite: a whole record whose write cannot be read is damage, and what comes
+// behind it counts.
+func TestUnreadableWrite(t *testing.T) {
+	dir := t.TempDir()
+	writeSegment(t, dir, 1, encodeHeader(0), encoded(1, `{"collection":`), encoded(2, someBody))
+	j, entries, err := Open(dir, Options{})
+	if j == nil || !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), segmentPath(dir, 1)) {
+		t.Fatalf("err = %v", err)
+	}
+	if len(entries) != 1 || entries[0].Seq != 2 || entries[0].Write.Collection != "c" || entries[0].Write.IDs[0] != rerank.UintID(1) {
+		t.Errorf("%+v", entries)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCarriedTwice: a process was killed when it had carried a write over and had not
+// removed its old file. The write is there once, and neither file outlives it.
+func TestCarriedTwice(t *testing.T) {
+	dir := t.TempDir()
+	writeSegment(t, dir, 1, encodeHeader(0), encoded(1, someBody), encoded(2, someBody), encoded(2, ""))
+	writeSegment(t, dir, 2, encodeHeader(2), encoded(1, someBody), encoded(3, someBody))
+	j, entries := mustOpen(t, dir)
+	if len(entries) != 2 || entries[0].Seq != 1 || entries[1].Seq != 3 {
+		t.Fatalf("%+v", entries)
+	}
+	if _, err := os.Stat(segmentPath(dir, 1)); !os.IsNotExist(err) {
+		t.Errorf("the old file is there: %v", err)
+	}
+	for _, e := range entries {
+		j.Done(e.Seq)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j, entries = mustOpen(t, dir)
+	if s := j.Stats(); len(entries) != 0 || s.Pending != 0 || s.Segments != 1 || j.needed != 0 {
+		t.Errorf("%+v, %+v, %d bytes are needed", entries, s, j.needed)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLaterVersion: a journal of another version of likeness is refused and stays.
+func TestLaterVersion(t *testing.T) {
+	dir := t.TempDir()
+	header := encodeHeader(0)
+	binary.LittleEndian.PutUint32(header[8:], segmentVersion+1)
+	binary.LittleEndian.PutUint32(header[20:], crc32.Checksum(header[:20], castagnoli))
+	writeSegment(t, dir, 1, header, encoded(1, someBody))
+	if j, _, err := Open(dir, Options{}); j != nil || !errors.Is(err, errVersion) || !strings.Contains(err.Error(), segmentPath(dir, 1)) {
+		t.Errorf("%v, %v", j, err)
+	}
+	if _, err := os.Stat(segmentPath(dir, 1)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMissingFile: a header tells that acknowledged writes came before, and which of them
+// was the last. A file that is missing is damage; nothing is where it was removed.
+func TestMissingFile(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, second uint64 // the writes in the files; 0: the file is missing
+		durable       uint64 // what the third says
+		damaged       bool
+	}{
+		"nothing":              {1, 2, 2, false},
+		"the first":            {0, 2, 2, false},
+		"both":                 {0, 0, 2, false},
+		"the second":           {1, 0, 2, true},
+		"writes of the second": {1, 2, 3, true},
+	} {
+		dir := t.TempDir()
+		if c.first > 0 {
+			writeSegment(t, dir, 1, encodeHeader(0), encoded(c.first, someBody))
+		}
+		if c.second > 0 {
+			writeSegment(t, dir, 2, encodeHeader(1), encoded(c.second, someBody))
+		}
+		writeSegment(t, dir, 3, encodeHeader(c.durable))
+		j, _, err := Open(dir, Options{})
+		if j == nil || errors.Is(err, ErrDamaged) != c.damaged {
+			t.Fatalf("%s is missing: %v", name, err)
+		}
+		if seq, err := j.Append(t.Context(), Write{Collection: "c"}); err != nil || seq != c.durable+1 {
+			t.Errorf("%s is missing: the next write has the number %d, want %d; %v", name, seq, c.durable+1, err)
+		}
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
