@@ -31,10 +31,11 @@ type Disk struct {
 	root string
 
 	mu     sync.Mutex
-	names  map[string]*content // as the process sees them
-	synced map[string]*content // as a loss of power leaves them
-	moves  []move              // changes of names since their directory was synced, oldest first
-	before func(call string)   // Before's argument
+	names  map[string]*content     // as the process sees them
+	synced map[string]*content     // as a loss of power leaves them
+	moves  []move                  // changes of names since their directory was synced, oldest first
+	before func(call string)       // Before's argument
+	fail   func(call string) error // Fail's argument
 	calls  int
 }
 
@@ -88,6 +89,14 @@ func (d *Disk) Before(f func(call string)) {
 	d.before = f
 }
 
+// Fail has f decide whether a call that changes the disk fails, and with which error. A
+// write that fails has written half of its bytes. A nil f ends that.
+func (d *Disk) Fail(f func(call string) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fail = f
+}
+
 // Calls is the number of calls so far that change the disk.
 func (d *Disk) Calls() int {
 	d.mu.Lock()
@@ -95,14 +104,20 @@ func (d *Disk) Calls() int {
 	return d.calls
 }
 
-func (d *Disk) announce(call, path string) {
+// announce tells of a call, and returns an error if the call is to fail.
+func (d *Disk) announce(call, path string) error {
 	d.mu.Lock()
 	d.calls++
-	f := d.before
+	before, fail := d.before, d.fail
 	d.mu.Unlock()
-	if f != nil {
-		f(call + " " + filepath.Base(path))
+	call += " " + filepath.Base(path)
+	if before != nil {
+		before(call)
 	}
+	if fail == nil {
+		return nil
+	}
+	return fail(call)
 }
 
 // Loss is how much of what was not synced a loss of power takes.
@@ -227,7 +242,9 @@ func resized(b []byte, size int64) []byte {
 
 // OpenFile implements disk.Disk.
 func (d *Disk) OpenFile(path string, flag int, perm fs.FileMode) (disk.File, error) {
-	d.announce("open", path)
+	if err := d.announce("open", path); err != nil {
+		return nil, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, missing := os.Lstat(path)
@@ -261,7 +278,9 @@ func (d *Disk) content(path string, created bool) (*content, error) {
 
 // CreateTemp implements disk.Disk.
 func (d *Disk) CreateTemp(dir, pattern string) (disk.File, error) {
-	d.announce("create", filepath.Join(dir, strings.TrimSuffix(pattern, "*")))
+	if err := d.announce("create", filepath.Join(dir, strings.TrimSuffix(pattern, "*"))); err != nil {
+		return nil, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f, err := os.CreateTemp(dir, pattern)
@@ -274,7 +293,9 @@ func (d *Disk) CreateTemp(dir, pattern string) (disk.File, error) {
 
 // Rename implements disk.Disk.
 func (d *Disk) Rename(from, to string) error {
-	d.announce("rename", to)
+	if err := d.announce("rename", to); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, path := range []string{from, to} {
@@ -295,7 +316,9 @@ func (d *Disk) Rename(from, to string) error {
 
 // Remove implements disk.Disk.
 func (d *Disk) Remove(path string) error {
-	d.announce("remove", path)
+	if err := d.announce("remove", path); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, err := os.Lstat(path); err == nil {
@@ -314,7 +337,9 @@ func (d *Disk) Remove(path string) error {
 
 // SyncDir implements disk.Disk.
 func (d *Disk) SyncDir(dir string) error {
-	d.announce("sync", dir)
+	if err := d.announce("sync", dir); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var rest []move
@@ -342,18 +367,24 @@ func (f *file) Write(b []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	f.disk.announce("write", f.Name())
+	failed := f.disk.announce("write", f.Name())
+	if failed != nil {
+		b = b[:len(b)/2]
+	}
 	n, err := f.File.Write(b)
 	f.note(at, b[:n])
-	return n, err
+	return n, cmp.Or(failed, err)
 }
 
 // WriteAt implements io.WriterAt.
 func (f *file) WriteAt(b []byte, at int64) (int, error) {
-	f.disk.announce("write", f.Name())
+	failed := f.disk.announce("write", f.Name())
+	if failed != nil {
+		b = b[:len(b)/2]
+	}
 	n, err := f.File.WriteAt(b, at)
 	f.note(at, b[:n])
-	return n, err
+	return n, cmp.Or(failed, err)
 }
 
 func (f *file) note(at int64, b []byte) {
@@ -367,7 +398,9 @@ func (f *file) note(at int64, b []byte) {
 
 // Truncate implements disk.File.
 func (f *file) Truncate(size int64) error {
-	f.disk.announce("truncate", f.Name())
+	if err := f.disk.announce("truncate", f.Name()); err != nil {
+		return err
+	}
 	if err := f.File.Truncate(size); err != nil {
 		return err
 	}
@@ -379,7 +412,9 @@ func (f *file) Truncate(size int64) error {
 
 // Sync implements disk.File.
 func (f *file) Sync() error {
-	f.disk.announce("sync", f.Name())
+	if err := f.disk.announce("sync", f.Name()); err != nil {
+		return err
+	}
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
 	f.content.durable = f.content.left(func() bool { return true })

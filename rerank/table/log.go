@@ -209,7 +209,8 @@ func logPath(path string, generation uint64) string {
 	return path + ".log." + strconv.FormatUint(generation, 10)
 }
 
-// createLog makes an empty log whose content and name are durable.
+// createLog makes an empty log whose name is durable. Its header is durable with the first
+// record. Until then a loss of power can leave zeros, which readLog takes for an empty log.
 func createLog(d disk.Disk, path string, id logIdentity, sync bool) (*segment, error) {
 	name := logPath(path, id.generation)
 	if err := removeAll(d, name); err != nil {
@@ -220,9 +221,6 @@ func createLog(d disk.Disk, path string, id logIdentity, sync bool) (*segment, e
 		return nil, err
 	}
 	if _, err = f.Write(id.encode()); err == nil {
-		err = f.Sync()
-	}
-	if err == nil {
 		err = d.SyncDir(filepath.Dir(name))
 	}
 	if err != nil {
