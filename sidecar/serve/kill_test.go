@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,12 +37,14 @@ import (
 )
 
 // The child of TestKilled serves the configuration in childConfig until it is
-// killed, and prints its addresses. LIKENESS_SOAK=1 runs the test at length, and
+// killed, and prints its addresses. With childOnRequest it compares all rows on request
+// only. LIKENESS_SOAK=1 runs the test at length, and
 // LIKENESS_FOLLOW_REPORT is the file that gets its figures.
 const (
-	childConfig  = "LIKENESS_SERVE_CHILD"
-	soak         = "LIKENESS_SOAK"
-	followReport = "LIKENESS_FOLLOW_REPORT"
+	childConfig    = "LIKENESS_SERVE_CHILD"
+	childOnRequest = "LIKENESS_SERVE_CHILD_ON_REQUEST"
+	soak           = "LIKENESS_SOAK"
+	followReport   = "LIKENESS_FOLLOW_REPORT"
 )
 
 func child(file string) error {
@@ -53,8 +56,9 @@ func child(file string) error {
 	}
 	return serve.Run(ctx, c, serve.Options{
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Build: buildinfo.Read(buildinfo.Stamp{}),
-		SpareThread: true, // as the command has
-		Listening:   func(at serve.Addresses) { _ = json.NewEncoder(os.Stdout).Encode(at) },
+		SpareThread:        true, // as the command has
+		ReconcileOnRequest: os.Getenv(childOnRequest) != "",
+		Listening:          func(at serve.Addresses) { _ = json.NewEncoder(os.Stdout).Encode(at) },
 	})
 }
 
@@ -127,6 +131,7 @@ func must2(t *testing.T, err error) {
 // killed is the database, the sidecars before it and how to reach them.
 type killed struct {
 	db       *servers.Server
+	address  string // of the database for the sidecars; empty: its own
 	kind     string // of the store
 	route    string // more of the route
 	dir      string
@@ -144,7 +149,10 @@ const (
 	writersAtOnce = 48
 )
 
-type sidecarProcess struct{ cmd *exec.Cmd }
+type sidecarProcess struct {
+	cmd *exec.Cmd
+	at  serve.Addresses
+}
 
 func (p *sidecarProcess) end(t *testing.T) {
 	t.Helper()
@@ -193,14 +201,14 @@ func (w *killed) configure(t *testing.T, name string) {
 	t.Helper()
 	model, err := filepath.Abs("../../examples/models/banking77-mol")
 	must2(t, err)
-	must2(t, os.WriteFile(w.file(name), fmt.Appendf(nil, `listen: {grpc: "127.0.0.1:0", admin: ""}
+	must2(t, os.WriteFile(w.file(name), fmt.Appendf(nil, `listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
 state_dir: %q
 stores: {main: {kind: %s, address: %q}}
 models: {m: {path: %q}}
 routes:
   things: {store: main, collection: things, model: m, placement: table, table: %q, table_live: true, companion: things_mol, reconcile: {rows_per_second: 0}%s}
 proxy: {store: main, listen_grpc: "127.0.0.1:0"}
-`, filepath.Join(w.dir, name), w.kind, w.db.Address, model, filepath.Join(w.dir, name+".table"), w.route), 0o600))
+`, filepath.Join(w.dir, name), w.kind, cmp.Or(w.address, w.db.Address), model, filepath.Join(w.dir, name+".table"), w.route), 0o600))
 }
 
 // build indexes as `likeness index` does.
@@ -227,10 +235,10 @@ func (w *killed) build(t *testing.T, name string, withCompanion bool) {
 }
 
 // start starts a sidecar in a process of its own.
-func (w *killed) start(t *testing.T, name string) *sidecarProcess {
+func (w *killed) start(t *testing.T, name string, env ...string) *sidecarProcess {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childConfig+"="+w.file(name))
+	cmd.Env = append(append(os.Environ(), childConfig+"="+w.file(name)), env...)
 	cmd.Stderr = io.Discard
 	if testing.Verbose() {
 		cmd.Stderr = os.Stderr
@@ -247,7 +255,7 @@ func (w *killed) start(t *testing.T, name string) *sidecarProcess {
 	must2(t, json.Unmarshal(line, &at))
 	i := map[string]int{"one": 0, "two": 1}[name]
 	w.proxies[i].Store(connect(t, at.Proxy.GRPC))
-	return &sidecarProcess{cmd}
+	return &sidecarProcess{cmd, at}
 }
 
 // write sends one writer's share of the writes until ctx is done; those that fail

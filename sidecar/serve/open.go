@@ -85,7 +85,7 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 	parts.Watch(metrics)
 	metrics.WatchPlugins(rankers.States)
 	metrics.WatchDevices(rankers.Devices)
-	followers, err := openFollowers(c, parts, follow.Options{Logger: o.Logger}, check)
+	followers, err := openFollowers(c, parts, follow.Options{Logger: o.Logger, OnRequest: o.ReconcileOnRequest}, check)
 	if err != nil {
 		return nil, err
 	}

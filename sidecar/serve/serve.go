@@ -70,6 +70,10 @@ type Options struct {
 	// network only when a thread has nothing else to do: with one to spare, the
 	// system gives a message that came its turn within a millisecond, not ten.
 	SpareThread bool
+	// ReconcileOnRequest compares all rows of a collection with what was derived from
+	// them only when Reconcile is called, and neither at the start nor by the interval.
+	// A test sees by it what following writes does alone.
+	ReconcileOnRequest bool
 }
 
 // Run serves until ctx is done, then drains. Stores that are down do not keep it
