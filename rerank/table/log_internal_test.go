@@ -119,3 +119,45 @@ func FuzzLog(f *testing.F) {
 		}
 	})
 }
+
+// TestLogThatDoesNotContinue: a log of another table or generation, one that lacks a
+// record, and one that ends within a record though another log follows it are refused.
+func TestLogThatDoesNotContinue(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	all := someChanges()
+	log := appendRecord(appendRecord(appendRecord(someIdentity.encode(), all[0]), all[1]), all[2])
+	gap := appendRecord(appendRecord(someIdentity.encode(), all[0]), all[2])
+	again := appendRecord(appendRecord(someIdentity.encode(), all[0]), all[0])
+	other := func(change func(*logIdentity)) logIdentity {
+		id := someIdentity
+		change(&id)
+		return id
+	}
+	for name, c := range map[string]struct {
+		content []byte
+		id      logIdentity
+		last    bool
+		read    int // records; negative: the log is refused
+	}{
+		"whole, the last":      {log, someIdentity, true, 3},
+		"whole":                {log, someIdentity, false, 3},
+		"torn, the last":       {log[:len(log)-recordAlign], someIdentity, true, 2},
+		"torn":                 {log[:len(log)-recordAlign], someIdentity, false, -1},
+		"empty, the last":      {nil, someIdentity, true, 0},
+		"empty":                {nil, someIdentity, false, -1},
+		"a record is missing":  {gap, someIdentity, true, -1},
+		"a record twice":       {again, someIdentity, true, -1},
+		"another generation":   {log, other(func(id *logIdentity) { id.generation++ }), true, -1},
+		"another lineage":      {log, other(func(id *logIdentity) { id.lineage = "another lineage!" }), true, -1},
+		"another row's length": {log, other(func(id *logIdentity) { id.features++ }), true, -1},
+	} {
+		if err := os.WriteFile(path, c.content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		sequence, n := uint64(0), 0
+		_, err := readLog(path, c.id, c.last, &sequence, func(change) error { n++; return nil })
+		if errors.Is(err, ErrTable) != (c.read < 0) || err == nil && (n != c.read || sequence != uint64(n)) {
+			t.Errorf("%s: %d records, the last is %d; %v", name, n, sequence, err)
+		}
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +117,30 @@ func TestFullDiskAtStart(t *testing.T) {
 		must(t, os.Remove(filler))
 		must(t, os.RemoveAll(names))
 	})
+}
+
+// TestRecordCannotBeWritten: a process that cannot write down that it runs removes what
+// the one before it wrote, so that a kill and a loss of power are noticed all the same.
+func TestRecordCannotBeWritten(t *testing.T) {
+	for _, loss := range powerloss.Losses() {
+		synctest.Test(t, func(t *testing.T) {
+			p := reconciled(t, 10)
+			p.close(t, true)
+			must(t, p.route.Live.Close())
+			p.disk.Fail(func(call string) error {
+				if strings.HasPrefix(call, "create .record.json") {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			p = startProcess(t, p.world, p.disk, false)
+			p.expect(t, "it cannot be written down", state{stale: true})
+			p.world.remove(t, 1) // nobody sees it
+			next := p.kill(t, loss, false)
+			next.expect(t, "in the next process", state{stale: true, differing: 1})
+			p.disk.Fail(nil)
+		})
+	}
 }
 
 // TestDamagedJournal: with a journal that cannot be read whole nothing is fresh until all

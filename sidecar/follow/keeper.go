@@ -116,12 +116,16 @@ func (k *keeper) openRecord() error {
 	return nil
 }
 
-// forgetRecord removes the record.
+// forgetRecord removes the record durably.
 func (k *keeper) forgetRecord() error {
-	if err := k.o.Disk.Remove(k.recordPath()); !errors.Is(err, fs.ErrNotExist) {
+	err := k.o.Disk.Remove(k.recordPath())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
 		return err
 	}
-	return nil
+	return k.o.Disk.SyncDir(k.dir)
 }
 
 func (k *keeper) recordPath() string { return recordPath(k.dir) }
