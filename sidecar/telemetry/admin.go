@@ -42,6 +42,7 @@ func NewAdmin(m *Metrics, ready func() (ok bool, detail string), log *slog.Logge
 		// A page of another site in an operator's browser must not switch anything.
 		Handler:           http.NewCrossOriginProtection().Handler(mux),
 		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second, // nobody sends more than a few bytes here
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),

@@ -28,6 +28,8 @@ const (
 	maxBuffered = 32 << 20
 	// maxHeaderBytes bounds a request's head: a path may name many points.
 	maxHeaderBytes = 256 << 10
+	// lastBytes is how long a body that nobody wants any more may still come.
+	lastBytes = 5 * time.Second
 	// idleConnections outlive no keep-alive of Qdrant, which is five seconds.
 	idleConnections = 4 * time.Second
 )
@@ -131,6 +133,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.streamed(r) {
 		// An answer may begin before the body has ended. HTTP/2 always can.
 		_ = http.NewResponseController(w).EnableFullDuplex()
+		intake.Pace(w, r)
+		// What an early answer leaves of the body is read by net/http, in that time.
+		defer func() { _ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lastBytes)) }()
 	} else {
 		taken, err := s.intake.TakeBody(w, r, r.ContentLength, s.most)
 		defer taken.Release()
@@ -172,7 +177,7 @@ func (s *Server) buffer(r *http.Request) ([]byte, error) {
 	if r.ContentLength > 0 {
 		known := r.ContentLength
 		if s.intake == nil { // what is only claimed is not believed at once
-			known = min(known, 1<<20)
+			known = min(known, intake.BodyWindow)
 		}
 		b.Grow(int(known) + bytes.MinRead)
 	}
@@ -228,9 +233,14 @@ func (s *Server) rewrite(p *httputil.ProxyRequest) {
 // notReceived answers a request whose body did not come, or was not let in.
 func (s *Server) notReceived(w http.ResponseWriter, r *http.Request, err error) {
 	w.Header().Set("Connection", "close")
-	if errors.Is(err, intake.ErrFull) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lastBytes)) // net/http reads what is left
+	switch {
+	case errors.Is(err, intake.ErrFull):
 		w.Header().Set("Retry-After", "1")
 		writeError(w, http.StatusTooManyRequests, err.Error())
+		return
+	case errors.Is(err, intake.ErrStalled):
+		writeError(w, http.StatusRequestTimeout, err.Error())
 		return
 	}
 	s.log.DebugContext(r.Context(), "the request body ended early", "error", err)
@@ -241,6 +251,10 @@ func (s *Server) notReceived(w http.ResponseWriter, r *http.Request, err error) 
 func (s *Server) unreachable(w http.ResponseWriter, r *http.Request, err error) {
 	if silent, ok := r.Context().Value(silentKey{}).(*bool); ok {
 		*silent = true
+	}
+	if errors.Is(err, intake.ErrStalled) { // it is the client that is silent
+		writeError(w, http.StatusRequestTimeout, err.Error())
+		return
 	}
 	if r.Context().Err() == nil { // otherwise the client went away
 		s.log.WarnContext(r.Context(), "the database does not answer", "error", err)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		_ = control.SetWriteDeadline(time.Time{})
+		_ = control.SetReadDeadline(time.Now().Add(patience)) // of what net/http reads of a refused request
 		id := server.RequestID(r.Header.Get(server.RequestIDHeader))
 		r.Header.Set(server.RequestIDHeader, id)
 		w.Header().Set(server.RequestIDHeader, id)
@@ -40,15 +42,15 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 			g.refuse(w, r, 0, err)
 			return
 		}
-		_ = control.SetReadDeadline(time.Now().Add(patience))
+		_ = control.SetReadDeadline(time.Time{}) // the body is paced
 		taken, err := g.take(w, r)
 		defer taken.Release()
 		var data []byte
 		if err == nil {
 			data, err = g.read(w, r)
 		}
-		_ = control.SetReadDeadline(time.Time{})
 		if err != nil {
+			_ = control.SetReadDeadline(time.Now().Add(patience))
 			status := 0
 			if errors.Is(err, errEncoding) {
 				status = http.StatusUnsupportedMediaType
@@ -56,6 +58,7 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 			g.refuse(w, r, status, err)
 			return
 		}
+		_ = control.SetReadDeadline(time.Time{})
 		taken.Shrink(int64(len(data)))
 		r.Body = &body{Reader: bytes.NewReader(data), data: data, inTurn: func(parse func() error) error {
 			return g.options.Parsing.Do(r.Context(), len(data), parse)
@@ -86,7 +89,19 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) (*intake.Grant, e
 	case packed:
 		n *= mostInflated
 	}
-	return g.options.Intake.TakeBody(w, r, min(n, most), most)
+	grant, err := g.options.Intake.TakeBody(w, r, min(n, most), most)
+	return grant, unreadable(err)
+}
+
+// unreadable is an error of reading a body as a server.ErrMessage. The errors of the intake,
+// and of a caller that left, stay what they are.
+func unreadable(err error) error {
+	for _, known := range []error{nil, intake.ErrTooLarge, intake.ErrFull, intake.ErrStalled, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: reading the body: %w", server.ErrMessage, err)
 }
 
 // read returns a request's body, decompressed. It returns server.ErrMessageSize
@@ -119,7 +134,7 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	case errors.As(err, &beyond), int64(len(data)) > most:
 		return nil, tooLarge()
 	case err != nil:
-		return nil, fmt.Errorf("%w: reading the body: %w", server.ErrMessage, err)
+		return nil, unreadable(err)
 	}
 	return data, nil
 }

@@ -1,0 +1,126 @@
+package intake
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// client is a body that comes through a pipe, and the writer of its answer.
+type client struct {
+	http.ResponseWriter
+	body *io.PipeReader
+	send *io.PipeWriter
+}
+
+func newClient() (*client, *http.Request) {
+	c := &client{ResponseWriter: httptest.NewRecorder()}
+	c.body, c.send = io.Pipe()
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.Body = c.body
+	return c, r
+}
+
+// SetReadDeadline ends reading where the deadline is over, as a connection does.
+func (c *client) SetReadDeadline(at time.Time) error {
+	if !at.IsZero() && at.Before(time.Now()) {
+		_ = c.body.CloseWithError(os.ErrDeadlineExceeded)
+	}
+	return nil
+}
+
+// sendSlowly sends parts of a length with a pause before each.
+func (c *client) sendSlowly(parts, length int, pause time.Duration) {
+	defer c.send.Close()
+	for range parts {
+		time.Sleep(pause) //nolint:forbidigo // of the bubble
+		if _, err := c.send.Write(make([]byte, length)); err != nil {
+			return
+		}
+	}
+}
+
+// A slow body passes, however long it takes; one that stops or drips does not.
+func TestPace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		parts, length int
+		pause         time.Duration
+		stalls        bool
+	}{
+		"slow":   {500, stallBytes, stallTime - time.Second, false},
+		"drips":  {500, 1, time.Second, true},
+		"silent": {1, 100, 2 * stallTime, true},
+		"short":  {3, 10, time.Second, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, r := newClient()
+			Pace(c, r)
+			var senders sync.WaitGroup
+			senders.Go(func() { c.sendSlowly(tc.parts, tc.length, tc.pause) })
+			began := time.Now()
+			n, err := io.Copy(io.Discard, r.Body)
+			if errors.Is(err, ErrStalled) != tc.stalls || !tc.stalls && (err != nil || n != int64(tc.parts*tc.length)) {
+				t.Errorf("%s: %d bytes, %v", name, n, err)
+			}
+			if tc.stalls && time.Since(began) > stallTime {
+				t.Errorf("%s: ended after %s", name, time.Since(began))
+			}
+			_ = c.body.Close()
+			senders.Wait()
+		})
+	}
+}
+
+// Bodies that are announced and do not come take no room, and one that comes is let in.
+func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(4 << 20)
+		ended := make(chan error)
+		var senders sync.WaitGroup
+		const silent = 100
+		for range silent {
+			c, r := newClient()
+			senders.Go(func() { c.sendSlowly(2, 100, 2*stallTime) })
+			go func() {
+				g, err := b.TakeBody(c, r, 1<<20, 32<<20)
+				g.Release()
+				_ = c.body.Close()
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		if b.Used() != 0 {
+			t.Errorf("%d bytes are taken for nothing", b.Used())
+		}
+		c, r := newClient()
+		senders.Go(func() { c.sendSlowly(16, 64<<10, 0) })
+		g, err := b.TakeBody(c, r, 1<<20, 32<<20)
+		if n, readErr := io.Copy(io.Discard, r.Body); err != nil || readErr != nil || n != 1<<20 || b.Used() != 1<<20 {
+			t.Errorf("%d bytes came, %d are taken: %v %v", n, b.Used(), err, readErr)
+		}
+		g.Release()
+		for range silent {
+			if err := <-ended; !errors.Is(err, ErrStalled) {
+				t.Error(err)
+			}
+		}
+		// One that came in part and stops gives its room back soon.
+		c, r = newClient()
+		senders.Go(func() { c.sendSlowly(2, 64<<10, 2*heldStallTime) })
+		began := time.Now()
+		g, err = b.TakeBody(c, r, 1<<20, 32<<20)
+		let := time.Now()
+		if _, readErr := io.Copy(io.Discard, r.Body); err != nil || !errors.Is(readErr, ErrStalled) || time.Since(let) > heldStallTime {
+			t.Errorf("%v %v after %s, %s", err, readErr, let.Sub(began), time.Since(let))
+		}
+		g.Release()
+		_ = c.body.Close()
+		senders.Wait()
+	})
+}
