@@ -119,7 +119,7 @@ func (s *Stream) receive() (mem.BufferSlice, error) {
 		return nil, TooLarge(length, int64(most), setting)
 	}
 	if !packed && length <= Free {
-		return s.body(int(length))
+		return s.body(nil, int(length))
 	}
 	if packed && s.wire.RecvCompress() != s.by.Gzip.Type() {
 		return nil, status.Errorf(codes.Internal, "a compressed message of a call whose encoding is %q", s.wire.RecvCompress())
@@ -128,12 +128,21 @@ func (s *Stream) receive() (mem.BufferSlice, error) {
 	if packed {
 		need = min(int64(most), length*mostInflated)
 	}
-	grant, err := s.by.Budget.Take(s.Context(), need, min(length, Window))
+	// What is announced and does not come keeps nobody out.
+	first, err := s.within(stallTime, func() (mem.BufferSlice, error) { return s.part(int(min(length, stallBytes))) })
 	if err != nil {
 		return nil, err
 	}
+	grant, err := s.by.Budget.Take(s.Context(), need, min(length, Window))
+	if err != nil {
+		first.Free()
+		return nil, err
+	}
 	s.hold(grant, false)
-	data, err := s.inTime(length)
+	data, err := s.within(Patience(length), func() (mem.BufferSlice, error) { return s.body(first, int(length)) })
+	if errors.Is(err, ErrStalled) {
+		err = Stalled(length)
+	}
 	if err != nil || !packed {
 		return data, err
 	}
@@ -146,34 +155,37 @@ func (s *Stream) receive() (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(plain)}, nil
 }
 
-// inTime reads a message of n bytes, unless it takes too long. The end of the call, which
-// is the caller's to bring about, ends the reading too.
-func (s *Stream) inTime(n int64) (mem.BufferSlice, error) {
+// within returns what read returns, or ErrStalled where that takes too long. The end of the
+// call, which is the caller's to bring about, ends the reading too.
+func (s *Stream) within(limit time.Duration, read func() (mem.BufferSlice, error)) (mem.BufferSlice, error) {
 	type result struct {
 		data mem.BufferSlice
 		err  error
 	}
-	read := make(chan result, 1)
+	done := make(chan result, 1)
 	go func() {
-		data, err := s.body(int(n))
-		read <- result{data, err}
+		data, err := read()
+		done <- result{data, err}
 	}()
-	late := time.NewTimer(Patience(n))
+	late := time.NewTimer(limit)
 	defer late.Stop()
 	select {
-	case r := <-read:
+	case r := <-done:
 		return r.data, r.err
 	case <-late.C:
-		return nil, Stalled(n)
+		return nil, fmt.Errorf("%w: fewer than %d bytes of the message came within %s; send faster", ErrStalled, stallBytes, limit)
 	}
 }
 
-// body reads a message of n bytes, and the end of the call where that must follow.
-func (s *Stream) body(n int) (data mem.BufferSlice, err error) {
+// body reads a message of n bytes, the first of which are here, and the end of the call
+// where that must follow.
+func (s *Stream) body(first mem.BufferSlice, n int) (data mem.BufferSlice, err error) {
 	if n > Window {
-		data, err = s.parts(n)
-	} else if n > 0 {
-		data, err = s.part(n)
+		data, err = s.parts(first, n)
+	} else if data = first; n > first.Len() {
+		var rest mem.BufferSlice
+		rest, err = s.part(n - first.Len())
+		data = append(data, rest...)
 	}
 	if err == nil && s.single {
 		err = s.last()
@@ -185,12 +197,14 @@ func (s *Stream) body(n int) (data mem.BufferSlice, err error) {
 	return data, nil
 }
 
-// parts reads n bytes into one buffer, window by window, so that a codec which wants
-// them in one need not hold them twice.
-func (s *Stream) parts(n int) (mem.BufferSlice, error) {
+// parts reads n bytes, the first of which are here, into one buffer, window by window, so
+// that a codec which wants them in one need not hold them twice.
+func (s *Stream) parts(first mem.BufferSlice, n int) (mem.BufferSlice, error) {
 	pool := mem.DefaultBufferPool()
 	whole := pool.Get(n)
-	for at := 0; at < n; {
+	at := first.CopyTo(*whole)
+	first.Free()
+	for at < n {
 		part, err := s.wire.Read(min(n-at, Window))
 		at += part.CopyTo((*whole)[at:])
 		part.Free()

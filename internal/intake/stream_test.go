@@ -149,20 +149,28 @@ func (c *call) send(t *testing.T, b []byte, frame int, end bool) {
 	}
 }
 
-// Who announces a message and does not send it in time gives back what it took.
+// A client that announces a message and does not send it takes no room; one that sends its
+// first 64 KiB and not the rest in time gives the room back.
 func TestStalled(t *testing.T) {
-	for name, sent := range map[string]int{"nothing": 0, "all but a byte": 100*kib - 1} {
+	for name, tc := range map[string]struct {
+		sent  int
+		used  int64
+		after time.Duration
+	}{
+		"nothing": {0, 0, 10 * time.Second}, "its beginning": {1000, 0, 10 * time.Second},
+		"all but a byte": {100*kib - 1, 100 * kib, intake.Patience(100 * kib)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := intake.New(1 << 20)
 			begin(t, b, func(t *testing.T, c *call) {
 				c.announce(t, 0, 100*kib)
-				c.send(t, make([]byte, sent), 10*kib, false)
+				c.send(t, make([]byte, tc.sent), 10*kib, false)
 				synctest.Wait()
-				if b.Used() != 100*kib {
+				if b.Used() != tc.used {
 					t.Errorf("%d bytes are taken", b.Used())
 				}
 				got := <-c.got
-				if !errors.Is(got.err, intake.ErrStalled) || got.after != intake.Patience(100*kib) {
+				if !errors.Is(got.err, intake.ErrStalled) || got.after != tc.after {
 					t.Errorf("%v after %s", got.err, got.after)
 				}
 				synctest.Wait()
@@ -183,7 +191,7 @@ func TestSlow(t *testing.T) {
 			begin(t, b, func(t *testing.T, c *call) {
 				c.announce(t, 0, len(want))
 				c.send(t, want[:1000], frame, false)
-				time.Sleep(intake.Patience(int64(len(want))) - time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
+				time.Sleep(intake.Patience(0) - time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 				c.send(t, want[1000:], frame, true)
 				if got := <-c.got; got.err != nil || !bytes.Equal(got.message, want) {
 					t.Errorf("%d bytes, %v", len(got.message), got.err)
@@ -202,6 +210,7 @@ func TestWaitingIsNoStall(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.announce(t, 0, 100*kib)
+		c.send(t, make([]byte, 64*kib), 8*kib, false)
 		time.Sleep(time.Hour) //nolint:forbidigo // of the bubble
 		synctest.Wait()
 		select {
@@ -211,7 +220,7 @@ func TestWaitingIsNoStall(t *testing.T) {
 		}
 		others.Release()
 		synctest.Wait()
-		c.send(t, make([]byte, 100*kib), 10*kib, true)
+		c.send(t, make([]byte, 36*kib), 10*kib, true)
 		if got := <-c.got; got.err != nil || len(got.message) != 100*kib {
 			t.Errorf("%d bytes, %v", len(got.message), got.err)
 		}
@@ -229,11 +238,14 @@ func TestCompressed(t *testing.T) {
 	b := intake.New(4 << 20)
 	begin(t, b, func(t *testing.T, c *call) {
 		c.announce(t, 1, packed.Len())
+		c.send(t, packed.Bytes(), 10*kib, false)
 		synctest.Wait()
 		if most := min(int64(packed.Len())*1032, 1<<20); b.Used() != most {
 			t.Errorf("%d bytes are taken, want %d", b.Used(), most)
 		}
-		c.send(t, packed.Bytes(), 10*kib, true)
+		if err := c.framer.WriteData(1, true, nil); err != nil {
+			t.Fatal(err)
+		}
 		if got := <-c.got; got.err != nil || len(got.message) != 300*kib {
 			t.Errorf("%d bytes, %v", len(got.message), got.err)
 		}

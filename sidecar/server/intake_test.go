@@ -66,14 +66,20 @@ func answersAll(o *server.Options) {
 	answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) { return pipeline.Answer{}, nil })(o)
 }
 
-// What was announced is taken before it comes, at most so much at a time, and is free
-// again when its sender goes away; small searches and health are answered meanwhile.
+// A message whose beginning is here is taken before the rest comes, at most so much at a
+// time, and is free again when its sender goes away; small searches and health are
+// answered meanwhile.
 func TestMessagesAreTaken(t *testing.T) {
 	budget := intake.New(4 << 20)
 	w := start(t, answersAll, func(o *server.Options) { o.Intake = budget })
 	framer := raw2(t, w.address)
 	for i := range uint32(8) { // four have room
 		announce(t, framer, 1+2*i, 1<<20)
+		for range 4 {
+			if err := framer.WriteData(1+2*i, false, make([]byte, 16<<10)); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	until(t, "the budget is not taken", func() bool { return budget.Used() == 4<<20 })
 	if _, err := w.search.Search(t.Context(), question()); err != nil {
