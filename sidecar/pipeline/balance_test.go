@@ -125,7 +125,7 @@ func everythingComesBack(t *testing.T, part string, end func(context.CancelFunc)
 		for _, placement := range []pipeline.Placement{pipeline.PlacementTable, pipeline.PlacementStored} {
 			armed, sim.do = false, nil
 			route := w.route(placement, func(r *pipeline.Route) {
-				r.Store, r.Vector, r.Table, r.Live, r.Strategy, r.Timeout = store, vectorField, nil, l, strategy, time.Minute
+				r.Store, r.Vector, r.Table, r.Live, r.Strategy, r.Timeout = store, vectorField, nil, l, strategy, 5*time.Second
 				r.Depth = 150 // more candidates than one processor encodes
 				r.Freshness, r.Device = freshness(false), &striking{strike}
 				r.Ranker, r.RankerName = &strikingRanker{j, strike}, "critic"
