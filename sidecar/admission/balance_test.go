@@ -107,15 +107,17 @@ func TestEverySlotComesBack(t *testing.T) {
 	}
 }
 
-// settings are the ways in which a route can be bounded; all of them let in most.
+// settings are the ways in which a route can be bounded.
 func settings(most int) map[string]admission.Options {
 	route := func(l admission.Limit) map[string]admission.Limit { return map[string]admission.Limit{"products": l} }
 	return map[string]admission.Options{
-		"a common limit":    {MaxSearches: most},
-		"an adaptive one":   {MaxSearches: most, Adaptive: true},
-		"the route's own":   {MaxSearches: most, Limits: route(admission.Limit{MaxSearches: most / 2})},
-		"both":              {MaxSearches: most, Adaptive: true, Limits: route(admission.Limit{MaxSearches: most / 2})},
-		"a rate of its own": {MaxSearches: most, Limits: route(admission.Limit{Rate: 1000, Burst: 1000})},
+		"a common limit": {MaxSearches: most},
+		// The route's limit is found below the common one: who is refused waited for it.
+		"an adaptive one, with room beside it": {MaxSearches: 10 * most, Adaptive: true},
+		"an adaptive one":                      {MaxSearches: most, Adaptive: true},
+		"the route's own":                      {MaxSearches: most, Limits: route(admission.Limit{MaxSearches: most / 2})},
+		"both":                                 {MaxSearches: most, Adaptive: true, Limits: route(admission.Limit{MaxSearches: most / 2})},
+		"a rate of its own":                    {MaxSearches: most, Limits: route(admission.Limit{Rate: 1000, Burst: 1000})},
 	}
 }
 
@@ -153,8 +155,8 @@ func TestRefusalsTakeNothing(t *testing.T) {
 				o.Refused = told.note
 				a := admission.New(patient, o)
 				release, refused := make(chan struct{}), 0
-				held, inside := make(chan struct{}, 10*most), make(chan error, 10*most)
-				for range most {
+				held, inside := make(chan struct{}, o.MaxSearches), make(chan error, o.MaxSearches)
+				for range o.MaxSearches {
 					go func() {
 						inside <- enter(t.Context(), a, "products", false, func(context.Context) error {
 							held <- struct{}{}
@@ -183,7 +185,7 @@ func TestRefusalsTakeNothing(t *testing.T) {
 				for _, of := range told.all {
 					n += of
 				}
-				if refused += most - len(held); n != refused {
+				if refused += o.MaxSearches - len(held); n != refused {
 					t.Errorf("%d refused, told of %v", refused, told.all)
 				}
 			})

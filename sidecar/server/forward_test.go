@@ -323,3 +323,47 @@ func fields(of reflect.Type, f func(path string, index []int)) {
 	}
 	walk(of, "", nil)
 }
+
+// TestABatchHasOneVersion: a route that is replaced while a batch is answered answers all
+// of it as it was, and ends with the batch.
+func TestABatchHasOneVersion(t *testing.T) {
+	var p *pipeline.Pipeline
+	var ended <-chan struct{}
+	w := start(t, func(o *server.Options) {
+		p = o.Searcher.(*pipeline.Pipeline)
+		o.Limits.BatchParallelism = 1
+		o.Searcher = searcher{p, func(ctx context.Context, r pipeline.Request) (pipeline.Answer, error) {
+			a, err := p.Search(ctx, r)
+			if ended != nil || err != nil {
+				return a, err
+			}
+			route, err := p.Route("things")
+			if err != nil {
+				return a, err
+			}
+			next := *route
+			next.Model.Version = "another"
+			standby, err := p.Prepare(ctx, &next)
+			if err != nil {
+				return a, err
+			}
+			ended = standby.Switch()
+			return a, nil
+		}}
+	})
+	r, err := w.search.SearchBatch(t.Context(), &likenessv1.SearchBatchRequest{Searches: []*likenessv1.SearchRequest{question(), question(), question()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := r.GetResults()[0].GetResponse().GetModel().GetVersion()
+	for i, one := range r.GetResults() {
+		if got := one.GetResponse().GetModel().GetVersion(); got != first || got == "" || got == "another" {
+			t.Errorf("search %d is answered by version %q, the first by %q: %v", i, got, first, one.GetError())
+		}
+	}
+	<-ended
+	now, err := w.search.Search(t.Context(), question())
+	if err != nil || now.GetModel().GetVersion() != "another" {
+		t.Errorf("the next call has version %q, %v", now.GetModel().GetVersion(), err)
+	}
+}
