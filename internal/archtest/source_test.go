@@ -18,7 +18,6 @@ import (
 
 const (
 	root     = "../.."
-	maxLines = 500
 )
 
 // TestProductionCodeReturnsErrors forbids init functions and panics, and lets
@@ -73,17 +72,6 @@ func callee(call *ast.CallExpr) string {
 		}
 	}
 	return ""
-}
-
-func TestFilesAreShort(t *testing.T) {
-	for _, path := range tracked(t) {
-		if filepath.Ext(path) != ".go" || generated(path) {
-			continue
-		}
-		if lines := bytes.Count(read(t, path), []byte("\n")); lines > maxLines {
-			t.Errorf("%s has %d lines, at most %d: split it", path, lines, maxLines)
-		}
-	}
 }
 
 // TestTextSpeaksOfTheProjectAlone keeps machine paths, registry hosts and

@@ -664,7 +664,11 @@ func TestPrefetchesArriveWhole(t *testing.T) {
 	const body = `{"query":[1,-2,0.5,3],"using":"vec","filter":` + byNumberJSON + `,"params":{"hnsw_ef":99,"exact":true,"indexed_only":true},"limit":3,"offset":1,` +
 		`"with_payload":["n"],"with_vector":true,"score_threshold":-1000.0,"prefetch":{"query":[1,-2,0.5,3],"using":"vec","limit":30,"filter":` + byNumberJSON + `}}`
 	r := asking{path: "query", body: body}
+	nameless := proto.Clone(whole).(*client.QueryPoints)
+	nameless.CollectionName = "" // as a batch's may be
+	b := asking{method: client.Points_QueryBatch_FullMethodName, request: &client.QueryBatchPoints{CollectionName: "routed", QueryPoints: []*client.QueryPoints{nameless}}}
 	got := before(t, db, optIn+"exact_search: true", func(_ *recording.Upstream, conn *grpc.ClientConn, rest string) {
+		b.send(t, conn, rest, b.name()) // Qdrant has the last word on such a batch
 		for _, c := range []asking{a, r} {
 			if state := c.send(t, conn, rest, c.name()); !strings.HasPrefix(state, "rescored; ") {
 				t.Errorf("%s: %q", c.name(), state)
@@ -721,6 +725,16 @@ func TestPrefetchesArriveWhole(t *testing.T) {
 		if one["limit"] != 20.0 || one["offset"] != nil || one["score_threshold"] != nil || one["with_payload"] != false || one["with_vector"] != false {
 			t.Errorf("candidates are found by %s", e.Body)
 		}
+	}
+	inBatch := recording.Of(got[b.name()], client.Points_Query_FullMethodName)
+	for _, e := range inBatch {
+		m := &client.QueryPoints{}
+		if err := proto.Unmarshal(e.Body, m); err != nil || m.GetCollectionName() != "routed" {
+			t.Errorf("candidates of a batch are found by %v, %v", m, err)
+		}
+	}
+	if len(inBatch) == 0 {
+		t.Error("candidates of a batch are not found")
 	}
 	if found != 2 || confirmed != 2 {
 		t.Errorf("found %d times and confirmed %d times", found, confirmed)
