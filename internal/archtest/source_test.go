@@ -16,9 +16,7 @@ import (
 	"unicode/utf8"
 )
 
-const (
-	root     = "../.."
-)
+const root = "../.."
 
 // TestProductionCodeReturnsErrors forbids init functions and panics, and lets
 // only the function main end the process.

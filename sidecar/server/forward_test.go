@@ -166,6 +166,7 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 			return err
 		},
 	}
+	refused := map[string]int{} // fields without which a search is not asked for, by how many ways
 	for way, send := range send {
 		if err := send(all); err != nil {
 			t.Fatal(err)
@@ -183,6 +184,7 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 				if len(n.all) != before {
 					t.Errorf("%s, without %s: refused after it was asked: %v", way, name, err)
 				}
+				refused[name]++
 				continue // the field has to be there
 			}
 			now := n.last(t)
@@ -190,6 +192,14 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 				t.Errorf("%s: nothing that the pipeline is asked depends on %s", way, name)
 			}
 		}
+	}
+	for name, ways := range refused {
+		if ways != len(send) {
+			t.Errorf("a search without %s is refused in %d of %d ways", name, ways, len(send))
+		}
+	}
+	if refused["k"] == 0 || refused["query"] == 0 {
+		t.Errorf("refused without %v", refused)
 	}
 }
 
