@@ -275,7 +275,7 @@ var errBusy = errors.New("the sidecar is busy")
 
 // recall is that of an answer; skipped says why it is not known.
 func (a *Auditor) recall(ctx context.Context, r *pipeline.Route, d drawn) (recall float64, skipped string) {
-	if r.Freshness != nil && !r.Freshness.Fresh() {
+	if !pipeline.FreshNow(ctx, r.Freshness) {
 		return 0, SkippedBehind
 	}
 	t := r.Resident()

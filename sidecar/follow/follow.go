@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -83,6 +84,9 @@ type Follower struct {
 	keepers map[string]*keeper // by collection
 	frozen  *frozen
 	stop    context.CancelFunc
+
+	mu     sync.Mutex
+	doubts map[string]*doubts // by collection
 }
 
 // New opens the journals of the routes' collections, sets their Freshness, and
@@ -96,7 +100,8 @@ func New(o Options, routes []Route) (*Follower, error) {
 	}
 	o.Disk = disk.OrOS(o.Disk)
 	ctx, stop := context.WithCancel(context.Background())
-	f := &Follower{o: o, keepers: map[string]*keeper{}, frozen: newFrozen(o.Disk, o.Dir, o.Logger), stop: stop}
+	f := &Follower{o: o, keepers: map[string]*keeper{}, stop: stop, doubts: map[string]*doubts{}}
+	f.frozen = newFrozen(o.Disk, o.Dir, o.Logger, f.doubtsOf)
 	for _, r := range routes {
 		if err := f.add(r); err != nil {
 			stop()
@@ -115,7 +120,7 @@ func New(o Options, routes []Route) (*Follower, error) {
 // beside a follower of another process.
 func Check(o Options, routes []Route) error {
 	o.Disk = disk.OrOS(o.Disk)
-	frozen := newFrozen(o.Disk, o.Dir, slog.New(slog.DiscardHandler))
+	frozen := newFrozen(o.Disk, o.Dir, slog.New(slog.DiscardHandler), func(string) *doubts { return &doubts{} })
 	for _, r := range routes {
 		follows, err := check(o, r)
 		if err == nil && follows {
@@ -181,7 +186,7 @@ func (f *Follower) addKeeper(r Route) error {
 	}
 	k := f.keepers[r.Collection]
 	if k == nil {
-		if k, err = openKeeper(f.o, r.Collection); err != nil {
+		if k, err = openKeeper(f.o, r.Collection, f.doubtsOf(r.Collection)); err != nil {
 			return keeperFailed(r.Collection, err)
 		}
 		f.keepers[r.Collection] = k
@@ -219,27 +224,64 @@ func (f *Follower) Covers(collection string) bool {
 // Begin says that a write is about to be sent to the database, and keeps it back
 // until the journal has it, for the route's write budget at most, or until ctx is
 // done, which should not end with the client: its write may be on its way. The
-// caller calls done once the database has answered, whatever it said. It never
-// fails: where the journal does, all rows are compared later.
+// caller calls done once the database has answered and did not refuse the write, or
+// may have carried it out without an answer. Begin never fails: where the journal
+// does, all rows are compared later.
 func (f *Follower) Begin(ctx context.Context, w journal.Write) (done func()) {
-	ended := f.BeginOpen(ctx, w)
-	return func() { ended(nil) }
+	end := f.BeginOpen(ctx, w)
+	return func() { end(true, nil) }
 }
 
-// BeginOpen is Begin for a write of rows whose ids the database chooses, which has
-// All: done is told them, or nil where the answer did not say.
-func (f *Follower) BeginOpen(ctx context.Context, w journal.Write) (done func(touched []rerank.ID)) {
-	c := f.frozen.clock(w.Collection)
-	c.written()
-	k := f.keepers[w.Collection]
-	if k == nil {
-		return func([]rerank.ID) { c.written() }
+// BeginOpen is Begin for a write that the database may refuse, or whose rows get
+// their ids from the database, which has All. The caller calls end once: applied says
+// that the database did not refuse the write; touched are the ids that it chose, nil
+// where its answer did not say. A write that was refused leaves nothing behind.
+func (f *Follower) BeginOpen(ctx context.Context, w journal.Write) (end func(applied bool, touched []rerank.ID)) {
+	c, k := f.frozen.clock(w.Collection), f.keepers[w.Collection]
+	doubtEnds, writeEnds := func(bool) {}, func(bool, []rerank.ID) {}
+	if c != nil {
+		doubtEnds = c.doubts.begin()
 	}
-	ended := k.begin(ctx, w)
-	return func(touched []rerank.ID) {
-		c.written() // what was built meanwhile may not show it either
-		ended(touched)
+	if k != nil {
+		writeEnds = k.begin(ctx, w)
 	}
+	return func(applied bool, touched []rerank.ID) {
+		if applied {
+			c.written()
+		}
+		writeEnds(applied, touched)
+		doubtEnds(applied)
+	}
+}
+
+// Doubt notes that a write is on its way of which nobody knows yet whether the
+// database lets its caller write, or whether it is to this collection. Nothing is
+// written down. The caller calls end once: with the write, as soon as it is known
+// that the database did not refuse it and that it is to this collection, and
+// otherwise with nil, which leaves nothing behind.
+func (f *Follower) Doubt(collection string) (end func(applied *journal.Write)) {
+	doubtEnds := f.doubtsOf(collection).begin()
+	return func(applied *journal.Write) {
+		if applied != nil {
+			f.frozen.clock(collection).written()
+			if k := f.keepers[collection]; k != nil {
+				k.applied(*applied)
+			}
+		}
+		doubtEnds(applied != nil)
+	}
+}
+
+// doubtsOf returns the doubtful writes to a collection.
+func (f *Follower) doubtsOf(collection string) *doubts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.doubts[collection]
+	if d == nil {
+		d = &doubts{lateChanged: func() { f.frozen.signal() }}
+		f.doubts[collection] = d
+	}
+	return d
 }
 
 // Reconcile compares a collection with what was derived from it, repairs what

@@ -108,7 +108,7 @@ func TestWholeCollection(t *testing.T) {
 	open := f.BeginOpen(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, All: true})
 	w.put(t, 31, 31, 31)
 	before := f.Status()[0].Rows
-	open(ids(31))
+	open(true, ids(31))
 	fresh(t, r)
 	if f.Status()[0].Rows != before {
 		t.Error("all rows were compared for one that the database named")
@@ -230,11 +230,16 @@ func TestOverBudget(t *testing.T) {
 	fresh(t, r)
 	before := f.Status()[0].Reconciles
 	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
+	if s := f.Status()[0]; s.Stale || s.Unjournaled != 0 || s.Pending != 1 || r.Freshness.Fresh() {
+		t.Errorf("%+v, want a write on its way", s)
+	}
+	w.remove(t, 1)
+	w.db.hold.Lock()
+	done()
 	if s := f.Status()[0]; !s.Stale || s.Unjournaled != 1 || s.Age <= 0 {
 		t.Errorf("%+v, want it to be stale", s)
 	}
-	w.remove(t, 1)
-	done()
+	w.db.hold.Unlock()
 	fresh(t, r)
 	if s := f.Status()[0]; s.Reconciles == before {
 		t.Errorf("%+v, want a reconcile", s)

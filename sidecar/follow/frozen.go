@@ -28,11 +28,12 @@ import (
 // write that came after it was begun to be built. A write only sets a time; a
 // goroutine makes it last.
 type frozen struct {
-	disk disk.Disk
-	dir  string // empty: nothing is remembered
-	log  *slog.Logger
-	wake chan struct{}
-	done chan struct{} // closed when the goroutine has ended; nil: it was not started
+	disk   disk.Disk
+	dir    string // empty: nothing is remembered
+	log    *slog.Logger
+	doubts func(collection string) *doubts
+	wake   chan struct{}
+	done   chan struct{} // closed when the goroutine has ended; nil: it was not started
 
 	mu     sync.RWMutex
 	clocks map[string]*clock // by collection
@@ -44,21 +45,44 @@ type clock struct {
 	last atomic.Int64 // nanoseconds of Unix time; 0: never, as far as is known
 	wake chan struct{}
 	path string // empty: nothing is remembered
+	// doubts are the writes on their way.
+	doubts *doubts
 
-	kept int64 // what the file has; the goroutine's
+	kept written // what the file has; the goroutine's
 }
 
 // old is the Freshness of a route that has something that cannot follow.
 type old struct {
-	clock    *clock
-	built    int64              // when that was begun to be built; 0: not known
-	followed pipeline.Freshness // of what can follow beside it; nil: there is nothing
-	remedy   string
-	since    atomic.Int64 // when it was first seen to be outlived; 0: it was not
+	clock      *clock
+	collection string
+	built      int64              // when that was begun to be built; 0: not known
+	followed   pipeline.Freshness // of what can follow beside it; nil: there is nothing
+	remedy     string
+	since      atomic.Int64 // when it was first seen to be outlived; 0: it was not
 }
 
 // Fresh implements pipeline.Freshness.
-func (o *old) Fresh() bool { return !o.outlived() && (o.followed == nil || o.followed.Fresh()) }
+func (o *old) Fresh() bool {
+	fresh, doubt := o.Look()
+	return fresh && doubt == nil
+}
+
+// Look implements pipeline.Freshness. It looks for doubtful writes first: one that
+// turns out to be carried out in between has set the clock by then.
+func (o *old) Look() (fresh bool, doubt pipeline.Doubt) {
+	fresh, doubt = look(true, o.clock.doubts)
+	if !fresh || o.outlived() {
+		return false, nil
+	}
+	if o.followed == nil {
+		return true, doubt
+	}
+	fresh, later := o.followed.Look() // of the same doubts, and later
+	if later != nil {
+		doubt = later
+	}
+	return fresh, doubt
+}
 
 // outlived: a write was seen since it was built. The time of a table is cut to
 // seconds, so that one of that second counts.
@@ -67,8 +91,8 @@ func (o *old) outlived() bool {
 	return last != 0 && last >= o.built
 }
 
-func newFrozen(d disk.Disk, dir string, log *slog.Logger) *frozen {
-	return &frozen{disk: d, dir: dir, log: log, wake: make(chan struct{}, 1), clocks: map[string]*clock{}, all: map[string]*old{}}
+func newFrozen(d disk.Disk, dir string, log *slog.Logger, of func(collection string) *doubts) *frozen {
+	return &frozen{disk: d, dir: dir, log: log, doubts: of, wake: make(chan struct{}, 1), clocks: map[string]*clock{}, all: map[string]*old{}}
 }
 
 // clock is that of a collection; nil: nothing of it is known that cannot follow.
@@ -100,7 +124,7 @@ func (f *frozen) of(r *pipeline.Route, followed bool) (*old, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &old{clock: c, built: built(r), remedy: "run `likeness index` again"}
+	o := &old{clock: c, collection: r.Collection, built: built(r), remedy: "run `likeness index` again"}
 	if r.Table != nil && fromRows(r) {
 		o.remedy += ", or set table_live and state_dir"
 	} else if f.dir == "" && Followed(r) {
@@ -131,15 +155,14 @@ func (f *frozen) open(collection string) (*clock, error) {
 	if c := f.clocks[collection]; c != nil {
 		return c, nil
 	}
-	c := &clock{wake: f.wake}
+	c := &clock{wake: f.wake, doubts: f.doubts(collection)}
 	if f.dir != "" {
 		c.path = filepath.Join(statedir.Collection(f.dir, collection), "written.json")
-		last, err := readWritten(c.path)
-		if err != nil {
+		var err error
+		if c.kept, err = readWritten(c.path); err != nil {
 			return nil, err
 		}
-		c.kept = last
-		c.last.Store(last)
+		c.last.Store(c.kept.nanoseconds())
 	}
 	f.clocks[collection] = c
 	return c, nil
@@ -175,7 +198,7 @@ func (f *frozen) start(ctx context.Context) {
 			case <-f.wake:
 			}
 			f.tell()
-			err := f.keep()
+			err := f.keep(false)
 			if err != nil && !said {
 				f.log.Warn("when a collection was written to last is not remembered; it is tried again", "error", err)
 			}
@@ -194,26 +217,45 @@ func (f *frozen) tell() {
 	for route, o := range f.all {
 		if o.outlived() && o.since.CompareAndSwap(0, o.clock.last.Load()) {
 			f.log.Warn("the collection was written to, and what was derived from it cannot follow; no answer from that is exact or calibrated",
-				"route", route, "remedy", o.remedy)
+				"route", route, "collection", o.collection, "remedy", o.remedy)
 		}
 	}
 }
 
-// keep makes the times last.
-func (f *frozen) keep() error {
+// keep makes the times last; last says that nothing is kept after it.
+func (f *frozen) keep(last bool) error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	var failed []error
 	for _, c := range f.clocks {
-		if last := c.last.Load(); c.path != "" && last != c.kept {
-			err := writeWritten(f.disk, c.path, last)
-			if err == nil {
-				c.kept = last
-			}
-			failed = append(failed, err)
+		if c.path != "" {
+			failed = append(failed, c.keep(f.disk, last))
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// keep makes the clock last: the time of the last write, and whether one is on its
+// way that the database does not refuse at once; the last call counts every one that
+// is on its way. If the process ends before that one does, it counts as a write.
+func (c *clock) keep(d disk.Disk, last bool) error {
+	var now written
+	if at := c.last.Load(); at != 0 {
+		now.Last = time.Unix(0, at).UTC()
+	}
+	if c.doubts.hasLate() || last && !c.doubts.none() {
+		if now.OnItsWay = c.kept.OnItsWay; now.OnItsWay.IsZero() {
+			now.OnItsWay = time.Now().UTC()
+		}
+	}
+	if now == c.kept {
+		return nil
+	}
+	err := now.write(d, c.path)
+	if err == nil {
+		c.kept = now
+	}
+	return err
 }
 
 // status adds what cannot follow to the status of what does.
@@ -242,32 +284,54 @@ func (f *frozen) close() error {
 	if f.done != nil {
 		<-f.done
 	}
-	return f.keep()
+	return f.keep(true)
 }
 
 // written is what is remembered of a collection.
 type written struct {
-	Last time.Time `json:"last"`
+	Last time.Time `json:"last,omitzero"`
+	// OnItsWay is since when a write is on its way of which the database has not said
+	// what became of it.
+	OnItsWay time.Time `json:"on_its_way,omitzero"`
 }
 
-func readWritten(path string) (last int64, err error) {
+// nanoseconds is the time of the last write in nanoseconds of Unix time, 0 if there
+// was none.
+func (w written) nanoseconds() int64 {
+	last := w.Last
+	if w.OnItsWay.After(last) {
+		last = w.OnItsWay
+	}
+	if last.IsZero() {
+		return 0
+	}
+	return last.UnixNano()
+}
+
+func readWritten(path string) (w written, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return w, nil
 	}
-	var w written
 	if err == nil {
 		err = json.Unmarshal(b, &w)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w; build the tables of the collection again and remove the file", path, err)
+		return w, fmt.Errorf("%s: %w; build the tables of the collection again and remove the file", path, err)
 	}
-	return w.Last.UnixNano(), nil
+	return w, nil
 }
 
-func writeWritten(d disk.Disk, path string, last int64) error {
+// write replaces the file, and removes it where nothing is to be remembered.
+func (w written) write(d disk.Disk, path string) error {
+	if w == (written{}) {
+		if err := d.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return atomicfile.WriteOn(d, path, func(w io.Writer) error { return json.NewEncoder(w).Encode(written{time.Unix(0, last).UTC()}) })
+	return atomicfile.WriteOn(d, path, func(to io.Writer) error { return json.NewEncoder(to).Encode(w) })
 }

@@ -36,6 +36,7 @@ type keeper struct {
 	dir        string
 	log        *slog.Logger
 	journal    *journal.Journal
+	doubts     *doubts       // the writes that the database may refuse
 	wake       chan struct{} // there is something to do
 	started    bool
 	done       chan struct{} // closed when the goroutine has ended
@@ -69,9 +70,9 @@ type keeper struct {
 }
 
 // openKeeper opens the journal and the record of a collection.
-func openKeeper(o Options, collection string) (*keeper, error) {
+func openKeeper(o Options, collection string, d *doubts) (*keeper, error) {
 	k := &keeper{
-		o: o, collection: collection, dir: statedir.Collection(o.Dir, collection), log: o.Logger.With("collection", collection),
+		o: o, doubts: d, collection: collection, dir: statedir.Collection(o.Dir, collection), log: o.Logger.With("collection", collection),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), queue: newRowQueue(), writes: map[*write]struct{}{},
 	}
 	j, entries, err := journal.Open(filepath.Join(k.dir, "journal"), journal.Options{Disk: o.Disk})
@@ -194,15 +195,9 @@ func (k *keeper) signal() {
 }
 
 // begin is Follower.BeginOpen.
-func (k *keeper) begin(ctx context.Context, jw journal.Write) (done func(touched []rerank.ID)) {
-	w := &write{began: time.Now()}
+func (k *keeper) begin(ctx context.Context, jw journal.Write) (end func(applied bool, touched []rerank.ID)) {
 	k.mu.Lock()
-	k.writes[w] = struct{}{}
-	for _, d := range k.all {
-		if d.route.Live != nil {
-			d.route.Live.Announce()
-		}
-	}
+	w := k.announce()
 	budget := k.budget
 	k.mu.Unlock()
 	if budget > 0 {
@@ -212,14 +207,18 @@ func (k *keeper) begin(ctx context.Context, jw journal.Write) (done func(touched
 	}
 	seq, err := k.journal.Append(ctx, jw)
 	w.seq = seq
-	if err != nil {
-		k.missed(err)
-	}
 	var once sync.Once
-	return func(touched []rerank.ID) {
+	return func(applied bool, touched []rerank.ID) {
 		once.Do(func() {
 			k.mu.Lock()
 			defer k.mu.Unlock()
+			if !applied {
+				k.settle(w) // the database changed nothing
+				return
+			}
+			if err != nil {
+				k.missed(err)
+			}
 			if touched != nil && jw.All {
 				jw.All, jw.IDs = false, touched
 			}
@@ -228,11 +227,31 @@ func (k *keeper) begin(ctx context.Context, jw journal.Write) (done func(touched
 	}
 }
 
-// missed notes that the journal did not take a write. It is followed all the
-// same, but if the process ended now, nobody would know of it.
-func (k *keeper) missed(err error) {
+// announce notes a write that nothing derived shows yet; the caller holds the lock.
+func (k *keeper) announce() *write {
+	w := &write{began: time.Now()}
+	k.writes[w] = struct{}{}
+	for _, d := range k.all {
+		if d.route.Live != nil {
+			d.route.Live.Announce()
+		}
+	}
+	return w
+}
+
+// applied follows a write that the journal does not have and that the database may
+// have carried out. If the process is killed before the write is followed, all rows
+// are compared at the next start, as after any kill.
+func (k *keeper) applied(jw journal.Write) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.answered(k.announce(), jw)
+}
+
+// missed notes that the journal did not take a write. It is followed all the
+// same, but if the process ended now, nobody would know of it. The caller holds the
+// lock.
+func (k *keeper) missed(err error) {
 	if !k.stale {
 		k.log.Warn("a write was forwarded without a record of it; all rows are compared", "error", err)
 	}
@@ -314,12 +333,23 @@ func (k *keeper) settle(w *write) {
 	}
 }
 
-// Fresh implements pipeline.Freshness: every write that was seen is shown, and
-// none was missed.
+// Fresh implements pipeline.Freshness: every write that was seen is shown, none was
+// missed, and none is on its way.
 func (k *keeper) Fresh() bool {
+	fresh, doubt := k.Look()
+	return fresh && doubt == nil
+}
+
+// Look implements pipeline.Freshness. It looks for doubtful writes first: one that
+// turns out to be carried out in between is pending by then.
+func (k *keeper) Look() (fresh bool, doubt pipeline.Doubt) {
+	fresh, doubt = look(true, k.doubts)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.writes) == 0 && k.found == 0 && !k.stale && !k.unfit
+	if !fresh || len(k.writes) > 0 || k.found > 0 || k.stale || k.unfit {
+		return false, nil
+	}
+	return true, doubt
 }
 
 func (k *keeper) status() []Status {
@@ -375,7 +405,7 @@ func (k *keeper) close() error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.record.Clean = !k.stale && !k.unfit && k.queue.len() == 0
+	k.record.Clean = !k.stale && !k.unfit && k.queue.len() == 0 && k.doubts.none()
 	for w := range k.writes {
 		k.record.Clean = k.record.Clean && w.seq > 0
 	}

@@ -13,6 +13,7 @@ func (s *search) certify(ctx context.Context, r Request, round int) {
 	_, span := s.span(ctx, "certify")
 	defer span.End()
 	began := time.Now()
+	s.settleDoubt(ctx)
 	c := rerank.Certify(s.evidence(s.certifiedK()))
 	c.Depth, c.Rounds, c.Candidates = r.Depth, round, s.scored+s.left
 	s.calibrate(r, &c)

@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -12,6 +13,34 @@ import (
 type freshness bool
 
 func (f freshness) Fresh() bool { return bool(f) }
+
+func (f freshness) Look() (bool, pipeline.Doubt) { return bool(f), nil }
+
+// doubtful is fresh if the writes on their way are refused.
+type doubtful struct{ refused bool }
+
+func (doubtful) Fresh() bool { return false }
+
+func (d doubtful) Look() (bool, pipeline.Doubt) { return true, d }
+
+func (d doubtful) Cleared(context.Context) bool { return d.refused }
+
+// TestDoubt: an answer that was made while writes were on their way claims nothing,
+// unless the database refused them all.
+func TestDoubt(t *testing.T) {
+	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(8, 15, 4))
+	for _, strategy := range []rerank.Strategy{rerank.PerEmbedding, rerank.Scan} {
+		for _, refused := range []bool{true, false} {
+			r := w.route(pipeline.PlacementTable, func(r *pipeline.Route) {
+				r.Strategy, r.ExactSearch, r.Freshness = strategy, true, doubtful{refused}
+			})
+			a := search(t, r, pipeline.Request{Query: rerank.Query{Vector: random(9, 1, 4).Data}, K: 5})
+			if exact := a.Certificate.Status == rerank.StatusExact; exact != refused {
+				t.Errorf("%s, refused %t: %+v", strategy, refused, a.Certificate)
+			}
+		}
+	}
+}
 
 // TestFreshness: nothing is proved from a table or companion that does not show
 // every write, and what is computed from the collection alone is as exact as ever.

@@ -144,7 +144,30 @@ type Route struct {
 
 // Freshness says whether what was derived from a collection shows every write to
 // it that was seen. It is called by every search, concurrently.
-type Freshness interface{ Fresh() bool }
+type Freshness interface {
+	// Fresh reports whether it does, and no write is on its way.
+	Fresh() bool
+	// Look is Fresh for a caller that can wait: doubt, if not nil, stands for writes on
+	// their way that the database may refuse. If it refuses them all, fresh was right.
+	Look() (fresh bool, doubt Doubt)
+}
+
+// Doubt stands for writes that were on their way at one moment.
+type Doubt interface {
+	// Cleared reports whether the database refused them all. It waits for a short time,
+	// and not beyond the end of ctx; what is not known by then was not refused.
+	Cleared(ctx context.Context) bool
+}
+
+// FreshNow reports whether f is fresh, once the writes on their way that the
+// database may refuse have ended. A nil f is.
+func FreshNow(ctx context.Context, f Freshness) bool {
+	if f == nil {
+		return true
+	}
+	fresh, doubt := f.Look()
+	return fresh && (doubt == nil || doubt.Cleared(ctx))
+}
 
 // Proxied says what a client of the proxy gets of a route. The zero value rescores
 // every search that means the same rescored.

@@ -16,21 +16,39 @@ type resident struct {
 	// behind: writes were seen, or missed, that the table or the companion does not
 	// show yet, so that nothing can be proved of what they say.
 	behind bool
+	// doubt, if not nil, stands for writes on their way that make the table behind
+	// unless the database refuses them.
+	doubt Doubt
 }
 
 // resident takes the table as it is now; the caller calls its Release, which a
 // nil table permits.
 func (o *opened) resident() resident {
-	// Freshness is asked first: what was applied since is in the snapshot.
-	behind := o.switched || o.Freshness != nil && !o.Freshness.Fresh()
+	r := resident{Table: o.Table, behind: o.switched}
+	if o.Freshness != nil { // first: what was applied since is in the snapshot
+		var fresh bool
+		fresh, r.doubt = o.Freshness.Look()
+		r.behind = r.behind || !fresh
+	}
 	if o.Live == nil {
-		return resident{o.Table, behind}
+		return r
 	}
-	behind = behind || o.Live.Pending() > 0
+	r.behind = r.behind || o.Live.Pending() > 0
 	if t := o.Live.Snapshot(); t != nil {
-		return resident{t, behind}
+		r.Table = t
+	} else {
+		r.behind = true // it was closed: the server is stopping
 	}
-	return resident{o.Table, true} // it was closed: the server is stopping
+	return r
+}
+
+// settleDoubt finds out whether writes that were on their way when the search began
+// made the table or the companion behind. It waits only where the answer depends on it.
+func (s *search) settleDoubt(ctx context.Context) {
+	if s.doubt != nil && !s.behind && s.readsDerived() {
+		s.behind = !s.doubt.Cleared(ctx)
+		s.doubt = nil
+	}
 }
 
 // release gives the table back.

@@ -46,6 +46,9 @@ func milvusRow(kind journal.Kind, ids ...int64) []journal.Write {
 	return []journal.Write{w}
 }
 
+// refusedMilvus is what a call writes to which Milvus says that it changed nothing.
+var refusedMilvus []journal.Write
+
 func nothing(err error) (any, error) { return nil, err }
 
 func milvusSteps() []milvusStep {
@@ -83,10 +86,10 @@ func milvusSteps() []milvusStep {
 		}, milvusRow(journal.Delete, 1, -2)},
 		{"delete of one", deletes("id == 4"), milvusRow(journal.Delete, 4)},
 		{"delete by range", deletes("id > 100"), []journal.Write{{Collection: "routed", Kind: journal.Delete, Filter: "id > 100"}}},
-		{"delete by no expression", deletes("id in"), []journal.Write{{Collection: "routed", Kind: journal.Delete, Filter: "id in"}}},
+		{"delete by no expression", deletes("id in"), refusedMilvus},
 		{"drop of a partition", func(ctx context.Context, c c, name string) (any, error) {
 			return nothing(c.DropPartition(ctx, name, "none"))
-		}, anyRow(journal.Delete, false)},
+		}, refusedMilvus},
 		{"describe", func(ctx context.Context, c c, name string) (any, error) {
 			d, err := c.DescribeCollection(ctx, name)
 			return d != nil, err
@@ -170,13 +173,13 @@ func (w *milvusWorld) autoID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begun, chosen := w.follower.take(t)
+	begun, _ := w.follower.take(t)
 	var want []rerank.ID
 	for _, n := range ids.FieldData().GetScalars().GetLongData().GetData() {
 		want = append(want, rerank.IntID(n))
 	}
-	if !reflect.DeepEqual(begun, []journal.Write{{Collection: "other", Kind: journal.Upsert, All: true}}) || len(want) != 2 || !slices.Equal(chosen, want) {
-		t.Errorf("followed %+v, then %v, want %v", begun, chosen, want)
+	if !reflect.DeepEqual(begun, []journal.Write{{Collection: "other", Kind: journal.Upsert, IDs: want}}) || len(want) != 2 {
+		t.Errorf("followed %+v, want %v", begun, want)
 	}
 	if err := w.proxied.DropCollection(ctx, "other"); err != nil {
 		t.Fatal(err)

@@ -66,14 +66,14 @@ func qdrantWrites() []writeCase {
 		{unary{qdrant.Collections_Create_FullMethodName, created, changed}, anyRow(journal.Collection, true)},
 		{unary{qdrant.Points_Upsert_FullMethodName, &qdrant.UpsertPoints{Wait: &wait, Points: points}, updated}, row(journal.Upsert, ids...)},
 		{unary{qdrant.Points_Upsert_FullMethodName, unknown, updated}, anyRow(journal.Upsert, true)},
-		{unary{qdrant.Points_Upsert_FullMethodName, &qdrant.UpsertPoints{Wait: &wait, Points: []*qdrant.PointStruct{{Vectors: vectors}}}, updated}, anyRow(journal.Upsert, true)},
+		{unary{qdrant.Points_Upsert_FullMethodName, &qdrant.UpsertPoints{Wait: &wait, Points: []*qdrant.PointStruct{{Vectors: vectors}}}, updated}, nil},
 		{unary{qdrant.Points_Upsert_FullMethodName, &qdrant.UpsertPoints{Wait: &wait, Points: []*qdrant.PointStruct{{Id: one, Vectors: qdrant.NewVectors(1, 2, 3)}}}, updated}, row(journal.Upsert, ids[0])},
 		{unary{qdrant.Points_UpdateVectors_FullMethodName, &qdrant.UpdatePointVectors{Wait: &wait, Points: []*qdrant.PointVectors{{Id: two, Vectors: vectors}}}, updated}, row(journal.Vectors, ids[1])},
 		{unary{qdrant.Points_DeleteVectors_FullMethodName, &qdrant.DeletePointVectors{Wait: &wait, PointsSelector: both, Vectors: names}, updated}, row(journal.Vectors, ids...)},
 		{unary{qdrant.Points_DeleteVectors_FullMethodName, &qdrant.DeletePointVectors{Wait: &wait, PointsSelector: filter, Vectors: names}, updated}, byFilter(journal.Vectors)},
 		{unary{qdrant.Points_SetPayload_FullMethodName, &qdrant.SetPayloadPoints{Wait: &wait, PointsSelector: both, Payload: payload}, updated}, row(journal.Payload, ids...)},
 		{unary{qdrant.Points_SetPayload_FullMethodName, &qdrant.SetPayloadPoints{Wait: &wait, PointsSelector: filter, Payload: payload}, updated}, byFilter(journal.Payload)},
-		{unary{qdrant.Points_SetPayload_FullMethodName, &qdrant.SetPayloadPoints{Wait: &wait, Payload: payload}, updated}, anyRow(journal.Payload, true)},
+		{unary{qdrant.Points_SetPayload_FullMethodName, &qdrant.SetPayloadPoints{Wait: &wait, Payload: payload}, updated}, nil},
 		{unary{qdrant.Points_OverwritePayload_FullMethodName, &qdrant.SetPayloadPoints{Wait: &wait, PointsSelector: both, Payload: payload}, updated}, row(journal.Payload, ids...)},
 		{unary{qdrant.Points_DeletePayload_FullMethodName, &qdrant.DeletePayloadPoints{Wait: &wait, PointsSelector: both, Keys: []string{"m"}}, updated}, row(journal.Payload, ids...)},
 		{unary{qdrant.Points_ClearPayload_FullMethodName, &qdrant.ClearPayloadPoints{Wait: &wait, Points: both}, updated}, row(journal.Payload, ids...)},
@@ -96,7 +96,7 @@ func qdrantWrites() []writeCase {
 		{unary{qdrant.Points_Delete_FullMethodName, &qdrant.DeletePoints{Wait: &wait, Points: both}, updated}, row(journal.Delete, ids...)},
 		{unary{qdrant.Points_Scroll_FullMethodName, &qdrant.ScrollPoints{}, &qdrant.ScrollResponse{}}, nil},
 		{unary{qdrant.Points_CreateFieldIndex_FullMethodName, &qdrant.CreateFieldIndexCollection{Wait: &wait, FieldName: "n", FieldType: qdrant.PtrOf(qdrant.FieldType_FieldTypeInteger)}, updated}, nil},
-		{unary{qdrant.Collections_DeleteShardKey_FullMethodName, &qdrant.DeleteShardKeyRequest{Request: &qdrant.DeleteShardKey{}}, &qdrant.DeleteShardKeyResponse{}}, anyRow(journal.Delete, false)},
+		{unary{qdrant.Collections_DeleteShardKey_FullMethodName, &qdrant.DeleteShardKeyRequest{Request: &qdrant.DeleteShardKey{}}, &qdrant.DeleteShardKeyResponse{}}, nil},
 		{unary{qdrant.Collections_Delete_FullMethodName, &qdrant.DeleteCollection{}, changed}, anyRow(journal.Collection, true)},
 	}
 }
@@ -134,7 +134,8 @@ func openQdrant(t *testing.T, s *servers.Server, key string) *adapter.Store {
 	return store
 }
 
-// restWriteCases are requests on the routed collection, and what they write.
+// restWriteCases are requests on the routed collection, and what they write: nothing,
+// where Qdrant says so.
 var restWriteCases = []struct {
 	step
 	want []journal.Write
@@ -146,9 +147,9 @@ var restWriteCases = []struct {
 	{step{"PUT", "/collections/{c}/%70oints?wait=true", `{"\u0070oints" : [ {"id" : 1, "vector":{"a":[1,2]}} ]}`}, row(journal.Upsert, numbers(1)...)},
 	{step{"PUT", "/collections/{c}/points", `{"points":[{"id":7,"vector":{"a":[1,2]}}]}`}, []journal.Write{{Collection: "routed", Kind: journal.Upsert, IDs: numbers(7)}}},
 	{step{"PUT", "/collections/{c}/points?wait=true", `{"points":[{"id":1,"vector":{"a":[1,2]}}],"tomorrow":1}`}, anyRow(journal.Upsert, true)},
-	{step{"PUT", "/collections/{c}/points?wait=true", `{"points":[{"id":-1,"vector":{"a":[1,2]}}]}`}, anyRow(journal.Upsert, true)},
-	{step{"PUT", "/collections/{c}/points?wait=true", `{"points":[{"id":"item 7","vector":{"a":[1,2]}}]}`}, anyRow(journal.Upsert, true)},
-	{step{"PUT", "/collections/{c}/points?wait=true", `{"points":[{"id":1,"vec`}, anyRow(journal.Upsert, true)},
+	{step{"PUT", "/collections/{c}/points?wait=true", `{"points":[{"id":-1,"vector":{"a":[1,2]}}]}`}, nil},
+	{step{"PUT", "/collections/{c}/points?wait=true", `{"points":[{"id":"item 7","vector":{"a":[1,2]}}]}`}, nil},
+	{step{"PUT", "/collections/{c}/points?wait=true", `{"points":[{"id":1,"vec`}, nil},
 	{step{"PUT", "/collections/{c}/points/vectors?wait=true", `{"points":[{"id":1,"vector":{"b":[1]}}]}`}, row(journal.Vectors, numbers(1)...)},
 	{step{"POST", "/collections/{c}/points/vectors/delete?wait=true", `{"points":[1,2],"vector":["b"]}`}, row(journal.Vectors, numbers(1, 2)...)},
 	{step{"POST", "/collections/{c}/points/payload?wait=true", `{"payload":{"n":1},"points":[1,2]}`}, row(journal.Payload, numbers(1, 2)...)},
@@ -166,11 +167,11 @@ var restWriteCases = []struct {
 	{step{"PATCH", "/collections/{c}", `{"optimizers_config":{}}`}, nil},
 	{step{"PUT", "/collections/{c}/index?wait=true", `{"field_name":"n","field_schema":"integer"}`}, nil},
 	{step{"POST", "/collections/{c}/cluster", `{"move_shard":{"shard_id":0,"to_peer_id":1,"from_peer_id":2}}`}, nil},
-	{step{"POST", "/collections/{c}/cluster", `{"drop_sharding_key":{"shard_key":"x"}}`}, anyRow(journal.Upsert, false)},
-	{step{"POST", "/collections/{c}/shards/delete", `{"shard_key":"x"}`}, anyRow(journal.Delete, false)},
+	{step{"POST", "/collections/{c}/cluster", `{"drop_sharding_key":{"shard_key":"x"}}`}, nil},
+	{step{"POST", "/collections/{c}/shards/delete", `{"shard_key":"x"}`}, nil},
 	{step{"PUT", "/collections/{c}/snapshots/recover", `{"location":"file:///nothing"}`}, anyRow(journal.Collection, true)},
 	{step{"PUT", "/collections/{c}/shards/0/snapshots/recover?wait=false", `{"location":"file:///nothing"}`}, anyRow(journal.Collection, false)},
-	{step{"DELETE", "/collections/{c}/vectors/b", ""}, anyRow(journal.Vectors, false)},
+	{step{"DELETE", "/collections/{c}/vectors/b", ""}, nil},
 	{step{"DELETE", "/collections/{c}", ""}, anyRow(journal.Collection, true)},
 }
 
@@ -192,7 +193,8 @@ func TestQdrantWritesOverREST(t *testing.T) {
 			}
 		}
 		upload(t, "http://"+at.REST+"/collections/routed/snapshots/upload")
-		if begun, _ := f.take(t); !reflect.DeepEqual(begun, anyRow(journal.Collection, true)) {
+		twice := append(anyRow(journal.Collection, true), anyRow(journal.Collection, false)...) // it fails with 500
+		if begun, _ := f.take(t); !reflect.DeepEqual(begun, twice) {
 			t.Errorf("upload: %+v", begun)
 		}
 	})
@@ -255,7 +257,7 @@ func TestQdrantAliases(t *testing.T) {
 		{step{"POST", "/collections/aliases", `{"actions":[{"delete_alias":{"alias_name":"other"}},{"create_alias":{"collection_name":"routed","alias_name":"other"}}]}`}, []journal.Write{any}},
 		{step{"PUT", "/collections/other/points?wait=true", upsert}, append(written("other"), written("routed")...)},
 		{step{"PUT", "/collections/beside/points?wait=true", upsert}, nil},
-		{step{"POST", "/collections/aliases", `{"actions":[{"tomorrow":{}}]}`}, append([]journal.Write{any}, anyRow(journal.Collection, true)...)},
+		{step{"POST", "/collections/aliases", `{"actions":[{"tomorrow":{}}]}`}, nil},
 	} {
 		c.do(t, base, "", "")
 		if begun, _ := f.take(t); !reflect.DeepEqual(begun, c.want) {

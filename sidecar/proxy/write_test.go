@@ -22,26 +22,86 @@ type recorder struct {
 	mu     sync.Mutex
 	begun  []journal.Write
 	chosen []rerank.ID
-	open   int // begun and not ended
+	open   int    // begun and not ended
+	all    int    // that ever began
+	doubt  func() // if set, is called in Doubt
 }
 
 func (r *recorder) Covers(collection string) bool {
 	return collection == "routed" || collection == "other"
 }
 
-func (r *recorder) BeginOpen(ctx context.Context, w journal.Write) func([]rerank.ID) {
-	if r.begin != nil {
-		r.begin(ctx)
+func (r *recorder) BeginOpen(ctx context.Context, w journal.Write) func(bool, []rerank.ID) {
+	r.mu.Lock()
+	begin := r.begin
+	r.mu.Unlock()
+	if begin != nil {
+		begin(ctx)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	at := len(r.begun)
 	r.begun = append(r.begun, w)
 	r.open++
-	return func(ids []rerank.ID) {
+	r.all++
+	return func(applied bool, ids []rerank.ID) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.open--
 		r.chosen = ids
+		if !applied {
+			r.begun[at].Collection = "" // take leaves it out
+		}
+	}
+}
+
+func (r *recorder) setBegin(begin func(ctx context.Context)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begin = begin
+}
+
+func (r *recorder) setDoubted(call func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.doubt = call
+}
+
+// told is how many writes ever began.
+func (r *recorder) told() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all
+}
+
+// awaitTold waits until so many writes have begun.
+func (r *recorder) awaitTold(t *testing.T, n int) {
+	t.Helper()
+	for late := time.Now().Add(patience); r.told() < n; {
+		if time.Now().After(late) {
+			t.Fatalf("%d writes began, want %d", r.told(), n)
+		}
+	}
+}
+
+// Doubt notes the write once it is believed.
+func (r *recorder) Doubt(string) func(*journal.Write) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.doubt != nil {
+		r.doubt()
+	}
+	at := len(r.begun)
+	r.begun = append(r.begun, journal.Write{})
+	r.open++
+	r.all++
+	return func(w *journal.Write) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.open--
+		if w != nil {
+			r.begun[at] = *w
+		}
 	}
 }
 
@@ -67,7 +127,10 @@ func (r *recorder) ended() (begun []journal.Write, chosen []rerank.ID, ok bool) 
 	if r.open > 0 {
 		return nil, nil, false
 	}
-	begun, chosen = r.begun, r.chosen
+	begun = slices.DeleteFunc(r.begun, func(w journal.Write) bool { return w.Collection == "" })
+	if chosen = r.chosen; len(begun) == 0 {
+		begun = nil
+	}
 	r.begun, r.chosen = nil, nil
 	return begun, chosen, true
 }
@@ -100,6 +163,19 @@ func followedWithin(t testing.TB, store adapters.Store, f routing.Follower, budg
 		t.Fatal(err)
 	}
 	return r
+}
+
+func (s routed) Route(name string) (*pipeline.Route, error) {
+	for _, r := range s.Routes() {
+		if r.Name == name {
+			return r, nil
+		}
+	}
+	return nil, pipeline.ErrRequest
+}
+
+func (routed) Search(context.Context, pipeline.Request) (pipeline.Answer, error) {
+	return pipeline.Answer{}, pipeline.ErrDegraded
 }
 
 func numbers(ns ...uint64) (ids []rerank.ID) {

@@ -58,7 +58,7 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 			if !ok {
 				return rawgrpc.Reply{}
 			}
-			return routing.Reply(ctx, r.Router, target, &call{Router: r, upstream: upstream, method: method, target: target, raw: request})
+			return routing.Reply(ctx, r.Router, target, &call{Router: r, upstream: upstream, method: method, target: target, raw: request}, denies)
 		}
 	}
 	return out

@@ -2,8 +2,10 @@ package milvus
 
 import (
 	"context"
+	"slices"
 	"strings"
 
+	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
 	"google.golang.org/grpc/codes"
@@ -67,21 +69,73 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 // following lets a request go on, and the follower know of it.
 func (r *Router) following(read func(ctx context.Context, b []byte) routing.Writing) rawgrpc.Interceptor {
 	return func(ctx context.Context, request []byte) rawgrpc.Reply {
-		ended := r.Begin(ctx, func() routing.Writing { return read(ctx, request) })
+		ended, outlives := r.Begin(ctx, func() routing.Writing { return read(ctx, request) })
 		if ended == nil {
 			return rawgrpc.Reply{}
 		}
-		return rawgrpc.Reply{Ended: func(answer []byte, err error) { ended(answered(err), chosen(answer, err)) }}
+		return rawgrpc.Reply{Outlives: outlives, Ended: func(answer []byte, err error) { ended(outcome(answer, err), chosen(answer, err)) }}
 	}
 }
 
-// answered: an error is the database's own, and not that of a call that was cut.
-func answered(err error) bool {
-	switch status.Code(err) {
-	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Unknown:
+// outcome reads what became of a write off its answer. An error that is not the
+// database's own, as of a call that was cut, is no answer.
+func outcome(answer []byte, err error) routing.WriteOutcome {
+	switch code := status.Code(err); code { //nolint:exhaustive // the others are answers
+	case codes.OK:
+		if refuses(statusOf(answer)) {
+			return routing.Refused
+		}
+	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented, codes.InvalidArgument:
+		return routing.Refused
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Unknown, codes.Internal:
+		if rawgrpc.Unsent(err) {
+			return routing.Refused
+		}
+		return routing.Unanswered
+	}
+	return routing.Answered
+}
+
+// statusOf is the status of an answer: the answer itself, or what is in its first
+// field, as in a MutationResult. It is nil where there is none.
+func statusOf(answer []byte) *commonpb.Status {
+	whole, inner := &commonpb.Status{}, &milvuspb.MutationResult{}
+	if proto.Unmarshal(answer, inner) == nil && failed(inner.GetStatus()) {
+		return inner.GetStatus()
+	}
+	if proto.Unmarshal(answer, whole) == nil && failed(whole) {
+		return whole
+	}
+	return nil
+}
+
+// refusing are the codes by which Milvus says that it changed nothing: a quota is used
+// up, the collection, partition, database, alias or field is not there, or there
+// already, a parameter is wrong, or the caller may not do that.
+var refusing = []int32{7, 8, 9, 10, 100, 200, 800, 802, 1100, 1101, 1400, 1401, 1600, 1601, 1602, 1700, 1701, 1800}
+
+// refuses reports whether Milvus says that it changed nothing. Older servers fill the
+// one code, newer ones both.
+func refuses(s *commonpb.Status) bool {
+	if s.GetCode() != 0 {
+		return slices.Contains(refusing, s.GetCode())
+	}
+	switch s.GetErrorCode() { //nolint:exhaustive,staticcheck // as above
+	case commonpb.ErrorCode_CollectionNotExists, commonpb.ErrorCode_PermissionDenied, commonpb.ErrorCode_IllegalArgument,
+		commonpb.ErrorCode_IllegalCollectionName, commonpb.ErrorCode_IllegalDimension:
+		return true
+	}
+	return false
+}
+
+// denies reports whether an answer of Milvus refuses the caller.
+func denies(answer []byte) bool {
+	m := &milvuspb.SearchResults{}
+	if proto.Unmarshal(answer, m) != nil {
 		return false
 	}
-	return true
+	s := m.GetStatus()
+	return s.GetCode() == 1400 || s.GetCode() == 1401 || s.GetErrorCode() == commonpb.ErrorCode_PermissionDenied //nolint:staticcheck // as above
 }
 
 // chosen are the ids in an answer to an Insert or Upsert that did not fail.

@@ -51,7 +51,7 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 			return routing.Reply(ctx, r.Router, target, &call{
 				target: target, upstream: upstream, method: method, raw: request, began: time.Now(),
 				request: types.request.ProtoReflect().New().Interface(), answer: types.answer.ProtoReflect().Type(),
-			})
+			}, nil)
 		}
 	}
 	for method, reason := range map[string]routing.Pass{

@@ -46,23 +46,22 @@ var searches = map[string]request{
 
 // readPath reads POST /collections/{name}/points/ and one of searches.
 func readPath(r *http.Request) (q request, ok bool) {
-	parts := strings.SplitN(r.URL.EscapedPath(), "/", 5)
-	if r.Method != http.MethodPost || len(parts) != 5 || parts[0] != "" || parts[1] != "collections" || parts[3] != "points" {
+	parts := pathParts(r)
+	if r.Method != http.MethodPost || len(parts) < 4 || parts[0] != "collections" || parts[2] != "points" {
 		return q, false
 	}
-	if q, ok = searches[parts[4]]; !ok {
+	if q, ok = searches[strings.Join(parts[3:], "/")]; !ok {
 		return q, false
 	}
-	var err error
-	q.collection, err = url.PathUnescape(parts[2])
-	return q, err == nil
+	q.collection = parts[1]
+	return q, true
 }
 
 // InterceptREST answers the searches that the routes cover, and has writes
 // followed; it is a rest.Interceptor.
 func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forward) rest.Reply {
-	if ended := r.followREST(in, body); ended != nil {
-		return rest.Reply{Ended: func(answered bool) { ended(answered, nil) }}
+	if reply, ok := r.followREST(in, body); ok {
+		return reply
 	}
 	q, ok := readPath(in)
 	if !ok {
@@ -80,9 +79,17 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 		return rest.Reply{Status: r.Passes(target, q.passes)}
 	}
 	ctx, _ = telemetry.WithRequestID(traceparent.FromHeader(ctx, in.Header), in.Header.Get(telemetry.RequestIDHeader))
-	o := routing.Answer(ctx, r.Router, target, &restCall{request: q, target: target, inTurn: r.InTurn, in: in, body: body, forward: forward, began: time.Now()})
+	call := &restCall{request: q, target: target, inTurn: r.InTurn, in: in, body: body, forward: forward, began: time.Now()}
+	o := routing.Answer(ctx, r.Router, target, call)
+	if o.Refused != "" { // the route has no other answer, but the database may refuse the caller
+		if own := call.Original(ctx, false); rest.Denied(own.Status) {
+			return rest.Reply{Answer: &own}
+		}
+	}
 	reply := rest.Reply{Status: o.Status, Passed: r.Passed}
 	switch {
+	case o.Answered && rest.Denied(o.Answer.Status): // who is refused is told nothing of the route
+		return rest.Reply{Answer: &o.Answer}
 	case o.Answered:
 		reply.Answer = &o.Answer
 	case o.Refused != "":

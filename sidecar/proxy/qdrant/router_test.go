@@ -20,6 +20,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/qdrant"
+	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
@@ -130,7 +131,12 @@ func TestGRPCFailClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply := r.Intercept(nil)[client.Points_Search_FullMethodName](t.Context(), b)
+	down, err := rawgrpc.Dial("127.0.0.1:1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer down.Close()
+	reply := r.Intercept(down)[client.Points_Search_FullMethodName](t.Context(), b)
 	if status.Code(reply.Err) != codes.Unavailable || reply.Trailer.Get("likeness-status")[0] != "degraded; reason=failed" {
 		t.Errorf("%+v", reply)
 	}

@@ -2,10 +2,12 @@ package qdrant
 
 import (
 	"context"
+	"strings"
 
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/sidecar/journal"
@@ -43,7 +45,8 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 	for method, m := range rowWrites {
 		out[method] = r.following(func(b []byte) (w routing.Writing) {
 			name, _ := routing.Text(b, 1)
-			return routing.Writing{Kind: m.kind, Collections: []string{name}, Read: func(context.Context, adapters.Identity) routing.Rows {
+			several := method == qdrant.Points_UpdateBatch_FullMethodName && operations(b) > 1
+			return routing.Writing{Kind: m.kind, Collections: []string{name}, Several: several, Read: func(context.Context, adapters.Identity) routing.Rows {
 				t := &touched{kind: m.kind}
 				m.read(b, t)
 				return t.rows(waits(b))
@@ -65,21 +68,62 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 // following lets a request go on, and the follower know of it.
 func (r *Router) following(read func(b []byte) routing.Writing) rawgrpc.Interceptor {
 	return func(ctx context.Context, request []byte) rawgrpc.Reply {
-		ended := r.Begin(ctx, func() routing.Writing { return read(request) })
+		var several bool
+		ended, outlives := r.Begin(ctx, func() routing.Writing {
+			w := read(request)
+			several = w.Several
+			return w
+		})
 		if ended == nil {
 			return rawgrpc.Reply{}
 		}
-		return rawgrpc.Reply{Ended: func(_ []byte, err error) { ended(answered(err), nil) }}
+		return rawgrpc.Reply{Outlives: outlives, Ended: func(_ []byte, err error) { ended(outcome(err, several), nil) }}
 	}
 }
 
-// answered: an error is the database's own, and not that of a call that was cut.
-func answered(err error) bool {
-	switch status.Code(err) {
-	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Unknown:
-		return false
+// outcome reads what became of a write off its answer. An error that is not the
+// database's own, as of a call that was cut, is no answer.
+func outcome(err error, several bool) routing.WriteOutcome {
+	if err == nil {
+		return routing.Answered
 	}
-	return true
+	if rawgrpc.Unsent(err) || refused(status.Convert(err), several) {
+		return routing.Refused
+	}
+	switch status.Code(err) { //nolint:exhaustive // the others are answers
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Unknown, codes.Internal:
+		return routing.Unanswered
+	}
+	return routing.Answered
+}
+
+// refused reports whether Qdrant says that it changed nothing. The code alone does
+// not: where a row of several is wrong or missing, or an operation of several, Qdrant
+// says INVALID_ARGUMENT or NOT_FOUND and has changed the rows before it.
+func refused(s *status.Status, several bool) bool {
+	switch s.Code() { //nolint:exhaustive // the others do not say so
+	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
+		return true
+	case codes.InvalidArgument:
+		return strings.HasPrefix(s.Message(), "Validation error in ") ||
+			!several && !strings.HasPrefix(s.Message(), "Wrong input: ") && !partly(s.Message())
+	case codes.NotFound:
+		return !several && strings.HasPrefix(s.Message(), "Not found: Collection ")
+	case codes.AlreadyExists:
+		return !several
+	}
+	return false
+}
+
+// operations counts the operations of a batch.
+func operations(b []byte) (n int) {
+	routing.Fields(b, func(number protowire.Number, _ []byte) bool {
+		if number == operationsField {
+			n++
+		}
+		return n < 2
+	})
+	return n
 }
 
 // readCollection reads a request that makes or drops the collection in field 1.
@@ -95,7 +139,7 @@ func ofCollection(name string) routing.Writing {
 
 func readAliases(b []byte) routing.Writing {
 	m := &qdrant.ChangeAliases{}
-	w := routing.Writing{Kind: journal.Collection}
+	w := routing.Writing{Kind: journal.Collection, Several: true}
 	if routing.Decode(b, m) != nil {
 		w.Everywhere = true
 		return w

@@ -2,6 +2,7 @@ package qdrant
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/jsonwalk"
 	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
@@ -43,7 +45,7 @@ func writesREST(in *http.Request, body []byte) (w routing.Writing) {
 	if in.Method == http.MethodGet || in.Method == http.MethodHead || in.Method == http.MethodOptions {
 		return w
 	}
-	parts := pathParts(in.URL)
+	parts := pathParts(in)
 	if len(parts) < 2 || parts[0] != "collections" {
 		return w
 	}
@@ -65,9 +67,10 @@ func writesREST(in *http.Request, body []byte) (w routing.Writing) {
 	if !ok || rest[0] == "cluster" && movesOnly(body) {
 		return w
 	}
-	w = routing.Writing{Kind: found.kind, Collections: []string{name}}
+	w = routing.Writing{Kind: found.kind, Collections: []string{name}, Several: found.batch}
 	switch rest[len(rest)-1] {
 	case "recover", "upload":
+		w.Several = true // it takes steps
 		rows := routing.Rows{All: true, Waited: in.URL.Query().Get("wait") != "false"}
 		w.Read = func(context.Context, adapters.Identity) routing.Rows { return rows }
 		return w
@@ -92,10 +95,11 @@ func rowsREST(ctx context.Context, in *http.Request, body []byte, kind journal.K
 // maxPathParts is one more than the path of any write has.
 const maxPathParts = 8
 
-// pathParts splits a path as Qdrant does: empty parts do not count. It returns at most
-// maxPathParts parts, since a path with that many is not a write.
-func pathParts(u *url.URL) (parts []string) {
-	for part := range strings.SplitSeq(u.EscapedPath(), "/") {
+// pathParts returns the parts of a request's path as Qdrant reads them: empty parts do
+// not count, a slash that is escaped is in a part, and dots and semicolons mean nothing.
+// It returns at most maxPathParts parts, since a path with that many is not a write.
+func pathParts(in *http.Request) (parts []string) {
+	for part := range strings.SplitSeq(rest.EscapedPath(in), "/") {
 		if part == "" {
 			continue
 		}
@@ -111,7 +115,7 @@ func pathParts(u *url.URL) (parts []string) {
 
 // aliasesREST reads a change of aliases.
 func aliasesREST(body []byte) routing.Writing {
-	w := routing.Writing{Kind: journal.Collection}
+	w := routing.Writing{Kind: journal.Collection, Several: true}
 	s := jsonwalk.New(body)
 	known := s.Object(func(key string) bool {
 		return key == "actions" && s.Array(func() bool {
@@ -139,10 +143,69 @@ func movesOnly(body []byte) bool {
 	return s.Object(func(key string) bool { return slices.Contains(moves, key) && s.Skip() })
 }
 
-// followREST has a request that writes followed; it is nil for every other one.
-func (r *Router) followREST(in *http.Request, body []byte) routing.Ended {
+// followREST has a request that writes followed. It is not ok for every other one.
+func (r *Router) followREST(in *http.Request, body []byte) (reply rest.Reply, ok bool) {
 	if !r.Follows() {
-		return nil
+		return reply, false
 	}
-	return r.Begin(in.Context(), func() routing.Writing { return writesREST(in, body) })
+	var several bool
+	ended, outlives := r.Begin(callerOf(in), func() routing.Writing {
+		w := writesREST(in, body)
+		several = w.Several
+		return w
+	})
+	if ended == nil {
+		return reply, false
+	}
+	return rest.Reply{Outlives: outlives, Ended: func(e rest.Ending) { ended(outcomeREST(e, several), nil) }}, true
 }
+
+// outcomeREST reads what became of a write off its answer.
+func outcomeREST(e rest.Ending, several bool) routing.WriteOutcome {
+	switch {
+	case e.Unsent:
+		return routing.Refused
+	case e.Status == 0 || e.Status >= http.StatusInternalServerError:
+		return routing.Unanswered
+	case refusedREST(e.Status, e.Problem, several):
+		return routing.Refused
+	}
+	return routing.Answered
+}
+
+// problemText is the text of an error of Qdrant's API. It is empty where the error is
+// not of that form: then Qdrant refused the request before it looked for what to do.
+func problemText(body []byte) string {
+	var problem struct {
+		Status struct {
+			Error string `json:"error"`
+		} `json:"status"`
+	}
+	if json.Unmarshal(body, &problem) != nil {
+		return ""
+	}
+	return problem.Status.Error
+}
+
+// refusedREST reports whether Qdrant says that it changed nothing. The status alone
+// does not: where a row of several is wrong or missing, or an operation of several,
+// Qdrant says 400 or 404 and has changed the rows before it.
+func refusedREST(code int, answer []byte, several bool) bool {
+	problem := problemText(answer)
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusLengthRequired,
+		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return true
+	case http.StatusBadRequest:
+		return problem == "" || strings.HasPrefix(problem, "Format error in ") || strings.HasPrefix(problem, "Deserialize error in ") ||
+			!several && strings.HasPrefix(problem, "Bad request: ") && !partly(problem)
+	case http.StatusNotFound:
+		return problem == "" || !several && strings.HasPrefix(problem, "Not found: Collection ") // no such path, or no such collection
+	case http.StatusConflict:
+		return !several
+	}
+	return false
+}
+
+// partly: some shards carried a write out, and others refused it.
+func partly(problem string) bool { return strings.Contains(problem, "shards failed to apply") }

@@ -30,7 +30,8 @@ func (s *Server) forward(client grpc.ServerStream) error {
 		return status.Error(codes.Internal, "the call has no method")
 	}
 	ctx := outgoing(client.Context())
-	if !s.unary[method] {
+	plain := plainPath(method)
+	if !s.unary[plain] {
 		return s.stream(ctx, method, client)
 	}
 	request := &frame{}
@@ -43,18 +44,27 @@ func (s *Server) forward(client grpc.ServerStream) error {
 		return status.Error(codes.ResourceExhausted, "likeness: "+s.gzip.Problem())
 	}
 	var reply Reply
-	if intercept := s.intercept[method]; intercept != nil {
+	if intercept := s.intercept[plain]; intercept != nil {
 		reply = intercept(ctx, request.bytes())
-		client.SetTrailer(reply.Trailer)
 		if reply.Err != nil || reply.Message != nil {
 			request.free()
+			client.SetTrailer(reply.Trailer)
 			return s.answer(client, reply)
 		}
 		if reply.Passed != nil {
 			defer func(began time.Time) { reply.Passed(time.Since(began)) }(time.Now())
 		}
 	}
-	return s.unaryCall(ctx, method, client, request, reply.Ended)
+	return s.unaryCall(ctx, method, client, request, reply)
+}
+
+// plainPath is the path of a method as databases read it: Qdrant, which takes a path
+// for the target of an HTTP request, ignores a query and a fragment.
+func plainPath(method string) string {
+	if end := strings.IndexAny(method, "?#"); end >= 0 {
+		return method[:end]
+	}
+	return method
 }
 
 // answer sends an interceptor's reply.
@@ -88,16 +98,24 @@ func (u *Upstream) Call(ctx context.Context, method string, request []byte) (mes
 }
 
 // unaryCall forwards a call of one message each way; it starts no goroutine.
-func (s *Server) unaryCall(ctx context.Context, method string, client grpc.ServerStream, request *frame, ended func([]byte, error)) error {
+func (s *Server) unaryCall(ctx context.Context, method string, client grpc.ServerStream, request *frame, reply Reply) error {
 	l := s.upstream.take()
+	if reply.Outlives {
+		var cancel context.CancelFunc
+		ctx, cancel = outliving(ctx)
+		defer cancel()
+	}
 	defer func() { s.upstream.release(l, ctx.Err() != nil) }()
 	var header, trailer metadata.MD
 	answer := &frame{}
 	err := l.conn.Invoke(ctx, method, request, answer, grpc.Header(&header), grpc.Trailer(&trailer))
 	request.free()
 	answer.counted(s.receiver.Budget)
-	if ended != nil {
-		ended(answer.bytes(), err)
+	if reply.Ended != nil {
+		reply.Ended(answer.bytes(), err)
+	}
+	if len(reply.Trailer) > 0 && !Denied(err) && (err != nil || reply.Denies == nil || !reply.Denies(answer.bytes())) {
+		client.SetTrailer(reply.Trailer)
 	}
 	if header = endToEnd(header); len(header) > 0 {
 		if err := client.SetHeader(header); err != nil {
@@ -111,6 +129,16 @@ func (s *Server) unaryCall(ctx context.Context, method string, client grpc.Serve
 	}
 	defer answer.free()
 	return client.SendMsg(answer)
+}
+
+// outliving is a context that ends some time after the one that it was made of.
+func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(outlives, cancel) })
+	return own, func() {
+		stop()
+		cancel()
+	}
 }
 
 // readable is an error whose text a Node client can read. HTTP/2 permits no

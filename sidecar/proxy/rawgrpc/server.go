@@ -8,14 +8,17 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/internal/drain"
 	"github.com/likenessdb/likeness/internal/inflate"
@@ -56,6 +59,27 @@ type Reply struct {
 	// Ended, if set, is told the answer to a request that went on, or its error, as
 	// soon as there is one; the answer is nobody else's.
 	Ended func(answer []byte, err error)
+	// Outlives lets a request go on for a while when its client goes away, so that
+	// Ended is told what the database says to it.
+	Outlives bool
+	// Denies, if set, reports whether an answer without an error refuses the caller, as
+	// an error of the codes of Denied does. Such an answer gets no Trailer.
+	Denies func(answer []byte) bool
+}
+
+// outlives is how long a request goes on after its client went away.
+const outlives = time.Second
+
+// Denied reports whether the database refuses the caller by an error.
+func Denied(err error) bool {
+	code := status.Code(err)
+	return code == codes.Unauthenticated || code == codes.PermissionDenied
+}
+
+// Unsent reports whether a call failed before the database got it: grpc-go says so
+// where no connection could be made.
+func Unsent(err error) bool {
+	return status.Code(err) == codes.Unavailable && strings.HasPrefix(status.Convert(err).Message(), "connection error: ")
 }
 
 // Server forwards every call it gets. It is safe for concurrent use.

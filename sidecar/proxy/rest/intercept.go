@@ -3,9 +3,12 @@ package rest
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -38,35 +41,128 @@ type Reply struct {
 	Status string
 	// Passed, if set, is told how long the database took for a request that went on.
 	Passed func(took time.Duration)
-	// Ended, if set, is told when a request that went on has ended, and whether the
-	// database answered it.
-	Ended func(answered bool)
+	// Ended, if set, is told once what became of a request that went on: as soon as the
+	// head of its answer is there, however slowly the client reads the rest.
+	Ended func(Ending)
+	// Outlives lets a request go on for a while when its client goes away, so that
+	// Ended is told what the database says to it.
+	Outlives bool
 }
 
-// silentKey is the context's key of a bool that is set where the database does not
-// answer a request.
-type silentKey struct{}
+// Ending is what became of a request that went on to the database.
+type Ending struct {
+	// Status is that of the answer; 0: the database did not answer.
+	Status int
+	// Problem is the beginning of the body of an answer with a status from 400 on.
+	Problem []byte
+	// Unsent says that the database did not get the whole request: it was not reached,
+	// or the client did not send all of the body.
+	Unsent bool
+}
+
+const (
+	// maxProblem bounds Ending.Problem.
+	maxProblem = 4 << 10
+	// outlives is how long a request goes on after its client went away.
+	outlives = time.Second
+)
+
+// passing is a request of an interceptor's that goes on to the database.
+type passing struct {
+	reply Reply
+	told  bool // Ended was told
+	body  *watchedBody
+}
+
+// passingKey is the context's key of a *passing.
+type passingKey struct{}
+
+func passingOf(ctx context.Context) *passing {
+	p, _ := ctx.Value(passingKey{}).(*passing)
+	return p
+}
+
+// end tells Ended once.
+func (p *passing) end(e Ending) {
+	if p.reply.Ended != nil && !p.told {
+		p.told = true
+		p.reply.Ended(e)
+	}
+}
+
+// answered is told of the head of an answer: it ends the request, and adds the status
+// header, unless the database refuses the caller, whom the header would tell that
+// there is a route.
+func (p *passing) answered(a *http.Response) error {
+	if p.reply.Status != "" && !Denied(a.StatusCode) {
+		a.Header[StatusHeader] = []string{p.reply.Status}
+	}
+	if p.reply.Ended == nil {
+		return nil
+	}
+	e := Ending{Status: a.StatusCode}
+	if a.StatusCode >= http.StatusBadRequest {
+		var err error
+		e.Problem, err = io.ReadAll(io.LimitReader(a.Body, maxProblem))
+		a.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(e.Problem), failing{err}, a.Body), a.Body}
+	}
+	p.end(e)
+	return nil
+}
+
+// failing is a reader that returns an error, or ends where there is none.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	return 0, io.EOF
+}
+
+// Denied reports whether the database refuses the caller by an answer of that status.
+func Denied(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
+}
+
+// watchedBody notes whether the client did not send all of a body.
+type watchedBody struct {
+	io.ReadCloser
+	cut atomic.Bool
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.cut.Store(true)
+	}
+	return n, err
+}
+
+// outliving is a context that ends some time after the one that it was made of.
+func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(outlives, cancel) })
+	return own, func() {
+		stop()
+		cancel()
+	}
+}
 
 // intercepted lets the interceptor answer, or forwards the request.
 func (s *Server) intercepted(w http.ResponseWriter, r *http.Request, body []byte) {
 	reply := s.intercept(r, body, func(ctx context.Context, path string, other []byte) Answer {
 		return s.ask(ctx, r, path, body, other)
 	})
+	if reply.Answer == nil {
+		s.pass(w, r, reply)
+		return
+	}
 	if reply.Status != "" {
 		w.Header()[StatusHeader] = []string{reply.Status}
-	}
-	if reply.Answer == nil {
-		if reply.Ended != nil {
-			silent := false
-			r = r.WithContext(context.WithValue(r.Context(), silentKey{}, &silent))
-			defer func() { reply.Ended(!silent) }() // ReverseProxy panics where an answer is cut
-		}
-		began := time.Now()
-		s.proxy.ServeHTTP(w, r)
-		if reply.Passed != nil {
-			reply.Passed(time.Since(began))
-		}
-		return
 	}
 	if reply.Answer.Cut {
 		panic(http.ErrAbortHandler) // so does the client's: net/http ends the connection and logs nothing
@@ -77,6 +173,34 @@ func (s *Server) intercepted(w http.ResponseWriter, r *http.Request, body []byte
 	w.Header().Set("Content-Length", strconv.Itoa(len(reply.Answer.Body)))
 	w.WriteHeader(reply.Answer.Status)
 	_, _ = w.Write(reply.Answer.Body)
+}
+
+// pass forwards a request, and tells the interceptor what becomes of it.
+func (s *Server) pass(w http.ResponseWriter, r *http.Request, reply Reply) {
+	p := &passing{reply: reply}
+	ctx := r.Context()
+	if reply.Ended != nil {
+		defer p.end(Ending{}) // ReverseProxy panics where an answer is cut
+		if reply.Outlives {
+			var cancel context.CancelFunc
+			ctx, cancel = outliving(ctx)
+			defer cancel()
+		}
+	}
+	r = r.WithContext(context.WithValue(ctx, passingKey{}, p))
+	if reply.Ended != nil {
+		r.Header = r.Header.Clone()
+		r.Header.Set("Accept-Encoding", "identity") // an error has to be read
+		if r.GetBody == nil && r.Body != nil {
+			p.body = &watchedBody{ReadCloser: r.Body}
+			r.Body = p.body
+		}
+	}
+	began := time.Now()
+	s.proxy.ServeHTTP(w, r)
+	if reply.Passed != nil {
+		reply.Passed(time.Since(began))
+	}
 }
 
 // ask sends a request with another path, if not empty, and body, if not nil. An

@@ -77,6 +77,12 @@ func NewServer(o Options) (*Server, error) {
 	s.proxy = &httputil.ReverseProxy{
 		Rewrite: s.rewrite, Transport: retry{s.transport}, ErrorHandler: s.unreachable, BufferPool: newBuffers(),
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // answers that either side cut
+		ModifyResponse: func(a *http.Response) error {
+			if p := passingOf(a.Request.Context()); p != nil {
+				return p.answered(a)
+			}
+			return nil
+		},
 	}
 	s.http = newHTTPServer(s, o.ServerTLS)
 	return s, nil
@@ -127,6 +133,10 @@ func newHTTPServer(s *Server, secure *tls.Config) *http.Server {
 
 // ServeHTTP forwards one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !cutFragment(r) {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
 	// The database's headers are the answer's: nothing is guessed in their place.
 	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil
 	var body []byte
@@ -156,6 +166,39 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.proxy.ServeHTTP(w, r)
+}
+
+// cutFragment removes what lies behind a # in a request's target, which is no part of
+// a request and which databases ignore: net/http takes it for a part of the path or of
+// the query. What is forwarded is then what interceptors read.
+func cutFragment(r *http.Request) (ok bool) {
+	target, _, found := strings.Cut(r.RequestURI, "#")
+	if !found {
+		return true
+	}
+	u, err := url.ParseRequestURI(target)
+	if err != nil {
+		return false
+	}
+	r.RequestURI, r.URL = target, u
+	return true
+}
+
+// EscapedPath is the path of a request as it is forwarded, byte for byte.
+func EscapedPath(r *http.Request) string {
+	if path, ok := rawPath(r); ok {
+		return path
+	}
+	return r.URL.EscapedPath()
+}
+
+// rawPath is the path as the client wrote it, if it can be forwarded so.
+func rawPath(r *http.Request) (path string, ok bool) {
+	path = r.RequestURI
+	if end := strings.IndexAny(path, "?#"); end >= 0 {
+		path = path[:end]
+	}
+	return path, strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//")
 }
 
 // streamed reports whether a body goes on while it is read: uploads of
@@ -213,7 +256,7 @@ func replace(r *http.Request, body []byte) {
 func (s *Server) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = s.upstream.Scheme, s.upstream.Host, ""
 	p.Out.URL.RawQuery, p.Out.URL.ForceQuery = p.In.URL.RawQuery, p.In.URL.ForceQuery
-	if path, _, _ := strings.Cut(p.In.RequestURI, "?"); strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") {
+	if path, ok := rawPath(p.In); ok {
 		p.Out.URL.Opaque = path // not escaped again
 	}
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
@@ -249,8 +292,12 @@ func (s *Server) notReceived(w http.ResponseWriter, r *http.Request, err error) 
 
 // unreachable answers where the database did not.
 func (s *Server) unreachable(w http.ResponseWriter, r *http.Request, err error) {
-	if silent, ok := r.Context().Value(silentKey{}).(*bool); ok {
-		*silent = true
+	if p := passingOf(r.Context()); p != nil {
+		dial := (*net.OpError)(nil)
+		p.end(Ending{Unsent: errors.As(err, &dial) && dial.Op == "dial" || p.body != nil && p.body.cut.Load()})
+		if p.reply.Status != "" {
+			w.Header()[StatusHeader] = []string{p.reply.Status}
+		}
 	}
 	if errors.Is(err, intake.ErrStalled) { // it is the client that is silent
 		writeError(w, http.StatusRequestTimeout, err.Error())

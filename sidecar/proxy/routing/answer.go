@@ -23,12 +23,24 @@ func given(ctx context.Context) string {
 	return ""
 }
 
-// Reply makes the reply to a gRPC call on a routed collection, the target, of its Answer.
-func Reply(ctx context.Context, r *Router, target Target, x Exchange[rawgrpc.Reply]) rawgrpc.Reply {
+// Reply makes the reply to a gRPC call on a routed collection, the target, of its Answer. denies
+// reports whether an answer of the database without an error refuses the caller; nil:
+// none does. A caller whom the database refuses is told nothing of the route.
+func Reply(ctx context.Context, r *Router, target Target, x Exchange[rawgrpc.Reply], denies func(answer []byte) bool) rawgrpc.Reply {
 	ctx, _ = telemetry.WithRequestID(traceparent.FromIncoming(ctx), given(ctx))
+	denied := func(a rawgrpc.Reply) bool {
+		return rawgrpc.Denied(a.Err) || a.Err == nil && a.Message != nil && denies != nil && denies(a.Message)
+	}
 	o := Answer(ctx, r, target, x)
-	reply := rawgrpc.Reply{Passed: r.Passed}
+	if o.Refused != "" { // the route has no other answer, but the database may refuse the caller
+		if own := x.Original(ctx, false); denied(own) {
+			return own
+		}
+	}
+	reply := rawgrpc.Reply{Passed: r.Passed, Denies: denies}
 	switch {
+	case o.Answered && denied(o.Answer):
+		return o.Answer
 	case o.Answered:
 		reply = o.Answer
 	case o.Refused != "":

@@ -50,6 +50,7 @@ type Router struct {
 	follower Follower // nil: nothing follows writes
 	budget   time.Duration
 	names    names
+	writers  writers
 
 	unanswered unanswered
 

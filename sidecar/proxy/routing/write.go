@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -16,10 +17,15 @@ type Follower interface {
 	// Covers reports whether something was derived from the collection.
 	Covers(collection string) bool
 	// BeginOpen is told of a write before it is forwarded, and returns by the deadline
-	// of ctx. done is called once, when the write has ended, whatever came of it; with
-	// the rows that it touched, where the database chose their ids and the write had
-	// All until then.
-	BeginOpen(ctx context.Context, w journal.Write) (done func(touched []rerank.ID))
+	// of ctx. end is called once, when the write has ended: applied is false where the
+	// database refused it, and then nothing of it is left; touched are the rows that it
+	// touched, where the database chose their ids and the write had All until then.
+	BeginOpen(ctx context.Context, w journal.Write) (end func(applied bool, touched []rerank.ID))
+	// Doubt is told of a write before it is forwarded where it is not known whether its
+	// caller may write, or whether it is to this collection. Nothing is written down.
+	// end is called once: with the write if it is to this collection and the database
+	// did not refuse it, and otherwise with nil.
+	Doubt(collection string) (end func(applied *journal.Write))
 }
 
 // writeBudget is how long a write may be held up before it is forwarded, where
@@ -36,6 +42,9 @@ type Writing struct {
 	Renamed []string
 	// Everywhere: any collection can be meant.
 	Everywhere bool
+	// Several: the request has several operations, so that the database can refuse one
+	// and have carried out those before it.
+	Several bool
 	// Read says which rows change of a collection that is followed. Without it any
 	// row may. It may give up when ctx ends.
 	Read func(ctx context.Context, of adapters.Identity) Rows
@@ -59,55 +68,235 @@ type Rows struct {
 
 func (r Rows) empty() bool { return len(r.IDs) == 0 && r.Filter == "" && !r.All && !r.Chosen }
 
-// Ended is called once a write has ended: whether the database answered it, and
-// the ids that it chose, if the answer has them.
-type Ended func(answered bool, chosen []rerank.ID)
+// WriteOutcome is what became of a write.
+type WriteOutcome int
+
+const (
+	// Unanswered says that the database did not answer, or failed: it may carry the
+	// write out later.
+	Unanswered WriteOutcome = iota
+	// Answered says that the database answered, and may have changed something.
+	Answered
+	// Refused says that the database answered that it changed nothing.
+	Refused
+)
+
+// Ended is called once a write has ended, with what became of it and the ids that
+// the database chose, if its answer has them.
+type Ended func(o WriteOutcome, chosen []rerank.ID)
 
 // Follows reports whether writes are followed at all.
 func (r *Router) Follows() bool { return r.follower != nil }
 
 // Begin reads a request that is about to be forwarded and tells the follower of
-// the write that it is, within the write budget. It does not fail: what is not
-// known is any row. It returns nil for what nothing follows.
-func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended) {
+// the write that it is, within the write budget. The outgoing metadata of ctx has the
+// caller's credentials. Begin does not fail: what is not known is any row. It returns
+// nil for what nothing follows. outlives says that the database did not let the caller
+// write lately: what it says to this write has to be waited for even where the client
+// goes away, since a write without an answer counts.
+func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, outlives bool) {
 	var w Writing
 	defer func() { r.panicked(ctx, recover(), w) }()
 	if w = read(); w.none() {
-		return nil
+		return nil, false
 	}
-	var begun []begunWrite
-	ended = func(answered bool, chosen []rerank.ID) {
-		if w.renames() {
-			r.forgetNames() // what was read meanwhile may be either
-		}
-		for _, b := range begun {
-			r.end(ctx, b, answered, chosen)
-		}
-	}
+	f := &flight{Router: r, writing: w, writer: writerOf(ctx, w), renames: r.names.ended()}
+	f.trusted = r.writers.has(f.writer)
 	within, cancel := r.withinBudget(ctx)
 	defer cancel()
-	if w.renames() {
-		r.forgetNames()
+	others := r.names.moves(w.Collections)
+	if f.trusted { // a stranger's must not hold up what others' names mean
+		r.names.beginRename(w)
 	}
-	for _, t := range r.targets(within, w) {
-		rows := Rows{All: true, Waited: w.Kind == journal.Collection}
-		if t.sure && w.Read != nil {
-			rows = r.rows(within, w, t.identity)
-		}
-		if !rows.empty() {
-			begun = append(begun, r.begin(within, t.collection, w.Kind, rows))
-		}
+	ended, outlives = func(o WriteOutcome, chosen []rerank.ID) { f.end(ctx, o, chosen) }, !f.trusted
+	targets, known := r.targets(within, w)
+	f.known = known
+	f.begin(within, targets)
+	if !known || others {
+		f.doubt()
 	}
-	if len(begun) == 0 && !w.renames() {
-		return nil
+	if len(f.begun) == 0 && len(f.doubts) == 0 && !w.renames() {
+		return nil, false
 	}
-	return ended
+	return ended, outlives
 }
 
-// forgetNames says that names of collections change.
-func (r *Router) forgetNames() {
-	r.names.forget()
-	r.aliases.forget()
+// flight is a write on its way.
+type flight struct {
+	*Router
+	writing Writing
+	writer  writer
+	trusted bool // whether the database lately let the writer write
+	renames int  // that had ended when it began
+	known   bool // whether the names of collections were known when it began
+	begun   []begunWrite
+	doubts  map[string]func(applied *journal.Write) // by collections that it may be to as well
+}
+
+// begin tells the follower of a write to some collections. A trusted writer's is
+// written down before it is forwarded.
+func (f *flight) begin(ctx context.Context, targets []target) {
+	for _, t := range targets {
+		b, any := f.read(ctx, t)
+		switch {
+		case !any:
+		case f.trusted:
+			b.end = f.follower.BeginOpen(ctx, b.write)
+			f.begun = append(f.begun, b)
+		default:
+			end := f.follower.Doubt(t.collection)
+			b.end, b.doubtful = applyDoubt(b, end), true
+			f.begun = append(f.begun, b)
+		}
+	}
+}
+
+// applyDoubt ends a doubt as BeginOpen's writes end.
+func applyDoubt(b begunWrite, end func(applied *journal.Write)) func(bool, []rerank.ID) {
+	return func(applied bool, touched []rerank.ID) {
+		if !applied {
+			end(nil)
+			return
+		}
+		w := b.write
+		if touched != nil && w.All {
+			w.All, w.IDs = false, touched
+		}
+		end(&w)
+	}
+}
+
+// doubt tells the follower that the write may be to any other collection that is
+// followed.
+func (f *flight) doubt() {
+	f.doubts = map[string]func(*journal.Write){}
+	for name := range f.followed() {
+		if !slices.ContainsFunc(f.begun, func(b begunWrite) bool { return b.write.Collection == name }) {
+			f.doubts[name] = f.follower.Doubt(name)
+		}
+	}
+}
+
+// end ends a write.
+func (f *flight) end(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
+	if f.trusted {
+		f.names.endRename(f.writing)
+	}
+	if o != Refused {
+		f.noteRenames()
+	}
+	switch o {
+	case Answered:
+		f.writers.remember(f.writer)
+	case Refused:
+		f.writers.forget(f.writer)
+	case Unanswered:
+	}
+	for _, b := range f.begun {
+		f.endOne(ctx, b, o, chosen)
+	}
+	switch {
+	case len(f.doubts) == 0:
+	case o == Refused:
+		f.clearDoubts()
+	default:
+		f.background.Go(func() { f.resolve(ctx, o, chosen) })
+	}
+}
+
+// noteRenames notes the names that a write changed, and that others changed while it
+// was on its way: it may have been to the collection that a name stands for now.
+func (f *flight) noteRenames() {
+	if f.writing.renames() {
+		f.names.renamed()
+		f.aliases.forget()
+	}
+	if f.renamedByOthers() && f.doubts == nil && len(f.writing.Collections) > 0 {
+		f.doubt()
+	}
+}
+
+// renamedByOthers reports whether other writes have changed names since the write began.
+func (f *flight) renamedByOthers() bool {
+	others := f.names.ended() - f.renames
+	if f.writing.renames() {
+		others--
+	}
+	return others > 0
+}
+
+// clearDoubts ends the doubts that are left: the write was to no such collection.
+func (f *flight) clearDoubts() {
+	for _, end := range f.doubts {
+		end(nil)
+	}
+	clear(f.doubts)
+}
+
+// resolve finds out which collections a write was to that has ended, as soon as their
+// names can be read, and ends the doubts. If the sidecar stops before, they stay.
+func (f *flight) resolve(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
+	defer func() { f.panicked(ctx, recover(), f.writing) }()
+	ctx = anonymous(context.WithoutCancel(ctx))
+	for {
+		table, known := f.getNames(f.closing)
+		if known && !f.names.moves(f.writing.Collections) {
+			f.resolveBy(ctx, table, o, chosen)
+			return
+		}
+		select {
+		case <-f.closing.Done():
+			return
+		case <-time.After(namesAgain):
+		}
+	}
+}
+
+// resolveBy ends the doubts by the names that collections have now.
+func (f *flight) resolveBy(ctx context.Context, table nameTable, o WriteOutcome, chosen []rerank.ID) {
+	for _, name := range f.writing.Collections {
+		for _, t := range table[name] {
+			f.concerns(ctx, t, o, chosen)
+		}
+	}
+	if !f.known {
+		for _, t := range f.perhaps(table) {
+			f.concerns(ctx, t, o, chosen)
+		}
+	}
+	f.clearDoubts()
+}
+
+// concerns ends the doubt about a collection that a write was to.
+func (f *flight) concerns(ctx context.Context, t target, o WriteOutcome, chosen []rerank.ID) {
+	end, ok := f.doubts[t.collection]
+	if !ok {
+		return
+	}
+	delete(f.doubts, t.collection)
+	b, any := f.read(ctx, t)
+	if !any {
+		end(nil)
+		return
+	}
+	b.end, b.doubtful = applyDoubt(b, end), true
+	f.endOne(ctx, b, o, chosen)
+}
+
+// perhaps returns the collections that a write may have been to although its name is
+// none of theirs now: names were not known when it began, and it, or a write beside
+// it, has changed names since.
+func (f *flight) perhaps(table nameTable) (all []target) {
+	others := f.renamedByOthers()
+	for name := range f.followed() {
+		for _, t := range table[name] {
+			gone := t.identity.Collection == "" // dropped, or an alias of what was
+			if t.collection == name && (others || gone && f.writing.renames()) {
+				all = append(all, target{collection: name})
+			}
+		}
+	}
+	return all
 }
 
 // panicked logs what a recover returned. The write goes on whatever it was.
@@ -134,48 +323,63 @@ func (r *Router) rows(ctx context.Context, w Writing, of adapters.Identity) (row
 	return w.Read(ctx, of)
 }
 
-// begunWrite is a write on its way.
+// begunWrite is a write to one collection that the follower was told of.
 type begunWrite struct {
-	write  journal.Write
-	chosen bool        // the answer says which rows
-	given  []rerank.ID // and those
-	done   func(ids []rerank.ID)
+	write    journal.Write
+	doubtful bool        // the follower has not written it down
+	chosen   bool        // the answer says which rows
+	given    []rerank.ID // and those
+	end      func(applied bool, touched []rerank.ID)
 }
 
-func (r *Router) begin(ctx context.Context, collection string, kind journal.Kind, rows Rows) begunWrite {
-	if rows.Kind != "" {
-		kind = rows.Kind
+// read reads which rows of a collection a write touches; any is false if it touches
+// none.
+func (f *flight) read(ctx context.Context, t target) (b begunWrite, any bool) {
+	rows := Rows{All: true, Waited: f.writing.Kind == journal.Collection}
+	if t.sure && f.writing.Read != nil {
+		rows = f.rows(ctx, f.writing, t.identity)
 	}
-	b := begunWrite{write: journal.Write{Collection: collection, Kind: kind, Filter: rows.Filter, All: rows.All || rows.Chosen, Waited: rows.Waited}}
+	if rows.empty() {
+		return b, false
+	}
+	b.write = journal.Write{
+		Collection: t.collection, Kind: cmp.Or(rows.Kind, f.writing.Kind), Filter: rows.Filter, All: rows.All || rows.Chosen, Waited: rows.Waited,
+	}
 	if !b.write.All {
 		b.write.IDs = rows.IDs
 	}
 	if rows.Chosen && !rows.All {
 		b.chosen, b.given = true, rows.IDs
 	}
-	b.done = r.follower.BeginOpen(ctx, b.write)
-	return b
+	return b, true
 }
 
-// end ends a write. One without an answer may still be applied, behind any time:
-// it is then followed as one that nobody waited for.
-func (r *Router) end(ctx context.Context, b begunWrite, answered bool, chosen []rerank.ID) {
+// endOne ends a write to one collection. One without an answer may still be applied,
+// after any time: it is then followed as one that nobody waited for.
+func (f *flight) endOne(ctx context.Context, b begunWrite, o WriteOutcome, chosen []rerank.ID) {
 	defer func() {
-		r.panicked(ctx, recover(), Writing{Kind: b.write.Kind, Collections: []string{b.write.Collection}})
+		f.panicked(ctx, recover(), Writing{Kind: b.write.Kind, Collections: []string{b.write.Collection}})
 	}()
 	if !b.chosen || len(chosen) == 0 {
 		chosen = nil
 	} else {
 		chosen = append(slices.Clip(chosen), b.given...)
 	}
-	if answered || !b.write.Waited {
-		b.done(chosen)
+	if o != Unanswered || !b.write.Waited {
+		b.end(o != Refused, chosen)
 		return
 	}
-	ctx, cancel := r.withinBudget(ctx)
+	again := b.write
+	again.Waited = false
+	if b.doubtful {
+		endAgain := f.follower.Doubt(again.Collection)
+		b.end(true, chosen)
+		endAgain(&again)
+		return
+	}
+	ctx, cancel := f.withinBudget(ctx)
 	defer cancel()
-	b.write.Waited = false
-	again := r.follower.BeginOpen(ctx, b.write)
-	b.done(chosen)
-	again(nil)
+	endAgain := f.follower.BeginOpen(ctx, again)
+	b.end(true, chosen)
+	endAgain(true, nil)
 }

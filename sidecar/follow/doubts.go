@@ -1,0 +1,183 @@
+package follow
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// patience is how long a write may be on its way before it is taken for one that
+// the database carries out: a refusal takes the database about a millisecond.
+const patience = 50 * time.Millisecond
+
+// doubts tracks the writes to one collection that are on their way to the database
+// and that the database may yet refuse. While such a write is on its way, nothing
+// derived from the collection is known to be fresh; once the database has refused
+// it, the write leaves no trace. A search does not have to know all writes on their
+// way: it waits for the round of those that were on their way when it looked.
+// A doubts is safe for concurrent use.
+type doubts struct {
+	lateChanged func() // if not nil, is called when a write becomes late, and when a late one ends
+
+	mu      sync.Mutex
+	open    *round   // has the writes that no search has met; nil: there were none
+	met     []*round // oldest first; the oldest has writes on their way
+	overdue int      // writes that have been on their way for longer than patience
+}
+
+// round is a group of writes on their way. A search that met a round depends on the
+// rounds before it as well.
+type round struct {
+	writes  int           // that are on their way
+	applied bool          // one was carried out, or took too long; fixed once over is closed
+	over    chan struct{} // closed when no write of the round, or of one before it, is on its way
+}
+
+var _ pipeline.Doubt = (*round)(nil)
+
+// begin notes a write on its way. The caller calls end when the database has
+// answered; calls after the first change nothing. A write that was carried out has
+// to be known as pending before that.
+func (d *doubts) begin() (end func(applied bool)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open == nil {
+		d.open = newRound()
+	}
+	r, state := d.open, onItsWay
+	r.writes++
+	timer := time.AfterFunc(patience, func() {
+		d.mu.Lock()
+		waits := state == onItsWay
+		if waits {
+			state = late
+			d.overdue++
+			d.leave(r, true)
+		}
+		d.mu.Unlock()
+		if waits {
+			d.tell()
+		}
+	})
+	return func(applied bool) {
+		timer.Stop()
+		d.mu.Lock()
+		was := state
+		switch state {
+		case onItsWay:
+			d.leave(r, applied)
+		case late:
+			d.overdue--
+		case ended:
+		}
+		state = ended
+		d.mu.Unlock()
+		if was == late {
+			d.tell()
+		}
+	}
+}
+
+func (d *doubts) tell() {
+	if d.lateChanged != nil {
+		d.lateChanged()
+	}
+}
+
+// progress is how far a doubtful write has come.
+type progress int
+
+const (
+	onItsWay progress = iota
+	late
+	ended
+)
+
+func newRound() *round { return &round{over: make(chan struct{})} }
+
+// leave takes a write out of its round; the caller holds the lock.
+func (d *doubts) leave(r *round, applied bool) {
+	r.writes--
+	if at := slices.Index(d.met, r); at >= 0 && applied {
+		for _, later := range d.met[at:] { // whoever met a later round met this write too
+			later.applied = true
+		}
+	}
+	for len(d.met) > 0 && d.met[0].writes == 0 {
+		close(d.met[0].over)
+		d.met = d.met[1:]
+	}
+}
+
+// look returns the round that a search depends on, nil if no write is on its way.
+// It is not ok where a write has been on its way for longer than patience.
+func (d *doubts) look() (r *round, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.overdue > 0 {
+		return nil, false
+	}
+	if d.open != nil && d.open.writes > 0 {
+		d.met, d.open = append(d.met, d.open), nil
+	}
+	if len(d.met) == 0 {
+		return nil, true
+	}
+	return d.met[len(d.met)-1], true
+}
+
+// hasLate reports whether a write has been on its way for longer than patience.
+func (d *doubts) hasLate() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.overdue > 0
+}
+
+// none reports whether no write is on its way.
+func (d *doubts) none() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.overdue == 0 && len(d.met) == 0 && (d.open == nil || d.open.writes == 0)
+}
+
+// Cleared implements pipeline.Doubt. It waits for patience at most, and for a
+// quarter of the time that ctx leaves.
+func (r *round) Cleared(ctx context.Context) bool {
+	wait := patience
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)/4)
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-r.over:
+		return !r.applied
+	default:
+	}
+	select {
+	case <-r.over:
+		return !r.applied
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// look judges whether derived data is fresh: known says so of all writes but the
+// doubtful ones.
+func look(known bool, d *doubts) (fresh bool, doubt pipeline.Doubt) {
+	if !known {
+		return false, nil
+	}
+	r, ok := d.look()
+	switch {
+	case !ok:
+		return false, nil
+	case r == nil: // not to be wrapped into an interface
+		return true, nil
+	}
+	return true, r
+}

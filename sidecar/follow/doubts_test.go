@@ -1,0 +1,98 @@
+package follow
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestDoubts: a search depends on the writes that were on their way when it looked,
+// and on no other.
+func TestDoubts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &doubts{}
+		mustLook := func() *round {
+			t.Helper()
+			r, ok := d.look()
+			if !ok {
+				t.Fatal("a write is late")
+			}
+			return r
+		}
+		if mustLook() != nil || !d.none() {
+			t.Fatal("a doubt without a write")
+		}
+		first, second := d.begin(), d.begin()
+		met := mustLook()
+		third := d.begin()
+		later := mustLook()
+		if met == nil || later == met || mustLook() != later {
+			t.Fatalf("rounds %p and %p", met, later)
+		}
+		second(false)
+		third(false)
+		cleared := make(chan bool, 2)
+		go func() { cleared <- met.Cleared(t.Context()) }()
+		go func() { cleared <- later.Cleared(t.Context()) }()
+		synctest.Wait()
+		if len(cleared) > 0 {
+			t.Fatal("cleared before the first write ended")
+		}
+		first(false)
+		first(true) // a second end changes nothing
+		if !<-cleared || !<-cleared || mustLook() != nil || !d.none() {
+			t.Fatal("refused writes left a trace")
+		}
+
+		first = d.begin()
+		met = mustLook()
+		second = d.begin()
+		later = mustLook()
+		first(true)
+		second(false)
+		if met.Cleared(t.Context()) || later.Cleared(t.Context()) || mustLook() != nil {
+			t.Fatal("a write that was carried out was cleared")
+		}
+
+		unmet := d.begin()
+		unmet(true) // before anybody looked: the caller has noted it as pending
+		again := d.begin()
+		met = mustLook()
+		again(false)
+		if !met.Cleared(t.Context()) {
+			t.Fatal("a search was told of a write that ended before it looked")
+		}
+	})
+}
+
+// TestLateDoubts: a write that is on its way for long counts as one that is carried
+// out, and only until the database refuses it.
+func TestLateDoubts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		d := &doubts{lateChanged: func() { told++ }}
+		end := d.begin()
+		met, _ := d.look()
+		began := time.Now()
+		if met.Cleared(t.Context()) || time.Since(began) > patience {
+			t.Fatalf("cleared, or waited %s", time.Since(began))
+		}
+		synctest.Wait()
+		if _, ok := d.look(); ok || told != 1 || !d.hasLate() || d.none() {
+			t.Fatalf("a late write is not seen; told %d times", told)
+		}
+		end(false)
+		if r, ok := d.look(); !ok || r != nil || told != 2 || d.hasLate() || !d.none() {
+			t.Fatal("a late write that was refused left a trace")
+		}
+		end = d.begin()
+		met, _ = d.look()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if began = time.Now(); met.Cleared(ctx) || time.Since(began) != 5*time.Millisecond {
+			t.Fatalf("a search with 20 ms left waited %s", time.Since(began))
+		}
+		end(false)
+	})
+}

@@ -1,0 +1,208 @@
+package routing_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+)
+
+// aliased is a store whose alias "a" can be moved.
+type aliased struct {
+	adapters.Store
+	mu   sync.Mutex
+	a    string
+	read int
+}
+
+func (s *aliased) Identify(_ context.Context, name string) (adapters.Identity, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read++
+	id := adapters.Identity{Collection: name, Key: "id"}
+	if s.a == name {
+		id.Aliases = []string{"a"}
+	}
+	return id, nil
+}
+
+func (s *aliased) move(to string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.a = to
+}
+
+// twoCollections is a searcher with a route of x and one of y.
+type twoCollections struct {
+	pipeline.Searcher
+	store adapters.Store
+}
+
+func (s twoCollections) Routes() (all []*pipeline.Route) {
+	for _, c := range []string{"x", "y"} {
+		all = append(all, &pipeline.Route{Name: c, Collection: c, StoreName: "s", Store: s.store})
+	}
+	return all
+}
+
+// ledger is a follower of x and y that notes what it is told.
+type ledger struct {
+	mu      sync.Mutex
+	lines   []string
+	pending int
+}
+
+func (*ledger) Covers(collection string) bool { return collection == "x" || collection == "y" }
+
+func (l *ledger) note(by int, format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending += by
+	if format != "" {
+		l.lines = append(l.lines, fmt.Sprintf(format, args...))
+	}
+}
+
+func (l *ledger) BeginOpen(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
+	l.note(1, "journal %s", w.Collection)
+	return func(applied bool, _ []rerank.ID) { l.note(-1, "%s %t", w.Collection, applied) }
+}
+
+func (l *ledger) Doubt(collection string) func(*journal.Write) {
+	l.note(1, "")
+	return func(w *journal.Write) {
+		l.note(-1, "")
+		if w != nil {
+			l.note(0, "doubted %s %s", w.Collection, w.Kind)
+		}
+	}
+}
+
+// take returns what was noted since the last take, in any order, once nothing is pending.
+func (l *ledger) take(t *testing.T) []string {
+	t.Helper()
+	for late := time.Now().Add(time.Minute); time.Now().Before(late); {
+		l.mu.Lock()
+		if l.pending == 0 {
+			defer l.mu.Unlock()
+			lines := l.lines
+			l.lines = nil
+			slices.Sort(lines)
+			return lines
+		}
+		l.mu.Unlock()
+	}
+	t.Fatal("a write stays pending")
+	return nil
+}
+
+func asWriter(t *testing.T, key string) context.Context {
+	t.Helper()
+	return metadata.NewOutgoingContext(t.Context(), metadata.Pairs("api-key", key))
+}
+
+func upsertOf(name string) func() routing.Writing {
+	return func() routing.Writing {
+		return routing.Writing{Kind: journal.Upsert, Collections: []string{name}, Read: func(context.Context, adapters.Identity) routing.Rows {
+			return routing.Rows{IDs: []rerank.ID{rerank.UintID(1)}}
+		}}
+	}
+}
+
+func writing(t *testing.T) (*routing.Router, *aliased, *ledger) {
+	t.Helper()
+	store, l := &aliased{a: "x"}, &ledger{}
+	r, err := routing.New(twoCollections{store: store}, routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler), Follower: l, WriteBudget: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r, store, l
+}
+
+func same(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// TestWriters: only a credential that the database lately let write to a collection
+// has its writes there written down before they are forwarded.
+func TestWriters(t *testing.T) {
+	r, _, l := writing(t)
+	for _, c := range []struct {
+		key, name string
+		outcome   routing.WriteOutcome
+		want      []string
+	}{
+		{"k", "x", routing.Refused, nil},
+		{"k", "x", routing.Unanswered, []string{"doubted x upsert"}},
+		{"k", "x", routing.Answered, []string{"doubted x upsert"}},
+		{"other", "x", routing.Refused, nil},
+		{"k", "y", routing.Refused, nil},
+		{"k", "x", routing.Answered, []string{"journal x", "x true"}},
+		{"k", "x", routing.Unanswered, []string{"journal x", "x true"}},
+		{"k", "x", routing.Refused, []string{"journal x", "x false"}},
+		{"k", "x", routing.Answered, []string{"doubted x upsert"}},
+		{"k", "z", routing.Answered, nil},
+	} {
+		ended, outlives := r.Begin(asWriter(t, c.key), upsertOf(c.name))
+		if ended != nil {
+			if trusted := len(c.want) == 2; outlives == trusted {
+				t.Errorf("%+v: outlives its client: %t", c, outlives)
+			}
+			ended(c.outcome, nil)
+		}
+		same(t, fmt.Sprintf("%+v", c), l.take(t), c.want)
+	}
+}
+
+// TestAliasThatMoves: a write by an alias that moves while the write is on its way
+// counts for the collection that the alias stood for, and for the one that it stands
+// for now; one that the database refused moves nothing.
+func TestAliasThatMoves(t *testing.T) {
+	r, store, l := writing(t)
+	move := func() routing.Writing {
+		return routing.Writing{Kind: journal.Collection, Renamed: []string{"a"}}
+	}
+	ended, _ := r.Begin(asWriter(t, "k"), upsertOf("a"))
+	moved, _ := r.Begin(asWriter(t, "k"), move)
+	store.move("y")
+	moved(routing.Answered, nil)
+	ended(routing.Answered, nil)
+	same(t, "while it was on its way", l.take(t), []string{"doubted x upsert", "doubted y upsert"})
+
+	moved, _ = r.Begin(asWriter(t, "k"), move) // by a writer who is known
+	ended, _ = r.Begin(asWriter(t, "k"), upsertOf("a"))
+	ended(routing.Answered, nil) // first, though it may have come second
+	store.move("x")
+	moved(routing.Answered, nil)
+	same(t, "that ended first", l.take(t), []string{"doubted x upsert", "journal y", "y true"})
+
+	ended, _ = r.Begin(asWriter(t, "k"), upsertOf("a"))
+	ended(routing.Answered, nil)
+	l.take(t)
+	before := store.read
+	for range 100 {
+		moved, _ := r.Begin(asWriter(t, "stranger"), move)
+		ended, _ := r.Begin(asWriter(t, "k"), upsertOf("a"))
+		moved(routing.Refused, nil)
+		ended(routing.Answered, nil)
+		same(t, "beside a stranger", l.take(t), []string{"journal x", "x true"})
+	}
+	if store.read != before {
+		t.Errorf("refused moves had names read %d times", store.read-before)
+	}
+}
