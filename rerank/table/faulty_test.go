@@ -143,3 +143,40 @@ func TestCompactionFails(t *testing.T) {
 		t.Errorf("a compaction is %d calls", calls)
 	}
 }
+
+// TestMissingLog: a table of whose logs one is missing is refused. Compactions that failed
+// leave several.
+func TestMissingLog(t *testing.T) {
+	_, d, l, _ := faultyLive(t)
+	for id := range uint64(2) {
+		d.Fail(failsAt("rename"))
+		if err := l.Compact(); !errors.Is(err, errBroken) {
+			t.Fatalf("err = %v", err)
+		}
+		d.Fail(nil)
+		if err := l.Delete([]rerank.ID{rerank.UintID(5 + id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	logs, err := filepath.Glob(filepath.Join(d.Root(), "t.table.log.*"))
+	if err != nil || len(logs) != 3 {
+		t.Fatalf("%v, %v", logs, err)
+	}
+	for _, missing := range logs[:2] {
+		left := d.Lose(t, rand.New(rand.NewPCG(1, 1)), powerloss.None)
+		if err := left.Remove(filepath.Join(left.Root(), filepath.Base(missing))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := table.OpenLive(filepath.Join(left.Root(), "t.table"), table.Expect{}, table.LiveOptions{Disk: left}); !errors.Is(err, table.ErrTable) {
+			t.Errorf("without %s: %v", filepath.Base(missing), err)
+		}
+	}
+	whole := openLive(t, filepath.Join(d.Root(), "t.table"), table.LiveOptions{Disk: d})
+	defer whole.Close()
+	if n := whole.Stats().Items; n != 17 {
+		t.Errorf("%d items with all logs, want 17", n)
+	}
+}
