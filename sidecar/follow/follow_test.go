@@ -374,7 +374,20 @@ func TestUnfit(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, l.Close()) })
 	r := &pipeline.Route{Name: "r", Collection: items, Vector: "vec", Store: w.db, Model: w.model, Live: l}
-	f := w.follow(t, r)
+	o := follow.Options{Store: w.db, Dir: t.TempDir(), Applied: true, OnRequest: true}
+	open := func() *follow.Follower {
+		f, err := follow.New(o, []follow.Route{{Route: r}})
+		must(t, err)
+		return f
+	}
+	f := open()
+	_, err = f.Reconcile(t.Context(), items)
+	must(t, err)
+	must(t, f.Close(closing(t)))
+	if f = open(); r.Freshness.Fresh() || !f.Status()[0].Stale {
+		t.Errorf("in the next process: %+v", f.Status()[0])
+	}
+	t.Cleanup(func() { must(t, f.Close(closing(t))) })
 	found, err := f.Reconcile(t.Context(), items)
 	if must(t, err); found["r"].Unfit != 1 || r.Freshness.Fresh() || l.Stats().Items != 4 {
 		t.Errorf("%+v, %d items", found["r"], l.Stats().Items)

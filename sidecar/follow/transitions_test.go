@@ -699,3 +699,74 @@ func TestReplacedStale(t *testing.T) {
 		}
 	})
 }
+
+// maxRows is how many rows may wait to be looked at.
+const maxRows = 1 << 18
+
+// TestVeryLargeWrite: a write of more rows than may wait is left to a comparison, with
+// all that waits before it, and nothing is counted twice.
+func TestVeryLargeWrite(t *testing.T) {
+	for _, kind := range []journal.Kind{journal.Upsert, journal.Delete} {
+		t.Run(string(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newProcess(t, 10, func(o *follow.Options, _ *follow.Route) { o.OnRequest = false })
+				time.Sleep(time.Minute)
+				p.expect(t, "compared at the start", state{fresh: true})
+				bad := rerank.UintID(1)
+				p.link.refused.Store(&bad)
+				p.world.put(t, 1, 21, 1)
+				found := make(chan follow.Drift, 1)
+				go func() { found <- p.reconcile(t) }()
+				time.Sleep(time.Second)
+				p.expect(t, "a comparison has found a row, which is refused", state{differing: 1})
+				p.link.down.Store(true)
+				before := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(2, 3)})
+				p.world.put(t, 2, 22, 2)
+				p.world.put(t, 3, 23, 3)
+				before()
+				all := make([]uint64, maxRows+1)
+				for i := range all {
+					all[i] = 4 + uint64(i)
+				}
+				large := p.begin(t, journal.Write{Kind: kind, IDs: ids(all...)})
+				p.world.remove(t, 4)
+				if kind == journal.Upsert {
+					p.world.put(t, 5, 25, 5)
+				}
+				large()
+				differing := int64(4)
+				if kind == journal.Upsert {
+					differing++
+				}
+				p.expect(t, "nothing can be read", state{pending: 2, differing: differing})
+				p.link.refused.Store(nil)
+				p.link.down.Store(false)
+				time.Sleep(time.Minute)
+				<-found
+				p.expect(t, "compared", state{fresh: true})
+			})
+		})
+	}
+}
+
+// TestReplacedDuringComparison: a comparison that was asked for ends when what took the
+// place of a route was compared, and not with the route before.
+func TestReplacedDuringComparison(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		bad := rerank.UintID(1)
+		p.link.refused.Store(&bad)
+		p.world.put(t, 1, 91, 1)
+		compared := make(chan follow.Drift, 1)
+		go func() { compared <- p.reconcile(t) }()
+		time.Sleep(time.Second)
+		p.expect(t, "the comparison waits for a row", state{differing: 1})
+		next := *p.route
+		next.Freshness = nil
+		must(t, p.f.Replace(&next))
+		p.route = &next
+		p.link.refused.Store(nil)
+		<-compared
+		p.expect(t, "the new one was compared", state{fresh: true})
+	})
+}

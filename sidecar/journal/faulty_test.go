@@ -162,7 +162,7 @@ func TestWritesBehindAFailure(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		for len(failed) > 0 {
+		for range 3 {
 			if err := <-failed; !errors.Is(err, journal.ErrDisk) {
 				t.Errorf("err = %v", err)
 			}

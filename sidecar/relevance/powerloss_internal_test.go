@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,14 +88,33 @@ func TestPowerLoss(t *testing.T) {
 						t.Fatalf("%s: the scores of %d queries are left, want %d at least", at, n, durable)
 					}
 				}
-				d.Before(check)
+				syncs := 0
+				d.Before(func(call string) {
+					check(call)
+					if strings.HasPrefix(call, "sync") {
+						syncs++
+					}
+				})
 				c := openOn(t, d)
+				before := syncs
 				for query := range 8 {
 					putQuery(t, c, query)
 					check("kept")
 				}
+				if syncs != before {
+					t.Errorf("8 batches within a second waited for the disk %d times", syncs-before)
+				}
+				putQuery(t, c, 7)
+				if want := int64(8 * itemsPerQuery); c.kept != want {
+					t.Errorf("%d scores are said to be kept, want %d", c.kept, want)
+				}
 				time.Sleep(syncEvery + 1)
 				putQuery(t, c, 8)
+				syncs = 0
+				putQuery(t, c, 8)
+				if syncs != 0 {
+					t.Errorf("a batch right behind a sync was synced")
+				}
 				durable = 9
 				check("a second later")
 				putQuery(t, c, 9)
@@ -175,7 +195,9 @@ func TestFailedWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
+	if info, err := os.Stat(c.path); err != nil || info.Size() != c.size {
+		t.Errorf("what is left of the failed write stays: %d bytes, want %d; %v", info.Size(), c.size, err)
+	}
 	if c.kept != itemsPerQuery || c.lost != 0 || c.size >= info.Size() {
 		t.Errorf("%d scores are kept and %d bytes lost, the file has %d bytes and had %d", c.kept, c.lost, c.size, info.Size())
 	}

@@ -1,0 +1,85 @@
+package relevance
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"testing"
+
+	"github.com/likenessdb/likeness/internal/disk"
+	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// TestKeysDiffer: items and queries of which a ranker reads something else share no score.
+func TestKeysDiffer(t *testing.T) {
+	id := rerank.UintID(7)
+	items := []plugin.Item{
+		{ID: id}, {ID: rerank.TextID("7")}, {ID: rerank.UintID(8)}, {ID: id, Payload: json.RawMessage(`{"a":1}`)}, {ID: id, Payload: json.RawMessage(`{"a":2}`)},
+		{ID: id, Vector: []float32{1}}, {ID: id, Vector: []float32{1, 0}}, {ID: id, Vector: []float32{2}},
+		// Bytes that would run together without their lengths.
+		{ID: rerank.UintID(1), Payload: json.RawMessage(`23`)}, {ID: rerank.UintID(12), Payload: json.RawMessage(`3`)},
+	}
+	itemKeys := map[key]int{}
+	for i, x := range items {
+		if other, ok := itemKeys[itemKey(x)]; ok {
+			t.Errorf("%+v and %+v share a key", x, items[other])
+		}
+		itemKeys[itemKey(x)] = i
+	}
+	queries := []plugin.Query{
+		{}, {Text: "a"}, {Text: "b"}, {Vector: []float32{1}}, {Vector: []float32{2}}, {HasUserID: true}, {HasUserID: true, UserID: 1},
+		{HasUserID: true, UserID: 2}, {Context: map[string]float32{"x": 0}}, {Context: map[string]float32{"x": 1}}, {Context: map[string]float32{"y": 1}},
+	}
+	queryKeys := map[key]int{}
+	for i, q := range queries {
+		if other, ok := queryKeys[queryKey(q)]; ok {
+			t.Errorf("%+v and %+v share a key", q, queries[other])
+		}
+		queryKeys[queryKey(q)] = i
+	}
+}
+
+// TestDamagedRecord: a record of which any byte changed is none, nor is one with half of
+// an entry whose checksum is right.
+func TestDamagedRecord(t *testing.T) {
+	good := appendRecord(nil, key{1}, []key{{2}, {3}}, []float32{0.5, -1})
+	if _, n, err := parse(good); err != nil || n != len(good) {
+		t.Fatalf("%d of %d bytes, %v", n, len(good), err)
+	}
+	for i := range good {
+		bad := append([]byte{}, good...)
+		bad[i] ^= 0x10
+		if _, _, err := parse(bad); err == nil {
+			t.Errorf("byte %d changed, and it is a record", i)
+		}
+	}
+	half := append([]byte{}, good[:len(good)-entrySize/2]...)
+	binary.LittleEndian.PutUint32(half[4:], uint32(len(half)-recordHead))
+	binary.LittleEndian.PutUint32(half[8:], checksum(half))
+	if _, _, err := parse(half); err == nil {
+		t.Error("a record with half of an entry is read")
+	}
+}
+
+// TestNaNIsKept: not a number is an answer of a ranker, whatever its bits are.
+func TestNaNIsKept(t *testing.T) {
+	c, err := openCache(disk.OS{}, t.TempDir(), someRanker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	items := []key{{1}, {2}, {3}}
+	if err := c.put(key{9}, items, []float32{math.Float32frombits(absent), float32(math.NaN()), 1}); err != nil {
+		t.Fatal(err)
+	}
+	nans := 0
+	missing := c.get(key{9}, c.numbers(append(items, key{4})), func(_ int, score float32) {
+		if score != score {
+			nans++
+		}
+	})
+	if len(missing) != 1 || missing[0] != 3 || nans != 2 {
+		t.Errorf("%d scores are not a number, and the items %v have none", nans, missing)
+	}
+}
