@@ -1,0 +1,201 @@
+package follow_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
+	"github.com/likenessdb/likeness/internal/powerloss"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/index"
+	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/pipeline"
+)
+
+// link is how a process reaches the database.
+type link struct {
+	writable
+	down    atomic.Bool
+	fetches atomic.Int64
+	// refused is a row that the companion takes no vectors of; the zero ID: there is none.
+	refused atomic.Pointer[rerank.ID]
+}
+
+func (l *link) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	if l.down.Load() {
+		return adapters.Rows{}, fmt.Errorf("%w: it is down", adapters.ErrUnavailable)
+	}
+	if r.Collection == items {
+		l.fetches.Add(1)
+	}
+	return l.writable.Fetch(ctx, r)
+}
+
+func (l *link) Scan(ctx context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
+	if l.down.Load() {
+		return fmt.Errorf("%w: it is down", adapters.ErrUnavailable)
+	}
+	return l.writable.Scan(ctx, r, yield)
+}
+
+func (l *link) Write(ctx context.Context, collection string, s adapters.Schema, r adapters.Rows) error {
+	if id := l.refused.Load(); id != nil && collection == companion && slices.Contains(r.IDs, *id) {
+		return errors.New("the row is refused")
+	}
+	return l.writable.Write(ctx, collection, s, r)
+}
+
+// process is a sidecar's part that follows one collection, which compares all rows on
+// request only.
+type process struct {
+	world *world
+	disk  *powerloss.Disk // of the table and of the follower's folder
+	link  *link
+	route *pipeline.Route
+	f     *follow.Follower
+}
+
+const tableFile = "items.table"
+
+// newProcess makes a collection of some rows, with a table and a companion of it, and
+// begins to follow it.
+func newProcess(t *testing.T, rows int, change ...func(*follow.Options, *follow.Route)) *process {
+	t.Helper()
+	w := newWorldOn(t, embedded.New(), rows)
+	d := powerloss.New(t)
+	_, err := index.BuildTable(t.Context(), index.TableJob{Source: w.source(), Model: w.model, Path: filepath.Join(d.Root(), tableFile)})
+	must(t, err)
+	return startProcess(t, w, d, false, change...)
+}
+
+// startProcess begins to follow with what a disk holds.
+func startProcess(t *testing.T, w *world, d *powerloss.Disk, down bool, change ...func(*follow.Options, *follow.Route)) *process {
+	t.Helper()
+	p := &process{world: w, disk: d, link: &link{writable: w.db}}
+	p.link.down.Store(down)
+	live, err := table.OpenLive(filepath.Join(d.Root(), tableFile), table.Expect{}, table.LiveOptions{Disk: d, CompactShare: -1})
+	must(t, err)
+	p.route = &pipeline.Route{
+		Name: "r", Collection: items, Vector: "vec", StoreName: "main", Store: p.link, Model: w.model, Live: live, Companion: companion,
+		Placement: pipeline.PlacementTable,
+	}
+	o := follow.Options{Store: p.link, Dir: filepath.Join(d.Root(), "state"), Disk: d, Applied: true, OnRequest: true}
+	r := follow.Route{Route: p.route}
+	for _, c := range change {
+		c(&o, &r)
+	}
+	p.f, err = follow.New(o, []follow.Route{r})
+	must(t, err)
+	t.Cleanup(func() {
+		p.close(t, false)
+		must(t, live.Close())
+	})
+	synctest.Wait()
+	return p
+}
+
+// close ends the follower, as a sidecar does that has no time left unless drained.
+func (p *process) close(t *testing.T, drained bool) {
+	t.Helper()
+	if p.f == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	if !drained {
+		cancel()
+	}
+	must(t, p.f.Close(ctx))
+	p.f = nil
+}
+
+// end ends the process in order, and starts the next one.
+func (p *process) end(t *testing.T, drained, down bool, change ...func(*follow.Options, *follow.Route)) *process {
+	t.Helper()
+	p.close(t, drained)
+	must(t, p.route.Live.Close())
+	return startProcess(t, p.world, p.disk, down, change...)
+}
+
+// kill ends the process with no chance to write anything more, and starts the next one
+// with what its disk holds.
+func (p *process) kill(t *testing.T, loss powerloss.Loss, down bool, change ...func(*follow.Options, *follow.Route)) *process {
+	t.Helper()
+	p.link.down.Store(true)
+	left := p.disk.Lose(t, rand.New(rand.NewPCG(uint64(loss), 1)), loss)
+	return startProcess(t, p.world, left, down, change...)
+}
+
+// reconcile compares all rows.
+func (p *process) reconcile(t *testing.T) follow.Drift {
+	t.Helper()
+	found, err := p.f.Reconcile(t.Context(), items)
+	must(t, err)
+	return found["r"]
+}
+
+func (p *process) begin(t *testing.T, w journal.Write) (done func()) {
+	t.Helper()
+	w.Collection = items
+	return p.f.Begin(t.Context(), w)
+}
+
+// state is what a process says of its route.
+type state struct {
+	pending int
+	stale   bool
+	fresh   bool
+	// differing rows are those that the table or the companion shows otherwise than the
+	// collection has them.
+	differing int64
+}
+
+// expect fails unless the process is in a state now.
+func (p *process) expect(t *testing.T, when string, want state) {
+	t.Helper()
+	synctest.Wait()
+	s := p.f.Status()[0]
+	d, err := follow.Compare(t.Context(), &pipeline.Route{
+		Name: "r", Collection: items, Vector: "vec", Store: p.world.db, Model: p.route.Model, Live: p.route.Live, Companion: companion,
+	}, nil)
+	must(t, err)
+	have := state{s.Pending, s.Stale, p.route.Freshness.Fresh(), d.Differing()}
+	if have != want || p.route.Live.Pending() != want.pending {
+		t.Fatalf("%s: %+v with %d pending in the table, want %+v", when, have, p.route.Live.Pending(), want)
+	}
+	if (s.Age > 0) == (s.Pending == 0 && !s.Stale) && s.Age != 0 {
+		t.Errorf("%s: an age of %v with %d pending, stale %t", when, s.Age, s.Pending, s.Stale)
+	}
+}
+
+// comparisons is the number of passes over rows of the collection.
+func (p *process) comparisons(t *testing.T, when string, want int64) {
+	t.Helper()
+	if s := p.f.Status()[0]; s.Reconciles != want || want == 0 && s.Rows != 0 {
+		t.Errorf("%s: %d comparisons that read %d rows, want %d", when, s.Reconciles, s.Rows, want)
+	}
+}
+
+// reconciled is a process that is fresh.
+func reconciled(t *testing.T, rows int, change ...func(*follow.Options, *follow.Route)) *process {
+	t.Helper()
+	p := newProcess(t, rows, change...)
+	p.expect(t, "nothing is known of the time before", state{stale: true})
+	p.comparisons(t, "nobody asked", 0)
+	if d := p.reconcile(t); d.Differing() != 0 {
+		t.Fatalf("%+v", d)
+	}
+	p.expect(t, "compared", state{fresh: true})
+	return p
+}

@@ -1,0 +1,416 @@
+package follow_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/powerloss"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/journal"
+)
+
+// TestNotWaitedFor: a write that the client did not wait for is pending until a read that
+// is sure to show it.
+func TestNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10, func(o *follow.Options, _ *follow.Route) { o.Applied = false })
+		before := p.link.fetches.Load()
+		done := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1)})
+		done()
+		time.Sleep(900 * time.Millisecond)
+		if n := p.link.fetches.Load() - before; n == 0 {
+			t.Error("the row was not read early")
+		}
+		p.expect(t, "read before the database applied it", state{pending: 1})
+		p.world.put(t, 1, 99, 1) // now it does
+		p.expect(t, "applied", state{pending: 1, differing: 1})
+		time.Sleep(200 * time.Millisecond)
+		p.expect(t, "read again", state{fresh: true})
+		waited := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(2), Waited: true})
+		p.world.put(t, 2, 98, 2)
+		waited()
+		time.Sleep(100 * time.Millisecond)
+		p.expect(t, "a write that was waited for", state{fresh: true})
+
+		// A write that is cut off may be applied after its call has ended.
+		cut := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(3), Waited: true})
+		cut()
+		time.Sleep(100 * time.Millisecond)
+		p.world.put(t, 3, 97, 3)
+		time.Sleep(2 * time.Second)
+		p.expect(t, "applied late", state{fresh: true})
+
+		// In the next process nobody knows any more whether it was answered.
+		p.link.down.Store(true)
+		lost := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(4), Waited: true})
+		p = p.kill(t, powerloss.None, false, func(o *follow.Options, _ *follow.Route) { o.Applied = false })
+		time.Sleep(900 * time.Millisecond)
+		p.expect(t, "read once in the next process", state{pending: 1, stale: true})
+		p.world.put(t, 4, 96, 4)
+		time.Sleep(200 * time.Millisecond)
+		p.expect(t, "read twice in the next process", state{stale: true})
+		_ = lost
+	})
+}
+
+// TestPayloadOnly: the companion's payload follows a write that leaves the vector.
+func TestPayloadOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		for n := range 3 {
+			done := p.begin(t, journal.Write{Kind: journal.Payload, IDs: ids(1)})
+			p.world.put(t, 1, 1, 100+n)
+			p.expect(t, "on its way", state{pending: 1, differing: 1})
+			done()
+			time.Sleep(time.Duration(1+n) * 100 * time.Millisecond)
+			p.expect(t, "followed", state{fresh: true})
+			got, err := p.world.db.Fetch(t.Context(), adapters.FetchRequest{Collection: companion, IDs: ids(1), Payload: true})
+			must(t, err)
+			if want := fmt.Sprintf(`{"n":%d}`, 100+n); len(got.Payloads) != 1 || !sameJSON(t, got.Payloads[0], want) {
+				t.Errorf("%s, want %s", got.Payloads, want)
+			}
+		}
+	})
+}
+
+func sameJSON(t *testing.T, a json.RawMessage, b string) bool {
+	t.Helper()
+	var x, y any
+	must(t, errors.Join(json.Unmarshal(a, &x), json.Unmarshal([]byte(b), &y)))
+	return fmt.Sprint(x) == fmt.Sprint(y)
+}
+
+// TestRowAgain: rows that are written again before they are followed, or at once, or
+// deleted in between.
+func TestRowAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		p.link.down.Store(true)
+		first := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(40, 41)})
+		p.world.put(t, 40, 40, 40)
+		p.world.put(t, 41, 41, 41)
+		first()
+		second := p.begin(t, journal.Write{Kind: journal.Delete, IDs: ids(40)})
+		p.world.remove(t, 40)
+		second()
+		twice := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1, 1)})
+		p.world.put(t, 1, 70, 1)
+		p.world.put(t, 1, 71, 1)
+		twice()
+		slow := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1, 2)})
+		nothing := p.begin(t, journal.Write{Kind: journal.Upsert})
+		p.expect(t, "nothing can be read", state{pending: 5, differing: 2})
+		nothing()
+		p.expect(t, "a write of no rows is followed at once", state{pending: 4, differing: 2})
+		p.link.down.Store(false)
+		time.Sleep(time.Minute)
+		p.expect(t, "all but one are followed", state{pending: 1})
+		p.world.put(t, 1, 72, 1)
+		p.world.put(t, 2, 73, 2)
+		p.expect(t, "its rows are written", state{pending: 1, differing: 2})
+		slow()
+		time.Sleep(time.Minute)
+		p.expect(t, "followed", state{fresh: true})
+		for n := range 5 { // within the time in which a row is looked at for the last time
+			done := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(5)})
+			if n%2 == 0 {
+				p.world.remove(t, 5)
+			} else {
+				p.world.put(t, 5, 80+uint64(n), 5)
+			}
+			done()
+			time.Sleep(100 * time.Millisecond)
+			p.expect(t, "written in turns", state{fresh: true})
+		}
+	})
+}
+
+// TestSomeRowsFail: rows that cannot be followed keep their write pending, and no other.
+func TestSomeRowsFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 20)
+		bad := rerank.UintID(7)
+		p.link.refused.Store(&bad)
+		batch := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(5, 6, 7, 8, 9)})
+		other := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(10)})
+		for id := range uint64(6) {
+			p.world.put(t, 5+id, 90+id, 5)
+		}
+		p.expect(t, "on their way", state{pending: 2, differing: 6})
+		batch()
+		other()
+		time.Sleep(time.Second)
+		p.expect(t, "one row is refused", state{pending: 1, differing: 1})
+		if s := p.f.Status()[0]; s.Failures == 0 {
+			t.Errorf("%+v", s)
+		}
+		p = p.end(t, false, false)
+		p.expect(t, "in the next process", state{pending: 1, stale: true, differing: 1})
+		time.Sleep(time.Minute)
+		p.expect(t, "followed there", state{stale: true})
+		p.reconcile(t)
+		p.expect(t, "compared", state{fresh: true})
+
+		p.link.refused.Store(&bad)
+		late := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(7)})
+		p.world.put(t, 7, 17, 7)
+		late()
+		time.Sleep(time.Second)
+		p.expect(t, "refused again", state{pending: 1, differing: 1})
+		p.link.refused.Store(nil)
+		time.Sleep(10 * time.Second)
+		p.expect(t, "tried again by the same process", state{fresh: true})
+	})
+}
+
+// TestOtherCollection: a collection that is made anew, or that an alias leads to now, is
+// not fresh until all rows were compared.
+func TestOtherCollection(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := reconciled(t, 10)
+				whole := p.begin(t, journal.Write{Kind: journal.Collection})
+				p.expect(t, "it begins", state{pending: 1})
+				must(t, p.world.db.Drop(t.Context(), items))
+				must(t, p.world.db.Create(t.Context(), p.world.schema))
+				p.world.put(t, 100, 5, 5)
+				p.world.put(t, 1, 1, 1) // as it was
+				whole()
+				rows := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(101)})
+				p.world.put(t, 101, 6, 6)
+				rows()
+				time.Sleep(time.Minute)
+				p.expect(t, "nothing was compared", state{pending: 1, differing: 10})
+				if restart {
+					p = p.end(t, true, false)
+					p.expect(t, "in the next process", state{pending: 1, differing: 10})
+					p = p.kill(t, powerloss.All, false)
+					p.expect(t, "after a loss of power", state{pending: 1, stale: true, differing: 10})
+				}
+				if d := p.reconcile(t); d.Missing != 1 || d.Surplus != 9 {
+					t.Errorf("%+v", d)
+				}
+				p.expect(t, "compared", state{fresh: true})
+			})
+		})
+	}
+}
+
+// TestWholeWrites: writes that name no rows are pending until all rows were compared.
+func TestWholeWrites(t *testing.T) {
+	for name, c := range map[string]struct {
+		write  journal.Write
+		do     func(t *testing.T, w *world)
+		differ int64
+	}{
+		"deletes by a filter":  {journal.Write{Kind: journal.Delete, Filter: "{}"}, func(t *testing.T, w *world) { w.remove(t, 1, 2) }, 2},
+		"payloads by a filter": {journal.Write{Kind: journal.Payload, Filter: "{}"}, func(t *testing.T, w *world) { w.put(t, 1, 1, 7) }, 1},
+		"all rows":             {journal.Write{Kind: journal.Upsert, All: true}, func(t *testing.T, w *world) { w.put(t, 70, 1, 7) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := reconciled(t, 10)
+				done := p.begin(t, c.write)
+				c.do(t, p.world)
+				done()
+				time.Sleep(time.Hour)
+				p.expect(t, "nothing was compared", state{pending: 1, differing: c.differ})
+				p = p.kill(t, powerloss.None, false)
+				p.expect(t, "in the next process", state{pending: 1, stale: true, differing: c.differ})
+				p.reconcile(t)
+				p.expect(t, "compared", state{fresh: true})
+				time.Sleep(time.Hour)
+				p = p.end(t, true, false)
+				p.expect(t, "it is not in the journal any more", state{fresh: true})
+			})
+		})
+	}
+}
+
+// TestWholeWritesByThemselves: where comparisons are not on request only, a write that
+// names no rows begins one by itself, of as much as the write can have changed.
+func TestWholeWritesByThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProcess(t, 10, func(o *follow.Options, _ *follow.Route) { o.OnRequest = false })
+		time.Sleep(time.Minute)
+		p.expect(t, "what nobody knew was compared at the start", state{fresh: true})
+		p.comparisons(t, "at the start", 1)
+		for n, w := range []journal.Write{{Kind: journal.Payload, Filter: "{}"}, {Kind: journal.Upsert, All: true}, {Kind: journal.Vectors, Filter: "{}"}} {
+			done := p.begin(t, w)
+			p.world.put(t, 1, uint64(20+n), n)
+			p.expect(t, "on its way", state{pending: 1, differing: 1})
+			done()
+			time.Sleep(time.Minute)
+			p.expect(t, string(w.Kind), state{fresh: true})
+			p.comparisons(t, string(w.Kind), int64(n+2))
+		}
+		done := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
+		p.world.remove(t, 2)
+		done()
+		time.Sleep(time.Minute)
+		p.expect(t, "deletes", state{fresh: true})
+		p.comparisons(t, "of deletes no row of the collection is read", 4)
+	})
+}
+
+// TestDrift: what nobody announced is found by a comparison. While the rows that it
+// found are not shown yet, nothing is fresh.
+func TestDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		bad := rerank.UintID(1)
+		p.link.refused.Store(&bad)
+		p.world.put(t, 1, 91, 1)
+		p.world.put(t, 2, 92, 2)
+		p.expect(t, "nobody knows", state{fresh: true, differing: 2})
+		found := make(chan follow.Drift, 1)
+		go func() { found <- p.reconcile(t) }()
+		time.Sleep(time.Second)
+		p.expect(t, "found, and one row is refused", state{differing: 1})
+		p.link.refused.Store(nil)
+		if d := <-found; d.Changed != 2 {
+			t.Errorf("%+v", d)
+		}
+		p.expect(t, "repaired", state{fresh: true})
+
+		p.link.refused.Store(&bad)
+		p.world.put(t, 1, 93, 1)
+		go func() { _, err := p.f.Reconcile(t.Context(), items); found <- follow.Drift{}; _ = err }()
+		time.Sleep(time.Second)
+		p.expect(t, "found again", state{differing: 1})
+		p = p.end(t, false, false)
+		<-found
+		p.expect(t, "what was found is known to nobody after the end", state{stale: true, differing: 1})
+		p.reconcile(t)
+		p.expect(t, "repaired by the next process", state{fresh: true})
+	})
+}
+
+// TestMissedMeanwhile: a comparison does not stand for what was missed after it began.
+func TestMissedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		bad := rerank.UintID(1)
+		p.link.refused.Store(&bad)
+		p.world.put(t, 1, 91, 1)
+		compared := make(chan follow.Drift, 1)
+		go func() { compared <- p.reconcile(t) }()
+		time.Sleep(time.Second)
+		p.expect(t, "the comparison waits for a row", state{differing: 1})
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		p.f.Begin(canceled, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(2)})()
+		whole := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
+		p.world.remove(t, 3)
+		whole()
+		p.link.refused.Store(nil)
+		<-compared
+		time.Sleep(time.Second)
+		p.expect(t, "it ended", state{pending: 1, stale: true, differing: 1})
+		p.reconcile(t)
+		p.expect(t, "compared again", state{fresh: true})
+	})
+}
+
+// TestReplacedStale: a route that takes the place of another is not fresh until all rows
+// were compared, also where the comparison under way was of the other.
+func TestReplacedStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		whole := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
+		p.world.remove(t, 3)
+		whole()
+		p.expect(t, "before", state{pending: 1, differing: 1})
+		next := *p.route
+		next.Freshness = nil
+		must(t, p.f.Replace(&next))
+		p.route = &next
+		synctest.Wait()
+		if s := p.f.Status()[0]; !s.Stale || s.Pending != 1 || next.Freshness.Fresh() {
+			t.Errorf("%+v", s)
+		}
+		p.reconcile(t)
+		if s := p.f.Status()[0]; s.Stale || s.Pending != 0 || !next.Freshness.Fresh() {
+			t.Errorf("compared: %+v", s)
+		}
+	})
+}
+
+// maxRows is how many rows may wait to be looked at.
+const maxRows = 1 << 18
+
+// TestVeryLargeWrite: a write of more rows than may wait is left to a comparison, with
+// all that waits before it, and nothing is counted twice.
+func TestVeryLargeWrite(t *testing.T) {
+	for _, kind := range []journal.Kind{journal.Upsert, journal.Delete} {
+		t.Run(string(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newProcess(t, 10, func(o *follow.Options, _ *follow.Route) { o.OnRequest = false })
+				time.Sleep(time.Minute)
+				p.expect(t, "compared at the start", state{fresh: true})
+				bad := rerank.UintID(1)
+				p.link.refused.Store(&bad)
+				p.world.put(t, 1, 21, 1)
+				found := make(chan follow.Drift, 1)
+				go func() { found <- p.reconcile(t) }()
+				time.Sleep(time.Second)
+				p.expect(t, "a comparison has found a row, which is refused", state{differing: 1})
+				p.link.down.Store(true)
+				before := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(2, 3)})
+				p.world.put(t, 2, 22, 2)
+				p.world.put(t, 3, 23, 3)
+				before()
+				all := make([]uint64, maxRows+1)
+				for i := range all {
+					all[i] = 4 + uint64(i)
+				}
+				large := p.begin(t, journal.Write{Kind: kind, IDs: ids(all...)})
+				p.world.remove(t, 4)
+				if kind == journal.Upsert {
+					p.world.put(t, 5, 25, 5)
+				}
+				large()
+				differing := int64(4)
+				if kind == journal.Upsert {
+					differing++
+				}
+				p.expect(t, "nothing can be read", state{pending: 2, differing: differing})
+				p.link.refused.Store(nil)
+				p.link.down.Store(false)
+				time.Sleep(time.Minute)
+				<-found
+				p.expect(t, "compared", state{fresh: true})
+			})
+		})
+	}
+}
+
+// TestReplacedDuringComparison: a comparison that was asked for ends when what took the
+// place of a route was compared, and not with the route before.
+func TestReplacedDuringComparison(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		bad := rerank.UintID(1)
+		p.link.refused.Store(&bad)
+		p.world.put(t, 1, 91, 1)
+		compared := make(chan follow.Drift, 1)
+		go func() { compared <- p.reconcile(t) }()
+		time.Sleep(time.Second)
+		p.expect(t, "the comparison waits for a row", state{differing: 1})
+		next := *p.route
+		next.Freshness = nil
+		must(t, p.f.Replace(&next))
+		p.route = &next
+		p.link.refused.Store(nil)
+		<-compared
+		p.expect(t, "the new one was compared", state{fresh: true})
+	})
+}
