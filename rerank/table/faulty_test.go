@@ -137,6 +137,9 @@ func TestCompactionFails(t *testing.T) {
 		if err := l.Compact(); err != nil {
 			t.Fatalf("a compaction behind one of which call %d failed: %v", at, err)
 		}
+		if logs, _ := filepath.Glob(filepath.Join(d.Root(), "t.table.*")); len(logs) != 2 {
+			t.Errorf("call %d failed: beside the table lie %v, want its lock and one log", at, logs)
+		}
 		reopened(t, c, d, l, m)
 	}
 	if calls < 10 {

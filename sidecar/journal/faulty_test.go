@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -269,4 +270,62 @@ func TestFilesGo(t *testing.T) {
 		t.Errorf("%+v", entries)
 	}
 	closed(t, j)
+}
+
+// TestBytes: the journal counts the bytes of the files that are there.
+func TestBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		j, _ := open(t, dir, journal.Options{Segment: 200})
+		for n := range 20 {
+			seq := add(t, j, numbered(n))
+			j.Done(seq)
+			synctest.Wait()
+			size := int64(0)
+			for _, name := range files(t, dir) {
+				info, err := os.Stat(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				size += info.Size()
+			}
+			if s := j.Stats(); s.Bytes != size || s.Segments != len(files(t, dir)) {
+				t.Errorf("write %d: %+v, and %d files have %d bytes", n, s, len(files(t, dir)), size)
+			}
+		}
+		closed(t, j)
+	})
+}
+
+// TestDoneWhileCarried: a write that ends while it is carried to another file is done.
+func TestDoneWhileCarried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dir := &faultyDisk{}, t.TempDir()
+		o := journal.Options{Disk: d, Limit: 8 << 10}
+		j, _ := open(t, dir, o)
+		first := add(t, j, numbered(0))
+		done := false
+		d.set(func(call string) error {
+			// The first write beyond half of the limit carries what is needed.
+			if s := j.Stats(); call == "write" && !done && s.Bytes >= o.Limit/2 && s.Pending == 1 {
+				j.Done(first)
+				done = true
+			}
+			return nil
+		})
+		for n := range 200 {
+			j.Done(add(t, j, numbered(n)))
+			synctest.Wait()
+		}
+		if s := j.Stats(); !done || s.Pending != 0 {
+			t.Errorf("done %t, %+v", done, s)
+		}
+		d.set(nil)
+		closed(t, j)
+		j, entries := open(t, dir, o)
+		if len(entries) > 0 {
+			t.Errorf("%+v", entries)
+		}
+		closed(t, j)
+	})
 }
