@@ -329,16 +329,14 @@ func TestReplacedStale(t *testing.T) {
 		p.world.remove(t, 3)
 		whole()
 		p.expect(t, "before", state{pending: 1, differing: 1})
-		next := *p.route
-		next.Freshness = nil
-		must(t, p.f.Replace(&next))
-		p.route = &next
+		next := p.world.route(t, "")
+		must(t, p.f.Replace(next))
 		synctest.Wait()
-		if s := p.f.Status()[0]; !s.Stale || s.Pending != 1 || next.Freshness.Fresh() {
+		if s := p.f.Status()[0]; !s.Stale || s.Pending != 1 || next.Freshness.Fresh() || next.Live.Pending() != 1 {
 			t.Errorf("%+v", s)
 		}
 		p.reconcile(t)
-		if s := p.f.Status()[0]; s.Stale || s.Pending != 0 || !next.Freshness.Fresh() {
+		if s := p.f.Status()[0]; s.Stale || s.Pending != 0 || !next.Freshness.Fresh() || next.Live.Pending() != 0 {
 			t.Errorf("compared: %+v", s)
 		}
 	})

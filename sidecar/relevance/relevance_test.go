@@ -358,3 +358,58 @@ func TestWhatTheRankerReads(t *testing.T) {
 		t.Errorf("%v, want ErrStore", err)
 	}
 }
+
+// cut is a ranker whose answers lack their end, or the scores of some items.
+type cut struct {
+	*arithmetic
+	scores func(r ranker.Result) (ranker.Result, error)
+}
+
+func (c cut) Rank(ctx context.Context, q plugin.Query, items []plugin.Item) (ranker.Result, error) {
+	r, err := c.arithmetic.Rank(ctx, q, items)
+	if err != nil {
+		return r, err
+	}
+	return c.scores(r)
+}
+
+// TestShortAnswer: an answer with fewer scores than items is an error, and nothing of it
+// is kept.
+func TestShortAnswer(t *testing.T) {
+	c := cut{newArithmetic(), func(r ranker.Result) (ranker.Result, error) {
+		r.Scores = r.Scores[1:]
+		return r, nil
+	}}
+	a := open(t, relevance.Options{Ranker: c, Dir: t.TempDir()})
+	items, err := a.Items(things(4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Fill(t.Context(), rerank.NewMatrix(4, 1), items, questions(1), columns(1)); !errors.Is(err, ranker.ErrAnswer) {
+		t.Errorf("err = %v", err)
+	}
+	if kept, _ := a.Kept(); kept != 0 {
+		t.Errorf("%d scores are kept", kept)
+	}
+}
+
+// TestPartOfAnAnswer: scores that came before a failure are kept, and those that are not a
+// number may be what did not come.
+func TestPartOfAnAnswer(t *testing.T) {
+	broken := errors.New("it broke")
+	c := cut{newArithmetic(), func(r ranker.Result) (ranker.Result, error) {
+		r.Scores[len(r.Scores)-1] = float32(math.NaN())
+		return r, broken
+	}}
+	a := open(t, relevance.Options{Ranker: c, Dir: t.TempDir()})
+	items, err := a.Items(things(4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Fill(t.Context(), rerank.NewMatrix(4, 1), items, questions(1), columns(1)); !errors.Is(err, broken) {
+		t.Errorf("err = %v", err)
+	}
+	if kept, _ := a.Kept(); kept != 3 {
+		t.Errorf("%d scores are kept, want 3", kept)
+	}
+}
