@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -188,20 +189,20 @@ func TestRecordPowerLoss(t *testing.T) {
 			p := reconciled(t, 5)
 			p.close(t, true)
 			must(t, p.route.Live.Close())
+			var mu sync.Mutex
 			var lost []*powerloss.Disk
 			rng := rand.New(rand.NewPCG(uint64(loss), 8))
-			written := false
-			p.disk.Before(func(string) {
-				if written {
-					lost = append(lost, p.disk.Lose(t, rng, loss))
-				}
-			})
+			lose := func(string) {
+				mu.Lock()
+				defer mu.Unlock()
+				lost = append(lost, p.disk.Lose(t, rng, loss))
+			}
 			p = startProcess(t, p.world, p.disk, false)
 			p.expect(t, "started", state{fresh: true})
 			done := p.begin(t, journal.Write{Kind: journal.Delete, IDs: ids(1)})
 			p.world.remove(t, 1)
-			written = true
-			lost = append(lost, p.disk.Lose(t, rng, loss))
+			lose("while it is on its way")
+			p.disk.Before(lose)
 			done()
 			time.Sleep(time.Minute)
 			p.expect(t, "followed", state{fresh: true})
