@@ -1,9 +1,13 @@
 package pipeline_test
 
 import (
+	"math"
+	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/adversary"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -66,6 +70,92 @@ func TestRoundedTable(t *testing.T) {
 								t.Fatalf("%s: score %d is off by %v, ε is %v", f, i, d, a.Certificate.Epsilon)
 							}
 						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// astray are rows whose packed scores are in the wrong order by all that packing can
+// do: the first 20 look best and are worst, the last 20 look like those before them
+// and are best, and so many lie between that not all are kept for a second look.
+// Every score is near that of one row.
+func astray(rng *rand.Rand, f rerank.Format, u []float32) rerank.Matrix {
+	const worst, between, best, size = 20, 70, 20, 0x1p-3
+	p := rerank.Packing{Format: f, Cols: len(u)}
+	down, words, grid := adversary.RoundedDown(rng, p, u, size), make([]uint32, p.RowWords()), make([]float32, p.Cols)
+	p.Pack(words, down)
+	p.Unpack(grid, words, 1)
+	m := rerank.NewMatrix(worst+between+best, p.Cols)
+	lost := adversary.Dot(u, down) - adversary.Dot(u, grid)
+	higher := raised(p, grid, u, 1.5*lost)
+	for r := range m.Rows {
+		for i, x := range grid {
+			switch off := down[i] - x; {
+			case r < worst:
+				m.Row(r)[i] = higher[i] - off
+			case r < worst+between:
+				m.Row(r)[i] = x + 0.8*off
+			default:
+				m.Row(r)[i] = x + off
+			}
+		}
+	}
+	return m
+}
+
+// raised is a row that the format has, near another, which scores about so much more.
+func raised(p rerank.Packing, grid, u []float32, by float64) []float32 {
+	row, words := slices.Clone(grid), make([]uint32, p.RowWords())
+	for i := range row {
+		before := row[i]
+		step := float32(1)
+		for step > 0x1p-40 { // the least step that packing keeps
+			row[i] = before + float32(math.Copysign(float64(step), float64(u[i])))
+			p.Pack(words, row)
+			back := make([]float32, len(row))
+			if p.Unpack(back, words, 1); !slices.Equal(back, row) {
+				break
+			}
+			step /= 2
+		}
+		row[i] = before + float32(math.Copysign(2*float64(step), float64(u[i])))
+		if adversary.Dot(u, row)-adversary.Dot(u, grid) >= by {
+			return row
+		}
+	}
+	return row
+}
+
+// TestRoundedTableGoesAstray: rows whose packed scores are in the wrong order are
+// found in the right one where there is full precision, and otherwise the
+// certificate says so: an item that is missing never exceeds the K-th score by more
+// than the certificate claims.
+func TestRoundedTableGoesAstray(t *testing.T) {
+	const dim, k = 16, 10
+	rng := rand.New(rand.NewPCG(5, 6))
+	sim, err := dot.New(dot.Config{Dim: dim}, nil)
+	must(t, err)
+	for _, f := range []rerank.Format{rerank.FormatBFloat16, rerank.FormatFloat16} {
+		query := make([]float32, dim)
+		for i := range query {
+			query[i] = float32(math.Copysign(1+rng.Float64()/16, rng.Float64()-0.5))
+		}
+		w := newWorld(t, sim, astray(rng, f, query))
+		truth := map[rerank.ID]float64{}
+		for r, id := range w.owners {
+			truth[id] = adversary.Dot(query, w.vectors.Row(r))
+		}
+		for _, full := range []bool{false, true} {
+			for _, strategy := range []rerank.Strategy{rerank.Scan, rerank.Average} {
+				for _, gap := range []*float32{nil, ptr(0)} {
+					r := w.route(pipeline.PlacementTable, func(r *pipeline.Route) {
+						r.Table, r.Strategy, r.ExactSearch, r.Depth = w.rounded(t, f, table.LayoutRows, full), strategy, true, 1000
+					})
+					a := search(t, r, pipeline.Request{Query: rerank.Query{Vector: query}, K: k, MaxGap: gap})
+					if problem := contradiction(a, truth, k, 0); problem != "" {
+						t.Errorf("%s, full precision %t, %s, gap asked %t: %s\n%+v", f, full, strategy, gap != nil, problem, a.Certificate)
 					}
 				}
 			}
