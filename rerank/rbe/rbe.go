@@ -209,12 +209,14 @@ func (s *Similarity) EncodeItems(dst, base rerank.Matrix) error {
 		return err
 	}
 	m := s.spec.QueryDim
-	t := rerank.NewMatrix(base.Rows, m)
-	s.kernels.MulT(t.Data, m, base, s.projection, nil)
 	if s.config.Hidden == 0 {
-		copy(dst.Data, t.Data)
+		// Sums in float64, rounded once: then a list of the stored vectors, which the
+		// probe was moved onto, finds the same inner products (inner.Product.Rounded).
+		kernel.MulTWide(dst.Data, dst.Cols, base, s.projection, nil)
 		return nil
 	}
+	t := rerank.NewMatrix(base.Rows, m)
+	s.kernels.MulT(t.Data, m, base, s.projection, nil)
 	out := rerank.NewMatrix(base.Rows, s.config.Out)
 	s.item.apply(s.kernels, out, t)
 	for i := range base.Rows {

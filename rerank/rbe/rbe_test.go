@@ -11,7 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/adversary"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/rbe"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
@@ -259,5 +261,63 @@ func TestQuestions(t *testing.T) {
 	asked[2].Vector = nil
 	if err := c.Ask(tensors, asked); !errors.Is(err, rerank.ErrModel) {
 		t.Errorf("a vector missing: %v", err)
+	}
+}
+
+// TestPullBackKeepsEpsilon: a list of the stored vectors, without any rounding of its
+// own, says of an item what Score does within Bound's ε, where the sums of a feature
+// row, and those of the probe, nearly cancel.
+func TestPullBackKeepsEpsilon(t *testing.T) {
+	const m, n = 3, 64
+	rng := rand.New(rand.NewPCG(8, 8))
+	for range 50 {
+		p := tensor.Tensor{Shape: []int{m, n}, Data: adversary.Mix(rng, m, n, adversary.Plain).Data}
+		for i := range n { // two rows that nearly cancel in the probe
+			p.Data[n+i] = p.Data[i] * (1 + float32(rng.NormFloat64())/1000)
+		}
+		c := rbe.Config{}
+		for i := range max(m, n) {
+			if id := rerank.UintID(uint64(i)); i < n {
+				c.SupportQueries = append(c.SupportQueries, id)
+				if i < m {
+					c.SupportItems = append(c.SupportItems, id)
+				}
+			}
+		}
+		s, err := rbe.New(c, tensor.Set{"projection": p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// x is nearly orthogonal to every row of the projection.
+		x := adversary.Mix(rng, 1, n, adversary.Plain)
+		for range 20 {
+			for r := range m {
+				row := p.Data[r*n : (r+1)*n]
+				share := adversary.Dot(row, x.Data) / adversary.Dot(row, row)
+				for i := range x.Data {
+					x.Data[i] -= float32(share) * row[i]
+				}
+			}
+		}
+		e, err := s.Encode(rerank.Query{Vector: []float32{1, -1, 0}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		probes, err := e.Probes(rerank.Plan{Strategy: rerank.Average, Depth: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		row, score := rerank.NewMatrix(1, s.Spec().Features), make([]float32, 1)
+		if err := s.EncodeItems(row, x); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Score(score, rerank.Items{Features: row}); err != nil {
+			t.Fatal(err)
+		}
+		listed := adversary.Dot(probes[0].Vector, x.Data)
+		epsilon := e.Bound(probes, []rerank.List{{Scores: []float32{float32(listed)}, Epsilon: float32(kernel.Gamma(1) * rerank.Norm(probes[0].Vector) * rerank.Norm(x.Data))}}).Epsilon
+		if off := math.Abs(float64(score[0]) - listed); off > float64(epsilon) {
+			t.Fatalf("the score %v and the list's %v differ by %v, ε is %v", score[0], listed, off, epsilon)
+		}
 	}
 }
