@@ -68,6 +68,32 @@ func TestTied(t *testing.T) {
 	}
 }
 
+// TestSettled: a search goes on while the K-th place is not settled, whatever gap was
+// asked, and ends where it is.
+func TestSettled(t *testing.T) {
+	tie, clear := rerank.Bound{Max: 2}, rerank.Bound{Max: 1}
+	gap := float32(100)
+	for name, c := range map[string]struct {
+		bound  rerank.Bound
+		scores []float32
+		gap    *float32
+		want   rerank.Stop
+	}{
+		"settled":              {clear, []float32{3, 2}, nil, rerank.StopFixed},
+		"a tie":                {tie, []float32{3, 2}, nil, ""},
+		"too few":              {clear, []float32{3}, nil, ""},
+		"a tie within the gap": {tie, []float32{3, 2}, &gap, ""},
+		"within the gap":       {clear, []float32{3, 2}, &gap, rerank.StopGap},
+	} {
+		s := exactList(2, c.bound, c.scores...)
+		s.r.MaxGap, s.MaxRounds, s.MaxDepth = c.gap, 9, 1000
+		s.answer.Certificate = rerank.Certificate{KthScore: c.scores[len(c.scores)-1], Gap: 1, Rounds: 1}
+		if got := s.stop(context.Background(), Request{Depth: 10}, rerank.Certificate{}, 0); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestEvidence: what a certificate is made of is what the search has seen, field by
 // field: the hits that are numbers, the lists, what a device measured, and what
 // rounded rows and writes that are not shown take.
