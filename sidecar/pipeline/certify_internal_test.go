@@ -87,8 +87,8 @@ func TestSettled(t *testing.T) {
 	} {
 		s := exactList(2, c.bound, c.scores...)
 		s.r.MaxGap, s.MaxRounds, s.MaxDepth = c.gap, 9, 1000
-		s.answer.Certificate = rerank.Certificate{KthScore: c.scores[len(c.scores)-1], Gap: 1, Rounds: 1}
-		if got := s.stop(context.Background(), Request{Depth: 10}, rerank.Certificate{}, 0); got != c.want {
+		certificate := rerank.Certificate{KthScore: c.scores[len(c.scores)-1], Gap: 1, Rounds: 1}
+		if got := s.stop(context.Background(), Request{Depth: 10}, certificate, rerank.Certificate{}, 0); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
@@ -128,7 +128,7 @@ func TestEvidence(t *testing.T) {
 		s.Placement = PlacementTable
 		c.change(s)
 		c.want.K, c.want.MaxScore = 3, 20
-		got := s.evidence()
+		got := s.evidence(s.certifiedK())
 		if got.Measured != nil && c.want.Measured != nil && *got.Measured == *c.want.Measured {
 			got.Measured = c.want.Measured
 		}

@@ -91,7 +91,7 @@ func outcome(answer []byte, err error) routing.WriteOutcome {
 		if rawgrpc.Unsent(err) {
 			return routing.Refused
 		}
-		return routing.Unanswered
+		return routing.Unknown
 	}
 	return routing.Answered
 }

@@ -72,7 +72,7 @@ func nest(open, inner, end string, length int) []byte {
 // Searches over REST, whatever is in them, take memory in proportion to their length.
 func TestCostOfSearchesREST(t *testing.T) {
 	r := router(t, adapters.Cosine, pipeline.FailOpen, found)
-	forward := func(context.Context, []byte) rest.Answer { return rest.Answer{Status: http.StatusForbidden} }
+	forward := func(context.Context, string, []byte) rest.Answer { return rest.Answer{Status: http.StatusForbidden} }
 	places := map[string]struct{ before, after string }{
 		"query": {"", ""}, "query/prefetch": {`{"query":[1,2],"prefetch":`, "}"}, "query/filter": {`{"query":[1,2],"filter":`, "}"},
 		"query/params": {`{"query":[1,2],"params":`, "}"}, "query/query": {`{"query":`, "}"}, "query/using": {`{"query":[1,2],"using":`, "}"},
@@ -203,7 +203,7 @@ func TestBeyondTheLimits(t *testing.T) {
 		"a second vector": {"search", `{"limit":1,"vector":[1,2],"vector":[1,2]}`, "malformed"},
 	} {
 		in := httptest.NewRequest(http.MethodPost, "/collections/c/points/"+tc.path, nil)
-		reply := r.InterceptREST(in, []byte(tc.body), func(context.Context, []byte) rest.Answer { panic("nothing is asked") })
+		reply := r.InterceptREST(in, []byte(tc.body), func(context.Context, string, []byte) rest.Answer { panic("nothing is asked") })
 		if reply.Answer != nil || reply.Status != "passed; reason="+tc.reason {
 			t.Errorf("%s: %+v, want %s", name, reply, tc.reason)
 		}

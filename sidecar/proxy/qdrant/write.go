@@ -92,7 +92,7 @@ func outcome(err error, several bool) routing.WriteOutcome {
 	}
 	switch status.Code(err) { //nolint:exhaustive // the others are answers
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Unknown, codes.Internal:
-		return routing.Unanswered
+		return routing.Unknown
 	}
 	return routing.Answered
 }

@@ -166,7 +166,7 @@ func outcomeREST(e rest.Ending, several bool) routing.WriteOutcome {
 	case e.Unsent:
 		return routing.Refused
 	case e.Status == 0 || e.Status >= http.StatusInternalServerError:
-		return routing.Unanswered
+		return routing.Unknown
 	case refusedREST(e.Status, e.Problem, several):
 		return routing.Refused
 	}

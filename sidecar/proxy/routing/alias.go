@@ -187,7 +187,7 @@ func (r *Router) tellSwitched(ctx context.Context, now map[string]Target) {
 			continue
 		}
 		within, cancel := r.withinBudget(ctx)
-		r.follower.BeginOpen(within, journal.Write{Collection: collection, Kind: journal.Collection, All: true, Waited: true})(nil)
+		r.follower.BeginOpen(within, journal.Write{Collection: collection, Kind: journal.Collection, All: true, Waited: true})(true, nil)
 		cancel()
 	}
 }

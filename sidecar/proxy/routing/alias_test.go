@@ -140,7 +140,9 @@ type told struct {
 
 func (*told) Covers(string) bool { return true }
 
-func (f *told) BeginOpen(_ context.Context, w journal.Write) func([]rerank.ID) {
+func (*told) Doubt(string) func(*journal.Write) { return func(*journal.Write) {} }
+
+func (f *told) BeginOpen(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
 	f.writes = append(f.writes, w)
-	return func([]rerank.ID) { f.ended++ }
+	return func(bool, []rerank.ID) { f.ended++ }
 }

@@ -72,9 +72,9 @@ func (r Rows) empty() bool { return len(r.IDs) == 0 && r.Filter == "" && !r.All 
 type WriteOutcome int
 
 const (
-	// Unanswered says that the database did not answer, or failed: it may carry the
+	// Unknown says that the database did not answer, or failed: it may carry the
 	// write out later.
-	Unanswered WriteOutcome = iota
+	Unknown WriteOutcome = iota
 	// Answered says that the database answered, and may have changed something.
 	Answered
 	// Refused says that the database answered that it changed nothing.
@@ -190,7 +190,7 @@ func (f *flight) end(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
 		f.writers.remember(f.writer)
 	case Refused:
 		f.writers.forget(f.writer)
-	case Unanswered:
+	case Unknown:
 	}
 	for _, b := range f.begun {
 		f.endOne(ctx, b, o, chosen)
@@ -365,7 +365,7 @@ func (f *flight) endOne(ctx context.Context, b begunWrite, o WriteOutcome, chose
 	} else {
 		chosen = append(slices.Clip(chosen), b.given...)
 	}
-	if o != Unanswered || !b.write.Waited {
+	if o != Unknown || !b.write.Waited {
 		b.end(o != Refused, chosen)
 		return
 	}

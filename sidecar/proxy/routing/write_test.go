@@ -148,12 +148,12 @@ func TestWriters(t *testing.T) {
 		want      []string
 	}{
 		{"k", "x", routing.Refused, nil},
-		{"k", "x", routing.Unanswered, []string{"doubted x upsert"}},
+		{"k", "x", routing.Unknown, []string{"doubted x upsert"}},
 		{"k", "x", routing.Answered, []string{"doubted x upsert"}},
 		{"other", "x", routing.Refused, nil},
 		{"k", "y", routing.Refused, nil},
 		{"k", "x", routing.Answered, []string{"journal x", "x true"}},
-		{"k", "x", routing.Unanswered, []string{"journal x", "x true"}},
+		{"k", "x", routing.Unknown, []string{"journal x", "x true"}},
 		{"k", "x", routing.Refused, []string{"journal x", "x false"}},
 		{"k", "x", routing.Answered, []string{"doubted x upsert"}},
 		{"k", "z", routing.Answered, nil},
