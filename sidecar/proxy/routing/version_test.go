@@ -102,7 +102,7 @@ func TestNamesAreReadForAll(t *testing.T) {
 	store := asking{described{aliases: []string{"alias"}}, &seen, &as}
 	r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Store = store }), rows: 10}, nil)
 	ctx := metadata.NewOutgoingContext(t.Context(), metadata.Pairs("api-key", "a caller's"))
-	if _, ok := r.Collection(ctx, "alias"); !ok {
+	if _, ok := r.Target(ctx, "alias"); !ok {
 		t.Fatal("the alias is not known")
 	}
 	for i, md := range seen {
