@@ -35,7 +35,7 @@ var infinite = float32(math.Inf(1))
 // exactList is a list of φ itself, of a store that searched exhaustively.
 func exactList(k int, bound rerank.Bound, scores ...float32) *search {
 	return &search{
-		opened: &opened{}, r: Request{K: k, Strategy: rerank.Average}, enc: bounded{bound: bound}, hits: hits(scores...),
+		opened: &opened{}, r: Request{K: k, Strategy: rerank.Average}, k: k, enc: bounded{bound: bound}, hits: hits(scores...),
 		probes: []rerank.Probe{{Target: rerank.TargetScore}}, lists: []rerank.List{{Exact: true}},
 	}
 }

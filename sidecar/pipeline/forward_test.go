@@ -180,14 +180,15 @@ var everyField = map[string]string{
 	"AverageDepth": "TestTheModelGetsThePlan", "Weights": "TestTheModelGetsThePlan", "Head": "TestTheModelGetsThePlan",
 	"MaxGap": "TestDeepeningAsksTheSame", "Explain": "TestPayloadAndExplanation", "Payload": "TestPayloadsArriveWhole",
 	"PayloadFields": "TestPayloadsArriveWhole", "NoFallback": "TestNoFallbackAsksNothingMore", "Calls": "TestRankersGetTheWholeQuery",
-	"Rounds": "TestRankersGetTheWholeQuery", "Confirms": "TestConfirmingReads",
+	"Rounds": "TestRankersGetTheWholeQuery", "Confirms": "TestConfirmingReads", "Collection": "TestCallsNameTheCollection",
+	"MaxRank": "TestPagesOfOneList",
 }
 
 func TestEveryFieldOfARequestIsSeen(t *testing.T) {
 	for _, f := range recorder.Unknown(pipeline.Request{}, everyField) {
 		t.Errorf("pipeline.Request.%s: no test sees it arrive, or there is none of that name", f)
 	}
-	score := map[string]string{"Route": "", "Query": "TestTheModelGetsThePlan", "IDs": "TestScoreReadsWhole", "Vectors": "TestScoreVectors", "Explain": "TestScore"}
+	score := map[string]string{"Route": "", "Query": "TestTheModelGetsThePlan", "IDs": "TestScoreReadsWhole", "Vectors": "TestScoreVectors", "Explain": "TestScore", "Collection": "TestCallsNameTheCollection"}
 	for _, f := range recorder.Unknown(pipeline.ScoreRequest{}, score) {
 		t.Errorf("pipeline.ScoreRequest.%s: no test sees it arrive, or there is none of that name", f)
 	}
@@ -491,6 +492,30 @@ func TestScoreReadsWhole(t *testing.T) {
 		}
 		got := of[adapters.FetchRequest](t, w, recorder.Fetch)
 		wantFetch(t, fmt.Sprintf("score, grouped %t", grouped), got[0], want, except)
+	}
+}
+
+// TestCallsNameTheCollection: a request that names a collection is answered from that
+// one alone; the route's own is not asked.
+func TestCallsNameTheCollection(t *testing.T) {
+	w := newRecorded(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
+	p := w.pipe(t, pipeline.PlacementStored, func(r *pipeline.Route) { r.Failure = pipeline.FailClosed })
+	q := rerank.Query{Vector: random(2, 1, 6).Row(0)}
+	if _, err := p.Search(asCaller(t.Context()), pipeline.Request{Route: "r", Collection: "other", Query: q, K: 3}); !errors.Is(err, adapters.ErrNotFound) {
+		t.Errorf("a search of a collection that is not there: %v", err)
+	}
+	for _, got := range of[adapters.SearchRequest](t, w, recorder.Search) {
+		if got.Collection != "other" {
+			t.Errorf("a search asks %q, want %q", got.Collection, "other")
+		}
+	}
+	if _, err := p.Score(asCaller(t.Context()), pipeline.ScoreRequest{Route: "r", Collection: "other", Query: q, IDs: w.items()[:2]}); !errors.Is(err, adapters.ErrNotFound) {
+		t.Errorf("scores in a collection that is not there: %v", err)
+	}
+	for _, got := range of[adapters.FetchRequest](t, w, recorder.Fetch) {
+		if got.Collection != "other" {
+			t.Errorf("scoring reads %q, want %q", got.Collection, "other")
+		}
 	}
 }
 

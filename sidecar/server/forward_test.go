@@ -148,7 +148,8 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 	}
 	not := map[string]string{
 		"Partitions": "the API has none: a route names them", "NoFallback": "the proxy's alone, which has the database's own answer",
-		"Confirms": "the proxy's alone, which confirms hits itself",
+		"Confirms": "the proxy's alone, which confirms hits itself", "Collection": "the proxy's alone, whose clients name aliases",
+		"MaxRank": "the proxy's alone, whose clients ask for pages",
 	}
 	if names := append(recorder.Unset(want, not), recorder.Unset(want.Query, nil)...); len(names) > 0 {
 		t.Fatalf("the test wants nothing of %q", names)
