@@ -312,8 +312,8 @@ func (d *Device) newSearch(ctx context.Context, a device.Ask) (*search, error) {
 		t.leave()
 		return nil, fmt.Errorf("%w: %w", device.ErrRequest, err)
 	}
-	o, ok := enc.(rerank.Operator)
-	if !ok {
+	o := rerank.EncodedAbilitiesOf(enc).Operate
+	if o == nil {
 		t.leave()
 		return nil, fmt.Errorf("%w: model %s encodes queries that no device can score", device.ErrRequest, a.Model)
 	}

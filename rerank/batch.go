@@ -22,11 +22,6 @@ func CheckBatch(places, queries int, items Items, s Spec) error {
 	return items.Check(n, s)
 }
 
-// Encoder encodes a query, as every Similarity does.
-type Encoder interface {
-	Encode(q Query) (Encoded, error)
-}
-
 // BatchEncoder is implemented by a Similarity that encodes several queries at once, so that its weights are read once
 // for all of them.
 type BatchEncoder interface {
@@ -34,10 +29,11 @@ type BatchEncoder interface {
 	EncodeBatch(queries []Query) ([]Encoded, error)
 }
 
-// EncodeAll encodes queries, at once where the similarity can. It returns Encode's errors, with the number of the query.
-func EncodeAll(s Encoder, queries []Query) ([]Encoded, error) {
-	if b, ok := s.(BatchEncoder); ok {
-		return b.EncodeBatch(queries)
+// EncodeAll encodes queries, together if batch is not nil (Abilities.EncodeBatch). It
+// returns Encode's errors, with the number of the query.
+func EncodeAll(s Similarity, batch BatchEncoder, queries []Query) ([]Encoded, error) {
+	if batch != nil {
+		return batch.EncodeBatch(queries)
 	}
 	out := make([]Encoded, len(queries))
 	for n, q := range queries {
@@ -47,4 +43,20 @@ func EncodeAll(s Encoder, queries []Query) ([]Encoded, error) {
 		}
 	}
 	return out, nil
+}
+
+// ScoreAll writes φ of item i for queries[q] to dst[q·n+i], n = items.Len(), for all
+// queries in one call if batch is not nil (Abilities.ScoreBatch). It returns what
+// Score returns.
+func ScoreAll(dst []float32, batch BatchScorer, queries []Encoded, items Items) error {
+	if batch != nil {
+		return batch.ScoreBatch(dst, queries, items)
+	}
+	n := items.Len()
+	for q, e := range queries {
+		if err := e.Score(dst[q*n:(q+1)*n], items); err != nil {
+			return fmt.Errorf("query %d: %w", q, err)
+		}
+	}
+	return nil
 }

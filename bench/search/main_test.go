@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/sidecar/bench"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 func TestMistakes(t *testing.T) {
@@ -29,10 +29,10 @@ func TestMistakes(t *testing.T) {
 }
 
 func TestPageSaysWhatIsNotMet(t *testing.T) {
-	one := func(placement pipeline.Placement) bench.Result {
+	one := func(placement route.Placement) bench.Result {
 		return bench.Result{Case: "made up", Placement: placement, Store: &bench.Quantiles{}}
 	}
-	both := []bench.Result{one(pipeline.PlacementTable), one(pipeline.PlacementStored)}
+	both := []bench.Result{one(route.PlacementTable), one(route.PlacementStored)}
 	load := func(p99 float64) bench.LoadResult {
 		own := bench.LatencyQuantile{P50: .25, P99: p99}
 		return bench.LoadResult{Calls: 10, Outcomes: map[bench.Outcome]int{bench.Good: 9}, Own: &own, Around: &own}

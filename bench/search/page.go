@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/likenessdb/likeness/sidecar/bench"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // What is wanted of the own share under load, in milliseconds.
@@ -51,7 +51,7 @@ func (r *report) oneProcess(line func(string, ...any)) {
 	line("| similarity | encode | in store | score | certify | own, plain Go | own, assembly |\n|---|---|---|---|---|---|---|")
 	var stored []string
 	for i, c := range r.MadeUp {
-		if c.Placement == pipeline.PlacementStored {
+		if c.Placement == route.PlacementStored {
 			stored = append(stored, fmt.Sprintf("%s %s (plain Go %s)", c.Case, both(c.Own), both(r.PlainGo[i].Own)))
 			continue
 		}

@@ -16,8 +16,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/bench"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 const benchSearchLong = `Searches one query after the other and reports where the time goes: the four
@@ -119,19 +120,19 @@ func (f *benchFlags) runRoute(ctx context.Context, src *source) (_ bench.Result,
 	if err != nil {
 		return bench.Result{}, err
 	}
-	parts, route, err := rollout.OpenPart(ctx, c, rollout.Part{Route: f.route})
+	parts, rt, err := rollout.OpenPart(ctx, c, rollout.Part{Route: f.route})
 	if err != nil {
 		return bench.Result{}, badRoute(err)
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
-	p, err := pipeline.New([]*pipeline.Route{route}, pipeline.Options{})
+	p, err := search.New([]*route.Route{rt}, search.Options{})
 	if err != nil {
 		return bench.Result{}, err
 	}
 	if err := p.Open(ctx); err != nil {
 		return bench.Result{}, err
 	}
-	result, err := bench.Run(ctx, p, pipeline.Request{
+	result, err := bench.Run(ctx, p, search.Request{
 		Route: f.route, K: f.synthetic.K, Strategy: rerank.Strategy(f.strategy), Depth: f.depth, AverageDepth: f.avgDepth, Head: f.head,
 	}, queries, nil)
 	result.Case, result.Placement = f.route, p.Routes()[0].Placement

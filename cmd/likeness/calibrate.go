@@ -18,9 +18,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/dataset"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/report"
 	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -130,13 +130,13 @@ func (f *calibrateFlags) run(ctx context.Context, src *source, p *progress) (_ *
 	if err != nil {
 		return nil, "", err
 	}
-	parts, route, err := f.open(ctx, c)
+	parts, rt, err := f.open(ctx, c)
 	if err != nil {
 		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
 	in := calibrate.Input{
-		Route: route, Depths: f.depths, Parallel: f.parallel, Progress: p.begin,
+		Route: rt, Depths: f.depths, Parallel: f.parallel, Progress: p.begin,
 		Promise: calibrate.Promise{K: f.k, Recall: f.recall, Share: f.share, Alpha: alphaOf(f.confidence)},
 	}
 	if !f.dryRun {
@@ -157,7 +157,7 @@ func (f *calibrateFlags) run(ctx context.Context, src *source, p *progress) (_ *
 }
 
 // open opens the route, and nothing of the others. It sets the state folder.
-func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, *pipeline.Route, error) {
+func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, *route.Route, error) {
 	version, r, err := rollout.InService(c, f.route, f.version) // as the configuration's own state folder has it
 	if err != nil {
 		return nil, nil, badRoute(err)
@@ -189,7 +189,7 @@ func (f *calibrateFlags) drawQueries(ctx context.Context, in *calibrate.Input) e
 	if err != nil {
 		return err
 	}
-	if d := in.Route.Model.Spec().QueryDim; len(queries) > 0 && len(queries[0].Vector) != d {
+	if d := in.Route.Model.Similarity.Spec().QueryDim; len(queries) > 0 && len(queries[0].Vector) != d {
 		return usagef("the queries have %d elements, model %s takes %d", len(queries[0].Vector), in.Route.Model.Name, d)
 	}
 	n := f.sample
@@ -242,7 +242,7 @@ func (f *calibrateFlags) readQueries(ctx context.Context, in *calibrate.Input) (
 func (f *calibrateFlags) storedQueries(ctx context.Context, in *calibrate.Input, random *rand.Rand) ([]rerank.Query, error) {
 	r := in.Route
 	scanner, ok := r.Store.(adapters.Scanner)
-	spec := r.Model.Spec()
+	spec := r.Model.Similarity.Spec()
 	switch {
 	case !ok:
 		return nil, usagef("--from-collection: store %q cannot list its rows; give --queries", r.StoreName)

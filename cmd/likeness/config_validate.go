@@ -9,7 +9,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
@@ -92,7 +92,7 @@ func printValidation(w io.Writer, v validation) error {
 	return err
 }
 
-func calibrations(routes []*pipeline.Route) (all []routeCalibration) {
+func calibrations(routes []*route.Route) (all []routeCalibration) {
 	for _, r := range routes {
 		if r.Promise == nil {
 			continue

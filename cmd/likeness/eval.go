@@ -11,8 +11,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/sidecar/dataset"
 	"github.com/likenessdb/likeness/sidecar/eval"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/report"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 const evalLong = `Ranks every item for every query by one or several models, exactly, compares the
@@ -118,7 +118,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, closeVectors(&in)) }()
-	if in.Baseline, err = baseline(f.baseline, in.Model.Spec().ItemDim); err != nil {
+	if in.Baseline, err = baseline(f.baseline, in.Model.Similarity.Spec().ItemDim); err != nil {
 		return nil, nil, err
 	}
 	f.NaNItems = f.Items == "" // those of a collection are searched, and rank last
@@ -140,7 +140,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 		in.Trials = eval.StoredTrials(in.K, in.Items.Rows)
 	}
 	r, err := eval.Run(ctx, in)
-	if errors.Is(err, eval.ErrInput) || errors.Is(err, pipeline.ErrSetup) {
+	if errors.Is(err, eval.ErrInput) || errors.Is(err, route.ErrSetup) {
 		err = usageError{err}
 	}
 	if err != nil {
@@ -175,7 +175,7 @@ func (f *evalFlags) openModels(in *eval.Input) error {
 		if seen[name]++; seen[name] > 1 {
 			name = fmt.Sprintf("%s (%d)", name, seen[name])
 		}
-		c := eval.Contender{Model: pipeline.Model{Name: name, Version: m.Version, Similarity: m.Similarity}, Traits: traits}
+		c := eval.Contender{Model: route.Model{Name: name, Version: m.Version, Similarity: m.Similarity}, Traits: traits}
 		if c.Vectors, err = openVectors(path, "", m.Similarity); err != nil {
 			return err
 		}
@@ -189,15 +189,15 @@ func (f *evalFlags) openModels(in *eval.Input) error {
 }
 
 // baseline is the plain similarity that a model is compared with.
-func baseline(name string, dim int) (pipeline.Model, error) {
+func baseline(name string, dim int) (route.Model, error) {
 	if name == "none" {
-		return pipeline.Model{}, nil
+		return route.Model{}, nil
 	}
 	if name != "cosine" && name != "dot" {
-		return pipeline.Model{}, usagef("--baseline %q is none of cosine, dot and none", name)
+		return route.Model{}, usagef("--baseline %q is none of cosine, dot and none", name)
 	}
 	s, err := dot.New(dot.Config{Dim: dim, Normalise: name == "cosine"}, nil)
-	return pipeline.Model{Name: name, Similarity: s}, err
+	return route.Model{Name: name, Similarity: s}, err
 }
 
 // closeVectors closes the behavioural vectors of the models.

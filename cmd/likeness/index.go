@@ -21,8 +21,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/dataset"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -201,7 +201,7 @@ type builtCompanion struct {
 type target struct {
 	source    index.Source
 	close     io.Closer // of what the source reads
-	model     pipeline.Model
+	model     route.Model
 	vectors   *maxsim.Vectors // behavioural ones; nil: the model has none
 	owner     string          // field of the companion, for those
 	table     string
@@ -434,12 +434,12 @@ func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t targe
 	}
 	t.table, t.companion, t.weights = r.Table, r.Companion, rerank.Weights(r.Weights)
 	t.format, t.layout, t.full = rerank.Format(r.TableFormat), table.Layout(r.TableLayout), r.TableFullPrecision
-	t.features = r.Placement == string(pipeline.PlacementDerived)
+	t.features = r.Placement == string(route.PlacementDerived)
 	m, err := wiring.OpenModel(c, r.Model)
 	if err != nil {
 		return t, err
 	}
-	t.model = pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+	t.model = route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
 	t.modelPath, t.ranker, t.fittedTo = c.Models[r.Model].Path, r.Ranker, m.Provenance[rankerKey]
 	if t.vectors, err = openVectors(c.Models[r.Model].Path, f.behaviour, m.Similarity); err != nil {
 		return t, err
@@ -454,15 +454,15 @@ func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t targe
 
 // routeOf returns a route of a configuration as a version of it stands; "" is the
 // version in service.
-func routeOf(c *config.Config, route, version string) (config.Route, error) {
-	_, at, err := rollout.InService(c, route, version)
+func routeOf(c *config.Config, rt, version string) (config.Route, error) {
+	_, at, err := rollout.InService(c, rt, version)
 	return at, badRoute(err)
 }
 
 // badRoute makes a route or a version that is not there wrong usage.
 func badRoute(err error) error {
 	switch {
-	case errors.Is(err, pipeline.ErrRoute):
+	case errors.Is(err, route.ErrUnknown):
 		return usagef("--route: %w", err)
 	case errors.Is(err, rollout.ErrVersion):
 		return usagef("--version: %w", err)

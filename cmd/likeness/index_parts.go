@@ -146,7 +146,7 @@ func (f *indexFlags) drift(ctx context.Context, src *source, p *progress) (_ fol
 		return follow.Drift{}, badRoute(err)
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
-	if route.Owner == "" && !route.Behavioural() {
+	if route.Owner == "" && !route.HasBehaviouralVectors() {
 		return follow.Compare(ctx, route, p.begin)
 	}
 	t, err := f.routeTarget(ctx, c)

@@ -46,7 +46,7 @@ func (f *indexFlags) questions(t *target) ([]rerank.Query, error) {
 	case !named: // the route's ranker orders candidates, and has no part in their features
 		return nil, nil
 	case !ok:
-		return nil, usagef("model %s is of kind %s, whose items no ranker is asked for", t.model.Name, t.model.Spec().Kind)
+		return nil, usagef("model %s is of kind %s, whose items no ranker is asked for", t.model.Name, t.model.Similarity.Spec().Kind)
 	default:
 		return nil, usagef("model %s does not know its support queries, and no ranker can be asked for them; fit it with --queries", t.model.Name)
 	}

@@ -8,17 +8,17 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/model"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // openModel reads a model file or directory, and the name and version of the ranker
 // that it was fitted to; empty where it says of none.
-func openModel(path string) (m pipeline.Model, fittedTo string, err error) {
+func openModel(path string) (m route.Model, fittedTo string, err error) {
 	read, err := model.Open(path)
 	if err != nil {
 		return m, "", err
 	}
-	return pipeline.Model{Name: read.Name, Version: read.Version, Similarity: read.Similarity}, read.Provenance[rankerKey], nil
+	return route.Model{Name: read.Name, Version: read.Version, Similarity: read.Similarity}, read.Provenance[rankerKey], nil
 }
 
 // openVectors opens the behavioural vectors of a model, which lie beside it unless a

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
+	"github.com/likenessdb/likeness/sidecar/search/rank"
 )
 
 // printAnswer writes an answer for people.
@@ -95,7 +96,7 @@ func certificateText(r *likenessv1.SearchResponse) string {
 	c := r.GetCertificate()
 	var b strings.Builder
 	b.WriteString(rankingText(r))
-	if d := r.GetDegraded(); d != nil && d.GetReason() == pipeline.ReasonRanker {
+	if d := r.GetDegraded(); d != nil && d.GetReason() == failure.Ranker {
 		fmt.Fprintf(&b, "DEGRADED (%s): these are the similarity's scores and order, not the ranker's. %s\n", d.GetReason(), d.GetDetail())
 	} else if d != nil {
 		fmt.Fprintf(&b, "DEGRADED (%s): these are the store's own scores and order, not the similarity's. %s\n", d.GetReason(), d.GetDetail())
@@ -137,9 +138,9 @@ func certificateText(r *likenessv1.SearchResponse) string {
 }
 
 var cutTexts = map[string]string{
-	pipeline.CutDeadline: "the deadline was near",
-	pipeline.CutBudget:   "the calls were spent",
-	pipeline.CutFailed:   "the ranker gave no score",
+	rank.CutDeadline: "the deadline was near",
+	rank.CutBudget:   "the calls were spent",
+	rank.CutFailed:   "the ranker gave no score",
 }
 
 // rankingText says what the ranker was asked; it is empty without one.

@@ -14,8 +14,8 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
@@ -125,14 +125,14 @@ func (f *reconcileFlags) run(ctx context.Context, a *app, src *source) (r reconc
 		defer cancel()
 		err = errors.Join(err, followers.Close(ended))
 	}()
-	route := c.Routes[f.route]
+	rt := c.Routes[f.route]
 	shown := make(chan struct{})
 	watched, stop := context.WithCancel(ctx)
 	go func() {
 		defer close(shown)
-		watch(watched, followers, p.begin("comparing the rows of "+route.Collection, -1))
+		watch(watched, followers, p.begin("comparing the rows of "+rt.Collection, -1))
 	}()
-	found, err := followers[route.Store].Reconcile(ctx, route.Collection)
+	found, err := followers[rt.Store].Reconcile(ctx, rt.Collection)
 	stop()
 	<-shown
 	r.Drift = found[f.route]
@@ -158,7 +158,7 @@ func watch(ctx context.Context, followers wiring.Followers, done func(n int)) {
 
 // open opens the routes of the collection, which share its journal, and no others. A
 // comparison, which needs no journal, opens the one route.
-func (f *reconcileFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, *pipeline.Route, error) {
+func (f *reconcileFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, *route.Route, error) {
 	_, r, err := rollout.InService(c, f.route, "")
 	switch {
 	case err != nil:
@@ -170,14 +170,14 @@ func (f *reconcileFlags) open(ctx context.Context, c *config.Config) (*wiring.As
 	case c.StateDir == "" && !f.compare:
 		return nil, nil, usagef("there is no journal of writes; set state_dir, or give --compare")
 	}
-	parts, route, err := rollout.OpenPart(ctx, c, rollout.Part{Route: f.route, Collection: !f.compare})
+	parts, rt, err := rollout.OpenPart(ctx, c, rollout.Part{Route: f.route, Collection: !f.compare})
 	if err != nil {
 		return nil, nil, err
 	}
-	if !follow.Followed(route) {
+	if !follow.Followed(rt) {
 		return nil, nil, errors.Join(usagef("--route: what %q has is not derived row by row, or nothing is", f.route), parts.Close())
 	}
-	return parts, route, nil
+	return parts, rt, nil
 }
 
 func printReconciled(w io.Writer, r reconciled) error {

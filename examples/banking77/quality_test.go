@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/eval"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 var update = flag.Bool("update", false, "write testdata/quality.json anew")
@@ -98,7 +98,7 @@ func (f figures) add(t *testing.T, open func(string) (*banking77.Task, error), n
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.Baseline = pipeline.Model{Name: "cosine", Similarity: cosine}
+	in.Baseline = route.Model{Name: "cosine", Similarity: cosine}
 	items, queries := openMatrix(t, task.ItemFile), openMatrix(t, task.QueryFile)
 	in.Items, in.Queries = items.Matrix, queries.Matrix
 	report, err := eval.Run(t.Context(), in)
@@ -114,13 +114,13 @@ func (f figures) add(t *testing.T, open func(string) (*banking77.Task, error), n
 	}
 }
 
-func openModel(t *testing.T, name string) pipeline.Model {
+func openModel(t *testing.T, name string) route.Model {
 	t.Helper()
 	m, err := model.Open(filepath.Join("..", "models", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+	return route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
 }
 
 func openMatrix(t *testing.T, path string) *npy.Matrix {

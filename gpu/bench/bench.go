@@ -243,8 +243,8 @@ func newSteps(n *gpu.Network, loaded gpu.Model, t gpu.Table, w *workload.Work) (
 		if err != nil {
 			return nil, err
 		}
-		o, ok := enc.(rerank.Operator)
-		if !ok {
+		o := rerank.EncodedAbilitiesOf(enc).Operate
+		if o == nil {
 			return nil, fmt.Errorf("%w: the model encodes queries that no device can score", device.ErrRequest)
 		}
 		j := gpu.Job{Table: t, Query: o.Operands(), Way: gpu.Exact, Keep: w.K + 1}

@@ -191,7 +191,7 @@ func operands(f *safetensors.File, w *workload.Work, q rerank.Query) error {
 	if err != nil {
 		return err
 	}
-	o := enc.(rerank.Operator).Operands()
+	o := rerank.EncodedAbilitiesOf(enc).Operate.Operands()
 	v := make([]float32, len(o.Vectors.Data))
 	for i, x := range o.Vectors.Data {
 		v[i] = x * o.Scale

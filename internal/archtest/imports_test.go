@@ -40,6 +40,12 @@ func TestImportsPointOneWay(t *testing.T) {
 		},
 		{"adapters/", []string{module + "sidecar", module + "cmd", module + "proto"}, "adapters serve the sidecar and know rerank only"},
 		{"sidecar/", []string{module + "cmd"}, "commands wire the sidecar"},
+		{
+			"sidecar/search/certify/", []string{module + "sidecar", module + "adapters"}, "a certificate is made of values",
+		},
+		{
+			"sidecar/search/score/", []string{module + "sidecar/route", module + "adapters"}, "scoring knows no route and no store",
+		},
 		{"plugin/", []string{module + "cmd", module + "sidecar", module + "adapters", "github.com/qdrant/", "github.com/milvus-io/"}, "a scorer is written with plugin alone"},
 		{"client/", []string{module + "cmd", module + "sidecar", module + "adapters", module + "rerank"}, "a client knows the API alone"},
 		{"adapters/qdrant", []string{"github.com/milvus-io/"}, "an adapter knows one store"},

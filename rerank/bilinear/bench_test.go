@@ -44,7 +44,7 @@ func BenchmarkEncode(b *testing.B) {
 				b.Run(fmt.Sprintf("384x%d/%s/%d", width, k.Name(), count), func(b *testing.B) {
 					b.ReportAllocs()
 					for b.Loop() {
-						if _, err := rerank.EncodeAll(with, queries); err != nil {
+						if _, err := rerank.EncodeAll(with, rerank.AbilitiesOf(with).EncodeBatch, queries); err != nil {
 							b.Fatal(err)
 						}
 					}

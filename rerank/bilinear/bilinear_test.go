@@ -452,7 +452,7 @@ func checkEncodeBatch(t *testing.T, s rerank.Similarity, rng *rand.Rand) {
 	for i := range queries {
 		queries[i].Vector = random(rng, s.Spec().QueryDim).Data
 	}
-	batch, err := rerank.EncodeAll(s, queries)
+	batch, err := rerank.EncodeAll(s, rerank.AbilitiesOf(s).EncodeBatch, queries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -462,7 +462,7 @@ func checkEncodeBatch(t *testing.T, s rerank.Similarity, rng *rand.Rand) {
 		near(t, "u", batch[i].(rerank.Operator).Operands().Vectors.Data, alone.(rerank.Operator).Operands().Vectors.Data, 0)
 	}
 	queries[len(queries)-1].Vector = make([]float32, s.Spec().QueryDim+1)
-	if _, err := rerank.EncodeAll(s, queries); !errors.Is(err, rerank.ErrQuery) || !strings.Contains(err.Error(), fmt.Sprintf("query %d: ", len(queries)-1)) {
+	if _, err := rerank.EncodeAll(s, rerank.AbilitiesOf(s).EncodeBatch, queries); !errors.Is(err, rerank.ErrQuery) || !strings.Contains(err.Error(), fmt.Sprintf("query %d: ", len(queries)-1)) {
 		t.Errorf("a query of another length: %v, want ErrQuery with its number", err)
 	}
 }

@@ -37,9 +37,8 @@ type Config struct {
 // Field is the derived field that holds feature rows.
 const Field = "rbe"
 
-// Relevance is a ranker: it returns R(x, q) of each item. A ranker may read more
-// of a query than its vector.
-type Relevance func(ctx context.Context, items []rerank.ID, q rerank.Query) ([]float32, error)
+// Relevance asks a heavy ranker for R(x, q) of every item.
+type Relevance = rerank.Relevance
 
 // Similarity approximates a ranker by f_I(R(x, S_Q))·f_Q(R(S_I, q)):
 // f_I = t ∥ MLP(t) ∥ (⟨w, t⟩ + b) with t = R(x, S_Q)·P, and f_Q(R) = R ∥ MLP(R) ∥ 1

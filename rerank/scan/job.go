@@ -37,7 +37,7 @@ func (j *job) begin(ctx context.Context, s *Scanner, q Query) {
 	j.err, j.result, j.floor = nil, Result{}, float32(math.Inf(-1))
 	j.top.Reset(q.K)
 	screens := 0
-	if sc, ok := q.Encoded.(rerank.Screener); ok && !q.Whole {
+	if sc := rerank.EncodedAbilitiesOf(q.Encoded).Screen; sc != nil && !q.Whole {
 		if screens = min(sc.Screens(s.table.All()), maxScreens); screens > 0 {
 			j.screener = sc
 		}

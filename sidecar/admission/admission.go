@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/likenessdb/likeness/internal/turns"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // ErrOverload: more searches came than can be answered in time, or than a
@@ -64,7 +64,7 @@ type Options struct {
 
 // Searcher is a searcher behind an admission. It is safe for concurrent use.
 type Searcher struct {
-	pipeline.Searcher
+	search.Searcher
 	bounds atomic.Pointer[bounds]
 	cores  int // when it was made: a thread to spare comes later
 	start  time.Time
@@ -99,10 +99,10 @@ type route struct {
 // since is the time since start, as a number that can be stored at once.
 func (a *Searcher) since() int64 { return int64(time.Since(a.start)) }
 
-var _ pipeline.Searcher = (*Searcher)(nil)
+var _ search.Searcher = (*Searcher)(nil)
 
 // New puts an admission before a searcher, whose routes are known by now.
-func New(s pipeline.Searcher, o Options) *Searcher {
+func New(s search.Searcher, o Options) *Searcher {
 	a := &Searcher{Searcher: s, cores: runtime.GOMAXPROCS(0), start: time.Now(), turns: o.Turns, refused: o.Refused}
 	if a.turns == nil {
 		a.turns = turns.New(a.cores)
@@ -163,7 +163,7 @@ func (a *Searcher) adaptive(maxSearches int, l Limit, learned uint) adaptivelimi
 }
 
 // Search implements pipeline.Searcher; it adds ErrOverload to its errors.
-func (a *Searcher) Search(ctx context.Context, r pipeline.Request) (answer pipeline.Answer, err error) {
+func (a *Searcher) Search(ctx context.Context, r search.Request) (answer search.Answer, err error) {
 	arrived(ctx)
 	leave, err := a.enter(ctx, r.Route)
 	if err != nil {
@@ -178,7 +178,7 @@ func (a *Searcher) Search(ctx context.Context, r pipeline.Request) (answer pipel
 }
 
 // Score implements pipeline.Searcher; it adds ErrOverload to its errors.
-func (a *Searcher) Score(ctx context.Context, r pipeline.ScoreRequest) (answer pipeline.ScoreAnswer, err error) {
+func (a *Searcher) Score(ctx context.Context, r search.ScoreRequest) (answer search.ScoreAnswer, err error) {
 	arrived(ctx)
 	leave, _, err := a.bounded(r.Route)
 	if err != nil {

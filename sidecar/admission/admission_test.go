@@ -12,7 +12,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/likenessdb/likeness/sidecar/admission"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -20,19 +21,23 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // searcher answers by a function, on one route.
 type searcher func(ctx context.Context) error
 
-func (s searcher) Search(ctx context.Context, r pipeline.Request) (pipeline.Answer, error) {
-	return pipeline.Answer{Model: r.Route}, s(ctx)
+func (s searcher) Search(ctx context.Context, r search.Request) (search.Answer, error) {
+	return search.Answer{Model: r.Route}, s(ctx)
 }
 
-func (s searcher) Score(ctx context.Context, _ pipeline.ScoreRequest) (pipeline.ScoreAnswer, error) {
-	return pipeline.ScoreAnswer{}, s(ctx)
+func (s searcher) Score(ctx context.Context, _ search.ScoreRequest) (search.ScoreAnswer, error) {
+	return search.ScoreAnswer{}, s(ctx)
 }
 
-func (searcher) Routes() []*pipeline.Route { return []*pipeline.Route{{Name: "products"}} }
+func (searcher) Routes() []*route.Route {
+	return []*route.Route{{Policy: route.Policy{Name: "products"}}}
+}
 
-func (searcher) Route(name string) (*pipeline.Route, error) { return &pipeline.Route{Name: name}, nil }
+func (searcher) Route(name string) (*route.Route, error) {
+	return &route.Route{Policy: route.Policy{Name: name}}, nil
+}
 
-var request = pipeline.Request{Route: "products"}
+var request = search.Request{Route: "products"}
 
 func TestAHardLimitRefusesAtOnce(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
@@ -51,7 +56,7 @@ func TestAHardLimitRefusesAtOnce(t *testing.T) {
 	if _, err := a.Search(t.Context(), request); !errors.Is(err, admission.ErrOverload) {
 		t.Errorf("second search: %v", err)
 	}
-	if _, err := a.Score(t.Context(), pipeline.ScoreRequest{Route: "products"}); !errors.Is(err, admission.ErrOverload) {
+	if _, err := a.Score(t.Context(), search.ScoreRequest{Route: "products"}); !errors.Is(err, admission.ErrOverload) {
 		t.Errorf("score: %v", err)
 	}
 	close(release)
@@ -62,8 +67,8 @@ func TestAHardLimitRefusesAtOnce(t *testing.T) {
 }
 
 func TestWhatItDoesNotKnowGoesThrough(t *testing.T) {
-	a := admission.New(searcher(func(context.Context) error { return pipeline.ErrRoute }), admission.Options{MaxSearches: 8, Adaptive: true})
-	if _, err := a.Search(t.Context(), pipeline.Request{Route: "none"}); !errors.Is(err, pipeline.ErrRoute) {
+	a := admission.New(searcher(func(context.Context) error { return route.ErrUnknown }), admission.Options{MaxSearches: 8, Adaptive: true})
+	if _, err := a.Search(t.Context(), search.Request{Route: "none"}); !errors.Is(err, route.ErrUnknown) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/likenessdb/likeness/internal/balance"
 	"github.com/likenessdb/likeness/sidecar/admission"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // insideKey holds what a search does once it was let in.
@@ -44,10 +44,10 @@ func enter(ctx context.Context, a *admission.Searcher, route string, score bool,
 	}()
 	ctx = context.WithValue(ctx, insideKey{}, inside)
 	if score {
-		_, err = a.Score(ctx, pipeline.ScoreRequest{Route: route})
+		_, err = a.Score(ctx, search.ScoreRequest{Route: route})
 		return err
 	}
-	_, err = a.Search(ctx, pipeline.Request{Route: route})
+	_, err = a.Search(ctx, search.Request{Route: route})
 	return err
 }
 

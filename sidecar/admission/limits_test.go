@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/sidecar/admission"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // refusals notes what was refused.
@@ -56,7 +56,7 @@ func TestRate(t *testing.T) {
 			t.Errorf("refusal %+v: %v", refusal, refusal)
 		}
 		<-time.After(refusal.After)
-		if _, err := a.Score(t.Context(), pipeline.ScoreRequest{Route: "products"}); err != nil {
+		if _, err := a.Score(t.Context(), search.ScoreRequest{Route: "products"}); err != nil {
 			t.Errorf("a scoring when it was told to come: %v", err)
 		}
 		let = 0
@@ -69,7 +69,7 @@ func TestRate(t *testing.T) {
 		if let < 99 || let > 101 {
 			t.Errorf("%d in ten seconds, want 100", let)
 		}
-		if _, err := a.Search(t.Context(), pipeline.Request{Route: "other"}); err != nil {
+		if _, err := a.Search(t.Context(), search.Request{Route: "other"}); err != nil {
 			t.Errorf("another route: %v", err)
 		}
 	})
@@ -96,7 +96,7 @@ func TestSearchesOfARoute(t *testing.T) {
 			t.Errorf("a third one: %v", err)
 		}
 		close(release)
-		if _, err := a.Search(t.Context(), pipeline.Request{Route: "other"}); err != nil {
+		if _, err := a.Search(t.Context(), search.Request{Route: "other"}); err != nil {
 			t.Errorf("another route: %v", err)
 		}
 		wg.Wait()
@@ -126,7 +126,7 @@ func TestMemory(t *testing.T) {
 	if _, err := a.Search(t.Context(), request); !errors.As(err, &refusal) {
 		t.Errorf("search: %v", err)
 	}
-	if _, err := a.Score(t.Context(), pipeline.ScoreRequest{Route: "products"}); !errors.As(err, &refusal) {
+	if _, err := a.Score(t.Context(), search.ScoreRequest{Route: "products"}); !errors.As(err, &refusal) {
 		t.Errorf("score: %v", err)
 	}
 	debug.SetMemoryLimit(math.MaxInt64)

@@ -9,7 +9,8 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/eval"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // warmUp is the number of searches that are not measured.
@@ -23,11 +24,11 @@ type Quantiles struct {
 
 // Result is what the searches of one case took, one after the other.
 type Result struct {
-	Case       string             `json:"case"`
-	Strategy   rerank.Strategy    `json:"strategy"`
-	Placement  pipeline.Placement `json:"placement"`
-	Searches   int                `json:"searches"`
-	Candidates float64            `json:"candidates"` // mean
+	Case       string          `json:"case"`
+	Strategy   rerank.Strategy `json:"strategy"`
+	Placement  route.Placement `json:"placement"`
+	Searches   int             `json:"searches"`
+	Candidates float64         `json:"candidates"` // mean
 
 	Encode   Quantiles `json:"encode"`
 	Retrieve Quantiles `json:"retrieve"` // the store's time included
@@ -50,7 +51,7 @@ type clock func() time.Duration
 // inStore tells the time inside the store; nil: the store is a server, and the
 // own share is measured as processor time. It returns the first error of a
 // search, and an error for a degraded answer: neither is a time to report.
-func Run(ctx context.Context, p *pipeline.Pipeline, r pipeline.Request, queries []rerank.Query, inStore clock) (Result, error) {
+func Run(ctx context.Context, p *search.Engine, r search.Request, queries []rerank.Query, inStore clock) (Result, error) {
 	own := inStore
 	if own == nil {
 		own = processorTime()
@@ -83,7 +84,7 @@ type samples struct {
 	strategy                                       rerank.Strategy
 }
 
-func (m *samples) add(a pipeline.Answer, spent time.Duration) {
+func (m *samples) add(a search.Answer, spent time.Duration) {
 	t := a.Timings
 	m.encode, m.retrieve = append(m.encode, t.Encode), append(m.retrieve, t.Retrieve)
 	m.score, m.certify, m.total = append(m.score, t.Score), append(m.certify, t.Certify), append(m.total, t.Total)

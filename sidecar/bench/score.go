@@ -248,7 +248,7 @@ func (s Scoring) encode(sub subject, queries []query) ([]rerank.Encoded, func() 
 		encoded[i], plain[i] = q.encoded, q.Query
 	}
 	return encoded, func() error {
-		again, err := rerank.EncodeAll(sub.similarity, plain)
+		again, err := rerank.EncodeAll(sub.similarity, rerank.AbilitiesOf(sub.similarity).EncodeBatch, plain)
 		copy(encoded, again)
 		return err
 	}
@@ -258,11 +258,12 @@ func (s Scoring) encode(sub subject, queries []query) ([]rerank.Encoded, func() 
 func (s Scoring) call(sub subject, batch []rerank.Encoded, items rerank.Items, n int) func() error {
 	dst := make([]float32, len(batch)*n)
 	total := make([]float32, len(batch)/sub.tokens*n)
+	together := rerank.AbilitiesOf(sub.similarity).ScoreBatch
 	return func() error {
 		if len(batch) == 1 {
 			return batch[0].Score(dst, items)
 		}
-		if err := sub.similarity.(rerank.BatchScorer).ScoreBatch(dst, batch, items); err != nil {
+		if err := rerank.ScoreAll(dst, together, batch, items); err != nil {
 			return err
 		}
 		if sub.tokens > 1 {

@@ -15,7 +15,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/rerank/tensor"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // Dim is the dimension of the synthetic vectors.
@@ -139,7 +140,7 @@ func RunSynthetic(ctx context.Context, s Synthetic, progress func(name string)) 
 		if s.Kernel != nil {
 			m = m.WithKernels(s.Kernel)
 		}
-		for _, placement := range []pipeline.Placement{pipeline.PlacementTable, pipeline.PlacementStored} {
+		for _, placement := range []route.Placement{route.PlacementTable, route.PlacementStored} {
 			progress(fmt.Sprintf("%s, placement %s", k.name, placement))
 			result, err := s.run(ctx, m, items, queries, placement)
 			if err != nil {
@@ -151,21 +152,18 @@ func RunSynthetic(ctx context.Context, s Synthetic, progress func(name string)) 
 	return results, nil
 }
 
-func (s Synthetic) run(ctx context.Context, m *model.Model, items rerank.Matrix, queries []rerank.Query, placement pipeline.Placement) (Result, error) {
+func (s Synthetic) run(ctx context.Context, m *model.Model, items rerank.Matrix, queries []rerank.Query, placement route.Placement) (Result, error) {
 	store := &timedStore{Store: embedded.New()}
 	defer store.Close()
 	err := store.Load("items", embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: adapters.Cosine}, Vectors: items}}})
 	if err != nil {
 		return Result{}, err
 	}
-	route := &pipeline.Route{
-		Name: "bench", Collection: "items", StoreName: "embedded", Store: store,
-		Model:     pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity},
-		Placement: placement, Strategy: rerank.Average, Depth: s.Candidates,
-		Timeout: time.Minute, ExactSearch: true, UnitVectors: true, Failure: pipeline.FailClosed,
-		MaxK: s.K, MaxDepth: 2 * s.Candidates,
+	rt := &route.Route{
+		Policy: route.Policy{Name: "bench", Collection: "items", StoreName: "embedded", Placement: placement, Strategy: rerank.Average, Depth: s.Candidates, Timeout: time.Minute, ExactSearch: true, UnitVectors: true, Failure: route.FailClosed, MaxK: s.K, MaxDepth: 2 * s.Candidates},
+		Parts:  route.Parts{Store: store, Model: route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}},
 	}
-	if placement == pipeline.PlacementTable {
+	if placement == route.PlacementTable {
 		features := rerank.NewMatrix(items.Rows, m.Spec().Features)
 		if err := m.EncodeItems(features, items); err != nil {
 			return Result{}, err
@@ -174,19 +172,19 @@ func (s Synthetic) run(ctx context.Context, m *model.Model, items rerank.Matrix,
 		for i := range ids {
 			ids[i] = rerank.UintID(uint64(i))
 		}
-		route.Table, err = table.FromMemory(table.Meta{Model: m.Name, ModelVersion: m.Version, Collection: "items"}, ids, features, nil)
+		rt.Table, err = table.FromMemory(table.Meta{Model: m.Name, ModelVersion: m.Version, Collection: "items"}, ids, features, nil)
 		if err != nil {
 			return Result{}, err
 		}
 	}
-	p, err := pipeline.New([]*pipeline.Route{route}, pipeline.Options{})
+	p, err := search.New([]*route.Route{rt}, search.Options{})
 	if err != nil {
 		return Result{}, err
 	}
 	if err := p.Open(ctx); err != nil {
 		return Result{}, err
 	}
-	result, err := Run(ctx, p, pipeline.Request{Route: route.Name, K: s.K}, queries, store.clock)
+	result, err := Run(ctx, p, search.Request{Route: rt.Name, K: s.K}, queries, store.clock)
 	result.Case, result.Placement = m.Name, placement
 	return result, err
 }

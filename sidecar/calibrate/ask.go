@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // answered is how a rule answered one query.
@@ -61,7 +61,7 @@ func (r *run) askOne(ctx context.Context, n int, q rerank.Query, rules []rerank.
 	answers := make([]answered, 0, len(missing))
 	for _, rule := range missing {
 		began := time.Now()
-		a, err := r.pipeline.Search(ctx, pipeline.Request{
+		a, err := r.pipeline.Search(ctx, search.Request{
 			Route: r.route.Name, Query: q, K: r.Promise.K, Strategy: rule.Strategy, Depth: rule.Depth,
 			AverageDepth: rule.AverageDepth, Weights: rule.Weights, Head: rule.Head,
 		})
@@ -76,7 +76,7 @@ func (r *run) askOne(ctx context.Context, n int, q rerank.Query, rules []rerank.
 	return r.journal.write(entry{Query: n, Answers: answers})
 }
 
-func scored(hits []pipeline.Hit) []rerank.Scored {
+func scored(hits []search.Hit) []rerank.Scored {
 	out := make([]rerank.Scored, len(hits))
 	for i, h := range hits {
 		out[i] = rerank.Scored{ID: h.ID, Score: h.Score}

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // Audits is how many live answers of a route are audited.
@@ -23,9 +24,9 @@ type Audits struct {
 // Recorder is told what the audits find. It is safe for concurrent use.
 type Recorder interface {
 	// Audited: an answer that was drawn had an outcome: kept, missed, or a Skipped one.
-	Audited(route, outcome string)
+	Audited(rt, outcome string)
 	// Promise: whether a route's answers carry a calibration, and the audit of it.
-	Promise(route string, holds bool, recall, evidence float64)
+	Promise(rt string, holds bool, recall, evidence float64)
 }
 
 // Outcomes of an answer that was drawn. Why one is left out does not depend on how
@@ -46,7 +47,7 @@ const (
 
 // Holder is what an Auditor needs of a pipeline.
 type Holder interface {
-	Hold(name string) (r *pipeline.Route, release func(), err error)
+	Hold(name string) (r *route.Route, release func(), err error)
 }
 
 // AuditorOptions are what NewAuditor needs.
@@ -74,12 +75,12 @@ type Auditor struct {
 	said    map[string]string // the last word on each route's promise; of Run alone
 }
 
-var _ pipeline.Observer = (*Auditor)(nil)
+var _ search.Observer = (*Auditor)(nil)
 
 // drawn is an answer that is to be audited.
 type drawn struct {
 	route       string
-	request     pipeline.Request
+	request     search.Request
 	answer      []rerank.Scored
 	certificate rerank.Certificate
 	strategy    rerank.Strategy
@@ -97,8 +98,8 @@ const (
 // NewAuditor makes an auditor, which Run sets to work.
 func NewAuditor(o AuditorOptions) *Auditor {
 	a := &Auditor{options: o, next: map[string]*atomic.Int64{}, start: time.Now(), queue: make(chan drawn, maxQueue), said: map[string]string{}}
-	for route := range o.Routes {
-		a.next[route] = new(atomic.Int64)
+	for rt := range o.Routes {
+		a.next[rt] = new(atomic.Int64)
 	}
 	a.Adjust(o.Routes)
 	if a.options.Busy == nil {
@@ -112,32 +113,32 @@ func NewAuditor(o AuditorOptions) *Auditor {
 func (a *Auditor) Adjust(routes map[string]Audits) { a.routes.Store(&routes) }
 
 // Searched implements pipeline.Observer: it draws answers, and never waits.
-func (a *Auditor) Searched(_ context.Context, route string, r pipeline.Request, answer pipeline.Answer, err error) {
-	o := (*a.routes.Load())[route]
+func (a *Auditor) Searched(_ context.Context, rt string, r search.Request, answer search.Answer, err error) {
+	o := (*a.routes.Load())[rt]
 	status := answer.Certificate.Status
 	if err != nil || answer.Degraded != nil || o.Share == 0 || r.Filter != "" || answer.Strategy == rerank.Scan ||
 		status != rerank.StatusCalibrated && status != rerank.StatusExact || rand.Float64() >= o.Share {
 		return
 	}
-	if !a.due(route, o.PerSecond) {
-		a.options.Recorder.Audited(route, SkippedRate)
+	if !a.due(rt, o.PerSecond) {
+		a.options.Recorder.Audited(rt, SkippedRate)
 		return
 	}
-	d := drawn{route: route, request: r, answer: scored(answer.Hits), certificate: answer.Certificate, strategy: answer.Strategy, version: answer.Version}
+	d := drawn{route: rt, request: r, answer: scored(answer.Hits), certificate: answer.Certificate, strategy: answer.Strategy, version: answer.Version}
 	d.request.Query.Vector = slices.Clone(r.Query.Vector)
 	select {
 	case a.queue <- d:
 	default:
-		a.options.Recorder.Audited(route, SkippedQueue)
+		a.options.Recorder.Audited(rt, SkippedQueue)
 	}
 }
 
 // due reports whether the rate permits another audit of the route now.
-func (a *Auditor) due(route string, perSecond float64) bool {
+func (a *Auditor) due(rt string, perSecond float64) bool {
 	if perSecond <= 0 {
 		return false
 	}
-	now, next := int64(time.Since(a.start)), a.next[route]
+	now, next := int64(time.Since(a.start)), a.next[rt]
 	at := next.Load()
 	return now >= at && next.CompareAndSwap(at, now+int64(float64(time.Second)/perSecond))
 }
@@ -151,7 +152,7 @@ func (a *Auditor) Run(ctx context.Context, routes Holder) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return a.each(routes, func(_ string, _ *pipeline.Route, k *Keeper) error { return k.Save() })
+			return a.each(routes, func(_ string, _ *route.Route, k *Keeper) error { return k.Save() })
 		case <-tick.C:
 			a.refresh(routes)
 		case <-describe.C:
@@ -163,15 +164,15 @@ func (a *Auditor) Run(ctx context.Context, routes Holder) error {
 }
 
 // each calls do for every route with a promise.
-func (a *Auditor) each(routes Holder, do func(name string, r *pipeline.Route, k *Keeper) error) error {
+func (a *Auditor) each(routes Holder, do func(name string, r *route.Route, k *Keeper) error) error {
 	var failed []error
-	for route := range a.options.Routes {
-		r, release, err := routes.Hold(route)
+	for rt := range a.options.Routes {
+		r, release, err := routes.Hold(rt)
 		if err != nil {
 			continue
 		}
 		if k, ok := r.Promise.(*Keeper); ok {
-			failed = append(failed, do(route, r, k))
+			failed = append(failed, do(rt, r, k))
 		}
 		release()
 	}
@@ -180,9 +181,9 @@ func (a *Auditor) each(routes Holder, do func(name string, r *pipeline.Route, k 
 
 // refresh reads calibrations that changed, and says what became of the promises.
 func (a *Auditor) refresh(routes Holder) {
-	_ = a.each(routes, func(route string, _ *pipeline.Route, k *Keeper) error {
+	_ = a.each(routes, func(rt string, _ *route.Route, k *Keeper) error {
 		k.Refresh()
-		a.report(route, k)
+		a.report(rt, k)
 		return nil
 	})
 }
@@ -192,38 +193,38 @@ func (a *Auditor) refresh(routes Holder) {
 func (a *Auditor) describe(ctx context.Context, routes Holder) {
 	ctx, cancel := context.WithTimeout(ctx, describeWithin)
 	defer cancel()
-	_ = a.each(routes, func(route string, r *pipeline.Route, k *Keeper) error {
+	_ = a.each(routes, func(rt string, r *route.Route, k *Keeper) error {
 		if c, _ := k.Calibration(); c == nil {
 			return nil
 		}
-		if settings, err := pipeline.Settings(ctx, r); err == nil {
+		if settings, err := route.Settings(ctx, r); err == nil {
 			k.Described(settings)
-			a.report(route, k)
+			a.report(rt, k)
 		}
 		return nil
 	})
 }
 
-func (a *Auditor) report(route string, k *Keeper) {
+func (a *Auditor) report(rt string, k *Keeper) {
 	c, void := k.Calibration()
 	if c == nil && void == "" {
 		return // none was made
 	}
 	audit := k.Audit()
-	a.options.Recorder.Promise(route, c != nil && void == "", audit.MeanRecall(), audit.Evidence)
+	a.options.Recorder.Promise(rt, c != nil && void == "", audit.MeanRecall(), audit.Evidence)
 	word := void
 	if c != nil && void == "" {
 		word = c.Made.String()
 	}
-	if word == a.said[route] {
+	if word == a.said[rt] {
 		return
 	}
-	a.said[route] = word
+	a.said[rt] = word
 	if void != "" {
-		a.options.Logger.Warn("answers carry no calibration", "route", route, "reason", void)
+		a.options.Logger.Warn("answers carry no calibration", "route", rt, "reason", void)
 		return
 	}
-	a.options.Logger.Info("answers carry a calibration", "route", route, "recall", c.Recall, "k", c.K, "share", c.Share, "alpha", c.Alpha,
+	a.options.Logger.Info("answers carry a calibration", "route", rt, "recall", c.Recall, "k", c.K, "share", c.Share, "alpha", c.Alpha,
 		"queries", c.Queries, "depth", c.Rule.Depth, "made", c.Made)
 }
 
@@ -260,7 +261,7 @@ func (a *Auditor) audit(ctx context.Context, routes Holder, d drawn) {
 
 // carries reports whether the promise is of the answer: it carries it, or would if it
 // had not been proved exact.
-func (d drawn) carries(c *rerank.Calibration, r *pipeline.Route) bool {
+func (d drawn) carries(c *rerank.Calibration, r *route.Route) bool {
 	if d.certificate.Status == rerank.StatusCalibrated {
 		return d.certificate.Calibration == c
 	}
@@ -274,11 +275,11 @@ func (d drawn) carries(c *rerank.Calibration, r *pipeline.Route) bool {
 var errBusy = errors.New("the sidecar is busy")
 
 // recall is that of an answer; skipped says why it is not known.
-func (a *Auditor) recall(ctx context.Context, r *pipeline.Route, d drawn) (recall float64, skipped string) {
-	if !pipeline.FreshNow(ctx, r.Freshness) {
+func (a *Auditor) recall(ctx context.Context, r *route.Route, d drawn) (recall float64, skipped string) {
+	if !route.FreshNow(ctx, r.Freshness) {
 		return 0, SkippedBehind
 	}
-	t := r.Resident()
+	t := r.CurrentTable()
 	if t == nil {
 		return 0, SkippedFailed
 	}

@@ -15,7 +15,8 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // calibrated keeps a calibration of a route in a folder, and returns its file.
@@ -43,14 +44,14 @@ var (
 
 // served is a pipeline of a route that keeps the promise at path, with an auditor.
 type served struct {
-	*pipeline.Pipeline
+	*search.Engine
 	keeper  *calibrate.Keeper
 	auditor *calibrate.Auditor
 	counts  *counts
 	stop    func()
 }
 
-func serve(t *testing.T, path string, busy func() bool, change ...func(*pipeline.Route, *lossy)) *served {
+func serve(t *testing.T, path string, busy func() bool, change ...func(*route.Route, *lossy)) *served {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	r, store := newRoute(t, true)
@@ -64,12 +65,12 @@ func serve(t *testing.T, path string, busy func() bool, change ...func(*pipeline
 		DescribeEvery: 20 * time.Millisecond,
 	})
 	var err error
-	s.Pipeline, err = pipeline.New([]*pipeline.Route{r}, pipeline.Options{Observer: s.auditor})
+	s.Engine, err = search.New([]*route.Route{r}, search.Options{Observer: s.auditor})
 	must(t, err)
 	must(t, s.Open(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.auditor.Run(ctx, s.Pipeline) }()
+	go func() { ended <- s.auditor.Run(ctx, s.Engine) }()
 	s.stop = sync.OnceFunc(func() {
 		cancel()
 		must(t, <-ended)
@@ -79,9 +80,9 @@ func serve(t *testing.T, path string, busy func() bool, change ...func(*pipeline
 }
 
 // ask searches, waits until the answer was audited, and returns its certificate.
-func (s *served) ask(t *testing.T, q rerank.Query, change ...func(*pipeline.Request)) rerank.Certificate {
+func (s *served) ask(t *testing.T, q rerank.Query, change ...func(*search.Request)) rerank.Certificate {
 	t.Helper()
-	r := pipeline.Request{Route: "things", Query: q, K: 10}
+	r := search.Request{Route: "things", Query: q, K: 10}
 	for _, c := range change {
 		c(&r)
 	}
@@ -241,11 +242,11 @@ func TestNotAudited(t *testing.T) {
 	if s.counts.of(calibrate.SkippedLoad) != 1 {
 		t.Errorf("%d answers were left out for the load, want 1", s.counts.of(calibrate.SkippedLoad))
 	}
-	for _, change := range []func(*pipeline.Request){
-		func(r *pipeline.Request) { r.Depth = 10 },
-		func(r *pipeline.Request) { r.K = 9 },
-		func(r *pipeline.Request) { r.Filter = `{"must":[{"has_id":[1,2,3]}]}` },
-		func(r *pipeline.Request) { r.Strategy = rerank.Scan },
+	for _, change := range []func(*search.Request){
+		func(r *search.Request) { r.Depth = 10 },
+		func(r *search.Request) { r.K = 9 },
+		func(r *search.Request) { r.Filter = `{"must":[{"has_id":[1,2,3]}]}` },
+		func(r *search.Request) { r.Strategy = rerank.Scan },
 	} {
 		if c := s.ask(t, queries(20, 1, 0)[0], change); c.Status == rerank.StatusCalibrated {
 			t.Errorf("%+v", c)
@@ -261,15 +262,15 @@ func TestNotAudited(t *testing.T) {
 func TestMisfit(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		change func(*pipeline.Route, *lossy)
+		change func(*route.Route, *lossy)
 		why    string
 		keeps  bool // the depth
 	}{
-		{"as calibrated", func(*pipeline.Route, *lossy) {}, "", true},
-		{"other weights", func(r *pipeline.Route, _ *lossy) { r.Weights = rerank.GateWeights }, "weights gates", false},
-		{"less depth", func(r *pipeline.Route, _ *lossy) { r.MaxDepth, r.Depth = 20, 20 }, "max_depth 20", false},
-		{"another index", func(_ *pipeline.Route, l *lossy) { l.settings.Store(&map[string]string{"index": "hnsw, m 4"}) }, `index setting collection.index was "brute force" and is "hnsw, m 4"`, true},
-		{"more segments", func(_ *pipeline.Route, l *lossy) {
+		{"as calibrated", func(*route.Route, *lossy) {}, "", true},
+		{"other weights", func(r *route.Route, _ *lossy) { r.Weights = rerank.GateWeights }, "weights gates", false},
+		{"less depth", func(r *route.Route, _ *lossy) { r.MaxDepth, r.Depth = 20, 20 }, "max_depth 20", false},
+		{"another index", func(_ *route.Route, l *lossy) { l.settings.Store(&map[string]string{"index": "hnsw, m 4"}) }, `index setting collection.index was "brute force" and is "hnsw, m 4"`, true},
+		{"more segments", func(_ *route.Route, l *lossy) {
 			l.settings.Store(&map[string]string{"index": "brute force", "segments": "7"})
 		}, "", true},
 	} {
@@ -292,7 +293,7 @@ func TestMisfit(t *testing.T) {
 func TestIndexChanges(t *testing.T) {
 	_, path := calibrated(t, t.TempDir())
 	var store *lossy
-	s := serve(t, path, nil, func(_ *pipeline.Route, l *lossy) { store = l })
+	s := serve(t, path, nil, func(_ *route.Route, l *lossy) { store = l })
 	if _, void := s.keeper.Calibration(); void != "" {
 		t.Fatal(void)
 	}

@@ -16,7 +16,8 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // ErrInput: the route cannot be calibrated, or the queries cannot show the promise.
@@ -25,7 +26,7 @@ var ErrInput = errors.New("calibration not possible")
 // Input is what a calibration is made of.
 type Input struct {
 	// Route is not yet opened; its max_gap, timeout and failure policy are left out.
-	Route *pipeline.Route
+	Route *route.Route
 	// Queries are independent draws of what the route is asked, Source says from where.
 	Queries []rerank.Query
 	Source  string
@@ -78,7 +79,7 @@ func Run(ctx context.Context, in Input) (*Report, error) {
 type run struct {
 	Input
 	*opening
-	pipeline *pipeline.Pipeline
+	pipeline *search.Engine
 	rules    []rerank.Rule // from the most expensive to the cheapest
 	rows     int64
 	exact    exactSource
@@ -88,13 +89,13 @@ type run struct {
 
 // opening is a route as its store knows it; as its promise it promises nothing.
 type opening struct {
-	route    pipeline.Route
+	route    route.Route
 	settings map[string]string
 }
 
 func (*opening) Calibration() (*rerank.Calibration, string) { return nil, "" }
 
-func (o *opening) Opened(r *pipeline.Route, settings map[string]string) {
+func (o *opening) Opened(r *route.Route, settings map[string]string) {
 	o.route, o.settings = *r, settings
 }
 
@@ -104,16 +105,16 @@ func open(ctx context.Context, in Input) (_ *run, err error) {
 		return nil, err
 	}
 	r := &run{Input: in, opening: &opening{}, rows: -1, release: func() {}}
-	route := *in.Route
-	route.Promise, route.MaxGap, route.Timeout, route.Failure, route.ScanIfFaster = r.opening, nil, 0, pipeline.FailClosed, false
-	if r.pipeline, err = pipeline.New([]*pipeline.Route{&route}, pipeline.Options{}); err != nil {
+	rt := *in.Route
+	rt.Promise, rt.MaxGap, rt.Timeout, rt.Failure, rt.ScanIfFaster = r.opening, nil, 0, route.FailClosed, false
+	if r.pipeline, err = search.New([]*route.Route{&rt}, search.Options{}); err != nil {
 		return nil, err
 	}
 	if err := r.pipeline.Open(ctx); err != nil {
 		return nil, err
 	}
-	if d, ok := route.Store.(adapters.Describer); ok {
-		described, err := d.Describe(ctx, route.Collection)
+	if d := adapters.AbilitiesOf(rt.Store).Describe; d != nil {
+		described, err := d.Describe(ctx, rt.Collection)
 		if err != nil {
 			return nil, err
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 func promise() calibrate.Promise {
@@ -19,7 +19,7 @@ func promise() calibrate.Promise {
 }
 
 // input is a calibration of 160 queries at five depths.
-func input(r *pipeline.Route) calibrate.Input {
+func input(r *route.Route) calibrate.Input {
 	return calibrate.Input{
 		Route: r, Queries: queries(2, 160, 0), HeldOut: queries(3, 60, 0), Source: "a test", Promise: promise(),
 		Depths: []int{15, 200, 30, 100, 60}, Parallel: 2,

@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // exactSource answers queries exactly.
@@ -26,21 +26,23 @@ type exactSource interface {
 
 // exactSource is the route's table, if it keeps full precision, or the collection.
 func (r *run) exactSource() (exactSource, func(), error) {
-	if t := r.route.Resident(); t != nil {
+	if t := r.route.CurrentTable(); t != nil {
 		if Precise(t) {
 			return &tableSource{route: &r.route, table: t}, t.Release, nil
 		}
 		t.Release()
 	}
-	_, scans := r.route.Store.(adapters.Scanner)
+	scanner := adapters.AbilitiesOf(r.route.Store).Scan
 	switch {
-	case !scans:
+	case scanner == nil:
 		return nil, nil, fmt.Errorf("%w: route %q has no table in full precision, and store %q cannot list all rows; build one with `likeness index --full-precision`",
 			ErrInput, r.route.Name, r.route.StoreName)
 	case r.route.Owner != "":
 		return nil, nil, fmt.Errorf("%w: the items of route %q have several rows, which only a table keeps together; build one with `likeness index`", ErrInput, r.route.Name)
 	}
-	return &streamSource{route: &r.route, k: r.Promise.K, rows: int(r.rows)}, func() {}, nil
+	return &streamSource{
+		route: &r.route, scanner: scanner, can: rerank.AbilitiesOf(r.route.Model.Similarity), k: r.Promise.K, rows: int(r.rows),
+	}, func() {}, nil
 }
 
 // Precise reports whether exact answers can be had of a table: none of its rows is
@@ -55,7 +57,7 @@ const block = 512
 
 // tableSource scores every item of a table.
 type tableSource struct {
-	route *pipeline.Route
+	route *route.Route
 	table *table.Table
 }
 
@@ -70,8 +72,8 @@ func (s *tableSource) answer(ctx context.Context, _ int, q rerank.Query, k int) 
 // scanTable scores every item on one core, in full precision, and gives way to
 // other work after every block: unlike the pipeline's scan it is never in a hurry.
 // It ends with the error of proceed, if any.
-func scanTable(m pipeline.Model, t *table.Table, q rerank.Query, k int, proceed func() error) (exactAnswer, error) {
-	encoded, err := m.Encode(q)
+func scanTable(m route.Model, t *table.Table, q rerank.Query, k int, proceed func() error) (exactAnswer, error) {
+	encoded, err := m.Similarity.Encode(q)
 	if err != nil {
 		return exactAnswer{}, err
 	}
@@ -113,7 +115,9 @@ func push(top *rerank.TopK, id rerank.ID, score float32) {
 // streamSource reads the collection once for all queries, and keeps the best of
 // each: its memory is k rows a query and one batch of the store.
 type streamSource struct {
-	route   *pipeline.Route
+	route   *route.Route
+	scanner adapters.Scanner
+	can     rerank.Abilities
 	k       int
 	rows    int // for the progress; −1: not known
 	answers []exactAnswer
@@ -130,7 +134,7 @@ func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, j *journ
 	if s.recall(j) {
 		return nil
 	}
-	queries, err := rerank.EncodeAll(s.route.Model, all)
+	queries, err := rerank.EncodeAll(s.route.Model.Similarity, s.can.EncodeBatch, all)
 	if err != nil {
 		return err
 	}
@@ -140,7 +144,7 @@ func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, j *journ
 	}
 	done := p.begin("scoring the collection", s.rows)
 	scan := adapters.ScanRequest{Collection: s.route.Collection, Vectors: []string{s.route.Vector}}
-	err = s.route.Store.(adapters.Scanner).Scan(ctx, scan, func(rows adapters.Rows, _ string) error {
+	err = s.scanner.Scan(ctx, scan, func(rows adapters.Rows, _ string) error {
 		defer done(len(rows.IDs))
 		return s.score(ctx, rows, queries, tops)
 	})
@@ -168,28 +172,37 @@ func (s *streamSource) recall(j *journal) bool {
 
 var errRows = errors.New("rows and vectors of a scan differ")
 
-// score scores a batch of rows for every query, on every core.
+// queriesTogether is the number of queries that are scored over the same rows in
+// one call, where the similarity can.
+const queriesTogether = 32
+
+// score scores a batch of rows for every query, on every processor.
 func (s *streamSource) score(ctx context.Context, rows adapters.Rows, queries []rerank.Encoded, tops []*rerank.TopK) error {
 	if len(rows.Vectors) != 1 || rows.Vectors[0].Rows != len(rows.IDs) {
 		return fmt.Errorf("store %q: %w", s.route.StoreName, errRows)
 	}
-	features := rerank.NewMatrix(len(rows.IDs), s.route.Model.Spec().Features)
-	if err := s.route.Model.EncodeItems(features, rows.Vectors[0]); err != nil {
+	similarity := s.route.Model.Similarity
+	features := rerank.NewMatrix(len(rows.IDs), similarity.Spec().Features)
+	if err := similarity.EncodeItems(features, rows.Vectors[0]); err != nil {
 		return err
 	}
+	items := rerank.Items{Features: features}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	for n := range queries {
+	for from := 0; from < len(queries); from += queriesTogether {
+		to := min(from+queriesTogether, len(queries))
 		group.Go(func() error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			scores := make([]float32, len(rows.IDs))
-			if err := queries[n].Score(scores, rerank.Items{Features: features}); err != nil {
+			scores := make([]float32, (to-from)*len(rows.IDs))
+			if err := rerank.ScoreAll(scores, s.can.ScoreBatch, queries[from:to], items); err != nil {
 				return err
 			}
-			for i, score := range scores {
-				push(tops[n], rows.IDs[i], score)
+			for n := from; n < to; n++ {
+				for i, id := range rows.IDs {
+					push(tops[n], id, scores[(n-from)*len(rows.IDs)+i])
+				}
 			}
 			return nil
 		})

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // Keeper is the promise of a route with one model version: its calibration, read
@@ -27,8 +27,8 @@ type Keeper struct {
 	mu       sync.Mutex
 	stamp    stamp
 	report   *Report
-	broken   error           // the file cannot be read
-	route    *pipeline.Route // nil: not opened yet
+	broken   error        // the file cannot be read
+	route    *route.Route // nil: not opened yet
 	settings map[string]string
 	audit    Audit
 	unsaved  int // answers of the audit that its file lacks
@@ -67,7 +67,7 @@ func (a Audit) MeanRecall() float64 {
 	return a.RecallSum / float64(a.Audited)
 }
 
-var _ pipeline.Promise = (*Keeper)(nil)
+var _ route.Promise = (*Keeper)(nil)
 
 // Keep reads the calibration at path, of Path, if there is one. An audit of it is
 // believed at the level alpha.
@@ -84,7 +84,7 @@ func (k *Keeper) Calibration() (*rerank.Calibration, string) {
 }
 
 // Opened implements pipeline.Promise.
-func (k *Keeper) Opened(r *pipeline.Route, settings map[string]string) {
+func (k *Keeper) Opened(r *route.Route, settings map[string]string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.route, k.settings = r, stable(settings)

@@ -26,7 +26,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 func TestMain(m *testing.M) { os.Exit(servers.Isolate(m)) }
@@ -58,10 +58,9 @@ func TestQuestions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := open(t, items)
 			for _, head := range n.heads {
-				promiseKept(t, &pipeline.Route{
-					Name: questions, Collection: questions, Vector: "vector", StoreName: name, Store: store, UnitVectors: true,
-					Model: pipeline.Model{Name: "questions", Version: m.Version, Similarity: m.Similarity},
-					Table: tableOf(t, m, items), Strategy: rerank.Distilled, Head: head,
+				promiseKept(t, &route.Route{
+					Policy: route.Policy{Name: questions, Collection: questions, Vector: "vector", StoreName: name, UnitVectors: true, Strategy: rerank.Distilled, Head: head},
+					Parts:  route.Parts{Store: store, Model: route.Model{Name: "questions", Version: m.Version, Similarity: m.Similarity}, Table: tableOf(t, m, items)},
 				}, n)
 			}
 		})
@@ -69,7 +68,7 @@ func TestQuestions(t *testing.T) {
 }
 
 // promiseKept calibrates a route, and looks at what was held out.
-func promiseKept(t *testing.T, r *pipeline.Route, n asked) {
+func promiseKept(t *testing.T, r *route.Route, n asked) {
 	t.Helper()
 	all := vectors(t, "test_vectors.npy", 1)
 	order := rand.New(rand.NewPCG(1, 2)).Perm(all.Rows)

@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/table"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 const dim, items, version = 8, 1000, "0123456789abcdef"
@@ -75,16 +75,16 @@ func (l *lossy) Describe(ctx context.Context, collection string) (adapters.Descr
 }
 
 // newRoute is a route over a lossy store, with a table or without.
-func newRoute(t testing.TB, withTable bool) (*pipeline.Route, *lossy) {
+func newRoute(t testing.TB, withTable bool) (*route.Route, *lossy) {
 	t.Helper()
 	sim, err := dot.New(dot.Config{Dim: dim}, nil)
 	must(t, err)
 	vectors := normal(1, items)
 	store := &lossy{Store: embedded.New()}
 	must(t, store.Load("things", embedded.Collection{Fields: []embedded.Field{{Vectors: vectors}}}))
-	r := &pipeline.Route{
-		Name: "things", Collection: "things", StoreName: "files", Store: store, Placement: pipeline.PlacementStored,
-		Model: pipeline.Model{Name: "dot", Version: version, Similarity: sim}, Strategy: rerank.Average, Depth: 100,
+	r := &route.Route{
+		Policy: route.Policy{Name: "things", Collection: "things", StoreName: "files", Placement: route.PlacementStored, Strategy: rerank.Average, Depth: 100},
+		Parts:  route.Parts{Store: store, Model: route.Model{Name: "dot", Version: version, Similarity: sim}},
 	}
 	if withTable {
 		features := rerank.NewMatrix(items, sim.Spec().Features)
@@ -95,7 +95,7 @@ func newRoute(t testing.TB, withTable bool) (*pipeline.Route, *lossy) {
 		}
 		r.Table, err = table.FromMemory(table.Meta{Model: "dot", ModelVersion: version, Collection: "things"}, all, features, nil)
 		must(t, err)
-		r.Placement = pipeline.PlacementTable
+		r.Placement = route.PlacementTable
 	}
 	return r, store
 }

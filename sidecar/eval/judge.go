@@ -30,7 +30,7 @@ func newJudge(in *Input, rows []int) *judge {
 		popularity = "training_pairs"
 	}
 	j.report = &Report{
-		Model: Model{Name: in.Model.Name, Version: in.Model.Version, Kind: in.Model.Spec().Kind},
+		Model: Model{Name: in.Model.Name, Version: in.Model.Version, Kind: in.Model.Similarity.Spec().Kind},
 		K:     in.K, BaselineName: in.Baseline.Name,
 		Method: Method{
 			Metric: fmt.Sprintf("mrr@%d", in.K), Confidence: in.Confidence, Resamples: j.sampler.resamples,
@@ -87,7 +87,7 @@ func (j *judge) intervals(ctx context.Context, values map[string][]float64) (map
 // is the only one, before anything is ranked.
 func (j *judge) judge(ctx context.Context, c Contender, only bool) error {
 	in := j.in.with(c.Model)
-	spec := c.Model.Spec()
+	spec := c.Model.Similarity.Spec()
 	r := ModelReport{
 		Model: Model{Name: c.Model.Name, Version: c.Model.Version, Kind: spec.Kind}, Class: classOf(spec, c.Traits),
 		Parameters: c.Traits.Parameters, OneProbe: spec.SingleInnerProduct, Spectrum: c.Traits.Spectrum,

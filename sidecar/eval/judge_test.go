@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/eval"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // The same seed gives the same report; the verdict names the simplest model that
@@ -163,7 +163,7 @@ func TestSpectrum(t *testing.T) {
 func TestEqualQueriesAreOneCluster(t *testing.T) {
 	in := world(t)
 	copy(in.Queries.Row(1), in.Queries.Row(0))
-	in.Baseline = pipeline.Model{}
+	in.Baseline = route.Model{}
 	r, err := eval.Run(t.Context(), in)
 	if err != nil || r.Method.Clusters != 18 || r.Verdict.Answer != "" || r.Verdict.Choose != "flipped" {
 		t.Errorf("%+v %+v %v", r.Method, r.Verdict, err)

@@ -12,12 +12,12 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // Input is what an evaluation compares.
 type Input struct {
-	Model  pipeline.Model
+	Model  route.Model
 	Traits Traits // of Model
 	// Vectors are the behavioural vectors of Model; nil: it has none.
 	Vectors *maxsim.Vectors
@@ -36,7 +36,7 @@ type Input struct {
 	K          int
 	Every      int // every nth query row; 0 and 1 are all
 	// Baseline is what the models are compared with; a nil Similarity is nothing.
-	Baseline pipeline.Model
+	Baseline route.Model
 	Trials   []Trial
 	// Resamples of the bootstrap, 0: 2,000; fewer where queries are many.
 	// Confidence of the intervals, 0: .95. Seed of the draws.
@@ -48,7 +48,7 @@ type Input struct {
 
 // Contender is one of several models.
 type Contender struct {
-	Model   pipeline.Model
+	Model   route.Model
 	Traits  Traits
 	Vectors *maxsim.Vectors // of Model; nil: it has none
 }
@@ -81,13 +81,13 @@ func Run(ctx context.Context, in Input) (*Report, error) {
 }
 
 // with is the input of one model.
-func (in Input) with(m pipeline.Model) Input {
+func (in Input) with(m route.Model) Input {
 	in.Model = m
 	return in
 }
 
 func (in Input) check() error {
-	spec := in.Model.Spec()
+	spec := in.Model.Similarity.Spec()
 	switch {
 	case in.K < 1:
 		return fmt.Errorf("%w: k is %d; ask for 1 at least", ErrInput, in.K)
@@ -144,7 +144,7 @@ const block = 512
 
 // Features computes every item's feature row, into a table in memory. With
 // behavioural vectors an item has a row of each of them too.
-func Features(ctx context.Context, m pipeline.Model, items rerank.Matrix, ids []rerank.ID, v *maxsim.Vectors, p Progress) (*table.Table, error) {
+func Features(ctx context.Context, m route.Model, items rerank.Matrix, ids []rerank.ID, v *maxsim.Vectors, p Progress) (*table.Table, error) {
 	if ids == nil {
 		ids = rowIDs(items.Rows)
 	}
@@ -152,11 +152,11 @@ func Features(ctx context.Context, m pipeline.Model, items rerank.Matrix, ids []
 	if v != nil {
 		items, starts = v.Behind(items, ids)
 	}
-	features := rerank.NewMatrix(items.Rows, m.Spec().Features)
+	features := rerank.NewMatrix(items.Rows, m.Similarity.Spec().Features)
 	done := p.begin("encoding items with "+m.Name, items.Rows)
 	err := parallel(ctx, (items.Rows+block-1)/block, func(_, b int) error {
 		from, to := b*block, min((b+1)*block, items.Rows)
-		if err := m.EncodeItems(features.Slice(from, to), items.Slice(from, to)); err != nil {
+		if err := m.Similarity.EncodeItems(features.Slice(from, to), items.Slice(from, to)); err != nil {
 			return fmt.Errorf("encoding items %d to %d: %w", from, to-1, err)
 		}
 		done(to - from)
@@ -165,7 +165,7 @@ func Features(ctx context.Context, m pipeline.Model, items rerank.Matrix, ids []
 	if err != nil {
 		return nil, err
 	}
-	meta := table.Meta{Model: m.Name, ModelVersion: m.Version, Kind: string(m.Spec().Kind), Collection: collection}
+	meta := table.Meta{Model: m.Name, ModelVersion: m.Version, Kind: string(m.Similarity.Spec().Kind), Collection: collection}
 	return table.FromMemory(meta, ids, features, starts)
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/eval"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 const dim = 4
@@ -32,7 +32,7 @@ func matrix(rows int, seed uint64) rerank.Matrix {
 }
 
 // flipped is φ(q, x) = −⟨q, x⟩ on unit vectors: cosine upside down.
-func flipped(t *testing.T) pipeline.Model {
+func flipped(t *testing.T) route.Model {
 	t.Helper()
 	w := tensor.Tensor{Shape: []int{dim, dim}, Data: make([]float32, dim*dim)}
 	for i := range dim {
@@ -42,16 +42,16 @@ func flipped(t *testing.T) pipeline.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pipeline.Model{Name: "flipped", Version: "1", Similarity: s}
+	return route.Model{Name: "flipped", Version: "1", Similarity: s}
 }
 
-func cosine(t *testing.T) pipeline.Model {
+func cosine(t *testing.T) route.Model {
 	t.Helper()
 	s, err := dot.New(dot.Config{Dim: dim, Normalise: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pipeline.Model{Name: "cosine", Similarity: s}
+	return route.Model{Name: "cosine", Similarity: s}
 }
 
 // world is a model that puts the items of least cosine first, with pairs that
@@ -115,7 +115,7 @@ func TestRun(t *testing.T) {
 
 func TestRunTakesEveryNthQuery(t *testing.T) {
 	in := world(t)
-	in.Every, in.Baseline = 6, pipeline.Model{}
+	in.Every, in.Baseline = 6, route.Model{}
 	r, err := eval.Run(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 	in := world(t)
 	in.Trials = []eval.Trial{{Name: "distilled:5", Strategy: rerank.Distilled, Depth: 5}}
-	if _, err := eval.Run(t.Context(), in); !errors.Is(err, pipeline.ErrSetup) {
+	if _, err := eval.Run(t.Context(), in); !errors.Is(err, route.ErrSetup) {
 		t.Errorf("a strategy that the model lacks: got %v, want ErrSetup", err)
 	}
 	in = world(t)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // placed is where the best of a query's relevant items stands among all items.
@@ -38,7 +38,7 @@ const (
 )
 
 // scanAll ranks all items for every query.
-func (in *Input) scanAll(ctx context.Context, m pipeline.Model, t *table.Table, rows []int, queries []rerank.Query) (*scan, error) {
+func (in *Input) scanAll(ctx context.Context, m route.Model, t *table.Table, rows []int, queries []rerank.Query) (*scan, error) {
 	s := &scan{rankings: make([]Ranking, len(queries)), placed: make([]placed, len(queries)), samples: make([]sample, len(queries))}
 	every := max(1, len(queries)/sampledQueries)
 	done := in.Progress.begin("ranking all items by "+m.Name, len(queries))
@@ -66,8 +66,8 @@ func (in *Input) scanAll(ctx context.Context, m pipeline.Model, t *table.Table, 
 	return s, nil
 }
 
-func scoreAll(m pipeline.Model, t *table.Table, q rerank.Query, scores []float32) error {
-	encoded, err := m.Encode(q)
+func scoreAll(m route.Model, t *table.Table, q rerank.Query, scores []float32) error {
+	encoded, err := m.Similarity.Encode(q)
 	if err != nil {
 		return err
 	}
@@ -198,20 +198,20 @@ type GateUsage struct {
 }
 
 // gateUsage explains the best items of some queries; nil for a kind without gates.
-func (in *Input) gateUsage(m pipeline.Model, t *table.Table, queries []rerank.Query, rankings []Ranking) (*GateUsage, error) {
-	spec := m.Spec()
+func (in *Input) gateUsage(m route.Model, t *table.Table, queries []rerank.Query, rankings []Ranking) (*GateUsage, error) {
+	spec := m.Similarity.Spec()
 	if spec.Kind != rerank.KindMoL || spec.PairsQuery*spec.PairsItem == 0 {
 		return nil, nil //nolint:nilnil // no gates, and no failure
 	}
 	g := &GateUsage{PairsQuery: spec.PairsQuery, PairsItem: spec.PairsItem, Mean: make([]float64, spec.PairsQuery*spec.PairsItem)}
 	n := 0.0
 	for i := 0; i < len(queries); i += max(1, len(queries)/sampledQueries) {
-		encoded, err := m.Encode(queries[i])
+		encoded, err := m.Similarity.Encode(queries[i])
 		if err != nil {
 			return nil, err
 		}
-		explainer, ok := encoded.(rerank.Explainer)
-		if !ok {
+		explainer := rerank.EncodedAbilitiesOf(encoded).Explain
+		if explainer == nil {
 			return nil, nil //nolint:nilnil // likewise
 		}
 		g.Queries++

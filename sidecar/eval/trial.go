@@ -12,7 +12,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // Names of the collections of the embedded store that trials search.
@@ -31,7 +32,7 @@ type bench struct {
 	judge    *judge
 	store    *embedded.Store
 	derived  []rerank.Field // of the companion
-	pipeline *pipeline.Pipeline
+	pipeline *search.Engine
 }
 
 // open makes the pipeline of all trials. It refuses, before anything is ranked, a
@@ -40,7 +41,7 @@ func (b *bench) open(ctx context.Context) error {
 	if err := b.load(); err != nil {
 		return err
 	}
-	routes := make([]*pipeline.Route, len(b.in.Trials))
+	routes := make([]*route.Route, len(b.in.Trials))
 	for i, t := range b.in.Trials {
 		var err error
 		if routes[i], err = b.route(t); err != nil {
@@ -48,7 +49,7 @@ func (b *bench) open(ctx context.Context) error {
 		}
 	}
 	var err error
-	if b.pipeline, err = pipeline.New(routes, pipeline.Options{}); err != nil {
+	if b.pipeline, err = search.New(routes, search.Options{}); err != nil {
 		return err
 	}
 	return b.pipeline.Open(ctx)
@@ -71,7 +72,7 @@ func (b *bench) run(ctx context.Context) (Strategies, error) {
 func (b *bench) load() error {
 	b.store = embedded.New()
 	metric := adapters.InnerProduct
-	if b.in.Model.Spec().Normalise {
+	if b.in.Model.Similarity.Spec().Normalise {
 		metric = adapters.Cosine // holds unit vectors, normalised again in float32
 	}
 	stored := embedded.Field{VectorField: adapters.VectorField{Metric: metric}, Vectors: b.in.Items}
@@ -79,8 +80,8 @@ func (b *bench) load() error {
 	if err != nil {
 		return err
 	}
-	d, ok := b.in.Model.Similarity.(rerank.Deriver)
-	if !ok {
+	d := rerank.AbilitiesOf(b.in.Model.Similarity).Derive
+	if d == nil {
 		return nil
 	}
 	b.derived = slices.DeleteFunc(slices.Clone(d.Fields()), func(f rerank.Field) bool { return !b.wanted(f) })
@@ -127,19 +128,16 @@ func (t Trial) weights() rerank.Weights {
 	return t.Weights
 }
 
-func (b *bench) route(t Trial) (*pipeline.Route, error) {
-	r := &pipeline.Route{
-		Name: t.Name, Collection: collection, StoreName: "embedded", Store: b.store, Model: b.in.Model,
-		Placement: pipeline.PlacementTable, Table: b.table,
-		Strategy: t.Strategy, Depth: t.Depth, AverageDepth: t.AverageDepth, Weights: t.weights(), Head: t.Head,
-		Timeout: time.Hour, ExactSearch: true, UnitVectors: b.in.Model.Spec().Normalise,
-		Failure: pipeline.FailClosed, MaxK: math.MaxInt32, MaxDepth: math.MaxInt32,
+func (b *bench) route(t Trial) (*route.Route, error) {
+	r := &route.Route{
+		Policy: route.Policy{Name: t.Name, Collection: collection, StoreName: "embedded", Placement: route.PlacementTable, Strategy: t.Strategy, Depth: t.Depth, AverageDepth: t.AverageDepth, Weights: t.weights(), Head: t.Head, Timeout: time.Hour, ExactSearch: true, UnitVectors: b.in.Model.Similarity.Spec().Normalise, Failure: route.FailClosed, MaxK: math.MaxInt32, MaxDepth: math.MaxInt32},
+		Parts:  route.Parts{Store: b.store, Model: b.in.Model, Table: b.table},
 	}
 	if slices.ContainsFunc(b.derived, func(f rerank.Field) bool { return slices.Contains(f.Strategies, t.Strategy) }) {
 		r.Companion = companion
 	}
 	if t.Strategy == Stored {
-		s := b.in.Model.Spec()
+		s := b.in.Model.Similarity.Spec()
 		if s.QueryDim != s.ItemDim {
 			return nil, fmt.Errorf("%w: strategy %s: queries have dimension %d and items %d", ErrInput, t.Name, s.QueryDim, s.ItemDim)
 		}
@@ -149,14 +147,14 @@ func (b *bench) route(t Trial) (*pipeline.Route, error) {
 }
 
 // trial asks every query of a route, from one goroutine a core.
-func (b *bench) trial(ctx context.Context, p *pipeline.Pipeline, t Trial) (Outcome, error) {
-	route := t.Name
-	answers := make([]pipeline.Answer, len(b.queries))
+func (b *bench) trial(ctx context.Context, p *search.Engine, t Trial) (Outcome, error) {
+	rt := t.Name
+	answers := make([]search.Answer, len(b.queries))
 	took := make([]time.Duration, len(b.queries))
-	done := b.in.Progress.begin("searching by "+route, len(b.queries))
+	done := b.in.Progress.begin("searching by "+rt, len(b.queries))
 	err := parallel(ctx, len(b.queries), func(_, i int) (err error) {
 		start := time.Now()
-		answers[i], err = p.Search(ctx, pipeline.Request{Route: route, Query: b.queries[i], K: b.in.K})
+		answers[i], err = p.Search(ctx, search.Request{Route: rt, Query: b.queries[i], K: b.in.K})
 		took[i] = time.Since(start)
 		done(1)
 		if err != nil {
@@ -172,7 +170,7 @@ func (b *bench) trial(ctx context.Context, p *pipeline.Pipeline, t Trial) (Outco
 	return o, err
 }
 
-func (b *bench) outcome(ctx context.Context, answers []pipeline.Answer, took []time.Duration) (Outcome, error) {
+func (b *bench) outcome(ctx context.Context, answers []search.Answer, took []time.Duration) (Outcome, error) {
 	var o Outcome
 	rankings := make([]Ranking, len(answers))
 	for i, a := range answers {
@@ -218,9 +216,9 @@ func (s storedFirst) Spec() rerank.Spec {
 	return spec
 }
 
-// VectorsDigest is that of the similarity.
+// VectorsDigest returns the digest of the similarity's own vectors, "" if it has none.
 func (s storedFirst) VectorsDigest() string {
-	if v, ok := s.Similarity.(interface{ VectorsDigest() string }); ok {
+	if v := rerank.AbilitiesOf(s.Similarity).Vectors; v != nil {
 		return v.VectorsDigest()
 	}
 	return ""

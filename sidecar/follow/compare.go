@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // compareRows is the number of rows of a page of a comparison.
@@ -47,7 +47,7 @@ func (d *Drift) add(o Drift) {
 // and compared in the table's format, derived vectors and payloads as stored. A
 // row that is written meanwhile can count. It returns ErrRoute, or the store's
 // error.
-func Compare(ctx context.Context, r *pipeline.Route, progress index.Progress) (Drift, error) {
+func Compare(ctx context.Context, r *route.Route, progress index.Progress) (Drift, error) {
 	if !fromRows(r) || r.Store == nil {
 		return Drift{}, fmt.Errorf("%w: route %q has items of several rows or by a ranker's scores, or no store", ErrRoute, r.Name)
 	}
@@ -164,7 +164,7 @@ func (c *comparison) forward(ctx context.Context, cursor string, yield func(page
 
 // compare finds the rows whose derived rows are not what they should be.
 func (d *derived) compare(ctx context.Context, r rows) (ids []rerank.ID, drift Drift, err error) {
-	if t := d.route.Resident(); t != nil {
+	if t := d.route.CurrentTable(); t != nil {
 		ids, drift = compareTable(t, r)
 		t.Release()
 	}
@@ -272,7 +272,7 @@ func sameVectors(want []rerank.Matrix, i int, have []rerank.Matrix, at int) bool
 
 // tableRows finds the rows of a table that the collection does not have.
 func (c *comparison) tableRows(ctx context.Context, i int, yield func(page) error) error {
-	t := c.all[i].route.Resident()
+	t := c.all[i].route.CurrentTable()
 	if t == nil {
 		return table.ErrClosed
 	}
@@ -295,7 +295,7 @@ func (c *comparison) tableRows(ctx context.Context, i int, yield func(page) erro
 // companionRows finds the rows of a companion that the collection does not have.
 func (c *comparison) companionRows(ctx context.Context, i int, cursor string, yield func(page) error) error {
 	name := c.all[i].route.Companion
-	t := c.all[i].route.Resident() // its rows were counted
+	t := c.all[i].route.CurrentTable() // its rows were counted
 	if t != nil {
 		defer t.Release()
 	}

@@ -10,20 +10,20 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // derived is what a route has derived from its collection: a table, a companion,
 // or both. It is used by one goroutine at a time.
 type derived struct {
-	route   *pipeline.Route
+	route   *route.Route
 	store   adapters.Store
 	fetcher adapters.Fetcher
 	fields  []rerank.Field  // of the companion; nil: not asked yet
 	schema  adapters.Schema // of the companion
 }
 
-func newDerived(store adapters.Store, r *pipeline.Route) (*derived, error) {
+func newDerived(store adapters.Store, r *route.Route) (*derived, error) {
 	d := &derived{route: r, store: store}
 	var ok bool
 	if d.fetcher, ok = store.(adapters.Fetcher); !ok {
@@ -83,7 +83,7 @@ type rows struct {
 
 // encode derives from rows; vectors are of the route's field.
 func (d *derived) encode(ctx context.Context, r adapters.Rows, vectors rerank.Matrix) (rows, error) {
-	if dim := d.route.Model.Spec().ItemDim; vectors.Cols != dim && vectors.Rows > 0 {
+	if dim := d.route.Model.Similarity.Spec().ItemDim; vectors.Cols != dim && vectors.Rows > 0 {
 		return rows{}, fmt.Errorf("%w: vectors %q of collection %q have dimension %d, model %s takes %d",
 			adapters.ErrDimension, d.route.Vector, d.route.Collection, vectors.Cols, d.route.Model.Name, dim)
 	}

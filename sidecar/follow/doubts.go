@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // patience is how long a write may be on its way before it is taken for one that
@@ -36,7 +36,7 @@ type round struct {
 	over    chan struct{} // closed when no write of the round, or of one before it, is on its way
 }
 
-var _ pipeline.Doubt = (*round)(nil)
+var _ route.Doubt = (*round)(nil)
 
 // begin notes a write on its way. The caller calls end when the database has
 // answered; calls after the first change nothing. A write that was carried out has
@@ -168,7 +168,7 @@ func (r *round) Cleared(ctx context.Context) bool {
 
 // look judges whether derived data is fresh: known says so of all writes but the
 // doubtful ones.
-func look(known bool, d *doubts) (fresh bool, doubt pipeline.Doubt) {
+func look(known bool, d *doubts) (fresh bool, doubt route.Doubt) {
 	if !known {
 		return false, nil
 	}

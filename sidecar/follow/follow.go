@@ -18,10 +18,10 @@ import (
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/journal"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-var _ pipeline.Freshness = (*keeper)(nil)
+var _ route.Freshness = (*keeper)(nil)
 
 // The errors of this package; those of the store pass through wrapped.
 var (
@@ -52,7 +52,7 @@ type Options struct {
 // Route is a route and how it is followed; of several on one collection the
 // shortest budget and interval and the least rate hold.
 type Route struct {
-	*pipeline.Route
+	*route.Route
 	// WriteBudget is the most that a write is kept back for the journal; 0: as long
 	// as that takes.
 	WriteBudget time.Duration
@@ -64,18 +64,18 @@ type Route struct {
 }
 
 // Derives says whether a route has something that was derived from its collection.
-func Derives(r *pipeline.Route) bool {
+func Derives(r *route.Route) bool {
 	return r.Store != nil && (r.Table != nil || r.Live != nil || r.Companion != "")
 }
 
 // Followed says whether a route has something that can follow its collection: of
 // each of its rows all that was derived can be derived again, from that row alone.
-func Followed(r *pipeline.Route) bool {
+func Followed(r *route.Route) bool {
 	return fromRows(r) && r.Store != nil && (r.Live != nil || r.Companion != "")
 }
 
 // fromRows: what a route derives of an item follows from one row of its collection.
-func fromRows(r *pipeline.Route) bool { return r.Owner == "" && !r.Behavioural() && !r.Asked() }
+func fromRows(r *route.Route) bool { return r.Owner == "" && !r.HasBehaviouralVectors() && !r.NeedsRankerToEncode() }
 
 // Follower follows the collections of one store, and knows when one was written to
 // that something cannot follow. It is safe for concurrent use.
@@ -196,12 +196,12 @@ func (f *Follower) addKeeper(r Route) error {
 }
 
 // follows says whether what a route has is to follow its collection.
-func (f *Follower) follows(r *pipeline.Route) bool { return f.o.Dir != "" && Followed(r) }
+func (f *Follower) follows(r *route.Route) bool { return f.o.Dir != "" && Followed(r) }
 
 // freshness is that of all that a route derives: of what follows, of what cannot,
 // or of both. It is nil where it derives nothing.
-func (f *Follower) freshness(r *pipeline.Route) (pipeline.Freshness, error) {
-	var followed pipeline.Freshness
+func (f *Follower) freshness(r *route.Route) (route.Freshness, error) {
+	var followed route.Freshness
 	if k := f.keepers[r.Collection]; k != nil && f.follows(r) {
 		followed = k
 	}
@@ -301,7 +301,7 @@ func (f *Follower) Reconcile(ctx context.Context, collection string) (map[string
 // compared it is not fresh. A route that has nothing to follow only takes the other
 // out. It returns ErrRoute if nothing was followed of its collection when the
 // follower was made. Until Quiet, the other's table may still be read.
-func (f *Follower) Replace(r *pipeline.Route) error {
+func (f *Follower) Replace(r *route.Route) error {
 	k := f.keepers[r.Collection]
 	if k == nil && f.follows(r) {
 		return fmt.Errorf("%w: route %q: nothing of collection %q was followed when the sidecar started; start it again", ErrRoute, r.Name, r.Collection)
@@ -322,7 +322,7 @@ func (f *Follower) Replace(r *pipeline.Route) error {
 
 // Freshness is what Replace will set; nil where it will set none. Writes that come
 // from now on are noted. It returns why the state of the collection cannot be read.
-func (f *Follower) Freshness(r *pipeline.Route) (pipeline.Freshness, error) { return f.freshness(r) }
+func (f *Follower) Freshness(r *route.Route) (route.Freshness, error) { return f.freshness(r) }
 
 // Quiet waits until nothing reads or writes what was replaced before the call: its
 // table may be closed then. It returns the context's error.

@@ -14,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/journal"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // TestFollows: whatever the order of writes in flight, what is derived ends in the
@@ -373,7 +373,7 @@ func TestUnfit(t *testing.T) {
 	l, err := table.OpenLive(path, table.Expect{}, table.LiveOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, l.Close()) })
-	r := &pipeline.Route{Name: "r", Collection: items, Vector: "vec", Store: w.db, Model: w.model, Live: l}
+	r := &route.Route{Policy: route.Policy{Name: "r", Collection: items, Vector: "vec"}, Parts: route.Parts{Store: w.db, Model: w.model, Live: l}}
 	o := follow.Options{Store: w.db, Dir: t.TempDir(), Applied: true, OnRequest: true}
 	open := func() *follow.Follower {
 		f, err := follow.New(o, []follow.Route{{Route: r}})
@@ -419,11 +419,11 @@ var first0 = float32(rand.New(rand.NewPCG(0, 3)).NormFloat64())
 func TestRefuses(t *testing.T) {
 	w := newWorld(t, 1)
 	r := w.route(t, "")
-	bare := &pipeline.Route{Name: "r", Collection: items, Store: w.db, Model: w.model}
+	bare := &route.Route{Policy: route.Policy{Name: "r", Collection: items}, Parts: route.Parts{Store: w.db, Model: w.model}}
 	if _, err := follow.New(follow.Options{Store: w.db, Dir: t.TempDir()}, []follow.Route{{Route: bare}}); !errors.Is(err, follow.ErrRoute) {
 		t.Errorf("nothing derived: %v", err)
 	}
-	several := &pipeline.Route{Name: "r", Collection: items, Store: w.db, Model: w.model, Live: r.Live, Owner: "item"}
+	several := &route.Route{Policy: route.Policy{Name: "r", Collection: items, Owner: "item"}, Parts: route.Parts{Store: w.db, Model: w.model, Live: r.Live}}
 	if _, err := w.follow(t, several).Reconcile(t.Context(), items); !errors.Is(err, follow.ErrRoute) {
 		t.Errorf("items of several rows: %v", err)
 	}

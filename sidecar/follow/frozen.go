@@ -18,7 +18,7 @@ import (
 	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/internal/statedir"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // frozen knows when collections were written to last of which something was
@@ -55,8 +55,8 @@ type clock struct {
 type old struct {
 	clock      *clock
 	collection string
-	built      int64              // when that was begun to be built; 0: not known
-	followed   pipeline.Freshness // of what can follow beside it; nil: there is nothing
+	built      int64           // when that was begun to be built; 0: not known
+	followed   route.Freshness // of what can follow beside it; nil: there is nothing
 	remedy     string
 	since      atomic.Int64 // when it was first seen to be outlived; 0: it was not
 }
@@ -69,7 +69,7 @@ func (o *old) Fresh() bool {
 
 // Look implements pipeline.Freshness. It looks for doubtful writes first: one that
 // turns out to be carried out in between has set the clock by then.
-func (o *old) Look() (fresh bool, doubt pipeline.Doubt) {
+func (o *old) Look() (fresh bool, doubt route.Doubt) {
 	fresh, doubt = look(true, o.clock.doubts)
 	if !fresh || o.outlived() {
 		return false, nil
@@ -116,7 +116,7 @@ func (c *clock) written() {
 
 // of is the Freshness of what a route has that cannot follow, nil if there is no
 // such thing. From now on writes to its collection are noted.
-func (f *frozen) of(r *pipeline.Route, followed bool) (*old, error) {
+func (f *frozen) of(r *route.Route, followed bool) (*old, error) {
 	if !Derives(r) || followed && r.Table == nil {
 		return nil, nil //nolint:nilnil // all that it has can follow
 	}
@@ -135,8 +135,8 @@ func (f *frozen) of(r *pipeline.Route, followed bool) (*old, error) {
 
 // built is when a route's table was begun to be built. A companion has no such
 // time: where one cannot follow, every write that is known of counts.
-func built(r *pipeline.Route) int64 {
-	t := r.Resident()
+func built(r *route.Route) int64 {
+	t := r.CurrentTable()
 	if t == nil {
 		return 0
 	}
@@ -169,7 +169,7 @@ func (f *frozen) open(collection string) (*clock, error) {
 }
 
 // adopt puts what a route has in the place of what it had.
-func (f *frozen) adopt(r *pipeline.Route, fresh pipeline.Freshness) {
+func (f *frozen) adopt(r *route.Route, fresh route.Freshness) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.all, r.Name)
@@ -214,10 +214,10 @@ func (f *frozen) start(ctx context.Context) {
 func (f *frozen) tell() {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	for route, o := range f.all {
+	for name, o := range f.all {
 		if o.outlived() && o.since.CompareAndSwap(0, o.clock.last.Load()) {
 			f.log.Warn("the collection was written to, and what was derived from it cannot follow; no answer from that is exact or calibrated",
-				"route", route, "collection", o.collection, "remedy", o.remedy)
+				"route", name, "collection", o.collection, "remedy", o.remedy)
 		}
 	}
 }
@@ -262,10 +262,10 @@ func (c *clock) keep(d disk.Disk, last bool) error {
 func (f *frozen) status(all []Status) []Status {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	for route, o := range f.all {
-		i := slices.IndexFunc(all, func(s Status) bool { return s.Route == route })
+	for rt, o := range f.all {
+		i := slices.IndexFunc(all, func(s Status) bool { return s.Route == rt })
 		if i < 0 {
-			i, all = len(all), append(all, Status{Route: route})
+			i, all = len(all), append(all, Status{Route: rt})
 		}
 		if !o.outlived() {
 			continue

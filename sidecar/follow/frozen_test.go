@@ -10,11 +10,11 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/journal"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // fixed is a route with a table that is not live, built at the time.
-func (w *world) fixed(t testing.TB, built time.Time) *pipeline.Route {
+func (w *world) fixed(t testing.TB, built time.Time) *route.Route {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "t")
 	out, err := table.NewWriter(path, table.Meta{
@@ -26,7 +26,7 @@ func (w *world) fixed(t testing.TB, built time.Time) *pipeline.Route {
 	opened, err := table.Open(path, table.Expect{})
 	must(t, err)
 	t.Cleanup(func() { must(t, opened.Close()) })
-	return &pipeline.Route{Name: "r", Collection: items, Vector: "vec", Store: w.db, Model: w.model, Table: opened, Placement: pipeline.PlacementTable}
+	return &route.Route{Policy: route.Policy{Name: "r", Collection: items, Vector: "vec", Placement: route.PlacementTable}, Parts: route.Parts{Store: w.db, Model: w.model, Table: opened}}
 }
 
 // TestFrozen: what cannot follow is fresh until the first write that is seen, in
@@ -35,7 +35,7 @@ func TestFrozen(t *testing.T) {
 	w := newWorld(t, 3)
 	before, after := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	for _, dir := range []string{"", t.TempDir()} {
-		open := func(r *pipeline.Route) *follow.Follower {
+		open := func(r *route.Route) *follow.Follower {
 			f, err := follow.New(follow.Options{Store: w.db, Dir: dir}, []follow.Route{{Route: r}})
 			must(t, err)
 			return f

@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/journal"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 const (
@@ -169,7 +169,7 @@ func (k *keeper) start(ctx context.Context) {
 	go k.run(ctx)
 }
 
-func (k *keeper) replace(r *pipeline.Route) error {
+func (k *keeper) replace(r *route.Route) error {
 	d, err := newDerived(k.o.Store, r)
 	if err != nil {
 		return err
@@ -342,7 +342,7 @@ func (k *keeper) Fresh() bool {
 
 // Look implements pipeline.Freshness. It looks for doubtful writes first: one that
 // turns out to be carried out in between is pending by then.
-func (k *keeper) Look() (fresh bool, doubt pipeline.Doubt) {
+func (k *keeper) Look() (fresh bool, doubt route.Doubt) {
 	fresh, doubt = look(true, k.doubts)
 	k.mu.Lock()
 	defer k.mu.Unlock()

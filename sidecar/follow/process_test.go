@@ -20,7 +20,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/index"
 	"github.com/likenessdb/likeness/sidecar/journal"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // link is how a process reaches the database.
@@ -62,7 +62,7 @@ type process struct {
 	world *world
 	disk  *powerloss.Disk // of the table and of the follower's folder
 	link  *link
-	route *pipeline.Route
+	route *route.Route
 	f     *follow.Follower
 }
 
@@ -86,9 +86,9 @@ func startProcess(t *testing.T, w *world, d *powerloss.Disk, down bool, change .
 	p.link.down.Store(down)
 	live, err := table.OpenLive(filepath.Join(d.Root(), tableFile), table.Expect{}, table.LiveOptions{Disk: d, CompactShare: -1})
 	must(t, err)
-	p.route = &pipeline.Route{
-		Name: "r", Collection: items, Vector: "vec", StoreName: "main", Store: p.link, Model: w.model, Live: live, Companion: companion,
-		Placement: pipeline.PlacementTable,
+	p.route = &route.Route{
+		Policy: route.Policy{Name: "r", Collection: items, Vector: "vec", StoreName: "main", Companion: companion, Placement: route.PlacementTable},
+		Parts:  route.Parts{Store: p.link, Model: w.model, Live: live},
 	}
 	o := follow.Options{Store: p.link, Dir: filepath.Join(d.Root(), "state"), Disk: d, Applied: true, OnRequest: true}
 	r := follow.Route{Route: p.route}
@@ -166,8 +166,9 @@ func (p *process) expect(t *testing.T, when string, want state) {
 	t.Helper()
 	synctest.Wait()
 	s := p.f.Status()[0]
-	d, err := follow.Compare(t.Context(), &pipeline.Route{
-		Name: "r", Collection: items, Vector: "vec", Store: p.world.db, Model: p.route.Model, Live: p.route.Live, Companion: companion,
+	d, err := follow.Compare(t.Context(), &route.Route{
+		Policy: route.Policy{Name: "r", Collection: items, Vector: "vec", Companion: companion},
+		Parts:  route.Parts{Store: p.world.db, Model: p.route.Model, Live: p.route.Live},
 	}, nil)
 	must(t, err)
 	have := state{s.Pending, s.Stale, p.route.Freshness.Fresh(), d.Differing()}

@@ -9,7 +9,7 @@ import (
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/journal"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // refusable are writes whose rows are named, chosen by a filter, or any.
@@ -124,7 +124,7 @@ func TestFrozenRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(statedir.Collection(dir, items), "written.json")
 	built := time.Now().Add(-time.Hour)
-	open := func() (*follow.Follower, *pipeline.Route) {
+	open := func() (*follow.Follower, *route.Route) {
 		t.Helper()
 		r := w.fixed(t, built)
 		f, err := follow.New(follow.Options{Store: w.db, Dir: dir}, []follow.Route{{Route: r}})

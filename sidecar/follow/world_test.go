@@ -20,7 +20,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -76,7 +76,7 @@ const items, companion = "items", "items_mol"
 // world is a collection, the companion and the table of a Mixture-of-Logits.
 type world struct {
 	db     *database
-	model  pipeline.Model
+	model  route.Model
 	schema adapters.Schema
 }
 
@@ -94,7 +94,7 @@ func newWorldOn(t testing.TB, store writable, rows int) *world {
 	must(t, err)
 	w := &world{
 		db:    &database{writable: store},
-		model: pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity},
+		model: route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity},
 	}
 	w.schema = adapters.Schema{Collection: items, Fields: []adapters.VectorField{{Name: "vec", Dim: m.Spec().ItemDim, Metric: adapters.InnerProduct}}}
 	must(t, w.db.Create(t.Context(), w.schema))
@@ -147,7 +147,7 @@ func ids(all ...uint64) []rerank.ID {
 }
 
 // route has a live table of its own beside the companion.
-func (w *world) route(t testing.TB, format rerank.Format) *pipeline.Route {
+func (w *world) route(t testing.TB, format rerank.Format) *route.Route {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "items.table")
 	_, err := index.BuildTable(t.Context(), index.TableJob{Source: w.source(), Model: w.model, Path: path, Format: format})
@@ -155,14 +155,14 @@ func (w *world) route(t testing.TB, format rerank.Format) *pipeline.Route {
 	l, err := table.OpenLive(path, table.Expect{}, table.LiveOptions{Unsynced: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, l.Close()) })
-	return &pipeline.Route{
-		Name: "r", Collection: items, Vector: "vec", StoreName: "main", Store: w.db, Model: w.model, Live: l, Companion: companion,
-		Placement: pipeline.PlacementTable,
+	return &route.Route{
+		Policy: route.Policy{Name: "r", Collection: items, Vector: "vec", StoreName: "main", Companion: companion, Placement: route.PlacementTable},
+		Parts:  route.Parts{Store: w.db, Model: w.model, Live: l},
 	}
 }
 
 // follow follows a route until the test ends.
-func (w *world) follow(t testing.TB, r *pipeline.Route, change ...func(*follow.Route)) *follow.Follower {
+func (w *world) follow(t testing.TB, r *route.Route, change ...func(*follow.Route)) *follow.Follower {
 	t.Helper()
 	settings := follow.Route{Route: r}
 	for _, c := range change {
@@ -182,7 +182,7 @@ func closing(t testing.TB) context.Context {
 }
 
 // agree fails where anything derived differs from the collection.
-func agree(t testing.TB, r *pipeline.Route, rows int64) {
+func agree(t testing.TB, r *route.Route, rows int64) {
 	t.Helper()
 	d, err := follow.Compare(t.Context(), r, nil)
 	must(t, err)
@@ -192,7 +192,7 @@ func agree(t testing.TB, r *pipeline.Route, rows int64) {
 }
 
 // fresh waits until every write that was seen is shown.
-func fresh(t testing.TB, r *pipeline.Route) {
+func fresh(t testing.TB, r *route.Route) {
 	t.Helper()
 	until(t, r.Freshness.Fresh)
 }

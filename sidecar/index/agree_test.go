@@ -21,7 +21,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 const (
@@ -55,7 +56,7 @@ func TestStoresAgree(t *testing.T) {
 	}
 	for _, model := range agreeModels(t) {
 		t.Run(model.Name, func(t *testing.T) {
-			routes := make([]pipeline.Route, len(stores))
+			routes := make([]route.Route, len(stores))
 			for i, s := range stores {
 				routes[i] = prepare(t, s, model)
 			}
@@ -74,22 +75,22 @@ type namedStore struct {
 // way is a strategy in a placement.
 type way struct {
 	strategy  rerank.Strategy
-	placement pipeline.Placement
+	placement route.Placement
 	weights   rerank.Weights
 }
 
 // ways are those that mean something for a model.
-func ways(m pipeline.Model) []way {
+func ways(m route.Model) []way {
 	_, derives := m.Similarity.(rerank.Deriver)
-	placements := []pipeline.Placement{pipeline.PlacementTable, pipeline.PlacementStored, pipeline.PlacementDerived}
+	placements := []route.Placement{route.PlacementTable, route.PlacementStored, route.PlacementDerived}
 	if m.Name == behavioural {
-		placements = slices.DeleteFunc(placements, func(p pipeline.Placement) bool { return p == pipeline.PlacementStored })
+		placements = slices.DeleteFunc(placements, func(p route.Placement) bool { return p == route.PlacementStored })
 	} else {
-		derives = derives && m.Spec().Kind == rerank.KindMoL
+		derives = derives && m.Similarity.Spec().Kind == rerank.KindMoL
 	}
-	all := []way{{rerank.Scan, pipeline.PlacementTable, ""}}
+	all := []way{{rerank.Scan, route.PlacementTable, ""}}
 	for _, p := range placements {
-		if p == pipeline.PlacementDerived && !derives {
+		if p == route.PlacementDerived && !derives {
 			continue
 		}
 		for _, s := range []rerank.Strategy{rerank.PerEmbedding, rerank.Average, rerank.Combined} {
@@ -102,21 +103,21 @@ func ways(m pipeline.Model) []way {
 	return all
 }
 
-func agree(t *testing.T, stores []namedStore, routes []pipeline.Route, w way, queries rerank.Matrix) {
+func agree(t *testing.T, stores []namedStore, routes []route.Route, w way, queries rerank.Matrix) {
 	t.Helper()
 	for i := range queries.Rows {
-		var want pipeline.Answer
+		var want search.Answer
 		for n, s := range stores {
 			r := routes[n]
 			r.Strategy, r.Placement, r.Weights = w.strategy, w.placement, w.weights
-			if r.Placement == pipeline.PlacementStored && w.strategy != rerank.Distilled && r.Model.Spec().Kind != rerank.KindMoL {
+			if r.Placement == route.PlacementStored && w.strategy != rerank.Distilled && r.Model.Similarity.Spec().Kind != rerank.KindMoL {
 				r.Companion = ""
 			}
-			p, err := pipeline.New([]*pipeline.Route{&r}, pipeline.Options{})
+			p, err := search.New([]*route.Route{&r}, search.Options{})
 			if err != nil {
 				t.Fatalf("%s, %+v: %v", s.name, w, err)
 			}
-			got, err := p.Search(t.Context(), pipeline.Request{Route: r.Name, K: 10, Query: rerank.Query{Vector: queries.Row(i)}})
+			got, err := p.Search(t.Context(), search.Request{Route: r.Name, K: 10, Query: rerank.Query{Vector: queries.Row(i)}})
 			if err != nil {
 				t.Fatalf("%s, %+v: %v", s.name, w, err)
 			}
@@ -130,7 +131,7 @@ func agree(t *testing.T, stores []namedStore, routes []pipeline.Route, w way, qu
 }
 
 // differ compares two answers: scores within 2ε, ids where scores differ by more.
-func differ(a, b pipeline.Answer) string {
+func differ(a, b search.Answer) string {
 	switch {
 	case a.Degraded != nil || b.Degraded != nil:
 		return fmt.Sprintf("degraded: %+v, %+v", a.Degraded, b.Degraded)
@@ -194,7 +195,7 @@ func fill(t *testing.T, s adapters.Store, items rerank.Matrix) {
 }
 
 // agreeModels are the four kinds, and the two shipped models of questions.
-func agreeModels(t *testing.T) []pipeline.Model {
+func agreeModels(t *testing.T) []route.Model {
 	t.Helper()
 	const dim = 384
 	d, err := dot.New(dot.Config{Dim: dim, Normalise: true}, nil)
@@ -205,26 +206,26 @@ func agreeModels(t *testing.T) []pipeline.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	models := []pipeline.Model{{Name: "dot", Similarity: d}, {Name: "maxsim", Similarity: ms}, behaviouralModel(t, dim, behaviour(t))}
+	models := []route.Model{{Name: "dot", Similarity: d}, {Name: "maxsim", Similarity: ms}, behaviouralModel(t, dim, behaviour(t))}
 	for _, name := range []string{"banking77-questions-bilinear", "banking77-questions-mol"} {
 		m, err := model.Open("../../examples/models/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		models = append(models, pipeline.Model{Name: name, Version: m.Version, Similarity: m.Similarity})
+		models = append(models, route.Model{Name: name, Version: m.Version, Similarity: m.Similarity})
 	}
 	return models
 }
 
 // prepare builds the table and, where the model derives fields, the companion.
-func prepare(t *testing.T, s namedStore, m pipeline.Model) pipeline.Route {
+func prepare(t *testing.T, s namedStore, m route.Model) route.Route {
 	t.Helper()
-	r := pipeline.Route{
-		Name: m.Name, Collection: "questions", Vector: "v", Store: s.Store, StoreName: s.name, Model: m,
-		Depth: 60, AverageDepth: 80, ExactSearch: true, UnitVectors: true, Consistency: consistency(s),
+	r := route.Route{
+		Policy: route.Policy{Name: m.Name, Collection: "questions", Vector: "v", StoreName: s.name, Depth: 60, AverageDepth: 80, ExactSearch: true, UnitVectors: true, Consistency: consistency(s)},
+		Parts:  route.Parts{Store: s.Store, Model: m},
 	}
 	vectors := behaviourOf(t, m)
-	if m.Spec().GroupedRows && vectors == nil {
+	if m.Similarity.Spec().GroupedRows && vectors == nil {
 		r.Owner = ownerOf
 	}
 	source := index.Source{Store: s.Store, Collection: r.Collection, Vector: r.Vector, Owner: r.Owner}
@@ -237,7 +238,7 @@ func prepare(t *testing.T, s namedStore, m pipeline.Model) pipeline.Route {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Table.Close() })
-	if m.Spec().Kind == rerank.KindMoL || vectors != nil {
+	if m.Similarity.Spec().Kind == rerank.KindMoL || vectors != nil {
 		r.Companion = "questions_learned"
 		writer, _ := s.Store.(adapters.Writer)
 		_, err := index.BuildCompanion(t.Context(), index.CompanionJob{

@@ -16,9 +16,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/rbe"
 	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/relevance"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // lookup is a ranker that has R as a matrix: the payload's "row" by the text.
@@ -53,7 +53,7 @@ type rankedWorld struct {
 	ranker *lookup
 	asker  *relevance.Asker
 	base   *relevance.Base
-	model  pipeline.Model
+	model  route.Model
 	source index.Source
 }
 
@@ -87,7 +87,7 @@ func newRankedWorld(t *testing.T, cache string, keptOnly bool) *rankedWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.model = pipeline.Model{Name: "ranker", Version: "1", Similarity: s}
+	w.model = route.Model{Name: "ranker", Version: "1", Similarity: s}
 	if w.asker, err = relevance.New(t.Context(), relevance.Options{Ranker: w.ranker, Dir: cache, KeptOnly: keptOnly}); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func (w *rankedWorld) close(t *testing.T) {
 func TestIndexThroughARanker(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
-	build := func(s index.Source, m pipeline.Model, name string) {
+	build := func(s index.Source, m route.Model, name string) {
 		t.Helper()
 		if _, err := index.BuildTable(t.Context(), index.TableJob{Source: s, Model: m, Path: path(name)}); err != nil {
 			t.Fatal(err)

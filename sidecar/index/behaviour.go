@@ -9,15 +9,15 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/maxsim"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // checkVectors wants the behavioural vectors of a model that has some, and none of
 // another. It returns ErrSource.
-func checkVectors(m pipeline.Model, v *maxsim.Vectors) error {
+func checkVectors(m route.Model, v *maxsim.Vectors) error {
 	want := ""
-	if b, ok := m.Similarity.(interface{ VectorsDigest() string }); ok {
-		want = b.VectorsDigest()
+	if owner := rerank.AbilitiesOf(m.Similarity).Vectors; owner != nil {
+		want = owner.VectorsDigest()
 	}
 	switch {
 	case want != "" && v == nil:

@@ -15,7 +15,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // behavioural is the name of the max-sim with vectors of its own.
@@ -60,17 +61,17 @@ func writeVectors(t *testing.T, dim int, fill func(w *maxsim.VectorsWriter) erro
 	return v
 }
 
-func behaviouralModel(t *testing.T, dim int, v *maxsim.Vectors) pipeline.Model {
+func behaviouralModel(t *testing.T, dim int, v *maxsim.Vectors) route.Model {
 	t.Helper()
 	s, err := maxsim.New(maxsim.Config{Dim: dim, Normalise: true, Vectors: v.Digest}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pipeline.Model{Name: behavioural, Version: "1", Similarity: s}
+	return route.Model{Name: behavioural, Version: "1", Similarity: s}
 }
 
 // behaviourOf are the vectors of a model that has some.
-func behaviourOf(t *testing.T, m pipeline.Model) *maxsim.Vectors {
+func behaviourOf(t *testing.T, m route.Model) *maxsim.Vectors {
 	t.Helper()
 	if m.Name != behavioural {
 		return nil
@@ -80,7 +81,7 @@ func behaviourOf(t *testing.T, m pipeline.Model) *maxsim.Vectors {
 
 // world is a collection of items with payloads in an embedded store, and a model
 // with vectors of which some items own many that lie together.
-func world(t *testing.T) (*embedded.Store, rerank.Matrix, *maxsim.Vectors, pipeline.Model) {
+func world(t *testing.T) (*embedded.Store, rerank.Matrix, *maxsim.Vectors, route.Model) {
 	t.Helper()
 	items := bankingVectors(t, "train", 200)
 	c := embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Name: "v"}, Vectors: items}}}
@@ -142,9 +143,9 @@ func truth(q []float32, items rerank.Matrix, v *maxsim.Vectors, odd bool, k int)
 // certificate proves it, under a filter too.
 func TestBehaviouralAnswers(t *testing.T) {
 	s, items, v, m := world(t)
-	route := pipeline.Route{
-		Collection: "questions", Vector: "v", Store: s, StoreName: "embedded", Model: m, Companion: "learned",
-		Depth: 6, ExactSearch: true, UnitVectors: true,
+	rt := route.Route{
+		Policy: route.Policy{Collection: "questions", Vector: "v", StoreName: "embedded", Companion: "learned", Depth: 6, ExactSearch: true, UnitVectors: true},
+		Parts:  route.Parts{Store: s, Model: m},
 	}
 	source := index.Source{Store: s, Collection: "questions", Vector: "v"}
 	path := filepath.Join(t.TempDir(), "questions.table")
@@ -152,10 +153,10 @@ func TestBehaviouralAnswers(t *testing.T) {
 	if err != nil || r.Rows != 600 || r.Items != 200 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if route.Table, err = table.Open(path, table.Expect{}); err != nil {
+	if rt.Table, err = table.Open(path, table.Expect{}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = route.Table.Close() })
+	t.Cleanup(func() { _ = rt.Table.Close() })
 	r, err = index.BuildCompanion(t.Context(), index.CompanionJob{
 		Source: source, Model: m, Vectors: v, Owner: maxsim.Owner, Writer: s, Name: "learned", Strategies: []rerank.Strategy{rerank.Average}, Features: true,
 	})
@@ -163,22 +164,22 @@ func TestBehaviouralAnswers(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	questions := bankingVectors(t, "test", 20)
-	for name, change := range map[string]func(r *pipeline.Route){
-		"table":   func(*pipeline.Route) {},
-		"derived": func(r *pipeline.Route) { r.Placement, r.Table = pipeline.PlacementDerived, nil },
-		"default": func(r *pipeline.Route) { r.Table = nil },
-		"scan":    func(r *pipeline.Route) { r.Strategy, r.Companion = rerank.Scan, "" },
+	for name, change := range map[string]func(r *route.Route){
+		"table":   func(*route.Route) {},
+		"derived": func(r *route.Route) { r.Placement, r.Table = route.PlacementDerived, nil },
+		"default": func(r *route.Route) { r.Table = nil },
+		"scan":    func(r *route.Route) { r.Strategy, r.Companion = rerank.Scan, "" },
 	} {
-		r := route
+		r := rt
 		r.Name = name
 		change(&r)
-		p, err := pipeline.New([]*pipeline.Route{&r}, pipeline.Options{})
+		p, err := search.New([]*route.Route{&r}, search.Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		for q := range 4 {
 			for _, filter := range []string{"", `{"must":[{"key":"odd","match":{"value":true}}]}`} {
-				a, err := p.Search(t.Context(), pipeline.Request{Route: name, K: 8, Query: rerank.Query{Vector: questions.Row(q)}, Filter: filter, Payload: true})
+				a, err := p.Search(t.Context(), search.Request{Route: name, K: 8, Query: rerank.Query{Vector: questions.Row(q)}, Filter: filter, Payload: true})
 				if err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
@@ -203,15 +204,15 @@ func TestBehaviouralAnswers(t *testing.T) {
 // A route that would score items by their own vector alone is refused.
 func TestBehaviouralRouteRefused(t *testing.T) {
 	s, _, _, m := world(t)
-	good := pipeline.Route{Name: "r", Collection: "questions", Vector: "v", Store: s, Model: m, UnitVectors: true}
-	for name, change := range map[string]func(r *pipeline.Route){
-		"no companion and no table": func(*pipeline.Route) {},
-		"average without companion": func(r *pipeline.Route) { r.Strategy = rerank.Average },
-		"stored":                    func(r *pipeline.Route) { r.Companion, r.Placement = "learned", pipeline.PlacementStored },
+	good := route.Route{Policy: route.Policy{Name: "r", Collection: "questions", Vector: "v", UnitVectors: true}, Parts: route.Parts{Store: s, Model: m}}
+	for name, change := range map[string]func(r *route.Route){
+		"no companion and no table": func(*route.Route) {},
+		"average without companion": func(r *route.Route) { r.Strategy = rerank.Average },
+		"stored":                    func(r *route.Route) { r.Companion, r.Placement = "learned", route.PlacementStored },
 	} {
 		r := good
 		change(&r)
-		if _, err := pipeline.New([]*pipeline.Route{&r}, pipeline.Options{}); !errors.Is(err, pipeline.ErrSetup) {
+		if _, err := search.New([]*route.Route{&r}, search.Options{}); !errors.Is(err, route.ErrSetup) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -230,7 +231,7 @@ func TestBehaviouralJobsRefuse(t *testing.T) {
 	for name, job := range map[string]index.TableJob{
 		"missing":    {Model: m},
 		"another's":  {Model: m, Vectors: other},
-		"not wanted": {Model: pipeline.Model{Name: "plain", Similarity: plain}, Vectors: v},
+		"not wanted": {Model: route.Model{Name: "plain", Similarity: plain}, Vectors: v},
 	} {
 		job.Source = index.Source{Store: s, Collection: "questions", Vector: "v"}
 		job.Path = filepath.Join(t.TempDir(), "t")

@@ -12,13 +12,13 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/maxsim"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // CompanionJob writes a companion collection.
 type CompanionJob struct {
 	Source Source
-	Model  pipeline.Model // a rerank.Deriver
+	Model  route.Model // a rerank.Deriver
 	// Vectors are the behavioural vectors of a model that has some, each of which
 	// becomes a row whose field Owner names its item; nil: it has none.
 	Vectors *maxsim.Vectors
@@ -54,7 +54,7 @@ func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	d, err := job.Source.describe(ctx, job.Model.Spec())
+	d, err := job.Source.describe(ctx, job.Model.Similarity.Spec())
 	if err != nil {
 		return Result{}, err
 	}
@@ -96,7 +96,7 @@ func (job CompanionJob) Fields() ([]rerank.Field, error) {
 	d, ok := job.Model.Similarity.(rerank.Deriver)
 	if !ok {
 		return nil, fmt.Errorf("%w: model %s of kind %s searches the stored vectors; it needs no companion",
-			ErrSource, job.Model.Name, job.Model.Spec().Kind)
+			ErrSource, job.Model.Name, job.Model.Similarity.Spec().Kind)
 	}
 	weights := job.Weights
 	if weights == "" {
@@ -293,10 +293,10 @@ func (b *companionBuild) features(ctx context.Context, rows *adapters.Rows) (rer
 
 // Derive computes fields of a companion from feature rows. The model is a
 // rerank.Deriver.
-func Derive(m pipeline.Model, fields []rerank.Field, features rerank.Matrix) ([]rerank.Matrix, error) {
+func Derive(m route.Model, fields []rerank.Field, features rerank.Matrix) ([]rerank.Matrix, error) {
 	deriver, ok := m.Similarity.(rerank.Deriver)
 	if !ok {
-		return nil, fmt.Errorf("%w: model %s of kind %s derives no fields", ErrSource, m.Name, m.Spec().Kind)
+		return nil, fmt.Errorf("%w: model %s of kind %s derives no fields", ErrSource, m.Name, m.Similarity.Spec().Kind)
 	}
 	derived := make([]rerank.Matrix, len(fields))
 	for i, f := range fields {

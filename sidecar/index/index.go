@@ -16,7 +16,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // Sentinel errors.
@@ -157,13 +157,13 @@ func (s Source) describe(ctx context.Context, spec rerank.Spec) (adapters.Descri
 }
 
 // Encode computes feature rows on every core.
-func Encode(ctx context.Context, m pipeline.Model, base rerank.Matrix) (rerank.Matrix, error) {
-	features := rerank.NewMatrix(base.Rows, m.Spec().Features)
+func Encode(ctx context.Context, m route.Model, base rerank.Matrix) (rerank.Matrix, error) {
+	features := rerank.NewMatrix(base.Rows, m.Similarity.Spec().Features)
 	share := max(1, (base.Rows+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
 	g, _ := errgroup.WithContext(ctx)
 	for from := 0; from < base.Rows; from += share {
 		to := min(from+share, base.Rows)
-		g.Go(func() error { return m.EncodeItems(features.Slice(from, to), base.Slice(from, to)) })
+		g.Go(func() error { return m.Similarity.EncodeItems(features.Slice(from, to), base.Slice(from, to)) })
 	}
 	return features, g.Wait()
 }

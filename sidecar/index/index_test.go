@@ -20,19 +20,19 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 const rows = 1000
 
 // molModel is a Mixture-of-Logits whose weights lie in the repository.
-func molModel(t *testing.T) pipeline.Model {
+func molModel(t *testing.T) route.Model {
 	t.Helper()
 	m, err := model.Open("../../examples/models/banking77-mol")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+	return route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
 }
 
 // collection fills a store with rows, with gaps in the ids and a payload each.
@@ -85,7 +85,7 @@ func (s *interrupted) Scan(ctx context.Context, r adapters.ScanRequest, yield fu
 	})
 }
 
-func checkTable(t *testing.T, path string, m pipeline.Model, s *embedded.Store) {
+func checkTable(t *testing.T, path string, m route.Model, s *embedded.Store) {
 	t.Helper()
 	got, err := table.Open(path, table.Expect{ModelVersion: m.Version, Collection: "items"})
 	if err != nil {
@@ -93,8 +93,8 @@ func checkTable(t *testing.T, path string, m pipeline.Model, s *embedded.Store) 
 	}
 	defer got.Close()
 	ids, base := vectors(t, s)
-	want := rerank.NewMatrix(base.Rows, m.Spec().Features)
-	if err := m.EncodeItems(want, base); err != nil {
+	want := rerank.NewMatrix(base.Rows, m.Similarity.Spec().Features)
+	if err := m.Similarity.EncodeItems(want, base); err != nil {
 		t.Fatal(err)
 	}
 	if got.Len() != len(ids) || !slices.Equal(got.Features().Data, want.Data) {
@@ -109,7 +109,7 @@ func checkTable(t *testing.T, path string, m pipeline.Model, s *embedded.Store) 
 
 func TestBuildTable(t *testing.T) {
 	m := molModel(t)
-	store := collection(t, m.Spec().ItemDim)
+	store := collection(t, m.Similarity.Spec().ItemDim)
 	path := filepath.Join(t.TempDir(), "items.table")
 	job := index.TableJob{Source: index.Source{Store: store, Collection: "items", Batch: 128}, Model: m, Path: path}
 	r, err := index.BuildTable(t.Context(), job)
@@ -128,7 +128,7 @@ func TestBuildTable(t *testing.T) {
 
 func TestBuildTableGoesOnWhereItStopped(t *testing.T) {
 	m := molModel(t)
-	store := collection(t, m.Spec().ItemDim)
+	store := collection(t, m.Similarity.Spec().ItemDim)
 	job := index.TableJob{
 		Source: index.Source{Store: &interrupted{store, 3}, Collection: "items", Batch: 128},
 		Model:  m, Path: filepath.Join(t.TempDir(), "items.table"),
@@ -152,7 +152,7 @@ func TestBuildTableGroupsRowsByItem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := pipeline.Model{Name: "maxsim", Version: "1", Similarity: s}
+	m := route.Model{Name: "maxsim", Version: "1", Similarity: s}
 	job := index.TableJob{
 		Source: index.Source{Store: collection(t, 8), Collection: "items", Owner: "item"},
 		Model:  m, Path: filepath.Join(t.TempDir(), "items.table"),
@@ -202,14 +202,14 @@ func TestBuildTableCountsWhatIsNotFinite(t *testing.T) {
 	}
 	r, err := index.BuildTable(t.Context(), index.TableJob{
 		Source: index.Source{Store: s, Collection: "items"}, Path: filepath.Join(t.TempDir(), "t"),
-		Model: pipeline.Model{Name: "dot", Version: "1", Similarity: sim},
+		Model: route.Model{Name: "dot", Version: "1", Similarity: sim},
 	})
 	if err != nil || r.NotFinite != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
 
-func companionJob(t *testing.T, store adapters.Store, w adapters.Writer, m pipeline.Model) index.CompanionJob {
+func companionJob(t *testing.T, store adapters.Store, w adapters.Writer, m route.Model) index.CompanionJob {
 	t.Helper()
 	return index.CompanionJob{
 		Source: index.Source{Store: store, Collection: "items", Batch: 128}, Model: m, Writer: w, Name: "companion",
@@ -220,7 +220,7 @@ func companionJob(t *testing.T, store adapters.Store, w adapters.Writer, m pipel
 
 func TestBuildCompanion(t *testing.T) {
 	m := molModel(t)
-	store := collection(t, m.Spec().ItemDim)
+	store := collection(t, m.Similarity.Spec().ItemDim)
 	job := companionJob(t, &interrupted{store, 0}, store, m)
 	if _, err := index.BuildCompanion(t.Context(), job); !errors.Is(err, errInterrupted) {
 		t.Fatalf("interrupted before the first row: got %v", err)
@@ -267,7 +267,7 @@ func TestBuildCompanion(t *testing.T) {
 
 func TestBuildCompanionAsFiles(t *testing.T) {
 	m := molModel(t)
-	store := collection(t, m.Spec().ItemDim)
+	store := collection(t, m.Similarity.Spec().ItemDim)
 	files := &index.Files{Dir: filepath.Join(t.TempDir(), "companion")}
 	job := companionJob(t, store, files, m)
 	job.State = ""
@@ -284,8 +284,8 @@ func TestBuildCompanionAsFiles(t *testing.T) {
 	}
 	deriver := m.Similarity.(rerank.Deriver)
 	_, base := vectors(t, store)
-	features := rerank.NewMatrix(rows, m.Spec().Features)
-	if err := m.EncodeItems(features, base); err != nil {
+	features := rerank.NewMatrix(rows, m.Similarity.Spec().Features)
+	if err := m.Similarity.EncodeItems(features, base); err != nil {
 		t.Fatal(err)
 	}
 	fields, err := job.Fields()
@@ -321,7 +321,7 @@ func TestCompanionNeedsDerivedFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := collection(t, 8)
-	_, err = index.BuildCompanion(t.Context(), companionJob(t, store, store, pipeline.Model{Name: "dot", Similarity: sim}))
+	_, err = index.BuildCompanion(t.Context(), companionJob(t, store, store, route.Model{Name: "dot", Similarity: sim}))
 	if !errors.Is(err, index.ErrSource) {
 		t.Errorf("got %v, want ErrSource", err)
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // TestRBEBesideACollection: a ranker's scores are no vectors of the collection; a
@@ -23,7 +24,7 @@ func TestRBEBesideACollection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := pipeline.Model{Name: "ranker", Version: "1", Similarity: s}
+	m := route.Model{Name: "ranker", Version: "1", Similarity: s}
 	load := func(name string, vectors rerank.Matrix) *embedded.Store {
 		store := embedded.New()
 		if err := store.Load(name, embedded.Collection{Fields: []embedded.Field{{Vectors: vectors}}}); err != nil {
@@ -37,12 +38,12 @@ func TestRBEBesideACollection(t *testing.T) {
 	if _, err := index.BuildTable(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	route := pipeline.Route{Name: "r", Collection: "items", Store: load("items", rerank.NewMatrix(5, 7)), Model: m, Strategy: rerank.Scan, UnitVectors: true}
-	if route.Table, err = table.Open(path, table.Expect{}); err != nil {
+	rt := route.Route{Policy: route.Policy{Name: "r", Collection: "items", Strategy: rerank.Scan, UnitVectors: true}, Parts: route.Parts{Store: load("items", rerank.NewMatrix(5, 7)), Model: m}}
+	if rt.Table, err = table.Open(path, table.Expect{}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = route.Table.Close() })
-	p, err := pipeline.New([]*pipeline.Route{&route}, pipeline.Options{})
+	t.Cleanup(func() { _ = rt.Table.Close() })
+	p, err := search.New([]*route.Route{&rt}, search.Options{})
 	if err == nil {
 		err = p.Open(t.Context())
 	}
@@ -50,7 +51,7 @@ func TestRBEBesideACollection(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, filter := range []string{"", `{"must_not":[{"has_id":[3]}]}`} {
-		a, err := p.Search(t.Context(), pipeline.Request{Route: "r", K: 5, Query: rerank.Query{Vector: []float32{2, 3}}, Filter: filter})
+		a, err := p.Search(t.Context(), search.Request{Route: "r", K: 5, Query: rerank.Query{Vector: []float32{2, 3}}, Filter: filter})
 		if err != nil {
 			t.Fatalf("filter %q: %v", filter, err)
 		}

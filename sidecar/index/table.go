@@ -14,13 +14,13 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // TableJob builds a table.
 type TableJob struct {
 	Source Source
-	Model  pipeline.Model
+	Model  route.Model
 	// Vectors are the behavioural vectors of a model that has some; nil: it has none.
 	Vectors *maxsim.Vectors
 	Path    string
@@ -44,7 +44,7 @@ func BuildTable(ctx context.Context, job TableJob) (Result, error) {
 	if err := errors.Join(job.refuseExisting(), checkVectors(job.Model, job.Vectors)); err != nil {
 		return Result{}, err
 	}
-	d, err := job.Source.describe(ctx, job.Model.Spec())
+	d, err := job.Source.describe(ctx, job.Model.Similarity.Spec())
 	if err != nil {
 		return Result{}, err
 	}
@@ -83,8 +83,8 @@ func (job TableJob) refuseExisting() error {
 func (job TableJob) writer() (w *table.Writer, cursor string, err error) {
 	meta := table.Meta{
 		Model: job.Model.Name, ModelVersion: job.Model.Version, Collection: job.Source.Collection,
-		Kind: string(job.Model.Spec().Kind), Features: job.Model.Spec().Features,
-		Format: job.Format, Layout: job.Layout, Full: job.Full, Block: job.Model.Spec().Block,
+		Kind: string(job.Model.Similarity.Spec().Kind), Features: job.Model.Similarity.Spec().Features,
+		Format: job.Format, Layout: job.Layout, Full: job.Full, Block: job.Model.Similarity.Spec().Block,
 	}
 	if !job.Force {
 		w, cursor, err = table.Resume(job.Path, meta)
@@ -106,7 +106,7 @@ type tableBuild struct {
 }
 
 func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
-	if b.Model.Spec().GroupedRows && b.Vectors == nil {
+	if b.Model.Similarity.Spec().GroupedRows && b.Vectors == nil {
 		return b.fillGroups(ctx, cursor)
 	}
 	within, err := b.Source.bounds(ctx)

@@ -57,7 +57,7 @@ func TestCompanionIsReadBack(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = q.Close() })
 	m := molModel(t)
-	source := collection(t, m.Spec().ItemDim)
+	source := collection(t, m.Similarity.Spec().ItemDim)
 	changed := func(r *adapters.Rows) {
 		vectors := rerank.Matrix{Rows: r.Vectors[0].Rows, Cols: r.Vectors[0].Cols, Data: slices.Clone(r.Vectors[0].Data)}
 		for i := range vectors.Data {
@@ -104,7 +104,7 @@ func first(r adapters.Rows, n int) adapters.Rows {
 // none that a build calls done.
 func TestTableIsReadBack(t *testing.T) {
 	m := molModel(t)
-	store := collection(t, m.Spec().ItemDim)
+	store := collection(t, m.Similarity.Spec().ItemDim)
 	path := filepath.Join(t.TempDir(), "items.table")
 	job := index.TableJob{Source: index.Source{Store: miscounting{store}, Collection: "items"}, Model: m, Path: path}
 	if _, err := index.BuildTable(t.Context(), job); !errors.Is(err, index.ErrVerify) {

@@ -11,8 +11,11 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/journal"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
 // recorder is a follower that notes writes as they begin and end.
@@ -137,14 +140,14 @@ func (r *recorder) ended() (begun []journal.Write, chosen []rerank.ID, ok bool) 
 
 // routed is a searcher with routes of some collections and no search.
 type routed struct {
-	pipeline.Searcher
+	search.Searcher
 	store       adapters.Store
 	collections []string
 }
 
-func (s routed) Routes() (all []*pipeline.Route) {
+func (s routed) Routes() (all []*route.Route) {
 	for _, c := range s.collections {
-		all = append(all, &pipeline.Route{Name: c, Collection: c, StoreName: "main", Store: s.store})
+		all = append(all, &route.Route{Policy: route.Policy{Name: c, Collection: c, StoreName: "main"}, Parts: route.Parts{Store: s.store}})
 	}
 	return all
 }
@@ -165,17 +168,17 @@ func followedWithin(t testing.TB, store adapters.Store, f routing.Follower, budg
 	return r
 }
 
-func (s routed) Route(name string) (*pipeline.Route, error) {
+func (s routed) Route(name string) (*route.Route, error) {
 	for _, r := range s.Routes() {
 		if r.Name == name {
 			return r, nil
 		}
 	}
-	return nil, pipeline.ErrRequest
+	return nil, plan.ErrRequest
 }
 
-func (routed) Search(context.Context, pipeline.Request) (pipeline.Answer, error) {
-	return pipeline.Answer{}, pipeline.ErrDegraded
+func (routed) Search(context.Context, search.Request) (search.Answer, error) {
+	return search.Answer{}, failure.ErrDegraded
 }
 
 func numbers(ns ...uint64) (ids []rerank.ID) {

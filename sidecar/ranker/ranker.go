@@ -39,3 +39,21 @@ type Ranker interface {
 	// that came before it: ErrUnavailable, ErrQuery, ErrAnswer, or the context's error.
 	Rank(ctx context.Context, q plugin.Query, items []plugin.Item) (Result, error)
 }
+
+// BoundedRanker is implemented by a Ranker that can be held to a number of calls,
+// those that are made again among them. Rank alone does not count these.
+type BoundedRanker interface {
+	// RankWithin is Rank with at most that many calls; 0 means no limit.
+	RankWithin(ctx context.Context, q plugin.Query, items []plugin.Item, calls int) (Result, error)
+}
+
+// Within returns RankWithin of a ranker that has it, and otherwise Rank, which heeds
+// no number of calls.
+func Within(r Ranker) func(ctx context.Context, q plugin.Query, items []plugin.Item, calls int) (Result, error) {
+	if b, ok := r.(BoundedRanker); ok {
+		return b.RankWithin
+	}
+	return func(ctx context.Context, q plugin.Query, items []plugin.Item, _ int) (Result, error) {
+		return r.Rank(ctx, q, items)
+	}
+}

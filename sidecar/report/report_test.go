@@ -19,8 +19,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/eval"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/report"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // evaluation compares a bilinear model, whose name must be escaped, with cosine.
@@ -41,8 +41,8 @@ func evaluation(t *testing.T) *eval.Report {
 		t.Fatal(err)
 	}
 	in := eval.Input{
-		Model: pipeline.Model{Name: `<b>&"w"`, Version: "1", Similarity: s}, Traits: eval.Traits{Spectrum: []float64{2, 1, 0.5}},
-		Baseline: pipeline.Model{Name: "cosine", Similarity: cosine}, Items: rerank.NewMatrix(60, dim), Queries: rerank.NewMatrix(80, dim), K: 10,
+		Model: route.Model{Name: `<b>&"w"`, Version: "1", Similarity: s}, Traits: eval.Traits{Spectrum: []float64{2, 1, 0.5}},
+		Baseline: route.Model{Name: "cosine", Similarity: cosine}, Items: rerank.NewMatrix(60, dim), Queries: rerank.NewMatrix(80, dim), K: 10,
 	}
 	for i := range in.Items.Data {
 		in.Items.Data[i] = float32(rng.NormFloat64())

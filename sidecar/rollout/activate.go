@@ -11,7 +11,9 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -30,15 +32,15 @@ type Activation struct {
 // RollBack activates the version that was served before. It returns
 // ErrNoPrevious, or what Activate returns but for ErrNotReady: going back does
 // not depend on the queries of the version that is left.
-func (m *Manager) RollBack(ctx context.Context, route string) (Activation, error) {
-	_, made, err := m.active(route)
+func (m *Manager) RollBack(ctx context.Context, rt string) (Activation, error) {
+	_, made, err := m.active(rt)
 	if err != nil {
 		return Activation{}, err
 	}
 	if made.Previous == "" {
-		return Activation{}, fmt.Errorf("%w of route %q; see `likeness model list --route %s`", ErrNoPrevious, route, route)
+		return Activation{}, fmt.Errorf("%w of route %q; see `likeness model list --route %s`", ErrNoPrevious, rt, rt)
 	}
-	return m.Activate(ctx, route, made.Previous, true)
+	return m.Activate(ctx, rt, made.Previous, true)
 }
 
 // Activate puts a version of a route in service: it opens the version's model and
@@ -50,9 +52,9 @@ func (m *Manager) RollBack(ctx context.Context, route string) (Activation, error
 //
 // It returns pipeline.ErrRoute, ErrVersion, config.ErrConfig, the errors
 // of the version's files, pipeline.ErrSetup, ErrNotReady, ErrClosed, or the store's error.
-func (m *Manager) Activate(ctx context.Context, route, version string, force bool) (Activation, error) {
+func (m *Manager) Activate(ctx context.Context, rt, version string, force bool) (Activation, error) {
 	began := time.Now()
-	end, err := m.begin(ctx, route)
+	end, err := m.begin(ctx, rt)
 	if err != nil {
 		return Activation{}, err
 	}
@@ -61,10 +63,10 @@ func (m *Manager) Activate(ctx context.Context, route, version string, force boo
 	if err != nil {
 		return Activation{}, err
 	}
-	if err := m.left(ctx, route); err != nil {
+	if err := m.left(ctx, rt); err != nil {
 		return Activation{}, err
 	}
-	v, err := m.Assembly.OpenVersion(c, route, version)
+	v, err := m.Assembly.OpenVersion(c, rt, version)
 	if err != nil {
 		return Activation{}, err
 	}
@@ -73,15 +75,15 @@ func (m *Manager) Activate(ctx context.Context, route, version string, force boo
 		return Activation{}, errors.Join(err, v.Close())
 	}
 	out.Took = time.Since(began)
-	m.Logger.InfoContext(ctx, "version activated", "route", route, "version", version, "before", out.Before,
+	m.Logger.InfoContext(ctx, "version activated", "route", rt, "version", version, "before", out.Before,
 		"model", v.Model.Name, "model_version", v.Model.Version, "took", out.Took.String())
 	return out, nil
 }
 
 // switchTo warms an opened version up and serves it.
 func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Version, force bool) (out Activation, err error) {
-	route := v.Route.Name
-	before, made, err := m.active(route)
+	rt := v.Route.Name
+	before, made, err := m.active(rt)
 	if err != nil {
 		return out, err
 	}
@@ -97,7 +99,7 @@ func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Vers
 	if out.Warm, err = m.warm(ctx, next, force); err != nil {
 		return out, err
 	}
-	r := c.Routes[route]
+	r := c.Routes[rt]
 	if out.Alias, err = pointAlias(ctx, r, v.Route); err != nil {
 		return out, err
 	}
@@ -106,18 +108,18 @@ func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Vers
 		_, alias := pointAlias(ctx, r, before.Route)
 		return errors.Join(err, alias)
 	}
-	if err := chosen.save(m.Config.StateDir, route); err != nil {
+	if err := chosen.save(m.Config.StateDir, rt); err != nil {
 		return out, undo(fmt.Errorf("the choice cannot be written into state_dir, and nothing was switched: %w", err))
 	}
 	if err := m.take(next, v, before, chosen); err != nil {
-		return out, undo(errors.Join(err, made.save(m.Config.StateDir, route)))
+		return out, undo(errors.Join(err, made.save(m.Config.StateDir, rt)))
 	}
 	out.Version, out.Before, out.Remembered = infoOf(r, v.Name, v, chosen), before.Name, m.Config.StateDir != ""
 	return out, nil
 }
 
 // take switches, and closes the version before once nobody uses it.
-func (m *Manager) take(next *pipeline.Standby, v, before *wiring.Version, chosen choice) error {
+func (m *Manager) take(next *search.Standby, v, before *wiring.Version, chosen choice) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -145,9 +147,9 @@ func (m *Manager) take(next *pipeline.Standby, v, before *wiring.Version, chosen
 
 // left waits until the version that was served before this one is closed: a table
 // that is written is open once, and going back opens it again.
-func (m *Manager) left(ctx context.Context, route string) error {
+func (m *Manager) left(ctx context.Context, rt string) error {
 	m.mu.Lock()
-	closed := m.leaving[route]
+	closed := m.leaving[rt]
 	m.mu.Unlock()
 	if closed == nil {
 		return nil
@@ -156,7 +158,7 @@ func (m *Manager) left(ctx context.Context, route string) error {
 	case <-closed:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the version of route %q that was replaced last is still searched: %w", route, ctx.Err())
+		return fmt.Errorf("the version of route %q that was replaced last is still searched: %w", rt, ctx.Err())
 	}
 }
 
@@ -198,13 +200,13 @@ func (m *Manager) Close(ctx context.Context) error {
 }
 
 // pointAlias makes the route's alias name a version's companion.
-func pointAlias(ctx context.Context, r config.Route, to *pipeline.Route) (alias string, err error) {
+func pointAlias(ctx context.Context, r config.Route, to *route.Route) (alias string, err error) {
 	if r.CompanionAlias == "" || to.Companion == "" {
 		return "", nil
 	}
-	aliaser, ok := to.Store.(adapters.Aliaser)
-	if !ok {
-		return "", fmt.Errorf("%w: %w: store %q has no aliases; remove companion_alias of route %q", pipeline.ErrSetup, adapters.ErrUnsupported, to.StoreName, to.Name)
+	aliaser := adapters.AbilitiesOf(to.Store).Alias
+	if aliaser == nil {
+		return "", fmt.Errorf("%w: %w: store %q has no aliases; remove companion_alias of route %q", route.ErrSetup, adapters.ErrUnsupported, to.StoreName, to.Name)
 	}
 	if err := aliaser.SwitchAlias(ctx, r.CompanionAlias, to.Companion); err != nil {
 		return "", fmt.Errorf("companion_alias of route %q: %w", to.Name, err)
@@ -229,8 +231,8 @@ const (
 // warm searches the version in waiting, so that its table is in memory, the
 // store's caches have seen its companion, and scan_if_faster knows what both ways
 // take. It returns ErrNotReady where no query was answered.
-func (m *Manager) warm(ctx context.Context, next *pipeline.Standby, force bool) (w Warm, err error) {
-	var requests []pipeline.Request
+func (m *Manager) warm(ctx context.Context, next *search.Standby, force bool) (w Warm, err error) {
+	var requests []search.Request
 	if m.Recent != nil {
 		requests = m.Recent.of(next.Route().Name)
 	}
@@ -239,7 +241,7 @@ func (m *Manager) warm(ctx context.Context, next *pipeline.Standby, force bool) 
 	}
 	w.Recent = len(requests) > 0
 	if !w.Recent {
-		requests = made(next.Route().Model.Spec())
+		requests = made(next.Route().Model.Similarity.Spec())
 	}
 	none := 0
 	short, cancel := context.WithTimeout(ctx, warmFor)
@@ -260,7 +262,7 @@ func (m *Manager) warm(ctx context.Context, next *pipeline.Standby, force bool) 
 		case err != nil:
 			w.Failed, last = w.Failed+1, err
 		case a.Degraded != nil:
-			w.Failed, last = w.Failed+1, fmt.Errorf("%w: %s: %s", pipeline.ErrDegraded, a.Degraded.Reason, a.Degraded.Detail)
+			w.Failed, last = w.Failed+1, fmt.Errorf("%w: %s: %s", failure.ErrDegraded, a.Degraded.Reason, a.Degraded.Detail)
 		}
 	}
 	if ctx.Err() != nil {
@@ -273,8 +275,8 @@ func (m *Manager) warm(ctx context.Context, next *pipeline.Standby, force bool) 
 }
 
 // vectors are the requests that can be answered without a ranker.
-func vectors(requests []pipeline.Request) []pipeline.Request {
-	return slices.DeleteFunc(requests, func(r pipeline.Request) bool { return len(r.Query.Vector) == 0 })
+func vectors(requests []search.Request) []search.Request {
+	return slices.DeleteFunc(requests, func(r search.Request) bool { return len(r.Query.Vector) == 0 })
 }
 
 // rest waits between two searches of the warm-up, so that it takes a quarter of its
@@ -291,16 +293,16 @@ func rest(ctx context.Context, d time.Duration) error {
 }
 
 // made are queries of random numbers.
-func made(s rerank.Spec) []pipeline.Request {
+func made(s rerank.Spec) []search.Request {
 	rng := rand.New(rand.NewPCG(1, 1))
-	out := make([]pipeline.Request, madeQueries)
+	out := make([]search.Request, madeQueries)
 	for i := range out {
 		q := rerank.Query{Vector: make([]float32, s.QueryDim), HasUserID: s.UserIDs}
 		for j := range q.Vector {
 			q.Vector[j] = float32(rng.NormFloat64())
 		}
 		rerank.Normalise(q.Vector)
-		out[i] = pipeline.Request{Query: q, K: 10}
+		out[i] = search.Request{Query: q, K: 10}
 	}
 	return out
 }

@@ -132,11 +132,11 @@ func (m *Manager) exists(ctx context.Context, store, name string) (bool, error) 
 	if _, inProcess := s.(*embedded.Store); inProcess {
 		return false, nil
 	}
-	d, describes := s.(adapters.Describer)
-	if _, writes := s.(adapters.Writer); !writes || !describes {
+	can := adapters.AbilitiesOf(s)
+	if can.Write == nil || can.Describe == nil {
 		return false, nil
 	}
-	_, err := d.Describe(ctx, name)
+	_, err := can.Describe.Describe(ctx, name)
 	if errors.Is(err, adapters.ErrNotFound) {
 		return false, nil
 	}
@@ -145,7 +145,7 @@ func (m *Manager) exists(ctx context.Context, store, name string) (bool, error) 
 
 func (m *Manager) remove(ctx context.Context, c *config.Config, route string, g Garbage) error {
 	if g.Kind == KindCompanion {
-		if err := m.Assembly.Stores[c.Routes[route].Store].(adapters.Writer).Drop(ctx, g.Name); err != nil {
+		if err := adapters.AbilitiesOf(m.Assembly.Stores[c.Routes[route].Store]).Write.Drop(ctx, g.Name); err != nil {
 			return fmt.Errorf("companion %q of version %q: %w", g.Name, g.Version, err)
 		}
 		return nil

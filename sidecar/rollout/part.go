@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -26,7 +26,7 @@ type Part struct {
 // OpenPart opens a route, its store and its model, and nothing of the other routes. The
 // caller closes the assembly. It returns pipeline.ErrRoute, ErrVersion, and what Open
 // does.
-func OpenPart(ctx context.Context, c *config.Config, p Part) (*wiring.Assembly, *pipeline.Route, error) {
+func OpenPart(ctx context.Context, c *config.Config, p Part) (*wiring.Assembly, *route.Route, error) {
 	version, _, err := InService(c, p.Route, p.Version)
 	if err != nil {
 		return nil, nil, err
@@ -61,20 +61,20 @@ func OpenPart(ctx context.Context, c *config.Config, p Part) (*wiring.Assembly, 
 // InService returns a route of a configuration as a version of it stands, and the
 // version's name: the version in service, if version is empty. It returns
 // pipeline.ErrRoute, ErrVersion or config.ErrConfig.
-func InService(c *config.Config, route, version string) (name string, at config.Route, err error) {
-	r, ok := c.Routes[route]
+func InService(c *config.Config, rt, version string) (name string, at config.Route, err error) {
+	r, ok := c.Routes[rt]
 	if !ok {
-		return "", at, fmt.Errorf("%w: the configuration has no route %q; it has %q", pipeline.ErrRoute, route, c.RouteNames())
+		return "", at, fmt.Errorf("%w: the configuration has no route %q; it has %q", route.ErrUnknown, rt, c.RouteNames())
 	}
 	if version == "" {
-		chosen, err := chosenVersion(c, route)
+		chosen, err := chosenVersion(c, rt)
 		if err != nil {
 			return "", at, err
 		}
 		version = cmp.Or(chosen, r.Active)
 	}
 	if at, ok = r.At(version); !ok {
-		return "", at, fmt.Errorf("%w: route %q has no version %q; it has %q", ErrVersion, route, version, r.VersionNames())
+		return "", at, fmt.Errorf("%w: route %q has no version %q; it has %q", ErrVersion, rt, version, r.VersionNames())
 	}
 	return version, at, nil
 }

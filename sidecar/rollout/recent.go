@@ -5,10 +5,10 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-var _ pipeline.Observer = (*Recent)(nil)
+var _ search.Observer = (*Recent)(nil)
 
 // A ring keeps the first recentKept requests of a route, and then one in
 // recentEvery.
@@ -23,7 +23,7 @@ type Recent struct{ routes map[string]*ring }
 
 type ring struct {
 	count atomic.Uint64
-	kept  [recentKept]atomic.Pointer[pipeline.Request]
+	kept  [recentKept]atomic.Pointer[search.Request]
 }
 
 // NewRecent keeps requests of the routes.
@@ -36,7 +36,7 @@ func NewRecent(routes []string) *Recent {
 }
 
 // Searched implements pipeline.Observer.
-func (r *Recent) Searched(_ context.Context, route string, req pipeline.Request, _ pipeline.Answer, err error) {
+func (r *Recent) Searched(_ context.Context, route string, req search.Request, _ search.Answer, err error) {
 	in := r.routes[route]
 	if in == nil || err != nil {
 		return
@@ -54,12 +54,12 @@ func (r *Recent) Searched(_ context.Context, route string, req pipeline.Request,
 }
 
 // of lists what is kept of a route.
-func (r *Recent) of(route string) []pipeline.Request {
+func (r *Recent) of(route string) []search.Request {
 	in := r.routes[route]
 	if in == nil {
 		return nil
 	}
-	var out []pipeline.Request
+	var out []search.Request
 	for i := range in.kept {
 		if q := in.kept[i].Load(); q != nil {
 			out = append(out, *q)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -18,7 +18,7 @@ type Adjustment struct {
 
 type staged struct {
 	version *wiring.Version
-	standby *pipeline.Standby
+	standby *search.Standby
 }
 
 // Adjust prepares what the live keys of a configuration say of routes, with the

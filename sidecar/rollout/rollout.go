@@ -16,7 +16,8 @@ import (
 
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -35,16 +36,16 @@ var (
 // Follower keeps derived rows in step with their collection: follow.Follower.
 type Follower interface {
 	// Freshness is that of a route once Replace was called; nil: it will have none.
-	Freshness(r *pipeline.Route) (pipeline.Freshness, error)
+	Freshness(r *route.Route) (route.Freshness, error)
 	// Replace follows a route in the place of the one of its name.
-	Replace(r *pipeline.Route) error
+	Replace(r *route.Route) error
 	// Quiet waits until what Replace put aside is not used any more.
-	Quiet(ctx context.Context, r *pipeline.Route) error
+	Quiet(ctx context.Context, r *route.Route) error
 }
 
 // Options of New.
 type Options struct {
-	Pipeline *pipeline.Pipeline
+	Pipeline *search.Engine
 	// Assembly is what the pipeline's routes were made from.
 	Assembly *wiring.Assembly
 	// Config is the configuration that the sidecar started with; Reload reads it
@@ -56,7 +57,7 @@ type Options struct {
 	// Follower, if set, is told of the version whose rows are to be followed.
 	Follower Follower
 	// Switched, if set, is told of every route that went live.
-	Switched func(*pipeline.Route)
+	Switched func(*route.Route)
 	Logger   *slog.Logger
 }
 
@@ -83,16 +84,16 @@ type Manager struct {
 func New(o Options) (*Manager, error) {
 	m := &Manager{Options: o, turns: map[string]chan struct{}{}, served: maps.Clone(o.Assembly.Versions), choices: map[string]choice{}, leaving: map[string]chan struct{}{},
 		lanes: map[string][]<-chan struct{}{}}
-	for route, v := range m.served {
-		m.turns[route] = make(chan struct{}, 1)
-		made, err := readChoice(o.Config.StateDir, route)
+	for rt, v := range m.served {
+		m.turns[rt] = make(chan struct{}, 1)
+		made, err := readChoice(o.Config.StateDir, rt)
 		if err != nil {
 			return nil, err
 		}
 		if made.Active != v.Name || len(made.History) == 0 { // the first start, or the configuration's newer word
-			made = made.next(v.Name, v.Model.Version, o.Config.Routes[route].Active, time.Now())
+			made = made.next(v.Name, v.Model.Version, o.Config.Routes[rt].Active, time.Now())
 		}
-		m.choices[route] = made
+		m.choices[rt] = made
 	}
 	return m, nil
 }
@@ -107,8 +108,8 @@ type Info struct {
 // List lists the versions of a route by name, as the configuration has them now.
 // A route without versions has one, without a name. It returns pipeline.ErrRoute
 // or config.ErrConfig.
-func (m *Manager) List(route string) ([]Info, error) {
-	active, made, err := m.active(route)
+func (m *Manager) List(rt string) ([]Info, error) {
+	active, made, err := m.active(rt)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func (m *Manager) List(route string) ([]Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := c.Routes[route]
+	r := c.Routes[rt]
 	names := r.VersionNames()
 	if len(names) == 0 {
 		names = []string{""}
@@ -156,13 +157,13 @@ func (m *Manager) Models() []*model.Model {
 }
 
 // active is what is served of a route, and how it came to be.
-func (m *Manager) active(route string) (*wiring.Version, choice, error) {
+func (m *Manager) active(rt string) (*wiring.Version, choice, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if v := m.served[route]; v != nil {
-		return v, m.choices[route], nil
+	if v := m.served[rt]; v != nil {
+		return v, m.choices[rt], nil
 	}
-	return nil, choice{}, fmt.Errorf("%w: %q", pipeline.ErrRoute, route)
+	return nil, choice{}, fmt.Errorf("%w: %q", route.ErrUnknown, rt)
 }
 
 func (m *Manager) reload() (*config.Config, error) {
@@ -173,15 +174,15 @@ func (m *Manager) reload() (*config.Config, error) {
 }
 
 // begin waits for the turn to change a route; end gives it on.
-func (m *Manager) begin(ctx context.Context, route string) (end func(), err error) {
-	turn := m.turns[route]
+func (m *Manager) begin(ctx context.Context, rt string) (end func(), err error) {
+	turn := m.turns[rt]
 	if turn == nil {
-		return nil, fmt.Errorf("%w: %q", pipeline.ErrRoute, route)
+		return nil, fmt.Errorf("%w: %q", route.ErrUnknown, rt)
 	}
 	select {
 	case turn <- struct{}{}:
 		return func() { <-turn }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("another activation of route %q is under way: %w", route, ctx.Err())
+		return nil, fmt.Errorf("another activation of route %q is under way: %w", rt, ctx.Err())
 	}
 }

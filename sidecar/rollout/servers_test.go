@@ -19,8 +19,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 const followedConfiguration = `
@@ -94,7 +94,7 @@ func newFollowedWorld(t *testing.T, kind, address string, db database) *followed
 		must(t, err)
 		must(t, model.Write(w.path(fmt.Sprintf("m%d.safetensors", v)), m))
 		w.names[m.Version] = name
-		served := pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+		served := route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
 		_, err = index.BuildTable(t.Context(), index.TableJob{Source: source, Model: served, Path: w.path(name + ".table")})
 		must(t, err)
 		_, err = index.BuildCompanion(t.Context(), index.CompanionJob{

@@ -24,7 +24,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
@@ -104,7 +104,7 @@ func (w *world) table(t testing.TB, m *model.Model, vectors rerank.Matrix, name 
 	must(t, store.Load("things", embedded.Collection{Fields: []embedded.Field{{Vectors: vectors}}}))
 	_, err := index.BuildTable(t.Context(), index.TableJob{
 		Source: index.Source{Store: store, Collection: "things"}, Path: w.path(name),
-		Model: pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity},
+		Model: route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity},
 	})
 	must(t, err)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // gpuRows is a collection of a database, and what is in it.
@@ -99,7 +99,7 @@ func TestGPUWrites(t *testing.T) {
 	store, err := adapter.Open(adapter.Options{Address: db.Address})
 	must2(t, err)
 	_, err = index.BuildTable(t.Context(), index.TableJob{Source: index.Source{Store: store, Collection: "many"},
-		Model: pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, Path: filepath.Join(dir, "many.table")})
+		Model: route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, Path: filepath.Join(dir, "many.table")})
 	must2(t, err)
 	store.Close()
 	w := &gpuWorld{logged: &syncBuffer{}}

@@ -30,8 +30,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/serve"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
@@ -221,7 +221,7 @@ func (w *killed) build(t *testing.T, name string, withCompanion bool) {
 	defer closer.Close()
 	m, err := wiring.OpenModel(c, "m")
 	must2(t, err)
-	model := pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+	model := route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
 	source := index.Source{Store: store, Collection: things}
 	_, err = index.BuildTable(t.Context(), index.TableJob{Source: source, Model: model, Path: c.Routes[things].Table})
 	must2(t, err)
@@ -363,14 +363,14 @@ func (w *killed) agree(t *testing.T) {
 }
 
 // agreeWith knows nothing of package follow.
-func (w *killed) agreeWith(t *testing.T, name string, r *pipeline.Route) {
+func (w *killed) agreeWith(t *testing.T, name string, r *route.Route) {
 	t.Helper()
 	scanner, now := r.Store.(adapters.Scanner), r.Live.Snapshot()
 	defer now.Release()
 	payloads := map[rerank.ID]string{}
 	err := scanner.Scan(t.Context(), adapters.ScanRequest{Collection: things, Vectors: []string{""}, Payload: true}, func(rows adapters.Rows, _ string) error {
-		features := rerank.NewMatrix(len(rows.IDs), r.Model.Spec().Features)
-		if err := r.Model.EncodeItems(features, rows.Vectors[0]); err != nil {
+		features := rerank.NewMatrix(len(rows.IDs), r.Model.Similarity.Spec().Features)
+		if err := r.Model.Similarity.EncodeItems(features, rows.Vectors[0]); err != nil {
 			return err
 		}
 		for i, id := range rows.IDs {

@@ -16,10 +16,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
@@ -194,7 +194,7 @@ type CheckOptions struct {
 // Checked is a configuration that Run would serve.
 type Checked struct {
 	// Routes are the routes, with their defaults and the limits of their stores.
-	Routes []*pipeline.Route
+	Routes []*route.Route
 	// Unanswered are the routes that can answer no search of the proxy's clients. It
 	// is known if Check connects.
 	Unanswered []Unanswered
@@ -225,7 +225,7 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (checked Check
 			ctx, cancel = context.WithTimeout(ctx, o.Timeout)
 			defer cancel()
 		}
-		if err := errors.Join(s.pipeline.Open(ctx), s.askREST(ctx)); errors.Is(err, pipeline.ErrSetup) {
+		if err := errors.Join(s.pipeline.Open(ctx), s.askREST(ctx)); errors.Is(err, route.ErrSetup) {
 			return checked, refused(err)
 		} else if err != nil {
 			return checked, err
@@ -240,7 +240,7 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (checked Check
 
 // unansweredRoutes returns the routes of the proxy that can answer no search of its
 // clients, whatever they ask. It returns the store's error.
-func unansweredRoutes(ctx context.Context, c *config.Config, routes []*pipeline.Route) (all []Unanswered, err error) {
+func unansweredRoutes(ctx context.Context, c *config.Config, routes []*route.Route) (all []Unanswered, err error) {
 	if c.Proxy.ListenGRPC == "" && c.Proxy.ListenREST == "" {
 		return nil, nil
 	}

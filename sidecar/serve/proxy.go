@@ -11,12 +11,12 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/proxy/milvus"
 	"github.com/likenessdb/likeness/sidecar/proxy/qdrant"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -93,7 +93,7 @@ func (s *sidecar) askREST(ctx context.Context) error {
 	err := s.proxy.CheckREST(ctx)
 	switch {
 	case errors.Is(err, rest.ErrURL):
-		return fmt.Errorf("%w: proxy.rest_url: %w", pipeline.ErrSetup, err)
+		return fmt.Errorf("%w: proxy.rest_url: %w", route.ErrSetup, err)
 	case err != nil:
 		return fmt.Errorf("%w: proxy.rest_url: %w", adapters.ErrUnavailable, err)
 	}

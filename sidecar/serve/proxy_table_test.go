@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	adapter "github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 const unproved = "rescored; route=things; certificate=unknown"
@@ -28,7 +28,7 @@ func tableOf(t *testing.T, db *servers.Server) string {
 	defer store.Close()
 	m, path := testModel(t), filepath.Join(t.TempDir(), "things.table")
 	_, err = index.BuildTable(t.Context(), index.TableJob{Source: index.Source{Store: store, Collection: "routed"},
-		Model: pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, Path: path})
+		Model: route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}

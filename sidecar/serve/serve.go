@@ -27,10 +27,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/server"
 	"github.com/likenessdb/likeness/sidecar/server/gateway"
 	"github.com/likenessdb/likeness/sidecar/status"
@@ -125,7 +127,7 @@ func endFollowing(followers wiring.Followers, grace time.Duration) error {
 // sidecar is what runs.
 type sidecar struct {
 	options  Options
-	pipeline *pipeline.Pipeline
+	pipeline *search.Engine
 	// admission stands before the pipeline, for whoever calls it.
 	admission *admission.Searcher
 	intake    *intake.Budget // of what all listeners receive; nil: no bound
@@ -153,13 +155,13 @@ func (s *sidecar) follow(followers wiring.Followers) {
 }
 
 // reconcile brings what a route derives in step with its collection.
-func (s *sidecar) reconcile(ctx context.Context, route string) (follow.Drift, error) {
+func (s *sidecar) reconcile(ctx context.Context, rt string) (follow.Drift, error) {
 	for _, r := range s.pipeline.Routes() {
-		if r.Name == route {
+		if r.Name == rt {
 			return s.followers.Reconcile(ctx, r)
 		}
 	}
-	return follow.Drift{}, fmt.Errorf("%w: %q", pipeline.ErrRoute, route)
+	return follow.Drift{}, fmt.Errorf("%w: %q", route.ErrUnknown, rt)
 }
 
 func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider, metrics *telemetry.Metrics) (*sidecar, error) {
@@ -169,7 +171,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
 		Routes: wiring.Audits(c), Busy: func() bool { return s.admission.Busy() }, Recorder: s.metrics, Logger: o.Logger,
 	})
-	settings := pipeline.Options{Turns: parts.Turns, Observer: pipeline.Observers{s.metrics, recent, s.auditor, s.watch, s.queries}, Logger: o.Logger}
+	settings := search.Options{Turns: parts.Turns, Observer: search.Observers{s.metrics, recent, s.auditor, s.watch, s.queries}, Logger: o.Logger}
 	serverOptions := server.Options{
 		OpenAdmin: o.Answer != nil || loopback(c.Listen.GRPC) && (c.Listen.REST == "" || loopback(c.Listen.REST)), Logger: o.Logger, Recorder: s.metrics,
 		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o), Intake: s.intake,
@@ -182,7 +184,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 		serverOptions.TracerProvider = traces
 	}
 	var err error
-	if s.pipeline, err = pipeline.New(parts.Routes, settings); err != nil {
+	if s.pipeline, err = search.New(parts.Routes, settings); err != nil {
 		return nil, err
 	}
 	if s.versions, err = rollout.New(rollout.Options{

@@ -19,7 +19,7 @@ import (
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/sidecar/admission"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
@@ -60,12 +60,12 @@ func TestManyCancels(t *testing.T) {
 		each = 1000
 	}
 	var a *admission.Searcher
-	w := start(t, answering(func(ctx context.Context, r pipeline.Request) (pipeline.Answer, error) {
+	w := start(t, answering(func(ctx context.Context, r search.Request) (search.Answer, error) {
 		if r.K == 1 {
-			return pipeline.Answer{}, nil
+			return search.Answer{}, nil
 		}
 		<-ctx.Done()
-		return pipeline.Answer{}, ctx.Err()
+		return search.Answer{}, ctx.Err()
 	}), func(o *server.Options) {
 		a = admission.New(o.Searcher, admission.Options{MaxSearches: 10, Adaptive: true})
 		o.Searcher = a

@@ -10,7 +10,7 @@ import (
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank/model"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // catalog implements CatalogService.
@@ -71,11 +71,11 @@ func (c catalog) GetRoute(ctx context.Context, r *likenessv1.GetRouteRequest) (*
 	if err := allow(ctx, r.GetName()); err != nil {
 		return nil, err
 	}
-	route, err := c.searcher.Route(r.GetName())
+	rt, err := c.searcher.Route(r.GetName())
 	if err != nil {
 		return nil, err
 	}
-	return &likenessv1.GetRouteResponse{Route: fromRoute(route)}, nil
+	return &likenessv1.GetRouteResponse{Route: fromRoute(rt)}, nil
 }
 
 func fromModel(m *model.Model) *likenessv1.Model {
@@ -103,7 +103,7 @@ func sendable(texts map[string]string) map[string]string {
 	return out
 }
 
-func fromRoute(r *pipeline.Route) *likenessv1.Route {
+func fromRoute(r *route.Route) *likenessv1.Route {
 	out := &likenessv1.Route{
 		Name:         r.Name,
 		Store:        r.StoreName,
@@ -131,7 +131,7 @@ func fromRoute(r *pipeline.Route) *likenessv1.Route {
 		c, void := r.Promise.Calibration()
 		out.Calibration, out.Uncalibrated = fromCalibration(c), void
 	}
-	if t := r.Resident(); t != nil {
+	if t := r.CurrentTable(); t != nil {
 		items := int64(t.Count())
 		t.Release()
 		out.TableItems = &items

@@ -10,7 +10,9 @@ import (
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
+	"github.com/likenessdb/likeness/sidecar/search/rank"
 )
 
 var strategies = map[likenessv1.Strategy]rerank.Strategy{
@@ -61,7 +63,7 @@ func enumOf[E, W comparable](words map[E]W, word W) E {
 }
 
 func fieldError(field, format string, args ...any) error {
-	return &pipeline.FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
+	return &plan.FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
 func toQuery(q *likenessv1.Query) rerank.Query {
@@ -70,8 +72,8 @@ func toQuery(q *likenessv1.Query) rerank.Query {
 	return out
 }
 
-func toRequest(r *likenessv1.SearchRequest) pipeline.Request {
-	out := pipeline.Request{
+func toRequest(r *likenessv1.SearchRequest) search.Request {
+	out := search.Request{
 		Route:         r.GetRoute(),
 		Query:         toQuery(r.GetQuery()),
 		K:             int(r.GetK()),
@@ -132,8 +134,8 @@ type scoring interface {
 	GetVectors() *likenessv1.Vectors
 }
 
-func toScoreRequest(r scoring, explain bool) (pipeline.ScoreRequest, error) {
-	req := pipeline.ScoreRequest{Route: r.GetRoute(), Query: toQuery(r.GetQuery()), Explain: explain}
+func toScoreRequest(r scoring, explain bool) (search.ScoreRequest, error) {
+	req := search.ScoreRequest{Route: r.GetRoute(), Query: toQuery(r.GetQuery()), Explain: explain}
 	for _, id := range r.GetIds().GetIds() {
 		req.IDs = append(req.IDs, toID(id))
 	}
@@ -161,7 +163,7 @@ func toMatrix(vectors []*likenessv1.Vector) (rerank.Matrix, error) {
 	return m, nil
 }
 
-func fromAnswer(a pipeline.Answer) *likenessv1.SearchResponse {
+func fromAnswer(a search.Answer) *likenessv1.SearchResponse {
 	r := &likenessv1.SearchResponse{
 		Hits:        make([]*likenessv1.Hit, len(a.Hits)),
 		Certificate: fromCertificate(a.Certificate),
@@ -184,7 +186,7 @@ func fromAnswer(a pipeline.Answer) *likenessv1.SearchResponse {
 	return r
 }
 
-func fromRanking(r *pipeline.Ranking) *likenessv1.Ranking {
+func fromRanking(r *rank.Ranking) *likenessv1.Ranking {
 	if r == nil {
 		return nil
 	}
@@ -194,7 +196,7 @@ func fromRanking(r *pipeline.Ranking) *likenessv1.Ranking {
 	}
 }
 
-func fromTimings(t pipeline.Timings) *likenessv1.Timings {
+func fromTimings(t search.Timings) *likenessv1.Timings {
 	d := durationpb.New
 	return &likenessv1.Timings{
 		Encode: d(t.Encode), Retrieve: d(t.Retrieve), Score: d(t.Score), Certify: d(t.Certify), Rank: d(t.Rank), Total: d(t.Total),

@@ -18,23 +18,24 @@ import (
 	"github.com/likenessdb/likeness/adapters/adaptertest/recorder"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/rank"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
 // asked is what a searcher was asked, and by when.
 type asked struct {
-	pipeline.Request
-	pipeline.ScoreRequest
+	search.Request
+	search.ScoreRequest
 
 	left time.Duration // until the deadline; 0: there is none
 }
 
 // noting is a searcher that notes what it is asked, and answers.
 type noting struct {
-	pipeline.Searcher
-	answer pipeline.Answer
-	scores pipeline.ScoreAnswer
+	search.Searcher
+	answer search.Answer
+	scores search.ScoreAnswer
 
 	mu  sync.Mutex
 	all []asked
@@ -49,12 +50,12 @@ func (n *noting) note(ctx context.Context, a asked) {
 	n.all = append(n.all, a)
 }
 
-func (n *noting) Search(ctx context.Context, r pipeline.Request) (pipeline.Answer, error) {
+func (n *noting) Search(ctx context.Context, r search.Request) (search.Answer, error) {
 	n.note(ctx, asked{Request: r})
 	return n.answer, nil
 }
 
-func (n *noting) Score(ctx context.Context, r pipeline.ScoreRequest) (pipeline.ScoreAnswer, error) {
+func (n *noting) Score(ctx context.Context, r search.ScoreRequest) (search.ScoreAnswer, error) {
 	n.note(ctx, asked{ScoreRequest: r})
 	return n.scores, nil
 }
@@ -141,7 +142,7 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 		t.Fatalf("the test does not set %q", names)
 	}
 	gap, calls := float32(0.5), 14
-	want := pipeline.Request{
+	want := search.Request{
 		Route: "things", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}},
 		K: 11, Filter: `{"must": []}`, Strategy: rerank.Combined, Depth: 12, AverageDepth: 13, Weights: rerank.GateWeights, Head: "head",
 		MaxGap: &gap, Explain: true, Payload: true, PayloadFields: []string{"n"}, Calls: &calls, Rounds: 15,
@@ -221,24 +222,24 @@ func TestEveryFieldOfAScoring(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		send func() error
-		want pipeline.ScoreRequest
+		want search.ScoreRequest
 	}{
 		"score ids": {func() error {
 			_, err := w.search.Score(t.Context(), &likenessv1.ScoreRequest{Route: "things", Query: query, Items: &likenessv1.ScoreRequest_Ids{Ids: ids}})
 			return err
-		}, pipeline.ScoreRequest{Route: "things", Query: wantQuery, IDs: wantIDs}},
+		}, search.ScoreRequest{Route: "things", Query: wantQuery, IDs: wantIDs}},
 		"score vectors": {func() error {
 			_, err := w.search.Score(t.Context(), &likenessv1.ScoreRequest{Route: "things", Query: query, Items: &likenessv1.ScoreRequest_Vectors{Vectors: vectors}})
 			return err
-		}, pipeline.ScoreRequest{Route: "things", Query: wantQuery, Vectors: wantVectors}},
+		}, search.ScoreRequest{Route: "things", Query: wantQuery, Vectors: wantVectors}},
 		"explain ids": {func() error {
 			_, err := w.search.Explain(t.Context(), &likenessv1.ExplainRequest{Route: "things", Query: query, Items: &likenessv1.ExplainRequest_Ids{Ids: ids}})
 			return err
-		}, pipeline.ScoreRequest{Route: "things", Query: wantQuery, IDs: wantIDs, Explain: true}},
+		}, search.ScoreRequest{Route: "things", Query: wantQuery, IDs: wantIDs, Explain: true}},
 		"explain vectors": {func() error {
 			_, err := w.search.Explain(t.Context(), &likenessv1.ExplainRequest{Route: "things", Query: query, Items: &likenessv1.ExplainRequest_Vectors{Vectors: vectors}})
 			return err
-		}, pipeline.ScoreRequest{Route: "things", Query: wantQuery, Vectors: wantVectors, Explain: true}},
+		}, search.ScoreRequest{Route: "things", Query: wantQuery, Vectors: wantVectors, Explain: true}},
 	} {
 		if err := c.send(); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -250,9 +251,9 @@ func TestEveryFieldOfAScoring(t *testing.T) {
 }
 
 // answerWith is an answer on which every field is set.
-func answerWith() pipeline.Answer {
-	return pipeline.Answer{
-		Hits: []pipeline.Hit{{
+func answerWith() search.Answer {
+	return search.Answer{
+		Hits: []search.Hit{{
 			ID: rerank.UintID(3), Score: 1.5, Payload: []byte(`{"n": 3}`), Ranked: true,
 			Explanation: &rerank.Explanation{Score: 2.5, Terms: []rerank.Term{{QueryComponent: 1, ItemComponent: 2, Dot: 3, Logit: 4, Gate: 5}}},
 		}},
@@ -261,10 +262,10 @@ func answerWith() pipeline.Answer {
 			Calibration: &rerank.Calibration{Recall: 0.1, Share: 0.2, Alpha: 0.3, Queries: 4, K: 5, Rule: rerank.Rule{Depth: 6, AverageDepth: 7}, Made: time.Unix(8, 0)},
 			Measured:    &rerank.Measured{Pairs: 9, Error: 10}, Depth: 11, Rounds: 12, Candidates: 13, Uncalibrated: "why",
 		},
-		Degraded: &pipeline.Degraded{Reason: "reason", Detail: "detail"}, Strategy: rerank.Combined, Plan: "plan", Model: "model", Version: "version",
-		Timings:   pipeline.Timings{Encode: 1, Retrieve: 2, Score: 3, Certify: 4, Rank: 5, Total: 6},
+		Degraded: &search.Degraded{Reason: "reason", Detail: "detail"}, Strategy: rerank.Combined, Plan: "plan", Model: "model", Version: "version",
+		Timings:   search.Timings{Encode: 1, Retrieve: 2, Score: 3, Certify: 4, Rank: 5, Total: 6},
 		NotFinite: 7, NotIndexed: 8,
-		Ranking: &pipeline.Ranking{Ranker: "ranker", Version: "1", Calls: 2, Budget: 3, Rounds: 4, Cut: 5, Reason: "deadline"},
+		Ranking: &rank.Ranking{Ranker: "ranker", Version: "1", Calls: 2, Budget: 3, Rounds: 4, Cut: 5, Reason: "deadline"},
 	}
 }
 
@@ -273,7 +274,7 @@ func answerWith() pipeline.Answer {
 func TestEveryFieldOfAnAnswerReachesTheClient(t *testing.T) {
 	n := &noting{}
 	w := startNoting(t, n)
-	ask := func(a pipeline.Answer) *likenessv1.SearchResponse {
+	ask := func(a search.Answer) *likenessv1.SearchResponse {
 		n.answer = a
 		r, err := w.search.Search(t.Context(), question())
 		if err != nil {
@@ -289,7 +290,7 @@ func TestEveryFieldOfAnAnswerReachesTheClient(t *testing.T) {
 	untold := map[string]string{
 		rule + "Strategy": "the answer's own strategy says it: a promise is of one", rule + "Weights": "the catalog has the route's", rule + "Head": "the catalog has the route's",
 	}
-	fields(reflect.TypeFor[pipeline.Answer](), func(path string, index []int) {
+	fields(reflect.TypeFor[search.Answer](), func(path string, index []int) {
 		if untold[path] != "" {
 			return
 		}
@@ -338,12 +339,12 @@ func fields(of reflect.Type, f func(path string, index []int)) {
 // TestABatchHasOneVersion: a route that is replaced while a batch is answered answers all
 // of it as it was, and ends with the batch.
 func TestABatchHasOneVersion(t *testing.T) {
-	var p *pipeline.Pipeline
+	var p *search.Engine
 	var ended <-chan struct{}
 	w := start(t, func(o *server.Options) {
-		p = o.Searcher.(*pipeline.Pipeline)
+		p = o.Searcher.(*search.Engine)
 		o.Limits.BatchParallelism = 1
-		o.Searcher = searcher{p, func(ctx context.Context, r pipeline.Request) (pipeline.Answer, error) {
+		o.Searcher = searcher{p, func(ctx context.Context, r search.Request) (search.Answer, error) {
 			a, err := p.Search(ctx, r)
 			if ended != nil || err != nil {
 				return a, err

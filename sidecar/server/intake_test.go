@@ -18,7 +18,7 @@ import (
 
 	"github.com/likenessdb/likeness/internal/intake"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
@@ -63,7 +63,7 @@ func until(t *testing.T, what string, holds func() bool) {
 
 // answersAll answers every search.
 func answersAll(o *server.Options) {
-	answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) { return pipeline.Answer{}, nil })(o)
+	answering(func(context.Context, search.Request) (search.Answer, error) { return search.Answer{}, nil })(o)
 }
 
 // A message whose beginning is here is taken before the rest comes, at most so much at a

@@ -9,21 +9,22 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // StatusTrailer is the trailer of a degraded answer: "degraded; reason=…".
 const StatusTrailer = "likeness-status"
 
 // search implements SearchService: decode, call, encode.
-type search struct {
+type searchService struct {
 	likenessv1.UnimplementedSearchServiceServer
 	*services
 }
 
-var _ likenessv1.SearchServiceServer = search{}
+var _ likenessv1.SearchServiceServer = searchService{}
 
-func (s search) Search(ctx context.Context, r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
+func (s searchService) Search(ctx context.Context, r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
 	answer, err := s.answer(ctx, r)
 	if err != nil {
 		return nil, err
@@ -36,7 +37,7 @@ func (s search) Search(ctx context.Context, r *likenessv1.SearchRequest) (*liken
 	return answer, nil
 }
 
-func (s search) answer(ctx context.Context, r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
+func (s searchService) answer(ctx context.Context, r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
 	if err := allow(ctx, r.GetRoute()); err != nil {
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func (s search) answer(ctx context.Context, r *likenessv1.SearchRequest) (*liken
 	return fromAnswer(answer), nil
 }
 
-func (s search) SearchBatch(ctx context.Context, r *likenessv1.SearchBatchRequest) (*likenessv1.SearchBatchResponse, error) {
+func (s searchService) SearchBatch(ctx context.Context, r *likenessv1.SearchBatchRequest) (*likenessv1.SearchBatchResponse, error) {
 	searches := r.GetSearches()
 	if len(searches) == 0 {
 		return nil, fieldError("searches", "the batch is empty; give at least one search")
@@ -62,7 +63,7 @@ func (s search) SearchBatch(ctx context.Context, r *likenessv1.SearchBatchReques
 	if len(searches) > limits.MaxBatch {
 		return nil, fmt.Errorf("%w: %d, limits.max_batch is %d; split the batch, or raise it", errBatch, len(searches), limits.MaxBatch)
 	}
-	ctx, release := pipeline.Pin(ctx) // one version answers them all
+	ctx, release := route.Pin(ctx) // one version answers them all
 	defer release()
 	results := make([]*likenessv1.SearchResult, len(searches))
 	var group errgroup.Group
@@ -79,7 +80,7 @@ func (s search) SearchBatch(ctx context.Context, r *likenessv1.SearchBatchReques
 
 // result is one search of a batch: its answer or its error. It runs in its own
 // goroutine, where the interceptors cannot see a panic.
-func (s search) result(ctx context.Context, r *likenessv1.SearchRequest) *likenessv1.SearchResult {
+func (s searchService) result(ctx context.Context, r *likenessv1.SearchRequest) *likenessv1.SearchResult {
 	var answer *likenessv1.SearchResponse
 	err := s.recovered(ctx, func() (err error) {
 		if err = s.validate(r); err == nil {
@@ -97,7 +98,7 @@ func (s search) result(ctx context.Context, r *likenessv1.SearchRequest) *likene
 	}}
 }
 
-func (s search) Score(ctx context.Context, r *likenessv1.ScoreRequest) (*likenessv1.ScoreResponse, error) {
+func (s searchService) Score(ctx context.Context, r *likenessv1.ScoreRequest) (*likenessv1.ScoreResponse, error) {
 	a, err := s.score(ctx, r, false)
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func (s search) Score(ctx context.Context, r *likenessv1.ScoreRequest) (*likenes
 	}, nil
 }
 
-func (s search) Explain(ctx context.Context, r *likenessv1.ExplainRequest) (*likenessv1.ExplainResponse, error) {
+func (s searchService) Explain(ctx context.Context, r *likenessv1.ExplainRequest) (*likenessv1.ExplainResponse, error) {
 	a, err := s.score(ctx, r, true)
 	if err != nil {
 		return nil, err
@@ -123,13 +124,13 @@ func (s search) Explain(ctx context.Context, r *likenessv1.ExplainRequest) (*lik
 	return out, nil
 }
 
-func (s search) score(ctx context.Context, r scoring, explain bool) (pipeline.ScoreAnswer, error) {
+func (s searchService) score(ctx context.Context, r scoring, explain bool) (search.ScoreAnswer, error) {
 	if err := allow(ctx, r.GetRoute()); err != nil {
-		return pipeline.ScoreAnswer{}, err
+		return search.ScoreAnswer{}, err
 	}
 	request, err := toScoreRequest(r, explain)
 	if err != nil {
-		return pipeline.ScoreAnswer{}, err
+		return search.ScoreAnswer{}, err
 	}
 	return s.searcher.Score(ctx, request)
 }

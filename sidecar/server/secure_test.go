@@ -22,7 +22,7 @@ import (
 
 	"github.com/likenessdb/likeness/internal/authority"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/server"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
@@ -251,10 +251,10 @@ func TestTokens(t *testing.T) {
 
 func TestHealthAndDrain(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
-	w := start(t, answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) {
+	w := start(t, answering(func(context.Context, search.Request) (search.Answer, error) {
 		close(entered)
 		<-release
-		return pipeline.Answer{}, nil
+		return search.Answer{}, nil
 	}))
 	health := grpc_health_v1.NewHealthClient(w.conn)
 	check := func(service string) grpc_health_v1.HealthCheckResponse_ServingStatus {
@@ -304,10 +304,10 @@ func TestHealthAndDrain(t *testing.T) {
 
 func TestDrainCutsAfterTheGrace(t *testing.T) {
 	entered := make(chan struct{})
-	w := start(t, answering(func(ctx context.Context, _ pipeline.Request) (pipeline.Answer, error) {
+	w := start(t, answering(func(ctx context.Context, _ search.Request) (search.Answer, error) {
 		close(entered)
 		<-ctx.Done()
-		return pipeline.Answer{}, ctx.Err()
+		return search.Answer{}, ctx.Err()
 	}))
 	answered := make(chan error, 1)
 	go func() {

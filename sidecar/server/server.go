@@ -28,7 +28,7 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // Limits are the server's limits; see config.Limits.
@@ -38,7 +38,7 @@ type Limits struct {
 
 // Options are what a Server is made of. Searcher, Logger, Recorder and Limits are required.
 type Options struct {
-	Searcher pipeline.Searcher
+	Searcher search.Searcher
 	Models   func() []*model.Model // by name
 	Limits   Limits
 	// Admin, if set, changes the versions that are served. OpenAdmin lets everybody do
@@ -88,7 +88,7 @@ type Server struct {
 
 // services is what the services share.
 type services struct {
-	searcher  pipeline.Searcher
+	searcher  search.Searcher
 	models    func() []*model.Model
 	admin     Admin
 	openAdmin bool
@@ -194,7 +194,7 @@ func (s *Server) make() *grpc.Server {
 // register puts likeness's own services on a gRPC server.
 func (s *Server) register(to *grpc.Server) {
 	shared, most := s.shared, s.shared.limits.Load().MaxMessageBytes
-	to.RegisterService(asStreams(likenessv1.SearchService_ServiceDesc, shared.checked, most), search{services: shared})
+	to.RegisterService(asStreams(likenessv1.SearchService_ServiceDesc, shared.checked, most), searchService{services: shared})
 	to.RegisterService(asStreams(likenessv1.CatalogService_ServiceDesc, shared.checked, most), catalog{services: shared})
 	if shared.admin != nil {
 		to.RegisterService(asStreams(likenessv1.AdminService_ServiceDesc, shared.checked, most), admin{services: shared})

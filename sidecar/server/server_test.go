@@ -25,7 +25,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/model"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
@@ -102,7 +103,7 @@ func similarity(t testing.TB) rerank.Similarity {
 	return s
 }
 
-func newPipeline(t testing.TB, m *model.Model) *pipeline.Pipeline {
+func newPipeline(t testing.TB, m *model.Model) *search.Engine {
 	t.Helper()
 	matrix := rerank.NewMatrix(rows, dim)
 	payloads := make([]json.RawMessage, rows)
@@ -119,15 +120,13 @@ func newPipeline(t testing.TB, m *model.Model) *pipeline.Pipeline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	route := func(name string) *pipeline.Route {
-		return &pipeline.Route{
-			Name: name, Collection: "things", StoreName: "memory", Store: store,
-			Model:     pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity},
-			Placement: pipeline.PlacementStored, Strategy: rerank.Average, Depth: 20, ExactSearch: true,
-			Timeout: 5 * time.Second, Failure: pipeline.FailOpen, MaxK: 30, MaxDepth: 40, MaxRounds: 4,
+	rt := func(name string) *route.Route {
+		return &route.Route{
+			Policy: route.Policy{Name: name, Collection: "things", StoreName: "memory", Placement: route.PlacementStored, Strategy: rerank.Average, Depth: 20, ExactSearch: true, Timeout: 5 * time.Second, Failure: route.FailOpen, MaxK: 30, MaxDepth: 40, MaxRounds: 4},
+			Parts:  route.Parts{Store: store, Model: route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}},
 		}
 	}
-	p, err := pipeline.New([]*pipeline.Route{route("things"), route("other")}, pipeline.Options{})
+	p, err := search.New([]*route.Route{rt("things"), rt("other")}, search.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,16 +181,16 @@ func (c *counts) Panicked() {
 
 // searcher answers by a function; Routes and Score are those of a pipeline.
 type searcher struct {
-	pipeline.Searcher
-	search func(context.Context, pipeline.Request) (pipeline.Answer, error)
+	search.Searcher
+	search func(context.Context, search.Request) (search.Answer, error)
 }
 
-func (s searcher) Search(ctx context.Context, r pipeline.Request) (pipeline.Answer, error) {
+func (s searcher) Search(ctx context.Context, r search.Request) (search.Answer, error) {
 	return s.search(ctx, r)
 }
 
 // answering replaces the pipeline's Search.
-func answering(f func(context.Context, pipeline.Request) (pipeline.Answer, error)) change {
+func answering(f func(context.Context, search.Request) (search.Answer, error)) change {
 	return func(o *server.Options) { o.Searcher = searcher{o.Searcher, f} }
 }
 
@@ -224,8 +223,8 @@ func TestSearch(t *testing.T) {
 
 func TestThePlanIsTold(t *testing.T) {
 	const plan = "scan: 2 ms, the first stage took 9 ms"
-	w := start(t, answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) {
-		return pipeline.Answer{Strategy: rerank.Scan, Plan: plan}, nil
+	w := start(t, answering(func(context.Context, search.Request) (search.Answer, error) {
+		return search.Answer{Strategy: rerank.Scan, Plan: plan}, nil
 	}))
 	r, err := w.search.Search(t.Context(), question())
 	if err != nil || r.GetPlan() != plan {
@@ -301,12 +300,12 @@ func TestCatalog(t *testing.T) {
 
 // The log never holds a vector, at any level, whatever happens to the search.
 func TestNoVectorIsLogged(t *testing.T) {
-	outcomes := []func(context.Context, pipeline.Request) (pipeline.Answer, error){
-		func(context.Context, pipeline.Request) (pipeline.Answer, error) { return pipeline.Answer{}, nil },
-		func(context.Context, pipeline.Request) (pipeline.Answer, error) {
-			return pipeline.Answer{}, adapters.ErrStore
+	outcomes := []func(context.Context, search.Request) (search.Answer, error){
+		func(context.Context, search.Request) (search.Answer, error) { return search.Answer{}, nil },
+		func(context.Context, search.Request) (search.Answer, error) {
+			return search.Answer{}, adapters.ErrStore
 		},
-		func(_ context.Context, r pipeline.Request) (pipeline.Answer, error) {
+		func(_ context.Context, r search.Request) (search.Answer, error) {
 			panic(fmt.Sprint(r.Query.Vector))
 		},
 	}

@@ -22,9 +22,11 @@ import (
 	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
 // Domain is the domain of every ErrorInfo.
@@ -76,8 +78,8 @@ var outcomes = []outcome{
 	{is: errBatch, code: codes.InvalidArgument, reason: "LIMIT_EXCEEDED", public: true},
 	{is: errPanic, code: codes.Internal, reason: "INTERNAL"},
 	{is: errModel, code: codes.NotFound, reason: "MODEL_NOT_FOUND", public: true},
-	{is: pipeline.ErrRoute, code: codes.NotFound, reason: "ROUTE_NOT_FOUND", public: true},
-	{is: pipeline.ErrRequest, code: codes.InvalidArgument, reason: "FIELD_INVALID", public: true},
+	{is: route.ErrUnknown, code: codes.NotFound, reason: "ROUTE_NOT_FOUND", public: true},
+	{is: plan.ErrRequest, code: codes.InvalidArgument, reason: "FIELD_INVALID", public: true},
 	{is: rerank.ErrQuery, code: codes.InvalidArgument, reason: "QUERY_INVALID", public: true, field: "query"},
 	{is: rerank.ErrStrategy, code: codes.InvalidArgument, reason: "STRATEGY_INVALID", public: true, field: "strategy"},
 	{is: adapters.ErrFilter, code: codes.InvalidArgument, reason: "FILTER_INVALID", public: true, field: "filter"},
@@ -94,7 +96,7 @@ var outcomes = []outcome{
 	{is: fs.ErrNotExist, code: codes.FailedPrecondition, reason: "FILE_NOT_FOUND", public: true},
 	{is: table.ErrTable, code: codes.FailedPrecondition, reason: "TABLE_INVALID", public: true},
 	{is: model.ErrFile, code: codes.FailedPrecondition, reason: "MODEL_INVALID", public: true},
-	{is: pipeline.ErrSetup, code: codes.FailedPrecondition, reason: "ROUTE_NOT_SERVABLE", public: true},
+	{is: route.ErrSetup, code: codes.FailedPrecondition, reason: "ROUTE_NOT_SERVABLE", public: true},
 	{is: adapters.ErrNotFound, code: codes.FailedPrecondition, reason: "COLLECTION_NOT_FOUND", public: true},
 	{is: adapters.ErrField, code: codes.FailedPrecondition, reason: "FIELD_NOT_FOUND", public: true},
 	{is: adapters.ErrMetric, code: codes.FailedPrecondition, reason: "METRIC_NOT_SUPPORTED", public: true},
@@ -104,7 +106,7 @@ var outcomes = []outcome{
 	{is: ranker.ErrUnavailable, code: codes.Unavailable, reason: "RANKER_UNAVAILABLE", retry: retryLater},
 	{is: ranker.ErrAnswer, code: codes.Unavailable, reason: "RANKER_FAILED", retry: retryLater},
 	{is: adapters.ErrUnavailable, code: codes.Unavailable, reason: "STORE_UNAVAILABLE", retry: retryLater},
-	{is: pipeline.ErrDegraded, code: codes.Unavailable, reason: "NOT_RESCORED", retry: retryLater},
+	{is: failure.ErrDegraded, code: codes.Unavailable, reason: "NOT_RESCORED", retry: retryLater},
 	{is: context.DeadlineExceeded, code: codes.DeadlineExceeded, reason: "DEADLINE_EXCEEDED"},
 	{is: context.Canceled, code: codes.Canceled, reason: "CANCELLED"},
 	{is: adapters.ErrStore, code: codes.Internal, reason: "STORE_FAILED"},
@@ -198,7 +200,7 @@ func info(reason string, err error) *errdetails.ErrorInfo {
 
 // badRequest names the field that is wrong: the error's own, or else this one.
 func badRequest(err error, name string) *errdetails.BadRequest {
-	var field *pipeline.FieldError
+	var field *plan.FieldError
 	problem := err.Error()
 	if errors.As(err, &field) {
 		name, problem = field.Field, field.Problem

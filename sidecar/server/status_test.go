@@ -22,8 +22,11 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/ranker"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
@@ -56,7 +59,7 @@ func detailsOf(err error) details {
 // not the caller's business ("canary") is left out.
 func TestErrorsBecomeStatuses(t *testing.T) {
 	limit := &adapters.LimitError{Limit: "max_depth", Value: 9, Max: 5, Remedy: "ask for less"}
-	field := &pipeline.FieldError{Field: "k", Problem: "is 99, at most 30"}
+	field := &plan.FieldError{Field: "k", Problem: "is 99, at most 30"}
 	tests := []struct {
 		err    error
 		code   codes.Code
@@ -64,7 +67,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		public bool
 		retry  bool
 	}{
-		{pipeline.ErrRoute, codes.NotFound, "ROUTE_NOT_FOUND", true, false},
+		{route.ErrUnknown, codes.NotFound, "ROUTE_NOT_FOUND", true, false},
 		{field, codes.InvalidArgument, "FIELD_INVALID", true, false},
 		{rerank.ErrQuery, codes.InvalidArgument, "QUERY_INVALID", true, false},
 		{rerank.ErrStrategy, codes.InvalidArgument, "STRATEGY_INVALID", true, false},
@@ -74,17 +77,17 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		{limit, codes.InvalidArgument, "LIMIT_EXCEEDED", true, false},
 		{follow.ErrRoute, codes.FailedPrecondition, "ROUTE_NOT_FOLLOWED", true, false},
 		{follow.ErrClosed, codes.Unavailable, "ENDING", true, false},
-		{pipeline.ErrSetup, codes.FailedPrecondition, "ROUTE_NOT_SERVABLE", true, false},
+		{route.ErrSetup, codes.FailedPrecondition, "ROUTE_NOT_SERVABLE", true, false},
 		{adapters.ErrNotFound, codes.FailedPrecondition, "COLLECTION_NOT_FOUND", true, false},
 		{adapters.ErrField, codes.FailedPrecondition, "FIELD_NOT_FOUND", true, false},
 		{adapters.ErrMetric, codes.FailedPrecondition, "METRIC_NOT_SUPPORTED", true, false},
 		{adapters.ErrUnsupported, codes.FailedPrecondition, "NOT_SUPPORTED_BY_STORE", true, false},
 		{adapters.ErrRefused, codes.PermissionDenied, "STORE_REFUSED", false, false},
 		{adapters.ErrUnavailable, codes.Unavailable, "STORE_UNAVAILABLE", false, true},
-		{pipeline.ErrDegraded, codes.Unavailable, "NOT_RESCORED", false, true},
+		{failure.ErrDegraded, codes.Unavailable, "NOT_RESCORED", false, true},
 		{ranker.ErrQuery, codes.InvalidArgument, "QUERY_INVALID", true, false},
-		{errors.Join(pipeline.ErrDegraded, ranker.ErrUnavailable), codes.Unavailable, "RANKER_UNAVAILABLE", false, true},
-		{errors.Join(pipeline.ErrDegraded, ranker.ErrAnswer), codes.Unavailable, "RANKER_FAILED", false, true},
+		{errors.Join(failure.ErrDegraded, ranker.ErrUnavailable), codes.Unavailable, "RANKER_UNAVAILABLE", false, true},
+		{errors.Join(failure.ErrDegraded, ranker.ErrAnswer), codes.Unavailable, "RANKER_FAILED", false, true},
 		{context.DeadlineExceeded, codes.DeadlineExceeded, "DEADLINE_EXCEEDED", false, false},
 		{context.Canceled, codes.Canceled, "CANCELLED", false, false},
 		{adapters.ErrStore, codes.Internal, "STORE_FAILED", false, false},
@@ -93,8 +96,8 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.reason, func(t *testing.T) {
-			w := start(t, answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) {
-				return pipeline.Answer{}, fmt.Errorf("canary: %w", tc.err)
+			w := start(t, answering(func(context.Context, search.Request) (search.Answer, error) {
+				return search.Answer{}, fmt.Errorf("canary: %w", tc.err)
 			}))
 			_, err := w.search.Search(t.Context(), question())
 			d := detailsOf(err)
@@ -280,8 +283,8 @@ func TestNoMemory(t *testing.T) {
 }
 
 func TestHugeAnswerNamesTheSetting(t *testing.T) {
-	w := start(t, answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) {
-		return pipeline.Answer{Hits: []pipeline.Hit{{ID: rerank.UintID(1), Payload: bytes.Repeat([]byte("x"), 2<<20)}}}, nil
+	w := start(t, answering(func(context.Context, search.Request) (search.Answer, error) {
+		return search.Answer{Hits: []search.Hit{{ID: rerank.UintID(1), Payload: bytes.Repeat([]byte("x"), 2<<20)}}}, nil
 	}))
 	_, err := w.search.Search(t.Context(), question())
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "limits.max_message_bytes") {
@@ -290,12 +293,12 @@ func TestHugeAnswerNamesTheSetting(t *testing.T) {
 }
 
 func TestDegradedIsInTheTrailer(t *testing.T) {
-	w := start(t, answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) {
-		return pipeline.Answer{Degraded: &pipeline.Degraded{Reason: pipeline.ReasonScoring, Detail: "why"}}, nil
+	w := start(t, answering(func(context.Context, search.Request) (search.Answer, error) {
+		return search.Answer{Degraded: &search.Degraded{Reason: failure.Scoring, Detail: "why"}}, nil
 	}))
 	var trailer metadata.MD
 	r, err := w.search.Search(t.Context(), question(), grpc.Trailer(&trailer))
-	if err != nil || r.GetDegraded().GetReason() != pipeline.ReasonScoring {
+	if err != nil || r.GetDegraded().GetReason() != failure.Scoring {
 		t.Fatalf("%v, %v", r, err)
 	}
 	if got := trailer.Get(server.StatusTrailer); len(got) != 1 || got[0] != "degraded; reason=scoring_failed" {
@@ -304,7 +307,7 @@ func TestDegradedIsInTheTrailer(t *testing.T) {
 }
 
 func TestPanicIsAnError(t *testing.T) {
-	w := start(t, answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) { panic("canary") }))
+	w := start(t, answering(func(context.Context, search.Request) (search.Answer, error) { panic("canary") }))
 	_, err := w.search.Search(t.Context(), question())
 	if status.Code(err) != codes.Internal || strings.Contains(err.Error(), "canary") {
 		t.Errorf("error %v", err)
@@ -333,10 +336,10 @@ func TestLimitsOfSearches(t *testing.T) {
 		t.Errorf("empty batch: %v", err)
 	}
 	entered, release := make(chan struct{}), make(chan struct{})
-	w = start(t, answering(func(context.Context, pipeline.Request) (pipeline.Answer, error) {
+	w = start(t, answering(func(context.Context, search.Request) (search.Answer, error) {
 		close(entered)
 		<-release
-		return pipeline.Answer{}, nil
+		return search.Answer{}, nil
 	}), func(o *server.Options) { o.Searcher = admission.New(o.Searcher, admission.Options{MaxSearches: 1}) })
 	first := make(chan error, 1)
 	go func() {
@@ -355,9 +358,9 @@ func TestLimitsOfSearches(t *testing.T) {
 }
 
 func TestTimeoutReachesThePipeline(t *testing.T) {
-	w := start(t, answering(func(ctx context.Context, _ pipeline.Request) (pipeline.Answer, error) {
+	w := start(t, answering(func(ctx context.Context, _ search.Request) (search.Answer, error) {
 		<-ctx.Done()
-		return pipeline.Answer{}, ctx.Err()
+		return search.Answer{}, ctx.Err()
 	}))
 	r := question()
 	r.Timeout = durationOf(1)

@@ -17,10 +17,11 @@ import (
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
 	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // Sources are what a status is made of. Functions are called for every status, and
@@ -31,10 +32,10 @@ type Sources struct {
 	Stores []Store // name, kind and address
 
 	Ready    func() (ok bool, detail string)
-	Routes   func() []*pipeline.Route
-	Waiting  func(route string) (why string) // empty: the route is open
-	Versions func(route string) ([]rollout.Info, error)
-	Load     func(route string) (admission.Load, bool)
+	Routes   func() []*route.Route
+	Waiting  func(rt string) (why string) // empty: the route is open
+	Versions func(rt string) ([]rollout.Info, error)
+	Load     func(rt string) (admission.Load, bool)
 	Off      func() map[string]bool // routes that are switched off before the proxy
 	// Unanswered are the routes of which every search through the proxy is left to the
 	// database, for one reason.
@@ -234,7 +235,7 @@ func (b *Board) process() Process {
 	return p
 }
 
-func (b *Board) route(r *pipeline.Route) Route {
+func (b *Board) route(r *route.Route) Route {
 	out := Route{
 		Name: r.Name, Open: true, Store: r.StoreName, Collection: r.Collection, Companion: r.Companion, Placement: string(r.Placement),
 		Strategy: string(r.Strategy), Failure: string(r.Failure), Ranker: r.RankerName, Model: r.Model.Name, Version: r.Model.Version,
@@ -265,7 +266,7 @@ func (b *Board) route(r *pipeline.Route) Route {
 	return out
 }
 
-func calibrationOf(r *pipeline.Route) *Calibration {
+func calibrationOf(r *route.Route) *Calibration {
 	k, ok := r.Promise.(*calibrate.Keeper)
 	if !ok {
 		return nil
@@ -306,7 +307,7 @@ func (b *Board) ping(ctx context.Context) []Store {
 		all.Go(func() {
 			began := time.Now()
 			err := s.Pinged.Ping(ctx)
-			s.Answers, s.Error, s.Seconds = err == nil, pipeline.ErrorType(err), time.Since(began).Seconds()
+			s.Answers, s.Error, s.Seconds = err == nil, search.ErrorType(err), time.Since(began).Seconds()
 		})
 	}
 	all.Wait()

@@ -11,8 +11,11 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/plugins"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
 	"github.com/likenessdb/likeness/sidecar/status"
 )
 
@@ -28,22 +31,22 @@ func (down) Ping(context.Context) error {
 // TestTrouble: a store is in trouble while searches fail by it, and no longer.
 func TestTrouble(t *testing.T) {
 	w := status.NewWatch([]string{"things"})
-	answered := pipeline.Answer{Timings: pipeline.Timings{Retrieve: time.Millisecond}}
-	degraded := pipeline.Answer{Degraded: &pipeline.Degraded{Reason: pipeline.ReasonStore}}
+	answered := search.Answer{Timings: search.Timings{Retrieve: time.Millisecond}}
+	degraded := search.Answer{Degraded: &search.Degraded{Reason: failure.Store}}
 	for i, c := range []struct {
-		answer pipeline.Answer
+		answer search.Answer
 		err    error
 		want   string // of how many searches; empty: there is none
 	}{
 		{answered, nil, ""},
-		{pipeline.Answer{}, fmt.Errorf("x: %w", adapters.ErrUnavailable), "unavailable 1"},
-		{pipeline.Answer{}, pipeline.ErrRequest, "unavailable 1"}, // says nothing of the store
-		{pipeline.Answer{}, nil, "unavailable 1"},                 // neither does a scan of the table
+		{search.Answer{}, fmt.Errorf("x: %w", adapters.ErrUnavailable), "unavailable 1"},
+		{search.Answer{}, plan.ErrRequest, "unavailable 1"}, // says nothing of the store
+		{search.Answer{}, nil, "unavailable 1"},             // neither does a scan of the table
 		{degraded, nil, "store_failed 2"},
 		{answered, nil, ""},
-		{pipeline.Answer{}, context.Canceled, ""},
+		{search.Answer{}, context.Canceled, ""},
 	} {
-		w.Searched(t.Context(), "things", pipeline.Request{}, c.answer, c.err)
+		w.Searched(t.Context(), "things", search.Request{}, c.answer, c.err)
 		got := ""
 		if trouble := w.Trouble("things"); trouble != nil {
 			got = fmt.Sprint(trouble.Error, " ", trouble.Searches)
@@ -52,7 +55,7 @@ func TestTrouble(t *testing.T) {
 			t.Errorf("after %d: %q, want %q", i, got, c.want)
 		}
 	}
-	w.Searched(t.Context(), "another's", pipeline.Request{}, answered, nil)
+	w.Searched(t.Context(), "another's", search.Request{}, answered, nil)
 	if w.Trouble("another's") != nil {
 		t.Error("a route that does not exist is watched")
 	}
@@ -63,14 +66,16 @@ func TestTrouble(t *testing.T) {
 func TestBoard(t *testing.T) {
 	w := status.NewWatch([]string{"<i>things"})
 	for i := range 600 {
-		w.Searched(t.Context(), "<i>things", pipeline.Request{}, pipeline.Answer{Timings: pipeline.Timings{Total: time.Duration(i+1) * time.Millisecond}}, nil)
+		w.Searched(t.Context(), "<i>things", search.Request{}, search.Answer{Timings: search.Timings{Total: time.Duration(i+1) * time.Millisecond}}, nil)
 	}
-	w.Searched(t.Context(), "<i>things", pipeline.Request{}, pipeline.Answer{}, errors.New("canary"))
+	w.Searched(t.Context(), "<i>things", search.Request{}, search.Answer{}, errors.New("canary"))
 	b := status.NewBoard(status.Sources{
-		Watch:   w,
-		Stores:  []status.Store{{Name: "main", Kind: "qdrant", Address: "db:6334", Pinged: down{}}},
-		Ready:   func() (bool, string) { return true, "ok\nroute <i>things: waits" },
-		Routes:  func() []*pipeline.Route { return []*pipeline.Route{{Name: "<i>things", StoreName: "main"}} },
+		Watch:  w,
+		Stores: []status.Store{{Name: "main", Kind: "qdrant", Address: "db:6334", Pinged: down{}}},
+		Ready:  func() (bool, string) { return true, "ok\nroute <i>things: waits" },
+		Routes: func() []*route.Route {
+			return []*route.Route{{Policy: route.Policy{Name: "<i>things", StoreName: "main"}}}
+		},
 		Waiting: func(string) string { return "not checked yet" },
 		Plugins: func() []plugins.State {
 			return []plugins.State{{Name: "p", Status: plugins.Quarantined, LastError: "canary"}}

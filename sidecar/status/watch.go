@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
 )
 
 // recent is how many searches of a route its times are of.
@@ -19,7 +20,7 @@ type Watch struct{ routes map[string]*watched }
 
 type watched struct {
 	mu      sync.Mutex
-	kept    [recent]pipeline.Timings // of answers
+	kept    [recent]search.Timings // of answers
 	answers int
 	counts  Searches
 	trouble *Trouble
@@ -41,7 +42,7 @@ type Searches struct {
 	Last     time.Time `json:"last,omitzero"`
 }
 
-var _ pipeline.Observer = (*Watch)(nil)
+var _ search.Observer = (*Watch)(nil)
 
 // NewWatch watches routes of those names.
 func NewWatch(routes []string) *Watch {
@@ -53,7 +54,7 @@ func NewWatch(routes []string) *Watch {
 }
 
 // Searched implements pipeline.Observer.
-func (w *Watch) Searched(_ context.Context, route string, _ pipeline.Request, a pipeline.Answer, err error) {
+func (w *Watch) Searched(_ context.Context, route string, _ search.Request, a search.Answer, err error) {
 	in := w.routes[route]
 	if in == nil {
 		return
@@ -85,13 +86,13 @@ func (w *Watch) Searched(_ context.Context, route string, _ pipeline.Request, a 
 }
 
 // storeFault names what the store is to blame for; empty: nothing.
-func storeFault(a pipeline.Answer, err error) string {
+func storeFault(a search.Answer, err error) string {
 	for _, of := range []error{adapters.ErrUnavailable, adapters.ErrRefused, adapters.ErrNotFound, adapters.ErrStore} {
 		if errors.Is(err, of) {
-			return pipeline.ErrorType(err)
+			return search.ErrorType(err)
 		}
 	}
-	if d := a.Degraded; err == nil && d != nil && (d.Reason == pipeline.ReasonStore || d.Reason == pipeline.ReasonFetch) {
+	if d := a.Degraded; err == nil && d != nil && (d.Reason == failure.Store || d.Reason == failure.Features) {
 		return d.Reason
 	}
 	return ""
@@ -119,14 +120,14 @@ type Stage struct {
 // stages are the steps of a search and all of it.
 var stages = []struct {
 	name string
-	of   func(t pipeline.Timings) time.Duration
+	of   func(t search.Timings) time.Duration
 }{
-	{"encode", func(t pipeline.Timings) time.Duration { return t.Encode }},
-	{"retrieve", func(t pipeline.Timings) time.Duration { return t.Retrieve }},
-	{"score", func(t pipeline.Timings) time.Duration { return t.Score }},
-	{"certify", func(t pipeline.Timings) time.Duration { return t.Certify }},
-	{"rank", func(t pipeline.Timings) time.Duration { return t.Rank }},
-	{"total", func(t pipeline.Timings) time.Duration { return t.Total }},
+	{"encode", func(t search.Timings) time.Duration { return t.Encode }},
+	{"retrieve", func(t search.Timings) time.Duration { return t.Retrieve }},
+	{"score", func(t search.Timings) time.Duration { return t.Score }},
+	{"certify", func(t search.Timings) time.Duration { return t.Certify }},
+	{"rank", func(t search.Timings) time.Duration { return t.Rank }},
+	{"total", func(t search.Timings) time.Duration { return t.Total }},
 }
 
 // read returns the counts, the times of the stages and of how many answers those are.

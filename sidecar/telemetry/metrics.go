@@ -15,10 +15,11 @@ import (
 
 	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-var _ pipeline.Observer = (*Metrics)(nil)
+var _ search.Observer = (*Metrics)(nil)
 
 // Metrics counts what the sidecar does, in a registry of its own. It is safe
 // for concurrent use.
@@ -60,7 +61,7 @@ type Metrics struct {
 
 // NewMetrics registers every metric. Names of other routes than the given are
 // counted as "unknown", so that callers cannot make new series.
-func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
+func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 	r := &registrar{Registry: prometheus.NewRegistry()}
 	m := &Metrics{
 		registrar:    r,
@@ -98,10 +99,10 @@ func NewMetrics(build buildinfo.Info, routes []*pipeline.Route) *Metrics {
 	m.deviceStates = r.devices()
 	m.watchedFiles = r.files()
 	m.routeInfo = r.gauge("route_info", "1, with what a route is made of.", "route", "store", "model", "model_version", "placement")
-	for _, route := range routes {
-		m.routes[route.Name] = true
-		m.RouteServed(route)
-		m.RouteOpen(route.Name, false)
+	for _, rt := range routes {
+		m.routes[rt.Name] = true
+		m.RouteServed(rt)
+		m.RouteOpen(rt.Name, false)
 	}
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -123,64 +124,64 @@ func (m *Metrics) CallStarted(ctx context.Context, method string) (ended func(co
 func (m *Metrics) Panicked() { m.panics.Inc() }
 
 // RouteOpen notes whether a route is served.
-func (m *Metrics) RouteOpen(route string, open bool) {
+func (m *Metrics) RouteOpen(rt string, open bool) {
 	value := 0.0
 	if open {
 		value = 1
 	}
-	m.routeOpen.WithLabelValues(route).Set(value)
+	m.routeOpen.WithLabelValues(rt).Set(value)
 }
 
 // RouteServed shows what a route is made of from now on.
-func (m *Metrics) RouteServed(r *pipeline.Route) {
+func (m *Metrics) RouteServed(r *route.Route) {
 	m.routeInfo.DeletePartialMatch(prometheus.Labels{"route": r.Name})
 	m.routeInfo.WithLabelValues(r.Name, r.StoreName, r.Model.Name, r.Model.Version, string(r.Placement)).Set(1)
 }
 
 // Searched counts a search.
-func (m *Metrics) Searched(ctx context.Context, route string, r pipeline.Request, a pipeline.Answer, err error) {
-	if !m.routes[route] || errors.Is(err, pipeline.ErrRoute) {
-		route = "unknown"
+func (m *Metrics) Searched(ctx context.Context, rt string, r search.Request, a search.Answer, err error) {
+	if !m.routes[rt] || errors.Is(err, route.ErrUnknown) {
+		rt = "unknown"
 	}
 	strategy := string(a.Strategy)
 	if err != nil {
-		m.searches.WithLabelValues(route, string(r.Strategy), "error").Inc()
+		m.searches.WithLabelValues(rt, string(r.Strategy), "error").Inc()
 		return
 	}
 	if a.Degraded != nil {
-		m.searches.WithLabelValues(route, strategy, "degraded").Inc()
-		m.degraded.WithLabelValues(route, a.Degraded.Reason).Inc()
+		m.searches.WithLabelValues(rt, strategy, "degraded").Inc()
+		m.degraded.WithLabelValues(rt, a.Degraded.Reason).Inc()
 	} else {
-		m.searches.WithLabelValues(route, strategy, "rescored").Inc()
+		m.searches.WithLabelValues(rt, strategy, "rescored").Inc()
 	}
-	m.answered(ctx, route, a)
+	m.answered(ctx, rt, a)
 }
 
-func (m *Metrics) answered(ctx context.Context, route string, a pipeline.Answer) {
-	m.certificates.WithLabelValues(route, string(a.Certificate.Status)).Inc()
-	m.candidates.WithLabelValues(route).Observe(float64(a.Certificate.Candidates))
-	m.rounds.WithLabelValues(route).Observe(float64(a.Certificate.Rounds))
-	m.notFinite.WithLabelValues(route).Add(float64(a.NotFinite))
-	m.notIndexed.WithLabelValues(route).Add(float64(a.NotIndexed))
-	observe(ctx, m.seconds.WithLabelValues(route), a.Timings.Total.Seconds())
+func (m *Metrics) answered(ctx context.Context, rt string, a search.Answer) {
+	m.certificates.WithLabelValues(rt, string(a.Certificate.Status)).Inc()
+	m.candidates.WithLabelValues(rt).Observe(float64(a.Certificate.Candidates))
+	m.rounds.WithLabelValues(rt).Observe(float64(a.Certificate.Rounds))
+	m.notFinite.WithLabelValues(rt).Add(float64(a.NotFinite))
+	m.notIndexed.WithLabelValues(rt).Add(float64(a.NotIndexed))
+	observe(ctx, m.seconds.WithLabelValues(rt), a.Timings.Total.Seconds())
 	for step, d := range map[string]time.Duration{
 		"encode": a.Timings.Encode, "retrieve": a.Timings.Retrieve, "score": a.Timings.Score, "certify": a.Timings.Certify,
 	} {
-		observe(ctx, m.steps.WithLabelValues(route, step), d.Seconds())
+		observe(ctx, m.steps.WithLabelValues(rt, step), d.Seconds())
 	}
-	m.ranked(ctx, route, a)
+	m.ranked(ctx, rt, a)
 }
 
 // ranked counts what a ranker was asked.
-func (m *Metrics) ranked(ctx context.Context, route string, a pipeline.Answer) {
+func (m *Metrics) ranked(ctx context.Context, rt string, a search.Answer) {
 	r := a.Ranking
 	if r == nil {
 		return
 	}
-	observe(ctx, m.steps.WithLabelValues(route, "rank"), a.Timings.Rank.Seconds())
-	m.rankerCalls.WithLabelValues(route).Observe(float64(r.Calls))
-	m.rankerRounds.WithLabelValues(route).Observe(float64(r.Rounds))
+	observe(ctx, m.steps.WithLabelValues(rt, "rank"), a.Timings.Rank.Seconds())
+	m.rankerCalls.WithLabelValues(rt).Observe(float64(r.Calls))
+	m.rankerRounds.WithLabelValues(rt).Observe(float64(r.Rounds))
 	if r.Cut > 0 {
-		m.rankerCut.WithLabelValues(route, r.Reason).Add(float64(r.Cut))
+		m.rankerCut.WithLabelValues(rt, r.Reason).Add(float64(r.Cut))
 	}
 }

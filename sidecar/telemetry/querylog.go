@@ -10,7 +10,8 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // slowLines bounds the lines of slow searches in a second: when all are slow, a line
@@ -33,7 +34,7 @@ type queryRule struct {
 	slow  time.Duration
 }
 
-var _ pipeline.Observer = (*QueryLog)(nil)
+var _ search.Observer = (*QueryLog)(nil)
 
 // NewQueryLog writes a share of the searches, and those that took slow or longer; 0 is
 // none.
@@ -47,8 +48,8 @@ func NewQueryLog(log *slog.Logger, share float64, slow time.Duration) *QueryLog 
 func (q *QueryLog) Adjust(share float64, slow time.Duration) { q.rule.Store(&queryRule{share, slow}) }
 
 // Searched implements pipeline.Observer.
-func (q *QueryLog) Searched(ctx context.Context, route string, r pipeline.Request, a pipeline.Answer, err error) {
-	if errors.Is(err, pipeline.ErrRoute) {
+func (q *QueryLog) Searched(ctx context.Context, rt string, r search.Request, a search.Answer, err error) {
+	if errors.Is(err, route.ErrUnknown) {
 		return // the name is the caller's
 	}
 	rule := q.rule.Load()
@@ -57,17 +58,17 @@ func (q *QueryLog) Searched(ctx context.Context, route string, r pipeline.Reques
 			q.left.Add(1)
 			return
 		}
-		attrs := append(describe(route, r, a, err), slog.Int64("left_out", q.left.Swap(0)))
+		attrs := append(describe(rt, r, a, err), slog.Int64("left_out", q.left.Swap(0)))
 		q.log.LogAttrs(ctx, slog.LevelWarn, "slow query", attrs...)
 		return
 	}
 	if rule.share > 0 && rand.Float64() < rule.share {
-		q.log.LogAttrs(ctx, slog.LevelInfo, "query", describe(route, r, a, err)...)
+		q.log.LogAttrs(ctx, slog.LevelInfo, "query", describe(rt, r, a, err)...)
 	}
 }
 
 // describe says what became of a search.
-func describe(route string, r pipeline.Request, a pipeline.Answer, err error) []slog.Attr {
+func describe(rt string, r search.Request, a search.Answer, err error) []slog.Attr {
 	seconds := func(name string, d time.Duration) slog.Attr { return slog.Float64(name+"_seconds", d.Seconds()) }
 	outcome, strategy := "rescored", a.Strategy
 	switch {
@@ -77,11 +78,11 @@ func describe(route string, r pipeline.Request, a pipeline.Answer, err error) []
 		outcome = "degraded"
 	}
 	attrs := []slog.Attr{
-		slog.String("route", route), slog.String("outcome", outcome), slog.String("strategy", string(strategy)), slog.Int("k", r.K),
+		slog.String("route", rt), slog.String("outcome", outcome), slog.String("strategy", string(strategy)), slog.Int("k", r.K),
 		seconds("total", a.Timings.Total),
 	}
 	if err != nil {
-		return append(attrs, slog.String("error_type", pipeline.ErrorType(err)))
+		return append(attrs, slog.String("error_type", search.ErrorType(err)))
 	}
 	attrs = append(attrs,
 		slog.Int("hits", len(a.Hits)), slog.Int("rounds", a.Certificate.Rounds), slog.Int("candidates", a.Certificate.Candidates),

@@ -26,17 +26,19 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/ranker"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func metrics() *telemetry.Metrics {
-	return telemetry.NewMetrics(buildinfo.Info{Version: "1.2.3"}, []*pipeline.Route{
-		{Name: "things", StoreName: "main", Placement: pipeline.PlacementTable, Model: pipeline.Model{Name: "m", Version: "v"}},
+	return telemetry.NewMetrics(buildinfo.Info{Version: "1.2.3"}, []*route.Route{
+		{Policy: route.Policy{Name: "things", StoreName: "main", Placement: route.PlacementTable}, Parts: route.Parts{Model: route.Model{Name: "m", Version: "v"}}},
 	})
 }
 
@@ -55,15 +57,15 @@ func scrape(t *testing.T, m *telemetry.Metrics) string {
 
 func TestSearchesAreCounted(t *testing.T) {
 	m := metrics()
-	answer := pipeline.Answer{
+	answer := search.Answer{
 		Strategy: rerank.Average, Certificate: rerank.Certificate{Status: rerank.StatusExact, Candidates: 40, Rounds: 2},
-		Timings: pipeline.Timings{Total: time.Millisecond}, NotFinite: 1, NotIndexed: 2,
+		Timings: search.Timings{Total: time.Millisecond}, NotFinite: 1, NotIndexed: 2,
 	}
-	m.Searched(t.Context(), "things", pipeline.Request{}, answer, nil)
-	answer.Degraded = &pipeline.Degraded{Reason: pipeline.ReasonScoring}
-	m.Searched(t.Context(), "things", pipeline.Request{}, answer, nil)
-	m.Searched(t.Context(), "things", pipeline.Request{}, pipeline.Answer{}, errors.New("x"))
-	m.Searched(t.Context(), "made-up-by-a-caller", pipeline.Request{}, pipeline.Answer{}, pipeline.ErrRoute)
+	m.Searched(t.Context(), "things", search.Request{}, answer, nil)
+	answer.Degraded = &search.Degraded{Reason: failure.Scoring}
+	m.Searched(t.Context(), "things", search.Request{}, answer, nil)
+	m.Searched(t.Context(), "things", search.Request{}, search.Answer{}, errors.New("x"))
+	m.Searched(t.Context(), "made-up-by-a-caller", search.Request{}, search.Answer{}, route.ErrUnknown)
 	m.RouteOpen("things", true)
 	m.Panicked()
 	ended := m.CallStarted(t.Context(), "likeness.v1.SearchService/Search")
@@ -266,7 +268,7 @@ func TestHistograms(t *testing.T) {
 	m := metrics()
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
 	ctx := trace.ContextWithSpanContext(t.Context(), span)
-	m.Searched(ctx, "things", pipeline.Request{}, pipeline.Answer{Timings: pipeline.Timings{Total: time.Millisecond}}, nil)
+	m.Searched(ctx, "things", search.Request{}, search.Answer{Timings: search.Timings{Total: time.Millisecond}}, nil)
 	families, err := m.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -308,13 +310,13 @@ func TestQueryLog(t *testing.T) {
 	}
 	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
 	ctx, _ := telemetry.WithRequestID(trace.ContextWithSpanContext(t.Context(), span), "abc")
-	request := pipeline.Request{
+	request := search.Request{
 		Query: rerank.Query{Vector: []float32{0.4711, 2}, Text: "canary"}, K: 3, Filter: `{"must":["canary"]}`, Partitions: []string{"canary"},
 	}
-	answer := pipeline.Answer{
-		Hits: []pipeline.Hit{{ID: rerank.TextID("canary"), Payload: []byte(`{"canary":1}`)}}, Strategy: rerank.Average,
+	answer := search.Answer{
+		Hits: []search.Hit{{ID: rerank.TextID("canary"), Payload: []byte(`{"canary":1}`)}}, Strategy: rerank.Average,
 		Certificate: rerank.Certificate{Status: rerank.StatusExact, Rounds: 2, Candidates: 40},
-		Timings:     pipeline.Timings{Retrieve: 2 * time.Millisecond, Total: 3 * time.Millisecond},
+		Timings:     search.Timings{Retrieve: 2 * time.Millisecond, Total: 3 * time.Millisecond},
 	}
 	failed := fmt.Errorf("filter canary: %w", adapters.ErrFilter)
 	for _, c := range []struct {
@@ -333,7 +335,7 @@ func TestQueryLog(t *testing.T) {
 		{"an error", 1, 0, "things", failed, []string{`"outcome":"error"`, `"error_type":"filter_not_valid"`}},
 		{"fast", 0, time.Second, "things", nil, nil},
 		{"slow", 0, time.Millisecond, "things", nil, []string{`"level":"WARN"`, `"msg":"slow query"`, `"left_out":0`}},
-		{"no route", 1, time.Millisecond, "canary", pipeline.ErrRoute, nil},
+		{"no route", 1, time.Millisecond, "canary", route.ErrUnknown, nil},
 	} {
 		out.Reset()
 		telemetry.NewQueryLog(log, c.share, c.slow).Searched(ctx, c.route, request, answer, c.err)

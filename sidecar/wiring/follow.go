@@ -8,7 +8,7 @@ import (
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // Followers follow the collections of stores, by the stores' names.
@@ -70,7 +70,7 @@ func followedRoutes(c *config.Config, a *Assembly) map[string][]follow.Route {
 	return routes
 }
 
-func followed(c config.Route, r *pipeline.Route) follow.Route {
+func followed(c config.Route, r *route.Route) follow.Route {
 	return follow.Route{Route: r, WriteBudget: c.WriteBudget, Interval: c.Reconcile.Interval, RowsPerSecond: c.Reconcile.RowsPerSecond}
 }
 
@@ -88,7 +88,7 @@ func ofStore(o follow.Options, c *config.Config, store string, a *Assembly) foll
 }
 
 // Freshness is follow.Follower's, of the route's store.
-func (f Followers) Freshness(r *pipeline.Route) (pipeline.Freshness, error) {
+func (f Followers) Freshness(r *route.Route) (route.Freshness, error) {
 	if of := f[r.StoreName]; of != nil {
 		return of.Freshness(r)
 	}
@@ -97,7 +97,7 @@ func (f Followers) Freshness(r *pipeline.Route) (pipeline.Freshness, error) {
 
 // Replace is follow.Follower's, of the route's store. Without a follower it does
 // nothing.
-func (f Followers) Replace(r *pipeline.Route) error {
+func (f Followers) Replace(r *route.Route) error {
 	if of := f[r.StoreName]; of != nil {
 		return of.Replace(r)
 	}
@@ -105,7 +105,7 @@ func (f Followers) Replace(r *pipeline.Route) error {
 }
 
 // Quiet is follow.Follower's, of the route's store.
-func (f Followers) Quiet(ctx context.Context, r *pipeline.Route) error {
+func (f Followers) Quiet(ctx context.Context, r *route.Route) error {
 	if of := f[r.StoreName]; of != nil {
 		return of.Quiet(ctx, r.Collection)
 	}
@@ -113,7 +113,7 @@ func (f Followers) Quiet(ctx context.Context, r *pipeline.Route) error {
 }
 
 // Reconcile is follow.Follower's, of one route.
-func (f Followers) Reconcile(ctx context.Context, r *pipeline.Route) (follow.Drift, error) {
+func (f Followers) Reconcile(ctx context.Context, r *route.Route) (follow.Drift, error) {
 	of := f[r.StoreName]
 	if of == nil {
 		return follow.Drift{}, fmt.Errorf("%w: route %q: it has neither a live table nor a companion", follow.ErrRoute, r.Name)

@@ -5,22 +5,22 @@ import (
 
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // Promise gives a route without a ranker the calibration that the state folder holds of it and its
 // model version. It returns config.ErrConfig where live answers are to be audited
 // and the route's table is rounded.
-func Promise(c *config.Config, route *pipeline.Route) error {
-	if c.StateDir == "" || route.RankerName != "" { // of a ranker's order nothing was audited
+func Promise(c *config.Config, rt *route.Route) error {
+	if c.StateDir == "" || rt.RankerName != "" { // of a ranker's order nothing was audited
 		return nil
 	}
-	audit := c.Routes[route.Name].Audit
-	route.Promise = calibrate.Keep(calibrate.Path(c.StateDir, route.Name, route.Model.Version), audit.Alpha)
+	audit := c.Routes[rt.Name].Audit
+	rt.Promise = calibrate.Keep(calibrate.Path(c.StateDir, rt.Name, rt.Model.Version), audit.Alpha)
 	if audit.Share == 0 {
 		return nil
 	}
-	t := route.Resident()
+	t := rt.CurrentTable()
 	if t == nil {
 		return nil // the configuration was refused, or the table failed to open
 	}

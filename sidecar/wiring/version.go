@@ -13,8 +13,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // ErrVersion: a route has no version of that name.
@@ -23,7 +23,7 @@ var ErrVersion = errors.New("version not found")
 // Version is a route as one of its versions stands, opened.
 type Version struct {
 	Name  string // "" where the route has no versions
-	Route *pipeline.Route
+	Route *route.Route
 	Model *model.Model
 
 	table io.Closer // nil: it has none
@@ -40,13 +40,13 @@ func (v *Version) Close() error { return v.close() }
 // are: its model is read anew. The caller closes it, or the assembly at the end. It returns ErrVersion,
 // config.ErrConfig where the route names a store that was not opened, or the
 // errors of the files.
-func (a *Assembly) OpenVersion(c *config.Config, route, version string) (*Version, error) {
-	name := c.Routes[route].Store
+func (a *Assembly) OpenVersion(c *config.Config, rt, version string) (*Version, error) {
+	name := c.Routes[rt].Store
 	if a.Stores[name] == nil {
-		return nil, fmt.Errorf("%w: routes.%s.store: %q was not there when the sidecar started; start it again", config.ErrConfig, route, name)
+		return nil, fmt.Errorf("%w: routes.%s.store: %q was not there when the sidecar started; start it again", config.ErrConfig, rt, name)
 	}
 	var failed error
-	v, err := a.openVersion(c, route, version, func(name string) *model.Model {
+	v, err := a.openVersion(c, rt, version, func(name string) *model.Model {
 		m, err := OpenModel(c, name)
 		failed = err
 		return m
@@ -56,16 +56,16 @@ func (a *Assembly) OpenVersion(c *config.Config, route, version string) (*Versio
 
 // openVersion opens a version; it is nil if its model or store is missing, which
 // is reported already.
-func (a *Assembly) openVersion(c *config.Config, route, version string, models func(name string) *model.Model) (*Version, error) {
-	r, ok := c.Routes[route].At(version)
+func (a *Assembly) openVersion(c *config.Config, rt, version string, models func(name string) *model.Model) (*Version, error) {
+	r, ok := c.Routes[rt].At(version)
 	if !ok {
-		return nil, fmt.Errorf("%w: route %q has no version %q; routes.%s.versions has %q", ErrVersion, route, version, route, c.Routes[route].VersionNames())
+		return nil, fmt.Errorf("%w: route %q has no version %q; routes.%s.versions has %q", ErrVersion, rt, version, rt, c.Routes[rt].VersionNames())
 	}
 	m := models(r.Model)
 	if m == nil || a.Stores[r.Store] == nil {
 		return nil, nil
 	}
-	v := &Version{Name: version, Model: m, Route: toRoute(route, r, c.Limits)}
+	v := &Version{Name: version, Model: m, Route: toRoute(rt, r, c.Limits)}
 	a.mu.Lock()
 	a.open[v] = true
 	a.mu.Unlock()
@@ -80,37 +80,37 @@ func (a *Assembly) openVersion(c *config.Config, route, version string, models f
 		return errors.Join(failed, v.table.Close())
 	})
 	v.Route.Store = a.Stores[r.Store]
-	v.Route.Database = pipeline.Database{System: c.Stores[r.Store].Kind, Address: c.Stores[r.Store].Address}
+	v.Route.Database = route.Database{System: c.Stores[r.Store].Kind, Address: c.Stores[r.Store].Address}
 	if a.rankers != nil {
 		v.Route.Ranker = a.rankers.Ranker(r.Ranker)
 	}
-	v.Route.Model = pipeline.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+	v.Route.Model = route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
 	err := v.openTable(r)
 	if errors.Is(err, fs.ErrNotExist) {
-		build := "likeness index --route " + route
+		build := "likeness index --route " + rt
 		if version != "" {
 			build += " --version " + version
 		}
 		err = fmt.Errorf("%w; build it with `%s`", err, build)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: table: %w", keyOf(route, version), err), v.Close())
+		return nil, errors.Join(fmt.Errorf("%s: table: %w", keyOf(rt, version), err), v.Close())
 	}
 	v.deviceName = r.Device
 	if a.rankers != nil {
-		v.offload(a.rankers, route, r.Device)
+		v.offload(a.rankers, rt, r.Device)
 	}
 	if err := Promise(c, v.Route); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", keyOf(route, version), err), v.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", keyOf(rt, version), err), v.Close())
 	}
 	return v, nil
 }
 
-func keyOf(route, version string) string {
+func keyOf(rt, version string) string {
 	if version == "" {
-		return "routes." + route
+		return "routes." + rt
 	}
-	return "routes." + route + ".versions." + version
+	return "routes." + rt + ".versions." + version
 }
 
 // openTable opens the version's table, to be written too where the route says so.
@@ -160,24 +160,24 @@ func (v *Version) Adjusted(c *config.Config) (*Version, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: route %q serves version %q, which routes.%s.versions does not have any more; name it there again, or activate another", ErrVersion, name, v.Name, name)
 	}
-	next, route, to := *v, *v.Route, toRoute(name, r, c.Limits)
-	route.Strategy, route.ScanIfFaster, route.Weights, route.Head = to.Strategy, to.ScanIfFaster, to.Weights, to.Head
-	route.Depth, route.AverageDepth, route.MaxGap = to.Depth, to.AverageDepth, to.MaxGap
-	route.MaxK, route.MaxDepth, route.MaxRounds = to.MaxK, to.MaxDepth, to.MaxRounds
-	route.Timeout, route.LatencyBudget, route.Proxied = to.Timeout, to.LatencyBudget, to.Proxied
-	route.ExactSearch, route.UnitVectors = to.ExactSearch, to.UnitVectors
-	route.Consistency, route.Partitions, route.Failure = to.Consistency, to.Partitions, to.Failure
-	if route.RankerName != "" {
-		route.Calls, route.RankRounds = r.Calls, r.RankRounds
+	next, rt, to := *v, *v.Route, toRoute(name, r, c.Limits)
+	rt.Strategy, rt.ScanIfFaster, rt.Weights, rt.Head = to.Strategy, to.ScanIfFaster, to.Weights, to.Head
+	rt.Depth, rt.AverageDepth, rt.MaxGap = to.Depth, to.AverageDepth, to.MaxGap
+	rt.MaxK, rt.MaxDepth, rt.MaxRounds = to.MaxK, to.MaxDepth, to.MaxRounds
+	rt.Timeout, rt.LatencyBudget, rt.Proxied = to.Timeout, to.LatencyBudget, to.Proxied
+	rt.ExactSearch, rt.UnitVectors = to.ExactSearch, to.UnitVectors
+	rt.Consistency, rt.Partitions, rt.Failure = to.Consistency, to.Partitions, to.Failure
+	if rt.RankerName != "" {
+		rt.Calls, rt.RankRounds = r.Calls, r.RankRounds
 	}
-	if k, ok := route.Promise.(*calibrate.Keeper); ok {
+	if k, ok := rt.Promise.(*calibrate.Keeper); ok {
 		if err := k.Save(); err != nil { // the next one reads what it knows
 			return nil, fmt.Errorf("routes.%s: audit: %w", name, err)
 		}
 	}
-	route.Promise = nil
-	next.Route = &route
-	if err := Promise(c, &route); err != nil {
+	rt.Promise = nil
+	next.Route = &rt
+	if err := Promise(c, &rt); err != nil {
 		return nil, fmt.Errorf("%s: %w", keyOf(name, v.Name), err)
 	}
 	return &next, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // Assembly is what a configuration describes, opened. But for the versions that
@@ -30,7 +30,7 @@ type Assembly struct {
 	// Models are by name, each called as the configuration calls it.
 	Models []*model.Model
 	// Routes are by name, not yet checked against their stores.
-	Routes []*pipeline.Route
+	Routes []*route.Route
 	// Versions are what the routes hold, by route.
 	Versions map[string]*Version
 
@@ -154,45 +154,20 @@ func (a *Assembly) model(name string) *model.Model {
 }
 
 // toRoute is a route without its store, model and table.
-func toRoute(name string, r config.Route, limits config.Limits) *pipeline.Route {
-	route := &pipeline.Route{
-		Name:          name,
-		Collection:    r.Collection,
-		Vector:        r.Vector,
-		StoreName:     r.Store,
-		Placement:     pipeline.Placement(r.Placement),
-		Companion:     r.Companion,
-		Strategy:      rerank.Strategy(strings.TrimPrefix(r.Strategy, "auto")),
-		ScanIfFaster:  r.ScanIfFaster,
-		Depth:         r.Depth,
-		AverageDepth:  r.AverageDepth,
-		Weights:       rerank.Weights(r.Weights),
-		Head:          r.Head,
-		MaxGap:        r.MaxGap,
-		Timeout:       r.Timeout,
-		LatencyBudget: r.LatencyBudget,
-		Proxied: pipeline.Proxied{
+func toRoute(name string, r config.Route, limits config.Limits) *route.Route {
+	rt := &route.Route{
+		Policy: route.Policy{Name: name, Collection: r.Collection, Vector: r.Vector, StoreName: r.Store, Placement: route.Placement(r.Placement), Companion: r.Companion, Strategy: rerank.Strategy(strings.TrimPrefix(r.Strategy, "auto")), ScanIfFaster: r.ScanIfFaster, Depth: r.Depth, AverageDepth: r.AverageDepth, Weights: rerank.Weights(r.Weights), Head: r.Head, MaxGap: r.MaxGap, Timeout: r.Timeout, LatencyBudget: r.LatencyBudget, Proxied: route.Proxied{
 			Eager: r.Fallback == "eager", Passing: 100 - r.Ramp, Shadow: r.Shadow.Share, StoreScores: r.Score == "store", OptIn: r.OptIn,
-		},
-		ExactSearch: r.ExactSearch,
-		UnitVectors: r.UnitVectors,
-		Owner:       r.Owner,
-		Consistency: r.Consistency,
-		Partitions:  r.Partitions,
-		Failure:     pipeline.Failure(r.Failure),
-		RankerName:  r.Ranker,
-		MaxK:        r.MaxK,
-		MaxDepth:    r.MaxDepth,
-		MaxRounds:   r.MaxRounds,
+		}, ExactSearch: r.ExactSearch, UnitVectors: r.UnitVectors, Owner: r.Owner, Consistency: r.Consistency, Partitions: r.Partitions, Failure: route.FailurePolicy(r.Failure), RankerName: r.Ranker, MaxK: r.MaxK, MaxDepth: r.MaxDepth, MaxRounds: r.MaxRounds},
 	}
 	if r.Ranker != "" {
-		route.Calls, route.RankRounds = r.Calls, r.RankRounds
+		rt.Calls, rt.RankRounds = r.Calls, r.RankRounds
 	}
-	if route.MaxK == 0 {
-		route.MaxK = limits.MaxK
+	if rt.MaxK == 0 {
+		rt.MaxK = limits.MaxK
 	}
-	if route.MaxDepth == 0 {
-		route.MaxDepth = limits.MaxDepth
+	if rt.MaxDepth == 0 {
+		rt.MaxDepth = limits.MaxDepth
 	}
-	return route
+	return rt
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/scan"
 	"github.com/likenessdb/likeness/rerank/table"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/search/score"
 )
 
 // Sentinel errors of a call; the search scores for itself.
@@ -110,7 +110,7 @@ type Scorer struct {
 	broken error // what contradicted
 }
 
-var _ pipeline.Device = (*Scorer)(nil)
+var _ score.Device = (*Scorer)(nil)
 
 // copied is a table as the device has it.
 type copied struct {
@@ -184,15 +184,15 @@ func (s *Scorer) Status() Status {
 // Rescore implements pipeline.Device. It returns ErrNotReady, ErrStale, or the
 // error of the call. Rows keep their numbers and contents while a table is written:
 // a device that is behind, or ahead, does for the rows that it has.
-func (s *Scorer) Rescore(ctx context.Context, t *table.Table, q rerank.Query, items []int32, k int) (pipeline.Selection, error) {
+func (s *Scorer) Rescore(ctx context.Context, t *table.Table, q rerank.Query, items []int32, k int) (score.Selection, error) {
 	c, err := s.asked(t, k)
 	if err != nil {
-		return pipeline.Selection{}, err
+		return score.Selection{}, err
 	}
 	numbers := make([]uint32, len(items))
 	for i, item := range items {
 		if int(item) >= c.rows {
-			return pipeline.Selection{}, s.behind(fmt.Errorf("%w: row %d is not there yet", ErrStale, item))
+			return score.Selection{}, s.behind(fmt.Errorf("%w: row %d is not there yet", ErrStale, item))
 		}
 		numbers[i] = uint32(item)
 	}
@@ -208,13 +208,13 @@ func (s *Scorer) Rescore(ctx context.Context, t *table.Table, q rerank.Query, it
 
 // Scan implements pipeline.Device. It returns ErrNotReady, ErrStale, or the error of
 // the call.
-func (s *Scorer) Scan(ctx context.Context, t *table.Table, q rerank.Query, within *scan.Bitmap, k int) (pipeline.Selection, error) {
+func (s *Scorer) Scan(ctx context.Context, t *table.Table, q rerank.Query, within *scan.Bitmap, k int) (score.Selection, error) {
 	c, err := s.asked(t, k)
 	if err == nil && c.of != t {
 		err = s.behind(fmt.Errorf("%w: it is being written", ErrStale))
 	}
 	if err != nil {
-		return pipeline.Selection{}, err
+		return score.Selection{}, err
 	}
 	var bitmap []byte
 	if within != nil {
@@ -248,8 +248,8 @@ func (s *Scorer) ask(c *copied, q rerank.Query, k int) device.Ask {
 }
 
 // selection makes one of what a call returned.
-func (s *Scorer) selection(c *copied, b device.Best, began time.Time, err error) (pipeline.Selection, error) {
-	out := pipeline.Selection{
+func (s *Scorer) selection(c *copied, b device.Best, began time.Time, err error) (score.Selection, error) {
+	out := score.Selection{
 		Items: make([]int32, len(b.Rows)), Scores: b.Scores, Epsilon: b.Epsilon, Next: b.Next, Scored: b.Scored, NotFinite: b.NotFinite,
 		Measured: b.Measured, MeasuredError: b.MeasuredError,
 	}
@@ -260,7 +260,7 @@ func (s *Scorer) selection(c *copied, b device.Best, began time.Time, err error)
 		out.Items[i] = int32(row)
 	}
 	if err != nil {
-		return pipeline.Selection{}, s.failed(c, time.Since(began), err)
+		return score.Selection{}, s.failed(c, time.Since(began), err)
 	}
 	s.slow.Store(0)
 	return out, nil
@@ -311,7 +311,7 @@ func (s *Scorer) Judge(err error) {
 	switch {
 	case err == nil:
 		s.count(Used)
-	case errors.Is(err, pipeline.ErrContradicted):
+	case errors.Is(err, score.ErrContradicted):
 		s.count(Contradicted)
 		s.mu.Lock()
 		s.broken = err

@@ -14,15 +14,15 @@ import (
 	"github.com/likenessdb/likeness/plugin/device"
 	"github.com/likenessdb/likeness/plugin/device/cpu"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // requests are searches that a device takes part in.
-func requests() map[string]pipeline.Request {
+func requests() map[string]search.Request {
 	gap := float32(0)
-	return map[string]pipeline.Request{
+	return map[string]search.Request{
 		"candidates":     {K: 10},
 		"all candidates": {K: 3},
 		"many":           {K: 200},
@@ -36,14 +36,14 @@ func requests() map[string]pipeline.Request {
 
 // agree asks two pipelines and wants one answer, to the bit; but for epsilon, which
 // covers the rows that were scored here, and those are fewer with a device.
-func agree(t *testing.T, with, without *pipeline.Pipeline, name string, r pipeline.Request, seed uint64) {
+func agree(t *testing.T, with, without *search.Engine, name string, r search.Request, seed uint64) {
 	t.Helper()
 	r.Route, r.Query = "r", rerank.Query{Vector: random(seed, 1, dim).Row(0)}
 	have, err := with.Search(t.Context(), r)
 	must(t, err)
 	want, err := without.Search(t.Context(), r)
 	must(t, err)
-	have.Timings, want.Timings = pipeline.Timings{}, pipeline.Timings{}
+	have.Timings, want.Timings = search.Timings{}, search.Timings{}
 	if e, most := have.Certificate.Epsilon, 1.01*want.Certificate.Epsilon; !(e > 0 && e <= most) && r.Strategy != rerank.Scan {
 		t.Errorf("%s: epsilon %v, want at most %v", name, e, most)
 	}
@@ -73,10 +73,10 @@ func TestProcess(t *testing.T) {
 	must(t, syscall.Kill(p.State().PID, syscall.SIGKILL))
 	loads := s.Status().Loads
 	for n := uint64(0); s.Status().Loads == loads || s.Status().State != offload.Ready; n++ {
-		agree(t, with, without, "while it is started again", pipeline.Request{K: 10, Strategy: rerank.Scan}, n)
+		agree(t, with, without, "while it is started again", search.Request{K: 10, Strategy: rerank.Scan}, n)
 	}
 	before := s.Status().Answers[offload.Used]
-	agree(t, with, without, "after", pipeline.Request{K: 10}, 5)
+	agree(t, with, without, "after", search.Request{K: 10}, 5)
 	if s.Status().Answers[offload.Used] == before {
 		t.Errorf("it is not used after a restart: %+v", s.Status())
 	}
@@ -104,12 +104,12 @@ func TestWrites(t *testing.T) {
 		}
 		rows := w.live.Stats()
 		eventually(t, "the device has the writes", func() bool {
-			agree(t, with, without, "scan", pipeline.Request{K: 10, Strategy: rerank.Scan}, i)
+			agree(t, with, without, "scan", search.Request{K: 10, Strategy: rerank.Scan}, i)
 			return s.Status().Rows == rows.Items+rows.Dead
 		})
 		used := s.Status().Answers[offload.Used]
-		agree(t, with, without, "scan in step", pipeline.Request{K: 10, Strategy: rerank.Scan}, i)
-		agree(t, with, without, "candidates in step", pipeline.Request{K: 10}, i)
+		agree(t, with, without, "scan in step", search.Request{K: 10, Strategy: rerank.Scan}, i)
+		agree(t, with, without, "candidates in step", search.Request{K: 10}, i)
 		if s.Status().Answers[offload.Used] < used+2 {
 			t.Errorf("write %d: the device is in step and not used: %+v", i, s.Status())
 		}
@@ -119,7 +119,7 @@ func TestWrites(t *testing.T) {
 	}
 	must(t, w.live.Compact()) // rows have other numbers now: the table is loaded anew
 	eventually(t, "it is loaded again", func() bool {
-		agree(t, with, without, "after a compaction", pipeline.Request{K: 10}, 1)
+		agree(t, with, without, "after a compaction", search.Request{K: 10}, 1)
 		return s.Status().Loads == 2 && s.Status().State == offload.Ready
 	})
 }
@@ -186,7 +186,7 @@ func TestLies(t *testing.T) {
 				l.on.Store(true)
 				with, without := w.pipe(t, s), w.pipe(t, nil)
 				for seed := range uint64(4) {
-					agree(t, with, without, "lying", pipeline.Request{K: 10, Strategy: strategy}, seed)
+					agree(t, with, without, "lying", search.Request{K: 10, Strategy: strategy}, seed)
 				}
 				n := s.Status()
 				if n.Answers[c.want] == 0 || n.Answers[offload.Used] > 0 {
@@ -219,9 +219,9 @@ func TestMeasured(t *testing.T) {
 	l.on.Store(true)
 	with, without := w.pipe(t, s), w.pipe(t, nil)
 	query := rerank.Query{Vector: random(3, 1, dim).Row(0)}
-	have, err := with.Search(t.Context(), pipeline.Request{Route: "r", K: 10, Strategy: rerank.Scan, Query: query})
+	have, err := with.Search(t.Context(), search.Request{Route: "r", K: 10, Strategy: rerank.Scan, Query: query})
 	must(t, err)
-	want, err := without.Search(t.Context(), pipeline.Request{Route: "r", K: 10, Strategy: rerank.Scan, Query: query})
+	want, err := without.Search(t.Context(), search.Request{Route: "r", K: 10, Strategy: rerank.Scan, Query: query})
 	must(t, err)
 	if !reflect.DeepEqual(have.Hits, want.Hits) {
 		t.Errorf("hits %v, want %v", have.Hits, want.Hits)
@@ -230,10 +230,10 @@ func TestMeasured(t *testing.T) {
 	if c.Status != rerank.StatusCalibrated || c.Measured == nil || *c.Measured != (rerank.Measured{Pairs: 5000, Error: 0.25}) || c.Calibration != nil || c.Proof != "" || c.Gap == 0 {
 		t.Errorf("certificate %+v, want a calibrated one by 5000 pairs", c)
 	}
-	agree(t, with, without, "with a gap", pipeline.Request{K: 10, Strategy: rerank.Scan, MaxGap: &gap}, 3)
-	agree(t, with, without, "candidates", pipeline.Request{K: 10}, 3)
+	agree(t, with, without, "with a gap", search.Request{K: 10, Strategy: rerank.Scan, MaxGap: &gap}, 3)
+	agree(t, with, without, "candidates", search.Request{K: 10}, 3)
 	hides = true
-	agree(t, with, without, "a row is missing", pipeline.Request{K: 10, Strategy: rerank.Scan}, 3)
+	agree(t, with, without, "a row is missing", search.Request{K: 10, Strategy: rerank.Scan}, 3)
 	if n := s.Status(); n.Answers[offload.Used] != 1 || n.Answers[offload.Undecided] < 3 || n.State != offload.Ready {
 		t.Errorf("status %+v, want 1 answer used and 3 undecided", n)
 	}
@@ -249,7 +249,7 @@ func TestHangs(t *testing.T) {
 	p := w.pipe(t, s)
 	for n := range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		a, err := p.Search(ctx, pipeline.Request{Route: "r", K: 10, Strategy: rerank.Scan, Query: rerank.Query{Vector: random(uint64(n), 1, dim).Row(0)}})
+		a, err := p.Search(ctx, search.Request{Route: "r", K: 10, Strategy: rerank.Scan, Query: rerank.Query{Vector: random(uint64(n), 1, dim).Row(0)}})
 		cancel()
 		must(t, err)
 		if a.Degraded != nil || len(a.Hits) != 10 {
@@ -287,7 +287,7 @@ func TestProgress(t *testing.T) {
 	eventually(t, "it says how far it is", func() bool {
 		return s.Status().Detail == fmt.Sprintf("loading the table: %d of %d rows are sent", items, items)
 	})
-	agree(t, w.pipe(t, s), w.pipe(t, nil), "while it is loaded", pipeline.Request{K: 10}, 1)
+	agree(t, w.pipe(t, s), w.pipe(t, nil), "while it is loaded", search.Request{K: 10}, 1)
 	if n := s.Status(); n.State != offload.Loading || n.Answers[offload.NotReady] == 0 {
 		t.Errorf("status %+v", n)
 	}
@@ -300,7 +300,7 @@ func TestNoRoom(t *testing.T) {
 	w := newWorld(t, items)
 	s := w.scorer(t, local(t, cpu.New(cpu.Options{Memory: items * dim})))
 	eventually(t, "it says why", func() bool { return s.Status().Detail != "" && s.Status().Loads > 0 })
-	agree(t, w.pipe(t, s), w.pipe(t, nil), "without room", pipeline.Request{K: 10}, 1)
+	agree(t, w.pipe(t, s), w.pipe(t, nil), "without room", search.Request{K: 10}, 1)
 	if n := s.Status(); n.State != offload.Loading || n.Answers[offload.NotReady] == 0 {
 		t.Errorf("status %+v", n)
 	}

@@ -23,8 +23,10 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/table"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/score"
 )
 
 // serves makes the test's binary the device too.
@@ -126,16 +128,16 @@ func (w *world) scorer(t testing.TB, conn grpc.ClientConnInterface) *offload.Sco
 }
 
 // pipe is a pipeline of the world, with a device or without.
-func (w *world) pipe(t testing.TB, d pipeline.Device) *pipeline.Pipeline {
+func (w *world) pipe(t testing.TB, d score.Device) *search.Engine {
 	t.Helper()
-	r := &pipeline.Route{
-		Name: "r", Collection: "items", Store: w.store, Table: w.table, Live: w.live, Placement: pipeline.PlacementTable, Strategy: rerank.Average,
-		Depth: 2000, ExactSearch: true, Device: d, Model: pipeline.Model{Name: "dot", Version: w.model.Version, Similarity: w.model.Similarity},
+	r := &route.Route{
+		Policy: route.Policy{Name: "r", Collection: "items", Placement: route.PlacementTable, Strategy: rerank.Average, Depth: 2000, ExactSearch: true},
+		Parts:  route.Parts{Store: w.store, Table: w.table, Live: w.live, Device: d, Model: route.Model{Name: "dot", Version: w.model.Version, Similarity: w.model.Similarity}},
 	}
 	if w.live != nil {
 		r.Table = nil
 	}
-	p, err := pipeline.New([]*pipeline.Route{r}, pipeline.Options{})
+	p, err := search.New([]*route.Route{r}, search.Options{})
 	must(t, err)
 	return p
 }

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 func TestConsistency(t *testing.T) {
@@ -97,7 +97,7 @@ func FuzzRebuild(f *testing.F) {
 		if proto.Unmarshal(b, d) != nil {
 			return
 		}
-		all := []routing.Ranked{{Limit: 2, Hits: []pipeline.Hit{{ID: rerank.UintID(4), Score: 9}, {ID: rerank.UintID(3), Score: 8}}}}
+		all := []routing.Ranked{{Limit: 2, Hits: []search.Hit{{ID: rerank.UintID(4), Score: 9}, {ID: rerank.UintID(3), Score: 8}}}}
 		if rebuild(d, all, query{limit: 2, decimals: -1}) == nil && len(d.GetIds().GetIntId().GetData()) != 2 {
 			t.Errorf("rebuilt to %v", d)
 		}

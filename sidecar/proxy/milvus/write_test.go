@@ -17,8 +17,9 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/journal"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 func TestKeysOfAnExpression(t *testing.T) {
@@ -63,11 +64,11 @@ func (k keyed) Identify(_ context.Context, name string) (adapters.Identity, erro
 }
 
 type oneRoute struct {
-	pipeline.Searcher
-	route *pipeline.Route
+	search.Searcher
+	route *route.Route
 }
 
-func (o oneRoute) Routes() []*pipeline.Route { return []*pipeline.Route{o.route} }
+func (o oneRoute) Routes() []*route.Route { return []*route.Route{o.route} }
 
 // noted is a follower of the collection c that keeps the last write.
 type noted struct {
@@ -110,7 +111,7 @@ func (l loud) Handle(_ context.Context, r slog.Record) error {
 func following(t testing.TB, auto bool) (*Router, *noted) {
 	t.Helper()
 	n := &noted{}
-	r, err := routing.New(oneRoute{route: &pipeline.Route{Name: "r", Collection: "c", StoreName: "s", Store: keyed{auto: auto}}},
+	r, err := routing.New(oneRoute{route: &route.Route{Policy: route.Policy{Name: "r", Collection: "c", StoreName: "s"}, Parts: route.Parts{Store: keyed{auto: auto}}}},
 		routing.Options{Store: "s", Logger: slog.New(loud{t: t}), Follower: n, WriteBudget: time.Minute})
 	if err != nil {
 		t.Fatal(err)

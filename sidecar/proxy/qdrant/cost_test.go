@@ -15,8 +15,8 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/cost"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // What reading a request may allocate: the limits of what is read allow for the fixed part.
@@ -71,7 +71,7 @@ func nest(open, inner, end string, length int) []byte {
 
 // Searches over REST, whatever is in them, take memory in proportion to their length.
 func TestCostOfSearchesREST(t *testing.T) {
-	r := router(t, adapters.Cosine, pipeline.FailOpen, found)
+	r := router(t, adapters.Cosine, route.FailOpen, found)
 	forward := func(context.Context, string, []byte) rest.Answer { return rest.Answer{Status: http.StatusForbidden} }
 	places := map[string]struct{ before, after string }{
 		"query": {"", ""}, "query/prefetch": {`{"query":[1,2],"prefetch":`, "}"}, "query/filter": {`{"query":[1,2],"filter":`, "}"},
@@ -145,7 +145,7 @@ func levels(outer protowire.Number, way ...protowire.Number) func(length int) []
 
 // Calls of gRPC, whatever is in them, take memory in proportion to their length.
 func TestCostOfCallsGRPC(t *testing.T) {
-	searches := router(t, adapters.Cosine, pipeline.FailOpen, found).Intercept(nil)
+	searches := router(t, adapters.Cosine, route.FailOpen, found).Intercept(nil)
 	writes, _ := following(t)
 	follows := writes.Intercept(nil)
 	families := map[string]func(length int) []byte{
@@ -185,7 +185,7 @@ func TestCostOfCallsGRPC(t *testing.T) {
 
 // What is beyond the limits of a reader goes to the database as it came, and says why.
 func TestBeyondTheLimits(t *testing.T) {
-	r := router(t, adapters.Cosine, pipeline.FailOpen, found)
+	r := router(t, adapters.Cosine, route.FailOpen, found)
 	keys := cost.Repeated("{", func(i int) string { return fmt.Sprintf(`"k%d":0`, i) }, "}")
 	prefetch := func(levels int) string {
 		return `{"query":[1,2],"prefetch":` + strings.Repeat(`{"prefetch":`, levels-1) + "{}" + strings.Repeat("}", levels)

@@ -18,11 +18,13 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/qdrant"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
 )
 
 // described is a store of which only the description is asked.
@@ -37,30 +39,31 @@ func (d described) Describe(context.Context, string) (adapters.Description, erro
 
 // searcher answers every search alike.
 type searcher struct {
-	pipeline.Searcher
-	route  pipeline.Route
-	answer func(pipeline.Request) (pipeline.Answer, error)
+	search.Searcher
+	route  route.Route
+	answer func(search.Request) (search.Answer, error)
 }
 
-func (s searcher) Routes() []*pipeline.Route { return []*pipeline.Route{&s.route} }
+func (s searcher) Routes() []*route.Route { return []*route.Route{&s.route} }
 
-func (s searcher) Route(string) (*pipeline.Route, error) { return &s.route, nil }
+func (s searcher) Route(string) (*route.Route, error) { return &s.route, nil }
 
-func (s searcher) Search(_ context.Context, r pipeline.Request) (pipeline.Answer, error) {
+func (s searcher) Search(_ context.Context, r search.Request) (search.Answer, error) {
 	return s.answer(r)
 }
 
-func found(pipeline.Request) (pipeline.Answer, error) {
-	return pipeline.Answer{
-		Hits:        []pipeline.Hit{{ID: rerank.UintID(1<<64 - 1), Score: 1e-8}, {ID: rerank.UintID(2), Score: -3}},
+func found(search.Request) (search.Answer, error) {
+	return search.Answer{
+		Hits:        []search.Hit{{ID: rerank.UintID(1<<64 - 1), Score: 1e-8}, {ID: rerank.UintID(2), Score: -3}},
 		Certificate: rerank.Certificate{Status: rerank.StatusCalibrated},
 	}, nil
 }
 
-func router(t testing.TB, metric adapters.Metric, failure pipeline.Failure, answer func(pipeline.Request) (pipeline.Answer, error)) *qdrant.Router {
+func router(t testing.TB, metric adapters.Metric, failed route.FailurePolicy, answer func(search.Request) (search.Answer, error)) *qdrant.Router {
 	t.Helper()
-	r, err := routing.New(searcher{answer: answer, route: pipeline.Route{
-		Name: "r", Collection: "c", StoreName: "s", Store: described{metric: metric}, MaxK: 100, Depth: 50, Failure: failure,
+	r, err := routing.New(searcher{answer: answer, route: route.Route{
+		Policy: route.Policy{Name: "r", Collection: "c", StoreName: "s", MaxK: 100, Depth: 50, Failure: failed},
+		Parts:  route.Parts{Store: described{metric: metric}},
 	}}, routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +85,7 @@ func ask(r *qdrant.Router, body string, confirmed string) (rest.Reply, string) {
 
 func TestRESTAnswerIsTheConfirmedPointsInTheHitsOrder(t *testing.T) {
 	const confirmed = `{"usage":null,"result":[{"id":2,"version":7,"score":9.0,"payload":{"n":1e308}},{"id":18446744073709551615,"score":1}],"status":"ok","time":1}`
-	reply, sent := ask(router(t, adapters.Cosine, pipeline.FailOpen, found), body, confirmed)
+	reply, sent := ask(router(t, adapters.Cosine, route.FailOpen, found), body, confirmed)
 	if reply.Answer == nil || reply.Status != "rescored; route=r; certificate=calibrated" {
 		t.Fatalf("%+v", reply)
 	}
@@ -96,8 +99,8 @@ func TestRESTAnswerIsTheConfirmedPointsInTheHitsOrder(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
-	broken := func(pipeline.Request) (pipeline.Answer, error) {
-		return pipeline.Answer{}, fmt.Errorf("%w: scorer", pipeline.ErrDegraded)
+	broken := func(search.Request) (search.Answer, error) {
+		return search.Answer{}, fmt.Errorf("%w: scorer", failure.ErrDegraded)
 	}
 	for name, tc := range map[string]struct {
 		router    *qdrant.Router
@@ -105,14 +108,14 @@ func TestFailures(t *testing.T) {
 		status    string
 		code      int // 0: the request goes on
 	}{
-		"fail open":         {router(t, adapters.Cosine, pipeline.FailOpen, broken), "", "degraded; reason=failed", 0},
-		"fail closed":       {router(t, adapters.Cosine, pipeline.FailClosed, broken), "", "degraded; reason=failed", http.StatusServiceUnavailable},
-		"panic":             {router(t, adapters.Cosine, pipeline.FailOpen, func(pipeline.Request) (pipeline.Answer, error) { panic("x") }), "", "degraded; reason=panic", 0},
-		"hidden point":      {router(t, adapters.Cosine, pipeline.FailOpen, found), `{"result":[{"id":2,"score":9.0}],"status":"ok","time":1}`, "degraded; reason=confirm", 0},
-		"another form":      {router(t, adapters.Cosine, pipeline.FailOpen, found), `[]`, "degraded; reason=confirm", 0},
-		"lower is better":   {router(t, adapters.L2, pipeline.FailOpen, found), "", "passed; reason=metric", 0},
-		"filter not valid":  {router(t, adapters.Cosine, pipeline.FailOpen, func(pipeline.Request) (pipeline.Answer, error) { return pipeline.Answer{}, adapters.ErrFilter }), "", "passed; reason=filter", 0},
-		"caller not let in": {router(t, adapters.Cosine, pipeline.FailOpen, func(pipeline.Request) (pipeline.Answer, error) { return pipeline.Answer{}, adapters.ErrRefused }), "", "passed; reason=refused", 0},
+		"fail open":         {router(t, adapters.Cosine, route.FailOpen, broken), "", "degraded; reason=failed", 0},
+		"fail closed":       {router(t, adapters.Cosine, route.FailClosed, broken), "", "degraded; reason=failed", http.StatusServiceUnavailable},
+		"panic":             {router(t, adapters.Cosine, route.FailOpen, func(search.Request) (search.Answer, error) { panic("x") }), "", "degraded; reason=panic", 0},
+		"hidden point":      {router(t, adapters.Cosine, route.FailOpen, found), `{"result":[{"id":2,"score":9.0}],"status":"ok","time":1}`, "degraded; reason=confirm", 0},
+		"another form":      {router(t, adapters.Cosine, route.FailOpen, found), `[]`, "degraded; reason=confirm", 0},
+		"lower is better":   {router(t, adapters.L2, route.FailOpen, found), "", "passed; reason=metric", 0},
+		"filter not valid":  {router(t, adapters.Cosine, route.FailOpen, func(search.Request) (search.Answer, error) { return search.Answer{}, adapters.ErrFilter }), "", "passed; reason=filter", 0},
+		"caller not let in": {router(t, adapters.Cosine, route.FailOpen, func(search.Request) (search.Answer, error) { return search.Answer{}, adapters.ErrRefused }), "", "passed; reason=refused", 0},
 	} {
 		reply, _ := ask(tc.router, body, tc.confirmed)
 		code := 0
@@ -126,7 +129,7 @@ func TestFailures(t *testing.T) {
 }
 
 func TestGRPCFailClosed(t *testing.T) {
-	r := router(t, adapters.Cosine, pipeline.FailClosed, func(pipeline.Request) (pipeline.Answer, error) { return pipeline.Answer{}, pipeline.ErrDegraded })
+	r := router(t, adapters.Cosine, route.FailClosed, func(search.Request) (search.Answer, error) { return search.Answer{}, failure.ErrDegraded })
 	b, err := proto.Marshal(&client.SearchPoints{CollectionName: "c", Vector: []float32{1, 2}, Limit: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +146,7 @@ func TestGRPCFailClosed(t *testing.T) {
 }
 
 func TestTwoRoutesOfOneVector(t *testing.T) {
-	s := twice{searcher{route: pipeline.Route{Name: "a", Collection: "c", StoreName: "s"}}}
+	s := twice{searcher{route: route.Route{Policy: route.Policy{Name: "a", Collection: "c", StoreName: "s"}}}}
 	if _, err := routing.New(s, routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "proxy.routes") {
 		t.Errorf("error %v", err)
 	}
@@ -151,11 +154,11 @@ func TestTwoRoutesOfOneVector(t *testing.T) {
 
 type twice struct{ searcher }
 
-func (s twice) Routes() []*pipeline.Route { return []*pipeline.Route{&s.route, &s.route} }
+func (s twice) Routes() []*route.Route { return []*route.Route{&s.route, &s.route} }
 
 // FuzzREST: any body of a search is answered in valid JSON, or goes on with a reason.
 func FuzzREST(f *testing.F) {
-	r := router(f, adapters.Cosine, pipeline.FailOpen, found)
+	r := router(f, adapters.Cosine, route.FailOpen, found)
 	f.Add(body)
 	f.Add(`{"vector":{"name":"","vector":[1,2]},"limit":2,"offset":0,"filter":{"must":[]},"params":{"quantization":{"ignore":true}}}`)
 	f.Add(`{"limit":2,"limit":3}`)
@@ -173,7 +176,7 @@ func FuzzREST(f *testing.F) {
 // FuzzGRPC: any request passes with a reason, or without one where it names no
 // routed collection.
 func FuzzGRPC(f *testing.F) {
-	r := router(f, adapters.Cosine, pipeline.FailOpen, func(pipeline.Request) (pipeline.Answer, error) { return pipeline.Answer{}, adapters.ErrFilter })
+	r := router(f, adapters.Cosine, route.FailOpen, func(search.Request) (search.Answer, error) { return search.Answer{}, adapters.ErrFilter })
 	for method := range r.Intercept(nil) {
 		f.Add(method, []byte{0x0a, 1, 'c', 0x12, 4, 0, 0, 0, 0, 0x20, 1})
 		f.Add(method, []byte{0x0a, 1, 'c', 0xfa, 0xff, 0x0f})
@@ -197,7 +200,7 @@ func FuzzGRPC(f *testing.F) {
 
 // TestOtherSearchesSayWhyTheyPass: what is never answered goes on with the reason.
 func TestOtherSearchesSayWhyTheyPass(t *testing.T) {
-	r := router(t, adapters.Cosine, pipeline.FailOpen, found)
+	r := router(t, adapters.Cosine, route.FailOpen, found)
 	for path, want := range map[string]string{
 		"c/points/recommend": "passed; reason=not-nearest", "c/points/discover/batch": "passed; reason=not-nearest",
 		"c/points/search/groups": "passed; reason=groups", "c/points/query/groups": "passed; reason=groups",

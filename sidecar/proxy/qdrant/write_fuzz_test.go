@@ -20,11 +20,11 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/journal"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/qdrant"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // noted is a follower of the collection c that keeps the last write.
@@ -72,7 +72,7 @@ func (l loud) Handle(_ context.Context, r slog.Record) error {
 func following(t testing.TB) (*qdrant.Router, *noted) {
 	t.Helper()
 	n := &noted{}
-	r, err := routing.New(searcher{answer: found, route: pipeline.Route{Name: "r", Collection: "c", StoreName: "s", Store: described{metric: adapters.Cosine}}},
+	r, err := routing.New(searcher{answer: found, route: route.Route{Policy: route.Policy{Name: "r", Collection: "c", StoreName: "s"}, Parts: route.Parts{Store: described{metric: adapters.Cosine}}}},
 		routing.Options{Store: "s", Logger: slog.New(loud{t: t}), Follower: n, WriteBudget: time.Minute})
 	if err != nil {
 		t.Fatal(err)

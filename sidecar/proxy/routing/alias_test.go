@@ -9,8 +9,9 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/journal"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // TestAnAliasThatIsSwitched switches an alias between the steps of a call. What is
@@ -33,12 +34,12 @@ func TestAnAliasThatIsSwitched(t *testing.T) {
 	} {
 		store := newSwitched("c")
 		var asked []string
-		here := searcher{route: route(func(r *pipeline.Route) { r.Store = store }), rows: 9, search: func(context.Context) error {
+		here := searcher{route: newRoute(func(r *route.Route) { r.Store = store }), rows: 9, search: func(context.Context) error {
 			if c.ranking != nil {
 				c.ranking(store)
 			}
 			return nil
-		}, asked: func(r pipeline.Request) { asked = append(asked, r.Collection) }}
+		}, asked: func(r search.Request) { asked = append(asked, r.Collection) }}
 		r := router(t, here, nil)
 		target, ok := r.Target(t.Context(), "a")
 		if !ok || target != (routing.Target{Name: "a", Routed: "c", Own: "c"}) {
@@ -72,8 +73,8 @@ func TestAnAliasThatIsSwitched(t *testing.T) {
 func TestARouteOfAnAlias(t *testing.T) {
 	store := newSwitched("c1")
 	var asked []string
-	here := searcher{route: route(func(r *pipeline.Route) { r.Store, r.Collection = store, "a" }), rows: 9,
-		asked: func(r pipeline.Request) { asked = append(asked, r.Collection) }}
+	here := searcher{route: newRoute(func(r *route.Route) { r.Store, r.Collection = store, "a" }), rows: 9,
+		asked: func(r search.Request) { asked = append(asked, r.Collection) }}
 	follow := &told{}
 	r, err := routing.New(here, routing.Options{Store: "s", Logger: quiet, Follower: follow})
 	if err != nil {
@@ -112,7 +113,7 @@ func TestNamesThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSwitched("c1")
 		store.failed.Store(true)
-		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Store, r.Collection = store, "a" }), rows: 9}, nil)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Store, r.Collection = store, "a" }), rows: 9}, nil)
 		answer := func(want string) {
 			t.Helper()
 			target, ok := r.Target(t.Context(), "a")

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // Asked is what a call asks.
@@ -58,8 +58,8 @@ func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A])
 		return c.decline(err)
 	}
 	r.extra.earn(extraShare)
-	if share, route := c.shadow(); share > 0 {
-		return c.beside(ctx, share, route)
+	if share, rt := c.shadow(); share > 0 {
+		return c.beside(ctx, share, rt)
 	}
 	if c.closed() || c.times.leave.IsZero() && !c.eager() {
 		return c.settle(c.rescore(ctx))
@@ -74,7 +74,7 @@ type call[A any] struct {
 	x      Exchange[A]
 	began  time.Time
 	asked  Asked
-	routes []*pipeline.Route // of the searches
+	routes []*route.Route // of the searches
 	times  times
 }
 
@@ -92,11 +92,11 @@ func (c *call[A]) read(ctx context.Context) (err error) {
 	within, cancel := c.untilOriginalLeaves(ctx)
 	defer cancel()
 	for _, s := range c.asked.Searches {
-		route, err := c.route(within, c.target.Routed, s)
+		rt, err := c.route(within, c.target.Routed, s)
 		if err != nil {
 			return err
 		}
-		c.routes = append(c.routes, route)
+		c.routes = append(c.routes, rt)
 	}
 	c.times = c.Router.times(ctx, c.target.Routed, c.began, c.asked.Timeout)
 	if c.ramped() {
@@ -129,13 +129,13 @@ func (c *call[A]) readInTime(ctx context.Context) (Asked, error) {
 func (c *call[A]) readBy(ctx context.Context) time.Time {
 	by := c.Router.times(ctx, c.target.Routed, c.began, 0).leave
 	for _, name := range c.known[c.target.Routed] {
-		route, err := c.searcher.Route(name)
+		rt, err := c.searcher.Route(name)
 		switch {
 		case err != nil:
-		case route.Failure == pipeline.FailClosed:
+		case rt.Failure == route.FailClosed:
 			return time.Time{}
-		case route.Timeout > 0 && (by.IsZero() || c.began.Add(route.Timeout).Before(by)):
-			by = c.began.Add(route.Timeout)
+		case rt.Timeout > 0 && (by.IsZero() || c.began.Add(rt.Timeout).Before(by)):
+			by = c.began.Add(rt.Timeout)
 		}
 	}
 	return by
@@ -152,7 +152,7 @@ func (c *call[A]) untilOriginalLeaves(ctx context.Context) (context.Context, con
 // closed: a route of the call has no answer but the rescored one.
 func (c *call[A]) closed() bool {
 	for _, r := range c.routes {
-		if r.Failure == pipeline.FailClosed {
+		if r.Failure == route.FailClosed {
 			return true
 		}
 	}
@@ -182,7 +182,7 @@ func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 		ctx, cancel = context.WithDeadline(ctx, end)
 		defer cancel()
 	}
-	ctx, release := pipeline.Pin(ctx)
+	ctx, release := route.Pin(ctx)
 	defer release()
 	for deeper := 0; ; deeper++ {
 		if out.all, out.err = c.rankAll(ctx, c.target, c.asked.Searches, deeper); out.err != nil {

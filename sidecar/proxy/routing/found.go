@@ -5,30 +5,31 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // rankFound ranks what the database's own query finds, as deep as the route's first
 // stage goes: the candidates of a prefetch or a fusion, which no probe can find.
-func (r *Router) rankFound(ctx context.Context, route *pipeline.Route, target Target, s Search) (Ranked, error) {
-	if s.Threshold != nil && route.Proxied.StoreScores {
+func (r *Router) rankFound(ctx context.Context, rt *route.Route, target Target, s Search) (Ranked, error) {
+	if s.Threshold != nil && rt.Proxied.StoreScores {
 		return Ranked{}, Pass("score-threshold") // the store's score of such a query is another thing
 	}
-	ids, err := s.Find(ctx, int(maxRank(route)))
+	ids, err := s.Find(ctx, int(maxRank(rt)))
 	if err != nil {
 		return Ranked{}, err
 	}
 	if len(ids) == 0 {
 		return Ranked{}, Pass("no-candidates")
 	}
-	a, err := r.searcher.Score(ctx, pipeline.ScoreRequest{
-		Route: route.Name, Query: rerank.Query{Vector: s.Query}, IDs: ids, Collection: target.renamed(),
+	a, err := r.searcher.Score(ctx, search.ScoreRequest{
+		Route: rt.Name, Query: rerank.Query{Vector: s.Query}, IDs: ids, Collection: target.renamed(),
 	})
 	if err != nil {
-		return Ranked{}, r.failed(ctx, route, err)
+		return Ranked{}, r.failed(ctx, rt, err)
 	}
 	out := Ranked{
-		Limit: int(s.Limit), Offset: int(s.Offset), All: true, Route: route.Name, StoreScores: route.Proxied.StoreScores,
+		Limit: int(s.Limit), Offset: int(s.Offset), All: true, Route: rt.Name, StoreScores: rt.Proxied.StoreScores,
 		Cut: s.Threshold != nil, Certificate: rerank.StatusUnknown,
 	}
 	best := rerank.NewTopK(len(ids))
@@ -38,7 +39,7 @@ func (r *Router) rankFound(ctx context.Context, route *pipeline.Route, target Ta
 		}
 	}
 	for _, h := range best.Sorted() {
-		out.Hits = append(out.Hits, pipeline.Hit{ID: h.ID, Score: h.Score})
+		out.Hits = append(out.Hits, search.Hit{ID: h.ID, Score: h.Score})
 	}
 	return out, out.finish(s)
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // graph is a store whose lists miss items as a graph index does: which items a list
@@ -45,7 +46,7 @@ func (c calibrated) Calibration() (*rerank.Calibration, string) {
 	}}, ""
 }
 
-func (calibrated) Opened(*pipeline.Route, map[string]string) {}
+func (calibrated) Opened(*route.Route, map[string]string) {}
 
 // TestPagesOfOneList: pages by limit and offset, whatever a calibration chose and
 // whatever is ranked beyond them, are cut from one list.
@@ -65,10 +66,10 @@ func TestPagesOfOneList(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, depth := range []int{10, 100} {
-		p, err := pipeline.New([]*pipeline.Route{{
-			Name: "r", StoreName: "s", Collection: "c", Vector: "v", Store: fetched{graph{store}}, Depth: 80, Promise: calibrated{depth},
-			Model: pipeline.Model{Name: "dot", Version: "1", Similarity: sim},
-		}}, pipeline.Options{})
+		p, err := search.New([]*route.Route{{
+			Policy: route.Policy{Name: "r", StoreName: "s", Collection: "c", Vector: "v", Depth: 80},
+			Parts:  route.Parts{Store: fetched{graph{store}}, Promise: calibrated{depth}, Model: route.Model{Name: "dot", Version: "1", Similarity: sim}},
+		}}, search.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

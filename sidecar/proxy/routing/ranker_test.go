@@ -7,9 +7,11 @@ import (
 
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/ranker"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/rank"
 )
 
 // describedRanker says what it is; the searcher ranks in its stead.
@@ -30,12 +32,12 @@ type ranking struct {
 	reason string
 }
 
-func (r ranking) Search(ctx context.Context, in pipeline.Request) (pipeline.Answer, error) {
+func (r ranking) Search(ctx context.Context, in search.Request) (search.Answer, error) {
 	a, err := r.searcher.Search(ctx, in)
 	for i := range min(r.scored, len(a.Hits)) {
 		a.Hits[i].Ranked = true
 	}
-	a.Ranking = &pipeline.Ranking{Reason: r.reason}
+	a.Ranking = &rank.Ranking{Reason: r.reason}
 	return a, err
 }
 
@@ -55,8 +57,8 @@ func TestRankers(t *testing.T) {
 		rescored bool
 	}{
 		{"ranked", describedRanker{}, plain(3), 20, "", rescoredStatus, true},
-		{"cut short behind the page", describedRanker{}, plain(3), 5, pipeline.CutDeadline, rescoredStatus + "; ranking=partial", true},
-		{"cut short within the page", describedRanker{}, plain(3), 2, pipeline.CutDeadline, "degraded; reason=confirm", false},
+		{"cut short behind the page", describedRanker{}, plain(3), 5, rank.CutDeadline, rescoredStatus + "; ranking=partial", true},
+		{"cut short within the page", describedRanker{}, plain(3), 2, rank.CutDeadline, "degraded; reason=confirm", false},
 		{"more than its calls", describedRanker{}, plain(21), 20, "", "passed; reason=depth", false},
 		{"reads words", describedRanker{text: true}, plain(3), 20, "", "passed; reason=ranker", false},
 		{"what a prefetch finds", describedRanker{}, found, 20, "", "passed; reason=ranker", false},
@@ -65,7 +67,7 @@ func TestRankers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := ranking{scored: c.scored, reason: c.reason}
 			s.rows = 100
-			s.route = route(func(r *pipeline.Route) { r.Ranker, r.Calls = c.ranker, 20 })
+			s.route = newRoute(func(r *route.Route) { r.Ranker, r.Calls = c.ranker, 20 })
 			o := ask(t.Context(), router(t, s, nil), asks(c.search))
 			if o.Status != c.want {
 				t.Errorf("%q, want %q", o.Status, c.want)

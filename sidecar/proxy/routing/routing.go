@@ -22,7 +22,10 @@ import (
 	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/admission"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
 // ErrRoutes says that two routes cover the same vector of a collection.
@@ -30,7 +33,7 @@ var ErrRoutes = errors.New("routes of the proxy contradict each other")
 
 // Router knows which searches the routes cover. It is safe for concurrent use.
 type Router struct {
-	searcher pipeline.Searcher
+	searcher search.Searcher
 	routes   map[field]string    // names: a route can be replaced by another version
 	known    map[string][]string // the routes of a collection, by name
 	log      *slog.Logger
@@ -69,11 +72,11 @@ type Recorder interface {
 	// or lost; or it was withheld and sent in place of it.
 	Raced(fallback, outcome string)
 	// Shadowed: how the answer that a client got differs from the rescored one.
-	Shadowed(route string, overlap, rankBiased float64, firstChanged bool)
+	Shadowed(rt string, overlap, rankBiased float64, firstChanged bool)
 	// ShadowFailed: a sample was not compared, and why.
-	ShadowFailed(route, reason string)
+	ShadowFailed(rt, reason string)
 	// Switched: a route was switched off, or on.
-	Switched(route string, off bool)
+	Switched(rt string, off bool)
 }
 
 // silent is told and says nothing.
@@ -106,7 +109,7 @@ type Options struct {
 }
 
 // New makes a router of the searcher's routes, to be closed. It returns ErrRoutes.
-func New(searcher pipeline.Searcher, o Options) (*Router, error) {
+func New(searcher search.Searcher, o Options) (*Router, error) {
 	r := &Router{
 		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, schemas: map[string]schema{},
 		off: map[string]bool{}, log: o.Logger, record: o.Recorder, shadows: semaphore.NewWeighted(inShadow),
@@ -116,18 +119,18 @@ func New(searcher pipeline.Searcher, o Options) (*Router, error) {
 	if r.record == nil {
 		r.record = silent{}
 	}
-	for _, route := range searcher.Routes() {
-		if route.StoreName != o.Store || len(o.Names) > 0 && !slices.Contains(o.Names, route.Name) {
+	for _, rt := range searcher.Routes() {
+		if rt.StoreName != o.Store || len(o.Names) > 0 && !slices.Contains(o.Names, rt.Name) {
 			continue
 		}
-		at := field{route.Collection, route.Vector}
+		at := field{rt.Collection, rt.Vector}
 		if other := r.routes[at]; other != "" {
 			return nil, fmt.Errorf("%w: %q and %q both cover vector %q of collection %q; name one of them in proxy.routes",
-				ErrRoutes, other, route.Name, at.vector, at.collection)
+				ErrRoutes, other, rt.Name, at.vector, at.collection)
 		}
-		r.routes[at] = route.Name
-		r.known[at.collection] = append(r.known[at.collection], route.Name)
-		r.record.Switched(route.Name, false)
+		r.routes[at] = rt.Name
+		r.known[at.collection] = append(r.known[at.collection], rt.Name)
+		r.record.Switched(rt.Name, false)
 	}
 	r.closing, r.close = context.WithCancel(context.Background())
 	return r, nil
@@ -191,7 +194,7 @@ type Search struct {
 // Ranked is the ranking of a search: hits from the first on, more of them than
 // the search asks for where some may be gone.
 type Ranked struct {
-	Hits          []pipeline.Hit
+	Hits          []search.Hit
 	Limit, Offset int
 	// More: a deeper ranking may find more. All: none can.
 	More, All bool
@@ -208,8 +211,8 @@ type Ranked struct {
 
 // Page are the hits of the page that was asked for, of those that the database
 // shows. It returns ErrShort where they are too few.
-func (r Ranked) Page(shown func(rerank.ID) bool) ([]pipeline.Hit, error) {
-	here := make([]pipeline.Hit, 0, len(r.Hits))
+func (r Ranked) Page(shown func(rerank.ID) bool) ([]search.Hit, error) {
+	here := make([]search.Hit, 0, len(r.Hits))
 	for _, h := range r.Hits {
 		if shown(h.ID) {
 			here = append(here, h)
@@ -270,7 +273,7 @@ func (r *Router) rankAll(ctx context.Context, target Target, searches []Search, 
 }
 
 // route finds the route of a search, or why none answers it.
-func (r *Router) route(ctx context.Context, collection string, s Search) (*pipeline.Route, error) {
+func (r *Router) route(ctx context.Context, collection string, s Search) (*route.Route, error) {
 	name, err := r.routeOf(ctx, collection, s.Vector)
 	if err != nil {
 		return nil, err
@@ -278,32 +281,32 @@ func (r *Router) route(ctx context.Context, collection string, s Search) (*pipel
 	if r.isOff(name) {
 		return nil, Pass("off")
 	}
-	route, err := r.searcher.Route(name)
+	rt, err := r.searcher.Route(name)
 	switch {
 	case err != nil:
 		return nil, Degraded{Reason: "failed"} // it is gone
-	case route.Owner != "":
+	case rt.Owner != "":
 		return nil, Pass("owner") // its items are no points
-	case s.Exact && !route.ExactSearch:
+	case s.Exact && !rt.ExactSearch:
 		return nil, Pass("exact")
 	case s.Limit == 0:
 		return nil, Pass("limit")
-	case !sameNames(s.Partitions, route.Partitions) && (len(s.Partitions) == 0 || !route.Narrows(s.Partitions)):
+	case !sameNames(s.Partitions, rt.Partitions) && (len(s.Partitions) == 0 || !rt.TakesPartitions(s.Partitions)):
 		return nil, Pass("partitions") // the route sees less, or cannot tell what is in them
 	}
 	needs := s.Needs
-	if s.Threshold != nil && !route.Proxied.StoreScores {
+	if s.Threshold != nil && !rt.Proxied.StoreScores {
 		needs = append(slices.Clone(needs), "score-threshold")
 	}
 	for _, reason := range needs {
-		if !slices.Contains(route.Proxied.OptIn, reason) {
+		if !slices.Contains(rt.Proxied.OptIn, reason) {
 			return nil, Pass(reason)
 		}
 	}
-	if most := maxRank(route); s.Limit > most || s.Offset > most-s.Limit {
+	if most := maxRank(rt); s.Limit > most || s.Offset > most-s.Limit {
 		return nil, Pass("depth") // the page ends behind the list
 	}
-	return route, nil
+	return rt, nil
 }
 
 func sameNames(a, b []string) bool {
@@ -312,42 +315,42 @@ func sameNames(a, b []string) bool {
 
 // narrowed are the partitions of a request that asks for some: none where they are
 // the route's.
-func narrowed(asked, route []string) []string {
-	if sameNames(asked, route) {
+func narrowed(asked, rt []string) []string {
+	if sameNames(asked, rt) {
 		return nil
 	}
 	return asked
 }
 
 // maxRank returns the deepest offset+limit that one ranked list of a route serves.
-func maxRank(route *pipeline.Route) uint64 {
+func maxRank(rt *route.Route) uint64 {
 	switch {
-	case route.Ranker != nil:
-		return uint64(min(route.MaxK, route.Calls)) // rows behind those have another score
-	case route.Strategy == rerank.Scan:
-		return uint64(route.MaxK)
+	case rt.Ranker != nil:
+		return uint64(min(rt.MaxK, rt.Calls)) // rows behind those have another score
+	case rt.Strategy == rerank.Scan:
+		return uint64(rt.MaxK)
 	}
-	return uint64(min(route.MaxK, route.Depth))
+	return uint64(min(rt.MaxK, rt.Depth))
 }
 
 // hitsFor is how many hits to rank for a search: those that are asked for, more
 // where the features are older than the database or a threshold cuts, and more
 // again the deeper. more says whether a deeper ranking has more.
-func hitsFor(route *pipeline.Route, s Search, deeper int) (k int, more bool) {
+func hitsFor(rt *route.Route, s Search, deeper int) (k int, more bool) {
 	k = int(s.Limit + s.Offset)
-	most := route.MaxK
-	if route.Strategy != rerank.Scan && route.MaxDepth > 0 {
-		most = min(most, route.MaxDepth)
+	most := rt.MaxK
+	if rt.Strategy != rerank.Scan && rt.MaxDepth > 0 {
+		most = min(most, rt.MaxDepth)
 	}
-	if route.Ranker != nil {
-		return min(most, int(maxRank(route))), false // it scores as many, however few are asked
+	if rt.Ranker != nil {
+		return min(most, int(maxRank(rt))), false // it scores as many, however few are asked
 	}
 	here := most
 	if deeper == 0 {
-		here = max(k, int(maxRank(route)))
+		here = max(k, int(maxRank(rt)))
 	}
-	fresh := route.Placement == pipeline.PlacementStored && route.Strategy != rerank.Scan && !route.ScanIfFaster && route.Companion == ""
-	if !fresh || s.Threshold != nil && route.Proxied.StoreScores {
+	fresh := rt.Placement == route.PlacementStored && rt.Strategy != rerank.Scan && !rt.ScanIfFaster && rt.Companion == ""
+	if !fresh || s.Threshold != nil && rt.Proxied.StoreScores {
 		k += max(8, k/2)
 	}
 	for range deeper {
@@ -364,33 +367,33 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 			err = r.searchPanicked(ctx, target.Routed, p)
 		}
 	}()
-	route, err := r.route(ctx, target.Routed, s)
+	rt, err := r.route(ctx, target.Routed, s)
 	if err != nil {
 		return Ranked{}, err
 	}
-	if err := r.checkMetric(ctx, route); err != nil {
+	if err := r.checkMetric(ctx, rt); err != nil {
 		return Ranked{}, err
 	}
-	if err := checkRanker(ctx, route, s); err != nil {
+	if err := checkRanker(ctx, rt, s); err != nil {
 		return Ranked{}, err
 	}
 	if s.Find != nil {
-		return r.rankFound(ctx, route, target, s)
+		return r.rankFound(ctx, rt, target, s)
 	}
-	k, more := hitsFor(route, s, deeper)
-	a, err := r.searcher.Search(ctx, pipeline.Request{
-		Route: route.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
-		Partitions: narrowed(s.Partitions, route.Partitions), MaxRank: int(maxRank(route)), Collection: target.renamed(),
+	k, more := hitsFor(rt, s, deeper)
+	a, err := r.searcher.Search(ctx, search.Request{
+		Route: rt.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
+		Partitions: narrowed(s.Partitions, rt.Partitions), MaxRank: int(maxRank(rt)), Collection: target.renamed(),
 	})
 	switch {
 	case err != nil:
-		return Ranked{}, r.failed(ctx, route, err)
+		return Ranked{}, r.failed(ctx, rt, err)
 	case a.Degraded != nil:
-		return Ranked{}, Degraded{Reason: a.Degraded.Reason, Closed: route.Failure == pipeline.FailClosed}
+		return Ranked{}, Degraded{Reason: a.Degraded.Reason, Closed: rt.Failure == route.FailClosed}
 	}
 	out = Ranked{
 		Hits: a.Hits, Limit: int(s.Limit), Offset: int(s.Offset), More: len(a.Hits) == k && more, All: len(a.Hits) < k,
-		Route: route.Name, StoreScores: route.Proxied.StoreScores, Cut: s.Threshold != nil, Certificate: a.Certificate.Status,
+		Route: rt.Name, StoreScores: rt.Proxied.StoreScores, Cut: s.Threshold != nil, Certificate: a.Certificate.Status,
 	}
 	out.keepRanked(a.Ranking)
 	return out, out.finish(s)
@@ -424,14 +427,14 @@ func (r *Ranked) cut(threshold float32) {
 
 // failed sorts an error of a search: what the database words better itself
 // passes, the rest is degraded.
-func (r *Router) failed(ctx context.Context, route *pipeline.Route, err error) error {
+func (r *Router) failed(ctx context.Context, rt *route.Route, err error) error {
 	if errors.Is(err, adapters.ErrFilter) && strings.Contains(err.Error(), "unknown key") {
 		return Pass("unknown-field")
 	}
 	for reason, targets := range map[string][]error{
 		"filter":  {adapters.ErrFilter},
 		"refused": {adapters.ErrRefused},
-		"request": {pipeline.ErrRequest, rerank.ErrQuery, rerank.ErrStrategy, adapters.ErrLimit, adapters.ErrNotFound, adapters.ErrDimension, adapters.ErrField},
+		"request": {plan.ErrRequest, rerank.ErrQuery, rerank.ErrStrategy, adapters.ErrLimit, adapters.ErrNotFound, adapters.ErrDimension, adapters.ErrField},
 	} {
 		for _, target := range targets {
 			if errors.Is(err, target) {
@@ -445,7 +448,7 @@ func (r *Router) failed(ctx context.Context, route *pipeline.Route, err error) e
 	if errors.Is(err, context.Canceled) { // nobody waits any more, and nothing is wrong
 		return Degraded{Reason: "canceled"}
 	}
-	r.log.WarnContext(ctx, "a search of the proxy was not rescored", "route", route.Name, "error", err)
+	r.log.WarnContext(ctx, "a search of the proxy was not rescored", "route", rt.Name, "error", err)
 	reason := "failed"
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -453,5 +456,5 @@ func (r *Router) failed(ctx context.Context, route *pipeline.Route, err error) e
 	case errors.Is(err, adapters.ErrUnavailable):
 		reason = "unavailable"
 	}
-	return Degraded{Reason: reason, Closed: route.Failure == pipeline.FailClosed && errors.Is(err, pipeline.ErrDegraded)}
+	return Degraded{Reason: reason, Closed: rt.Failure == route.FailClosed && errors.Is(err, failure.ErrDegraded)}
 }

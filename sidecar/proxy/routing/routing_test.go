@@ -12,8 +12,9 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/admission"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
 )
 
 func TestTheOriginalLeavesInTime(t *testing.T) {
@@ -32,7 +33,7 @@ func TestTheOriginalLeavesInTime(t *testing.T) {
 		{"few times tell nothing", 100 * time.Millisecond, 0, 0, times(5, time.Millisecond), 75 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := router(t, searcher{route: route(func(r *pipeline.Route) { r.LatencyBudget = c.budget }), rows: 9, search: untilCancelled}, nil)
+			r := router(t, searcher{route: newRoute(func(r *route.Route) { r.LatencyBudget = c.budget }), rows: 9, search: untilCancelled}, nil)
 			for _, took := range c.passed {
 				r.Passed(took)
 			}
@@ -97,7 +98,7 @@ func TestTheFirstCompleteAnswerWins(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			record := &recorder{}
-			r := router(t, searcher{route: route(func(r *pipeline.Route) {
+			r := router(t, searcher{route: newRoute(func(r *route.Route) {
 				r.LatencyBudget, r.Proxied.Eager = budget, c.eager
 			}), rows: 9, search: after(c.rescored)}, record)
 			for range 20 { // earns the right to one race
@@ -135,7 +136,7 @@ func TestWhatLosesIsLate(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			ended := make(chan error, 1)
-			r := router(t, searcher{route: route(func(r *pipeline.Route) { r.LatencyBudget = 100 * time.Millisecond }), rows: 9, search: func(ctx context.Context) error {
+			r := router(t, searcher{route: newRoute(func(r *route.Route) { r.LatencyBudget = 100 * time.Millisecond }), rows: 9, search: func(ctx context.Context) error {
 				inner, cancel := context.WithTimeout(ctx, time.Hour)
 				defer cancel()
 				ended <- untilCancelled(inner)
@@ -159,7 +160,7 @@ func TestWhatLosesIsLate(t *testing.T) {
 func TestExtraLoadIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		record := &recorder{}
-		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.LatencyBudget = 100 * time.Millisecond }), rows: 9, search: after(80 * time.Millisecond)}, record)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.LatencyBudget = 100 * time.Millisecond }), rows: 9, search: after(80 * time.Millisecond)}, record)
 		x := asks(plain(3))
 		x.original = func(ctx context.Context) answer { return answer{own: true, err: untilCancelled(ctx)} }
 		const searches = 1000
@@ -178,7 +179,7 @@ func TestTheFirstFailureSendsTheOriginal(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		search  func(context.Context) error
-		failure pipeline.Failure
+		failure route.FailurePolicy
 		read    error
 		status  string
 		refused bool
@@ -186,15 +187,15 @@ func TestTheFirstFailureSendsTheOriginal(t *testing.T) {
 		{"failed", func(context.Context) error { return fail }, "", nil, "degraded; reason=failed", false},
 		{"overload", func(context.Context) error { return admission.ErrOverload }, "", nil, "degraded; reason=overload", false},
 		{"store down", func(context.Context) error { return adapters.ErrUnavailable }, "", nil, "degraded; reason=unavailable", false},
-		{"the model is gone", func(context.Context) error { return pipeline.ErrRoute }, "", nil, "degraded; reason=failed", false},
+		{"the model is gone", func(context.Context) error { return route.ErrUnknown }, "", nil, "degraded; reason=failed", false},
 		{"the client went away", func(context.Context) error { return context.Canceled }, "", nil, "degraded; reason=canceled", false},
 		{"panic", func(context.Context) error { panic("boom") }, "", nil, "degraded; reason=panic", false},
 		{"filter", func(context.Context) error { return adapters.ErrFilter }, "", nil, "passed; reason=filter", false},
 		{"not read", nil, "", routing.Pass("hybrid"), "passed; reason=hybrid", false},
-		{"fail closed", func(context.Context) error { return pipeline.ErrDegraded }, pipeline.FailClosed, nil, "degraded; reason=failed", true},
+		{"fail closed", func(context.Context) error { return failure.ErrDegraded }, route.FailClosed, nil, "degraded; reason=failed", true},
 	} {
 		for _, budget := range []time.Duration{0, time.Second} {
-			r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Failure, r.LatencyBudget = c.failure, budget }), rows: 9, search: c.search}, nil)
+			r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Failure, r.LatencyBudget = c.failure, budget }), rows: 9, search: c.search}, nil)
 			x := asks(plain(3))
 			x.read = c.read
 			if o := ask(t.Context(), r, x); o.Answered || o.Status != c.status || (o.Refused != "") != c.refused {
@@ -206,7 +207,7 @@ func TestTheFirstFailureSendsTheOriginal(t *testing.T) {
 
 func TestEveryOutcomeIsCounted(t *testing.T) {
 	record := &recorder{}
-	r := router(t, searcher{route: route(nil), rows: 9}, record)
+	r := router(t, searcher{route: newRoute(nil), rows: 9}, record)
 	ask(t.Context(), r, asks(plain(3)))
 	ask(t.Context(), r, asks(routing.Search{Vector: "other", Query: []float32{1}, Limit: 1}))
 	ask(t.Context(), r, asks(plain(11)))
@@ -235,7 +236,7 @@ func TestHitsThatAreGone(t *testing.T) {
 		{"few, and all there", 2, nil, rescoredStatus, ids(1, 2)},
 		{"few, and one gone", 2, func(id rerank.ID) bool { return id == rerank.UintID(1) }, "degraded; reason=confirm", nil},
 	} {
-		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Placement = pipeline.PlacementTable }), rows: c.rows}, nil)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Placement = route.PlacementTable }), rows: c.rows}, nil)
 		x := asks(plain(3))
 		x.shown = c.shown
 		if o := ask(t.Context(), r, x); o.Status != c.status || !slices.Equal(o.Answer.ids, c.want) {
@@ -248,19 +249,19 @@ func TestThresholds(t *testing.T) {
 	above := func(f float32) routing.Search { s := plain(5); s.Threshold = &f; return s }
 	for _, c := range []struct {
 		name    string
-		proxied pipeline.Proxied
+		proxied route.Proxied
 		search  routing.Search
 		shown   func(rerank.ID) bool
 		status  string
 		want    []rerank.ID
 	}{
-		{"it means the store's score", pipeline.Proxied{}, above(97), nil, "passed; reason=score-threshold", nil},
-		{"the learned score", pipeline.Proxied{OptIn: []string{"score-threshold"}}, above(97), nil, rescoredStatus, ids(1, 2, 3)},
-		{"no learned score", pipeline.Proxied{OptIn: []string{"score-threshold"}}, above(1000), nil, rescoredStatus, nil},
-		{"the store's score cuts", pipeline.Proxied{StoreScores: true}, above(97), func(id rerank.ID) bool { n, _ := id.Uint64(); return n%2 == 0 }, rescoredStatus, ids(2, 4, 6, 8, 10)},
-		{"too few are above it", pipeline.Proxied{StoreScores: true}, above(97), func(id rerank.ID) bool { return id == rerank.UintID(7) }, "degraded; reason=confirm", nil},
+		{"it means the store's score", route.Proxied{}, above(97), nil, "passed; reason=score-threshold", nil},
+		{"the learned score", route.Proxied{OptIn: []string{"score-threshold"}}, above(97), nil, rescoredStatus, ids(1, 2, 3)},
+		{"no learned score", route.Proxied{OptIn: []string{"score-threshold"}}, above(1000), nil, rescoredStatus, nil},
+		{"the store's score cuts", route.Proxied{StoreScores: true}, above(97), func(id rerank.ID) bool { n, _ := id.Uint64(); return n%2 == 0 }, rescoredStatus, ids(2, 4, 6, 8, 10)},
+		{"too few are above it", route.Proxied{StoreScores: true}, above(97), func(id rerank.ID) bool { return id == rerank.UintID(7) }, "degraded; reason=confirm", nil},
 	} {
-		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Proxied = c.proxied }), rows: 1000}, nil)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Proxied = c.proxied }), rows: 1000}, nil)
 		x := asks(c.search)
 		x.shown = c.shown
 		if o := ask(t.Context(), r, x); o.Status != c.status || !slices.Equal(o.Answer.ids, c.want) {
@@ -277,7 +278,7 @@ func TestOptIn(t *testing.T) {
 		"passed; reason=consistency":  {"indexed-only"},
 		rescoredStatus:                {"consistency", "indexed-only"},
 	} {
-		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Proxied.OptIn = optIn }), rows: 9}, nil)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Proxied.OptIn = optIn }), rows: 9}, nil)
 		if o := ask(t.Context(), r, asks(s)); o.Status != want {
 			t.Errorf("opted in to %q: %q", optIn, o.Status)
 		}
@@ -287,12 +288,12 @@ func TestOptIn(t *testing.T) {
 // A search of partitions is answered where the route sees all of them, and its first
 // stage can tell them apart.
 func TestPartitions(t *testing.T) {
-	narrow := func(r *pipeline.Route) { r.Partitions = []string{"b", "a"} }
-	scans := func(r *pipeline.Route) { r.Strategy = rerank.Scan }
-	derived := func(r *pipeline.Route) { r.Companion = "d" }
+	narrow := func(r *route.Route) { r.Partitions = []string{"b", "a"} }
+	scans := func(r *route.Route) { r.Strategy = rerank.Scan }
+	derived := func(r *route.Route) { r.Companion = "d" }
 	for _, c := range []struct {
 		name     string
-		change   func(*pipeline.Route)
+		change   func(*route.Route)
 		asked    []string
 		rescored bool
 	}{
@@ -304,10 +305,10 @@ func TestPartitions(t *testing.T) {
 		{"some of a scan", scans, []string{"a"}, false},
 		{"all of a scan", scans, nil, true},
 		{"some of a companion", derived, []string{"a"}, false},
-		{"some beside a companion", func(r *pipeline.Route) { r.Companion, r.Strategy = "d", rerank.Distilled }, []string{"a"}, true},
-		{"those of a narrow route of a companion", func(r *pipeline.Route) { r.Companion, r.Partitions = "d", []string{"a"} }, []string{"a"}, true},
+		{"some beside a companion", func(r *route.Route) { r.Companion, r.Strategy = "d", rerank.Distilled }, []string{"a"}, true},
+		{"those of a narrow route of a companion", func(r *route.Route) { r.Companion, r.Partitions = "d", []string{"a"} }, []string{"a"}, true},
 	} {
-		r := router(t, searcher{route: route(c.change), rows: 9}, nil)
+		r := router(t, searcher{route: newRoute(c.change), rows: 9}, nil)
 		s := plain(3)
 		s.Partitions = c.asked
 		want := "passed; reason=partitions"
@@ -323,7 +324,7 @@ func TestPartitions(t *testing.T) {
 func TestRamp(t *testing.T) {
 	const queries = 2000
 	side := func(passing, query int, filter string, limit uint64) bool {
-		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Proxied.Passing = passing }), rows: 9}, nil)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Proxied.Passing = passing }), rows: 9}, nil)
 		s := plain(limit)
 		s.Query, s.Filter = []float32{float32(query)}, filter
 		o := ask(t.Context(), r, asks(s))
@@ -359,7 +360,7 @@ func TestRamp(t *testing.T) {
 func TestShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		record := &recorder{}
-		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Proxied.Shadow = 1 }), rows: 9}, record)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Proxied.Shadow = 1 }), rows: 9}, record)
 		for _, own := range [][]rerank.ID{ids(1, 2, 3), ids(3, 1, 9), ids(7, 8, 9)} {
 			x := asks(plain(3))
 			x.original = func(context.Context) answer { return answer{own: true, ids: own} }
@@ -386,7 +387,7 @@ func TestShadow(t *testing.T) {
 func TestShadowNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		record := &recorder{}
-		r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Proxied.Shadow = 1 }), rows: 9, search: untilCancelled}, record)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Proxied.Shadow = 1 }), rows: 9, search: untilCancelled}, record)
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
 		for range 20 {
@@ -400,7 +401,7 @@ func TestShadowNeverWaits(t *testing.T) {
 }
 
 func TestSwitch(t *testing.T) {
-	r := router(t, searcher{route: route(nil), rows: 9}, nil)
+	r := router(t, searcher{route: newRoute(nil), rows: 9}, nil)
 	if err := r.Switch("other", true); !errors.Is(err, routing.ErrNoRoute) {
 		t.Errorf("error %v", err)
 	}
@@ -418,7 +419,7 @@ func TestSwitch(t *testing.T) {
 
 func TestAliases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		here := route(func(r *pipeline.Route) { r.Store = described{aliases: []string{"a"}} })
+		here := newRoute(func(r *route.Route) { r.Store = described{aliases: []string{"a"}} })
 		r := router(t, searcher{route: here}, nil)
 		is := func(name, want string) {
 			t.Helper()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // schema holds the vector fields of a collection, and when they were read.
@@ -20,35 +20,35 @@ const schemaFor = 30 * time.Second
 
 // fieldsOf returns the vector fields of a route's collection, as the caller is told them,
 // read again where they are old. It returns the Pass or Degraded of a failed reading.
-func (r *Router) fieldsOf(ctx context.Context, route *pipeline.Route) ([]adapters.VectorField, error) {
+func (r *Router) fieldsOf(ctx context.Context, rt *route.Route) ([]adapters.VectorField, error) {
 	r.mu.Lock()
-	last, ok := r.schemas[route.Collection]
+	last, ok := r.schemas[rt.Collection]
 	r.mu.Unlock()
 	if ok && time.Since(last.read) <= schemaFor {
 		return last.fields, nil
 	}
-	describer, can := route.Store.(adapters.Describer)
+	describer, can := rt.Store.(adapters.Describer)
 	if !can {
 		return nil, Pass("metric")
 	}
-	d, err := describer.Describe(adapters.AsCaller(ctx), route.Collection)
+	d, err := describer.Describe(adapters.AsCaller(ctx), rt.Collection)
 	if err != nil {
-		return nil, r.failed(ctx, route, err)
+		return nil, r.failed(ctx, rt, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.schemas[route.Collection] = schema{d.Fields, time.Now()}
+	r.schemas[rt.Collection] = schema{d.Fields, time.Now()}
 	return d.Fields, nil
 }
 
 // checkMetric passes searches of fields whose clients do not expect higher scores first,
 // as a similarity's are.
-func (r *Router) checkMetric(ctx context.Context, route *pipeline.Route) error {
-	fields, err := r.fieldsOf(ctx, route)
+func (r *Router) checkMetric(ctx context.Context, rt *route.Route) error {
+	fields, err := r.fieldsOf(ctx, rt)
 	if err != nil {
 		return err
 	}
-	if why := AlwaysPasses(route, fields); why != "" {
+	if why := AlwaysPasses(rt, fields); why != "" {
 		return why
 	}
 	return nil
@@ -65,11 +65,11 @@ func (r *Router) routeOf(ctx context.Context, collection, vector string) (name s
 	if unnamed == "" {
 		return "", Pass("vector")
 	}
-	route, err := r.searcher.Route(unnamed)
+	rt, err := r.searcher.Route(unnamed)
 	if err != nil {
 		return "", Degraded{Reason: "failed"} // it is gone
 	}
-	fields, err := r.fieldsOf(ctx, route)
+	fields, err := r.fieldsOf(ctx, rt)
 	if err != nil {
 		return "", err
 	}
@@ -81,10 +81,10 @@ func (r *Router) routeOf(ctx context.Context, collection, vector string) (name s
 
 // AlwaysPasses returns why a route cannot answer any search of the database's clients,
 // or "" if it can: fields are the vector fields of its collection.
-func AlwaysPasses(route *pipeline.Route, fields []adapters.VectorField) Pass {
-	f, ok := findField(fields, route.Vector)
+func AlwaysPasses(rt *route.Route, fields []adapters.VectorField) Pass {
+	f, ok := findField(fields, rt.Vector)
 	switch {
-	case route.Owner != "":
+	case rt.Owner != "":
 		return "owner"
 	case !ok:
 		return "vector"

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // shaped is a store of which the fields of a collection are asked.
@@ -51,7 +51,7 @@ func TestARouteWithoutAFieldsName(t *testing.T) {
 		{"another metric", "", []adapters.VectorField{fieldNamed("img", adapters.L2)}, map[string]string{"img": "passed; reason=metric"}},
 	} {
 		for asked, want := range c.asked {
-			r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Vector, r.Store = c.route, shaped{fields: c.fields} }), rows: 9}, nil)
+			r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Vector, r.Store = c.route, shaped{fields: c.fields} }), rows: 9}, nil)
 			s := plain(3)
 			s.Vector = asked
 			if o := ask(t.Context(), r, asks(s)); o.Status != want {
@@ -66,7 +66,7 @@ func TestARouteWithoutAFieldsName(t *testing.T) {
 func TestEverySearchIsLeftToTheDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		r, err := routing.New(searcher{route: route(nil), rows: 9}, routing.Options{Store: "s", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		r, err := routing.New(searcher{route: newRoute(nil), rows: 9}, routing.Options{Store: "s", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,27 +12,28 @@ import (
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // switching is a pipeline whose route is replaced after its first search.
 type switching struct {
-	*pipeline.Pipeline
+	*search.Engine
 	versions []string // of the answers
 	ended    <-chan struct{}
 }
 
-func (s *switching) Search(ctx context.Context, r pipeline.Request) (pipeline.Answer, error) {
-	a, err := s.Pipeline.Search(ctx, r)
+func (s *switching) Search(ctx context.Context, r search.Request) (search.Answer, error) {
+	a, err := s.Engine.Search(ctx, r)
 	s.versions = append(s.versions, a.Version)
 	if s.ended != nil || err != nil {
 		return a, err
 	}
-	route, err := s.Route("r")
+	rt, err := s.Route("r")
 	if err != nil {
 		return a, err
 	}
-	next := *route
+	next := *rt
 	next.Model.Version = "another"
 	standby, err := s.Prepare(context.WithoutCancel(ctx), &next)
 	if err != nil {
@@ -58,14 +59,14 @@ func TestACallHasOneVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := pipeline.New([]*pipeline.Route{{
-		Name: "r", StoreName: "s", Collection: "c", Vector: "v", Store: store, Placement: pipeline.PlacementStored, Strategy: rerank.Average, Depth: 10, MaxK: 50,
-		Model: pipeline.Model{Name: "m", Version: "first", Similarity: sim},
-	}}, pipeline.Options{})
+	p, err := search.New([]*route.Route{{
+		Policy: route.Policy{Name: "r", StoreName: "s", Collection: "c", Vector: "v", Placement: route.PlacementStored, Strategy: rerank.Average, Depth: 10, MaxK: 50},
+		Parts:  route.Parts{Store: store, Model: route.Model{Name: "m", Version: "first", Similarity: sim}},
+	}}, search.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &switching{Pipeline: p}
+	s := &switching{Engine: p}
 	r := router(t, s, nil)
 	x := asks(plain(5))
 	x.shown = func(id rerank.ID) bool { // so few of the first hits that more have to be ranked
@@ -100,7 +101,7 @@ func TestNamesAreReadForAll(t *testing.T) {
 	var seen []metadata.MD
 	var as []bool
 	store := asking{described{aliases: []string{"alias"}}, &seen, &as}
-	r := router(t, searcher{route: route(func(r *pipeline.Route) { r.Store = store }), rows: 10}, nil)
+	r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Store = store }), rows: 10}, nil)
 	ctx := metadata.NewOutgoingContext(t.Context(), metadata.Pairs("api-key", "a caller's"))
 	if _, ok := r.Target(ctx, "alias"); !ok {
 		t.Fatal("the alias is not known")

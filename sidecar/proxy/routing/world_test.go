@@ -11,8 +11,9 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // described is a store of which the description and the aliases are asked.
@@ -35,23 +36,23 @@ func (d described) Identify(_ context.Context, name string) (adapters.Identity, 
 // searcher answers every search of its one route with ids from 1, as many as asked
 // up to rows.
 type searcher struct {
-	pipeline.Searcher
-	route  *pipeline.Route
+	search.Searcher
+	route  *route.Route
 	rows   int
 	search func(ctx context.Context) error
-	asked  func(pipeline.Request) // may be nil
+	asked  func(search.Request) // may be nil
 }
 
-func (s searcher) Routes() []*pipeline.Route { return []*pipeline.Route{s.route} }
+func (s searcher) Routes() []*route.Route { return []*route.Route{s.route} }
 
-func (s searcher) Route(string) (*pipeline.Route, error) { return s.route, nil }
+func (s searcher) Route(string) (*route.Route, error) { return s.route, nil }
 
-func (s searcher) Search(ctx context.Context, r pipeline.Request) (a pipeline.Answer, err error) {
+func (s searcher) Search(ctx context.Context, r search.Request) (a search.Answer, err error) {
 	if s.asked != nil {
 		s.asked(r)
 	}
 	for i := range min(r.K, s.rows) {
-		a.Hits = append(a.Hits, pipeline.Hit{ID: rerank.UintID(uint64(i) + 1), Score: float32(100 - i)})
+		a.Hits = append(a.Hits, search.Hit{ID: rerank.UintID(uint64(i) + 1), Score: float32(100 - i)})
 	}
 	if s.search != nil {
 		err = s.search(ctx)
@@ -59,8 +60,8 @@ func (s searcher) Search(ctx context.Context, r pipeline.Request) (a pipeline.An
 	return a, err
 }
 
-func route(change func(*pipeline.Route)) *pipeline.Route {
-	r := &pipeline.Route{Name: "r", StoreName: "s", Collection: "c", Vector: "v", MaxK: 100, Depth: 10, Store: described{}, Placement: pipeline.PlacementStored}
+func newRoute(change func(*route.Route)) *route.Route {
+	r := &route.Route{Policy: route.Policy{Name: "r", StoreName: "s", Collection: "c", Vector: "v", MaxK: 100, Depth: 10, Placement: route.PlacementStored}, Parts: route.Parts{Store: described{}}}
 	if change != nil {
 		change(r)
 	}
@@ -176,15 +177,15 @@ func (r *recorder) of(what string) int {
 
 func (r *recorder) Proxied(outcome, reason string) { r.count("%s %s", outcome, reason) }
 func (r *recorder) Raced(fallback, outcome string) { r.count("%s %s", fallback, outcome) }
-func (r *recorder) Shadowed(route string, overlap, rankBiased float64, changed bool) {
-	r.count("%s %.3f %.3f %v", route, overlap, rankBiased, changed)
+func (r *recorder) Shadowed(rt string, overlap, rankBiased float64, changed bool) {
+	r.count("%s %.3f %.3f %v", rt, overlap, rankBiased, changed)
 }
-func (r *recorder) ShadowFailed(route, reason string) { r.count("%s not compared: %s", route, reason) }
-func (r *recorder) Switched(string, bool)             {}
+func (r *recorder) ShadowFailed(rt, reason string) { r.count("%s not compared: %s", rt, reason) }
+func (r *recorder) Switched(string, bool)          {}
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func router(t *testing.T, s pipeline.Searcher, record routing.Recorder) *routing.Router {
+func router(t *testing.T, s search.Searcher, record routing.Recorder) *routing.Router {
 	t.Helper()
 	out, err := routing.New(s, routing.Options{Store: "s", Logger: quiet, Recorder: record})
 	if err != nil {

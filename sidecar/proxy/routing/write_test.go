@@ -14,8 +14,9 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/journal"
-	"github.com/likenessdb/likeness/sidecar/pipeline"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // aliased is a store whose alias "a" can be moved.
@@ -45,13 +46,13 @@ func (s *aliased) move(to string) {
 
 // twoCollections is a searcher with a route of x and one of y.
 type twoCollections struct {
-	pipeline.Searcher
+	search.Searcher
 	store adapters.Store
 }
 
-func (s twoCollections) Routes() (all []*pipeline.Route) {
+func (s twoCollections) Routes() (all []*route.Route) {
 	for _, c := range []string{"x", "y"} {
-		all = append(all, &pipeline.Route{Name: c, Collection: c, StoreName: "s", Store: s.store})
+		all = append(all, &route.Route{Policy: route.Policy{Name: c, Collection: c, StoreName: "s"}, Parts: route.Parts{Store: s.store}})
 	}
 	return all
 }

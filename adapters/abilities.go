@@ -1,0 +1,33 @@
+package adapters
+
+// Abilities are the optional interfaces of a store. A nil field means that the
+// store lacks the ability. Whoever opens a store calls AbilitiesOf once and passes
+// the result on, so that a decorator that embeds the store cannot lose one.
+type Abilities struct {
+	Fetch     Fetcher
+	Scan      Scanner
+	Partition Partitioner
+	Describe  Describer
+	Count     Counter
+	Write     Writer
+	Delete    Deleter
+	Alias     Aliaser
+	Identify  Identifier
+	Match     Matcher
+}
+
+// AbilitiesOf finds the optional interfaces of a store; a nil store has none.
+func AbilitiesOf(s Store) Abilities {
+	var a Abilities
+	a.Fetch, _ = s.(Fetcher)
+	a.Scan, _ = s.(Scanner)
+	a.Partition, _ = s.(Partitioner)
+	a.Describe, _ = s.(Describer)
+	a.Count, _ = s.(Counter)
+	a.Write, _ = s.(Writer)
+	a.Delete, _ = s.(Deleter)
+	a.Alias, _ = s.(Aliaser)
+	a.Identify, _ = s.(Identifier)
+	a.Match, _ = s.(Matcher)
+	return a
+}

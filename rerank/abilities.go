@@ -1,0 +1,87 @@
+package rerank
+
+import "context"
+
+// Relevance asks a heavy ranker for R(x, q) of every item, in the order of items.
+type Relevance func(ctx context.Context, items []ID, q Query) ([]float32, error)
+
+// SupportAsker is implemented by a Similarity whose query vectors are a ranker's
+// scores of its support items.
+type SupportAsker interface {
+	// Supports returns the support items.
+	Supports() []ID
+	// Ask returns q with the vector that is made of the ranker's scores of the
+	// support items. It returns the ranker's error, or ErrQuery.
+	Ask(ctx context.Context, ranker Relevance, q Query) (Query, error)
+}
+
+// QuestionOwner is implemented by a Similarity whose base vectors of items are a
+// ranker's answers to its support queries.
+type QuestionOwner interface {
+	// Questions returns the support queries; none if base vectors are stored vectors.
+	Questions() []Query
+}
+
+// Refiner is implemented by a Similarity whose query can be fitted to true scores.
+type Refiner interface {
+	// Refine returns q fitted to the scores of items with those feature rows.
+	Refine(q Encoded, rows Matrix, scores []float32) (Encoded, error)
+}
+
+// VectorOwner is implemented by a Similarity that owns vectors of items beside
+// those of the collection (max-sim over behavioural vectors).
+type VectorOwner interface {
+	// VectorsDigest identifies the vectors; "" means that there are none.
+	VectorsDigest() string
+}
+
+// Abilities are the optional interfaces of a similarity. A nil field means that
+// the similarity lacks the ability. Whoever opens a model calls AbilitiesOf once
+// and passes the result on.
+type Abilities struct {
+	Derive      Deriver // has at least one field
+	EncodeBatch BatchEncoder
+	ScoreBatch  BatchScorer
+	Supports    SupportAsker
+	Questions   QuestionOwner // has at least one question
+	Refine      Refiner
+	Vectors     VectorOwner // owns vectors
+}
+
+// AbilitiesOf finds the optional interfaces of a similarity.
+func AbilitiesOf(s Similarity) Abilities {
+	var a Abilities
+	if d, ok := s.(Deriver); ok && len(d.Fields()) > 0 {
+		a.Derive = d
+	}
+	a.EncodeBatch, _ = s.(BatchEncoder)
+	a.ScoreBatch, _ = s.(BatchScorer)
+	a.Supports, _ = s.(SupportAsker)
+	if q, ok := s.(QuestionOwner); ok && len(q.Questions()) > 0 {
+		a.Questions = q
+	}
+	a.Refine, _ = s.(Refiner)
+	if v, ok := s.(VectorOwner); ok && v.VectorsDigest() != "" {
+		a.Vectors = v
+	}
+	return a
+}
+
+// EncodedAbilities are the optional interfaces of an encoded query. A nil field
+// means that the query lacks the ability.
+type EncodedAbilities struct {
+	Explain Explainer
+	Round   Rounder
+	Screen  Screener
+	Operate Operator
+}
+
+// EncodedAbilitiesOf finds the optional interfaces of an encoded query.
+func EncodedAbilitiesOf(e Encoded) EncodedAbilities {
+	var a EncodedAbilities
+	a.Explain, _ = e.(Explainer)
+	a.Round, _ = e.(Rounder)
+	a.Screen, _ = e.(Screener)
+	a.Operate, _ = e.(Operator)
+	return a
+}

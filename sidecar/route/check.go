@@ -1,0 +1,430 @@
+package route
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/maxsim"
+)
+
+// Defaults of a Policy.
+const (
+	defaultDepth     = 200
+	defaultMaxK      = 1000
+	defaultMaxDepth  = 16384
+	defaultMaxRounds = 8
+	defaultCalls     = 100
+)
+
+// MaxRankRounds is the greatest number of rounds in which a ranker is asked.
+const MaxRankRounds = 16
+
+// wrong returns ErrSetup with the name of the route and the problem.
+func (c *Checked) wrong(format string, args ...any) error {
+	return fmt.Errorf("%w: route %q: %s", ErrSetup, c.Name, fmt.Sprintf(format, args...))
+}
+
+// configure fills in the defaults and checks the route as far as that goes
+// without its store.
+func (c *Checked) configure() error {
+	if c.Name == "" {
+		return fmt.Errorf("%w: a route has no name", ErrSetup)
+	}
+	if c.Model.Similarity == nil {
+		return c.wrong("it has no model")
+	}
+	c.Spec = c.Model.Similarity.Spec()
+	c.StoreCan, c.ModelCan = adapters.AbilitiesOf(c.Store), rerank.AbilitiesOf(c.Model.Similarity)
+	c.Behavioural = c.ModelCan.Vectors != nil
+	if c.Live != nil {
+		c.Table = c.Live.Schema()
+	}
+	if err := c.fillDefaults(); err != nil {
+		return err
+	}
+	for _, check := range []func() error{c.checkWords, c.checkPlacement, c.checkTable, c.checkOwner, c.checkLimits, c.checkRanker} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	probes, err := c.trialProbes()
+	if err != nil {
+		return c.wrong("strategy %q: %v", c.Strategy, err)
+	}
+	return c.CheckProbes(probes)
+}
+
+func (c *Checked) fillDefaults() error {
+	if c.Behavioural {
+		c.Owner = cmp.Or(c.Owner, maxsim.Owner)
+	}
+	switch {
+	case c.Placement != "":
+	case c.Table != nil:
+		c.Placement = PlacementTable
+	case c.Behavioural:
+		c.Placement = PlacementDerived
+	default:
+		c.Placement = PlacementStored
+	}
+	c.MaxK = cmp.Or(c.MaxK, defaultMaxK)
+	c.MaxDepth = cmp.Or(c.MaxDepth, defaultMaxDepth)
+	c.MaxRounds = cmp.Or(c.MaxRounds, defaultMaxRounds)
+	c.Depth = cmp.Or(c.Depth, min(defaultDepth, c.MaxDepth))
+	c.AverageDepth = cmp.Or(c.AverageDepth, c.Depth)
+	c.Weights = cmp.Or(c.Weights, rerank.UniformWeights)
+	c.Failure = cmp.Or(c.Failure, FailOpen)
+	if c.Strategy != "" {
+		return nil
+	}
+	order := []rerank.Strategy{rerank.Distilled, rerank.Average, rerank.PerEmbedding, rerank.Scan}
+	if c.Spec.SingleInnerProduct {
+		order = []rerank.Strategy{rerank.Average, rerank.Scan}
+	}
+	for _, s := range order {
+		c.Strategy = s
+		if s == rerank.Scan && c.Table == nil {
+			continue
+		}
+		if _, err := c.trialProbes(); err == nil {
+			return nil
+		}
+	}
+	return c.wrong("no strategy applies to its model and placement; give it a table or a companion (`likeness index`)")
+}
+
+// trialProbes makes the probes of the route's strategy for an arbitrary query.
+func (c *Checked) trialProbes() ([]rerank.Probe, error) {
+	if c.Strategy == rerank.Scan {
+		return nil, nil
+	}
+	enc, err := c.trialQuery()
+	if err != nil {
+		return nil, err
+	}
+	probes, err := enc.Probes(rerank.Plan{
+		Strategy: c.Strategy, Depth: c.Depth, AverageDepth: c.AverageDepth, Weights: c.Weights, Head: c.Head, Derived: c.SearchesCompanion(c.Strategy),
+	})
+	if err == nil {
+		err = c.checkReach(probes)
+	}
+	return probes, err
+}
+
+// checkReach refuses probes that would miss behavioural vectors, because they
+// search the collection, which holds only the items' own. It returns ErrSetup.
+func (c *Checked) checkReach(probes []rerank.Probe) error {
+	if !c.Behavioural {
+		return nil
+	}
+	for _, p := range probes {
+		if p.Field == "" && p.Target == rerank.TargetScore {
+			return c.wrong("its model has behavioural vectors, which collection %q does not hold; name a companion, which `likeness index` builds, or use strategy %q with a table",
+				c.Collection, rerank.Scan)
+		}
+	}
+	return nil
+}
+
+// OwnerIn returns the field of a collection that holds each row's item, or "" if
+// its rows are the items. For a model with behavioural vectors only the companion
+// has several rows an item.
+func (c *Checked) OwnerIn(collection string) string {
+	if c.Behavioural && collection != c.Companion {
+		return ""
+	}
+	return c.Owner
+}
+
+// trialQuery encodes an arbitrary query, a vector of ones.
+func (c *Checked) trialQuery() (rerank.Encoded, error) {
+	q := rerank.Query{Vector: make([]float32, c.Spec.QueryDim), HasUserID: c.Spec.UserIDs}
+	for i := range q.Vector {
+		q.Vector[i] = 1
+	}
+	return c.Model.Similarity.Encode(q)
+}
+
+func (c *Checked) checkWords() error {
+	switch {
+	case !slices.Contains(rerank.Strategies(), c.Strategy):
+		return c.wrong("strategy %q is none of %q", c.Strategy, rerank.Strategies())
+	case c.Failure != FailOpen && c.Failure != FailClosed:
+		return c.wrong("failure %q is neither %q nor %q", c.Failure, FailOpen, FailClosed)
+	case c.ScanIfFaster && c.Table == nil:
+		return c.wrong("scan_if_faster scans a table and it has none; build one with `likeness index`")
+	case c.Strategy == rerank.Scan && c.Table == nil:
+		return c.wrong("strategy %q reads a table and it has none; build one with `likeness index`", c.Strategy)
+	case c.Strategy == rerank.Scan && len(c.Partitions) > 0:
+		return c.wrong("strategy %q reads the whole table, not partitions %q of it; use another strategy", c.Strategy, c.Partitions)
+	case c.Strategy != rerank.Scan && c.Store == nil:
+		return c.wrong("strategy %q searches a store and it has none", c.Strategy)
+	case c.Companion != "" && c.ModelCan.Derive == nil:
+		return c.wrong("a model of kind %q derives no fields, so companion %q cannot be searched; remove it", c.Spec.Kind, c.Companion)
+	}
+	return nil
+}
+
+func (c *Checked) checkPlacement() error {
+	c.FeatureFields = nil
+	if c.Companion != "" {
+		for _, f := range c.ModelCan.Derive.Fields() {
+			if f.Feature {
+				c.FeatureFields = append(c.FeatureFields, f.Name)
+			}
+		}
+	}
+	switch c.Placement {
+	case PlacementTable:
+		if c.Table == nil {
+			return c.wrong("placement %q needs a table; build one with `likeness index`", c.Placement)
+		}
+	case PlacementDerived:
+		if c.Companion == "" {
+			return c.wrong("placement %q needs a companion; build one with `likeness index`", c.Placement)
+		}
+	case PlacementStored:
+		if c.Behavioural {
+			return c.wrong("placement %q would score items by their own vector alone; use %q or %q", c.Placement, PlacementDerived, PlacementTable)
+		}
+	default:
+		return c.wrong("placement %q is none of %q, %q, %q", c.Placement, PlacementTable, PlacementStored, PlacementDerived)
+	}
+	if c.Placement != PlacementTable && c.Store != nil && c.StoreCan.Fetch == nil {
+		return c.wrong("placement %q fetches vectors by id, which store %q cannot; use a table", c.Placement, c.StoreName)
+	}
+	return nil
+}
+
+// checkTable refuses a table that was built for another model or collection.
+func (c *Checked) checkTable() error {
+	if c.Table == nil {
+		return nil
+	}
+	meta := c.Table.Meta()
+	switch {
+	case meta.ModelVersion != c.Model.Version:
+		return c.wrong("its table is of model version %q and its model is version %q; build the table again with `likeness index`", meta.ModelVersion, c.Model.Version)
+	case meta.Collection != c.Collection:
+		return c.wrong("its table is of collection %q and the route searches %q; build the table again with `likeness index`", meta.Collection, c.Collection)
+	case meta.Features != c.Spec.Features:
+		return c.wrong("its table has feature rows of %d numbers and its model has %d; build the table again with `likeness index`", meta.Features, c.Spec.Features)
+	case meta.Format != rerank.FormatFloat32 && meta.Block != c.Spec.Block:
+		return c.wrong("its table has blocks of %d numbers and its model has %d; build the table again with `likeness index`", meta.Block, c.Spec.Block)
+	case c.Table.Grouped() && !c.Spec.GroupedRows:
+		return c.wrong("its table has items of several rows, which a model of kind %q cannot score", c.Spec.Kind)
+	}
+	return nil
+}
+
+func (c *Checked) checkOwner() error {
+	switch {
+	case c.Spec.GroupedRows && c.Owner == "" && c.Store != nil:
+		return c.wrong("a model of kind %q scores items by their rows; name the field with each row's item as owner", c.Spec.Kind)
+	case !c.Spec.GroupedRows && c.Owner != "":
+		return c.wrong("a model of kind %q scores rows one by one, so owner %q means nothing; remove it", c.Spec.Kind, c.Owner)
+	}
+	return nil
+}
+
+func (c *Checked) checkLimits() error {
+	for _, l := range []struct {
+		name  string
+		value int
+	}{{"max_k", c.MaxK}, {"max_depth", c.MaxDepth}, {"max_rounds", c.MaxRounds}, {"depth", c.Depth}, {"average_depth", c.AverageDepth}} {
+		if l.value < 1 {
+			return c.wrong("%s is %d, must be at least 1", l.name, l.value)
+		}
+	}
+	switch {
+	case max(c.Depth, c.AverageDepth) > c.MaxDepth:
+		return c.wrong("depth %d and average_depth %d must not exceed max_depth %d", c.Depth, c.AverageDepth, c.MaxDepth)
+	case c.Timeout < 0:
+		return c.wrong("timeout is %v, must not be negative", c.Timeout)
+	case c.MaxGap != nil && !(*c.MaxGap >= 0):
+		return c.wrong("max_gap is %v, must not be negative", *c.MaxGap)
+	}
+	return nil
+}
+
+// checkStore checks the route against its store and narrows its limits.
+func (c *Checked) checkStore(ctx context.Context) error {
+	d := c.StoreCan.Describe
+	if d == nil {
+		c.tellPromise(nil)
+		return nil
+	}
+	have, err := d.Describe(ctx, c.Collection)
+	if err != nil {
+		return fmt.Errorf("route %q: %w", c.Name, err)
+	}
+	if err := c.checkField(have); err != nil {
+		return err
+	}
+	if c.OwnName, err = c.askOwnName(ctx); err != nil {
+		return fmt.Errorf("route %q: %w", c.Name, err)
+	}
+	c.narrow(have.Limits)
+	settings := prefixed(nil, "collection", have.Settings)
+	if err := c.checkCompanion(ctx, d, settings); err != nil {
+		return err
+	}
+	probes, err := c.trialProbes()
+	if err != nil {
+		return c.wrong("strategy %q: %v", c.Strategy, err)
+	}
+	c.tellPromise(settings)
+	return c.CheckProbes(probes)
+}
+
+// narrow lowers the route's limits to the store's.
+func (c *Checked) narrow(l adapters.Limits) {
+	if l.MaxDepth > 0 {
+		c.MaxDepth = min(c.MaxDepth, l.MaxDepth)
+		c.Depth, c.AverageDepth = min(c.Depth, c.MaxDepth), min(c.AverageDepth, c.MaxDepth)
+	}
+	if l.MaxProbes > 0 && (c.MaxProbes == 0 || l.MaxProbes < c.MaxProbes) {
+		c.MaxProbes = l.MaxProbes
+	}
+}
+
+// checkField refuses a vector field that contradicts what the model was fitted on.
+func (c *Checked) checkField(d adapters.Description) error {
+	f, ok := findField(d.Fields, c.Vector)
+	// A ranker's scores of support queries need not be vectors of the collection.
+	c.VectorsElsewhere = ok && c.Spec.Kind == rerank.KindRBE && f.Dim != c.Spec.ItemDim && c.Placement != PlacementStored &&
+		(c.Strategy == rerank.Scan || c.Companion != "")
+	if !ok {
+		return c.wrong("collection %q has no vector field %q; it has %q", c.Collection, c.Vector, fieldNames(d.Fields))
+	}
+	switch {
+	case f.Metric == "":
+		return c.wrong("field %q of collection %q has no index, or a metric from which no inner product follows", f.Name, c.Collection)
+	case f.Metric != adapters.InnerProduct && f.Metric != adapters.Cosine && f.Metric != adapters.L2:
+		return c.wrong("field %q of collection %q is compared by %s, from which no inner product follows", f.Name, c.Collection, f.Metric)
+	case c.VectorsElsewhere:
+		return nil
+	case f.Dim != c.Spec.ItemDim:
+		return c.wrong("field %q of collection %q has %d dimensions and its model takes %d", f.Name, c.Collection, f.Dim, c.Spec.ItemDim)
+	case f.Metric == adapters.Cosine && !c.Spec.Normalise:
+		return c.wrong("its model was fitted on raw vectors and field %q of collection %q is compared by cosine, which loses their norms; "+
+			"use an inner-product field, or a model fitted on unit vectors", f.Name, c.Collection)
+	case f.Metric != adapters.Cosine && c.Spec.Normalise && !c.UnitVectors:
+		return c.wrong("its model was fitted on unit vectors and field %q of collection %q is compared by %s; "+
+			"if its vectors have norm 1, say so with unit_vectors: true", f.Name, c.Collection, f.Metric)
+	case f.Metric == adapters.L2 && !c.UnitVectors:
+		return c.wrong("field %q of collection %q is compared by L2 distance, from which inner products follow only for vectors of norm 1; "+
+			"if they are, say so with unit_vectors: true", f.Name, c.Collection)
+	}
+	return nil
+}
+
+// checkCompanion refuses a companion without the fields that the placement needs,
+// and adds the companion's index settings to settings.
+func (c *Checked) checkCompanion(ctx context.Context, d adapters.Describer, settings map[string]string) error {
+	if c.Companion == "" {
+		return nil
+	}
+	have, err := d.Describe(ctx, c.Companion)
+	if err != nil {
+		return fmt.Errorf("route %q: its companion, which `likeness index` builds: %w", c.Name, err)
+	}
+	c.narrow(have.Limits)
+	prefixed(settings, "companion", have.Settings)
+	c.CompanionDims = map[string]int{}
+	for _, f := range have.Fields {
+		if f.Metric != adapters.InnerProduct {
+			return c.wrong("field %q of companion %q is compared by %s, must be %s; build it again with `likeness index`", f.Name, c.Companion, f.Metric, adapters.InnerProduct)
+		}
+		c.CompanionDims[f.Name] = f.Dim
+	}
+	for _, f := range c.ModelCan.Derive.Fields() {
+		dim, ok := c.CompanionDims[f.Name]
+		if f.Feature && c.Placement == PlacementDerived && !ok {
+			return c.wrong("companion %q lacks the field %q of a feature row; it has %q; build it again with `likeness index`", c.Companion, f.Name, fieldNames(have.Fields))
+		}
+		if ok && dim != f.Dim {
+			return c.wrong("field %q of companion %q has %d dimensions and the model derives %d; build it again with `likeness index`", f.Name, c.Companion, dim, f.Dim)
+		}
+	}
+	return nil
+}
+
+// CheckProbes refuses probes of fields that do not exist, and more probes than the
+// store takes in one request. It returns ErrSetup.
+func (c *Checked) CheckProbes(probes []rerank.Probe) error {
+	if c.MaxProbes > 0 && len(probes) > c.MaxProbes {
+		return c.wrong("a query sends %d probes and the store takes %d; choose a strategy with fewer, or raise max_probes of the store", len(probes), c.MaxProbes)
+	}
+	if err := c.checkReach(probes); err != nil {
+		return err
+	}
+	for _, p := range probes {
+		if (p.Field == "") != (probes[0].Field == "") || p.Field != "" && c.Companion == "" {
+			return c.wrong("its model's probes search stored and derived vectors at once, or derived ones without a companion")
+		}
+		if p.Field == "" || c.CompanionDims == nil {
+			continue
+		}
+		if dim, ok := c.CompanionDims[p.Field]; !ok || dim != len(p.Vector) {
+			return c.wrong("companion %q has no field %q of %d dimensions, which the probes search; build it with `likeness index`", c.Companion, p.Field, len(p.Vector))
+		}
+	}
+	return nil
+}
+
+// findField finds a field by name; "" also finds the only field there is.
+func findField(fields []adapters.VectorField, name string) (adapters.VectorField, bool) {
+	for _, f := range fields {
+		if f.Name == name {
+			return f, true
+		}
+	}
+	if name == "" && len(fields) == 1 {
+		return fields[0], true
+	}
+	return adapters.VectorField{}, false
+}
+
+func fieldNames(fields []adapters.VectorField) []string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.Name
+	}
+	return names
+}
+
+// SupportItems returns the number of items whose scores make a query's vector, or
+// 0 if query vectors are not made of scores.
+func (c *Checked) SupportItems() int {
+	if c.ModelCan.Supports == nil {
+		return 0
+	}
+	return len(c.ModelCan.Supports.Supports())
+}
+
+// checkRanker fills in the defaults for a ranker and checks its limits.
+func (c *Checked) checkRanker() error {
+	if c.Ranker == nil && c.RankerName == "" { // offline commands know the name and start no ranker
+		return nil
+	}
+	c.Calls, c.RankRounds = cmp.Or(c.Calls, defaultCalls), cmp.Or(c.RankRounds, 1)
+	switch {
+	case c.Calls < 1:
+		return c.wrong("calls is %d, must be at least 1", c.Calls)
+	case c.Calls <= c.SupportItems():
+		return c.wrong("calls is %d and its model %q has %d support items, which ranker %q scores first; raise calls above that, or fit a model with fewer supports",
+			c.Calls, c.Model.Name, c.SupportItems(), c.RankerName)
+	case c.RankRounds < 1 || c.RankRounds > MaxRankRounds:
+		return c.wrong("rank_rounds is %d, must be between 1 and %d", c.RankRounds, MaxRankRounds)
+	case c.RankRounds > 1 && c.ModelCan.Refine == nil:
+		return c.wrong("rank_rounds is %d, and only the query of a relevance-based model can be fitted to a ranker's scores; a model of kind %q takes 1", c.RankRounds, c.Spec.Kind)
+	case c.MaxGap != nil:
+		return c.wrong("max_gap bounds the similarity, and its answers are in the order of ranker %q, of which nothing is proved; remove one of them", c.RankerName)
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/turns"
+	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/scan"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/ranker"
+)
+
+// Checked is a route with its defaults filled in, and with the facts that its model
+// and, once asked, its store give. It is read-only and safe for concurrent use.
+type Checked struct {
+	Route
+	Spec     rerank.Spec
+	StoreCan adapters.Abilities
+	ModelCan rerank.Abilities
+	// Turns limits how many goroutines keep a processor busy at a time.
+	Turns *turns.Turns
+	// Behavioural: the model owns vectors of items that are no rows of the collection.
+	// They live in the companion, or in the table alone.
+	Behavioural bool
+	// VectorsElsewhere: feature rows cannot be computed from the collection's vectors;
+	// they live in the table or the companion alone.
+	VectorsElsewhere bool
+	// FeatureFields are the fields of the companion that make a feature row.
+	FeatureFields []string
+	// CompanionDims are the dimensions of the companion's fields; nil until the store was asked.
+	CompanionDims map[string]int
+	MaxProbes     int // of one request to the store; 0: not known
+	// StoreAsked: the route was checked against its store.
+	StoreAsked bool
+	// OwnName is the store's own name for the collection when the route was opened; it
+	// differs from Collection where that is an alias. "" means that it is not known.
+	OwnName string
+
+	// Costs holds the measured costs of a scan and of the first stage; nil unless
+	// Policy.ScanIfFaster.
+	Costs *Costs
+	// RankWithin asks Ranker with at most so many calls.
+	RankWithin func(ctx context.Context, q plugin.Query, items []plugin.Item, calls int) (ranker.Result, error)
+	// SupportItemRows caches the support items as the ranker reads them.
+	SupportItemRows *ItemCache
+
+	// scanner belongs to the snapshot that was scanned last; searches of one
+	// snapshot share it.
+	scanner *atomic.Pointer[scan.Scanner]
+	// switched: the alias stands for another collection than when the route was opened.
+	switched bool
+}
+
+// check fills in the defaults of a route and checks it without calling its store.
+func check(r *Route, t *turns.Turns) (*Checked, error) {
+	c := &Checked{Route: *r, Turns: t, SupportItemRows: new(ItemCache), scanner: new(atomic.Pointer[scan.Scanner])}
+	if err := c.configure(); err != nil {
+		return nil, err
+	}
+	if c.ScanIfFaster {
+		c.Costs = new(Costs)
+	}
+	c.RankWithin = ranker.Within(c.Ranker)
+	return c, nil
+}
+
+// WithTimeout applies the route's timeout to a request.
+func (c *Checked) WithTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.Timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.Timeout)
+}
+
+// View is a route with its table as one search sees it.
+type View struct {
+	*Checked
+	Table *table.Table // hides the route's own; nil if it has none
+	// Behind: writes were seen, or may have been missed, that the table or the
+	// companion does not show yet, so that nothing can be proved from either.
+	Behind bool
+	// Doubt, if not nil, stands for writes on their way that make the table behind
+	// unless the database refuses them.
+	Doubt Doubt
+}
+
+// View takes a snapshot of the route's table. The caller calls Release.
+func (c *Checked) View() View {
+	v := View{Checked: c, Table: c.Table, Behind: c.switched}
+	if c.Freshness != nil { // first: what is applied after this is in the snapshot
+		var fresh bool
+		fresh, v.Doubt = c.Freshness.Look()
+		v.Behind = v.Behind || !fresh
+	}
+	if c.Live == nil {
+		return v
+	}
+	v.Behind = v.Behind || c.Live.Pending() > 0
+	if t := c.Live.Snapshot(); t != nil {
+		v.Table = t
+	} else {
+		v.Behind = true // the live table was closed: the server is stopping
+	}
+	return v
+}
+
+// SettleDoubt finds out whether the writes that were on their way when the view was
+// taken made its table or companion behind. It waits for their end for a short time.
+func (v *View) SettleDoubt(ctx context.Context) {
+	if v.Doubt != nil && !v.Behind {
+		v.Behind = !v.Doubt.Cleared(ctx)
+		v.Doubt = nil
+	}
+}
+
+// WithChecked returns a view of the same snapshot for the route after it was checked
+// against its store.
+func (v View) WithChecked(c *Checked) View {
+	v.Checked = c
+	return v
+}
+
+// Release gives the snapshot back.
+func (v View) Release() {
+	if v.Table != nil {
+		v.Table.Release()
+	}
+}
+
+// Scanner returns a scanner of the view's table, nil if it has none.
+func (v View) Scanner() *scan.Scanner {
+	if v.Table == nil {
+		return nil
+	}
+	return v.scannerOf(v.Table)
+}
+
+func (c *Checked) scannerOf(t *table.Table) *scan.Scanner {
+	last := c.scanner.Load()
+	if last != nil && last.Table() == t {
+		return last
+	}
+	mine := scan.NewShared(t, c.Spec, c.Turns)
+	if !c.scanner.CompareAndSwap(last, mine) {
+		if other := c.scanner.Load(); other.Table() == t {
+			return other
+		}
+	}
+	return mine
+}
+
+// FiltersTable reports whether the store can list the items behind a filter, which
+// a filtered scan of the table needs.
+func (c *Checked) FiltersTable() bool {
+	if c.OwnerIn(c.Collection) != "" {
+		return c.StoreCan.Scan != nil
+	}
+	return c.StoreCan.Match != nil
+}
+
+// ItemCache keeps a list of items as a ranker reads them, for a minute. It is safe
+// for concurrent use.
+type ItemCache struct {
+	mu    sync.Mutex
+	items []plugin.Item
+	wants plugin.Description
+	until time.Time
+}
+
+// itemCacheTTL is how long cached rows are used.
+const itemCacheTTL = time.Minute
+
+// Get returns the items if they are cached with the fields that the ranker wants.
+func (c *ItemCache) Get(wants plugin.Description) ([]plugin.Item, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.items, time.Now().Before(c.until) && c.wants.SameItems(wants)
+}
+
+// Put caches the items, which the caller does not change afterwards.
+func (c *ItemCache) Put(items []plugin.Item, wants plugin.Description) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.items, c.wants, c.until = items, wants, time.Now().Add(itemCacheTTL)
+}
+
+// MissesPartitions reports whether a request for those partitions cannot be served
+// from the companion, which has the rows of the route's own partitions.
+func (c *Checked) MissesPartitions(s rerank.Strategy, partitions []string) bool {
+	return c.SearchesCompanion(s) && !slices.Equal(partitions, c.Partitions)
+}
+
+// askOwnName asks the store for its own name of the route's collection. It returns ""
+// where the store does not tell; the route's name is then taken as it is.
+func (c *Checked) askOwnName(ctx context.Context) (string, error) {
+	if c.StoreCan.Identify == nil {
+		return "", nil
+	}
+	identity, err := c.StoreCan.Identify.Identify(ctx, c.Collection)
+	if errors.Is(err, adapters.ErrRefused) || errors.Is(err, adapters.ErrUnsupported) {
+		return "", nil
+	}
+	return identity.Collection, err
+}
+
+// ReadAlias asks the store what the route's collection stands for now. It returns "" if
+// that cannot be told.
+func (c *Checked) ReadAlias(ctx context.Context) string {
+	name, err := c.askOwnName(ctx)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// NamesAlias reports whether the route names its collection by an alias, which can be
+// switched to another collection while a search goes on.
+func (c *Checked) NamesAlias() bool { return c.OwnName != "" && c.OwnName != c.Collection }
+
+// ForCollection returns the route with all its calls to another collection; "" stands
+// for the route's own.
+func (c *Checked) ForCollection(collection string) *Checked {
+	if collection == "" || collection == c.Collection {
+		return c
+	}
+	other := *c
+	other.Collection = collection
+	// A follower, where there is one, knows better whether the table shows the collection.
+	other.switched = c.OwnName != "" && collection != c.OwnName && c.Freshness == nil
+	return &other
+}

@@ -1,0 +1,339 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/turns"
+)
+
+// Set has the routes of a process by name. A search holds the version of a route
+// that it began with; Standby.Switch puts another in its place meanwhile. A Set is
+// safe for concurrent use.
+type Set struct {
+	slots map[string]*slot
+	names []string // sorted
+	turns *turns.Turns
+}
+
+// NewSet makes a set of routes, which the caller does not change afterwards. The
+// routes share the turns; nil stands for as many as there are processors. NewSet
+// calls no store: Open does, or the first search of a route. It returns ErrSetup
+// for every route that contradicts itself, its model or its table.
+func NewSet(routes []*Route, t *turns.Turns) (*Set, error) {
+	if t == nil {
+		t = turns.New(runtime.GOMAXPROCS(0))
+	}
+	s := &Set{slots: map[string]*slot{}, turns: t}
+	var failed []error
+	for _, r := range routes {
+		v, err := newVersion(r, t)
+		if err == nil && s.slots[r.Name] != nil {
+			err = fmt.Errorf("%w: two routes are named %q; rename one", ErrSetup, r.Name)
+		}
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		s.slots[r.Name] = newSlot(v)
+		s.names = append(s.names, r.Name)
+	}
+	slices.SortFunc(s.names, strings.Compare)
+	return s, errors.Join(failed...)
+}
+
+// Open checks every route against its store and joins the errors: ErrSetup for a
+// route that cannot be served, the store's own error where the store could not be
+// asked. A route that failed is checked again by its next search or Open.
+func (s *Set) Open(ctx context.Context) error {
+	var failed []error
+	for _, name := range s.names {
+		failed = append(failed, s.OpenRoute(ctx, name)) // the error names the route
+	}
+	return errors.Join(failed...)
+}
+
+// OpenRoute checks one route against its store, as Open does with all. It
+// returns ErrUnknown if no route has that name.
+func (s *Set) OpenRoute(ctx context.Context, name string) error {
+	v, err := s.Find(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer v.Release()
+	_, err = v.Check(ctx)
+	return err
+}
+
+// Open checks one route against its model, table and store, fills in its defaults
+// and narrows its limits to the store's. It returns ErrSetup, or the store's error,
+// adapters.ErrUnavailable among them, where the store could not be asked.
+func Open(ctx context.Context, r *Route) error {
+	v, err := newVersion(r, turns.New(runtime.GOMAXPROCS(0)))
+	if err != nil {
+		return err
+	}
+	checked, err := v.Check(ctx)
+	if err != nil {
+		return err
+	}
+	*r = checked.Route
+	return nil
+}
+
+// Routes lists copies of the routes by name as they are served now, with the
+// defaults filled in and, once the store was asked, with its limits.
+func (s *Set) Routes() []*Route {
+	out := make([]*Route, len(s.names))
+	for i, name := range s.names {
+		r := *s.slots[name].route()
+		out[i] = &r
+	}
+	return out
+}
+
+// Route returns the route of that name as it is served now. It is read-only, and
+// not to be kept, since another version can take its place and its table may then
+// be closed; Hold keeps it open. Route returns ErrUnknown and allocates nothing.
+func (s *Set) Route(name string) (*Route, error) {
+	slot, err := s.slot(name)
+	if err != nil {
+		return nil, err
+	}
+	return slot.route(), nil
+}
+
+// Hold is Route for callers that need the route's parts for longer than a call:
+// nothing of it is closed before release is called.
+func (s *Set) Hold(name string) (r *Route, release func(), err error) {
+	slot, err := s.slot(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	v := slot.hold()
+	return &v.Current().Route, sync.OnceFunc(v.Release), nil
+}
+
+// Find returns the version of a route that a search under ctx is to use, for the
+// caller to release. It returns ErrUnknown, or the context's error.
+func (s *Set) Find(ctx context.Context, name string) (*Version, error) {
+	slot, err := s.slot(name)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := ctx.Value(pinsKey{}).(*pins); ok {
+		return p.hold(slot), nil
+	}
+	return slot.hold(), nil
+}
+
+func (s *Set) slot(name string) (*slot, error) {
+	if slot, ok := s.slots[name]; ok {
+		return slot, nil
+	}
+	return nil, fmt.Errorf("%w: %q; the routes are %q", ErrUnknown, name, s.names)
+}
+
+// slot is a route's place in a Set: the version that the next search gets.
+type slot struct{ current atomic.Pointer[Version] }
+
+func newSlot(v *Version) *slot {
+	s := &slot{}
+	s.current.Store(v)
+	return s
+}
+
+// hold returns the current version, for the caller to release. It takes no lock
+// and allocates nothing.
+func (s *slot) hold() *Version {
+	for {
+		if v := s.current.Load(); v.hold() {
+			return v
+		}
+	}
+}
+
+func (s *slot) route() *Route { return &s.current.Load().Current().Route }
+
+type pinsKey struct{}
+
+// pins are the versions that the searches of one call share.
+type pins struct {
+	mu       sync.Mutex
+	versions map[*slot]*Version
+}
+
+// Pin makes all searches and scores under the returned context use one version of
+// each route: the version that the first of them met. The parts of a call that is
+// answered as a whole need that. The caller calls release after the last.
+func Pin(ctx context.Context) (pinned context.Context, release func()) {
+	p := &pins{versions: map[*slot]*Version{}}
+	return context.WithValue(ctx, pinsKey{}, p), p.release
+}
+
+func (p *pins) hold(s *slot) *Version {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v := p.versions[s]
+	if v == nil {
+		v = s.hold()
+		p.versions[s] = v
+	}
+	v.holds.Add(1) // the pin's own hold keeps the version from ending
+	return v
+}
+
+func (p *pins) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s, v := range p.versions {
+		v.Release()
+		delete(p.versions, s)
+	}
+}
+
+// Version is one version of a route in service. NewSet checked it as far as that
+// goes without its store; Check asks the store. It counts who holds it, so that its
+// parts can be closed after the last.
+type Version struct {
+	holds     atomic.Int64  // searches, and the slot or Standby that has it
+	ended     chan struct{} // closed when the last holder has released it
+	unchecked *Checked      // with defaults, and without what the store says
+	asking    chan struct{} // holds a value while somebody asks the store
+	checked   atomic.Pointer[Checked]
+	target    atomic.Pointer[string] // the collection that the route's alias stood for last; nil: not known
+}
+
+// AliasTarget returns the collection that the route's alias stood for last.
+func (v *Version) AliasTarget() string {
+	if t := v.target.Load(); t != nil {
+		return *t
+	}
+	return v.Current().OwnName
+}
+
+// SetAliasTarget notes the collection that the route's alias stands for.
+func (v *Version) SetAliasTarget(collection string) { v.target.Store(&collection) }
+
+func newVersion(r *Route, t *turns.Turns) (*Version, error) {
+	c, err := check(r, t)
+	if err != nil {
+		return nil, err
+	}
+	v := &Version{unchecked: c, asking: make(chan struct{}, 1), ended: make(chan struct{})}
+	v.holds.Store(1)
+	return v, nil
+}
+
+// hold reports false if the last holder has released the version.
+func (v *Version) hold() bool {
+	for {
+		n := v.holds.Load()
+		if n == 0 {
+			return false
+		}
+		if v.holds.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// Release gives the version back.
+func (v *Version) Release() {
+	if v.holds.Add(-1) == 0 {
+		close(v.ended)
+	}
+}
+
+// Current returns the route as far as it is known without a call.
+func (v *Version) Current() *Checked {
+	if c := v.checked.Load(); c != nil {
+		return c
+	}
+	return v.unchecked
+}
+
+// Check returns the route checked against its store. The first caller asks the
+// store while others wait. It returns what Open returns.
+func (v *Version) Check(ctx context.Context) (*Checked, error) {
+	if c := v.checked.Load(); c != nil {
+		return c, nil
+	}
+	select {
+	case v.asking <- struct{}{}:
+		defer func() { <-v.asking }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("route %q is being checked against its store: %w", v.unchecked.Name, ctx.Err())
+	}
+	if c := v.checked.Load(); c != nil {
+		return c, nil
+	}
+	c := *v.unchecked
+	if err := c.checkStore(ctx); err != nil {
+		return nil, err
+	}
+	c.StoreAsked = true
+	if err := c.measureScan(ctx); err != nil {
+		return nil, err
+	}
+	v.checked.Store(&c)
+	return &c, nil
+}
+
+// Forget makes the next search check the route again if err says that the
+// collection has changed.
+func (v *Version) Forget(err error) {
+	for _, changed := range []error{adapters.ErrNotFound, adapters.ErrField, adapters.ErrDimension, adapters.ErrMetric} {
+		if errors.Is(err, changed) {
+			v.checked.Store(nil)
+		}
+	}
+}
+
+// Standby is a version of a route that was checked against its store and waits to
+// take the place of the version in service. It is safe for concurrent use.
+type Standby struct {
+	Version *Version
+	slot    *slot
+}
+
+// Prepare checks a route that is to take the place of the one of its name, and
+// leaves that one in service. It returns ErrUnknown if no route has that name,
+// and otherwise the errors of Open.
+func (s *Set) Prepare(ctx context.Context, r *Route) (*Standby, error) {
+	slot, err := s.slot(r.Name)
+	if err != nil {
+		return nil, err
+	}
+	v, err := newVersion(r, s.turns)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := v.Check(ctx); err != nil {
+		return nil, err
+	}
+	return &Standby{Version: v, slot: slot}, nil
+}
+
+// Route returns the waiting route with its defaults and limits; read-only.
+func (s *Standby) Route() *Route { return &s.Version.Current().Route }
+
+// Switch puts the version in service, in one step: searches that begin later get
+// it, searches under way end with the version that they began with. ended is closed when the last
+// holder of the version before has released it; only then may its table, model and
+// companion be closed or removed. Switch is called once.
+func (s *Standby) Switch() (ended <-chan struct{}) {
+	before := s.slot.current.Swap(s.Version)
+	before.Release()
+	return before.ended
+}

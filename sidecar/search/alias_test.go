@@ -1,0 +1,104 @@
+package search_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+)
+
+// aliased is a store of two collections and the alias "live", which is switched to the
+// other one at every search until there are no switches left.
+type aliased struct {
+	*embedded.Store
+	target   atomic.Pointer[string]
+	switches atomic.Int32
+	searched []string
+}
+
+func (a *aliased) own(name string) string {
+	if name == "live" {
+		return *a.target.Load()
+	}
+	return name
+}
+
+func (a *aliased) Identify(_ context.Context, name string) (adapters.Identity, error) {
+	return adapters.Identity{Collection: a.own(name)}, nil
+}
+
+func (a *aliased) Describe(ctx context.Context, name string) (adapters.Description, error) {
+	return a.Store.Describe(ctx, a.own(name))
+}
+
+func (a *aliased) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
+	a.searched = append(a.searched, r.Collection)
+	r.Collection = a.own(r.Collection)
+	lists, err := a.Store.Search(ctx, r)
+	if a.switches.Add(-1) >= 0 {
+		other := map[string]string{"one": "two", "two": "one"}[*a.target.Load()]
+		a.target.Store(&other)
+	}
+	return lists, err
+}
+
+func (a *aliased) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	r.Collection = a.own(r.Collection)
+	return a.Store.Fetch(ctx, r)
+}
+
+// TestASearchOfAnAliasIsOfOneCollection: whenever the alias of a route is switched while a
+// search goes on, its hits are the best of one collection. No call names the alias.
+func TestASearchOfAnAliasIsOfOneCollection(t *testing.T) {
+	sim, err := dot.New(dot.Config{Dim: 4}, nil)
+	must(t, err)
+	store := &aliased{Store: embedded.New()}
+	one := "one"
+	store.target.Store(&one)
+	for i, name := range []string{"one", "two"} {
+		in := embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: adapters.InnerProduct}, Vectors: random(uint64(i+1), 200, 4)}}}
+		must(t, store.Load(name, in))
+	}
+	rt := func(name, of string) *route.Route {
+		return &route.Route{
+			Policy: route.Policy{Name: name, Collection: of, StoreName: "s", Depth: 20, ExactSearch: true, Placement: route.PlacementStored},
+			Parts:  route.Parts{Store: store, Model: route.Model{Name: "dot", Version: version, Similarity: sim}},
+		}
+	}
+	p, err := search.New([]*route.Route{rt("live", "live"), rt("one", "one"), rt("two", "two")}, search.Options{})
+	must(t, err)
+	must(t, p.Open(t.Context()))
+	ids := func(name string, q uint64) (all []rerank.ID, a search.Answer) {
+		t.Helper()
+		a, err := p.Search(t.Context(), search.Request{Route: name, Query: rerank.Query{Vector: random(q, 1, 4).Data}, K: 10})
+		must(t, err)
+		for _, h := range a.Hits {
+			all = append(all, h.ID)
+		}
+		return all, a
+	}
+	for q := range uint64(60) {
+		store.switches.Store(0)
+		first, _ := ids("one", 100+q)
+		second, _ := ids("two", 100+q)
+		store.searched = nil
+		store.switches.Store(int32(q % 4))
+		got, a := ids("live", 100+q)
+		if !slices.Equal(got, first) && !slices.Equal(got, second) {
+			t.Fatalf("query %d: %v is the answer of neither %v nor %v; %+v", q, got, first, second, a.Certificate)
+		}
+		if q%4 == 0 && a.Certificate.Status != rerank.StatusExact {
+			t.Errorf("query %d, not switched: %+v", q, a.Certificate)
+		}
+		if slices.Contains(store.searched, "live") {
+			t.Errorf("query %d: searches of %q name the alias", q, store.searched)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+// Package certify is the fourth step of a search: it says how exact the answer is,
+// and whether a deeper round could make it more so. It works on values and calls
+// nobody.
+package certify
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Evidence describes the state of a search after a round: everything that its
+// certificate depends on.
+type Evidence struct {
+	Encoded rerank.Encoded
+	// SingleInnerProduct and MaxScore are taken from rerank.Spec.
+	SingleInnerProduct bool
+	MaxScore           float32
+
+	Probes []rerank.Probe
+	Lists  []rerank.List
+	// Target is the probe whose inner product is φ itself, or nil.
+	Target *rerank.Probe
+	// Scanned: every item of the table, or behind the filter, was scored.
+	Scanned bool
+
+	K         int     // rows that the certificate is about
+	Hits      int     // rows found
+	Finite    int     // of the hits, those with a finite score; they rank first
+	KthScore  float32 // score of row K, or of the last finite one before it
+	Measured  *rerank.Measured
+	Depth     int
+	Rounds    int
+	Candidate int // number of candidates that were scored
+
+	// RoundingError bounds how far the hits' scores are off because the table's
+	// format rounds.
+	RoundingError float32
+	// Behind: the answer depends on a table or companion that may not show every write.
+	Behind bool
+	// Restricted: a filter or partitions restrict the search.
+	Restricted bool
+	// OwnersInCollection: rows of the collection belong to items.
+	OwnersInCollection bool
+	// Rule says how the candidates were found.
+	Rule rerank.Rule
+	// Audited: the route has a promise. Calibration is its calibration, or nil; Void
+	// says why no answer may carry it.
+	Audited     bool
+	Calibration *rerank.Calibration
+	Void        string
+}
+
+// Certificate returns the certificate of the answer as it is after this round. The
+// caller fills in Stop.
+func (e *Evidence) Certificate() rerank.Certificate {
+	c := rerank.Certify(e.proof())
+	c.Depth, c.Rounds, c.Candidates = e.Depth, e.Rounds, e.Candidate
+	e.addPromise(&c)
+	return c
+}
+
+// proof returns what can be proved from the evidence.
+func (e *Evidence) proof() rerank.Evidence {
+	out := rerank.Evidence{
+		K: e.K, Returned: min(e.K, e.Finite), MaxScore: e.MaxScore, Bound: e.bound(),
+		Scanned: e.Scanned, Measured: e.Measured, SingleInnerProduct: e.SingleInnerProduct && e.Target != nil,
+		// Under a filter or in partitions, an item of several rows can own rows that no
+		// list could show, so that the thresholds say nothing about it. In a companion
+		// all rows of an item have its payload.
+		ListsExact: e.listsExact() && (!e.OwnersInCollection || !e.Restricted),
+	}
+	if e.Finite > 0 {
+		out.KthScore = e.KthScore
+	}
+	if exact, _ := e.exhausted(); exact {
+		out.Bound.Max, out.ListsExact = float32(math.Inf(-1)), true
+	}
+	return out
+}
+
+// bound returns the most that an item in no list can score, widened by the error of
+// the hits' scores. Only a similarity that is one inner product has a bound of use
+// then; nothing is proved of another's rounded scores, nor of a table or companion
+// that may not show every write.
+func (e *Evidence) bound() rerank.Bound {
+	b := e.Encoded.Bound(e.Probes, e.Lists)
+	b.Epsilon += e.RoundingError
+	if e.Behind || e.RoundingError > 0 && !e.SingleInnerProduct {
+		b.Epsilon = float32(math.Inf(1))
+	}
+	return b
+}
+
+func (e *Evidence) listsExact() bool {
+	for _, l := range e.Lists {
+		if !l.Exact {
+			return false
+		}
+	}
+	return len(e.Lists) > 0
+}
+
+// exhausted reports whether one exact list holds every item, which proves that
+// nothing is unseen, and whether no list can get any longer.
+func (e *Evidence) exhausted() (exact, all bool) {
+	all = len(e.Lists) > 0
+	for _, l := range e.Lists {
+		exact = exact || l.Exhausted && l.Exact
+		all = all && l.Exhausted
+	}
+	return exact, all
+}
+
+// addPromise makes a certificate that proves nothing carry the route's calibration,
+// or say why it does not.
+func (e *Evidence) addPromise(c *rerank.Certificate) {
+	if !e.Audited || c.Status != rerank.StatusUnknown {
+		return
+	}
+	void := e.Void
+	if e.Calibration != nil && void == "" {
+		void = e.Calibration.Lacks(e.K, e.Rule, e.Restricted)
+	}
+	if void == "" && e.Behind {
+		void = rerank.UncalibratedBehind
+	}
+	if c.Uncalibrated = void; e.Calibration != nil && void == "" {
+		c.Status, c.Calibration = rerank.StatusCalibrated, e.Calibration
+	}
+}
+
+// Limits say how long a search may go on.
+type Limits struct {
+	MaxGap              *float32 // nil: no proof was asked for
+	MaxRounds, MaxDepth int
+}
+
+// Stop says why to search no deeper, or "" if another round pays. c is the
+// certificate of this round, last the certificate of the round before, and took the
+// duration of this round.
+func (e *Evidence) Stop(ctx context.Context, l Limits, c, last rerank.Certificate, took time.Duration) rerank.Stop {
+	exact, all := e.exhausted()
+	settled := !e.tied(c) && e.Hits >= e.K
+	switch {
+	case exact || all:
+		return rerank.StopExhausted
+	case settled && l.MaxGap == nil:
+		return rerank.StopFixed
+	case settled && (c.Status == rerank.StatusExact || c.Gap <= *l.MaxGap):
+		return rerank.StopGap
+	case settled && !e.narrowed(c, last):
+		return rerank.StopUnbounded
+	case c.Rounds >= l.MaxRounds || e.Depth >= l.MaxDepth:
+		return rerank.StopLimit
+	case !anotherRoundFits(ctx, took):
+		return rerank.StopDeadline
+	}
+	return ""
+}
+
+// tied reports whether an item behind the last row of an exact list of φ's inner
+// product may score as much as the K-th, and so come before it by its id. Over
+// approximate lists no depth settles the order.
+func (e *Evidence) tied(c rerank.Certificate) bool {
+	if e.Target == nil || len(e.Probes) != 1 || e.Finite < e.K || !e.listsExact() {
+		return false
+	}
+	b := e.Encoded.Bound(e.Probes, e.Lists)
+	return b.Max >= c.KthScore-2*b.Epsilon
+}
+
+// narrowed reports whether the lists are exact, bound φ, and left less room than
+// after the round before.
+func (e *Evidence) narrowed(c, last rerank.Certificate) bool {
+	if !e.listsExact() || !(c.Max < e.MaxScore) {
+		return false
+	}
+	return last.Rounds == 0 || c.Max < last.Max || c.KthScore > last.KthScore
+}
+
+// anotherRoundFits reports whether a round of twice the depth, and so about twice
+// the time, would end before the deadline.
+func anotherRoundFits(ctx context.Context, took time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return !ok || time.Until(deadline) > 2*took
+}
+
+// Unproved returns a certificate that claims nothing and still says what was done, as
+// c does. It is for an order that is a ranker's or the store's own.
+func Unproved(c rerank.Certificate) rerank.Certificate {
+	inf := float32(math.Inf(1))
+	return rerank.Certificate{
+		Status: rerank.StatusUnknown, Gap: inf, Max: inf, KthScore: -inf,
+		Stop: c.Stop, Depth: c.Depth, Rounds: c.Rounds, Candidates: c.Candidates,
+	}
+}

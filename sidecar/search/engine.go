@@ -1,0 +1,78 @@
+package search
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/likenessdb/likeness/internal/turns"
+	"github.com/likenessdb/likeness/sidecar/route"
+)
+
+var _ Searcher = (*Engine)(nil)
+
+// Options of an Engine; every field may be left out.
+type Options struct {
+	Observer Observer     // told of every search; nil: nobody is
+	Tracer   trace.Tracer // makes a span a step; nil makes none
+	// Turns limits how many goroutines keep a processor busy at a time; nil stands for
+	// as many as there are processors.
+	Turns  *turns.Turns
+	Logger *slog.Logger // nil drops what is logged
+}
+
+// Engine answers requests on its routes. It is safe for concurrent use.
+type Engine struct {
+	*route.Set
+	observer Observer
+	tracer   trace.Tracer
+	log      *slog.Logger
+}
+
+// New makes an engine of routes, which the caller does not change afterwards. It
+// returns what route.NewSet returns.
+func New(routes []*route.Route, o Options) (*Engine, error) {
+	set, err := route.NewSet(routes, o.Turns)
+	e := &Engine{Set: set, observer: o.Observer, tracer: o.Tracer, log: o.Logger}
+	if e.tracer == nil {
+		e.tracer = noop.NewTracerProvider().Tracer("")
+	}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	return e, err
+}
+
+// Search answers one request. Beside what Searcher says, it returns
+// adapters.ErrUnavailable if the store is down, and the context's error if the
+// caller's own deadline passed or it went away.
+func (e *Engine) Search(ctx context.Context, r Request) (Answer, error) {
+	began := time.Now()
+	a, err := e.search(ctx, r)
+	err = withFilter(err, r.Filter)
+	a.Timings.Total = time.Since(began)
+	if e.observer != nil {
+		e.observer.Searched(ctx, r.Route, r, a, err)
+	}
+	return a, err
+}
+
+func (e *Engine) search(ctx context.Context, r Request) (Answer, error) {
+	ctx, s := e.tracer.Start(ctx, "likeness.search", trace.WithAttributes(attribute.String("likeness.route", r.Route)))
+	defer s.End()
+	version, err := e.Find(ctx, r.Route)
+	if err != nil {
+		failSpan(s, err)
+		return Answer{}, err
+	}
+	defer version.Release()
+	a, err := e.searchVersion(ctx, version, r)
+	if err != nil {
+		failSpan(s, err)
+	}
+	return a, err
+}

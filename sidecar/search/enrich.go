@@ -1,0 +1,130 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
+	"github.com/likenessdb/likeness/sidecar/search/retrieve"
+	"github.com/likenessdb/likeness/sidecar/search/span"
+)
+
+// explain adds the terms of the scores of the hits, from the feature rows that they
+// were scored by.
+func (s *search) explain(f *finder, hits []rerank.Scored) error {
+	explainer := s.plan.Can.Explain
+	if !s.plan.Request.Explain || explainer == nil {
+		return nil
+	}
+	for i, h := range hits {
+		items, ok := s.spending.Rows(h.ID)
+		if !ok {
+			items = f.itemRows(h)
+		}
+		e, err := explainer.Explain(items)
+		if err == nil && len(e) != 1 {
+			err = fmt.Errorf("%d explanations of one item", len(e))
+		}
+		if err != nil {
+			return &failure.Error{Reason: failure.Scoring, Err: fmt.Errorf("explain %s: %w", h.ID, err)}
+		}
+		s.answer.Hits[i].Explanation = &e[0]
+	}
+	return nil
+}
+
+// itemRows returns the feature rows of a hit, from the table, in full precision if it
+// keeps that, or from the batch in which the hit was scored.
+func (f *finder) itemRows(h rerank.Scored) rerank.Items {
+	scanned, at := f.plan.Request.Strategy == rerank.Scan, h.Index
+	if f.found.Rounded() || scanned {
+		if item, ok := f.view.Table.Find(h.ID); ok {
+			number := []int32{int32(item)}
+			if full, ok := f.view.Table.FullItems(number, &rerank.Items{}); ok {
+				return full
+			}
+			if scanned {
+				return f.view.Table.Items(number, &rerank.Items{})
+			}
+		}
+	}
+	if scanned {
+		at -= f.found.Scored - f.reader.NotIndexed // batches hold only what the table did not have
+	}
+	for _, b := range f.found.Kept {
+		if at < len(b.IDs) {
+			return b.Item(at)
+		}
+		at -= len(b.IDs)
+	}
+	return rerank.Items{}
+}
+
+// addPayload adds the payload of the hits if the request asks for it.
+func (s *search) addPayload(ctx context.Context) error {
+	r := s.plan.Request
+	if !r.Payload || len(s.answer.Hits) == 0 {
+		return nil
+	}
+	began := time.Now()
+	payloads, err := retrieve.Payloads(ctx, s.view, s.answer.ids(), r.PayloadFields)
+	s.answer.Timings.Retrieve += time.Since(began)
+	if err != nil {
+		return err
+	}
+	for i, h := range s.answer.Hits {
+		s.answer.Hits[i].Payload = payloads[h.ID]
+	}
+	if s.mayHaveGone() {
+		s.answer.Hits = slices.DeleteFunc(s.answer.Hits, func(h Hit) bool { _, there := payloads[h.ID]; return !there })
+	}
+	return nil
+}
+
+// dropGone leaves out hits that the collection does not have any more, where a table
+// or companion that does not show every write may still have them. If the store cannot be
+// asked they stay: the certificate says already that nothing is proved.
+func (s *search) dropGone(ctx context.Context) {
+	if s.view.StoreCan.Fetch == nil || s.plan.Request.Payload || !s.mayHaveGone() || len(s.answer.Hits) == 0 {
+		return
+	}
+	began := time.Now()
+	there, err := retrieve.Existing(ctx, s.view, s.answer.ids())
+	s.answer.Timings.Retrieve += time.Since(began)
+	if err == nil {
+		s.answer.Hits = slices.DeleteFunc(s.answer.Hits, func(h Hit) bool { return !there[h.ID] })
+	}
+}
+
+// mayHaveGone reports whether the ids of the answer come from a table or companion
+// that does not show every write, and the caller does not look itself.
+func (s *search) mayHaveGone() bool {
+	p := s.plan
+	return s.view.Behind && !p.Request.Confirms && s.view.Owner == "" && s.answer.Degraded == nil &&
+		(p.Request.Strategy == rerank.Scan || p.SearchesCompanion())
+}
+
+// trace makes the steps of the search spans.
+func (s *search) trace(ctx context.Context) context.Context {
+	s.scope = &span.Scope{
+		Tracer: s.engine.tracer, Route: s.view.Checked, ErrorType: ErrorType,
+		Common: []attribute.KeyValue{attribute.String("likeness.route", s.view.Name)},
+	}
+	return span.With(ctx, s.scope)
+}
+
+// failSpan marks a span as failed. The error's text goes to the log, under the same
+// trace id.
+func failSpan(s trace.Span, err error) {
+	if s.IsRecording() {
+		s.SetAttributes(attribute.String("error.type", ErrorType(err)))
+		s.SetStatus(codes.Error, ErrorType(err))
+	}
+}

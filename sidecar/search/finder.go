@@ -1,0 +1,151 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search/certify"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
+	"github.com/likenessdb/likeness/sidecar/search/retrieve"
+	"github.com/likenessdb/likeness/sidecar/search/score"
+	"github.com/likenessdb/likeness/sidecar/search/span"
+)
+
+// finder runs the steps retrieve, score and certify of one plan, and holds what they
+// found.
+type finder struct {
+	view    route.View
+	plan    *plan.Plan
+	query   score.Query
+	reader  *retrieve.Reader
+	scorer  *score.Scorer
+	timings Timings
+	// certifiedK is the number of hits that the certificate is about: the rows of the
+	// answer, or all candidates of a ranker, which chooses among them.
+	certifiedK int
+
+	union       retrieve.Union
+	lists       []rerank.List // of the last round
+	found       score.Found
+	certificate rerank.Certificate
+}
+
+func (s *search) newFinder(p *plan.Plan) *finder {
+	v := s.view
+	f := &finder{
+		view: v, plan: p, reader: &retrieve.Reader{View: v},
+		query: score.Query{Query: p.Request.Query, Encoded: p.Encoded, K: p.Request.K, Proof: p.Request.MaxGap != nil, Keep: p.Request.Explain || s.spending.KeepsRows()},
+	}
+	if f.certifiedK = p.AnswerRows; s.spending.OrdersAnswer() {
+		f.certifiedK = p.Request.K
+	}
+	f.scorer = &score.Scorer{Turns: v.Turns, Table: v.Table, Scanner: v.Scanner()}
+	if v.StoreCan.Fetch != nil {
+		f.scorer.ReadExact = f.reader.FromStored
+	}
+	rows := v.Table
+	if v.Placement != route.PlacementTable && p.Request.Strategy != rerank.Scan {
+		rows = nil
+	}
+	f.found = score.NewFound(rows, p.Request.Strategy == rerank.Scan, p.Can)
+	return f
+}
+
+func (f *finder) score(ctx context.Context, batches []score.Batch) error {
+	ctx, sp := span.Step(ctx, "score")
+	defer sp.End()
+	began, before := time.Now(), f.found.Scored
+	err := f.scorer.Candidates(ctx, f.query, batches, &f.found)
+	f.timings.Score += time.Since(began)
+	sp.SetAttributes(attribute.Int("likeness.candidates", f.found.Scored-before))
+	span.Fail(ctx, sp, err)
+	return err
+}
+
+// scan scores every item of the table, or every item that the filter lets through.
+func (f *finder) scan(ctx context.Context) error {
+	within, notIndexed, err := f.reader.Matching(ctx, f.plan)
+	if err != nil {
+		return err
+	}
+	stepCtx, sp := span.Step(ctx, "score")
+	began := time.Now()
+	result, err := f.scorer.All(stepCtx, f.query, within, &f.found)
+	f.timings.Score += time.Since(began)
+	sp.SetAttributes(attribute.Int("likeness.candidates", result.Items), attribute.Int("likeness.scored", result.Scored))
+	span.Fail(stepCtx, sp, err)
+	sp.End()
+	if err != nil {
+		return err
+	}
+	if len(notIndexed) > 0 {
+		if err := f.score(ctx, notIndexed); err != nil {
+			return err
+		}
+	}
+	f.certify(ctx, 1)
+	f.certificate.Stop = rerank.StopExhausted
+	return nil
+}
+
+// certify certifies the answer after a round. It returns the evidence and the
+// certificate of every rank that the lists serve, not of the requested page alone, so
+// that all pages of a query stop at the same depth.
+func (f *finder) certify(ctx context.Context, round int) (*certify.Evidence, rerank.Certificate) {
+	_, sp := span.Step(ctx, "certify")
+	defer sp.End()
+	began := time.Now()
+	defer func() { f.timings.Certify += time.Since(began) }()
+	if f.plan.ReadsDerived(f.view) {
+		f.view.SettleDoubt(ctx)
+	}
+	lists := f.evidence(round, f.plan.Request.K)
+	c := lists.Certificate()
+	f.certificate = c
+	if f.certifiedK != lists.K {
+		f.certificate = f.evidence(round, f.certifiedK).Certificate()
+	}
+	return lists, c
+}
+
+// evidence describes the first k hits after a round.
+func (f *finder) evidence(round, k int) *certify.Evidence {
+	v, p := f.view, f.plan
+	e := &certify.Evidence{
+		Encoded: p.Encoded, SingleInnerProduct: v.Spec.SingleInnerProduct, MaxScore: v.Spec.MaxScore,
+		Probes: p.Probes, Lists: f.lists, Target: p.TargetProbe(), Scanned: p.Request.Strategy == rerank.Scan,
+		K: k, Hits: len(f.found.Hits), Finite: f.found.Finite(), Measured: f.found.Measured,
+		Depth: p.Depth, Rounds: round, Candidate: f.found.Scored + f.found.Spared,
+		RoundingError: f.found.RoundingError(), Behind: v.Behind && p.ReadsDerived(v),
+		Restricted: !p.Request.IsUnrestricted(), OwnersInCollection: v.OwnerIn(v.Collection) != "", Rule: p.Rule(v),
+	}
+	if n := min(k, e.Finite); n > 0 {
+		e.KthScore = f.found.Hits[n-1].Score
+	}
+	if v.Promise != nil {
+		e.Audited = true
+		e.Calibration, e.Void = v.Promise.Calibration()
+	}
+	return e
+}
+
+// stoppedBy says why a later round ended early, or "" if the error ends the search:
+// what was found before such a round still holds.
+func stoppedBy(ctx context.Context, round int, err error) rerank.Stop {
+	switch {
+	case round == 1:
+		return ""
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return rerank.StopDeadline
+	case errors.Is(err, adapters.ErrLimit):
+		return rerank.StopLimit
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,176 @@
+// Package plan is the first step of a search: a request becomes a plan, with the
+// strategy, the encoded query and the probes of each round.
+package plan
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
+)
+
+// Plan says how one search is run. Probes and depths belong to the current round.
+type Plan struct {
+	// Request has every field filled in. K is the number of candidates to find.
+	Request Request
+	// AnswerRows is the number of rows that the client asked for. It is less than
+	// Request.K where a ranker or another page of the query needs more candidates.
+	AnswerRows int
+	Encoded    rerank.Encoded
+	Can        rerank.EncodedAbilities
+	// Reason says why the strategy was chosen, where the route leaves that to
+	// measured costs.
+	Reason string
+	// Encoding is the time that encoding the query and making the probes took.
+	Encoding time.Duration
+
+	Probes              []rerank.Probe // none for a scan
+	Depth, AverageDepth int
+}
+
+// New encodes the query of a resolved request and chooses its strategy. The caller
+// calls Start before the first round. It returns rerank.ErrQuery, or a *failure.Error
+// if time ran out while a scan was measured.
+func New(ctx context.Context, v route.View, r Request, strategyAsked bool) (*Plan, error) {
+	p := &Plan{Request: r, AnswerRows: r.K}
+	began := time.Now()
+	var err error
+	if p.Encoded, err = v.Model.Similarity.Encode(r.Query); err != nil {
+		return nil, err
+	}
+	p.Can = rerank.EncodedAbilitiesOf(p.Encoded)
+	p.Encoding = time.Since(began)
+	if strategyAsked || !canChoose(v, r) {
+		return p, nil
+	}
+	if err := v.MeasureScan(ctx, p.Encoded); err != nil {
+		return nil, failure.TimedOut(ctx, err)
+	}
+	p.Request.Strategy, p.Reason = v.Costs.Choose(v.Table.Len(), r.Strategy)
+	return p, nil
+}
+
+// canChoose reports whether measured costs may choose between a scan of the table
+// and the strategy of the request.
+func canChoose(v route.View, r Request) bool {
+	return v.ScanIfFaster && r.Strategy != rerank.Scan && v.Table != nil && v.Table.Len() > 0 &&
+		len(r.Partitions) == 0 && (r.Filter == "" || v.FiltersTable())
+}
+
+// Widen makes the search find as many candidates as the query's pages may show and as
+// a ranker may score, as far as the first stage can. A scan is exact for every K, so
+// that pages do not widen it.
+func (p *Plan) Widen(v route.View, forRanker int) {
+	k := p.AnswerRows
+	if p.Request.Strategy != rerank.Scan {
+		k = max(k, p.AtMost(v, p.Request.MaxRank))
+	}
+	p.Request.K = max(k, p.AtMost(v, forRanker))
+}
+
+// AtMost returns candidates, or less if the first stage cannot find as many.
+func (p *Plan) AtMost(v route.View, candidates int) int {
+	if p.Request.Strategy == rerank.Scan {
+		return candidates
+	}
+	return min(candidates, v.MaxDepth)
+}
+
+// Refined returns the plan of another search for so many candidates, by a query
+// that was encoded otherwise.
+func (p *Plan) Refined(q rerank.Encoded, candidates int) *Plan {
+	r := *p
+	r.Encoded, r.Can, r.Encoding = q, rerank.EncodedAbilitiesOf(q), 0
+	r.Request.K = candidates
+	return &r
+}
+
+// Start makes the probes of the first round. It returns rerank.ErrStrategy, or a
+// *FieldError if the route has not the fields that they search.
+func (p *Plan) Start(v route.View) error {
+	p.Depth, p.AverageDepth = firstDepths(v, p.Request)
+	return p.makeProbes(v)
+}
+
+// Deepen makes the probes of the next round, of twice the depth.
+func (p *Plan) Deepen(v route.View) error {
+	p.Depth, p.AverageDepth = min(2*p.Depth, v.MaxDepth), min(2*p.AverageDepth, v.MaxDepth)
+	return p.makeProbes(v)
+}
+
+// firstDepths gives a single list at least as many rows as the last rank, and one row
+// more if its inner product is φ: by that row a tie with the last rank is seen. Several
+// lists are as deep as asked: together they mostly hold enough items.
+func firstDepths(v route.View, r Request) (depth, averageDepth int) {
+	least := r.LastRank()
+	switch {
+	case v.Spec.SingleInnerProduct:
+		least++
+	case r.Strategy == rerank.PerEmbedding || r.Strategy == rerank.Combined:
+		return r.Depth, r.AverageDepth
+	}
+	return min(max(r.Depth, least), v.MaxDepth), min(max(r.AverageDepth, least), v.MaxDepth)
+}
+
+func (p *Plan) makeProbes(v route.View) (err error) {
+	r := p.Request
+	if r.Strategy == rerank.Scan {
+		return nil
+	}
+	began := time.Now()
+	p.Probes, err = p.Encoded.Probes(rerank.Plan{
+		Strategy: r.Strategy, Depth: p.Depth, AverageDepth: p.AverageDepth, Weights: r.Weights, Head: r.Head,
+		Derived: v.SearchesCompanion(r.Strategy),
+	})
+	p.Encoding += time.Since(began)
+	switch {
+	case err != nil:
+		return err
+	case len(p.Probes) == 0:
+		return fmt.Errorf("%w: %s makes no probes for this query", rerank.ErrStrategy, r.Strategy)
+	}
+	if err := v.CheckProbes(p.Probes); err != nil {
+		return BadField("strategy", "%v", err)
+	}
+	return nil
+}
+
+// Rule returns how this round's candidates are found, as calibrations name it.
+func (p *Plan) Rule(v route.View) rerank.Rule {
+	if p.Request.Strategy == rerank.Scan {
+		return rerank.Rule{Strategy: rerank.Scan, Weights: v.Weights, Head: v.Head}
+	}
+	r := p.Request.Rule()
+	r.Depth, r.AverageDepth = p.Depth, p.AverageDepth
+	return r
+}
+
+// SearchesCompanion reports whether the probes search the route's companion.
+func (p *Plan) SearchesCompanion() bool { return len(p.Probes) > 0 && p.Probes[0].Field != "" }
+
+// Collection returns the collection that the probes search.
+func (p *Plan) Collection(v route.View) string {
+	if p.SearchesCompanion() {
+		return v.Companion
+	}
+	return v.Collection
+}
+
+// TargetProbe returns the probe whose inner product is φ itself, or nil.
+func (p *Plan) TargetProbe() *rerank.Probe {
+	for i := range p.Probes {
+		if p.Probes[i].Target == rerank.TargetScore {
+			return &p.Probes[i]
+		}
+	}
+	return nil
+}
+
+// ReadsDerived reports whether the answer depends on the table or the companion,
+// which may not show every write to the collection.
+func (p *Plan) ReadsDerived(v route.View) bool {
+	return v.Placement != route.PlacementStored || p.Request.Strategy == rerank.Scan || p.SearchesCompanion()
+}

@@ -1,0 +1,245 @@
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
+)
+
+// ErrRequest: a field of the request is out of range; the error is a *FieldError.
+var ErrRequest = errors.New("request not valid")
+
+// FieldError names a field of a request, its value, its limit and the remedy.
+// errors.Is(err, ErrRequest) holds.
+type FieldError struct {
+	Field, Problem string
+}
+
+func (e *FieldError) Error() string { return ErrRequest.Error() + ": " + e.Field + ": " + e.Problem }
+
+// Unwrap makes errors.Is(err, ErrRequest) true.
+func (e *FieldError) Unwrap() error { return ErrRequest }
+
+// BadField returns a *FieldError.
+func BadField(field, format string, args ...any) error {
+	return &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
+}
+
+// Request is one search. Fields that are left empty get the route's defaults.
+type Request struct {
+	Route string
+	// Collection, if set, is searched in place of the route's: the collection that an
+	// alias in the route stands for.
+	Collection string
+	Query      rerank.Query
+	K          int
+	// Filter is passed to the store in its own language.
+	Filter string
+	// Partitions to search; none means the route's. A route that is narrowed to some
+	// takes only those. The first stage has to run on the collection itself: tables
+	// and companions do not have its partitions.
+	Partitions   []string
+	Strategy     rerank.Strategy
+	Depth        int
+	AverageDepth int
+	Weights      rerank.Weights
+	Head         string
+	// MaxGap asks for deepening until the gap is at most this.
+	MaxGap *float32
+	// Explain asks for the terms of each returned score.
+	Explain bool
+	// Payload asks for the payload of the returned rows: all of it, or PayloadFields.
+	Payload       bool
+	PayloadFields []string
+	// NoFallback asks for failure.ErrDegraded where a fail_open route would answer with
+	// the store's own order, which the caller has already.
+	NoFallback bool
+	// Calls is the number of items that the route's ranker may score, Rounds the number
+	// of rounds.
+	Calls  *int
+	Rounds int
+	// Confirms says that the caller asks the store itself for the rows of the answer,
+	// so that rows that are gone may be in it.
+	Confirms bool
+	// MaxRank is the last rank that any page of the query may show; 0 stands for K.
+	// Requests that differ only in a K up to MaxRank are answered from the same
+	// first-stage lists, so that pages neither repeat nor skip an item.
+	MaxRank int
+}
+
+// LastRank returns the last rank that the request's lists have to serve.
+func (r Request) LastRank() int { return max(r.K, r.MaxRank) }
+
+// IsUnrestricted reports whether the request is about the whole collection.
+func (r Request) IsUnrestricted() bool { return r.Filter == "" && len(r.Partitions) == 0 }
+
+// NeedsStore reports whether answering the request calls the store.
+func (r Request) NeedsStore() bool {
+	return r.Strategy != rerank.Scan || r.Filter != "" || r.Payload
+}
+
+// Rule returns how the request's candidates are found, as calibrations name it.
+func (r Request) Rule() rerank.Rule {
+	return rerank.Rule{Strategy: r.Strategy, Depth: r.Depth, AverageDepth: r.AverageDepth, Weights: r.Weights, Head: r.Head}
+}
+
+// Resolve fills in the route's defaults and checks every field that can be checked
+// without encoding the query. It returns a *FieldError.
+func Resolve(c *route.Checked, r Request) (Request, error) {
+	if r.Depth < 0 || r.AverageDepth < 0 {
+		return r, BadField("depth", "%d and average_depth %d must not be negative; 0 is the route's", r.Depth, r.AverageDepth)
+	}
+	if r.MaxGap == nil {
+		r.MaxGap = c.MaxGap
+	}
+	if p := c.ForeignPartition(r.Partitions); p != "" {
+		return r, BadField("partitions", "%q is none of %q, to which route %q is narrowed", p, c.Partitions, c.Name)
+	}
+	if len(r.Partitions) == 0 {
+		r.Partitions = c.Partitions
+	}
+	if err := resolveRanking(c, &r); err != nil {
+		return r, err
+	}
+	r.Strategy = cmp.Or(r.Strategy, c.Strategy)
+	r.Weights = cmp.Or(r.Weights, c.Weights)
+	r.Head = cmp.Or(r.Head, c.Head)
+	depth, averageDepth := defaultDepths(c, r)
+	r.Depth = cmp.Or(r.Depth, depth)
+	r.AverageDepth = cmp.Or(r.AverageDepth, averageDepth)
+	if err := checkLimits(c, r); err != nil {
+		return r, err
+	}
+	return r, checkStore(c, r)
+}
+
+// defaultDepths returns the depths for a request that names none: the calibrated
+// depths if the request's strategy was calibrated, otherwise the route's. A request
+// whose lists may show more ranks than were calibrated gets the greater depths.
+func defaultDepths(c *route.Checked, r Request) (depth, averageDepth int) {
+	depth, averageDepth = c.Depth, c.AverageDepth
+	if c.Promise == nil {
+		return depth, averageDepth
+	}
+	calibration, _ := c.Promise.Calibration()
+	switch {
+	case calibration == nil || !r.Rule().Same(calibration.Rule):
+	case r.LastRank() > calibration.K:
+		depth, averageDepth = max(depth, calibration.Rule.Depth), max(averageDepth, calibration.Rule.AverageDepth)
+	default:
+		depth = calibration.Rule.Depth
+		if r.Strategy == rerank.Combined {
+			averageDepth = calibration.Rule.AverageDepth
+		}
+	}
+	return depth, averageDepth
+}
+
+func checkLimits(c *route.Checked, r Request) error {
+	switch {
+	case r.MaxRank < 0 || r.MaxRank > c.MaxK:
+		return BadField("max_rank", "%d is not between 0 and %d, max_k of the route", r.MaxRank, c.MaxK)
+	case r.K < 1 || r.K > c.MaxK:
+		return BadField("k", "%d is not between 1 and %d, max_k of the route", r.K, c.MaxK)
+	case !slices.Contains(rerank.Strategies(), r.Strategy):
+		return BadField("strategy", "%q is none of %q", r.Strategy, rerank.Strategies())
+	case r.Weights != rerank.UniformWeights && r.Weights != rerank.GateWeights:
+		return BadField("weights", "%q is neither %q nor %q", r.Weights, rerank.UniformWeights, rerank.GateWeights)
+	case r.Depth > c.MaxDepth:
+		return BadField("depth", "%d is more than %d, max_depth of the route or its store", r.Depth, c.MaxDepth)
+	case r.AverageDepth > c.MaxDepth:
+		return BadField("average_depth", "%d is more than %d, max_depth of the route or its store", r.AverageDepth, c.MaxDepth)
+	case r.Strategy != rerank.Scan && r.K > c.MaxDepth:
+		return BadField("k", "%d is more than the %d rows that one first-stage search may return; ask for fewer, or use strategy scan", r.K, c.MaxDepth)
+	case r.MaxGap != nil && (!(*r.MaxGap >= 0) || math.IsInf(float64(*r.MaxGap), 1)):
+		return BadField("max_gap", "%v must be finite and not negative", *r.MaxGap)
+	}
+	return nil
+}
+
+// checkStore checks that the route can do what the request asks of its store.
+func checkStore(c *route.Checked, r Request) error {
+	scan := r.Strategy == rerank.Scan
+	switch {
+	case scan && c.Table == nil:
+		return BadField("strategy", "scan reads a resident table and route %q has none; build one with `likeness index`", c.Name)
+	case !scan && c.Store == nil:
+		return BadField("strategy", "%s searches a store and route %q has none; use scan", r.Strategy, c.Name)
+	case scan && len(c.Partitions) > 0:
+		return BadField("strategy", "scan reads the whole table and route %q is narrowed to partitions %q; use another strategy", c.Name, c.Partitions)
+	case scan && len(r.Partitions) > 0:
+		return BadField("partitions", "strategy scan reads the whole table, not partitions %q of it; use another strategy", r.Partitions)
+	case c.MissesPartitions(r.Strategy, r.Partitions):
+		return BadField("partitions", "%s searches companion %q, which does not have the partitions %q of the collection; use another strategy", r.Strategy, c.Companion, r.Partitions)
+	case r.Payload && c.StoreCan.Fetch == nil:
+		return BadField("payload", "store %q cannot fetch rows by id", c.StoreName)
+	case scan && r.Filter != "" && !c.FiltersTable():
+		return BadField("filter", "store %q cannot list the ids that a filter lets through, which strategy scan needs; use another strategy", c.StoreName)
+	}
+	return nil
+}
+
+// resolveRanking fills in how much the route's ranker may be asked, and refuses
+// fields that only a ranker could read. It returns a *FieldError.
+func resolveRanking(c *route.Checked, r *Request) error {
+	if c.Ranker == nil {
+		return checkUnranked(c, *r)
+	}
+	calls, supports := c.Calls, c.SupportItems()
+	fromSupports := supports > 0 && len(r.Query.Vector) == 0 // the ranker's scores make the query's vector
+	switch {
+	case len(r.Query.Vector) == 0 && !fromSupports:
+		return noVector(c)
+	case r.Calls == nil:
+		r.Calls = &calls
+	case *r.Calls < 0 || *r.Calls > calls:
+		return BadField("calls", "%d is not between 0 and %d, calls of the route", *r.Calls, calls)
+	}
+	switch {
+	case fromSupports && *r.Calls > 0 && *r.Calls < supports:
+		return BadField("calls", "%d is less than the %d support items that make the query's vector; give as many at least, 0 for them alone, or the vector", *r.Calls, supports)
+	case r.Rounds < 0 || r.Rounds > route.MaxRankRounds:
+		return BadField("rounds", "%d is not between 1 and %d; 0 is the route's", r.Rounds, route.MaxRankRounds)
+	case r.Rounds > 1 && c.ModelCan.Refine == nil:
+		return BadField("rounds", "%d, and only the query of a relevance-based model can be fitted to a ranker's scores; leave it out", r.Rounds)
+	case r.MaxGap != nil && *r.Calls > 0:
+		return BadField("max_gap", "it bounds the similarity, and the answer is in the order of ranker %q, of which nothing is proved; leave it out, or give calls 0", c.RankerName)
+	}
+	r.Rounds = cmp.Or(r.Rounds, c.RankRounds)
+	return nil
+}
+
+// checkUnranked refuses what a route without a ranker cannot heed.
+func checkUnranked(c *route.Checked, r Request) error {
+	switch {
+	case r.Calls != nil:
+		return BadField("calls", "route %q has no ranker that could be called; leave it out", c.Name)
+	case r.Rounds != 0:
+		return BadField("rounds", "route %q has no ranker that could be called; leave it out", c.Name)
+	}
+	return CheckQuery(c, r.Query)
+}
+
+// CheckQuery wants a vector, and refuses what only a ranker reads on a route that
+// has none. It returns a *FieldError.
+func CheckQuery(c *route.Checked, q rerank.Query) error {
+	const remedy = "route %q has no ranker that reads it; leave it out"
+	switch {
+	case c.Ranker == nil && q.Text != "":
+		return BadField("query.text", remedy, c.Name)
+	case c.Ranker == nil && len(q.Context) > 0:
+		return BadField("query.context", remedy, c.Name)
+	case len(q.Vector) == 0:
+		return noVector(c)
+	}
+	return nil
+}
+
+func noVector(c *route.Checked) error {
+	return BadField("query.vector", "it is empty; give the %d elements that the model of route %q takes", c.Spec.QueryDim, c.Name)
+}

@@ -1,0 +1,272 @@
+package retrieve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/caught"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
+	"github.com/likenessdb/likeness/sidecar/search/score"
+	"github.com/likenessdb/likeness/sidecar/search/span"
+)
+
+var errEncode = errors.New("feature rows were not computed")
+
+// Reader reads feature rows of candidates from where the route's placement has them.
+type Reader struct {
+	View route.View
+	// FullPrecision avoids rows that a table's format rounded, where there are others.
+	FullPrecision bool
+	// Fetching is the time spent in the store so far.
+	Fetching time.Duration
+	// NotIndexed counts the candidates that the table or the companion did not have.
+	NotIndexed int
+}
+
+// Candidates returns the feature rows of the new candidates of a round, in one batch
+// or two; candidates that nobody has any more are left out. It returns a
+// *failure.Error, or an error of a store that broke its contract.
+func (r *Reader) Candidates(ctx context.Context, p *plan.Plan, ids []rerank.ID, lists []rerank.List, round int) ([]score.Batch, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	if withVectors(r.View, p, round) {
+		b, err := Encode(ctx, r.View.Checked, ids, nil, lists[0].Vectors)
+		return []score.Batch{b}, featuresFailed(ctx, err)
+	}
+	batches, err := r.Read(ctx, ids)
+	return batches, featuresFailed(ctx, err)
+}
+
+// featuresFailed turns an error of reading or computing feature rows into one that
+// the route's failure policy decides on.
+func featuresFailed(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errContract):
+		return err
+	case ctx.Err() != nil:
+		return failure.TimedOut(ctx, err)
+	case errors.Is(err, errEncode):
+		return &failure.Error{Reason: failure.Scoring, Err: err}
+	default:
+		return &failure.Error{Reason: failure.Features, Err: err}
+	}
+}
+
+// Read returns the feature rows of items, in one batch or two; items that nobody
+// has are left out.
+func (r *Reader) Read(ctx context.Context, ids []rerank.ID) ([]score.Batch, error) {
+	var batches []score.Batch
+	var missing []rerank.ID
+	var err error
+	switch r.View.Placement {
+	case route.PlacementTable:
+		batches, missing = r.fromTable(ids)
+	case route.PlacementDerived:
+		batches, missing, err = r.fromCompanion(ctx, ids)
+	default:
+		missing = ids
+	}
+	if err != nil || len(missing) == 0 || r.View.Store == nil {
+		return batches, err
+	}
+	rest, err := r.fromStore(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range rest {
+		if r.View.Placement != route.PlacementStored {
+			r.NotIndexed += len(b.IDs)
+		}
+	}
+	return append(batches, rest...), nil
+}
+
+// FromStored returns the feature rows of items in full precision, computed from
+// their stored vectors. It returns what Candidates returns.
+func (r *Reader) FromStored(ctx context.Context, ids []rerank.ID) (score.Batch, error) {
+	b, err := r.fromStored(ctx, ids)
+	return b, featuresFailed(ctx, err)
+}
+
+// fromStore returns the feature rows of items that the table does not have: from
+// the rows that they own in the companion if there is one for behavioural vectors,
+// otherwise from their stored vectors.
+func (r *Reader) fromStore(ctx context.Context, ids []rerank.ID) (batches []score.Batch, err error) {
+	if v := r.View; v.Placement == route.PlacementTable && v.Behavioural && v.Companion != "" {
+		if batches, ids, err = r.fromCompanion(ctx, ids); err != nil || len(ids) == 0 {
+			return batches, err
+		}
+	}
+	b, err := r.fromStored(ctx, ids)
+	return append(batches, b), err
+}
+
+func (r *Reader) fromTable(ids []rerank.ID) ([]score.Batch, []rerank.ID) {
+	t := r.View.Table
+	numbers, places := t.Lookup(ids, make([]int32, 0, len(ids)), nil)
+	have, missing := split(ids, places)
+	if len(have) == 0 {
+		return nil, missing
+	}
+	if r.FullPrecision && t.Rounded() {
+		if full, ok := t.FullItems(numbers, &rerank.Items{}); ok {
+			return []score.Batch{{IDs: have, Items: full}}, missing
+		}
+		if r.View.StoreCan.Fetch != nil {
+			return nil, ids
+		}
+	}
+	return []score.Batch{{IDs: have, Numbers: numbers, Items: t.Items(numbers, &rerank.Items{}), Rounded: t.Rounded()}}, missing
+}
+
+// split separates the ids at those places, which ascend, from the rest.
+func split(ids []rerank.ID, places []int) (rest, taken []rerank.ID) {
+	if len(places) == 0 {
+		return ids, nil
+	}
+	from := 0
+	for _, p := range places {
+		rest = append(rest, ids[from:p]...)
+		taken = append(taken, ids[p])
+		from = p + 1
+	}
+	return append(rest, ids[from:]...), taken
+}
+
+// fromCompanion puts feature rows together from the derived fields.
+func (r *Reader) fromCompanion(ctx context.Context, ids []rerank.ID) ([]score.Batch, []rerank.ID, error) {
+	v := r.View
+	rows, err := r.fetch(ctx, v.Companion, ids, v.FeatureFields)
+	if err != nil {
+		return nil, nil, err
+	}
+	have, starts, places, err := Align(rows, ids, v.FeatureFields, v.OwnerIn(v.Companion))
+	if err != nil {
+		return nil, nil, err
+	}
+	_, missing := split(ids, places)
+	if len(have) == 0 {
+		return nil, missing, nil
+	}
+	features := rerank.NewMatrix(len(rows.IDs), v.Spec.Features)
+	if err := v.ModelCan.Derive.Features(features, rows.Vectors); err != nil {
+		return nil, nil, fmt.Errorf("%w from companion %q: %w", errEncode, v.Companion, err)
+	}
+	return []score.Batch{{IDs: have, Items: rerank.Items{Features: features, Starts: starts}}}, missing, nil
+}
+
+// fromStored computes feature rows from the stored vectors.
+func (r *Reader) fromStored(ctx context.Context, ids []rerank.ID) (score.Batch, error) {
+	v := r.View
+	if v.VectorsElsewhere { // the stored vectors cannot be scored
+		return score.Batch{}, nil
+	}
+	rows, err := r.fetch(ctx, v.Collection, ids, []string{v.Vector})
+	if err != nil {
+		return score.Batch{}, err
+	}
+	have, starts, _, err := Align(rows, ids, []string{v.Vector}, v.OwnerIn(v.Collection))
+	if err != nil {
+		return score.Batch{}, err
+	}
+	return Encode(ctx, v.Checked, have, starts, rows.Vectors[0])
+}
+
+func (r *Reader) fetch(ctx context.Context, collection string, ids []rerank.ID, fields []string) (adapters.Rows, error) {
+	fetcher := r.View.StoreCan.Fetch
+	if fetcher == nil {
+		return adapters.Rows{}, fmt.Errorf("%w: %d of the candidates are not in the table, and the store cannot fetch vectors by id; build the table again with `likeness index`",
+			adapters.ErrUnsupported, len(ids))
+	}
+	ctx, s := span.StoreCall(ctx, "fetch", "fetch", collection)
+	defer s.End()
+	began := time.Now()
+	rows, err := fetcher.Fetch(ctx, adapters.FetchRequest{
+		Collection: collection, IDs: ids, Vectors: fields, Owner: r.View.OwnerIn(collection), Consistency: r.View.Consistency,
+	})
+	r.Fetching += time.Since(began)
+	span.Fail(ctx, s, err)
+	return rows, err
+}
+
+// Align holds fetched rows to the contract of adapters.Fetcher: they come in the
+// order asked, once each, or for owners one owner after the other. It returns the
+// ids that came, the starts of their rows if they are owners, and the places in
+// asked of those that did not come.
+func Align(rows adapters.Rows, asked []rerank.ID, fields []string, owner string) (have []rerank.ID, starts []int32, missing []int, err error) {
+	keys := rows.IDs
+	if owner != "" {
+		keys, starts = rows.Owners, []int32{0}
+	}
+	if len(keys) != len(rows.IDs) || len(rows.Vectors) != len(fields) {
+		return nil, nil, nil, fmt.Errorf("%w: %d rows with %d owners and %d of %d fields", errContract, len(rows.IDs), len(rows.Owners), len(rows.Vectors), len(fields))
+	}
+	for i, m := range rows.Vectors {
+		if m.Rows != len(rows.IDs) || len(m.Data) != m.Rows*m.Cols {
+			return nil, nil, nil, fmt.Errorf("%w: %d rows and %d vectors of field %q", errContract, len(rows.IDs), m.Rows, fields[i])
+		}
+	}
+	next := 0
+	for i, key := range keys {
+		if starts != nil && i > 0 && key == keys[i-1] {
+			starts[len(starts)-1]++
+			continue
+		}
+		for next < len(asked) && asked[next] != key {
+			missing = append(missing, next)
+			next++
+		}
+		if next == len(asked) {
+			return nil, nil, nil, fmt.Errorf("%w: it returned the row %s, which was not asked, or not there", errContract, key)
+		}
+		next++
+		have = append(have, key)
+		if starts != nil {
+			starts = append(starts, int32(i+1))
+		}
+	}
+	for ; next < len(asked); next++ {
+		missing = append(missing, next)
+	}
+	return have, starts, missing, nil
+}
+
+// minShare is the smallest number of vectors that is worth a processor of its own.
+const minShare = 64
+
+// Encode computes the feature rows of base vectors, on every processor that is free.
+func Encode(ctx context.Context, c *route.Checked, ids []rerank.ID, starts []int32, base rerank.Matrix) (score.Batch, error) {
+	if base.Cols != c.Spec.ItemDim && base.Rows > 0 {
+		return score.Batch{}, fmt.Errorf("%w: vectors of %d elements, the model takes %d", errContract, base.Cols, c.Spec.ItemDim)
+	}
+	workers, err := c.Turns.Some(ctx, (base.Rows+minShare-1)/minShare)
+	if err != nil {
+		return score.Batch{}, err
+	}
+	defer c.Turns.GiveAll(workers)
+	b := score.NewBatch(ids, starts, base.Rows, c.Spec.Features)
+	features := b.Items.Features
+	var g errgroup.Group
+	share := max(minShare, (base.Rows+workers-1)/workers)
+	for from := 0; from < base.Rows; from += share {
+		to := min(from+share, base.Rows)
+		g.Go(func() error {
+			return caught.Call(func() error { return c.Model.Similarity.EncodeItems(features.Slice(from, to), base.Slice(from, to)) })
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return score.Batch{}, fmt.Errorf("%w: %w", errEncode, err)
+	}
+	return b, nil
+}

@@ -1,0 +1,65 @@
+package score
+
+import (
+	"sync"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Batch is candidates with their feature rows, ready for one call of
+// rerank.Encoded.Score.
+type Batch struct {
+	IDs   []rerank.ID
+	Items rerank.Items
+	// Rounded: the feature rows come from a table whose format rounds.
+	Rounded bool
+	// Numbers are the items' numbers in the table; nil if their rows were computed.
+	Numbers []int32
+
+	pooled *[]float32 // the memory of the rows, if it goes back to the pool
+}
+
+// NewBatch makes a batch whose rows are to be written to Items.Features: rows rows
+// of cols numbers. Free gives their memory back.
+func NewBatch(ids []rerank.ID, starts []int32, rows, cols int) Batch {
+	pooled, n := rowPool.Get().(*[]float32), rows*cols
+	if cap(*pooled) < n {
+		*pooled = make([]float32, n)
+	}
+	*pooled = (*pooled)[:n]
+	features := rerank.Matrix{Rows: rows, Cols: cols, Data: *pooled}
+	return Batch{IDs: ids, Items: rerank.Items{Features: features, Starts: starts}, pooled: pooled}
+}
+
+var rowPool = sync.Pool{New: func() any { return new([]float32) }}
+
+// maxPooled bounds what the pool keeps of one batch, in numbers: 16 MiB.
+const maxPooled = 4 << 20
+
+// Free lets later batches write over the feature rows. Nobody reads them after it.
+func (b *Batch) Free() {
+	if b.pooled != nil && cap(*b.pooled) <= maxPooled {
+		rowPool.Put(b.pooled)
+	}
+	b.pooled = nil
+}
+
+// Item returns the feature rows of one item of the batch.
+func (b Batch) Item(i int) rerank.Items {
+	from, to := i, i+1
+	if b.Items.Starts != nil {
+		from, to = int(b.Items.Starts[i]), int(b.Items.Starts[i+1])
+	}
+	out := rerank.Items{Features: b.Items.Features, Packed: b.Items.Packed}
+	for r := from; r < to; r++ {
+		row := int32(r)
+		if b.Items.Rows != nil {
+			row = b.Items.Rows[r]
+		}
+		out.Rows = append(out.Rows, row)
+	}
+	if b.Items.Starts != nil {
+		out.Starts = []int32{0, int32(to - from)}
+	}
+	return out
+}

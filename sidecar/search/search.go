@@ -1,0 +1,181 @@
+// Package search answers a query in four steps: plan, retrieve, score, certify,
+// deeper each round while that pays; then a heavy ranker may order the answer. Each
+// step is a package of its own; this one alone knows all of them.
+package search
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search/certify"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
+	"github.com/likenessdb/likeness/sidecar/search/rank"
+	"github.com/likenessdb/likeness/sidecar/search/retrieve"
+	"github.com/likenessdb/likeness/sidecar/search/span"
+)
+
+// searchVersion answers a request on a version of a route that the caller holds.
+func (e *Engine) searchVersion(ctx context.Context, version *route.Version, r Request) (Answer, error) {
+	if r.Collection == "" && version.Current().NamesAlias() {
+		return e.searchAlias(ctx, version, r)
+	}
+	return e.searchCollection(ctx, version, r)
+}
+
+// searchCollection answers a request from one collection: the one that it names, or the
+// route's.
+func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r Request) (Answer, error) {
+	view := version.Current().ForCollection(r.Collection).View()
+	defer view.Release()
+	ctx, cancel := view.WithTimeout(ctx)
+	defer cancel()
+	s := &search{engine: e, view: view}
+	ctx = s.trace(ctx)
+	if err := s.begin(ctx, version, r); err != nil {
+		return Answer{}, err
+	}
+	err := s.rescore(ctx)
+	var f *failure.Error
+	if errors.As(err, &f) {
+		err = s.fallBack(ctx, f)
+	}
+	if err != nil {
+		version.Forget(err)
+		return Answer{}, err
+	}
+	if err := s.addPayload(ctx); err != nil {
+		return Answer{}, err
+	}
+	s.dropGone(ctx)
+	s.addTimings()
+	return s.answer, nil
+}
+
+// search is one request on its way through the steps.
+type search struct {
+	engine   *Engine
+	view     route.View
+	scope    *span.Scope
+	plan     *plan.Plan
+	spending *rank.Spending // nil: the route has no ranker
+	answer   Answer
+}
+
+// rescore is the four steps and the ranker, with time kept back for fallBack.
+func (s *search) rescore(ctx context.Context) error {
+	ctx, cancel := s.keepTimeBack(ctx)
+	defer cancel()
+	f := s.newFinder(s.plan)
+	f.scorer.Device = s.view.Device
+	err := f.find(ctx)
+	s.view = f.view // with its doubt settled
+	s.answer.Timings.add(f.timings)
+	s.answer.NotFinite, s.answer.NotIndexed, s.answer.Certificate = f.found.NotFinite, f.reader.NotIndexed, f.certificate
+	if err != nil {
+		return err
+	}
+	s.countCosts(f)
+	hits := f.found.Hits
+	if s.spending.OrdersAnswer() {
+		if hits, err = s.rank(ctx, f); err != nil {
+			return err
+		}
+	}
+	hits = hits[:min(s.plan.AnswerRows, len(hits))] // the others are for other pages
+	for _, h := range hits {
+		s.answer.Hits = append(s.answer.Hits, Hit{ID: h.ID, Score: h.Score, Ranked: s.spending.Ranked(h.ID)})
+	}
+	return s.explain(f, hits)
+}
+
+// find retrieves, scores and certifies.
+func (f *finder) find(ctx context.Context) error {
+	defer func() { f.timings.Retrieve += f.reader.Fetching }()
+	if f.plan.Request.Strategy == rerank.Scan {
+		return f.scan(ctx)
+	}
+	return f.rounds(ctx)
+}
+
+// rounds searches, scores and certifies, deeper every time, until it pays no more.
+func (f *finder) rounds(ctx context.Context) error {
+	var last rerank.Certificate // of the lists of the round before
+	for round := 1; ; round++ {
+		began := time.Now()
+		if err := f.round(ctx, round); err != nil {
+			if f.certificate.Stop = stoppedBy(ctx, round, err); f.certificate.Stop != "" {
+				return nil
+			}
+			return err
+		}
+		lists, c := f.certify(ctx, round)
+		limits := certify.Limits{MaxGap: f.plan.Request.MaxGap, MaxRounds: f.view.MaxRounds, MaxDepth: f.view.MaxDepth}
+		if f.certificate.Stop = lists.Stop(ctx, limits, c, last, time.Since(began)); f.certificate.Stop != "" {
+			return nil
+		}
+		last = c
+		if err := f.plan.Deepen(f.view); err != nil {
+			return err
+		}
+	}
+}
+
+// round retrieves lists and scores the candidates that are new.
+func (f *finder) round(ctx context.Context, round int) error {
+	began := time.Now()
+	lists, err := retrieve.Lists(ctx, f.view, f.plan, round)
+	f.timings.Retrieve += time.Since(began)
+	if err != nil {
+		return err
+	}
+	fresh, err := f.union.Add(f.view, f.plan, lists, round)
+	if err != nil {
+		return err
+	}
+	batches, err := f.reader.Candidates(ctx, f.plan, fresh, lists, round)
+	if err != nil {
+		return err
+	}
+	err = f.score(ctx, batches)
+	for i := range batches {
+		if !f.query.Keep {
+			batches[i].Free()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	f.lists = lists
+	return nil
+}
+
+// countCosts counts what the search took, for the next choice between a scan and
+// the first stage.
+func (s *search) countCosts(f *finder) {
+	switch {
+	case s.view.Costs == nil || !s.plan.Request.IsUnrestricted() || f.certificate.Rounds > 1:
+	case s.plan.Request.Strategy == rerank.Scan:
+		s.view.Costs.AddScan(f.timings.Score, f.found.Scored)
+	default:
+		s.view.Costs.AddFirstStage(f.timings.Retrieve + f.timings.Score)
+	}
+}
+
+// addTimings adds the times that the plan and the ranker took.
+func (s *search) addTimings() {
+	s.answer.Timings.Encode += s.plan.Encoding
+	if s.spending != nil {
+		s.answer.Timings.Rank, s.answer.Timings.Retrieve = s.spending.Time, s.answer.Timings.Retrieve+s.spending.Fetching
+	}
+}
+
+func (t *Timings) add(more Timings) {
+	t.Encode += more.Encode
+	t.Retrieve += more.Retrieve
+	t.Score += more.Score
+	t.Certify += more.Certify
+}

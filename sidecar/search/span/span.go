@@ -1,0 +1,96 @@
+// Package span traces the steps of a search. Attributes are sizes and names, never
+// vectors, ids or payloads.
+package span
+
+import (
+	"context"
+	"net"
+	"strconv"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/likenessdb/likeness/sidecar/route"
+)
+
+type scopeKey struct{}
+
+// Scope holds the settings that the spans of one search share.
+type Scope struct {
+	Tracer trace.Tracer
+	Route  *route.Checked
+	// Common are the attributes that every span has.
+	Common []attribute.KeyValue
+	// ErrorType names an error by one of few words, since its text may repeat what a
+	// request or a row holds.
+	ErrorType func(error) string
+}
+
+// With returns a context under which steps are traced in the scope.
+func With(ctx context.Context, s *Scope) context.Context {
+	return context.WithValue(ctx, scopeKey{}, s)
+}
+
+func scopeOf(ctx context.Context) *Scope {
+	s, _ := ctx.Value(scopeKey{}).(*Scope)
+	return s
+}
+
+// Step begins the span of a step.
+func Step(ctx context.Context, step string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
+	s := scopeOf(ctx)
+	if s == nil {
+		return noop.NewTracerProvider().Tracer("").Start(ctx, step)
+	}
+	ctx, span := s.Tracer.Start(ctx, "likeness."+step)
+	if span.IsRecording() {
+		span.SetAttributes(s.Common...)
+		span.SetAttributes(attrs...)
+	}
+	return ctx, span
+}
+
+// StoreCall begins the span of a call to the store, with the attributes of
+// OpenTelemetry's conventions for databases.
+func StoreCall(ctx context.Context, step, operation, collection string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
+	s := scopeOf(ctx)
+	if s == nil {
+		return noop.NewTracerProvider().Tracer("").Start(ctx, step)
+	}
+	database := s.Route.Database
+	kind := trace.SpanKindClient
+	if database.Address == "" {
+		kind = trace.SpanKindInternal // the store is in this process
+	}
+	ctx, span := s.Tracer.Start(ctx, "likeness."+step, trace.WithSpanKind(kind))
+	if !span.IsRecording() {
+		return ctx, span
+	}
+	span.SetAttributes(
+		attribute.String("db.system.name", database.System),
+		attribute.String("db.collection.name", collection),
+		attribute.String("db.operation.name", operation),
+		attribute.String("likeness.store", s.Route.StoreName),
+	)
+	if host, port, err := net.SplitHostPort(database.Address); err == nil {
+		span.SetAttributes(attribute.String("server.address", host))
+		if n, err := strconv.Atoi(port); err == nil {
+			span.SetAttributes(attribute.Int("server.port", n))
+		}
+	}
+	span.SetAttributes(s.Common...)
+	span.SetAttributes(attrs...)
+	return ctx, span
+}
+
+// Fail marks a span as failed; a nil error leaves it as it is. The error's text goes
+// to the log, under the same trace id.
+func Fail(ctx context.Context, span trace.Span, err error) {
+	if s := scopeOf(ctx); err != nil && s != nil && span.IsRecording() {
+		name := s.ErrorType(err)
+		span.SetAttributes(attribute.String("error.type", name))
+		span.SetStatus(codes.Error, name)
+	}
+}
