@@ -104,7 +104,7 @@ soak: build servers $(if $(filter 0,$(LONG)),,$(TOOLS)/.built-supply) ## Fuzz ev
 .PHONY: bench
 bench: $(TOOLS)/.built ## Run the Go benchmarks ten times and print benchstat's summary
 	@mkdir -p $(CACHE)
-	@go test -run '^$$' -bench . -benchmem -count 10 ./rerank/... ./adapters/embedded/... ./sidecar/... | tee $(CACHE)/bench.txt
+	@go test -run '^$$' -bench . -benchmem -count 10 ./rerank/... ./learn/... ./adapters/embedded/... ./sidecar/... | tee $(CACHE)/bench.txt
 	@benchstat $(CACHE)/bench.txt
 
 .PHONY: bench-proxy

@@ -16,8 +16,9 @@ type Abilities struct {
 	Match     Matcher
 }
 
-// AbilitiesOf finds the optional interfaces of a store; a nil store has none.
-func AbilitiesOf(s Store) Abilities {
+// AbilitiesOf finds the optional interfaces of a store, or of a value that is known by
+// one of its interfaces only; nil has none.
+func AbilitiesOf(s any) Abilities {
 	var a Abilities
 	a.Fetch, _ = s.(Fetcher)
 	a.Scan, _ = s.(Scanner)

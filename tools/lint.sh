@@ -42,7 +42,7 @@ check gofmt formatted
 check "go mod tidy" tidy
 check golangci-lint golangci-lint run --allow-parallel-runners ./... # another clone's run is no failure
 check gpu tools/gpu-check.sh
-check "go vet, arm64" env GOARCH=arm64 go vet ./rerank/...
+check "go vet, arm64" env GOARCH=arm64 go vet ./rerank/... ./learn/fit/...
 check "buf lint" buf lint
 check "buf breaking" compatible
 check "proto rules" tools/proto-rules.sh --check

@@ -24,7 +24,7 @@ plain() {
 	go test -timeout 12m -json -run "^Test(Conformance|Milvus)/$large|^Test(Conformance|Milvus)/^(conformance|[0-9.]+)\$/$large" \
 		./adapters/embedded ./adapters/qdrant ./adapters/milvus || status=1
 	# The fits, for their figures, and what is learned of ten thousand questions.
-	go test -timeout 12m -json ./rerank/fit ./rerank/mol || status=1
+	go test -timeout 12m -json ./learn/fit/... ./rerank/mol || status=1
 	go test -timeout 12m -json $alone || status=1
 	# Processors without the assembly score in plain Go.
 	go test -tags noasm -timeout 12m -json ./rerank/scan ./rerank/kernel ./rerank/internal/inner ./rerank/bilinear ./rerank/mol || status=1

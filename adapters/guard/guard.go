@@ -108,7 +108,7 @@ func New(s Server, o Options) adapters.Store {
 		retries: budget.Budget{Share: o.RetryBudget}, hedges: budget.Budget{Share: hedgeShare},
 	}
 	g.Watch(unobserved{})
-	if p, ok := s.(adapters.Partitioner); ok {
+	if p := adapters.AbilitiesOf(s).Partition; p != nil {
 		return cutter{g, p}
 	}
 	return g

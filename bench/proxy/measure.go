@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/likenessdb/likeness/sidecar/eval"
+	"github.com/likenessdb/likeness/learn/eval"
 )
 
 // way is one way of making the same call.

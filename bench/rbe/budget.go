@@ -6,8 +6,8 @@ import (
 	"io"
 	"slices"
 
+	fitrbe "github.com/likenessdb/likeness/learn/fit/rbe"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/rerank/rbe"
 )
@@ -137,7 +137,7 @@ type fitted struct {
 }
 
 func (t task) fit(ctx context.Context, seed uint64, m int) (*fitted, error) {
-	f, err := fit.RBE(ctx, t.scores, rbeOptions(seed, m))
+	f, err := fitrbe.Fit(ctx, t.scores, rbeOptions(seed, m))
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (t task) fit(ctx context.Context, seed uint64, m int) (*fitted, error) {
 			out.held = append(out.held, q)
 		}
 	}
-	return out, model.EncodeItems(out.features, fit.Base(t.scores, f.SupportQueries))
+	return out, model.EncodeItems(out.features, fitrbe.BaseVectors(t.scores, f.SupportQueries))
 }
 
 // spend asks for every held-out query and judges.

@@ -11,8 +11,8 @@ import (
 	"io/fs"
 	"os"
 
+	fitrbe "github.com/likenessdb/likeness/learn/fit/rbe"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/fit"
 )
 
 // The models: CUR, regularised CUR, and CUR with perceptrons.
@@ -26,30 +26,30 @@ const (
 var supportCounts = []int{20, 50, 100}
 
 // rbeOptions are the fits': HitRate is of (1, 1), (10, 10) and (100, 100).
-func rbeOptions(seed uint64, m int) fit.RBEOptions {
-	o := fit.DefaultRBEOptions()
+func rbeOptions(seed uint64, m int) fitrbe.Options {
+	o := fitrbe.DefaultOptions()
 	o.Supports, o.Seed = m, seed
-	o.Judged = []fit.HitPair{{P: 1, T: 1}, {P: 10, T: 10}, {P: 100, T: 100}}
+	o.Judged = []fitrbe.HitPair{{P: 1, T: 1}, {P: 10, T: 10}, {P: 100, T: 100}}
 	return o
 }
 
 // trained are the perceptrons' options.
-func trained(o fit.RBEOptions) fit.RBEOptions {
+func trained(o fitrbe.Options) fitrbe.Options {
 	o.Hidden, o.Out = 128, 64
 	return o
 }
 
 // cell is one fit, as it is kept: Rates are of rbeOptions' pairs.
 type cell struct {
-	Model    string        `json:"model"`
-	Select   fit.Selection `json:"select"`
-	M        int           `json:"m"`
-	Seed     uint64        `json:"seed"`
-	Lambda   float64       `json:"lambda"`
-	Rates    []float64     `json:"rates"`
-	Error    float64       `json:"error"`
-	Rounds   int           `json:"rounds"`
-	Supports []int         `json:"supports"`
+	Model    string           `json:"model"`
+	Select   fitrbe.Selection `json:"select"`
+	M        int              `json:"m"`
+	Seed     uint64           `json:"seed"`
+	Lambda   float64          `json:"lambda"`
+	Rates    []float64        `json:"rates"`
+	Error    float64          `json:"error"`
+	Rounds   int              `json:"rounds"`
+	Supports []int            `json:"supports"`
 }
 
 func (c cell) key() string { return fmt.Sprint(c.Model, c.Select, c.M, c.Seed) }
@@ -98,7 +98,7 @@ func (s settings) hits(ctx context.Context, stdout io.Writer) error {
 			return err
 		}
 		for seed := range uint64(s.seeds) {
-			for _, how := range fit.Selections() {
+			for _, how := range fitrbe.Selections() {
 				o := rbeOptions(seed+1, m)
 				o.Select = how
 				if err := s.fits(ctx, scores, o, lambda, seen, lines, stdout); err != nil {
@@ -111,7 +111,7 @@ func (s settings) hits(ctx context.Context, stdout io.Writer) error {
 }
 
 // fits makes the three models of a selection.
-func (s settings) fits(ctx context.Context, scores rerank.Matrix, o fit.RBEOptions, lambda float64, seen map[string]bool, to *lines[cell], stdout io.Writer) error {
+func (s settings) fits(ctx context.Context, scores rerank.Matrix, o fitrbe.Options, lambda float64, seen map[string]bool, to *lines[cell], stdout io.Writer) error {
 	cells := [3]cell{{Model: modelCUR}, {Model: modelLambda, Lambda: lambda}, {Model: modelNeural}}
 	for i := range cells {
 		cells[i].Select, cells[i].M, cells[i].Seed = o.Select, o.Supports, o.Seed
@@ -119,7 +119,7 @@ func (s settings) fits(ctx context.Context, scores rerank.Matrix, o fit.RBEOptio
 	if seen[cells[2].key()] {
 		return nil
 	}
-	plain, err := fit.RBE(ctx, scores, trained(o))
+	plain, err := fitrbe.Fit(ctx, scores, trained(o))
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (s settings) fits(ctx context.Context, scores rerank.Matrix, o fit.RBEOptio
 		}
 	}
 	o.Lambda = lambda
-	regular, err := fit.RBE(ctx, scores, o)
+	regular, err := fitrbe.Fit(ctx, scores, o)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s settings) fits(ctx context.Context, scores rerank.Matrix, o fit.RBEOptio
 	return nil
 }
 
-func (c *cell) fill(q fit.RBEQuality) {
+func (c *cell) fill(q fitrbe.Quality) {
 	c.Error = q.Error
 	for _, r := range q.HitRates {
 		c.Rates = append(c.Rates, r.Mean)
@@ -162,7 +162,7 @@ func bestLambda(ctx context.Context, tune rerank.Matrix, m int) (float64, error)
 	for _, lambda := range []float64{1, 10, 100, 1000, 10000} {
 		o := rbeOptions(1, m)
 		o.Lambda = lambda
-		f, err := fit.RBE(ctx, tune, o)
+		f, err := fitrbe.Fit(ctx, tune, o)
 		if err != nil {
 			return 0, err
 		}

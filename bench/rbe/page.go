@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/likenessdb/likeness/rerank/fit"
+	fitrbe "github.com/likenessdb/likeness/learn/fit/rbe"
 )
 
 // rankers are the columns of the page, in their order.
@@ -60,11 +60,11 @@ func round(v float64) float64 { return math.Round(v*1e4) / 1e4 }
 
 // hitRow is a line of a ranker's table; Rates are of rbeOptions' pairs.
 type hitRow struct {
-	Model    string        `json:"model"`
-	Supports int           `json:"supports"`
-	Select   fit.Selection `json:"select"`
-	Lambda   float64       `json:"lambda,omitempty"`
-	Rates    [3]estimate   `json:"rates"`
+	Model    string           `json:"model"`
+	Supports int              `json:"supports"`
+	Select   fitrbe.Selection `json:"select"`
+	Lambda   float64          `json:"lambda,omitempty"`
+	Rates    [3]estimate      `json:"rates"`
 	// Kept is how many of the seeds kept the perceptrons.
 	Kept int `json:"kept,omitempty"`
 }
@@ -158,7 +158,7 @@ func (s settings) figures() (f figures, err error) {
 
 func hitRows(cells []cell) (rows []hitRow) {
 	for _, model := range []string{modelCUR, modelLambda, modelNeural} {
-		for _, how := range fit.Selections() {
+		for _, how := range fitrbe.Selections() {
 			for _, m := range supportCounts {
 				if row, ok := hitRowOf(cells, hitRow{Model: model, Supports: m, Select: how}); ok {
 					rows = append(rows, row)
@@ -278,7 +278,7 @@ func (s *share) add(so bool) {
 func (s share) String() string { return fmt.Sprintf("%d of %d", s.yes, s.all) }
 
 // at is a row of the table of hit rates.
-func (f figures) at(model string, how fit.Selection, m int) (hitRow, bool) {
+func (f figures) at(model string, how fitrbe.Selection, m int) (hitRow, bool) {
 	i := slices.IndexFunc(f.Hits, func(r hitRow) bool { return r.Model == model && r.Select == how && r.Supports == m })
 	if i < 0 {
 		return hitRow{}, false

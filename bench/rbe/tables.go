@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/likenessdb/likeness/rerank/fit"
+	fitrbe "github.com/likenessdb/likeness/learn/fit/rbe"
 )
 
 const head = `# Any ranker as a retriever, measured
@@ -98,14 +98,14 @@ func hitTable(b *strings.Builder, name string, f figures) {
 	fmt.Fprintf(b, "\n## HitRate, %s\n\nMean over five seeds, and the 95 %% interval of the mean (Student's t).\n", titles[name])
 	for i, what := range []string{"HitRate(1, 1)", "HitRate(10, 10)", "HitRate(100, 100)"} {
 		fmt.Fprintf(b, "\n**%s**\n\n| supports | model |", what)
-		for _, how := range fit.Selections() {
+		for _, how := range fitrbe.Selections() {
 			fmt.Fprintf(b, " %s |", how)
 		}
-		b.WriteString("\n|---|---|" + strings.Repeat("---|", len(fit.Selections())) + "\n")
+		b.WriteString("\n|---|---|" + strings.Repeat("---|", len(fitrbe.Selections())) + "\n")
 		for _, m := range supportCounts {
 			for _, model := range []string{modelCUR, modelLambda, modelNeural} {
 				fmt.Fprintf(b, "| %d | %s |", m, modelTitles[model])
-				for _, how := range fit.Selections() {
+				for _, how := range fitrbe.Selections() {
 					if r, ok := f.at(model, how, m); ok {
 						fmt.Fprintf(b, " %s |", r.Rates[i])
 					} else {
@@ -118,7 +118,7 @@ func hitTable(b *strings.Builder, name string, f figures) {
 	}
 	b.WriteString("\nλ of the regularised CUR, chosen on the tuning queries:")
 	for _, m := range supportCounts {
-		if r, ok := f.at(modelLambda, fit.SelectL2Greedy, m); ok {
+		if r, ok := f.at(modelLambda, fitrbe.SelectL2Greedy, m); ok {
 			fmt.Fprintf(b, " %g of %d supports;", r.Lambda, m)
 		}
 	}

@@ -23,8 +23,8 @@ func fill(ctx context.Context, configFile, file string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closer.Close()) }()
-	writer, ok := store.(adapters.Writer)
-	if !ok {
+	writer := adapters.AbilitiesOf(store).Write
+	if writer == nil {
 		return fmt.Errorf("filling: %w", adapters.ErrUnsupported)
 	}
 	vectors, err := npy.Open(file)

@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/learn/eval/report"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/dataset"
-	"github.com/likenessdb/likeness/sidecar/report"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/wiring"
@@ -241,10 +241,10 @@ func (f *calibrateFlags) readQueries(ctx context.Context, in *calibrate.Input) (
 // another (reservoir sampling).
 func (f *calibrateFlags) storedQueries(ctx context.Context, in *calibrate.Input, random *rand.Rand) ([]rerank.Query, error) {
 	r := in.Route
-	scanner, ok := r.Store.(adapters.Scanner)
+	scanner := adapters.AbilitiesOf(r.Store).Scan
 	spec := r.Model.Similarity.Spec()
 	switch {
-	case !ok:
+	case scanner == nil:
 		return nil, usagef("--from-collection: store %q cannot list its rows; give --queries", r.StoreName)
 	case spec.QueryDim != spec.ItemDim || spec.UserIDs:
 		return nil, usagef("--from-collection: a stored vector is no query of model %s, which takes %d elements for %d of an item%s; give --queries",

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/learn/eval"
+	"github.com/likenessdb/likeness/learn/eval/report"
 	"github.com/likenessdb/likeness/rerank/dot"
-	"github.com/likenessdb/likeness/sidecar/dataset"
-	"github.com/likenessdb/likeness/sidecar/eval"
-	"github.com/likenessdb/likeness/sidecar/report"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 

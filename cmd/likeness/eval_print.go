@@ -5,7 +5,7 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/likenessdb/likeness/sidecar/eval"
+	"github.com/likenessdb/likeness/learn/eval"
 )
 
 // shownRegressions are the regressions that the text has; JSON and HTML have more.

@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
-	"github.com/likenessdb/likeness/sidecar/dataset"
 )
 
 func newFitCommand(a *app) *cobra.Command {

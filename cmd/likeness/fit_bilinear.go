@@ -14,9 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/learn/fit"
+	fitbilinear "github.com/likenessdb/likeness/learn/fit/bilinear"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
-	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
@@ -44,12 +45,12 @@ Forms: full; low_rank, PQᵀ; identity_low_rank, I + PQᵀ; diagonal.`
 // fitBilinearFlags are the flags of fit bilinear.
 type fitBilinearFlags struct {
 	fitInputs
-	options         fit.Options
+	options         fitbilinear.Options
 	form, cut, plot string
 }
 
 func newFitBilinearCommand(a *app) *cobra.Command {
-	f := fitBilinearFlags{options: fit.DefaultOptions()}
+	f := fitBilinearFlags{options: fitbilinear.DefaultOptions()}
 	cmd := &cobra.Command{
 		Use:   "bilinear",
 		Short: "Learn φ(q, x) = qᵀWx and judge it beside the plain inner product",
@@ -94,7 +95,7 @@ func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
 // fitResult is what fit bilinear reports.
 type fitResult struct {
 	fitHead
-	fit.Report
+	fitbilinear.Report
 }
 
 // run returns a result and an error where the fit was interrupted.
@@ -102,9 +103,9 @@ func (f *fitBilinearFlags) run(ctx context.Context, p *progress) (*fitResult, er
 	if err := f.finish(); err != nil {
 		return nil, err
 	}
-	var report fit.Report
+	var report fitbilinear.Report
 	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {
-		fitted, err := fit.Bilinear(ctx, d, f.options)
+		fitted, err := fitbilinear.Fit(ctx, d, f.options)
 		if fitted == nil {
 			return nil, err
 		}
@@ -140,7 +141,7 @@ func (f *fitBilinearFlags) finish() (err error) {
 	switch f.cut {
 	case "":
 	case "auto":
-		f.options.Reduce = fit.ReduceAuto
+		f.options.Reduce = fitbilinear.ReduceAuto
 	default:
 		if f.options.Reduce, err = strconv.Atoi(f.cut); err != nil || f.options.Reduce < 1 {
 			return usagef("--cut %q is neither auto nor a rank", f.cut)
@@ -173,7 +174,7 @@ func printPulls(w io.Writer, r *fitResult) error {
 	_, _ = fmt.Fprintf(t, "\nscale\trate\tpull to I\tlogged\tnDCG@10\tnot logged\tplain\t\t\n")
 	for _, p := range r.Pulls {
 		cold, plain, mark := trialCells(p)
-		_, _ = fmt.Fprintf(t, "%g\t%g\t%g\t%.4f\t%.4f\t%s\t%s\t%s\t\n", p.Scale, p.Rate, p.Pull, p.Logged, p.NDCG, cold, plain, mark)
+		_, _ = fmt.Fprintf(t, "%g\t%g\t%g\t%.4f\t%.4f\t%s\t%s\t%s\t\n", p.Scale, p.Rate, p.Pull, p.LoggedMRR, p.LoggedNDCG, cold, plain, mark)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -186,7 +187,7 @@ func printPulls(w io.Writer, r *fitResult) error {
 	return err
 }
 
-func printSpectrum(w io.Writer, s *fit.Spectrum) error {
+func printSpectrum(w io.Writer, s *fitbilinear.Spectrum) error {
 	if s == nil {
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/likenessdb/likeness/rerank/fit"
+	"github.com/likenessdb/likeness/learn/fit"
 )
 
 var _ fit.Checkpoint = checkpointFile{}

@@ -11,8 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/learn/fit"
+	fitdistilled "github.com/likenessdb/likeness/learn/fit/distilled"
 	"github.com/likenessdb/likeness/rerank/distilled"
-	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
@@ -41,12 +42,12 @@ whatever the number of cores. Ctrl-C keeps the best so far, and --resume goes on
 // fitDistilledFlags are the flags of fit distilled.
 type fitDistilledFlags struct {
 	fitInputs
-	options     fit.DistilOptions
+	options     fitdistilled.Options
 	model, head string
 }
 
 func newFitDistilledCommand(a *app) *cobra.Command {
-	f := fitDistilledFlags{options: fit.DefaultDistilOptions()}
+	f := fitDistilledFlags{options: fitdistilled.DefaultOptions()}
 	cmd := &cobra.Command{
 		Use:   "distilled",
 		Short: "Learn probes that find a model's best items among the stored vectors",
@@ -92,7 +93,7 @@ func (f *fitDistilledFlags) flags(cmd *cobra.Command) {
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate, relative to the size of the parameters")
 	flags.IntVar(&o.Scores, "scores", o.Scores, "number of the model's scores to learn from, about: it bounds the queries that are used")
 	_ = cmd.MarkFlagRequired("model")
-	_ = cmd.RegisterFlagCompletionFunc("head", cobra.FixedCompletions([]string{fit.HeadLinear, fit.HeadResidual, "both"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("head", cobra.FixedCompletions([]string{fitdistilled.HeadLinear, fitdistilled.HeadResidual, "both"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range notDistilled {
 		_ = flags.MarkHidden(name)
 	}
@@ -104,7 +105,7 @@ type distilledResult struct {
 	// Base is the version of the model that the probes were added to.
 	Base string `json:"base_version"`
 	Kind string `json:"kind"`
-	fit.DistilReport
+	fitdistilled.Report
 }
 
 // run returns a result and an error where the fit was interrupted.
@@ -116,9 +117,9 @@ func (f *fitDistilledFlags) run(ctx context.Context, p *progress) (*distilledRes
 	if err != nil {
 		return nil, badModel(err)
 	}
-	var report fit.DistilReport
+	var report fitdistilled.Report
 	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {
-		found, err := fit.Distil(ctx, base.Similarity, d, f.options)
+		found, err := fitdistilled.Fit(ctx, base.Similarity, d, f.options)
 		if found == nil {
 			return nil, err
 		}
@@ -128,12 +129,12 @@ func (f *fitDistilledFlags) run(ctx context.Context, p *progress) (*distilledRes
 	if head == nil {
 		return nil, err
 	}
-	return &distilledResult{fitHead: *head, Base: base.Version, Kind: string(base.Spec().Kind), DistilReport: report}, err
+	return &distilledResult{fitHead: *head, Base: base.Version, Kind: string(base.Spec().Kind), Report: report}, err
 }
 
 // withProbes is the model with its learned probes replaced. What it was made of
 // stays in its provenance.
-func withProbes(base *model.Model, found *fit.Distilled) model.Parameters {
+func withProbes(base *model.Model, found *fitdistilled.Fitted) model.Parameters {
 	p := base.Parameters()
 	maps.DeleteFunc(p.Tensors, func(name string, _ tensor.Tensor) bool { return strings.HasPrefix(name, distilled.Prefix) })
 	maps.Copy(p.Tensors, found.Tensors)
@@ -179,7 +180,7 @@ func printDistilled(w io.Writer, r *distilledResult) error {
 	return err
 }
 
-func printStage(w io.Writer, s fit.FirstStage) {
+func printStage(w io.Writer, s fitdistilled.FirstStage) {
 	_, _ = fmt.Fprintf(w, "%s\t%d\t", s.Name, s.Searches)
 	for _, v := range s.Recall {
 		_, _ = fmt.Fprintf(w, "%.4f\t", v)

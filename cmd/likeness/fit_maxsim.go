@@ -12,8 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/learn/fit"
+	fitmaxsim "github.com/likenessdb/likeness/learn/fit/maxsim"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/model"
 )
@@ -47,12 +48,12 @@ again.`
 // fitMaxSimFlags are the flags of fit maxsim.
 type fitMaxSimFlags struct {
 	fitInputs
-	options fit.MaxSimOptions
+	options fitmaxsim.Options
 	plot    string
 }
 
 func newFitMaxSimCommand(a *app) *cobra.Command {
-	f := fitMaxSimFlags{options: fit.DefaultMaxSimOptions()}
+	f := fitMaxSimFlags{options: fitmaxsim.DefaultOptions()}
 	cmd := &cobra.Command{
 		Use:   "maxsim",
 		Short: "Learn behavioural vectors: items score by the best of their own and those of their queries",
@@ -89,7 +90,7 @@ type fitMaxSimResult struct {
 	fitHead
 	// VectorFiles is the common name of the files of the vectors.
 	VectorFiles string `json:"vector_files"`
-	fit.MaxSimReport
+	fitmaxsim.Report
 }
 
 func (f *fitMaxSimFlags) run(ctx context.Context, p *progress) (*fitMaxSimResult, error) {
@@ -97,7 +98,7 @@ func (f *fitMaxSimFlags) run(ctx context.Context, p *progress) (*fitMaxSimResult
 		return nil, usagef("--plot %s: its directory does not exist", f.plot)
 	}
 	name := maxsim.Beside(f.out)
-	var report fit.MaxSimReport
+	var report fitmaxsim.Report
 	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {
 		fitted, err := f.fit(ctx, d, name)
 		if err != nil {
@@ -116,16 +117,16 @@ func (f *fitMaxSimFlags) run(ctx context.Context, p *progress) (*fitMaxSimResult
 	if f.plot != "" && len(report.Trials) > 0 {
 		err = errors.Join(err, plotBudgets(f.plot, &report))
 	}
-	return &fitMaxSimResult{fitHead: *head, VectorFiles: name, MaxSimReport: report}, err
+	return &fitMaxSimResult{fitHead: *head, VectorFiles: name, Report: report}, err
 }
 
 // fit clusters, and writes the vectors as they come.
-func (f *fitMaxSimFlags) fit(ctx context.Context, d fit.Data, name string) (*fit.FittedMaxSim, error) {
+func (f *fitMaxSimFlags) fit(ctx context.Context, d fit.Data, name string) (*fitmaxsim.Fitted, error) {
 	w, err := maxsim.CreateVectors(name, max(1, d.Items.Cols))
 	if err != nil {
 		return nil, err
 	}
-	fitted, err := fit.MaxSim(ctx, d, f.options, func(item int, vectors rerank.Matrix) error {
+	fitted, err := fitmaxsim.Fit(ctx, d, f.options, func(item int, vectors rerank.Matrix) error {
 		id := rerank.UintID(uint64(item))
 		if f.itemIDs != nil {
 			id = f.itemIDs[item]
@@ -140,7 +141,7 @@ func (f *fitMaxSimFlags) fit(ctx context.Context, d fit.Data, name string) (*fit
 }
 
 func printFitMaxSim(w io.Writer, r *fitMaxSimResult) error {
-	m := &r.MaxSimReport
+	m := &r.Report
 	printLog(w, &r.Log, &m.Counts)
 	if err := printQuality(w, &m.Logged, m.Cold); err != nil {
 		return err

@@ -11,8 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/learn/fit"
+	fitmol "github.com/likenessdb/likeness/learn/fit/mol"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
@@ -43,11 +44,11 @@ goes on with --resume.`
 // fitMoLFlags are the flags of fit mol.
 type fitMoLFlags struct {
 	fitInputs
-	options fit.MoLOptions
+	options fitmol.Options
 }
 
 func newFitMoLCommand(a *app) *cobra.Command {
-	f := fitMoLFlags{options: fit.DefaultMoLOptions()}
+	f := fitMoLFlags{options: fitmol.DefaultOptions()}
 	cmd := &cobra.Command{
 		Use:   "mol",
 		Short: "Learn a Mixture-of-Logits and judge it beside the plain inner product",
@@ -107,14 +108,14 @@ func (f *fitMoLFlags) flags(cmd *cobra.Command) {
 // fitMoLResult is what fit mol reports.
 type fitMoLResult struct {
 	fitHead
-	fit.MoLReport
+	fitmol.Report
 }
 
 // run returns a result and an error where the fit was interrupted.
 func (f *fitMoLFlags) run(ctx context.Context, p *progress) (*fitMoLResult, error) {
-	var report fit.MoLReport
+	var report fitmol.Report
 	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {
-		fitted, err := fit.MoL(ctx, d, f.options)
+		fitted, err := fitmol.Fit(ctx, d, f.options)
 		if fitted == nil {
 			return nil, err
 		}
@@ -131,11 +132,11 @@ func (f *fitMoLFlags) run(ctx context.Context, p *progress) (*fitMoLResult, erro
 	if head == nil {
 		return nil, err
 	}
-	return &fitMoLResult{fitHead: *head, MoLReport: report}, err
+	return &fitMoLResult{fitHead: *head, Report: report}, err
 }
 
 func printFitMoL(w io.Writer, r *fitMoLResult) error {
-	m := &r.MoLReport
+	m := &r.Report
 	printLog(w, &r.Log, &m.Counts)
 	_, _ = fmt.Fprintf(w, "\n%d query and %d item components of %d, gates: %s, %d parameters\n", m.PairsQuery, m.PairsItem, m.Dim, m.Gates, m.Parameters)
 	if err := printQuality(w, &m.Logged, m.Cold); err != nil {
@@ -159,7 +160,7 @@ func printFitMoL(w io.Writer, r *fitMoLResult) error {
 	return err
 }
 
-func printHistory(w io.Writer, m *fit.MoLReport) error {
+func printHistory(w io.Writer, m *fitmol.Report) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(t, "\nround\tloss\theld-out\t\t\n")
 	for _, r := range m.History {
@@ -173,7 +174,7 @@ func printHistory(w io.Writer, m *fit.MoLReport) error {
 }
 
 // printGates shows the mean gates, the query's components down and the item's across.
-func printGates(w io.Writer, m *fit.MoLReport) error {
+func printGates(w io.Writer, m *fitmol.Report) error {
 	u := &m.Usage
 	if len(u.Mass) == 0 {
 		return nil
@@ -198,7 +199,7 @@ func printGates(w io.Writer, m *fit.MoLReport) error {
 	return err
 }
 
-func printRecall(w io.Writer, rows []fit.StrategyRecall) error {
+func printRecall(w io.Writer, rows []fitmol.StrategyRecall) error {
 	if len(rows) == 0 {
 		return nil
 	}

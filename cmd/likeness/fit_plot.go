@@ -6,7 +6,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/likenessdb/likeness/rerank/fit"
+	fitbilinear "github.com/likenessdb/likeness/learn/fit/bilinear"
+	fitmaxsim "github.com/likenessdb/likeness/learn/fit/maxsim"
 )
 
 // The plots in SVG: panels of this size, one above the other.
@@ -17,7 +18,7 @@ const (
 
 // plotSpectrum draws the singular values of W − I, which
 // are the bound of the rank before, and the quality of ranks.
-func plotSpectrum(path string, s *fit.Spectrum) error {
+func plotSpectrum(path string, s *fitbilinear.Spectrum) error {
 	label := fmt.Sprintf("rank %d", s.Suggested)
 	values := panel{title: "singular values of W − I: |φ − φ_r| ≤ ‖q‖‖x‖σ(r+1)", x: "number", line: true, mark: float64(s.Suggested), label: label}
 	for i, v := range s.Singular {
@@ -31,7 +32,7 @@ func plotSpectrum(path string, s *fit.Spectrum) error {
 }
 
 // plotBudgets draws what held-out queries found with each budget of vectors.
-func plotBudgets(path string, r *fit.MaxSimReport) error {
+func plotBudgets(path string, r *fitmaxsim.Report) error {
 	logged := panel{title: "MRR@10 of held-out queries", x: "vectors an item", line: true, dots: true, mark: r.MAvg, label: fmt.Sprintf("%g", r.MAvg)}
 	cold := logged
 	cold.title, cold.points = "MRR@10 of held-out items, as without logs", nil

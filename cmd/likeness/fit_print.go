@@ -5,8 +5,8 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/likenessdb/likeness/rerank/fit"
-	"github.com/likenessdb/likeness/sidecar/dataset"
+	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/learn/fit"
 )
 
 // printLog says what a fit rests on and what was left out.
@@ -64,7 +64,7 @@ func printTrials(w io.Writer, title string, trials []fit.PullTrial) error {
 	_, _ = fmt.Fprintf(t, "\n%s\tlogged\tnot logged\tplain\t\t\n", title)
 	for _, p := range trials {
 		cold, plain, mark := trialCells(p)
-		_, _ = fmt.Fprintf(t, "%g\t%.4f\t%s\t%s\t%s\t\n", p.Pull, p.Logged, cold, plain, mark)
+		_, _ = fmt.Fprintf(t, "%g\t%.4f\t%s\t%s\t%s\t\n", p.Pull, p.LoggedMRR, cold, plain, mark)
 	}
 	return t.Flush()
 }

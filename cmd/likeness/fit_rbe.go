@@ -11,11 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/learn/fit"
+	fitrbe "github.com/likenessdb/likeness/learn/fit/rbe"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
-	"github.com/likenessdb/likeness/sidecar/dataset"
 )
 
 const fitRBELong = `Replaces an expensive ranker R(x, q) by one inner product (RBE): an item is described
@@ -53,7 +54,7 @@ which the model names them. The same scores, flags and seed give the same model.
 // fitRBEFlags are the flags of fit rbe.
 type fitRBEFlags struct {
 	fitInputs
-	options                              fit.RBEOptions
+	options                              fitrbe.Options
 	scores, ids, queryIDs, base, payload string
 	sampleItems                          int
 	judged                               []string
@@ -61,7 +62,7 @@ type fitRBEFlags struct {
 }
 
 func newFitRBECommand(a *app) *cobra.Command {
-	f := fitRBEFlags{options: fit.DefaultRBEOptions()}
+	f := fitRBEFlags{options: fitrbe.DefaultOptions()}
 	cmd := &cobra.Command{
 		Use:   "rbe",
 		Short: "Approximate an expensive ranker by its scores of support items and queries",
@@ -80,7 +81,7 @@ func newFitRBECommand(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if r.RBEReport != nil {
+		if r.Report != nil {
 			for _, warning := range r.Warnings {
 				_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
 			}
@@ -156,7 +157,7 @@ type fitRBEResult struct {
 	// Supports are the items that the ranker scores for a query.
 	Supports []rerank.ID `json:"supports,omitempty"`
 	Asked    *rbeAsked   `json:"asked,omitempty"` // nil: --scores
-	*fit.RBEReport
+	*fitrbe.Report
 }
 
 func (f *fitRBEFlags) run(ctx context.Context, p *progress, stderr io.Writer) (_ *fitRBEResult, err error) {
@@ -174,12 +175,12 @@ func (f *fitRBEFlags) run(ctx context.Context, p *progress, stderr io.Writer) (_
 	}
 	defer func() { err = errors.Join(err, scores.close()) }()
 	f.options.Progress, f.options.Note, f.options.Checkpoint = p.begin, p.note, checkpoint
-	fitted, err := fit.RBE(ctx, scores.Matrix, f.options)
+	fitted, err := fitrbe.Fit(ctx, scores.Matrix, f.options)
 	if err != nil {
 		return nil, f.explain(err)
 	}
 	if f.base != "" {
-		if err := npy.Write(f.base, fit.Base(scores.Matrix, fitted.SupportQueries)); err != nil {
+		if err := npy.Write(f.base, fitrbe.BaseVectors(scores.Matrix, fitted.SupportQueries)); err != nil {
 			return nil, err
 		}
 	}
@@ -188,7 +189,7 @@ func (f *fitRBEFlags) run(ctx context.Context, p *progress, stderr io.Writer) (_
 		return nil, err
 	}
 	r := &fitRBEResult{
-		Model: m.Name, Version: m.Version, Path: f.out, Base: f.base, Supports: supports, Asked: scores.asked, RBEReport: &fitted.Report,
+		Model: m.Name, Version: m.Version, Path: f.out, Base: f.base, Supports: supports, Asked: scores.asked, Report: &fitted.Report,
 	}
 	return r, checkpoint.remove()
 }
@@ -197,7 +198,7 @@ func (f *fitRBEFlags) run(ctx context.Context, p *progress, stderr io.Writer) (_
 func (f *fitRBEFlags) pairs() error {
 	f.options.Judged = nil
 	for _, text := range f.judged {
-		var h fit.HitPair
+		var h fitrbe.HitPair
 		if n, err := fmt.Sscanf(text, "%d:%d", &h.P, &h.T); n != 2 || err != nil || h.P < 1 || h.T < 1 {
 			return usagef("--hit-rates %q: want P:T of positive numbers", text)
 		}
@@ -218,7 +219,7 @@ func idsOf(file string, rows int) (func(int) rerank.ID, error) {
 	return func(row int) rerank.ID { return ids[row] }, err
 }
 
-func (f *fitRBEFlags) save(fitted *fit.FittedRBE, scores *rbeScores) (*model.Model, []rerank.ID, error) {
+func (f *fitRBEFlags) save(fitted *fitrbe.Fitted, scores *rbeScores) (*model.Model, []rerank.ID, error) {
 	config := fitted.Config(scores.item, scores.query)
 	if scores.questions != nil {
 		var questions []rerank.Query
@@ -264,7 +265,7 @@ func printFitRBE(w io.Writer, r *fitRBEResult) error {
 	}
 	_, _ = fmt.Fprintln(t, "error\t")
 	for _, c := range r.Compared {
-		printRBEQuality(t, "CUR, "+string(c.Select), c.RBEQuality)
+		printRBEQuality(t, "CUR, "+string(c.Select), c.Quality)
 	}
 	if len(r.Compared) == 0 {
 		printRBEQuality(t, "CUR", r.CUR)
@@ -279,7 +280,7 @@ func printFitRBE(w io.Writer, r *fitRBEResult) error {
 	return err
 }
 
-func printRBEQuality(w io.Writer, name string, q fit.RBEQuality) {
+func printRBEQuality(w io.Writer, name string, q fitrbe.Quality) {
 	_, _ = fmt.Fprintf(w, "%s\t", name)
 	for _, h := range q.HitRates {
 		_, _ = fmt.Fprintf(w, "%.4f (%.4f to %.4f)\t", h.Mean, h.Low, h.High)

@@ -10,13 +10,14 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/learn/fit"
+	fitrbe "github.com/likenessdb/likeness/learn/fit/rbe"
+	"github.com/likenessdb/likeness/learn/index"
+	"github.com/likenessdb/likeness/learn/relevance"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/dataset"
-	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/relevance"
 )
 
 // rbeScores is R, items by queries, wherever it came from.
@@ -244,7 +245,7 @@ func (f *fitRBEFlags) fileRows(ctx context.Context) (rows adapters.Rows, err err
 // nothing judges are a sample themselves: no other item has to be scored.
 func (f *fitRBEFlags) sample(items relevance.Items, r *rbeAsked) relevance.Items {
 	o, n := f.options, f.sampleItems
-	if o.Select == fit.SelectRandom && o.HeldOut == 0 && (n == 0 || n > o.Supports) {
+	if o.Select == fitrbe.SelectRandom && o.HeldOut == 0 && (n == 0 || n > o.Supports) {
 		n = o.Supports
 	}
 	if n <= 0 || n >= items.Len() {
@@ -264,7 +265,7 @@ func (f *fitRBEFlags) fill(ctx context.Context, s *rbeScores, ranker *asked, ite
 	if err := f.options.Check(items.Len(), len(s.questions)); err != nil {
 		return usageError{err}
 	}
-	columns := f.options.Asked(len(s.questions))
+	columns := f.options.AskedQueries(len(s.questions))
 	e := ranker.Estimate()
 	ranker.Add(&e, items, s.questions, columns)
 	if err := f.ask.permit(e); err != nil {

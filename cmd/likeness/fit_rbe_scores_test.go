@@ -134,7 +134,7 @@ func TestFitRBEThroughARanker(t *testing.T) {
 		want := fitted(t, matrix)
 		out := f.path(name + ".safetensors")
 		got := fitted(t, f.fit("1", append(tc.flags, "--out", out)...))
-		if got.Version != want.Version || !reflect.DeepEqual(got.RBEReport, want.RBEReport) || !slices.Equal(got.Supports, want.Supports) {
+		if got.Version != want.Version || !reflect.DeepEqual(got.Report, want.Report) || !slices.Equal(got.Supports, want.Supports) {
 			t.Errorf("%s: %+v\nwant %+v", name, got, want)
 		}
 		if a := got.Asked; a.Asked != tc.calls || a.Calls != tc.calls || a.Cost != float64(tc.calls)/4 || a.ItemsPerRequest != 16 || a.ParallelRequests != 2 {

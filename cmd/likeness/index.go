@@ -14,13 +14,13 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/embedded"
+	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/learn/index"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/dataset"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/index"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/wiring"
@@ -360,8 +360,8 @@ func (f *indexFlags) buildCompanion(ctx context.Context, t target, job index.Com
 		}
 		return b, err
 	}
-	writer, ok := t.source.Store.(adapters.Writer)
-	if _, inProcess := t.source.Store.(*embedded.Store); !ok || inProcess {
+	writer := adapters.AbilitiesOf(t.source.Store).Write
+	if _, inProcess := t.source.Store.(*embedded.Store); writer == nil || inProcess {
 		return nil, usagef("the store keeps no new collection; write the companion as files with --files")
 	}
 	job.Writer, job.State = writer, partPath(t.companion+".companion.json", t.source.Part)

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/learn/index"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/index"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 )
 
@@ -177,8 +177,8 @@ func (f *indexFlags) groupDrift(ctx context.Context, t target, p *progress) (dri
 	if err != nil {
 		return drift, err
 	}
-	writer, ok := t.source.Store.(adapters.Writer)
-	if !ok {
+	writer := adapters.AbilitiesOf(t.source.Store).Write
+	if writer == nil {
 		return drift, usagef("the store keeps no companions to compare")
 	}
 	job.Writer = writer

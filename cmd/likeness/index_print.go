@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/likenessdb/likeness/sidecar/index"
+	"github.com/likenessdb/likeness/learn/index"
 )
 
 func printBuilt(w io.Writer, b built) error {

@@ -6,12 +6,12 @@ import (
 	"fmt"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/learn/index"
+	"github.com/likenessdb/likeness/learn/relevance"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/rbe"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/index"
-	"github.com/likenessdb/likeness/sidecar/relevance"
 )
 
 // ranked is what a build asks a ranker with.

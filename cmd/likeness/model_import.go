@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/learn/dataset"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
-	"github.com/likenessdb/likeness/sidecar/dataset"
 )
 
 const importLong = `Writes a model as one native file, after all checks. FROM is one of

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/likenessdb/likeness/internal/filelock"
+	"github.com/likenessdb/likeness/learn/relevance"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/plugins"
-	"github.com/likenessdb/likeness/sidecar/relevance"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )

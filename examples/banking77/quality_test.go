@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/examples/banking77"
+	"github.com/likenessdb/likeness/learn/eval"
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
-	"github.com/likenessdb/likeness/sidecar/eval"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/examples/banking77"
+	fitrbe "github.com/likenessdb/likeness/learn/fit/rbe"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
 )
@@ -38,9 +38,9 @@ func TestSupportSelections(t *testing.T) {
 	scores := questionScores(t, everyItem, everyQuery)
 	got := figures{}
 	for seed := range seeds {
-		o := fit.DefaultRBEOptions()
-		o.Supports, o.Seed, o.Compare, o.Judged = 20, seed+1, true, []fit.HitPair{{P: 10, T: 10}}
-		fitted, err := fit.RBE(t.Context(), scores, o)
+		o := fitrbe.DefaultOptions()
+		o.Supports, o.Seed, o.Compare, o.Judged = 20, seed+1, true, []fitrbe.HitPair{{P: 10, T: 10}}
+		fitted, err := fitrbe.Fit(t.Context(), scores, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,13 +48,13 @@ func TestSupportSelections(t *testing.T) {
 			got[string(c.Select)] += math.Round(1e4*c.HitRates[0].Mean/float64(seeds)) / 1e4
 		}
 	}
-	others := []fit.Selection{fit.SelectRandom, fit.SelectKMeans, fit.SelectDiverse}
+	others := []fitrbe.Selection{fitrbe.SelectRandom, fitrbe.SelectKMeans, fitrbe.SelectDiverse}
 	if name == "sample" { // too few queries to tell them apart
 		others = nil
 	}
 	for _, other := range others {
-		if got[string(fit.SelectL2Greedy)] <= got[string(other)] {
-			t.Errorf("l2-greedy finds %.4f, %s %.4f", got[string(fit.SelectL2Greedy)], other, got[string(other)])
+		if got[string(fitrbe.SelectL2Greedy)] <= got[string(other)] {
+			t.Errorf("l2-greedy finds %.4f, %s %.4f", got[string(fitrbe.SelectL2Greedy)], other, got[string(other)])
 		}
 	}
 	if *update {
@@ -109,7 +109,7 @@ func questionScores(t *testing.T, everyItem, everyQuery int) rerank.Matrix {
 		t.Fatal(err)
 	}
 	queries := (len(task.Queries) + everyQuery - 1) / everyQuery
-	scores, err := fit.Scores(t.Context(), base.Rows, queries, func(_ context.Context, q int, dst []float32) error {
+	scores, err := fitrbe.ScoreAll(t.Context(), base.Rows, queries, func(_ context.Context, q int, dst []float32) error {
 		enc, err := m.Encode(rerank.Query{Vector: task.Vector(q * everyQuery)})
 		if err != nil {
 			return fmt.Errorf("query %d: %w", q, err)

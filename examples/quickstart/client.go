@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/likenessdb/likeness/examples/banking77"
+	"github.com/likenessdb/likeness/learn/eval"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/eval"
 )
 
 const k = 10

@@ -66,8 +66,8 @@ func (s *server) fill(ctx context.Context, configFile, data string) (err error) 
 }
 
 func upload(ctx context.Context, store adapters.Store, collection, file string) (err error) {
-	writer, ok := store.(adapters.Writer)
-	if !ok {
+	writer := adapters.AbilitiesOf(store).Write
+	if writer == nil {
 		return adapters.ErrUnsupported
 	}
 	vectors, err := npy.Open(file + "_vectors.npy")

@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/likenessdb/likeness/examples/banking77"
+	"github.com/likenessdb/likeness/learn/eval"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
-	"github.com/likenessdb/likeness/sidecar/eval"
 )
 
 // showIntents compares cosine with a Mixture-of-Logits in the routing of

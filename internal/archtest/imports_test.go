@@ -25,7 +25,7 @@ type listed struct {
 	Deps       []string
 }
 
-// TestImportsPointOneWay holds cmd → sidecar → adapters → rerank, for direct and
+// TestImportsPointOneWay holds cmd → learn → sidecar → adapters → rerank, for direct and
 // indirect imports of production code.
 func TestImportsPointOneWay(t *testing.T) {
 	rules := []struct {
@@ -35,10 +35,15 @@ func TestImportsPointOneWay(t *testing.T) {
 	}{
 		{
 			"rerank/",
-			[]string{"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/qdrant/", "github.com/milvus-io/", module + "adapters", module + "sidecar", module + "cmd", module + "proto"},
+			[]string{"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/qdrant/", "github.com/milvus-io/", module + "adapters", module + "sidecar", module + "learn", module + "cmd", module + "proto"},
 			"rerank knows no gRPC, no protobuf, no database and nobody who uses it",
 		},
-		{"adapters/", []string{module + "sidecar", module + "cmd", module + "proto"}, "adapters serve the sidecar and know rerank only"},
+		{
+			"learn/fit/",
+			[]string{"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/qdrant/", "github.com/milvus-io/", module + "adapters", module + "sidecar", module + "cmd", module + "proto"},
+			"a fit reads matrices and pairs, and knows no database and nobody who uses it",
+		},
+		{"adapters/", []string{module + "sidecar", module + "learn", module + "cmd", module + "proto"}, "adapters serve the sidecar and know rerank only"},
 		{"sidecar/", []string{module + "cmd"}, "commands wire the sidecar"},
 		{
 			"sidecar/search/certify/", []string{module + "sidecar", module + "adapters"}, "a certificate is made of values",
@@ -46,6 +51,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		{
 			"sidecar/search/score/", []string{module + "sidecar/route", module + "adapters"}, "scoring knows no route and no store",
 		},
+		{"learn/", []string{module + "cmd"}, "commands wire what learns"},
 		{"plugin/", []string{module + "cmd", module + "sidecar", module + "adapters", "github.com/qdrant/", "github.com/milvus-io/"}, "a scorer is written with plugin alone"},
 		{"client/", []string{module + "cmd", module + "sidecar", module + "adapters", module + "rerank"}, "a client knows the API alone"},
 		{"adapters/qdrant", []string{"github.com/milvus-io/"}, "an adapter knows one store"},
@@ -79,6 +85,21 @@ func TestOnlyLikenessGPUHasADriver(t *testing.T) {
 	}
 	if strings.Contains(string(out), "gorgonia.org/cu") {
 		t.Error("something beside cmd/likeness-gpu depends on gorgonia.org/cu")
+	}
+}
+
+// TestServingKnowsNoLearning holds what learns and indexes before serving, and the file
+// formats that it reads, out of a server.
+func TestServingKnowsNoLearning(t *testing.T) {
+	for _, p := range packages(t) {
+		if p.ImportPath != module+"sidecar/serve" {
+			continue
+		}
+		for _, dep := range p.Deps {
+			if strings.HasPrefix(dep, module+"learn/") || strings.Contains(dep, "parquet") {
+				t.Errorf("%s depends on %s: a server learns nothing and reads no Parquet", p.ImportPath, dep)
+			}
+		}
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/likenessdb/likeness/learn/eval"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/eval"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
-	"github.com/likenessdb/likeness/sidecar/index"
+	"github.com/likenessdb/likeness/sidecar/derive"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
@@ -42,12 +42,16 @@ func (d *Drift) add(o Drift) {
 	d.Unfit += o.Unfit
 }
 
+// Progress is called at the start of a stage with the number of its steps, −1 if that is
+// unknown. It returns a function that is called with the number of steps done since.
+type Progress func(stage string, steps int) (done func(n int))
+
 // Compare says how a route's table, live or not, and companion differ from its
 // collection, and changes nothing. Every row is read; feature rows are computed
 // and compared in the table's format, derived vectors and payloads as stored. A
 // row that is written meanwhile can count. It returns ErrRoute, or the store's
 // error.
-func Compare(ctx context.Context, r *route.Route, progress index.Progress) (Drift, error) {
+func Compare(ctx context.Context, r *route.Route, progress Progress) (Drift, error) {
 	if !fromRows(r) || r.Store == nil {
 		return Drift{}, fmt.Errorf("%w: route %q has items of several rows or by a ranker's scores, or no store", ErrRoute, r.Name)
 	}
@@ -138,7 +142,7 @@ func hasCompanion(all []*derived) bool {
 func (c *comparison) forward(ctx context.Context, cursor string, yield func(page) error) error {
 	fields := vectorFields(c.all)
 	request := adapters.ScanRequest{Collection: c.collection, Vectors: fields, Payload: hasCompanion(c.all), Batch: compareRows, Cursor: cursor}
-	err := c.store.(adapters.Scanner).Scan(ctx, request, func(r adapters.Rows, cursor string) error {
+	err := adapters.AbilitiesOf(c.store).Scan.Scan(ctx, request, func(r adapters.Rows, cursor string) error {
 		p := page{rows: len(r.IDs), drift: make([]Drift, len(c.all)), cursor: cursor}
 		for i, d := range c.all {
 			vectors := r.Vectors[slices.Index(fields, d.route.Vector)]
@@ -213,13 +217,13 @@ func (d *derived) compareCompanion(ctx context.Context, r rows, known []rerank.I
 	for i, f := range d.fields {
 		names[i] = f.Name
 	}
-	have, err := d.fetcher.Fetch(ctx, adapters.FetchRequest{
+	have, err := d.store.Fetch.Fetch(ctx, adapters.FetchRequest{
 		Collection: d.route.Companion, IDs: slices.Concat(r.ids, r.without), Vectors: names, Payload: true,
 	})
 	if err != nil {
 		return nil, drift, fmt.Errorf("companion %q: %w", d.route.Companion, err)
 	}
-	want, err := index.Derive(d.route.Model, d.fields, r.features)
+	want, err := derive.Fields(d.derive, d.fields, r.features)
 	if err != nil {
 		return nil, drift, err
 	}
@@ -238,7 +242,7 @@ func (d *derived) compareCompanion(ctx context.Context, r rows, known []rerank.I
 			continue
 		case !there:
 			drift.Missing++
-		case !sameVectors(want, i, have.Vectors, at) || !index.SamePayload(payload(r.payloads, i), payload(have.Payloads, at)):
+		case !sameVectors(want, i, have.Vectors, at) || !derive.SamePayload(payload(r.payloads, i), payload(have.Payloads, at)):
 			drift.Changed++
 		default:
 			continue
@@ -300,7 +304,7 @@ func (c *comparison) companionRows(ctx context.Context, i int, cursor string, yi
 		defer t.Release()
 	}
 	request := adapters.ScanRequest{Collection: name, Batch: compareRows, Cursor: cursor}
-	err := c.store.(adapters.Scanner).Scan(ctx, request, func(r adapters.Rows, cursor string) error {
+	err := adapters.AbilitiesOf(c.store).Scan.Scan(ctx, request, func(r adapters.Rows, cursor string) error {
 		return c.surplus(ctx, i, r.IDs, t, cursor, yield)
 	})
 	if err != nil {
@@ -312,7 +316,7 @@ func (c *comparison) companionRows(ctx context.Context, i int, cursor string, yi
 // surplus yields those of some ids that the collection does not have, and counts
 // those that the table, if there is one, does not have either.
 func (c *comparison) surplus(ctx context.Context, i int, ids []rerank.ID, counted *table.Table, cursor string, yield func(page) error) error {
-	have, err := c.all[i].fetcher.Fetch(ctx, adapters.FetchRequest{Collection: c.collection, IDs: ids})
+	have, err := c.all[i].store.Fetch.Fetch(ctx, adapters.FetchRequest{Collection: c.collection, IDs: ids})
 	if err != nil && (!c.dropped || !errors.Is(err, adapters.ErrNotFound)) {
 		return err
 	}

@@ -9,36 +9,32 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
-	"github.com/likenessdb/likeness/sidecar/index"
+	"github.com/likenessdb/likeness/sidecar/derive"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // derived is what a route has derived from its collection: a table, a companion,
 // or both. It is used by one goroutine at a time.
 type derived struct {
-	route   *route.Route
-	store   adapters.Store
-	fetcher adapters.Fetcher
-	fields  []rerank.Field  // of the companion; nil: not asked yet
-	schema  adapters.Schema // of the companion
+	route  *route.Route
+	store  adapters.Abilities
+	derive rerank.Deriver  // nil: the model derives no fields
+	fields []rerank.Field  // of the companion; nil: not asked yet
+	schema adapters.Schema // of the companion
 }
 
 func newDerived(store adapters.Store, r *route.Route) (*derived, error) {
-	d := &derived{route: r, store: store}
-	var ok bool
-	if d.fetcher, ok = store.(adapters.Fetcher); !ok {
+	d := &derived{route: r, store: adapters.AbilitiesOf(store), derive: rerank.AbilitiesOf(r.Model.Similarity).Derive}
+	if d.store.Fetch == nil {
 		return nil, fmt.Errorf("%w: route %q: its store fetches no rows by id", ErrRoute, r.Name)
 	}
-	if _, ok := store.(adapters.Scanner); !ok {
+	if d.store.Scan == nil {
 		return nil, fmt.Errorf("%w: route %q: its store lists no rows", ErrRoute, r.Name)
 	}
 	if r.Companion == "" {
 		return d, nil
 	}
-	_, writes := store.(adapters.Writer)
-	_, deletes := store.(adapters.Deleter)
-	_, describes := store.(adapters.Describer)
-	if !writes || !deletes || !describes {
+	if d.store.Write == nil || d.store.Delete == nil || d.store.Describe == nil {
 		return nil, fmt.Errorf("%w: route %q: its store does not write companions", ErrRoute, r.Name)
 	}
 	return d, nil
@@ -49,13 +45,13 @@ func (d *derived) open(ctx context.Context) error {
 	if d.route.Companion == "" || d.fields != nil {
 		return nil
 	}
-	have, err := d.store.(adapters.Describer).Describe(ctx, d.route.Companion)
+	have, err := d.store.Describe.Describe(ctx, d.route.Companion)
 	if err != nil {
 		return fmt.Errorf("companion %q: %w", d.route.Companion, err)
 	}
 	var can []rerank.Field
-	if deriver, ok := d.route.Model.Similarity.(rerank.Deriver); ok {
-		can = deriver.Fields()
+	if d.derive != nil {
+		can = d.derive.Fields()
 	}
 	var fields []rerank.Field
 	for _, f := range have.Fields {
@@ -87,7 +83,7 @@ func (d *derived) encode(ctx context.Context, r adapters.Rows, vectors rerank.Ma
 		return rows{}, fmt.Errorf("%w: vectors %q of collection %q have dimension %d, model %s takes %d",
 			adapters.ErrDimension, d.route.Vector, d.route.Collection, vectors.Cols, d.route.Model.Name, dim)
 	}
-	features, err := index.Encode(ctx, d.route.Model, vectors)
+	features, err := derive.EncodeRows(ctx, d.route.Model.Similarity, vectors)
 	if err != nil {
 		return rows{}, err
 	}
@@ -165,19 +161,19 @@ func (d *derived) applyCompanion(ctx context.Context, r rows, gone []rerank.ID) 
 		return err
 	}
 	if len(r.ids) > 0 {
-		vectors, err := index.Derive(d.route.Model, d.fields, r.features)
+		vectors, err := derive.Fields(d.derive, d.fields, r.features)
 		if err != nil {
 			return err
 		}
 		out := adapters.Rows{IDs: r.ids, Vectors: vectors, Payloads: r.payloads}
-		if err := d.store.(adapters.Writer).Write(ctx, d.route.Companion, d.schema, out); err != nil {
+		if err := d.store.Write.Write(ctx, d.route.Companion, d.schema, out); err != nil {
 			return err
 		}
 	}
 	if len(gone) == 0 {
 		return nil
 	}
-	return d.store.(adapters.Deleter).Delete(ctx, d.route.Companion, gone)
+	return d.store.Delete.Delete(ctx, d.route.Companion, gone)
 }
 
 // found is how a row of a collection stands in a table.

@@ -75,7 +75,9 @@ func Followed(r *route.Route) bool {
 }
 
 // fromRows: what a route derives of an item follows from one row of its collection.
-func fromRows(r *route.Route) bool { return r.Owner == "" && !r.HasBehaviouralVectors() && !r.NeedsRankerToEncode() }
+func fromRows(r *route.Route) bool {
+	return r.Owner == "" && !r.HasBehaviouralVectors() && !r.NeedsRankerToEncode()
+}
 
 // Follower follows the collections of one store, and knows when one was written to
 // that something cannot follow. It is safe for concurrent use.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/journal"
@@ -32,6 +33,7 @@ const (
 // a row the later one counts.
 type keeper struct {
 	o          Options
+	can        adapters.Abilities // of o.Store
 	collection string
 	dir        string
 	log        *slog.Logger
@@ -72,7 +74,7 @@ type keeper struct {
 // openKeeper opens the journal and the record of a collection.
 func openKeeper(o Options, collection string, d *doubts) (*keeper, error) {
 	k := &keeper{
-		o: o, doubts: d, collection: collection, dir: statedir.Collection(o.Dir, collection), log: o.Logger.With("collection", collection),
+		o: o, can: adapters.AbilitiesOf(o.Store), doubts: d, collection: collection, dir: statedir.Collection(o.Dir, collection), log: o.Logger.With("collection", collection),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), queue: newRowQueue(), writes: map[*write]struct{}{},
 	}
 	j, entries, err := journal.Open(filepath.Join(k.dir, "journal"), journal.Options{Disk: o.Disk})

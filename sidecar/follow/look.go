@@ -223,7 +223,7 @@ func (k *keeper) show(ctx context.Context, all []*derived, taken []*row) error {
 		ids[i] = r.id
 	}
 	fields := vectorFields(all)
-	have, err := k.o.Store.(adapters.Fetcher).Fetch(ctx, adapters.FetchRequest{
+	have, err := k.can.Fetch.Fetch(ctx, adapters.FetchRequest{
 		Collection: k.collection, IDs: ids, Vectors: fields, Payload: hasCompanion(all), Consistency: k.o.Consistency,
 	})
 	if errors.Is(err, adapters.ErrNotFound) && k.wasDropped() {

@@ -15,10 +15,10 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/internal/powerloss"
+	"github.com/likenessdb/likeness/learn/index"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/index"
 	"github.com/likenessdb/likeness/sidecar/journal"
 	"github.com/likenessdb/likeness/sidecar/route"
 )

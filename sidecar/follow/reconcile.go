@@ -378,6 +378,6 @@ func (k *keeper) stillDropped(ctx context.Context) bool {
 		return false
 	}
 	there := errors.New("it is there")
-	err := k.o.Store.(adapters.Scanner).Scan(ctx, adapters.ScanRequest{Collection: k.collection, Batch: 1}, func(adapters.Rows, string) error { return there })
+	err := k.can.Scan.Scan(ctx, adapters.ScanRequest{Collection: k.collection, Batch: 1}, func(adapters.Rows, string) error { return there })
 	return errors.Is(err, adapters.ErrNotFound)
 }

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
+	fitrbe "github.com/likenessdb/likeness/learn/fit/rbe"
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/rbe"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -133,9 +133,9 @@ func newRelevances(t testing.TB, items, supports int) *relevances {
 			scores.Row(i)[q] = truth(fmt.Sprintf("query %d", q), i)
 		}
 	}
-	o := fit.DefaultRBEOptions()
+	o := fitrbe.DefaultOptions()
 	o.Supports, o.Lambda, o.Judged = supports, 0.1, nil
-	fitted, err := fit.RBE(t.Context(), scores, o)
+	fitted, err := fitrbe.Fit(t.Context(), scores, o)
 	must(t, err)
 	uintID := func(n int) rerank.ID { return rerank.UintID(uint64(n)) }
 	sim, err := rbe.New(fitted.Config(uintID, uintID), fitted.Tensors)

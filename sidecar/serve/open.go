@@ -245,8 +245,8 @@ func unansweredRoutes(ctx context.Context, c *config.Config, routes []*route.Rou
 		return nil, nil
 	}
 	for _, r := range routes {
-		describer, ok := r.Store.(adapters.Describer)
-		if !ok || r.StoreName != c.Proxy.Store || len(c.Proxy.Routes) > 0 && !slices.Contains(c.Proxy.Routes, r.Name) {
+		describer := adapters.AbilitiesOf(r.Store).Describe
+		if describer == nil || r.StoreName != c.Proxy.Store || len(c.Proxy.Routes) > 0 && !slices.Contains(c.Proxy.Routes, r.Name) {
 			continue
 		}
 		d, err := describer.Describe(ctx, r.Collection)

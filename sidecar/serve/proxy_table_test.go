@@ -12,7 +12,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	adapter "github.com/likenessdb/likeness/adapters/qdrant"
-	"github.com/likenessdb/likeness/sidecar/index"
+	"github.com/likenessdb/likeness/learn/index"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 

@@ -18,10 +18,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	fitrbe "github.com/likenessdb/likeness/learn/fit/rbe"
 	"github.com/likenessdb/likeness/plugin"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/fit"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
@@ -116,9 +116,9 @@ func (a *articles) relevance(t *testing.T, text string) []float32 {
 
 func (a *articles) fit(t *testing.T, scores rerank.Matrix) {
 	t.Helper()
-	o := fit.DefaultRBEOptions()
+	o := fitrbe.DefaultOptions()
 	o.Supports, o.Lambda, o.Judged = articleSupports, 0.1, nil
-	fitted, err := fit.RBE(t.Context(), scores, o)
+	fitted, err := fitrbe.Fit(t.Context(), scores, o)
 	must(t, err)
 	id := func(n int) rerank.ID { return rerank.UintID(uint64(n)) }
 	settings, err := json.Marshal(fitted.Config(id, id))

@@ -3,7 +3,7 @@
 
     pip install -r tools/fitbench/requirements.txt
     OMP_NUM_THREADS=1 python tools/fitbench/distil.py --head residual
-    GOMAXPROCS=1 go test ./rerank/fit -run '^$' -bench DistilStep -benchtime 40x
+    GOMAXPROCS=1 go test ./learn/fit/distilled -run '^$' -bench DistilStep -benchtime 40x
 
 256 queries, 10,003 items of 384 numbers, a softmax over all items, targets on
 256 items a query, Adam: the shapes of the questions of examples/data/banking77.

@@ -3,7 +3,7 @@ the time of a step beside `likeness fit mol`:
 
     pip install -r tools/fitbench/requirements.txt
     OMP_NUM_THREADS=1 python tools/fitbench/mol.py --gates query
-    GOMAXPROCS=1 go test ./rerank/fit -run '^$' -bench MoLStep -benchtime 100x
+    GOMAXPROCS=1 go test ./learn/fit/mol -run '^$' -bench MoLStep -benchtime 100x
 
 The shapes, the batch, the losses and the optimiser are the same: 8 by 4
 components of 96 over 384 numbers, linear sides without normalisation, a softmax

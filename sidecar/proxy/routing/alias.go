@@ -166,7 +166,7 @@ func (r *Router) identifier(collection string) adapters.Identifier {
 	if err != nil {
 		return nil
 	}
-	identifier, _ := route.Store.(adapters.Identifier)
+	identifier := adapters.AbilitiesOf(route.Store).Identify
 	return identifier
 }
 

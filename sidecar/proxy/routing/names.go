@@ -148,7 +148,7 @@ func (r *Router) askNames(ctx context.Context) (nameTable, error) {
 	for name, store := range r.followed() {
 		t := target{collection: name, sure: true}
 		also := map[string]bool{name: true}
-		if identifier, ok := store.(adapters.Identifier); ok {
+		if identifier := adapters.AbilitiesOf(store).Identify; identifier != nil {
 			var err error
 			if t.identity, err = identifier.Identify(anonymous(ctx), name); err != nil && !errors.Is(err, adapters.ErrNotFound) {
 				return nil, err

@@ -27,8 +27,8 @@ func (r *Router) fieldsOf(ctx context.Context, rt *route.Route) ([]adapters.Vect
 	if ok && time.Since(last.read) <= schemaFor {
 		return last.fields, nil
 	}
-	describer, can := rt.Store.(adapters.Describer)
-	if !can {
+	describer := adapters.AbilitiesOf(rt.Store).Describe
+	if describer == nil {
 		return nil, Pass("metric")
 	}
 	d, err := describer.Describe(adapters.AsCaller(ctx), rt.Collection)

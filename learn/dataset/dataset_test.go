@@ -1,0 +1,256 @@
+package dataset_test
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/npy"
+)
+
+// folder is a directory of input files.
+type folder struct {
+	t   *testing.T
+	dir string
+}
+
+func newFolder(t *testing.T) folder {
+	t.Helper()
+	return folder{t, t.TempDir()}
+}
+
+func (f folder) file(name, text string) string {
+	f.t.Helper()
+	path := filepath.Join(f.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	return path
+}
+
+// matrix writes rows of two numbers: 1, 2, 3 …
+func (f folder) matrix(name string, rows int) string {
+	f.t.Helper()
+	m := rerank.NewMatrix(rows, 2)
+	for i := range m.Data {
+		m.Data[i] = float32(i + 1)
+	}
+	path := filepath.Join(f.dir, name)
+	if err := npy.Write(path, m); err != nil {
+		f.t.Fatal(err)
+	}
+	return path
+}
+
+// sources are three items, two queries and the given log.
+func (f folder) sources(name, pairs string) dataset.Sources {
+	f.t.Helper()
+	return dataset.Sources{Items: f.matrix("items.npy", 3), Queries: f.matrix("queries.npy", 2), Pairs: f.file(name, pairs)}
+}
+
+func open(t *testing.T, s dataset.Sources) *dataset.Dataset {
+	t.Helper()
+	d, err := dataset.Open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(d.Close(), d.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func TestPairsByRow(t *testing.T) {
+	for name, text := range map[string]string{
+		"plain.csv":   "query,item\n0,2\n0,1\n1,0\n0,2\n",
+		"swapped.csv": "\ufeffitem,query\r\n2,0\r\n1, 0\r\n0,1\r\n2,0\r\n",
+		"other.csv":   "query,shown,item\n0,7,2\n0,7,1\n1,x,0\n0,,2\n",
+		"log.jsonl":   `{"query":0,"item":2}` + "\n\n" + `{"item":"1","query":"0"}` + "\n" + `{"query":1,"item":0}` + "\n" + `{"query":0,"item":2}`,
+	} {
+		d := open(t, newFolder(t).sources(name, text))
+		if want := [][]int32{{1, 2}, {0}}; !reflect.DeepEqual(d.Relevant, want) || d.Weights != nil || d.Times != nil {
+			t.Errorf("%s: pairs %v, want %v; weights %v, times %v", name, d.Relevant, want, d.Weights, d.Times)
+		}
+		ignored := d.Counts.Ignored
+		d.Counts.Ignored = nil
+		if want := (dataset.Counts{Items: 3, Queries: 2, Rows: 4, Pairs: 3, DuplicatePairs: 1}); !reflect.DeepEqual(d.Counts, want) {
+			t.Errorf("%s: counts %+v, want %+v", name, d.Counts, want)
+		}
+		if name == "other.csv" && !reflect.DeepEqual(ignored, []string{"shown"}) {
+			t.Errorf("ignored %v", ignored)
+		}
+	}
+}
+
+// A day of a shop: ids, weights and times, and everything that is dropped.
+func TestPairsByID(t *testing.T) {
+	csv := `query,item,weight,time
+"red shoes",a,1,2026-01-31T12:00:00Z
+"red shoes",b,0.5,1769860801
+"red shoes",a,2,1769860802999
+boots,c,,1769860803
+boots,gone,1,1769860804
+hats,a,1,1769860804
+hats,gone,1,1769860804
+boots,a,0,1769860804
+`
+	jsonl := `{"query":"red shoes","item":"a","weight":1,"time":"2026-01-31T12:00:00Z"}
+{"query":"red shoes","item":"b","weight":0.5,"time":1769860801}
+{"query":"red shoes","item":"a","weight":2,"time":1769860802999}
+{"query":"boots","item":"c","time":1769860803}
+{"query":"boots","item":"gone","weight":1,"time":1769860804}
+{"query":"hats","item":"a","weight":1,"time":1769860804}
+{"query":"hats","item":"gone","weight":1,"time":1769860804}
+{"query":"boots","item":"a","weight":0,"time":1769860804}
+`
+	for name, text := range map[string]string{"log.csv": csv, "log.ndjson": jsonl} {
+		f := newFolder(t)
+		s := f.sources(name, text)
+		s.ItemIDs, s.QueryIDs = f.file("ids.txt", "a\nb\nc\n"), f.file("queries.txt", "red shoes\r\nboots\r\n")
+		d := open(t, s)
+		if want := [][]int32{{0, 1}, {2}}; !reflect.DeepEqual(d.Relevant, want) {
+			t.Errorf("%s: pairs %v, want %v", name, d.Relevant, want)
+		}
+		if want := [][]float32{{3, 0.5}, {1}}; !reflect.DeepEqual(d.Weights, want) {
+			t.Errorf("%s: weights %v, want %v: those of a pair given twice are added", name, d.Weights, want)
+		}
+		if want := []int64{1769860802, 1769860803}; !reflect.DeepEqual(d.Times, want) {
+			t.Errorf("%s: times %v, want %v", name, d.Times, want)
+		}
+		want := dataset.Counts{
+			Items: 3, Queries: 2, Rows: 8, Pairs: 3, DuplicatePairs: 1, UnknownItems: 1, UnknownQueries: 2, ZeroWeights: 1, SeveralTimes: 1,
+		}
+		if !reflect.DeepEqual(d.Counts, want) {
+			t.Errorf("%s: counts %+v, want %+v", name, d.Counts, want)
+		}
+		digests, err := d.Digests()
+		if err != nil || len(digests) != 5 || !strings.HasPrefix(digests["pairs"], name+" sha256:") {
+			t.Errorf("digests %v, %v", digests, err)
+		}
+	}
+}
+
+// What is wrong is named with its place, whatever is wrong.
+func TestPairsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                          "the file is empty",
+		"a,b\n0,1\n":                                `line 1 is "a,b"`,
+		"0,1\n0,2\n":                                `line 1 is "0,1"`,
+		"query\n0\n":                                `line 1 is "query"`,
+		"query,item,item\n0,1,1\n":                  `"item" stands there twice`,
+		"query,item\n":                              "there is no pair in it",
+		"query,item\n0,1,2\n":                       "line 2",
+		"query,item\n0,1\n0\n":                      "line 3",
+		"query,item\n0,1\nx,1\n":                    `line 3: query "x" is not a row number`,
+		"query,item\n0,9\n":                         "line 2: item is row 9; the matrix has rows 0 to 2; if the file names items by id, give the ids (--item-ids)",
+		"query,item\n-1,1\n":                        "line 2: query is row -1",
+		"query,item\n0,1.0\n":                       "is not a row number",
+		"query,item\n0,\"1\n":                       "line 2",
+		"query,item,weight\n0,1,x\n":                `line 2: weight "x" is not a number`,
+		"query,item,weight\n0,1,-1\n":               "line 2: weight is -1",
+		"query,item,weight\n0,1,NaN\n":              "line 2: weight is NaN",
+		"query,item,weight\n0,1,1e39\n":             "line 2: weight is 1e+39",
+		"query,item,weight\n0,1,0\n":                "no pair is left of 1 rows",
+		"query,item,weight\n0,1,3e38\n0,1,3e38\n":   "add up to more",
+		"query,item,time\n0,1,yesterday\n":          `line 2: time "yesterday"`,
+		"query,item,time\n0,1,1e300\n":              `line 2: time "1e300"`,
+		"query,item,time\n0,1,999999999999999999\n": "line 2: time 999999999999999999 is too large",
+		"query,item,time\n0,1,5\n0,2,\n":            "line 3: some rows have a time",
+	} {
+		_, err := dataset.Open(t.Context(), newFolder(t).sources("log.csv", text))
+		if !errors.Is(err, dataset.ErrInput) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "log.csv") {
+			t.Errorf("%q: want ErrInput with %q and the file, have: %v", text, want, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                                     "no pair",
+		"[1,2]":                                "line 1: not a JSON object",
+		"null":                                 "line 1: want one JSON object",
+		`{"query":0,"item":1}{}`:               "line 1: want one JSON object",
+		`{"query":0,"item":1}` + "\n" + `{"qu`: "line 2: not a JSON object: the object does not end",
+		`{"query":0}`:                          `line 1: the object has no "item"`,
+		`{"query":0.5,"item":1}`:               "query is 0.5; an id is a string or an integer",
+		`{"query":0,"item":[1]}`:               "item is [1]",
+		`{"query":0,"item":1,"weight":"2x"}`:   "is not a number",
+		`{"query":0,"item":1,"time":{}}`:       "line 1: time",
+		strings.Repeat(" ", 2<<20):             "line 1 has more than",
+	} {
+		_, err := dataset.Open(t.Context(), newFolder(t).sources("log.jsonl", text))
+		if !errors.Is(err, dataset.ErrInput) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "log.jsonl") {
+			t.Errorf("%.40q: want ErrInput with %q and the file, have: %v", text, want, err)
+		}
+	}
+}
+
+func TestSourcesRefused(t *testing.T) {
+	f := newFolder(t)
+	nan := rerank.NewMatrix(3, 2)
+	nan.Data[3] = float32(math.NaN())
+	if err := npy.Write(filepath.Join(f.dir, "nan.npy"), nan); err != nil {
+		t.Fatal(err)
+	}
+	base := f.sources("log.csv", "query,item\n0,1\n")
+	if err := npy.WriteInts(filepath.Join(f.dir, "users.npy"), []int64{1}); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(s *dataset.Sources){
+		"nan.npy: row 1, column 1 is NaN":      func(s *dataset.Sources) { s.Items = filepath.Join(f.dir, "nan.npy") },
+		"queries: input is not valid":          func(s *dataset.Sources) { s.Queries = filepath.Join(f.dir, "nan.npy") },
+		"no such file":                         func(s *dataset.Sources) { s.Items = filepath.Join(f.dir, "absent.npy") },
+		"none.csv: no such":                    func(s *dataset.Sources) { s.Pairs = filepath.Join(f.dir, "none.csv") },
+		"needs 24 bytes":                       func(s *dataset.Sources) { s.Items = f.cut("items.npy", "cut.npy") },
+		`not ".txt"`:                           func(s *dataset.Sources) { s.Items = f.file("items.txt", "1 2") },
+		"leave out #a":                         func(s *dataset.Sources) { s.Items += "#a" },
+		"0 rows of 2":                          func(s *dataset.Sources) { s.Items = f.matrix("none.npy", 0) },
+		"has 2 ids for 3 rows":                 func(s *dataset.Sources) { s.ItemIDs = f.file("ids.txt", "a\nb\n") },
+		"line 2 is empty":                      func(s *dataset.Sources) { s.ItemIDs = f.file("hole.txt", "a\n\nb\n") },
+		"both have the item id a":              func(s *dataset.Sources) { s.ItemIDs = f.file("same.txt", "a\nb\na\n") },
+		`the first unknown is query "0" of li`: func(s *dataset.Sources) { s.QueryIDs = f.file("q.txt", "x\ny\n") },
+		"has 1 user ids for 2 queries":         func(s *dataset.Sources) { s.UserIDs = filepath.Join(f.dir, "users.npy") },
+	} {
+		s := base
+		change(&s)
+		if _, err := dataset.Open(t.Context(), s); !errors.Is(err, dataset.ErrInput) || !strings.Contains(err.Error(), want) {
+			t.Errorf("want ErrInput with %q, have: %v", want, err)
+		}
+	}
+	base.Items, base.NaNItems = filepath.Join(f.dir, "nan.npy"), true
+	if d := open(t, base); d.Counts.NotFiniteItems != 1 {
+		t.Errorf("counts %+v", d.Counts)
+	}
+}
+
+// cut writes all but the last byte of a file.
+func (f folder) cut(name, to string) string {
+	f.t.Helper()
+	b, err := os.ReadFile(filepath.Join(f.dir, name))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return f.file(to, string(b[:len(b)-1]))
+}
+
+// A split by time parts the pairs of one query only if they are in rows of their own.
+func TestRowPerTime(t *testing.T) {
+	f := newFolder(t)
+	s := f.sources("log.csv", "query,item,time\nx,0,5\nx,1,9\nx,2,5\ny,0,7\nx,1,9\n")
+	s.QueryIDs, s.RowPerTime = f.file("ids.txt", "x\ny\n"), true
+	d := open(t, s)
+	if want := [][]int32{{0, 2}, {1}, {0}}; !reflect.DeepEqual(d.Relevant, want) || !reflect.DeepEqual(d.Times, []int64{5, 9, 7}) {
+		t.Errorf("pairs %v at %v", d.Relevant, d.Times)
+	}
+	if want := []float32{1, 2, 1, 2, 3, 4}; !reflect.DeepEqual(d.Queries.Data, want) || d.QueryIDs[1] != d.QueryIDs[0] || len(d.QueryIDs) != 3 {
+		t.Errorf("queries %v of ids %v", d.Queries, d.QueryIDs)
+	}
+	if d.Counts.SeveralTimes != 1 || d.Counts.DuplicatePairs != 1 || d.Counts.Pairs != 4 {
+		t.Errorf("counts %+v", d.Counts)
+	}
+}

@@ -1,0 +1,101 @@
+package dataset
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+
+	"github.com/likenessdb/likeness/adapters"
+)
+
+// Collection is a collection of a store, whose vectors are the items.
+type Collection struct {
+	Store adapters.Store
+	Name  string
+	// Vector is the vector field; empty is the only or unnamed one.
+	Vector string
+	// Batch is the number of rows read at once; 0 is the store's choice.
+	Batch int
+}
+
+// scan reads the whole collection into a file that is mapped, so that a large
+// one does not have to fit memory.
+func (c *Collection) scan(ctx context.Context, p Progress) (_ *Vectors, err error) {
+	scanner := adapters.AbilitiesOf(c.Store).Scan
+	if scanner == nil {
+		return nil, fmt.Errorf("%w: collection %q is in a store that cannot be read whole; write the vectors to a file", ErrInput, c.Name)
+	}
+	s := &scanned{name: "collection " + c.Name, sum: sha256.New(), done: p.begin("reading collection "+c.Name, c.rows(ctx))}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.spool.Close())
+		}
+	}()
+	request := adapters.ScanRequest{Collection: c.Name, Vectors: []string{c.Vector}, Batch: c.Batch}
+	if err := scanner.Scan(ctx, request, s.add); err != nil {
+		return nil, err
+	}
+	if len(s.vectors.IDs) == 0 {
+		return nil, fmt.Errorf("%w: collection %q has no rows with vector %q%s", ErrInput, c.Name, c.Vector, s.missing)
+	}
+	s.vectors.missing = s.missing
+	m, err := s.spool.matrix()
+	if err != nil {
+		return nil, err
+	}
+	s.vectors.Matrix, s.vectors.closer, s.vectors.name = m, &s.spool, s.name
+	s.vectors.digest = hex.EncodeToString(s.sum.Sum(nil))
+	return &s.vectors, nil
+}
+
+// rows is what a bar of progress needs to know; −1 where the store does not tell.
+func (c *Collection) rows(ctx context.Context) int {
+	d := adapters.AbilitiesOf(c.Store).Describe
+	if d == nil {
+		return -1
+	}
+	description, err := d.Describe(ctx, c.Name)
+	if err != nil {
+		return -1 // the scan will say why
+	}
+	return int(description.Rows)
+}
+
+// scanned gathers the batches of a scan.
+type scanned struct {
+	name    string
+	vectors Vectors
+	missing adapters.Missing
+	spool   spool
+	sum     hash.Hash // of ids and vectors in the order of the scan
+	done    func(n int)
+}
+
+func (s *scanned) add(rows adapters.Rows, _ string) error {
+	read := len(rows.IDs)
+	rows = s.missing.Drop(rows)
+	if len(rows.IDs) == 0 {
+		s.done(read)
+		return nil
+	}
+	vectors := rows.Vectors[0]
+	if err := s.spool.append(vectors); err != nil {
+		return err
+	}
+	for i, id := range rows.IDs {
+		text, err := id.MarshalJSON()
+		if err != nil {
+			return err
+		}
+		s.sum.Write(append(text, '\n'))
+		if err := hashFloats(s.sum, vectors.Row(i)); err != nil {
+			return err
+		}
+	}
+	s.vectors.IDs = append(s.vectors.IDs, rows.IDs...)
+	s.done(read)
+	return nil
+}

@@ -1,0 +1,171 @@
+package eval_test
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/learn/eval"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/bilinear"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/tensor"
+	"github.com/likenessdb/likeness/sidecar/route"
+)
+
+// The same seed gives the same report; the verdict names the simplest model that
+// is as good, and the baseline where nothing is better.
+func TestVerdict(t *testing.T) {
+	in := world(t)
+	in.Traits = eval.Traits{Parameters: 16}
+	diagonal := eval.Contender{Model: flipped(t), Traits: eval.Traits{Form: bilinear.Diagonal, Parameters: 4}}
+	diagonal.Model.Name = "diagonal"
+	plain := eval.Contender{Model: cosine(t)}
+	plain.Model.Name = "plain"
+	in.Others = []eval.Contender{diagonal, plain}
+	r, err := eval.Run(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := r.Verdict
+	if v.Answer != "yes" || v.Choose != "diagonal" || v.Class != eval.ClassDiagonal || v.Sure != 1 || len(v.AsGood) != 2 {
+		t.Errorf("%+v", v)
+	}
+	m := r.Models[2]
+	if m.AsGood || m.ToBest == nil || m.ToBest.Difference != -1 || m.Gains["mrr@10"].Ties != 1 {
+		t.Errorf("the baseline as a model: %+v", m)
+	}
+	if g := r.Models[0].Gains["mrr@10"]; g.Difference != 1 || g.Low != 1 || g.Wins != 1 || r.Models[0].Regressions != nil {
+		t.Errorf("%+v, %+v", g, r.Models[0].Regressions)
+	}
+	again, err := eval.Run(t.Context(), in)
+	if err != nil || !reflect.DeepEqual(r, again) {
+		t.Errorf("a second run differs, %v", err)
+	}
+	in.Others, in.Model, in.Baseline = nil, cosine(t), flipped(t)
+	if r, err = eval.Run(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	if v := r.Verdict; v.Answer != "no" || v.Choose != "flipped" || v.Sure != 0 {
+		t.Errorf("%+v", v)
+	}
+	if x := r.Models[0].Regressions; len(x) != 19 || x[0].RankBefore != 1 || x[0].RankAfter != 700 || x[0].Margin >= 0 {
+		t.Errorf("regressions %+v", x)
+	}
+	if _, err := json.Marshal(r); err != nil {
+		t.Error(err)
+	}
+}
+
+// An interval of a mean has the width that theory gives.
+func TestIntervals(t *testing.T) {
+	in := world(t)
+	in.Queries = matrix(900, 9)
+	relevant := make([][]int32, 900)
+	for q := range relevant {
+		relevant[q] = []int32{int32(q % 700)}
+	}
+	in.Pairs, in.K = eval.NewPairs(relevant), 350
+	r, err := eval.Run(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := r.Metrics["hit_rate@350"]
+	i := r.Models[0].Intervals["hit_rate@350"]
+	want := 2 * 1.96 * math.Sqrt(p*(1-p)/900)
+	if i.Low >= p || i.High <= p || math.Abs(i.High-i.Low-want) > want/10 {
+		t.Errorf("%v in %+v, want a width of %v", p, i, want)
+	}
+}
+
+// Warm and cold items are told apart by the training log, popular ones by thirds.
+func TestSegments(t *testing.T) {
+	in := world(t)
+	in.Popularity = make([]float64, in.Items.Rows)
+	for i := range in.Popularity {
+		in.Popularity[i] = float64(i % 4) // a quarter is cold
+	}
+	r, err := eval.Run(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	items, queries := map[string]int{}, map[string]int{}
+	for _, s := range r.Models[0].Segments {
+		items[s.Name], queries[s.Name] = s.Items, s.Queries
+		if s.Metric != 1 || *s.Baseline != 0 || s.Gain.Difference != 1 {
+			t.Errorf("%+v", s)
+		}
+	}
+	if items["cold"] != 175 || items["warm"] != 525 || queries["cold"]+queries["warm"] != 19 || items["head"] != 175 {
+		t.Errorf("items %v, queries %v", items, queries)
+	}
+	if r.Method.Popularity != "training_pairs" {
+		t.Error(r.Method)
+	}
+}
+
+// A strategy's loss and the exact gain add up.
+func TestFirstStageLoss(t *testing.T) {
+	in := world(t)
+	var err error
+	if in.Trials, err = eval.ParseTrials("stored:20,distilled:20,scan"); err != nil {
+		t.Fatal(err)
+	}
+	other := eval.Contender{Model: cosine(t)}
+	in.Others = []eval.Contender{other}
+	r, err := eval.Run(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := r.Models[0]
+	if len(m.Strategies) != 2 || !strings.Contains(m.Unserved["distilled:20"], "probe") {
+		t.Fatalf("%+v, unserved %v", m.Strategies, m.Unserved)
+	}
+	if s := m.Strategies[0]; s.Loss.Difference != 1 || s.Gain.Difference != 0 {
+		t.Errorf("%+v", s)
+	}
+	if s := m.Strategies[1]; s.Loss.Difference != 0 || s.Gain.Difference != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestSpectrum(t *testing.T) {
+	factor := tensor.Tensor{Shape: []int{2, 1}, Data: []float32{3, 4}}
+	for form, c := range map[string]struct {
+		tensors tensor.Set
+		want    []float64
+	}{
+		"full":              {tensor.Set{"W": {Shape: []int{2, 2}, Data: []float32{3, 0, 0, 0.5}}}, []float64{2, 0.5}},
+		"diagonal":          {tensor.Set{"w": {Shape: []int{2}, Data: []float32{0.5, 3}}}, []float64{2, 0.5}},
+		"identity_low_rank": {tensor.Set{"P": factor, "Q": factor}, []float64{25}},
+		"low_rank":          {tensor.Set{"P": factor, "Q": factor}, []float64{24, 1}},
+	} {
+		config := `{"query_embedding_dim": 2, "item_embedding_dim": 2, "normalise": false, "form": "` + form + `"}`
+		m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Config: json.RawMessage(config), Tensors: c.tensors})
+		if err != nil {
+			t.Fatal(err)
+		}
+		traits, err := eval.TraitsOf(m, true)
+		if err != nil || len(traits.Spectrum) != len(c.want) || string(traits.Form) != form {
+			t.Fatalf("%s: %+v, %v", form, traits, err)
+		}
+		for i, v := range c.want {
+			if math.Abs(traits.Spectrum[i]-v) > 1e-6 {
+				t.Errorf("%s: %v, want %v", form, traits.Spectrum, c.want)
+			}
+		}
+	}
+}
+
+// Queries with equal vectors are one draw of the bootstrap.
+func TestEqualQueriesAreOneCluster(t *testing.T) {
+	in := world(t)
+	copy(in.Queries.Row(1), in.Queries.Row(0))
+	in.Baseline = route.Model{}
+	r, err := eval.Run(t.Context(), in)
+	if err != nil || r.Method.Clusters != 18 || r.Verdict.Answer != "" || r.Verdict.Choose != "flipped" {
+		t.Errorf("%+v %+v %v", r.Method, r.Verdict, err)
+	}
+}

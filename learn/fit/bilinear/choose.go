@@ -1,0 +1,376 @@
+package bilinear
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/learn/fit/train"
+)
+
+// itemSets is the number of sets of held-out items that decide the pull.
+const itemSets = 5
+
+// scales returns the scales that are tried where the options give none: the middle
+// one, then the others.
+func scales() (middle float64, others []float64) { return 20, []float64{40, 10} }
+
+// trial is a setting and how good the fits with it were.
+type trial struct {
+	setting
+	fit.PullTrial
+}
+
+// combinedMRR is the measure by which scales are compared under one pull. Where items
+// without logs are guarded, what they lose has to be made up for by a stronger pull,
+// which costs the logged items as much.
+func (t *trial) combinedMRR() float64 {
+	if t.Cold == nil {
+		return t.LoggedMRR
+	}
+	return t.LoggedMRR + t.Cold.MRR
+}
+
+// String describes the trial in a line for a person.
+func (t *trial) String() string {
+	text := fmt.Sprintf("%s: held-out MRR@10 %.4f, nDCG@10 %.4f", t.setting, t.LoggedMRR, t.LoggedNDCG)
+	if t.Cold != nil {
+		text += fmt.Sprintf("; held-out items %.4f, plain %.4f", t.Cold.MRR, t.Cold.Baseline)
+	}
+	return text
+}
+
+// marks are the marks of the fits of one setting, a number for each query of their judges.
+type marks struct {
+	ReciprocalRanks, NDCG []float64 // of held-out queries, for items that the fit has seen
+	ColdReciprocalRanks   []float64 // for held-out items
+}
+
+// holdout is a set of items whose pairs are withheld from a fit, and the judges of
+// that fit.
+type holdout struct {
+	items  []bool       // nil: no item is held out
+	logged *judge.Judge // of held-out queries for the other items
+	cold   *judge.Judge // for the items of the set; nil if there are none
+}
+
+// chooser chooses a setting by trials. Every trial fits once for each holdout.
+type chooser struct {
+	*fitter
+	holdouts []holdout
+	trials   map[setting]*trial // with these holdouts
+	tried    []*trial           // in the order in which they were tried
+	done     func(fits int)
+}
+
+// chooseSetting finds the scale under which held-out queries find logged items best,
+// then the pull, then, where nothing else holds the fit back, the rate.
+//
+// Where items without logs are guarded, the pull has to be admissible: held-out items
+// are found better than by the plain inner product, by a standard error.
+func (f *fitter) chooseSetting(ctx context.Context) (setting, error) {
+	o, counts := f.options, f.log.Counts
+	sets := f.log.HoldOutItems(o.ColdShare, itemSets, o.Seed)
+	canHoldOut := o.Cold != fit.ColdIgnore && len(sets) > 0
+	hasCold := counts.LoggedItems+counts.ZeroItems < counts.Items
+	f.report.Guarded = canHoldOut && (o.Cold == fit.ColdGuard || o.Cold == fit.ColdAuto && hasCold)
+	c := &chooser{fitter: f}
+	if f.report.Guarded {
+		c.holdOut(sets)
+	} else {
+		c.holdOut(nil)
+	}
+	c.done = o.Progress.Begin("choosing how the fit is held back", c.estimateFits(len(sets)))
+	s, err := c.chooseScale(ctx)
+	if err != nil {
+		return s, err
+	}
+	chosen, err := c.choosePull(ctx, s)
+	if err != nil {
+		return s, err
+	}
+	if chosen, err = c.chooseRate(ctx, chosen); err != nil {
+		return s, err
+	}
+	if !f.report.Guarded && canHoldOut {
+		if err := c.compareCold(ctx, chosen, sets[0]); err != nil {
+			return s, err
+		}
+	}
+	c.reportTrials(chosen)
+	return chosen.setting, nil
+}
+
+// holdOut makes the trials that follow withhold these sets of items, one after the
+// other. Without sets they withhold nothing.
+func (c *chooser) holdOut(sets [][]bool) {
+	c.holdouts, c.trials = nil, map[setting]*trial{}
+	if len(sets) == 0 {
+		c.holdouts = []holdout{{logged: c.judge}}
+	}
+	for _, set := range sets {
+		c.holdouts = append(c.holdouts, holdout{
+			items:  set,
+			logged: judge.New(c.log, c.split.HeldOut, func(x int32) bool { return !set[x] }),
+			cold:   judge.New(c.log, c.log.UnseenQueries(c.split, set), func(x int32) bool { return set[x] }),
+		})
+	}
+}
+
+// chooseScale returns a setting with the best scale, under a pull of medium strength.
+func (c *chooser) chooseScale(ctx context.Context) (setting, error) {
+	o := c.options
+	s := setting{scale: o.Scale, rate: o.rateFor(o.Form)}
+	if o.Scale > 0 {
+		return s, nil
+	}
+	// The best scale depends on the pull, and a guarded fit needs a stronger one.
+	middle, others := scales()
+	s.pull, s.scale = o.Pulls[min(1, len(o.Pulls)-1)], middle
+	if c.report.Guarded {
+		s.pull = o.Pulls[(len(o.Pulls)-1)/2] // where the search for the pull begins
+	}
+	best, err := c.try(ctx, s)
+	if err != nil {
+		return s, err
+	}
+	for _, s.scale = range others {
+		t, err := c.try(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		if t.combinedMRR() > best.combinedMRR() {
+			return t.setting, nil
+		}
+	}
+	return best.setting, nil
+}
+
+// choosePull returns the trial of the best pull.
+func (c *chooser) choosePull(ctx context.Context, s setting) (*trial, error) {
+	pulls := c.options.Pulls
+	try := func(i int) (*trial, error) {
+		s.pull = pulls[i]
+		return c.try(ctx, s)
+	}
+	if c.report.Guarded {
+		return searchGuarded(len(pulls), try)
+	}
+	tried, err := searchUnguarded(len(pulls), try)
+	if err != nil {
+		return nil, err
+	}
+	return bestTrial(tried), nil
+}
+
+// searchGuarded finds the weakest of n pulls that is admissible, as held-out items
+// gain with the pull, and goes on from there until logged items lose. try must return
+// the same trial whenever it is called for the same pull.
+func searchGuarded(n int, try func(i int) (*trial, error)) (*trial, error) {
+	weakest, err := train.FindWeakest(n, func(i int) (bool, error) {
+		t, err := try(i)
+		return err == nil && t.Admissible, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	best, err := try(weakest)
+	if err != nil {
+		return nil, err
+	}
+	for i := weakest + 1; i < n; i++ {
+		t, err := try(i)
+		if err != nil {
+			return nil, err
+		}
+		if t.LoggedMRR < best.LoggedMRR {
+			break
+		}
+		if t.LoggedMRR > best.LoggedMRR {
+			best = t
+		}
+	}
+	return best, nil
+}
+
+// searchUnguarded tries every other one of n pulls, as quality has more than one peak,
+// then the neighbours of the best. It returns the trials, weak to strong.
+func searchUnguarded(n int, try func(i int) (*trial, error)) ([]*trial, error) {
+	tried := make([]*trial, n)
+	tryOnce := func(i int) (err error) {
+		if i >= 0 && i < n && tried[i] == nil {
+			tried[i], err = try(i)
+		}
+		return err
+	}
+	best := 0
+	for i := 0; i < n; i += 2 {
+		if err := tryOnce(i); err != nil {
+			return nil, err
+		}
+		if tried[i].LoggedMRR > tried[best].LoggedMRR {
+			best = i
+		}
+	}
+	if err := tryOnce(best - 1); err != nil {
+		return nil, err
+	}
+	if err := tryOnce(best + 1); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(tried, func(t *trial) bool { return t == nil }), nil
+}
+
+// bestTrial returns the trial of the best MRR@10, the first of equal ones. nDCG@10
+// does not decide: it keeps rising under pulls so weak that the first hit is lost.
+func bestTrial(tried []*trial) *trial {
+	best := tried[0]
+	for _, t := range tried {
+		if t.LoggedMRR > best.LoggedMRR {
+			best = t
+		}
+	}
+	return best
+}
+
+// chooseRate tries a slower rate too, unless the options give one or items without
+// logs are guarded.
+func (c *chooser) chooseRate(ctx context.Context, chosen *trial) (*trial, error) {
+	if c.report.Guarded || c.options.Rate > 0 {
+		return chosen, nil
+	}
+	s := chosen.setting
+	s.rate /= 5
+	slower, err := c.try(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return bestTrial([]*trial{chosen, slower}), nil
+}
+
+// compareCold fits with the chosen setting once more, without a set of items, and
+// reports what becomes of them.
+func (c *chooser) compareCold(ctx context.Context, chosen *trial, set []bool) error {
+	c.holdOut([][]bool{set})
+	t, err := c.try(ctx, chosen.setting)
+	if err != nil {
+		return err
+	}
+	c.tried = c.tried[:len(c.tried)-1]
+	chosen.Cold = t.Cold
+	return nil
+}
+
+// reportTrials reports the trials and warns if items without logs lose.
+func (c *chooser) reportTrials(chosen *trial) {
+	chosen.Chosen = true
+	r := &c.report
+	r.Cold = chosen.Cold
+	for _, t := range c.tried {
+		r.Pulls = append(r.Pulls, t.PullTrial)
+	}
+	if r.Cold != nil && r.Cold.Gain < 0 {
+		r.Warnings = append(r.Warnings, fit.ColdWarning(*r.Cold, r.Guarded))
+	}
+}
+
+// try fits with a setting, without the held-out queries, once for each holdout.
+func (c *chooser) try(ctx context.Context, s setting) (*trial, error) {
+	if t := c.trials[s]; t != nil {
+		return t, nil
+	}
+	var all []marks
+	for i, h := range c.holdouts {
+		m, err := c.fitWithout(ctx, s, i, h)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+		c.done(1)
+	}
+	t := c.rate(s, all)
+	c.trials[s] = t
+	c.tried = append(c.tried, t)
+	c.options.Notef("%s", t)
+	return t, nil
+}
+
+// rate makes a trial of the marks of its fits, one for each holdout.
+func (c *chooser) rate(s setting, all []marks) *trial {
+	t := &trial{setting: s, PullTrial: fit.PullTrial{Pull: s.pull, Scale: s.scale, Rate: s.rate, Admissible: true}}
+	var reciprocalRanks, ndcg, weights []float64
+	var cold judge.Outcomes
+	for i, h := range c.holdouts {
+		reciprocalRanks, ndcg = append(reciprocalRanks, all[i].ReciprocalRanks...), append(ndcg, all[i].NDCG...)
+		weights = append(weights, h.logged.Weights...)
+		if h.cold == nil {
+			continue
+		}
+		cold.Scores = append(cold.Scores, all[i].ColdReciprocalRanks...)
+		cold.Baseline = append(cold.Baseline, h.cold.ReciprocalRanks(judge.InnerProduct)...)
+		cold.Weights, cold.Items = append(cold.Weights, h.cold.Weights...), append(cold.Items, h.cold.FirstItems...)
+	}
+	t.LoggedMRR, t.LoggedNDCG = judge.Mean(reciprocalRanks, weights), judge.Mean(ndcg, weights)
+	if c.holdouts[0].cold != nil {
+		comparison := judge.Compare(cold)
+		t.Cold = &comparison
+		t.Admissible = !c.report.Guarded || comparison.ClearlyBetter()
+	}
+	return t
+}
+
+// fitWithout fits with a setting without the items of the i-th holdout, and returns
+// the marks of its judges.
+func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (marks, error) {
+	name := s.String()
+	if h.items != nil {
+		name = fmt.Sprintf("%s, without item set %d of %d", s, i+1, len(c.holdouts))
+	}
+	return train.Try(c.fitter.trials, name, func() (marks, error) {
+		form := newForm(c.options.Form, c.options.Rank, c.log, c.options.Seed)
+		pairs := c.log.TrainingPairs(c.split, h.items)
+		if len(pairs) == 0 {
+			return marks{}, errNoPairs(c.options.ColdShare)
+		}
+		if _, err := c.fitter.trials.Train(ctx, c.newLearner(form, pairs, s), c.plan(name, form, h.logged)); err != nil {
+			return marks{}, err
+		}
+		var m marks
+		m.ReciprocalRanks, m.NDCG = h.logged.Marks(form.probe)
+		if h.cold != nil {
+			m.ColdReciprocalRanks = h.cold.ReciprocalRanks(form.probe)
+		} else if !c.report.Guarded {
+			c.keepIfBest(form, h.logged.Mean(m.ReciprocalRanks), s)
+		}
+		return m, nil
+	})
+}
+
+// keepIfBest keeps the form of a trial, for the case that the fit is interrupted, if
+// it is the best so far and better than the plain inner product.
+func (c *chooser) keepIfBest(form form, quality float64, s setting) {
+	least := c.judge.Mean(c.judge.ReciprocalRanks(judge.InnerProduct))
+	if c.best != nil {
+		least = c.best.quality
+	}
+	if quality > least {
+		c.best = &bestForm{form: form, judged: form, quality: quality, setting: s}
+	}
+}
+
+// estimateFits returns the number of fits that choosing usually takes with the given
+// number of item sets.
+func (c *chooser) estimateFits(sets int) int {
+	_, others := scales()
+	n := bits.Len(uint(len(c.options.Pulls))) // a search by halves, and the next pull
+	if !c.report.Guarded {
+		n, sets = 2*n-1, 1 // every other pull, the rate, the look at cold items
+	}
+	if c.options.Scale <= 0 {
+		n += len(others)
+	}
+	return n * sets
+}

@@ -1,0 +1,263 @@
+// Package bilinear fits bilinear forms φ(q, x) = qᵀWx to a log.
+package bilinear
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/learn/fit/train"
+	"github.com/likenessdb/likeness/rerank/bilinear"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// Fitted is the outcome of a fit.
+type Fitted struct {
+	Config  bilinear.Config
+	Tensors tensor.Set
+	Report  Report
+}
+
+// Fit fits φ = qᵀWx. It chooses the scale, the pull to the identity and the number of
+// rounds on held-out queries and held-out items, judges the choice on the held-out
+// queries, and then fits all pairs. It uses every core. It returns fit.ErrData,
+// fit.ErrOption, fit.ErrCheckpoint or the context's error; with the last it also
+// returns the best form so far, if one was better than the plain inner product.
+func Fit(ctx context.Context, d fit.Data, o Options) (*Fitted, error) {
+	if err := o.check(d); err != nil {
+		return nil, err
+	}
+	log, err := samples.Prepare(d, o.Normalise)
+	if err != nil {
+		return nil, err
+	}
+	split, err := log.Split(o.Common)
+	if err != nil {
+		return nil, err
+	}
+	keeper, err := train.NewKeeper(o.Checkpoint, "bilinear", d, o)
+	if err != nil {
+		return nil, err
+	}
+	trials, err := train.ResumeTrials(keeper)
+	if err != nil {
+		return nil, err
+	}
+	f := &fitter{log: log, options: o, split: split, judge: judge.New(log, split.HeldOut, nil), trials: trials}
+	f.report = Report{Counts: log.Counts, Form: o.Form, Seed: o.Seed, Normalise: o.Normalise}
+	return f.run(ctx)
+}
+
+// fitter is one run of Fit.
+type fitter struct {
+	log     *samples.Log
+	options Options
+	split   samples.Split
+	judge   *judge.Judge // of the held-out queries
+	trials  *train.Trials
+	best    *bestForm // so far; nil if none was better than the plain inner product
+	report  Report
+
+	lastNote time.Time // when a round was noted last
+}
+
+// bestForm is the best form before the end of a fit.
+type bestForm struct {
+	form form
+	// judged is a form of the same setting that has not seen the held-out queries.
+	judged  form
+	quality float64 // MRR@10 of judged on the held-out queries
+	setting setting
+}
+
+// run chooses the setting, judges it on the held-out queries and fits all pairs.
+func (f *fitter) run(ctx context.Context) (*Fitted, error) {
+	s, err := f.chooseSetting(ctx)
+	if err != nil {
+		return f.interrupt(err)
+	}
+	f.report.setSetting(s)
+	judged, rounds, err := f.trainWithoutHeldOut(ctx, f.options.Form, s)
+	if err != nil {
+		if rounds > 0 {
+			f.best = &bestForm{form: judged, judged: judged, setting: s}
+		}
+		return f.interrupt(err)
+	}
+	f.report.Rounds = rounds
+	scores := f.measure(judged)
+	final := newForm(f.options.Form, f.options.Rank, f.log, f.options.Seed)
+	if rounds > 0 {
+		f.best = &bestForm{form: judged, judged: judged, setting: s}
+		name := fmt.Sprintf("%s to all pairs", f.options.Form)
+		if err := f.trainStage(ctx, name, f.newLearner(final, f.allPairs(), s), rounds); err != nil {
+			return f.interrupt(err)
+		}
+	}
+	if full, ok := final.(*fullForm); ok {
+		return f.finishFull(ctx, full, judged.(*fullForm), scores)
+	}
+	f.report.addChoice(string(f.options.Form), f.judge, scores)
+	return f.finish(f.options.Form, final), nil
+}
+
+// interrupt returns the best form so far, if there is one, with the error that ended
+// the fit.
+func (f *fitter) interrupt(err error) (*Fitted, error) {
+	if f.best == nil || !train.IsInterruption(err) {
+		return nil, err
+	}
+	f.report.Interrupted = true
+	f.report.setSetting(f.best.setting)
+	f.report.Choices = nil
+	f.report.addChoice(string(f.options.Form), f.judge, f.measure(f.best.judged))
+	return f.finish(f.options.Form, f.best.form), err
+}
+
+// measure compares a form with the plain inner product on the held-out queries, and
+// returns the reciprocal ranks of the form.
+func (f *fitter) measure(judged form) []float64 {
+	scores, baseline := f.judge.ReciprocalRanks(judged.probe), f.judge.ReciprocalRanks(judge.InnerProduct)
+	f.report.Logged = f.judge.Compare(scores, baseline)
+	f.report.addChoice("plain inner product", f.judge, baseline)
+	return scores
+}
+
+func (f *fitter) allPairs() []samples.Pair { return f.log.Pairs(f.split.All(), nil) }
+
+func (f *fitter) newLearner(form form, pairs []samples.Pair, s setting) *learner {
+	return newLearner(f.log, form, pairs, s, f.options.Rounds, f.options)
+}
+
+// trainWithoutHeldOut fits a form to the pairs of the training queries, and returns
+// the number of rounds that the held-out queries judged best.
+func (f *fitter) trainWithoutHeldOut(ctx context.Context, kind bilinear.Form, s setting) (form, int, error) {
+	form := newForm(kind, f.options.Rank, f.log, f.options.Seed)
+	name := fmt.Sprintf("%s without the held-out queries", kind)
+	plan := f.plan(name, form, f.judge)
+	plan.KeepTrained = true
+	plan.Done = f.options.Progress.Begin("fitting "+name, plan.Rounds)
+	trained, err := f.trials.Train(ctx, f.newLearner(form, f.log.TrainingPairs(f.split, nil), s), plan)
+	if trained == nil {
+		return form, 0, err
+	}
+	return form, trained.TakenRounds, err
+}
+
+// plan returns the plan of a trial that the judge ends early. Where items without
+// logs are guarded, nothing ends a trial early and the pull alone holds the fit back:
+// the rounds that are best for logged items are not those that are best for others.
+func (f *fitter) plan(name string, form form, j *judge.Judge) train.Plan {
+	plan := train.Plan{Name: name, Rounds: f.options.Rounds, Note: f.noteRound}
+	if !f.report.Guarded {
+		plan.Judge = func(int) (float64, error) { return j.Quality(form.probe), nil }
+		plan.Patience, plan.PreferLater = f.options.patience(), true // later rounds are steadier
+	}
+	return plan
+}
+
+// trainStage trains a learner for a number of rounds that is known, as a stage of the
+// progress.
+func (f *fitter) trainStage(ctx context.Context, name string, l *learner, rounds int) error {
+	_, err := f.trials.Train(ctx, l, train.Plan{
+		Name: name, Rounds: rounds, Note: f.noteRound, Done: f.options.Progress.Begin("fitting "+name, rounds),
+	})
+	return err
+}
+
+// noteInterval is the least time between two notes of rounds: the short trials of a
+// fit have hundreds of rounds.
+const noteInterval = 2 * time.Second
+
+// noteRound notes the last round of a trial.
+func (f *fitter) noteRound(s *train.Snapshot) {
+	if time.Since(f.lastNote) < noteInterval {
+		return
+	}
+	f.lastNote = time.Now()
+	if s.BestParameters != nil {
+		f.options.Notef("%s, round %d: loss %.4f, best mean of held-out MRR@10 and nDCG@10 %.4f", s.Trial, s.Round, s.LastRound().MeanLoss, s.Best)
+	} else {
+		f.options.Notef("%s, round %d: loss %.4f", s.Trial, s.Round, s.LastRound().MeanLoss)
+	}
+}
+
+// finishFull compares a full form with simpler ones, reports the spectrum of W − I,
+// and cuts the form to a lower rank if the options ask for it. judged is the form
+// without the held-out queries, scores its reciprocal ranks on them.
+func (f *fitter) finishFull(ctx context.Context, final, judged *fullForm, scores []float64) (*Fitted, error) {
+	simple := setting{pull: 1e-5, scale: f.report.Scale, rate: f.options.rateFor(bilinear.Diagonal)}
+	diagonal, _, err := f.trainWithoutHeldOut(ctx, bilinear.Diagonal, simple)
+	if err != nil {
+		f.best = &bestForm{form: final, judged: judged, setting: f.report.setting()}
+		return f.interrupt(err)
+	}
+	f.report.addChoice(string(bilinear.Diagonal), f.judge, f.judge.ReciprocalRanks(diagonal.probe))
+	if f.report.Rounds == 0 && f.options.Reduce == 0 { // W = I has no spectrum
+		f.report.addChoice(string(bilinear.Full), f.judge, scores)
+		return f.finish(bilinear.Full, final), nil
+	}
+	judgedParts, err := decompose(judged.w)
+	if err != nil {
+		return nil, err
+	}
+	finalParts, err := decompose(final.w)
+	if err != nil {
+		return nil, err
+	}
+	f.report.Spectrum = describeSpectrum(finalParts, judgedParts, f.judge, f.options, f.judge.Mean(scores))
+	rank := f.report.Spectrum.Suggested
+	f.report.addChoice(fmt.Sprintf("I + rank %d", rank), f.judge, f.judge.ReciprocalRanks(judgedParts.cut(rank).probe))
+	f.report.addChoice(string(bilinear.Full), f.judge, scores)
+	switch {
+	case f.options.Reduce == 0:
+		return f.finish(bilinear.Full, final), nil
+	case f.options.Reduce > 0:
+		rank = f.options.Reduce
+	}
+	cut, err := f.cutRank(ctx, finalParts, judgedParts, rank)
+	if err != nil {
+		f.best = &bestForm{form: final, judged: judged, setting: f.report.setting()}
+		return f.interrupt(err)
+	}
+	return f.finish(bilinear.IdentityLowRank, cut), nil
+}
+
+// cutRank makes I plus a matrix of low rank of a full form. The leading components of
+// W − I approximate W best, but another matrix of the same rank finds items better:
+// the factors are fitted some rounds more.
+func (f *fitter) cutRank(ctx context.Context, final, judged *decomposition, rank int) (form, error) {
+	s := f.report.setting()
+	s.rate = f.options.rateFor(bilinear.IdentityLowRank) / 5
+	rounds := max(1, f.options.Rounds/2)
+	judgedCut, finalCut := judged.cut(rank), final.cut(rank)
+	for _, part := range []struct {
+		name  string
+		form  form
+		pairs []samples.Pair
+	}{
+		{"without the held-out queries", judgedCut, f.log.TrainingPairs(f.split, nil)},
+		{"to all pairs", finalCut, f.allPairs()},
+	} {
+		name := fmt.Sprintf("I + rank %d %s", rank, part.name)
+		if err := f.trainStage(ctx, name, newLearner(f.log, part.form, part.pairs, s, rounds, f.options), rounds); err != nil {
+			return nil, err
+		}
+	}
+	f.report.Form, f.report.CutTo = bilinear.IdentityLowRank, rank
+	f.report.addChoice(fmt.Sprintf("I + rank %d, fitted on", rank), f.judge, f.judge.ReciprocalRanks(judgedCut.probe))
+	return finalCut, nil
+}
+
+// finish returns the form as the outcome of the fit.
+func (f *fitter) finish(kind bilinear.Form, final form) *Fitted {
+	f.report.recommend(f.judge)
+	dim := f.log.Items.Cols
+	return &Fitted{
+		Config:  bilinear.Config{QueryDim: dim, ItemDim: dim, Normalise: f.options.Normalise, Form: kind},
+		Tensors: final.tensors(), Report: f.report,
+	}
+}

@@ -1,0 +1,98 @@
+package bilinear
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/rerank/bilinear"
+)
+
+// Options are the options of a fit of a bilinear form. DefaultOptions has the defaults.
+type Options struct {
+	fit.Common
+	Form bilinear.Form
+	Rank int // of the low-rank forms
+	// Scale multiplies φ before the softmax: the inverse of the temperature. With 0
+	// the fit chooses it.
+	Scale float64
+	// Quality is the share of a full form's MRR@10 on held-out queries that the
+	// suggested rank keeps.
+	Quality float64
+	// Energy is a share of Σσ² of W − I; the report names the rank that has it.
+	Energy float64
+	// Reduce turns a fitted full form into I plus a matrix of this rank, which is
+	// fitted some rounds more. ReduceAuto takes the suggested rank, 0 leaves the form
+	// full.
+	Reduce int
+	// Pulls are the strengths of the pull to the identity that are tried, weak to strong.
+	Pulls []float64
+	// Rate is the learning rate of Adam. With 0 the fit takes the form's own, or a
+	// fifth of it if that is better.
+	Rate   float64
+	Batch  int
+	Rounds int // at most
+	// Softmax is the number of items with pairs up to which the softmax runs over all
+	// of them. Beyond it, it runs over the items of the batch and Draws sampled ones.
+	Softmax, Draws int
+}
+
+// ReduceAuto is the value of Options.Reduce for the suggested rank.
+const ReduceAuto = -1
+
+// DefaultOptions returns options that are good for frozen sentence vectors.
+func DefaultOptions() Options {
+	return Options{
+		Common: fit.DefaultCommon(), Form: bilinear.Full, Rank: 32, Quality: 0.99, Energy: 0.9,
+		Pulls: []float64{1e-5, 3e-4, 2.5e-3, 5e-3, 1e-2, 2e-2, 4e-2, 1e-1},
+		Batch: 512, Rounds: 10, Softmax: 4096, Draws: 512,
+	}
+}
+
+// check returns fit.ErrOption.
+func (o Options) check(d fit.Data) error {
+	if err := o.Common.Check(d); err != nil {
+		return err
+	}
+	dim := d.Items.Cols
+	forms := []bilinear.Form{bilinear.Full, bilinear.LowRank, bilinear.IdentityLowRank, bilinear.Diagonal}
+	switch {
+	case !slices.Contains(forms, o.Form):
+		return fmt.Errorf("%w: form %q is none of %q", fit.ErrOption, o.Form, forms)
+	case o.hasLowRank() && (o.Rank < 1 || o.Rank > dim):
+		return fmt.Errorf("%w: rank is %d, want 1 to the dimension %d", fit.ErrOption, o.Rank, dim)
+	case o.Reduce != 0 && o.Form != bilinear.Full:
+		return fmt.Errorf("%w: a rank cut of the spectrum needs form %s, not %s", fit.ErrOption, bilinear.Full, o.Form)
+	case o.Reduce < ReduceAuto || o.Reduce > dim:
+		return fmt.Errorf("%w: the rank to cut to is %d, want 1 to the dimension %d", fit.ErrOption, o.Reduce, dim)
+	case !fit.IsShare(o.Quality):
+		return fmt.Errorf("%w: the share of quality is %g, want more than 0 and less than 1", fit.ErrOption, o.Quality)
+	case !fit.IsShare(o.Energy):
+		return fmt.Errorf("%w: the share of energy is %g, want more than 0 and less than 1", fit.ErrOption, o.Energy)
+	case !(o.Scale >= 0) || o.Rate < 0 || o.Batch < 2 || o.Rounds < 1 || o.Draws < 1 || len(o.Pulls) == 0:
+		return fmt.Errorf("%w: scale %g, rate %g, batch %d, rounds %d, draws %d, %d pulls; want positive numbers and a batch of 2 at least",
+			fit.ErrOption, o.Scale, o.Rate, o.Batch, o.Rounds, o.Draws, len(o.Pulls))
+	}
+	return nil
+}
+
+func (o Options) hasLowRank() bool {
+	return o.Form == bilinear.LowRank || o.Form == bilinear.IdentityLowRank
+}
+
+// rateFor returns the learning rate of a form: the one of the options, or the form's own.
+func (o Options) rateFor(form bilinear.Form) float64 {
+	switch {
+	case o.Rate > 0:
+		return o.Rate
+	case form == bilinear.Diagonal:
+		return 0.1
+	case form == bilinear.Full:
+		return 5e-3
+	default:
+		return 1e-2
+	}
+}
+
+// patience is the number of rounds without a better rating before a trial ends.
+func (o Options) patience() int { return max(3, o.Rounds/2) }

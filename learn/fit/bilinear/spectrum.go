@@ -1,0 +1,138 @@
+package bilinear
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"sort"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Spectrum says how much of W − I a low rank keeps.
+type Spectrum struct {
+	// Singular holds the singular values of W − I, the greatest first.
+	Singular []float64 `json:"singular_values"`
+	// Ranks describes I plus the leading components of W − I, for some ranks.
+	Ranks []RankQuality `json:"ranks"`
+	// Suggested is the least rank that keeps the share Quality of the full form's MRR
+	// on the held-out queries.
+	Suggested int     `json:"suggested_rank"`
+	Quality   float64 `json:"quality_asked"`
+	// EnergyRank is the least rank that keeps the share Energy of Σσ².
+	EnergyRank int     `json:"energy_rank"`
+	Energy     float64 `json:"energy_asked"`
+}
+
+// RankQuality says what a rank keeps. For every q and x,
+// |φ − φ_r| ≤ ‖q‖‖x‖·Bound, Bound = σ_{r+1} (Eckart and Young).
+type RankQuality struct {
+	Rank   int     `json:"rank"`
+	Energy float64 `json:"energy"` // share of Σσ²
+	Bound  float64 `json:"bound"`
+	// MRR is the MRR@10 on the held-out queries, for a fit that had not seen them.
+	MRR float64 `json:"mrr"`
+}
+
+// decomposition is the singular value decomposition of W − I.
+type decomposition struct {
+	u, v  mat.Dense
+	sigma []float64
+}
+
+// decompose decomposes w − I.
+func decompose(w rerank.Matrix) (*decomposition, error) {
+	difference := mat.NewDense(w.Rows, w.Cols, nil)
+	for r := range w.Rows {
+		for c, v := range w.Row(r) {
+			difference.Set(r, c, float64(v))
+		}
+		difference.Set(r, r, difference.At(r, r)-1)
+	}
+	var svd mat.SVD
+	if !svd.Factorize(difference, mat.SVDThin) { //nolint:misspell // gonum's name
+		return nil, errors.New("the singular values of W − I do not converge")
+	}
+	d := &decomposition{sigma: svd.Values(nil)}
+	svd.UTo(&d.u)
+	svd.VTo(&d.v)
+	return d, nil
+}
+
+// cut returns I + PQᵀ of that rank: P = U√Σ, Q = V√Σ.
+func (d *decomposition) cut(rank int) *lowRankForm {
+	n := len(d.sigma)
+	p, q := rerank.NewMatrix(n, rank), rerank.NewMatrix(n, rank)
+	for k := range rank {
+		root := math.Sqrt(d.sigma[k])
+		for i := range n {
+			p.Data[i*rank+k] = float32(d.u.At(i, k) * root)
+			q.Data[i*rank+k] = float32(d.v.At(i, k) * root)
+		}
+	}
+	return newLowRank(p, q, true)
+}
+
+// rankOfEnergy returns the least rank that keeps the share of the energy Σσ².
+func (d *decomposition) rankOfEnergy(share float64) int {
+	total := d.energy(len(d.sigma))
+	for r := 1; r < len(d.sigma); r++ {
+		if d.energy(r) >= share*total {
+			return r
+		}
+	}
+	return len(d.sigma)
+}
+
+// energy returns Σσ² of the leading components.
+func (d *decomposition) energy(rank int) float64 {
+	var sum float64
+	for _, s := range d.sigma[:rank] {
+		sum += s * s
+	}
+	return sum
+}
+
+// bound returns the greatest singular value beyond the rank.
+func (d *decomposition) bound(rank int) float64 {
+	if rank < len(d.sigma) {
+		return d.sigma[rank]
+	}
+	return 0
+}
+
+// describeSpectrum describes the spectrum of final. It measures the quality of a rank
+// by the same rank of judged, which has not seen the judge's queries; fullMRR is the
+// MRR of judged uncut.
+func describeSpectrum(final, judged *decomposition, j *judge.Judge, o Options, fullMRR float64) *Spectrum {
+	s := &Spectrum{Singular: final.sigma, Quality: o.Quality, EnergyRank: final.rankOfEnergy(o.Energy), Energy: o.Energy}
+	known := map[int]float64{}
+	mrr := func(rank int) float64 {
+		if _, done := known[rank]; !done {
+			known[rank] = j.Mean(j.ReciprocalRanks(judged.cut(rank).probe))
+		}
+		return known[rank]
+	}
+	// The MRR rises with the rank, up to noise.
+	s.Suggested = 1 + sort.Search(len(final.sigma)-1, func(i int) bool { return mrr(i+1) >= o.Quality*fullMRR })
+	ranks := []int{8, 16, 32, 64, 128, s.Suggested, s.EnergyRank}
+	if o.Reduce > 0 {
+		ranks = append(ranks, o.Reduce)
+	}
+	slices.Sort(ranks)
+	total := final.energy(len(final.sigma))
+	for _, r := range slices.Compact(ranks) {
+		if r > len(final.sigma) {
+			break
+		}
+		q := RankQuality{Rank: r, Energy: 1, Bound: final.bound(r), MRR: mrr(r)}
+		if total > 0 {
+			q.Energy = final.energy(r) / total
+		}
+		s.Ranks = append(s.Ranks, q)
+	}
+	return s
+}

@@ -1,0 +1,113 @@
+// Package fit describes a fit of a similarity to a log of queries and the items that
+// were chosen for them: the data and options that every kind of fit takes, the
+// figures that every report has, and where progress and checkpoints go. Its
+// subpackages fit one kind each.
+//
+// The same data, options and seed give the same model to the bit, on any number of
+// cores of one kind of machine.
+package fit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// ErrData means that the vectors and the log do not match, or that they are too few
+// to fit and to judge a similarity.
+var ErrData = errors.New("training data is not valid")
+
+// Data is a collection and a log of the items that were chosen from it. A fit only
+// reads it.
+type Data struct {
+	Items, Queries rerank.Matrix
+	// Relevant[q] holds the rows of the items chosen for query q, ascending and distinct.
+	Relevant [][]int32
+	// Weights[q][i] is the weight of the pair of q and Relevant[q][i] in losses and in
+	// means over queries: above 0 and finite. If nil, every weight is 1.
+	Weights [][]float32
+	// Times[q] is when query q was asked, in Unix seconds. If nil, times are unknown.
+	Times []int64
+	// UserIDs[q] is the user who asked query q. If nil, users are unknown.
+	UserIDs []int64
+}
+
+// Counts says how much data a fit used and how much it left out.
+type Counts struct {
+	Items int `json:"items"`
+	// LoggedItems counts items with at least one pair.
+	LoggedItems int `json:"logged_items"`
+	// Queries counts queries with at least one pair, Pairs all their pairs.
+	Queries int `json:"queries"`
+	Pairs   int `json:"pairs"`
+	// QueriesWithoutPairs counts queries that were left out because no pair names them.
+	QueriesWithoutPairs int `json:"queries_without_pairs"`
+	// ZeroQueries and ZeroItems count vectors of norm 0, which have no direction.
+	// ZeroPairs counts their pairs, which were left out.
+	ZeroQueries int `json:"zero_queries"`
+	ZeroItems   int `json:"zero_items"`
+	ZeroPairs   int `json:"zero_pairs"`
+	// HeldOutQueries counts the queries, among Queries, that only judge the fit.
+	// Queries with equal vectors are held out together.
+	HeldOutQueries int `json:"held_out_queries"`
+	// StraddlingQueries were asked in the held-out period and, with an equal vector,
+	// before it. They and their pairs neither teach nor judge.
+	StraddlingQueries int `json:"straddling_queries"`
+	StraddlingPairs   int `json:"straddling_pairs"`
+}
+
+// Check returns ErrData if the parts of the data do not match.
+func (d Data) Check() error {
+	rows := d.Queries.Rows
+	switch {
+	case len(d.Items.Data) != d.Items.Rows*d.Items.Cols || len(d.Queries.Data) != rows*d.Queries.Cols:
+		return fmt.Errorf("%w: %d items of %d columns have %d numbers, %d queries of %d columns %d; every row needs the same length",
+			ErrData, d.Items.Rows, d.Items.Cols, len(d.Items.Data), rows, d.Queries.Cols, len(d.Queries.Data))
+	case d.Items.Cols != d.Queries.Cols:
+		return fmt.Errorf("%w: queries have %d columns and items %d; a form that starts at the inner product needs both alike",
+			ErrData, d.Queries.Cols, d.Items.Cols)
+	case d.Items.Cols < 1 || d.Items.Rows < 2:
+		return fmt.Errorf("%w: %d items of dimension %d; want two items at least", ErrData, d.Items.Rows, d.Items.Cols)
+	case len(d.Relevant) != rows:
+		return fmt.Errorf("%w: pairs of %d queries for a matrix of %d", ErrData, len(d.Relevant), rows)
+	case d.Weights != nil && len(d.Weights) != rows:
+		return fmt.Errorf("%w: weights of %d queries for a matrix of %d", ErrData, len(d.Weights), rows)
+	case d.Times != nil && len(d.Times) != rows:
+		return fmt.Errorf("%w: times of %d queries for a matrix of %d", ErrData, len(d.Times), rows)
+	case d.UserIDs != nil && len(d.UserIDs) != rows:
+		return fmt.Errorf("%w: user ids of %d queries for a matrix of %d", ErrData, len(d.UserIDs), rows)
+	}
+	for q := range d.Relevant {
+		if err := d.checkPairs(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPairs returns ErrData if the items or weights of query q are not valid.
+func (d Data) checkPairs(q int) error {
+	items := d.Relevant[q]
+	for i, x := range items {
+		switch {
+		case x < 0 || int(x) >= d.Items.Rows:
+			return fmt.Errorf("%w: query %d is paired with item row %d; the collection has rows 0 to %d", ErrData, q, x, d.Items.Rows-1)
+		case i > 0 && x <= items[i-1]:
+			return fmt.Errorf("%w: the items of query %d are not ascending and distinct: %d comes after %d", ErrData, q, x, items[i-1])
+		}
+	}
+	if d.Weights == nil {
+		return nil
+	}
+	if len(d.Weights[q]) != len(items) {
+		return fmt.Errorf("%w: query %d has %d weights for %d pairs", ErrData, q, len(d.Weights[q]), len(items))
+	}
+	for i, w := range d.Weights[q] {
+		if !(w > 0) || math.IsInf(float64(w), 0) {
+			return fmt.Errorf("%w: the pair of query %d and item %d has weight %g; a weight is above 0 and finite", ErrData, q, items[i], w)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package distilled
+
+import (
+	"maps"
+	"os"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/fittest"
+)
+
+// The bars of a learned probe on real vectors: the search among 10,003 known
+// questions by a full-gate MoL. Every fifth question teaches; all of them under
+// LIKENESS_SOAK=1, where the bars are those of the documentation. The questions
+// of the test split judge.
+func TestQualityDistilled(t *testing.T) {
+	fittest.SkipUnderRace(t)
+	every, rounds, bars := 5, 5, map[string][2]float64{HeadLinear: {0.91, 0.96}, HeadResidual: {0.925, 0.97}}
+	if os.Getenv("LIKENESS_SOAK") != "" {
+		every, rounds, bars = 1, 10, map[string][2]float64{HeadLinear: {0.955, 0.983}, HeadResidual: {0.97, 0.99}}
+	}
+	m, err := model.Open("../../../examples/models/banking77-questions-mol")
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := sample(t, "train", 1)
+	o := DefaultOptions()
+	o.Rounds = rounds
+	found, err := Fit(t.Context(), m, fit.Data{Items: items, Queries: sample(t, "train", every)}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := newFitter(m, fit.Data{Items: items, Queries: sample(t, "test", 12)}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &f.examiner
+	x.queries = fittest.AllRows(f.lessons.queries.Rows)
+	x.vectors, x.depths = f.lessons.queries, []int{200, 500}
+	if x.top, err = f.teacher.rankAll(t.Context(), x.queries, 10, func(int) {}); err != nil {
+		t.Fatal(err)
+	}
+	p := model.Parameters{Kind: rerank.KindMoL, Config: m.Parameters().Config, Tensors: m.Parameters().Tensors}
+	maps.Copy(p.Tensors, found.Tensors)
+	if m, err = model.New(p); err != nil {
+		t.Fatal(err)
+	}
+	for head, bar := range bars {
+		stage, err := x.examineSearches(FirstStage{}, func(i int) ([]rerank.Probe, error) {
+			e, err := m.Encode(rerank.Query{Vector: x.vectors.Row(i)})
+			if err != nil {
+				return nil, err
+			}
+			return e.Probes(rerank.Plan{Strategy: rerank.Distilled, Head: head, Depth: 500})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %.4f of the exact top 10 among 200 candidates, %.4f among 500", head, stage.Recall[0], stage.Recall[1])
+		if stage.Recall[0] < bar[0] || stage.Recall[1] < bar[1] {
+			t.Errorf("%s: recall@10 is %.4f at 200 and %.4f at 500 candidates, want %v", head, stage.Recall[0], stage.Recall[1], bar)
+		}
+	}
+}
+
+// sample is every nth vector of a split of BANKING77.
+func sample(t *testing.T, split string, every int) rerank.Matrix {
+	t.Helper()
+	m := fittest.OpenVectors(t, split)
+	out := rerank.NewMatrix((m.Rows+every-1)/every, m.Cols)
+	for r := range out.Rows {
+		copy(out.Row(r), m.Row(r*every))
+	}
+	return out
+}

@@ -1,0 +1,68 @@
+// Package linalg multiplies matrices and adds vectors for training. Its results do
+// not depend on the number of cores, so that a fit is the same to the bit anywhere
+// on one kind of machine.
+package linalg
+
+import (
+	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Resize returns a matrix of the given shape with arbitrary content. It uses the
+// memory of m if there is enough.
+func Resize(m rerank.Matrix, rows, cols int) rerank.Matrix {
+	if cap(m.Data) < rows*cols {
+		return rerank.NewMatrix(rows, cols)
+	}
+	return rerank.Matrix{Rows: rows, Cols: cols, Data: m.Data[:rows*cols]}
+}
+
+// GatherRows copies the named rows of m to dst, one after the other.
+func GatherRows(dst, m rerank.Matrix, rows []int32) {
+	for i, r := range rows {
+		copy(dst.Row(i), m.Row(int(r)))
+	}
+}
+
+// AddScaled adds scale·v to dst.
+func AddScaled(dst, v []float32, scale float64) {
+	dst = dst[:len(v)]
+	factor := float32(scale)
+	for i, x := range v {
+		dst[i] += factor * x
+	}
+}
+
+// Dot returns the inner product of a and b, summed in float64.
+func Dot(a, b []float32) float64 {
+	var sum float64
+	for i, x := range a {
+		sum += float64(x) * float64(b[i])
+	}
+	return sum
+}
+
+// SumRows writes the sum of the rows of m to dst.
+func SumRows(dst []float32, m rerank.Matrix) {
+	clear(dst)
+	for r := range m.Rows {
+		AddScaled(dst, m.Row(r), 1)
+	}
+}
+
+// CloneArrays returns copies of the arrays.
+func CloneArrays(arrays [][]float32) [][]float32 {
+	copies := make([][]float32, len(arrays))
+	for i, a := range arrays {
+		copies[i] = slices.Clone(a)
+	}
+	return copies
+}
+
+// CopyArrays copies each source array to the array of dst at the same place.
+func CopyArrays(dst, source [][]float32) {
+	for i, a := range source {
+		copy(dst[i], a)
+	}
+}

@@ -1,0 +1,57 @@
+package maxsim
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/likenessdb/likeness/learn/fit"
+)
+
+// Options are the options of a fit of behavioural vectors. DefaultOptions has the
+// defaults.
+type Options struct {
+	fit.Common
+	// Beta divides the budget: an item with n queries gets a share of n^Beta (MVG, eq. 6).
+	Beta float64
+	// MAvg are the budgets that are tried, ascending, in vectors per item of the
+	// collection. A single budget is taken as it is.
+	MAvg []float64
+	// Restarts is the number of clusterings of each item, the best of which is taken.
+	Restarts int
+	// Passes is the number of passes of Lloyd's algorithm over the queries of an item,
+	// at most.
+	Passes int
+}
+
+// DefaultOptions returns options that are good for frozen sentence vectors.
+func DefaultOptions() Options {
+	return Options{Common: fit.DefaultCommon(), Beta: 0.5, MAvg: []float64{0.3, 1, 3, 10}, Restarts: 4, Passes: 30}
+}
+
+// maxAverage bounds MAvg: with more vectors an item, the companion is a copy of the log.
+const maxAverage = 1000
+
+// check returns fit.ErrOption.
+func (o Options) check(d fit.Data) error {
+	if err := o.Common.Check(d); err != nil {
+		return err
+	}
+	switch {
+	case !o.Normalise:
+		return fmt.Errorf("%w: behavioural vectors have norm 1, so that they can only stand beside unit vectors; fit with normalise", fit.ErrOption)
+	case !(o.Beta >= 0 && o.Beta <= 1):
+		return fmt.Errorf("%w: beta is %g, want 0 (every logged item alike) to 1 (by popularity)", fit.ErrOption, o.Beta)
+	case len(o.MAvg) == 0 || !slices.IsSorted(o.MAvg):
+		return fmt.Errorf("%w: the budgets are %g; want one or more, ascending", fit.ErrOption, o.MAvg)
+	case o.Restarts < 1 || o.Passes < 1:
+		return fmt.Errorf("%w: %d restarts of %d passes; want 1 at least", fit.ErrOption, o.Restarts, o.Passes)
+	}
+	for _, m := range o.MAvg {
+		if !(m > 0 && m <= maxAverage) || m*float64(d.Items.Rows) > math.MaxInt32 {
+			return fmt.Errorf("%w: a budget of %g vectors an item for %d items; want more than 0, %d at most, and at most 2^31 in all",
+				fit.ErrOption, m, d.Items.Rows, maxAverage)
+		}
+	}
+	return nil
+}

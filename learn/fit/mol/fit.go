@@ -1,0 +1,182 @@
+// Package mol fits Mixture-of-Logits similarities to a log (RAILS).
+package mol
+
+import (
+	"context"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/learn/fit/train"
+	"github.com/likenessdb/likeness/rerank/mol"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+// Fitted is the outcome of a fit.
+type Fitted struct {
+	Config  mol.Config
+	Tensors tensor.Set
+	Report  Report
+}
+
+// Fit fits a Mixture-of-Logits. It starts at the plain inner product, is judged on
+// held-out queries after every round, and then fits all pairs for the number of
+// rounds that was best. Where items without logs are guarded, it first chooses the
+// pull to the start on held-out items. It uses every core. It returns fit.ErrData,
+// fit.ErrOption, fit.ErrCheckpoint, the error of the checkpoint, or the context's
+// error; with the last it also returns the best model so far, if there is one.
+func Fit(ctx context.Context, d fit.Data, o Options) (*Fitted, error) {
+	o.setDefaults()
+	if err := o.check(d); err != nil {
+		return nil, err
+	}
+	log, err := samples.Prepare(d, o.Normalise)
+	if err != nil {
+		return nil, err
+	}
+	split, err := log.Split(o.Common)
+	if err != nil {
+		return nil, err
+	}
+	keeper, err := train.NewKeeper(o.Checkpoint, "mol", d, o)
+	if err != nil {
+		return nil, err
+	}
+	trials, err := train.ResumeTrials(keeper)
+	if err != nil {
+		return nil, err
+	}
+	f := &fitter{log: log, options: o, split: split, trials: trials, judge: judge.New(log, split.HeldOut, nil), itemScale: 1, queryScale: 1}
+	if !o.Normalise {
+		f.itemScale, f.queryScale = samples.RootMeanSquareNorm(d.Items), samples.RootMeanSquareNorm(d.Queries)
+	}
+	f.report = Report{
+		Gates: o.Gates, PairsQuery: o.PairsQuery, PairsItem: o.PairsItem, Dim: o.componentDim(log.Items.Cols),
+		L2Norm: o.L2Norm, Seed: o.Seed, Normalise: o.Normalise, Counts: log.Counts,
+	}
+	return f.run(ctx)
+}
+
+// fitter is one run of Fit.
+type fitter struct {
+	log     *samples.Log
+	options Options
+	split   samples.Split
+	trials  *train.Trials
+	judge   *judge.Judge // of the held-out queries
+	report  Report
+	// itemScale and queryScale are what the log divided all vectors of a side by.
+	itemScale, queryScale float32
+}
+
+// run chooses the pull, judges a fit on the held-out queries, and fits all pairs.
+func (f *fitter) run(ctx context.Context) (*Fitted, error) {
+	sets := f.setGuard()
+	if f.report.Guarded {
+		if err := f.choosePull(ctx, sets); err != nil {
+			return nil, err
+		}
+	}
+	judged, trained, err := f.trainJudged(ctx)
+	if err != nil {
+		return f.interrupt(judged, trained, err)
+	}
+	if err := f.measure(judged); err != nil {
+		return nil, err
+	}
+	if !f.report.Guarded && len(sets) > 0 {
+		if err := f.compareCold(ctx, sets[0]); err != nil {
+			return f.interrupt(judged, trained, err)
+		}
+	}
+	final, err := f.trainFinal(ctx)
+	if err != nil {
+		return f.interrupt(judged, trained, err)
+	}
+	return f.finish(final), nil
+}
+
+// interrupt returns the net that the held-out queries judged, if it was trained for a
+// round at least, with the error that ended the fit.
+func (f *fitter) interrupt(judged *net, trained *train.Snapshot, err error) (*Fitted, error) {
+	if trained == nil || trained.Round == 0 || !train.IsInterruption(err) {
+		return nil, err
+	}
+	f.report.Interrupted = true
+	f.report.addHistory(trained)
+	f.report.Rounds = trained.BestRound
+	if f.report.Logged.Queries == 0 {
+		if failed := f.measure(judged); failed != nil {
+			return nil, failed
+		}
+	}
+	return f.finish(judged), err
+}
+
+// trainJudged fits the pairs of the training queries. The held-out queries choose the
+// number of rounds, but not where items without logs are guarded: the rounds that are
+// best for logged items are not those that are best for others.
+func (f *fitter) trainJudged(ctx context.Context) (*net, *train.Snapshot, error) {
+	n := f.newNet()
+	sample := f.thin(f.judge)
+	plan := train.Plan{
+		Name: "judged fit", Rounds: f.options.Rounds, Patience: patience, KeepTrained: true, Note: f.noteRound,
+		Done: f.options.Progress.Begin("fitting without the held-out queries", f.options.Rounds),
+		Judge: func(int) (float64, error) {
+			ranks, err := f.reciprocalRanks(sample, n)
+			return judge.Mean(ranks, nil), err
+		},
+	}
+	if f.report.Guarded {
+		plan.Patience = 0
+	}
+	trained, err := f.trials.Train(ctx, f.newLearner(n, f.log.Pairs(f.split.Train, nil)), plan)
+	if err != nil {
+		return n, trained, err
+	}
+	f.report.addHistory(trained)
+	f.report.Rounds = trained.TakenRounds
+	return n, trained, nil
+}
+
+// patience is the number of rounds without a better rating before a trial ends.
+const patience = 6
+
+// trainFinal fits all pairs for the number of rounds that was best.
+func (f *fitter) trainFinal(ctx context.Context) (*net, error) {
+	n := f.newNet()
+	if f.report.Rounds == 0 {
+		return n, nil
+	}
+	_, err := f.trials.Train(ctx, f.newLearner(n, f.log.Pairs(f.split.All(), nil)), train.Plan{
+		Name: "final fit", Rounds: f.report.Rounds, Note: f.noteRound,
+		Done: f.options.Progress.Begin("fitting all pairs", f.report.Rounds),
+	})
+	return n, err
+}
+
+func (f *fitter) newNet() *net { return newNet(f.options, f.log, f.report.Guarded) }
+
+// newLearner makes a learner with the pull that was chosen.
+func (f *fitter) newLearner(n *net, pairs []samples.Pair) *learner {
+	return newLearner(f.log, n, pairs, f.report.Pull, f.options)
+}
+
+// noteRound notes the last round of a trial.
+func (f *fitter) noteRound(s *train.Snapshot) {
+	if s.BestParameters != nil {
+		f.options.Notef("%s, round %d: loss %.3f, held-out MRR@%d %.4f", s.Trial, s.Round, s.LastRound().MeanLoss, judge.Cutoff, s.LastRound().Rating)
+	} else {
+		f.options.Notef("%s, round %d: loss %.3f", s.Trial, s.Round, s.LastRound().MeanLoss)
+	}
+}
+
+// finish returns the net as the outcome of the fit.
+func (f *fitter) finish(n *net) *Fitted {
+	f.report.Parameters = 0
+	for _, v := range n.arrays() {
+		f.report.Parameters += len(v)
+	}
+	f.report.recommend()
+	return &Fitted{Config: n.config(), Tensors: f.tensors(n, f.queryScale, f.itemScale), Report: f.report}
+}

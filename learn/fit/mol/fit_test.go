@@ -1,0 +1,98 @@
+package mol
+
+import (
+	"reflect"
+	"runtime"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/mol"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/fittest"
+	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/learn/fit/samples"
+)
+
+// measure returns the MRR@10 of a fitted model, as it is served, and of the plain inner
+// product on other data.
+func measure(t *testing.T, d fit.Data, fitted *Fitted, wanted func(int32) bool) (mrr, cosine float64) {
+	t.Helper()
+	log, err := samples.Prepare(d, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := mol.New(fitted.Config, fitted.Tensors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &view{log: log, similarity: s, features: rerank.NewMatrix(log.Items.Rows, s.Spec().Features)}
+	if err := s.EncodeItems(v.features, log.Items); err != nil {
+		t.Fatal(err)
+	}
+	j := judge.New(log, fittest.AllRows(d.Queries.Rows), wanted)
+	scores, err := v.reciprocalRanks(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return judge.Mean(scores, nil), judge.Mean(j.ReciprocalRanks(judge.InnerProduct), nil)
+}
+
+// A MoL learns what no inner product can say, and the same seed gives the same
+// model and report on any number of cores.
+func TestMoLSameSeedSameModel(t *testing.T) {
+	d := smallData(t)
+	for name, change := range map[string]func(o *Options){
+		"query gates": func(*Options) {},
+		"full gates":  func(o *Options) { o.Gates, o.GateDropout = GatesFull, 0.1 },
+		"sampled":     func(o *Options) { o.Softmax, o.Draws, o.UserTables, o.Dropout = 10, 8, []int{5}, 0.1 },
+		"guarded":     func(o *Options) { o.Cold, o.Pulls = fit.ColdGuard, []float64{1e-4, 1e-2} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := smallMoL()
+			change(&o)
+			var first *Fitted
+			for _, cores := range []int{1, 3} {
+				before := runtime.GOMAXPROCS(cores)
+				fitted, err := Fit(t.Context(), d, o)
+				runtime.GOMAXPROCS(before)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first == nil {
+					first = fitted
+				} else if !reflect.DeepEqual(first, fitted) {
+					t.Errorf("%d cores give another model or report", cores)
+				}
+			}
+			if g := first.Report.Logged; g.Gain < 0.05 && !first.Report.Guarded {
+				t.Errorf("held-out queries: %+v", g)
+			}
+			if name != "query gates" {
+				return
+			}
+			o.Seed = 2
+			if other, err := Fit(t.Context(), d, o); err != nil || reflect.DeepEqual(first.Tensors, other.Tensors) {
+				t.Errorf("another seed gives the same model (%v)", err)
+			}
+		})
+	}
+}
+
+// smallData is a part of fittest.FlippedData, with users: these tests run under the race detector.
+func smallData(t *testing.T) fit.Data {
+	t.Helper()
+	d := fittest.FlippedData()
+	d.Queries, d.Relevant = d.Queries.Slice(0, 300), d.Relevant[:300]
+	for q := range d.Queries.Rows {
+		d.UserIDs = append(d.UserIDs, int64(q%9-4))
+	}
+	return d
+}
+
+func smallMoL() Options {
+	o := DefaultOptions()
+	o.PairsQuery, o.PairsItem, o.Rounds, o.Batch, o.Rate = 4, 2, 4, 64, 1e-2
+	o.GateQueryHidden, o.GateItemHidden, o.GatePairHidden = 16, 16, 16
+	return o
+}

@@ -1,0 +1,120 @@
+package mol
+
+import (
+	"fmt"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/learn/fit/train"
+)
+
+// Report says what a fit of a Mixture-of-Logits did and how good the model is.
+type Report struct {
+	Gates      Gates `json:"gates"`
+	PairsQuery int   `json:"pairs_query"`
+	PairsItem  int   `json:"pairs_item"`
+	Dim        int   `json:"dim"`
+	L2Norm     bool  `json:"l2_norm"`
+	// Temperature is τ.
+	Temperature float64    `json:"temperature"`
+	Parameters  int        `json:"parameters"`
+	Normalise   bool       `json:"normalise"`
+	Seed        uint64     `json:"seed"`
+	Counts      fit.Counts `json:"counts"`
+	// Pull is λ of λ‖θ − θ₀‖², where θ₀ is the start. Rounds is the number of rounds
+	// that was best; 0 means that nothing was better than the start.
+	Pull   float64 `json:"pull"`
+	Rounds int     `json:"rounds"`
+	// Interrupted means that the fit was ended early and returned its best model so far.
+	Interrupted bool `json:"interrupted,omitempty"`
+	// Guarded means that the pull was chosen on held-out items.
+	Guarded bool            `json:"guarded"`
+	Pulls   []fit.PullTrial `json:"pulls,omitempty"`
+	// Logged compares on held-out queries.
+	Logged fit.Comparison `json:"logged"`
+	// Cold compares on held-out items, for a fit that had not seen them.
+	Cold    *fit.Comparison `json:"cold,omitempty"`
+	History []Round         `json:"history"`
+	Usage   GateUsage       `json:"gate_usage"`
+	// Recall says what share of the exact top 10 the candidates of a first stage have.
+	Recall         []StrategyRecall `json:"recall"`
+	Recommendation string           `json:"recommendation"`
+	Warnings       []string         `json:"warnings,omitempty"`
+}
+
+// GateUsage describes the gates of held-out queries with their own items.
+type GateUsage struct {
+	Queries int `json:"queries"`
+	// Mass is the mean gate of each pair of components, at i·P_X + j.
+	Mass []float64 `json:"mass"`
+	// Entropy is the entropy of Mass in nats, MeanEntropy the mean entropy of the gates
+	// of a query. Both are at most log(P_Q·P_X). Largest is the mean of the largest gate.
+	Entropy     float64 `json:"entropy"`
+	MeanEntropy float64 `json:"mean_entropy"`
+	Largest     float64 `json:"largest"`
+}
+
+// StrategyRecall is the share of φ's exact top 10 among the candidates of a first stage.
+type StrategyRecall struct {
+	Strategy string `json:"strategy"`
+	// Stored means that the probes search the stored vectors; otherwise they search
+	// fields of a companion.
+	Stored bool `json:"stored"`
+	Depth  int  `json:"depth"`
+	// Candidates is the mean number of items that all lists together find.
+	Candidates float64 `json:"candidates"`
+	Recall     float64 `json:"recall"`
+	Queries    int     `json:"queries"`
+}
+
+// Round is one round of the fit that the held-out queries judge.
+type Round struct {
+	Round int     `json:"round"`
+	Loss  float64 `json:"loss"` // mean over its steps, with all its terms
+	// MRR is MRR@10 of held-out queries after the round, on a sample of them if there
+	// are many.
+	MRR float64 `json:"mrr,omitempty"`
+}
+
+// addHistory reports the rounds of a trial.
+func (r *Report) addHistory(s *train.Snapshot) {
+	r.History = nil
+	for _, round := range s.History {
+		r.History = append(r.History, Round{Round: round.Number, Loss: round.MeanLoss, MRR: round.Rating})
+	}
+}
+
+// measure reports the quality of the net on the held-out queries.
+func (f *fitter) measure(n *net) error {
+	v, err := f.newView(n)
+	if err != nil {
+		return err
+	}
+	j := f.judge
+	if n.hasFullGates() {
+		j = f.thin(j)
+	}
+	scores, err := v.reciprocalRanks(j)
+	if err != nil {
+		return err
+	}
+	f.report.Logged = judge.Compare(judge.Outcomes{Scores: scores, Baseline: j.ReciprocalRanks(judge.InnerProduct), Items: j.FirstItems})
+	if f.report.Usage, err = v.measureGates(f.thin(j)); err != nil {
+		return err
+	}
+	f.report.Recall, err = v.measureRecall(j)
+	return err
+}
+
+// recommend recommends the model or the plain inner product.
+func (r *Report) recommend() {
+	c := r.Logged
+	switch {
+	case c.Gain <= 2*c.StandardError:
+		r.Recommendation = "Stay with the plain inner product: on held-out queries this model was not surely better."
+	case r.Gates == GatesQuery:
+		r.Recommendation = fmt.Sprintf("Better than the plain inner product by %.4f ± %.4f. Fit a bilinear form too: on frozen vectors it is often as good, and simpler.", c.Gain, c.StandardError)
+	default:
+		r.Recommendation = fmt.Sprintf("Better than the plain inner product by %.4f ± %.4f. Fit gates of the query alone and a bilinear form too: they are often as good, and their answers are exact.", c.Gain, c.StandardError)
+	}
+}

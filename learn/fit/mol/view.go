@@ -1,0 +1,145 @@
+package mol
+
+import (
+	"math"
+
+	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/learn/fit/linalg"
+	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/mol"
+)
+
+// Scores that one judgement may cost: an exact score with full gates is a hundred
+// times dearer than an inner product.
+const (
+	queryGateScores = 1 << 24
+	fullGateScores  = 1 << 22
+)
+
+// thin returns the judge with as many of its queries as one judgement may cost.
+func (f *fitter) thin(j *judge.Judge) *judge.Judge {
+	most := queryGateScores
+	if f.options.Gates == GatesFull {
+		most = fullGateScores
+	}
+	return j.Thin(1 + len(j.Queries)/max(100, most/f.log.Items.Rows))
+}
+
+// view is a net as it would be served, over all items of the log.
+type view struct {
+	log        *samples.Log
+	gates      Gates
+	similarity *mol.Similarity
+	abilities  rerank.Abilities
+	features   rerank.Matrix // feature rows of the items
+}
+
+// newView serves a net.
+func (f *fitter) newView(n *net) (*view, error) {
+	c := n.config()
+	c.Normalise = false // the log has scaled the vectors
+	s, err := mol.New(c, f.tensors(n, 1, 1))
+	if err != nil {
+		return nil, err
+	}
+	items := f.log.Items
+	v := &view{
+		log: f.log, gates: f.options.Gates, similarity: s, abilities: rerank.AbilitiesOf(s),
+		features: rerank.NewMatrix(items.Rows, s.Spec().Features),
+	}
+	err = linalg.ParallelErr(items.Rows, 64, func(from, to int) error {
+		return s.EncodeItems(v.features.Slice(from, to), items.Slice(from, to))
+	})
+	return v, err
+}
+
+// encodeQuery encodes query row q.
+func (v *view) encodeQuery(q int32) (rerank.Encoded, error) {
+	query := rerank.Query{Vector: v.log.Queries.Row(int(q))}
+	if v.similarity.Spec().UserIDs {
+		query.UserID, query.HasUserID = v.log.Users[q], true
+	}
+	return v.similarity.Encode(query)
+}
+
+// reciprocalRanks returns the reciprocal rank of each query of a judge under a net.
+func (f *fitter) reciprocalRanks(j *judge.Judge, n *net) ([]float64, error) {
+	v, err := f.newView(n)
+	if err != nil {
+		return nil, err
+	}
+	return v.reciprocalRanks(j)
+}
+
+// reciprocalRanks returns the reciprocal rank of each query of a judge.
+func (v *view) reciprocalRanks(j *judge.Judge) ([]float64, error) {
+	ranks := make([]float64, len(j.Queries))
+	err := linalg.ParallelErr(len(j.Queries), 8, func(from, to int) error {
+		scores := make([]float32, v.features.Rows)
+		for i := from; i < to; i++ {
+			e, err := v.encodeQuery(j.Queries[i])
+			if err != nil {
+				return err
+			}
+			if err := e.Score(scores, rerank.Items{Features: v.features}); err != nil {
+				return err
+			}
+			ranks[i] = j.HitsOf(scores, j.Queries[i]).ReciprocalRank()
+		}
+		return nil
+	})
+	return ranks, err
+}
+
+// measureGates reports the gates of the judge's queries, each with its first wanted item.
+func (v *view) measureGates(j *judge.Judge) (GateUsage, error) {
+	u := GateUsage{Queries: len(j.Queries)}
+	for i, query := range j.Queries {
+		e, err := v.encodeQuery(query)
+		if err != nil {
+			return u, err
+		}
+		explained, err := rerank.EncodedAbilitiesOf(e).Explain.Explain(rerank.Items{Features: v.features, Rows: j.FirstItems[i : i+1]})
+		if err != nil {
+			return u, err
+		}
+		gates := make([]float64, 0, len(explained[0].Terms))
+		for _, term := range explained[0].Terms {
+			gates = append(gates, float64(term.Gate))
+		}
+		u.add(gates)
+	}
+	u.MeanEntropy /= float64(max(1, u.Queries))
+	u.Largest /= float64(max(1, u.Queries))
+	for l := range u.Mass {
+		u.Mass[l] /= float64(u.Queries)
+	}
+	u.Entropy = entropy(u.Mass)
+	return u, nil
+}
+
+// add adds the gates of a query to the sums.
+func (u *GateUsage) add(gates []float64) {
+	if u.Mass == nil {
+		u.Mass = make([]float64, len(gates))
+	}
+	top := 0.0
+	for l, g := range gates {
+		u.Mass[l] += g
+		top = max(top, g)
+	}
+	u.Largest += top
+	u.MeanEntropy += entropy(gates)
+}
+
+// entropy returns the entropy of probabilities in nats.
+func entropy(p []float64) float64 {
+	var h float64
+	for _, v := range p {
+		if v > 0 {
+			h -= v * math.Log(v)
+		}
+	}
+	return h
+}

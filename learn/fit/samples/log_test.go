@@ -1,0 +1,112 @@
+package samples
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/fittest"
+)
+
+// A log repeats questions: equal vectors must not be on both sides.
+func TestSplitNeverLeaks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	d := fit.Data{Items: fittest.NormalMatrix(rng, 10, 4), Queries: fittest.NormalMatrix(rng, 300, 4)}
+	for q := range d.Queries.Rows {
+		if q >= 100 { // each of the first hundred is asked three times, at any length
+			row := d.Queries.Row(q)
+			copy(row, d.Queries.Row(q%100))
+			for i := range row {
+				row[i] *= float32(int(1) << (q / 100))
+			}
+		}
+		d.Relevant = append(d.Relevant, []int32{int32(q % 10)})
+	}
+	p, err := Prepare(d, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.splitByQuery(0.3, 1)
+	if len(s.HeldOut) < 30 || len(s.HeldOut)+len(s.Train) != 300 {
+		t.Errorf("%d queries held out, %d not", len(s.HeldOut), len(s.Train))
+	}
+	side := map[int32]bool{}
+	for _, q := range s.HeldOut {
+		side[q%100] = true
+	}
+	for _, q := range s.Train {
+		if side[q%100] {
+			t.Fatalf("query %d is on both sides", q%100)
+		}
+	}
+	other := p.splitByQuery(0.3, 2)
+	if len(other.HeldOut) > 0 && len(s.HeldOut) > 0 && other.HeldOut[0] == s.HeldOut[0] && other.HeldOut[1] == s.HeldOut[1] && other.HeldOut[2] == s.HeldOut[2] {
+		t.Errorf("another seed gives the same split")
+	}
+}
+
+func TestHeldOutItemsHaveNoPairs(t *testing.T) {
+	p, err := Prepare(fittest.RandomData(60, 20, 4), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.splitByQuery(0.2, 1)
+	seen := make([]bool, 20)
+	for _, set := range p.HoldOutItems(0.2, 5, 1) {
+		for _, pr := range p.Pairs(s.Train, set) {
+			if set[pr.Item] {
+				t.Fatalf("item %d is held out and has a pair", pr.Item)
+			}
+		}
+		for x, in := range set {
+			if in && seen[x] {
+				t.Fatalf("item %d is in two sets", x)
+			}
+			seen[x] = seen[x] || in
+		}
+		for _, q := range p.UnseenQueries(s, set) {
+			for _, pr := range p.Pairs(s.Train, set) {
+				if pr.Query == q {
+					t.Fatalf("query %d judges items that the fit has not seen, and was itself fitted", q)
+				}
+			}
+		}
+	}
+}
+
+func TestPrepareCountsAndRefuses(t *testing.T) {
+	nan := float32(math.NaN())
+	m := func(cols int, v ...float32) rerank.Matrix {
+		return rerank.Matrix{Rows: len(v) / cols, Cols: cols, Data: v}
+	}
+	p, err := Prepare(fit.Data{
+		Items: m(2, 1, 0, 0, 1, 0, 0), Queries: m(2, 3, 4, 0, 0, 1, 1, 1, 2),
+		Relevant: [][]int32{{0, 1, 2}, {1}, nil, {1}},
+	}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fit.Counts{Items: 3, LoggedItems: 2, Queries: 2, Pairs: 3, QueriesWithoutPairs: 1, ZeroQueries: 1, ZeroItems: 1, ZeroPairs: 2}
+	if p.Counts != want {
+		t.Errorf("counted %+v, want %+v", p.Counts, want)
+	}
+	for name, tc := range map[string]struct {
+		d    fit.Data
+		want string
+	}{
+		"dimensions":  {fit.Data{Items: m(2, 1, 0, 0, 1), Queries: m(1, 1), Relevant: [][]int32{{0}}}, "queries have 1 columns and items 2"},
+		"one item":    {fit.Data{Items: m(2, 1, 0), Queries: m(2, 1, 1), Relevant: [][]int32{{0}}}, "two items"},
+		"no pairs":    {fit.Data{Items: m(2, 1, 0, 0, 1), Queries: m(2, 1, 1), Relevant: [][]int32{nil}}, "name 0 items"},
+		"a NaN":       {fit.Data{Items: m(2, 1, 0, nan, 1), Queries: m(2, 1, 1), Relevant: [][]int32{{0, 1}}}, "items[1][0] is NaN"},
+		"other pairs": {fit.Data{Items: m(2, 1, 0, 0, 1), Queries: m(2, 1, 1)}, "pairs of 0 queries"},
+	} {
+		if _, err := Prepare(tc.d, true); !errors.Is(err, fit.ErrData) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v, want fit.ErrData with %q", name, err, tc.want)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package train
+
+import (
+	"math"
+
+	"github.com/likenessdb/likeness/learn/fit/linalg"
+	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+)
+
+// Excluded is a logit that no softmax sees.
+const Excluded = -1e30
+
+// CrossEntropy is the loss of pairs among candidates: the mean cross-entropy of
+// softmax(Scale·score) to the pair's own item.
+//
+// A candidate that is there by chance is corrected by the log of that chance (logQ:
+// Bengio and Senécal 2003; Yi et al. 2019). The pair's own item is always there and
+// is not corrected. Other items and twins of the same query are no wrong answers.
+type CrossEntropy struct {
+	Log   *samples.Log
+	Scale float64
+	// MeanWeight is the mean weight of a pair in the whole log.
+	MeanWeight float64
+}
+
+// Apply returns the loss of a batch and replaces the scores by the gradient of the
+// loss. scores has a row for each pair and a column for each candidate.
+func (e CrossEntropy) Apply(scores rerank.Matrix, batch []samples.Pair, c *Candidates) float64 {
+	losses := make([]float64, len(batch))
+	share := 1 / (e.MeanWeight * float64(len(batch)))
+	linalg.Parallel(len(batch), 16, func(from, to int) {
+		for b := from; b < to; b++ {
+			row, target := scores.Row(b), c.Columns[batch[b].Item]
+			c.makeLogits(row, float32(e.Scale), target)
+			c.exclude(row, e.Log.Relevant[batch[b].Query], target)
+			if e.Log.Twins != nil {
+				c.exclude(row, e.Log.Twins[batch[b].Query], target)
+			}
+			kernel.Softmax(row)
+			weight := share * float64(batch[b].Weight)
+			losses[b] = -weight * math.Log(max(float64(row[target]), math.SmallestNonzeroFloat32))
+			row[target]--
+			slope := float32(weight * e.Scale)
+			for i := range row {
+				row[i] *= slope
+			}
+		}
+	})
+	var sum float64
+	for _, l := range losses {
+		sum += l
+	}
+	return sum
+}
+
+// makeLogits scales the scores and corrects all but the target's.
+func (c *Candidates) makeLogits(row []float32, scale float32, target int32) {
+	for i := range row {
+		row[i] *= scale
+	}
+	if c.Correction == nil {
+		return
+	}
+	own := row[target]
+	for i, correction := range c.Correction {
+		row[i] += correction
+	}
+	row[target] = own
+}
+
+// exclude hides items other than the target from the softmax.
+func (c *Candidates) exclude(row []float32, items []int32, target int32) {
+	for _, x := range items {
+		if column := c.Columns[x]; column >= 0 && column != target {
+			row[column] = Excluded
+		}
+	}
+}

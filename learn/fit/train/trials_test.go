@@ -1,0 +1,158 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/fittest"
+)
+
+// counter is a Learner whose only parameter counts its rounds.
+type counter struct {
+	rounds []float32
+	taken  int // by this run
+}
+
+func newCounter() *counter { return &counter{rounds: []float32{0}} }
+
+func (c *counter) Parameters() [][]float32 { return [][]float32{c.rounds} }
+
+func (c *counter) TakeRound(ctx context.Context, round int) (float64, error) {
+	if err := ctx.Err(); err != nil {
+		c.rounds[0] = -1 // a round that is interrupted may have taken steps
+		return 0, err
+	}
+	c.taken++
+	c.rounds[0]++
+	return float64(round), nil
+}
+
+func (c *counter) Position() Position { return Position{Steps: int(c.rounds[0])} }
+
+func (c *counter) Resume(p Position) error {
+	if p.Steps != int(c.rounds[0]) {
+		return fit.ErrCheckpoint
+	}
+	return nil
+}
+
+// rate rates the state after each number of rounds by a list.
+func rate(ratings ...float64) func(int) (float64, error) {
+	return func(rounds int) (float64, error) { return ratings[rounds], nil }
+}
+
+func newTrials(t *testing.T, c fit.Checkpoint) *Trials {
+	t.Helper()
+	k, err := NewKeeper(c, "test", fit.Data{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trials, err := ResumeTrials(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trials
+}
+
+func TestTrainKeepsTheRoundThatThePlanSays(t *testing.T) {
+	for name, tc := range map[string]struct {
+		plan        Plan
+		kept, taken int
+	}{
+		"no judge: the last":               {Plan{Rounds: 3}, 3, 3},
+		"no patience: the last":            {Plan{Rounds: 3, Judge: rate(1, 3, 2, 1)}, 3, 3},
+		"the best":                         {Plan{Rounds: 4, Patience: 4, Judge: rate(1, 2, 4, 3, 3)}, 2, 4},
+		"patience ends it":                 {Plan{Rounds: 9, Patience: 2, Judge: rate(1, 3, 2, 2)}, 1, 3},
+		"nothing beats the start":          {Plan{Rounds: 9, Patience: 2, Judge: rate(5, 5, 4)}, 0, 2},
+		"the first of equal ones":          {Plan{Rounds: 3, Patience: 3, Judge: rate(1, 2, 2, 2)}, 1, 3},
+		"the later of equal ones":          {Plan{Rounds: 3, Patience: 3, PreferLater: true, Judge: rate(1, 2, 2, 2)}, 3, 3},
+		"the start before later equal one": {Plan{Rounds: 2, Patience: 3, PreferLater: true, Judge: rate(2, 2, 2)}, 0, 2},
+	} {
+		l := newCounter()
+		s, err := newTrials(t, nil).Train(t.Context(), l, tc.plan)
+		if err != nil || s.TakenRounds != tc.kept || l.rounds[0] != float32(tc.kept) || s.Round != tc.taken || len(s.History) != tc.taken {
+			t.Errorf("%s: kept %d (parameter %v) of %d rounds, %v; want %d of %d", name, s.TakenRounds, l.rounds, s.Round, err, tc.kept, tc.taken)
+		}
+	}
+}
+
+// A trial goes on after its last complete round, and one that was finished and kept is
+// not trained again.
+func TestTrialsResume(t *testing.T) {
+	checkpoint := &fittest.Checkpoint{}
+	finished := Plan{Name: "finished", Rounds: 2, KeepTrained: true}
+	ctx, cancel := context.WithCancel(t.Context())
+	running := Plan{Name: "running", Rounds: 5, Patience: 5, Judge: rate(1, 2, 3, 1, 1, 4), Note: func(s *Snapshot) {
+		if s.Round == 3 {
+			cancel()
+		}
+	}}
+	first := newTrials(t, checkpoint)
+	if _, err := first.Train(ctx, newCounter(), finished); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := Try(first, "outcome", func() (int, error) { return 7, nil }); n != 7 || err != nil {
+		t.Fatal(n, err)
+	}
+	interrupted := newCounter()
+	s, err := first.Train(ctx, interrupted, running)
+	if !errors.Is(err, context.Canceled) || s.Round != 3 || s.TakenRounds != 2 || interrupted.rounds[0] != 2 {
+		t.Fatalf("interrupted: %+v, parameter %v, %v", s, interrupted.rounds, err)
+	}
+
+	again := newTrials(t, checkpoint)
+	if n, err := Try(again, "outcome", func() (int, error) { return 0, errors.New("run again") }); n != 7 || err != nil {
+		t.Errorf("the outcome became %d, %v", n, err)
+	}
+	kept, resumed := newCounter(), newCounter()
+	if _, err := again.Train(t.Context(), kept, finished); err != nil || kept.taken != 0 || kept.rounds[0] != 2 {
+		t.Errorf("the finished trial took %d rounds again, its parameter is %v, %v", kept.taken, kept.rounds, err)
+	}
+	running.Note = nil
+	s, err = again.Train(t.Context(), resumed, running)
+	if err != nil || resumed.taken != 2 || s.TakenRounds != 5 || resumed.rounds[0] != 5 || len(s.History) != 5 {
+		t.Errorf("resumed: took %d rounds, %+v, parameter %v, %v", resumed.taken, s, resumed.rounds, err)
+	}
+}
+
+func TestCheckpointOfOtherOptions(t *testing.T) {
+	checkpoint := &fittest.Checkpoint{}
+	if _, err := newTrials(t, checkpoint).Train(t.Context(), newCounter(), Plan{Name: "a", Rounds: 1, KeepTrained: true}); err != nil {
+		t.Fatal(err)
+	}
+	for name, damage := range map[string]func(state []byte) []byte{
+		"another kind": func(state []byte) []byte { return state },
+		"short":        func(state []byte) []byte { return state[:40] },
+		"damaged":      func(state []byte) []byte { state[len(state)-1]++; return state },
+	} {
+		k, err := NewKeeper(&fittest.Checkpoint{State: damage(slices.Clone(checkpoint.State))}, "other", fit.Data{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ResumeTrials(k); !errors.Is(err, fit.ErrCheckpoint) {
+			t.Errorf("%s: %v, want ErrCheckpoint", name, err)
+		}
+	}
+}
+
+func TestFindWeakest(t *testing.T) {
+	for _, n := range []int{1, 2, 5, 8} {
+		for first := range n + 1 { // n: none is admissible
+			asked := map[int]bool{}
+			got, err := FindWeakest(n, func(i int) (bool, error) {
+				asked[i] = true
+				return i >= first, nil
+			})
+			if want := min(first, n-1); err != nil || got != want || !asked[got] {
+				t.Errorf("%d settings, admissible from %d: %d (asked: %t), %v", n, first, got, asked[got], err)
+			}
+		}
+	}
+	broken := errors.New("broken")
+	if _, err := FindWeakest(3, func(int) (bool, error) { return false, broken }); !errors.Is(err, broken) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,293 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/maxsim"
+	"github.com/likenessdb/likeness/sidecar/derive"
+	"github.com/likenessdb/likeness/sidecar/route"
+)
+
+// CompanionJob writes a companion collection.
+type CompanionJob struct {
+	Source Source
+	Model  route.Model // a rerank.Deriver
+	// Vectors are the behavioural vectors of a model that has some, each of which
+	// becomes a row whose field Owner names its item; nil: it has none.
+	Vectors *maxsim.Vectors
+	Owner   string
+	Writer  adapters.Writer
+	Name    string // of the companion
+	// Strategies whose probes will search it, and the weights of their averaged probe.
+	Strategies []rerank.Strategy
+	Weights    rerank.Weights
+	// Features also writes the fields from which feature rows are put together:
+	// the derived placement needs them.
+	Features bool
+	// State is the file that remembers how far an interrupted build came; empty
+	// remembers nothing.
+	State string
+	// Force drops a companion that is there. A part is begun again, and writes over
+	// its rows: others have written theirs into the same companion.
+	Force    bool
+	Progress Progress
+}
+
+// BuildCompanion streams a collection into its companion: the same ids and
+// payloads, and the fields that the strategies search. An interrupted build of
+// the same model version is taken up where it stopped. It returns ErrSource,
+// ErrExists if there is a companion and Force is not set, or the store's error.
+// Where the store can, its rows are counted at the end, and a thousand of those that
+// this run wrote are read back: where they differ the error is ErrVerify, and the next run writes them again.
+func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
+	fields, err := job.Fields()
+	if err == nil {
+		err = checkVectors(job.Model, job.Vectors)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	d, err := job.Source.describe(ctx, job.Model.Similarity.Spec())
+	if err != nil {
+		return Result{}, err
+	}
+	b := &companionBuild{CompanionJob: job, fields: fields, saved: time.Now()}
+	b.schema = adapters.Schema{Collection: job.Name, TextIDs: d.TextIDs, Owner: job.Source.Owner, TextOwners: d.TextIDs}
+	if job.Vectors != nil {
+		b.schema.TextIDs, b.schema.Owner, b.schema.TextOwners = true, job.Owner, job.Vectors.TextIDs()
+	}
+	for _, f := range fields {
+		b.schema.Fields = append(b.schema.Fields, adapters.VectorField{Name: f.Name, Dim: f.Dim, Metric: adapters.InnerProduct})
+	}
+	if err := b.begin(ctx); err != nil {
+		return Result{}, err
+	}
+	if b.state.Done {
+		b.result.Rows, b.result.Items = b.state.Rows, b.state.Rows
+		return b.result, nil
+	}
+	before, err := count(ctx, job.Source.Store, job.Source.Collection)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := b.fill(ctx, int(d.Rows)); err != nil {
+		return Result{}, b.state.save(b.State, err)
+	}
+	if b.result.Verified, err = b.verify(ctx, before); err != nil {
+		if errors.Is(err, ErrVerify) { // what is begun again writes all rows again
+			b.state.Cursor, b.state.Rows, b.state.Written = "", 0, 0
+		}
+		return b.result, b.state.save(b.State, err)
+	}
+	b.state.Done = true
+	return b.result, b.state.save(b.State, nil)
+}
+
+// Fields are the fields that the job writes. It returns ErrSource if the
+// similarity derives none that the strategies search.
+func (job CompanionJob) Fields() ([]rerank.Field, error) {
+	d := rerank.AbilitiesOf(job.Model.Similarity).Derive
+	if d == nil {
+		return nil, fmt.Errorf("%w: model %s of kind %s searches the stored vectors; it needs no companion",
+			ErrSource, job.Model.Name, job.Model.Similarity.Spec().Kind)
+	}
+	weights := job.Weights
+	if weights == "" {
+		weights = rerank.UniformWeights
+	}
+	var fields []rerank.Field
+	for _, f := range d.Fields() {
+		searched := slices.ContainsFunc(job.Strategies, func(s rerank.Strategy) bool { return slices.Contains(f.Strategies, s) })
+		if f.Weights != "" && f.Weights != weights {
+			searched = false
+		}
+		if searched || job.Features && f.Feature {
+			fields = append(fields, f)
+		}
+	}
+	if len(fields) == 0 {
+		return nil, fmt.Errorf("%w: the strategies %q of model %s search no derived field; it needs no companion", ErrSource, job.Strategies, job.Model.Name)
+	}
+	return fields, nil
+}
+
+// companionBuild is a build under way.
+type companionBuild struct {
+	CompanionJob
+	fields []rerank.Field
+	schema adapters.Schema
+	state  state
+	saved  time.Time
+	sample sample
+	result Result
+}
+
+// begin creates the companion, or finds the place where the last run stopped. The
+// state is written first: from then on a rerun knows whose the collection is.
+func (b *companionBuild) begin(ctx context.Context) error {
+	want := state{Collection: b.Source.Collection, Companion: b.Name, ModelVersion: b.Model.Version, Part: b.Source.Part}
+	for _, f := range b.fields {
+		want.Fields = append(want.Fields, f.Name)
+	}
+	there, err := b.exists(ctx)
+	if err != nil && !b.Source.Part.whole() {
+		there, err = awaited(ctx, func() (bool, error) { return b.exists(ctx) })
+	}
+	if err != nil {
+		return err
+	}
+	if !b.Force {
+		before, err := loadState(b.State)
+		if err != nil {
+			return err
+		}
+		if before != nil && (there || before.Rows == 0) {
+			if err := before.matches(want, b.State); err != nil {
+				return err
+			}
+			b.state, b.result.Resumed = *before, before.Rows
+			return b.create(ctx, there)
+		}
+	} else if b.Source.Part.whole() {
+		if err := b.Writer.Drop(ctx, b.Name); err != nil {
+			return err
+		}
+		there = false
+	}
+	if there && b.Source.Part.whole() {
+		return fmt.Errorf("%w: companion %s; replace it with --force", ErrExists, b.Name)
+	}
+	b.state = want
+	if b.state.Bounds, err = b.Source.bounds(ctx); err != nil {
+		return err
+	}
+	if err := b.state.save(b.State, nil); err != nil {
+		return err
+	}
+	return b.create(ctx, there)
+}
+
+// create makes the companion if it is not there. Of those that build parts of it
+// side by side one does.
+func (b *companionBuild) create(ctx context.Context, there bool) error {
+	if there {
+		return nil
+	}
+	err := b.Writer.Create(ctx, b.schema)
+	if err == nil || b.Source.Part.whole() {
+		return err
+	}
+	_, other := awaited(ctx, func() (bool, error) {
+		there, err := b.exists(ctx)
+		if err == nil && !there {
+			err = fmt.Errorf("%w: companion %q", adapters.ErrNotFound, b.Name)
+		}
+		return there, err
+	})
+	if other != nil {
+		return errors.Join(err, other)
+	}
+	return nil
+}
+
+// awaited asks again for a while: a cluster that makes a collection for another
+// worker takes some time to show it, and cannot describe it until its shards are there.
+func awaited(ctx context.Context, ask func() (bool, error)) (bool, error) {
+	return backoff.Retry(ctx, ask, backoff.WithBackOff(backoff.NewExponentialBackOff()), backoff.WithMaxElapsedTime(30*time.Second))
+}
+
+// exists asks the store for the companion; false where it does not tell: Create
+// says what is wrong then.
+func (b *companionBuild) exists(ctx context.Context) (bool, error) {
+	d := adapters.AbilitiesOf(b.Writer).Describe
+	if d == nil {
+		return false, nil
+	}
+	_, err := d.Describe(ctx, b.Name)
+	if errors.Is(err, adapters.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (b *companionBuild) fill(ctx context.Context, rows int) error {
+	done := b.Progress.begin("writing companion "+b.Name, rows)
+	done(b.state.Rows)
+	request := b.Source.request()
+	request.Owner, request.Payload, request.PayloadFields, request.Cursor = b.Source.Owner, true, nil, b.state.Cursor
+	return b.Source.scan(ctx, b.state.Bounds, request, func(rows adapters.Rows, cursor string) error {
+		read := len(rows.IDs)
+		if rows = b.result.drop(rows); len(rows.IDs) > 0 {
+			if err := b.write(ctx, rows); err != nil {
+				return err
+			}
+		}
+		done(read)
+		b.state.Cursor = cursor
+		b.state.Rows += read
+		if !b.Source.due(b.saved) {
+			return nil
+		}
+		b.saved = time.Now()
+		return b.state.save(b.State, nil)
+	})
+}
+
+func (b *companionBuild) write(ctx context.Context, rows adapters.Rows) error {
+	items := len(rows.IDs)
+	if b.Vectors != nil {
+		var err error
+		if rows, err = perVector(rows, b.Vectors); err != nil {
+			return err
+		}
+	}
+	features, err := b.features(ctx, &rows)
+	if err != nil || len(rows.IDs) == 0 {
+		return err
+	}
+	derived := adapters.Rows{IDs: rows.IDs, Owners: rows.Owners, Payloads: rows.Payloads}
+	if derived.Vectors, err = derive.Fields(rerank.AbilitiesOf(b.Model.Similarity).Derive, b.fields, features); err != nil {
+		return err
+	}
+	b.result.Rows += features.Rows
+	b.result.Items += items
+	if err := b.Writer.Write(ctx, b.Name, b.schema, derived); err != nil {
+		return err
+	}
+	b.state.Written += len(derived.IDs)
+	b.sample.add(derived)
+	return nil
+}
+
+// features are those of rows, of which it takes out those that Base can derive
+// nothing from.
+func (b *companionBuild) features(ctx context.Context, rows *adapters.Rows) (rerank.Matrix, error) {
+	base, err := b.Source.base(ctx, *rows)
+	if err != nil {
+		return rerank.Matrix{}, err
+	}
+	features, err := derive.EncodeRows(ctx, b.Model.Similarity, base)
+	if err != nil {
+		return features, err
+	}
+	ids := rows.IDs
+	bad := b.result.noteNotFinite(features, func(row int) rerank.ID { return ids[row] })
+	if bad == 0 || b.Source.Base == nil {
+		return features, nil
+	}
+	rows.Vectors = []rerank.Matrix{features}
+	fit := map[rerank.ID]bool{}
+	for i, id := range rows.IDs {
+		fit[id] = rerank.CheckFinite("features", features.Row(i)) == nil
+	}
+	*rows = only(*rows, func(id rerank.ID) bool { return fit[id] })
+	return rows.Vectors[0], nil
+}

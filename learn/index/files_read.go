@@ -1,0 +1,74 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
+	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/npy"
+)
+
+// Fetch finishes the files and reads rows of them.
+func (f *Files) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	if err := f.read(r.Collection); err != nil {
+		return adapters.Rows{}, err
+	}
+	return f.back.Fetch(ctx, r)
+}
+
+// Count finishes the files and counts their rows; all must have as many.
+func (f *Files) Count(ctx context.Context, collection string) (int64, error) {
+	if err := f.read(collection); err != nil {
+		return 0, err
+	}
+	return f.back.Count(ctx, collection)
+}
+
+// read opens the files as an embedded store does.
+func (f *Files) read(collection string) error {
+	if f.back != nil {
+		return nil
+	}
+	if err := f.finish(); err != nil {
+		return err
+	}
+	var c embedded.Collection
+	for _, name := range f.names {
+		m, err := npy.Open(filepath.Join(f.Dir, name+".npy"))
+		if err != nil {
+			return err
+		}
+		f.mapped = append(f.mapped, m)
+		c.Fields = append(c.Fields, embedded.Field{VectorField: adapters.VectorField{Name: name, Metric: adapters.InnerProduct}, Vectors: m.Matrix})
+	}
+	var err error
+	if c.IDs, err = f.readIDs(); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(f.Dir, "payload.jsonl"))
+	if err != nil {
+		return err
+	}
+	for line := range bytes.Lines(text) {
+		c.Payloads = append(c.Payloads, bytes.TrimSuffix(line, []byte("\n")))
+	}
+	back := embedded.New()
+	if err := back.Load(collection, c); err != nil {
+		return fmt.Errorf("%w: the files in %s: %w", ErrVerify, f.Dir, err)
+	}
+	f.back = back
+	return nil
+}
+
+func (f *Files) readIDs() ([]rerank.ID, error) {
+	if f.IDs == "" {
+		return nil, nil
+	}
+	return dataset.ReadIDs(f.IDs)
+}

@@ -1,0 +1,135 @@
+package index
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Part is one of several parts of a collection, which are built on their own, on
+// other machines if need be. The zero Part is the whole.
+type Part struct {
+	Number int `json:"number"` // from 1
+	Of     int `json:"of"`
+}
+
+// String is "2/4".
+func (p Part) String() string { return fmt.Sprintf("%d/%d", p.Number, p.Of) }
+
+func (p Part) whole() bool { return p.Of <= 1 }
+
+// Check returns ErrSource for a part that is none.
+func (p Part) Check() error {
+	if p != (Part{}) && (p.Number < 1 || p.Number > p.Of) {
+		return fmt.Errorf("%w: there is no part %s; the parts are 1/%d to %d/%d", ErrSource, p, p.Of, p.Of, p.Of)
+	}
+	return nil
+}
+
+// has reports whether an id belongs to the part, by a hash of it.
+func (p Part) has(id rerank.ID) bool {
+	if p.whole() {
+		return true
+	}
+	h := fnv.New64a()
+	if n, ok := id.Uint64(); ok {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], n)
+		_, _ = h.Write(b[:])
+	} else {
+		_, _ = h.Write([]byte(id.String()))
+	}
+	return h.Sum64()%uint64(p.Of) == uint64(p.Number-1)
+}
+
+// bounds are where a part of a scan begins and ends.
+type bounds struct {
+	From  string `json:"from,omitempty"`
+	Until string `json:"until,omitempty"`
+	// Hash: the store does not cut; the part's rows are those whose ids have its hash.
+	Hash bool `json:"hash,omitempty"`
+}
+
+// bounds asks the store for the part's: where it is an adapters.Partitioner, parts
+// are ranges of ids, and each row is read once; otherwise every part reads all.
+func (s Source) bounds(ctx context.Context) (b bounds, err error) {
+	if err := s.Part.Check(); err != nil || s.Part.whole() {
+		return b, err
+	}
+	cutter := adapters.AbilitiesOf(s.Store).Partition
+	if cutter == nil {
+		return bounds{Hash: true}, nil
+	}
+	cuts, err := cutter.Cut(ctx, s.Collection, s.Part.Of)
+	if errors.Is(err, adapters.ErrUnsupported) {
+		return bounds{Hash: true}, nil
+	}
+	if err != nil {
+		return b, err
+	}
+	if n := s.Part.Number; n > 1 {
+		b.From = cuts[n-2]
+	}
+	if n := s.Part.Number; n < s.Part.Of {
+		b.Until = cuts[n-1]
+	}
+	return b, nil
+}
+
+// scan reads the rows of the source's part, at its rate.
+func (s Source) scan(ctx context.Context, b bounds, r adapters.ScanRequest, yield func(rows adapters.Rows, cursor string) error) error {
+	scanner, err := s.scanner()
+	if err != nil {
+		return err
+	}
+	r.Until = b.Until
+	if r.Cursor == "" {
+		r.Cursor = b.From
+	}
+	next := time.Now()
+	return scanner.Scan(ctx, r, func(rows adapters.Rows, cursor string) error {
+		read := len(rows.IDs)
+		if b.Hash {
+			rows = only(rows, s.Part.has)
+		}
+		if err := yield(rows, cursor); err != nil || s.RowsPerSecond <= 0 {
+			return err
+		}
+		next = next.Add(time.Duration(float64(read) / float64(s.RowsPerSecond) * float64(time.Second)))
+		return pause(ctx, time.Until(next))
+	})
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// only is the rows whose ids are kept.
+func only(rows adapters.Rows, keep func(rerank.ID) bool) adapters.Rows {
+	var at []int
+	for i, id := range rows.IDs {
+		if keep(id) {
+			at = append(at, i)
+		}
+	}
+	if len(at) == len(rows.IDs) {
+		return rows
+	}
+	return rows.Pick(at)
+}
