@@ -3,6 +3,7 @@ package adapters
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -20,7 +21,7 @@ func HasVectors(rows Rows, i int) bool {
 
 func allNaN(v []float32) bool {
 	for _, x := range v {
-		if x == x { //nolint:gocritic,staticcheck // only NaN differs from itself
+		if !math.IsNaN(float64(x)) {
 			return false
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/internal/disk"
@@ -97,19 +98,19 @@ func TestContent(t *testing.T) {
 		if !bytes.HasPrefix(b, first) {
 			t.Fatalf("what was synced is lost: %d bytes", len(b))
 		}
-		kinds := ""
+		var kinds strings.Builder
 		for at := len(first); at < len(b); at += 512 {
 			part := b[at:min(at+512, len(b))]
 			switch {
 			case bytes.Equal(part, second[:512]):
-				kinds += "2"
+				kinds.WriteString("2")
 			case bytes.Equal(part, make([]byte, 512)):
-				kinds += "0"
+				kinds.WriteString("0")
 			default:
 				t.Fatalf("a sector is torn: %v", part)
 			}
 		}
-		seen[kinds] = true
+		seen[kinds.String()] = true
 	}
 	for _, kinds := range []string{"", "2", "02", "002", "202", "222", "000", "200"} {
 		if !seen[kinds] {

@@ -108,7 +108,7 @@ func TestPowerLoss(t *testing.T) {
 				if want := int64(8 * itemsPerQuery); c.kept != want {
 					t.Errorf("%d scores are said to be kept, want %d", c.kept, want)
 				}
-				time.Sleep(syncEvery + 1)
+				<-time.After(syncEvery + 1)
 				putQuery(t, c, 8)
 				syncs = 0
 				putQuery(t, c, 8)
@@ -127,7 +127,7 @@ func TestPowerLoss(t *testing.T) {
 				c = openOn(t, d)
 				putQuery(t, c, 10)
 				check("opened again")
-				time.Sleep(2 * syncEvery)
+				<-time.After(2 * syncEvery)
 				check("and left alone")
 				if err := c.close(); err != nil {
 					t.Fatal(err)

@@ -2,6 +2,7 @@ package table_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
@@ -23,9 +24,9 @@ type history struct {
 func (h *history) next(ids []rerank.ID, rows rerank.Matrix) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m := model{}
-	for id, row := range h.states[len(h.states)-1] {
-		m[id] = row
+	m := maps.Clone(h.states[len(h.states)-1])
+	if m == nil {
+		m = model{}
 	}
 	for i, id := range ids {
 		if delete(m, id); rows.Rows > 0 {

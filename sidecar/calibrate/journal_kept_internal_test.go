@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -71,7 +72,7 @@ func TestJournalIsKept(t *testing.T) {
 		must(t, j.Close())
 		left, err := os.ReadFile(path)
 		must(t, err)
-		if len(left) <= len(whole) || string(left[:len(whole)]) != string(whole) {
+		if len(left) <= len(whole) || !bytes.Equal(left[:len(whole)], whole) {
 			t.Errorf("behind %q: the file has %d bytes, of %d that were whole", tail, len(left), len(whole))
 		}
 	}

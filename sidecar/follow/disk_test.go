@@ -54,7 +54,7 @@ func fillDisk(t *testing.T, disk, restart string) {
 			break
 		}
 	}
-	time.Sleep(100 * time.Millisecond)
+	<-time.After(100 * time.Millisecond)
 	failed("the disk is full", true)
 	p.expect(t, "the disk is full, and the rows are followed", state{stale: true})
 	if s := p.f.Status()[0]; s.Unjournaled != 1 {
@@ -63,7 +63,7 @@ func fillDisk(t *testing.T, disk, restart string) {
 	makeRoom := func() {
 		must(t, os.Remove(filler))
 		must(t, os.RemoveAll(names))
-		time.Sleep(3 * time.Second) // the journal tries again each second
+		<-time.After(3 * time.Second) // the journal tries again each second
 	}
 	switch restart {
 	case "":
@@ -91,7 +91,7 @@ func fillDisk(t *testing.T, disk, restart string) {
 	done := p.begin(t, journal.Write{Kind: journal.Delete, IDs: ids(3)})
 	p.world.remove(t, 3)
 	done()
-	time.Sleep(time.Minute)
+	<-time.After(time.Minute)
 	p.expect(t, "a write that the journal took", state{fresh: true})
 	p = p.end(t, true, false, onDisk)
 	p.expect(t, "in the next process", state{fresh: true})
@@ -204,7 +204,7 @@ func TestRecordPowerLoss(t *testing.T) {
 			lose("while it is on its way")
 			p.disk.Before(lose)
 			done()
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 			p.expect(t, "followed", state{fresh: true})
 			p.close(t, true)
 			p.disk.Before(nil)
@@ -217,7 +217,7 @@ func TestRecordPowerLoss(t *testing.T) {
 				if i == 0 && (!next.f.Status()[0].Stale || next.f.Status()[0].Pending != 1) {
 					t.Errorf("loss %d while a write was on its way: %+v", loss, next.f.Status()[0])
 				}
-				time.Sleep(time.Minute)
+				<-time.After(time.Minute)
 				if s := next.f.Status()[0]; !s.Stale && s.Pending == 0 {
 					next.expect(t, "it ended in order", state{fresh: true})
 				} else {
@@ -248,7 +248,7 @@ func TestFrozenKilled(t *testing.T) {
 				t.Errorf("before any write: %+v", s)
 			}
 			f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
-			time.Sleep(2 * time.Second) // it is written down once a second
+			<-time.After(2 * time.Second) // it is written down once a second
 			left := d.Lose(t, rand.New(rand.NewPCG(1, 1)), loss)
 			f = open(left)
 			if s := f.Status()[0]; r.Freshness.Fresh() || !s.Stale {
@@ -263,7 +263,7 @@ func TestFrozenKilled(t *testing.T) {
 func TestFrozenWithinTheSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
-		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // a table's time is exact now
+		<-time.After(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // a table's time is exact now
 		r := w.fixed(t, time.Now())
 		f, err := follow.New(follow.Options{Store: w.db}, []follow.Route{{Route: r}})
 		must(t, err)

@@ -41,7 +41,7 @@ func TestDoubts(t *testing.T) {
 		}
 		first(false)
 		first(true) // a second end changes nothing
-		if !<-cleared || !<-cleared || mustLook() != nil || !d.none() {
+		if one, other := <-cleared, <-cleared; !one || !other || mustLook() != nil || !d.none() {
 			t.Fatal("refused writes left a trace")
 		}
 

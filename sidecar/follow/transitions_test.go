@@ -50,7 +50,7 @@ func killMidway(t *testing.T, answered bool, loss powerloss.Loss) {
 	p.world.put(t, 60, 60, 60)
 	followed()
 	synctest.Wait()
-	time.Sleep(time.Minute)
+	<-time.After(time.Minute)
 	p.expect(t, "one write was followed", state{fresh: true})
 	p.link.down.Store(true)
 	writes := someWrites(t, p.world)
@@ -69,7 +69,7 @@ func killMidway(t *testing.T, answered bool, loss powerloss.Loss) {
 	p = p.kill(t, loss, true)
 	p.expect(t, "started again, and nothing can be read", state{pending: n, stale: true, differing: sixWritten})
 	p.link.down.Store(false)
-	time.Sleep(time.Minute)
+	<-time.After(time.Minute)
 	p.expect(t, "followed by the journal", state{stale: true})
 	p.comparisons(t, "nobody asked", 0)
 	if d := p.reconcile(t); d.Differing() != 0 {
@@ -77,7 +77,7 @@ func killMidway(t *testing.T, answered bool, loss powerloss.Loss) {
 	}
 	p.expect(t, "compared", state{fresh: true})
 	p = p.kill(t, loss, false)
-	time.Sleep(time.Minute) // a loss of power may bring back what was followed
+	<-time.After(time.Minute) // a loss of power may bring back what was followed
 	p.expect(t, "started again with nothing to follow", state{stale: true})
 }
 
@@ -98,7 +98,7 @@ func TestEnded(t *testing.T) {
 		p = p.end(t, false, true)
 		p.expect(t, "in the next process", state{pending: len(writes), stale: true, differing: sixWritten})
 		p.link.down.Store(false)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		p.expect(t, "followed", state{stale: true})
 		p.comparisons(t, "nobody asked", 0)
 		p.reconcile(t)
@@ -151,7 +151,7 @@ func TestEndedStale(t *testing.T) {
 				} else {
 					p = p.end(t, false, false)
 				}
-				time.Sleep(time.Minute)
+				<-time.After(time.Minute)
 				p.expect(t, "the next process does not know the write", state{stale: true, differing: 1})
 				p = p.end(t, true, false)
 				p.expect(t, "nor does the one after it", state{stale: true, differing: 1})

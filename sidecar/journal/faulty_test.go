@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -71,10 +72,8 @@ var errBroken = errors.New("the disk is broken")
 
 func failsAt(calls ...string) func(string) error {
 	return func(call string) error {
-		for _, c := range calls {
-			if c == call {
-				return errBroken
-			}
+		if slices.Contains(calls, call) {
+			return errBroken
 		}
 		return nil
 	}
@@ -98,7 +97,7 @@ func TestRefusedWrites(t *testing.T) {
 				if _, err := j.Append(t.Context(), numbered(3)); !errors.Is(err, journal.ErrDisk) || j.Stats().Failed == nil {
 					t.Errorf("before the disk was tried again: err = %v, %+v", err, j.Stats())
 				}
-				time.Sleep(1500 * time.Millisecond)
+				<-time.After(1500 * time.Millisecond)
 				if s := j.Stats(); s.Failed != nil {
 					t.Errorf("the disk was tried again: %+v", s)
 				}
@@ -128,14 +127,14 @@ func TestDoneOnABrokenDisk(t *testing.T) {
 		kept := add(t, j, numbered(3))
 		d.set(failsAt("write", "open"))
 		j.Done(before)
-		time.Sleep(3500 * time.Millisecond)
+		<-time.After(3500 * time.Millisecond)
 		j.Done(during)
-		time.Sleep(3500 * time.Millisecond)
+		<-time.After(3500 * time.Millisecond)
 		if s := j.Stats(); s.Pending != 1 || s.Failed == nil {
 			t.Errorf("%+v", s)
 		}
 		d.set(nil)
-		time.Sleep(1500 * time.Millisecond)
+		<-time.After(1500 * time.Millisecond)
 		closed(t, j)
 		j, entries := open(t, dir, o)
 		if len(entries) != 1 || entries[0].Seq != kept {
@@ -172,7 +171,7 @@ func TestWritesBehindAFailure(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		d.set(nil)
-		time.Sleep(1500 * time.Millisecond)
+		<-time.After(1500 * time.Millisecond)
 		add(t, j, numbered(4))
 		closed(t, j)
 	})

@@ -21,6 +21,11 @@ type aliased struct {
 	target   atomic.Pointer[string]
 	switches atomic.Int32
 	searched []string
+	// ended, if not nil, receives a value at the end of every search. Identify waits for
+	// one, so that it sees the switch of the search beside it.
+	ended chan struct{}
+	// silent: the store does not tell what the alias stands for.
+	silent bool
 }
 
 func (a *aliased) own(name string) string {
@@ -30,7 +35,17 @@ func (a *aliased) own(name string) string {
 	return name
 }
 
-func (a *aliased) Identify(_ context.Context, name string) (adapters.Identity, error) {
+func (a *aliased) Identify(ctx context.Context, name string) (adapters.Identity, error) {
+	if a.ended != nil {
+		select {
+		case <-a.ended:
+		case <-ctx.Done():
+			return adapters.Identity{}, ctx.Err()
+		}
+	}
+	if a.silent {
+		return adapters.Identity{}, adapters.ErrUnavailable
+	}
 	return adapters.Identity{Collection: a.own(name)}, nil
 }
 
@@ -46,6 +61,9 @@ func (a *aliased) Search(ctx context.Context, r adapters.SearchRequest) ([]reran
 		other := map[string]string{"one": "two", "two": "one"}[*a.target.Load()]
 		a.target.Store(&other)
 	}
+	if a.ended != nil {
+		a.ended <- struct{}{}
+	}
 	return lists, err
 }
 
@@ -54,9 +72,10 @@ func (a *aliased) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.
 	return a.Store.Fetch(ctx, r)
 }
 
-// TestASearchOfAnAliasIsOfOneCollection: whenever the alias of a route is switched while a
-// search goes on, its hits are the best of one collection. No call names the alias.
-func TestASearchOfAnAliasIsOfOneCollection(t *testing.T) {
+// openAliased returns the store and an engine of the routes "live", "one" and "two",
+// each of the collection of its name.
+func openAliased(t *testing.T) (*aliased, *search.Engine) {
+	t.Helper()
 	sim, err := dot.New(dot.Config{Dim: 4}, nil)
 	must(t, err)
 	store := &aliased{Store: embedded.New()}
@@ -75,6 +94,13 @@ func TestASearchOfAnAliasIsOfOneCollection(t *testing.T) {
 	p, err := search.New([]*route.Route{rt("live", "live"), rt("one", "one"), rt("two", "two")}, search.Options{})
 	must(t, err)
 	must(t, p.Open(t.Context()))
+	return store, p
+}
+
+// TestASearchOfAnAliasIsOfOneCollection: whenever the alias of a route is switched while a
+// search goes on, its hits are the best of one collection. No call names the alias.
+func TestASearchOfAnAliasIsOfOneCollection(t *testing.T) {
+	store, p := openAliased(t)
 	ids := func(name string, q uint64) (all []rerank.ID, a search.Answer) {
 		t.Helper()
 		a, err := p.Search(t.Context(), search.Request{Route: name, Query: rerank.Query{Vector: random(q, 1, 4).Data}, K: 10})
@@ -99,6 +125,35 @@ func TestASearchOfAnAliasIsOfOneCollection(t *testing.T) {
 		}
 		if slices.Contains(store.searched, "live") {
 			t.Errorf("query %d: searches of %q name the alias", q, store.searched)
+		}
+	}
+}
+
+// TestAnAliasThatDoesNotStayProvesNothing: an answer is exact only if the alias is known
+// to stand for the collection that was searched.
+func TestAnAliasThatDoesNotStayProvesNothing(t *testing.T) {
+	store, p := openAliased(t)
+	store.ended = make(chan struct{}, 1)
+	for _, c := range []struct {
+		switches, searches int32
+		silent             bool
+		want               rerank.Status
+	}{
+		{0, 1, false, rerank.StatusExact},
+		{1, 2, false, rerank.StatusExact},
+		{2, 3, false, rerank.StatusExact},
+		{3, 3, false, rerank.StatusUnknown}, // the last search was switched away from, too
+		{0, 1, true, rerank.StatusUnknown},
+	} {
+		_, err := p.Search(t.Context(), search.Request{Route: "live", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}}, K: 10}) // learns what the alias stands for
+		must(t, err)
+		store.searched, store.silent = nil, c.silent
+		store.switches.Store(c.switches)
+		a, err := p.Search(t.Context(), search.Request{Route: "live", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}}, K: 10})
+		must(t, err)
+		if a.Certificate.Status != c.want || len(a.Hits) != 10 || int32(len(store.searched)) != c.searches {
+			t.Errorf("%d switches, store silent %t: %d hits of the searches of %q, %+v; want %d searches, %s",
+				c.switches, c.silent, len(a.Hits), store.searched, a.Certificate, c.searches, c.want)
 		}
 	}
 }

@@ -37,9 +37,8 @@ const callerKey = "key-of-the-caller"
 // recorded is a world whose store records its calls, under a named vector field.
 type recorded struct {
 	*world
-	calls  recorder.Recorder
-	hooks  recorder.Hooks
-	change []func(*route.Route)
+	calls recorder.Recorder
+	hooks recorder.Hooks
 }
 
 func newRecorded(t testing.TB, sim rerank.Similarity, vectors rerank.Matrix) *recorded {
@@ -97,7 +96,7 @@ func asCaller(ctx context.Context) context.Context {
 	return adapters.AsCaller(metadata.NewOutgoingContext(ctx, metadata.Pairs("api-key", callerKey)))
 }
 
-// search asks as a caller, and wants every call that the request led to to be made as
+// search asks as a caller, and wants every call that the request led to made as
 // the caller and with a deadline.
 func (w *recorded) search(t testing.TB, p *search.Engine, r search.Request) search.Answer {
 	t.Helper()
@@ -189,11 +188,11 @@ var everyField = map[string]string{
 
 func TestEveryFieldOfARequestIsSeen(t *testing.T) {
 	for _, f := range recorder.Unknown(search.Request{}, everyField) {
-		t.Errorf("pipeline.Request.%s: no test sees it arrive, or there is none of that name", f)
+		t.Errorf("search.Request.%s: no test sees it arrive, or there is none of that name", f)
 	}
 	value := map[string]string{"Route": "", "Query": "TestTheModelGetsThePlan", "IDs": "TestScoreReadsWhole", "Vectors": "TestScoreVectors", "Explain": "TestScore", "Collection": "TestCallsNameTheCollection"}
 	for _, f := range recorder.Unknown(search.ScoreRequest{}, value) {
-		t.Errorf("pipeline.ScoreRequest.%s: no test sees it arrive, or there is none of that name", f)
+		t.Errorf("search.ScoreRequest.%s: no test sees it arrive, or there is none of that name", f)
 	}
 }
 

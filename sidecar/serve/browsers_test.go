@@ -14,6 +14,8 @@ func TestAdminAndRESTRefuseOtherSites(t *testing.T) {
 	s := start(t, strings.Replace(base, "listen: {", `listen: {rest: "127.0.0.1:0", allowed_hosts: [likeness.monitoring.svc], `, 1), true)
 	_, admin, _ := strings.Cut(s.at.Admin, ":")
 	_, rest, _ := strings.Cut(s.at.REST, ":")
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
 	ask := func(t *testing.T, at, method, path, host string, header map[string]string) int {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+at+path, http.NoBody)
@@ -24,7 +26,7 @@ func TestAdminAndRESTRefuseOtherSites(t *testing.T) {
 		for name, value := range header {
 			r.Header.Set(name, value)
 		}
-		answer, err := http.DefaultClient.Do(r)
+		answer, err := client.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +34,6 @@ func TestAdminAndRESTRefuseOtherSites(t *testing.T) {
 		_, _ = io.Copy(io.Discard, answer.Body)
 		return answer.StatusCode
 	}
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	paths := []string{"GET /v1/routes"}
 	for _, path := range append(adminPaths(), "GET /livez", "GET /readyz", "GET /healthz") {
 		if !strings.HasSuffix(path, "/profile") && !strings.HasSuffix(path, "/trace") { // they take their time

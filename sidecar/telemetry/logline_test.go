@@ -39,8 +39,8 @@ func TestLogLinesAreShort(t *testing.T) {
 				s := strings.Repeat(unit, n/len(unit))
 				for kind, a := range values(s) {
 					write(t, format, kind, func(l *slog.Logger) { l.Warn("event", a) })
-					write(t, format, "message", func(l *slog.Logger) { l.Warn(s, a) })
-					write(t, format, "with "+kind, func(l *slog.Logger) { l.With(a).With(a, a, a).WithGroup(s).With(a).Warn(s, a, a) })
+					write(t, format, "message", func(l *slog.Logger) { l.Warn(s, a) })                                                  //nolint:sloglint // the message is what is tried
+					write(t, format, "with "+kind, func(l *slog.Logger) { l.With(a).With(a, a, a).WithGroup(s).With(a).Warn(s, a, a) }) //nolint:sloglint // likewise
 				}
 			}
 		}
@@ -90,7 +90,7 @@ func TestLogLinesOfChance(t *testing.T) {
 			for range rng.IntN(20) {
 				attrs = append(attrs, slog.String(text(), text()))
 			}
-			l.Error(text(), attrs...)
+			l.Error(text(), attrs...) //nolint:sloglint // likewise
 		})
 	}
 }

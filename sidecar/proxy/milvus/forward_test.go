@@ -291,7 +291,7 @@ func TestCallsReachTheDatabaseWhole(t *testing.T) {
 		{name: "eager", rules: optIn + "fallback: eager, ", original: true, rescored: true},
 		{name: "shadow", rules: optIn + "shadow: {share: 1}, ", state: "shadow; ", original: true, rescored: true},
 		{name: "not opted in", rules: "partitions: [_default], ", state: "passed; reason=", original: true},
-		{name: "other partitions", rules: optIn[:strings.Index(optIn, "partitions")] + "partitions: [other], ", state: "passed; reason=partitions", original: true},
+		{name: "other partitions", rules: strings.Split(optIn, "partitions")[0] + "partitions: [other], ", state: "passed; reason=partitions", original: true},
 		{name: "overload", rules: optIn + "rate: 0.0001, burst: 1, ", state: "degraded; reason=overload", original: true},
 	} {
 		t.Run(way.name, func(t *testing.T) {

@@ -131,7 +131,7 @@ func (a asking) send(t testing.TB, conn *grpc.ClientConn, rest, key string) (sta
 	in.Header.Set("Api-Key", key)
 	in.Header.Set("Authorization", "Bearer "+key)
 	in.Header.Set("X-Other", key)
-	answer, err := http.DefaultClient.Do(in)
+	answer, err := restClient.Do(in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,6 +139,9 @@ func (a asking) send(t testing.TB, conn *grpc.ClientConn, rest, key string) (sta
 	_, _ = io.Copy(io.Discard, answer.Body)
 	return answer.Header.Get("Likeness-Status")
 }
+
+// restClient asks the proxy's REST listener.
+var restClient = &http.Client{Transport: &http.Transport{}}
 
 // before runs a sidecar with rules for its route before a database behind taps, has it
 // asked, and returns what reached the database, by the key of who asked.
@@ -164,7 +167,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 	}
 	ask(up, conn, "http://"+at.Proxy.REST)
 	_ = conn.Close()
-	http.DefaultClient.CloseIdleConnections()
+	restClient.CloseIdleConnections()
 	stop()
 	return recording.ByHeader(up.Requests(t), "api-key")
 }
@@ -554,9 +557,9 @@ func TestCallsThatPassReachTheDatabaseAsTheyCame(t *testing.T) {
 		{"depth", set("offset", "5000")},
 		{"limit", set("limit", "0")},
 	}
-	search := append(both[:len(both):len(both)], passing{"vector", set("vector_name", "unknown")})
-	query := append(both[:len(both):len(both)], passing{"vector", set("using", "unknown")}, passing{"lookup", set("lookup_from", map[string]any{"collection_name": "other"})},
-		passing{"not-nearest", set("query", map[string]any{"sample": "Random"})})
+	search := slices.Concat(both, []passing{{"vector", set("vector_name", "unknown")}})
+	query := slices.Concat(both, []passing{{"vector", set("using", "unknown")}, {"lookup", set("lookup_from", map[string]any{"collection_name": "other"})},
+		{"not-nearest", set("query", map[string]any{"sample": "Random"})}})
 	var calls []asking
 	reasons := map[string]string{}
 	add := func(reason, method string, m proto.Message) {
@@ -615,7 +618,7 @@ func TestCallsThatPassReachTheDatabaseAsTheyCame(t *testing.T) {
 				t.Fatal(err)
 			}
 			in.Header.Set("Api-Key", fmt.Sprintf("rest-%d", i))
-			answer, err := http.DefaultClient.Do(in)
+			answer, err := restClient.Do(in)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -120,7 +120,7 @@ func TestNamesThatCannotBeRead(t *testing.T) {
 			if got := routing.Answer(t.Context(), r, target, asks(plain(3))).Status; !ok || got != want {
 				t.Errorf("status %q of %+v, want %q", got, target, want)
 			}
-			time.Sleep(6 * time.Second)
+			<-time.After(6 * time.Second)
 		}
 		answer("passed; reason=alias")
 		store.failed.Store(false)

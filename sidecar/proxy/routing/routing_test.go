@@ -14,6 +14,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 )
 
@@ -285,6 +286,19 @@ func TestOptIn(t *testing.T) {
 	}
 }
 
+// TestExact: a search that asks for exact results is answered only by a route whose first
+// stage is exact.
+func TestExact(t *testing.T) {
+	for exact, want := range map[bool]string{false: "passed; reason=exact", true: rescoredStatus} {
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.ExactSearch = exact }), rows: 9}, nil)
+		s := plain(3)
+		s.Exact = true
+		if o := ask(t.Context(), r, asks(s)); o.Status != want {
+			t.Errorf("exact_search %t: %q, want %q", exact, o.Status, want)
+		}
+	}
+}
+
 // A search of partitions is answered where the route sees all of them, and its first
 // stage can tell them apart.
 func TestPartitions(t *testing.T) {
@@ -296,19 +310,22 @@ func TestPartitions(t *testing.T) {
 		change   func(*route.Route)
 		asked    []string
 		rescored bool
+		searched []string // by the route; none stands for those that it is narrowed to
 	}{
-		{"those of the route", narrow, []string{"a", "b"}, true},
-		{"one of them", narrow, []string{"a"}, true},
-		{"one more", narrow, []string{"a", "b", "c"}, false},
-		{"all of a narrow route", narrow, nil, false},
-		{"some of a whole route", nil, []string{"a"}, true},
-		{"some of a scan", scans, []string{"a"}, false},
-		{"all of a scan", scans, nil, true},
-		{"some of a companion", derived, []string{"a"}, false},
-		{"some beside a companion", func(r *route.Route) { r.Companion, r.Strategy = "d", rerank.Distilled }, []string{"a"}, true},
-		{"those of a narrow route of a companion", func(r *route.Route) { r.Companion, r.Partitions = "d", []string{"a"} }, []string{"a"}, true},
+		{"those of the route", narrow, []string{"a", "b"}, true, nil},
+		{"one of them", narrow, []string{"a"}, true, []string{"a"}},
+		{"one more", narrow, []string{"a", "b", "c"}, false, nil},
+		{"all of a narrow route", narrow, nil, false, nil},
+		{"some of a whole route", nil, []string{"a"}, true, []string{"a"}},
+		{"some of a scan", scans, []string{"a"}, false, nil},
+		{"all of a scan", scans, nil, true, nil},
+		{"some of a companion", derived, []string{"a"}, false, nil},
+		{"some beside a companion", func(r *route.Route) { r.Companion, r.Strategy = "d", rerank.Distilled }, []string{"a"}, true, []string{"a"}},
+		{"those of a narrow route of a companion", func(r *route.Route) { r.Companion, r.Partitions = "d", []string{"a"} }, []string{"a"}, true, nil},
 	} {
-		r := router(t, searcher{route: newRoute(c.change), rows: 9}, nil)
+		var searched []string
+		asked := func(r search.Request) { searched = r.Partitions }
+		r := router(t, searcher{route: newRoute(c.change), rows: 9, asked: asked}, nil)
 		s := plain(3)
 		s.Partitions = c.asked
 		want := "passed; reason=partitions"
@@ -317,6 +334,9 @@ func TestPartitions(t *testing.T) {
 		}
 		if o := ask(t.Context(), r, asks(s)); o.Status != want {
 			t.Errorf("%s: %q", c.name, o.Status)
+		}
+		if !slices.Equal(searched, c.searched) {
+			t.Errorf("%s: partitions %q are searched, want %q", c.name, searched, c.searched)
 		}
 	}
 }

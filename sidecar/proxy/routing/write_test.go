@@ -96,9 +96,9 @@ func (l *ledger) take(t *testing.T) []string {
 	for late := time.Now().Add(time.Minute); time.Now().Before(late); {
 		l.mu.Lock()
 		if l.pending == 0 {
-			defer l.mu.Unlock()
 			lines := l.lines
 			l.lines = nil
+			l.mu.Unlock()
 			slices.Sort(lines)
 			return lines
 		}

@@ -64,6 +64,9 @@ func TestCertificate(t *testing.T) {
 		"a calibration of another depth": {func(e *certify.Evidence) {
 			e.Lists[0].Exact, e.Audited, e.Calibration, e.Rule = false, true, calibration, rerank.Rule{Strategy: rerank.Average, Depth: 5}
 		}, rerank.StatusUnknown, "", "depth"},
+		"a calibration under a filter": {func(e *certify.Evidence) {
+			e.Lists[0].Exact, e.Audited, e.Calibration, e.Rule, e.Restricted = false, true, calibration, calibration.Rule, true
+		}, rerank.StatusUnknown, "", rerank.UncalibratedFilter},
 		"a calibration that was revoked": {func(e *certify.Evidence) {
 			e.Lists[0].Exact, e.Audited, e.Calibration, e.Rule, e.Void = false, true, calibration, calibration.Rule, "revoked"
 		}, rerank.StatusUnknown, "", "revoked"},
@@ -95,18 +98,19 @@ func TestStop(t *testing.T) {
 		took   time.Duration
 		want   rerank.Stop
 	}{
-		"nothing was asked to be proved":       {nil, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopFixed},
-		"the proof is there":                   {nil, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopGap},
-		"no further row":                       {func(e *certify.Evidence) { e.Lists[0].Exhausted = true }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopExhausted},
-		"the next row may tie with the K-th":   {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, ""},
-		"a tie, but no depth is left":          {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 8, MaxDepth: 10}, rerank.Certificate{}, 0, rerank.StopLimit},
-		"a tie, but no round is left":          {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 1, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopLimit},
-		"a tie, but no time is left":           {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, time.Hour, rerank.StopDeadline},
-		"too few rows":                         {func(e *certify.Evidence) { e.Hits, e.Finite = 2, 2 }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, ""},
-		"the gap is open and narrows":          {open, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{Rounds: 1, Max: 9, KthScore: 1}, 0, ""},
-		"the gap is open and does not narrow":  {open, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, small, 0, rerank.StopUnbounded},
-		"approximate lists prove at no depth":  {func(e *certify.Evidence) { open(e); e.Lists[0].Exact = false }, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopUnbounded},
-		"lists that do not bound φ never will": {func(e *certify.Evidence) { open(e); e.Encoded = bounded{max: inf} }, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopUnbounded},
+		"nothing was asked to be proved":         {nil, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopFixed},
+		"the proof is there":                     {nil, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopGap},
+		"no further row":                         {func(e *certify.Evidence) { e.Lists[0].Exhausted = true }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopExhausted},
+		"the next row may tie with the K-th":     {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, ""},
+		"a tie, but no depth is left":            {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 8, MaxDepth: 10}, rerank.Certificate{}, 0, rerank.StopLimit},
+		"a tie, but no round is left":            {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 1, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopLimit},
+		"a tie, but no time is left":             {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, time.Hour, rerank.StopDeadline},
+		"too few rows":                           {func(e *certify.Evidence) { e.Hits, e.Finite = 2, 2 }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, ""},
+		"the gap is open and narrows":            {open, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{Rounds: 1, Max: 9, KthScore: 1}, 0, ""},
+		"the bound is wider, the K-th is better": {open, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{Rounds: 1, Max: .5, KthScore: .5}, 0, ""},
+		"the gap is open and does not narrow":    {open, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, small, 0, rerank.StopUnbounded},
+		"approximate lists prove at no depth":    {func(e *certify.Evidence) { open(e); e.Lists[0].Exact = false }, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopUnbounded},
+		"lists that do not bound φ never will":   {func(e *certify.Evidence) { open(e); e.Encoded = bounded{max: inf} }, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopUnbounded},
 	} {
 		e := evidence(c.change)
 		if got := e.Stop(over, c.limits, e.Certificate(), c.last, c.took); got != c.want {

@@ -69,8 +69,7 @@ type Spending struct {
 	// from before the rounds.
 	planned, known int
 	best           []rerank.ID // the first rows of the answer after the last round
-	settled        bool
-	supportsRead   bool // the feature rows of the support items
+	supportsRead   bool        // the feature rows of the support items
 }
 
 // Begin returns what a search may spend on its route's ranker, nil if the route has

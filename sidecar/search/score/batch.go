@@ -19,8 +19,8 @@ type Batch struct {
 	pooled *[]float32 // the memory of the rows, if it goes back to the pool
 }
 
-// NewBatch makes a batch whose rows are to be written to Items.Features: rows rows
-// of cols numbers. Free gives their memory back.
+// NewBatch makes a batch with room for feature rows of cols numbers each, which the
+// caller writes to Items.Features. Free gives their memory back.
 func NewBatch(ids []rerank.ID, starts []int32, rows, cols int) Batch {
 	pooled, n := rowPool.Get().(*[]float32), rows*cols
 	if cap(*pooled) < n {

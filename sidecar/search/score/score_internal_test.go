@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/scan"
@@ -68,6 +69,78 @@ func TestDroppedIsRemembered(t *testing.T) {
 	f.setBest(hits(9, 8, 1), 12, 2)
 	if f.rounding.dropped != 3 {
 		t.Errorf("dropped is %v, want 3", f.rounding.dropped)
+	}
+}
+
+// oneColumn returns a table whose rows are one number each and whose ids are their
+// places, and the encoded query whose scores are those numbers.
+func oneColumn(t *testing.T, scores ...float32) (*table.Table, rerank.Encoded) {
+	t.Helper()
+	sim, err := dot.New(dot.Config{Dim: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := sim.Encode(rerank.Query{Vector: []float32{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]rerank.ID, len(scores))
+	for i := range ids {
+		ids[i] = rerank.UintID(uint64(i))
+	}
+	tab, err := table.FromMemory(table.Meta{}, ids, rerank.Matrix{Rows: len(scores), Cols: 1, Data: scores}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tab, encoded
+}
+
+// TestFinite: a hit whose score is no finite number does not count as found.
+func TestFinite(t *testing.T) {
+	nan := float32(math.NaN())
+	for want, scores := range [][]float32{{-infinite, nan}, {3, -infinite}, {3, 2, nan}, {3, 2, 1}} {
+		if got := (&Found{Hits: hits(scores...)}).Finite(); got != want {
+			t.Errorf("%d of the scores %v are finite, want %d", got, scores, want)
+		}
+	}
+}
+
+// TestRefine: refining ends with the order of full precision. It leaves an error if a
+// candidate that was dropped may reach the last hit, or if there is no full precision.
+func TestRefine(t *testing.T) {
+	tab, encoded := oneColumn(t, 9.25, 9.5, 8) // rounded to 10, 9, 8
+	for name, c := range map[string]struct {
+		dropped, rounded, remaining float32
+		last                        float32 // the last score that was rounded
+	}{
+		"nothing was dropped":                {-infinite, 1, 0, 8},
+		"what was dropped is far below":      {8.125, 1, 0, 8},
+		"what was dropped may tie":           {8.25, 1, 1, 8},
+		"what was dropped may score more":    {9, 1, 1, 8},
+		"rows that no format rounded":        {9, 0, 0, 8},
+		"the last cannot reach the K-th hit": {-infinite, 1, 0, 6},
+	} {
+		q := Query{Encoded: encoded, K: 2}
+		f := &Found{Hits: hits(10, 9), rounding: rounding{max: c.rounded, remaining: c.rounded, dropped: c.dropped, exact: map[rerank.ID]bool{}}}
+		f.rounding.spare = []rerank.Scored{{ID: rerank.UintID(2), Score: c.last}}
+		if err := (&Scorer{Turns: turns.New(1), Table: tab}).refine(t.Context(), q, f); err != nil {
+			t.Fatal(name, err)
+		}
+		if f.RoundingError() != c.remaining {
+			t.Errorf("%s: the scores can still be off by %v, want %v", name, f.RoundingError(), c.remaining)
+		}
+		first := []float32{9.5, 9.25}
+		if c.rounded == 0 {
+			first = []float32{10, 9}
+		}
+		if f.Hits[0].Score != first[0] || f.Hits[1].Score != first[1] || f.rounding.exact[rerank.UintID(2)] != (c.rounded > 0 && c.last == 8) {
+			t.Errorf("%s: hits %+v, in full precision %v", name, f.Hits, f.rounding.exact)
+		}
+	}
+	partial, _ := oneColumn(t, 9.25)
+	f := &Found{Hits: hits(10, 9), rounding: rounding{max: 1, dropped: -infinite, exact: map[rerank.ID]bool{}}}
+	if err := (&Scorer{Turns: turns.New(1), Table: partial}).refine(t.Context(), Query{Encoded: encoded, K: 2}, f); err != nil || f.RoundingError() != 1 {
+		t.Errorf("rows that the table lacks leave an error of %v, %v; want 1", f.RoundingError(), err)
 	}
 }
 
@@ -141,22 +214,11 @@ func (d *measuring) Scan(context.Context, *table.Table, rerank.Query, *scan.Bitm
 // error carries it to the certificate, and one that rests on a bound does not.
 func TestScanRestsOnWhatWasMeasured(t *testing.T) {
 	const rows = minOnDevice
-	sim, err := dot.New(dot.Config{Dim: 1}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	features, ids := rerank.NewMatrix(rows, 1), make([]rerank.ID, rows)
+	scores := make([]float32, rows)
 	for i := range rows {
-		features.Data[i], ids[i] = float32(rows-i), rerank.UintID(uint64(i))
+		scores[i] = float32(rows - i)
 	}
-	tab, err := table.FromMemory(table.Meta{}, ids, features, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	enc, err := sim.Encode(rerank.Query{Vector: []float32{1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tab, enc := oneColumn(t, scores...)
 	for _, pairs := range []int{0, 500} {
 		d := &measuring{selection: Selection{Next: rows - 20, Epsilon: 0.01, Scored: rows, Measured: pairs, MeasuredError: 0.5}}
 		for i := range 20 {
