@@ -86,10 +86,11 @@ func milvusSteps() []milvusStep {
 		}, milvusRow(journal.Delete, 1, -2)},
 		{"delete of one", deletes("id == 4"), milvusRow(journal.Delete, 4)},
 		{"delete by range", deletes("id > 100"), []journal.Write{{Collection: "routed", Kind: journal.Delete, Filter: "id > 100"}}},
-		{"delete by no expression", deletes("id in"), refusedMilvus},
+		// Milvus 2.3.5 refuses these two by a code that also stands for faults, so that they count.
+		{"delete by no expression", deletes("id in"), []journal.Write{{Collection: "routed", Kind: journal.Delete, Filter: "id in"}}},
 		{"drop of a partition", func(ctx context.Context, c c, name string) (any, error) {
 			return nothing(c.DropPartition(ctx, name, "none"))
-		}, refusedMilvus},
+		}, []journal.Write{{Collection: "routed", Kind: journal.Delete, All: true}}},
 		{"describe", func(ctx context.Context, c c, name string) (any, error) {
 			d, err := c.DescribeCollection(ctx, name)
 			return d != nil, err

@@ -27,6 +27,7 @@ func (s *search) begin(ctx context.Context, version *route.Version, asked Reques
 	if s.plan, err = plan.New(ctx, s.view, r, asked.Strategy != ""); err != nil {
 		return err
 	}
+	s.scope.Common = append(s.scope.Common, attribute.String("likeness.strategy", string(s.plan.Request.Strategy)))
 	s.plan.Widen(s.view, s.spending.Candidates())
 	if err := s.start(ctx, s.plan); err != nil {
 		return err
@@ -41,7 +42,6 @@ func (s *search) begin(ctx context.Context, version *route.Version, asked Reques
 	if s.spending != nil {
 		s.answer.Ranking = &s.spending.Ranking
 	}
-	s.scope.Common = append(s.scope.Common, attribute.String("likeness.strategy", string(p.Request.Strategy)))
 	if p.Reason != "" {
 		trace.SpanFromContext(ctx).SetAttributes(attribute.String("likeness.plan", p.Reason))
 	}

@@ -246,7 +246,8 @@ func wantConfirm(t *testing.T, got, want *milvuspb.SearchRequest, filter string,
 	}
 }
 
-// wantFirstStage wants the request's filter and partitions, and the route's rules.
+// wantFirstStage wants the request's filter and partitions, and the route's rules. One
+// row more than the route's depth shows whether the last is tied.
 func wantFirstStage(t *testing.T, got *milvuspb.SearchRequest, filter string) {
 	t.Helper()
 	want := &milvuspb.SearchRequest{
@@ -257,7 +258,7 @@ func wantFirstStage(t *testing.T, got *milvuspb.SearchRequest, filter string) {
 	if names := recording.Changed(got, want); len(names) > 0 {
 		t.Errorf("the first stage differs in %q: %v, want %v", names, got, want)
 	}
-	for key, value := range map[string]string{"anns_field": "vec", "topk": strconv.Itoa(depth), "offset": "0", "metric_type": "IP", "round_decimal": "-1"} {
+	for key, value := range map[string]string{"anns_field": "vec", "topk": strconv.Itoa(depth + 1), "offset": "0", "metric_type": "IP", "round_decimal": "-1"} {
 		if got := parameter(got, key); got != value {
 			t.Errorf("the first stage's %s is %q, want %q", key, got, value)
 		}

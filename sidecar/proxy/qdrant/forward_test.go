@@ -265,6 +265,9 @@ func TestCallsReachTheDatabaseWhole(t *testing.T) {
 			})
 			for _, k := range keys {
 				for _, e := range got[k] {
+					if k == "" && e.Call == "GET /" {
+						continue // the sidecar asks whether this is Qdrant's REST API
+					}
 					t.Errorf("%s came with the key %q", e.Call, k)
 				}
 			}
