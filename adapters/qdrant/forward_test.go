@@ -102,7 +102,7 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 		t.Errorf("the batch is %v", batch)
 	}
 	for i, q := range []*client.QueryPoints{want("b", 7, 1, 0), want("a", 8, 0, 1)} {
-		q.Timeout = batch.Timeout //nolint:protogetter // whether it is set counts
+		q.Timeout = batch.Timeout
 		if !proto.Equal(batch.GetQueryPoints()[i], q) {
 			t.Errorf("probe %d is sent as %v, want %v", i, batch.GetQueryPoints()[i], q)
 		}
@@ -111,11 +111,11 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 	above.Probes, above.Owner, above.WithVectors, above.Vector = []rerank.Probe{{Vector: []float32{1, 0}, Depth: 7}}, "", true, "a"
 	_, _ = s.SearchRange(ctx, above, 0.5)
 	q := of[*client.QueryBatchPoints](t, w, client.Points_QueryBatch_FullMethodName)[0].GetQueryPoints()[0]
-	if q.ScoreThreshold == nil || q.GetScoreThreshold() > 0.5 || q.GetScoreThreshold() < 0.49 || !slices.Equal(q.GetWithVectors().GetInclude().GetNames(), []string{"a"}) || q.GetWithPayload().GetEnable() { //nolint:protogetter // whether it is set counts
+	if q.ScoreThreshold == nil || q.GetScoreThreshold() > 0.5 || q.GetScoreThreshold() < 0.49 || !slices.Equal(q.GetWithVectors().GetInclude().GetNames(), []string{"a"}) || q.GetWithPayload().GetEnable() {
 		t.Errorf("a range is searched by %v", q)
 	}
 	plain := want("a", 7, 1, 0)
-	plain.WithPayload, plain.WithVectors, plain.ScoreThreshold, plain.Timeout = q.GetWithPayload(), q.GetWithVectors(), q.ScoreThreshold, q.Timeout //nolint:protogetter // as above
+	plain.WithPayload, plain.WithVectors, plain.ScoreThreshold, plain.Timeout = q.GetWithPayload(), q.GetWithVectors(), q.ScoreThreshold, q.Timeout
 	if !proto.Equal(q, plain) {
 		t.Errorf("a range is searched by %v, want %v", q, plain)
 	}
@@ -141,7 +141,7 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 		get := of[*client.GetPoints](t, w, client.Points_Get_FullMethodName)[0]
 		wantGet := &client.GetPoints{
 			CollectionName: "c", Ids: []*client.PointId{client.NewIDNum(1), client.NewIDNum(2)}, WithVectors: client.NewWithVectorsInclude("a"),
-			WithPayload: client.NewWithPayload(false), ReadConsistency: quorum, Timeout: get.Timeout, //nolint:protogetter // whether it is set counts
+			WithPayload: client.NewWithPayload(false), ReadConsistency: quorum, Timeout: get.Timeout,
 		}
 		if payload {
 			wantGet.WithPayload = client.NewWithPayloadInclude("n")

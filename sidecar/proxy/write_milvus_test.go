@@ -46,9 +46,6 @@ func milvusRow(kind journal.Kind, ids ...int64) []journal.Write {
 	return []journal.Write{w}
 }
 
-// refusedMilvus is what a call writes to which Milvus says that it changed nothing.
-var refusedMilvus []journal.Write
-
 func nothing(err error) (any, error) { return nil, err }
 
 func milvusSteps() []milvusStep {

@@ -140,7 +140,7 @@ func everythingComesBack(t *testing.T, part string, end func(context.CancelFunc)
 			sim.part, sim.do, armed = part, func() error { return end(cancel) }, true
 			request := search.Request{Route: "r", Query: rerank.Query{Vector: random(2, 1, 6).Row(0)}, K: 5, Filter: even, Explain: true}
 			for range 5 {
-				ctx, cancel = context.WithCancel(t.Context())
+				ctx, cancel = context.WithCancel(t.Context()) //nolint:fatcontext // each search ends its own
 				surviving(func() { _, err = p.Search(ctx, request) })
 				surviving(func() {
 					_, err = p.Score(ctx, search.ScoreRequest{Route: "r", Query: request.Query, IDs: w.items()[290:310], Explain: true})

@@ -80,7 +80,7 @@ func (r *Router) following(read func(ctx context.Context, b []byte) routing.Writ
 // outcome reads what became of a write off its answer. An error that is not the
 // database's own, as of a call that was cut, is no answer.
 func outcome(answer []byte, err error) routing.WriteOutcome {
-	switch code := status.Code(err); code { //nolint:exhaustive // the others are answers
+	switch code := status.Code(err); code { // the others are answers
 	case codes.OK:
 		if refuses(statusOf(answer)) {
 			return routing.Refused

@@ -402,12 +402,12 @@ func (a asking) wantFirstStage(t *testing.T, e harness.Exchange) {
 	majority := client.NewReadConsistencyType(client.ReadConsistencyType_Majority)
 	got := m.GetQueryPoints()[0]
 	want := &client.QueryBatchPoints{
-		CollectionName: "routed", ReadConsistency: majority, Timeout: m.Timeout, //nolint:protogetter // whether it is set counts
+		CollectionName: "routed", ReadConsistency: majority, Timeout: m.Timeout,
 		QueryPoints: []*client.QueryPoints{{
 			CollectionName: "routed", Query: client.NewQueryDense([]float32{-0.5, 1, -0.5, 3}), Using: proto.String("vec"), Filter: byNumber(),
 			Params:      &client.SearchParams{Exact: proto.Bool(true), Quantization: &client.QuantizationSearchParams{Ignore: proto.Bool(true)}},
-			WithPayload: client.NewWithPayload(false), WithVectors: client.NewWithVectorsInclude("vec"), Timeout: got.Timeout, //nolint:protogetter // as above
-			Limit: got.Limit, //nolint:protogetter // as above
+			WithPayload: client.NewWithPayload(false), WithVectors: client.NewWithVectorsInclude("vec"), Timeout: got.Timeout,
+			Limit: got.Limit,
 		}},
 	}
 	want.QueryPoints[0].Query = got.GetQuery() // whose sign and order the model's tests hold
@@ -695,7 +695,7 @@ func TestPrefetchesArriveWhole(t *testing.T) {
 					t.Errorf("candidates are found with another %s: %v", name, m)
 				}
 			}
-			if m.GetLimit() != 20 || m.Offset != nil || m.ScoreThreshold != nil || m.GetWithPayload().GetEnable() || m.GetWithVectors().GetEnable() { //nolint:protogetter // whether they are set counts
+			if m.GetLimit() != 20 || m.Offset != nil || m.ScoreThreshold != nil || m.GetWithPayload().GetEnable() || m.GetWithVectors().GetEnable() {
 				t.Errorf("candidates are found by %v", m)
 			}
 		default:

@@ -90,7 +90,7 @@ func outcome(err error, several bool) routing.WriteOutcome {
 	if rawgrpc.Unsent(err) || refused(status.Convert(err), several) {
 		return routing.Refused
 	}
-	switch status.Code(err) { //nolint:exhaustive // the others are answers
+	switch status.Code(err) { // the others are answers
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Unknown, codes.Internal:
 		return routing.Unknown
 	}
@@ -101,7 +101,7 @@ func outcome(err error, several bool) routing.WriteOutcome {
 // not: where a row of several is wrong or missing, or an operation of several, Qdrant
 // says INVALID_ARGUMENT or NOT_FOUND and has changed the rows before it.
 func refused(s *status.Status, several bool) bool {
-	switch s.Code() { //nolint:exhaustive // the others do not say so
+	switch s.Code() { // the others do not say so
 	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
 		return true
 	case codes.InvalidArgument:
