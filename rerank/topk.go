@@ -29,6 +29,9 @@ func Better(a, b Scored) bool {
 	}
 }
 
+// IsFinite reports whether x is neither NaN nor infinite.
+func IsFinite(x float32) bool { return !notFinite(x) }
+
 // notFinite reports whether x is NaN or infinite: its exponent has every bit.
 func notFinite(x float32) bool {
 	const exponent = 0xff << 23

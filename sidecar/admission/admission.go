@@ -162,7 +162,7 @@ func (a *Searcher) adaptive(maxSearches int, l Limit, learned uint) adaptivelimi
 		Build()
 }
 
-// Search implements pipeline.Searcher; it adds ErrOverload to its errors.
+// Search implements search.Searcher; it adds ErrOverload to its errors.
 func (a *Searcher) Search(ctx context.Context, r search.Request) (answer search.Answer, err error) {
 	arrived(ctx)
 	leave, err := a.enter(ctx, r.Route)
@@ -177,7 +177,7 @@ func (a *Searcher) Search(ctx context.Context, r search.Request) (answer search.
 	return a.Searcher.Search(ctx, r)
 }
 
-// Score implements pipeline.Searcher; it adds ErrOverload to its errors.
+// Score implements search.Searcher; it adds ErrOverload to its errors.
 func (a *Searcher) Score(ctx context.Context, r search.ScoreRequest) (answer search.ScoreAnswer, err error) {
 	arrived(ctx)
 	leave, _, err := a.bounded(r.Route)

@@ -65,7 +65,7 @@ type AuditorOptions struct {
 
 // Auditor compares live answers with exact ones, in the background, one at a time on
 // one core, and keeps the promises of the routes up to date: calibrations are read
-// again when their files change. It is a pipeline.Observer, and safe for concurrent use.
+// again when their files change. It is a search.Observer, and safe for concurrent use.
 type Auditor struct {
 	options AuditorOptions
 	routes  atomic.Pointer[map[string]Audits]
@@ -112,7 +112,7 @@ func NewAuditor(o AuditorOptions) *Auditor {
 // Adjust says anew how many answers of the same routes are audited.
 func (a *Auditor) Adjust(routes map[string]Audits) { a.routes.Store(&routes) }
 
-// Searched implements pipeline.Observer: it draws answers, and never waits.
+// Searched implements search.Observer: it draws answers, and never waits.
 func (a *Auditor) Searched(_ context.Context, rt string, r search.Request, answer search.Answer, err error) {
 	o := (*a.routes.Load())[rt]
 	status := answer.Certificate.Status

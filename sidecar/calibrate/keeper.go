@@ -77,13 +77,13 @@ func Keep(path string, alpha float64) *Keeper {
 	return k
 }
 
-// Calibration implements pipeline.Promise.
+// Calibration implements route.Promise.
 func (k *Keeper) Calibration() (*rerank.Calibration, string) {
 	s := k.standing.Load()
 	return s.calibration, s.void
 }
 
-// Opened implements pipeline.Promise.
+// Opened implements route.Promise.
 func (k *Keeper) Opened(r *route.Route, settings map[string]string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -63,7 +63,7 @@ func Compare(ctx context.Context, r *route.Route, progress Progress) (Drift, err
 	if progress != nil {
 		begin = func(stage string) func(int) { return progress(stage, -1) }
 	}
-	c := comparison{store: r.Store, collection: r.Collection, all: []*derived{d}}
+	c := comparison{scanner: adapters.AbilitiesOf(r.Store).Scan, collection: r.Collection, all: []*derived{d}}
 	var drift Drift
 	for _, stage := range c.stages() {
 		done := begin(stage.name)
@@ -81,7 +81,7 @@ func Compare(ctx context.Context, r *route.Route, progress Progress) (Drift, err
 
 // comparison reads a collection and everything that was derived from it.
 type comparison struct {
-	store      adapters.Store
+	scanner    adapters.Scanner
 	collection string
 	all        []*derived
 	// dropped: that there is no such collection means that it has no rows.
@@ -142,7 +142,7 @@ func hasCompanion(all []*derived) bool {
 func (c *comparison) forward(ctx context.Context, cursor string, yield func(page) error) error {
 	fields := vectorFields(c.all)
 	request := adapters.ScanRequest{Collection: c.collection, Vectors: fields, Payload: hasCompanion(c.all), Batch: compareRows, Cursor: cursor}
-	err := adapters.AbilitiesOf(c.store).Scan.Scan(ctx, request, func(r adapters.Rows, cursor string) error {
+	err := c.scanner.Scan(ctx, request, func(r adapters.Rows, cursor string) error {
 		p := page{rows: len(r.IDs), drift: make([]Drift, len(c.all)), cursor: cursor}
 		for i, d := range c.all {
 			vectors := r.Vectors[slices.Index(fields, d.route.Vector)]
@@ -304,7 +304,7 @@ func (c *comparison) companionRows(ctx context.Context, i int, cursor string, yi
 		defer t.Release()
 	}
 	request := adapters.ScanRequest{Collection: name, Batch: compareRows, Cursor: cursor}
-	err := adapters.AbilitiesOf(c.store).Scan.Scan(ctx, request, func(r adapters.Rows, cursor string) error {
+	err := c.scanner.Scan(ctx, request, func(r adapters.Rows, cursor string) error {
 		return c.surplus(ctx, i, r.IDs, t, cursor, yield)
 	})
 	if err != nil {

@@ -143,7 +143,7 @@ func (d *doubts) none() bool {
 	return d.overdue == 0 && len(d.met) == 0 && (d.open == nil || d.open.writes == 0)
 }
 
-// Cleared implements pipeline.Doubt. It waits for patience at most, and for a
+// Cleared implements route.Doubt. It waits for patience at most, and for a
 // quarter of the time that ctx leaves.
 func (r *round) Cleared(ctx context.Context) bool {
 	wait := patience

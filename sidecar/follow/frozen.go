@@ -61,13 +61,13 @@ type old struct {
 	since      atomic.Int64 // when it was first seen to be outlived; 0: it was not
 }
 
-// Fresh implements pipeline.Freshness.
+// Fresh implements route.Freshness.
 func (o *old) Fresh() bool {
 	fresh, doubt := o.Look()
 	return fresh && doubt == nil
 }
 
-// Look implements pipeline.Freshness. It looks for doubtful writes first: one that
+// Look implements route.Freshness. It looks for doubtful writes first: one that
 // turns out to be carried out in between has set the clock by then.
 func (o *old) Look() (fresh bool, doubt route.Doubt) {
 	fresh, doubt = look(true, o.clock.doubts)

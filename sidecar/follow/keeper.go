@@ -335,14 +335,14 @@ func (k *keeper) settle(w *write) {
 	}
 }
 
-// Fresh implements pipeline.Freshness: every write that was seen is shown, none was
+// Fresh implements route.Freshness: every write that was seen is shown, none was
 // missed, and none is on its way.
 func (k *keeper) Fresh() bool {
 	fresh, doubt := k.Look()
 	return fresh && doubt == nil
 }
 
-// Look implements pipeline.Freshness. It looks for doubtful writes first: one that
+// Look implements route.Freshness. It looks for doubtful writes first: one that
 // turns out to be carried out in between is pending by then.
 func (k *keeper) Look() (fresh bool, doubt route.Doubt) {
 	fresh, doubt = look(true, k.doubts)

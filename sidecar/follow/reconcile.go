@@ -203,7 +203,7 @@ func (k *keeper) beginPass() *pass {
 // error it goes on from its place.
 func (k *keeper) runPass(ctx context.Context) error {
 	p := k.beginPass()
-	c := comparison{store: k.o.Store, collection: k.collection, all: p.all, dropped: k.wasDropped()}
+	c := comparison{scanner: k.can.Scan, collection: k.collection, all: p.all, dropped: k.wasDropped()}
 	stages := c.stages()
 	for ; p.stage < len(stages); k.advance(p) {
 		err := stages[p.stage].run(ctx, p.cursor, func(found page) error { return k.turn(ctx, p, found) })

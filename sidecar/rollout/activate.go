@@ -50,8 +50,8 @@ func (m *Manager) RollBack(ctx context.Context, rt string) (Activation, error) {
 // can be activated again, which reads its files anew, unless its table is live. One activation of a route
 // runs at a time. force switches even if no recent query could be answered.
 //
-// It returns pipeline.ErrRoute, ErrVersion, config.ErrConfig, the errors
-// of the version's files, pipeline.ErrSetup, ErrNotReady, ErrClosed, or the store's error.
+// It returns route.ErrUnknown, ErrVersion, config.ErrConfig, the errors
+// of the version's files, route.ErrSetup, ErrNotReady, ErrClosed, or the store's error.
 func (m *Manager) Activate(ctx context.Context, rt, version string, force bool) (Activation, error) {
 	began := time.Now()
 	end, err := m.begin(ctx, rt)

@@ -32,7 +32,7 @@ type Garbage struct {
 // the last keep_versions of them, which the active and the previous one are always
 // among; with remove it removes it. It never touches a version that was not served
 // yet, nor a file or collection that any route, or a version that stays, names.
-// It returns pipeline.ErrRoute, config.ErrConfig, or what kept it from removing.
+// It returns route.ErrUnknown, config.ErrConfig, or what kept it from removing.
 func (m *Manager) Collect(ctx context.Context, route string, remove bool) ([]Garbage, error) {
 	end, err := m.begin(ctx, route)
 	if err != nil {

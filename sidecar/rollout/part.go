@@ -24,7 +24,7 @@ type Part struct {
 }
 
 // OpenPart opens a route, its store and its model, and nothing of the other routes. The
-// caller closes the assembly. It returns pipeline.ErrRoute, ErrVersion, and what Open
+// caller closes the assembly. It returns route.ErrUnknown, ErrVersion, and what Open
 // does.
 func OpenPart(ctx context.Context, c *config.Config, p Part) (*wiring.Assembly, *route.Route, error) {
 	version, _, err := InService(c, p.Route, p.Version)
@@ -60,7 +60,7 @@ func OpenPart(ctx context.Context, c *config.Config, p Part) (*wiring.Assembly, 
 
 // InService returns a route of a configuration as a version of it stands, and the
 // version's name: the version in service, if version is empty. It returns
-// pipeline.ErrRoute, ErrVersion or config.ErrConfig.
+// route.ErrUnknown, ErrVersion or config.ErrConfig.
 func InService(c *config.Config, rt, version string) (name string, at config.Route, err error) {
 	r, ok := c.Routes[rt]
 	if !ok {

@@ -35,7 +35,7 @@ func NewRecent(routes []string) *Recent {
 	return r
 }
 
-// Searched implements pipeline.Observer.
+// Searched implements search.Observer.
 func (r *Recent) Searched(_ context.Context, route string, req search.Request, _ search.Answer, err error) {
 	in := r.routes[route]
 	if in == nil || err != nil {

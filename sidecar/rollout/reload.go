@@ -24,8 +24,8 @@ type staged struct {
 // Adjust prepares what the live keys of a configuration say of routes, with the
 // versions that are served and all that they have open. Nothing changes before
 // Apply; Discard gives it up. Until then no version of those routes is activated. It
-// returns pipeline.ErrRoute, ErrVersion, config.ErrConfig, ErrClosed,
-// pipeline.ErrSetup for a route that contradicts itself, or the store's error.
+// returns route.ErrUnknown, ErrVersion, config.ErrConfig, ErrClosed,
+// route.ErrSetup for a route that contradicts itself, or the store's error.
 func (m *Manager) Adjust(ctx context.Context, c *config.Config, routes []string) (_ *Adjustment, err error) {
 	a := &Adjustment{manager: m}
 	defer func() {

@@ -21,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// Sentinel errors, beside pipeline.ErrRoute.
+// Sentinel errors, beside route.ErrUnknown.
 var (
 	// ErrVersion: the route has no version of that name.
 	ErrVersion = wiring.ErrVersion
@@ -106,7 +106,7 @@ type Info struct {
 }
 
 // List lists the versions of a route by name, as the configuration has them now.
-// A route without versions has one, without a name. It returns pipeline.ErrRoute
+// A route without versions has one, without a name. It returns route.ErrUnknown
 // or config.ErrConfig.
 func (m *Manager) List(rt string) ([]Info, error) {
 	active, made, err := m.active(rt)

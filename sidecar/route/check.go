@@ -294,7 +294,7 @@ func (c *Checked) narrow(l adapters.Limits) {
 
 // checkField refuses a vector field that contradicts what the model was fitted on.
 func (c *Checked) checkField(d adapters.Description) error {
-	f, ok := findField(d.Fields, c.Vector)
+	f, ok := FindField(d.Fields, c.Vector)
 	// A ranker's scores of support queries need not be vectors of the collection.
 	c.VectorsElsewhere = ok && c.Spec.Kind == rerank.KindRBE && f.Dim != c.Spec.ItemDim && c.Placement != PlacementStored &&
 		(c.Strategy == rerank.Scan || c.Companion != "")
@@ -377,8 +377,8 @@ func (c *Checked) CheckProbes(probes []rerank.Probe) error {
 	return nil
 }
 
-// findField finds a field by name; "" also finds the only field there is.
-func findField(fields []adapters.VectorField, name string) (adapters.VectorField, bool) {
+// FindField finds a field by name; "" also finds the only field there is.
+func FindField(fields []adapters.VectorField, name string) (adapters.VectorField, bool) {
 	for _, f := range fields {
 		if f.Name == name {
 			return f, true

@@ -46,7 +46,7 @@ type Options struct {
 	Admin     Admin
 	OpenAdmin bool
 	// Reconcile, if set, brings what a route derives in step with its collection, for
-	// AdminService too: it returns pipeline.ErrRoute, follow.ErrRoute or the context's error.
+	// AdminService too: it returns route.ErrUnknown, follow.ErrRoute or the context's error.
 	Reconcile func(ctx context.Context, route string) (follow.Drift, error)
 	// Door, if set, is what searches come in by: the admission.
 	Door Door

@@ -53,7 +53,7 @@ func NewWatch(routes []string) *Watch {
 	return w
 }
 
-// Searched implements pipeline.Observer.
+// Searched implements search.Observer.
 func (w *Watch) Searched(_ context.Context, route string, _ search.Request, a search.Answer, err error) {
 	in := w.routes[route]
 	if in == nil {

@@ -47,7 +47,7 @@ func NewQueryLog(log *slog.Logger, share float64, slow time.Duration) *QueryLog 
 // Adjust writes another share, and those that take another time, from now on.
 func (q *QueryLog) Adjust(share float64, slow time.Duration) { q.rule.Store(&queryRule{share, slow}) }
 
-// Searched implements pipeline.Observer.
+// Searched implements search.Observer.
 func (q *QueryLog) Searched(ctx context.Context, rt string, r search.Request, a search.Answer, err error) {
 	if errors.Is(err, route.ErrUnknown) {
 		return // the name is the caller's

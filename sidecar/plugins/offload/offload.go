@@ -181,7 +181,7 @@ func (s *Scorer) Status() Status {
 	return out
 }
 
-// Rescore implements pipeline.Device. It returns ErrNotReady, ErrStale, or the
+// Rescore implements score.Device. It returns ErrNotReady, ErrStale, or the
 // error of the call. Rows keep their numbers and contents while a table is written:
 // a device that is behind, or ahead, does for the rows that it has.
 func (s *Scorer) Rescore(ctx context.Context, t *table.Table, q rerank.Query, items []int32, k int) (score.Selection, error) {
@@ -206,7 +206,7 @@ func (s *Scorer) Rescore(ctx context.Context, t *table.Table, q rerank.Query, it
 	return s.selection(c, b, began, err)
 }
 
-// Scan implements pipeline.Device. It returns ErrNotReady, ErrStale, or the error of
+// Scan implements score.Device. It returns ErrNotReady, ErrStale, or the error of
 // the call.
 func (s *Scorer) Scan(ctx context.Context, t *table.Table, q rerank.Query, within *scan.Bitmap, k int) (score.Selection, error) {
 	c, err := s.asked(t, k)
@@ -306,7 +306,7 @@ func (s *Scorer) drop(c *copied, err error) {
 	}
 }
 
-// Judge implements pipeline.Device.
+// Judge implements score.Device.
 func (s *Scorer) Judge(err error) {
 	switch {
 	case err == nil:

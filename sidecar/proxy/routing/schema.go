@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -73,7 +72,7 @@ func (r *Router) routeOf(ctx context.Context, collection, vector string) (name s
 	if err != nil {
 		return "", err
 	}
-	if f, ok := findField(fields, ""); !ok || f.Name != vector {
+	if f, ok := route.FindField(fields, ""); !ok || f.Name != vector {
 		return "", Pass("vector")
 	}
 	return unnamed, nil
@@ -82,7 +81,7 @@ func (r *Router) routeOf(ctx context.Context, collection, vector string) (name s
 // AlwaysPasses returns why a route cannot answer any search of the database's clients,
 // or "" if it can: fields are the vector fields of its collection.
 func AlwaysPasses(rt *route.Route, fields []adapters.VectorField) Pass {
-	f, ok := findField(fields, rt.Vector)
+	f, ok := route.FindField(fields, rt.Vector)
 	switch {
 	case rt.Owner != "":
 		return "owner"
@@ -92,16 +91,4 @@ func AlwaysPasses(rt *route.Route, fields []adapters.VectorField) Pass {
 		return "metric"
 	}
 	return ""
-}
-
-// findField finds a field by name; "" is also the only one, as in a route.
-func findField(fields []adapters.VectorField, name string) (adapters.VectorField, bool) {
-	i := slices.IndexFunc(fields, func(f adapters.VectorField) bool { return f.Name == name })
-	switch {
-	case i >= 0:
-		return fields[i], true
-	case name == "" && len(fields) == 1:
-		return fields[0], true
-	}
-	return adapters.VectorField{}, false
 }

@@ -247,7 +247,7 @@ func (s *Spending) call(ctx context.Context, items []plugin.Item) error {
 		return errors.Join(err, fmt.Errorf("%w: its version was %q and then %q, and their scores cannot be compared", ranker.ErrAnswer, s.Version, got.Version))
 	}
 	for i, x := range got.Scores {
-		if isFinite(x) {
+		if rerank.IsFinite(x) {
 			s.scores[items[i].ID] = x
 			s.Version = got.Version
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"time"
 
@@ -25,8 +24,6 @@ type Candidates struct {
 	// Rows returns the feature rows of a hit. It is called only if KeepsRows.
 	Rows func(rerank.Scored) rerank.Items
 }
-
-func isFinite(x float32) bool { return !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0) }
 
 // Shares returns, for each round, the number of calls that may have been made when
 // it ends. first are the candidates of the first round.

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -105,14 +104,12 @@ func checkLists(v route.View, probes []rerank.Probe, lists []rerank.List, owner 
 // Rows whose score is not finite come last.
 func unsorted(scores []float32) int {
 	for i := 1; i < len(scores); i++ {
-		if finite(scores[i]) && !(scores[i] <= scores[i-1] && finite(scores[i-1])) {
+		if rerank.IsFinite(scores[i]) && !(scores[i] <= scores[i-1] && rerank.IsFinite(scores[i-1])) {
 			return i
 		}
 	}
 	return 0
 }
-
-func finite(x float32) bool { return !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0) }
 
 // Union collects the candidates of all rounds. The zero value is empty.
 type Union struct{ seen *IDSet }

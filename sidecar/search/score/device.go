@@ -103,7 +103,7 @@ func (s *Scorer) onDevice(ctx context.Context, q Query, batches []Batch, f *Foun
 
 func countNotFinite(scores []float32) (n int) {
 	for _, x := range scores {
-		if !finite(x) {
+		if !rerank.IsFinite(x) {
 			n++
 		}
 	}
@@ -190,7 +190,7 @@ func (c *checked) maxLeftOut(own float32) float32 { return c.Next + c.Epsilon + 
 // off by any amount.
 func (c *checked) contradicted(own float32) error {
 	off := c.Epsilon + max(own, c.Epsilon)
-	if !finite(off) {
+	if !rerank.IsFinite(off) {
 		return fmt.Errorf("%w: its scores can be off by %v, those of this machine by %v", ErrUndecided, c.Epsilon, own)
 	}
 	if c.Measured > 0 && !c.unproved {
@@ -199,12 +199,12 @@ func (c *checked) contradicted(own float32) error {
 	for i, score := range c.scores {
 		switch {
 		case i < len(c.Items):
-			if d := c.Scores[i] - score; finite(score) != finite(c.Scores[i]) || finite(score) && !(d <= off && -d <= off) {
+			if d := c.Scores[i] - score; rerank.IsFinite(score) != rerank.IsFinite(c.Scores[i]) || rerank.IsFinite(score) && !(d <= off && -d <= off) {
 				return fmt.Errorf("%w: item %d scores %v on it and %v here, which may differ by %v", ErrContradicted, c.items[i], c.Scores[i], score, off)
 			}
-		case finite(score) && score > c.maxLeftOut(own) && c.Measured > 0: // rounding took more than was seen before
+		case rerank.IsFinite(score) && score > c.maxLeftOut(own) && c.Measured > 0: // rounding took more than was seen before
 			return fmt.Errorf("%w: item %d scores %v here, which the error of %v that it measured rules out", ErrUndecided, c.items[i], score, c.MeasuredError)
-		case finite(score) && score > c.maxLeftOut(own):
+		case rerank.IsFinite(score) && score > c.maxLeftOut(own):
 			return fmt.Errorf("%w: it left item %d out, which scores %v here, and says that none scores above %v", ErrContradicted, c.items[i], score, c.Next)
 		}
 	}

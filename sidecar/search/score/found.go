@@ -71,13 +71,11 @@ func (f *Found) Rounded() bool { return f.rounding.max > 0 }
 // Finite returns the number of hits whose score is finite. The others rank last.
 func (f *Found) Finite() int {
 	n := len(f.Hits)
-	for n > 0 && !finite(f.Hits[n-1].Score) {
+	for n > 0 && !rerank.IsFinite(f.Hits[n-1].Score) {
 		n--
 	}
 	return n
 }
-
-func finite(x float32) bool { return !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0) }
 
 // keep returns the number of candidates to keep for k hits.
 func (r *rounding) keep(k int) int {
@@ -116,7 +114,7 @@ func (f *Found) merge(batches []Batch, scores [][]float32, q Query) {
 	scored := f.Scored
 	for i, b := range batches {
 		for j, id := range b.IDs {
-			if !finite(scores[i][j]) {
+			if !rerank.IsFinite(scores[i][j]) {
 				f.NotFinite++
 			}
 			if r.max > 0 && !b.Rounded {
@@ -183,7 +181,7 @@ func (r *rounding) floor(all []rerank.Scored, k int) float32 {
 	lows := make([]float32, 0, len(all))
 	for _, h := range all {
 		switch {
-		case !finite(h.Score):
+		case !rerank.IsFinite(h.Score):
 		case r.exact[h.ID]:
 			lows = append(lows, h.Score)
 		default:
@@ -202,7 +200,7 @@ func (r *rounding) floor(all []rerank.Scored, k int) float32 {
 func (r *rounding) contenders(all []rerank.Scored, floor float32) []rerank.ID {
 	var ids []rerank.ID
 	for _, h := range all {
-		if finite(h.Score) && !r.exact[h.ID] && h.Score+r.max >= floor {
+		if rerank.IsFinite(h.Score) && !r.exact[h.ID] && h.Score+r.max >= floor {
 			ids = append(ids, h.ID)
 		}
 	}
