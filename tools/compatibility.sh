@@ -14,6 +14,6 @@ mv docs/reference/compatibility.md.new docs/reference/compatibility.md
 # The official clients through the proxy, on every version.
 outcomes=$PWD/.cache/proxy-conformance.jsonl
 rm -f "$outcomes"
-LIKENESS_PROXY_CONFORMANCE=$outcomes go test -count 1 -timeout 30m -run 'Clients$' ./sidecar/proxy/harness
-go run ./sidecar/proxy/harness/page <"$outcomes" >docs/reference/proxy.md.new
+LIKENESS_PROXY_CONFORMANCE=$outcomes go test -count 1 -timeout 30m -run 'Clients$' ./e2e/harness
+go run ./e2e/harness/page <"$outcomes" >docs/reference/proxy.md.new
 mv docs/reference/proxy.md.new docs/reference/proxy.md

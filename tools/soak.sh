@@ -66,7 +66,7 @@ through_the_proxy() {
 	local log
 	# The official clients on every version, and 100,000 random messages.
 	log=$(mktemp)
-	if ! LIKENESS_PROXY_CONFORMANCE=$log.jsonl LIKENESS_CROSSINGS=100000 go test -count 1 -v -timeout 60m ./sidecar/proxy/harness >"$log" 2>&1; then
+	if ! LIKENESS_PROXY_CONFORMANCE=$log.jsonl LIKENESS_CROSSINGS=100000 go test -count 1 -v -timeout 60m ./e2e/harness >"$log" 2>&1; then
 		cat "$log" >&2
 		exit 1
 	fi
@@ -102,7 +102,7 @@ at_length() {
 	names=$(IFS='|' && echo "$*")
 	LIKENESS_SOAK=1 LIKENESS_CLOSED=1 LIKENESS_FOLLOW_REPORT=$(realpath "$out")/follow.md CHAOS_FOR=${CHAOS_FOR:-30m} \
 		go test -v "./$package" -run "^($names)\$" -count 1 -timeout 26h >"$log" 2>&1 || status=1
-	go run ./chaos/reliability -collect -figures "$out/reliability.json" <"$log"
+	go run ./e2e/chaos/reliability -collect -figures "$out/reliability.json" <"$log"
 	while read -r name took; do
 		note "$package $name at length" "passed in ${took//[()]/}"
 	done < <(sed -n 's/^--- PASS: \(Test[^ /]*\) \(.*\)/\1 \2/p' "$log")
@@ -136,7 +136,7 @@ long() {
 	quality questions-mol banking77-questions-mol train_vectors.npy "$pairs/questions.csv"
 	quality questions-bilinear banking77-questions-bilinear train_vectors.npy "$pairs/questions.csv"
 	if [ "$out" = docs/benchmarks ]; then
-		go run ./chaos/reliability -figures "$out/reliability.json" >docs/reference/reliability.md
+		go run ./e2e/chaos/reliability -figures "$out/reliability.json" >docs/reference/reliability.md
 	fi
 }
 

@@ -25,7 +25,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/tensor"
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
+	"github.com/likenessdb/likeness/e2e/harness"
 	"github.com/likenessdb/likeness/sidecar/proxy/recording"
 )
 

@@ -21,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
+	"github.com/likenessdb/likeness/e2e/harness"
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 

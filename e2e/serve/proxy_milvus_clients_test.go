@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
+	"github.com/likenessdb/likeness/e2e/harness"
 )
 
 const (
 	clientsCache  = "../../.cache/clients"
-	clientScripts = "../proxy/harness/clients/"
+	clientScripts = "../harness/clients/"
 	milvusScript  = clientScripts + "milvus/"
 )
 
@@ -24,6 +24,19 @@ type clientHit struct {
 	ID     int64          `json:"id"`
 	Score  float32        `json:"score"`
 	Entity map[string]any `json:"entity"`
+}
+
+// skipUninstalled skips the test where a client's packages could not be installed. In CI
+// it fails the test.
+func skipUninstalled(t *testing.T, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case os.Getenv("CI") == "true":
+		t.Fatal(err)
+	default:
+		t.Skipf("the client cannot be installed (offline?): %v", err)
+	}
 }
 
 // milvusScripts are the clients that make routed's searches.
@@ -42,12 +55,7 @@ func milvusScripts(t *testing.T) []harness.Client {
 	if err == nil {
 		node, err = harness.Node(t.Context(), clientsCache, milvusScript)
 	}
-	if err != nil && os.Getenv("CI") != "true" {
-		t.Skipf("the clients cannot be installed (offline?): %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	skipUninstalled(t, err)
 	return []harness.Client{
 		harness.Script("pymilvus", python, append([]string{milvusScript + "routed.py"}, args...)...),
 		harness.Script("Node", node, append([]string{milvusScript + "routed.cjs"}, args...)...),

@@ -7,21 +7,25 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/e2e/harness"
 )
 
-// The official Python client, unchanged, gets the answers of likeness's own API.
-// LIKENESS_QDRANT_CLIENT names a Python that has it.
+// TestProxyWithThePythonClient searches a routed collection through the proxy by the
+// official Python client and wants the answers of likeness's own API.
 func TestProxyWithThePythonClient(t *testing.T) {
-	python := os.Getenv("LIKENESS_QDRANT_CLIENT")
-	if python == "" {
-		t.Skip("LIKENESS_QDRANT_CLIENT is not set: name a Python with qdrant-client")
+	if servers.Dir() == "" {
+		t.Skipf("%s is not set", servers.EnvDir)
 	}
+	python, err := harness.Python(t.Context(), clientsCache, clientScripts+"qdrant/requirements.txt")
+	skipUninstalled(t, err)
 	eachVersion(t, func(t *testing.T, p *proxied) {
 		_, port, err := net.SplitHostPort(p.proxy.Target())
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(t.Context(), python, "-W", "ignore", "testdata/client.py", p.rest, port, key)
+		cmd := exec.CommandContext(t.Context(), python.Path, "-W", "ignore", "testdata/client.py", p.rest, port, key)
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
+	"github.com/likenessdb/likeness/e2e/harness"
 )
 
 // milvusToken is what the standalone Milvus asks for.

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
+	"github.com/likenessdb/likeness/e2e/harness"
 )
 
 func main() {

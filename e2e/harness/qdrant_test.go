@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
+	"github.com/likenessdb/likeness/e2e/harness"
 )
 
 // qdrantKey is what the servers ask for.

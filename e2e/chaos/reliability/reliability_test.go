@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-const root = "../.."
+const root = "../../.."
 
 // TestEveryTestExists: each test that the table names is one of that package.
 func TestEveryTestExists(t *testing.T) {
@@ -82,7 +82,7 @@ const output = `=== RUN   TestChaos
 --- FAIL: TestWrong (1.00s)
     --- FAIL: TestWrong/part (1.00s)
 PASS
-ok  	github.com/likenessdb/likeness/chaos	61.000s
+ok  	github.com/likenessdb/likeness/e2e/chaos	61.000s
 `
 
 func TestCollect(t *testing.T) {
@@ -93,7 +93,7 @@ func TestCollect(t *testing.T) {
 		}
 	}
 	got, err := readFigures(file)
-	if err != nil || len(got) != 1 || got[0].Row != 3 || got[0].Test != "chaos.TestChaos" || got[0].Figure != "10412 faults, 0 unflagged" || got[0].Date == "" {
+	if err != nil || len(got) != 1 || got[0].Row != 3 || got[0].Test != "e2e/chaos.TestChaos" || got[0].Figure != "10412 faults, 0 unflagged" || got[0].Date == "" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	var text bytes.Buffer
@@ -110,6 +110,24 @@ func TestRowsAreChecked(t *testing.T) {
 	for _, text := range []string{"x", "[{row: 2, property: p, bar: b, tests: [a.T]}]", "[{row: 1, property: p, bar: b}]", "[{row: 1, property: p, bar: b, tests: [a.T], test: b}]"} {
 		if _, err := parseRows([]byte(text)); err == nil {
 			t.Errorf("%s was taken", text)
+		}
+	}
+}
+
+// TestAPromiseNeedsATestThatRan: a promise is shown by a test that passed, in any run, and
+// is not where the test failed, was skipped or is missing.
+func TestAPromiseNeedsATestThatRan(t *testing.T) {
+	rows := []row{{Number: 7, Property: "Memory", Tests: []string{"a/b.TestOne", "a/b.TestTwo"}, OnlyLong: []string{"a/b.TestTwo"}}}
+	event := func(action string) string {
+		return `{"Action":"` + action + `","Package":"github.com/likenessdb/likeness/a/b","Test":"TestOne"}` + "\n"
+	}
+	for output, want := range map[string]bool{
+		event("pass"): true, event("skip") + event("pass"): true, event("fail") + event("pass"): false,
+		event("skip"): false, "": false, "text\n" + event("pass"): true,
+	} {
+		err := checkShown(rows, strings.NewReader(output))
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "row 7, Memory: a/b.TestOne") {
+			t.Errorf("%s: %v", output, err)
 		}
 	}
 }

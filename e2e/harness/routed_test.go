@@ -19,12 +19,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/e2e/harness"
 	"github.com/likenessdb/likeness/examples/banking77"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
@@ -110,7 +110,7 @@ func checkStatus(t *testing.T, crossed []harness.Exchange, least int) {
 // fillQuestions writes shipped questions into a collection and returns others to ask.
 func fillQuestions(t *testing.T, db harness.Address) (out []question) {
 	t.Helper()
-	task, err := banking77.Questions("../../../examples/data/banking77")
+	task, err := banking77.Questions("../../examples/data/banking77")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func fillQuestions(t *testing.T, db harness.Address) (out []question) {
 // startSidecar serves a route on the questions with a shipped model, until the test ends.
 func startSidecar(t *testing.T, db harness.Address) serve.Addresses {
 	t.Helper()
-	model, err := filepath.Abs("../../../examples/models/banking77-questions-bilinear")
+	model, err := filepath.Abs("../../examples/models/banking77-questions-bilinear")
 	if err != nil {
 		t.Fatal(err)
 	}

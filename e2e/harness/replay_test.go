@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
+	"github.com/likenessdb/likeness/e2e/harness"
 )
 
 // restRequest and grpcRequest are requests that one client made, for another one

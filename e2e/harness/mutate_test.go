@@ -25,8 +25,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/e2e/harness"
 	"github.com/likenessdb/likeness/sidecar/proxy"
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
 )
 
 // searches is a scenario of one search, over gRPC and over REST.

@@ -12,12 +12,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/likenessdb/likeness/e2e/harness"
 	"github.com/likenessdb/likeness/sidecar/proxy"
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
 )
 
 // cache is where what the clients need is kept between runs.
-const cache = "../../../.cache/clients"
+const cache = "../../.cache/clients"
 
 // database starts fresh servers of one kind and version.
 type database struct {

@@ -1,11 +1,14 @@
 // Command reliability writes docs/reference/reliability.md: what likeness promises
 // under faults (rows.yaml), the tests that hold it, and the figures that they reached.
 //
-//	go run ./chaos/reliability -figures docs/benchmarks/reliability.json >docs/reference/reliability.md
-//	go test -v ./... | go run ./chaos/reliability -collect -figures docs/benchmarks/reliability.json
+//	go run ./e2e/chaos/reliability -figures docs/benchmarks/reliability.json >docs/reference/reliability.md
+//	go test -v ./... | go run ./e2e/chaos/reliability -collect -figures docs/benchmarks/reliability.json
+//
+//	go test -json ./... | go run ./e2e/chaos/reliability -shown
 //
 // The second form reads the output of `go test -v` and keeps the figures of the tests
-// that passed.
+// that passed. The third form reads the output of `go test -json` and fails where a test
+// that rows.yaml names did not pass.
 package main
 
 import (
@@ -15,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 //go:embed rows.yaml
@@ -30,16 +34,20 @@ func main() {
 func run(args []string, stdin io.Reader, stdout io.Writer) error {
 	flags := flag.NewFlagSet("reliability", flag.ContinueOnError)
 	file := flags.String("figures", "", "the figures that were reached, JSON")
+	shown := flags.Bool("shown", false, "read the output of `go test -json` and fail where a test of rows.yaml did not pass")
 	collect := flags.Bool("collect", false, "read the output of `go test -v` and put its figures into that file")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *file == "" || flags.NArg() > 0 {
-		return errors.New("usage: reliability [-collect] -figures FILE")
+	if *file == "" && !*shown || flags.NArg() > 0 {
+		return errors.New("usage: reliability [-collect] -figures FILE, or reliability -shown")
 	}
 	rows, err := parseRows(table)
 	if err != nil {
 		return err
+	}
+	if *shown {
+		return checkShown(rows, stdin)
 	}
 	figures, err := readFigures(*file)
 	if err != nil {
@@ -57,4 +65,16 @@ func run(args []string, stdin io.Reader, stdout io.Writer) error {
 		return err
 	}
 	return figures.write(*file)
+}
+
+// checkShown returns an error that names the promises without a test that passed.
+func checkShown(rows []row, testOutput io.Reader) error {
+	passed, err := passedTests(testOutput)
+	if err != nil {
+		return err
+	}
+	if missing := unshown(rows, passed); len(missing) > 0 {
+		return fmt.Errorf("docs/reference/reliability.md promises what no test of this run shows:\n%s", strings.Join(missing, "\n"))
+	}
+	return nil
 }

@@ -22,13 +22,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/e2e/harness"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	if ok, _ := servers.Isolated(); !ok && servers.Dir() != "" {
-		harness.Install(context.Background(), clientsCache, clientScripts, "milvus")
+		harness.Install(context.Background(), clientsCache, clientScripts, "milvus", "qdrant")
 	}
 	goleak.VerifyTestMain(isolated{m})
 }

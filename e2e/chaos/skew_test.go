@@ -54,9 +54,9 @@ func previous(t *testing.T) string {
 	t.Helper()
 	folder := os.Getenv("LIKENESS_PREVIOUS")
 	if folder == "" {
-		folder = "../.cache/previous"
+		folder = "../../.cache/previous"
 	}
-	out, err := exec.CommandContext(t.Context(), "../tools/previous.sh", folder).Output()
+	out, err := exec.CommandContext(t.Context(), "../../tools/previous.sh", folder).Output()
 	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) && failed.ExitCode() == 3 {
 		t.Skipf("%s", failed.Stderr)
 	} else if errors.As(err, &failed) {
@@ -115,7 +115,7 @@ func (x *skew) fillThings(t *testing.T) {
 func (x *skew) sidecar(t *testing.T, name, version, plugins string) *sidecar {
 	t.Helper()
 	s := newSidecar(t, name, x.likeness[version], x.folder)
-	model, err := filepath.Abs("../examples/models/banking77-mol")
+	model, err := filepath.Abs("../../examples/models/banking77-mol")
 	must(t, err)
 	must(t, os.WriteFile(s.file, fmt.Appendf(nil, `
 listen: {grpc: %[1]q, admin: %[2]q}

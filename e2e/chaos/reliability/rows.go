@@ -14,6 +14,8 @@ type row struct {
 	Bar      string   `yaml:"bar"`
 	Tests    []string `yaml:"tests"`
 	Long     string   `yaml:"long"`
+	// OnlyLong lists those of Tests that only `make soak` runs.
+	OnlyLong []string `yaml:"only_long"`
 	Limits   string   `yaml:"limits"`
 }
 

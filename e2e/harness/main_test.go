@@ -7,7 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
+	"github.com/likenessdb/likeness/e2e/harness"
 )
 
 // TestMain runs the tests in a network namespace of their own, which the

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/e2e/harness"
 	"github.com/likenessdb/likeness/sidecar/proxy"
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
 )
 
 // answerer is a server that answers any call by what it was sent: the message

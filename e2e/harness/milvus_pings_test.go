@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
-	"github.com/likenessdb/likeness/sidecar/proxy/harness"
+	"github.com/likenessdb/likeness/e2e/harness"
 )
 
 // TestIdleMilvusClientsStay: pymilvus pings without a call, which milvus-lite
