@@ -11,11 +11,16 @@ results=$(mktemp)
 trap 'rm -f "$results" "$results.plain"' EXIT
 # What the clients do is one process after another, which wait for each other most of
 # the time. The proxy's own tests look for races.
-clients=sidecar/proxy/harness
+clients=e2e/harness
 # The device's kernels run in a process of their own, built by the C++ compiler; archtest reads text.
 alone='./gpu/kernels ./gpu/bench ./internal/archtest'
 # The kit leaves one case out under the race detector. It lies at two depths.
 large='^100,000_rows$'
+
+# skipped PACKAGE TEST REASON reports tests that were left out, as go test -json does.
+skipped() {
+	printf '{"Action":"output","Package":"%s","Test":"%s","Output":"%s\\n"}\n{"Action":"skip","Package":"%s","Test":"%s"}\n' "$1" "$2" "$3" "$1" "$2"
+}
 
 # plain runs what is run without the race detector.
 plain() {
@@ -26,13 +31,22 @@ plain() {
 	# The fits, for their figures, and what is learned of ten thousand questions.
 	go test -timeout 12m -json ./learn/fit/... ./rerank/mol || status=1
 	go test -timeout 12m -json $alone || status=1
+	# What measures memory, for which the race detector has no room.
+	go test -timeout 12m -json -run '^(TestMemoryCeiling|TestBombsTogether|TestReceivedTogether)$' ./e2e/serve || status=1
+	go test -timeout 12m -json -run '^TestCertificatesOfTrainedModels$' ./sidecar/search || status=1
+	# The GPU scorer, on a driver whose kernels run on the CPU.
+	if tools/gpu-check.sh --build >&2 && tools/gpu.sh fake >/dev/null; then
+		LIKENESS_GPU=$PWD/bin/likeness-gpu LIKENESS_GPU_DRIVERS=$PWD/.cache/cuda go test -timeout 5m -json -run '^TestGPU' ./e2e/serve || status=1
+	else
+		skipped ./e2e/serve TestGPU 'the headers of CUDA come from a wheel that pip could not fetch'
+	fi
 	# Processors without the assembly score in plain Go.
 	go test -tags noasm -timeout 12m -json ./rerank/scan ./rerank/kernel ./rerank/internal/inner ./rerank/bilinear ./rerank/mol || status=1
 	# The assembly of arm64, where its processor can be emulated.
 	if command -v qemu-aarch64 >/dev/null; then
 		GOARCH=arm64 go test -exec qemu-aarch64 -timeout 12m -json ./rerank/kernel || status=1
 	else
-		echo 'test: the kernels of arm64 were not run: it takes qemu-aarch64 (Debian: qemu-user)' >&2
+		skipped ./rerank/kernel arm64 'it takes qemu-aarch64 (Debian: qemu-user)'
 	fi
 	return $status
 }
@@ -43,4 +57,8 @@ go list ./... | grep -vxF "$(go list "./$clients" $alone)" | xargs go test -race
 wait $! || status=1
 cat "$results.plain" >>"$results"
 python3 tools/testreport.py <"$results" || status=1
+# In CI each promise of docs/reference/reliability.md is shown by a test of this run.
+if [ "${CI:-}" = true ]; then
+	go run ./e2e/chaos/reliability -shown <"$results" || status=1
+fi
 exit $status
