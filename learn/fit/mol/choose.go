@@ -120,7 +120,7 @@ func (f *fitter) compareCold(ctx context.Context, set []bool) error {
 func (f *fitter) fitWithout(ctx context.Context, pull float64, rounds, i int, set []bool) (marks, error) {
 	name := fmt.Sprintf("pull %g, without item set %d", pull, i)
 	return train.Try(f.trials, name, func() (marks, error) {
-		pairs := f.log.Pairs(f.split.Train, set)
+		pairs := f.trainingPairs(set)
 		if len(pairs) == 0 {
 			return marks{}, fmt.Errorf("%w: no pair is left with %g of the items held out; hold out fewer", fit.ErrData, f.options.ColdShare)
 		}

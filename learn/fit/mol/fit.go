@@ -130,7 +130,7 @@ func (f *fitter) trainJudged(ctx context.Context) (*net, *train.Snapshot, error)
 	if f.report.Guarded {
 		plan.Patience = 0
 	}
-	trained, err := f.trials.Train(ctx, f.newLearner(n, f.log.Pairs(f.split.Train, nil)), plan)
+	trained, err := f.trials.Train(ctx, f.newLearner(n, f.trainingPairs(nil)), plan)
 	if err != nil {
 		return n, trained, err
 	}
@@ -141,6 +141,12 @@ func (f *fitter) trainJudged(ctx context.Context) (*net, *train.Snapshot, error)
 
 // patience is the number of rounds without a better rating before a trial ends.
 const patience = 6
+
+// trainingPairs lists the pairs that a judged fit learns from, without the items that
+// withheld marks and without items that are held-out questions.
+func (f *fitter) trainingPairs(withheld []bool) []samples.Pair {
+	return f.log.TrainingPairs(f.split, withheld)
+}
 
 // trainFinal fits all pairs for the number of rounds that was best.
 func (f *fitter) trainFinal(ctx context.Context) (*net, error) {

@@ -3,6 +3,7 @@ package mol
 import (
 	"reflect"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -95,4 +96,27 @@ func smallMoL() Options {
 	o.PairsQuery, o.PairsItem, o.Rounds, o.Batch, o.Rate = 4, 2, 4, 64, 1e-2
 	o.GateQueryHidden, o.GateItemHidden, o.GatePairHidden = 16, 16, 16
 	return o
+}
+
+// TestHeldOutQuestionsAreNotLearnedAsItems: where items are questions, a judged fit learns
+// no pair of an item that is a held-out question.
+func TestHeldOutQuestionsAreNotLearnedAsItems(t *testing.T) {
+	d := fittest.RandomData(40, 40, 4)
+	copy(d.Queries.Data, d.Items.Data)
+	log, err := samples.Prepare(d, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fit.DefaultCommon()
+	c.HeldOut = 0.3
+	split, err := log.Split(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fitter{log: log, split: split}
+	for _, p := range f.trainingPairs(nil) {
+		if slices.Contains(split.HeldOut, p.Item) {
+			t.Errorf("question %d learns item %d, which is held-out question %d", p.Query, p.Item, p.Item)
+		}
+	}
 }
