@@ -59,6 +59,77 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// divided returns a world in which the model finds the answers of the first wins queries
+// and the baseline those of all others.
+func divided(t *testing.T, wins int) eval.Input {
+	t.Helper()
+	in := world(t)
+	relevant := make([][]int32, in.Queries.Rows)
+	for q := range relevant {
+		relevant[q] = in.Pairs.Relevant(q)
+		if q < wins {
+			continue
+		}
+		greatest := -2.0
+		for i := range in.Items.Rows {
+			if c := cos(in.Queries.Row(q), in.Items.Row(i)); c > greatest {
+				greatest, relevant[q] = c, []int32{int32(i)}
+			}
+		}
+	}
+	in.Pairs = eval.NewPairs(relevant)
+	return in
+}
+
+// TestVerdictNeedsAnIntervalAboveZero: a model that is better in the mean, by no more than
+// chance explains, is not shown to be worth it.
+func TestVerdictNeedsAnIntervalAboveZero(t *testing.T) {
+	for _, c := range []struct {
+		wins   int
+		answer string
+		choose string
+		text   string
+	}{
+		{18, "yes", "flipped", "Worth it: take flipped"},
+		{12, "unclear", "cosine", "More queries would narrow the interval."},
+		{10, "no", "cosine", "Not worth it: keep cosine."},
+		{8, "no", "cosine", "Not worth it: keep cosine."},
+		{2, "no", "cosine", "Not worth it: keep cosine."},
+	} {
+		r, err := eval.Run(t.Context(), divided(t, c.wins))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, g := r.Verdict, r.Models[0].Gains["mrr@10"]
+		if v.Answer != c.answer || v.Choose != c.choose || !strings.Contains(strings.Join(v.Text, " "), c.text) {
+			t.Errorf("%d of 20 queries won, %+.2f (%+.2f to %+.2f): %+v, want %s", c.wins, g.Difference, g.Low, g.High, v, c.answer)
+		}
+	}
+}
+
+// TestRepeatedQueriesAreOneDraw: a query that was asked fifteen times wins once.
+func TestRepeatedQueriesAreOneDraw(t *testing.T) {
+	in := divided(t, 15)
+	for q := 1; q < 15; q++ {
+		copy(in.Queries.Row(q), in.Queries.Row(0))
+	}
+	relevant := make([][]int32, in.Queries.Rows)
+	for q := range relevant {
+		relevant[q] = in.Pairs.Relevant(q)
+		if q < 15 {
+			relevant[q] = in.Pairs.Relevant(0)
+		}
+	}
+	in.Pairs = eval.NewPairs(relevant)
+	r, err := eval.Run(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := r.Models[0].Gains["mrr@10"]; r.Verdict.Answer != "unclear" || g.Low > 0 {
+		t.Errorf("five queries lose and one, asked fifteen times, wins: %q, gain %+v", r.Verdict.Answer, g)
+	}
+}
+
 // An interval of a mean has the width that theory gives.
 func TestIntervals(t *testing.T) {
 	in := world(t)

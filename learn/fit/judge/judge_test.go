@@ -5,10 +5,39 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/rerank"
 )
+
+// TestAQuerysCopyIsLeftOut: an item with the query's own vector is nearest to the query,
+// and nobody looked for it. A ranking is without it.
+func TestAQuerysCopyIsLeftOut(t *testing.T) {
+	log, err := samples.Prepare(fit.Data{
+		Items:    rerank.Matrix{Rows: 3, Cols: 2, Data: []float32{0.8, 0.6, 1, 0, 0, 1}},
+		Queries:  rerank.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 0, 0, 1, -1, 0}},
+		Relevant: [][]int32{{0}, {0}, {1}},
+	}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := New(log, []int32{0, 1}, nil)
+	if got := j.ReciprocalRanks(InnerProduct); !slices.Equal(got, []float64{1, 1}) {
+		t.Errorf("the chosen items have reciprocal ranks %v, want the first rank", got)
+	}
+	for q, copied := range []int32{1, 2} {
+		if !j.LeavesOut(int32(q), copied) || j.LeavesOut(int32(q), 0) {
+			t.Errorf("the ranking of query %d leaves out its copy, item %d, and not the item that it chose", q, copied)
+		}
+		scores := []float32{0.5, 0, 0}
+		scores[copied] = 1
+		if hits := j.HitsOf(scores, int32(q)); hits != 1 {
+			t.Errorf("query %d: hits %b, want the first place", q, hits)
+		}
+	}
+}
 
 // Ranks are those of a full sort: score descending, then row, and no relevant
 // item stands in the way of another.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +77,55 @@ func TestHeldOutItemsHaveNoPairs(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestTrainingPairsHideHeldOutQuestions: where items are questions, an item with the vector
+// of a held-out question is not learned as anybody's answer: what is learned of the item
+// would be learned of the question.
+func TestTrainingPairsHideHeldOutQuestions(t *testing.T) {
+	items := rerank.Matrix{Rows: 4, Cols: 2, Data: []float32{1, 0, 0, 1, -1, 0, 0, -1}}
+	l, err := Prepare(fit.Data{
+		Items: items, Queries: rerank.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 0, 0, 1, 0.6, 0.8}},
+		Relevant: [][]int32{{1}, {0, 2}, {0, 3}},
+	}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Split{Train: []int32{1, 2}, HeldOut: []int32{0}}
+	want := []Pair{{Query: 1, Item: 2, Weight: 1}, {Query: 2, Item: 3, Weight: 1}}
+	if got := l.TrainingPairs(s, nil); !slices.Equal(got, want) {
+		t.Errorf("a fit learns from %v, want %v: item 0 is held-out question 0", got, want)
+	}
+	if got := l.TrainingPairs(s, []bool{false, false, true, false}); !slices.Equal(got, want[1:]) {
+		t.Errorf("without item 2 a fit learns from %v, want %v", got, want[1:])
+	}
+	s.HeldOut, s.Train = s.Train, s.HeldOut
+	if got := l.TrainingPairs(s, nil); len(got) != 1 {
+		t.Errorf("where every pair would be hidden a fit learns from %v, want the pair of question 0", got)
+	}
+}
+
+// TestSplitByTimeNeverLeaks: a question of the held-out period that was asked before the
+// period neither teaches nor judges.
+func TestSplitByTimeNeverLeaks(t *testing.T) {
+	l, err := Prepare(fit.Data{
+		Items:    rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 0, 0, 1}},
+		Queries:  rerank.Matrix{Rows: 6, Cols: 2, Data: []float32{3, 4, 1, 2, 4, 3, 6, 8, 5, 1, 5, 1}},
+		Relevant: [][]int32{{0}, {1}, {0}, {0}, {1}, {1}},
+		Times:    []int64{10, 11, 12, 20, 21, 21},
+	}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := l.splitByTime(0.5)
+	if !slices.Equal(s.Train, []int32{0, 1, 2}) || !slices.Equal(s.HeldOut, []int32{4, 5}) || !slices.Equal(s.Straddling, []int32{3}) {
+		t.Errorf("%+v, want queries 0 to 2 to learn from, 4 and 5 held out, and 3, which repeats 0, on neither side", s)
+	}
+	c := fit.DefaultCommon()
+	c.HeldOut, c.SplitBy = 0.5, fit.ByTime
+	if _, err := l.Split(c); err != nil || l.Counts.StraddlingQueries != 1 || l.Counts.StraddlingPairs != 1 || l.Counts.HeldOutQueries != 2 {
+		t.Errorf("%v: %+v", err, l.Counts)
 	}
 }
 

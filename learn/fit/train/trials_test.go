@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -118,24 +119,68 @@ func TestTrialsResume(t *testing.T) {
 	}
 }
 
-func TestCheckpointOfOtherOptions(t *testing.T) {
-	checkpoint := &fittest.Checkpoint{}
-	if _, err := newTrials(t, checkpoint).Train(t.Context(), newCounter(), Plan{Name: "a", Rounds: 1, KeepTrained: true}); err != nil {
-		t.Fatal(err)
+// TestCheckpointsOfOtherFits: a fit resumes its own state, and no state that other data or
+// options led to, or that is damaged.
+func TestCheckpointsOfOtherFits(t *testing.T) {
+	data := func() fit.Data {
+		return fit.Data{
+			Items: fittest.NormalMatrix(rand.New(rand.NewPCG(1, 1)), 3, 2), Queries: fittest.NormalMatrix(rand.New(rand.NewPCG(1, 2)), 2, 2),
+			Relevant: [][]int32{{0, 1}, {2}}, Weights: [][]float32{{1, 2}, {3}}, Times: []int64{5, 6}, UserIDs: []int64{7, 8},
+		}
 	}
-	for name, damage := range map[string]func(state []byte) []byte{
-		"another kind": func(state []byte) []byte { return state },
-		"short":        func(state []byte) []byte { return state[:40] },
-		"damaged":      func(state []byte) []byte { state[len(state)-1]++; return state },
-	} {
-		k, err := NewKeeper(&fittest.Checkpoint{State: damage(slices.Clone(checkpoint.State))}, "other", fit.Data{}, nil)
+	resume := func(state []byte, kind string, d fit.Data, options any) (*Trials, error) {
+		k, err := NewKeeper(&fittest.Checkpoint{State: state}, kind, d, options)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ResumeTrials(k); !errors.Is(err, fit.ErrCheckpoint) {
+		return ResumeTrials(k)
+	}
+	k, err := NewKeeper(&fittest.Checkpoint{}, "kind", data(), "options")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trials, err := ResumeTrials(k)
+	if err == nil {
+		_, err = trials.Train(t.Context(), newCounter(), Plan{Name: "a", Rounds: 1, KeepTrained: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := func() []byte { return slices.Clone(k.checkpoint.(*fittest.Checkpoint).State) }
+	if _, err := resume(state(), "kind", data(), "options"); err != nil {
+		t.Fatalf("its own state: %v", err)
+	}
+	refused := func(name string, err error) {
+		t.Helper()
+		if !errors.Is(err, fit.ErrCheckpoint) {
 			t.Errorf("%s: %v, want ErrCheckpoint", name, err)
 		}
 	}
+	for name, change := range map[string]func(d *fit.Data){
+		"items":           func(d *fit.Data) { d.Items.Data[0]++ },
+		"queries":         func(d *fit.Data) { d.Queries.Data[0]++ },
+		"pairs":           func(d *fit.Data) { d.Relevant[1] = []int32{1} },
+		"pair boundaries": func(d *fit.Data) { d.Relevant, d.Weights = [][]int32{{0}, {1, 2}}, [][]float32{{1}, {2, 3}} },
+		"weights":         func(d *fit.Data) { d.Weights[0][1] = 5 },
+		"no weights":      func(d *fit.Data) { d.Weights = nil },
+		"times":           func(d *fit.Data) { d.Times[1] = 9 },
+		"users":           func(d *fit.Data) { d.UserIDs[1] = 9 },
+	} {
+		d := data()
+		change(&d)
+		_, err := resume(state(), "kind", d, "options")
+		refused("other "+name, err)
+	}
+	_, err = resume(state(), "kind", data(), "others")
+	refused("other options", err)
+	_, err = resume(state(), "other", data(), "options")
+	refused("another kind", err)
+	_, err = resume(state()[:40], "kind", data(), "options")
+	refused("a short state", err)
+	damaged := state()
+	damaged[len(damaged)-1]++
+	_, err = resume(damaged, "kind", data(), "options")
+	refused("a damaged state", err)
 }
 
 func TestFindWeakest(t *testing.T) {
