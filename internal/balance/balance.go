@@ -1,5 +1,5 @@
 // Package balance checks at the end of a test that everything that was taken is back:
-// goroutines, turns on the processors, bytes of an intake, slots of an admission. A
+// goroutines, turns on the processors, bytes and slots of a gate. A
 // check waits for the resource itself, by taking all of it, and never sleeps.
 package balance
 
@@ -16,8 +16,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/internal/turns"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // patience is how long a check waits for what is still on its way back. A resource that
@@ -87,16 +87,16 @@ func Turns(all *turns.Turns) Resource {
 	}}
 }
 
-// Bytes are free when a message of the whole budget is let in.
-func Bytes(budget *intake.Budget) Resource {
+// Bytes are free when the gate receives a message of as many bytes as it lets in.
+func Bytes(g *gate.Gate) Resource {
 	return Resource{Name: "bytes of messages", Await: func(ctx context.Context) error {
-		most, _ := budget.Most(math.MaxInt)
-		grant, err := budget.Take(ctx, int64(most), 0)
+		most, _ := g.MaxMessageBytes(math.MaxInt)
+		grant, err := g.Receive(ctx, int64(most), 0)
 		if err != nil {
-			return fmt.Errorf("%d of %d are taken: %w", budget.Used(), most, err)
+			return fmt.Errorf("%d of %d are taken: %w", g.ReceivedBytes(), most, err)
 		}
 		grant.Release()
-		if used := budget.Used(); used != 0 {
+		if used := g.ReceivedBytes(); used != 0 {
 			return fmt.Errorf("%d bytes are counted that nobody has", used)
 		}
 		return nil

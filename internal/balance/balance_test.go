@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/internal/turns"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // over is a context that has ended: a check finds at once what it would wait for.
@@ -36,11 +36,11 @@ func TestTheCheckFails(t *testing.T) {
 	_ = all.Try()
 	wants(t, find(over(), Turns(all)), "2 of 3 are free")
 
-	budget := intake.New(1 << 20)
+	budget := gate.New(gate.Options{ReceivedBytes: 1 << 20})
 	for range 2 {
 		wants(t, Find(Bytes(budget)), "")
 	}
-	grant, err := budget.Take(t.Context(), 64<<10, 0)
+	grant, err := budget.Receive(t.Context(), 64<<10, 0)
 	wants(t, err, "")
 	wants(t, find(over(), Bytes(budget)), "65536 of 1048576 are taken")
 	grant.Release()

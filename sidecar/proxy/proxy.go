@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/internal/openfiles"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/relay"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
@@ -72,9 +72,8 @@ type Options struct {
 	// MaxStreams bounds the calls in flight of one connection of gRPC, and MaxUnpacked a
 	// compressed message, unpacked; 0 is no limit of its own. A relay has neither.
 	MaxStreams, MaxUnpacked int
-	// Intake, if set, bounds the bytes of the requests that are received whole. A relay
-	// receives none so.
-	Intake *intake.Budget
+	// Gate, if set, receives the requests. A relay reads no whole request and does not use it.
+	Gate *gate.Gate
 	// Grace is how long calls in flight may take when the proxy ends.
 	Grace time.Duration
 }
@@ -210,7 +209,7 @@ func (p *Proxy) serverGRPC() (s server, err error) {
 	if p.upstream, err = rawgrpc.Dial(e.Upstream, e.TLS); err != nil {
 		return nil, err
 	}
-	o := rawgrpc.Options{Upstream: p.upstream, Services: services(), TLS: e.ListenTLS, MaxStreams: p.options.MaxStreams, MaxUnpacked: p.options.MaxUnpacked, Intake: p.options.Intake}
+	o := rawgrpc.Options{Upstream: p.upstream, Services: services(), TLS: e.ListenTLS, MaxStreams: p.options.MaxStreams, MaxUnpacked: p.options.MaxUnpacked, Gate: p.options.Gate}
 	if p.options.Router != nil {
 		o.Intercept = p.options.Router.Intercept(p.upstream)
 	}
@@ -231,7 +230,7 @@ func (p *Proxy) addREST() error {
 
 func (p *Proxy) serverREST() (server, error) {
 	e := p.options.REST
-	o := rest.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, ServerTLS: e.ListenTLS, Logger: p.options.Logger, Intake: p.options.Intake}
+	o := rest.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, ServerTLS: e.ListenTLS, Logger: p.options.Logger, Gate: p.options.Gate}
 	if r, ok := p.options.Router.(RESTRouter); ok {
 		o.Intercept = r.InterceptREST
 	}

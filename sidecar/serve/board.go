@@ -16,7 +16,7 @@ import (
 func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *wiring.Rankers) error {
 	from := status.Sources{
 		Build: s.options.Build, Watch: s.watch, Ready: s.openings.ready, Routes: s.pipeline.Routes, Waiting: s.openings.waiting,
-		Versions: s.versions.List, Load: s.admission.Load, Plugins: rankers.States, Devices: rankers.Devices, Following: s.followers.Status,
+		Versions: s.versions.List, Load: s.gate.Load, Plugins: rankers.States, Devices: rankers.Devices, Following: s.followers.Status,
 		Rankers: func() []status.Ranker { return rankerStates(c, rankers) },
 		Off: func() map[string]bool {
 			if s.switches == nil {

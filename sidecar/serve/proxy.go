@@ -27,11 +27,11 @@ func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	if p.ListenGRPC == "" && p.ListenREST == "" {
 		return nil, nil
 	}
-	answering := routing.Options{Store: p.Store, Names: p.Routes, Parsing: s.parsing, Logger: s.options.Logger, Recorder: s.metrics}
+	answering := routing.Options{Store: p.Store, Names: p.Routes, Gate: s.gate, Logger: s.options.Logger, Recorder: s.metrics}
 	if f := s.followers[p.Store]; f != nil {
 		answering.Follower, answering.WriteBudget = f, longestBudget(c, p.Store)
 	}
-	routes, err := routing.New(s.admission, answering)
+	routes, err := routing.New(s.searcher, answering)
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
@@ -61,7 +61,7 @@ func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	o := proxy.Options{
 		REST:   proxy.Endpoint{Listen: p.ListenREST, Upstream: p.RESTURL, TLS: secure, ListenTLS: forREST},
 		Router: router, Logger: s.options.Logger, Grace: c.Shutdown.Grace,
-		MaxStreams: c.Limits.MaxConcurrentStreams, MaxUnpacked: int(c.Limits.MaxMessageBytes), Intake: s.intake,
+		MaxStreams: c.Limits.MaxConcurrentStreams, MaxUnpacked: int(c.Limits.MaxMessageBytes), Gate: s.gate,
 	}
 	if p.ListenGRPC != "" {
 		o.GRPC = proxy.Endpoint{Listen: p.ListenGRPC, Upstream: store.Address, TLS: secure, ListenTLS: forGRPC}

@@ -19,14 +19,12 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/internal/openfiles"
-	"github.com/likenessdb/likeness/internal/turns"
-	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/gate"
 
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
@@ -126,12 +124,10 @@ func endFollowing(followers wiring.Followers, grace time.Duration) error {
 
 // sidecar is what runs.
 type sidecar struct {
-	options  Options
-	pipeline *search.Engine
-	// admission stands before the pipeline, for whoever calls it.
-	admission *admission.Searcher
-	intake    *intake.Budget // of what all listeners receive; nil: no bound
-	parsing   *turns.Parsing // of long JSON
+	options   Options
+	pipeline  *search.Engine
+	gate      *gate.Gate
+	searcher  search.Searcher // the pipeline behind the gate
 	versions  *rollout.Manager
 	server    *server.Server
 	metrics   *telemetry.Metrics
@@ -165,16 +161,17 @@ func (s *sidecar) reconcile(ctx context.Context, rt string) (follow.Drift, error
 }
 
 func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider, metrics *telemetry.Metrics) (*sidecar, error) {
-	s := &sidecar{options: o, metrics: metrics, watch: status.NewWatch(c.RouteNames()), intake: newIntake(c.Limits), parsing: turns.NewParsing(parts.Turns.Most())}
+	s := &sidecar{options: o, metrics: metrics, watch: status.NewWatch(c.RouteNames())}
+	s.gate = gate.New(gate.Options{Limits: searchLimits(c), ReceivedBytes: receivedBytes(c.Limits), Processors: parts.Turns, Refused: metrics.Refused})
 	s.queries = telemetry.NewQueryLog(o.Logger, c.Log.Queries, c.Log.Slow)
 	recent := rollout.NewRecent(c.RouteNames())
 	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
-		Routes: wiring.Audits(c), Busy: func() bool { return s.admission.Busy() }, Recorder: s.metrics, Logger: o.Logger,
+		Routes: wiring.Audits(c), Busy: s.gate.Busy, Recorder: s.metrics, Logger: o.Logger,
 	})
 	settings := search.Options{Turns: parts.Turns, Observer: search.Observers{s.metrics, recent, s.auditor, s.watch, s.queries}, Logger: o.Logger}
 	serverOptions := server.Options{
 		OpenAdmin: o.Answer != nil || loopback(c.Listen.GRPC) && (c.Listen.REST == "" || loopback(c.Listen.REST)), Logger: o.Logger, Recorder: s.metrics,
-		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o), Intake: s.intake,
+		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o), Gate: s.gate,
 	}
 	if o.Answer == nil {
 		serverOptions.TLS = s.watchedTLS(c.Listen.TLS, "api")
@@ -194,10 +191,9 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 		return nil, err
 	}
 	serverOptions.Admin, serverOptions.Models, serverOptions.Reconcile = s.versions, s.versions.Models, s.reconcile
-	s.admission = admission.New(s.pipeline, admissionOptions(c, parts.Turns, s.metrics))
-	s.metrics.WatchLoad(s.admission)
-	s.metrics.WatchIntake(s.intake)
-	serverOptions.Searcher, serverOptions.Door = s.admission, s.admission
+	s.metrics.WatchGate(s.gate)
+	s.searcher = search.Admitted{Searcher: s.pipeline, By: s.gate}
+	serverOptions.Searcher = s.searcher
 	if s.server, err = server.New(serverOptions); err != nil {
 		return nil, err
 	}
@@ -207,30 +203,26 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	return s, nil
 }
 
-// routeLimits are what single routes may have.
-func routeLimits(c *config.Config) map[string]admission.Limit {
-	limits := map[string]admission.Limit{}
+// searchLimits returns the limits of searches.
+func searchLimits(c *config.Config) gate.Limits {
+	routes := map[string]gate.Limit{}
 	for name, r := range c.Routes {
-		limits[name] = admission.Limit{MaxSearches: r.MaxSearches, Rate: r.Rate, Burst: r.Burst}
+		routes[name] = gate.Limit{MaxSearches: r.MaxSearches, Rate: r.Rate, Burst: r.Burst}
 	}
-	return limits
+	return gate.Limits{MaxSearches: c.Limits.MaxSearches, Adaptive: c.Limits.Adaptive, Routes: routes}
 }
 
-func admissionOptions(c *config.Config, t *turns.Turns, m *telemetry.Metrics) admission.Options {
-	return admission.Options{MaxSearches: c.Limits.MaxSearches, Adaptive: c.Limits.Adaptive, Limits: routeLimits(c), Turns: t, Refused: m.Refused}
-}
-
-// receivedShare of the memory limit may be messages that are not answered: with what is decoded
-// of it, a message takes about four times its length, and half is for the rest.
+// A share of 1/receivedShare of the memory limit may be messages that are not answered. With
+// its decoded form a message takes about four times its length, and half is for the rest.
 const receivedShare = 8
 
-// newIntake bounds what all listeners receive: by the setting, or by the memory limit where there is one.
-func newIntake(l config.Limits) *intake.Budget {
-	most := int64(l.MaxReceivedBytes)
-	if limit := debug.SetMemoryLimit(-1); most == 0 && limit < math.MaxInt64 {
-		most = limit / receivedShare
+// receivedBytes bounds the bytes of the messages that all listeners receive: by the setting,
+// or by the memory limit where there is one. 0 is no bound.
+func receivedBytes(l config.Limits) int64 {
+	if limit := debug.SetMemoryLimit(-1); l.MaxReceivedBytes == 0 && limit < math.MaxInt64 {
+		return limit / receivedShare
 	}
-	return intake.New(most)
+	return int64(l.MaxReceivedBytes)
 }
 
 func apiLimits(l config.Limits) server.Limits {
@@ -263,7 +255,7 @@ func (s *sidecar) openGateway(c *config.Config) (*gateway.Gateway, error) {
 	return gateway.New(gateway.Options{
 		Server: s.server, TLS: s.watchedTLS(c.Listen.TLS, "rest"), Private: c.Listen.Auth.TokensFile == "" && loopback(c.Listen.REST),
 		AllowedHosts: hostNames(c.Listen, c.Listen.REST), MaxMessageBytes: int(c.Limits.MaxMessageBytes), MaxConcurrentStreams: c.Limits.MaxConcurrentStreams,
-		Intake: s.intake, Parsing: s.parsing, Recorder: s.metrics, Logger: s.options.Logger,
+		Gate: s.gate, Recorder: s.metrics, Logger: s.options.Logger,
 	})
 }
 

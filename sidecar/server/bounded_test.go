@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
-	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
@@ -59,7 +59,7 @@ func TestManyCancels(t *testing.T) {
 	if long() {
 		each = 1000
 	}
-	var a *admission.Searcher
+	var a *gate.Gate
 	w := start(t, answering(func(ctx context.Context, r search.Request) (search.Answer, error) {
 		if r.K == 1 {
 			return search.Answer{}, nil
@@ -67,8 +67,8 @@ func TestManyCancels(t *testing.T) {
 		<-ctx.Done()
 		return search.Answer{}, ctx.Err()
 	}), func(o *server.Options) {
-		a = admission.New(o.Searcher, admission.Options{MaxSearches: 10, Adaptive: true})
-		o.Searcher = a
+		a = gate.New(gate.Options{Limits: gate.Limits{MaxSearches: 10, Adaptive: true, Routes: map[string]gate.Limit{"things": {}}}})
+		o.Searcher = search.Admitted{Searcher: o.Searcher, By: a}
 	})
 	healthy(t, w)
 	before := runtime.NumGoroutine()

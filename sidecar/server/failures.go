@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
-	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
@@ -46,7 +46,7 @@ func (f *failures) log(ctx context.Context, code codes.Code, err error) {
 	case codes.Unavailable, codes.PermissionDenied, codes.Unauthenticated:
 		level = slog.LevelWarn
 	case codes.ResourceExhausted:
-		if !errors.Is(err, admission.ErrOverload) { // the metrics count those; a line each would make the load worse
+		if !errors.Is(err, gate.ErrOverload) { // the metrics count those; a line each would make the load worse
 			level = slog.LevelWarn
 			more = append(more, slog.Int("limits.max_message_bytes", f.maximum())) // gRPC's own text does not name the setting
 		}

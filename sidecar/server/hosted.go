@@ -12,7 +12,7 @@ import (
 // answers for the services and routes that it knows.
 func (s *Server) Hosted(options []grpc.ServerOption) *grpc.Server {
 	all := append([]grpc.ServerOption{grpc.ChainUnaryInterceptor(s.ownHealth)}, s.options...)
-	all = append(all, s.bounded())
+	all = append(all, s.receiving())
 	to := grpc.NewServer(append(all, options...)...)
 	s.register(to)
 	s.grpc.Store(to)

@@ -16,8 +16,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/likenessdb/likeness/internal/intake"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
@@ -70,8 +70,8 @@ func answersAll(o *server.Options) {
 // time, and is free again when its sender goes away; small searches and health are
 // answered meanwhile.
 func TestMessagesAreTaken(t *testing.T) {
-	budget := intake.New(4 << 20)
-	w := start(t, answersAll, func(o *server.Options) { o.Intake = budget })
+	budget := gate.New(gate.Options{ReceivedBytes: 4 << 20})
+	w := start(t, answersAll, func(o *server.Options) { o.Gate = budget })
 	framer := raw2(t, w.address)
 	for i := range uint32(8) { // four have room
 		announce(t, framer, 1+2*i, 1<<20)
@@ -81,7 +81,7 @@ func TestMessagesAreTaken(t *testing.T) {
 			}
 		}
 	}
-	until(t, "the budget is not taken", func() bool { return budget.Used() == 4<<20 })
+	until(t, "the budget is not taken", func() bool { return budget.ReceivedBytes() == 4<<20 })
 	if _, err := w.search.Search(t.Context(), question()); err != nil {
 		t.Errorf("a small search: %v", err)
 	}
@@ -98,30 +98,30 @@ func TestMessagesAreTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "the budget is not free", func() bool { return budget.Used() == 0 })
+	until(t, "the budget is not free", func() bool { return budget.ReceivedBytes() == 0 })
 	if _, err := w.search.Search(t.Context(), big); status.Code(err) == codes.DeadlineExceeded {
 		t.Errorf("a message with room: %v", err)
 	}
-	until(t, "an answered message is still taken", func() bool { return budget.Used() == 0 })
+	until(t, "an answered message is still taken", func() bool { return budget.ReceivedBytes() == 0 })
 }
 
 // A message that is larger than all of the budget is refused with the setting, packed
 // or not, before it is held.
 func TestMessagesBeyondTheBudget(t *testing.T) {
-	budget := intake.New(1 << 20)
-	w := start(t, answersAll, func(o *server.Options) { o.Intake, o.Limits.MaxMessageBytes = budget, 64<<20 })
+	budget := gate.New(gate.Options{ReceivedBytes: 1 << 20})
+	w := start(t, answersAll, func(o *server.Options) { o.Gate, o.Limits.MaxMessageBytes = budget, 64<<20 })
 	big := question()
 	big.Query.Vector = make([]float32, 1<<20)
 	for name, options := range map[string][]grpc.CallOption{"plain": nil, "gzip": {grpc.UseCompressor(gzip.Name)}} {
 		_, err := w.search.Search(t.Context(), big, options...)
-		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), intake.Setting) {
+		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), gate.ReceivedSetting) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if _, err := w.search.Search(t.Context(), question(), grpc.UseCompressor(gzip.Name)); err != nil {
 		t.Errorf("a small one, compressed: %v", err)
 	}
-	until(t, "what was refused is still taken", func() bool { return budget.Used() == 0 })
+	until(t, "what was refused is still taken", func() bool { return budget.ReceivedBytes() == 0 })
 }
 
 // Heads that are longer than any honest one are refused, in one frame or without end.

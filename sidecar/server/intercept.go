@@ -98,9 +98,9 @@ func (s *services) ending(srv any, ss grpc.ServerStream, info *grpc.StreamServer
 	return handler(srv, stream{ss, ctx})
 }
 
-// bounded lets messages in as Options.Intake has room for them. It comes after all that
-// may refuse a call without its message.
-func (s *Server) bounded() grpc.ServerOption {
+// receiving receives messages through the gate. It comes after the interceptors that may
+// refuse a call without its message.
+func (s *Server) receiving() grpc.ServerOption {
 	return grpc.ChainStreamInterceptor(func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		received, end := s.receiver.Stream(ss, info.IsClientStream)
 		defer end()
@@ -108,16 +108,16 @@ func (s *Server) bounded() grpc.ServerOption {
 	})
 }
 
-// arrived refuses searches before there is a stream of them and before their message is read,
-// where the admission says so: such a refusal takes a fraction of what another one
-// does. Health and the other services are answered.
-func (s *services) arrived(ctx context.Context, in *tap.Info) (context.Context, error) {
-	if s.door == nil || !strings.HasPrefix(in.FullMethodName, "/"+likenessv1.SearchService_ServiceDesc.ServiceName+"/") {
+// arrive asks the gate whether a call of searches may go on, before there is a stream and
+// before the message is read: such a refusal costs a fraction of a later one. Health and the
+// other services are always answered.
+func (s *services) arrive(ctx context.Context, in *tap.Info) (context.Context, error) {
+	if s.gate == nil || !strings.HasPrefix(in.FullMethodName, "/"+likenessv1.SearchService_ServiceDesc.ServiceName+"/") {
 		return ctx, nil
 	}
-	taken, err := s.door.Arrive(ctx)
+	arrived, err := s.gate.Arrive(ctx)
 	if err == nil {
-		return taken, nil
+		return arrived, nil
 	}
 	ended := s.recorder.CallStarted(ctx, strings.TrimPrefix(in.FullMethodName, "/"))
 	last := s.refusal.Load()
@@ -131,7 +131,7 @@ func (s *services) arrived(ctx context.Context, in *tap.Info) (context.Context, 
 	return ctx, last.answer(id)
 }
 
-// refusal is an error of the admission and its status.
+// refusal is an error of the gate and its status.
 type refusal struct {
 	of     error
 	status *spb.Status

@@ -26,9 +26,9 @@ var (
 func StatusOf(err error) *status.Status { return statusOf(err) }
 
 // Local makes a gRPC server of likeness's services for a listener inside this
-// process: with every interceptor and limit, and without TLS, the limit of a
-// connection's streams, of which a gateway has one for all its callers, and
-// Options.Intake, of which a gateway takes what its callers send. The caller serves and stops it.
+// process. It has every interceptor and limit but three: TLS, the limit of a connection's
+// streams, since a gateway has one connection for all its callers, and Options.Gate, since a
+// gateway receives the messages of its callers itself. The caller serves and stops it.
 func (s *Server) Local() *grpc.Server {
 	options := append(append([]grpc.ServerOption(nil), s.options...), grpc.MaxConcurrentStreams(math.MaxUint32))
 	to := grpc.NewServer(options...)

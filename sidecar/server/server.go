@@ -23,11 +23,10 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/likenessdb/likeness/internal/drain"
-	"github.com/likenessdb/likeness/internal/inflate"
-	"github.com/likenessdb/likeness/internal/intake"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
@@ -48,10 +47,8 @@ type Options struct {
 	// Reconcile, if set, brings what a route derives in step with its collection, for
 	// AdminService too: it returns route.ErrUnknown, follow.ErrRoute or the context's error.
 	Reconcile func(ctx context.Context, route string) (follow.Drift, error)
-	// Door, if set, is what searches come in by: the admission.
-	Door Door
-	// Intake, if set, bounds the bytes of the messages that are received.
-	Intake *intake.Budget
+	// Gate, if set, decides which calls of searches may be read, and receives the messages.
+	Gate *gate.Gate
 	// TLS, if a certificate is named, secures the listener.
 	TLS TLS
 	// TokensFile, if set, names the callers that are served.
@@ -60,15 +57,6 @@ type Options struct {
 	Recorder   Recorder
 	// TracerProvider, if set, gets a span a call.
 	TracerProvider trace.TracerProvider
-}
-
-// Door is what searches come in by. It is safe for concurrent use.
-type Door interface {
-	// Arrive is asked before the message of a call is read: its error, an
-	// *admission.RefusedError, is the answer, and its context that of the searches.
-	Arrive(ctx context.Context) (context.Context, error)
-	// Overloaded reports whether more comes than can be answered.
-	Overloaded() bool
 }
 
 // Server is a gRPC server. Its methods are safe for concurrent use.
@@ -81,7 +69,7 @@ type Server struct {
 	log      *slog.Logger
 	shared   *services
 	options  []grpc.ServerOption
-	receiver *intake.Receiver
+	receiver *gate.Receiver
 	// credentials are those of Serve's listener.
 	credentials []grpc.ServerOption
 }
@@ -93,8 +81,8 @@ type services struct {
 	admin     Admin
 	openAdmin bool
 	reconcile func(ctx context.Context, route string) (follow.Drift, error)
-	door      Door                    // nil: nothing is refused
-	refusal   atomic.Pointer[refusal] // the last one of it
+	gate      *gate.Gate              // nil: no call is refused
+	refusal   atomic.Pointer[refusal] // the last refusal of a call that arrived
 	limits    atomic.Pointer[Limits]
 	validator protovalidate.Validator
 	recorder  Recorder
@@ -113,7 +101,7 @@ func New(o Options) (*Server, error) {
 	}
 	draining, end := context.WithCancel(context.Background())
 	s := &services{
-		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, reconcile: o.Reconcile, door: o.Door,
+		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, reconcile: o.Reconcile, gate: o.Gate,
 		validator: validator, recorder: o.Recorder, log: o.Logger, draining: draining,
 	}
 	s.limits.Store(&o.Limits)
@@ -134,19 +122,19 @@ func New(o Options) (*Server, error) {
 	return server, nil
 }
 
-// newReceiver receives messages within Options.Intake.
-func newReceiver(o Options) *intake.Receiver {
-	gzip := inflate.New(o.Intake.Most(o.Limits.MaxMessageBytes))
-	return &intake.Receiver{Budget: o.Intake, Codec: newCodec(gzip), Gzip: gzip, Most: o.Limits.MaxMessageBytes}
+// newReceiver returns the receiver of the server's messages.
+func newReceiver(o Options) *gate.Receiver {
+	gunzip := gate.NewGunzip(o.Gate.MaxMessageBytes(o.Limits.MaxMessageBytes))
+	return &gate.Receiver{Gate: o.Gate, Codec: newCodec(gunzip), Gunzip: gunzip, MaxBytes: o.Limits.MaxMessageBytes}
 }
 
 // maxHeaderBytes bounds what a call says before its message: tokens and traces are short.
 const maxHeaderBytes = 64 << 10
 
-func (s *services) options(o Options, receiver *intake.Receiver) []grpc.ServerOption {
+func (s *services) options(o Options, receiver *gate.Receiver) []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(receiver.Codec),
-		receiver.Gzip.Option(),
+		receiver.Gunzip.Option(),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxRecvMsgSize(o.Limits.MaxMessageBytes),
 		grpc.MaxSendMsgSize(o.Limits.MaxMessageBytes),
@@ -154,14 +142,14 @@ func (s *services) options(o Options, receiver *intake.Receiver) []grpc.ServerOp
 		// With gRPC's small windows the messages of many calls at once wait for room
 		// behind the headers of more of them; when those fill the connection's
 		// streams nothing is read any more, and every call waits for its deadline.
-		grpc.InitialWindowSize(intake.Window),
+		grpc.InitialWindowSize(gate.StreamWindowBytes),
 		grpc.InitialConnWindowSize(16 << 20),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.ConnectionTimeout(20 * time.Second),
 		grpc.WaitForHandlers(true),
 		grpc.ChainStreamInterceptor(s.observe, s.authenticate, s.ending),
-		grpc.InTapHandle(s.arrived),
+		grpc.InTapHandle(s.arrive),
 	}
 	if o.TracerProvider != nil {
 		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(
@@ -184,7 +172,7 @@ func listenerCredentials(o Options) ([]grpc.ServerOption, error) {
 
 // make makes the gRPC server that Serve serves.
 func (s *Server) make() *grpc.Server {
-	to := grpc.NewServer(append(append([]grpc.ServerOption{}, s.options...), append(s.credentials, s.bounded())...)...)
+	to := grpc.NewServer(append(append([]grpc.ServerOption{}, s.options...), append(s.credentials, s.receiving())...)...)
 	s.register(to)
 	to.RegisterService(asStreams(grpc_health_v1.Health_ServiceDesc, nil, s.shared.limits.Load().MaxMessageBytes), s.health)
 	reflection.Register(to)
@@ -246,10 +234,7 @@ func (s *Server) setHealth(name string, serving bool) {
 
 // Serve answers calls until Drain. It closes the listener.
 func (s *Server) Serve(listener net.Listener) error {
-	if s.shared.door != nil {
-		listener = paced{listener, s.shared.door.Overloaded}
-	}
-	own := drain.Listen(listener)
+	own := drain.Listen(s.shared.gate.Listener(listener))
 	s.listener.Store(own)
 	if err := s.grpc.Load().Serve(own); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("gRPC on %s: %w", listener.Addr(), err)

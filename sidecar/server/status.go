@@ -15,13 +15,12 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/table"
-	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -71,10 +70,10 @@ var outcomes = []outcome{
 	{is: errMessageSize, code: codes.ResourceExhausted, reason: "MESSAGE_TOO_LARGE", public: true},
 	{is: ErrPath, code: codes.NotFound, reason: "PATH_NOT_FOUND", public: true},
 	{is: ErrForeign, code: codes.PermissionDenied, reason: "CROSS_ORIGIN", public: true},
-	{is: admission.ErrOverload, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
-	{is: intake.ErrTooLarge, code: codes.ResourceExhausted, reason: "MESSAGE_TOO_LARGE", public: true},
-	{is: intake.ErrFull, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
-	{is: intake.ErrStalled, code: codes.DeadlineExceeded, reason: "MESSAGE_STALLED", public: true},
+	{is: gate.ErrOverload, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
+	{is: gate.ErrTooLarge, code: codes.ResourceExhausted, reason: "MESSAGE_TOO_LARGE", public: true},
+	{is: gate.ErrFull, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
+	{is: gate.ErrStalled, code: codes.DeadlineExceeded, reason: "MESSAGE_STALLED", public: true},
 	{is: errBatch, code: codes.InvalidArgument, reason: "LIMIT_EXCEEDED", public: true},
 	{is: errPanic, code: codes.Internal, reason: "INTERNAL"},
 	{is: errModel, code: codes.NotFound, reason: "MODEL_NOT_FOUND", public: true},
@@ -149,7 +148,7 @@ func statusOf(err error) *status.Status {
 		return validationStatus(invalid)
 	}
 	o := outcomeOf(err)
-	if refusal := (*admission.RefusedError)(nil); errors.As(err, &refusal) {
+	if refusal := (*gate.RefusedError)(nil); errors.As(err, &refusal) {
 		o.retry = refusal.After
 	}
 	text := err.Error()
@@ -191,7 +190,7 @@ func info(reason string, err error) *errdetails.ErrorInfo {
 	if errors.As(err, &limit) {
 		i.Metadata = map[string]string{"limit": limit.Limit, "value": itoa(limit.Value), "max": itoa(limit.Max)}
 	}
-	var refusal *admission.RefusedError
+	var refusal *gate.RefusedError
 	if errors.As(err, &refusal) && refusal.Setting != "" {
 		i.Metadata = map[string]string{"setting": refusal.Setting}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -20,8 +21,8 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -221,7 +222,7 @@ func TestMessages(t *testing.T) {
 // batch is charged for each of its searches.
 func TestRates(t *testing.T) {
 	w := start(t, func(o *server.Options) {
-		o.Searcher = admission.New(o.Searcher, admission.Options{MaxSearches: 9, Limits: map[string]admission.Limit{"things": {Rate: 1e-3, Burst: 3}}})
+		o.Searcher = admitted(o.Searcher, 9, gate.Limit{Rate: 1e-3, Burst: 3})
 	})
 	searches := []*likenessv1.SearchRequest{question(), question(), question(), question()}
 	r, err := w.search.SearchBatch(t.Context(), &likenessv1.SearchBatchRequest{Searches: searches})
@@ -247,20 +248,16 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// shut is a door that lets nobody in.
-type shut struct{ why error }
-
-func (s shut) Arrive(ctx context.Context) (context.Context, error) { return ctx, s.why }
-
-func (shut) Overloaded() bool { return true }
+// admitted returns a searcher behind a gate for so many searches, with a limit of route things.
+func admitted(s search.Searcher, most int, things gate.Limit) search.Searcher {
+	return search.Admitted{Searcher: s, By: gate.New(gate.Options{Limits: gate.Limits{MaxSearches: most, Routes: map[string]gate.Limit{"things": things}}})}
+}
 
 // While there is no memory searches are refused before they are read, and
 // everything else is answered.
 func TestNoMemory(t *testing.T) {
-	full := &admission.RefusedError{Reason: admission.Memory, Setting: "limits.memory", After: 1}
-	w := start(t, func(o *server.Options) {
-		o.Door = shut{full}
-	})
+	w := start(t, func(o *server.Options) { o.Gate = gate.New(gate.Options{}) })
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1))
 	_, err := w.search.Search(t.Context(), question())
 	first := detailsOf(err)
 	if status.Code(err) != codes.ResourceExhausted || first.retry == nil || first.info.GetMetadata()["setting"] != "limits.memory" {
@@ -340,7 +337,7 @@ func TestLimitsOfSearches(t *testing.T) {
 		close(entered)
 		<-release
 		return search.Answer{}, nil
-	}), func(o *server.Options) { o.Searcher = admission.New(o.Searcher, admission.Options{MaxSearches: 1}) })
+	}), func(o *server.Options) { o.Searcher = admitted(o.Searcher, 1, gate.Limit{}) })
 	first := make(chan error, 1)
 	go func() {
 		_, err := w.search.Search(context.WithoutCancel(t.Context()), question())

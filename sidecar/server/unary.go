@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/likenessdb/likeness/internal/inflate"
 	"github.com/likenessdb/likeness/internal/wirecount"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // asStreams describes a service of unary calls as one of streams that carry one
@@ -93,10 +93,10 @@ var requestLimits = wirecount.Limits{Messages: 1 << 16, Fields: 1 << 18, Depth: 
 // received to receive.
 type tolerant struct {
 	wirecount.Codec
-	gzip *inflate.Decompressor
+	gzip *gate.Gunzip
 }
 
-func newCodec(gzip *inflate.Decompressor) tolerant {
+func newCodec(gzip *gate.Gunzip) tolerant {
 	return tolerant{wirecount.NewCodec(requestLimits), gzip}
 }
 
@@ -105,7 +105,7 @@ func (c tolerant) Unmarshal(data mem.BufferSlice, v any) error {
 	switch {
 	case !ok:
 		return c.Codec.Unmarshal(data, v)
-	case c.gzip.TooLarge(data):
+	case c.gzip.IsTooLarge(data):
 		r.err = fmt.Errorf("%w: %s", errMessageSize, c.gzip.Problem())
 	default:
 		r.err = c.Codec.Unmarshal(data, r.message)

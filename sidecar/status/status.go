@@ -13,10 +13,10 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/admission"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
 	"github.com/likenessdb/likeness/sidecar/rollout"
@@ -35,7 +35,7 @@ type Sources struct {
 	Routes   func() []*route.Route
 	Waiting  func(rt string) (why string) // empty: the route is open
 	Versions func(rt string) ([]rollout.Info, error)
-	Load     func(rt string) (admission.Load, bool)
+	Load     func(rt string) (gate.Load, bool)
 	Off      func() map[string]bool // routes that are switched off before the proxy
 	// Unanswered are the routes of which every search through the proxy is left to the
 	// database, for one reason.
@@ -109,15 +109,15 @@ type Route struct {
 	Model      string `json:"model"`
 	Version    string `json:"model_version"`
 
-	Versions    []Version       `json:"versions,omitempty"`
-	Unanswered  *Unanswered     `json:"proxy_unanswered,omitempty"`
-	Calibration *Calibration    `json:"calibration,omitempty"`
-	Trouble     *Trouble        `json:"store_trouble,omitempty"`
-	Searches    Searches        `json:"searches"`
-	Answers     int             `json:"recent_answers"` // that the stages are of
-	Stages      []Stage         `json:"stages,omitempty"`
-	Load        *admission.Load `json:"admission,omitempty"`
-	Following   *follow.Status  `json:"following,omitempty"`
+	Versions    []Version      `json:"versions,omitempty"`
+	Unanswered  *Unanswered    `json:"proxy_unanswered,omitempty"`
+	Calibration *Calibration   `json:"calibration,omitempty"`
+	Trouble     *Trouble       `json:"store_trouble,omitempty"`
+	Searches    Searches       `json:"searches"`
+	Answers     int            `json:"recent_answers"` // that the stages are of
+	Stages      []Stage        `json:"stages,omitempty"`
+	Load        *gate.Load     `json:"admission,omitempty"`
+	Following   *follow.Status `json:"following,omitempty"`
 }
 
 // Unanswered says that the last searches of a route through the proxy were all left to

@@ -5,24 +5,23 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/likenessdb/likeness/internal/intake"
-	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// loadCollector reads the admission's state when it is asked for.
+// loadCollector reads the gate's state when it is asked for.
 type loadCollector struct {
 	limit, inFlight, queued *prometheus.Desc
 	source                  atomic.Pointer[loadSource]
 }
 
 type loadSource struct {
-	admission *admission.Searcher
-	routes    map[string]bool
+	gate   *gate.Gate
+	routes map[string]bool
 }
 
 var _ prometheus.Collector = (*loadCollector)(nil)
 
-// load registers the metrics of the admission, which show nothing until WatchLoad.
+// load registers the metrics of the gate, which show nothing until WatchGate.
 func (r *registrar) load() *loadCollector {
 	c := &loadCollector{
 		limit:    r.describe("gauge", "admission_limit", "Searches of a route that are let in at a time, as found from their times.", "route"),
@@ -33,13 +32,16 @@ func (r *registrar) load() *loadCollector {
 	return c
 }
 
-// WatchLoad shows what an admission lets in.
-func (m *Metrics) WatchLoad(a *admission.Searcher) {
-	m.load.source.Store(&loadSource{admission: a, routes: m.routes})
+// WatchGate shows the load of a gate's routes, and the bytes of messages that it holds.
+func (m *Metrics) WatchGate(g *gate.Gate) {
+	m.load.source.Store(&loadSource{gate: g, routes: m.routes})
+	m.receiving.Store(g)
 }
 
 // Refused counts a search that was not let in.
-func (m *Metrics) Refused(route, reason string) { m.refused.WithLabelValues(route, reason).Inc() }
+func (m *Metrics) Refused(route string, reason gate.Reason) {
+	m.refused.WithLabelValues(route, string(reason)).Inc()
+}
 
 // Describe implements prometheus.Collector.
 func (c *loadCollector) Describe(out chan<- *prometheus.Desc) {
@@ -55,7 +57,7 @@ func (c *loadCollector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	for route := range source.routes {
-		l, ok := source.admission.Load(route)
+		l, ok := source.gate.Load(route)
 		if !ok {
 			continue
 		}
@@ -65,14 +67,11 @@ func (c *loadCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// received registers the metric of the requests that are received, which shows nothing until WatchIntake.
-func (r *registrar) received() *atomic.Pointer[intake.Budget] {
+// received registers the metric of the requests that are received, which shows nothing until WatchGate.
+func (r *registrar) received() *atomic.Pointer[gate.Gate] {
 	const name, help = namespace + "_received_bytes", "Bytes of requests that are received and not yet answered, and of answers of the database that the proxy holds until their clients have them; see limits.max_received_bytes."
-	budget := &atomic.Pointer[intake.Budget]{}
+	receiving := &atomic.Pointer[gate.Gate]{}
 	r.docs = append(r.docs, metricDoc{name: name, kind: "gauge", help: help})
-	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(budget.Load().Used()) }))
-	return budget
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(receiving.Load().ReceivedBytes()) }))
+	return receiving
 }
-
-// WatchIntake shows how much of a budget is taken; of nil nothing is.
-func (m *Metrics) WatchIntake(b *intake.Budget) { m.receiving.Store(b) }

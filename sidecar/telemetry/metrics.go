@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/grpc/codes"
 
-	"github.com/likenessdb/likeness/internal/intake"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
@@ -50,7 +50,7 @@ type Metrics struct {
 	*stores
 	refused      *prometheus.CounterVec
 	load         *loadCollector
-	receiving    *atomic.Pointer[intake.Budget]
+	receiving    *atomic.Pointer[gate.Gate]
 	following    *followCollector
 	pluginStates *pluginCollector
 	deviceStates *deviceCollector

@@ -10,13 +10,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 )
 
 // slow connects to a proxy whose messages are of a budget, with windows that do not take
 // an answer.
-func slow(t *testing.T, p *peer, b *intake.Budget) *grpc.ClientConn {
+func slow(t *testing.T, p *peer, g *gate.Gate) *grpc.ClientConn {
 	t.Helper()
 	database := grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodecV2(bytesCodec{}))
 	upstream, err := rawgrpc.Dial(serve(t, database.Serve), nil)
@@ -26,7 +26,7 @@ func slow(t *testing.T, p *peer, b *intake.Budget) *grpc.ClientConn {
 	t.Cleanup(database.Stop)
 	t.Cleanup(func() { _ = upstream.Close() })
 	s := rawgrpc.NewServer(rawgrpc.Options{
-		Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}, Intake: b,
+		Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}, Gate: g,
 		Intercept: map[string]rawgrpc.Interceptor{interceptedMethod: func(_ context.Context, request []byte) rawgrpc.Reply {
 			return rawgrpc.Reply{Message: request}
 		}},
@@ -50,15 +50,15 @@ func drain(s *rawgrpc.Server) {
 	s.Drain(ctx)
 }
 
-// used waits until so many bytes of a budget are taken.
-func used(t *testing.T, b *intake.Budget, want int64) {
+// used waits until so many bytes of a gate are taken.
+func used(t *testing.T, g *gate.Gate, want int64) {
 	t.Helper()
 	end := time.After(20 * time.Second)
-	for tick := time.Tick(time.Millisecond); b.Used() != want; {
+	for tick := time.Tick(time.Millisecond); g.ReceivedBytes() != want; {
 		select {
 		case <-tick:
 		case <-end:
-			t.Fatalf("%d bytes are taken, want %d", b.Used(), want)
+			t.Fatalf("%d bytes are taken, want %d", g.ReceivedBytes(), want)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func TestAnswersAreCounted(t *testing.T) {
 	const size = 1 << 20
 	for name, method := range map[string]string{"one message": knownMethod, "a stream": unknownMethod, "of an interceptor": interceptedMethod} {
 		t.Run(name, func(t *testing.T) {
-			b := intake.New(16 << 20)
+			b := gate.New(gate.Options{ReceivedBytes: 16 << 20})
 			conn := slow(t, &peer{}, b)
 			for reads := range 2 {
 				ctx, cancel := context.WithCancel(t.Context())

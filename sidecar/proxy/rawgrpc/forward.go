@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // handle forwards one call of any method.
@@ -40,7 +40,7 @@ func (s *Server) forward(client grpc.ServerStream) error {
 	} else if err != nil {
 		return notReceived(err)
 	}
-	if s.gzip.TooLarge(request.data) {
+	if s.gzip.IsTooLarge(request.data) {
 		return status.Error(codes.ResourceExhausted, "likeness: "+s.gzip.Problem())
 	}
 	var reply Reply
@@ -78,7 +78,7 @@ func (s *Server) answer(client grpc.ServerStream, r Reply) error {
 		return readable(client.Context(), r.Err)
 	}
 	message := &frame{mem.BufferSlice{mem.SliceBuffer(r.Message)}}
-	message.counted(s.receiver.Budget)
+	message.holdBytes(s.receiver.Gate)
 	defer message.free()
 	return client.SendMsg(message)
 }
@@ -110,7 +110,7 @@ func (s *Server) unaryCall(ctx context.Context, method string, client grpc.Serve
 	answer := &frame{}
 	err := l.conn.Invoke(ctx, method, request, answer, grpc.Header(&header), grpc.Trailer(&trailer))
 	request.free()
-	answer.counted(s.receiver.Budget)
+	answer.holdBytes(s.receiver.Gate)
 	if reply.Ended != nil {
 		reply.Ended(answer.bytes(), err)
 	}
@@ -198,7 +198,7 @@ func (s *Server) stream(ctx context.Context, method string, client grpc.ServerSt
 			}
 			return readable(ctx, err)
 		}
-		answer.counted(s.receiver.Budget)
+		answer.holdBytes(s.receiver.Gate)
 		err := client.SendMsg(answer)
 		answer.free()
 		if err != nil {
@@ -220,14 +220,14 @@ func (s *Server) upload(database grpc.ClientStream, client grpc.ServerStream, ca
 			cancel()
 			return
 		}
-		if s.gzip.TooLarge(f.data) {
+		if s.gzip.IsTooLarge(f.data) {
 			refused <- status.Error(codes.ResourceExhausted, "likeness: "+s.gzip.Problem())
 			cancel()
 			return
 		}
 		err := database.SendMsg(f)
 		f.free()
-		s.receiver.Free(client)
+		s.receiver.Release(client)
 		if err != nil {
 			return // RecvMsg says why
 		}
@@ -237,9 +237,9 @@ func (s *Server) upload(database grpc.ClientStream, client grpc.ServerStream, ca
 // notReceived is the status of a message that was not let in; another error is one.
 func notReceived(err error) error {
 	switch {
-	case errors.Is(err, intake.ErrTooLarge), errors.Is(err, intake.ErrFull):
+	case errors.Is(err, gate.ErrTooLarge), errors.Is(err, gate.ErrFull):
 		return status.Error(codes.ResourceExhausted, "likeness: "+err.Error())
-	case errors.Is(err, intake.ErrStalled):
+	case errors.Is(err, gate.ErrStalled):
 		return status.Error(codes.DeadlineExceeded, "likeness: "+err.Error())
 	}
 	return err

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 
-	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // frame is one message as it came, in the transport's own buffers. Whoever
@@ -21,10 +21,10 @@ func (f *frame) free() {
 	f.data = nil
 }
 
-// counted has a budget count the message until it is written to its receiver, or given
-// up: the transport takes it before that and frees its buffers after.
-func (f *frame) counted(by *intake.Budget) {
-	if grant := by.Count(int64(f.data.Len())); grant != nil {
+// holdBytes counts the bytes of the message in a gate until the transport has written the
+// message, or given it up, and frees its buffers.
+func (f *frame) holdBytes(g *gate.Gate) {
+	if grant := g.Hold(int64(f.data.Len())); grant != nil {
 		nothing := make([]byte, 0, pooled)
 		f.data = append(f.data, mem.NewBuffer(&nothing, gives{grant}))
 	}
@@ -35,7 +35,7 @@ const pooled = 2 << 10
 
 // gives is the pool of a buffer without content, which gives a grant back when the last
 // who had the message has freed it.
-type gives struct{ grant *intake.Grant }
+type gives struct{ grant *gate.Grant }
 
 var _ mem.BufferPool = gives{}
 

@@ -30,7 +30,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/internal/balance"
-	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 )
 
@@ -147,7 +147,7 @@ func start(t testing.TB, p *peer) *grpc.ClientConn {
 // startWith does so with other options.
 func startWith(t testing.TB, p *peer, change func(*rawgrpc.Options)) *grpc.ClientConn {
 	t.Helper()
-	received := intake.New(64 << 20)
+	received := gate.New(gate.Options{ReceivedBytes: 64 << 20})
 	balance.Check(t, balance.Bytes(received))
 	options := []grpc.ServerOption{grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxRecvMsgSize(1 << 30)}
 	if p.links != nil {
@@ -159,7 +159,7 @@ func startWith(t testing.TB, p *peer, change func(*rawgrpc.Options)) *grpc.Clien
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := rawgrpc.Options{Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}, MaxStreams: 100, MaxUnpacked: 1 << 20, Intake: received}
+	o := rawgrpc.Options{Upstream: upstream, Services: []grpc.ServiceDesc{qdrant.Points_ServiceDesc}, MaxStreams: 100, MaxUnpacked: 1 << 20, Gate: received}
 	change(&o)
 	server := rawgrpc.NewServer(o)
 	conn := connect(t, serve(t, server.Serve))

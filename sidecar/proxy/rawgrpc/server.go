@@ -21,8 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/internal/drain"
-	"github.com/likenessdb/likeness/internal/inflate"
-	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // Options are what a Server needs. Only Upstream must be given.
@@ -38,8 +37,8 @@ type Options struct {
 	MaxStreams int
 	// MaxUnpacked bounds a compressed message, unpacked; 0 is the limit of any other.
 	MaxUnpacked int
-	// Intake, if set, bounds the bytes of the requests that are received.
-	Intake *intake.Budget
+	// Gate, if set, receives the requests.
+	Gate *gate.Gate
 	// Intercept, by method of Services, sees a request before it goes on.
 	Intercept map[string]Interceptor
 }
@@ -88,8 +87,8 @@ type Server struct {
 	listener  atomic.Pointer[drain.Listener]
 	upstream  *Upstream
 	unary     map[string]bool
-	gzip      *inflate.Decompressor
-	receiver  *intake.Receiver
+	gzip      *gate.Gunzip
+	receiver  *gate.Receiver
 	intercept map[string]Interceptor
 }
 
@@ -98,9 +97,9 @@ type Server struct {
 func NewServer(o Options) *Server {
 	s := &Server{
 		upstream: o.Upstream, unary: map[string]bool{}, intercept: o.Intercept,
-		gzip: inflate.New(o.Intake.Most(cmp.Or(o.MaxUnpacked, maxMessageBytes))),
+		gzip: gate.NewGunzip(o.Gate.MaxMessageBytes(cmp.Or(o.MaxUnpacked, maxMessageBytes))),
 	}
-	s.receiver = &intake.Receiver{Budget: o.Intake, Codec: codec{}, Gzip: s.gzip, Most: maxMessageBytes}
+	s.receiver = &gate.Receiver{Gate: o.Gate, Codec: codec{}, Gunzip: s.gzip, MaxBytes: maxMessageBytes}
 	for _, service := range o.Services {
 		for _, m := range service.Methods {
 			s.unary["/"+service.ServiceName+"/"+m.MethodName] = true
@@ -120,7 +119,7 @@ func NewServer(o Options) *Server {
 		grpc.ConnectionTimeout(20 * time.Second),
 		grpc.WaitForHandlers(true),
 		grpc.NumStreamWorkers(4),
-		grpc.StaticStreamWindowSize(intake.Window), grpc.StaticConnWindowSize(connectionWindow),
+		grpc.StaticStreamWindowSize(gate.StreamWindowBytes), grpc.StaticConnWindowSize(connectionWindow),
 	}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))

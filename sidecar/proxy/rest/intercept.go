@@ -167,7 +167,7 @@ func (s *Server) intercepted(w http.ResponseWriter, r *http.Request, body []byte
 	if reply.Answer.Cut {
 		panic(http.ErrAbortHandler) // so does the client's: net/http ends the connection and logs nothing
 	}
-	held := s.intake.Count(int64(len(reply.Answer.Body))) // until the client has read it
+	held := s.gate.Hold(int64(len(reply.Answer.Body))) // until the client has read it
 	defer held.Release()
 	maps.Copy(w.Header(), reply.Answer.Header)
 	w.Header().Set("Content-Length", strconv.Itoa(len(reply.Answer.Body)))

@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 const (
@@ -44,8 +44,8 @@ type Options struct {
 	// ServerTLS, if not nil, is the listener's; UpstreamTLS that towards the database.
 	ServerTLS, UpstreamTLS *tls.Config
 	Logger                 *slog.Logger
-	// Intake, if set, bounds the bytes of the bodies that are read before they go on.
-	Intake *intake.Budget
+	// Gate, if set, receives the bodies that are read before they go on.
+	Gate *gate.Gate
 	// Intercept, if not nil, sees each request before it goes on.
 	Intercept Interceptor
 }
@@ -57,7 +57,7 @@ type Server struct {
 	proxy     *httputil.ReverseProxy
 	upstream  *url.URL
 	log       *slog.Logger
-	intake    *intake.Budget
+	gate      *gate.Gate
 	most      int64 // the largest body that is read before it goes on
 	intercept Interceptor
 }
@@ -68,8 +68,8 @@ func NewServer(o Options) (*Server, error) {
 	if err != nil || upstream.Host == "" || upstream.Scheme != "http" && upstream.Scheme != "https" || strings.Trim(upstream.Path, "/") != "" {
 		return nil, fmt.Errorf("%w; write http://host:port, or https, without a path", ErrURL)
 	}
-	most, _ := o.Intake.Most(maxBuffered)
-	s := &Server{upstream: upstream, log: o.Logger, intercept: o.Intercept, intake: o.Intake, most: int64(most)}
+	most, _ := o.Gate.MaxMessageBytes(maxBuffered)
+	s := &Server{upstream: upstream, log: o.Logger, intercept: o.Intercept, gate: o.Gate, most: int64(most)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -126,7 +126,7 @@ func newHTTPServer(s *Server, secure *tls.Config) *http.Server {
 	return &http.Server{
 		Handler: s, TLSConfig: secure, Protocols: protocols, DisableGeneralOptionsHandler: true,
 		ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
-		HTTP2:    &http.HTTP2Config{MaxReceiveBufferPerStream: intake.BodyWindow, MaxReceiveBufferPerConnection: intake.BodiesRoom},
+		HTTP2:    &http.HTTP2Config{MaxReceiveBufferPerStream: gate.BodyWindowBytes, MaxReceiveBufferPerConnection: gate.BodiesWindowBytes},
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // clients that went away
 	}
 }
@@ -143,11 +143,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.streamed(r) {
 		// An answer may begin before the body has ended. HTTP/2 always can.
 		_ = http.NewResponseController(w).EnableFullDuplex()
-		intake.Pace(w, r)
+		gate.PaceBody(w, r)
 		// What an early answer leaves of the body is read by net/http, in that time.
 		defer func() { _ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lastBytes)) }()
 	} else {
-		taken, err := s.intake.TakeBody(w, r, r.ContentLength, s.most)
+		taken, err := s.gate.ReceiveBody(w, r, r.ContentLength, s.most)
 		defer taken.Release()
 		if err == nil {
 			body, err = s.buffer(r)
@@ -157,7 +157,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		taken.Shrink(int64(len(body)))
-		if s.intake != nil {
+		if s.gate.CountsBytes() {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		}
 	}
@@ -219,8 +219,8 @@ func (s *Server) buffer(r *http.Request) ([]byte, error) {
 	var b bytes.Buffer
 	if r.ContentLength > 0 {
 		known := r.ContentLength
-		if s.intake == nil { // what is only claimed is not believed at once
-			known = min(known, intake.BodyWindow)
+		if !s.gate.CountsBytes() { // what is only claimed is not believed at once
+			known = min(known, gate.BodyWindowBytes)
 		}
 		b.Grow(int(known) + bytes.MinRead)
 	}
@@ -278,11 +278,11 @@ func (s *Server) notReceived(w http.ResponseWriter, r *http.Request, err error) 
 	w.Header().Set("Connection", "close")
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lastBytes)) // net/http reads what is left
 	switch {
-	case errors.Is(err, intake.ErrFull):
+	case errors.Is(err, gate.ErrFull):
 		w.Header().Set("Retry-After", "1")
 		writeError(w, http.StatusTooManyRequests, err.Error())
 		return
-	case errors.Is(err, intake.ErrStalled):
+	case errors.Is(err, gate.ErrStalled):
 		writeError(w, http.StatusRequestTimeout, err.Error())
 		return
 	}
@@ -299,7 +299,7 @@ func (s *Server) unreachable(w http.ResponseWriter, r *http.Request, err error) 
 			w.Header()[StatusHeader] = []string{p.reply.Status}
 		}
 	}
-	if errors.Is(err, intake.ErrStalled) { // it is the client that is silent
+	if errors.Is(err, gate.ErrStalled) { // it is the client that is silent
 		writeError(w, http.StatusRequestTimeout, err.Error())
 		return
 	}

@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy/relay"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
@@ -86,7 +86,7 @@ func eachWay(t *testing.T, test func(t *testing.T, w way)) {
 // start runs a proxy in front of an address.
 func (w way) start(t testing.TB, upstream string) (address string) {
 	t.Helper()
-	calls, err := rest.NewServer(rest.Options{Upstream: "http://" + upstream, Intake: intake.New(64 << 20)})
+	calls, err := rest.NewServer(rest.Options{Upstream: "http://" + upstream, Gate: gate.New(gate.Options{ReceivedBytes: 64 << 20})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,9 +19,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
@@ -48,7 +47,7 @@ type Router struct {
 	closing    context.Context //nolint:containedctx // the life of the router, which no call has
 	close      context.CancelFunc
 
-	parsing  *turns.Parsing
+	gate     *gate.Gate
 	store    string
 	follower Follower // nil: nothing follows writes
 	budget   time.Duration
@@ -101,7 +100,7 @@ type Options struct {
 	// Recorder may be nil.
 	Recorder Recorder
 	// Parsing, if set, are the turns of long JSON.
-	Parsing *turns.Parsing
+	Gate *gate.Gate
 	// Follower, if not nil, is told of writes; WriteBudget is how long it may hold one
 	// up, 5 ms if 0.
 	Follower    Follower
@@ -113,7 +112,7 @@ func New(searcher search.Searcher, o Options) (*Router, error) {
 	r := &Router{
 		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, schemas: map[string]schema{},
 		off: map[string]bool{}, log: o.Logger, record: o.Recorder, shadows: semaphore.NewWeighted(inShadow),
-		aliases: aliases{own: map[string]string{}}, parsing: o.Parsing, store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
+		aliases: aliases{own: map[string]string{}}, gate: o.Gate, store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
 	}
 	r.unanswered.runs, r.unanswered.logged = map[string]*Unanswered{}, map[string]map[string]time.Time{}
 	if r.record == nil {
@@ -136,10 +135,9 @@ func New(searcher search.Searcher, o Options) (*Router, error) {
 	return r, nil
 }
 
-// InTurn parses a call of so many bytes: a long one when it is its turn. It returns what
-// turns.Parsing does.
+// InTurn parses a call of so many bytes, a long one when it has its turn, as gate.Parse does.
 func (r *Router) InTurn(ctx context.Context, bytes int, parse func() error) error {
-	return r.parsing.Do(ctx, bytes, parse)
+	return r.gate.Parse(ctx, bytes, parse)
 }
 
 // Close ends what runs on after its call, and waits for it.
@@ -442,7 +440,7 @@ func (r *Router) failed(ctx context.Context, rt *route.Route, err error) error {
 			}
 		}
 	}
-	if errors.Is(err, admission.ErrOverload) { // the database's own answer is cheaper, and a log line each is not
+	if errors.Is(err, gate.ErrOverload) { // the database's own answer is cheaper, and a log line each is not
 		return Degraded{Reason: "overload"}
 	}
 	if errors.Is(err, context.Canceled) { // nobody waits any more, and nothing is wrong

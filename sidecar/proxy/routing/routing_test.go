@@ -11,7 +11,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -186,7 +186,7 @@ func TestTheFirstFailureSendsTheOriginal(t *testing.T) {
 		refused bool
 	}{
 		{"failed", func(context.Context) error { return fail }, "", nil, "degraded; reason=failed", false},
-		{"overload", func(context.Context) error { return admission.ErrOverload }, "", nil, "degraded; reason=overload", false},
+		{"overload", func(context.Context) error { return gate.ErrOverload }, "", nil, "degraded; reason=overload", false},
 		{"store down", func(context.Context) error { return adapters.ErrUnavailable }, "", nil, "degraded; reason=unavailable", false},
 		{"the model is gone", func(context.Context) error { return route.ErrUnknown }, "", nil, "degraded; reason=failed", false},
 		{"the client went away", func(context.Context) error { return context.Canceled }, "", nil, "degraded; reason=canceled", false},

@@ -20,9 +20,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/likenessdb/likeness/internal/intake"
-	"github.com/likenessdb/likeness/internal/turns"
 	gatewayv1 "github.com/likenessdb/likeness/proto/gen/gateway/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
@@ -55,10 +54,8 @@ type Options struct {
 	MaxMessageBytes int
 	// MaxConcurrentStreams bounds the requests in flight on a connection of HTTP/2.
 	MaxConcurrentStreams int
-	// Intake, if set, bounds the bytes of the bodies that are received.
-	Intake *intake.Budget
-	// Parsing, if set, are the turns of long bodies.
-	Parsing  *turns.Parsing
+	// Gate, if set, receives the bodies, and has long ones parsed in turn.
+	Gate     *gate.Gate
 	Recorder server.Recorder
 	Logger   *slog.Logger
 }
@@ -95,7 +92,7 @@ func New(o Options) (*Gateway, error) {
 		Handler: g.guard(mux), TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: maxHeaderBytes,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: o.MaxConcurrentStreams,
-			MaxReceiveBufferPerStream: intake.BodyWindow, MaxReceiveBufferPerConnection: intake.BodiesRoom},
+			MaxReceiveBufferPerStream: gate.BodyWindowBytes, MaxReceiveBufferPerConnection: gate.BodiesWindowBytes},
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), // callers that went away
 	}
 	return g, nil

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
@@ -61,7 +61,7 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 		_ = control.SetReadDeadline(time.Time{})
 		taken.Shrink(int64(len(data)))
 		r.Body = &body{Reader: bytes.NewReader(data), data: data, inTurn: func(parse func() error) error {
-			return g.options.Parsing.Do(r.Context(), len(data), parse)
+			return g.options.Gate.Parse(r.Context(), len(data), parse)
 		}}
 		next.ServeHTTP(w, r)
 	})
@@ -80,8 +80,8 @@ func (*body) Close() error { return nil }
 const mostInflated = 1032
 
 // take lets a request's body in.
-func (g *Gateway) take(w http.ResponseWriter, r *http.Request) (*intake.Grant, error) {
-	limit, _ := g.options.Intake.Most(g.options.MaxMessageBytes)
+func (g *Gateway) take(w http.ResponseWriter, r *http.Request) (*gate.Grant, error) {
+	limit, _ := g.options.Gate.MaxMessageBytes(g.options.MaxMessageBytes)
 	n, most := r.ContentLength, int64(limit)
 	switch packed := r.Header.Get("Content-Encoding") != ""; {
 	case packed && n < 0:
@@ -89,14 +89,14 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) (*intake.Grant, e
 	case packed:
 		n *= mostInflated
 	}
-	grant, err := g.options.Intake.TakeBody(w, r, min(n, most), most)
+	grant, err := g.options.Gate.ReceiveBody(w, r, min(n, most), most)
 	return grant, unreadable(err)
 }
 
-// unreadable is an error of reading a body as a server.ErrMessage. The errors of the intake,
+// unreadable is an error of reading a body as a server.ErrMessage. The errors of the gate,
 // and of a caller that left, stay what they are.
 func unreadable(err error) error {
-	for _, known := range []error{nil, intake.ErrTooLarge, intake.ErrFull, intake.ErrStalled, context.Canceled, context.DeadlineExceeded} {
+	for _, known := range []error{nil, gate.ErrTooLarge, gate.ErrFull, gate.ErrStalled, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
 			return err
 		}
@@ -107,7 +107,7 @@ func unreadable(err error) error {
 // read returns a request's body, decompressed. It returns server.ErrMessageSize
 // or server.ErrMessage.
 func (g *Gateway) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	limit, setting := g.options.Intake.Most(g.options.MaxMessageBytes)
+	limit, setting := g.options.Gate.MaxMessageBytes(g.options.MaxMessageBytes)
 	most := int64(limit)
 	tooLarge := func() error {
 		return fmt.Errorf("%w: the JSON of the request has more than %d bytes, %s; "+
@@ -143,7 +143,7 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 // leaves several times as much to be collected.
 func (g *Gateway) readAll(from io.Reader, r *http.Request) ([]byte, error) {
 	var b bytes.Buffer
-	if g.options.Intake != nil && r.ContentLength > 0 {
+	if g.options.Gate.CountsBytes() && r.ContentLength > 0 {
 		b.Grow(int(r.ContentLength) + bytes.MinRead)
 	}
 	_, err := b.ReadFrom(from)

@@ -1,4 +1,4 @@
-package intake
+package gate
 
 import (
 	"errors"
@@ -53,14 +53,14 @@ func TestPace(t *testing.T) {
 		pause         time.Duration
 		stalls        bool
 	}{
-		"slow":   {500, stallBytes, stallTime - time.Second, false},
+		"slow":   {500, paceBytes, paceTime - time.Second, false},
 		"drips":  {500, 1, time.Second, true},
-		"silent": {1, 100, 2 * stallTime, true},
+		"silent": {1, 100, 2 * paceTime, true},
 		"short":  {3, 10, time.Second, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c, r := newClient()
-			Pace(c, r)
+			PaceBody(c, r)
 			var senders sync.WaitGroup
 			senders.Go(func() { c.sendSlowly(tc.parts, tc.length, tc.pause) })
 			began := time.Now()
@@ -68,7 +68,7 @@ func TestPace(t *testing.T) {
 			if errors.Is(err, ErrStalled) != tc.stalls || !tc.stalls && (err != nil || n != int64(tc.parts*tc.length)) {
 				t.Errorf("%s: %d bytes, %v", name, n, err)
 			}
-			if tc.stalls && time.Since(began) > stallTime {
+			if tc.stalls && time.Since(began) > paceTime {
 				t.Errorf("%s: ended after %s", name, time.Since(began))
 			}
 			_ = c.body.Close()
@@ -80,29 +80,29 @@ func TestPace(t *testing.T) {
 // Bodies that are announced and do not come take no room, and one that comes is let in.
 func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(4 << 20)
+		b := New(Options{ReceivedBytes: 4 << 20})
 		ended := make(chan error)
 		var senders sync.WaitGroup
 		const silent = 100
 		for range silent {
 			c, r := newClient()
-			senders.Go(func() { c.sendSlowly(2, 100, 2*stallTime) })
+			senders.Go(func() { c.sendSlowly(2, 100, 2*paceTime) })
 			go func() {
-				g, err := b.TakeBody(c, r, 1<<20, 32<<20)
+				g, err := b.ReceiveBody(c, r, 1<<20, 32<<20)
 				g.Release()
 				_ = c.body.Close()
 				ended <- err
 			}()
 		}
 		synctest.Wait()
-		if b.Used() != 0 {
-			t.Errorf("%d bytes are taken for nothing", b.Used())
+		if b.ReceivedBytes() != 0 {
+			t.Errorf("%d bytes are taken for nothing", b.ReceivedBytes())
 		}
 		c, r := newClient()
 		senders.Go(func() { c.sendSlowly(16, 64<<10, 0) })
-		g, err := b.TakeBody(c, r, 1<<20, 32<<20)
-		if n, readErr := io.Copy(io.Discard, r.Body); err != nil || readErr != nil || n != 1<<20 || b.Used() != 1<<20 {
-			t.Errorf("%d bytes came, %d are taken: %v %v", n, b.Used(), err, readErr)
+		g, err := b.ReceiveBody(c, r, 1<<20, 32<<20)
+		if n, readErr := io.Copy(io.Discard, r.Body); err != nil || readErr != nil || n != 1<<20 || b.ReceivedBytes() != 1<<20 {
+			t.Errorf("%d bytes came, %d are taken: %v %v", n, b.ReceivedBytes(), err, readErr)
 		}
 		g.Release()
 		for range silent {
@@ -112,11 +112,11 @@ func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 		}
 		// One that came in part and stops gives its room back soon.
 		c, r = newClient()
-		senders.Go(func() { c.sendSlowly(2, 64<<10, 2*heldStallTime) })
+		senders.Go(func() { c.sendSlowly(2, 64<<10, 2*heldPaceTime) })
 		began := time.Now()
-		g, err = b.TakeBody(c, r, 1<<20, 32<<20)
+		g, err = b.ReceiveBody(c, r, 1<<20, 32<<20)
 		let := time.Now()
-		if _, readErr := io.Copy(io.Discard, r.Body); err != nil || !errors.Is(readErr, ErrStalled) || time.Since(let) > heldStallTime {
+		if _, readErr := io.Copy(io.Discard, r.Body); err != nil || !errors.Is(readErr, ErrStalled) || time.Since(let) > heldPaceTime {
 			t.Errorf("%v %v after %s, %s", err, readErr, let.Sub(began), time.Since(let))
 		}
 		g.Release()

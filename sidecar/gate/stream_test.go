@@ -1,4 +1,4 @@
-package intake_test
+package gate_test
 
 import (
 	"bufio"
@@ -18,8 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 
-	"github.com/likenessdb/likeness/internal/inflate"
-	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // one is a listener of one connection.
@@ -77,13 +76,13 @@ type call struct {
 }
 
 // begin begins a call at a server whose messages are of a budget, and runs a test with it.
-func begin(t *testing.T, b *intake.Budget, run func(t *testing.T, c *call)) {
+func begin(t *testing.T, b *gate.Gate, run func(t *testing.T, c *call)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		c := &call{framer: http2.NewFramer(ours, ours), got: make(chan received, 1)}
-		r := &intake.Receiver{Budget: b, Codec: asBytes{}, Gzip: inflate.New(1<<20, intake.MessageSetting), Most: 1 << 20}
-		server := grpc.NewServer(grpc.ForceServerCodecV2(asBytes{}), r.Gzip.Option(), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		r := &gate.Receiver{Gate: b, Codec: asBytes{}, Gunzip: gate.NewGunzip(1<<20, gate.MessageSetting), MaxBytes: 1 << 20}
+		server := grpc.NewServer(grpc.ForceServerCodecV2(asBytes{}), r.Gunzip.Option(), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 			began := time.Now()
 			own, end := r.Stream(s, false)
 			defer end()
@@ -91,7 +90,7 @@ func begin(t *testing.T, b *intake.Budget, run func(t *testing.T, c *call)) {
 			err := own.RecvMsg(&m)
 			c.got <- received{m, err, time.Since(began)}
 			return err
-		}), grpc.StaticStreamWindowSize(intake.Window), grpc.StaticConnWindowSize(16*intake.Window))
+		}), grpc.StaticStreamWindowSize(gate.StreamWindowBytes), grpc.StaticConnWindowSize(16*gate.StreamWindowBytes))
 		ended := make(chan error, 1)
 		go func() { ended <- server.Serve(listen(theirs)) }()
 		reading := make(chan struct{})
@@ -158,24 +157,24 @@ func TestStalled(t *testing.T) {
 		after time.Duration
 	}{
 		"nothing": {0, 0, 10 * time.Second}, "its beginning": {1000, 0, 10 * time.Second},
-		"all but a byte": {100*kib - 1, 100 * kib, intake.Patience(100 * kib)},
+		"all but a byte": {100*kib - 1, 100 * kib, gate.MessageTime(100 * kib)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := intake.New(1 << 20)
+			b := gateOf(1 << 20)
 			begin(t, b, func(t *testing.T, c *call) {
 				c.announce(t, 0, 100*kib)
 				c.send(t, make([]byte, tc.sent), 10*kib, false)
 				synctest.Wait()
-				if b.Used() != tc.used {
-					t.Errorf("%d bytes are taken", b.Used())
+				if b.ReceivedBytes() != tc.used {
+					t.Errorf("%d bytes are taken", b.ReceivedBytes())
 				}
 				got := <-c.got
-				if !errors.Is(got.err, intake.ErrStalled) || got.after != tc.after {
+				if !errors.Is(got.err, gate.ErrStalled) || got.after != tc.after {
 					t.Errorf("%v after %s", got.err, got.after)
 				}
 				synctest.Wait()
-				if b.Used() != 0 {
-					t.Errorf("%d bytes are taken behind it", b.Used())
+				if b.ReceivedBytes() != 0 {
+					t.Errorf("%d bytes are taken behind it", b.ReceivedBytes())
 				}
 			})
 		})
@@ -187,11 +186,11 @@ func TestSlow(t *testing.T) {
 	want := bytes.Repeat([]byte("0123456789abcdef"), 2*kib)
 	for name, frame := range map[string]int{"large frames": 8 * kib, "small frames": 100} {
 		t.Run(name, func(t *testing.T) {
-			b := intake.New(1 << 20)
+			b := gateOf(1 << 20)
 			begin(t, b, func(t *testing.T, c *call) {
 				c.announce(t, 0, len(want))
 				c.send(t, want[:1000], frame, false)
-				time.Sleep(intake.Patience(0) - time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
+				time.Sleep(gate.MessageTime(0) - time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 				c.send(t, want[1000:], frame, true)
 				if got := <-c.got; got.err != nil || !bytes.Equal(got.message, want) {
 					t.Errorf("%d bytes, %v", len(got.message), got.err)
@@ -203,9 +202,9 @@ func TestSlow(t *testing.T) {
 
 // While a message waits for its turn its time does not run.
 func TestWaitingIsNoStall(t *testing.T) {
-	b := intake.New(1 << 20)
+	b := gateOf(1 << 20)
 	begin(t, b, func(t *testing.T, c *call) {
-		others, err := b.Take(t.Context(), 1<<20, kib)
+		others, err := b.Receive(t.Context(), 1<<20, kib)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,13 +234,13 @@ func TestCompressed(t *testing.T) {
 	if err = errors.Join(err, z.Close()); err != nil {
 		t.Fatal(err)
 	}
-	b := intake.New(4 << 20)
+	b := gateOf(4 << 20)
 	begin(t, b, func(t *testing.T, c *call) {
 		c.announce(t, 1, packed.Len())
 		c.send(t, packed.Bytes(), 10*kib, false)
 		synctest.Wait()
-		if most := min(int64(packed.Len())*1032, 1<<20); b.Used() != most {
-			t.Errorf("%d bytes are taken, want %d", b.Used(), most)
+		if most := min(int64(packed.Len())*1032, 1<<20); b.ReceivedBytes() != most {
+			t.Errorf("%d bytes are taken, want %d", b.ReceivedBytes(), most)
 		}
 		if err := c.framer.WriteData(1, true, nil); err != nil {
 			t.Fatal(err)
@@ -269,12 +268,12 @@ func TestBodyStalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := intake.New(2 << 20)
+				b := gateOf(2 << 20)
 				ours, theirs := net.Pipe()
 				got := make(chan received, 1)
 				server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					began := time.Now()
-					g, err := b.TakeBody(w, r, r.ContentLength, 1<<20)
+					g, err := b.ReceiveBody(w, r, r.ContentLength, 1<<20)
 					defer g.Release()
 					if err == nil {
 						_, err = io.ReadAll(r.Body)
@@ -288,18 +287,18 @@ func TestBodyStalls(t *testing.T) {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				if b.Used() != c.used {
-					t.Errorf("%d bytes are taken, want %d", b.Used(), c.used)
+				if b.ReceivedBytes() != c.used {
+					t.Errorf("%d bytes are taken, want %d", b.ReceivedBytes(), c.used)
 				}
-				if r := <-got; !errors.Is(r.err, intake.ErrStalled) || r.after != c.want {
+				if r := <-got; !errors.Is(r.err, gate.ErrStalled) || r.after != c.want {
 					t.Errorf("%v after %s, want %s", r.err, r.after, c.want)
 				}
 				_ = ours.Close()
 				_ = server.Close()
 				<-ended
 				synctest.Wait()
-				if b.Used() != 0 {
-					t.Errorf("%d bytes are taken behind it", b.Used())
+				if b.ReceivedBytes() != 0 {
+					t.Errorf("%d bytes are taken behind it", b.ReceivedBytes())
 				}
 			})
 		})

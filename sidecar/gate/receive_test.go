@@ -1,4 +1,4 @@
-package intake_test
+package gate_test
 
 import (
 	"context"
@@ -8,27 +8,23 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
-	"github.com/likenessdb/likeness/internal/intake"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const kib = 1 << 10
 
 // taken is what a Take will have returned.
 type taken struct {
-	grant *intake.Grant
+	grant *gate.Grant
 	err   error
 	done  bool
 }
 
 // take begins a Take, and returns when it has ended or waits.
-func take(ctx context.Context, b *intake.Budget, n, held int64) *taken {
+func take(ctx context.Context, b *gate.Gate, n, held int64) *taken {
 	out := &taken{}
 	go func() {
-		out.grant, out.err = b.Take(ctx, n, held)
+		out.grant, out.err = b.Receive(ctx, n, held)
 		out.done = true
 	}()
 	synctest.Wait()
@@ -39,7 +35,7 @@ func take(ctx context.Context, b *intake.Budget, n, held int64) *taken {
 // are let in first, even if a later one would fit.
 func TestTakeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := intake.New(1000 * kib)
+		b := gateOf(1000 * kib)
 		var in []*taken
 		for range 4 { // a quarter each: not large
 			in = append(in, take(t.Context(), b, 250*kib, kib))
@@ -51,8 +47,8 @@ func TestTakeInOrder(t *testing.T) {
 		}
 		first := take(t.Context(), b, 240*kib, kib)
 		second := take(t.Context(), b, 20*kib, kib)
-		if first.done || second.done || b.Used() != 1000*kib {
-			t.Fatalf("there is no room: %+v %+v, %d bytes", first, second, b.Used())
+		if first.done || second.done || b.ReceivedBytes() != 1000*kib {
+			t.Fatalf("there is no room: %+v %+v, %d bytes", first, second, b.ReceivedBytes())
 		}
 		in[0].grant.Shrink(220 * kib) // 30 KiB: room for the second alone
 		synctest.Wait()
@@ -61,14 +57,14 @@ func TestTakeInOrder(t *testing.T) {
 		}
 		in[0].grant.Release()
 		synctest.Wait()
-		if !first.done || second.done || b.Used() != 990*kib {
-			t.Fatalf("%+v, %+v, %d bytes", first, second, b.Used())
+		if !first.done || second.done || b.ReceivedBytes() != 990*kib {
+			t.Fatalf("%+v, %+v, %d bytes", first, second, b.ReceivedBytes())
 		}
 		in[1].grant.Release()
 		in[1].grant.Release() // once more does nothing
 		synctest.Wait()
-		if !second.done || b.Used() != 760*kib {
-			t.Fatalf("%+v, %d bytes", second, b.Used())
+		if !second.done || b.ReceivedBytes() != 760*kib {
+			t.Fatalf("%+v, %d bytes", second, b.ReceivedBytes())
 		}
 	})
 }
@@ -77,7 +73,7 @@ func TestTakeInOrder(t *testing.T) {
 // have room beside them.
 func TestLargeOnesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := intake.New(1000 * kib)
+		b := gateOf(1000 * kib)
 		one := take(t.Context(), b, 400*kib, kib)
 		two := take(t.Context(), b, 400*kib, kib)
 		small := take(t.Context(), b, 20*kib, kib)
@@ -86,8 +82,8 @@ func TestLargeOnesTakeTurns(t *testing.T) {
 		}
 		one.grant.Shrink(100 * kib) // unpacked, it is small
 		synctest.Wait()
-		if !two.done || b.Used() != 520*kib {
-			t.Fatalf("%+v, %d bytes", two, b.Used())
+		if !two.done || b.ReceivedBytes() != 520*kib {
+			t.Fatalf("%+v, %d bytes", two, b.ReceivedBytes())
 		}
 	})
 }
@@ -95,7 +91,7 @@ func TestLargeOnesTakeTurns(t *testing.T) {
 // Who goes away while waiting takes nothing, and gives its turn back.
 func TestTakeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := intake.New(1000 * kib)
+		b := gateOf(1000 * kib)
 		whole := take(t.Context(), b, 1000*kib, kib)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -118,11 +114,11 @@ func TestTakeEnds(t *testing.T) {
 // What waits may hold half of the budget in windows; more is refused at once.
 func TestTakeRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := intake.New(1000 * kib)
+		b := gateOf(1000 * kib)
 		whole := take(t.Context(), b, 1000*kib, kib)
 		waits := take(t.Context(), b, 500*kib, 400*kib)
 		full := take(t.Context(), b, 500*kib, 101*kib)
-		if waits.done || !errors.Is(full.err, intake.ErrFull) || !strings.Contains(full.err.Error(), intake.Setting) {
+		if waits.done || !errors.Is(full.err, gate.ErrFull) || !strings.Contains(full.err.Error(), gate.ReceivedSetting) {
 			t.Errorf("%+v, %+v", waits, full)
 		}
 		fits := take(t.Context(), b, 500*kib, 100*kib)
@@ -130,7 +126,7 @@ func TestTakeRefuses(t *testing.T) {
 			t.Errorf("half may wait: %+v", fits)
 		}
 		large := take(t.Context(), b, 1001*kib, kib)
-		if !errors.Is(large.err, intake.ErrTooLarge) || !strings.Contains(large.err.Error(), intake.Setting) {
+		if !errors.Is(large.err, gate.ErrTooLarge) || !strings.Contains(large.err.Error(), gate.ReceivedSetting) {
 			t.Errorf("%+v", large)
 		}
 		whole.grant.Release()
@@ -138,8 +134,8 @@ func TestTakeRefuses(t *testing.T) {
 		waits.grant.Release()
 		synctest.Wait()
 		fits.grant.Release()
-		if b.Used() != 0 {
-			t.Errorf("%d bytes are taken", b.Used())
+		if b.ReceivedBytes() != 0 {
+			t.Errorf("%d bytes are taken", b.ReceivedBytes())
 		}
 	})
 }
@@ -147,11 +143,11 @@ func TestTakeRefuses(t *testing.T) {
 // What is here already is counted beyond what there is, and messages wait until it is gone.
 func TestCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := intake.New(1000 * kib)
+		b := gateOf(1000 * kib)
 		request := take(t.Context(), b, 200*kib, kib)
-		answer := b.Count(1500 * kib)
-		if request.err != nil || b.Used() != 1700*kib {
-			t.Fatalf("%v, %d bytes", request.err, b.Used())
+		answer := b.Hold(1500 * kib)
+		if request.err != nil || b.ReceivedBytes() != 1700*kib {
+			t.Fatalf("%v, %d bytes", request.err, b.ReceivedBytes())
 		}
 		next := take(t.Context(), b, 20*kib, kib)
 		request.grant.Release()
@@ -162,34 +158,61 @@ func TestCount(t *testing.T) {
 		answer.Release()
 		answer.Release()
 		synctest.Wait()
-		if !next.done || next.err != nil || b.Used() != 20*kib {
-			t.Errorf("%+v, %d bytes", next, b.Used())
+		if !next.done || next.err != nil || b.ReceivedBytes() != 20*kib {
+			t.Errorf("%+v, %d bytes", next, b.ReceivedBytes())
 		}
-		if g := b.Count(intake.Free); g != nil || b.Used() != 20*kib {
-			t.Errorf("a small answer is counted: %d bytes", b.Used())
+		if g := b.Hold(gate.UncountedBytes); g != nil || b.ReceivedBytes() != 20*kib {
+			t.Errorf("a small answer is counted: %d bytes", b.ReceivedBytes())
 		}
 	})
 }
 
 // Without a budget everything is let in, and nothing is counted.
 func TestNoBudget(t *testing.T) {
-	b := intake.New(0)
-	g, err := b.Take(t.Context(), 1<<40, 0)
+	b := gateOf(0)
+	g, err := b.Receive(t.Context(), 1<<40, 0)
 	g.Shrink(1)
 	g.Release()
-	b.Count(1 << 40).Release()
-	most, setting := b.Most(7)
-	if g != nil || err != nil || b.Used() != 0 || most != 7 || setting != intake.MessageSetting {
-		t.Errorf("%v, %v, %d, %d, %s", g, err, b.Used(), most, setting)
+	b.Hold(1 << 40).Release()
+	most, setting := b.MaxMessageBytes(7)
+	if g != nil || err != nil || b.ReceivedBytes() != 0 || most != 7 || setting != gate.MessageSetting {
+		t.Errorf("%v, %v, %d, %d, %s", g, err, b.ReceivedBytes(), most, setting)
 	}
 }
 
 // The smaller of the two settings bounds a message, and is the one that is named.
 func TestMost(t *testing.T) {
-	b := intake.New(100)
-	for limit, want := range map[int]string{50: intake.MessageSetting, 100: intake.MessageSetting, 101: intake.Setting} {
-		if most, setting := b.Most(limit); most != min(limit, 100) || setting != want {
+	b := gateOf(100)
+	for limit, want := range map[int]string{50: gate.MessageSetting, 100: gate.MessageSetting, 101: gate.ReceivedSetting} {
+		if most, setting := b.MaxMessageBytes(limit); most != min(limit, 100) || setting != want {
 			t.Errorf("limit %d: %d, %s", limit, most, setting)
 		}
 	}
+}
+
+// TestAMessageIsNotKeptBackByOneThatWasGivenUp: a message that fits is let in as soon as the
+// larger message before it is given up.
+func TestAMessageIsNotKeptBackByOneThatWasGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gateOf(1000 * kib)
+		for range 3 {
+			if in := take(t.Context(), g, 250*kib, kib); !in.done {
+				t.Fatal("there is room, and a message waits")
+			}
+		}
+		if in := take(t.Context(), g, 230*kib, kib); !in.done {
+			t.Fatal("there is room, and a message waits")
+		}
+		ctx, giveUp := context.WithCancel(t.Context())
+		large := take(ctx, g, 200*kib, kib)
+		small := take(t.Context(), g, 20*kib, kib)
+		if large.done || small.done {
+			t.Fatalf("without room, or past one that waits, let in: %+v %+v", large, small)
+		}
+		giveUp()
+		synctest.Wait()
+		if !errors.Is(large.err, context.Canceled) || !small.done || small.err != nil {
+			t.Errorf("given up: %+v; behind it: %+v", large, small)
+		}
+	})
 }

@@ -1,4 +1,4 @@
-package admission_test
+package gate_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/internal/balance"
-	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
@@ -26,7 +26,7 @@ var patient = searcher(func(ctx context.Context) error {
 })
 
 // slots are the slots for searches, or scorings, of a route.
-func slots(a *admission.Searcher, route string, n int, score bool) balance.Resource {
+func slots(a *admitting, route string, n int, score bool) balance.Resource {
 	return balance.Slots(fmt.Sprintf("slots of %q, scoring %t", route, score), n, func(ctx context.Context, inside func()) error {
 		return enter(ctx, a, route, score, func(context.Context) error {
 			inside()
@@ -36,7 +36,7 @@ func slots(a *admission.Searcher, route string, n int, score bool) balance.Resou
 }
 
 // enter makes one call that does something once it was let in.
-func enter(ctx context.Context, a *admission.Searcher, route string, score bool, inside func(context.Context) error) (err error) {
+func enter(ctx context.Context, a *admitting, route string, score bool, inside func(context.Context) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
@@ -56,22 +56,22 @@ func enter(ctx context.Context, a *admission.Searcher, route string, score bool,
 func TestEverySlotComesBack(t *testing.T) {
 	const most = 12
 	down := errors.New("the store is down")
-	ends := map[string]func(ctx context.Context, a *admission.Searcher, route string, score bool) error{
-		"answered": func(ctx context.Context, a *admission.Searcher, route string, score bool) error {
+	ends := map[string]func(ctx context.Context, a *admitting, route string, score bool) error{
+		"answered": func(ctx context.Context, a *admitting, route string, score bool) error {
 			return enter(ctx, a, route, score, fine)
 		},
-		"failed": func(ctx context.Context, a *admission.Searcher, route string, score bool) error {
+		"failed": func(ctx context.Context, a *admitting, route string, score bool) error {
 			return enter(ctx, a, route, score, func(context.Context) error { return down })
 		},
-		"panicked": func(ctx context.Context, a *admission.Searcher, route string, score bool) error {
+		"panicked": func(ctx context.Context, a *admitting, route string, score bool) error {
 			return enter(ctx, a, route, score, func(context.Context) error { panic("a model") })
 		},
-		"cancelled before": func(ctx context.Context, a *admission.Searcher, route string, score bool) error {
+		"cancelled before": func(ctx context.Context, a *admitting, route string, score bool) error {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
 			return enter(ctx, a, route, score, func(ctx context.Context) error { return ctx.Err() })
 		},
-		"cancelled inside": func(ctx context.Context, a *admission.Searcher, route string, score bool) error {
+		"cancelled inside": func(ctx context.Context, a *admitting, route string, score bool) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			return enter(ctx, a, route, score, func(ctx context.Context) error {
@@ -79,7 +79,7 @@ func TestEverySlotComesBack(t *testing.T) {
 				return ctx.Err()
 			})
 		},
-		"out of time": func(ctx context.Context, a *admission.Searcher, route string, score bool) error {
+		"out of time": func(ctx context.Context, a *admitting, route string, score bool) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
 			defer cancel()
 			return enter(ctx, a, route, score, func(ctx context.Context) error {
@@ -92,7 +92,7 @@ func TestEverySlotComesBack(t *testing.T) {
 		for name, o := range settings(most) {
 			t.Run(end+"/"+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					a := admission.New(patient, o)
+					a := admit(patient, o)
 					for _, route := range []string{"products", "none of that name"} {
 						for _, score := range []bool{false, true} {
 							for range max(2*most, 2*runtime.GOMAXPROCS(0)) {
@@ -108,21 +108,21 @@ func TestEverySlotComesBack(t *testing.T) {
 }
 
 // settings are the ways in which a route can be bounded.
-func settings(most int) map[string]admission.Options {
-	route := func(l admission.Limit) map[string]admission.Limit { return map[string]admission.Limit{"products": l} }
-	return map[string]admission.Options{
+func settings(most int) map[string]options {
+	route := func(l gate.Limit) map[string]gate.Limit { return map[string]gate.Limit{"products": l} }
+	return map[string]options{
 		"a common limit": {MaxSearches: most},
 		// The route's limit is found below the common one: who is refused waited for it.
 		"an adaptive one, with room beside it": {MaxSearches: 10 * most, Adaptive: true},
 		"an adaptive one":                      {MaxSearches: most, Adaptive: true},
-		"the route's own":                      {MaxSearches: most, Limits: route(admission.Limit{MaxSearches: most / 2})},
-		"both":                                 {MaxSearches: most, Adaptive: true, Limits: route(admission.Limit{MaxSearches: most / 2})},
-		"a rate of its own":                    {MaxSearches: most, Limits: route(admission.Limit{Rate: 1000, Burst: 1000})},
+		"the route's own":                      {MaxSearches: most, Limits: route(gate.Limit{MaxSearches: most / 2})},
+		"both":                                 {MaxSearches: most, Adaptive: true, Limits: route(gate.Limit{MaxSearches: most / 2})},
+		"a rate of its own":                    {MaxSearches: most, Limits: route(gate.Limit{Rate: 1000, Burst: 1000})},
 	}
 }
 
 // wantSlots wants every slot to be free, each several times over.
-func wantSlots(t *testing.T, a *admission.Searcher, o admission.Options) {
+func wantSlots(t *testing.T, a *admitting, o options) {
 	t.Helper()
 	routes := o.MaxSearches
 	if own := o.Limits["products"].MaxSearches; own > 0 {
@@ -153,7 +153,7 @@ func TestRefusalsTakeNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var told refusals
 				o.Refused = told.note
-				a := admission.New(patient, o)
+				a := admit(patient, o)
 				release, refused := make(chan struct{}), 0
 				held, inside := make(chan struct{}, o.MaxSearches), make(chan error, o.MaxSearches)
 				for range o.MaxSearches {
@@ -169,7 +169,7 @@ func TestRefusalsTakeNothing(t *testing.T) {
 				for _, score := range []bool{false, true} {
 					for range 20 {
 						ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
-						if err := enter(ctx, a, "products", score, fine); errors.Is(err, admission.ErrOverload) {
+						if err := enter(ctx, a, "products", score, fine); errors.Is(err, gate.ErrOverload) {
 							refused++
 						}
 						cancel()
@@ -198,13 +198,13 @@ func TestARateRefusesWithoutASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 4
 		for _, adaptive := range []bool{false, true} {
-			a := admission.New(patient, admission.Options{
-				MaxSearches: most, Adaptive: adaptive, Limits: map[string]admission.Limit{"products": {Rate: 1, Burst: most, MaxSearches: most}},
+			a := admit(patient, options{
+				MaxSearches: most, Adaptive: adaptive, Limits: map[string]gate.Limit{"products": {Rate: 1, Burst: most, MaxSearches: most}},
 			})
 			refused := 0
 			for _, score := range []bool{false, true} {
 				for range 10 * most {
-					if errors.Is(enter(t.Context(), a, "products", score, fine), admission.ErrOverload) {
+					if errors.Is(enter(t.Context(), a, "products", score, fine), gate.ErrOverload) {
 						refused++
 					}
 				}

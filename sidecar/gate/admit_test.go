@@ -1,4 +1,4 @@
-package admission_test
+package gate_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
@@ -41,11 +41,11 @@ var request = search.Request{Route: "products"}
 
 func TestAHardLimitRefusesAtOnce(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
-	a := admission.New(searcher(func(context.Context) error {
+	a := admit(searcher(func(context.Context) error {
 		entered <- struct{}{}
 		<-release
 		return nil
-	}), admission.Options{MaxSearches: 1})
+	}), options{MaxSearches: 1})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if _, err := a.Search(t.Context(), request); err != nil {
@@ -53,10 +53,10 @@ func TestAHardLimitRefusesAtOnce(t *testing.T) {
 		}
 	})
 	<-entered
-	if _, err := a.Search(t.Context(), request); !errors.Is(err, admission.ErrOverload) {
+	if _, err := a.Search(t.Context(), request); !errors.Is(err, gate.ErrOverload) {
 		t.Errorf("second search: %v", err)
 	}
-	if _, err := a.Score(t.Context(), search.ScoreRequest{Route: "products"}); !errors.Is(err, admission.ErrOverload) {
+	if _, err := a.Score(t.Context(), search.ScoreRequest{Route: "products"}); !errors.Is(err, gate.ErrOverload) {
 		t.Errorf("score: %v", err)
 	}
 	close(release)
@@ -67,7 +67,7 @@ func TestAHardLimitRefusesAtOnce(t *testing.T) {
 }
 
 func TestWhatItDoesNotKnowGoesThrough(t *testing.T) {
-	a := admission.New(searcher(func(context.Context) error { return route.ErrUnknown }), admission.Options{MaxSearches: 8, Adaptive: true})
+	a := admit(searcher(func(context.Context) error { return route.ErrUnknown }), options{MaxSearches: 8, Adaptive: true})
 	if _, err := a.Search(t.Context(), search.Request{Route: "none"}); !errors.Is(err, route.ErrUnknown) {
 		t.Errorf("error %v", err)
 	}
@@ -86,12 +86,12 @@ func TestOverloadKeepsGoodput(t *testing.T) {
 	)
 	synctest.Test(t, func(t *testing.T) {
 		core := make(chan struct{}, 1)
-		a := admission.New(searcher(func(ctx context.Context) error {
+		a := admit(searcher(func(ctx context.Context) error {
 			core <- struct{}{} // in the order of arrival, whether it is still wanted or not
 			<-time.After(work)
 			<-core
 			return ctx.Err()
-		}), admission.Options{MaxSearches: 1024, Adaptive: true})
+		}), options{MaxSearches: 1024, Adaptive: true})
 		var mu sync.Mutex
 		good := 0
 		var refused []time.Duration
@@ -108,7 +108,7 @@ func TestOverloadKeepsGoodput(t *testing.T) {
 				switch {
 				case err == nil:
 					good++
-				case errors.Is(err, admission.ErrOverload):
+				case errors.Is(err, gate.ErrOverload):
 					refused = append(refused, time.Since(came))
 				}
 			})

@@ -1,4 +1,4 @@
-package admission_test
+package gate_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/internal/turns"
-	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // processor is a searcher whose searches take turns of 10 ms.
@@ -30,7 +30,7 @@ func TestArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := turns.New(1)
 		var told refusals
-		a := admission.New(processor(shared), admission.Options{MaxSearches: 1024, Adaptive: true, Turns: shared, Refused: told.note})
+		a := admit(processor(shared), options{MaxSearches: 1024, Adaptive: true, Turns: shared, Refused: told.note})
 		if _, err := a.Arrive(t.Context()); err != nil || a.Overloaded() {
 			t.Fatalf("at rest: %v", err)
 		}
@@ -51,7 +51,7 @@ func TestArrive(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				var refusal *admission.RefusedError
+				var refusal *gate.RefusedError
 				switch {
 				case err == nil:
 					good++
@@ -85,10 +85,10 @@ func TestArrive(t *testing.T) {
 // Calls that never search, as one whose message is wrong, count no longer than they last.
 func TestArrivalsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := admission.New(searcher(func(context.Context) error {
+		a := admit(searcher(func(context.Context) error {
 			<-time.After(time.Second)
 			return nil
-		}), admission.Options{MaxSearches: 1024, Adaptive: true, Turns: turns.New(1)})
+		}), options{MaxSearches: 1024, Adaptive: true, Turns: turns.New(1)})
 		var wg sync.WaitGroup
 		for range 500 {
 			wg.Go(func() { _, _ = a.Search(t.Context(), request) })
@@ -118,10 +118,10 @@ func TestArrivalsEnd(t *testing.T) {
 // What was learned of a route outlives other limits of it, as far as they allow.
 func TestLimitsThatWereLearnedStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := admission.New(searcher(func(context.Context) error {
+		a := admit(searcher(func(context.Context) error {
 			<-time.After(time.Millisecond) // however many at a time
 			return nil
-		}), admission.Options{MaxSearches: 1024, Adaptive: true})
+		}), options{MaxSearches: 1024, Adaptive: true})
 		fresh, _ := a.Load("products")
 		var wg sync.WaitGroup
 		for range 200 {
@@ -137,12 +137,12 @@ func TestLimitsThatWereLearnedStay(t *testing.T) {
 			t.Fatalf("nothing was learned: %d, then %d", fresh.Limit, learned.Limit)
 		}
 		for _, c := range []struct {
-			o    admission.Options
+			o    options
 			want int
 		}{
-			{admission.Options{MaxSearches: 2048, Adaptive: true}, learned.Limit},
-			{admission.Options{MaxSearches: 2048, Adaptive: true, Limits: map[string]admission.Limit{"products": {Rate: 1e6}}}, learned.Limit},
-			{admission.Options{MaxSearches: 2048, Adaptive: true, Limits: map[string]admission.Limit{"products": {MaxSearches: fresh.Limit + 1}}}, min(learned.Limit, fresh.Limit+1)},
+			{options{MaxSearches: 2048, Adaptive: true}, learned.Limit},
+			{options{MaxSearches: 2048, Adaptive: true, Limits: map[string]gate.Limit{"products": {Rate: 1e6}}}, learned.Limit},
+			{options{MaxSearches: 2048, Adaptive: true, Limits: map[string]gate.Limit{"products": {MaxSearches: fresh.Limit + 1}}}, min(learned.Limit, fresh.Limit+1)},
 		} {
 			a.Adjust(c.o)
 			if now, _ := a.Load("products"); now.Limit != c.want {

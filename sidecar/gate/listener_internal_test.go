@@ -1,4 +1,4 @@
-package server
+package gate
 
 import (
 	"errors"
@@ -20,14 +20,14 @@ func (l accepts) Accept() (net.Conn, error) {
 }
 func (accepts) Addr() net.Addr { return nil }
 
-// A connection is read at once while all can be answered, and a pace apart while not;
+// A connection is read at once, and after readInterval during an overload;
 // what is read in parts does not wait between them.
-func TestPaced(t *testing.T) {
+func TestListenerReadsLessOftenDuringAnOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer ours.Close()
 		var over atomic.Bool
-		c, err := paced{accepts{theirs}, over.Load}.Accept()
+		c, err := pacedListener{accepts{theirs}, over.Load}.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,9 +42,9 @@ func TestPaced(t *testing.T) {
 			n    int
 			wait time.Duration
 		}{
-			{false, 5, 0}, {true, 5, pace},
-			{true, 8, pace}, {true, 8, 0}, {true, 4, 0}, // of the twenty
-			{true, 5, pace},
+			{false, 5, 0}, {true, 5, readInterval},
+			{true, 8, readInterval}, {true, 8, 0}, {true, 4, 0}, // of the twenty
+			{true, 5, readInterval},
 		} {
 			over.Store(want.over)
 			began := time.Now()
@@ -53,7 +53,7 @@ func TestPaced(t *testing.T) {
 				t.Errorf("read %d: %d bytes after %s, %v, want %d after %s", i, n, took, err, want.n, want.wait)
 			}
 		}
-		if _, err := (paced{accepts{}, over.Load}).Accept(); !errors.Is(err, net.ErrClosed) {
+		if _, err := (pacedListener{accepts{}, over.Load}).Accept(); !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
 	})

@@ -1,4 +1,4 @@
-package admission_test
+package gate_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/likenessdb/likeness/sidecar/admission"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
@@ -21,13 +21,13 @@ type refusals struct {
 	all map[string]int
 }
 
-func (r *refusals) note(route, reason string) {
+func (r *refusals) note(route string, reason gate.Reason) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.all == nil {
 		r.all = map[string]int{}
 	}
-	r.all[route+" "+reason]++
+	r.all[route+" "+string(reason)]++
 }
 
 func fine(context.Context) error { return nil }
@@ -37,15 +37,15 @@ func fine(context.Context) error { return nil }
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told refusals
-		a := admission.New(searcher(fine), admission.Options{
-			MaxSearches: 100, Adaptive: true, Limits: map[string]admission.Limit{"products": {Rate: 10, Burst: 5}}, Refused: told.note,
+		a := admit(searcher(fine), options{
+			MaxSearches: 100, Adaptive: true, Limits: map[string]gate.Limit{"products": {Rate: 10, Burst: 5}}, Refused: told.note,
 		})
 		let := 0
-		var refusal *admission.RefusedError
+		var refusal *gate.RefusedError
 		for range 20 {
 			if _, err := a.Search(t.Context(), request); err == nil {
 				let++
-			} else if !errors.As(err, &refusal) || !errors.Is(err, admission.ErrOverload) {
+			} else if !errors.As(err, &refusal) || !errors.Is(err, gate.ErrOverload) {
 				t.Fatal(err)
 			}
 		}
@@ -80,18 +80,18 @@ func TestSearchesOfARoute(t *testing.T) {
 	for _, adaptive := range []bool{false, true} {
 		entered, release := make(chan struct{}, 2), make(chan struct{})
 		var told refusals
-		a := admission.New(searcher(func(context.Context) error {
+		a := admit(searcher(func(context.Context) error {
 			entered <- struct{}{}
 			<-release
 			return nil
-		}), admission.Options{MaxSearches: 100, Adaptive: adaptive, Limits: map[string]admission.Limit{"products": {MaxSearches: 2}}, Refused: told.note})
+		}), options{MaxSearches: 100, Adaptive: adaptive, Limits: map[string]gate.Limit{"products": {MaxSearches: 2}}, Refused: told.note})
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() { _, _ = a.Search(t.Context(), request) })
 		}
 		<-entered
 		<-entered
-		var refusal *admission.RefusedError
+		var refusal *gate.RefusedError
 		if _, err := a.Search(t.Context(), request); !errors.As(err, &refusal) || refusal.Setting != "routes.products.max_searches" {
 			t.Errorf("a third one: %v", err)
 		}
@@ -112,15 +112,15 @@ func TestSearchesOfARoute(t *testing.T) {
 // With no memory left nothing is begun, and when there is some again it is.
 func TestMemory(t *testing.T) {
 	var told refusals
-	a := admission.New(searcher(fine), admission.Options{MaxSearches: 100, Adaptive: true, Refused: told.note})
+	a := admit(searcher(fine), options{MaxSearches: 100, Adaptive: true, Refused: told.note})
 	if err := full(a); err != nil {
 		t.Fatalf("with the limit %d: %v", debug.SetMemoryLimit(-1), err)
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1))
-	var refusal *admission.RefusedError
+	var refusal *gate.RefusedError
 	for !errors.As(full(a), &refusal) { // it is looked at now and then
 	}
-	if refusal.Reason != admission.Memory || refusal.Setting != "limits.memory" {
+	if refusal.Reason != gate.ReasonMemory || refusal.Setting != "limits.memory" {
 		t.Errorf("refusal %+v: %v", refusal, refusal)
 	}
 	if _, err := a.Search(t.Context(), request); !errors.As(err, &refusal) {
@@ -138,7 +138,7 @@ func TestMemory(t *testing.T) {
 }
 
 // full is why a call is refused that comes now.
-func full(a *admission.Searcher) error {
+func full(a *admitting) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	_, err := a.Arrive(ctx)

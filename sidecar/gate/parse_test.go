@@ -1,4 +1,4 @@
-package turns_test
+package gate_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/internal/turns"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // Long JSON is parsed on half of the processors, and short JSON beside it.
@@ -16,12 +17,12 @@ func TestParsing(t *testing.T) {
 	const long, short = 1 << 20, 1 << 10
 	for processors, most := range map[int]int{1: 1, 2: 1, 5: 2} {
 		synctest.Test(t, func(t *testing.T) {
-			p := turns.NewParsing(processors)
+			p := gate.New(gate.Options{Processors: turns.New(processors)})
 			release := make(chan struct{})
 			var running atomic.Int64
 			for range 5 {
 				go func() {
-					_ = p.Do(t.Context(), long, func() error {
+					_ = p.Parse(t.Context(), long, func() error {
 						running.Add(1)
 						<-release
 						running.Add(-1)
@@ -34,12 +35,12 @@ func TestParsing(t *testing.T) {
 				t.Errorf("%d processors: %d are parsed at a time, want %d", processors, running.Load(), most)
 			}
 			why := errors.New("not JSON")
-			if err := p.Do(t.Context(), short, func() error { return why }); !errors.Is(err, why) {
+			if err := p.Parse(t.Context(), short, func() error { return why }); !errors.Is(err, why) {
 				t.Errorf("a short one: %v", err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			err := p.Do(ctx, long, func() error {
+			err := p.Parse(ctx, long, func() error {
 				t.Error("it is parsed for nobody")
 				return nil
 			})
@@ -53,8 +54,20 @@ func TestParsing(t *testing.T) {
 			}
 		})
 	}
-	var none *turns.Parsing
-	if err := none.Do(t.Context(), long, func() error { return nil }); err != nil {
+	var none *gate.Gate
+	if err := none.Parse(t.Context(), long, func() error { return nil }); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestParsingTakesTurnsAgain: a message that was parsed, or could not be, gives its turn back.
+func TestParsingTakesTurnsAgain(t *testing.T) {
+	g, broken := gate.New(gate.Options{Processors: turns.New(2)}), errors.New("broken")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	for i := range 3 {
+		if err := g.Parse(ctx, 1<<20, func() error { return broken }); !errors.Is(err, broken) {
+			t.Fatalf("message %d: %v", i, err)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package admission
+package gate
 
 import (
 	"math"
@@ -10,32 +10,33 @@ import (
 )
 
 const (
-	// fullShare of the runtime's memory limit may be in use when a search begins. The
-	// rest is for those that have begun, and for the collector, which takes ever more
-	// of the processor the nearer what lives comes to the limit.
+	// fullShare is the share of the runtime's memory limit that may be in use when a search
+	// begins. The rest is for searches that have begun, and for the garbage collector,
+	// which takes more of the processor the nearer the live heap comes to the limit.
 	fullShare = 0.85
-	// lookEvery is how long what was read of the runtime is believed.
+	// lookEvery is how long a reading of the runtime is used.
 	lookEvery = 5 * time.Millisecond
-	// collectAfter is how old the last collection may be while searches are refused by
-	// what it left: they allocate nothing that would begin another one.
+	// collectAfter is the greatest age of the last collection while searches are refused:
+	// refused searches allocate nothing that would begin another collection.
 	collectAfter = 200 * time.Millisecond
 )
 
 // memory knows how much of the process's memory limit is in use. The zero value is
 // ready, and safe for concurrent use.
 type memory struct {
-	looked atomic.Int64 // Unix ns
+	looked atomic.Int64 // time of the last reading, Unix ns
 	last   atomic.Pointer[RefusedError]
-	mu     sync.Mutex // one looks; guards what follows
-	cycles uint64     // collections so far
-	since  time.Time  // when there were so many first
+
+	mu     sync.Mutex // held by the goroutine that reads; guards the fields below
+	cycles uint64     // collections at the last reading
+	since  time.Time  // when that number of collections was first read
 }
 
-// refusal is why nothing should be begun; nil: there is room.
+// refusal returns why no search should begin, nil if there is memory.
 func (m *memory) refusal() *RefusedError {
 	now := time.Now().UnixNano()
 	if now-m.looked.Load() >= int64(lookEvery) && m.mu.TryLock() {
-		refusal, cycles := look()
+		refusal, cycles := readMemory()
 		m.last.Store(refusal)
 		m.looked.Store(now)
 		if cycles != m.cycles {
@@ -49,7 +50,7 @@ func (m *memory) refusal() *RefusedError {
 	return m.last.Load()
 }
 
-// What is read of the runtime.
+// Names of runtime metrics.
 const (
 	limitBytes    = "/gc/gomemlimit:bytes"
 	liveBytes     = "/gc/heap/live:bytes" // at the end of the last collection
@@ -60,10 +61,11 @@ const (
 	cycleCount    = "/gc/cycles/total:gc-cycles"
 )
 
-// look reads the runtime, and how many collections there were. Garbage does not count: a heap grows up to the limit before
-// it is collected, and is well. What does is all that a collection would have left,
-// or everything, once the collector could not keep it below the limit.
-func look() (r *RefusedError, cycles uint64) {
+// readMemory reads the runtime's metrics. It returns the refusal that follows from them,
+// nil if there is memory, and the number of collections so far. Garbage does not count: a
+// heap grows up to the limit before it is collected. Only bytes that a collection would
+// leave count, or all bytes once the collector could not keep the heap below the limit.
+func readMemory() (r *RefusedError, cycles uint64) {
 	samples := []metrics.Sample{
 		{Name: limitBytes}, {Name: liveBytes}, {Name: totalBytes}, {Name: releasedBytes}, {Name: freeBytes}, {Name: objectBytes},
 		{Name: cycleCount},

@@ -1,0 +1,4 @@
+package gate
+
+// MessageTime is messageTime.
+var MessageTime = messageTime

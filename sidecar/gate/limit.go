@@ -1,0 +1,58 @@
+package gate
+
+import (
+	"math"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+)
+
+// Limit is what one route may have; 0 is no limit of its own.
+type Limit struct {
+	// MaxSearches bounds the route's searches in flight.
+	MaxSearches int
+	// Rate bounds its searches a second, and Burst the searches at once after a pause. A
+	// Burst of 0 is one second's worth, at least one search. Each search of a batch counts.
+	Rate  float64
+	Burst int
+}
+
+// fixedLimit holds a route to its Limit. Its methods are safe for concurrent use.
+type fixedLimit struct {
+	limit  Limit
+	flying *atomic.Int64
+	tokens *rate.Limiter // nil: the rate has no limit
+}
+
+func newFixedLimit(l Limit) fixedLimit {
+	f := fixedLimit{limit: l, flying: &atomic.Int64{}}
+	if l.Rate > 0 {
+		burst := l.Burst
+		if burst == 0 {
+			burst = max(1, int(math.Ceil(l.Rate)))
+		}
+		f.tokens = rate.NewLimiter(rate.Limit(l.Rate), burst)
+	}
+	return f
+}
+
+// enter counts a search of the route, or refuses it. The caller calls leave when a search
+// that was counted has ended.
+func (f fixedLimit) enter(route string) *RefusedError {
+	if n := f.flying.Add(1); f.limit.MaxSearches > 0 && n > int64(f.limit.MaxSearches) {
+		f.flying.Add(-1)
+		return tooManySearches("routes."+route+".max_searches", f.limit.MaxSearches)
+	}
+	if f.tokens == nil {
+		return nil
+	}
+	token := f.tokens.Reserve()
+	if after := token.Delay(); after > 0 {
+		token.Cancel()
+		f.flying.Add(-1)
+		return tooOften("routes."+route+".rate", f.limit.Rate, f.tokens.Burst(), after)
+	}
+	return nil
+}
+
+func (f fixedLimit) leave() { f.flying.Add(-1) }

@@ -1,0 +1,118 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Kinds of refusals, for errors.Is. Every one is a *RefusedError.
+var (
+	// ErrOverload: more searches came than can be answered in time, or than a limit
+	// allows. Retrying later may help.
+	ErrOverload = errors.New("too many searches in flight")
+	// ErrTooLarge: a message is larger than a limit.
+	ErrTooLarge = errors.New("message too large")
+	// ErrFull: so many messages wait to be received that no more may. Retrying later may help.
+	ErrFull = errors.New("too many messages at once")
+	// ErrStalled: the bytes of a message did not come in time.
+	ErrStalled = errors.New("message not received in time")
+)
+
+// Reason says which bound refused.
+type Reason string
+
+// The reasons. Those of searches are labels of a metric, likeness_admission_refused_total.
+const (
+	ReasonMemory      Reason = "memory"       // limits.memory, or GOMEMLIMIT, is nearly used up
+	ReasonMaxSearches Reason = "max_searches" // too many searches in flight, of all routes or of one
+	ReasonRate        Reason = "rate"         // too many searches of a route a second
+	ReasonSlow        Reason = "slow"         // more searches in flight would slow all of them down
+
+	ReasonTooLarge Reason = "too_large" // a message beyond a limit
+	ReasonFull     Reason = "full"      // too many messages wait to be received
+	ReasonStalled  Reason = "stalled"   // a message that was announced and does not come
+)
+
+// Keys of the configuration that bound messages.
+const (
+	ReceivedSetting = "limits.max_received_bytes"
+	MessageSetting  = "limits.max_message_bytes"
+)
+
+// RefusedError says why something may not go on: what, value against limit, and remedy.
+type RefusedError struct {
+	Reason Reason
+	// Setting is the key of the configuration that sets the limit; "" where no key does.
+	Setting string
+	// After is the time after which to ask again; 0: asking again does not help.
+	After time.Duration
+
+	kind    error
+	problem string
+	cause   error
+}
+
+// Error implements error.
+func (r *RefusedError) Error() string { return r.kind.Error() + ": " + r.problem }
+
+// Unwrap returns the kind, such as ErrOverload, and the cause if there is one.
+func (r *RefusedError) Unwrap() []error {
+	if r.cause == nil {
+		return []error{r.kind}
+	}
+	return []error{r.kind, r.cause}
+}
+
+// retrySoon is the time after which to ask again where nothing gives a better one.
+const retrySoon = 100 * time.Millisecond
+
+func tooManySearches(setting string, most int) *RefusedError {
+	return &RefusedError{kind: ErrOverload, Reason: ReasonMaxSearches, Setting: setting, After: retrySoon,
+		problem: fmt.Sprintf("%s is %d; send fewer at a time, or raise it", setting, most)}
+}
+
+func tooOften(setting string, most float64, burst int, after time.Duration) *RefusedError {
+	return &RefusedError{kind: ErrOverload, Reason: ReasonRate, Setting: setting, After: after,
+		problem: fmt.Sprintf("%s is %g a second, %d at once; send again in %s, or raise it", setting, most, burst, after.Round(time.Millisecond))}
+}
+
+func routeSlow(route string, limit int, cause error) *RefusedError {
+	return &RefusedError{kind: ErrOverload, Reason: ReasonSlow, After: retrySoon, cause: cause,
+		problem: fmt.Sprintf("route %q answers %d at a time without slowing down, and as many wait as it can answer soon; "+
+			"send fewer at a time, or add a sidecar: %v", route, limit, cause)}
+}
+
+func processorsBusy(processors int) *RefusedError {
+	return &RefusedError{kind: ErrOverload, Reason: ReasonSlow, After: retrySoon,
+		problem: fmt.Sprintf("as many wait for the %d processors that searches have here as can be answered soon; "+
+			"send fewer at a time, or add a sidecar", processors)}
+}
+
+func outOfMemory(used, limit uint64) *RefusedError {
+	return &RefusedError{kind: ErrOverload, Reason: ReasonMemory, Setting: "limits.memory", After: retrySoon,
+		problem: fmt.Sprintf("limits.memory, or GOMEMLIMIT, is %d MiB, and %d MiB are in use; send fewer or smaller ones at a time, or raise it",
+			limit>>20, used>>20)}
+}
+
+func messageTooLarge(length, most int64, setting string) *RefusedError {
+	return &RefusedError{kind: ErrTooLarge, Reason: ReasonTooLarge, Setting: setting,
+		problem: fmt.Sprintf("it has %d bytes, and %s is %d; send less at a time, or raise it", length, setting, most)}
+}
+
+func messagesFull(most int64) *RefusedError {
+	return &RefusedError{kind: ErrFull, Reason: ReasonFull, Setting: ReceivedSetting, After: retrySoon,
+		problem: fmt.Sprintf("messages of %s, %d bytes, are being received, and many wait; send fewer or smaller ones at a time, or raise it",
+			ReceivedSetting, most)}
+}
+
+func bytesStalled(what string, limit time.Duration) *RefusedError {
+	return &RefusedError{kind: ErrStalled, Reason: ReasonStalled,
+		problem: fmt.Sprintf("fewer than %d bytes of the %s came within %s; send faster", paceBytes, what, limit)}
+}
+
+func messageStalled(length int64) *RefusedError {
+	return &RefusedError{kind: ErrStalled, Reason: ReasonStalled,
+		problem: fmt.Sprintf("%d bytes were announced and did not come within %s; send %d bytes a second at least",
+			length, messageTime(length).Round(time.Second), bytesPerSecond)}
+}

@@ -1,0 +1,252 @@
+package gate
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+)
+
+// StreamWindowBytes is the HTTP/2 window of a stream of a server whose messages a Gate
+// receives: so much of a message may come before the message is let in.
+const StreamWindowBytes = 256 << 10
+
+// smallFrameBytes is the length of a frame of which gRPC's own overhead is a small part.
+const smallFrameBytes = 1 << 10
+
+// Receiver receives the messages of a server's streams. gRPC itself reads a whole message
+// as soon as a handler asks for one. A Receiver learns the length of the message first,
+// asks the Gate for so many bytes, and opens the HTTP/2 window only then.
+type Receiver struct {
+	Gate *Gate
+	// Codec is the server's codec.
+	Codec encoding.CodecV2
+	// Gunzip decompresses messages.
+	Gunzip *Gunzip
+	// MaxBytes is limits.max_message_bytes.
+	MaxBytes int
+}
+
+// wire is a stream of gRPC's server, below its messages.
+type wire interface {
+	ReadMessageHeader(header []byte) error
+	Read(n int) (mem.BufferSlice, error)
+	RecvCompress() string
+}
+
+// stream is a server's stream whose messages a Receiver receives.
+type stream struct {
+	grpc.ServerStream
+	receiver *Receiver
+	wire     wire
+	// isUnary: the client sends one message, and no other may follow.
+	isUnary     bool
+	hasReceived bool
+
+	mu    sync.Mutex
+	ended bool
+	grant *Grant // of the last message
+}
+
+// Stream returns a stream whose messages the Gate lets in. The caller calls end when the
+// call has ended. Where the Gate bounds no bytes, Stream returns s.
+func (r *Receiver) Stream(s grpc.ServerStream, clientStreams bool) (received grpc.ServerStream, end func()) {
+	w, ok := grpc.ServerTransportStreamFromContext(s.Context()).(wire)
+	if !r.Gate.CountsBytes() || !ok {
+		return s, func() {}
+	}
+	own := &stream{ServerStream: s, receiver: r, wire: w, isUnary: !clientStreams}
+	return own, func() { own.setGrant(nil, true) }
+}
+
+// setGrant keeps the grant of a message and releases that of the last message. Once the call
+// has ended it releases every grant.
+func (s *stream) setGrant(g *Grant, ended bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grant.Release()
+	s.grant = g
+	if s.ended = s.ended || ended; s.ended {
+		g.Release()
+	}
+}
+
+// RecvMsg implements grpc.ServerStream. It gives the bytes of the last message back. It
+// returns io.EOF after the last message, a *RefusedError, or a status.
+func (s *stream) RecvMsg(m any) error {
+	s.setGrant(nil, false)
+	data, err := s.receive()
+	switch {
+	case errors.Is(err, io.EOF):
+		if s.isUnary && !s.hasReceived {
+			return status.Error(codes.Internal, "the call has no message")
+		}
+		return io.EOF
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return status.Error(codes.Internal, "the message is cut")
+	case err != nil:
+		return err
+	}
+	s.hasReceived = true
+	defer data.Free()
+	if err := s.receiver.Codec.Unmarshal(data, m); err != nil {
+		return status.Errorf(codes.Internal, "the message is not readable: %v", err)
+	}
+	return nil
+}
+
+// receive returns the next message, decompressed.
+func (s *stream) receive() (mem.BufferSlice, error) {
+	var header [5]byte // a flag of compression, and the length (gRPC over HTTP/2: Length-Prefixed-Message)
+	if err := s.wire.ReadMessageHeader(header[:]); err != nil {
+		return nil, err
+	}
+	length, isPacked := int64(binary.BigEndian.Uint32(header[1:])), header[0] == 1
+	most, setting := s.receiver.Gate.MaxMessageBytes(s.receiver.MaxBytes)
+	if length > int64(most) {
+		return nil, messageTooLarge(length, int64(most), setting)
+	}
+	if !isPacked && length <= UncountedBytes {
+		return s.readMessage(nil, int(length))
+	}
+	if isPacked && s.wire.RecvCompress() != s.receiver.Gunzip.Type() {
+		return nil, status.Errorf(codes.Internal, "a compressed message of a call whose encoding is %q", s.wire.RecvCompress())
+	}
+	needed := length
+	if isPacked {
+		needed = min(int64(most), length*maxGzipRatio)
+	}
+	// The first bytes come before the message takes any bytes of the Gate, so that a message
+	// that is announced and does not come keeps nobody out.
+	first, err := readWithin(paceTime, func() (mem.BufferSlice, error) { return s.readPart(int(min(length, paceBytes))) })
+	if err != nil {
+		return nil, err
+	}
+	grant, err := s.receiver.Gate.Receive(s.Context(), needed, min(length, StreamWindowBytes))
+	if err != nil {
+		first.Free()
+		return nil, err
+	}
+	s.setGrant(grant, false)
+	data, err := readWithin(messageTime(length), func() (mem.BufferSlice, error) { return s.readMessage(first, int(length)) })
+	if errors.Is(err, ErrStalled) {
+		err = messageStalled(length)
+	}
+	if err != nil || !isPacked {
+		return data, err
+	}
+	defer data.Free()
+	plain, err := s.receiver.Gunzip.Do(data.Reader())
+	if err != nil {
+		return nil, status.Error(codes.Internal, fmt.Sprintf("the message is not gzip: %v", err))
+	}
+	grant.Shrink(int64(len(plain)))
+	return mem.BufferSlice{mem.SliceBuffer(plain)}, nil
+}
+
+// readWithin returns the result of read, or ErrStalled where read takes longer than limit.
+// The caller then ends the call, which ends the reading too.
+func readWithin(limit time.Duration, read func() (mem.BufferSlice, error)) (mem.BufferSlice, error) {
+	type result struct {
+		data mem.BufferSlice
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		data, err := read()
+		done <- result{data, err}
+	}()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case r := <-done:
+		return r.data, r.err
+	case <-late.C:
+		return nil, bytesStalled("message", limit)
+	}
+}
+
+// readMessage reads a message of n bytes, the first of which are here, and the end of a
+// unary call.
+func (s *stream) readMessage(first mem.BufferSlice, n int) (data mem.BufferSlice, err error) {
+	if n > StreamWindowBytes {
+		data, err = s.readParts(first, n)
+	} else if data = first; n > first.Len() {
+		var rest mem.BufferSlice
+		rest, err = s.readPart(n - first.Len())
+		data = append(data, rest...)
+	}
+	if err == nil && s.isUnary {
+		err = s.readEnd()
+	}
+	if err != nil {
+		data.Free()
+		return nil, err
+	}
+	return data, nil
+}
+
+// readParts reads n bytes, the first of which are here, into one buffer, window by window,
+// so that a codec that wants one buffer need not copy them.
+func (s *stream) readParts(first mem.BufferSlice, n int) (mem.BufferSlice, error) {
+	pool := mem.DefaultBufferPool()
+	whole := pool.Get(n)
+	at := first.CopyTo(*whole)
+	first.Free()
+	for at < n {
+		part, err := s.wire.Read(min(n-at, StreamWindowBytes))
+		at += part.CopyTo((*whole)[at:])
+		part.Free()
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			pool.Put(whole)
+			return nil, err
+		}
+	}
+	return mem.BufferSlice{mem.NewBuffer(whole, pool)}, nil
+}
+
+// readPart reads n bytes. It copies many small frames, each of which takes more memory than
+// it holds, into one buffer.
+func (s *stream) readPart(n int) (mem.BufferSlice, error) {
+	data, err := s.wire.Read(n)
+	if errors.Is(err, io.EOF) {
+		return nil, io.ErrUnexpectedEOF
+	}
+	if len(data) <= 2+n/smallFrameBytes {
+		return data, err
+	}
+	defer data.Free()
+	return mem.BufferSlice{data.MaterializeToBuffer(mem.DefaultBufferPool())}, err
+}
+
+// readEnd reads the end of a unary call.
+func (s *stream) readEnd() error {
+	var next [5]byte
+	switch err := s.wire.ReadMessageHeader(next[:]); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err == nil:
+		return status.Error(codes.Internal, "the call has more than one message")
+	default:
+		return err
+	}
+}
+
+// Release gives back the bytes that the last message of a stream took. It does nothing to
+// streams that no Receiver made.
+func (r *Receiver) Release(s grpc.ServerStream) {
+	if own, ok := s.(*stream); ok {
+		own.setGrant(nil, false)
+	}
+}
