@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,16 +94,68 @@ func writeCLI(w io.Writer, root *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString(cliHeader)
 	b.WriteString("```\n" + root.Long + "\n```\n")
-	describe(&b, root)
+	common := commonFlags(root)
+	b.WriteString("\n## Flags of several commands\n")
+	b.WriteString(flagTable(common))
+	describeCommands(&b, root, common)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func describe(b *strings.Builder, cmd *cobra.Command) {
-	for _, child := range cmd.Commands() {
-		if child.Hidden || child.Name() == "help" {
-			continue
+// commonFlags returns the flags that two commands or more have with the same default and
+// the same text, without names that have two such texts.
+func commonFlags(root *cobra.Command) []*pflag.Flag {
+	type meaning struct{ name, value, usage string }
+	counts := map[meaning]int{}
+	var common []*pflag.Flag
+	var count func(cmd *cobra.Command)
+	count = func(cmd *cobra.Command) {
+		for _, child := range documentedCommands(cmd) {
+			for _, f := range documentedFlags(child) {
+				of := meaning{f.Name, f.DefValue, f.Usage}
+				if counts[of]++; counts[of] == 2 {
+					common = append(common, f)
+				}
+			}
+			count(child)
 		}
+	}
+	count(root)
+	named := func(name string) (n int) {
+		for _, f := range common {
+			if f.Name == name {
+				n++
+			}
+		}
+		return n
+	}
+	common = slices.DeleteFunc(slices.Clone(common), func(f *pflag.Flag) bool { return named(f.Name) > 1 })
+	slices.SortFunc(common, func(a, b *pflag.Flag) int { return strings.Compare(a.Name, b.Name) })
+	return common
+}
+
+// documentedCommands returns the subcommands that have a section.
+func documentedCommands(cmd *cobra.Command) []*cobra.Command {
+	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(child *cobra.Command) bool {
+		return child.Hidden || child.Name() == "help" || cmd.Name() == "completion"
+	})
+}
+
+// documentedFlags returns a command's own flags, by name.
+func documentedFlags(cmd *cobra.Command) []*pflag.Flag {
+	var flags []*pflag.Flag
+	cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "help" && !f.Hidden {
+			flags = append(flags, f)
+		}
+	})
+	return flags
+}
+
+// describeCommands writes a section for each subcommand. Flags that are in common are named
+// there and described once, at the top of the page.
+func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Flag) {
+	for _, child := range documentedCommands(cmd) {
 		fmt.Fprintf(b, "\n## `%s`\n\n%s.\n", child.CommandPath(), child.Short)
 		if child.Long != "" {
 			fmt.Fprintf(b, "\n%s\n", strings.TrimSpace(child.Long))
@@ -110,8 +163,22 @@ func describe(b *strings.Builder, cmd *cobra.Command) {
 		if child.Example != "" {
 			fmt.Fprintf(b, "\n```sh\n%s\n```\n", unindent(child.Example))
 		}
-		flagTable(b, child.NonInheritedFlags())
-		describe(b, child)
+		var own []*pflag.Flag
+		var shared []string
+		for _, f := range documentedFlags(child) {
+			if slices.ContainsFunc(common, func(c *pflag.Flag) bool {
+				return c.Name == f.Name && c.DefValue == f.DefValue && c.Usage == f.Usage
+			}) {
+				shared = append(shared, "`--"+f.Name+"`")
+				continue
+			}
+			own = append(own, f)
+		}
+		b.WriteString(flagTable(own))
+		if len(shared) > 0 {
+			fmt.Fprintf(b, "\nAlso [%s](#flags-of-several-commands).\n", strings.Join(shared, ", "))
+		}
+		describeCommands(b, child, common)
 	}
 }
 
@@ -123,14 +190,14 @@ func unindent(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-func flagTable(b *strings.Builder, flags *pflag.FlagSet) {
-	header := "\n| flag | default | |\n|---|---|---|\n"
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Name == "help" || f.Hidden {
-			return
-		}
-		b.WriteString(header)
-		header = ""
+// flagTable returns a table of flags, or "" for no flags.
+func flagTable(flags []*pflag.Flag) string {
+	if len(flags) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\n| flag | default | |\n|---|---|---|\n")
+	for _, f := range flags {
 		name := "`--" + f.Name + "`"
 		if f.Shorthand != "" {
 			name = "`-" + f.Shorthand + "`, " + name
@@ -139,6 +206,7 @@ func flagTable(b *strings.Builder, flags *pflag.FlagSet) {
 		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" {
 			value = "`" + f.DefValue + "`"
 		}
-		fmt.Fprintf(b, "| %s | %s | %s |\n", name, value, strings.ReplaceAll(f.Usage, "|", "\\|"))
-	})
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, value, strings.ReplaceAll(f.Usage, "|", "\\|"))
+	}
+	return b.String()
 }
