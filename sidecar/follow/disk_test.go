@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/internal/powerloss"
 	"github.com/likenessdb/likeness/internal/smalldisk"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
 // TestFullDisk: while the disk of the state folder takes nothing, writes are followed, and

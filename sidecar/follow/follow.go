@@ -17,7 +17,7 @@ import (
 	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 

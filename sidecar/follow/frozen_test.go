@@ -9,7 +9,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/internal/powerloss"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
 // TestNotWaitedFor: a write that the client did not wait for is pending until a read that

@@ -10,7 +10,7 @@ import (
 	"github.com/likenessdb/likeness/adapters/milvus"
 	"github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
 // TestFollowsServers is TestFollows and TestReconcile on real servers, with

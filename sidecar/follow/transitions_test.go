@@ -9,7 +9,7 @@ import (
 
 	"github.com/likenessdb/likeness/internal/powerloss"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
 // someWrite is a write of rows by id, of which each that it names differs after do.

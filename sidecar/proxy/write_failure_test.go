@@ -20,7 +20,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	router "github.com/likenessdb/likeness/sidecar/proxy/qdrant"
 )

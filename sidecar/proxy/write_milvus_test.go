@@ -14,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	adapter "github.com/likenessdb/likeness/adapters/milvus"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	router "github.com/likenessdb/likeness/sidecar/proxy/milvus"
 )

@@ -8,36 +8,36 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/status"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
 // showStatus puts the page for people on the admin listener.
 func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *wiring.Rankers) error {
-	from := status.Sources{
+	from := telemetry.StatusSources{
 		Build: s.options.Build, Watch: s.watch, Ready: s.openings.ready, Routes: s.pipeline.Routes, Waiting: s.openings.waiting,
 		Versions: s.versions.List, Load: s.gate.Load, Plugins: rankers.States, Devices: rankers.Devices, Following: s.followers.Status,
-		Rankers: func() []status.Ranker { return rankerStates(c, rankers) },
+		Rankers: func() []telemetry.RankerStatus { return rankerStates(c, rankers) },
 		Off: func() map[string]bool {
 			if s.switches == nil {
 				return nil
 			}
 			return s.switches.Off()
 		},
-		Unanswered: func() map[string]status.Unanswered {
-			out := map[string]status.Unanswered{}
+		Unanswered: func() map[string]telemetry.Unanswered {
+			out := map[string]telemetry.Unanswered{}
 			if s.switches != nil {
 				for route, u := range s.switches.Unanswered() {
-					out[route] = status.Unanswered(u)
+					out[route] = telemetry.Unanswered(u)
 				}
 			}
 			return out
 		},
 	}
 	for _, name := range c.StoreNames() {
-		from.Stores = append(from.Stores, status.Store{Name: name, Kind: c.Stores[name].Kind, Address: c.Stores[name].Address, Pinged: parts.Stores[name]})
+		from.Stores = append(from.Stores, telemetry.StoreStatus{Name: name, Kind: c.Stores[name].Kind, Address: c.Stores[name].Address, Pinged: parts.Stores[name]})
 	}
-	page, err := status.NewBoard(from).Handler()
+	page, err := telemetry.NewStatusBoard(from).Handler()
 	if err != nil {
 		return err
 	}
@@ -48,9 +48,9 @@ func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *
 }
 
 // rankerStates are the rankers by name, and whom they ask: of a URL the host alone.
-func rankerStates(c *config.Config, rankers *wiring.Rankers) (out []status.Ranker) {
+func rankerStates(c *config.Config, rankers *wiring.Rankers) (out []telemetry.RankerStatus) {
 	for _, name := range c.RankerNames() {
-		of := status.Ranker{Name: name, State: rankers.Breaker(name)}
+		of := telemetry.RankerStatus{Name: name, State: rankers.Breaker(name)}
 		if r := c.Rankers[name]; r.Plugin != "" {
 			of.Source = "plugin " + r.Plugin
 		} else if u, err := url.Parse(r.HTTP.URL); err == nil {

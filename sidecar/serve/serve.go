@@ -33,7 +33,6 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/server"
 	"github.com/likenessdb/likeness/sidecar/server/gateway"
-	"github.com/likenessdb/likeness/sidecar/status"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
@@ -133,7 +132,7 @@ type sidecar struct {
 	metrics   *telemetry.Metrics
 	admin     *telemetry.Admin
 	openings  *openings
-	watch     *status.Watch
+	watch     *telemetry.SearchHistory
 	queries   *telemetry.QueryLog
 	switches  *routing.Router  // of the proxy; nil: there is none
 	gateway   *gateway.Gateway // nil: there is none
@@ -161,7 +160,7 @@ func (s *sidecar) reconcile(ctx context.Context, rt string) (follow.Drift, error
 }
 
 func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider, metrics *telemetry.Metrics) (*sidecar, error) {
-	s := &sidecar{options: o, metrics: metrics, watch: status.NewWatch(c.RouteNames())}
+	s := &sidecar{options: o, metrics: metrics, watch: telemetry.NewSearchHistory(c.RouteNames())}
 	s.gate = gate.New(gate.Options{Limits: searchLimits(c), ReceivedBytes: receivedBytes(c.Limits), Processors: parts.Turns, Refused: metrics.Refused})
 	s.queries = telemetry.NewQueryLog(o.Logger, c.Log.Queries, c.Log.Slow)
 	recent := rollout.NewRecent(c.RouteNames())

@@ -11,7 +11,7 @@ import (
 
 	adapter "github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 

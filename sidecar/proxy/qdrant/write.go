@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )

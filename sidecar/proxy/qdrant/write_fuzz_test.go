@@ -19,7 +19,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/proxy/qdrant"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"

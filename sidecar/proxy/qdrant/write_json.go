@@ -7,7 +7,7 @@ import (
 
 	"github.com/likenessdb/likeness/internal/jsonwalk"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
 // maxTouchedIDs is the most ids that are read of one write. A write that names more may

@@ -10,7 +10,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/jsonwalk"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )

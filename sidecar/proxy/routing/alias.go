@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
 const (

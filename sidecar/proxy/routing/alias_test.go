@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"

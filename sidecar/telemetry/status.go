@@ -1,6 +1,6 @@
 // Package status shows how a sidecar does: a page for people, and its twin in JSON.
 // Neither holds a vector, a payload, a filter or a secret.
-package status
+package telemetry
 
 import (
 	"context"
@@ -24,12 +24,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// Sources are what a status is made of. Functions are called for every status, and
+// StatusSources are what a status is made of. Functions are called for every status, and
 // may be nil.
-type Sources struct {
+type StatusSources struct {
 	Build  buildinfo.Info
-	Watch  *Watch
-	Stores []Store // name, kind and address
+	Watch  *SearchHistory
+	Stores []StoreStatus // name, kind and address
 
 	Ready    func() (ok bool, detail string)
 	Routes   func() []*route.Route
@@ -41,13 +41,13 @@ type Sources struct {
 	// database, for one reason.
 	Unanswered func() map[string]Unanswered
 	Plugins    func() []plugins.State
-	Rankers    func() []Ranker
+	Rankers    func() []RankerStatus
 	Devices    func() []offload.Status
 	Following  func() []follow.Status
 }
 
-// Store is a vector store.
-type Store struct {
+// StoreStatus is a vector store.
+type StoreStatus struct {
 	Name    string `json:"name"`
 	Kind    string `json:"kind"`
 	Address string `json:"address,omitempty"`
@@ -61,8 +61,8 @@ type Store struct {
 	Pinged adapters.Store `json:"-"`
 }
 
-// Ranker is a heavy ranker.
-type Ranker struct {
+// RankerStatus is a heavy ranker.
+type RankerStatus struct {
 	Name   string `json:"name"`
 	Source string `json:"source"` // the plugin or the host that is asked
 	State  string `json:"state"`  // of its breaker: closed, open or half-open
@@ -76,16 +76,16 @@ type Status struct {
 	Ready   bool           `json:"ready"`
 	// Detail says what is not as it should be, a line each.
 	Detail  []string        `json:"detail,omitempty"`
-	Process Process         `json:"process"`
-	Routes  []Route         `json:"routes"`
-	Stores  []Store         `json:"stores"`
+	Process ProcessStatus   `json:"process"`
+	Routes  []RouteStatus   `json:"routes"`
+	Stores  []StoreStatus   `json:"stores"`
 	Plugins []plugins.State `json:"plugins,omitempty"`
-	Rankers []Ranker        `json:"rankers,omitempty"`
-	Devices []Device        `json:"devices,omitempty"`
+	Rankers []RankerStatus  `json:"rankers,omitempty"`
+	Devices []DeviceStatus  `json:"devices,omitempty"`
 }
 
-// Process is what the process uses.
-type Process struct {
+// ProcessStatus is what the process uses.
+type ProcessStatus struct {
 	Goroutines int    `json:"goroutines"`
 	Processors int    `json:"processors"`
 	HeapBytes  uint64 `json:"heap_bytes"`
@@ -93,8 +93,8 @@ type Process struct {
 	MemoryLimit int64 `json:"memory_limit_bytes"`
 }
 
-// Route is how a route does.
-type Route struct {
+// RouteStatus is how a route does.
+type RouteStatus struct {
 	Name       string `json:"name"`
 	Open       bool   `json:"open"`
 	Why        string `json:"why,omitempty"` // it is not open
@@ -109,15 +109,15 @@ type Route struct {
 	Model      string `json:"model"`
 	Version    string `json:"model_version"`
 
-	Versions    []Version      `json:"versions,omitempty"`
-	Unanswered  *Unanswered    `json:"proxy_unanswered,omitempty"`
-	Calibration *Calibration   `json:"calibration,omitempty"`
-	Trouble     *Trouble       `json:"store_trouble,omitempty"`
-	Searches    Searches       `json:"searches"`
-	Answers     int            `json:"recent_answers"` // that the stages are of
-	Stages      []Stage        `json:"stages,omitempty"`
-	Load        *gate.Load     `json:"admission,omitempty"`
-	Following   *follow.Status `json:"following,omitempty"`
+	Versions    []VersionStatus    `json:"versions,omitempty"`
+	Unanswered  *Unanswered        `json:"proxy_unanswered,omitempty"`
+	Calibration *CalibrationStatus `json:"calibration,omitempty"`
+	Trouble     *StoreTrouble      `json:"store_trouble,omitempty"`
+	Searches    SearchCounts       `json:"searches"`
+	Answers     int                `json:"recent_answers"` // that the stages are of
+	Stages      []StageTimes       `json:"stages,omitempty"`
+	Load        *gate.Load         `json:"admission,omitempty"`
+	Following   *follow.Status     `json:"following,omitempty"`
 }
 
 // Unanswered says that the last searches of a route through the proxy were all left to
@@ -128,8 +128,8 @@ type Unanswered struct {
 	Since    time.Time `json:"since"`
 }
 
-// Version is a version of a route.
-type Version struct {
+// VersionStatus is a version of a route.
+type VersionStatus struct {
 	Name      string    `json:"name"`
 	Model     string    `json:"model"`
 	Digest    string    `json:"model_version,omitempty"`
@@ -138,8 +138,8 @@ type Version struct {
 	Activated time.Time `json:"activated,omitzero"`
 }
 
-// Calibration is a route's promise and what the audit of live answers says of it.
-type Calibration struct {
+// CalibrationStatus is a route's promise and what the audit of live answers says of it.
+type CalibrationStatus struct {
 	*rerank.Calibration
 	Holds bool            `json:"holds"`
 	Void  string          `json:"void,omitempty"` // why it does not
@@ -148,8 +148,8 @@ type Calibration struct {
 	MeanRecall float64 `json:"mean_recall"`
 }
 
-// Device is how a device does for a route.
-type Device struct {
+// DeviceStatus is how a device does for a route.
+type DeviceStatus struct {
 	Plugin  string           `json:"plugin"`
 	Route   string           `json:"route"`
 	Version string           `json:"version,omitempty"`
@@ -165,24 +165,24 @@ const (
 	pingedFor = 2 * time.Second
 )
 
-// Board makes a Status of its sources. It is safe for concurrent use.
-type Board struct {
-	from       Sources
+// StatusBoard makes a Status of its sources. It is safe for concurrent use.
+type StatusBoard struct {
+	from       StatusSources
 	started    time.Time
 	processors int // before a thread was added beside those that score
 
 	mu     sync.Mutex // one pings
 	pinged time.Time
-	stores []Store
+	stores []StoreStatus
 }
 
-// NewBoard makes a board.
-func NewBoard(from Sources) *Board {
-	return &Board{from: from, started: time.Now(), processors: runtime.GOMAXPROCS(0)}
+// NewStatusBoard makes a board.
+func NewStatusBoard(from StatusSources) *StatusBoard {
+	return &StatusBoard{from: from, started: time.Now(), processors: runtime.GOMAXPROCS(0)}
 }
 
 // Status of now. It pings the stores, unless somebody just did, for at most a second.
-func (b *Board) Status(ctx context.Context) Status {
+func (b *StatusBoard) Status(ctx context.Context) Status {
 	s := Status{
 		Build: b.from.Build, Now: time.Now().UTC().Truncate(time.Millisecond), Started: b.started.UTC().Truncate(time.Second),
 		Process: b.process(), Stores: b.ping(ctx), Rankers: call(b.from.Rankers), Plugins: call(b.from.Plugins),
@@ -213,7 +213,7 @@ func (b *Board) Status(ctx context.Context) Status {
 		s.Routes = append(s.Routes, one)
 	}
 	for _, d := range call(b.from.Devices) {
-		s.Devices = append(s.Devices, Device{Plugin: d.Plugin, Route: d.Route, Version: d.Version, State: string(d.State), Detail: d.Detail, Rows: d.Rows, Answers: d.Answers})
+		s.Devices = append(s.Devices, DeviceStatus{Plugin: d.Plugin, Route: d.Route, Version: d.Version, State: string(d.State), Detail: d.Detail, Rows: d.Rows, Answers: d.Answers})
 	}
 	return s
 }
@@ -225,18 +225,18 @@ func call[T any](f func() []T) []T {
 	return f()
 }
 
-func (b *Board) process() Process {
+func (b *StatusBoard) process() ProcessStatus {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	p := Process{Goroutines: runtime.NumGoroutine(), Processors: b.processors, HeapBytes: m.HeapAlloc}
+	p := ProcessStatus{Goroutines: runtime.NumGoroutine(), Processors: b.processors, HeapBytes: m.HeapAlloc}
 	if limit := debug.SetMemoryLimit(-1); limit < 1<<62 {
 		p.MemoryLimit = limit
 	}
 	return p
 }
 
-func (b *Board) route(r *route.Route) Route {
-	out := Route{
+func (b *StatusBoard) route(r *route.Route) RouteStatus {
+	out := RouteStatus{
 		Name: r.Name, Open: true, Store: r.StoreName, Collection: r.Collection, Companion: r.Companion, Placement: string(r.Placement),
 		Strategy: string(r.Strategy), Failure: string(r.Failure), Ranker: r.RankerName, Model: r.Model.Name, Version: r.Model.Version,
 		Calibration: calibrationOf(r),
@@ -259,14 +259,14 @@ func (b *Board) route(r *route.Route) Route {
 	}
 	versions, _ := b.from.Versions(r.Name) // a configuration that cannot be read is for who activates one
 	for _, v := range versions {
-		out.Versions = append(out.Versions, Version{
+		out.Versions = append(out.Versions, VersionStatus{
 			Name: v.Name, Model: v.Model, Digest: v.ModelVersion, Active: v.Active, Previous: v.Previous, Activated: v.Activated,
 		})
 	}
 	return out
 }
 
-func calibrationOf(r *route.Route) *Calibration {
+func calibrationOf(r *route.Route) *CalibrationStatus {
 	k, ok := r.Promise.(*calibrate.Keeper)
 	if !ok {
 		return nil
@@ -276,7 +276,7 @@ func calibrationOf(r *route.Route) *Calibration {
 		return nil
 	}
 	audit := k.Audit()
-	return &Calibration{Calibration: c, Holds: void == "", Void: void, Audit: audit, MeanRecall: audit.MeanRecall()}
+	return &CalibrationStatus{Calibration: c, Holds: void == "", Void: void, Audit: audit, MeanRecall: audit.MeanRecall()}
 }
 
 func breakerOf(s adapters.Store) string {
@@ -291,7 +291,7 @@ func breakerOf(s adapters.Store) string {
 }
 
 // ping asks every store whether it answers, all at once.
-func (b *Board) ping(ctx context.Context) []Store {
+func (b *StatusBoard) ping(ctx context.Context) []StoreStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if time.Since(b.pinged) < pingedFor {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/internal/powerloss"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
 // ledger is what a journal has promised.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/internal/disk"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
 // faultyDisk is the operating system's, with a fault.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/internal/smalldisk"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
 // A journal that is opened on a full disk is open: what it has is returned where it can

@@ -1,4 +1,4 @@
-package status
+package telemetry
 
 import (
 	"context"
@@ -15,38 +15,38 @@ import (
 // recent is how many searches of a route its times are of.
 const recent = 512
 
-// Watch keeps how the last searches of each route went. It is safe for concurrent use.
-type Watch struct{ routes map[string]*watched }
+// SearchHistory keeps how the last searches of each route went. It is safe for concurrent use.
+type SearchHistory struct{ routes map[string]*watched }
 
 type watched struct {
 	mu      sync.Mutex
 	kept    [recent]search.Timings // of answers
 	answers int
-	counts  Searches
-	trouble *Trouble
+	counts  SearchCounts
+	trouble *StoreTrouble
 }
 
-// Trouble is that searches of a route fail by its store, one after the other.
-type Trouble struct {
+// StoreTrouble is that searches of a route fail by its store, one after the other.
+type StoreTrouble struct {
 	Since    time.Time `json:"since"`
 	Searches int       `json:"searches"`
 	// Error is its type, as in traces.
 	Error string `json:"error"`
 }
 
-// Searches count what became of a route's searches since the start.
-type Searches struct {
+// SearchCounts count what became of a route's searches since the start.
+type SearchCounts struct {
 	Rescored int64     `json:"rescored"`
 	Degraded int64     `json:"degraded"`
 	Failed   int64     `json:"failed"`
 	Last     time.Time `json:"last,omitzero"`
 }
 
-var _ search.Observer = (*Watch)(nil)
+var _ search.Observer = (*SearchHistory)(nil)
 
-// NewWatch watches routes of those names.
-func NewWatch(routes []string) *Watch {
-	w := &Watch{routes: map[string]*watched{}}
+// NewSearchHistory watches routes of those names.
+func NewSearchHistory(routes []string) *SearchHistory {
+	w := &SearchHistory{routes: map[string]*watched{}}
 	for _, name := range routes {
 		w.routes[name] = &watched{}
 	}
@@ -54,7 +54,7 @@ func NewWatch(routes []string) *Watch {
 }
 
 // Searched implements search.Observer.
-func (w *Watch) Searched(_ context.Context, route string, _ search.Request, a search.Answer, err error) {
+func (w *SearchHistory) Searched(_ context.Context, route string, _ search.Request, a search.Answer, err error) {
 	in := w.routes[route]
 	if in == nil {
 		return
@@ -79,9 +79,9 @@ func (w *Watch) Searched(_ context.Context, route string, _ search.Request, a se
 		in.trouble = nil
 	case fault == "":
 	case in.trouble == nil:
-		in.trouble = &Trouble{Since: in.counts.Last, Searches: 1, Error: fault}
+		in.trouble = &StoreTrouble{Since: in.counts.Last, Searches: 1, Error: fault}
 	default:
-		in.trouble = &Trouble{Since: in.trouble.Since, Searches: in.trouble.Searches + 1, Error: fault}
+		in.trouble = &StoreTrouble{Since: in.trouble.Since, Searches: in.trouble.Searches + 1, Error: fault}
 	}
 }
 
@@ -98,8 +98,8 @@ func storeFault(a search.Answer, err error) string {
 	return ""
 }
 
-// Trouble is what is wrong with the store of a route; nil: nothing was seen.
-func (w *Watch) Trouble(route string) *Trouble {
+// StoreTrouble is what is wrong with the store of a route; nil: nothing was seen.
+func (w *SearchHistory) Trouble(route string) *StoreTrouble {
 	in := w.routes[route]
 	if in == nil {
 		return nil
@@ -109,8 +109,8 @@ func (w *Watch) Trouble(route string) *Trouble {
 	return in.trouble
 }
 
-// Stage is how long a step of a route's last answers took, in seconds.
-type Stage struct {
+// StageTimes is how long a step of a route's last answers took, in seconds.
+type StageTimes struct {
 	Stage string  `json:"stage"`
 	P50   float64 `json:"p50_seconds"`
 	P95   float64 `json:"p95_seconds"`
@@ -131,7 +131,7 @@ var stages = []struct {
 }
 
 // read returns the counts, the times of the stages and of how many answers those are.
-func (w *Watch) read(route string) (counts Searches, times []Stage, answers int) {
+func (w *SearchHistory) read(route string) (counts SearchCounts, times []StageTimes, answers int) {
 	in := w.routes[route]
 	if in == nil {
 		return counts, nil, 0
@@ -152,7 +152,7 @@ func (w *Watch) read(route string) (counts Searches, times []Stage, answers int)
 		at := func(share float64) float64 {
 			return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)].Seconds()
 		}
-		times = append(times, Stage{Stage: stage.name, P50: at(.5), P95: at(.95), P99: at(.99)})
+		times = append(times, StageTimes{Stage: stage.name, P50: at(.5), P95: at(.95), P99: at(.99)})
 	}
 	return counts, times, len(kept)
 }

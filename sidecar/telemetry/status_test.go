@@ -1,4 +1,4 @@
-package status_test
+package telemetry_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
-	"github.com/likenessdb/likeness/sidecar/status"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 // down is a store that does not answer.
@@ -30,7 +30,7 @@ func (down) Ping(context.Context) error {
 
 // TestTrouble: a store is in trouble while searches fail by it, and no longer.
 func TestTrouble(t *testing.T) {
-	w := status.NewWatch([]string{"things"})
+	w := telemetry.NewSearchHistory([]string{"things"})
 	answered := search.Answer{Timings: search.Timings{Retrieve: time.Millisecond}}
 	degraded := search.Answer{Degraded: &search.Degraded{Reason: failure.Store}}
 	for i, c := range []struct {
@@ -64,14 +64,14 @@ func TestTrouble(t *testing.T) {
 // TestBoard: every part shows what its source says, escaped, and a store's own words
 // nowhere.
 func TestBoard(t *testing.T) {
-	w := status.NewWatch([]string{"<i>things"})
+	w := telemetry.NewSearchHistory([]string{"<i>things"})
 	for i := range 600 {
 		w.Searched(t.Context(), "<i>things", search.Request{}, search.Answer{Timings: search.Timings{Total: time.Duration(i+1) * time.Millisecond}}, nil)
 	}
 	w.Searched(t.Context(), "<i>things", search.Request{}, search.Answer{}, errors.New("canary"))
-	b := status.NewBoard(status.Sources{
+	b := telemetry.NewStatusBoard(telemetry.StatusSources{
 		Watch:  w,
-		Stores: []status.Store{{Name: "main", Kind: "qdrant", Address: "db:6334", Pinged: down{}}},
+		Stores: []telemetry.StoreStatus{{Name: "main", Kind: "qdrant", Address: "db:6334", Pinged: down{}}},
 		Ready:  func() (bool, string) { return true, "ok\nroute <i>things: waits" },
 		Routes: func() []*route.Route {
 			return []*route.Route{{Policy: route.Policy{Name: "<i>things", StoreName: "main"}}}
@@ -80,10 +80,12 @@ func TestBoard(t *testing.T) {
 		Plugins: func() []plugins.State {
 			return []plugins.State{{Name: "p", Status: plugins.Quarantined, LastError: "canary"}}
 		},
-		Unanswered: func() map[string]status.Unanswered {
-			return map[string]status.Unanswered{"<i>things": {Status: "passed; reason=vector", Searches: 41}}
+		Unanswered: func() map[string]telemetry.Unanswered {
+			return map[string]telemetry.Unanswered{"<i>things": {Status: "passed; reason=vector", Searches: 41}}
 		},
-		Rankers: func() []status.Ranker { return []status.Ranker{{Name: "r", Source: "rerank:80", State: "half-open"}} },
+		Rankers: func() []telemetry.RankerStatus {
+			return []telemetry.RankerStatus{{Name: "r", Source: "rerank:80", State: "half-open"}}
+		},
 	})
 	s := b.Status(t.Context())
 	if !s.Ready || len(s.Detail) != 1 || len(s.Routes) != 1 || s.Routes[0].Searches.Rescored != 600 || s.Routes[0].Searches.Failed != 1 {

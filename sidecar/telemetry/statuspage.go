@@ -1,4 +1,4 @@
-package status
+package telemetry
 
 import (
 	"bytes"
@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-//go:embed page.html page.css page.js icon.svg
-var files embed.FS
+//go:embed page
+var pageFiles embed.FS
 
-// policy lets the page load what this server has of it, and nothing else.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+// pagePolicy lets the page load what this server has of it, and nothing else.
+const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // Handler serves the page at /, what belongs to it below /page/, and its twin at
 // /status.json. It answers GET and HEAD, and needs what it is mounted on to answer 405
 // to the rest.
-func (b *Board) Handler() (http.Handler, error) {
-	page, err := template.New("page.html").Funcs(words).ParseFS(files, "page.html")
+func (b *StatusBoard) Handler() (http.Handler, error) {
+	page, err := template.New("page.html").Funcs(words).ParseFS(pageFiles, "page/page.html")
 	if err != nil {
 		return nil, fmt.Errorf("status page: %w", err)
 	}
@@ -32,7 +32,7 @@ func (b *Board) Handler() (http.Handler, error) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		answer(w, "text/html; charset=utf-8", out.Bytes())
+		answerPage(w, "text/html; charset=utf-8", out.Bytes())
 	})
 	mux.HandleFunc("GET /status.json", func(w http.ResponseWriter, r *http.Request) {
 		out, err := json.MarshalIndent(b.Status(r.Context()), "", "  ")
@@ -40,22 +40,22 @@ func (b *Board) Handler() (http.Handler, error) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		answer(w, "application/json", append(out, '\n'))
+		answerPage(w, "application/json", append(out, '\n'))
 	})
 	for path, kind := range map[string]string{"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
-		content, err := files.ReadFile(path)
+		content, err := pageFiles.ReadFile("page/" + path)
 		if err != nil {
 			return nil, fmt.Errorf("status page: %w", err)
 		}
-		mux.HandleFunc("GET /page/"+path, func(w http.ResponseWriter, _ *http.Request) { answer(w, kind, content) })
+		mux.HandleFunc("GET /page/"+path, func(w http.ResponseWriter, _ *http.Request) { answerPage(w, kind, content) })
 	}
 	return mux, nil
 }
 
-func answer(w http.ResponseWriter, kind string, content []byte) {
+func answerPage(w http.ResponseWriter, kind string, content []byte) {
 	h := w.Header()
 	h.Set("Content-Type", kind)
-	h.Set("Content-Security-Policy", policy)
+	h.Set("Content-Security-Policy", pagePolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -72,8 +72,8 @@ var words = template.FuncMap{
 	"ago":   func(t, now time.Time) string { return now.Sub(t).Round(time.Second).String() },
 	"short": func(digest string) string { return digest[:min(12, len(digest))] },
 	"share": func(x float64) string { return fmt.Sprintf("%.4g", x) },
-	"total": func(all []Stage) float64 {
-		i := slices.IndexFunc(all, func(s Stage) bool { return s.Stage == "total" })
+	"total": func(all []StageTimes) float64 {
+		i := slices.IndexFunc(all, func(s StageTimes) bool { return s.Stage == "total" })
 		if i < 0 {
 			return 0
 		}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/sidecar/journal"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
 func TestMain(m *testing.M) {
