@@ -3,7 +3,6 @@ package follow
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -160,7 +159,7 @@ func (c *comparison) forward(ctx context.Context, cursor string, yield func(page
 		}
 		return yield(p)
 	})
-	if c.dropped && errors.Is(err, adapters.ErrNotFound) {
+	if meansNoRows(err, c.dropped) {
 		return nil
 	}
 	return err
@@ -317,7 +316,7 @@ func (c *comparison) companionRows(ctx context.Context, i int, cursor string, yi
 // those that the table, if there is one, does not have either.
 func (c *comparison) surplus(ctx context.Context, i int, ids []rerank.ID, counted *table.Table, cursor string, yield func(page) error) error {
 	have, err := c.all[i].store.Fetch.Fetch(ctx, adapters.FetchRequest{Collection: c.collection, IDs: ids})
-	if err != nil && (!c.dropped || !errors.Is(err, adapters.ErrNotFound)) {
+	if err != nil && !meansNoRows(err, c.dropped) {
 		return err
 	}
 	there := make(map[rerank.ID]bool, len(have.IDs))

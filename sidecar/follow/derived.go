@@ -40,6 +40,20 @@ func newDerived(store adapters.Store, r *route.Route) (*derived, error) {
 	return d, nil
 }
 
+// announce tells the route's live table of a write that it does not show yet.
+func (d *derived) announce() {
+	if d.route.Live != nil {
+		d.route.Live.Announce()
+	}
+}
+
+// settle tells the route's live table that it shows one more of the announced writes.
+func (d *derived) settle() {
+	if d.route.Live != nil {
+		d.route.Live.Settle()
+	}
+}
+
 // open asks the store which fields the companion has.
 func (d *derived) open(ctx context.Context) error {
 	if d.route.Companion == "" || d.fields != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/likenessdb/likeness/internal/smalldisk"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // TestFullDisk: while the disk of the state folder takes nothing, writes are followed, and
@@ -256,6 +257,96 @@ func TestFrozenKilled(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFrozenKilledAtOnce: a write that the database may have carried out is known to the
+// next process however soon the process is killed, or loses power, after it was sent, also
+// where the table was built between two writes of one second. A refused write is forgotten.
+func TestFrozenKilledAtOnce(t *testing.T) {
+	for _, loss := range powerloss.Losses() {
+		synctest.Test(t, func(t *testing.T) {
+			w, d := newWorld(t, 3), powerloss.New(t)
+			<-time.After(time.Until(time.Now().Truncate(time.Second).Add(1900 * time.Millisecond)))
+			open := func(d *powerloss.Disk, built time.Time) (*follow.Follower, *route.Route) {
+				r := w.fixed(t, built)
+				f, err := follow.New(follow.Options{Store: w.db, Dir: d.Root(), Disk: d}, []follow.Route{{Route: r}})
+				must(t, err)
+				t.Cleanup(func() { must(t, f.Close(t.Context())) })
+				return f, r
+			}
+			kill := func(when string, d *powerloss.Disk, built time.Time, fresh bool) {
+				t.Helper()
+				left := d.Lose(t, rand.New(rand.NewPCG(1, uint64(loss))), loss)
+				if _, r := open(left, built); r.Freshness.Fresh() != fresh {
+					t.Errorf("loss %d, %s: fresh is %t in the next process", loss, when, !fresh)
+				}
+			}
+			before := time.Now().Add(-time.Hour)
+			f, _ := open(d, before)
+			kill("nothing was written", d, before, true)
+			refused := f.BeginOpen(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})
+			kill("a write was sent", d, before, false)
+			refused(false, nil)
+			<-time.After(3 * time.Second)
+			kill("it was refused", d, before, true)
+			doubtful := f.Doubt(items)
+			kill("a doubtful write was sent", d, before, false)
+			doubtful(nil)
+			<-time.After(3 * time.Second)
+			kill("it was refused", d, before, true)
+
+			write := journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)}
+			f.Begin(t.Context(), write)()
+			<-time.After(200 * time.Millisecond)
+			built := time.Now()
+			<-time.After(300 * time.Millisecond)
+			f.Begin(t.Context(), write)()
+			kill("two writes, and a table was built between them", d, built, false)
+			slow := f.BeginOpen(t.Context(), write)
+			<-time.After(10 * time.Second)
+			kill("a write takes long", d, time.Now(), false)
+			slow(true, nil)
+			<-time.After(3 * time.Second)
+			kill("a table is built after the last write", d, time.Now(), true)
+		})
+	}
+}
+
+// TestFrozenFullDisk: where the time of a write cannot be saved, writes go on at once,
+// and a save is tried once in a while.
+func TestFrozenFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, d := newWorld(t, 3), powerloss.New(t)
+		r := w.fixed(t, time.Now().Add(-time.Hour))
+		tries := 0
+		d.Fail(func(call string) error {
+			if strings.HasPrefix(call, "create .written.json") {
+				tries++
+			}
+			return syscall.ENOSPC
+		})
+		f, err := follow.New(follow.Options{Store: w.db, Dir: d.Root(), Disk: d}, []follow.Route{{Route: r}})
+		must(t, err)
+		began := time.Now()
+		for range 100 {
+			f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+		}
+		synctest.Wait()
+		if tries != 1 || time.Since(began) > 0 {
+			t.Errorf("100 writes took %v and %d tries", time.Since(began), tries)
+		}
+		d.Fail(nil)
+		<-time.After(3 * time.Second)
+		left := d.Lose(t, rand.New(rand.NewPCG(1, 1)), powerloss.None)
+		must(t, f.Close(t.Context()))
+		next := w.fixed(t, time.Now().Add(-time.Hour))
+		f, err = follow.New(follow.Options{Store: w.db, Dir: left.Root(), Disk: left}, []follow.Route{{Route: next}})
+		must(t, err)
+		if next.Freshness.Fresh() {
+			t.Error("with room again the writes were not saved")
+		}
+		must(t, f.Close(t.Context()))
+	})
 }
 
 // TestFrozenWithinTheSecond: the time of a table is cut to seconds, so that a write of that

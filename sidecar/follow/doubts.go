@@ -20,8 +20,6 @@ const patience = 50 * time.Millisecond
 // way: it waits for the round of those that were on their way when it looked.
 // A doubts is safe for concurrent use.
 type doubts struct {
-	lateChanged func() // if not nil, is called when a write becomes late, and when a late one ends
-
 	mu      sync.Mutex
 	open    *round   // has the writes that no search has met; nil: there were none
 	met     []*round // oldest first; the oldest has writes on their way
@@ -51,21 +49,17 @@ func (d *doubts) begin() (end func(applied bool)) {
 	r.writes++
 	timer := time.AfterFunc(patience, func() {
 		d.mu.Lock()
-		waits := state == onItsWay
-		if waits {
+		defer d.mu.Unlock()
+		if state == onItsWay {
 			state = late
 			d.overdue++
 			d.leave(r, true)
-		}
-		d.mu.Unlock()
-		if waits {
-			d.tell()
 		}
 	})
 	return func(applied bool) {
 		timer.Stop()
 		d.mu.Lock()
-		was := state
+		defer d.mu.Unlock()
 		switch state {
 		case onItsWay:
 			d.leave(r, applied)
@@ -74,16 +68,6 @@ func (d *doubts) begin() (end func(applied bool)) {
 		case ended:
 		}
 		state = ended
-		d.mu.Unlock()
-		if was == late {
-			d.tell()
-		}
-	}
-}
-
-func (d *doubts) tell() {
-	if d.lateChanged != nil {
-		d.lateChanged()
 	}
 }
 
@@ -129,13 +113,6 @@ func (d *doubts) look() (r *round, ok bool) {
 	return d.met[len(d.met)-1], true
 }
 
-// hasLate reports whether a write has been on its way for longer than patience.
-func (d *doubts) hasLate() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.overdue > 0
-}
-
 // none reports whether no write is on its way.
 func (d *doubts) none() bool {
 	d.mu.Lock()
@@ -166,12 +143,9 @@ func (r *round) Cleared(ctx context.Context) bool {
 	return false
 }
 
-// look judges whether derived data is fresh: known says so of all writes but the
-// doubtful ones.
-func look(known bool, d *doubts) (fresh bool, doubt route.Doubt) {
-	if !known {
-		return false, nil
-	}
+// lookForDoubts reports whether derived data can be fresh as far as writes on their way
+// decide. doubt is not nil if that depends on writes that the database may refuse.
+func lookForDoubts(d *doubts) (fresh bool, doubt route.Doubt) {
 	r, ok := d.look()
 	switch {
 	case !ok:

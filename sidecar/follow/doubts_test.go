@@ -70,8 +70,7 @@ func TestDoubts(t *testing.T) {
 // out, and only until the database refuses it.
 func TestLateDoubts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
-		d := &doubts{lateChanged: func() { told++ }}
+		d := &doubts{}
 		end := d.begin()
 		met, _ := d.look()
 		began := time.Now()
@@ -79,11 +78,11 @@ func TestLateDoubts(t *testing.T) {
 			t.Fatalf("cleared, or waited %s", time.Since(began))
 		}
 		synctest.Wait()
-		if _, ok := d.look(); ok || told != 1 || !d.hasLate() || d.none() {
-			t.Fatalf("a late write is not seen; told %d times", told)
+		if _, ok := d.look(); ok || d.none() {
+			t.Fatal("a late write is not seen")
 		}
 		end(false)
-		if r, ok := d.look(); !ok || r != nil || told != 2 || d.hasLate() || !d.none() {
+		if r, ok := d.look(); !ok || r != nil || !d.none() {
 			t.Fatal("a late write that was refused left a trace")
 		}
 		end = d.begin()

@@ -21,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-var _ route.Freshness = (*keeper)(nil)
+var _ route.Freshness = (*syncer)(nil)
 
 // The errors of this package; those of the store pass through wrapped.
 var (
@@ -83,7 +83,7 @@ func fromRows(r *route.Route) bool {
 // that something cannot follow. It is safe for concurrent use.
 type Follower struct {
 	o       Options
-	keepers map[string]*keeper // by collection
+	syncers map[string]*syncer // by collection
 	frozen  *frozen
 	stop    context.CancelFunc
 
@@ -102,7 +102,7 @@ func New(o Options, routes []Route) (*Follower, error) {
 	}
 	o.Disk = disk.OrOS(o.Disk)
 	ctx, stop := context.WithCancel(context.Background())
-	f := &Follower{o: o, keepers: map[string]*keeper{}, stop: stop, doubts: map[string]*doubts{}}
+	f := &Follower{o: o, syncers: map[string]*syncer{}, stop: stop, doubts: map[string]*doubts{}}
 	f.frozen = newFrozen(o.Disk, o.Dir, o.Logger, f.doubtsOf)
 	for _, r := range routes {
 		if err := f.add(r); err != nil {
@@ -110,8 +110,8 @@ func New(o Options, routes []Route) (*Follower, error) {
 			return nil, errors.Join(err, f.closeAll())
 		}
 	}
-	for _, k := range f.keepers {
-		k.start(ctx)
+	for _, s := range f.syncers {
+		s.start(ctx)
 	}
 	f.frozen.start(ctx)
 	return f, nil
@@ -127,12 +127,12 @@ func Check(o Options, routes []Route) error {
 		follows, err := check(o, r)
 		if err == nil && follows {
 			_, err = readRecord(recordPath(statedir.Collection(o.Dir, r.Collection)))
-			err = keeperFailed(r.Collection, err)
+			err = syncerFailed(r.Collection, err)
 		}
 		if err != nil {
 			return err
 		}
-		if _, err := frozen.of(r.Route, follows); err != nil {
+		if _, err := frozen.freshnessOf(r.Route, follows); err != nil {
 			return stateFailed(r.Collection, err)
 		}
 	}
@@ -152,7 +152,7 @@ func check(o Options, r Route) (follows bool, err error) {
 	return true, err
 }
 
-func keeperFailed(collection string, err error) error {
+func syncerFailed(collection string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (f *Follower) add(r Route) error {
 		return err
 	}
 	if f.follows(r.Route) {
-		if err := f.addKeeper(r); err != nil {
+		if err := f.addSyncer(r); err != nil {
 			return err
 		}
 	}
@@ -178,22 +178,23 @@ func (f *Follower) add(r Route) error {
 	}
 	r.Freshness = fresh
 	f.frozen.adopt(r.Route, fresh)
+	f.frozen.clock(r.Collection).limit(r.WriteBudget)
 	return nil
 }
 
-func (f *Follower) addKeeper(r Route) error {
+func (f *Follower) addSyncer(r Route) error {
 	d, err := newDerived(f.o.Store, r.Route)
 	if err != nil {
 		return err
 	}
-	k := f.keepers[r.Collection]
-	if k == nil {
-		if k, err = openKeeper(f.o, r.Collection, f.doubtsOf(r.Collection)); err != nil {
-			return keeperFailed(r.Collection, err)
+	s := f.syncers[r.Collection]
+	if s == nil {
+		if s, err = openSyncer(f.o, r.Collection, f.doubtsOf(r.Collection)); err != nil {
+			return syncerFailed(r.Collection, err)
 		}
-		f.keepers[r.Collection] = k
+		f.syncers[r.Collection] = s
 	}
-	k.adopt(d, r)
+	s.adopt(d, r)
 	return nil
 }
 
@@ -204,10 +205,10 @@ func (f *Follower) follows(r *route.Route) bool { return f.o.Dir != "" && Follow
 // or of both. It is nil where it derives nothing.
 func (f *Follower) freshness(r *route.Route) (route.Freshness, error) {
 	var followed route.Freshness
-	if k := f.keepers[r.Collection]; k != nil && f.follows(r) {
-		followed = k
+	if s := f.syncers[r.Collection]; s != nil && f.follows(r) {
+		followed = s
 	}
-	old, err := f.frozen.of(r, f.follows(r))
+	old, err := f.frozen.freshnessOf(r, f.follows(r))
 	switch {
 	case err != nil:
 		return nil, stateFailed(r.Collection, err)
@@ -220,7 +221,7 @@ func (f *Follower) freshness(r *route.Route) (route.Freshness, error) {
 
 // Covers reports whether writes to the collection are to be told to Begin.
 func (f *Follower) Covers(collection string) bool {
-	return f.keepers[collection] != nil || f.frozen.clock(collection) != nil
+	return f.syncers[collection] != nil || f.frozen.clock(collection) != nil
 }
 
 // Begin says that a write is about to be sent to the database, and keeps it back
@@ -239,13 +240,14 @@ func (f *Follower) Begin(ctx context.Context, w journal.Write) (done func()) {
 // that the database did not refuse the write; touched are the ids that it chose, nil
 // where its answer did not say. A write that was refused leaves nothing behind.
 func (f *Follower) BeginOpen(ctx context.Context, w journal.Write) (end func(applied bool, touched []rerank.ID)) {
-	c, k := f.frozen.clock(w.Collection), f.keepers[w.Collection]
+	c, s := f.frozen.clock(w.Collection), f.syncers[w.Collection]
 	doubtEnds, writeEnds := func(bool) {}, func(bool, []rerank.ID) {}
 	if c != nil {
 		doubtEnds = c.doubts.begin()
+		f.frozen.cover(ctx, c)
 	}
-	if k != nil {
-		writeEnds = k.begin(ctx, w)
+	if s != nil {
+		writeEnds = s.begin(ctx, w)
 	}
 	return func(applied bool, touched []rerank.ID) {
 		if applied {
@@ -257,22 +259,28 @@ func (f *Follower) BeginOpen(ctx context.Context, w journal.Write) (end func(app
 }
 
 // Doubt notes that a write is on its way of which nobody knows yet whether the
-// database lets its caller write, or whether it is to this collection. Nothing is
-// written down. The caller calls end once: with the write, as soon as it is known
+// database lets its caller write, or whether it is to this collection. The journal does
+// not get it. The caller calls end once: with the write, as soon as it is known
 // that the database did not refuse it and that it is to this collection, and
 // otherwise with nil, which leaves nothing behind.
 func (f *Follower) Doubt(collection string) (end func(applied *journal.Write)) {
 	doubtEnds := f.doubtsOf(collection).begin()
+	ctx, cancel := context.WithTimeout(context.Background(), doubtBudget)
+	defer cancel()
+	f.frozen.cover(ctx, f.frozen.clock(collection))
 	return func(applied *journal.Write) {
 		if applied != nil {
 			f.frozen.clock(collection).written()
-			if k := f.keepers[collection]; k != nil {
-				k.applied(*applied)
+			if s := f.syncers[collection]; s != nil {
+				s.beginApplied(*applied)
 			}
 		}
 		doubtEnds(applied != nil)
 	}
 }
+
+// doubtBudget is the most that Doubt waits until the next process would know of the write.
+const doubtBudget = 5 * time.Millisecond
 
 // doubtsOf returns the doubtful writes to a collection.
 func (f *Follower) doubtsOf(collection string) *doubts {
@@ -280,7 +288,7 @@ func (f *Follower) doubtsOf(collection string) *doubts {
 	defer f.mu.Unlock()
 	d := f.doubts[collection]
 	if d == nil {
-		d = &doubts{lateChanged: func() { f.frozen.signal() }}
+		d = &doubts{}
 		f.doubts[collection] = d
 	}
 	return d
@@ -291,11 +299,11 @@ func (f *Follower) doubtsOf(collection string) *doubts {
 // the last time that it was asked, or since the follower was made. It waits for a
 // pass that begins after it was called.
 func (f *Follower) Reconcile(ctx context.Context, collection string) (map[string]Drift, error) {
-	k := f.keepers[collection]
-	if k == nil {
+	s := f.syncers[collection]
+	if s == nil {
 		return nil, fmt.Errorf("%w: nothing is followed of collection %q", ErrRoute, collection)
 	}
-	return k.ask(ctx)
+	return s.request(ctx)
 }
 
 // Replace makes a route take the place of the one of its name, whose table or
@@ -304,13 +312,13 @@ func (f *Follower) Reconcile(ctx context.Context, collection string) (map[string
 // out. It returns ErrRoute if nothing was followed of its collection when the
 // follower was made. Until Quiet, the other's table may still be read.
 func (f *Follower) Replace(r *route.Route) error {
-	k := f.keepers[r.Collection]
-	if k == nil && f.follows(r) {
+	s := f.syncers[r.Collection]
+	if s == nil && f.follows(r) {
 		return fmt.Errorf("%w: route %q: nothing of collection %q was followed when the sidecar started; start it again", ErrRoute, r.Name, r.Collection)
 	}
 	fresh, err := f.freshness(r)
-	if err == nil && k != nil {
-		err = k.replace(r)
+	if err == nil && s != nil {
+		err = s.replace(r)
 	}
 	if err != nil {
 		return err
@@ -329,23 +337,14 @@ func (f *Follower) Freshness(r *route.Route) (route.Freshness, error) { return f
 // Quiet waits until nothing reads or writes what was replaced before the call: its
 // table may be closed then. It returns the context's error.
 func (f *Follower) Quiet(ctx context.Context, collection string) error {
-	k := f.keepers[collection]
-	if k == nil {
+	s := f.syncers[collection]
+	if s == nil {
 		return nil
 	}
-	begun := make(chan struct{})
-	k.mu.Lock()
-	k.quiet = append(k.quiet, begun)
-	k.signal()
-	k.mu.Unlock()
-	select {
-	case <-begun:
-		return nil
-	case <-k.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("collection %q: what was replaced is still followed: %w", collection, ctx.Err())
+	if err := s.waitReleased(ctx); err != nil {
+		return fmt.Errorf("collection %q: what was replaced is still followed: %w", collection, err)
 	}
+	return nil
 }
 
 // Status says how far one route is followed.
@@ -377,8 +376,8 @@ type Status struct {
 // Status lists the routes by name.
 func (f *Follower) Status() []Status {
 	var all []Status
-	for _, k := range f.keepers {
-		all = append(all, k.status()...)
+	for _, s := range f.syncers {
+		all = append(all, s.status()...)
 	}
 	all = f.frozen.status(all)
 	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Route, b.Route) })
@@ -388,8 +387,8 @@ func (f *Follower) Status() []Status {
 // Close follows what was seen until nothing is left or ctx is done, and ends. No
 // write may begin after. What is left is in the journal.
 func (f *Follower) Close(ctx context.Context) error {
-	for _, k := range f.keepers {
-		k.drain(ctx)
+	for _, s := range f.syncers {
+		s.drain(ctx)
 	}
 	f.stop()
 	return f.closeAll()
@@ -397,8 +396,8 @@ func (f *Follower) Close(ctx context.Context) error {
 
 func (f *Follower) closeAll() error {
 	var failed []error
-	for _, k := range f.keepers {
-		failed = append(failed, k.close())
+	for _, s := range f.syncers {
+		failed = append(failed, s.close())
 	}
 	failed = append(failed, f.frozen.close())
 	return errors.Join(failed...)

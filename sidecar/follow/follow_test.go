@@ -392,12 +392,24 @@ func TestUnfit(t *testing.T) {
 	if must(t, err); found["r"].Unfit != 1 || r.Freshness.Fresh() || l.Stats().Items != 4 {
 		t.Errorf("%+v, %d items", found["r"], l.Stats().Items)
 	}
-	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(0)})
-	w.remove(t, 0)
+	clear := func() {
+		t.Helper()
+		done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(0)})
+		w.remove(t, 0)
+		done()
+		_, err = f.Reconcile(t.Context(), items)
+		must(t, err)
+		fresh(t, r)
+	}
+	clear()
+	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(0)})
+	w.put(t, 0, 0, 0)
 	done()
-	_, err = f.Reconcile(t.Context(), items)
-	must(t, err)
-	fresh(t, r)
+	until(t, func() bool { return f.Status()[0].Pending == 0 })
+	if r.Freshness.Fresh() || l.Stats().Items != 4 {
+		t.Errorf("fresh after a write of a row that does not fit, with %d items", l.Stats().Items)
+	}
+	clear()
 }
 
 // huge makes numbers beyond float16 of the first row that it encodes.

@@ -21,57 +21,68 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// frozen knows when collections were written to last of which something was
-// derived that cannot follow: a table that is not live, or whatever there is
-// where nothing is remembered, an item is several rows, or a ranker has to be asked
-// for it. Such a thing shows no
-// write that came after it was begun to be built. A write only sets a time; a
-// goroutine makes it last.
+// frozen watches the collections of which something was derived that cannot follow: a
+// table that is not live; anything at all where no folder remembers writes; items that
+// are several rows, or that a ranker has to be asked for. Such data shows no write that
+// came after its build began. frozen remembers when each collection was last written to.
 type frozen struct {
-	disk   disk.Disk
-	dir    string // empty: nothing is remembered
-	log    *slog.Logger
-	doubts func(collection string) *doubts
-	wake   chan struct{}
-	done   chan struct{} // closed when the goroutine has ended; nil: it was not started
+	disk     disk.Disk
+	dir      string // empty: nothing is remembered
+	log      *slog.Logger
+	doubtsOf func(collection string) *doubts
+	wake     chan struct{} // tells the goroutine that there is something to do
+	done     chan struct{} // closed when the goroutine has ended; nil: it was not started
 
 	mu     sync.RWMutex
-	clocks map[string]*clock // by collection
-	all    map[string]*old   // by route, those that are served
+	clocks map[string]*writeClock // by collection
+	served map[string]*frozenData // by route, of the routes that are served
 }
 
-// clock is when a collection was written to last.
-type clock struct {
-	last atomic.Int64 // nanoseconds of Unix time; 0: never, as far as is known
-	wake chan struct{}
-	path string // empty: nothing is remembered
-	// doubts are the writes on their way.
-	doubts *doubts
+// lease is how far ahead of time the file of a writeClock says that writes may come.
+const lease = 2 * time.Second
 
-	kept written // what the file has; the goroutine's
+// writeClock knows when a collection was last written to. Before a write is sent to the
+// database, its file says that writes may come for the time of a lease: if the process is
+// killed, the next one takes the end of the lease for the time of a write.
+type writeClock struct {
+	last   atomic.Int64 // nanoseconds of Unix time; 0: never, as far as is known
+	wake   chan struct{}
+	path   string  // empty: nothing is remembered
+	doubts *doubts // the writes on their way
+
+	mu     sync.Mutex
+	budget time.Duration // the most that cover waits; 0: as long as it takes
+	seen   time.Time     // when the last write was about to be sent
+	leased time.Time     // the end of the lease that the file has
+	tried  chan struct{} // closed when the goroutine has next tried to write the file
+	retry  time.Time     // when the file is next tried after a failure
+
+	// Only the goroutine uses these.
+	file    written // what the file has
+	failure error   // why it could not be written last
 }
 
-// old is the Freshness of a route that has something that cannot follow.
-type old struct {
-	clock      *clock
+// frozenData is the Freshness of a route that has something that cannot follow.
+type frozenData struct {
+	clock      *writeClock
 	collection string
-	built      int64           // when that was begun to be built; 0: not known
-	followed   route.Freshness // of what can follow beside it; nil: there is nothing
+	built      int64           // when its build began; 0: not known
+	followed   route.Freshness // of what follows beside it; nil: nothing does
 	remedy     string
 	since      atomic.Int64 // when it was first seen to be outlived; 0: it was not
 }
 
 // Fresh implements route.Freshness.
-func (o *old) Fresh() bool {
+func (o *frozenData) Fresh() bool {
 	fresh, doubt := o.Look()
 	return fresh && doubt == nil
 }
 
-// Look implements route.Freshness. It looks for doubtful writes first: one that
-// turns out to be carried out in between has set the clock by then.
-func (o *old) Look() (fresh bool, doubt route.Doubt) {
-	fresh, doubt = look(true, o.clock.doubts)
-	if !fresh || o.outlived() {
+// Look implements route.Freshness. It looks for doubtful writes first: one that the
+// database carries out in between has set the clock by then.
+func (o *frozenData) Look() (fresh bool, doubt route.Doubt) {
+	fresh, doubt = lookForDoubts(o.clock.doubts)
+	if !fresh || o.isOutlived() {
 		return false, nil
 	}
 	if o.followed == nil {
@@ -84,39 +95,87 @@ func (o *old) Look() (fresh bool, doubt route.Doubt) {
 	return fresh, doubt
 }
 
-// outlived: a write was seen since it was built. The time of a table is cut to
-// seconds, so that one of that second counts.
-func (o *old) outlived() bool {
+// isOutlived reports whether a write came after the build began. A table has the time of
+// its build in whole seconds, so that a write in that second counts.
+func (o *frozenData) isOutlived() bool {
 	last := o.clock.last.Load()
 	return last != 0 && last >= o.built
 }
 
-func newFrozen(d disk.Disk, dir string, log *slog.Logger, of func(collection string) *doubts) *frozen {
-	return &frozen{disk: d, dir: dir, log: log, doubts: of, wake: make(chan struct{}, 1), clocks: map[string]*clock{}, all: map[string]*old{}}
+func newFrozen(d disk.Disk, dir string, log *slog.Logger, doubtsOf func(collection string) *doubts) *frozen {
+	return &frozen{
+		disk: d, dir: dir, log: log, doubtsOf: doubtsOf,
+		wake: make(chan struct{}, 1), clocks: map[string]*writeClock{}, served: map[string]*frozenData{},
+	}
 }
 
-// clock is that of a collection; nil: nothing of it is known that cannot follow.
-func (f *frozen) clock(collection string) *clock {
+// clock returns the clock of a collection; nil: nothing of it is known that cannot
+// follow.
+func (f *frozen) clock(collection string) *writeClock {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.clocks[collection]
 }
 
-// written notes a write; a nil clock permits it.
-func (c *clock) written() {
+// cover waits until the file has a lease, for a write that is about to be sent. It waits
+// for the budget at most, or until ctx is done: then a kill can make the next process
+// forget the write. A nil clock permits it.
+func (f *frozen) cover(ctx context.Context, c *writeClock) {
+	if c == nil || c.path == "" {
+		return
+	}
+	now := time.Now()
+	c.mu.Lock()
+	c.seen = now
+	isLeased, fails := c.leased.Sub(now) > lease/4, now.Before(c.retry)
+	tried, budget := c.tried, c.budget
+	c.mu.Unlock()
+	if isLeased || fails {
+		return
+	}
+	signal(c.wake)
+	if budget > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, budget)
+		defer cancel()
+	}
+	select {
+	case <-tried:
+	case <-f.done:
+	case <-ctx.Done():
+	}
+}
+
+// limit lowers the most that cover waits. A nil clock permits it.
+func (c *writeClock) limit(budget time.Duration) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.budget = strictest(c.budget, budget)
+}
+
+// written notes a write that the database may have carried out. A nil clock permits it.
+func (c *writeClock) written() {
 	if c == nil {
 		return
 	}
 	c.last.Store(time.Now().UnixNano())
+	signal(c.wake)
+}
+
+// signal wakes a goroutine.
+func signal(wake chan<- struct{}) {
 	select {
-	case c.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
 
-// of is the Freshness of what a route has that cannot follow, nil if there is no
-// such thing. From now on writes to its collection are noted.
-func (f *frozen) of(r *route.Route, followed bool) (*old, error) {
+// freshnessOf returns the Freshness of what a route has that cannot follow, nil if there
+// is nothing of the kind. From now on writes to its collection are noted.
+func (f *frozen) freshnessOf(r *route.Route, followed bool) (*frozenData, error) {
 	if !Derives(r) || followed && r.Table == nil {
 		return nil, nil //nolint:nilnil // all that it has can follow
 	}
@@ -124,7 +183,7 @@ func (f *frozen) of(r *route.Route, followed bool) (*old, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &old{clock: c, collection: r.Collection, built: built(r), remedy: "run `likeness index` again"}
+	o := &frozenData{clock: c, collection: r.Collection, built: built(r), remedy: "run `likeness index` again"}
 	if r.Table != nil && fromRows(r) {
 		o.remedy += ", or set table_live and state_dir"
 	} else if f.dir == "" && Followed(r) {
@@ -133,8 +192,9 @@ func (f *frozen) of(r *route.Route, followed bool) (*old, error) {
 	return o, nil
 }
 
-// built is when a route's table was begun to be built. A companion has no such
-// time: where one cannot follow, every write that is known of counts.
+// built returns when the build of a route's table began, in nanoseconds of Unix time.
+// A companion has no such time: it returns 0 for one that cannot follow, so that every
+// write that is known of counts.
 func built(r *route.Route) int64 {
 	t := r.CurrentTable()
 	if t == nil {
@@ -148,126 +208,143 @@ func built(r *route.Route) int64 {
 	return at.UnixNano()
 }
 
-// open is the clock of a collection, with what is remembered.
-func (f *frozen) open(collection string) (*clock, error) {
+// open returns the clock of a collection, with what earlier processes remembered.
+func (f *frozen) open(collection string) (*writeClock, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c := f.clocks[collection]; c != nil {
 		return c, nil
 	}
-	c := &clock{wake: f.wake, doubts: f.doubts(collection)}
+	c := &writeClock{wake: f.wake, doubts: f.doubtsOf(collection), tried: make(chan struct{})}
 	if f.dir != "" {
 		c.path = filepath.Join(statedir.Collection(f.dir, collection), "written.json")
 		var err error
-		if c.kept, err = readWritten(c.path); err != nil {
+		if c.file, err = readWritten(c.path); err != nil {
 			return nil, err
 		}
-		c.last.Store(c.kept.nanoseconds())
+		if last := c.file.lastWrite(); !last.IsZero() {
+			c.last.Store(last.UnixNano())
+		}
 	}
 	f.clocks[collection] = c
 	return c, nil
 }
 
-// adopt puts what a route has in the place of what it had.
+// adopt notes what a route is served with from now on.
 func (f *frozen) adopt(r *route.Route, fresh route.Freshness) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.all, r.Name)
-	if o, ok := fresh.(*old); ok {
-		f.all[r.Name] = o
+	delete(f.served, r.Name)
+	if o, ok := fresh.(*frozenData); ok {
+		f.served[r.Name] = o
 	}
-	f.signal()
+	signal(f.wake)
 }
 
-func (f *frozen) signal() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
+// start begins the goroutine that writes the files, until ctx is done.
 func (f *frozen) start(ctx context.Context) {
 	f.done = make(chan struct{})
 	go func() {
 		defer close(f.done)
-		said := false
-		for ctx.Err() == nil {
+		logged := false
+		timer := time.NewTimer(lease / 2)
+		defer timer.Stop()
+		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-f.wake:
+			case <-timer.C:
 			}
-			f.tell()
-			err := f.keep(false)
-			if err != nil && !said {
-				f.log.Warn("when a collection was written to last is not remembered; it is tried again", "error", err)
+			f.logOutlived()
+			again, err := f.save(false)
+			if err != nil && !logged {
+				f.log.Warn("follow: time of the last write cannot be saved, will retry", "error", err)
 			}
-			if said = err != nil; said {
-				f.signal()
+			if logged = err != nil; logged || again {
+				timer.Reset(lease / 2)
 			}
-			sleep(ctx, rest)
 		}
 	}()
 }
 
-// tell says once of every route that it was outlived.
-func (f *frozen) tell() {
+// logOutlived logs once of every route that it was outlived.
+func (f *frozen) logOutlived() {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	for name, o := range f.all {
-		if o.outlived() && o.since.CompareAndSwap(0, o.clock.last.Load()) {
-			f.log.Warn("the collection was written to, and what was derived from it cannot follow; no answer from that is exact or calibrated",
+	for name, o := range f.served {
+		if o.isOutlived() && o.since.CompareAndSwap(0, o.clock.last.Load()) {
+			f.log.Warn("follow: route cannot track writes, its answers are not certified any more",
 				"route", name, "collection", o.collection, "remedy", o.remedy)
 		}
 	}
 }
 
-// keep makes the times last; last says that nothing is kept after it.
-func (f *frozen) keep(last bool) error {
+// save writes the files of all clocks. atEnd says that the process ends in order. again
+// says that a lease has to be renewed or ended soon.
+func (f *frozen) save(atEnd bool) (again bool, err error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	var failed []error
 	for _, c := range f.clocks {
 		if c.path != "" {
-			failed = append(failed, c.keep(f.disk, last))
+			failed = append(failed, c.save(f.disk, atEnd))
+			again = again || !c.file.OnItsWay.IsZero()
 		}
 	}
-	return errors.Join(failed...)
+	return again, errors.Join(failed...)
 }
 
-// keep makes the clock last: the time of the last write, and whether one is on its
-// way that the database does not refuse at once; the last call counts every one that
-// is on its way. If the process ends before that one does, it counts as a write.
-func (c *clock) keep(d disk.Disk, last bool) error {
-	var now written
-	if at := c.last.Load(); at != 0 {
-		now.Last = time.Unix(0, at).UTC()
+// save writes the file if it has to say something else, and tells those who wait in
+// cover. After a failure it tries again no sooner than lease/2 later.
+func (c *writeClock) save(d disk.Disk, atEnd bool) error {
+	now := time.Now()
+	c.mu.Lock()
+	next, retry, tried := c.nextFile(now, atEnd), c.retry, c.tried
+	if next.OnItsWay.IsZero() {
+		c.leased = time.Time{} // before the file loses its lease: the next write waits for a new one
 	}
-	if c.doubts.hasLate() || last && !c.doubts.none() {
-		if now.OnItsWay = c.kept.OnItsWay; now.OnItsWay.IsZero() {
-			now.OnItsWay = time.Now().UTC()
-		}
-	}
-	if now == c.kept {
+	c.tried = make(chan struct{})
+	c.mu.Unlock()
+	defer close(tried)
+	switch {
+	case next == c.file:
 		return nil
+	case now.Before(retry) && !atEnd:
+		return c.failure
 	}
-	err := now.write(d, c.path)
-	if err == nil {
-		c.kept = now
+	c.failure = next.write(d, c.path)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failure != nil {
+		c.retry = now.Add(lease / 2)
+		return c.failure
 	}
-	return err
+	c.file, c.leased = next, next.OnItsWay
+	return nil
+}
+
+// nextFile returns what the file has to say. It looks for writes on their way first: one
+// that ends in between has set last by then. The caller holds the lock.
+func (c *writeClock) nextFile(now time.Time, atEnd bool) written {
+	mayCome := !c.doubts.none() || !atEnd && now.Sub(c.seen) < lease/2
+	var last time.Time
+	if at := c.last.Load(); at != 0 {
+		last = time.Unix(0, at).UTC()
+	}
+	return c.file.next(now, last, mayCome)
 }
 
 // status adds what cannot follow to the status of what does.
 func (f *frozen) status(all []Status) []Status {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	for rt, o := range f.all {
+	for rt, o := range f.served {
 		i := slices.IndexFunc(all, func(s Status) bool { return s.Route == rt })
 		if i < 0 {
 			i, all = len(all), append(all, Status{Route: rt})
 		}
-		if !o.outlived() {
+		if !o.isOutlived() {
 			continue
 		}
 		since := o.since.Load()
@@ -279,35 +356,46 @@ func (f *frozen) status(all []Status) []Status {
 	return all
 }
 
-// close ends after the goroutine has.
+// close waits for the goroutine to end, and writes the files a last time.
 func (f *frozen) close() error {
 	if f.done != nil {
 		<-f.done
 	}
-	return f.keep(true)
+	_, err := f.save(true)
+	return err
 }
 
-// written is what is remembered of a collection.
+// written is the file of a writeClock.
 type written struct {
 	Last time.Time `json:"last,omitzero"`
-	// OnItsWay is since when a write is on its way of which the database has not said
-	// what became of it.
+	// OnItsWay is the end of the lease: until then writes may have come that are not
+	// counted in Last. Zero: none may.
 	OnItsWay time.Time `json:"on_its_way,omitzero"`
 }
 
-// nanoseconds is the time of the last write in nanoseconds of Unix time, 0 if there
-// was none.
-func (w written) nanoseconds() int64 {
-	last := w.Last
-	if w.OnItsWay.After(last) {
-		last = w.OnItsWay
+// next returns what the file has to say from now on. mayCome says that a write is on its
+// way, or may come before the file is written again. While a lease lasts, Last is behind
+// it and stays as it is.
+func (w written) next(now, last time.Time, mayCome bool) written {
+	switch {
+	case !mayCome:
+		return written{Last: last}
+	case w.OnItsWay.Sub(now) > lease/2:
+		return w
+	default:
+		return written{Last: last, OnItsWay: now.Add(lease).UTC()}
 	}
-	if last.IsZero() {
-		return 0
-	}
-	return last.UnixNano()
 }
 
+// lastWrite returns when the last write may have come, zero if none did.
+func (w written) lastWrite() time.Time {
+	if w.OnItsWay.After(w.Last) {
+		return w.OnItsWay
+	}
+	return w.Last
+}
+
+// readWritten reads the file of a writeClock. Without a file no write is known.
 func readWritten(path string) (w written, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -322,13 +410,10 @@ func readWritten(path string) (w written, err error) {
 	return w, nil
 }
 
-// write replaces the file, and removes it where nothing is to be remembered.
+// write replaces the file, or removes it if there is nothing to remember.
 func (w written) write(d disk.Disk, path string) error {
 	if w == (written{}) {
-		if err := d.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return removeFile(d, path)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

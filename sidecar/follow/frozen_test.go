@@ -92,6 +92,24 @@ func TestFrozenBesideFollowed(t *testing.T) {
 	}
 }
 
+// TestFollowedBesideFrozen: a table that no write has outlived does not make fresh a
+// companion beside it that is behind.
+func TestFollowedBesideFrozen(t *testing.T) {
+	w := newWorld(t, 10)
+	r := w.fixed(t, time.Now().Add(-time.Hour))
+	r.Companion = companion
+	f, err := follow.New(follow.Options{Store: w.db, Dir: t.TempDir(), Applied: true, OnRequest: true}, []follow.Route{{Route: r}})
+	must(t, err)
+	t.Cleanup(func() { must(t, f.Close(closing(t))) })
+	if r.Freshness.Fresh() {
+		t.Error("fresh though nobody knows what the companion lacks")
+	}
+	_, err = f.Reconcile(t.Context(), items)
+	if must(t, err); !r.Freshness.Fresh() {
+		t.Error("not fresh though all rows were compared")
+	}
+}
+
 // TestNothingRemembered: without a folder a live table and a companion cannot
 // follow.
 func TestNothingRemembered(t *testing.T) {

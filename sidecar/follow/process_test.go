@@ -27,6 +27,7 @@ import (
 type link struct {
 	writable
 	down    atomic.Bool
+	lost    atomic.Bool // the database says that the collection does not exist
 	fetches atomic.Int64
 	// refused is a row that the companion takes no vectors of; the zero ID: there is none.
 	refused atomic.Pointer[rerank.ID]
@@ -37,6 +38,9 @@ func (l *link) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Row
 		return adapters.Rows{}, fmt.Errorf("%w: it is down", adapters.ErrUnavailable)
 	}
 	if r.Collection == items {
+		if l.lost.Load() {
+			return adapters.Rows{}, adapters.ErrNotFound
+		}
 		l.fetches.Add(1)
 	}
 	return l.writable.Fetch(ctx, r)
@@ -45,6 +49,9 @@ func (l *link) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Row
 func (l *link) Scan(ctx context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
 	if l.down.Load() {
 		return fmt.Errorf("%w: it is down", adapters.ErrUnavailable)
+	}
+	if l.lost.Load() && r.Collection == items {
+		return adapters.ErrNotFound
 	}
 	return l.writable.Scan(ctx, r, yield)
 }

@@ -2,382 +2,236 @@ package follow
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/internal/atomicfile"
-	"github.com/likenessdb/likeness/internal/disk"
 )
 
-const (
-	// rest is the least time between two passes that nobody asked for.
-	rest = time.Second
-	// saveEvery is how much of a pass the end of the process loses at most.
-	saveEvery = 5 * time.Second
-	// maxFound rows that differ may wait before a pass goes on.
-	maxFound = 4 * lookRows
-)
+// errPassGivenUp: a route was replaced, so that the pass means nothing, or the process
+// ends and the next one goes on with the pass.
+var errPassGivenUp = errors.New("the pass was given up")
 
-// pass compares all rows once, and has those looked at that differ.
-type pass struct {
-	began time.Time
-	// full: all rows are compared; otherwise only derived rows are looked for whose
-	// own rows are gone.
-	full bool
-	// whole: it began at the first row, in this process.
-	whole  bool
-	all    []*derived
-	stage  int
-	cursor string
-	drift  []Drift // of all
-	next   time.Time
-	saved  time.Time
-	writes []*write                  // that it settles
-	asked  []chan<- map[string]Drift // by whom it was asked for
-}
-
-// record is what is remembered of a collection between two runs of the process.
-type record struct {
-	// Clean: the process ended in order, and nothing was missed. While it runs this
-	// is false, so that a process that was killed leaves it so.
-	Clean bool `json:"clean"`
-	// Reconciled is when a pass over all rows last ended, Drift what it found, by route.
-	Reconciled time.Time        `json:"reconciled,omitzero"`
-	Drift      map[string]Drift `json:"drift,omitempty"`
-	// Place is where a pass is.
-	Place *place `json:"place,omitempty"`
-}
-
-type place struct {
-	Stage  int              `json:"stage"`
-	Cursor string           `json:"cursor"`
-	Drift  map[string]Drift `json:"drift"`
-}
-
-// readRecord returns an empty record where there is none: then nothing is known.
-func readRecord(path string) (r record, err error) {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
-	if err != nil {
-		return r, err
-	}
-	if err := json.Unmarshal(b, &r); err != nil {
-		return r, fmt.Errorf("%s: %w; remove the file, and all rows are compared", path, err)
-	}
-	return r, nil
-}
-
-func (r record) write(d disk.Disk, path string) error {
-	return atomicfile.WriteOn(d, path, func(w io.Writer) error { return json.NewEncoder(w).Encode(r) })
-}
-
-// resume takes up the pass that the last process did not end.
-func (k *keeper) resume() {
-	if p := k.record.Place; p != nil {
-		k.pass = &pass{began: time.Now(), full: true, stage: p.Stage, cursor: p.Cursor}
-	}
-}
-
-// keepPlace puts the place of the pass that is under way in the record.
-func (k *keeper) keepPlace() {
-	p := k.pass
-	if p != nil && p.all == nil {
-		return // it did not get anywhere
-	}
-	k.record.Place = nil
-	if p == nil || !p.full {
-		return
-	}
-	k.record.Place = &place{Stage: p.stage, Cursor: p.cursor, Drift: p.byRoute()}
-}
-
-func (p *pass) byRoute() map[string]Drift {
-	out := map[string]Drift{}
-	for i, d := range p.all {
-		out[d.route.Name] = p.drift[i]
-	}
-	return out
-}
-
-// giveUpPass leaves what the pass under way was for to the next one.
-func (k *keeper) giveUpPass() {
-	if p := k.pass; p != nil {
-		k.diffs, k.asked = append(k.diffs, p.writes...), append(k.asked, p.asked...)
-		k.pass, k.forward = nil, true
-	}
-}
-
-// ask is Follower.Reconcile.
-func (k *keeper) ask(ctx context.Context) (map[string]Drift, error) {
+// request is Follower.Reconcile.
+func (s *syncer) request(ctx context.Context) (map[string]Drift, error) {
 	answer := make(chan map[string]Drift, 1)
-	k.mu.Lock()
-	k.asked = append(k.asked, answer)
-	k.signal()
-	k.mu.Unlock()
+	s.mu.Lock()
+	s.requests = append(s.requests, answer)
+	s.signal()
+	s.mu.Unlock()
 	select {
 	case drift := <-answer:
 		return drift, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-k.done:
+	case <-s.done:
 		return nil, ErrClosed
 	}
 }
 
-// nextPass is when the next pass is due.
-func (k *keeper) nextPass() (due time.Time, ok bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.draining || k.o.OnRequest && k.pass == nil && len(k.asked) == 0 {
-		return due, false
-	}
-	sooner := func(t time.Time) {
-		if !ok || t.Before(due) {
-			due, ok = t, true
-		}
-	}
-	if k.interval > 0 {
-		sooner(k.record.Reconciled.Add(k.interval))
-	}
-	if k.stale {
-		sooner(k.missedAt)
-	}
-	for _, w := range k.diffs {
-		sooner(w.shown)
-	}
-	if earliest := k.ended.Add(rest); ok && due.Before(earliest) {
-		due = earliest
-	}
-	if k.pass != nil || len(k.asked) > 0 {
-		sooner(time.Time{})
-	}
-	return due, ok
+// nextPass returns when the next pass is due.
+func (s *syncer) nextPass() (due time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.schedule().due()
 }
 
-// beginPass makes the pass that is due, or goes on with the one under way.
-func (k *keeper) beginPass() *pass {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	p := k.pass
-	if p == nil {
-		p = &pass{began: time.Now(), whole: true, asked: k.asked}
-		due := k.interval > 0 && !p.began.Before(k.record.Reconciled.Add(k.interval))
-		p.full = k.stale || len(k.asked) > 0 || k.forward || due
-		k.asked = nil
-		var rest []*write
-		for _, w := range k.diffs {
-			if w.shown.After(p.began) {
-				rest = append(rest, w)
-			} else {
-				p.writes = append(p.writes, w)
-			}
-		}
-		if k.diffs = rest; len(rest) == 0 {
-			k.forward = false
-		}
-		k.pass = p
+// schedule collects what decides about the next pass. The caller holds the lock.
+func (s *syncer) schedule() schedule {
+	return schedule{
+		underWay: s.pass != nil, requested: len(s.requests) > 0, draining: s.draining, onRequest: s.o.OnRequest,
+		interval: s.interval, full: s.record.Reconciled, ended: s.ended, missed: s.missed,
+		writes: s.backlog.forPass, rowsChanged: s.backlog.rowsChanged,
 	}
-	if p.all == nil {
-		p.all, p.drift = k.all, make([]Drift, len(k.all))
-		if at := k.record.Place; at != nil && !p.whole {
-			for i, d := range p.all {
-				p.drift[i] = at.Drift[d.route.Name]
-			}
-		}
-	}
-	if !p.full && p.stage == 0 {
-		p.stage = 1
-	}
-	return p
 }
 
-// runPass runs a pass to its end, with looks at rows between its pages. After an
-// error it goes on from its place.
-func (k *keeper) runPass(ctx context.Context) error {
-	p := k.beginPass()
-	c := comparison{scanner: k.can.Scan, collection: k.collection, all: p.all, dropped: k.wasDropped()}
+// reconcile runs the pass that is due, or goes on with the one under way: it compares
+// page after page, waits until the rows that differ are repaired, and settles the writes
+// that the pass was for. Rows that are written meanwhile are followed between the pages.
+// After an error the next call goes on from the place that was reached.
+func (s *syncer) reconcile(ctx context.Context) error {
+	p, dropped := s.beginPass()
+	c := comparison{scanner: s.scanner, collection: s.collection, all: p.routes, dropped: dropped}
 	stages := c.stages()
-	for ; p.stage < len(stages); k.advance(p) {
-		err := stages[p.stage].run(ctx, p.cursor, func(found page) error { return k.turn(ctx, p, found) })
-		if errors.Is(err, errGivenUp) {
+	for ; p.stage < len(stages); s.nextStage(p) {
+		err := stages[p.stage].run(ctx, p.cursor, func(found page) error { return s.addPage(ctx, p, found) })
+		if errors.Is(err, errPassGivenUp) {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", stages[p.stage].name, err)
 		}
 	}
-	for k.foundRows() > 0 {
-		if looked, err := k.look(ctx); err != nil {
-			return err
-		} else if !looked {
-			k.wait(ctx, time.Now().Add(again))
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	if err := s.repairDiffering(ctx); err != nil {
+		return err
 	}
-	return k.endPass(ctx, p)
+	return s.endPass(ctx, p)
 }
 
-// errGivenUp: a route was replaced, so that the pass means nothing, or the next
-// process goes on with it.
-var errGivenUp = errors.New("the pass was given up")
+// beginPass makes the pass that is due, or returns the one under way.
+func (s *syncer) beginPass() (p *pass, dropped bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pass == nil {
+		now := time.Now()
+		s.pass = &pass{began: now, full: s.schedule().isFull(now), complete: true, requests: s.requests, writes: s.backlog.takeForPass(now)}
+		s.requests = nil
+	}
+	p = s.pass
+	if p.routes == nil {
+		p.start(s.routes, s.record.Place)
+	}
+	if !p.full && p.stage == 0 {
+		p.stage = 1
+	}
+	return p, s.backlog.dropped
+}
 
-func (k *keeper) advance(p *pass) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (s *syncer) nextStage(p *pass) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	p.stage++
 	p.cursor = ""
 }
 
-func (k *keeper) foundRows() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.found
-}
-
-// turn takes a page of a pass: it has the rows looked at that differ, and gives
-// the others their turn until the next page may be read.
-func (k *keeper) turn(ctx context.Context, p *pass, found page) error {
-	k.mu.Lock()
-	if k.pass != p {
-		k.mu.Unlock()
-		return errGivenUp
+// addPage takes a page of a pass: it queues the rows that differ, and follows rows until
+// the next page may be read.
+func (s *syncer) addPage(ctx context.Context, p *pass, found page) error {
+	s.mu.Lock()
+	if s.pass != p {
+		s.mu.Unlock()
+		return errPassGivenUp
 	}
 	now := time.Now()
-	for _, id := range found.ids {
-		if r := k.queue.at(id, now); !r.found {
-			r.found = true
-			k.found++
-		}
-	}
-	for i := range p.drift {
-		p.drift[i].add(found.drift[i])
-	}
-	p.cursor = found.cursor
-	k.rowsRead += int64(found.rows)
+	s.backlog.noteDiffering(found.ids, now)
+	p.addPage(found, now, s.rate)
+	s.rowsRead += int64(found.rows)
 	save := now.Sub(p.saved) >= saveEvery
 	if save {
 		p.saved = now
-		k.keepPlace()
+		s.keepPlace()
 	}
-	if p.next.Before(now) {
-		p.next = now
-	}
-	if k.rate > 0 {
-		p.next = p.next.Add(time.Duration(float64(found.rows) / float64(k.rate) * float64(time.Second)))
-	}
-	kept, draining := k.record, k.draining
-	k.mu.Unlock()
+	kept, draining, nextPage := s.record, s.draining, p.nextPage
+	s.mu.Unlock()
 	if draining {
-		return errGivenUp
+		return errPassGivenUp
 	}
 	if save {
-		k.save(kept)
+		s.save(kept)
 	}
-	return k.serve(ctx, p.next)
+	return s.followUntil(ctx, nextPage)
 }
 
-// serve looks at rows that are due until the time has come and not too many wait
-// that a pass found.
-func (k *keeper) serve(ctx context.Context, until time.Time) error {
+// followUntil follows rows until the time has come and few differing rows wait.
+func (s *syncer) followUntil(ctx context.Context, until time.Time) error {
 	for ctx.Err() == nil {
-		looked, err := k.look(ctx)
+		followed, err := s.followRows(ctx)
+		now := time.Now()
 		switch {
 		case err != nil:
 			return err
-		case looked:
-		case !until.After(time.Now()) && k.foundRows() < maxFound:
+		case followed:
+		case !until.After(now) && s.differing() < maxDiffering:
 			return nil
+		case until.After(now.Add(debounce)):
+			s.wait(ctx, until)
 		default:
-			k.wait(ctx, maxTime(until, time.Now().Add(debounce)))
+			s.wait(ctx, now.Add(debounce))
 		}
 	}
 	return ctx.Err()
 }
 
-func maxTime(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// endPass settles what the pass was for.
-func (k *keeper) endPass(ctx context.Context, p *pass) error {
-	dropped := k.stillDropped(ctx)
-	k.mu.Lock()
-	if k.pass != p {
-		k.mu.Unlock()
-		return nil
-	}
-	now := time.Now()
-	k.pass, k.ended = nil, now
-	k.dropped = k.dropped && dropped
-	for _, w := range p.writes {
-		k.settle(w)
-	}
-	found := p.byRoute()
-	if p.full {
-		k.reconciles++
-		k.record.Reconciled, k.record.Drift = now, p.byRoute()
-	}
-	if p.full && p.whole {
-		k.stale = k.stale && k.missedAt.After(p.began)
-		k.unfit = false
-		for _, d := range p.drift {
-			k.unfit = k.unfit || d.Unfit > 0
+// repairDiffering follows rows until none is left that a pass found to differ.
+func (s *syncer) repairDiffering(ctx context.Context) error {
+	for s.differing() > 0 {
+		if followed, err := s.followRows(ctx); err != nil {
+			return err
+		} else if !followed {
+			s.wait(ctx, time.Now().Add(retryRow))
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
-	said := k.say(found, len(p.asked) > 0)
-	k.keepPlace()
-	kept := k.record
-	k.mu.Unlock()
-	for _, ask := range p.asked {
-		ask <- said
-	}
-	k.save(kept)
 	return nil
 }
 
-// save writes a record down. Where it cannot be, the next process compares more.
-func (k *keeper) save(r record) {
-	err := r.write(k.o.Disk, k.recordPath())
-	if err != nil && !k.unsaved {
-		k.log.Warn("what is known of the collection cannot be written down; it is tried again with the next comparison", "error", err)
-	}
-	k.unsaved = err != nil
+func (s *syncer) differing() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.backlog.differing
 }
 
-// say adds what a pass found to what nobody was told yet, and returns that; the
-// caller holds the lock.
-func (k *keeper) say(found map[string]Drift, told bool) map[string]Drift {
-	for name, d := range found {
-		rows := d.Rows // of the last pass only
-		d.add(k.unsaid[name])
-		d.Rows, d.Unfit = rows, found[name].Unfit
-		found[name] = d
+// endPass settles what the pass was for, and tells the callers of Reconcile.
+func (s *syncer) endPass(ctx context.Context, p *pass) error {
+	gone := s.isGone(ctx)
+	s.mu.Lock()
+	if s.pass != p {
+		s.mu.Unlock()
+		return nil // a route was replaced meanwhile
 	}
-	if k.unsaid = found; told {
-		k.unsaid = nil
+	now := time.Now()
+	s.pass, s.ended = nil, now
+	s.backlog.dropped = s.backlog.dropped && gone
+	for _, w := range p.writes {
+		s.settle(w)
 	}
-	return found
+	found := p.driftByRoute()
+	if p.full {
+		s.reconciles++
+		s.record.Reconciled, s.record.Drift = now, found
+	}
+	if p.full && p.complete {
+		s.missed.closeBy(p.began)
+		s.unfit = p.unfit()
+	}
+	s.untold = addUntold(found, s.untold)
+	told := s.untold
+	if len(p.requests) > 0 {
+		s.untold = nil
+	}
+	s.keepPlace()
+	kept := s.record
+	s.mu.Unlock()
+	for _, answer := range p.requests {
+		answer <- told
+	}
+	s.save(kept)
+	return nil
 }
 
-// stillDropped reports whether there is no such collection.
-func (k *keeper) stillDropped(ctx context.Context) bool {
-	if !k.wasDropped() {
+// keepPlace puts the place of the pass under way in the record. A pass that was resumed
+// and has not started keeps the place that it came from. The caller holds the lock.
+func (s *syncer) keepPlace() {
+	switch p := s.pass; {
+	case p == nil:
+		s.record.Place = nil
+	case p.routes != nil:
+		s.record.Place = p.place()
+	}
+}
+
+// save writes the record. If that fails the next process compares more rows.
+func (s *syncer) save(r record) {
+	err := r.write(s.o.Disk, recordPath(s.dir))
+	if err != nil && !s.unsaved {
+		s.log.Warn("follow: record cannot be written, will retry after the next pass", "error", err)
+	}
+	s.unsaved = err != nil
+}
+
+// isGone reports whether the collection does not exist, after a write that may have
+// dropped it.
+func (s *syncer) isGone(ctx context.Context) bool {
+	s.mu.Lock()
+	dropped := s.backlog.dropped
+	s.mu.Unlock()
+	if !dropped {
 		return false
 	}
-	there := errors.New("it is there")
-	err := k.can.Scan.Scan(ctx, adapters.ScanRequest{Collection: k.collection, Batch: 1}, func(adapters.Rows, string) error { return there })
-	return errors.Is(err, adapters.ErrNotFound)
+	exists := errors.New("the collection exists")
+	err := s.scanner.Scan(ctx, adapters.ScanRequest{Collection: s.collection, Batch: 1}, func(adapters.Rows, string) error { return exists })
+	return meansNoRows(err, dropped)
 }

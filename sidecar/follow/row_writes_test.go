@@ -170,6 +170,27 @@ func TestSomeRowsFail(t *testing.T) {
 	})
 }
 
+// TestNotFound: a collection that the database does not find, and that no write dropped,
+// leaves what was derived from it as it is.
+func TestNotFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		p.link.lost.Store(true)
+		done := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1, 2)})
+		done()
+		<-time.After(time.Second)
+		p.expect(t, "it is not found", state{pending: 1})
+		compared := make(chan struct{})
+		go func() { p.reconcile(t); close(compared) }()
+		<-time.After(time.Second)
+		p.expect(t, "nor by a comparison", state{pending: 1})
+		p.link.lost.Store(false)
+		<-compared
+		<-time.After(time.Minute)
+		p.expect(t, "found again", state{fresh: true})
+	})
+}
+
 // TestOtherCollection: a collection that is made anew, or that an alias leads to now, is
 // not fresh until all rows were compared.
 func TestOtherCollection(t *testing.T) {

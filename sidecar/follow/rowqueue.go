@@ -7,33 +7,23 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// write is one that was seen and that not everything derived shows.
-type write struct {
-	began time.Time
-	// shown is the time from which a read of the database shows it.
-	shown time.Time
-	// seq is its number in the journal; 0: the journal does not have it.
-	seq  uint64
-	left int // rows that were not looked at since shown
-}
-
-// row is a row of the collection that has to be looked at.
+// row is a row of the collection that has to be read.
 type row struct {
 	id    rerank.ID
-	due   time.Time
-	place int // in the queue; −1: it is being looked at
-	// writes are those that touched it and wait for a look.
+	due   time.Time // when it is to be read
+	place int       // its index in the heap; −1: it is being read
+	// writes are the pending writes that touched the row.
 	writes []*write
-	// until: a look that begins then or later is the last.
-	until time.Time
-	// found: a reconcile found that it differs, and nobody looked since.
-	found bool
-	// sum is of what was last applied, where something was.
-	sum     uint64
-	applied bool
+	// lastRead: a read that begins at this time or later is the last.
+	lastRead time.Time
+	// differs: a pass found that the row differs, and it was not applied since.
+	differs bool
+	// checksum is of the content that was applied last, if applied is set.
+	checksum uint64
+	applied  bool
 }
 
-// rowQueue are rows by the time at which they are to be looked at.
+// rowQueue holds rows in the order in which they are to be read.
 type rowQueue struct {
 	byID map[rerank.ID]*row
 	due  dueHeap
@@ -41,8 +31,8 @@ type rowQueue struct {
 
 func newRowQueue() *rowQueue { return &rowQueue{byID: map[rerank.ID]*row{}} }
 
-// at puts a row in the queue: its look is at that time or sooner.
-func (q *rowQueue) at(id rerank.ID, due time.Time) *row {
+// put queues a row to be read at that time or sooner.
+func (q *rowQueue) put(id rerank.ID, due time.Time) *row {
 	r := q.byID[id]
 	if r == nil {
 		r = &row{id: id, place: -1, due: due}
@@ -59,19 +49,19 @@ func (q *rowQueue) at(id rerank.ID, due time.Time) *row {
 	return r
 }
 
-// take removes at most n rows that are due from the order; they stay known by id.
+// take removes at most n rows that are due from the heap. They stay known by id.
 func (q *rowQueue) take(n int, now time.Time) []*row {
 	var taken []*row
 	for len(taken) < n && len(q.due) > 0 && !q.due[0].due.After(now) {
-		taken = append(taken, heap.Pop(&q.due).(*row)) //nolint:forcetypeassert // it has rows only
+		taken = append(taken, heap.Pop(&q.due).(*row)) //nolint:forcetypeassert // the heap holds rows only
 	}
 	return taken
 }
 
-// forget drops a row that is not in the order.
+// forget removes a row that is not in the heap.
 func (q *rowQueue) forget(r *row) { delete(q.byID, r.id) }
 
-// next is when the first row is due.
+// next returns when the first row is due; not ok: no row waits.
 func (q *rowQueue) next() (due time.Time, ok bool) {
 	if len(q.due) == 0 {
 		return time.Time{}, false
@@ -79,6 +69,7 @@ func (q *rowQueue) next() (due time.Time, ok bool) {
 	return q.due[0].due, true
 }
 
+// len counts the rows that wait or are being read.
 func (q *rowQueue) len() int { return len(q.byID) }
 
 // dueHeap implements heap.Interface.
@@ -94,7 +85,7 @@ func (h dueHeap) Swap(i, j int) {
 
 // Push implements heap.Interface.
 func (h *dueHeap) Push(x any) {
-	r := x.(*row) //nolint:forcetypeassert // only at calls it
+	r := x.(*row) //nolint:forcetypeassert // only put calls it
 	r.place = len(*h)
 	*h = append(*h, r)
 }

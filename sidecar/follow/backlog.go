@@ -1,0 +1,270 @@
+package follow
+
+import (
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
+)
+
+const (
+	// debounce is how long a written row waits before it is read, so that later writes
+	// of the row, and writes of other rows, share the read.
+	debounce = 5 * time.Millisecond
+	// lag is how soon a read shows a write that the client did not wait for. It is also
+	// the time between the first read of a row and the last one: the database may apply
+	// a write later than its call ended, where the call was cut off.
+	lag = time.Second
+	// maxRows is the most rows that may wait to be read. Where more wait, a pass over
+	// all rows takes their place.
+	maxRows = 1 << 18
+)
+
+// passOnly in write.unread says that no row settles the write, only a pass.
+const passOnly = -1
+
+// write is a client's write that was seen and that something derived does not show yet.
+type write struct {
+	began time.Time // when the write was seen
+	// readable is the time from which a read of the database shows the write.
+	readable time.Time
+	seq      uint64 // its number in the journal; 0: the journal does not have it
+	unread   int    // its rows that were not read since readable, or passOnly
+}
+
+// backlog holds the writes that derived data does not show yet, and the rows that have
+// to be read for them. It reads no clock and calls nothing; its caller holds a lock.
+type backlog struct {
+	writes  map[*write]struct{} // every pending write
+	rows    *rowQueue           // the rows to read
+	forPass []*write            // the pending writes that wait for a pass
+	// rowsChanged: one of forPass may have changed rows; otherwise they only removed some.
+	rowsChanged bool
+	// dropped: the collection was written to as a whole, and was not found to exist since.
+	dropped bool
+	// differing counts the queued rows that a pass found to differ.
+	differing int
+}
+
+func newBacklog() *backlog {
+	return &backlog{writes: map[*write]struct{}{}, rows: newRowQueue()}
+}
+
+// see adds a write that is about to be sent to the database.
+func (b *backlog) see(now time.Time) *write {
+	w := &write{began: now}
+	b.writes[w] = struct{}{}
+	return w
+}
+
+// settle removes a write: everything derived shows it, or the database refused it.
+func (b *backlog) settle(w *write) { delete(b.writes, w) }
+
+// apply notes that the database carried out w as jw describes it, and that reads show
+// it from readable on. It queues the rows that jw names, or leaves the write to a pass.
+// It reports whether that leaves nothing to do for the write.
+func (b *backlog) apply(w *write, jw journal.Write, now, readable time.Time) (settled bool) {
+	w.readable = readable
+	unnamed := jw.Kind == journal.Collection || jw.All || jw.Filter != ""
+	if unnamed || b.rows.len()+len(jw.IDs) > maxRows {
+		b.dropped = b.dropped || jw.Kind == journal.Collection
+		b.rowsChanged = b.rowsChanged || jw.Kind != journal.Delete
+		if !unnamed {
+			b.overflow()
+		}
+		b.leaveToPass(w)
+		return false
+	}
+	for _, id := range jw.IDs {
+		r := b.rows.put(id, now.Add(debounce))
+		if n := len(r.writes); n > 0 && r.writes[n-1] == w {
+			continue // the write names the row twice
+		}
+		r.writes = append(r.writes, w)
+		w.unread++
+		if last := readable.Add(lag); last.After(r.lastRead) {
+			r.lastRead = last
+		}
+	}
+	return w.unread == 0
+}
+
+// leaveToPass makes the next pass settle a write.
+func (b *backlog) leaveToPass(w *write) {
+	w.unread = passOnly
+	b.forPass = append(b.forPass, w)
+}
+
+// overflow empties the queue of rows, and leaves their writes to the next pass.
+func (b *backlog) overflow() {
+	for _, r := range b.rows.byID {
+		for _, w := range r.writes {
+			if w.unread >= 0 {
+				b.leaveToPass(w)
+			}
+		}
+	}
+	b.rows, b.differing, b.rowsChanged = newRowQueue(), 0, true
+}
+
+// noteDiffering queues rows that a pass found to differ.
+func (b *backlog) noteDiffering(ids []rerank.ID, now time.Time) {
+	for _, id := range ids {
+		if r := b.rows.put(id, now); !r.differs {
+			r.differs = true
+			b.differing++
+		}
+	}
+}
+
+// retry queues a row again that could not be read or applied.
+func (b *backlog) retry(r *row, at time.Time) {
+	if b.rows.byID[r.id] == r { // otherwise a pass takes its place
+		b.rows.put(r.id, at)
+	}
+}
+
+// rowApplied notes that everything derived from a row shows what the database held at
+// the time readAt, or later. It returns the writes that this settles, and queues the row
+// again where a later read of it is needed.
+func (b *backlog) rowApplied(r *row, readAt time.Time) (settled []*write) {
+	if b.rows.byID[r.id] != r {
+		return nil // a pass takes its place
+	}
+	if r.differs {
+		r.differs = false
+		b.differing--
+	}
+	next := r.lastRead
+	kept := r.writes[:0]
+	for _, w := range r.writes {
+		switch {
+		case w.unread < 0: // it was left to a pass
+		case w.readable.After(readAt):
+			kept = append(kept, w)
+			if w.readable.Before(next) {
+				next = w.readable
+			}
+		default:
+			if w.unread--; w.unread == 0 {
+				settled = append(settled, w)
+			}
+		}
+	}
+	clear(r.writes[len(kept):])
+	r.writes = kept
+	switch {
+	case r.place >= 0: // it was written meanwhile, and waits already
+	case next.After(readAt):
+		b.rows.put(r.id, next)
+	default:
+		b.rows.forget(r)
+	}
+	return settled
+}
+
+// takeForPass removes and returns the writes that a pass settles which begins at the
+// time: those that a read shows by then.
+func (b *backlog) takeForPass(began time.Time) (settles []*write) {
+	var later []*write
+	for _, w := range b.forPass {
+		if w.readable.After(began) {
+			later = append(later, w)
+		} else {
+			settles = append(settles, w)
+		}
+	}
+	if b.forPass = later; len(later) == 0 {
+		b.rowsChanged = false
+	}
+	return settles
+}
+
+// returnFromPass takes back the writes of a pass that was given up.
+func (b *backlog) returnFromPass(writes []*write) {
+	b.forPass = append(b.forPass, writes...)
+	b.rowsChanged = true
+}
+
+// isShown reports whether everything derived shows every write that was seen, and no
+// row is known to differ.
+func (b *backlog) isShown() bool { return len(b.writes) == 0 && b.differing == 0 }
+
+// waitsForPassOnly reports whether reading rows would settle nothing more.
+func (b *backlog) waitsForPassOnly() bool {
+	if b.rows.len() > 0 {
+		return false
+	}
+	for w := range b.writes {
+		if w.unread >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// isJournaled reports whether the next process can take up the backlog from the journal:
+// no row waits for a read, and the journal has every write.
+func (b *backlog) isJournaled() bool {
+	if b.rows.len() > 0 {
+		return false
+	}
+	for w := range b.writes {
+		if w.seq == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// oldest returns when the oldest pending write was seen, zero if none is pending.
+func (b *backlog) oldest() (began time.Time) {
+	for w := range b.writes {
+		if began.IsZero() || w.began.Before(began) {
+			began = w.began
+		}
+	}
+	return began
+}
+
+// readableAt returns when a read shows a write that the database answered now. A write
+// is applied by then if the client waited for it, or if reads show every answered write.
+func readableAt(now time.Time, applied bool) time.Time {
+	if applied {
+		return now
+	}
+	return now.Add(lag)
+}
+
+// gap records that writes may have been missed, and from when to when. The zero value
+// says that none was.
+type gap struct {
+	since time.Time // when the first write was missed; zero: none was
+	last  time.Time // when the last one was
+}
+
+// note records that a write was missed.
+func (g *gap) note(now time.Time) {
+	g.last = now
+	if g.since.IsZero() {
+		g.since = now
+	}
+}
+
+// isOpen reports whether a write may have been missed.
+func (g gap) isOpen() bool { return !g.since.IsZero() }
+
+// closeBy closes the gap if a pass over all rows that began at the time covers it.
+func (g *gap) closeBy(began time.Time) {
+	if !g.last.After(began) {
+		*g = gap{}
+	}
+}
+
+// strictest returns the smaller of two limits, of which 0 is none.
+func strictest[T ~int | ~int64](a, b T) T {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}

@@ -1,0 +1,69 @@
+package follow
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/disk"
+)
+
+// record is what one process tells the next about a collection.
+type record struct {
+	// Clean: the process ended in order and missed nothing. It is false while the process
+	// runs, so that a process that is killed leaves it so.
+	Clean bool `json:"clean"`
+	// Reconciled is when a pass over all rows last ended, and Drift what it found, by route.
+	Reconciled time.Time        `json:"reconciled,omitzero"`
+	Drift      map[string]Drift `json:"drift,omitempty"`
+	// Place is how far a pass came that has not ended.
+	Place *place `json:"place,omitempty"`
+}
+
+// place is a position in a pass over all rows.
+type place struct {
+	Stage  int              `json:"stage"`
+	Cursor string           `json:"cursor"`
+	Drift  map[string]Drift `json:"drift"`
+}
+
+// recordPath returns the file of the record in the folder of a collection.
+func recordPath(dir string) string { return filepath.Join(dir, "record.json") }
+
+// readRecord reads a record. Without a file the record is empty, and not clean.
+func readRecord(path string) (r record, err error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("%s: %w; remove the file, and all rows are compared", path, err)
+	}
+	return r, nil
+}
+
+// write replaces the file of the record.
+func (r record) write(d disk.Disk, path string) error {
+	return atomicfile.WriteOn(d, path, func(w io.Writer) error { return json.NewEncoder(w).Encode(r) })
+}
+
+// removeFile removes a file durably, if it exists.
+func removeFile(d disk.Disk, path string) error {
+	err := d.Remove(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return d.SyncDir(filepath.Dir(path))
+}

@@ -1,0 +1,128 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+func rowsOfIDs(all ...uint64) []*row {
+	out := make([]*row, len(all))
+	for i, id := range idsOf(all...) {
+		out[i] = &row{id: id}
+	}
+	return out
+}
+
+// TestApplyEach: a row that fails keeps no other row from being applied, and an error of
+// the whole collection leaves its rows unapplied.
+func TestApplyEach(t *testing.T) {
+	rows := rowsOfIDs(0, 1, 2, 3, 4)
+	bad := errors.New("the row is refused")
+	for name, c := range map[string]struct {
+		fails           map[uint64]error // by row
+		failed, applied []uint64
+		unapplied       []uint64
+		err             error
+	}{
+		"no row fails":         {nil, nil, []uint64{0, 1, 2, 3, 4}, nil, nil},
+		"one row fails":        {map[uint64]error{2: bad}, []uint64{2}, []uint64{0, 1, 3, 4}, nil, nil},
+		"two rows fail":        {map[uint64]error{0: bad, 4: bad}, []uint64{0, 4}, []uint64{1, 2, 3}, nil, nil},
+		"an id of no row":      {map[uint64]error{3: adapters.ErrID}, nil, []uint64{0, 1, 2, 4}, nil, nil},
+		"the database is down": {map[uint64]error{0: adapters.ErrUnavailable}, nil, nil, []uint64{0, 1, 2, 3, 4}, adapters.ErrUnavailable},
+		"it goes down":         {map[uint64]error{0: bad, 3: adapters.ErrUnavailable}, []uint64{0}, []uint64{1}, []uint64{2, 3, 4}, adapters.ErrUnavailable},
+		"it is not found":      {map[uint64]error{0: adapters.ErrNotFound}, nil, nil, []uint64{0, 1, 2, 3, 4}, adapters.ErrNotFound},
+		"another dimension":    {map[uint64]error{0: adapters.ErrDimension}, nil, nil, []uint64{0, 1, 2, 3, 4}, adapters.ErrDimension},
+		"it refuses":           {map[uint64]error{0: adapters.ErrRefused}, nil, nil, []uint64{0, 1, 2, 3, 4}, adapters.ErrRefused},
+	} {
+		var applied []*row
+		failed, unapplied, err := applyEach(t.Context(), rows, func(some []*row) error {
+			for i, r := range rows {
+				if e := c.fails[uint64(i)]; e != nil && slices.Contains(some, r) {
+					return fmt.Errorf("applying: %w", e)
+				}
+			}
+			applied = append(applied, some...)
+			return nil
+		})
+		var failedRows []*row
+		for _, f := range failed {
+			failedRows = append(failedRows, f.row)
+		}
+		pick := func(indices []uint64) (out []*row) {
+			for _, i := range indices {
+				out = append(out, rows[i])
+			}
+			return out
+		}
+		if !slices.Equal(failedRows, pick(c.failed)) || !slices.Equal(applied, pick(c.applied)) || !slices.Equal(unapplied, pick(c.unapplied)) || !errors.Is(err, c.err) {
+			t.Errorf("%s: %d failed, %d applied, %d unapplied, %v", name, len(failed), len(applied), len(unapplied), err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, unapplied, err := applyEach(ended, rows, func([]*row) error { return bad }); len(unapplied) != len(rows) || !errors.Is(err, bad) {
+		t.Errorf("at the end of the process: %d rows unapplied, %v", len(unapplied), err)
+	}
+}
+
+// TestMeansNoRows: a collection that is not found is empty only if it may have been
+// dropped.
+func TestMeansNoRows(t *testing.T) {
+	lost := fmt.Errorf("items: %w", adapters.ErrNotFound)
+	for _, c := range []struct {
+		err     error
+		dropped bool
+		want    bool
+	}{{lost, true, true}, {lost, false, false}, {adapters.ErrUnavailable, true, false}, {nil, true, false}} {
+		if got := meansNoRows(c.err, c.dropped); got != c.want {
+			t.Errorf("%v, dropped %t: %t", c.err, c.dropped, got)
+		}
+	}
+}
+
+// TestChangedRows: rows are applied that are not what was applied last: another vector,
+// another payload, gone, or found to differ.
+func TestChangedRows(t *testing.T) {
+	have := adapters.Rows{IDs: idsOf(1, 2, 3), Vectors: []rerank.Matrix{rerank.NewMatrix(3, 2)}}
+	for i := range have.Vectors[0].Data {
+		have.Vectors[0].Data[i] = float32(i)
+	}
+	have.Payloads = append(have.Payloads, []byte(`{"n":1}`), []byte(`{"n":2}`), []byte(`{"n":3}`))
+	rows := rowsOfIDs(1, 2, 3, 4)
+	changed := func() []rerank.ID {
+		picked, gone, checksums := changedRows(have, rows)
+		for i, r := range rows {
+			r.checksum, r.applied, r.differs = checksums[i], true, false
+		}
+		for i, id := range picked.IDs { // with what belongs to it
+			at := slices.Index(have.IDs, id)
+			if !slices.Equal(picked.Vectors[0].Row(i), have.Vectors[0].Row(at)) || string(picked.Payloads[i]) != string(have.Payloads[at]) {
+				t.Errorf("row %v was picked with another's content", id)
+			}
+		}
+		return append(picked.IDs, gone...)
+	}
+	expect := func(when string, want ...uint64) {
+		t.Helper()
+		if got := changed(); !slices.Equal(got, idsOf(want...)) {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	expect("first", 1, 2, 3, 4)
+	expect("as they were")
+	have.Vectors[0].Row(1)[1] = 99
+	expect("another vector", 2)
+	have.Payloads[2] = []byte(`{"n":4}`)
+	expect("another payload", 3)
+	rows[0].differs = true
+	expect("found to differ", 1)
+	have = adapters.Rows{IDs: idsOf(2, 3), Vectors: []rerank.Matrix{have.Vectors[0].Slice(1, 3)}, Payloads: have.Payloads[1:]}
+	expect("gone", 1)
+	expect("gone still")
+}

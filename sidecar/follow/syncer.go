@@ -1,0 +1,510 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/statedir"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
+	"github.com/likenessdb/likeness/sidecar/route"
+)
+
+// syncer keeps what the routes derived from one collection in step with it. A write
+// goes through these steps:
+//
+//	seen        begin: the write joins the backlog, and nothing derived is fresh
+//	journalled  begin: the journal has it before it is sent to the database
+//	queued      applied: the rows that it names are queued, or it is left to a pass
+//	read        followRows: the rows are fetched when they are due
+//	derived     followRows: features and companion fields are computed from them
+//	applied     followRows: tables and companions take what changed
+//	withdrawn   settle: the journal forgets the write
+//
+// A pass over all rows (reconcile, in reconcile.go) settles the writes that name no rows,
+// and repairs what was missed. What is decided on the way are functions of backlog.go,
+// rows.go and pass.go. One goroutine reads and applies, so that of two reads of a row the
+// later one counts.
+type syncer struct {
+	o          Options
+	reader     rowReader
+	scanner    adapters.Scanner
+	collection string
+	dir        string
+	log        *slog.Logger
+	journal    *journal.Journal
+	doubts     *doubts       // the writes that the database may refuse
+	wake       chan struct{} // tells the goroutine that there is something to do
+	started    bool
+	done       chan struct{} // closed when the goroutine has ended
+	unsaved    bool          // the record could not be written last; only the goroutine uses it
+
+	mu       sync.Mutex
+	routes   []*derived // replaced as a whole
+	budget   time.Duration
+	interval time.Duration
+	rate     int
+	backlog  *backlog
+	missed   gap
+	unfit    bool // a table cannot hold some row
+	requests []chan<- map[string]Drift
+	draining bool             // nothing is to be begun
+	idle     chan struct{}    // closed when only passes are left to do, for drain
+	pass     *pass            // under way; nil: none is
+	released []chan struct{}  // closed when the next step begins, for Quiet
+	ended    time.Time        // when the last pass ended, of any kind
+	record   record           // what the next process is told
+	untold   map[string]Drift // what passes found since Reconcile last told a caller
+
+	unjournaled, reconciles, failures, rowsRead int64
+}
+
+// openSyncer opens the journal and the record of a collection, and takes up the writes
+// that the last process left in the journal.
+func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
+	store := adapters.AbilitiesOf(o.Store)
+	s := &syncer{
+		o: o, doubts: d, collection: collection, dir: statedir.Collection(o.Dir, collection), log: o.Logger.With("collection", collection),
+		reader: rowReader{store.Fetch, collection, o.Consistency}, scanner: store.Scan,
+		wake: make(chan struct{}, 1), done: make(chan struct{}), backlog: newBacklog(),
+	}
+	j, entries, err := journal.Open(filepath.Join(s.dir, "journal"), journal.Options{Disk: o.Disk})
+	if j == nil {
+		return nil, err
+	}
+	s.journal = j
+	if err != nil { // it is damaged, or the disk takes no writes
+		s.log.Warn("follow: journal may lack writes, comparing all rows", "error", err)
+		s.missed.note(time.Now())
+	}
+	if err := s.openRecord(); err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	for _, e := range entries {
+		w := s.backlog.see(time.Now())
+		w.seq = e.Seq
+		e.Write.Waited = false // the database may not have answered it
+		s.applied(w, e.Write)
+	}
+	return s, nil
+}
+
+// openRecord reads the record of the last process, and writes one that is not clean. If
+// it cannot be written, openRecord removes the file: a process that is killed must not
+// leave a clean record.
+func (s *syncer) openRecord() error {
+	path := recordPath(s.dir)
+	var err error
+	if s.record, err = readRecord(path); err != nil {
+		return err
+	}
+	s.pass = resumedPass(s.record.Place, time.Now())
+	if !s.record.Clean {
+		s.missed.note(time.Now())
+	}
+	s.record.Clean = false
+	if err := s.record.write(s.o.Disk, path); err != nil {
+		s.log.Warn("follow: record cannot be written, comparing all rows", "error", errors.Join(err, removeFile(s.o.Disk, path)))
+		s.missed.note(time.Now())
+	}
+	return nil
+}
+
+// adopt adds a route before start.
+func (s *syncer) adopt(d *derived, r Route) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.budget = strictest(s.budget, r.WriteBudget)
+	s.interval = strictest(s.interval, r.Interval)
+	s.rate = strictest(s.rate, r.RowsPerSecond)
+	s.routes = append(slices.Clone(s.routes), d)
+	s.announcePending(d)
+}
+
+// announcePending tells a route's live table of every write that it does not show yet.
+func (s *syncer) announcePending(d *derived) {
+	for range s.backlog.writes {
+		d.announce()
+	}
+}
+
+// replace makes a route take the place of the route of its name. Until all rows were
+// compared nothing is fresh.
+func (s *syncer) replace(r *route.Route) error {
+	d, err := newDerived(s.o.Store, r)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.routes = slices.DeleteFunc(slices.Clone(s.routes), func(d *derived) bool { return d.route.Name == r.Name })
+	if Followed(r) {
+		s.routes = append(s.routes, d)
+		s.announcePending(d)
+	}
+	s.missed.note(time.Now())
+	if p := s.pass; p != nil { // it compares the route that was replaced
+		s.backlog.returnFromPass(p.writes)
+		s.requests = append(s.requests, p.requests...)
+		s.pass = nil
+	}
+	s.signal()
+	return nil
+}
+
+// signal wakes the goroutine.
+func (s *syncer) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// begin is Follower.BeginOpen: it adds the write to the backlog and to the journal.
+func (s *syncer) begin(ctx context.Context, jw journal.Write) (end func(applied bool, touched []rerank.ID)) {
+	s.mu.Lock()
+	w := s.see()
+	budget := s.budget
+	s.mu.Unlock()
+	if budget > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, budget)
+		defer cancel()
+	}
+	seq, err := s.journal.Append(ctx, jw)
+	w.seq = seq
+	var once sync.Once
+	return func(applied bool, touched []rerank.ID) {
+		once.Do(func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if !applied {
+				s.settle(w) // the database changed nothing
+				return
+			}
+			if err != nil {
+				s.missedByJournal(err)
+			}
+			if touched != nil && jw.All {
+				jw.All, jw.IDs = false, touched
+			}
+			s.applied(w, jw)
+		})
+	}
+}
+
+// beginApplied follows a write that the journal does not have and that the database may
+// have carried out. If the process is killed before the write is followed, the next one
+// compares all rows, as after any kill.
+func (s *syncer) beginApplied(jw journal.Write) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.applied(s.see(), jw)
+}
+
+// see adds a write to the backlog. The caller holds the lock.
+func (s *syncer) see() *write {
+	for _, d := range s.routes {
+		d.announce()
+	}
+	return s.backlog.see(time.Now())
+}
+
+// missedByJournal notes that the journal did not take a write. The write is followed all
+// the same, but no later process would know of it. The caller holds the lock.
+func (s *syncer) missedByJournal(err error) {
+	if !s.missed.isOpen() {
+		s.log.Warn("follow: write forwarded without a journal entry, comparing all rows", "error", err)
+	}
+	s.missed.note(time.Now())
+	s.unjournaled++
+	s.signal()
+}
+
+// applied notes that the database carried out a write. The caller holds the lock.
+func (s *syncer) applied(w *write, jw journal.Write) {
+	now := time.Now()
+	if s.backlog.apply(w, jw, now, readableAt(now, jw.Waited || s.o.Applied)) {
+		s.settle(w)
+	}
+	s.signal()
+}
+
+// settle ends a write that everything derived shows: the live tables and the journal
+// forget it. The caller holds the lock.
+func (s *syncer) settle(w *write) {
+	s.backlog.settle(w)
+	for _, d := range s.routes {
+		d.settle()
+	}
+	if w.seq > 0 {
+		s.journal.Done(w.seq)
+	}
+}
+
+func (s *syncer) start(ctx context.Context) {
+	s.started = true
+	go s.run(ctx)
+}
+
+// run takes one step after the other until ctx is done. After a failure it waits longer
+// each time.
+func (s *syncer) run(ctx context.Context) {
+	defer close(s.done)
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = 50*time.Millisecond, 10*time.Second
+	logged := "" // the error that was logged last
+	for ctx.Err() == nil {
+		err := s.step(ctx)
+		switch {
+		case err == nil:
+			wait.Reset()
+			logged = ""
+			continue
+		case ctx.Err() != nil:
+			return
+		case err.Error() != logged:
+			logged = err.Error()
+			s.log.Warn("follow: collection cannot be followed, will retry", "error", err)
+		}
+		s.mu.Lock()
+		s.failures++
+		s.mu.Unlock()
+		sleep(ctx, wait.NextBackOff())
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// step follows the rows that are due, else runs the pass that is due, else waits.
+func (s *syncer) step(ctx context.Context) error {
+	s.releaseReplaced()
+	if followed, err := s.followRows(ctx); followed || err != nil {
+		return err
+	}
+	due, ok := s.nextPass()
+	if ok && !due.After(time.Now()) {
+		return s.reconcile(ctx)
+	}
+	s.reportIdle()
+	if !ok {
+		due = time.Now().Add(time.Hour)
+	}
+	s.wait(ctx, due)
+	return nil
+}
+
+// followRows reads the rows that are due, applies what they hold, and settles the writes
+// that are shown by that. It reports whether any row was due.
+func (s *syncer) followRows(ctx context.Context) (followed bool, err error) {
+	s.mu.Lock()
+	readAt := time.Now()
+	rows, routes, dropped := s.backlog.rows.take(readRows, readAt), s.routes, s.backlog.dropped
+	s.mu.Unlock()
+	if len(rows) == 0 {
+		return false, nil
+	}
+	unfit := false
+	failed, unapplied, err := applyEach(ctx, rows, func(rows []*row) error {
+		ids := make([]rerank.ID, len(rows))
+		for i, r := range rows {
+			ids[i] = r.id
+		}
+		have, err := s.reader.read(ctx, routes, ids, dropped)
+		if err != nil {
+			return err
+		}
+		some, err := deriveAndApply(ctx, routes, rows, have)
+		unfit = unfit || some
+		return err
+	})
+	for _, f := range failed {
+		s.log.Warn("follow: row failed, will retry", "id", f.row.id.String(), "error", f.err)
+	}
+	s.noteRows(rows, failed, unapplied, readAt, unfit)
+	return true, err
+}
+
+// noteRows settles the writes that the applied ones among some rows settle, and queues
+// the others again.
+func (s *syncer) noteRows(rows []*row, failed []rowFailure, unapplied []*row, readAt time.Time, unfit bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unfit = s.unfit || unfit
+	s.failures += int64(len(failed))
+	now := time.Now()
+	retryAt := map[*row]time.Time{}
+	for _, f := range failed {
+		retryAt[f.row] = now.Add(retryRow)
+	}
+	for _, r := range unapplied {
+		retryAt[r] = now // behind the wait of run
+	}
+	for _, r := range rows {
+		if at, retry := retryAt[r]; retry {
+			s.backlog.retry(r, at)
+			continue
+		}
+		for _, w := range s.backlog.rowApplied(r, readAt) {
+			s.settle(w)
+		}
+	}
+}
+
+// releaseReplaced tells the callers of Quiet that nothing uses what was replaced: a step
+// uses the routes that there are when it begins.
+func (s *syncer) releaseReplaced() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, waiting := range s.released {
+		close(waiting)
+	}
+	s.released = nil
+}
+
+// waitReleased is Follower.Quiet.
+func (s *syncer) waitReleased(ctx context.Context) error {
+	released := make(chan struct{})
+	s.mu.Lock()
+	s.released = append(s.released, released)
+	s.signal()
+	s.mu.Unlock()
+	select {
+	case <-released:
+		return nil
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// reportIdle tells drain once only passes are left to do.
+func (s *syncer) reportIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle != nil && s.backlog.waitsForPassOnly() {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+// wait returns at the time, when a row is due, or when signal is called.
+func (s *syncer) wait(ctx context.Context, until time.Time) {
+	s.mu.Lock()
+	if due, ok := s.backlog.rows.next(); ok && due.Before(until) {
+		until = due
+	}
+	s.mu.Unlock()
+	t := time.NewTimer(time.Until(until))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-s.wake:
+	}
+}
+
+// Fresh implements route.Freshness: everything derived shows every write that was seen,
+// none was missed, and none is on its way.
+func (s *syncer) Fresh() bool {
+	fresh, doubt := s.Look()
+	return fresh && doubt == nil
+}
+
+// Look implements route.Freshness. It looks for doubtful writes first: one that the
+// database carries out in between is in the backlog by then.
+func (s *syncer) Look() (fresh bool, doubt route.Doubt) {
+	fresh, doubt = lookForDoubts(s.doubts)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !fresh || !isFresh(s.backlog, s.missed, s.unfit) {
+		return false, nil
+	}
+	return true, doubt
+}
+
+// isFresh reports whether everything derived is known to show the collection.
+func isFresh(b *backlog, missed gap, unfit bool) bool {
+	return b.isShown() && !missed.isOpen() && !unfit
+}
+
+func (s *syncer) status() []Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shared := Status{
+		Pending: len(s.backlog.writes), Stale: s.missed.isOpen(), Unjournaled: s.unjournaled, Reconciled: s.record.Reconciled, Reconciling: s.pass != nil,
+		Reconciles: s.reconciles, Failures: s.failures, Rows: s.rowsRead,
+	}
+	if err := s.journal.Stats().Failed; err != nil {
+		shared.JournalError = err.Error()
+	}
+	if since := behindSince(s.backlog, s.missed); !since.IsZero() {
+		shared.Age = time.Since(since)
+	}
+	all := make([]Status, len(s.routes))
+	for i, d := range s.routes {
+		all[i] = shared
+		all[i].Route, all[i].Drift = d.route.Name, s.record.Drift[d.route.Name]
+	}
+	return all
+}
+
+// behindSince returns when the oldest write was seen or missed that something derived
+// may not show; zero: everything shows all writes.
+func behindSince(b *backlog, missed gap) time.Time {
+	oldest := b.oldest()
+	if missed.isOpen() && (oldest.IsZero() || missed.since.Before(oldest)) {
+		return missed.since
+	}
+	return oldest
+}
+
+// drain waits until everything derived shows all writes but those that wait for a pass,
+// or until ctx is done. No pass begins any more.
+func (s *syncer) drain(ctx context.Context) {
+	s.mu.Lock()
+	s.idle, s.draining = make(chan struct{}), true
+	idle := s.idle
+	s.signal()
+	s.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	case <-s.done:
+	}
+}
+
+// close waits for the goroutine to end. It tells the next process whether it may go on
+// from the journal.
+func (s *syncer) close() error {
+	if s.started {
+		<-s.done
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.record.Clean = endsClean(s.backlog, s.missed, s.unfit, s.doubts.none())
+	s.keepPlace()
+	return errors.Join(s.record.write(s.o.Disk, recordPath(s.dir)), s.journal.Close())
+}
+
+// endsClean reports whether the next process knows from the journal all that is left to
+// do. noDoubts says that no write is on its way whose end nobody saw.
+func endsClean(b *backlog, missed gap, unfit, noDoubts bool) bool {
+	return b.isJournaled() && !missed.isOpen() && !unfit && noDoubts
+}
