@@ -261,7 +261,7 @@ func (g *gap) closeBy(began time.Time) {
 	}
 }
 
-// strictest returns the smaller of two limits, of which 0 is none.
+// strictest returns the smaller of two limits. 0 stands for no limit.
 func strictest[T ~int | ~int64](a, b T) T {
 	if a == 0 || b == 0 {
 		return max(a, b)

@@ -13,24 +13,24 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// compareRows is the number of rows of a page of a comparison.
+// compareRows is the most rows on a page of a comparison.
 const compareRows = 1000
 
-// Drift is how what was derived differs from its collection. A row counts once,
-// for what the table lacks of it first, then the companion.
+// Drift counts the rows of a route's table and companion that differ from the collection.
+// A row that differs in both counts once, as it differs in the table.
 type Drift struct {
-	// Rows are those of the collection that were compared.
+	// Rows counts the rows of the collection that were compared.
 	Rows int64 `json:"rows"`
-	// Missing are derived nowhere, Changed have other numbers or another payload,
-	// Surplus are of rows that the collection does not have.
+	// Missing counts rows that the table or companion lacks, Changed rows with other
+	// numbers or another payload, and Surplus rows that the collection lacks.
 	Missing int64 `json:"missing"`
 	Changed int64 `json:"changed"`
 	Surplus int64 `json:"surplus"`
-	// Unfit are rows with numbers that the table's format cannot hold.
+	// Unfit counts rows with numbers that the table's format cannot hold.
 	Unfit int64 `json:"unfit"`
 }
 
-// Differing is the number of rows that differ.
+// Differing returns the number of rows that differ.
 func (d Drift) Differing() int64 { return d.Missing + d.Changed + d.Surplus }
 
 func (d *Drift) add(o Drift) {
@@ -41,20 +41,21 @@ func (d *Drift) add(o Drift) {
 	d.Unfit += o.Unfit
 }
 
-// Progress is called at the start of a stage with the number of its steps, −1 if that is
-// unknown. It returns a function that is called with the number of steps done since.
+// Progress is called when a stage begins, with its number of steps, or −1 if that is not
+// known. It returns a function that is called with the number of steps done since the last
+// call.
 type Progress func(stage string, steps int) (done func(n int))
 
-// Compare says how a route's table, live or not, and companion differ from its
-// collection, and changes nothing. Every row is read; feature rows are computed
-// and compared in the table's format, derived vectors and payloads as stored. A
-// row that is written meanwhile can count. It returns ErrRoute, or the store's
+// Compare counts how a route's table, live or not, and companion differ from the
+// collection, and changes nothing. It reads every row. It compares feature rows in the
+// table's format, and derived vectors and payloads as the companion holds them. A row that
+// is written meanwhile may count as a difference. Compare returns ErrRoute, or the store's
 // error.
 func Compare(ctx context.Context, r *route.Route, progress Progress) (Drift, error) {
 	if !fromRows(r) || r.Store == nil {
 		return Drift{}, fmt.Errorf("%w: route %q has items of several rows or by a ranker's scores, or no store", ErrRoute, r.Name)
 	}
-	d, err := newDerived(r.Store, r)
+	d, err := newDerivation(r.Store, r)
 	if err != nil {
 		return Drift{}, err
 	}
@@ -62,7 +63,7 @@ func Compare(ctx context.Context, r *route.Route, progress Progress) (Drift, err
 	if progress != nil {
 		begin = func(stage string) func(int) { return progress(stage, -1) }
 	}
-	c := comparison{scanner: adapters.AbilitiesOf(r.Store).Scan, collection: r.Collection, all: []*derived{d}}
+	c := comparison{scanner: adapters.AbilitiesOf(r.Store).Scan, collection: r.Collection, routes: []*derivation{d}}
 	var drift Drift
 	for _, stage := range c.stages() {
 		done := begin(stage.name)
@@ -78,43 +79,44 @@ func Compare(ctx context.Context, r *route.Route, progress Progress) (Drift, err
 	return drift, nil
 }
 
-// comparison reads a collection and everything that was derived from it.
+// comparison compares a collection with the data that routes derived from it.
 type comparison struct {
 	scanner    adapters.Scanner
 	collection string
-	all        []*derived
-	// dropped: that there is no such collection means that it has no rows.
+	routes     []*derivation
+	// dropped: a collection that does not exist has no rows.
 	dropped bool
 }
 
-// page is what a part of a comparison found.
+// page has the differences that one part of a comparison found.
 type page struct {
 	rows   int
-	drift  []Drift     // of each derived
-	ids    []rerank.ID // that differ anywhere
-	cursor string      // behind it; empty where the stage cannot go on from it
+	drift  []Drift     // by route
+	ids    []rerank.ID // of the rows that differ in any route
+	cursor string      // where the next page begins; empty: the stage cannot resume there
 }
 
-// stage is a part of a comparison: all rows of one thing.
+// stage is the part of a comparison that reads all rows of one collection or table.
 type stage struct {
 	name string
 	run  func(ctx context.Context, cursor string, yield func(page) error) error
 }
 
-// stages are first the collection's rows, which may be missing or changed, and
-// then those of everything derived, which may be surplus.
+// stages returns the stages of the comparison. The first reads the collection, and finds
+// rows that are missing or changed. The others read tables and companions, and find
+// surplus rows.
 func (c *comparison) stages() []stage {
 	all := []stage{{"comparing the rows of " + c.collection, c.forward}}
 	seen := map[string]bool{}
-	for i, d := range c.all {
+	for i, d := range c.routes {
 		if d.route.Live != nil || d.route.Table != nil {
-			all = append(all, stage{"looking for rows of the table of " + d.route.Name + " that are gone", func(ctx context.Context, _ string, yield func(page) error) error {
+			all = append(all, stage{"looking for surplus rows in the table of " + d.route.Name, func(ctx context.Context, _ string, yield func(page) error) error {
 				return c.tableRows(ctx, i, yield)
 			}})
 		}
 		if name := d.route.Companion; name != "" && !seen[name] {
 			seen[name] = true
-			all = append(all, stage{"looking for rows of " + name + " that are gone", func(ctx context.Context, cursor string, yield func(page) error) error {
+			all = append(all, stage{"looking for surplus rows in " + name, func(ctx context.Context, cursor string, yield func(page) error) error {
 				return c.companionRows(ctx, i, cursor, yield)
 			}})
 		}
@@ -122,10 +124,10 @@ func (c *comparison) stages() []stage {
 	return all
 }
 
-// vectorFields are the fields that some routes read, each once.
-func vectorFields(all []*derived) []string {
+// vectorFields returns the names of the vector fields that the routes read, each once.
+func vectorFields(routes []*derivation) []string {
 	var names []string
-	for _, d := range all {
+	for _, d := range routes {
 		if !slices.Contains(names, d.route.Vector) {
 			names = append(names, d.route.Vector)
 		}
@@ -133,17 +135,17 @@ func vectorFields(all []*derived) []string {
 	return names
 }
 
-func hasCompanion(all []*derived) bool {
-	return slices.ContainsFunc(all, func(d *derived) bool { return d.route.Companion != "" })
+func hasCompanion(routes []*derivation) bool {
+	return slices.ContainsFunc(routes, func(d *derivation) bool { return d.route.Companion != "" })
 }
 
-// forward compares every row of the collection with what is derived of it.
+// forward compares every row of the collection with the rows derived from it.
 func (c *comparison) forward(ctx context.Context, cursor string, yield func(page) error) error {
-	fields := vectorFields(c.all)
-	request := adapters.ScanRequest{Collection: c.collection, Vectors: fields, Payload: hasCompanion(c.all), Batch: compareRows, Cursor: cursor}
+	fields := vectorFields(c.routes)
+	request := adapters.ScanRequest{Collection: c.collection, Vectors: fields, Payload: hasCompanion(c.routes), Batch: compareRows, Cursor: cursor}
 	err := c.scanner.Scan(ctx, request, func(r adapters.Rows, cursor string) error {
-		p := page{rows: len(r.IDs), drift: make([]Drift, len(c.all)), cursor: cursor}
-		for i, d := range c.all {
+		p := page{rows: len(r.IDs), drift: make([]Drift, len(c.routes)), cursor: cursor}
+		for i, d := range c.routes {
 			vectors := r.Vectors[slices.Index(fields, d.route.Vector)]
 			derived, err := d.encode(ctx, r, vectors)
 			if err != nil {
@@ -165,8 +167,8 @@ func (c *comparison) forward(ctx context.Context, cursor string, yield func(page
 	return err
 }
 
-// compare finds the rows whose derived rows are not what they should be.
-func (d *derived) compare(ctx context.Context, r rows) (ids []rerank.ID, drift Drift, err error) {
+// compare finds the rows that the table or the companion does not hold as it should.
+func (d *derivation) compare(ctx context.Context, r rows) (ids []rerank.ID, drift Drift, err error) {
 	if t := d.route.CurrentTable(); t != nil {
 		ids, drift = compareTable(t, r)
 		t.Release()
@@ -180,25 +182,25 @@ func (d *derived) compare(ctx context.Context, r rows) (ids []rerank.ID, drift D
 }
 
 func compareTable(t *table.Table, r rows) (ids []rerank.ID, drift Drift) {
-	look := newTableLook(t)
+	comparer := newTableComparer(t)
 	for i, id := range r.ids {
-		switch look.at(id, r.features.Row(i)) {
-		case missing:
+		switch comparer.state(id, r.features.Row(i)) {
+		case rowMissing:
 			drift.Missing++
-		case differs:
+		case rowDiffers:
 			drift.Changed++
-		case extra:
+		case rowSurplus:
 			drift.Unfit++
 			drift.Surplus++
-		case absent:
+		case rowUnfit:
 			drift.Unfit++
 			continue
-		case equal:
+		case rowEqual:
 			continue
 		}
 		ids = append(ids, id)
 	}
-	for _, id := range r.without {
+	for _, id := range r.underivable {
 		if _, there := t.Find(id); there {
 			drift.Surplus++
 			ids = append(ids, id)
@@ -207,8 +209,9 @@ func compareTable(t *table.Table, r rows) (ids []rerank.ID, drift Drift) {
 	return ids, drift
 }
 
-// compareCompanion passes by the rows that are known to differ.
-func (d *derived) compareCompanion(ctx context.Context, r rows, known []rerank.ID) (ids []rerank.ID, drift Drift, err error) {
+// compareCompanion reads the companion's rows and finds those that differ. It leaves out
+// the rows of known, which differ in the table and were counted there.
+func (d *derivation) compareCompanion(ctx context.Context, r rows, known []rerank.ID) (ids []rerank.ID, drift Drift, err error) {
 	if err := d.open(ctx); err != nil {
 		return nil, drift, err
 	}
@@ -217,27 +220,34 @@ func (d *derived) compareCompanion(ctx context.Context, r rows, known []rerank.I
 		names[i] = f.Name
 	}
 	have, err := d.store.Fetch.Fetch(ctx, adapters.FetchRequest{
-		Collection: d.route.Companion, IDs: slices.Concat(r.ids, r.without), Vectors: names, Payload: true,
+		Collection: d.route.Companion, IDs: slices.Concat(r.ids, r.underivable), Vectors: names, Payload: true,
 	})
 	if err != nil {
 		return nil, drift, fmt.Errorf("companion %q: %w", d.route.Companion, err)
 	}
-	want, err := derive.Fields(d.derive, d.fields, r.features)
+	want, err := derive.Fields(d.deriver, d.fields, r.features)
 	if err != nil {
 		return nil, drift, err
 	}
+	ids, drift = compareCompanionRows(r, want, have, known)
+	return ids, drift, nil
+}
+
+// compareCompanionRows finds the rows r that the companion does not hold as it should:
+// with the vectors want, a matrix a field, and the payload of r. have is what it holds.
+func compareCompanionRows(r rows, want []rerank.Matrix, have adapters.Rows, known []rerank.ID) (ids []rerank.ID, drift Drift) {
 	place := make(map[rerank.ID]int, len(have.IDs))
 	for i, id := range have.IDs {
 		place[id] = i
 	}
-	passed := make(map[rerank.ID]bool, len(known))
+	skipped := make(map[rerank.ID]bool, len(known))
 	for _, id := range known {
-		passed[id] = true
+		skipped[id] = true
 	}
 	for i, id := range r.ids {
 		at, there := place[id]
 		switch {
-		case passed[id]:
+		case skipped[id]:
 			continue
 		case !there:
 			drift.Missing++
@@ -248,13 +258,13 @@ func (d *derived) compareCompanion(ctx context.Context, r rows, known []rerank.I
 		}
 		ids = append(ids, id)
 	}
-	for _, id := range r.without {
-		if _, there := place[id]; there && !passed[id] {
+	for _, id := range r.underivable {
+		if _, there := place[id]; there && !skipped[id] {
 			drift.Surplus++
 			ids = append(ids, id)
 		}
 	}
-	return ids, drift, nil
+	return ids, drift
 }
 
 func payload(all []json.RawMessage, i int) json.RawMessage {
@@ -275,7 +285,7 @@ func sameVectors(want []rerank.Matrix, i int, have []rerank.Matrix, at int) bool
 
 // tableRows finds the rows of a table that the collection does not have.
 func (c *comparison) tableRows(ctx context.Context, i int, yield func(page) error) error {
-	t := c.all[i].route.CurrentTable()
+	t := c.routes[i].route.CurrentTable()
 	if t == nil {
 		return table.ErrClosed
 	}
@@ -297,8 +307,8 @@ func (c *comparison) tableRows(ctx context.Context, i int, yield func(page) erro
 
 // companionRows finds the rows of a companion that the collection does not have.
 func (c *comparison) companionRows(ctx context.Context, i int, cursor string, yield func(page) error) error {
-	name := c.all[i].route.Companion
-	t := c.all[i].route.CurrentTable() // its rows were counted
+	name := c.routes[i].route.Companion
+	t := c.routes[i].route.CurrentTable() // a row that the table holds too was counted there
 	if t != nil {
 		defer t.Release()
 	}
@@ -312,10 +322,10 @@ func (c *comparison) companionRows(ctx context.Context, i int, cursor string, yi
 	return nil
 }
 
-// surplus yields those of some ids that the collection does not have, and counts
-// those that the table, if there is one, does not have either.
+// surplus yields the ids that the collection lacks. It counts the rows as surplus unless
+// counted, which may be nil, holds them too.
 func (c *comparison) surplus(ctx context.Context, i int, ids []rerank.ID, counted *table.Table, cursor string, yield func(page) error) error {
-	have, err := c.all[i].store.Fetch.Fetch(ctx, adapters.FetchRequest{Collection: c.collection, IDs: ids})
+	have, err := c.routes[i].store.Fetch.Fetch(ctx, adapters.FetchRequest{Collection: c.collection, IDs: ids})
 	if err != nil && !meansNoRows(err, c.dropped) {
 		return err
 	}
@@ -323,7 +333,7 @@ func (c *comparison) surplus(ctx context.Context, i int, ids []rerank.ID, counte
 	for _, id := range have.IDs {
 		there[id] = true
 	}
-	p := page{rows: len(ids), drift: make([]Drift, len(c.all)), cursor: cursor}
+	p := page{rows: len(ids), drift: make([]Drift, len(c.routes)), cursor: cursor}
 	for _, id := range ids {
 		if there[id] {
 			continue

@@ -13,18 +13,18 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// derived is what a route has derived from its collection: a table, a companion,
-// or both. It is used by one goroutine at a time.
-type derived struct {
-	route  *route.Route
-	store  adapters.Abilities
-	derive rerank.Deriver  // nil: the model derives no fields
-	fields []rerank.Field  // of the companion; nil: not asked yet
-	schema adapters.Schema // of the companion
+// derivation keeps the table and the companion of one route up to date. One goroutine
+// uses it at a time.
+type derivation struct {
+	route   *route.Route
+	store   adapters.Abilities
+	deriver rerank.Deriver  // nil: the model derives no fields
+	fields  []rerank.Field  // of the companion; nil: the store was not asked yet
+	schema  adapters.Schema // of the companion
 }
 
-func newDerived(store adapters.Store, r *route.Route) (*derived, error) {
-	d := &derived{route: r, store: adapters.AbilitiesOf(store), derive: rerank.AbilitiesOf(r.Model.Similarity).Derive}
+func newDerivation(store adapters.Store, r *route.Route) (*derivation, error) {
+	d := &derivation{route: r, store: adapters.AbilitiesOf(store), deriver: rerank.AbilitiesOf(r.Model.Similarity).Derive}
 	if d.store.Fetch == nil {
 		return nil, fmt.Errorf("%w: route %q: its store fetches no rows by id", ErrRoute, r.Name)
 	}
@@ -41,21 +41,21 @@ func newDerived(store adapters.Store, r *route.Route) (*derived, error) {
 }
 
 // announce tells the route's live table of a write that it does not show yet.
-func (d *derived) announce() {
+func (d *derivation) announce() {
 	if d.route.Live != nil {
 		d.route.Live.Announce()
 	}
 }
 
 // settle tells the route's live table that it shows one more of the announced writes.
-func (d *derived) settle() {
+func (d *derivation) settle() {
 	if d.route.Live != nil {
 		d.route.Live.Settle()
 	}
 }
 
 // open asks the store which fields the companion has.
-func (d *derived) open(ctx context.Context) error {
+func (d *derivation) open(ctx context.Context) error {
 	if d.route.Companion == "" || d.fields != nil {
 		return nil
 	}
@@ -64,8 +64,8 @@ func (d *derived) open(ctx context.Context) error {
 		return fmt.Errorf("companion %q: %w", d.route.Companion, err)
 	}
 	var can []rerank.Field
-	if d.derive != nil {
-		can = d.derive.Fields()
+	if d.deriver != nil {
+		can = d.deriver.Fields()
 	}
 	var fields []rerank.Field
 	for _, f := range have.Fields {
@@ -81,18 +81,18 @@ func (d *derived) open(ctx context.Context) error {
 	return nil
 }
 
-// rows are rows of a collection with what a route derives of them.
+// rows holds rows of a collection with the features that a route derives from them.
 type rows struct {
 	ids      []rerank.ID
 	features rerank.Matrix
-	payloads []json.RawMessage // nil: not asked
-	// without are the rows from which nothing can be derived: they have no vector,
-	// or one whose features are not finite.
-	without []rerank.ID
+	payloads []json.RawMessage // nil: the route needs none
+	// underivable rows have no vector, or one whose features are not finite. Tables and
+	// companions do not hold them.
+	underivable []rerank.ID
 }
 
-// encode derives from rows; vectors are of the route's field.
-func (d *derived) encode(ctx context.Context, r adapters.Rows, vectors rerank.Matrix) (rows, error) {
+// encode computes the features of rows. vectors has the route's vector field.
+func (d *derivation) encode(ctx context.Context, r adapters.Rows, vectors rerank.Matrix) (rows, error) {
 	if dim := d.route.Model.Similarity.Spec().ItemDim; vectors.Cols != dim && vectors.Rows > 0 {
 		return rows{}, fmt.Errorf("%w: vectors %q of collection %q have dimension %d, model %s takes %d",
 			adapters.ErrDimension, d.route.Vector, d.route.Collection, vectors.Cols, d.route.Model.Name, dim)
@@ -104,7 +104,7 @@ func (d *derived) encode(ctx context.Context, r adapters.Rows, vectors rerank.Ma
 	out := rows{ids: make([]rerank.ID, 0, len(r.IDs)), features: features}
 	for i, id := range r.IDs {
 		if rerank.CheckFinite("vector", vectors.Row(i)) != nil || rerank.CheckFinite("features", features.Row(i)) != nil {
-			out.without = append(out.without, id)
+			out.underivable = append(out.underivable, id)
 			continue
 		}
 		copy(features.Row(len(out.ids)), features.Row(i))
@@ -117,11 +117,11 @@ func (d *derived) encode(ctx context.Context, r adapters.Rows, vectors rerank.Ma
 	return out, nil
 }
 
-// apply makes what is derived of these rows, and of those that are gone, what it
-// should be. unfit are the rows whose numbers the table's format cannot hold; they
-// are not in it.
-func (d *derived) apply(ctx context.Context, r rows, gone []rerank.ID) (unfit int, err error) {
-	gone = slices.Concat(gone, r.without)
+// apply writes the features of rows to the table and the companion, and removes the rows
+// that are gone. unfit counts the rows whose numbers the table's format cannot hold: the
+// table is left without them.
+func (d *derivation) apply(ctx context.Context, r rows, gone []rerank.ID) (unfit int, err error) {
+	gone = slices.Concat(gone, r.underivable)
 	if d.route.Live != nil {
 		if unfit, err = d.applyTable(r, gone); err != nil {
 			return unfit, fmt.Errorf("table of route %q: %w", d.route.Name, err)
@@ -129,35 +129,35 @@ func (d *derived) apply(ctx context.Context, r rows, gone []rerank.ID) (unfit in
 	}
 	if d.route.Companion != "" {
 		if err := d.applyCompanion(ctx, r, gone); err != nil {
-			d.fields = nil // it may have been built anew
+			d.fields = nil // the companion may have been built anew
 			return unfit, fmt.Errorf("companion of route %q: %w", d.route.Name, err)
 		}
 	}
 	return unfit, nil
 }
 
-func (d *derived) applyTable(r rows, gone []rerank.ID) (unfit int, err error) {
+func (d *derivation) applyTable(r rows, gone []rerank.ID) (unfit int, err error) {
 	t := d.route.Live.Snapshot()
 	if t == nil {
 		return 0, table.ErrClosed
 	}
 	defer t.Release()
-	look := newTableLook(t)
+	comparer := newTableComparer(t)
 	var changed []rerank.ID
 	features := rerank.Matrix{Cols: r.features.Cols}
 	remove := gone[:len(gone):len(gone)]
 	for i, id := range r.ids {
-		switch look.at(id, r.features.Row(i)) {
-		case missing, differs:
+		switch comparer.state(id, r.features.Row(i)) {
+		case rowMissing, rowDiffers:
 			changed = append(changed, id)
 			features.Data = append(features.Data, r.features.Row(i)...)
 			features.Rows++
-		case extra:
+		case rowSurplus:
 			remove = append(remove, id)
 			unfit++
-		case absent:
+		case rowUnfit:
 			unfit++
-		case equal:
+		case rowEqual:
 		}
 	}
 	remove = slices.DeleteFunc(slices.Clone(remove), func(id rerank.ID) bool {
@@ -170,12 +170,12 @@ func (d *derived) applyTable(r rows, gone []rerank.ID) (unfit int, err error) {
 	return unfit, d.route.Live.Delete(remove)
 }
 
-func (d *derived) applyCompanion(ctx context.Context, r rows, gone []rerank.ID) error {
+func (d *derivation) applyCompanion(ctx context.Context, r rows, gone []rerank.ID) error {
 	if err := d.open(ctx); err != nil {
 		return err
 	}
 	if len(r.ids) > 0 {
-		vectors, err := derive.Fields(d.derive, d.fields, r.features)
+		vectors, err := derive.Fields(d.deriver, d.fields, r.features)
 		if err != nil {
 			return err
 		}
@@ -190,53 +190,54 @@ func (d *derived) applyCompanion(ctx context.Context, r rows, gone []rerank.ID) 
 	return d.store.Delete.Delete(ctx, d.route.Companion, gone)
 }
 
-// found is how a row of a collection stands in a table.
-type found int
+// rowState says how a table holds a row of the collection.
+type rowState int
 
 const (
-	equal   found = iota
-	missing       // it is not there and should be
-	differs       // it is there and not what it should be
-	extra         // it is there and should not be
-	absent        // it is not there, as the format cannot hold it
+	rowEqual   rowState = iota
+	rowMissing          // the table lacks it
+	rowDiffers          // the table holds other numbers
+	rowSurplus          // the table holds it, and its format cannot hold the right numbers
+	rowUnfit            // the table lacks it, because its format cannot hold the numbers
 )
 
-// tableLook compares feature rows with those of a table.
-type tableLook struct {
-	t      *table.Table
-	full   rerank.Matrix
-	exact  bool // full is there
-	words  []uint32
-	packed *rerank.Packed
+// tableComparer compares feature rows with the rows of a table, in the table's format.
+type tableComparer struct {
+	table   *table.Table
+	full    rerank.Matrix // the rows in full precision
+	hasFull bool
+	words   []uint32
+	packed  *rerank.Packed
 }
 
-func newTableLook(t *table.Table) *tableLook {
-	l := &tableLook{t: t, packed: t.Packed()}
-	l.full, l.exact = t.Full()
-	l.words = make([]uint32, l.packed.RowWords())
-	return l
+func newTableComparer(t *table.Table) *tableComparer {
+	c := &tableComparer{table: t, packed: t.Packed()}
+	c.full, c.hasFull = t.Full()
+	c.words = make([]uint32, c.packed.RowWords())
+	return c
 }
 
-func (l *tableLook) at(id rerank.ID, row []float32) found {
-	item, there := l.t.Find(id)
-	fits := l.packed.Pack(l.words, row)
+// state packs a feature row and compares it with the row of the same id.
+func (c *tableComparer) state(id rerank.ID, row []float32) rowState {
+	item, there := c.table.Find(id)
+	fits := c.packed.Pack(c.words, row)
 	switch {
 	case !fits && there:
-		return extra
+		return rowSurplus
 	case !fits:
-		return absent
+		return rowUnfit
 	case !there:
-		return missing
+		return rowMissing
 	}
-	from, to := l.t.Rows(item)
-	if to-from != 1 || l.exact && !slices.Equal(l.full.Row(from), row) {
-		return differs
+	from, to := c.table.Rows(item)
+	if to-from != 1 || c.hasFull && !slices.Equal(c.full.Row(from), row) {
+		return rowDiffers
 	}
-	words, stride := l.packed.Row(from)
-	for i, w := range l.words {
+	words, stride := c.packed.Row(from)
+	for i, w := range c.words {
 		if words[i*stride] != w {
-			return differs
+			return rowDiffers
 		}
 	}
-	return equal
+	return rowEqual
 }

@@ -9,36 +9,35 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// patience is how long a write may be on its way before it is taken for one that
-// the database carries out: a refusal takes the database about a millisecond.
+// patience is how long a write may be on its way before it counts as carried out. The
+// database takes about a millisecond to refuse a write.
 const patience = 50 * time.Millisecond
 
-// doubts tracks the writes to one collection that are on their way to the database
-// and that the database may yet refuse. While such a write is on its way, nothing
-// derived from the collection is known to be fresh; once the database has refused
-// it, the write leaves no trace. A search does not have to know all writes on their
-// way: it waits for the round of those that were on their way when it looked.
+// doubts tracks the writes to one collection that are on their way and that the database
+// may refuse. While such a write is on its way, nothing derived from the collection is
+// known to be fresh. A write that the database refuses leaves no trace. A search waits only
+// for the writes that were on their way when it looked: they form a round.
 // A doubts is safe for concurrent use.
 type doubts struct {
 	mu      sync.Mutex
-	open    *round   // has the writes that no search has met; nil: there were none
-	met     []*round // oldest first; the oldest has writes on their way
+	open    *round   // the writes that came since a search last looked; nil: none came
+	met     []*round // the rounds that a search waits for, oldest first; writes of the oldest are on their way
 	overdue int      // writes that have been on their way for longer than patience
 }
 
-// round is a group of writes on their way. A search that met a round depends on the
+// round is a group of writes on their way. A search that waits for a round waits for the
 // rounds before it as well.
 type round struct {
-	writes  int           // that are on their way
-	applied bool          // one was carried out, or took too long; fixed once over is closed
+	writes  int           // how many are on their way
+	applied bool          // a write was carried out, or took too long; fixed once over is closed
 	over    chan struct{} // closed when no write of the round, or of one before it, is on its way
 }
 
 var _ route.Doubt = (*round)(nil)
 
-// begin notes a write on its way. The caller calls end when the database has
-// answered; calls after the first change nothing. A write that was carried out has
-// to be known as pending before that.
+// begin notes a write on its way. The caller calls end when the database has answered,
+// and makes a write that was carried out pending before that. Later calls of end change
+// nothing.
 func (d *doubts) begin() (end func(applied bool)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,7 +70,7 @@ func (d *doubts) begin() (end func(applied bool)) {
 	}
 }
 
-// progress is how far a doubtful write has come.
+// progress says what is known of a doubtful write.
 type progress int
 
 const (
@@ -86,7 +85,7 @@ func newRound() *round { return &round{over: make(chan struct{})} }
 func (d *doubts) leave(r *round, applied bool) {
 	r.writes--
 	if at := slices.Index(d.met, r); at >= 0 && applied {
-		for _, later := range d.met[at:] { // whoever met a later round met this write too
+		for _, later := range d.met[at:] { // who waits for a later round waits for this write too
 			later.applied = true
 		}
 	}
@@ -96,8 +95,8 @@ func (d *doubts) leave(r *round, applied bool) {
 	}
 }
 
-// look returns the round that a search depends on, nil if no write is on its way.
-// It is not ok where a write has been on its way for longer than patience.
+// look returns the round that a search has to wait for, nil if no write is on its way.
+// It is not ok if a write has been on its way for longer than patience.
 func (d *doubts) look() (r *round, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,8 +142,8 @@ func (r *round) Cleared(ctx context.Context) bool {
 	return false
 }
 
-// lookForDoubts reports whether derived data can be fresh as far as writes on their way
-// decide. doubt is not nil if that depends on writes that the database may refuse.
+// lookForDoubts reports whether the writes on their way let derived data be fresh. If
+// that depends on writes that the database may refuse, doubt is not nil.
 func lookForDoubts(d *doubts) (fresh bool, doubt route.Doubt) {
 	r, ok := d.look()
 	switch {

@@ -1,6 +1,6 @@
-// Package follow keeps what was derived from a collection, live tables and
-// companions, in step with it: it looks at the rows again that a write named,
-// and now and then at all of them.
+// Package follow keeps live tables and companions in step with the collection that they
+// were derived from: it reads the rows again that a write named, and from time to time
+// compares all rows. It also tells which derived data shows every write that was seen.
 package follow
 
 import (
@@ -23,64 +23,65 @@ import (
 
 var _ route.Freshness = (*syncer)(nil)
 
-// The errors of this package; those of the store pass through wrapped.
+// The errors of this package. Errors of the store pass through wrapped.
 var (
-	// ErrRoute: what the route derives cannot be compared or followed.
+	// ErrRoute means that the data that the route derives cannot be compared or followed.
 	ErrRoute = errors.New("route cannot be followed")
-	// ErrClosed: the follower was closed.
+	// ErrClosed means that the follower was closed.
 	ErrClosed = errors.New("the follower is closed")
 )
 
-// Options are of a follower, which is of one store.
+// Options configure a Follower, which follows the collections of one store.
 type Options struct {
 	Store adapters.Store // an adapters.Fetcher and adapters.Scanner
-	// Dir is where the journals and the states of its collections lie. Without it
-	// nothing follows a collection, and what Outdated says ends with the process.
+	// Dir is the folder of the journals and of what is remembered of the collections.
+	// Without it nothing is followed, and a restart forgets which writes were seen.
 	Dir string
-	// Consistency is asked of the reads that follow a write.
+	// Consistency is the level of the reads that follow a write, in the store's words.
 	Consistency string
 	// Applied: a read with that consistency shows every write that was answered.
-	// Otherwise those that the client did not wait for are looked at again later.
+	// Otherwise the rows of a write that the client did not wait for are read again later.
 	Applied bool
-	// OnRequest: all rows are compared when Reconcile is called, and not before.
+	// OnRequest: all rows are compared only when Reconcile is called.
 	OnRequest bool
 	// Disk holds the files in Dir; nil is the operating system's.
 	Disk   disk.Disk
 	Logger *slog.Logger
 }
 
-// Route is a route and how it is followed; of several on one collection the
-// shortest budget and interval and the least rate hold.
+// Route is a route with the limits of following it. Where several routes share a
+// collection, the strictest of their limits hold.
 type Route struct {
 	*route.Route
-	// WriteBudget is the most that a write is kept back for the journal; 0: as long
-	// as that takes.
+	// WriteBudget is the longest that a write waits for the journal; 0: no limit.
 	WriteBudget time.Duration
-	// Interval is the time between two reconciles; 0: they run when asked, and
-	// where something was missed.
+	// Interval is the time between two comparisons of all rows; 0: they run when
+	// requested, and where a write may have been missed.
 	Interval time.Duration
-	// RowsPerSecond is how fast a reconcile reads; 0 is as fast as it can.
+	// RowsPerSecond limits the reads of a comparison; 0: no limit.
 	RowsPerSecond int
 }
 
-// Derives says whether a route has something that was derived from its collection.
+// Derives reports whether a route has a table or a companion that was derived from its
+// collection.
 func Derives(r *route.Route) bool {
 	return r.Store != nil && (r.Table != nil || r.Live != nil || r.Companion != "")
 }
 
-// Followed says whether a route has something that can follow its collection: of
-// each of its rows all that was derived can be derived again, from that row alone.
+// Followed reports whether a route has a live table or a companion that can follow its
+// collection: whatever derives from a row can be derived again from that row alone.
 func Followed(r *route.Route) bool {
 	return fromRows(r) && r.Store != nil && (r.Live != nil || r.Companion != "")
 }
 
-// fromRows: what a route derives of an item follows from one row of its collection.
+// fromRows reports whether everything that a route derives about an item follows from one
+// row of its collection.
 func fromRows(r *route.Route) bool {
 	return r.Owner == "" && !r.HasBehaviouralVectors() && !r.NeedsRankerToEncode()
 }
 
-// Follower follows the collections of one store, and knows when one was written to
-// that something cannot follow. It is safe for concurrent use.
+// Follower follows the collections of one store. It also knows when a collection was
+// written to that derived data cannot follow. It is safe for concurrent use.
 type Follower struct {
 	o       Options
 	syncers map[string]*syncer // by collection
@@ -91,11 +92,10 @@ type Follower struct {
 	doubts map[string]*doubts // by collection
 }
 
-// New opens the journals of the routes' collections, sets their Freshness, and
-// begins to follow: first what the journals say was under way when the process
-// ended. It calls no store before it returns. It returns ErrRoute, or why a
-// journal or a state cannot be opened; a disk that is full is no reason, and then all
-// rows are compared.
+// New opens the journals of the routes' collections, sets the routes' Freshness, and
+// begins to follow, first the writes that the last process left in the journals. It calls
+// no store before it returns. It returns ErrRoute, or why a journal or a record cannot be
+// opened. A full disk is no error: then all rows are compared.
 func New(o Options, routes []Route) (*Follower, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -117,9 +117,9 @@ func New(o Options, routes []Route) (*Follower, error) {
 	return f, nil
 }
 
-// Check returns the error that New would return of the routes and of the states of
-// their collections. It opens no journal and writes nothing, so that it can be called
-// beside a follower of another process.
+// Check returns the error that New would return because of the routes, or because of the
+// records of their collections. It opens no journal and writes nothing, so that another
+// process may follow meanwhile.
 func Check(o Options, routes []Route) error {
 	o.Disk = disk.OrOS(o.Disk)
 	frozen := newFrozen(o.Disk, o.Dir, slog.New(slog.DiscardHandler), func(string) *doubts { return &doubts{} })
@@ -139,8 +139,8 @@ func Check(o Options, routes []Route) error {
 	return nil
 }
 
-// check reports whether a route is to follow its collection. It returns ErrRoute where
-// it cannot.
+// check reports whether a route is to be followed. It returns ErrRoute if it should be
+// and cannot.
 func check(o Options, r Route) (follows bool, err error) {
 	if !Derives(r.Route) {
 		return false, fmt.Errorf("%w: route %q has neither a table nor a companion", ErrRoute, r.Name)
@@ -148,7 +148,7 @@ func check(o Options, r Route) (follows bool, err error) {
 	if o.Dir == "" || !Followed(r.Route) {
 		return false, nil
 	}
-	_, err = newDerived(o.Store, r.Route)
+	_, err = newDerivation(o.Store, r.Route)
 	return true, err
 }
 
@@ -183,7 +183,7 @@ func (f *Follower) add(r Route) error {
 }
 
 func (f *Follower) addSyncer(r Route) error {
-	d, err := newDerived(f.o.Store, r.Route)
+	d, err := newDerivation(f.o.Store, r.Route)
 	if err != nil {
 		return err
 	}
@@ -198,11 +198,11 @@ func (f *Follower) addSyncer(r Route) error {
 	return nil
 }
 
-// follows says whether what a route has is to follow its collection.
+// follows reports whether a route is to be followed.
 func (f *Follower) follows(r *route.Route) bool { return f.o.Dir != "" && Followed(r) }
 
-// freshness is that of all that a route derives: of what follows, of what cannot,
-// or of both. It is nil where it derives nothing.
+// freshness returns the Freshness of everything that a route derives: of data that
+// follows, of data that cannot, or of both. It is nil if the route derives nothing.
 func (f *Follower) freshness(r *route.Route) (route.Freshness, error) {
 	var followed route.Freshness
 	if s := f.syncers[r.Collection]; s != nil && f.follows(r) {
@@ -219,26 +219,25 @@ func (f *Follower) freshness(r *route.Route) (route.Freshness, error) {
 	return old, nil
 }
 
-// Covers reports whether writes to the collection are to be told to Begin.
+// Covers reports whether Begin has to be called for writes to the collection.
 func (f *Follower) Covers(collection string) bool {
 	return f.syncers[collection] != nil || f.frozen.clock(collection) != nil
 }
 
-// Begin says that a write is about to be sent to the database, and keeps it back
-// until the journal has it, for the route's write budget at most, or until ctx is
-// done, which should not end with the client: its write may be on its way. The
-// caller calls done once the database has answered and did not refuse the write, or
-// may have carried it out without an answer. Begin never fails: where the journal
-// does, all rows are compared later.
+// Begin is called before a write is sent to the database. It returns when the journal has
+// the write, after the route's write budget, or when ctx is done. ctx should not end with
+// the client, whose write may be on its way. The caller calls done once the database has
+// answered and did not refuse the write, or may have carried it out without an answer.
+// Begin never fails: if the journal does, all rows are compared later.
 func (f *Follower) Begin(ctx context.Context, w journal.Write) (done func()) {
 	end := f.BeginOpen(ctx, w)
 	return func() { end(true, nil) }
 }
 
-// BeginOpen is Begin for a write that the database may refuse, or whose rows get
-// their ids from the database, which has All. The caller calls end once: applied says
-// that the database did not refuse the write; touched are the ids that it chose, nil
-// where its answer did not say. A write that was refused leaves nothing behind.
+// BeginOpen is Begin for a write that the database may refuse, or for one that sets All
+// because the database chooses the ids of its rows. The caller calls end once. applied
+// says that the database did not refuse the write. touched has the ids that it chose, nil
+// if its answer does not say. A refused write leaves nothing behind.
 func (f *Follower) BeginOpen(ctx context.Context, w journal.Write) (end func(applied bool, touched []rerank.ID)) {
 	c, s := f.frozen.clock(w.Collection), f.syncers[w.Collection]
 	doubtEnds, writeEnds := func(bool) {}, func(bool, []rerank.ID) {}
@@ -258,11 +257,11 @@ func (f *Follower) BeginOpen(ctx context.Context, w journal.Write) (end func(app
 	}
 }
 
-// Doubt notes that a write is on its way of which nobody knows yet whether the
-// database lets its caller write, or whether it is to this collection. The journal does
-// not get it. The caller calls end once: with the write, as soon as it is known
-// that the database did not refuse it and that it is to this collection, and
-// otherwise with nil, which leaves nothing behind.
+// Doubt is called before a write is sent to the database if it is not known whether the
+// database lets its caller write, or whether the write goes to this collection. Such a
+// write is not put into the journal. The caller calls end once: with the write if it went
+// to this collection and the database did not refuse it, and otherwise with nil, which
+// leaves nothing behind.
 func (f *Follower) Doubt(collection string) (end func(applied *journal.Write)) {
 	doubtEnds := f.doubtsOf(collection).begin()
 	ctx, cancel := context.WithTimeout(context.Background(), doubtBudget)
@@ -282,7 +281,7 @@ func (f *Follower) Doubt(collection string) (end func(applied *journal.Write)) {
 // doubtBudget is the most that Doubt waits until the next process would know of the write.
 const doubtBudget = 5 * time.Millisecond
 
-// doubtsOf returns the doubtful writes to a collection.
+// doubtsOf returns the tracker of the doubtful writes to a collection.
 func (f *Follower) doubtsOf(collection string) *doubts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -294,23 +293,22 @@ func (f *Follower) doubtsOf(collection string) *doubts {
 	return d
 }
 
-// Reconcile compares a collection with what was derived from it, repairs what
-// differs, and returns what that was, by route, with what other passes found since
-// the last time that it was asked, or since the follower was made. It waits for a
-// pass that begins after it was called.
+// Reconcile compares all rows of a collection with the data derived from them, and
+// repairs what differs. It waits for a pass that begins after the call. It returns the
+// differences by route, and adds those that other passes found since Reconcile last
+// returned, or since New.
 func (f *Follower) Reconcile(ctx context.Context, collection string) (map[string]Drift, error) {
 	s := f.syncers[collection]
 	if s == nil {
-		return nil, fmt.Errorf("%w: nothing is followed of collection %q", ErrRoute, collection)
+		return nil, fmt.Errorf("%w: collection %q has no data that is followed", ErrRoute, collection)
 	}
 	return s.request(ctx)
 }
 
-// Replace makes a route take the place of the one of its name, whose table or
-// companion is followed no more, and sets its Freshness; until all rows were
-// compared it is not fresh. A route that has nothing to follow only takes the other
-// out. It returns ErrRoute if nothing was followed of its collection when the
-// follower was made. Until Quiet, the other's table may still be read.
+// Replace follows a route in the place of the route of the same name, and sets its
+// Freshness: it is not fresh until all rows were compared. A route without data to follow
+// only takes the old route out. Replace returns ErrRoute if the follower was made without
+// a followed route of the collection. The old route's table may be used until Quiet.
 func (f *Follower) Replace(r *route.Route) error {
 	s := f.syncers[r.Collection]
 	if s == nil && f.follows(r) {
@@ -330,50 +328,52 @@ func (f *Follower) Replace(r *route.Route) error {
 	return nil
 }
 
-// Freshness is what Replace will set; nil where it will set none. Writes that come
-// from now on are noted. It returns why the state of the collection cannot be read.
+// Freshness returns the Freshness that Replace will set, nil if it will set none. Writes
+// that come from now on count. It returns an error if the record of the collection cannot
+// be read.
 func (f *Follower) Freshness(r *route.Route) (route.Freshness, error) { return f.freshness(r) }
 
-// Quiet waits until nothing reads or writes what was replaced before the call: its
-// table may be closed then. It returns the context's error.
+// Quiet waits until nothing uses the routes that were replaced before the call, so that
+// their tables may be closed. It returns the context's error.
 func (f *Follower) Quiet(ctx context.Context, collection string) error {
 	s := f.syncers[collection]
 	if s == nil {
 		return nil
 	}
 	if err := s.waitReleased(ctx); err != nil {
-		return fmt.Errorf("collection %q: what was replaced is still followed: %w", collection, err)
+		return fmt.Errorf("collection %q: the route that was replaced is still in use: %w", collection, err)
 	}
 	return nil
 }
 
-// Status says how far one route is followed.
+// Status says how far a route is behind its collection, and why.
 type Status struct {
 	Route string `json:"route"`
-	// Pending are the writes that were seen and that it does not show yet.
+	// Pending counts the writes that were seen and that the route does not show yet.
 	Pending int `json:"pending"`
-	// Stale: something was missed, and not all rows were compared since.
+	// Stale: a write may have been missed, and not all rows were compared since.
 	Stale bool `json:"stale"`
-	// Age is how long ago the oldest write was seen that it does not show, or
-	// since when it is stale; 0: it shows every write that was seen.
+	// Age is the time since the oldest write was seen or missed that the route does not
+	// show; 0: it shows every write.
 	Age time.Duration `json:"age_nanoseconds"`
-	// Unjournaled are the writes that the journal did not take in time.
+	// Unjournaled counts the writes that the journal did not take in time.
 	Unjournaled int64 `json:"unjournaled"`
-	// JournalError is why the journal takes no write, as of a disk that is full; it is
-	// tried again. Empty: it takes them.
+	// JournalError says why the journal takes no writes, such as a full disk. Empty: it
+	// takes them.
 	JournalError string `json:"journal_error,omitempty"`
-	// Drift is what the last reconcile found, Reconciled when it ended.
+	// Drift has the differences that the last full comparison found, and Reconciled the
+	// time when it ended.
 	Drift       Drift     `json:"drift"`
 	Reconciled  time.Time `json:"reconciled,omitzero"`
 	Reconciling bool      `json:"reconciling"`
-	// Reconciles and Failures count passes that ended and attempts that failed,
-	// Rows what they read.
+	// Reconciles counts full comparisons, Failures the attempts to follow that failed,
+	// and Rows the rows that comparisons read.
 	Reconciles int64 `json:"reconciles"`
 	Failures   int64 `json:"failures"`
 	Rows       int64 `json:"rows"`
 }
 
-// Status lists the routes by name.
+// Status returns the status of every route, by name.
 func (f *Follower) Status() []Status {
 	var all []Status
 	for _, s := range f.syncers {
@@ -384,8 +384,8 @@ func (f *Follower) Status() []Status {
 	return all
 }
 
-// Close follows what was seen until nothing is left or ctx is done, and ends. No
-// write may begin after. What is left is in the journal.
+// Close follows the writes that were seen until none is left or ctx is done, and ends. No
+// write may begin after it. The next process finds the rest in the journal.
 func (f *Follower) Close(ctx context.Context) error {
 	for _, s := range f.syncers {
 		s.drain(ctx)

@@ -1,8 +1,6 @@
 package follow
 
-import (
-	"time"
-)
+import "time"
 
 const (
 	// passRest is the least time between two passes that nobody requested.
@@ -22,7 +20,7 @@ type pass struct {
 	full bool
 	// complete: this process began the pass, at the first row.
 	complete bool
-	routes   []*derived // nil until the first page is read
+	routes   []*derivation // nil until the first page is read
 	stage    int
 	cursor   string
 	drift    []Drift // by route
@@ -42,7 +40,7 @@ func resumedPass(at *place, now time.Time) *pass {
 
 // start gives a pass the routes that it compares. A resumed pass goes on counting from
 // the drift that was written down.
-func (p *pass) start(routes []*derived, resumed *place) {
+func (p *pass) start(routes []*derivation, resumed *place) {
 	p.routes, p.drift = routes, make([]Drift, len(routes))
 	if resumed != nil && !p.complete {
 		for i, d := range routes {
@@ -150,7 +148,7 @@ func (s schedule) isFull(now time.Time) bool {
 }
 
 // addUntold adds what a pass found to what earlier passes found that no caller of
-// Reconcile was told. Rows and Unfit are of the last pass alone.
+// Reconcile was told. Rows and Unfit count the last pass alone.
 func addUntold(found, untold map[string]Drift) map[string]Drift {
 	sum := map[string]Drift{}
 	for name, d := range found {

@@ -64,7 +64,7 @@ func TestNextPage(t *testing.T) {
 // TestResumedPass: a pass goes on from where the last process left it, with the drift
 // that was found by then.
 func TestResumedPass(t *testing.T) {
-	routes := []*derived{{route: &route.Route{Policy: route.Policy{Name: "r"}}}}
+	routes := []*derivation{{route: &route.Route{Policy: route.Policy{Name: "r"}}}}
 	before := &pass{full: true, complete: true, stage: 1, cursor: "here", routes: routes, drift: []Drift{{Rows: 7, Missing: 2}}}
 	left := before.place()
 	p := resumedPass(left, at(0))

@@ -52,7 +52,7 @@ func (s *syncer) schedule() schedule {
 // After an error the next call goes on from the place that was reached.
 func (s *syncer) reconcile(ctx context.Context) error {
 	p, dropped := s.beginPass()
-	c := comparison{scanner: s.scanner, collection: s.collection, all: p.routes, dropped: dropped}
+	c := comparison{scanner: s.scanner, collection: s.collection, routes: p.routes, dropped: dropped}
 	stages := c.stages()
 	for ; p.stage < len(stages); s.nextStage(p) {
 		err := stages[p.stage].run(ctx, p.cursor, func(found page) error { return s.addPage(ctx, p, found) })

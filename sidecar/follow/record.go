@@ -14,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/internal/disk"
 )
 
-// record is what one process tells the next about a collection.
+// record holds what one process tells the next about a collection.
 type record struct {
 	// Clean: the process ended in order and missed nothing. It is false while the process
 	// runs, so that a process that is killed leaves it so.

@@ -18,7 +18,7 @@ type row struct {
 	lastRead time.Time
 	// differs: a pass found that the row differs, and it was not applied since.
 	differs bool
-	// checksum is of the content that was applied last, if applied is set.
+	// checksum identifies the content that was applied last, if applied is set.
 	checksum uint64
 	applied  bool
 }

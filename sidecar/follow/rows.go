@@ -25,10 +25,10 @@ type rowFailure struct {
 	err error
 }
 
-// applyEach applies rows together. If that fails, and the error may be of some rows
-// alone, it applies each half, down to single rows. It returns the rows that failed by
-// themselves. An err is of the whole collection, or of ctx: then unapplied has the rows
-// that were not applied, and they are to be tried again with the collection.
+// applyEach applies rows together. If that fails because of some rows alone, it applies
+// each half, down to single rows, and returns the rows that failed. It stops if ctx ends,
+// or at an error that affects the whole collection: then it returns the error, and in
+// unapplied the rows that are left to apply.
 func applyEach(ctx context.Context, rows []*row, apply func([]*row) error) (failed []rowFailure, unapplied []*row, err error) {
 	err = apply(rows)
 	switch {
@@ -72,7 +72,7 @@ type rowReader struct {
 }
 
 // read fetches what the routes need of some rows. Rows that do not exist are left out.
-func (s rowReader) read(ctx context.Context, routes []*derived, ids []rerank.ID, dropped bool) (adapters.Rows, error) {
+func (s rowReader) read(ctx context.Context, routes []*derivation, ids []rerank.ID, dropped bool) (adapters.Rows, error) {
 	fields := vectorFields(routes)
 	have, err := s.fetch.Fetch(ctx, adapters.FetchRequest{
 		Collection: s.collection, IDs: ids, Vectors: fields, Payload: hasCompanion(routes), Consistency: s.consistency,
@@ -85,7 +85,7 @@ func (s rowReader) read(ctx context.Context, routes []*derived, ids []rerank.ID,
 
 // deriveAndApply brings what the routes derived from rows up to date. have is what the
 // database holds of them. It reports whether a table cannot hold some of the rows.
-func deriveAndApply(ctx context.Context, routes []*derived, rows []*row, have adapters.Rows) (unfit bool, err error) {
+func deriveAndApply(ctx context.Context, routes []*derivation, rows []*row, have adapters.Rows) (unfit bool, err error) {
 	have, gone, checksums := changedRows(have, rows)
 	fields := vectorFields(routes)
 	for _, d := range routes {
@@ -131,7 +131,7 @@ func changedRows(have adapters.Rows, rows []*row) (picked adapters.Rows, gone []
 	return pickRows(have, changed), gone, checksums
 }
 
-// checksumSeed is of this process: checksums never leave it.
+// checksumSeed differs in every process: checksums never leave one.
 var checksumSeed = maphash.MakeSeed()
 
 // rowChecksum hashes a row's vectors and payload. It never returns 0, which stands for

@@ -48,7 +48,7 @@ type syncer struct {
 	unsaved    bool          // the record could not be written last; only the goroutine uses it
 
 	mu       sync.Mutex
-	routes   []*derived // replaced as a whole
+	routes   []*derivation // replaced as a whole
 	budget   time.Duration
 	interval time.Duration
 	rate     int
@@ -119,7 +119,7 @@ func (s *syncer) openRecord() error {
 }
 
 // adopt adds a route before start.
-func (s *syncer) adopt(d *derived, r Route) {
+func (s *syncer) adopt(d *derivation, r Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.budget = strictest(s.budget, r.WriteBudget)
@@ -130,7 +130,7 @@ func (s *syncer) adopt(d *derived, r Route) {
 }
 
 // announcePending tells a route's live table of every write that it does not show yet.
-func (s *syncer) announcePending(d *derived) {
+func (s *syncer) announcePending(d *derivation) {
 	for range s.backlog.writes {
 		d.announce()
 	}
@@ -139,13 +139,13 @@ func (s *syncer) announcePending(d *derived) {
 // replace makes a route take the place of the route of its name. Until all rows were
 // compared nothing is fresh.
 func (s *syncer) replace(r *route.Route) error {
-	d, err := newDerived(s.o.Store, r)
+	d, err := newDerivation(s.o.Store, r)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.routes = slices.DeleteFunc(slices.Clone(s.routes), func(d *derived) bool { return d.route.Name == r.Name })
+	s.routes = slices.DeleteFunc(slices.Clone(s.routes), func(d *derivation) bool { return d.route.Name == r.Name })
 	if Followed(r) {
 		s.routes = append(s.routes, d)
 		s.announcePending(d)
