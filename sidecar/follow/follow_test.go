@@ -3,9 +3,11 @@ package follow_test
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -364,7 +366,9 @@ func TestReplace(t *testing.T) {
 // is fresh while there are any.
 func TestUnfit(t *testing.T) {
 	w := newWorld(t, 5)
-	sim := &huge{Similarity: w.model.Similarity}
+	sim := &spoiled{Similarity: w.model.Similarity}
+	tooLarge := float32(1e6)
+	sim.number.Store(&tooLarge)
 	w.model.Similarity = sim
 	path := filepath.Join(t.TempDir(), "t")
 	out, err := table.NewWriter(path, table.Meta{Model: "m", ModelVersion: w.model.Version, Collection: items, Kind: "mol", Features: sim.Spec().Features, Format: rerank.FormatFloat16})
@@ -412,18 +416,68 @@ func TestUnfit(t *testing.T) {
 	clear()
 }
 
-// huge makes numbers beyond float16 of the first row that it encodes.
-type huge struct{ rerank.Similarity }
+// TestSpoiled: a row that cannot be derived any more, or does not fit into the table any
+// more, leaves the table, and the companion holds what can be derived.
+func TestSpoiled(t *testing.T) {
+	for name, number := range map[string]float32{"not finite": float32(math.NaN()), "too large": 1e6} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 5)
+			r := w.route(t, rerank.FormatFloat16)
+			spoiled := &spoiled{Similarity: w.model.Similarity}
+			r.Model.Similarity = spoiled
+			f := w.follow(t, r)
+			fresh(t, r)
+			spoiled.number.Store(&number)
+			done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Payload, IDs: ids(0)})
+			w.put(t, 0, 0, 77)
+			done()
+			until(t, func() bool { return f.Status()[0].Pending == 0 })
+			s := r.Live.Snapshot()
+			defer s.Release()
+			if _, there := s.Find(rerank.UintID(0)); there || r.Live.Stats().Items != 4 {
+				t.Errorf("the table holds %d rows", r.Live.Stats().Items)
+			}
+			left, err := w.db.Match(t.Context(), companion, "")
+			must(t, err)
+			want := 5
+			if name == "not finite" {
+				want--
+			}
+			if len(left) != want {
+				t.Errorf("the companion holds %d rows, want %d", len(left), want)
+			}
+		})
+	}
+}
 
-func (h *huge) EncodeItems(dst, base rerank.Matrix) error {
-	err := h.Similarity.EncodeItems(dst, base)
+// spoiled makes a number the first feature of row 0, once it is told which.
+type spoiled struct {
+	rerank.Similarity
+	number atomic.Pointer[float32]
+}
+
+func (s *spoiled) EncodeItems(dst, base rerank.Matrix) error {
+	err := s.Similarity.EncodeItems(dst, base)
 	for i := range dst.Rows {
-		if base.Row(i)[0] == first0 {
-			dst.Row(i)[0] = 1e6
+		if number := s.number.Load(); number != nil && base.Row(i)[0] == first0 {
+			dst.Row(i)[0] = *number
 		}
 	}
 	return err
 }
+
+// Derive implements rerank.Deriver.
+func (s *spoiled) Derive(dst rerank.Matrix, field string, features rerank.Matrix) error {
+	return rerank.AbilitiesOf(s.Similarity).Derive.Derive(dst, field, features)
+}
+
+// Features implements rerank.Deriver.
+func (s *spoiled) Features(dst rerank.Matrix, fields []rerank.Matrix) error {
+	return rerank.AbilitiesOf(s.Similarity).Derive.Features(dst, fields)
+}
+
+// Fields implements rerank.Deriver.
+func (s *spoiled) Fields() []rerank.Field { return rerank.AbilitiesOf(s.Similarity).Derive.Fields() }
 
 // first0 is the first number of row 0.
 var first0 = float32(rand.New(rand.NewPCG(0, 3)).NormFloat64())

@@ -1,11 +1,17 @@
 package follow_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/follow"
@@ -72,6 +78,47 @@ func TestFrozen(t *testing.T) {
 			t.Error("built anew, and not fresh in the next process")
 		}
 		must(t, f.Close(closing(t)))
+	}
+}
+
+// TestFrozenWrittenAgain: a table that was built anew is outlived by the next write. The
+// log says so once of each table.
+func TestFrozenWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		var lines bytes.Buffer // the follower's goroutine writes, and rests when it is read
+		f, err := follow.New(follow.Options{Store: w.db, Logger: slog.New(slog.NewTextHandler(&lines, nil))}, []follow.Route{{Route: w.fixed(t, time.Now())}})
+		must(t, err)
+		for n := range 3 {
+			<-time.After(10 * time.Second)
+			r := w.fixed(t, time.Now())
+			must(t, f.Replace(r))
+			if !r.Freshness.Fresh() {
+				t.Errorf("table %d is not fresh before a write", n)
+			}
+			<-time.After(10 * time.Second)
+			for range 3 {
+				f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+				synctest.Wait()
+			}
+			if logged := strings.Count(lines.String(), "follow: route cannot track writes"); r.Freshness.Fresh() || logged != n+1 {
+				t.Errorf("table %d after a write: fresh %t, logged %d times", n, r.Freshness.Fresh(), logged)
+			}
+		}
+		must(t, f.Close(t.Context()))
+	})
+}
+
+// TestFrozenDamaged: a file of the last write that cannot be read is an error, and not
+// taken for none.
+func TestFrozenDamaged(t *testing.T) {
+	w, dir := newWorld(t, 3), t.TempDir()
+	path := filepath.Join(statedir.Collection(dir, items), "written.json")
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte("{"), 0o600))
+	_, err := follow.New(follow.Options{Store: w.db, Dir: dir}, []follow.Route{{Route: w.fixed(t, time.Now())}})
+	if err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("%v, want an error that names the file", err)
 	}
 }
 

@@ -61,6 +61,18 @@ func TestNextPage(t *testing.T) {
 	}
 }
 
+// TestAddPage: a pass counts what a page found, and goes on behind it.
+func TestAddPage(t *testing.T) {
+	p := &pass{drift: []Drift{{Rows: 1}, {}}}
+	p.addPage(page{rows: 10, drift: []Drift{{Rows: 10, Changed: 1}, {Unfit: 2}}, cursor: "there"}, at(0), 5)
+	if p.drift[0] != (Drift{Rows: 11, Changed: 1}) || p.cursor != "there" || !p.nextPage.Equal(at(2*time.Second)) || !p.unfit() {
+		t.Errorf("%+v", p)
+	}
+	if (&pass{drift: []Drift{{Changed: 1}}}).unfit() {
+		t.Error("a row that differs counts as one that does not fit")
+	}
+}
+
 // TestResumedPass: a pass goes on from where the last process left it, with the drift
 // that was found by then.
 func TestResumedPass(t *testing.T) {

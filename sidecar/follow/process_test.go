@@ -29,6 +29,7 @@ type link struct {
 	down    atomic.Bool
 	lost    atomic.Bool // the database says that the collection does not exist
 	fetches atomic.Int64
+	writes  atomic.Int64 // of the companion
 	// refused is a row that the companion takes no vectors of; the zero ID: there is none.
 	refused atomic.Pointer[rerank.ID]
 }
@@ -59,6 +60,9 @@ func (l *link) Scan(ctx context.Context, r adapters.ScanRequest, yield func(adap
 func (l *link) Write(ctx context.Context, collection string, s adapters.Schema, r adapters.Rows) error {
 	if id := l.refused.Load(); id != nil && collection == companion && slices.Contains(r.IDs, *id) {
 		return errors.New("the row is refused")
+	}
+	if collection == companion {
+		l.writes.Add(1)
 	}
 	return l.writable.Write(ctx, collection, s, r)
 }

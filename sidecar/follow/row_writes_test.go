@@ -73,6 +73,10 @@ func TestPayloadOnly(t *testing.T) {
 			p.expect(t, "followed", state{fresh: true})
 			got, err := p.world.db.Fetch(t.Context(), adapters.FetchRequest{Collection: companion, IDs: ids(1), Payload: true})
 			must(t, err)
+			<-time.After(3 * time.Second)
+			if writes := p.link.writes.Load(); writes != int64(n+1) {
+				t.Errorf("%d writes of the companion for %d of the collection", writes, n+1)
+			}
 			if want := fmt.Sprintf(`{"n":%d}`, 100+n); len(got.Payloads) != 1 || !sameJSON(t, got.Payloads[0], want) {
 				t.Errorf("%s, want %s", got.Payloads, want)
 			}
@@ -175,15 +179,20 @@ func TestSomeRowsFail(t *testing.T) {
 func TestNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
+		dropped := p.begin(t, journal.Write{Kind: journal.Collection})
+		dropped()
+		p.reconcile(t)
+		p.expect(t, "a write to the whole collection did not drop it", state{fresh: true})
 		p.link.lost.Store(true)
 		done := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1, 2)})
 		done()
+		p.world.put(t, 5, 95, 5) // nobody sees it
 		<-time.After(time.Second)
-		p.expect(t, "it is not found", state{pending: 1})
+		p.expect(t, "it is not found", state{pending: 1, differing: 1})
 		compared := make(chan struct{})
 		go func() { p.reconcile(t); close(compared) }()
 		<-time.After(time.Second)
-		p.expect(t, "nor by a comparison", state{pending: 1})
+		p.expect(t, "nor by a comparison", state{pending: 1, differing: 1})
 		p.link.lost.Store(false)
 		<-compared
 		<-time.After(time.Minute)
@@ -420,14 +429,15 @@ func TestReplacedDuringComparison(t *testing.T) {
 		bad := rerank.UintID(1)
 		p.link.refused.Store(&bad)
 		p.world.put(t, 1, 91, 1)
+		whole := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
+		whole()
 		compared := make(chan follow.Drift, 1)
 		go func() { compared <- p.reconcile(t) }()
 		<-time.After(time.Second)
-		p.expect(t, "the comparison waits for a row", state{differing: 1})
-		next := *p.route
-		next.Freshness = nil
-		must(t, p.f.Replace(&next))
-		p.route = &next
+		p.expect(t, "the comparison waits for a row", state{pending: 1, differing: 1})
+		next := p.world.route(t, "")
+		must(t, p.f.Replace(next))
+		p.route = next
 		p.link.refused.Store(nil)
 		<-compared
 		p.expect(t, "the new one was compared", state{fresh: true})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 func rowsOfIDs(all ...uint64) []*row {
@@ -36,6 +37,7 @@ func TestApplyEach(t *testing.T) {
 		"an id of no row":      {map[uint64]error{3: adapters.ErrID}, nil, []uint64{0, 1, 2, 4}, nil, nil},
 		"the database is down": {map[uint64]error{0: adapters.ErrUnavailable}, nil, nil, []uint64{0, 1, 2, 3, 4}, adapters.ErrUnavailable},
 		"it goes down":         {map[uint64]error{0: bad, 3: adapters.ErrUnavailable}, []uint64{0}, []uint64{1}, []uint64{2, 3, 4}, adapters.ErrUnavailable},
+		"it goes down early":   {map[uint64]error{0: bad, 1: adapters.ErrUnavailable}, []uint64{0}, nil, []uint64{1, 2, 3, 4}, adapters.ErrUnavailable},
 		"it is not found":      {map[uint64]error{0: adapters.ErrNotFound}, nil, nil, []uint64{0, 1, 2, 3, 4}, adapters.ErrNotFound},
 		"another dimension":    {map[uint64]error{0: adapters.ErrDimension}, nil, nil, []uint64{0, 1, 2, 3, 4}, adapters.ErrDimension},
 		"it refuses":           {map[uint64]error{0: adapters.ErrRefused}, nil, nil, []uint64{0, 1, 2, 3, 4}, adapters.ErrRefused},
@@ -68,6 +70,45 @@ func TestApplyEach(t *testing.T) {
 	cancel()
 	if _, unapplied, err := applyEach(ended, rows, func([]*row) error { return bad }); len(unapplied) != len(rows) || !errors.Is(err, bad) {
 		t.Errorf("at the end of the process: %d rows unapplied, %v", len(unapplied), err)
+	}
+}
+
+// lastFetch keeps the last request, and finds no row.
+type lastFetch struct {
+	request adapters.FetchRequest
+	err     error
+}
+
+func (f *lastFetch) Fetch(_ context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	f.request = r
+	return adapters.Rows{Vectors: make([]rerank.Matrix, len(r.Vectors))}, f.err
+}
+
+// TestRowReader: rows are read with all that the routes need, in a read that shows the
+// write.
+func TestRowReader(t *testing.T) {
+	f := &lastFetch{}
+	reader := rowReader{f, "items", "Strong"}
+	derivations := func(policies ...route.Policy) (out []*derivation) {
+		for _, p := range policies {
+			out = append(out, &derivation{route: &route.Route{Policy: p}})
+		}
+		return out
+	}
+	tables := derivations(route.Policy{Vector: "a"}, route.Policy{Vector: "b"}, route.Policy{Vector: "a"})
+	_, err := reader.read(t.Context(), tables, idsOf(1, 2), false)
+	if r := f.request; err != nil || r.Collection != "items" || r.Consistency != "Strong" || r.Payload || !slices.Equal(r.Vectors, []string{"a", "b"}) || !slices.Equal(r.IDs, idsOf(1, 2)) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err = reader.read(t.Context(), derivations(route.Policy{Companion: "c"}), nil, false); err != nil || !f.request.Payload {
+		t.Errorf("no payload for a companion: %v", err)
+	}
+	f.err = adapters.ErrNotFound
+	if have, err := reader.read(t.Context(), tables, idsOf(1), true); err != nil || len(have.IDs) != 0 || len(have.Vectors) != 2 {
+		t.Errorf("a dropped collection: %+v, %v", have, err)
+	}
+	if _, err = reader.read(t.Context(), tables, idsOf(1), false); !errors.Is(err, adapters.ErrNotFound) {
+		t.Errorf("a collection that is not found: %v", err)
 	}
 }
 

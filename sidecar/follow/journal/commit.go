@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// signal wakes the committer; one signal is enough for all that is waiting.
+// signal wakes the committer. One signal is enough for everything that waits.
 func (j *Journal) signal() {
 	select {
 	case j.wake <- struct{}{}:
@@ -14,9 +14,8 @@ func (j *Journal) signal() {
 	}
 }
 
-// run commits what comes until Close. What comes during a commit is in the next:
-// the disk is the clock, and there is no other. Behind a failure it is tried again
-// after a while.
+// run is the committer: it commits what comes, until Close. What comes during a commit is
+// in the next one. After a failure it waits for Options.Retry.
 func (j *Journal) run(failed bool) {
 	defer close(j.ended)
 	retry := time.NewTimer(j.o.Retry)
@@ -27,12 +26,12 @@ func (j *Journal) run(failed bool) {
 	for {
 		select {
 		case <-j.wake:
-			if j.broken() {
-				continue // until it is tried again
+			if j.hasFailed() {
+				continue // the retry commits it
 			}
 		case <-retry.C:
 		case <-j.stop:
-			_ = j.commit() // those who wait are told
+			_ = j.commit() // which tells the callers that wait
 			return
 		}
 		if j.commit() != nil {
@@ -41,28 +40,28 @@ func (j *Journal) run(failed bool) {
 	}
 }
 
-func (j *Journal) broken() bool {
+func (j *Journal) hasFailed() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.failed != nil
 }
 
-// commit writes down what is waiting and lets everybody know.
+// commit writes what waits and tells the callers.
 func (j *Journal) commit() error {
 	batch, done := j.take()
 	err := j.write(batch, done)
-	j.settle(batch, done, err)
+	j.finish(batch, done, err)
 	j.prune()
 	return err
 }
 
-// take takes what is waiting, and gives the writes their numbers. Those of a
-// write that fails are not given again.
+// take empties the queues and numbers the writes. The numbers of a write that fails are
+// not used again.
 func (j *Journal) take() (batch []*request, done []uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	batch, done = j.queue, j.done
-	j.queue, j.queued, j.done = nil, 0, nil
+	batch, done = j.queue.take(), j.done
+	j.done = nil
 	for _, r := range batch {
 		r.seq = j.next
 		putSequence(r.record, r.seq)
@@ -71,7 +70,8 @@ func (j *Journal) take() (batch []*request, done []uint64) {
 	return batch, done
 }
 
-// write writes records and makes the writes among them durable.
+// write writes the records of a commit, and syncs them if writes are among them. It first
+// takes the lock if Open could not, begins a segment if one is due, and compacts.
 func (j *Journal) write(batch []*request, done []uint64) error {
 	if j.lock == nil {
 		if err := j.claimLate(); err != nil {
@@ -83,9 +83,9 @@ func (j *Journal) write(batch []*request, done []uint64) error {
 			return err
 		}
 	}
-	for more := true; more && j.crowded(); {
+	for more := true; more && j.shouldCompact(); {
 		var err error
-		if more, err = j.carry(); err != nil {
+		if more, err = j.compactOldest(); err != nil {
 			return err
 		}
 	}
@@ -101,8 +101,8 @@ func (j *Journal) write(batch []*request, done []uint64) error {
 	return j.active.write(b, len(batch) > 0)
 }
 
-// claimLate is claim behind Open. What is found is dropped: whoever opened the journal
-// was told that anything may be missing.
+// claimLate claims the journal if Open could not. It drops the writes that it finds: the
+// caller of Open was told that any write may be missing.
 func (j *Journal) claimLate() error {
 	entries, _, err := j.claim()
 	if err != nil {
@@ -116,8 +116,8 @@ func (j *Journal) claimLate() error {
 	return nil
 }
 
-// settle notes what a commit did, and tells those who wait.
-func (j *Journal) settle(batch []*request, done []uint64, err error) {
+// finish records the result of a commit, and tells the callers of Append.
+func (j *Journal) finish(batch []*request, done []uint64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.failed = nil
@@ -131,10 +131,9 @@ func (j *Journal) settle(batch []*request, done []uint64, err error) {
 			}
 			j.active = nil
 		}
-		batch = append(batch, j.queue...) // they came while it was tried
-		j.queue, j.queued = nil, 0
+		batch = append(batch, j.queue.take()...) // they came meanwhile, and fail as well
 	} else {
-		j.place(batch)
+		j.addBatch(batch)
 	}
 	j.measure()
 	for _, r := range batch {
@@ -142,10 +141,10 @@ func (j *Journal) settle(batch []*request, done []uint64, err error) {
 	}
 }
 
-// place notes where the writes of a batch lie.
-func (j *Journal) place(batch []*request) {
+// addBatch notes that the writes of a batch lie in the active segment.
+func (j *Journal) addBatch(batch []*request) {
 	for _, r := range batch {
-		j.add(r.seq, place{j.active, int64(len(r.record))})
+		j.add(r.seq, location{j.active, int64(len(r.record))})
 		j.durable = r.seq
 		if r.abandoned {
 			j.forget(r.seq)
@@ -153,7 +152,7 @@ func (j *Journal) place(batch []*request) {
 	}
 }
 
-// rotate begins a segment.
+// rotate begins a new segment.
 func (j *Journal) rotate() error {
 	j.mu.Lock()
 	durable, number := j.durable, j.number
@@ -164,7 +163,7 @@ func (j *Journal) rotate() error {
 		return err
 	}
 	if j.active != nil {
-		j.active.end()
+		j.active.complete()
 	}
 	j.mu.Lock()
 	j.segments, j.active = append(j.segments, s), s
@@ -173,26 +172,32 @@ func (j *Journal) rotate() error {
 	return nil
 }
 
-// crowded: half of the journal is used, and half of that is not needed.
-func (j *Journal) crowded() bool {
+func (j *Journal) shouldCompact() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.size >= j.o.Limit/2 && j.needed <= j.o.Limit/4 && len(j.segments) > 1
+	return compactionPays(j.size, j.needed, j.o.Limit, len(j.segments))
 }
 
-// carry moves what is needed of the oldest segment to the active one, so that one
-// write that takes long does not keep all that came after it. It reports whether
-// the segment is gone: what cannot be read stays where it is.
-func (j *Journal) carry() (bool, error) {
+// compactionPays reports whether the oldest segment is to be compacted: the files take
+// half of the limit, and the pending writes no more than half of that. A single segment
+// has no other to go to.
+func compactionPays(size, needed, limit int64, segments int) bool {
+	return size >= limit/2 && needed <= limit/4 && segments > 1
+}
+
+// compactOldest copies the pending writes of the oldest segment to the active one, so that
+// one slow write does not keep all that came after it. It reports whether the segment is
+// gone. A segment that cannot be read stays.
+func (j *Journal) compactOldest() (gone bool, err error) {
 	from := j.segments[0]
 	b, err := os.ReadFile(from.path)
 	if err != nil {
-		return false, nil //nolint:nilerr // as above
+		return false, nil //nolint:nilerr // the segment stays
 	}
-	var copies []placed
+	var copies []placedRecord
 	var out []byte
 	j.mu.Lock()
-	for _, p := range read(b, segmentHeader).records {
+	for _, p := range readRecords(b, segmentHeader).records {
 		if at := j.pending[p.seq]; at.segment == from && len(p.body) > 0 {
 			copies, out = append(copies, p), append(out, p.raw...)
 		}
@@ -201,32 +206,32 @@ func (j *Journal) carry() (bool, error) {
 	if err := j.active.write(out, true); err != nil {
 		return false, err
 	}
-	j.moved(copies)
+	j.addCopies(copies)
 	j.prune()
 	return len(j.segments) == 0 || j.segments[0] != from, nil
 }
 
-// moved notes that writes lie in the active segment now.
-func (j *Journal) moved(copies []placed) {
+// addCopies notes that the pending writes among copies lie in the active segment now.
+func (j *Journal) addCopies(copies []placedRecord) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, p := range copies {
-		if j.remove(p.seq) { // not done meanwhile
-			j.add(p.seq, place{j.active, int64(len(p.raw))})
+		if j.remove(p.seq) { // it was not done meanwhile
+			j.add(p.seq, location{j.active, int64(len(p.raw))})
 		}
 	}
 	j.measure()
 }
 
-// prune removes the oldest segments while nothing of them is needed. Only the
-// oldest: a later one may say that a write of an earlier one is done.
+// prune removes the oldest segments that have no pending write. It never removes one behind
+// an older one that stays: it may say that a write of the older one is done.
 func (j *Journal) prune() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for len(j.segments) > 0 && j.segments[0] != j.active && j.segments[0].live == 0 {
 		s := j.segments[0]
 		if err := j.o.Disk.Remove(s.path); err != nil && !os.IsNotExist(err) {
-			return // it is tried again
+			return // the next commit tries again
 		}
 		j.size -= s.size
 		j.segments = j.segments[1:]

@@ -21,14 +21,14 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		end := int64(0)
-		for _, p := range read(b, 0).records {
+		for _, p := range readRecords(b, 0).records {
 			if p.at < end || !bytes.Equal(b[p.at:p.at+int64(len(p.raw))], p.raw) || !bytes.Equal(encoded(p.seq, string(p.body)), p.raw) {
 				t.Fatalf("record %d at %d behind %d", p.seq, p.at, end)
 			}
 			end = p.at + int64(len(p.raw))
-			_, _ = p.write()
+			_, _ = p.parseWrite()
 		}
-		all := read(append(bytes.Clone(b), two...), 0)
+		all := readRecords(append(bytes.Clone(b), two...), 0)
 		if len(all.records) == 0 || all.records[len(all.records)-1].seq != 2 {
 			t.Fatalf("the record behind is lost: %+v", all)
 		}

@@ -16,27 +16,27 @@ import (
 	"github.com/likenessdb/likeness/internal/filelock"
 )
 
-// The errors of a journal.
+// The errors of a Journal.
 var (
-	// ErrFull: what is not done has reached Options.Limit.
+	// ErrFull means that the files have reached Options.Limit.
 	ErrFull = errors.New("the journal is full")
-	// ErrDisk: the disk failed. Appends fail at once until it takes writes again.
+	// ErrDisk means that the disk failed. Append fails at once until a retry succeeds.
 	ErrDisk = errors.New("the journal cannot be written")
-	// ErrClosed: the journal was closed.
+	// ErrClosed means that the journal was closed.
 	ErrClosed = errors.New("the journal is closed")
-	// ErrDamaged: a part of the journal cannot be read.
+	// ErrDamaged means that a part of the journal cannot be read.
 	ErrDamaged = errors.New("the journal is damaged")
 )
 
-// Options are what a Journal can do without.
+// Options change the defaults of a Journal.
 type Options struct {
-	// Limit is the greatest size of all files, in bytes; 0 is 64 MiB. Three
-	// quarters of it may be of writes that are done.
+	// Limit is the greatest size of all files, in bytes; 0 is 64 MiB. Up to three
+	// quarters of them may hold writes that are done.
 	Limit int64
-	// Segment is the size from which a new file is begun; 0 is 4 MiB, and it is an
-	// eighth of Limit at most.
+	// Segment is the size at which a new file begins; 0 is 4 MiB. It is lowered to an
+	// eighth of Limit.
 	Segment int64
-	// Retry is how long after a failure of the disk it is tried again; 0 is a second.
+	// Retry is the time between a failure of the disk and the next try; 0 is a second.
 	Retry time.Duration
 	// Disk holds the files; nil is the operating system's.
 	Disk disk.Disk
@@ -64,64 +64,95 @@ type Entry struct {
 	Write Write
 }
 
-// Journal is a list of writes on the disk, from which those are removed that are
-// done. One process at a time can have it open. It is safe for concurrent use.
+// Journal is a list of writes on disk. A write stays in it until Done. One process at a
+// time can have a journal open. It is safe for concurrent use.
+//
+// Callers of Append wait for one goroutine, the committer, which writes what has come
+// since its last turn and syncs it once.
 type Journal struct {
 	dir   string
 	o     Options
-	lock  *filelock.Lock // nil: the disk has not let it be opened yet; the committer's behind Open
-	wake  chan struct{}  // tells the committer that there is something to do
+	lock  *filelock.Lock // nil: the disk has not let it be taken yet; only the committer uses it after Open
+	wake  chan struct{}  // tells the committer that something waits
 	stop  chan struct{}  // closed by Close
 	ended chan struct{}  // closed when the committer has ended
 
 	mu     sync.Mutex
-	queue  []*request
-	queued int64    // bytes of queue
-	done   []uint64 // not yet written down
-	active *segment // the last of the segments while it is written
+	queue  appendQueue
+	done   []uint64 // writes that are done and that no file says so of yet
+	active *segment // the segment that is written, the last one; nil: none is
 	books
 	failed error
 	closed bool
 }
 
-// books are what the files hold, as far as it is known.
+// books records what the files hold.
 type books struct {
-	pending  map[uint64]place // the writes that are not done
-	needed   int64            // their bytes
-	segments []*segment       // oldest first
-	size     int64            // of all segments
-	next     uint64           // the number of the next write
-	number   uint64           // of the next segment
-	durable  uint64           // the last write that was acknowledged
+	pending  map[uint64]location // the writes that are not done
+	needed   int64               // the bytes of pending
+	segments []*segment          // oldest first
+	size     int64               // of all segments
+	next     uint64              // the number of the next write
+	number   uint64              // the number of the next segment
+	durable  uint64              // the last write that was acknowledged
 }
 
-func newBooks() books { return books{pending: map[uint64]place{}, next: 1, number: 1} }
+func newBooks() books { return books{pending: map[uint64]location{}, next: 1, number: 1} }
 
-// place is where a write is written down.
-type place struct {
+// location says which segment holds a write, in how many bytes.
+type location struct {
 	segment *segment
 	size    int64
 }
 
-// request is an Append on its way.
+// request is a call of Append that waits for the committer.
 type request struct {
 	record    []byte
 	seq       uint64
-	committed chan error // of one
-	abandoned bool       // nobody waits any more
+	committed chan error // gets the result; it has room for it
+	abandoned bool       // the caller waits no more
 }
 
-// Open opens the journal in dir, which it makes if need be, and returns what was
-// written and not done, in order. A record at the end that is not whole, which
-// was never acknowledged, is dropped.
+// appendQueue holds the requests that the committer has not taken yet.
+type appendQueue struct {
+	requests []*request
+	bytes    int64
+}
+
+func (q *appendQueue) add(r *request) {
+	q.requests = append(q.requests, r)
+	q.bytes += int64(len(r.record))
+}
+
+// withdraw removes a request. It reports false if the committer has taken it.
+func (q *appendQueue) withdraw(r *request) bool {
+	i := slices.Index(q.requests, r)
+	if i < 0 {
+		return false
+	}
+	q.requests = slices.Delete(q.requests, i, i+1)
+	q.bytes -= int64(len(r.record))
+	return true
+}
+
+// take empties the queue and returns what was in it.
+func (q *appendQueue) take() []*request {
+	taken := q.requests
+	q.requests, q.bytes = nil, 0
+	return taken
+}
+
+// Open opens the journal in dir, and makes the folder if it does not exist. It returns
+// the writes that are not done, in order. It drops an incomplete record at the end of a
+// segment, which was never acknowledged.
 //
-// Where it returns ErrDamaged or ErrDisk the journal is open too. With ErrDamaged
-// the error names files and offsets, and the entries are those that can be read,
-// before and behind. With ErrDisk, of a file system that is full, read-only or
-// broken, Appends fail at once and the disk is tried again, as when it fails later;
-// the entries are those that could be read, which are none if not even the lock can
-// be taken: then what is found later is dropped. After both any write may be missing.
-// With any other error the journal is nil; one is filelock.ErrHeld.
+// The journal is open with two kinds of errors as well, and then any write may be missing.
+// With ErrDamaged the error names files and offsets, and the entries are the ones that can
+// be read. With ErrDisk the file system is full, read-only or broken: Append fails at once
+// until a retry succeeds, as when the disk fails later. Then the entries are the ones that
+// could be read. If not even the lock could be taken there are none, and entries that are
+// found later are dropped. With any other error, such as filelock.ErrHeld, the journal is
+// nil.
 func Open(dir string, o Options) (*Journal, []Entry, error) {
 	j := &Journal{
 		dir: dir, o: o.withDefaults(), books: newBooks(),
@@ -139,12 +170,12 @@ func Open(dir string, o Options) (*Journal, []Entry, error) {
 	default:
 		return nil, nil, errors.Join(fmt.Errorf("journal %s: %w", dir, err), j.unlock())
 	}
-	failed := j.failed // the committer's from now on
+	failed := j.failed // the committer may change j.failed from now on
 	go j.run(failed != nil)
 	return j, entries, errors.Join(failed, damage)
 }
 
-// claim takes the lock and reads what there is. damage is ErrDamaged, or nil.
+// claim takes the lock and reads the segments. damage is ErrDamaged, or nil.
 func (j *Journal) claim() (entries []Entry, damage, err error) {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return nil, nil, err
@@ -164,7 +195,7 @@ func (j *Journal) claim() (entries []Entry, damage, err error) {
 	return entries, damage, nil
 }
 
-// unlock gives the lock back, if it was taken.
+// unlock releases the lock, if it was taken.
 func (j *Journal) unlock() error {
 	if j.lock == nil {
 		return nil
@@ -172,10 +203,10 @@ func (j *Journal) unlock() error {
 	return j.lock.Close()
 }
 
-// Append writes w down and returns its number when it is durable; those that come
-// while the disk is busy share its next turn. When ctx ends first, the write is
-// withdrawn, and a crash may still bring it back. It returns ctx's error, ErrFull,
-// ErrDisk or ErrClosed, and then there is nothing to be done.
+// Append adds a write and returns its number when the write is durable. Calls that come
+// while the disk is busy share its next turn. If ctx ends first, Append withdraws the
+// write, which a crash may still bring back. With an error, which is ctx's, ErrFull,
+// ErrDisk or ErrClosed, Done need not be called.
 func (j *Journal) Append(ctx context.Context, w Write) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -208,30 +239,27 @@ func (j *Journal) enqueue(r *request) error {
 		return ErrClosed
 	case j.failed != nil:
 		return j.failed
-	case j.size+j.queued+size > j.o.Limit:
-		return fmt.Errorf("%w: %s has %d bytes of writes that are not followed, and the limit is %d", ErrFull, j.dir, j.size+j.queued, j.o.Limit)
+	case j.size+j.queue.bytes+size > j.o.Limit:
+		return fmt.Errorf("%w: %s has %d bytes of writes that are not followed, and the limit is %d", ErrFull, j.dir, j.size+j.queue.bytes, j.o.Limit)
 	default:
-		j.queue, j.queued = append(j.queue, r), j.queued+size
+		j.queue.add(r)
 		return nil
 	}
 }
 
-// withdraw takes a request back: out of the queue, or as done once it is written.
+// withdraw takes a request out of the queue, or lets it be done once it is written.
 func (j *Journal) withdraw(ctx context.Context, r *request) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if i := slices.Index(j.queue, r); i >= 0 {
-		j.queue, j.queued = slices.Delete(j.queue, i, i+1), j.queued-int64(len(r.record))
-		return ctx.Err()
+	if !j.queue.withdraw(r) {
+		r.abandoned = true
+		j.forget(r.seq) // the committer may have ended the request meanwhile
 	}
-	r.abandoned = true
-	j.forget(r.seq) // it may have been settled meanwhile
 	return ctx.Err()
 }
 
-// Done says that the write of that number was followed and is not needed any
-// more. A crash soon after may bring it back; a number that is not known changes
-// nothing.
+// Done removes the write of that number, which everything derived shows. A crash soon
+// after may bring the write back. A number that is not known changes nothing.
 func (j *Journal) Done(seq uint64) {
 	j.mu.Lock()
 	j.forget(seq)
@@ -239,21 +267,22 @@ func (j *Journal) Done(seq uint64) {
 	j.signal()
 }
 
-// forget marks a write as done; the caller holds the lock.
+// forget marks a write as done. The caller holds the lock.
 func (j *Journal) forget(seq uint64) {
 	if j.remove(seq) {
 		j.done = append(j.done, seq)
 	}
 }
 
-// add and remove keep the books of what is needed; the caller holds the lock.
-func (b *books) add(seq uint64, at place) {
+// add notes where a write lies that is not done.
+func (b *books) add(seq uint64, at location) {
 	b.pending[seq] = at
 	at.segment.live++
 	at.segment.needed += at.size
 	b.needed += at.size
 }
 
+// remove notes that a write is done. It reports false if the write is not known.
 func (b *books) remove(seq uint64) bool {
 	at, ok := b.pending[seq]
 	if !ok {
@@ -266,7 +295,7 @@ func (b *books) remove(seq uint64) bool {
 	return true
 }
 
-// measure adds up the segments; the caller holds the lock.
+// measure adds up the sizes of the segments.
 func (b *books) measure() {
 	b.size = 0
 	for _, s := range b.segments {
@@ -274,13 +303,13 @@ func (b *books) measure() {
 	}
 }
 
-// Stats say how full a journal is.
+// Stats says how full a journal is.
 type Stats struct {
-	// Pending are the writes that are not done; Bytes is the size of all files.
+	// Pending counts the writes that are not done. Bytes is the size of all files.
 	Pending  int
 	Bytes    int64
 	Segments int
-	// Failed is the ErrDisk that Append returns, if any.
+	// Failed is the ErrDisk that Append returns; nil: it returns none.
 	Failed error
 }
 
@@ -291,7 +320,7 @@ func (j *Journal) Stats() Stats {
 	return Stats{len(j.pending), j.size, len(j.segments), j.failed}
 }
 
-// Close waits for the Appends on their way, writes down what is done, and closes
+// Close waits for the calls of Append under way, saves which writes are done, and closes
 // the files. A second Close does nothing.
 func (j *Journal) Close() error {
 	j.mu.Lock()

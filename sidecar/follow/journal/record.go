@@ -12,22 +12,22 @@ import (
 const (
 	segmentMagic   = "LKNSJNL\n"
 	segmentVersion = 1
-	// segmentHeader is the size of a segment's header: magic, version (u32), the last
-	// write that was acknowledged before (u64) and the checksum of all that (u32).
+	// segmentHeader is the size of a segment's header: magic, version (u32), the number of
+	// the last write that was acknowledged before (u64), and the checksum of these (u32).
 	segmentHeader = 8 + 4 + 8 + 4
-	// recordHeader is the size of a record's header: marker, length of the body (u32
-	// each), sequence number (u64) and the checksum of those two and the body (u32).
+	// recordHeader is the size of a record's header: marker and length of the body (u32
+	// each), the write's number (u64), and the checksum of length, number and body (u32).
 	recordHeader = 4 + 4 + 8 + 4
 )
 
-// marker begins a record. It is no UTF-8, so that no body, which is JSON, holds
-// it, and records behind a damaged one can be found.
+// marker begins a record. It is not valid UTF-8, so no body, which is JSON, contains it,
+// and records behind a damaged one can be found.
 var marker = []byte{0xF7, 'J', 'R', 0xFD}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var (
-	errRecord  = errors.New("no whole record")
+	errRecord  = errors.New("no complete record")
 	errVersion = errors.New("another version of likeness wrote it")
 )
 
@@ -50,21 +50,20 @@ func parseHeader(b []byte) (durable uint64, err error) {
 	return binary.LittleEndian.Uint64(b[12:]), nil
 }
 
-// record is a write, or says that the write of that number is done: then it has
-// no body.
+// record is a write with its number. Without a body it says that the write is done.
 type record struct {
 	seq  uint64
 	body []byte
 }
 
-// appendRecord leaves the number open, which putSequence fills in.
+// appendRecord appends a record to b. putSequence fills in its number.
 func appendRecord(b, body []byte) []byte {
 	b = append(b, marker...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
 	return append(append(b, make([]byte, 12)...), body...)
 }
 
-// putSequence completes one record.
+// putSequence completes a record with its number and its checksum.
 func putSequence(r []byte, seq uint64) {
 	binary.LittleEndian.PutUint64(r[8:], seq)
 	binary.LittleEndian.PutUint32(r[16:], checksum(r))
@@ -74,8 +73,8 @@ func checksum(r []byte) uint32 {
 	return crc32.Update(crc32.Checksum(r[4:16], castagnoli), castagnoli, r[recordHeader:])
 }
 
-// parseRecord reads the record that b begins with; it returns errRecord if there
-// is none. Its body aliases b.
+// parseRecord reads the record at the beginning of b. It returns errRecord if b begins with
+// anything else. The record's body aliases b.
 func parseRecord(b []byte) (r record, length int, err error) {
 	if len(b) < recordHeader || !bytes.HasPrefix(b, marker) {
 		return r, 0, errRecord
@@ -91,30 +90,31 @@ func parseRecord(b []byte) (r record, length int, err error) {
 	return record{binary.LittleEndian.Uint64(b[8:]), b[recordHeader:length]}, length, nil
 }
 
-// contents is what is left of a segment.
+// contents has the records that could be read from a segment.
 type contents struct {
-	records []placed
-	damage  []int64 // offsets behind which bytes are no record, and records follow
+	records []placedRecord
+	damage  []int64 // offsets of bytes that are no record, with records after them
 }
 
-// placed is a record and where it lies.
-type placed struct {
+// placedRecord is a record with its offset in the segment and its bytes.
+type placedRecord struct {
 	record
 	at  int64
 	raw []byte
 }
 
-// read reads the records of a segment from the offset on. What is no record at
-// its end was never acknowledged, or the header of the next segment tells.
-func read(b []byte, at int) (c contents) {
+// readRecords reads the records of a segment from an offset on. It drops bytes at the end
+// that are no record: they were never acknowledged, or the header of the next segment
+// tells that a write is missing.
+func readRecords(b []byte, at int) (c contents) {
 	for at < len(b) {
 		r, n, err := parseRecord(b[at:])
 		if err == nil {
-			c.records = append(c.records, placed{r, int64(at), b[at : at+n]})
+			c.records = append(c.records, placedRecord{r, int64(at), b[at : at+n]})
 			at += n
 			continue
 		}
-		next := seek(b, at+1)
+		next := findRecord(b, at+1)
 		if next < 0 {
 			return c
 		}
@@ -124,8 +124,8 @@ func read(b []byte, at int) (c contents) {
 	return c
 }
 
-// seek finds the next record; it is negative if there is none.
-func seek(b []byte, at int) int {
+// findRecord returns the offset of the first record from at on, −1 if there is none.
+func findRecord(b []byte, at int) int {
 	for at < len(b) {
 		i := bytes.Index(b[at:], marker)
 		if i < 0 {
@@ -139,8 +139,8 @@ func seek(b []byte, at int) int {
 	return -1
 }
 
-// write reads the body of a record.
-func (r record) write() (w Write, err error) {
+// parseWrite reads the body of a record.
+func (r record) parseWrite() (w Write, err error) {
 	err = json.Unmarshal(r.body, &w)
 	return w, err
 }

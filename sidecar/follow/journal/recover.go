@@ -9,18 +9,18 @@ import (
 	"slices"
 )
 
-// recovery is what reading the segments finds.
+// recovery collects what the segments hold.
 type recovery struct {
 	books
 	dir    string
 	writes map[uint64]Write
 	done   []uint64
 	damage []error
-	before uint64 // the last write before the oldest segment
-	last   uint64 // the last write that was read
+	before uint64 // the number of the last write before the oldest segment
+	last   uint64 // the number of the last write that was read
 }
 
-// recoverFrom reads all segments of a directory. damage is ErrDamaged, or nil.
+// recoverFrom reads all segments of a folder. damage is ErrDamaged, or nil.
 func recoverFrom(dir string) (found books, entries []Entry, damage, err error) {
 	numbers, err := listSegments(dir)
 	if err != nil {
@@ -28,7 +28,7 @@ func recoverFrom(dir string) (found books, entries []Entry, damage, err error) {
 	}
 	r := &recovery{books: newBooks(), dir: dir, writes: map[uint64]Write{}}
 	for _, n := range numbers {
-		if err := r.segment(n); err != nil {
+		if err := r.readSegment(n); err != nil {
 			return found, nil, nil, err
 		}
 	}
@@ -40,13 +40,13 @@ func recoverFrom(dir string) (found books, entries []Entry, damage, err error) {
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 	if len(r.damage) > 0 {
-		damage = fmt.Errorf("%w, and what it lost is not known: %w", ErrDamaged, errors.Join(r.damage...))
+		damage = fmt.Errorf("%w, and any write may be missing: %w", ErrDamaged, errors.Join(r.damage...))
 	}
 	return r.books, entries, damage, nil
 }
 
-// segment reads one file.
-func (r *recovery) segment(number uint64) error {
+// readSegment reads one file.
+func (r *recovery) readSegment(number uint64) error {
 	s := &segment{number: number, path: segmentPath(r.dir, number)}
 	b, err := os.ReadFile(s.path)
 	if err != nil {
@@ -60,52 +60,54 @@ func (r *recovery) segment(number uint64) error {
 	}
 	at := segmentHeader
 	if err == nil {
-		r.continues(durable)
+		r.checkComplete(durable)
 	} else {
-		at = 0 // behind a damaged header there are records, behind one that was being written none
+		at = 0 // a damaged header has records after it, and one that was being written has none
 		if len(r.segments) == 1 {
 			r.before = math.MaxUint64
 		}
 	}
-	c := read(b, at)
+	c := readRecords(b, at)
 	for _, at := range c.damage {
-		r.damaged(s, at, "not a whole record")
+		r.noteDamage(s, at, "not a complete record")
 	}
 	for _, p := range c.records {
-		r.record(s, p)
+		r.addRecord(s, p)
 	}
 	return nil
 }
 
-// continues: the segments before have all that was acknowledged before.
-func (r *recovery) continues(durable uint64) {
+// checkComplete notes damage unless the segments before this one hold the last write that
+// was acknowledged before it, as its header says.
+func (r *recovery) checkComplete(durable uint64) {
 	r.next, r.durable = max(r.next, durable+1), max(r.durable, durable)
 	if len(r.segments) == 1 {
 		r.before = durable
 		return
 	}
 	if s := r.segments[len(r.segments)-2]; durable > r.before && r.last < durable {
-		r.damaged(s, s.size, fmt.Sprintf("write %d is missing", durable))
+		r.noteDamage(s, s.size, fmt.Sprintf("write %d is missing", durable))
 	}
 }
 
-func (r *recovery) damaged(s *segment, at int64, what string) {
+func (r *recovery) noteDamage(s *segment, at int64, what string) {
 	r.damage = append(r.damage, fmt.Errorf("%s at byte %d: %s", s.path, at, what))
 }
 
-func (r *recovery) record(s *segment, p placed) {
+// addRecord adds a write to the books, or notes that one is done.
+func (r *recovery) addRecord(s *segment, p placedRecord) {
 	r.next = max(r.next, p.seq+1)
 	if len(p.body) == 0 {
 		r.done = append(r.done, p.seq)
 		return
 	}
 	r.last, r.durable = max(r.last, p.seq), max(r.durable, p.seq)
-	w, err := p.write()
+	w, err := p.parseWrite()
 	if err != nil {
-		r.damaged(s, p.at, err.Error())
+		r.noteDamage(s, p.at, err.Error())
 		return
 	}
-	r.remove(p.seq) // the copy of a write that was carried over counts
-	r.add(p.seq, place{s, int64(len(p.raw))})
+	r.remove(p.seq) // of a write that was copied the newest copy counts
+	r.add(p.seq, location{s, int64(len(p.raw))})
 	r.writes[p.seq] = w
 }

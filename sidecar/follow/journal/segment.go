@@ -18,18 +18,19 @@ const suffix = ".journal"
 type segment struct {
 	number uint64
 	path   string
-	file   disk.File // nil: it is not written any more
+	file   disk.File // nil: it is complete
 	size   int64
-	live   int   // writes in it that are not done
+	live   int   // how many pending writes it holds
 	needed int64 // their bytes
 }
 
-// segmentPath has numbers of one length, so that names are in order.
+// segmentPath returns the path of a segment. Numbers have one length, so that names sort
+// by number.
 func segmentPath(dir string, number uint64) string {
 	return filepath.Join(dir, fmt.Sprintf("%020d%s", number, suffix))
 }
 
-// listSegments returns the numbers of the segments of dir, in order.
+// listSegments returns the numbers of the segments in dir, in order.
 func listSegments(dir string) ([]uint64, error) {
 	names, err := os.ReadDir(dir)
 	if err != nil {
@@ -46,7 +47,7 @@ func listSegments(dir string) ([]uint64, error) {
 	return all, nil
 }
 
-// createSegment makes a segment durably, with nothing but its header.
+// createSegment makes a durable segment that has only a header.
 func createSegment(d disk.Disk, dir string, number, durable uint64) (*segment, error) {
 	s := &segment{number: number, path: segmentPath(dir, number)}
 	f, err := d.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -66,7 +67,7 @@ func createSegment(d disk.Disk, dir string, number, durable uint64) (*segment, e
 	return s, nil
 }
 
-// write appends records. Behind an error the segment is to be given up.
+// write appends records. After an error the caller has to call abandon.
 func (s *segment) write(b []byte, sync bool) error {
 	if len(b) == 0 {
 		return nil
@@ -82,17 +83,17 @@ func (s *segment) write(b []byte, sync bool) error {
 	return nil
 }
 
-// end ends the writing of a segment whose records are synced.
-func (s *segment) end() {
+// complete closes the file of a segment.
+func (s *segment) complete() {
 	_ = s.file.Close()
 	s.file = nil
 }
 
-// abandon ends the writing of a segment behind an error, and cuts off what lies
-// behind its size if that can be done: it is no record, or one that nobody was
-// told of. It reports whether nothing is left of the segment.
+// abandon closes the file of a segment after an error. It tries to cut off the bytes that
+// the failed write left, which nobody was told of. If the segment then has no record,
+// abandon removes it. It reports whether the file is gone.
 func (s *segment) abandon(d disk.Disk) (gone bool) {
 	_ = s.file.Truncate(s.size)
-	s.end()
+	s.complete()
 	return s.size == segmentHeader && d.Remove(s.path) == nil
 }

@@ -1,35 +1,35 @@
-// Package journal keeps what clients are about to write to a routed collection,
-// so that what was derived from it follows after a crash too.
+// Package journal keeps on disk the writes that clients are about to send to a collection,
+// until the data derived from the collection shows them. After a crash the next process
+// finds there the writes that it has to follow.
 package journal
 
 import "github.com/likenessdb/likeness/rerank"
 
-// Kind is what a write does. A follower reads the rows again whatever it was:
-// the kind only says what may have changed.
+// Kind says what a write may change. A follower reads the rows of every kind of write.
 type Kind string
 
 // The kinds of a write.
 const (
-	Upsert     Kind = "upsert"     // rows with vectors and payload
-	Vectors    Kind = "vectors"    // vectors of rows that are there
-	Payload    Kind = "payload"    // payload of rows that are there
-	Delete     Kind = "delete"     // rows
-	Collection Kind = "collection" // the collection itself: dropped, made, recovered, renamed by an alias
+	Upsert     Kind = "upsert"     // adds or replaces rows
+	Vectors    Kind = "vectors"    // changes vectors of existing rows
+	Payload    Kind = "payload"    // changes the payload of existing rows
+	Delete     Kind = "delete"     // removes rows
+	Collection Kind = "collection" // drops, makes, recovers or renames the collection
 )
 
-// Write is a client's write to a collection, before it is forwarded. It names
-// what it touches as far as that is known without asking the database.
+// Write describes a client's write to a collection. It names the rows that the write
+// touches as far as they are known without asking the database.
 type Write struct {
-	// Collection is the one whose rows change, never an alias.
+	// Collection is the name of the collection whose rows change, never an alias.
 	Collection string `json:"collection"`
 	Kind       Kind   `json:"kind"`
-	// IDs are the rows that it touches; with All they are not known.
+	// IDs names the rows that the write touches. With All it need not name every one.
 	IDs []rerank.ID `json:"ids,omitempty"`
-	// Filter, in the store's language, chose the rows, where it did.
+	// Filter, in the store's language, chooses the rows; empty: no filter does.
 	Filter string `json:"filter,omitempty"`
-	// All: any row may have changed.
+	// All: the write may touch any row.
 	All bool `json:"all,omitempty"`
-	// Waited: the database answers once the write is applied, as Qdrant does when
-	// asked with wait; otherwise a read behind the answer may not show it yet.
+	// Waited: the database answers after it has applied the write, as Qdrant does with
+	// wait=true. Otherwise a read after the answer may not show the write yet.
 	Waited bool `json:"waited,omitempty"`
 }
