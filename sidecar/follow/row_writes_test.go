@@ -11,6 +11,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/powerloss"
+	"github.com/likenessdb/likeness/learn/index"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
@@ -197,6 +198,25 @@ func TestNotFound(t *testing.T) {
 		<-compared
 		<-time.After(time.Minute)
 		p.expect(t, "found again", state{fresh: true})
+	})
+}
+
+// TestCompanionBuiltAnew: a companion that is built anew with other fields is followed
+// with those.
+func TestCompanionBuiltAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := reconciled(t, 10)
+		must(t, p.world.db.Drop(t.Context(), companion))
+		_, err := index.BuildCompanion(t.Context(), index.CompanionJob{
+			Source: p.world.source(), Model: p.world.model, Writer: p.world.db, Name: companion,
+			Strategies: []rerank.Strategy{rerank.PerEmbedding}, Features: true,
+		})
+		must(t, err)
+		done := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1)})
+		p.world.put(t, 1, 91, 1)
+		done()
+		<-time.After(time.Minute)
+		p.expect(t, "built anew", state{fresh: true})
 	})
 }
 
