@@ -68,7 +68,7 @@ func TestCalibrate(t *testing.T) {
 		t.Errorf("code %d, %s%s, want %q", v.code, v.out, v.err, want)
 	}
 	v = execute(t, "", "config", "validate", "--config", configuration, "--connect", "--set", "routes.questions.head=residual")
-	if v.code != 0 || !strings.Contains(v.out, "not claimed: it is of strategy distilled, weights uniform, head linear and the route's is") {
+	if v.code != 0 || !strings.Contains(v.out, "not claimed: it was made for strategy distilled, weights uniform, head linear and the route has") {
 		t.Errorf("code %d, %s%s", v.code, v.out, v.err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// answered is how a rule answered one query.
+// answered says how well a rule answered one query.
 type answered struct {
 	Depth      int     `json:"depth"`
 	Recall     float64 `json:"recall"`
@@ -21,11 +21,12 @@ type answered struct {
 	Took       float64 `json:"ms"`
 }
 
-// reached reports whether an answer has the recall that is promised; recalls are
-// fractions of K, which a float64 may be a rounding away from.
+// reached reports whether an answer has the promised recall. A recall is a fraction of K,
+// which a float64 may miss by a rounding.
 func (p Promise) reached(recall float64) bool { return recall >= p.Recall-1e-9 }
 
-// ask asks queries from to to, those that the journal does not have.
+// ask searches for the queries with numbers from from to to, unless the journal has their
+// answers.
 func (r *run) ask(ctx context.Context, stage string, all []rerank.Query, from, to int, rules []rerank.Rule) error {
 	done := r.Progress.begin(stage, to-from)
 	var next atomic.Int64
@@ -57,7 +58,7 @@ func (r *run) askOne(ctx context.Context, n int, q rerank.Query, rules []rerank.
 	if err != nil {
 		return err
 	}
-	slices.Reverse(missing) // growing depth
+	slices.Reverse(missing) // the least depth first
 	answers := make([]answered, 0, len(missing))
 	for _, rule := range missing {
 		began := time.Now()
@@ -84,7 +85,7 @@ func scored(hits []search.Hit) []rerank.Scored {
 	return out
 }
 
-// outcome is how a rule answered queries from to to.
+// outcome sums up how well a rule answered the queries with numbers from from to to.
 func (r *run) outcome(rule rerank.Rule, from, to int) Outcome {
 	o := Outcome{Rule: rule, Queries: to - from}
 	var recalls, took []float64

@@ -15,69 +15,71 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// Audits is how many live answers of a route are audited.
+// Audits says how many live answers of a route are audited.
 type Audits struct {
-	// Share of the answers, 0 for none, and at most PerSecond of them.
+	// Share is the share of the answers that are drawn, 0 for none. No more than PerSecond
+	// are audited.
 	Share, PerSecond float64
 }
 
-// Recorder is told what the audits find. It is safe for concurrent use.
+// Recorder takes the results of audits. It is safe for concurrent use.
 type Recorder interface {
-	// Audited: an answer that was drawn had an outcome: kept, missed, or a Skipped one.
+	// Audited counts an answer that was drawn, with one of the outcomes below.
 	Audited(rt, outcome string)
-	// Promise: whether a route's answers carry a calibration, and the audit of it.
+	// Promise says whether a route's answers carry a calibration, and what its audit found.
 	Promise(rt string, holds bool, recall, evidence float64)
 }
 
-// Outcomes of an answer that was drawn. Why one is left out does not depend on how
-// good it is, or the audit would be of others than the promise is of.
+// Outcomes of an answer that was drawn. Whether an answer is skipped does not depend on its
+// recall: otherwise the audit would judge other answers than the promise speaks of.
 const (
 	OutcomeKept   = "kept"
 	OutcomeMissed = "missed"
-	// SkippedRate: more were drawn than per_second, SkippedQueue: than can wait.
+	// SkippedRate: more answers were drawn than per_second allows.
+	// SkippedQueue: more answers wait than the queue holds.
 	SkippedRate  = "rate"
 	SkippedQueue = "queue"
 	// SkippedLoad: the sidecar was busy.
 	SkippedLoad = "load"
-	// SkippedBehind: the table does not show all writes that were seen.
+	// SkippedBehind: the table does not show every write that was seen.
 	SkippedBehind = "behind"
-	// SkippedFailed: the exact answer could not be had.
+	// SkippedFailed: the exact answer could not be computed.
 	SkippedFailed = "failed"
 )
 
-// Holder is what an Auditor needs of a pipeline.
+// Holder lends the version of a route that is served, until release is called.
 type Holder interface {
 	Hold(name string) (r *route.Route, release func(), err error)
 }
 
-// AuditorOptions are what NewAuditor needs.
+// AuditorOptions configure an Auditor.
 type AuditorOptions struct {
-	// Routes are all that are served, by name.
+	// Routes has every route that is served, by name.
 	Routes map[string]Audits
-	// Busy reports that the sidecar has better things to do; nil: never.
+	// Busy reports whether searches need the processors; nil: they never do.
 	Busy     func() bool
 	Recorder Recorder
 	Logger   *slog.Logger
-	// DescribeEvery is how often the stores are asked for the settings of calibrated
-	// indices; 0: a minute.
+	// DescribeEvery is the time between two questions to the stores about the settings of
+	// calibrated indices; 0: a minute.
 	DescribeEvery time.Duration
 }
 
-// Auditor compares live answers with exact ones, in the background, one at a time on
-// one core, and keeps the promises of the routes up to date: calibrations are read
-// again when their files change. It is a search.Observer, and safe for concurrent use.
+// Auditor compares live answers with exact ones, in the background, one at a time on one
+// core. It also reads calibrations again when their files change. It is safe for
+// concurrent use.
 type Auditor struct {
 	options AuditorOptions
 	routes  atomic.Pointer[map[string]Audits]
 	next    map[string]*atomic.Int64 // when a route's next audit is due, in nanoseconds since start
 	start   time.Time
 	queue   chan drawn
-	said    map[string]string // the last word on each route's promise; of Run alone
+	logged  map[string]string // what was logged last of each route's promise; only Run uses it
 }
 
 var _ search.Observer = (*Auditor)(nil)
 
-// drawn is an answer that is to be audited.
+// drawn is an answer that waits for its audit.
 type drawn struct {
 	route       string
 	request     search.Request
@@ -87,17 +89,17 @@ type drawn struct {
 	version     string
 }
 
-// maxQueue bounds the answers that wait; refreshEvery is how often files are looked at.
 const (
-	maxQueue     = 64
+	maxQueue = 64 // answers that may wait for their audit
+	// refreshEvery is the time between two looks at the files of calibrations.
 	refreshEvery = 2 * time.Second
-	// describeWithin is the time for the stores to say what their indices are.
+	// describeWithin bounds the time in which all stores describe their indices.
 	describeWithin = 10 * time.Second
 )
 
-// NewAuditor makes an auditor, which Run sets to work.
+// NewAuditor makes an auditor. It audits nothing until Run.
 func NewAuditor(o AuditorOptions) *Auditor {
-	a := &Auditor{options: o, next: map[string]*atomic.Int64{}, start: time.Now(), queue: make(chan drawn, maxQueue), said: map[string]string{}}
+	a := &Auditor{options: o, next: map[string]*atomic.Int64{}, start: time.Now(), queue: make(chan drawn, maxQueue), logged: map[string]string{}}
 	for rt := range o.Routes {
 		a.next[rt] = new(atomic.Int64)
 	}
@@ -109,10 +111,10 @@ func NewAuditor(o AuditorOptions) *Auditor {
 	return a
 }
 
-// Adjust says anew how many answers of the same routes are audited.
+// Adjust changes how many answers of the routes are audited.
 func (a *Auditor) Adjust(routes map[string]Audits) { a.routes.Store(&routes) }
 
-// Searched implements search.Observer: it draws answers, and never waits.
+// Searched implements search.Observer. It draws answers, and never waits.
 func (a *Auditor) Searched(_ context.Context, rt string, r search.Request, answer search.Answer, err error) {
 	o := (*a.routes.Load())[rt]
 	status := answer.Certificate.Status
@@ -133,7 +135,7 @@ func (a *Auditor) Searched(_ context.Context, rt string, r search.Request, answe
 	}
 }
 
-// due reports whether the rate permits another audit of the route now.
+// due reports whether the rate permits another audit of the route now, and counts it.
 func (a *Auditor) due(rt string, perSecond float64) bool {
 	if perSecond <= 0 {
 		return false
@@ -143,7 +145,7 @@ func (a *Auditor) due(rt string, perSecond float64) bool {
 	return now >= at && next.CompareAndSwap(at, now+int64(float64(time.Second)/perSecond))
 }
 
-// Run audits what is drawn until ctx is done; then it writes what it knows.
+// Run audits the answers that are drawn, until ctx is done. Then it saves the audits.
 func (a *Auditor) Run(ctx context.Context, routes Holder) error {
 	tick, describe := time.NewTicker(refreshEvery), time.NewTicker(a.options.DescribeEvery)
 	defer tick.Stop()
@@ -179,7 +181,7 @@ func (a *Auditor) each(routes Holder, do func(name string, r *route.Route, k *Ke
 	return errors.Join(failed...)
 }
 
-// refresh reads calibrations that changed, and says what became of the promises.
+// refresh reads calibrations whose files changed, and reports every promise.
 func (a *Auditor) refresh(routes Holder) {
 	_ = a.each(routes, func(rt string, _ *route.Route, k *Keeper) error {
 		k.Refresh()
@@ -188,8 +190,8 @@ func (a *Auditor) refresh(routes Holder) {
 	})
 }
 
-// describe asks the stores whether the indices are still those that were calibrated;
-// one that does not answer changes nothing.
+// describe asks the stores whether the indices still have the settings that were
+// calibrated. A store that does not answer changes nothing.
 func (a *Auditor) describe(ctx context.Context, routes Holder) {
 	ctx, cancel := context.WithTimeout(ctx, describeWithin)
 	defer cancel()
@@ -208,7 +210,7 @@ func (a *Auditor) describe(ctx context.Context, routes Holder) {
 func (a *Auditor) report(rt string, k *Keeper) {
 	c, void := k.Calibration()
 	if c == nil && void == "" {
-		return // none was made
+		return // the route was never calibrated
 	}
 	audit := k.Audit()
 	a.options.Recorder.Promise(rt, c != nil && void == "", audit.MeanRecall(), audit.Evidence)
@@ -216,10 +218,10 @@ func (a *Auditor) report(rt string, k *Keeper) {
 	if c != nil && void == "" {
 		word = c.Made.String()
 	}
-	if word == a.said[rt] {
+	if word == a.logged[rt] {
 		return
 	}
-	a.said[rt] = word
+	a.logged[rt] = word
 	if void != "" {
 		a.options.Logger.Warn("answers carry no calibration", "route", rt, "reason", void)
 		return
@@ -237,7 +239,7 @@ func (a *Auditor) audit(ctx context.Context, routes Holder, d drawn) {
 	defer release()
 	k, ok := r.Promise.(*Keeper)
 	if !ok || d.version != r.Model.Version {
-		return // another version is served by now
+		return // a newer version is served by now
 	}
 	c, void := k.Calibration()
 	if c == nil || void != "" || !d.carries(c, r) {
@@ -253,14 +255,14 @@ func (a *Auditor) audit(ctx context.Context, routes Holder, d drawn) {
 		outcome = OutcomeKept
 	}
 	if err := k.note(c, recall); err != nil {
-		a.options.Logger.Warn("what the audit knows is not kept", "route", d.route, "error", err)
+		a.options.Logger.Warn("audit not saved", "route", d.route, "error", err)
 	}
 	a.report(d.route, k)
 	a.options.Recorder.Audited(d.route, outcome)
 }
 
-// carries reports whether the promise is of the answer: it carries it, or would if it
-// had not been proved exact.
+// carries reports whether the promise covers the answer: the answer carries it, or would
+// if it had not been proved exact.
 func (d drawn) carries(c *rerank.Calibration, r *route.Route) bool {
 	if d.certificate.Status == rerank.StatusCalibrated {
 		return d.certificate.Calibration == c
@@ -274,7 +276,7 @@ func (d drawn) carries(c *rerank.Calibration, r *route.Route) bool {
 
 var errBusy = errors.New("the sidecar is busy")
 
-// recall is that of an answer; skipped says why it is not known.
+// recall compares an answer with the exact one. skipped says why it could not.
 func (a *Auditor) recall(ctx context.Context, r *route.Route, d drawn) (recall float64, skipped string) {
 	if !route.FreshNow(ctx, r.Freshness) {
 		return 0, SkippedBehind
@@ -289,7 +291,7 @@ func (a *Auditor) recall(ctx context.Context, r *route.Route, d drawn) (recall f
 		return 0, SkippedFailed
 	case a.options.Busy():
 		return 0, SkippedLoad
-	case d.certificate.Status == rerank.StatusExact: // counted where another would be, and only there
+	case d.certificate.Status == rerank.StatusExact: // after the checks that other answers pass
 		return 1, ""
 	}
 	exact, err := scanTable(r.Model, t, d.request.Query, d.request.K, func() error {

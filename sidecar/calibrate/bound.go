@@ -6,8 +6,7 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Promise is what a calibration is to show: P(recall@K ≥ Recall) ≥ Share, with
-// confidence 1 − Alpha.
+// Promise says P(recall@K ≥ Recall) ≥ Share, with confidence 1 − Alpha.
 type Promise struct {
 	K      int     `json:"k"`
 	Recall float64 `json:"recall"`
@@ -15,15 +14,15 @@ type Promise struct {
 	Alpha  float64 `json:"alpha"`
 }
 
-// kept reports whether that many queries with the recall, of n, show the promise:
-// P(X ≥ kept) ≤ Alpha for X of n draws with the probability Share, which is that
+// isShownBy reports whether the promise is shown if kept of n queries reach the recall:
+// P(X ≥ kept) ≤ Alpha for a binomial X of n draws with probability Share. This holds if
 // the Clopper-Pearson bound is at least Share.
-func (p Promise) kept(kept, n int) bool {
+func (p Promise) isShownBy(kept, n int) bool {
 	return kept > 0 && mathext.RegIncBeta(float64(kept), float64(n-kept+1), p.Share) <= p.Alpha
 }
 
-// LeastShare is the exact lower bound, at confidence 1 − alpha, of the probability
-// of what came kept times of n (Clopper and Pearson, Biometrika 26, 1934).
+// LeastShare returns the exact lower bound, at confidence 1 − alpha, of the probability of
+// an event that was seen in kept of n draws (Clopper and Pearson, Biometrika 26, 1934).
 func LeastShare(kept, n int, alpha float64) float64 {
 	if kept == 0 {
 		return 0
@@ -31,8 +30,8 @@ func LeastShare(kept, n int, alpha float64) float64 {
 	return mathext.InvRegIncBeta(float64(kept), float64(n-kept+1), alpha)
 }
 
-// LeastQueries is the fewest queries that can show a promise: with all of them
-// kept, Share^n ≤ Alpha.
+// LeastQueries returns the fewest queries that can show a promise: if all of n reach the
+// recall, Share^n ≤ Alpha.
 func (p Promise) LeastQueries() int {
 	n := max(1, math.Floor(math.Log(p.Alpha)/math.Log(p.Share)))
 	for math.Pow(p.Share, n) > p.Alpha {
@@ -41,7 +40,7 @@ func (p Promise) LeastQueries() int {
 	return int(min(n, math.MaxInt32))
 }
 
-// leastMean is a lower bound, at confidence 1 − alpha, of the mean of values in
+// leastMean returns a lower bound, at confidence 1 − alpha, of the mean of values in
 // [0, 1]: the empirical Bernstein bound (Maurer and Pontil, COLT 2009, theorem 4).
 func leastMean(values []float64, alpha float64) float64 {
 	n := float64(len(values))

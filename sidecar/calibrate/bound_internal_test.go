@@ -36,7 +36,7 @@ func TestLeastShare(t *testing.T) {
 					if share <= 0 || share >= 1 {
 						continue
 					}
-					if got := (Promise{Share: share, Alpha: alpha}).kept(kept, n); got != (share < least) {
+					if got := (Promise{Share: share, Alpha: alpha}).isShownBy(kept, n); got != (share < least) {
 						t.Fatalf("%d of %d, bound %v: share %v is shown: %t", kept, n, least, share, got)
 					}
 				}

@@ -1,10 +1,10 @@
-// Package calibrate finds out what recall a route can promise, keeps the promise
-// with the route, and audits it on live answers.
+// Package calibrate measures the recall that a route can promise, keeps the promise with
+// the route, and audits it on live answers.
 //
-// A calibration asks queries of the route at several depths through its real
-// store, compares each answer with the exact one, and takes the least depth of
-// which P(recall@K ≥ r) ≥ c is shown. It is of the queries that were asked: of
-// others it says nothing, which is what the audit is for.
+// A calibration searches the route's real store for sample queries, at several depths, and
+// compares each answer with the exact one. It takes the least depth for which the answers
+// show P(recall@K ≥ r) ≥ c. The promise holds for queries like the sample. The audit notices
+// when live queries differ.
 package calibrate
 
 import (
@@ -20,31 +20,33 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// ErrInput: the route cannot be calibrated, or the queries cannot show the promise.
+// ErrInput means that the route cannot be calibrated, or that the queries cannot show the
+// promise.
 var ErrInput = errors.New("calibration not possible")
 
-// Input is what a calibration is made of.
+// Input has the route, the sample of queries and the promise of a calibration.
 type Input struct {
-	// Route is not yet opened; its max_gap, timeout and failure policy are left out.
+	// Route is not opened yet. Its max_gap, timeout and failure policy are ignored.
 	Route *route.Route
-	// Queries are independent draws of what the route is asked, Source says from where.
+	// Queries are independent draws from the queries that the route gets. Source says where
+	// they come from.
 	Queries []rerank.Query
 	Source  string
 	Promise Promise
 	// Depths of the rules; empty: Ladder up to ten times the route's depth.
 	Depths []int
-	// HeldOut are queries of which the promise is checked when it was made.
+	// HeldOut are queries on which the promise is checked once it was made.
 	HeldOut []rerank.Query
-	// Journal is the file of what was answered, from which an interrupted calibration
-	// goes on; empty: none.
+	// Journal is the file of the answers so far, with which an interrupted calibration
+	// goes on; empty: there is no file.
 	Journal string
-	// Parallel queries are asked at a time; 0: one.
+	// Parallel is the number of searches at a time; 0: one.
 	Parallel int
 	Progress Progress
 }
 
-// Progress is told of long work: it is called at the start of a stage with the
-// number of its steps, and returns what is called with the number of steps done.
+// Progress is called when a stage begins, with its number of steps. It returns a function
+// that is called with the number of steps done since the last call.
 type Progress func(stage string, steps int) (done func(n int))
 
 func (p Progress) begin(stage string, steps int) func(n int) {
@@ -54,10 +56,9 @@ func (p Progress) begin(stage string, steps int) func(n int) {
 	return p(stage, steps)
 }
 
-// Run asks every query by every rule, and tests the rules. The promise may not be
-// kept by any: then the report has no calibration. It returns ErrInput before
-// anything is asked, otherwise the store's or the context's error; what was
-// answered by then is in the journal.
+// Run searches for every query by every rule, and tests the rules. If no rule shows the
+// promise, the report has no calibration. Run returns ErrInput before the first search, and
+// later the error of the store or of ctx. The journal keeps the answers so far.
 func Run(ctx context.Context, in Input) (*Report, error) {
 	r, err := open(ctx, in)
 	if err != nil {
@@ -67,7 +68,7 @@ func Run(ctx context.Context, in Input) (*Report, error) {
 	if r.journal, err = openJournal(in.Journal, r.fingerprint()); err != nil {
 		return nil, err
 	}
-	defer func() { _ = r.journal.Close() }() // each entry was written when it was made
+	defer func() { _ = r.journal.Close() }() // each entry is in the file already
 	report, err := r.run(ctx)
 	if err != nil {
 		return nil, err
@@ -87,7 +88,8 @@ type run struct {
 	release  func()
 }
 
-// opening is a route as its store knows it; as its promise it promises nothing.
+// opening takes the route that was checked against its store. It is a route.Promise that
+// promises nothing.
 type opening struct {
 	route    route.Route
 	settings map[string]string
@@ -99,7 +101,7 @@ func (o *opening) Opened(r *route.Route, settings map[string]string) {
 	o.route, o.settings = *r, settings
 }
 
-// open checks what is asked, and opens the route.
+// open checks the input and opens the route.
 func open(ctx context.Context, in Input) (_ *run, err error) {
 	if err := in.Promise.check(len(in.Queries)); err != nil {
 		return nil, err
@@ -159,13 +161,13 @@ func (r *run) checkRoute() error {
 	return nil
 }
 
-// run asks, tests, and checks what was held out.
+// run searches, tests the rules, and checks the chosen one on the held-out queries.
 func (r *run) run(ctx context.Context) (*Report, error) {
 	all := slices.Concat(r.Queries, r.HeldOut)
 	if err := r.exact.prepare(ctx, all, r.journal, r.Progress); err != nil {
 		return nil, err
 	}
-	if err := r.ask(ctx, "asking the route", all, 0, len(r.Queries), r.rules); err != nil {
+	if err := r.ask(ctx, "searching the route", all, 0, len(r.Queries), r.rules); err != nil {
 		return nil, err
 	}
 	report := r.report()

@@ -2,11 +2,11 @@ package calibrate
 
 import "math"
 
-// evidence is an e-value against a promise of live answers: the capital of one who
-// bets that the recall is missed more often than promised. With q₀ = 1 − Share, a
-// bettor for q > q₀ multiplies the capital by q/q₀ for an answer that misses and by
-// (1−q)/(1−q₀) for one that keeps; while the promise holds, no bettor gains on
-// average, whenever one looks. The e-value is the mean of bettors for several q, so
+// evidence returns an e-value against a promise about live answers: the capital of a bettor
+// who bets that answers miss the recall more often than promised. With q₀ = 1 − Share, a
+// bettor on q > q₀ multiplies the capital by q/q₀ for an answer that misses the recall, and
+// by (1−q)/(1−q₀) for an answer that reaches it. While the promise holds, no bettor gains on
+// average, whenever the capital is read. The e-value is the mean of bettors for several q, so
 // that P(it ever reaches 1/α) ≤ α (Ville's inequality; Waudby-Smith and Ramdas,
 // JRSS B 86, 2024, section 4, with a mixture of constant bets).
 func evidence(audited, missed int, share float64) float64 {
@@ -19,5 +19,5 @@ func evidence(audited, missed int, share float64) float64 {
 	return min(sum/float64(len(bets)), math.MaxFloat64)
 }
 
-// bets are the bettors, as multiples of the tolerated share of misses.
+// bets lists the q of the bettors, as multiples of the tolerated share of misses.
 var bets = [...]float64{1.25, 1.5, 2, 3, 5, 8, 12, 20}

@@ -16,15 +16,15 @@ import (
 
 // exactSource answers queries exactly.
 type exactSource interface {
-	// name says how, for the report.
+	// name says where exact answers come from, for the report.
 	name() string
-	// prepare does what is done for all queries at once.
+	// prepare does the work that all queries share.
 	prepare(ctx context.Context, all []rerank.Query, j *journal, p Progress) error
-	// answer is the best k of query n.
+	// answer returns the best k items for query n.
 	answer(ctx context.Context, n int, q rerank.Query, k int) (exactAnswer, error)
 }
 
-// exactSource is the route's table, if it keeps full precision, or the collection.
+// exactSource chooses the route's table if it keeps full precision, else the collection.
 func (r *run) exactSource() (exactSource, func(), error) {
 	if t := r.route.CurrentTable(); t != nil {
 		if Precise(t) {
@@ -45,8 +45,8 @@ func (r *run) exactSource() (exactSource, func(), error) {
 	}, func() {}, nil
 }
 
-// Precise reports whether exact answers can be had of a table: none of its rows is
-// rounded, or it keeps them in full precision too.
+// Precise reports whether a table can answer exactly: its rows are not rounded, or it keeps
+// them in full precision as well.
 func Precise(t *table.Table) bool {
 	_, full := t.Full()
 	return full || !t.Rounded()
@@ -69,9 +69,8 @@ func (s *tableSource) answer(ctx context.Context, _ int, q rerank.Query, k int) 
 	return scanTable(s.route.Model, s.table, q, k, ctx.Err)
 }
 
-// scanTable scores every item on one core, in full precision, and gives way to
-// other work after every block: unlike the pipeline's scan it is never in a hurry.
-// It ends with the error of proceed, if any.
+// scanTable scores every item on one core, in full precision, and yields to other
+// goroutines after each block. It stops with the error of proceed, if any.
 func scanTable(m route.Model, t *table.Table, q rerank.Query, k int, proceed func() error) (exactAnswer, error) {
 	encoded, err := m.Similarity.Encode(q)
 	if err != nil {
@@ -105,21 +104,21 @@ func scanTable(m route.Model, t *table.Table, q rerank.Query, k int, proceed fun
 	return exactAnswer{top: top.Sorted(), epsilon: encoded.Bound(nil, nil).Epsilon}, nil
 }
 
-// push leaves out what is no number, and could be in no exact answer.
+// push adds an item unless its score is not finite: no exact answer can contain it.
 func push(top *rerank.TopK, id rerank.ID, score float32) {
 	if score-score == 0 && score >= top.Threshold() {
 		top.Push(rerank.Scored{ID: id, Score: score})
 	}
 }
 
-// streamSource reads the collection once for all queries, and keeps the best of
-// each: its memory is k rows a query and one batch of the store.
+// streamSource reads the collection once for all queries, and keeps the best k items for
+// each query. It holds one batch of the store in memory.
 type streamSource struct {
 	route   *route.Route
 	scanner adapters.Scanner
 	can     rerank.Abilities
 	k       int
-	rows    int // for the progress; −1: not known
+	rows    int // of the collection, for the progress; −1: not known
 	answers []exactAnswer
 }
 
@@ -131,7 +130,7 @@ func (s *streamSource) answer(_ context.Context, n int, _ rerank.Query, _ int) (
 
 func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, j *journal, p Progress) error {
 	s.answers = make([]exactAnswer, len(all))
-	if s.recall(j) {
+	if s.resume(j) {
 		return nil
 	}
 	queries, err := rerank.EncodeAll(s.route.Model.Similarity, s.can.EncodeBatch, all)
@@ -159,8 +158,8 @@ func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, j *journ
 	return j.write(entries...)
 }
 
-// recall takes the answers of an earlier run, if it had all.
-func (s *streamSource) recall(j *journal) bool {
+// resume takes the answers of an earlier run from the journal, if it has all.
+func (s *streamSource) resume(j *journal) bool {
 	for n := range s.answers {
 		var ok bool
 		if s.answers[n], ok = j.exact(n); !ok {
@@ -172,11 +171,11 @@ func (s *streamSource) recall(j *journal) bool {
 
 var errRows = errors.New("rows and vectors of a scan differ")
 
-// queriesTogether is the number of queries that are scored over the same rows in
-// one call, where the similarity can.
+// queriesTogether is the number of queries that one call scores over the same rows, if the
+// similarity can.
 const queriesTogether = 32
 
-// score scores a batch of rows for every query, on every processor.
+// score scores a batch of rows for every query, on all processors.
 func (s *streamSource) score(ctx context.Context, rows adapters.Rows, queries []rerank.Encoded, tops []*rerank.TopK) error {
 	if len(rows.Vectors) != 1 || rows.Vectors[0].Rows != len(rows.IDs) {
 		return fmt.Errorf("store %q: %w", s.route.StoreName, errRows)

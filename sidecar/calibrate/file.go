@@ -15,55 +15,56 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Report is what a calibration found. It is also what a sidecar keeps of it.
+// Report is the result of a calibration, and the content of its file in the state folder.
 type Report struct {
-	// Calibration is the promise that is kept; nil: no rule shows it.
+	// Calibration is the promise that was shown; nil: no rule shows it.
 	Calibration *rerank.Calibration `json:"calibration,omitempty"`
 
 	Route      string `json:"route"`
 	Collection string `json:"collection"`
-	// Rows of the collection when it was calibrated, −1 if the store does not tell.
+	// Rows counts the rows of the collection at the time, −1 if the store does not tell.
 	Rows int64 `json:"rows"`
-	// Settings of the indices that were searched, as the store words them.
+	// Settings has the settings of the indices that were searched, in the store's words.
 	Settings map[string]string `json:"settings,omitempty"`
 	Model    string            `json:"model"`
 	Version  string            `json:"version"`
-	// Source says where the queries are from: the promise is of such queries.
+	// Source says where the queries come from: the promise holds for such queries.
 	Source       string  `json:"source"`
 	Promise      Promise `json:"promise"`
 	Queries      int     `json:"queries"`
 	LeastQueries int     `json:"least_queries"`
 	// Exact says where exact answers came from: table or collection.
 	Exact string `json:"exact"`
-	// Rules are in the order in which they were tested.
+	// Rules has the outcomes of the rules, in the order of their tests.
 	Rules   []Outcome `json:"rules"`
 	HeldOut *Outcome  `json:"held_out,omitempty"`
 }
 
-// ErrFile: a file of the state folder cannot be used.
+// ErrFile means that a file of the state folder cannot be used.
 var ErrFile = errors.New("calibration file not valid")
 
-// Path is where the calibration of a route with a model version is kept.
+// Path returns the file of the calibration of a route with a model version.
 func Path(stateDir, route, version string) string {
 	return filepath.Join(statedir.Route(stateDir, route), "calibration-"+version+".json")
 }
 
-// JournalPath is where an interrupted calibration of a route is.
+// JournalPath returns the file of an unfinished calibration of a route.
 func JournalPath(stateDir, route, version string) string {
 	return filepath.Join(statedir.Route(stateDir, route), "calibration-"+version+".journal")
 }
 
-// auditPath is where the audit of a calibration is kept.
+// auditPath returns the file of the audit of a calibration.
 func auditPath(calibration string) string {
 	dir, name := filepath.Split(calibration)
 	return filepath.Join(dir, strings.Replace(name, "calibration-", "audit-", 1))
 }
 
-// Load reads a calibration; nil without an error if there is none. It returns ErrFile.
+// Load reads a calibration. It returns nil without an error if there is no file, and
+// ErrFile if the file cannot be used.
 func Load(path string) (*Report, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // there is none, and that is no failure
+		return nil, nil //nolint:nilnil // a route need not be calibrated
 	}
 	if err != nil {
 		return nil, err
@@ -85,15 +86,16 @@ func parse(b []byte) (*Report, error) {
 	case c == nil:
 		return nil, fmt.Errorf("%w: it holds no calibration", ErrFile)
 	case (Promise{K: c.K, Recall: c.Recall, Share: c.Share, Alpha: c.Alpha}).check(c.Queries) != nil, c.Rule.Depth < 1, c.Rule.AverageDepth < 0:
-		return nil, fmt.Errorf("%w: it promises what %d queries cannot show, or names no depth", ErrFile, c.Queries)
+		return nil, fmt.Errorf("%w: its %d queries cannot show its promise, or its rule has no depth", ErrFile, c.Queries)
 	}
 	return r, nil
 }
 
-// Save writes a calibration in one step.
+// Save replaces the file of a calibration.
 func (r *Report) Save(path string) error { return save(path, r) }
 
-// save writes JSON in one step: path has its old content or the whole.
+// save replaces a file with v as JSON. After a crash the file has its old content or the
+// new one.
 func save(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -19,8 +19,9 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// journal keeps what was answered, in memory and in a file: a line that names the
-// calibration, and a line of JSON for each entry. It is safe for concurrent use.
+// journal keeps the answers of a calibration under way, in memory and in a file: a line
+// that names the calibration, and a line of JSON for each entry. It is safe for concurrent
+// use.
 type journal struct {
 	path string
 	file *os.File // nil: in memory only
@@ -30,11 +31,11 @@ type journal struct {
 	exacts  map[int]exactAnswer
 }
 
-// entry is what was found out of one query.
+// entry has answers to one query.
 type entry struct {
 	Query   int        `json:"query"`
 	Answers []answered `json:"answers,omitempty"`
-	// Exact is the exact answer, where the collection was read for it.
+	// Exact is the exact answer, if Scanned says that the collection was read for it.
 	Exact   []exactHit `json:"exact,omitempty"`
 	Scanned bool       `json:"scanned,omitempty"`
 	Epsilon float32    `json:"epsilon,omitempty"`
@@ -57,7 +58,7 @@ type journalHeader struct {
 	Calibration string `json:"calibration"`
 }
 
-// fingerprint digests all that the answers depend on.
+// fingerprint hashes everything that the answers depend on.
 func (r *run) fingerprint() string {
 	d := sha256.New()
 	head, _ := json.Marshal([]any{r.route.Name, r.route.StoreName, r.route.Collection, r.route.Vector, r.route.Model.Version, r.route.Placement,
@@ -70,8 +71,8 @@ func (r *run) fingerprint() string {
 	return hex.EncodeToString(d.Sum(nil))
 }
 
-// openJournal opens the journal of a calibration. One of another calibration is
-// begun again; a line that was not finished is forgotten.
+// openJournal opens the journal of the calibration with a fingerprint. It empties the
+// journal of another calibration, and cuts off an incomplete line.
 func openJournal(path, fingerprint string) (*journal, error) {
 	j := &journal{path: path, answers: map[int][]answered{}, exacts: map[int]exactAnswer{}}
 	if path == "" {
@@ -100,7 +101,8 @@ func openJournal(path, fingerprint string) (*journal, error) {
 	return j, j.line(journalHeader{fingerprint})
 }
 
-// replay takes the entries of a journal, and returns the length of what was whole.
+// replay takes the entries of a journal, up to the first line that is damaged. It returns
+// the length of the lines before that; 0: it is the journal of another calibration.
 func (j *journal) replay(old []byte, fingerprint string) (valid int) {
 	lines := bufio.NewReader(bytes.NewReader(old))
 	for first := true; ; first = false {
@@ -135,7 +137,7 @@ func (j *journal) take(e entry) {
 	}
 }
 
-// write keeps entries, each with one write.
+// write adds entries, each with one write to the file.
 func (j *journal) write(entries ...entry) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -157,12 +159,12 @@ func (j *journal) line(v any) error {
 		return err
 	}
 	if _, err := j.file.Write(append(b, '\n')); err != nil {
-		return fmt.Errorf("the journal of the calibration: %w", err)
+		return fmt.Errorf("writing the calibration's journal: %w", err)
 	}
 	return nil
 }
 
-// answer is how a query was answered at a depth.
+// answer returns the answer to query n at a depth.
 func (j *journal) answer(n, depth int) (answered, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -189,7 +191,7 @@ func (j *journal) Close() error {
 	return j.file.Close()
 }
 
-// remove removes the file: the calibration is done.
+// remove removes the file of a finished calibration.
 func (j *journal) remove() error {
 	if j.path == "" {
 		return nil
@@ -197,7 +199,7 @@ func (j *journal) remove() error {
 	return os.Remove(j.path)
 }
 
-// stable is the settings without what a store changes by itself.
+// stable returns the settings without those that a store changes by itself.
 func stable(settings map[string]string) map[string]string {
 	out := maps.Clone(settings)
 	maps.DeleteFunc(out, func(name, _ string) bool { return name == "collection.segments" || name == "companion.segments" })

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 func openTestJournal(t *testing.T, path, fingerprint string) *journal {
@@ -61,7 +62,7 @@ func TestJournalIsKept(t *testing.T) {
 	must(t, j.Close())
 	whole, err := os.ReadFile(path)
 	must(t, err)
-	for _, tail := range []string{"", `{"query":2,"answers":[{"depth":5`, "\x00\x00\x00\n", "\x00\x00"} {
+	for _, tail := range []string{"", `{"query":2,"answers":[{"depth":5`, "\x00\x00\x00\n", "\x00\x00", `{"query":2,"answers":[{"depth":5,"recall":true}]}` + "\n"} {
 		must(t, os.WriteFile(path, append(whole[:len(whole):len(whole)], tail...), 0o600))
 		j = openTestJournal(t, path, "x")
 		want(j, 3)
@@ -72,6 +73,9 @@ func TestJournalIsKept(t *testing.T) {
 		must(t, j.Close())
 		left, err := os.ReadFile(path)
 		must(t, err)
+		if n := bytes.Count(left, []byte(`"calibration"`)); n != 1 {
+			t.Errorf("behind %q: the file has %d headers", tail, n)
+		}
 		if len(left) <= len(whole) || !bytes.Equal(left[:len(whole)], whole) {
 			t.Errorf("behind %q: the file has %d bytes, of %d that were whole", tail, len(left), len(whole))
 		}
@@ -105,6 +109,55 @@ func TestJournalOfAnother(t *testing.T) {
 		t.Error("a journal without a file forgets")
 	}
 	must(t, memory.remove())
+}
+
+// TestFingerprint: a journal is of another calibration if anything differs that answers
+// depend on, and of the same one if the store only merged segments.
+func TestFingerprint(t *testing.T) {
+	made := func(change func(r *run)) string {
+		r := &run{
+			Input: Input{
+				Queries: []rerank.Query{{Vector: []float32{1, 2}}, {Vector: []float32{3, 4}, UserID: 5}}, HeldOut: []rerank.Query{{Vector: []float32{5, 6}}},
+				Promise: Promise{K: 10},
+			},
+			opening: &opening{
+				route:    route.Route{Policy: route.Policy{Name: "r", StoreName: "s", Collection: "c", Vector: "v", Companion: "d"}, Parts: route.Parts{Model: route.Model{Version: "m"}}},
+				settings: map[string]string{"collection.hnsw.m": "16", "collection.segments": "3"},
+			},
+			rules: []rerank.Rule{{Depth: 20}, {Depth: 10}}, rows: 100,
+		}
+		change(r)
+		return r.fingerprint()
+	}
+	want := made(func(*run) {})
+	if got := made(func(r *run) { r.settings["collection.segments"] = "4" }); got != want {
+		t.Error("segments that the store merged make another calibration")
+	}
+	for what, change := range map[string]func(r *run){
+		"a query":        func(r *run) { r.Queries[1].Vector[1]++ },
+		"a user":         func(r *run) { r.Queries[1].UserID++ },
+		"a held-out one": func(r *run) { r.HeldOut[0].Vector[0]++ },
+		"another split": func(r *run) {
+			r.HeldOut = append([]rerank.Query{r.Queries[1]}, r.HeldOut...)
+			r.Queries = r.Queries[:1]
+		},
+		"K":              func(r *run) { r.Promise.K++ },
+		"a rule":         func(r *run) { r.rules[1].Depth++ },
+		"a setting":      func(r *run) { r.settings["collection.hnsw.m"] = "32" },
+		"the rows":       func(r *run) { r.rows++ },
+		"the model":      func(r *run) { r.route.Model.Version = "n" },
+		"the route":      func(r *run) { r.route.Name = "q" },
+		"the store":      func(r *run) { r.route.StoreName = "t" },
+		"the collection": func(r *run) { r.route.Collection = "e" },
+		"the vector":     func(r *run) { r.route.Vector = "w" },
+		"the companion":  func(r *run) { r.route.Companion = "f" },
+		"exact search":   func(r *run) { r.route.ExactSearch = !r.route.ExactSearch },
+		"the placement":  func(r *run) { r.route.Placement = route.PlacementStored },
+	} {
+		if made(change) == want {
+			t.Errorf("%s changed, and the fingerprint did not", what)
+		}
+	}
 }
 
 func must(t *testing.T, err error) {

@@ -16,11 +16,11 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// Keeper is the promise of a route with one model version: its calibration, read
-// again when its file changes, and the audit of it. It is safe for concurrent use.
+// Keeper holds the promise of a route with one model version: the calibration, and its
+// audit. It is safe for concurrent use.
 type Keeper struct {
 	path  string
-	alpha float64 // of the audit
+	alpha float64 // the level of the audit
 
 	standing atomic.Pointer[standing]
 
@@ -31,10 +31,10 @@ type Keeper struct {
 	route    *route.Route // nil: not opened yet
 	settings map[string]string
 	audit    Audit
-	unsaved  int // answers of the audit that its file lacks
+	unsaved  int // audited answers that the audit's file lacks
 }
 
-// standing is what a keeper answers.
+// standing is the state of a promise: the calibration, and why it does not hold.
 type standing struct {
 	calibration *rerank.Calibration
 	void        string
@@ -46,20 +46,20 @@ type stamp struct {
 	size    int64
 }
 
-// Audit is what is known of the live answers of a calibrated route.
+// Audit has the counts of the audited live answers of a calibrated route.
 type Audit struct {
 	// Calibration is when the audited calibration was made.
 	Calibration time.Time `json:"calibration"`
 	Audited     int       `json:"audited"`
 	Missed      int       `json:"missed"`
 	RecallSum   float64   `json:"recall_sum"`
-	// Evidence is the e-value against the promise; it is rejected at 1/α.
+	// Evidence is the e-value against the promise. At 1/α the promise is rejected.
 	Evidence float64 `json:"evidence"`
-	// Rejected is when that was, after which nothing is audited any more.
+	// Rejected is when the promise was rejected, which ends the audit.
 	Rejected *time.Time `json:"rejected,omitempty"`
 }
 
-// MeanRecall of the audited answers; 1 without any.
+// MeanRecall returns the mean recall of the audited answers, 1 if there are none.
 func (a Audit) MeanRecall() float64 {
 	if a.Audited == 0 {
 		return 1
@@ -69,8 +69,8 @@ func (a Audit) MeanRecall() float64 {
 
 var _ route.Promise = (*Keeper)(nil)
 
-// Keep reads the calibration at path, of Path, if there is one. An audit of it is
-// believed at the level alpha.
+// Keep makes a Keeper of the calibration at path, which Path returns. Its audit rejects a
+// promise at the level alpha.
 func Keep(path string, alpha float64) *Keeper {
 	k := &Keeper{path: path, alpha: alpha}
 	k.Refresh()
@@ -91,7 +91,7 @@ func (k *Keeper) Opened(r *route.Route, settings map[string]string) {
 	k.judge()
 }
 
-// Described is told of the index settings as they are now.
+// Described takes the present settings of the indices.
 func (k *Keeper) Described(settings map[string]string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -99,8 +99,7 @@ func (k *Keeper) Described(settings map[string]string) {
 	k.judge()
 }
 
-// Refresh reads the calibration again if its file changed, and reports whether
-// it did.
+// Refresh reads the calibration again if its file changed, and reports whether it changed.
 func (k *Keeper) Refresh() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -118,7 +117,7 @@ func (k *Keeper) Refresh() bool {
 	return true
 }
 
-// readAudit reads the audit of the calibration, or begins one.
+// readAudit reads the audit of the calibration, or begins a new one.
 func (k *Keeper) readAudit() {
 	k.audit, k.unsaved = Audit{Evidence: 1}, 0
 	if k.report == nil {
@@ -139,7 +138,7 @@ func (k *Keeper) readAudit() {
 	}
 }
 
-// judge decides what is claimed.
+// judge decides whether the promise holds.
 func (k *Keeper) judge() {
 	s := &standing{}
 	switch {
@@ -148,7 +147,7 @@ func (k *Keeper) judge() {
 	case k.report == nil:
 	default:
 		if s.void = k.misfit(); s.void != "" {
-			break // its depth is of something else, too
+			break // its depth does not fit the route either
 		}
 		s.calibration = k.report.Calibration
 		if s.void = k.changed(); s.void == "" && k.audit.Rejected != nil {
@@ -159,7 +158,7 @@ func (k *Keeper) judge() {
 	k.standing.Store(s)
 }
 
-// misfit says why the calibration is not of the route as it is, "" if it is.
+// misfit says why the calibration does not fit the route, "" if it does.
 func (k *Keeper) misfit() string {
 	c, r := k.report.Calibration, k.route
 	if r == nil {
@@ -168,18 +167,19 @@ func (k *Keeper) misfit() string {
 	own := rerank.Rule{Strategy: r.Strategy, Weights: r.Weights, Head: r.Head}
 	switch {
 	case k.report.Version != r.Model.Version:
-		return fmt.Sprintf("it is of model version %s and the route's is %s; calibrate again", k.report.Version, r.Model.Version)
+		return fmt.Sprintf("it was made for model version %s and the route has %s; calibrate again", k.report.Version, r.Model.Version)
 	case k.report.Collection != r.Collection:
-		return fmt.Sprintf("it is of collection %q and the route searches %q; calibrate again", k.report.Collection, r.Collection)
+		return fmt.Sprintf("it was made for collection %q and the route searches %q; calibrate again", k.report.Collection, r.Collection)
 	case !own.Same(c.Rule):
-		return fmt.Sprintf("it is of strategy %s and the route's is %s; calibrate again", ruleText(c.Rule), ruleText(own))
+		return fmt.Sprintf("it was made for strategy %s and the route has %s; calibrate again", ruleText(c.Rule), ruleText(own))
 	case max(c.Rule.Depth, c.Rule.AverageDepth) > r.MaxDepth:
 		return fmt.Sprintf("its depth %d is more than max_depth %d of the route or its store; calibrate again", max(c.Rule.Depth, c.Rule.AverageDepth), r.MaxDepth)
 	}
 	return ""
 }
 
-// changed names a setting of the indices that is not what it was.
+// changed names a setting of the indices that changed since the calibration, "" if none
+// did.
 func (k *Keeper) changed() string {
 	old := stable(k.report.Settings)
 	names := slices.Sorted(maps.Keys(old))
@@ -204,24 +204,24 @@ func ruleText(r rerank.Rule) string {
 	return text
 }
 
-// Audit is the audit as it stands.
+// Audit returns the audit so far.
 func (k *Keeper) Audit() Audit {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.audit
 }
 
-// saveEvery is after how many answers the audit is written; a crash forgets fewer,
-// whatever they were, which an anytime-valid test permits.
+// saveEvery is the number of audited answers between two writes of the file. A crash forgets
+// fewer answers, whatever their recall, which an anytime-valid test permits.
 const saveEvery = 20
 
-// note counts an audited answer that carried the calibration c, and rejects the
-// promise where that is enough.
+// note counts an audited answer that carried the calibration c, and rejects the promise
+// once the evidence suffices.
 func (k *Keeper) note(c *rerank.Calibration, recall float64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.report == nil || k.report.Calibration != c || k.audit.Rejected != nil {
-		return nil // another came, or it is settled
+		return nil // a newer calibration was read, or this one is rejected
 	}
 	a := &k.audit
 	a.Audited++
@@ -241,7 +241,7 @@ func (k *Keeper) note(c *rerank.Calibration, recall float64) error {
 	return k.save()
 }
 
-// Save writes the audit, if there is anything new.
+// Save writes the audit if it changed.
 func (k *Keeper) Save() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -6,15 +6,16 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// exactAnswer is the best items of all, without those whose score is not finite.
+// exactAnswer has the best items of the whole collection, without scores that are not
+// finite.
 type exactAnswer struct {
 	top     []rerank.Scored
-	epsilon float32 // rounding error of a score
+	epsilon float32 // the rounding error of a score
 }
 
-// recall is the share of the exact top K that an answer holds. Items that score
-// within 2ε of the K-th are tied with it: any of them fills a place that those
-// above leave.
+// recall returns the share of the exact top K that an answer holds. Items that score within
+// 2ε of the K-th tie with it: any of them may take one of the places behind the items
+// above.
 func (e exactAnswer) recall(answer []rerank.Scored) float64 {
 	if len(e.top) == 0 {
 		return 1

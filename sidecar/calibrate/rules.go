@@ -8,29 +8,29 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Outcome is how a rule answered queries.
+// Outcome sums up how well a rule answered the queries.
 type Outcome struct {
 	rerank.Rule
 	Queries int `json:"queries"`
-	// Kept is the number of queries that reached the recall, LeastShare the lower
-	// bound of their share.
+	// Kept counts the queries that reached the recall. LeastShare is the lower bound of
+	// their share.
 	Kept       int     `json:"kept"`
 	LeastShare float64 `json:"share_at_least"`
-	// MeanRecall and its lower bound, which is reported and not promised.
+	// MeanRecall and its lower bound are reported, and not promised.
 	MeanRecall      float64 `json:"mean_recall"`
 	LeastMeanRecall float64 `json:"mean_recall_at_least"`
-	// Candidates is the mean number of items that were scored.
+	// Candidates is the mean number of items that a search scored.
 	Candidates float64 `json:"candidates"`
-	// Milliseconds of a search.
+	// P50 and P99 are times of a search in milliseconds.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
-	// Tested: no more expensive rule failed. Passed: the promise is shown.
+	// Tested: every more expensive rule passed. Passed: the rule shows the promise.
 	Tested bool `json:"tested"`
 	Passed bool `json:"passed"`
 }
 
-// Ladder is the depths 1, 1.5, 2, 3, 5, 7 times a power of ten, between and with
-// the given ones, the greatest first.
+// Ladder returns depths from most to least: both of them, and between them the powers of
+// ten times 1, 1.5, 2, 3, 5 and 7.
 func Ladder(least, most int) []int {
 	depths := []int{most}
 	for tens := 1.0; tens <= float64(most); tens *= 10 {
@@ -49,8 +49,8 @@ func Ladder(least, most int) []int {
 	return depths
 }
 
-// ruleList is the rules in the order that they are tested in, which does not
-// depend on what is found.
+// ruleList returns the rules in the order of their tests, which does not depend on the
+// answers.
 func (r *run) ruleList() ([]rerank.Rule, error) {
 	depths := slices.Clone(r.Depths)
 	if len(depths) == 0 {
@@ -77,15 +77,14 @@ func (r *run) ruleList() ([]rerank.Rule, error) {
 	return rules, nil
 }
 
-// test tests the rules one after the other, from the most expensive to the
-// cheapest, until the first that fails: fixed-sequence testing, which needs no
+// test tests the rules from the most expensive to the cheapest, until one fails: fixed-sequence testing, which needs no
 // correction for their number (Maurer, Hothorn and Lehmacher, 1995). It returns
-// the cheapest that passed, −1 if none did.
+// the index of the cheapest rule that passed, −1 if none did.
 func (r *Report) test() (chosen int) {
 	chosen = -1
 	for i := range r.Rules {
 		o := &r.Rules[i]
-		o.Tested, o.Passed = true, r.Promise.kept(o.Kept, o.Queries)
+		o.Tested, o.Passed = true, r.Promise.isShownBy(o.Kept, o.Queries)
 		if !o.Passed {
 			return chosen
 		}
@@ -94,7 +93,7 @@ func (r *Report) test() (chosen int) {
 	return chosen
 }
 
-// Mark says in a word or two what became of a rule.
+// Mark returns the result of a rule's test in a word or two.
 func (r *Report) Mark(o Outcome) string {
 	switch {
 	case r.Calibration != nil && o.Rule == r.Calibration.Rule:

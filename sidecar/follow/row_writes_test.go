@@ -190,14 +190,17 @@ func TestNotFound(t *testing.T) {
 		p.world.put(t, 5, 95, 5) // nobody sees it
 		<-time.After(time.Second)
 		p.expect(t, "it is not found", state{pending: 1, differing: 1})
+		p.link.lost.Store(false)
+		<-time.After(time.Minute)
+		p.expect(t, "found again", state{fresh: true, differing: 1})
+		p.link.lost.Store(true)
 		compared := make(chan struct{})
 		go func() { p.reconcile(t); close(compared) }()
 		<-time.After(time.Second)
-		p.expect(t, "nor by a comparison", state{pending: 1, differing: 1})
+		p.expect(t, "not found by a comparison", state{fresh: true, differing: 1})
 		p.link.lost.Store(false)
 		<-compared
-		<-time.After(time.Minute)
-		p.expect(t, "found again", state{fresh: true})
+		p.expect(t, "found again by the comparison", state{fresh: true})
 	})
 }
 
