@@ -111,9 +111,9 @@ func TestJournalOfAnother(t *testing.T) {
 	must(t, memory.remove())
 }
 
-// TestFingerprint: a journal is of another calibration if anything differs that answers
+// TestJournalFingerprint: a journal is of another calibration if anything differs that answers
 // depend on, and of the same one if the store only merged segments.
-func TestFingerprint(t *testing.T) {
+func TestJournalFingerprint(t *testing.T) {
 	made := func(change func(r *run)) string {
 		r := &run{
 			Input: Input{

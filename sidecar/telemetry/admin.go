@@ -13,16 +13,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Admin serves metrics, health and profiles over plain HTTP: /metrics, /livez
-// and /healthz (the process answers), /readyz (searches are answered; a store
-// that fails for a while does not change it) and /debug/pprof/.
+// Admin serves metrics, health and profiles over plain HTTP: /metrics, /livez and /healthz
+// (the process runs), /readyz (searches are answered, which a store that fails for a while
+// does not change), and /debug/pprof/.
 type Admin struct {
 	server *http.Server
 	mux    *http.ServeMux
 }
 
-// NewAdmin makes an admin server. ready says whether searches are answered, and
-// why not.
+// NewAdmin makes an admin server. ready reports whether searches are answered, and if not
+// why.
 func NewAdmin(m *Metrics, ready func() (ok bool, detail string), log *slog.Logger) *Admin {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{Registry: m.Registry, EnableOpenMetrics: true}))
@@ -39,7 +39,7 @@ func NewAdmin(m *Metrics, ready func() (ok bool, detail string), log *slog.Logge
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return &Admin{mux: mux, server: &http.Server{
-		// A page of another site in an operator's browser must not switch anything.
+		// Another site's page in an operator's browser must not change anything.
 		Handler:           http.NewCrossOriginProtection().Handler(mux),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second, // nobody sends more than a few bytes here
@@ -57,18 +57,18 @@ func answer(w http.ResponseWriter, ok bool, text string) {
 	_, _ = fmt.Fprintln(w, text)
 }
 
-// Handle adds what a part of the sidecar answers, before Serve.
+// Handle registers the handler of another part of the sidecar. It is called before Serve.
 func (a *Admin) Handle(pattern string, h http.Handler) { a.mux.Handle(pattern, h) }
 
-// Guard puts what decides who may ask before everything that Admin answers, before Serve.
+// Guard wraps every handler, to check who may call. It is called before Serve.
 func (a *Admin) Guard(before func(next http.Handler) http.Handler) {
 	a.server.Handler = before(a.server.Handler)
 }
 
-// Handler is what the listener serves.
+// Handler returns the handler that Serve uses.
 func (a *Admin) Handler() http.Handler { return a.server.Handler }
 
-// Serve answers until Shutdown. It closes the listener.
+// Serve answers requests until Shutdown, and closes the listener.
 func (a *Admin) Serve(listener net.Listener) error {
 	if err := a.server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("admin on %s: %w", listener.Addr(), err)
@@ -76,7 +76,8 @@ func (a *Admin) Serve(listener net.Listener) error {
 	return nil
 }
 
-// Shutdown ends Serve and waits for requests in flight until ctx is done.
+// Shutdown ends Serve. It waits for the requests under way until ctx is done, and then
+// closes their connections.
 func (a *Admin) Shutdown(ctx context.Context) error {
 	if err := a.server.Shutdown(ctx); err != nil {
 		return a.server.Close()

@@ -8,14 +8,14 @@ import (
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
 )
 
-// deviceCollector reads how devices do for routes when it is asked for it.
+// deviceCollector reads the states of devices when the metrics are scraped.
 type deviceCollector struct {
 	all     []deviceMetric
 	answers *prometheus.Desc
 	source  atomic.Pointer[func() []offload.Status]
 }
 
-// deviceMetric is one number of a status.
+// deviceMetric is a metric whose value is read from a status.
 type deviceMetric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
@@ -24,31 +24,31 @@ type deviceMetric struct {
 
 var _ prometheus.Collector = (*deviceCollector)(nil)
 
-// devices registers the metrics of devices, which show nothing until WatchDevices.
+// devices registers the metrics of devices. They have no series before WatchDevices.
 func (r *registrar) devices() *deviceCollector {
 	c := &deviceCollector{}
 	labels := []string{"route", "version", "plugin"}
 	add := func(kind prometheus.ValueType, word, name, help string, value func(s offload.Status) float64) {
 		c.all = append(c.all, deviceMetric{r.describe(word, name, help, labels...), kind, value})
 	}
-	add(prometheus.GaugeValue, "gauge", "device_ready", "1 while the device has the route's model and table and is asked.",
+	add(prometheus.GaugeValue, "gauge", "device_ready", "1 while the device scores the route's searches.",
 		func(s offload.Status) float64 { return oneIf(s.State == offload.Ready) })
-	add(prometheus.GaugeValue, "gauge", "device_broken", "1 after the device's scores were wrong: it is not asked until it was started again.",
+	add(prometheus.GaugeValue, "gauge", "device_broken", "1 after the device returned wrong scores, until it is started again.",
 		func(s offload.Status) float64 { return oneIf(s.State == offload.Broken) })
 	add(prometheus.GaugeValue, "gauge", "device_rows", "Rows of the route's table on the device.",
 		func(s offload.Status) float64 { return float64(s.Rows) })
-	add(prometheus.CounterValue, "counter", "device_loads_total", "Times that the whole table was loaded.",
+	add(prometheus.CounterValue, "counter", "device_loads_total", "Loads of the whole table onto the device.",
 		func(s offload.Status) float64 { return float64(s.Loads) })
-	add(prometheus.CounterValue, "counter", "device_patches_total", "Times that what was written to the table was sent.",
+	add(prometheus.CounterValue, "counter", "device_patches_total", "Updates of the device's table after writes.",
 		func(s offload.Status) float64 { return float64(s.Patches) })
 	c.answers = r.describe("counter", "device_answers_total",
-		"Searches that had a use for the device: used, or scored in the sidecar instead because it was not_ready, stale (behind the table), failed, undecided (what it left out could belong to the answer) or contradicted (its scores were wrong).",
+		"Searches that the device could score, by outcome: used, or why the sidecar scored: not_ready, stale (behind the table), failed, undecided (the device may have left out a result), contradicted (wrong scores).",
 		append(labels, "outcome")...)
 	r.MustRegister(c)
 	return c
 }
 
-// WatchDevices shows how devices do.
+// WatchDevices sets where the states of devices are read.
 func (m *Metrics) WatchDevices(status func() []offload.Status) { m.deviceStates.source.Store(&status) }
 
 // Describe implements prometheus.Collector.
@@ -59,8 +59,8 @@ func (c *deviceCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.answers
 }
 
-// Collect implements prometheus.Collector. While a version is opened anew there are
-// two of its name: one is shown.
+// Collect implements prometheus.Collector. While a version is reopened it has two states;
+// the first is reported.
 func (c *deviceCollector) Collect(out chan<- prometheus.Metric) {
 	status := c.source.Load()
 	if status == nil {

@@ -7,22 +7,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Files is how files are that are read again when they change: certificates, tokens.
+// Files is the state of certificates or tokens that are read again when their files change.
 type Files struct {
-	// NotBefore and NotAfter are from when to when the certificate in force is valid; zero: it is none.
+	// NotBefore and NotAfter bound the validity of the certificate in force; zero: the files
+	// are no certificate.
 	NotBefore, NotAfter time.Time
-	// Refused: they changed and cannot be used; what was read before is in force.
+	// Refused: the changed files cannot be used, and the old content stays in force.
 	Refused bool
 }
 
-// Ending reports that the certificate should have been renewed by now: those who do so
-// by themselves do it while a third of the time is left, however long that is.
+// Ending reports whether the certificate should have been renewed by now. Tools that renew
+// by themselves do so while a third of the validity is left.
 func (f Files) Ending(now time.Time) bool {
 	const longBefore = 14 * 24 * time.Hour
 	return !f.NotAfter.IsZero() && f.NotAfter.Sub(now) < min(longBefore, f.NotAfter.Sub(f.NotBefore)/5)
 }
 
-// filesCollector asks how files are when it is asked.
+// filesCollector reads the states of files when the metrics are scraped.
 type filesCollector struct {
 	start, expiry, refused *prometheus.Desc
 
@@ -32,26 +33,27 @@ type filesCollector struct {
 
 var _ prometheus.Collector = (*filesCollector)(nil)
 
-// files registers the metrics of certificates and tokens, which show nothing until WatchFiles.
+// files registers the metrics of certificates and tokens. They have no series before
+// WatchFiles.
 func (r *registrar) files() *filesCollector {
 	c := &filesCollector{
-		expiry:  r.describe("gauge", "certificate_expiry_timestamp_seconds", "When the certificate ends that a listener presents, or the first of its chain.", "use"),
-		start:   r.describe("gauge", "certificate_start_timestamp_seconds", "Since when that certificate is valid.", "use"),
-		refused: r.describe("gauge", "files_refused", "1 while a changed certificate, key or tokens file cannot be used: what was read before is in force.", "use"),
+		expiry:  r.describe("gauge", "certificate_expiry_timestamp_seconds", "End of the listener's certificate, or of the one in its chain that ends first.", "use"),
+		start:   r.describe("gauge", "certificate_start_timestamp_seconds", "Start of the validity of the listener's certificate.", "use"),
+		refused: r.describe("gauge", "files_refused", "1 while a changed certificate, key or tokens file cannot be used and the old content is in force.", "use"),
 		now:     map[string]func() Files{},
 	}
 	r.MustRegister(c)
 	return c
 }
 
-// WatchFiles shows how the files of a use are.
+// WatchFiles sets where the state of the files of a use is read.
 func (m *Metrics) WatchFiles(use string, now func() Files) {
 	m.watchedFiles.mu.Lock()
 	defer m.watchedFiles.mu.Unlock()
 	m.watchedFiles.now[use] = now
 }
 
-// Files are how the files are, by their use.
+// Files returns the states of all files, by use.
 func (m *Metrics) Files() map[string]Files { return m.watchedFiles.read() }
 
 func (c *filesCollector) read() map[string]Files {
@@ -78,10 +80,6 @@ func (c *filesCollector) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(c.start, prometheus.GaugeValue, float64(f.NotBefore.Unix()), use)
 			out <- prometheus.MustNewConstMetric(c.expiry, prometheus.GaugeValue, float64(f.NotAfter.Unix()), use)
 		}
-		refused := 0.0
-		if f.Refused {
-			refused = 1
-		}
-		out <- prometheus.MustNewConstMetric(c.refused, prometheus.GaugeValue, refused, use)
+		out <- prometheus.MustNewConstMetric(c.refused, prometheus.GaugeValue, oneIf(f.Refused), use)
 	}
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow"
 )
 
-// followCollector reads how far routes are followed when it is asked for.
+// followCollector reads the states of followed routes when the metrics are scraped.
 type followCollector struct {
 	all    []followMetric
 	drift  *prometheus.Desc
 	source atomic.Pointer[func() []follow.Status]
 }
 
-// followMetric is one number of a status.
+// followMetric is a metric whose value is read from a status.
 type followMetric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
@@ -25,7 +25,7 @@ type followMetric struct {
 
 var _ prometheus.Collector = (*followCollector)(nil)
 
-// following registers the metrics of the followers, which show nothing until
+// following registers the metrics of followed routes. They have no series before
 // WatchFollowing.
 func (r *registrar) following() *followCollector {
 	c := &followCollector{}
@@ -38,28 +38,28 @@ func (r *registrar) following() *followCollector {
 	counter := func(name, help string, value func(s follow.Status) float64) {
 		add(prometheus.CounterValue, "counter", name, help, value)
 	}
-	gauge("table_age_seconds", "Since when a write was seen or missed that the table or the companion does not show; 0 if they show all.",
+	gauge("table_age_seconds", "Time since the oldest write was seen or missed that the table or companion does not show; 0: they show all.",
 		func(s follow.Status) float64 { return s.Age.Seconds() })
-	gauge("follow_pending", "Writes that were seen and that the live table or the companion does not show yet.",
+	gauge("follow_pending", "Writes seen that the live table or companion does not show yet.",
 		func(s follow.Status) float64 { return float64(s.Pending) })
-	gauge("follow_stale", "1 if something was missed and not all rows were compared since, or was seen that the table or companion cannot follow: no answer from the table or companion is exact.",
+	gauge("follow_stale", "1 while the table or companion may lack writes, so that its answers are not certified.",
 		func(s follow.Status) float64 { return oneIf(s.Stale) })
-	counter("follow_unjournaled_total", "Writes that were forwarded before the journal had them.",
+	counter("follow_unjournaled_total", "Writes forwarded without a journal entry.",
 		func(s follow.Status) float64 { return float64(s.Unjournaled) })
-	gauge("follow_journal_failed", "1 while the journal takes no write, as with a full disk, and is tried again: writes are forwarded without it.",
+	gauge("follow_journal_failed", "1 while the journal cannot be written, such as on a full disk, and writes are forwarded without it.",
 		func(s follow.Status) float64 { return oneIf(s.JournalError != "") })
-	counter("follow_failures_total", "Attempts to follow that failed and were made again.",
+	counter("follow_failures_total", "Failed attempts to follow writes; each is retried.",
 		func(s follow.Status) float64 { return float64(s.Failures) })
-	gauge("reconcile_running", "1 while all rows are compared.",
+	gauge("reconcile_running", "1 while a comparison of all rows runs.",
 		func(s follow.Status) float64 { return oneIf(s.Reconciling) })
-	gauge("reconcile_last_timestamp_seconds", "When all rows were compared last; 0: never.",
+	gauge("reconcile_last_timestamp_seconds", "When a comparison of all rows last ended; 0: never.",
 		func(s follow.Status) float64 { return unixSeconds(s.Reconciled) })
 	counter("reconcile_runs_total", "Comparisons of all rows that ended.",
 		func(s follow.Status) float64 { return float64(s.Reconciles) })
-	counter("reconcile_rows_total", "Rows that comparisons have read.",
+	counter("reconcile_rows_total", "Rows read by comparisons.",
 		func(s follow.Status) float64 { return float64(s.Rows) })
 	c.drift = r.describe("gauge", "drift_rows",
-		"Rows that the last comparison found different, and repaired: missing, changed, surplus; unfit are those that the table's format cannot hold.", "route", "kind")
+		"Rows that the last comparison found missing, changed or surplus, and repaired, or unfit for the table's format.", "route", "kind")
 	r.MustRegister(c)
 	return c
 }
@@ -78,7 +78,7 @@ func unixSeconds(t time.Time) float64 {
 	return float64(t.UnixMilli()) / 1000
 }
 
-// WatchFollowing shows how far routes are followed.
+// WatchFollowing sets where the states of followed routes are read.
 func (m *Metrics) WatchFollowing(status func() []follow.Status) { m.following.source.Store(&status) }
 
 // Describe implements prometheus.Collector.

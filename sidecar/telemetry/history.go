@@ -12,21 +12,21 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 )
 
-// recent is how many searches of a route its times are of.
-const recent = 512
+// recentAnswers is how many of a route's last answers the times of its stages sum up.
+const recentAnswers = 512
 
-// SearchHistory keeps how the last searches of each route went. It is safe for concurrent use.
-type SearchHistory struct{ routes map[string]*watched }
+// SearchHistory remembers the last searches of each route. It is safe for concurrent use.
+type SearchHistory struct{ routes map[string]*routeHistory }
 
-type watched struct {
+type routeHistory struct {
 	mu      sync.Mutex
-	kept    [recent]search.Timings // of answers
-	answers int
+	timings [recentAnswers]search.Timings // of the last answers, in a ring
+	answers int                           // how many there were
 	counts  SearchCounts
 	trouble *StoreTrouble
 }
 
-// StoreTrouble is that searches of a route fail by its store, one after the other.
+// StoreTrouble describes consecutive searches of a route that failed because of its store.
 type StoreTrouble struct {
 	Since    time.Time `json:"since"`
 	Searches int       `json:"searches"`
@@ -34,7 +34,7 @@ type StoreTrouble struct {
 	Error string `json:"error"`
 }
 
-// SearchCounts count what became of a route's searches since the start.
+// SearchCounts counts a route's searches since the start, by outcome.
 type SearchCounts struct {
 	Rescored int64     `json:"rescored"`
 	Degraded int64     `json:"degraded"`
@@ -44,18 +44,18 @@ type SearchCounts struct {
 
 var _ search.Observer = (*SearchHistory)(nil)
 
-// NewSearchHistory watches routes of those names.
+// NewSearchHistory makes a history of the routes with these names.
 func NewSearchHistory(routes []string) *SearchHistory {
-	w := &SearchHistory{routes: map[string]*watched{}}
+	h := &SearchHistory{routes: map[string]*routeHistory{}}
 	for _, name := range routes {
-		w.routes[name] = &watched{}
+		h.routes[name] = &routeHistory{}
 	}
-	return w
+	return h
 }
 
 // Searched implements search.Observer.
-func (w *SearchHistory) Searched(_ context.Context, route string, _ search.Request, a search.Answer, err error) {
-	in := w.routes[route]
+func (h *SearchHistory) Searched(_ context.Context, route string, _ search.Request, a search.Answer, err error) {
+	in := h.routes[route]
 	if in == nil {
 		return
 	}
@@ -71,7 +71,7 @@ func (w *SearchHistory) Searched(_ context.Context, route string, _ search.Reque
 		in.counts.Rescored++
 	}
 	if err == nil {
-		in.kept[in.answers%recent] = a.Timings
+		in.timings[in.answers%recentAnswers] = a.Timings
 		in.answers++
 	}
 	switch fault := storeFault(a, err); {
@@ -85,7 +85,7 @@ func (w *SearchHistory) Searched(_ context.Context, route string, _ search.Reque
 	}
 }
 
-// storeFault names what the store is to blame for; empty: nothing.
+// storeFault names the fault of the store that a search met; empty: none.
 func storeFault(a search.Answer, err error) string {
 	for _, of := range []error{adapters.ErrUnavailable, adapters.ErrRefused, adapters.ErrNotFound, adapters.ErrStore} {
 		if errors.Is(err, of) {
@@ -98,9 +98,9 @@ func storeFault(a search.Answer, err error) string {
 	return ""
 }
 
-// StoreTrouble is what is wrong with the store of a route; nil: nothing was seen.
-func (w *SearchHistory) Trouble(route string) *StoreTrouble {
-	in := w.routes[route]
+// Trouble returns the trouble with the store of a route, nil if its last search had none.
+func (h *SearchHistory) Trouble(route string) *StoreTrouble {
+	in := h.routes[route]
 	if in == nil {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (w *SearchHistory) Trouble(route string) *StoreTrouble {
 	return in.trouble
 }
 
-// StageTimes is how long a step of a route's last answers took, in seconds.
+// StageTimes has quantiles of the time that a step of the last answers took, in seconds.
 type StageTimes struct {
 	Stage string  `json:"stage"`
 	P50   float64 `json:"p50_seconds"`
@@ -117,7 +117,7 @@ type StageTimes struct {
 	P99   float64 `json:"p99_seconds"`
 }
 
-// stages are the steps of a search and all of it.
+// stages lists the steps of a search, and the whole search.
 var stages = []struct {
 	name string
 	of   func(t search.Timings) time.Duration
@@ -130,14 +130,14 @@ var stages = []struct {
 	{"total", func(t search.Timings) time.Duration { return t.Total }},
 }
 
-// read returns the counts, the times of the stages and of how many answers those are.
-func (w *SearchHistory) read(route string) (counts SearchCounts, times []StageTimes, answers int) {
-	in := w.routes[route]
+// read returns the counts, the times of the stages, and the number of answers they sum up.
+func (h *SearchHistory) read(route string) (counts SearchCounts, times []StageTimes, answers int) {
+	in := h.routes[route]
 	if in == nil {
 		return counts, nil, 0
 	}
 	in.mu.Lock()
-	kept := slices.Clone(in.kept[:min(in.answers, recent)])
+	kept := slices.Clone(in.timings[:min(in.answers, recentAnswers)])
 	counts = in.counts
 	in.mu.Unlock()
 	if len(kept) == 0 {

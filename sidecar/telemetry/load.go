@@ -8,7 +8,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// loadCollector reads the gate's state when it is asked for.
+// loadCollector reads the state of the gate when the metrics are scraped.
 type loadCollector struct {
 	limit, inFlight, queued *prometheus.Desc
 	source                  atomic.Pointer[loadSource]
@@ -21,24 +21,24 @@ type loadSource struct {
 
 var _ prometheus.Collector = (*loadCollector)(nil)
 
-// load registers the metrics of the gate, which show nothing until WatchGate.
+// load registers the metrics of the gate. They have no series before WatchGate.
 func (r *registrar) load() *loadCollector {
 	c := &loadCollector{
-		limit:    r.describe("gauge", "admission_limit", "Searches of a route that are let in at a time, as found from their times.", "route"),
-		inFlight: r.describe("gauge", "admission_in_flight", "Searches of a route that are in flight.", "route"),
-		queued:   r.describe("gauge", "admission_queued", "Searches of a route that wait to be let in.", "route"),
+		limit:    r.describe("gauge", "admission_limit", "Searches of a route that may run at a time, derived from their durations.", "route"),
+		inFlight: r.describe("gauge", "admission_in_flight", "Searches of a route that run.", "route"),
+		queued:   r.describe("gauge", "admission_queued", "Searches of a route that wait for admission.", "route"),
 	}
 	r.MustRegister(c)
 	return c
 }
 
-// WatchGate shows the load of a gate's routes, and the bytes of messages that it holds.
+// WatchGate sets the gate whose load and received bytes are read.
 func (m *Metrics) WatchGate(g *gate.Gate) {
 	m.load.source.Store(&loadSource{gate: g, routes: m.routes})
 	m.receiving.Store(g)
 }
 
-// Refused counts a search that was not let in.
+// Refused counts a search that was not admitted.
 func (m *Metrics) Refused(route string, reason gate.Reason) {
 	m.refused.WithLabelValues(route, string(reason)).Inc()
 }
@@ -67,9 +67,10 @@ func (c *loadCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// received registers the metric of the requests that are received, which shows nothing until WatchGate.
+// received registers the metric of the bytes that are held for requests. It is 0 before
+// WatchGate.
 func (r *registrar) received() *atomic.Pointer[gate.Gate] {
-	const name, help = namespace + "_received_bytes", "Bytes of requests that are received and not yet answered, and of answers of the database that the proxy holds until their clients have them; see limits.max_received_bytes."
+	const name, help = namespace + "_received_bytes", "Bytes held for unanswered requests and for the proxy's unsent answers, against limits.max_received_bytes."
 	receiving := &atomic.Pointer[gate.Gate]{}
 	r.docs = append(r.docs, metricDoc{name: name, kind: "gauge", help: help})
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(receiving.Load().ReceivedBytes()) }))

@@ -14,10 +14,9 @@ import (
 	"golang.org/x/term"
 )
 
-// NewLogger writes records of at least a level (debug, info, warn, error) to w,
-// as text or json; format auto is text on a terminal and JSON elsewhere. Every
-// record carries the ids of its request and trace, and becomes a line of maxLine bytes
-// at most.
+// NewLogger writes records of at least a level (debug, info, warn, error) to w. The format
+// is text or json; auto chooses text on a terminal, else JSON. Every record carries the ids
+// of its request and trace. A line has at most maxLine bytes.
 func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var least slog.Level
 	if err := least.UnmarshalText([]byte(level)); err != nil {
@@ -33,8 +32,8 @@ func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	return slog.New(idHandler{Handler: handler, least: lowest, left: maxLine - lineHead}), nil
 }
 
-// SetLevel changes the least level that a logger of NewLogger, and all that were made
-// of it, write; of another logger it changes nothing. It is safe for concurrent use.
+// SetLevel changes the least level of a logger of NewLogger and of the loggers derived from
+// it. It does not change other loggers. It is safe for concurrent use.
 func SetLevel(log *slog.Logger, level string) error {
 	var least slog.Level
 	if err := least.UnmarshalText([]byte(level)); err != nil {
@@ -56,15 +55,14 @@ type requestIDKey struct{}
 // RequestIDHeader carries a request's id; a caller may choose it.
 const RequestIDHeader = "x-request-id"
 
-// WithRequestID returns a context whose log records carry the id of a request, as
-// RequestID makes it.
+// WithRequestID returns a context whose log records carry the id that RequestID returns.
 func WithRequestID(ctx context.Context, given string) (of context.Context, id string) {
 	id = RequestID(given)
 	return context.WithValue(ctx, requestIDKey{}, id), id
 }
 
-// RequestID is the id that a caller gave its request, if it is a short printable one,
-// or a new one.
+// RequestID returns the id that a caller gave its request if it is short and printable,
+// else a new id.
 func RequestID(given string) string {
 	odd := strings.ContainsFunc(given, func(r rune) bool { return r <= ' ' || r > '~' })
 	if given == "" || len(given) > 128 || odd {
@@ -75,13 +73,13 @@ func RequestID(given string) string {
 	return given
 }
 
-// idHandler adds the ids of the context to every record, and shortens records to the
-// length of a line.
+// idHandler adds the ids of the context to every record, and shortens records to fit a
+// line.
 type idHandler struct {
 	slog.Handler
 	least *slog.LevelVar
-	// left is the room in a line beside the attributes of WithAttrs, and prefix the room
-	// of the names of WithGroup.
+	// left is the room in a line that the attributes of WithAttrs leave. prefix is the room
+	// that the names of WithGroup take.
 	left, prefix int
 }
 
@@ -97,7 +95,7 @@ func (h idHandler) Handle(ctx context.Context, r slog.Record) error {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
 		ids = append(ids, slog.String("trace_id", span.TraceID().String()))
 	}
-	ids = l.keep(ids) // room for those first
+	ids = l.keep(ids) // ids get their room first
 	r.Attrs(func(a slog.Attr) bool {
 		if a, ok := l.fit(a); ok {
 			out.AddAttrs(a)
@@ -117,7 +115,7 @@ func (h idHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return idHandler{h.Handler.WithAttrs(kept), h.least, l.left, h.prefix}
 }
 
-// WithGroup implements slog.Handler. A name for which there is no room makes no group.
+// WithGroup implements slog.Handler. If there is no room for the name it opens no group.
 func (h idHandler) WithGroup(name string) slog.Handler {
 	name = shorten(name, maxKey)
 	left := h.left - cost(name) - 8

@@ -10,26 +10,26 @@ import (
 	"unicode/utf8"
 )
 
-// A line of the log has at most maxLine bytes, whatever a caller sends: its value is in a
-// line sometimes, and nobody's log is to grow by the megabyte.
+// A line of the log has at most maxLine bytes. Some lines show values that a caller sent,
+// and a caller must not be able to fill the log.
 const (
 	maxLine = 4 << 10
-	// lineHead is kept for the time, the level, the punctuation and the note of the
-	// attributes that were left out.
+	// lineHead is reserved for the time, the level, punctuation, and the count of omitted
+	// attributes.
 	lineHead = 256
 	// maxValue bounds one message or value, and maxKey one key.
 	maxValue = 1 << 10
 	maxKey   = 128
 )
 
-// Redactor is an error that knows which parts of its text are a caller's own. The log
-// shows what Redact leaves of the text of the error, or of an error that wraps it.
+// Redactor is an error that knows which parts of its text a caller sent. The log shows what
+// Redact returns for the text of the error, or of an error that wraps it.
 type Redactor interface {
 	error
 	Redact(text string) string
 }
 
-// shorten cuts a text to so many bytes of a line, and notes the length that it had.
+// shorten cuts a text to at most so many bytes of a line, and notes its full length.
 func shorten(text string, most int) string {
 	if cost(text) <= most {
 		return text
@@ -47,9 +47,9 @@ func shorten(text string, most int) string {
 	return text[:end] + note
 }
 
-// cost is the most bytes that a text becomes in a line, quoted and escaped.
+// cost returns the most bytes that a text takes in a line, quoted and escaped.
 func cost(text string) (n int) {
-	if 10*len(text) <= maxKey { // in any case
+	if 10*len(text) <= maxKey { // short enough whatever it holds
 		return 10 * len(text)
 	}
 	for i := 0; i < len(text) && n <= maxLine; {
@@ -60,8 +60,8 @@ func cost(text string) (n int) {
 	return n
 }
 
-// runeCost is the most bytes that a rune of so many bytes is escaped to, as JSON or by
-// strconv.Quote.
+// runeCost returns the most bytes that a rune of size bytes takes when JSON or
+// strconv.Quote escapes it.
 func runeCost(r rune, size int) int {
 	switch {
 	case r == '"' || r == '\\':
@@ -75,18 +75,17 @@ func runeCost(r rune, size int) int {
 	}
 }
 
-// line is the room that is left in a line.
+// line counts the room that is left in a line.
 type line struct {
 	left int
-	// prefix is the room that the names of the open groups take: as text, each attribute
-	// has them before its key.
+	// prefix is the room that the names of the open groups take: in text format they stand
+	// before the key of each attribute.
 	prefix int
 	// omitted counts the attributes for which there was no room.
 	omitted int
 }
 
-// keep returns the attributes shortened to the room that is left, and leaves out those
-// for which there is none.
+// keep shortens attributes to the room that is left, and omits the ones that do not fit.
 func (l *line) keep(attrs []slog.Attr) []slog.Attr {
 	kept := make([]slog.Attr, 0, len(attrs))
 	for _, a := range attrs {
@@ -97,7 +96,7 @@ func (l *line) keep(attrs []slog.Attr) []slog.Attr {
 	return kept
 }
 
-// fit shortens an attribute.
+// fit shortens an attribute. It reports false if there is no room for it.
 func (l *line) fit(a slog.Attr) (slog.Attr, bool) {
 	a.Key = shorten(a.Key, maxKey)
 	room := l.left - l.prefix - cost(a.Key) - 8 // quotes and punctuation
@@ -117,7 +116,7 @@ func (l *line) fit(a slog.Attr) (slog.Attr, bool) {
 	return a, true
 }
 
-// shortValue shortens a value to so many bytes, and returns how many it may have now.
+// shortValue shortens a value to at most so many bytes, and returns the most that it takes.
 func shortValue(v slog.Value, most int) (slog.Value, int) {
 	var text string
 	switch v.Kind() {
@@ -140,13 +139,13 @@ func shortValue(v slog.Value, most int) (slog.Value, int) {
 		}
 	case slog.KindBool, slog.KindDuration, slog.KindFloat64, slog.KindInt64, slog.KindTime, slog.KindUint64:
 		return v, len(time.RFC3339Nano) + 8
-	case slog.KindGroup, slog.KindLogValuer: // fit has resolved and entered those
+	case slog.KindGroup, slog.KindLogValuer: // fit has resolved these
 	}
 	text = shorten(text, most)
 	return slog.StringValue(text), cost(text)
 }
 
-// errorText is the text of an error, without the parts that are a caller's own.
+// errorText returns the text of an error without the parts that a caller sent.
 func errorText(err error) string {
 	text := err.Error()
 	var own Redactor

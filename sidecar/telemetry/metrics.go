@@ -1,6 +1,6 @@
-// Package telemetry is what an operator sees of a sidecar: metrics, traces,
-// logs, and the admin listener that serves them. It never shows a vector, a
-// payload or a secret.
+// Package telemetry shows operators how a sidecar does: metrics, traces, logs, a status page,
+// and the admin listener that serves them. It never shows a vector, a payload, a filter or a
+// secret.
 package telemetry
 
 import (
@@ -21,8 +21,8 @@ import (
 
 var _ search.Observer = (*Metrics)(nil)
 
-// Metrics counts what the sidecar does, in a registry of its own. It is safe
-// for concurrent use.
+// Metrics holds the sidecar's metrics in a registry of its own. It is safe for concurrent
+// use.
 type Metrics struct {
 	*registrar
 	routes map[string]bool
@@ -59,8 +59,8 @@ type Metrics struct {
 	*reloads
 }
 
-// NewMetrics registers every metric. Names of other routes than the given are
-// counted as "unknown", so that callers cannot make new series.
+// NewMetrics registers every metric. Searches of any other route are counted as "unknown",
+// so that callers cannot create series.
 func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 	r := &registrar{Registry: prometheus.NewRegistry()}
 	m := &Metrics{
@@ -69,28 +69,28 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 		calls:        r.counter("rpc_calls_total", "Calls of the gRPC API that have ended.", "method", "code"),
 		callSeconds:  r.histogram("rpc_duration_seconds", "Duration of calls of the gRPC API.", secondBuckets, "method"),
 		inFlight:     r.gauge("rpc_in_flight", "Calls of the gRPC API that have not ended.", "method"),
-		panics:       r.counter("panics_total", "Panics that were caught; each is a bug, logged with its stack.").WithLabelValues(),
+		panics:       r.counter("panics_total", "Panics caught; each is a bug, and its stack is in the log.").WithLabelValues(),
 		searches:     r.counter("searches_total", "Searches by outcome: rescored, degraded or error.", "route", "strategy", "outcome"),
-		seconds:      r.histogram("search_duration_seconds", "Duration of searches that were answered.", secondBuckets, "route"),
-		steps:        r.histogram("search_step_duration_seconds", "Time spent in a step, over all rounds: encode, retrieve, score, certify, rank.", secondBuckets, "route", "step"),
+		seconds:      r.histogram("search_duration_seconds", "Duration of answered searches.", secondBuckets, "route"),
+		steps:        r.histogram("search_step_duration_seconds", "Duration of a step, summed over rounds: encode, retrieve, score, certify, rank.", secondBuckets, "route", "step"),
 		candidates:   r.histogram("search_candidates", "Items scored by a search.", prometheus.ExponentialBuckets(16, 4, 10), "route"),
-		rounds:       r.histogram("search_rounds", "Rounds of deepening of a search.", []float64{1, 2, 3, 4, 6, 8, 16}, "route"),
-		degraded:     r.counter("search_degraded_total", "Answers in the store's own order, or for ranker_failed in the similarity's, by reason.", "route", "reason"),
+		rounds:       r.histogram("search_rounds", "Rounds of a search, each deeper than the last.", []float64{1, 2, 3, 4, 6, 8, 16}, "route"),
+		degraded:     r.counter("search_degraded_total", "Degraded answers by reason: in the store's order, or for ranker_failed in the similarity's.", "route", "reason"),
 		certificates: r.counter("search_certificates_total", "Answers by the status of their certificate.", "route", "status"),
 		notFinite:    r.counter("candidates_not_finite_total", "Candidates whose score was not finite.", "route"),
-		notIndexed:   r.counter("candidates_not_indexed_total", "Candidates that the route's table did not hold; build it again when they grow.", "route"),
-		rankerCalls:  r.histogram("search_ranker_calls", "Items that a route's ranker was asked of by a search, support items among them.", prometheus.ExponentialBuckets(1, 2, 12), "route"),
+		notIndexed:   r.counter("candidates_not_indexed_total", "Candidates that the route's table lacks; rebuild the table if they grow.", "route"),
+		rankerCalls:  r.histogram("search_ranker_calls", "Items that a search asked the ranker about, support items included.", prometheus.ExponentialBuckets(1, 2, 12), "route"),
 		rankerRounds: r.histogram("search_ranker_rounds", "Rounds in which a search asked its route's ranker.", []float64{0, 1, 2, 3, 4, 6, 8, 16}, "route"),
-		rankerCut:    r.counter("search_ranker_cut_total", "Items that a ranker was to score and did not, by reason: deadline, budget, failed.", "route", "reason"),
+		rankerCut:    r.counter("search_ranker_cut_total", "Items that the ranker should have scored and did not, by reason: deadline, budget, failed.", "route", "reason"),
 		proxied:      newProxied(r),
 		rankers:      newRankers(r),
 		stores:       newStores(r),
 		audits:       newAudits(r),
-		refused:      r.counter("admission_refused_total", "Searches that were not let in, by reason: memory, max_searches, rate, slow (more at a time would make all of them slower; route unknown: refused before it was read).", "route", "reason"),
+		refused:      r.counter("admission_refused_total", "Searches refused, by reason: memory, max_searches, rate, slow (more at a time would slow all). Route unknown: refused before the request was read.", "route", "reason"),
 		reloads:      newReloads(r),
-		routeOpen:    r.gauge("route_open", "1 if the route was checked against its store and is served.", "route"),
+		routeOpen:    r.gauge("route_open", "1 while the route is served: it was checked against its store.", "route"),
 	}
-	r.gauge("build_info", "1, with what this binary is.", "version", "commit", "go").
+	r.gauge("build_info", "1, with the binary's version.", "version", "commit", "go").
 		WithLabelValues(build.Version, build.Commit, build.Go).Set(1)
 	m.load = r.load()
 	m.receiving = r.received()
@@ -98,7 +98,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 	m.pluginStates = r.plugins()
 	m.deviceStates = r.devices()
 	m.watchedFiles = r.files()
-	m.routeInfo = r.gauge("route_info", "1, with what a route is made of.", "route", "store", "model", "model_version", "placement")
+	m.routeInfo = r.gauge("route_info", "1, with the parts of the route.", "route", "store", "model", "model_version", "placement")
 	for _, rt := range routes {
 		m.routes[rt.Name] = true
 		m.RouteServed(rt)
@@ -108,7 +108,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 	return m
 }
 
-// CallStarted counts a call; ended is called when it has ended.
+// CallStarted counts a call. The caller calls ended with its status.
 func (m *Metrics) CallStarted(ctx context.Context, method string) (ended func(code codes.Code)) {
 	start := time.Now()
 	flying := m.inFlight.WithLabelValues(method)
@@ -123,16 +123,12 @@ func (m *Metrics) CallStarted(ctx context.Context, method string) (ended func(co
 // Panicked counts a panic.
 func (m *Metrics) Panicked() { m.panics.Inc() }
 
-// RouteOpen notes whether a route is served.
+// RouteOpen sets whether a route is served.
 func (m *Metrics) RouteOpen(rt string, open bool) {
-	value := 0.0
-	if open {
-		value = 1
-	}
-	m.routeOpen.WithLabelValues(rt).Set(value)
+	m.routeOpen.WithLabelValues(rt).Set(oneIf(open))
 }
 
-// RouteServed shows what a route is made of from now on.
+// RouteServed replaces the labels of route_info for a route.
 func (m *Metrics) RouteServed(r *route.Route) {
 	m.routeInfo.DeletePartialMatch(prometheus.Labels{"route": r.Name})
 	m.routeInfo.WithLabelValues(r.Name, r.StoreName, r.Model.Name, r.Model.Version, string(r.Placement)).Set(1)
@@ -172,7 +168,7 @@ func (m *Metrics) answered(ctx context.Context, rt string, a search.Answer) {
 	m.ranked(ctx, rt, a)
 }
 
-// ranked counts what a ranker was asked.
+// ranked counts the work of the route's ranker.
 func (m *Metrics) ranked(ctx context.Context, rt string, a search.Answer) {
 	r := a.Ranking
 	if r == nil {

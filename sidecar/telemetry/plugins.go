@@ -8,14 +8,14 @@ import (
 	"github.com/likenessdb/likeness/sidecar/plugins"
 )
 
-// pluginCollector reads the states of plugins when it is asked for them.
+// pluginCollector reads the states of plugins when the metrics are scraped.
 type pluginCollector struct {
 	all    []pluginMetric
 	ends   *prometheus.Desc
 	source atomic.Pointer[func() []plugins.State]
 }
 
-// pluginMetric is one number of a state.
+// pluginMetric is a metric whose value is read from a state.
 type pluginMetric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
@@ -24,32 +24,32 @@ type pluginMetric struct {
 
 var _ prometheus.Collector = (*pluginCollector)(nil)
 
-// plugins registers the metrics of plugins, which show nothing until WatchPlugins.
+// plugins registers the metrics of plugins. They have no series before WatchPlugins.
 func (r *registrar) plugins() *pluginCollector {
 	c := &pluginCollector{}
 	gauge := func(name, help string, value func(s plugins.State) float64) {
 		c.all = append(c.all, pluginMetric{r.describe("gauge", name, help, "plugin"), prometheus.GaugeValue, value})
 	}
-	gauge("plugin_up", "1 while the plugin is well and calls go to it.",
+	gauge("plugin_up", "1 while the plugin takes calls.",
 		func(s plugins.State) float64 { return oneIf(s.Status == plugins.Ready) })
-	gauge("plugin_quarantined", "1 while the plugin is left alone, because it ended too often.",
+	gauge("plugin_quarantined", "1 while the plugin is not restarted because it ended too often.",
 		func(s plugins.State) float64 { return oneIf(s.Status == plugins.Quarantined) })
-	gauge("plugin_status_timestamp_seconds", "When its status changed last.",
+	gauge("plugin_status_timestamp_seconds", "When the plugin's status last changed.",
 		func(s plugins.State) float64 { return unixSeconds(s.Since) })
-	gauge("plugin_resident_memory_bytes", "Resident memory of its process; 0 where it is not known.",
+	gauge("plugin_resident_memory_bytes", "Resident memory of the plugin's process; 0: not known.",
 		func(s plugins.State) float64 { return float64(s.Resident) })
 	c.all = append(c.all, pluginMetric{
 		r.describe("counter", "plugin_restarts_total", "Starts of the plugin, or connections to it, after the first.", "plugin"),
 		prometheus.CounterValue, func(s plugins.State) float64 { return float64(s.Restarts) },
 	})
 	c.ends = r.describe("counter", "plugin_ends_total",
-		"How often it ended, or was ended: crashed, hung (no answer in time), memory (above its limit), checksum (a file was changed: not started), start (could not be started).",
+		"Ends of the plugin by reason: crashed, hung (no answer in time), memory (above its limit), checksum (a file changed, so it did not start), start (it could not start).",
 		"plugin", "reason")
 	r.MustRegister(c)
 	return c
 }
 
-// WatchPlugins shows the states of plugins.
+// WatchPlugins sets where the states of plugins are read.
 func (m *Metrics) WatchPlugins(states func() []plugins.State) { m.pluginStates.source.Store(&states) }
 
 // Describe implements prometheus.Collector.

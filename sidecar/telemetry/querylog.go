@@ -14,18 +14,17 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// slowLines bounds the lines of slow searches in a second: when all are slow, a line
-// each would make them slower.
+// slowLines bounds the lines of slow searches in a second: if every search is slow, a line
+// for each would slow them further.
 const slowLines = 10
 
-// QueryLog writes a line for a share of the searches, and for those that were slow:
-// what was done and how long it took, never what was searched for. It is safe for
-// concurrent use.
+// QueryLog logs slow searches and a share of the others: what was done and how long it took,
+// never the query. It is safe for concurrent use.
 type QueryLog struct {
 	log   *slog.Logger
 	rule  atomic.Pointer[queryRule]
 	lines *rate.Limiter
-	left  atomic.Int64 // slow searches without a line
+	left  atomic.Int64 // slow searches that were not logged
 }
 
 // queryRule says which searches get a line.
@@ -36,7 +35,7 @@ type queryRule struct {
 
 var _ search.Observer = (*QueryLog)(nil)
 
-// NewQueryLog writes a share of the searches, and those that took slow or longer; 0 is
+// NewQueryLog logs a share of the searches, and searches that took slow or longer. 0 logs
 // none.
 func NewQueryLog(log *slog.Logger, share float64, slow time.Duration) *QueryLog {
 	q := &QueryLog{log: log, lines: rate.NewLimiter(slowLines, slowLines)}
@@ -44,13 +43,13 @@ func NewQueryLog(log *slog.Logger, share float64, slow time.Duration) *QueryLog 
 	return q
 }
 
-// Adjust writes another share, and those that take another time, from now on.
+// Adjust changes the share and the duration.
 func (q *QueryLog) Adjust(share float64, slow time.Duration) { q.rule.Store(&queryRule{share, slow}) }
 
 // Searched implements search.Observer.
 func (q *QueryLog) Searched(ctx context.Context, rt string, r search.Request, a search.Answer, err error) {
 	if errors.Is(err, route.ErrUnknown) {
-		return // the name is the caller's
+		return // the name is one that the caller made up
 	}
 	rule := q.rule.Load()
 	if rule.slow > 0 && a.Timings.Total >= rule.slow {
@@ -67,7 +66,7 @@ func (q *QueryLog) Searched(ctx context.Context, rt string, r search.Request, a 
 	}
 }
 
-// describe says what became of a search.
+// describe returns the attributes of a search's line.
 func describe(rt string, r search.Request, a search.Answer, err error) []slog.Attr {
 	seconds := func(name string, d time.Duration) slog.Attr { return slog.Float64(name+"_seconds", d.Seconds()) }
 	outcome, strategy := "rescored", a.Strategy

@@ -15,14 +15,14 @@ var secondBuckets = []float64{
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10,
 }
 
-// Native histograms stand beside the classic buckets: each bucket is at most a tenth
-// wider than the one below, and a series keeps so many of them.
+// Native histograms complement the classic buckets. Each bucket is at most a tenth wider
+// than the one below. A series has at most nativeBuckets of them.
 const (
 	nativeFactor  = 1.1
 	nativeBuckets = 160
 )
 
-// registrar registers metrics and keeps what the documentation says of them.
+// registrar registers metrics and collects their documentation.
 type registrar struct {
 	*prometheus.Registry
 	docs []metricDoc
@@ -39,7 +39,7 @@ func (r *registrar) add(kind, name, help string, labels []string, c prometheus.C
 	r.MustRegister(c)
 }
 
-// describe documents a metric of a collector that asks for its values when it is asked.
+// describe documents a metric of a collector.
 func (r *registrar) describe(kind, name, help string, labels ...string) *prometheus.Desc {
 	r.docs = append(r.docs, metricDoc{name: namespace + "_" + name, kind: kind, help: help, labels: labels})
 	return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
@@ -69,7 +69,7 @@ func (r *registrar) histogram(name, help string, buckets []float64, labels ...st
 	return v
 }
 
-// observe adds a value, with the trace that it belongs to where that is kept.
+// observe adds a value, with the trace id as an exemplar if the trace is sampled.
 func observe(ctx context.Context, to prometheus.Observer, value float64) {
 	span := trace.SpanContextFromContext(ctx)
 	if with, ok := to.(prometheus.ExemplarObserver); ok && span.IsSampled() {

@@ -2,7 +2,7 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// reloads are the metrics of configurations that were read again.
+// reloads has the metrics of reloads of the configuration.
 type reloads struct {
 	reads   *prometheus.CounterVec
 	good    prometheus.Gauge
@@ -11,15 +11,15 @@ type reloads struct {
 
 func newReloads(r *registrar) *reloads {
 	m := &reloads{
-		reads:   r.counter("config_reloads_total", "Times that the configuration was read again and had changed, by outcome: applied, or refused, which changed nothing.", "outcome"),
-		good:    r.gauge("config_last_reload_successful", "1 if the configuration could be used when it was read last, 0 if what was read before is in force.").WithLabelValues(),
-		restart: r.gauge("config_restart_keys", "Keys of the configuration that were changed and wait for a restart.").WithLabelValues(),
+		reads:   r.counter("config_reloads_total", "Reloads of a changed configuration, by outcome: applied, or refused, which changes nothing.", "outcome"),
+		good:    r.gauge("config_last_reload_successful", "1 if the last reload was applied, 0 if the old configuration is in force.").WithLabelValues(),
+		restart: r.gauge("config_restart_keys", "Changed keys of the configuration that take effect after a restart.").WithLabelValues(),
 	}
 	m.good.Set(1)
 	return m
 }
 
-// Reloaded notes that a changed configuration was read again, and whether it is in force.
+// Reloaded counts a reload of a changed configuration.
 func (m *reloads) Reloaded(applied bool) {
 	outcome, good := "refused", 0.0
 	if applied {
@@ -29,5 +29,5 @@ func (m *reloads) Reloaded(applied bool) {
 	m.good.Set(good)
 }
 
-// RestartKeys notes how many changed keys wait for a restart.
+// RestartKeys sets how many changed keys wait for a restart.
 func (m *reloads) RestartKeys(n int) { m.restart.Set(float64(n)) }

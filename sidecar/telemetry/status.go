@@ -1,5 +1,3 @@
-// Package status shows how a sidecar does: a page for people, and its twin in JSON.
-// Neither holds a vector, a payload, a filter or a secret.
 package telemetry
 
 import (
@@ -24,7 +22,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// StatusSources are what a status is made of. Functions are called for every status, and
+// StatusSources has the sources of a Status. Its functions are called for every status. They
 // may be nil.
 type StatusSources struct {
 	Build  buildinfo.Info
@@ -33,11 +31,11 @@ type StatusSources struct {
 
 	Ready    func() (ok bool, detail string)
 	Routes   func() []*route.Route
-	Waiting  func(rt string) (why string) // empty: the route is open
+	Waiting  func(rt string) (why string) // why the route is not open; empty: it is
 	Versions func(rt string) ([]rollout.Info, error)
 	Load     func(rt string) (gate.Load, bool)
 	Off      func() map[string]bool // routes that are switched off before the proxy
-	// Unanswered are the routes of which every search through the proxy is left to the
+	// Unanswered has the routes whose searches through the proxy are all left to the
 	// database, for one reason.
 	Unanswered func() map[string]Unanswered
 	Plugins    func() []plugins.State
@@ -46,35 +44,36 @@ type StatusSources struct {
 	Following  func() []follow.Status
 }
 
-// StoreStatus is a vector store.
+// StoreStatus is the state of a vector store.
 type StoreStatus struct {
 	Name    string `json:"name"`
 	Kind    string `json:"kind"`
 	Address string `json:"address,omitempty"`
-	// Answers: it answered a ping within a second. Error is the type of its error.
+	// Answers: the store answered a ping within a second. Error is the type of its error.
 	Answers bool    `json:"answers"`
 	Error   string  `json:"error,omitempty"`
 	Seconds float64 `json:"ping_seconds"`
-	// Breaker is closed, or names the collections for which it is not; empty: there is none.
+	// Breaker is "closed", or names the collections for which it is open; empty: the store
+	// has no breaker.
 	Breaker string `json:"breaker,omitempty"`
 
 	Pinged adapters.Store `json:"-"`
 }
 
-// RankerStatus is a heavy ranker.
+// RankerStatus is the state of a heavy ranker.
 type RankerStatus struct {
 	Name   string `json:"name"`
-	Source string `json:"source"` // the plugin or the host that is asked
+	Source string `json:"source"` // its plugin or its host
 	State  string `json:"state"`  // of its breaker: closed, open or half-open
 }
 
-// Status is how a sidecar does.
+// Status is the state of a sidecar.
 type Status struct {
 	Build   buildinfo.Info `json:"build"`
 	Now     time.Time      `json:"now"`
 	Started time.Time      `json:"started"`
 	Ready   bool           `json:"ready"`
-	// Detail says what is not as it should be, a line each.
+	// Detail has a line for each problem.
 	Detail  []string        `json:"detail,omitempty"`
 	Process ProcessStatus   `json:"process"`
 	Routes  []RouteStatus   `json:"routes"`
@@ -84,7 +83,7 @@ type Status struct {
 	Devices []DeviceStatus  `json:"devices,omitempty"`
 }
 
-// ProcessStatus is what the process uses.
+// ProcessStatus has the resources of the process.
 type ProcessStatus struct {
 	Goroutines int    `json:"goroutines"`
 	Processors int    `json:"processors"`
@@ -93,12 +92,12 @@ type ProcessStatus struct {
 	MemoryLimit int64 `json:"memory_limit_bytes"`
 }
 
-// RouteStatus is how a route does.
+// RouteStatus is the state of a route.
 type RouteStatus struct {
 	Name       string `json:"name"`
 	Open       bool   `json:"open"`
-	Why        string `json:"why,omitempty"` // it is not open
-	Off        bool   `json:"off,omitempty"` // before the proxy
+	Why        string `json:"why,omitempty"` // why it is not open
+	Off        bool   `json:"off,omitempty"` // it is switched off for the proxy
 	Store      string `json:"store"`
 	Collection string `json:"collection"`
 	Companion  string `json:"companion,omitempty"`
@@ -114,21 +113,21 @@ type RouteStatus struct {
 	Calibration *CalibrationStatus `json:"calibration,omitempty"`
 	Trouble     *StoreTrouble      `json:"store_trouble,omitempty"`
 	Searches    SearchCounts       `json:"searches"`
-	Answers     int                `json:"recent_answers"` // that the stages are of
+	Answers     int                `json:"recent_answers"` // how many answers Stages sums up
 	Stages      []StageTimes       `json:"stages,omitempty"`
 	Load        *gate.Load         `json:"admission,omitempty"`
 	Following   *follow.Status     `json:"following,omitempty"`
 }
 
-// Unanswered says that the last searches of a route through the proxy were all left to
-// the database, for one reason.
+// Unanswered counts the last searches of a route through the proxy if all of them were left
+// to the database, for one reason.
 type Unanswered struct {
 	Status   string    `json:"status"` // as clients see it
 	Searches int       `json:"searches"`
 	Since    time.Time `json:"since"`
 }
 
-// VersionStatus is a version of a route.
+// VersionStatus is the state of a version of a route.
 type VersionStatus struct {
 	Name      string    `json:"name"`
 	Model     string    `json:"model"`
@@ -138,17 +137,17 @@ type VersionStatus struct {
 	Activated time.Time `json:"activated,omitzero"`
 }
 
-// CalibrationStatus is a route's promise and what the audit of live answers says of it.
+// CalibrationStatus has a route's promise and the audit of its live answers.
 type CalibrationStatus struct {
 	*rerank.Calibration
 	Holds bool            `json:"holds"`
 	Void  string          `json:"void,omitempty"` // why it does not
 	Audit calibrate.Audit `json:"audit"`
-	// MeanRecall of the audited answers.
+	// MeanRecall is the mean recall of the audited answers.
 	MeanRecall float64 `json:"mean_recall"`
 }
 
-// DeviceStatus is how a device does for a route.
+// DeviceStatus is the state of a device for a route.
 type DeviceStatus struct {
 	Plugin  string           `json:"plugin"`
 	Route   string           `json:"route"`
@@ -161,31 +160,32 @@ type DeviceStatus struct {
 
 const (
 	pingWithin = time.Second
-	// pingedFor is how long the answer to a ping is shown, however many look.
+	// pingedFor is how long the result of a ping is reused.
 	pingedFor = 2 * time.Second
 )
 
-// StatusBoard makes a Status of its sources. It is safe for concurrent use.
+// StatusBoard collects a Status and serves it as a page. It is safe for concurrent use.
 type StatusBoard struct {
 	from       StatusSources
 	started    time.Time
-	processors int // before a thread was added beside those that score
+	processors int // GOMAXPROCS at the start, which later counts a thread that does not score
 
-	mu     sync.Mutex // one pings
+	mu     sync.Mutex // held during a ping
 	pinged time.Time
 	stores []StoreStatus
 }
 
-// NewStatusBoard makes a board.
+// NewStatusBoard makes a board of its sources.
 func NewStatusBoard(from StatusSources) *StatusBoard {
 	return &StatusBoard{from: from, started: time.Now(), processors: runtime.GOMAXPROCS(0)}
 }
 
-// Status of now. It pings the stores, unless somebody just did, for at most a second.
+// Status collects the present state. It pings the stores for at most a second, unless it
+// did so just before.
 func (b *StatusBoard) Status(ctx context.Context) Status {
 	s := Status{
 		Build: b.from.Build, Now: time.Now().UTC().Truncate(time.Millisecond), Started: b.started.UTC().Truncate(time.Second),
-		Process: b.process(), Stores: b.ping(ctx), Rankers: call(b.from.Rankers), Plugins: call(b.from.Plugins),
+		Process: b.process(), Stores: b.ping(ctx), Rankers: callOrNil(b.from.Rankers), Plugins: callOrNil(b.from.Plugins),
 	}
 	if b.from.Ready != nil {
 		ok, detail := b.from.Ready()
@@ -194,7 +194,7 @@ func (b *StatusBoard) Status(ctx context.Context) Status {
 		s.Detail = strings.FieldsFunc(rest, func(r rune) bool { return r == '\n' })
 	}
 	following, off := map[string]*follow.Status{}, map[string]bool(nil)
-	for _, f := range call(b.from.Following) {
+	for _, f := range callOrNil(b.from.Following) {
 		following[f.Route] = &f
 	}
 	if b.from.Off != nil {
@@ -204,7 +204,7 @@ func (b *StatusBoard) Status(ctx context.Context) Status {
 	if b.from.Unanswered != nil {
 		unanswered = b.from.Unanswered()
 	}
-	for _, r := range call(b.from.Routes) {
+	for _, r := range callOrNil(b.from.Routes) {
 		one := b.route(r)
 		if u, ok := unanswered[r.Name]; ok {
 			one.Unanswered = &u
@@ -212,13 +212,14 @@ func (b *StatusBoard) Status(ctx context.Context) Status {
 		one.Following, one.Off = following[r.Name], off[r.Name]
 		s.Routes = append(s.Routes, one)
 	}
-	for _, d := range call(b.from.Devices) {
+	for _, d := range callOrNil(b.from.Devices) {
 		s.Devices = append(s.Devices, DeviceStatus{Plugin: d.Plugin, Route: d.Route, Version: d.Version, State: string(d.State), Detail: d.Detail, Rows: d.Rows, Answers: d.Answers})
 	}
 	return s
 }
 
-func call[T any](f func() []T) []T {
+// callOrNil calls f, which may be nil.
+func callOrNil[T any](f func() []T) []T {
 	if f == nil {
 		return nil
 	}
@@ -257,7 +258,7 @@ func (b *StatusBoard) route(r *route.Route) RouteStatus {
 	if b.from.Versions == nil {
 		return out
 	}
-	versions, _ := b.from.Versions(r.Name) // a configuration that cannot be read is for who activates one
+	versions, _ := b.from.Versions(r.Name) // activating a version reports a configuration that cannot be read
 	for _, v := range versions {
 		out.Versions = append(out.Versions, VersionStatus{
 			Name: v.Name, Model: v.Model, Digest: v.ModelVersion, Active: v.Active, Previous: v.Previous, Activated: v.Activated,
@@ -290,7 +291,7 @@ func breakerOf(s adapters.Store) string {
 	return "closed"
 }
 
-// ping asks every store whether it answers, all at once.
+// ping pings all stores at once.
 func (b *StatusBoard) ping(ctx context.Context) []StoreStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()

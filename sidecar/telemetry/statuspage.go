@@ -14,14 +14,13 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-// pagePolicy lets the page load what this server has of it, and nothing else.
+// pagePolicy lets the page load its own files from this server, and nothing else.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Handler serves the page at /, what belongs to it below /page/, and its twin at
-// /status.json. It answers GET and HEAD, and needs what it is mounted on to answer 405
-// to the rest.
+// Handler serves the page at /, its files below /page/, and the same status as JSON at
+// /status.json. It answers GET and HEAD. The server has to answer 405 to other methods.
 func (b *StatusBoard) Handler() (http.Handler, error) {
-	page, err := template.New("page.html").Funcs(words).ParseFS(pageFiles, "page/page.html")
+	page, err := template.New("page.html").Funcs(pageWords).ParseFS(pageFiles, "page/page.html")
 	if err != nil {
 		return nil, fmt.Errorf("status page: %w", err)
 	}
@@ -64,8 +63,8 @@ func answerPage(w http.ResponseWriter, kind string, content []byte) {
 	_, _ = w.Write(content)
 }
 
-// words are how the page says numbers.
-var words = template.FuncMap{
+// pageWords has the functions with which the page formats numbers.
+var pageWords = template.FuncMap{
 	"ms":    func(seconds float64) string { return fmt.Sprintf("%.3g ms", 1000*seconds) },
 	"bytes": byteText,
 	"time":  timeText,

@@ -9,7 +9,7 @@ import (
 	"github.com/likenessdb/likeness/adapters/guard"
 )
 
-// stores are the metrics of the stores, by the names that the configuration gives them.
+// stores has the metrics of stores, by their names in the configuration.
 type stores struct {
 	storeCalls   *prometheus.CounterVec
 	storeSeconds *prometheus.HistogramVec
@@ -23,16 +23,16 @@ var _ guard.Observer = (*stores)(nil)
 func newStores(r *registrar) *stores {
 	return &stores{
 		storeCalls: r.counter("store_calls_total",
-			"Calls of a store by outcome: ok, unavailable, timeout, cancelled, refused (credentials), failed (in another way), or broken: not sent, since the collection kept failing.",
+			"Calls of a store by outcome: ok, unavailable, timeout, cancelled, refused (credentials), failed (otherwise), broken (not sent, because the breaker was open).",
 			"store", "operation", "outcome"),
-		storeSeconds: r.histogram("store_call_duration_seconds", "Duration of its calls.", secondBuckets, "store", "operation"),
-		storeRetries: r.counter("store_retries_total", "Reads that were sent again after a failure that can pass.", "store", "operation"),
-		storeHedges:  r.counter("store_hedges_total", "First-stage searches that were sent a second time beside the first.", "store"),
-		storeBroken:  r.gauge("store_broken", "Collections that are not read, or by one call at a time, since they kept failing.", "store"),
+		storeSeconds: r.histogram("store_call_duration_seconds", "Duration of a store's calls.", secondBuckets, "store", "operation"),
+		storeRetries: r.counter("store_retries_total", "Retries of reads after a temporary failure.", "store", "operation"),
+		storeHedges:  r.counter("store_hedges_total", "First-stage searches that were hedged: sent a second time before the first answered.", "store"),
+		storeBroken:  r.gauge("store_broken", "Collections whose breaker is open or half-open.", "store"),
 	}
 }
 
-// StoreCalled counts a call.
+// StoreCalled counts a call. The caller calls ended with its outcome.
 func (s *stores) StoreCalled(ctx context.Context, store, operation string) (ended func(outcome string)) {
 	start := time.Now()
 	return func(outcome string) {
@@ -43,15 +43,15 @@ func (s *stores) StoreCalled(ctx context.Context, store, operation string) (ende
 	}
 }
 
-// StoreRetried counts a read that is sent again.
+// StoreRetried counts a retry of a read.
 func (s *stores) StoreRetried(store, operation string) {
 	s.storeRetries.WithLabelValues(store, operation).Inc()
 }
 
-// StoreHedged counts a search that is sent twice.
+// StoreHedged counts a hedged search.
 func (s *stores) StoreHedged(store string) { s.storeHedges.WithLabelValues(store).Inc() }
 
-// StoreBroken shows how many collections are not read.
+// StoreBroken sets the number of collections whose breaker is open or half-open.
 func (s *stores) StoreBroken(store string, collections int) {
 	s.storeBroken.WithLabelValues(store).Set(float64(collections))
 }

@@ -13,15 +13,15 @@ import (
 
 // TraceOptions say where traces go; see config.Trace.
 type TraceOptions struct {
-	Endpoint    string // host:port; empty sends none
+	Endpoint    string // host:port; empty: no traces are sent
 	Insecure    bool
 	SampleRatio float64
 	Version     string
 	Logger      *slog.Logger // told when spans could not be sent
 }
 
-// NewTracerProvider sends spans to a collector, in the background. It is nil
-// without an endpoint; otherwise the caller shuts it down.
+// NewTracerProvider returns a provider that sends spans to a collector in the background.
+// The caller shuts it down. Without an endpoint it is nil.
 func NewTracerProvider(ctx context.Context, o TraceOptions) (*trace.TracerProvider, error) {
 	if o.Endpoint == "" {
 		return nil, nil
@@ -42,8 +42,8 @@ func NewTracerProvider(ctx context.Context, o TraceOptions) (*trace.TracerProvid
 	), nil
 }
 
-// logged writes what goes wrong into our log; the library's own handler is
-// global and writes to stderr in a form of its own.
+// logged logs failed exports. The library's own error handler is global, and writes to
+// stderr in another format.
 type logged struct {
 	trace.SpanExporter
 	logger *slog.Logger
