@@ -47,9 +47,7 @@ func fillDisk(t *testing.T, disk, restart string) {
 	}
 	failed("nothing was written", false)
 	for n := range uint64(300) { // until the file in use has no room either
-		done := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(n % 10)})
-		p.world.put(t, n%10, 30+n, 1)
-		done()
+		p.write(t, journal.Write{Kind: journal.Upsert, IDs: ids(n % 10)}, func() { p.world.put(t, n%10, 30+n, 1) })
 		synctest.Wait()
 		if p.f.Status()[0].Stale {
 			break
@@ -89,9 +87,7 @@ func fillDisk(t *testing.T, disk, restart string) {
 	}
 	p.reconcile(t)
 	p.expect(t, "compared", state{fresh: true})
-	done := p.begin(t, journal.Write{Kind: journal.Delete, IDs: ids(3)})
-	p.world.remove(t, 3)
-	done()
+	p.write(t, journal.Write{Kind: journal.Delete, IDs: ids(3)}, func() { p.world.remove(t, 3) })
 	<-time.After(time.Minute)
 	p.expect(t, "a write that the journal took", state{fresh: true})
 	p = p.end(t, true, false, onDisk)
@@ -151,9 +147,7 @@ func TestDamagedJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
 		p.link.down.Store(true)
-		whole := p.begin(t, journal.Write{Kind: journal.Delete, Filter: `{"damaged":"here"}`})
-		p.world.remove(t, 3)
-		whole()
+		p.write(t, journal.Write{Kind: journal.Delete, Filter: `{"damaged":"here"}`}, func() { p.world.remove(t, 3) })
 		other := p.begin(t, journal.Write{Kind: journal.Delete, Filter: `{"damaged":"not"}`})
 		other()
 		p.close(t, true)

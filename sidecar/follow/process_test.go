@@ -156,10 +156,34 @@ func (p *process) reconcile(t *testing.T) follow.Drift {
 	return found["r"]
 }
 
+// comparisonWaits begins a comparison of all rows that finds row 1 to differ and waits for
+// it, since the companion refuses the row until p.link.refused is nil.
+func (p *process) comparisonWaits(t *testing.T) (ended <-chan follow.Drift) {
+	t.Helper()
+	bad := rerank.UintID(1)
+	p.link.refused.Store(&bad)
+	p.world.put(t, 1, uint64(1000+time.Now().Unix()), 1) // a vector that it never had
+	found := make(chan follow.Drift, 1)
+	go func(f *follow.Follower) {
+		all, _ := f.Reconcile(t.Context(), items) // it fails if the process ends meanwhile
+		found <- all["r"]
+	}(p.f)
+	<-time.After(time.Second)
+	return found
+}
+
 func (p *process) begin(t *testing.T, w journal.Write) (done func()) {
 	t.Helper()
 	w.Collection = items
 	return p.f.Begin(t.Context(), w)
+}
+
+// write does a write through the proxy: the follower sees it before and after do.
+func (p *process) write(t *testing.T, w journal.Write, do func()) {
+	t.Helper()
+	done := p.begin(t, w)
+	do()
+	done()
 }
 
 // state is what a process says of its route.

@@ -34,9 +34,7 @@ func TestNotWaitedFor(t *testing.T) {
 		p.expect(t, "applied", state{pending: 1, differing: 1})
 		<-time.After(200 * time.Millisecond)
 		p.expect(t, "read again", state{fresh: true})
-		waited := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(2), Waited: true})
-		p.world.put(t, 2, 98, 2)
-		waited()
+		p.write(t, journal.Write{Kind: journal.Upsert, IDs: ids(2), Waited: true}, func() { p.world.put(t, 2, 98, 2) })
 		<-time.After(100 * time.Millisecond)
 		p.expect(t, "a write that was waited for", state{fresh: true})
 
@@ -98,17 +96,15 @@ func TestRowAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
 		p.link.down.Store(true)
-		first := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(40, 41)})
-		p.world.put(t, 40, 40, 40)
-		p.world.put(t, 41, 41, 41)
-		first()
-		second := p.begin(t, journal.Write{Kind: journal.Delete, IDs: ids(40)})
-		p.world.remove(t, 40)
-		second()
-		twice := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1, 1)})
-		p.world.put(t, 1, 70, 1)
-		p.world.put(t, 1, 71, 1)
-		twice()
+		p.write(t, journal.Write{Kind: journal.Upsert, IDs: ids(40, 41)}, func() {
+			p.world.put(t, 40, 40, 40)
+			p.world.put(t, 41, 41, 41)
+		})
+		p.write(t, journal.Write{Kind: journal.Delete, IDs: ids(40)}, func() { p.world.remove(t, 40) })
+		p.write(t, journal.Write{Kind: journal.Upsert, IDs: ids(1, 1)}, func() {
+			p.world.put(t, 1, 70, 1)
+			p.world.put(t, 1, 71, 1)
+		})
 		slow := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1, 2)})
 		nothing := p.begin(t, journal.Write{Kind: journal.Upsert})
 		p.expect(t, "nothing can be read", state{pending: 5, differing: 2})
@@ -164,9 +160,7 @@ func TestSomeRowsFail(t *testing.T) {
 		p.expect(t, "compared", state{fresh: true})
 
 		p.link.refused.Store(&bad)
-		late := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(7)})
-		p.world.put(t, 7, 17, 7)
-		late()
+		p.write(t, journal.Write{Kind: journal.Upsert, IDs: ids(7)}, func() { p.world.put(t, 7, 17, 7) })
 		<-time.After(time.Second)
 		p.expect(t, "refused again", state{pending: 1, differing: 1})
 		p.link.refused.Store(nil)
@@ -215,9 +209,7 @@ func TestCompanionBuiltAnew(t *testing.T) {
 			Strategies: []rerank.Strategy{rerank.PerEmbedding}, Features: true,
 		})
 		must(t, err)
-		done := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1)})
-		p.world.put(t, 1, 91, 1)
-		done()
+		p.write(t, journal.Write{Kind: journal.Upsert, IDs: ids(1)}, func() { p.world.put(t, 1, 91, 1) })
 		<-time.After(time.Minute)
 		p.expect(t, "built anew", state{fresh: true})
 	})
@@ -237,9 +229,7 @@ func TestOtherCollection(t *testing.T) {
 				p.world.put(t, 100, 5, 5)
 				p.world.put(t, 1, 1, 1) // as it was
 				whole()
-				rows := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(101)})
-				p.world.put(t, 101, 6, 6)
-				rows()
+				p.write(t, journal.Write{Kind: journal.Upsert, IDs: ids(101)}, func() { p.world.put(t, 101, 6, 6) })
 				<-time.After(time.Minute)
 				p.expect(t, "nothing was compared", state{pending: 1, differing: 10})
 				if restart {
@@ -305,9 +295,7 @@ func TestWholeWritesByThemselves(t *testing.T) {
 			p.expect(t, string(w.Kind), state{fresh: true})
 			p.comparisons(t, string(w.Kind), int64(n+2))
 		}
-		done := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
-		p.world.remove(t, 2)
-		done()
+		p.write(t, journal.Write{Kind: journal.Delete, Filter: "{}"}, func() { p.world.remove(t, 2) })
 		<-time.After(time.Minute)
 		p.expect(t, "deletes", state{fresh: true})
 		p.comparisons(t, "of deletes no row of the collection is read", 4)
@@ -319,28 +307,20 @@ func TestWholeWritesByThemselves(t *testing.T) {
 func TestDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
-		bad := rerank.UintID(1)
-		p.link.refused.Store(&bad)
-		p.world.put(t, 1, 91, 1)
 		p.world.put(t, 2, 92, 2)
-		p.expect(t, "nobody knows", state{fresh: true, differing: 2})
-		found := make(chan follow.Drift, 1)
-		go func() { found <- p.reconcile(t) }()
-		<-time.After(time.Second)
+		p.expect(t, "nobody knows", state{fresh: true, differing: 1})
+		ended := p.comparisonWaits(t)
 		p.expect(t, "found, and one row is refused", state{differing: 1})
 		p.link.refused.Store(nil)
-		if d := <-found; d.Changed != 2 {
+		if d := <-ended; d.Changed != 2 {
 			t.Errorf("%+v", d)
 		}
 		p.expect(t, "repaired", state{fresh: true})
 
-		p.link.refused.Store(&bad)
-		p.world.put(t, 1, 93, 1)
-		go func() { _, err := p.f.Reconcile(t.Context(), items); found <- follow.Drift{}; _ = err }()
-		<-time.After(time.Second)
+		ended = p.comparisonWaits(t)
 		p.expect(t, "found again", state{differing: 1})
 		p = p.end(t, false, false)
-		<-found
+		<-ended
 		p.expect(t, "what was found is known to nobody after the end", state{stale: true, differing: 1})
 		p.reconcile(t)
 		p.expect(t, "repaired by the next process", state{fresh: true})
@@ -351,19 +331,12 @@ func TestDrift(t *testing.T) {
 func TestMissedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
-		bad := rerank.UintID(1)
-		p.link.refused.Store(&bad)
-		p.world.put(t, 1, 91, 1)
-		compared := make(chan follow.Drift, 1)
-		go func() { compared <- p.reconcile(t) }()
-		<-time.After(time.Second)
+		compared := p.comparisonWaits(t)
 		p.expect(t, "the comparison waits for a row", state{differing: 1})
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
 		p.f.Begin(canceled, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(2)})()
-		whole := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
-		p.world.remove(t, 3)
-		whole()
+		p.write(t, journal.Write{Kind: journal.Delete, Filter: "{}"}, func() { p.world.remove(t, 3) })
 		p.link.refused.Store(nil)
 		<-compared
 		<-time.After(time.Second)
@@ -378,9 +351,7 @@ func TestMissedMeanwhile(t *testing.T) {
 func TestReplacedStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
-		whole := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
-		p.world.remove(t, 3)
-		whole()
+		p.write(t, journal.Write{Kind: journal.Delete, Filter: "{}"}, func() { p.world.remove(t, 3) })
 		p.expect(t, "before", state{pending: 1, differing: 1})
 		next := p.world.route(t, "")
 		must(t, p.f.Replace(next))
@@ -407,18 +378,13 @@ func TestVeryLargeWrite(t *testing.T) {
 				p := newProcess(t, 10, func(o *follow.Options, _ *follow.Route) { o.OnRequest = false })
 				<-time.After(time.Minute)
 				p.expect(t, "compared at the start", state{fresh: true})
-				bad := rerank.UintID(1)
-				p.link.refused.Store(&bad)
-				p.world.put(t, 1, 21, 1)
-				found := make(chan follow.Drift, 1)
-				go func() { found <- p.reconcile(t) }()
-				<-time.After(time.Second)
+				found := p.comparisonWaits(t)
 				p.expect(t, "a comparison has found a row, which is refused", state{differing: 1})
 				p.link.down.Store(true)
-				before := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(2, 3)})
-				p.world.put(t, 2, 22, 2)
-				p.world.put(t, 3, 23, 3)
-				before()
+				p.write(t, journal.Write{Kind: journal.Upsert, IDs: ids(2, 3)}, func() {
+					p.world.put(t, 2, 22, 2)
+					p.world.put(t, 3, 23, 3)
+				})
 				all := make([]uint64, maxRows+1)
 				for i := range all {
 					all[i] = 4 + uint64(i)
@@ -449,14 +415,9 @@ func TestVeryLargeWrite(t *testing.T) {
 func TestReplacedDuringComparison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
-		bad := rerank.UintID(1)
-		p.link.refused.Store(&bad)
-		p.world.put(t, 1, 91, 1)
 		whole := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
 		whole()
-		compared := make(chan follow.Drift, 1)
-		go func() { compared <- p.reconcile(t) }()
-		<-time.After(time.Second)
+		compared := p.comparisonWaits(t)
 		p.expect(t, "the comparison waits for a row", state{pending: 1, differing: 1})
 		next := p.world.route(t, "")
 		must(t, p.f.Replace(next))

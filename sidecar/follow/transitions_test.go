@@ -46,9 +46,7 @@ func TestKilledMidway(t *testing.T) {
 func killMidway(t *testing.T, answered bool, loss powerloss.Loss) {
 	t.Helper()
 	p := reconciled(t, 20)
-	followed := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(60)})
-	p.world.put(t, 60, 60, 60)
-	followed()
+	p.write(t, journal.Write{Kind: journal.Upsert, IDs: ids(60)}, func() { p.world.put(t, 60, 60, 60) })
 	synctest.Wait()
 	<-time.After(time.Minute)
 	p.expect(t, "one write was followed", state{fresh: true})
@@ -118,9 +116,7 @@ func TestDrained(t *testing.T) {
 			w.do()
 			done()
 		}
-		whole := p.begin(t, journal.Write{Kind: journal.Delete, Filter: "{}"})
-		p.world.remove(t, 6)
-		whole() // a drain does not wait for what needs a comparison
+		p.write(t, journal.Write{Kind: journal.Delete, Filter: "{}"}, func() { p.world.remove(t, 6) }) // a drain does not wait for what needs a comparison
 		p = p.end(t, true, true)
 		p.expect(t, "in the next process", state{pending: 1, differing: 1})
 		p.link.down.Store(false)
