@@ -18,12 +18,12 @@ func fill(ctx context.Context, configFile, file string) (err error) {
 	if err != nil {
 		return err
 	}
-	store, closer, err := wiring.OpenStore(ctx, c, "qdrant")
+	parts, err := wiring.Open(ctx, c, wiring.OnlyStore("qdrant"))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closer.Close()) }()
-	writer := adapters.AbilitiesOf(store).Write
+	defer func() { err = errors.Join(err, parts.Close()) }()
+	writer := adapters.AbilitiesOf(parts.Stores["qdrant"]).Write
 	if writer == nil {
 		return fmt.Errorf("filling: %w", adapters.ErrUnsupported)
 	}

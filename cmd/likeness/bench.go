@@ -16,9 +16,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/bench"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/rollout"
-	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
 const benchSearchLong = `Searches one query after the other and reports where the time goes: the four
@@ -120,12 +119,12 @@ func (f *benchFlags) runRoute(ctx context.Context, src *source) (_ bench.Result,
 	if err != nil {
 		return bench.Result{}, err
 	}
-	parts, rt, err := rollout.OpenPart(ctx, c, rollout.Part{Route: f.route})
+	parts, err := wiring.Open(ctx, c, wiring.Only(f.route, ""))
 	if err != nil {
 		return bench.Result{}, badRoute(err)
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
-	p, err := search.New([]*route.Route{rt}, search.Options{})
+	p, err := search.New(parts.Routes, search.Options{})
 	if err != nil {
 		return bench.Result{}, err
 	}

@@ -41,7 +41,7 @@ func (f *benchGPUFlags) ofRoute(ctx context.Context, stderr io.Writer) (*gpuRepo
 	if err != nil {
 		return nil, err
 	}
-	w, closeTable, err := f.route.work(c, r, f.rows)
+	w, closeTable, err := f.route.work(ctx, c, f.rows)
 	if err != nil {
 		return nil, err
 	}
@@ -82,14 +82,16 @@ func (b *benchGPURoute) find(c *config.Config) (config.Route, error) {
 }
 
 // work is the route's table with queries of a file. The matrix may be the table's own.
-func (b *benchGPURoute) work(c *config.Config, r config.Route, most int) (_ *workload.Work, closeTable func() error, err error) {
-	m, err := wiring.OpenModel(c, r.Model)
+func (b *benchGPURoute) work(ctx context.Context, c *config.Config, most int) (_ *workload.Work, closeTable func() error, err error) {
+	parts, err := wiring.Open(ctx, c, wiring.Part{Route: b.name, WithoutStore: true})
 	if err != nil {
 		return nil, nil, err
 	}
-	t, closeTable, err := openRouteTable(r, m)
-	if err != nil {
-		return nil, nil, fmt.Errorf("routes.%s: table: %w", b.name, err)
+	opened := parts.Versions[b.name]
+	m, t := opened.Model, opened.Route.CurrentTable()
+	closeTable = func() error {
+		t.Release()
+		return parts.Close()
 	}
 	defer func() {
 		if err != nil {
@@ -116,26 +118,6 @@ func (b *benchGPURoute) work(c *config.Config, r config.Route, most int) (_ *wor
 	err = model.Encode(&file, m)
 	w.File = file.Bytes()
 	return w, closeTable, err
-}
-
-func openRouteTable(r config.Route, m *model.Model) (*table.Table, func() error, error) {
-	expect := table.Expect{ModelVersion: m.Version, Collection: r.Collection}
-	if !r.TableLive {
-		t, err := table.Open(r.Table, expect)
-		if err != nil {
-			return nil, nil, err
-		}
-		return t, t.Close, nil
-	}
-	l, err := table.OpenLive(r.Table, expect, table.LiveOptions{})
-	if err != nil {
-		return nil, nil, err
-	}
-	t := l.Snapshot()
-	return t, func() error {
-		t.Release()
-		return l.Close()
-	}, nil
 }
 
 // aliveRows are those that a scan goes over, in float32; the first of them, with a most.

@@ -19,7 +19,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/rollout/choice"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
@@ -158,22 +158,26 @@ func (f *calibrateFlags) run(ctx context.Context, src *source, p *progress) (_ *
 
 // open opens the route, and nothing of the others. It sets the state folder.
 func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, *route.Route, error) {
-	version, r, err := rollout.InService(c, f.route, f.version) // as the configuration's own state folder has it
+	version, r, err := choice.InService(c, f.route, f.version) // as the configuration's own state folder has it
 	if err != nil {
 		return nil, nil, badRoute(err)
 	}
 	c.StateDir = cmp.Or(f.state, c.StateDir)
 	switch {
-	case r.Ranker != "":
+	case r.RankerName != "":
 		return nil, nil, usagef("what is audited is the similarity's order, and the answers of route %q are in that of ranker %q; "+
-			"calibrate a route of the same model without a ranker", f.route, r.Ranker)
+			"calibrate a route of the same model without a ranker", f.route, r.RankerName)
 	case c.StateDir == "" && !f.dryRun:
 		return nil, nil, usagef("there is no folder to keep the calibration in; set state_dir, or give --state or --dry-run")
 	case f.sample < 0 || f.holdOut < 0 || f.fromCollection < 0 || f.parallel < 1:
 		return nil, nil, usagef("--sample %d, --hold-out %d, --from-collection %d, --parallel %d: want 0 at least, and 1 for --parallel",
 			f.sample, f.holdOut, f.fromCollection, f.parallel)
 	}
-	return rollout.OpenPart(ctx, c, rollout.Part{Route: f.route, Version: version})
+	parts, err := wiring.Open(ctx, c, wiring.Only(f.route, version))
+	if err != nil {
+		return nil, nil, err
+	}
+	return parts, parts.Versions[f.route].Route, nil
 }
 
 // drawQueries reads the queries and parts those that are held out.

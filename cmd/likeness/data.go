@@ -97,7 +97,7 @@ func (f *dataFlags) openCollection(ctx context.Context) (io.Closer, error) {
 		if !ok {
 			return nil, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
 		}
-		name, collection, vector = r.Store, r.Collection, r.Vector
+		name, collection, vector = r.StoreName, r.Collection, r.Vector
 	}
 	names := c.StoreNames()
 	switch {
@@ -108,12 +108,12 @@ func (f *dataFlags) openCollection(ctx context.Context) (io.Closer, error) {
 	case name == "" || !slices.Contains(names, name):
 		return nil, usagef("--store %q is none of the configuration's stores: %q", name, names)
 	}
-	store, closer, err := wiring.OpenStore(ctx, c, name)
+	parts, err := wiring.Open(ctx, c, wiring.OnlyStore(name))
 	if err != nil {
 		return nil, err
 	}
-	f.Collection = &dataset.Collection{Store: store, Name: collection, Vector: vector}
-	return closer, nil
+	f.Collection = &dataset.Collection{Store: parts.Stores[name], Name: collection, Vector: vector}
+	return parts, nil
 }
 
 // dropped is what was left out of a log, a line each.

@@ -149,7 +149,7 @@ func (f *fitRBEFlags) routeRanker(load func() (*config.Config, error)) error {
 		if err != nil {
 			return err
 		}
-		f.ask.ranker = c.Routes[f.route].Ranker
+		f.ask.ranker = c.Routes[f.route].RankerName
 	}
 	if !f.ask.given() {
 		return usagef("give --scores, or a ranker: --ranker, --scorer or --scorer-url")

@@ -84,11 +84,12 @@ func uploadItems(t *testing.T, configuration, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, closer, err := wiring.OpenStore(t.Context(), c, "db")
+	parts, err := wiring.Open(t.Context(), c, wiring.OnlyStore("db"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closer.Close()
+	defer parts.Close()
+	store := parts.Stores["db"]
 	items, err := npy.Open(file)
 	if err != nil {
 		t.Fatal(err)

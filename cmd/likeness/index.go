@@ -21,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/rollout/choice"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
@@ -432,30 +432,30 @@ func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t targe
 	if err != nil {
 		return t, err
 	}
-	t.table, t.companion, t.weights = r.Table, r.Companion, rerank.Weights(r.Weights)
+	t.table, t.companion, t.weights = r.Table, r.Companion, r.Weights
 	t.format, t.layout, t.full = rerank.Format(r.TableFormat), table.Layout(r.TableLayout), r.TableFullPrecision
-	t.features = r.Placement == string(route.PlacementDerived)
-	m, err := wiring.OpenModel(c, r.Model)
+	t.features = r.Placement == route.PlacementDerived
+	parts, err := wiring.Open(ctx, c, wiring.Part{Route: f.route, Version: f.version, Tables: wiring.NoTables})
 	if err != nil {
 		return t, err
 	}
-	t.model = route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
-	t.modelPath, t.ranker, t.fittedTo = c.Models[r.Model].Path, r.Ranker, m.Provenance[rankerKey]
-	if t.vectors, err = openVectors(c.Models[r.Model].Path, f.behaviour, m.Similarity); err != nil {
-		return t, err
+	opened := parts.Versions[f.route]
+	t.close, t.model = parts, opened.Route.Model
+	t.modelPath, t.ranker, t.fittedTo = c.Models[r.ModelName].Path, r.RankerName, opened.Model.Provenance[rankerKey]
+	if t.vectors, err = openVectors(t.modelPath, f.behaviour, t.model.Similarity); err != nil {
+		return t, errors.Join(err, parts.Close())
 	}
-	t.source = index.Source{Collection: r.Collection, Vector: r.Vector, Owner: r.Owner}
+	t.source = index.Source{Store: opened.Route.Store, Collection: r.Collection, Vector: r.Vector, Owner: r.Owner}
 	if t.vectors != nil {
 		t.source.Owner, t.owner = "", cmp.Or(r.Owner, maxsim.Owner)
 	}
-	t.source.Store, t.close, err = wiring.OpenStore(ctx, c, r.Store)
-	return t, err
+	return t, nil
 }
 
 // routeOf returns a route of a configuration as a version of it stands; "" is the
 // version in service.
 func routeOf(c *config.Config, rt, version string) (config.Route, error) {
-	_, at, err := rollout.InService(c, rt, version)
+	_, at, err := choice.InService(c, rt, version)
 	return at, badRoute(err)
 }
 
@@ -464,7 +464,7 @@ func badRoute(err error) error {
 	switch {
 	case errors.Is(err, route.ErrUnknown):
 		return usagef("--route: %w", err)
-	case errors.Is(err, rollout.ErrVersion):
+	case errors.Is(err, route.ErrVersion):
 		return usagef("--version: %w", err)
 	}
 	return err

@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
 // jobIndex is the variable with the number, from 0, of a pod of an indexed
@@ -141,11 +141,12 @@ func (f *indexFlags) drift(ctx context.Context, src *source, p *progress) (_ fol
 	if drift, ok, err := f.rankedDrift(ctx, src, c, r, p); ok || err != nil {
 		return drift, err
 	}
-	parts, route, err := rollout.OpenPart(ctx, c, rollout.Part{Route: f.route, Version: f.version, TableFile: true})
+	parts, err := wiring.Open(ctx, c, wiring.Part{Route: f.route, Version: f.version, Tables: wiring.TablesAsFiles})
 	if err != nil {
 		return follow.Drift{}, badRoute(err)
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
+	route := parts.Versions[f.route].Route
 	if route.Owner == "" && !route.HasBehaviouralVectors() {
 		return follow.Compare(ctx, route, p.begin)
 	}

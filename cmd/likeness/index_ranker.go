@@ -134,7 +134,7 @@ func (t *target) ended(r *indexAsked, err error) error {
 // of which a score is not kept has changed since, or is new. ok is false for a route
 // whose items no ranker is asked for.
 func (f *indexFlags) rankedDrift(ctx context.Context, src *source, c *config.Config, r config.Route, p *progress) (drift follow.Drift, ok bool, err error) {
-	if r.Ranker == "" && !f.ask.given() {
+	if r.RankerName == "" && !f.ask.given() {
 		return drift, false, nil
 	}
 	t, err := f.routeTarget(ctx, c)

@@ -14,7 +14,7 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/rollout/choice"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
@@ -132,7 +132,7 @@ func (f *reconcileFlags) run(ctx context.Context, a *app, src *source) (r reconc
 		defer close(shown)
 		watch(watched, followers, p.begin("comparing the rows of "+rt.Collection, -1))
 	}()
-	found, err := followers[rt.Store].Reconcile(ctx, rt.Collection)
+	found, err := followers[rt.StoreName].Reconcile(ctx, rt.Collection)
 	stop()
 	<-shown
 	r.Drift = found[f.route]
@@ -159,21 +159,22 @@ func watch(ctx context.Context, followers wiring.Followers, done func(n int)) {
 // open opens the routes of the collection, which share its journal, and no others. A
 // comparison, which needs no journal, opens the one route.
 func (f *reconcileFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, *route.Route, error) {
-	_, r, err := rollout.InService(c, f.route, "")
+	_, r, err := choice.InService(c, f.route, "")
 	switch {
 	case err != nil:
 		return nil, nil, badRoute(err)
 	case !r.TableLive && r.Companion == "":
 		return nil, nil, usagef("--route: %q has neither a live table (table_live) nor a companion", f.route)
-	case c.Stores[r.Store].Kind == "embedded":
+	case c.Stores[r.StoreName].Kind == "embedded":
 		return nil, nil, usagef("--route: the collections of an embedded store never change")
 	case c.StateDir == "" && !f.compare:
 		return nil, nil, usagef("there is no journal of writes; set state_dir, or give --compare")
 	}
-	parts, rt, err := rollout.OpenPart(ctx, c, rollout.Part{Route: f.route, Collection: !f.compare})
+	parts, err := wiring.Open(ctx, c, wiring.Part{Route: f.route, Siblings: !f.compare})
 	if err != nil {
 		return nil, nil, err
 	}
+	rt := parts.Versions[f.route].Route
 	if !follow.Followed(rt) {
 		return nil, nil, errors.Join(usagef("--route: what %q has is not derived row by row, or nothing is", f.route), parts.Close())
 	}

@@ -38,8 +38,8 @@ func TestCommandsOnRoutesWithVersions(t *testing.T) {
 	if err := os.WriteFile("pairs.csv", pairs, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config := filepath.Join(dir, "likeness.yaml")
-	err := os.WriteFile(config, fmt.Appendf(nil, `
+	config, reachable := filepath.Join(dir, "likeness.yaml"), filepath.Join(dir, "reachable.yaml")
+	text := fmt.Sprintf(`
 state_dir: state
 stores: {main: {kind: qdrant, address: %q}, other: {kind: qdrant, address: "127.0.0.1:1"}}
 models: {m: {path: %q}, later: {path: not-there.safetensors}}
@@ -54,9 +54,12 @@ routes:
       v2: {model: m, table: v2.table, companion: things_v2}
       v3: {model: later, table: v3.table}
   elsewhere: {store: other, collection: others, placement: stored, active: v1, versions: {v1: {model: m}}}
-`, server.Address, filepath.Join(root, "examples/models/banking77-mol")), 0o600)
-	if err != nil {
-		t.Fatal(err)
+`, server.Address, filepath.Join(root, "examples/models/banking77-mol"))
+	here, _, _ := strings.Cut(text, "  elsewhere:")
+	for file, text := range map[string]string{config: text, reachable: here} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	tried := map[string]bool{}
 	try := func(t *testing.T, command string, args ...string) {
@@ -82,6 +85,8 @@ routes:
 	for _, kind := range []string{"bilinear", "mol"} {
 		try(t, "fit "+kind, with("--queries", "queries.npy", "--pairs", "pairs.csv", "--out", kind+".safetensors", "--rounds", "1")...)
 	}
+	try(t, "config validate", "--config", config)
+	try(t, "config validate", "--config", reachable, "--connect")
 	served(t, config, func(at string) {
 		here := []string{"--address", at, "--route", "things"}
 		try(t, "query", append(slices.Clone(here), "--vector-file", "queries.npy", "--row", "0", "--explain")...)
@@ -92,7 +97,19 @@ routes:
 		try(t, "model activate", append(slices.Clone(here), "v2")...)
 		try(t, "model rollback", here...)
 		try(t, "model gc", here...)
+		try(t, "config validate", "--config", reachable, "--connect") // beside a sidecar that has the live table open
+		try(t, "model activate", append(slices.Clone(here), "v2")...)
 	})
+	// Commands open the version that was activated last: what only v1 needs may be gone.
+	if err := os.Remove("v1.table"); err != nil {
+		t.Fatal(err)
+	}
+	try(t, "config validate", "--config", reachable, "--connect")
+	try(t, "index", with("--verify")...)
+	try(t, "calibrate", with("--queries", "queries.npy", "--depths", "60", "--k", "1", "--recall", "0.1", "--share", "0.5", "--dry-run")...)
+	try(t, "reconcile", with("--compare")...)
+	try(t, "reconcile", of...)
+	try(t, "bench search", with("--queries", "queries.npy", "--searches", "2", "--k", "1")...)
 	elsewhere := []string{
 		"bench gpu", "fit maxsim", "fit rbe", "fit distilled", // their own tests run them; they read a route as fit mol does, or its device
 	}

@@ -30,7 +30,6 @@ import (
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/serve"
 	"github.com/likenessdb/likeness/sidecar/wiring"
@@ -216,12 +215,10 @@ func (w *killed) build(t *testing.T, name string, withCompanion bool) {
 	t.Helper()
 	c, err := config.Load(config.Source{File: w.file(name)})
 	must2(t, err)
-	store, closer, err := wiring.OpenStore(t.Context(), c, "main")
+	parts, err := wiring.Open(t.Context(), c, wiring.Part{Tables: wiring.NoTables})
 	must2(t, err)
-	defer closer.Close()
-	m, err := wiring.OpenModel(c, "m")
-	must2(t, err)
-	model := route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+	defer parts.Close()
+	store, model := parts.Stores["main"], parts.Routes[0].Model
 	source := index.Source{Store: store, Collection: things}
 	_, err = index.BuildTable(t.Context(), index.TableJob{Source: source, Model: model, Path: c.Routes[things].Table})
 	must2(t, err)
@@ -328,7 +325,7 @@ func (w *killed) open(t *testing.T, name string) (*config.Config, *wiring.Assemb
 	t.Helper()
 	c, err := config.Load(config.Source{File: w.file(name)})
 	must2(t, err)
-	parts, err := rollout.Open(t.Context(), c)
+	parts, err := wiring.Open(t.Context(), c, wiring.Part{})
 	must2(t, err)
 	return c, parts
 }

@@ -52,13 +52,13 @@ func (s *server) fill(ctx context.Context, configFile, data string) (err error) 
 	if err != nil {
 		return err
 	}
-	store, closer, err := wiring.OpenStore(ctx, c, "db")
+	parts, err := wiring.Open(ctx, c, wiring.OnlyStore("db"))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closer.Close()) }()
+	defer func() { err = errors.Join(err, parts.Close()) }()
 	for collection, file := range map[string]string{"intents": "items", "questions": "train"} {
-		if err := upload(ctx, store, collection, filepath.Join(data, file)); err != nil {
+		if err := upload(ctx, parts.Stores["db"], collection, filepath.Join(data, file)); err != nil {
 			return fmt.Errorf("collection %s: %w", collection, err)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/likenessdb/likeness/rerank"
 )
 
 // Default returns the configuration of an empty file.
@@ -28,27 +30,34 @@ func Default() Config {
 	}
 }
 
-func defaultRoute() Route {
-	return Route{
-		Placement:    "table",
-		TableFormat:  "float32",
-		TableLayout:  "rows",
-		Strategy:     "auto",
+// DefaultPolicy returns the policy of a route whose section of the configuration is empty.
+func DefaultPolicy() Policy {
+	return Policy{
+		Placement:    PlacementTable,
+		Strategy:     StrategyAuto,
 		Depth:        200,
 		AverageDepth: 200,
-		Weights:      "uniform",
+		Weights:      rerank.UniformWeights,
 		Timeout:      5 * time.Second,
-		Failure:      "fail_open",
-		Fallback:     "late",
+		Fallback:     FallbackLate,
 		Ramp:         100,
-		Score:        "learned",
+		Score:        ScoreLearned,
+		Failure:      FailOpen,
+		Calls:        100,
+		RankRounds:   1,
 		MaxRounds:    8,
+	}
+}
+
+func defaultRoute() Route {
+	return Route{
+		Policy:       DefaultPolicy(),
+		TableFormat:  "float32",
+		TableLayout:  "rows",
 		WriteBudget:  5 * time.Millisecond,
 		Reconcile:    Reconcile{Interval: time.Hour, RowsPerSecond: 10_000},
 		Audit:        Audit{PerSecond: 1, Alpha: 0.01},
 		KeepVersions: 3,
-		Calls:        100,
-		RankRounds:   1,
 	}
 }
 

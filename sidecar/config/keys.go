@@ -13,9 +13,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// keyOf returns the key of a field, and false for a field without one.
 func keyOf(f reflect.StructField) (string, bool) {
 	key := f.Tag.Get("yaml")
-	return key, key != ""
+	return key, key != "" && key != "-"
 }
 
 func keysOf(t reflect.Type) []string {
@@ -27,15 +28,28 @@ func keysOf(t reflect.Type) []string {
 	return all
 }
 
-// fields yields the fields of a struct type that have a key.
+// fields yields the fields of a struct type that have a key. The fields of a struct that
+// is embedded inline count as fields of the outer struct; their Index leads to them.
 func fields(t reflect.Type) func(yield func(reflect.StructField) bool) {
-	return func(yield func(reflect.StructField) bool) {
-		for i := range t.NumField() {
-			if _, ok := keyOf(t.Field(i)); ok && !yield(t.Field(i)) {
-				return
+	return func(yield func(reflect.StructField) bool) { eachField(t, nil, yield) }
+}
+
+// eachField yields the fields of t, which index leads to, until yield returns false.
+func eachField(t reflect.Type, index []int, yield func(reflect.StructField) bool) bool {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		f.Index = append(slices.Clone(index), i)
+		if f.Tag.Get("yaml") == ",inline" {
+			if !eachField(f.Type, f.Index, yield) {
+				return false
 			}
+			continue
+		}
+		if _, ok := keyOf(f); ok && !yield(f) {
+			return false
 		}
 	}
+	return true
 }
 
 func join(path, key string) string {

@@ -53,7 +53,13 @@ func (d docs) add(file *ast.File) {
 	})
 }
 
-func (d docs) of(t reflect.Type, f reflect.StructField) string { return d[t.Name()+"."+f.Name] }
+// of returns the comment of a field that fields(t) yields.
+func (d docs) of(t reflect.Type, f reflect.StructField) string {
+	for _, i := range f.Index[:len(f.Index)-1] {
+		t = t.Field(i).Type
+	}
+	return d[t.Name()+"."+f.Name]
+}
 
 // Print writes the configuration as YAML. It holds no secret: those are only
 // named, by file or variable.
@@ -84,8 +90,8 @@ const defaultHeader = `# The configuration of likeness: every key with its defau
 func example() Config {
 	c := Default()
 	route := defaultRoute()
-	route.Store, route.Collection, route.Model = "main", "products", "taste"
-	route.Placement = "stored"
+	route.StoreName, route.Collection, route.ModelName = "main", "products", "taste"
+	route.Placement = PlacementStored
 	store := defaultStore()
 	store.Kind, store.Address = "qdrant", "127.0.0.1:6334"
 	c.Stores = map[string]Store{"main": store}

@@ -126,7 +126,7 @@ func (v *validator) http(at string, h RankerHTTP) {
 // ranked checks what a route says of its ranker.
 func (v *validator) ranked(at string, r Route) {
 	usual := defaultRoute()
-	if r.Ranker == "" {
+	if r.RankerName == "" {
 		if r.RankRounds != usual.RankRounds {
 			v.fail(at+".rank_rounds", "there is no ranker that could be asked in rounds; name one as ranker, or remove it")
 		}
@@ -135,14 +135,14 @@ func (v *validator) ranked(at string, r Route) {
 		}
 		return
 	}
-	if _, ok := v.c.Rankers[r.Ranker]; !ok {
-		v.fail(at+".ranker", "there is no ranker %q%s", r.Ranker, hint(r.Ranker, v.c.RankerNames()))
+	if _, ok := v.c.Rankers[r.RankerName]; !ok {
+		v.fail(at+".ranker", "there is no ranker %q%s", r.RankerName, hint(r.RankerName, v.c.RankerNames()))
 	}
 	if r.MaxGap != nil {
-		v.fail(at+".max_gap", "it bounds the similarity, and the answers are in the order of ranker %q, of which nothing is proved; remove one of them", r.Ranker)
+		v.fail(at+".max_gap", "it bounds the similarity, and the answers are in the order of ranker %q, of which nothing is proved; remove one of them", r.RankerName)
 	}
 	if r.Audit.Share > 0 {
-		v.fail(at+".audit.share", "what is audited is the similarity's order, and the answers are in that of ranker %q; remove one of them", r.Ranker)
+		v.fail(at+".audit.share", "what is audited is the similarity's order, and the answers are in that of ranker %q; remove one of them", r.RankerName)
 	}
 }
 

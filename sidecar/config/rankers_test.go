@@ -23,7 +23,7 @@ rankers:
 // names and nothing else, and a token is read and never shown.
 func TestRankers(t *testing.T) {
 	c := parse(t, small+ranked, []string{"JUDGE_KEY=canary", "OTHER=x", "MODELS_TOKEN=canary"})
-	if r := c.Routes["ranked"]; r.Ranker != "judge" || r.Calls != 60 || r.RankRounds != 1 {
+	if r := c.Routes["ranked"]; r.RankerName != "judge" || r.Calls != 60 || r.RankRounds != 1 {
 		t.Errorf("%+v", r)
 	}
 	if p := c.Plugins["judge"]; p.Path != "/etc/likeness/bin/judge" || p.QuarantineAfter != 5 || p.MaxMessageBytes != 64<<20 {

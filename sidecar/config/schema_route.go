@@ -1,182 +1,266 @@
 package config
 
-import "time"
+import (
+	"time"
 
-// Route binds a collection to a model.
-type Route struct {
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Placement says where the feature rows of the items are kept.
+type Placement string
+
+// The placements.
+const (
+	// PlacementTable keeps feature rows in the sidecar, in a table that `likeness index` built.
+	PlacementTable Placement = "table"
+	// PlacementStored computes feature rows from the vectors that the store returns.
+	PlacementStored Placement = "stored"
+	// PlacementDerived keeps feature rows in a companion collection that `likeness index` wrote.
+	PlacementDerived Placement = "derived"
+)
+
+// FailurePolicy says what a route answers when it cannot rescore.
+type FailurePolicy string
+
+// The failure policies.
+const (
+	// FailOpen answers with the store's own order, marked degraded.
+	FailOpen FailurePolicy = "fail_open"
+	// FailClosed answers with an error.
+	FailClosed FailurePolicy = "fail_closed"
+)
+
+// StrategyAuto stands for the strategy that suits model and placement best. An empty
+// strategy means the same.
+const StrategyAuto rerank.Strategy = "auto"
+
+// Fallback says when a client of the proxy gets the database's own answer.
+type Fallback string
+
+// The fallbacks.
+const (
+	// FallbackLate sends the original request when rescoring fails or the time runs out.
+	FallbackLate Fallback = "late"
+	// FallbackEager sends the original request at once, beside rescoring.
+	FallbackEager Fallback = "eager"
+)
+
+// ScoreKind says whose scores the clients of the proxy see.
+type ScoreKind string
+
+// The kinds of score.
+const (
+	ScoreLearned ScoreKind = "learned"
+	ScoreStore   ScoreKind = "store"
+)
+
+// Policy holds the operator's settings of how a route answers searches. Package route
+// serves a Policy as it is. In one written by hand, zero stands for the default of
+// DefaultPolicy, except for Timeout and Ramp: a Timeout of 0 sets no limit, a Ramp of 0
+// rescores no query of the proxy.
+type Policy struct {
+	// Name is the route's key in Config.Routes. Config.RouteAt sets it.
+	Name string `yaml:"-"`
+
 	// Name of a store.
-	Store string `yaml:"store" required:"true"`
+	StoreName string `yaml:"store" required:"true" reload:"restart"`
 	// The collection that is searched.
-	Collection string `yaml:"collection" required:"true"`
-	// Its vector field; empty is the only or unnamed one.
-	Vector string `yaml:"vector"`
-	// Name of a model; it, or each of the versions, must name one.
-	Model string `yaml:"model" reload:"activation"`
-	// Where the items' features live: a table in the sidecar, computed from the stored vectors, or a companion
-	// collection that `likeness index` wrote.
-	Placement string `yaml:"placement" enum:"table,stored,derived" reload:"activation"`
-	// The table, as `likeness index` wrote it. The scan strategy and the table placement need one.
-	Table string `yaml:"table" path:"true" reload:"activation"`
-	// How `likeness index` stores the numbers of the table. Narrower formats take a half or a quarter of the memory;
-	// certificates know what they lose.
-	TableFormat string `yaml:"table_format" enum:"float32,bfloat16,float16,int8" reload:"activation"`
-	// How it lays the rows out: one after the other, or sixteen side by side, which only a scan reads faster.
-	TableLayout string `yaml:"table_layout" enum:"rows,tiles" reload:"activation"`
-	// Keep the rows in float32 too, in a part of the file that is read where scores are made exact.
-	TableFullPrecision bool `yaml:"table_full_precision" reload:"activation"`
-	// Open the table so that it can be written while it is searched; its log lies beside it. One process can.
-	TableLive bool `yaml:"table_live"`
-	// Name of a plugin that serves a device. It keeps a copy of the table and scores it where there is much to score;
-	// while it cannot, the sidecar does.
-	Device string `yaml:"device" reload:"activation"`
-	// The companion collection, as `likeness index` wrote it.
+	Collection string `yaml:"collection" required:"true" reload:"restart"`
+	// The vector field that is searched; empty takes the collection's only field, or its unnamed one.
+	Vector string `yaml:"vector" reload:"restart"`
+	// Name of a model. Either the route or each of its versions must name one.
+	ModelName string `yaml:"model" reload:"activation"`
+	// Where the items' features come from: a table in the sidecar, the stored vectors, or a companion collection that
+	// `likeness index` wrote.
+	Placement Placement `yaml:"placement" enum:"table,stored,derived" reload:"activation"`
+	// The companion collection that `likeness index` wrote.
 	Companion string `yaml:"companion" reload:"activation"`
-	// First-stage searches of a request that does not say; auto is average for a model that is one inner product,
-	// otherwise the first of distilled, average, per_embedding and scan that model and placement can serve.
-	Strategy string `yaml:"strategy" enum:"auto,per_embedding,average,combined,distilled,scan" reload:"live"`
-	// Scan the table in place of the first stage, where a request names no strategy, while that takes no longer here:
-	// both are measured, the scan when the route is opened. Its answers are exact.
+	// Which first-stage searches a request sends if it names no strategy. auto takes average for a model that is one
+	// inner product. For other models it takes the first of distilled, average, per_embedding and scan that model and
+	// placement allow.
+	Strategy rerank.Strategy `yaml:"strategy" enum:"auto,per_embedding,average,combined,distilled,scan" reload:"live"`
+	// If a request names no strategy, scan the table instead of searching the store as long as the scan is not slower.
+	// The sidecar measures both, the scan when it opens the route. Answers of a scan are exact.
 	ScanIfFaster bool `yaml:"scan_if_faster" reload:"live"`
-	// Rows asked of each first-stage search.
+	// Rows that each first-stage search returns.
 	Depth int `yaml:"depth" min:"1" reload:"live"`
-	// Rows asked of the averaged search of the combined strategy.
+	// Rows that the averaged search of the combined strategy returns.
 	AverageDepth int `yaml:"average_depth" min:"1" reload:"live"`
-	// Weights of the component pairs in the averaged search.
-	Weights string `yaml:"weights" enum:"uniform,gates" reload:"live"`
-	// The learned search of the distilled strategy, where the model has several; empty is its first.
+	// How the averaged search weighs the pairs of components.
+	Weights rerank.Weights `yaml:"weights" enum:"uniform,gates" reload:"live"`
+	// Which learned search the distilled strategy sends if the model has several; empty takes the first.
 	Head string `yaml:"head" reload:"live"`
-	// Search deeper until no missing item can exceed the K-th score by more than this; unset asks for no proof.
+	// Search deeper until no missing item can beat the K-th score by more than this. Without a value nothing has to be
+	// proved.
 	MaxGap *float32 `yaml:"max_gap" min:"0" reload:"live"`
-	// Time for a request, where its own deadline is not shorter.
+	// Time limit of a request. A shorter deadline of the request itself counts instead.
 	Timeout time.Duration `yaml:"timeout" min:"1" reload:"live"`
-	// Time within which a client of the proxy has an answer, rescored or, where that takes too long, the
-	// database's own; 0 is the deadline of the call alone.
+	// Time within which a client of the proxy gets an answer. If rescoring takes longer, the client gets the database's
+	// own answer. 0 leaves only the deadline of the call.
 	LatencyBudget time.Duration `yaml:"latency_budget" min:"0" reload:"live"`
-	// When a client of the proxy gets the database's own answer instead: late sends the original request when it has to
-	// leave to be back in time, or at the first failure, while rescoring goes on; eager sends it at once. The first
-	// complete answer is the client's.
-	Fallback string `yaml:"fallback" enum:"late,eager" reload:"live"`
-	// Percentage of the proxy's queries that are rescored, chosen by a hash of vector and filter; the rest pass.
+	// When the proxy sends the original request to the database. late: at the first failure, or at the last moment that
+	// leaves time for an answer; rescoring goes on meanwhile. eager: at once. The client gets the first complete answer.
+	Fallback Fallback `yaml:"fallback" enum:"late,eager" reload:"live"`
+	// Percentage of the proxy's queries that are rescored; the others go to the database unchanged. A hash of vector and
+	// filter decides.
 	Ramp int `yaml:"ramp" min:"0" max:"100" reload:"live"`
-	// Serve the proxy's clients the database's order, and measure how the rescored one would differ.
+	// Serve the proxy's clients the database's order, and measure how the rescored order differs.
 	Shadow Shadow `yaml:"shadow"`
-	// The score that the proxy's clients see, and that their score_threshold is compared with: the learned one, or the
-	// store's own, in the learned order.
-	Score string `yaml:"score" enum:"learned,store" reload:"live"`
-	// What the proxy passes because its meaning changes, and this route answers all the same: score-threshold,
-	// indexed-only, consistency, round-decimal, prefetch, hybrid. docs/proxy.md says what each comes to mean.
+	// Which scores the proxy's clients see and compare with their score_threshold: the learned scores, or the store's
+	// scores in the learned order.
+	Score ScoreKind `yaml:"score" enum:"learned,store" reload:"live"`
+	// Kinds of request that the proxy normally forwards because rescoring changes their meaning, and that this route
+	// answers: score-threshold, indexed-only, consistency, round-decimal, prefetch, hybrid. docs/proxy.md explains each.
 	OptIn []string `yaml:"opt_in" reload:"live"`
-	// Ask the store for exhaustive search; answers can then be proved exact.
+	// Ask the store for exhaustive search, so that answers can be proved exact.
 	ExactSearch bool `yaml:"exact_search" reload:"live"`
-	// The stored vectors have norm 1.
+	// Declares that the stored vectors have norm 1.
 	UnitVectors bool `yaml:"unit_vectors" reload:"live"`
-	// Payload or scalar field with the item that a row belongs to; for max-sim. Of a model with behavioural vectors
-	// it is a field of the companion, likeness_owner if empty.
+	// Payload or scalar field that names the item of each row; max-sim needs it. For a model with behavioural vectors it
+	// is a field of the companion; empty then means likeness_owner.
 	Owner string `yaml:"owner" reload:"activation"`
-	// Read consistency, in the store's words; empty is its default.
+	// Read consistency, in the store's words; empty takes the store's default.
 	Consistency string `yaml:"consistency" reload:"live"`
-	// Partitions to search; empty is all.
+	// Partitions to search; empty searches all.
 	Partitions []string `yaml:"partitions" reload:"live"`
-	// What to answer when scoring fails: the store's own order, marked degraded, or UNAVAILABLE.
-	Failure string `yaml:"failure" enum:"fail_open,fail_closed" reload:"live"`
-	// Name of a ranker, which has the last word on the order of the best candidates. A relevance-based model (rbe) takes a
-	// query's vector from it, too.
-	Ranker string `yaml:"ranker" reload:"activation"`
-	// Items that it may score for a search, the supports of a relevance-based model among them.
+	// The answer when scoring fails: the store's own order, marked degraded, or the error UNAVAILABLE.
+	Failure FailurePolicy `yaml:"failure" enum:"fail_open,fail_closed" reload:"live"`
+	// Name of a ranker, which decides the final order of the best candidates. A relevance-based model (rbe) also takes a
+	// query's vector from it.
+	RankerName string `yaml:"ranker" reload:"activation"`
+	// Items that the ranker may score for one search, including the supports of a relevance-based model.
 	Calls int `yaml:"calls" min:"1" reload:"live"`
-	// Rounds in which they are spent. Between two, a relevance-based model's query vector is fitted to the true scores so
-	// far, and candidates are fetched again.
+	// Rounds over which the calls are spread. After each round but the last, a relevance-based model fits its query vector
+	// to the scores so far, and candidates are fetched again.
 	RankRounds int `yaml:"rank_rounds" min:"1" max:"16" reload:"live"`
-	// Greatest k; 0 is limits.max_k.
+	// Greatest k; 0 means limits.max_k.
 	MaxK int `yaml:"max_k" min:"0" reload:"live"`
-	// Most rows of one first-stage search; 0 is limits.max_depth.
+	// Most rows of one first-stage search; 0 means limits.max_depth.
 	MaxDepth int `yaml:"max_depth" min:"0" reload:"live"`
-	// Its searches in flight; one more is refused at once. 0 is limits.max_searches.
-	MaxSearches int `yaml:"max_searches" min:"0" reload:"live"`
-	// Its searches a second, each of a batch counted; what exceeds it is refused at once, and over the proxy answered by the
-	// database. 0 is no limit.
-	Rate float64 `yaml:"rate" min:"0" reload:"live"`
-	// How many of them may come at once after a pause; 0 is a second's worth.
-	Burst int `yaml:"burst" min:"0" reload:"live"`
-	// Most rounds of deepening.
+	// How many times a search may go deeper.
 	MaxRounds int `yaml:"max_rounds" min:"1" reload:"live"`
-	// How long a write that comes by the proxy may be kept back until the journal in state_dir has it; beyond that it is
-	// forwarded, and all rows are compared later. A live table and a companion follow such writes.
-	WriteBudget time.Duration `yaml:"write_budget" min:"1"`
-	// The comparison of all rows of the collection with the live table and the companion, which finds what bypassed
-	// the proxy.
+}
+
+// IsEager reports whether the proxy sends the original request at once, beside rescoring.
+func (p *Policy) IsEager() bool { return p.Fallback == FallbackEager }
+
+// PassPercent returns the percentage of the proxy's queries that the database answers
+// without rescoring.
+func (p *Policy) PassPercent() int { return 100 - p.Ramp }
+
+// KeepsStoreScores reports whether the proxy's clients see the store's scores, in the
+// learned order.
+func (p *Policy) KeepsStoreScores() bool { return p.Score == ScoreStore }
+
+// Shadow measures rescoring while clients get the database's answers.
+type Shadow struct {
+	// Share of the queries that are rescored for comparison. Above 0 every client gets the database's order.
+	Share float64 `yaml:"share" min:"0" max:"1" reload:"live"`
+}
+
+// Route binds a collection to a model. Beside the Policy it says what is opened for the
+// route, how the route follows writes, and which versions it has.
+type Route struct {
+	Policy `yaml:",inline"`
+
+	// The table file that `likeness index` wrote. The scan strategy and the table placement need one.
+	Table string `yaml:"table" path:"true" reload:"activation"`
+	// Number format in which `likeness index` writes the table. bfloat16 and float16 take half the memory of float32,
+	// int8 takes a quarter; certificates account for the rounding.
+	TableFormat string `yaml:"table_format" enum:"float32,bfloat16,float16,int8" reload:"activation"`
+	// Order in which `likeness index` writes the rows: one after the other, or sixteen side by side. Tiles are faster for
+	// a scan only.
+	TableLayout string `yaml:"table_layout" enum:"rows,tiles" reload:"activation"`
+	// Also keep the rows in float32, in a part of the file that is read only to make scores exact.
+	TableFullPrecision bool `yaml:"table_full_precision" reload:"activation"`
+	// Open the table so that it can be written while it is searched. Its log lies beside the file. Only one process can
+	// open it.
+	TableLive bool `yaml:"table_live" reload:"restart"`
+	// Name of a plugin that serves a device. The device keeps a copy of the table and scores large batches. The sidecar
+	// scores whatever the device cannot.
+	Device string `yaml:"device" reload:"activation"`
+	// Searches of this route in flight; one more is refused at once. 0 means limits.max_searches.
+	MaxSearches int `yaml:"max_searches" min:"0" reload:"live"`
+	// Searches of this route in a second; each search of a batch counts. A search above the rate is refused at once; over
+	// the proxy the database answers it. 0 sets no limit.
+	Rate float64 `yaml:"rate" min:"0" reload:"live"`
+	// Searches that may come at once after a pause; 0 means the searches of one second.
+	Burst int `yaml:"burst" min:"0" reload:"live"`
+	// How long the proxy may hold a write back until the journal in state_dir has recorded it. After that the write is
+	// forwarded without a record, and all rows are compared later. A live table and a companion follow the writes in the
+	// journal.
+	WriteBudget time.Duration `yaml:"write_budget" min:"1" reload:"restart"`
+	// Compares all rows of the collection with the live table and the companion, to find writes that bypassed the proxy.
 	Reconcile Reconcile `yaml:"reconcile"`
-	// A share of the live answers that carry the route's calibration, audited in the background.
+	// Audits in the background a share of the live answers that carry the route's calibration.
 	Audit Audit `yaml:"audit"`
-	// Versions of the route by name, each with the keys in which it differs. `likeness model activate` puts one in
-	// service while the sidecar runs, and reads this file again for it. None: the route is served as it stands.
+	// Versions of the route by name, each with the keys in which it differs from the route. `likeness model activate`
+	// reads this file again and puts a version in service while the sidecar runs. Without versions the route is served as
+	// it stands.
 	Versions map[string]Version `yaml:"versions"`
-	// The version that is served. What `likeness model activate` chose since counts more, until this key is changed.
+	// The version to serve. A later `likeness model activate` takes precedence until this key is changed.
 	Active string `yaml:"active" reload:"live"`
-	// How many of the versions that were served, the active and the previous one among them, `likeness model gc` keeps.
+	// How many of the versions that were served `likeness model gc` keeps. The active and the previous one are always
+	// among them.
 	KeepVersions int `yaml:"keep_versions" min:"2" reload:"activation"`
-	// An alias in the store that activation points at the version's companion, for clients that search it themselves.
+	// An alias in the store for clients that search the companion themselves. Activation points it at the companion of
+	// the new version.
 	CompanionAlias string `yaml:"companion_alias" reload:"activation"`
 }
 
-// Version is a route's other model: the keys that are not empty count in place of the route's.
+// Version is another model of a route, with what was built for that model. Its keys that
+// are not empty replace the keys of the route.
 type Version struct {
 	// Name of a model.
-	Model string `yaml:"model" reload:"activation"`
-	// The table that `likeness index --version` wrote.
+	ModelName string `yaml:"model" reload:"activation"`
+	// The table file that `likeness index --version` wrote.
 	Table string `yaml:"table" path:"true" reload:"activation"`
-	// The companion collection that it wrote.
+	// The companion collection that `likeness index --version` wrote.
 	Companion string `yaml:"companion" reload:"activation"`
-	// Where the items' features live: table, stored or derived.
-	Placement string `yaml:"placement" reload:"activation"`
-	// First-stage searches of a request that does not say.
-	Strategy string `yaml:"strategy" reload:"live"`
-	// Rows asked of each first-stage search; 0 is the route's.
+	// Where the items' features come from: table, stored or derived.
+	Placement Placement `yaml:"placement" reload:"activation"`
+	// Which first-stage searches a request sends if it names no strategy.
+	Strategy rerank.Strategy `yaml:"strategy" reload:"live"`
+	// Rows that each first-stage search returns; 0 means the route's depth.
 	Depth int `yaml:"depth" min:"0" reload:"live"`
-	// Rows asked of the averaged search of the combined strategy; 0 is the route's.
+	// Rows that the averaged search of the combined strategy returns; 0 means the route's average_depth.
 	AverageDepth int `yaml:"average_depth" min:"0" reload:"live"`
-	// Weights of the component pairs in the averaged search.
-	Weights string `yaml:"weights" reload:"live"`
-	// The learned search of the distilled strategy.
+	// How the averaged search weighs the pairs of components.
+	Weights rerank.Weights `yaml:"weights" reload:"live"`
+	// Which learned search the distilled strategy sends.
 	Head string `yaml:"head" reload:"live"`
+}
+
+// Reconcile compares all rows of a collection with what was derived from them, and repairs the differences.
+type Reconcile struct {
+	// Pause between two comparisons. With 0 rows are compared only after a missed write, or on request.
+	Interval time.Duration `yaml:"interval" min:"0" reload:"restart"`
+	// Rows that are read in a second; 0 reads as fast as the store delivers.
+	RowsPerSecond int `yaml:"rows_per_second" min:"0" reload:"restart"`
+}
+
+// Audit compares live answers with exact answers.
+type Audit struct {
+	// Share of the answers that is audited. One audit scores the whole table on one core. 0 audits none.
+	Share float64 `yaml:"share" min:"0" max:"1" reload:"live"`
+	// Most audits in a second; further answers are not audited.
+	PerSecond float64 `yaml:"per_second" min:"0" reload:"live"`
+	// Probability that the audit ever rejects a calibration that holds.
+	Alpha float64 `yaml:"alpha" min:"0.000001" max:"0.5" reload:"live"`
 }
 
 // Proxy is a listener for clients of a Qdrant or Milvus store.
 type Proxy struct {
-	// Name of the store that everything else is forwarded to.
+	// Name of the store that receives everything that no route answers.
 	Store string `yaml:"store"`
-	// Where the store's gRPC clients connect; empty is nowhere. Port 0 takes a free one.
+	// Address where the store's gRPC clients connect; empty opens no listener. Port 0 takes a free port.
 	ListenGRPC string `yaml:"listen_grpc"`
-	// Where Qdrant's REST clients connect; empty is nowhere. Port 0 takes a free one.
+	// Address where Qdrant's REST clients connect; empty opens no listener. Port 0 takes a free port.
 	ListenREST string `yaml:"listen_rest"`
-	// TLS of both listeners; without a certificate they are plain text.
+	// TLS of both listeners; without a certificate they speak plain text.
 	TLS TLS `yaml:"tls"`
 	// URL of Qdrant's REST API, http://host:port; listen_rest needs it.
 	RESTURL string `yaml:"rest_url"`
-	// Names of the routes that answer searches; empty is every route of the store.
+	// Names of the routes that answer searches; empty means every route of the store.
 	Routes []string `yaml:"routes"`
-}
-
-// Reconcile compares all rows of a collection with what was derived from them, and repairs what differs.
-type Reconcile struct {
-	// Time from the end of one to the next; 0 is none but those after a write was missed, or when asked.
-	Interval time.Duration `yaml:"interval" min:"0"`
-	// How many rows are read in a second; 0 is as many as the store gives.
-	RowsPerSecond int `yaml:"rows_per_second" min:"0"`
-}
-
-// Audit compares live answers with the exact ones.
-type Audit struct {
-	// The share of the answers that is audited, each by scoring the whole table on one core; 0 is none.
-	Share float64 `yaml:"share" min:"0" max:"1" reload:"live"`
-	// Most audits in a second; answers beyond it are left out.
-	PerSecond float64 `yaml:"per_second" min:"0" reload:"live"`
-	// The probability that a calibration is rejected although it holds, however long it is audited.
-	Alpha float64 `yaml:"alpha" min:"0.000001" max:"0.5" reload:"live"`
-}
-
-// Shadow is a comparison beside what clients are served.
-type Shadow struct {
-	// Share of the queries that are rescored for comparison; above 0 no query is answered rescored.
-	Share float64 `yaml:"share" min:"0" max:"1" reload:"live"`
 }

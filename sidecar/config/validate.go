@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/likenessdb/likeness/rerank"
 )
 
 // validator collects what is wrong with a configuration.
@@ -202,8 +204,8 @@ func (v *validator) proxy() {
 	for _, name := range p.Routes {
 		if r, ok := v.c.Routes[name]; !ok {
 			v.fail("proxy.routes", "there is no route %q%s", name, hint(name, v.c.RouteNames()))
-		} else if r.Store != p.Store {
-			v.fail("proxy.routes", "route %q is of store %q; name routes of %q", name, r.Store, p.Store)
+		} else if r.StoreName != p.Store {
+			v.fail("proxy.routes", "route %q is of store %q; name routes of %q", name, r.StoreName, p.Store)
 		}
 	}
 }
@@ -285,12 +287,12 @@ func (v *validator) credentials(at string, s Store) {
 func (v *validator) route(name string, r Route) {
 	at := join("routes", name)
 	v.name(at, name)
-	store, ok := v.c.Stores[r.Store]
-	if !ok && r.Store != "" {
-		v.fail(at+".store", "there is no store %q%s", r.Store, hint(r.Store, v.c.StoreNames()))
+	store, ok := v.c.Stores[r.StoreName]
+	if !ok && r.StoreName != "" {
+		v.fail(at+".store", "there is no store %q%s", r.StoreName, hint(r.StoreName, v.c.StoreNames()))
 	}
 	if _, ok := store.Collections[r.Collection]; !ok && store.Kind == "embedded" && r.Collection != "" {
-		v.fail(at+".collection", "store %q has no collection %q%s", r.Store, r.Collection,
+		v.fail(at+".collection", "store %q has no collection %q%s", r.StoreName, r.Collection,
 			hint(r.Collection, mapKeys(reflect.ValueOf(store.Collections))))
 	}
 	for _, reason := range r.OptIn {
@@ -308,10 +310,10 @@ func (v *validator) route(name string, r Route) {
 
 // version checks what a version of a route can differ in.
 func (v *validator) version(at string, r Route) {
-	if r.Model == "" {
+	if r.ModelName == "" {
 		v.fail(at+".model", "a value is required")
-	} else if _, ok := v.c.Models[r.Model]; !ok {
-		v.fail(at+".model", "there is no model %q%s", r.Model, hint(r.Model, v.c.ModelNames()))
+	} else if _, ok := v.c.Models[r.ModelName]; !ok {
+		v.fail(at+".model", "there is no model %q%s", r.ModelName, hint(r.ModelName, v.c.ModelNames()))
 	}
 	v.placement(at, r)
 	v.audit(at+".audit", r)
@@ -332,9 +334,12 @@ func (v *validator) versions(at string, r Route) {
 		in := at + ".versions." + name
 		v.name(in, name)
 		merged, _ := r.At(name)
-		own := reflect.ValueOf(r.Versions[name])
+		own := map[string]bool{} // keys that the version sets
+		eachLeaf(reflect.ValueOf(r.Versions[name]), in, func(path string, _ reflect.StructField, value reflect.Value) {
+			own[path] = !value.IsZero()
+		})
 		eachLeaf(reflect.ValueOf(merged), in, func(path string, f reflect.StructField, value reflect.Value) {
-			if has := own.FieldByName(f.Name); has.IsValid() && !has.IsZero() {
+			if own[path] {
 				v.tags(path, f, value)
 			}
 		})
@@ -347,7 +352,7 @@ func (v *validator) versions(at string, r Route) {
 }
 
 func (v *validator) placement(at string, r Route) {
-	if r.Table == "" && (r.Placement == "table" || r.Strategy == "scan") {
+	if r.Table == "" && (r.Placement == PlacementTable || r.Strategy == rerank.Scan) {
 		v.fail(at+".table", "placement table and strategy scan need a table; make one with `likeness index`, "+
 			"or set placement: stored")
 	}
@@ -357,7 +362,7 @@ func (v *validator) placement(at string, r Route) {
 	if r.TableLive && (r.Table == "" || r.TableLayout == "tiles") {
 		v.fail(at+".table_live", "only a table of the layout rows can be written; name one as table")
 	}
-	if r.Placement == "derived" && r.Companion == "" {
+	if r.Placement == PlacementDerived && r.Companion == "" {
 		v.fail(at+".companion", "placement derived needs a companion collection; make one with `likeness index`")
 	}
 }
@@ -375,7 +380,7 @@ func (v *validator) follow(at string, r Route) {
 			v.fail(at+"."+s.key, "what writes are to be followed is kept in state_dir, which is not set")
 		case len(r.Versions) == 0 && !r.TableLive && r.Companion == "":
 			v.fail(at+"."+s.key, "there is nothing that can follow writes; set table_live, or name a companion")
-		case v.c.Stores[r.Store].Kind == "embedded":
+		case v.c.Stores[r.StoreName].Kind == "embedded":
 			v.fail(at+"."+s.key, "the collections of an embedded store never change; remove it")
 		}
 	}

@@ -147,7 +147,7 @@ type routed struct {
 
 func (s routed) Routes() (all []*route.Route) {
 	for _, c := range s.collections {
-		all = append(all, &route.Route{Policy: route.Policy{Name: c, Collection: c, StoreName: "main"}, Parts: route.Parts{Store: s.store}})
+		all = append(all, &route.Route{Policy: route.Policy{Name: c, Collection: c, StoreName: "main", Ramp: 100}, Parts: route.Parts{Store: s.store}})
 	}
 	return all
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/rollout/choice"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
@@ -103,23 +104,23 @@ func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Vers
 	if out.Alias, err = pointAlias(ctx, r, v.Route); err != nil {
 		return out, err
 	}
-	chosen := made.next(v.Name, v.Model.Version, r.Active, time.Now())
+	chosen := made.Next(v.Name, v.Model.Version, r.Active, time.Now())
 	undo := func(err error) error {
 		_, alias := pointAlias(ctx, r, before.Route)
 		return errors.Join(err, alias)
 	}
-	if err := chosen.save(m.Config.StateDir, rt); err != nil {
+	if err := chosen.Save(m.Config.StateDir, rt); err != nil {
 		return out, undo(fmt.Errorf("the choice cannot be written into state_dir, and nothing was switched: %w", err))
 	}
 	if err := m.take(next, v, before, chosen); err != nil {
-		return out, undo(errors.Join(err, made.save(m.Config.StateDir, rt)))
+		return out, undo(errors.Join(err, made.Save(m.Config.StateDir, rt)))
 	}
 	out.Version, out.Before, out.Remembered = infoOf(r, v.Name, v, chosen), before.Name, m.Config.StateDir != ""
 	return out, nil
 }
 
 // take switches, and closes the version before once nobody uses it.
-func (m *Manager) take(next *search.Standby, v, before *wiring.Version, chosen choice) error {
+func (m *Manager) take(next *search.Standby, v, before *wiring.Version, chosen choice.Choice) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {

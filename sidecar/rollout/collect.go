@@ -13,6 +13,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/rollout/choice"
 )
 
 // What Garbage can be.
@@ -60,21 +61,9 @@ func (m *Manager) Collect(ctx context.Context, route string, remove bool) ([]Gar
 	return found, errors.Join(failed...)
 }
 
-// dropped lists the versions whose parts are garbage, of the route's own.
-func (c choice) dropped(keep int) []string {
-	var out []string
-	old := max(0, len(c.History)-keep)
-	for i, s := range c.History {
-		if i < old && s.Version != c.Active && s.Version != c.Previous {
-			out = append(out, s.Version)
-		}
-	}
-	return out
-}
-
-func (m *Manager) garbage(ctx context.Context, c *config.Config, route string, made choice) ([]Garbage, error) {
+func (m *Manager) garbage(ctx context.Context, c *config.Config, route string, made choice.Choice) ([]Garbage, error) {
 	r := c.Routes[route]
-	dropped := made.dropped(r.KeepVersions)
+	dropped := made.Dropped(r.KeepVersions)
 	kept := named(c, route, dropped)
 	var out []Garbage
 	for _, name := range dropped {
@@ -91,10 +80,10 @@ func (m *Manager) garbage(ctx context.Context, c *config.Config, route string, m
 				out = append(out, Garbage{Version: name, Kind: KindTable, Name: at.Table, Bytes: bytes})
 			}
 		}
-		if at.Companion == "" || kept[KindCompanion+r.Store+"\x00"+at.Companion] {
+		if at.Companion == "" || kept[KindCompanion+r.StoreName+"\x00"+at.Companion] {
 			continue
 		}
-		there, err := m.exists(ctx, r.Store, at.Companion)
+		there, err := m.exists(ctx, r.StoreName, at.Companion)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +100,7 @@ func named(c *config.Config, route string, dropped []string) map[string]bool {
 	add := func(r config.Route) {
 		out[KindTable+r.Table] = true
 		for _, name := range []string{r.Collection, r.Companion, r.CompanionAlias} {
-			out[KindCompanion+r.Store+"\x00"+name] = true
+			out[KindCompanion+r.StoreName+"\x00"+name] = true
 		}
 	}
 	for name, r := range c.Routes {
@@ -145,7 +134,7 @@ func (m *Manager) exists(ctx context.Context, store, name string) (bool, error) 
 
 func (m *Manager) remove(ctx context.Context, c *config.Config, route string, g Garbage) error {
 	if g.Kind == KindCompanion {
-		if err := adapters.AbilitiesOf(m.Assembly.Stores[c.Routes[route].Store]).Write.Drop(ctx, g.Name); err != nil {
+		if err := adapters.AbilitiesOf(m.Assembly.Stores[c.Routes[route].StoreName]).Write.Drop(ctx, g.Name); err != nil {
 			return fmt.Errorf("companion %q of version %q: %w", g.Name, g.Version, err)
 		}
 		return nil

@@ -51,7 +51,7 @@ func (a *Adjustment) stage(ctx context.Context, c *config.Config, route string) 
 	if err != nil {
 		return err
 	}
-	v, err := served.Adjusted(c)
+	v, err := served.WithLivePolicy(c)
 	if err != nil {
 		return err
 	}

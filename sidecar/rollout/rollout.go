@@ -16,6 +16,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/rollout/choice"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/wiring"
@@ -24,7 +25,7 @@ import (
 // Sentinel errors, beside route.ErrUnknown.
 var (
 	// ErrVersion: the route has no version of that name.
-	ErrVersion = wiring.ErrVersion
+	ErrVersion = route.ErrVersion
 	// ErrNotReady: the version could not answer recent queries, and nothing was switched.
 	ErrNotReady = errors.New("version is not ready")
 	// ErrNoPrevious: there is no version to go back to.
@@ -70,7 +71,7 @@ type Manager struct {
 	mu       sync.Mutex
 	closed   bool
 	served   map[string]*wiring.Version // by route
-	choices  map[string]choice
+	choices  map[string]choice.Choice
 	retiring sync.WaitGroup
 	leaving  map[string]chan struct{} // by route; closed once the version replaced last is
 	// lanes are closed when the last search ended on the route as it was before an
@@ -82,16 +83,16 @@ type Manager struct {
 // pipeline is searched no more, and then the assembly. It returns config.ErrConfig
 // where the state folder cannot be read.
 func New(o Options) (*Manager, error) {
-	m := &Manager{Options: o, turns: map[string]chan struct{}{}, served: maps.Clone(o.Assembly.Versions), choices: map[string]choice{}, leaving: map[string]chan struct{}{},
+	m := &Manager{Options: o, turns: map[string]chan struct{}{}, served: maps.Clone(o.Assembly.Versions), choices: map[string]choice.Choice{}, leaving: map[string]chan struct{}{},
 		lanes: map[string][]<-chan struct{}{}}
 	for rt, v := range m.served {
 		m.turns[rt] = make(chan struct{}, 1)
-		made, err := readChoice(o.Config.StateDir, rt)
+		made, err := choice.Read(o.Config.StateDir, rt)
 		if err != nil {
 			return nil, err
 		}
 		if made.Active != v.Name || len(made.History) == 0 { // the first start, or the configuration's newer word
-			made = made.next(v.Name, v.Model.Version, o.Config.Routes[rt].Active, time.Now())
+			made = made.Next(v.Name, v.Model.Version, o.Config.Routes[rt].Active, time.Now())
 		}
 		m.choices[rt] = made
 	}
@@ -129,11 +130,11 @@ func (m *Manager) List(rt string) ([]Info, error) {
 	return out, nil
 }
 
-func infoOf(r config.Route, name string, active *wiring.Version, made choice) Info {
+func infoOf(r config.Route, name string, active *wiring.Version, made choice.Choice) Info {
 	at, _ := r.At(name)
-	last, _ := made.last(name)
+	last, _ := made.Last(name)
 	i := Info{
-		Name: name, Model: at.Model, ModelVersion: last.ModelVersion, Table: at.Table, Companion: at.Companion,
+		Name: name, Model: at.ModelName, ModelVersion: last.ModelVersion, Table: at.Table, Companion: at.Companion,
 		Active: name == active.Name, Previous: name == made.Previous && made.Previous != "", Activated: last.Activated,
 	}
 	if i.Active {
@@ -157,13 +158,13 @@ func (m *Manager) Models() []*model.Model {
 }
 
 // active is what is served of a route, and how it came to be.
-func (m *Manager) active(rt string) (*wiring.Version, choice, error) {
+func (m *Manager) active(rt string) (*wiring.Version, choice.Choice, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if v := m.served[rt]; v != nil {
 		return v, m.choices[rt], nil
 	}
-	return nil, choice{}, fmt.Errorf("%w: %q", route.ErrUnknown, rt)
+	return nil, choice.Choice{}, fmt.Errorf("%w: %q", route.ErrUnknown, rt)
 }
 
 func (m *Manager) reload() (*config.Config, error) {

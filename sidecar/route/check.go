@@ -9,15 +9,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/maxsim"
-)
-
-// Defaults of a Policy.
-const (
-	defaultDepth     = 200
-	defaultMaxK      = 1000
-	defaultMaxDepth  = 16384
-	defaultMaxRounds = 8
-	defaultCalls     = 100
+	"github.com/likenessdb/likeness/sidecar/config"
 )
 
 // MaxRankRounds is the greatest number of rounds in which a ranker is asked.
@@ -71,14 +63,15 @@ func (c *Checked) fillDefaults() error {
 	default:
 		c.Placement = PlacementStored
 	}
-	c.MaxK = cmp.Or(c.MaxK, defaultMaxK)
-	c.MaxDepth = cmp.Or(c.MaxDepth, defaultMaxDepth)
-	c.MaxRounds = cmp.Or(c.MaxRounds, defaultMaxRounds)
-	c.Depth = cmp.Or(c.Depth, min(defaultDepth, c.MaxDepth))
+	usual, process := config.DefaultPolicy(), config.Default().Limits
+	c.MaxK = cmp.Or(c.MaxK, process.MaxK)
+	c.MaxDepth = cmp.Or(c.MaxDepth, process.MaxDepth)
+	c.MaxRounds = cmp.Or(c.MaxRounds, usual.MaxRounds)
+	c.Depth = cmp.Or(c.Depth, min(usual.Depth, c.MaxDepth))
 	c.AverageDepth = cmp.Or(c.AverageDepth, c.Depth)
-	c.Weights = cmp.Or(c.Weights, rerank.UniformWeights)
-	c.Failure = cmp.Or(c.Failure, FailOpen)
-	if c.Strategy != "" {
+	c.Weights = cmp.Or(c.Weights, usual.Weights)
+	c.Failure = cmp.Or(c.Failure, usual.Failure)
+	if c.Strategy != "" && c.Strategy != config.StrategyAuto {
 		return nil
 	}
 	order := []rerank.Strategy{rerank.Distilled, rerank.Average, rerank.PerEmbedding, rerank.Scan}
@@ -410,9 +403,11 @@ func (c *Checked) SupportItems() int {
 // checkRanker fills in the defaults for a ranker and checks its limits.
 func (c *Checked) checkRanker() error {
 	if c.Ranker == nil && c.RankerName == "" { // offline commands know the name and start no ranker
+		c.Calls, c.RankRounds = 0, 0
 		return nil
 	}
-	c.Calls, c.RankRounds = cmp.Or(c.Calls, defaultCalls), cmp.Or(c.RankRounds, 1)
+	usual := config.DefaultPolicy()
+	c.Calls, c.RankRounds = cmp.Or(c.Calls, usual.Calls), cmp.Or(c.RankRounds, usual.RankRounds)
 	switch {
 	case c.Calls < 1:
 		return c.wrong("calls is %d, must be at least 1", c.Calls)

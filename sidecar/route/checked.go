@@ -17,9 +17,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/ranker"
 )
 
-// Checked is a route with its defaults filled in, and with the facts that its model
-// and, once asked, its store give. It is read-only and safe for concurrent use.
+// Checked is a route with the facts that its model and, once asked, its store give. It is
+// read-only and safe for concurrent use.
 type Checked struct {
+	// Route is a copy of the route with the settings that are in effect: defaults are
+	// filled in, and limits are narrowed to the store's. The route that the operator
+	// configured stays as it is.
 	Route
 	Spec     rerank.Spec
 	StoreCan adapters.Abilities

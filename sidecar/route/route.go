@@ -8,11 +8,11 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/search/score"
 )
@@ -21,105 +21,30 @@ import (
 var (
 	// ErrUnknown: no route has that name.
 	ErrUnknown = errors.New("route not found")
+	// ErrVersion: the route has no version of that name.
+	ErrVersion = errors.New("version not found")
 	// ErrSetup: a route contradicts its collection, model or table.
 	ErrSetup = errors.New("route cannot be served")
 )
 
-// Placement says where the items' feature rows live.
-type Placement string
-
-const (
-	// PlacementTable: feature rows live in the sidecar, in a table that `likeness index` built.
-	PlacementTable Placement = "table"
-	// PlacementStored: feature rows are computed from the vectors that the store returns.
-	PlacementStored Placement = "stored"
-	// PlacementDerived: feature rows live in a companion collection that `likeness index` wrote.
-	PlacementDerived Placement = "derived"
+// The operator's settings are the configuration's own types.
+type (
+	// Policy holds the operator's settings of a route.
+	Policy = config.Policy
+	// Placement says where the feature rows of the items are kept.
+	Placement = config.Placement
+	// FailurePolicy says what a route answers when it cannot rescore.
+	FailurePolicy = config.FailurePolicy
 )
 
-// FailurePolicy says what a route answers when it cannot rescore.
-type FailurePolicy string
-
+// Values of Placement and FailurePolicy.
 const (
-	// FailOpen answers with the store's own dot-product order, marked degraded.
-	FailOpen FailurePolicy = "fail_open"
-	// FailClosed answers with an error.
-	FailClosed FailurePolicy = "fail_closed"
+	PlacementTable   = config.PlacementTable
+	PlacementStored  = config.PlacementStored
+	PlacementDerived = config.PlacementDerived
+	FailOpen         = config.FailOpen
+	FailClosed       = config.FailClosed
 )
-
-// Policy holds the operator's settings of a route. The zero value of a field asks for
-// its default, which Open fills in.
-type Policy struct {
-	Name       string
-	Collection string
-	Vector     string // stored vector field; "" is the only or unnamed one
-	StoreName  string
-	// Placement is PlacementTable where the route has a table, PlacementDerived for a
-	// model with behavioural vectors, and PlacementStored otherwise.
-	Placement Placement
-	// Companion is the collection with the derived fields. Where it is set,
-	// per_embedding, average and combined search it, whatever the placement.
-	Companion string
-
-	// Defaults of a request that leaves the field empty. Strategy is average for a
-	// model that is one inner product, and otherwise the first of distilled, average,
-	// per_embedding and scan that model and placement can serve; Depth is 200,
-	// AverageDepth is Depth, Weights are uniform.
-	Strategy     rerank.Strategy
-	Depth        int
-	AverageDepth int
-	Weights      rerank.Weights
-	Head         string // learned probe of the distilled strategy
-	MaxGap       *float32
-	Timeout      time.Duration
-	// LatencyBudget is the time within which a client of the proxy has an answer:
-	// rescored, or the database's own. 0 leaves the call's deadline alone.
-	LatencyBudget time.Duration
-	// Proxied holds what only concerns clients of the proxy.
-	Proxied Proxied
-
-	// ScanIfFaster scans the table instead of searching the store, where a request
-	// names no strategy, while the scan takes no longer. Both are measured.
-	ScanIfFaster bool
-	// ExactSearch asks the store for exhaustive search.
-	ExactSearch bool
-	// UnitVectors vouches that the stored vectors have norm 1.
-	UnitVectors bool
-	// Owner is the field with each row's item, for max-sim. Where the model has
-	// behavioural vectors it is a field of the companion, maxsim.Owner if empty.
-	Owner       string
-	Consistency string
-	Partitions  []string
-
-	Failure FailurePolicy // FailOpen by default
-	// Limits: 1000, 16384 and 8 by default. The store may narrow MaxDepth.
-	MaxK      int
-	MaxDepth  int
-	MaxRounds int
-
-	// RankerName names the ranker that orders the best candidates; "" means none.
-	// Calls is the number of items that it may score for a request, 100 by default;
-	// RankRounds the number of rounds in which they are spent, 1 by default.
-	RankerName string
-	Calls      int
-	RankRounds int
-}
-
-// Proxied says what clients of the proxy get of a route. The zero value rescores
-// every search that means the same when it is rescored.
-type Proxied struct {
-	// Eager sends the original request at once, beside rescoring.
-	Eager bool
-	// Passing is the percentage of queries that pass, chosen by a hash of the query.
-	Passing int
-	// Shadow is the share of queries that are rescored for comparison only; above 0
-	// clients get the database's order.
-	Shadow float64
-	// StoreScores keeps the store's scores in the learned order.
-	StoreScores bool
-	// OptIn lists reasons to pass that the route answers all the same.
-	OptIn []string
-}
 
 // Model is the similarity that a route scores by.
 type Model struct {

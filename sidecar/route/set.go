@@ -72,20 +72,16 @@ func (s *Set) OpenRoute(ctx context.Context, name string) error {
 	return err
 }
 
-// Open checks one route against its model, table and store, fills in its defaults
-// and narrows its limits to the store's. It returns ErrSetup, or the store's error,
-// adapters.ErrUnavailable among them, where the store could not be asked.
-func Open(ctx context.Context, r *Route) error {
+// Open checks one route against its model, table and store, and returns it with its
+// defaults filled in and its limits narrowed to the store's. r stays as it is. Open
+// returns ErrSetup, or the store's error, adapters.ErrUnavailable among them, where the
+// store could not be asked.
+func Open(ctx context.Context, r *Route) (*Checked, error) {
 	v, err := newVersion(r, turns.New(runtime.GOMAXPROCS(0)))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	checked, err := v.Check(ctx)
-	if err != nil {
-		return err
-	}
-	*r = checked.Route
-	return nil
+	return v.Check(ctx)
 }
 
 // Routes lists copies of the routes by name as they are served now, with the

@@ -107,7 +107,7 @@ func TestOpen(t *testing.T) {
 			}
 			r := w.route(c.place)
 			c.change(t, w, r)
-			err := route.Open(context.Background(), r)
+			_, err := route.Open(context.Background(), r)
 			if c.says == "" {
 				must(t, err)
 				return
@@ -151,9 +151,13 @@ func TestDefaults(t *testing.T) {
 	} {
 		w := newWorld(t, c.sim, random(1, 50, 6))
 		r := w.route(c.place, func(r *route.Route) { r.Depth = 0 })
-		must(t, route.Open(context.Background(), r))
-		if r.Strategy != c.want || r.Depth != 200 || r.MaxK != 1000 || r.Failure != route.FailOpen {
-			t.Errorf("%s, depth %d, max_k %d, %s", r.Strategy, r.Depth, r.MaxK, r.Failure)
+		opened, err := route.Open(context.Background(), r)
+		must(t, err)
+		if opened.Strategy != c.want || opened.Depth != 200 || opened.MaxK != 1000 || opened.Failure != route.FailOpen {
+			t.Errorf("%s, depth %d, max_k %d, %s", opened.Strategy, opened.Depth, opened.MaxK, opened.Failure)
+		}
+		if r.Strategy != "" || r.Depth != 0 || r.MaxK != 0 || r.Failure != "" {
+			t.Errorf("the operator's policy was changed: %+v", r.Policy)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
-	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 	"github.com/likenessdb/likeness/sidecar/wiring"
@@ -141,22 +139,11 @@ func refused(err error) error {
 // openParts opens stores, models, tables and routes. To check them beside a sidecar
 // that has live tables open, it reads those tables without the logs of their writes.
 func openParts(ctx context.Context, c *config.Config, check bool) (*wiring.Assembly, error) {
-	parts, err := rollout.Open(ctx, c)
+	parts, err := wiring.Open(ctx, c, wiring.Part{})
 	if check && errors.Is(err, filelock.ErrHeld) {
-		return rollout.Open(ctx, withoutLiveTables(c))
+		return wiring.Open(ctx, c, wiring.Part{Tables: wiring.TablesAsFiles})
 	}
 	return parts, err
-}
-
-// withoutLiveTables is a configuration whose live tables are opened as files.
-func withoutLiveTables(c *config.Config) *config.Config {
-	read := *c
-	read.Routes = maps.Clone(c.Routes)
-	for name, r := range read.Routes {
-		r.TableLive = false
-		read.Routes[name] = r
-	}
-	return &read
 }
 
 // openRankers starts the plugins, makes the rankers and gives them to the routes. To

@@ -78,7 +78,7 @@ func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 func longestBudget(c *config.Config, store string) time.Duration {
 	var longest time.Duration
 	for _, r := range c.Routes {
-		if r.Store == store {
+		if r.StoreName == store {
 			longest = max(longest, r.WriteBudget)
 		}
 	}

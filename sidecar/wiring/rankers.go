@@ -36,14 +36,18 @@ type Rankers struct {
 	devices map[*offload.Scorer]bool // that were not closed
 }
 
+func newRankers(o RankerOptions) *Rankers {
+	return &Rankers{
+		rankers: map[string]*ranker.Client{}, plugins: map[string]*plugins.Plugin{},
+		log: o.Logger, devices: map[*offload.Scorer]bool{},
+	}
+}
+
 // OpenRankers starts the plugins and makes the rankers of a configuration, and waits
 // for none of them: what is not there yet is asked when it is. They live until ctx is
 // done or Close. It returns config.ErrConfig for what can never work.
 func OpenRankers(ctx context.Context, c *config.Config, o RankerOptions) (*Rankers, error) {
-	r := &Rankers{
-		rankers: map[string]*ranker.Client{}, plugins: map[string]*plugins.Plugin{},
-		log: o.Logger, devices: map[*offload.Scorer]bool{},
-	}
+	r := newRankers(o)
 	var failed []error
 	for _, name := range c.PluginNames() {
 		failed = append(failed, r.startPlugin(ctx, c, name, o))
@@ -101,14 +105,16 @@ func OpenRanker(ctx context.Context, c *config.Config, name string, o RankerOpti
 	if !ok {
 		return nil, nil, fmt.Errorf("%w: there is no ranker %q; there are %q", config.ErrConfig, name, c.RankerNames())
 	}
-	one := *c
-	one.Rankers, one.Plugins = map[string]config.Ranker{name: of}, map[string]config.Plugin{}
+	r := newRankers(o)
+	var err error
 	if of.Plugin != "" {
-		one.Plugins[of.Plugin] = c.Plugins[of.Plugin]
+		err = r.startPlugin(ctx, c, of.Plugin, o)
 	}
-	r, err := OpenRankers(ctx, &one, o)
+	if err == nil {
+		err = r.makeRanker(c, name, o)
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, errors.Join(err, r.Close())
 	}
 	return r.rankers[name], r, nil
 }

@@ -111,7 +111,7 @@ func (l loud) Handle(_ context.Context, r slog.Record) error {
 func following(t testing.TB, auto bool) (*Router, *noted) {
 	t.Helper()
 	n := &noted{}
-	r, err := routing.New(oneRoute{route: &route.Route{Policy: route.Policy{Name: "r", Collection: "c", StoreName: "s"}, Parts: route.Parts{Store: keyed{auto: auto}}}},
+	r, err := routing.New(oneRoute{route: &route.Route{Policy: route.Policy{Name: "r", Collection: "c", StoreName: "s", Ramp: 100}, Parts: route.Parts{Store: keyed{auto: auto}}}},
 		routing.Options{Store: "s", Logger: slog.New(loud{t: t}), Follower: n, WriteBudget: time.Minute})
 	if err != nil {
 		t.Fatal(err)

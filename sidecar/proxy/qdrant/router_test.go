@@ -62,7 +62,7 @@ func found(search.Request) (search.Answer, error) {
 func router(t testing.TB, metric adapters.Metric, failed route.FailurePolicy, answer func(search.Request) (search.Answer, error)) *qdrant.Router {
 	t.Helper()
 	r, err := routing.New(searcher{answer: answer, route: route.Route{
-		Policy: route.Policy{Name: "r", Collection: "c", StoreName: "s", MaxK: 100, Depth: 50, Failure: failed},
+		Policy: route.Policy{Name: "r", Collection: "c", StoreName: "s", Ramp: 100, MaxK: 100, Depth: 50, Failure: failed},
 		Parts:  route.Parts{Store: described{metric: metric}},
 	}}, routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -146,7 +146,7 @@ func TestGRPCFailClosed(t *testing.T) {
 }
 
 func TestTwoRoutesOfOneVector(t *testing.T) {
-	s := twice{searcher{route: route.Route{Policy: route.Policy{Name: "a", Collection: "c", StoreName: "s"}}}}
+	s := twice{searcher{route: route.Route{Policy: route.Policy{Name: "a", Collection: "c", StoreName: "s", Ramp: 100}}}}
 	if _, err := routing.New(s, routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "proxy.routes") {
 		t.Errorf("error %v", err)
 	}

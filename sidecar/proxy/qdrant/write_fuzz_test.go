@@ -72,7 +72,7 @@ func (l loud) Handle(_ context.Context, r slog.Record) error {
 func following(t testing.TB) (*qdrant.Router, *noted) {
 	t.Helper()
 	n := &noted{}
-	r, err := routing.New(searcher{answer: found, route: route.Route{Policy: route.Policy{Name: "r", Collection: "c", StoreName: "s"}, Parts: route.Parts{Store: described{metric: adapters.Cosine}}}},
+	r, err := routing.New(searcher{answer: found, route: route.Route{Policy: route.Policy{Name: "r", Collection: "c", StoreName: "s", Ramp: 100}, Parts: route.Parts{Store: described{metric: adapters.Cosine}}}},
 		routing.Options{Store: "s", Logger: slog.New(loud{t: t}), Follower: n, WriteBudget: time.Minute})
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 // rankFound ranks what the database's own query finds, as deep as the route's first
 // stage goes: the candidates of a prefetch or a fusion, which no probe can find.
 func (r *Router) rankFound(ctx context.Context, rt *route.Route, target Target, s Search) (Ranked, error) {
-	if s.Threshold != nil && rt.Proxied.StoreScores {
+	if s.Threshold != nil && rt.KeepsStoreScores() {
 		return Ranked{}, Pass("score-threshold") // the store's score of such a query is another thing
 	}
 	ids, err := s.Find(ctx, int(maxRank(rt)))
@@ -29,7 +29,7 @@ func (r *Router) rankFound(ctx context.Context, rt *route.Route, target Target, 
 		return Ranked{}, r.failed(ctx, rt, err)
 	}
 	out := Ranked{
-		Limit: int(s.Limit), Offset: int(s.Offset), All: true, Route: rt.Name, StoreScores: rt.Proxied.StoreScores,
+		Limit: int(s.Limit), Offset: int(s.Offset), All: true, Route: rt.Name, StoreScores: rt.KeepsStoreScores(),
 		Cut: s.Threshold != nil, Certificate: rerank.StatusUnknown,
 	}
 	best := rerank.NewTopK(len(ids))

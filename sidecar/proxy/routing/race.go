@@ -95,7 +95,7 @@ func (c *call[A]) race(ctx context.Context) Outcome[A] {
 // eager: a route of the call wants the database's own answer asked for at once.
 func (c *call[A]) eager() bool {
 	for _, r := range c.routes {
-		if r.Proxied.Eager {
+		if r.IsEager() {
 			return true
 		}
 	}

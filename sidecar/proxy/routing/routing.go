@@ -293,11 +293,11 @@ func (r *Router) route(ctx context.Context, collection string, s Search) (*route
 		return nil, Pass("partitions") // the route sees less, or cannot tell what is in them
 	}
 	needs := s.Needs
-	if s.Threshold != nil && !rt.Proxied.StoreScores {
+	if s.Threshold != nil && !rt.KeepsStoreScores() {
 		needs = append(slices.Clone(needs), "score-threshold")
 	}
 	for _, reason := range needs {
-		if !slices.Contains(rt.Proxied.OptIn, reason) {
+		if !slices.Contains(rt.OptIn, reason) {
 			return nil, Pass(reason)
 		}
 	}
@@ -348,7 +348,7 @@ func hitsFor(rt *route.Route, s Search, deeper int) (k int, more bool) {
 		here = max(k, int(maxRank(rt)))
 	}
 	fresh := rt.Placement == route.PlacementStored && rt.Strategy != rerank.Scan && !rt.ScanIfFaster && rt.Companion == ""
-	if !fresh || s.Threshold != nil && rt.Proxied.StoreScores {
+	if !fresh || s.Threshold != nil && rt.KeepsStoreScores() {
 		k += max(8, k/2)
 	}
 	for range deeper {
@@ -391,7 +391,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 	}
 	out = Ranked{
 		Hits: a.Hits, Limit: int(s.Limit), Offset: int(s.Offset), More: len(a.Hits) == k && more, All: len(a.Hits) < k,
-		Route: rt.Name, StoreScores: rt.Proxied.StoreScores, Cut: s.Threshold != nil, Certificate: a.Certificate.Status,
+		Route: rt.Name, StoreScores: rt.KeepsStoreScores(), Cut: s.Threshold != nil, Certificate: a.Certificate.Status,
 	}
 	out.keepRanked(a.Ranking)
 	return out, out.finish(s)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -100,7 +101,10 @@ func TestTheFirstCompleteAnswerWins(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			record := &recorder{}
 			r := router(t, searcher{route: newRoute(func(r *route.Route) {
-				r.LatencyBudget, r.Proxied.Eager = budget, c.eager
+				r.LatencyBudget = budget
+				if c.eager {
+					r.Fallback = config.FallbackEager
+				}
 			}), rows: 9, search: after(c.rescored)}, record)
 			for range 20 { // earns the right to one race
 				ask(t.Context(), r, exchange{asked: routing.Asked{Searches: []routing.Search{plain(3)}}, original: func(context.Context) answer { return answer{own: true} }})
@@ -249,20 +253,21 @@ func TestHitsThatAreGone(t *testing.T) {
 func TestThresholds(t *testing.T) {
 	above := func(f float32) routing.Search { s := plain(5); s.Threshold = &f; return s }
 	for _, c := range []struct {
-		name    string
-		proxied route.Proxied
-		search  routing.Search
-		shown   func(rerank.ID) bool
-		status  string
-		want    []rerank.ID
+		name   string
+		score  config.ScoreKind
+		optIn  []string
+		search routing.Search
+		shown  func(rerank.ID) bool
+		status string
+		want   []rerank.ID
 	}{
-		{"it means the store's score", route.Proxied{}, above(97), nil, "passed; reason=score-threshold", nil},
-		{"the learned score", route.Proxied{OptIn: []string{"score-threshold"}}, above(97), nil, rescoredStatus, ids(1, 2, 3)},
-		{"no learned score", route.Proxied{OptIn: []string{"score-threshold"}}, above(1000), nil, rescoredStatus, nil},
-		{"the store's score cuts", route.Proxied{StoreScores: true}, above(97), func(id rerank.ID) bool { n, _ := id.Uint64(); return n%2 == 0 }, rescoredStatus, ids(2, 4, 6, 8, 10)},
-		{"too few are above it", route.Proxied{StoreScores: true}, above(97), func(id rerank.ID) bool { return id == rerank.UintID(7) }, "degraded; reason=confirm", nil},
+		{"it means the store's score", config.ScoreLearned, nil, above(97), nil, "passed; reason=score-threshold", nil},
+		{"the learned score", config.ScoreLearned, []string{"score-threshold"}, above(97), nil, rescoredStatus, ids(1, 2, 3)},
+		{"no learned score", config.ScoreLearned, []string{"score-threshold"}, above(1000), nil, rescoredStatus, nil},
+		{"the store's score cuts", config.ScoreStore, nil, above(97), func(id rerank.ID) bool { n, _ := id.Uint64(); return n%2 == 0 }, rescoredStatus, ids(2, 4, 6, 8, 10)},
+		{"too few are above it", config.ScoreStore, nil, above(97), func(id rerank.ID) bool { return id == rerank.UintID(7) }, "degraded; reason=confirm", nil},
 	} {
-		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Proxied = c.proxied }), rows: 1000}, nil)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Score, r.OptIn = c.score, c.optIn }), rows: 1000}, nil)
 		x := asks(c.search)
 		x.shown = c.shown
 		if o := ask(t.Context(), r, x); o.Status != c.status || !slices.Equal(o.Answer.ids, c.want) {
@@ -279,7 +284,7 @@ func TestOptIn(t *testing.T) {
 		"passed; reason=consistency":  {"indexed-only"},
 		rescoredStatus:                {"consistency", "indexed-only"},
 	} {
-		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Proxied.OptIn = optIn }), rows: 9}, nil)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.OptIn = optIn }), rows: 9}, nil)
 		if o := ask(t.Context(), r, asks(s)); o.Status != want {
 			t.Errorf("opted in to %q: %q", optIn, o.Status)
 		}
@@ -344,7 +349,7 @@ func TestPartitions(t *testing.T) {
 func TestRamp(t *testing.T) {
 	const queries = 2000
 	side := func(passing, query int, filter string, limit uint64) bool {
-		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Proxied.Passing = passing }), rows: 9}, nil)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Ramp = 100 - passing }), rows: 9}, nil)
 		s := plain(limit)
 		s.Query, s.Filter = []float32{float32(query)}, filter
 		o := ask(t.Context(), r, asks(s))
@@ -380,7 +385,7 @@ func TestRamp(t *testing.T) {
 func TestShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		record := &recorder{}
-		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Proxied.Shadow = 1 }), rows: 9}, record)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Shadow.Share = 1 }), rows: 9}, record)
 		for _, own := range [][]rerank.ID{ids(1, 2, 3), ids(3, 1, 9), ids(7, 8, 9)} {
 			x := asks(plain(3))
 			x.original = func(context.Context) answer { return answer{own: true, ids: own} }
@@ -407,7 +412,7 @@ func TestShadow(t *testing.T) {
 func TestShadowNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		record := &recorder{}
-		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Proxied.Shadow = 1 }), rows: 9, search: untilCancelled}, record)
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Shadow.Share = 1 }), rows: 9, search: untilCancelled}, record)
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
 		for range 20 {

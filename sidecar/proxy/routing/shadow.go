@@ -18,7 +18,7 @@ const inShadow = 8
 // shadow is the share of the call's searches that are compared, and whose route.
 func (c *call[A]) shadow() (share float64, route string) {
 	for _, r := range c.routes {
-		if s := r.Proxied.Shadow; s > share {
+		if s := r.Shadow.Share; s > share {
 			share, route = s, r.Name
 		}
 	}
@@ -154,7 +154,7 @@ func rankBiasedOverlap(a, b []rerank.ID) float64 {
 func (c *call[A]) ramped() bool {
 	passing := 0
 	for _, r := range c.routes {
-		passing = max(passing, r.Proxied.Passing)
+		passing = max(passing, r.PassPercent())
 	}
 	if passing == 0 {
 		return false

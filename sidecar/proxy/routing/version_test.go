@@ -60,7 +60,7 @@ func TestACallHasOneVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := search.New([]*route.Route{{
-		Policy: route.Policy{Name: "r", StoreName: "s", Collection: "c", Vector: "v", Placement: route.PlacementStored, Strategy: rerank.Average, Depth: 10, MaxK: 50},
+		Policy: route.Policy{Name: "r", StoreName: "s", Ramp: 100, Collection: "c", Vector: "v", Placement: route.PlacementStored, Strategy: rerank.Average, Depth: 10, MaxK: 50},
 		Parts:  route.Parts{Store: store, Model: route.Model{Name: "m", Version: "first", Similarity: sim}},
 	}}, search.Options{})
 	if err != nil {

@@ -61,7 +61,7 @@ func (s searcher) Search(ctx context.Context, r search.Request) (a search.Answer
 }
 
 func newRoute(change func(*route.Route)) *route.Route {
-	r := &route.Route{Policy: route.Policy{Name: "r", StoreName: "s", Collection: "c", Vector: "v", MaxK: 100, Depth: 10, Placement: route.PlacementStored}, Parts: route.Parts{Store: described{}}}
+	r := &route.Route{Policy: route.Policy{Name: "r", StoreName: "s", Ramp: 100, Collection: "c", Vector: "v", MaxK: 100, Depth: 10, Placement: route.PlacementStored}, Parts: route.Parts{Store: described{}}}
 	if change != nil {
 		change(r)
 	}

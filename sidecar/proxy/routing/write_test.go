@@ -52,7 +52,7 @@ type twoCollections struct {
 
 func (s twoCollections) Routes() (all []*route.Route) {
 	for _, c := range []string{"x", "y"} {
-		all = append(all, &route.Route{Policy: route.Policy{Name: c, Collection: c, StoreName: "s"}, Parts: route.Parts{Store: s.store}})
+		all = append(all, &route.Route{Policy: route.Policy{Name: c, Collection: c, StoreName: "s", Ramp: 100}, Parts: route.Parts{Store: s.store}})
 	}
 	return all
 }
