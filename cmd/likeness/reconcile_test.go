@@ -35,7 +35,7 @@ routes:
 		"neither a live table":               {"--config", file, "--route", "plain"},
 		"set state_dir, or give --compare":   {"--config", file, "--route", "forgetful"},
 		`state_dir, which is not set`:        {"--config", file, "--route", "plain", "--set", "routes.plain.write_budget=1ms"},
-		"there is nothing that can follow":   {"--config", file, "--route", "plain", "--set", "state_dir=x", "--set", "routes.plain.write_budget=1ms"},
+		"has nothing that can follow writes": {"--config", file, "--route", "plain", "--set", "state_dir=x", "--set", "routes.plain.write_budget=1ms"},
 		"0s is too small, at least 1ns":      {"--config", file, "--route", "plain", "--set", "routes.plain.write_budget=0s"},
 		"-1 is too small, at least 0":        {"--config", file, "--route", "plain", "--set", "routes.plain.reconcile.rows_per_second=-1"},
 		`unknown command "things" for "like`: {"things"},

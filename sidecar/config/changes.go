@@ -8,9 +8,9 @@ import (
 // Effect says when a changed key takes effect.
 type Effect string
 
-// Effects, as the reload tags of the schema have them.
+// The effects, as the reload tags of the schema spell them.
 const (
-	// EffectLive: as soon as the configuration is read again.
+	// EffectLive: when the configuration is read again.
 	EffectLive Effect = "live"
 	// EffectActivation: when a version of the route is activated.
 	EffectActivation Effect = "activation"
@@ -18,14 +18,15 @@ const (
 	EffectRestart Effect = "restart"
 )
 
-// Change is a key whose value is another.
+// Change is a key whose value differs between two configurations.
 type Change struct {
 	Path   string
 	Effect Effect
 }
 
-// Changes lists what differs in next, in the order of the schema. A store, plugin,
-// ranker or route that is new or gone is one change, named by its entry.
+// Changes lists the keys whose values differ in next, in the order of the schema. A store,
+// plugin, ranker or route that only one of the two configurations has counts as one change,
+// with the path of its entry.
 func (c *Config) Changes(next *Config) []Change {
 	var out []Change
 	entries := map[string]bool{}
@@ -58,14 +59,15 @@ func effectOf(f reflect.StructField) Effect {
 	return EffectRestart
 }
 
-// leaf is a value of a configuration.
+// leaf is a key of a configuration.
 type leaf struct {
 	path  string
 	field reflect.StructField
 }
 
-// effect of a change; of a key of a version or model that is new or gone it is the
-// activation, which reads those anew.
+// effect says when a change of the key takes effect. both tells whether both configurations
+// have the key. If only one has it, the key belongs to a version or model that is new or
+// gone; an activation reads those again.
 func (l leaf) effect(both bool) Effect {
 	e := effectOf(l.field)
 	if !both && e == EffectLive {
@@ -101,7 +103,7 @@ func (c *Config) entries(kind string) []string {
 	}
 }
 
-// differing lists what is in one list alone.
+// differing lists, sorted, the names that only one of the lists has.
 func differing(a, b []string) []string {
 	var out []string
 	for _, name := range a {

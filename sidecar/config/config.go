@@ -1,6 +1,6 @@
-// Package config is the sidecar's configuration: one struct with its defaults,
-// read from a YAML file, the environment and flags, and checked in one place.
-// It is the only reader of the environment.
+// Package config defines the sidecar's configuration: one struct with its defaults, read
+// from a YAML file, the environment and flags, and validated in one place. No other package
+// reads the environment.
 package config
 
 import "errors"

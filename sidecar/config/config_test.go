@@ -92,7 +92,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 		{"a version's model", small + "  b: {store: main, collection: c, active: v1, versions: {v1: {model: tast, placement: stored}}}\n", "", "", `versions.v1.model: there is no model "tast"; did you mean "taste"?`},
 		{"a version without a model", small + "  b: {store: main, collection: c, active: v1, versions: {v1: {placement: stored}}}\n", "", "", `versions.v1.model: a value is required`},
 		{"a version's word", small + "  b: {store: main, collection: c, active: v1, versions: {v1: {model: taste, placement: cellar}}}\n", "", "", `versions.v1.placement: "cellar" is not one of`},
-		{"a live table of two", small + "  b: {store: main, collection: c, active: v1, table: t, table_live: true, versions: {v1: {model: taste}, v2: {model: taste}}}\n", "", "", `that of version "v1"`},
+		{"a live table of two", small + "  b: {store: main, collection: c, active: v1, table: t, table_live: true, versions: {v1: {model: taste}, v2: {model: taste}}}\n", "", "", `also the table of version "v1"`},
 		{"no model", small + "  b: {store: main, collection: c, placement: stored}\n", "", "", "b.model: a value is required"},
 		{"variable", small, "LIKENESS_LIMITS_MAXK=3", "", `variable LIKENESS_LIMITS_MAXK names no key; did you mean "LIKENESS_LIMITS_MAX_K"?`},
 		{"variable's value", small, "LIKENESS_LIMITS_MAX_K=x", "", "LIKENESS_LIMITS_MAX_K: not a valid whole number"},

@@ -64,7 +64,7 @@ func defaultRoute() Route {
 func defaultPlugin() Plugin {
 	return Plugin{
 		StartTimeout:    10 * time.Second,
-		HealthInterval:  200 * time.Millisecond, // with the timeout below, one that hangs is back within a second
+		HealthInterval:  200 * time.Millisecond, // with the timeout below, a plugin that hangs is restarted within a second
 		HealthTimeout:   500 * time.Millisecond,
 		MaxMessageBytes: 64 << 20,
 		QuarantineAfter: 5,
@@ -91,7 +91,7 @@ func defaultCollection() Collection { return Collection{Metric: "inner_product"}
 
 func defaultVectorFile() VectorFile { return VectorFile{Metric: "inner_product"} }
 
-// UnmarshalYAML starts from the defaults of a route.
+// UnmarshalYAML decodes a route over its defaults.
 func (r *Route) UnmarshalYAML(n *yaml.Node) error {
 	type plain Route
 	p := plain(defaultRoute())
@@ -100,7 +100,7 @@ func (r *Route) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// UnmarshalYAML starts from the defaults of a store.
+// UnmarshalYAML decodes a store over its defaults.
 func (s *Store) UnmarshalYAML(n *yaml.Node) error {
 	type plain Store
 	p := plain(defaultStore())
@@ -109,7 +109,7 @@ func (s *Store) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// UnmarshalYAML starts from the defaults of a collection.
+// UnmarshalYAML decodes a collection over its defaults.
 func (c *Collection) UnmarshalYAML(n *yaml.Node) error {
 	type plain Collection
 	p := plain(defaultCollection())
@@ -118,7 +118,7 @@ func (c *Collection) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// UnmarshalYAML starts from the defaults of a vector field.
+// UnmarshalYAML decodes a vector field over its defaults.
 func (v *VectorFile) UnmarshalYAML(n *yaml.Node) error {
 	type plain VectorFile
 	p := plain(defaultVectorFile())
@@ -127,7 +127,7 @@ func (v *VectorFile) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// UnmarshalYAML starts from the defaults of a plugin.
+// UnmarshalYAML decodes a plugin over its defaults.
 func (p *Plugin) UnmarshalYAML(n *yaml.Node) error {
 	type plain Plugin
 	with := plain(defaultPlugin())
@@ -136,7 +136,7 @@ func (p *Plugin) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// UnmarshalYAML starts from the defaults of a ranker.
+// UnmarshalYAML decodes a ranker over its defaults.
 func (r *Ranker) UnmarshalYAML(n *yaml.Node) error {
 	type plain Ranker
 	with := plain(defaultRanker())

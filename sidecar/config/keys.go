@@ -59,11 +59,11 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// keyCheck finds keys of a YAML tree that the type does not have, and notes the
-// lines of the others.
+// keyCheck finds the keys of a YAML tree that the type does not have, and records the lines
+// of the keys that it has.
 type keyCheck struct {
 	origin *origin
-	seen   map[visit]bool // aliases may lead to a node again
+	seen   map[visit]bool // aliases can lead to the same node twice
 	found  []string
 }
 
@@ -124,15 +124,15 @@ func in(path string) string {
 	return " in " + path
 }
 
-// leavesOf lists the key paths of v that hold a value; maps are entered.
+// leavesOf lists the paths of all values in v, including those of the entries of its maps.
 func leavesOf(v reflect.Value) []string {
 	var all []string
 	eachLeaf(v, "", func(path string, _ reflect.StructField, _ reflect.Value) { all = append(all, path) })
 	return all
 }
 
-// eachLeaf calls visit for every value of a struct, in the order of the schema,
-// map entries by name. A value within a map is a copy.
+// eachLeaf calls visit for every value of a struct, in the order of the schema; entries of a
+// map come sorted by name. A value within a map is a copy.
 func eachLeaf(v reflect.Value, path string, visit func(path string, f reflect.StructField, v reflect.Value)) {
 	for f := range fields(v.Type()) {
 		key, _ := keyOf(f)
@@ -187,7 +187,7 @@ func setLeaf(v reflect.Value, path, text string) error {
 	return fmt.Errorf("no key %s", path)
 }
 
-// setEntry sets a value within an entry of a map; entry names may hold dots.
+// setEntry sets a value within an entry of a map. The name of an entry may contain dots.
 func setEntry(m reflect.Value, path, text string) error {
 	for _, name := range mapKeys(m) {
 		rest, ok := strings.CutPrefix(path, name+".")
@@ -207,7 +207,7 @@ func setEntry(m reflect.Value, path, text string) error {
 
 func setText(v reflect.Value, text string) error {
 	if v.Kind() == reflect.String {
-		v.SetString(text) // not YAML: a file called 1e3 or no stays what it is
+		v.SetString(text) // not parsed as YAML, so that a file may be called 1e3 or no
 		return nil
 	}
 	target := reflect.New(v.Type())
@@ -237,7 +237,7 @@ func typeName(t reflect.Type) string {
 	}
 }
 
-// resolvePaths makes the file names of a file relative to its directory.
+// resolvePaths joins dir with every relative file name in v.
 func resolvePaths(v reflect.Value, dir string) {
 	var relative []string
 	values := map[string]string{}
@@ -252,7 +252,7 @@ func resolvePaths(v reflect.Value, dir string) {
 	}
 }
 
-// envName is the variable of a key path.
+// envName returns the name of the environment variable that sets a key.
 func envName(path string) string {
 	name := strings.Map(func(r rune) rune {
 		if r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
@@ -263,7 +263,7 @@ func envName(path string) string {
 	return EnvPrefix + name
 }
 
-// hint names the nearest of the known words, if one is near.
+// hint suggests the known word that is nearest to word, or returns "" if none is near.
 func hint(word string, known []string) string {
 	best, distance := "", len(word)/2+2
 	for _, k := range known {
@@ -277,7 +277,8 @@ func hint(word string, known []string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// levenshtein is the number of letters to insert, remove or replace.
+// levenshtein returns the least number of bytes to insert, remove or replace that turns a
+// into b.
 func levenshtein(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

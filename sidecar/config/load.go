@@ -15,25 +15,26 @@ import (
 // EnvPrefix begins the variables that set keys: LIKENESS_LIMITS_MAX_K sets limits.max_k.
 const EnvPrefix = "LIKENESS_"
 
-// Source says where a configuration comes from. A flag beats the environment,
-// that beats the file, and that the default.
+// Source says where a configuration comes from. A flag overrides the environment, the
+// environment overrides the file, and the file overrides the default.
 type Source struct {
-	// File is the YAML file; empty is none.
+	// File names the YAML file; empty reads no file.
 	File string
-	// Environ is the environment as os.Environ has it; nil is the process's.
+	// Environ holds environment variables as os.Environ returns them; nil stands for the
+	// process's own.
 	Environ []string
-	// Set are flags: key=value, as limits.max_k=100.
+	// Set holds the flags, each as key=value: limits.max_k=100.
 	Set []string
 }
 
-// origin remembers where values came from, for messages and for secrets.
+// origin remembers where values came from, for error messages and to read secrets.
 type origin struct {
 	file  string
 	lines map[string]int // key path → line of the file
 	env   map[string]string
 }
 
-// at names a key, with its line where it stands in the file.
+// at names a key and, if the file sets it, the file and the line.
 func (o origin) at(path string) string {
 	if line := o.lines[path]; line > 0 {
 		return fmt.Sprintf("%s:%d: %s", o.file, line, path)
@@ -41,8 +42,8 @@ func (o origin) at(path string) string {
 	return path
 }
 
-// Load reads, merges and validates. It returns ErrConfig, naming file, line and
-// key, and the nearest key to one that does not exist.
+// Load reads a configuration from all its sources and validates it. It returns ErrConfig
+// with file, line and key of the mistake, and suggests the nearest key for an unknown key.
 func Load(s Source) (*Config, error) {
 	var data []byte
 	if s.File != "" {
@@ -58,8 +59,8 @@ func Load(s Source) (*Config, error) {
 	return Parse(s.File, data, environ, s.Set)
 }
 
-// Parse is Load with the content of the file given. Paths of files in it are
-// relative to the directory of file.
+// Parse does what Load does, for a file whose content is data. File names in it are relative
+// to the directory of file.
 func Parse(file string, data []byte, environ, set []string) (*Config, error) {
 	c := Default()
 	c.origin = origin{file: file, lines: map[string]int{}, env: environment(environ)}
@@ -99,7 +100,7 @@ func (c *Config) readYAML(data []byte) error {
 	return problems(check.found)
 }
 
-// yamlError puts the file's name before the line that the parser names.
+// yamlError adds the name of the file to the line numbers of the parser.
 func (c *Config) yamlError(err error) error {
 	var types *yaml.TypeError
 	if errors.As(err, &types) {
@@ -113,7 +114,7 @@ func (c *Config) yamlError(err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrConfig, c.origin.file, err)
 }
 
-// problems makes one error of all that was found; nil of nothing.
+// problems returns one error that lists everything that was found, or nil for an empty list.
 func problems(found []string) error {
 	switch len(found) {
 	case 0:
@@ -125,7 +126,8 @@ func problems(found []string) error {
 	}
 }
 
-// environment keeps the last value of each variable.
+// environment returns the variables by name. Of a variable that is set twice the last value
+// counts.
 func environment(environ []string) map[string]string {
 	env := map[string]string{}
 	for _, kv := range environ {
@@ -136,9 +138,9 @@ func environment(environ []string) map[string]string {
 	return env
 }
 
-// readEnvironment applies LIKENESS_SECTION_KEY. A variable that begins like a
-// section but names no key is an error; others, as those that Kubernetes sets
-// for a service called likeness, are ignored.
+// readEnvironment applies variables of the form LIKENESS_SECTION_KEY. A variable with the
+// name of a section but no known key is an error. Other variables are ignored: Kubernetes
+// sets such variables for a service called likeness.
 func (c *Config) readEnvironment() error {
 	leaves := leavesOf(reflect.ValueOf(c).Elem())
 	byName := map[string]string{}
@@ -183,8 +185,8 @@ func (c *Config) readFlags(set []string) error {
 	return nil
 }
 
-// set gives the key at path, which exists, a value written as in YAML. Its
-// errors do not repeat the value, which may be long or secret.
+// set sets the existing key at path to a value in YAML notation. Its errors do not repeat
+// the value, which may be long or secret.
 func (c *Config) set(path, value string) error {
 	delete(c.origin.lines, path)
 	return setLeaf(reflect.ValueOf(c).Elem(), path, value)

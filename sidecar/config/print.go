@@ -16,7 +16,7 @@ import (
 //go:embed schema.go schema_route.go
 var schemaSource embed.FS
 
-// docs are the comments of the schema's fields, by "Type.Field".
+// docs holds the comments of the schema's fields by "Type.Field".
 type docs map[string]string
 
 func readDocs() (docs, error) {
@@ -35,7 +35,7 @@ func readDocs() (docs, error) {
 	return d, nil
 }
 
-// add reads the comments of a file.
+// add collects the field comments of a file.
 func (d docs) add(file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.TypeSpec)
@@ -61,8 +61,8 @@ func (d docs) of(t reflect.Type, f reflect.StructField) string {
 	return d[t.Name()+"."+f.Name]
 }
 
-// Print writes the configuration as YAML. It holds no secret: those are only
-// named, by file or variable.
+// Print writes the configuration as YAML. The output contains no secrets, only the names of
+// their files and variables.
 func (c *Config) Print(w io.Writer) error {
 	return printer{}.write(w, reflect.ValueOf(c).Elem())
 }
@@ -82,8 +82,8 @@ func PrintDefault(w io.Writer) error {
 }
 
 const defaultHeader = `# The configuration of likeness: every key with its default. Stores, models and routes are an example.
-# A flag (--set limits.max_k=100) beats the environment (LIKENESS_LIMITS_MAX_K=100), that beats this file, and that
-# the default. File names are relative to this file. Secrets stand in files or variables of the environment, never here.
+# A flag (--set limits.max_k=100) overrides the environment (LIKENESS_LIMITS_MAX_K=100), the environment overrides this
+# file. File names are relative to this file. Secrets belong in files or environment variables, never here.
 
 `
 
@@ -100,7 +100,7 @@ func example() Config {
 	return c
 }
 
-// printer makes YAML of a configuration, commented where it has docs.
+// printer writes a configuration as YAML, with comments if it has docs.
 type printer struct{ docs docs }
 
 func (p printer) write(w io.Writer, v reflect.Value) error {
@@ -157,7 +157,7 @@ func (p printer) value(v reflect.Value) (*yaml.Node, error) {
 	}
 }
 
-// withoutUserInfo hides the credentials of a URL; other texts stay as they are.
+// withoutUserInfo hides the credentials in a URL and returns any other text unchanged.
 func withoutUserInfo(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	authority, _, _ := strings.Cut(rest, "/")
@@ -168,7 +168,7 @@ func withoutUserInfo(text string) string {
 	return scheme + "://" + redacted + rest[at:]
 }
 
-// comment is a field's documentation with the values that it allows, wrapped.
+// comment returns the comment of a field with its allowed values, as wrapped YAML comment lines.
 func (p printer) comment(t reflect.Type, f reflect.StructField) string {
 	text := p.docs.of(t, f)
 	if text == "" {

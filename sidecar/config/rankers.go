@@ -12,8 +12,8 @@ func (c *Config) PluginNames() []string { return mapKeys(reflect.ValueOf(c.Plugi
 // RankerNames lists the rankers by name.
 func (c *Config) RankerNames() []string { return mapKeys(reflect.ValueOf(c.Rankers)) }
 
-// PluginEnv is the environment of a plugin, NAME=value: the variables of the sidecar's
-// that the plugin may see, as far as they are set.
+// PluginEnv returns the environment of a plugin as NAME=value strings: those variables of
+// the sidecar that the plugin may see and that are set.
 func (c *Config) PluginEnv(plugin string) []string {
 	var env []string
 	for _, name := range c.Plugins[plugin].Env {
@@ -24,7 +24,7 @@ func (c *Config) PluginEnv(plugin string) []string {
 	return env
 }
 
-// RankerToken reads the bearer token of a ranker over HTTP, as APIKey does.
+// RankerToken reads the bearer token of a ranker over HTTP. It returns what APIKey returns.
 func (c *Config) RankerToken(ranker string) (Secret, error) {
 	h := c.Rankers[ranker].HTTP
 	return c.secret(join("rankers", ranker)+".http.token", h.TokenFile, h.TokenEnv)
@@ -43,7 +43,7 @@ func (v *validator) plugin(name string, p Plugin) {
 	case p.Address != "":
 		v.reached(at, p)
 	case p.TLS != (StoreTLS{}):
-		v.fail(at+".tls", "TLS is towards an address; a plugin that likeness starts has certificates of its own")
+		v.fail(at+".tls", "TLS needs an address; for a plugin that it starts, likeness makes the certificates itself")
 	}
 	if p.SHA256 != "" && !sha256Digits.MatchString(p.SHA256) {
 		v.fail(at+".sha256", "not a SHA-256; write its 64 hexadecimal digits, as sha256sum does")
@@ -56,7 +56,7 @@ func (v *validator) plugin(name string, p Plugin) {
 	}
 }
 
-// reached checks a plugin that runs already.
+// reached checks the settings of a plugin that runs already, at an address.
 func (v *validator) reached(at string, p Plugin) {
 	for _, s := range []struct {
 		key   string
@@ -69,7 +69,7 @@ func (v *validator) reached(at string, p Plugin) {
 		{"memory", p.Memory > 0},
 	} {
 		if s.given {
-			v.fail(at+"."+s.key, "it is of a process that likeness starts, and the plugin at an address is none; remove it")
+			v.fail(at+"."+s.key, "it applies only to a plugin that likeness starts, not to a plugin at an address; remove it")
 		}
 	}
 	if u, err := url.Parse(p.Address); err == nil && u.Scheme == "unix" {
@@ -80,7 +80,7 @@ func (v *validator) reached(at string, p Plugin) {
 	}
 	v.address(at+".address", p.Address)
 	if p.TLS.CertFile == "" || p.TLS.CAFile == "" {
-		v.fail(at+".tls", "a plugin at host:port takes certificates on both sides; give ca_file, cert_file and key_file, or a unix socket")
+		v.fail(at+".tls", "a plugin at host:port needs certificates on both sides; give ca_file, cert_file and key_file, or a unix socket")
 	}
 }
 
@@ -95,15 +95,15 @@ func (v *validator) ranker(name string, r Ranker) {
 	case r.HTTP.URL != "":
 		v.http(at+".http", r.HTTP)
 	case !reflect.DeepEqual(r.HTTP, defaultRanker().HTTP):
-		v.fail(at+".http", "it says something of a rerank service, and there is no http.url; remove it")
+		v.fail(at+".http", "it configures a rerank service, but http.url is not set; set it, or remove this")
 	}
 	if _, ok := v.c.Plugins[r.Plugin]; r.Plugin != "" && !ok {
 		v.fail(at+".plugin", "there is no plugin %q%s", r.Plugin, hint(r.Plugin, v.c.PluginNames()))
 	}
 }
 
-// http checks a rerank service; messages leave the address out, which may hold a
-// password by mistake.
+// http checks the settings of a rerank service. Error texts leave the address out: it may
+// contain a password by mistake.
 func (v *validator) http(at string, h RankerHTTP) {
 	u, err := url.Parse(h.URL)
 	switch {
@@ -113,25 +113,25 @@ func (v *validator) http(at string, h RankerHTTP) {
 		v.fail(at+".url", "it holds credentials; give them as token_file or token_env")
 	}
 	if h.Model == "" && h.Dialect != "tei" {
-		v.fail(at+".model", "a request in the form of %s names a model; name it", h.Dialect)
+		v.fail(at+".model", "requests of the dialect %s name a model; set it", h.Dialect)
 	}
 	if len(h.Fields) == 0 {
-		v.fail(at+".fields", "a rerank service reads texts; name the payload fields that make an item's")
+		v.fail(at+".fields", "a rerank service reads texts; name the payload fields that describe an item")
 	}
 	if h.TokenFile != "" && h.TokenEnv != "" {
 		v.fail(at+".token_env", "token_file is given too; keep one of them")
 	}
 }
 
-// ranked checks what a route says of its ranker.
+// ranked checks the settings of a route that concern its ranker.
 func (v *validator) ranked(at string, r Route) {
 	usual := defaultRoute()
 	if r.RankerName == "" {
 		if r.RankRounds != usual.RankRounds {
-			v.fail(at+".rank_rounds", "there is no ranker that could be asked in rounds; name one as ranker, or remove it")
+			v.fail(at+".rank_rounds", "the route has no ranker to call in rounds; name one as ranker, or remove this")
 		}
 		if r.Calls != usual.Calls {
-			v.fail(at+".calls", "there is no ranker that could be called; name one as ranker, or remove it")
+			v.fail(at+".calls", "the route has no ranker to call; name one as ranker, or remove this")
 		}
 		return
 	}
@@ -139,14 +139,14 @@ func (v *validator) ranked(at string, r Route) {
 		v.fail(at+".ranker", "there is no ranker %q%s", r.RankerName, hint(r.RankerName, v.c.RankerNames()))
 	}
 	if r.MaxGap != nil {
-		v.fail(at+".max_gap", "it bounds the similarity, and the answers are in the order of ranker %q, of which nothing is proved; remove one of them", r.RankerName)
+		v.fail(at+".max_gap", "it bounds the similarity, but ranker %q decides the order of the answers, and nothing is proved about that order; remove one of them", r.RankerName)
 	}
 	if r.Audit.Share > 0 {
-		v.fail(at+".audit.share", "what is audited is the similarity's order, and the answers are in that of ranker %q; remove one of them", r.RankerName)
+		v.fail(at+".audit.share", "an audit checks the order of the similarity, but ranker %q decides the order of the answers; remove one of them", r.RankerName)
 	}
 }
 
-// offloaded checks what a route says of its device.
+// offloaded checks the settings of a route that concern its device.
 func (v *validator) offloaded(at string, r Route) {
 	if r.Device == "" {
 		return

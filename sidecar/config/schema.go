@@ -4,259 +4,260 @@ import (
 	"time"
 )
 
-// The comments of this file and of schema_route.go are the documentation: `likeness config print
-// --default`, the JSON schema and docs/reference/config.md are made from them.
-// Tags: enum lists the values allowed, min and max are bounds, required says
-// that a value must be given, path marks a file name, reload says when a change
-// of the file takes effect, where that is before a restart.
+// The field comments of this file and of schema_route.go are user documentation: `likeness
+// config print --default`, the JSON schema and docs/reference/config.md are made from them.
+// Tags: enum lists the allowed values, min and max are bounds, required demands a value,
+// path marks a file name, and reload says when a changed value takes effect: live,
+// activation, or restart. Without a reload tag a change takes effect at a restart; keys of
+// routes always have the tag.
 
 // Config is the whole configuration.
 type Config struct {
-	// Where the sidecar listens, and whom it answers.
+	// Addresses where the sidecar listens, and who may call it.
 	Listen Listen `yaml:"listen"`
-	// What a request, a connection and the process may use.
+	// Limits of a request, a connection and the process.
 	Limits Limits `yaml:"limits"`
-	// The loops that score candidates: auto takes the fastest that the processor runs.
+	// Implementation of the loops that score candidates; auto takes the fastest that the processor runs.
 	Kernel string `yaml:"kernel" enum:"auto,go,avx2,avx512,neon"`
 	// The log on stderr.
 	Log Log `yaml:"log"`
 	// Traces, sent by OTLP over gRPC.
 	Trace Trace `yaml:"trace"`
-	// How the process ends.
+	// How the process ends after SIGTERM.
 	Shutdown Shutdown `yaml:"shutdown"`
-	// How a change of this file comes into force.
+	// How a change of this file takes effect.
 	Reload Reload `yaml:"reload"`
-	// Folder of what the sidecar remembers: the active version of a route and its calibration in routes/ROUTE, the
-	// journal of the writes that it saw in stores/STORE/COLLECTION. Empty remembers nothing. One process can use it.
+	// Folder for the state that outlives a restart: in routes/ROUTE the active version of a route and its calibration, in
+	// stores/STORE/COLLECTION the journal of writes. Empty keeps no state. Only one process can use the folder.
 	StateDir string `yaml:"state_dir" path:"true"`
 	// The vector stores, by name.
 	Stores map[string]Store `yaml:"stores"`
 	// The learned similarities, by name.
 	Models map[string]Model `yaml:"models"`
-	// Processes that likeness starts and watches, or reaches where they run, by name.
+	// Plugins by name: processes that likeness starts and watches, or connects to.
 	Plugins map[string]Plugin `yaml:"plugins"`
-	// Heavy rankers, by name.
+	// Rankers by name: expensive relevance models that order the best candidates.
 	Rankers map[string]Ranker `yaml:"rankers"`
-	// The routes, by the name that a request gives. A route binds a collection to a model.
+	// The routes, by the name that requests use. A route binds a collection to a model.
 	Routes map[string]Route `yaml:"routes"`
-	// A listener for clients of a Qdrant store, whose searches the routes answer; without an address there is none.
+	// A listener for clients of a Qdrant or Milvus store, whose searches the routes answer. It needs an address.
 	Proxy Proxy `yaml:"proxy"`
 
 	origin origin
 }
 
-// Listen is where the sidecar listens.
+// Listen says where the sidecar listens.
 type Listen struct {
-	// Address of the gRPC API. Port 0 takes a free one.
+	// Address of the gRPC API. Port 0 takes a free port.
 	GRPC string `yaml:"grpc" required:"true"`
-	// Address of the same API as JSON over HTTP, with the TLS and tokens of the gRPC API; empty is none. Port 0 takes a
-	// free one.
+	// Address of the same API as JSON over HTTP, with the TLS and tokens of the gRPC API. Empty opens no listener; port 0
+	// takes a free port.
 	REST string `yaml:"rest"`
-	// Address of the page, metrics, health and profiles over plain HTTP; empty is none. Keep it private.
+	// Address of the status page, metrics, health checks and profiles, over HTTP. Empty opens no listener. Keep it private.
 	Admin string `yaml:"admin"`
-	// TLS of the admin port; without a certificate it is plain HTTP. Where client_ca_file is set, /livez, /readyz and /healthz
-	// alone are answered without a client certificate, since probes have none.
+	// TLS of the admin port; without a certificate it speaks plain HTTP. With client_ca_file set, callers without a
+	// certificate, such as health probes, reach only /livez, /readyz and /healthz.
 	AdminTLS TLS `yaml:"admin_tls"`
-	// Who may use the admin port: callers with admin: true and no routes; /livez, /readyz and /healthz are everybody's.
-	// Without a tokens file everybody who can connect.
+	// Who may use the admin port: callers with admin: true and no routes. Everybody may use /livez, /readyz and /healthz.
+	// Without a tokens file everybody who can connect may use all of it.
 	AdminAuth AdminAuth `yaml:"admin_auth"`
-	// TLS of the API, both forms; without a certificate it is plain text.
+	// TLS of the API, gRPC and JSON; without a certificate both speak plain text.
 	TLS TLS `yaml:"tls"`
-	// Who may call the API; without a tokens file everybody who can connect.
+	// Who may call the API. Without a tokens file everybody who can connect may.
 	Auth Auth `yaml:"auth"`
-	// Host names by which rest, and admin, may be asked where no credentials are: of rest on a loopback address without
-	// tokens, and of admin without tokens and client certificates. Addresses, localhost, and a name that the listener is
-	// given are always allowed. A page in a browser can point any other name here (DNS rebinding).
+	// Further host names under which a listener without credentials answers: rest on a loopback address without tokens, and
+	// admin without tokens and client certificates. IP addresses, localhost and the name in the listener's address always
+	// work. A web page could point any other name here (DNS rebinding).
 	AllowedHosts []string `yaml:"allowed_hosts"`
 }
 
-// TLS is a listener's certificate. The files are read again when they change.
+// TLS names the certificate of a listener. The files are read again when they change.
 type TLS struct {
 	// Certificate chain, PEM.
 	CertFile string `yaml:"cert_file" path:"true"`
 	// Private key, PEM.
 	KeyFile string `yaml:"key_file" path:"true"`
-	// Authorities of client certificates, PEM; where set, a client must present one.
+	// Authorities that sign client certificates, PEM. If set, a client must present a certificate.
 	ClientCAFile string `yaml:"client_ca_file" path:"true"`
-	// Oldest version that is accepted.
+	// Oldest TLS version that is accepted.
 	MinVersion string `yaml:"min_version" enum:"1.2,1.3"`
 }
 
 // Auth says who may call.
 type Auth struct {
-	// YAML list of callers: name, token or sha256 (hex, of the token), routes (empty: all), and admin (true: may
-	// also activate versions of them).
-	// The file is read again when it changes.
+	// YAML list of callers, each with: name; token, or sha256 of the token in hexadecimal; routes that it may call (empty:
+	// all); admin (true: it may also activate versions of those routes). The file is read again when it changes.
 	TokensFile string `yaml:"tokens_file" path:"true" reload:"live"`
 }
 
 // AdminAuth says who may use the admin port.
 type AdminAuth struct {
-	// A file like that of listen.auth; it may be the same. The file is read again when it changes.
+	// A file with the format of listen.auth.tokens_file; both may name the same file. It is read again when it changes.
 	TokensFile string `yaml:"tokens_file" path:"true"`
 }
 
 // Limits are the limits of the sidecar.
 type Limits struct {
-	// Largest message, either way, after decompression. Over the proxy only requests that come compressed are held to it.
+	// Largest message in either direction, after decompression. Over the proxy it limits only requests that arrive compressed.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
-	// Bytes of requests that are received and not yet answered, of all listeners together; 0 is an eighth of the memory limit
-	// with which the process starts, or no bound without one: a request takes about four times its length. Requests that find it full wait with their senders, those of more than a quarter
-	// of it come one at a time, and one that is larger than all of it is refused, or streamed where nobody has to read it.
-	// An answer of the database that the proxy holds counts until its client has it, and is never kept back itself. Messages of
-	// 16 KiB and less do not count.
+	// Most bytes of unanswered requests, over all listeners. 0 means an eighth of the memory limit with which the process
+	// starts, since a request takes about four times its length; without a memory limit there is no bound. Requests beyond
+	// the budget wait with their senders. Requests of more than a quarter of it are admitted one at a time. A request larger
+	// than all of it is refused, or streamed if the proxy need not read it. A database's answer counts until the proxy's
+	// client has it, but never waits. Messages up to 16 KiB do not count.
 	MaxReceivedBytes Bytes `yaml:"max_received_bytes" min:"0"`
-	// Calls in flight on one connection, of the API and of the proxy.
+	// Most calls in flight on one connection, of the API or of the proxy.
 	MaxConcurrentStreams int `yaml:"max_concurrent_streams" min:"1"`
-	// Searches in flight in the process; one more is refused at once. A batch counts each of its searches.
+	// Most searches in flight in the process; one more is refused at once. Each search of a batch counts.
 	MaxSearches int `yaml:"max_searches" min:"1" reload:"live"`
-	// Find each route's own limit below max_searches from the times of its searches: when more in flight
-	// make all of them slower, fewer are let in, some wait a little, and the rest are refused at once.
+	// Adapt each route's limit, below max_searches, to the times of its searches. When more searches in flight make all of
+	// them slower, fewer are admitted, some wait briefly, and the rest are refused at once.
 	Adaptive bool `yaml:"adaptive" reload:"live"`
 	// Greatest k of any route.
 	MaxK int `yaml:"max_k" min:"1" reload:"live"`
 	// Most rows asked of one first-stage search of any route.
 	MaxDepth int `yaml:"max_depth" min:"1" reload:"live"`
-	// Most searches of one SearchBatch.
+	// Most searches in one SearchBatch.
 	MaxBatch int `yaml:"max_batch" min:"1" max:"1024" reload:"live"`
 	// Searches of one SearchBatch that run at the same time.
 	BatchParallelism int `yaml:"batch_parallelism" min:"1" reload:"live"`
-	// Soft limit of the Go heap; 0 is GOMEMLIMIT, or nine tenths of the container's memory, or none. Mapped files do not
-	// count. Searches are refused while little of it is left.
+	// Soft limit of the Go heap. 0 takes GOMEMLIMIT, or nine tenths of the container's memory, or sets no limit. Mapped
+	// files do not count. Searches are refused while little memory is left.
 	Memory Bytes `yaml:"memory" min:"0" reload:"live"`
 }
 
-// Log is the log.
+// Log configures the log.
 type Log struct {
-	// Least level that is written.
+	// Lowest level that is written.
 	Level string `yaml:"level" enum:"debug,info,warn,error" reload:"live"`
-	// auto is text on a terminal and JSON elsewhere.
+	// auto writes text to a terminal and JSON to anything else.
 	Format string `yaml:"format" enum:"auto,text,json"`
-	// Share of the searches that get a line of level info: route, strategy, rounds, candidates, times, certificate and
-	// outcome, and never what was searched for.
+	// Share of the searches that are logged at level info, with route, strategy, rounds, candidates, times, certificate and
+	// outcome. The query itself is never logged.
 	Queries float64 `yaml:"queries" min:"0" max:"1" reload:"live"`
-	// Searches that take so long get such a line of level warn, at most ten in a second; 0 is none.
+	// Searches that take at least this long are logged in the same way at level warn, at most ten in a second. 0 logs none.
 	Slow time.Duration `yaml:"slow" min:"0" reload:"live"`
 }
 
-// Trace is where traces go.
+// Trace says where traces go.
 type Trace struct {
-	// host:port of an OTLP/gRPC collector; empty sends none.
+	// host:port of an OTLP/gRPC collector; empty sends no traces.
 	Endpoint string `yaml:"endpoint"`
 	// Send without TLS.
 	Insecure bool `yaml:"insecure"`
-	// Share of the traces that start here and are kept. A caller's decision is followed.
+	// Share of the traces starting here that are kept. If the caller has decided, its decision counts.
 	SampleRatio float64 `yaml:"sample_ratio" min:"0" max:"1"`
 }
 
-// Shutdown is how the process ends.
+// Shutdown says how the process ends.
 type Shutdown struct {
-	// After SIGTERM, how long calls are still taken while /readyz and the gRPC health say that it ends, for balancers that look
-	// at those; clients that balance themselves need none.
+	// How long calls are accepted after SIGTERM, while /readyz and the gRPC health service report the end. Load balancers
+	// that watch those need it; clients that balance themselves do not.
 	Delay time.Duration `yaml:"delay" min:"0"`
-	// After that, how long calls in flight may take before they are cut.
+	// How long calls in flight may take after the delay before they are cut off.
 	Grace time.Duration `yaml:"grace" min:"0"`
 }
 
-// Reload is how a changed configuration comes into force: at SIGHUP, at POST
-// /reload of the admin port, or by looking.
+// Reload says when the configuration is read again, beside SIGHUP and POST /reload of the
+// admin port.
 type Reload struct {
-	// Read this file again so often, beside SIGHUP and POST /reload of the admin port; 0 is never. What cannot be used
-	// changes nothing, and what needs a restart is named in the log.
+	// Read this file again at this interval, beside SIGHUP and POST /reload of the admin port; 0 never does. A file that
+	// cannot be used changes nothing. The log names changed keys that need a restart.
 	Interval time.Duration `yaml:"interval" min:"0" reload:"live"`
 }
 
 // Store is a vector store.
 type Store struct {
-	// embedded is an exact search in this process, over .npy files.
+	// embedded searches .npy files exactly, within this process.
 	Kind string `yaml:"kind" enum:"qdrant,milvus,embedded" required:"true"`
 	// host:port of the store's gRPC API; qdrant and milvus only.
 	Address string `yaml:"address"`
-	// API key of Qdrant, or token of Milvus: the file that holds it.
+	// File with the API key of Qdrant or the token of Milvus.
 	APIKeyFile string `yaml:"api_key_file" path:"true"`
-	// The same, from this variable of the environment.
+	// Environment variable with the API key or token.
 	APIKeyEnv string `yaml:"api_key_env"`
-	// User of Milvus, with a password.
+	// User of Milvus; needs a password.
 	Username string `yaml:"username"`
-	// The file that holds the password.
+	// File with the password.
 	PasswordFile string `yaml:"password_file" path:"true"`
-	// The same, from this variable of the environment.
+	// Environment variable with the password.
 	PasswordEnv string `yaml:"password_env"`
-	// Database of Milvus; empty is its default one.
+	// Database of Milvus; empty means its default database.
 	Database string `yaml:"database"`
-	// TLS towards the store.
+	// TLS of the connection to the store.
 	TLS StoreTLS `yaml:"tls"`
-	// The store's limits; 0 is what the adapter knows or the server tells.
+	// Limits of the store. 0 takes the limit that the server reports or the adapter knows.
 	Limits StoreLimits `yaml:"limits"`
-	// What its faults may cost; qdrant and milvus only.
+	// Protection against faults of the store; qdrant and milvus only.
 	Guard StoreGuard `yaml:"guard"`
 	// The collections of an embedded store, by name.
 	Collections map[string]Collection `yaml:"collections"`
 }
 
-// StoreTLS is TLS towards a store.
+// StoreTLS configures TLS to a store or a plugin.
 type StoreTLS struct {
 	// Use TLS.
 	Enabled bool `yaml:"enabled"`
-	// Authorities of the store's certificate, PEM; empty is the system's.
+	// Authorities that sign the server's certificate, PEM; empty trusts the system's.
 	CAFile string `yaml:"ca_file" path:"true"`
 	// Client certificate, PEM.
 	CertFile string `yaml:"cert_file" path:"true"`
 	// Client key, PEM.
 	KeyFile string `yaml:"key_file" path:"true"`
-	// Name to verify, where it is not the address.
+	// Name to verify in the server's certificate, if it differs from the address.
 	ServerName string `yaml:"server_name"`
 }
 
-// StoreLimits are a store's limits.
+// StoreLimits are the limits of a store.
 type StoreLimits struct {
-	// Rows of one list.
+	// Most rows of one search.
 	MaxDepth int `yaml:"max_depth" min:"0"`
-	// Probes of one call.
+	// Most first-stage searches (probes) in one call.
 	MaxProbes int `yaml:"max_probes" min:"0"`
-	// Vector fields of one collection.
+	// Most vector fields of one collection.
 	MaxVectorFields int `yaml:"max_vector_fields" min:"0"`
-	// Largest message of the store.
+	// Largest message that the store accepts.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"0" max:"2147483647"`
 }
 
-// StoreGuard bounds what faults of a store cost. Calls that the proxy passes are not concerned.
+// StoreGuard bounds the damage that faults of a store do. It does not affect calls that the
+// proxy forwards.
 type StoreGuard struct {
-	// Failures in a row of the reads of a collection after which it is not read for a while.
+	// Failed reads in a row that open the circuit breaker of a collection.
 	BreakAfter int `yaml:"break_after" min:"1"`
-	// That while, a fifth more or less; one read at a time is then sent until one succeeds.
+	// How long an open breaker refuses reads, give or take a fifth. Then one read at a time is tried until one succeeds.
 	BreakFor time.Duration `yaml:"break_for" min:"1"`
-	// Share of the reads, over ten seconds, that may be sent again after a failure that can pass; 0 is none. Writes are
-	// never sent again.
+	// Share of the reads, over ten seconds, that may be retried after a transient failure. 0 retries none. Writes are never
+	// retried.
 	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
-	// Send a first-stage search a second time where no answer came for so long; the first answer counts. At most one search
-	// in twenty is; 0 is none.
+	// Send a first-stage search a second time (hedge) if it has no answer after this long; the first answer counts. At most
+	// one search in twenty is hedged. 0 hedges none.
 	HedgeAfter time.Duration `yaml:"hedge_after" min:"0"`
 }
 
 // Collection is a collection of an embedded store, mapped from files.
 type Collection struct {
-	// The vectors, .npy: float32 or float16, one row a vector.
+	// The vectors, an .npy file of float32 or float16 with one row for each vector.
 	Vectors string `yaml:"vectors" path:"true"`
-	// Named vector fields, each from an .npy file of the same number of rows; beside vectors or instead.
+	// Named vector fields, beside vectors or instead of it. Each is an .npy file; all have the same number of rows.
 	Fields map[string]VectorFile `yaml:"fields"`
 	// How vectors are compared.
 	Metric string `yaml:"metric" enum:"inner_product,cosine,l2"`
-	// The ids: .npy of int64 or int32, or a text file with one string id a line. Empty numbers the rows from 0.
+	// The ids: an .npy file of int64 or int32, or a text file with one string id on each line. Empty numbers the rows from 0.
 	IDs string `yaml:"ids" path:"true"`
-	// The payload, JSON lines, one object a row.
+	// The payload, a file with one JSON object on each line, one for each row.
 	Payload string `yaml:"payload" path:"true"`
-	// Name of the field with the item that a row belongs to; for max-sim.
+	// Name of the field that holds the item of each row; for max-sim.
 	Owner string `yaml:"owner"`
-	// The items that the rows belong to, in a file like ids; empty takes them from the payload's field owner.
+	// The item of each row, in a file like ids; empty takes them from the field of the payload that owner names.
 	Owners string `yaml:"owners" path:"true"`
 }
 
 // VectorFile is a named vector field of an embedded collection.
 type VectorFile struct {
-	// The vectors, .npy.
+	// The vectors, an .npy file.
 	File string `yaml:"file" path:"true" required:"true"`
-	// How its vectors are compared.
+	// How the vectors are compared.
 	Metric string `yaml:"metric" enum:"inner_product,cosine,l2"`
 }
 
@@ -268,75 +269,77 @@ type Model struct {
 
 // Plugin is a process that serves likeness.plugin.v1: a scorer, or a device.
 type Plugin struct {
-	// The executable. It is started in its own process group, without the sidecar's environment.
+	// The executable. It runs in a process group of its own, without the sidecar's environment.
 	Path string `yaml:"path" path:"true"`
-	// Its arguments.
+	// Arguments of the executable.
 	Args []string `yaml:"args"`
-	// Names of the sidecar's environment variables that it may see.
+	// Names of the sidecar's environment variables that the plugin may see.
 	Env []string `yaml:"env"`
-	// SHA-256 of the executable, hexadecimal; it is not started with another.
+	// SHA-256 of the executable, in hexadecimal; an executable with another hash is not started.
 	SHA256 string `yaml:"sha256"`
-	// A file with a line `SHA-256  path` for each file that belongs to it, relative to that file, as sha256sum writes it.
+	// A file with a line `SHA-256  path` for each of the plugin's files, as sha256sum writes it. Paths are relative to it.
 	Manifest string `yaml:"manifest" path:"true"`
-	// Where it runs already, in place of path: unix:///folder/socket in a folder that others cannot enter, or host:port.
+	// Address of a plugin that runs already, instead of path: unix:///folder/socket, in a folder that no other user can
+	// enter, or host:port.
 	Address string `yaml:"address"`
-	// TLS to an address; host:port takes certificates on both sides.
+	// TLS to an address. host:port needs certificates on both sides.
 	TLS StoreTLS `yaml:"tls"`
-	// How long it may take to start and to say what it is.
+	// Time for the plugin to start and describe itself.
 	StartTimeout time.Duration `yaml:"start_timeout" min:"1"`
-	// How often it is asked whether it is well.
+	// Time between two health checks.
 	HealthInterval time.Duration `yaml:"health_interval" min:"1"`
-	// How long that answer may take.
+	// Time limit of a health check.
 	HealthTimeout time.Duration `yaml:"health_timeout" min:"1"`
-	// It is killed and started again above this resident memory; 0 is no limit.
+	// Resident memory above which the plugin is killed and restarted; 0 sets no limit.
 	Memory Bytes `yaml:"memory" min:"0"`
-	// Greatest message either way.
+	// Largest message in either direction.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
-	// It is left alone for a while after so many ends within a minute.
+	// Ends of the plugin within a minute after which it is not restarted for the time of quarantine.
 	QuarantineAfter int `yaml:"quarantine_after" min:"1"`
-	// That while.
+	// How long such a plugin is not restarted.
 	Quarantine time.Duration `yaml:"quarantine" min:"1"`
 }
 
-// Ranker is a relevance R(x, q) whose calls cost: a plugin, or a service that speaks a rerank dialect over HTTP.
+// Ranker is an expensive relevance R(x, q): a plugin, or a service that speaks a rerank
+// dialect over HTTP.
 type Ranker struct {
-	// Name of a plugin.
+	// Name of the plugin that is the ranker.
 	Plugin string `yaml:"plugin"`
-	// A rerank service.
+	// The rerank service that is the ranker.
 	HTTP RankerHTTP `yaml:"http"`
-	// Items of one call; 0 is what the ranker says of itself.
+	// Most items in one call; 0 takes the number that the ranker reports.
 	MaxItems int `yaml:"max_items" min:"0"`
-	// Calls at the same time; 0 is what the ranker says.
+	// Most calls at the same time; 0 takes the number that the ranker reports.
 	Parallel int `yaml:"parallel" min:"0"`
-	// Time for one call of it.
+	// Time limit of one call.
 	Timeout time.Duration `yaml:"timeout" min:"1"`
-	// Failures in a row after which it is not asked for a while.
+	// Failed calls in a row that open the circuit breaker.
 	BreakAfter int `yaml:"break_after" min:"1"`
-	// That while.
+	// How long the ranker is not called while the breaker is open.
 	BreakFor time.Duration `yaml:"break_for" min:"1"`
-	// Share of the calls, over ten seconds, that may be repeated after a failure that can pass.
+	// Share of the calls, over ten seconds, that may be retried after a transient failure.
 	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
-	// Ask of one item of each call twice, beside the calls of a search: two different scores tell a ranker that answers in
-	// another order than asked, or whose scores depend on the other items.
+	// Check the ranker: score one item of each call a second time, outside the calls of a search. Two different scores
+	// reveal a ranker that returns scores out of order, or whose scores depend on the other items.
 	Twice bool `yaml:"twice"`
 }
 
 // RankerHTTP is a rerank service.
 type RankerHTTP struct {
-	// The address of its rerank method, https://host/rerank.
+	// URL of the service's rerank method, https://host/rerank.
 	URL string `yaml:"url"`
-	// The form of its requests and answers.
+	// Format of requests and answers.
 	Dialect string `yaml:"dialect" enum:"tei,cohere,jina"`
-	// The model that a request names, where the dialect has one.
+	// Model that requests name; cohere and jina need it.
 	Model string `yaml:"model"`
 	// File with the bearer token.
 	TokenFile string `yaml:"token_file" path:"true"`
-	// Environment variable with it.
+	// Environment variable with the bearer token.
 	TokenEnv string `yaml:"token_env"`
-	// Payload fields that make an item's text, joined by a newline.
+	// Payload fields whose texts, joined by newlines, describe an item to the service.
 	Fields []string `yaml:"fields"`
-	// Names the scores that it gives, as a version does; kept scores of another are not used.
+	// Version of the scores, of your own choice. Cached scores of another version are not used.
 	Version string `yaml:"version"`
-	// What scoring one item costs, in a unit of your own.
+	// Cost of scoring one item, in a unit of your own.
 	Cost float64 `yaml:"cost" min:"0"`
 }

@@ -79,8 +79,8 @@ type Policy struct {
 	// inner product. For other models it takes the first of distilled, average, per_embedding and scan that model and
 	// placement allow.
 	Strategy rerank.Strategy `yaml:"strategy" enum:"auto,per_embedding,average,combined,distilled,scan" reload:"live"`
-	// If a request names no strategy, scan the table instead of searching the store as long as the scan is not slower.
-	// The sidecar measures both, the scan when it opens the route. Answers of a scan are exact.
+	// For requests that name no strategy: scan the table, with exact answers, while that is not slower than searching the
+	// store. The sidecar measures both, the scan when it opens the route.
 	ScanIfFaster bool `yaml:"scan_if_faster" reload:"live"`
 	// Rows that each first-stage search returns.
 	Depth int `yaml:"depth" min:"1" reload:"live"`
@@ -95,8 +95,8 @@ type Policy struct {
 	MaxGap *float32 `yaml:"max_gap" min:"0" reload:"live"`
 	// Time limit of a request. A shorter deadline of the request itself counts instead.
 	Timeout time.Duration `yaml:"timeout" min:"1" reload:"live"`
-	// Time within which a client of the proxy gets an answer. If rescoring takes longer, the client gets the database's
-	// own answer. 0 leaves only the deadline of the call.
+	// Time within which a client of the proxy gets an answer: the database's own if rescoring takes longer. 0 leaves only
+	// the deadline of the call.
 	LatencyBudget time.Duration `yaml:"latency_budget" min:"0" reload:"live"`
 	// When the proxy sends the original request to the database. late: at the first failure, or at the last moment that
 	// leaves time for an answer; rescoring goes on meanwhile. eager: at once. The client gets the first complete answer.
@@ -171,10 +171,9 @@ type Route struct {
 	// Order in which `likeness index` writes the rows: one after the other, or sixteen side by side. Tiles are faster for
 	// a scan only.
 	TableLayout string `yaml:"table_layout" enum:"rows,tiles" reload:"activation"`
-	// Also keep the rows in float32, in a part of the file that is read only to make scores exact.
+	// Also keep the rows in float32, in a part of the file that is read to make scores exact.
 	TableFullPrecision bool `yaml:"table_full_precision" reload:"activation"`
-	// Open the table so that it can be written while it is searched. Its log lies beside the file. Only one process can
-	// open it.
+	// Open the table for writes while it is searched. Its log lies beside the file. Only one process can open it.
 	TableLive bool `yaml:"table_live" reload:"restart"`
 	// Name of a plugin that serves a device. The device keeps a copy of the table and scores large batches. The sidecar
 	// scores whatever the device cannot.
@@ -186,17 +185,15 @@ type Route struct {
 	Rate float64 `yaml:"rate" min:"0" reload:"live"`
 	// Searches that may come at once after a pause; 0 means the searches of one second.
 	Burst int `yaml:"burst" min:"0" reload:"live"`
-	// How long the proxy may hold a write back until the journal in state_dir has recorded it. After that the write is
-	// forwarded without a record, and all rows are compared later. A live table and a companion follow the writes in the
-	// journal.
+	// How long the proxy may hold a write back until the journal in state_dir has recorded it. A live table and a companion
+	// follow the journal. After that time the write is forwarded without a record, and all rows are compared later.
 	WriteBudget time.Duration `yaml:"write_budget" min:"1" reload:"restart"`
 	// Compares all rows of the collection with the live table and the companion, to find writes that bypassed the proxy.
 	Reconcile Reconcile `yaml:"reconcile"`
 	// Audits in the background a share of the live answers that carry the route's calibration.
 	Audit Audit `yaml:"audit"`
 	// Versions of the route by name, each with the keys in which it differs from the route. `likeness model activate`
-	// reads this file again and puts a version in service while the sidecar runs. Without versions the route is served as
-	// it stands.
+	// reads this file again and switches the running sidecar to a version.
 	Versions map[string]Version `yaml:"versions"`
 	// The version to serve. A later `likeness model activate` takes precedence until this key is changed.
 	Active string `yaml:"active" reload:"live"`

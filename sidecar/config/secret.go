@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Secret is a credential. It prints as [redacted] everywhere; Reveal is for the
-// connection that needs it.
+// Secret is a credential. It prints as [redacted] everywhere. Only the code that opens a
+// connection calls Reveal.
 type Secret struct{ value string }
 
 const redacted = "[redacted]"
@@ -16,7 +16,7 @@ const redacted = "[redacted]"
 // Reveal returns the credential.
 func (s Secret) Reveal() string { return s.value }
 
-// IsZero reports whether there is no credential.
+// IsZero reports whether the credential is empty.
 func (s Secret) IsZero() bool { return s.value == "" }
 
 func (s Secret) String() string { return redacted }
@@ -27,17 +27,17 @@ func (s Secret) GoString() string { return redacted }
 // LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalText keeps a credential out of JSON and YAML.
+// MarshalText keeps the credential out of JSON and YAML.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// APIKey reads a store's API key; it is zero if the store has none. It returns
-// ErrConfig if the file or the variable is missing or empty.
+// APIKey reads a store's API key. The key is zero if the configuration names none. APIKey
+// returns ErrConfig if the file or the variable is missing or empty.
 func (c *Config) APIKey(store string) (Secret, error) {
 	s := c.Stores[store]
 	return c.secret(join("stores", store)+".api_key", s.APIKeyFile, s.APIKeyEnv)
 }
 
-// Password reads a store's password, as APIKey does.
+// Password reads a store's password. It returns what APIKey returns.
 func (c *Config) Password(store string) (Secret, error) {
 	s := c.Stores[store]
 	return c.secret(join("stores", store)+".password", s.PasswordFile, s.PasswordEnv)

@@ -18,8 +18,8 @@ type validator struct {
 	found []string
 }
 
-// Validate checks every value and every name that one part uses of another. It
-// opens no file and no connection. It returns ErrConfig with all that it found.
+// Validate checks every value, and that every name which one section uses exists in
+// another. It opens no file and no connection. It returns ErrConfig with all mistakes.
 func (c *Config) Validate() error {
 	v := &validator{c: c}
 	eachLeaf(reflect.ValueOf(c).Elem(), "", v.tags)
@@ -57,7 +57,7 @@ func (v *validator) fail(path, format string, args ...any) {
 	v.found = append(v.found, v.c.origin.at(path)+": "+fmt.Sprintf(format, args...))
 }
 
-// tags applies a field's required, enum, min and max.
+// tags checks a value against the tags required, enum, min and max of its field.
 func (v *validator) tags(path string, f reflect.StructField, value reflect.Value) {
 	if value.Kind() == reflect.Pointer {
 		if value.IsNil() {
@@ -122,7 +122,7 @@ func (v *validator) listen() {
 	v.tls("listen.admin_tls", l.AdminTLS)
 }
 
-// listeners refuses an address that two listeners would open.
+// listeners refuses two listeners on one address.
 func (v *validator) listeners() {
 	l, p := v.c.Listen, v.c.Proxy
 	taken := map[string]map[string]string{} // port, host → key
@@ -159,8 +159,8 @@ func (v *validator) tls(at string, t TLS) {
 	}
 }
 
-// address checks host:port; the message leaves the value out, which may hold a
-// password by mistake.
+// address checks that an address has the form host:port. Error texts leave the value out: it
+// may contain a password by mistake.
 func (v *validator) address(path, address string) {
 	if address == "" {
 		return
@@ -190,13 +190,13 @@ func (v *validator) proxy() {
 			v.fail("proxy.listen_rest", "%q is a store of kind milvus, which is proxied over gRPC only; leave listen_rest out", p.Store)
 		}
 	default:
-		v.fail("proxy.store", "%q is no store of kind qdrant or milvus; a proxy stands before one", p.Store)
+		v.fail("proxy.store", "%q is no store of kind qdrant or milvus, and a proxy needs one", p.Store)
 	}
 	if (p.ListenREST == "") != (p.RESTURL == "") {
 		v.fail("proxy.rest_url", "listen_rest and rest_url belong together; give both or none")
 	}
 	if u, err := url.Parse(p.RESTURL); p.RESTURL != "" && (p.RESTURL == v.c.Stores[p.Store].Address || err == nil && u.Host == v.c.Stores[p.Store].Address) {
-		v.fail("proxy.rest_url", "it is the address of stores.%s, which speaks gRPC; give the port of the REST API, 6333 as a rule", p.Store)
+		v.fail("proxy.rest_url", "it is the address of stores.%s, which speaks gRPC; give the port of the REST API, usually 6333", p.Store)
 	}
 	if u, err := url.Parse(p.RESTURL); err == nil && u.User != nil {
 		v.fail("proxy.rest_url", "it holds credentials, which are not used: clients send their own; write http://host:port")
@@ -255,10 +255,10 @@ func (v *validator) collection(at string, c Collection) {
 		v.fail(at, "a collection needs vectors or fields")
 	}
 	if c.Owners != "" && c.Owner == "" {
-		v.fail(at+".owner", "owners belong to a named field; give owner")
+		v.fail(at+".owner", "owners needs the name of a field; give owner")
 	}
 	if c.Owner != "" && c.Owners == "" && c.Payload == "" {
-		v.fail(at+".owners", "the items come from a file or from the payload; give owners or payload")
+		v.fail(at+".owners", "the items must come from a file or from the payload; give owners or payload")
 	}
 }
 
@@ -297,7 +297,7 @@ func (v *validator) route(name string, r Route) {
 	}
 	for _, reason := range r.OptIn {
 		if !contains(optIns, reason) {
-			v.fail(at+".opt_in", "%q is nothing that a route can choose to answer; name one of %s", reason, strings.Join(optIns, ", "))
+			v.fail(at+".opt_in", "%q is no kind of request that a route can opt in to; name some of %s", reason, strings.Join(optIns, ", "))
 		}
 	}
 	v.ranked(at, r)
@@ -308,7 +308,7 @@ func (v *validator) route(name string, r Route) {
 	v.versions(at, r)
 }
 
-// version checks what a version of a route can differ in.
+// version checks the settings that can differ between the versions of a route.
 func (v *validator) version(at string, r Route) {
 	if r.ModelName == "" {
 		v.fail(at+".model", "a value is required")
@@ -321,10 +321,10 @@ func (v *validator) version(at string, r Route) {
 	v.routeLimits(at, r)
 }
 
-// optIns are the reasons to pass that a route may choose to answer.
+// optIns lists the kinds of request that a route can opt in to answer.
 var optIns = []string{"score-threshold", "indexed-only", "consistency", "round-decimal", "prefetch", "hybrid"}
 
-// versions checks the route as each of its versions stands.
+// versions checks the route in each of its versions.
 func (v *validator) versions(at string, r Route) {
 	if _, ok := r.Versions[r.Active]; !ok && (len(r.Versions) > 0 || r.Active != "") {
 		v.fail(at+".active", "%q is none of the route's versions %q", r.Active, r.VersionNames())
@@ -345,7 +345,7 @@ func (v *validator) versions(at string, r Route) {
 		})
 		v.version(in, merged)
 		if other := live[merged.Table]; merged.TableLive && other != "" {
-			v.fail(in+".table", "it is that of version %q; a table that is written belongs to one version", other)
+			v.fail(in+".table", "it is also the table of version %q; a live table belongs to a single version", other)
 		}
 		live[merged.Table] = name
 	}
@@ -357,7 +357,7 @@ func (v *validator) placement(at string, r Route) {
 			"or set placement: stored")
 	}
 	if r.ScanIfFaster && r.Table == "" {
-		v.fail(at+".scan_if_faster", "there is no table to scan; make one with `likeness index` and name it as table")
+		v.fail(at+".scan_if_faster", "the route has no table to scan; make one with `likeness index` and name it as table")
 	}
 	if r.TableLive && (r.Table == "" || r.TableLayout == "tiles") {
 		v.fail(at+".table_live", "only a table of the layout rows can be written; name one as table")
@@ -367,7 +367,7 @@ func (v *validator) placement(at string, r Route) {
 	}
 }
 
-// follow refuses settings of what is not followed.
+// follow refuses settings for following writes on a route that cannot follow any.
 func (v *validator) follow(at string, r Route) {
 	usual := defaultRoute()
 	for _, s := range []struct {
@@ -377,9 +377,9 @@ func (v *validator) follow(at string, r Route) {
 		switch {
 		case !s.given:
 		case v.c.StateDir == "":
-			v.fail(at+"."+s.key, "what writes are to be followed is kept in state_dir, which is not set")
+			v.fail(at+"."+s.key, "the journal of writes is kept in state_dir, which is not set")
 		case len(r.Versions) == 0 && !r.TableLive && r.Companion == "":
-			v.fail(at+"."+s.key, "there is nothing that can follow writes; set table_live, or name a companion")
+			v.fail(at+"."+s.key, "the route has nothing that can follow writes; set table_live, or name a companion")
 		case v.c.Stores[r.StoreName].Kind == "embedded":
 			v.fail(at+"."+s.key, "the collections of an embedded store never change; remove it")
 		}
@@ -391,10 +391,10 @@ func (v *validator) audit(at string, r Route) {
 		return
 	}
 	if v.c.StateDir == "" {
-		v.fail(at+".share", "a calibration, and what an audit finds of it, are kept in state_dir, which is not set")
+		v.fail(at+".share", "calibrations and the results of audits are kept in state_dir, which is not set")
 	}
 	if r.Table == "" {
-		v.fail(at+".share", "live answers are audited by scoring a table, and there is none; make one with `likeness index` and name it as table")
+		v.fail(at+".share", "an audit scores a table, and the route has none; make one with `likeness index` and name it as table")
 	}
 }
 
@@ -404,7 +404,7 @@ func (v *validator) routeLimits(at string, r Route) {
 		v.fail(at+".max_searches", "%d exceeds limits.max_searches, which is %d; raise that or lower this", r.MaxSearches, limits.MaxSearches)
 	}
 	if r.Burst > 0 && r.Rate == 0 {
-		v.fail(at+".burst", "it belongs to a rate; give rate, or remove it")
+		v.fail(at+".burst", "it needs a rate; give rate, or remove it")
 	}
 	if r.MaxK > limits.MaxK {
 		v.fail(at+".max_k", "%d exceeds limits.max_k, which is %d; raise that or lower this", r.MaxK, limits.MaxK)
