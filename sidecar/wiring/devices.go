@@ -8,8 +8,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
 )
 
-// offload has the version's table scored by a device plugin. There is nothing to do
-// for a version without a table, or where no plugin has that name.
+// offload lets a device plugin score the version's table. It does nothing for a version
+// without a table, or if no plugin has that name.
 func (v *Version) offload(r *Rankers, route, plugin string) {
 	p := r.Plugin(plugin)
 	if p == nil || v.table == nil {
@@ -28,7 +28,7 @@ func (v *Version) offload(r *Rankers, route, plugin string) {
 	r.devices[v.device] = true
 }
 
-// closeDevice ends the use of the version's device, which reads the table.
+// closeDevice ends the version's use of its device. The table has to be open until then.
 func (v *Version) closeDevice(r *Rankers) error {
 	if v.device == nil {
 		return nil
@@ -39,7 +39,7 @@ func (v *Version) closeDevice(r *Rankers) error {
 	return v.device.Close()
 }
 
-// Devices lists how devices do, by route and version.
+// Devices lists the states of the devices, sorted by route and version.
 func (r *Rankers) Devices() []offload.Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,7 +53,7 @@ func (r *Rankers) Devices() []offload.Status {
 	return all
 }
 
-// closeDevices frees what devices have, while their plugins still answer.
+// closeDevices frees the memory of the devices while their plugins still answer.
 func (r *Rankers) closeDevices() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -66,7 +66,7 @@ func (a *Assembly) collection(c config.Collection) (embedded.Collection, error) 
 	return out, err
 }
 
-// field maps a file; it is unmapped when the assembly is closed.
+// field maps a file with vectors. Closing the assembly unmaps it.
 func (a *Assembly) field(name, file, metric string) (embedded.Field, error) {
 	m, err := npy.Open(file)
 	if err != nil {
@@ -79,7 +79,8 @@ func (a *Assembly) field(name, file, metric string) (embedded.Field, error) {
 	}, nil
 }
 
-// readIDs reads numbers from .npy or strings from lines; no file gives nil.
+// readIDs reads numbers from an .npy file, or strings from the lines of any other file. It
+// returns nil if no file is named.
 func readIDs(file string) ([]rerank.ID, error) {
 	if file == "" {
 		return nil, nil
@@ -106,7 +107,7 @@ func readIDs(file string) ([]rerank.ID, error) {
 	return ids, nil
 }
 
-// readPayloads reads one JSON object a line; no file gives nil.
+// readPayloads reads a JSON object from each line. It returns nil if no file is named.
 func readPayloads(file string) ([]json.RawMessage, error) {
 	if file == "" {
 		return nil, nil
@@ -122,7 +123,7 @@ func readPayloads(file string) ([]json.RawMessage, error) {
 	return rows, nil
 }
 
-// ownersOf takes the items that rows belong to from a field of their payloads.
+// ownersOf reads the item of each row from a field of its payload.
 func ownersOf(field string, payloads []json.RawMessage) ([]rerank.ID, error) {
 	owners := make([]rerank.ID, len(payloads))
 	for i, p := range payloads {

@@ -14,16 +14,15 @@ import (
 // Followers follow the collections of stores, by the stores' names.
 type Followers map[string]*follow.Follower
 
-// Follow begins to follow the collections of an assembly's routes that have a live
-// table or a companion, and sets their Freshness. Without a state folder there is
-// nothing to begin from, and nothing is followed: of a table or companion that
-// cannot follow it is only known that it was outlived. Of the options it fills in
-// what is of a store. It returns what follow.New does.
+// Follow starts to follow the collections of those routes that have a live table or a
+// companion, and sets the Freshness of the routes. Following needs a state folder; without
+// one a table or companion only learns that its collection was written to. Follow fills in
+// the options that depend on the store. It returns the errors of follow.New.
 func Follow(c *config.Config, a *Assembly, o follow.Options) (Followers, error) {
 	routes := followedRoutes(c, a)
 	for _, r := range a.Routes {
 		if c.StateDir == "" && c.Stores[r.StoreName].Kind != "embedded" && follow.Followed(r) {
-			o.Logger.Warn("the table and the companion stay as they are: writes are followed where state_dir is set", "route", r.Name)
+			o.Logger.Warn("route does not follow writes: state_dir is not set", "route", r.Name)
 		}
 	}
 	all := Followers{}
@@ -39,7 +38,7 @@ func Follow(c *config.Config, a *Assembly, o follow.Options) (Followers, error) 
 	return all, nil
 }
 
-// CheckFollow returns the errors that Follow would return, but for those of journals,
+// CheckFollow returns the errors that Follow would return, except for errors of the journals,
 // which it does not open. It writes nothing.
 func CheckFollow(c *config.Config, a *Assembly, o follow.Options) error {
 	routes := followedRoutes(c, a)
@@ -53,8 +52,9 @@ func CheckFollow(c *config.Config, a *Assembly, o follow.Options) error {
 
 func followFailed(store string, err error) error { return fmt.Errorf("stores.%s: %w", store, err) }
 
-// followedRoutes lists, by store, the routes whose tables and companions are followed. A
-// store whose routes may derive something in a version to come has an empty list.
+// followedRoutes lists by store the routes whose tables and companions are followed. The
+// list of a store can be empty: then only a version that may be activated later derives
+// something.
 func followedRoutes(c *config.Config, a *Assembly) map[string][]follow.Route {
 	routes := map[string][]follow.Route{}
 	for _, r := range a.Routes {
@@ -74,8 +74,8 @@ func followed(c config.Route, r *route.Route) follow.Route {
 	return follow.Route{Route: r, WriteBudget: c.WriteBudget, Interval: c.Reconcile.Interval, RowsPerSecond: c.Reconcile.RowsPerSecond}
 }
 
-// ofStore fills in what is of a store: Milvus shows a Strong read all that it has
-// acknowledged; Qdrant has no such read.
+// ofStore fills in the options that depend on the store. On Milvus a read with consistency
+// Strong sees every acknowledged write; Qdrant has no such read.
 func ofStore(o follow.Options, c *config.Config, store string, a *Assembly) follow.Options {
 	o.Store = a.Stores[store]
 	if c.StateDir != "" {
@@ -87,15 +87,16 @@ func ofStore(o follow.Options, c *config.Config, store string, a *Assembly) foll
 	return o
 }
 
-// Freshness is follow.Follower's, of the route's store.
+// Freshness calls follow.Follower.Freshness for the route's store. It returns nil if nothing
+// of that store is followed.
 func (f Followers) Freshness(r *route.Route) (route.Freshness, error) {
 	if of := f[r.StoreName]; of != nil {
 		return of.Freshness(r)
 	}
-	return nil, nil //nolint:nilnil // nothing is followed of that store
+	return nil, nil //nolint:nilnil // no Freshness: nothing of that store is followed
 }
 
-// Replace is follow.Follower's, of the route's store. Without a follower it does
+// Replace calls follow.Follower.Replace for the route's store. Without a follower it does
 // nothing.
 func (f Followers) Replace(r *route.Route) error {
 	if of := f[r.StoreName]; of != nil {
@@ -104,7 +105,8 @@ func (f Followers) Replace(r *route.Route) error {
 	return nil
 }
 
-// Quiet is follow.Follower's, of the route's store.
+// Quiet calls follow.Follower.Quiet for the route's store. Without a follower it does
+// nothing.
 func (f Followers) Quiet(ctx context.Context, r *route.Route) error {
 	if of := f[r.StoreName]; of != nil {
 		return of.Quiet(ctx, r.Collection)
@@ -112,7 +114,8 @@ func (f Followers) Quiet(ctx context.Context, r *route.Route) error {
 	return nil
 }
 
-// Reconcile is follow.Follower's, of one route.
+// Reconcile calls follow.Follower.Reconcile for the route's collection, and returns the
+// result of that route. It returns follow.ErrRoute if the route follows no writes.
 func (f Followers) Reconcile(ctx context.Context, r *route.Route) (follow.Drift, error) {
 	of := f[r.StoreName]
 	if of == nil {
@@ -124,12 +127,12 @@ func (f Followers) Reconcile(ctx context.Context, r *route.Route) (follow.Drift,
 	}
 	d, ok := found[r.Name]
 	if !ok {
-		return d, fmt.Errorf("%w: route %q: what it serves has no live table and no companion that can follow, or was replaced meanwhile", follow.ErrRoute, r.Name)
+		return d, fmt.Errorf("%w: route %q: the version in service has no live table and no companion that can follow writes, or another version has replaced it", follow.ErrRoute, r.Name)
 	}
 	return d, nil
 }
 
-// Status lists what is followed.
+// Status lists the state of everything that is followed.
 func (f Followers) Status() []follow.Status {
 	var all []follow.Status
 	for _, name := range sortedKeys(f) {
@@ -138,7 +141,7 @@ func (f Followers) Status() []follow.Status {
 	return all
 }
 
-// Close follows what was seen until nothing is left or ctx is done, and ends.
+// Close follows the writes that were seen until none is left or ctx is done, and then stops.
 func (f Followers) Close(ctx context.Context) error {
 	var failed []error
 	for _, name := range sortedKeys(f) {

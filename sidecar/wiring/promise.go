@@ -8,11 +8,11 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// Promise gives a route without a ranker the calibration that the state folder holds of it and its
-// model version. It returns config.ErrConfig where live answers are to be audited
-// and the route's table is rounded.
+// Promise gives a route the calibration that the state folder has for it and its model
+// version. A route with a ranker gets none. Promise returns config.ErrConfig if live answers
+// are to be audited but the route's table is rounded.
 func Promise(c *config.Config, rt *route.Route) error {
-	if c.StateDir == "" || rt.RankerName != "" { // of a ranker's order nothing was audited
+	if c.StateDir == "" || rt.RankerName != "" { // a calibration says nothing about a ranker's order
 		return nil
 	}
 	audit := c.Routes[rt.Name].Audit
@@ -22,7 +22,7 @@ func Promise(c *config.Config, rt *route.Route) error {
 	}
 	t := rt.CurrentTable()
 	if t == nil {
-		return nil // the configuration was refused, or the table failed to open
+		return nil // without a table the configuration was refused, or the table failed to open
 	}
 	defer t.Release()
 	if !calibrate.Precise(t) {
@@ -32,7 +32,7 @@ func Promise(c *config.Config, rt *route.Route) error {
 	return nil
 }
 
-// Audits is what share of each route's live answers is audited.
+// Audits returns by route the share of the live answers that is audited.
 func Audits(c *config.Config) map[string]calibrate.Audits {
 	audits := map[string]calibrate.Audits{}
 	for name, r := range c.Routes {

@@ -17,15 +17,15 @@ import (
 	"github.com/likenessdb/likeness/sidecar/ranker/httprank"
 )
 
-// RankerOptions are what rankers can do without.
+// RankerOptions are optional settings of rankers.
 type RankerOptions struct {
 	Logger *slog.Logger
-	// Observer is told what rankers are asked; nil: nobody is.
+	// Observer is told of the calls of rankers; it may be nil.
 	Observer ranker.Observer
 }
 
-// Rankers are the plugins and the rankers of a configuration. What several routes name
-// is one. It is safe for concurrent use.
+// Rankers holds the plugins and the rankers of a configuration. Routes that name the same
+// ranker share it. Rankers is safe for concurrent use.
 type Rankers struct {
 	rankers map[string]*ranker.Client
 	plugins map[string]*plugins.Plugin
@@ -33,7 +33,7 @@ type Rankers struct {
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	devices map[*offload.Scorer]bool // that were not closed
+	devices map[*offload.Scorer]bool // devices that were not closed
 }
 
 func newRankers(o RankerOptions) *Rankers {
@@ -43,9 +43,9 @@ func newRankers(o RankerOptions) *Rankers {
 	}
 }
 
-// OpenRankers starts the plugins and makes the rankers of a configuration, and waits
-// for none of them: what is not there yet is asked when it is. They live until ctx is
-// done or Close. It returns config.ErrConfig for what can never work.
+// OpenRankers starts the plugins and makes the rankers of a configuration. It does not wait
+// until they can answer. They live until ctx is done or Close. OpenRankers returns
+// config.ErrConfig for settings that can never work.
 func OpenRankers(ctx context.Context, c *config.Config, o RankerOptions) (*Rankers, error) {
 	r := newRankers(o)
 	var failed []error
@@ -61,9 +61,9 @@ func OpenRankers(ctx context.Context, c *config.Config, o RankerOptions) (*Ranke
 	return r, nil
 }
 
-// CheckRankers returns the errors that OpenRankers would return, and also those of a
-// plugin's files, which are no reason not to start: a plugin whose files are missing is
-// started once they are there. It starts no plugin.
+// CheckRankers returns the errors that OpenRankers would return, and an error for each
+// plugin file that is missing. OpenRankers tolerates a missing file and starts the plugin
+// when the file appears. CheckRankers starts no plugin.
 func CheckRankers(c *config.Config) error {
 	r := &Rankers{rankers: map[string]*ranker.Client{}}
 	var failed []error
@@ -80,7 +80,7 @@ func CheckRankers(c *config.Config) error {
 	return errors.Join(append(failed, r.Close())...)
 }
 
-// checkPluginFiles wants the files that a plugin is made of to be there.
+// checkPluginFiles returns an error for each file of a plugin that does not exist.
 func checkPluginFiles(name string, p config.Plugin) error {
 	var failed []error
 	for _, file := range []struct{ key, path string }{{"path", p.Path}, {"manifest", p.Manifest}} {
@@ -98,8 +98,8 @@ func checkPluginFiles(name string, p config.Plugin) error {
 	return errors.Join(failed...)
 }
 
-// OpenRanker opens one ranker of a configuration, with the plugin that it is, which
-// the caller closes. It returns what OpenRankers does.
+// OpenRanker opens one ranker of a configuration and, if the ranker is a plugin, starts that
+// plugin. The caller closes the io.Closer. OpenRanker returns the errors of OpenRankers.
 func OpenRanker(ctx context.Context, c *config.Config, name string, o RankerOptions) (*ranker.Client, io.Closer, error) {
 	of, ok := c.Rankers[name]
 	if !ok {
@@ -119,7 +119,7 @@ func OpenRanker(ctx context.Context, c *config.Config, name string, o RankerOpti
 	return r.rankers[name], r, nil
 }
 
-// Ranker is the one of that name, nil if there is none.
+// Ranker returns the ranker of that name, or nil.
 func (r *Rankers) Ranker(name string) ranker.Ranker {
 	if client, ok := r.rankers[name]; ok {
 		return client
@@ -127,8 +127,8 @@ func (r *Rankers) Ranker(name string) ranker.Ranker {
 	return nil
 }
 
-// Breaker is the state of a ranker's breaker: closed, open or half-open; empty if there
-// is no such ranker.
+// Breaker returns the state of a ranker's circuit breaker: closed, open or half-open. It
+// returns "" if no ranker has that name.
 func (r *Rankers) Breaker(name string) string {
 	if client, ok := r.rankers[name]; ok {
 		return client.Breaker()
@@ -136,10 +136,10 @@ func (r *Rankers) Breaker(name string) string {
 	return ""
 }
 
-// Plugin is the one of that name, nil if there is none.
+// Plugin returns the plugin of that name, or nil.
 func (r *Rankers) Plugin(name string) *plugins.Plugin { return r.plugins[name] }
 
-// States lists the states of the plugins, by name.
+// States lists the states of the plugins, sorted by name.
 func (r *Rankers) States() []plugins.State {
 	states := make([]plugins.State, 0, len(r.plugins))
 	for _, name := range sortedKeys(r.plugins) {
@@ -148,7 +148,7 @@ func (r *Rankers) States() []plugins.State {
 	return states
 }
 
-// Close ends the plugins, and waits until nothing of them is left.
+// Close ends the plugins, and waits until their processes are gone.
 func (r *Rankers) Close() error {
 	r.closeDevices()
 	var failed []error
@@ -159,7 +159,8 @@ func (r *Rankers) Close() error {
 	return errors.Join(failed...)
 }
 
-// StartPlugin starts a plugin of the configuration, or connects to it. The caller closes it.
+// StartPlugin starts a plugin of a configuration, or connects to it if it runs already. The
+// caller closes it.
 func StartPlugin(ctx context.Context, c *config.Config, name string, logger *slog.Logger) (*plugins.Plugin, error) {
 	o, err := pluginOptions(c, name, logger)
 	if err != nil {
@@ -176,8 +177,8 @@ func pluginRefused(name string, err error) error {
 	return fmt.Errorf("%w: plugins.%s: %w", config.ErrConfig, name, err)
 }
 
-// pluginOptions are the options of a plugin of the configuration. It returns
-// config.ErrConfig if a file of its TLS cannot be used.
+// pluginOptions returns the options of a plugin, as the configuration has them. It returns
+// config.ErrConfig if a TLS file cannot be used.
 func pluginOptions(c *config.Config, name string, logger *slog.Logger) (plugins.Options, error) {
 	of := c.Plugins[name]
 	secure, err := StoreTLS(of.TLS)
@@ -215,7 +216,8 @@ func (r *Rankers) makeRanker(c *config.Config, name string, o RankerOptions) err
 	return nil
 }
 
-// scorer is what a ranker asks; nil if its plugin failed, which is reported already.
+// scorer returns the plugin or the service that does the work of a ranker. It returns nil if
+// the plugin failed to start: that error is known.
 func (r *Rankers) scorer(c *config.Config, name string) (plugin.Scorer, error) {
 	of := c.Rankers[name]
 	if of.Plugin == "" {
@@ -227,7 +229,7 @@ func (r *Rankers) scorer(c *config.Config, name string) (plugin.Scorer, error) {
 	return nil, nil
 }
 
-// service is a rerank service, which is not asked yet.
+// service makes the client of a rerank service. It does not call the service.
 func (r *Rankers) service(c *config.Config, name string) (plugin.Scorer, error) {
 	token, err := c.RankerToken(name)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 )
 
-// openStore makes a store of a configuration; Close closes it.
+// openStore opens a store without calling it. Closing the assembly closes it.
 func (a *Assembly) openStore(ctx context.Context, c *config.Config, name string) (adapters.Store, error) {
 	s := c.Stores[name]
 	var (
@@ -45,7 +45,7 @@ func (a *Assembly) openStore(ctx context.Context, c *config.Config, name string)
 	return store, nil
 }
 
-// Watch has an observer told what the stores are asked.
+// Watch reports the calls of all stores to an observer.
 func (a *Assembly) Watch(o guard.Observer) {
 	for _, store := range a.Stores {
 		if guarded, ok := store.(interface{ Watch(o guard.Observer) }); ok {
@@ -81,8 +81,9 @@ func openMilvus(ctx context.Context, c *config.Config, name string) (guard.Serve
 	})
 }
 
-// presented reads a client certificate at every handshake, so that one that was
-// renewed is presented by the next connection; in the middle of a renewal it is the last.
+// presented returns a callback for tls.Config that reads the client certificate at every
+// handshake, so that new connections use a renewed certificate. While the files cannot be
+// read, as in the middle of a renewal, it presents the last certificate.
 func presented(read func() (*tls.Certificate, error), last *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	var kept atomic.Pointer[tls.Certificate]
 	kept.Store(last)
@@ -94,8 +95,9 @@ func presented(read func() (*tls.Certificate, error), last *tls.Certificate) fun
 	}
 }
 
-// StoreTLS is the TLS towards a store; nil without. The client certificate is read
-// again at every handshake, the authorities are those of the start.
+// StoreTLS returns the TLS configuration for a connection to a store or a plugin, or nil if
+// TLS is not enabled. The client certificate is read again at every handshake, the file of
+// authorities only now.
 func StoreTLS(s config.StoreTLS) (*tls.Config, error) {
 	if !s.Enabled {
 		return nil, nil

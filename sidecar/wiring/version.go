@@ -24,7 +24,7 @@ type Version struct {
 	table io.Closer // nil: the version has no table
 	// device scores the table elsewhere; nil: no device does.
 	device     *offload.Scorer
-	deviceName string // name of the device's plugin
+	deviceName string // the plugin that serves the device
 	close      func() error
 }
 
@@ -41,26 +41,21 @@ func (a *Assembly) OpenVersion(c *config.Config, rt, version string) (*Version, 
 	if a.Stores[name] == nil {
 		return nil, fmt.Errorf("%w: routes.%s.store: %q was not there when the sidecar started; start it again", config.ErrConfig, rt, name)
 	}
-	var failed error
-	v, err := a.openVersion(c, rt, version, func(name string) *model.Model {
-		m, err := openModel(c, name)
-		failed = err
-		return m
-	})
-	return v, errors.Join(failed, err)
-}
-
-// openVersion opens a version with the model that models returns. The version is nil,
-// without an error, if its model or its store failed to open: that error is known.
-func (a *Assembly) openVersion(c *config.Config, rt, version string, models func(name string) *model.Model) (*Version, error) {
 	r, ok := c.RouteAt(rt, version)
 	if !ok {
 		return nil, fmt.Errorf("%w: route %q has no version %q; routes.%s.versions has %q", route.ErrVersion, rt, version, rt, c.Routes[rt].VersionNames())
 	}
-	m := models(r.ModelName)
-	if m == nil || a.Stores[r.StoreName] == nil && !a.part.WithoutStore {
-		return nil, nil
+	m, err := openModel(c, r.ModelName)
+	if err != nil {
+		return nil, err
 	}
+	return a.openVersion(c, r, version, m)
+}
+
+// openVersion opens the table of a version, which r and m belong to, and puts the parts of
+// its route together.
+func (a *Assembly) openVersion(c *config.Config, r config.Route, version string, m *model.Model) (*Version, error) {
+	rt := r.Name
 	v := &Version{Name: version, Model: m, Route: &route.Route{Policy: r.Policy}}
 	a.mu.Lock()
 	a.open[v] = true

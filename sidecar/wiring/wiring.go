@@ -1,5 +1,5 @@
-// Package wiring opens what a configuration describes: stores, models, tables
-// and routes.
+// Package wiring opens the stores, models, tables and routes of a configuration. It is the
+// only package that opens them: commands and the server call Open.
 package wiring
 
 import (
@@ -76,14 +76,17 @@ func Open(ctx context.Context, c *config.Config, part Part) (*Assembly, error) {
 		a.Models = append(a.Models, m)
 	}
 	for _, name := range sortedKeys(versions) {
-		v, err := a.openVersion(c, name, versions[name], a.model)
+		r, _ := c.RouteAt(name, versions[name])
+		m := a.model(r.ModelName)
+		if m == nil || a.Stores[r.StoreName] == nil && !part.WithoutStore {
+			continue // failed has the error
+		}
+		v, err := a.openVersion(c, r, versions[name], m)
 		if err != nil {
 			failed = append(failed, err)
 			continue
 		}
-		if v != nil {
-			a.Versions[name], a.Routes = v, append(a.Routes, v.Route)
-		}
+		a.Versions[name], a.Routes = v, append(a.Routes, v.Route)
 	}
 	if len(failed) > 0 {
 		return nil, errors.Join(append(failed, a.Close())...)
