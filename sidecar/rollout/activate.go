@@ -18,21 +18,22 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// Activation is what an activation did.
+// Activation reports an activation.
 type Activation struct {
 	Version Info
-	// Before is the version that was served.
+	// Before names the version that was replaced.
 	Before string
 	Warm
 	Took time.Duration
-	// Remembered: the choice survives a restart.
+	// Remembered tells that the activation survives a restart.
 	Remembered bool
-	Alias      string // that names the version's companion now
+	// Alias is the alias that points at the version's companion now; "" if the route has none.
+	Alias string
 }
 
-// RollBack activates the version that was served before. It returns
-// ErrNoPrevious, or what Activate returns but for ErrNotReady: going back does
-// not depend on the queries of the version that is left.
+// RollBack activates the previous version. It returns ErrNoPrevious, or the errors of
+// Activate except ErrNotReady: the old version goes back into service even if it cannot
+// answer the recent queries.
 func (m *Manager) RollBack(ctx context.Context, rt string) (Activation, error) {
 	_, made, err := m.active(rt)
 	if err != nil {
@@ -44,27 +45,29 @@ func (m *Manager) RollBack(ctx context.Context, rt string) (Activation, error) {
 	return m.Activate(ctx, rt, made.Previous, true)
 }
 
-// Activate puts a version of a route in service: it opens the version's model and
-// table, which reads all of the table, checks both against the store, tries the
-// version with recent queries, and switches; the follower follows it from then on. Searches that are under way end on
-// the version before; after an error that one is still served. The active version
-// can be activated again, which reads its files anew, unless its table is live. One activation of a route
-// runs at a time. force switches even if no recent query could be answered.
+// Activate puts a version of a route in service. It opens the version's model and table,
+// reading the whole table, checks both against the store, tries the version with recent
+// queries, and switches. From then on the follower follows the new version. Searches under
+// way end with the old version, which stays in service after an error. Only one activation
+// of a route runs at a time.
 //
-// It returns route.ErrUnknown, ErrVersion, config.ErrConfig, the errors
-// of the version's files, route.ErrSetup, ErrNotReady, ErrClosed, or the store's error.
+// Activating the active version again reads its files anew, unless its table is live. With
+// force, Activate switches even if the version answered no query.
+//
+// It returns route.ErrUnknown, ErrVersion, config.ErrConfig, the errors of the version's
+// files, route.ErrSetup, ErrNotReady, ErrClosed, or the store's error.
 func (m *Manager) Activate(ctx context.Context, rt, version string, force bool) (Activation, error) {
 	began := time.Now()
-	end, err := m.begin(ctx, rt)
+	unlock, err := m.lockRoute(ctx, rt)
 	if err != nil {
 		return Activation{}, err
 	}
-	defer end()
+	defer unlock()
 	c, err := m.reload()
 	if err != nil {
 		return Activation{}, err
 	}
-	if err := m.left(ctx, rt); err != nil {
+	if err := m.awaitRetired(ctx, rt); err != nil {
 		return Activation{}, err
 	}
 	v, err := m.Assembly.OpenVersion(c, rt, version)
@@ -81,7 +84,7 @@ func (m *Manager) Activate(ctx context.Context, rt, version string, force bool) 
 	return out, nil
 }
 
-// switchTo warms an opened version up and serves it.
+// switchTo warms an open version up and puts it in service.
 func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Version, force bool) (out Activation, err error) {
 	rt := v.Route.Name
 	before, made, err := m.active(rt)
@@ -93,7 +96,7 @@ func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Vers
 			return out, err
 		}
 	}
-	next, err := m.Pipeline.Prepare(ctx, v.Route)
+	next, err := m.Engine.Prepare(ctx, v.Route)
 	if err != nil {
 		return out, err
 	}
@@ -110,17 +113,17 @@ func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Vers
 		return errors.Join(err, alias)
 	}
 	if err := chosen.Save(m.Config.StateDir, rt); err != nil {
-		return out, undo(fmt.Errorf("the choice cannot be written into state_dir, and nothing was switched: %w", err))
+		return out, undo(fmt.Errorf("the choice cannot be written into state_dir, so the route was not switched: %w", err))
 	}
-	if err := m.take(next, v, before, chosen); err != nil {
+	if err := m.switchRoute(next, v, before, chosen); err != nil {
 		return out, undo(errors.Join(err, made.Save(m.Config.StateDir, rt)))
 	}
 	out.Version, out.Before, out.Remembered = infoOf(r, v.Name, v, chosen), before.Name, m.Config.StateDir != ""
 	return out, nil
 }
 
-// take switches, and closes the version before once nobody uses it.
-func (m *Manager) take(next *search.Standby, v, before *wiring.Version, chosen choice.Choice) error {
+// switchRoute switches the route, and closes the old version when nobody uses it any more.
+func (m *Manager) switchRoute(next *search.Standby, v, before *wiring.Version, chosen choice.Choice) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -131,8 +134,8 @@ func (m *Manager) take(next *search.Standby, v, before *wiring.Version, chosen c
 			return fmt.Errorf("%w: %w", ErrNotReady, err)
 		}
 	}
-	ended := slices.Concat(m.lanes[v.Route.Name], []<-chan struct{}{next.Switch()})
-	delete(m.lanes, v.Route.Name)
+	ended := slices.Concat(m.draining[v.Route.Name], []<-chan struct{}{next.Switch()})
+	delete(m.draining, v.Route.Name)
 	m.served[v.Route.Name], m.choices[v.Route.Name] = v, chosen
 	if m.Switched != nil {
 		m.Switched(next.Route())
@@ -146,9 +149,9 @@ func (m *Manager) take(next *search.Standby, v, before *wiring.Version, chosen c
 	return nil
 }
 
-// left waits until the version that was served before this one is closed: a table
-// that is written is open once, and going back opens it again.
-func (m *Manager) left(ctx context.Context, rt string) error {
+// awaitRetired waits until the version that was replaced last is closed. Going back to it opens its
+// files again, and a live table can be open only once.
+func (m *Manager) awaitRetired(ctx context.Context, rt string) error {
 	m.mu.Lock()
 	closed := m.leaving[rt]
 	m.mu.Unlock()
@@ -163,11 +166,11 @@ func (m *Manager) left(ctx context.Context, rt string) error {
 	}
 }
 
-// retire closes a version that was replaced: what a search, or the follower, still
-// reads or writes must not go away.
+// retire closes a version that was replaced, after the last search and the follower have
+// let go of it.
 func (m *Manager) retire(v *wiring.Version, ended []<-chan struct{}) {
-	for _, lane := range ended {
-		<-lane
+	for _, searches := range ended {
+		<-searches
 	}
 	var err error
 	if m.Follower != nil {
@@ -177,12 +180,12 @@ func (m *Manager) retire(v *wiring.Version, ended []<-chan struct{}) {
 		err = v.Close()
 	}
 	if err != nil {
-		m.Logger.Warn("the table of a version that was replaced was not closed", "route", v.Route.Name, "version", v.Name, "error", err)
+		m.Logger.Warn("replaced version not closed", "route", v.Route.Name, "version", v.Name, "error", err)
 	}
 }
 
-// Close takes no more activations and waits until the versions that were replaced
-// are closed. No search may be under way. Those that are served are the assembly's to close.
+// Close refuses further activations, and waits until all replaced versions are closed. No
+// search may be under way. Closing the assembly closes the versions in service.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true
@@ -200,7 +203,8 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 }
 
-// pointAlias makes the route's alias name a version's companion.
+// pointAlias points the route's companion alias at the companion of a version. It returns
+// "" if there is no alias or no companion.
 func pointAlias(ctx context.Context, r config.Route, to *route.Route) (alias string, err error) {
 	if r.CompanionAlias == "" || to.Companion == "" {
 		return "", nil
@@ -215,34 +219,34 @@ func pointAlias(ctx context.Context, r config.Route, to *route.Route) (alias str
 	return r.CompanionAlias, nil
 }
 
-// Warm says how a version was tried before it went live.
+// Warm reports how a version was tried before it went into service.
 type Warm struct {
-	// Queries warmed the version up, Failed of them it could not answer.
+	// Queries is the number of trial queries, Failed the number that got no answer.
 	Queries, Failed int
-	// Recent: they were the route's own, otherwise made ones.
+	// Recent tells that the queries were recent ones of the route, and not made up.
 	Recent bool
 }
 
-// What a warm-up takes at most.
+// Limits of a warm-up.
 const (
 	madeQueries = 8
 	warmFor     = 10 * time.Second
 )
 
-// warm searches the version in waiting, so that its table is in memory, the
-// store's caches have seen its companion, and scan_if_faster knows what both ways
-// take. It returns ErrNotReady where no query was answered.
+// warm searches a version that waits to go into service. This loads its table into memory
+// and its companion into the store's caches, and measures both ways for scan_if_faster. warm
+// returns ErrNotReady if no query was answered.
 func (m *Manager) warm(ctx context.Context, next *search.Standby, force bool) (w Warm, err error) {
 	var requests []search.Request
 	if m.Recent != nil {
-		requests = m.Recent.of(next.Route().Name)
+		requests = m.Recent.requests(next.Route().Name)
 	}
 	if next.Route().Ranker != nil {
-		requests = vectors(requests)
+		requests = withVectors(requests)
 	}
 	w.Recent = len(requests) > 0
 	if !w.Recent {
-		requests = made(next.Route().Model.Similarity.Spec())
+		requests = madeUpQueries(next.Route().Model.Similarity.Spec())
 	}
 	none := 0
 	short, cancel := context.WithTimeout(ctx, warmFor)
@@ -251,11 +255,11 @@ func (m *Manager) warm(ctx context.Context, next *search.Standby, force bool) (w
 	for _, r := range requests {
 		r.Route = next.Route().Name
 		if next.Route().Ranker != nil {
-			r.Calls, r.Rounds = &none, 0 // its calls cost, and warm nothing here
+			r.Calls, r.Rounds = &none, 0 // calls of a ranker are expensive and warm nothing up
 		}
 		began := time.Now()
 		a, err := next.Search(short, r)
-		if rest(short, 3*time.Since(began)) != nil {
+		if pause(short, 3*time.Since(began)) != nil {
 			break
 		}
 		w.Queries++
@@ -270,19 +274,19 @@ func (m *Manager) warm(ctx context.Context, next *search.Standby, force bool) (w
 		return w, ctx.Err()
 	}
 	if w.Queries > 0 && w.Failed == w.Queries && !force {
-		return w, fmt.Errorf("%w: it answered none of %d queries; the last: %w; nothing was switched, --force switches all the same", ErrNotReady, w.Queries, last)
+		return w, fmt.Errorf("%w: it answered none of %d queries, the last with %w; the route was not switched; --force switches all the same", ErrNotReady, w.Queries, last)
 	}
 	return w, nil
 }
 
-// vectors are the requests that can be answered without a ranker.
-func vectors(requests []search.Request) []search.Request {
+// withVectors returns the requests that can be answered without a ranker.
+func withVectors(requests []search.Request) []search.Request {
 	return slices.DeleteFunc(requests, func(r search.Request) bool { return len(r.Query.Vector) == 0 })
 }
 
-// rest waits between two searches of the warm-up, so that it takes a quarter of its
+// pause waits between two searches of the warm-up, so that they take a quarter of its
 // time: the searches of callers come first.
-func rest(ctx context.Context, d time.Duration) error {
+func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -293,8 +297,8 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// made are queries of random numbers.
-func made(s rerank.Spec) []search.Request {
+// madeUpQueries returns queries of random numbers.
+func madeUpQueries(s rerank.Spec) []search.Request {
 	rng := rand.New(rand.NewPCG(1, 1))
 	out := make([]search.Request, madeQueries)
 	for i := range out {

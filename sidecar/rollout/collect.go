@@ -16,30 +16,30 @@ import (
 	"github.com/likenessdb/likeness/sidecar/rollout/choice"
 )
 
-// What Garbage can be.
+// Kinds of Garbage.
 const (
 	KindTable     = "table"
 	KindCompanion = "companion"
 )
 
-// Garbage is a table or companion of a version that is not kept.
+// Garbage is a table or a companion that no kept version uses.
 type Garbage struct {
 	Version, Kind, Name string
-	Bytes               int64 // of files
+	Bytes               int64 // size of a table's files
 	Removed             bool
 }
 
-// Collect lists what versions of a route that were served have left, but for
-// the last keep_versions of them, which the active and the previous one are always
-// among; with remove it removes it. It never touches a version that was not served
-// yet, nor a file or collection that any route, or a version that stays, names.
-// It returns route.ErrUnknown, config.ErrConfig, or what kept it from removing.
+// Collect lists the tables and companions of old versions of a route, and removes them if
+// remove is set. Old are all versions that were served except the last keep_versions; the
+// active and the previous version are never old. Collect leaves alone versions that were
+// never served, and every file and collection that a route or a kept version names. It
+// returns route.ErrUnknown, config.ErrConfig, or the errors of removing.
 func (m *Manager) Collect(ctx context.Context, route string, remove bool) ([]Garbage, error) {
-	end, err := m.begin(ctx, route)
+	unlock, err := m.lockRoute(ctx, route)
 	if err != nil {
 		return nil, err
 	}
-	defer end()
+	defer unlock()
 	c, err := m.reload()
 	if err != nil {
 		return nil, err
@@ -64,15 +64,15 @@ func (m *Manager) Collect(ctx context.Context, route string, remove bool) ([]Gar
 func (m *Manager) garbage(ctx context.Context, c *config.Config, route string, made choice.Choice) ([]Garbage, error) {
 	r := c.Routes[route]
 	dropped := made.Dropped(r.KeepVersions)
-	kept := named(c, route, dropped)
+	kept := namesInUse(c, route, dropped)
 	var out []Garbage
 	for _, name := range dropped {
 		at, ok := r.At(name)
 		if !ok {
-			continue // the configuration has forgotten it, and where its parts are
+			continue // the configuration does not have it any more, so its files are not known
 		}
 		if at.Table != "" && !kept[KindTable+at.Table] {
-			bytes, err := size(at.Table)
+			bytes, err := filesSize(at.Table)
 			if err != nil {
 				return nil, err
 			}
@@ -94,8 +94,9 @@ func (m *Manager) garbage(ctx context.Context, c *config.Config, route string, m
 	return out, nil
 }
 
-// named is everything that a route, or a version that stays, names.
-func named(c *config.Config, route string, dropped []string) map[string]bool {
+// namesInUse returns the tables and companions that any route, or any version of it that is not
+// dropped, names.
+func namesInUse(c *config.Config, route string, dropped []string) map[string]bool {
 	out := map[string]bool{}
 	add := func(r config.Route) {
 		out[KindTable+r.Table] = true
@@ -114,8 +115,8 @@ func named(c *config.Config, route string, dropped []string) map[string]bool {
 	return out
 }
 
-// exists reports whether the store has the companion and can drop it. Those of an
-// embedded store are the user's files.
+// exists reports whether the store has the companion and can drop it. Collections of an
+// embedded store are the user's own files and are never dropped.
 func (m *Manager) exists(ctx context.Context, store, name string) (bool, error) {
 	s := m.Assembly.Stores[store]
 	if _, inProcess := s.(*embedded.Store); inProcess {
@@ -151,7 +152,8 @@ func (m *Manager) remove(ctx context.Context, c *config.Config, route string, g 
 	return nil
 }
 
-// filesOf lists a table's file and, of a live one, its logs and lock.
+// filesOf lists the files of a table: the table itself and, if it is live, its logs and its
+// lock.
 func filesOf(table string) ([]string, error) {
 	dir, err := os.ReadDir(filepath.Dir(table))
 	if err != nil {
@@ -170,7 +172,7 @@ func filesOf(table string) ([]string, error) {
 	return out, nil
 }
 
-func size(table string) (total int64, err error) {
+func filesSize(table string) (total int64, err error) {
 	files, err := filesOf(table)
 	if err != nil {
 		return 0, err

@@ -10,15 +10,15 @@ import (
 
 var _ search.Observer = (*Recent)(nil)
 
-// A ring keeps the first recentKept requests of a route, and then one in
-// recentEvery.
+// A ring keeps the first recentKept requests of a route, and after that every
+// recentEvery-th request in place of the oldest.
 const (
 	recentKept  = 32
 	recentEvery = 16
 )
 
-// Recent keeps a sample of the last requests that were answered, in memory: a
-// version that is to go live is tried with them. It is safe for concurrent use.
+// Recent keeps in memory a sample of the last requests that were answered. New versions are
+// tried with them. It is safe for concurrent use.
 type Recent struct{ routes map[string]*ring }
 
 type ring struct {
@@ -26,7 +26,7 @@ type ring struct {
 	kept  [recentKept]atomic.Pointer[search.Request]
 }
 
-// NewRecent keeps requests of the routes.
+// NewRecent makes a Recent for these routes.
 func NewRecent(routes []string) *Recent {
 	r := &Recent{routes: map[string]*ring{}}
 	for _, name := range routes {
@@ -49,12 +49,12 @@ func (r *Recent) Searched(_ context.Context, route string, req search.Request, _
 	if n >= recentKept {
 		at = n / recentEvery % recentKept
 	}
-	req.Query.Vector = slices.Clone(req.Query.Vector) // the caller may use it again
+	req.Query.Vector = slices.Clone(req.Query.Vector) // the caller may overwrite its vector
 	in.kept[at].Store(&req)
 }
 
-// of lists what is kept of a route.
-func (r *Recent) of(route string) []search.Request {
+// requests lists the requests that are kept for a route.
+func (r *Recent) requests(route string) []search.Request {
 	in := r.routes[route]
 	if in == nil {
 		return nil

@@ -9,11 +9,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// Adjustment is routes as a changed configuration has them, checked and in waiting.
+// Adjustment holds routes with the settings of a changed configuration, checked and ready to
+// go into service.
 type Adjustment struct {
 	manager *Manager
 	staged  []staged
-	ends    []func() // gives on the turns
+	unlock  []func() // one for each route
 }
 
 type staged struct {
@@ -21,11 +22,11 @@ type staged struct {
 	standby *search.Standby
 }
 
-// Adjust prepares what the live keys of a configuration say of routes, with the
-// versions that are served and all that they have open. Nothing changes before
-// Apply; Discard gives it up. Until then no version of those routes is activated. It
-// returns route.ErrUnknown, ErrVersion, config.ErrConfig, ErrClosed,
-// route.ErrSetup for a route that contradicts itself, or the store's error.
+// Adjust prepares routes for the live keys of a changed configuration. The routes keep their
+// versions in service, and everything that these have open. Nothing changes before Apply,
+// and nothing at all after Discard; until one of them is called, no version of the routes
+// can be activated. Adjust returns route.ErrUnknown, ErrVersion, config.ErrConfig,
+// ErrClosed, route.ErrSetup for a route that contradicts itself, or the store's error.
 func (m *Manager) Adjust(ctx context.Context, c *config.Config, routes []string) (_ *Adjustment, err error) {
 	a := &Adjustment{manager: m}
 	defer func() {
@@ -34,11 +35,11 @@ func (m *Manager) Adjust(ctx context.Context, c *config.Config, routes []string)
 		}
 	}()
 	for _, route := range routes {
-		end, err := m.begin(ctx, route)
+		unlock, err := m.lockRoute(ctx, route)
 		if err != nil {
 			return nil, err
 		}
-		a.ends = append(a.ends, end)
+		a.unlock = append(a.unlock, unlock)
 		if err := a.stage(ctx, c, route); err != nil {
 			return nil, fmt.Errorf("routes.%s: %w", route, err)
 		}
@@ -55,7 +56,7 @@ func (a *Adjustment) stage(ctx context.Context, c *config.Config, route string) 
 	if err != nil {
 		return err
 	}
-	standby, err := a.manager.Pipeline.Prepare(ctx, v.Route)
+	standby, err := a.manager.Engine.Prepare(ctx, v.Route)
 	if err != nil {
 		return err
 	}
@@ -63,8 +64,8 @@ func (a *Adjustment) stage(ctx context.Context, c *config.Config, route string) 
 	return nil
 }
 
-// Apply puts the routes in service, each in one step, and ends the adjustment. It
-// returns ErrClosed, and then changes nothing.
+// Apply puts the routes in service, each in one step, and ends the adjustment. If it returns
+// ErrClosed, nothing has changed.
 func (a *Adjustment) Apply() error {
 	defer a.Discard()
 	m := a.manager
@@ -75,7 +76,7 @@ func (a *Adjustment) Apply() error {
 	}
 	for _, s := range a.staged {
 		route := s.version.Route.Name
-		m.lanes[route] = append(current(m.lanes[route]), s.standby.Switch())
+		m.draining[route] = append(stillDraining(m.draining[route]), s.standby.Switch())
 		m.served[route] = s.version
 		if m.Switched != nil {
 			m.Switched(s.standby.Route())
@@ -84,10 +85,10 @@ func (a *Adjustment) Apply() error {
 	return nil
 }
 
-// current leaves out what has ended.
-func current(lanes []<-chan struct{}) []<-chan struct{} {
+// stillDraining returns the channels that are not closed yet.
+func stillDraining(channels []<-chan struct{}) []<-chan struct{} {
 	var out []<-chan struct{}
-	for _, ended := range lanes {
+	for _, ended := range channels {
 		select {
 		case <-ended:
 		default:
@@ -97,16 +98,16 @@ func current(lanes []<-chan struct{}) []<-chan struct{} {
 	return out
 }
 
-// Discard ends an adjustment that was not applied.
+// Discard ends an adjustment. After Apply it does nothing.
 func (a *Adjustment) Discard() {
-	for _, end := range a.ends {
-		end()
+	for _, unlock := range a.unlock {
+		unlock()
 	}
-	a.ends = nil
+	a.unlock = nil
 }
 
-// Activated activates a version where the configuration's word on it is new, and
-// changes nothing where it is served. It returns what Activate does.
+// Activated activates a version unless it is in service already. It reports whether it
+// switched, and returns the errors of Activate.
 func (m *Manager) Activated(ctx context.Context, route, version string) (changed bool, err error) {
 	served, _, err := m.active(route)
 	if err != nil || served.Name == version {

@@ -1,6 +1,6 @@
-// Package rollout puts versions of a route in service while it is searched, and
-// takes them out: open, warm up, switch in one step, close what nobody searches
-// any more. Going back is the same switch.
+// Package rollout switches a route to another version while it is searched: it opens the
+// version, warms it up, switches in one step, and closes the old version when its last
+// search has ended. Going back is the same switch.
 package rollout
 
 import (
@@ -26,72 +26,77 @@ import (
 var (
 	// ErrVersion: the route has no version of that name.
 	ErrVersion = route.ErrVersion
-	// ErrNotReady: the version could not answer recent queries, and nothing was switched.
+	// ErrNotReady: the version answered no trial query, so the route was not switched.
 	ErrNotReady = errors.New("version is not ready")
-	// ErrNoPrevious: there is no version to go back to.
+	// ErrNoPrevious: the route has no previous version to go back to.
 	ErrNoPrevious = errors.New("no previous version")
 	// ErrClosed: the sidecar is ending.
 	ErrClosed = errors.New("the sidecar is ending")
 )
 
-// Follower keeps derived rows in step with their collection: follow.Follower.
+// Follower keeps tables and companions in step with their collections. wiring.Followers is
+// one.
 type Follower interface {
-	// Freshness is that of a route once Replace was called; nil: it will have none.
+	// Freshness returns the Freshness that a route will have after Replace, or nil if it
+	// will have none.
 	Freshness(r *route.Route) (route.Freshness, error)
-	// Replace follows a route in the place of the one of its name.
+	// Replace follows a route in place of the route of the same name.
 	Replace(r *route.Route) error
-	// Quiet waits until what Replace put aside is not used any more.
+	// Quiet waits until the route that Replace displaced is not used any more.
 	Quiet(ctx context.Context, r *route.Route) error
 }
 
 // Options of New.
 type Options struct {
-	Pipeline *search.Engine
-	// Assembly is what the pipeline's routes were made from.
+	Engine *search.Engine
+	// Assembly holds the open parts of the engine's routes.
 	Assembly *wiring.Assembly
-	// Config is the configuration that the sidecar started with; Reload reads it
-	// again, so that versions can be added. nil: they cannot.
+	// Config is the configuration that the sidecar started with. Reload reads it again, so
+	// that versions can be added while the sidecar runs; with nil they cannot.
 	Config *config.Config
 	Reload func() (*config.Config, error)
-	// Recent are the queries that a version is tried with; nil: made ones.
+	// Recent holds the queries that a new version is tried with; nil: made-up queries are
+	// used.
 	Recent *Recent
-	// Follower, if set, is told of the version whose rows are to be followed.
+	// Follower, if set, follows the version in service.
 	Follower Follower
-	// Switched, if set, is told of every route that went live.
+	// Switched, if set, is called with every route that goes into service.
 	Switched func(*route.Route)
 	Logger   *slog.Logger
 }
 
-// Manager knows which versions are served. It is safe for concurrent use.
+// Manager switches the versions of routes, and knows which are in service. It is safe for
+// concurrent use.
 type Manager struct {
 	Options
 
-	turns map[string]chan struct{} // by route; held by the one that changes it
+	turns map[string]chan struct{} // by route; full while somebody changes the route
 
 	mu       sync.Mutex
 	closed   bool
 	served   map[string]*wiring.Version // by route
 	choices  map[string]choice.Choice
 	retiring sync.WaitGroup
-	leaving  map[string]chan struct{} // by route; closed once the version replaced last is
-	// lanes are closed when the last search ended on the route as it was before an
-	// adjustment, which shares what the version has open.
-	lanes map[string][]<-chan struct{}
+	leaving  map[string]chan struct{} // by route; closed when the version replaced last is closed
+	// draining holds, by route, a channel for each adjustment since the last activation. It is
+	// closed when the last search with the settings before that adjustment has ended. Those
+	// searches use the open parts of the version in service.
+	draining map[string][]<-chan struct{}
 }
 
-// New makes a manager of what an assembly serves. The caller closes it when the
-// pipeline is searched no more, and then the assembly. It returns config.ErrConfig
-// where the state folder cannot be read.
+// New makes a manager for the routes of an assembly. The caller closes the manager after the
+// last search, and then the assembly. New returns config.ErrConfig if the state folder
+// cannot be read.
 func New(o Options) (*Manager, error) {
 	m := &Manager{Options: o, turns: map[string]chan struct{}{}, served: maps.Clone(o.Assembly.Versions), choices: map[string]choice.Choice{}, leaving: map[string]chan struct{}{},
-		lanes: map[string][]<-chan struct{}{}}
+		draining: map[string][]<-chan struct{}{}}
 	for rt, v := range m.served {
 		m.turns[rt] = make(chan struct{}, 1)
 		made, err := choice.Read(o.Config.StateDir, rt)
 		if err != nil {
 			return nil, err
 		}
-		if made.Active != v.Name || len(made.History) == 0 { // the first start, or the configuration's newer word
+		if made.Active != v.Name || len(made.History) == 0 { // the first start, or the configuration has changed its mind since
 			made = made.Next(v.Name, v.Model.Version, o.Config.Routes[rt].Active, time.Now())
 		}
 		m.choices[rt] = made
@@ -99,16 +104,16 @@ func New(o Options) (*Manager, error) {
 	return m, nil
 }
 
-// Info is a version as List shows it.
+// Info describes a version.
 type Info struct {
 	Name, Model, ModelVersion, Table, Companion string
 	Active, Previous                            bool
 	Activated                                   time.Time // zero: it never was
 }
 
-// List lists the versions of a route by name, as the configuration has them now.
-// A route without versions has one, without a name. It returns route.ErrUnknown
-// or config.ErrConfig.
+// List lists the versions of a route by name, as the configuration has them now. A route
+// without versions has a single one, named "". List returns route.ErrUnknown or
+// config.ErrConfig.
 func (m *Manager) List(rt string) ([]Info, error) {
 	active, made, err := m.active(rt)
 	if err != nil {
@@ -157,7 +162,8 @@ func (m *Manager) Models() []*model.Model {
 	return slices.SortedFunc(maps.Values(all), func(a, b *model.Model) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// active is what is served of a route, and how it came to be.
+// active returns the version in service and the choice that put it there. It returns
+// route.ErrUnknown.
 func (m *Manager) active(rt string) (*wiring.Version, choice.Choice, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,8 +180,9 @@ func (m *Manager) reload() (*config.Config, error) {
 	return m.Reload()
 }
 
-// begin waits for the turn to change a route; end gives it on.
-func (m *Manager) begin(ctx context.Context, rt string) (end func(), err error) {
+// lockRoute waits until nobody else changes the route. The caller calls unlock after its
+// own change.
+func (m *Manager) lockRoute(ctx context.Context, rt string) (unlock func(), err error) {
 	turn := m.turns[rt]
 	if turn == nil {
 		return nil, fmt.Errorf("%w: %q", route.ErrUnknown, rt)

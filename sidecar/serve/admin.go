@@ -7,8 +7,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
-// guardAdmin puts the checks of the configuration before the admin port, and reads the
-// certificate of its listener.
+// guardAdmin protects the admin port as the configuration demands, and reads the certificate
+// of its listener.
 func (s *sidecar) guardAdmin(l config.Listen) error {
 	guard, err := server.NewGuard(s.options.Logger, l.AdminAuth.TokensFile)
 	if err != nil {
@@ -21,12 +21,12 @@ func (s *sidecar) guardAdmin(l config.Listen) error {
 	guard.Open = []string{"/livez", "/readyz", "/healthz"}
 	s.admin.Guard(guard.Before)
 	unguarded := l.AdminAuth.TokensFile == "" && !guard.Certificates
-	s.admin.Guard(server.NewBrowsers(unguarded, hostNames(l, l.Admin)...).Before) // before the guard
+	s.admin.Guard(server.NewBrowsers(unguarded, hostNames(l, l.Admin)...).Before) // runs before the guard
 	if l.AdminTLS.CertFile == "" {
 		return nil
 	}
 	files := s.watchedTLS(l.AdminTLS, "admin")
-	files.Optional = true // the guard asks for it, but for probes
+	files.Optional = true // the guard demands a certificate, except from health probes
 	if s.adminTLS, err = files.Listener(s.options.Logger, "http/1.1"); err != nil {
 		return fmt.Errorf("listen.admin_tls: %w", err)
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// showStatus puts the page for people on the admin listener.
+// showStatus serves the status page on the admin port.
 func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *wiring.Rankers) error {
 	from := telemetry.StatusSources{
-		Build: s.options.Build, Watch: s.watch, Ready: s.openings.ready, Routes: s.pipeline.Routes, Waiting: s.openings.waiting,
+		Build: s.options.Build, Watch: s.watch, Ready: s.openings.ready, Routes: s.engine.Routes, Waiting: s.openings.waiting,
 		Versions: s.versions.List, Load: s.gate.Load, Plugins: rankers.States, Devices: rankers.Devices, Following: s.followers.Status,
 		Rankers: func() []telemetry.RankerStatus { return rankerStates(c, rankers) },
 		Off: func() map[string]bool {
@@ -47,7 +47,8 @@ func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *
 	return nil
 }
 
-// rankerStates are the rankers by name, and whom they ask: of a URL the host alone.
+// rankerStates lists the rankers by name with their plugin or service. Of a URL it shows the
+// host alone.
 func rankerStates(c *config.Config, rankers *wiring.Rankers) (out []telemetry.RankerStatus) {
 	for _, name := range c.RankerNames() {
 		of := telemetry.RankerStatus{Name: name, State: rankers.Breaker(name)}
@@ -61,8 +62,8 @@ func rankerStates(c *config.Config, rankers *wiring.Rankers) (out []telemetry.Ra
 	return out
 }
 
-// troubles says which open routes have a store that fails, of which the journal of
-// writes cannot be written, and which certificates and tokens need somebody.
+// troubles returns a line for each open route whose store fails or whose journal of writes
+// cannot be written, and for each certificate or tokens file that needs attention.
 func (s *sidecar) troubles(routes []string) (lines []string) {
 	for _, route := range routes {
 		if t := s.watch.Trouble(route); t != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// closers close what was opened, the last opened first.
+// closers is a stack of functions that close open parts: close runs the last added first.
 type closers []func() error
 
 func (c *closers) add(end func() error) { *c = append(*c, end) }
@@ -36,13 +36,11 @@ func (c *closers) close() error {
 	return errors.Join(failed...)
 }
 
-// open opens what a configuration describes, but for the listeners. It returns
-// config.ErrConfig where the configuration is refused. The caller closes the sidecar's
-// opened.
+// open opens everything that a configuration describes, except the listeners. It returns
+// config.ErrConfig for a configuration that is refused. The caller closes s.opened.
 //
-// To check a configuration, which can be done beside a sidecar that serves it, open
-// starts no plugin, opens no journal, and reads a live table that is in use as it was
-// last written as a whole.
+// With check, a sidecar may be serving the same configuration: open then starts no plugin,
+// opens no journal, and reads a live table that is in use from its file.
 func open(ctx context.Context, c *config.Config, o Options, check bool) (s *sidecar, err error) {
 	var opened closers
 	defer func() {
@@ -109,7 +107,8 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 	return s, nil
 }
 
-// openDoors makes what answers on the listeners beside the gRPC API.
+// openDoors makes the servers beside the gRPC API: JSON, proxy, and the guard of the admin
+// port.
 func (s *sidecar) openDoors(c *config.Config, opened *closers) (err error) {
 	if s.gateway, err = s.openGateway(c); err != nil {
 		return err
@@ -127,8 +126,8 @@ func (s *sidecar) openDoors(c *config.Config, opened *closers) (err error) {
 	return s.guardAdmin(c.Listen)
 }
 
-// refused makes an error one of the configuration. That somebody else has a file, or
-// that the caller gave up, says nothing about the configuration.
+// refused wraps an error in config.ErrConfig, unless it says nothing about the
+// configuration: another process holds a file, or the caller gave up.
 func refused(err error) error {
 	if errors.Is(err, config.ErrConfig) || errors.Is(err, filelock.ErrHeld) || errors.Is(err, context.Canceled) {
 		return err
@@ -136,8 +135,8 @@ func refused(err error) error {
 	return fmt.Errorf("%w: %w", config.ErrConfig, err)
 }
 
-// openParts opens stores, models, tables and routes. To check them beside a sidecar
-// that has live tables open, it reads those tables without the logs of their writes.
+// openParts opens stores, models, tables and routes. With check it reads live tables that a
+// sidecar has open from their files, without the logs of their writes.
 func openParts(ctx context.Context, c *config.Config, check bool) (*wiring.Assembly, error) {
 	parts, err := wiring.Open(ctx, c, wiring.Part{})
 	if check && errors.Is(err, filelock.ErrHeld) {
@@ -146,8 +145,8 @@ func openParts(ctx context.Context, c *config.Config, check bool) (*wiring.Assem
 	return parts, err
 }
 
-// openRankers starts the plugins, makes the rankers and gives them to the routes. To
-// check them it starts none.
+// openRankers starts the plugins, makes the rankers and gives them to the routes. With check
+// it starts no plugin.
 func openRankers(ctx context.Context, c *config.Config, parts *wiring.Assembly, o wiring.RankerOptions, check bool) (*wiring.Rankers, error) {
 	if check {
 		return &wiring.Rankers{}, wiring.CheckRankers(c)
@@ -159,8 +158,7 @@ func openRankers(ctx context.Context, c *config.Config, parts *wiring.Assembly, 
 	return rankers, err
 }
 
-// openFollowers begins to follow the collections. To check the routes it only looks at
-// what would be followed.
+// openFollowers starts to follow the collections. With check it only looks for errors.
 func openFollowers(c *config.Config, parts *wiring.Assembly, o follow.Options, check bool) (wiring.Followers, error) {
 	if check {
 		return nil, wiring.CheckFollow(c, parts, o)
@@ -168,34 +166,35 @@ func openFollowers(c *config.Config, parts *wiring.Assembly, o follow.Options, c
 	return wiring.Follow(c, parts, o)
 }
 
-// CheckOptions say how Check checks.
+// CheckOptions are the options of Check.
 type CheckOptions struct {
-	// Connect asks the stores too. A store that cannot be asked is an error then.
+	// Connect also calls the stores. A store that cannot be reached is then an error.
 	Connect bool
-	// Timeout bounds the time for the stores' answers; 0 is no bound.
+	// Timeout bounds the time for the answers of the stores; 0 sets no bound.
 	Timeout time.Duration
-	// Logger is told what Run would tell its own while it starts; nil is nobody.
+	// Logger gets the messages that Run would log while it starts; it may be nil.
 	Logger *slog.Logger
 }
 
-// Checked is a configuration that Run would serve.
+// Checked describes a configuration that Run would serve.
 type Checked struct {
-	// Routes are the routes, with their defaults and the limits of their stores.
+	// Routes holds the routes with the settings in effect: defaults and, if Check connects,
+	// the limits of their stores.
 	Routes []*route.Route
-	// Unanswered are the routes that can answer no search of the proxy's clients. It
-	// is known if Check connects.
+	// Unanswered lists the routes that can answer no search of the proxy's clients. Only a
+	// Check that connects finds them.
 	Unanswered []Unanswered
 }
 
-// Unanswered is a route that leaves every search of the proxy's clients to the
-// database, and the reason that those clients see.
+// Unanswered is a route that leaves every search of the proxy's clients to the database. The
+// clients see the reason.
 type Unanswered struct {
 	Route  string `json:"route"`
 	Reason string `json:"reason"`
 }
 
-// Check refuses the configurations that Run refuses, by the same code and with the same
-// errors. It starts no plugin and opens no listener, so that it can be run beside a
+// Check returns an error for every configuration that Run refuses, by the same code and with
+// the same text. It starts no plugin and opens no listener, so that it can run beside a
 // sidecar.
 func Check(ctx context.Context, c *config.Config, o CheckOptions) (checked Checked, err error) {
 	if o.Logger == nil {
@@ -212,21 +211,21 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (checked Check
 			ctx, cancel = context.WithTimeout(ctx, o.Timeout)
 			defer cancel()
 		}
-		if err := errors.Join(s.pipeline.Open(ctx), s.askREST(ctx)); errors.Is(err, route.ErrSetup) {
+		if err := errors.Join(s.engine.Open(ctx), s.askREST(ctx)); errors.Is(err, route.ErrSetup) {
 			return checked, refused(err)
 		} else if err != nil {
 			return checked, err
 		}
-		if checked.Unanswered, err = unansweredRoutes(ctx, c, s.pipeline.Routes()); err != nil {
+		if checked.Unanswered, err = unansweredRoutes(ctx, c, s.engine.Routes()); err != nil {
 			return checked, err
 		}
 	}
-	checked.Routes = s.pipeline.Routes()
+	checked.Routes = s.engine.Routes()
 	return checked, nil
 }
 
-// unansweredRoutes returns the routes of the proxy that can answer no search of its
-// clients, whatever they ask. It returns the store's error.
+// unansweredRoutes returns the routes of the proxy that can answer no search of its clients
+// at all. It returns the store's error.
 func unansweredRoutes(ctx context.Context, c *config.Config, routes []*route.Route) (all []Unanswered, err error) {
 	if c.Proxy.ListenGRPC == "" && c.Proxy.ListenREST == "" {
 		return nil, nil
@@ -242,7 +241,7 @@ func unansweredRoutes(ctx context.Context, c *config.Config, routes []*route.Rou
 		}
 		reason := string(routing.AlwaysPasses(r, d.Fields))
 		if ranker := c.Rankers[r.RankerName]; reason == "" && ranker.HTTP.URL != "" {
-			reason = "ranker" // it reads words, which the database's clients do not send
+			reason = "ranker" // it reads text, and clients of the database send vectors
 		}
 		if reason != "" {
 			all = append(all, Unanswered{r.Name, reason})

@@ -15,23 +15,22 @@ import (
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
 )
 
-// openings knows which routes were checked against their stores. The sidecar is
-// ready once every route was tried and one can be served; a store that fails
-// later does not change that, so that its failure does not take every replica
-// out of service.
+// openings tracks which routes were checked against their stores. The sidecar is ready when
+// every route was tried and at least one can be served. A store that fails later does not
+// change that: otherwise one failing store would take all replicas out of service.
 type openings struct {
 	mu      sync.Mutex
 	pending map[string]string // route → why it is not open
 	tried   map[string]bool
 	routes  int
 	closed  bool
-	rest    error // why the proxy's REST API cannot be used; nil: it can, or was not asked yet
-	// rankers are the states of the plugins: one that is down keeps no route from being
-	// served, as the route has a failure policy for that.
+	rest    error // why the proxy cannot use the database's REST API; nil: it can, or it was not tried yet
+	// rankers returns the states of the plugins. A route is ready even if its plugin is
+	// down: its failure policy says how it answers then.
 	rankers func() []plugins.State
-	// devices are how devices do: without one the sidecar scores.
+	// devices returns the states of the devices. While one is down the sidecar scores.
 	devices func() []offload.Status
-	// troubles are lines on open routes whose stores fail.
+	// troubles returns a line for each problem of routes that are open.
 	troubles func() []string
 }
 
@@ -60,7 +59,7 @@ func (o *openings) isReady() bool {
 	return !o.closed && len(o.tried) == o.routes && len(o.pending) < o.routes
 }
 
-// noteREST records whether the proxy's REST API can be used.
+// noteREST records whether the proxy can use the database's REST API.
 func (o *openings) noteREST(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,14 +72,14 @@ func (o *openings) close() {
 	o.closed = true
 }
 
-// waiting is why a route is not open, empty if it is.
+// waiting returns why a route is not open, or "" if it is.
 func (o *openings) waiting(route string) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.pending[route]
 }
 
-// ready answers /readyz.
+// ready returns the answer of /readyz.
 func (o *openings) ready() (ok bool, detail string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,7 +151,7 @@ func (s *sidecar) openRoute(ctx context.Context, route string, ready func()) {
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
 		try, cancel := context.WithTimeout(ctx, openTimeout)
 		defer cancel()
-		err := s.pipeline.OpenRoute(try, route)
+		err := s.engine.OpenRoute(try, route)
 		if ctx.Err() != nil {
 			return struct{}{}, backoff.Permanent(ctx.Err())
 		}
@@ -160,7 +159,7 @@ func (s *sidecar) openRoute(ctx context.Context, route string, ready func()) {
 		s.metrics.RouteOpen(route, err == nil)
 		if err != nil && err.Error() != said {
 			said = err.Error()
-			s.options.Logger.Warn("route not open; it is tried again", "route", route, "error", err)
+			s.options.Logger.Warn("route not open; will retry", "route", route, "error", err)
 		}
 		if err == nil {
 			s.options.Logger.Info("route open", "route", route)

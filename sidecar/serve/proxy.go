@@ -20,8 +20,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// openProxy makes the proxy of a configuration, which does not listen yet. It is nil if
-// the configuration has none.
+// openProxy makes the proxy of a configuration, which does not listen yet. It returns nil if
+// the configuration has no proxy.
 func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	p := c.Proxy
 	if p.ListenGRPC == "" && p.ListenREST == "" {
@@ -73,8 +73,8 @@ func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	return made, nil
 }
 
-// longestBudget is the greatest time that a route of the store lets a write wait;
-// the follower keeps to each collection's own.
+// longestBudget returns the longest write_budget of the routes of a store. The follower
+// observes the shorter budgets of single collections.
 func longestBudget(c *config.Config, store string) time.Duration {
 	var longest time.Duration
 	for _, r := range c.Routes {
@@ -85,7 +85,8 @@ func longestBudget(c *config.Config, store string) time.Duration {
 	return longest
 }
 
-// askREST asks the database's REST API whether it is one, for a proxy that forwards to it.
+// askREST checks that proxy.rest_url is the REST API of the database, if the proxy forwards
+// to one.
 func (s *sidecar) askREST(ctx context.Context) error {
 	if s.proxy == nil {
 		return nil
@@ -100,8 +101,8 @@ func (s *sidecar) askREST(ctx context.Context) error {
 	return nil
 }
 
-// checkREST asks the REST API of the proxy's database until it answers, and shows in
-// the log and at /readyz why it does not. The sidecar serves meanwhile.
+// checkREST calls the database's REST API until it answers, and reports in the log and at
+// /readyz why it does not. The sidecar serves meanwhile.
 func (s *sidecar) checkREST(ctx context.Context) {
 	if s.proxy == nil {
 		return

@@ -15,32 +15,34 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// adjustWithin is the time for the stores to check routes whose keys changed.
+// adjustWithin bounds the time to check changed routes against their stores.
 const adjustWithin = 30 * time.Second
 
-// reloader brings a changed configuration into force while it is served.
+// reloader reads the configuration again and applies the keys that can change while the
+// sidecar runs.
 type reloader struct {
 	*sidecar
-	// started is what the process began with; current is what is in force of the keys
-	// that can change since.
+	// started is the configuration at the start of the process: its values count for keys
+	// that need a restart. current was read last: its values count for live keys.
 	started, current *config.Config
-	memory           int64 // the limit before the configuration's
+	memory           int64 // memory limit of the process without the configuration's
 	asked            chan chan reloaded
-	said             string // the last error, not to be said at every look
-	pending          []string
+	lastError        string   // logged already, so that it is not logged at every interval
+	pending          []string // changed keys that need a restart
 }
 
-// reloaded is what came of reading the configuration again.
+// reloaded reports the result of reading the configuration again.
 type reloaded struct {
-	// Applied are the keys that are in force now, Activation those that are when a
-	// version is activated, Restart those that are when the sidecar starts again.
+	// Applied lists the changed keys that have taken effect. Those in Activation take effect
+	// when a version is activated, those in Restart when the sidecar is started again.
 	Applied    []string `json:"applied"`
 	Activation []string `json:"activation,omitempty"`
 	Restart    []string `json:"restart,omitempty"`
 	Error      string   `json:"error,omitempty"`
 }
 
-// run reads the configuration again when a signal, the admin port or the clock says so.
+// run reads the configuration again at every signal, every request of the admin port, and
+// every reload.interval.
 func (r *reloader) run(ctx context.Context) error {
 	for {
 		var look <-chan time.Time
@@ -51,18 +53,18 @@ func (r *reloader) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.options.Reloads:
-			r.said = ""
+			r.lastError = ""
 			r.read(ctx)
 		case <-look:
 			r.read(ctx)
 		case answer := <-r.asked:
-			r.said = ""
+			r.lastError = ""
 			answer <- r.read(ctx)
 		}
 	}
 }
 
-// ServeHTTP reads the configuration again and says what came of it.
+// ServeHTTP reads the configuration again and answers with the result.
 func (r *reloader) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	answer := make(chan reloaded, 1)
 	select {
@@ -83,7 +85,8 @@ func (r *reloader) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	_ = json.NewEncoder(w).Encode(out)
 }
 
-// read reads the configuration and applies what changed, or nothing of it.
+// read reads the configuration and applies all changed live keys, or none if one of them
+// cannot be used.
 func (r *reloader) read(ctx context.Context) reloaded {
 	next, err := r.options.Reload()
 	if err != nil {
@@ -98,26 +101,26 @@ func (r *reloader) read(ctx context.Context) reloaded {
 		}
 	}
 	r.current = next
-	if len(changes) > 0 || r.said != "" {
+	if len(changes) > 0 || r.lastError != "" {
 		r.metrics.Reloaded(true)
 		r.options.Logger.InfoContext(ctx, "configuration read again", "applied", out.Applied, "at_activation", out.Activation)
 	}
-	r.said = ""
+	r.lastError = ""
 	if !slices.Equal(out.Restart, r.pending) {
 		r.pending = out.Restart
 		r.metrics.RestartKeys(len(out.Restart))
 		if len(out.Restart) > 0 {
-			r.options.Logger.WarnContext(ctx, "changed keys take effect when the sidecar is started again: needs a restart", "keys", out.Restart)
+			r.options.Logger.WarnContext(ctx, "changed configuration needs a restart", "keys", out.Restart)
 		}
 	}
 	return out
 }
 
 func (r *reloader) refuse(ctx context.Context, err error) reloaded {
-	if err.Error() != r.said {
-		r.said = err.Error()
+	if err.Error() != r.lastError {
+		r.lastError = err.Error()
 		r.metrics.Reloaded(false)
-		r.options.Logger.ErrorContext(ctx, "the changed configuration cannot be used; what was read before stays in force", "error", err)
+		r.options.Logger.ErrorContext(ctx, "changed configuration refused; the previous one stays in force", "error", err)
 	}
 	return reloaded{Applied: []string{}, Error: err.Error()}
 }
@@ -132,7 +135,7 @@ func paths(changes []config.Change, e config.Effect) []string {
 	return out
 }
 
-// apply prepares everything that the keys change, and then puts it in force.
+// apply prepares all changes, and applies them when none has failed.
 func (r *reloader) apply(ctx context.Context, next *config.Config, keys []string) error {
 	chosen := r.activations(next)
 	short, cancel := context.WithTimeout(ctx, adjustWithin)
@@ -162,7 +165,7 @@ func (r *reloader) apply(ctx context.Context, next *config.Config, keys []string
 	return telemetry.SetLevel(r.options.Logger, next.Log.Level)
 }
 
-// activations lists the routes whose configured version is another now.
+// activations lists the routes whose active key has changed.
 func (r *reloader) activations(next *config.Config) []string {
 	var out []string
 	for _, name := range r.started.RouteNames() {
@@ -174,7 +177,8 @@ func (r *reloader) activations(next *config.Config) []string {
 	return out
 }
 
-// touched lists the routes that keys change, but for those that are activated anew.
+// touched lists the routes that the changed keys concern, except the routes in but, which
+// are about to be activated.
 func (r *reloader) touched(next *config.Config, keys, but []string) []string {
 	all := slices.Contains(keys, "limits.max_k") || slices.Contains(keys, "limits.max_depth")
 	var out []string

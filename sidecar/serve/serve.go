@@ -1,5 +1,5 @@
-// Package serve runs a sidecar: it opens what a configuration describes,
-// listens, checks the routes in the background, and ends in order.
+// Package serve runs a sidecar: it opens everything that a configuration describes, listens,
+// checks the routes in the background, and shuts down in order.
 package serve
 
 import (
@@ -37,69 +37,68 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// Addresses are where a sidecar really listens.
+// Addresses holds the addresses on which a sidecar listens, with the ports that it got.
 type Addresses struct {
 	GRPC string `json:"grpc"`
-	// REST is where the API is spoken as JSON over HTTP.
+	// REST is the address of the API as JSON over HTTP.
 	REST  string `json:"rest,omitempty"`
 	Admin string `json:"admin,omitempty"`
-	// Proxy is where a database's clients connect.
+	// Proxy holds the addresses for clients of the database.
 	Proxy *proxy.Addresses `json:"proxy,omitempty"`
 }
 
-// Options are what Run needs beside the configuration.
+// Options of Run.
 type Options struct {
 	Logger *slog.Logger
 	Build  buildinfo.Info
-	// Reload, if set, reads the configuration again: when a version is activated, so
-	// that versions can be added to it, at every value of Reloads, at POST /reload of
-	// the admin port, and as often as reload.interval says.
+	// Reload, if set, reads the configuration again. Run calls it when a version is
+	// activated, which may be new, for every value of Reloads, at POST /reload of the admin
+	// port, and every reload.interval.
 	Reload  func() (*config.Config, error)
 	Reloads <-chan os.Signal
-	// Listening, if set, is called once when the listeners are open.
+	// Listening, if set, is called once, when the listeners are open.
 	Listening func(Addresses)
-	// Ready, if set, is called once when searches are answered.
+	// Ready, if set, is called once, when the first route can be searched and every route was
+	// tried.
 	Ready func(Addresses)
-	// Answer, if set, answers calls in place of the API's listeners, until the server drains or
-	// there is nobody left to ask; Run then ends. Whoever it lets in is trusted: tokens
-	// and TLS of the configuration are for listeners.
+	// Answer, if set, takes the place of the API's listeners: it answers calls until the server
+	// drains or no caller is left, and then Run ends. All its callers are trusted; tokens and
+	// TLS of the configuration apply to listeners only.
 	Answer func(*server.Server) error
-	// SpareThread lets one thread more run than there are processors to score on, for
-	// as long as Run does. Scoring keeps every processor busy, and Go looks at the
-	// network only when a thread has nothing else to do: with one to spare, the
-	// system gives a message that came its turn within a millisecond, not ten.
+	// SpareThread raises GOMAXPROCS by one while Run runs. Scoring keeps every processor
+	// busy, and Go polls the network only when a thread is idle. With a spare thread a
+	// message waits up to a millisecond, without it up to ten.
 	SpareThread bool
-	// ReconcileOnRequest compares all rows of a collection with what was derived from
-	// them only when Reconcile is called, and neither at the start nor by the interval.
-	// A test sees by it what following writes does alone.
+	// ReconcileOnRequest compares all rows of a collection with its tables and companions
+	// only when Reconcile is called, not at the start and not at intervals. With it a test
+	// sees the effect of following writes alone.
 	ReconcileOnRequest bool
 }
 
-// Run serves until ctx is done, then drains. Stores that are down do not keep it
-// from starting: their routes are checked until they can be served. It returns
-// config.ErrConfig for a configuration that it refuses, as Check does, or the error
-// of a listener.
+// Run serves until ctx is done, then drains. It starts even if stores are down, and checks
+// their routes until they can be served. It returns config.ErrConfig for a configuration
+// that Check refuses too, or the error of a listener.
 func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	s, err := open(ctx, c, o, false)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.opened.close()) }()
-	if o.SpareThread { // after everything above has counted the processors
+	if o.SpareThread { // after open, which counts the processors
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1))
 	}
 	defer func() { err = errors.Join(err, s.closeVersions()) }()
 	return s.run(ctx, c)
 }
 
-// closeVersions waits until no version that was replaced is in use.
+// closeVersions waits until no replaced version of a route is in use.
 func (s *sidecar) closeVersions() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return s.versions.Close(ctx)
 }
 
-// flush sends the last traces, or gives them up after a while.
+// flush sends the last traces, and drops them if that takes too long.
 func flush(traces *trace.TracerProvider, log *slog.Logger) {
 	if traces == nil {
 		return
@@ -107,12 +106,12 @@ func flush(traces *trace.TracerProvider, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := traces.Shutdown(ctx); err != nil {
-		log.Warn("the last traces are lost", "error", err)
+		log.Warn("last traces lost", "error", err)
 	}
 }
 
-// maxFollowing bounds how long a sidecar that ends follows what it saw: the rest
-// is in the journal.
+// maxFollowing bounds how long a sidecar that ends goes on following writes. The journal
+// keeps the writes that are left.
 const maxFollowing = 10 * time.Second
 
 func endFollowing(followers wiring.Followers, grace time.Duration) error {
@@ -121,12 +120,12 @@ func endFollowing(followers wiring.Followers, grace time.Duration) error {
 	return followers.Close(ctx)
 }
 
-// sidecar is what runs.
+// sidecar holds the parts of a running sidecar.
 type sidecar struct {
 	options   Options
-	pipeline  *search.Engine
+	engine    *search.Engine
 	gate      *gate.Gate
-	searcher  search.Searcher // the pipeline behind the gate
+	searcher  search.Searcher // the engine behind the gate
 	versions  *rollout.Manager
 	server    *server.Server
 	metrics   *telemetry.Metrics
@@ -134,12 +133,12 @@ type sidecar struct {
 	openings  *openings
 	watch     *telemetry.SearchHistory
 	queries   *telemetry.QueryLog
-	switches  *routing.Router  // of the proxy; nil: there is none
-	gateway   *gateway.Gateway // nil: there is none
-	proxy     *proxy.Proxy     // nil: there is none
+	switches  *routing.Router  // of the proxy; nil without a proxy
+	gateway   *gateway.Gateway // nil without listen.rest
+	proxy     *proxy.Proxy     // nil if the configuration has no proxy
 	auditor   *calibrate.Auditor
 	followers wiring.Followers
-	reloader  *reloader   // nil: the configuration is read once
+	reloader  *reloader   // nil: the configuration is never read again
 	adminTLS  *tls.Config // nil: the admin port speaks plain HTTP
 	opened    closers
 }
@@ -149,9 +148,10 @@ func (s *sidecar) follow(followers wiring.Followers) {
 	s.metrics.WatchFollowing(followers.Status)
 }
 
-// reconcile brings what a route derives in step with its collection.
+// reconcile compares the table and the companion of a route with all rows of its collection,
+// and repairs them.
 func (s *sidecar) reconcile(ctx context.Context, rt string) (follow.Drift, error) {
-	for _, r := range s.pipeline.Routes() {
+	for _, r := range s.engine.Routes() {
 		if r.Name == rt {
 			return s.followers.Reconcile(ctx, r)
 		}
@@ -180,18 +180,18 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 		serverOptions.TracerProvider = traces
 	}
 	var err error
-	if s.pipeline, err = search.New(parts.Routes, settings); err != nil {
+	if s.engine, err = search.New(parts.Routes, settings); err != nil {
 		return nil, err
 	}
 	if s.versions, err = rollout.New(rollout.Options{
-		Pipeline: s.pipeline, Assembly: parts, Config: c, Reload: o.Reload, Recent: recent, Logger: o.Logger,
+		Engine: s.engine, Assembly: parts, Config: c, Reload: o.Reload, Recent: recent, Logger: o.Logger,
 		Follower: followers, Switched: s.metrics.RouteServed,
 	}); err != nil {
 		return nil, err
 	}
 	serverOptions.Admin, serverOptions.Models, serverOptions.Reconcile = s.versions, s.versions.Models, s.reconcile
 	s.metrics.WatchGate(s.gate)
-	s.searcher = search.Admitted{Searcher: s.pipeline, By: s.gate}
+	s.searcher = search.Admitted{Searcher: s.engine, By: s.gate}
 	serverOptions.Searcher = s.searcher
 	if s.server, err = server.New(serverOptions); err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func apiLimits(l config.Limits) server.Limits {
 	}
 }
 
-// tokensFile names the callers; whoever Answer lets in needs no token.
+// tokensFile returns the file of callers and tokens. Callers of Answer need no token.
 func tokensFile(c *config.Config, o Options) string {
 	if o.Answer != nil {
 		return ""
@@ -239,14 +239,14 @@ func tokensFile(c *config.Config, o Options) string {
 	return c.Listen.Auth.TokensFile
 }
 
-// loopback reports whether only this machine can reach an address.
+// loopback reports whether an address can be reached from this machine alone.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// openGateway makes the JSON form of the API. It is nil where nothing listens for it.
+// openGateway makes the server of the API as JSON. It returns nil without a listener for it.
 func (s *sidecar) openGateway(c *config.Config) (*gateway.Gateway, error) {
 	if c.Listen.REST == "" || s.options.Answer != nil {
 		return nil, nil
@@ -258,8 +258,8 @@ func (s *sidecar) openGateway(c *config.Config) (*gateway.Gateway, error) {
 	})
 }
 
-// hostNames are the names by which a listener may be asked: those of the configuration,
-// and the one that it listens on, if that is a name.
+// hostNames returns the host names under which a listener answers: the allowed_hosts of the
+// configuration, and the host of the listener's own address.
 func hostNames(l config.Listen, address string) []string {
 	names := slices.Clone(l.AllowedHosts)
 	if host, _, err := net.SplitHostPort(address); err == nil && host != "" {
@@ -282,14 +282,14 @@ func serverTLS(t config.TLS) server.TLS {
 	return out
 }
 
-// watchedTLS is serverTLS, and the metrics show how the files are.
+// watchedTLS returns serverTLS(t), and makes the metrics report the state of its files.
 func (s *sidecar) watchedTLS(t config.TLS, use string) server.TLS {
 	out := serverTLS(t)
 	out.Report = func(now func() telemetry.Files) { s.metrics.WatchFiles(use, now) }
 	return out
 }
 
-// run listens until ctx is done or a listener fails, and drains.
+// run serves until ctx is done or a listener fails, and then drains.
 func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 	listeners, err := listen(ctx, c.Listen, s.options.Answer == nil)
 	if err != nil {
@@ -331,7 +331,7 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 	if s.proxy != nil {
 		group.Go(func() error { return s.proxy.Run(ending) })
 	}
-	group.Go(func() error { return s.auditor.Run(ctx, s.pipeline) })
+	group.Go(func() error { return s.auditor.Run(ctx, s.engine) })
 	if s.reloader != nil {
 		group.Go(func() error { return s.reloader.run(ctx) })
 	}
@@ -355,10 +355,10 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// errNobody ends Run without an error: nobody is left to ask.
-var errNobody = errors.New("nobody is left to ask")
+// errNobody ends Run without an error when Answer has no caller left.
+var errNobody = errors.New("no caller is left")
 
-// answer answers calls until the server drains.
+// answer answers calls of the API until the server drains.
 func (s *sidecar) answer(listener net.Listener) error {
 	if s.options.Answer == nil {
 		return s.server.Serve(listener)
@@ -375,7 +375,8 @@ func warnOfPlainTokens(log *slog.Logger, l config.Listen) {
 	}
 }
 
-// leave says that the sidecar ends, and answers on for a while if it was asked to end.
+// leave reports in health checks that the sidecar is ending. If it was asked to end, it goes
+// on answering calls for the delay.
 func (s *sidecar) leave(asked <-chan struct{}, delay time.Duration) {
 	s.openings.close()
 	s.server.Leave()
@@ -385,12 +386,13 @@ func (s *sidecar) leave(asked <-chan struct{}, delay time.Duration) {
 		return // a listener failed
 	}
 	if delay > 0 {
-		s.options.Logger.Info("ending; calls are answered until the balancers have seen it", "delay", delay.String())
-		time.Sleep(delay) //nolint:forbidigo // nothing ends the wait but time: a second signal ends the process
+		s.options.Logger.Info("shutting down: answering calls until load balancers have noticed", "delay", delay.String())
+		time.Sleep(delay) //nolint:forbidigo // only time ends this wait; a second signal ends the process
 	}
 }
 
-// drain ends the gRPC server and then the admin server, which shows it ending.
+// drain ends the gRPC server, and after it the admin server, which reports the state until
+// then.
 func (s *sidecar) drain(grace time.Duration) error {
 	s.options.Logger.Info("draining", "grace", grace.String())
 	ended := make(chan struct{})
@@ -409,7 +411,7 @@ func (s *sidecar) drain(grace time.Duration) error {
 
 type listeners struct{ grpc, rest, admin net.Listener }
 
-// listen opens the admin listener, and that of the API where there is one.
+// listen opens the admin listener and, if api is set, the listeners of the API.
 func listen(ctx context.Context, l config.Listen, api bool) (listeners, error) {
 	var (
 		out    listeners
@@ -435,7 +437,8 @@ func listen(ctx context.Context, l config.Listen, api bool) (listeners, error) {
 	return out, nil
 }
 
-// warnOfFiles has the listeners warn when the process has no file for a connection.
+// warnOfFiles makes the listeners log a warning when the process has no file descriptor left
+// for a connection.
 func (l *listeners) warnOfFiles(log *slog.Logger) {
 	for _, listener := range []*net.Listener{&l.grpc, &l.rest, &l.admin} {
 		if *listener != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// switches tells of every route before the proxy whether it is switched off.
+// switches answers with the state of every route of the proxy, on or off.
 func switches(r *routing.Router) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		state := map[string]string{}
@@ -23,8 +23,8 @@ func switches(r *routing.Router) http.Handler {
 	})
 }
 
-// switching switches the route of the query argument off or on, or every route
-// where there is no argument, and tells how they stand.
+// switching switches the route in the query argument off or on, or every route without an
+// argument. It answers as switches does.
 func switching(r *routing.Router, off bool, log *slog.Logger) http.Handler {
 	tell := switches(r)
 	return http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
@@ -33,7 +33,7 @@ func switching(r *routing.Router, off bool, log *slog.Logger) http.Handler {
 			http.Error(w, err.Error(), http.StatusNotFound)
 			return
 		}
-		log.WarnContext(in.Context(), "the proxy was switched", "route", route, "off", off)
+		log.WarnContext(in.Context(), "proxy switched", "route", route, "off", off)
 		tell.ServeHTTP(w, in)
 	})
 }
