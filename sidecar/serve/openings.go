@@ -147,7 +147,7 @@ func openBackOff() backoff.BackOff {
 }
 
 func (s *sidecar) openRoute(ctx context.Context, route string, ready func()) {
-	said := ""
+	lastError := ""
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
 		try, cancel := context.WithTimeout(ctx, openTimeout)
 		defer cancel()
@@ -157,8 +157,8 @@ func (s *sidecar) openRoute(ctx context.Context, route string, ready func()) {
 		}
 		s.server.SetRouteServing(route, err == nil)
 		s.metrics.RouteOpen(route, err == nil)
-		if err != nil && err.Error() != said {
-			said = err.Error()
+		if err != nil && err.Error() != lastError {
+			lastError = err.Error()
 			s.options.Logger.Warn("route not open; will retry", "route", route, "error", err)
 		}
 		if err == nil {

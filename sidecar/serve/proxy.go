@@ -107,7 +107,7 @@ func (s *sidecar) checkREST(ctx context.Context) {
 	if s.proxy == nil {
 		return
 	}
-	said := ""
+	lastError := ""
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
 		try, cancel := context.WithTimeout(ctx, openTimeout)
 		defer cancel()
@@ -116,8 +116,8 @@ func (s *sidecar) checkREST(ctx context.Context) {
 			return struct{}{}, backoff.Permanent(ctx.Err())
 		}
 		s.openings.noteREST(err)
-		if err != nil && err.Error() != said {
-			said = err.Error()
+		if err != nil && err.Error() != lastError {
+			lastError = err.Error()
 			s.options.Logger.WarnContext(ctx, "proxy cannot reach the REST API; will retry", "error", err)
 		}
 		return struct{}{}, err
