@@ -45,6 +45,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		},
 		{"adapters/", []string{module + "sidecar", module + "learn", module + "cmd", module + "proto"}, "adapters serve the sidecar and know rerank only"},
 		{"sidecar/", []string{module + "cmd"}, "commands wire the sidecar"},
+		{"sidecar/config/", []string{module + "sidecar", module + "adapters", module + "learn"}, "a configuration knows nothing that it configures"},
 		{
 			"sidecar/search/certify/", []string{module + "sidecar", module + "adapters"}, "a certificate is made of values",
 		},

@@ -55,9 +55,12 @@ const (
 )
 
 // Policy holds the operator's settings of how a route answers searches. Package route
-// serves a Policy as it is. In one written by hand, zero stands for the default of
-// DefaultPolicy, except for Timeout and Ramp: a Timeout of 0 sets no limit, a Ramp of 0
-// rescores no query of the proxy.
+// serves a Policy as it is.
+//
+// A Policy written by hand may leave fields zero. Strategy, Depth, Weights, Failure,
+// MaxRounds, Calls and RankRounds then have the values of DefaultPolicy, MaxK and MaxDepth
+// the limits of Default, AverageDepth is Depth, and Placement follows from the open parts
+// of the route. A Timeout of 0 sets no limit; a Ramp of 0 rescores no query of the proxy.
 type Policy struct {
 	// Name is the route's key in Config.Routes. Config.RouteAt sets it.
 	Name string `yaml:"-"`
