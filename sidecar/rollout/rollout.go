@@ -70,7 +70,7 @@ type Options struct {
 type Manager struct {
 	Options
 
-	turns map[string]chan struct{} // by route; full while somebody changes the route
+	locks map[string]chan struct{} // by route; full while somebody changes the route
 
 	mu       sync.Mutex
 	closed   bool
@@ -88,10 +88,10 @@ type Manager struct {
 // last search, and then the assembly. New returns config.ErrConfig if the state folder
 // cannot be read.
 func New(o Options) (*Manager, error) {
-	m := &Manager{Options: o, turns: map[string]chan struct{}{}, served: maps.Clone(o.Assembly.Versions), choices: map[string]choice.Choice{}, leaving: map[string]chan struct{}{},
+	m := &Manager{Options: o, locks: map[string]chan struct{}{}, served: maps.Clone(o.Assembly.Versions), choices: map[string]choice.Choice{}, leaving: map[string]chan struct{}{},
 		draining: map[string][]<-chan struct{}{}}
 	for rt, v := range m.served {
-		m.turns[rt] = make(chan struct{}, 1)
+		m.locks[rt] = make(chan struct{}, 1)
 		made, err := choice.Read(o.Config.StateDir, rt)
 		if err != nil {
 			return nil, err
@@ -183,13 +183,13 @@ func (m *Manager) reload() (*config.Config, error) {
 // lockRoute waits until nobody else changes the route. The caller calls unlock after its
 // own change.
 func (m *Manager) lockRoute(ctx context.Context, rt string) (unlock func(), err error) {
-	turn := m.turns[rt]
-	if turn == nil {
+	lock := m.locks[rt]
+	if lock == nil {
 		return nil, fmt.Errorf("%w: %q", route.ErrUnknown, rt)
 	}
 	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
+	case lock <- struct{}{}:
+		return func() { <-lock }, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("another activation of route %q is under way: %w", rt, ctx.Err())
 	}

@@ -45,7 +45,7 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 	var opened closers
 	defer func() {
 		if err != nil {
-			err = errors.Join(refused(err), opened.close())
+			err = errors.Join(asConfigError(err), opened.close())
 		}
 	}()
 	if len(c.Routes) == 0 {
@@ -126,9 +126,9 @@ func (s *sidecar) openDoors(c *config.Config, opened *closers) (err error) {
 	return s.guardAdmin(c.Listen)
 }
 
-// refused wraps an error in config.ErrConfig, unless it says nothing about the
+// asConfigError wraps an error in config.ErrConfig, unless it says nothing about the
 // configuration: another process holds a file, or the caller gave up.
-func refused(err error) error {
+func asConfigError(err error) error {
 	if errors.Is(err, config.ErrConfig) || errors.Is(err, filelock.ErrHeld) || errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -211,8 +211,8 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (checked Check
 			ctx, cancel = context.WithTimeout(ctx, o.Timeout)
 			defer cancel()
 		}
-		if err := errors.Join(s.engine.Open(ctx), s.askREST(ctx)); errors.Is(err, route.ErrSetup) {
-			return checked, refused(err)
+		if err := errors.Join(s.engine.Open(ctx), s.tryREST(ctx)); errors.Is(err, route.ErrSetup) {
+			return checked, asConfigError(err)
 		} else if err != nil {
 			return checked, err
 		}

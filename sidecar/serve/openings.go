@@ -42,8 +42,8 @@ func newOpenings(routes []string) *openings {
 	return o
 }
 
-// note records a try and reports whether the sidecar is ready.
-func (o *openings) note(route string, err error) (ready bool) {
+// recordTry records a try and reports whether the sidecar is ready.
+func (o *openings) recordTry(route string, err error) (ready bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.tried[route] = true
@@ -59,8 +59,8 @@ func (o *openings) isReady() bool {
 	return !o.closed && len(o.tried) == o.routes && len(o.pending) < o.routes
 }
 
-// noteREST records whether the proxy can use the database's REST API.
-func (o *openings) noteREST(err error) {
+// recordREST records whether the proxy can use the database's REST API.
+func (o *openings) recordREST(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.rest = err
@@ -72,8 +72,8 @@ func (o *openings) close() {
 	o.closed = true
 }
 
-// waiting returns why a route is not open, or "" if it is.
-func (o *openings) waiting(route string) string {
+// reasonNotOpen returns why a route is not open, or "" if it is.
+func (o *openings) reasonNotOpen(route string) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.pending[route]
@@ -164,7 +164,7 @@ func (s *sidecar) openRoute(ctx context.Context, route string, ready func()) {
 		if err == nil {
 			s.options.Logger.Info("route open", "route", route)
 		}
-		if s.openings.note(route, err) {
+		if s.openings.recordTry(route, err) {
 			ready()
 		}
 		return struct{}{}, err

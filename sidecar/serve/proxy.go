@@ -36,9 +36,9 @@ func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
 	s.switches = routes
-	s.admin.Handle("GET /proxy", switches(routes))
-	s.admin.Handle("POST /proxy/off", switching(routes, true, s.options.Logger))
-	s.admin.Handle("POST /proxy/on", switching(routes, false, s.options.Logger))
+	s.admin.Handle("GET /proxy", showSwitches(routes))
+	s.admin.Handle("POST /proxy/off", switchRoutes(routes, true, s.options.Logger))
+	s.admin.Handle("POST /proxy/on", switchRoutes(routes, false, s.options.Logger))
 	store := c.Stores[p.Store]
 	var router proxy.Router = qdrant.New(routes)
 	if store.Kind == "milvus" {
@@ -85,9 +85,9 @@ func longestBudget(c *config.Config, store string) time.Duration {
 	return longest
 }
 
-// askREST checks that proxy.rest_url is the REST API of the database, if the proxy forwards
+// tryREST checks that proxy.rest_url is the REST API of the database, if the proxy forwards
 // to one.
-func (s *sidecar) askREST(ctx context.Context) error {
+func (s *sidecar) tryREST(ctx context.Context) error {
 	if s.proxy == nil {
 		return nil
 	}
@@ -111,11 +111,11 @@ func (s *sidecar) checkREST(ctx context.Context) {
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
 		try, cancel := context.WithTimeout(ctx, openTimeout)
 		defer cancel()
-		err := s.askREST(try)
+		err := s.tryREST(try)
 		if ctx.Err() != nil {
 			return struct{}{}, backoff.Permanent(ctx.Err())
 		}
-		s.openings.noteREST(err)
+		s.openings.recordREST(err)
 		if err != nil && err.Error() != lastError {
 			lastError = err.Error()
 			s.options.Logger.WarnContext(ctx, "proxy cannot reach the REST API; will retry", "error", err)

@@ -93,8 +93,8 @@ func (r *reloader) read(ctx context.Context) reloaded {
 		return r.refuse(ctx, err)
 	}
 	changes := r.current.Changes(next)
-	out := reloaded{Applied: paths(changes, config.EffectLive), Activation: paths(changes, config.EffectActivation),
-		Restart: paths(r.started.Changes(next), config.EffectRestart)}
+	out := reloaded{Applied: pathsWith(changes, config.EffectLive), Activation: pathsWith(changes, config.EffectActivation),
+		Restart: pathsWith(r.started.Changes(next), config.EffectRestart)}
 	if len(out.Applied) > 0 {
 		if err := r.apply(ctx, next, out.Applied); err != nil {
 			return r.refuse(ctx, err)
@@ -125,7 +125,8 @@ func (r *reloader) refuse(ctx context.Context, err error) reloaded {
 	return reloaded{Applied: []string{}, Error: err.Error()}
 }
 
-func paths(changes []config.Change, e config.Effect) []string {
+// pathsWith lists the paths of the changes that take effect at that time.
+func pathsWith(changes []config.Change, e config.Effect) []string {
 	out := []string{}
 	for _, c := range changes {
 		if c.Effect == e {
@@ -137,10 +138,10 @@ func paths(changes []config.Change, e config.Effect) []string {
 
 // apply prepares all changes, and applies them when none has failed.
 func (r *reloader) apply(ctx context.Context, next *config.Config, keys []string) error {
-	chosen := r.activations(next)
+	chosen := r.routesToActivate(next)
 	short, cancel := context.WithTimeout(ctx, adjustWithin)
 	defer cancel()
-	routes, err := r.versions.Adjust(short, next, r.touched(next, keys, chosen))
+	routes, err := r.versions.Adjust(short, next, r.routesToAdjust(next, keys, chosen))
 	if err != nil {
 		return err
 	}
@@ -165,8 +166,8 @@ func (r *reloader) apply(ctx context.Context, next *config.Config, keys []string
 	return telemetry.SetLevel(r.options.Logger, next.Log.Level)
 }
 
-// activations lists the routes whose active key has changed.
-func (r *reloader) activations(next *config.Config) []string {
+// routesToActivate lists the routes whose active key has changed.
+func (r *reloader) routesToActivate(next *config.Config) []string {
 	var out []string
 	for _, name := range r.started.RouteNames() {
 		is, ok := next.Routes[name]
@@ -177,9 +178,9 @@ func (r *reloader) activations(next *config.Config) []string {
 	return out
 }
 
-// touched lists the routes that the changed keys concern, except the routes in but, which
+// routesToAdjust lists the routes that the changed keys concern, except the routes in but, which
 // are about to be activated.
-func (r *reloader) touched(next *config.Config, keys, but []string) []string {
+func (r *reloader) routesToAdjust(next *config.Config, keys, but []string) []string {
 	all := slices.Contains(keys, "limits.max_k") || slices.Contains(keys, "limits.max_depth")
 	var out []string
 	for _, name := range r.started.RouteNames() {

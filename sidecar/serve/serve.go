@@ -345,7 +345,7 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 	})
 	group.Go(func() error {
 		<-ctx.Done()
-		s.leave(asked, c.Shutdown.Delay)
+		s.announceEnd(asked, c.Shutdown.Delay)
 		end()
 		return s.drain(c.Shutdown.Grace)
 	})
@@ -375,9 +375,9 @@ func warnOfPlainTokens(log *slog.Logger, l config.Listen) {
 	}
 }
 
-// leave reports in health checks that the sidecar is ending. If it was asked to end, it goes
+// announceEnd reports in health checks that the sidecar is ending. If it was asked to end, it goes
 // on answering calls for the delay.
-func (s *sidecar) leave(asked <-chan struct{}, delay time.Duration) {
+func (s *sidecar) announceEnd(asked <-chan struct{}, delay time.Duration) {
 	s.openings.close()
 	s.server.Leave()
 	select {

@@ -8,8 +8,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// switches answers with the state of every route of the proxy, on or off.
-func switches(r *routing.Router) http.Handler {
+// showSwitches answers with the state of every route of the proxy, on or off.
+func showSwitches(r *routing.Router) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		state := map[string]string{}
 		for route, off := range r.Off() {
@@ -23,10 +23,10 @@ func switches(r *routing.Router) http.Handler {
 	})
 }
 
-// switching switches the route in the query argument off or on, or every route without an
-// argument. It answers as switches does.
-func switching(r *routing.Router, off bool, log *slog.Logger) http.Handler {
-	tell := switches(r)
+// switchRoutes switches the route in the query argument off or on, or every route without an
+// argument. It answers as showSwitches does.
+func switchRoutes(r *routing.Router, off bool, log *slog.Logger) http.Handler {
+	tell := showSwitches(r)
 	return http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
 		route := in.URL.Query().Get("route")
 		if err := r.Switch(route, off); err != nil {

@@ -20,7 +20,7 @@ type Part struct {
 	// Siblings opens the other routes of Route's collection too: they share one journal
 	// of writes.
 	Siblings bool
-	// Store names a store to open alone, without any route.
+	// Store names a store to open alone, without any route. Route is then empty.
 	Store string
 	// Tables says how tables are opened.
 	Tables Tables
