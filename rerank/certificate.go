@@ -133,19 +133,19 @@ func Certify(e Evidence) Certificate {
 }
 
 func upperBound(e Evidence) float32 {
-	upper := known(e.MaxScore)
+	upper := unlessNaN(e.MaxScore)
 	switch {
 	case e.Scanned && e.Measured == nil:
 		return float32(math.Inf(-1))
 	case e.ListsExact:
-		return min(known(e.Bound.Max), upper)
+		return min(unlessNaN(e.Bound.Max), upper)
 	default:
 		return upper
 	}
 }
 
-// known is a bound, or +Inf if it is not a number.
-func known(bound float32) float32 {
+// unlessNaN is a bound, or +Inf if it is not a number.
+func unlessNaN(bound float32) float32 {
 	if math.IsNaN(float64(bound)) {
 		return float32(math.Inf(1))
 	}

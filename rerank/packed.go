@@ -255,10 +255,10 @@ func NewLoss(p Packing) Loss { return Loss{Block: p.block(), Blocks: make([]Exte
 
 // Add counts a row x that was packed to y.
 func (l *Loss) Add(p Packing, x, y []float32) {
-	var row extent
+	var row squareSums
 	for b := range l.Blocks {
 		first, last := p.Values(b)
-		var e extent
+		var e squareSums
 		for i, v := range x[first:last] {
 			w := y[first+i]
 			d := float64(v) - float64(w)
@@ -267,7 +267,7 @@ func (l *Loss) Add(p Packing, x, y []float32) {
 			e.packed += float64(w) * float64(w)
 		}
 		l.Blocks[b] = l.Blocks[b].widen(e)
-		row = extent{row.lost + e.lost, row.norm + e.norm, row.packed + e.packed}
+		row = squareSums{row.lost + e.lost, row.norm + e.norm, row.packed + e.packed}
 	}
 	l.Row = l.Row.widen(row)
 }
@@ -282,19 +282,19 @@ func (l *Loss) Merge(m Loss) {
 
 func (e Extent) max(o Extent) Extent { return Extent{max(e.Lost, o.Lost), max(e.Norm, o.Norm)} }
 
-// extent is sums of squares.
-type extent struct{ lost, norm, packed float64 }
+// squareSums is sums of squares.
+type squareSums struct{ lost, norm, packed float64 }
 
-func (e Extent) widen(s extent) Extent {
+func (e Extent) widen(s squareSums) Extent {
 	if sum := s.lost + s.norm + s.packed; sum-sum != 0 {
 		return e
 	}
-	return e.max(Extent{Lost: above(math.Sqrt(s.lost)), Norm: above(math.Sqrt(max(s.norm, s.packed)))})
+	return e.max(Extent{Lost: roundUp(math.Sqrt(s.lost)), Norm: roundUp(math.Sqrt(max(s.norm, s.packed)))})
 }
 
-// above is a float32 that is not below x, nor below what x was computed from:
+// roundUp is a float32 that is not below x, nor below what x was computed from:
 // sums of less than 2²⁰ squares in float64.
-func above(x float64) float32 {
+func roundUp(x float64) float32 {
 	f := float32(x * (1 + 1e-9))
 	if float64(f) < x*(1+1e-9) {
 		return math.Nextafter32(f, math.MaxFloat32)

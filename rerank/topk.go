@@ -74,7 +74,7 @@ func (t *TopK) Push(s Scored) {
 	if len(t.heap) < t.k {
 		t.rows = append(t.rows, s)
 		t.heap = append(t.heap, p)
-		t.up(len(t.heap)-1, p)
+		t.siftUp(len(t.heap)-1, p)
 		return
 	}
 	if t.k <= 0 || p.key < t.heap[0].key {
@@ -83,7 +83,7 @@ func (t *TopK) Push(s Scored) {
 	p.row = t.heap[0].row
 	if worst := &t.rows[p.row]; p.key > t.heap[0].key || s.ID.Compare(worst.ID) < 0 {
 		*worst = s
-		t.down(p)
+		t.siftDown(p)
 	}
 }
 
@@ -126,8 +126,8 @@ func (t *TopK) worse(a, b place) bool {
 	return t.rows[a.row].ID.Compare(t.rows[b.row].ID) > 0
 }
 
-// up places p at i or at one of the places above it.
-func (t *TopK) up(i int, p place) {
+// siftUp places p at i or at one of the places above it.
+func (t *TopK) siftUp(i int, p place) {
 	for i > 0 {
 		parent := (i - 1) / 2
 		if !t.worse(p, t.heap[parent]) {
@@ -139,8 +139,8 @@ func (t *TopK) up(i int, p place) {
 	t.heap[i] = p
 }
 
-// down places p at the root or at one of the places below it.
-func (t *TopK) down(p place) {
+// siftDown places p at the root or at one of the places below it.
+func (t *TopK) siftDown(p place) {
 	h, i := t.heap, 0
 	for {
 		child := 2*i + 1

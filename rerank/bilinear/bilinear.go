@@ -122,7 +122,7 @@ func (s *Similarity) load(r *tensor.Reader) float64 {
 		if w.Data == nil {
 			return 0
 		}
-		s.wt = pack(kernel.Transpose(w))
+		s.wt = newFactor(kernel.Transpose(w))
 		return spectralBound(w)
 	case Diagonal:
 		s.w = r.Get("w", n)
@@ -143,7 +143,7 @@ func (s *Similarity) loadFactors(r *tensor.Reader) float64 {
 	if p.Data == nil || s.q.Data == nil {
 		return 0
 	}
-	s.wt, s.qt = pack(kernel.Transpose(p)), kernel.Transpose(s.q)
+	s.wt, s.qt = newFactor(kernel.Transpose(p)), kernel.Transpose(s.q)
 	bound := rerank.Norm(p.Data) * rerank.Norm(s.q.Data)
 	if s.form == IdentityLowRank {
 		return 1 + bound
@@ -188,8 +188,8 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 		return nil, err
 	}
 	queries := rerank.NewMatrix(1, s.spec.QueryDim)
-	s.prepare(queries.Data, q)
-	p, err := s.product(queries.Data, s.project(queries).Data)
+	s.prepareQuery(queries.Data, q)
+	p, err := s.newProduct(queries.Data, s.projectQueries(queries).Data)
 	if err != nil {
 		return nil, err
 	}
@@ -205,11 +205,11 @@ func (s *Similarity) EncodeBatch(batch []rerank.Query) ([]rerank.Encoded, error)
 		if err := s.spec.CheckQuery(q); err != nil {
 			return nil, fmt.Errorf("query %d: %w", i, err)
 		}
-		s.prepare(queries.Row(i), q)
+		s.prepareQuery(queries.Row(i), q)
 	}
-	u, out := s.project(queries), make([]rerank.Encoded, len(batch))
+	u, out := s.projectQueries(queries), make([]rerank.Encoded, len(batch))
 	for i := range out {
-		p, err := s.product(queries.Row(i), u.Row(i))
+		p, err := s.newProduct(queries.Row(i), u.Row(i))
 		if err != nil {
 			return nil, fmt.Errorf("query %d: %w", i, err)
 		}
@@ -218,16 +218,16 @@ func (s *Similarity) EncodeBatch(batch []rerank.Query) ([]rerank.Encoded, error)
 	return out, nil
 }
 
-// prepare copies a query's vector, normalised where the spec says so.
-func (s *Similarity) prepare(dst []float32, q rerank.Query) {
+// prepareQuery copies a query's vector, normalised where the spec says so.
+func (s *Similarity) prepareQuery(dst []float32, q rerank.Query) {
 	copy(dst, q.Vector)
 	if s.spec.Normalise {
 		s.kernels.Normalise(dst)
 	}
 }
 
-// product is the encoded form of a query that was projected to u.
-func (s *Similarity) product(query, u []float32) (*inner.Product, error) {
+// newProduct is the encoded form of a query that was projected to u.
+func (s *Similarity) newProduct(query, u []float32) (*inner.Product, error) {
 	p := &inner.Product{Spec: s.spec, Kernels: s.kernels, U: u, Scale: 1, Query: query, Distilled: s.probes}
 	if s.spec.Normalise {
 		p.Norm = inner.UnitNorm
@@ -237,22 +237,22 @@ func (s *Similarity) product(query, u []float32) (*inner.Product, error) {
 		p.Norm *= s.factorNorm * (1 + 0x1p-23) // each of its elements is rounded once
 	}
 	p.Stored = func() (rerank.Probe, error) {
-		u := s.stored(p.U)
-		return rerank.Probe{Vector: u, Target: rerank.TargetScore, Scale: 1}, finite(u)
+		u := s.storedQuery(p.U)
+		return rerank.Probe{Vector: u, Target: rerank.TargetScore, Scale: 1}, checkFinite(u)
 	}
-	return p, finite(u)
+	return p, checkFinite(u)
 }
 
-// finite checks what was made of a query: a finite one can still be too large for
+// checkFinite checks what was made of a query: a finite one can still be too large for
 // float32.
-func finite(u []float32) error { return rerank.CheckFinite("query times W", u) }
+func checkFinite(u []float32) error { return rerank.CheckFinite("query times W", u) }
 
-// project returns what feature rows are multiplied with, a row for each query: Wᵀq, or Pᵀq of the form
+// projectQueries returns what feature rows are multiplied with, a row for each query: Wᵀq, or Pᵀq of the form
 // low_rank.
-func (s *Similarity) project(queries rerank.Matrix) rerank.Matrix {
+func (s *Similarity) projectQueries(queries rerank.Matrix) rerank.Matrix {
 	switch s.form {
 	case Full:
-		return s.times(queries)
+		return s.multiplyWT(queries)
 	case Diagonal:
 		u := rerank.NewMatrix(queries.Rows, s.spec.ItemDim)
 		for r := range u.Rows {
@@ -264,7 +264,7 @@ func (s *Similarity) project(queries rerank.Matrix) rerank.Matrix {
 		return u
 	case LowRank, IdentityLowRank:
 	}
-	factors := s.times(queries)
+	factors := s.multiplyWT(queries)
 	if s.form == LowRank {
 		return factors
 	}
@@ -282,7 +282,7 @@ type factor struct {
 	lanes kernel.Vectors
 }
 
-func pack(m rerank.Matrix) factor {
+func newFactor(m rerank.Matrix) factor {
 	f := factor{Matrix: m}
 	if m.Rows%kernel.Lanes > 0 || !kernel.Best().Crosses() {
 		return f
@@ -295,8 +295,8 @@ func pack(m rerank.Matrix) factor {
 	return f
 }
 
-// times multiplies every query with wt. Its sums are the same, to the bit, however many queries there are.
-func (s *Similarity) times(queries rerank.Matrix) rerank.Matrix {
+// multiplyWT multiplies every query with wt. Its sums are the same, to the bit, however many queries there are.
+func (s *Similarity) multiplyWT(queries rerank.Matrix) rerank.Matrix {
 	u := rerank.NewMatrix(queries.Rows, s.wt.Rows)
 	if s.kernels.Crosses() && s.wt.lanes.Width() > 0 {
 		s.kernels.Cross(u.Data, s.wt.lanes, queries)
@@ -306,8 +306,8 @@ func (s *Similarity) times(queries rerank.Matrix) rerank.Matrix {
 	return u
 }
 
-// stored is Wᵀq of what project returned.
-func (s *Similarity) stored(u []float32) []float32 {
+// storedQuery is Wᵀq of what project returned.
+func (s *Similarity) storedQuery(u []float32) []float32 {
 	if s.form == LowRank {
 		return s.expand(rerank.Matrix{Rows: 1, Cols: len(u), Data: u}).Data
 	}

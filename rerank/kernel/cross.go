@@ -46,7 +46,7 @@ func (s *Set) Cross(c []float32, v Vectors, m rerank.Matrix) {
 		return
 	}
 	c = c[:m.Rows*width]
-	if !s.isa.whole() || v.cols == 0 {
+	if !s.isa.hasAllAssembly() || v.cols == 0 {
 		crossGo(c, v, m)
 		return
 	}

@@ -17,7 +17,7 @@ func (s *Set) Read(v []float32) float32 {
 	const step = 128
 	var sum float32
 	whole := len(v) / step
-	if whole > 0 && s.isa.whole() {
+	if whole > 0 && s.isa.hasAllAssembly() {
 		s.isa.read(&sum, v, whole)
 		v = v[whole*step:]
 	}

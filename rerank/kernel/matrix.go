@@ -22,8 +22,8 @@ func (w *WeightsBFloat16) blockPairs() int {
 	return n
 }
 
-// pack puts panels of sixteen rows, in blocks of columns, into blocks.
-func (w *WeightsBFloat16) pack() {
+// packBlocks puts panels of sixteen rows, in blocks of columns, into blocks.
+func (w *WeightsBFloat16) packBlocks() {
 	if w.cols == 0 {
 		return
 	}

@@ -80,8 +80,8 @@ func (s *Set) Multiply(w Weights, b []float32, p *Product) {
 	}
 	p.check(rows)
 	reach(b, p.reads(w.cols))
-	if !s.isa.whole() || w.cols == 0 {
-		p.byParts(s.isa, w, b)
+	if !s.isa.hasAllAssembly() || w.cols == 0 {
+		p.multiplyInSteps(s.isa, w, b)
 		return
 	}
 	var args productArgs
@@ -185,8 +185,8 @@ func (p *Product) args(a *productArgs, rows, steps int) {
 	}
 }
 
-// byParts is Multiply one step after the other.
-func (p *Product) byParts(i isa, w Weights, b []float32) {
+// multiplyInSteps is Multiply one step after the other.
+func (p *Product) multiplyInSteps(i isa, w Weights, b []float32) {
 	rows := Padded(w.rows)
 	for t := range p.Tiles {
 		p.start(t, rows)

@@ -83,7 +83,7 @@ func PackBFloat16(m rerank.Matrix) WeightsBFloat16 {
 		}
 	}
 	if hasMatrixUnit() {
-		w.pack()
+		w.packBlocks()
 	}
 	return w
 }
@@ -101,10 +101,10 @@ func (s *Set) MultiplyBFloat16(w WeightsBFloat16, b []uint32, p *Product) {
 		p.Narrow.check(p.Tiles, rows)
 	}
 	if p.Groups > 1 && !s.amx {
-		s.groups(w, b, *p)
+		s.multiplyGroups(w, b, *p)
 		return
 	}
-	if !s.isa.whole() || w.cols == 0 {
+	if !s.isa.hasAllAssembly() || w.cols == 0 {
 		p.plainBFloat16(s.isa, w, b)
 		p.narrow(s, rows)
 		return
@@ -127,8 +127,8 @@ func (s *Set) MultiplyBFloat16(w WeightsBFloat16, b []uint32, p *Product) {
 	}
 }
 
-// groups multiplies one group after the other.
-func (s *Set) groups(w WeightsBFloat16, b []uint32, p Product) {
+// multiplyGroups multiplies one group after the other.
+func (s *Set) multiplyGroups(w WeightsBFloat16, b []uint32, p Product) {
 	c, groups := p.C, p.Groups
 	p.Groups = 1
 	for g := range groups {
@@ -288,7 +288,7 @@ func (s *Set) MultiplyInt8(w WeightsInt8, b []uint32, p *ProductInt8) {
 	last := p.Tiles - 1
 	reach(b, last*p.BTile+w.cols/4*Lanes)
 	_ = p.C[last*p.CTile+(rows-1)*p.CRow+Lanes-1]
-	if !s.isa.whole() {
+	if !s.isa.hasAllAssembly() {
 		p.plain(w, b)
 		return
 	}

@@ -35,8 +35,8 @@ const (
 	neon
 )
 
-// whole: the instruction set has assembly for everything.
-func (i isa) whole() bool { return i == avx2 || i == avx512 }
+// hasAllAssembly: the instruction set has assembly for everything.
+func (i isa) hasAllAssembly() bool { return i == avx2 || i == avx512 }
 
 // Go returns the plain Go kernels, which the others are tested against.
 func Go() *Set { return &Set{name: "go", isa: plain} }

@@ -77,11 +77,11 @@ const (
 // pairs is L = P_Q·P_X.
 func (c *Config) pairs() int { return c.PairsQuery * c.PairsItem }
 
-// projected is the number of query components that are no user's.
-func (c *Config) projected() int { return c.PairsQuery - len(c.UserTables) }
+// projectedComponents is the number of query components that are no user's.
+func (c *Config) projectedComponents() int { return c.PairsQuery - len(c.UserTables) }
 
-// normalised reports whether components have norm 1.
-func (c *Config) normalised() bool {
+// hasUnitComponents reports whether components have norm 1.
+func (c *Config) hasUnitComponents() bool {
 	if c.ComponentsGiven {
 		return c.Normalise
 	}
@@ -113,10 +113,10 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: %d by %d components of %d are more than rows of %d hold",
 			rerank.ErrModel, c.PairsQuery, c.PairsItem, c.Dim, maxDim)
 	}
-	return c.checkWords()
+	return c.checkGates()
 }
 
-func (c *Config) checkWords() error {
+func (c *Config) checkGates() error {
 	inverse := float32(1 / c.Temperature)
 	switch {
 	case !(c.Temperature > 0) || math.IsInf(float64(inverse), 0) || inverse == 0:
@@ -127,7 +127,7 @@ func (c *Config) checkWords() error {
 		return fmt.Errorf("%w: softmax_dropout_rate is %v, want 0 up to 1", rerank.ErrModel, c.SoftmaxDropout)
 	case c.Combination != GLUSiLU && c.Combination != None:
 		return fmt.Errorf("%w: gating_combination_type is %q, want %q or %q", rerank.ErrModel, c.Combination, GLUSiLU, None)
-	case c.projected() < 1:
+	case c.projectedComponents() < 1:
 		return fmt.Errorf("%w: uid_embedding_hash_sizes has %d tables, want fewer than query_dot_product_groups, %d",
 			rerank.ErrModel, len(c.UserTables), c.PairsQuery)
 	case c.ComponentsGiven && len(c.UserTables) > 0:

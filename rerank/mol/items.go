@@ -48,7 +48,7 @@ func (s *Similarity) encodeBlock(dst, base rerank.Matrix, sc *scratch) {
 			s.byItem.apply(s.kernels, dst.Data[c.PairsItem*c.Dim:], dst.Cols, base, hidden)
 		}
 	}
-	if !c.normalised() {
+	if !c.hasUnitComponents() {
 		return
 	}
 	for r := range dst.Rows {

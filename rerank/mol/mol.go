@@ -71,8 +71,8 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	if err := r.Err(distilled.Prefix); err != nil {
 		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
 	}
-	s.prepare()
-	s.slopes = s.byPair.slopesOf()
+	s.prepareTiles()
+	s.slopes = s.byPair.outputSlopes()
 	s.reduced = s.byPair.reduce()
 	s.describe()
 	var err error
@@ -92,12 +92,12 @@ func (s *Similarity) WithKernels(k *kernel.Set) rerank.Similarity {
 func (s *Similarity) load(r *tensor.Reader) error {
 	c := &s.c
 	if !c.ComponentsGiven {
-		s.query = readSide(r, querySide, c.QueryDim, c.QueryHidden, c.projected()*c.Dim, c.QueryNonlinearity)
+		s.query = readSide(r, querySide, c.QueryDim, c.QueryHidden, c.projectedComponents()*c.Dim, c.QueryNonlinearity)
 		s.item = readSide(r, itemSide, c.ItemDim, c.ItemHidden, c.PairsItem*c.Dim, c.ItemNonlinearity)
 	}
 	// Then a pull-back finds the same inner products on the stored vectors, but
 	// for one rounding of each element (see Bound).
-	s.item.out.wide = s.item.isLinear() && !c.normalised()
+	s.item.out.wide = s.item.isLinear() && !c.hasUnitComponents()
 	for i, size := range c.UserTables {
 		data := r.Get(fmt.Sprintf(userTable, i), size+1, c.Dim)
 		s.users = append(s.users, rerank.Matrix{Rows: size + 1, Cols: c.Dim, Data: data})
@@ -157,13 +157,13 @@ func (s *Similarity) describe() {
 	if s.byItem.exists() {
 		s.spec.Features += c.pairs()
 	}
-	if c.normalised() {
-		s.spec.MaxScore = s.ceiling()
+	if c.hasUnitComponents() {
+		s.spec.MaxScore = s.maxScore()
 	}
 }
 
-// ceiling is 1/τ, the most that a mean of cosines over τ can be.
-func (s *Similarity) ceiling() float32 { return float32(1 / s.c.Temperature) }
+// maxScore is 1/τ, the most that a mean of cosines over τ can be.
+func (s *Similarity) maxScore() float32 { return float32(1 / s.c.Temperature) }
 
 // queryOnly: the query alone decides the gates, and φ is one inner product.
 func (s *Similarity) queryOnly() bool {

@@ -35,7 +35,7 @@ func (s *Similarity) Network() Network {
 		PairsQuery: s.c.PairsQuery, PairsItem: s.c.PairsItem, Dim: s.c.Dim,
 		Combination: s.c.Combination, Fixed: s.queryOnly(), ItemGates: s.byItem.exists(), QueryGates: s.byQuery.exists(),
 		First: s.byPair.first.w, Second: s.byPair.second.w, FirstBias: s.byPair.first.bias, SecondBias: s.byPair.second.bias,
-		Unit: s.c.normalised(), Temperature: s.c.Temperature,
+		Unit: s.c.hasUnitComponents(), Temperature: s.c.Temperature,
 	}
 }
 
@@ -43,5 +43,5 @@ var _ rerank.Operator = (*encoded)(nil)
 
 // Operands implements rerank.Operator.
 func (e *encoded) Operands() rerank.Operands {
-	return rerank.Operands{Vectors: e.components, Gates: e.gate, Scale: e.s.ceiling()}
+	return rerank.Operands{Vectors: e.components, Gates: e.gate, Scale: e.s.maxScore()}
 }

@@ -19,24 +19,24 @@ func (e *encoded) Probes(p rerank.Plan) ([]rerank.Probe, error) {
 	case rerank.Scan:
 		return nil, nil
 	case rerank.Distilled:
-		return one(e.s.probes.Probe(e.vector, p))
+		return asList(e.s.probes.Probe(e.vector, p))
 	case rerank.PerEmbedding:
 		return e.perEmbedding(p)
 	case rerank.Average:
-		return one(e.average(p, p.Depth))
+		return asList(e.averageProbe(p, p.Depth))
 	case rerank.Combined:
 		probes, err := e.perEmbedding(p)
 		if err != nil {
 			return nil, err
 		}
-		average, err := e.average(p, p.AverageDepth)
+		average, err := e.averageProbe(p, p.AverageDepth)
 		return append(probes, average), err
 	default:
 		return nil, fmt.Errorf("%w: %q is none of %q", rerank.ErrStrategy, p.Strategy, rerank.Strategies())
 	}
 }
 
-func one(p rerank.Probe, err error) ([]rerank.Probe, error) {
+func asList(p rerank.Probe, err error) ([]rerank.Probe, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (e *encoded) perEmbedding(p rerank.Plan) ([]rerank.Probe, error) {
 			probe := rerank.Probe{Field: component(j), Vector: f, Target: rerank.TargetLogit}
 			if !p.Derived {
 				var err error
-				if probe, err = e.stored(place(f, j, c.PairsItem), p.Strategy, rerank.TargetLogit); err != nil {
+				if probe, err = e.storedProbe(placeComponent(f, j, c.PairsItem), p.Strategy, rerank.TargetLogit); err != nil {
 					return nil, err
 				}
 			}
@@ -63,25 +63,25 @@ func (e *encoded) perEmbedding(p rerank.Plan) ([]rerank.Probe, error) {
 	return probes, nil
 }
 
-// place puts f at component j of a row of zeros.
-func place(f []float32, j, components int) []float32 {
+// placeComponent puts f at component j of a row of zeros.
+func placeComponent(f []float32, j, components int) []float32 {
 	w := make([]float32, components*len(f))
 	copy(w[j*len(f):], f)
 	return w
 }
 
-// average is ⟨Σ_i f_i, Σ_j g_j / P_X⟩, or Σ_ij π_ij(q, x̄)⟨f_i, g_j⟩ with the
+// averageProbe is ⟨Σ_i f_i, Σ_j g_j / P_X⟩, or Σ_ij π_ij(q, x̄)⟨f_i, g_j⟩ with the
 // gates of the mean item x̄.
-func (e *encoded) average(p rerank.Plan, depth int) (rerank.Probe, error) {
-	weights, err := e.weights(p.Weights)
+func (e *encoded) averageProbe(p rerank.Plan, depth int) (rerank.Probe, error) {
+	weights, err := e.pairWeights(p.Weights)
 	if err != nil {
 		return rerank.Probe{}, err
 	}
-	w := e.weighted(weights)
+	w := e.weightedSum(weights)
 	probe := rerank.Probe{Field: FieldConcat, Vector: w}
 	switch {
 	case !p.Derived:
-		if probe, err = e.stored(w, p.Strategy, rerank.TargetNone); err != nil {
+		if probe, err = e.storedProbe(w, p.Strategy, rerank.TargetNone); err != nil {
 			return rerank.Probe{}, err
 		}
 	case p.Weights != rerank.GateWeights:
@@ -97,8 +97,8 @@ func (e *encoded) average(p rerank.Plan, depth int) (rerank.Probe, error) {
 	return probe, nil
 }
 
-// weights of the pairs in an averaged probe.
-func (e *encoded) weights(w rerank.Weights) ([]float32, error) {
+// pairWeights of the pairs in an averaged probe.
+func (e *encoded) pairWeights(w rerank.Weights) ([]float32, error) {
 	weights := make([]float32, e.s.c.pairs())
 	switch w {
 	case "", rerank.UniformWeights:
@@ -113,26 +113,26 @@ func (e *encoded) weights(w rerank.Weights) ([]float32, error) {
 		}
 		sc := e.s.borrow()
 		defer e.s.scratch.Put(sc)
-		e.gatesOf(weights, sc, rerank.Items{Features: rowOf(e.s.meanItem)}, 0)
-		e.s.probabilities(weights)
+		e.gateInputs(weights, sc, rerank.Items{Features: rowOf(e.s.meanItem)}, 0)
+		e.s.toProbabilities(weights)
 		return weights, nil
 	default:
 		return nil, fmt.Errorf("%w: weights %q are neither %q nor %q", rerank.ErrStrategy, w, rerank.UniformWeights, rerank.GateWeights)
 	}
 }
 
-// stored is the probe Σ_j ⟨w_j, g_j⟩ on the stored vector.
-func (e *encoded) stored(w []float32, strategy rerank.Strategy, target rerank.Target) (rerank.Probe, error) {
+// storedProbe is the probe Σ_j ⟨w_j, g_j⟩ on the stored vector.
+func (e *encoded) storedProbe(w []float32, strategy rerank.Strategy, target rerank.Target) (rerank.Probe, error) {
 	vector, offset, ok := e.s.pullBack(w)
 	if !ok {
 		return rerank.Probe{}, fmt.Errorf("%w: %s on the stored vectors: %s", rerank.ErrStrategy, strategy, notLinear)
 	}
-	return rerank.Probe{Vector: vector, Offset: offset, Target: e.s.pulled(target)}, nil
+	return rerank.Probe{Vector: vector, Offset: offset, Target: e.s.pulledTarget(target)}, nil
 }
 
-// pulled is what a pull-back's list still stands for.
-func (s *Similarity) pulled(t rerank.Target) rerank.Target {
-	if s.c.normalised() {
+// pulledTarget is what a pull-back's list still stands for.
+func (s *Similarity) pulledTarget(t rerank.Target) rerank.Target {
+	if s.c.hasUnitComponents() {
 		return rerank.TargetNone
 	}
 	return t
@@ -198,7 +198,7 @@ func (e *encoded) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound
 		if p := probes[i]; p.Target == rerank.TargetLogit && p.Pair >= 0 && p.Pair < len(thresholds) {
 			t := float64(l.Threshold()) + float64(p.Offset)
 			thresholds[p.Pair] = min(thresholds[p.Pair], t/tau)
-			listed = max(listed, (float64(l.Epsilon)*rounded(p)+math.Abs(float64(p.Offset))*0x1p-24)/tau)
+			listed = max(listed, (float64(l.Epsilon)*roundings(p)+math.Abs(float64(p.Offset))*0x1p-24)/tau)
 		}
 	}
 	top := math.Inf(-1)
@@ -208,8 +208,8 @@ func (e *encoded) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound
 	return rerank.Bound{Max: float32(min(ceiling, top)), Epsilon: float32(listed + kernelError*e.magnitude())}
 }
 
-// rounded counts the roundings of a probe's elements.
-func rounded(p rerank.Probe) float64 {
+// roundings counts the roundings of a probe's elements.
+func roundings(p rerank.Probe) float64 {
 	if p.Field == "" {
 		return 2
 	}
@@ -218,7 +218,7 @@ func rounded(p rerank.Probe) float64 {
 
 // magnitude is M of Bound.
 func (e *encoded) magnitude() float64 {
-	if e.s.c.normalised() {
+	if e.s.c.hasUnitComponents() {
 		return 1 / e.s.c.Temperature
 	}
 	return float64(math.Float32frombits(e.largest.Load()))

@@ -57,15 +57,15 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 	if s.queryOnly() {
 		return s.fixGates(e), nil
 	}
-	e.prepare()
+	e.prepareTiles()
 	return e, nil
 }
 
-// prepare makes what tiles are scored with.
-func (e *encoded) prepare() {
+// prepareTiles makes what tiles are scored with.
+func (e *encoded) prepareTiles() {
 	scaled := rerank.NewMatrix(e.components.Rows, e.components.Cols)
 	for i, v := range e.components.Data {
-		scaled.Data[i] = v * e.s.ceiling()
+		scaled.Data[i] = v * e.s.maxScore()
 	}
 	for _, r := range e.s.stretches {
 		part := rerank.NewMatrix(scaled.Rows, r.to-r.from)
@@ -99,12 +99,12 @@ func (s *Similarity) queryComponents(q []float32, user int64) rerank.Matrix {
 	if c.ComponentsGiven {
 		copy(f.Data, q)
 	} else {
-		s.query.apply(s.kernels, f.Data[:c.projected()*c.Dim], c.projected()*c.Dim, rowOf(q), make([]float32, s.query.hidden()))
+		s.query.apply(s.kernels, f.Data[:c.projectedComponents()*c.Dim], c.projectedComponents()*c.Dim, rowOf(q), make([]float32, s.query.hidden()))
 	}
 	for i, table := range s.users {
-		copy(f.Row(c.projected()+i), table.Row(userRow(user, c.UserTables[i])))
+		copy(f.Row(c.projectedComponents()+i), table.Row(userRow(user, c.UserTables[i])))
 	}
-	if c.normalised() {
+	if c.hasUnitComponents() {
 		s.normalise(f.Data)
 	}
 	return f
@@ -133,26 +133,26 @@ var (
 // the feature row, over τ.
 func (s *Similarity) fixGates(e *encoded) *fixed {
 	gates := slices.Clone(e.gate)
-	s.probabilities(gates)
-	w := e.weighted(gates)
+	s.toProbabilities(gates)
+	w := e.weightedSum(gates)
 	p := &inner.Product{
-		Spec: s.spec, U: w, Scale: s.ceiling(), Field: FieldConcat, Rounded: true,
+		Spec: s.spec, U: w, Scale: s.maxScore(), Field: FieldConcat, Rounded: true,
 		NoStored: notLinear, Query: e.vector, Distilled: s.probes, Kernels: s.kernels,
 	}
-	if s.c.normalised() {
+	if s.c.hasUnitComponents() {
 		p.Norm = inner.UnitNorm * sqrt(s.c.PairsItem)
 	}
 	if s.pullsBack() {
 		p.Stored = func() (rerank.Probe, error) {
 			vector, offset, _ := s.pullBack(w)
-			return rerank.Probe{Vector: vector, Offset: offset, Scale: s.ceiling(), Target: s.pulled(rerank.TargetScore)}, nil
+			return rerank.Probe{Vector: vector, Offset: offset, Scale: s.maxScore(), Target: s.pulledTarget(rerank.TargetScore)}, nil
 		}
 	}
 	return &fixed{Product: p, e: e, gates: gates}
 }
 
-// weighted is w_j = Σ_i weight_ij f_i for every j, side by side.
-func (e *encoded) weighted(weights []float32) []float32 {
+// weightedSum is w_j = Σ_i weight_ij f_i for every j, side by side.
+func (e *encoded) weightedSum(weights []float32) []float32 {
 	c := &e.s.c
 	w := make([]float32, c.PairsItem*c.Dim)
 	for i := range c.PairsQuery {
@@ -183,8 +183,8 @@ func (f *fixed) Explain(items rerank.Items) ([]rerank.Explanation, error) {
 	return out, nil
 }
 
-// see keeps the largest |logit| for Bound.
-func (e *encoded) see(logits []float32) {
+// noteLargest keeps the largest |logit| for Bound.
+func (e *encoded) noteLargest(logits []float32) {
 	var top float32
 	for _, l := range logits {
 		top = max(top, l, -l)

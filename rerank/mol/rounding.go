@@ -39,7 +39,7 @@ func (e *encoded) RoundingError(l rerank.Loss) float32 {
 		item = max(item, e.s.norm(l, j))
 	}
 	extent := 2 * query * item * inverse
-	bound := first + math.Tanh(e.gatesMove(l, math.Sqrt(squares))/2)*extent
+	bound := first + math.Tanh(e.gateShift(l, math.Sqrt(squares))/2)*extent
 	return float32(min(bound, extent) * (1 + 1e-6))
 }
 
@@ -56,15 +56,15 @@ func (s *Similarity) norm(l rerank.Loss, b int) float64 {
 	if l.Block == s.spec.Block && b < len(l.Blocks) {
 		norm = min(norm, float64(l.Blocks[b].Norm))
 	}
-	if s.c.normalised() {
+	if s.c.hasUnitComponents() {
 		norm = min(norm, 1+1e-5+s.lost(l, b))
 	}
 	return norm
 }
 
-// gatesMove is γ: how far an input of the softmax can move where the logits move
+// gateShift is γ: how far an input of the softmax can move where the logits move
 // by a vector of some norm.
-func (e *encoded) gatesMove(l rerank.Loss, logits float64) float64 {
+func (e *encoded) gateShift(l rerank.Loss, logits float64) float64 {
 	s, worst := e.s, 0.0
 	for p := range s.c.pairs() {
 		var item, pair float64
@@ -83,9 +83,9 @@ func (e *encoded) gatesMove(l rerank.Loss, logits float64) float64 {
 	return worst
 }
 
-// slopesOf bounds, for every output of the logits' part of the gates, by how much
+// outputSlopes bounds, for every output of the logits' part of the gates, by how much
 // it moves where the logits move by a vector of norm 1; nil where there is none.
-func (m *mlp) slopesOf() []float64 {
+func (m *mlp) outputSlopes() []float64 {
 	if !m.exists() {
 		return nil
 	}

@@ -42,10 +42,10 @@ func rowAt(items rerank.Items, i int) []float32 {
 	return items.Features.Row(i)
 }
 
-// gatesOf writes the inputs of the softmax of item i to dst.
-func (e *encoded) gatesOf(dst []float32, sc *scratch, items rerank.Items, i int) {
+// gateInputs writes the inputs of the softmax of item i to dst.
+func (e *encoded) gateInputs(dst []float32, sc *scratch, items rerank.Items, i int) {
 	g := e.s.group(sc, items, i, i+1, false)
-	e.tiles(sc, &g)
+	e.computeTiles(sc, &g)
 	for l := range dst {
 		dst[l] = sc.gates[l*kernel.Lanes]
 	}
@@ -58,9 +58,9 @@ func (e *encoded) dots(dst, row []float32) {
 	kernel.MulT(dst, c.PairsItem, e.components, item, nil)
 }
 
-// probabilities is the softmax; with dropout in training, RAILS divides by the
+// toProbabilities is the softmax; with dropout in training, RAILS divides by the
 // sum once more.
-func (s *Similarity) probabilities(gate []float32) {
+func (s *Similarity) toProbabilities(gate []float32) {
 	kernel.Softmax(gate)
 	if s.c.SoftmaxDropout <= 0 {
 		return
@@ -86,8 +86,8 @@ func (e *encoded) Explain(items rerank.Items) ([]rerank.Explanation, error) {
 	dots, gates := make([]float32, e.s.c.pairs()), make([]float32, e.s.c.pairs())
 	out := make([]rerank.Explanation, len(scores))
 	for i, score := range scores {
-		e.gatesOf(gates, sc, items, i)
-		e.s.probabilities(gates)
+		e.gateInputs(gates, sc, items, i)
+		e.s.toProbabilities(gates)
 		e.dots(dots, rowAt(items, i))
 		out[i] = e.explain(score, dots, gates)
 	}
@@ -99,7 +99,7 @@ func (e *encoded) explain(score float32, dots, gates []float32) rerank.Explanati
 	for l, d := range dots {
 		terms[l] = rerank.Term{
 			QueryComponent: l / e.s.c.PairsItem, ItemComponent: l % e.s.c.PairsItem,
-			Dot: d, Logit: d * e.s.ceiling(), Gate: gates[l],
+			Dot: d, Logit: d * e.s.maxScore(), Gate: gates[l],
 		}
 	}
 	return rerank.Explanation{Score: score, Terms: terms}

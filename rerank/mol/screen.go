@@ -42,7 +42,7 @@ func (m *mlp) reduce() *reduced {
 		}
 		r.w[i], r.lost[i] = kernel.SpectralNorm(w), kernel.SpectralNorm(lost)
 		if i == 1 {
-			r.row, r.lostRow = longest(w), longest(lost)
+			r.row, r.lostRow = longestRow(w), longestRow(lost)
 		}
 	}
 	r.inner = kernel.Gamma(m.first.w.Cols+2) * rerank.Norm(m.first.w.Data)
@@ -54,8 +54,8 @@ func (m *mlp) reduce() *reduced {
 // roughSiLU is what a rough SiLU takes, with room for its roundings.
 const roughSiLU = kernel.RoughSiLU * (1 + 1e-3)
 
-// longest is the greatest norm of a row.
-func longest(m rerank.Matrix) (top float64) {
+// longestRow is the greatest norm of a row.
+func longestRow(m rerank.Matrix) (top float64) {
 	for r := range m.Rows {
 		top = max(top, rerank.Norm(m.Row(r)))
 	}
@@ -82,7 +82,7 @@ func (e *encoded) split() *split {
 		s.scaled = rerank.NewMatrix(rows, cols)
 		left := [2]rerank.Matrix{rerank.NewMatrix(rows, cols), rerank.NewMatrix(rows, cols)}
 		for k, v := range e.components.Data[:rows*cols] {
-			v *= e.s.ceiling()
+			v *= e.s.maxScore()
 			s.scaled.Data[k] = v
 			for i := range left {
 				v -= kernel.WidenBFloat16(kernel.RoundBFloat16(v)) // exact
@@ -178,7 +178,7 @@ func (e *encoded) Screen(level int, dst []float32, items rerank.Items, loss rera
 	b.logit, b.logits = e.logitError(items, loss, b.rough)
 	if b.gated {
 		errors := e.gateErrors(b.logits, e.itemError(items, loss))
-		b.error = errors.ofSquares()
+		b.error = errors.forKernel()
 	}
 	batch := e.s.kernels.Batch() * kernel.Lanes
 	for from := 0; from < len(dst); from += batch {
@@ -221,7 +221,7 @@ func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from, to 
 	if words == nil {
 		sc.ahead.Hurry() // layers in bfloat16 have half the steps
 		sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
-		b.e.logits(sc, &g)
+		b.e.computeLogits(sc, &g)
 	}
 	out := dst[from:to]
 	reaches := false
@@ -243,7 +243,7 @@ func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from, to 
 // Score, and of a screen that computes as Score does; 2⁻²⁰ for that of bounds.
 func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *float32) bool {
 	squares := kernel.Greatest(&extent[2])
-	norm := root(squares) + b.logit
+	norm := rootAbove(squares) + b.logit
 	*off = above(b.logit+(2*kernelError+0x1p-20)*norm) + 0*squares // NaN stays
 	dst = dst[:min(len(dst), kernel.Lanes)]
 	for l := range dst {
@@ -269,11 +269,11 @@ func (b *bounds) byGates(dst []float32, squares *[4]*[kernel.Lanes]float32, off 
 	}
 }
 
-// root is above the norm of which x is the computed square.
-func root(x float32) float64 { return float64(float32(math.Sqrt(float64(x)))) * (1 + roots) }
+// rootAbove is above the norm of which x is the computed square.
+func rootAbove(x float32) float64 { return float64(float32(math.Sqrt(float64(x)))) * (1 + normError) }
 
-// roots is what norms are computed with, relatively.
-const roots = 1e-4
+// normError is what norms are computed with, relatively.
+const normError = 1e-4
 
 // gateErrors bound the error of the inputs of the softmax, its norm and the greatest
 // of an input: a sum, of a number and of these times the norms of the computed logits, of their
@@ -298,10 +298,10 @@ func (e *gateErrors) scale(by float64) {
 	}
 }
 
-// ofSquares is for roots of sums of squares as they are computed.
-func (e *gateErrors) ofSquares() (out kernel.GateErrors) {
+// forKernel is for roots of sums of squares as they are computed.
+func (e *gateErrors) forKernel() (out kernel.GateErrors) {
 	for i := range e.all {
-		above := 1 + roots*float64(min(i, 1)) + 1e-6
+		above := 1 + normError*float64(min(i, 1)) + 1e-6
 		out.All[i], out.Each[i] = float32(e.all[i]*above), float32(e.each[i]*above)
 	}
 	return out
@@ -374,7 +374,7 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 	for t := range g.tiles {
 		s.kernels.Round(words[t*logits:], &sc.lost[t], sc.logits[t*s.logitTile():][:pairs*kernel.Lanes])
 		if pairs < s.c.pairs() {
-			oddRow(words[t*logits+pairs/2*kernel.Lanes:], &sc.lost[t], sc.logits[t*s.logitTile()+pairs*kernel.Lanes:])
+			roundOddRow(words[t*logits+pairs/2*kernel.Lanes:], &sc.lost[t], sc.logits[t*s.logitTile()+pairs*kernel.Lanes:])
 		}
 	}
 	sc.gateHidden = grow(&sc.gateHidden, g.tiles*2*hidden)
@@ -393,8 +393,8 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 	s.kernels.MultiplyBFloat16(r.second, layer, &p)
 }
 
-// oddRow rounds a last value that has none beside it, as kernel.Set.Round does.
-func oddRow(dst []uint32, lost *[kernel.Lanes]float32, values []float32) {
+// roundOddRow rounds a last value that has none beside it, as kernel.Set.Round does.
+func roundOddRow(dst []uint32, lost *[kernel.Lanes]float32, values []float32) {
 	for l, v := range values[:kernel.Lanes] {
 		h := kernel.RoundBFloat16(v)
 		dst[l] = uint32(h)

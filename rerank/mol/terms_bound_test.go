@@ -50,9 +50,9 @@ func TestGatesMove(t *testing.T) {
 	e := &encoded{s: s, gate: []float32{-3, 2}}
 	loss := rerank.NewLoss(rerank.Packing{Format: rerank.FormatFloat16, Cols: 10, Block: 4})
 	loss.Blocks[2].Lost = 0.125
-	adversary.Exactly(t, "added", e.gatesMove(loss, 0.5), 0.125+0.5*0.5)
+	adversary.Exactly(t, "added", e.gateShift(loss, 0.5), 0.125+0.5*0.5)
 	s.c.Combination = GLUSiLU
-	adversary.Exactly(t, "multiplied", e.gatesMove(loss, 0.5), 1.1*(3*0.125+0.5*0.5))
+	adversary.Exactly(t, "multiplied", e.gateShift(loss, 0.5), 1.1*(3*0.125+0.5*0.5))
 }
 
 // TestSlopes: each output of the gates' network moves by nearly its slope where its
@@ -78,12 +78,12 @@ func TestSlopes(t *testing.T) {
 		}
 		return times64(second, h)
 	}
-	slopes, at := m.slopesOf(), output(make([]float64, inputs))
+	slopes, at := m.outputSlopes(), output(make([]float64, inputs))
 	for o, x := range output(times(equal(inputs, 1), step/math.Sqrt(inputs))) {
 		adversary.Attained(t, "slope", math.Abs(x-at[o])/step, slopes[o])
 	}
 	linearOnly := &mlp{second: linear{w: roundedDown(rng, 5, 7)}}
-	for o, slope := range linearOnly.slopesOf() {
+	for o, slope := range linearOnly.outputSlopes() {
 		adversary.Exactly(t, "slope of one layer", slope, rerank.Norm(linearOnly.second.w.Row(o)))
 	}
 }
@@ -123,7 +123,7 @@ func TestBoundTerms(t *testing.T) {
 		s.c.L2Norm = c.unit
 		s.spec.MaxScore = float32(math.Inf(1))
 		if c.unit {
-			s.spec.MaxScore = s.ceiling()
+			s.spec.MaxScore = s.maxScore()
 		}
 		e := &encoded{s: s}
 		e.largest.Store(math.Float32bits(c.largest))

@@ -213,11 +213,11 @@ func TestGateErrors(t *testing.T) {
 			adversary.Exactly(t, "slope of all", got.all[i+1], slope*all)
 			adversary.Exactly(t, "slope of each", got.each[i+1], slope*each)
 		}
-		squares := got.ofSquares()
+		squares := got.forKernel()
 		for i := range got.all {
 			room := 1.0
 			if i > 0 {
-				room = 1 + roots
+				room = 1 + normError
 			}
 			adversary.Exactly(t, "all, of squares", float64(squares.All[i]), got.all[i]*room)
 			adversary.Exactly(t, "each, of squares", float64(squares.Each[i]), got.each[i]*room)
@@ -333,7 +333,7 @@ func TestScreenByLogits(t *testing.T) {
 	if !b.byLogits(dst, &extent, &off) {
 		t.Error("a bound that reaches is taken for one that does not")
 	}
-	want := logit + (2e-5+0x1p-20)*(15*(1+roots)+logit)
+	want := logit + (2e-5+0x1p-20)*(15*(1+normError)+logit)
 	adversary.Exactly(t, "room", float64(off), want)
 	for l := range dst {
 		adversary.Exactly(t, "bound", float64(dst[l]), float64(l)+want)
@@ -381,7 +381,7 @@ func TestOddRow(t *testing.T) {
 	for l := range values {
 		values[l], lost[l] = 1+0x1p-9*float32(l%5), float32(l)
 	}
-	oddRow(dst, &lost, values)
+	roundOddRow(dst, &lost, values)
 	for l, v := range values {
 		h := kernel.RoundBFloat16(v)
 		d := float64(v) - float64(kernel.WidenBFloat16(h))

@@ -23,8 +23,8 @@ const aheadBytes = 4096
 // stretch is some columns of a component.
 type stretch struct{ from, to int }
 
-// prepare makes what tiles are scored with.
-func (s *Similarity) prepare() {
+// prepareTiles makes what tiles are scored with.
+func (s *Similarity) prepareTiles() {
 	for from := 0; from < s.c.Dim; from += stretchCols {
 		s.stretches = append(s.stretches, stretch{from, min(from+stretchCols, s.c.Dim)})
 	}
@@ -91,7 +91,7 @@ func (s *Similarity) score(dst []float32, queries []*encoded, items rerank.Items
 	for from := 0; from < n; from += groupSize {
 		g := s.group(sc, items, from, min(from+groupSize, n), len(queries) > 1)
 		for q, e := range queries {
-			e.tiles(sc, &g)
+			e.computeTiles(sc, &g)
 			for t := range g.tiles {
 				logits, gates := sc.logits[t*s.logitTile():], sc.gates[t*s.gateTile():]
 				s.kernels.Mix(&out, logits[:s.c.pairs()*kernel.Lanes], gates[:s.c.pairs()*kernel.Lanes])
@@ -134,13 +134,13 @@ func (s *Similarity) group(sc *scratch, items rerank.Items, from, to int, whole 
 		}
 		g.m = rerank.Matrix{}
 	default:
-		s.lookAhead(sc, g.m, items, to)
+		s.prefetchGroup(sc, g.m, items, to)
 	}
 	return g
 }
 
-// lookAhead has the rows of the next group brought while this one is computed.
-func (s *Similarity) lookAhead(sc *scratch, m rerank.Matrix, items rerank.Items, from int) {
+// prefetchGroup has the rows of the next group brought while this one is computed.
+func (s *Similarity) prefetchGroup(sc *scratch, m rerank.Matrix, items rerank.Items, from int) {
 	var next [groupSize]int32
 	n := min(groupSize, items.Len()-from)
 	for l := range n {
@@ -180,15 +180,15 @@ func (s *Similarity) logitTile() int {
 
 func (s *Similarity) gateTile() int { return kernel.Padded(s.c.pairs()) * kernel.Lanes }
 
-// tiles leaves the logits over τ and the inputs of the softmax of a group in the
+// computeTiles leaves the logits over τ and the inputs of the softmax of a group in the
 // scratch.
-func (e *encoded) tiles(sc *scratch, g *group) {
+func (e *encoded) computeTiles(sc *scratch, g *group) {
 	s := e.s
 	sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
-	e.logits(sc, g)
-	if !s.c.normalised() {
+	e.computeLogits(sc, g)
+	if !s.c.hasUnitComponents() {
 		for t := range g.tiles {
-			e.see(sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes])
+			e.noteLargest(sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes])
 		}
 	}
 	sc.gates = grow(&sc.gates, g.tiles*s.gateTile())
@@ -207,9 +207,9 @@ func (e *encoded) tiles(sc *scratch, g *group) {
 	s.kernels.Multiply(second.packed, in, &p)
 }
 
-// logits computes the logits of one item component after the other and puts them
+// computeLogits computes the logits of one item component after the other and puts them
 // in the order i·P_X + j.
-func (e *encoded) logits(sc *scratch, g *group) {
+func (e *encoded) computeLogits(sc *scratch, g *group) {
 	c := &e.s.c
 	if g.x != nil {
 		e.logitsInTiles(sc, g)

@@ -183,11 +183,11 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 		s.query.apply(s.kernels, rerank.Matrix{Rows: 1, Cols: s.config.Out, Data: u[len(query) : len(u)-1]}, row)
 		u[len(u)-1] = 1
 	}
-	return s.product(query, u), rerank.CheckFinite("f_Q of the support scores", u)
+	return s.newProduct(query, u), rerank.CheckFinite("f_Q of the support scores", u)
 }
 
-// product is the query's side of φ = ⟨f_I, u⟩.
-func (s *Similarity) product(query, u []float32) *inner.Product {
+// newProduct is the query's side of φ = ⟨f_I, u⟩.
+func (s *Similarity) newProduct(query, u []float32) *inner.Product {
 	p := &inner.Product{Spec: s.spec, Kernels: s.kernels, U: u, Scale: 1, Field: Field, Query: query, Distilled: s.probes}
 	if s.config.Hidden > 0 {
 		p.NoStored = "perceptrons stand between the item's scores and its feature row; search a companion, or scan a table"

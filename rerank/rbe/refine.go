@@ -41,16 +41,16 @@ func (s *Similarity) Refine(q rerank.Encoded, rows rerank.Matrix, scores []float
 	if err != nil {
 		return nil, err
 	}
-	return s.product(from.Query, u), nil
+	return s.newProduct(from.Query, u), nil
 }
 
 // ridge solves (XᵀX + λE)·δ = Xᵀ(r − X·u₀) and returns u₀ + δ.
 func ridge(start []float32, rows rerank.Matrix, scores []float32) ([]float32, error) {
 	n, d := rows.Rows, rows.Cols
-	x, u := mat.NewDense(n, d, wide(rows.Data[:n*d])), mat.NewVecDense(d, wide(start))
+	x, u := mat.NewDense(n, d, toFloat64(rows.Data[:n*d])), mat.NewVecDense(d, toFloat64(start))
 	var residual, right, delta mat.VecDense
 	residual.MulVec(x, u)
-	residual.SubVec(mat.NewVecDense(n, wide(scores)), &residual)
+	residual.SubVec(mat.NewVecDense(n, toFloat64(scores)), &residual)
 	right.MulVec(x.T(), &residual)
 	var gram mat.SymDense
 	gram.SymOuterK(1, x.T())
@@ -75,7 +75,7 @@ func ridge(start []float32, rows rerank.Matrix, scores []float32) ([]float32, er
 	return out, rerank.CheckFinite("refined query", out)
 }
 
-func wide(v []float32) []float64 {
+func toFloat64(v []float32) []float64 {
 	out := make([]float64, len(v))
 	for i, x := range v {
 		out[i] = float64(x)

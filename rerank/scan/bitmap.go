@@ -19,8 +19,8 @@ type Bitmap struct {
 // NewBitmap returns an empty set of items numbered below n.
 func NewBitmap(n int) *Bitmap { return &Bitmap{words: make([]uint64, (n+63)/64)} }
 
-// aliveOf is the set of a table's items that are alive; nil: all of them.
-func aliveOf(t *table.Table) *Bitmap {
+// aliveItems is the set of a table's items that are alive; nil: all of them.
+func aliveItems(t *table.Table) *Bitmap {
 	if !t.Dead() {
 		return nil
 	}

@@ -61,9 +61,9 @@ func (j *job) over() bool {
 	return failed
 }
 
-// handedOut reports whether the job needs no more chunks. A job that is settled is
+// isHandedOut reports whether the job needs no more chunks. A job that is settled is
 // somebody else's.
-func (j *job) handedOut() bool {
+func (j *job) isHandedOut() bool {
 	none := j.todo == 0
 	j.settle()
 	return none

@@ -38,22 +38,22 @@ func (s *Scanner) join(ctx context.Context, jobs []*job) {
 	}
 }
 
-// workers is the most that work on the pass.
-func (s *Scanner) workers() int { return min(s.turns.Most(), s.chunks) }
+// maxWorkers is the most that work on the pass.
+func (s *Scanner) maxWorkers() int { return min(s.turns.Most(), s.chunks) }
 
 // hire makes a goroutine work on the pass for each processor that nothing else uses.
 func (s *Scanner) hire() {
-	for s.running < s.workers() && len(s.jobs) > 0 && s.turns.Try() {
+	for s.running < s.maxWorkers() && len(s.jobs) > 0 && s.turns.Try() {
 		s.start(true)
 	}
 }
 
 // start makes one more goroutine work until no job needs a chunk; it waits for its
 // turn, if it has none.
-func (s *Scanner) start(turn bool) {
+func (s *Scanner) start(hasTurn bool) {
 	s.running++
 	w := s.borrow()
-	w.turn = turn
+	w.hasTurn = hasTurn
 	go w.run()
 }
 
@@ -118,7 +118,7 @@ func (s *Scanner) take(w *worker) bool {
 			}
 		}
 		// A job that has all its chunks leaves now: once settled, it is used again.
-		s.jobs = slices.DeleteFunc(s.jobs, (*job).handedOut)
+		s.jobs = slices.DeleteFunc(s.jobs, (*job).isHandedOut)
 		if len(w.jobs) > 0 {
 			return true
 		}

@@ -22,9 +22,9 @@ import (
 // The size of a chunk: what stays in a core's cache where reading is what costs,
 // and so many items that little is lost at its end where computing does.
 const (
-	chunkBytes          = 256 << 10
-	minChunk, maxChunk  = 64, 1024
-	chunksOfEachProcess = 4 // at least, where there are items enough
+	chunkBytes            = 256 << 10
+	minChunk, maxChunk    = 64, 1024
+	minChunksPerProcessor = 4 // at least, where there are items enough
 )
 
 // Query is what a scan is asked.
@@ -84,7 +84,7 @@ func NewShared(t *table.Table, spec rerank.Spec, shared *turns.Turns) *Scanner {
 		}
 	}
 	s.chunks = (t.Len() + s.chunk - 1) / s.chunk
-	s.alive = aliveOf(t)
+	s.alive = aliveItems(t)
 	s.pool.New = func() any { return &job{done: make(chan struct{}, 1)} }
 	return s
 }
@@ -95,7 +95,7 @@ func chunkOf(t *table.Table, spec rerank.Spec, workers int) int {
 		rows := max(1, t.Meta().Rows/t.Len())
 		n = chunkBytes / (4 * t.Meta().Features * rows)
 	}
-	share := t.Len() / (chunksOfEachProcess * workers)
+	share := t.Len() / (minChunksPerProcessor * workers)
 	return max(minChunk, min(n, maxChunk, share)) / minChunk * minChunk
 }
 

@@ -12,7 +12,7 @@ import (
 type worker struct {
 	s        *Scanner
 	run      func() // the body of its goroutine
-	turn     bool   // that it has when it starts
+	hasTurn  bool   // that it has when it starts
 	from, to int    // the chunk
 	jobs     []*job // that need it
 
@@ -26,7 +26,7 @@ type worker struct {
 func newWorker(s *Scanner) *worker {
 	w := &worker{s: s, scores: make([]float32, s.chunk), bounds: make([]float32, s.chunk)}
 	w.run = func() {
-		if !w.turn {
+		if !w.hasTurn {
 			_ = s.turns.Take(context.Background()) // others' turns end
 		}
 		s.mu.Lock()

@@ -110,7 +110,7 @@ func (l *Live) rewrite(cut *Table, o origin) (*writing, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.origin, w.pack.loss = o, cloned(cut.loss)
+	w.origin, w.pack.loss = o, cloneLoss(cut.loss)
 	for item := range cut.Len() {
 		if !cut.Alive(item) {
 			continue
@@ -158,7 +158,7 @@ func (w *Writer) appendItem(t *Table, item int) error {
 func (l *Live) move(cut *Table, next *writing) error {
 	err := l.unreplaced()
 	if err == nil {
-		err = next.follow(l.w, cut)
+		err = next.catchUp(l.w, cut)
 	}
 	if err == nil {
 		err = atomicfile.Move(l.o.Disk, l.path+compactSuffix, l.path)
@@ -169,7 +169,7 @@ func (l *Live) move(cut *Table, next *writing) error {
 	}
 	old := l.w
 	l.w = next
-	l.show(next.snapshot())
+	l.publish(next.snapshot())
 	old.arena.release()
 	return nil
 }
@@ -187,8 +187,8 @@ func (l *Live) unreplaced() error {
 	return err
 }
 
-// follow brings to the state of a cut what was written since.
-func (w *writing) follow(old *writing, cut *Table) error {
+// catchUp brings to the state of a cut what was written since.
+func (w *writing) catchUp(old *writing, cut *Table) error {
 	w.loss.Merge(old.loss)
 	for item := range cut.Len() {
 		if died := old.died[item].Load(); died > cut.live.sequence {
@@ -208,7 +208,7 @@ func (w *writing) follow(old *writing, cut *Table) error {
 		if err := w.copyRows(t, from, to); err != nil {
 			return err
 		}
-		w.add(t.ID(item))
+		w.addItem(t.ID(item))
 	}
 	w.sequence = old.sequence
 	return nil

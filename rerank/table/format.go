@@ -70,8 +70,8 @@ type section struct {
 	CRC32C uint32 `json:"crc32c"`
 }
 
-// named are the sections with their names, in the order of the file.
-func (h fileHeader) named() []namedSection {
+// namedSections are the sections with their names, in the order of the file.
+func (h fileHeader) namedSections() []namedSection {
 	l := h.Sections
 	all := []namedSection{
 		{"features", l.Features}, {"full", l.Full}, {"loss", l.Loss}, {"starts", l.Starts}, {"ids", l.IDs}, {"index", l.Index},
@@ -164,7 +164,7 @@ func (h fileHeader) check(size int64) error {
 		}
 	}
 	at := int64(headerSize)
-	for _, s := range h.named() {
+	for _, s := range h.namedSections() {
 		if s.Offset != alignUp(at) || s.Length < 0 || s.Length > size-s.Offset {
 			return fmt.Errorf("section %s has %d bytes at %d of a file of %d; the file is truncated or damaged",
 				s.name, s.Length, s.Offset, size)

@@ -60,8 +60,8 @@ func (c *idColumn) raw(i int) []byte { return c.tagged[c.offsets[i]:c.offsets[i+
 
 func (c *idColumn) uuid(i int) [uuidText]byte { return formatUUID([16]byte(c.uuids[16*i:])) }
 
-// is reports whether item i has the id. It allocates nothing.
-func (c *idColumn) is(i int, id rerank.ID) bool {
+// matches reports whether item i has the id. It allocates nothing.
+func (c *idColumn) matches(i int, id rerank.ID) bool {
 	text, isText := id.Text()
 	switch {
 	case c.form == formUUID:

@@ -58,7 +58,7 @@ func (x hashIndex) probe(ids *idColumn, id rerank.ID) (at int, found bool) {
 		if slot == 0 {
 			return at, false
 		}
-		if slot <= ids.len() && ids.is(slot-1, id) {
+		if slot <= ids.len() && ids.matches(slot-1, id) {
 			return at, true
 		}
 		at = (at + 1) & mask

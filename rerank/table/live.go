@@ -379,13 +379,13 @@ func (l *Live) write(c change) error {
 		l.log.failed = err
 		return fmt.Errorf("%w: %w", ErrClosed, err)
 	}
-	l.show(l.w.snapshot())
+	l.publish(l.w.snapshot())
 	l.compactIfDue()
 	return nil
 }
 
-// show replaces the snapshot that new readers get.
-func (l *Live) show(t *Table) { l.current.Swap(t).Release() }
+// publish replaces the snapshot that new readers get.
+func (l *Live) publish(t *Table) { l.current.Swap(t).Release() }
 
 // Close ends a compaction under way and closes the files. Snapshots that are held
 // stay valid until their Release; the last of them gives the memory back.

@@ -33,7 +33,7 @@ func Merge(path string, parts []*Table) (Meta, error) {
 	if err != nil {
 		return Meta{}, err
 	}
-	w.pack.loss = cloned(parts[0].loss)
+	w.pack.loss = cloneLoss(parts[0].loss)
 	for _, p := range parts[1:] {
 		w.pack.loss.Merge(p.loss)
 	}

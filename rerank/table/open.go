@@ -86,7 +86,7 @@ func (s section) of(b []byte) []byte { return b[s.Offset : s.Offset+s.Length] }
 // checkSums reads every byte behind the header: checksums of the sections, zeros between them.
 func checkSums(b []byte, h fileHeader) error {
 	at := int64(headerSize)
-	for _, s := range h.named() {
+	for _, s := range h.namedSections() {
 		if gap := b[at:s.Offset]; len(bytes.Trim(gap, "\x00")) > 0 {
 			return fmt.Errorf("the bytes in front of section %s are not zero; the file is damaged", s.name)
 		}

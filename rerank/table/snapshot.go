@@ -14,16 +14,16 @@ import (
 // behind them room for more, in one piece. A row that was written is never
 // written again.
 type arena struct {
-	base     base
-	features *mmap.Extended
-	full     *mmap.Extended // no bytes unless Meta.Full
-	room     int            // rows, those of the file included
-	holds    atomic.Int64   // snapshots and the writer
+	base       base
+	features   *mmap.Extended
+	full       *mmap.Extended // no bytes unless Meta.Full
+	capacity   int            // rows, those of the file included
+	references atomic.Int64   // snapshots and the writer
 }
 
 // newArena maps the rows of a file with room for more.
 func newArena(b base, room int) (*arena, error) {
-	a := &arena{base: b, room: b.header.Meta.Rows + room, full: &mmap.Extended{}}
+	a := &arena{base: b, capacity: b.header.Meta.Rows + room, full: &mmap.Extended{}}
 	s, m := b.header.Sections, b.header.Meta
 	var err error
 	if a.features, err = mmap.Extend(b.file, s.Features.Offset, int(s.Features.Length), room*m.packing().RowWords()*4); err != nil {
@@ -34,7 +34,7 @@ func newArena(b base, room int) (*arena, error) {
 			return nil, errors.Join(err, a.features.Close())
 		}
 	}
-	a.holds.Store(1)
+	a.references.Store(1)
 	b.arenas.Add(1)
 	return a, nil
 }
@@ -42,7 +42,7 @@ func newArena(b base, room int) (*arena, error) {
 // release gives the memory back when the last one does. That it could not be
 // given back helps nobody to know.
 func (a *arena) release() {
-	if a.holds.Add(-1) > 0 {
+	if a.references.Add(-1) > 0 {
 		return
 	}
 	_, _ = a.features.Close(), a.full.Close()
@@ -149,7 +149,7 @@ func newWriting(b base, room int) (*writing, error) {
 		return nil, errors.Join(err, b.close())
 	}
 	w := &writing{meta: m, rows: m.Rows, b: b, table: b.table, starts: b.table.starts, pack: newPacker(m)}
-	w.loss = cloned(b.table.loss)
+	w.loss = cloneLoss(b.table.loss)
 	w.arena, w.base, w.live.items, w.sequence = a, m.Items, m.Items, b.origin.Sequence
 	w.slots = make([]atomic.Uint32, 64)
 	w.died = make([]atomic.Uint64, m.Items+max(room, m.Items/2))
@@ -180,7 +180,7 @@ func (w *writing) apply(c change) error {
 	w.sequence = max(w.sequence, c.sequence)
 	if c.deletes() {
 		for _, id := range c.ids {
-			w.end(id, c.sequence)
+			w.endItem(id, c.sequence)
 		}
 		return nil
 	}
@@ -188,13 +188,13 @@ func (w *writing) apply(c change) error {
 		return err
 	}
 	for i, id := range c.ids {
-		w.end(id, c.sequence)
+		w.endItem(id, c.sequence)
 		for r := c.starts[i]; r < c.starts[i+1]; r++ {
-			if err := w.put(c.rows.Row(int(r))); err != nil {
+			if err := w.putRow(c.rows.Row(int(r))); err != nil {
 				return err
 			}
 		}
-		w.add(id)
+		w.addItem(id)
 	}
 	return nil
 }
@@ -207,14 +207,14 @@ func (w *writing) reserve(rows int, single bool) error {
 			w.starts = append(w.starts, int32(i))
 		}
 	}
-	if w.rows+rows <= w.arena.room {
+	if w.rows+rows <= w.arena.capacity {
 		return nil
 	}
 	return w.grow(rows)
 }
 
-// put writes a row behind the last.
-func (w *writing) put(row []float32) error {
+// putRow writes a row behind the last.
+func (w *writing) putRow(row []float32) error {
 	packed, ok := w.pack.add(row)
 	if !ok {
 		return fmt.Errorf("%w: a row has %w", ErrTable, w.pack.tooLarge())
@@ -227,8 +227,8 @@ func (w *writing) put(row []float32) error {
 	return nil
 }
 
-// add makes the rows behind the last item an item.
-func (w *writing) add(id rerank.ID) {
+// addItem makes the rows behind the last item an item.
+func (w *writing) addItem(id rerank.ID) {
 	if w.live.items == len(w.died) {
 		died := make([]atomic.Uint64, 2*len(w.died))
 		for i := range w.died {
@@ -260,8 +260,8 @@ func (w *writing) index(id rerank.ID, i int) {
 	w.slots[at].Store(uint32(i + 1))
 }
 
-// end ends the item that an id has.
-func (w *writing) end(id rerank.ID, sequence uint64) {
+// endItem ends the item that an id has.
+func (w *writing) endItem(id rerank.ID, sequence uint64) {
 	item, ok := w.find(id)
 	if !ok {
 		if item, ok = w.table.findInFile(id); !ok || w.died[item].Load() != 0 {
@@ -292,14 +292,14 @@ func copyTail(to, from *mmap.Extended, first, last, words int) {
 	copy(to.Bytes[first*words*4:], from.Bytes[first*words*4:last*words*4])
 }
 
-func cloned(l rerank.Loss) rerank.Loss {
+func cloneLoss(l rerank.Loss) rerank.Loss {
 	l.Blocks = slices.Clone(l.Blocks)
 	return l
 }
 
 // snapshot is the state as a Table, held once.
 func (w *writing) snapshot() *Table {
-	merged := cloned(w.loss)
+	merged := cloneLoss(w.loss)
 	if merged.Merge(w.pack.loss); merged.Row != w.loss.Row || !slices.Equal(merged.Blocks, w.loss.Blocks) {
 		w.loss = merged
 	}
@@ -319,7 +319,7 @@ func (w *writing) snapshot() *Table {
 		ids: slices.Clip(w.ids), slots: w.slots, died: w.died,
 	}
 	v.holds.Store(1)
-	w.arena.holds.Add(1)
+	w.arena.references.Add(1)
 	t.live = v
 	return &t
 }

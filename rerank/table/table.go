@@ -292,10 +292,10 @@ func (t *Table) Full() (features rerank.Matrix, ok bool) {
 }
 
 // All returns every item for Score.
-func (t *Table) All() rerank.Items { return t.with(nil, t.starts) }
+func (t *Table) All() rerank.Items { return t.newItems(nil, t.starts) }
 
-// with are items of the table's rows.
-func (t *Table) with(rows, starts []int32) rerank.Items {
+// newItems are items of the table's rows.
+func (t *Table) newItems(rows, starts []int32) rerank.Items {
 	if t.meta.plain() {
 		return rerank.Items{Features: t.plain, Rows: rows, Starts: starts}
 	}
@@ -307,7 +307,7 @@ func (t *Table) with(rows, starts []int32) rerank.Items {
 func (t *Table) Slice(from, to int) rerank.Items {
 	switch {
 	case t.starts != nil:
-		return t.with(nil, t.starts[from:to+1])
+		return t.newItems(nil, t.starts[from:to+1])
 	case t.meta.plain():
 		return rerank.Items{Features: t.plain.Slice(from, to)}
 	case t.packed.Tiled && from%rerank.Lanes != 0:
@@ -315,7 +315,7 @@ func (t *Table) Slice(from, to int) rerank.Items {
 		for i := range rows {
 			rows[i] = int32(from + i)
 		}
-		return t.with(rows, nil)
+		return t.newItems(rows, nil)
 	}
 	part := t.packed
 	part.Words, part.Rows = part.Words[from*part.RowWords():], to-from
@@ -327,9 +327,9 @@ func (t *Table) Slice(from, to int) rerank.Items {
 // grow as needed; both must stay as they are while it is used.
 func (t *Table) Items(items []int32, scratch *rerank.Items) rerank.Items {
 	if t.starts == nil {
-		return t.with(items, nil)
+		return t.newItems(items, nil)
 	}
-	return t.groups(items, scratch, t.with)
+	return t.groups(items, scratch, t.newItems)
 }
 
 // FullItems is Items in full precision; it reports false where Full does.

@@ -11,10 +11,10 @@ import (
 
 // Batch finds the products of a batch's queries, which of tells from what the kind
 // encodes. It returns rerank.ErrQuery for a query of another similarity.
-func Batch(queries []rerank.Encoded, of func(rerank.Encoded) (*Product, bool)) ([]*Product, error) {
+func Batch(queries []rerank.Encoded, asProduct func(rerank.Encoded) (*Product, bool)) ([]*Product, error) {
 	products := make([]*Product, len(queries))
 	for i, q := range queries {
-		p, ok := of(q)
+		p, ok := asProduct(q)
 		if !ok {
 			return nil, fmt.Errorf("%w: query %d of the batch was encoded by another similarity", rerank.ErrQuery, i)
 		}
@@ -72,10 +72,10 @@ func ScoreBatch(dst []float32, products []*Product, items rerank.Items) error {
 			from = to
 			continue
 		}
-		one := items // it has more rows than a block
-		one.Starts = items.Starts[from : from+2]
+		largeItem := items // it has more rows than a block
+		largeItem.Starts = items.Starts[from : from+2]
 		for q, p := range products {
-			if err := p.Score(dst[q*n+from:][:1], one); err != nil {
+			if err := p.Score(dst[q*n+from:][:1], largeItem); err != nil {
 				return err
 			}
 		}

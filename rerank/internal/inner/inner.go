@@ -89,17 +89,17 @@ func (p *Product) Score(dst []float32, items rerank.Items) error {
 	}
 	switch {
 	case items.Packed != nil:
-		p.packed(dst, items)
+		p.scorePacked(dst, items)
 	case items.Starts != nil:
-		p.groups(dst, items)
+		p.scoreGroups(dst, items)
 	default:
-		p.rows(dst, items.Features, items.Rows)
+		p.scoreRows(dst, items.Features, items.Rows)
 	}
 	return nil
 }
 
-func (p *Product) rows(dst []float32, m rerank.Matrix, rows []int32) {
-	p.Kernels.Rows(dst, p.U, m, rows)
+func (p *Product) scoreRows(dst []float32, m rerank.Matrix, scoreRows []int32) {
+	p.Kernels.Rows(dst, p.U, m, scoreRows)
 	if p.Scale != 1 {
 		for i := range dst {
 			dst[i] *= p.Scale
@@ -108,21 +108,21 @@ func (p *Product) rows(dst []float32, m rerank.Matrix, rows []int32) {
 	if p.Norm > 0 {
 		return
 	}
-	kernel.RaiseMax(&p.seen, largest(p.Kernels, m, rows, len(dst)))
+	kernel.RaiseMax(&p.seen, largest(p.Kernels, m, scoreRows, len(dst)))
 }
 
-// groups scores the rows of as many items as fit a block, then takes the best
+// scoreGroups scores the rows of as many items as fit a block, then takes the best
 // of each. A row whose score is not finite makes the item's not finite.
-func (p *Product) groups(dst []float32, items rerank.Items) {
+func (p *Product) scoreGroups(dst []float32, items rerank.Items) {
 	var block [256]float32
 	for i := range dst {
 		best := float32(math.Inf(-1))
 		for from, to := int(items.Starts[i]), int(items.Starts[i+1]); from < to; from += len(block) {
 			scores := block[:min(len(block), to-from)]
 			if items.Rows != nil {
-				p.rows(scores, items.Features, items.Rows[from:from+len(scores)])
+				p.scoreRows(scores, items.Features, items.Rows[from:from+len(scores)])
 			} else {
-				p.rows(scores, items.Features.Slice(from, from+len(scores)), nil)
+				p.scoreRows(scores, items.Features.Slice(from, from+len(scores)), nil)
 			}
 			best = fold(best, scores)
 		}

@@ -60,14 +60,14 @@ func gatherRows(k *kernel.Set, words []uint32, items rerank.Items, first, n int)
 	k.Gather(words, items.Packed, &rows)
 }
 
-// packed scores packed rows: some are unpacked, then scored as any others.
-func (p *Product) packed(dst []float32, items rerank.Items) {
+// scorePacked scores packed rows: some are unpacked, then scored as any others.
+func (p *Product) scorePacked(dst []float32, items rerank.Items) {
 	u := unpackers.Get().(*unpacker)
 	defer unpackers.Put(u)
 	score := func(dst []float32, from int) {
 		for len(dst) > 0 {
 			n := min(len(dst), unpackedRows)
-			p.rows(dst[:n], u.rows(p.Kernels, items, from, n), nil)
+			p.scoreRows(dst[:n], u.rows(p.Kernels, items, from, n), nil)
 			dst, from = dst[n:], from+n
 		}
 	}
@@ -75,12 +75,12 @@ func (p *Product) packed(dst []float32, items rerank.Items) {
 		score(dst, 0)
 		return
 	}
-	folded(dst, items.Starts, score)
+	scoreBestRows(dst, items.Starts, score)
 }
 
-// folded writes the best row of every item, in blocks of rows of many items: score writes those
+// scoreBestRows writes the best row of every item, in blocks of rows of many items: score writes those
 // of rows from one on.
-func folded(dst []float32, starts []int32, score func(dst []float32, from int)) {
+func scoreBestRows(dst []float32, starts []int32, score func(dst []float32, from int)) {
 	var block [256]float32
 	first, end, last := 0, 0, int(starts[len(dst)]) // the rows of the block, and behind the last
 	for i := range dst {

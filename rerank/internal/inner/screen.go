@@ -18,7 +18,7 @@ type halves struct {
 	rest    float64                // norm of what both leave out
 }
 
-func (p *Product) split() *halves {
+func (p *Product) splitU() *halves {
 	h := &p.halves
 	h.once.Do(func() {
 		m, rest := rerank.NewMatrix(2, len(p.U)), make([]float32, len(p.U))
@@ -57,9 +57,9 @@ type screenErrors struct {
 	underflow float64
 }
 
-// errorsOf bounds the errors of the screen of rows with that loss.
-func (p *Product) errorsOf(loss rerank.Loss) screenErrors {
-	h, norm, length := p.split(), rerank.Norm(p.U), float64(loss.Row.Norm)
+// screenErrors bounds the errors of the screen of rows with that loss.
+func (p *Product) screenErrors(loss rerank.Loss) screenErrors {
+	h, norm, length := p.splitU(), rerank.Norm(p.U), float64(loss.Row.Norm)
 	return screenErrors{
 		rows:       norm * float64(loss.Row.Lost),
 		query:      h.rest * length,
@@ -78,14 +78,14 @@ func (p *Product) Screen(_ int, dst []float32, items rerank.Items, loss rerank.L
 	if err := items.Check(len(dst), p.Spec); err != nil {
 		return err
 	}
-	e := p.errorsOf(loss)
+	e := p.screenErrors(loss)
 	off := math.Abs(float64(p.Scale)) * (e.rows + e.query + e.arithmetic + e.underflow)
 	s := screen{p: p, items: items, off: float32(off * (1 + 1e-6))}
 	if items.Starts == nil {
 		s.rows(dst, 0)
 		return nil
 	}
-	folded(dst, items.Starts, s.rows)
+	scoreBestRows(dst, items.Starts, s.rows)
 	return nil
 }
 
@@ -115,7 +115,7 @@ func (s *screen) rows(dst []float32, from int) {
 			words = s.gather(first, n, size)
 		}
 		tiles := len(words) / size
-		s.p.Kernels.MultiplyBFloat16(s.p.split().weights, words, &kernel.Product{
+		s.p.Kernels.MultiplyBFloat16(s.p.splitU().weights, words, &kernel.Product{
 			Tiles: tiles, C: s.out[:], CTile: 4 * kernel.Lanes, BTile: size,
 		})
 		for i := range n {

@@ -59,7 +59,7 @@ func TestScreenTerms(t *testing.T) {
 			p := productOf(kernel.Best(), u, 1)
 			x := adversary.RoundedDown(rng, packing, u, size)
 			_, back, loss := packRows(packing, x)
-			adversary.Attained(t, "rows", adversary.Dot(u, x)-adversary.Dot(u, back.Row(0)), p.errorsOf(loss).rows)
+			adversary.Attained(t, "rows", adversary.Dot(u, x)-adversary.Dot(u, back.Row(0)), p.screenErrors(loss).rows)
 
 			u = adversary.SplitDown(rng, n)
 			p = productOf(kernel.Best(), u, 1)
@@ -74,7 +74,7 @@ func TestScreenTerms(t *testing.T) {
 			for i, r := range rest {
 				off += r * float64(x[i])
 			}
-			e := p.errorsOf(loss)
+			e := p.screenErrors(loss)
 			adversary.Attained(t, "query", off, e.query)
 			if e.rows != 0 {
 				t.Errorf("rows that lost nothing add %v", e.rows)
@@ -154,7 +154,7 @@ func screenHolds(t *testing.T, p *Product, packing rerank.Packing, rows [][]floa
 	if err := p.Screen(0, bounds, rerank.Items{Packed: packed}, loss, 0); err != nil {
 		t.Fatal(err)
 	}
-	e := p.errorsOf(loss)
+	e := p.screenErrors(loss)
 	slack := 2.1 * math.Abs(float64(p.Scale)) * (e.rows + e.query + e.arithmetic + e.underflow)
 	for i, b := range bounds {
 		switch finite := scores[i]-scores[i] == 0; {
