@@ -2,50 +2,53 @@ package rerank
 
 import "context"
 
-// Relevance asks a heavy ranker for R(x, q) of every item, in the order of items.
+// Relevance asks a heavy ranker for R(x, q) of every item x, and returns the scores in the
+// order of items.
 type Relevance func(ctx context.Context, items []ID, q Query) ([]float32, error)
 
-// SupportAsker is implemented by a Similarity whose query vectors are a ranker's
+// SupportAsker is implemented by a Similarity whose query vectors consist of a ranker's
 // scores of its support items.
 type SupportAsker interface {
 	// Supports returns the support items.
 	Supports() []ID
-	// Ask returns q with the vector that is made of the ranker's scores of the
-	// support items. It returns the ranker's error, or ErrQuery.
+	// Ask sends q and the support items to the ranker and returns q with the ranker's
+	// scores as its vector. It returns the ranker's error, or ErrQuery.
 	Ask(ctx context.Context, ranker Relevance, q Query) (Query, error)
 }
 
-// QuestionOwner is implemented by a Similarity whose base vectors of items are a
-// ranker's answers to its support queries.
+// QuestionOwner is implemented by a Similarity whose base vector of an item consists of a
+// ranker's scores of that item for the support queries.
 type QuestionOwner interface {
-	// Questions returns the support queries; none if base vectors are stored vectors.
+	// Questions returns the support queries, or nil if base vectors are stored vectors.
 	Questions() []Query
 }
 
-// Refiner is implemented by a Similarity whose query can be fitted to true scores.
+// Refiner is implemented by a Similarity that can adapt an encoded query to true scores of
+// a few items.
 type Refiner interface {
-	// Refine returns q fitted to the scores of items with those feature rows.
+	// Refine returns q adapted so that it predicts scores[i] for the feature row i of rows.
 	Refine(q Encoded, rows Matrix, scores []float32) (Encoded, error)
 }
 
-// VectorOwner is implemented by a Similarity that owns vectors of items beside
-// those of the collection (max-sim over behavioural vectors).
+// VectorOwner is implemented by a Similarity that carries vectors of items in addition to
+// the vectors of the collection (max-sim over behavioural vectors).
 type VectorOwner interface {
-	// VectorsDigest identifies the vectors; "" means that there are none.
+	// VectorsDigest identifies the additional vectors. "" means that the similarity has
+	// none.
 	VectorsDigest() string
 }
 
-// Abilities are the optional interfaces of a similarity. A nil field means that
-// the similarity lacks the ability. Whoever opens a model calls AbilitiesOf once
-// and passes the result on.
+// Abilities holds the optional interfaces of a similarity. A nil field means that the
+// similarity lacks the ability. Whoever opens a model calls AbilitiesOf once and passes the
+// result on.
 type Abilities struct {
-	Derive      Deriver // has at least one field
+	Derive      Deriver // Fields returns at least one field
 	EncodeBatch BatchEncoder
 	ScoreBatch  BatchScorer
 	Supports    SupportAsker
-	Questions   QuestionOwner // has at least one question
+	Questions   QuestionOwner // Questions returns at least one query
 	Refine      Refiner
-	Vectors     VectorOwner // owns vectors
+	Vectors     VectorOwner // VectorsDigest is not empty
 }
 
 // AbilitiesOf finds the optional interfaces of a similarity.
@@ -67,8 +70,8 @@ func AbilitiesOf(s Similarity) Abilities {
 	return a
 }
 
-// EncodedAbilities are the optional interfaces of an encoded query. A nil field
-// means that the query lacks the ability.
+// EncodedAbilities holds the optional interfaces of an encoded query. A nil field means
+// that the query lacks the ability.
 type EncodedAbilities struct {
 	Explain Explainer
 	Round   Rounder

@@ -2,18 +2,19 @@ package rerank
 
 import "fmt"
 
-// BatchScorer is implemented by a Similarity that scores the same items for
-// several queries at once, so that each item is read once.
+// BatchScorer is implemented by a Similarity that scores the same items for several queries
+// in one pass, so that each item is read once.
 type BatchScorer interface {
-	// ScoreBatch writes φ of item i for queries[q] to dst[q·n+i], n = items.Len(). The
-	// queries were encoded by this similarity. A score depends on its query and its
-	// item alone, and is what Score gives within the rounding that Bound states. It
-	// returns ErrQuery for a query of another similarity, ErrItems as Score does.
+	// ScoreBatch writes φ of item i for queries[q] to dst[q·n+i], n = items.Len(). All
+	// queries must have been encoded by this similarity. A score depends on its query and
+	// its item alone, and differs from Encoded.Score by no more than the rounding that
+	// Bound states. ScoreBatch returns ErrQuery for a query of another similarity, and
+	// ErrItems as Score does.
 	ScoreBatch(dst []float32, queries []Encoded, items Items) error
 }
 
-// CheckBatch is Items.Check for a batch of queries with places in one slice. It
-// returns ErrItems.
+// CheckBatch is Items.Check for a batch of queries whose scores go to one slice of length
+// places. It returns ErrItems.
 func CheckBatch(places, queries int, items Items, s Spec) error {
 	n := items.Len()
 	if places != queries*n {
@@ -22,15 +23,17 @@ func CheckBatch(places, queries int, items Items, s Spec) error {
 	return items.Check(n, s)
 }
 
-// BatchEncoder is implemented by a Similarity that encodes several queries at once, so that its weights are read once
-// for all of them.
+// BatchEncoder is implemented by a Similarity that encodes several queries in one pass, so
+// that its weights are read once for all of them.
 type BatchEncoder interface {
-	// EncodeBatch returns what Encode returns for each query, to the bit. An error says which query it is about.
+	// EncodeBatch returns the same bits as Encode for each query. An error names the
+	// position of the query that caused it.
 	EncodeBatch(queries []Query) ([]Encoded, error)
 }
 
-// EncodeAll encodes queries, together if batch is not nil (Abilities.EncodeBatch). It
-// returns Encode's errors, with the number of the query.
+// EncodeAll encodes all queries: in one pass if batch (from Abilities.EncodeBatch) is not
+// nil, otherwise with one Encode each. It returns Encode's errors, prefixed with the
+// position of the query.
 func EncodeAll(s Similarity, batch BatchEncoder, queries []Query) ([]Encoded, error) {
 	if batch != nil {
 		return batch.EncodeBatch(queries)
@@ -45,9 +48,9 @@ func EncodeAll(s Similarity, batch BatchEncoder, queries []Query) ([]Encoded, er
 	return out, nil
 }
 
-// ScoreAll writes φ of item i for queries[q] to dst[q·n+i], n = items.Len(), for all
-// queries in one call if batch is not nil (Abilities.ScoreBatch). It returns what
-// Score returns.
+// ScoreAll writes φ of item i for queries[q] to dst[q·n+i], n = items.Len(). It makes one
+// call if batch (from Abilities.ScoreBatch) is not nil, otherwise one Score per query, and
+// returns their errors.
 func ScoreAll(dst []float32, batch BatchScorer, queries []Encoded, items Items) error {
 	if batch != nil {
 		return batch.ScoreBatch(dst, queries, items)

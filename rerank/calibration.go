@@ -2,8 +2,9 @@ package rerank
 
 import "time"
 
-// Calibration is an audited promise of a route: P(recall@K ≥ Recall) ≥ Share
-// with confidence 1 − Alpha, from Queries audited queries that the Rule answered.
+// Calibration is a promise about a route's answers, measured by an audit: P(recall@K ≥
+// Recall) ≥ Share with confidence 1 − Alpha. The audit answered Queries queries by the
+// Rule.
 type Calibration struct {
 	Recall  float64   `json:"recall"`
 	Share   float64   `json:"share"`
@@ -14,40 +15,39 @@ type Calibration struct {
 	Made    time.Time `json:"made"`
 }
 
-// Rule is how candidates are found, and when to stop: how deep the lists are.
+// Rule says how candidates are found and how deep the lists go before the search stops.
 type Rule struct {
 	Strategy Strategy `json:"strategy"`
-	// Depth is the rows asked of each probe, AverageDepth those of the averaged
-	// probe of Combined; 0 for another strategy.
+	// Depth is the number of rows requested from each probe. AverageDepth is the same for
+	// the averaged probe of the strategy Combined, and 0 for other strategies.
 	Depth        int     `json:"depth"`
 	AverageDepth int     `json:"average_depth,omitempty"`
 	Weights      Weights `json:"weights,omitempty"`
 	Head         string  `json:"head,omitempty"`
 }
 
-// Same reports whether two rules find candidates alike, whatever their depths.
+// Same reports whether two rules find candidates in the same way, apart from their depths.
 func (r Rule) Same(other Rule) bool {
 	return r.Strategy == other.Strategy && r.Weights == other.Weights && r.Head == other.Head
 }
 
-// Why an answer does not carry its route's calibration.
+// Reasons why an answer does not carry its route's calibration.
 const (
-	// UncalibratedFilter: answers under a filter were not audited.
+	// UncalibratedFilter: the query had a filter, and the audit had none.
 	UncalibratedFilter = "filter"
-	// UncalibratedK: recall was audited for another K.
+	// UncalibratedK: the audit measured recall for another K.
 	UncalibratedK = "k"
-	// UncalibratedStrategy: the candidates were found in another way.
+	// UncalibratedStrategy: the candidates were found by another rule than the audited one.
 	UncalibratedStrategy = "strategy"
-	// UncalibratedBehind: the table or the companion does not show every write.
+	// UncalibratedBehind: the table or the companion may lack recent writes.
 	UncalibratedBehind = "behind"
-	// UncalibratedDepth: the lists were shorter than the audited ones.
+	// UncalibratedDepth: the lists were shorter than in the audit.
 	UncalibratedDepth = "depth"
 )
 
-// Lacks says why an answer of k rows that the rule found does not carry the
-// calibration, or "" if it does. Where all of the top K was promised, a part of
-// it is; of another recall nothing follows for a smaller k, as what is missing may
-// be the first.
+// Lacks returns the reason why an answer of k rows, found by the given rule, does not carry
+// the calibration, or "" if it does. A smaller k than audited is covered only if the audit
+// promised recall 1: with a lower recall, the missing rows may be the first ones.
 func (c *Calibration) Lacks(k int, by Rule, filtered bool) string {
 	switch {
 	case filtered:

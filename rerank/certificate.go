@@ -2,17 +2,18 @@ package rerank
 
 import "math"
 
-// Status is what a certificate claims of an answer.
+// Status is the claim that a certificate makes about an answer.
 type Status string
 
 const (
-	// StatusExact: proved to be the exact top K within the stated rounding error.
+	// StatusExact: the answer is proved to be the exact top K, up to the stated rounding
+	// error.
 	StatusExact Status = "exact"
-	// StatusCalibrated: not proved, but it rests on what was measured, and the certificate
-	// names that: a Calibration, recall@K ≥ r for a share c of queries at confidence 1−α,
-	// as audited; or the Measured error of rounding, of a scan.
+	// StatusCalibrated: the answer is not proved, but rests on a measurement that the
+	// certificate names: either a Calibration (recall@K ≥ r for a share c of queries at
+	// confidence 1−α, by audit), or, for a scan, the Measured rounding error.
 	StatusCalibrated Status = "calibrated"
-	// StatusUnknown: nothing was proved or audited.
+	// StatusUnknown: the answer is neither proved nor covered by a measurement.
 	StatusUnknown Status = "unknown"
 )
 
@@ -21,31 +22,32 @@ type Proof string
 
 const (
 	ProofNone Proof = ""
-	// ProofInnerProduct: φ is one inner product and the list of it was exact.
+	// ProofInnerProduct: φ is one inner product, and the store searched its list exactly.
 	ProofInnerProduct Proof = "inner_product"
 	// ProofScan: every item of the table was scored.
 	ProofScan Proof = "table_scan"
 	// ProofBound: no item outside the exact lists can reach the K-th score.
 	ProofBound Proof = "bound_closed"
-	// ProofExhausted: the exact lists hold every item.
+	// ProofExhausted: the exact lists contain every item of the collection.
 	ProofExhausted Proof = "exhausted"
 )
 
-// Stop says what ended the deepening of the lists.
+// Stop says why the search did not fetch deeper lists.
 type Stop string
 
 const (
-	// StopGap: the gap is at most what was asked.
+	// StopGap: the gap is no larger than requested.
 	StopGap Stop = "gap_reached"
-	// StopFixed: no exactness was asked; one round at the route's depth.
+	// StopFixed: exactness was not requested, so there was one round at the route's depth.
 	StopFixed Stop = "fixed_depth"
-	// StopDeadline: another round would not have fitted the deadline.
+	// StopDeadline: another round would have missed the deadline.
 	StopDeadline Stop = "deadline"
-	// StopLimit: the store or the route allows no deeper list.
+	// StopLimit: the store or the route allows no deeper lists.
 	StopLimit Stop = "depth_limit"
-	// StopExhausted: the lists hold everything the store has.
+	// StopExhausted: the lists contain every item of the store.
 	StopExhausted Stop = "exhausted"
-	// StopUnbounded: deeper lists cannot narrow the gap (no bound, or inexact lists).
+	// StopUnbounded: deeper lists cannot narrow the gap, because there is no bound or
+	// because the lists are not exact.
 	StopUnbounded Stop = "no_bound"
 )
 
@@ -53,61 +55,63 @@ const (
 type Certificate struct {
 	Status Status
 	Proof  Proof
-	// Gap is the most by which an item that is not in the answer can exceed the
-	// K-th score; +Inf where no bound is known.
+	// Gap bounds by how much an item outside the answer can exceed the K-th score; +Inf if
+	// no bound is known.
 	Gap float32
-	// Max is U, the sound upper bound of every item that was not scored.
+	// Max is U, an upper bound of φ over all items that were not scored.
 	Max float32
-	// KthScore is the last returned score; −Inf if fewer than K items exist.
+	// KthScore is the score of the last returned row; −Inf if fewer than K items exist.
 	KthScore float32
-	// Epsilon is the rounding error of store and kernel, in units of φ.
+	// Epsilon is the rounding error of store and kernel together, in units of φ.
 	Epsilon     float32
 	Calibration *Calibration
-	// Measured is what an answer rests on instead of a Calibration, nil if it does not.
+	// Measured is the measured rounding error on which the answer of a scan rests; nil if
+	// the answer does not rest on one.
 	Measured *Measured
-	// Uncalibrated is why an answer that is not exact does not carry the calibration
-	// of its route: one of the Uncalibrated constants, or why the route's is not
-	// claimed at all. It is empty where the route has none.
+	// Uncalibrated is the reason why an answer that is not exact does not carry its route's
+	// calibration: an Uncalibrated constant, or the reason why the route has withdrawn its
+	// calibration. It is empty if the route was never calibrated.
 	Uncalibrated string
 	Stop         Stop
-	// Depth is the rows asked of each probe in the last round, Rounds the number
-	// of rounds, Candidates the number of items that were scored.
+	// Depth is the number of rows requested from each probe in the last round, Rounds the
+	// number of rounds, and Candidates the number of scored items.
 	Depth, Rounds, Candidates int
 }
 
-// Measured is an error of rounding that was measured, where no bound of it closed: twice
-// the greatest that was seen on so many pairs of a query and an item.
+// Measured is a rounding error that was measured because no proved bound was tight enough:
+// Error is twice the largest error seen over Pairs pairs of a query and an item.
 type Measured struct {
 	Pairs int
 	Error float32
 }
 
-// Evidence is what Certify judges.
+// Evidence is the input of Certify.
 type Evidence struct {
-	// K is the number of rows asked, Returned the number found.
+	// K is the number of rows requested, Returned the number found.
 	K, Returned int
-	// KthScore is the score of row K; only read if Returned ≥ K.
+	// KthScore is the score of row K. It is ignored if Returned < K.
 	KthScore float32
-	// Bound is the similarity's word on the items in no list.
+	// Bound is the similarity's bound for items that no list contains.
 	Bound Bound
-	// MaxScore is the a-priori bound of φ (Spec.MaxScore).
+	// MaxScore bounds φ over all queries and items (Spec.MaxScore).
 	MaxScore float32
-	// ListsExact: every list was exact. Without it, only MaxScore is sound.
+	// ListsExact: the store searched every list exactly. If it did not, only MaxScore is a
+	// sound bound.
 	ListsExact bool
-	// Scanned: every item was scored; the lists do not matter.
+	// Scanned: every item was scored, so the lists do not matter.
 	Scanned bool
-	// Measured, of a scan: that items were left out rests on it, and on no bound.
+	// Measured is set if a scan skipped items because of a measured rounding error, not a
+	// proved one.
 	Measured *Measured
-	// SingleInnerProduct: the lists are of φ itself.
+	// SingleInnerProduct: the store's inner products are φ itself.
 	SingleInnerProduct bool
 }
 
-// Certify applies the definitions of docs/design.md (certificates): U, ε and
-// gap = max(0, U − S_K + 2ε). It claims exact only if nothing unseen can exceed
-// the K-th score by more than 2ε. Evidence that is not a number proves nothing:
-// such a bound is +Inf, such a K-th score −Inf, and with such an ε, or one that
-// is infinite or negative, the answer is unknown. A scan that rests on a measured
-// error is calibrated.
+// Certify turns evidence into a certificate by the definitions of docs/design.md
+// (certificates): U, ε and gap = max(0, U − S_K + 2ε). The status is exact only if no
+// unseen item can exceed the K-th score by more than 2ε. NaN never proves anything: a NaN
+// bound counts as +Inf, a NaN K-th score as −Inf, and with an ε that is NaN, infinite or
+// negative the status is unknown. A scan that rests on a measured error is calibrated.
 func Certify(e Evidence) Certificate {
 	c := Certificate{
 		Status:   StatusUnknown,
@@ -144,7 +148,7 @@ func upperBound(e Evidence) float32 {
 	}
 }
 
-// unlessNaN is a bound, or +Inf if it is not a number.
+// unlessNaN returns bound, or +Inf if bound is NaN.
 func unlessNaN(bound float32) float32 {
 	if math.IsNaN(float64(bound)) {
 		return float32(math.Inf(1))
@@ -155,7 +159,7 @@ func unlessNaN(bound float32) float32 {
 func gap(upper, kth, epsilon float32) float32 {
 	switch {
 	case math.IsInf(float64(upper), -1):
-		return 0 // nothing is unseen
+		return 0 // every item was scored
 	case math.IsInf(float64(kth), -1), notFinite(epsilon):
 		return float32(math.Inf(1))
 	}

@@ -8,10 +8,9 @@ import (
 	"strconv"
 )
 
-// ID names a stored vector in any store: an unsigned or signed 64-bit integer,
-// or a string (a UUID on Qdrant, a VarChar on Milvus). It is comparable, its
-// zero value names nothing, and no value is ever changed on the way to a store
-// and back.
+// ID names a stored vector in any store: an unsigned or signed 64-bit integer, or a string
+// (a UUID on Qdrant, a VarChar on Milvus). IDs are comparable. The zero ID names nothing.
+// An ID keeps its exact value and type on the way to a store and back.
 type ID struct {
 	text string
 	num  uint64
@@ -20,7 +19,8 @@ type ID struct {
 
 type idKind uint8
 
-// The order of the kinds is the order of ids: negative, other numbers, strings.
+// The constants are in the order in which ids sort: negative numbers, other numbers,
+// strings.
 const (
 	idNone idKind = iota
 	idNegative
@@ -28,10 +28,10 @@ const (
 	idText
 )
 
-// UintID is the id of an unsigned number.
+// UintID returns the id of an unsigned number.
 func UintID(n uint64) ID { return ID{num: n, kind: idNumber} }
 
-// IntID is the id of a signed number; IntID(n) == UintID(n) for n ≥ 0.
+// IntID returns the id of a signed number; IntID(n) == UintID(n) for n ≥ 0.
 func IntID(n int64) ID {
 	if n < 0 {
 		return ID{num: uint64(n), kind: idNegative}
@@ -39,25 +39,26 @@ func IntID(n int64) ID {
 	return UintID(uint64(n))
 }
 
-// TextID is the id of a string. TextID("7") and UintID(7) are two ids.
+// TextID returns the id of a string. TextID("7") and UintID(7) are different ids.
 func TextID(s string) ID { return ID{text: s, kind: idText} }
 
 // IsZero reports whether the id names nothing.
 func (id ID) IsZero() bool { return id.kind == idNone }
 
-// Uint64 returns the number, if the id is one that is not negative.
+// Uint64 returns the id as a number. It reports false for a negative number or a string.
 func (id ID) Uint64() (uint64, bool) { return id.num, id.kind == idNumber }
 
-// Int64 returns the number, if the id is one that fits.
+// Int64 returns the id as a number. It reports false for a string or a number above
+// math.MaxInt64.
 func (id ID) Int64() (int64, bool) {
 	return int64(id.num), id.kind == idNegative || id.kind == idNumber && id.num <= math.MaxInt64
 }
 
-// Text returns the string, if the id is one.
+// Text returns the id as a string. It reports false for a number.
 func (id ID) Text() (string, bool) { return id.text, id.kind == idText }
 
-// Compare orders ids: numbers ascending, then strings in byte order. It is the
-// order in which ties of the score fall, on every store.
+// Compare orders ids: numbers ascending, then strings in byte order. Rows with equal scores
+// are returned in this order, whatever the store.
 func (id ID) Compare(other ID) int {
 	if c := cmp.Compare(id.kind, other.kind); c != 0 {
 		return c
@@ -72,7 +73,7 @@ func (id ID) Compare(other ID) int {
 	}
 }
 
-// String prints the id for people; "7" the string and 7 the number look alike.
+// String formats the id for people. The string "7" and the number 7 look the same.
 func (id ID) String() string {
 	switch id.kind {
 	case idNegative:
@@ -96,7 +97,7 @@ func (id ID) MarshalJSON() ([]byte, error) {
 	}
 }
 
-// UnmarshalJSON reads what MarshalJSON writes, without rounding any number.
+// UnmarshalJSON reads the output of MarshalJSON without rounding any number.
 func (id *ID) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		var s string

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// ErrItems: items that Score cannot read. It is a mistake of the caller, never
-// of a client.
+// ErrItems: Score cannot read the items. The caller made a mistake, never the client.
 var ErrItems = errors.New("items do not fit the similarity")
 
-// Check wants n places for the scores of the items, feature rows of the spec's
-// length, and row numbers that exist. It returns ErrItems.
+// Check verifies that items fit the spec and a slice of n scores: n equals Len, feature
+// rows have Spec.Features numbers, and all row numbers and Starts exist. It returns
+// ErrItems.
 func (it Items) Check(n int, s Spec) error {
 	switch {
 	case it.Starts != nil && !s.GroupedRows:
@@ -64,7 +64,7 @@ func (it Items) checkStarts() error {
 	return nil
 }
 
-// CheckEncode wants dst and base of EncodeItems to fit the spec. It returns ErrItems.
+// CheckEncode verifies that the matrices for EncodeItems fit the spec. It returns ErrItems.
 func (s Spec) CheckEncode(dst, base Matrix) error {
 	switch {
 	case dst.Rows != base.Rows:
@@ -77,8 +77,9 @@ func (s Spec) CheckEncode(dst, base Matrix) error {
 	return nil
 }
 
-// CheckQuery wants a finite query vector of the spec's dimension, not zero where
-// it will be normalised, and the user id where one is needed. It returns ErrQuery.
+// CheckQuery verifies a query: the vector must have Spec.QueryDim finite elements, must not
+// be zero if it will be normalised, and the user id must be present if the model needs one.
+// It returns ErrQuery.
 func (s Spec) CheckQuery(q Query) error {
 	if len(q.Vector) != s.QueryDim {
 		return fmt.Errorf("%w: query.vector has %d elements and the model takes %d", ErrQuery, len(q.Vector), s.QueryDim)

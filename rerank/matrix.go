@@ -27,7 +27,7 @@ func (m Matrix) Slice(from, to int) Matrix {
 
 // Norm is the Euclidean norm of v, accumulated in float64.
 func Norm(v []float32) float64 {
-	var s0, s1, s2, s3 float64 // sums that do not wait for each other
+	var s0, s1, s2, s3 float64 // four sums, so that additions do not wait for each other
 	k := 0
 	for ; k+4 <= len(v); k += 4 {
 		a, b, c, d := float64(v[k]), float64(v[k+1]), float64(v[k+2]), float64(v[k+3])
@@ -42,13 +42,13 @@ func Norm(v []float32) float64 {
 	return math.Sqrt((s0 + s1) + (s2 + s3))
 }
 
-// NormaliseClamped divides v by max(‖v‖, eps): a clamp, not a sum, so that a
-// zero vector stays zero and a shorter one than eps stays short
+// NormaliseClamped divides v by max(‖v‖, eps). Because eps is a lower limit and is not
+// added, a zero vector stays zero and a vector shorter than eps stays short
 // (golden/README.md, formula 3).
 func NormaliseClamped(v []float32, eps float64) {
 	wide := math.Max(Norm(v), eps)
 	n := float32(wide)
-	if wide > math.MaxFloat32 { // a finite vector of an infinite float32 norm would become zero
+	if wide > math.MaxFloat32 { // dividing by a norm of +Inf would turn a finite vector into zero
 		for i := range v {
 			v[i] = float32(float64(v[i]) / wide)
 		}
@@ -64,7 +64,7 @@ func Normalise(v []float32) { NormaliseClamped(v, math.SmallestNonzeroFloat32) }
 
 // CheckFinite returns an error naming the first element of v that is NaN or infinite.
 func CheckFinite(what string, v []float32) error {
-	var s, t, u, w float32 // sums of zeros, which do not wait for each other
+	var s, t, u, w float32 // x·0 is 0 for finite x and NaN otherwise; four sums, so that additions do not wait for each other
 	k := 0
 	for ; k+4 <= len(v); k += 4 {
 		s, t, u, w = s+v[k]*0, t+v[k+1]*0, u+v[k+2]*0, w+v[k+3]*0

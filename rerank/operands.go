@@ -1,14 +1,15 @@
 package rerank
 
-// Operands are one query's side of φ in numbers, for a processor that computes it
-// elsewhere. They are read-only.
+// Operands are the numbers with which another processor can compute φ for one encoded
+// query. They are read-only.
 type Operands struct {
-	// Vectors are multiplied with the item: the P_Q components f_i of a MoL, one a
-	// row, or the one row, as long as a feature row, of a kind that is one inner product.
+	// Vectors has the rows that are multiplied with an item: the P_Q components f_i of a
+	// MoL, or a single row as long as a feature row for a kind that is one inner product.
 	Vectors Matrix
-	// Gates is the query's part of the gates, P_Q·P_X numbers; nil where there is none.
+	// Gates is the query's share of the gate input, P_Q·P_X numbers; nil for kinds without
+	// gates.
 	Gates []float32
-	// Scale is multiplied with every inner product: 1/τ of a MoL.
+	// Scale is the factor of every inner product: 1/τ for a MoL.
 	Scale float32
 }
 

@@ -7,12 +7,12 @@ import (
 	"github.com/likenessdb/likeness/rerank/internal/half"
 )
 
-// Format is how the numbers of a feature row are stored.
+// Format is the number format of a stored feature row.
 type Format string
 
-// The formats. A bfloat16 is the upper half of a float32 (8 bits of precision, the
-// same range), a float16 has 11 bits of precision and ends at 65,504. Int8 has
-// whole numbers from −127 to 127 and a scale for every block of a row.
+// The formats. bfloat16 is the upper half of a float32: 8 bits of precision and the range
+// of float32. float16 has 11 bits of precision and a largest value of 65,504. int8 stores
+// integers from −127 to 127 and one scale for each block of a row.
 const (
 	FormatFloat32  Format = "float32"
 	FormatBFloat16 Format = "bfloat16"
@@ -20,12 +20,12 @@ const (
 	FormatInt8     Format = "int8"
 )
 
-// Formats lists every format, the widest first.
+// Formats lists every format, the most precise first.
 func Formats() []Format {
 	return []Format{FormatFloat32, FormatBFloat16, FormatFloat16, FormatInt8}
 }
 
-// perWord is the number of values in a word of 32 bits; 0: no such format.
+// perWord returns how many values a 32-bit word holds; 0 for an unknown format.
 func (f Format) perWord() int {
 	switch f {
 	case FormatFloat32:
@@ -39,22 +39,23 @@ func (f Format) perWord() int {
 	}
 }
 
-// Lanes is the number of rows of a tile.
+// Lanes is the number of rows in a tile.
 const Lanes = 16
 
-// Packing says how a feature row lies in words of 32 bits: for FormatInt8 the
-// scales of its blocks (float32 bits, a word each), then the values of one block
-// after the other. A block begins with a new word; what its last word has left
-// is zero. Value v of a block lies in word v/2, the lower half first, for the
-// formats of 16 bits, and in word v/4, the lowest byte first, for FormatInt8.
+// Packing is the layout of a feature row in 32-bit words. A FormatInt8 row begins with the
+// scales of its blocks (float32 bits, one word each); the values follow, block after block.
+// Each block starts at a new word, and unused bits of its last word are zero. Value v of a
+// block lies in word v/2, lower half first, for the 16-bit formats, and in word v/4, lowest
+// byte first, for FormatInt8.
 type Packing struct {
 	Format Format
-	// Cols is the length of a row, Block that of a sub-vector, such as a component
-	// of a MoL (Spec.Block); the last block may be shorter. 0 is one block.
+	// Cols is the length of a row, Block the length of a sub-vector, such as a component of
+	// a MoL (Spec.Block). The last block may be shorter. Block 0 makes the whole row one
+	// block.
 	Cols, Block int
 }
 
-// Check wants a known format, and numbers that are not negative.
+// Check returns an error if the format is unknown or the sizes are out of range.
 func (p Packing) Check() error {
 	switch {
 	case p.Format.perWord() == 0:
@@ -72,7 +73,7 @@ func (p Packing) block() int {
 	return p.Block
 }
 
-// Blocks is the number of blocks of a row.
+// Blocks returns the number of blocks of a row.
 func (p Packing) Blocks() int { return (p.Cols + p.block() - 1) / p.block() }
 
 // Values returns the columns [from, to) of block b.
@@ -80,7 +81,7 @@ func (p Packing) Values(b int) (from, to int) {
 	return b * p.block(), min((b+1)*p.block(), p.Cols)
 }
 
-// Scales is the number of words in front of the values.
+// Scales returns the number of words in front of the values.
 func (p Packing) Scales() int {
 	if p.Format == FormatInt8 {
 		return p.Blocks()
@@ -88,7 +89,7 @@ func (p Packing) Scales() int {
 	return 0
 }
 
-// Words returns the words [from, to) of the values of block b.
+// Words returns the range [from, to) of the words that hold the values of block b.
 func (p Packing) Words(b int) (from, to int) {
 	per, size := p.Format.perWord(), p.block()
 	first, last := p.Values(b)
@@ -96,16 +97,15 @@ func (p Packing) Words(b int) (from, to int) {
 	return from, from + (last-first+per-1)/per
 }
 
-// RowWords is the number of words of a row.
+// RowWords returns the number of words of a row.
 func (p Packing) RowWords() int {
 	_, to := p.Words(p.Blocks() - 1)
 	return to
 }
 
-// Pack writes row, of Cols numbers, to dst, of RowWords words, each number
-// rounded to the nearest one of the format. It reports false if a finite number
-// became infinite. A block of FormatInt8 with a number that is not finite has a
-// scale that is not.
+// Pack rounds row (Cols numbers) to the format and writes it to dst (RowWords words). It
+// reports false if a finite number became infinite. If a FormatInt8 block contains a NaN or
+// an infinity, its scale is not finite.
 func (p Packing) Pack(dst []uint32, row []float32) bool {
 	fits := true
 	for b := range p.Blocks() {
@@ -138,7 +138,7 @@ func packHalves(words []uint32, values []float32, narrow func(float32) uint16, w
 	return fits
 }
 
-// packInt8 returns the scale.
+// packInt8 rounds values into words and returns their scale.
 func packInt8(words []uint32, values []float32) float32 {
 	clear(words)
 	var top, check float32 // check is NaN if a value is not finite
@@ -157,8 +157,8 @@ func packInt8(words []uint32, values []float32) float32 {
 	return scale
 }
 
-// Unpack writes the numbers of a packed row to dst, of Cols numbers. Word w of
-// the row is words[w·stride]: 1 for a row, Lanes for a lane of a tile.
+// Unpack writes the numbers of a packed row to dst (Cols numbers). Word w of the row is
+// words[w·stride]; stride is 1 for a row on its own and Lanes for a row of a tile.
 func (p Packing) Unpack(dst []float32, words []uint32, stride int) {
 	for b := range p.Blocks() {
 		first, last := p.Values(b)
@@ -186,13 +186,13 @@ func (p Packing) Unpack(dst []float32, words []uint32, stride int) {
 	}
 }
 
-// Packed is feature rows of a packing, possibly mapped read-only.
+// Packed holds feature rows in a Packing. Its memory may be mapped read-only.
 type Packed struct {
 	Packing
 	Rows int
-	// Tiled: sixteen rows lie side by side, word w of row r in
-	// Words[(r/Lanes·RowWords + w)·Lanes + r%Lanes], absent rows of the last tile
-	// zero. Otherwise row r has the words from r·RowWords on.
+	// Tiled means that sixteen rows are interleaved: word w of row r is
+	// Words[(r/Lanes·RowWords + w)·Lanes + r%Lanes], and missing rows of the last tile are
+	// zero. Otherwise row r starts at word r·RowWords.
 	Tiled bool
 	Words []uint32
 }
@@ -206,22 +206,22 @@ func (p *Packed) Row(r int) (words []uint32, stride int) {
 	return p.Words[r*n : (r+1)*n], 1
 }
 
-// Tile returns the words of tile t, the rows from t·Lanes on, where Tiled.
+// Tile returns the words of tile t, which holds the rows from t·Lanes on. It needs Tiled.
 func (p *Packed) Tile(t int) []uint32 {
 	n := p.RowWords() * Lanes
 	return p.Words[t*n : (t+1)*n : (t+1)*n]
 }
 
-// Row32 writes row r to dst, of Cols numbers.
+// Row32 unpacks row r into dst (Cols numbers).
 func (p *Packed) Row32(dst []float32, r int) {
 	words, stride := p.Row(r)
 	p.Unpack(dst, words, stride)
 }
 
-// Tiles is the number of tiles that hold all rows.
+// Tiles returns how many tiles all rows fill.
 func (p *Packed) Tiles() int { return (p.Rows + Lanes - 1) / Lanes }
 
-// check wants the words of all rows.
+// check returns ErrItems if Words is too short for all rows.
 func (p *Packed) check() error {
 	rows := p.Rows
 	if p.Tiled {
@@ -236,24 +236,26 @@ func (p *Packed) check() error {
 	return nil
 }
 
-// Loss says what packing lost of some rows, and how long those are: maxima over
-// the rows x, packed to x̂, rounded up. Rows that are not finite do not count.
+// Loss records the rounding error of packed rows and the rows' norms. Each number is a
+// maximum over the rows x, packed to x̂, rounded up. Rows that are not finite are ignored.
 type Loss struct {
-	// Row is of whole rows, Blocks of each block of Block numbers.
+	// Row is the loss of whole rows; Blocks[b] is the loss of block b, which has Block
+	// numbers.
 	Row    Extent
 	Block  int
 	Blocks []Extent
 }
 
-// Extent is the greatest ‖x − x̂‖, and the greatest ‖x‖ and ‖x̂‖; +Inf: not known.
+// Extent holds two maxima: Lost over ‖x − x̂‖, and Norm over both ‖x‖ and ‖x̂‖. +Inf means
+// unknown.
 type Extent struct {
 	Lost, Norm float32
 }
 
-// NewLoss is the loss of no row.
+// NewLoss returns the loss of an empty set of rows.
 func NewLoss(p Packing) Loss { return Loss{Block: p.block(), Blocks: make([]Extent, p.Blocks())} }
 
-// Add counts a row x that was packed to y.
+// Add records a row x whose packed numbers are y.
 func (l *Loss) Add(p Packing, x, y []float32) {
 	var row squareSums
 	for b := range l.Blocks {
@@ -272,7 +274,7 @@ func (l *Loss) Add(p Packing, x, y []float32) {
 	l.Row = l.Row.widen(row)
 }
 
-// Merge makes l the loss of both sets of rows; m has as many blocks, or none.
+// Merge adds the rows that m has recorded to l. m has as many blocks as l, or none.
 func (l *Loss) Merge(m Loss) {
 	l.Row = l.Row.max(m.Row)
 	for b, e := range m.Blocks {
@@ -282,7 +284,7 @@ func (l *Loss) Merge(m Loss) {
 
 func (e Extent) max(o Extent) Extent { return Extent{max(e.Lost, o.Lost), max(e.Norm, o.Norm)} }
 
-// squareSums is sums of squares.
+// squareSums holds sums of squares over a row or a block: of x − x̂, of x and of x̂.
 type squareSums struct{ lost, norm, packed float64 }
 
 func (e Extent) widen(s squareSums) Extent {
@@ -292,8 +294,8 @@ func (e Extent) widen(s squareSums) Extent {
 	return e.max(Extent{Lost: roundUp(math.Sqrt(s.lost)), Norm: roundUp(math.Sqrt(max(s.norm, s.packed)))})
 }
 
-// roundUp is a float32 that is not below x, nor below what x was computed from:
-// sums of less than 2²⁰ squares in float64.
+// roundUp returns a float32 that is not below x, nor below the exact value of which x is
+// the float64 rounding (a sum of fewer than 2²⁰ squares).
 func roundUp(x float64) float32 {
 	f := float32(x * (1 + 1e-9))
 	if float64(f) < x*(1+1e-9) {
@@ -302,11 +304,10 @@ func roundUp(x float64) float32 {
 	return f
 }
 
-// Rounder is implemented by an Encoded that bounds what the loss of packed rows
-// does to a score.
+// Rounder is implemented by an Encoded that bounds how packing moves a score.
 type Rounder interface {
-	// RoundingError bounds |φ(q, x̂) − φ(q, x)|, in units of φ, for rows x that were
-	// packed to x̂ with no more than that loss; both are scored without error. +Inf:
-	// no bound is known.
+	// RoundingError bounds |φ(q, x̂) − φ(q, x)|, in units of φ, for all rows x packed to x̂
+	// within the given loss, when both are scored in exact arithmetic. +Inf means that no
+	// bound is known.
 	RoundingError(l Loss) float32
 }

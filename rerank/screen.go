@@ -1,15 +1,14 @@
 package rerank
 
-// Screener is implemented by an Encoded that can rule items out for less than
-// Score costs.
+// Screener is implemented by an Encoded that can rule out items more cheaply than Score.
 type Screener interface {
-	// Screens is the number of bounds that there are for such items, the cheapest
-	// and loosest first; 0: none.
+	// Screens returns how many levels of bounds exist for such items. Level 0 is the
+	// cheapest and loosest. 0 means that Screen cannot be used.
 	Screens(items Items) int
-	// Screen writes a bound of φ of every item to dst, for a level < Screens: no
-	// less than what Score gives, with the rounding of both. loss says how far the
-	// rows lie from those that Score would get, and how long they are. An item
-	// whose bound is below reach needs no tighter one. The bound of an item whose
-	// components are not finite is NaN or +Inf. It returns ErrItems.
+	// Screen writes an upper bound of every item's score to dst, for a level < Screens; the
+	// bound includes the rounding of Screen and of Score. loss bounds how far the given
+	// rows lie from the rows that Score would read, and how long they are. Screen need not
+	// tighten a bound that is already below reach. An item whose components are not finite
+	// gets NaN or +Inf. Screen returns ErrItems.
 	Screen(level int, dst []float32, items Items, loss Loss, reach float32) error
 }

@@ -10,13 +10,13 @@ import (
 type Scored struct {
 	ID    ID
 	Score float32
-	// Index is the caller's own number of the row.
+	// Index is a number for the caller's use, such as the row's position.
 	Index int
 }
 
-// Better reports whether a comes before b: by score descending, then by id. A
-// score that is not a number comes last, and so does +Inf: it comes from a
-// feature that was not finite, never from a similarity.
+// Better reports whether a ranks before b: by score descending, then by id. A score that is
+// NaN or infinite ranks last. That includes +Inf, which only comes from a feature that was
+// not finite.
 func Better(a, b Scored) bool {
 	an, bn := notFinite(a.Score), notFinite(b.Score)
 	switch {
@@ -32,30 +32,32 @@ func Better(a, b Scored) bool {
 // IsFinite reports whether x is neither NaN nor infinite.
 func IsFinite(x float32) bool { return !notFinite(x) }
 
-// notFinite reports whether x is NaN or infinite: its exponent has every bit.
+// notFinite reports whether x is NaN or infinite, that is, whether all bits of its exponent
+// are set.
 func notFinite(x float32) bool {
 	const exponent = 0xff << 23
 	return math.Float32bits(x)&exponent == exponent
 }
 
-// TopK keeps the best K rows of any number pushed, in O(n log K). The zero
-// value keeps none; it is not safe for concurrent use.
+// TopK keeps the best K of the rows that are pushed, in O(n log K). The zero value keeps no
+// row. It is not safe for concurrent use.
 type TopK struct {
 	k    int
 	rows []Scored
 	heap []place // the worst row first
 }
 
-// place is a row's place in the order: its score as a number that sorts, and
-// where the row is. The heap moves places, which are small and hold no pointer.
+// place is an entry of the heap: the row's score as a sortable key, and the row's position
+// in rows. The heap moves places because they are small and contain no pointer.
 type place struct{ key, row uint32 }
 
-// keyOf orders scores as Better does: 0 is a score that is not finite.
+// keyOf maps a score to a key that sorts as Better does. The key of a score that is not
+// finite is 0.
 func keyOf(score float32) uint32 {
 	if notFinite(score) {
 		return 0
 	}
-	b := math.Float32bits(score + 0) // -0 is 0
+	b := math.Float32bits(score + 0) // turns −0 into +0
 	if b>>31 != 0 {
 		return ^b
 	}
@@ -68,7 +70,7 @@ func NewTopK(k int) *TopK {
 	return &TopK{k: k, rows: make([]Scored, 0, n), heap: make([]place, 0, n)}
 }
 
-// Push offers a row.
+// Push offers a row, which is kept if it is among the best K so far.
 func (t *TopK) Push(s Scored) {
 	p := place{keyOf(s.Score), uint32(len(t.rows))}
 	if len(t.heap) < t.k {
@@ -87,11 +89,11 @@ func (t *TopK) Push(s Scored) {
 	}
 }
 
-// Reset empties the TopK, for k rows, and keeps its memory.
+// Reset empties the TopK and sets its size to k. It keeps the memory.
 func (t *TopK) Reset(k int) { t.k, t.rows, t.heap = k, t.rows[:0], t.heap[:0] }
 
-// Threshold is the score that a row must reach to be kept: that of the K-th row,
-// −Inf while there are fewer finite ones.
+// Threshold returns the score of the K-th best row so far, which a new row must reach to be
+// kept. It is −Inf while fewer than K rows have a finite score.
 func (t *TopK) Threshold() float32 {
 	if len(t.heap) < t.k || t.k <= 0 || t.heap[0].key == 0 {
 		return float32(math.Inf(-1))
@@ -102,8 +104,8 @@ func (t *TopK) Threshold() float32 {
 // Sorted empties the TopK and returns its rows, best first.
 func (t *TopK) Sorted() []Scored { return t.AppendSorted(make([]Scored, 0, len(t.rows))) }
 
-// AppendSorted empties the TopK and appends its rows to dst, best first; it keeps
-// its memory.
+// AppendSorted empties the TopK and appends its rows to dst, best first. It keeps the
+// memory.
 func (t *TopK) AppendSorted(dst []Scored) []Scored {
 	slices.SortFunc(t.heap, func(a, b place) int {
 		if a.key != b.key {
@@ -118,7 +120,7 @@ func (t *TopK) AppendSorted(dst []Scored) []Scored {
 	return dst
 }
 
-// worse reports whether a comes after b.
+// worse reports whether a ranks after b.
 func (t *TopK) worse(a, b place) bool {
 	if a.key != b.key {
 		return a.key < b.key
@@ -126,7 +128,7 @@ func (t *TopK) worse(a, b place) bool {
 	return t.rows[a.row].ID.Compare(t.rows[b.row].ID) > 0
 }
 
-// siftUp places p at i or at one of the places above it.
+// siftUp moves p from position i towards the root of the heap until its parent is worse.
 func (t *TopK) siftUp(i int, p place) {
 	for i > 0 {
 		parent := (i - 1) / 2
@@ -139,7 +141,7 @@ func (t *TopK) siftUp(i int, p place) {
 	t.heap[i] = p
 }
 
-// siftDown places p at the root or at one of the places below it.
+// siftDown puts p at the root of the heap and moves it down until no child is worse.
 func (t *TopK) siftDown(p place) {
 	h, i := t.heap, 0
 	for {

@@ -1,6 +1,6 @@
-// Package bilinear is the similarity φ(q, x) = qᵀWx. It is one inner product of
-// Wᵀq with the stored x, so nothing has to be written to the database, and an
-// exact list is the exact answer.
+// Package bilinear implements the similarity φ(q, x) = qᵀWx. It equals one inner product of
+// Wᵀq with the stored x. So nothing has to be written to the database, and an exact list is
+// the exact answer.
 package bilinear
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// Form says how W is given.
+// Form says how W is represented.
 type Form string
 
 // The forms and their tensors, n = query_embedding_dim, m = item_embedding_dim.
 const (
-	// Full: W (n, m). It is the form where a configuration names none.
+	// Full: W (n, m). It is the default.
 	Full Form = "full"
 	// LowRank: W = PQᵀ with P (n, r) and Q (m, r). An item's feature row is
 	// Qᵀx, r numbers, which is also a derived field.
@@ -31,14 +31,14 @@ const (
 	Diagonal Form = "diagonal"
 )
 
-// Factor is the derived field of the form low_rank.
+// Factor names the derived field of the form low_rank.
 const Factor = "factor"
 
 // Config describes a bilinear form.
 type Config struct {
 	QueryDim  int  `json:"query_embedding_dim"`
 	ItemDim   int  `json:"item_embedding_dim"`
-	Normalise bool `json:"normalise"` // fitted on unit vectors: both sides are normalised
+	Normalise bool `json:"normalise"` // fitted on unit vectors, so both sides are normalised
 	Form      Form `json:"form,omitempty"`
 }
 
@@ -47,11 +47,11 @@ type Similarity struct {
 	spec    rerank.Spec
 	kernels *kernel.Set
 	form    Form
-	wt      factor        // what a query is multiplied with first: Wᵀ, or Pᵀ of low rank
-	q       rerank.Matrix // low rank: Q
-	qt      rerank.Matrix // low rank: Qᵀ
-	w       []float32     // diagonal
-	// factorNorm bounds the spectral norm of Q: a unit vector's factor is no longer.
+	wt      factor        // the matrix by which a query is multiplied first: Wᵀ, or Pᵀ for the low-rank forms
+	q       rerank.Matrix // low-rank forms: Q
+	qt      rerank.Matrix // low-rank forms: Qᵀ
+	w       []float32     // diagonal form: the diagonal
+	// factorNorm bounds the spectral norm of Q, and so the norm of Qᵀx for a unit vector x.
 	factorNorm float64
 	probes     *distilled.Probes
 }
@@ -61,11 +61,11 @@ var (
 	_ rerank.Deriver    = (*Similarity)(nil)
 )
 
-// maxDim bounds what a configuration may claim.
+// maxDim limits the dimensions that a configuration may declare.
 const maxDim = 1 << 20
 
-// New makes a bilinear form of its tensors. It returns rerank.ErrModel, naming
-// the tensor, its shape, and the shape expected.
+// New builds a bilinear form from its tensors. It returns rerank.ErrModel, naming the
+// tensor, its shape, and the expected shape.
 func New(c Config, t tensor.Set) (*Similarity, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -153,8 +153,8 @@ func (s *Similarity) loadFactors(r *tensor.Reader) float64 {
 	return bound
 }
 
-// spectralBound is the smaller of the Frobenius norm and √(‖W‖₁‖W‖∞); neither is
-// below the spectral norm.
+// spectralBound returns an upper bound of the spectral norm of w: the smaller of its
+// Frobenius norm and √(‖W‖₁‖W‖∞).
 func spectralBound(w rerank.Matrix) float64 {
 	columns := make([]float64, w.Cols)
 	var rows float64
@@ -170,7 +170,7 @@ func spectralBound(w rerank.Matrix) float64 {
 	return min(rerank.Norm(w.Data), math.Sqrt(rows*slices.Max(columns)))
 }
 
-// WithKernels returns the similarity on other kernels.
+// WithKernels returns a copy of the similarity that computes with the given kernels.
 func (s *Similarity) WithKernels(k *kernel.Set) rerank.Similarity {
 	other := *s
 	other.kernels = k
@@ -180,9 +180,9 @@ func (s *Similarity) WithKernels(k *kernel.Set) rerank.Similarity {
 // Spec implements rerank.Similarity.
 func (s *Similarity) Spec() rerank.Spec { return s.spec }
 
-// Encode implements rerank.Similarity: it computes u = Wᵀq once. Errors stated
-// by Bound are those of ⟨u, x⟩ with u as computed here; the rounding of u itself
-// belongs to the model.
+// Encode implements rerank.Similarity: it computes u = Wᵀq once. The errors that Bound
+// states are errors of ⟨u, x⟩ for the computed u; the rounding of u itself counts as part
+// of the model.
 func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 	if err := s.spec.CheckQuery(q); err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func (s *Similarity) EncodeBatch(batch []rerank.Query) ([]rerank.Encoded, error)
 	return out, nil
 }
 
-// prepareQuery copies a query's vector, normalised where the spec says so.
+// prepareQuery copies a query's vector to dst and normalises it if the spec says so.
 func (s *Similarity) prepareQuery(dst []float32, q rerank.Query) {
 	copy(dst, q.Vector)
 	if s.spec.Normalise {
@@ -226,7 +226,7 @@ func (s *Similarity) prepareQuery(dst []float32, q rerank.Query) {
 	}
 }
 
-// newProduct is the encoded form of a query that was projected to u.
+// newProduct builds the encoded form of a query from the result u of projectQueries.
 func (s *Similarity) newProduct(query, u []float32) (*inner.Product, error) {
 	p := &inner.Product{Spec: s.spec, Kernels: s.kernels, U: u, Scale: 1, Query: query, Distilled: s.probes}
 	if s.spec.Normalise {
@@ -234,7 +234,7 @@ func (s *Similarity) newProduct(query, u []float32) (*inner.Product, error) {
 	}
 	if s.form == LowRank {
 		p.Field, p.Rounded = Factor, true
-		p.Norm *= s.factorNorm * (1 + 0x1p-23) // each of its elements is rounded once
+		p.Norm *= s.factorNorm * (1 + 0x1p-23) // each element of the factor is rounded once
 	}
 	p.Stored = func() (rerank.Probe, error) {
 		u := s.storedQuery(p.U)
@@ -243,12 +243,12 @@ func (s *Similarity) newProduct(query, u []float32) (*inner.Product, error) {
 	return p, checkFinite(u)
 }
 
-// checkFinite checks what was made of a query: a finite one can still be too large for
-// float32.
+// checkFinite returns an error if u has an element that is not finite: a finite query can
+// still overflow float32 when it is multiplied.
 func checkFinite(u []float32) error { return rerank.CheckFinite("query times W", u) }
 
-// projectQueries returns what feature rows are multiplied with, a row for each query: Wᵀq, or Pᵀq of the form
-// low_rank.
+// projectQueries returns, for each query, the vector that feature rows are multiplied with:
+// Wᵀq, or Pᵀq for the form low_rank.
 func (s *Similarity) projectQueries(queries rerank.Matrix) rerank.Matrix {
 	switch s.form {
 	case Full:
@@ -275,8 +275,8 @@ func (s *Similarity) projectQueries(queries rerank.Matrix) rerank.Matrix {
 	return u
 }
 
-// factor is a matrix whose rows are multiplied with queries: as it is, and in lanes where its rows fill them and
-// that is quicker.
+// factor is a matrix whose rows are multiplied with queries. It is kept as it is and, if
+// its rows fill whole lanes and the processor gains from it, also in lanes.
 type factor struct {
 	rerank.Matrix
 	lanes kernel.Vectors
@@ -295,7 +295,8 @@ func newFactor(m rerank.Matrix) factor {
 	return f
 }
 
-// multiplyWT multiplies every query with wt. Its sums are the same, to the bit, however many queries there are.
+// multiplyWT multiplies every query with wt. The results are the same bits however many
+// queries there are.
 func (s *Similarity) multiplyWT(queries rerank.Matrix) rerank.Matrix {
 	u := rerank.NewMatrix(queries.Rows, s.wt.Rows)
 	if s.kernels.Crosses() && s.wt.lanes.Width() > 0 {
@@ -306,7 +307,7 @@ func (s *Similarity) multiplyWT(queries rerank.Matrix) rerank.Matrix {
 	return u
 }
 
-// storedQuery is Wᵀq of what project returned.
+// storedQuery returns Wᵀq for the u that projectQueries returned.
 func (s *Similarity) storedQuery(u []float32) []float32 {
 	if s.form == LowRank {
 		return s.expand(rerank.Matrix{Rows: 1, Cols: len(u), Data: u}).Data
@@ -314,7 +315,7 @@ func (s *Similarity) storedQuery(u []float32) []float32 {
 	return u
 }
 
-// expand is Q times each factor.
+// expand multiplies Q with each factor.
 func (s *Similarity) expand(factors rerank.Matrix) rerank.Matrix {
 	u := rerank.NewMatrix(factors.Rows, s.q.Rows)
 	kernel.MulTWide(u.Data, u.Cols, factors, s.q, nil)
@@ -332,8 +333,8 @@ func (s *Similarity) ScoreBatch(dst []float32, queries []rerank.Encoded, items r
 	return inner.ScoreBatch(dst, products, items)
 }
 
-// EncodeItems implements rerank.Similarity: a feature row is the base vector, or
-// its factor Qᵀx where the form is low_rank.
+// EncodeItems implements rerank.Similarity. A feature row is the base vector, or its factor
+// Qᵀx for the form low_rank.
 func (s *Similarity) EncodeItems(dst, base rerank.Matrix) error {
 	if s.form != LowRank {
 		return inner.EncodeItems(s.spec, dst, base)
@@ -352,8 +353,8 @@ func (s *Similarity) EncodeItems(dst, base rerank.Matrix) error {
 	return nil
 }
 
-// Fields implements rerank.Deriver: the factor of the form low_rank, nothing of
-// the others, which search the stored vector.
+// Fields implements rerank.Deriver. It returns the factor for the form low_rank and nil for
+// the other forms, which search the stored vector.
 func (s *Similarity) Fields() []rerank.Field {
 	if s.form != LowRank {
 		return nil

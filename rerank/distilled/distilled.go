@@ -1,6 +1,6 @@
-// Package distilled holds learned probes: query-side maps u(q) trained so that
-// ⟨u(q), x⟩ on the stored vector x ranks like the similarity. They serve any
-// kind, and need no new vectors in the database.
+// Package distilled implements learned probes: query-side maps u(q), trained so that ⟨u(q),
+// x⟩ on the stored vector x ranks like the similarity. They work with any kind of
+// similarity and need no new vectors in the database.
 package distilled
 
 import (
@@ -15,39 +15,39 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// Prefix starts the names of all tensors of this package in a model's set.
+// Prefix begins the names of all tensors of this package in a model's tensor set.
 const Prefix = "probe."
 
-// Residual is the head that is preferred where a plan names none.
+// Residual names the head that is used if a plan names none.
 const Residual = "residual"
 
-// MeanItem is the tensor of the mean base vector.
+// MeanItem names the tensor that holds the mean base vector.
 const MeanItem = Prefix + "mean_item"
 
-// Probes are the learned probes of a model. They are immutable.
+// Probes holds the learned probes of a model. It is immutable.
 type Probes struct {
 	names []string
 	heads map[string]head
 	mean  []float32
 }
 
-// head is u(q) = q·W + MLP(q); the MLP, linear → SiLU → linear, is optional.
+// head computes u(q) = q·W + MLP(q). The MLP (linear → SiLU → linear) is optional.
 type head struct {
-	w          rerank.Matrix // transposed: one row an element of u
-	first      rerank.Matrix // no rows: there is no MLP
+	w          rerank.Matrix // transposed: row i computes element i of u
+	first      rerank.Matrix // zero rows if there is no MLP
 	firstBias  []float32
 	second     rerank.Matrix
 	secondBias []float32
 }
 
-// Read takes the tensors with the prefix out of a model's set:
+// Read extracts the learned probes from a model's tensor set:
 //
 //	probe.<head>.W            (query_dim, item_dim), multiplies from the right
 //	probe.<head>.0.weight     (h, query_dim), .bias (h): optional, with .2
 //	probe.<head>.2.weight     (item_dim, h), .bias (item_dim)
 //	probe.mean_item           (item_dim), optional: the mean base vector
 //
-// It returns rerank.ErrModel and tensor.ErrShape. No probes at all is no error.
+// It returns rerank.ErrModel and tensor.ErrShape. A set without probes is not an error.
 func Read(t tensor.Set, queryDim, itemDim int) (*Probes, error) {
 	own := tensor.Set{}
 	p := &Probes{heads: map[string]head{}}
@@ -94,17 +94,18 @@ func readHead(r *tensor.Reader, prefix string, queryDim, itemDim int) head {
 	return h
 }
 
-// Names are the heads in the order of preference: residual, then by name.
+// Names returns the names of the heads in order of preference: residual first, then by
+// name.
 func (p *Probes) Names() []string { return slices.Clone(p.names) }
 
-// MeanItem is the mean base vector of the collection that the model was fitted
-// on; nil if the model does not say. It must not be changed.
+// MeanItem returns the mean base vector of the collection on which the model was fitted, or
+// nil if the model does not include it. The caller must not change it.
 func (p *Probes) MeanItem() []float32 { return p.mean }
 
-// Probe is the probe of plan.Head, or of the preferred head where it is empty,
-// for a query that is normalised already if the model says so. It searches the
-// stored vector. It returns rerank.ErrStrategy, or rerank.ErrQuery if u(q) is not
-// finite.
+// Probe returns the probe of the head plan.Head, or of the preferred head if plan.Head is
+// empty. q must already be normalised if the model normalises. The probe searches the
+// stored vector. Probe returns rerank.ErrStrategy if the head does not exist, and
+// rerank.ErrQuery if u(q) is not finite.
 func (p *Probes) Probe(q []float32, plan rerank.Plan) (rerank.Probe, error) {
 	if len(p.names) == 0 {
 		return rerank.Probe{}, fmt.Errorf("%w: %s needs a learned probe and the model has none; "+

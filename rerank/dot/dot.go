@@ -1,5 +1,5 @@
-// Package dot is the baseline similarity φ(q, x) = ⟨q, x⟩; on unit vectors, the
-// cosine.
+// Package dot implements the baseline similarity φ(q, x) = ⟨q, x⟩, which is the cosine for
+// unit vectors.
 package dot
 
 import (
@@ -12,7 +12,7 @@ import (
 type Config struct {
 	// Dim is the dimension of both sides.
 	Dim int `json:"dim"`
-	// Normalise divides both sides by their norms: the cosine.
+	// Normalise divides both sides by their norms, which makes φ the cosine.
 	Normalise bool `json:"normalise"`
 }
 
@@ -21,7 +21,7 @@ type Similarity struct{ *inner.Vectors }
 
 var _ rerank.Similarity = (*Similarity)(nil)
 
-// New makes a dot product; the tensors may only hold learned probes. It returns
+// New returns a dot product. The tensors may only contain learned probes. It returns
 // rerank.ErrModel.
 func New(c Config, t tensor.Set) (*Similarity, error) {
 	v, err := inner.NewVectors(rerank.KindDot, c.Dim, c.Normalise, t)

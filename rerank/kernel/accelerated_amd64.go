@@ -10,7 +10,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// accelerated returns the assembly kernels that this processor runs.
+// accelerated returns the sets of assembly kernels that this processor can run, the fastest
+// last.
 func accelerated() []*Set {
 	if !cpu.X86.HasAVX2 || !cpu.X86.HasFMA {
 		return nil
@@ -23,10 +24,11 @@ func accelerated() []*Set {
 	return sets
 }
 
-// The functions below get slices that are not empty, and lengths that were
-// checked. They call the assembly by name, so that nothing escapes to the heap.
+// The callers of the methods below have made sure that slices are not empty and lengths
+// match. The methods call the assembly by name, not through variables, so that their
+// arguments do not escape to the heap.
 
-// gemm is that of the plain set: the others have whole products.
+// gemm is only used by the plain set. The other sets have assembly for whole products.
 func (isa) gemm(c []float32, stride int, a, b []float32, m, k int) { gemmGo(c, stride, a, b, m, k) }
 
 func (i isa) product(args *productArgs) {
@@ -62,7 +64,8 @@ func (isa) narrow(dst []uint32, lost *[Lanes]float32, tile []float32) {
 	narrowAVX512(&dst[0], &lost[0], &tile[0], len(dst)/Lanes)
 }
 
-// fma returns the numbers that a multiply-add computes at once.
+// fma computes rounds of multiply-adds and returns how many numbers each instruction
+// handles.
 func (i isa) fma(out *float32, rounds int) int {
 	switch i {
 	case avx512:
@@ -85,7 +88,7 @@ func (i isa) read(out *float32, v []float32, steps int) {
 	}
 }
 
-// widen takes n words of 16 lanes.
+// widen converts n words of 16 lanes.
 func (i isa) widen(f rerank.Format, dst []float32, words, scales []uint32, n int) {
 	switch {
 	case i == plain || n == 0:
@@ -217,8 +220,8 @@ func (i isa) divide(v []float32, by float32) {
 	divideGo(v[whole*Lanes:], by)
 }
 
-// rows gives the assembly four rows at a time; of the last ones the absent repeat
-// the last. Without v it multiplies the rows with themselves.
+// rows passes four rows at a time to the assembly. If fewer are left, the last row is
+// repeated. If v is nil, each row is multiplied with itself.
 func (i isa) rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 	if i == plain {
 		rowsGo(dst, v, m, rows)
@@ -229,7 +232,7 @@ func (i isa) rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 		_ = m.Data[:len(dst)*m.Cols]
 	} else {
 		for _, r := range rows[:len(dst)] {
-			_ = m.Data[int(r)*m.Cols:][:m.Cols] // the assembly checks nothing
+			_ = m.Data[int(r)*m.Cols:][:m.Cols] // the assembly does not check bounds
 		}
 		first = unsafe.SliceData(rows)
 	}
@@ -253,8 +256,8 @@ func (i isa) rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 	copy(dst[whole:], out[:])
 }
 
-// firstCache is about the least that a processor's first cache holds, in bytes: four rows at a
-// time are quicker there.
+// firstCache is a lower estimate of the bytes that a first-level cache holds. Within it,
+// processing four rows at a time is faster.
 const firstCache = 32 << 10
 
 func (i isa) rows4(dst *float32, v []float32, m rerank.Matrix, rows *int32, count int) {
@@ -276,7 +279,7 @@ func (i isa) rows4(dst *float32, v []float32, m rerank.Matrix, rows *int32, coun
 	}
 }
 
-// crossTiles is how many of the tiles that are left cross takes at once.
+// crossTiles returns how many of the remaining tiles the next call of cross should process.
 func (i isa) crossTiles(left int) int {
 	switch {
 	case i == avx512 && left > 3:
@@ -311,7 +314,8 @@ func (i isa) fold(dst, c []float32, rows int) {
 	}
 }
 
-// spread does whole eights of rows and columns, or sixteens of rows, and returns how many.
+// spread processes multiples of eight rows and columns, or of sixteen rows, and returns how
+// many rows and columns it has done.
 func (i isa) spread(dst []float32, stride int, c []float32, width, rows, count int) (doneRows, doneColumns int) {
 	doneRows, doneColumns = rows&^7, count&^7
 	if i == plain || doneRows == 0 || doneColumns == 0 {

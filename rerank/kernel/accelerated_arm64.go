@@ -4,9 +4,8 @@ package kernel
 
 import "github.com/likenessdb/likeness/rerank"
 
-// accelerated returns the set of NEON, which every processor of arm64 runs: the
-// products with tiles, the activations and the inner products of rows. The rest is
-// plain Go.
+// accelerated returns the NEON set, which every arm64 processor runs. It has assembly for
+// products with tiles, activations, and inner products of rows. The rest is plain Go.
 func accelerated() []*Set { return []*Set{{name: "neon", isa: neon}} }
 
 func (i isa) gemm(c []float32, stride int, a, b []float32, m, k int) {
@@ -45,8 +44,8 @@ func (i isa) madd(c, a, b []float32) {
 	maddGo(c, a, b)
 }
 
-// rows gives the assembly four rows at a time, absent ones repeating the last, and
-// adds the numbers behind the last eight one by one.
+// rows passes four rows at a time to the assembly, repeating the last row if fewer are
+// left, and adds the products of the columns after the last multiple of eight in Go.
 func (i isa) rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 	n := len(v)
 	if v == nil {

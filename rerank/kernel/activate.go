@@ -2,9 +2,8 @@ package kernel
 
 import "math"
 
-// Exp is eˣ to 0.51 units in the last place of float32, over the whole range:
-// denormal results are rounded as any other, −Inf gives 0, +Inf and what
-// overflows give +Inf, NaN gives NaN.
+// Exp returns eˣ with an error of at most 0.51 units in the last place of float32. This
+// includes subnormal results. −Inf gives 0, +Inf and overflow give +Inf, NaN gives NaN.
 func Exp(x float32) float32 {
 	switch {
 	case x > 700:
@@ -19,7 +18,7 @@ func Exp(x float32) float32 {
 // steps is the number of table entries between two powers of two.
 const steps = 32
 
-// roots[i] are the bits of 2^(i/steps), less i where exp adds it again.
+// roots[i] holds the bits of 2^(i/steps), minus i at the position where exp adds it back.
 var roots = func() (t [steps]uint64) {
 	for i := range t {
 		t[i] = math.Float64bits(math.Exp2(float64(i)/steps)) - uint64(i)<<(52-5)
@@ -27,14 +26,14 @@ var roots = func() (t [steps]uint64) {
 	return t
 }()
 
-// exp is eˣ for −700 ≤ x ≤ 700, with a relative error below 6·10⁻¹⁰. With k the
-// nearest integer to x·steps/ln 2, it is 2^(k/steps), by table, times e^r for
-// |r| ≤ ln 2/(2·steps), of which the Taylor polynomial of degree 3 leaves out
-// r⁴/24 at most: the method of expf in glibc. float64 costs a scalar no more than
-// float32, and leaves no rounding to think of.
+// exp returns eˣ for −700 ≤ x ≤ 700, with a relative error below 6·10⁻¹⁰. With k the
+// nearest integer to x·steps/ln 2, the result is 2^(k/steps), from a table, times e^r with
+// |r| ≤ ln 2/(2·steps). A Taylor polynomial of degree 3 approximates e^r with an error of
+// at most r⁴/24. glibc's expf uses the same method. For scalars, float64 costs no more than
+// float32, and its rounding can be neglected.
 func exp(x float64) float64 {
 	const (
-		toInteger = 0x1.8p52 // adding it rounds to an integer, in the low bits
+		toInteger = 0x1.8p52 // adding it rounds to an integer, which is left in the low bits
 		c         = math.Ln2 / steps
 	)
 	z := x * (1 / c)
@@ -45,14 +44,14 @@ func exp(x float64) float64 {
 	return power + power*r*(c+r*(c*c/2+r*(c*c*c/6)))
 }
 
-// SiLU replaces every x of v by x·sigmoid(x), to one unit in the last place;
-// below −700 by −0. What is not finite stays so.
+// SiLU replaces every x of v by x·sigmoid(x), with an error of at most one unit in the last
+// place. Below −700 the result is −0. NaN and infinities stay NaN or infinite.
 func SiLU(v []float32) {
 	for i, x := range v {
 		switch {
 		case x > 700: // sigmoid(x) is 1
 		case !(x > -700):
-			v[i] = x * 0 // NaN stays, and −Inf becomes it
+			v[i] = x * 0 // NaN stays NaN, and −Inf becomes NaN
 		default:
 			v[i] = float32(float64(x) / (1 + exp(-float64(x))))
 		}
@@ -67,8 +66,8 @@ func GELU(v []float32) {
 	}
 }
 
-// Softmax replaces v by exp(v − max v) / Σ exp(v − max v). If an element is not
-// finite, every result is NaN: −Inf is no gate that a finite item can have.
+// Softmax replaces v by exp(v − max v) / Σ exp(v − max v). If an element is not finite,
+// every result is NaN: no finite item has a gate of −Inf.
 func Softmax(v []float32) {
 	top := float32(math.Inf(-1))
 	var check float32 // NaN if an element is not finite, else 0

@@ -6,13 +6,13 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Vectors are vectors of one length in lanes, sixteen side by side, for Cross.
+// Vectors holds vectors of one length in lanes, sixteen side by side, for Cross.
 type Vectors struct {
 	count, cols int
 	lanes       []float32 // [tile][column][lane]
 }
 
-// PackVectors packs vectors of one length into v, whose memory is used again.
+// PackVectors packs vectors of one length into v and reuses v's memory.
 func (s *Set) PackVectors(v *Vectors, vectors [][]float32) {
 	v.count, v.cols = len(vectors), 0
 	if v.count == 0 {
@@ -26,20 +26,20 @@ func (s *Set) PackVectors(v *Vectors, vectors [][]float32) {
 	}
 	for t := 0; t < v.count; t += Lanes {
 		var rows [Lanes][]float32
-		for l := range rows { // lanes without a vector repeat the last
+		for l := range rows { // lanes without a vector repeat the last vector
 			rows[l] = vectors[min(t+l, v.count-1)]
 		}
 		s.Tile(v.lanes[t*v.cols:], &rows)
 	}
 }
 
-// Width is the number of products of a row: the vectors, rounded up to
-// whole lanes.
+// Width returns the number of products that Cross computes for a row: the number of
+// vectors, rounded up to whole lanes.
 func (v Vectors) Width() int { return (v.count + Lanes - 1) / Lanes * Lanes }
 
-// Cross writes ⟨m.Row(r), vector i⟩ to c[r·Width+i], for every row and lane; m has
-// the vectors' columns. Each is one sum, in the order of the columns: unlike that
-// of Rows, which is why the two agree only within rounding.
+// Cross writes ⟨m.Row(r), vector i⟩ to c[r·Width+i], for every row and lane. m has as many
+// columns as the vectors. Each product is one sum in the order of the columns. Rows sums in
+// another order, so the two agree only within rounding.
 func (s *Set) Cross(c []float32, v Vectors, m rerank.Matrix) {
 	width := v.Width()
 	if m.Rows == 0 || width == 0 {
@@ -64,10 +64,12 @@ func (s *Set) Cross(c []float32, v Vectors, m rerank.Matrix) {
 	}
 }
 
-// Crosses says whether Cross is quicker than MulT for many rows, and as quick for one.
+// Crosses reports whether Cross is faster than MulT for many rows and no slower for one
+// row.
 func (s *Set) Crosses() bool { return s.isa == avx512 }
 
-// crossArgs is what the assembly reads and changes; tools/kernels has its offsets.
+// crossArgs are the arguments that the assembly reads and modifies. tools/kernels knows the
+// offsets.
 type crossArgs struct {
 	rows                 unsafe.Pointer
 	stride, count, steps int
@@ -93,9 +95,9 @@ func crossGo(c []float32, v Vectors, m rerank.Matrix) {
 	}
 }
 
-// Fold writes the greatest of every column of rows of c, width numbers each, to
-// dst; a number that is not finite makes its column's not finite. width is a
-// multiple of Lanes.
+// Fold writes the maximum of each column of c, a matrix of rows·width numbers, to dst. If a
+// column has a number that is not finite, its result is not finite. width is a multiple of
+// Lanes.
 func (s *Set) Fold(dst, c []float32, width, rows int) {
 	if rows < 1 || width == 0 {
 		return
@@ -115,7 +117,8 @@ func foldGo(dst, c []float32, rows int) {
 	}
 }
 
-// Spread transposes: dst[i·stride+r] = c[r·width+i], for rows r and count columns i.
+// Spread transposes: dst[i·stride+r] = c[r·width+i], for all rows r and the first count
+// columns i.
 func (s *Set) Spread(dst []float32, stride int, c []float32, width, rows, count int) {
 	if rows == 0 || count == 0 {
 		return

@@ -1,11 +1,11 @@
-// Package kernel computes inner products, small matrix products and activations
-// over float32: the loops that scoring spends its time in.
+// Package kernel computes inner products, small matrix products and activations over
+// float32, which is where scoring spends its time.
 //
-// The functions are plain Go and are the reference. A Set does the same, in plain
-// Go or with the vector instructions of the processor; the sets are compared with
-// the functions and with float64, and agree within rounding. In every one of them
-// the order of a sum does not depend on what is computed beside it: a row scores
-// the same alone and among others.
+// The functions are plain Go and serve as the reference. A Set has the same operations, in
+// plain Go or with the processor's vector instructions; tests compare the sets with the
+// functions and with float64. They agree within rounding. In every implementation, the
+// order of a sum does not depend on other work in the same call: a row gets the same score
+// alone and among others.
 //
 // No function allocates, and all are safe for concurrent use.
 package kernel
@@ -16,15 +16,15 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Gamma is γ_n = n·u / (1 − n·u) with u = 2⁻²⁴: the relative error of n
-// float32 roundings (N. Higham, Accuracy and Stability of Numerical
-// Algorithms, section 3.1). |computed ⟨a, b⟩ − ⟨a, b⟩| ≤ Gamma(len(a))·‖a‖·‖b‖.
+// Gamma returns γ_n = n·u / (1 − n·u) with u = 2⁻²⁴, which bounds the relative error of n
+// float32 roundings (N. Higham, Accuracy and Stability of Numerical Algorithms, section
+// 3.1). |computed ⟨a, b⟩ − ⟨a, b⟩| ≤ Gamma(len(a))·‖a‖·‖b‖.
 func Gamma(n int) float64 {
 	const unit = 1.0 / (1 << 24)
 	return float64(n) * unit / (1 - float64(n)*unit)
 }
 
-// Dot is ⟨a, b⟩; b is at least as long as a.
+// Dot returns ⟨a, b⟩. b must be at least as long as a.
 func Dot(a, b []float32) float32 {
 	b = b[:len(a)]
 	var sum float32
@@ -34,9 +34,9 @@ func Dot(a, b []float32) float32 {
 	return sum
 }
 
-// MulT computes a·bᵀ + bias. Element (r, c) of the result, which is
-// ⟨a.Row(r), b.Row(c)⟩ + bias[c], is written to dst[r*stride+c]; bias may be
-// nil. a and b have the same Cols, and dst does not alias them.
+// MulT computes a·bᵀ + bias. It writes element (r, c) of the result, ⟨a.Row(r), b.Row(c)⟩ +
+// bias[c], to dst[r*stride+c]. bias may be nil. a and b have the same Cols, and dst does
+// not alias them.
 func MulT(dst []float32, stride int, a, b rerank.Matrix, bias []float32) {
 	r := 0
 	for ; r+2 <= a.Rows; r += 2 {
@@ -56,7 +56,7 @@ func MulT(dst []float32, stride int, a, b rerank.Matrix, bias []float32) {
 	}
 }
 
-// mulPair multiplies two rows with b: every row of b is read once for both.
+// mulPair multiplies two rows with b, so that every row of b is read once for both.
 func mulPair(d0, d1, x, y []float32, b rerank.Matrix) {
 	c := 0
 	for ; c+4 <= b.Rows; c += 4 {
@@ -80,8 +80,8 @@ func mulRow(dst, x []float32, b rerank.Matrix) {
 	}
 }
 
-// Rows writes ⟨v, m.Row(rows[i])⟩ to dst[i]; with rows nil, ⟨v, m.Row(i)⟩. dst
-// has one element for each.
+// Rows writes ⟨v, m.Row(rows[i])⟩ to dst[i], or ⟨v, m.Row(i)⟩ if rows is nil, for all
+// elements of dst.
 func Rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 	if rows == nil {
 		mulRow(dst, v, m.Slice(0, len(dst)))
@@ -99,7 +99,7 @@ func Rows(dst, v []float32, m rerank.Matrix, rows []int32) {
 	}
 }
 
-// dot2x4 is Dot of two vectors with four.
+// dot2x4 computes Dot of each of two vectors with each of four.
 func dot2x4(x, y, a, b, c, d []float32) (xa, xb, xc, xd, ya, yb, yc, yd float32) {
 	n := len(x)
 	y, a, b, c, d = y[:n], a[:n], b[:n], c[:n], d[:n]
@@ -117,7 +117,7 @@ func dot2x4(x, y, a, b, c, d []float32) (xa, xb, xc, xd, ya, yb, yc, yd float32)
 	return xa, xb, xc, xd, ya, yb, yc, yd
 }
 
-// dot8 is Dot of one vector with eight.
+// dot8 computes Dot of one vector with each of eight.
 func dot8(x, a, b, c, d, e, f, g, h []float32) (sa, sb, sc, sd, se, sf, sg, sh float32) {
 	n := len(x)
 	a, b, c, d, e, f, g, h = a[:n], b[:n], c[:n], d[:n], e[:n], f[:n], g[:n], h[:n]
@@ -145,7 +145,7 @@ func Transpose(m rerank.Matrix) rerank.Matrix {
 	return t
 }
 
-// Norm is ‖v‖, from squares in float64, so that it does not overflow.
+// Norm returns ‖v‖. It sums in float64, so it does not overflow.
 func Norm(v []float32) float32 { return float32(rerank.Norm(v)) }
 
 // Normalise divides v by max(‖v‖, eps), as rerank.NormaliseClamped does.
@@ -160,13 +160,13 @@ func Normalise(v []float32, eps float32) {
 	}
 }
 
-// MulTWide is MulT with every sum in float64 and rounded once, so that each
-// element has a relative error of 2⁻²⁴ unless its sum cancels almost wholly.
+// MulTWide is MulT with sums in float64 that are rounded once. So each element has a
+// relative error of 2⁻²⁴ unless its sum cancels almost completely.
 func MulTWide(dst []float32, stride int, a, b rerank.Matrix, bias []float32) {
 	for r := range a.Rows {
 		x, out := a.Row(r), dst[r*stride:][:b.Rows]
 		c := 0
-		for ; c+4 <= b.Rows; c += 4 { // four sums that do not wait for each other
+		for ; c+4 <= b.Rows; c += 4 { // four independent sums
 			out[c], out[c+1], out[c+2], out[c+3] = wide4(x, b.Row(c), b.Row(c+1), b.Row(c+2), b.Row(c+3), bias, c)
 		}
 		for ; c < b.Rows; c++ {
@@ -176,7 +176,8 @@ func MulTWide(dst []float32, stride int, a, b rerank.Matrix, bias []float32) {
 	}
 }
 
-// wide4 sums four products of x; the first has the bias of number c.
+// wide4 computes the inner products of x with four vectors. bias[number] is added to the
+// first, and so on.
 func wide4(x, a, b, c, d, bias []float32, number int) (float32, float32, float32, float32) {
 	n := len(x)
 	a, b, c, d = a[:n], b[:n], c[:n], d[:n]

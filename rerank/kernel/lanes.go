@@ -2,8 +2,8 @@ package kernel
 
 import "github.com/likenessdb/likeness/rerank"
 
-// gemmGo adds a·b to c, whose rows are stride apart, a in panels of four rows; it
-// keeps four rows times two lanes in registers.
+// gemmGo adds a·b to c. The rows of c are stride apart, and a consists of panels of four
+// rows. It keeps four rows times two lanes in registers.
 func gemmGo(c []float32, stride int, a, b []float32, m, k int) {
 	for p := 0; p < m; p += 4 {
 		panel, out := a[p*k:(p+4)*k], c[p*stride:]
@@ -45,7 +45,7 @@ func mixGo(out *[Lanes]float32, logits, gates []float32) {
 		for l := range Lanes {
 			d := g[l] - top[l]
 			e := Exp(d)
-			sum[l] += e + d*0 // NaN from what is not finite: Exp takes −Inf to 0
+			sum[l] += e + d*0 // NaN for a gate that is not finite: Exp alone maps −Inf to 0
 			acc[l] += e * x[l]
 		}
 	}
@@ -75,8 +75,8 @@ func tileGo(dst []float32, rows *[Lanes][]float32) {
 	}
 }
 
-// gatherGo gathers the columns from one on that dst has room for, from column
-// skip of them.
+// gatherGo writes columns of sixteen rows to lanes. The columns begin at `from`, as many as
+// dst has room for; the first skip of them are left out.
 func gatherGo(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from, skip int) {
 	n := len(dst) / Lanes
 	for l, r := range rows {
@@ -87,7 +87,7 @@ func gatherGo(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from, skip int
 	}
 }
 
-// rowsGo is Rows, or without v the product of each row with itself.
+// rowsGo is Rows, or, if v is nil, the product of each row with itself.
 func rowsGo(dst, v []float32, m rerank.Matrix, rows []int32) {
 	if v != nil {
 		Rows(dst, v, m, rows)

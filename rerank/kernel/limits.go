@@ -1,18 +1,17 @@
 package kernel
 
-// Multiply-adds of one round of FMA: chains that do not wait for each other.
+// fmaChains is the number of independent chains of multiply-adds in one round of FMA.
 const fmaChains = 12
 
-// FMA computes rounds of multiply-adds that do not wait for each other and
-// returns how many floating-point operations they were, two a multiply-add: what
-// the processor can do at most, for comparison.
+// FMA computes rounds of independent multiply-adds and returns the number of floating-point
+// operations, two per multiply-add. Its speed is the processor's peak, for comparison.
 func (s *Set) FMA(rounds int) (flops int) {
 	var out float32
 	width := s.isa.fma(&out, max(rounds, 1))
 	return max(rounds, 1) * fmaChains * width * 2
 }
 
-// Read returns the sum of v, as fast as it can be read. Its order is not defined.
+// Read returns the sum of v, in an undefined order, as fast as the memory can be read.
 func (s *Set) Read(v []float32) float32 {
 	const step = 128
 	var sum float32
@@ -27,7 +26,7 @@ func (s *Set) Read(v []float32) float32 {
 	return sum
 }
 
-// fmaGo is FMA of single numbers.
+// fmaGo is FMA without vector instructions.
 func fmaGo(out *float32, rounds int) {
 	const x = 125
 	var a, b, c, d, e, f, g, h, i, j, k, l float32

@@ -5,15 +5,17 @@ import (
 	"unsafe"
 )
 
-// The unit for matrices (AMX) multiplies blocks of weights with blocks of tiles: up to sixteen rows, and of those, and of
-// sixteen lanes, up to 32 values. A row has 64 bytes in memory.
+// The matrix unit (AMX) multiplies blocks of weights with blocks of tiles. A block has up
+// to sixteen rows of up to 32 values for weights, and up to 32 values of sixteen lanes for
+// tiles. A row takes 64 bytes in memory.
 const (
 	matrixRows  = 16
 	matrixPairs = 16
 	matrixWords = matrixRows * 64 / 4
 )
 
-// blockPairs is the greatest number of pairs that a block can have, so that all have as many.
+// blockPairs returns the greatest number of pairs per block that divides the columns
+// evenly.
 func (w *WeightsBFloat16) blockPairs() int {
 	n := min(w.cols/2, matrixPairs)
 	for n > 1 && w.cols/2%n > 0 {
@@ -22,7 +24,7 @@ func (w *WeightsBFloat16) blockPairs() int {
 	return n
 }
 
-// packBlocks puts panels of sixteen rows, in blocks of columns, into blocks.
+// packBlocks copies the weights from panels to blocks for the matrix unit.
 func (w *WeightsBFloat16) packBlocks() {
 	if w.cols == 0 {
 		return
@@ -38,7 +40,8 @@ func (w *WeightsBFloat16) packBlocks() {
 	}
 }
 
-// inBlocks has the assembly take blocks, and says how large they are.
+// inBlocks sets the arguments with which the assembly reads blocks, and the sizes of the
+// blocks.
 func (w *WeightsBFloat16) inBlocks(a *productArgs, p *Product, rows int) {
 	pairs := w.blockPairs()
 	a.w, a.steps, a.bStep = unsafe.Pointer(unsafe.SliceData(w.blocks)), w.cols/2/pairs, pairs*Lanes*4

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasMatrixUnit reports whether the processor has AMX for bfloat16, and the system lets this process use it: Linux
-// keeps room for its registers only for processes that ask.
+// hasMatrixUnit reports whether the processor has AMX for bfloat16 and the system lets this
+// process use it. Linux saves the unit's registers only for processes that request it.
 var hasMatrixUnit = sync.OnceValue(func() bool {
 	const (
 		askPermission = 0x1023 // ARCH_REQ_XCOMP_PERM

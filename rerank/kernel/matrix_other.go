@@ -2,5 +2,5 @@
 
 package kernel
 
-// hasMatrixUnit: none that could be asked for.
+// hasMatrixUnit returns false: this platform has no matrix unit that could be requested.
 func hasMatrixUnit() bool { return false }

@@ -5,8 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// RaiseMax raises the float32 whose bits are in a to x, if x is greater and
-// finite.
+// RaiseMax sets the float32 whose bits are stored in a to x, if x is greater and finite.
 func RaiseMax(a *atomic.Uint32, x float32) {
 	if !(x <= math.MaxFloat32) {
 		return

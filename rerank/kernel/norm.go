@@ -6,8 +6,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// SpectralNorm is not below the greatest singular value of w: the 128th root of
-// the trace of (WᵀW)⁶⁴, or the Frobenius norm of W where that is large.
+// SpectralNorm returns an upper bound of the greatest singular value of w: the 128th root
+// of the trace of (WᵀW)⁶⁴, or the Frobenius norm if W is large.
 func SpectralNorm(w rerank.Matrix) float64 {
 	const widest = 256
 	if w.Cols > w.Rows {
@@ -30,14 +30,14 @@ func SpectralNorm(w rerank.Matrix) float64 {
 	for range 5 {
 		gram = square(gram, n)
 	}
-	var sum float64 // the trace of the square
+	var sum float64 // trace of the squared matrix
 	for _, x := range gram {
 		sum += x * x
 	}
 	return length * math.Pow(sum, 1./128) * (1 + 1e-9)
 }
 
-// square multiplies a symmetric matrix with itself.
+// square multiplies a symmetric n×n matrix with itself.
 func square(m []float64, n int) []float64 {
 	out := make([]float64, n*n)
 	for i := range n {

@@ -8,8 +8,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/internal/half"
 )
 
-// Gather puts sixteen packed rows into lanes: dst[w·Lanes+l] is word w of the row
-// rows[l]; dst has p.RowWords·Lanes words.
+// Gather copies sixteen packed rows into lanes: dst[w·Lanes+l] is word w of row rows[l].
+// dst has p.RowWords·Lanes words.
 func (s *Set) Gather(dst []uint32, p *rerank.Packed, rows *[Lanes]int32) {
 	n := p.RowWords()
 	dst = dst[:n*Lanes]
@@ -17,11 +17,12 @@ func (s *Set) Gather(dst []uint32, p *rerank.Packed, rows *[Lanes]int32) {
 		gatherTiled(dst, p, rows)
 		return
 	}
-	m := rerank.Matrix{Rows: p.Rows, Cols: n, Data: floats(p.Words)} // moved as they are, whatever their bits
+	m := rerank.Matrix{Rows: p.Rows, Cols: n, Data: floats(p.Words)} // the words are copied unchanged, whatever number they would be
 	s.GatherColumns(floats(dst), m, rows, 0, n)
 }
 
-// gatherTiled copies a whole tile where the rows are one, in order.
+// gatherTiled copies from tiled rows: a whole tile at once if the rows are one tile in
+// order.
 func gatherTiled(dst []uint32, p *rerank.Packed, rows *[Lanes]int32) {
 	first, whole := int(rows[0]), rows[0]%Lanes == 0
 	for l, r := range rows {
@@ -39,7 +40,8 @@ func gatherTiled(dst []uint32, p *rerank.Packed, rows *[Lanes]int32) {
 	}
 }
 
-// Widen makes a tile of numbers, dst, of p.Cols·Lanes, from a tile of packed words.
+// Widen converts a tile of packed words to a tile of float32, dst, which has p.Cols·Lanes
+// numbers.
 func (s *Set) Widen(dst []float32, p rerank.Packing, tile []uint32) {
 	for b := range p.Blocks() {
 		first, last := p.Values(b)
@@ -49,7 +51,7 @@ func (s *Set) Widen(dst []float32, p rerank.Packing, tile []uint32) {
 		case rerank.FormatFloat32:
 			copy(values, floats(words))
 		case rerank.FormatInt8:
-			done := len(values) / (4 * Lanes) * 4 // values in whole words
+			done := len(values) / (4 * Lanes) * 4 // values that fill whole words
 			s.isa.widen(p.Format, values, words, tile[b*Lanes:], done/4)
 			widenInt8(values[done*Lanes:], words[done/4*Lanes:], (*[Lanes]uint32)(tile[b*Lanes:]))
 		default:
@@ -60,7 +62,7 @@ func (s *Set) Widen(dst []float32, p rerank.Packing, tile []uint32) {
 	}
 }
 
-// widenGo widens n words of 16 lanes; scales are of FormatInt8.
+// widenGo converts n words of 16 lanes. scales is only used for FormatInt8.
 func widenGo(f rerank.Format, dst []float32, words, scales []uint32, n int) {
 	if f == rerank.FormatInt8 {
 		widenInt8(dst[:4*n*Lanes], words, (*[Lanes]uint32)(scales))
@@ -97,7 +99,7 @@ func widenHalves(f rerank.Format, dst []float32, words []uint32) {
 	}
 }
 
-// floats looks at words as float32 of the same bits.
+// floats reinterprets words as float32 with the same bits.
 func floats(words []uint32) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(words))), len(words))
 }

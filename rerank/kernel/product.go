@@ -6,14 +6,14 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Weights is a matrix packed for products: panels of four rows, the columns of a
-// panel one after the other, absent rows of the last panel zero. It is immutable.
+// Weights is a matrix packed for products: panels of four rows, column after column.
+// Missing rows of the last panel are zero. It is immutable.
 type Weights struct {
 	rows, cols int
 	panels     []float32
 }
 
-// Pack packs a matrix.
+// Pack returns the matrix in packed form.
 func Pack(m rerank.Matrix) Weights {
 	w := Weights{rows: m.Rows, cols: m.Cols, panels: make([]float32, Padded(m.Rows)*m.Cols)}
 	for r := range m.Rows {
@@ -25,54 +25,55 @@ func Pack(m rerank.Matrix) Weights {
 	return w
 }
 
-// Padded is the number of rows of a product with a packed matrix of rows.
+// Padded returns the number of rows of a product with a packed matrix, which is rows
+// rounded up to whole panels.
 func Padded(rows int) int { return (rows + 3) &^ 3 }
 
-// Product says where a product of packed weights with tiles goes, and what is
-// done with it on the way: c = activate(w·b + bias + factor⊙plus), for every
-// tile. All distances are in numbers. Each element is a sum that starts with c
-// itself (Add), the bias of the row, or zero; then the products of the columns in
-// their order, each with one rounding where the processor multiplies and adds at
-// once, else two; then factor·plus; then the activation.
+// Product describes a product of packed weights with tiles: c = activate(w·b + bias +
+// factor⊙plus), for every tile. All distances are in numbers. Each element is a sum that
+// starts with c itself (Add), the bias of the row, or zero. It then adds the products of
+// the columns in order (with one rounding each if the processor has fused multiply-add,
+// otherwise two), then factor·plus, and finally applies the activation.
 type Product struct {
 	Tiles int
-	// Row r of tile t is C[t·CTile+r·CRow:][:Lanes]; a CRow of 0 is Lanes. There
-	// is room for Padded rows.
+	// Row r of tile t of the result is C[t·CTile+r·CRow:][:Lanes]. A CRow of 0 means Lanes.
+	// C needs room for Padded rows.
 	C           []float32
 	CTile, CRow int
-	BTile       int // from one tile of b to the next
-	// Groups, if not 0, is how often all this is done, from group to group CGroup and BGroup further. It is for products of
-	// bfloat16 without Plus and Narrow.
+	BTile       int // distance between tiles of b
+	// Groups, if not 0, repeats the product that many times. From group to group, C
+	// advances by CGroup and b by BGroup. It is only for bfloat16 products without Plus and
+	// Narrow.
 	Groups, CGroup, BGroup int
-	// Add: the result is added to C; Bias is not looked at.
+	// Add: the result is added to C, and Bias is ignored.
 	Add bool
-	// Bias has Padded numbers, or none: zero.
+	// Bias has Padded numbers. nil means zero.
 	Bias []float32
-	// Factor has Padded numbers; row r of tile t of Plus is Plus[t·PlusTile+r·Lanes:][:Lanes].
-	// Without Plus nothing is added.
+	// Factor has Padded numbers. Row r of tile t of Plus is
+	// Plus[t·PlusTile+r·Lanes:][:Lanes]. If Plus is nil, nothing is added.
 	Factor, Plus []float32
 	PlusTile     int
 	SiLU         bool
-	// Rough: SiLU may be off by RoughSiLU besides what Set.SiLU is.
+	// Rough allows SiLU an additional error of RoughSiLU.
 	Rough bool
-	// Narrow, if not nil, gets the result instead of C, which then is room.
+	// Narrow, if not nil, receives the result. C is then scratch space.
 	Narrow *Narrow
-	// Ahead, if not nil, is brought into the cache on the way.
+	// Ahead, if not nil, names memory that is prefetched during the product.
 	Ahead *Ahead
 }
 
-// Narrow takes the result of a product of bfloat16 as tiles of bfloat16, for the next:
-// pairs of rows as words, tile t at Words[t·Tile:]. Squares has an element a tile, to
-// which the squares of every lane are added: of the values as they are rounded
-// or before, and of what rounding takes.
+// Narrow receives the result of a bfloat16 product as bfloat16 tiles, which are the input
+// of the next product. Words holds pairs of rows, tile t at Words[t·Tile:]. Squares has one
+// element per tile, to which sums of squares of every lane are added: at index 0 of the
+// values (before or after rounding), at index 1 of the rounding errors.
 type Narrow struct {
 	Words   []uint32
 	Tile    int
 	Squares [][2][Lanes]float32
 }
 
-// Multiply computes a product with tiles of float32: as many values a tile as w
-// has columns.
+// Multiply computes a product with float32 tiles. Each tile has as many values per lane as
+// w has columns.
 func (s *Set) Multiply(w Weights, b []float32, p *Product) {
 	rows := Padded(w.rows)
 	if rows == 0 || p.Tiles == 0 {
@@ -90,21 +91,21 @@ func (s *Set) Multiply(w Weights, b []float32, p *Product) {
 	s.isa.product(&args)
 }
 
-// Gemm adds w·b to c: b is a tile of as many values as w has columns, c one of
-// Padded(rows of w).
+// Gemm adds w·b to c. b is a tile with as many values as w has columns; c is a tile with
+// Padded(rows of w) values.
 func (s *Set) Gemm(c []float32, w Weights, b []float32) {
 	if w.cols > 0 {
 		s.Multiply(w, b, &Product{Tiles: 1, C: c, Add: true})
 	}
 }
 
-// GemmPanels is Gemm with rows that the caller has put into panels, as Pack does:
-// m rows, a multiple of four, of k numbers.
+// GemmPanels is Gemm with weights that the caller has arranged in panels, as Pack does: m
+// rows, a multiple of four, of k numbers.
 func (s *Set) GemmPanels(c, panels, b []float32, m, k int) {
 	s.Gemm(c[:m*Lanes], Weights{rows: m, cols: k, panels: panels[:m*k]}, b[:k*Lanes])
 }
 
-// check panics, as an index does, where a slice is too short for the assembly.
+// check panics, as an index expression would, if a slice is too short for the assembly.
 func (p *Product) check(rows int) {
 	last := p.Tiles - 1
 	if p.CRow == 0 {
@@ -120,7 +121,7 @@ func (p *Product) check(rows int) {
 	}
 }
 
-// reads is how many numbers of the tiles a product of cols columns reads.
+// reads returns how many numbers of the tiles a product of cols columns reads.
 func (p *Product) reads(cols int) int {
 	if cols == 0 {
 		return 0
@@ -128,34 +129,35 @@ func (p *Product) reads(cols int) int {
 	return (p.Groups-1)*p.BGroup + (p.Tiles-1)*p.BTile + cols*Lanes
 }
 
-// reach panics, as an index does, unless b has n elements.
+// reach panics, as an index expression would, if b has fewer than n elements.
 func reach[T any](b []T, n int) {
 	if n > 0 {
 		_ = b[n-1]
 	}
 }
 
-// Bits of productArgs.flags.
+// Flags of productArgs.flags.
 const (
 	flagAdd = 1 << iota
 	flagSiLU
 	flagRough
 	flagNarrow
-	flagSums // nothing is to be done with the sums
+	flagSums // the sums need no further processing
 )
 
-// productArgs is what the assembly reads; tools/kernels has its offsets.
+// productArgs are the arguments of the assembly. tools/kernels knows the offsets.
 type productArgs struct {
 	c, w, b, bias, factor, plus  unsafe.Pointer
 	ahead                        *Ahead
 	steps, rows, tiles           int
 	cTile, cRow, bTile, plusTile int // bytes
 	flags                        int
-	rowC, rowBias, rowFactor     uintptr // the kernel's own, as the next line
+	rowC, rowBias, rowFactor     uintptr // scratch of the assembly, like the next line
 	rowPlus, rowsLeft            uintptr
 	squares                      unsafe.Pointer
-	// Of the unit for matrices: bytes from block to block of the columns of a tile; groups of tiles, and
-	// bytes from one to the next; what is the kernel's own; and what its registers hold.
+	// For the matrix unit: bytes between blocks of columns of a tile; the number of groups
+	// of tiles and the bytes between groups; scratch of the assembly; and the configuration
+	// of its registers.
 	bStep                   int
 	groups, cGroup, bGroup  int
 	groupC, groupB, atTiles uintptr
@@ -163,7 +165,7 @@ type productArgs struct {
 	config                  [64]byte
 }
 
-// args fills in a, which is zero.
+// args fills in a, which must be zero.
 func (p *Product) args(a *productArgs, rows, steps int) {
 	a.c, a.ahead, a.steps, a.rows, a.tiles = unsafe.Pointer(unsafe.SliceData(p.C)), p.Ahead, steps, rows, p.Tiles
 	a.cTile, a.cRow, a.bTile = p.CTile*4, p.CRow*4, p.BTile*4
@@ -185,7 +187,7 @@ func (p *Product) args(a *productArgs, rows, steps int) {
 	}
 }
 
-// multiplyInSteps is Multiply one step after the other.
+// multiplyInSteps is Multiply in separate steps: initial values, product, activation.
 func (p *Product) multiplyInSteps(i isa, w Weights, b []float32) {
 	rows := Padded(w.rows)
 	for t := range p.Tiles {
@@ -195,10 +197,10 @@ func (p *Product) multiplyInSteps(i isa, w Weights, b []float32) {
 	}
 }
 
-// row is row r of tile t of the result.
+// row returns row r of tile t of the result.
 func (p *Product) row(t, r int) []float32 { return p.C[t*p.CTile+r*p.CRow:][:Lanes] }
 
-// start sets the rows to what the sums begin with.
+// start sets the rows of tile t to the initial values of the sums.
 func (p *Product) start(t, rows int) {
 	if p.Add {
 		return
@@ -228,46 +230,46 @@ func (p *Product) finish(i isa, t, rows int) {
 	}
 }
 
-// Ahead is memory that a product brings into the cache while it computes, a line
-// now and then: the rows that are gathered next. It is not safe for concurrent use.
+// Ahead prefetches memory while a product computes, one cache line every few steps: the
+// rows that are gathered next. It is not safe for concurrent use.
 type Ahead struct {
 	at         uintptr
 	left, step int
-	list, end  unsafe.Pointer // of rows
-	row        int            // steps a row
+	list, end  unsafe.Pointer // the current and the end position in rows
+	row        int            // steps per row
 	rows       [2*Lanes + 2]uintptr
 }
 
-// aheadStep is how far one step of a loop over columns goes, in bytes, for one
-// tile: the loops touch a line twice or four times, which costs nothing, and so
-// spread what they bring over the whole computation.
+// aheadStep is how many bytes one step of a loop over columns advances the prefetch, per
+// tile. It is less than a cache line, so that each line is touched two or four times, at no
+// cost, and the prefetch is spread over the whole computation.
 const aheadStep = 16
 
-// Rows names the rows of m to bring, as many as two tiles have at most. Of rows
-// longer than limit bytes only the beginning is brought.
+// Rows selects rows of m for prefetching, at most as many as two tiles have. Only the first
+// limit bytes of each row are prefetched.
 func (a *Ahead) Rows(s *Set, m rerank.Matrix, rows []int32, limit int) {
 	n := 0
 	for _, r := range rows[:min(len(rows), 2*Lanes)] {
 		a.rows[n] = uintptr(unsafe.Pointer(unsafe.SliceData(m.Row(int(r)))))
 		n++
 	}
-	a.start(s, n, min(m.Cols*4, limit)+63) // a row may begin within a line
+	a.start(s, n, min(m.Cols*4, limit)+63) // a row may begin inside a cache line
 }
 
-// Memory names one stretch of memory to bring.
+// Memory selects one contiguous piece of memory for prefetching.
 func (a *Ahead) Memory(s *Set, v []float32) {
 	a.rows[0] = uintptr(unsafe.Pointer(unsafe.SliceData(v)))
 	a.start(s, min(len(v), 1), len(v)*4)
 }
 
-// Hurry brings what was named in half as many steps, for products that take no more.
+// Hurry completes the prefetch in half as many steps, for products that have fewer.
 func (a *Ahead) Hurry() { a.step, a.row = 2*a.step, (a.row+1)/2 }
 
-// start begins with the first of n rows.
+// start begins the prefetch with the first of n rows.
 func (a *Ahead) start(s *Set, n, bytes int) {
 	a.step = aheadStep
 	if s.isa == avx512 {
-		a.step *= 2 // it computes two tiles at once
+		a.step *= 2 // it computes two tiles at a time
 	}
 	a.row = (bytes + a.step - 1) / a.step
 	a.list, a.end = unsafe.Pointer(&a.rows[0]), unsafe.Pointer(&a.rows[n])

@@ -9,33 +9,33 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Reduced precision: tiles of bfloat16 hold two values in a word, tiles of int8
-// four. Word k·Lanes+l of a bfloat16 tile holds value 2k of lane l in its low half
-// and value 2k+1 in its high half; of an int8 tile it holds values 4k to 4k+3,
-// the first in the low byte. A tile of n values a candidate is n/2·Lanes or
-// n/4·Lanes words; n is a multiple of 2 or 4 (pad with zeros).
+// Reduced precision: a word of a bfloat16 tile holds two values, a word of an int8 tile
+// four. Word k·Lanes+l of a bfloat16 tile holds value 2k of lane l in its low half and
+// value 2k+1 in its high half. In an int8 tile it holds values 4k to 4k+3, the first in the
+// low byte. A tile of n values per lane has n/2·Lanes or n/4·Lanes words. n is a multiple
+// of 2 or 4 (pad with zeros).
 //
-// What the products compute, for error bounds:
+// Error bounds of the products:
 //
-//   - bfloat16: a product of two bfloat16 is exact in float32. For each pair, in
-//     order, the second product is added and then the first, each addition rounded
-//     to nearest even: c = fl(fl(c + x₁y₁) + x₀y₀). So n values cost n roundings:
-//     |computed − exact| ≤ Gamma(n)·(|c| + Σ|xᵢyᵢ|), which is at most
-//     Gamma(n)·‖x‖·‖y‖ for c = 0, plus n·2⁻¹²⁶, since VDPBF16PS takes subnormal
-//     numbers for zero. All sets agree to the bit where nothing is subnormal, but one with
-//     a unit for matrices: in blocks of p pairs it sums first and second products apart, then adds both sums to each other and to c,
-//     which is p + n/2p ≤ n roundings.
-//   - int8: sums of int32, exact in every set as long as a row has no more than
-//     MaxInt8 values.
-//   - Rounding to bfloat16 is to nearest even: |rounded − x| ≤ 2⁻⁸·|x|
-//     (UnitBFloat16), plus 2⁻¹²⁶ for subnormal x, which become zero. Quantize
-//     rounds x/scale to nearest even: |scale·q − x| ≤ scale/2·(1 + 2⁻²⁰).
+//  - bfloat16: a product of two bfloat16 numbers is exact in float32. For each pair of
+//    values, in order, the second product is added first, then the first, each rounded to
+//    nearest even: c = fl(fl(c + x₁y₁) + x₀y₀). So n values cost n roundings: |computed −
+//    exact| ≤ Gamma(n)·(|c| + Σ|xᵢyᵢ|), which is at most Gamma(n)·‖x‖·‖y‖ for c = 0.
+//    VDPBF16PS treats subnormal numbers as zero, which adds at most n·2⁻¹²⁶. Without
+//    subnormal numbers all sets give the same bits, except one with a matrix unit: in
+//    blocks of p pairs, the unit sums the first and the second products separately, then
+//    adds the two sums to each other and to c, which is p + n/2p ≤ n roundings.
+//  - int8: sums are int32 and exact in every set if a row has at most MaxInt8 values.
+//  - Rounding to bfloat16 is to nearest even: |rounded − x| ≤ 2⁻⁸·|x| (UnitBFloat16), plus
+//    2⁻¹²⁶ for subnormal x, which become zero. Quantize rounds x/scale to nearest even:
+//    |scale·q − x| ≤ scale/2·(1 + 2⁻²⁰).
 
 // UnitBFloat16 is the relative rounding error of bfloat16.
 const UnitBFloat16 = 1.0 / (1 << 8)
 
-// RoughSiLU is the most that a rough SiLU is off (Product.Rough), of any argument: of the lines
-// that stand for the sigmoid, 0.0026 near ±1.9, and 0.0028 near −8, from where on it is zero.
+// RoughSiLU bounds the error of the approximate SiLU (Product.Rough), for any argument. The
+// error of its piecewise linear sigmoid is 0.0026 near ±1.9 and 0.0028 near −8, below which
+// the sigmoid is zero.
 const RoughSiLU = 0.003
 
 // MaxInt8 is the greatest number of values of an int8 product: 255·128·MaxInt8
@@ -45,8 +45,8 @@ const MaxInt8 = 1 << 16
 // ErrTooLong: the sum of an int8 product of so many values could overflow.
 var ErrTooLong = errors.New("too many values for an int8 product")
 
-// RoundBFloat16 rounds to nearest even, a subnormal number to zero of its sign;
-// NaN stays NaN, and what is above the greatest bfloat16 becomes infinite.
+// RoundBFloat16 rounds to nearest even. A subnormal number becomes zero with the same sign,
+// NaN stays NaN, and a number above the greatest bfloat16 becomes infinite.
 func RoundBFloat16(x float32) uint16 {
 	b := math.Float32bits(x)
 	switch {
@@ -58,18 +58,18 @@ func RoundBFloat16(x float32) uint16 {
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }
 
-// WidenBFloat16 is the exact float32 of a bfloat16.
+// WidenBFloat16 converts a bfloat16 to float32, exactly.
 func WidenBFloat16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
 // WeightsBFloat16 is a matrix of bfloat16, packed like Weights. It is immutable.
 type WeightsBFloat16 struct {
 	rows, cols int       // cols is even
 	panels     []uint32  // pairs: low half first
-	wide       []float32 // the same, widened: second, first
-	blocks     []uint32  // the same as the unit for matrices reads them
+	wide       []float32 // the same, as float32: second, first
+	blocks     []uint32  // the same, in the form that the matrix unit reads
 }
 
-// PackBFloat16 rounds and packs a matrix; an odd last column gets a zero beside it.
+// PackBFloat16 rounds and packs a matrix. An odd last column is paired with zeros.
 func PackBFloat16(m rerank.Matrix) WeightsBFloat16 {
 	w := WeightsBFloat16{rows: m.Rows, cols: (m.Cols + 1) &^ 1}
 	w.panels = make([]uint32, Padded(m.Rows)*w.cols/2)
@@ -88,8 +88,8 @@ func PackBFloat16(m rerank.Matrix) WeightsBFloat16 {
 	return w
 }
 
-// MultiplyBFloat16 is Multiply with tiles of bfloat16 of as many values as w has
-// columns; BTile is in words. C, Plus and the activation are float32.
+// MultiplyBFloat16 is Multiply with bfloat16 tiles that have as many values as w has
+// columns. BTile is in words. C, Plus and the activation are float32.
 func (s *Set) MultiplyBFloat16(w WeightsBFloat16, b []uint32, p *Product) {
 	rows := Padded(w.rows)
 	if rows == 0 || p.Tiles == 0 {
@@ -127,7 +127,7 @@ func (s *Set) MultiplyBFloat16(w WeightsBFloat16, b []uint32, p *Product) {
 	}
 }
 
-// multiplyGroups multiplies one group after the other.
+// multiplyGroups computes one group after the other.
 func (s *Set) multiplyGroups(w WeightsBFloat16, b []uint32, p Product) {
 	c, groups := p.C, p.Groups
 	p.Groups = 1
@@ -137,12 +137,13 @@ func (s *Set) multiplyGroups(w WeightsBFloat16, b []uint32, p Product) {
 	}
 }
 
-// check panics, as an index does, where a slice is too short for the assembly.
+// check panics, as an index expression would, if a slice is too short for the assembly.
 func (n *Narrow) check(tiles, rows int) {
 	_, _ = n.Words[(tiles-1)*n.Tile+rows/2*Lanes-1], n.Squares[tiles-1]
 }
 
-// into has the assembly store words: two rows of float32 take the place of one.
+// into sets the arguments with which the assembly stores bfloat16 words. Two rows of values
+// share one row of words.
 func (n *Narrow) into(a *productArgs) {
 	if n == nil {
 		return
@@ -152,7 +153,7 @@ func (n *Narrow) into(a *productArgs) {
 	a.flags |= flagNarrow
 }
 
-// narrow rounds what is in C.
+// narrow rounds the contents of C to p.Narrow.
 func (p *Product) narrow(s *Set, rows int) {
 	if p.Narrow == nil {
 		return
@@ -168,7 +169,7 @@ func (p *Product) narrow(s *Set, rows int) {
 	}
 }
 
-// GemmBFloat16 is Gemm with a tile of bfloat16.
+// GemmBFloat16 is Gemm with a bfloat16 tile.
 func (s *Set) GemmBFloat16(c []float32, w WeightsBFloat16, b []uint32) {
 	if w.cols > 0 {
 		s.MultiplyBFloat16(w, b, &Product{Tiles: 1, C: c, Add: true})
@@ -194,15 +195,14 @@ func (p *Product) plainBFloat16(i isa, w WeightsBFloat16, b []uint32) {
 	}
 }
 
-// BFloat16 rounds a tile of an even number of values to one of bfloat16, half as
-// many words.
+// BFloat16 rounds a tile with an even number of values to bfloat16, in half as many words.
 func (s *Set) BFloat16(dst []uint32, tile []float32) {
 	var lost [Lanes]float32
 	s.Round(dst, &lost, tile)
 }
 
-// Round is BFloat16 that adds the squares of what every lane loses to lost: of what
-// is not finite, something that is not.
+// Round is BFloat16 and also adds the squares of the rounding errors to lost, per lane. For
+// a value that is not finite, lost becomes not finite.
 func (s *Set) Round(dst []uint32, lost *[Lanes]float32, tile []float32) {
 	pairs := len(tile) / (2 * Lanes)
 	if dst = dst[:pairs*Lanes]; pairs == 0 {

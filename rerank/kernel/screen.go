@@ -2,32 +2,35 @@ package kernel
 
 import "math"
 
-// Extent tells how far the values of each lane of a tile reach: the greatest, the
-// least, and the sum of their squares. The sum is not finite if a value is not; of
-// the others nothing is said then.
+// Extent writes the maximum, the minimum and the sum of squares of each lane of a tile to
+// out. If a value is not finite, the sum of squares is not finite and the other two are
+// unspecified.
 func (s *Set) Extent(out *[3][Lanes]float32, tile []float32) { s.isa.extent(out, tile) }
 
-// Weigh is Mix that also tells how far apart the logits are which the gates weigh:
-// it writes φ = Σ_l π_l·logits_l, π = softmax(gates), of every lane to out[0] and
-// the root of Σ_l (π_l·(logits_l − φ))² to out[1]. It overwrites the gates. A gate or logit that
-// is not finite gives results that are not.
+// Weigh is Mix that also measures how much the weighted logits vary. For every lane, it
+// writes φ = Σ_l π_l·logits_l with π = softmax(gates) to out[0], and the root of Σ_l
+// (π_l·(logits_l − φ))² to out[1]. It overwrites the gates. If a gate or logit is not
+// finite, the results are not finite.
 func (s *Set) Weigh(out *[2][Lanes]float32, logits, gates []float32) {
 	s.isa.weigh(out, logits, gates[:len(logits)])
 }
 
-// GateErrors bound what the inputs of a softmax can be off: All the norm of it, Each the greatest of one. Both are sums, of
-// a number and of four times the roots of sums of squares.
+// GateErrors bounds the errors of the softmax inputs: All bounds their norm, Each the
+// greatest single error. Both are a constant (index 0) plus factors (indices 1 to 4) of
+// four norms, which are roots of sums of squares.
 type GateErrors struct {
 	All, Each  [5]float32
 	four, room float32
 }
 
-// boundRoom is for the roundings of Bound, and of the sums and means that it gets.
+// boundRoom covers the roundings of Bound and of the sums and means that it receives.
 const boundRoom = 1 + 2.2e-4
 
-// Bound writes to out what the mean that Weigh wrote is at most, if the gates are off as errors say of the sums of squares: with δ for each
-// and Δ for all, mean + e^δ·(e^δ − 1)/δ·Δ·spread, by e^δ ≤ ((4 + δ)/(4 − δ))². Of δ from 4 on it is infinite, or not a number, and of what is not a
-// number, not one. Where a greater bound of all lanes is below reach, it may do.
+// Bound writes to out an upper bound of the exact mean, given the mean that Weigh wrote and
+// the errors of the gates. errors and the sums of squares yield δ for each gate and Δ for
+// all; the bound is mean + e^δ·(e^δ − 1)/δ·Δ·spread, with e^δ ≤ ((4 + δ)/(4 − δ))². For δ
+// of 4 or more it is infinite or NaN; NaN input gives NaN. If a looser bound with the
+// greatest sums of all lanes is already below reach, out may hold that bound.
 func (s *Set) Bound(out *[Lanes]float32, weighed *[2][Lanes]float32, squares *[4]*[Lanes]float32, errors *GateErrors, reach float32) {
 	errors.four, errors.room = 4, 16*boundRoom
 	s.isa.bound(out, weighed, squares, errors, reach)
@@ -43,7 +46,7 @@ func boundGo(out *[Lanes]float32, weighed *[2][Lanes]float32, squares *[4]*[Lane
 	}
 }
 
-// factor bounds what a mean is off in units of its spread.
+// factor bounds the error of a mean in units of its spread.
 func (e *GateErrors) factor(squares ...float32) float32 {
 	all, each := e.All[0], e.Each[0]
 	for i, x := range squares {
@@ -55,8 +58,8 @@ func (e *GateErrors) factor(squares ...float32) float32 {
 	return all * up * (16 * boundRoom) / (down * down)
 }
 
-// Greatest of numbers that are not negative; NaN is above all. Four maxima do not wait for
-// each other.
+// Greatest returns the maximum of numbers that are not negative. NaN counts as greater than
+// all others. It computes four maxima that do not wait for each other.
 func Greatest(v *[Lanes]float32) float32 {
 	var a, b, c, d uint32
 	for i := 0; i < Lanes; i += 4 {

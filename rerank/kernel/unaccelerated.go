@@ -2,7 +2,7 @@
 
 package kernel
 
-// What has no assembly but on amd64.
+// Operations that only amd64 has in assembly.
 
 import "github.com/likenessdb/likeness/rerank"
 
@@ -18,7 +18,7 @@ func (isa) fma(out *float32, rounds int) int {
 	return 1
 }
 
-// Only sets that have assembly for everything come here.
+// The methods below are never called: only sets with hasAllAssembly use them.
 func (isa) product(*productArgs)                        {}
 func (isa) productBFloat16(*productArgs, bool)          {}
 func (isa) productMatrix(*productArgs)                  {}

@@ -1,5 +1,6 @@
-// Package maxsim scores an item by the best of its vectors, φ(q, x) = max_j ⟨q, v_j⟩:
-// max-sim over behavioural vectors (MVG, eq. 2), the item's own vector among them.
+// Package maxsim implements the max-sim similarity over behavioural vectors (MVG, eq. 2):
+// the score of an item is the score of the best of its vectors, φ(q, x) = max_j ⟨q, v_j⟩.
+// The item's own vector is one of them.
 package maxsim
 
 import (
@@ -19,20 +20,19 @@ type Config struct {
 	// Normalise divides both sides by their norms.
 	Normalise bool `json:"normalise"`
 	// Vectors is the digest of the behavioural vectors that belong to the model
-	// (Vectors.Digest); empty: the collection's own rows are all there is.
+	// (Vectors.Digest). Empty means that items own only their rows in the collection.
 	Vectors string `json:"vectors,omitempty"`
 }
 
-// Field is the vector field of a companion: an item's own vector in one row, and
-// each of its behavioural vectors in another.
+// Field names the vector field of a companion. It holds an item's own vector in one row and
+// each of its behavioural vectors in a row of its own.
 const Field = "vector"
 
-// Owner is the name of a companion's field with the id of each row's item, unless
-// another is asked for.
+// Owner is the default name of a companion's field that holds the item id of each row.
 const Owner = "likeness_owner"
 
-// Similarity is max_j ⟨q, v_j⟩ over the rows that an item owns (rerank.Items.Starts).
-// It is immutable and safe for concurrent use.
+// Similarity scores an item by max_j ⟨q, v_j⟩ over the rows that it owns
+// (rerank.Items.Starts). It is immutable and safe for concurrent use.
 type Similarity struct {
 	*inner.Vectors
 	vectors string
@@ -44,7 +44,7 @@ var (
 	_ rerank.BatchScorer = (*Similarity)(nil)
 )
 
-// New makes a max-sim; the tensors may only hold learned probes. It returns
+// New returns a max-sim similarity. The tensors may only contain learned probes. It returns
 // rerank.ErrModel.
 func New(c Config, t tensor.Set) (*Similarity, error) {
 	if c.Vectors != "" && len(c.Vectors) != 2*sha256.Size {
@@ -57,7 +57,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	return &Similarity{v.In(Field), c.Vectors}, nil
 }
 
-// VectorsDigest is Config.Vectors.
+// VectorsDigest returns Config.Vectors.
 func (s *Similarity) VectorsDigest() string { return s.vectors }
 
 // WithKernels returns the similarity on other kernels.
@@ -65,7 +65,7 @@ func (s *Similarity) WithKernels(k *kernel.Set) rerank.Similarity {
 	return &Similarity{s.Vectors.WithKernels(k).(*inner.Vectors), s.vectors}
 }
 
-// Fields implements rerank.Deriver: one field, which every probe searches.
+// Fields implements rerank.Deriver. There is one field, which every probe searches.
 func (s *Similarity) Fields() []rerank.Field {
 	return []rerank.Field{{
 		Name: Field, Dim: s.Spec().ItemDim, Feature: true,
@@ -73,7 +73,7 @@ func (s *Similarity) Fields() []rerank.Field {
 	}}
 }
 
-// Derive implements rerank.Deriver: the field holds the feature rows.
+// Derive implements rerank.Deriver. The field holds the feature rows.
 func (s *Similarity) Derive(dst rerank.Matrix, field string, features rerank.Matrix) error {
 	if field != Field || dst.Rows != features.Rows || dst.Cols != features.Cols {
 		return fmt.Errorf("%w: field %q of %d rows of %d from %d rows of %d; want %q and equal shapes",

@@ -19,38 +19,39 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// ErrVectors: the files of behavioural vectors are damaged, or of another model.
+// ErrVectors: the files of behavioural vectors are damaged, or belong to another model.
 var ErrVectors = errors.New("behavioural vectors are not valid")
 
-// The files of behavioural vectors, behind their common name: one row a vector, and
-// the id of its item as JSON, one a line. The vectors of an item lie together.
+// Suffixes of the files of behavioural vectors. The first file holds one vector per row,
+// the second the id of each vector's item as JSON, one per line. The vectors of an item are
+// adjacent.
 const (
 	vectorsFile = ".vectors.npy"
 	ownersFile  = ".owners.jsonl"
 )
 
-// Beside is the common name of the files of a model's behavioural vectors: the
-// model's path without its extension.
+// Beside returns the path prefix of the files of a model's behavioural vectors: the model's
+// path without its extension.
 func Beside(model string) string { return strings.TrimSuffix(model, filepath.Ext(model)) }
 
-// Vectors are the behavioural vectors of a collection's items, beside the items'
-// own. They are read-only, safe for concurrent use, and must not be used after
-// Close: the matrix is a mapped file.
+// Vectors holds the behavioural vectors of a collection's items. The items' own vectors are
+// not included. It is read-only and safe for concurrent use. It must not be used after
+// Close, because the matrix is a mapped file.
 type Vectors struct {
 	rerank.Matrix
-	// Digest is the SHA-256 of vectors and ids, in hex, as Config.Vectors has it.
+	// Digest is the SHA-256 of vectors and ids, in hex, as in Config.Vectors.
 	Digest string
 
 	file *npy.Matrix
 	rows map[rerank.ID]span
 }
 
-// span are the rows of an item.
+// span is the range of rows of an item.
 type span struct{ from, to int32 }
 
-// OpenVectors reads the files of that common name, all of them once to check the
-// digest: want is Config.Vectors of the model. Beside the mapped vectors it keeps
-// some eighty bytes an item. It returns ErrVectors or the system's error.
+// OpenVectors opens the files with the given path prefix and reads them once to verify the
+// digest. want is Config.Vectors of the model. Besides the mapped vectors it uses about
+// eighty bytes per item. It returns ErrVectors or the system's error.
 func OpenVectors(name, want string) (_ *Vectors, err error) {
 	file, err := npy.Open(name + vectorsFile)
 	if err != nil {
@@ -77,7 +78,7 @@ func OpenVectors(name, want string) (_ *Vectors, err error) {
 	return v, nil
 }
 
-// read takes the owners of the rows and makes the digest.
+// read reads the owner of each row and computes the digest.
 func (v *Vectors) read(lines *bufio.Scanner) error {
 	sum, row := sha256.New(), 0
 	var last rerank.ID
@@ -115,14 +116,14 @@ func (v *Vectors) read(lines *bufio.Scanner) error {
 	return nil
 }
 
-// Of are the vectors of an item, none if it has none.
+// Of returns the behavioural vectors of an item; a matrix without rows if it has none.
 func (v *Vectors) Of(id rerank.ID) rerank.Matrix {
 	s := v.rows[id]
 	return v.Slice(int(s.from), int(s.to))
 }
 
-// Behind puts the vectors of items behind their own: item i has the rows starts[i]
-// to starts[i+1] of all, the first of which is its own.
+// Behind interleaves items' own vectors with their behavioural vectors: item i gets the
+// rows starts[i]:starts[i+1] of all, beginning with its own vector.
 func (v *Vectors) Behind(own rerank.Matrix, ids []rerank.ID) (all rerank.Matrix, starts []int32) {
 	all = rerank.Matrix{Cols: own.Cols}
 	starts = make([]int32, 1, len(ids)+1)
@@ -144,16 +145,16 @@ func (v *Vectors) TextIDs() bool {
 	return false
 }
 
-// Items is the number of items that have any.
+// Items returns the number of items that have behavioural vectors.
 func (v *Vectors) Items() int { return len(v.rows) }
 
-// Close frees the vectors.
+// Close unmaps the vectors.
 func (v *Vectors) Close() error {
 	v.Matrix, v.rows = rerank.Matrix{}, nil
 	return v.file.Close()
 }
 
-// digestVector adds a vector and its item to a digest.
+// digestVector adds a vector and its item's id to a digest.
 func digestVector(sum hash.Hash, id rerank.ID, vector []float32) error {
 	b, err := id.MarshalJSON()
 	if err != nil {
@@ -167,8 +168,8 @@ func digestVector(sum hash.Hash, id rerank.ID, vector []float32) error {
 	return err
 }
 
-// VectorsWriter writes the files that OpenVectors reads. They appear at Close. It
-// is not safe for concurrent use.
+// VectorsWriter writes the files that OpenVectors reads. The files appear when Close
+// succeeds. It is not safe for concurrent use.
 type VectorsWriter struct {
 	name   string
 	matrix *npy.Writer
@@ -177,7 +178,8 @@ type VectorsWriter struct {
 	sum    hash.Hash
 }
 
-// CreateVectors begins the files of that common name, for vectors of that dimension.
+// CreateVectors starts writing files with the given path prefix, for vectors of the given
+// dimension.
 func CreateVectors(name string, dim int) (*VectorsWriter, error) {
 	owners, err := os.Create(name + ownersFile + ".part")
 	if err != nil {
@@ -207,7 +209,7 @@ func (w *VectorsWriter) Append(id rerank.ID, vectors rerank.Matrix) error {
 	return w.matrix.Append(vectors)
 }
 
-// Close finishes the files and returns their digest.
+// Close completes the files and returns their digest.
 func (w *VectorsWriter) Close() (digest string, err error) {
 	if err := errors.Join(w.lines.Flush(), w.owners.Sync()); err != nil {
 		return "", errors.Join(err, w.Abort())
@@ -223,7 +225,7 @@ func (w *VectorsWriter) Close() (digest string, err error) {
 	return hex.EncodeToString(w.sum.Sum(nil)), nil
 }
 
-// Abort gives up and removes what was written. After Close it does nothing.
+// Abort stops writing and removes the unfinished files. After Close it does nothing.
 func (w *VectorsWriter) Abort() error {
 	if w.owners == nil {
 		return nil

@@ -7,13 +7,13 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Config describes a Mixture-of-Logits under the names that RAILS gives its
-// hyper-parameters. What only training needs is not read.
+// Config describes a Mixture-of-Logits. The JSON names are the hyper-parameter names of
+// RAILS. Hyper-parameters that only training needs are ignored.
 type Config struct {
 	QueryDim int `json:"query_embedding_dim"`
 	ItemDim  int `json:"item_embedding_dim"`
-	// Dim is D, the length of a component; PairsQuery is P_Q, the components of
-	// user ids included, and PairsItem is P_X.
+	// Dim is D, the length of a component. PairsQuery is P_Q and counts the components of
+	// user ids too. PairsItem is P_X.
 	Dim        int `json:"dot_product_dimension"`
 	PairsQuery int `json:"query_dot_product_groups"`
 	PairsItem  int `json:"item_dot_product_groups"`
@@ -22,30 +22,32 @@ type Config struct {
 	// L2Norm divides every component by max(‖·‖, Eps); Eps is 1e-6 where not given.
 	L2Norm bool    `json:"dot_product_l2_norm"`
 	Eps    float64 `json:"eps"`
-	// A side with a hidden width below one is linear, otherwise a gated linear
+	// A side whose hidden width is below one is linear. Otherwise it is a gated linear
 	// unit, swiglu or geglu.
 	QueryHidden       int        `json:"query_hidden_dim"`
 	QueryNonlinearity Activation `json:"query_nonlinearity"`
 	ItemHidden        int        `json:"item_hidden_dim"`
 	ItemNonlinearity  Activation `json:"item_nonlinearity"`
-	// The parts of the gates. A flag that is absent says nothing: the tensors
-	// decide; one that contradicts them is refused. Widths are only checked
-	// where a part exists; a logit part of width below one is linear.
+	// The parts of the gates. If a flag is absent, the tensors decide whether the part
+	// exists; a flag that contradicts the tensors is refused. A width is only checked if
+	// its part exists. A logit part of width below one is linear.
 	GatingQuery       *bool       `json:"gating_query_fn,omitempty"`
 	GatingItem        *bool       `json:"gating_item_fn,omitempty"`
 	GatingQueryHidden int         `json:"gating_query_hidden_dim"`
 	GatingItemHidden  int         `json:"gating_item_hidden_dim"`
 	GatingPairHidden  int         `json:"gating_qi_hidden_dim"`
 	Combination       Combination `json:"gating_combination_type"`
-	// SoftmaxDropout only matters as above 0 or not (golden/README.md, formula 7).
+	// SoftmaxDropout changes the formula only by being above 0 or not (golden/README.md,
+	// formula 7).
 	SoftmaxDropout float64 `json:"softmax_dropout_rate"`
-	// UserTables are the sizes of the user-id embeddings, each one component.
+	// UserTables holds the sizes of the user-id embedding tables. Each table adds one query
+	// component.
 	UserTables []int `json:"uid_embedding_hash_sizes"`
-	// Normalise: fitted on unit vectors; both sides are normalised first. Where
-	// the components are given, each of them is.
+	// Normalise: the model was fitted on unit vectors, so both sides are normalised first.
+	// With ComponentsGiven, each component is normalised instead.
 	Normalise bool `json:"normalise"`
-	// ComponentsGiven: Query.Vector is the P_Q components side by side, a base
-	// vector the P_X components, used as they are; there are no projections.
+	// ComponentsGiven: Query.Vector consists of the P_Q components, a base vector of the
+	// P_X components. They are used as they are, without projections.
 	ComponentsGiven bool `json:"components_given,omitempty"`
 }
 
@@ -58,7 +60,7 @@ const (
 	GeGLU  Activation = "geglu"
 )
 
-// Combination says how the parts of the gates become one.
+// Combination says how the parts of the gates are combined.
 type Combination string
 
 const (
@@ -68,19 +70,20 @@ const (
 	None Combination = "none"
 )
 
-// Limits of what a configuration may claim, before anything is allocated.
+// Limits on what a configuration may declare, checked before anything is allocated.
 const (
 	maxDim    = 1 << 20
 	maxGroups = 1 << 10
 )
 
-// pairs is L = P_Q·P_X.
+// pairs returns L = P_Q·P_X.
 func (c *Config) pairs() int { return c.PairsQuery * c.PairsItem }
 
-// projectedComponents is the number of query components that are no user's.
+// projectedComponents returns the number of query components that come from the query
+// vector, not from user tables.
 func (c *Config) projectedComponents() int { return c.PairsQuery - len(c.UserTables) }
 
-// hasUnitComponents reports whether components have norm 1.
+// hasUnitComponents reports whether components are normalised to norm 1.
 func (c *Config) hasUnitComponents() bool {
 	if c.ComponentsGiven {
 		return c.Normalise
@@ -144,7 +147,8 @@ func (c *Config) checkGates() error {
 	return c.ItemNonlinearity.check("item_nonlinearity", c.ItemHidden)
 }
 
-// checkWidths wants a width of each part of the gates that exists.
+// checkWidths verifies the hidden widths of the query and item parts of the gates, where
+// they exist.
 func (c *Config) checkWidths(query, item bool) error {
 	for _, f := range []struct {
 		name   string

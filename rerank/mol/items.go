@@ -7,17 +7,17 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// The derived fields; a component's is c0, c1, ….
+// Names of the derived fields. The components themselves are c0, c1, ….
 const (
 	// FieldMean is Σ_j g_j / P_X.
 	FieldMean = "mean"
-	// FieldConcat is all components side by side.
+	// FieldConcat holds all components, concatenated.
 	FieldConcat = "concat"
-	// FieldGate is the item's part of the gates.
+	// FieldGate holds the item's part of the gates.
 	FieldGate = "gate"
 )
 
-// blockRows is the number of items whose intermediate results are kept at once.
+// blockRows is how many items are encoded at a time; it bounds the scratch memory.
 const blockRows = 32
 
 // EncodeItems implements rerank.Similarity.
@@ -56,7 +56,7 @@ func (s *Similarity) encodeBlock(dst, base rerank.Matrix, sc *scratch) {
 	}
 }
 
-// unitRows copies the rows of m to scratch and divides each by its norm.
+// unitRows copies the rows of m into scratch and divides each row by its norm.
 func unitRows(m rerank.Matrix, scratch []float32) rerank.Matrix {
 	u := rerank.Matrix{Rows: m.Rows, Cols: m.Cols, Data: scratch[:len(m.Data)]}
 	copy(u.Data, m.Data)
@@ -66,7 +66,7 @@ func unitRows(m rerank.Matrix, scratch []float32) rerank.Matrix {
 	return u
 }
 
-// normalise divides each of the components by max(‖·‖, eps).
+// normalise divides each component by max(‖·‖, eps).
 func (s *Similarity) normalise(components []float32) {
 	d := s.c.Dim
 	for i := 0; i < len(components); i += d {
@@ -74,9 +74,9 @@ func (s *Similarity) normalise(components []float32) {
 	}
 }
 
-// Fields implements rerank.Deriver. Gates that the query alone decides need
-// concat and nothing else; otherwise per_embedding searches the components,
-// average the mean, or concat where gates weigh it.
+// Fields implements rerank.Deriver. If the query alone decides the gates, all strategies
+// search concat. Otherwise per_embedding searches the components, and average searches the
+// mean, or concat if the gates weigh the pairs.
 func (s *Similarity) Fields() []rerank.Field {
 	c := &s.c
 	first := []rerank.Strategy{rerank.PerEmbedding, rerank.Average, rerank.Combined}
@@ -99,7 +99,7 @@ func (s *Similarity) Fields() []rerank.Field {
 	return append(fields, rerank.Field{Name: FieldMean, Dim: c.Dim, Strategies: averaged, Weights: rerank.UniformWeights}, concat)
 }
 
-// component is the name of the field of g_j.
+// component returns the name of the field for g_j.
 func component(j int) string { return fmt.Sprintf("c%d", j) }
 
 // Derive implements rerank.Deriver. It returns rerank.ErrItems.
@@ -128,7 +128,7 @@ func (s *Similarity) Derive(dst rerank.Matrix, field string, features rerank.Mat
 	return nil
 }
 
-// offset is where a field starts in the feature row.
+// offset returns the column of the feature row at which a field starts.
 func (s *Similarity) offset(field string) int {
 	c := &s.c
 	for j := range c.PairsItem {

@@ -6,12 +6,13 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// linear is y = x·Wᵀ + b; Rows of w are outputs. bias may be nil.
+// linear is the layer y = x·Wᵀ + b. Each row of w computes one output. bias may be nil.
 type linear struct {
 	w    rerank.Matrix
 	bias []float32
-	wide bool // sums are in float64, rounded once
-	// For tiles: the weights packed, and the bias of every packed row.
+	wide bool // sum in float64 and round once
+	// The layer prepared for tiles: packed weights, and a bias for every packed row,
+	// padding included.
 	packed kernel.Weights
 	biases []float32
 }
@@ -22,7 +23,8 @@ func (l *linear) pack() {
 	l.biases = padded(l.bias, l.w.Rows)
 }
 
-// padded is v with zeros behind it, as long as a packed matrix of rows wants it.
+// padded returns v followed by zeros, with one element for every row of a packed matrix of
+// the given rows.
 func padded(v []float32, rows int) []float32 {
 	p := make([]float32, kernel.Padded(rows))
 	copy(p, v)
@@ -37,7 +39,7 @@ func readLinear(r *tensor.Reader, prefix string, in, out int, bias bool) linear 
 	return l
 }
 
-// apply writes y of every row of x to rows of dst that are stride apart.
+// apply writes y for every row of x to rows of dst, which begin stride elements apart.
 func (l linear) apply(k *kernel.Set, dst []float32, stride int, x rerank.Matrix) {
 	if l.wide {
 		kernel.MulTWide(dst, stride, x, l.w, l.bias)
@@ -46,9 +48,10 @@ func (l linear) apply(k *kernel.Set, dst []float32, stride int, x rerank.Matrix)
 	k.MulT(dst, stride, x, l.w, l.bias)
 }
 
-// side projects embeddings to components: [gated linear unit →] linear.
+// side projects embeddings to components, by a linear layer that an optional gated linear
+// unit precedes.
 type side struct {
-	gated      linear // no rows: the side is linear; else the activated half, then the other
+	gated      linear // the first half of its outputs is activated and multiplied with the second half; zero rows if there is no such unit
 	activation Activation
 	out        linear
 }
@@ -68,10 +71,10 @@ func readSide(r *tensor.Reader, prefix string, in, hidden, out int, a Activation
 
 func (s *side) isLinear() bool { return s.gated.w.Rows == 0 }
 
-// hidden is the length of a row of apply's scratch.
+// hidden returns how many scratch numbers apply needs per row.
 func (s *side) hidden() int { return s.gated.w.Rows }
 
-// apply projects every row of x; scratch holds x.Rows·hidden() numbers.
+// apply projects every row of x. scratch needs x.Rows·hidden() numbers.
 func (s *side) apply(k *kernel.Set, dst []float32, stride int, x rerank.Matrix, scratch []float32) {
 	if s.isLinear() {
 		s.out.apply(k, dst, stride, x)
@@ -88,7 +91,7 @@ func (s *side) apply(k *kernel.Set, dst []float32, stride int, x rerank.Matrix, 
 		} else {
 			k.SiLU(first)
 		}
-		packed := scratch[r*half:][:half] // never past the row being read
+		packed := scratch[r*half:][:half] // overwrites only elements that have been read
 		for i, v := range first {
 			packed[i] = v * second[i]
 		}
@@ -96,15 +99,15 @@ func (s *side) apply(k *kernel.Set, dst []float32, stride int, x rerank.Matrix, 
 	s.out.apply(k, dst, stride, rerank.Matrix{Rows: x.Rows, Cols: half, Data: scratch[:x.Rows*half]})
 }
 
-// mlp is linear → SiLU → linear, or one linear layer where first has no rows.
+// mlp is linear → SiLU → linear, or a single linear layer if first has no rows.
 type mlp struct{ first, second linear }
 
 func (m *mlp) exists() bool { return m.second.w.Rows > 0 }
 
-// hidden is the length of a row of apply's scratch.
+// hidden returns how many scratch numbers apply needs per row.
 func (m *mlp) hidden() int { return m.first.w.Rows }
 
-// apply computes every row of x; scratch holds x.Rows·hidden() numbers.
+// apply computes the network for every row of x. scratch needs x.Rows·hidden() numbers.
 func (m *mlp) apply(k *kernel.Set, dst []float32, stride int, x rerank.Matrix, scratch []float32) {
 	if m.first.w.Rows == 0 {
 		m.second.apply(k, dst, stride, x)

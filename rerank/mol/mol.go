@@ -1,12 +1,12 @@
-// Package mol is the Mixture-of-Logits similarity (RAILS, section 2):
+// Package mol implements the Mixture-of-Logits similarity (RAILS, section 2):
 //
 //	φ(q, x) = Σ_ij π_ij(q, x)·⟨f_i(q), g_j(x)⟩ / τ,  i < P_Q, j < P_X
 //
-// where the gates π are a softmax over all pairs. The formulae, with every
-// clamp, are in testdata/golden/README.md.
+// where the gates π are a softmax over all pairs. testdata/golden/README.md has the
+// formulae with every clamp.
 //
-// An item's feature row is its components side by side, c0 | c1 | …, and then,
-// where the gates have one, the item's part of them.
+// An item's feature row is its components, c0 | c1 | …, followed by the item's part of the
+// gates if the model has one.
 package mol
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// The RAILS names of the tensors.
+// Tensor names, as RAILS gives them.
 const (
 	querySide = "_query_embeddings_fn._query_emb_proj_module"
 	itemSide  = "_item_embeddings_fn._item_emb_proj_module"
@@ -37,17 +37,18 @@ type Similarity struct {
 
 	query, item side
 	users       []rerank.Matrix
-	// Parts of the gates; those that the model lacks do not exist().
+	// Parts of the gates. exists() is false for a part that the model lacks.
 	byQuery, byItem, byPair mlp
-	// stretches of the columns of a component, each small enough for the first-level cache.
+	// stretches divides the columns of a component into ranges that fit the first-level
+	// cache.
 	stretches []stretch
-	slopes    []float64 // of byPair, for RoundingError
+	slopes    []float64 // slopes of byPair, for RoundingError
 
-	reduced *reduced // the logits' part for Screen; nil: it is no network
+	reduced *reduced // byPair in bfloat16, for Screen; nil if byPair is not a network of two layers
 
 	kernels  *kernel.Set
 	probes   *distilled.Probes
-	meanItem []float32  // feature row of the mean item, nil if the model does not say
+	meanItem []float32  // feature row of the mean item; nil if the model does not include it
 	scratch  *sync.Pool // *scratch
 }
 
@@ -56,9 +57,9 @@ var (
 	_ rerank.Deriver    = (*Similarity)(nil)
 )
 
-// New makes a MoL of tensors under their RAILS names. It returns
-// rerank.ErrModel, naming the tensor, its shape and the shape that the
-// configuration says, and tensor.ErrShape within.
+// New builds a MoL from tensors under their RAILS names. It returns rerank.ErrModel, naming
+// the tensor, its shape and the shape that the configuration requires; tensor.ErrShape is
+// wrapped inside.
 func New(c Config, t tensor.Set) (*Similarity, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	return s, s.encodeMean()
 }
 
-// WithKernels returns the similarity on other kernels.
+// WithKernels returns a copy of the similarity that computes with the given kernels.
 func (s *Similarity) WithKernels(k *kernel.Set) rerank.Similarity {
 	other := *s
 	other.kernels = k
@@ -95,8 +96,8 @@ func (s *Similarity) load(r *tensor.Reader) error {
 		s.query = readSide(r, querySide, c.QueryDim, c.QueryHidden, c.projectedComponents()*c.Dim, c.QueryNonlinearity)
 		s.item = readSide(r, itemSide, c.ItemDim, c.ItemHidden, c.PairsItem*c.Dim, c.ItemNonlinearity)
 	}
-	// Then a pull-back finds the same inner products on the stored vectors, but
-	// for one rounding of each element (see Bound).
+	// With wide sums, a probe transformed for the stored vectors yields the same inner
+	// products, apart from one rounding of each element (see Bound).
 	s.item.out.wide = s.item.isLinear() && !c.hasUnitComponents()
 	for i, size := range c.UserTables {
 		data := r.Get(fmt.Sprintf(userTable, i), size+1, c.Dim)
@@ -143,7 +144,7 @@ func (s *Similarity) loadGates(r *tensor.Reader) error {
 	return nil
 }
 
-// describe fills the spec in.
+// describe fills in the spec.
 func (s *Similarity) describe() {
 	c := &s.c
 	s.spec = rerank.Spec{
@@ -162,10 +163,12 @@ func (s *Similarity) describe() {
 	}
 }
 
-// maxScore is 1/τ, the most that a mean of cosines over τ can be.
+// maxScore returns 1/τ, which bounds φ because φ is a weighted mean of cosines divided by
+// τ.
 func (s *Similarity) maxScore() float32 { return float32(1 / s.c.Temperature) }
 
-// queryOnly: the query alone decides the gates, and φ is one inner product.
+// queryOnly reports whether the query alone decides the gates, which makes φ one inner
+// product.
 func (s *Similarity) queryOnly() bool {
 	return s.c.Combination == None && s.byQuery.exists() && !s.byItem.exists() && !s.byPair.exists()
 }

@@ -2,34 +2,35 @@ package mol
 
 import "github.com/likenessdb/likeness/rerank"
 
-// Network is what of a MoL another processor needs to score feature rows of it by
-// the rerank.Operands of a query. It aliases the model's tensors. With λ = ⟨f_i, g_j⟩/τ,
-// pair i·P_X + j,
+// Network contains everything that another processor needs to score a MoL's feature rows,
+// given the rerank.Operands of a query. It aliases the model's tensors. With λ = ⟨f_i,
+// g_j⟩/τ for pair i·P_X + j, it stands for
 //
-//	h = silu(First·λ + FirstBias)       λ itself where First has no rows
-//	p = Second·h + SecondBias           0 where Second has no rows
-//	z = query ⊙ item + p, z·sigmoid(z)  glu_silu
-//	z = query + item + p                none; absent parts are 0
+//	h = silu(First·λ + FirstBias)       λ itself if First has no rows
+//	p = Second·h + SecondBias           0 if Second has no rows
+//	z = query ⊙ item + p, z·sigmoid(z)  for glu_silu
+//	z = query + item + p                for none; absent parts are 0
 //	φ = Σ softmax(z)·λ
 type Network struct {
 	PairsQuery, PairsItem, Dim int
-	// Combination of the gates' parts. Fixed: the query alone decides them, φ is one
-	// inner product of the whole feature row, and nothing below matters.
+	// Combination says how the parts of the gates are combined. Fixed means that the query
+	// alone decides the gates, so φ is one inner product with the whole feature row, and
+	// the fields below are unused.
 	Combination Combination
 	Fixed       bool
 	// ItemGates: a feature row ends with the item's part of the gates.
 	ItemGates bool
-	// QueryGates: an encoded query has a part of the gates.
+	// QueryGates: an encoded query has its own part of the gates.
 	QueryGates bool
-	// First (H, L) and Second (L, H), or (L, L) without First, L = P_Q·P_X.
+	// First is (H, L) and Second (L, H); without First, Second is (L, L). L = P_Q·P_X.
 	First, Second         rerank.Matrix
 	FirstBias, SecondBias []float32
-	// Unit: components have norm 1 at most, within rounding.
+	// Unit: components have norm 1 at most, up to rounding.
 	Unit        bool
 	Temperature float64
 }
 
-// Network returns what scores items.
+// Network returns the scoring part of the model.
 func (s *Similarity) Network() Network {
 	return Network{
 		PairsQuery: s.c.PairsQuery, PairsItem: s.c.PairsItem, Dim: s.c.Dim,

@@ -10,10 +10,10 @@ import (
 const notLinear = "the item side of the model is not linear, so no probe can be moved onto them; " +
 	"write a companion collection with `likeness index`, or use the strategy distilled"
 
-// Probes implements rerank.Encoded (RAILS, section 4: TopKPerEmbd, TopKAvg and
-// CombTopK). On the stored vectors the probes are pulled back: ⟨f, A_j x + b_j⟩
-// = ⟨A_jᵀf, x⟩ + ⟨f, b_j⟩. Where items are l2-normalised the pull-back leaves the
-// norm out, so its lists suggest candidates and bound nothing.
+// Probes implements rerank.Encoded (RAILS, section 4: TopKPerEmbd, TopKAvg and CombTopK).
+// For the stored vectors the probes are transformed (pulled back): ⟨f, A_j x + b_j⟩ =
+// ⟨A_jᵀf, x⟩ + ⟨f, b_j⟩. If the model normalises item components, the transformed probe
+// cannot include the norm, so its lists suggest candidates and bound nothing.
 func (e *encoded) Probes(p rerank.Plan) ([]rerank.Probe, error) {
 	switch p.Strategy {
 	case rerank.Scan:
@@ -63,15 +63,15 @@ func (e *encoded) perEmbedding(p rerank.Plan) ([]rerank.Probe, error) {
 	return probes, nil
 }
 
-// placeComponent puts f at component j of a row of zeros.
+// placeComponent returns a concatenation of zero components with f as component j.
 func placeComponent(f []float32, j, components int) []float32 {
 	w := make([]float32, components*len(f))
 	copy(w[j*len(f):], f)
 	return w
 }
 
-// averageProbe is ⟨Σ_i f_i, Σ_j g_j / P_X⟩, or Σ_ij π_ij(q, x̄)⟨f_i, g_j⟩ with the
-// gates of the mean item x̄.
+// averageProbe returns the averaged probe ⟨Σ_i f_i, Σ_j g_j / P_X⟩, or, with gate weights, Σ_ij
+// π_ij(q, x̄)⟨f_i, g_j⟩ for the mean item x̄.
 func (e *encoded) averageProbe(p rerank.Plan, depth int) (rerank.Probe, error) {
 	weights, err := e.pairWeights(p.Weights)
 	if err != nil {
@@ -97,7 +97,7 @@ func (e *encoded) averageProbe(p rerank.Plan, depth int) (rerank.Probe, error) {
 	return probe, nil
 }
 
-// pairWeights of the pairs in an averaged probe.
+// pairWeights returns the weights of the pairs in an averaged probe.
 func (e *encoded) pairWeights(w rerank.Weights) ([]float32, error) {
 	weights := make([]float32, e.s.c.pairs())
 	switch w {
@@ -121,7 +121,7 @@ func (e *encoded) pairWeights(w rerank.Weights) ([]float32, error) {
 	}
 }
 
-// storedProbe is the probe Σ_j ⟨w_j, g_j⟩ on the stored vector.
+// storedProbe returns the probe that computes Σ_j ⟨w_j, g_j⟩ on the stored vector.
 func (e *encoded) storedProbe(w []float32, strategy rerank.Strategy, target rerank.Target) (rerank.Probe, error) {
 	vector, offset, ok := e.s.pullBack(w)
 	if !ok {
@@ -130,7 +130,7 @@ func (e *encoded) storedProbe(w []float32, strategy rerank.Strategy, target rera
 	return rerank.Probe{Vector: vector, Offset: offset, Target: e.s.pulledTarget(target)}, nil
 }
 
-// pulledTarget is what a pull-back's list still stands for.
+// pulledTarget returns what a pulled-back probe still measures of target t.
 func (s *Similarity) pulledTarget(t rerank.Target) rerank.Target {
 	if s.c.hasUnitComponents() {
 		return rerank.TargetNone
@@ -138,11 +138,12 @@ func (s *Similarity) pulledTarget(t rerank.Target) rerank.Target {
 	return t
 }
 
-// pullsBack reports whether a probe can be moved onto the stored vector.
+// pullsBack reports whether probes can be transformed to search the stored vector.
 func (s *Similarity) pullsBack() bool { return s.c.ComponentsGiven || s.item.isLinear() }
 
-// pullBack moves Σ_j ⟨w_j, A_j x + b_j⟩ onto x: v = Σ_j A_jᵀ w_j, summed in
-// float64 and rounded once, and offset = Σ_j ⟨w_j, b_j⟩.
+// pullBack transforms Σ_j ⟨w_j, A_j x + b_j⟩ into ⟨vector, x⟩ + offset: vector = Σ_j A_jᵀ
+// w_j, summed in float64 and rounded once, and offset = Σ_j ⟨w_j, b_j⟩. It reports false if
+// the item side is not linear.
 func (s *Similarity) pullBack(w []float32) (vector []float32, offset float32, ok bool) {
 	if s.c.ComponentsGiven {
 		return w, 0, true
@@ -154,7 +155,7 @@ func (s *Similarity) pullBack(w []float32) (vector []float32, offset float32, ok
 	var bias float64
 	for r, v := range w {
 		if v == 0 {
-			continue // a probe of one pair has one component that is not zero
+			continue // the probe of one pair has a single nonzero component
 		}
 		for k, a := range s.item.out.w.Row(r) {
 			sums[k] += float64(v) * float64(a)
@@ -168,21 +169,22 @@ func (s *Similarity) pullBack(w []float32) (vector []float32, offset float32, ok
 	return vector, float32(bias), true
 }
 
-// kernelError is the error of Score in units of the largest |logit| / τ. It is
-// no proof: the gates can amplify a rounding of their inputs. It is what every
-// kernel must keep on the models of testdata/golden and on random ones.
+// kernelError bounds the error of Score in units of the largest |logit| / τ. It is not
+// proved, because the gates can amplify rounding errors of their inputs. Tests hold every
+// kernel to it on the models of testdata/golden and on random ones.
 const kernelError = 1e-5
 
-// Bound implements rerank.Encoded. An item in no list has every logit at most
-// the threshold t_ij of its list, and φ is a mean of logits over τ, so
-// U = max t_ij / τ where the lists cover every pair. U is at most 1/τ for
-// normalised components, +Inf where neither is known, and −Inf if a list is
-// exhausted, as it then holds every item.
+// Bound implements rerank.Encoded.
 //
-// Epsilon is the lists' greatest Epsilon over τ, twice that for a pull-back,
-// whose elements and offset were rounded once more, plus 10⁻⁵·M for the kernel: M is 1/τ
-// for normalised components, else the largest |logit| over τ that this query's
-// Score has seen.
+// An item in no list has every logit at or below the threshold t_ij of that pair's list,
+// and φ is a weighted mean of logits over τ. So U = max t_ij / τ if the lists cover every
+// pair. U never exceeds 1/τ for normalised components; it is +Inf if neither limit applies,
+// and −Inf if a list is exhausted, because that list contains every item.
+//
+// Epsilon is the lists' greatest Epsilon over τ (doubled for a pulled-back probe, whose
+// elements and offset were rounded a second time) plus 10⁻⁵·M for the kernel. M is 1/τ for
+// normalised components, otherwise the largest |logit| over τ that this query's Score has
+// seen.
 func (e *encoded) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound {
 	tau := e.s.c.Temperature
 	n := min(len(probes), len(lists))
@@ -208,7 +210,7 @@ func (e *encoded) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound
 	return rerank.Bound{Max: float32(min(ceiling, top)), Epsilon: float32(listed + kernelError*e.magnitude())}
 }
 
-// roundings counts the roundings of a probe's elements.
+// roundings returns how often a probe's elements were rounded.
 func roundings(p rerank.Probe) float64 {
 	if p.Field == "" {
 		return 2
@@ -216,7 +218,7 @@ func roundings(p rerank.Probe) float64 {
 	return 1
 }
 
-// magnitude is M of Bound.
+// magnitude returns M of Bound.
 func (e *encoded) magnitude() float64 {
 	if e.s.c.hasUnitComponents() {
 		return 1 / e.s.c.Temperature

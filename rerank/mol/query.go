@@ -14,18 +14,19 @@ type encoded struct {
 	s *Similarity
 	// vector is the query vector, normalised if the model says so.
 	vector []float32
-	// components are the P_Q components f_i, one a row.
+	// components has the P_Q components f_i as rows.
 	components rerank.Matrix
-	// gate is the query's part of the gates, nil if there is none.
+	// gate is the query's part of the gates; nil if the model has none.
 	gate []float32
-	// For tiles: f_i / τ packed, in stretches of columns (Similarity.stretches); what
-	// a gate starts with, and what the item's part of it is multiplied by.
+	// Prepared for tiles: f_i / τ packed, one entry per stretch of columns
+	// (Similarity.stretches); the summand of a gate's input that does not depend on the
+	// item; and the factor of the item's part.
 	scaled       []kernel.Weights
 	bias, factor []float32
 
-	halves split // for Screen
+	halves split // f_i / τ in bfloat16, for Screen
 
-	largest atomic.Uint32 // bits of the largest |logit| that Score has seen
+	largest atomic.Uint32 // largest |logit| that Score has seen, as float32 bits
 }
 
 var (
@@ -47,7 +48,7 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 		e.gate = make([]float32, s.c.pairs())
 		s.byQuery.apply(s.kernels, e.gate, len(e.gate), rowOf(e.vector), make([]float32, s.byQuery.hidden()))
 	}
-	// A finite query can still be too large for float32.
+	// A finite query can still overflow float32 when it is multiplied.
 	if err := rerank.CheckFinite("query components", e.components.Data); err != nil {
 		return nil, err
 	}
@@ -61,7 +62,7 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 	return e, nil
 }
 
-// prepareTiles makes what tiles are scored with.
+// prepareTiles computes the fields that scoring in tiles needs.
 func (e *encoded) prepareTiles() {
 	scaled := rerank.NewMatrix(e.components.Rows, e.components.Cols)
 	for i, v := range e.components.Data {
@@ -89,10 +90,11 @@ func (e *encoded) prepareTiles() {
 	}
 }
 
-// rowOf is v as a matrix of one row.
+// rowOf returns v as a matrix of one row.
 func rowOf(v []float32) rerank.Matrix { return rerank.Matrix{Rows: 1, Cols: len(v), Data: v} }
 
-// queryComponents computes f_i: the projection, then a row of each user table.
+// queryComponents computes the components f_i: first the projected ones, then one row of
+// each user table.
 func (s *Similarity) queryComponents(q []float32, user int64) rerank.Matrix {
 	c := &s.c
 	f := rerank.NewMatrix(c.PairsQuery, c.Dim)
@@ -110,14 +112,14 @@ func (s *Similarity) queryComponents(q []float32, user int64) rerank.Matrix {
 	return f
 }
 
-// userRow is (user mod size) + 1 with a modulo that is never negative; row 0 is
-// never read.
+// userRow returns (user mod size) + 1, with a modulo that is never negative. Row 0 is never
+// used.
 func userRow(user int64, size int) int {
 	n := int64(size)
 	return int((user%n+n)%n) + 1
 }
 
-// fixed is the query's side where the query alone decides the gates.
+// fixed is the query's side of a MoL whose gates depend on the query alone.
 type fixed struct {
 	*inner.Product
 	e     *encoded
@@ -129,8 +131,8 @@ var (
 	_ rerank.Explainer = (*fixed)(nil)
 )
 
-// fixGates makes φ one inner product: of w_j = Σ_i π_ij f_i, side by side, with
-// the feature row, over τ.
+// fixGates turns φ into one inner product, divided by τ, of the feature row with the
+// concatenation of w_j = Σ_i π_ij f_i.
 func (s *Similarity) fixGates(e *encoded) *fixed {
 	gates := slices.Clone(e.gate)
 	s.toProbabilities(gates)
@@ -151,7 +153,7 @@ func (s *Similarity) fixGates(e *encoded) *fixed {
 	return &fixed{Product: p, e: e, gates: gates}
 }
 
-// weightedSum is w_j = Σ_i weight_ij f_i for every j, side by side.
+// weightedSum returns the concatenation over j of Σ_i weight_ij f_i.
 func (e *encoded) weightedSum(weights []float32) []float32 {
 	c := &e.s.c
 	w := make([]float32, c.PairsItem*c.Dim)
@@ -168,7 +170,7 @@ func (e *encoded) weightedSum(weights []float32) []float32 {
 	return w
 }
 
-// Explain implements rerank.Explainer with one term a pair of components.
+// Explain implements rerank.Explainer with one term per pair of components.
 func (f *fixed) Explain(items rerank.Items) ([]rerank.Explanation, error) {
 	scores := make([]float32, items.Len())
 	if err := f.Score(scores, items); err != nil {
@@ -183,7 +185,7 @@ func (f *fixed) Explain(items rerank.Items) ([]rerank.Explanation, error) {
 	return out, nil
 }
 
-// noteLargest keeps the largest |logit| for Bound.
+// noteLargest records the largest |logit| for Bound.
 func (e *encoded) noteLargest(logits []float32) {
 	var top float32
 	for _, l := range logits {

@@ -9,19 +9,19 @@ import (
 
 var _ rerank.Rounder = (*encoded)(nil)
 
-// siluSlope is above the greatest derivative of x·sigmoid(x), 1.0998….
+// siluSlope exceeds the greatest derivative of x·sigmoid(x), 1.0998….
 const siluSlope = 1.1
 
-// RoundingError implements rerank.Rounder. With λ the logits over τ, of x̂ where
-// they have a hat,
+// RoundingError implements rerank.Rounder. A hat marks values computed from the packed item
+// x̂. With the logits over τ, λ,
 //
 //	φ̂ − φ = Σ π̂·(λ̂ − λ) + Σ (π̂ − π)·λ.
 //
-// The first sum is at most the greatest |λ̂_ij − λ_ij| ≤ ‖f_i‖·‖ĝ_j − g_j‖/τ. Of
-// gates whose inputs move by γ at most, Σ |π̂ − π| ≤ 2·tanh(γ/2), so the second sum
-// is at most tanh(γ/2) times the range of λ, 2·max‖f_i‖·max‖g_j‖/τ. γ comes from
-// what the item's part of the gates lost and, through the slopes of the logits'
-// part, from ‖λ̂ − λ‖. It is sound and, for gates that depend on the logits, loose.
+// The first sum is at most the greatest |λ̂_ij − λ_ij| ≤ ‖f_i‖·‖ĝ_j − g_j‖/τ. If no input
+// of the softmax moves by more than γ, then Σ |π̂ − π| ≤ 2·tanh(γ/2), so the second sum is
+// at most tanh(γ/2) times the range of λ, which is 2·max‖f_i‖·max‖g_j‖/τ. γ combines the
+// rounding of the item's part of the gates with ‖λ̂ − λ‖ times the slopes of the logits'
+// part. The bound is sound, but loose if the gates depend on the logits.
 func (e *encoded) RoundingError(l rerank.Loss) float32 {
 	c := &e.s.c
 	inverse := 1 / c.Temperature
@@ -43,7 +43,7 @@ func (e *encoded) RoundingError(l rerank.Loss) float32 {
 	return float32(min(bound, extent) * (1 + 1e-6))
 }
 
-// lost is what block b of a feature row lost at most, norm how long it is.
+// lost bounds the rounding error of block b of a feature row.
 func (s *Similarity) lost(l rerank.Loss, b int) float64 {
 	if l.Block != s.spec.Block || b >= len(l.Blocks) {
 		return float64(l.Row.Lost)
@@ -62,8 +62,8 @@ func (s *Similarity) norm(l rerank.Loss, b int) float64 {
 	return norm
 }
 
-// gateShift is γ: how far an input of the softmax can move where the logits move
-// by a vector of some norm.
+// gateShift returns γ: how far an input of the softmax can move if the logits move by a
+// vector of norm at most logits.
 func (e *encoded) gateShift(l rerank.Loss, logits float64) float64 {
 	s, worst := e.s, 0.0
 	for p := range s.c.pairs() {
@@ -83,8 +83,8 @@ func (e *encoded) gateShift(l rerank.Loss, logits float64) float64 {
 	return worst
 }
 
-// outputSlopes bounds, for every output of the logits' part of the gates, by how much
-// it moves where the logits move by a vector of norm 1; nil where there is none.
+// outputSlopes bounds, for every output of the network, how far it moves when the logits
+// move by a vector of norm 1. It returns nil if the network does not exist.
 func (m *mlp) outputSlopes() []float64 {
 	if !m.exists() {
 		return nil

@@ -7,23 +7,25 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// scratch is what a call needs besides its results. It is pooled.
+// scratch is the working memory of a call. It is pooled.
 type scratch struct {
 	base, hidden []float32
-	// A batch of tiles each: feature rows, stretches of them, the item's part of the
-	// gates, the logits over τ, the gates and their hidden layer.
+	// Each of these holds a batch of tiles: feature rows, a stretch of their columns, the
+	// item's part of the gates, the logits over τ, the inputs of the softmax, and the
+	// hidden layer of the gates.
 	rows, part, item, logits, gates, gateHidden []float32
-	words, halves                               []uint32 // tiles of packed rows; of bfloat16
+	words, halves                               []uint32 // tiles of packed rows; tiles in bfloat16
 	ahead                                       kernel.Ahead
-	numbers                                     [kernel.MaxBatch][kernel.Lanes]int32      // of rows that are gathered
-	narrow                                      kernel.Narrow                             // of a screen's hidden layer,
-	widths                                      [kernel.MaxBatch][2][kernel.Lanes]float32 // and squares of that, and of what rounding it takes;
-	lost                                        [kernel.MaxBatch][kernel.Lanes]float32    // those of what rounding the logits takes
+	numbers                                     [kernel.MaxBatch][kernel.Lanes]int32      // row numbers to gather
+	narrow                                      kernel.Narrow                             // a screen's hidden layer in bfloat16
+	widths                                      [kernel.MaxBatch][2][kernel.Lanes]float32 // sums of squares of that layer, and of its rounding errors
+	lost                                        [kernel.MaxBatch][kernel.Lanes]float32    // sums of squares of the logits' rounding errors
 }
 
 func (s *Similarity) borrow() *scratch { return s.scratch.Get().(*scratch) }
 
-// grow returns n numbers of *v, which keeps them.
+// grow returns a slice of n elements of *v, which it enlarges if necessary. The contents
+// are unspecified.
 func grow[T float32 | uint32](v *[]T, n int) []T {
 	if cap(*v) < n {
 		*v = make([]T, n)
@@ -31,7 +33,7 @@ func grow[T float32 | uint32](v *[]T, n int) []T {
 	return (*v)[:n]
 }
 
-// rowAt is the feature row of item i.
+// rowAt returns the feature row of item i.
 func rowAt(items rerank.Items, i int) []float32 {
 	if items.Rows != nil {
 		i = int(items.Rows[i])
@@ -42,7 +44,7 @@ func rowAt(items rerank.Items, i int) []float32 {
 	return items.Features.Row(i)
 }
 
-// gateInputs writes the inputs of the softmax of item i to dst.
+// gateInputs writes the inputs of the softmax for item i to dst.
 func (e *encoded) gateInputs(dst []float32, sc *scratch, items rerank.Items, i int) {
 	g := e.s.group(sc, items, i, i+1, false)
 	e.computeTiles(sc, &g)
@@ -51,15 +53,15 @@ func (e *encoded) gateInputs(dst []float32, sc *scratch, items rerank.Items, i i
 	}
 }
 
-// dots writes ⟨f_i, g_j⟩ of an item to dst[i·P_X+j].
+// dots writes ⟨f_i, g_j⟩ of a feature row to dst[i·P_X+j].
 func (e *encoded) dots(dst, row []float32) {
 	c := &e.s.c
 	item := rerank.Matrix{Rows: c.PairsItem, Cols: c.Dim, Data: row[:c.PairsItem*c.Dim]}
 	kernel.MulT(dst, c.PairsItem, e.components, item, nil)
 }
 
-// toProbabilities is the softmax; with dropout in training, RAILS divides by the
-// sum once more.
+// toProbabilities applies the softmax in place. Like RAILS, it divides by the sum a second
+// time if the model was trained with dropout.
 func (s *Similarity) toProbabilities(gate []float32) {
 	kernel.Softmax(gate)
 	if s.c.SoftmaxDropout <= 0 {
@@ -75,7 +77,7 @@ func (s *Similarity) toProbabilities(gate []float32) {
 	}
 }
 
-// Explain implements rerank.Explainer with one term a pair of components.
+// Explain implements rerank.Explainer with one term per pair of components.
 func (e *encoded) Explain(items rerank.Items) ([]rerank.Explanation, error) {
 	scores := make([]float32, items.Len())
 	if err := e.Score(scores, items); err != nil {

@@ -8,28 +8,30 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// The levels of Screen: by the largest logit, and by gates in bfloat16. Of items in
-// bfloat16 there is one between them, byGates with the query in bfloat16 too.
+// The levels of Screen: a bound by the largest logit, then a bound by gates computed in
+// bfloat16. For items in bfloat16, level byGates rounds the query to bfloat16 too, and a
+// third level does not.
 const (
 	byLogits = iota
 	byGates
 )
 
-// reduced is the gates' network in bfloat16, with what its rounding can do
-// (docs/design.md, the scan's bounds). Norms of matrices are bounds of the spectral
+// reduced is the gates' network in bfloat16, with bounds of its rounding errors
+// (docs/design.md, the scan's bounds). A norm of a matrix is an upper bound of its spectral
 // norm.
 type reduced struct {
 	first, second kernel.WeightsBFloat16
-	// Of both layers: the weights' norm, that of their rounding, and the greatest
-	// norms of a row of each.
+	// For each layer: the norm of its weights and of their rounding errors. row and lostRow
+	// are the greatest row norms of the second layer's weights and errors.
 	w, lost       [2]float64
 	row, lostRow  float64
-	bias          float64 // norm of the first layer's
-	inner, hidden float64 // rounding of the products, in units of ‖l‖ and ‖h‖
-	rough         float64 // norm of what a rough SiLU takes of the hidden layer
+	bias          float64 // norm of the first layer's bias
+	inner, hidden float64 // rounding of the first and second product, in units of ‖logits‖ and ‖hidden layer‖
+	rough         float64 // norm of the error of the approximate SiLU over the hidden layer
 }
 
-// reduce makes the gates' network for screens.
+// reduce converts the network to bfloat16 for screens. It returns nil if there is no hidden
+// layer.
 func (m *mlp) reduce() *reduced {
 	if m.hidden() == 0 {
 		return nil
@@ -51,10 +53,10 @@ func (m *mlp) reduce() *reduced {
 	return r
 }
 
-// roughSiLU is what a rough SiLU takes, with room for its roundings.
+// roughSiLU bounds the error of the approximate SiLU, with a margin for its roundings.
 const roughSiLU = kernel.RoughSiLU * (1 + 1e-3)
 
-// longestRow is the greatest norm of a row.
+// longestRow returns the greatest norm of a row.
 func longestRow(m rerank.Matrix) (top float64) {
 	for r := range m.Rows {
 		top = max(top, rerank.Norm(m.Row(r)))
@@ -62,15 +64,16 @@ func longestRow(m rerank.Matrix) (top float64) {
 	return top
 }
 
-// split is the query's side for tiles of bfloat16: f_i/τ as a sum of two.
+// split is the query's side for tiles of bfloat16: f_i/τ as a sum high + low of two
+// bfloat16 matrices.
 type split struct {
 	once      sync.Once
 	high, low kernel.WeightsBFloat16
 	scaled    rerank.Matrix // f_i/τ
-	norm      []float64     // of each row
-	all       float64       // of all rows
-	// What the first of the sum leaves out, and what both do: of each row, and the
-	// spectral norm.
+	norm      []float64     // norm of each row of scaled
+	all       float64       // Frobenius norm of scaled
+	// The error of representing f_i/τ by high alone (index 0) and by high + low (index 1):
+	// the norm of each row, and the spectral norm.
 	lost    [2][]float64
 	lostAll [2]float64
 }
@@ -104,9 +107,9 @@ func (e *encoded) split() *split {
 	return s
 }
 
-// logitError bounds what the logits of packed rows are off those that Score
-// computes, with the query in bfloat16 (rough) or not: the greatest of them, and
-// the norm of them all.
+// logitError bounds how far logits computed from packed rows differ from Score's logits:
+// the greatest difference, and the norm of all differences. rough means that the query is
+// rounded to bfloat16.
 func (e *encoded) logitError(items rerank.Items, loss rerank.Loss, rough bool) (greatest, norm float64) {
 	c, s, half := &e.s.c, e.split(), 1
 	if items.Packed == nil {
@@ -131,7 +134,7 @@ func (e *encoded) logitError(items rerank.Items, loss rerank.Loss, rough bool) (
 	return greatest, math.Sqrt(squares)
 }
 
-// itemError bounds the norm of what the item's part of the gates is off.
+// itemError bounds the norm of the error of the item's part of the gates.
 func (e *encoded) itemError(items rerank.Items, loss rerank.Loss) float64 {
 	if items.Packed == nil || !e.s.byItem.exists() {
 		return 0
@@ -147,8 +150,8 @@ func (e *encoded) itemError(items rerank.Items, loss rerank.Loss) float64 {
 	return factor * math.Sqrt(squares)
 }
 
-// Screens implements rerank.Screener: φ is at most the largest logit, and gates in
-// bfloat16 come near it where the model has a part of the gates that the logits decide.
+// Screens implements rerank.Screener. φ is at most the largest logit; gates in bfloat16
+// give a tighter bound if the model has a logit part of the gates.
 func (e *encoded) Screens(items rerank.Items) int {
 	switch {
 	case e.s.reduced == nil:
@@ -159,7 +162,8 @@ func (e *encoded) Screens(items rerank.Items) int {
 	return 2
 }
 
-// inBFloat16 reports whether logits are computed from rows as they lie.
+// inBFloat16 reports whether the logits can be computed from the packed rows without
+// unpacking them.
 func (s *Similarity) inBFloat16(p *rerank.Packed) bool {
 	return p != nil && p.Format == rerank.FormatBFloat16 && s.c.Dim%2 == 0 && s.c.pairs()%2 == 0
 }
@@ -187,8 +191,8 @@ func (e *encoded) Screen(level int, dst []float32, items rerank.Items, loss rera
 	return nil
 }
 
-// gateErrors bounds what the inputs of the softmax are off, where the errors of the
-// logits and of the item's part of the gates have these norms.
+// gateErrors bounds the errors of the softmax inputs, given the norms of the errors of the
+// logits and of the item's part of the gates.
 func (e *encoded) gateErrors(logits, item float64) gateErrors {
 	errors := e.s.reduced.errors(logits, item)
 	if e.s.c.Combination == GLUSiLU {
@@ -199,22 +203,22 @@ func (e *encoded) gateErrors(logits, item float64) gateErrors {
 	return errors
 }
 
-// bounds is one call of Screen.
+// bounds holds the state of one call of Screen.
 type bounds struct {
 	e            *encoded
 	gated, rough bool
 	reach        float32
-	// Error of a logit, and norm of that of all.
+	// The greatest error of a logit, and the norm of the errors of all logits.
 	logit, logits float64
 	error         kernel.GateErrors
 
 	extent [kernel.MaxBatch][3][kernel.Lanes]float32
-	off    [kernel.MaxBatch]float32 // error of φ besides that of the gates, of a tile
+	off    [kernel.MaxBatch]float32 // error of φ apart from the gates' error, per tile
 	mean   [2][kernel.Lanes]float32
 	bound  [kernel.Lanes]float32
 }
 
-// group bounds the items [from, to), a batch of tiles at most.
+// group bounds the items [from, to), at most one batch of tiles.
 func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from, to int) {
 	s := b.e.s
 	g, words := b.load(sc, items, from, to)
@@ -238,9 +242,9 @@ func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from, to 
 	}
 }
 
-// byLogits bounds φ by the largest logit, and reports whether any bound reaches
-// what matters. 2·10⁻⁵ of the greatest norm of the tile's logits is for the rounding of
-// Score, and of a screen that computes as Score does; 2⁻²⁰ for that of bounds.
+// byLogits bounds φ by the largest logit, and reports whether any bound reaches b.reach. It
+// adds 2·10⁻⁵ of the greatest norm of the tile's logits for the rounding of Score and of a
+// screen that computes as Score does, and 2⁻²⁰ for the rounding of the bounds.
 func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *float32) bool {
 	squares := kernel.Greatest(&extent[2])
 	norm := rootAbove(squares) + b.logit
@@ -257,30 +261,33 @@ func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *
 	return false
 }
 
-// byGates bounds φ by what gates in bfloat16 make of it, and what they can be off by the squares of a tile: of the logits, of
-// the hidden layer, and of what rounding the one and the other takes.
+// byGates tightens the bounds in dst by gates computed in bfloat16. squares holds sums of
+// squares of a tile, from which the error of the gates follows: of the logits, of the
+// hidden layer, and of the rounding errors of both.
 func (b *bounds) byGates(dst []float32, squares *[4]*[kernel.Lanes]float32, off float32, logits, gates []float32) {
 	b.e.s.kernels.Weigh(&b.mean, logits, gates[:len(logits)])
 	b.e.s.kernels.Bound(&b.bound, &b.mean, squares, &b.error, b.reach-off)
 	for l := range min(len(dst), kernel.Lanes) {
-		if bound := b.bound[l] + off; !(bound >= dst[l]) { // NaN stays: where dst is, off is
+		if bound := b.bound[l] + off; !(bound >= dst[l]) { // a NaN in dst is kept, because off is then NaN too
 			dst[l] = bound
 		}
 	}
 }
 
-// rootAbove is above the norm of which x is the computed square.
+// rootAbove returns an upper bound of the norm whose computed square is x.
 func rootAbove(x float32) float64 { return float64(float32(math.Sqrt(float64(x)))) * (1 + normError) }
 
-// normError is what norms are computed with, relatively.
+// normError is the relative error of computed norms.
 const normError = 1e-4
 
-// gateErrors bound the error of the inputs of the softmax, its norm and the greatest
-// of an input: a sum, of a number and of these times the norms of the computed logits, of their
-// computed hidden layer, and of what rounding took of both.
+// gateErrors bounds the errors of the softmax inputs: all bounds their norm, each the
+// greatest single error. Index 0 is a constant. The other indices are factors of four
+// norms: of the computed logits, of the computed hidden layer, and of the rounding errors
+// of the two.
 type gateErrors struct{ all, each [5]float64 }
 
-// errors is of logits whose errors have a norm, and item parts with an error.
+// errors returns the gate errors for logits and item parts whose errors have the given
+// norms.
 func (r *reduced) errors(logits, item float64) (e gateErrors) {
 	for i := range e.all {
 		var at [5]float64
@@ -298,7 +305,8 @@ func (e *gateErrors) scale(by float64) {
 	}
 }
 
-// forKernel is for roots of sums of squares as they are computed.
+// forKernel converts the bounds for the kernel, which multiplies them with square roots of
+// computed sums of squares; it adds the error of those roots.
 func (e *gateErrors) forKernel() (out kernel.GateErrors) {
 	for i := range e.all {
 		above := 1 + normError*float64(min(i, 1)) + 1e-6
@@ -307,25 +315,27 @@ func (e *gateErrors) forKernel() (out kernel.GateErrors) {
 	return out
 }
 
-// gateError bounds the error of the logits' part of the gates: its norm, and the
-// greatest of an input. The computed logits have a norm, and their errors no greater
-// one than off; hidden is the norm of the computed hidden layer, as it is rounded or before. Rounding took
-// taken of the logits, and takenHidden of the layer. It is linear in the six, with one for 1.
+// gateError bounds the error of the logits' part of the gates: the norm of the errors of
+// all outputs, and the greatest error of one. The computed logits have the norm `norm`, and
+// their errors a norm of at most off. hidden is the norm of the computed hidden layer,
+// before or after rounding. Rounding changed the logits by taken and the hidden layer by
+// takenHidden. The result is linear in its six arguments; `one` is the factor of the
+// constant terms.
 func (r *reduced) gateError(one, off, norm, hidden, taken, takenHidden float64) (all, each float64) {
-	const silu = 1e-6 // SiLU's own, twice, of its argument, besides the rough one's
+	const silu = 1e-6 // twice the error of an exact SiLU, relative to its argument; the approximate one's is r.rough
 	in := off + taken
 	before := r.w[0]*in + (r.lost[0]+r.inner)*(norm+in) + 1e-6*r.bias*one
-	hidden += takenHidden // of both, the greater
+	hidden += takenHidden // the greater of the two possible norms
 	in = siluSlope*before + silu*(r.w[0]*(norm+off)+r.bias*one+before) + takenHidden + r.rough*one
 	rest := 2 * r.hidden * (hidden + in)
 	return r.w[1]*in + r.lost[1]*(hidden+in) + rest, r.row*in + r.lostRow*(hidden+in) + rest
 }
 
-// above is a float32 that is not below x; NaN stays.
+// above returns a float32 that is not below x. It propagates NaN.
 func above(x float64) float32 { return float32(x + math.Abs(x)*0x1p-23) }
 
-// load describes the items [from, to). Of packed rows of bfloat16 it computes the
-// logits at once, as they lie, and returns the words of the tiles.
+// load describes the items [from, to). If their rows are packed bfloat16, it also computes
+// the logits directly from them and returns the words of the tiles.
 func (b *bounds) load(sc *scratch, items rerank.Items, from, to int) (group, []uint32) {
 	s, p := b.e.s, items.Packed
 	if !s.inBFloat16(p) {
@@ -351,7 +361,7 @@ func (b *bounds) load(sc *scratch, items rerank.Items, from, to int) (group, []u
 	next := min(from/kernel.Lanes*size+len(words), len(p.Words))
 	sc.ahead.Memory(s.kernels, numbers(p.Words[next:min(next+len(words), len(p.Words))]))
 	if g.tiles > 2 {
-		sc.ahead.Hurry() // a unit for matrices has fewer steps
+		sc.ahead.Hurry() // a matrix unit takes fewer steps
 	}
 	prod, calls, stepC, stepB := s.logitProduct(sc, &g, size, s.c.Dim/2*kernel.Lanes)
 	prod.C, prod.Groups, prod.CGroup, prod.BGroup = sc.logits, calls, stepC, stepB
@@ -393,7 +403,8 @@ func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
 	s.kernels.MultiplyBFloat16(r.second, layer, &p)
 }
 
-// roundOddRow rounds a last value that has none beside it, as kernel.Set.Round does.
+// roundOddRow rounds the last row of values of a tile if the number of rows is odd, as
+// kernel.Set.Round does for pairs of rows.
 func roundOddRow(dst []uint32, lost *[kernel.Lanes]float32, values []float32) {
 	for l, v := range values[:kernel.Lanes] {
 		h := kernel.RoundBFloat16(v)
@@ -403,8 +414,8 @@ func roundOddRow(dst []uint32, lost *[kernel.Lanes]float32, values []float32) {
 	}
 }
 
-// itemGates is the item's part of the gates as Score reads it, widened where it is
-// packed.
+// itemGates returns the item's part of the gates as Score reads it, converted to float32 if
+// it is packed.
 func (b *bounds) itemGates(sc *scratch, g *group, packed []uint32) ([]float32, int) {
 	s := b.e.s
 	if packed == nil {

@@ -9,47 +9,48 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// groupSize is how many candidates are scored at once: two tiles, for which a
-// weight is loaded once.
+// groupSize is how many candidates are scored at a time. Two tiles share each load of a
+// weight.
 const groupSize = 2 * kernel.Lanes
 
-// stretchCols is the most columns of a stretch: two tiles of it are 16 KiB.
+// stretchCols is the most columns in a stretch; two tiles of it take 16 KiB.
 const stretchCols = 128
 
-// aheadBytes is how much of a row is brought into the cache while the group
-// before it is computed; what is left of a longer row the processor guesses.
+// aheadBytes is how much of each row is prefetched while the previous group is computed.
+// The processor's own prefetcher handles the rest of a longer row.
 const aheadBytes = 4096
 
-// stretch is some columns of a component.
+// stretch is a range of a component's columns.
 type stretch struct{ from, to int }
 
-// prepareTiles makes what tiles are scored with.
+// prepareTiles computes the fields that scoring in tiles needs.
 func (s *Similarity) prepareTiles() {
 	for from := 0; from < s.c.Dim; from += stretchCols {
 		s.stretches = append(s.stretches, stretch{from, min(from+stretchCols, s.c.Dim)})
 	}
 	s.byPair.first.pack()
-	if !s.byPair.exists() { // no logits' part: a product of no columns
+	if !s.byPair.exists() { // no logits' part: a product without columns
 		s.byPair.second.packed = kernel.Pack(rerank.Matrix{Rows: s.c.pairs()})
 		return
 	}
 	s.byPair.second.pack()
 }
 
-// group is some candidates: up to groupSize, of screens up to a batch of the kernels.
+// group describes candidates that are computed together: up to groupSize for scoring, up to
+// a batch of the kernels for screens.
 type group struct {
 	count, tiles int
-	// x holds whole tiles, size numbers each; without it the rows of m are
-	// gathered a stretch at a time.
+	// x holds whole tiles of size numbers each. If x is nil, rows of m are gathered one
+	// stretch of columns at a time.
 	x    []float32
 	size int
 	m    rerank.Matrix
-	rows *[kernel.MaxBatch][kernel.Lanes]int32 // the scratch's
+	rows *[kernel.MaxBatch][kernel.Lanes]int32 // row numbers to gather; points into the scratch
 }
 
-// Score implements rerank.Encoded. Candidates lie in the lanes of tiles, so that
-// the gates' weights are read once for many. The renormalisation of models
-// trained with dropout of the softmax changes one rounding and is left out.
+// Score implements rerank.Encoded. Candidates lie in the lanes of tiles, so that the gates'
+// weights are read once for many candidates. Models trained with softmax dropout
+// renormalise the gates; Score skips this because it changes no more than one rounding.
 func (e *encoded) Score(dst []float32, items rerank.Items) error {
 	if err := items.Check(len(dst), e.s.spec); err != nil {
 		return err
@@ -61,8 +62,8 @@ func (e *encoded) Score(dst []float32, items rerank.Items) error {
 
 var _ rerank.BatchScorer = (*Similarity)(nil)
 
-// ScoreBatch implements rerank.BatchScorer: an item is read and put into a tile
-// once for all queries, and scores what Score gives it, to the bit.
+// ScoreBatch implements rerank.BatchScorer. Each item is read and put into a tile once for
+// all queries, and gets the same bits as from Score.
 func (s *Similarity) ScoreBatch(dst []float32, queries []rerank.Encoded, items rerank.Items) error {
 	if s.queryOnly() {
 		return s.scoreFixed(dst, queries, items)
@@ -82,7 +83,7 @@ func (s *Similarity) ScoreBatch(dst []float32, queries []rerank.Encoded, items r
 	return nil
 }
 
-// score writes the scores of every query, one after the other.
+// score writes the scores of all queries, one query after the other.
 func (s *Similarity) score(dst []float32, queries []*encoded, items rerank.Items) {
 	sc := s.borrow()
 	defer s.scratch.Put(sc)
@@ -101,9 +102,8 @@ func (s *Similarity) score(dst []float32, queries []*encoded, items rerank.Items
 	}
 }
 
-// group describes candidates [from, to); lanes behind the last repeat it.
-// Rows of float32 stay where they are, unless they are wanted whole: then, and if
-// they are packed, they are put into tiles.
+// group describes candidates [from, to). Unused lanes repeat the last candidate. float32
+// rows stay where they are unless whole is set; packed rows are unpacked into tiles.
 func (s *Similarity) group(sc *scratch, items rerank.Items, from, to int, whole bool) group {
 	g := group{count: to - from, size: s.spec.Features * kernel.Lanes, rows: &sc.numbers}
 	g.tiles = (g.count + kernel.Lanes - 1) / kernel.Lanes
@@ -139,7 +139,8 @@ func (s *Similarity) group(sc *scratch, items rerank.Items, from, to int, whole 
 	return g
 }
 
-// prefetchGroup has the rows of the next group brought while this one is computed.
+// prefetchGroup starts loading the rows of the next group while the current one is
+// computed.
 func (s *Similarity) prefetchGroup(sc *scratch, m rerank.Matrix, items rerank.Items, from int) {
 	var next [groupSize]int32
 	n := min(groupSize, items.Len()-from)
@@ -149,7 +150,7 @@ func (s *Similarity) prefetchGroup(sc *scratch, m rerank.Matrix, items rerank.It
 	sc.ahead.Rows(s.kernels, m, next[:n], aheadBytes)
 }
 
-// unpack puts packed rows into tiles of float32.
+// unpack converts packed rows to float32 tiles.
 func (s *Similarity) unpack(sc *scratch, g *group, p *rerank.Packed) {
 	g.x = grow(&sc.rows, (g.tiles*s.spec.Features+4)*kernel.Lanes)
 	words := grow(&sc.words, p.RowWords()*kernel.Lanes)
@@ -159,7 +160,7 @@ func (s *Similarity) unpack(sc *scratch, g *group, p *rerank.Packed) {
 	}
 }
 
-// rowNumber is the feature row of item i.
+// rowNumber returns the feature row of item i.
 func rowNumber(items rerank.Items, i int) int32 {
 	if items.Rows != nil {
 		return items.Rows[i]
@@ -167,13 +168,13 @@ func rowNumber(items rerank.Items, i int) int32 {
 	return int32(i)
 }
 
-// numbers looks at words as float32 of the same bits.
+// numbers reinterprets words as float32 with the same bits.
 func numbers(words []uint32) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(words))), len(words))
 }
 
-// logitTile and gateTile are the numbers of a tile of logits, of gates: the rows
-// of a product are padded.
+// logitTile and gateTile return the numbers in a tile of logits and of gates. The rows of a
+// product are padded.
 func (s *Similarity) logitTile() int {
 	return kernel.Padded(s.c.PairsQuery) * s.c.PairsItem * kernel.Lanes
 }
@@ -207,8 +208,7 @@ func (e *encoded) computeTiles(sc *scratch, g *group) {
 	s.kernels.Multiply(second.packed, in, &p)
 }
 
-// computeLogits computes the logits of one item component after the other and puts them
-// in the order i·P_X + j.
+// computeLogits computes the logits, one item component after the other, in the order i·P_X + j.
 func (e *encoded) computeLogits(sc *scratch, g *group) {
 	c := &e.s.c
 	if g.x != nil {
@@ -226,7 +226,7 @@ func (e *encoded) computeLogits(sc *scratch, g *group) {
 	}
 }
 
-// logitsInTiles is logits of items that lie in tiles.
+// logitsInTiles computes the logits of items that already lie in tiles.
 func (e *encoded) logitsInTiles(sc *scratch, g *group) {
 	p, calls, stepC, stepB := e.s.logitProduct(sc, g, g.size, e.s.c.Dim*kernel.Lanes)
 	for i := range calls {
@@ -238,9 +238,11 @@ func (e *encoded) logitsInTiles(sc *scratch, g *group) {
 	}
 }
 
-// logitProduct is the product for logits of whole tiles of size elements, of which a
-// component has some, and by how much C and the tiles move from call to call. The item's
-// components are what a product takes for tiles, all in one call, unless their number is odd: it takes two at once.
+// logitProduct prepares the products that compute the logits of whole tiles. size is the
+// elements of a tile, component the elements of one item component in it; stepC and stepB
+// are how far C and the tiles advance from call to call. If the number of item components
+// is even, each call treats the components as the product's tiles, because a product takes
+// two tiles at a time. Otherwise there is one call per component.
 func (s *Similarity) logitProduct(sc *scratch, g *group, size, component int) (p kernel.Product, calls, stepC, stepB int) {
 	p = kernel.Product{CRow: s.c.PairsItem * kernel.Lanes, Ahead: &sc.ahead}
 	if s.c.PairsItem%2 > 0 {
@@ -251,8 +253,8 @@ func (s *Similarity) logitProduct(sc *scratch, g *group, size, component int) (p
 	return p, g.tiles, s.logitTile(), size
 }
 
-// columns returns columns [from, to) of the tiles, and the numbers from one tile
-// to the next; gathered ones lie in buf, rows values a tile.
+// columns returns columns [from, to) of the tiles, and the distance between tiles. If it
+// must gather, it writes to buf, with room for rows values per tile.
 func (s *Similarity) columns(g *group, from, to int, buf *[]float32, rows int) ([]float32, int) {
 	if g.x != nil {
 		return g.x[from*kernel.Lanes:], g.size
@@ -264,21 +266,22 @@ func (s *Similarity) columns(g *group, from, to int, buf *[]float32, rows int) (
 	return x, size
 }
 
-// itemGates returns the item's part of the gates, padded as the product reads it.
+// itemGates returns the item's part of the gates, padded as the product requires.
 func (s *Similarity) itemGates(sc *scratch, g *group) ([]float32, int) {
 	first, pairs := s.c.PairsItem*s.c.Dim, s.c.pairs()
 	x, size := s.columns(g, first, first+pairs, &sc.item, kernel.Padded(pairs))
 	if g.x == nil || len(x) >= (g.tiles-1)*size+s.gateTile() {
 		return x, size
 	}
-	item := grow(&sc.item, g.tiles*s.gateTile()) // the last tile ends too early
+	item := grow(&sc.item, g.tiles*s.gateTile()) // reading padded rows would run past the end of the last tile
 	for t := range g.tiles {
 		copy(item[t*s.gateTile():], x[t*size:][:pairs*kernel.Lanes])
 	}
 	return item, s.gateTile()
 }
 
-// hiddenTiles computes the hidden layer of tiles, size numbers each.
+// hiddenTiles computes the hidden layer of the given tiles, size numbers each, and returns
+// it with its tile size.
 func (m *mlp) hiddenTiles(k *kernel.Set, sc *scratch, x []float32, size, tiles int) ([]float32, int) {
 	width := kernel.Padded(m.hidden()) * kernel.Lanes
 	hidden := grow(&sc.gateHidden, tiles*width)
@@ -288,7 +291,7 @@ func (m *mlp) hiddenTiles(k *kernel.Set, sc *scratch, x []float32, size, tiles i
 	return hidden, width
 }
 
-// scoreFixed scores queries that alone decide their gates.
+// scoreFixed is ScoreBatch for gates that depend on the query alone.
 func (s *Similarity) scoreFixed(dst []float32, queries []rerank.Encoded, items rerank.Items) error {
 	products, err := inner.Batch(queries, func(q rerank.Encoded) (*inner.Product, bool) {
 		f, ok := q.(*fixed)

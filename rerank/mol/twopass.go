@@ -9,28 +9,28 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// TwoPass is what algorithm 1 finds (RAILS, section 4): exact top K in two passes
-// over the items.
+// TwoPass is the result of algorithm 1 (RAILS, section 4), which finds the exact top K in
+// two passes over the items.
 type TwoPass struct {
-	// Top are the best K items; Index is the item's number.
+	// Top holds the best K items; Index is the number of the item.
 	Top []rerank.Scored
-	// Candidates is the number of items in the lists of the first pass: the K with
-	// the greatest ⟨f_i, g_j⟩ for every pair.
+	// Candidates is the number of items in the lists of the first pass. For every pair,
+	// that pass lists the K items with the greatest ⟨f_i, g_j⟩.
 	Candidates int
-	// Least and KthScore are S_min and S_K, the least and the K-th best score of the
-	// candidates; Unlisted bounds φ of an item in no list (theorem 2).
+	// Least and KthScore are S_min and S_K: the lowest and the K-th best score of the
+	// candidates. Unlisted bounds φ of every item in no list (theorem 2).
 	Least, KthScore, Unlisted float32
 	// Second is the number of items that the second pass scored.
 	Second int
 }
 
-// FindTwoPass runs algorithm 1 on a query with gates that depend on the item. As
-// printed it scores, in the second pass, all items with ⟨f_i, g_j⟩ ≥ S_min for some
-// pair; here ⟨f_i, g_j⟩ ≥ τ·S_K, with the temperature of the logits and the K-th best
-// score of the candidates, which is as exact and scores fewer
-// (testdata/golden/README.md). With printed it compares with τ·S_min. A scan that
-// uses bounds (package scan) does the same in one pass. It returns rerank.ErrQuery
-// for a query of another similarity, and rerank.ErrItems.
+// FindTwoPass runs algorithm 1 for a query whose gates depend on the item. As printed in
+// the paper, the second pass scores every item with ⟨f_i, g_j⟩ ≥ S_min for some pair. Here
+// it requires ⟨f_i, g_j⟩ ≥ τ·S_K, with the logits' temperature and the K-th best candidate
+// score, which is just as exact and scores fewer items (testdata/golden/README.md). With
+// printed set, it requires τ·S_min. A scan with bounds (package scan) reaches the same
+// result in one pass. FindTwoPass returns rerank.ErrQuery for a query of another
+// similarity, and rerank.ErrItems.
 func FindTwoPass(query rerank.Encoded, items rerank.Items, k int, printed bool) (TwoPass, error) {
 	e, ok := query.(*encoded)
 	if !ok {
@@ -56,7 +56,7 @@ func FindTwoPass(query rerank.Encoded, items rerank.Items, k int, printed bool) 
 	if printed {
 		reach = out.Least
 	}
-	// φ ≤ the largest logit, but for the rounding of both.
+	// φ exceeds the largest logit by no more than the rounding of both.
 	reach -= float32(2 * kernelError * e.magnitude())
 	var rest []int32
 	e.eachTop(items, func(i int, top float32) {
@@ -73,7 +73,7 @@ func FindTwoPass(query rerank.Encoded, items rerank.Items, k int, printed bool) 
 	return out, err
 }
 
-// scoreSome scores the items of the given numbers.
+// scoreSome scores the items with the given numbers and passes each to f.
 func (e *encoded) scoreSome(items rerank.Items, numbers []int32, f func(rerank.Scored)) error {
 	some := rerank.Items{Features: items.Features, Packed: items.Packed, Rows: make([]int32, len(numbers))}
 	for i, n := range numbers {
@@ -93,7 +93,8 @@ func scored(i int, score float32) rerank.Scored {
 	return rerank.Scored{ID: rerank.UintID(uint64(i)), Score: score, Index: i}
 }
 
-// firstPass lists the items, ascending, with the K greatest logits of any pair.
+// firstPass lists, in ascending order, the items that are among the K greatest logits of
+// some pair.
 func (e *encoded) firstPass(items rerank.Items, k int) (listed []int32, out TwoPass) {
 	lists := make([]*rerank.TopK, e.s.c.pairs())
 	for p := range lists {
@@ -120,7 +121,7 @@ func (e *encoded) firstPass(items rerank.Items, k int) (listed []int32, out TwoP
 	return slices.Compact(listed), out
 }
 
-// eachTop gives every item's largest logit, over τ.
+// eachTop calls f with every item's largest logit over τ.
 func (e *encoded) eachTop(items rerank.Items, f func(i int, top float32)) {
 	e.eachLogits(items, func(i int, logit func(pair int) float32) {
 		top := logit(0)
@@ -131,7 +132,7 @@ func (e *encoded) eachTop(items rerank.Items, f func(i int, top float32)) {
 	})
 }
 
-// eachLogits gives every item's logits, over τ.
+// eachLogits calls f with every item's logits over τ.
 func (e *encoded) eachLogits(items rerank.Items, f func(i int, logit func(pair int) float32)) {
 	sc := e.s.borrow()
 	defer e.s.scratch.Put(sc)

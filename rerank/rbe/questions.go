@@ -8,27 +8,27 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// Question is the content of a support query but for its vector: what a ranker
-// must be asked again for the scores of an item that comes later.
+// Question is a support query without its vector. The ranker needs it to score items that
+// are added later.
 type Question struct {
 	Text    string             `json:"text,omitempty"`
 	UserID  *int64             `json:"user_id,omitempty"`
 	Context map[string]float32 `json:"context,omitempty"`
 }
 
-// questionsTensor holds the vectors of the support queries, one a row.
+// questionsTensor names the tensor with the vectors of the support queries, as rows.
 const questionsTensor = "questions"
 
-// The bounds of a question.
+// Limits of a question.
 const (
 	maxText    = 1 << 16 // bytes
 	maxContext = 1 << 10 // entries
 	maxVector  = 1 << 16 // numbers
 )
 
-// Ask puts the contents of the support queries, in their order, into a
-// configuration and its tensors. Queries without vectors add no tensor. It returns
-// rerank.ErrModel where only some have one, or they differ in length.
+// Ask stores the support queries, in their order, in the configuration and, if they have
+// vectors, in a tensor. It returns rerank.ErrModel if only some have a vector or if the
+// vectors differ in length.
 func (c *Config) Ask(t tensor.Set, queries []rerank.Query) error {
 	c.Questions = make([]Question, len(queries))
 	dim := 0
@@ -53,8 +53,8 @@ func (c *Config) Ask(t tensor.Set, queries []rerank.Query) error {
 	return nil
 }
 
-// readQuestions puts configuration and tensor together again; nil where the model
-// has no contents.
+// readQuestions rebuilds the support queries from configuration and tensor. It returns nil
+// if the model does not contain them.
 func readQuestions(c Config, r *tensor.Reader) ([]rerank.Query, error) {
 	if len(c.Questions) == 0 {
 		return nil, nil //nolint:nilnil // an older model, or one that was fitted to a matrix alone
@@ -89,10 +89,10 @@ func readQuestions(c Config, r *tensor.Reader) ([]rerank.Query, error) {
 	return queries, nil
 }
 
-// Questions are the contents of the support queries, in their order: an item's base
-// vector is what the ranker says of it and each of them. It is empty for a model
-// that was fitted to a matrix of scores alone. They are read-only.
+// Questions returns the support queries in their order. An item's base vector consists of
+// the ranker's scores of the item for each of them. It is empty for a model that was fitted
+// to a matrix of scores alone. The queries are read-only.
 func (s *Similarity) Questions() []rerank.Query { return slices.Clone(s.questions) }
 
-// SupportQueries are the ids of the support queries.
+// SupportQueries returns the ids of the support queries.
 func (s *Similarity) SupportQueries() []rerank.ID { return slices.Clone(s.config.SupportQueries) }

@@ -1,7 +1,7 @@
-// Package rbe is the similarity of relevance-based embeddings: an expensive ranker
-// R(x, q) is replaced by one inner product of what R says of an item and some
-// support queries with what R says of a query and some support items (RBE, section
-// 3). The base vector of an item is R(x, S_Q), the vector of a query R(S_I, q).
+// Package rbe implements relevance-based embeddings (RBE, section 3), which approximate an
+// expensive ranker R(x, q) by one inner product. The base vector of an item is R(x, S_Q),
+// the ranker's scores of the item for some support queries. The vector of a query is R(S_I,
+// q), the ranker's scores of some support items for the query.
 package rbe
 
 import (
@@ -17,34 +17,34 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// Config describes a fit. m = len(SupportItems), n = len(SupportQueries).
+// Config describes a fitted model. m = len(SupportItems), n = len(SupportQueries).
 type Config struct {
-	// SupportItems are S_I: the elements of a query's vector are the ranker's scores
-	// of them, in this order.
+	// SupportItems is S_I. Element i of a query's vector is the ranker's score of
+	// SupportItems[i].
 	SupportItems []rerank.ID `json:"support_items"`
-	// SupportQueries are S_Q: the elements of an item's base vector are its scores
-	// for them, in this order.
+	// SupportQueries is S_Q. Element i of an item's base vector is the item's score for
+	// SupportQueries[i].
 	SupportQueries []rerank.ID `json:"support_queries"`
-	// Hidden and Out are the widths of the two perceptrons; 0: there are none, and φ
-	// is the CUR approximation.
+	// Hidden and Out are the widths of the two perceptrons. 0 means that there are none,
+	// and φ is the CUR approximation.
 	Hidden int `json:"hidden,omitempty"`
 	Out    int `json:"out,omitempty"`
-	// Questions are the contents of the support queries, where they were known. Their
-	// vectors are the tensor "questions" (n, any), where they have some.
+	// Questions holds the support queries, if they were known when the model was fitted.
+	// Their vectors, if any, are in the tensor "questions" (n, any).
 	Questions []Question `json:"questions,omitempty"`
 }
 
-// Field is the derived field that holds feature rows.
+// Field names the derived field that holds feature rows.
 const Field = "rbe"
 
-// Relevance asks a heavy ranker for R(x, q) of every item.
+// Relevance asks a heavy ranker for R(x, q) of every item x.
 type Relevance = rerank.Relevance
 
-// Similarity approximates a ranker by f_I(R(x, S_Q))·f_Q(R(S_I, q)):
-// f_I = t ∥ MLP(t) ∥ (⟨w, t⟩ + b) with t = R(x, S_Q)·P, and f_Q(R) = R ∥ MLP(R) ∥ 1
-// (RBE, appendix C; the item's offset is a function of t, so that an item that
-// comes later has one too). Without perceptrons it is ⟨t, R(S_I, q)⟩ (section 3.2).
-// It is immutable and safe for concurrent use.
+// Similarity approximates a ranker by ⟨f_I(R(x, S_Q)), f_Q(R(S_I, q))⟩ with f_I = t ∥
+// MLP(t) ∥ (⟨w, t⟩ + b), t = R(x, S_Q)·P, and f_Q(R) = R ∥ MLP(R) ∥ 1 (RBE, appendix C).
+// Unlike the paper's, an item's offset is a function of t, so that items added later have
+// one too. Without perceptrons φ is ⟨t, R(S_I, q)⟩ (section 3.2). A Similarity is immutable
+// and safe for concurrent use.
 type Similarity struct {
 	spec       rerank.Spec
 	config     Config
@@ -52,9 +52,9 @@ type Similarity struct {
 	projection rerank.Matrix // Pᵀ, m rows of n
 	query      perceptron
 	item       perceptron
-	offset     []float32 // w, then b
+	offset     []float32 // w, followed by b
 	probes     *distilled.Probes
-	questions  []rerank.Query // nil: not known
+	questions  []rerank.Query // nil if unknown
 }
 
 var (
@@ -62,15 +62,15 @@ var (
 	_ rerank.Deriver    = (*Similarity)(nil)
 )
 
-// maxSupports and maxWidth bound what a configuration may claim.
+// Limits on what a configuration may declare.
 const (
 	maxSupports = 1 << 20
 	maxWidth    = 1 << 14
 )
 
-// New makes a similarity of its tensors: projection (m, n), which is Pᵀ, with
-// perceptrons {query,item}.{0,1}.{weight,bias} (out, in), offset.weight (m) and
-// offset.bias (1), and questions (n, any), the vectors of Questions. It returns
+// New builds a similarity from its tensors: projection (m, n), which is Pᵀ; with
+// perceptrons also {query,item}.{0,1}.{weight,bias} (out, in), offset.weight (m) and
+// offset.bias (1); and questions (n, any), the vectors of Questions. It returns
 // rerank.ErrModel.
 func New(c Config, t tensor.Set) (*Similarity, error) {
 	m, n := len(c.SupportItems), len(c.SupportQueries)
@@ -109,7 +109,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	return s, nil
 }
 
-// perceptron is y = W₁·elu(W₀·x + b₀) + b₁.
+// perceptron computes y = W₁·elu(W₀·x + b₀) + b₁.
 type perceptron struct {
 	weights [2]rerank.Matrix
 	biases  [2][]float32
@@ -124,7 +124,7 @@ func readPerceptron(r *tensor.Reader, name string, in, hidden, out int) (p perce
 	return p
 }
 
-// apply writes the perceptron of each row of x to dst.
+// apply writes the perceptron's output for each row of x to dst.
 func (p *perceptron) apply(k *kernel.Set, dst, x rerank.Matrix) {
 	hidden := rerank.NewMatrix(x.Rows, p.weights[0].Rows)
 	k.MulT(hidden.Data, hidden.Cols, x, p.weights[0], p.biases[0])
@@ -134,7 +134,7 @@ func (p *perceptron) apply(k *kernel.Set, dst, x rerank.Matrix) {
 	k.MulT(dst.Data, dst.Cols, hidden, p.weights[1], p.biases[1])
 }
 
-// ELU is x where it is positive and eˣ − 1 elsewhere.
+// ELU returns x if x is positive, and eˣ − 1 otherwise.
 func ELU(x float32) float32 {
 	if x > 0 {
 		return x
@@ -142,11 +142,11 @@ func ELU(x float32) float32 {
 	return float32(math.Expm1(float64(x)))
 }
 
-// Supports are the items that a ranker must score for a query.
+// Supports returns the items that a ranker must score for a query.
 func (s *Similarity) Supports() []rerank.ID { return slices.Clone(s.config.SupportItems) }
 
-// Ask puts R(S_I, q) into a query, by one call of the ranker. It returns the
-// ranker's error, or rerank.ErrQuery for scores that are too few or not finite.
+// Ask calls the ranker once and returns q with R(S_I, q) as its vector. It returns the
+// ranker's error, or rerank.ErrQuery if a score is missing or not finite.
 func (s *Similarity) Ask(ctx context.Context, ranker Relevance, q rerank.Query) (rerank.Query, error) {
 	scores, err := ranker(ctx, s.Supports(), q)
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *Similarity) Ask(ctx context.Context, ranker Relevance, q rerank.Query) 
 	return q, rerank.CheckFinite("scores of support items", scores)
 }
 
-// WithKernels returns the similarity on other kernels.
+// WithKernels returns a copy of the similarity that computes with the given kernels.
 func (s *Similarity) WithKernels(k *kernel.Set) rerank.Similarity {
 	other := *s
 	other.kernels = k
@@ -169,7 +169,7 @@ func (s *Similarity) WithKernels(k *kernel.Set) rerank.Similarity {
 // Spec implements rerank.Similarity.
 func (s *Similarity) Spec() rerank.Spec { return s.spec }
 
-// Encode implements rerank.Similarity: q.Vector is R(S_I, q).
+// Encode implements rerank.Similarity. q.Vector must be R(S_I, q).
 func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 	if err := s.spec.CheckQuery(q); err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 	return s.newProduct(query, u), rerank.CheckFinite("f_Q of the support scores", u)
 }
 
-// newProduct is the query's side of φ = ⟨f_I, u⟩.
+// newProduct returns the query's side of φ = ⟨f_I, u⟩.
 func (s *Similarity) newProduct(query, u []float32) *inner.Product {
 	p := &inner.Product{Spec: s.spec, Kernels: s.kernels, U: u, Scale: 1, Field: Field, Query: query, Distilled: s.probes}
 	if s.config.Hidden > 0 {
@@ -202,15 +202,15 @@ func (s *Similarity) newProduct(query, u []float32) *inner.Product {
 	return p
 }
 
-// EncodeItems implements rerank.Similarity: base vectors are R(x, S_Q).
+// EncodeItems implements rerank.Similarity. Base vectors must be R(x, S_Q).
 func (s *Similarity) EncodeItems(dst, base rerank.Matrix) error {
 	if err := s.spec.CheckEncode(dst, base); err != nil || base.Rows == 0 {
 		return err
 	}
 	m := s.spec.QueryDim
 	if s.config.Hidden == 0 {
-		// Sums in float64, rounded once: then a list of the stored vectors, which the
-		// probe was moved onto, finds the same inner products (inner.Product.Rounded).
+		// Sum in float64 and round once. Then the probe for the stored vectors yields the
+		// same inner products (inner.Product.Rounded).
 		kernel.MulTWide(dst.Data, dst.Cols, base, s.projection, nil)
 		return nil
 	}
@@ -238,7 +238,7 @@ func (s *Similarity) Fields() []rerank.Field {
 	}}
 }
 
-// Derive implements rerank.Deriver: the field holds the feature rows.
+// Derive implements rerank.Deriver. The field holds the feature rows.
 func (s *Similarity) Derive(dst rerank.Matrix, field string, features rerank.Matrix) error {
 	if field != Field || dst.Rows != features.Rows || dst.Cols != features.Cols {
 		return fmt.Errorf("%w: field %q of %d rows of %d from %d rows of %d; want %q and equal shapes",

@@ -10,12 +10,10 @@ import (
 	"github.com/likenessdb/likeness/rerank/internal/inner"
 )
 
-// Ridge is λ of Refine, relative to the mean square of a feature of the items that
-// were scored.
+// Ridge is λ of Refine, relative to the mean square of a feature over the scored items.
 const Ridge = 0.1
 
-// Shares divides calls among rounds, the first of them first: each has its share, and
-// the remainder goes to the first.
+// Shares divides calls evenly among rounds. The first round also gets the remainder.
 func Shares(calls, rounds int) []int {
 	shares := make([]int, max(rounds, 1))
 	for i := range shares {
@@ -25,12 +23,12 @@ func Shares(calls, rounds int) []int {
 	return shares
 }
 
-// Refine fits the query's side of φ to true scores: with x_i the feature rows of the
-// items that were scored, n rows of Features, and r_i the ranker's scores of them, it
-// returns q with u* = argmin Σ (⟨x_i, u⟩ − r_i)² + λ·‖u − u₀‖² in place of its own u₀
-// (the rounds of adaptive cross-encoder retrieval, in the space of the feature rows).
-// q is of this similarity. It returns rerank.ErrItems for other shapes, and
-// rerank.ErrQuery if the fit is not finite.
+// Refine adapts the query's side of φ to true scores. Let x_i be the feature rows of the n
+// scored items (rows of Features numbers) and r_i the ranker's scores. Refine replaces q's
+// vector u₀ by u* = argmin Σ (⟨x_i, u⟩ − r_i)² + λ·‖u − u₀‖², which is a round of adaptive
+// cross-encoder retrieval in the space of feature rows. q must have been encoded by this
+// similarity. Refine returns rerank.ErrItems if the shapes do not fit, and rerank.ErrQuery
+// if the result is not finite.
 func (s *Similarity) Refine(q rerank.Encoded, rows rerank.Matrix, scores []float32) (rerank.Encoded, error) {
 	from, ok := q.(*inner.Product)
 	if !ok || len(from.U) != s.spec.Features || rows.Cols != s.spec.Features || rows.Rows != len(scores) || rows.Rows == 0 {
@@ -55,7 +53,7 @@ func ridge(start []float32, rows rerank.Matrix, scores []float32) ([]float32, er
 	var gram mat.SymDense
 	gram.SymOuterK(1, x.T())
 	lambda := Ridge * mat.Trace(&gram) / float64(d)
-	if lambda == 0 { // rows of no score say nothing of u
+	if lambda == 0 { // the feature rows are all zero, so the scores carry no information
 		return slices.Clone(start), nil
 	}
 	for i := range d {

@@ -9,8 +9,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// Bitmap is a set of items of a table, by number. It is safe for concurrent use
-// while nobody adds.
+// Bitmap is a set of items of a table, by item number. It is safe for concurrent use as
+// long as nobody modifies it.
 type Bitmap struct {
 	words []uint64
 	count int
@@ -19,7 +19,7 @@ type Bitmap struct {
 // NewBitmap returns an empty set of items numbered below n.
 func NewBitmap(n int) *Bitmap { return &Bitmap{words: make([]uint64, (n+63)/64)} }
 
-// aliveItems is the set of a table's items that are alive; nil: all of them.
+// aliveItems returns the set of a table's items that are alive, or nil if all are.
 func aliveItems(t *table.Table) *Bitmap {
 	if !t.Dead() {
 		return nil
@@ -33,7 +33,7 @@ func aliveItems(t *table.Table) *Bitmap {
 	return b
 }
 
-// Add puts items into the set; each is less than n of NewBitmap.
+// Add puts items into the set. Each must be less than the n of NewBitmap.
 func (b *Bitmap) Add(items ...int32) {
 	for _, i := range items {
 		word, bit := &b.words[i/64], uint64(1)<<(i%64)
@@ -44,8 +44,8 @@ func (b *Bitmap) Add(items ...int32) {
 	}
 }
 
-// ParseBitmap reads a set of items numbered below n as Bytes writes it. It returns
-// rerank.ErrItems for another length, or for an item that is not below n.
+// ParseBitmap decodes the output of Bytes for items numbered below n. It returns
+// rerank.ErrItems if the length is wrong or an item is not below n.
 func ParseBitmap(b []byte, n int) (*Bitmap, error) {
 	if len(b) != (n+7)/8 {
 		return nil, fmt.Errorf("%w: a bitmap of %d bytes, want %d for %d items", rerank.ErrItems, len(b), (n+7)/8, n)
@@ -67,8 +67,8 @@ func ParseBitmap(b []byte, n int) (*Bitmap, error) {
 	return out, nil
 }
 
-// Bytes is the set with a bit an item, of items numbered below n as it was made
-// for: item i is bit i%8 of byte i/8.
+// Bytes encodes the set with one bit per item: item i is bit i%8 of byte i/8. n is the n of
+// NewBitmap.
 func (b *Bitmap) Bytes(n int) []byte {
 	out := make([]byte, 0, 8*len(b.words))
 	for _, word := range b.words {
@@ -77,7 +77,7 @@ func (b *Bitmap) Bytes(n int) []byte {
 	return out[:(n+7)/8]
 }
 
-// Has reports whether an item, numbered below n of NewBitmap, is in the set.
+// Has reports whether an item, which must be less than the n of NewBitmap, is in the set.
 func (b *Bitmap) Has(item int) bool { return b.words[item/64]>>(item%64)&1 != 0 }
 
 // Remove takes an item out of the set.
@@ -88,8 +88,8 @@ func (b *Bitmap) Remove(item int) {
 	}
 }
 
-// Grown is a copy with room for items numbered below n, which is not less than
-// before, and all of those added that had no room.
+// Grown returns a copy that has room for items numbered below n and also contains all items
+// in [from, n). n must not be less than before.
 func (b *Bitmap) Grown(from, n int) *Bitmap {
 	out := NewBitmap(n)
 	copy(out.words, b.words)
@@ -100,7 +100,7 @@ func (b *Bitmap) Grown(from, n int) *Bitmap {
 	return out
 }
 
-// And leaves the items that are in both sets, made for the same n.
+// And returns the intersection of two sets that were made for the same n.
 func (b *Bitmap) And(o *Bitmap) *Bitmap {
 	out := &Bitmap{words: make([]uint64, len(b.words))}
 	for w := range out.words {
@@ -110,10 +110,10 @@ func (b *Bitmap) And(o *Bitmap) *Bitmap {
 	return out
 }
 
-// Len is the number of items of the set.
+// Len returns the number of items in the set.
 func (b *Bitmap) Len() int { return b.count }
 
-// appendRange appends the items of the set in [from, to), ascending.
+// appendRange appends the items of the set that lie in [from, to), in ascending order.
 func (b *Bitmap) appendRange(dst []int32, from, to int) []int32 {
 	for w := from / 64; w*64 < to; w++ {
 		for word := b.masked(w, from, to); word != 0; word &= word - 1 {
@@ -133,7 +133,7 @@ func (b *Bitmap) empty(from, to int) bool {
 	return true
 }
 
-// masked is word w without the bits outside [from, to).
+// masked returns word w without the bits of items outside [from, to).
 func (b *Bitmap) masked(w, from, to int) uint64 {
 	word := b.words[w]
 	if low := from - w*64; low > 0 {

@@ -2,34 +2,36 @@ package scan
 
 import "time"
 
-// maxScreens is the most screens that are compared.
+// maxScreens limits how many screen levels are compared.
 const maxScreens = 3
 
-// A screen is tried on the first items of a chunk: each twice at first, and then one that
-// is not far from the best, at every power of two of the chunks and every retry-th.
-// For the threshold rises as a scan goes on, and quickest at its beginning. So is scoring
-// all: its first measurement is of memory and caches that nothing was read from before.
+// Trials measure what each screen level costs. At the start of a job every level is tried
+// twice, on `trial` items each. Later, whenever the number of pieces is a power of two or a
+// multiple of retry, one level that is not far from the best is tried again: the threshold
+// rises during a scan, fastest at the start, so a level's worth changes. Scoring without a
+// screen is measured again too, because its first measurement includes cold memory and
+// caches.
 const (
 	trial = 2 * minChunk
 	retry = 16
 )
 
-// costs are what a job has measured of itself. It decides by them what the next
-// items are worth; the answer does not depend on it.
+// costs holds the run times that a job has measured. The job uses them to choose the
+// cheapest way to process the next items. They never change the answer.
 type costs struct {
 	screens int
-	whole   float64 // seconds an item, where all are scored
-	wholes  int     // pieces where they were
-	rest    float64 // and where a screen left few
+	whole   float64 // seconds per item, if all items are scored
+	wholes  int     // number of pieces in which all items were scored
+	rest    float64 // seconds per scored item, if a screen left only a few
 	screen  [maxScreens]cost
-	pieces  int // that were not trials
-	turn    int // what was tried last, 0 being to score all
+	pieces  int // number of pieces that were not trials
+	turn    int // the way tried last: 0 for scoring all, i+1 for screen i
 	due     bool
 }
 
-// cost is what screening an item took in the quickest piece, and how many items
-// were left of late. The quickest: another may have been interrupted, and the first
-// prepares the query.
+// cost is the measured cost of a screen level. seconds is the time per item of its fastest
+// piece; others may have been interrupted, and the first one prepares the query. items and
+// left are recent counts of screened items and of items that the screen could not rule out.
 type cost struct {
 	seconds, items, left float64
 	pieces               int
@@ -37,7 +39,8 @@ type cost struct {
 
 func (c *costs) reset(screens int) { *c = costs{screens: screens} }
 
-// quickest is the least of seconds an item, 0 being none yet.
+// quickest returns the smaller of least and the measured time per item. least is 0 before
+// the first measurement.
 func quickest(least float64, took time.Duration, items int) float64 {
 	if each := took.Seconds() / float64(items); least == 0 || each < least {
 		return each
@@ -45,7 +48,8 @@ func quickest(least float64, took time.Duration, items int) float64 {
 	return least
 }
 
-// screened counts a piece; of what was left before, each counts half as much.
+// screened records a screened piece. Older counts lose half of their weight with every
+// piece.
 func (c *cost) screened(took time.Duration, items, left int) {
 	c.seconds = quickest(c.seconds, took, items)
 	c.pieces++
@@ -53,10 +57,11 @@ func (c *cost) screened(took time.Duration, items, left int) {
 	c.left = c.left/2 + float64(left)
 }
 
-// scored counts the scoring of items, behind a screen or without.
+// scored records the time of scoring items, after the given screen, or without one if
+// screen is −1.
 func (c *costs) scored(screen int, took time.Duration, items int) {
 	switch {
-	case items < minChunk/2: // most of it is not the items
+	case items < minChunk/2: // too few: overhead dominates
 	case screen < 0:
 		c.whole = quickest(c.whole, took, items)
 		c.wholes++
@@ -65,8 +70,8 @@ func (c *costs) scored(screen int, took time.Duration, items int) {
 	}
 }
 
-// choose returns the screen that makes an item cheapest, −1 if scoring all does, and
-// whether it is only tried.
+// choose returns the screen with the least expected cost per item, or −1 to score all
+// items, and whether the choice is a trial.
 func (c *costs) choose() (screen int, trial bool) {
 	if c.wholes < 2 {
 		return -1, c.wholes > 0
@@ -96,7 +101,8 @@ func (c *costs) choose() (screen int, trial bool) {
 	return best, false
 }
 
-// each is what an item costs with a screen, or where all are scored.
+// each returns the expected seconds per item with the given screen, or, for −1, for scoring
+// all items.
 func (c *costs) each(screen int) float64 {
 	if screen < 0 {
 		return c.whole

@@ -8,21 +8,21 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// job is a query on its way round the table.
+// job is a query in progress. It needs every chunk of the table once.
 type job struct {
 	ctx      context.Context //nolint:containedctx // a job is one call, which others work on too
 	q        Query
-	screener rerank.Screener // nil: none
+	screener rerank.Screener // nil if the query cannot be screened
 
-	// Under the scanner's lock: chunks that were not handed out, and those that are
-	// being worked on. done gets one value when both are none.
+	// Guarded by the scanner's lock: the number of chunks not yet handed out (todo) and of
+	// chunks being worked on (out). When both are 0, done receives one value.
 	todo, out int
 	settled   bool
 	done      chan struct{}
 
 	mu     sync.Mutex
 	top    rerank.TopK
-	floor  float32 // K items are known to score as much
+	floor  float32 // a lower bound of the K-th score, known from elsewhere
 	err    error
 	result Result
 	costs  costs
@@ -45,7 +45,7 @@ func (j *job) begin(ctx context.Context, s *Scanner, q Query) {
 	j.costs.reset(screens)
 }
 
-// over reports whether the job ends early, because it failed or its context did.
+// over reports whether the job ends early, because it failed or its context was cancelled.
 func (j *job) over() bool {
 	err := j.ctx.Err()
 	j.mu.Lock()
@@ -61,15 +61,15 @@ func (j *job) over() bool {
 	return failed
 }
 
-// isHandedOut reports whether the job needs no more chunks. A job that is settled is
-// somebody else's.
+// isHandedOut reports whether all of the job's chunks have been handed out. A settled job
+// must not be touched again: its memory may serve another query.
 func (j *job) isHandedOut() bool {
 	none := j.todo == 0
 	j.settle()
 	return none
 }
 
-// settle tells the one who waits, once, that nothing is to be done any more.
+// settle wakes the waiting caller, once, when no chunk is left or in progress.
 func (j *job) settle() {
 	if j.todo == 0 && j.out == 0 && !j.settled {
 		j.settled = true
@@ -77,7 +77,7 @@ func (j *job) settle() {
 	}
 }
 
-// end moves the answer to r.
+// end moves the answer to r and clears the job for reuse.
 func (j *job) end(r *Result) error {
 	top := j.top.AppendSorted(r.Top)
 	*r = j.result
@@ -87,9 +87,9 @@ func (j *job) end(r *Result) error {
 	return err
 }
 
-// plan is what a worker does with the next n of the items of its chunk, of as many
-// as are left: the screen to use, −1 for none, and the score that an item must be
-// able to reach.
+// plan decides how a worker processes the next items of its chunk, of which `left` remain:
+// the screen to use (−1 for none), the score that an item must be able to reach, and the
+// number of items n.
 func (j *job) plan(left int) (screen int, threshold float32, n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -104,7 +104,7 @@ func (j *job) plan(left int) (screen int, threshold float32, n int) {
 	return screen, threshold, left
 }
 
-// fail ends the job with an error.
+// fail records the first error of the job, which ends it.
 func (j *job) fail(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

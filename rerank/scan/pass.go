@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// join adds jobs to the pass. If there is none it begins one, and works on it until
-// they need no more chunks.
+// join adds jobs to the current pass. If no pass is running, it starts one and works on it
+// until these jobs need no more chunks.
 func (s *Scanner) join(ctx context.Context, jobs []*job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -20,7 +20,7 @@ func (s *Scanner) join(ctx context.Context, jobs []*job) {
 		}
 		s.jobs = append(s.jobs, j)
 	}
-	if s.running > 0 || len(s.jobs) == 0 { // who works does so for all
+	if s.running > 0 || len(s.jobs) == 0 { // a running worker serves all jobs
 		return
 	}
 	s.running++
@@ -33,23 +33,23 @@ func (s *Scanner) join(ctx context.Context, jobs []*job) {
 	}
 	s.running--
 	s.jobs = slices.DeleteFunc(s.jobs, (*job).over)
-	if s.running == 0 && len(s.jobs) > 0 { // others joined, and count on this worker
+	if s.running == 0 && len(s.jobs) > 0 { // others have joined and rely on this worker
 		s.start(false)
 	}
 }
 
-// maxWorkers is the most that work on the pass.
+// maxWorkers returns how many workers may run at the same time.
 func (s *Scanner) maxWorkers() int { return min(s.turns.Most(), s.chunks) }
 
-// hire makes a goroutine work on the pass for each processor that nothing else uses.
+// hire starts a worker goroutine for each idle processor.
 func (s *Scanner) hire() {
 	for s.running < s.maxWorkers() && len(s.jobs) > 0 && s.turns.Try() {
 		s.start(true)
 	}
 }
 
-// start makes one more goroutine work until no job needs a chunk; it waits for its
-// turn, if it has none.
+// start starts one worker goroutine, which runs until no job needs a chunk. hasTurn says
+// whether it already owns a turn on a processor; otherwise it waits for one.
 func (s *Scanner) start(hasTurn bool) {
 	s.running++
 	w := s.borrow()
@@ -57,7 +57,7 @@ func (s *Scanner) start(hasTurn bool) {
 	go w.run()
 }
 
-// borrow takes an idle worker, or makes one.
+// borrow returns an idle worker, or a new one.
 func (s *Scanner) borrow() *worker {
 	n := len(s.idle)
 	if n == 0 {
@@ -68,12 +68,12 @@ func (s *Scanner) borrow() *worker {
 	return w
 }
 
-// slice is how long a worker keeps its turn while others wait for theirs: about what a
-// search takes to score its candidates.
+// slice is how long a worker keeps its turn while others wait: about the time that a search
+// needs to score its candidates.
 const slice = time.Millisecond
 
-// work takes chunks until no job, or none of own where given, needs one. It is
-// called, and returns, with the lock held and with a turn.
+// work processes chunks until no job needs one, or, if own is not nil, until no job of own
+// does. The caller holds the lock and a turn, on entry and on return.
 func (s *Scanner) work(w *worker, own []*job) {
 	for began := time.Now(); s.take(w); {
 		s.hire()
@@ -83,7 +83,7 @@ func (s *Scanner) work(w *worker, own []*job) {
 		}
 		if s.turns.Waiting() > 0 && time.Since(began) > slice {
 			s.turns.Give()
-			_ = s.turns.Take(context.Background()) // others' turns end
+			_ = s.turns.Take(context.Background()) // never fails: every holder gives its turn back
 			began = time.Now()
 		}
 		s.mu.Lock()
@@ -99,8 +99,8 @@ func (s *Scanner) work(w *worker, own []*job) {
 	s.idle = append(s.idle, w)
 }
 
-// take gives the worker the next chunk that a job needs. Jobs whose context ended,
-// or that failed, need none.
+// take assigns the worker the next chunk that some job needs. It first removes jobs that
+// failed or whose context ended.
 func (s *Scanner) take(w *worker) bool {
 	for {
 		s.jobs = slices.DeleteFunc(s.jobs, (*job).over)
@@ -117,7 +117,7 @@ func (s *Scanner) take(w *worker) bool {
 				w.jobs = append(w.jobs, j)
 			}
 		}
-		// A job that has all its chunks leaves now: once settled, it is used again.
+		// Remove jobs whose chunks are all handed out now: once settled, a job is reused.
 		s.jobs = slices.DeleteFunc(s.jobs, (*job).isHandedOut)
 		if len(w.jobs) > 0 {
 			return true

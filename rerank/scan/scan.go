@@ -1,10 +1,11 @@
-// Package scan finds the exact top K of a resident table: it goes over every item,
-// in chunks, on every processor that is free for it, and scores all that a cheaper bound does not rule out.
+// Package scan finds the exact top K of a resident table. It visits every item, in chunks,
+// on all processors that are free, and scores each item that a cheaper bound does not rule
+// out.
 //
-// Queries that are asked at the same time share one pass: a query joins at the
-// chunk where the pass is, and leaves when it has been round the table. So the
-// table is read once for all of them, none waits for another to end, and one that
-// is alone starts at once. The answer does not depend on any of this.
+// Queries that run at the same time share one pass. A query joins at the pass's current
+// chunk and leaves after one round of the table. So the table is read once for all of them,
+// no query waits for another to end, and a query on its own starts at once. None of this
+// changes the answer.
 package scan
 
 import (
@@ -19,31 +20,32 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// The size of a chunk: what stays in a core's cache where reading is what costs,
-// and so many items that little is lost at its end where computing does.
+// The size of a chunk. For kinds whose cost is reading memory, a chunk fits a core's cache.
+// For kinds whose cost is arithmetic, it has enough items to make the overhead per chunk
+// small.
 const (
 	chunkBytes            = 256 << 10
 	minChunk, maxChunk    = 64, 1024
-	minChunksPerProcessor = 4 // at least, where there are items enough
+	minChunksPerProcessor = 4 // the least number of chunks per processor, if there are enough items
 )
 
-// Query is what a scan is asked.
+// Query is the input of a scan.
 type Query struct {
 	Encoded rerank.Encoded
 	K       int
-	// Within are the items to go over; nil: all.
+	// Within is the set of items to visit; nil means all.
 	Within *Bitmap
-	// Whole scores every item, whatever a bound says.
+	// Whole disables the bounds, so that every item is scored.
 	Whole bool
 }
 
 // Result is the answer of a scan.
 type Result struct {
-	// Top are the best K items, best first, ties by id; Index is the item's number
-	// in the table.
+	// Top holds the best K items, best first, ties by id. Index is the item's number in the
+	// table.
 	Top []rerank.Scored
-	// Items is the number that the query went over, Scored those whose φ was
-	// computed: a bound ruled the others out.
+	// Items is the number of items that the query visited, Scored the number whose φ was
+	// computed. Bounds ruled out the others.
 	Items, Scored int
 	// NotFinite counts the scored items whose score is not finite; they rank last.
 	NotFinite int
@@ -52,32 +54,32 @@ type Result struct {
 // Scanner scans one table. It is safe for concurrent use.
 type Scanner struct {
 	table         *table.Table
-	loss          rerank.Loss // of the rows, against those that are scored
-	alive         *Bitmap     // nil: all of them
-	chunk, chunks int         // items a chunk, chunks of the table
+	loss          rerank.Loss // difference between the rows that are screened and the rows that are scored
+	alive         *Bitmap     // nil if all items are alive
+	chunk, chunks int         // items per chunk; chunks of the table
 	turns         *turns.Turns
 
 	pool sync.Pool // *job
 
 	mu      sync.Mutex
-	next    int       // the chunk that is handed out next
-	jobs    []*job    // those that still need chunks
-	running int       // workers
-	idle    []*worker // workers that are not
+	next    int       // the next chunk to hand out
+	jobs    []*job    // jobs that still need chunks
+	running int       // number of running workers
+	idle    []*worker // workers that are not running
 }
 
-// New returns a scanner of a table, which must not be closed while it is used.
-// spec is of the similarity that its queries are encoded by. It scans on as many
-// processors as there are now.
+// New returns a scanner of a table, which must stay open while the scanner is used. spec is
+// the Spec of the similarity that encodes the queries. The scanner uses as many processors
+// as GOMAXPROCS is now.
 func New(t *table.Table, spec rerank.Spec) *Scanner {
 	return NewShared(t, spec, turns.New(runtime.GOMAXPROCS(0)))
 }
 
-// NewShared is New where scans take turns on the processors with other work.
+// NewShared is New for scans that share the processors with other work by way of turns.
 func NewShared(t *table.Table, spec rerank.Spec, shared *turns.Turns) *Scanner {
 	s := &Scanner{table: t, turns: shared, chunk: chunkOf(t, spec, shared.Most())}
 	s.loss = t.Loss()
-	if _, ok := t.Full(); !ok { // the rows themselves are scored
+	if _, ok := t.Full(); !ok { // without full precision, the packed rows themselves are scored
 		s.loss.Row.Lost, s.loss.Blocks = 0, slices.Clone(s.loss.Blocks)
 		for i := range s.loss.Blocks {
 			s.loss.Blocks[i].Lost = 0
@@ -99,19 +101,19 @@ func chunkOf(t *table.Table, spec rerank.Spec, workers int) int {
 	return max(minChunk, min(n, maxChunk, share)) / minChunk * minChunk
 }
 
-// Table is the table that is scanned.
+// Table returns the scanned table.
 func (s *Scanner) Table() *table.Table { return s.table }
 
-// Scan answers a query; the result's rows are appended to top. It returns the
-// context's error when ctx ended first, or the error of the query's Score.
+// Scan answers a query and appends the result's rows to top. It returns the context's error
+// if ctx ended first, or the error of the query's Score.
 func (s *Scanner) Scan(ctx context.Context, q Query, top []rerank.Scored) (Result, error) {
 	results := [1]Result{{Top: top}}
 	err := s.Batch(ctx, []Query{q}, results[:])
 	return results[0], err
 }
 
-// Batch answers queries in one pass. The rows of result i, of as many as there
-// are queries, are appended to its Top. It returns the first error of a query, as
+// Batch answers several queries in one pass. There must be one result per query; the rows
+// of answer i are appended to results[i].Top. Batch returns the first error of a query, as
 // Scan does.
 func (s *Scanner) Batch(ctx context.Context, queries []Query, results []Result) error {
 	if len(queries) != len(results) {

@@ -8,13 +8,13 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// worker scores chunks; it keeps the memory that this needs.
+// worker scores chunks. It owns the scratch memory for that.
 type worker struct {
 	s        *Scanner
 	run      func() // the body of its goroutine
-	hasTurn  bool   // that it has when it starts
-	from, to int    // the chunk
-	jobs     []*job // that need it
+	hasTurn  bool   // whether it owns a turn when it starts
+	from, to int    // the current chunk
+	jobs     []*job // the jobs that need the chunk
 
 	items, left    []int32
 	scores, bounds []float32
@@ -27,7 +27,7 @@ func newWorker(s *Scanner) *worker {
 	w := &worker{s: s, scores: make([]float32, s.chunk), bounds: make([]float32, s.chunk)}
 	w.run = func() {
 		if !w.hasTurn {
-			_ = s.turns.Take(context.Background()) // others' turns end
+			_ = s.turns.Take(context.Background()) // never fails: every holder gives its turn back
 		}
 		s.mu.Lock()
 		s.work(w, nil)
@@ -38,11 +38,11 @@ func newWorker(s *Scanner) *worker {
 	return w
 }
 
-// scan does the items [from, to) for a job.
+// scan processes the items [from, to) for a job.
 func (w *worker) scan(j *job, from, to int) {
 	for from < to {
 		screen, threshold, n := j.plan(to - from)
-		err := caught.Call(func() error { return w.piece(j, from, from+n, screen, threshold) }) // it may be another caller's job
+		err := caught.Call(func() error { return w.piece(j, from, from+n, screen, threshold) }) // a panic must not end another caller's job
 		if err != nil {
 			j.fail(err)
 			return
@@ -51,7 +51,8 @@ func (w *worker) scan(j *job, from, to int) {
 	}
 }
 
-// piece does the items [from, to), which begin with a tile.
+// piece processes the items [from, to), which begin at a tile: screens them if screen is
+// not −1, scores the rest, and records the times.
 func (w *worker) piece(j *job, from, to, screen int, threshold float32) error {
 	list, whole := w.list(j, from, to)
 	if len(list) == 0 {
@@ -78,8 +79,8 @@ func (w *worker) piece(j *job, from, to, screen int, threshold float32) error {
 	return nil
 }
 
-// list returns the items of the chunk that the job goes over, and whether they are
-// all that it has.
+// list returns the items of [from, to) that the job visits, and whether those are all of
+// them.
 func (w *worker) list(j *job, from, to int) (list []int32, whole bool) {
 	list = w.items[:0]
 	if j.q.Within != nil {
@@ -93,7 +94,7 @@ func (w *worker) list(j *job, from, to int) (list []int32, whole bool) {
 	return list, len(list) == to-from
 }
 
-// rows are the items as the table has them.
+// rows returns the items with their feature rows as the table stores them.
 func (w *worker) rows(list []int32, whole bool, from, to int) rerank.Items {
 	t := w.s.table
 	switch {
@@ -102,12 +103,12 @@ func (w *worker) rows(list []int32, whole bool, from, to int) rerank.Items {
 	case t.Features().Rows > 0:
 		return t.Slice(from, to)
 	}
-	w.part = *t.Packed() // chunks begin with a tile
+	w.part = *t.Packed() // chunks begin at a tile
 	w.part.Words, w.part.Rows = w.part.Words[from*w.part.RowWords():], to-from
 	return rerank.Items{Packed: &w.part}
 }
 
-// exact are the items in full precision, where the table has that.
+// exact returns the items with full-precision rows, if the table has them.
 func (w *worker) exact(list []int32, whole bool, from, to int) rerank.Items {
 	t := w.s.table
 	full, ok := t.Full()
@@ -121,7 +122,7 @@ func (w *worker) exact(list []int32, whole bool, from, to int) rerank.Items {
 	return items
 }
 
-// reach lists the items whose bound is not below the threshold.
+// reach lists the items whose bound is at or above the threshold.
 func (w *worker) reach(list []int32, bounds []float32, threshold float32) []int32 {
 	left := w.left[:0]
 	for i, b := range bounds {
@@ -133,7 +134,7 @@ func (w *worker) reach(list []int32, bounds []float32, threshold float32) []int3
 	return left
 }
 
-// rank puts what reaches the threshold among the best.
+// rank pushes the items that reach the threshold to the job's top K.
 func (w *worker) rank(j *job, list []int32, scores []float32, threshold float32) {
 	found, notFinite := w.found[:0], 0
 	for i, x := range scores {
@@ -154,7 +155,7 @@ func (w *worker) rank(j *job, list []int32, scores []float32, threshold float32)
 	}
 }
 
-// count keeps what a piece of n items took.
+// count adds a piece of n items to the job's counters and costs.
 func (j *job) count(screen, n, scored int, screening, scoring time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// checksumPart is what one core checks at once.
+// checksumPart is the number of bytes in a part; parts are hashed in parallel.
 const checksumPart = 8 << 20
 
-// checksum is the CRC-32C of b, computed on every core: the checksums of parts
-// are put together.
+// checksum returns the CRC-32C of b. It hashes parts on all cores and combines their
+// checksums.
 func checksum(b []byte) uint32 {
 	parts := (len(b) + checksumPart - 1) / checksumPart
 	if parts < 2 {
@@ -38,11 +38,11 @@ func checksum(b []byte) uint32 {
 	return sum
 }
 
-// one is the polynomial 1: the lowest power has the highest bit.
+// one is the polynomial 1. The highest bit of a word is the lowest power.
 const one = 1 << 31
 
-// shift is x^(8n) modulo the polynomial: what the checksum of a message is
-// multiplied by when n bytes follow it.
+// shift returns x^(8n) modulo the polynomial. Multiplying a message's checksum with it
+// accounts for n bytes that follow the message.
 func shift(n int) uint32 {
 	result, square := uint32(one), uint32(one>>8) // x⁸
 	for ; n > 0; n >>= 1 {
@@ -54,8 +54,8 @@ func shift(n int) uint32 {
 	return result
 }
 
-// multiply is the product of two polynomials over the field of two elements,
-// modulo the one of CRC-32C.
+// multiply returns the product of two polynomials over GF(2), modulo the polynomial of
+// CRC-32C.
 func multiply(a, b uint32) uint32 {
 	var product uint32
 	for bit := uint32(one); bit != 0; bit >>= 1 {

@@ -8,14 +8,15 @@ import (
 	"github.com/likenessdb/likeness/internal/atomicfile"
 )
 
-// compactSuffix is of the file that a compaction writes before it takes the
-// table's name.
+// compactSuffix is appended to the table's path for the file that a compaction writes and
+// then renames.
 const compactSuffix = ".compact"
 
 // errCompacting: one is under way.
 var errCompacting = errors.New("a compaction is under way")
 
-// compactIfDue starts a compaction; the caller holds mu.
+// compactIfDue starts a compaction in the background if enough items have changed. The
+// caller holds mu.
 func (l *Live) compactIfDue() {
 	changed := l.w.items() - l.w.base + l.w.dead
 	due := max(l.o.CompactItems, int(l.o.CompactShare*float64(l.w.items())), l.retry)
@@ -37,10 +38,10 @@ func (l *Live) report(err error) {
 	}
 }
 
-// Compact makes a new file of the table's file and logs now, and replaces the
-// file in one step. Reads and writes go on meanwhile. It returns ErrTable if
-// another file has taken the table's name, ErrClosed, or the system's error; then
-// the table is as it was.
+// Compact writes a new file from the table's file and logs, and replaces the file in one
+// step. Reads and writes continue meanwhile. It returns ErrTable if another file has taken
+// the table's name, ErrClosed, or the system's error. After an error the table is
+// unchanged.
 func (l *Live) Compact() error {
 	l.mu.Lock()
 	cut, err := l.rotate()
@@ -55,8 +56,8 @@ func (l *Live) Compact() error {
 	return l.compact(cut)
 }
 
-// rotate begins a log, and returns the snapshot of all that is in the ones
-// before; the caller holds mu.
+// rotate starts a new log and returns the snapshot of everything in the previous logs. The
+// caller holds mu.
 func (l *Live) rotate() (*Table, error) {
 	switch {
 	case l.closed:
@@ -77,13 +78,13 @@ func (l *Live) rotate() (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = l.log.file.Close() // synced
+	_ = l.log.file.Close() // it has been synced
 	l.log, l.compacting = next, true
 	l.generation++
 	return l.Snapshot(), nil
 }
 
-// compact writes the cut to a new file and moves the table to it.
+// compact writes the snapshot `cut` to a new file and moves the table to that file.
 func (l *Live) compact(cut *Table) error {
 	defer cut.Release()
 	l.mu.Lock()
@@ -104,7 +105,7 @@ func (l *Live) compact(cut *Table) error {
 	return l.removeLogs(o.Generation)
 }
 
-// rewrite makes the file of a cut, opens it and checks it.
+// rewrite writes the snapshot to a new file, then opens and checks that file.
 func (l *Live) rewrite(cut *Table, o origin) (*writing, error) {
 	w, err := newWriter(l.o.Disk, l.path+compactSuffix, cut.meta)
 	if err != nil {
@@ -129,7 +130,7 @@ func (l *Live) rewrite(cut *Table, o origin) (*writing, error) {
 	return newWriting(b, l.o.CompactItems)
 }
 
-// stopped is ErrClosed once the table is being closed.
+// stopped returns ErrClosed once Close has begun. It checks only every 1,024 items.
 func (l *Live) stopped(item int) error {
 	if item%1024 != 0 {
 		return nil
@@ -142,7 +143,7 @@ func (l *Live) stopped(item int) error {
 	}
 }
 
-// appendItem copies an item of a table of LayoutRows as it is packed.
+// appendItem copies an item of a table of LayoutRows without unpacking it.
 func (w *Writer) appendItem(t *Table, item int) error {
 	from, to := t.Rows(item)
 	n := t.packed.RowWords()
@@ -153,8 +154,8 @@ func (w *Writer) appendItem(t *Table, item int) error {
 	return w.appendPacked(t.ID(item), t.packed.Words[from*n:to*n], full, to-from)
 }
 
-// move replaces the table's file by the next one and brings what was written
-// since the cut over. The caller holds mu.
+// move replaces the table's file by the new one and carries over the writes since the cut.
+// The caller holds mu.
 func (l *Live) move(cut *Table, next *writing) error {
 	err := l.unreplaced()
 	if err == nil {
@@ -174,7 +175,8 @@ func (l *Live) move(cut *Table, next *writing) error {
 	return nil
 }
 
-// unreplaced wants the table's name to be still of the file that was opened.
+// unreplaced verifies that the table's path still names the file that was opened. It
+// returns ErrTable if not.
 func (l *Live) unreplaced() error {
 	now, err := os.Stat(l.path)
 	if err != nil {
@@ -187,7 +189,8 @@ func (l *Live) unreplaced() error {
 	return err
 }
 
-// catchUp brings to the state of a cut what was written since.
+// catchUp applies the writes since the cut, which old contains, to the state that was read
+// from the new file.
 func (w *writing) catchUp(old *writing, cut *Table) error {
 	w.loss.Merge(old.loss)
 	for item := range cut.Len() {
@@ -214,7 +217,7 @@ func (w *writing) catchUp(old *writing, cut *Table) error {
 	return nil
 }
 
-// copyRows appends rows of another table of the same packing.
+// copyRows appends rows of another table that has the same packing.
 func (w *writing) copyRows(t *Table, from, to int) error {
 	if err := w.reserve(to-from, to-from == 1); err != nil {
 		return err
@@ -228,7 +231,7 @@ func (w *writing) copyRows(t *Table, from, to int) error {
 	return nil
 }
 
-// removeLogs removes the logs before a generation.
+// removeLogs removes the logs of all generations before the given one.
 func (l *Live) removeLogs(before uint64) error {
 	all, err := listLogs(l.path)
 	if err != nil {

@@ -14,23 +14,23 @@ import (
 
 const (
 	magic = "LKNSTBL\n"
-	// version 2 added the formats, the layout of tiles, full precision and the
-	// loss; files of version 1, float32 rows without a loss, are read.
+	// version 2 added the number formats, LayoutTiles, full precision and the loss. Files
+	// of version 1 (float32 rows, no loss) can still be read.
 	version = 2
-	// headerSize is the room of the header in front of the first section.
+	// headerSize is the space reserved for the header, in front of the first section.
 	headerSize = 4096
-	// fixedSize is what stands in front of the header's JSON: the magic, the
-	// version, the length of the JSON and the checksum of all the rest of the
-	// header (u32 each).
+	// fixedSize is the length of the fields in front of the header's JSON: the magic, the
+	// version, the length of the JSON, and the checksum of the rest of the header (u32
+	// each).
 	fixedSize = len(magic) + 12
-	// align is the multiple on which every section begins.
+	// align is the multiple of bytes at which every section begins.
 	align = 64
 )
 
-// castagnoli is CRC-32C, which processors compute at memory speed.
+// castagnoli selects CRC-32C, for which processors have an instruction.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// fileHeader is the JSON of the header.
+// fileHeader is the JSON part of the header.
 type fileHeader struct {
 	Meta     Meta    `json:"meta"`
 	IDs      idForm  `json:"ids"`
@@ -41,19 +41,18 @@ type fileHeader struct {
 	version uint32
 }
 
-// origin ties a compacted live table to its logs.
+// origin links the file of a compacted live table to its logs.
 type origin struct {
-	// Lineage is the digest of the header of the file that the first log continued.
+	// Lineage is the digest of the header of the file with which the first log began.
 	Lineage string `json:"lineage,omitempty"`
-	// Generation is that of the first log behind the file, Sequence that of the last
-	// record in it.
+	// Generation is the generation of the first log that continues the file. Sequence is
+	// the number of the last record that the file contains.
 	Generation uint64 `json:"generation,omitempty"`
 	Sequence   uint64 `json:"sequence,omitempty"`
 }
 
-// layouts are the sections in the order of the file. Features are first, so that
-// they can be written before anything else is known. Version 1 has neither Full
-// nor Loss.
+// layouts lists the sections in the order of the file. Features come first, so that they
+// can be written before anything else is known. Version 1 has neither Full nor Loss.
 type layouts struct {
 	Features section `json:"features"`
 	Full     section `json:"full"`
@@ -63,14 +62,14 @@ type layouts struct {
 	Index    section `json:"index"`
 }
 
-// section is a part of the file.
+// section is a byte range of the file.
 type section struct {
 	Offset int64  `json:"offset"`
 	Length int64  `json:"length"`
 	CRC32C uint32 `json:"crc32c"`
 }
 
-// namedSections are the sections with their names, in the order of the file.
+// namedSections returns the sections with their names, in the order of the file.
 func (h fileHeader) namedSections() []namedSection {
 	l := h.Sections
 	all := []namedSection{
@@ -87,7 +86,7 @@ type namedSection struct {
 	section
 }
 
-// alignUp is the next offset on which a section can begin.
+// alignUp returns the first offset at or after n at which a section can begin.
 func alignUp(n int64) int64 { return (n + align - 1) / align * align }
 
 // encode returns the header's headerSize bytes.
@@ -108,12 +107,12 @@ func (h fileHeader) encode() ([]byte, error) {
 	return b, nil
 }
 
-// headerSum is the checksum of a header without the checksum's own place.
+// headerSum returns the checksum of a header, excluding the checksum field itself.
 func headerSum(b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(b[:fixedSize-4], castagnoli), castagnoli, b[fixedSize:headerSize])
 }
 
-// parseHeader reads and checks a header, without the sections' content.
+// parseHeader decodes and checks a header. It does not read the sections.
 func parseHeader(b []byte) (fileHeader, error) {
 	var h fileHeader
 	if len(b) < headerSize || string(b[:len(magic)]) != magic {
@@ -142,7 +141,7 @@ func parseHeader(b []byte) (fileHeader, error) {
 	return h, h.check(int64(len(b)))
 }
 
-// check holds the sections against the counts and the file's size.
+// check verifies that the sections fit the counts and the file's size.
 func (h fileHeader) check(size int64) error {
 	if err := checkMeta(h.Meta); err != nil {
 		return err
@@ -177,7 +176,7 @@ func (h fileHeader) check(size int64) error {
 	return nil
 }
 
-// featuresLength is the bytes of the packed rows.
+// featuresLength returns the number of bytes of the packed rows.
 func (m Meta) featuresLength() int64 {
 	rows := int64(m.Rows)
 	if m.Layout == LayoutTiles {
@@ -193,7 +192,8 @@ func (m Meta) fullLength() int64 {
 	return int64(m.Rows) * int64(m.Features) * 4
 }
 
-// lossLength is two numbers for the row and for every block.
+// lossLength returns the length of the loss section: two float32 for the whole row and two
+// for every block.
 func (h fileHeader) lossLength() int64 {
 	if h.version == 1 {
 		return 0

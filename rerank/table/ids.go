@@ -11,25 +11,26 @@ import (
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
 
-// idForm is how ids are stored: the shortest form that holds all of them.
+// idForm says how ids are stored. A table uses the shortest form that can hold all of its
+// ids.
 type idForm string
 
 const (
-	formDense    idForm = "dense"    // item i has the id i; nothing is stored
+	formDense    idForm = "dense"    // item i has the id i, so nothing is stored
 	formUnsigned idForm = "unsigned" // 8 bytes each
 	formSigned   idForm = "signed"   // 8 bytes each
-	formUUID     idForm = "uuid"     // 16 bytes each: UUIDs in their usual text, lower case
+	formUUID     idForm = "uuid"     // 16 bytes each: UUIDs that were strings in the usual lower-case form
 	formAny      idForm = "any"      // numbers and strings, tagged
 )
 
-// idColumn holds the ids of the items. Its zero value is empty and dense.
+// idColumn holds the ids of all items. Its zero value is empty and dense.
 type idColumn struct {
 	form    idForm
 	count   int
 	numbers []uint64    // formUnsigned and formSigned
 	uuids   []byte      // formUUID
-	list    []rerank.ID // formAny, of a table in memory
-	// formAny of a file, whose ids are read where they lie.
+	list    []rerank.ID // formAny of a table in memory
+	// formAny of a file: ids are decoded when they are read.
 	offsets []uint64
 	tagged  []byte
 }
@@ -60,7 +61,7 @@ func (c *idColumn) raw(i int) []byte { return c.tagged[c.offsets[i]:c.offsets[i+
 
 func (c *idColumn) uuid(i int) [uuidText]byte { return formatUUID([16]byte(c.uuids[16*i:])) }
 
-// matches reports whether item i has the id. It allocates nothing.
+// matches reports whether item i has the given id. It allocates nothing.
 func (c *idColumn) matches(i int, id rerank.ID) bool {
 	text, isText := id.Text()
 	switch {
@@ -78,7 +79,7 @@ func (c *idColumn) matches(i int, id rerank.ID) bool {
 	}
 }
 
-// add appends an id, in a wider form if it needs one.
+// add appends an id. It first converts the column to a wider form if the id needs one.
 func (c *idColumn) add(id rerank.ID) {
 	if c.form == "" {
 		c.form = formDense
@@ -124,8 +125,8 @@ func (c *idColumn) fits(id rerank.ID) bool {
 	}
 }
 
-// widen goes to the next form that holds what is there: dense, unsigned, signed,
-// any; or UUIDs, any.
+// widen converts the column to the next wider form that holds its ids: dense, unsigned,
+// signed, any; or UUID, any.
 func (c *idColumn) widen() {
 	switch {
 	case c.form == formDense:
@@ -152,8 +153,9 @@ func (c *idColumn) greatest() (n uint64) {
 	return n
 }
 
-// encode returns the ids section: numbers of 8 bytes, UUIDs of 16, or for formAny the n + 1
-// offsets of the tagged ids (8 bytes each, counted from their end), and those.
+// encode returns the ids section. It holds 8 bytes for each number or 16 for each UUID. For
+// formAny it holds n + 1 offsets (8 bytes each, counted from the end of the offsets), then
+// the tagged ids.
 func (c *idColumn) encode() []byte {
 	if c.form == formUUID {
 		return c.uuids
@@ -175,7 +177,7 @@ func (c *idColumn) encode() []byte {
 	return append(offsets, tagged...)
 }
 
-// decodeIDs reads what encode made of n ids, which aliases b.
+// decodeIDs decodes the encoding of n ids. The result aliases b.
 func decodeIDs(form idForm, n int, b []byte) (idColumn, error) {
 	c := idColumn{form: form, count: n}
 	want := 8 * n
@@ -219,14 +221,15 @@ func decodeAny(c idColumn, b []byte) (idColumn, error) {
 	return c, nil
 }
 
-// The tags of an id.
+// The tags that begin an encoded id.
 const (
 	tagSigned   = 'i'
 	tagUnsigned = 'u'
 	tagText     = 's'
 )
 
-// appendID appends the tagged form of an id: a tag and 8 bytes, or a tag and the string.
+// appendID appends an id in tagged form: a tag, then 8 bytes for a number or the text of a
+// string.
 func appendID(b []byte, id rerank.ID) []byte {
 	if n, ok := id.Uint64(); ok {
 		return binary.LittleEndian.AppendUint64(append(b, tagUnsigned), n)
@@ -238,7 +241,7 @@ func appendID(b []byte, id rerank.ID) []byte {
 	return append(append(b, tagText), s...)
 }
 
-// parseID reads what appendID wrote; the id's string aliases s.
+// parseID decodes the output of appendID. A string id aliases s.
 func parseID(s string) (rerank.ID, error) {
 	if err := checkID(s); err != nil {
 		return rerank.ID{}, err
@@ -249,7 +252,7 @@ func parseID(s string) (rerank.ID, error) {
 	return idOf([]byte(s)), nil
 }
 
-// idOf is the id of what checkID permits, with a string of its own.
+// idOf decodes a tagged id that has passed checkID. A string id is copied.
 func idOf(raw []byte) rerank.ID {
 	switch raw[0] {
 	case tagText:
@@ -261,7 +264,7 @@ func idOf(raw []byte) rerank.ID {
 	}
 }
 
-// checkID wants what parseID can read.
+// checkID verifies that parseID can decode s.
 func checkID[T string | []byte](s T) error {
 	switch {
 	case len(s) == 0:
@@ -279,7 +282,7 @@ func checkID[T string | []byte](s T) error {
 // uuidText is the length of a UUID's text, 8-4-4-4-12 hexadecimal digits.
 const uuidText = 36
 
-// parseUUID reads an id that is the text formatUUID makes.
+// parseUUID converts an id that is a UUID in exactly the form that formatUUID produces.
 func parseUUID(id rerank.ID) (u [16]byte, ok bool) {
 	text, ok := id.Text()
 	if !ok || len(text) != uuidText {
@@ -318,13 +321,13 @@ func formatUUID(u [16]byte) (text [uuidText]byte) {
 	return text
 }
 
-// numbers looks at a section as numbers, or copies them where it cannot.
+// numbers reinterprets a section as numbers, or copies it if the machine cannot.
 func numbers[T uint64 | int32 | uint32 | float32](b []byte) []T {
 	if v, ok := mmap.View[T](b); ok {
 		return v
 	}
 	var zero T
 	v := make([]T, len(b)/binary.Size(zero))
-	_, _ = binary.Decode(b, binary.LittleEndian, v) // the lengths agree
+	_, _ = binary.Decode(b, binary.LittleEndian, v) // cannot fail: the lengths agree
 	return v
 }

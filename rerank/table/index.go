@@ -6,11 +6,12 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// hashIndex finds items by id: open addressing with linear probing over a power
-// of two of slots, at most half of them full. A slot holds item + 1, or 0.
+// hashIndex finds items by id. It is a hash table with open addressing and linear probing.
+// It has a power of two of slots, at most half of them occupied. A slot holds item + 1, or
+// 0 if it is free.
 type hashIndex []uint32
 
-// slotsFor is the number of slots for n items.
+// slotsFor returns the number of slots for n items.
 func slotsFor(n int) int {
 	slots := 8
 	for slots < 2*n {
@@ -19,8 +20,8 @@ func slotsFor(n int) int {
 	return slots
 }
 
-// buildIndex indexes the ids; dense ids need none. It returns ErrTable for an
-// id that occurs twice.
+// buildIndex indexes the ids. Dense ids need no index. It returns ErrTable for an id that
+// occurs twice.
 func buildIndex(ids *idColumn) (hashIndex, error) {
 	if ids.form == formDense || ids.len() == 0 {
 		return nil, nil
@@ -48,8 +49,8 @@ func (x hashIndex) find(ids *idColumn, id rerank.ID) (item int, ok bool) {
 	return int(x[at]) - 1, true
 }
 
-// probe returns the slot of the id, or the empty one where it would go. It ends
-// on any content of the slots.
+// probe returns the slot of the id, or the free slot where the id would go. It terminates
+// even if the slots are corrupt.
 func (x hashIndex) probe(ids *idColumn, id rerank.ID) (at int, found bool) {
 	mask := len(x) - 1
 	at = int(hash(id)) & mask
@@ -66,7 +67,7 @@ func (x hashIndex) probe(ids *idColumn, id rerank.ID) (at int, found bool) {
 	return at, false
 }
 
-// check wants every slot to hold an item's number.
+// check verifies that every slot holds a valid item number and that all items are present.
 func (x hashIndex) check(items int) error {
 	full := 0
 	for _, slot := range x {
@@ -83,8 +84,8 @@ func (x hashIndex) check(items int) error {
 	return nil
 }
 
-// hash is part of the file format: FNV-1a of a string, the number itself
-// otherwise, finished by the mixing of SplitMix64.
+// hash is part of the file format: FNV-1a for a string, the value itself for a number, then
+// the mixing function of SplitMix64.
 func hash(id rerank.ID) uint64 {
 	h := uint64(14695981039346656037)
 	if s, ok := id.Text(); ok {

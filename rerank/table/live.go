@@ -16,39 +16,39 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// ErrClosed: the live table was closed, or a write before failed so that it is
-// not known what is on the disk.
+// ErrClosed: the live table was closed, or an earlier write failed in a way that left the
+// state on disk unknown.
 var ErrClosed = errors.New("live table takes no more writes")
 
-// LiveOptions are what a Live can do without.
+// LiveOptions are the optional parameters of a Live.
 type LiveOptions struct {
-	// CompactShare starts a compaction when more than this share of the items in
-	// memory are new, replaced or deleted since the last; 0 is a quarter, negative
-	// never starts one.
+	// CompactShare is the share of items that must be new, replaced or deleted since the
+	// last compaction before another one starts. 0 means a quarter; a negative value
+	// disables compaction.
 	CompactShare float64
-	// CompactItems is how many of them it takes at least; 0 is 4,096.
+	// CompactItems is the least number of such items. 0 means 4,096.
 	CompactItems int
-	// Unsynced leaves it to the system when a write reaches the disk: a write that
-	// was acknowledged survives the end of the process, not a loss of power.
+	// Unsynced returns from a write without waiting for the disk. An acknowledged write
+	// then survives the end of the process, but not a power failure.
 	Unsynced bool
-	// Compacted is told how every compaction ended; nil: nobody is. It must not
+	// Compacted, if not nil, is called with the outcome of every compaction. It must not
 	// call the Live.
 	Compacted func(error)
-	// Disk holds the table and its logs; nil is the operating system's.
+	// Disk stores the table and its logs. nil means the operating system's file system.
 	Disk disk.Disk
 }
 
-// Live is a table that takes writes while it is read. Readers work on snapshots,
-// which no write changes; a write is in the log beside the file before a snapshot
-// shows it; a compaction in the background makes a new file of both. One process
-// at a time can have a table live. It is safe for concurrent use.
+// Live is a table that can be written while it is read. Readers use snapshots, which no
+// write changes. Every write goes to a log beside the file before a snapshot shows it. A
+// compaction in the background merges file and logs into a new file. Only one process at a
+// time can have a table live. A Live is safe for concurrent use.
 //
-// Beside path lie path.log.N, the logs, and path.lock.
+// Beside path it keeps the logs path.log.N and the lock file path.lock.
 type Live struct {
 	path     string
 	expect   Expect
 	o        LiveOptions
-	features int // length of a row
+	features int // length of a feature row
 	schema   *Table
 	lineage  string
 	lock     *filelock.Lock
@@ -56,37 +56,36 @@ type Live struct {
 	current            atomic.Pointer[Table]
 	announced, settled atomic.Uint64
 
-	mu         sync.Mutex // held by who writes; it guards what follows
+	mu         sync.Mutex // held during a write; guards the fields below
 	w          *writing
 	log        *segment
-	generation uint64 // of the log
+	generation uint64 // of the current log
 	compacting bool
-	retry      int // changes after which a compaction that failed is tried again
+	retry      int // number of changes after which a failed compaction is retried
 	closed     bool
 	background sync.WaitGroup
-	stop       chan struct{} // closed when a compaction has to end
+	stop       chan struct{} // closed to make a running compaction end
 }
 
-// LiveStats say how far a live table has come.
+// LiveStats describes the state of a live table.
 type LiveStats struct {
-	// Items are alive, Dead are still in memory but deleted or replaced, Appended
-	// came since the file was made.
+	// Items counts items that are alive, Dead counts items in memory that were deleted or
+	// replaced, and Appended counts items added since the file was made.
 	Items, Dead, Appended int
-	// Sequence counts the writes that the snapshot shows, over all of the table's
-	// life; Generation the compactions.
+	// Sequence counts all writes that the snapshot shows, from the table's creation on.
+	// Generation counts the compactions.
 	Sequence, Generation uint64
-	// LogBytes is the length of the log that is written.
+	// LogBytes is the length of the current log.
 	LogBytes int64
-	// Pending is Live.Pending.
+	// Pending is the result of Live.Pending.
 	Pending int
 }
 
-// OpenLive opens a table for writing: the file, and what its logs say was
-// written since. A record at the end of the log that is not whole, which was
-// never acknowledged, is dropped. It returns ErrTable as Open does, for a log
-// that is damaged elsewhere, for a table of LayoutTiles, and for one that another
-// process has live. Where the disk is full and there is no log yet, the table is open,
-// and writes fail until one can be made.
+// OpenLive opens a table for writing: it reads the file and replays the logs. An incomplete
+// record at the end of the last log was never acknowledged and is dropped. OpenLive returns
+// ErrTable as Open does, and also for a log that is damaged elsewhere, for a table of
+// LayoutTiles, and for a table that another process has live. If the disk is full and no
+// log exists yet, the table opens, and writes fail until a log can be created.
 func OpenLive(path string, expect Expect, o LiveOptions) (*Live, error) {
 	l := &Live{path: path, expect: expect, o: o, stop: make(chan struct{})}
 	if l.o.CompactShare == 0 {
@@ -132,7 +131,7 @@ func (l *Live) open() error {
 	return nil
 }
 
-// base is the file of a live table. Arenas share it; the last of them closes it.
+// base is the file of a live table. Several arenas can share it; the last one closes it.
 type base struct {
 	table  *Table
 	file   *os.File
@@ -143,7 +142,7 @@ type base struct {
 
 func (b base) close() error { return errors.Join(b.table.Close(), b.file.Close()) }
 
-// openBase opens a table's file and checks it.
+// openBase opens and checks a table's file.
 func openBase(path string, expect Expect) (b base, err error) {
 	if b.table, err = Open(path, expect); err != nil {
 		return b, err
@@ -183,7 +182,7 @@ func (l *Live) identity(generation uint64) logIdentity {
 	return logIdentity{features: l.features, generation: generation, lineage: l.lineage}
 }
 
-// replay applies the logs behind the file and opens the last one for writing.
+// replay applies the logs that continue the file and opens the last of them for writing.
 func (l *Live) replay() error {
 	logs, err := l.logs()
 	if err != nil {
@@ -202,7 +201,7 @@ func (l *Live) replay() error {
 	}
 	if length == 0 {
 		if err = l.beginLog(); diskfault.Is(err) {
-			err = nil // it can be read, and the first write tries again
+			err = nil // the table can be read, and the first write tries again
 		}
 		return err
 	}
@@ -217,7 +216,7 @@ func (l *Live) replay() error {
 	return nil
 }
 
-// beginLog makes the log that is written, if there is none yet.
+// beginLog creates the current log if there is none yet.
 func (l *Live) beginLog() (err error) {
 	if l.log == nil {
 		l.log, err = createLog(l.o.Disk, l.path, l.identity(l.generation), !l.o.Unsynced)
@@ -225,8 +224,9 @@ func (l *Live) beginLog() (err error) {
 	return err
 }
 
-// logs lists those behind the file. One of an earlier generation was compacted,
-// one of another lineage belongs to a table that was replaced: both are removed.
+// logs lists the logs that continue the file, and removes the others: those of an earlier
+// generation were compacted, and those of another lineage belong to a table that was
+// replaced.
 func (l *Live) logs() (ours []uint64, err error) {
 	all, err := listLogs(l.path)
 	if err != nil {
@@ -247,8 +247,8 @@ func (l *Live) logs() (ours []uint64, err error) {
 	return ours, nil
 }
 
-// continues reports whether the log of a generation continues the file. A log
-// whose header is not whole was being created, and is the last.
+// continues reports whether the log of a generation continues the file. A log with an
+// incomplete header counts as well: it is the last log, whose creation was interrupted.
 func (l *Live) continues(generation uint64) (bool, error) {
 	if generation < l.generation {
 		return false, nil
@@ -264,9 +264,9 @@ func (l *Live) continues(generation uint64) (bool, error) {
 	return err != nil || id.lineage == l.lineage, nil
 }
 
-// Snapshot returns the table as it is now and holds it: the caller calls its
-// Release when done with it and with everything that it gave. After Close it
-// returns nil. It allocates nothing.
+// Snapshot returns the table in its current state and holds it. The caller must call its
+// Release when it no longer uses the snapshot or anything obtained from it. After Close,
+// Snapshot returns nil. It allocates nothing.
 func (l *Live) Snapshot() *Table {
 	for {
 		if t := l.current.Load(); t == nil || t.live.hold() {
@@ -275,26 +275,26 @@ func (l *Live) Snapshot() *Table {
 	}
 }
 
-// Schema is a table of no items that says what this one is.
+// Schema returns a table without items that has the metadata of this one.
 func (l *Live) Schema() *Table { return l.schema }
 
-// Announce says that a write was seen that will be applied: until Settle, Pending
-// counts it.
+// Announce records that a write was seen and will be applied. Pending counts it until
+// Settle.
 func (l *Live) Announce() { l.announced.Add(1) }
 
-// Settle says that an announced write is shown by every Snapshot from now on. A
-// write that could not be applied is never settled.
+// Settle records that every Snapshot from now on shows an announced write. A write that
+// could not be applied must never be settled.
 func (l *Live) Settle() { l.settled.Add(1) }
 
-// Pending is the number of writes that were announced and not settled. What is 0
-// before Snapshot is called proves that the snapshot shows every write seen until
-// then; otherwise an answer from it is not exact.
+// Pending returns the number of writes that were announced but not settled. If it is 0
+// before Snapshot is called, the snapshot shows every write announced so far. Otherwise an
+// answer from the snapshot is not exact.
 func (l *Live) Pending() int {
-	settled := l.settled.Load() // first: a write settles after it is announced
+	settled := l.settled.Load() // read settled first: a write is settled after it is announced
 	return int(l.announced.Load() - settled)
 }
 
-// Stats says how far the table has come.
+// Stats returns the state of the table.
 func (l *Live) Stats() LiveStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -308,11 +308,12 @@ func (l *Live) Stats() LiveStats {
 	return s
 }
 
-// Upsert writes items: ids[i] has the row i of features, or with starts (one
-// more than ids) the rows starts[i]:starts[i+1]. It replaces what an id had. When
-// it returns without an error the write is durable and every later Snapshot shows
-// all of it; a Snapshot never shows a part. It returns ErrTable for what a table
-// cannot hold, ErrClosed, or the system's error; then nothing was written.
+// Upsert writes items and replaces what the table had for their ids. Item ids[i] has row i
+// of features, or, if starts is not nil (it has one element more than ids), the rows
+// starts[i]:starts[i+1]. When Upsert returns without an error, the write is durable and
+// every later Snapshot shows all of it; no Snapshot ever shows a part. It returns ErrTable
+// for input that a table cannot hold, ErrClosed, or the system's error. After an error
+// nothing was written.
 func (l *Live) Upsert(ids []rerank.ID, features rerank.Matrix, starts []int32) error {
 	if starts == nil {
 		starts = make([]int32, len(ids)+1)
@@ -333,8 +334,8 @@ func (l *Live) Upsert(ids []rerank.ID, features rerank.Matrix, starts []int32) e
 	return l.write(change{ids: ids, rows: features, starts: starts})
 }
 
-// Delete removes items; an id that the table does not have is no error. It is
-// otherwise as Upsert.
+// Delete removes items. An id that the table does not have is not an error. Durability and
+// errors are as for Upsert.
 func (l *Live) Delete(ids []rerank.ID) error {
 	if len(ids) == 0 {
 		return nil
@@ -354,7 +355,7 @@ func checkIDs(ids []rerank.ID) error {
 	return nil
 }
 
-// write logs a change, applies it, and shows it.
+// write logs a change, applies it, and publishes the new snapshot.
 func (l *Live) write(c change) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -375,7 +376,7 @@ func (l *Live) write(c change) error {
 		return err
 	}
 	l.w.sequence = c.sequence
-	if err := l.w.apply(c); err != nil { // it is logged, but this process cannot show it
+	if err := l.w.apply(c); err != nil { // the change is logged, but this process cannot show it
 		l.log.failed = err
 		return fmt.Errorf("%w: %w", ErrClosed, err)
 	}
@@ -387,8 +388,8 @@ func (l *Live) write(c change) error {
 // publish replaces the snapshot that new readers get.
 func (l *Live) publish(t *Table) { l.current.Swap(t).Release() }
 
-// Close ends a compaction under way and closes the files. Snapshots that are held
-// stay valid until their Release; the last of them gives the memory back.
+// Close stops a running compaction and closes the files. Snapshots that are still held stay
+// valid; the last Release frees the memory.
 func (l *Live) Close() error {
 	l.mu.Lock()
 	if l.closed {

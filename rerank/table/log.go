@@ -20,34 +20,34 @@ import (
 const (
 	logMagic   = "LKNSLOG\n"
 	logVersion = 1
-	// logHeader is the size of a log's header, and of its JSON-free fields: magic,
-	// version, numbers of a row (u32 each), generation (u64), lineage (16 bytes) and
-	// the checksum of all that (u32).
+	// logHeader is the size of a log's header. Its fields are: magic, version and length of
+	// a row (u32 each), generation (u64), lineage (16 bytes), and the checksum of all of
+	// them (u32).
 	logHeader = 64
-	// recordAlign is the multiple on which records begin; their headers are as long,
-	// so that none lies in two sectors of a disk.
+	// recordAlign is the multiple of bytes at which records begin. A record's header has
+	// the same size, so no header spans two disk sectors.
 	recordAlign = 32
 )
 
-// The kinds of a record.
+// The kinds of records.
 const (
 	recordUpsert = 1
 	recordDelete = 2
 )
 
-// change is one record: items that were written, or deleted.
+// change is the content of a record: items that were written or deleted.
 type change struct {
 	sequence uint64
 	ids      []rerank.ID
-	// rows are the feature rows of the items, in float32, starts as in FromMemory
-	// with one more than ids; nil: the items were deleted.
+	// rows holds the feature rows of the items in float32. Item i owns rows
+	// starts[i]:starts[i+1]. starts is nil if the items were deleted.
 	rows   rerank.Matrix
 	starts []int32
 }
 
 func (c *change) deletes() bool { return c.starts == nil }
 
-// logIdentity is what a log says of the table that it continues.
+// logIdentity identifies the table that a log continues.
 type logIdentity struct {
 	features   int
 	generation uint64
@@ -82,11 +82,11 @@ func parseLogHeader(b []byte) (l logIdentity, err error) {
 	return l, nil
 }
 
-// appendRecord appends a record: its header (kind and number of items, u32 each;
-// length of the body and sequence number, u64 each; checksums of the body and of
-// the header, u32 each), the body, zeros. The body has, for every item, the
-// number of its rows and the length of its tagged id (varints) and that id; for
-// an upsert, zeros up to a multiple of 4 bytes and then all rows.
+// appendRecord appends a record: its header, its body, and zeros up to a multiple of
+// recordAlign. The header holds kind and number of items (u32 each), length of the body and
+// sequence number (u64 each), and the checksums of body and header (u32 each). For every
+// item, the body holds the number of its rows and the length of its tagged id (varints),
+// then that id. For an upsert, zeros up to a multiple of 4 bytes follow, and then all rows.
 func appendRecord(b []byte, c change) []byte {
 	start, kind := len(b), uint32(recordUpsert)
 	if c.deletes() {
@@ -118,12 +118,12 @@ func appendRecord(b []byte, c change) []byte {
 
 func zeros(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }
 
-// errTorn: the log ends within a record, which was never acknowledged.
+// errTorn: the log ends within a record, which was therefore never acknowledged.
 var errTorn = errors.New("the last record is not whole")
 
-// parseRecord reads the record that b begins with and returns its length. It
-// returns errTorn if b ends within it, or another error if it is damaged. What it
-// returns aliases b.
+// parseRecord decodes the record at the start of b and returns its length. It returns
+// errTorn if b ends within the record, and another error if the record is damaged. The
+// change aliases b.
 func parseRecord(b []byte, features int) (c change, length int, err error) {
 	if len(b) < recordAlign || zeros(b[:recordAlign]) {
 		return c, 0, errTorn
@@ -148,12 +148,12 @@ func parseRecord(b []byte, features int) (c change, length int, err error) {
 	return c, length, c.parse(binary.LittleEndian.Uint32(h), int(binary.LittleEndian.Uint32(h[4:])), body, features)
 }
 
-// parse reads the body of a record.
+// parse decodes the body of a record.
 func (c *change) parse(kind uint32, count int, body []byte, features int) error {
 	if kind != recordUpsert && kind != recordDelete {
 		return fmt.Errorf("a record has the kind %d", kind)
 	}
-	if count > len(body)/2 { // every item has two bytes at least
+	if count > len(body)/2 { // every item takes at least two bytes
 		return fmt.Errorf("a record of %d bytes claims %d items", len(body), count)
 	}
 	c.ids = make([]rerank.ID, 0, count)
@@ -196,12 +196,12 @@ func (c *change) parseRows(body, rest []byte, rows, features int) error {
 	return nil
 }
 
-// segment is a log that is written.
+// segment is a log that is open for writing.
 type segment struct {
 	file   disk.File
 	length int64
 	buf    []byte
-	failed error // of a write that could not be undone
+	failed error // set when a failed write could not be undone
 	sync   bool
 }
 
@@ -209,8 +209,9 @@ func logPath(path string, generation uint64) string {
 	return path + ".log." + strconv.FormatUint(generation, 10)
 }
 
-// createLog makes an empty log whose name is durable. Its header is durable with the first
-// record. Until then a loss of power can leave zeros, which readLog takes for an empty log.
+// createLog creates an empty log and makes its name durable. The header becomes durable
+// with the first record. A power failure before that can leave zeros, which readLog accepts
+// as an empty log.
 func createLog(d disk.Disk, path string, id logIdentity, sync bool) (*segment, error) {
 	name := logPath(path, id.generation)
 	if err := removeAll(d, name); err != nil {
@@ -229,8 +230,8 @@ func createLog(d disk.Disk, path string, id logIdentity, sync bool) (*segment, e
 	return &segment{file: f, length: logHeader, sync: sync}, nil
 }
 
-// append writes a record durably. If that fails, the log is as it was, or fails
-// from then on.
+// append writes a record durably. If that fails, the log is restored, or, if that is
+// impossible, rejects all further records.
 func (s *segment) append(c change) error {
 	if s.failed != nil {
 		return s.failed
@@ -239,7 +240,7 @@ func (s *segment) append(c change) error {
 	_, err := s.file.WriteAt(s.buf, s.length)
 	if err == nil && s.sync {
 		err = s.file.Sync()
-		s.failed = err // what is on the disk is not known
+		s.failed = err // the state on disk is unknown
 	}
 	if err != nil {
 		err = fmt.Errorf("writing %s: %w", s.file.Name(), err)
@@ -252,8 +253,9 @@ func (s *segment) append(c change) error {
 	return nil
 }
 
-// readLog applies every record of a log and returns the length of those that are
-// whole. Only the last log may end within a record. sequence is the last one seen.
+// readLog applies every record of a log and returns the length of the complete records.
+// Only the last log may end within a record. *sequence is the number of the last applied
+// record, and is advanced.
 func readLog(name string, id logIdentity, last bool, sequence *uint64, apply func(change) error) (length int64, err error) {
 	file, err := mmap.Open(name)
 	if err != nil {
@@ -261,7 +263,7 @@ func readLog(name string, id logIdentity, last bool, sequence *uint64, apply fun
 	}
 	defer file.Close()
 	if last && (len(file.Bytes) < logHeader || zeros(file.Bytes[:logHeader])) {
-		return 0, nil // it was being created
+		return 0, nil // its creation was interrupted
 	}
 	have, err := parseLogHeader(file.Bytes)
 	if err == nil && have != id {
@@ -291,7 +293,7 @@ func readLog(name string, id logIdentity, last bool, sequence *uint64, apply fun
 	return int64(len(file.Bytes) - len(rest)), nil
 }
 
-// listLogs returns the generations of the logs beside path, in order.
+// listLogs returns the generations of the logs beside path, in ascending order.
 func listLogs(path string) ([]uint64, error) {
 	names, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {

@@ -5,12 +5,11 @@ import (
 	"fmt"
 )
 
-// Merge writes the items of parts, one after the other, into a table at path,
-// which appears in one step. Rows are copied as they are packed, so that the
-// table is the one that one build in that order had made. The parts are of one
-// model version and collection, of one format and of LayoutRows; the table is as
-// old as the oldest. It returns
-// ErrTable where they are not, and for an item that two of them have.
+// Merge writes the items of all parts, in order, into one table at path, which appears in
+// one step. It copies packed rows, so the result equals a table built in one go in that
+// order. The parts must agree in model version, collection and format, and have LayoutRows.
+// The table's Created is the oldest of the parts. Merge returns ErrTable if the parts do
+// not agree or if two of them contain the same item.
 func Merge(path string, parts []*Table) (Meta, error) {
 	if len(parts) == 0 {
 		return Meta{}, fmt.Errorf("%w: nothing to merge", ErrTable)
@@ -27,7 +26,7 @@ func Merge(path string, parts []*Table) (Meta, error) {
 		}
 	}
 	for _, p := range parts {
-		meta.Created = min(meta.Created, p.meta.Created) // it shows no write that came later
+		meta.Created = min(meta.Created, p.meta.Created) // the table shows no write after this time
 	}
 	w, err := NewWriter(path, meta)
 	if err != nil {

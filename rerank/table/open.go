@@ -9,10 +9,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
 
-// Open maps a table and checks every byte of it once, in a streaming pass over
-// the sections' checksums. It returns ErrTable, naming both sides where the
-// table belongs to another model version or collection than expected, or the
-// system's error.
+// Open maps a table's file and verifies the checksums of all its sections, which reads
+// every byte once. It returns ErrTable, naming both sides if the table belongs to another
+// model version or collection than expected, or the system's error.
 func Open(path string, expect Expect) (*Table, error) {
 	file, err := mmap.Open(path)
 	if err != nil {
@@ -28,7 +27,7 @@ func Open(path string, expect Expect) (*Table, error) {
 	return t, nil
 }
 
-// decode makes a table that aliases b.
+// decode returns a table that aliases b.
 func decode(b []byte, expect Expect) (*Table, error) {
 	h, err := parseHeader(b)
 	if err != nil {
@@ -80,10 +79,12 @@ func (e Expect) check(m Meta) error {
 	return nil
 }
 
-// of returns the section's bytes; check has proved that they are there.
+// of returns the section's bytes within the file b. fileHeader.check has verified that they
+// exist.
 func (s section) of(b []byte) []byte { return b[s.Offset : s.Offset+s.Length] }
 
-// checkSums reads every byte behind the header: checksums of the sections, zeros between them.
+// checkSums verifies all bytes behind the header: the checksums of the sections, and zeros
+// between them.
 func checkSums(b []byte, h fileHeader) error {
 	at := int64(headerSize)
 	for _, s := range h.namedSections() {

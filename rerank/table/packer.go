@@ -9,15 +9,15 @@ import (
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
 
-// packer packs rows one after the other and measures what is lost.
+// packer packs rows, one at a time, and records their rounding errors.
 type packer struct {
 	packing rerank.Packing
 	tiled   bool
 	loss    rerank.Loss
 	row     []uint32
-	back    []float32 // the row unpacked
-	tile    []uint32  // LayoutTiles: the rows that do not fill a tile yet
-	held    int       // how many those are
+	back    []float32 // the packed row, unpacked again
+	tile    []uint32  // LayoutTiles: rows that do not fill a tile yet
+	held    int       // number of rows in tile
 }
 
 func newPacker(m Meta) *packer {
@@ -30,8 +30,8 @@ func newPacker(m Meta) *packer {
 	return p
 }
 
-// add packs a row and returns the words that are ready, valid until the next
-// call. It reports false if a number is too large for the format.
+// add packs a row and returns the words that are complete, valid until the next call. It
+// reports false if a number is too large for the format.
 func (p *packer) add(row []float32) ([]uint32, bool) {
 	if !p.packing.Pack(p.row, row) {
 		return nil, false
@@ -54,7 +54,7 @@ func (p *packer) add(row []float32) ([]uint32, bool) {
 	return p.tile, true
 }
 
-// rest is the last tile, if it is not full.
+// rest returns the last tile if it is not full.
 func (p *packer) rest() []uint32 {
 	if p.held == rerank.Lanes {
 		return nil
@@ -62,13 +62,12 @@ func (p *packer) rest() []uint32 {
 	return p.tile[:min(p.held, 1)*len(p.tile)]
 }
 
-// tooLarge is what add reported.
+// tooLarge returns the error for a row that add could not pack.
 func (p *packer) tooLarge() error {
 	return fmt.Errorf("a number too large for %s; use %s or %s", p.packing.Format, rerank.FormatInt8, rerank.FormatFloat32)
 }
 
-// encodeLoss is the section loss: of the row and then of each block, what was
-// lost and the norm.
+// encodeLoss returns the loss section: Lost and Norm of the whole row, then of each block.
 func encodeLoss(l rerank.Loss) []byte {
 	var b []byte
 	for _, e := range append([]rerank.Extent{l.Row}, l.Blocks...) {
@@ -78,8 +77,8 @@ func encodeLoss(l rerank.Loss) []byte {
 	return b
 }
 
-// decodeLoss reads what encodeLoss wrote; a file of version 1 lost nothing, and
-// does not say how long its rows are.
+// decodeLoss decodes the loss section. For a file of version 1, which is not rounded, the
+// loss is 0 and the norms are unknown.
 func decodeLoss(h fileHeader, b []byte) (rerank.Loss, error) {
 	l := rerank.NewLoss(h.Meta.packing())
 	all := make([]rerank.Extent, 1+len(l.Blocks))
@@ -99,7 +98,8 @@ func decodeLoss(h fileHeader, b []byte) (rerank.Loss, error) {
 	return l, nil
 }
 
-// words looks at numbers as words of the same bits, or copies them where it cannot.
+// words reinterprets numbers as words with the same bits, or copies them if the machine
+// cannot.
 func words(v []float32) []uint32 {
 	b := floatBytes(v)
 	if w, ok := mmap.View[uint32](b); ok {

@@ -15,28 +15,28 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// checkpoint is what path.part.json says: how much of the growing files counts.
+// checkpoint is the content of path.part.json: how much of the growing files is valid.
 type checkpoint struct {
 	Meta   Meta   `json:"meta"`
 	Cursor string `json:"cursor"`
 	Items  int    `json:"items"`
 	Rows   int    `json:"rows"`
-	// Features and Journal are the bytes of path.part behind its header and of
+	// Features and Journal are byte counts: of path.part after its header, and of
 	// path.part.ids.
 	Features int64 `json:"features"`
 	Journal  int64 `json:"journal"`
-	// Loss is the section of that name so far, Tile the rows that do not fill a tile.
+	// Loss is the loss section so far. Tile holds the rows that do not fill a tile.
 	Loss []byte `json:"loss"`
 	Tile []byte `json:"tile,omitempty"`
-	// Sums are the checksums of the features, of full precision, of the journal, and
-	// of loss and tile.
+	// Sums are checksums of the features, of the full-precision rows, of the journal, and
+	// of Loss and Tile together.
 	Sums [4]uint32 `json:"crc32c"`
 }
 
 func (w *Writer) checkpointPath() string { return w.path + ".part.json" }
 
-// Checkpoint makes everything appended so far durable, with a cursor of the
-// caller's, such as a scan's, that Resume gives back.
+// Checkpoint makes everything appended so far durable, together with a cursor (such as a
+// scan's position), which Resume returns.
 func (w *Writer) Checkpoint(cursor string) error {
 	for _, a := range w.files() {
 		if err := a.flush(); err != nil {
@@ -62,10 +62,9 @@ func (w *Writer) sums(c checkpoint) [4]uint32 {
 	return [4]uint32{w.features.sum, w.full.sum, w.journal.sum, held}
 }
 
-// Resume goes on with a table at its last checkpoint and returns that one's
-// cursor. It returns os.ErrNotExist if there is none, and ErrTable if the
-// checkpoint is damaged or of a table with another model, version, collection,
-// kind or length of a feature row than meta's.
+// Resume continues a table from its last checkpoint and returns the checkpoint's cursor. It
+// returns os.ErrNotExist if there is no checkpoint, and ErrTable if the checkpoint is
+// damaged or if its model, version, collection, kind or row length differ from meta's.
 func Resume(path string, meta Meta) (w *Writer, cursor string, err error) {
 	w = &Writer{disk: disk.OS{}, path: path, starts: []int32{0}, saved: true}
 	c, err := readCheckpoint(w.checkpointPath())
@@ -107,7 +106,7 @@ func readCheckpoint(path string) (c checkpoint, err error) {
 	return c, nil
 }
 
-// restore makes the packer what it was.
+// restore resets the packer to its state at the checkpoint.
 func (w *Writer) restore(c checkpoint) error {
 	w.pack = newPacker(w.meta)
 	h := fileHeader{Meta: w.meta, version: version}
@@ -130,7 +129,7 @@ func (w *Writer) restore(c checkpoint) error {
 	return nil
 }
 
-// replay reads the ids back.
+// replay reads the ids back from the journal.
 func (w *Writer) replay(c checkpoint) error {
 	if have := w.sums(c); have != c.Sums {
 		return fmt.Errorf("the files have the checksums %08x, want %08x", have, c.Sums)

@@ -10,18 +10,17 @@ import (
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
 
-// arena is the memory of a live table's rows: those of the file, mapped, and
-// behind them room for more, in one piece. A row that was written is never
-// written again.
+// arena is the memory for the rows of a live table: the mapped rows of the file, followed
+// by free space for more rows. A row is never overwritten once it is written.
 type arena struct {
 	base       base
 	features   *mmap.Extended
-	full       *mmap.Extended // no bytes unless Meta.Full
-	capacity   int            // rows, those of the file included
-	references atomic.Int64   // snapshots and the writer
+	full       *mmap.Extended // empty unless Meta.Full
+	capacity   int            // capacity in rows, including the rows of the file
+	references atomic.Int64   // reference count: the snapshots and the writer
 }
 
-// newArena maps the rows of a file with room for more.
+// newArena maps the rows of a file, with free space for `room` more.
 func newArena(b base, room int) (*arena, error) {
 	a := &arena{base: b, capacity: b.header.Meta.Rows + room, full: &mmap.Extended{}}
 	s, m := b.header.Sections, b.header.Meta
@@ -39,8 +38,8 @@ func newArena(b base, room int) (*arena, error) {
 	return a, nil
 }
 
-// release gives the memory back when the last one does. That it could not be
-// given back helps nobody to know.
+// release drops a reference and frees the memory with the last one. Nobody could act on an
+// error of unmapping, so it is ignored.
 func (a *arena) release() {
 	if a.references.Add(-1) > 0 {
 		return
@@ -51,24 +50,24 @@ func (a *arena) release() {
 	}
 }
 
-// live is what makes a Table a snapshot of a live one. But for holds, and
-// deaths after it, nothing that it reads changes.
+// live is the part of a Table that makes it a snapshot of a live table. Only holds, and
+// died entries of later writes, change after it is created.
 type live struct {
 	arena    *arena
 	sequence uint64
-	base     int         // items of the file
-	items    int         // with those that were appended
-	dead     int         // of them
-	ids      []rerank.ID // of those that were appended
-	// slots index the appended items, as hashIndex does; an id can be there several
-	// times, one of them alive.
+	base     int         // number of items in the file
+	items    int         // number of items, including appended ones
+	dead     int         // number of items that are no longer alive
+	ids      []rerank.ID // ids of the appended items
+	// slots indexes the appended items like a hashIndex. An id can occur several times, but
+	// at most one of its items is alive.
 	slots []atomic.Uint32
-	// died is the sequence number of the write that ended an item; 0: none has.
+	// died[i] is the sequence number of the write that deleted or replaced item i, or 0.
 	died  []atomic.Uint64
 	holds atomic.Int64
 }
 
-// hold reports false where the last holder has gone.
+// hold adds a reference to the snapshot. It reports false if the last reference is gone.
 func (v *live) hold() bool {
 	for {
 		n := v.holds.Load()
@@ -81,15 +80,15 @@ func (v *live) hold() bool {
 	}
 }
 
-// Release gives a snapshot of a Live back: it, and every Items, Matrix and Packed
-// that it gave, must not be used after. It does nothing to another table.
+// Release gives back a snapshot of a Live. The snapshot, and every Items, Matrix and Packed
+// obtained from it, must not be used afterwards. Release does nothing to other tables.
 func (t *Table) Release() {
 	if t.live != nil && t.live.holds.Add(-1) == 0 {
 		t.live.arena.release()
 	}
 }
 
-// Sequence counts the writes to a live table that the snapshot shows.
+// Sequence returns how many writes to the live table the snapshot shows.
 func (t *Table) Sequence() uint64 {
 	if t.live == nil {
 		return 0
@@ -97,9 +96,9 @@ func (t *Table) Sequence() uint64 {
 	return t.live.sequence
 }
 
-// SameNumbers reports whether an item that t and o both have has the same number,
-// and the same rows, in both: they are one table, or snapshots of one Live without
-// a compaction between them. Either may have been released.
+// SameNumbers reports whether items that are in both t and o have the same number and the
+// same rows in both. That is the case if both are one table, or snapshots of one Live
+// without a compaction between them. Either may have been released.
 func (t *Table) SameNumbers(o *Table) bool {
 	if t == o || o == nil {
 		return t == o
@@ -107,13 +106,13 @@ func (t *Table) SameNumbers(o *Table) bool {
 	return t.live != nil && o.live != nil && t.live.arena.base.table == o.live.arena.base.table
 }
 
-// alive: the item was not ended by a write that the snapshot shows.
+// alive reports whether no write that the snapshot shows has deleted or replaced the item.
 func (v *live) alive(item int) bool {
 	died := v.died[item].Load()
 	return died == 0 || died > v.sequence
 }
 
-// find looks an id up among the items that were appended.
+// find looks up an id among the appended items.
 func (v *live) find(id rerank.ID) (item int, ok bool) {
 	mask := len(v.slots) - 1
 	for at := int(hash(id)) & mask; mask >= 0; at = (at + 1) & mask {
@@ -128,20 +127,21 @@ func (v *live) find(id rerank.ID) (item int, ok bool) {
 	return 0, false
 }
 
-// writing is the state that writes change: the newest snapshot, with room.
+// writing is the state that writes modify: the content of the newest snapshot, and free
+// space.
 type writing struct {
-	live   // but holds
+	live   // holds is unused
 	meta   Meta
 	rows   int
-	table  *Table // the file's
+	table  *Table // the table in the file
 	b      base
 	pack   *packer
-	loss   rerank.Loss // of the file and of what was appended, as the last snapshot has it
+	loss   rerank.Loss // loss of the file's and the appended rows, as in the last snapshot
 	starts []int32
 }
 
-// newWriting makes the state of a file without its logs, with room for some rows
-// or for half as many as it has. It takes the base over.
+// newWriting returns the state of a file without its logs, with free space for `room` rows
+// or for half as many as it has. It takes ownership of b.
 func newWriting(b base, room int) (*writing, error) {
 	m := b.header.Meta
 	a, err := newArena(b, max(room, m.Rows/2))
@@ -158,7 +158,7 @@ func newWriting(b base, room int) (*writing, error) {
 
 func (w *writing) items() int { return w.live.items }
 
-// admit refuses what apply could not do.
+// admit returns an error for a change that apply could not make.
 func (w *writing) admit(c change) error {
 	if c.deletes() {
 		return nil
@@ -174,8 +174,8 @@ func (w *writing) admit(c change) error {
 	return nil
 }
 
-// apply makes a change that was admitted, out of sight of the snapshots that are
-// out. It fails only if there is no memory to map.
+// apply makes an admitted change. Existing snapshots do not see it. It fails only if memory
+// cannot be mapped.
 func (w *writing) apply(c change) error {
 	w.sequence = max(w.sequence, c.sequence)
 	if c.deletes() {
@@ -199,7 +199,8 @@ func (w *writing) apply(c change) error {
 	return nil
 }
 
-// reserve makes room for rows; single says that each is an item.
+// reserve makes sure that there is space for more rows. single says that each row is an
+// item of its own.
 func (w *writing) reserve(rows int, single bool) error {
 	if w.starts == nil && !single {
 		w.starts = make([]int32, 0, w.live.items+w.live.items/4)
@@ -213,7 +214,7 @@ func (w *writing) reserve(rows int, single bool) error {
 	return w.grow(rows)
 }
 
-// putRow writes a row behind the last.
+// putRow writes a row after the last one.
 func (w *writing) putRow(row []float32) error {
 	packed, ok := w.pack.add(row)
 	if !ok {
@@ -227,7 +228,7 @@ func (w *writing) putRow(row []float32) error {
 	return nil
 }
 
-// addItem makes the rows behind the last item an item.
+// addItem turns the rows after the last item into a new item.
 func (w *writing) addItem(id rerank.ID) {
 	if w.live.items == len(w.died) {
 		died := make([]atomic.Uint64, 2*len(w.died))
@@ -260,7 +261,7 @@ func (w *writing) index(id rerank.ID, i int) {
 	w.slots[at].Store(uint32(i + 1))
 }
 
-// endItem ends the item that an id has.
+// endItem marks the item that currently has an id as dead.
 func (w *writing) endItem(id rerank.ID, sequence uint64) {
 	item, ok := w.find(id)
 	if !ok {
@@ -272,7 +273,7 @@ func (w *writing) endItem(id rerank.ID, sequence uint64) {
 	w.dead++
 }
 
-// grow moves to an arena with more room; snapshots keep theirs.
+// grow moves the rows to an arena with more space. Snapshots keep the old arena.
 func (w *writing) grow(rows int) error {
 	a, err := newArena(w.b, w.rows-w.meta.Rows+max(rows, w.rows/2))
 	if err != nil {
@@ -287,7 +288,7 @@ func (w *writing) grow(rows int) error {
 	return nil
 }
 
-// copyTail copies the rows [first, last) of some words each.
+// copyTail copies the rows [first, last), each of the given number of words.
 func copyTail(to, from *mmap.Extended, first, last, words int) {
 	copy(to.Bytes[first*words*4:], from.Bytes[first*words*4:last*words*4])
 }
@@ -297,7 +298,7 @@ func cloneLoss(l rerank.Loss) rerank.Loss {
 	return l
 }
 
-// snapshot is the state as a Table, held once.
+// snapshot returns the current state as a Table with one reference.
 func (w *writing) snapshot() *Table {
 	merged := cloneLoss(w.loss)
 	if merged.Merge(w.pack.loss); merged.Row != w.loss.Row || !slices.Equal(merged.Blocks, w.loss.Blocks) {

@@ -1,6 +1,6 @@
-// Package table holds the resident item features: one feature row or several
-// for every item of a collection, in a file that is mapped read-only. The
-// format is in docs/reference/model-format.md.
+// Package table stores item features: one or several feature rows for every item of a
+// collection, in a file that is mapped read-only. docs/reference/model-format.md describes
+// the format.
 package table
 
 import (
@@ -23,7 +23,7 @@ const (
 	MaxRows     = math.MaxInt32
 )
 
-// Meta is what a table says of itself.
+// Meta is the metadata stored in a table.
 type Meta struct {
 	Model        string `json:"model"`         // name of the model
 	ModelVersion string `json:"model_version"` // digest of the model file
@@ -31,33 +31,34 @@ type Meta struct {
 	Kind         string `json:"kind"`
 	Features     int    `json:"features"` // length of a feature row
 	Rows         int    `json:"rows"`
-	Items        int    `json:"items"` // = Rows, less where an item owns several rows
+	Items        int    `json:"items"` // equals Rows, or less if items own several rows
 	Created      string `json:"created"`
-	// Format is how numbers are stored, rerank.FormatFloat32 where not given, and
-	// Layout how rows lie, LayoutRows where not given.
+	// Format is the number format; the default is rerank.FormatFloat32. Layout is the
+	// arrangement of the rows; the default is LayoutRows.
 	Format rerank.Format `json:"format,omitempty"`
 	Layout Layout        `json:"layout,omitempty"`
-	// Block is the length of a sub-vector of a row (rerank.Spec.Block), 0 for one.
+	// Block is the length of a row's sub-vectors (rerank.Spec.Block); 0 means that a row is
+	// one vector.
 	Block int `json:"block,omitempty"`
-	// Full: the rows are also kept in float32, in a part of the file that only a
-	// rescoring reads. It means nothing for rows of float32.
+	// Full: the file also contains the rows in float32, in a part that only rescoring
+	// reads. It has no effect for float32 rows.
 	Full bool `json:"full_precision,omitempty"`
 }
 
-// Layout is how the rows of a table lie.
+// Layout is how the rows of a table are arranged.
 type Layout string
 
 // The layouts.
 const (
-	// LayoutRows has row after row: a candidate is read in one piece.
+	// LayoutRows stores row after row, so that a candidate is read in one piece.
 	LayoutRows Layout = "rows"
-	// LayoutTiles has sixteen rows side by side, as the kernels work on them: a scan
-	// reads tiles as they are, a candidate is gathered from as many cache lines as
-	// its row has words.
+	// LayoutTiles interleaves sixteen rows, in the form that the kernels process. A scan
+	// reads tiles directly, but reading one candidate touches as many cache lines as its
+	// row has words.
 	LayoutTiles Layout = "tiles"
 )
 
-// fill fills the defaults in.
+// fill sets the defaults.
 func (m *Meta) fill() {
 	m.Format, m.Layout = cmp.Or(m.Format, rerank.FormatFloat32), cmp.Or(m.Layout, LayoutRows)
 	if m.Format == rerank.FormatFloat32 && m.Layout == LayoutRows {
@@ -69,10 +70,10 @@ func (m Meta) packing() rerank.Packing {
 	return rerank.Packing{Format: m.Format, Cols: m.Features, Block: m.Block}
 }
 
-// plain reports rows of float32 that Score reads as a matrix.
+// plain reports whether rows are float32 in LayoutRows, which Score reads as a matrix.
 func (m Meta) plain() bool { return m.Format == rerank.FormatFloat32 && m.Layout == LayoutRows }
 
-// Expect is what the reader of a table expects of it; an empty field expects nothing.
+// Expect states what the reader of a table requires. An empty field requires nothing.
 type Expect struct {
 	ModelVersion string
 	Collection   string
@@ -82,21 +83,21 @@ type Expect struct {
 type Table struct {
 	meta   Meta
 	packed rerank.Packed // every row, whatever the format and layout
-	plain  rerank.Matrix // the same, where they are rows of float32
-	full   rerank.Matrix // float32 rows beside others, where the file has them
+	plain  rerank.Matrix // the rows as a matrix, if Meta.plain
+	full   rerank.Matrix // float32 copies of the rows, if Meta.Full
 	loss   rerank.Loss
-	ids    idColumn  // the id of every item
+	ids    idColumn  // id of every item
 	index  hashIndex // id → item, empty for dense ids
-	starts []int32   // nil: item i is row i; else rows starts[i]:starts[i+1]
+	starts []int32   // item i owns rows starts[i]:starts[i+1]; nil: item i is row i
 	file   *mmap.Map // nil for a table in memory
 	live   *live     // nil unless it is a snapshot of a Live
 }
 
-// FromMemory makes a table of features that the caller keeps unchanged; in
-// another format or layout than rows of float32, of a copy of them. With starts
-// (one more than ids), item i has the rows starts[i]:starts[i+1], otherwise row i.
-// meta's counts and length of a feature row are set from the arguments. It
-// returns ErrTable.
+// FromMemory returns a table of the given features. It keeps float32 rows without copying
+// them, so the caller must not change them; for other formats or layouts it stores a
+// converted copy. If starts is not nil, it has one element more than ids, and item i has
+// the rows starts[i]:starts[i+1]; otherwise item i has row i. The counts and the row length
+// in meta are set from the arguments. It returns ErrTable.
 func FromMemory(meta Meta, ids []rerank.ID, features rerank.Matrix, starts []int32) (*Table, error) {
 	meta.Features, meta.Rows, meta.Items = features.Cols, features.Rows, len(ids)
 	meta.fill()
@@ -124,7 +125,7 @@ func FromMemory(meta Meta, ids []rerank.ID, features rerank.Matrix, starts []int
 	return t, err
 }
 
-// pack makes the rows of a table in memory.
+// pack converts the rows of a table in memory to its format and layout.
 func (t *Table) pack(features rerank.Matrix) error {
 	p := newPacker(t.meta)
 	if t.meta.Full {
@@ -156,8 +157,8 @@ func (t *Table) pack(features rerank.Matrix) error {
 	return nil
 }
 
-// Close unmaps the file. The table, and every Items and Matrix it gave, must not
-// be used after.
+// Close unmaps the file. The table, and every Items and Matrix obtained from it, must not
+// be used afterwards.
 func (t *Table) Close() error {
 	if t.file == nil {
 		return nil
@@ -165,10 +166,10 @@ func (t *Table) Close() error {
 	return t.file.Close()
 }
 
-// Meta returns what the table says of itself.
+// Meta returns the table's metadata.
 func (t *Table) Meta() Meta { return t.meta }
 
-// Len is the number of items, those that are not alive among them.
+// Len returns the number of items, including items that are not alive.
 func (t *Table) Len() int {
 	if t.live != nil {
 		return t.live.items
@@ -176,8 +177,8 @@ func (t *Table) Len() int {
 	return t.ids.len()
 }
 
-// Count is the number of items that are alive: Len, without those deleted or
-// replaced since the table was built (Live).
+// Count returns the number of items that are alive, that is, Len without the items that
+// were deleted or replaced in a Live.
 func (t *Table) Count() int {
 	if t.live != nil {
 		return t.live.items - t.live.dead
@@ -188,12 +189,12 @@ func (t *Table) Count() int {
 // Dead reports whether any item is not alive.
 func (t *Table) Dead() bool { return t.live != nil && t.live.dead > 0 }
 
-// Alive reports whether item i is neither deleted nor replaced. Find and Lookup
-// only find items that are.
+// Alive reports whether item i has been neither deleted nor replaced. Find and Lookup only
+// find such items.
 func (t *Table) Alive(i int) bool { return t.live == nil || t.live.alive(i) }
 
-// AliveMask has a bit for each of the items 16·tile to 16·tile + 15, set if it is
-// there and alive.
+// AliveMask returns one bit for each item 16·tile to 16·tile + 15, set if the item exists
+// and is alive.
 func (t *Table) AliveMask(tile int) uint16 {
 	first := tile * rerank.Lanes
 	n := min(max(t.Len()-first, 0), rerank.Lanes)
@@ -217,7 +218,7 @@ func (t *Table) ID(i int) rerank.ID {
 	return t.ids.at(i)
 }
 
-// Find returns the number of an item.
+// Find returns the number of the item with the given id.
 func (t *Table) Find(id rerank.ID) (item int, ok bool) {
 	if item, ok = t.findInFile(id); t.live == nil {
 		return item, ok
@@ -236,8 +237,8 @@ func (t *Table) findInFile(id rerank.ID) (item int, ok bool) {
 	return t.index.find(&t.ids, id)
 }
 
-// Lookup appends the number of every id that the table has to items, in the
-// order of ids, and the place in ids of every other to missing.
+// Lookup appends to items the item number of every id in the table, in the order of ids,
+// and to missing the position in ids of every other id.
 func (t *Table) Lookup(ids []rerank.ID, items []int32, missing []int) ([]int32, []int) {
 	for i, id := range ids {
 		if item, ok := t.Find(id); ok {
@@ -260,28 +261,28 @@ func (t *Table) Rows(i int) (from, to int) {
 	return int(t.starts[i]), int(t.starts[i+1])
 }
 
-// Features is the feature matrix of a table of float32 rows; it aliases the
-// mapped file. Of another format or layout it has no rows: see Packed and Row32.
+// Features returns the feature matrix of a table of plain float32 rows; it aliases the
+// mapped file. For other formats and layouts it has no rows: use Packed or Row32.
 func (t *Table) Features() rerank.Matrix { return t.plain }
 
-// Packed is the feature rows in the table's format and layout; it aliases the
-// mapped file. Rows of float32 are words too.
+// Packed returns the feature rows in the table's format and layout; it aliases the mapped
+// file. It works for float32 rows too.
 func (t *Table) Packed() *rerank.Packed { return &t.packed }
 
-// Row32 writes feature row r, of Meta().Features numbers, to dst, as the table
-// has it: rounded to its format.
+// Row32 writes feature row r (Meta().Features numbers) to dst, with the rounding of the
+// table's format.
 func (t *Table) Row32(dst []float32, r int) { t.packed.Row32(dst, r) }
 
-// Loss says what the table's format lost of its rows, measured when they were
-// packed, and how long they are. Norms of a file of format version 1 are +Inf.
+// Loss returns the rounding errors of the table's rows, measured when they were packed, and
+// their norms. Norms of a file of format version 1 are +Inf.
 func (t *Table) Loss() rerank.Loss { return t.loss }
 
-// Rounded reports whether the format lost anything: scores of the table's rows
-// are those of the items within Encoded's rerank.Rounder of Loss.
+// Rounded reports whether the format rounded any row. If so, scores of the table's rows
+// differ from exact scores by up to RoundingError of rerank.Rounder for Loss.
 func (t *Table) Rounded() bool { return t.loss.Row.Lost > 0 }
 
-// Full returns the rows in float32, where the table has them: its own, or those
-// kept beside (Meta.Full).
+// Full returns the rows in float32, if the table has them: either it stores float32 rows,
+// or additional ones (Meta.Full).
 func (t *Table) Full() (features rerank.Matrix, ok bool) {
 	switch {
 	case t.meta.Full:
@@ -291,10 +292,10 @@ func (t *Table) Full() (features rerank.Matrix, ok bool) {
 	}
 }
 
-// All returns every item for Score.
+// All returns all items, for Score.
 func (t *Table) All() rerank.Items { return t.newItems(nil, t.starts) }
 
-// newItems are items of the table's rows.
+// newItems returns items that refer to the table's rows.
 func (t *Table) newItems(rows, starts []int32) rerank.Items {
 	if t.meta.plain() {
 		return rerank.Items{Features: t.plain, Rows: rows, Starts: starts}
@@ -302,8 +303,8 @@ func (t *Table) newItems(rows, starts []int32) rerank.Items {
 	return rerank.Items{Packed: &t.packed, Rows: rows, Starts: starts}
 }
 
-// Slice returns the items [from, to) for Score, so that a scan can be divided.
-// Only of float32 rows does it not allocate.
+// Slice returns the items [from, to), for Score, so that a scan can be split. It does not
+// allocate for float32 rows; for others it can.
 func (t *Table) Slice(from, to int) rerank.Items {
 	switch {
 	case t.starts != nil:
@@ -322,9 +323,9 @@ func (t *Table) Slice(from, to int) rerank.Items {
 	return rerank.Items{Packed: &part}
 }
 
-// Items returns the items of the given numbers, in that order, for Score. The
-// result aliases items or, for a grouped table, the slices of scratch, which
-// grow as needed; both must stay as they are while it is used.
+// Items returns the items with the given numbers, in that order, for Score. The result
+// aliases items or, for a grouped table, the slices of scratch, which grow as needed.
+// Neither may change while the result is used.
 func (t *Table) Items(items []int32, scratch *rerank.Items) rerank.Items {
 	if t.starts == nil {
 		return t.newItems(items, nil)
@@ -332,7 +333,7 @@ func (t *Table) Items(items []int32, scratch *rerank.Items) rerank.Items {
 	return t.groups(items, scratch, t.newItems)
 }
 
-// FullItems is Items in full precision; it reports false where Full does.
+// FullItems is Items in full precision. It reports false if Full does.
 func (t *Table) FullItems(items []int32, scratch *rerank.Items) (rerank.Items, bool) {
 	features, ok := t.Full()
 	switch {
@@ -346,7 +347,7 @@ func (t *Table) FullItems(items []int32, scratch *rerank.Items) (rerank.Items, b
 	}), true
 }
 
-// groups lists the rows of items in scratch.
+// groups lists the rows of the given items in scratch.
 func (t *Table) groups(items []int32, scratch *rerank.Items, with func(rows, starts []int32) rerank.Items) rerank.Items {
 	rows, starts := scratch.Rows[:0], scratch.Starts[:0]
 	starts = append(starts, 0)
@@ -377,7 +378,8 @@ func checkMeta(m Meta) error {
 	return nil
 }
 
-// checkStarts wants every item to own rows, and every row an item.
+// checkStarts verifies that every item owns at least one row and every row belongs to an
+// item.
 func checkStarts(starts []int32, m Meta) error {
 	if starts == nil {
 		if m.Items != m.Rows {

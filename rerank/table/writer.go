@@ -16,31 +16,30 @@ import (
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
 
-// Writer builds a table file from batches. Features go straight to disk, packed; ids
-// stay in memory, 8 bytes each if they are numbers. It is not safe for
-// concurrent use.
+// Writer builds a table file from batches. Packed features go straight to disk; ids stay in
+// memory, 8 bytes each if they are numbers. A Writer is not safe for concurrent use.
 //
-// Until Close the table grows beside its path: path.part has the features,
-// path.part.full those in full precision, path.part.ids the ids, path.part.json
-// the last checkpoint.
+// Until Close the table grows in files beside its path: path.part holds the features,
+// path.part.full the full-precision features, path.part.ids the ids, and path.part.json the
+// last checkpoint.
 type Writer struct {
 	disk     disk.Disk
 	path     string
 	meta     Meta
 	pack     *packer
 	ids      idColumn
-	starts   []int32 // of every item, whether or not any owns several rows
+	starts   []int32 // one entry per item and the end, even if no item owns several rows
 	features *appendFile
 	full     *appendFile // empty unless Meta.Full
-	journal  *appendFile // the ids and row counts, for Resume
+	journal  *appendFile // ids and row counts, for Resume
 	saved    bool        // a checkpoint exists
 	done     bool
 	origin   origin // of a live table
 }
 
-// NewWriter begins a table at path. meta names the model, its version and the
-// collection, and the length of a feature row; the counts, and the time if it is
-// empty, are filled in. What an unfinished Writer left for the path is replaced.
+// NewWriter starts a table at path. meta names the model, its version, the collection, and
+// the length of a feature row. NewWriter fills in the counts and, if empty, the time. It
+// replaces leftovers of an unfinished Writer for the same path.
 func NewWriter(path string, meta Meta) (*Writer, error) { return newWriter(disk.OS{}, path, meta) }
 
 func newWriter(d disk.Disk, path string, meta Meta) (*Writer, error) {
@@ -53,7 +52,7 @@ func newWriter(d disk.Disk, path string, meta Meta) (*Writer, error) {
 		return nil, err
 	}
 	if _, err := (fileHeader{Meta: meta}).encode(); err != nil {
-		return nil, err // names too long: better known now than at the end
+		return nil, err // names too long: fail now, not at the end
 	}
 	w := &Writer{disk: d, path: path, meta: meta, pack: newPacker(meta), starts: []int32{0}}
 	if err := removeAll(w.disk, w.checkpointPath()); err != nil {
@@ -65,7 +64,7 @@ func newWriter(d disk.Disk, path string, meta Meta) (*Writer, error) {
 	return w, nil
 }
 
-// open opens the growing files at the given lengths.
+// open opens the growing files and truncates them to the given lengths.
 func (w *Writer) open(features, full, journal int64) (err error) {
 	for _, f := range []struct {
 		file         **appendFile
@@ -86,7 +85,7 @@ func (w *Writer) open(features, full, journal int64) (err error) {
 
 func (w *Writer) files() []*appendFile { return []*appendFile{w.features, w.full, w.journal} }
 
-// closeFiles closes what is open; what was not flushed is lost.
+// closeFiles closes the open files. Buffered data is lost.
 func (w *Writer) closeFiles() {
 	for _, f := range w.files() {
 		if f != nil {
@@ -95,9 +94,9 @@ func (w *Writer) closeFiles() {
 	}
 }
 
-// Append adds items of one row each: ids[i] has the row i of features. It
-// returns ErrTable for a row of another length or an id that names nothing; an
-// id that occurs twice is found by Close.
+// Append adds items of one row each: ids[i] has row i of features. It returns ErrTable for
+// a row of the wrong length or an id that names nothing. An id that occurs twice is
+// detected by Close.
 func (w *Writer) Append(ids []rerank.ID, features rerank.Matrix) error {
 	if len(ids) != features.Rows {
 		return fmt.Errorf("%w: %d ids for %d rows", ErrTable, len(ids), features.Rows)
@@ -110,8 +109,8 @@ func (w *Writer) Append(ids []rerank.ID, features rerank.Matrix) error {
 	return nil
 }
 
-// AppendGroup adds one item that owns all the rows, one at least. Its errors are
-// those of Append.
+// AppendGroup adds one item that owns all of the rows, of which there must be at least one.
+// It returns the same errors as Append.
 func (w *Writer) AppendGroup(id rerank.ID, rows rerank.Matrix) error {
 	switch {
 	case id.IsZero():
@@ -137,8 +136,8 @@ func (w *Writer) AppendGroup(id rerank.ID, rows rerank.Matrix) error {
 	return nil
 }
 
-// appendPacked adds rows of LayoutRows as they are packed already; what they lost
-// is the caller's to merge.
+// appendPacked adds rows of LayoutRows that are already packed. The caller must merge their
+// loss.
 func (w *Writer) appendPacked(id rerank.ID, packed []uint32, full []float32, rows int) error {
 	if err := errors.Join(w.features.write(wordBytes(packed)), w.full.write(floatBytes(full))); err != nil {
 		return err
@@ -169,15 +168,14 @@ func (w *Writer) add(id rerank.ID, rows int) {
 	w.starts = append(w.starts, w.starts[len(w.starts)-1]+int32(rows))
 }
 
-// Rows is the number of rows appended.
+// Rows returns the number of rows appended so far.
 func (w *Writer) Rows() int { return int(w.starts[len(w.starts)-1]) }
 
-// Items is the number of items appended.
+// Items returns the number of items appended so far.
 func (w *Writer) Items() int { return w.ids.len() }
 
-// Close checks the ids, finishes the file and renames it to its path, in one
-// step. On an error the path is as it was. It returns ErrTable for an id that
-// occurs twice.
+// Close checks the ids, completes the file, and renames it to its path in one step. On an
+// error, the path is unchanged. Close returns ErrTable for an id that occurs twice.
 func (w *Writer) Close() error {
 	if w.done {
 		return nil
@@ -238,8 +236,8 @@ func (w *Writer) finish() error {
 	return atomicfile.Rename(w.disk, w.features.file, w.path)
 }
 
-// Abort gives up. What the last checkpoint needs stays for Resume; without a
-// checkpoint nothing stays. After Close it does nothing.
+// Abort stops the build. If there is a checkpoint, the files that Resume needs stay;
+// otherwise they are removed. After Close, Abort does nothing.
 func (w *Writer) Abort() error {
 	if w.done {
 		return nil
@@ -252,7 +250,7 @@ func (w *Writer) Abort() error {
 	return removeAll(w.disk, w.path+".part", w.path+".part.full", w.path+".part.ids")
 }
 
-// appendFile is a growing file with the checksum of what was appended.
+// appendFile is a growing file, with the checksum of the appended bytes.
 type appendFile struct {
 	file   disk.File
 	buf    *bufio.Writer
@@ -260,12 +258,12 @@ type appendFile struct {
 	sum    uint32
 }
 
-// fileMode of a table and of its log: rows of features tell much of the vectors that they
-// were made from, which others on the machine may not read.
+// fileMode is the mode of tables and their logs. Others on the machine must not read them,
+// because feature rows reveal much about the vectors they were made from.
 const fileMode = 0o640
 
-// openAppend opens path at a length, and computes the checksum of what is there
-// behind the first skip bytes.
+// openAppend opens path, truncates it to length, and computes the checksum of the content
+// after the first skip bytes.
 func openAppend(d disk.Disk, path string, skip, length int64) (*appendFile, error) {
 	flags := os.O_RDWR | os.O_CREATE
 	if length == skip {
@@ -312,7 +310,7 @@ func (a *appendFile) write(b []byte) error {
 	return nil
 }
 
-// section appends content as a section of its own.
+// section appends content as a new section.
 func (a *appendFile) section(content []byte) (section, error) {
 	padding := make([]byte, alignUp(a.length)-a.length)
 	if err := errors.Join(a.write(padding), a.write(content)); err != nil {
@@ -322,7 +320,7 @@ func (a *appendFile) section(content []byte) (section, error) {
 	return section{Offset: a.length - length, Length: length, CRC32C: crc32.Checksum(content, castagnoli)}, nil
 }
 
-// adopt appends the content of another file as a section of its own.
+// adopt appends the content of another file as a new section.
 func (a *appendFile) adopt(other *appendFile) (section, error) {
 	if err := errors.Join(other.flush(), a.write(make([]byte, alignUp(a.length)-a.length)), a.flush()); err != nil {
 		return section{}, err
@@ -357,7 +355,7 @@ func floatBytes(v []float32) []byte {
 	if b, ok := mmap.AsBytes(v); ok {
 		return b
 	}
-	b, _ := binary.Append(nil, binary.LittleEndian, v) // never fails for numbers
+	b, _ := binary.Append(nil, binary.LittleEndian, v) // cannot fail for numbers
 	return b
 }
 

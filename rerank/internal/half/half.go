@@ -1,11 +1,10 @@
-// Package half converts between float32 and the two 16-bit floating-point
-// formats. Every value of both has an exact float32; narrowing rounds to the
-// nearest value, ties to the even one.
+// Package half converts between float32 and two 16-bit floating-point formats. Every 16-bit
+// value has an exact float32. Narrowing rounds to the nearest value, ties to even.
 package half
 
 import "math"
 
-// Float16 widens an IEEE 754 binary16.
+// Float16 converts an IEEE 754 binary16 to a float32.
 func Float16(h uint16) float32 {
 	sign := uint32(h&0x8000) << 16
 	exponent := uint32(h>>10) & 0x1f
@@ -20,28 +19,28 @@ func Float16(h uint16) float32 {
 	}
 }
 
-// BFloat16 widens a bfloat16, the upper half of a float32.
+// BFloat16 converts a bfloat16 to a float32.
 func BFloat16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// ToBFloat16 narrows to a bfloat16; NaN stays one, and what is too large becomes
-// infinite.
+// ToBFloat16 rounds a float32 to a bfloat16. NaN stays NaN, and values beyond the range
+// become infinite.
 func ToBFloat16(f float32) uint16 {
 	b := math.Float32bits(f)
 	if b&0x7fffffff > 0x7f800000 {
-		return uint16(b>>16) | 0x40 // a NaN whose lower half held it all
+		return uint16(b>>16) | 0x40 // keeps a NaN whose set bits are all in the lower half
 	}
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }
 
-// ToFloat16 narrows to an IEEE 754 binary16; NaN stays one, and what is 65,520
-// or more becomes infinite.
+// ToFloat16 rounds a float32 to an IEEE 754 binary16. NaN stays NaN, and magnitudes of
+// 65,520 or more become infinite.
 func ToFloat16(f float32) uint16 {
 	b := math.Float32bits(f)
 	sign, b := uint16(b>>16&0x8000), b&0x7fffffff
 	switch {
 	case b > 0x7f800000:
 		return sign | 0x7e00
-	case b >= 0x477ff000: // 65,520, the middle between the last number and the next
+	case b >= 0x477ff000: // 65,520, half way between the largest number and the next
 		return sign | 0x7c00
 	case b < 0x38800000: // below 2⁻¹⁴: subnormal, a multiple of 2⁻²⁴
 		return sign | uint16(math.RoundToEven(float64(math.Float32frombits(b))*0x1p24))

@@ -9,8 +9,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// Batch finds the products of a batch's queries, which of tells from what the kind
-// encodes. It returns rerank.ErrQuery for a query of another similarity.
+// Batch converts the encoded queries of a batch to products with asProduct. It returns
+// rerank.ErrQuery for a query that another similarity encoded.
 func Batch(queries []rerank.Encoded, asProduct func(rerank.Encoded) (*Product, bool)) ([]*Product, error) {
 	products := make([]*Product, len(queries))
 	for i, q := range queries {
@@ -23,7 +23,7 @@ func Batch(queries []rerank.Encoded, asProduct func(rerank.Encoded) (*Product, b
 	return products, nil
 }
 
-// Same is Batch's of where a query is a Product of this spec.
+// Same returns an asProduct function for Batch that accepts a Product of the given spec.
 func Same(s rerank.Spec) func(rerank.Encoded) (*Product, bool) {
 	return func(q rerank.Encoded) (*Product, bool) {
 		p, ok := q.(*Product)
@@ -31,11 +31,12 @@ func Same(s rerank.Spec) func(rerank.Encoded) (*Product, bool) {
 	}
 }
 
-// batchRows is how many rows are multiplied at once: they stay in the cache for all
-// queries of the batch. It is a multiple of the rows that the kernel takes, and of whole lines of scores.
+// batchRows is how many rows are multiplied at a time, so that they stay in the cache for
+// all queries of the batch. It is a multiple of the kernel's rows and fills whole cache
+// lines of scores.
 const batchRows = 192
 
-// batch is the memory of a ScoreBatch. It is pooled.
+// batch is the scratch memory of a ScoreBatch call. It is pooled.
 type batch struct {
 	rows, products, best []float32
 	vectors              [][]float32
@@ -72,7 +73,7 @@ func ScoreBatch(dst []float32, products []*Product, items rerank.Items) error {
 			from = to
 			continue
 		}
-		largeItem := items // it has more rows than a block
+		largeItem := items // this item has more rows than a block
 		largeItem.Starts = items.Starts[from : from+2]
 		for q, p := range products {
 			if err := p.Score(dst[q*n+from:][:1], largeItem); err != nil {
@@ -84,8 +85,9 @@ func ScoreBatch(dst []float32, products []*Product, items rerank.Items) error {
 	return nil
 }
 
-// block returns the end of as many items as have batchRows rows at most, and
-// these rows: the first of them and how many.
+// block returns the end `to` of a run of items [from, to) that have at most batchRows rows
+// together, the run's first row, and its number of rows. to == from means that the item has
+// too many rows.
 func block(items rerank.Items, from, end int) (to, first, rows int) {
 	if items.Starts == nil {
 		to = min(from+batchRows, end)
@@ -95,14 +97,14 @@ func block(items rerank.Items, from, end int) (to, first, rows int) {
 	for to < end && int(items.Starts[to+1])-first <= batchRows {
 		to++
 	}
-	if n := to - from; to < end && n > kernel.Lanes { // whole lines of scores
+	if n := to - from; to < end && n > kernel.Lanes { // end at a whole cache line of scores
 		to -= n % kernel.Lanes
 	}
 	return to, first, int(items.Starts[to]) - first
 }
 
-// score scores items [from, to), which have some rows; query q's scores begin at
-// dst[q·n].
+// score scores the items [from, to), which own the given rows. The scores of query q begin
+// at dst[q·n].
 func (b *batch) score(dst []float32, n int, products []*Product, items rerank.Items, from, to, first, rows int) {
 	k, width := products[0].Kernels, b.packed.Width()
 	b.products = grow(b.products, max(rows, to-from)*width)
@@ -129,8 +131,8 @@ func (b *batch) score(dst []float32, n int, products []*Product, items rerank.It
 	}
 }
 
-// fold leaves the best row of every item, one behind the other. An item of no row
-// scores −Inf.
+// fold replaces the products of an item's rows by their maximum, for every item. An item
+// without rows scores −Inf.
 func (b *batch) fold(k *kernel.Set, starts []int32, width int) {
 	items := len(starts) - 1
 	b.best = grow(b.best, items*width)
@@ -148,7 +150,8 @@ func (b *batch) fold(k *kernel.Set, starts []int32, width int) {
 	b.products, b.best = b.best, b.products
 }
 
-// matrix returns some rows of the items, in their order: a view where they lie so.
+// matrix returns a range of the items' rows as a matrix: a view if they are contiguous,
+// otherwise a copy.
 func (b *batch) matrix(k *kernel.Set, items rerank.Items, first, rows int) rerank.Matrix {
 	if items.Packed == nil && items.Rows == nil {
 		return items.Features.Slice(first, first+rows)
@@ -164,8 +167,8 @@ func (b *batch) matrix(k *kernel.Set, items rerank.Items, first, rows int) reran
 	return rerank.Matrix{Rows: rows, Cols: cols, Data: b.rows[:rows*cols]}
 }
 
-// largest is an upper bound of the norms of rows of m, within their rounding; rows
-// are those of kernel.Rows. A row that is not finite does not count.
+// largest returns an upper bound of the norms of n rows of m, including rounding. rows has
+// the same meaning as in kernel.Rows. Rows that are not finite are ignored.
 func largest(k *kernel.Set, m rerank.Matrix, rows []int32, n int) float32 {
 	var top float64
 	var squares [64]float32
@@ -181,7 +184,7 @@ func largest(k *kernel.Set, m rerank.Matrix, rows []int32, n int) float32 {
 				top = max(top, float64(square))
 				continue
 			}
-			r := from + i // the square is not exact enough, or too large
+			r := from + i // the square is too small to be accurate, or too large
 			if rows != nil {
 				r = int(rows[r])
 			}
@@ -193,7 +196,8 @@ func largest(k *kernel.Set, m rerank.Matrix, rows []int32, n int) float32 {
 	return float32(math.Sqrt(top*(1+2*kernel.Gamma(m.Cols+2))) * (1 + 0x1p-22))
 }
 
-// grow returns n numbers of v, or new ones.
+// grow returns a slice of n elements, reusing v if it is large enough. The contents are
+// unspecified.
 func grow[T float32 | uint32](v []T, n int) []T {
 	if cap(v) < n {
 		return make([]T, n)

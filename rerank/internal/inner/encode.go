@@ -2,12 +2,11 @@ package inner
 
 import "github.com/likenessdb/likeness/rerank"
 
-// UnitNorm bounds the norm of a vector that rerank.Normalise divided: float32
-// rounds each element once by the norm and once by the division.
+// UnitNorm bounds the norm of a vector that rerank.Normalise has divided: float32 rounds
+// each element twice, in the norm and in the division.
 const UnitNorm = 1 + 1e-6
 
-// EncodeItems copies base vectors to feature rows, normalised where the spec
-// says so.
+// EncodeItems copies base vectors to feature rows and normalises them if the spec says so.
 func EncodeItems(s rerank.Spec, dst, base rerank.Matrix) error {
 	if err := s.CheckEncode(dst, base); err != nil {
 		return err

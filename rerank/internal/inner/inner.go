@@ -1,6 +1,6 @@
-// Package inner is the query's side of every similarity that is one inner
-// product, φ = scale·⟨u, features⟩: dot, bilinear, max-sim, and MoL with gates
-// that the query alone decides.
+// Package inner implements the query's side of every similarity that is one inner product,
+// φ = scale·⟨u, features⟩: dot, bilinear, max-sim, and MoL whose gates depend on the query
+// alone.
 package inner
 
 import (
@@ -18,27 +18,27 @@ type Product struct {
 	Spec rerank.Spec
 	// Kernels compute the inner products.
 	Kernels *kernel.Set
-	// U is multiplied with the feature row, Scale with the result.
+	// U is multiplied with the feature row, and the result with Scale.
 	U     []float32
 	Scale float32
-	// Stored makes the probe on the stored vector, which a scan does not need; it is
-	// nil where there is none, and NoStored says why.
+	// Stored makes the probe for the stored vector. It is a function because a scan does
+	// not need the probe. It is nil if there is no such probe, and NoStored says why.
 	Stored   func() (rerank.Probe, error)
 	NoStored string
-	// Field is the derived field that holds feature rows; "": there is none.
+	// Field is the derived field that holds feature rows, or "" if there is none.
 	Field string
-	// Norm bounds the norm of a feature row; 0: not known.
+	// Norm bounds the norm of every feature row; 0 if no bound is known.
 	Norm float64
-	// Rounded: the stored probe is U moved onto the stored vector, and each of
-	// its elements was rounded once more.
+	// Rounded: the stored probe is U transformed for the stored vector, which rounded each
+	// element a second time.
 	Rounded bool
-	// Query is the query vector, for the learned probes.
+	// Query is the query vector, as learned probes need it.
 	Query     []float32
 	Distilled *distilled.Probes
 
 	halves halves // for Screen
 
-	seen atomic.Uint32 // bits of the largest row norm scored, where Norm is 0
+	seen atomic.Uint32 // largest row norm scored so far, as float32 bits; used if Norm is 0
 }
 
 var (
@@ -46,8 +46,8 @@ var (
 	_ rerank.Explainer = (*Product)(nil)
 )
 
-// Probes returns the one probe that is φ itself, whatever the first-stage
-// strategy; distilled returns the learned one, and scan none.
+// Probes returns one probe for φ itself for every first-stage strategy, the learned probe
+// for Distilled, and no probe for Scan.
 func (p *Product) Probes(plan rerank.Plan) ([]rerank.Probe, error) {
 	switch plan.Strategy {
 	case rerank.Scan:
@@ -81,8 +81,8 @@ func (p *Product) Probes(plan rerank.Plan) ([]rerank.Probe, error) {
 	return []rerank.Probe{probe}, nil
 }
 
-// Score implements rerank.Encoded: φ of an item with several rows is the
-// greatest of theirs.
+// Score implements rerank.Encoded. The score of an item with several rows is the greatest
+// score of its rows.
 func (p *Product) Score(dst []float32, items rerank.Items) error {
 	if err := items.Check(len(dst), p.Spec); err != nil {
 		return err
@@ -111,8 +111,8 @@ func (p *Product) scoreRows(dst []float32, m rerank.Matrix, scoreRows []int32) {
 	kernel.RaiseMax(&p.seen, largest(p.Kernels, m, scoreRows, len(dst)))
 }
 
-// scoreGroups scores the rows of as many items as fit a block, then takes the best
-// of each. A row whose score is not finite makes the item's not finite.
+// scoreGroups scores the rows of each item in blocks and writes the best score per item. If
+// one row's score is not finite, the item's score is not finite.
 func (p *Product) scoreGroups(dst []float32, items rerank.Items) {
 	var block [256]float32
 	for i := range dst {
@@ -139,15 +139,16 @@ func fold(best float32, scores []float32) float32 {
 	return best + check
 }
 
-// Bound implements rerank.Encoded. Max is the threshold of a list of φ itself.
-// Where no list is of φ (a learned probe), it is |scale|·‖u‖·N, N the bound of
-// the norm of a feature row, or +Inf if there is none; −Inf if a list is
-// exhausted, as it then holds every item.
+// Bound implements rerank.Encoded.
 //
-// Epsilon is |scale| times the lists' greatest Epsilon, twice that where the
-// probe and its offset were rounded once more, plus |scale|·γ_{d+2}·‖u‖·N for the kernel
-// (kernel.Gamma), plus a last bit for each of its operations, which numbers below
-// float32's normal ones can lose; without a bound of the norms, N is the greatest
+// Max is the lowest threshold of the lists that measure φ itself. If there is none (a
+// learned probe), Max is |scale|·‖u‖·N, where N bounds the norms of feature rows, or +Inf
+// if no bound is known. If a list is exhausted, it contains every item, and Max is −Inf.
+//
+// Epsilon is the sum of |scale| times the greatest Epsilon of the lists (twice that if the
+// probe and its offset were rounded a second time), and |scale|·γ_{d+2}·‖u‖·N for the
+// kernel (kernel.Gamma), and one unit in the last place for each kernel operation, which
+// subnormal results can lose. If no bound of the norms is known, N is the greatest norm
 // among the rows that this query has scored.
 func (p *Product) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound {
 	scale := math.Abs(float64(p.Scale))
@@ -178,7 +179,7 @@ func (p *Product) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound
 	return rerank.Bound{Max: float32(ceiling), Epsilon: float32(listed + kernelError)}
 }
 
-// Explain implements rerank.Explainer with one term an item: its best row.
+// Explain implements rerank.Explainer with one term per item, for the item's best row.
 func (p *Product) Explain(items rerank.Items) ([]rerank.Explanation, error) {
 	scores := make([]float32, items.Len())
 	if err := p.Score(scores, items); err != nil {

@@ -8,13 +8,14 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// unpackedRows is how many packed rows are unpacked at once.
+// unpackedRows is how many packed rows are unpacked at a time.
 const unpackedRows = 32
 
-// fewRows are unpacked one by one: a tile of them would be mostly empty.
+// fewRows is the most rows that are unpacked one by one, because a tile of them would be
+// mostly empty.
 const fewRows = 4
 
-// unpacker makes float32 rows of packed ones, sixteen at once by way of a tile.
+// unpacker converts packed rows to float32, sixteen at a time by way of a tile.
 type unpacker struct {
 	buf, tile []float32
 	words     []uint32
@@ -22,7 +23,8 @@ type unpacker struct {
 
 var unpackers = sync.Pool{New: func() any { return new(unpacker) }}
 
-// rows returns n rows of the items, in their order, from one on, until the next call.
+// rows returns n rows of the items as float32, beginning with row `first` in the order of
+// the items. The result is valid until the next call.
 func (u *unpacker) rows(k *kernel.Set, items rerank.Items, first, n int) rerank.Matrix {
 	q := items.Packed
 	u.buf = grow(u.buf, n*q.Cols)
@@ -42,7 +44,7 @@ func (u *unpacker) rows(k *kernel.Set, items rerank.Items, first, n int) rerank.
 	return rerank.Matrix{Rows: n, Cols: q.Cols, Data: u.buf}
 }
 
-// rowNumber is where row i of the items, in their order, lies.
+// rowNumber returns the feature row of the i-th row in the order of the items.
 func rowNumber(items rerank.Items, i int) int {
 	if items.Rows != nil {
 		return int(items.Rows[i])
@@ -50,8 +52,8 @@ func rowNumber(items rerank.Items, i int) int {
 	return i
 }
 
-// gatherRows puts n rows of the items, in their order, into a tile; lanes behind the
-// last repeat it.
+// gatherRows copies n rows, in the order of the items, into a tile. Lanes beyond n repeat
+// the last row.
 func gatherRows(k *kernel.Set, words []uint32, items rerank.Items, first, n int) {
 	var rows [kernel.Lanes]int32
 	for l := range rows {
@@ -60,7 +62,7 @@ func gatherRows(k *kernel.Set, words []uint32, items rerank.Items, first, n int)
 	k.Gather(words, items.Packed, &rows)
 }
 
-// scorePacked scores packed rows: some are unpacked, then scored as any others.
+// scorePacked unpacks packed rows in pieces and scores them like float32 rows.
 func (p *Product) scorePacked(dst []float32, items rerank.Items) {
 	u := unpackers.Get().(*unpacker)
 	defer unpackers.Put(u)
@@ -78,11 +80,12 @@ func (p *Product) scorePacked(dst []float32, items rerank.Items) {
 	scoreBestRows(dst, items.Starts, score)
 }
 
-// scoreBestRows writes the best row of every item, in blocks of rows of many items: score writes those
-// of rows from one on.
+// scoreBestRows writes the best score of each item's rows to dst. score must write the
+// scores of len(dst) rows, beginning with the row `from`; it is called with blocks that can
+// span many items.
 func scoreBestRows(dst []float32, starts []int32, score func(dst []float32, from int)) {
 	var block [256]float32
-	first, end, last := 0, 0, int(starts[len(dst)]) // the rows of the block, and behind the last
+	first, end, last := 0, 0, int(starts[len(dst)]) // the block holds rows [first, end); last is the end of all rows
 	for i := range dst {
 		best := float32(math.Inf(-1))
 		for from, to := int(starts[i]), int(starts[i+1]); from < to; {
@@ -100,9 +103,9 @@ func scoreBestRows(dst []float32, starts []int32, score func(dst []float32, from
 
 var _ rerank.Rounder = (*Product)(nil)
 
-// RoundingError implements rerank.Rounder: ⟨u, x̂ − x⟩ is at most ‖u‖·‖x̂ − x‖,
-// and at most Σ_b ‖u_b‖·‖x̂_b − x_b‖ over the blocks of the row. The greatest of
-// several rows moves by no more than the rows do.
+// RoundingError implements rerank.Rounder. |⟨u, x̂ − x⟩| is at most ‖u‖·‖x̂ − x‖, and at
+// most Σ_b ‖u_b‖·‖x̂_b − x_b‖ over the blocks of the row. The maximum over several rows
+// moves by no more than the rows do.
 func (p *Product) RoundingError(l rerank.Loss) float32 {
 	bound := rerank.Norm(p.U) * float64(l.Row.Lost)
 	if size := p.Spec.Block; size > 0 && size == l.Block {
@@ -115,7 +118,7 @@ func (p *Product) RoundingError(l rerank.Loss) float32 {
 	return roundUp(math.Abs(float64(p.Scale)) * bound * (1 + 1e-6))
 }
 
-// roundUp is a float32 that is not below x.
+// roundUp returns a float32 that is not below x.
 func roundUp(x float64) float32 {
 	f := float32(x)
 	if float64(f) < x {

@@ -8,14 +8,14 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// screenTiles is the number of tiles that are multiplied in one call.
+// screenTiles is how many tiles are multiplied in one call.
 const screenTiles = 8
 
-// halves is U as a sum of two vectors of bfloat16, for Screen.
+// halves represents U as the sum of two bfloat16 vectors, for Screen.
 type halves struct {
 	once    sync.Once
-	weights kernel.WeightsBFloat16 // a row each
-	rest    float64                // norm of what both leave out
+	weights kernel.WeightsBFloat16 // the two vectors, as rows
+	rest    float64                // norm of the difference between U and the sum
 }
 
 func (p *Product) splitU() *halves {
@@ -34,7 +34,8 @@ func (p *Product) splitU() *halves {
 
 var _ rerank.Screener = (*Product)(nil)
 
-// Screens implements rerank.Screener: rows of bfloat16 are multiplied as they are.
+// Screens implements rerank.Screener. There is one level, for bfloat16 rows, which are
+// multiplied without unpacking.
 func (p *Product) Screens(items rerank.Items) int {
 	q := items.Packed
 	if q == nil || q.Format != rerank.FormatBFloat16 || q.Block%2 != 0 {
@@ -43,21 +44,21 @@ func (p *Product) Screens(items rerank.Items) int {
 	return 1
 }
 
-// screenErrors bounds how far the product of a screen can lie below ⟨u, x⟩ as Score
-// computes it.
+// screenErrors bounds how far the product that a screen computes can lie below the ⟨u, x⟩
+// that Score computes.
 type screenErrors struct {
-	// rows is what packing took of the rows: ‖u‖·‖x − x̂‖.
+	// rows is the error from packing the rows: ‖u‖·‖x − x̂‖.
 	rows float64
-	// query is what two vectors of bfloat16 leave out of u: ‖rest‖·‖x̂‖.
+	// query is the error from representing u by two bfloat16 vectors: ‖rest‖·‖x̂‖.
 	query float64
-	// arithmetic is for the roundings of both products, of their sum, its scale and
-	// the bound, and for those of Score: each is below γ·‖u‖·N.
+	// arithmetic covers the roundings of both products, of their sum, of its scale and of
+	// the bound, and the roundings of Score. Each is below γ·‖u‖·N.
 	arithmetic float64
-	// underflow is for numbers below float32's normal ones, which the products take for zero.
+	// underflow covers subnormal numbers, which the products treat as zero.
 	underflow float64
 }
 
-// screenErrors bounds the errors of the screen of rows with that loss.
+// screenErrors bounds the errors of a screen of rows with the given loss.
 func (p *Product) screenErrors(loss rerank.Loss) screenErrors {
 	h, norm, length := p.splitU(), rerank.Norm(p.U), float64(loss.Row.Norm)
 	return screenErrors{
@@ -68,12 +69,12 @@ func (p *Product) screenErrors(loss rerank.Loss) screenErrors {
 	}
 }
 
-// underflow is above 2⁻¹²⁶ times the number of operations of any product: each is
-// off by less where its operands or its result are below float32's normal numbers.
+// underflow exceeds 2⁻¹²⁶ times the number of operations of any product. An operation with
+// a subnormal operand or result is off by less than 2⁻¹²⁶.
 const underflow = 1e-30
 
-// Screen implements rerank.Screener: the product, and above it |scale| times what
-// the product can be off.
+// Screen implements rerank.Screener. The bound is the product plus |scale| times its
+// greatest possible error.
 func (p *Product) Screen(_ int, dst []float32, items rerank.Items, loss rerank.Loss, _ float32) error {
 	if err := items.Check(len(dst), p.Spec); err != nil {
 		return err
@@ -89,7 +90,7 @@ func (p *Product) Screen(_ int, dst []float32, items rerank.Items, loss rerank.L
 	return nil
 }
 
-// screen is one call of Screen.
+// screen holds the state of one call of Screen.
 type screen struct {
 	p     *Product
 	items rerank.Items
@@ -98,7 +99,7 @@ type screen struct {
 	out   [screenTiles * 4 * kernel.Lanes]float32
 }
 
-// rows bounds rows from one on, in the items' order.
+// rows bounds the scores of len(dst) rows, beginning with row `from` in the items' order.
 func (s *screen) rows(dst []float32, from int) {
 	q := s.items.Packed
 	size := q.RowWords() * kernel.Lanes
@@ -107,7 +108,7 @@ func (s *screen) rows(dst []float32, from int) {
 		lane := 0
 		var words []uint32
 		n := min(len(dst)-at, kernel.Lanes)
-		if q.Tiled && s.items.Rows == nil { // as they lie, from the tile of the first on
+		if q.Tiled && s.items.Rows == nil { // read the tiles in place, from the first row's tile on
 			lane = first % kernel.Lanes
 			n = min(len(dst)-at, screenTiles*kernel.Lanes-lane)
 			words = q.Words[first/kernel.Lanes*size:][:(lane+n+kernel.Lanes-1)/kernel.Lanes*size]
@@ -122,13 +123,13 @@ func (s *screen) rows(dst []float32, from int) {
 			tile := s.out[(lane+i)/kernel.Lanes*4*kernel.Lanes:]
 			l := (lane + i) % kernel.Lanes
 			x := (tile[l] + tile[kernel.Lanes+l]) * s.p.Scale
-			dst[at+i] = x + s.off + (x - x) // not a number, if x is not finite
+			dst[at+i] = x + s.off + (x - x) // NaN if x is not finite
 		}
 		at += n
 	}
 }
 
-// gather puts some rows into a tile.
+// gather copies n rows, from row first on, into one tile.
 func (s *screen) gather(first, n, size int) []uint32 {
 	if s.words == nil {
 		s.words = make([]uint32, size)

@@ -11,22 +11,22 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// Vectors is the similarity whose query side is the query and whose feature rows
-// are the base vectors: dot, and max-sim where items own several rows. It is
-// immutable and safe for concurrent use.
+// Vectors is a similarity that uses query vectors and base vectors unchanged, apart from
+// normalisation: dot, and max-sim, for which an item can own several rows. It is immutable
+// and safe for concurrent use.
 type Vectors struct {
 	spec    rerank.Spec
 	kernels *kernel.Set
 	probes  *distilled.Probes
-	field   string // of a companion, with the feature rows; empty: there is none
+	field   string // derived field with the feature rows; empty if there is none
 }
 
 var _ rerank.Similarity = (*Vectors)(nil)
 
-// maxDim bounds what a configuration may claim.
+// maxDim limits the dimension that a configuration may declare.
 const maxDim = 1 << 20
 
-// NewVectors makes a similarity of a kind; the tensors may only hold learned
+// NewVectors returns a similarity of the given kind. The tensors may only contain learned
 // probes. It returns rerank.ErrModel.
 func NewVectors(kind rerank.Kind, dim int, normalise bool, t tensor.Set) (*Vectors, error) {
 	if dim < 1 || dim > maxDim {
@@ -49,14 +49,14 @@ func NewVectors(kind rerank.Kind, dim int, normalise bool, t tensor.Set) (*Vecto
 	return v, nil
 }
 
-// In returns the similarity with a derived field that holds its feature rows.
+// In returns a copy of the similarity with a derived field that holds the feature rows.
 func (v *Vectors) In(field string) *Vectors {
 	other := *v
 	other.field = field
 	return &other
 }
 
-// WithKernels returns the similarity on other kernels.
+// WithKernels returns a copy of the similarity that computes with the given kernels.
 func (v *Vectors) WithKernels(k *kernel.Set) rerank.Similarity {
 	other := *v
 	other.kernels = k
@@ -84,7 +84,8 @@ func (v *Vectors) Encode(q rerank.Query) (rerank.Encoded, error) {
 	}, nil
 }
 
-// EncodeItems implements rerank.Similarity: a feature row is a base vector.
+// EncodeItems implements rerank.Similarity. A feature row is a base vector, normalised if
+// the spec says so.
 func (v *Vectors) EncodeItems(dst, base rerank.Matrix) error { return EncodeItems(v.spec, dst, base) }
 
 var _ rerank.BatchScorer = (*Vectors)(nil)

@@ -5,16 +5,16 @@ import (
 	"os"
 )
 
-// Extended is part of a file in memory with room behind it, as one piece. Its
-// bytes can be written, which changes the memory and not the file.
+// Extended is a mapped part of a file, followed in memory by free space. Writing to its
+// bytes changes the memory, not the file.
 type Extended struct {
 	Bytes []byte
 	unmap func() error
 }
 
-// Extend maps the bytes [offset, offset+length) of a file and room bytes of zeros
-// behind them. Pages that nobody wrote take no memory of their own. The file must
-// not be changed while it is mapped; it can be closed.
+// Extend maps the bytes [offset, offset+length) of a file and `room` zero bytes after them.
+// Pages that are never written take no memory of their own. The file may be closed, but
+// must not be changed while it is mapped.
 func Extend(f *os.File, offset int64, length, room int) (*Extended, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -26,7 +26,7 @@ func Extend(f *os.File, offset int64, length, room int) (*Extended, error) {
 	return extend(f, offset, length, room)
 }
 
-// Close gives the memory back. A second Close does nothing.
+// Close unmaps the memory. A second Close does nothing.
 func (e *Extended) Close() error {
 	unmap := e.unmap
 	if e.Bytes, e.unmap = nil, nil; unmap == nil {

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// extend reads the bytes where the system has no mmap call.
+// extend reads the bytes into memory, for systems without mmap.
 func extend(f *os.File, offset int64, length, room int) (*Extended, error) {
 	e := &Extended{Bytes: make([]byte, length+room)}
 	if _, err := f.ReadAt(e.Bytes[:length], offset); err != nil && length > 0 {

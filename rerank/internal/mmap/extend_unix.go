@@ -14,8 +14,9 @@ import (
 
 const readWrite = unix.PROT_READ | unix.PROT_WRITE
 
-// extend reserves memory for both and maps the file over its beginning: where a large page
-// of the file begins, one of the memory does, so that it can be mapped at once.
+// extend reserves address space for the file's bytes and the free space, then maps the file
+// over the beginning. It aligns the two so that large pages of the file fall on large pages
+// of memory.
 func extend(f *os.File, offset int64, length, room int) (*Extended, error) {
 	page := os.Getpagesize()
 	whole := (length+room+2*page-1)/page*page + largepages.Size
@@ -31,7 +32,7 @@ func extend(f *os.File, offset int64, length, room int) (*Extended, error) {
 	switch {
 	case length == 0:
 		return e, nil
-	case offset%int64(page) != 0: // a machine with larger pages
+	case offset%int64(page) != 0: // the machine has larger pages
 		_, err = f.ReadAt(e.Bytes[:length], offset)
 	default:
 		_, err = unix.MmapPtr(int(f.Fd()), offset, base, uintptr(length), readWrite, unix.MAP_PRIVATE|unix.MAP_FIXED)
@@ -41,6 +42,6 @@ func extend(f *os.File, offset int64, length, room int) (*Extended, error) {
 		return nil, fmt.Errorf("mapping %s: %w", f.Name(), err)
 	}
 	largepages.Advise(e.Bytes)
-	clear(e.Bytes[length:min((length+page-1)/page*page, length+room)]) // what follows in the file
+	clear(e.Bytes[length:min((length+page-1)/page*page, length+room)]) // clear the file's content after the mapped part
 	return e, nil
 }

@@ -1,4 +1,4 @@
-// Package mmap maps files into memory, read-only.
+// Package mmap maps files into memory.
 package mmap
 
 import (
@@ -9,16 +9,16 @@ import (
 	"github.com/likenessdb/likeness/rerank/internal/regular"
 )
 
-// Map is a file in memory. Its bytes must not be written, nor read after Close.
+// Map is a file mapped read-only. Its bytes must not be written, nor be read after Close.
 //
-// The file must not be changed while it is mapped: a page that is gone ends the
-// process. Whoever replaces a file renames a new one over it (atomicfile).
+// The file must not be changed while it is mapped: reading a page that was truncated away
+// kills the process. Replace a file by renaming a new one over it (package atomicfile).
 type Map struct {
 	Bytes []byte
 	unmap func([]byte) error
 }
 
-// Open maps a whole file; an empty file has no bytes.
+// Open maps a whole file. The Map of an empty file has no bytes.
 func Open(path string) (*Map, error) {
 	f, size, err := regular.Open(path)
 	if err != nil {
@@ -43,14 +43,13 @@ func (m *Map) Close() error {
 	return m.unmap(b)
 }
 
-// number is what View can look at bytes as.
+// number lists the types to which View can reinterpret bytes.
 type number interface {
 	~int32 | ~uint32 | ~int64 | ~uint64 | ~float32
 }
 
-// View looks at little-endian bytes as numbers without copying them. It reports
-// false where this machine cannot: another byte order, or bytes that do not
-// start on a multiple of the number's size.
+// View reinterprets little-endian bytes as numbers without copying them. It reports false
+// if the machine is big-endian or the bytes are not aligned to the size of a number.
 func View[T number](b []byte) ([]T, bool) {
 	var zero T
 	size := int(unsafe.Sizeof(zero))
@@ -64,8 +63,8 @@ func View[T number](b []byte) ([]T, bool) {
 	return unsafe.Slice((*T)(p), len(b)/size), true
 }
 
-// AsBytes looks at numbers as the bytes that they have in memory; it reports
-// false where those are not little-endian.
+// AsBytes reinterprets numbers as the bytes that they occupy in memory. It reports false if
+// the machine is big-endian.
 func AsBytes[T number](v []T) ([]byte, bool) {
 	var zero T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(zero))), littleEndian()

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// mapFile reads the file where the system has no mmap call.
+// mapFile reads the file into memory, for systems without mmap.
 func mapFile(f *os.File, size int) (*Map, error) {
 	b := make([]byte, size)
 	if _, err := io.ReadFull(f, b); err != nil {

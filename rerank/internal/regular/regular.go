@@ -1,4 +1,4 @@
-// Package regular opens regular files only: opening a pipe would wait for its
+// Package regular opens regular files only. Opening a pipe would block until it has a
 // writer, and a device has no size.
 package regular
 
@@ -11,13 +11,13 @@ import (
 // ErrNotRegular: the path names a directory, pipe, socket or device.
 var ErrNotRegular = errors.New("not a regular file")
 
-// Open opens a file for reading and returns its size. It returns ErrNotRegular
-// or the system's error.
+// Open opens a regular file for reading and returns its size. It returns ErrNotRegular or
+// the system's error.
 func Open(path string) (*os.File, int64, error) {
 	return open(path, os.Stat, os.Open)
 }
 
-// OpenIn is Open for a name in a directory, which it cannot leave.
+// OpenIn is Open for a name inside the directory root.
 func OpenIn(root *os.Root, name string) (*os.File, int64, error) {
 	return open(name, root.Stat, root.Open)
 }
