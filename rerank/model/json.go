@@ -21,9 +21,9 @@ func decodeStrict(b []byte, into any) error {
 	return dec.Decode(into)
 }
 
-// compact rewrites an object without blanks and with its keys in order, so that
+// canonicalJSON rewrites an object without blanks and with its keys in order, so that
 // equal content has equal bytes. Numbers keep their spelling.
-func compact(b json.RawMessage) (json.RawMessage, error) {
+func canonicalJSON(b json.RawMessage) (json.RawMessage, error) {
 	if err := checkJSON(b); err != nil {
 		return nil, err
 	}

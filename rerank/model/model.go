@@ -53,7 +53,7 @@ type Parameters struct {
 // New makes a model. It returns ErrFile, and within it rerank.ErrModel or
 // tensor.ErrShape where the kind refuses its parameters.
 func New(p Parameters) (*Model, error) {
-	config, err := compact(p.Config)
+	config, err := canonicalJSON(p.Config)
 	if err != nil {
 		return nil, fmt.Errorf("%w: config: %w", ErrFile, err)
 	}

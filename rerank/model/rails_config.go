@@ -17,9 +17,9 @@ var molKeys = []string{
 	"gating_combination_type", "softmax_dropout_rate", "uid_embedding_hash_sizes", "components_given",
 }
 
-// unsaid are the keys that must be there: the weights do not say them, and a
+// requiredKeys are the keys that must be there: the weights do not say them, and a
 // default would change every score in silence. The kind's own check finds the rest.
-var unsaid = map[rerank.Kind][]string{
+var requiredKeys = map[rerank.Kind][]string{
 	rerank.KindMoL: {"temperature", "dot_product_l2_norm", "gating_combination_type"},
 }
 
@@ -32,7 +32,7 @@ func importConfig(kind rerank.Kind, c map[string]json.RawMessage, normalise bool
 	if kind == rerank.KindBilinear {
 		keys = bilinearKeys
 	}
-	for _, key := range unsaid[kind] {
+	for _, key := range requiredKeys[kind] {
 		if value, ok := c[key]; !ok || string(value) == "null" {
 			return nil, fmt.Errorf("%q is missing; the weights do not say it, so the config must", key)
 		}

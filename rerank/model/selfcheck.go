@@ -89,7 +89,7 @@ func Verify(path string) (*Verification, error) {
 		return nil, err
 	}
 	v := &Verification{Description: m.Describe(), Digest: m.native}
-	if err := m.finite(); err != nil {
+	if err := m.checkFinite(); err != nil {
 		return nil, err
 	}
 	text, ok := m.Provenance[SelfCheckKey]
@@ -103,7 +103,7 @@ func Verify(path string) (*Verification, error) {
 	return v, nil
 }
 
-func (m *Model) finite() error {
+func (m *Model) checkFinite() error {
 	for _, name := range sortedNames(m.tensors) {
 		if err := rerank.CheckFinite("tensor "+name, m.tensors[name].Data); err != nil {
 			return fmt.Errorf("%w: %w", ErrFile, err)

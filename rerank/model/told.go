@@ -11,9 +11,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// told are hyper-parameters of a MoL that its weights tell, by name: an int, a
+// inferred are hyper-parameters of a MoL that its weights tell, by name: an int, a
 // bool, or the sizes of the user-id tables.
-type told map[string]any
+type inferred map[string]any
 
 // The modules of RAILS, as the weights name them.
 const (
@@ -40,7 +40,7 @@ func Complete(config []byte, weights tensor.Set) ([]byte, error) {
 	if string(c["model_type"]) != `"mol"` {
 		return nil, fmt.Errorf("%w: model_type is %s; the weights are of a MoL", ErrFile, c["model_type"])
 	}
-	t := tell(weights, c)
+	t := infer(weights, c)
 	for _, key := range slices.Sorted(maps.Keys(t)) {
 		given, ok := c[key]
 		if ok && string(given) != "null" {
@@ -100,8 +100,8 @@ func flatConfig(config []byte) (map[string]json.RawMessage, error) {
 
 // agree compares a value of the config with one of the weights. Widths below one
 // all mean that there is no hidden layer.
-func agree(given json.RawMessage, say any) bool {
-	switch say := say.(type) {
+func agree(given json.RawMessage, implied any) bool {
+	switch say := implied.(type) {
 	case int:
 		var n int
 		return json.Unmarshal(given, &n) == nil && (n == say || n < 1 && say < 1)
@@ -116,9 +116,9 @@ func agree(given json.RawMessage, say any) bool {
 	}
 }
 
-// tell reads what the shapes say.
-func tell(w tensor.Set, c map[string]json.RawMessage) told {
-	t := told{}
+// infer reads what the shapes say.
+func infer(w tensor.Set, c map[string]json.RawMessage) inferred {
+	t := inferred{}
 	queryOut := t.side(w, queryModule, "query_embedding_dim", "query_hidden_dim")
 	itemOut := t.side(w, itemModule, "item_embedding_dim", "item_hidden_dim")
 	if queryOut == 0 && itemOut == 0 {
@@ -130,7 +130,7 @@ func tell(w tensor.Set, c map[string]json.RawMessage) told {
 		_ = json.Unmarshal(c["dot_product_dimension"], &dim) // not told by a table: as given, or as the gates say
 	}
 	if dim < 1 || queryOut%dim != 0 || itemOut%dim != 0 || pairs != 0 && (queryOut/dim+tables)*(itemOut/dim) != pairs {
-		dim = component(queryOut, itemOut, tables, pairs)
+		dim = componentLength(queryOut, itemOut, tables, pairs)
 	}
 	if queryOut == 0 || itemOut == 0 || dim < 1 {
 		return t
@@ -141,9 +141,9 @@ func tell(w tensor.Set, c map[string]json.RawMessage) told {
 	return t
 }
 
-// component finds D: the gates have (queryOut/D + tables)·(itemOut/D) outputs,
+// componentLength finds D: the gates have (queryOut/D + tables)·(itemOut/D) outputs,
 // and that falls with D. It returns 0 if none fits.
-func component(queryOut, itemOut, tables, pairs int) int {
+func componentLength(queryOut, itemOut, tables, pairs int) int {
 	for dim := 1; dim <= min(queryOut, itemOut); dim++ {
 		if queryOut%dim == 0 && itemOut%dim == 0 && (queryOut/dim+tables)*(itemOut/dim) == pairs {
 			return dim
@@ -153,13 +153,13 @@ func component(queryOut, itemOut, tables, pairs int) int {
 }
 
 // side tells of a projection, and returns the length of what it gives.
-func (t told) side(w tensor.Set, module, dim, hidden string) int {
-	if first, ok := matrix(w, module+".1._w"); ok { // (in, 2h)
+func (t inferred) side(w tensor.Set, module, dim, hidden string) int {
+	if first, ok := matrixShape(w, module+".1._w"); ok { // (in, 2h)
 		t[dim], t[hidden] = first[0], first[1]/2
-		out, _ := matrix(w, module+".2.weight")
+		out, _ := matrixShape(w, module+".2.weight")
 		return out[0]
 	}
-	if only, ok := matrix(w, module+".1.weight"); ok { // (out, in)
+	if only, ok := matrixShape(w, module+".1.weight"); ok { // (out, in)
 		t[dim], t[hidden] = only[1], -1
 		return only[0]
 	}
@@ -167,19 +167,19 @@ func (t told) side(w tensor.Set, module, dim, hidden string) int {
 }
 
 // gates tells of the parts of the gates, and returns L.
-func (t told) gates(w tensor.Set) (pairs int) {
+func (t inferred) gates(w tensor.Set) (pairs int) {
 	parts := 0
 	for _, g := range []struct{ first, last, in, hidden string }{
 		{gateQuery + ".0.weight", gateQuery + ".2.weight", "query_embedding_dim", "gating_query_hidden_dim"},
 		{gateItem + ".1.weight", gateItem + ".3.weight", "item_embedding_dim", "gating_item_hidden_dim"},
 		{gatePair + ".1.weight", gatePair + ".3.weight", "", "gating_qi_hidden_dim"},
 	} {
-		first, ok := matrix(w, g.first)
+		first, ok := matrixShape(w, g.first)
 		if !ok {
 			continue
 		}
 		parts++
-		last, deep := matrix(w, g.last)
+		last, deep := matrixShape(w, g.last)
 		if !deep { // linear
 			last, t[g.hidden] = first, -1
 		} else {
@@ -197,10 +197,10 @@ func (t told) gates(w tensor.Set) (pairs int) {
 }
 
 // tables tells of the user-id embeddings, and returns their number and D.
-func (t told) tables(w tensor.Set) (n, dim int) {
+func (t inferred) tables(w tensor.Set) (n, dim int) {
 	var sizes []int
 	for {
-		table, ok := matrix(w, fmt.Sprintf(userModule, len(sizes)))
+		table, ok := matrixShape(w, fmt.Sprintf(userModule, len(sizes)))
 		if !ok {
 			break
 		}
@@ -212,7 +212,7 @@ func (t told) tables(w tensor.Set) (n, dim int) {
 	return len(sizes), dim
 }
 
-func matrix(w tensor.Set, name string) (shape [2]int, ok bool) {
+func matrixShape(w tensor.Set, name string) (shape [2]int, ok bool) {
 	t, ok := w[name]
 	if !ok || len(t.Shape) != 2 {
 		return shape, false

@@ -56,7 +56,7 @@ func (f *File) load(e entry, r io.Reader) error {
 	data := make([]float32, e.elements())
 	f.Tensors[e.name] = tensor.Tensor{Shape: e.shape, Data: data}
 	return decode(e, r, func(i int, b []byte) error {
-		data[i] = float(e.dtype, b)
+		data[i] = decodeFloat(e.dtype, b)
 		if x := float64(data[i]); math.IsNaN(x) || math.IsInf(x, 0) {
 			return notFinite(e, i, b)
 		}
@@ -82,7 +82,7 @@ func decode(e entry, r io.Reader, put func(i int, b []byte) error) error {
 	return nil
 }
 
-func float(t dtype, b []byte) float32 {
+func decodeFloat(t dtype, b []byte) float32 {
 	switch t {
 	case f64:
 		return float32(math.Float64frombits(binary.LittleEndian.Uint64(b)))
@@ -98,7 +98,7 @@ func float(t dtype, b []byte) float32 {
 // notFinite names the number, with its value in float64 where it is one that
 // float32 cannot hold.
 func notFinite(e entry, i int, b []byte) error {
-	var value any = float(e.dtype, b)
+	var value any = decodeFloat(e.dtype, b)
 	if e.dtype == f64 {
 		value = math.Float64frombits(binary.LittleEndian.Uint64(b))
 	}

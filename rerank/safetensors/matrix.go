@@ -55,7 +55,7 @@ func decodeMatrix(file *mmap.Map, name string) (*Matrix, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := choose(entries, name)
+	e, err := chooseTensor(entries, name)
 	if err != nil {
 		return nil, err
 	}
@@ -71,13 +71,13 @@ func decodeMatrix(file *mmap.Map, name string) (*Matrix, error) {
 	size := int(e.dtype.size())
 	m.Data = make([]float32, e.elements())
 	for i := range m.Data {
-		m.Data[i] = float(e.dtype, data[i*size:])
+		m.Data[i] = decodeFloat(e.dtype, data[i*size:])
 	}
 	return m, nil
 }
 
-// choose finds the tensor that a matrix is made of.
-func choose(entries []entry, name string) (entry, error) {
+// chooseTensor finds the tensor that a matrix is made of.
+func chooseTensor(entries []entry, name string) (entry, error) {
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.name)
@@ -87,9 +87,9 @@ func choose(entries []entry, name string) (entry, error) {
 	case name == "" && len(entries) == 1:
 		i = 0
 	case name == "":
-		return entry{}, fmt.Errorf("%w: the file has %d tensors (%s); name one of them", tensor.ErrShape, len(names), list(names))
+		return entry{}, fmt.Errorf("%w: the file has %d tensors (%s); name one of them", tensor.ErrShape, len(names), formatNames(names))
 	case i < 0:
-		return entry{}, fmt.Errorf("%w: there is no tensor %q; there are %s", tensor.ErrShape, name, list(names))
+		return entry{}, fmt.Errorf("%w: there is no tensor %q; there are %s", tensor.ErrShape, name, formatNames(names))
 	}
 	switch e := entries[i]; {
 	case len(e.shape) != 2:
@@ -101,8 +101,8 @@ func choose(entries []entry, name string) (entry, error) {
 	}
 }
 
-// list is the first few names, for messages.
-func list(names []string) string {
+// formatNames is the first few names, for messages.
+func formatNames(names []string) string {
 	const most = 8
 	if len(names) > most {
 		return fmt.Sprintf("%q and %d more", names[:most], len(names)-most)

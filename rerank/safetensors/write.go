@@ -65,12 +65,12 @@ func encodeHeader(metadata map[string]string, entries []entry) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, 8))
 	b.WriteByte('{')
 	if len(metadata) > 0 {
-		if err := member(b, metadataKey, metadata); err != nil {
+		if err := writeMember(b, metadataKey, metadata); err != nil {
 			return nil, err
 		}
 	}
 	for _, e := range entries {
-		if err := member(b, e.name, e.header()); err != nil {
+		if err := writeMember(b, e.name, e.header()); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +101,7 @@ func (e entry) header() headerEntry {
 	return headerEntry{DType: e.dtype, Shape: shape, Offsets: [2]int64{e.begin, e.end}}
 }
 
-func member(b *bytes.Buffer, key string, value any) error {
+func writeMember(b *bytes.Buffer, key string, value any) error {
 	k, err := json.Marshal(key)
 	if err != nil {
 		return err

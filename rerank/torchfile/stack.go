@@ -173,7 +173,7 @@ func (m *machine) global(op byte) error {
 		return err
 	}
 	g := global(module + "." + name)
-	if !g.known() {
+	if !g.isKnown() {
 		return fmt.Errorf("it calls for %.100q, which is none of PyTorch's tensors and storages; nothing was run. "+
 			"Save the weights alone with torch.save(model.state_dict(), path)", string(g))
 	}

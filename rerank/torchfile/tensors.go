@@ -25,7 +25,7 @@ var storageTypes = map[global]int64{
 	"torch.ByteStorage": 1, "torch.BoolStorage": 1,
 }
 
-func (g global) known() bool {
+func (g global) isKnown() bool {
 	return g == orderedDict || g == rebuildTensor || g == rebuildParameter || storageTypes[g] > 0
 }
 
@@ -53,18 +53,18 @@ func readStorage(id tuple) (storage, error) {
 	kind, ok := id[1].(global)
 	s.kind = kind
 	if s.key, _ = id[2].(string); !ok || storageTypes[kind] == 0 || s.key == "" {
-		return s, fmt.Errorf("a storage of type %s with the key %.80q", plain(id[1]), s.key)
+		return s, fmt.Errorf("a storage of type %s with the key %.80q", describeValue(id[1]), s.key)
 	}
 	count, ok := id[4].(int64)
 	if !ok || count < 0 || count > maxDim {
-		return s, fmt.Errorf("the storage %.80q has %s numbers, want 0 to %d", s.key, plain(id[4]), maxDim)
+		return s, fmt.Errorf("the storage %.80q has %s numbers, want 0 to %d", s.key, describeValue(id[4]), maxDim)
 	}
 	s.count = count
 	return s, nil
 }
 
-// plain is a value for a message: a tuple can hold tuples without end.
-func plain(v any) string {
+// describeValue is a value for a message: a tuple can hold tuples without end.
+func describeValue(v any) string {
 	switch v := v.(type) {
 	case global:
 		return string(v)
@@ -163,7 +163,7 @@ func dimensions(v any) ([]int64, bool) {
 // load reads an array. The numbers that were loaded cannot be more than the file
 // could hold, so that many views of one storage take no more memory than it.
 func (f *File) load(a *array) (tensor.Tensor, error) {
-	read := floats(a.storage.kind)
+	read := floatReader(a.storage.kind)
 	if read == nil {
 		return tensor.Tensor{}, fmt.Errorf("%w: it is of type %s; weights are of float, half, bfloat16 or double", ErrFormat, a.storage.kind)
 	}
@@ -211,8 +211,8 @@ func (f *File) bytes(s storage) ([]byte, error) {
 	return b, err
 }
 
-// floats returns what reads a number of a type, nil for integers.
-func floats(kind global) func(b []byte) float32 {
+// floatReader returns what reads a number of a type, nil for integers.
+func floatReader(kind global) func(b []byte) float32 {
 	switch kind {
 	case "torch.FloatStorage":
 		return func(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }
