@@ -10,7 +10,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/distilled"
 )
 
-// Description is what a model says of itself, for people and for JSON.
+// Description describes a model, for people and as JSON.
 type Description struct {
 	Name       string            `json:"name"`
 	Version    string            `json:"version"`
@@ -23,21 +23,20 @@ type Description struct {
 	OneProbe   bool              `json:"single_inner_product"`
 	MaxScore   *float32          `json:"max_score,omitempty"` // absent if no bound is known
 	Pairs      [2]int            `json:"pairs"`               // P_Q and P_X
-	Probes     []string          `json:"probes"`              // heads of the learned probes, the preferred one first
-	Parameters int               `json:"parameters"`          // numbers in all tensors, the probes' included
+	Probes     []string          `json:"probes"`              // names of the learned probes' heads, the preferred one first
+	Parameters int               `json:"parameters"`          // count of the numbers in all tensors, including the probes'
 	Tensors    []TensorShape     `json:"tensors"`
 	Config     json.RawMessage   `json:"config"`
 	Provenance map[string]string `json:"provenance,omitempty"`
 }
 
-// TensorShape is a tensor without its numbers.
+// TensorShape is the name and shape of a tensor.
 type TensorShape struct {
 	Name  string `json:"name"`
 	Shape []int  `json:"shape"`
 }
 
-// Describe returns what the model says of itself; tensors come in the order of
-// their names.
+// Describe returns the description of the model. Tensors are ordered by name.
 func (m *Model) Describe() Description {
 	spec := m.Spec()
 	d := Description{
@@ -58,11 +57,11 @@ func (m *Model) Describe() Description {
 	return d
 }
 
-// heads are the learned probes, the one that is used unless another is named first.
+// heads returns the names of the learned probes' heads. The first is the default.
 func (m *Model) heads() []string {
 	probes, err := distilled.Read(m.tensors, m.Spec().QueryDim, m.Spec().ItemDim)
 	if err != nil {
-		return nil // never: the similarity was built of the same tensors
+		return nil // cannot happen: the similarity was built from the same tensors
 	}
 	return append([]string{}, probes.Names()...)
 }

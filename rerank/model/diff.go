@@ -9,45 +9,45 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// Difference is what differs between two models.
+// Difference lists the differences between two models.
 type Difference struct {
 	A Identity `json:"a"`
 	B Identity `json:"b"`
-	// SameVersion: the two score alike.
+	// SameVersion: the two models give the same scores.
 	SameVersion bool               `json:"same_version"`
 	Config      []Change           `json:"config"`
 	Tensors     []TensorDifference `json:"tensors"`
 	Provenance  []Change           `json:"provenance"`
 }
 
-// Identity names a model.
+// Identity identifies a model.
 type Identity struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
 }
 
-// Change is a key with its two values; an empty one is of a key that is not there.
+// Change is a key whose values differ. An empty value means that the model lacks the key.
 type Change struct {
 	Key string `json:"key"`
 	A   string `json:"a,omitempty"`
 	B   string `json:"b,omitempty"`
 }
 
-// TensorDifference is a tensor of which anything differs. The numbers are
-// compared where the shapes are equal.
+// TensorDifference describes a tensor that differs. If the shapes are equal, the numbers
+// are compared.
 type TensorDifference struct {
 	Name   string `json:"name"`
 	ShapeA []int  `json:"shape_a,omitempty"`
 	ShapeB []int  `json:"shape_b,omitempty"`
-	// Changed of Elements numbers differ, by MaxAbs at most.
+	// Changed out of Elements numbers differ, by at most MaxAbs.
 	Elements int     `json:"elements,omitempty"`
 	Changed  int     `json:"changed,omitempty"`
 	MaxAbs   float64 `json:"max_abs_difference,omitempty"`
 }
 
-// Diff compares two models: configuration, tensors and provenance, each in the
-// order of its keys.
+// Diff compares the configuration, tensors and provenance of two models, each in the order
+// of its keys.
 func Diff(a, b *Model) *Difference {
 	d := &Difference{
 		A: a.identity(), B: b.identity(), SameVersion: a.Version == b.Version,
@@ -69,10 +69,10 @@ func (m *Model) identity() Identity {
 	return Identity{Name: m.Name, Version: m.Version, Kind: string(m.Spec().Kind)}
 }
 
-// members are the values of a JSON object, as text.
+// members returns the values of a JSON object, as text.
 func members(config json.RawMessage) map[string]string {
 	var raw map[string]json.RawMessage
-	_ = json.Unmarshal(config, &raw) // New has read it
+	_ = json.Unmarshal(config, &raw) // cannot fail: New has parsed it
 	texts := make(map[string]string, len(raw))
 	for key, value := range raw {
 		texts[key] = string(value)

@@ -8,10 +8,10 @@ import (
 	"io"
 )
 
-// maxDepth is how deep the JSON of a header or a config.json may nest.
+// maxDepth limits how deeply the JSON of a header or a config.json may be nested.
 const maxDepth = 16
 
-// decodeStrict reads one JSON object without unknown or repeated keys.
+// decodeStrict decodes a JSON object. It refuses unknown and repeated keys.
 func decodeStrict(b []byte, into any) error {
 	if err := checkJSON(b); err != nil {
 		return err
@@ -21,8 +21,8 @@ func decodeStrict(b []byte, into any) error {
 	return dec.Decode(into)
 }
 
-// canonicalJSON rewrites an object without blanks and with its keys in order, so that
-// equal content has equal bytes. Numbers keep their spelling.
+// canonicalJSON rewrites an object without blanks and with sorted keys, so that equal
+// content has equal bytes. Numbers keep their spelling.
 func canonicalJSON(b json.RawMessage) (json.RawMessage, error) {
 	if err := checkJSON(b); err != nil {
 		return nil, err
@@ -36,7 +36,8 @@ func canonicalJSON(b json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(object)
 }
 
-// checkJSON wants one value that nests at most maxDepth deep and repeats no key.
+// checkJSON verifies that b is a single value, nested at most maxDepth deep, without
+// repeated keys.
 func checkJSON(b []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()

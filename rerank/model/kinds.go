@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// build makes a similarity of its kind's configuration and tensors.
+// build makes a similarity from the configuration and tensors of a kind.
 func build(kind rerank.Kind, config json.RawMessage, t tensor.Set) (rerank.Similarity, error) {
 	switch kind {
 	case rerank.KindDot:
@@ -31,7 +31,7 @@ func build(kind rerank.Kind, config json.RawMessage, t tensor.Set) (rerank.Simil
 	}
 }
 
-// construct calls a kind's New with its Config.
+// construct decodes a kind's Config and calls the kind's New with it.
 func construct[C any, S rerank.Similarity](
 	newKind func(C, tensor.Set) (S, error), config json.RawMessage, t tensor.Set,
 ) (rerank.Similarity, error) {

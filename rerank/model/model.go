@@ -1,6 +1,6 @@
-// Package model reads, checks and writes model files: a native file with a JSON
-// header, or a directory with the names that RAILS gives its tensors. Both are
-// described in docs/reference/model-format.md.
+// Package model reads, checks and writes model files. A model is either a native file with
+// a JSON header, or a directory with tensors under their RAILS names.
+// docs/reference/model-format.md describes both.
 package model
 
 import (
@@ -21,37 +21,37 @@ import (
 // ErrFile: the file is damaged, truncated, or not a model.
 var ErrFile = errors.New("model file is not valid")
 
-// Model is a similarity as read from a file. It is read-only and safe for
-// concurrent use.
+// Model is a similarity that was read from a file. It is read-only and safe for concurrent
+// use.
 type Model struct {
-	// Name is the file's or directory's base name unless its header says otherwise.
+	// Name is the name in the file's header, or the base name of the file or directory.
 	Name string
-	// Version is the first 16 hex digits of a SHA-256 over what decides a score:
-	// the kind, its configuration and its tensors. Models of one version score
-	// alike, whatever their files are called and whether or not they were imported.
+	// Version is the first 16 hex digits of a SHA-256 over everything that decides a score:
+	// the kind, its configuration and its tensors. Models of the same version give the same
+	// scores, whatever their file names and whether or not they were imported.
 	Version string
-	// Provenance is free text by key: training data, tool, date, quality.
+	// Provenance is free text, by key: training data, tool, date, quality.
 	Provenance map[string]string
 	rerank.Similarity
 
 	config  json.RawMessage
 	tensors tensor.Set
-	native  bool // read from a file whose digest agreed
+	native  bool // read from a native file whose digest was correct
 }
 
-// Parameters are what a model is made of.
+// Parameters are the inputs of New.
 type Parameters struct {
 	Kind rerank.Kind
 	Name string
 	// Config is the JSON of the kind's Config.
 	Config json.RawMessage
-	// Tensors are the kind's, and those of the learned probes (prefix "probe.").
+	// Tensors holds the kind's tensors and the tensors of learned probes (prefix "probe.").
 	Tensors    tensor.Set
 	Provenance map[string]string
 }
 
-// New makes a model. It returns ErrFile, and within it rerank.ErrModel or
-// tensor.ErrShape where the kind refuses its parameters.
+// New builds a model. It returns ErrFile, which wraps rerank.ErrModel or tensor.ErrShape if
+// the kind refuses its parameters.
 func New(p Parameters) (*Model, error) {
 	config, err := canonicalJSON(p.Config)
 	if err != nil {
@@ -71,7 +71,8 @@ func New(p Parameters) (*Model, error) {
 	}, nil
 }
 
-// Parameters returns what the model was made of; it aliases the tensors.
+// Parameters returns parameters from which New builds the same model. They share the
+// tensors' numbers.
 func (m *Model) Parameters() Parameters {
 	return Parameters{
 		Kind: m.Spec().Kind, Name: m.Name, Config: m.config,
@@ -79,8 +80,8 @@ func (m *Model) Parameters() Parameters {
 	}
 }
 
-// Open reads a native file or a directory. It returns ErrFile with what is
-// wrong, where, and the remedy; or the system's error.
+// Open reads a native file or a directory. It returns ErrFile, with what is wrong, where,
+// and the remedy, or the system's error.
 func Open(path string) (*Model, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -97,8 +98,8 @@ func Open(path string) (*Model, error) {
 	return m, nil
 }
 
-// WithKernels returns the model on other kernels than the fastest that the
-// processor runs; name and version stay.
+// WithKernels returns a copy of the model that computes with the given kernels instead of
+// the fastest. Name and version stay the same.
 func (m *Model) WithKernels(k *kernel.Set) *Model {
 	other := *m
 	if s, ok := m.Similarity.(interface {
@@ -109,7 +110,7 @@ func (m *Model) WithKernels(k *kernel.Set) *Model {
 	return &other
 }
 
-// version digests the safetensors encoding of what decides a score.
+// version computes the digest of everything that decides a score, encoded as safetensors.
 func version(kind rerank.Kind, config json.RawMessage, tensors tensor.Set) (string, error) {
 	digest := sha256.New()
 	err := safetensors.Write(digest, &safetensors.File{

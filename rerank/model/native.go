@@ -15,21 +15,21 @@ import (
 	"github.com/likenessdb/likeness/rerank/safetensors"
 )
 
-// Extension is the usual ending of a native file's name.
+// Extension is the usual file name extension of a native file.
 const Extension = ".safetensors"
 
 const (
 	// format is the version of the native format.
 	format = 1
-	// headerKey and digestKey are the two keys of the file's __metadata__.
+	// headerKey and digestKey are the only keys of the file's __metadata__.
 	headerKey = "likeness"
 	digestKey = "sha256"
 )
 
-// noDigest stands in the digest's place while the digest is computed.
+// noDigest is the placeholder for the digest while the digest is computed.
 var noDigest = strings.Repeat("0", 2*sha256.Size)
 
-// header is the JSON under headerKey.
+// header is the JSON value of headerKey.
 type header struct {
 	Format     int               `json:"format"`
 	Kind       rerank.Kind       `json:"kind"`
@@ -39,8 +39,8 @@ type header struct {
 	Provenance map[string]string `json:"provenance,omitempty"`
 }
 
-// Write writes a native file in one step: path has its old content or the whole
-// model. Equal models give equal bytes. It returns the system's error.
+// Write writes a native file in one step: path keeps its old content until the new content
+// is complete. Equal models give equal bytes. Write returns the system's error.
 func Write(path string, m *Model) error {
 	file, err := m.nativeFile()
 	if err != nil {
@@ -49,7 +49,7 @@ func Write(path string, m *Model) error {
 	return safetensors.WriteFile(path, file)
 }
 
-// Encode writes what Write writes to w, whose error it returns.
+// Encode writes the same bytes as Write to w and returns w's error.
 func Encode(w io.Writer, m *Model) error {
 	file, err := m.nativeFile()
 	if err == nil {
@@ -61,7 +61,7 @@ func Encode(w io.Writer, m *Model) error {
 	return nil
 }
 
-// nativeFile is the model as a native file.
+// nativeFile returns the model as the content of a native file.
 func (m *Model) nativeFile() (*safetensors.File, error) {
 	text, err := json.Marshal(header{
 		Format: format, Kind: m.Spec().Kind, Name: m.Name, Normalise: m.Spec().Normalise,
@@ -79,7 +79,7 @@ func (m *Model) nativeFile() (*safetensors.File, error) {
 	return file, nil
 }
 
-// digestOffset finds the digest in the header.
+// digestOffset returns the position of the digest in the header.
 func digestOffset(raw []byte, digest string) (int, error) {
 	member := fmt.Appendf(nil, "%q:%q", digestKey, digest)
 	at := bytes.Index(raw, member)
@@ -105,7 +105,7 @@ func openNative(path string) (*Model, error) {
 	return m, nil
 }
 
-// Read reads the size bytes of a native file. It returns ErrFile, or the error of r.
+// Read reads a native file of the given size. It returns ErrFile, or the error of r.
 func Read(r io.ReaderAt, size int64) (*Model, error) {
 	raw, err := safetensors.RawHeader(r, size)
 	if err != nil {
@@ -152,7 +152,8 @@ func fromHeader(h header, file *safetensors.File) (*Model, error) {
 	return m, nil
 }
 
-// checkDigest computes the SHA-256 of the file with noDigest in the digest's place.
+// checkDigest computes the SHA-256 of the file, with noDigest in place of the digest, and
+// compares it with want.
 func checkDigest(r io.ReaderAt, size int64, raw []byte, want string) error {
 	if len(want) != len(noDigest) {
 		return fmt.Errorf("%w: __metadata__ has no SHA-256 under %q", ErrFile, digestKey)

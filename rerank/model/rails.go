@@ -16,14 +16,14 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// The files of a directory.
+// The files of a model directory.
 const (
 	configFile    = "config.json"
 	weightsFile   = "model.safetensors"
 	distilledFile = "distilled.safetensors" // optional
 )
 
-// maxConfig is the longest config.json that is read.
+// maxConfig limits the size of a config.json.
 const maxConfig = 1 << 20
 
 func openDirectory(path string) (*Model, error) {
@@ -67,7 +67,8 @@ func readConfig(root *os.Root) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxConfig))
 }
 
-// readTensors reads the weights and, under their prefix, the distilled probes.
+// readTensors reads the weights and the optional learned probes, whose names get the prefix
+// of package distilled.
 func readTensors(root *os.Root) (tensor.Set, error) {
 	tensors, err := readWeights(root, weightsFile)
 	if err != nil {
@@ -102,16 +103,16 @@ func readWeights(root *os.Root, name string) (tensor.Set, error) {
 	return file.Tensors, nil
 }
 
-// directoryError says what a directory needs, and keeps the system's error.
+// directoryError adds to err which files a directory must contain.
 func directoryError(err error) error {
 	return fmt.Errorf("%w: %w; the directory needs %s and %s, and links out of it are not followed",
 		ErrFile, err, configFile, weightsFile)
 }
 
-// Import makes a model's parameters of a RAILS config.json, flat or with
-// hyper_parameters inside, and of weights under their RAILS names. What the
-// weights do not say the config must; what only training needs is left out. It
-// returns ErrFile.
+// Import converts a RAILS configuration and weights under their RAILS names to a model's
+// parameters. The config.json may be flat or nest its values in hyper_parameters. It must
+// state what the weights do not reveal. Hyper-parameters that only training needs are
+// dropped. Import returns ErrFile.
 func Import(config []byte, tensors tensor.Set) (Parameters, error) {
 	c, err := flatConfig(config)
 	if err != nil {
@@ -132,7 +133,7 @@ func Import(config []byte, tensors tensor.Set) (Parameters, error) {
 	return Parameters{Kind: kind, Config: kept, Tensors: tensors, Provenance: provenance(c)}, nil
 }
 
-// modelType reads model_type.
+// modelType reads the key model_type.
 func modelType(c map[string]json.RawMessage) (rerank.Kind, error) {
 	raw := c["model_type"]
 	var kind rerank.Kind
@@ -142,12 +143,12 @@ func modelType(c map[string]json.RawMessage) (rerank.Kind, error) {
 	return kind, nil
 }
 
-// bothSides is the wording of a bilinear model's config.
+// bothSides is the value of "normalise" in the configuration of a bilinear model.
 const bothSides = "both sides to unit length"
 
-// readNormalise reads the key that RAILS does not have: whether the model was
-// fitted on unit vectors. Without it vectors are taken as they come, as RAILS
-// does: scaling them unasked would change a model's scores.
+// readNormalise reads the key "normalise", which RAILS does not have: whether the model was
+// fitted on unit vectors. Without the key, vectors are used unchanged, as RAILS does,
+// because normalising them would change the model's scores.
 func readNormalise(raw json.RawMessage) (bool, error) {
 	switch strings.TrimSpace(string(raw)) {
 	case "", "false", "null":
@@ -159,8 +160,8 @@ func readNormalise(raw json.RawMessage) (bool, error) {
 	}
 }
 
-// provenance keeps what a config says of the training and its quality: every
-// text or number of these keys, under its path.
+// provenance extracts information on training and quality from a configuration: every text
+// or number under a few keys, named by its path.
 func provenance(c map[string]json.RawMessage) map[string]string {
 	p := map[string]string{}
 	for _, key := range []string{"source", "reference_name", "note", "training", "quality"} {

@@ -8,7 +8,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// molKeys are the hyper-parameters, under their RAILS names, that decide a MoL's score.
+// molKeys are the RAILS names of the hyper-parameters that affect a MoL's score.
 var molKeys = []string{
 	"query_embedding_dim", "item_embedding_dim", "dot_product_dimension",
 	"query_dot_product_groups", "item_dot_product_groups", "temperature", "dot_product_l2_norm", "eps",
@@ -17,16 +17,17 @@ var molKeys = []string{
 	"gating_combination_type", "softmax_dropout_rate", "uid_embedding_hash_sizes", "components_given",
 }
 
-// requiredKeys are the keys that must be there: the weights do not say them, and a
-// default would change every score in silence. The kind's own check finds the rest.
+// requiredKeys are keys that a configuration must contain, because the weights do not
+// reveal them and a default would silently change every score. Other missing keys are
+// detected by the kind's own check.
 var requiredKeys = map[rerank.Kind][]string{
 	rerank.KindMoL: {"temperature", "dot_product_l2_norm", "gating_combination_type"},
 }
 
-// bilinearKeys are those of a bilinear form.
+// bilinearKeys are the keys of a bilinear form's configuration.
 var bilinearKeys = []string{"query_embedding_dim", "item_embedding_dim", "form"}
 
-// importConfig makes the JSON of the kind's Config.
+// importConfig returns the JSON of the kind's Config.
 func importConfig(kind rerank.Kind, c map[string]json.RawMessage, normalise bool) (json.RawMessage, error) {
 	keys := molKeys
 	if kind == rerank.KindBilinear {

@@ -8,19 +8,20 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// SelfCheckKey is the provenance under which a file carries scores of its own.
+// SelfCheckKey is the provenance key under which a file stores scores of its model, for
+// verification.
 const SelfCheckKey = "self_check"
 
 const (
 	checkQueries = 2
 	checkItems   = 3
-	// checkTolerance is relative to the greatest score, or 1.
+	// checkTolerance is relative to the stored score, or absolute below 1.
 	checkTolerance = 5e-5
 )
 
-// SelfCheck scores fixed queries against fixed items, [query][item]. Element j of
-// query r is sin(r·n + j + 1), of item r cos(r·n + j + 1), n the side's dimension;
-// query r is of user r.
+// SelfCheck returns the scores of fixed queries for fixed items, as [query][item]. Element
+// j of query r is sin(r·n + j + 1), of item r cos(r·n + j + 1), where n is the dimension of
+// that side. Query r has user id r.
 func (m *Model) SelfCheck() ([][]float32, error) {
 	spec := m.Spec()
 	items := waves(checkItems, spec.ItemDim, math.Cos)
@@ -51,7 +52,7 @@ func waves(rows, cols int, f func(float64) float64) rerank.Matrix {
 	return m
 }
 
-// Embed puts the model's scores into its provenance, so that Verify can compare.
+// Embed stores the model's scores in its provenance, so that Verify can compare them.
 func (m *Model) Embed() error {
 	scores, err := m.SelfCheck()
 	if err != nil {
@@ -68,21 +69,22 @@ func (m *Model) Embed() error {
 	return nil
 }
 
-// Verification is what Verify found.
+// Verification is the result of Verify.
 type Verification struct {
 	Description
-	// Digest: the file's SHA-256 agrees with the one in its header. A directory has none.
+	// Digest: the file's SHA-256 equals the one in its header. It is false for a directory,
+	// which has none.
 	Digest bool `json:"digest"`
-	// Scores: the file carries scores of its own, and the model gives them, within
-	// MaxError.
+	// Scores: the file contains scores, and the model reproduces them. MaxError is the
+	// greatest difference.
 	Scores   bool    `json:"self_check"`
 	MaxError float64 `json:"self_check_max_error"`
 }
 
-// Verify reads a model and checks all that can be: the digest of a native file,
-// the shapes, that every number is finite, and, where the file carries them, the
-// scores that it must give. The version is made anew from what was read. It
-// returns the errors of Open, and ErrFile for scores that differ.
+// Verify reads a model and checks everything that can be checked: the digest of a native
+// file, the shapes, that every number is finite, and, if the file contains them, the
+// scores. The version is computed from the content. Verify returns the errors of Open, and
+// ErrFile for scores that differ.
 func Verify(path string) (*Verification, error) {
 	m, err := Open(path)
 	if err != nil {
@@ -103,6 +105,7 @@ func Verify(path string) (*Verification, error) {
 	return v, nil
 }
 
+// checkFinite returns ErrFile for a tensor with a number that is not finite.
 func (m *Model) checkFinite() error {
 	for _, name := range sortedNames(m.tensors) {
 		if err := rerank.CheckFinite("tensor "+name, m.tensors[name].Data); err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// inferred are hyper-parameters of a MoL that its weights tell, by name: an int, a
-// bool, or the sizes of the user-id tables.
+// inferred maps names of MoL hyper-parameters to the values that the weights imply: an int,
+// a bool, or the sizes of the user-id tables.
 type inferred map[string]any
 
-// The modules of RAILS, as the weights name them.
+// Names of RAILS modules in the weights.
 const (
 	queryModule = "_query_embeddings_fn._query_emb_proj_module"
 	itemModule  = "_item_embeddings_fn._item_emb_proj_module"
@@ -25,10 +25,10 @@ const (
 	gatePair    = "_gating_fn._qi_partial_module"
 )
 
-// Complete adds to a RAILS config what the weights tell and it does not say, and
-// refuses one that they contradict. Temperature, normalisation, combination and
-// nonlinearities the weights cannot tell. It returns ErrFile with the names of
-// what contradicts, and both values.
+// Complete adds hyper-parameters that the weights imply to a RAILS configuration that lacks
+// them. The weights do not reveal temperature, normalisation, combination and
+// nonlinearities. If the configuration contradicts the weights, Complete returns ErrFile
+// with the name and both values.
 func Complete(config []byte, weights tensor.Set) ([]byte, error) {
 	c, err := flatConfig(config)
 	if err != nil {
@@ -58,8 +58,9 @@ func Complete(config []byte, weights tensor.Set) ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// Override returns a config with other values of some hyper-parameters. It
-// returns ErrFile, for a name that decides no score as well: it may be a slip.
+// Override returns a configuration in which some hyper-parameters have other values. It
+// returns ErrFile for an invalid configuration, and for a name that affects no score, which
+// may be a misspelling.
 func Override(config []byte, values map[string]json.RawMessage) ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if name != "model_type" && name != "normalise" && !slices.Contains(molKeys, name) {
@@ -75,7 +76,8 @@ func Override(config []byte, values map[string]json.RawMessage) ([]byte, error) 
 	return json.Marshal(c)
 }
 
-// flatConfig reads a config, with the members of hyper_parameters beside the others.
+// flatConfig decodes a configuration and moves the members of hyper_parameters to the top
+// level.
 func flatConfig(config []byte) (map[string]json.RawMessage, error) {
 	var c map[string]json.RawMessage
 	if err := decodeStrict(config, &c); err != nil {
@@ -89,17 +91,17 @@ func flatConfig(config []byte) (map[string]json.RawMessage, error) {
 		return c, nil
 	}
 	delete(c, "hyper_parameters")
-	if err := decodeStrict(nested, &c); err != nil { // they join, and win over, what is around them
+	if err := decodeStrict(nested, &c); err != nil { // adds the nested members; they override the outer ones
 		return nil, fmt.Errorf("%w: hyper_parameters: %w", ErrFile, err)
 	}
 	if _, ok := c["model_type"]; !ok {
-		c["model_type"] = json.RawMessage(`"mol"`) // hyper_parameters alone are a MoL's
+		c["model_type"] = json.RawMessage(`"mol"`) // hyper_parameters without model_type belong to a MoL
 	}
 	return c, nil
 }
 
-// agree compares a value of the config with one of the weights. Widths below one
-// all mean that there is no hidden layer.
+// agree compares a configured value with the value that the weights imply. All widths below
+// one mean the same: no hidden layer.
 func agree(given json.RawMessage, implied any) bool {
 	switch say := implied.(type) {
 	case int:
@@ -116,7 +118,7 @@ func agree(given json.RawMessage, implied any) bool {
 	}
 }
 
-// infer reads what the shapes say.
+// infer derives hyper-parameters from the shapes of the weights.
 func infer(w tensor.Set, c map[string]json.RawMessage) inferred {
 	t := inferred{}
 	queryOut := t.side(w, queryModule, "query_embedding_dim", "query_hidden_dim")
@@ -127,7 +129,7 @@ func infer(w tensor.Set, c map[string]json.RawMessage) inferred {
 	pairs := t.gates(w)
 	tables, dim := t.tables(w)
 	if dim == 0 {
-		_ = json.Unmarshal(c["dot_product_dimension"], &dim) // not told by a table: as given, or as the gates say
+		_ = json.Unmarshal(c["dot_product_dimension"], &dim) // no table reveals it: use the configured value, or else what the gates imply
 	}
 	if dim < 1 || queryOut%dim != 0 || itemOut%dim != 0 || pairs != 0 && (queryOut/dim+tables)*(itemOut/dim) != pairs {
 		dim = componentLength(queryOut, itemOut, tables, pairs)
@@ -141,8 +143,8 @@ func infer(w tensor.Set, c map[string]json.RawMessage) inferred {
 	return t
 }
 
-// componentLength finds D: the gates have (queryOut/D + tables)·(itemOut/D) outputs,
-// and that falls with D. It returns 0 if none fits.
+// componentLength finds D, the length of a component: the one value for which the gates have
+// (queryOut/D + tables)·(itemOut/D) outputs. It returns 0 if there is none.
 func componentLength(queryOut, itemOut, tables, pairs int) int {
 	for dim := 1; dim <= min(queryOut, itemOut); dim++ {
 		if queryOut%dim == 0 && itemOut%dim == 0 && (queryOut/dim+tables)*(itemOut/dim) == pairs {
@@ -152,7 +154,7 @@ func componentLength(queryOut, itemOut, tables, pairs int) int {
 	return 0
 }
 
-// side tells of a projection, and returns the length of what it gives.
+// side infers the hyper-parameters of a projection, and returns the length of its output.
 func (t inferred) side(w tensor.Set, module, dim, hidden string) int {
 	if first, ok := matrixShape(w, module+".1._w"); ok { // (in, 2h)
 		t[dim], t[hidden] = first[0], first[1]/2
@@ -166,7 +168,8 @@ func (t inferred) side(w tensor.Set, module, dim, hidden string) int {
 	return 0
 }
 
-// gates tells of the parts of the gates, and returns L.
+// gates infers the hyper-parameters of the gates, and returns L, the number of their
+// outputs.
 func (t inferred) gates(w tensor.Set) (pairs int) {
 	parts := 0
 	for _, g := range []struct{ first, last, in, hidden string }{
@@ -196,7 +199,7 @@ func (t inferred) gates(w tensor.Set) (pairs int) {
 	return pairs
 }
 
-// tables tells of the user-id embeddings, and returns their number and D.
+// tables infers the sizes of the user-id tables, and returns their number and D.
 func (t inferred) tables(w tensor.Set) (n, dim int) {
 	var sizes []int
 	for {
@@ -212,6 +215,7 @@ func (t inferred) tables(w tensor.Set) (n, dim int) {
 	return len(sizes), dim
 }
 
+// matrixShape returns the shape of a two-dimensional tensor.
 func matrixShape(w tensor.Set, name string) (shape [2]int, ok bool) {
 	t, ok := w[name]
 	if !ok || len(t.Shape) != 2 {

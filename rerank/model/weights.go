@@ -13,24 +13,25 @@ import (
 	"github.com/likenessdb/likeness/rerank/torchfile"
 )
 
-// railsModules are the modules of a RAILS similarity, by which its tensors are
-// found among those of a training run.
+// railsModules are the name prefixes of the tensors of a RAILS similarity. They distinguish
+// its tensors from others of a training run.
 var railsModules = []string{"_query_embeddings_fn.", "_item_embeddings_fn.", "_gating_fn."}
 
-// Weights are the tensors of a RAILS similarity as found in a file.
+// Weights holds the tensors of a RAILS similarity that was found in a file.
 type Weights struct {
 	Tensors tensor.Set
-	// Prefix was taken off the names, as "module._ndp_module.".
+	// Prefix is what was removed from the front of the names, such as
+	// "module._ndp_module.".
 	Prefix string
-	// Dropped are the names of the tensors of other modules.
+	// Dropped lists the names of tensors that belong to other modules.
 	Dropped []string
 }
 
-// ReadWeights reads the state dict of a RAILS similarity from a .safetensors
-// file or from one of torch.save: a bare state dict or a checkpoint, in any of
-// PyTorch's formats. A pickle is read as data; no code in it is run. The prefix
-// before the similarity's modules is found; it must be given where several fit.
-// It returns ErrFile, or the system's error.
+// ReadWeights reads the state dict of a RAILS similarity from a .safetensors file or from a
+// file of torch.save (a bare state dict or a checkpoint, in any of PyTorch's formats). A
+// pickle is read as data, without running any code in it. ReadWeights finds the prefix of
+// the similarity's modules; if several fit, the caller must choose one. It returns ErrFile,
+// or the system's error.
 func ReadWeights(path, prefix string) (*Weights, error) {
 	var w *Weights
 	isSafetensors, err := looksLikeSafetensors(path)
@@ -48,7 +49,8 @@ func ReadWeights(path, prefix string) (*Weights, error) {
 	return w, nil
 }
 
-// looksLikeSafetensors: 8 bytes of a length, then JSON.
+// looksLikeSafetensors reports whether the file begins with an 8-byte length and JSON, or
+// is named .safetensors.
 func looksLikeSafetensors(path string) (bool, error) {
 	f, _, err := regular.Open(path)
 	if err != nil {
@@ -110,7 +112,7 @@ func readTorchWeights(path, prefix string) (_ *Weights, err error) {
 	return found, nil
 }
 
-// keep loads the tensors of the similarity and names the others.
+// keep loads the tensors of the similarity and records the names of the others.
 func (w *Weights) keep(names []string, load func(name string) (tensor.Tensor, error)) error {
 	for _, name := range names {
 		key, ok := strings.CutPrefix(name, w.Prefix)
@@ -131,8 +133,8 @@ func isRails(key string) bool {
 	return slices.ContainsFunc(railsModules, func(m string) bool { return strings.HasPrefix(key, m) })
 }
 
-// findPrefix returns what stands before the names of RAILS's modules. A prefix
-// that is given must occur.
+// findPrefix returns the text in front of the names of RAILS modules. If a prefix is given,
+// it must occur.
 func findPrefix(names []string, given string) (string, error) {
 	var found []string
 	for _, name := range names {

@@ -13,19 +13,20 @@ import (
 
 const (
 	magic = "\x93NUMPY"
-	// maxHeader is far above what NumPy writes for a plain array (118 bytes).
+	// maxHeader is well above the size that NumPy writes for a plain array (118 bytes).
 	maxHeader = 4096
-	// align is the multiple on which NumPy starts the data.
+	// align is the multiple of bytes at which NumPy starts the data.
 	align = 64
 )
 
 // header is the Python dictionary in front of the data.
 type header struct {
-	descr string // byte order and type of a number
+	descr string // byte order and number type
 	shape []int
 }
 
-// parse splits a file into its header and exactly the data that the header claims.
+// parse splits a file into its header and its data, which must have exactly the size that
+// the header declares.
 func parse(b []byte) (header, []byte, error) {
 	text, data, err := split(b)
 	if err != nil {
@@ -49,7 +50,7 @@ func parse(b []byte) (header, []byte, error) {
 	return h, data, nil
 }
 
-// split finds the dictionary's text and what follows it.
+// split returns the text of the dictionary and the data after it.
 func split(b []byte) (text string, data []byte, err error) {
 	if len(b) < 10 || string(b[:6]) != magic {
 		return "", nil, errors.New("it does not begin with the .npy magic; save it with numpy.save")
@@ -72,7 +73,7 @@ func split(b []byte) (text string, data []byte, err error) {
 	return string(bytes.TrimSpace(b[at : at+size])), b[at+size:], nil
 }
 
-// dictionary is the header as numpy.lib.format writes it: keys in sorted order.
+// dictionary matches the header that numpy.lib.format writes, with keys in sorted order.
 var dictionary = regexp.MustCompile(
 	`^\{'descr': '([^']*)', 'fortran_order': (True|False), 'shape': \(([0-9, ]*)\),? *\}$`)
 
@@ -98,7 +99,7 @@ func parseDictionary(text string) (header, error) {
 	return h, nil
 }
 
-// bytes is the length of the data; limit saves the product from overflowing.
+// bytes returns the length of the data. limit only serves the error text.
 func (h header) bytes(limit int) (int, error) {
 	if len(h.descr) >= 3 && (h.descr[1] == 'U' || h.descr[1] == 'S') {
 		return 0, fmt.Errorf("the elements of type %q are text, not numbers; ids that are text go into a text file with one a line", h.descr)
@@ -120,13 +121,14 @@ func (h header) bytes(limit int) (int, error) {
 	return total, nil
 }
 
-// encodeHeader is the beginning of a version 1.0 file of float32, at least so long.
+// encodeHeader returns the beginning of a version 1.0 file of float32, at least `least`
+// bytes long.
 func encodeHeader(rows, cols, least int) []byte {
 	return encodeDictionary(fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, cols), least)
 }
 
-// encodeDictionary is the beginning of a version 1.0 file with this dictionary,
-// at least so long.
+// encodeDictionary returns the beginning of a version 1.0 file with the given dictionary,
+// at least `least` bytes long.
 func encodeDictionary(text string, least int) []byte {
 	total := max(least, (10+len(text)+1+align-1)/align*align)
 	text += strings.Repeat(" ", total-10-len(text)-1) + "\n"

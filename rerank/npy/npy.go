@@ -1,8 +1,7 @@
 // Package npy reads and writes matrices in NumPy's .npy format, versions 1 to 3
-// (numpy.lib.format), as far as likeness needs it: little-endian, C order.
+// (numpy.lib.format). It supports little-endian numbers in C order.
 //
-// Nothing is allocated from a length that a file claims before that length is
-// checked against the file's size.
+// A length in a file is checked against the file's size before memory is allocated for it.
 package npy
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
 
-// ErrFormat: the file is not a .npy file of the wanted type and shape, or is damaged.
+// ErrFormat: the file is not a .npy file of the required type and shape, or is damaged.
 var ErrFormat = errors.New("npy file is not valid")
 
 // Matrix is a matrix read from a file. It is read-only, safe for concurrent
@@ -28,10 +27,10 @@ type Matrix struct {
 	file *mmap.Map // nil if Data is a copy
 }
 
-// Open opens a two-dimensional file of float32, which stays on disk and is
-// mapped, or of float16 or float64, which become float32 in memory; a float64
-// beyond it becomes an infinity. Values are not checked: rerank.CheckFinite does
-// that. It returns ErrFormat or the system's error.
+// Open opens a file with a two-dimensional array. float32 numbers stay on disk and are
+// mapped. float16 and float64 numbers are converted to float32 in memory, where a float64
+// that is too large becomes infinite. Open does not check the values: use
+// rerank.CheckFinite. It returns ErrFormat or the system's error.
 func Open(path string) (*Matrix, error) {
 	file, err := mmap.Open(path)
 	if err != nil {
@@ -50,7 +49,7 @@ func Open(path string) (*Matrix, error) {
 	return m, nil
 }
 
-// Close frees the mapping, if there is one.
+// Close unmaps the file if it is mapped.
 func (m *Matrix) Close() error {
 	m.Matrix = rerank.Matrix{}
 	if m.file == nil {
@@ -95,7 +94,7 @@ func decodeMatrix(file *mmap.Map) (*Matrix, error) {
 	return m, nil
 }
 
-// ReadInts reads a one-dimensional file of int64 or int32, such as row ids. It
+// ReadInts reads a file with a one-dimensional array of int64 or int32, such as row ids. It
 // returns ErrFormat or the system's error.
 func ReadInts(path string) ([]int64, error) {
 	file, err := mmap.Open(path)
@@ -132,8 +131,8 @@ func decodeInts(b []byte) ([]int64, error) {
 	return ints, nil
 }
 
-// Write writes a float32 matrix as version 1.0, in one step: path has its old
-// content or the whole matrix.
+// Write writes a float32 matrix as version 1.0, in one step: path keeps its old content
+// until the new content is complete.
 func Write(path string, m rerank.Matrix) error {
 	if len(m.Data) != m.Rows*m.Cols {
 		return fmt.Errorf("%w: %s: %d numbers do not fill %d x %d", ErrFormat, path, len(m.Data), m.Rows, m.Cols)

@@ -14,8 +14,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Writer writes a float32 matrix whose number of rows is not known before its
-// end. Until Close it grows at path.part. It is not safe for concurrent use.
+// Writer writes a float32 matrix whose number of rows is not known in advance. Until Close,
+// the matrix grows in path.part. A Writer is not safe for concurrent use.
 type Writer struct {
 	path       string
 	rows, cols int
@@ -23,11 +23,10 @@ type Writer struct {
 	buf        *bufio.Writer
 }
 
-// streamHeader is the length of a Writer's header: room for any number of rows.
+// streamHeader is the length of a Writer's header. It has space for any number of rows.
 const streamHeader = 2 * align
 
-// Create begins a matrix of rows of cols numbers. It returns ErrFormat for rows
-// of none.
+// Create starts a matrix with cols columns. It returns ErrFormat if cols is less than one.
 func Create(path string, cols int) (*Writer, error) {
 	if cols < 1 || cols > math.MaxInt32 {
 		return nil, fmt.Errorf("%w: %s: rows of %d numbers, want 1 to %d", ErrFormat, path, cols, math.MaxInt32)
@@ -41,7 +40,7 @@ func Create(path string, cols int) (*Writer, error) {
 	return w, err
 }
 
-// Append adds rows. It returns ErrFormat for rows of another length.
+// Append adds rows. It returns ErrFormat if they have another number of columns.
 func (w *Writer) Append(m rerank.Matrix) error {
 	switch {
 	case m.Cols != w.cols || len(m.Data) != m.Rows*m.Cols:
@@ -56,8 +55,8 @@ func (w *Writer) Append(m rerank.Matrix) error {
 	return nil
 }
 
-// Close finishes the file and renames it to its path, in one step. On an error
-// the path is as it was. A second Close does nothing.
+// Close completes the file and renames it to its path in one step. On an error, path is
+// unchanged. A second Close does nothing.
 func (w *Writer) Close() error {
 	f := w.file
 	if w.file = nil; f == nil {
@@ -73,7 +72,7 @@ func (w *Writer) Close() error {
 	return atomicfile.Rename(disk.OS{}, f, w.path)
 }
 
-// Abort gives up and removes what was written. After Close it does nothing.
+// Abort stops writing and removes the unfinished file. After Close it does nothing.
 func (w *Writer) Abort() error {
 	f := w.file
 	if w.file = nil; f == nil {
@@ -82,7 +81,7 @@ func (w *Writer) Abort() error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// WriteInts writes a one-dimensional file of int64, in one step.
+// WriteInts writes a one-dimensional array of int64, in one step.
 func WriteInts(path string, v []int64) error {
 	return atomicfile.Write(path, func(w io.Writer) error {
 		if _, err := w.Write(encodeDictionary(fmt.Sprintf("{'descr': '<i8', 'fortran_order': False, 'shape': (%d,), }", len(v)), 0)); err != nil {

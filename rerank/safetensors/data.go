@@ -10,7 +10,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// dtype is a type of number, as the header names it.
+// dtype is a number type, as the header names it.
 type dtype string
 
 const (
@@ -22,7 +22,7 @@ const (
 	i32  dtype = "I32"
 )
 
-// size is the length of a number in bytes, 0 if the type is not known.
+// size returns the length of a number in bytes, or 0 for an unknown type.
 func (t dtype) size() int64 {
 	switch t {
 	case f64, i64:
@@ -36,10 +36,10 @@ func (t dtype) size() int64 {
 	}
 }
 
-// chunk is the number of bytes read at a time; a multiple of every size.
+// chunk is the number of bytes read at a time. It is a multiple of every number's size.
 const chunk = 1 << 16
 
-// load reads the tensor e from r.
+// load reads the tensor that e describes from r.
 func (f *File) load(e entry, r io.Reader) error {
 	if e.dtype == i64 || e.dtype == i32 {
 		data := make([]int64, e.elements())
@@ -64,7 +64,7 @@ func (f *File) load(e entry, r io.Reader) error {
 	})
 }
 
-// decode calls put with every number of the tensor.
+// decode calls put with the bytes of every number of the tensor.
 func decode(e entry, r io.Reader, put func(i int, b []byte) error) error {
 	size := int(e.dtype.size())
 	buf := make([]byte, min(chunk, e.end-e.begin))
@@ -82,6 +82,7 @@ func decode(e entry, r io.Reader, put func(i int, b []byte) error) error {
 	return nil
 }
 
+// decodeFloat decodes a floating-point number.
 func decodeFloat(t dtype, b []byte) float32 {
 	switch t {
 	case f64:
@@ -95,8 +96,7 @@ func decodeFloat(t dtype, b []byte) float32 {
 	}
 }
 
-// notFinite names the number, with its value in float64 where it is one that
-// float32 cannot hold.
+// notFinite returns the error for a number that is NaN, infinite, or too large for float32.
 func notFinite(e entry, i int, b []byte) error {
 	var value any = decodeFloat(e.dtype, b)
 	if e.dtype == f64 {

@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// MaxHeader is the longest header that is read. The largest models' headers
-	// have some 100 kB.
+	// MaxHeader is the longest accepted header. Headers of the largest models have about
+	// 100 kB.
 	MaxHeader = 4 << 20
-	// MaxRank is the largest number of dimensions.
+	// MaxRank is the largest accepted number of dimensions.
 	MaxRank = 8
 
 	metadataKey = "__metadata__"
 )
 
-// entry is one tensor of the header.
+// entry describes one tensor of the header.
 type entry struct {
 	name       string
 	dtype      dtype
 	shape      []int
-	begin, end int64 // in the data
+	begin, end int64 // byte positions in the data
 }
 
-// elements is the number of elements of the tensor.
+// elements returns the number of elements of the tensor.
 func (e entry) elements() int { return int((e.end - e.begin) / e.dtype.size()) }
 
-// readHeader returns the tensors in the order of their data, the metadata, and
+// readHeader returns the tensors in the order of their data, the metadata, and the position
 // where the data starts.
 func readHeader(r io.ReaderAt, size int64) (entries []entry, metadata map[string]string, start int64, err error) {
 	raw, err := RawHeader(r, size)
@@ -54,8 +54,8 @@ func readHeader(r io.ReaderAt, size int64) (entries []entry, metadata map[string
 	return p.entries, p.metadata, start, nil
 }
 
-// RawHeader returns the bytes of the JSON header of a file of the given size. It
-// returns ErrFormat, or the error of r.
+// RawHeader returns the JSON header of a file of the given size. It returns ErrFormat, or
+// the error of r.
 func RawHeader(r io.ReaderAt, size int64) ([]byte, error) {
 	if size < 8 {
 		return nil, fmt.Errorf("%w: %d bytes are too few for the length of a header", ErrFormat, size)
@@ -79,8 +79,8 @@ func RawHeader(r io.ReaderAt, size int64) ([]byte, error) {
 	return raw, nil
 }
 
-// headerParser reads the one shape of JSON that a header can have, so nothing in
-// it can nest deeper than that, and sees every name, so none can repeat.
+// headerParser parses only the structure that a header can have. So nothing can be nested
+// too deeply, and it sees every name, so that repeated names are detected.
 type headerParser struct {
 	dec      *json.Decoder
 	entries  []entry
@@ -196,7 +196,7 @@ func (p *headerParser) offsets() (begin, end int64, err error) {
 	return pair[0], pair[1], nil
 }
 
-// object calls member for every key; member reads the key's value.
+// object calls member for every key. member must read the key's value.
 func (p *headerParser) object(member func(key string) error) error {
 	if err := p.delim('{'); err != nil {
 		return err
@@ -217,7 +217,7 @@ func (p *headerParser) object(member func(key string) error) error {
 	return p.delim('}')
 }
 
-// naturals reads an array of at most limit numbers that are not negative.
+// naturals reads an array of at most limit non-negative integers.
 func (p *headerParser) naturals(limit int) ([]int64, error) {
 	if err := p.delim('['); err != nil {
 		return nil, err
@@ -252,7 +252,7 @@ func (p *headerParser) delim(want json.Delim) error {
 	return nil
 }
 
-// check holds the tensor's shape against its offsets.
+// check verifies that the tensor's shape fits its offsets.
 func (e entry) check() error {
 	want := e.dtype.size()
 	if len(e.shape) > MaxRank {
@@ -273,7 +273,8 @@ func (e entry) check() error {
 	return nil
 }
 
-// checkLayout sorts the tensors by their place and wants them to fill the data.
+// checkLayout sorts the tensors by position and verifies that they fill the data without
+// gaps or overlaps.
 func checkLayout(entries []entry, size int64) error {
 	slices.SortFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end), cmp.Compare(a.name, b.name))

@@ -11,18 +11,17 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// Matrix is a tensor of two dimensions of a file. It is read-only, safe for
-// concurrent use, and must not be used after Close.
+// Matrix is a two-dimensional tensor of a file. It is read-only, safe for concurrent use,
+// and must not be used after Close.
 type Matrix struct {
 	rerank.Matrix
 	file *mmap.Map // nil if Data is a copy
 }
 
-// OpenMatrix opens one tensor of two dimensions, or the only one of the file if
-// the name is empty. F32 stays on disk and is mapped; F64, F16 and BF16 become
-// float32 in memory. Unlike Read it does not check that numbers are finite:
-// rerank.CheckFinite does that. It returns ErrFormat, tensor.ErrShape or the
-// system's error.
+// OpenMatrix opens a two-dimensional tensor of a file. An empty name selects the only
+// tensor. F32 numbers stay on disk and are mapped; F64, F16 and BF16 are converted to
+// float32 in memory. Unlike Read, it does not check that numbers are finite: use
+// rerank.CheckFinite. It returns ErrFormat, tensor.ErrShape or the system's error.
 func OpenMatrix(path, name string) (*Matrix, error) {
 	file, err := mmap.Open(path)
 	if err != nil {
@@ -41,7 +40,7 @@ func OpenMatrix(path, name string) (*Matrix, error) {
 	return m, nil
 }
 
-// Close frees the mapping, if there is one. A second Close does nothing.
+// Close unmaps the file if it is mapped. A second Close does nothing.
 func (m *Matrix) Close() error {
 	m.Matrix = rerank.Matrix{}
 	if m.file == nil {
@@ -76,7 +75,7 @@ func decodeMatrix(file *mmap.Map, name string) (*Matrix, error) {
 	return m, nil
 }
 
-// chooseTensor finds the tensor that a matrix is made of.
+// chooseTensor returns the entry with the given name and checks that it can be a matrix.
 func chooseTensor(entries []entry, name string) (entry, error) {
 	var names []string
 	for _, e := range entries {
@@ -101,7 +100,7 @@ func chooseTensor(entries []entry, name string) (entry, error) {
 	}
 }
 
-// formatNames is the first few names, for messages.
+// formatNames formats the first few names, for messages.
 func formatNames(names []string) string {
 	const most = 8
 	if len(names) > most {

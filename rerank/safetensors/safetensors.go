@@ -1,12 +1,11 @@
-// Package safetensors reads and writes files of named tensors in the
-// safetensors format: the length of a JSON header (8 bytes, little-endian), the
-// header, and the numbers it points into.
+// Package safetensors reads and writes files of named tensors in the safetensors format:
+// the length of a JSON header (8 bytes, little-endian), the header, and the numbers to
+// which it refers.
 //
-// A file is trusted with nothing. Lengths are checked against the file's size
-// before anything is allocated, tensors must fill the data without a gap, an
-// overlap or a rest, names must not repeat, and floating-point numbers must be
-// finite and within float32. Reading allocates at most twice the file's size,
-// beside the header.
+// Files are not trusted. Lengths are checked against the file's size before memory is
+// allocated. Tensors must fill the data without gaps, overlaps or trailing bytes, names
+// must be unique, and floating-point numbers must be finite and fit float32. Besides the
+// header, reading allocates at most twice the file's size.
 package safetensors
 
 import (
@@ -19,17 +18,17 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// ErrFormat: the bytes are not a safetensors file, are damaged, or hold a
-// number that is not finite.
+// ErrFormat: the bytes are not a safetensors file, are damaged, or contain a number that is
+// not finite.
 var ErrFormat = errors.New("safetensors file is not valid")
 
-// File is the content of a safetensors file. It is read-only once made.
+// File is the content of a safetensors file. It is read-only once built.
 type File struct {
-	// Metadata is the free text of the header (__metadata__).
+	// Metadata is the header's free text (__metadata__).
 	Metadata map[string]string
-	// Tensors are the tensors of F64, F32, F16 and BF16, as float32.
+	// Tensors holds the tensors of type F64, F32, F16 and BF16, converted to float32.
 	Tensors tensor.Set
-	// Ints are the tensors of I64 and I32.
+	// Ints holds the tensors of type I64 and I32.
 	Ints map[string]Ints
 }
 
@@ -39,8 +38,8 @@ type Ints struct {
 	Data  []int64
 }
 
-// Int returns an integer tensor that must exist and have the shape. A dimension
-// of −1 matches any. It returns tensor.ErrShape.
+// Int returns an integer tensor of the given shape, in which −1 matches any dimension. It
+// returns tensor.ErrShape if the tensor is missing or has another shape.
 func (f *File) Int(name string, shape ...int) (Ints, error) {
 	t, ok := f.Ints[name]
 	if !ok {
@@ -66,7 +65,7 @@ func ReadFile(path string) (*File, error) {
 	return file, nil
 }
 
-// Read reads the size bytes of r. It returns ErrFormat, or the error of r.
+// Read reads a file of the given size from r. It returns ErrFormat, or the error of r.
 func Read(r io.ReaderAt, size int64) (*File, error) {
 	entries, metadata, start, err := readHeader(r, size)
 	if err != nil {
@@ -81,7 +80,8 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// WriteFile writes a file in one step: path has its old content or all of f.
+// WriteFile writes a file in one step: path keeps its old content until the new content is
+// complete.
 func WriteFile(path string, f *File) error {
 	return atomicfile.Write(path, func(w io.Writer) error { return Write(w, f) })
 }

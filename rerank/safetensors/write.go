@@ -12,10 +12,10 @@ import (
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
 
-// Write writes f: float32 tensors as F32, integers as I64, in the order of their
-// names, so that equal content gives equal bytes. What Read gives can be
-// written, and reads the same. It returns ErrFormat for a tensor whose data do
-// not fill its shape, a name used twice, or a header over MaxHeader.
+// Write writes f, float32 tensors as F32 and integers as I64, in the order of their names,
+// so that equal content gives equal bytes. Reading and writing a file again gives the same
+// content. Write returns ErrFormat for a tensor whose data do not fill its shape, for a
+// name used twice, and for a header longer than MaxHeader.
 func Write(w io.Writer, f *File) error {
 	entries, err := f.entries()
 	if err != nil {
@@ -36,7 +36,7 @@ func Write(w io.Writer, f *File) error {
 	return nil
 }
 
-// entries lays the tensors out.
+// entries assigns a position in the data to each tensor.
 func (f *File) entries() ([]entry, error) {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(f.Tensors)), maps.Keys(f.Ints))
 	slices.Sort(names)
@@ -59,8 +59,8 @@ func (f *File) entries() ([]entry, error) {
 	return entries, nil
 }
 
-// encodeHeader writes the header by hand: __metadata__ first, then the tensors
-// in the order of their data, padded with blanks to a multiple of 8 bytes.
+// encodeHeader returns the length and the JSON of the header: first __metadata__, then the
+// tensors in the order of their data, padded with blanks to a multiple of 8 bytes.
 func encodeHeader(metadata map[string]string, entries []entry) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, 8))
 	b.WriteByte('{')
@@ -86,7 +86,7 @@ func encodeHeader(metadata map[string]string, entries []entry) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// headerEntry is an entry as the header has it.
+// headerEntry is the JSON form of an entry.
 type headerEntry struct {
 	DType   dtype    `json:"dtype"`
 	Shape   []int    `json:"shape"`
@@ -101,6 +101,7 @@ func (e entry) header() headerEntry {
 	return headerEntry{DType: e.dtype, Shape: shape, Offsets: [2]int64{e.begin, e.end}}
 }
 
+// writeMember appends a key and its value to a JSON object.
 func writeMember(b *bytes.Buffer, key string, value any) error {
 	k, err := json.Marshal(key)
 	if err != nil {

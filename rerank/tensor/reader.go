@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Reader takes the tensors of a model out of a Set, one by one, and keeps the
-// first error. It is not safe for concurrent use.
+// Reader extracts the tensors of a model from a Set, one at a time, and remembers the first
+// error. It is not safe for concurrent use.
 type Reader struct {
 	set  Set
 	used map[string]bool
@@ -22,9 +22,9 @@ func NewReader(s Set) *Reader { return &Reader{set: s, used: map[string]bool{}} 
 // Has reports whether the set has the tensor.
 func (r *Reader) Has(name string) bool { return r.set.Has(name) }
 
-// Get returns the numbers of a tensor that must exist, have the shape (a
-// dimension of −1 matches any) and be finite; it aliases the set. After an error
-// it returns nil.
+// Get returns the numbers of a tensor. The tensor must exist, have the given shape (−1
+// matches any dimension), and be finite. The result aliases the set. After the first error
+// Get returns nil.
 func (r *Reader) Get(name string, shape ...int) []float32 {
 	if r.err != nil {
 		return nil
@@ -41,7 +41,8 @@ func (r *Reader) Get(name string, shape ...int) []float32 {
 	return t.Data
 }
 
-// Dim is the size of a dimension of a tensor, 0 if there is none.
+// Dim returns the size of one dimension of a tensor, or 0 if the tensor or the dimension
+// does not exist.
 func (r *Reader) Dim(name string, axis int) int {
 	if t := r.set[name]; axis < len(t.Shape) {
 		return t.Shape[axis]
@@ -49,10 +50,10 @@ func (r *Reader) Dim(name string, axis int) int {
 	return 0
 }
 
-// Err returns the first error of Get, and ErrShape if the set has a tensor that
-// was not asked for and does not start with the prefix of others: the
-// configuration and the tensors then speak of two models. An empty prefix is
-// nobody's.
+// Err returns the first error of Get. It also returns ErrShape if the set contains a tensor
+// that Get was never called for and whose name does not begin with the prefix others,
+// because then configuration and tensors do not belong together. An empty prefix exempts no
+// tensor.
 func (r *Reader) Err(others string) error {
 	if r.err != nil {
 		return r.err
@@ -67,7 +68,7 @@ func (r *Reader) Err(others string) error {
 	return nil
 }
 
-// check wants as many numbers as the shape says, all of them finite.
+// check verifies that the tensor has as many numbers as its shape says, all finite.
 func (t Tensor) check(name string) error {
 	n := 1
 	for _, d := range t.Shape {

@@ -1,5 +1,5 @@
-// Package tensor holds named arrays of numbers: what a model file contains and
-// a similarity is built from.
+// Package tensor defines named arrays of numbers, which model files contain and
+// similarities are built from.
 package tensor
 
 import (
@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// ErrShape is wrapped by every error about a tensor that is missing, has
-// another shape than it must, or another type of number.
+// ErrShape is wrapped by every error about a tensor that is missing or has the wrong shape
+// or number type.
 var ErrShape = errors.New("tensor does not fit")
 
 // Tensor is a dense row-major array of float32.
@@ -18,14 +18,14 @@ type Tensor struct {
 	Data  []float32
 }
 
-// Set is a model's tensors by name. It is read-only once made.
+// Set holds a model's tensors by name. It is read-only once built.
 type Set map[string]Tensor
 
 // Has reports whether the set has the tensor.
 func (s Set) Has(name string) bool { _, ok := s[name]; return ok }
 
-// Get returns a tensor that must exist and have the shape. A dimension of −1
-// matches any. It returns ErrShape.
+// Get returns a tensor of the given shape, in which −1 matches any dimension. It returns
+// ErrShape if the tensor is missing or has another shape.
 func (s Set) Get(name string, shape ...int) (Tensor, error) {
 	t, ok := s[name]
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// openZip reads the format of PyTorch 1.6 and later: an archive of data.pkl and
-// one record a storage, none compressed.
+// openZip reads the format of PyTorch 1.6 and later: a zip archive of data.pkl and one
+// uncompressed record per storage.
 func (f *File) openZip(r io.ReaderAt) (any, error) {
 	archive, err := zip.NewReader(r, f.size)
 	if err != nil {
@@ -54,7 +54,7 @@ func (f *File) openZip(r io.ReaderAt) (any, error) {
 	return root, err
 }
 
-// record reads a record of at most that many bytes, and checks its CRC-32.
+// record reads a record of at most limit bytes and checks its CRC-32.
 func (f *File) record(z *zip.File, limit int64) ([]byte, error) {
 	size := z.UncompressedSize64
 	if z.Method != zip.Store || size != z.CompressedSize64 || size > uint64(min(limit, f.size)) {
@@ -73,7 +73,7 @@ func (f *File) record(z *zip.File, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// check compares the bytes that are there with those that the storage has.
+// check returns an error if fewer bytes are present than the storage needs.
 func (s storage) check(have int64, err error) error {
 	if want := s.count * storageTypes[s.kind]; err == nil && have < want {
 		return fmt.Errorf("%w: the storage %q has %d bytes, want %d: the file is damaged", ErrFormat, s.key, have, want)
@@ -81,15 +81,15 @@ func (s storage) check(have int64, err error) error {
 	return err
 }
 
-// What the format before 1.6 begins with.
+// The beginning of the format before PyTorch 1.6.
 const (
 	legacyMagic    = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
 	legacyProtocol = 1001
 )
 
-// openLegacy reads the format before PyTorch 1.6: five pickles (magic number,
-// version, system, object, keys of storages), then the storages in the order of
-// their keys, each with its count before it.
+// openLegacy reads the format before PyTorch 1.6: five pickles (magic number, version,
+// system, object, keys of the storages), then the storages in the order of the keys, each
+// preceded by its count.
 func (f *File) openLegacy(r io.ReaderAt) (any, error) {
 	b := make([]byte, min(f.size, maxPickle))
 	if _, err := io.ReadFull(io.NewSectionReader(r, 0, f.size), b); err != nil {
@@ -145,7 +145,8 @@ func legacyError(part int, err error) error {
 	return err
 }
 
-// legacyOffsets finds the storages, all of which must lie within the file.
+// legacyOffsets returns the position of each storage, and checks that all storages lie
+// within the file.
 func (f *File) legacyOffsets(r io.ReaderAt, at int64, keys any, storages map[string]storage) (map[string]int64, error) {
 	l, ok := keys.(*list)
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// The opcodes of pickle that plain data, tensors and dicts need, protocols 2 to 5.
+// The pickle opcodes (protocols 2 to 5) that plain data, tensors and dicts need.
 const (
 	opMark         = '('
 	opStop         = '.'
@@ -56,33 +56,33 @@ const (
 )
 
 type (
-	// list, tuple, dict and global are what a pickle builds, beside nil, bool,
-	// int64, float64, string, long, storage and *array.
+	// list, tuple, dict and global are values that a pickle can build. The others are nil,
+	// bool, int64, float64, string, long, storage and *array.
 	list  struct{ values []any }
 	tuple []any
 	dict  struct{ entries []entry }
 	entry struct{ key, value any }
-	// global is a name of Python, as "module.name".
+	// global is a Python name, in the form "module.name".
 	global string
-	// long is an integer of more than 64 bits, its bytes as they are.
+	// long holds the bytes of an integer of more than 64 bits.
 	long string
-	// mark is pushed by MARK.
+	// mark is the value that the opcode MARK pushes.
 	mark struct{}
 )
 
-// machine runs one pickle.
+// machine is the state of the stack machine that executes one pickle.
 type machine struct {
 	b     []byte
 	at    int
 	stack []any
-	// pushed counts what was ever pushed.
+	// pushed counts all values pushed so far.
 	pushed int
 	memo   map[uint32]any
-	// persistent makes an object of a persistent id.
+	// persistent returns the object for a persistent id.
 	persistent func(id tuple) (any, error)
 }
 
-// unpickle runs the pickle at the start of b and returns its value and its length.
+// unpickle executes the pickle at the start of b and returns its value and its length.
 func unpickle(b []byte, persistent func(id tuple) (any, error)) (value any, length int, err error) {
 	m := &machine{b: b, memo: map[uint32]any{}, persistent: persistent}
 	for {
@@ -104,7 +104,7 @@ func unpickle(b []byte, persistent func(id tuple) (any, error)) (value any, leng
 	}
 }
 
-// step runs one opcode: those that only push a value, or one of the others.
+// step executes one opcode.
 func (m *machine) step(op byte) error {
 	v, ok, err := m.literal(op)
 	if err != nil {
@@ -145,7 +145,8 @@ func (m *machine) step(op byte) error {
 	}
 }
 
-// literal reads the value that an opcode pushes; ok is false for other opcodes.
+// literal returns the value that an opcode pushes. ok is false for opcodes that do
+// something else.
 func (m *machine) literal(op byte) (v any, ok bool, err error) {
 	switch op {
 	case opMark:
@@ -175,7 +176,7 @@ func (m *machine) literal(op byte) (v any, ok bool, err error) {
 	return v, true, err
 }
 
-// take returns the next n bytes, where they are there.
+// take consumes the next n bytes. It returns an error if there are fewer.
 func (m *machine) take(n int) ([]byte, error) {
 	if n < 0 || n > len(m.b)-m.at {
 		return nil, fmt.Errorf("%w: the pickle ends at byte %d, before its end mark: the file is cut short, or not of PyTorch", ErrFormat, len(m.b))
@@ -251,7 +252,7 @@ func (m *machine) protocol() error {
 	return nil
 }
 
-// line reads up to a newline, as GLOBAL's two names stand.
+// line consumes the text up to a newline, in the form of the two names of GLOBAL.
 func (m *machine) line() (string, error) {
 	n := bytes.IndexByte(m.b[m.at:min(len(m.b), m.at+256)], '\n')
 	if n < 0 {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// push counts the values: what a pickle makes is bounded by what a checkpoint of
-// many thousand tensors needs.
+// push pushes a value and counts it. The count is limited, so a pickle cannot build more
+// values than a checkpoint of many thousand tensors needs.
 func (m *machine) push(v any) {
 	m.pushed++
 	m.stack = append(m.stack, v)
@@ -21,7 +21,7 @@ func (m *machine) pop() (any, error) {
 	return v, nil
 }
 
-// popType pops a value of a type.
+// popType pops a value, which must have type T.
 func popType[T any](m *machine) (T, error) {
 	v, err := m.pop()
 	t, ok := v.(T)
@@ -31,7 +31,7 @@ func popType[T any](m *machine) (T, error) {
 	return t, err
 }
 
-// popMark pops what lies above the last mark, and the mark.
+// popMark pops the values above the last mark, and the mark.
 func (m *machine) popMark() ([]any, error) {
 	for i := len(m.stack) - 1; i >= 0; i-- {
 		if m.stack[i] == (mark{}) {
@@ -43,7 +43,7 @@ func (m *machine) popMark() ([]any, error) {
 	return nil, fmt.Errorf("the mark is missing")
 }
 
-// index reads the number of a memo entry: one byte, or four.
+// index reads the number of a memo entry, in one byte if short, otherwise in four.
 func (m *machine) index(short bool) (uint32, error) {
 	if short {
 		b, err := m.take(1)
@@ -105,7 +105,7 @@ func (m *machine) tuple(op byte) error {
 	return nil
 }
 
-// fill adds to the list or dict on the stack.
+// fill appends popped values to the list or dict on top of the stack.
 func (m *machine) fill(op byte) error {
 	var values []any
 	var err error
@@ -141,7 +141,7 @@ func (m *machine) fill(op byte) error {
 	return d.set(values)
 }
 
-// set adds keys and values in turn.
+// set adds entries. values alternates between keys and values.
 func (d *dict) set(values []any) error {
 	if len(values)%2 != 0 {
 		return fmt.Errorf("a key without a value")
@@ -181,8 +181,8 @@ func (m *machine) global(op byte) error {
 	return nil
 }
 
-// build sets an object's state: PyTorch sets _metadata of a state dict so, which
-// holds no tensors and is dropped.
+// build sets an object's state. PyTorch uses it for the _metadata of a state dict, which
+// contains no tensors and is ignored.
 func (m *machine) build() error {
 	if _, err := m.pop(); err != nil {
 		return err

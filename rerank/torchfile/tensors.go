@@ -10,41 +10,42 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// The names of Python that a pickle may use.
+// Python names that a pickle may use.
 const (
 	orderedDict      global = "collections.OrderedDict"
 	rebuildTensor    global = "torch._utils._rebuild_tensor_v2"
 	rebuildParameter global = "torch._utils._rebuild_parameter"
 )
 
-// storageTypes are PyTorch's storages and the bytes of a number. Those of
-// integers can be there, beside the weights.
+// storageTypes maps PyTorch's storage types to the size of a number in bytes. Storages of
+// integers may appear beside the weights.
 var storageTypes = map[global]int64{
 	"torch.FloatStorage": 4, "torch.DoubleStorage": 8, "torch.HalfStorage": 2, "torch.BFloat16Storage": 2,
 	"torch.LongStorage": 8, "torch.IntStorage": 4, "torch.ShortStorage": 2, "torch.CharStorage": 1,
 	"torch.ByteStorage": 1, "torch.BoolStorage": 1,
 }
 
+// isKnown reports whether a pickle may use the name.
 func (g global) isKnown() bool {
 	return g == orderedDict || g == rebuildTensor || g == rebuildParameter || storageTypes[g] > 0
 }
 
-// storage is where a tensor's numbers lie.
+// storage identifies the memory that contains a tensor's numbers.
 type storage struct {
 	kind  global
 	key   string
-	count int64 // of numbers
+	count int64 // in numbers
 }
 
-// array is a tensor: a view of a storage.
+// array is a tensor, which is a view of a storage.
 type array struct {
 	storage         storage
 	offset          int64
 	shape, strides  []int64
-	elements, reach int64 // how many numbers, and how many of the storage from the first to the last
+	elements, reach int64 // elements is the count of numbers; reach is the distance in the storage from the first number to the last, inclusive
 }
 
-// readStorage reads a persistent id: ("storage", type, key, device, count).
+// readStorage decodes a persistent id: ("storage", type, key, device, count).
 func readStorage(id tuple) (storage, error) {
 	var s storage
 	if len(id) < 5 || id[0] != "storage" {
@@ -63,7 +64,8 @@ func readStorage(id tuple) (storage, error) {
 	return s, nil
 }
 
-// describeValue is a value for a message: a tuple can hold tuples without end.
+// describeValue formats a value for a message. It does not expand tuples, which could be
+// nested without end.
 func describeValue(v any) string {
 	switch v := v.(type) {
 	case global:
@@ -75,7 +77,7 @@ func describeValue(v any) string {
 	}
 }
 
-// reduce calls a known name.
+// reduce calls a known Python name with arguments.
 func (m *machine) reduce() error {
 	args, err := popType[tuple](m)
 	if err != nil {
@@ -109,8 +111,8 @@ func (m *machine) reduce() error {
 	}
 }
 
-// newArray checks that a view lies within its storage and is no larger:
-// (storage, offset, shape, strides, …).
+// newArray decodes the arguments of a tensor (storage, offset, shape, strides, …). It
+// checks that the view lies within its storage and has no more elements than the storage.
 func newArray(args tuple) (*array, error) {
 	if len(args) < 4 {
 		return nil, fmt.Errorf("a tensor of %d arguments", len(args))
@@ -160,8 +162,8 @@ func dimensions(v any) ([]int64, bool) {
 	return dims, true
 }
 
-// load reads an array. The numbers that were loaded cannot be more than the file
-// could hold, so that many views of one storage take no more memory than it.
+// load reads an array. The total of loaded numbers is limited by the file's size, so that
+// many views of one storage cannot exhaust the memory.
 func (f *File) load(a *array) (tensor.Tensor, error) {
 	read := floatReader(a.storage.kind)
 	if read == nil {
@@ -186,7 +188,7 @@ func (f *File) load(a *array) (tensor.Tensor, error) {
 		if x := float64(t.Data[i]); math.IsNaN(x) || math.IsInf(x, 0) {
 			return t, fmt.Errorf("%w: element %d is %v; every number must be finite and within float32", ErrFormat, i, x)
 		}
-		for d := len(index) - 1; d >= 0; d-- { // the next index, the last dimension first
+		for d := len(index) - 1; d >= 0; d-- { // advance the index, last dimension first
 			index[d]++
 			at += a.strides[d]
 			if index[d] < a.shape[d] {
@@ -199,7 +201,7 @@ func (f *File) load(a *array) (tensor.Tensor, error) {
 	return t, nil
 }
 
-// bytes reads a storage, unless it is the one that was read last.
+// bytes returns the content of a storage. It keeps the storage that was read last.
 func (f *File) bytes(s storage) ([]byte, error) {
 	if s == f.last && f.lastBytes != nil {
 		return f.lastBytes, nil
@@ -211,7 +213,8 @@ func (f *File) bytes(s storage) ([]byte, error) {
 	return b, err
 }
 
-// floatReader returns what reads a number of a type, nil for integers.
+// floatReader returns a function that decodes a number of the given storage type, or nil
+// for integers.
 func floatReader(kind global) func(b []byte) float32 {
 	switch kind {
 	case "torch.FloatStorage":

@@ -1,12 +1,11 @@
-// Package torchfile reads the tensors of a file that torch.save wrote: a state
-// dict, or a checkpoint that holds some, in the zip format of PyTorch 1.6 and
-// later or in the one before.
+// Package torchfile reads tensors from files of torch.save: a state dict, or a checkpoint
+// that contains state dicts, in the zip format of PyTorch 1.6 and later or in the older
+// format.
 //
-// Such a file is a pickle, a program for a stack machine that can name any
-// function of Python. This reader runs none of it: it knows the opcodes that
-// plain data need, and the few names of tensors, storages and ordered dicts;
-// anything else is refused by its name. Lengths are checked against the file's
-// size before anything is allocated.
+// Such a file is a pickle, which is a program for a stack machine that can call any Python
+// function. This reader calls none. It knows the opcodes of plain data and the few names
+// for tensors, storages and ordered dicts, and refuses everything else by name. Lengths are
+// checked against the file's size before memory is allocated.
 package torchfile
 
 import (
@@ -21,28 +20,28 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// ErrFormat: the bytes are not a file of torch.save, are damaged, or hold what
-// is not read: other objects than plain data and tensors.
+// ErrFormat: the bytes are not a file of torch.save, are damaged, or contain objects other
+// than plain data and tensors.
 var ErrFormat = errors.New("PyTorch file is not valid")
 
-// maxPickle is the longest pickle that is read; one of 10,000 tensors has 2 MiB.
+// maxPickle limits the length of a pickle. The pickle of 10,000 tensors has 2 MiB.
 const maxPickle = 8 << 20
 
-// Dict is a dict with tensors in it, such as a state dict.
+// Dict is a dict that contains tensors, such as a state dict.
 type Dict struct {
-	// Path leads to it through the dicts around it, joined by dots: empty for a
-	// bare state dict, "model_state_dict" in a checkpoint.
+	// Path is the keys of the dicts around it, joined by dots. It is empty for a bare state
+	// dict, and "model_state_dict" in a typical checkpoint.
 	Path string
 
 	tensors map[string]*array
 	file    *File
 }
 
-// Names are the names of the dict's tensors, ascending.
+// Names returns the names of the dict's tensors in ascending order.
 func (d *Dict) Names() []string { return sortedKeys(d.tensors) }
 
-// Load reads one tensor as float32. It returns ErrFormat if the tensor does not
-// fit its storage, is of integers, or holds a number that is not finite.
+// Load reads one tensor as float32. It returns ErrFormat if the tensor does not fit its
+// storage, consists of integers, or contains a number that is not finite.
 func (d *Dict) Load(name string) (tensor.Tensor, error) {
 	a, ok := d.tensors[name]
 	if !ok {
@@ -55,21 +54,22 @@ func (d *Dict) Load(name string) (tensor.Tensor, error) {
 	return t, nil
 }
 
-// File is an open file. It is not safe for concurrent use.
+// File is an open PyTorch file. It is not safe for concurrent use.
 type File struct {
-	// Dicts are the dicts that hold tensors, in the file's order.
+	// Dicts lists the dicts that contain tensors, in the order of the file.
 	Dicts []*Dict
 
 	size   int64
-	loaded int64 // elements
-	// storage returns a storage's bytes, checked to be as many as it should have.
+	loaded int64 // number of elements loaded so far
+	// storage returns a storage's bytes, and checks that there are enough of them.
 	storage   func(s storage) ([]byte, error)
 	last      storage
 	lastBytes []byte
 	closer    io.Closer
 }
 
-// Open opens a file; Close frees it. It returns ErrFormat or the system's error.
+// Open opens a file, which the caller must Close. It returns ErrFormat or the system's
+// error.
 func Open(path string) (*File, error) {
 	f, size, err := regular.Open(path)
 	if err != nil {
@@ -83,7 +83,7 @@ func Open(path string) (*File, error) {
 	return file, nil
 }
 
-// Close closes what Open opened.
+// Close closes the file if Open opened it.
 func (f *File) Close() error {
 	if f.closer == nil {
 		return nil
@@ -91,8 +91,8 @@ func (f *File) Close() error {
 	return f.closer.Close()
 }
 
-// Read reads the structure of the size bytes of r; tensors are read from r when
-// they are loaded. It returns ErrFormat, or the error of r.
+// Read reads the structure of a file of the given size from r. Tensors are read from r when
+// they are loaded. Read returns ErrFormat, or the error of r.
 func Read(r io.ReaderAt, size int64) (*File, error) {
 	var magic [4]byte
 	if _, err := r.ReadAt(magic[:], 0); err != nil && !errors.Is(err, io.EOF) {
@@ -114,14 +114,13 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// Limits of the way to a dict of tensors.
+// Limits on the path of a dict.
 const (
 	maxNesting = 16
-	maxName    = 200 // of one key in a path
+	maxName    = 200 // length of one key in a path
 )
 
-// collect finds the dicts with tensors. Each object is visited once, so that what
-// refers to itself ends.
+// collect finds the dicts with tensors. It visits each dict once, so that cycles end.
 func (f *File) collect(path []string, v any, seen map[*dict]bool) {
 	d, ok := v.(*dict)
 	if !ok || seen[d] || len(path) > maxNesting {
