@@ -95,7 +95,7 @@ func TestCertify(t *testing.T) {
 		{"by what was measured", 1.5, 500, "[bounded 64 of 2000 exact 4 of 64 rough 64 of 2000 exact 4 of 64 rough 256 of 2000 exact 4 of 256]", looseFor},
 	} {
 		m.launches = nil
-		tb := &table{model: &loaded{on: m}, on: m, rows: rows, rounding: &rounding{mostKept: 1024, wanted: c.measured, count: c.measured, worst: 0.05}}
+		tb := &table{model: &loaded{onMachine: m}, onMachine: m, rows: rows, rounding: &rounding{mostKept: 1024, wantedPairs: c.measured, count: c.measured, worst: 0.05}}
 		s := &search{ctx: context.Background(), table: tb, k: 3, count: rows, done: make(chan struct{})}
 		if !math.IsInf(c.bound, 1) {
 			s.limits = &kernels.Limits{Base: float32(c.bound)}
@@ -114,7 +114,7 @@ func TestCertify(t *testing.T) {
 		if got := fmt.Sprint(s.best.Rows, s.best.Next); c.bound > 0.05 && got != "[0 1 100] -0.002" {
 			t.Errorf("%s: rows and next %s, want [0 1 100] -0.002", c.name, got)
 		}
-		if got := tb.loose.Load(); got != c.loose {
+		if got := tb.skipBounds.Load(); got != c.loose {
 			t.Errorf("%s: %d searches are not to try bounds, want %d", c.name, got, c.loose)
 		}
 	}
@@ -144,12 +144,12 @@ func TestProved(t *testing.T) {
 		"measured, nothing was left":    {[]float32{9, 8}, none32, 0.5, 0.5, true},
 		"measured, and not K+1 of them": {[]float32{9, 8, 7}, 5, 0, 0.5, false},
 	} {
-		tb := &table{rows: 5000, rounding: &rounding{mostKept: 1024, wanted: 10, count: 10, worst: c.measured / measuredMargin}}
+		tb := &table{rows: 5000, rounding: &rounding{mostKept: 1024, wantedPairs: 10, count: 10, worst: c.measured / measuredMargin}}
 		rough := Survivors{Next: c.next, Scored: 5000}
 		for i := range 64 {
 			rough.Rows, rough.Scores = append(rough.Rows, uint32(i)), append(rough.Scores, 9-float32(i)/20)
 		}
-		s := &search{ctx: context.Background(), table: tb, k: k, keep: 64, count: 5000, exactly: c.exactly, rough: rough, done: make(chan struct{})}
+		s := &search{ctx: context.Background(), table: tb, k: k, keep: 64, count: 5000, exactError: c.exactly, rough: rough, done: make(chan struct{})}
 		found := Survivors{Scores: c.scores, Next: none32}
 		for i := range c.scores {
 			found.Rows = append(found.Rows, uint32(i))
@@ -169,8 +169,8 @@ func TestProved(t *testing.T) {
 		if len(c.scores) > k {
 			want = c.scores[k]
 		}
-		if s.best.Next != want || s.best.Epsilon != above(c.exactly) || len(s.best.Rows) != min(k, len(c.scores)) {
-			t.Errorf("%s: next %v, ε %v, %d rows; want %v, %v and %d", name, s.best.Next, s.best.Epsilon, len(s.best.Rows), want, above(c.exactly), min(k, len(c.scores)))
+		if s.best.Next != want || s.best.Epsilon != roundUp(c.exactly) || len(s.best.Rows) != min(k, len(c.scores)) {
+			t.Errorf("%s: next %v, ε %v, %d rows; want %v, %v and %d", name, s.best.Next, s.best.Epsilon, len(s.best.Rows), want, roundUp(c.exactly), min(k, len(c.scores)))
 		}
 	}
 }
@@ -178,14 +178,14 @@ func TestProved(t *testing.T) {
 // TestMeasuredError: the greatest error of any pair counts, twice, whenever it was
 // seen; and none before there are enough pairs.
 func TestMeasuredError(t *testing.T) {
-	r := &rounding{wanted: 4}
+	r := &rounding{wantedPairs: 4}
 	pairs := func(rough ...float32) {
 		var a, b Survivors
 		for i, x := range rough {
 			a.Rows, a.Scores = append(a.Rows, uint32(i)), append(a.Scores, x)
 			b.Rows, b.Scores = append(b.Rows, uint32(i)), append(b.Scores, 0)
 		}
-		r.measured(a, b)
+		r.addPairs(a, b)
 	}
 	pairs(1, -8, 2)
 	if got := r.error(); !math.IsInf(got, 1) {

@@ -150,18 +150,18 @@ func (d *Device) Describe(context.Context) (device.Description, error) {
 	}, nil
 }
 
-// take reserves memory before it is allocated; the caller holds mu.
-func (d *Device) take(bytes int64) error {
+// reserve reserves memory before it is allocated; the caller holds mu.
+func (d *Device) reserve(bytes int64) error {
 	if bytes > d.options.Memory-d.used {
 		return fmt.Errorf("%w: it needs %d bytes and %d of %d are free; unload another (%s), or raise --memory",
-			device.ErrMemory, bytes, max(0, d.options.Memory-d.used), d.options.Memory, d.largest())
+			device.ErrMemory, bytes, max(0, d.options.Memory-d.used), d.options.Memory, d.largestTables())
 	}
 	d.used += bytes
 	return nil
 }
 
-// largest names the tables that take most, for people; the caller holds mu.
-func (d *Device) largest() string {
+// largestTables names the tables that take most, for people; the caller holds mu.
+func (d *Device) largestTables() string {
 	const most = 3
 	all := slices.SortedFunc(maps.Values(d.tables), func(a, b *table) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), strings.Compare(a.name, b.name))
@@ -179,8 +179,8 @@ func (d *Device) largest() string {
 	return strings.Join(names, ", ")
 }
 
-// ended adds the end of a call to what it led to.
-func ended(ctx context.Context, err error) error {
+// withContextError adds the end of a call to what it led to.
+func withContextError(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 		return errors.Join(ctx.Err(), err)
 	}

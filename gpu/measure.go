@@ -6,15 +6,15 @@ import "math"
 // taken to be off.
 const measuredMargin = 2
 
-// measures reports whether more pairs are wanted.
-func (r *rounding) measures() bool {
+// needsPairs reports whether more pairs are wanted.
+func (r *rounding) needsPairs() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.count < r.wanted
+	return r.count < r.wantedPairs
 }
 
-// measured takes in pairs: the same rows scored by both ways.
-func (r *rounding) measured(rough, exact Survivors) {
+// addPairs takes in pairs: the same rows scored by both ways.
+func (r *rounding) addPairs(rough, exact Survivors) {
 	scores := make(map[uint32]float32, len(exact.Rows))
 	for i, row := range exact.Rows {
 		scores[row] = exact.Scores[i]
@@ -34,7 +34,7 @@ func (r *rounding) measured(rough, exact Survivors) {
 func (r *rounding) error() float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.wanted == 0 || r.count < r.wanted {
+	if r.wantedPairs == 0 || r.count < r.wantedPairs {
 		return math.Inf(1)
 	}
 	return measuredMargin * r.worst

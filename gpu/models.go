@@ -14,12 +14,12 @@ import (
 // loaded is a model, and its weights on the machine.
 type loaded struct {
 	*model.Model
-	network *Network
-	bound   *bound.Network
-	on      Model
-	bytes   int64
-	tables  int // of it; its weights are freed with the last
-	gone    bool
+	network   *Network
+	bound     *bound.Network
+	onMachine Model
+	bytes     int64
+	tables    int // of it; its weights are freed with the last
+	unloaded  bool
 }
 
 // packing is how rows are rounded to be scored roughly.
@@ -45,35 +45,35 @@ func (d *Device) LoadModel(ctx context.Context, v device.Version, file []byte) e
 	l.bound = bound.New(l.network.MoL)
 	l.bytes = d.owner.sizes.ModelBytes(l.network)
 	d.mu.Lock()
-	err = d.room(v, l)
+	err = d.reserveModel(v, l)
 	d.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("model %s: %w", v, err)
 	}
 	err = d.owner.do(ctx, func(machine Machine) (err error) {
-		l.on, err = machine.LoadModel(l.network)
+		l.onMachine, err = machine.LoadModel(l.network)
 		return err
 	})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err == nil && d.models[v] != nil {
-		d.free(l.on)
+		d.free(l.onMachine)
 		err = device.ErrLoaded
 	}
 	if err != nil {
 		d.used -= l.bytes
-		return fmt.Errorf("model %s: %w", v, failed(err))
+		return fmt.Errorf("model %s: %w", v, asDeviceError(err))
 	}
 	d.models[v] = l
 	return nil
 }
 
-// room reserves a model's memory; the caller holds mu.
-func (d *Device) room(v device.Version, l *loaded) error {
+// reserveModel reserves a model's memory; the caller holds mu.
+func (d *Device) reserveModel(v device.Version, l *loaded) error {
 	if d.models[v] != nil {
 		return device.ErrLoaded
 	}
-	return d.take(l.bytes)
+	return d.reserve(l.bytes)
 }
 
 // freer is what is on the machine.
@@ -115,7 +115,7 @@ func (d *Device) unload(models, tables []device.Version) (gone []*table) {
 	for _, v := range models {
 		if m := d.models[v]; m != nil {
 			delete(d.models, v)
-			m.gone = true
+			m.unloaded = true
 			d.release(m)
 		}
 	}
@@ -124,8 +124,8 @@ func (d *Device) unload(models, tables []device.Version) (gone []*table) {
 
 // release frees a model that is unloaded and has no table; the caller holds mu.
 func (d *Device) release(m *loaded) {
-	if m.gone && m.tables == 0 {
+	if m.unloaded && m.tables == 0 {
 		d.used -= m.bytes
-		d.free(m.on)
+		d.free(m.onMachine)
 	}
 }

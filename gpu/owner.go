@@ -150,13 +150,13 @@ func (o *owner) turn(m Machine) {
 func (o *owner) command(m Machine, c *command) {
 	err := c.ctx.Err()
 	if err == nil {
-		err = o.judged(o.watched("a piece of loading", nil, func() error { return c.run(m) }))
+		err = o.checkLost(o.watched("a piece of loading", nil, func() error { return c.run(m) }))
 	}
 	c.done <- err
 }
 
-// judged ends the use of a machine that is lost.
-func (o *owner) judged(err error) error {
+// checkLost ends the use of a machine that is lost.
+func (o *owner) checkLost(err error) error {
 	if errors.Is(err, ErrLost) {
 		o.fail(fmt.Errorf("%w: %w", device.ErrUnavailable, err))
 		return o.err()
@@ -176,24 +176,24 @@ func (o *owner) launch(m Machine, batch []*search) {
 		found, err = m.Run(jobs)
 		return err
 	})
-	if err = o.judged(err); err == nil && len(found) != len(jobs) {
+	if err = o.checkLost(err); err == nil && len(found) != len(jobs) {
 		err = fmt.Errorf("%w: %d answers of %d jobs", device.ErrFailed, len(found), len(jobs))
 	}
-	o.queue.took(time.Since(began), len(batch))
+	o.queue.recordLaunch(time.Since(began), len(batch))
 	for i, s := range batch {
 		switch {
 		case err != nil:
-			s.finish(device.Best{}, failed(err))
+			s.finish(device.Best{}, asDeviceError(err))
 		default:
 			if s.step(found[i]) {
-				o.queue.again(s)
+				o.queue.requeue(s)
 			}
 		}
 	}
 }
 
-// failed makes an error of a machine one of a device.
-func failed(err error) error {
+// asDeviceError makes an error of a machine one of a device.
+func asDeviceError(err error) error {
 	for _, known := range []error{device.ErrUnavailable, device.ErrMemory, device.ErrFailed} {
 		if errors.Is(err, known) {
 			return err

@@ -27,12 +27,12 @@ func (d *Device) PatchTable(ctx context.Context, p device.Patch) error {
 	if err != nil {
 		return fmt.Errorf("table %s: %w", p.From, err)
 	}
-	next, err := from.grown(ctx, added)
+	next, err := from.successor(ctx, added)
 	if err == nil {
 		err = d.swap(ctx, p, to, from, next)
 	}
 	if err != nil {
-		return fmt.Errorf("table %s: %w", p.From, ended(ctx, err))
+		return fmt.Errorf("table %s: %w", p.From, withContextError(ctx, err))
 	}
 	return nil
 }
@@ -53,12 +53,12 @@ func (d *Device) patchable(at, to device.Version) (*table, error) {
 	return from, nil
 }
 
-// grown is the version after t before its patch: on the same memory, or where that
+// successor is the version after t before its patch: on the same memory, or where that
 // has no room for the rows, on other memory, to which they were copied.
-func (t *table) grown(ctx context.Context, added int) (*table, error) {
+func (t *table) successor(ctx context.Context, added int) (*table, error) {
 	d := t.device
 	next := &table{
-		device: d, name: t.name, at: t.at, model: t.model, on: t.on, capacity: t.capacity, bytes: t.bytes, rows: t.rows + added,
+		device: d, name: t.name, modelVersion: t.modelVersion, model: t.model, onMachine: t.onMachine, capacity: t.capacity, bytes: t.bytes, rows: t.rows + added,
 		alive: t.alive, loss: rerank.NewLoss(t.model.packing()), overflow: t.overflow,
 		patching: t.patching, rounding: t.rounding, unused: make(chan struct{}), freed: make(chan struct{}),
 	}
@@ -66,10 +66,10 @@ func (t *table) grown(ctx context.Context, added int) (*table, error) {
 	if next.rows <= t.capacity {
 		return next, nil
 	}
-	next.capacity, next.on = capacityOf(next.rows), nil
+	next.capacity, next.onMachine = capacityOf(next.rows), nil
 	next.bytes = d.owner.sizes.TableBytes(t.model.network, next.capacity)
 	d.mu.Lock()
-	err := d.take(next.bytes)
+	err := d.reserve(next.bytes)
 	if err == nil {
 		t.model.tables++
 	}
@@ -78,10 +78,10 @@ func (t *table) grown(ctx context.Context, added int) (*table, error) {
 		return nil, fmt.Errorf("to move it where it can grow: %w", err)
 	}
 	err = d.owner.do(ctx, func(m Machine) (err error) {
-		if next.on, err = m.NewTable(t.model.on, next.capacity); err != nil {
+		if next.onMachine, err = m.NewTable(t.model.onMachine, next.capacity); err != nil {
 			return err
 		}
-		return next.on.CopyFrom(t.on, t.rows)
+		return next.onMachine.CopyFrom(t.onMachine, t.rows)
 	})
 	if err != nil {
 		next.drop()
@@ -93,7 +93,7 @@ func (t *table) grown(ctx context.Context, added int) (*table, error) {
 // swap takes the version before away, waits for its calls, patches, and puts the
 // next one in its place.
 func (d *Device) swap(ctx context.Context, p device.Patch, to device.Version, from, next *table) error {
-	shared := from.on == next.on
+	shared := from.onMachine == next.onMachine
 	d.mu.Lock()
 	if d.tables[p.From] != from || d.tables[to] != nil && d.tables[to] != from {
 		d.mu.Unlock()
@@ -138,20 +138,20 @@ func (t *table) patch(ctx context.Context, p device.Patch, before int) error {
 			m.Data, m.Rows = append(m.Data, p.Rows.Row(i)...), m.Rows+1
 		}
 	}
-	t.look(m)
-	t.live(p, before)
+	t.measureLoss(m)
+	t.updateAlive(p, before)
 	return t.device.owner.do(ctx, func(Machine) error {
 		if len(numbers) > 0 {
-			if err := t.on.Patch(numbers, m); err != nil {
+			if err := t.onMachine.Patch(numbers, m); err != nil {
 				return err
 			}
 		}
-		return t.on.Resize(t.rows, t.words)
+		return t.onMachine.Resize(t.rows, t.words)
 	})
 }
 
-// live sets which rows a scan returns.
-func (t *table) live(p device.Patch, before int) {
+// updateAlive sets which rows a scan returns.
+func (t *table) updateAlive(p device.Patch, before int) {
 	if t.alive == nil && len(p.Removed) == 0 {
 		return
 	}

@@ -58,19 +58,19 @@ func (q *queue) add(s *search) error {
 		return q.closed
 	case q.count >= q.most:
 		return fmt.Errorf("%w: %d queries wait already", device.ErrBusy, q.count)
-	case !s.deadline.IsZero() && left < q.ahead(s):
-		return fmt.Errorf("%w: %s are left, and the queries before it take about %s", device.ErrBusy, left, q.ahead(s))
+	case !s.deadline.IsZero() && left < q.estimateWait(s):
+		return fmt.Errorf("%w: %s are left, and the queries before it take about %s", device.ErrBusy, left, q.estimateWait(s))
 	}
 	q.put(s)
 	return nil
 }
 
-// ahead is about how long a new search waits for those whose deadline is earlier.
-func (q *queue) ahead(s *search) time.Duration {
+// estimateWait is about how long a new search waits for those whose deadline is earlier.
+func (q *queue) estimateWait(s *search) time.Duration {
 	before := q.inFlight
 	for _, l := range q.lines {
 		for _, other := range l.waiting {
-			if earlier(other, s) <= 0 {
+			if compareDeadlines(other, s) <= 0 {
 				before++
 			}
 		}
@@ -78,8 +78,8 @@ func (q *queue) ahead(s *search) time.Duration {
 	return time.Duration(before) * q.each
 }
 
-// again takes in a search that has a further step, which is never refused.
-func (q *queue) again(s *search) {
+// requeue takes in a search that has a further step, which is never refused.
+func (q *queue) requeue(s *search) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed != nil {
@@ -96,7 +96,7 @@ func (q *queue) put(s *search) {
 		q.lines, i = append(q.lines, &line{key: key, since: time.Now()}), len(q.lines)
 	}
 	l := q.lines[i]
-	at, _ := slices.BinarySearchFunc(l.waiting, s, func(a, b *search) int { return cmp.Or(earlier(a, b), -1) })
+	at, _ := slices.BinarySearchFunc(l.waiting, s, func(a, b *search) int { return cmp.Or(compareDeadlines(a, b), -1) })
 	l.waiting = slices.Insert(l.waiting, at, s)
 	q.count++
 	select {
@@ -105,8 +105,8 @@ func (q *queue) put(s *search) {
 	}
 }
 
-// earlier orders by deadline; a search without one comes last.
-func earlier(a, b *search) int {
+// compareDeadlines orders by deadline; a search without one comes last.
+func compareDeadlines(a, b *search) int {
 	if a.deadline.IsZero() != b.deadline.IsZero() {
 		if a.deadline.IsZero() {
 			return 1
@@ -121,7 +121,7 @@ func earlier(a, b *search) int {
 func (q *queue) next(now time.Time) (batch []*search, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.drop()
+	q.dropCancelled()
 	for i, l := range q.lines {
 		if left := q.window - now.Sub(l.since); left > 0 && len(l.waiting) < q.batch && !l.waiting[0].begun {
 			if wait == 0 || left < wait {
@@ -143,8 +143,8 @@ func (q *queue) next(now time.Time) (batch []*search, wait time.Duration) {
 	return nil, wait
 }
 
-// drop ends the searches that nobody waits for any more.
-func (q *queue) drop() {
+// dropCancelled ends the searches that nobody waits for any more.
+func (q *queue) dropCancelled() {
 	for _, l := range q.lines {
 		l.waiting = slices.DeleteFunc(l.waiting, func(s *search) bool {
 			err := s.ctx.Err()
@@ -158,10 +158,10 @@ func (q *queue) drop() {
 	q.lines = slices.DeleteFunc(q.lines, func(l *line) bool { return len(l.waiting) == 0 })
 }
 
-// took is told how long a launch of n searches was. Where several came together,
+// recordLaunch is told how long a launch of n searches was. Where several came together,
 // others are worth waiting for, half as long as the launch at most; a search that
 // came alone halves the wait, down to none.
-func (q *queue) took(d time.Duration, n int) {
+func (q *queue) recordLaunch(d time.Duration, n int) {
 	const least = 10 * time.Microsecond
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 
 // gathering is a queue with searches of one table, each begun or fresh.
 func gathering(q *queue, begun bool, n int) {
-	t := &table{model: &loaded{on: &scripted{}}}
+	t := &table{model: &loaded{onMachine: &scripted{}}}
 	if len(q.lines) > 0 {
 		t = q.lines[0].key.table
 	}
 	for range n {
-		q.again(&search{ctx: context.Background(), table: t, begun: begun, limits: nil, stage: everything, done: make(chan struct{})})
+		q.requeue(&search{ctx: context.Background(), table: t, begun: begun, limits: nil, stage: exactAll, done: make(chan struct{})})
 	}
 }
 
@@ -31,7 +31,7 @@ func TestGather(t *testing.T) {
 		if len(batch) != want || wait != 0 {
 			t.Fatalf("%d searches are launched, want %d; it waits %v", len(batch), want, wait)
 		}
-		q.took(took, len(batch))
+		q.recordLaunch(took, len(batch))
 	}
 	gathering(q, false, 1)
 	if batch, wait := q.next(time.Now()); len(batch) != 1 || wait != 0 {
@@ -78,7 +78,7 @@ func TestGather(t *testing.T) {
 	if batch, _ := never.next(time.Now()); len(batch) != 3 {
 		t.Errorf("%d searches are launched, want 3", len(batch))
 	}
-	if never.took(time.Millisecond, 3); never.window != 0 {
+	if never.recordLaunch(time.Millisecond, 3); never.window != 0 {
 		t.Errorf("without gathering one waits %v", never.window)
 	}
 }
@@ -88,9 +88,9 @@ func TestGather(t *testing.T) {
 func TestDeadlines(t *testing.T) {
 	q := newQueue()
 	q.limits(100, 2, 0)
-	tb, now := &table{model: &loaded{on: &scripted{}}}, time.Now()
+	tb, now := &table{model: &loaded{onMachine: &scripted{}}}, time.Now()
 	add := func(in time.Duration) error {
-		s := &search{ctx: context.Background(), table: tb, stage: everything, done: make(chan struct{})}
+		s := &search{ctx: context.Background(), table: tb, stage: exactAll, done: make(chan struct{})}
 		if in > 0 {
 			s.deadline = now.Add(in)
 		}

@@ -19,16 +19,16 @@ const firstKeep = 64
 
 // search is one query on its way through the steps.
 type search struct {
-	ctx      context.Context //nolint:containedctx // of the call that waits for it
-	deadline time.Time
-	table    *table
-	query    rerank.Operands
-	k        int
-	rows     []uint32        // nil: all
-	bitmap   []uint32        // nil: all that are alive
-	count    int             // rows there are to score, about
-	limits   *kernels.Limits // for Bounded; nil: nothing is known
-	exactly  float64         // ε of Exact
+	ctx        context.Context //nolint:containedctx // of the call that waits for it
+	deadline   time.Time
+	table      *table
+	query      rerank.Operands
+	k          int
+	rows       []uint32        // nil: all
+	bitmap     []uint32        // nil: all that are alive
+	count      int             // rows there are to score, about
+	limits     *kernels.Limits // for Bounded; nil: nothing is known
+	exactError float64         // ε of Exact
 
 	begun  bool // a step was launched
 	stage  stage
@@ -46,34 +46,34 @@ type search struct {
 type stage int
 
 const (
-	bounded     stage = iota
-	approximate       // where no bound closes
-	proved            // exact, of what bounded has kept
-	trusted           // exact, of what approximate has kept
-	everything        // exact, of all rows
-	sampled           // approximate, of rows to measure with
-	compared          // exact, of the same
+	bounded               stage = iota
+	approximate                 // where no bound closes
+	exactAfterBounded           // exact, of what bounded has kept
+	exactAfterApproximate       // exact, of what approximate has kept
+	exactAll                    // exact, of all rows
+	sampleApproximate           // approximate, of rows to measure with
+	sampleExact                 // exact, of the same
 )
 
 // begin sets the first step: all rows at once in float32 where rounding would save
 // nothing.
 func (s *search) begin() {
-	s.keep = s.fewest()
+	s.keep = s.initialKeep()
 	switch {
-	case !s.table.rounds(), s.count <= 2*s.keep, s.keep > s.table.mostKept:
-		s.stage = everything
+	case !s.table.canApproximate(), s.count <= 2*s.keep, s.keep > s.table.mostKept:
+		s.stage = exactAll
 	case s.limits == nil:
-		s.unbounded()
-	case s.table.loose.Load() > 0:
-		s.table.loose.Add(-1)
-		s.unbounded()
+		s.skipBounds()
+	case s.table.skipBounds.Load() > 0:
+		s.table.skipBounds.Add(-1)
+		s.skipBounds()
 	default:
 		s.stage = bounded
 	}
 }
 
-// fewest is the K' to begin with.
-func (s *search) fewest() int {
+// initialKeep is the K' to begin with.
+func (s *search) initialKeep() int {
 	keep := firstKeep
 	for keep < 2*s.k {
 		keep *= 2
@@ -81,15 +81,15 @@ func (s *search) fewest() int {
 	return keep
 }
 
-// unbounded is the step where no bound closes: all rows in float32, or what was
+// skipBounds is the step where no bound closes: all rows in float32, or what was
 // measured in the place of a bound, once that is enough.
-func (s *search) unbounded() {
-	s.keep = s.fewest()
+func (s *search) skipBounds() {
+	s.keep = s.initialKeep()
 	switch {
-	case s.table.measures():
-		s.stage, s.sample.rows = sampled, s.table.sampleRows()
+	case s.table.needsPairs():
+		s.stage, s.sample.rows = sampleApproximate, s.table.sampleRows()
 	case math.IsInf(s.table.error(), 1):
-		s.stage = everything
+		s.stage = exactAll
 	default:
 		s.stage = approximate
 	}
@@ -102,19 +102,19 @@ func (s *search) group() group {
 
 // job is the next step.
 func (s *search) job() Job {
-	j := Job{Table: s.table.on, Query: s.query, Rows: s.rows, Bitmap: s.bitmap, Keep: s.keep}
+	j := Job{Table: s.table.onMachine, Query: s.query, Rows: s.rows, Bitmap: s.bitmap, Keep: s.keep}
 	switch s.stage {
 	case bounded:
 		j.Limits = *s.limits
 	case approximate:
 		j.Way = Approximate
-	case proved, trusted:
+	case exactAfterBounded, exactAfterApproximate:
 		j.Way, j.Rows, j.Bitmap, j.Keep = Exact, s.rough.Rows, nil, min(s.k+1, len(s.rough.Rows))
-	case everything:
+	case exactAll:
 		j.Way, j.Keep = Exact, s.k+1
-	case sampled:
+	case sampleApproximate:
 		j.Way, j.Rows, j.Bitmap, j.Keep = Approximate, s.sample.rows, nil, len(s.sample.rows)
-	case compared:
+	case sampleExact:
 		j.Way, j.Rows, j.Bitmap, j.Keep = Exact, s.sample.rows, nil, len(s.sample.rows)
 	}
 	return j
@@ -133,23 +133,23 @@ func (s *search) step(found Survivors) bool {
 		if len(found.Rows) == 0 {
 			return s.answer(found, found, 0)
 		}
-		s.stage += proved - bounded
+		s.stage += exactAfterBounded - bounded
 		return true
-	case proved:
+	case exactAfterBounded:
 		return s.certify(found)
-	case trusted:
+	case exactAfterApproximate:
 		return s.trust(found)
-	case sampled:
-		s.sample.rough, s.stage = found, compared
+	case sampleApproximate:
+		s.sample.rough, s.stage = found, sampleExact
 		return true
-	case compared:
-		s.table.measured(s.sample.rough, found)
-		s.stage = everything
+	case sampleExact:
+		s.table.addPairs(s.sample.rough, found)
+		s.stage = exactAll
 		if s.table.error() < math.Inf(1) {
 			s.stage = approximate
 		}
 		return true
-	case everything:
+	case exactAll:
 	}
 	return s.answer(found, found, 0)
 }
@@ -157,42 +157,42 @@ func (s *search) step(found Survivors) bool {
 // certify: no row that was not kept scores above the best of their bounds. The answer
 // and the row behind it, which is Next, stand if the last of them is above that.
 func (s *search) certify(found Survivors) bool {
-	least, out := s.last(found)-s.exactly, float64(s.rough.Next)
+	least, out := s.lastScore(found)-s.exactError, float64(s.rough.Next)
 	if s.rough.Next == none32 || least > out {
 		return s.answer(found, s.rough, 0)
 	}
-	if s.more(out - least) {
+	if s.keepMore(out - least) {
 		s.stage = bounded
 		return true
 	}
-	s.table.loose.Store(looseFor)
-	s.unbounded()
+	s.table.skipBounds.Store(looseFor)
+	s.skipBounds()
 	return true
 }
 
 // trust is certify by what was measured.
 func (s *search) trust(found Survivors) bool {
-	least, out := s.last(found)-s.exactly, float64(s.rough.Next)+s.table.error()
+	least, out := s.lastScore(found)-s.exactError, float64(s.rough.Next)+s.table.error()
 	switch {
 	case s.rough.Next == none32:
 		return s.answer(found, s.rough, 0)
 	case least > out:
 		return s.answer(found, s.rough, s.table.pairs())
-	case s.more(out - least):
+	case s.keepMore(out - least):
 		s.stage = approximate
 	default:
-		s.stage = everything
+		s.stage = exactAll
 	}
 	return true
 }
 
-// more raises K' so that what is left out falls by about so much: as many doublings as
+// keepMore raises K' so that what is left out falls by about so much: as many doublings as
 // that is times what the last one brought. It reports false where scoring all rows is
 // the better.
-func (s *search) more(by float64) bool {
+func (s *search) keepMore(by float64) bool {
 	n := len(s.rough.Scores)
-	brought := float64(s.rough.Scores[n/2]) - float64(s.rough.Next)
-	for doublings := by / brought; 2*s.keep <= s.table.mostKept && 4*s.keep <= s.count; {
+	lastGain := float64(s.rough.Scores[n/2]) - float64(s.rough.Next)
+	for doublings := by / lastGain; 2*s.keep <= s.table.mostKept && 4*s.keep <= s.count; {
 		s.keep *= 2
 		if doublings--; doublings <= 0 {
 			return true
@@ -205,9 +205,9 @@ func (s *search) more(by float64) bool {
 // closed.
 const looseFor = 31
 
-// last is the score that what was not kept must stay below: that of row K+1, or of
+// lastScore is the score that what was not kept must stay below: that of row K+1, or of
 // the last finite one.
-func (s *search) last(found Survivors) float64 {
+func (s *search) lastScore(found Survivors) float64 {
 	if n := len(found.Scores); n == s.k+1 && finite(found.Scores[n-1]) {
 		return float64(found.Scores[n-1])
 	}
@@ -217,11 +217,11 @@ func (s *search) last(found Survivors) float64 {
 // answer ends the search with the first K of the exact scores.
 func (s *search) answer(found, counted Survivors, pairs int) bool {
 	b := device.Best{
-		Rows: found.Rows, Scores: found.Scores, Next: none32, Epsilon: above(s.exactly),
+		Rows: found.Rows, Scores: found.Scores, Next: none32, Epsilon: roundUp(s.exactError),
 		Scored: counted.Scored, NotFinite: counted.NotFinite,
 	}
 	if pairs > 0 {
-		b.Measured, b.MeasuredError = pairs, above(s.table.error())
+		b.Measured, b.MeasuredError = pairs, roundUp(s.table.error())
 	}
 	if len(b.Rows) > s.k {
 		if next := b.Scores[s.k]; finite(next) {
@@ -233,8 +233,8 @@ func (s *search) answer(found, counted Survivors, pairs int) bool {
 	return false
 }
 
-// above is a float32 that is not below x; where nothing is known, the greatest.
-func above(x float64) float32 {
+// roundUp is a float32 that is not below x; where nothing is known, the greatest.
+func roundUp(x float64) float32 {
 	f := float32(x)
 	if !(x < math.MaxFloat32) {
 		return math.MaxFloat32
@@ -280,7 +280,7 @@ func (d *Device) Rescore(ctx context.Context, a device.Ask, rows []uint32) (devi
 		return device.Best{}, err
 	}
 	defer s.table.leave()
-	if err := s.table.named(rows); err != nil {
+	if err := s.table.checkRows(rows); err != nil {
 		return device.Best{}, err
 	}
 	s.rows, s.count = rows, len(rows)
@@ -294,7 +294,7 @@ func (d *Device) Scan(ctx context.Context, a device.Ask, bitmap []byte) (device.
 		return device.Best{}, err
 	}
 	defer s.table.leave()
-	if s.bitmap, s.count, err = s.table.within(bitmap); err != nil {
+	if s.bitmap, s.count, err = s.table.scanRows(bitmap); err != nil {
 		return device.Best{}, err
 	}
 	return d.wait(ctx, s)
@@ -319,8 +319,8 @@ func (d *Device) newSearch(ctx context.Context, a device.Ask) (*search, error) {
 	}
 	s := &search{ctx: ctx, table: t, query: o.Operands(), k: a.K, done: make(chan struct{})}
 	s.deadline, _ = ctx.Deadline()
-	s.exactly = m.bound.Exact(&s.query, &t.loss)
-	if t.rounds() {
+	s.exactError = m.bound.Exact(&s.query, &t.loss)
+	if t.canApproximate() {
 		if limits, ok := m.bound.Limits(&s.query, &t.loss); ok {
 			s.limits = &limits
 		}
@@ -332,7 +332,7 @@ func (d *Device) newSearch(ctx context.Context, a device.Ask) (*search, error) {
 // launched for it then is left to end by itself.
 func (d *Device) wait(ctx context.Context, s *search) (device.Best, error) {
 	if s.count == 0 {
-		return device.Best{Next: none32, Epsilon: above(s.exactly)}, ctx.Err()
+		return device.Best{Next: none32, Epsilon: roundUp(s.exactError)}, ctx.Err()
 	}
 	s.begin()
 	if err := d.queue.add(s); err != nil {

@@ -17,41 +17,41 @@ import (
 // table is one version of a table. Versions that patches made of one another share
 // what is on the machine.
 type table struct {
-	device   *Device
-	name     string
-	at       device.Version // of the model
-	model    *loaded
-	on       Table
-	capacity int
-	bytes    int64
-	rows     int
-	alive    *scan.Bitmap // nil: all
-	words    []uint32     // of alive, nil: all
-	loss     rerank.Loss
-	overflow bool          // a finite number is too large for float16
-	patching chan struct{} // has a token: patches take turns
+	device       *Device
+	name         string
+	modelVersion device.Version // of the model
+	model        *loaded
+	onMachine    Table
+	capacity     int
+	bytes        int64
+	rows         int
+	alive        *scan.Bitmap // nil: all
+	words        []uint32     // of alive, nil: all
+	loss         rerank.Loss
+	overflow     bool          // a finite number is too large for float16
+	patching     chan struct{} // has a token: patches take turns
 	*rounding
 
-	mu     sync.Mutex
-	users  int // calls under way
-	gone   bool
-	moved  bool          // what is on the machine belongs to another version now
-	unused chan struct{} // closed when gone and unused
-	freed  chan struct{} // closed when its memory is free, or another version's
+	mu      sync.Mutex
+	users   int // calls under way
+	dropped bool
+	moved   bool          // what is on the machine belongs to another version now
+	unused  chan struct{} // closed when gone and unused
+	freed   chan struct{} // closed when its memory is free, or another version's
 }
 
 // rounding is what searches have learned of Approximate and Bounded, of all versions.
 type rounding struct {
-	mostKept int
-	wanted   int          // pairs to measure; 0: none
-	loose    atomic.Int64 // searches that are not to try bounds
+	mostKept    int
+	wantedPairs int          // pairs to measure; 0: none
+	skipBounds  atomic.Int64 // searches that are not to try bounds
 
 	mu    sync.Mutex
 	count int
 	worst float64
 }
 
-func (t *table) rounds() bool { return t.model.on.Approximates() && !t.overflow }
+func (t *table) canApproximate() bool { return t.model.onMachine.Approximates() && !t.overflow }
 
 // capacityOf leaves room for rows to be added before the table has to be moved.
 func capacityOf(rows int) int { return (rows + rows/16 + 1023) / 1024 * 1024 }
@@ -63,7 +63,7 @@ func (d *Device) LoadTable(ctx context.Context, h device.TableHead, chunks devic
 		return fmt.Errorf("table %s: %w", h.Table, err)
 	}
 	err = d.owner.do(ctx, func(m Machine) (err error) {
-		t.on, err = m.NewTable(t.model.on, t.capacity)
+		t.onMachine, err = m.NewTable(t.model.onMachine, t.capacity)
 		return err
 	})
 	if err == nil {
@@ -79,7 +79,7 @@ func (d *Device) LoadTable(ctx context.Context, h device.TableHead, chunks devic
 	}
 	if err != nil {
 		t.drop()
-		return fmt.Errorf("table %s: %w", h.Table, ended(ctx, err))
+		return fmt.Errorf("table %s: %w", h.Table, withContextError(ctx, err))
 	}
 	d.tables[h.Table] = t
 	return nil
@@ -101,13 +101,13 @@ func (d *Device) admit(h device.TableHead) (*table, error) {
 		return nil, fmt.Errorf("%w: %d rows, want 0 to %d", device.ErrRequest, h.Rows, rows.MaxRows)
 	}
 	t := &table{
-		device: d, name: h.Table.Name, at: h.Model, model: m, capacity: capacityOf(h.Rows), rows: h.Rows,
+		device: d, name: h.Table.Name, modelVersion: h.Model, model: m, capacity: capacityOf(h.Rows), rows: h.Rows,
 		loss: rerank.NewLoss(m.packing()), patching: make(chan struct{}, 1), unused: make(chan struct{}), freed: make(chan struct{}),
-		rounding: &rounding{mostKept: min(maxKeep, d.facts.MaxKeep), wanted: d.options.Measured},
+		rounding: &rounding{mostKept: min(maxKeep, d.facts.MaxKeep), wantedPairs: d.options.Measured},
 	}
 	t.patching <- struct{}{}
 	t.bytes = d.owner.sizes.TableBytes(m.network, t.capacity)
-	if err := d.take(t.bytes); err != nil {
+	if err := d.reserve(t.bytes); err != nil {
 		return nil, err
 	}
 	m.tables++
@@ -132,8 +132,8 @@ func (t *table) fill(ctx context.Context, h device.TableHead, chunks device.Rows
 			return err
 		}
 		m := rerank.Matrix{Rows: n, Cols: cols, Data: chunk[:n*cols]}
-		t.look(m)
-		if err := t.device.owner.do(ctx, func(Machine) error { return t.on.Write(first, m) }); err != nil {
+		t.measureLoss(m)
+		if err := t.device.owner.do(ctx, func(Machine) error { return t.onMachine.Write(first, m) }); err != nil {
 			return err
 		}
 		first += n
@@ -144,9 +144,9 @@ func (t *table) fill(ctx context.Context, h device.TableHead, chunks device.Rows
 	return nil
 }
 
-// look measures what float16 takes of rows.
-func (t *table) look(m rerank.Matrix) {
-	if !t.model.on.Approximates() { // their length is all that matters
+// measureLoss measures what float16 takes of rows.
+func (t *table) measureLoss(m rerank.Matrix) {
+	if !t.model.onMachine.Approximates() { // their length is all that matters
 		for r := range m.Rows {
 			row := m.Row(r)
 			t.loss.Add(t.model.packing(), row, row)
@@ -169,7 +169,7 @@ func (t *table) look(m rerank.Matrix) {
 
 // resize tells the machine which rows there are.
 func (t *table) resize(ctx context.Context) error {
-	return t.device.owner.do(ctx, func(Machine) error { return t.on.Resize(t.rows, t.words) })
+	return t.device.owner.do(ctx, func(Machine) error { return t.onMachine.Resize(t.rows, t.words) })
 }
 
 // wordsOf is a set of n rows as a machine reads it; nil: all.
@@ -194,7 +194,7 @@ func (d *Device) enter(a device.Ask) (*loaded, *table, error) {
 	m, t := d.models[a.Model], d.tables[a.Table]
 	var of device.Version
 	if t != nil {
-		of = t.at
+		of = t.modelVersion
 	}
 	if err := a.Check(m != nil, t != nil, of, d.options.MaxK); err != nil {
 		return nil, nil, err
@@ -217,13 +217,13 @@ func (t *table) leave() {
 func (t *table) drop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.gone = true
+	t.dropped = true
 	t.settle()
 }
 
 // settle frees what nobody uses any more; the caller holds mu.
 func (t *table) settle() {
-	if !t.gone || t.users > 0 {
+	if !t.dropped || t.users > 0 {
 		return
 	}
 	select {
@@ -236,16 +236,16 @@ func (t *table) settle() {
 		close(t.freed)
 		return
 	}
-	go t.forget()
+	go t.freeMemory()
 }
 
-// forget frees the table's memory, and counts it as free then.
-func (t *table) forget() {
+// freeMemory frees the table's memory, and counts it as free then.
+func (t *table) freeMemory() {
 	defer close(t.freed)
 	d := t.device
 	var err error
-	if t.on != nil {
-		err = d.owner.do(context.Background(), func(Machine) error { return t.on.Free() })
+	if t.onMachine != nil {
+		err = d.owner.do(context.Background(), func(Machine) error { return t.onMachine.Free() })
 	}
 	if err != nil && !errors.Is(err, device.ErrUnavailable) {
 		d.options.Logger.Error("memory of a table is not free", "error", err, "bytes", t.bytes)
@@ -258,8 +258,8 @@ func (t *table) forget() {
 	d.release(t.model)
 }
 
-// named wants row numbers that exist.
-func (t *table) named(numbers []uint32) error {
+// checkRows wants row numbers that exist.
+func (t *table) checkRows(numbers []uint32) error {
 	if len(numbers) > t.rows {
 		return fmt.Errorf("%w: %d rows of a table of %d; name each once", device.ErrRequest, len(numbers), t.rows)
 	}
@@ -271,23 +271,23 @@ func (t *table) named(numbers []uint32) error {
 	return nil
 }
 
-// within is the set that a scan looks through, nil for all that are alive, and how
+// scanRows is the set that a scan looks through, nil for all that are alive, and how
 // many rows it has.
-func (t *table) within(bitmap []byte) ([]uint32, int, error) {
+func (t *table) scanRows(bitmap []byte) ([]uint32, int, error) {
 	if len(bitmap) == 0 {
 		if t.alive == nil {
 			return nil, t.rows, nil
 		}
 		return nil, t.alive.Len(), nil
 	}
-	asked, err := scan.ParseBitmap(bitmap, t.rows)
+	wanted, err := scan.ParseBitmap(bitmap, t.rows)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", device.ErrRequest, err)
 	}
 	if t.alive != nil {
-		asked = t.alive.And(asked)
+		wanted = t.alive.And(wanted)
 	}
-	return wordsOf(asked, t.rows), asked.Len(), nil
+	return wordsOf(wanted, t.rows), wanted.Len(), nil
 }
 
 // sample is rows to measure rounding with.

@@ -60,8 +60,8 @@ func (r *Result) String() string {
 		r.Case, r.Rows, r.Queries, r.Wanted, r.K, r.SameRows, r.SameOrder, Tolerance, r.Near, r.Error, r.DeviceSeconds, r.CPUSeconds, r.Threads)
 }
 
-// most query numbers that a Result lists.
-const most = 10
+// maxDiffer query numbers that a Result lists.
+const maxDiffer = 10
 
 // Compare makes a scan's table of a case, loads it, and asks both sides. told gets the result
 // so far after each batch. It returns that with the error that ended it.
@@ -72,7 +72,7 @@ func Compare(ctx context.Context, d device.Device, c workload.Case, o Options, t
 	if err != nil {
 		return r, err
 	}
-	here, err := scannerOf(w)
+	here, err := newScanner(w)
 	if err == nil {
 		err = w.Load(ctx, d)
 	}
@@ -93,8 +93,8 @@ func Compare(ctx context.Context, d device.Device, c workload.Case, o Options, t
 	return r, nil
 }
 
-// scannerOf goes over the rows of a case on all processors.
-func scannerOf(w *workload.Work) (*scan.Scanner, error) {
+// newScanner goes over the rows of a case on all processors.
+func newScanner(w *workload.Work) (*scan.Scanner, error) {
 	ids := make([]rerank.ID, w.Rows.Rows)
 	for i := range ids {
 		ids[i] = rerank.UintID(uint64(i))
@@ -164,7 +164,7 @@ func (r *Result) add(query int, there device.Best, here []rerank.Scored) {
 		r.Near++
 	}
 	if shared != len(rows) || shared != len(there.Rows) {
-		if len(r.Differ) < most {
+		if len(r.Differ) < maxDiffer {
 			r.Differ = append(r.Differ, query)
 		}
 		return

@@ -36,21 +36,21 @@ func (r *Result) judge() {
 		plugin = r.Plugin.Batch.P50
 	}
 	most("through the plugin", b.Plugin, plugin)
-	least("times PyTorch, eager float32", b.Eager, r.times(func(p *Row) bool { return !p.Compiled && p.Type == "float32" }))
-	least("times PyTorch, the best compiled", b.Compiled, r.times(func(p *Row) bool { return p.Compiled }))
+	least("times PyTorch, eager float32", b.Eager, r.speedup(func(p *Row) bool { return !p.Compiled && p.Type == "float32" }))
+	least("times PyTorch, the best compiled", b.Compiled, r.speedup(func(p *Row) bool { return p.Compiled }))
 	for i := range r.Bars {
 		if !r.Bars[i].Met && r.Bars[i].Measured {
-			r.Bars[i].Why = r.why()
+			r.Bars[i].Why = r.limitingPhase()
 		}
 	}
 }
 
-// times is how much longer the quickest of some rows of PyTorch takes than the device; 0:
+// speedup is how much longer the quickest of some rows of PyTorch takes than the device; 0:
 // there is none.
-func (r *Result) times(of func(*Row) bool) float64 {
+func (r *Result) speedup(match func(*Row) bool) float64 {
 	least := 0.0
 	for i := range r.PyTorch {
-		if p := &r.PyTorch[i]; of(p) && p.Times.P50 > 0 && (least == 0 || p.Times.P50 < least) {
+		if p := &r.PyTorch[i]; match(p) && p.Times.P50 > 0 && (least == 0 || p.Times.P50 < least) {
 			least = p.Times.P50
 		}
 	}
@@ -60,13 +60,13 @@ func (r *Result) times(of func(*Row) bool) float64 {
 	return least / r.Device.P50
 }
 
-// why names the longest part of the steps and what limits it.
-func (r *Result) why() string {
+// limitingPhase names the longest part of the steps and what limits it.
+func (r *Result) limitingPhase() string {
 	var longest float64
 	var why string
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		for _, p := range []named{{"bringing queries", s.Send}, {"ranking", s.Rank}, {"bringing answers", s.Fetch}} {
+		for _, p := range []namedShare{{"bringing queries", s.Send}, {"ranking", s.Rank}, {"bringing answers", s.Fetch}} {
 			if p.share > longest {
 				longest, why = p.share, fmt.Sprintf("%s takes %.3f ms of the %s step", p.name, p.share, s.Way)
 			}
@@ -83,8 +83,8 @@ func (r *Result) why() string {
 }
 
 func (s *Shares) most() (share float64) {
-	for _, one := range s.named() {
-		share = max(share, one.share)
+	for _, limit := range s.named() {
+		share = max(share, limit.share)
 	}
 	return share
 }

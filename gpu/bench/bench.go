@@ -92,7 +92,7 @@ type Result struct {
 	PyTorch []Row `json:"pytorch,omitempty"`
 	Bars    []Bar `json:"bars,omitempty"`
 
-	kept bool // of the report before: not measured again
+	fromBefore bool // of the report before: not measured again
 }
 
 // Step is one launch for all queries of a case.
@@ -110,7 +110,7 @@ type Step struct {
 // Run measures. It returns what was measured with the error that ended it.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	began := time.Now()
-	r, err := o.report()
+	r, err := o.newReport()
 	if err != nil {
 		return r, err
 	}
@@ -118,7 +118,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, p := range []struct {
 		part    Part
 		measure func(context.Context, *Report) error
-	}{{PartKernels, o.onMachine}, {PartAnswers, o.answers}, {PartAgreement, o.agreement}, {PartPyTorch, o.pytorch}} {
+	}{{PartKernels, o.onMachine}, {PartAnswers, o.answers}, {PartAgreement, o.measureAgreement}, {PartPyTorch, o.pytorch}} {
 		wanted := o.has(p.part)
 		if p.part == PartKernels { // the limits come with it, and what the device is
 			wanted = wanted || o.has(PartLimits) || !known
@@ -163,7 +163,7 @@ func (o *Options) machine(ctx context.Context, m Machine, r *Report) (err error)
 	if !o.has(PartKernels) {
 		return nil
 	}
-	return o.each(r, "on the device", func(c *Result) error {
+	return o.eachCase(r, "on the device", func(c *Result) error {
 		w, err := workload.Make(c.Case, o.Seed)
 		if err == nil {
 			err = o.kernels(ctx, m, c, w, &r.Limits)
@@ -226,8 +226,8 @@ type steps struct {
 	exact   []gpu.Job
 }
 
-// keepOf is K' as package gpu begins with it.
-func keepOf(k int) int {
+// firstKeep is K' as package gpu begins with it.
+func firstKeep(k int) int {
 	keep := 64
 	for keep < 2*k {
 		keep *= 2
@@ -237,7 +237,7 @@ func keepOf(k int) int {
 
 func newSteps(n *gpu.Network, loaded gpu.Model, t gpu.Table, w *workload.Work) (*steps, error) {
 	s := &steps{network: n, work: w}
-	of, loss := bound.New(n.MoL), lossOf(n, w.Rows)
+	of, loss := bound.New(n.MoL), measureLoss(n, w.Rows)
 	for q := range w.Queries {
 		enc, err := w.Model.Encode(w.Queries[q])
 		if err != nil {
@@ -253,7 +253,7 @@ func newSteps(n *gpu.Network, loaded gpu.Model, t gpu.Table, w *workload.Work) (
 		}
 		s.exact = append(s.exact, j)
 		if loaded.Approximates() {
-			j.Way, j.Keep = gpu.Approximate, keepOf(w.K)
+			j.Way, j.Keep = gpu.Approximate, firstKeep(w.K)
 			if limits, ok := of.Limits(&j.Query, &loss); ok {
 				j.Way, j.Limits = gpu.Bounded, limits
 			}
@@ -263,9 +263,9 @@ func newSteps(n *gpu.Network, loaded gpu.Model, t gpu.Table, w *workload.Work) (
 	return s, nil
 }
 
-// lossOf is what rounding some rows to float16 takes of them: what is measured with it
+// measureLoss is what rounding some rows to float16 takes of them: what is measured with it
 // takes as long whatever it is.
-func lossOf(n *gpu.Network, rows rerank.Matrix) rerank.Loss {
+func measureLoss(n *gpu.Network, rows rerank.Matrix) rerank.Loss {
 	p := bound.Packing(n.MoL, n.Features)
 	loss := rerank.NewLoss(p)
 	words, back := make([]uint32, p.RowWords()), make([]float32, rows.Cols)
@@ -304,7 +304,7 @@ func (s *steps) measure(ctx context.Context, m Machine, c *Result, l *Limits, e 
 			if err != nil {
 				return err
 			}
-			all, jobs = took, s.survivors(found)
+			all, jobs = took, s.exactJobs(found)
 		}
 		_, took, err := run(1, jobs, warm)
 		if !warm {
@@ -319,14 +319,14 @@ func (s *steps) measure(ctx context.Context, m Machine, c *Result, l *Limits, e 
 	kept := 0
 	if s.rough != nil {
 		kept = s.rough[0].Keep
-		c.Steps = append(c.Steps, s.step("bounded", phases[0], l, 0))
+		c.Steps = append(c.Steps, s.newStep("bounded", phases[0], l, 0))
 	}
-	c.Steps = append(c.Steps, s.step("exact", phases[1], l, kept))
+	c.Steps = append(c.Steps, s.newStep("exact", phases[1], l, kept))
 	return nil
 }
 
-// survivors are what the rough step kept, to be scored exactly.
-func (s *steps) survivors(found []gpu.Survivors) []gpu.Job {
+// exactJobs are what the rough step kept, to be scored exactly.
+func (s *steps) exactJobs(found []gpu.Survivors) []gpu.Job {
 	jobs := make([]gpu.Job, len(found))
 	for i, f := range found {
 		jobs[i] = s.exact[i]
@@ -335,8 +335,8 @@ func (s *steps) survivors(found []gpu.Survivors) []gpu.Job {
 	return jobs
 }
 
-// step is what a step took; kept is how many rows of each query it had, 0: those of the case.
-func (s *steps) step(way string, phases [4][]time.Duration, l *Limits, kept int) Step {
+// newStep is what a step took; kept is how many rows of each query it had, 0: those of the case.
+func (s *steps) newStep(way string, phases [4][]time.Duration, l *Limits, kept int) Step {
 	var half [4]float64
 	for i, took := range phases {
 		half[i] = workload.TimesOf(took).P50
@@ -377,7 +377,7 @@ func (o *Options) answers(ctx context.Context, r *Report) error {
 			}
 			defer stop()
 		}
-		return o.each(r, "certified answers", func(c *Result) error { return o.answered(ctx, d, seen, c) })
+		return o.eachCase(r, "certified answers", func(c *Result) error { return o.measureAnswers(ctx, d, seen, c) })
 	})
 }
 
@@ -389,11 +389,11 @@ func (o *Options) onDevice(measure func(d *gpu.Device) error) error {
 	return errors.Join(measure(d), d.Close())
 }
 
-// each measures every case that is to be.
-func (o *Options) each(r *Report, what string, measure func(c *Result) error) error {
+// eachCase measures every case that is to be.
+func (o *Options) eachCase(r *Report, what string, measure func(c *Result) error) error {
 	for i := range r.Cases {
 		c := &r.Cases[i]
-		if c.kept {
+		if c.fromBefore {
 			continue
 		}
 		o.Told(fmt.Sprintf("case %d of %d, %s: %s", i+1, len(r.Cases), what, c.Name))
@@ -408,7 +408,7 @@ func (o *Options) each(r *Report, what string, measure func(c *Result) error) er
 func (o *Options) pytorch(ctx context.Context, r *Report) error {
 	if !o.has(PartAnswers) {
 		err := o.onDevice(func(d *gpu.Device) error {
-			return o.each(r, "the rows to find", func(c *Result) error { return o.asked(ctx, d, c) })
+			return o.eachCase(r, "the rows to find", func(c *Result) error { return o.answerOnce(ctx, d, c) })
 		})
 		if err != nil {
 			return err
@@ -417,8 +417,8 @@ func (o *Options) pytorch(ctx context.Context, r *Report) error {
 	return o.PyTorch.run(ctx, o, r)
 }
 
-// asked has one answer to each query of a case, and no time.
-func (o *Options) asked(ctx context.Context, d *gpu.Device, c *Result) (err error) {
+// answerOnce has one answer to each query of a case, and no time.
+func (o *Options) answerOnce(ctx context.Context, d *gpu.Device, c *Result) (err error) {
 	w, err := workload.Make(c.Case, o.Seed)
 	if err == nil {
 		err = w.Load(ctx, d)
@@ -432,8 +432,8 @@ func (o *Options) asked(ctx context.Context, d *gpu.Device, c *Result) (err erro
 	return err
 }
 
-// answered measures certified answers.
-func (o *Options) answered(ctx context.Context, d *gpu.Device, seen device.Device, c *Result) (err error) {
+// measureAnswers measures certified answers.
+func (o *Options) measureAnswers(ctx context.Context, d *gpu.Device, seen device.Device, c *Result) (err error) {
 	w, err := workload.Make(c.Case, o.Seed)
 	if err != nil {
 		return err

@@ -75,7 +75,7 @@ func MeasureLimits(ctx context.Context, l Limiter, multiprocessors int, bytes in
 	}
 	out.CopyGBs = rate(float64(bytes/2*2), took)
 	for _, limit := range kernels.ArithmeticLimits() {
-		rounds, err := enough(l, limit, quick)
+		rounds, err := roundsNeeded(l, limit, quick)
 		if err != nil {
 			return out, fmt.Errorf("measuring %s: %w", limit, err)
 		}
@@ -93,8 +93,8 @@ func rate(work float64, took time.Duration) float64 {
 	return work / max(1, float64(took.Nanoseconds()))
 }
 
-// enough is how many rounds take limitTime.
-func enough(l Limiter, limit kernels.Limit, quick bool) (int64, error) {
+// roundsNeeded is how many rounds take limitTime.
+func roundsNeeded(l Limiter, limit kernels.Limit, quick bool) (int64, error) {
 	rounds := int64(16)
 	for !quick && rounds < 1<<24 {
 		took, _, err := l.Limit(limit, rounds)
@@ -156,19 +156,19 @@ func (l *Limits) Share(c kernels.Cost, pairs, items, ms float64) Shares {
 		Issue:   of(pairs*c.Instructions, l.Issue),
 	}
 	most := 0.0
-	for _, one := range s.named() {
-		if one.share > most {
-			most, s.Binds = one.share, one.name
+	for _, limit := range s.named() {
+		if limit.share > most {
+			most, s.Binds = limit.share, limit.name
 		}
 	}
 	return s
 }
 
-type named struct {
+type namedShare struct {
 	name  string
 	share float64
 }
 
-func (s *Shares) named() []named {
-	return []named{{"bytes", s.Bytes}, {"tensor cores", s.Tensor}, {"float32 arithmetic", s.FP32}, {"special functions", s.Special}, {"issue", s.Issue}}
+func (s *Shares) named() []namedShare {
+	return []namedShare{{"bytes", s.Bytes}, {"tensor cores", s.Tensor}, {"float32 arithmetic", s.FP32}, {"special functions", s.Special}, {"issue", s.Issue}}
 }

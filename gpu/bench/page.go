@@ -45,7 +45,7 @@ func (r *Report) Page() string {
 	b.WriteString("\n| bar | wanted | measured | |\n|---|---|---|---|\n")
 	for i := range r.Cases {
 		for _, bar := range r.Cases[i].Bars {
-			if have, state, want := bar.words(); bar.Measured {
+			if have, state, want := bar.format(); bar.Measured {
 				fmt.Fprintf(&b, "| %s, %s | %s | %s | %s |\n", r.Cases[i].Name, bar.What, want, have, strings.TrimSuffix(state+": "+bar.Why, ": "))
 			}
 		}
@@ -73,7 +73,7 @@ func (r *Report) missing() string {
 	for i := range r.Cases {
 		c := &r.Cases[i]
 		for _, bar := range c.Bars {
-			if _, _, want := bar.words(); !bar.Measured {
+			if _, _, want := bar.format(); !bar.Measured {
 				fmt.Fprintf(&b, "| %s | %s: %s | %s |\n", c.Name, c.Case.String(), bar.What, want)
 			}
 		}
@@ -127,11 +127,11 @@ func (r *Report) Plot() string {
 		c := &r.Cases[i]
 		all := c.plotted()
 		fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="end">%s</text>`, left-8, y+float64(len(all))*high/2+4, html.EscapeString(c.Name))
-		for _, one := range all {
-			times := one.ms / max(c.Device.P50, 1e-9)
+		for _, bar := range all {
+			times := bar.ms / max(c.Device.P50, 1e-9)
 			w := min(times, most) * scale
-			fmt.Fprintf(&b, `<rect x="%g" y="%g" width="%.1f" height="%g" fill="%s"><title>%s</title></rect>`, left, y, w, high-1, one.colour, html.EscapeString(one.name))
-			fmt.Fprintf(&b, `<text x="%.1f" y="%g" font-size="9">%.3f ms</text>`, left+w+3, y+high-3, one.ms)
+			fmt.Fprintf(&b, `<rect x="%g" y="%g" width="%.1f" height="%g" fill="%s"><title>%s</title></rect>`, left, y, w, high-1, bar.colour, html.EscapeString(bar.name))
+			fmt.Fprintf(&b, `<text x="%.1f" y="%g" font-size="9">%.3f ms</text>`, left+w+3, y+high-3, bar.ms)
 			y += high
 		}
 		y += gap

@@ -68,27 +68,27 @@ func Read(raw []byte) (*Report, error) {
 	return r, nil
 }
 
-// report is what was measured before, with the cases that are to be.
-func (o *Options) report() (*Report, error) {
+// newReport is what was measured before, with the cases that are to be.
+func (o *Options) newReport() (*Report, error) {
 	r := &Report{}
 	if o.Before != nil {
 		*r = *o.Before
 		r.Cases = nil
 		for _, c := range o.Before.Cases {
-			c.kept = true
+			c.fromBefore = true
 			r.Cases = append(r.Cases, c)
 		}
 	}
 	for _, c := range o.Cases {
-		one := Result{Case: c.AtMost(o.Rows)}
+		added := Result{Case: c.AtMost(o.Rows)}
 		i := slices.IndexFunc(r.Cases, func(r Result) bool { return r.Name == c.Name })
 		switch {
 		case i < 0:
-			r.Cases = append(r.Cases, one)
-		case r.Cases[i].Rows != one.Rows:
-			return r, fmt.Errorf("case %s has %d rows in the report so far, and %d now; begin another report", c.Name, r.Cases[i].Rows, one.Rows)
+			r.Cases = append(r.Cases, added)
+		case r.Cases[i].Rows != added.Rows:
+			return r, fmt.Errorf("case %s has %d rows in the report so far, and %d now; begin another report", c.Name, r.Cases[i].Rows, added.Rows)
 		default:
-			r.Cases[i].kept = false
+			r.Cases[i].fromBefore = false
 		}
 	}
 	order := workload.Cases()
@@ -105,8 +105,8 @@ func (r *Report) judge() {
 	}
 }
 
-// agreement asks many queries of the device and of the processors.
-func (o *Options) agreement(ctx context.Context, r *Report) error {
+// measureAgreement asks many queries of the device and of the processors.
+func (o *Options) measureAgreement(ctx context.Context, r *Report) error {
 	cases, err := workload.Named([]string{AgreementCase})
 	if err != nil {
 		return err

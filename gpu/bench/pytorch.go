@@ -73,16 +73,16 @@ func (p *PyTorch) run(ctx context.Context, o *Options, r *Report) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	o.Told("the cases for PyTorch")
 	for i := range r.Cases {
-		if r.Cases[i].kept {
+		if r.Cases[i].fromBefore {
 			continue
 		}
-		if err := subjectOf(&r.Cases[i], o.Seed, filepath.Join(dir, fmt.Sprintf("%02d.safetensors", i))); err != nil {
+		if err := writeSubject(&r.Cases[i], o.Seed, filepath.Join(dir, fmt.Sprintf("%02d.safetensors", i))); err != nil {
 			return err
 		}
 	}
 	cmd := exec.CommandContext(ctx, p.Python, append([]string{p.Script, dir}, p.Arguments...)...) //nolint:gosec // the program is the user's
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -92,7 +92,7 @@ func (p *PyTorch) run(ctx context.Context, o *Options, r *Report) (err error) {
 		return nil
 	}
 	for i := range r.Cases {
-		if !r.Cases[i].kept { // else of another run
+		if !r.Cases[i].fromBefore { // else of another run
 			r.Cases[i].PyTorch = nil
 		}
 	}
@@ -101,7 +101,7 @@ func (p *PyTorch) run(ctx context.Context, o *Options, r *Report) (err error) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 		why := fmt.Sprintf("%v: %s", err, lines[len(lines)-1])
 		if r.PyTorch == "" {
 			r.PyTorch = "not measured: " + why
@@ -134,8 +134,8 @@ func (p *PyTorch) read(out io.Reader, o *Options, r *Report) error {
 	return errors.Join(lines.Err(), saved)
 }
 
-// subjectOf writes a case as the script reads it.
-func subjectOf(r *Result, seed uint32, path string) error {
+// writeSubject writes a case as the script reads it.
+func writeSubject(r *Result, seed uint32, path string) error {
 	small := r.Case
 	small.Rows = min(small.Rows, 1) // the table is made there
 	small.Candidates = 0
@@ -152,10 +152,10 @@ func subjectOf(r *Result, seed uint32, path string) error {
 	if n.MoL != nil {
 		s.Units, s.Block, s.PairsQuery, s.PairsItem, s.Dim = n.MoL.PairsItem, spec.Block, n.MoL.PairsQuery, n.MoL.PairsItem, n.MoL.Dim
 		s.SiLU = n.MoL.Combination == mol.GLUSiLU
-		layers(f, n.MoL)
+		addLayers(f, n.MoL)
 	}
 	for _, q := range w.Queries {
-		if err := operands(f, w, q); err != nil {
+		if err := addOperands(f, w, q); err != nil {
 			return err
 		}
 	}
@@ -177,7 +177,7 @@ func subjectOf(r *Result, seed uint32, path string) error {
 	return os.WriteFile(path, file.Bytes(), 0o600)
 }
 
-func layers(f *safetensors.File, n *mol.Network) {
+func addLayers(f *safetensors.File, n *mol.Network) {
 	for name, m := range map[string]rerank.Matrix{"first": n.First, "second": n.Second} {
 		f.Tensors[name] = tensor.Tensor{Shape: []int{m.Rows, m.Cols}, Data: m.Data}
 	}
@@ -185,8 +185,8 @@ func layers(f *safetensors.File, n *mol.Network) {
 	f.Tensors["second_bias"] = tensor.Tensor{Shape: []int{len(n.SecondBias)}, Data: n.SecondBias}
 }
 
-// operands adds a query's: components over τ and its part of the gates, or its vector.
-func operands(f *safetensors.File, w *workload.Work, q rerank.Query) error {
+// addOperands adds a query's: components over τ and its part of the gates, or its vector.
+func addOperands(f *safetensors.File, w *workload.Work, q rerank.Query) error {
 	enc, err := w.Model.Encode(q)
 	if err != nil {
 		return err

@@ -119,7 +119,7 @@ func (r *Report) bars(w io.Writer) {
 	for i := range r.Cases {
 		for _, b := range r.Cases[i].Bars {
 			none = false
-			have, state, want := b.words()
+			have, state, want := b.format()
 			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Cases[i].Name, b.What, want, have, state, b.Why)
 		}
 	}
@@ -128,8 +128,8 @@ func (r *Report) bars(w io.Writer) {
 	}
 }
 
-// words are a bar's: what was measured, whether it is met, and what is wanted.
-func (b *Bar) words() (have, state, want string) {
+// format are a bar's: what was measured, whether it is met, and what is wanted.
+func (b *Bar) format() (have, state, want string) {
 	want, have = fmt.Sprintf("at most %g ms", b.Want), fmt.Sprintf("%.3f ms", b.Have)
 	if b.Unit == "x" {
 		want, have = fmt.Sprintf("at least %g×", b.Want), fmt.Sprintf("%.2f×", b.Have)

@@ -55,19 +55,19 @@ type Network struct {
 
 // layer is a layer's weights: W, what rounding takes of them, and the bias b.
 type layer struct {
-	there          bool
-	cols           int
-	norm, lost     float64 // spectral, of W and of W − Ŵ
-	all            float64 // ‖Ŵ‖_F at most
-	row, lostRow   float64 // the greatest norms of a row
-	bias, biasEach float64
+	exists        bool
+	cols          int
+	norm, lost    float64 // spectral, of W and of W − Ŵ
+	frobenius     float64 // ‖Ŵ‖_F at most
+	row, lostRow  float64 // the greatest norms of a row
+	bias, biasMax float64
 }
 
 // New measures the weights of a MoL; of one whose gates are the query's alone, or of
 // nil, nothing is asked but Exact.
 func New(n *mol.Network) *Network {
 	out := &Network{Network: n, finite: true}
-	if out.single() {
+	if out.isInnerProduct() {
 		return out
 	}
 	var ok [2]bool
@@ -77,11 +77,11 @@ func New(n *mol.Network) *Network {
 	return out
 }
 
-// single: φ is one inner product of the whole feature row.
-func (n *Network) single() bool { return n.Network == nil || n.Fixed }
+// isInnerProduct: φ is one inner product of the whole feature row.
+func (n *Network) isInnerProduct() bool { return n.Network == nil || n.Fixed }
 
 func newLayer(w rerank.Matrix, bias []float32) (layer, bool) {
-	l := layer{there: w.Rows > 0, cols: w.Cols, norm: kernel.SpectralNorm(w), bias: rerank.Norm(bias), biasEach: largest(bias)}
+	l := layer{exists: w.Rows > 0, cols: w.Cols, norm: kernel.SpectralNorm(w), bias: rerank.Norm(bias), biasMax: maxAbs(bias)}
 	rounded, ok := round16(w.Data)
 	lost := rerank.NewMatrix(w.Rows, w.Cols)
 	for i, x := range w.Data {
@@ -91,7 +91,7 @@ func newLayer(w rerank.Matrix, bias []float32) (layer, bool) {
 	// numbers is coarser.
 	tiny := 2 * tiny16 * math.Sqrt(float64(len(w.Data)))
 	l.lost = kernel.SpectralNorm(lost) + tiny
-	l.all = rerank.Norm(w.Data) + rerank.Norm(lost.Data) + tiny
+	l.frobenius = rerank.Norm(w.Data) + rerank.Norm(lost.Data) + tiny
 	for r := range w.Rows {
 		l.row = max(l.row, rerank.Norm(w.Row(r)))
 		l.lostRow = max(l.lostRow, rerank.Norm(lost.Row(r))+tiny)
@@ -112,7 +112,7 @@ func round16(v []float32) (rounded []float32, ok bool) {
 	return rounded, ok
 }
 
-func largest(v []float32) (top float64) {
+func maxAbs(v []float32) (top float64) {
 	for _, x := range v {
 		top = max(top, math.Abs(float64(x)))
 	}
@@ -122,22 +122,22 @@ func largest(v []float32) (top float64) {
 // Limits are those of a query against rows of that loss; ok is false where nothing
 // is known: of one inner product, or where a number may be too large for float16.
 func (n *Network) Limits(o *rerank.Operands, loss *rerank.Loss) (l kernels.Limits, ok bool) {
-	if n.single() || !n.finite {
+	if n.isInnerProduct() || !n.finite {
 		return l, false
 	}
-	q, ok := n.logits(o, loss)
-	if !ok || q.most > most16 || n.PairsQuery*n.PairsItem > kernels.LimitsPairs || n.hidden(line{q.extent, 0}).at0 > most16 {
+	q, ok := n.boundLogits(o, loss)
+	if !ok || q.greatest > most16 || n.PairsQuery*n.PairsItem > kernels.LimitsPairs || n.hiddenNorm(line{q.norm, 0}).at0 > most16 {
 		return l, false
 	}
-	all, each := n.gates(&q, o, loss)
+	all, each := n.gateErrors(&q, o, loss)
 	pairs := float64(n.PairsQuery * n.PairsItem)
-	base := q.worst + (pairs+8)*0x1p-23*q.most + 0x1p-22*q.extent + 1e-12
-	l = kernels.Limits{Base: above(base), All: above(all.at0), AllNorm: above(all.slope), Each: above(each.at0), EachNorm: above(each.slope)}
+	base := q.maxError + (pairs+8)*0x1p-23*q.greatest + 0x1p-22*q.norm + 1e-12
+	l = kernels.Limits{Base: roundUp(base), All: roundUp(all.at0), AllNorm: roundUp(all.slope), Each: roundUp(each.at0), EachNorm: roundUp(each.slope)}
 	return l, all.slope+all.at0+each.slope+each.at0+base < math.MaxFloat32/2
 }
 
-// above is a float32 that is not below x, with the margin.
-func above(x float64) float32 { return math.Nextafter32(float32(x*margin), math.MaxFloat32) }
+// roundUp is a float32 that is not below x, with the margin.
+func roundUp(x float64) float32 { return math.Nextafter32(float32(x*margin), math.MaxFloat32) }
 
 // line is at0 + slope·‖λ̂‖, λ̂ an item's computed logits.
 type line struct{ at0, slope float64 }
@@ -150,13 +150,13 @@ func root(n int) float64               { return math.Sqrt(float64(n)) }
 func sums(terms int) float64           { return float64(terms+2) * sum16 }
 func scale(o *rerank.Operands) float64 { return math.Abs(float64(o.Scale)) }
 
-// logits is how far a query's logits over τ can be off, and how large they are.
-type logits struct {
-	worst, norm  float64 // of their errors: the greatest, and of all together
-	most, extent float64 // of themselves
+// logitBounds is how far a query's logits over τ can be off, and how large they are.
+type logitBounds struct {
+	maxError, errorNorm float64 // of their errors: the greatest, and of all together
+	greatest, norm      float64 // of themselves
 }
 
-func (n *Network) logits(o *rerank.Operands, loss *rerank.Loss) (l logits, ok bool) {
+func (n *Network) boundLogits(o *rerank.Operands, loss *rerank.Loss) (l logitBounds, ok bool) {
 	rows := o.Vectors.Rows
 	scaled := rerank.NewMatrix(rows, o.Vectors.Cols) // as a machine has them
 	for i, x := range o.Vectors.Data[:len(scaled.Data)] {
@@ -178,66 +178,66 @@ func (n *Network) logits(o *rerank.Operands, loss *rerank.Loss) (l logits, ok bo
 		gone, size := float64(loss.Blocks[j].Lost), float64(loss.Blocks[j].Norm)
 		for i := range rows {
 			f, r := rerank.Norm(scaled.Row(i)), rerank.Norm(lost.Row(i))
-			l.worst = max(l.worst, f*gone+(r+adding*(f+r))*size)
-			l.most = max(l.most, (f+r)*size)
+			l.maxError = max(l.maxError, f*gone+(r+adding*(f+r))*size)
+			l.greatest = max(l.greatest, (f+r)*size)
 			squares += (f + r) * (f + r) * size * size
 		}
 		e := spectral*gone + (spectralLost+whole)*size
 		errors += e * e
 	}
-	l.norm, l.extent = math.Sqrt(errors), math.Sqrt(squares)
-	return l, l.worst < math.Inf(1) && l.norm < math.Inf(1)
+	l.errorNorm, l.norm = math.Sqrt(errors), math.Sqrt(squares)
+	return l, l.maxError < math.Inf(1) && l.errorNorm < math.Inf(1)
 }
 
-// operand bounds the norm of logits as the operand of a layer.
-func (n *Network) operand() line {
+// operandNorm bounds the norm of logits as the operand of a layer.
+func (n *Network) operandNorm() line {
 	return line{root(n.PairsQuery*n.PairsItem) * tiny16, 1 + unit16}
 }
 
-// before bounds the first layer's sums, their norm: of operands of that norm.
-func (n *Network) before(operand line) line {
+// firstLayerNorm bounds the first layer's sums, their norm: of operands of that norm.
+func (n *Network) firstLayerNorm(operand line) line {
 	f := &n.first
-	return operand.times(f.norm + f.lost + sums(f.cols)*f.all).shift(f.bias * (1 + sums(f.cols)))
+	return operand.times(f.norm + f.lost + sums(f.cols)*f.frobenius).shift(f.bias * (1 + sums(f.cols)))
 }
 
-// hidden bounds the norm of the hidden layer as an operand; of logits of that norm.
-func (n *Network) hidden(norm line) line {
-	in := n.operand()
+// hiddenNorm bounds the norm of the hidden layer as an operand; of logits of that norm.
+func (n *Network) hiddenNorm(norm line) line {
+	in := n.operandNorm()
 	in = norm.times(in.slope).shift(in.at0)
-	if !n.first.there {
+	if !n.first.exists {
 		return in
 	}
-	return n.before(in).times((1 + kernels.HiddenError) * (1 + unit16)).shift(root(n.First.Rows) * tiny16)
+	return n.firstLayerNorm(in).times((1 + kernels.HiddenError) * (1 + unit16)).shift(root(n.First.Rows) * tiny16)
 }
 
 // hiddenError bounds by how much the hidden layer is off as an operand, in norm.
-func (n *Network) hiddenError(l *logits) line {
-	in := line{l.norm + root(n.PairsQuery*n.PairsItem)*tiny16, unit16}
-	if !n.first.there {
+func (n *Network) hiddenError(l *logitBounds) line {
+	in := line{l.errorNorm + root(n.PairsQuery*n.PairsItem)*tiny16, unit16}
+	if !n.first.exists {
 		return in
 	}
-	f, operand := &n.first, n.operand()
-	moved := in.times(f.norm).plus(operand.times(f.lost + sums(f.cols)*f.all)).shift(sums(f.cols) * f.bias)
-	rounded := n.before(operand).times(kernels.HiddenError + unit16*(1+kernels.HiddenError))
+	f, operand := &n.first, n.operandNorm()
+	moved := in.times(f.norm).plus(operand.times(f.lost + sums(f.cols)*f.frobenius)).shift(sums(f.cols) * f.bias)
+	rounded := n.firstLayerNorm(operand).times(kernels.HiddenError + unit16*(1+kernels.HiddenError))
 	return moved.times(siluSlope).plus(rounded).shift(root(n.First.Rows) * tiny16)
 }
 
-// gates bounds by how much the inputs of the softmax are off: their norm, and each.
-func (n *Network) gates(l *logits, o *rerank.Operands, loss *rerank.Loss) (all, each line) {
+// gateErrors bounds by how much the inputs of the softmax are off: their norm, and each.
+func (n *Network) gateErrors(l *logitBounds, o *rerank.Operands, loss *rerank.Loss) (all, each line) {
 	item, itemEach := n.itemGates(loss)
-	query, queryEach := rerank.Norm(o.Gates), largest(o.Gates)
+	query, queryEach := rerank.Norm(o.Gates), maxAbs(o.Gates)
 	factor := 1.0
 	if n.Combination == mol.GLUSiLU {
 		factor, query, queryEach = queryEach, 0, 0
 	}
-	s, hidden, off := &n.second, n.hidden(line{slope: 1}), n.hiddenError(l)
+	s, hidden, off := &n.second, n.hiddenNorm(line{slope: 1}), n.hiddenError(l)
 	size := constant(s.bias + query + factor*item)
-	sizeEach := constant(s.biasEach + queryEach + factor*itemEach)
-	if s.there {
+	sizeEach := constant(s.biasMax + queryEach + factor*itemEach)
+	if s.exists {
 		adding := sums(s.cols)
 		size, sizeEach = size.plus(hidden.times(s.norm+s.lost)), sizeEach.plus(hidden.times(s.row+s.lostRow))
-		all = off.times(s.norm).plus(hidden.times(s.lost + adding*s.all)).shift(adding * s.bias)
-		each = off.times(s.row).plus(hidden.times(s.lostRow + adding*(s.row+s.lostRow))).shift(adding * s.biasEach)
+		all = off.times(s.norm).plus(hidden.times(s.lost + adding*s.frobenius)).shift(adding * s.bias)
+		each = off.times(s.row).plus(hidden.times(s.lostRow + adding*(s.row+s.lostRow))).shift(adding * s.biasMax)
 	}
 	all, each = all.plus(size.times(0x1p-21)), each.plus(sizeEach.times(0x1p-21)) // float32, on both sides
 	if n.Combination == mol.GLUSiLU {
@@ -264,7 +264,7 @@ func (n *Network) itemGates(loss *rerank.Loss) (norm, each float64) {
 // arithmetic, for rows of that loss: proved for one inner product; where gates are
 // computed see exactGates.
 func (n *Network) Exact(o *rerank.Operands, loss *rerank.Loss) float64 {
-	if n.single() {
+	if n.isInnerProduct() {
 		u := o.Vectors.Data
 		return scale(o) * kernel.Gamma(len(u)+2) * rerank.Norm(u) * float64(loss.Row.Norm)
 	}

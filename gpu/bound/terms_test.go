@@ -29,8 +29,8 @@ func network(c mol.Combination) *Network {
 	n := &Network{Network: &mol.Network{PairsQuery: pairsQuery, PairsItem: pairsItem, Dim: dim, Combination: c, Temperature: 1}, finite: true}
 	n.First.Rows, n.Second.Rows = hiddenUnits, pairs
 	// Layers whose norms are primes: every product of them is told apart from others.
-	n.first = layer{there: true, cols: pairs, norm: 3, lost: 5, all: 7, row: 11, lostRow: 13, bias: 17, biasEach: 19}
-	n.second = layer{there: true, cols: hiddenUnits, norm: 23, lost: 29, all: 31, row: 37, lostRow: 41, bias: 43, biasEach: 47}
+	n.first = layer{exists: true, cols: pairs, norm: 3, lost: 5, frobenius: 7, row: 11, lostRow: 13, bias: 17, biasMax: 19}
+	n.second = layer{exists: true, cols: hiddenUnits, norm: 23, lost: 29, frobenius: 31, row: 37, lostRow: 41, bias: 43, biasMax: 47}
 	return n
 }
 
@@ -73,13 +73,13 @@ func TestLogitTerms(t *testing.T) {
 			off = max(off, size*(adversary.Dot(f, x[j*dim:])-adversary.Dot(f, back[j*dim:])))
 			longest = max(longest, float64(loss.Blocks[j].Norm))
 		}
-		l, ok := n.logits(queries(f, scale), &loss)
+		l, ok := n.boundLogits(queries(f, scale), &loss)
 		if !ok {
 			t.Fatal("no limits")
 		}
 		room := adding * size * rerank.Norm(f) * longest
-		adversary.Attained(t, "components, greatest", off, l.worst-room)
-		adversary.Exactly(t, "greatest logit", l.most, size*rerank.Norm(f)*longest)
+		adversary.Attained(t, "components, greatest", off, l.maxError-room)
+		adversary.Exactly(t, "greatest logit", l.greatest, size*rerank.Norm(f)*longest)
 
 		// A query that float16 takes most of, and rows along what it takes.
 		f = adversary.RoundedDown(rng, rerank.Packing{Format: rerank.FormatFloat16, Cols: dim}, equal(dim, 1), 1)
@@ -98,32 +98,32 @@ func TestLogitTerms(t *testing.T) {
 		for i, r := range lost {
 			off += size * r * float64(along[i])
 		}
-		l, _ = n.logits(queries(f, scale), &loss)
+		l, _ = n.boundLogits(queries(f, scale), &loss)
 		took := make([]float32, dim)
 		for i := range took {
 			took[i] = f[i] - rounded[i]
 		}
 		length, lengthOfLost := rerank.Norm(f), rerank.Norm(took)
 		room = adding * size * (length + lengthOfLost) * rerank.Norm(along)
-		adversary.Attained(t, "query, greatest", off, l.worst-room)
-		adversary.Attained(t, "query, all", off*root, l.norm-room*root)
-		adversary.Exactly(t, "greatest logit", l.most, size*(length+lengthOfLost)*rerank.Norm(along))
-		adversary.Exactly(t, "all logits", l.extent, root*l.most)
+		adversary.Attained(t, "query, greatest", off, l.maxError-room)
+		adversary.Attained(t, "query, all", off*root, l.errorNorm-room*root)
+		adversary.Exactly(t, "greatest logit", l.greatest, size*(length+lengthOfLost)*rerank.Norm(along))
+		adversary.Exactly(t, "all logits", l.norm, root*l.greatest)
 
 		// Nothing is lost: sums are left.
-		l, _ = n.logits(queries(equal(dim, 1), scale), &loss)
+		l, _ = n.boundLogits(queries(equal(dim, 1), scale), &loss)
 		want := adding * size * math.Sqrt(dim) * rerank.Norm(along)
-		adversary.Exactly(t, "sums, greatest", l.worst, want)
-		adversary.Exactly(t, "sums, all", l.norm, root*want)
+		adversary.Exactly(t, "sums, greatest", l.maxError, want)
+		adversary.Exactly(t, "sums, all", l.errorNorm, root*want)
 	}
 	// All of the components' losses, not only of one.
 	loss := rerank.NewLoss(packing)
 	for j := range loss.Blocks {
 		loss.Blocks[j] = rerank.Extent{Lost: float32(j + 1)}
 	}
-	l, _ := n.logits(queries(equal(dim, 1), 1), &loss)
-	adversary.Exactly(t, "losses of four components, all", l.norm, math.Sqrt(pairsQuery*dim)*math.Sqrt(1+4+9+16))
-	adversary.Exactly(t, "losses of four components, greatest", l.worst, math.Sqrt(dim)*4)
+	l, _ := n.boundLogits(queries(equal(dim, 1), 1), &loss)
+	adversary.Exactly(t, "losses of four components, all", l.errorNorm, math.Sqrt(pairsQuery*dim)*math.Sqrt(1+4+9+16))
+	adversary.Exactly(t, "losses of four components, greatest", l.maxError, math.Sqrt(dim)*4)
 }
 
 // TestLayerTerms: what float16 takes of weights, by the spectral norm and by rows, on
@@ -148,14 +148,14 @@ func TestLayerTerms(t *testing.T) {
 		}
 		moved, row, all = moved+sum*sum/cols, max(row, math.Sqrt(squares)), all+squares
 	}
-	if !ok || !l.there || l.cols != cols {
+	if !ok || !l.exists || l.cols != cols {
 		t.Errorf("%+v, %t", l, ok)
 	}
 	adversary.Attained(t, "lost", math.Sqrt(moved), l.lost)
 	adversary.Attained(t, "lost of a row", row, l.lostRow)
-	adversary.Exactly(t, "all", l.all, rerank.Norm(w.Data)+math.Sqrt(all)+2*0x1p-25*math.Sqrt(rows*cols))
+	adversary.Exactly(t, "all", l.frobenius, rerank.Norm(w.Data)+math.Sqrt(all)+2*0x1p-25*math.Sqrt(rows*cols))
 	adversary.Exactly(t, "bias", l.bias, rerank.Norm(bias))
-	adversary.Exactly(t, "greatest bias", l.biasEach, 7)
+	adversary.Exactly(t, "greatest bias", l.biasMax, 7)
 
 	// Half of a weight below float16's normal numbers is rounded to steps of 2⁻²⁴.
 	for i := range w.Data {
@@ -178,11 +178,11 @@ func TestHiddenTerms(t *testing.T) {
 	)
 	roots, rootHidden := math.Sqrt(pairs)*tiny, 4*tiny
 	sum := w + lost + adds*all
-	got := n.hidden(line{slope: 1})
+	got := n.hiddenNorm(line{slope: 1})
 	adversary.Exactly(t, "hidden", got.at0, (roots*sum+b*(1+adds))*(1+he)*(1+u)+rootHidden)
 	adversary.Exactly(t, "hidden, slope", got.slope, (1+u)*sum*(1+he)*(1+u))
 
-	got = n.hiddenError(&logits{norm: off})
+	got = n.hiddenError(&logitBounds{errorNorm: off})
 	moved := (off+roots)*w + (lost+adds*all)*roots + adds*b
 	rounded := (roots*sum + b*(1+adds)) * (he + u*(1+he))
 	adversary.Exactly(t, "hidden error", got.at0, 1.1*moved+rounded+rootHidden)
@@ -190,8 +190,8 @@ func TestHiddenTerms(t *testing.T) {
 	rounded = (1 + u) * sum * (he + u*(1+he))
 	adversary.Exactly(t, "hidden error, slope", got.slope, 1.1*moved+rounded)
 
-	n.first.there = false
-	got = n.hiddenError(&logits{norm: off})
+	n.first.exists = false
+	got = n.hiddenError(&logitBounds{errorNorm: off})
 	adversary.Exactly(t, "no hidden layer", got.at0, off+roots)
 	adversary.Exactly(t, "no hidden layer, slope", got.slope, u)
 }
@@ -205,7 +205,7 @@ func TestHiddenErrorAttained(t *testing.T) {
 	n.first.norm = 0.25 * math.Sqrt(hiddenUnits*pairs) // of a layer of quarters
 	each := off / math.Sqrt(pairs) * 0.25 * pairs
 	moved := (silu(steepest+each) - silu(steepest)) * math.Sqrt(hiddenUnits)
-	adversary.Attained(t, "hidden", moved, n.hiddenError(&logits{norm: off}).at0-n.hiddenError(&logits{}).at0)
+	adversary.Attained(t, "hidden", moved, n.hiddenError(&logitBounds{errorNorm: off}).at0-n.hiddenError(&logitBounds{}).at0)
 }
 
 // TestGateTerms: the errors of the softmax's inputs by the formulae, for both
@@ -222,7 +222,7 @@ func TestGateTerms(t *testing.T) {
 	for _, combination := range []mol.Combination{mol.None, mol.GLUSiLU} {
 		n := network(combination)
 		n.ItemGates, n.QueryGates = true, true
-		h, e := n.hidden(line{slope: 1}), n.hiddenError(&logits{norm: off})
+		h, e := n.hiddenNorm(line{slope: 1}), n.hiddenError(&logitBounds{errorNorm: off})
 		size, sizeEach := 43+query+item, 47+queryEach+item
 		if combination == mol.GLUSiLU {
 			size, sizeEach = 43+queryEach*item, 47+queryEach*item
@@ -245,7 +245,7 @@ func TestGateTerms(t *testing.T) {
 				all, each = 1.1*all+0x1p-16*whole, 1.1*each+0x1p-16*wholeEach
 			}
 			exponentials := wholeEach*part.exponent + part.special
-			gotAll, gotEach := n.gates(&logits{norm: off}, o, &loss)
+			gotAll, gotEach := n.gateErrors(&logitBounds{errorNorm: off}, o, &loss)
 			adversary.Exactly(t, string(combination)+" all, "+part.name, part.gotAll(gotAll, gotEach), all+root*exponentials)
 			adversary.Exactly(t, string(combination)+" each, "+part.name, part.gotEach(gotAll, gotEach), each+exponentials)
 		}
@@ -272,18 +272,18 @@ func TestLimitsFormula(t *testing.T) {
 	_, loss := packedLoss(equal(pairsItem*dim, 1))
 	o := queries(equal(dim, 1), 2)
 	got, ok := n.Limits(o, &loss)
-	q, _ := n.logits(o, &loss)
-	all, each := n.gates(&q, o, &loss)
+	q, _ := n.boundLogits(o, &loss)
+	all, each := n.gateErrors(&q, o, &loss)
 	if !ok {
 		t.Fatal("no limits")
 	}
-	adversary.Exactly(t, "base", float64(got.Base)/1.001, q.worst+(pairs+8)*0x1p-23*q.most+0x1p-22*q.extent+1e-12)
+	adversary.Exactly(t, "base", float64(got.Base)/1.001, q.maxError+(pairs+8)*0x1p-23*q.greatest+0x1p-22*q.norm+1e-12)
 	adversary.Exactly(t, "all", float64(got.All)/1.001, all.at0)
 	adversary.Exactly(t, "all, by norm", float64(got.AllNorm)/1.001, all.slope)
 	adversary.Exactly(t, "each", float64(got.Each)/1.001, each.at0)
 	adversary.Exactly(t, "each, by norm", float64(got.EachNorm)/1.001, each.slope)
 
-	n.first = layer{there: true, cols: pairs, norm: 1e-9}
+	n.first = layer{exists: true, cols: pairs, norm: 1e-9}
 	if got, ok := n.Limits(queries(equal(dim, 1), 60000), &loss); ok {
 		t.Errorf("for logits that become infinite in float16: %+v", got)
 	}

@@ -50,7 +50,7 @@ func (m *Machine) TableBytes(n *gpu.Network, capacity int) int64 {
 	return 4 * int64(capacity) * int64(n.Features)
 }
 
-func (m *Machine) take(bytes int64) error {
+func (m *Machine) reserve(bytes int64) error {
 	if bytes > m.Memory-m.used {
 		return fmt.Errorf("%w: %d bytes of %d are free", device.ErrMemory, m.Memory-m.used, m.Memory)
 	}
@@ -63,12 +63,12 @@ func (m *Machine) Used() int64 { return m.used }
 
 // LoadModel implements gpu.Machine.
 func (m *Machine) LoadModel(n *gpu.Network) (gpu.Model, error) {
-	if err := m.take(m.ModelBytes(n)); err != nil {
+	if err := m.reserve(m.ModelBytes(n)); err != nil {
 		return nil, err
 	}
 	l := &network{machine: m, network: n}
 	if n.MoL != nil {
-		l.first, l.second = rounded(n.MoL.First), rounded(n.MoL.Second)
+		l.first, l.second = roundMatrix(n.MoL.First), roundMatrix(n.MoL.Second)
 	}
 	return l, nil
 }
@@ -76,7 +76,7 @@ func (m *Machine) LoadModel(n *gpu.Network) (gpu.Model, error) {
 // NewTable implements gpu.Machine.
 func (m *Machine) NewTable(of gpu.Model, capacity int) (gpu.Table, error) {
 	n := of.(*network)
-	if err := m.take(m.TableBytes(n.network, capacity)); err != nil {
+	if err := m.reserve(m.TableBytes(n.network, capacity)); err != nil {
 		return nil, err
 	}
 	return &table{of: n, all: rerank.NewMatrix(capacity, n.network.Features)}, nil
@@ -152,7 +152,7 @@ func (m *Machine) Run(jobs []gpu.Job) ([]gpu.Survivors, error) {
 func (t *table) run(j *gpu.Job) gpu.Survivors {
 	rows := j.Rows
 	if rows == nil {
-		rows = t.scanned(j.Bitmap)
+		rows = t.scannedRows(j.Bitmap)
 	}
 	q := newQuery(t.of, j)
 	out := gpu.Survivors{Scored: len(rows), Next: float32(math.Inf(-1))}
@@ -163,7 +163,7 @@ func (t *table) run(j *gpu.Job) gpu.Survivors {
 			out.NotFinite++
 		}
 	}
-	slices.SortFunc(found, before)
+	slices.SortFunc(found, compareEntries)
 	if len(found) > j.Keep {
 		if next := found[j.Keep].score; finite(next) {
 			out.Next = next
@@ -176,8 +176,8 @@ func (t *table) run(j *gpu.Job) gpu.Survivors {
 	return out
 }
 
-// scanned are the rows of a scan.
-func (t *table) scanned(bitmap []uint32) []uint32 {
+// scannedRows are the rows of a scan.
+func (t *table) scannedRows(bitmap []uint32) []uint32 {
 	if bitmap == nil {
 		bitmap = t.alive
 	}
@@ -197,7 +197,7 @@ type entry struct {
 
 func finite(x float32) bool { return x-x == 0 }
 
-func before(a, b entry) int {
+func compareEntries(a, b entry) int {
 	if fa, fb := finite(a.score), finite(b.score); fa != fb {
 		if fa {
 			return -1
@@ -209,8 +209,8 @@ func before(a, b entry) int {
 	return cmp.Compare(a.row, b.row)
 }
 
-// rounded is a matrix in float16.
-func rounded(m rerank.Matrix) rerank.Matrix {
+// roundMatrix is a matrix in float16.
+func roundMatrix(m rerank.Matrix) rerank.Matrix {
 	return rerank.Matrix{Rows: m.Rows, Cols: m.Cols, Data: round(m.Data)}
 }
 
@@ -251,7 +251,7 @@ func newQuery(t *network, j *gpu.Job) *query {
 	}
 	q.first, q.second = n.First, n.Second
 	if q.rough {
-		q.components, q.first, q.second = rounded(q.components), t.first, t.second
+		q.components, q.first, q.second = roundMatrix(q.components), t.first, t.second
 	}
 	return q
 }
@@ -315,17 +315,17 @@ func silu(x float32) float32 { return float32(float64(x) / (1 + math.Exp(-float6
 func (q *query) mix(n *mol.Network, logits, z, item []float32) float32 {
 	top := float32(math.Inf(-1))
 	for l := range z {
-		var mine, its float32
+		var queryPart, itemPart float32
 		if q.o.Gates != nil {
-			mine = q.o.Gates[l]
+			queryPart = q.o.Gates[l]
 		}
 		if n.ItemGates {
-			its = item[l]
+			itemPart = item[l]
 		}
 		if n.Combination == mol.GLUSiLU {
-			z[l] = silu(z[l] + mine*its)
+			z[l] = silu(z[l] + queryPart*itemPart)
 		} else {
-			z[l] += mine + its
+			z[l] += queryPart + itemPart
 		}
 		top = max(top, z[l])
 	}
@@ -338,10 +338,10 @@ func (q *query) mix(n *mol.Network, logits, z, item []float32) float32 {
 	if q.limits == nil {
 		return score
 	}
-	var apart float64
+	var squares float64
 	for l, w := range z {
 		d := float64(w) / float64(sum) * (float64(logits[l]) - float64(score))
-		apart += d * d
+		squares += d * d
 	}
-	return q.limits.Upper(float64(score), rerank.Norm(logits), math.Sqrt(apart))
+	return q.limits.Upper(float64(score), rerank.Norm(logits), math.Sqrt(squares))
 }

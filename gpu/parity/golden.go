@@ -70,7 +70,7 @@ func (f tensors) subject(name string, m *model.Model, items, queries, scores str
 	if err != nil {
 		return s, err
 	}
-	asked, err := f.matrix(queries)
+	queryRows, err := f.matrix(queries)
 	if err != nil {
 		return s, err
 	}
@@ -78,8 +78,8 @@ func (f tensors) subject(name string, m *model.Model, items, queries, scores str
 	if err := m.EncodeItems(s.Rows, base); err != nil {
 		return s, err
 	}
-	for i := range asked.Rows {
-		q := rerank.Query{Vector: asked.Row(i)}
+	for i := range queryRows.Rows {
+		q := rerank.Query{Vector: queryRows.Row(i)}
 		if ids, ok := f.Ints["user_ids"]; ok && i < len(ids.Data) {
 			q.UserID, q.HasUserID = ids.Data[i], true
 		}
@@ -92,8 +92,8 @@ func (f tensors) subject(name string, m *model.Model, items, queries, scores str
 	return s, err
 }
 
-// molOf makes the model of a case's folder; given: its components are the inputs.
-func molOf(dir string) (m *model.Model, given bool, err error) {
+// readMoL makes the model of a case's folder; given: its components are the inputs.
+func readMoL(dir string) (m *model.Model, given bool, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
 		return nil, false, err
@@ -116,7 +116,7 @@ func molOf(dir string) (m *model.Model, given bool, err error) {
 }
 
 func goldenMoL(dir string) (s Subject, err error) {
-	m, given, err := molOf(dir)
+	m, given, err := readMoL(dir)
 	if err != nil {
 		return s, err
 	}
@@ -140,7 +140,7 @@ func goldenMoL(dir string) (s Subject, err error) {
 }
 
 func goldenRetrieval(folder string) ([]Subject, error) {
-	m, _, err := molOf(filepath.Join(folder, "mol", "a_ml1m_8x4x64"))
+	m, _, err := readMoL(filepath.Join(folder, "mol", "a_ml1m_8x4x64"))
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func goldenRBE(folder string) ([]Subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := rbeOf(pinv.Cols, pinv.Rows, func(i, j int) float32 { return pinv.Row(j)[i] })
+	m, err := newRBE(pinv.Cols, pinv.Rows, func(i, j int) float32 { return pinv.Row(j)[i] })
 	if err != nil {
 		return nil, err
 	}

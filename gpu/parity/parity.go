@@ -85,24 +85,24 @@ func Random(shapes []Shape, o Options) ([]Subject, error) {
 		return nil
 	}
 	err := errors.Join(
-		made(add, "dot 768", func() (*model.Model, error) { return Dot(768) }),
-		made(add, "dot 21, not finite", func() (*model.Model, error) { return Dot(21) }),
-		made(add, "bilinear 33, not finite", func() (*model.Model, error) {
+		addModel(add, "dot 768", func() (*model.Model, error) { return Dot(768) }),
+		addModel(add, "dot 21, not finite", func() (*model.Model, error) { return Dot(21) }),
+		addModel(add, "bilinear 33, not finite", func() (*model.Model, error) {
 			w := numbers(33, 33, o.Seed, 0.2)
 			return newModel(rerank.KindBilinear, map[string]any{"query_embedding_dim": 33, "item_embedding_dim": 33},
 				tensor.Set{"W": {Shape: []int{33, 33}, Data: w.Data}})
 		}),
-		made(add, "maxsim 47, not finite", func() (*model.Model, error) {
+		addModel(add, "maxsim 47, not finite", func() (*model.Model, error) {
 			return newModel(rerank.KindMaxSim, map[string]any{"dim": 47}, nil)
 		}),
-		made(add, "rbe 19, not finite", func() (*model.Model, error) {
+		addModel(add, "rbe 19, not finite", func() (*model.Model, error) {
 			p := numbers(19, 11, o.Seed, 0.2)
-			return rbeOf(19, 11, func(i, j int) float32 { return p.Row(i)[j] })
+			return newRBE(19, 11, func(i, j int) float32 { return p.Row(i)[j] })
 		}),
 	)
 	for _, s := range shapes {
 		for _, name := range []string{s.String(), s.String() + ", not finite"} {
-			err = errors.Join(err, made(add, name, func() (*model.Model, error) { return MoL(s, o.Seed) }))
+			err = errors.Join(err, addModel(add, name, func() (*model.Model, error) { return MoL(s, o.Seed) }))
 		}
 	}
 	for i := range all {
@@ -113,7 +113,7 @@ func Random(shapes []Shape, o Options) ([]Subject, error) {
 	return all, err
 }
 
-func made(add func(string, *model.Model, error) error, name string, make func() (*model.Model, error)) error {
+func addModel(add func(string, *model.Model, error) error, name string, make func() (*model.Model, error)) error {
 	m, err := make()
 	return add(name, m, err)
 }
@@ -133,13 +133,13 @@ func Check(ctx context.Context, d device.Device, subjects []Subject, o Options, 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		told(one(ctx, d, &subjects[i], o))
+		told(checkSubject(ctx, d, &subjects[i], o))
 	}
 	return ctx.Err()
 }
 
-// one loads a model with rows, compares, and unloads both.
-func one(ctx context.Context, d device.Device, s *Subject, o Options) Result {
+// checkSubject loads a model with rows, compares, and unloads both.
+func checkSubject(ctx context.Context, d device.Device, s *Subject, o Options) Result {
 	r := Result{Case: s.Name, Rows: s.Rows.Rows, Queries: len(s.Queries), K: min(o.K, s.Rows.Rows), Golden: s.Wants.Rows > 0}
 	var file bytes.Buffer
 	if err := model.Encode(&file, s.Model); err != nil {
@@ -154,7 +154,7 @@ func one(ctx context.Context, d device.Device, s *Subject, o Options) Result {
 	for q := 0; err == nil && q < len(s.Queries); q++ {
 		a := device.Ask{Model: at, Table: table, Query: s.Queries[q], K: r.K}
 		if err = r.compare(ctx, d, s.Model, a, s.Rows); err == nil && r.Golden {
-			err = r.reference(ctx, d, s, a, q)
+			err = r.compareGolden(ctx, d, s, a, q)
 		}
 	}
 	if err = errors.Join(err, d.Unload(context.WithoutCancel(ctx), []device.Version{at}, []device.Version{table})); err != nil {
@@ -163,9 +163,9 @@ func one(ctx context.Context, d device.Device, s *Subject, o Options) Result {
 	return r
 }
 
-// reference compares the scores of all rows with the golden ones, which are as exact as
+// compareGolden compares the scores of all rows with the golden ones, which are as exact as
 // testdata/golden/README.md says.
-func (r *Result) reference(ctx context.Context, d device.Device, s *Subject, a device.Ask, q int) error {
+func (r *Result) compareGolden(ctx context.Context, d device.Device, s *Subject, a device.Ask, q int) error {
 	a.K = min(s.Rows.Rows, 1000) // what a device answers at once at least
 	b, err := d.Scan(ctx, a, nil)
 	if err != nil {
@@ -181,11 +181,11 @@ func (r *Result) reference(ctx context.Context, d device.Device, s *Subject, a d
 			have[at] = b.Scores[i]
 		}
 	}
-	most := 1.0
+	largest := 1.0
 	for _, x := range wants {
-		most = max(most, math.Abs(float64(x)))
+		largest = max(largest, math.Abs(float64(x)))
 	}
-	off := 5e-6*most + float64(b.Epsilon)
+	off := 5e-6*largest + float64(b.Epsilon)
 	for at, x := range have {
 		if at >= len(wants) {
 			return fmt.Errorf("%w: %d golden scores", ErrGolden, len(wants))
@@ -252,9 +252,9 @@ func (r *Result) compare(ctx context.Context, d device.Device, m *model.Model, a
 }
 
 // best are the first k of some rows.
-func best(scores []float32, of []uint32, k int) []uint32 {
+func best(scores []float32, rows []uint32, k int) []uint32 {
 	top := rerank.NewTopK(k)
-	for _, row := range of {
+	for _, row := range rows {
 		top.Push(rerank.Scored{ID: rerank.UintID(uint64(row)), Score: scores[row], Index: int(row)})
 	}
 	var out []uint32
@@ -266,8 +266,8 @@ func best(scores []float32, of []uint32, k int) []uint32 {
 
 // agree wants each score within the error of both sides, and no row left out that
 // scores more than the last by more than that.
-func (r *Result) agree(b device.Best, scores []float32, of []uint32, off float64) error {
-	wants := best(scores, of, r.K)
+func (r *Result) agree(b device.Best, scores []float32, rows []uint32, off float64) error {
+	wants := best(scores, rows, r.K)
 	if len(b.Rows) != len(wants) {
 		return fmt.Errorf("%d rows, want %d", len(b.Rows), len(wants))
 	}
@@ -305,8 +305,8 @@ func Dot(dim int) (*model.Model, error) {
 	return newModel(rerank.KindDot, map[string]int{"dim": dim}, nil)
 }
 
-// rbeOf is a CUR approximation of m support items and n support queries.
-func rbeOf(m, n int, projection func(i, j int) float32) (*model.Model, error) {
+// newRBE is a CUR approximation of m support items and n support queries.
+func newRBE(m, n int, projection func(i, j int) float32) (*model.Model, error) {
 	ids := func(n int) (out []rerank.ID) {
 		for i := range n {
 			out = append(out, rerank.UintID(uint64(i+1)))

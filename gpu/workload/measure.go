@@ -13,8 +13,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// at is what a workload is called on a device.
-func (w *Work) at() (of, table device.Version) {
+// versions is what a workload is called on a device.
+func (w *Work) versions() (of, table device.Version) {
 	return device.Version{Name: "workload", Version: w.Model.Version}, device.Version{Name: "workload " + w.Name, Version: "1"}
 }
 
@@ -23,7 +23,7 @@ const chunkRows = 4096
 
 // Load puts the model and the table on a device. The caller calls Unload.
 func (w *Work) Load(ctx context.Context, d device.Device) error {
-	of, table := w.at()
+	of, table := w.versions()
 	if err := d.LoadModel(ctx, of, w.File); err != nil {
 		return fmt.Errorf("case %s: loading the model: %w", w.Name, err)
 	}
@@ -42,13 +42,13 @@ func (w *Work) Load(ctx context.Context, d device.Device) error {
 
 // Unload takes both away.
 func (w *Work) Unload(ctx context.Context, d device.Device) error {
-	of, table := w.at()
+	of, table := w.versions()
 	return d.Unload(context.WithoutCancel(ctx), []device.Version{of}, []device.Version{table})
 }
 
 // Ask asks one query.
 func (w *Work) Ask(ctx context.Context, d device.Device, query int) (device.Best, error) {
-	of, table := w.at()
+	of, table := w.versions()
 	a := device.Ask{Model: of, Table: table, Query: w.Queries[query], K: w.K}
 	if w.Candidates != nil {
 		return d.Rescore(ctx, a, w.Candidates[query])
@@ -187,9 +187,9 @@ func (w *Work) agree(query int, b device.Best, scores []float32, off float64) er
 	if want := min(w.K, len(scores)); len(b.Rows) != want || len(b.Scores) != want {
 		return fmt.Errorf("%d rows and %d scores, want %d", len(b.Rows), len(b.Scores), want)
 	}
-	of := map[uint32]float32{}
+	scored := map[uint32]float32{}
 	for i, row := range b.Rows {
-		of[row] = b.Scores[i]
+		scored[row] = b.Scores[i]
 	}
 	seen := 0
 	for i, score := range scores {
@@ -197,7 +197,7 @@ func (w *Work) agree(query int, b device.Best, scores []float32, off float64) er
 		if w.Candidates != nil {
 			row = w.Candidates[query][i]
 		}
-		if have, ok := of[row]; ok {
+		if have, ok := scored[row]; ok {
 			seen++
 			if d := math.Abs(float64(have) - float64(score)); !(d <= off) {
 				return fmt.Errorf("row %d scores %v, on the CPU %v, which may differ by %v", row, have, score, off)

@@ -50,8 +50,8 @@ type Bars struct {
 	Eager, Compiled float64
 }
 
-// pytorch is wanted everywhere: quicker than compiled, and three times than eager.
-func pytorch(b Bars) Bars {
+// withPyTorch is wanted everywhere: quicker than compiled, and three times than eager.
+func withPyTorch(b Bars) Bars {
 	b.Eager, b.Compiled = 3, max(1, b.Compiled)
 	return b
 }
@@ -65,24 +65,24 @@ func Cases() []Case {
 	return []Case{
 		{
 			Name: "rescore-8x4x64", Kind: rerank.KindMoL, Shape: shape(8, 4, 64), Rows: 200_000, Candidates: 4000, Batch: 32, K: 100,
-			Bars: pytorch(Bars{Device: 0.15, Plugin: 1}),
+			Bars: withPyTorch(Bars{Device: 0.15, Plugin: 1}),
 		},
 		{
 			Name: "scan-8x8x32", Kind: rerank.KindMoL, Shape: books, Rows: 674_044, Batch: 32, K: 10,
-			Bars: pytorch(Bars{Device: 4, Answer: 4, Compiled: 1.5}),
+			Bars: withPyTorch(Bars{Device: 4, Answer: 4, Compiled: 1.5}),
 		},
 		{
 			Name: "scan-8x8x32-one", Kind: rerank.KindMoL, Shape: books, Rows: 674_044, Batch: 1, K: 10,
-			Bars: pytorch(Bars{Device: 0.5, Answer: 0.5, Compiled: 1.5}),
+			Bars: withPyTorch(Bars{Device: 0.5, Answer: 0.5, Compiled: 1.5}),
 		},
 		{
 			Name: "scan-4x4x768", Kind: rerank.KindMoL, Shape: lm, Rows: 109_739, Batch: 32, K: 10,
-			Bars: pytorch(Bars{Device: 1, Answer: 1, Compiled: 1.5}),
+			Bars: withPyTorch(Bars{Device: 1, Answer: 1, Compiled: 1.5}),
 		},
-		{Name: "bilinear-768", Kind: rerank.KindBilinear, Dim: 768, Rows: 350_000, Batch: 32, K: 10, Bars: pytorch(Bars{})},
-		{Name: "bilinear-768-one", Kind: rerank.KindBilinear, Dim: 768, Rows: 350_000, Batch: 1, K: 10, Bars: pytorch(Bars{})},
-		{Name: "maxsim-256", Kind: rerank.KindMaxSim, Dim: 256, Rows: 500_000, Batch: 32, K: 10, Bars: pytorch(Bars{})},
-		{Name: "rbe-512", Kind: rerank.KindRBE, Dim: 512, Rows: 500_000, Batch: 32, K: 10, Bars: pytorch(Bars{})},
+		{Name: "bilinear-768", Kind: rerank.KindBilinear, Dim: 768, Rows: 350_000, Batch: 32, K: 10, Bars: withPyTorch(Bars{})},
+		{Name: "bilinear-768-one", Kind: rerank.KindBilinear, Dim: 768, Rows: 350_000, Batch: 1, K: 10, Bars: withPyTorch(Bars{})},
+		{Name: "maxsim-256", Kind: rerank.KindMaxSim, Dim: 256, Rows: 500_000, Batch: 32, K: 10, Bars: withPyTorch(Bars{})},
+		{Name: "rbe-512", Kind: rerank.KindRBE, Dim: 512, Rows: 500_000, Batch: 32, K: 10, Bars: withPyTorch(Bars{})},
 	}
 }
 
@@ -154,7 +154,7 @@ type Work struct {
 
 // Make makes a case up. A float32 of its table is in memory once.
 func Make(c Case, seed uint32) (*Work, error) {
-	m, err := modelOf(&c, seed)
+	m, err := newModel(&c, seed)
 	if err != nil {
 		return nil, fmt.Errorf("case %s: %w", c.Name, err)
 	}
@@ -204,7 +204,7 @@ func gcd(a, b int) int {
 	return a
 }
 
-func modelOf(c *Case, seed uint32) (*model.Model, error) {
+func newModel(c *Case, seed uint32) (*model.Model, error) {
 	p := model.Parameters{Kind: c.Kind, Name: "workload", Tensors: tensor.Set{}}
 	var config any
 	switch c.Kind {
