@@ -1,15 +1,15 @@
-// Package gpu is a device.Device on a Machine: models and tables in a device's
-// memory, queries of concurrent requests gathered into launches, and answers that
-// are proved. It knows no driver: package cuda is a Machine on one, package hosted
-// one in plain Go, for tests.
+// Package gpu implements device.Device on a Machine: it keeps models and tables in a
+// device's memory, gathers the queries of concurrent requests into launches, and returns
+// answers that are proved. It does not depend on a driver: package cuda implements Machine
+// for NVIDIA devices, and package hosted in plain Go, for tests.
 //
-// A query takes the steps
+// A query goes through these steps:
 //
-//	1 bounded  bound the scores of all its rows, from float16; keep the K' with the best bounds
-//	2 exact    score those in float32
-//	3 certify  nothing that was not kept can belong to the answer; else keep more
+//	1 bounded  bound the scores of all rows, computed from float16; keep the K' rows with the best bounds
+//	2 exact    score those rows in float32
+//	3 certify  check that no other row can belong to the answer; otherwise keep more rows
 //
-// and each step is a job that is launched together with those of other queries.
+// Each step is a job. It is launched together with jobs of other queries.
 package gpu
 
 import (
@@ -28,28 +28,30 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Options are what a Device can do without.
+// Options are the optional parameters of a Device.
 type Options struct {
-	// Memory is what models and tables may take together, in bytes; 0: what the device
-	// has free at the start, without Reserve.
+	// Memory limits the bytes of all models and tables. 0 means the device's free memory at
+	// the start, less Reserve.
 	Memory int64
-	// Reserve is left for launches and for the driver; 0: a sixteenth of what is free, 512 MiB at most.
+	// Reserve is memory left for launches and the driver. 0 means a sixteenth of the free
+	// memory, at most 512 MiB.
 	Reserve int64
-	// MaxK bounds the rows of one answer; 0: 4,096.
+	// MaxK limits the rows of one answer. 0 means 4,096.
 	MaxK int
-	// Gather is the longest that a query waits for others to be launched with; at low
-	// load it waits for none. 0: 200 µs; negative: never.
+	// Gather limits how long a query waits for others to share its launch. At low load it
+	// does not wait. 0 means 200 µs; a negative value disables waiting.
 	Gather time.Duration
-	// Queue bounds the queries that wait; 0: 1,024.
+	// Queue limits the number of waiting queries. 0 means 1,024.
 	Queue int
-	// Measured, where not 0, lets an answer rest on an error that was measured on at
-	// least so many pairs of query and row where no bound of it closes. Such answers say
-	// so (device.Best.Measured). Without it all rows are scored in float32 then.
+	// Measured, if not 0, allows an answer to rest on a measured error if no bound closes.
+	// The error must have been measured on at least that many pairs of query and row. Such
+	// answers say so (device.Best.Measured). If Measured is 0, all rows are scored in
+	// float32 instead.
 	Measured int
-	// Patience is the longest that one launch or one copy may take; after that the device is
-	// lost. 0: 30 s.
+	// Patience limits the time of one launch or copy. After that the device counts as lost.
+	// 0 means 30 s.
 	Patience time.Duration
-	// Version of the program, for Describe.
+	// Version is the program's version, for Describe.
 	Version string
 	Logger  *slog.Logger
 }
@@ -79,7 +81,7 @@ func (o *Options) fill(f *Facts) {
 	}
 }
 
-// Device scores on a Machine. It is safe for concurrent use.
+// Device answers queries on a Machine. It is safe for concurrent use.
 type Device struct {
 	options Options
 	facts   Facts
@@ -94,8 +96,8 @@ type Device struct {
 
 var _ device.Device = (*Device)(nil)
 
-// New starts the goroutine that owns the machine, on a thread of its own: open is
-// called there. The caller calls Close.
+// New starts a goroutine on a thread of its own, which calls open and owns the machine. The
+// caller must call Close.
 func New(open func() (Machine, error), o Options) (*Device, error) {
 	d := &Device{models: map[device.Version]*loaded{}, tables: map[device.Version]*table{}}
 	d.queue = newQueue()
@@ -112,8 +114,8 @@ func New(open func() (Machine, error), o Options) (*Device, error) {
 	return d, nil
 }
 
-// Close ends calls under way with device.ErrUnavailable and frees the machine. A machine
-// that does not come back is left to the end of the process.
+// Close ends running calls with device.ErrUnavailable and frees the machine. If a call of
+// the machine never returns, the machine is left until the process ends.
 func (d *Device) Close() error {
 	d.owner.fail(fmt.Errorf("%w: it is being closed", device.ErrUnavailable))
 	select {
@@ -124,14 +126,15 @@ func (d *Device) Close() error {
 	}
 }
 
-// Lost is closed when the machine can do nothing more, Err says why: the process
-// should end, so that a fresh one begins with a fresh context.
+// Lost returns a channel that is closed when the machine cannot be used any more. Err then
+// gives the reason. The process should exit, so that its successor starts with a fresh
+// context.
 func (d *Device) Lost() <-chan struct{} { return d.owner.failed }
 
-// Err is why Lost was closed.
+// Err returns the reason why Lost was closed, or nil.
 func (d *Device) Err() error { return d.owner.err() }
 
-// Facts of the machine, as of the start.
+// Facts returns the facts of the machine at the start.
 func (d *Device) Facts() Facts { return d.facts }
 
 // Describe implements device.Device.
@@ -150,7 +153,7 @@ func (d *Device) Describe(context.Context) (device.Description, error) {
 	}, nil
 }
 
-// reserve reserves memory before it is allocated; the caller holds mu.
+// reserve counts memory as used before it is allocated. The caller holds mu.
 func (d *Device) reserve(bytes int64) error {
 	if bytes > d.options.Memory-d.used {
 		return fmt.Errorf("%w: it needs %d bytes and %d of %d are free; unload another (%s), or raise --memory",
@@ -160,7 +163,7 @@ func (d *Device) reserve(bytes int64) error {
 	return nil
 }
 
-// largestTables names the tables that take most, for people; the caller holds mu.
+// largestTables names the largest tables, for an error message. The caller holds mu.
 func (d *Device) largestTables() string {
 	const most = 3
 	all := slices.SortedFunc(maps.Values(d.tables), func(a, b *table) int {
@@ -179,7 +182,7 @@ func (d *Device) largestTables() string {
 	return strings.Join(names, ", ")
 }
 
-// withContextError adds the end of a call to what it led to.
+// withContextError adds the context's error to an error that it caused.
 func withContextError(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 		return errors.Join(ctx.Err(), err)
@@ -187,5 +190,5 @@ func withContextError(ctx context.Context, err error) error {
 	return err
 }
 
-// Waiting is how many queries wait for a launch.
+// Waiting returns how many queries wait for a launch.
 func (d *Device) Waiting() int { return d.queue.waiting() }

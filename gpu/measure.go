@@ -2,18 +2,18 @@ package gpu
 
 import "math"
 
-// measuredMargin is how much further than the worst pair that was seen a score is
-// taken to be off.
+// measuredMargin is the factor by which the error is assumed to exceed the worst measured
+// one.
 const measuredMargin = 2
 
-// needsPairs reports whether more pairs are wanted.
+// needsPairs reports whether more pairs should be measured.
 func (r *rounding) needsPairs() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.count < r.wantedPairs
 }
 
-// addPairs takes in pairs: the same rows scored by both ways.
+// addPairs measures pairs from two scorings of the same rows.
 func (r *rounding) addPairs(rough, exact Survivors) {
 	scores := make(map[uint32]float32, len(exact.Rows))
 	for i, row := range exact.Rows {
@@ -30,7 +30,7 @@ func (r *rounding) addPairs(rough, exact Survivors) {
 	}
 }
 
-// error is what was measured; +Inf while that is too little.
+// error returns the measured error with its margin, or +Inf if too few pairs were measured.
 func (r *rounding) error() float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,7 +40,7 @@ func (r *rounding) error() float64 {
 	return measuredMargin * r.worst
 }
 
-// pairs is how many were measured.
+// pairs returns how many pairs were measured.
 func (r *rounding) pairs() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

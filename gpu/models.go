@@ -11,21 +11,21 @@ import (
 	"github.com/likenessdb/likeness/rerank/mol"
 )
 
-// loaded is a model, and its weights on the machine.
+// loaded is a model whose weights are on the machine.
 type loaded struct {
 	*model.Model
 	network   *Network
 	bound     *bound.Network
 	onMachine Model
 	bytes     int64
-	tables    int // of it; its weights are freed with the last
+	tables    int // number of its tables; the weights are freed after the last
 	unloaded  bool
 }
 
-// packing is how rows are rounded to be scored roughly.
+// packing returns how the kernels round the model's rows.
 func (l *loaded) packing() rerank.Packing { return bound.Packing(l.network.MoL, l.network.Features) }
 
-// NetworkOf is what a machine needs to know of a model.
+// NetworkOf returns the description of a model for a machine.
 func NetworkOf(m *model.Model) *Network {
 	n := &Network{Features: m.Spec().Features}
 	if s, ok := m.Similarity.(*mol.Similarity); ok {
@@ -68,7 +68,7 @@ func (d *Device) LoadModel(ctx context.Context, v device.Version, file []byte) e
 	return nil
 }
 
-// reserveModel reserves a model's memory; the caller holds mu.
+// reserveModel reserves a model's memory. The caller holds mu.
 func (d *Device) reserveModel(v device.Version, l *loaded) error {
 	if d.models[v] != nil {
 		return device.ErrLoaded
@@ -76,19 +76,19 @@ func (d *Device) reserveModel(v device.Version, l *loaded) error {
 	return d.reserve(l.bytes)
 }
 
-// freer is what is on the machine.
+// freer is a model or table on the machine.
 type freer interface{ Free() error }
 
-// free gives memory of the machine back, in the background: what is launched before
-// may still read it. An error of it is the machine's, and seen by the next call.
+// free frees memory of the machine in the background, because earlier launches may still
+// read it. If that fails, the next call reports the machine's error.
 func (d *Device) free(what freer) {
 	go func() {
 		_ = d.owner.do(context.Background(), func(Machine) error { return what.Free() })
 	}()
 }
 
-// Unload implements device.Device. What calls under way use is freed with the last
-// of them, for which it waits.
+// Unload implements device.Device. Running calls can finish: Unload waits until the last of
+// them has ended and its memory is freed.
 func (d *Device) Unload(ctx context.Context, models, tables []device.Version) error {
 	for _, t := range d.unload(models, tables) {
 		select {
@@ -101,7 +101,7 @@ func (d *Device) Unload(ctx context.Context, models, tables []device.Version) er
 	return d.owner.err()
 }
 
-// unload takes models and tables away, and returns the tables that there were.
+// unload removes models and tables from the device, and returns the removed tables.
 func (d *Device) unload(models, tables []device.Version) (gone []*table) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,7 +122,7 @@ func (d *Device) unload(models, tables []device.Version) (gone []*table) {
 	return gone
 }
 
-// release frees a model that is unloaded and has no table; the caller holds mu.
+// release frees a model that is unloaded and has no table left. The caller holds mu.
 func (d *Device) release(m *loaded) {
 	if m.unloaded && m.tables == 0 {
 		d.used -= m.bytes

@@ -12,16 +12,16 @@ import (
 	"github.com/likenessdb/likeness/plugin/device"
 )
 
-// owner is the goroutine that calls a machine. It takes turns between what is
-// loaded, a piece at a time, and launches.
+// owner is the goroutine that makes all calls to a machine. It alternates between pieces of
+// loading and launches.
 type owner struct {
 	queue    *queue
 	commands chan *command
 	failed   chan struct{} // closed by fail
-	stuck    chan struct{} // closed when the machine does not come back
-	patience time.Duration // with it; set when the machine is open
-	ended    chan struct{} // the machine is closed
-	closed   error         // of Close; read after ended
+	stuck    chan struct{} // closed when a call of the machine does not return in time
+	patience time.Duration // limit for one call of the machine; set when the machine is open
+	ended    chan struct{} // closed when the machine is closed
+	closed   error         // result of Machine.Close; read after ended
 	sizes    sizes         // set when the machine is open
 
 	once  sync.Once
@@ -35,7 +35,7 @@ type command struct {
 	done chan error
 }
 
-// sizes are what a Machine says without its device.
+// sizes are the methods of a Machine that do not use the device.
 type sizes interface {
 	ModelBytes(n *Network) int64
 	TableBytes(n *Network, capacity int) int64
@@ -45,7 +45,7 @@ func newOwner(q *queue) *owner {
 	return &owner{queue: q, commands: make(chan *command), failed: make(chan struct{}), stuck: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// fail ends the use of the machine; the first reason counts.
+// fail ends the use of the machine. Only the first reason is kept.
 func (o *owner) fail(err error) {
 	o.once.Do(func() {
 		o.cause.Store(&err)
@@ -60,8 +60,9 @@ func (o *owner) err() error {
 	return nil
 }
 
-// do has a piece of work done by the owner, and returns its error, that of ctx, or
-// device.ErrUnavailable. What run refers to is the caller's again then.
+// do runs a function on the owner and returns its error, the error of ctx, or
+// device.ErrUnavailable. When do returns, the function has ended or will never start,
+// unless the machine is stuck.
 func (o *owner) do(ctx context.Context, run func(Machine) error) error {
 	c := &command{ctx, run, make(chan error, 1)}
 	select {
@@ -72,15 +73,16 @@ func (o *owner) do(ctx context.Context, run func(Machine) error) error {
 		return o.err()
 	}
 	select {
-	case err := <-c.done: // the owner answers every command that it took
+	case err := <-c.done: // the owner answers every command that it accepted
 		return err
 	case <-o.stuck:
 		return o.err()
 	}
 }
 
-// watched lets the machine work, and ends its use, and the calls that wait for it, where it does
-// not come back: what runs on a device ends by itself or with its process.
+// watched calls run. If run does not return within the owner's patience, watched gives up
+// the machine and ends the calls that wait for it: work on a device ends by itself or with
+// its process.
 func (o *owner) watched(work string, batch []*search, run func() error) error {
 	late := time.AfterFunc(o.patience, func() {
 		o.fail(fmt.Errorf("%w: %s has not come back after %s; the device is given up, and needs a fresh process", device.ErrUnavailable, work, o.patience))
@@ -94,10 +96,10 @@ func (o *owner) watched(work string, batch []*search, run func() error) error {
 	return run()
 }
 
-// run owns the machine until it fails.
+// run owns the machine until it fails or is closed.
 func (o *owner) run(open func() (Machine, error), ready func(Facts), started chan<- error) {
 	defer close(o.ended)
-	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and with it the context's hold on it
+	runtime.LockOSThread() // never unlocked: the thread, and its binding to the context, end with the goroutine
 	m, err := open()
 	if err != nil {
 		o.fail(fmt.Errorf("%w: %w", device.ErrUnavailable, err))
@@ -120,7 +122,8 @@ func (o *owner) run(open func() (Machine, error), ready func(Facts), started cha
 	o.queue.close(o.err())
 }
 
-// turn does one command, if there is one, and one launch.
+// turn runs one command, if one is waiting, and one launch. If there is no launch, it waits
+// for work.
 func (o *owner) turn(m Machine) {
 	select {
 	case c := <-o.commands:
@@ -155,7 +158,7 @@ func (o *owner) command(m Machine, c *command) {
 	c.done <- err
 }
 
-// checkLost ends the use of a machine that is lost.
+// checkLost gives up the machine if err says that it is lost.
 func (o *owner) checkLost(err error) error {
 	if errors.Is(err, ErrLost) {
 		o.fail(fmt.Errorf("%w: %w", device.ErrUnavailable, err))
@@ -164,7 +167,7 @@ func (o *owner) checkLost(err error) error {
 	return err
 }
 
-// launch runs the next step of searches of one table.
+// launch runs the next step of searches that share a table.
 func (o *owner) launch(m Machine, batch []*search) {
 	began := time.Now()
 	jobs := make([]Job, len(batch))
@@ -192,7 +195,7 @@ func (o *owner) launch(m Machine, batch []*search) {
 	}
 }
 
-// asDeviceError makes an error of a machine one of a device.
+// asDeviceError converts an error of a machine to an error of package device.
 func asDeviceError(err error) error {
 	for _, known := range []error{device.ErrUnavailable, device.ErrMemory, device.ErrFailed} {
 		if errors.Is(err, known) {

@@ -9,8 +9,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/scan"
 )
 
-// PatchTable implements device.Device. Calls under way end on the version before;
-// the patch waits for them, and meanwhile there is neither version.
+// PatchTable implements device.Device. Running calls finish on the old version. While the
+// patch waits for them, neither version is available.
 func (d *Device) PatchTable(ctx context.Context, p device.Patch) error {
 	to := device.Version{Name: p.From.Name, Version: p.Version}
 	from, err := d.patchable(p.From, to)
@@ -53,8 +53,8 @@ func (d *Device) patchable(at, to device.Version) (*table, error) {
 	return from, nil
 }
 
-// successor is the version after t before its patch: on the same memory, or where that
-// has no room for the rows, on other memory, to which they were copied.
+// successor returns the successor of t before its patch. It shares t's memory if the new rows
+// fit. Otherwise it gets new memory, to which the rows are copied.
 func (t *table) successor(ctx context.Context, added int) (*table, error) {
 	d := t.device
 	next := &table{
@@ -90,8 +90,8 @@ func (t *table) successor(ctx context.Context, added int) (*table, error) {
 	return next, nil
 }
 
-// swap takes the version before away, waits for its calls, patches, and puts the
-// next one in its place.
+// swap removes the old version, waits for its calls, applies the patch, and installs the
+// new version.
 func (d *Device) swap(ctx context.Context, p device.Patch, to device.Version, from, next *table) error {
 	shared := from.onMachine == next.onMachine
 	d.mu.Lock()
@@ -113,7 +113,8 @@ func (d *Device) swap(ctx context.Context, p device.Patch, to device.Version, fr
 	case <-d.owner.failed:
 		return d.owner.err()
 	}
-	// From here on it is done, whoever waits: half a patch would be of no version.
+	// The patch now completes even if the caller stops waiting: half a patch would match no
+	// version.
 	if err := next.patch(context.WithoutCancel(ctx), p, from.rows); err != nil {
 		next.drop()
 		return err
@@ -124,9 +125,10 @@ func (d *Device) swap(ctx context.Context, p device.Patch, to device.Version, fr
 	return nil
 }
 
-// patch applies a patch that was checked to a version of so many rows. A failure leaves no version of the table.
+// patch applies a verified patch to a version that has `before` rows. If it fails, the
+// table has no version left.
 func (t *table) patch(ctx context.Context, p device.Patch, before int) error {
-	last := make(map[uint32]int, len(p.Numbers)) // the later of two rows of one number
+	last := make(map[uint32]int, len(p.Numbers)) // if a number occurs twice, the later row counts
 	for i, row := range p.Numbers {
 		last[row] = i
 	}

@@ -10,36 +10,36 @@ import (
 	"github.com/likenessdb/likeness/plugin/device"
 )
 
-// queue holds the searches whose next step waits for a launch: by table and way,
-// which take turns, and by deadline within one.
+// queue holds the searches whose next step waits for a launch. Searches that can share a
+// launch form a line. Lines take turns; within a line, searches are ordered by deadline.
 type queue struct {
-	kick chan struct{} // something was added
+	kick chan struct{} // receives a value when something was added
 
 	mu     sync.Mutex
 	lines  []*line // in the order of their turns
 	count  int
-	most   int           // that wait
-	batch  int           // of one launch
-	gather time.Duration // at most
+	most   int           // limit of waiting searches
+	batch  int           // limit of searches in a launch
+	gather time.Duration // limit of window
 	closed error
 
-	window   time.Duration // how long the first of a batch waits for others
-	each     time.Duration // about what a search costs of a launch
+	window   time.Duration // how long the first search of a batch waits for others
+	each     time.Duration // estimated time that a search adds to a launch
 	inFlight int
 }
 
-// line is the searches that can be launched together.
+// line holds searches that can be launched together.
 type line struct {
 	key     group
 	waiting []*search
-	since   time.Time // of the first of them
+	since   time.Time // when the first of them was added
 }
 
-// group says what can be launched together.
+// group identifies what can be launched together.
 type group struct {
 	table *table
 	way   Way
-	some  bool // rows are named
+	some  bool // the job names its rows
 }
 
 func newQueue() *queue { return &queue{kick: make(chan struct{}, 1)} }
@@ -48,8 +48,9 @@ func (q *queue) limits(most, batch int, gather time.Duration) {
 	q.most, q.batch, q.gather = most, max(batch, 1), gather
 }
 
-// add takes a search in. It returns device.ErrBusy where too many wait, or where its
-// deadline will have passed before its turn, and the owner's error.
+// add enqueues a search. It returns device.ErrBusy if too many are waiting or if the
+// search's deadline is likely to pass before its turn, and the owner's error after a
+// failure.
 func (q *queue) add(s *search) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -65,7 +66,7 @@ func (q *queue) add(s *search) error {
 	return nil
 }
 
-// estimateWait is about how long a new search waits for those whose deadline is earlier.
+// estimateWait estimates how long a new search waits for searches with an earlier deadline.
 func (q *queue) estimateWait(s *search) time.Duration {
 	before := q.inFlight
 	for _, l := range q.lines {
@@ -78,7 +79,7 @@ func (q *queue) estimateWait(s *search) time.Duration {
 	return time.Duration(before) * q.each
 }
 
-// requeue takes in a search that has a further step, which is never refused.
+// requeue enqueues a search that has a further step. It is never refused.
 func (q *queue) requeue(s *search) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -105,7 +106,7 @@ func (q *queue) put(s *search) {
 	}
 }
 
-// compareDeadlines orders by deadline; a search without one comes last.
+// compareDeadlines orders by deadline. A search without one comes last.
 func compareDeadlines(a, b *search) int {
 	if a.deadline.IsZero() != b.deadline.IsZero() {
 		if a.deadline.IsZero() {
@@ -116,8 +117,8 @@ func compareDeadlines(a, b *search) int {
 	return a.deadline.Compare(b.deadline)
 }
 
-// next returns the searches of the next launch, or how long to wait for others to
-// come; 0: until something does.
+// next returns the searches of the next launch. If there are none, it returns how long to
+// wait for more searches to join, or 0 to wait for an event.
 func (q *queue) next(now time.Time) (batch []*search, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -134,7 +135,7 @@ func (q *queue) next(now time.Time) (batch []*search, wait time.Duration) {
 		l.waiting, l.since = slices.Delete(l.waiting, 0, n), now
 		q.lines = slices.Delete(q.lines, i, i+1)
 		if len(l.waiting) > 0 {
-			q.lines = append(q.lines, l) // its turn comes after the others'
+			q.lines = append(q.lines, l) // its next turn comes after the others'
 		}
 		q.count -= n
 		q.inFlight = n
@@ -143,7 +144,7 @@ func (q *queue) next(now time.Time) (batch []*search, wait time.Duration) {
 	return nil, wait
 }
 
-// dropCancelled ends the searches that nobody waits for any more.
+// dropCancelled ends the searches whose context has ended.
 func (q *queue) dropCancelled() {
 	for _, l := range q.lines {
 		l.waiting = slices.DeleteFunc(l.waiting, func(s *search) bool {
@@ -158,9 +159,9 @@ func (q *queue) dropCancelled() {
 	q.lines = slices.DeleteFunc(q.lines, func(l *line) bool { return len(l.waiting) == 0 })
 }
 
-// recordLaunch is told how long a launch of n searches was. Where several came together,
-// others are worth waiting for, half as long as the launch at most; a search that
-// came alone halves the wait, down to none.
+// recordLaunch adapts to the duration of a launch of n searches. If several searches came
+// together, the window doubles, up to half of the launch's duration. A search that came
+// alone halves the window, down to zero.
 func (q *queue) recordLaunch(d time.Duration, n int) {
 	const least = 10 * time.Microsecond
 	q.mu.Lock()
@@ -177,7 +178,7 @@ func (q *queue) recordLaunch(d time.Duration, n int) {
 	}
 }
 
-// close ends all that wait.
+// close ends all waiting searches with an error.
 func (q *queue) close(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

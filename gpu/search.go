@@ -13,24 +13,24 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// firstKeep is the K' that a search begins with: the next power of two above K, and
-// this at least.
+// firstKeep is the least K' with which a search begins. K' is a power-of-two multiple of
+// firstKeep and at least 2·K.
 const firstKeep = 64
 
-// search is one query on its way through the steps.
+// search is the state of one query on its way through the steps.
 type search struct {
 	ctx        context.Context //nolint:containedctx // of the call that waits for it
 	deadline   time.Time
 	table      *table
 	query      rerank.Operands
 	k          int
-	rows       []uint32        // nil: all
-	bitmap     []uint32        // nil: all that are alive
-	count      int             // rows there are to score, about
-	limits     *kernels.Limits // for Bounded; nil: nothing is known
-	exactError float64         // ε of Exact
+	rows       []uint32        // nil: all rows
+	bitmap     []uint32        // nil: all rows that are alive
+	count      int             // approximate number of rows to score
+	limits     *kernels.Limits // for Bounded; nil if there are no limits
+	exactError float64         // ε of the way Exact
 
-	begun  bool // a step was launched
+	begun  bool // a step has been launched
 	stage  stage
 	keep   int // K'
 	rough  Survivors
@@ -47,16 +47,16 @@ type stage int
 
 const (
 	bounded               stage = iota
-	approximate                 // where no bound closes
-	exactAfterBounded           // exact, of what bounded has kept
-	exactAfterApproximate       // exact, of what approximate has kept
-	exactAll                    // exact, of all rows
-	sampleApproximate           // approximate, of rows to measure with
-	sampleExact                 // exact, of the same
+	approximate                 // used if no bound closes
+	exactAfterBounded           // exact, for the rows that bounded kept
+	exactAfterApproximate       // exact, for the rows that approximate kept
+	exactAll                    // exact, for all rows
+	sampleApproximate           // approximate, for sampled rows, to measure the error
+	sampleExact                 // exact, for the same rows
 )
 
-// begin sets the first step: all rows at once in float32 where rounding would save
-// nothing.
+// begin chooses the first step. All rows are scored in float32 at once if rounding would
+// not save anything.
 func (s *search) begin() {
 	s.keep = s.initialKeep()
 	switch {
@@ -72,7 +72,7 @@ func (s *search) begin() {
 	}
 }
 
-// initialKeep is the K' to begin with.
+// initialKeep returns the K' with which the search begins.
 func (s *search) initialKeep() int {
 	keep := firstKeep
 	for keep < 2*s.k {
@@ -81,8 +81,9 @@ func (s *search) initialKeep() int {
 	return keep
 }
 
-// skipBounds is the step where no bound closes: all rows in float32, or what was
-// measured in the place of a bound, once that is enough.
+// skipBounds chooses the step for a search whose bound does not close: rely on the measured
+// error if it is known, measure it first if enough pairs are missing, or score all rows in
+// float32.
 func (s *search) skipBounds() {
 	s.keep = s.initialKeep()
 	switch {
@@ -100,7 +101,7 @@ func (s *search) group() group {
 	return group{s.table, j.Way, j.Rows != nil}
 }
 
-// job is the next step.
+// job returns the job of the next step.
 func (s *search) job() Job {
 	j := Job{Table: s.table.onMachine, Query: s.query, Rows: s.rows, Bitmap: s.bitmap, Keep: s.keep}
 	switch s.stage {
@@ -120,7 +121,7 @@ func (s *search) job() Job {
 	return j
 }
 
-// step takes the answer of a job in, and reports whether another step follows.
+// step processes the answer to a job and reports whether another step follows.
 func (s *search) step(found Survivors) bool {
 	s.begun = true
 	if err := found.check(s.job().Keep); err != nil {
@@ -154,8 +155,9 @@ func (s *search) step(found Survivors) bool {
 	return s.answer(found, found, 0)
 }
 
-// certify: no row that was not kept scores above the best of their bounds. The answer
-// and the row behind it, which is Next, stand if the last of them is above that.
+// certify checks that no row outside the kept ones can belong to the answer: the last exact
+// score (of the row behind the answer, if there is one) must exceed the best bound of the
+// other rows. Otherwise it chooses the next step.
 func (s *search) certify(found Survivors) bool {
 	least, out := s.lastScore(found)-s.exactError, float64(s.rough.Next)
 	if s.rough.Next == none32 || least > out {
@@ -170,7 +172,7 @@ func (s *search) certify(found Survivors) bool {
 	return true
 }
 
-// trust is certify by what was measured.
+// trust is certify with the measured error in place of a bound.
 func (s *search) trust(found Survivors) bool {
 	least, out := s.lastScore(found)-s.exactError, float64(s.rough.Next)+s.table.error()
 	switch {
@@ -186,9 +188,9 @@ func (s *search) trust(found Survivors) bool {
 	return true
 }
 
-// keepMore raises K' so that what is left out falls by about so much: as many doublings as
-// that is times what the last one brought. It reports false where scoring all rows is
-// the better.
+// keepMore raises K' enough to lower the best bound outside by about `by`. It assumes that
+// each doubling lowers the bound as much as the last one did. It reports false if scoring
+// all rows is cheaper.
 func (s *search) keepMore(by float64) bool {
 	n := len(s.rough.Scores)
 	lastGain := float64(s.rough.Scores[n/2]) - float64(s.rough.Next)
@@ -201,12 +203,12 @@ func (s *search) keepMore(by float64) bool {
 	return false
 }
 
-// looseFor is how many searches of a table try no bound after one for which none
-// closed.
+// looseFor is how many further searches of a table skip the bounds after a bound did not
+// close.
 const looseFor = 31
 
-// lastScore is the score that what was not kept must stay below: that of row K+1, or of
-// the last finite one.
+// lastScore returns the score that every row outside must stay below: the score of row K+1,
+// if it is finite.
 func (s *search) lastScore(found Survivors) float64 {
 	if n := len(found.Scores); n == s.k+1 && finite(found.Scores[n-1]) {
 		return float64(found.Scores[n-1])
@@ -214,7 +216,7 @@ func (s *search) lastScore(found Survivors) float64 {
 	return math.Inf(-1)
 }
 
-// answer ends the search with the first K of the exact scores.
+// answer ends the search with the first K rows of the exact scores.
 func (s *search) answer(found, counted Survivors, pairs int) bool {
 	b := device.Best{
 		Rows: found.Rows, Scores: found.Scores, Next: none32, Epsilon: roundUp(s.exactError),
@@ -233,7 +235,8 @@ func (s *search) answer(found, counted Survivors, pairs int) bool {
 	return false
 }
 
-// roundUp is a float32 that is not below x; where nothing is known, the greatest.
+// roundUp returns a float32 that is not below x. If x is too large or NaN, it returns the
+// greatest float32.
 func roundUp(x float64) float32 {
 	f := float32(x)
 	if !(x < math.MaxFloat32) {
@@ -245,7 +248,7 @@ func roundUp(x float64) float32 {
 	return f
 }
 
-// finish ends the search, once.
+// finish ends the search. Only the first call has an effect.
 func (s *search) finish(b device.Best, err error) {
 	if s.settled.CompareAndSwap(false, true) {
 		s.best, s.err = b, err
@@ -257,7 +260,8 @@ var none32 = float32(math.Inf(-1))
 
 func finite(x float32) bool { return x-x == 0 }
 
-// check trusts no machine: at most so many rows, none twice, in order, and numbers.
+// check verifies an answer of the machine: at most keep rows, each once, in order, with
+// valid numbers.
 func (f *Survivors) check(keep int) error {
 	b := device.Best{Rows: f.Rows, Scores: f.Scores, Next: f.Next, Scored: f.Scored, NotFinite: f.NotFinite}
 	if err := b.Check(keep); err != nil {
@@ -300,8 +304,8 @@ func (d *Device) Scan(ctx context.Context, a device.Ask, bitmap []byte) (device.
 	return d.wait(ctx, s)
 }
 
-// newSearch checks what an ask names and encodes its query. The caller calls leave
-// of its table.
+// newSearch checks the parts of an Ask and encodes its query. The caller must call leave on
+// the search's table.
 func (d *Device) newSearch(ctx context.Context, a device.Ask) (*search, error) {
 	m, t, err := d.enter(a)
 	if err != nil {
@@ -328,8 +332,8 @@ func (d *Device) newSearch(ctx context.Context, a device.Ask) (*search, error) {
 	return s, nil
 }
 
-// wait queues a search and returns its answer, or the end of its context: what was
-// launched for it then is left to end by itself.
+// wait enqueues a search and returns its answer, or the error of its context. In that case
+// a launched step continues in the background.
 func (d *Device) wait(ctx context.Context, s *search) (device.Best, error) {
 	if s.count == 0 {
 		return device.Best{Next: none32, Epsilon: roundUp(s.exactError)}, ctx.Err()

@@ -1,27 +1,29 @@
 package gpu
 
-// Details of a device beside its Facts, as its driver says them. What it does not say is 0.
+// Details describes a device beyond its Facts, as reported by the driver. Unknown values
+// are 0.
 type Details struct {
-	// ClockMHz and MemoryClockMHz are the greatest there are, BusBits the width of the
-	// memory's bus, CacheBytes the size of its cache.
+	// ClockMHz and MemoryClockMHz are maxima. BusBits is the width of the memory bus, and
+	// CacheBytes the size of the cache.
 	ClockMHz       float64 `json:"clock_mhz"`
 	MemoryClockMHz float64 `json:"memory_clock_mhz"`
 	BusBits        int     `json:"memory_bus_bits"`
 	CacheBytes     int     `json:"l2_bytes"`
 	SharedBytes    int     `json:"shared_bytes_per_block"`
-	// Release of the driver, as 580.65.06; Facts have the version of CUDA that it has.
+	// Release is the driver's release, such as 580.65.06. Facts.Driver is its CUDA version.
 	Release string `json:"driver_release"`
 }
 
-// GBs is what the memory delivers at most by its clock: two transfers each.
+// GBs returns the peak bandwidth of the memory: two transfers per clock cycle.
 func (d *Details) GBs() float64 { return 2 * d.MemoryClockMHz * float64(d.BusBits) / 8 / 1e3 }
 
-// Capacity is how many rows a table of some rows is given room for, so that rows can be
-// added before it has to be moved.
+// Capacity returns the number of rows for which a table of the given size gets memory. The
+// spare room allows rows to be added without moving the table.
 func Capacity(rows int) int { return capacityOf(rows) }
 
-// RowBytes is what a row takes on a device: its features in float32 and, where tensor
-// cores approximate φ, the components in float16 and the item's part of the gates again.
+// RowBytes returns the memory of a row on a device: its features in float32 and, if tensor
+// cores approximate φ, also the components in float16 and a second copy of the item's part
+// of the gates.
 func (n *Network) RowBytes(tensor bool) int64 {
 	row := 4 * int64(n.Features)
 	if tensor {

@@ -14,49 +14,51 @@ import (
 	rows "github.com/likenessdb/likeness/rerank/table"
 )
 
-// table is one version of a table. Versions that patches made of one another share
-// what is on the machine.
+// table is one version of a table. Versions that arise by patches can share the memory on
+// the machine.
 type table struct {
 	device       *Device
 	name         string
-	modelVersion device.Version // of the model
+	modelVersion device.Version
 	model        *loaded
 	onMachine    Table
 	capacity     int
 	bytes        int64
 	rows         int
-	alive        *scan.Bitmap // nil: all
-	words        []uint32     // of alive, nil: all
+	alive        *scan.Bitmap // nil: all rows
+	words        []uint32     // alive as a machine reads it; nil: all rows
 	loss         rerank.Loss
 	overflow     bool          // a finite number is too large for float16
-	patching     chan struct{} // has a token: patches take turns
+	patching     chan struct{} // holds one token, which a patch takes
 	*rounding
 
 	mu      sync.Mutex
-	users   int // calls under way
+	users   int // number of running calls
 	dropped bool
-	moved   bool          // what is on the machine belongs to another version now
-	unused  chan struct{} // closed when gone and unused
-	freed   chan struct{} // closed when its memory is free, or another version's
+	moved   bool          // the memory now belongs to another version
+	unused  chan struct{} // closed when the version is dropped and no call uses it
+	freed   chan struct{} // closed when its memory is freed or belongs to another version
 }
 
-// rounding is what searches have learned of Approximate and Bounded, of all versions.
+// rounding holds the experience of searches with Approximate and Bounded. All versions of a
+// table share it.
 type rounding struct {
 	mostKept    int
-	wantedPairs int          // pairs to measure; 0: none
-	skipBounds  atomic.Int64 // searches that are not to try bounds
+	wantedPairs int          // pairs to measure; 0 disables measuring
+	skipBounds  atomic.Int64 // number of next searches that skip the bounds
 
 	mu    sync.Mutex
 	count int
 	worst float64
 }
 
+// canApproximate reports whether rows can be scored from float16.
 func (t *table) canApproximate() bool { return t.model.onMachine.Approximates() && !t.overflow }
 
-// capacityOf leaves room for rows to be added before the table has to be moved.
+// capacityOf returns the number of rows to allocate, with spare room for added rows.
 func capacityOf(rows int) int { return (rows + rows/16 + 1023) / 1024 * 1024 }
 
-// LoadTable implements device.Device. Nothing is allocated before there is room.
+// LoadTable implements device.Device. Memory is only allocated after it was reserved.
 func (d *Device) LoadTable(ctx context.Context, h device.TableHead, chunks device.Rows) error {
 	t, err := d.admit(h)
 	if err != nil {
@@ -85,7 +87,7 @@ func (d *Device) LoadTable(ctx context.Context, h device.TableHead, chunks devic
 	return nil
 }
 
-// admit checks what a table says of itself and reserves its memory.
+// admit checks the description of a table and reserves its memory.
 func (d *Device) admit(h device.TableHead) (*table, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -114,10 +116,10 @@ func (d *Device) admit(h device.TableHead) (*table, error) {
 	return t, nil
 }
 
-// maxKeep bounds K'.
+// maxKeep limits K'.
 const maxKeep = 8192
 
-// fill uploads the rows as they come.
+// fill uploads the rows as they arrive.
 func (t *table) fill(ctx context.Context, h device.TableHead, chunks device.Rows) error {
 	first, cols := 0, h.Cols
 	for chunk, err := range chunks {
@@ -144,9 +146,9 @@ func (t *table) fill(ctx context.Context, h device.TableHead, chunks device.Rows
 	return nil
 }
 
-// measureLoss measures what float16 takes of rows.
+// measureLoss adds the rounding errors of rows in float16 to the table's loss.
 func (t *table) measureLoss(m rerank.Matrix) {
-	if !t.model.onMachine.Approximates() { // their length is all that matters
+	if !t.model.onMachine.Approximates() { // only the norms matter
 		for r := range m.Rows {
 			row := m.Row(r)
 			t.loss.Add(t.model.packing(), row, row)
@@ -167,12 +169,12 @@ func (t *table) measureLoss(m rerank.Matrix) {
 	}
 }
 
-// resize tells the machine which rows there are.
+// resize sets the rows of the table on the machine.
 func (t *table) resize(ctx context.Context) error {
 	return t.device.owner.do(ctx, func(Machine) error { return t.onMachine.Resize(t.rows, t.words) })
 }
 
-// wordsOf is a set of n rows as a machine reads it; nil: all.
+// wordsOf converts a set of n rows to the machine's format. nil stays nil.
 func wordsOf(b *scan.Bitmap, n int) []uint32 {
 	if b == nil {
 		return nil
@@ -184,7 +186,7 @@ func wordsOf(b *scan.Bitmap, n int) []uint32 {
 	return words
 }
 
-// enter finds what an ask names and holds the table until leave.
+// enter looks up the model and the table of an Ask, and holds the table until leave.
 func (d *Device) enter(a device.Ask) (*loaded, *table, error) {
 	if err := d.owner.err(); err != nil {
 		return nil, nil, err
@@ -205,7 +207,7 @@ func (d *Device) enter(a device.Ask) (*loaded, *table, error) {
 	return m, t, nil
 }
 
-// leave ends a call.
+// leave ends a call's use of the table.
 func (t *table) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -213,7 +215,8 @@ func (t *table) leave() {
 	t.settle()
 }
 
-// drop ends the table once no call uses it. It was taken out of the device's tables.
+// drop frees the table as soon as no call uses it. It must have been removed from the
+// device's tables.
 func (t *table) drop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -221,7 +224,7 @@ func (t *table) drop() {
 	t.settle()
 }
 
-// settle frees what nobody uses any more; the caller holds mu.
+// settle frees the table if it is dropped and unused. The caller holds mu.
 func (t *table) settle() {
 	if !t.dropped || t.users > 0 {
 		return
@@ -239,7 +242,7 @@ func (t *table) settle() {
 	go t.freeMemory()
 }
 
-// freeMemory frees the table's memory, and counts it as free then.
+// freeMemory frees the table's memory and then counts it as free.
 func (t *table) freeMemory() {
 	defer close(t.freed)
 	d := t.device
@@ -258,7 +261,7 @@ func (t *table) freeMemory() {
 	d.release(t.model)
 }
 
-// checkRows wants row numbers that exist.
+// checkRows verifies that all row numbers exist.
 func (t *table) checkRows(numbers []uint32) error {
 	if len(numbers) > t.rows {
 		return fmt.Errorf("%w: %d rows of a table of %d; name each once", device.ErrRequest, len(numbers), t.rows)
@@ -271,8 +274,8 @@ func (t *table) checkRows(numbers []uint32) error {
 	return nil
 }
 
-// scanRows is the set that a scan looks through, nil for all that are alive, and how
-// many rows it has.
+// scanRows returns the set of rows that a scan visits (nil for all that are alive), and its
+// size.
 func (t *table) scanRows(bitmap []byte) ([]uint32, int, error) {
 	if len(bitmap) == 0 {
 		if t.alive == nil {
@@ -290,7 +293,7 @@ func (t *table) scanRows(bitmap []byte) ([]uint32, int, error) {
 	return wordsOf(wanted, t.rows), wanted.Len(), nil
 }
 
-// sample is rows to measure rounding with.
+// sample holds rows for measuring the error of Approximate.
 type sample struct {
 	rows  []uint32
 	rough Survivors
@@ -298,7 +301,7 @@ type sample struct {
 
 const sampleSize = 1024
 
-// sampleRows are some rows, each once.
+// sampleRows returns random rows, each once.
 func (t *table) sampleRows() []uint32 {
 	n := min(sampleSize, t.rows, t.mostKept)
 	out := make([]uint32, n)

@@ -1,5 +1,5 @@
-// Package agreement compares a device's answers to many queries with the exact scan of
-// this machine's processors, which proves its own in float32.
+// Package agreement compares a device's answers to many queries with an exact scan on the
+// CPU, which computes in float32 and proves its answers.
 package agreement
 
 import (
@@ -20,36 +20,40 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// Options say how much is compared.
+// Options says how much to compare.
 type Options struct {
-	// Queries are asked at most, Batch of them at once.
+	// Queries is the greatest number of queries to compare, Batch how many of them run at
+	// once.
 	Queries, Batch int
-	// Time is when no further batch begins, after the tables are made; 0: never. The
-	// processors take most of it.
+	// Time limits how long new batches are started, once the tables are built. 0 means no
+	// limit. Most of the time is spent on the CPU.
 	Time time.Duration
 	Seed uint32
 }
 
-// Tolerance is how far a score may be from the processors'.
+// Tolerance is how far a device's score may differ from the CPU's.
 const Tolerance = 1e-4
 
-// Result is what was found. Of Wanted queries Queries were compared: fewer where the time was up.
+// Result is the outcome of a comparison. Queries is less than Wanted if the time ran out.
 type Result struct {
 	Case    string `json:"case"`
 	Rows    int    `json:"rows"`
 	K       int    `json:"k"`
 	Wanted  int    `json:"wanted_queries"`
 	Queries int    `json:"queries"`
-	// SameRows counts the queries whose K rows are those of the processors, SameOrder those
-	// of them in the same order, Near those none of whose scores is further off than Tolerance.
+	// SameRows counts the queries for which device and CPU return the same K rows,
+	// SameOrder those with the same order too. Near counts the queries whose shared rows
+	// all have scores within Tolerance.
 	SameRows  int `json:"same_rows"`
 	SameOrder int `json:"same_order"`
 	Near      int `json:"near"`
-	// Error is the greatest difference of a score of a row that both have.
+	// Error is the greatest difference between the scores of a row that both sides
+	// returned.
 	Error float64 `json:"error"`
-	// Differ are the first queries whose rows are not the same, by number.
+	// Differ lists the first queries for which the rows differ, by number.
 	Differ []int `json:"differ,omitempty"`
-	// DeviceSeconds and CPUSeconds are what each side took for the queries, on Threads.
+	// DeviceSeconds and CPUSeconds are the run times of each side; the CPU used Threads
+	// threads.
 	DeviceSeconds float64 `json:"device_seconds"`
 	CPUSeconds    float64 `json:"cpu_seconds"`
 	Threads       int     `json:"threads"`
@@ -60,11 +64,12 @@ func (r *Result) String() string {
 		r.Case, r.Rows, r.Queries, r.Wanted, r.K, r.SameRows, r.SameOrder, Tolerance, r.Near, r.Error, r.DeviceSeconds, r.CPUSeconds, r.Threads)
 }
 
-// maxDiffer query numbers that a Result lists.
+// maxDiffer limits the query numbers in a Result.
 const maxDiffer = 10
 
-// Compare makes a scan's table of a case, loads it, and asks both sides. told gets the result
-// so far after each batch. It returns that with the error that ended it.
+// Compare builds the table of a case, loads it on both sides, and compares their answers.
+// It calls told with the result so far after each batch. On an error it returns the result
+// so far as well.
 func Compare(ctx context.Context, d device.Device, c workload.Case, o Options, told func(Result)) (r Result, err error) {
 	c.Batch, c.Candidates = o.Queries, 0
 	r = Result{Case: c.Name, Rows: c.Rows, K: min(c.K, c.Rows), Wanted: o.Queries, Threads: runtime.GOMAXPROCS(0)}
@@ -93,7 +98,7 @@ func Compare(ctx context.Context, d device.Device, c workload.Case, o Options, t
 	return r, nil
 }
 
-// newScanner goes over the rows of a case on all processors.
+// newScanner returns a scanner of a case's rows on all CPUs.
 func newScanner(w *workload.Work) (*scan.Scanner, error) {
 	ids := make([]rerank.ID, w.Rows.Rows)
 	for i := range ids {
@@ -109,7 +114,7 @@ func newScanner(w *workload.Work) (*scan.Scanner, error) {
 	return scan.New(t, spec), nil
 }
 
-// batch asks queries [from, to) of both.
+// batch compares the answers to the queries [from, to).
 func (r *Result) batch(ctx context.Context, d device.Device, here *scan.Scanner, w *workload.Work, from, to int) error {
 	there, began := make([]device.Best, to-from), time.Now()
 	g, asking := errgroup.WithContext(ctx)
@@ -142,7 +147,7 @@ func (r *Result) batch(ctx context.Context, d device.Device, here *scan.Scanner,
 	return nil
 }
 
-// add counts the answers to a query.
+// add compares the two answers to a query and updates the counters.
 func (r *Result) add(query int, there device.Best, here []rerank.Scored) {
 	r.Queries++
 	scores := map[uint32]float32{}

@@ -2,20 +2,20 @@ package bench
 
 import "fmt"
 
-// Bar is something that is wanted, and whether it is.
+// Bar is a performance target and its outcome.
 type Bar struct {
 	What string `json:"what"`
-	Unit string `json:"unit"` // ms: Want is the most; x: the least
-	// Measured is false where nothing was: Have is 0 then.
+	Unit string `json:"unit"` // "ms": Want is a maximum; "x": Want is a minimum
+	// Measured is false if there is no measurement. Have is then 0.
 	Measured bool    `json:"measured"`
 	Want     float64 `json:"want"`
 	Have     float64 `json:"have"`
 	Met      bool    `json:"met"`
-	// Why says which limit binds, where it is not met.
+	// Why names the limiting factor if the target is missed.
 	Why string `json:"why,omitempty"`
 }
 
-// judge holds a case to what is wanted of it.
+// judge compares the measurements of a case with its targets.
 func (r *Result) judge() {
 	r.Bars = nil
 	most := func(what string, want, have float64) {
@@ -45,8 +45,8 @@ func (r *Result) judge() {
 	}
 }
 
-// speedup is how much longer the quickest of some rows of PyTorch takes than the device; 0:
-// there is none.
+// speedup returns by which factor the device is faster than the fastest PyTorch row that
+// matches. It returns 0 if there is no such row.
 func (r *Result) speedup(match func(*Row) bool) float64 {
 	least := 0.0
 	for i := range r.PyTorch {
@@ -60,7 +60,7 @@ func (r *Result) speedup(match func(*Row) bool) float64 {
 	return least / r.Device.P50
 }
 
-// limitingPhase names the longest part of the steps and what limits it.
+// limitingPhase names the longest phase of the steps and what limits it.
 func (r *Result) limitingPhase() string {
 	var longest float64
 	var why string

@@ -1,7 +1,7 @@
-// Package bench measures a GPU: what the device can do at most, how long its kernels
-// take for the cases of package workload and what share of those limits they reach, how
-// long certified answers take in its process and through the plugin, and the same
-// cases in PyTorch. It knows no driver.
+// Package bench measures a GPU: the limits of the device, how long its kernels take for the
+// cases of package workload and what share of those limits they reach, how long certified
+// answers take in the same process and through the plugin, and the same cases in PyTorch.
+// It does not depend on a driver.
 package bench
 
 import (
@@ -20,48 +20,53 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Machine is a gpu.Machine that is measured. All its methods are called from one
-// goroutine, that of its opening.
+// Machine is a gpu.Machine that can be measured. All methods must be called from the
+// goroutine that opened it.
 type Machine interface {
 	gpu.Machine
 	Details() (gpu.Details, error)
-	// Limits makes ready to measure limits on so many bytes.
+	// Limits prepares a measurement of the device's limits on the given amount of memory.
 	Limits(bytes int64) (Limiter, error)
-	// Phases is how long the device took for the last Run: to bring the queries, to
-	// score, to rank, and to bring the answers.
+	// Phases returns how long the device spent on each phase of the last Run: receiving the
+	// queries, scoring, ranking, and returning the answers.
 	Phases() [4]time.Duration
 }
 
-// Options say what is measured.
+// Options says what to measure.
 type Options struct {
 	Cases []workload.Case
 	Seed  uint32
-	// Effort of each figure; Quick measures limits for a shorter time.
+	// Effort applies to each measurement. Quick shortens the measurement of the limits.
 	Effort workload.Effort
 	Quick  bool
-	// Rows bounds those of every table; 0: it does not. A case that is smaller then has no bars.
+	// Rows limits the number of rows of every table. 0 means no limit. A case that becomes
+	// smaller has no targets.
 	Rows int
-	// Open is called on the goroutine that uses the machine, and again after that was closed.
+	// Open opens the machine. It is called on the goroutine that uses the machine, and
+	// again after the machine was closed.
 	Open func() (Machine, error)
-	// Device opens the same device for answers. The caller is this package.
+	// Device opens the same device for certified answers. This package closes it.
 	Device func() (*gpu.Device, error)
-	// Plugin serves a device and returns how another process sees it; nil: it is not measured.
+	// Plugin serves a device and returns a client of it in the role of another process. If
+	// nil, the plugin is not measured.
 	Plugin func(ctx context.Context, d *gpu.Device) (seen device.Device, stop func(), err error)
-	// PyTorch compares; nil: it does not.
+	// PyTorch runs the same cases in PyTorch. If nil, there is no comparison.
 	PyTorch *PyTorch
-	// Agreement says how many queries of AgreementCase are asked of the processors too.
+	// Agreement says how many queries of AgreementCase are also answered by the CPU.
 	Agreement agreement.Options
-	// Parts are what is measured, in their own order; nil: all of them that there can be.
+	// Parts lists the parts to measure; they run in a fixed order. nil means all that are
+	// available.
 	Parts []Part
-	// Before was measured before; what is not measured now is taken of it. nil: nothing.
+	// Before is an earlier report. Its figures are kept for whatever is not measured now.
+	// It may be nil.
 	Before *Report
-	// Told is what is done, for people.
+	// Told is called with progress messages for people.
 	Told func(what string)
-	// Saved gets what has been measured whenever that became more; nil: nobody.
+	// Saved, if not nil, is called with the report whenever a measurement is added to it.
 	Saved func(*Report) error
 }
 
-// Report is what was measured.
+// Report contains all measurements.
 type Report struct {
 	Version string      `json:"version"`
 	Date    string      `json:"date"`
@@ -69,45 +74,47 @@ type Report struct {
 	Device  gpu.Facts   `json:"device"`
 	Details gpu.Details `json:"details"`
 	Limits  Limits      `json:"limits"`
-	PyTorch string      `json:"pytorch,omitempty"` // its version, or why it was not measured
+	PyTorch string      `json:"pytorch,omitempty"` // version of PyTorch, or why it was not measured
 	Cases   []Result    `json:"cases"`
-	// Agreement is with this machine's processors; nil: not compared.
+	// Agreement compares the device with the CPU; nil if not compared.
 	Agreement *agreement.Result `json:"agreement,omitempty"`
 	Seconds   float64           `json:"seconds"`
 }
 
-// Result is of a case.
+// Result contains the measurements of a case.
 type Result struct {
 	workload.Case
 	Shape string `json:"shape,omitempty"`
-	// Steps are what the device does for an answer whose bound closes at once: bounded
-	// and exact, or exact alone.
+	// Steps are the device's steps for an answer whose bound closes at once: bounded and
+	// exact, or only exact.
 	Steps []Step `json:"steps"`
-	// Device is all of the steps, with the copies of queries and answers.
+	// Device is the time of all steps together, including the copies of queries and
+	// answers.
 	Device workload.Times `json:"device"`
-	// Answer is certified, of all queries at once, in this process; Plugin is through gRPC.
+	// Answer times certified answers to all queries at once in the same process; Plugin
+	// times them through gRPC.
 	Answer workload.Answered  `json:"answer"`
 	Plugin *workload.Answered `json:"plugin,omitempty"`
-	// PyTorch has a row for each way that it was run.
+	// PyTorch has one row for each way of running PyTorch.
 	PyTorch []Row `json:"pytorch,omitempty"`
 	Bars    []Bar `json:"bars,omitempty"`
 
-	fromBefore bool // of the report before: not measured again
+	fromBefore bool // copied from the earlier report, not measured again
 }
 
-// Step is one launch for all queries of a case.
+// Step contains the times of one launch for all queries of a case.
 type Step struct {
 	Way string `json:"way"`
-	// Milliseconds of the device, half of the runs at most.
+	// Median milliseconds on the device.
 	Send  float64 `json:"send_ms"`
 	Score float64 `json:"score_ms"`
 	Rank  float64 `json:"rank_ms"`
 	Fetch float64 `json:"fetch_ms"`
-	// Shares of limits that scoring reaches.
+	// Shares says what share of each limit the scoring reaches.
 	Shares Shares `json:"shares"`
 }
 
-// Run measures. It returns what was measured with the error that ended it.
+// Run measures. On an error it returns what was measured so far as well.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	began := time.Now()
 	r, err := o.newReport()
@@ -120,7 +127,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		measure func(context.Context, *Report) error
 	}{{PartKernels, o.onMachine}, {PartAnswers, o.answers}, {PartAgreement, o.measureAgreement}, {PartPyTorch, o.pytorch}} {
 		wanted := o.has(p.part)
-		if p.part == PartKernels { // the limits come with it, and what the device is
+		if p.part == PartKernels { // the limits and the device's description come with this part
 			wanted = wanted || o.has(PartLimits) || !known
 		}
 		if err == nil && wanted {
@@ -132,7 +139,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r, err
 }
 
-// onMachine measures limits and kernels, on a thread of its own.
+// onMachine measures limits and kernels on a thread of its own.
 func (o *Options) onMachine(ctx context.Context, r *Report) error {
 	done := make(chan error)
 	go func() {
@@ -175,10 +182,10 @@ func (o *Options) machine(ctx context.Context, m Machine, r *Report) (err error)
 	})
 }
 
-// limits measures on memory that is well above the cache's.
+// limits measures the device's limits, on memory much larger than its cache.
 func (o *Options) limits(ctx context.Context, m Machine, r *Report) (err error) {
 	bytes := min(2<<30, r.Device.Free/4)
-	if o.Rows > 0 { // for a device that is none
+	if o.Rows > 0 { // a stand-in for a device
 		bytes = min(bytes, 1<<20)
 	}
 	bytes = bytes / 1024 * 1024
@@ -218,15 +225,15 @@ func (o *Options) kernels(ctx context.Context, m Machine, c *Result, w *workload
 	return steps.measure(ctx, m, c, l, o.Effort)
 }
 
-// steps are what a case does on the device.
+// steps contains the jobs of a case.
 type steps struct {
 	network *gpu.Network
 	work    *workload.Work
-	rough   []gpu.Job // nil: all rows are scored exactly
+	rough   []gpu.Job // jobs of the bounded step; nil if all rows are scored exactly
 	exact   []gpu.Job
 }
 
-// firstKeep is K' as package gpu begins with it.
+// firstKeep returns the number of rows that package gpu keeps in its first step (K').
 func firstKeep(k int) int {
 	keep := 64
 	for keep < 2*k {
@@ -263,8 +270,8 @@ func newSteps(n *gpu.Network, loaded gpu.Model, t gpu.Table, w *workload.Work) (
 	return s, nil
 }
 
-// measureLoss is what rounding some rows to float16 takes of them: what is measured with it
-// takes as long whatever it is.
+// measureLoss returns the rounding error of some of the rows in float16. It need not be
+// accurate, because run times do not depend on it.
 func measureLoss(n *gpu.Network, rows rerank.Matrix) rerank.Loss {
 	p := bound.Packing(n.MoL, n.Features)
 	loss := rerank.NewLoss(p)
@@ -282,10 +289,10 @@ func measureLoss(n *gpu.Network, rows rerank.Matrix) rerank.Loss {
 	return loss
 }
 
-// measure runs the steps of all queries at once, again and again.
+// measure repeatedly runs the steps for all queries at once.
 func (s *steps) measure(ctx context.Context, m Machine, c *Result, l *Limits, e workload.Effort) error {
 	var total []time.Duration
-	var phases [2][4][]time.Duration // of each step
+	var phases [2][4][]time.Duration // for each step and phase
 	run := func(step int, jobs []gpu.Job, warm bool) ([]gpu.Survivors, time.Duration, error) {
 		found, err := m.Run(jobs)
 		all := time.Duration(0)
@@ -325,7 +332,7 @@ func (s *steps) measure(ctx context.Context, m Machine, c *Result, l *Limits, e 
 	return nil
 }
 
-// exactJobs are what the rough step kept, to be scored exactly.
+// exactJobs returns jobs that score exactly the rows that the rough step kept.
 func (s *steps) exactJobs(found []gpu.Survivors) []gpu.Job {
 	jobs := make([]gpu.Job, len(found))
 	for i, f := range found {
@@ -335,7 +342,8 @@ func (s *steps) exactJobs(found []gpu.Survivors) []gpu.Job {
 	return jobs
 }
 
-// newStep is what a step took; kept is how many rows of each query it had, 0: those of the case.
+// newStep summarises the times of a step. kept is how many rows of each query it scored, or 0
+// for the rows of the case.
 func (s *steps) newStep(way string, phases [4][]time.Duration, l *Limits, kept int) Step {
 	var half [4]float64
 	for i, took := range phases {
@@ -366,7 +374,7 @@ func (s *steps) cost(way string) kernels.Cost {
 	return shape.TensorCost(n.MoL.ItemGates)
 }
 
-// answers measures certified answers: in this process, and as another sees them.
+// answers measures certified answers in this process and through the plugin.
 func (o *Options) answers(ctx context.Context, r *Report) error {
 	return o.onDevice(func(d *gpu.Device) (err error) {
 		var seen device.Device
@@ -389,7 +397,7 @@ func (o *Options) onDevice(measure func(d *gpu.Device) error) error {
 	return errors.Join(measure(d), d.Close())
 }
 
-// eachCase measures every case that is to be.
+// eachCase calls measure for every case that is to be measured.
 func (o *Options) eachCase(r *Report, what string, measure func(c *Result) error) error {
 	for i := range r.Cases {
 		c := &r.Cases[i]
@@ -404,7 +412,7 @@ func (o *Options) eachCase(r *Report, what string, measure func(c *Result) error
 	return nil
 }
 
-// pytorch has the cases run there. It is to find the rows that are answered here.
+// pytorch runs the cases in PyTorch, after computing the expected rows.
 func (o *Options) pytorch(ctx context.Context, r *Report) error {
 	if !o.has(PartAnswers) {
 		err := o.onDevice(func(d *gpu.Device) error {
@@ -417,7 +425,7 @@ func (o *Options) pytorch(ctx context.Context, r *Report) error {
 	return o.PyTorch.run(ctx, o, r)
 }
 
-// answerOnce has one answer to each query of a case, and no time.
+// answerOnce answers each query of a case once, without timing it.
 func (o *Options) answerOnce(ctx context.Context, d *gpu.Device, c *Result) (err error) {
 	w, err := workload.Make(c.Case, o.Seed)
 	if err == nil {
@@ -432,7 +440,7 @@ func (o *Options) answerOnce(ctx context.Context, d *gpu.Device, c *Result) (err
 	return err
 }
 
-// measureAnswers measures certified answers.
+// measureAnswers measures certified answers to a case.
 func (o *Options) measureAnswers(ctx context.Context, d *gpu.Device, seen device.Device, c *Result) (err error) {
 	w, err := workload.Make(c.Case, o.Seed)
 	if err != nil {

@@ -11,40 +11,44 @@ import (
 
 // Limiter measures limits of a device.
 type Limiter interface {
-	// Limit runs a limit's kernel for some rounds, or of kernels.LimitRead over some
-	// bytes, and returns how long the device took, and the clocks that a block counted.
+	// Limit runs the kernel of a limit for `amount` rounds, or for kernels.LimitRead over
+	// `amount` bytes. It returns how long the device took, and the clock cycles that one
+	// block counted.
 	Limit(l kernels.Limit, amount int64) (time.Duration, uint64, error)
 	// Copy copies half of the memory to the other half.
 	Copy() (time.Duration, error)
 	Free() error
 }
 
-// Limits are what a device was measured to do at most, in units of 10⁹ a second.
+// Limits contains the measured limits of a device, in units of 10⁹ per second.
 type Limits struct {
-	// ReadGBs is memory read, CopyGBs read and written, both counted.
+	// ReadGBs counts memory that is read; CopyGBs counts both reading and writing.
 	ReadGBs float64 `json:"read_gb_s"`
 	CopyGBs float64 `json:"copy_gb_s"`
-	// TensorTFLOPS are of mma.sync with float16 operands and float32 sums, FMATFLOPS of
-	// float32, a multiply-add counted as two.
+	// TensorTFLOPS is for mma.sync with float16 operands and float32 sums, FMATFLOPS for
+	// float32. A multiply-add counts as two operations.
 	TensorTFLOPS float64 `json:"tensor_tflop_s"`
 	FMATFLOPS    float64 `json:"fp32_tflop_s"`
-	// Special functions, in 10⁹ a second.
+	// Special functions, in 10⁹ per second.
 	Exp2       float64 `json:"exp2_g_s"`
 	Reciprocal float64 `json:"reciprocal_g_s"`
 	Tanh       float64 `json:"tanh_g_s"`
-	// Issue is instructions of a warp, in 10⁹ a second, counted with multiply-adds.
+	// Issue is the number of instructions of a warp, in 10⁹ per second, derived from
+	// multiply-adds.
 	Issue float64 `json:"warp_instructions_g_s"`
-	// ClockMHz is of the multiprocessors while multiply-adds were measured.
+	// ClockMHz is the clock of the multiprocessors during the measurement of multiply-adds.
 	ClockMHz float64 `json:"clock_mhz"`
-	// PerClock is what a multiprocessor did of each in a clock.
+	// PerClock is how many operations of each kind a multiprocessor completes per clock
+	// cycle.
 	PerClock map[kernels.Limit]float64 `json:"per_clock_and_multiprocessor"`
 }
 
-// limitTime is how long a measured kernel is to take: starting it, and a clock that
-// rises, are then little of it.
+// limitTime is how long each measured kernel should run, so that its start and a rising
+// clock have little influence.
 const limitTime = 4 * time.Millisecond
 
-// MeasureLimits measures limits, the best of some runs each. bytes is what l has.
+// MeasureLimits measures all limits and takes the best of several runs. bytes is the size
+// of l's memory.
 func MeasureLimits(ctx context.Context, l Limiter, multiprocessors int, bytes int64, quick bool) (Limits, error) {
 	out := Limits{PerClock: map[kernels.Limit]float64{}}
 	e := workload.Effort{Runs: 20, Warm: 3, Time: 500 * time.Millisecond}
@@ -88,12 +92,12 @@ func MeasureLimits(ctx context.Context, l Limiter, multiprocessors int, bytes in
 	return out, nil
 }
 
-// rate is in 10⁹ a second.
+// rate returns work per second, in units of 10⁹.
 func rate(work float64, took time.Duration) float64 {
 	return work / max(1, float64(took.Nanoseconds()))
 }
 
-// roundsNeeded is how many rounds take limitTime.
+// roundsNeeded returns how many rounds take limitTime.
 func roundsNeeded(l Limiter, limit kernels.Limit, quick bool) (int64, error) {
 	rounds := int64(16)
 	for !quick && rounds < 1<<24 {
@@ -127,26 +131,27 @@ func (l *Limits) set(limit kernels.Limit, work float64, took time.Duration, cloc
 	}
 }
 
-// Shares say how much of the time that was measured each limit alone would take.
+// Shares contains, for each limit, the share of the measured time that a kernel would need
+// if only that limit applied.
 type Shares struct {
 	Bytes   float64 `json:"bytes"`
 	Tensor  float64 `json:"tensor,omitempty"`
 	FP32    float64 `json:"fp32,omitempty"`
 	Special float64 `json:"special_functions,omitempty"`
 	Issue   float64 `json:"issue"`
-	// Binds is the greatest of them.
+	// Binds names the limit with the greatest share.
 	Binds string `json:"binds"`
 }
 
-// Share is that of a kernel that took so many milliseconds for some pairs of query and
-// item, of which items were read from memory.
+// Share returns the shares for a kernel that took ms milliseconds for the given number of
+// pairs of query and item. It read items rows from memory.
 func (l *Limits) Share(c kernels.Cost, pairs, items, ms float64) Shares {
 	const score = 4 // bytes, written
 	of := func(work, perSecond float64) float64 {
 		if work == 0 || perSecond == 0 {
 			return 0
 		}
-		return work / (perSecond * 1e6) / ms // perSecond in 10⁹, ms in 10⁻³
+		return work / (perSecond * 1e6) / ms // perSecond is in 10⁹, ms in 10⁻³
 	}
 	s := Shares{
 		Bytes:   of(items*c.ItemBytes+pairs*score, l.ReadGBs),

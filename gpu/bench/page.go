@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// The figures of a page stand between these lines: Insert replaces them.
+// Insert replaces the text between these two lines of a page.
 const (
 	Begin = "<!-- Measured: made by `likeness-gpu bench --report`. -->"
 	End   = "<!-- End of what was measured. -->"
 )
 
-// wantedQueries are what a claim of agreement takes.
+// wantedQueries is how many compared queries a claim of agreement needs.
 const wantedQueries = 10_000
 
-// Insert replaces what a page has between Begin and End.
+// Insert replaces the text between Begin and End of a page.
 func Insert(page, figures string) (string, error) {
 	before, rest, begins := strings.Cut(page, Begin)
 	_, after, ends := strings.Cut(rest, End)
@@ -25,7 +25,8 @@ func Insert(page, figures string) (string, error) {
 	return before + Begin + "\n\n" + figures + "\n" + End + after, nil
 }
 
-// Page is a report in Markdown. Without a device every bar is listed as not measured.
+// Page formats the report as Markdown. Without a device it lists every target as not
+// measured.
 func (r *Report) Page() string {
 	var b strings.Builder
 	if r.Device.Name == "" {
@@ -67,7 +68,8 @@ func orNone(s string) string {
 	return s
 }
 
-// missing are rows of the bars that have no figure, and of what this program does not measure.
+// missing returns table rows for the targets without a measurement, and for figures that
+// this program does not measure.
 func (r *Report) missing() string {
 	var b strings.Builder
 	for i := range r.Cases {
@@ -112,13 +114,14 @@ func (r *Report) tables(b *strings.Builder) {
 	}
 }
 
-// bar is one of the plot.
+// bar is one bar of the plot.
 type bar struct {
 	name, colour string
 	ms           float64
 }
 
-// Plot is an SVG: a group of bars a case, as multiples of the device's time.
+// Plot returns an SVG with a group of bars for each case. Times are multiples of the
+// device's time.
 func (r *Report) Plot() string {
 	const left, width, high, gap, top, most = 190.0, 860.0, 12.0, 14.0, 40.0, 20.0
 	var b strings.Builder
@@ -146,7 +149,7 @@ func (r *Report) Plot() string {
 		width, y+24, width, y+24, legend.String(), b.String(), left, y+12, html.EscapeString(r.Device.Name))
 }
 
-// colours of the plot, as bench/plots.py has them for the same.
+// colours are the plot's colours, the same as in bench/plots.py.
 var colours = []struct{ name, colour string }{
 	{"device", "#2b4c9b"}, {"certified answers", "#6f86c4"}, {"plugin", "#a9b7dd"}, {"PyTorch eager", "#e08e5b"}, {"PyTorch compiled", "#b5563c"},
 }
@@ -173,7 +176,7 @@ func (r *Result) plotted() (all []bar) {
 	return all
 }
 
-// Unmeasured is the report of all cases without a device.
+// Unmeasured returns a report of all cases without a device.
 func Unmeasured(o Options) *Report {
 	r := &Report{}
 	for _, c := range o.Cases {

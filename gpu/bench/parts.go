@@ -13,24 +13,24 @@ import (
 	"github.com/likenessdb/likeness/gpu/workload"
 )
 
-// Part of a measurement. A run of some parts leaves the others as they were measured before.
+// Part names a part of a measurement. Parts that are not run keep their earlier figures.
 type Part string
 
 // The parts, in their order.
 const (
-	PartLimits    Part = "limits"    // what the device can do at most
+	PartLimits    Part = "limits"    // the limits of the device
 	PartKernels   Part = "kernels"   // the steps of each case, on the device
-	PartAnswers   Part = "answers"   // certified ones, here and through the plugin
-	PartAgreement Part = "agreement" // of many queries with the processors
+	PartAnswers   Part = "answers"   // certified answers, in this process and through the plugin
+	PartAgreement Part = "agreement" // agreement with the CPU for many queries
 	PartPyTorch   Part = "pytorch"
 )
 
-// Parts are all of them.
+// Parts returns all parts in order.
 func Parts() []Part {
 	return []Part{PartLimits, PartKernels, PartAnswers, PartAgreement, PartPyTorch}
 }
 
-// AgreementCase is of which many queries are compared.
+// AgreementCase is the case for which device and CPU are compared on many queries.
 const AgreementCase = "scan-8x8x32"
 
 func (o *Options) has(p Part) bool {
@@ -42,7 +42,7 @@ func (o *Options) has(p Part) bool {
 	}
 }
 
-// save gives what was measured away, however the run ends.
+// save passes the report on, so that its figures survive however the run ends.
 func (o *Options) save(r *Report) error {
 	if o.Saved == nil {
 		return nil
@@ -51,7 +51,7 @@ func (o *Options) save(r *Report) error {
 	return o.Saved(r)
 }
 
-// Read is a report from its JSON.
+// Read decodes a report from JSON.
 func Read(raw []byte) (*Report, error) {
 	r := &Report{}
 	if err := json.Unmarshal(raw, r); err != nil {
@@ -68,7 +68,7 @@ func Read(raw []byte) (*Report, error) {
 	return r, nil
 }
 
-// newReport is what was measured before, with the cases that are to be.
+// newReport returns the earlier report, extended by the cases that are to be measured.
 func (o *Options) newReport() (*Report, error) {
 	r := &Report{}
 	if o.Before != nil {
@@ -105,7 +105,7 @@ func (r *Report) judge() {
 	}
 }
 
-// measureAgreement asks many queries of the device and of the processors.
+// measureAgreement compares the device with the CPU on many queries.
 func (o *Options) measureAgreement(ctx context.Context, r *Report) error {
 	cases, err := workload.Named([]string{AgreementCase})
 	if err != nil {

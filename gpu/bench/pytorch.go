@@ -21,41 +21,42 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// PyTorch runs the same cases in PyTorch.
+// PyTorch describes how to run the cases in PyTorch.
 type PyTorch struct {
-	Python string // the program
+	Python string // path of the Python interpreter
 	Script string // the path of bench/gpu/baseline.py
-	// Arguments of the script, as --device cpu.
+	// Arguments are additional arguments of the script, such as --device cpu.
 	Arguments []string
 }
 
-// Row is one way that PyTorch ran a case.
+// Row is the result of one way of running a case in PyTorch.
 type Row struct {
 	Type     string         `json:"type"`
 	Compiled bool           `json:"compiled"`
 	Times    workload.Times `json:"times"`
-	// Chunk is how many rows were scored at once; 0: all candidates.
+	// Chunk is how many rows were scored at a time; 0 means all candidates.
 	Chunk int `json:"chunk"`
-	// Agrees is the share of likeness's rows that it found.
+	// Agrees is the share of likeness's rows that PyTorch found too.
 	Agrees float64 `json:"agrees"`
-	// Graphs were compiled for it; more than one: the shapes of its pieces differ.
+	// Graphs is how many graphs PyTorch compiled. More than one means that pieces had
+	// different shapes.
 	Graphs int    `json:"graphs,omitempty"`
 	Error  string `json:"error,omitempty"`
 }
 
-// line is one of the script.
+// line is a line of the script's output.
 type line struct {
 	Case    string `json:"case"`
 	PyTorch string `json:"pytorch"`
 	Row
 }
 
-// subject is what the script must know of a case.
+// subject is the description of a case for the script.
 type subject struct {
 	workload.Case
 	Features   int    `json:"features"`
-	Units      int    `json:"units"` // that are normalised, at the begin of a row
-	Block      int    `json:"block"` // of numbers
+	Units      int    `json:"units"` // number of normalised blocks at the start of a row
+	Block      int    `json:"block"` // numbers in a block
 	Seed       uint32 `json:"seed"`
 	PairsQuery int    `json:"pairs_query"`
 	PairsItem  int    `json:"pairs_item"`
@@ -64,7 +65,8 @@ type subject struct {
 	Candidates int    `json:"candidates"`
 }
 
-// run compares every case. That there is no PyTorch with CUDA is no error: the report says so.
+// run runs every case. If PyTorch with CUDA is missing, that is not an error: the report
+// says so.
 func (p *PyTorch) run(ctx context.Context, o *Options, r *Report) (err error) {
 	dir, err := os.MkdirTemp("", "likeness-pytorch")
 	if err != nil {
@@ -92,7 +94,7 @@ func (p *PyTorch) run(ctx context.Context, o *Options, r *Report) (err error) {
 		return nil
 	}
 	for i := range r.Cases {
-		if !r.Cases[i].fromBefore { // else of another run
+		if !r.Cases[i].fromBefore { // otherwise they are from another run
 			r.Cases[i].PyTorch = nil
 		}
 	}
@@ -118,7 +120,7 @@ func (p *PyTorch) read(out io.Reader, o *Options, r *Report) error {
 	for lines.Scan() {
 		var l line
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			continue // a library's own words
+			continue // output of a library
 		}
 		if l.PyTorch != "" {
 			r.PyTorch = l.PyTorch
@@ -134,10 +136,10 @@ func (p *PyTorch) read(out io.Reader, o *Options, r *Report) error {
 	return errors.Join(lines.Err(), saved)
 }
 
-// writeSubject writes a case as the script reads it.
+// writeSubject writes a case to a file in the format of the script.
 func writeSubject(r *Result, seed uint32, path string) error {
 	small := r.Case
-	small.Rows = min(small.Rows, 1) // the table is made there
+	small.Rows = min(small.Rows, 1) // the script builds the table itself
 	small.Candidates = 0
 	w, err := workload.Make(small, seed)
 	if err != nil {
@@ -185,7 +187,8 @@ func addLayers(f *safetensors.File, n *mol.Network) {
 	f.Tensors["second_bias"] = tensor.Tensor{Shape: []int{len(n.SecondBias)}, Data: n.SecondBias}
 }
 
-// addOperands adds a query's: components over τ and its part of the gates, or its vector.
+// addOperands adds the operands of a query: components over τ and its part of the gates, or
+// its vector.
 func addOperands(f *safetensors.File, w *workload.Work, q rerank.Query) error {
 	enc, err := w.Model.Encode(q)
 	if err != nil {
@@ -205,7 +208,7 @@ func addOperands(f *safetensors.File, w *workload.Work, q rerank.Query) error {
 	return nil
 }
 
-// addFloats adds one query's numbers behind those of the queries before.
+// addFloats appends the numbers of one query to a tensor.
 func addFloats(f *safetensors.File, name string, v []float32, shape ...int) {
 	t := f.Tensors[name]
 	t.Data = append(t.Data, v...)

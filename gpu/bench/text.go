@@ -8,7 +8,7 @@ import (
 	"github.com/likenessdb/likeness/gpu/kernels"
 )
 
-// Text writes a report for people.
+// Text writes the report for people.
 func (r *Report) Text(w io.Writer) error {
 	f, d, l := &r.Device, &r.Details, &r.Limits
 	_, _ = fmt.Fprintf(w, "%s, capability %s, %d multiprocessors, driver %s %s, %d MiB\n", f.Name, f.Capability, f.Processors, f.Driver, d.Release, f.Memory>>20)
@@ -34,7 +34,8 @@ func (r *Report) Text(w io.Writer) error {
 	return nil
 }
 
-// rows are what was measured, with unit, and what a multiprocessor does in a clock.
+// rows returns, for each limit, its name, its value with unit, and the operations per clock
+// and multiprocessor.
 func (l *Limits) rows() [][3]string {
 	clock := func(k kernels.Limit, times float64) string {
 		if l.PerClock[k] == 0 {
@@ -93,7 +94,7 @@ func (r *Report) answers(w io.Writer) {
 
 func three(a, b, c float64) string { return fmt.Sprintf("%.3f / %.3f / %.3f", a, b, c) }
 
-// pytorch are the ways that PyTorch ran a case: half of the runs, and the ratio.
+// pytorch formats the times of PyTorch for a case, with their ratios to the device's time.
 func (r *Result) pytorch(compiled bool) (text string) {
 	for i := range r.PyTorch {
 		p := &r.PyTorch[i]
@@ -128,7 +129,7 @@ func (r *Report) bars(w io.Writer) {
 	}
 }
 
-// format are a bar's: what was measured, whether it is met, and what is wanted.
+// format formats a target: the measured value, whether it is met, and the wanted value.
 func (b *Bar) format() (have, state, want string) {
 	want, have = fmt.Sprintf("at most %g ms", b.Want), fmt.Sprintf("%.3f ms", b.Have)
 	if b.Unit == "x" {

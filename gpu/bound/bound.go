@@ -1,6 +1,9 @@
-// Package bound says how far scores of a device's kernels can be from φ, before any
-// item is seen, and what an item's own logits and gates make of that in the kernels.
-// docs/benchmarks/gpu.md derives it.
+// Package bound bounds the error of scores that a device's kernels compute. Some of the
+// bounds hold before any item is seen; the kernels combine them with an item's own logits
+// and gates. docs/benchmarks/gpu.md derives the formulae.
+//
+// In this package, "norm" is the Euclidean norm, or for matrices an upper bound of the
+// spectral norm. W is a layer's weight matrix and Ŵ is W rounded to float16.
 package bound
 
 import (
@@ -12,32 +15,34 @@ import (
 	"github.com/likenessdb/likeness/rerank/mol"
 )
 
-// The roundings of a machine.
+// Rounding errors of the kernels.
 const (
-	// unit16 is the relative error of rounding to float16, tiny16 the absolute one below
-	// its normal numbers.
+	// unit16 is the relative error of rounding to float16. tiny16 is the absolute error for
+	// subnormal numbers.
 	unit16 = 0x1p-11
 	tiny16 = 0x1p-25
-	// most16 is what may become a float16; its greatest number is 65,504.
+	// most16 is the greatest number that may be rounded to float16. The greatest float16 is
+	// 65,504.
 	most16 = 65000
-	// sum16 is the relative error of one addition of a tensor core, which may truncate.
+	// sum16 is the relative error of one addition in a tensor core, which may truncate.
 	sum16 = 0x1p-22
-	// special is the relative error of a gate's SiLU and of its exponential, a margin above
-	// kernels.GateError.
+	// special is the relative error of a gate's SiLU and of its exponential. It is greater
+	// than kernels.GateError, for safety.
 	special = 0x1p-16
-	// exponent is the error of an exponential's argument, in units of the largest gate.
+	// exponent is the error of an exponential's argument, relative to the largest gate.
 	exponent = 0x1p-20
-	// siluSlope is above the greatest derivative of x·sigmoid(x).
+	// siluSlope exceeds the greatest derivative of x·sigmoid(x).
 	siluSlope = 1.1
-	// margin is for the float32 arithmetic of the limits themselves.
+	// margin covers the float32 arithmetic with which the kernels evaluate the limits.
 	margin = 1 + 1e-3
-	// exactGates is the error of Exact in units of the largest |logit|/τ where gates are
-	// computed: twice what the processor's own kernels keep (mol: Bound), and like that
-	// no proof, but what every machine must keep in `likeness-gpu check`.
+	// exactGates is the error of Exact for networks with gates, in units of the largest
+	// |logit|/τ. It is twice the limit for the CPU's kernels (package mol, Bound). Like
+	// that limit it is not proved; `likeness-gpu check` verifies it on every machine.
 	exactGates = 2e-5
 )
 
-// Packing is how rows of so many features are rounded for n.
+// Packing returns how the kernels round feature rows of network n, which may be nil for one
+// inner product.
 func Packing(n *mol.Network, features int) rerank.Packing {
 	p := rerank.Packing{Format: rerank.FormatFloat16, Cols: features}
 	if n != nil {
@@ -46,25 +51,27 @@ func Packing(n *mol.Network, features int) rerank.Packing {
 	return p
 }
 
-// Network is a MoL with what its bounds need to know of its weights.
+// Network is a MoL together with the norms of its weights, from which the bounds are
+// computed.
 type Network struct {
 	*mol.Network
 	first, second layer
-	finite        bool // no weight is too large for float16
+	finite        bool // all weights fit float16
 }
 
-// layer is a layer's weights: W, what rounding takes of them, and the bias b.
+// layer contains the norms of a layer's weights W, of their rounding errors W − Ŵ, and of
+// the bias.
 type layer struct {
 	exists        bool
 	cols          int
-	norm, lost    float64 // spectral, of W and of W − Ŵ
-	frobenius     float64 // ‖Ŵ‖_F at most
-	row, lostRow  float64 // the greatest norms of a row
+	norm, lost    float64 // spectral norms of W and of W − Ŵ
+	frobenius     float64 // upper bound of the Frobenius norm ‖Ŵ‖_F
+	row, lostRow  float64 // greatest norm of a row of W and of W − Ŵ
 	bias, biasMax float64
 }
 
-// New measures the weights of a MoL; of one whose gates are the query's alone, or of
-// nil, nothing is asked but Exact.
+// New computes the norms of a network's weights. n may be nil. For nil, and for a MoL whose
+// gates depend on the query alone, only Exact can be used.
 func New(n *mol.Network) *Network {
 	out := &Network{Network: n, finite: true}
 	if out.isInnerProduct() {
@@ -77,9 +84,11 @@ func New(n *mol.Network) *Network {
 	return out
 }
 
-// isInnerProduct: φ is one inner product of the whole feature row.
+// isInnerProduct reports whether φ is one inner product with the whole feature row.
 func (n *Network) isInnerProduct() bool { return n.Network == nil || n.Fixed }
 
+// newLayer computes the norms of a layer. It reports false if a weight is too large for
+// float16.
 func newLayer(w rerank.Matrix, bias []float32) (layer, bool) {
 	l := layer{exists: w.Rows > 0, cols: w.Cols, norm: kernel.SpectralNorm(w), bias: rerank.Norm(bias), biasMax: maxAbs(bias)}
 	rounded, ok := round16(w.Data)
@@ -87,8 +96,8 @@ func newLayer(w rerank.Matrix, bias []float32) (layer, bool) {
 	for i, x := range w.Data {
 		lost.Data[i] = x - rounded[i] // exact
 	}
-	// The first layer is rounded as half of itself, which below float16's normal
-	// numbers is coarser.
+	// The kernels round half of the first layer, which makes subnormal errors twice as
+	// large.
 	tiny := 2 * tiny16 * math.Sqrt(float64(len(w.Data)))
 	l.lost = kernel.SpectralNorm(lost) + tiny
 	l.frobenius = rerank.Norm(w.Data) + rerank.Norm(lost.Data) + tiny
@@ -99,7 +108,7 @@ func newLayer(w rerank.Matrix, bias []float32) (layer, bool) {
 	return l, ok
 }
 
-// round16 is v rounded to float16; ok is false where a number became infinite.
+// round16 rounds v to float16. ok is false if a number became infinite.
 func round16(v []float32) (rounded []float32, ok bool) {
 	if len(v) == 0 {
 		return nil, true
@@ -112,6 +121,7 @@ func round16(v []float32) (rounded []float32, ok bool) {
 	return rounded, ok
 }
 
+// maxAbs returns the greatest absolute value in v.
 func maxAbs(v []float32) (top float64) {
 	for _, x := range v {
 		top = max(top, math.Abs(float64(x)))
@@ -119,8 +129,9 @@ func maxAbs(v []float32) (top float64) {
 	return top
 }
 
-// Limits are those of a query against rows of that loss; ok is false where nothing
-// is known: of one inner product, or where a number may be too large for float16.
+// Limits returns the limits of a query for rows with the given rounding loss. ok is false
+// if there is no bound: for a single inner product, or if a number may be too large for
+// float16.
 func (n *Network) Limits(o *rerank.Operands, loss *rerank.Loss) (l kernels.Limits, ok bool) {
 	if n.isInnerProduct() || !n.finite {
 		return l, false
@@ -136,10 +147,11 @@ func (n *Network) Limits(o *rerank.Operands, loss *rerank.Loss) (l kernels.Limit
 	return l, all.slope+all.at0+each.slope+each.at0+base < math.MaxFloat32/2
 }
 
-// roundUp is a float32 that is not below x, with the margin.
+// roundUp returns a float32 that is not below x, increased by margin.
 func roundUp(x float64) float32 { return math.Nextafter32(float32(x*margin), math.MaxFloat32) }
 
-// line is at0 + slope·‖λ̂‖, λ̂ an item's computed logits.
+// line is the function at0 + slope·‖λ̂‖ of an item's computed logits λ̂. Bounds that depend
+// on the item are of this form.
 type line struct{ at0, slope float64 }
 
 func (a line) plus(b line) line        { return line{a.at0 + b.at0, a.slope + b.slope} }
@@ -150,15 +162,16 @@ func root(n int) float64               { return math.Sqrt(float64(n)) }
 func sums(terms int) float64           { return float64(terms+2) * sum16 }
 func scale(o *rerank.Operands) float64 { return math.Abs(float64(o.Scale)) }
 
-// logitBounds is how far a query's logits over τ can be off, and how large they are.
+// logitBounds contains bounds for a query's logits over τ, over all items of a table.
 type logitBounds struct {
-	maxError, errorNorm float64 // of their errors: the greatest, and of all together
-	greatest, norm      float64 // of themselves
+	maxError, errorNorm float64 // errors of the logits: the greatest single error, and the norm of all errors
+	greatest, norm      float64 // the logits themselves: the greatest, and the norm of all
 }
 
+// boundLogits bounds a query's logits for rows with the given rounding loss.
 func (n *Network) boundLogits(o *rerank.Operands, loss *rerank.Loss) (l logitBounds, ok bool) {
 	rows := o.Vectors.Rows
-	scaled := rerank.NewMatrix(rows, o.Vectors.Cols) // as a machine has them
+	scaled := rerank.NewMatrix(rows, o.Vectors.Cols) // with the same rounding as in the kernels
 	for i, x := range o.Vectors.Data[:len(scaled.Data)] {
 		scaled.Data[i] = x * o.Scale
 	}
@@ -171,7 +184,7 @@ func (n *Network) boundLogits(o *rerank.Operands, loss *rerank.Loss) (l logitBou
 		lost.Data[i] = x - rounded[i]
 	}
 	spectral, spectralLost := kernel.SpectralNorm(scaled), kernel.SpectralNorm(lost)
-	adding := sums(n.Dim + 2) // and two roundings of f_i/τ
+	adding := sums(n.Dim + 2) // additionally two roundings of f_i/τ
 	whole := adding * (rerank.Norm(scaled.Data) + rerank.Norm(lost.Data))
 	var errors, squares float64
 	for j := range n.PairsItem {
@@ -189,18 +202,22 @@ func (n *Network) boundLogits(o *rerank.Operands, loss *rerank.Loss) (l logitBou
 	return l, l.maxError < math.Inf(1) && l.errorNorm < math.Inf(1)
 }
 
-// operandNorm bounds the norm of logits as the operand of a layer.
+// operandNorm bounds the norm of the logits rounded to float16, as the first layer reads
+// them.
 func (n *Network) operandNorm() line {
 	return line{root(n.PairsQuery*n.PairsItem) * tiny16, 1 + unit16}
 }
 
-// firstLayerNorm bounds the first layer's sums, their norm: of operands of that norm.
+// firstLayerNorm bounds the norm of the first layer's sums for an operand of the given
+// norm.
 func (n *Network) firstLayerNorm(operand line) line {
 	f := &n.first
 	return operand.times(f.norm + f.lost + sums(f.cols)*f.frobenius).shift(f.bias * (1 + sums(f.cols)))
 }
 
-// hiddenNorm bounds the norm of the hidden layer as an operand; of logits of that norm.
+// hiddenNorm bounds the norm of the hidden layer rounded to float16, as the second layer
+// reads it, for logits of the given norm. Without a first layer, it bounds the rounded
+// logits.
 func (n *Network) hiddenNorm(norm line) line {
 	in := n.operandNorm()
 	in = norm.times(in.slope).shift(in.at0)
@@ -210,7 +227,7 @@ func (n *Network) hiddenNorm(norm line) line {
 	return n.firstLayerNorm(in).times((1 + kernels.HiddenError) * (1 + unit16)).shift(root(n.First.Rows) * tiny16)
 }
 
-// hiddenError bounds by how much the hidden layer is off as an operand, in norm.
+// hiddenError bounds the norm of the error of the rounded hidden layer.
 func (n *Network) hiddenError(l *logitBounds) line {
 	in := line{l.errorNorm + root(n.PairsQuery*n.PairsItem)*tiny16, unit16}
 	if !n.first.exists {
@@ -222,7 +239,8 @@ func (n *Network) hiddenError(l *logitBounds) line {
 	return moved.times(siluSlope).plus(rounded).shift(root(n.First.Rows) * tiny16)
 }
 
-// gateErrors bounds by how much the inputs of the softmax are off: their norm, and each.
+// gateErrors bounds the errors of the softmax inputs: the norm of all errors, and the
+// greatest single error.
 func (n *Network) gateErrors(l *logitBounds, o *rerank.Operands, loss *rerank.Loss) (all, each line) {
 	item, itemEach := n.itemGates(loss)
 	query, queryEach := rerank.Norm(o.Gates), maxAbs(o.Gates)
@@ -239,7 +257,7 @@ func (n *Network) gateErrors(l *logitBounds, o *rerank.Operands, loss *rerank.Lo
 		all = off.times(s.norm).plus(hidden.times(s.lost + adding*s.frobenius)).shift(adding * s.bias)
 		each = off.times(s.row).plus(hidden.times(s.lostRow + adding*(s.row+s.lostRow))).shift(adding * s.biasMax)
 	}
-	all, each = all.plus(size.times(0x1p-21)), each.plus(sizeEach.times(0x1p-21)) // float32, on both sides
+	all, each = all.plus(size.times(0x1p-21)), each.plus(sizeEach.times(0x1p-21)) // float32 arithmetic, on the device and on the CPU
 	if n.Combination == mol.GLUSiLU {
 		all, each = all.times(siluSlope).plus(size.times(special)), each.times(siluSlope).plus(sizeEach.times(special))
 	}
@@ -247,7 +265,7 @@ func (n *Network) gateErrors(l *logitBounds, o *rerank.Operands, loss *rerank.Lo
 	return all.plus(exponentials.times(root(n.PairsQuery * n.PairsItem))), each.plus(exponentials)
 }
 
-// itemGates bounds the norm of the item's part of the gates, and each.
+// itemGates bounds the item's part of the gates: its norm, and its greatest element.
 func (n *Network) itemGates(loss *rerank.Loss) (norm, each float64) {
 	if !n.ItemGates || len(loss.Blocks) <= n.PairsItem {
 		return 0, 0
@@ -260,9 +278,9 @@ func (n *Network) itemGates(loss *rerank.Loss) (norm, each float64) {
 	return math.Sqrt(squares), each
 }
 
-// Exact is how far a score by the kernels of float32 can be from φ in float32
-// arithmetic, for rows of that loss: proved for one inner product; where gates are
-// computed see exactGates.
+// Exact bounds how far a score by the float32 kernels can differ from φ computed in float32
+// arithmetic, for rows with the given loss. The bound is proved for one inner product. For
+// a network with gates, see exactGates.
 func (n *Network) Exact(o *rerank.Operands, loss *rerank.Loss) float64 {
 	if n.isInnerProduct() {
 		u := o.Vectors.Data

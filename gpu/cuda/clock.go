@@ -9,23 +9,23 @@ import (
 	"gorgonia.org/cu"
 )
 
-// mark is a place in the way of a launch.
+// mark is a point in the course of a launch.
 type mark int
 
 const (
 	began  mark = iota
 	sent        // the queries are on the device
-	scored      // φ of every row is
+	scored      // all rows are scored
 	ranked
-	fetched // the answers are in memory of the host
+	fetched // the answers are in host memory
 	marks
 )
 
-// clock measures what the device does between marks, if it is on.
+// clock measures the device's time between marks, if it is on.
 type clock struct {
 	on     bool
 	events [marks]cu.Event
-	first  mark // of those that were passed since the last reading
+	first  mark // the first mark that was passed since the last reading
 	phases [marks - 1]time.Duration
 }
 
@@ -38,7 +38,7 @@ func (c *clock) start() (err error) {
 	return nil
 }
 
-// pass is when the stream comes to a mark.
+// pass records when the stream reaches a mark.
 func (c *clock) pass(at mark, s cu.Stream) error {
 	if !c.on {
 		return nil
@@ -49,7 +49,8 @@ func (c *clock) pass(at mark, s cu.Stream) error {
 	return judged("setting a clock", c.events[at].Record(s))
 }
 
-// read adds what was between the marks to the phases; the stream has passed them all.
+// read adds the times between the marks to the phases. The stream must have passed all
+// marks.
 func (c *clock) read() error {
 	if !c.on {
 		return nil
@@ -61,10 +62,10 @@ func (c *clock) read() error {
 		}
 		c.phases[at] += time.Duration(ms * float64(time.Millisecond))
 	}
-	c.first = sent // what is scored piece by piece is sent once
+	c.first = sent // a table that is scored in pieces receives its queries once
 	return nil
 }
 
-// Phases is how long the device took for the last Run, where Options.Clock is set: to
-// bring the queries, to score, to rank, and to bring the answers.
+// Phases returns how long the device spent on each phase of the last Run, if Options.Clock
+// is set: receiving the queries, scoring, ranking, and returning the answers.
 func (m *Machine) Phases() [4]time.Duration { return m.clock.phases }

@@ -18,23 +18,23 @@ import (
 	"github.com/likenessdb/likeness/plugin/device"
 )
 
-// What package cu lacks, through the driver's own header. Handles cross by their
-// layout: both sides have one pointer.
+// Functions of the driver that package cu lacks, called through the driver's own header.
+// Handles are converted by their memory layout, which is one pointer on both sides.
 
-// allowShared permits a kernel more dynamic shared memory than every device has.
+// allowShared lets a kernel use more dynamic shared memory than every device guarantees.
 func allowShared(f cu.Function, bytes int) error {
 	handle := *(*C.CUfunction)(unsafe.Pointer(&f))
 	return resultOf(C.cuFuncSetAttribute(handle, C.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, C.int(bytes)))
 }
 
-// memory is what the context's device has in all, and has free.
+// memory returns the total and the free memory of the context's device.
 func memory() (total, free int64, err error) {
 	var f, t C.size_t
 	err = resultOf(C.cuMemGetInfo(&f, &t))
 	return int64(t), int64(f), err
 }
 
-// newPinned is memory of the host that the device copies from and to by itself.
+// newPinned allocates pinned host memory, which the device can read and write by itself.
 func newPinned(bytes int) ([]byte, error) {
 	var p unsafe.Pointer
 	code := C.cuMemHostAlloc(&p, C.size_t(bytes), C.CU_MEMHOSTALLOC_PORTABLE)
@@ -51,10 +51,10 @@ func freePinned(b []byte) error {
 	return resultOf(C.cuMemFreeHost(unsafe.Pointer(&b[0])))
 }
 
-// result is a code of the driver.
+// result is an error code of the driver.
 type result C.CUresult
 
-// Error names the code as cuda.h does.
+// Error describes the code in the words of cuda.h.
 func (r result) Error() string {
 	var name, text *C.char
 	C.cuGetErrorName(C.CUresult(r), &name)
@@ -72,8 +72,8 @@ func resultOf(r C.CUresult) error {
 	return result(r)
 }
 
-// judged says what an error of the driver means: no room, or the end of the context.
-// Most others leave a context in which every call fails; none is worth a guess.
+// judged converts an error of the driver: out of memory becomes device.ErrMemory, and every
+// other error gpu.ErrLost, because after most of them every call in the context fails.
 func judged(what string, err error) error {
 	switch {
 	case err == nil:

@@ -16,7 +16,7 @@ import (
 	"github.com/likenessdb/likeness/gpu/kernels"
 )
 
-// Details asks the driver.
+// Details queries the driver.
 func (m *Machine) Details() (gpu.Details, error) {
 	const bus, cache = 37, 38 // CU_DEVICE_ATTRIBUTE_…
 	v, err := m.device.Attributes(cu.ClockRate, cu.MemoryClockRate, bus, cache)
@@ -30,8 +30,8 @@ func (m *Machine) Details() (gpu.Details, error) {
 	return d, nil
 }
 
-// Limits measures what the device does at most. It is of the goroutine of its Machine,
-// and its caller calls Free.
+// Limits measures the limits of a device. It must be used on the goroutine of its Machine,
+// and the caller must call Free.
 type Limits struct {
 	m                *Machine
 	module           cu.Module
@@ -39,8 +39,8 @@ type Limits struct {
 	from, to         cu.Event
 }
 
-// Limits makes ready to measure, with a memory of so many bytes to read and copy, a
-// multiple of 32.
+// Limits prepares a measurement with the given amount of memory to read and copy, a
+// multiple of 32 bytes.
 func (m *Machine) Limits(bytes int64) (*Limits, error) {
 	module, err := cu.LoadData(kernels.LimitsPTX())
 	if err != nil {
@@ -73,13 +73,13 @@ func (l *Limits) prepare(bytes int64) (err error) {
 	return judged("making an event", err)
 }
 
-// Free gives back what measuring took.
+// Free frees the memory and the kernels of the measurement.
 func (l *Limits) Free() error {
 	return errors.Join(l.out.free(), l.clocks.free(), l.all.free(), judged("unloading the kernels of limits", l.module.Unload()))
 }
 
-// Limit runs a limit's kernel for some rounds, or of LimitRead over some bytes, and
-// returns how long the device took and the clocks that a block of it counted.
+// Limit runs the kernel of a limit for `amount` rounds, or for LimitRead over `amount`
+// bytes. It returns how long the device took and the clock cycles that one block counted.
 func (l *Limits) Limit(limit kernels.Limit, amount int64) (took time.Duration, clocks uint64, err error) {
 	how := limit.Launch(l.m.facts.Processors)
 	fn, err := l.module.Function(how.Name)
@@ -105,7 +105,8 @@ func (l *Limits) Limit(limit kernels.Limit, amount int64) (took time.Duration, c
 	return took, clocks, err
 }
 
-// Copy copies half of the memory to the other half; it is read and written once.
+// Copy copies half of the memory to the other half, so that all of it is either read or
+// written.
 func (l *Limits) Copy() (time.Duration, error) {
 	half := l.all.bytes / 2
 	return l.timed(func() error {
@@ -113,7 +114,7 @@ func (l *Limits) Copy() (time.Duration, error) {
 	})
 }
 
-// timed is what the device took for what run enqueues.
+// timed returns how long the device took for the work that run enqueues.
 func (l *Limits) timed(run func() error) (time.Duration, error) {
 	if err := judged("starting a clock", l.from.Record(l.m.stream)); err != nil {
 		return 0, err

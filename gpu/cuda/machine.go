@@ -1,8 +1,8 @@
 //go:build cuda
 
-// Package cuda is a gpu.Machine on an NVIDIA device, by the driver alone: package cu
-// and the kernels' PTX. It builds with the tag cuda, and cu ends a process that
-// has no driver: it is for cmd/likeness-gpu and for nothing else.
+// Package cuda implements gpu.Machine on an NVIDIA device. It uses only the driver, through
+// package cu, and the kernels' PTX. It needs the build tag cuda. Package cu exits if the
+// process has no driver, so only cmd/likeness-gpu may import this package.
 package cuda
 
 import (
@@ -20,13 +20,12 @@ import (
 
 // Options of a Machine.
 type Options struct {
-	// Device is its number.
+	// Device is the number of the device.
 	Device int
-	// Scores bounds the memory for the scores of one launch; 0: 256 MiB. It is a
-	// thirty-second of what is free at most. A table that needs more is scanned piece by
-	// piece.
+	// Scores limits the memory for the scores of one launch. The default is 256 MiB, and
+	// never more than 1/32 of the free memory. Tables that need more are scanned in pieces.
 	Scores int64
-	// Clock measures every Run: see Phases.
+	// Clock enables time measurement of every Run: see Phases.
 	Clock bool
 }
 
@@ -35,25 +34,25 @@ const (
 	maxKeep  = 16384
 )
 
-// Machine is one device with a context. All calls come from one thread.
+// Machine is one device with a context. All calls must come from one thread.
 type Machine struct {
 	options   Options
 	device    cu.Device
 	facts     gpu.Facts
-	shared    int // bytes of shared memory that a block may have
+	shared    int // bytes of shared memory available to a block
 	context   cu.CUContext
 	module    cu.Module
 	stream    cu.Stream
 	functions map[string]*function
 
 	queries arena
-	staging [2]staging // of rows, by turns
+	staging [2]staging // rows on their way to the device, used alternately
 	staged  int
 	scores  block
-	ranked  [2]block // what top_k kept, by turns
+	ranked  [2]block // output of top_k, used alternately
 	stats   [2]block
 	answers inbox
-	largest block // what rows_pack counts
+	largest block // counter of rows_pack
 	clock   clock
 }
 
@@ -61,11 +60,11 @@ var _ gpu.Machine = (*Machine)(nil)
 
 type function struct {
 	cu.Function
-	shared int // that it may have
+	shared int // bytes of dynamic shared memory that it may use
 }
 
-// Open makes a context on the thread of the caller, which makes all calls. It returns
-// an error that names the device.
+// Open creates a context on the calling thread, which must make all further calls. Errors
+// name the device.
 func Open(o Options) (_ *Machine, err error) {
 	if o.Scores == 0 {
 		o.Scores = 256 << 20
@@ -116,15 +115,16 @@ func (m *Machine) describe(dev cu.Device) error {
 	return nil
 }
 
-// prepare loads the kernels: the driver compiles them for the device.
+// prepare loads the kernels, which the driver compiles for the device, and allocates the
+// fixed resources.
 func (m *Machine) prepare() (err error) {
-	if err := m.context.Lock(); err != nil { // what the caller's thread calls is of this context
+	if err := m.context.Lock(); err != nil { // binds the calling thread to this context
 		return fmt.Errorf("making the context current: %w", err)
 	}
 	if m.facts.Memory, m.facts.Free, err = memory(); err != nil {
 		return fmt.Errorf("asking for the memory: %w", err)
 	}
-	m.options.Scores = min(m.options.Scores, m.facts.Free/32) // half of what is left for launches where nothing else is said
+	m.options.Scores = min(m.options.Scores, m.facts.Free/32) // half of the memory that is reserved for launches by default
 	if m.module, err = cu.LoadData(kernels.PTX()); err != nil {
 		return fmt.Errorf("loading the kernels, which need a driver of CUDA 12.0 or above and have %s: %w", m.facts.Driver, err)
 	}
@@ -147,13 +147,13 @@ func (m *Machine) prepare() (err error) {
 // Facts implements gpu.Machine.
 func (m *Machine) Facts() (gpu.Facts, error) { return m.facts, nil }
 
-// Close implements gpu.Machine: with its context all that it has is freed.
+// Close implements gpu.Machine. Destroying the context frees everything allocated in it.
 func (m *Machine) Close() error {
 	return errors.Join(m.queries.free(), m.staging[0].free(), m.staging[1].free(), judged("freeing pinned memory", freePinned(m.answers.host)),
 		judged("unloading the kernels", m.module.Unload()), judged("ending the context", m.context.Destroy()))
 }
 
-// launch runs a kernel in the stream.
+// launch enqueues a kernel in the stream.
 func (m *Machine) launch(l kernels.Launch, a kernels.Arguments) error {
 	f := m.functions[l.Name]
 	if f == nil {
@@ -178,15 +178,15 @@ func (m *Machine) launch(l kernels.Launch, a kernels.Arguments) error {
 	return judged("launching "+l.Name, f.Launch(l.GridX, l.GridY, 1, l.Block, 1, 1, l.Shared, m.stream, pointers))
 }
 
-// shapeOf is what the kernels of a MoL depend on.
+// shapeOf returns the shape that selects the kernels of a MoL.
 func shapeOf(n *mol.Network) kernels.Shape {
 	return kernels.Shape{PairsQuery: n.PairsQuery, PairsItem: n.PairsItem, Dim: n.Dim, Hidden: n.First.Rows}
 }
 
-// single: φ is one inner product.
+// single reports whether φ is one inner product.
 func single(n *gpu.Network) bool { return n.MoL == nil || n.MoL.Fixed }
 
-// tensor reports whether there are kernels that approximate a network on this device.
+// tensor reports whether this device has tensor-core kernels for a network.
 func (m *Machine) tensor(n *gpu.Network) bool {
 	return !single(n) && shapeOf(n.MoL).Tensor() && shapeOf(n.MoL).ScanQueries(m.shared) > 0
 }
@@ -208,17 +208,17 @@ func (m *Machine) TableBytes(n *gpu.Network, capacity int) int64 {
 	return n.RowBytes(m.tensor(n)) * int64(capacity)
 }
 
-// network is a model on the device.
+// network is a model in the device's memory.
 type network struct {
 	machine             *Machine
 	of                  *gpu.Network
 	tensor              bool
 	first, bias, second block
-	weights             block // of the tensor kernels
+	weights             block // weights in the format of the tensor-core kernels
 }
 
-// LoadModel implements gpu.Machine. It returns device.ErrRequest for a shape that no
-// kernel of this device takes.
+// LoadModel implements gpu.Machine. It returns device.ErrRequest for a shape that no kernel
+// supports on this device.
 func (m *Machine) LoadModel(n *gpu.Network) (gpu.Model, error) {
 	w := &network{machine: m, of: n, tensor: m.tensor(n)}
 	if single(n) {

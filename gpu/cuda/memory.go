@@ -9,7 +9,7 @@ import (
 	"gorgonia.org/cu"
 )
 
-// number is what kernels read and write.
+// number lists the number types that kernels read and write.
 type number interface{ uint32 | float32 | uint64 }
 
 func bytesOf[T number](v []T) []byte {
@@ -17,7 +17,7 @@ func bytesOf[T number](v []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(zero)))
 }
 
-// block is memory of the device.
+// block is an allocation in the device's memory.
 type block struct {
 	at    cu.DevicePtr
 	bytes int64
@@ -43,7 +43,7 @@ func (b *block) free() error {
 	return judged("freeing memory", cu.MemFree(at))
 }
 
-// grow makes it no smaller than some bytes; what it held is gone.
+// grow makes the block at least `bytes` large. Its content is lost.
 func (b *block) grow(what string, bytes int64) error {
 	if bytes <= b.bytes {
 		return nil
@@ -62,7 +62,7 @@ func (b *block) grow(what string, bytes int64) error {
 	return err
 }
 
-// uploaded is a block with numbers in it.
+// uploaded allocates a block and copies numbers to it.
 func uploaded[T number](what string, v []T) (block, error) {
 	raw := bytesOf(v)
 	b, err := newBlock(what, int64(len(raw)))
@@ -75,9 +75,9 @@ func uploaded[T number](what string, v []T) (block, error) {
 	return b, nil
 }
 
-// write puts bytes, one at least, at the begin of a block, and waits until they are
-// there: the copy returns before that where the bytes are not pinned, and a stream that
-// blocks on no other one would read what was there before.
+// write copies at least one byte to the start of a block and waits for the copy. Without
+// waiting, a copy from memory that is not pinned could return early, and a stream that does
+// not synchronise with others would read the old content.
 func (b *block) write(what string, raw []byte) error {
 	err := cu.MemcpyHtoD(b.at, unsafe.Pointer(&raw[0]), int64(len(raw)))
 	if err == nil {
@@ -86,7 +86,7 @@ func (b *block) write(what string, raw []byte) error {
 	return judged("writing "+what, err)
 }
 
-// arena collects what a launch needs in pinned memory and brings it to the device in
+// arena collects the inputs of a launch in pinned memory and sends them to the device in
 // one copy.
 type arena struct {
 	host []byte
@@ -94,12 +94,13 @@ type arena struct {
 	used int
 }
 
-// align is where every array of an arena begins.
+// align is the alignment of every array in an arena.
 const align = 256
 
 func aligned(n int) int { return (n + align - 1) / align * align }
 
-// reset makes room for some bytes, each array's aligned.
+// reset empties the arena and makes room for `bytes` bytes, including the alignment of each
+// array.
 func (a *arena) reset(bytes int) error {
 	a.used = 0
 	if bytes > len(a.host) {
@@ -119,7 +120,7 @@ func (a *arena) reset(bytes int) error {
 	return a.on.grow("the queries of a launch", int64(bytes))
 }
 
-// put copies an array in and returns its address on the device; 0 for an empty one.
+// put adds an array and returns its address on the device, or 0 for an empty array.
 func put[T number](a *arena, v []T) uint64 {
 	if len(v) == 0 {
 		return 0
@@ -129,7 +130,7 @@ func put[T number](a *arena, v []T) uint64 {
 	return uint64(a.on.at) + uint64(at)
 }
 
-// send copies all of it to the device, behind what the stream does.
+// send enqueues the copy to the device.
 func (a *arena) send(s cu.Stream) error {
 	if a.used == 0 {
 		return nil
@@ -137,14 +138,15 @@ func (a *arena) send(s cu.Stream) error {
 	return judged("sending queries", cu.MemcpyHtoDAsync(a.on.at, unsafe.Pointer(&a.host[0]), int64(a.used), s))
 }
 
-// staging is an arena for rows on their way; it is used again once the device has read it.
+// staging is an arena for rows on their way to the device. It is reused once the device has
+// read it.
 type staging struct {
 	arena
-	read cu.Event // recorded behind the last use
+	read cu.Event // recorded after the last use
 	used bool
 }
 
-// next is the staging memory whose turn it is: while the device reads one, the other is filled.
+// next returns the staging memory to fill next, while the device reads the other one.
 func (m *Machine) next() (*staging, error) {
 	s := &m.staging[m.staged%len(m.staging)]
 	m.staged++
@@ -154,7 +156,7 @@ func (m *Machine) next() (*staging, error) {
 	return s, judged("waiting for rows", s.read.Synchronize())
 }
 
-// sent ends a use.
+// sent records the end of a use.
 func (s *staging) sent(stream cu.Stream) error {
 	s.used = true
 	return judged("sending rows", s.read.Record(stream))
@@ -162,10 +164,10 @@ func (s *staging) sent(stream cu.Stream) error {
 
 func (a *arena) free() error { return errors.Join(freePinned(a.host), a.on.free()) }
 
-// inbox is pinned memory for what the device answers.
+// inbox is pinned memory for the device's answers.
 type inbox struct{ host []byte }
 
-// room returns some bytes of it.
+// room returns `bytes` bytes of the inbox.
 func (b *inbox) room(bytes int) ([]byte, error) {
 	if bytes > len(b.host) {
 		if err := judged("freeing pinned memory", freePinned(b.host)); err != nil {
@@ -180,7 +182,7 @@ func (b *inbox) room(bytes int) ([]byte, error) {
 	return b.host[:bytes], nil
 }
 
-// numbersOf looks at bytes of the device as numbers; they begin aligned.
+// numbersOf reinterprets aligned bytes from the device as numbers.
 func numbersOf[T number](b []byte) []T {
 	var zero T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(zero)))

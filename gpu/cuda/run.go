@@ -17,7 +17,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/mol"
 )
 
-// Run implements gpu.Machine: as many jobs a launch as the kernels take.
+// Run implements gpu.Machine. Each launch takes as many jobs as the kernels support.
 func (m *Machine) Run(jobs []gpu.Job) ([]gpu.Survivors, error) {
 	clear(m.clock.phases[:])
 	out := make([]gpu.Survivors, 0, len(jobs))
@@ -25,7 +25,7 @@ func (m *Machine) Run(jobs []gpu.Job) ([]gpu.Survivors, error) {
 		t := jobs[0].Table.(*table)
 		n := min(len(jobs), m.batch(t, &jobs[0]))
 		found, err := m.run(t, jobs[:n])
-		if errors.Is(err, device.ErrMemory) { // what was enqueued before it still reads what the next launch writes
+		if errors.Is(err, device.ErrMemory) { // what was enqueued before still reads memory that the next launch would overwrite
 			err = errors.Join(err, judged("waiting for a launch that was given up", m.stream.Synchronize()))
 		}
 		if err != nil {
@@ -36,7 +36,7 @@ func (m *Machine) Run(jobs []gpu.Job) ([]gpu.Survivors, error) {
 	return out, nil
 }
 
-// batch is how many jobs like j a launch takes.
+// batch returns how many jobs like j fit one launch.
 func (m *Machine) batch(t *table, j *gpu.Job) int {
 	n := maxBatch
 	if j.Way != gpu.Exact && j.Rows == nil {
@@ -48,13 +48,14 @@ func (m *Machine) batch(t *table, j *gpu.Job) int {
 	return max(1, min(n, int(m.options.Scores/4)/max(len(j.Rows), 1)))
 }
 
-// launch is jobs of one table and way, on their way through the kernels.
+// launch is the state of some jobs with the same table and way while the kernels process
+// them.
 type launch struct {
 	m       *Machine
 	t       *table
 	jobs    []gpu.Job
-	keep    int // the most of all
-	longest int // rows of a job
+	keep    int // greatest Keep of all jobs
+	longest int // greatest number of rows of a job
 	some    bool
 
 	pairs                    kernels.Pairs
@@ -97,7 +98,7 @@ func (m *Machine) run(t *table, jobs []gpu.Job) ([]gpu.Survivors, error) {
 	return out, nil
 }
 
-// queries are the numbers of a launch's queries, one behind the other.
+// queries contains the inputs of a launch's queries, concatenated.
 type queries struct {
 	components, bias, factor, scales []float32
 	limits                           []float32
@@ -131,8 +132,8 @@ func (l *launch) collect() (q queries) {
 	return q
 }
 
-// add puts a query of a MoL as the kernels read it: components over τ, what a gate
-// starts with, and what the item's part of it is multiplied by.
+// add appends a query of a MoL in the format of the kernels: components over τ, the start
+// value of each gate, and the factor of the item's part of each gate.
 func (q *queries) add(n *mol.Network, j *gpu.Job) {
 	for _, x := range j.Query.Vectors.Data {
 		q.components = append(q.components, x*j.Query.Scale)
@@ -153,7 +154,7 @@ func (q *queries) add(n *mol.Network, j *gpu.Job) {
 	}
 }
 
-// send brings the queries to the device and makes room for the scores.
+// send copies the queries to the device and prepares them.
 func (l *launch) send() error {
 	q, a, m := l.collect(), &l.m.queries, l.m
 	size := aligned(4*len(q.components)) + aligned(4*len(q.bias)) + aligned(4*len(q.factor)) + aligned(4*len(q.scales)) + aligned(4*len(q.limits)) +
@@ -175,7 +176,7 @@ func (l *launch) send() error {
 	l.components, l.bias, l.factor, l.scales = put(a, q.components), put(a, q.bias), put(a, q.factor), put(a, q.scales)
 	l.limits = put(a, q.limits)
 	l.pairs = kernels.Pairs{Rows: put(a, q.rows), Starts: put(a, q.starts), Queries: uint64(len(l.jobs))}
-	if l.t.some && !l.some { // a job's bitmap has it already; others of the launch may have none
+	if l.t.some && !l.some { // a job's bitmap already excludes dead rows; other jobs of the launch may have no bitmap
 		l.live = uint64(l.t.live.at)
 	}
 	if filtered {
@@ -198,8 +199,8 @@ func (l *launch) send() error {
 	})
 }
 
-// piece scores some rows of the table, or those that the jobs name, ranks them, and
-// merges what is kept into the answers.
+// piece scores a range of the table, or the rows that the jobs name, ranks them, and merges
+// the best into the answers.
 func (l *launch) piece(out []gpu.Survivors, first, count int) error {
 	m := l.m
 	entries := int64(count) * int64(len(l.jobs))
@@ -235,7 +236,7 @@ func (l *launch) piece(out []gpu.Survivors, first, count int) error {
 	return l.fetch(out, kept)
 }
 
-// score launches what computes φ.
+// score launches the kernel that computes φ.
 func (l *launch) score(count int) error {
 	n, t := l.t.of.of, l.t
 	if single(n) {
@@ -276,15 +277,15 @@ func (l *launch) score(count int) error {
 	})
 }
 
-// ranks is where the last launch of top_k has left what it kept.
+// ranks is the location of the output of the last top_k launch.
 type ranks struct {
 	scores, rows, stats cu.DevicePtr
-	keep                int // entries a query
+	keep                int // entries per query
 }
 
 const statsBytes = 16
 
-// rank launches top_k until one part is left.
+// rank launches top_k repeatedly until one part is left.
 func (l *launch) rank(first, count int) (ranks, error) {
 	m := l.m
 	var last ranks
@@ -316,7 +317,7 @@ func (l *launch) rank(first, count int) (ranks, error) {
 	return last, nil
 }
 
-// fetch brings what was kept here and merges it into the answers.
+// fetch copies the ranked entries to the host and merges them into the answers.
 func (l *launch) fetch(out []gpu.Survivors, r ranks) error {
 	m, n := l.m, len(l.jobs)*r.keep
 	raw, err := m.answers.room(8*n + statsBytes*len(l.jobs))
@@ -349,7 +350,8 @@ func (l *launch) fetch(out []gpu.Survivors, r ranks) error {
 	return nil
 }
 
-// merge adds the best of a piece, in no order, to those of the pieces before.
+// merge adds the best entries of a piece, which are unordered, to the best of the previous
+// pieces.
 func merge(out *gpu.Survivors, keep int, scores []float32, rows []uint32, s kernels.TopKStats) {
 	type entry struct {
 		row   uint32

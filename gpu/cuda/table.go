@@ -12,14 +12,14 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// table is rows on the device: whole in float32; where tensor cores score them, the
-// components in float16 and the item's part of the gates again.
+// table contains rows on the device: whole rows in float32 and, for tensor-core kernels,
+// the components in float16 and a second copy of the item's part of the gates.
 type table struct {
 	of                  *network
 	capacity, count     int
 	rows, halves, gates block
-	live                block // a bit a row; none: all
-	some                bool  // live counts
+	live                block // one bit per row, set if the row is alive
+	some                bool  // whether live is in use
 }
 
 // NewTable implements gpu.Machine.
@@ -40,7 +40,7 @@ func (m *Machine) NewTable(of gpu.Model, capacity int) (gpu.Table, error) {
 	return t, nil
 }
 
-// pieceBytes is about what is staged at once.
+// pieceBytes is about how many bytes are staged at a time.
 const pieceBytes = 8 << 20
 
 // Write implements gpu.Table.
@@ -53,8 +53,8 @@ func (t *table) Patch(numbers []uint32, rows rerank.Matrix) error {
 	return t.put(rows, func(from, to int) ([]uint32, int) { return numbers[from:to], 0 })
 }
 
-// put brings rows to the device, some at a time, and waits for none of them: while one
-// piece is copied and packed, the next is put in the other staging memory.
+// put copies rows to the device in pieces, without waiting. While the device copies and
+// packs one piece, the next is written to the other staging memory.
 func (t *table) put(rows rerank.Matrix, where func(from, to int) (numbers []uint32, first int)) error {
 	m := t.of.machine
 	some := max(1, pieceBytes/(4*max(rows.Cols, 1)))

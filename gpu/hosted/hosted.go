@@ -1,5 +1,5 @@
-// Package hosted is a gpu.Machine in plain Go: it rounds what a device's kernels
-// round, so that what is built on a Machine is tested without one. It is slow.
+// Package hosted implements gpu.Machine in plain Go. It rounds wherever a device's kernels
+// round, so that code on top of a Machine can be tested without a device. It is slow.
 package hosted
 
 import (
@@ -15,13 +15,15 @@ import (
 	"github.com/likenessdb/likeness/rerank/mol"
 )
 
-// Machine is of one goroutine, as every gpu.Machine. The zero Machine has no memory.
+// Machine must be used by one goroutine, like every gpu.Machine. The zero Machine has no
+// memory.
 type Machine struct {
-	// Memory is what it has, in bytes.
+	// Memory is the size of its memory in bytes.
 	Memory int64
-	// Batch and Keep are its facts; 0: 32 and 16,384.
+	// Batch and Keep are Facts.MaxBatch and Facts.MaxKeep. 0 means 32 and 16,384.
 	Batch, Keep int
-	// Launched, if not nil, is told the jobs of every Run, whose error is what it returns.
+	// Launched, if not nil, is called with the jobs of every Run, which fails with the
+	// error that it returns.
 	Launched func(jobs []gpu.Job) error
 
 	used int64
@@ -58,7 +60,7 @@ func (m *Machine) reserve(bytes int64) error {
 	return nil
 }
 
-// Used is the memory that models and tables take.
+// Used returns the memory of all models and tables.
 func (m *Machine) Used() int64 { return m.used }
 
 // LoadModel implements gpu.Machine.
@@ -85,14 +87,14 @@ func (m *Machine) NewTable(of gpu.Model, capacity int) (gpu.Table, error) {
 // Close implements gpu.Machine.
 func (m *Machine) Close() error { return nil }
 
-// network is a model, its layers rounded to float16 too.
+// network is a loaded model. first and second are its layers rounded to float16.
 type network struct {
 	machine       *Machine
 	network       *gpu.Network
 	first, second rerank.Matrix
 }
 
-// Approximates implements gpu.Model: a MoL of any shape.
+// Approximates implements gpu.Model. It supports MoLs of any shape.
 func (n *network) Approximates() bool { return n.network.MoL != nil && !n.network.MoL.Fixed }
 
 // Free implements gpu.Model.
@@ -176,7 +178,7 @@ func (t *table) run(j *gpu.Job) gpu.Survivors {
 	return out
 }
 
-// scannedRows are the rows of a scan.
+// scannedRows returns the rows that a scan visits.
 func (t *table) scannedRows(bitmap []uint32) []uint32 {
 	if bitmap == nil {
 		bitmap = t.alive
@@ -209,7 +211,7 @@ func compareEntries(a, b entry) int {
 	return cmp.Compare(a.row, b.row)
 }
 
-// roundMatrix is a matrix in float16.
+// roundMatrix rounds a matrix to float16.
 func roundMatrix(m rerank.Matrix) rerank.Matrix {
 	return rerank.Matrix{Rows: m.Rows, Cols: m.Cols, Data: round(m.Data)}
 }
@@ -226,12 +228,12 @@ func round(v []float32) []float32 {
 	return out
 }
 
-// query is a job's, ready for rows.
+// query is a job's query, prepared for scoring.
 type query struct {
 	of            *gpu.Network
 	rough         bool
 	o             rerank.Operands
-	limits        *kernels.Limits // nil: none
+	limits        *kernels.Limits // nil if the job has no limits
 	components    rerank.Matrix   // over τ
 	first, second rerank.Matrix
 }
@@ -280,7 +282,7 @@ func (q *query) score(row []float32) float32 {
 	return q.mix(n, logits, q.gates(n, logits), gates)
 }
 
-// gates is the logits' part of the gates.
+// gates computes the logits' part of the gates.
 func (q *query) gates(n *mol.Network, logits []float32) []float32 {
 	in := logits
 	if q.rough {
@@ -311,7 +313,7 @@ func layer(w rerank.Matrix, bias, x []float32) []float32 {
 
 func silu(x float32) float32 { return float32(float64(x) / (1 + math.Exp(-float64(x)))) }
 
-// mix is Σ softmax(z)·λ, or with limits an upper bound of φ.
+// mix returns Σ softmax(z)·λ, or, if there are limits, an upper bound of φ.
 func (q *query) mix(n *mol.Network, logits, z, item []float32) float32 {
 	top := float32(math.Inf(-1))
 	for l := range z {

@@ -1,16 +1,19 @@
-// Package kernels holds the GPU's kernels: their PTX, the kernels' names, the
-// geometry of their launches, and the order of their parameters. It runs nothing and
-// needs no GPU. README.md says how they are built and what limits them.
+// Package kernels contains the GPU kernels as PTX, with the kernels' names, the geometry of
+// their launches, and the order of their parameters. It runs nothing and needs no GPU.
+// README.md says how the kernels are built and what limits them.
 //
-// A table on the device is up to three arrays: the feature rows in float32, which
-// Exact and Dot read, and for shapes with tensor-core kernels the components in
-// float16 and the item's part of the gates in float32, which RowsPack makes of them.
-// A query is three rows of float32: Components, f_i·(1/τ), P_Q rows of D; Bias, what a
-// gate starts with; Factor, what the item's part of it is multiplied by. Pairs are in
-// the order i·P_X + j; the tensor-core kernels have their own, inside.
+// A table on the device consists of up to three arrays: the feature rows in float32, which
+// the Exact and Dot kernels read, and, for shapes with tensor-core kernels, the components
+// in float16 and the item's part of the gates in float32, which RowsPack derives from the
+// rows.
 //
-// Scores are φ in float32, not finite where a feature is not. Numbers of rows are
-// uint32, below Absent.
+// A query consists of three float32 arrays: Components (f_i·(1/τ), P_Q rows of D numbers),
+// Bias (the start value of each gate), and Factor (the factor of the item's part of each
+// gate). Pairs are in the order i·P_X + j; the tensor-core kernels use another order
+// internally.
+//
+// Scores are φ in float32, and not finite if a feature is not finite. Row numbers are
+// uint32 and less than Absent.
 package kernels
 
 import (
@@ -21,43 +24,42 @@ import (
 //go:embed kernels.ptx
 var ptx string
 
-// PTX is the module of all kernels, for compute capability 8.0 and above, in text
-// without the NUL behind it.
+// PTX returns the module of all kernels as text, without a terminating NUL. It needs
+// compute capability 8.0 or above.
 func PTX() string { return ptx }
 
-// Absent is the row of an entry that TopK has not filled.
+// Absent is the row number of an entry that TopK has not filled.
 const Absent = math.MaxUint32
 
-// Launch is the geometry of a launch. Blocks and grids have no third dimension,
-// blocks no second.
+// Launch is the geometry of a launch. Grids have at most two dimensions, blocks one.
 type Launch struct {
 	Name         string
 	GridX, GridY int
 	Block        int // threads
-	Shared       int // bytes of dynamic shared memory; above 48 KiB the function must be told
+	Shared       int // bytes of dynamic shared memory; more than 48 KiB must be requested for the function
 }
 
-// Arguments are the parameters of a kernel in their order, each of 8 bytes: an
-// address on the device, 0 for an array that is not there, or a number.
+// Arguments are the parameters of a kernel. List returns them in order. Each takes 8 bytes
+// and is a number, or an address on the device (0 for a missing array).
 type Arguments interface{ List() []uint64 }
 
-// ceil is a/b, rounded up, and 1 at least: a grid is never empty.
+// ceil returns a/b rounded up, and at least 1, because a grid must not be empty.
 func ceil(a, b int) int { return max(1, (a+b-1)/b) }
 
 const copyBlock = 256
 
-// RowsPackArgs of rows_pack, which writes rows to a table: it fills the arrays that
-// there are. No number comes twice.
+// RowsPackArgs are the parameters of the kernel rows_pack, which writes rows to a table and
+// fills those arrays that exist. Row numbers must be unique.
 type RowsPackArgs struct {
 	Source  uint64 // float32 [Count][Features]
-	Numbers uint64 // uint32 [Count], where to; 0: First and on
+	Numbers uint64 // uint32 [Count], target row numbers; 0: First, First+1, …
 	Rows    uint64 // float32 [·][Features]
-	Halves  uint64 // float16 [·][Width]: a row's first Width numbers
-	// Gates is float32 [·][PairsQuery·PairsItem]: those behind, in the order j·P_Q + i, NaN
-	// for what is not finite.
+	Halves  uint64 // float16 [·][Width]: the first Width numbers of each row
+	// Gates is float32 [·][PairsQuery·PairsItem]: the remaining numbers of each row, in the
+	// order j·P_Q + i, with NaN in place of numbers that are not finite.
 	Gates uint64
-	// Largest is a uint32: the bits of the largest finite |x| that became a half so
-	// far. At 65,520 and above a half is infinite.
+	// Largest is a uint32: the bits of the largest finite |x| that was rounded to float16
+	// so far. From 65,520 on the result is infinite.
 	Largest               uint64
 	Count, First          uint64
 	Features, Width       uint64
@@ -72,19 +74,19 @@ func (a RowsPackArgs) List() []uint64 {
 	}
 }
 
-// RowsPack is the launch for some rows.
+// RowsPack returns the launch of rows_pack for count rows.
 func RowsPack(count int) Launch {
 	return Launch{Name: "rows_pack", GridX: min(ceil(count, 8), 1<<16), GridY: 1, Block: copyBlock}
 }
 
-// RowsMoveArgs of rows_move, which copies rows of an array. Rows that are written and
-// rows that are read are different ones, or of different arrays.
+// RowsMoveArgs are the parameters of the kernel rows_move, which copies rows within an
+// array or between two. A row must not be both read and written.
 type RowsMoveArgs struct {
 	To, From uint64 // the arrays
-	// Targets and Sources are uint32 [Count]; 0: 0 and on.
+	// Targets and Sources are row numbers, uint32 [Count]; 0 means 0, 1, ….
 	Targets, Sources uint64
 	Count            uint64
-	Words            uint64 // of 4 bytes, of a row
+	Words            uint64 // length of a row in words of 4 bytes
 }
 
 // List implements Arguments.
@@ -92,7 +94,7 @@ func (a RowsMoveArgs) List() []uint64 {
 	return []uint64{a.To, a.From, a.Targets, a.Sources, a.Count, a.Words}
 }
 
-// RowsMove is the launch for some rows.
+// RowsMove returns the launch of rows_move for count rows.
 func RowsMove(count int) Launch {
 	return Launch{Name: "rows_move", GridX: min(ceil(count, 8), 1<<16), GridY: 1, Block: copyBlock}
 }
@@ -100,12 +102,12 @@ func RowsMove(count int) Launch {
 const (
 	dotBlock   = 128
 	dotColumns = 32
-	// DotQueries is the most queries of a launch of Dot.
+	// DotQueries is the most queries in a launch of dot_rows.
 	DotQueries = 32
 )
 
-// DotArgs of dot_rows: scale·⟨vector, row⟩, one sum in the order of the columns with
-// one rounding for each, then one for the scale.
+// DotArgs are the parameters of the kernel dot_rows, which computes scale·⟨vector, row⟩. It
+// sums in the order of the columns, with one rounding per column and one for the scale.
 type DotArgs struct {
 	Table   uint64 // float32 [·][Width]
 	Vectors uint64 // float32 [Queries][Width]
@@ -114,10 +116,10 @@ type DotArgs struct {
 	Width uint64
 }
 
-// Pairs say which rows are scored for which query. In a scan, Rows and Starts are 0:
-// every query has rows First to First+Count, and its scores begin at
-// Scores[q·Count]. Otherwise query q has the rows Rows[Starts[q]:Starts[q+1]], and
-// their scores lie in the same places of Scores.
+// Pairs selects the rows to score for each query. For a scan, Rows and Starts are 0: every
+// query scores the rows First to First+Count−1, and its scores begin at Scores[q·Count].
+// Otherwise query q scores the rows Rows[Starts[q]:Starts[q+1]], and their scores go to the
+// same positions of Scores.
 type Pairs struct {
 	Rows, Starts uint64 // uint32, and uint32 [Queries+1]
 	Scores       uint64 // float32
@@ -134,9 +136,9 @@ func (a DotArgs) List() []uint64 {
 	return append(append([]uint64{a.Table, a.Vectors, a.Scales}, a.list()...), a.Width)
 }
 
-// DotScan is the launch of dot_rows for some rows and up to DotQueries queries.
+// DotScan returns the launch of dot_rows for a range of rows and up to DotQueries queries.
 func DotScan(rows, queries int) Launch {
-	at := DotQueries // as many as the kernel multiplies with at once
+	at := DotQueries // queries that the kernel processes at a time
 	for _, n := range []int{8, 1} {
 		if queries <= n {
 			at = n
@@ -148,7 +150,8 @@ func DotScan(rows, queries int) Launch {
 	}
 }
 
-// DotRescore is the launch for queries with rows of their own, longest at most.
+// DotRescore returns the launch of dot_rows for queries that name their rows. longest is
+// the most rows of a query.
 func DotRescore(longest, queries int) Launch {
 	l := DotScan(longest, 1)
 	l.GridY = max(1, queries)

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Shape is what a MoL's kernels depend on: P_Q, P_X, D and the width of the gates'
-// hidden layer, 0 for none.
+// Shape selects the kernels of a MoL: P_Q, P_X, D, and the width of the gates' hidden layer
+// (0 if there is none).
 type Shape struct{ PairsQuery, PairsItem, Dim, Hidden int }
 
 func (s Shape) pairs() int { return s.PairsQuery * s.PairsItem }
@@ -16,21 +16,21 @@ func (s Shape) String() string {
 	return fmt.Sprintf("%dx%dx%dx%d", s.PairsQuery, s.PairsItem, s.Dim, s.Hidden)
 }
 
-// warpItems is how many items a warp scores at once.
+// warpItems is how many items a warp scores at a time.
 const warpItems = 32
 
-// tensor is how a shape's kernels were generated: blocks of items·queries warps, each
-// of which takes 32 items and groups of queries in turn. A group is as many queries as
-// have eight components.
+// tensor says how the kernels of a shape were generated. A block has items·queries warps.
+// Each warp takes 32 items and processes groups of queries one after the other. A group is
+// as many queries as have eight components together.
 type tensor struct {
 	items, queries int
-	resident       int // blocks that a multiprocessor holds at once
-	stages         int // of the pipeline that brings items
-	streamed       int // columns a stage, if a component is brought piece by piece; else 0
-	groups         int // of queries that a warp of a streamed kernel takes at once
+	resident       int // blocks that a multiprocessor runs at a time
+	stages         int // stages of the pipeline that loads items
+	streamed       int // columns per stage if components are loaded piecewise, otherwise 0
+	groups         int // groups of queries that a warp of a streamed kernel processes at a time
 }
 
-// generated lists the shapes with tensor-core kernels, beside cuda/shapes.cu.
+// generated lists the shapes that have tensor-core kernels. It must match cuda/shapes.cu.
 var generated = map[Shape]struct{ scan, rescore tensor }{
 	{8, 8, 32, 128}:  {tensor{items: 2, queries: 4, resident: 1, stages: 2}, tensor{items: 2, queries: 1, resident: 2, stages: 1}},
 	{8, 4, 64, 128}:  {tensor{items: 2, queries: 4, resident: 1, stages: 2}, tensor{items: 4, queries: 1, resident: 2, stages: 1}},
@@ -42,13 +42,13 @@ var generated = map[Shape]struct{ scan, rescore tensor }{
 	},
 }
 
-// Tensor reports whether there are tensor-core kernels of the shape.
+// Tensor reports whether the shape has tensor-core kernels.
 func (s Shape) Tensor() bool {
 	_, ok := generated[s]
 	return ok
 }
 
-// Shapes are those with tensor-core kernels, in no order.
+// Shapes returns the shapes with tensor-core kernels, in no particular order.
 func Shapes() []Shape {
 	all := make([]Shape, 0, len(generated))
 	for s := range generated {
@@ -57,14 +57,14 @@ func Shapes() []Shape {
 	return all
 }
 
-// WeightsBytes is the size of what Weights writes: half of First, and Second, in float16,
-// then half of First's bias in float32.
+// WeightsBytes returns the size of the output of mol_weights: First/2 and Second in
+// float16, followed by the bias of First, halved, in float32.
 func (s Shape) WeightsBytes() int { return 2*2*s.Hidden*s.pairs() + 4*s.Hidden }
 
-// WeightsArgs of mol_weights, which packs a model's layers.
+// WeightsArgs are the parameters of the kernel mol_weights, which packs a model's layers.
 type WeightsArgs struct {
 	First, Bias           uint64 // float32 [Hidden][pairs], [Hidden]
-	Second                uint64 // float32 [pairs][Hidden]; its bias is the queries'
+	Second                uint64 // float32 [pairs][Hidden]; its bias is part of the queries
 	Out                   uint64 // WeightsBytes
 	PairsQuery, PairsItem uint64
 	Hidden                uint64
@@ -75,20 +75,22 @@ func (a WeightsArgs) List() []uint64 {
 	return []uint64{a.First, a.Bias, a.Second, a.Out, a.PairsQuery, a.PairsItem, a.Hidden}
 }
 
-// Weights is the launch of mol_weights.
+// Weights returns the launch of mol_weights.
 func (s Shape) Weights() Launch {
 	return Launch{Name: "mol_weights", GridX: ceil(s.Hidden*s.pairs(), copyBlock), GridY: 1, Block: copyBlock}
 }
 
-// QueriesBytes is the size of the components of queries in float16: whole groups.
+// QueriesBytes returns the size of the float16 components of the given number of queries,
+// rounded up to whole groups.
 func (s Shape) QueriesBytes(queries int) int {
 	return 2 * s.Dim * ceil(queries*s.PairsQuery, 8) * 8
 }
 
-// QueriesArgs of mol_queries, which narrows the components of queries.
+// QueriesArgs are the parameters of the kernel mol_queries, which rounds the components of
+// queries to float16.
 type QueriesArgs struct {
 	Components uint64 // float32 [Rows][Dim]
-	Out        uint64 // float16 [PaddedRows][Dim]: QueriesBytes; rows behind the last are 0
+	Out        uint64 // float16 [PaddedRows][Dim], QueriesBytes long; padding rows are 0
 	Rows       uint64 // queries·P_Q
 	PaddedRows uint64
 	Dim        uint64
@@ -99,39 +101,43 @@ func (a QueriesArgs) List() []uint64 {
 	return []uint64{a.Components, a.Out, a.Rows, a.PaddedRows, a.Dim}
 }
 
-// Queries is the launch of mol_queries, and its PaddedRows.
+// Queries returns the launch of mol_queries, and its PaddedRows.
 func (s Shape) Queries(queries int) (launch Launch, padded int) {
 	padded = ceil(queries*s.PairsQuery, 8) * 8
 	return Launch{Name: "mol_queries", GridX: ceil(padded*s.Dim, copyBlock), GridY: 1, Block: copyBlock}, padded
 }
 
-// How far the tensor-core kernels' functions can be off, beside what rounding operands
-// to float16 and adding in float32 take; README.md says where from.
+// Errors of the functions in the tensor-core kernels, apart from rounding operands to
+// float16 and adding in float32. README.md derives them.
 const (
-	// HiddenError times |x| is the most that the hidden layer's x·sigmoid(x) is off.
+	// HiddenError·|x| bounds the error of x·sigmoid(x) in the hidden layer.
 	HiddenError = 0x1p-12
-	// GateError is the relative error of a gate's x·sigmoid(x), and of its exponential.
+	// GateError is the relative error of x·sigmoid(x) of a gate, and of the gate's
+	// exponential.
 	GateError = 0x1p-17
 )
 
-// Limits say how far above its score φ̂ by TensorArgs an item's φ can lie. With λ̂ the
-// logits over τ that were computed, π̂ the gates, n = ‖λ̂‖ and e = Each + EachNorm·n,
+// Limits bounds how far an item's φ can exceed the score φ̂ that the tensor-core kernels
+// compute. With the computed logits over τ, λ̂, the computed gates π̂, n = ‖λ̂‖ and e =
+// Each + EachNorm·n,
 //
 //	φ ≤ φ̂ + Base + (All + AllNorm·n)·exp(1.5·e + e²/24)·(‖π̂⊙(λ̂−φ̂)‖ + 2⁻¹⁶·n)
 //	φ ≤ n + Base
 //
-// A query has its own; package bound makes them.
+// Each query has its own Limits, which package bound computes.
 type Limits struct{ Base, All, AllNorm, Each, EachNorm float32 }
 
-// LimitsPairs is the most pairs for which 2⁻¹⁶·n is more than float32 sums take of φ̂.
+// LimitsPairs is the most pairs for which 2⁻¹⁶·n exceeds the rounding error of the float32
+// sums for φ̂.
 const LimitsPairs = 120
 
-// Numbers are those of a query in the array of TensorArgs.
+// Numbers returns the limits in the order of the array TensorArgs.Limits.
 func (l *Limits) Numbers() [5]float32 {
 	return [5]float32{l.Base, l.All, l.AllNorm, l.Each, l.EachNorm}
 }
 
-// Upper is the lesser of the two bounds, as the kernels compute it; where φ̂ is not finite, φ̂.
+// Upper returns the smaller of the two bounds, as the kernels compute it. If φ̂ is not
+// finite, it returns φ̂.
 func (l *Limits) Upper(score, norm, spread float64) float32 {
 	if score-score != 0 {
 		return float32(score)
@@ -145,16 +151,17 @@ func (l *Limits) Upper(score, norm, spread float64) float32 {
 	return float32(above)
 }
 
-// TensorArgs of mol_scan_* and mol_rescore_*: φ with products of float16, sums in
-// float32, and the special functions of the hardware; with Limits upper bounds of φ.
+// TensorArgs are the parameters of the kernels mol_scan_* and mol_rescore_*. They compute φ
+// with float16 products, float32 sums, and the special functions of the hardware. If Limits
+// is set, they write upper bounds of φ instead.
 type TensorArgs struct {
-	Halves, Gates uint64 // of the table; Gates 0: items have no part of the gates
-	Weights       uint64 // of mol_weights
-	Components    uint64 // of mol_queries
-	Bias, Factor  uint64 // float32 [Queries][pairs]; Factor only with Gates
-	Limits        uint64 // float32 [Queries][5], Limits.Numbers; 0: none
+	Halves, Gates uint64 // of the table; Gates is 0 if items have no part of the gates
+	Weights       uint64 // output of mol_weights
+	Components    uint64 // output of mol_queries
+	Bias, Factor  uint64 // float32 [Queries][pairs]; Factor is only read with Gates
+	Limits        uint64 // float32 [Queries][5], from Limits.Numbers; 0 for scores instead of bounds
 	Pairs
-	SiLU uint64 // 1: glu_silu, 0: none
+	SiLU uint64 // 1 for glu_silu, 0 for none
 }
 
 // List implements Arguments.
@@ -163,14 +170,15 @@ func (a TensorArgs) List() []uint64 {
 	return append(append(l, a.list()...), a.SiLU)
 }
 
-// What a row of halves and one of gates is longer in shared memory, in bytes, so that
-// rows begin in different banks.
+// Padding in shared memory, in bytes: skew for a row of float16 values, gateSkew for a row
+// of gates. It makes rows begin in different banks.
 const (
 	skew     = 16
 	gateSkew = 32
 )
 
-// shared is the dynamic shared memory for some queries, as cuda/tensor.cuh lays it out.
+// shared returns the dynamic shared memory for the given number of queries. It must match
+// the layout in cuda/tensor.cuh.
 func (s Shape) shared(t tensor, queries int) int {
 	pairs, tile := s.pairs(), warpItems*t.items
 	weights := s.Hidden*(2*pairs+skew) + pairs*(2*s.Hidden+skew) + 4*s.Hidden
@@ -185,8 +193,9 @@ func (s Shape) shared(t tensor, queries int) int {
 	return weights + perQuery + t.stages*(items+gates) + ceil(queries*s.PairsQuery, 8)*8*(2*s.Dim+skew)
 }
 
-// ScanQueries is the most queries of a launch of Scan on a device whose blocks have
-// some shared memory: 0 where one query or Rescore does not fit, else at most 32.
+// ScanQueries returns the most queries in a launch of Scan on a device whose blocks have
+// `shared` bytes of shared memory: 0 if one query or Rescore does not fit, otherwise at
+// most 32.
 func (s Shape) ScanQueries(shared int) int {
 	g, ok := generated[s]
 	if !ok || s.shared(g.rescore, 1) > shared {
@@ -200,9 +209,9 @@ func (s Shape) ScanQueries(shared int) int {
 	return 0
 }
 
-// Scan is the launch for rows of a table and up to ScanQueries queries, on a device of
-// some multiprocessors. The shape has Tensor. One group of queries takes the kernel of
-// Rescore, in which all warps share it.
+// Scan returns the launch for a range of rows and up to ScanQueries queries, on a device
+// with the given number of multiprocessors. The shape must have tensor-core kernels. A
+// single group of queries uses the kernel of Rescore, in which all warps share the group.
 func (s Shape) Scan(rows, queries, multiprocessors int) Launch {
 	name, t := "mol_scan_", generated[s].scan
 	if queries*s.PairsQuery <= 8 {
@@ -214,11 +223,11 @@ func (s Shape) Scan(rows, queries, multiprocessors int) Launch {
 	}
 }
 
-// Rescore is the launch of the shape's mol_rescore for queries with rows of their
-// own, longest at most. The shape has Tensor.
+// Rescore returns the launch for queries that name their rows. longest is the most rows of
+// a query. The shape must have tensor-core kernels.
 func (s Shape) Rescore(longest, queries, multiprocessors int) Launch {
 	t := generated[s].rescore
-	each := max(1, t.resident*multiprocessors/max(1, queries)) // blocks a query, all of them at once
+	each := max(1, t.resident*multiprocessors/max(1, queries)) // blocks per query, so that all blocks run at the same time
 	return Launch{
 		Name:  "mol_rescore_" + s.String(),
 		GridX: min(ceil(longest, warpItems*t.items), each), GridY: max(1, queries),
@@ -235,22 +244,22 @@ const (
 	exactTile    = 16
 )
 
-// ExactArgs of mol_exact: φ in float32 by the CPU's sums in the CPU's order, each
-// product with one rounding, and exponentials by way of float64. It serves every shape
-// and both combinations of gates.
+// ExactArgs are the parameters of the kernel mol_exact. It computes φ in float32 with the
+// same sums as the CPU in the same order: each product is rounded once, and exponentials
+// are computed in float64. It supports every shape and both combinations of gates.
 type ExactArgs struct {
 	Table        uint64 // float32 [·][Features]
 	First        uint64 // float32 [Hidden][pairs]
 	FirstBias    uint64 // float32 [Hidden]
-	Second       uint64 // float32 [pairs][Hidden], or [pairs][pairs] without Hidden; 0: no logits' part
+	Second       uint64 // float32 [pairs][Hidden], or [pairs][pairs] without a hidden layer; 0 if there is no logits' part
 	Components   uint64 // float32 [Queries][PairsQuery·Dim]
 	Bias, Factor uint64 // float32 [Queries][pairs]
 	Pairs
 	SiLU                       uint64 // 1: glu_silu, 0: none
 	PairsQuery, PairsItem, Dim uint64
 	Hidden                     uint64
-	Features                   uint64 // above PairsItem·Dim: the item's part of the gates is behind
-	Tile                       uint64 // of ExactScan and ExactRescore
+	Features                   uint64 // length of a row; if above PairsItem·Dim, the row ends with the item's part of the gates
+	Tile                       uint64 // from ExactScan or ExactRescore
 }
 
 // List implements Arguments.
@@ -260,11 +269,12 @@ func (a ExactArgs) List() []uint64 {
 	return append(l, a.SiLU, a.PairsQuery, a.PairsItem, a.Dim, a.Hidden, a.Features, a.Tile)
 }
 
-// ExactScan is the launch of mol_exact for rows of a table, and its Tile, for a device
-// whose blocks have some shared memory. It returns ErrShape.
+// ExactScan returns the launch of mol_exact for a range of rows, and its Tile, for a device
+// whose blocks have `shared` bytes of shared memory. It returns ErrShape.
 func (s Shape) ExactScan(rows, queries, shared int) (launch Launch, tile int, err error) {
 	for tile = exactTile; tile > 0; tile /= 2 {
-		// What a tile holds: logits, hidden layer, gates; a piece of the rows and of the query.
+		// A tile holds logits, hidden layer and gates, and a piece of the rows and of the
+		// query.
 		bytes := 4 * (tile*(2*s.pairs()+s.Hidden+3) + (tile*s.PairsItem+s.PairsQuery)*(exactColumns+1))
 		if bytes <= shared {
 			return Launch{
@@ -275,7 +285,8 @@ func (s Shape) ExactScan(rows, queries, shared int) (launch Launch, tile int, er
 	return Launch{}, 0, fmt.Errorf("%w: %s needs more than the %d bytes of shared memory; score it on the CPU", ErrShape, s, shared)
 }
 
-// ExactRescore is ExactScan for queries with rows of their own, longest at most.
+// ExactRescore is ExactScan for queries that name their rows. longest is the most rows of a
+// query.
 func (s Shape) ExactRescore(longest, queries, shared int) (launch Launch, tile int, err error) {
 	return s.ExactScan(longest, queries, shared)
 }

@@ -1,30 +1,34 @@
 package kernels
 
-// topKPart is how many scores one block of TopK looks through, unless it must keep
-// more of them.
+// The geometry of top_k. topKPart is how many scores one block examines, unless it must
+// keep more than a quarter of them.
 const (
 	topKPart  = 16384
 	topKBlock = 256
-	// topKShared is TopKBlock of cuda/topk.cuh, rounded up.
+	// topKShared is TopKBlock in cuda/topk.cuh, rounded up.
 	topKShared = 1280
 )
 
-// TopKArgs of top_k, which keeps the best Keep entries of every part of a query's
-// scores: by score descending, then by row; scores that are not finite come last. It
-// writes them in no order, and Absent entries where there are fewer.
+// TopKArgs are the parameters of the kernel top_k. It divides each query's scores into
+// parts of Part entries and selects the best Keep of each part: by score descending, then
+// by row number, with scores that are not finite last. The output of a part is unordered.
+// If a part has fewer than Keep entries, the rest of its output is filled with Absent.
 type TopKArgs struct {
 	Scores uint64 // float32
-	// Rows are the numbers of the entries; 0: First and on. Starts as in Pairs; 0: every
-	// query has Count entries. An entry of row Absent is none.
+	// Rows holds the row number of each entry. If 0, the rows are First, First+1, …. Starts
+	// divides the entries among the queries, as in Pairs. If 0, every query has Count
+	// entries. Entries with row Absent are ignored.
 	Rows, Starts uint64
-	// Bitmap and Live have bit r%32 of word r/32 set for rows that may be kept; 0: all.
-	// Live is one, Bitmaps the addresses (uint64 [Queries]) of one a query, or 0s.
+	// Bitmaps that restrict the rows, with bit r%32 of word r/32 set if row r may be
+	// selected. Live applies to all queries. Bitmaps is an array of addresses, uint64
+	// [Queries], one bitmap per query. An address of 0 means no restriction.
 	Live, Bitmaps uint64
 	OutScores     uint64 // float32 [Queries][parts][Keep]
-	OutRows       uint64 // uint32, as OutScores
+	OutRows       uint64 // uint32, same shape as OutScores
 	OutStats      uint64 // TopKStats [Queries][parts]
-	// InStats are the OutStats of the launch that made the scores, InParts a query; 0:
-	// they are no entries of a TopK.
+	// InStats is the OutStats of the previous top_k launch if its output is the input of
+	// this one, and InParts its number of parts per query. 0 if the input is a kernel's
+	// scores.
 	InStats, InParts uint64
 	First, Count     uint64
 	Part, Keep       uint64
@@ -38,17 +42,19 @@ func (a TopKArgs) List() []uint64 {
 	}
 }
 
-// TopKStats is what is said of one part, or of all where there is one part: 16 bytes.
+// TopKStats describes the selection from one part, or, after the last launch, from all
+// entries of a query. It takes 16 bytes.
 type TopKStats struct {
-	// Next is the best finite score that was not kept, −Inf where there is none.
+	// Next is the best finite score that was not selected, or −Inf if there is none.
 	Next float32
-	// Kept entries are filled; Scored were looked at, NotFinite of them.
+	// Kept is the number of selected entries. Scored is the number of examined entries, of
+	// which NotFinite have a score that is not finite.
 	Kept, Scored, NotFinite uint32
 }
 
-// TopKPlan says in which launches the best of entries are found: each looks through
-// the entries that the one before has kept, the first through longest a query, until
-// one part is left. There are one or more.
+// TopKPlan returns the launches that select the best `keep` entries of each query. The
+// first launch examines up to longest entries per query; each further one examines what the
+// previous launch selected, until a single part is left. There is at least one launch.
 func TopKPlan(longest, queries, keep int) []TopKStep {
 	keep = max(1, keep)
 	part := max(topKPart, 4*keep)
@@ -66,7 +72,8 @@ func TopKPlan(longest, queries, keep int) []TopKStep {
 	}
 }
 
-// TopKStep is one launch: of Entries a query it keeps Keep of each Part of them.
+// TopKStep is one launch. It divides Entries entries per query into Parts parts of up to
+// Part entries, and selects Keep of each part.
 type TopKStep struct {
 	Launch
 	Entries, Part, Parts, Keep int

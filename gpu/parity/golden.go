@@ -15,12 +15,12 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// ErrGolden: a golden file is not what its case wants.
+// ErrGolden: a golden file does not have the expected content.
 var ErrGolden = errors.New("golden case is not valid")
 
-// Golden reads every case of a folder such as testdata/golden, whose README.md says what
-// they are: MoL, bilinear forms, the CUR approximation, max-sim, and a retrieval of 2,000
-// items. It returns ErrGolden or the system's error, and no case is left out.
+// Golden reads all cases of a folder such as testdata/golden, whose README.md describes
+// them: MoL, bilinear forms, the CUR approximation, max-sim, and a retrieval of 2,000
+// items. It returns ErrGolden or the system's error. No case is optional.
 func Golden(folder string) ([]Subject, error) {
 	dirs, err := filepath.Glob(filepath.Join(folder, "mol", "*"))
 	if err == nil && len(dirs) == 0 {
@@ -47,7 +47,7 @@ func Golden(folder string) ([]Subject, error) {
 	return all, nil
 }
 
-// tensors is a file of the cases.
+// tensors is the content of one file of a case.
 type tensors struct{ *safetensors.File }
 
 func readTensors(parts ...string) (tensors, error) {
@@ -55,7 +55,7 @@ func readTensors(parts ...string) (tensors, error) {
 	return tensors{f}, err
 }
 
-// matrix flattens all but the first axis.
+// matrix returns a tensor as a matrix. All axes but the first are flattened.
 func (f tensors) matrix(name string) (rerank.Matrix, error) {
 	t, ok := f.Tensors[name]
 	if !ok || len(t.Shape) == 0 || t.Shape[0] == 0 {
@@ -64,7 +64,8 @@ func (f tensors) matrix(name string) (rerank.Matrix, error) {
 	return rerank.Matrix{Rows: t.Shape[0], Cols: len(t.Data) / t.Shape[0], Data: t.Data}, nil
 }
 
-// subject is a case of base vectors, queries and scores under names of f.
+// subject builds a case from the tensors with the base vectors, the queries and the
+// expected scores.
 func (f tensors) subject(name string, m *model.Model, items, queries, scores string) (s Subject, err error) {
 	base, err := f.matrix(items)
 	if err != nil {
@@ -92,7 +93,8 @@ func (f tensors) subject(name string, m *model.Model, items, queries, scores str
 	return s, err
 }
 
-// readMoL makes the model of a case's folder; given: its components are the inputs.
+// readMoL reads the model in a case's folder. given reports whether the case's inputs are
+// components.
 func readMoL(dir string) (m *model.Model, given bool, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
@@ -102,7 +104,7 @@ func readMoL(dir string) (m *model.Model, given bool, err error) {
 		Parameters mol.Config `json:"hyper_parameters"`
 		Given      bool       `json:"components_given"`
 	}
-	raw = bytes.ReplaceAll(raw, []byte(": NaN"), []byte(": null")) // Python writes it, JSON has none
+	raw = bytes.ReplaceAll(raw, []byte(": NaN"), []byte(": null")) // Python writes NaN, JSON has none
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return nil, false, fmt.Errorf("%w: config.json: %w", ErrGolden, err)
 	}

@@ -1,7 +1,7 @@
-// Package parity compares a device with the CPU: golden cases, and models of every kind
-// and of the shapes that devices have kernels for, made up from a seed, are loaded,
-// scanned and rescored, and each answer is compared with the plain Go kernels', and with
-// the golden scores where there are some.
+// Package parity compares a device with the CPU. It loads, scans and rescores golden cases
+// and random models of every kind and of the shapes that devices have kernels for. Each
+// answer is compared with the scores of the plain Go kernels and, if there are any, with
+// golden scores.
 package parity
 
 import (
@@ -23,33 +23,33 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// Options say how much is compared.
+// Options says how much to compare.
 type Options struct {
 	Rows, Queries, K int
 	Seed             uint64
 }
 
-// Result of a case.
+// Result is the outcome of a case.
 type Result struct {
 	Case    string `json:"case"`
 	Rows    int    `json:"rows"`
 	Queries int    `json:"queries"`
 	K       int    `json:"k"`
-	// Same counts the scans whose rows are the CPU's, in its order.
+	// Same counts the scans that returned the same rows as the CPU in the same order.
 	Same int `json:"same"`
-	// Golden: the case has scores of a reference, and GoldenError is the greatest
-	// difference from them.
+	// Golden: the case has reference scores, and GoldenError is the greatest difference
+	// from them.
 	Golden      bool    `json:"golden,omitempty"`
 	GoldenError float64 `json:"golden_error,omitempty"`
-	// Error is the greatest |φ − φ of the CPU|, Epsilon the greatest that the device
-	// says it can be.
+	// Error is the greatest difference from the CPU's φ. Epsilon is the greatest error that
+	// the device itself stated.
 	Error   float64 `json:"error"`
 	Epsilon float64 `json:"epsilon"`
-	// Failed is why the case failed, if it did.
+	// Failed is the reason why the case failed, or empty.
 	Failed string `json:"failed,omitempty"`
 }
 
-// Shape of a MoL: P_Q, P_X, D and the width of the gates' hidden layer.
+// Shape is the shape of a MoL: P_Q, P_X, D and the width of the gates' hidden layer.
 type Shape struct{ PairsQuery, PairsItem, Dim, Hidden int }
 
 func (s Shape) String() string {
@@ -60,17 +60,17 @@ func (s Shape) String() string {
 type Subject struct {
 	Name    string
 	Model   *model.Model
-	Rows    rerank.Matrix // features
+	Rows    rerank.Matrix // feature rows
 	Queries []rerank.Query
-	// Wants are the scores of a reference, a row for each query; none: the CPU's alone
-	// count. Owners, where there are some, are the items of the rows: a score of Wants is
-	// the best of an item's rows.
+	// Wants holds reference scores, one row per query; it may be empty. Owners, if set,
+	// holds the item that owns each row; an expected score is then the best score of an
+	// item's rows.
 	Wants  rerank.Matrix
 	Owners []int
 }
 
-// Random makes up a subject of every kind, of odd sizes and with rows that are not finite
-// among them, and a MoL of each shape.
+// Random builds a subject of every kind, with odd sizes and with rows that are not finite,
+// and a MoL of each shape.
 func Random(shapes []Shape, o Options) ([]Subject, error) {
 	var all []Subject
 	add := func(name string, m *model.Model, err error) error {
@@ -118,7 +118,7 @@ func addModel(add func(string, *model.Model, error) error, name string, make fun
 	return add(name, m, err)
 }
 
-// spoil makes a number of some rows NaN or infinite: the first, the last, and one between.
+// spoil makes one number NaN or infinite in the first, the middle and the last row.
 func spoil(m rerank.Matrix) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for i, x := range []float32{nan, inf, -inf} {
@@ -127,7 +127,8 @@ func spoil(m rerank.Matrix) {
 	}
 }
 
-// Check compares each subject, and tells each result as it comes. It returns the end of ctx.
+// Check compares each subject and reports each result by calling told. It stops with the
+// error of ctx.
 func Check(ctx context.Context, d device.Device, subjects []Subject, o Options, told func(Result)) error {
 	for i := range subjects {
 		if ctx.Err() != nil {
@@ -138,7 +139,7 @@ func Check(ctx context.Context, d device.Device, subjects []Subject, o Options, 
 	return ctx.Err()
 }
 
-// checkSubject loads a model with rows, compares, and unloads both.
+// checkSubject loads a model and its rows, compares, and unloads both.
 func checkSubject(ctx context.Context, d device.Device, s *Subject, o Options) Result {
 	r := Result{Case: s.Name, Rows: s.Rows.Rows, Queries: len(s.Queries), K: min(o.K, s.Rows.Rows), Golden: s.Wants.Rows > 0}
 	var file bytes.Buffer
@@ -163,10 +164,10 @@ func checkSubject(ctx context.Context, d device.Device, s *Subject, o Options) R
 	return r
 }
 
-// compareGolden compares the scores of all rows with the golden ones, which are as exact as
-// testdata/golden/README.md says.
+// compareGolden compares the scores of all rows with the golden scores, within the tolerance of
+// testdata/golden/README.md.
 func (r *Result) compareGolden(ctx context.Context, d device.Device, s *Subject, a device.Ask, q int) error {
-	a.K = min(s.Rows.Rows, 1000) // what a device answers at once at least
+	a.K = min(s.Rows.Rows, 1000) // every device can return that many rows
 	b, err := d.Scan(ctx, a, nil)
 	if err != nil {
 		return fmt.Errorf("scan for the golden scores: %w", err)
@@ -213,7 +214,7 @@ func query(m *model.Model, seed uint64) rerank.Query {
 	return rerank.Query{Vector: numbers(1, m.Spec().QueryDim, seed, 1).Data}
 }
 
-// compare holds a scan, and a rescoring of every third row, to the CPU's scores.
+// compare compares a scan, and a rescoring of every third row, with the CPU's scores.
 func (r *Result) compare(ctx context.Context, d device.Device, m *model.Model, a device.Ask, rows rerank.Matrix) error {
 	enc, err := m.WithKernels(kernel.Go()).Encode(a.Query)
 	if err != nil {
@@ -251,7 +252,7 @@ func (r *Result) compare(ctx context.Context, d device.Device, m *model.Model, a
 	return nil
 }
 
-// best are the first k of some rows.
+// best returns the k best of the given rows.
 func best(scores []float32, rows []uint32, k int) []uint32 {
 	top := rerank.NewTopK(k)
 	for _, row := range rows {
@@ -264,8 +265,8 @@ func best(scores []float32, rows []uint32, k int) []uint32 {
 	return out
 }
 
-// agree wants each score within the error of both sides, and no row left out that
-// scores more than the last by more than that.
+// agree verifies that each score lies within the stated errors of both sides, and that no
+// row was left out that scores more than the last row by more than these errors.
 func (r *Result) agree(b device.Best, scores []float32, rows []uint32, off float64) error {
 	wants := best(scores, rows, r.K)
 	if len(b.Rows) != len(wants) {
@@ -275,7 +276,7 @@ func (r *Result) agree(b device.Best, scores []float32, rows []uint32, off float
 	r.Epsilon = max(r.Epsilon, float64(b.Epsilon))
 	for i, row := range b.Rows {
 		if !finite(scores[row]) && !finite(b.Scores[i]) && !finite(scores[wants[i]]) {
-			continue // all the same, by number
+			continue // rows that are not finite are ordered by number alone
 		}
 		e := math.Abs(float64(b.Scores[i]) - float64(scores[row]))
 		r.Error = max(r.Error, e)
@@ -291,7 +292,7 @@ func (r *Result) agree(b device.Best, scores []float32, rows []uint32, off float
 
 func finite(x float32) bool { return x-x == 0 }
 
-// newModel makes a model of its kind's configuration.
+// newModel builds a model from its kind's configuration.
 func newModel(kind rerank.Kind, config any, set tensor.Set) (*model.Model, error) {
 	raw, err := json.Marshal(config)
 	if err != nil {
@@ -300,12 +301,12 @@ func newModel(kind rerank.Kind, config any, set tensor.Set) (*model.Model, error
 	return model.New(model.Parameters{Kind: kind, Name: "parity", Config: raw, Tensors: set})
 }
 
-// Dot is a dot product.
+// Dot returns a dot-product model.
 func Dot(dim int) (*model.Model, error) {
 	return newModel(rerank.KindDot, map[string]int{"dim": dim}, nil)
 }
 
-// newRBE is a CUR approximation of m support items and n support queries.
+// newRBE returns a CUR approximation for m support items and n support queries.
 func newRBE(m, n int, projection func(i, j int) float32) (*model.Model, error) {
 	ids := func(n int) (out []rerank.ID) {
 		for i := range n {
@@ -321,7 +322,7 @@ func newRBE(m, n int, projection func(i, j int) float32) (*model.Model, error) {
 		tensor.Set{"projection": {Shape: []int{m, n}, Data: p}})
 }
 
-// MoL is a model with all parts of the gates, of random weights.
+// MoL returns a model with random weights and all parts of the gates.
 func MoL(s Shape, seed uint64) (*model.Model, error) {
 	const dim, width = 16, 16
 	pairs := s.PairsQuery * s.PairsItem
@@ -358,7 +359,8 @@ func MoL(s Shape, seed uint64) (*model.Model, error) {
 	return model.New(model.Parameters{Kind: rerank.KindMoL, Name: "parity", Config: config, Tensors: set})
 }
 
-// Rows are made up: components of norm 1, and numbers about 0 behind them.
+// Rows returns n random rows: components of norm 1, and normally distributed numbers
+// elsewhere.
 func Rows(m *model.Model, n int, seed uint64) rerank.Matrix {
 	s := m.Spec()
 	rows := numbers(n, s.Features, seed+1000, 1)

@@ -13,15 +13,15 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// versions is what a workload is called on a device.
+// versions returns the names of the workload's model and table on a device.
 func (w *Work) versions() (of, table device.Version) {
 	return device.Version{Name: "workload", Version: w.Model.Version}, device.Version{Name: "workload " + w.Name, Version: "1"}
 }
 
-// chunkRows are brought to a device at once.
+// chunkRows is how many rows are sent to a device at a time.
 const chunkRows = 4096
 
-// Load puts the model and the table on a device. The caller calls Unload.
+// Load loads the model and the table on a device. The caller must call Unload.
 func (w *Work) Load(ctx context.Context, d device.Device) error {
 	of, table := w.versions()
 	if err := d.LoadModel(ctx, of, w.File); err != nil {
@@ -40,13 +40,13 @@ func (w *Work) Load(ctx context.Context, d device.Device) error {
 	return nil
 }
 
-// Unload takes both away.
+// Unload removes the model and the table.
 func (w *Work) Unload(ctx context.Context, d device.Device) error {
 	of, table := w.versions()
 	return d.Unload(context.WithoutCancel(ctx), []device.Version{of}, []device.Version{table})
 }
 
-// Ask asks one query.
+// Ask answers one query.
 func (w *Work) Ask(ctx context.Context, d device.Device, query int) (device.Best, error) {
 	of, table := w.versions()
 	a := device.Ask{Model: of, Table: table, Query: w.Queries[query], K: w.K}
@@ -56,7 +56,7 @@ func (w *Work) Ask(ctx context.Context, d device.Device, query int) (device.Best
 	return d.Scan(ctx, a, nil)
 }
 
-// Times are milliseconds.
+// Times summarises run times in milliseconds.
 type Times struct {
 	Runs int     `json:"runs"`
 	Min  float64 `json:"min_ms"`
@@ -64,7 +64,7 @@ type Times struct {
 	P99  float64 `json:"p99_ms"`
 }
 
-// TimesOf sorts took.
+// TimesOf summarises run times. It sorts took.
 func TimesOf(took []time.Duration) Times {
 	if len(took) == 0 {
 		return Times{}
@@ -76,18 +76,19 @@ func TimesOf(took []time.Duration) Times {
 	return Times{Runs: len(took), Min: float64(took[0]) / float64(time.Millisecond), P50: ms(0.5), P99: ms(0.99)}
 }
 
-// Effort is how long something is measured: so often, or until so much time went by, and
-// once at least. Before that it is done Warm times, which are not measured.
+// Effort says how often something is measured: Runs times, or until Time has passed, but at
+// least once. Before that it runs Warm times without being measured.
 type Effort struct {
 	Runs, Warm int
 	Time       time.Duration
 }
 
-// Spend calls run as often as the effort says. The calls before are told warm.
+// Spend calls run as often as the effort says. warm is true for the calls that are not
+// measured.
 func (e Effort) Spend(ctx context.Context, run func(warm bool) error) error {
 	began := time.Now()
 	for i := range e.Warm {
-		if i > 0 && time.Since(began) > e.Time { // one that takes long needs no warming
+		if i > 0 && time.Since(began) > e.Time { // a slow run needs no warm-up
 			break
 		}
 		if err := run(true); err != nil {
@@ -109,18 +110,19 @@ func (e Effort) Spend(ctx context.Context, run func(warm bool) error) error {
 	return ctx.Err()
 }
 
-// Answered is how a device answered a workload that is loaded.
+// Answered summarises a device's answers to a loaded workload.
 type Answered struct {
-	// Batch is from the first question of a batch to its last answer, Call is each
-	// question's.
+	// Batch is the time from the first query of a batch to its last answer, Call the time
+	// of each query.
 	Batch Times `json:"batch"`
 	Call  Times `json:"call"`
-	// Measured counts the answers of a batch that rest on measured rounding and prove nothing.
+	// Measured counts the answers in a batch that rest on a measured error and are not
+	// proved.
 	Measured int           `json:"measured_answers,omitempty"`
-	Answers  []device.Best `json:"-"` // the last to each query
+	Answers  []device.Best `json:"-"` // the last answer to each query
 }
 
-// Measure asks all queries at once, again and again.
+// Measure repeatedly runs all queries at once.
 func (w *Work) Measure(ctx context.Context, d device.Device, e Effort) (Answered, error) {
 	a := Answered{Answers: make([]device.Best, len(w.Queries))}
 	var batches, calls []time.Duration
@@ -153,9 +155,9 @@ func (w *Work) Measure(ctx context.Context, d device.Device, e Effort) (Answered
 	return a, err
 }
 
-// Check compares an answer with the CPU's scores: as many rows, each score within the
-// error that both sides state, and none left out that scores more than the last by
-// more than that.
+// Check compares an answer with the CPU's scores: it must have the right number of rows,
+// each score must lie within the stated errors of both sides, and no row may be left out
+// that scores more than the last row by more than these errors.
 func (w *Work) Check(query int, b device.Best) error {
 	enc, err := w.Model.Encode(w.Queries[query])
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package workload makes up what a device is measured with: models, tables, queries
-// and candidates of the sizes that are of interest, from a seed, and measures how
-// long a device.Device takes to answer.
+// Package workload generates the inputs for measuring a device (models, tables, queries and
+// candidates of typical sizes, from a seed) and measures how long a device.Device takes to
+// answer.
 //
-// A number of a table is a hash of the seed and of its place, so that another
-// program makes the same table: see Number.
+// Every number of a table is a hash of the seed and its position, so that another program
+// can generate the same table: see Number.
 package workload
 
 import (
@@ -21,42 +21,44 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// ErrCase: there is no such case.
+// ErrCase: the case does not exist.
 var ErrCase = errors.New("no such case")
 
-// Case is a table, and what is asked of it at once.
+// Case is a table and a batch of queries.
 type Case struct {
 	Name string      `json:"name"`
 	Kind rerank.Kind `json:"kind"`
-	// Shape is a MoL's; other kinds have rows of Dim numbers.
+	// Shape is the shape of a MoL. Tables of other kinds have rows of Dim numbers.
 	Shape parity.Shape `json:"-"`
 	Dim   int          `json:"dim,omitempty"`
 	Rows  int          `json:"rows"`
-	// Candidates of each query are rescored; 0: the table is scanned.
+	// Candidates is how many rows of each query are rescored; 0 means that the table is
+	// scanned.
 	Candidates int `json:"candidates,omitempty"`
-	// Batch is how many queries come at once, K the rows of an answer.
+	// Batch is how many queries run at once, K the number of rows of an answer.
 	Batch int  `json:"batch"`
 	K     int  `json:"k"`
 	Bars  Bars `json:"-"`
 }
 
-// Bars are what is wanted of a case; 0: nothing is.
+// Bars are the performance targets of a case. 0 means no target.
 type Bars struct {
-	// Device, Answer and Plugin are milliseconds at most: on the device with both
-	// copies, for certified answers in the process that has it, and through the plugin.
+	// Device, Answer and Plugin are limits in milliseconds: on the device including both
+	// copies, for certified answers in the same process, and through the plugin.
 	Device, Answer, Plugin float64
-	// Eager and Compiled are how many times quicker than PyTorch it is to be, beside its
-	// eager float32 and the best of its compiled ones.
+	// Eager and Compiled are by which factor the device must be faster than PyTorch: than
+	// eager float32, and than the best compiled variant.
 	Eager, Compiled float64
 }
 
-// withPyTorch is wanted everywhere: quicker than compiled, and three times than eager.
+// withPyTorch adds the targets that every case has: faster than compiled PyTorch, and three
+// times as fast as eager PyTorch.
 func withPyTorch(b Bars) Bars {
 	b.Eager, b.Compiled = 3, max(1, b.Compiled)
 	return b
 }
 
-// Cases is the matrix.
+// Cases returns all cases.
 func Cases() []Case {
 	shape := func(pq, px, d int) parity.Shape {
 		return parity.Shape{PairsQuery: pq, PairsItem: px, Dim: d, Hidden: 128}
@@ -86,7 +88,8 @@ func Cases() []Case {
 	}
 }
 
-// Named returns the cases of those names, all of them without one. It returns ErrCase.
+// Named returns the cases with the given names, or all cases if there are none. It returns
+// ErrCase.
 func Named(names []string) ([]Case, error) {
 	all := Cases()
 	if len(names) == 0 {
@@ -112,8 +115,8 @@ func Named(names []string) ([]Case, error) {
 	return out, nil
 }
 
-// AtMost is the case on a table of some rows at most, of which no bar is wanted where
-// it is smaller then.
+// AtMost returns the case with a table of at most the given number of rows. A case that
+// becomes smaller has no targets.
 func (c Case) AtMost(rows int) Case {
 	if rows > 0 && rows < c.Rows {
 		c.Rows, c.Bars = rows, Bars{}
@@ -133,7 +136,7 @@ func (c *Case) String() string {
 	return fmt.Sprintf("%s, %d rows, %d at once, K = %d", what, c.Rows, c.Batch, c.K)
 }
 
-// Pairs is how many pairs of query and row are scored at once.
+// Pairs returns how many pairs of query and row a batch scores.
 func (c *Case) Pairs() float64 {
 	if c.Candidates > 0 {
 		return float64(c.Batch) * float64(c.Candidates)
@@ -141,18 +144,18 @@ func (c *Case) Pairs() float64 {
 	return float64(c.Batch) * float64(c.Rows)
 }
 
-// Work is a Case that was made up.
+// Work is a Case with its generated data.
 type Work struct {
 	Case
 	Model   *model.Model
-	File    []byte // the model's
+	File    []byte // the model as a file
 	Rows    rerank.Matrix
 	Queries []rerank.Query
-	// Candidates are the rows of each query; nil: all.
+	// Candidates lists the rows to rescore for each query; nil means a scan.
 	Candidates [][]uint32
 }
 
-// Make makes a case up. A float32 of its table is in memory once.
+// Make generates the data of a case. The table is in memory only once, as float32.
 func Make(c Case, seed uint32) (*Work, error) {
 	m, err := newModel(&c, seed)
 	if err != nil {
@@ -172,7 +175,7 @@ func Make(c Case, seed uint32) (*Work, error) {
 	return w, nil
 }
 
-// Candidates are the rows of each query; nil: the case scans.
+// Candidates returns the rows to rescore for each query, or nil if the case scans.
 func Candidates(c *Case) (all [][]uint32) {
 	if c.Candidates == 0 {
 		return nil
@@ -183,7 +186,7 @@ func Candidates(c *Case) (all [][]uint32) {
 	return all
 }
 
-// candidates are rows far apart, each once, others for each query.
+// candidates returns rows that are far apart, each once, and different for each query.
 func candidates(rows, count, query int) []uint32 {
 	step := 7919 % rows
 	for step == 0 || gcd(step, rows) != 1 {
@@ -240,8 +243,8 @@ func newModel(c *Case, seed uint32) (*model.Model, error) {
 	return model.New(p)
 }
 
-// Number is the i-th of a seed, in [−1, 1): the upper 24 bits of murmur3's finaliser of
-// the low 32 bits of i·0x9e3779b1 + seed, as a multiple of 2⁻²³.
+// Number returns the i-th number for a seed, in [−1, 1): murmur3's finaliser of the low 32
+// bits of i·0x9e3779b1 + seed, of which the upper 24 bits count multiples of 2⁻²³.
 func Number(seed uint32, i uint64) float32 {
 	h := uint32(i)*0x9e3779b1 + seed
 	h ^= h >> 16
@@ -258,9 +261,9 @@ func fill(dst []float32, seed uint32, first uint64) {
 	}
 }
 
-// table has Number(seed, r·cols + c) at row r and column c, the components of a MoL
-// divided by their norms, and other numbers, or whole rows, multiplied by √3: their
-// mean square is 1.
+// table returns a matrix with Number(seed, r·cols + c) at row r and column c. The
+// components of a MoL are then divided by their norms; other numbers are multiplied by √3,
+// so that their mean square is 1.
 func table(s rerank.Spec, rows int, seed uint32) rerank.Matrix {
 	m := rerank.NewMatrix(rows, s.Features)
 	workers := runtime.GOMAXPROCS(0)
