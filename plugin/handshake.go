@@ -83,17 +83,17 @@ func VersionError(err error, newest int) error {
 	if err == nil {
 		return nil
 	}
-	_, said, found := strings.Cut(err.Error(), "incompatible API version with plugin. Plugin version: ")
+	_, after, found := strings.Cut(err.Error(), "incompatible API version with plugin. Plugin version: ")
 	if !found {
 		return err
 	}
-	theirs, _, _ := strings.Cut(said, ",")
+	theirs, _, _ := strings.Cut(after, ",")
 	return fmt.Errorf("%w: the plugin speaks version %s, this host %s; build the older of the two against the newer release of likeness",
-		ErrVersion, theirs, words(slices.Sorted(maps.Keys(Versions(newest)))))
+		ErrVersion, theirs, joinVersions(slices.Sorted(maps.Keys(Versions(newest)))))
 }
 
-// words lists versions for people.
-func words(versions []int) string {
+// joinVersions lists versions for people.
+func joinVersions(versions []int) string {
 	out := make([]string, len(versions))
 	for i, v := range versions {
 		out[i] = strconv.Itoa(v)

@@ -77,7 +77,7 @@ func (l *listening) serve(ctx context.Context, s *serving, name string, services
 func (l *listening) open(ctx context.Context) (net.Listener, []grpc.ServerOption, error) {
 	var config net.ListenConfig
 	if path, ok := strings.CutPrefix(l.address, "unix://"); ok {
-		if err := private(filepath.Dir(path)); err != nil {
+		if err := ensurePrivateDir(filepath.Dir(path)); err != nil {
 			return nil, nil, err
 		}
 		if err := removeStale(ctx, path); err != nil {
@@ -94,8 +94,8 @@ func (l *listening) open(ctx context.Context) (net.Listener, []grpc.ServerOption
 	return listener, []grpc.ServerOption{grpc.Creds(credentials.NewTLS(t))}, err
 }
 
-// private makes a folder that only its owner enters, or sees that it is one.
-func private(dir string) error {
+// ensurePrivateDir makes a folder that only its owner enters, or sees that it is one.
+func ensurePrivateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func (s *serving) serve(ctx context.Context, name string, services ...Service) e
 	if os.Getenv("PLUGIN_CLIENT_CERT") == "" {
 		return fmt.Errorf("%s: the host offers no mutual TLS; set AutoMTLS in its go-plugin ClientConfig", name)
 	}
-	s.sayVersions(name)
+	s.logVersionMismatch(name)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go s.watchParent(ctx, cancel)
@@ -171,21 +171,21 @@ func (s *serving) usage() string {
 	return text
 }
 
-// sayVersions writes what both sides speak if they have nothing in common: go-plugin
+// logVersionMismatch writes what both sides speak if they have nothing in common: go-plugin
 // tells the host no more than the lower of this side's versions.
-func (s *serving) sayVersions(name string) {
-	said := os.Getenv("PLUGIN_PROTOCOL_VERSIONS")
-	if said == "" {
+func (s *serving) logVersionMismatch(name string) {
+	hostVersions := os.Getenv("PLUGIN_PROTOCOL_VERSIONS")
+	if hostVersions == "" {
 		return
 	}
 	ours := slices.Sorted(maps.Keys(Versions(s.newest)))
-	for text := range strings.SplitSeq(said, ",") {
+	for text := range strings.SplitSeq(hostVersions, ",") {
 		if v, err := strconv.Atoi(text); err == nil && slices.Contains(ours, v) {
 			return
 		}
 	}
 	s.log.Error("no protocol version in common; build the older of the two against the newer release of likeness",
-		"plugin", name, "plugin_speaks", words(ours), "host_speaks", strings.ReplaceAll(said, ",", " and "))
+		"plugin", name, "plugin_speaks", joinVersions(ours), "host_speaks", strings.ReplaceAll(hostVersions, ",", " and "))
 }
 
 // watchParent calls gone when the process that started this one is gone. A host on

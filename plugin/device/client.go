@@ -148,7 +148,7 @@ func (c *Client) Rescore(ctx context.Context, a Ask, rows []uint32) (Best, error
 	if err != nil {
 		return Best{}, errorOf(ctx, err)
 	}
-	return checked(r.GetBest(), a.K)
+	return decodeBest(r.GetBest(), a.K)
 }
 
 // Scan implements Device; ErrFailed is an answer that is none.
@@ -159,11 +159,11 @@ func (c *Client) Scan(ctx context.Context, a Ask, bitmap []byte) (Best, error) {
 	if err != nil {
 		return Best{}, errorOf(ctx, err)
 	}
-	return checked(r.GetBest(), a.K)
+	return decodeBest(r.GetBest(), a.K)
 }
 
-// checked holds an answer to what an answer is.
-func checked(m *pluginv1.Best, k int) (Best, error) {
+// decodeBest holds an answer to what an answer is.
+func decodeBest(m *pluginv1.Best, k int) (Best, error) {
 	if len(m.GetRows())%4 != 0 || len(m.GetScores()) != len(m.GetRows()) {
 		return Best{}, fmt.Errorf("%w: %d bytes of rows and %d of scores", ErrFailed, len(m.GetRows()), len(m.GetScores()))
 	}
@@ -189,7 +189,7 @@ func (b Best) Check(k int) error {
 		return fmt.Errorf("%w: %d rows, %d scored, %d not finite", ErrFailed, len(b.Rows), b.Scored, b.NotFinite)
 	}
 	for i := 1; i < len(b.Rows); i++ {
-		if !before(b.Scores[i-1], b.Rows[i-1], b.Scores[i], b.Rows[i]) {
+		if !ranksBefore(b.Scores[i-1], b.Rows[i-1], b.Scores[i], b.Rows[i]) {
 			return fmt.Errorf("%w: row %d (%v) does not come before row %d (%v)", ErrFailed, b.Rows[i-1], b.Scores[i-1], b.Rows[i], b.Scores[i])
 		}
 	}
@@ -199,8 +199,8 @@ func (b Best) Check(k int) error {
 	return nil
 }
 
-// before: by score descending, then by number; what is not finite comes last.
-func before(a float32, i uint32, b float32, j uint32) bool {
+// ranksBefore: by score descending, then by number; what is not finite comes last.
+func ranksBefore(a float32, i uint32, b float32, j uint32) bool {
 	switch {
 	case finite(a) != finite(b):
 		return finite(a)

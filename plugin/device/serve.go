@@ -13,11 +13,11 @@ import (
 // (plugin.Listen), until the host ends or ctx is done. It is called once in a process,
 // and returns plugin.ErrNotHosted if nobody started it as a plugin.
 func Serve(ctx context.Context, d Device, l Limits, options ...plugin.Option) error {
-	said, err := d.Describe(ctx)
+	description, err := d.Describe(ctx)
 	if err != nil {
 		return fmt.Errorf("the device cannot be described: %w", err)
 	}
-	return plugin.ServeServices(ctx, fmt.Sprintf("the device %q, version %s", said.Name, said.Version), []plugin.Service{{
+	return plugin.ServeServices(ctx, fmt.Sprintf("the device %q, version %s", description.Name, description.Version), []plugin.Service{{
 		Name:     plugin.SimilaritySet,
 		Register: func(r grpc.ServiceRegistrar) { Register(r, d, l) },
 	}}, options...)

@@ -18,7 +18,7 @@ import (
 func (s *server) LoadModel(stream grpc.ClientStreamingServer[pluginv1.LoadModelRequest, pluginv1.LoadModelResponse]) error {
 	m, err := stream.Recv()
 	if err != nil {
-		return cut(err, "the model's head")
+		return endedEarly(err, "the model's head")
 	}
 	claimed := m.GetHead().GetBytes()
 	if claimed < 1 || claimed > s.limits.ModelBytes {
@@ -28,11 +28,11 @@ func (s *server) LoadModel(stream grpc.ClientStreamingServer[pluginv1.LoadModelR
 	file := m.GetChunk()
 	for int64(len(file)) < claimed {
 		if m, err = stream.Recv(); err != nil {
-			return cut(err, "%d of the %d bytes of model %s", len(file), claimed, v)
+			return endedEarly(err, "%d of the %d bytes of model %s", len(file), claimed, v)
 		}
 		file = append(file, m.GetChunk()...)
 	}
-	if err := over(int64(len(file)), claimed, func() (bool, error) {
+	if err := checkEnd(int64(len(file)), claimed, func() (bool, error) {
 		m, err := stream.Recv()
 		return len(m.GetChunk()) > 0, err
 	}); err != nil {
@@ -44,8 +44,8 @@ func (s *server) LoadModel(stream grpc.ClientStreamingServer[pluginv1.LoadModelR
 	return stream.SendAndClose(&pluginv1.LoadModelResponse{})
 }
 
-// over wants neither more bytes than were claimed nor a message behind them.
-func over(have, claimed int64, next func() (more bool, err error)) error {
+// checkEnd wants neither more bytes than were claimed nor a message behind them.
+func checkEnd(have, claimed int64, next func() (more bool, err error)) error {
 	if have > claimed {
 		return fmt.Errorf("%w: %d bytes came, head.bytes is %d", ErrRequest, have, claimed)
 	}
@@ -62,8 +62,8 @@ func over(have, claimed int64, next func() (more bool, err error)) error {
 	}
 }
 
-// cut is the status of a stream that ended early.
-func cut(err error, format string, args ...any) error {
+// endedEarly is the status of a stream that ended early.
+func endedEarly(err error, format string, args ...any) error {
 	if errors.Is(err, io.EOF) {
 		return statusOf(fmt.Errorf("%w: the stream ended after %s", ErrRequest, fmt.Sprintf(format, args...)))
 	}
@@ -76,11 +76,11 @@ func (v Version) String() string { return fmt.Sprintf("%q version %q", v.Name, v
 func (s *server) LoadTable(stream grpc.ClientStreamingServer[pluginv1.LoadTableRequest, pluginv1.LoadTableResponse]) error {
 	first, err := stream.Recv()
 	if err != nil {
-		return cut(err, "the table's head")
+		return endedEarly(err, "the table's head")
 	}
 	head, err := s.tableHead(first.GetHead())
 	if err == nil {
-		err = s.room(stream, head)
+		err = s.checkSpace(stream, head)
 	}
 	if err != nil {
 		return statusOf(err)
@@ -109,8 +109,8 @@ func (s *server) tableHead(h *pluginv1.TableHead) (TableHead, error) {
 
 func (h TableHead) bytes() int64 { return 4 * int64(h.Rows) * int64(h.Cols) }
 
-// room asks the device whether a table fits.
-func (s *server) room(stream grpc.ServerStream, h TableHead) error {
+// checkSpace asks the device whether a table fits.
+func (s *server) checkSpace(stream grpc.ServerStream, h TableHead) error {
 	d, err := s.device.Describe(stream.Context())
 	if err == nil && d.Memory > 0 && h.bytes() > d.Free {
 		err = fmt.Errorf("%w: table %s needs %d bytes and %d of %d are free", ErrMemory, h.Table, h.bytes(), d.Free, d.Memory)
@@ -154,7 +154,7 @@ func rowsOf(h TableHead, m *pluginv1.LoadTableRequest, next func() (*pluginv1.Lo
 func (s *server) PatchTable(stream grpc.ClientStreamingServer[pluginv1.PatchTableRequest, pluginv1.PatchTableResponse]) error {
 	m, err := stream.Recv()
 	if err != nil {
-		return cut(err, "the patch's head")
+		return endedEarly(err, "the patch's head")
 	}
 	if m.GetHead() == nil {
 		return statusOf(fmt.Errorf("%w: the first message has no head", ErrRequest))

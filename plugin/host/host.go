@@ -147,14 +147,14 @@ func (s *Sidecar) start(ctx context.Context) (*hosted.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ready(ctx, p); err != nil {
+	if err := waitReady(ctx, p); err != nil {
 		p.Close(0)
 		return nil, err
 	}
 	return p, nil
 }
 
-func ready(ctx context.Context, p *hosted.Process) error {
+func waitReady(ctx context.Context, p *hosted.Process) error {
 	health, tick := grpc_health_v1.NewHealthClient(p.Conn), time.NewTicker(10*time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -189,14 +189,14 @@ func (s *Sidecar) supervise(ctx context.Context, p *hosted.Process) {
 			return
 		case <-p.Done:
 		}
-		s.set(nil)
+		s.setProcess(nil)
 		p.Close(0)
 		if lived := time.Since(born); lived > wait.MaxInterval {
 			wait.Reset()
 		}
 		s.options.Logger.Warn("the sidecar ended and is started again", "pid", p.PID)
 		p = s.restart(ctx, wait)
-		s.set(p)
+		s.setProcess(p)
 	}
 }
 
@@ -239,7 +239,7 @@ func (s *Sidecar) restart(ctx context.Context, wait *backoff.ExponentialBackOff)
 	return nil
 }
 
-func (s *Sidecar) set(p *hosted.Process) {
+func (s *Sidecar) setProcess(p *hosted.Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p != nil {

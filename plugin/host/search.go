@@ -18,30 +18,30 @@ import (
 // asked when it ended. Errors are gRPC statuses as docs/reference/errors.md has them,
 // ErrClosed or the context's.
 func (s *Sidecar) Search(ctx context.Context, r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
-	return ask(ctx, s, r, likenessv1.SearchServiceClient.Search)
+	return callWithRetry(ctx, s, r, likenessv1.SearchServiceClient.Search)
 }
 
 // SearchBatch answers several searches, each with its own result or error.
 func (s *Sidecar) SearchBatch(ctx context.Context, r *likenessv1.SearchBatchRequest) (*likenessv1.SearchBatchResponse, error) {
-	return ask(ctx, s, r, likenessv1.SearchServiceClient.SearchBatch)
+	return callWithRetry(ctx, s, r, likenessv1.SearchServiceClient.SearchBatch)
 }
 
 // Score returns the similarity of items that the caller brings.
 func (s *Sidecar) Score(ctx context.Context, r *likenessv1.ScoreRequest) (*likenessv1.ScoreResponse, error) {
-	return ask(ctx, s, r, likenessv1.SearchServiceClient.Score)
+	return callWithRetry(ctx, s, r, likenessv1.SearchServiceClient.Score)
 }
 
 // Explain takes the scores of items apart.
 func (s *Sidecar) Explain(ctx context.Context, r *likenessv1.ExplainRequest) (*likenessv1.ExplainResponse, error) {
-	return ask(ctx, s, r, likenessv1.SearchServiceClient.Explain)
+	return callWithRetry(ctx, s, r, likenessv1.SearchServiceClient.Explain)
 }
 
 // Conn is the connection for all services of likeness.v1 and for health. Its calls wait
 // while the sidecar starts again; one that was on its way when it ended is UNAVAILABLE.
 func (s *Sidecar) Conn() grpc.ClientConnInterface { return connection{s} }
 
-// ask asks again when the process that was asked is gone: a search changes nothing.
-func ask[Q, A any](ctx context.Context, s *Sidecar, r Q, method func(likenessv1.SearchServiceClient, context.Context, Q, ...grpc.CallOption) (A, error)) (A, error) {
+// callWithRetry asks again when the process that was asked is gone: a search changes nothing.
+func callWithRetry[Q, A any](ctx context.Context, s *Sidecar, r Q, method func(likenessv1.SearchServiceClient, context.Context, Q, ...grpc.CallOption) (A, error)) (A, error) {
 	for {
 		var none A
 		p, err := s.running(ctx)
@@ -50,7 +50,7 @@ func ask[Q, A any](ctx context.Context, s *Sidecar, r Q, method func(likenessv1.
 		}
 		var header metadata.MD
 		answer, err := method(likenessv1.NewSearchServiceClient(p.Conn), ctx, r, grpc.Header(&header))
-		if err == nil || !gone(p, err, header) {
+		if err == nil || !isConnectionLost(p, err, header) {
 			return answer, err
 		}
 		select {
@@ -63,9 +63,9 @@ func ask[Q, A any](ctx context.Context, s *Sidecar, r Q, method func(likenessv1.
 	}
 }
 
-// gone: the call failed because the connection broke, and not by an answer of the
+// isConnectionLost: the call failed because the connection broke, and not by an answer of the
 // sidecar's, which comes with the request's id.
-func gone(p *hosted.Process, err error, header metadata.MD) bool {
+func isConnectionLost(p *hosted.Process, err error, header metadata.MD) bool {
 	return status.Code(err) == codes.Unavailable && (len(header.Get("x-request-id")) == 0 || p.Conn.GetState() != connectivity.Ready)
 }
 

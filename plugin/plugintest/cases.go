@@ -60,8 +60,8 @@ func describe(ctx context.Context, k *kit) error {
 		return errors.New("it has no name")
 	case d.MaxItems < 0 || d.MaxBytes < 0 || d.Parallel < 0 || d.Cost < 0 || math.IsNaN(d.Cost):
 		return fmt.Errorf("limits of %d items, %d bytes, %d calls, cost %v; none is negative", d.MaxItems, d.MaxBytes, d.Parallel, d.Cost)
-	case fmt.Sprint(d) != fmt.Sprint(k.said):
-		return fmt.Errorf("it said %+v, and now %+v", k.said, d)
+	case fmt.Sprint(d) != fmt.Sprint(k.description):
+		return fmt.Errorf("it said %+v, and now %+v", k.description, d)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func emptyBatch(ctx context.Context, k *kit) error {
 const greatestItems, greatestBytes = 1 << 17, 32 << 20
 
 func maxItems(ctx context.Context, k *kit) error {
-	most := k.said.MaxItems
+	most := k.description.MaxItems
 	if most == 0 || most > greatestItems {
 		return skip(fmt.Sprintf("max_items is %d", most))
 	}
@@ -166,7 +166,7 @@ func maxItems(ctx context.Context, k *kit) error {
 }
 
 func maxBytes(ctx context.Context, k *kit) error {
-	most := k.said.MaxBytes
+	most := k.description.MaxBytes
 	if most == 0 || most > greatestBytes {
 		return skip(fmt.Sprintf("max_bytes is %d", most))
 	}
@@ -210,8 +210,8 @@ func oddIDs(ctx context.Context, k *kit) error {
 }
 
 func oddPayloads(ctx context.Context, k *kit) error {
-	fields := k.said.PayloadFields
-	if k.said.Payload {
+	fields := k.description.PayloadFields
+	if k.description.Payload {
 		fields = append(fields, "text", "title")
 	}
 	if len(fields) == 0 {
@@ -257,20 +257,20 @@ func hugeText(ctx context.Context, k *kit) error {
 	q := k.query
 	q.Text = long
 	_, err := k.scorer.Score(ctx, q, k.items[:1])
-	if err := readable(err); err != nil {
+	if err := ignoreRefusal(err); err != nil {
 		return fmt.Errorf("a query of %d bytes: %w", len(long), err)
 	}
 	item := k.items[0]
 	item.Payload = k.payload(long, 0)
 	_, err = k.scorer.Score(ctx, k.query, []plugin.Item{item})
-	if err := readable(err); err != nil {
+	if err := ignoreRefusal(err); err != nil {
 		return fmt.Errorf("an item of %d bytes: %w", len(long), err)
 	}
 	return nil
 }
 
-// readable: a scorer may refuse what it cannot read, and nothing else may happen.
-func readable(err error) error {
+// ignoreRefusal: a scorer may refuse what it cannot read, and nothing else may happen.
+func ignoreRefusal(err error) error {
 	if errors.Is(err, plugin.ErrQuery) || errors.Is(err, plugin.ErrTooLarge) {
 		return nil
 	}
@@ -295,7 +295,7 @@ func oddQueries(ctx context.Context, k *kit) error {
 		if err == nil {
 			err = valid(scores, len(k.items))
 		}
-		if err := readable(err); err != nil {
+		if err := ignoreRefusal(err); err != nil {
 			return fmt.Errorf("query %s: %w", name, err)
 		}
 	}
@@ -336,7 +336,7 @@ func concurrent(ctx context.Context, k *kit) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	calls := min(max(k.said.Parallel, 1), 32)
+	calls := min(max(k.description.Parallel, 1), 32)
 	for range calls {
 		group.Go(func() error {
 			for range 4 {
@@ -362,8 +362,8 @@ func version(ctx context.Context, k *kit) error {
 		return skip("the scorer is not asked through a connection")
 	}
 	_, version, err := s.ScoreVersion(ctx, k.query, k.items)
-	if err == nil && version != k.said.Version {
-		return fmt.Errorf("the answer has the version %q, the description %q", version, k.said.Version)
+	if err == nil && version != k.description.Version {
+		return fmt.Errorf("the answer has the version %q, the description %q", version, k.description.Version)
 	}
 	return err
 }

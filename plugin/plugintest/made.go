@@ -11,8 +11,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// many are the items of an ordinary call.
-const many = 24
+// ordinaryItems are the items of an ordinary call.
+const ordinaryItems = 24
 
 var vocabulary = strings.Fields("card payment transfer pending balance account exchange rate refund cash lost new pin top up limit fee")
 
@@ -26,7 +26,7 @@ func (k *kit) makeItems(n int) []plugin.Item {
 	items := make([]plugin.Item, n)
 	for i := range items {
 		items[i] = plugin.Item{ID: rerank.UintID(uint64(i)), Payload: k.payload(sentence(rng, 3+i%9), i)}
-		if k.said.Vectors {
+		if k.description.Vectors {
 			items[i].Vector = unit(rng, k.options.Dim)
 		}
 	}
@@ -36,10 +36,10 @@ func (k *kit) makeItems(n int) []plugin.Item {
 // payload has the fields that the scorer reads, all of them texts; nil where it reads none.
 func (k *kit) payload(text string, number int) json.RawMessage {
 	object := map[string]any{}
-	for _, field := range k.said.PayloadFields {
+	for _, field := range k.description.PayloadFields {
 		object[field] = text
 	}
-	if k.said.Payload {
+	if k.description.Payload {
 		object["text"], object["title"], object["number"] = text, text, number
 	}
 	if len(object) == 0 {

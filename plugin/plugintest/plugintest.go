@@ -143,11 +143,11 @@ func RunCommand(t *testing.T, c Command, o Options) {
 
 // kit is a scorer and what it is asked.
 type kit struct {
-	scorer  plugin.Scorer
-	options Options
-	said    plugin.Description
-	query   plugin.Query
-	items   []plugin.Item
+	scorer      plugin.Scorer
+	options     Options
+	description plugin.Description
+	query       plugin.Query
+	items       []plugin.Item
 }
 
 func newKit(s plugin.Scorer, o Options) *kit {
@@ -194,11 +194,11 @@ func (k *kit) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("it does not say what it is: %w", err)
 	}
-	k.said = d
-	k.query, k.items = k.makeQuery(), k.makeItems(k.fits(many))
+	k.description = d
+	k.query, k.items = k.makeQuery(), k.makeItems(k.fits(ordinaryItems))
 	made := k.items
 	if n := len(k.options.Items); n > 0 {
-		k.items = slices.Clone(k.options.Items[:min(n, k.fits(many))])
+		k.items = slices.Clone(k.options.Items[:min(n, k.fits(ordinaryItems))])
 	}
 	for i := range k.items {
 		if k.items[i].Vector == nil {
@@ -216,8 +216,8 @@ func (k *kit) prepare(ctx context.Context) error {
 
 // fits is how many of n items it takes at once.
 func (k *kit) fits(n int) int {
-	if k.said.MaxItems > 0 {
-		return min(n, k.said.MaxItems)
+	if k.description.MaxItems > 0 {
+		return min(n, k.description.MaxItems)
 	}
 	return n
 }

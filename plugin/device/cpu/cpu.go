@@ -86,15 +86,15 @@ func (d *Device) LoadModel(_ context.Context, v device.Version, file []byte) err
 	if d.models[v] != nil {
 		return fmt.Errorf("%w: model %s", device.ErrLoaded, v)
 	}
-	if err := d.take(int64(len(file))); err != nil {
+	if err := d.reserve(int64(len(file))); err != nil {
 		return fmt.Errorf("model %s: %w", v, err)
 	}
 	d.models[v] = &loaded{m.WithKernels(d.options.Kernels), int64(len(file))}
 	return nil
 }
 
-// take reserves memory; the caller holds mu.
-func (d *Device) take(bytes int64) error {
+// reserve reserves memory; the caller holds mu.
+func (d *Device) reserve(bytes int64) error {
 	if d.options.Memory > 0 && bytes > d.options.Memory-d.used {
 		return fmt.Errorf("%w: it needs %d bytes and %d of %d are free", device.ErrMemory, bytes, max(0, d.options.Memory-d.used), d.options.Memory)
 	}
@@ -102,7 +102,7 @@ func (d *Device) take(bytes int64) error {
 	return nil
 }
 
-func (d *Device) give(bytes int64) {
+func (d *Device) unreserve(bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.used -= bytes
@@ -116,7 +116,7 @@ func (d *Device) LoadTable(ctx context.Context, h device.TableHead, rows device.
 	}
 	defer func() {
 		if err != nil {
-			d.give(size(h.Rows, h.Cols))
+			d.unreserve(size(h.Rows, h.Cols))
 		}
 	}()
 	all, err := collect(ctx, h, rows)
@@ -127,7 +127,7 @@ func (d *Device) LoadTable(ctx context.Context, h device.TableHead, rows device.
 	if err != nil {
 		return fmt.Errorf("table %s: %w", h.Table, err)
 	}
-	return d.put(h.Table, t)
+	return d.addTable(h.Table, t)
 }
 
 // admit checks what a table says of itself and reserves its memory.
@@ -144,7 +144,7 @@ func (d *Device) admit(h device.TableHead) (*model.Model, error) {
 		return nil, fmt.Errorf("%w: table %s has rows of %d numbers, model %s has feature rows of %d",
 			device.ErrRequest, h.Table, h.Cols, h.Model, m.Spec().Features)
 	}
-	if err := d.take(size(h.Rows, h.Cols)); err != nil {
+	if err := d.reserve(size(h.Rows, h.Cols)); err != nil {
 		return nil, fmt.Errorf("table %s: %w", h.Table, err)
 	}
 	return m.Model, nil
@@ -177,7 +177,7 @@ func collect(ctx context.Context, h device.TableHead, rows device.Rows) (rerank.
 	return rerank.Matrix{Rows: h.Rows, Cols: h.Cols, Data: all}, nil
 }
 
-func (d *Device) put(v device.Version, t *table) error {
+func (d *Device) addTable(v device.Version, t *table) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.tables[v] != nil {
@@ -207,7 +207,7 @@ func (d *Device) PatchTable(_ context.Context, p device.Patch) error {
 		return fmt.Errorf("table %s: %w", p.From, err)
 	}
 	d.mu.Lock()
-	err = d.take(size(added, from.rows.Cols))
+	err = d.reserve(size(added, from.rows.Cols))
 	d.mu.Unlock()
 	if err == nil {
 		err = d.replace(p.From, to, from, p, added)

@@ -75,15 +75,15 @@ func (t *table) patched(p device.Patch, added int) (*table, error) {
 	for i, row := range p.Numbers {
 		copy(next.rows.Row(int(row)), p.Rows.Row(i))
 	}
-	next.live(p, old)
+	next.updateAlive(p, old)
 	if tail := next.rows.Rows - next.sealed; replaces || tail > 1024 && tail > next.rows.Rows/sealAt {
 		return &next, next.seal()
 	}
 	return &next, nil
 }
 
-// live sets which rows a scan returns.
-func (t *table) live(p device.Patch, old int) {
+// updateAlive sets which rows a scan returns.
+func (t *table) updateAlive(p device.Patch, old int) {
 	if t.alive == nil && len(p.Removed) == 0 {
 		return
 	}
@@ -124,12 +124,12 @@ func (t *table) rescore(ctx context.Context, enc rerank.Encoded, numbers []uint3
 func (t *table) scan(ctx context.Context, enc rerank.Encoded, bitmap []byte, k int) (device.Best, error) {
 	within := t.alive
 	if len(bitmap) > 0 {
-		asked, err := scan.ParseBitmap(bitmap, t.rows.Rows)
+		wanted, err := scan.ParseBitmap(bitmap, t.rows.Rows)
 		if err != nil {
 			return device.Best{}, fmt.Errorf("%w: %w", device.ErrRequest, err)
 		}
-		if within = asked; t.alive != nil {
-			within = t.alive.And(asked)
+		if within = wanted; t.alive != nil {
+			within = t.alive.And(wanted)
 		}
 	}
 	found, err := t.scanner.Scan(ctx, scan.Query{Encoded: enc, K: k + 1, Within: within}, nil)

@@ -36,7 +36,7 @@ func (k *kit) cases() []check {
 }
 
 func describe(_ context.Context, k *kit) error {
-	d := k.said
+	d := k.description
 	switch {
 	case d.Name == "":
 		return errors.New("it has no name")
@@ -81,7 +81,7 @@ func sizes(ctx context.Context, k *kit) error {
 			return err
 		}
 		for _, topK := range []int{1, 2, 10, rows, rows + 3} {
-			if topK < 1 || k.said.MaxK > 0 && topK > k.said.MaxK {
+			if topK < 1 || k.description.MaxK > 0 && topK > k.description.MaxK {
 				continue
 			}
 			if err := k.scanAndRescore(ctx, w, 0, topK); err != nil {
@@ -222,8 +222,8 @@ func badRequests(ctx context.Context, k *kit) error {
 	nan.Query.Vector = slices.Clone(nan.Query.Vector)
 	nan.Query.Vector[0] = float32(math.NaN())
 	asks := map[string]device.Ask{"a query that is too short": short, "a query with NaN": nan, "k 0": w.ask(0, 0), "k -1": w.ask(0, -1)}
-	if k.said.MaxK > 0 {
-		asks["k above max_k"] = w.ask(0, k.said.MaxK+1)
+	if k.description.MaxK > 0 {
+		asks["k above max_k"] = w.ask(0, k.description.MaxK+1)
 	}
 	for name, a := range asks {
 		_, scanned := k.Scan(ctx, a, nil)

@@ -76,7 +76,7 @@ func (s skip) Error() string { return string(s) }
 type kit struct {
 	device.Device
 	options        Options
-	said           device.Description
+	description    device.Description
 	models, tables []device.Version
 }
 
@@ -93,10 +93,10 @@ func (k *kit) run(ctx context.Context, c check) plugintest.Result {
 	start := time.Now()
 	r := plugintest.Result{Case: c.name, Wants: c.wants, State: plugintest.Passed}
 	var err error
-	if k.said, err = k.Describe(within); err == nil {
+	if k.description, err = k.Describe(within); err == nil {
 		err = c.run(within, k)
 	}
-	err = errors.Join(err, k.empty(ctx))
+	err = errors.Join(err, k.unloadAll(ctx))
 	var why skip
 	switch {
 	case errors.As(err, &why):
@@ -108,8 +108,8 @@ func (k *kit) run(ctx context.Context, c check) plugintest.Result {
 	return r
 }
 
-// empty unloads what a case has loaded, and looks whether it is gone.
-func (k *kit) empty(ctx context.Context) error {
+// unloadAll unloads what a case has loaded, and looks whether it is gone.
+func (k *kit) unloadAll(ctx context.Context) error {
 	if err := k.Unload(ctx, k.models, k.tables); err != nil {
 		return fmt.Errorf("unloading: %w", err)
 	}
@@ -125,7 +125,7 @@ func (k *kit) empty(ctx context.Context) error {
 	return nil
 }
 
-func (k *kit) scores(kind rerank.Kind) bool { return slices.Contains(k.said.Kinds, kind) }
+func (k *kit) scores(kind rerank.Kind) bool { return slices.Contains(k.description.Kinds, kind) }
 
 // want is an error that a call has to return.
 func want(err, sentinel error, what string) error {

@@ -88,7 +88,7 @@ func (k *kit) random(rows int, seed uint64) (*world, error) {
 	case k.scores(rerank.KindDot):
 		w, err = dotWorld(21)
 	default:
-		return nil, skip(fmt.Sprintf("the kit makes up rows of kinds %q and %q, and the device scores %q", rerank.KindMoL, rerank.KindDot, k.said.Kinds))
+		return nil, skip(fmt.Sprintf("the kit makes up rows of kinds %q and %q, and the device scores %q", rerank.KindMoL, rerank.KindDot, k.description.Kinds))
 	}
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func numbers(rows, cols int, seed uint64) rerank.Matrix {
 }
 
 // load puts model and table on the device, rows some at a time.
-func (k *kit) load(ctx context.Context, w *world, some int) error {
+func (k *kit) load(ctx context.Context, w *world, chunkRows int) error {
 	if !slices.Contains(k.models, w.at) {
 		if err := k.LoadModel(ctx, w.at, w.file); err != nil {
 			return fmt.Errorf("loading the model: %w", err)
@@ -140,18 +140,18 @@ func (k *kit) load(ctx context.Context, w *world, some int) error {
 	}
 	k.tables = append(k.tables, w.table)
 	head := device.TableHead{Table: w.table, Model: w.at, Rows: w.rows.Rows, Cols: w.rows.Cols}
-	if err := k.LoadTable(ctx, head, w.chunks(some)); err != nil {
+	if err := k.LoadTable(ctx, head, w.chunks(chunkRows)); err != nil {
 		return fmt.Errorf("loading a table of %d rows: %w", w.rows.Rows, err)
 	}
 	return nil
 }
 
 // chunks are the rows, some at a time, in memory that is written to again.
-func (w *world) chunks(some int) device.Rows {
+func (w *world) chunks(chunkRows int) device.Rows {
 	return func(yield func([]float32, error) bool) {
-		buf := make([]float32, some*w.rows.Cols)
-		for from := 0; from < w.rows.Rows; from += some {
-			n := copy(buf, w.rows.Slice(from, min(from+some, w.rows.Rows)).Data)
+		buf := make([]float32, chunkRows*w.rows.Cols)
+		for from := 0; from < w.rows.Rows; from += chunkRows {
+			n := copy(buf, w.rows.Slice(from, min(from+chunkRows, w.rows.Rows)).Data)
 			if !yield(buf[:n], nil) {
 				return
 			}
@@ -181,7 +181,7 @@ func (w *world) alive() []uint32 {
 }
 
 // agrees compares an answer with the oracle's, of the rows that were asked.
-func (w *world) agrees(b device.Best, query int, asked []uint32, topK int) error {
+func (w *world) agrees(b device.Best, query int, rows []uint32, topK int) error {
 	if err := b.Check(topK); err != nil {
 		return err
 	}
@@ -196,12 +196,12 @@ func (w *world) agrees(b device.Best, query int, asked []uint32, topK int) error
 	off := b.Epsilon + enc.Bound(nil, nil).Epsilon
 	if w.wants != nil { // and the reference's own rounding
 		copy(scores, w.wants[query*w.rows.Rows:])
-		off += 5e-6 * max(1, largest(w.wants))
+		off += 5e-6 * max(1, maxAbs(w.wants))
 	}
-	return compare(b, scores, asked, topK, off)
+	return compare(b, scores, rows, topK, off)
 }
 
-func largest(v []float32) (most float32) {
+func maxAbs(v []float32) (most float32) {
 	for _, x := range v {
 		most = max(most, float32(math.Abs(float64(x))))
 	}

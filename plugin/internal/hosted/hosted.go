@@ -55,21 +55,21 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 	}
 	cmd := exec.Command(o.Command[0], o.Command[1:]...) //nolint:noctx,gosec // it outlives the call, and is the caller's to choose
 	cmd.Env, cmd.SysProcAttr = o.Env, attributes()
-	said := &tail{to: o.Stderr}
+	output := &tail{to: o.Stderr}
 	set := &connection{}
 	client := goplugin.NewClient(&goplugin.ClientConfig{
 		Cmd: cmd, HandshakeConfig: o.Handshake, VersionedPlugins: versions(o, set),
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC}, AutoMTLS: true, SkipHostEnv: true,
 		StartTimeout: o.StartTimeout,
 		// With a logger go-plugin takes lines of JSON apart, and panics on some.
-		Logger: hclog.NewNullLogger(), Stderr: said, SyncStdout: said, SyncStderr: said,
+		Logger: hclog.NewNullLogger(), Stderr: output, SyncStdout: output, SyncStderr: output,
 	})
 	p := &Process{client: client, cmd: cmd}
 	if err := p.start(ctx); err != nil {
 		if err := plugin.VersionError(err, o.Protocol); errors.Is(err, plugin.ErrVersion) {
 			return nil, fmt.Errorf("%s: %w", o.Command[0], err)
 		}
-		return nil, fmt.Errorf("%s: %w%s", o.Command[0], err, said.quote())
+		return nil, fmt.Errorf("%s: %w%s", o.Command[0], err, output.quote())
 	}
 	protocol, err := client.Client()
 	if err == nil {
@@ -77,7 +77,7 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 	}
 	if err != nil {
 		p.kill()
-		return nil, fmt.Errorf("%s: %w%s", o.Command[0], err, said.quote())
+		return nil, fmt.Errorf("%s: %w%s", o.Command[0], err, output.quote())
 	}
 	p.Conn, p.Done, p.Version, p.PID = set.conn, set.ended, client.NegotiatedVersion(), cmd.Process.Pid
 	return p, nil
@@ -185,14 +185,14 @@ type tail struct {
 	last []byte
 }
 
-// kept are the bytes of the last lines that an error quotes.
-const kept = 2 << 10
+// tailBytes are the bytes of the last lines that an error quotes.
+const tailBytes = 2 << 10
 
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = append(t.last, b...)
-	if over := len(t.last) - kept; over > 0 {
+	if over := len(t.last) - tailBytes; over > 0 {
 		t.last = append(t.last[:0], t.last[over:]...)
 	}
 	if t.to == nil {
