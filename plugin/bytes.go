@@ -6,10 +6,10 @@ import (
 	"unsafe"
 )
 
-// littleEndian: this machine has floats in memory as they cross the connection.
+// littleEndian reports whether this machine stores floats in the byte order of the wire.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// appendVector appends v, little-endian.
+// appendVector appends v in little-endian order.
 func appendVector(b []byte, v []float32) []byte {
 	if littleEndian {
 		return append(b, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))...)
@@ -20,7 +20,7 @@ func appendVector(b []byte, v []float32) []byte {
 	return b
 }
 
-// floats reads b as float32, little-endian, in place where the machine can.
+// floats decodes little-endian float32 numbers, without copying if the machine allows it.
 func floats(b []byte) []float32 {
 	first := unsafe.SliceData(b)
 	if littleEndian && uintptr(unsafe.Pointer(first))%4 == 0 {
@@ -33,8 +33,9 @@ func floats(b []byte) []float32 {
 	return v
 }
 
-// bytesOf is s as bytes that must not be written to.
+// bytesOf returns the bytes of s without copying. They must not be modified.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// stringOf is b as a string, while nobody writes to b.
+// stringOf returns b as a string without copying. b must not be modified while the string
+// is used.
 func stringOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

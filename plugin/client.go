@@ -11,17 +11,17 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Client is a scorer at the other end of a connection. It is safe for concurrent use.
+// Client calls a scorer in another process. It is safe for concurrent use.
 type Client struct{ service pluginv1.ScorerServiceClient }
 
 var _ Scorer = (*Client)(nil)
 
-// NewClient asks the ScorerService of a connection.
+// NewClient returns a client of the ScorerService on a connection.
 func NewClient(conn grpc.ClientConnInterface) *Client {
 	return &Client{pluginv1.NewScorerServiceClient(conn)}
 }
 
-// Describe returns ErrUnavailable, ErrAnswer or the context's error.
+// Describe implements Scorer. It returns ErrUnavailable, ErrAnswer or the context's error.
 func (c *Client) Describe(ctx context.Context) (Description, error) {
 	r, err := c.service.DescribeScorer(ctx, &pluginv1.DescribeScorerRequest{})
 	if err != nil {
@@ -34,14 +34,15 @@ func (c *Client) Describe(ctx context.Context) (Description, error) {
 	}, nil
 }
 
-// Score returns one score an item; ErrUnavailable, ErrTooLarge, ErrQuery, ErrAnswer or
-// the context's error. Either every item has a vector of one length or none has.
+// Score returns one score per item. It returns ErrUnavailable, ErrTooLarge, ErrQuery,
+// ErrAnswer or the context's error. Either all items have vectors of the same length, or
+// none has a vector.
 func (c *Client) Score(ctx context.Context, q Query, items []Item) ([]float32, error) {
 	scores, _, err := c.ScoreVersion(ctx, q, items)
 	return scores, err
 }
 
-// ScoreVersion is Score with the version that scored.
+// ScoreVersion is Score and also returns the version of the scorer that answered.
 func (c *Client) ScoreVersion(ctx context.Context, q Query, items []Item) (scores []float32, version string, err error) {
 	request, err := toScoreRequest(q, items)
 	if err != nil {
@@ -76,7 +77,8 @@ func toScoreRequest(q Query, items []Item) (*pluginv1.ScoreRequest, error) {
 	if payloads {
 		r.Payloads = make([]string, len(items))
 		for i, item := range items {
-			// The message is written before the call returns, and nobody writes to a payload.
+			// The message is encoded before the call returns, and payloads are never
+			// modified.
 			r.Payloads[i] = stringOf(item.Payload)
 		}
 	}
@@ -93,7 +95,7 @@ func toScoreRequest(q Query, items []Item) (*pluginv1.ScoreRequest, error) {
 	return r, nil
 }
 
-// setID makes an id's message in the places given.
+// setID fills in an id's message, using the given memory.
 func setID(to *likenessv1.ItemId, number *likenessv1.ItemId_Number, id rerank.ID) {
 	if n, ok := id.Uint64(); ok {
 		number.Number = n

@@ -9,24 +9,24 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Sentinel errors of a Scorer. A scorer returns those that it can mean, wrapped with
-// what, value against limit, and remedy; they cross the connection as status codes.
+// Sentinel errors of a Scorer. The wrapping text says what failed, the value against the
+// limit, and the remedy. On a connection they are sent as status codes.
 var (
-	// ErrUnavailable: the scorer is down, starting or not to be reached (UNAVAILABLE).
+	// ErrUnavailable: the scorer is down, starting, or unreachable (UNAVAILABLE).
 	ErrUnavailable = errors.New("ranker unavailable")
-	// ErrTooLarge: more items or bytes than it takes at once; half of them may do
-	// (RESOURCE_EXHAUSTED).
+	// ErrTooLarge: the call has more items or bytes than the scorer accepts at once. A
+	// smaller call may work (RESOURCE_EXHAUSTED).
 	ErrTooLarge = errors.New("too much for the ranker at once")
-	// ErrQuery: it cannot read this query (INVALID_ARGUMENT).
+	// ErrQuery: the scorer cannot read this query (INVALID_ARGUMENT).
 	ErrQuery = errors.New("query does not fit the ranker")
-	// ErrAnswer: it failed, or its answer has another number of scores, or says what no
-	// ranker can (any other code).
+	// ErrAnswer: the scorer failed or gave an invalid answer, such as a wrong number of
+	// scores (any other code).
 	ErrAnswer = errors.New("answer of the ranker not valid")
 	// ErrVersion: host and plugin have no protocol version in common.
 	ErrVersion = errors.New("no protocol version in common")
 )
 
-// statusOf is the status that carries an error to the host.
+// statusOf returns the status by which an error is sent to the host.
 func statusOf(err error) error {
 	if err == nil {
 		return nil
@@ -50,7 +50,8 @@ func statusOf(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// errorOf is the error of a status: a sentinel, or that of the context.
+// errorOf converts a status back to a sentinel error, or to the context's error if the
+// context has ended.
 func errorOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
@@ -59,7 +60,7 @@ func errorOf(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case !ok:
-		return err // a connection that fails fast says so in its own words
+		return err // a connection that fails early returns an error without a status
 	case s.Code() == codes.Unavailable:
 		return fmt.Errorf("%w: %s", ErrUnavailable, s.Message())
 	case s.Code() == codes.ResourceExhausted:

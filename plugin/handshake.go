@@ -14,36 +14,37 @@ import (
 
 // What host and plugin agree on before they connect.
 const (
-	// ProtocolVersion is the newest version that this package speaks; it speaks the
-	// one before it too, from 1 on.
+	// ProtocolVersion is the newest version that this package supports. It also supports
+	// the previous version, if there is one.
 	ProtocolVersion = 1
-	// CookieKey and CookieValue tell a plugin that a host started it. They are no secret.
+	// CookieKey and CookieValue tell a plugin that a host started it. They are not secret.
 	CookieKey   = "LIKENESS_PLUGIN"
 	CookieValue = "b7f4c1a2-scorer"
-	// MaxMessageEnv is the variable in which a host tells the process that it starts the
-	// greatest message either way, in bytes; without it, MaxMessageBytes.
+	// MaxMessageEnv is the environment variable by which a host tells a plugin the size
+	// limit of messages in both directions, in bytes. Without it the limit is
+	// MaxMessageBytes.
 	MaxMessageEnv   = "LIKENESS_PLUGIN_MAX_MESSAGE_BYTES"
 	MaxMessageBytes = 64 << 20
-	// ScorerSet and SimilaritySet name what a plugin serves: pluginv1.ScorerService or
+	// ScorerSet and SimilaritySet name the service of a plugin: pluginv1.ScorerService or
 	// pluginv1.SimilarityScorerService.
 	ScorerSet     = "scorer"
 	SimilaritySet = "similarity"
 )
 
-// Handshake is go-plugin's part of the agreement, of hosts and plugins.
+// Handshake returns the go-plugin handshake of hosts and plugins.
 func Handshake() goplugin.HandshakeConfig {
 	return goplugin.HandshakeConfig{MagicCookieKey: CookieKey, MagicCookieValue: CookieValue}
 }
 
-// Service is a gRPC service by the name that host and plugin know it by.
+// Service is a gRPC service, under the name by which host and plugin know it.
 type Service struct {
 	Name string
-	// Register puts it on the plugin's server; a host leaves it nil.
+	// Register registers the service on the plugin's server. A host leaves it nil.
 	Register func(grpc.ServiceRegistrar)
 }
 
-// Versions are go-plugin's VersionedPlugins of a side whose newest protocol version is
-// given: it and the one before. Dispense gives a host the *grpc.ClientConn.
+// Versions returns go-plugin's VersionedPlugins for a side that supports the protocol
+// version newest and the previous one. For a host, Dispense returns the *grpc.ClientConn.
 func Versions(newest int, services ...Service) map[int]goplugin.PluginSet {
 	set := goplugin.PluginSet{}
 	for _, s := range services {
@@ -56,7 +57,7 @@ func Versions(newest int, services ...Service) map[int]goplugin.PluginSet {
 	return versions
 }
 
-// service is a Service as go-plugin wants it.
+// service adapts a Service to go-plugin.
 type service struct {
 	goplugin.NetRPCUnsupportedPlugin
 	Service
@@ -76,9 +77,8 @@ func (s *service) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *gr
 	return conn, nil
 }
 
-// VersionError makes of go-plugin's error at the start of a plugin one that a person
-// can act on, ErrVersion, where the two have no version in common; newest is the
-// host's. Any other error is returned as it is.
+// VersionError replaces go-plugin's error about incompatible versions by ErrVersion with a
+// remedy. newest is the host's version. It returns other errors unchanged.
 func VersionError(err error, newest int) error {
 	if err == nil {
 		return nil
@@ -92,7 +92,7 @@ func VersionError(err error, newest int) error {
 		ErrVersion, theirs, joinVersions(slices.Sorted(maps.Keys(Versions(newest)))))
 }
 
-// joinVersions lists versions for people.
+// joinVersions formats versions for people.
 func joinVersions(versions []int) string {
 	out := make([]string, len(versions))
 	for i, v := range versions {

@@ -23,25 +23,26 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
-// TLS names the files of mutual TLS: the plugin's certificate and key, and the
-// authority of the hosts that it answers.
+// TLS names the files for mutual TLS: the plugin's certificate and key, and the certificate
+// authority of hosts that may connect.
 type TLS struct{ CertFile, KeyFile, ClientCAFile string }
 
-// listening is a plugin at an address.
+// listening describes how a plugin serves at an address.
 type listening struct {
 	address string
 	tls     TLS
 }
 
-// Listen serves at an address instead of by handshake: unix:///path/of/a.sock, in a
-// folder that only its owner enters (it is made, if there is none), or host:port with
-// mutual TLS. It ends with SIGINT or SIGTERM too. An empty address changes nothing.
+// Listen makes a plugin serve at an address instead of the handshake:
+// unix:///path/of/a.sock in a folder that only its owner can enter (created if missing), or
+// host:port with mutual TLS. The plugin then also ends on SIGINT or SIGTERM. An empty
+// address changes nothing.
 func Listen(address string, t TLS) Option {
 	return func(s *serving) { s.listen = &listening{address, t} }
 }
 
-// ListenFlags adds -listen, -tls-cert, -tls-key and -tls-client-ca to a program's
-// flags and returns the Listen of what they are when it serves.
+// ListenFlags adds -listen, -tls-cert, -tls-key and -tls-client-ca to a program's flags. It
+// returns the Listen option for the values that the flags have when the plugin serves.
 func ListenFlags(flags *flag.FlagSet) Option {
 	l := &listening{}
 	flags.StringVar(&l.address, "listen", "", "serve at this address instead of being started by likeness: unix:///path/of/a.sock or host:port")
@@ -94,7 +95,8 @@ func (l *listening) open(ctx context.Context) (net.Listener, []grpc.ServerOption
 	return listener, []grpc.ServerOption{grpc.Creds(credentials.NewTLS(t))}, err
 }
 
-// ensurePrivateDir makes a folder that only its owner enters, or sees that it is one.
+// ensurePrivateDir creates a folder that only its owner can enter, or checks that an
+// existing one is private.
 func ensurePrivateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -109,7 +111,7 @@ func ensurePrivateDir(dir string) error {
 	return nil
 }
 
-// removeStale removes the socket of a process that is gone.
+// removeStale removes a socket that no process serves any more.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -21,7 +21,7 @@ import (
 	pluginv1 "github.com/likenessdb/likeness/proto/gen/likeness/plugin/v1"
 )
 
-// ErrNotHosted: a plugin was started by hand and not by a host.
+// ErrNotHosted: the plugin was started by hand, not by a host.
 var ErrNotHosted = errors.New("not started by a host")
 
 // Option changes how a plugin is served.
@@ -31,30 +31,30 @@ type serving struct {
 	handshake goplugin.HandshakeConfig
 	newest    int
 	server    func([]grpc.ServerOption) *grpc.Server
-	listen    *listening // nil: by handshake
+	listen    *listening // nil to serve by handshake
 	log       hclog.Logger
 }
 
-// Agreed serves hosts of another handshake than Handshake.
+// Agreed makes the plugin use another handshake than Handshake.
 func Agreed(h goplugin.HandshakeConfig) Option { return func(s *serving) { s.handshake = h } }
 
-// Protocol speaks another newest protocol version than ProtocolVersion, and the one
-// before it: it is how a test sees two releases meet.
+// Protocol makes the plugin support another newest protocol version than ProtocolVersion,
+// and the previous one. Tests use it to combine two releases.
 func Protocol(newest int) Option { return func(s *serving) { s.newest = newest } }
 
-// Server makes the gRPC server, with the options given and maybe others. go-plugin puts
-// health, reflection and services of its own on it.
+// Server creates the gRPC server. It receives the required options and may add others.
+// go-plugin registers health, reflection and its own services on the server.
 func Server(f func([]grpc.ServerOption) *grpc.Server) Option {
 	return func(s *serving) { s.server = f }
 }
 
-// Serve serves a scorer that is one function, until the host ends or is gone; see
+// Serve serves a scorer that consists of one function, until the host ends. See
 // ServeScorer.
 func Serve(d Description, score func(ctx context.Context, q Query, items []Item) ([]float32, error), options ...Option) error {
 	return ServeScorer(context.Background(), function{d, score}, options...)
 }
 
-// function is a Scorer that is one function.
+// function is a Scorer that consists of one function.
 type function struct {
 	description Description
 	score       func(ctx context.Context, q Query, items []Item) ([]float32, error)
@@ -67,11 +67,11 @@ func (f function) Score(ctx context.Context, q Query, items []Item) ([]float32, 
 }
 
 // ServeScorer serves a scorer to the host that started this process, or at an address
-// (Listen), until the host ends or ctx is done. It is called once in a process.
+// (Listen), until the host ends or ctx is done. It must be called only once per process.
 //
-// A panic of the scorer is written to stderr with its stack and answered with an error.
-// stderr is the host's log of the plugin. It returns ErrNotHosted, with how to use the
-// program, if nobody started it as a plugin.
+// If the scorer panics, the stack is written to stderr, which the host logs, and the call
+// fails. ServeScorer returns ErrNotHosted, with instructions, if the process was not
+// started as a plugin.
 func ServeScorer(ctx context.Context, s Scorer, options ...Option) error {
 	o := newServing(options)
 	d, err := s.Describe(ctx)
@@ -90,13 +90,13 @@ func ServeScorer(ctx context.Context, s Scorer, options ...Option) error {
 	})
 }
 
-// ServeServices is ServeScorer for any services; name says what they are, for people.
+// ServeServices is ServeScorer for arbitrary services. name describes them to people.
 func ServeServices(ctx context.Context, name string, services []Service, options ...Option) error {
 	return newServing(options).serve(ctx, name, services...)
 }
 
 func newServing(options []Option) *serving {
-	// go-plugin changes os.Stderr for a pipe that not every host reads.
+	// go-plugin replaces os.Stderr by a pipe that not every host reads.
 	s := &serving{handshake: Handshake(), newest: ProtocolVersion, server: newServer}
 	s.log = hclog.New(&hclog.LoggerOptions{Output: os.Stderr, Level: hclog.Info, JSONFormat: true})
 	for _, option := range options {
@@ -105,13 +105,13 @@ func newServing(options []Option) *serving {
 	return s
 }
 
-// requestLimits are what a request of a host may have inside: 131,072 items with their
-// payloads, which decoding takes some tens of megabytes for.
+// requestLimits limits what a request may contain: 131,072 items with their payloads, for
+// which decoding takes some tens of megabytes.
 func requestLimits() wirecount.Limits {
 	return wirecount.Limits{Messages: 1 << 17, Fields: 1 << 19, Depth: 32}
 }
 
-// newServer makes a server for messages as great as the host said.
+// newServer creates a server with the message size limit that the host has set.
 func newServer(options []grpc.ServerOption) *grpc.Server {
 	most, err := strconv.Atoi(os.Getenv(MaxMessageEnv))
 	if err != nil || most <= 0 {
@@ -154,12 +154,12 @@ func (s *serving) serve(ctx context.Context, name string, services ...Service) e
 	return nil
 }
 
-// Hosted reports whether a host of this handshake started the process.
+// Hosted reports whether a host with this handshake started the process.
 func Hosted(h goplugin.HandshakeConfig) bool {
 	return os.Getenv(h.MagicCookieKey) == h.MagicCookieValue
 }
 
-// usage says what to do with a plugin.
+// usage returns instructions for a user who started the plugin by hand.
 func (s *serving) usage() string {
 	if s.handshake != Handshake() {
 		return "See docs/how-to/embed-likeness.md."
@@ -171,8 +171,8 @@ func (s *serving) usage() string {
 	return text
 }
 
-// logVersionMismatch writes what both sides speak if they have nothing in common: go-plugin
-// tells the host no more than the lower of this side's versions.
+// logVersionMismatch logs the versions of both sides if they have none in common. go-plugin
+// tells the host only the lowest version of this side.
 func (s *serving) logVersionMismatch(name string) {
 	hostVersions := os.Getenv("PLUGIN_PROTOCOL_VERSIONS")
 	if hostVersions == "" {
@@ -188,9 +188,9 @@ func (s *serving) logVersionMismatch(name string) {
 		"plugin", name, "plugin_speaks", joinVersions(ours), "host_speaks", strings.ReplaceAll(hostVersions, ",", " and "))
 }
 
-// watchParent calls gone when the process that started this one is gone. A host on
-// Linux has the plugin killed by the system; elsewhere, and with other hosts, this is
-// what ends it.
+// watchParent calls gone when the parent process has ended. On Linux the system kills a
+// plugin when its host ends. On other systems, and with other hosts, this function is what
+// ends the plugin.
 func (s *serving) watchParent(ctx context.Context, gone func()) {
 	parent, tick := os.Getppid(), time.NewTicker(time.Second)
 	defer tick.Stop()

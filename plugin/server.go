@@ -16,9 +16,9 @@ import (
 	pluginv1 "github.com/likenessdb/likeness/proto/gen/likeness/plugin/v1"
 )
 
-// RegisterScorer puts a scorer on a gRPC server. What the scorer says of Parallel and
-// of its limits when it is registered is kept for it. panicked, if not nil, is told of
-// panics of the scorer; the caller gets an error.
+// RegisterScorer registers a scorer on a gRPC server. It reads the scorer's Parallel only
+// once, at registration. panicked, if not nil, is called when the scorer panics; the caller
+// of the scorer then gets an error.
 func RegisterScorer(ctx context.Context, r grpc.ServiceRegistrar, s Scorer, panicked func(cause any, stack []byte)) error {
 	d, err := s.Describe(ctx)
 	if err != nil {
@@ -35,7 +35,7 @@ func newScorerService(d Description, s Scorer, panicked func(cause any, stack []
 	return &server{scorer: s, slots: semaphore.NewWeighted(int64(max(d.Parallel, 1))), panicked: panicked}
 }
 
-// validate: a scorer that says what cannot be is not served.
+// validate returns an error if the description is impossible.
 func (d Description) validate() error {
 	switch {
 	case d.Version == "":
@@ -49,7 +49,7 @@ func (d Description) validate() error {
 	return nil
 }
 
-// server is the ScorerService of a Scorer.
+// server implements the ScorerService for a Scorer.
 type server struct {
 	pluginv1.UnimplementedScorerServiceServer
 
@@ -108,7 +108,8 @@ func (s *server) score(ctx context.Context, q Query, items []Item) (scores []flo
 	return s.scorer.Score(ctx, q, items)
 }
 
-// recovered turns a panic of the scorer into an error, so that the next call is served.
+// recovered converts a panic of the scorer to an error, so that the next call can be
+// served.
 func (s *server) recovered(err *error) {
 	cause := recover() //nolint:revive // it is deferred itself
 	if cause == nil {
@@ -120,7 +121,7 @@ func (s *server) recovered(err *error) {
 	*err = status.Errorf(codes.Internal, "the scorer panicked: %v", cause)
 }
 
-// admit refuses what the scorer does not take.
+// admit returns an error for a request that the scorer does not accept.
 func (d Description) admit(r *pluginv1.ScoreRequest) error {
 	if n := len(r.GetIds()); d.MaxItems > 0 && n > d.MaxItems {
 		return fmt.Errorf("%w: the request has %d items, the scorer takes %d (max_items); send fewer at once", ErrTooLarge, n, d.MaxItems)

@@ -12,7 +12,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// ReadModel reads a native model file whose digest is to be the version. It returns ErrRequest.
+// ReadModel decodes a native model file and checks that its digest is the version. It
+// returns ErrRequest.
 func ReadModel(v Version, file []byte) (*model.Model, error) {
 	m, err := model.Read(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
@@ -24,15 +25,15 @@ func ReadModel(v Version, file []byte) (*model.Model, error) {
 	return m, nil
 }
 
-// Versions are those of a map, by name and version.
+// Versions returns the keys of a map, ordered by name and version.
 func Versions[T any](loaded map[Version]T) []Version {
 	return slices.SortedFunc(maps.Keys(loaded), func(a, b Version) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Version, b.Version))
 	})
 }
 
-// Added checks a patch of a table of so many rows and columns, and returns how many
-// rows it adds. It returns ErrRequest for numbers or rows that do not fit.
+// Added checks a patch for a table of the given size and returns how many rows it adds. It
+// returns ErrRequest for row numbers or rows that do not fit.
 func (p *Patch) Added(rows, cols int) (int, error) {
 	if len(p.Numbers) != p.Rows.Rows || p.Rows.Rows > 0 && p.Rows.Cols != cols || len(p.Rows.Data) != p.Rows.Rows*p.Rows.Cols {
 		return 0, fmt.Errorf("%w: %d numbers, and %d rows of %d numbers; its own have %d", ErrRequest, len(p.Numbers), p.Rows.Rows, p.Rows.Cols, cols)
@@ -56,8 +57,9 @@ func (p *Patch) Added(rows, cols int) (int, error) {
 	return n - rows, nil
 }
 
-// Check holds an ask against what is loaded: its model and its table, which is of the
-// model of, and the most rows of one answer. It returns ErrNotLoaded or ErrRequest.
+// Check verifies an ask against the state of a device: whether its model and its table are
+// loaded, the model version `of` for which the table was loaded, and the most rows of one
+// answer. It returns ErrNotLoaded or ErrRequest.
 func (a *Ask) Check(model, table bool, of Version, maxK int) error {
 	switch {
 	case !model:

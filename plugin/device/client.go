@@ -12,24 +12,25 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// chunkBytes is about as much as a message of a model, a table or a patch has.
+// chunkBytes is the approximate size of a message that carries a part of a model, a table
+// or a patch.
 const chunkBytes = 1 << 20
 
-// Client is a device at the other end of a connection. It checks that an answer is
-// one: as many scores as rows, numbers that were asked of, in order. It is safe for
-// concurrent use.
+// Client calls a device in another process. It verifies answers: as many scores as rows,
+// valid row numbers, in order. It is safe for concurrent use.
 type Client struct {
 	service pluginv1.SimilarityScorerServiceClient
 }
 
 var _ Device = (*Client)(nil)
 
-// NewClient asks the SimilarityScorerService of a connection.
+// NewClient returns a client of the SimilarityScorerService on a connection.
 func NewClient(conn grpc.ClientConnInterface) *Client {
 	return &Client{pluginv1.NewSimilarityScorerServiceClient(conn)}
 }
 
-// Describe implements Device; like every method it also returns ErrUnavailable.
+// Describe implements Device. Like every method of Client, it can also return
+// ErrUnavailable.
 func (c *Client) Describe(ctx context.Context) (Description, error) {
 	r, err := c.service.DescribeSimilarityScorer(ctx, &pluginv1.DescribeSimilarityScorerRequest{})
 	if err != nil {
@@ -64,9 +65,9 @@ func (c *Client) LoadModel(ctx context.Context, v Version, file []byte) error {
 	}
 }
 
-// finish ends a stream of which a Send returned err, and returns what the device said.
+// finish closes a stream after a Send that returned err, and returns the device's error.
 func finish[Q, A any](ctx context.Context, stream grpc.ClientStreamingClient[Q, A], err error) error {
-	if err != nil && !errors.Is(err, io.EOF) { // EOF: the answer has the reason
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: the device has answered early, and its answer has the reason
 		return errorOf(ctx, err)
 	}
 	if _, err = stream.CloseAndRecv(); err != nil {
@@ -140,7 +141,7 @@ func (c *Client) Unload(ctx context.Context, models, tables []Version) error {
 	return nil
 }
 
-// Rescore implements Device; ErrFailed is an answer that is none.
+// Rescore implements Device. It also returns ErrFailed for an invalid answer.
 func (c *Client) Rescore(ctx context.Context, a Ask, rows []uint32) (Best, error) {
 	r, err := c.service.Rescore(ctx, &pluginv1.RescoreRequest{
 		Model: a.Model.message(), Table: a.Table.message(), Query: messageOf(a.Query), Rows: bytesOf(rows), K: int32(a.K),
@@ -151,7 +152,7 @@ func (c *Client) Rescore(ctx context.Context, a Ask, rows []uint32) (Best, error
 	return decodeBest(r.GetBest(), a.K)
 }
 
-// Scan implements Device; ErrFailed is an answer that is none.
+// Scan implements Device. It also returns ErrFailed for an invalid answer.
 func (c *Client) Scan(ctx context.Context, a Ask, bitmap []byte) (Best, error) {
 	r, err := c.service.Scan(ctx, &pluginv1.ScanRequest{
 		Model: a.Model.message(), Table: a.Table.message(), Query: messageOf(a.Query), Bitmap: bitmap, K: int32(a.K),
@@ -162,7 +163,7 @@ func (c *Client) Scan(ctx context.Context, a Ask, bitmap []byte) (Best, error) {
 	return decodeBest(r.GetBest(), a.K)
 }
 
-// decodeBest holds an answer to what an answer is.
+// decodeBest decodes an answer and verifies it.
 func decodeBest(m *pluginv1.Best, k int) (Best, error) {
 	if len(m.GetRows())%4 != 0 || len(m.GetScores()) != len(m.GetRows()) {
 		return Best{}, fmt.Errorf("%w: %d bytes of rows and %d of scores", ErrFailed, len(m.GetRows()), len(m.GetScores()))
@@ -174,9 +175,8 @@ func decodeBest(m *pluginv1.Best, k int) (Best, error) {
 	return b, nil
 }
 
-// Check holds an answer to its contract, as far as that goes without the rows: at
-// most k of them, none twice, in order, and an Epsilon and a Next that are numbers.
-// It returns ErrFailed.
+// Check verifies an answer without knowing the rows: at most k rows, each once and in
+// order, and a valid Epsilon and Next. It returns ErrFailed.
 func (b Best) Check(k int) error {
 	switch {
 	case len(b.Rows) != len(b.Scores) || len(b.Rows) > k:
@@ -199,7 +199,8 @@ func (b Best) Check(k int) error {
 	return nil
 }
 
-// ranksBefore: by score descending, then by number; what is not finite comes last.
+// ranksBefore reports whether row i with score a ranks before row j with score b: by score
+// descending, then by number, with scores that are not finite last.
 func ranksBefore(a float32, i uint32, b float32, j uint32) bool {
 	switch {
 	case finite(a) != finite(b):

@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// codesOf are the codes that errors cross a connection as.
+// codesOf maps errors to the status codes by which they are sent.
 var codesOf = []struct {
 	err  error
 	code codes.Code
@@ -27,7 +27,7 @@ var codesOf = []struct {
 	{ErrUnavailable, codes.Unavailable},
 }
 
-// statusOf is the status that carries an error to the caller.
+// statusOf returns the status by which an error is sent to the caller.
 func statusOf(err error) error {
 	if err == nil {
 		return nil
@@ -37,20 +37,21 @@ func statusOf(err error) error {
 			return status.Error(c.code, err.Error())
 		}
 	}
-	if s, ok := status.FromError(err); ok { // the connection's own
+	if s, ok := status.FromError(err); ok { // an error of the connection itself
 		return s.Err()
 	}
 	return status.Error(codes.Internal, err.Error())
 }
 
-// errorOf is the error of a status: a sentinel, or that of the context.
+// errorOf converts a status back to a sentinel error, or to the context's error if the
+// context has ended.
 func errorOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	s, ok := status.FromError(err)
 	if !ok {
-		return err // a connection that fails fast says so in its own words
+		return err // a connection that fails early returns an error without a status
 	}
 	for _, c := range codesOf {
 		if s.Code() == c.code {

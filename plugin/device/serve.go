@@ -10,8 +10,8 @@ import (
 )
 
 // Serve serves a device to the host that started this process, or at an address
-// (plugin.Listen), until the host ends or ctx is done. It is called once in a process,
-// and returns plugin.ErrNotHosted if nobody started it as a plugin.
+// (plugin.Listen), until the host ends or ctx is done. It must be called only once per
+// process. It returns plugin.ErrNotHosted if the process was not started as a plugin.
 func Serve(ctx context.Context, d Device, l Limits, options ...plugin.Option) error {
 	description, err := d.Describe(ctx)
 	if err != nil {

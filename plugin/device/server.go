@@ -10,11 +10,11 @@ import (
 	pluginv1 "github.com/likenessdb/likeness/proto/gen/likeness/plugin/v1"
 )
 
-// Limits are of what a server takes before it asks its Device.
+// Limits limits the requests that a server accepts on behalf of its Device.
 type Limits struct {
-	// ModelBytes, TableBytes and PatchBytes are of a model file, of a table's rows and
-	// of a patch; 0 is 1 GiB, 256 GiB and 1 GiB. What a request claims is compared with
-	// them, and with what the device has left, before anything is allocated for it.
+	// Sizes in bytes of a model file, of a table's rows and of a patch. 0 means 1 GiB, 256
+	// GiB and 1 GiB. Before memory is allocated for a request, its declared size is
+	// compared with these limits and with the device's free memory.
 	ModelBytes, TableBytes, PatchBytes int64
 }
 
@@ -35,7 +35,7 @@ func Register(s grpc.ServiceRegistrar, d Device, l Limits) {
 	pluginv1.RegisterSimilarityScorerServiceServer(s, &server{device: d, limits: l})
 }
 
-// server translates and holds sizes to their limits; the device does the rest.
+// server translates messages and enforces the limits. The device does the rest.
 type server struct {
 	pluginv1.UnimplementedSimilarityScorerServiceServer
 	device Device

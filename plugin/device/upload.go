@@ -13,8 +13,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// LoadModel collects the file, which grows with what comes, never with what the
-// head says.
+// LoadModel collects the file. Its memory grows with the data that arrive, not with the
+// size that the head declares.
 func (s *server) LoadModel(stream grpc.ClientStreamingServer[pluginv1.LoadModelRequest, pluginv1.LoadModelResponse]) error {
 	m, err := stream.Recv()
 	if err != nil {
@@ -44,7 +44,8 @@ func (s *server) LoadModel(stream grpc.ClientStreamingServer[pluginv1.LoadModelR
 	return stream.SendAndClose(&pluginv1.LoadModelResponse{})
 }
 
-// checkEnd wants neither more bytes than were claimed nor a message behind them.
+// checkEnd returns an error if more bytes have arrived than were declared, or if more
+// follow.
 func checkEnd(have, claimed int64, next func() (more bool, err error)) error {
 	if have > claimed {
 		return fmt.Errorf("%w: %d bytes came, head.bytes is %d", ErrRequest, have, claimed)
@@ -62,7 +63,7 @@ func checkEnd(have, claimed int64, next func() (more bool, err error)) error {
 	}
 }
 
-// endedEarly is the status of a stream that ended early.
+// endedEarly returns the status for a stream that ended early, unless err is another error.
 func endedEarly(err error, format string, args ...any) error {
 	if errors.Is(err, io.EOF) {
 		return statusOf(fmt.Errorf("%w: the stream ended after %s", ErrRequest, fmt.Sprintf(format, args...)))
@@ -72,7 +73,7 @@ func endedEarly(err error, format string, args ...any) error {
 
 func (v Version) String() string { return fmt.Sprintf("%q version %q", v.Name, v.Version) }
 
-// LoadTable hands chunks of rows to the device as they come.
+// LoadTable passes chunks of rows on to the device as they arrive.
 func (s *server) LoadTable(stream grpc.ClientStreamingServer[pluginv1.LoadTableRequest, pluginv1.LoadTableResponse]) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -91,7 +92,8 @@ func (s *server) LoadTable(stream grpc.ClientStreamingServer[pluginv1.LoadTableR
 	return stream.SendAndClose(&pluginv1.LoadTableResponse{})
 }
 
-// tableHead checks a head against the limits; a product of its numbers fits an int64 then.
+// tableHead checks a head against the limits. Afterwards the product of its numbers fits an
+// int64.
 func (s *server) tableHead(h *pluginv1.TableHead) (TableHead, error) {
 	head := TableHead{Table: versionOf(h.GetTable()), Model: versionOf(h.GetModel()), Rows: int(h.GetRows()), Cols: int(h.GetCols())}
 	switch {
@@ -109,7 +111,7 @@ func (s *server) tableHead(h *pluginv1.TableHead) (TableHead, error) {
 
 func (h TableHead) bytes() int64 { return 4 * int64(h.Rows) * int64(h.Cols) }
 
-// checkSpace asks the device whether a table fits.
+// checkSpace returns ErrMemory if the device has not enough free memory for a table.
 func (s *server) checkSpace(stream grpc.ServerStream, h TableHead) error {
 	d, err := s.device.Describe(stream.Context())
 	if err == nil && d.Memory > 0 && h.bytes() > d.Free {
@@ -118,7 +120,8 @@ func (s *server) checkSpace(stream grpc.ServerStream, h TableHead) error {
 	return err
 }
 
-// rowsOf are the rows of a table as they come: whole ones, as many as the head says.
+// rowsOf yields the rows of a table as they arrive. It checks that chunks consist of whole
+// rows and that their number matches the head.
 func rowsOf(h TableHead, m *pluginv1.LoadTableRequest, next func() (*pluginv1.LoadTableRequest, error)) Rows {
 	return func(yield func([]float32, error) bool) {
 		left := int64(h.Rows)
@@ -150,7 +153,7 @@ func rowsOf(h TableHead, m *pluginv1.LoadTableRequest, next func() (*pluginv1.Lo
 	}
 }
 
-// PatchTable collects a patch, which is applied as a whole.
+// PatchTable collects a patch, because it must be applied as a whole.
 func (s *server) PatchTable(stream grpc.ClientStreamingServer[pluginv1.PatchTableRequest, pluginv1.PatchTableResponse]) error {
 	m, err := stream.Recv()
 	if err != nil {
@@ -174,13 +177,14 @@ func (s *server) PatchTable(stream grpc.ClientStreamingServer[pluginv1.PatchTabl
 	return stream.SendAndClose(&pluginv1.PatchTableResponse{})
 }
 
-// patch is what came of a Patch, and the bytes that it may still grow by.
+// patch is the part of a Patch that has arrived, and the number of bytes that may still
+// arrive.
 type patch struct {
 	Patch
 	left int64
 }
 
-// add takes a message in.
+// add adds a message to the patch.
 func (p *patch) add(m *pluginv1.PatchTableRequest) error {
 	numbers, rows, removed := m.GetNumbers(), m.GetRows(), m.GetRemoved()
 	p.left -= int64(len(numbers) + len(rows) + len(removed))

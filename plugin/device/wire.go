@@ -10,14 +10,14 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// littleEndian: this machine has numbers in memory as they cross the connection.
+// littleEndian reports whether this machine stores numbers in the byte order of the wire.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// number is what crosses the connection packed.
+// number lists the number types that messages carry in packed form.
 type number interface{ uint32 | float32 }
 
-// numbersOf reads packed numbers, where they lie if the machine can. The length is
-// a multiple of 4.
+// numbersOf decodes packed numbers, without copying if the machine allows it. The length
+// must be a multiple of 4.
 func numbersOf[T number](b []byte) []T {
 	first := unsafe.Pointer(unsafe.SliceData(b))
 	if littleEndian && uintptr(first)%4 == 0 {
@@ -31,7 +31,7 @@ func numbersOf[T number](b []byte) []T {
 	return out
 }
 
-// bytesOf packs numbers, where they lie if the machine can.
+// bytesOf encodes numbers, without copying if the machine allows it.
 func bytesOf[T number](v []T) []byte {
 	if littleEndian {
 		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
@@ -79,7 +79,7 @@ func messageOf(q rerank.Query) *likenessv1.Query {
 	return m
 }
 
-// message is the answer for the connection; what was left out unsaid is unset.
+// message encodes the answer. Next is left unset if it is −Inf.
 func (b Best) message() *pluginv1.Best {
 	m := &pluginv1.Best{
 		Rows: bytesOf(b.Rows), Scores: bytesOf(b.Scores), Epsilon: b.Epsilon,

@@ -1,12 +1,13 @@
-// Package host runs likeness inside a Go program: as a process that the program
-// starts, asks over go-plugin with mutual TLS, and has started again when it fails.
+// Package host runs likeness as a child process of a Go program. It starts the process,
+// calls it through go-plugin with mutual TLS, and restarts it when it fails.
 //
 //	sidecar, err := host.Start(ctx, host.Options{Config: "likeness.yaml"})
 //	...
 //	defer sidecar.Close()
 //	answer, err := sidecar.Search(ctx, &likenessv1.SearchRequest{Route: "products", Query: q, K: 10})
 //
-// The requests and answers are those of likeness.v1, as over the network; no port is opened.
+// Requests and answers are the same messages of likeness.v1 as over the network. No port is
+// opened.
 package host
 
 import (
@@ -30,10 +31,10 @@ import (
 )
 
 // What host and sidecar agree on before they connect, for hosts that use go-plugin
-// themselves.
+// directly.
 const (
-	// ProtocolVersion is the newest version that this package speaks; it speaks the one
-	// before it too, from 1 on.
+	// ProtocolVersion is the newest version that this package supports. It also supports
+	// the previous version, if there is one.
 	ProtocolVersion = 1
 	// CookieKey and CookieValue tell likeness that a host started it.
 	CookieKey   = "LIKENESS_SIDECAR"
@@ -42,7 +43,7 @@ const (
 	Set = "likeness"
 )
 
-// Handshake is go-plugin's part of the agreement.
+// Handshake returns the go-plugin handshake.
 func Handshake() goplugin.HandshakeConfig {
 	return goplugin.HandshakeConfig{MagicCookieKey: CookieKey, MagicCookieValue: CookieValue}
 }
@@ -52,31 +53,32 @@ var (
 	ErrClosed = errors.New("the sidecar is closed")
 	// ErrVersion: host and sidecar have no protocol version in common.
 	ErrVersion = plugin.ErrVersion
-	// ErrNotReady: a sidecar started, and did not answer searches in time.
+	// ErrNotReady: the sidecar started but did not become ready for searches in time.
 	ErrNotReady = errors.New("the sidecar answers no searches")
 )
 
-// Options say what is started. Config is required.
+// Options describes the sidecar. Config is required.
 type Options struct {
-	// Config is the sidecar's configuration.
+	// Config is the path of the sidecar's configuration.
 	Config string
-	// Command is the likeness binary, found as the system finds programs; empty is likeness.
+	// Command is the likeness binary, searched for in PATH. Empty means "likeness".
 	Command string
-	// Args are more arguments of `likeness plugin serve`, as --set limits.max_k=100.
+	// Args are additional arguments of `likeness plugin serve`, such as --set
+	// limits.max_k=100.
 	Args []string
-	// Env is its environment; nil is the program's own.
+	// Env is the sidecar's environment. nil means the environment of this program.
 	Env []string
-	// StartTimeout is the time until it answers searches: 30 s.
+	// StartTimeout limits the time until the sidecar answers searches. 0 means 30 s.
 	StartTimeout time.Duration
-	// HealthTimeout is how long it may take to say how it is, which it is asked every
-	// second, before it is killed and started again: 10 s.
+	// HealthTimeout limits the answer to the health check that runs every second. After
+	// that the sidecar is killed and restarted. 0 means 10 s.
 	HealthTimeout time.Duration
-	// Stderr gets its log, in lines; nil: nobody.
+	// Stderr, if not nil, receives the sidecar's log, line by line.
 	Stderr io.Writer
-	// Logger is told of ends and starts; nil: nobody.
+	// Logger, if not nil, logs when the sidecar ends or starts.
 	Logger *slog.Logger
-	// Protocol is another newest protocol version than ProtocolVersion, as a test of two
-	// releases wants; 0 is that.
+	// Protocol replaces ProtocolVersion, for tests of two releases. 0 means
+	// ProtocolVersion.
 	Protocol int
 }
 
@@ -102,23 +104,23 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Sidecar is likeness as a process of this one, over all its restarts. It is safe for
-// concurrent use.
+// Sidecar is a likeness child process, including its restarts. It is safe for concurrent
+// use.
 type Sidecar struct {
 	options Options
 	cancel  context.CancelFunc // closes the sidecar
 	closed  <-chan struct{}
-	ended   chan struct{} // nothing runs any more
+	ended   chan struct{} // closed when everything has stopped
 
 	mu       sync.Mutex
-	process  *hosted.Process // nil: it is starting again
+	process  *hosted.Process // nil while the process is restarting
 	changed  chan struct{}   // closed when process changes
 	restarts int
 }
 
 // Start starts a sidecar and waits until it answers searches. It returns ErrNotReady,
-// ErrVersion, the context's error, or why the process ended. The sidecar outlives ctx: it ends with Close, or with this
-// process.
+// ErrVersion, the context's error, or why the process ended. The sidecar outlives ctx: it
+// runs until Close or until this process ends.
 func Start(ctx context.Context, o Options) (*Sidecar, error) {
 	s := &Sidecar{options: o.withDefaults(), changed: make(chan struct{}), ended: make(chan struct{})}
 	if o.Config == "" {
@@ -172,10 +174,10 @@ func waitReady(ctx context.Context, p *hosted.Process) error {
 	}
 }
 
-// grace is the time that a sidecar has to end.
+// grace is how long a sidecar may take to end.
 const grace = 5 * time.Second
 
-// supervise starts a process after each that ends, until the sidecar is closed.
+// supervise restarts the process whenever it ends, until the sidecar is closed.
 func (s *Sidecar) supervise(ctx context.Context, p *hosted.Process) {
 	defer close(s.ended)
 	wait := backoff.NewExponentialBackOff()
@@ -200,7 +202,7 @@ func (s *Sidecar) supervise(ctx context.Context, p *hosted.Process) {
 	}
 }
 
-// watch kills a process that does not answer any more.
+// watch kills a process that stops answering health checks.
 func (s *Sidecar) watch(p *hosted.Process) {
 	health, tick := grpc_health_v1.NewHealthClient(p.Conn), time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -220,8 +222,8 @@ func (s *Sidecar) watch(p *hosted.Process) {
 	}
 }
 
-// restart tries at once, and then after longer and longer waits, until it succeeds;
-// nil: the sidecar was closed.
+// restart starts a new process. It retries with increasing delays until it succeeds. It
+// returns nil if the sidecar was closed.
 func (s *Sidecar) restart(ctx context.Context, wait *backoff.ExponentialBackOff) *hosted.Process {
 	for ctx.Err() == nil {
 		p, err := s.start(ctx)
@@ -250,7 +252,7 @@ func (s *Sidecar) setProcess(p *hosted.Process) {
 	s.changed = make(chan struct{})
 }
 
-// running returns the process, once there is one.
+// running waits for a running process and returns it.
 func (s *Sidecar) running(ctx context.Context) (*hosted.Process, error) {
 	for {
 		s.mu.Lock()
@@ -280,14 +282,14 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// State is how a Sidecar stands.
+// State describes the current process of a Sidecar.
 type State struct {
-	PID      int // 0: it is starting again
+	PID      int // 0 while the process is restarting
 	Restarts int
-	Protocol int // the version that was agreed on
+	Protocol int // the negotiated protocol version
 }
 
-// State returns how it stands.
+// State returns the current state.
 func (s *Sidecar) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,8 +300,8 @@ func (s *Sidecar) State() State {
 	return state
 }
 
-// Close ends the sidecar and waits for its end, five seconds and then no longer
-// kindly. Calls that wait return ErrClosed.
+// Close ends the sidecar and waits until it is gone. It kills the process if it has not
+// ended after five seconds. Waiting calls return ErrClosed.
 func (s *Sidecar) Close() error {
 	s.cancel()
 	<-s.ended

@@ -13,10 +13,11 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// Search returns the top K items of a route for one query. Like the three below it
-// waits while the sidecar starts again, as long as ctx lasts, and asks again what was
-// asked when it ended. Errors are gRPC statuses as docs/reference/errors.md has them,
-// ErrClosed or the context's.
+// Search returns the top K items of a route for one query.
+//
+// Search, SearchBatch, Score and Explain wait while the sidecar restarts, until ctx ends.
+// They repeat a request whose process ended before answering. Errors are gRPC statuses
+// (docs/reference/errors.md), ErrClosed, or the context's error.
 func (s *Sidecar) Search(ctx context.Context, r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
 	return callWithRetry(ctx, s, r, likenessv1.SearchServiceClient.Search)
 }
@@ -26,21 +27,23 @@ func (s *Sidecar) SearchBatch(ctx context.Context, r *likenessv1.SearchBatchRequ
 	return callWithRetry(ctx, s, r, likenessv1.SearchServiceClient.SearchBatch)
 }
 
-// Score returns the similarity of items that the caller brings.
+// Score returns the similarity of items that the caller provides.
 func (s *Sidecar) Score(ctx context.Context, r *likenessv1.ScoreRequest) (*likenessv1.ScoreResponse, error) {
 	return callWithRetry(ctx, s, r, likenessv1.SearchServiceClient.Score)
 }
 
-// Explain takes the scores of items apart.
+// Explain breaks the scores of items down.
 func (s *Sidecar) Explain(ctx context.Context, r *likenessv1.ExplainRequest) (*likenessv1.ExplainResponse, error) {
 	return callWithRetry(ctx, s, r, likenessv1.SearchServiceClient.Explain)
 }
 
-// Conn is the connection for all services of likeness.v1 and for health. Its calls wait
-// while the sidecar starts again; one that was on its way when it ended is UNAVAILABLE.
+// Conn returns a connection for all services of likeness.v1 and for health checks. Its
+// calls wait while the sidecar restarts. A call that was in progress when the sidecar ended
+// fails with UNAVAILABLE.
 func (s *Sidecar) Conn() grpc.ClientConnInterface { return connection{s} }
 
-// callWithRetry asks again when the process that was asked is gone: a search changes nothing.
+// callWithRetry calls a method and repeats the call if the process ended. That is safe
+// because a search changes nothing.
 func callWithRetry[Q, A any](ctx context.Context, s *Sidecar, r Q, method func(likenessv1.SearchServiceClient, context.Context, Q, ...grpc.CallOption) (A, error)) (A, error) {
 	for {
 		var none A
@@ -63,13 +66,13 @@ func callWithRetry[Q, A any](ctx context.Context, s *Sidecar, r Q, method func(l
 	}
 }
 
-// isConnectionLost: the call failed because the connection broke, and not by an answer of the
-// sidecar's, which comes with the request's id.
+// isConnectionLost reports whether the call failed because the connection broke. An answer
+// of the sidecar would carry a request id.
 func isConnectionLost(p *hosted.Process, err error, header metadata.MD) bool {
 	return status.Code(err) == codes.Unavailable && (len(header.Get("x-request-id")) == 0 || p.Conn.GetState() != connectivity.Ready)
 }
 
-// connection is the connection to whichever process runs.
+// connection forwards calls to the process that is currently running.
 type connection struct{ sidecar *Sidecar }
 
 var _ grpc.ClientConnInterface = connection{}

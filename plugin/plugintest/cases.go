@@ -151,7 +151,7 @@ func emptyBatch(ctx context.Context, k *kit) error {
 	return err
 }
 
-// greatest bounds the calls by which the kit tries a limit.
+// greatestItems and greatestBytes limit the calls with which the kit tests limits.
 const greatestItems, greatestBytes = 1 << 17, 32 << 20
 
 func maxItems(ctx context.Context, k *kit) error {
@@ -233,7 +233,7 @@ func oddPayloads(ctx context.Context, k *kit) error {
 		return err
 	}
 	for name, payload := range payloads {
-		// Between two ordinary items, whose scores it must not change.
+		// between two ordinary items, whose scores must not change
 		items := append([]plugin.Item(nil), k.items[0], k.items[0], k.items[len(k.items)-1])
 		items[1].Payload = payload
 		if k.fits(len(items)) < len(items) {
@@ -269,7 +269,8 @@ func hugeText(ctx context.Context, k *kit) error {
 	return nil
 }
 
-// ignoreRefusal: a scorer may refuse what it cannot read, and nothing else may happen.
+// ignoreRefusal returns nil for the errors by which a scorer may refuse unreadable input, and
+// any other error unchanged.
 func ignoreRefusal(err error) error {
 	if errors.Is(err, plugin.ErrQuery) || errors.Is(err, plugin.ErrTooLarge) {
 		return nil
@@ -322,7 +323,7 @@ func cancelled(ctx context.Context, k *kit) error {
 	return group.Wait()
 }
 
-// orNone is an error that says that there was none.
+// orNone returns err, or an error with the text "nil" if there is none.
 func orNone(err error) error {
 	if err == nil {
 		return errors.New("nil")

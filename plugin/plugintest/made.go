@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// ordinaryItems are the items of an ordinary call.
+// ordinaryItems is the number of items in an ordinary call.
 const ordinaryItems = 24
 
 var vocabulary = strings.Fields("card payment transfer pending balance account exchange rate refund cash lost new pin top up limit fee")
@@ -33,7 +33,8 @@ func (k *kit) makeItems(n int) []plugin.Item {
 	return items
 }
 
-// payload has the fields that the scorer reads, all of them texts; nil where it reads none.
+// payload returns an object with the fields that the scorer reads, all of them text, or nil
+// if it reads none.
 func (k *kit) payload(text string, number int) json.RawMessage {
 	object := map[string]any{}
 	for _, field := range k.description.PayloadFields {
@@ -69,7 +70,7 @@ func unit(rng *rand.Rand, dim int) []float32 {
 	return v
 }
 
-// valid: one score an item, each a number or NaN.
+// valid checks that there is one score per item, each a finite number or NaN.
 func valid(scores []float32, items int) error {
 	if len(scores) != items {
 		return fmt.Errorf("%d scores for %d items", len(scores), items)
@@ -82,7 +83,7 @@ func valid(scores []float32, items int) error {
 	return nil
 }
 
-// same compares scores with those of the same items before.
+// same compares scores with earlier scores of the same items.
 func (k *kit) same(got, want []float32) error {
 	for i := range want {
 		g, w := float64(got[i]), float64(want[i])

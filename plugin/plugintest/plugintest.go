@@ -1,6 +1,5 @@
-// Package plugintest is the conformance kit of scorers: what likeness relies on, in
-// cases that the author of a plugin runs in a test of their own, or with `likeness
-// plugin check`.
+// Package plugintest is the conformance kit of scorers. It tests everything that likeness
+// relies on. The author of a plugin runs it in a test, or with `likeness plugin check`.
 //
 //	func TestScorer(t *testing.T) { plugintest.Run(t, myScorer{}, plugintest.Options{}) }
 package plugintest
@@ -22,35 +21,35 @@ import (
 	"github.com/likenessdb/likeness/plugin/internal/hosted"
 )
 
-// Options say what a scorer is asked. The zero value asks what is made up from its
-// Description, which a scorer of vectors of one length, or of special payloads, cannot
-// read.
+// Options adapts the kit to a scorer. By default the kit generates queries and items from
+// the scorer's Description. A scorer that needs vectors of a certain length, or particular
+// payloads, cannot read these.
 type Options struct {
-	// Query is one that the scorer can read.
+	// Query is a query that the scorer can read.
 	Query *plugin.Query
-	// Items are some that it can read, all different, two at least. To these and to Query
-	// the vectors are made that they lack.
+	// Items are at least two different items that the scorer can read. Missing vectors of
+	// these items and of Query are generated.
 	Items []plugin.Item
-	// Dim is the length of the vectors that are made up; 0 is 384.
+	// Dim is the length of generated vectors. 0 means 384.
 	Dim int
-	// Timeout of a case; 0 is thirty seconds.
+	// Timeout limits a case. 0 means thirty seconds.
 	Timeout time.Duration
-	// Tolerance is how far two scores of one item may be apart, as a share of the greater
-	// or of 1; 0 is 1e-5. What arithmetic in batches does to a score is in it.
+	// Tolerance is how far two scores of the same item may differ, relative to the greater
+	// score or to 1. It allows for the effect of batching on arithmetic. 0 means 1e-5.
 	Tolerance float64
-	// Conn, if set, is the connection to the scorer's process, whose health and whose way
-	// with malformed messages are looked at too.
+	// Conn, if set, is a connection to the scorer's process. The kit then also tests its
+	// health checks and malformed messages.
 	Conn grpc.ClientConnInterface
 }
 
-// Result is what came of a case.
+// Result is the outcome of a case.
 type Result struct {
 	Case string `json:"case"`
-	// Wants says what the case wants.
+	// Wants describes the expected behaviour.
 	Wants string `json:"wants"`
 	// State is passed, failed or skipped.
 	State string `json:"state"`
-	// Detail says what was found in place of it, or why it was skipped.
+	// Detail says what was found instead, or why the case was skipped.
 	Detail  string  `json:"detail,omitempty"`
 	Seconds float64 `json:"seconds"`
 }
@@ -62,7 +61,7 @@ const (
 	Skipped = "skipped"
 )
 
-// skip is why a case does not apply.
+// skip is the error of a case that does not apply.
 type skip string
 
 func (s skip) Error() string { return string(s) }
@@ -83,8 +82,8 @@ func Run(t *testing.T, s plugin.Scorer, o Options) {
 	}
 }
 
-// Check runs every case, one after the other, and tells each result to told, if it is
-// not nil, as it comes.
+// Check runs every case, one after the other. It calls told, if not nil, with each result
+// as it arrives.
 func Check(ctx context.Context, s plugin.Scorer, o Options, told func(Result)) []Result {
 	k := newKit(s, o)
 	var all []Result
@@ -98,19 +97,20 @@ func Check(ctx context.Context, s plugin.Scorer, o Options, told func(Result)) [
 	return all
 }
 
-// Command is a program to start as likeness does: without its environment, but for what
-// Env says, with mutual TLS.
+// Command describes a program to start as likeness would: with mutual TLS, and with no
+// environment except Env.
 type Command struct {
 	Path string
 	Args []string
 	Env  []string
-	// Stderr gets what it writes; nil: nobody.
+	// Stderr, if not nil, receives the program's output.
 	Stderr io.Writer
-	// StartTimeout is the time until it has said its address; 0 is ten seconds.
+	// StartTimeout limits the time until the program reports its address. 0 means ten
+	// seconds.
 	StartTimeout time.Duration
 }
 
-// Start starts a plugin. stop ends it, and kills it if it does not within five seconds.
+// Start starts a plugin. stop ends it, and kills it after five seconds.
 func Start(ctx context.Context, c Command) (conn *grpc.ClientConn, stop func(), err error) {
 	path, err := filepath.Abs(c.Path)
 	if err == nil {
@@ -129,7 +129,7 @@ func Start(ctx context.Context, c Command) (conn *grpc.ClientConn, stop func(), 
 	return p.Conn, func() { p.Close(5 * time.Second) }, nil
 }
 
-// RunCommand runs every case against a process.
+// RunCommand starts a program and runs every case against it.
 func RunCommand(t *testing.T, c Command, o Options) {
 	t.Helper()
 	conn, stop, err := Start(t.Context(), c)
@@ -141,7 +141,7 @@ func RunCommand(t *testing.T, c Command, o Options) {
 	Run(t, plugin.NewClient(conn), o)
 }
 
-// kit is a scorer and what it is asked.
+// kit is a scorer with the query and items for it.
 type kit struct {
 	scorer      plugin.Scorer
 	options     Options
@@ -185,7 +185,7 @@ func (k *kit) run(ctx context.Context, c check) Result {
 	return r
 }
 
-// prepare makes what the scorer is asked, once it has said what it wants.
+// prepare reads the scorer's description, and then generates the query and the items.
 func (k *kit) prepare(ctx context.Context) error {
 	if k.items != nil {
 		return nil
@@ -214,7 +214,7 @@ func (k *kit) prepare(ctx context.Context) error {
 	return nil
 }
 
-// fits is how many of n items it takes at once.
+// fits returns how many of n items the scorer accepts in one call.
 func (k *kit) fits(n int) int {
 	if k.description.MaxItems > 0 {
 		return min(n, k.description.MaxItems)
@@ -222,7 +222,7 @@ func (k *kit) fits(n int) int {
 	return n
 }
 
-// alive: whatever a case did, the next query is answered.
+// alive checks that the scorer still answers after a case.
 func (k *kit) alive(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("not done in %v", k.options.Timeout)
@@ -233,7 +233,7 @@ func (k *kit) alive(ctx context.Context) error {
 	return nil
 }
 
-// score asks the kit's query, and checks what every answer must be.
+// score scores items for the kit's query, and checks what must hold for every answer.
 func (k *kit) score(ctx context.Context, items []plugin.Item) ([]float32, error) {
 	scores, err := k.scorer.Score(ctx, k.query, items)
 	if err != nil {

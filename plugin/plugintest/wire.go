@@ -44,7 +44,7 @@ func malformed(ctx context.Context, k *kit) error {
 	return nil
 }
 
-// raw is a codec of bytes as they are.
+// raw is a codec that passes bytes through unchanged.
 type raw struct{}
 
 var _ encoding.CodecV2 = raw{}

@@ -1,6 +1,5 @@
-// Package cpu is a device.Device in plain memory, on the kernels of package rerank:
-// a scorer on another machine, and the reference that other devices are compared
-// with.
+// Package cpu implements device.Device in main memory, with the kernels of package rerank.
+// It serves as a scorer on another machine, and as the reference for other devices.
 package cpu
 
 import (
@@ -16,20 +15,20 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
-// Options are what a Device can do without.
+// Options are the optional parameters of a Device.
 type Options struct {
-	// Kernels that score; nil: the fastest that the processor runs.
+	// Kernels compute the scores. nil means the fastest that the processor can run.
 	Kernels *kernel.Set
-	// Memory is what models and tables may take together, in bytes; 0: no limit.
+	// Memory limits the bytes of all models and tables together. 0 means no limit.
 	Memory int64
-	// MaxK bounds the rows of one answer; 0: 65,536.
+	// MaxK limits the rows of one answer. 0 means 65,536.
 	MaxK int
-	// Version of the program, for Describe.
+	// Version is the program's version, for Describe.
 	Version string
 }
 
-// Device scores in this process. It is safe for concurrent use: calls read the
-// version that they name while others are loaded, patched and unloaded.
+// Device scores in this process. It is safe for concurrent use: a call keeps reading the
+// version that it names while others are loaded, patched and unloaded.
 type Device struct {
 	options Options
 
@@ -39,7 +38,7 @@ type Device struct {
 	used   int64
 }
 
-// loaded is a model and what its file took.
+// loaded is a model and the size of its file.
 type loaded struct {
 	*model.Model
 	bytes int64
@@ -47,7 +46,7 @@ type loaded struct {
 
 var _ device.Device = (*Device)(nil)
 
-// New returns a device with nothing loaded.
+// New returns a device without models and tables.
 func New(o Options) *Device {
 	if o.MaxK == 0 {
 		o.MaxK = 1 << 16
@@ -93,7 +92,7 @@ func (d *Device) LoadModel(_ context.Context, v device.Version, file []byte) err
 	return nil
 }
 
-// reserve reserves memory; the caller holds mu.
+// reserve counts memory as used. The caller holds mu.
 func (d *Device) reserve(bytes int64) error {
 	if d.options.Memory > 0 && bytes > d.options.Memory-d.used {
 		return fmt.Errorf("%w: it needs %d bytes and %d of %d are free", device.ErrMemory, bytes, max(0, d.options.Memory-d.used), d.options.Memory)
@@ -130,7 +129,7 @@ func (d *Device) LoadTable(ctx context.Context, h device.TableHead, rows device.
 	return d.addTable(h.Table, t)
 }
 
-// admit checks what a table says of itself and reserves its memory.
+// admit checks the description of a table and reserves its memory.
 func (d *Device) admit(h device.TableHead) (*model.Model, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -152,9 +151,9 @@ func (d *Device) admit(h device.TableHead) (*model.Model, error) {
 
 func size(rows, cols int) int64 { return 4 * int64(rows) * int64(cols) }
 
-// collect reads rows into memory that grows with what comes.
+// collect reads rows into memory that grows as they arrive.
 func collect(ctx context.Context, h device.TableHead, rows device.Rows) (rerank.Matrix, error) {
-	const first = 16 << 20 // numbers that are taken on the head's word
+	const first = 16 << 20 // numbers allocated in advance, before any row has arrived
 	all := make([]float32, 0, min(h.Rows*h.Cols, first))
 	for chunk, err := range rows {
 		if err == nil {
@@ -187,7 +186,7 @@ func (d *Device) addTable(v device.Version, t *table) error {
 	return nil
 }
 
-// PatchTable implements device.Device. Calls under way end on the version before.
+// PatchTable implements device.Device. Running calls finish on the old version.
 func (d *Device) PatchTable(_ context.Context, p device.Patch) error {
 	to := device.Version{Name: p.From.Name, Version: p.Version}
 	d.mu.Lock()
@@ -200,7 +199,7 @@ func (d *Device) PatchTable(_ context.Context, p device.Patch) error {
 	case taken:
 		return fmt.Errorf("%w: table %s", device.ErrLoaded, to)
 	}
-	from.patching.Lock() // patches of one table take turns
+	from.patching.Lock() // patches of one table run one after the other
 	defer from.patching.Unlock()
 	added, err := p.Added(from.rows.Rows, from.rows.Cols)
 	if err != nil {
@@ -218,7 +217,7 @@ func (d *Device) PatchTable(_ context.Context, p device.Patch) error {
 	return nil
 }
 
-// replace puts the patched table in the place of the one before.
+// replace installs the patched table in place of the old version.
 func (d *Device) replace(at, to device.Version, from *table, p device.Patch, added int) error {
 	next, err := from.patched(p, added)
 	d.mu.Lock()
@@ -258,7 +257,7 @@ func (d *Device) Unload(_ context.Context, models, tables []device.Version) erro
 	return nil
 }
 
-// find returns what an ask names, and its query encoded.
+// find returns the table of an ask and its encoded query.
 func (d *Device) find(a device.Ask) (*table, rerank.Encoded, error) {
 	d.mu.Lock()
 	m, t := d.models[a.Model], d.tables[a.Table]

@@ -13,23 +13,23 @@ import (
 	rows "github.com/likenessdb/likeness/rerank/table"
 )
 
-// table is one version of a table. But for the memory behind its rows it is
-// read-only.
+// table is one version of a table. It is read-only, apart from the unused memory behind its
+// rows.
 type table struct {
 	model    device.Version
 	spec     rerank.Spec
 	rows     rerank.Matrix
-	alive    *scan.Bitmap  // rows that a scan returns; nil: all
-	scanner  *scan.Scanner // of the first rows
-	sealed   int           // that the scanner has
-	patching *sync.Mutex   // of all versions of the table
-	// tail is the end of the rows that a version has in the memory: a patch of that
-	// one alone can add rows where they lie.
+	alive    *scan.Bitmap  // rows that a scan may return; nil: all
+	scanner  *scan.Scanner // scans the first `sealed` rows
+	sealed   int           // number of rows that the scanner covers
+	patching *sync.Mutex   // shared by all versions of the table
+	// tail is the number of rows in use in the shared memory. A patch can append in place
+	// only to the version that ends there.
 	tail *int
 }
 
-// sealAt is the share of rows, one in so many, that a scan may find behind those of
-// its scanner.
+// sealAt limits the rows that a scan finds behind the rows of its scanner: 1/sealAt of all
+// rows.
 const sealAt = 16
 
 func newTable(v device.Version, m *model.Model, all rerank.Matrix) (*table, error) {
@@ -53,16 +53,15 @@ func (t *table) seal() error {
 	return nil
 }
 
-// patched is the table after a patch that was admitted. Rows that are added where
-// the memory has room are not seen by versions before; a row that is replaced moves
-// all of them to other memory.
+// patched returns the table after a verified patch. Rows appended in place are invisible to
+// older versions. If a row is replaced, all rows are copied to new memory.
 func (t *table) patched(p device.Patch, added int) (*table, error) {
 	next := *t
 	old, cols := t.rows.Rows, t.rows.Cols
 	replaces := len(p.Numbers) > added
 	data := t.rows.Data[: old*cols : old*cols]
 	if !replaces && *t.tail == old {
-		data = t.rows.Data // its capacity is free
+		data = t.rows.Data // its spare capacity may be used
 	} else {
 		next.tail = new(int)
 	}
@@ -101,7 +100,7 @@ func (t *table) updateAlive(p device.Patch, old int) {
 	}
 }
 
-// rescore ranks some rows.
+// rescore ranks the given rows.
 func (t *table) rescore(ctx context.Context, enc rerank.Encoded, numbers []uint32, k int) (device.Best, error) {
 	if len(numbers) > t.rows.Rows {
 		return device.Best{}, fmt.Errorf("%w: %d rows of a table of %d; name each once", device.ErrRequest, len(numbers), t.rows.Rows)
@@ -120,7 +119,7 @@ func (t *table) rescore(ctx context.Context, enc rerank.Encoded, numbers []uint3
 	return r.best(enc), nil
 }
 
-// scan ranks all rows, or those of a bitmap.
+// scan ranks all rows, or the rows of a bitmap.
 func (t *table) scan(ctx context.Context, enc rerank.Encoded, bitmap []byte, k int) (device.Best, error) {
 	within := t.alive
 	if len(bitmap) > 0 {
@@ -153,7 +152,7 @@ func (t *table) scan(ctx context.Context, enc rerank.Encoded, bitmap []byte, k i
 	return r.best(enc), nil
 }
 
-// ranking is the best of some rows, and the one behind.
+// ranking collects the best k rows and the next one.
 type ranking struct {
 	k                 int
 	top               *rerank.TopK
@@ -162,7 +161,7 @@ type ranking struct {
 
 func newRanking(k int) *ranking { return &ranking{k: k, top: rerank.NewTopK(k + 1)} }
 
-// piece is how many rows are scored between two looks at the context.
+// piece is how many rows are scored between two checks of the context.
 const piece = 4096
 
 func (r *ranking) score(ctx context.Context, enc rerank.Encoded, all rerank.Matrix, list []int32) error {
@@ -187,8 +186,8 @@ func (r *ranking) score(ctx context.Context, enc rerank.Encoded, all rerank.Matr
 	return nil
 }
 
-// best is the answer. The kernel's error is known once rows were scored: where rows
-// are not of norm 1 it grows with the longest of them.
+// best returns the answer. It must be called after scoring: unless rows have norm 1, the
+// kernel's error grows with the longest row that was scored.
 func (r *ranking) best(enc rerank.Encoded) device.Best {
 	b := device.Best{Scored: r.scored, NotFinite: r.notFinite, Next: float32(math.Inf(-1))}
 	for i, row := range r.top.Sorted() {
@@ -202,7 +201,7 @@ func (r *ranking) best(enc rerank.Encoded) device.Best {
 	}
 	b.Epsilon = enc.Bound(nil, nil).Epsilon
 	if b.Epsilon-b.Epsilon != 0 {
-		b.Epsilon = math.MaxFloat32 // rows that are not finite: nothing is known
+		b.Epsilon = math.MaxFloat32 // rows are not finite, so there is no bound
 	}
 	return b
 }

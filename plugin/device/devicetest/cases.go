@@ -115,7 +115,7 @@ func someRows(ctx context.Context, k *kit) error {
 	return nil
 }
 
-// bitmapOf has the bits of rows of a table of n.
+// bitmapOf returns a bitmap for a table of n rows with the bits of the given rows set.
 func bitmapOf(n int, rows ...uint32) []byte {
 	out := make([]byte, (n+7)/8)
 	for _, row := range rows {

@@ -14,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// patch changes the table on the device and the world alike.
+// patch patches the table on the device, and the world in the same way.
 func (k *kit) patch(ctx context.Context, w *world, version string, numbers []uint32, rows rerank.Matrix, removed []uint32) error {
 	p := device.Patch{From: w.table, Version: version, Numbers: numbers, Rows: rows, Removed: removed}
 	if err := k.PatchTable(ctx, p); err != nil {
@@ -38,7 +38,7 @@ func (k *kit) patch(ctx context.Context, w *world, version string, numbers []uin
 	return nil
 }
 
-// apply is what a patch means.
+// apply applies a patch to the world.
 func (w *world) apply(p device.Patch) {
 	w.rows.Data = slices.Clone(w.rows.Data)
 	for i, row := range p.Numbers {
@@ -152,7 +152,8 @@ func brokenLoad(ctx context.Context, k *kit) error {
 	return k.scanAndRescore(ctx, &whole, 0, 5)
 }
 
-// concurrent asks two tables while one of them is patched and a third comes and goes.
+// concurrent queries two tables while one of them is patched and a third is loaded and
+// unloaded.
 func concurrent(ctx context.Context, k *kit) error {
 	still, err := k.random(400, 23)
 	if err != nil {
@@ -205,7 +206,7 @@ func concurrent(ctx context.Context, k *kit) error {
 	return g.Wait()
 }
 
-// malformed sends what no client of package device does.
+// malformed sends messages that no client of package device would send.
 func malformed(ctx context.Context, k *kit) error {
 	w, err := k.random(30, 24)
 	if err == nil {

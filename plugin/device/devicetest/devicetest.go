@@ -1,6 +1,7 @@
-// Package devicetest is the conformance kit of devices: what likeness relies on in a
-// device.Device, in cases that its author runs in a test, or with `likeness plugin
-// check`. Plain Go kernels are the oracle, and the scores of the RAILS reference.
+// Package devicetest is the conformance kit of devices. It tests everything that likeness
+// relies on in a device.Device. The author of a device runs it in a test, or with `likeness
+// plugin check`. Answers are compared with plain Go kernels and with scores of the RAILS
+// reference.
 //
 //	func TestDevice(t *testing.T) { devicetest.Run(t, mine, devicetest.Options{}) }
 package devicetest
@@ -20,17 +21,17 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Options say how a device is asked.
+// Options are the optional parameters of the kit.
 type Options struct {
-	// Conn, if set, is the connection to the device's process: how it takes malformed
-	// streams is looked at too.
+	// Conn, if set, is a connection to the device's process. The kit then also sends
+	// malformed streams.
 	Conn grpc.ClientConnInterface
-	// Timeout of a case; 0 is a minute.
+	// Timeout limits a case. 0 means one minute.
 	Timeout time.Duration
 }
 
-// Run runs every case as a subtest. The device has nothing loaded by the kit when it
-// returns.
+// Run runs every case as a subtest. Afterwards the kit has unloaded everything that it
+// loaded.
 func Run(t *testing.T, d device.Device, o Options) {
 	t.Helper()
 	for _, c := range newKit(d, o).cases() {
@@ -45,8 +46,8 @@ func Run(t *testing.T, d device.Device, o Options) {
 	}
 }
 
-// Check runs every case against the device of a connection, one after the other, and
-// tells each result to told, if it is not nil, as it comes.
+// Check runs every case against the device at the other end of a connection, one after the
+// other. It calls told, if not nil, with each result as it arrives.
 func Check(ctx context.Context, conn grpc.ClientConnInterface, o Options, told func(plugintest.Result)) []plugintest.Result {
 	d := device.NewClient(conn)
 	o.Conn = conn
@@ -67,12 +68,12 @@ type check struct {
 	run         func(ctx context.Context, k *kit) error
 }
 
-// skip is why a case does not apply.
+// skip is the error of a case that does not apply.
 type skip string
 
 func (s skip) Error() string { return string(s) }
 
-// kit is a device, and what a case has put on it.
+// kit is a device and the versions that a case has loaded on it.
 type kit struct {
 	device.Device
 	options        Options
@@ -108,7 +109,7 @@ func (k *kit) run(ctx context.Context, c check) plugintest.Result {
 	return r
 }
 
-// unloadAll unloads what a case has loaded, and looks whether it is gone.
+// unloadAll unloads what a case has loaded, and checks that it is gone.
 func (k *kit) unloadAll(ctx context.Context) error {
 	if err := k.Unload(ctx, k.models, k.tables); err != nil {
 		return fmt.Errorf("unloading: %w", err)
@@ -127,7 +128,7 @@ func (k *kit) unloadAll(ctx context.Context) error {
 
 func (k *kit) scores(kind rerank.Kind) bool { return slices.Contains(k.description.Kinds, kind) }
 
-// want is an error that a call has to return.
+// want returns an error unless err is the sentinel.
 func want(err, sentinel error, what string) error {
 	switch {
 	case errors.Is(err, sentinel):

@@ -17,16 +17,17 @@ import (
 	"github.com/likenessdb/likeness/rerank/safetensors"
 )
 
-// golden are cases of testdata/golden/mol: the model as a native file, and feature
+// golden contains cases of testdata/golden/mol: the model as a native file, and feature
 // rows, queries and the reference's scores.
 //
 //go:embed golden/*.safetensors
 var golden embed.FS
 
-// goldenCases are their names.
+// goldenCases returns the names of the golden cases.
 func goldenCases() []string { return []string{"v_base", "v_3x5_odd"} }
 
-// world is a model with rows, what is loaded of them, and the oracle.
+// world is a model with the rows of its table and queries, from which the expected answers
+// are computed.
 type world struct {
 	model     *model.Model
 	file      []byte
@@ -34,10 +35,10 @@ type world struct {
 	rows      rerank.Matrix
 	dead      map[int]bool
 	queries   rerank.Matrix
-	wants     []float32 // of all queries and rows, by the reference; nil: only the oracle's
+	wants     []float32 // reference scores of all queries and rows; nil if there are none
 }
 
-// goldenWorld is a golden case.
+// goldenWorld returns a golden case.
 func goldenWorld(name string) (*world, error) {
 	file, err := golden.ReadFile("golden/" + name + ".model.safetensors")
 	if err != nil {
@@ -78,7 +79,8 @@ func worldOf(file []byte) (*world, error) {
 	}, nil
 }
 
-// random is a world of a kind that the device scores, with rows and a query made up.
+// random returns a world of a kind that the device supports, with random rows and a random
+// query.
 func (k *kit) random(rows int, seed uint64) (*world, error) {
 	var w *world
 	var err error
@@ -97,7 +99,7 @@ func (k *kit) random(rows int, seed uint64) (*world, error) {
 	return w, nil
 }
 
-// dotWorld is of inner products.
+// dotWorld returns a world with a dot-product model.
 func dotWorld(dim int) (*world, error) {
 	config, err := json.Marshal(map[string]int{"dim": dim})
 	if err != nil {
@@ -114,7 +116,7 @@ func dotWorld(dim int) (*world, error) {
 	return worldOf(file.Bytes())
 }
 
-// fill makes rows and a query up.
+// fill generates random rows and a random query.
 func (w *world) fill(rows int, seed uint64) {
 	s := w.model.Spec()
 	w.rows, w.queries, w.wants = numbers(rows, s.Features, seed), numbers(1, s.QueryDim, seed+1), nil
@@ -130,7 +132,7 @@ func numbers(rows, cols int, seed uint64) rerank.Matrix {
 	return m
 }
 
-// load puts model and table on the device, rows some at a time.
+// load loads the model and the table on the device, with `some` rows per chunk.
 func (k *kit) load(ctx context.Context, w *world, chunkRows int) error {
 	if !slices.Contains(k.models, w.at) {
 		if err := k.LoadModel(ctx, w.at, w.file); err != nil {
@@ -146,7 +148,8 @@ func (k *kit) load(ctx context.Context, w *world, chunkRows int) error {
 	return nil
 }
 
-// chunks are the rows, some at a time, in memory that is written to again.
+// chunks yields the rows in chunks of `some` rows. It overwrites each chunk afterwards, so
+// that a device cannot keep it.
 func (w *world) chunks(chunkRows int) device.Rows {
 	return func(yield func([]float32, error) bool) {
 		buf := make([]float32, chunkRows*w.rows.Cols)
@@ -166,7 +169,7 @@ func (w *world) ask(i, topK int) device.Ask {
 	return device.Ask{Model: w.at, Table: w.table, Query: w.query(i), K: topK}
 }
 
-// all are the numbers of all rows.
+// all returns the numbers of all rows.
 func (w *world) all() []uint32 {
 	out := make([]uint32, w.rows.Rows)
 	for i := range out {
@@ -175,12 +178,12 @@ func (w *world) all() []uint32 {
 	return out
 }
 
-// alive are those that a scan returns.
+// alive returns the rows that a scan may return.
 func (w *world) alive() []uint32 {
 	return slices.DeleteFunc(w.all(), func(row uint32) bool { return w.dead[int(row)] })
 }
 
-// agrees compares an answer with the oracle's, of the rows that were asked.
+// agrees compares an answer with the expected one for the given rows.
 func (w *world) agrees(b device.Best, query int, rows []uint32, topK int) error {
 	if err := b.Check(topK); err != nil {
 		return err
@@ -194,7 +197,7 @@ func (w *world) agrees(b device.Best, query int, rows []uint32, topK int) error 
 		return err
 	}
 	off := b.Epsilon + enc.Bound(nil, nil).Epsilon
-	if w.wants != nil { // and the reference's own rounding
+	if w.wants != nil { // the tolerance includes the reference's own rounding
 		copy(scores, w.wants[query*w.rows.Rows:])
 		off += 5e-6 * max(1, maxAbs(w.wants))
 	}
@@ -210,8 +213,9 @@ func maxAbs(v []float32) (most float32) {
 
 func finite(x float32) bool { return x-x == 0 }
 
-// compare wants the best rows: each with its score, none left out that scores more
-// than the rounding of both sides above the last, and the number of rows there are.
+// compare checks an answer: each row must have its expected score, no row may be left out
+// that exceeds the last by more than the rounding of both sides, and the counters must be
+// right.
 func compare(b device.Best, scores []float32, asked []uint32, topK int, off float32) error {
 	if n := min(topK, len(asked)); len(b.Rows) != n {
 		return fmt.Errorf("%d rows of %d, want %d", len(b.Rows), len(asked), n)
@@ -242,7 +246,7 @@ func compare(b device.Best, scores []float32, asked []uint32, topK int, off floa
 	}
 	d := b.Next - next
 	switch {
-	case b.Next == next: // −Inf among them
+	case b.Next == next: // both may be −Inf
 	case !(d <= off && -d <= off):
 		return fmt.Errorf("next is %v, and the best of the rows that are left out scores %v, off by %v at most", b.Next, next, off)
 	}
@@ -255,7 +259,7 @@ func compare(b device.Best, scores []float32, asked []uint32, topK int, off floa
 	return nil
 }
 
-// scanAndRescore compares both with the oracle.
+// scanAndRescore checks a scan and a rescoring of all rows.
 func (k *kit) scanAndRescore(ctx context.Context, w *world, query, topK int) error {
 	b, err := k.Scan(ctx, w.ask(query, topK), nil)
 	if err == nil {

@@ -1,5 +1,5 @@
-// Package hosted starts a plugin's process as a host does, and sees that it ends:
-// before its host at the latest, and when it hangs too.
+// Package hosted starts a plugin's process as a host, and makes sure that it ends: at the
+// latest with its host, and even if it hangs.
 package hosted
 
 import (
@@ -21,23 +21,25 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// Options say what is started. Command, Handshake and Set are required.
+// Options describes the process. Command, Handshake and Set are required.
 type Options struct {
 	Command   []string
-	Env       []string // of the process, all of it
+	Env       []string // complete environment of the process
 	Handshake goplugin.HandshakeConfig
-	Set       string // of its services
-	Protocol  int    // newest version that the host speaks
-	// StartTimeout is the time until it has said its address; 0 is ten seconds.
+	Set       string // name of its services
+	Protocol  int    // newest protocol version that the host supports
+	// StartTimeout limits the time until the process reports its address. 0 means ten
+	// seconds.
 	StartTimeout time.Duration
-	// Stderr gets what it writes, in lines and from one goroutine at a time; nil: nobody.
+	// Stderr, if not nil, receives the process's output in lines, from one goroutine at a
+	// time.
 	Stderr io.Writer
 }
 
-// Process is a plugin that runs. Its methods are safe for concurrent use.
+// Process is a running plugin process. Its methods are safe for concurrent use.
 type Process struct {
 	Conn    *grpc.ClientConn
-	Version int // of the protocol
+	Version int // negotiated protocol version
 	PID     int
 	// Done is closed when the process has ended.
 	Done <-chan struct{}
@@ -46,9 +48,9 @@ type Process struct {
 	cmd    *exec.Cmd
 }
 
-// Start starts a process and shakes hands with it. It returns plugin.ErrVersion where
-// the two have no protocol version in common, the context's error, or what the process
-// said last if it ended.
+// Start starts a process and performs the handshake. It returns plugin.ErrVersion if the
+// two have no protocol version in common, the context's error, or, if the process ended, an
+// error with its last output.
 func Start(ctx context.Context, o Options) (*Process, error) {
 	if o.StartTimeout == 0 {
 		o.StartTimeout = 10 * time.Second
@@ -61,7 +63,7 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 		Cmd: cmd, HandshakeConfig: o.Handshake, VersionedPlugins: versions(o, set),
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC}, AutoMTLS: true, SkipHostEnv: true,
 		StartTimeout: o.StartTimeout,
-		// With a logger go-plugin takes lines of JSON apart, and panics on some.
+		// With a logger go-plugin parses lines of JSON, and panics on some of them.
 		Logger: hclog.NewNullLogger(), Stderr: output, SyncStdout: output, SyncStderr: output,
 	})
 	p := &Process{client: client, cmd: cmd}
@@ -83,8 +85,8 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 	return p, nil
 }
 
-// start runs the handshake on a thread that stays as long as the process: Linux kills
-// the children of a thread that ends.
+// start performs the handshake on a thread that lives as long as the process, because Linux
+// kills child processes when the thread that started them ends.
 func (p *Process) start(ctx context.Context) error {
 	shaken := make(chan error, 1)
 	go func() {
@@ -108,7 +110,7 @@ func (p *Process) start(ctx context.Context) error {
 	}
 }
 
-// await returns when the process has ended.
+// await waits until the process has ended.
 func (p *Process) await() {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -117,13 +119,13 @@ func (p *Process) await() {
 	}
 }
 
-// Close asks the process to end, and kills it and what it started if it has not after
-// grace. It returns when the process is gone.
+// Close asks the process to end. After grace, it kills the process and its descendants. It
+// returns when the process is gone.
 func (p *Process) Close(grace time.Duration) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		p.client.Kill() // alone it waits for ever for a process that hangs
+		p.client.Kill() // on its own it would wait for ever for a process that hangs
 	}()
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -138,13 +140,14 @@ func (p *Process) Close(grace time.Duration) {
 	}
 }
 
-// kill ends the process at once, and reaps it.
+// kill kills the process and reaps it.
 func (p *Process) kill() {
 	p.Signal()
 	p.client.Kill()
 }
 
-// Signal kills the process and what it started; Done tells when it is gone.
+// Signal kills the process and its descendants without waiting. Done is closed when the
+// process is gone.
 func (p *Process) Signal() {
 	if p.cmd.Process != nil && !p.client.Exited() {
 		killGroup(p.cmd.Process)
@@ -159,7 +162,8 @@ func versions(o Options, set *connection) map[int]goplugin.PluginSet {
 	return all
 }
 
-// connection keeps a plugin's connection, and what tells that its process has ended.
+// connection receives a plugin's connection and a channel that is closed when its process
+// has ended.
 type connection struct {
 	goplugin.NetRPCUnsupportedPlugin
 
@@ -178,14 +182,14 @@ func (c *connection) GRPCClient(ctx context.Context, _ *goplugin.GRPCBroker, con
 	return conn, nil
 }
 
-// tail hands lines on and keeps the last.
+// tail forwards output and remembers the end of it.
 type tail struct {
 	mu   sync.Mutex
 	to   io.Writer
 	last []byte
 }
 
-// tailBytes are the bytes of the last lines that an error quotes.
+// tailBytes is how many bytes of output an error quotes.
 const tailBytes = 2 << 10
 
 func (t *tail) Write(b []byte) (int, error) {
@@ -201,7 +205,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return t.to.Write(b)
 }
 
-// quote is what the process wrote last, behind an error.
+// quote returns the remembered output, formatted to follow an error text.
 func (t *tail) quote() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -2,8 +2,8 @@ package hosted
 
 import "syscall"
 
-// attributes: the process leads a group of its own, and is killed when the thread that
-// started it ends.
+// attributes puts the process into its own process group, and has the system kill it when
+// the thread that started it ends.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,5 +4,6 @@ package hosted
 
 import "syscall"
 
-// attributes: the process leads a group of its own. It sees itself when its host is gone.
+// attributes puts the process into its own process group. The process itself notices when
+// its host is gone.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
