@@ -20,8 +20,8 @@ type candidates struct {
 	rows   int
 }
 
-// items makes the table up.
-func (s Scoring) items(sub subject) (*candidates, error) {
+// makeItems makes the table up.
+func (s Scoring) makeItems(sub subject) (*candidates, error) {
 	spec := sub.similarity.Spec()
 	c := &candidates{count: s.Candidates, group: sub.rows}
 	sets := s.Batch

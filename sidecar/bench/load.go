@@ -82,24 +82,24 @@ func (l Load) RunSpent(ctx context.Context, call func(ctx context.Context, n int
 	defer cancel()
 	begin := time.Now()
 	m.from = begin.Add(l.WarmUp)
-	one := func(due time.Time, n int) {
+	makeCall := func(due time.Time, n int) {
 		outcome, spent := call(ctx, n)
 		m.add(due, outcome, spent)
 	}
 	if l.Rate > 0 {
-		l.open(until, m, one)
+		l.open(until, m, makeCall)
 	} else {
-		l.closed(until, one)
+		l.closed(until, makeCall)
 	}
 	return m.result(l, min(time.Since(begin)-l.WarmUp, l.Duration))
 }
 
-func (l Load) closed(until context.Context, one func(time.Time, int)) {
+func (l Load) closed(until context.Context, makeCall func(time.Time, int)) {
 	var wg sync.WaitGroup
 	for w := range l.Workers {
 		wg.Go(func() {
 			for n := w; until.Err() == nil; n += l.Workers {
-				one(time.Now(), n)
+				makeCall(time.Now(), n)
 			}
 		})
 	}
@@ -107,7 +107,7 @@ func (l Load) closed(until context.Context, one func(time.Time, int)) {
 }
 
 // open sends each call when it is due, late ones at once.
-func (l Load) open(until context.Context, m *tally, one func(time.Time, int)) {
+func (l Load) open(until context.Context, m *tally, makeCall func(time.Time, int)) {
 	rng := rand.New(rand.NewPCG(l.Seed, 0x10ad))
 	slots := make(chan struct{}, max(l.MaxOpen, 1))
 	timer := time.NewTimer(0)
@@ -137,7 +137,7 @@ func (l Load) open(until context.Context, m *tally, one func(time.Time, int)) {
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			one(due, n)
+			makeCall(due, n)
 		})
 	}
 }

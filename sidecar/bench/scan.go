@@ -94,7 +94,7 @@ func RunScan(ctx context.Context, s Scanning) (Scans, error) {
 	var flops int
 	if s.Model == nil {
 		var err error
-		if flops, err = s.makeUp(); err != nil {
+		if flops, err = s.generate(); err != nil {
 			return Scans{}, err
 		}
 	} else {
@@ -121,8 +121,8 @@ func RunScan(ctx context.Context, s Scanning) (Scans, error) {
 	return r, r.measure(ctx, s, scan.New(t, m.Spec()), queries)
 }
 
-// makeUp makes a model of random weights, vectors and queries.
-func (s *Scanning) makeUp() (flops int, err error) {
+// generate makes a model of random weights, vectors and queries.
+func (s *Scanning) generate() (flops int, err error) {
 	d, err := Scoring{Kind: s.Kind, Shape: s.shapeOfScoring()}.dims()
 	if err != nil {
 		return 0, err
@@ -142,7 +142,7 @@ func (s *Scanning) makeUp() (flops int, err error) {
 		flops = 2 * d[1] * dim
 	case rerank.KindBilinear:
 		k.config = fmt.Sprintf(`{"query_embedding_dim": %d, "item_embedding_dim": %d, "normalise": true}`, dim, dim)
-		k.tensors, flops = tensor.Set{"W": random(r, dim, dim)}, 2*dim
+		k.tensors, flops = tensor.Set{"W": randomTensor(r, dim, dim)}, 2*dim
 	default:
 		flops = 2 * dim
 	}

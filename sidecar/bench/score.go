@@ -119,11 +119,11 @@ func (s Scoring) subject() (subject, error) {
 		out.tokens, out.rows, out.flops = dims[0], dims[1], 2*dims[0]*dims[1]*d
 	case rerank.KindBilinear:
 		k.config = fmt.Sprintf(`{"query_embedding_dim": %d, "item_embedding_dim": %d, "normalise": true}`, d, d)
-		k.tensors, out.flops = tensor.Set{"W": random(r, d, d)}, 2*d
+		k.tensors, out.flops = tensor.Set{"W": randomTensor(r, d, d)}, 2*d
 		if len(dims) == 2 {
 			d = dims[0]
 			k.config = fmt.Sprintf(`{"query_embedding_dim": %d, "item_embedding_dim": %d, "normalise": true, "form": "low_rank"}`, d, d)
-			k.tensors, out.flops = tensor.Set{"P": random(r, d, dims[1]), "Q": random(r, d, dims[1])}, 2*dims[1]
+			k.tensors, out.flops = tensor.Set{"P": randomTensor(r, d, dims[1]), "Q": randomTensor(r, d, dims[1])}, 2*dims[1]
 		}
 	default:
 		out.flops = 2 * d
@@ -210,7 +210,7 @@ func spread(ms []float64) Spread {
 
 // calls are what each thread does in one round, and the rows of the table.
 func (s Scoring) calls(sub subject) (calls [][]func() error, rows int, err error) {
-	candidates, err := s.items(sub)
+	candidates, err := s.makeItems(sub)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -248,8 +248,8 @@ func (s Scoring) encode(sub subject, queries []query) ([]rerank.Encoded, func() 
 		encoded[i], plain[i] = q.encoded, q.Query
 	}
 	return encoded, func() error {
-		again, err := rerank.EncodeAll(sub.similarity, rerank.AbilitiesOf(sub.similarity).EncodeBatch, plain)
-		copy(encoded, again)
+		encodedAgain, err := rerank.EncodeAll(sub.similarity, rerank.AbilitiesOf(sub.similarity).EncodeBatch, plain)
+		copy(encoded, encodedAgain)
 		return err
 	}
 }

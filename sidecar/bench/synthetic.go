@@ -46,7 +46,7 @@ func kinds() []kind {
 	return []kind{
 		{"dot 384", rerank.KindDot, `{"dim": 384, "normalise": true}`, nil},
 		{"bilinear 384x384", rerank.KindBilinear, `{"query_embedding_dim": 384, "item_embedding_dim": 384, "normalise": true}`,
-			tensor.Set{"W": random(r, Dim, Dim)}},
+			tensor.Set{"W": randomTensor(r, Dim, Dim)}},
 		mol(r, "mol 4x4x64, query-only gate", 4, 4, true),
 		mol(r, "mol 4x4x64, full gate 128", 4, 4, false),
 		mol(r, "mol 8x4x64, full gate 128", 8, 4, false),
@@ -68,24 +68,24 @@ func molOf(r *rand.Rand, name string, m molShape) kind {
 	l := m.pq * m.px
 	combination := "glu_silu"
 	t := tensor.Set{
-		"_query_embeddings_fn._query_emb_proj_module.1.weight": random(r, m.pq*m.d, m.dim),
-		"_query_embeddings_fn._query_emb_proj_module.1.bias":   random(r, m.pq*m.d),
-		"_item_embeddings_fn._item_emb_proj_module.1.weight":   random(r, m.px*m.d, m.dim),
-		"_item_embeddings_fn._item_emb_proj_module.1.bias":     random(r, m.px*m.d),
-		"_gating_fn._query_only_partial_module.0.weight":       random(r, m.gate, m.dim),
-		"_gating_fn._query_only_partial_module.0.bias":         random(r, m.gate),
-		"_gating_fn._query_only_partial_module.2.weight":       random(r, l, m.gate),
+		"_query_embeddings_fn._query_emb_proj_module.1.weight": randomTensor(r, m.pq*m.d, m.dim),
+		"_query_embeddings_fn._query_emb_proj_module.1.bias":   randomTensor(r, m.pq*m.d),
+		"_item_embeddings_fn._item_emb_proj_module.1.weight":   randomTensor(r, m.px*m.d, m.dim),
+		"_item_embeddings_fn._item_emb_proj_module.1.bias":     randomTensor(r, m.px*m.d),
+		"_gating_fn._query_only_partial_module.0.weight":       randomTensor(r, m.gate, m.dim),
+		"_gating_fn._query_only_partial_module.0.bias":         randomTensor(r, m.gate),
+		"_gating_fn._query_only_partial_module.2.weight":       randomTensor(r, l, m.gate),
 	}
 	if m.queryOnly {
 		combination = "none"
 	} else {
-		t["_gating_fn._item_only_partial_module.1.weight"] = random(r, m.gate, m.dim)
-		t["_gating_fn._item_only_partial_module.1.bias"] = random(r, m.gate)
-		t["_gating_fn._item_only_partial_module.3.weight"] = random(r, l, m.gate)
-		t["_gating_fn._qi_partial_module.1.weight"] = random(r, m.gate, l)
-		t["_gating_fn._qi_partial_module.1.bias"] = random(r, m.gate)
-		t["_gating_fn._qi_partial_module.3.weight"] = random(r, l, m.gate)
-		t["_gating_fn._qi_partial_module.3.bias"] = random(r, l)
+		t["_gating_fn._item_only_partial_module.1.weight"] = randomTensor(r, m.gate, m.dim)
+		t["_gating_fn._item_only_partial_module.1.bias"] = randomTensor(r, m.gate)
+		t["_gating_fn._item_only_partial_module.3.weight"] = randomTensor(r, l, m.gate)
+		t["_gating_fn._qi_partial_module.1.weight"] = randomTensor(r, m.gate, l)
+		t["_gating_fn._qi_partial_module.1.bias"] = randomTensor(r, m.gate)
+		t["_gating_fn._qi_partial_module.3.weight"] = randomTensor(r, l, m.gate)
+		t["_gating_fn._qi_partial_module.3.bias"] = randomTensor(r, l)
 	}
 	config, _ := json.Marshal(map[string]any{ // a map of numbers and strings always encodes
 		"query_embedding_dim": m.dim, "item_embedding_dim": m.dim, "normalise": true, "dot_product_dimension": m.d,
@@ -96,8 +96,8 @@ func molOf(r *rand.Rand, name string, m molShape) kind {
 	return kind{name, rerank.KindMoL, string(config), t}
 }
 
-// random is a tensor of normal numbers with the variance of a usual initialisation.
-func random(r *rand.Rand, shape ...int) tensor.Tensor {
+// randomTensor is a tensor of normal numbers with the variance of a usual initialisation.
+func randomTensor(r *rand.Rand, shape ...int) tensor.Tensor {
 	n := 1
 	for _, s := range shape {
 		n *= s

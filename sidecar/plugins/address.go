@@ -40,7 +40,7 @@ func (p *Plugin) connect(context.Context) (*session, error) {
 		return nil, err
 	}
 	if path, ok := strings.CutPrefix(target, unixScheme); ok {
-		if err := private(filepath.Dir(path)); err != nil {
+		if err := checkPrivate(filepath.Dir(path)); err != nil {
 			return nil, err
 		}
 	}
@@ -58,8 +58,8 @@ func (p *Plugin) connect(context.Context) (*session, error) {
 // errNotPrivate: others could put a socket of theirs in the place of a plugin's.
 var errNotPrivate = errors.New("folder of the socket is not private")
 
-// private reports whether a folder is ours alone.
-func private(folder string) error {
+// checkPrivate reports whether a folder is ours alone.
+func checkPrivate(folder string) error {
 	info, err := os.Lstat(folder)
 	switch {
 	case err != nil:

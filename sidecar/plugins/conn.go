@@ -21,7 +21,7 @@ func (c conn) Invoke(ctx context.Context, method string, args, reply any, opts .
 	if s == nil {
 		return c.p.unavailable(nil)
 	}
-	return c.p.ended(s, ctx.Err, s.conn.Invoke(ctx, method, args, reply, opts...))
+	return c.p.translateError(s, ctx.Err, s.conn.Invoke(ctx, method, args, reply, opts...))
 }
 
 // NewStream implements grpc.ClientConnInterface.
@@ -32,7 +32,7 @@ func (c conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method strin
 	}
 	inner, err := s.conn.NewStream(ctx, desc, method, opts...)
 	if err != nil {
-		return nil, c.p.ended(s, ctx.Err, err)
+		return nil, c.p.translateError(s, ctx.Err, err)
 	}
 	return &stream{inner, c.p, s, ctx.Err}, nil
 }
@@ -47,26 +47,26 @@ type stream struct {
 
 // RecvMsg implements grpc.ClientStream.
 func (s *stream) RecvMsg(m any) error {
-	return s.p.ended(s.s, s.caller, s.ClientStream.RecvMsg(m))
+	return s.p.translateError(s.s, s.caller, s.ClientStream.RecvMsg(m))
 }
 
-// ended is the error of a call for its caller, who may have ended it; an answer is a
+// translateError is the error of a call for its caller, who may have ended it; an answer is a
 // sign of life.
-func (p *Plugin) ended(s *session, caller func() error, err error) error {
+func (p *Plugin) translateError(s *session, caller func() error, err error) error {
 	if err == nil {
 		s.answers.Add(1)
 		return nil
 	}
-	said, ok := status.FromError(err)
+	callStatus, ok := status.FromError(err)
 	if !ok || caller() != nil {
 		return err
 	}
 	switch {
-	case said.Code() == codes.Unavailable || said.Code() == codes.Canceled && p.live.Load() != s:
-		return p.unavailable(fmt.Errorf("the call was cut off: %s", said.Message()))
-	case said.Code() == codes.ResourceExhausted && strings.Contains(said.Message(), "larger than max"):
+	case callStatus.Code() == codes.Unavailable || callStatus.Code() == codes.Canceled && p.live.Load() != s:
+		return p.unavailable(fmt.Errorf("the call was cut off: %s", callStatus.Message()))
+	case callStatus.Code() == codes.ResourceExhausted && strings.Contains(callStatus.Message(), "larger than max"):
 		return status.Errorf(codes.ResourceExhausted, "plugin %q: %s: send less at once, or raise its max_message_bytes, which is %d",
-			p.options.Name, said.Message(), p.options.MaxMessageBytes)
+			p.options.Name, callStatus.Message(), p.options.MaxMessageBytes)
 	default:
 		return err
 	}

@@ -87,8 +87,8 @@ type settings struct {
 	listen  plugin.Option
 }
 
-// well reports whether the time of the fault is over.
-func (s settings) well() bool {
+// isHealed reports whether the time of the fault is over.
+func (s settings) isHealed() bool {
 	_, err := os.Stat(s.until)
 	return s.until != "" && err == nil
 }
@@ -133,7 +133,7 @@ func Main(args []string, stderr io.Writer) error {
 		}
 		_, _ = fmt.Fprintf(stderr, "%s\n", content)
 	}
-	if s.well() {
+	if s.isHealed() {
 		s.fault = None
 	}
 	switch s.fault {
@@ -169,7 +169,7 @@ func (s *scorer) score(ctx context.Context, _ plugin.Query, items []plugin.Item)
 	for i := range items {
 		scores[i] = Score(items[i].ID)
 	}
-	faulty := s.calls.Add(1) > s.after && !s.well()
+	faulty := s.calls.Add(1) > s.after && !s.isHealed()
 	if s.delay > 0 && s.fault != Flap && s.fault != SlowStart && (faulty || s.fault != Slow) {
 		if err := wait(ctx, s.delay); err != nil {
 			return nil, err

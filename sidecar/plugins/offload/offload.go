@@ -96,7 +96,7 @@ type Scorer struct {
 	prefix string // of the names of this process
 	model  device.Version
 
-	ready   atomic.Pointer[copied] // nil: not to be asked
+	usable  atomic.Pointer[copied] // nil: not to be asked
 	counts  map[string]*atomic.Int64
 	loads   atomic.Int64
 	patches atomic.Int64
@@ -172,7 +172,7 @@ func (s *Scorer) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out.Detail = s.detail
-	if c := s.ready.Load(); c != nil {
+	if c := s.usable.Load(); c != nil {
 		out.State, out.Rows = Ready, c.rows
 	}
 	if s.broken != nil {
@@ -185,7 +185,7 @@ func (s *Scorer) Status() Status {
 // error of the call. Rows keep their numbers and contents while a table is written:
 // a device that is behind, or ahead, does for the rows that it has.
 func (s *Scorer) Rescore(ctx context.Context, t *table.Table, q rerank.Query, items []int32, k int) (score.Selection, error) {
-	c, err := s.asked(t, k)
+	c, err := s.usableCopy(t, k)
 	if err != nil {
 		return score.Selection{}, err
 	}
@@ -209,7 +209,7 @@ func (s *Scorer) Rescore(ctx context.Context, t *table.Table, q rerank.Query, it
 // Scan implements score.Device. It returns ErrNotReady, ErrStale, or the error of
 // the call.
 func (s *Scorer) Scan(ctx context.Context, t *table.Table, q rerank.Query, within *scan.Bitmap, k int) (score.Selection, error) {
-	c, err := s.asked(t, k)
+	c, err := s.usableCopy(t, k)
 	if err == nil && c.of != t {
 		err = s.behind(fmt.Errorf("%w: it is being written", ErrStale))
 	}
@@ -227,9 +227,9 @@ func (s *Scorer) Scan(ctx context.Context, t *table.Table, q rerank.Query, withi
 	return s.selection(c, b, began, err)
 }
 
-// asked is what the device has of a table, if it can be asked for k rows of it.
-func (s *Scorer) asked(t *table.Table, k int) (*copied, error) {
-	c := s.ready.Load()
+// usableCopy is what the device has of a table, if it can be asked for k rows of it.
+func (s *Scorer) usableCopy(t *table.Table, k int) (*copied, error) {
+	c := s.usable.Load()
 	switch {
 	case c == nil:
 		s.count(NotReady)
@@ -299,8 +299,8 @@ func (s *Scorer) failed(c *copied, took time.Duration, err error) error {
 
 // drop ends the use of a copy, if that is what is used.
 func (s *Scorer) drop(c *copied, err error) {
-	if s.ready.CompareAndSwap(c, nil) {
-		s.say(err.Error())
+	if s.usable.CompareAndSwap(c, nil) {
+		s.setDetail(err.Error())
 		s.o.Logger.Warn("device not used", "error", err)
 		s.wake()
 	}
@@ -316,7 +316,7 @@ func (s *Scorer) Judge(err error) {
 		s.mu.Lock()
 		s.broken = err
 		s.mu.Unlock()
-		if s.ready.Swap(nil) != nil {
+		if s.usable.Swap(nil) != nil {
 			s.o.Logger.Error("device broken: its scores are wrong, and it is not asked until it was started again", "error", err)
 		}
 	default:
@@ -326,7 +326,7 @@ func (s *Scorer) Judge(err error) {
 
 func (s *Scorer) count(outcome string) { s.counts[outcome].Add(1) }
 
-func (s *Scorer) say(detail string) {
+func (s *Scorer) setDetail(detail string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.detail = detail

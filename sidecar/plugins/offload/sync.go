@@ -20,9 +20,9 @@ const (
 	// it, at the end.
 	describeTimeout = 2 * time.Second
 	freeTimeout     = 2 * time.Second
-	// look is how often a device that is ready is asked what it has: one that was started
+	// checkInterval is how often a device that is ready is asked what it has: one that was started
 	// again is loaded again, whether or not anybody searches.
-	look = 5 * time.Second
+	checkInterval = 5 * time.Second
 )
 
 // errBroken: the device that contradicted is still the same.
@@ -43,7 +43,7 @@ func (s *Scorer) run(ctx context.Context) {
 			s.free(ctx, c)
 			return
 		case <-s.kick:
-			if s.ready.Load() == nil { // it failed, and is left alone for a while
+			if s.usable.Load() == nil { // it failed, and is left alone for a while
 				pause.Reset(wait.NextBackOff())
 				continue
 			}
@@ -55,8 +55,8 @@ func (s *Scorer) run(ctx context.Context) {
 		}
 		c = next
 		if err != nil {
-			s.ready.Store(nil)
-			s.say(err.Error())
+			s.usable.Store(nil)
+			s.setDetail(err.Error())
 			s.o.Logger.Warn("device not ready; it is tried again", "error", err)
 			pause.Reset(wait.NextBackOff())
 			continue
@@ -65,7 +65,7 @@ func (s *Scorer) run(ctx context.Context) {
 			used = n
 			wait.Reset()
 		}
-		pause.Reset(look)
+		pause.Reset(checkInterval)
 	}
 }
 
@@ -79,7 +79,7 @@ func (s *Scorer) sync(ctx context.Context, c *copied) (*copied, error) {
 	if c != nil && !slices.Contains(d.Tables, c.Version) {
 		c = nil // it was started again
 	}
-	if err := s.mended(c); err != nil {
+	if err := s.checkRestarted(c); err != nil {
 		return c, err
 	}
 	if !slices.Contains(d.Models, s.model) {
@@ -96,7 +96,7 @@ func (s *Scorer) sync(ctx context.Context, c *copied) (*copied, error) {
 		return c, fmt.Errorf("%w: items own several rows, which a device does not score", ErrNotReady)
 	}
 	next := c
-	if !t.SameNumbers(before(c)) {
+	if !t.SameNumbers(tableOf(c)) {
 		if next, err = s.load(ctx, t, d.Tables); err != nil {
 			return nil, err
 		}
@@ -112,7 +112,7 @@ func (s *Scorer) sync(ctx context.Context, c *copied) (*copied, error) {
 	return &now, nil
 }
 
-func before(c *copied) *table.Table {
+func tableOf(c *copied) *table.Table {
 	if c == nil {
 		return nil
 	}
@@ -125,8 +125,8 @@ func (s *Scorer) describe(ctx context.Context) (device.Description, error) {
 	return s.client.Describe(ctx)
 }
 
-// mended forgives a device that was started again: what it had is gone.
-func (s *Scorer) mended(c *copied) error {
+// checkRestarted forgives a device that was started again: what it had is gone.
+func (s *Scorer) checkRestarted(c *copied) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil && c != nil {
@@ -143,7 +143,7 @@ func (s *Scorer) publish(c *copied) {
 	if s.broken != nil {
 		return
 	}
-	if s.ready.Swap(c) == nil {
+	if s.usable.Swap(c) == nil {
 		s.detail = ""
 		s.o.Logger.Info("device ready", "rows", c.rows)
 	}
@@ -165,18 +165,18 @@ func (s *Scorer) loadModel(ctx context.Context, d device.Description) error {
 
 // load puts a whole table on the device, in the place of what it had.
 func (s *Scorer) load(ctx context.Context, t *table.Table, there []device.Version) (*copied, error) {
-	s.ready.Store(nil)
+	s.usable.Store(nil)
 	ours := slices.DeleteFunc(slices.Clone(there), func(v device.Version) bool { return v.Name != s.name() })
 	if len(ours) > 0 {
 		if err := s.client.Unload(ctx, nil, ours); err != nil {
 			return nil, err
 		}
 	}
-	s.say("loading the table")
+	s.setDetail("loading the table")
 	began := time.Now()
 	v := device.Version{Name: s.name(), Version: fmt.Sprintf("load %d", s.loads.Add(1))}
 	head := device.TableHead{Table: v, Model: s.model, Rows: t.Len(), Cols: t.Meta().Features}
-	if err := s.client.LoadTable(ctx, head, s.telling(rowsOf(t), head)); err != nil {
+	if err := s.client.LoadTable(ctx, head, s.withProgress(rowsOf(t), head)); err != nil {
 		return nil, err
 	}
 	s.o.Logger.Info("table loaded", "rows", head.Rows, "bytes", 4*int64(head.Rows)*int64(head.Cols), "took", time.Since(began).String())
@@ -191,8 +191,8 @@ func (s *Scorer) load(ctx context.Context, t *table.Table, there []device.Versio
 	return s.patch(ctx, t, c)
 }
 
-// telling says how far the rows of a table have come.
-func (s *Scorer) telling(rows iter.Seq2[[]float32, error], head device.TableHead) iter.Seq2[[]float32, error] {
+// withProgress says how far the rows of a table have come.
+func (s *Scorer) withProgress(rows iter.Seq2[[]float32, error], head device.TableHead) iter.Seq2[[]float32, error] {
 	return func(yield func([]float32, error) bool) {
 		sent := 0
 		for chunk, err := range rows {
@@ -200,7 +200,7 @@ func (s *Scorer) telling(rows iter.Seq2[[]float32, error], head device.TableHead
 				return
 			}
 			sent += len(chunk) / head.Cols
-			s.say(fmt.Sprintf("loading the table: %d of %d rows are sent", sent, head.Rows))
+			s.setDetail(fmt.Sprintf("loading the table: %d of %d rows are sent", sent, head.Rows))
 		}
 	}
 }
@@ -222,9 +222,9 @@ func allOf(tile, n int) uint16 { return uint16(1<<min(max(n-tile*rerank.Lanes, 0
 func rowsOf(t *table.Table) iter.Seq2[[]float32, error] {
 	return func(yield func([]float32, error) bool) {
 		const bytes = 1 << 20
-		some := max(1, bytes/(4*t.Meta().Features))
-		for from := 0; from < t.Len(); from += some {
-			if !yield(rowsIn(t, from, min(from+some, t.Len())).Data, nil) {
+		chunkRows := max(1, bytes/(4*t.Meta().Features))
+		for from := 0; from < t.Len(); from += chunkRows {
+			if !yield(rowsIn(t, from, min(from+chunkRows, t.Len())).Data, nil) {
 				return
 			}
 		}
@@ -271,7 +271,7 @@ func (s *Scorer) patch(ctx context.Context, t *table.Table, c *copied) (*copied,
 
 // free unloads what the device has; one that does not answer keeps it until it ends.
 func (s *Scorer) free(ctx context.Context, c *copied) {
-	s.ready.Store(nil)
+	s.usable.Store(nil)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
 	defer cancel()
 	var tables []device.Version
