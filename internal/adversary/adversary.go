@@ -1,11 +1,10 @@
-// Package adversary makes feature rows on which bounds of rounding are nearly
+// Package adversary generates feature rows on which bounds of rounding errors are nearly
 // attained, for tests.
 //
-// Rows of random numbers stay far below every bound: the errors of their numbers
-// point in every direction and cancel. So a bound that is halved, or that lacks a
-// term, passes every test with them. The rows of this package err in one direction,
-// tie, differ by the last bit of a number, or have norms from one end of float32 to
-// the other.
+// With random rows the errors of single numbers have random signs and cancel, so every
+// bound holds by a wide margin. A bound that is halved, or lacks a term, would pass every
+// test. In the rows of this package, errors have the same direction, rows tie or differ
+// only in the last bit of a number, or norms range from one end of float32 to the other.
 package adversary
 
 import (
@@ -15,15 +14,15 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// share is how far from a number of the format a number of these rows lies, in
-// steps between two of them: nearly half, which is where the error is greatest.
+// share is the distance of each number from the nearest number of the format, relative to
+// the step between two of them. Just under one half gives nearly the greatest error.
 const share = 0.49
 
-// RoundedDown returns a row that packing makes worse for the query: the loss
-// x − x̂ of every block is parallel to that block of u, so that ⟨u, x⟩ − ⟨u, x̂⟩ is nearly
-// ‖u‖·‖x − x̂‖, which nothing can exceed (Cauchy and Schwarz). The numbers of the row
-// lie between size and 2·size, which is a power of two; those of FormatInt8 below
-// 128·size. For u's negative the row is made better by as much. FormatFloat32 loses
+// RoundedDown returns a row whose score is lowered by packing as much as possible. The
+// error x − x̂ of every block is parallel to that block of u, so that ⟨u, x⟩ − ⟨u, x̂⟩
+// nearly reaches its upper limit ‖u‖·‖x − x̂‖ (Cauchy and Schwarz). size must be a power of
+// two; the numbers of the row lie between size and 2·size, or below 128·size for
+// FormatInt8. For −u packing raises the score by the same amount. FormatFloat32 loses
 // nothing.
 func RoundedDown(rng *rand.Rand, p rerank.Packing, u []float32, size float64) []float32 {
 	row := make([]float32, p.Cols)
@@ -49,12 +48,13 @@ func roundedDown(rng *rand.Rand, f rerank.Format, row, u []float32, size float64
 		}
 		row[i] = float32(grid)
 	}
-	if f == rerank.FormatInt8 { // the greatest number decides the scale, and loses nothing
+	if f == rerank.FormatInt8 { // the greatest number decides the scale and is stored exactly
 		row[least] = float32(127 * size)
 	}
 }
 
-// gridPoint returns a number that the format has, and the step to the next ones.
+// gridPoint returns a number that the format can represent, and the step to the next
+// number.
 func gridPoint(rng *rand.Rand, f rerank.Format, size float64) (x, step float64) {
 	switch f {
 	case rerank.FormatBFloat16:
@@ -70,28 +70,28 @@ func gridPoint(rng *rand.Rand, f rerank.Format, size float64) (x, step float64) 
 	return math.Copysign(x, rng.Float64()-0.5), step
 }
 
-// ExactlyPacked returns a row that the format has without any loss, of numbers as
-// in RoundedDown.
+// ExactlyPacked returns a row that the format can represent exactly, with numbers as in
+// RoundedDown.
 func ExactlyPacked(rng *rand.Rand, p rerank.Packing, size float64) []float32 {
 	return RoundedDown(rng, p, make([]float32, p.Cols), size)
 }
 
-// SplitDown returns a query vector of n numbers between 1 and 2 that a sum of two of
-// bfloat16 cannot hold: what the sum leaves of a number is as large as it can be, and
-// has its sign.
+// SplitDown returns a query vector of n numbers between 1 and 2 in magnitude that the sum
+// of two bfloat16 numbers cannot represent. The error of each number is as large as
+// possible and has the sign of the number.
 func SplitDown(rng *rand.Rand, n int) []float32 {
 	u := make([]float32, n)
 	for i := range u {
-		// The upper half leaves just below 2⁻⁸, which has steps of 2⁻¹⁶; half of such a
-		// step, less the least that a float32 can tell, is lost.
+		// The upper half leaves a remainder just below 2⁻⁸, where bfloat16 has steps of
+		// 2⁻¹⁶. Nearly half of such a step is lost.
 		low := 0x1p-8 - 0x1p-12*float64(1+rng.IntN(7)) - 0x1p-16 + 0x1p-17 - 0x1p-23
 		u[i] = float32(math.Copysign(1+0x1p-7*float64(1+rng.IntN(120))+low, rng.Float64()-0.5))
 	}
 	return u
 }
 
-// Parallel returns v as a row of a norm, rounded so that the format has it
-// without loss.
+// Parallel returns a row parallel to v with the given norm, rounded so that the format can
+// represent it exactly.
 func Parallel(p rerank.Packing, v []float64, norm float64) []float32 {
 	var squares float64
 	for _, x := range v {
@@ -107,26 +107,26 @@ func Parallel(p rerank.Packing, v []float64, norm float64) []float32 {
 	return row
 }
 
-// Kind is how a row is out of the ordinary.
+// Kind says in which way a row is unusual.
 type Kind int
 
 // The kinds of Mix.
 const (
 	Plain    Kind = iota // normal numbers
-	Tie                  // equal to a row before it
-	NearTie              // one number differs from that of a row before it in the last bit
+	Tie                  // equal to an earlier row
+	NearTie              // one number differs from an earlier row in the last bit
 	Zero                 // nothing but zeros
 	Huge                 // a norm near 10⁴
-	Tiny                 // a norm near 10⁻¹⁸, whose square float32 can hardly hold
+	Tiny                 // a norm near 10⁻¹⁸, whose square barely fits float32
 	Lone                 // one number far above the others
-	Denormal             // numbers below float32's normal ones
+	Denormal             // subnormal numbers
 	Odd                  // a number that is not finite
 )
 
-// Finite are the kinds but Odd.
+// Finite returns all kinds except Odd.
 func Finite() []Kind { return []Kind{Plain, Tie, NearTie, Zero, Huge, Tiny, Lone, Denormal} }
 
-// Mix returns rows of the kinds, each as likely as the others.
+// Mix returns rows of the given kinds, each with the same probability.
 func Mix(rng *rand.Rand, rows, cols int, kinds ...Kind) rerank.Matrix {
 	m := rerank.NewMatrix(rows, cols)
 	for r := range rows {
@@ -165,8 +165,8 @@ func scale(row []float32, by float64) {
 	}
 }
 
-// Dot is ⟨a, b⟩ in float64, the oracle of every product: its own error is less than
-// len(a)·2⁻⁵³·‖a‖·‖b‖, a 2²⁹-th of what float32 may be off.
+// Dot returns ⟨a, b⟩ in float64, the reference for every product. Its own error is less
+// than len(a)·2⁻⁵³·‖a‖·‖b‖, which is 2⁻²⁹ of the error of float32.
 func Dot(a, b []float32) (sum float64) {
 	for i, x := range a {
 		sum += float64(x) * float64(b[i])

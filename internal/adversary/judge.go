@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// Attained checks an error, measured in float64, against its bound, on data that was
-// made to attain it. The bound must hold, and the error must be most of it: then half
-// of the bound, or the bound without the term that the data is for, would not hold.
-// The slack is for what the data cannot reach: steps of a format end at
-// 0.49 of a step, and a slope's bound lies above the slope.
+// Attained checks a measured error (in float64) against its bound, on data that nearly
+// attain it. The bound must hold, and the error must be most of it. So the test would
+// detect a bound that is halved or lacks the term for which the data were made. There is
+// some slack for what the data cannot reach: steps of a format end at 0.49 of a step, and a
+// bound of a slope lies above the slope.
 func Attained(t testing.TB, what string, off, bound float64) {
 	t.Helper()
 	const reached, oracle = 0.85, 1 + 1e-9 // float64 sums of a thousand terms are off by less
@@ -18,10 +18,10 @@ func Attained(t testing.TB, what string, off, bound float64) {
 	}
 }
 
-// Exactly checks a term that no data attains against the formula that it is derived
-// by. Such are the roundings of a long sum, which hardly ever all point in one
-// direction: a bound of half as many would hold on any data, and prove nothing. The
-// slack is for conversions to float32 and for the factors 1 + 10⁻⁶ that cover them.
+// Exactly checks a term that no data attain against the formula from which it is derived.
+// An example is the rounding error of a long sum, whose parts rarely all have the same
+// sign: half of the bound would hold on any data, but would not be proved. The slack covers
+// conversions to float32 and the factors 1 + 10⁻⁶ for them.
 func Exactly(t testing.TB, what string, have, formula float64) {
 	t.Helper()
 	const slack = 3e-6

@@ -1,3 +1,3 @@
-// Package archtest holds the rules of the tree that the compiler does not know:
-// which way imports point, and what production code never does. It has tests only.
+// Package archtest tests rules of the source tree that the compiler does not check: the
+// direction of imports, and what production code must not do. It contains only tests.
 package archtest

@@ -1,5 +1,5 @@
-// Package atomicfile writes a file so that its name shows the old content or
-// the whole new one, never a part, even after a loss of power.
+// Package atomicfile writes a file so that its name shows either the old content or the
+// complete new content, even after a power failure.
 package atomicfile
 
 import (
@@ -12,11 +12,11 @@ import (
 	"github.com/likenessdb/likeness/internal/disk"
 )
 
-// Write has fill write a new file, makes it durable, and renames it to path.
-// On an error path is as it was.
+// Write calls fill to write a new file, makes the file durable, and renames it to path.
+// After an error, path is unchanged.
 func Write(path string, fill func(w io.Writer) error) error { return WriteOn(disk.OS{}, path, fill) }
 
-// WriteOn is Write on any disk.
+// WriteOn is Write on a given disk.
 func WriteOn(d disk.Disk, path string, fill func(w io.Writer) error) (err error) {
 	f, err := d.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -51,7 +51,7 @@ func Move(d disk.Disk, from, path string) error {
 	if err := d.Rename(from, path); err != nil {
 		return err
 	}
-	// A system that cannot sync a directory loses at most the rename.
+	// If the system cannot sync a directory, at most the rename is lost.
 	_ = d.SyncDir(filepath.Dir(path))
 	return nil
 }

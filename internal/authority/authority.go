@@ -1,4 +1,4 @@
-// Package authority signs certificates for tests of what is served over TLS.
+// Package authority signs certificates for tests of TLS servers.
 package authority
 
 import (
@@ -22,7 +22,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// New makes an authority.
+// New creates a certificate authority.
 func New(name string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -40,12 +40,12 @@ func New(name string) (*Authority, error) {
 	return &Authority{Cert: cert, key: key}, err
 }
 
-// PEM is the authority's own certificate.
+// PEM returns the authority's own certificate.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Cert.Raw})
 }
 
-// Pool holds authorities.
+// Pool returns a pool of authorities.
 func Pool(all ...*Authority) *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, a := range all {
@@ -54,10 +54,10 @@ func Pool(all ...*Authority) *x509.CertPool {
 	return pool
 }
 
-// Pair is a certificate and its key, PEM.
+// Pair is a certificate and its key, in PEM.
 type Pair struct{ Cert, Key []byte }
 
-// TLS is the pair as crypto/tls has it.
+// TLS returns the pair as a tls.Certificate.
 func (p Pair) TLS() (tls.Certificate, error) { return tls.X509KeyPair(p.Cert, p.Key) }
 
 // Write writes name.pem and name.key, each in one step.
@@ -69,7 +69,7 @@ func (p Pair) Write(dir, name string) (certFile, keyFile string, err error) {
 	return certFile, keyFile, err
 }
 
-// Write writes a file in one step, as those do who renew certificates.
+// Write writes a file in one step, as a tool that renews certificates does.
 func Write(path string, data []byte) error {
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		return err
@@ -77,8 +77,8 @@ func Write(path string, data []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// Issue signs a certificate of 127.0.0.1 for server and client, which ends at a time.
-// Host, if not empty, is the name that it has in place of the address.
+// Issue signs a certificate for server and client that expires at `ends`. It is for host,
+// or for 127.0.0.1 if host is empty.
 func (a *Authority) Issue(serial int64, host string, ends time.Time) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

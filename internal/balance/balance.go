@@ -1,6 +1,6 @@
-// Package balance checks at the end of a test that everything that was taken is back:
-// goroutines, turns on the processors, bytes and slots of a gate. A
-// check waits for the resource itself, by taking all of it, and never sleeps.
+// Package balance checks at the end of a test that all resources were given back:
+// goroutines, turns on the processors, bytes and slots of a gate. A check
+// waits for a resource by taking all of it, and never sleeps.
 package balance
 
 import (
@@ -20,20 +20,20 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// patience is how long a check waits for what is still on its way back. A resource that
-// is lost is reported after so long; one that is free costs no time.
+// patience is how long a check waits for a resource that is still in use before it reports
+// a leak. A free resource costs no time.
 const patience = 20 * time.Second
 
 // Resource is something that calls take and give back.
 type Resource struct {
 	Name string
-	// Await returns nil as soon as all of the resource is free, or the error of ctx.
+	// Await returns nil as soon as the whole resource is free, or the error of ctx.
 	Await func(ctx context.Context) error
 }
 
-// Check has the test fail at its end if a resource is not free then, or if a goroutine
-// runs that did not run when Check was called. Call it before anything is started: what
-// the test cleans up later is cleaned up before the check.
+// Check makes the test fail at its end if a resource is not free, or if a goroutine is
+// still running that was not running when Check was called. Call Check before anything is
+// started, so that later cleanups of the test run before the check.
 func Check(t testing.TB, resources ...Resource) {
 	t.Helper()
 	running := goleak.IgnoreCurrent()
@@ -47,7 +47,7 @@ func Check(t testing.TB, resources ...Resource) {
 	})
 }
 
-// Now has the test fail if a resource is not free now, or soon.
+// Now makes the test fail if a resource does not become free soon.
 func Now(t testing.TB, resources ...Resource) {
 	t.Helper()
 	if err := Find(resources...); err != nil {
@@ -55,7 +55,7 @@ func Now(t testing.TB, resources ...Resource) {
 	}
 }
 
-// Find returns an error for every resource that is not free.
+// Find returns an error for every resource that does not become free.
 func Find(resources ...Resource) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -72,7 +72,7 @@ func find(ctx context.Context, resources ...Resource) error {
 	return errors.Join(failed...)
 }
 
-// Turns are free when every one of them can be taken at the same time.
+// Turns is free when all turns can be taken at the same time.
 func Turns(all *turns.Turns) Resource {
 	return Resource{Name: "turns on the processors", Await: func(ctx context.Context) error {
 		taken := 0
@@ -103,8 +103,8 @@ func Bytes(g *gate.Gate) Resource {
 	}}
 }
 
-// Slots are free when n calls can be inside at the same time. hold makes one call, which
-// calls inside when it was let in and has to stay there until inside returns.
+// Slots is free when n calls can be inside at the same time. hold makes one call. Once
+// admitted, hold must call inside and stay admitted until inside returns.
 func Slots(name string, n int, hold func(ctx context.Context, inside func()) error) Resource {
 	return Resource{Name: name, Await: func(ctx context.Context) error {
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -133,9 +133,9 @@ func Slots(name string, n int, hold func(ctx context.Context, inside func()) err
 	}}
 }
 
-// Unmapped is free when the process maps no file of that name any more, as those of a
-// table that was closed and of which no search holds a snapshot. Where the system does
-// not tell, nothing is checked.
+// Unmapped is free when the process no longer maps a file with the given name, such as a
+// table that was closed and whose snapshots were all released. On systems without /proc,
+// nothing is checked.
 func Unmapped(path string) Resource {
 	return Resource{Name: "memory of " + path, Await: func(context.Context) error {
 		maps, err := os.ReadFile("/proc/self/maps")
@@ -146,8 +146,8 @@ func Unmapped(path string) Resource {
 	}}
 }
 
-// Ended is free when the channel that begin returns is closed, as the one that ends with
-// the last search of a route that was replaced.
+// Ended is free when the channel that begin returns is closed, such as the channel that
+// closes after the last search of a replaced route.
 func Ended(name string, begin func() (<-chan struct{}, error)) Resource {
 	return Resource{Name: name, Await: func(ctx context.Context) error {
 		ended, err := begin()

@@ -1,5 +1,5 @@
-// Package bomb tests readers of what others made: a small input that declares a great
-// size is refused, by name, before memory of that size is taken.
+// Package bomb tests that readers of untrusted input refuse a small input that declares a
+// large size, before they allocate memory of that size.
 package bomb
 
 import (
@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// Most is what reading an input of some kilobytes may allocate, in bytes, all together.
+// Most is how many bytes a reader may allocate in total for an input of some kilobytes.
 const Most = 64 << 20
 
-// Refused fails the test where read returns no error that is want and holds all of the
-// texts, or has allocated more than Most. Nothing else may run meanwhile.
+// Refused fails the test unless read returns an error that wraps want and contains all of
+// the texts, and allocates at most Most bytes. Nothing else may run at the same time.
 func Refused(t testing.TB, name string, read func() error, want error, texts ...string) {
 	t.Helper()
 	err := Bounded(t, name, read)
@@ -28,7 +28,8 @@ func Refused(t testing.TB, name string, read func() error, want error, texts ...
 	}
 }
 
-// Bounded returns what read does, and fails the test where it has allocated more than Most.
+// Bounded returns the error of read. It fails the test if read allocates more than Most
+// bytes.
 func Bounded(t testing.TB, name string, read func() error) error {
 	t.Helper()
 	var before, after runtime.MemStats

@@ -1,4 +1,4 @@
-// Package budget bounds the calls that are made again, or twice, to a share of all.
+// Package budget limits repeated calls to a share of all calls.
 package budget
 
 import (
@@ -8,11 +8,12 @@ import (
 
 const windowSeconds = 10
 
-// Budget lets a share of the calls of the last ten seconds be made again, and one in
-// any case. (A budget of retries in flight, as libraries have it, lets every call of
-// a quiet service be repeated.) The zero value lets none. It is safe for concurrent use.
+// Budget allows a share of the calls of the last ten seconds to be repeated, and always at
+// least one. (Common retry budgets limit the retries in flight, which lets a quiet service
+// repeat every call.) The zero value allows none. It is safe for concurrent use.
 type Budget struct {
-	// Share is that of the calls, 0 to 1. It is not changed once the budget is in use.
+	// Share is the allowed share, from 0 to 1. It must not be changed while the budget is in
+	// use.
 	Share float64
 
 	mu      sync.Mutex
@@ -29,7 +30,7 @@ func (b *Budget) Called() {
 	b.at(time.Now().Unix()).calls++
 }
 
-// Spend reports whether one more call may be made, and counts it.
+// Spend reports whether another call may be repeated, and counts the repetition.
 func (b *Budget) Spend() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package caught makes an error of a panic in a goroutine, where no caller could recover
-// it and the whole process would end.
+// Package caught converts panics to errors in goroutines, where no caller could recover
+// from them and the whole process would end.
 package caught
 
 import (
@@ -11,8 +11,8 @@ import (
 // ErrPanic is the error of a function that panicked.
 var ErrPanic = errors.New("it panicked")
 
-// Call returns the error of do. If do panics, Call returns an ErrPanic with the type of
-// what it panicked with and the stack; the value itself may hold what must not be logged.
+// Call returns the error of do. If do panics, Call returns an ErrPanic with the stack and
+// the type of the panic value. The value itself may contain data that must not be logged.
 func Call(do func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {

@@ -1,4 +1,4 @@
-// Package cost tests that reading an input takes memory in proportion to its length.
+// Package cost tests that reading an input allocates memory in proportion to its length.
 package cost
 
 import (
@@ -6,16 +6,17 @@ import (
 	"testing"
 )
 
-// Bound is what a reader may allocate, all together: Fixed bytes, and PerByte for each byte
-// of its input.
+// Bound limits the total allocation of a reader: Fixed bytes, plus PerByte bytes for each
+// byte of input.
 type Bound struct{ Fixed, PerByte uint64 }
 
-// lengths are the lengths of the inputs that Linear makes, each twice the one before.
+// lengths are the lengths of the inputs that Linear generates. Each is twice the previous
+// one.
 var lengths = []int{64 << 10, 128 << 10, 256 << 10}
 
-// Linear reads inputs of a family, each about twice as long as the one before, and fails the
-// test where one allocates more than its bound, or beyond Fixed much more than twice what
-// the one before did. Nothing else may run meanwhile.
+// Linear reads inputs of increasing length. It fails the test if a reader allocates more
+// than its bound, or much more than twice (beyond Fixed) what it allocated for the previous
+// input. Nothing else may run at the same time.
 func Linear(t testing.TB, family string, bound Bound, input func(length int) []byte, read func(input []byte)) {
 	t.Helper()
 	var before uint64
@@ -43,8 +44,8 @@ func Allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// Repeated makes an input of about the given length: prefix, as many parts as fit with commas
-// between them, and suffix. part makes the part of a number.
+// Repeated returns a function that makes an input of about the given length: prefix, as
+// many parts as fit, separated by commas, and suffix. part returns the i-th part.
 func Repeated(prefix string, part func(i int) string, suffix string) func(length int) []byte {
 	return func(length int) []byte {
 		b := append(make([]byte, 0, length+64), prefix...)

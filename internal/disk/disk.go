@@ -1,7 +1,7 @@
-// Package disk names the file calls that durable files rest on, so that a test can
-// pass a disk that loses power (package powerloss) in place of the operating system's.
+// Package disk defines the file operations on which durable files depend, so that tests can
+// substitute a disk that loses power (package powerloss).
 //
-// Only calls that change something are here. Files are read through package os.
+// Only operations that change something are included. Files are read through package os.
 package disk
 
 import (
@@ -11,7 +11,7 @@ import (
 	"os"
 )
 
-// Disk creates, renames and removes files. Paths are those of package os.
+// Disk creates, renames and removes files. Paths are as in package os.
 type Disk interface {
 	// OpenFile opens a file as os.OpenFile does.
 	OpenFile(path string, flag int, perm fs.FileMode) (File, error)
@@ -37,7 +37,7 @@ type File interface {
 	Stat() (fs.FileInfo, error)
 	Chmod(mode fs.FileMode) error
 	Truncate(size int64) error
-	// Sync makes the content durable, and not the name.
+	// Sync makes the content durable, but not the name.
 	Sync() error
 }
 
@@ -62,7 +62,7 @@ func (OS) OpenFile(path string, flag int, perm fs.FileMode) (File, error) {
 // CreateTemp implements Disk.
 func (OS) CreateTemp(dir, pattern string) (File, error) { return opened(os.CreateTemp(dir, pattern)) }
 
-// opened keeps a nil *os.File from becoming a File that is not nil.
+// opened avoids returning a nil *os.File as a File that is not nil.
 func opened(f *os.File, err error) (File, error) {
 	if err != nil {
 		return nil, err

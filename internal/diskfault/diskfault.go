@@ -1,5 +1,5 @@
-// Package diskfault tells what a file system does, which may end by itself, from
-// what is wrong with a file or with who asks for it.
+// Package diskfault distinguishes faults of a file system, which may go away by themselves,
+// from errors of a file or its user.
 package diskfault
 
 import (
@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Is reports whether err is of a file system that is full, over a quota or a limit of
-// the length of a file, read-only or broken.
+// Is reports whether err means that a file system is full, over a quota, limited in file
+// length, read-only, or failing.
 func Is(err error) bool {
 	return slices.ContainsFunc([]error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EROFS, syscall.EIO},
 		func(target error) bool { return errors.Is(err, target) })

@@ -1,3 +1,3 @@
-// Package doctest holds what the documentation says to what is there: that links
-// lead somewhere, and that its commands print what it shows. It has tests only.
+// Package doctest tests the documentation: links must lead somewhere, and commands must
+// print the output shown. It contains only tests.
 package doctest

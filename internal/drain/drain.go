@@ -1,4 +1,4 @@
-// Package drain ends a gRPC server within a bounded time, whatever its clients do.
+// Package drain stops a gRPC server within a limited time, whatever its clients do.
 package drain
 
 import (
@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Listener knows its connections. gRPC waits for a connection on which nothing came
-// yet as long as for a handshake, and Stop does not close it.
+// Listener keeps track of its connections. That is necessary because a graceful stop waits
+// for connections that have sent nothing yet, for as long as a handshake may take.
 type Listener struct {
 	net.Listener
 
@@ -35,7 +35,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// closeConns closes all connections, or those on which nothing came yet.
+// closeConns closes all connections, or only those that have sent nothing yet.
 func (l *Listener) closeConns(all bool) {
 	l.mu.Lock()
 	var chosen []*conn
@@ -50,7 +50,7 @@ func (l *Listener) closeConns(all bool) {
 	}
 }
 
-// conn notes whether anything came.
+// conn records whether the client has sent anything.
 type conn struct {
 	net.Conn
 	of    *Listener
@@ -72,9 +72,9 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// Server takes no more calls and waits for those in flight until ctx is done; then it
-// cuts them, and every connection. It reports whether it had to. Without a Listener
-// connections in their handshake may hold it up.
+// Server stops accepting calls and waits for running calls until ctx is done. Then it cuts
+// them off and closes all connections. It reports whether that was necessary. Without a
+// Listener, connections that are still in their handshake can delay the stop.
 func Server(ctx context.Context, s *grpc.Server, l *Listener) (cut bool) {
 	done := make(chan struct{})
 	go func() {

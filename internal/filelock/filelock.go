@@ -1,5 +1,4 @@
-// Package filelock keeps a second process away from files that one at a time may
-// write.
+// Package filelock protects files that only one process at a time may write.
 package filelock
 
 import (
@@ -7,14 +6,14 @@ import (
 	"os"
 )
 
-// ErrHeld says that another process, or another holder in this one, has the lock.
+// ErrHeld: another process, or another holder in this process, has the lock.
 var ErrHeld = errors.New("another process holds the lock")
 
-// Lock is held until Close or the end of the process, however that comes.
+// Lock is held until Close or until the process ends.
 type Lock struct{ file *os.File }
 
-// Close gives the lock back. The file stays: who removed it could remove the one
-// that another process has just locked.
+// Close releases the lock. The file stays: removing it could remove a file that another
+// process has just locked.
 func (l *Lock) Close() error {
 	if l.file == nil {
 		return nil

@@ -2,6 +2,6 @@
 
 package filelock
 
-// Take locks nothing where the system has no flock: the operator sees to it that
-// one process has the files.
+// Take locks nothing, because this system has no flock. The operator must make sure that
+// only one process uses the files.
 func Take(string) (*Lock, error) { return &Lock{}, nil }

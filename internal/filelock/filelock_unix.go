@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Take locks the file at path, which it makes if need be. It returns ErrHeld, or
-// the error of the file.
+// Take locks the file at path, creating it if necessary. It returns ErrHeld, or the error
+// of the file.
 func Take(path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {

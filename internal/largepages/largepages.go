@@ -1,10 +1,10 @@
-// Package largepages asks the system for large pages behind memory that is read here
-// and there: the processor then finds its addresses sooner.
+// Package largepages asks the system to use large pages for memory with scattered access,
+// which makes address translation faster.
 package largepages
 
-// Advise asks for large pages behind b, which begins with a page, as mapped memory and
-// long slices do. It is advice, to be given before the memory is touched: where b begins
-// elsewhere or is shorter than a large page, or the system has none, nothing changes.
+// Advise requests large pages for b. b should begin at a page, as mapped memory and long
+// slices do, and should not have been used yet. If b is shorter than a large page, or the
+// system has none, Advise has no effect.
 func Advise(b []byte) {
 	if len(b) >= Size {
 		advise(b)

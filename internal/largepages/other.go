@@ -2,7 +2,7 @@
 
 package largepages
 
-// Size is 1 where there is nobody to ask: memory need not begin anywhere.
+// Size is 1, because there are no large pages to align to.
 const Size = 1
 
 func advise([]byte) {}

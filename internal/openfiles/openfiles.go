@@ -1,5 +1,5 @@
-// Package openfiles says in the log when a listener cannot take connections because the
-// process has as many open files as it may.
+// Package openfiles logs when a listener cannot accept connections because the process has
+// reached its limit of open files.
 package openfiles
 
 import (
@@ -12,12 +12,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// warnEvery is the least time between two lines of one listener, which retries many
-// times a second.
+// warnEvery is the least time between two warnings of a listener, which retries many times
+// a second.
 const warnEvery = 10 * time.Second
 
-// Listener warns when Accept fails for want of files. Servers retry then, and say so
-// where nobody looks.
+// Listener returns a listener that logs a warning when Accept fails because of the limit of
+// open files. Servers retry silently in this case.
 func Listener(l net.Listener, log *slog.Logger) net.Listener {
 	return &listener{Listener: l, log: log, lines: rate.NewLimiter(rate.Every(warnEvery), 1)}
 }

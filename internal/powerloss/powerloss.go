@@ -1,10 +1,10 @@
-// Package powerloss is a disk for tests that can lose power. What was written and not
-// synced is then lost, in part or whole, in any order, and so are names that were given,
-// changed or removed in a directory that was not synced since.
+// Package powerloss is a disk for tests that can lose power. A power failure loses data
+// that were not synced, in part or completely and in any order, and also names that were
+// created, changed or removed in a directory that was not synced afterwards.
 //
-// The disk works in a directory of the machine, which always shows what was written, as
-// it does after the end of a process. After a loss of power a second disk holds what was
-// left, and files are read there, so that a test needs to close nothing first.
+// The disk works in a directory of the machine, which always shows everything that was
+// written, as after the end of a process. After a power failure a second disk holds what is
+// left, and files are read from there. So a test need not close anything first.
 package powerloss
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/likenessdb/likeness/internal/disk"
 )
 
-// sector is the number of bytes that a disk writes whole or not at all.
+// sector is the number of bytes that a disk writes atomically.
 const sector = 512
 
 // Disk is a disk.Disk in Root. It is safe for concurrent use.
@@ -32,35 +32,35 @@ type Disk struct {
 
 	mu     sync.Mutex
 	names  map[string]*content     // as the process sees them
-	synced map[string]*content     // as a loss of power leaves them
+	synced map[string]*content     // as a power failure leaves them
 	moves  []move                  // changes of names since their directory was synced, oldest first
-	before func(call string)       // Before's argument
-	fail   func(call string) error // Fail's argument
+	before func(call string)       // set by Before
+	fail   func(call string) error // set by Fail
 	calls  int
 }
 
 var _ disk.Disk = (*Disk)(nil)
 
-// content is what a file holds, under whatever name.
+// content is the content of a file, independent of its name.
 type content struct {
-	durable []byte   // what the last Sync left
-	pending []change // what was done since, oldest first
+	durable []byte   // content at the last Sync
+	pending []change // changes since then, oldest first
 }
 
-// change is a write or, if data is nil, a truncation to the offset.
+// change is a write or, if data is nil, a truncation to length at.
 type change struct {
 	at   int64
 	data []byte
 }
 
-// move is a change of names: a name is given, or taken away, or both in one step.
+// move is a change of names: it adds a name, removes one, or does both in one step.
 type move struct {
-	from, to string // empty: there is none
+	from, to string // empty if there is none
 	content  *content
 }
 
-// New returns a disk in a directory of the test's. The files of the directories from,
-// if any, are copied to it, and are durable.
+// New returns a disk in a temporary directory of the test. Files from the given directories
+// are copied to it and are durable.
 func New(t testing.TB, from ...string) *Disk {
 	t.Helper()
 	d := newDisk(t)
@@ -77,34 +77,35 @@ func newDisk(t testing.TB) *Disk {
 	return &Disk{root: t.TempDir(), names: map[string]*content{}, synced: map[string]*content{}}
 }
 
-// Root is the directory of the disk, as the process sees it.
+// Root returns the directory of the disk, as the process sees it.
 func (d *Disk) Root() string { return d.root }
 
-// Before has f called before every call that changes the disk, with the name of the call
-// and the file: a power loss there is one in the middle of what the caller does. f runs
-// in the goroutine of the caller, and may call Lose.
+// Before makes the disk call f before every call that changes it, with the name of the call
+// and of the file. A power failure in f happens in the middle of the caller's work. f runs
+// in the caller's goroutine and may call Lose.
 func (d *Disk) Before(f func(call string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.before = f
 }
 
-// Fail has f decide whether a call that changes the disk fails, and with which error. A
-// write that fails has written half of its bytes. A nil f ends that.
+// Fail makes f decide whether a call that changes the disk fails, and with which error. A
+// failing write still writes half of its bytes. A nil f ends the failures.
 func (d *Disk) Fail(f func(call string) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fail = f
 }
 
-// Calls is the number of calls so far that change the disk.
+// Calls returns the number of calls so far that changed the disk.
 func (d *Disk) Calls() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.calls
 }
 
-// announce tells of a call, and returns an error if the call is to fail.
+// announce reports a call to the functions set by Before and Fail, and returns an error if
+// the call must fail.
 func (d *Disk) announce(call, path string) error {
 	d.mu.Lock()
 	d.calls++
@@ -120,21 +121,21 @@ func (d *Disk) announce(call, path string) error {
 	return fail(call)
 }
 
-// Loss is how much of what was not synced a loss of power takes.
+// Loss says how much of the data that were not synced a power failure loses.
 type Loss int
 
 // The losses.
 const (
 	All  Loss = iota // everything that was not synced
 	Some             // any part of it
-	None             // nothing: the disk had written it by itself
+	None             // nothing: the disk had already written everything
 )
 
-// Losses are all of them, of which each is a case for a test.
+// Losses returns all losses, each of which is a case for a test.
 func Losses() []Loss { return []Loss{All, Some, None} }
 
-// Lose returns a disk with what is left after a loss of power now, all of which is
-// durable. The disk itself goes on as if nothing had happened.
+// Lose returns a disk with the data that are left after a power failure at this moment, all
+// durable. The original disk continues unaffected.
 func (d *Disk) Lose(t testing.TB, rng *rand.Rand, loss Loss) *Disk {
 	t.Helper()
 	after := newDisk(t)
@@ -158,8 +159,8 @@ func (d *Disk) Lose(t testing.TB, rng *rand.Rand, loss Loss) *Disk {
 	return after
 }
 
-// copyOthers copies the directories and the files that were never opened through the
-// disk. They are durable. The caller holds the lock.
+// copyOthers copies directories, and files that were never opened through the disk, all of
+// which are durable. The caller holds the lock.
 func (d *Disk) copyOthers(root string) error {
 	return filepath.WalkDir(d.root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -192,8 +193,8 @@ func (d *Disk) write(root, path string, b []byte) error {
 	return os.WriteFile(filepath.Join(root, below), b, 0o600)
 }
 
-// apply changes names. A name that is taken away without another must still be of the
-// same file: a loss may have kept a later change of it and not this one.
+// apply changes names. It removes a name only if the name still belongs to the same file,
+// because a power failure may have kept a later change of the name but not this one.
 func (m move) apply(names map[string]*content) {
 	if m.from != "" && names[m.from] == m.content {
 		delete(names, m.from)
@@ -203,11 +204,11 @@ func (m move) apply(names map[string]*content) {
 	}
 }
 
-// dir is the directory of the names, which a rename does not leave.
+// dir returns the directory of the names. A rename stays within one directory.
 func (m move) dir() string { return filepath.Dir(cmp.Or(m.to, m.from)) }
 
-// left is what the disk holds of a file, of which kept decides for each sector that was
-// written and not synced. A sector that was lost and had nothing before it reads as zeros.
+// left returns what is left of a file. kept decides, for each sector that was written but
+// not synced, whether it survives. A lost sector without earlier content reads as zeros.
 func (c *content) left(kept func() bool) []byte {
 	b := slices.Clone(c.durable)
 	for _, p := range c.pending {
@@ -217,11 +218,11 @@ func (c *content) left(kept func() bool) []byte {
 			}
 			continue
 		}
-		if end := p.at + int64(len(p.data)); kept() { // the length, without what was written
+		if end := p.at + int64(len(p.data)); kept() { // the file's length can survive without the data
 			b = resized(b, max(int64(len(b)), end))
 		}
 		for at := int64(0); at < int64(len(p.data)); {
-			// The sectors of the file, and not of the write.
+			// Sectors are counted from the start of the file, not of the write.
 			n := min(sector-(p.at+at)%sector, int64(len(p.data))-at)
 			if kept() {
 				b = resized(b, max(int64(len(b)), p.at+at+n))
@@ -259,7 +260,7 @@ func (d *Disk) OpenFile(path string, flag int, perm fs.FileMode) (disk.File, err
 	return &file{f, d, c}, err
 }
 
-// content is of a file that was opened; the caller holds the lock.
+// content returns the content of a file that was opened. The caller holds the lock.
 func (d *Disk) content(path string, created bool) (*content, error) {
 	if c := d.names[path]; c != nil {
 		return c, nil

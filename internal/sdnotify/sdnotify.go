@@ -1,5 +1,5 @@
-// Package sdnotify tells systemd how the service does that it started (Type=notify),
-// by the datagrams of sd_notify(3).
+// Package sdnotify reports the state of the service to systemd (Type=notify), by the
+// datagrams of sd_notify(3).
 package sdnotify
 
 import (
@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// What there is to tell.
+// The states that can be reported.
 const (
 	Ready    = "READY=1"
 	Stopping = "STOPPING=1"
 )
 
-// Send sends a state to the socket that systemd names in NOTIFY_SOCKET; without one
-// nobody asks.
+// Send sends a state to the socket that systemd names in NOTIFY_SOCKET. If socket is empty,
+// it does nothing.
 func Send(socket, state string) error {
 	if socket == "" {
 		return nil
 	}
 	if name, ok := strings.CutPrefix(socket, "@"); ok {
-		socket = "\x00" + name // of no file system
+		socket = "\x00" + name // an abstract socket
 	}
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err == nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount makes a tmpfs that hangs on a file descriptor alone: the kernel drops it with
-// the last process that has it open.
+// mount creates a tmpfs that only a file descriptor refers to. The kernel removes it when
+// the last process closes it.
 func mount(bytes int64) (*os.File, error) {
 	context, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package smalldisk makes file systems of few bytes, for tests that fill one.
+// Package smalldisk creates very small file systems, for tests that fill one.
 package smalldisk
 
 import (
@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// New makes a file system of that many bytes, with a file for each 4096 of them, and returns its path, for this process
-// and for others while it lives. It is mounted nowhere, so that nothing of it is left
-// however the test ends. It returns errors.ErrUnsupported, or why the machine does not
-// permit it.
+// New creates a file system with the given number of bytes, and with room for one file per
+// 4,096 bytes. The returned path works in this process, and in others as long as this one
+// lives. The file system is mounted nowhere, so it disappears however the test ends. New
+// returns errors.ErrUnsupported, or why the machine does not permit it.
 func New(t testing.TB, bytes int64) (path string, err error) {
 	t.Helper()
 	root, err := mount(bytes)
@@ -22,7 +22,7 @@ func New(t testing.TB, bytes int64) (path string, err error) {
 	return root.Name(), nil
 }
 
-// Fill writes a file to a file system until nothing more fits, and returns its path.
+// Fill writes a file until the file system is full, and returns the file's path.
 func Fill(t testing.TB, disk string) (filler string) {
 	t.Helper()
 	filler = filepath.Join(disk, "filler")
@@ -30,7 +30,7 @@ func Fill(t testing.TB, disk string) (filler string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for size := 1 << 16; size > 0; { // then by the byte, so that no page has room
+	for size := 1 << 16; size > 0; { // finally byte by byte, so that no page has room left
 		if _, err := f.Write(make([]byte, size)); err != nil {
 			size /= 16
 		}
@@ -39,7 +39,8 @@ func Fill(t testing.TB, disk string) (filler string) {
 	return filler
 }
 
-// FillNames makes empty files until there can be no more of them, and returns their folder.
+// FillNames creates empty files until the file system allows no more, and returns their
+// folder.
 func FillNames(t testing.TB, disk string) (filler string) {
 	t.Helper()
 	filler = filepath.Join(disk, "fillers")

@@ -1,5 +1,5 @@
-// Package statedir says where in a sidecar's state folder things lie: what is of
-// a route in routes/ROUTE, what is of a collection in stores/STORE/COLLECTION.
+// Package statedir defines the layout of a sidecar's state folder: files of a route are in
+// routes/ROUTE, files of a collection in stores/STORE/COLLECTION.
 package statedir
 
 import (
@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// Route is the folder of a route.
+// Route returns the folder of a route.
 func Route(dir, route string) string { return filepath.Join(dir, "routes", escape(route)) }
 
-// Store is the folder of a store's collections.
+// Store returns the folder of a store's collections.
 func Store(dir, store string) string { return filepath.Join(dir, "stores", escape(store)) }
 
-// Collection is the folder of a collection in that of its store.
+// Collection returns the folder of a collection within its store's folder.
 func Collection(store, collection string) string { return filepath.Join(store, escape(collection)) }
 
-// maxPart is how long a part of a path gets: file systems take 255 bytes, and a file
-// that is written in one step has a longer name for a moment.
+// maxPart limits the length of a path element. File systems allow 255 bytes, and a file
+// that is written in one step temporarily has a longer name.
 const maxPart = 200
 
-// escape makes a name of any kind one part of a path: no two names share one, and
-// none leaves the folder. A long name ends in its digest.
+// escape converts any name to a single path element. Different names give different
+// elements, and none leaves the folder. A long name ends in its digest.
 func escape(name string) string {
 	switch name {
 	case "":

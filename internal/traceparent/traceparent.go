@@ -1,5 +1,5 @@
-// Package traceparent takes the trace of a context to whoever is called, and from
-// whoever calls, in the header that W3C Trace Context names.
+// Package traceparent passes traces on from callers and to callees, in the header of W3C
+// Trace Context.
 package traceparent
 
 import (
@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// header is metadata of gRPC as OpenTelemetry reads and writes it.
+// header adapts gRPC metadata to OpenTelemetry.
 type header metadata.MD
 
 func (h header) Get(key string) string {
@@ -32,8 +32,8 @@ func (h header) Keys() []string {
 	return keys
 }
 
-// DialOptions have every call on a connection carry the trace of its context. A
-// call without one is left as it is.
+// DialOptions makes every call on a connection carry the trace of its context, if there is
+// one.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
@@ -45,7 +45,7 @@ func DialOptions() []grpc.DialOption {
 	}
 }
 
-// outgoing puts the trace in the place of one that a caller's metadata may hold.
+// outgoing sets the trace in the outgoing metadata, replacing any that a caller has set.
 func outgoing(ctx context.Context) context.Context {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
@@ -58,8 +58,8 @@ func outgoing(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// FromIncoming is the context of a gRPC call that goes on with its caller's trace,
-// where it does not already.
+// FromIncoming returns the context of a gRPC call with the trace of its caller, unless the
+// context already has a trace.
 func FromIncoming(ctx context.Context) context.Context {
 	md, ok := metadata.FromIncomingContext(ctx)
 	if !ok || trace.SpanContextFromContext(ctx).IsValid() {
@@ -76,7 +76,7 @@ func FromHeader(ctx context.Context, h http.Header) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(h))
 }
 
-// ToHeader puts the trace of a request's context into its headers.
+// ToHeader sets the trace of a request's context in its headers.
 func ToHeader(r *http.Request) {
 	propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(r.Header))
 }

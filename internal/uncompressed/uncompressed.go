@@ -1,8 +1,8 @@
-// Package uncompressed asks gRPC servers for answers that are not compressed.
+// Package uncompressed requests gRPC answers without compression.
 //
-// grpc-go tells a server every compressor that anything in the process has
-// registered, and Qdrant compresses whenever it may: on the short way to a
-// database beside it that costs both sides more than the bytes are worth.
+// grpc-go offers servers every compressor that is registered in the process, and Qdrant
+// compresses whenever it may. With a database nearby, compression costs both sides more
+// than it saves.
 package uncompressed
 
 import (
@@ -13,13 +13,12 @@ import (
 	"google.golang.org/grpc/experimental"
 )
 
-// Answers is for the calls whose answers are to come as they are.
-// experimental.AcceptCompressors without a name should do that, and restricts
-// nothing (grpc-go 1.85): with the name of a compressor that no server knows, it
-// does.
+// Answers is the call option for uncompressed answers. experimental.AcceptCompressors
+// without a name should have this effect, but restricts nothing (grpc-go 1.85). With the
+// name of a compressor that no server knows, it works.
 func Answers() grpc.CallOption { return experimental.AcceptCompressors(unknown) }
 
-// unknown is registered while the program starts, as RegisterCompressor wants.
+// unknown is registered during initialisation, as RegisterCompressor requires.
 var unknown = register(none{})
 
 func register(c encoding.Compressor) string {
@@ -27,7 +26,7 @@ func register(c encoding.Compressor) string {
 	return c.Name()
 }
 
-// none compresses nothing. Nobody is expected to use it.
+// none is a compressor without effect. It is never used.
 type none struct{}
 
 func (none) Name() string { return "likeness-none" }

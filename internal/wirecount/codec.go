@@ -7,18 +7,19 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Codec is gRPC's codec of protobuf, which decodes only messages within its limits.
+// Codec is gRPC's protobuf codec, restricted to messages within its limits.
 type Codec struct {
 	encoding.CodecV2
 	limits Limits
 }
 
-// NewCodec returns a codec with limits.
+// NewCodec returns a codec with the given limits.
 func NewCodec(limits Limits) Codec {
 	return Codec{encoding.GetCodecV2(protocodec.Name), limits}
 }
 
-// Unmarshal implements encoding.CodecV2. It returns ErrLimit for a message beyond the limits.
+// Unmarshal implements encoding.CodecV2. It returns ErrLimit for a message that exceeds the
+// limits.
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {

@@ -1,6 +1,6 @@
-// Package wirecount counts the messages and fields of an encoded protobuf message before it
-// is decoded. An empty message inside another takes two bytes on the wire and hundreds in
-// memory, so that the length of a message says little about the memory of decoding it.
+// Package wirecount counts the messages and fields in an encoded protobuf message before it
+// is decoded. An empty nested message takes two bytes on the wire but hundreds in memory,
+// so the length of a message says little about the memory that decoding needs.
 package wirecount
 
 import (
@@ -11,34 +11,34 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// ErrLimit says that a message has more inside than its reader takes.
+// ErrLimit: a message contains more than its reader allows.
 var ErrLimit = errors.New("too much inside a message")
 
-// Limits bound what is inside a message, at all depths together.
+// Limits limits the content of a message, at all depths together.
 type Limits struct {
-	// Messages is the most messages inside, entries of maps among them.
+	// Messages limits the nested messages, including entries of maps.
 	Messages int
-	// Fields is the most occurrences of fields. A packed list is one, whatever its length.
+	// Fields limits the occurrences of fields. A packed list counts as one.
 	Fields int
-	// Depth is the most levels of messages, the outermost one not counted.
+	// Depth limits the levels of nested messages, not counting the outermost.
 	Depth int
 }
 
-// Check returns ErrLimit where a message of the described type, decoded, would exceed the
-// limits. It looks at each byte once, stops at the first excess and allocates nothing.
-// Bytes that are not such a message are left for the decoder to find.
+// Check returns ErrLimit if a message of the described type would exceed the limits when
+// decoded. It reads each byte once, stops at the first excess, and allocates nothing.
+// Malformed input is left for the decoder to detect.
 func Check(encoded []byte, d protoreflect.MessageDescriptor, limits Limits) error {
 	c := counter{limits: limits}
 	return c.count(encoded, d.Fields(), 0)
 }
 
-// counter counts towards its limits.
+// counter counts messages and fields towards its limits.
 type counter struct {
 	limits           Limits
 	messages, fields int
 }
 
-// count counts the fields of a message that lies so deep.
+// count counts the fields of a message at the given depth.
 func (c *counter) count(b []byte, known protoreflect.FieldDescriptors, depth int) error {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)

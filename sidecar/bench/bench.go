@@ -1,5 +1,5 @@
-// Package bench measures where the time of a search goes: the four steps, the
-// store, and the sidecar's own share.
+// Package bench measures how the time of a search is divided among the four steps, the
+// store, and the sidecar itself.
 package bench
 
 import (
@@ -13,16 +13,16 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// warmUp is the number of searches that are not measured.
+// warmUp is the number of searches before the measurement.
 const warmUp = 10
 
-// Quantiles are milliseconds.
+// Quantiles are in milliseconds.
 type Quantiles struct {
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
 }
 
-// Result is what the searches of one case took, one after the other.
+// Result summarises the times of one case's searches, which ran one after the other.
 type Result struct {
 	Case       string          `json:"case"`
 	Strategy   rerank.Strategy `json:"strategy"`
@@ -31,26 +31,25 @@ type Result struct {
 	Candidates float64         `json:"candidates"` // mean
 
 	Encode   Quantiles `json:"encode"`
-	Retrieve Quantiles `json:"retrieve"` // the store's time included
+	Retrieve Quantiles `json:"retrieve"` // includes the store's time
 	Score    Quantiles `json:"score"`
 	Certify  Quantiles `json:"certify"`
 	Total    Quantiles `json:"total"`
-	// Store is the time inside a store of this process.
+	// Store is the time spent inside an in-process store.
 	Store *Quantiles `json:"store,omitempty"`
-	// Own is the sidecar's share. With a store in this process it is the total
-	// without the store's time. With a server it is the processor time of this
-	// process, the encoding of its requests and the decoding of its answers
-	// included.
+	// Own is the sidecar's share of the time. With an in-process store it is the total
+	// minus the store's time. With a server it is the CPU time of this process, which
+	// includes encoding requests and decoding answers.
 	Own Quantiles `json:"own"`
 }
 
-// clock tells the time that a search spent on something since the last call.
+// clock returns the time spent on something since its previous call.
 type clock func() time.Duration
 
-// Run asks every query once, after a few that are not measured, on a route of p.
-// inStore tells the time inside the store; nil: the store is a server, and the
-// own share is measured as processor time. It returns the first error of a
-// search, and an error for a degraded answer: neither is a time to report.
+// Run executes every query once, after some that are not measured, on a route of p. inStore
+// measures the time inside an in-process store. If it is nil, the store is a server, and
+// the sidecar's share is measured as CPU time. Run returns the first error of a search, and
+// an error for a degraded answer, because the time of neither is meaningful.
 func Run(ctx context.Context, p *search.Engine, r search.Request, queries []rerank.Query, inStore clock) (Result, error) {
 	own := inStore
 	if own == nil {
@@ -75,7 +74,7 @@ func Run(ctx context.Context, p *search.Engine, r search.Request, queries []rera
 	return m.result(), nil
 }
 
-// samples are one duration a search.
+// samples holds one duration per search.
 type samples struct {
 	inStore                                        bool
 	encode, retrieve, score, certify, total, store []time.Duration

@@ -10,17 +10,17 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// candidates are the items of a measurement: a table, and the rows that each query
-// picks of it.
+// candidates holds the items of a measurement: a table, and the rows that each query picks
+// from it.
 type candidates struct {
 	table  rerank.Items
-	picked [][]int32 // nil: query b has the items from b·count on
+	picked [][]int32 // nil: query b scores count items from b·count on
 	count  int
-	group  int // rows an item
+	group  int // rows per item
 	rows   int
 }
 
-// makeItems makes the table up.
+// makeItems generates the table.
 func (s Scoring) makeItems(sub subject) (*candidates, error) {
 	spec := sub.similarity.Spec()
 	c := &candidates{count: s.Candidates, group: sub.rows}
@@ -50,15 +50,15 @@ func (s Scoring) makeItems(sub subject) (*candidates, error) {
 			}
 			c.picked = append(c.picked, picked)
 		}
-	} else if s.Candidates%tile != 0 { // each query begins with a whole tile
+	} else if s.Candidates%tile != 0 { // each query begins at a whole tile
 		c.rows += sets * rerank.Lanes * sub.rows
 	}
 	c.fill(s, packing, spec)
 	return c, nil
 }
 
-// fill makes the rows of numbers up, of about unit blocks: tiles for a kind that
-// scores in tiles, or rows.
+// fill generates the rows, with blocks of norm about 1. Kinds that score in tiles get
+// tiles, others get rows.
 func (c *candidates) fill(s Scoring, packing rerank.Packing, spec rerank.Spec) {
 	tiled := !s.Gather && !spec.SingleInnerProduct
 	size, rows := packing.RowWords(), c.rows
@@ -70,14 +70,14 @@ func (c *candidates) fill(s Scoring, packing rerank.Packing, spec rerank.Spec) {
 	if spec.Block == 0 {
 		scale = float32(math.Sqrt(3/float64(spec.Features))) / (1 << 31)
 	}
-	next := func() float32 { // uniform, quick, and good enough to be timed
+	next := func() float32 { // uniform and fast; the quality is sufficient for timing
 		state ^= state << 13
 		state ^= state >> 17
 		state ^= state << 5
 		return float32(int32(state)) * scale
 	}
 	words := make([]uint32, rows*size)
-	largepages.Advise(bytesOf(words)) // as a table has that is opened
+	largepages.Advise(bytesOf(words)) // as for a table that was opened from a file
 	if s.Format == rerank.FormatFloat32 {
 		for i := range words {
 			words[i] = math.Float32bits(next())
@@ -93,12 +93,12 @@ func (c *candidates) fill(s Scoring, packing rerank.Packing, spec rerank.Spec) {
 	c.table = rerank.Items{Packed: &rerank.Packed{Packing: packing, Rows: rows, Tiled: tiled, Words: words}}
 }
 
-// bytesOf looks at numbers as the bytes that they have in memory.
+// bytesOf reinterprets numbers as the bytes that they occupy in memory.
 func bytesOf[T uint32 | float32](v []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }
 
-// pack fills words with packed rows: some different ones, again and again.
+// pack fills words with packed rows. It repeats a few different rows.
 func (c *candidates) pack(words []uint32, packing rerank.Packing, tiled bool, next func() float32) {
 	const different = 64
 	size := packing.RowWords()
@@ -122,7 +122,7 @@ func (c *candidates) pack(words []uint32, packing rerank.Packing, tiled bool, ne
 	}
 }
 
-// of returns items [from, to) of query b.
+// of returns the items [from, to) of query b.
 func (c *candidates) of(b, from, to int) rerank.Items {
 	items := c.table
 	switch {

@@ -4,7 +4,7 @@ package bench
 
 import "time"
 
-// processorTime is not known here: elapsed time is an upper bound of it.
+// processorTime returns elapsed time, which is an upper bound of the unknown CPU time.
 func processorTime() clock {
 	last := time.Now()
 	return func() time.Duration {

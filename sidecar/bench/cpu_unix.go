@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processorTime tells the time that all threads of this process spent computing.
+// processorTime measures the CPU time of all threads of this process.
 func processorTime() clock {
 	var last time.Duration
 	return func() time.Duration {

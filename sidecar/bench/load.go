@@ -8,58 +8,58 @@ import (
 	"time"
 )
 
-// Outcome is how a call under load ended.
+// Outcome says how a call under load ended.
 type Outcome string
 
-// The outcomes. Good is an answer in time that is not degraded.
+// The outcomes. Good is a timely answer that is not degraded.
 const (
 	Good     Outcome = "good"
 	Degraded Outcome = "degraded"
-	Refused  Outcome = "refused" // by a limit
+	Refused  Outcome = "refused" // refused because of a limit
 	Late     Outcome = "late"    // the deadline passed
 	Failed   Outcome = "failed"
-	// Unsent: the generator had MaxOpen calls open.
+	// Unsent: the call was skipped because MaxOpen calls were already open.
 	Unsent Outcome = "unsent"
 )
 
 // Load describes the calls of a load test.
 type Load struct {
-	// Rate is calls a second, at exponentially distributed distances, whatever
-	// the answers do (an open loop). 0 is a closed loop: Workers callers, each of
-	// which calls again when it has its answer.
+	// Rate is the number of calls per second, at exponentially distributed intervals that
+	// do not depend on answers (an open loop). 0 means a closed loop of Workers callers,
+	// each of which waits for its answer before the next call.
 	Rate    float64
 	Workers int
-	// Duration is measured; WarmUp before it is not.
+	// Duration is measured, after WarmUp.
 	Duration, WarmUp time.Duration
-	// MaxOpen bounds the calls that an open loop waits for.
+	// MaxOpen limits the concurrent calls of an open loop.
 	MaxOpen int
 	Seed    uint64
 }
 
-// LoadResult is what a load did. Latencies of an open loop count from the time
-// at which the call was due, so that a call which had to wait for the generator
-// shows the wait (no coordinated omission).
+// LoadResult is the result of a load test. The latency of a call in an open loop counts
+// from the time at which the call was due, so it includes delays in the generator (no
+// coordinated omission).
 type LoadResult struct {
-	Rate     float64                     `json:"rate,omitempty"` // asked, calls a second; 0: closed loop
+	Rate     float64                     `json:"rate,omitempty"` // requested calls per second; 0: closed loop
 	Workers  int                         `json:"workers,omitempty"`
 	Seconds  float64                     `json:"seconds"`
 	Calls    int                         `json:"calls"`
-	Goodput  float64                     `json:"goodput"` // good answers a second
+	Goodput  float64                     `json:"goodput"` // good answers per second
 	Outcomes map[Outcome]int             `json:"outcomes"`
 	Latency  map[Outcome]LatencyQuantile `json:"latency"`
-	// Of good calls, where the call tells: what the sidecar did without its store,
-	// and what lay around the search (network, queues, the caller's own wait).
+	// For good calls that report where their time went: the sidecar's time without its
+	// store, and the time outside the search (network, queues, the caller's own delay).
 	Own    *LatencyQuantile `json:"own,omitempty"`
 	Around *LatencyQuantile `json:"around,omitempty"`
 }
 
-// Spent is where the time of a call went, as its answer says: in the whole search,
-// and of that in the store. 0: it does not say.
+// Spent is how long a call spent in the whole search and, as part of it, in the store, as
+// reported by its answer. 0 means unknown.
 type Spent struct {
 	Search, Store time.Duration
 }
 
-// LatencyQuantile are milliseconds.
+// LatencyQuantile is in milliseconds.
 type LatencyQuantile struct {
 	P50  float64 `json:"p50_ms"`
 	P90  float64 `json:"p90_ms"`
@@ -68,14 +68,14 @@ type LatencyQuantile struct {
 	Max  float64 `json:"max_ms"`
 }
 
-// Run makes the calls. call is called concurrently with the number of the call;
-// it bounds its own time. Calls that are open at the end are waited for and
-// count. Run ends early, with what was measured, when ctx does.
+// Run makes the calls. It calls call concurrently, with the number of the call; call must
+// limit its own time. Run waits for calls that are open at the end and counts them. If ctx
+// ends, Run returns early with what was measured.
 func (l Load) Run(ctx context.Context, call func(ctx context.Context, n int) Outcome) LoadResult {
 	return l.RunSpent(ctx, func(ctx context.Context, n int) (Outcome, Spent) { return call(ctx, n), Spent{} })
 }
 
-// RunSpent is Run for calls that tell where their time went.
+// RunSpent is Run for calls that report where their time went.
 func (l Load) RunSpent(ctx context.Context, call func(ctx context.Context, n int) (Outcome, Spent)) LoadResult {
 	m := &tally{took: map[Outcome][]time.Duration{}}
 	until, cancel := context.WithTimeout(ctx, l.WarmUp+l.Duration)
@@ -106,7 +106,7 @@ func (l Load) closed(until context.Context, makeCall func(time.Time, int)) {
 	wg.Wait()
 }
 
-// open sends each call when it is due, late ones at once.
+// open starts each call when it is due, and immediately if it is late.
 func (l Load) open(until context.Context, m *tally, makeCall func(time.Time, int)) {
 	rng := rand.New(rand.NewPCG(l.Seed, 0x10ad))
 	slots := make(chan struct{}, max(l.MaxOpen, 1))
@@ -117,7 +117,7 @@ func (l Load) open(until context.Context, m *tally, makeCall func(time.Time, int
 	next := time.Now()
 	for n := 0; ; n++ {
 		next = next.Add(time.Duration(rng.ExpFloat64() / l.Rate * float64(time.Second)))
-		due := next // of this call alone: the loop goes on while it runs
+		due := next // a copy, because the loop changes next while the call runs
 		if wait := time.Until(due); wait > 0 {
 			timer.Reset(wait)
 			select {
@@ -186,7 +186,7 @@ func (m *tally) result(l Load, elapsed time.Duration) LoadResult {
 	return r
 }
 
-// latencies sorts what it is given, which is at least one time.
+// latencies summarises at least one duration. It sorts took.
 func latencies(took []time.Duration) LatencyQuantile {
 	slices.Sort(took)
 	at := func(p float64) float64 {

@@ -10,14 +10,14 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// Machine is what this machine can do at most, measured with the loops of one set
-// of kernels on some threads at once.
+// Machine contains the limits of this machine, measured with the loops of one set of
+// kernels on several threads at once.
 type Machine struct {
 	Kernel  string `json:"kernel"`
 	Threads int    `json:"threads"`
-	// PeakGFLOPS counts float32 multiply-adds as two.
+	// PeakGFLOPS counts a float32 multiply-add as two operations.
 	PeakGFLOPS float64 `json:"peak_gflops"`
-	// SequentialGBs and RandomGBs are reads of a large table, whole and by rows of
+	// SequentialGBs and RandomGBs are read rates of a large table: in order, and by rows of
 	// RowBytes in random order, each row once.
 	SequentialGBs float64 `json:"sequential_gb_s"`
 	RandomGBs     float64 `json:"random_rows_gb_s"`
@@ -25,8 +25,8 @@ type Machine struct {
 	TableBytes    int     `json:"table_bytes"`
 }
 
-// MeasureMachine measures the peak and the memory: a table of tableBytes in rows of
-// rowBytes. Both are cut down to whole rows of whole cache lines.
+// MeasureMachine measures arithmetic and memory with a table of about tableBytes in rows of
+// about rowBytes. Both are rounded down to whole rows and whole cache lines.
 func MeasureMachine(k *kernel.Set, threads, tableBytes, rowBytes int) Machine {
 	row := max(rowBytes/512, 1) * 128
 	rows := max(tableBytes/4/row, 2*threads)
@@ -53,8 +53,8 @@ func MeasureMachine(k *kernel.Set, threads, tableBytes, rowBytes int) Machine {
 	return m
 }
 
-// Peak is the most multiply-adds, each two operations, that the threads compute at
-// once, in 10⁹ a second: the best of many short rounds in the given time.
+// Peak returns the highest rate of operations of all threads together, in 10⁹ per second. A
+// multiply-add counts as two. It takes the best of many short rounds within the budget.
 func Peak(k *kernel.Set, threads int, budget time.Duration) float64 {
 	rounds := 1 << 14
 	if k.Name() == kernel.Go().Name() {
@@ -69,8 +69,8 @@ func Peak(k *kernel.Set, threads int, budget time.Duration) float64 {
 	}
 }
 
-// best runs f on the threads at once, some times, and returns the greatest sum of
-// what the threads did a second, in 10⁹.
+// best runs f on all threads at once, several times. f returns its amount of work. best
+// returns the greatest total rate, in 10⁹ per second.
 func best(times, threads int, f func(thread int) float64) float64 {
 	var top float64
 	for range times {
@@ -89,9 +89,9 @@ func best(times, threads int, f func(thread int) float64) float64 {
 	return top
 }
 
-// parallel calls f once for each thread, on threads of the system's, and waits.
+// parallel calls f once per thread, each on its own system thread, and waits.
 func parallel(threads int, f func(thread int)) {
-	pinned := func(t int) { // what counts a thread's instructions sees all of them
+	pinned := func(t int) { // pinned, so that per-thread counters see all instructions
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		f(t)

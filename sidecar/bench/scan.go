@@ -18,35 +18,36 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// scanDim is the dimension of the made-up vectors of a scan.
+// scanDim is the dimension of the random vectors of a scan.
 const scanDim = 64
 
 // Scanning describes a measurement of exact scans.
 type Scanning struct {
 	Kind rerank.Kind
-	// Shape is PQxPXxD of mol, VxD of maxsim, the dimension of bilinear and dot.
+	// Shape is PQxPXxD for mol, VxD for maxsim, and the dimension for bilinear and dot.
 	Shape     string
 	Hidden    int // width of the gates of mol
 	QueryOnly bool
-	// Model, if not nil, scores Items items made of Vectors: those repeated, each
-	// copy moved by a little. Queries are its queries. Kind and Shape do not matter then.
+	// Model, if not nil, is measured instead of a random model of Kind and Shape. Its Items
+	// items are made of Vectors, repeated with small random changes, and it is queried with
+	// Queries.
 	Model            *model.Model
 	Vectors, Queries rerank.Matrix
 
 	Items, K, Batch, Threads int
 	Format                   rerank.Format
-	// Tiles: float32 rows lie in tiles, as those of other formats always do.
+	// Tiles stores float32 rows in tiles. Other formats are always in tiles.
 	Tiles bool
-	// Full keeps float32 rows beside those of another format, and scores them.
+	// Full also stores the rows in float32, which are then scored.
 	Full bool
-	// Whole scores every item, whatever a bound says.
+	// Whole scores every item, without using bounds.
 	Whole  bool
 	Kernel *kernel.Set
 	Runs   int           // at least
 	Budget time.Duration // at least
 }
 
-// Scans is the result.
+// Scans is the result of a Scanning.
 type Scans struct {
 	Kind    rerank.Kind   `json:"kind"`
 	Shape   string        `json:"shape,omitempty"`
@@ -62,31 +63,31 @@ type Scans struct {
 	Whole   bool          `json:"whole"`
 	Kernel  string        `json:"kernel"`
 	Runs    int           `json:"runs"`
-	// MS is of one pass over the table with all queries of a batch.
+	// MS is the time of one pass over the table for all queries of a batch.
 	MS  Spread `json:"ms"`
 	CPU Spread `json:"cpu_ms"` // of all threads
-	// Scored is the share of the items, for all queries, that were scored in
-	// float32; a bound ruled the others out.
+	// Scored is the share of items that were scored in float32, over all queries. Bounds
+	// ruled out the others.
 	Scored         float64 `json:"scored_share"`
-	ItemsPerSecond float64 `json:"items_per_second"` // at ms.min, times the queries
-	// Flops are the model's own operations an item, a multiply-add two; Bytes are
-	// an item's in the table.
+	ItemsPerSecond float64 `json:"items_per_second"` // at ms.min, multiplied by the number of queries
+	// Flops is the number of operations of the model per item, with a multiply-add as two.
+	// Bytes is the size of an item in the table.
 	Flops  int     `json:"flops_per_item"`
 	Bytes  int     `json:"bytes_per_item"`
 	GFLOPS float64 `json:"gflops"`
 	GBs    float64 `json:"gb_s"`
-	// The limits, measured between the passes, and which of them binds; the share
-	// exceeds 1 where bounds spare what the limit counts.
+	// The machine's limits, measured between the passes, and which of them applies. The
+	// share exceeds 1 if bounds avoid work that the limit counts.
 	PeakGFLOPS    float64 `json:"peak_gflops"`
 	SequentialGBs float64 `json:"sequential_gb_s"`
 	Binds         string  `json:"binds"` // arithmetic or memory
 	ShareOfLimit  float64 `json:"share_of_limit"`
-	// Top are the items of the first query's answer, best first.
+	// Top lists the items of the answer to the first query, best first.
 	Top []int `json:"top"`
 }
 
-// RunScan measures. It returns ErrShape, an error of the model or table, and the
-// context's error if it ends first.
+// RunScan measures. It returns ErrShape, an error of the model or table, or the context's
+// error.
 func RunScan(ctx context.Context, s Scanning) (Scans, error) {
 	if s.Kernel == nil {
 		s.Kernel = kernel.Best()
@@ -121,7 +122,7 @@ func RunScan(ctx context.Context, s Scanning) (Scans, error) {
 	return r, r.measure(ctx, s, scan.New(t, m.Spec()), queries)
 }
 
-// generate makes a model of random weights, vectors and queries.
+// generate generates a random model, vectors and queries.
 func (s *Scanning) generate() (flops int, err error) {
 	d, err := Scoring{Kind: s.Kind, Shape: s.shapeOfScoring()}.dims()
 	if err != nil {
@@ -151,7 +152,8 @@ func (s *Scanning) generate() (flops int, err error) {
 	return flops, err
 }
 
-// shapeOfScoring is the shape with one query vector, where a scan has no more.
+// shapeOfScoring returns the shape in the form of Scoring, which includes the number of
+// query vectors.
 func (s *Scanning) shapeOfScoring() string {
 	if s.Kind == rerank.KindMaxSim {
 		return "1x" + s.Shape
@@ -159,13 +161,13 @@ func (s *Scanning) shapeOfScoring() string {
 	return s.Shape
 }
 
-// rowsOfItem is the number of vectors of an item.
+// rowsOfItem returns the number of vectors per item.
 func (s *Scanning) rowsOfItem() int {
 	if s.Kind != rerank.KindMaxSim {
 		return 1
 	}
 	var n int
-	_, _ = fmt.Sscanf(s.Shape, "%dx", &n) // makeUp has read it
+	_, _ = fmt.Sscanf(s.Shape, "%dx", &n) // generate has validated it
 	return n
 }
 
@@ -177,7 +179,7 @@ func normal(r *rand.Rand, rows, cols int) rerank.Matrix {
 	return m
 }
 
-// flopsOf counts the operations of a model of a file.
+// flopsOf returns the operations per item of a given model.
 func (s *Scanning) flopsOf(m *model.Model) int {
 	spec := m.Spec()
 	if spec.SingleInnerProduct {
@@ -186,13 +188,13 @@ func (s *Scanning) flopsOf(m *model.Model) int {
 	var c struct {
 		Hidden int `json:"gating_qi_hidden_dim"`
 	}
-	_ = json.Unmarshal(m.Parameters().Config, &c) // it was read when the model was opened
+	_ = json.Unmarshal(m.Parameters().Config, &c) // cannot fail: it was parsed when the model was opened
 	pairs := spec.PairsQuery * spec.PairsItem
 	return 2*spec.PairsQuery*spec.PairsItem*spec.Block + 4*pairs*c.Hidden
 }
 
-// table is the items' features. Copies of a vector are moved by a tenth of its
-// length, in a random direction.
+// table builds the items' features. Repeated vectors are moved in a random direction by a
+// tenth of their length.
 func (s *Scanning) table(m *model.Model) (*table.Table, error) {
 	rows, spec := s.rowsOfItem(), m.Spec()
 	features := rerank.NewMatrix(s.Items*rows, spec.Features)
@@ -248,7 +250,7 @@ func (s *Scanning) encode(m *model.Model) ([]rerank.Encoded, error) {
 	return queries, nil
 }
 
-// measure times passes; between them it measures the limits.
+// measure times the passes. Between them it measures the limits.
 func (r *Scans) measure(ctx context.Context, s Scanning, scanner *scan.Scanner, queries []rerank.Encoded) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(s.Threads))
 	batch, results := make([]scan.Query, s.Batch), make([]scan.Result, s.Batch)
@@ -287,7 +289,7 @@ func (r *Scans) measure(ctx context.Context, s Scanning, scanner *scan.Scanner, 
 	return nil
 }
 
-// readRate reads a part of the table's rows, as the scan does.
+// readRate measures how fast a part of the table's rows can be read.
 func readRate(s Scanning, t *table.Table) float64 {
 	m := t.Features()
 	if m.Rows == 0 {
@@ -301,7 +303,7 @@ func readRate(s Scanning, t *table.Table) float64 {
 	})
 }
 
-// limits compares the quickest pass with what the machine could do.
+// limits compares the fastest pass with the machine's limits.
 func (r *Scans) limits() {
 	seconds, work := r.MS.Min/1e3, float64(r.Items)*float64(r.Batch)
 	r.ItemsPerSecond = work / seconds

@@ -18,26 +18,27 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// ErrShape: a shape that does not fit the kind.
+// ErrShape: the shape does not fit the kind.
 var ErrShape = errors.New("shape does not fit the kind")
 
-// Scoring describes a measurement of Encoded.Score on made-up candidates.
+// Scoring describes a measurement of Encoded.Score with random candidates.
 type Scoring struct {
 	Kind rerank.Kind
-	// Shape is PQxPXxD of mol, TxVxD of maxsim (T query vectors, whose scores are
-	// added up, and V vectors an item), the dimension of bilinear and dot, DxR of
-	// bilinear of rank R.
+	// Shape is PQxPXxD for mol; TxVxD for maxsim (T query vectors, whose scores are added,
+	// and V vectors per item); the dimension for bilinear and dot; and DxR for bilinear of
+	// rank R.
 	Shape  string
 	Hidden int // width of the gates of mol
-	// Candidates is the number of candidates of each of Batch queries. Each query
-	// has its own, unless Shared: then all have the same, scored in one call.
+	// Candidates is the number of candidates of each of the Batch queries. Each query has
+	// its own candidates. With Shared, all queries have the same candidates, scored in one
+	// call.
 	Candidates, Batch, Threads int
 	Shared                     bool
-	// Encode has a round encode its queries too, before it scores.
+	// Encode makes each round encode its queries too, before scoring.
 	Encode bool
 	Format rerank.Format
-	// Gather picks candidates at random from a table of Rows feature rows, cut down
-	// to TableBytes; otherwise they lie in a row, in tiles where a kind uses them.
+	// Gather picks candidates at random from a table of Rows feature rows, limited to
+	// TableBytes. Otherwise candidates are contiguous, in tiles for kinds that use them.
 	Gather     bool
 	Rows       int
 	TableBytes int
@@ -46,14 +47,14 @@ type Scoring struct {
 	Budget     time.Duration // at least
 }
 
-// Spread is of milliseconds.
+// Spread is in milliseconds.
 type Spread struct {
 	Min float64 `json:"min"`
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 }
 
-// Scored is the result.
+// Scored is the result of a Scoring.
 type Scored struct {
 	Kind       rerank.Kind   `json:"kind"`
 	Shape      string        `json:"shape"`
@@ -70,15 +71,16 @@ type Scored struct {
 	Runs       int           `json:"runs"`
 	MS         Spread        `json:"ms"`
 	CPU        Spread        `json:"cpu_ms"` // of all threads
-	// Flops are the model's own operations a candidate, a multiply-add two: products
-	// and gate layers, no activation, no softmax, no gathering.
+	// Flops is the number of operations of the model per candidate, with a multiply-add as
+	// two. It counts inner products and gate layers, but no activations, softmax or
+	// gathering.
 	Flops       int     `json:"flops_per_candidate"`
 	GFLOPS      float64 `json:"gflops"` // at ms.min
 	PeakGFLOPS  float64 `json:"peak_gflops"`
 	ShareOfPeak float64 `json:"share_of_peak"`
 }
 
-// dims are the numbers of a shape.
+// dims parses the shape.
 func (s Scoring) dims() ([]int, error) {
 	want := map[rerank.Kind]int{rerank.KindMoL: 3, rerank.KindMaxSim: 3, rerank.KindBilinear: 1, rerank.KindDot: 1}[s.Kind]
 	var dims []int
@@ -95,11 +97,11 @@ func (s Scoring) dims() ([]int, error) {
 	return dims, nil
 }
 
-// subject is a similarity with queries and items to measure.
+// subject is the similarity to measure.
 type subject struct {
 	similarity rerank.Similarity
-	rows       int // feature rows an item
-	tokens     int // queries whose scores are added up
+	rows       int // feature rows per item
+	tokens     int // number of query vectors whose scores are added
 	flops      int
 }
 
@@ -139,7 +141,7 @@ func (s Scoring) subject() (subject, error) {
 	return out, nil
 }
 
-// RunScore measures. It returns ErrShape, and the context's error if it ends first.
+// RunScore measures. It returns ErrShape, or the context's error.
 func RunScore(ctx context.Context, s Scoring) (Scored, error) {
 	sub, err := s.subject()
 	if err != nil {
@@ -170,8 +172,8 @@ func RunScore(ctx context.Context, s Scoring) (Scored, error) {
 	return out, nil
 }
 
-// measure times rounds of all calls; between them it measures the peak, so that
-// both see the same machine.
+// measure times rounds of all calls. Between them it measures the peak rate, so that both
+// are affected by the same state of the machine.
 func (s Scoring) measure(ctx context.Context, calls [][]func() error) (wall, cpu []float64, peak float64, err error) {
 	const warmUp = 3
 	used := processorTime()
@@ -208,7 +210,7 @@ func spread(ms []float64) Spread {
 	return Spread{Min: ms[0], P50: at(0.5), P99: at(0.99)}
 }
 
-// calls are what each thread does in one round, and the rows of the table.
+// calls returns what each thread does in one round, and the number of rows in the table.
 func (s Scoring) calls(sub subject) (calls [][]func() error, rows int, err error) {
 	candidates, err := s.makeItems(sub)
 	if err != nil {
@@ -232,7 +234,7 @@ func (s Scoring) calls(sub subject) (calls [][]func() error, rows int, err error
 				}
 				batch = encoded
 			}
-			// Whole tiles a thread.
+			// Each thread gets whole tiles.
 			tiles := (s.Candidates + rerank.Lanes - 1) / rerank.Lanes
 			from, to := t*tiles/s.Threads*rerank.Lanes, min((t+1)*tiles/s.Threads*rerank.Lanes, s.Candidates)
 			calls[t] = append(calls[t], s.call(sub, batch, candidates.of(b, from, to), to-from))
@@ -241,7 +243,7 @@ func (s Scoring) calls(sub subject) (calls [][]func() error, rows int, err error
 	return calls, candidates.rows, nil
 }
 
-// encode returns the encoded queries and what encodes them once more.
+// encode returns the encoded queries and a function that encodes them once more.
 func (s Scoring) encode(sub subject, queries []query) ([]rerank.Encoded, func() error) {
 	encoded, plain := make([]rerank.Encoded, len(queries)), make([]rerank.Query, len(queries))
 	for i, q := range queries {
@@ -254,7 +256,8 @@ func (s Scoring) encode(sub subject, queries []query) ([]rerank.Encoded, func() 
 	}
 }
 
-// call scores items for queries of the batch: with one call a query, or one for all.
+// call returns a function that scores items for the queries of a batch, together if the
+// similarity can do that.
 func (s Scoring) call(sub subject, batch []rerank.Encoded, items rerank.Items, n int) func() error {
 	dst := make([]float32, len(batch)*n)
 	total := make([]float32, len(batch)/sub.tokens*n)
@@ -273,13 +276,13 @@ func (s Scoring) call(sub subject, batch []rerank.Encoded, items rerank.Items, n
 	}
 }
 
-// query is a made-up query.
+// query is a random query.
 type query struct {
 	rerank.Query
 	encoded rerank.Encoded
 }
 
-// addTokens adds the scores of the vectors of one query up.
+// addTokens adds the scores of the vectors that belong to the same query.
 func addTokens(k *kernel.Set, total, scores []float32, tokens, n int) {
 	for q := 0; q*n < len(total); q++ {
 		out := total[q*n:][:n]

@@ -22,17 +22,18 @@ import (
 // Dim is the dimension of the synthetic vectors.
 const Dim = 384
 
-// Synthetic describes the searches of made-up items.
+// Synthetic describes a measurement of searches over random items.
 type Synthetic struct {
 	Items      int
 	Candidates int
 	Searches   int
 	K          int
-	// Kernel computes the scores; nil is the fastest of the processor.
+	// Kernel computes the scores. nil means the fastest that the processor can run.
 	Kernel *kernel.Set
 }
 
-// kind is a synthetic similarity. Its weights are random: time does not depend on them.
+// kind is a synthetic similarity. Its weights are random, because times do not depend on
+// them.
 type kind struct {
 	name    string
 	kind    rerank.Kind
@@ -40,7 +41,7 @@ type kind struct {
 	tensors tensor.Set
 }
 
-// kinds are the similarities that are measured.
+// kinds returns the similarities to measure.
 func kinds() []kind {
 	r := rand.New(rand.NewPCG(1, 2))
 	return []kind{
@@ -57,8 +58,8 @@ func mol(r *rand.Rand, name string, pq, px int, queryOnly bool) kind {
 	return molOf(r, name, molShape{dim: Dim, pq: pq, px: px, d: 64, gate: 128, queryOnly: queryOnly})
 }
 
-// molShape is a MoL's: the dimension of query and item, pq by px components of d,
-// gates of a width.
+// molShape is the shape of a MoL: the dimension of queries and items, pq by px components
+// of length d, and the width of the gates.
 type molShape struct {
 	dim, pq, px, d, gate int
 	queryOnly            bool
@@ -96,7 +97,8 @@ func molOf(r *rand.Rand, name string, m molShape) kind {
 	return kind{name, rerank.KindMoL, string(config), t}
 }
 
-// randomTensor is a tensor of normal numbers with the variance of a usual initialisation.
+// randomTensor returns a tensor of normally distributed numbers, scaled as for the initialisation
+// of a layer.
 func randomTensor(r *rand.Rand, shape ...int) tensor.Tensor {
 	n := 1
 	for _, s := range shape {
@@ -110,7 +112,7 @@ func randomTensor(r *rand.Rand, shape ...int) tensor.Tensor {
 	return t
 }
 
-// unitRows is a matrix of random unit vectors.
+// unitRows returns a matrix of random unit vectors.
 func unitRows(rows int, seed uint64) rerank.Matrix {
 	r := rand.New(rand.NewPCG(seed, 4))
 	m := rerank.NewMatrix(rows, Dim)
@@ -123,8 +125,8 @@ func unitRows(rows int, seed uint64) rerank.Matrix {
 	return m
 }
 
-// RunSynthetic measures every kind with both placements over an embedded store,
-// one exact list of s.Candidates rows a search. progress is told of each case.
+// RunSynthetic measures every kind with both placements on an embedded store. Each search
+// uses one exact list of s.Candidates rows. progress is called with the name of each case.
 func RunSynthetic(ctx context.Context, s Synthetic, progress func(name string)) ([]Result, error) {
 	items, vectors := unitRows(s.Items, 1), unitRows(s.Searches, 2)
 	queries := make([]rerank.Query, s.Searches)
@@ -189,8 +191,8 @@ func (s Synthetic) run(ctx context.Context, m *model.Model, items rerank.Matrix,
 	return result, err
 }
 
-// timedStore is an embedded store that tells how long its calls took. Its
-// searches must come one after the other.
+// timedStore is an embedded store that measures the time of its calls. Its searches must
+// run one after the other.
 type timedStore struct {
 	*embedded.Store
 	spent time.Duration

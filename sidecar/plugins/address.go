@@ -16,7 +16,7 @@ import (
 
 const unixScheme = "unix://"
 
-// target is the address as gRPC names it.
+// target returns the address in the form that gRPC expects.
 func (o Options) target() (string, error) {
 	if path, ok := strings.CutPrefix(o.Address, unixScheme); ok {
 		if !filepath.IsAbs(path) {
@@ -33,7 +33,7 @@ func (o Options) target() (string, error) {
 	return "dns:///" + o.Address, nil
 }
 
-// connect reaches a plugin that somebody else keeps.
+// connect connects to a plugin that another party runs.
 func (p *Plugin) connect(context.Context) (*session, error) {
 	target, err := p.options.target()
 	if err != nil {
@@ -44,7 +44,7 @@ func (p *Plugin) connect(context.Context) (*session, error) {
 			return nil, err
 		}
 	}
-	secure := insecure.NewCredentials() // of a socket that nobody else can reach
+	secure := insecure.NewCredentials() // sufficient for a socket that nobody else can reach
 	if p.options.TLS != nil {
 		secure = credentials.NewTLS(p.options.TLS.Clone())
 	}
@@ -55,10 +55,10 @@ func (p *Plugin) connect(context.Context) (*session, error) {
 	return &session{conn: c, end: c.Close}, nil
 }
 
-// errNotPrivate: others could put a socket of theirs in the place of a plugin's.
+// errNotPrivate: other users could replace the plugin's socket by their own.
 var errNotPrivate = errors.New("folder of the socket is not private")
 
-// checkPrivate reports whether a folder is ours alone.
+// checkPrivate returns an error unless only the current user can access the folder.
 func checkPrivate(folder string) error {
 	info, err := os.Lstat(folder)
 	switch {

@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// program is what is started.
+// program is the executable to start.
 type program struct {
-	path string // the executable, or its checked copy
-	dir  string // where it runs; empty is the sidecar's own
+	path string // the executable, or its verified copy
+	dir  string // working directory; empty means the sidecar's own
 }
 
-// check copies a plugin's files into a folder of ours, comparing their digests on the
-// way: what was checked is what is started, whoever writes to the originals
-// meanwhile. Without a checksum it is started where it lies.
+// check copies a plugin's files to a private folder and verifies their digests while
+// copying. So the started program is the verified one, even if the originals are modified
+// meanwhile. Without checksums the program is started where it is.
 func (o Options) check(folder string) (program, error) {
 	path, err := filepath.Abs(o.Path)
 	as := program{path: path}
@@ -30,7 +30,7 @@ func (o Options) check(folder string) (program, error) {
 			return as, err
 		}
 	}
-	if o.SHA256 == "" || as.path != path { // a copy that fits both was made
+	if o.SHA256 == "" || as.path != path { // a verified copy exists already
 		return as, nil
 	}
 	want, err := digestOf(o.SHA256)
@@ -46,8 +46,8 @@ func (o Options) check(folder string) (program, error) {
 	return as, copyChecked(root, filepath.Base(path), as.path, want, true)
 }
 
-// checkManifest copies the files of the manifest. The executable is one of them, or
-// lies elsewhere.
+// checkManifest copies the files of the manifest. The executable is either one of them or
+// outside the manifest's folder.
 func (o Options) checkManifest(path, copies string) (program, error) {
 	as := program{path: path, dir: copies}
 	files, err := readManifest(o.Manifest)
@@ -87,7 +87,8 @@ func (o Options) checkManifest(path, copies string) (program, error) {
 	return as, nil
 }
 
-// copyChecked copies one regular file; no part of its path is a symbolic link.
+// copyChecked copies a regular file and verifies its digest. It refuses paths that contain
+// a symbolic link.
 func copyChecked(root *os.Root, name, to string, want digest, executable bool) error {
 	full := filepath.Join(root.Name(), name)
 	for part := name; part != "."; part = filepath.Dir(part) {
@@ -127,8 +128,8 @@ func copyTo(path string, from io.Reader, mode os.FileMode) (d digest, err error)
 		return d, err
 	}
 	if mode&0o100 != 0 {
-		// A child that another goroutine forks meanwhile would keep the file open for
-		// writing until its exec, and a file open for writing cannot be executed.
+		// A child process that another goroutine forks now would inherit the open file
+		// until its exec, and a file that is open for writing cannot be executed.
 		syscall.ForkLock.RLock()
 		defer syscall.ForkLock.RUnlock()
 	}

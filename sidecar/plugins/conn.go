@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// conn is a connection over all lives of a plugin.
+// conn forwards calls to the current session of a plugin, across restarts.
 type conn struct{ p *Plugin }
 
 var _ grpc.ClientConnInterface = conn{}
@@ -37,12 +37,12 @@ func (c conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method strin
 	return &stream{inner, c.p, s, ctx.Err}, nil
 }
 
-// stream is a stream of one life.
+// stream is a stream of one session.
 type stream struct {
 	grpc.ClientStream
 	p      *Plugin
 	s      *session
-	caller func() error // of the context of who asked; the stream's own ends with it
+	caller func() error // error of the caller's context; the stream's own context ends with the stream
 }
 
 // RecvMsg implements grpc.ClientStream.
@@ -50,8 +50,9 @@ func (s *stream) RecvMsg(m any) error {
 	return s.p.translateError(s.s, s.caller, s.ClientStream.RecvMsg(m))
 }
 
-// translateError is the error of a call for its caller, who may have ended it; an answer is a
-// sign of life.
+// translateError processes the outcome of a call. A success counts as a sign of life. An error that
+// the plugin's end caused is replaced by a clearer one, unless the caller has ended the
+// call.
 func (p *Plugin) translateError(s *session, caller func() error, err error) error {
 	if err == nil {
 		s.answers.Add(1)

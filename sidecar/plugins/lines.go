@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// What the log takes of a plugin: the bytes of a line, and the lines of a second.
+// Limits on a plugin's output in the log: bytes per line, and lines per second.
 const (
 	maxLine      = 4096
 	maxPerSecond = 200
 )
 
-// lines writes what a plugin prints into the log, a line an entry. It is safe for
-// concurrent use.
+// lines writes a plugin's output to the log, one entry per line. It is safe for concurrent
+// use.
 type lines struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
 	line []byte
-	cut  int // bytes of the line that were too much
+	cut  int // bytes of the line beyond maxLine
 	last string
 
-	second  time.Time // the current one's begin
-	written int       // lines of it
-	dropped int       // lines that were too many, since the last that was written
+	second  time.Time // start of the current second
+	written int       // lines written in the current second
+	dropped int       // lines dropped since the last one written
 }
 
 func newLines(log *slog.Logger, stream string) *lines {
@@ -54,15 +54,15 @@ func (l *lines) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// flush ends a line that has no end.
+// flush logs an unfinished line.
 func (l *lines) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.emit()
 }
 
-// lastLine is the last that was not empty, or what a Go program panicked with: its
-// stacks follow.
+// lastLine returns the last line that was not empty. If a Go program panicked, it returns
+// the panic message instead of the last line of its stacks.
 func (l *lines) lastLine() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +93,7 @@ func (l *lines) emit() {
 	log.Log(context.Background(), level, "plugin says", "line", text)
 }
 
-// tooMany counts a line.
+// tooMany counts a line and reports whether it exceeds the limit.
 func (l *lines) tooMany(now time.Time) bool {
 	if now.Sub(l.second) >= time.Second {
 		l.second, l.written = now, 0
@@ -109,8 +109,8 @@ func panics(line string) bool {
 	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
 }
 
-// parseLine is a line's level and text. go-plugin writes JSON with both; all else is
-// what a person may want to read.
+// parseLine returns the level and text of a line. go-plugin writes JSON with both. Other
+// lines have the level info.
 func parseLine(line string) (slog.Level, string) {
 	var said struct {
 		Level   string `json:"@level"`

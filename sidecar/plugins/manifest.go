@@ -14,7 +14,7 @@ import (
 	"unicode"
 )
 
-// errChecksum: a file of a plugin is not what was promised.
+// errChecksum: a plugin's file does not have the expected digest.
 var errChecksum = errors.New("checksum")
 
 const (
@@ -32,7 +32,7 @@ func digestOf(text string) (d digest, err error) {
 	return d, err
 }
 
-// readManifest returns the digests of a manifest's files, by their local paths.
+// readManifest returns the digests of a manifest's files, by local path.
 func readManifest(path string) (map[string]digest, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -53,7 +53,7 @@ func readManifest(path string) (map[string]digest, error) {
 	return files, nil
 }
 
-// parseManifest reads what sha256sum writes: "digest  path" or "digest *path" a line.
+// parseManifest parses the output of sha256sum: "digest  path" or "digest *path" per line.
 func parseManifest(text []byte) (map[string]digest, error) {
 	files := map[string]digest{}
 	lines := bufio.NewScanner(bytes.NewReader(text))

@@ -1,5 +1,6 @@
-// Package faulty is a plugin that misbehaves on purpose, for tests of what likeness
-// makes of it. Its scores are Score's, so that a test knows a right answer.
+// Package faulty is a plugin that misbehaves on purpose, for testing likeness's reaction.
+// Apart from its fault, it returns the scores of Score, so that a test knows the right
+// answer.
 //
 //	path, err := faulty.Build(ctx, folder)
 //	plugins.Start(ctx, plugins.Options{Path: path, Args: []string{"-fault", "crash", "-after", "100"}})
@@ -26,32 +27,33 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// The faults. Each begins with the call after -after good ones; flap and slow-start
-// with the process.
+// The faults. A fault begins after -after good calls, except flap and slow-start, which
+// begin with the process.
 const (
 	None      = "none"
-	Crash     = "crash"      // the process kills itself in a call
-	Stop      = "stop"       // the process stops itself, as SIGSTOP does
-	Hang      = "hang"       // calls are not answered, health checks are
-	Slow      = "slow"       // an answer takes -delay longer
+	Crash     = "crash"      // the process kills itself during a call
+	Stop      = "stop"       // the process stops itself by SIGSTOP
+	Hang      = "hang"       // calls are not answered, but health checks are
+	Slow      = "slow"       // an answer takes longer, by -delay
 	Count     = "count"      // one score too few
 	NaN       = "nan"        // no item has a score
 	Infinite  = "infinite"   // every score is +Inf
-	Shuffled  = "shuffled"   // the scores of other items: in reverse
+	Shuffled  = "shuffled"   // scores belong to other items: they are in reverse order
 	Fail      = "fail"       // calls fail
-	Grow      = "grow"       // each call keeps -bytes more
+	Grow      = "grow"       // each call allocates -bytes that are never freed
 	Flap      = "flap"       // the process ends -delay after its start
-	SlowStart = "slow-start" // the process says nothing for -delay
-	NoStart   = "no-start"   // the process ends at once, and says why
-	Panic     = "panic"      // a goroutine of its own panics in a call: the process ends with its stacks
+	SlowStart = "slow-start" // the process reports nothing for -delay
+	NoStart   = "no-start"   // the process ends at once, with an error message
+	Panic     = "panic"      // a goroutine panics during a call, which ends the process with a stack trace
 )
 
-// Faults are all of them.
+// Faults returns all faults.
 func Faults() []string {
 	return []string{None, Crash, Stop, Hang, Slow, Count, NaN, Infinite, Shuffled, Fail, Grow, Flap, SlowStart, NoStart, Panic}
 }
 
-// Score is R(x, q) of an item, the same for every query: in [0, 1), of its id alone.
+// Score returns R(x, q) of an item. It is in [0, 1), depends only on the item's id, and is
+// the same for every query.
 func Score(id rerank.ID) float32 {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, id.String())
@@ -72,7 +74,7 @@ func Build(ctx context.Context, folder string) (string, error) {
 	return path, nil
 }
 
-// settings are the plugin's arguments.
+// settings holds the plugin's arguments.
 type settings struct {
 	fault   string
 	after   int64
@@ -87,7 +89,7 @@ type settings struct {
 	listen  plugin.Option
 }
 
-// isHealed reports whether the time of the fault is over.
+// isHealed reports whether the fault has ended, because the file named by -until exists.
 func (s settings) isHealed() bool {
 	_, err := os.Stat(s.until)
 	return s.until != "" && err == nil
@@ -117,7 +119,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	return s, nil
 }
 
-// Main is the plugin's main.
+// Main is the plugin's main function.
 func Main(args []string, stderr io.Writer) error {
 	s, err := parse(args, stderr)
 	if err != nil {
@@ -181,7 +183,7 @@ func (s *scorer) score(ctx context.Context, _ plugin.Query, items []plugin.Item)
 	return scores, nil
 }
 
-// spoil answers with the fault.
+// spoil applies the fault to an answer.
 func (s *scorer) spoil(ctx context.Context, scores []float32) ([]float32, error) {
 	switch s.fault {
 	case Crash:
@@ -212,7 +214,7 @@ func (s *scorer) spoil(ctx context.Context, scores []float32) ([]float32, error)
 	return scores, nil
 }
 
-// grow keeps memory and touches it.
+// grow allocates memory, touches it, and keeps it.
 func (s *scorer) grow() {
 	was := s.kept.Load()
 	now := make([]byte, s.bytes)

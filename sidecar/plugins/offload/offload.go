@@ -1,9 +1,8 @@
-// Package offload has a route's table scored by a device plugin: it loads model and
-// table there, keeps them in step with the table, and asks for the best rows.
+// Package offload scores a route's table on a device plugin. It loads the model and the
+// table on the device, keeps them up to date, and requests the best rows.
 //
-// Nothing waits for a device. A search that meets one that is loading, behind or
-// gone is told so at once and scores for itself; loading and patching go on in the
-// background.
+// Searches never wait for a device. If the device is loading, behind or gone, a search gets
+// an error at once and scores by itself. Loading and patching continue in the background.
 package offload
 
 import (
@@ -28,63 +27,64 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/score"
 )
 
-// Sentinel errors of a call; the search scores for itself.
+// Sentinel errors of a call. After any of them, the search scores by itself.
 var (
-	// ErrNotReady: model and table are not loaded, or the device is not to be asked again.
+	// ErrNotReady: model and table are not loaded, or the device is not used after a
+	// failure.
 	ErrNotReady = errors.New("device not ready")
-	// ErrStale: the table was written, and the device does not have all of it yet.
+	// ErrStale: the device does not have the latest writes to the table yet.
 	ErrStale = errors.New("device behind the table")
 )
 
-// Options are what a Scorer needs; only Logger and CallTimeout may be left out.
+// Options configures a Scorer. Only Logger and CallTimeout are optional.
 type Options struct {
-	// Plugin, Route and the route's Version are for names, logs and metrics.
+	// Plugin, Route and the route's Version appear in names, logs and metrics.
 	Plugin, Route, Version string
 	Conn                   grpc.ClientConnInterface
 	Model                  *model.Model
-	// Table returns the table as it is now, held for the caller, who calls its Release;
-	// nil once it is closed.
+	// Table returns the current table, held for the caller, who must call its Release. It
+	// returns nil after the table was closed.
 	Table func() *table.Table
-	// CallTimeout bounds a call for a search without a deadline; 0 is 5 s.
+	// CallTimeout limits a call. 0 means 5 s.
 	CallTimeout time.Duration
 	Logger      *slog.Logger
 }
 
-// State is what a Scorer is doing.
+// State is the state of a Scorer.
 type State string
 
 // The states.
 const (
-	Loading State = "loading" // model or table are not on the device yet
-	Ready   State = "ready"   // it is asked
-	Broken  State = "broken"  // its scores were wrong; it is not asked until it was started again
+	Loading State = "loading" // the model or the table is not on the device yet
+	Ready   State = "ready"   // the device is in use
+	Broken  State = "broken"  // the device returned wrong scores; it is not used until it restarts
 )
 
-// Status says how a device does for a route.
+// Status describes the state of a device for one route.
 type Status struct {
 	Route, Version, Plugin string
 	State                  State
-	// Detail is why it is not ready, or the last error; for people.
+	// Detail is the reason why the device is not ready, or the last error, for people.
 	Detail string
-	// Rows on the device.
+	// Rows is the number of rows on the device.
 	Rows int
-	// Loads and Patches of the table.
+	// Loads and Patches count the uploads of the table.
 	Loads, Patches int64
-	// Answers by what became of them, one of Outcomes.
+	// Answers counts calls by outcome, one of Outcomes.
 	Answers map[string]int64
 }
 
-// What can become of a question to a device.
+// The outcomes of a call to a device.
 const (
 	Used         = "used"
-	NotReady     = "not_ready"    // it was not asked
-	Stale        = "stale"        // it was not asked, or had another version
-	Failed       = "failed"       // an error, or out of time
-	Undecided    = "undecided"    // what it left out may belong to the answer
-	Contradicted = "contradicted" // it is wrong
+	NotReady     = "not_ready"    // the device was not called
+	Stale        = "stale"        // the device was not called because it is behind, or it had another version
+	Failed       = "failed"       // an error or a timeout
+	Undecided    = "undecided"    // rows that the device left out may belong to the answer
+	Contradicted = "contradicted" // the device's scores are wrong
 )
 
-// Outcomes are all of them.
+// Outcomes returns all outcomes.
 func Outcomes() []string {
 	return []string{Used, NotReady, Stale, Failed, Undecided, Contradicted}
 }
@@ -93,35 +93,35 @@ func Outcomes() []string {
 type Scorer struct {
 	o      Options
 	client *device.Client
-	prefix string // of the names of this process
+	prefix string // distinguishes this process's tables on the device
 	model  device.Version
 
-	usable  atomic.Pointer[copied] // nil: not to be asked
+	usable  atomic.Pointer[copied] // the table on the device; nil if the device must not be used
 	counts  map[string]*atomic.Int64
 	loads   atomic.Int64
 	patches atomic.Int64
-	slow    atomic.Int64 // calls, one after the other, that a short deadline ended
+	slow    atomic.Int64 // consecutive calls that exceeded a short deadline
 
-	kick   chan struct{} // something is to be done
+	kick   chan struct{} // receives a value when the device should be checked
 	stop   context.CancelFunc
 	ended  chan struct{}
 	mu     sync.Mutex
 	detail string
-	broken error // what contradicted
+	broken error // the contradiction that was found, if any
 }
 
 var _ score.Device = (*Scorer)(nil)
 
-// copied is a table as the device has it.
+// copied describes the copy of a table on the device.
 type copied struct {
 	device.Version
-	of    *table.Table // only compared and never read: it may have been released
+	of    *table.Table // only for comparison, never read: it may have been released
 	rows  int
-	alive []uint16 // a bit a row, sixteen at a time
+	alive []uint16 // a bit per row, sixteen rows per element
 	maxK  int
 }
 
-// New begins to load the table in the background. The caller calls Close, before the
+// New starts loading the table in the background. The caller must call Close before the
 // table and the plugin are closed.
 func New(o Options) *Scorer {
 	if o.CallTimeout == 0 {
@@ -144,23 +144,23 @@ func New(o Options) *Scorer {
 	return s
 }
 
-// instance tells the tables of two sidecars on one device apart.
+// instance returns a random name part that distinguishes two sidecars on one device.
 func instance() string {
 	b := make([]byte, 4)
-	_, _ = rand.Read(b) // never fails
+	_, _ = rand.Read(b) // cannot fail
 	return hex.EncodeToString(b)
 }
 
 func (s *Scorer) name() string { return s.o.Route + "#" + s.prefix }
 
-// Close ends what goes on and frees what the device has, if it still answers.
+// Close stops all work and frees the memory on the device, if the device still answers.
 func (s *Scorer) Close() error {
 	s.stop()
 	<-s.ended
 	return nil
 }
 
-// Status of now.
+// Status returns the current status.
 func (s *Scorer) Status() Status {
 	out := Status{
 		Route: s.o.Route, Version: s.o.Version, Plugin: s.o.Plugin, State: Loading,
@@ -181,9 +181,9 @@ func (s *Scorer) Status() Status {
 	return out
 }
 
-// Rescore implements score.Device. It returns ErrNotReady, ErrStale, or the
-// error of the call. Rows keep their numbers and contents while a table is written:
-// a device that is behind, or ahead, does for the rows that it has.
+// Rescore implements score.Device. It returns ErrNotReady, ErrStale, or the error of the
+// call. Rows keep their numbers and contents when a table is written. So a device that is
+// behind or ahead can still score the rows that it has.
 func (s *Scorer) Rescore(ctx context.Context, t *table.Table, q rerank.Query, items []int32, k int) (score.Selection, error) {
 	c, err := s.usableCopy(t, k)
 	if err != nil {
@@ -206,8 +206,7 @@ func (s *Scorer) Rescore(ctx context.Context, t *table.Table, q rerank.Query, it
 	return s.selection(c, b, began, err)
 }
 
-// Scan implements score.Device. It returns ErrNotReady, ErrStale, or the error of
-// the call.
+// Scan implements score.Device. It returns ErrNotReady, ErrStale, or the error of the call.
 func (s *Scorer) Scan(ctx context.Context, t *table.Table, q rerank.Query, within *scan.Bitmap, k int) (score.Selection, error) {
 	c, err := s.usableCopy(t, k)
 	if err == nil && c.of != t {
@@ -227,7 +226,7 @@ func (s *Scorer) Scan(ctx context.Context, t *table.Table, q rerank.Query, withi
 	return s.selection(c, b, began, err)
 }
 
-// usableCopy is what the device has of a table, if it can be asked for k rows of it.
+// usableCopy returns the device's copy of a table, if the device can return k rows of it.
 func (s *Scorer) usableCopy(t *table.Table, k int) (*copied, error) {
 	c := s.usable.Load()
 	switch {
@@ -247,7 +246,7 @@ func (s *Scorer) ask(c *copied, q rerank.Query, k int) device.Ask {
 	return device.Ask{Model: s.model, Table: c.Version, Query: q, K: k}
 }
 
-// selection makes one of what a call returned.
+// selection converts a device's reply into a Selection.
 func (s *Scorer) selection(c *copied, b device.Best, began time.Time, err error) (score.Selection, error) {
 	out := score.Selection{
 		Items: make([]int32, len(b.Rows)), Scores: b.Scores, Epsilon: b.Epsilon, Next: b.Next, Scored: b.Scored, NotFinite: b.NotFinite,
@@ -266,21 +265,23 @@ func (s *Scorer) selection(c *copied, b device.Best, began time.Time, err error)
 	return out, nil
 }
 
-// behind counts a call that came before the rows that it needs, and fetches them.
+// behind counts a call that needs rows the device does not have yet, and triggers an
+// update.
 func (s *Scorer) behind(err error) error {
 	s.count(Stale)
 	s.wake()
 	return err
 }
 
-// A device that did not answer in time is at fault if it had patience, or that often.
+// A timeout counts as a failure of the device if it had at least `patience`, or after
+// maxSlow timeouts in a row.
 const (
 	patience = 100 * time.Millisecond
 	maxSlow  = 3
 )
 
-// failed keeps others from asking a device that has just failed, until it was looked at.
-// The end of a search says nothing of it.
+// failed counts a failed call. Unless only this query was at fault, it stops the use of the
+// device until the device was checked. A cancelled search says nothing about the device.
 func (s *Scorer) failed(c *copied, took time.Duration, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -291,13 +292,13 @@ func (s *Scorer) failed(c *copied, took time.Duration, err error) error {
 		s.count(Failed)
 	}
 	late := errors.Is(err, context.DeadlineExceeded) && took < patience && s.slow.Add(1) < maxSlow
-	if !late && !errors.Is(err, device.ErrRequest) && !errors.Is(err, device.ErrBusy) { // of this query alone
+	if !late && !errors.Is(err, device.ErrRequest) && !errors.Is(err, device.ErrBusy) { // the failure concerns only this query
 		s.drop(c, err)
 	}
 	return err
 }
 
-// drop ends the use of a copy, if that is what is used.
+// drop stops the use of a copy, if it is still in use.
 func (s *Scorer) drop(c *copied, err error) {
 	if s.usable.CompareAndSwap(c, nil) {
 		s.setDetail(err.Error())
@@ -332,7 +333,7 @@ func (s *Scorer) setDetail(detail string) {
 	s.detail = detail
 }
 
-// wake makes run look at the device.
+// wake makes run check the device.
 func (s *Scorer) wake() {
 	select {
 	case s.kick <- struct{}{}:

@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// describeTimeout bounds the question what a device has; freeTimeout that to free
-	// it, at the end.
+	// describeTimeout limits a call of Describe. freeTimeout limits freeing the device's
+	// memory at the end.
 	describeTimeout = 2 * time.Second
 	freeTimeout     = 2 * time.Second
-	// checkInterval is how often a device that is ready is asked what it has: one that was started
-	// again is loaded again, whether or not anybody searches.
+	// checkInterval is how often a ready device is asked what it has loaded. It detects a
+	// restarted device even without searches.
 	checkInterval = 5 * time.Second
 )
 
-// errBroken: the device that contradicted is still the same.
+// errBroken: the device that returned wrong scores has not been restarted.
 var errBroken = errors.New("its scores were wrong; start it again once that is mended")
 
-// run keeps the device in step until ctx is done.
+// run keeps the device up to date until ctx is done.
 func (s *Scorer) run(ctx context.Context) {
 	defer close(s.ended)
-	var c *copied // what is believed to be there
+	var c *copied // what the device is believed to have
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 50*time.Millisecond, 5*time.Second
-	used := int64(0) // answers, when it was last well
+	used := int64(0) // number of used answers when the device was last known to work
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
@@ -43,7 +43,7 @@ func (s *Scorer) run(ctx context.Context) {
 			s.free(ctx, c)
 			return
 		case <-s.kick:
-			if s.usable.Load() == nil { // it failed, and is left alone for a while
+			if s.usable.Load() == nil { // the device failed: wait before the next attempt
 				pause.Reset(wait.NextBackOff())
 				continue
 			}
@@ -69,15 +69,15 @@ func (s *Scorer) run(ctx context.Context) {
 	}
 }
 
-// sync brings the device to the table as it is now, from what it is believed to
-// have, and returns what it has then.
+// sync updates the device to the current table. c is what the device is believed to have;
+// sync returns what it has afterwards.
 func (s *Scorer) sync(ctx context.Context, c *copied) (*copied, error) {
 	d, err := s.describe(ctx)
 	if err != nil {
 		return c, err
 	}
 	if c != nil && !slices.Contains(d.Tables, c.Version) {
-		c = nil // it was started again
+		c = nil // the device was restarted
 	}
 	if err := s.checkRestarted(c); err != nil {
 		return c, err
@@ -112,6 +112,7 @@ func (s *Scorer) sync(ctx context.Context, c *copied) (*copied, error) {
 	return &now, nil
 }
 
+// tableOf returns the table of a copy, or nil.
 func tableOf(c *copied) *table.Table {
 	if c == nil {
 		return nil
@@ -125,7 +126,8 @@ func (s *Scorer) describe(ctx context.Context) (device.Description, error) {
 	return s.client.Describe(ctx)
 }
 
-// checkRestarted forgives a device that was started again: what it had is gone.
+// checkRestarted returns errBroken if the device was found broken and has not been
+// restarted. A restart, which loses the device's tables, clears the state.
 func (s *Scorer) checkRestarted(c *copied) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +138,7 @@ func (s *Scorer) checkRestarted(c *copied) error {
 	return nil
 }
 
-// publish lets searches ask for a copy, unless it was found broken meanwhile.
+// publish makes a copy available to searches, unless the device was found broken meanwhile.
 func (s *Scorer) publish(c *copied) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +165,7 @@ func (s *Scorer) loadModel(ctx context.Context, d device.Description) error {
 	return err
 }
 
-// load puts a whole table on the device, in the place of what it had.
+// load uploads the whole table, replacing what the device had.
 func (s *Scorer) load(ctx context.Context, t *table.Table, there []device.Version) (*copied, error) {
 	s.usable.Store(nil)
 	ours := slices.DeleteFunc(slices.Clone(there), func(v device.Version) bool { return v.Name != s.name() })
@@ -185,13 +187,13 @@ func (s *Scorer) load(ctx context.Context, t *table.Table, there []device.Versio
 		c.alive = masks(t)
 		return c, nil
 	}
-	for i := range c.alive { // a load has no dead rows; a patch takes them out
+	for i := range c.alive { // an upload has no dead rows; the patch removes them
 		c.alive[i] = allOf(i, t.Len())
 	}
 	return s.patch(ctx, t, c)
 }
 
-// withProgress says how far the rows of a table have come.
+// withProgress reports how many rows of the table have been sent.
 func (s *Scorer) withProgress(rows iter.Seq2[[]float32, error], head device.TableHead) iter.Seq2[[]float32, error] {
 	return func(yield func([]float32, error) bool) {
 		sent := 0
@@ -205,7 +207,7 @@ func (s *Scorer) withProgress(rows iter.Seq2[[]float32, error], head device.Tabl
 	}
 }
 
-// masks says which rows of a table are alive.
+// masks returns which rows of a table are alive.
 func masks(t *table.Table) []uint16 {
 	out := make([]uint16, (t.Len()+rerank.Lanes-1)/rerank.Lanes)
 	for i := range out {
@@ -214,11 +216,11 @@ func masks(t *table.Table) []uint16 {
 	return out
 }
 
-// allOf has a bit for each row of a tile that a table of n rows has.
+// allOf returns a mask with a bit for each row of a tile, for a table of n rows.
 func allOf(tile, n int) uint16 { return uint16(1<<min(max(n-tile*rerank.Lanes, 0), rerank.Lanes) - 1) }
 
-// rowsOf are the rows that scores are made of in full precision, where the table
-// has that.
+// rowsOf iterates over the rows from which scores are computed, in full precision if the
+// table has it.
 func rowsOf(t *table.Table) iter.Seq2[[]float32, error] {
 	return func(yield func([]float32, error) bool) {
 		const bytes = 1 << 20
@@ -231,7 +233,7 @@ func rowsOf(t *table.Table) iter.Seq2[[]float32, error] {
 	}
 }
 
-// rowsIn are the rows [from, to).
+// rowsIn returns the rows [from, to).
 func rowsIn(t *table.Table, from, to int) rerank.Matrix {
 	if full, ok := t.Full(); ok {
 		return full.Slice(from, to)
@@ -243,8 +245,8 @@ func rowsIn(t *table.Table, from, to int) rerank.Matrix {
 	return m
 }
 
-// patch sends what was written since: rows behind those that the device has, and
-// which of them all died. A row that was written never changes.
+// patch sends the writes since the device's copy: new rows, and which rows have died.
+// Existing rows never change.
 func (s *Scorer) patch(ctx context.Context, t *table.Table, c *copied) (*copied, error) {
 	p := device.Patch{From: c.Version, Version: fmt.Sprintf("load %d, write %d, patch %d", s.loads.Load(), t.Sequence(), s.patches.Add(1))}
 	next := &copied{Version: device.Version{Name: c.Name, Version: p.Version}, of: t, rows: t.Len(), alive: masks(t)}
@@ -269,7 +271,7 @@ func (s *Scorer) patch(ctx context.Context, t *table.Table, c *copied) (*copied,
 	return next, nil
 }
 
-// free unloads what the device has; one that does not answer keeps it until it ends.
+// free unloads model and table. A device that does not answer keeps them until it ends.
 func (s *Scorer) free(ctx context.Context, c *copied) {
 	s.usable.Store(nil)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
