@@ -68,7 +68,7 @@ func checkPrivate(folder string) error {
 		return fmt.Errorf("%w: %s is no folder", errNotPrivate, folder)
 	case info.Mode().Perm()&0o077 != 0:
 		return fmt.Errorf("%w: %s has mode %04o: chmod 0700 it", errNotPrivate, folder, info.Mode().Perm())
-	case !ours(info):
+	case !isOurs(info):
 		return fmt.Errorf("%w: %s belongs to another user than this process's", errNotPrivate, folder)
 	default:
 		return nil

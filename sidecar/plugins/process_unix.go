@@ -10,8 +10,8 @@ import (
 
 func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
-// ours reports whether a file belongs to the user of this process.
-func ours(info fs.FileInfo) bool {
+// isOurs reports whether a file belongs to the user of this process.
+func isOurs(info fs.FileInfo) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(s.Uid) == os.Getuid()
 }

@@ -17,4 +17,4 @@ func killGroup(pid int) {
 }
 
 // ours is left to the system's access rights.
-func ours(fs.FileInfo) bool { return true }
+func isOurs(fs.FileInfo) bool { return true }

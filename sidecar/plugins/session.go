@@ -39,8 +39,8 @@ func (s *session) explain(err error) error {
 		case <-time.After(2 * drain):
 		}
 	}
-	if said, ok := status.FromError(err); ok {
-		return fmt.Errorf("%s: %s", said.Code(), said.Message())
+	if callStatus, ok := status.FromError(err); ok {
+		return fmt.Errorf("%s: %s", callStatus.Code(), callStatus.Message())
 	}
 	return err
 }

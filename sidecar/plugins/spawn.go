@@ -48,7 +48,7 @@ func (p *Plugin) spawnIn(ctx context.Context, folder *scratch) (*session, error)
 	s := &session{gone: proc.exited, cause: proc.cause, end: func() error { return end(proc, client, folder) }}
 	if s.conn, err = dispense(client); err != nil {
 		err = plugin.VersionError(err, plugin.ProtocolVersion)
-		return nil, errors.Join(proc.why(ctx, err), endProcess(proc, client))
+		return nil, errors.Join(proc.startError(ctx, err), endProcess(proc, client))
 	}
 	s.pid = proc.pid
 	return s, nil
@@ -97,9 +97,9 @@ func dispense(client *goplugin.Client) (*grpc.ClientConn, error) {
 	return c, nil
 }
 
-// why is the error of a start that failed: that of ctx, of a process that ended by
+// startError is the error of a start that failed: that of ctx, of a process that ended by
 // itself, or go-plugin's.
-func (p *process) why(ctx context.Context, err error) error {
+func (p *process) startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return p.lastWords(ctx.Err())
 	}
@@ -115,18 +115,18 @@ func (p *process) why(ctx context.Context, err error) error {
 	if errors.Is(err, plugin.ErrVersion) {
 		return err
 	}
-	said := errors.New(strings.Join(strings.Fields(err.Error()), " ")) // in one line
+	oneLine := errors.New(strings.Join(strings.Fields(err.Error()), " ")) // in one line
 	select {
 	case <-p.exited:
 		if !killed && p.stderr.lastLine() != "" {
 			return fmt.Errorf("it ended before it was ready: %w", p.cause())
 		}
 		if !killed {
-			return fmt.Errorf("it ended before it was ready: %w; %w", p.cause(), said)
+			return fmt.Errorf("it ended before it was ready: %w; %w", p.cause(), oneLine)
 		}
 	default:
 	}
-	return p.lastWords(said)
+	return p.lastWords(oneLine)
 }
 
 // goneWithin bounds the wait for a killed process: one in a call of a driver may
@@ -190,7 +190,7 @@ func sweep(parent string) {
 	locks, _ := filepath.Glob(filepath.Join(parent, scratchPrefix+"*", scratchLock))
 	for _, path := range locks {
 		info, err := os.Lstat(path)
-		if err != nil || !info.Mode().IsRegular() || !ours(info) || time.Since(info.ModTime()) < scratchAge {
+		if err != nil || !info.Mode().IsRegular() || !isOurs(info) || time.Since(info.ModTime()) < scratchAge {
 			continue
 		}
 		if lock, err := filelock.Take(path); err == nil {

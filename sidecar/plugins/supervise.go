@@ -21,7 +21,7 @@ func (p *Plugin) run(ctx context.Context) {
 	log := p.options.Logger
 	flaps := newFlaps(p.options)
 	for ctx.Err() == nil {
-		reason, err := p.life(ctx)
+		reason, err := p.runSession(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -40,8 +40,8 @@ func (p *Plugin) run(ctx context.Context) {
 	}
 }
 
-// life starts the plugin and watches it until it ends, is ended, or ctx is done.
-func (p *Plugin) life(ctx context.Context) (Reason, error) {
+// runSession starts the plugin and watches it until it ends, is ended, or ctx is done.
+func (p *Plugin) runSession(ctx context.Context) (Reason, error) {
 	began := time.Now()
 	s, err := p.begin(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (p *Plugin) life(ctx context.Context) (Reason, error) {
 			reason = Checksum
 		}
 		if ctx.Err() == nil {
-			p.down(reason, err)
+			p.recordEnd(reason, err)
 		}
 		return reason, err
 	}
@@ -60,7 +60,7 @@ func (p *Plugin) life(ctx context.Context) (Reason, error) {
 	reason, err := p.watch(ctx, s)
 	p.live.Store(nil) // before the end, which takes a moment: calls fail at once
 	if ctx.Err() == nil {
-		p.down(reason, err)
+		p.recordEnd(reason, err)
 	}
 	if err := s.end(); err != nil {
 		p.options.Logger.Error("plugin is not gone", "pid", s.pid, "error", err)
@@ -68,7 +68,7 @@ func (p *Plugin) life(ctx context.Context) (Reason, error) {
 	return reason, err
 }
 
-func (p *Plugin) down(reason Reason, err error) {
+func (p *Plugin) recordEnd(reason Reason, err error) {
 	p.enter(Unhealthy, func(s *State) {
 		s.LastError = fmt.Sprintf("%s: %v", reason, err)
 		s.Ends[reason]++
@@ -116,7 +116,7 @@ func (p *Plugin) watch(ctx context.Context, s *session) (Reason, error) {
 		if reason, err := p.probe(ctx, s); err != nil {
 			return reason, err
 		}
-		if err := p.weigh(s); err != nil {
+		if err := p.checkMemory(s); err != nil {
 			return Memory, err
 		}
 	}
@@ -147,8 +147,8 @@ func (p *Plugin) probe(ctx context.Context, s *session) (Reason, error) {
 	}
 }
 
-// weigh compares the resident memory of a process with its limit.
-func (p *Plugin) weigh(s *session) error {
+// checkMemory compares the resident memory of a process with its limit.
+func (p *Plugin) checkMemory(s *session) error {
 	if s.pid == 0 {
 		return nil
 	}

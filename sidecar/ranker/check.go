@@ -13,28 +13,28 @@ import (
 // the distance between the call's greatest and least: sums in another order are.
 const sameShare = 1e-3
 
-// repeat picks the item that is asked of twice in a call: not the first, so that a
+// repeatedItem picks the item that is asked of twice in a call: not the first, so that a
 // list in reverse differs in it.
-func repeat(items int) int {
+func repeatedItem(items int) int {
 	if items < 2 {
 		return 0
 	}
 	return 1 + rand.IntN(items-1)
 }
 
-// asked are the items of the call.
-func (b batch) asked() []plugin.Item {
-	if b.twice == 0 {
+// sentItems are the items of the call.
+func (b batch) sentItems() []plugin.Item {
+	if b.repeated == 0 {
 		return b.items
 	}
-	return append(slices.Clone(b.items), b.items[b.twice])
+	return append(slices.Clone(b.items), b.items[b.repeated])
 }
 
 // check returns the scores of the items, or ErrAnswer for what no ranker can say: a
 // wrong count, an infinite score, two scores of one item.
 func (b batch) check(scores []float32) ([]float32, error) {
 	want := len(b.items)
-	if b.twice > 0 {
+	if b.repeated > 0 {
 		want++
 	}
 	if len(scores) != want {
@@ -43,9 +43,9 @@ func (b batch) check(scores []float32) ([]float32, error) {
 	if i := slices.IndexFunc(scores, func(s float32) bool { return math.IsInf(float64(s), 0) }); i >= 0 {
 		return nil, fmt.Errorf("%w: the score of item %d of the call is infinite; NaN is for an item that cannot be scored", ErrAnswer, i)
 	}
-	if b.twice > 0 && !same(scores[b.twice], scores[want-1], scores) {
+	if b.repeated > 0 && !same(scores[b.repeated], scores[want-1], scores) {
 		return nil, fmt.Errorf("%w: item %s has the scores %g and %g in one call: scores are not in the order of the items, "+
-			"or not those of the items alone", ErrAnswer, b.items[b.twice].ID, scores[b.twice], scores[want-1])
+			"or not those of the items alone", ErrAnswer, b.items[b.repeated].ID, scores[b.repeated], scores[want-1])
 	}
 	return scores[:len(b.items)], nil
 }

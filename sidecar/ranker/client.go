@@ -22,14 +22,14 @@ const describeTimeout = time.Second
 // Client asks one scorer, for every request that needs it. It is safe for concurrent
 // use, and has nothing to close.
 type Client struct {
-	scorer  plugin.Scorer
-	options Options
-	breaker circuitbreaker.CircuitBreaker[any]
-	slots   slots
-	limits  limits
-	pace    pace
-	retries budget.Budget
-	quiet   atomic.Int64 // until when the scorer wants not to be asked, Unix ns
+	scorer     plugin.Scorer
+	options    Options
+	breaker    circuitbreaker.CircuitBreaker[any]
+	slots      slots
+	limits     limits
+	pace       pace
+	retries    budget.Budget
+	quietUntil atomic.Int64 // until when the scorer wants not to be asked, Unix ns
 
 	describing  chan struct{} // holds one while Describe asks, who has the next two
 	describeErr error         // of the last time
@@ -65,14 +65,14 @@ func New(s plugin.Scorer, o Options) *Client {
 // Describe implements Ranker. The answer is kept until the scorer was unavailable, or
 // answered with another version; where it cannot be asked again, the last one stands.
 func (c *Client) Describe(ctx context.Context) (plugin.Description, error) {
-	if d, ok := c.last(true); ok {
+	if d, ok := c.lastDescription(true); ok {
 		return d, nil
 	}
 	select {
 	case c.describing <- struct{}{}:
 		defer func() { <-c.describing }()
 	default:
-		if d, ok := c.last(false); ok {
+		if d, ok := c.lastDescription(false); ok {
 			return d, nil
 		}
 		select {
@@ -83,14 +83,14 @@ func (c *Client) Describe(ctx context.Context) (plugin.Description, error) {
 		}
 	}
 	err := c.describe(ctx)
-	if d, ok := c.last(false); ok {
+	if d, ok := c.lastDescription(false); ok {
 		return d, nil
 	}
 	return plugin.Description{}, err
 }
 
-// last is the last description, if there is one, and a fresh one where that is wanted.
-func (c *Client) last(fresh bool) (d plugin.Description, ok bool) {
+// lastDescription is the last description, if there is one, and a fresh one where that is wanted.
+func (c *Client) lastDescription(fresh bool) (d plugin.Description, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.described == nil || fresh && c.stale {
@@ -103,7 +103,7 @@ func (c *Client) last(fresh bool) (d plugin.Description, ok bool) {
 // else did it meanwhile. It says nothing to the breaker: a scorer that cannot score
 // may know very well what it is.
 func (c *Client) describe(ctx context.Context) error {
-	if _, ok := c.last(true); ok {
+	if _, ok := c.lastDescription(true); ok {
 		return nil
 	}
 	if c.isBroken() {
@@ -123,7 +123,7 @@ func (c *Client) describe(ctx context.Context) error {
 		c.keep(d)
 		return nil
 	}
-	err = c.named(err)
+	err = c.withName(err)
 	switch {
 	case ctx.Err() != nil:
 		return err
@@ -160,15 +160,15 @@ func (c *Client) check(d plugin.Description) error {
 	}
 }
 
-// doubt has the scorer described again before it is asked the next time.
-func (c *Client) doubt() {
+// markStale has the scorer described again before it is asked the next time.
+func (c *Client) markStale() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stale = true
 }
 
-// named says whose error it is, and makes one of the package's of any other.
-func (c *Client) named(err error) error {
+// withName says whose error it is, and makes one of the package's of any other.
+func (c *Client) withName(err error) error {
 	for _, known := range []error{ErrUnavailable, ErrTooLarge, ErrQuery, ErrAnswer, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
 			return fmt.Errorf("ranker %q: %w", c.options.Name, err)
@@ -190,16 +190,16 @@ func (c *Client) broken() error {
 
 // batch is one call.
 type batch struct {
-	items []plugin.Item
-	bytes int
-	known bool // that it can come back in time
-	half  bool // of one that was too large
-	twice int  // the item that is asked of again, behind the others; 0: none is
+	items    []plugin.Item
+	bytes    int
+	known    bool // that it can come back in time
+	half     bool // of one that was too large
+	repeated int  // the item that is asked of again, behind the others; 0: none is
 }
 
 // call asks once, and learns from it.
 func (c *Client) call(ctx context.Context, q plugin.Query, b batch, version string) (scores []float32, scored, outcome string, err error) {
-	items := b.asked()
+	items := b.sentItems()
 	ended := c.options.Observer.RankerCalled(ctx, c.options.Name, len(items))
 	start := time.Now()
 	asked, cancel := context.WithTimeout(ctx, c.options.Timeout)
@@ -210,7 +210,7 @@ func (c *Client) call(ctx context.Context, q plugin.Query, b batch, version stri
 		scores, err = b.check(scores)
 	}
 	if err != nil {
-		err = c.named(err)
+		err = c.withName(err)
 	}
 	outcome = c.outcome(ctx, err)
 	c.record(ctx, outcome, b.known)
@@ -275,24 +275,24 @@ func (c *Client) record(ctx context.Context, outcome string, known bool) {
 		}
 	default:
 		c.breaker.RecordFailure()
-		c.doubt()
+		c.markStale()
 	}
 }
 
-// hush has nobody ask before the time that an error names.
-func (c *Client) hush(err error) (wait time.Duration, told bool) {
+// deferCalls has nobody ask before the time that an error names.
+func (c *Client) deferCalls(err error) (wait time.Duration, told bool) {
 	var w Waiter
 	if !errors.As(err, &w) {
 		return 0, false
 	}
 	wait = w.RetryAfter()
 	if wait > 0 {
-		c.quiet.Store(time.Now().Add(wait).UnixNano())
+		c.quietUntil.Store(time.Now().Add(wait).UnixNano())
 	}
 	return wait, true
 }
 
-// silence is how long the scorer still wants not to be asked.
-func (c *Client) silence() time.Duration {
-	return time.Until(time.Unix(0, c.quiet.Load()))
+// remainingQuiet is how long the scorer still wants not to be asked.
+func (c *Client) remainingQuiet() time.Duration {
+	return time.Until(time.Unix(0, c.quietUntil.Load()))
 }

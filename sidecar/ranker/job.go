@@ -100,12 +100,12 @@ func (j *job) run(ctx context.Context) {
 			j.stop(j.client.broken(), Broken)
 			break
 		}
-		mine, err := j.client.slots.acquire(ctx)
+		acquired, err := j.client.slots.acquire(ctx)
 		if err != nil {
 			j.stop(err, reasonOf(err))
 			break
 		}
-		if !mine {
+		if !acquired {
 			continue
 		}
 		s, b, ok := j.next(ctx)
@@ -127,12 +127,12 @@ func (j *job) await(ctx context.Context) bool {
 		if some || over {
 			return some
 		}
-		j.landing(ctx)
+		j.awaitLanding(ctx)
 	}
 }
 
-// landing waits until a batch has ended; they all do soon when the context does.
-func (j *job) landing(ctx context.Context) {
+// awaitLanding waits until a batch has ended; they all do soon when the context does.
+func (j *job) awaitLanding(ctx context.Context) {
 	select {
 	case <-j.landed:
 	case <-ctx.Done():
@@ -142,7 +142,7 @@ func (j *job) landing(ctx context.Context) {
 
 // next takes a batch that the scorer may be sent now.
 func (j *job) next(ctx context.Context) (s span, b batch, ok bool) {
-	if !j.quiet(ctx) {
+	if !j.awaitQuiet(ctx) {
 		return s, b, false
 	}
 	s, b, ok = j.cut(ctx)
@@ -161,16 +161,16 @@ func (j *job) next(ctx context.Context) (s span, b batch, ok bool) {
 	others := j.flying > 0
 	j.mu.Unlock()
 	if others { // one of them may be the probe that closes the breaker
-		j.landing(ctx)
+		j.awaitLanding(ctx)
 	} else {
 		j.stop(j.client.broken(), Broken)
 	}
 	return s, b, false
 }
 
-// quiet waits for as long as the scorer asked for, if the deadline leaves the time.
-func (j *job) quiet(ctx context.Context) bool {
-	wait := j.client.silence()
+// awaitQuiet waits for as long as the scorer asked for, if the deadline leaves the time.
+func (j *job) awaitQuiet(ctx context.Context) bool {
+	wait := j.client.remainingQuiet()
 	if wait <= 0 {
 		return true
 	}
@@ -201,7 +201,7 @@ func (j *job) cut(ctx context.Context) (s span, b batch, ok bool) {
 	s = j.waiting[0]
 	n := s.to - s.from
 	if most > 0 {
-		n = even(n, most)
+		n = evenSize(n, most)
 	}
 	n, b.bytes = j.fill(s.from, n, bytes)
 	if n == 0 { // too large alone, by what the scorer declares
@@ -230,17 +230,17 @@ func (j *job) cut(ctx context.Context) (s span, b batch, ok bool) {
 		return s, b, false
 	}
 	b.items, b.half = j.items[s.from:s.to], s.half
-	if at := repeat(n); twice && at > 0 {
+	if at := repeatedItem(n); twice && at > 0 {
 		if more := itemSize(&b.items[at]); bytes == 0 || b.bytes+more <= bytes {
-			b.twice, b.bytes = at, b.bytes+more
+			b.repeated, b.bytes = at, b.bytes+more
 		}
 	}
 	j.flying++
 	return s, b, true
 }
 
-// even is the size of the first of as few batches as possible, all about alike.
-func even(n, most int) int {
+// evenSize is the size of the first of as few batches as possible, all about alike.
+func evenSize(n, most int) int {
 	batches := (n + most - 1) / most
 	return (n + batches - 1) / batches
 }
@@ -295,7 +295,7 @@ func (j *job) send(ctx context.Context, s span, b batch) {
 			j.absent += len(b.items)
 			j.mu.Unlock()
 		}
-		if !j.again(ctx, s, err) {
+		if !j.retry(ctx, s, err) {
 			j.fail(err)
 		}
 	default:
@@ -306,7 +306,7 @@ func (j *job) send(ctx context.Context, s span, b batch) {
 // take keeps the scores of a batch, unless they are another version's than the rest.
 func (j *job) take(ctx context.Context, s span, scores []float32, version string) {
 	if version != j.description.Version {
-		if err := j.changed(ctx, version); err != nil {
+		if err := j.checkVersion(ctx, version); err != nil {
 			j.fail(err)
 			return
 		}
@@ -322,11 +322,11 @@ func (j *job) take(ctx context.Context, s span, scores []float32, version string
 	copy(j.result.Scores[s.from:s.to], scores)
 }
 
-// changed sees whether a version that was not described is the scorer's new one, and
+// checkVersion sees whether a version that was not described is the scorer's new one, and
 // reads what the old one did.
-func (j *job) changed(ctx context.Context, version string) error {
-	if d, ok := j.client.last(true); ok && d.Version != version {
-		j.client.doubt()
+func (j *job) checkVersion(ctx context.Context, version string) error {
+	if d, ok := j.client.lastDescription(true); ok && d.Version != version {
+		j.client.markStale()
 	}
 	d, err := j.client.Describe(ctx)
 	if err != nil {
@@ -355,10 +355,10 @@ func (j *job) halve(s span, err error) {
 	}
 }
 
-// again has a call made again after a failure that can pass, if the budget and the
+// retry has a call made again after a failure that can pass, if the budget and the
 // deadline leave it. It waits first, without a slot.
-func (j *job) again(ctx context.Context, s span, err error) bool {
-	wait, told := j.client.hush(err)
+func (j *job) retry(ctx context.Context, s span, err error) bool {
+	wait, told := j.client.deferCalls(err)
 	if !told {
 		wait = time.Duration((0.5 + rand.Float64()) * float64(firstPause<<(s.attempt-1)))
 	}

@@ -39,8 +39,8 @@ func (s *slots) acquire(ctx context.Context) (bool, error) {
 	s.waiting = append(s.waiting, turn)
 	s.mu.Unlock()
 	select {
-	case mine := <-turn:
-		return mine, nil
+	case acquired := <-turn:
+		return acquired, nil
 	case <-ctx.Done():
 		s.leave(turn)
 		return false, ctx.Err()

@@ -92,7 +92,7 @@ func New(o Options) (*Scorer, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	if s.client.Transport == nil {
-		s.client.Transport = connections(o.Parallel)
+		s.client.Transport = newTransport(o.Parallel)
 	}
 	if base, ok := strings.CutSuffix(u.Path, "/rerank"); ok && o.Dialect == TEI {
 		u.Path = base + "/info"
@@ -101,8 +101,8 @@ func New(o Options) (*Scorer, error) {
 	return s, nil
 }
 
-// connections are kept, one a parallel call, and HTTP/2 where TLS offers it.
-func connections(parallel int) *http.Transport {
+// newTransport are kept, one a parallel call, and HTTP/2 where TLS offers it.
+func newTransport(parallel int) *http.Transport {
 	return &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSHandshakeTimeout:    5 * time.Second,
@@ -245,7 +245,7 @@ func (s *Scorer) do(request *http.Request, most int) (status int, header http.He
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return 0, nil, nil, lost(request.Context(), err)
+		return 0, nil, nil, connectionError(request.Context(), err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -254,15 +254,15 @@ func (s *Scorer) do(request *http.Request, most int) (status int, header http.He
 	body, err = io.ReadAll(io.LimitReader(response.Body, int64(most)+1))
 	switch {
 	case err != nil:
-		return 0, nil, nil, lost(request.Context(), err)
+		return 0, nil, nil, connectionError(request.Context(), err)
 	case len(body) > most && response.StatusCode == http.StatusOK:
 		return 0, nil, nil, fmt.Errorf("%w: the answer is longer than %d bytes", ranker.ErrAnswer, most)
 	}
 	return response.StatusCode, response.Header, body, nil
 }
 
-// lost is the error of a connection, without the URL, which may hold a secret.
-func lost(ctx context.Context, err error) error {
+// connectionError is the error of a connection, without the URL, which may hold a secret.
+func connectionError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("no answer in time: %w", ctx.Err())
 	}

@@ -33,29 +33,29 @@ var tooMany = regexp.MustCompile(`(?i)batch size|too (many|large|long)|(number|l
 
 // refusal is the error of an answer that is not 200, to n texts.
 func refusal(status int, header http.Header, body []byte, n int) error {
-	said := fmt.Sprintf("status %d", status)
-	if message := messageOf(header, body); message != "" {
-		said += ": " + message
+	message := fmt.Sprintf("status %d", status)
+	if detail := messageOf(header, body); detail != "" {
+		message += ": " + detail
 	}
 	switch {
 	case status == http.StatusRequestEntityTooLarge:
-		return fmt.Errorf("%w: %d texts: %s", ranker.ErrTooLarge, n, said)
+		return fmt.Errorf("%w: %d texts: %s", ranker.ErrTooLarge, n, message)
 	case status == http.StatusBadRequest || status == http.StatusUnprocessableEntity:
-		if n > 1 && tooMany.MatchString(said) {
-			return fmt.Errorf("%w: %d texts: %s", ranker.ErrTooLarge, n, said)
+		if n > 1 && tooMany.MatchString(message) {
+			return fmt.Errorf("%w: %d texts: %s", ranker.ErrTooLarge, n, message)
 		}
-		return fmt.Errorf("%w: %s", ranker.ErrQuery, said)
+		return fmt.Errorf("%w: %s", ranker.ErrQuery, message)
 	case status >= 300 && status < 400:
 		return never(fmt.Errorf("%w: %s to %q, which is not followed; put the address itself in url",
-			ranker.ErrUnavailable, said, hostOf(header)))
+			ranker.ErrUnavailable, message, hostOf(header)))
 	case status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status == http.StatusFailedDependency, status >= 500:
-		err := fmt.Errorf("%w: %s", ranker.ErrUnavailable, said)
+		err := fmt.Errorf("%w: %s", ranker.ErrUnavailable, message)
 		if after, ok := retryAfter(header.Get("Retry-After"), time.Now()); ok {
 			return waitError{err, after}
 		}
 		return err
 	default: // the token, the path, the method: the same again is refused again
-		return never(fmt.Errorf("%w: %s", ranker.ErrUnavailable, said))
+		return never(fmt.Errorf("%w: %s", ranker.ErrUnavailable, message))
 	}
 }
 
@@ -115,17 +115,17 @@ func sentence(raw json.RawMessage) string {
 		Message string `json:"message"`
 		Msg     string `json:"msg"`
 	}
-	var one object
+	var first object
 	var list []object
 	if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
-		one = list[0]
-	} else if json.Unmarshal(raw, &one) != nil {
+		first = list[0]
+	} else if json.Unmarshal(raw, &first) != nil {
 		return ""
 	}
-	if one.Message != "" {
-		return one.Message
+	if first.Message != "" {
+		return first.Message
 	}
-	return one.Msg
+	return first.Msg
 }
 
 // short is the beginning of a text, on one line.
