@@ -1,11 +1,11 @@
-// Package plugins hosts plugins: processes that serve likeness.plugin.v1. Each is
-// started from files that were checked, asked whether it is well, killed when it is
-// not, started again, and left alone for a while when it keeps ending. A plugin that
-// runs already is reached by its address and watched the same way.
+// Package plugins manages plugins, which are processes that serve likeness.plugin.v1. It
+// starts a plugin from verified files, checks its health, kills it when it is unhealthy,
+// restarts it, and quarantines it for a while if it keeps ending. A plugin that another
+// party runs is reached by its address and monitored in the same way.
 //
-// A Plugin has lives. A life is a session: of a process and the connection to it, or
-// of a connection to an address. What asks a plugin sees one connection over all of
-// its lives, which fails at once between two of them.
+// Each start of a plugin is a session: a process with a connection to it, or just a
+// connection to an address. Users of a plugin see a single connection across all sessions.
+// Between two sessions, its calls fail at once.
 package plugins
 
 import (
@@ -26,53 +26,60 @@ import (
 	"github.com/likenessdb/likeness/plugin/device"
 )
 
-// ErrOptions wraps what is wrong with Options.
+// ErrOptions: the Options are not valid.
 var ErrOptions = errors.New("plugin options not valid")
 
-// Options say what a plugin is and how it is kept. A zero duration, number or
-// function is the default.
+// Options describes a plugin. A zero duration, number or function selects the default.
 type Options struct {
-	// Name is for errors, logs and metrics.
+	// Name appears in errors, logs and metrics.
 	Name string
 
-	// Path is the executable, Args are its arguments. It runs in the sidecar's working
-	// directory, or in the checked copy of the manifest's folder, to which names in Args
-	// are relative then.
+	// Path is the executable, Args are its arguments. The plugin runs in the sidecar's
+	// working directory. With a manifest it runs in the verified copy of the manifest's
+	// folder, and relative file names in Args refer to that.
 	Path string
 	Args []string
-	// Env is its environment, NAME=value; it sees nothing of the sidecar's own.
+	// Env is the plugin's complete environment, as NAME=value. It does not inherit the
+	// sidecar's.
 	Env []string
-	// SHA256 of the executable, hexadecimal. A checked copy is started: files that the
-	// executable looks for beside itself belong into a manifest.
+	// SHA256 is the digest of the executable, in hexadecimal. If set, a verified copy is
+	// started. Files that the executable expects beside itself must then be listed in a
+	// manifest.
 	SHA256 string
-	// Manifest is a file with a line "SHA-256  path" for each file that belongs to the
-	// plugin, relative to that file. It is started from a copy of those files.
+	// Manifest is a file with one line "SHA-256  path" for each file of the plugin,
+	// relative to the manifest. The plugin is started from a verified copy of these files.
 	Manifest string
-	// TempDir is where copies and sockets lie while a process lives; os.TempDir by default.
+	// TempDir is the folder for copies and sockets of a running process. The default is
+	// os.TempDir.
 	TempDir string
 
-	// Address, in place of Path, is where a plugin runs already: unix:///folder/socket in
-	// a folder of ours that others cannot enter, or host:port with TLS.
+	// Address replaces Path for a plugin that is already running: unix:///folder/socket in
+	// a private folder of this user, or host:port with TLS.
 	Address string
-	// TLS has our certificate and the authorities of the plugin's.
+	// TLS contains this side's certificate and the authorities for the plugin's
+	// certificate.
 	TLS *tls.Config
 
-	// StartTimeout bounds a start, up to the plugin's description of itself: 10 s.
+	// StartTimeout limits a start, including the plugin's description of itself. The
+	// default is 10 s.
 	StartTimeout time.Duration
-	// HealthInterval is the time between two questions whether it is well, 200 ms, and
-	// HealthTimeout how long the answer, or that to any other call, may take: 500 ms.
+	// HealthInterval is the time between health checks, 200 ms by default. HealthTimeout is
+	// how long a plugin may go without answering a health check or any other call, 500 ms
+	// by default.
 	HealthInterval time.Duration
 	HealthTimeout  time.Duration
-	// Memory is the resident memory above which it is killed; 0 is no limit.
+	// Memory is the limit of resident memory, above which the plugin is killed. 0 means no
+	// limit.
 	Memory int64
-	// MaxMessageBytes is the greatest message either way: 64 MiB.
+	// MaxMessageBytes limits messages in both directions. The default is 64 MiB.
 	MaxMessageBytes int
-	// QuarantineAfter ends within a minute, 5, it is left alone for Quarantine, a minute.
+	// A plugin that ends QuarantineAfter times within a minute (default 5) is not restarted
+	// for the time Quarantine (default one minute).
 	QuarantineAfter int
 	Quarantine      time.Duration
 
-	// Describe asks a plugin what it is, and ends its start: the version of a scorer or
-	// device by default.
+	// Describe calls a plugin for its version, which completes the start. The default works
+	// for scorers and devices.
 	Describe func(ctx context.Context, conn grpc.ClientConnInterface) (version string, err error)
 	Logger   *slog.Logger
 }
@@ -103,7 +110,7 @@ func orDefault[T comparable](value, otherwise T) T {
 	return value
 }
 
-// describe asks a scorer or, where there is none, a device.
+// describe returns the version of a scorer or, if the plugin is not a scorer, of a device.
 func describe(ctx context.Context, conn grpc.ClientConnInterface) (string, error) {
 	d, err := plugin.NewClient(conn).Describe(ctx)
 	if errors.Is(err, plugin.ErrAnswer) {
@@ -145,21 +152,21 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Plugin is one plugin over all of its lives. It is safe for concurrent use.
+// Plugin is a managed plugin across all its sessions. It is safe for concurrent use.
 type Plugin struct {
 	options Options
-	live    atomic.Pointer[session] // nil between lives
+	live    atomic.Pointer[session] // nil between sessions
 	cancel  context.CancelFunc
 	done    chan struct{}
 
 	mu      sync.Mutex
 	state   State
-	changed chan struct{} // closed at the next change of the status
+	changed chan struct{} // closed when the status changes
 }
 
-// Start begins to keep a plugin, and does not wait for it: Ready does. Whatever keeps
-// the plugin from running is in its State and tried again; the only error is
-// ErrOptions. It lives until ctx is done or Close.
+// Start starts managing a plugin, without waiting for it (see Ready). Problems that keep
+// the plugin from running appear in its State, and starting is retried. The only error is
+// ErrOptions. The plugin runs until Close or until ctx is done.
 func Start(ctx context.Context, o Options) (*Plugin, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -171,7 +178,7 @@ func Start(ctx context.Context, o Options) (*Plugin, error) {
 	return p, nil
 }
 
-// Close ends the plugin and waits until nothing of it is left.
+// Close ends the plugin and waits until it is completely gone.
 func (p *Plugin) Close() error {
 	p.cancel()
 	<-p.done
@@ -179,7 +186,7 @@ func (p *Plugin) Close() error {
 }
 
 // Ready waits until the plugin answers. It returns the context's error, or
-// plugin.ErrUnavailable with the reason once the plugin is quarantined or stopped.
+// plugin.ErrUnavailable with the reason if the plugin is quarantined or stopped.
 func (p *Plugin) Ready(ctx context.Context) error {
 	for {
 		p.mu.Lock()
@@ -200,10 +207,10 @@ func (p *Plugin) Ready(ctx context.Context) error {
 	}
 }
 
-// Conn is the connection to the plugin, whichever life it is in. While the plugin is
-// down, calls fail at once with plugin.ErrUnavailable and the state; so do those in
-// flight when it ends.
+// Conn returns a connection to the plugin across all sessions. While the plugin is down,
+// calls fail at once with plugin.ErrUnavailable and the plugin's state. Calls that are in
+// progress when the plugin ends fail in the same way.
 func (p *Plugin) Conn() grpc.ClientConnInterface { return conn{p} }
 
-// Scorer asks the plugin for scores.
+// Scorer returns a client of the plugin as a scorer.
 func (p *Plugin) Scorer() plugin.Scorer { return plugin.NewClient(p.Conn()) }

@@ -15,31 +15,32 @@ import (
 	"github.com/hashicorp/go-plugin/runner"
 )
 
-// drain is how long the output of a process is read after its end: a child of its own
-// may hold the pipe open.
+// drain is how long the output of a process is still read after its end, because one of its
+// children may keep the pipe open.
 const drain = 100 * time.Millisecond
 
-// errKilled: the process was to end before it began.
+// errKilled: the process was killed before it was started.
 var errKilled = errors.New("killed before it was started")
 
-// process is an operating system's process in a group of its own, as go-plugin runs one.
+// process runs an operating system process in its own process group. It implements
+// go-plugin's runner.
 type process struct {
 	cmd    *exec.Cmd
 	stdout *io.PipeReader
 	stderr *lines
-	exited chan struct{} // closed when it is reaped and its output read
+	exited chan struct{} // closed when the process is reaped and its output is read
 
 	mu     sync.Mutex
 	pid    int // 0 before the start
 	killed bool
-	reaped bool // its number may be another's
+	reaped bool // the process id may belong to another process now
 	err    error
 }
 
 var _ runner.Runner = (*process)(nil)
 
-// newProcess describes a process; stderr gets what it says before go-plugin's own
-// stream begins, and what its runtime says later.
+// newProcess prepares a process. stderr receives its output before go-plugin's own stream
+// begins, and later the output of its language runtime.
 func newProcess(path, argv0, dir string, args []string, stderr *lines) *process {
 	stdout, w := io.Pipe()
 	p := &process{stdout: stdout, stderr: stderr, exited: make(chan struct{})}
@@ -50,8 +51,9 @@ func newProcess(path, argv0, dir string, args []string, stderr *lines) *process 
 	return p
 }
 
-// Start implements runner.Runner. The thread that starts the process stays until it
-// ends: on Linux the process is killed when that thread is gone, so with the host.
+// Start implements runner.Runner. The thread that starts the process must exist as long as
+// the process: Linux kills the process when that thread ends, and so also when the host
+// ends.
 func (p *process) Start(context.Context) error {
 	started := make(chan error)
 	go func() {
@@ -80,7 +82,7 @@ func (p *process) start() error {
 	return nil
 }
 
-// forget ends what is left of the group, whose number is nobody's from here on.
+// forget kills what is left of the process group. Afterwards the group's id may be reused.
 func (p *process) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +102,7 @@ func (p *process) finish(err error) {
 	_ = p.cmd.Stdout.(*io.PipeWriter).Close() // go-plugin asks why when it sees this
 }
 
-// lastWords adds what the process said last to an error of it.
+// lastWords adds the last line of the process's output to an error.
 func (p *process) lastWords(err error) error {
 	if last := p.stderr.lastLine(); last != "" {
 		return fmt.Errorf("%w; its last words: %s", err, last)
@@ -108,14 +110,14 @@ func (p *process) lastWords(err error) error {
 	return err
 }
 
-// cause is how the process ended, after exited.
+// cause returns how the process ended. It must be called after exited is closed.
 func (p *process) cause() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// kill ends the process and its group, now or as soon as it would begin.
+// kill ends the process and its group, or prevents a process that has not started yet.
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,11 +141,11 @@ func (p *process) Wait(context.Context) error {
 	return p.cause()
 }
 
-// Stdout implements runner.Runner: the line of the handshake is read there.
+// Stdout implements runner.Runner. go-plugin reads the handshake from it.
 func (p *process) Stdout() io.ReadCloser { return p.stdout }
 
-// Stderr implements runner.Runner. The lines go to the log without go-plugin, which
-// would show plain text to nobody.
+// Stderr implements runner.Runner. It is empty, because the output goes to the log
+// directly; go-plugin would discard plain text.
 func (p *process) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
 
 // Name implements runner.Runner.
@@ -156,10 +158,10 @@ func (p *process) ID() string {
 	return strconv.Itoa(p.pid)
 }
 
-// Diagnose implements runner.Runner; the process's last words say more.
+// Diagnose implements runner.Runner. It adds nothing, because lastWords is more useful.
 func (p *process) Diagnose(context.Context) string { return "" }
 
-// PluginToHost implements runner.Runner: both see the same files.
+// PluginToHost implements runner.Runner. Plugin and host see the same files.
 func (p *process) PluginToHost(network, address string) (string, string, error) {
 	return network, address, nil
 }

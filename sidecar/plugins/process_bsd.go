@@ -4,6 +4,6 @@ package plugins
 
 import "syscall"
 
-// groupOfItsOwn: the terminal's signals do not reach it. The SDK sees to it that it
-// ends with its parent.
+// groupOfItsOwn puts the process into its own group, so that signals of the terminal do not
+// reach it. The plugin SDK makes the process end with its parent.
 func groupOfItsOwn() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupOfItsOwn: the terminal's signals do not reach it, and what it starts ends with
-// it; it ends with the thread that started it.
+// groupOfItsOwn puts the process into its own group, so that signals of the terminal do not
+// reach it and its descendants can be killed with it. The system kills it when the thread
+// that started it ends.
 func groupOfItsOwn() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// reap waits for the end. Until the process is reaped its number is taken, so that no
-// other group is killed.
+// reap waits for the end of the process. It kills the group before the process is reaped,
+// while the group's id cannot belong to others.
 func (p *process) reap() {
 	for errors.Is(unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
@@ -23,7 +24,7 @@ func (p *process) reap() {
 	_ = p.cmd.Wait()
 }
 
-// residentBytes is the resident memory of a process.
+// residentBytes returns the resident memory of a process.
 func residentBytes(pid int) (int64, error) {
 	proc, err := procfs.NewProc(pid)
 	if err != nil {

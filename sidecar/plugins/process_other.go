@@ -4,11 +4,12 @@ package plugins
 
 import "errors"
 
-// reap waits for the end; only Linux can before the process is reaped.
+// reap waits for the end of the process. Unlike on Linux, the group can only be killed
+// after the process is reaped.
 func (p *process) reap() {
 	_ = p.cmd.Wait()
 	p.forget()
 }
 
-// residentBytes is not known here.
+// residentBytes is not supported on this system.
 func residentBytes(int) (int64, error) { return 0, errors.ErrUnsupported }

@@ -10,7 +10,7 @@ import (
 
 func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
-// isOurs reports whether a file belongs to the user of this process.
+// isOurs reports whether a file belongs to the current user.
 func isOurs(info fs.FileInfo) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(s.Uid) == os.Getuid()

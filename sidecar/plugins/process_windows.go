@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// groupOfItsOwn: there are no groups here that one signal ends.
+// groupOfItsOwn returns nil, because Windows has no groups that a single signal ends.
 func groupOfItsOwn() *syscall.SysProcAttr { return nil }
 
 func killGroup(pid int) {
@@ -16,5 +16,5 @@ func killGroup(pid int) {
 	}
 }
 
-// ours is left to the system's access rights.
+// isOurs always returns true: the system's access rights protect the files.
 func isOurs(fs.FileInfo) bool { return true }

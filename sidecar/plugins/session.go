@@ -16,21 +16,23 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// session is one life of a plugin.
+// session is one run of a plugin, or one connection to an address.
 type session struct {
 	conn    *grpc.ClientConn
 	version string
-	pid     int // 0: reached by its address
+	pid     int // 0 for a plugin that is reached by its address
 	answers atomic.Int64
-	// gone is closed when the process is; nil, it never is.
+	// gone is closed when the process has ended. It is nil if there is no process.
 	gone  <-chan struct{}
-	cause func() error // how it went, after gone
-	// end leaves nothing behind; an error says what stayed.
+	cause func() error // how the process ended; only after gone
+	// end stops the session and removes everything that belongs to it. An error says what
+	// could not be removed.
 	end func() error
 }
 
-// explain is the error of a call, in the words of the process where that has ended:
-// the connection says so a little earlier.
+// explain returns the error of a call. If the process has ended, it returns the reason for
+// that instead. It waits a little, because the connection fails slightly before the end of
+// the process is known.
 func (s *session) explain(err error) error {
 	if s.gone != nil && (status.Code(err) == codes.Unavailable || errors.Is(err, plugin.ErrUnavailable)) {
 		select {
@@ -45,11 +47,12 @@ func (s *session) explain(err error) error {
 	return err
 }
 
-// answerLimits are what an answer of a plugin may have inside; scores and rows are packed.
+// answerLimits limits the content of a plugin's answer. Scores and rows are packed, so they
+// count little.
 var answerLimits = wirecount.Limits{Messages: 1 << 14, Fields: 1 << 17, Depth: 32}
 
-// dialOptions are of every connection to a plugin. A fixed window spares the pings
-// that would measure one.
+// dialOptions returns the options of every connection to a plugin. A fixed window avoids
+// the pings with which gRPC would measure one.
 func (o Options) dialOptions() []grpc.DialOption {
 	const window = 1 << 20
 	return append(traceparent.DialOptions(),

@@ -21,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// spawn starts a process from files that were checked, and shakes hands with it.
+// spawn starts a process from verified files and performs the handshake.
 func (p *Plugin) spawn(ctx context.Context) (*session, error) {
 	folder, err := newScratch(p.options.TempDir)
 	if err != nil {
@@ -54,8 +54,8 @@ func (p *Plugin) spawnIn(ctx context.Context, folder *scratch) (*session, error)
 	return s, nil
 }
 
-// clientConfig is go-plugin's: mutual TLS between the two processes alone, with
-// certificates of this life.
+// clientConfig returns go-plugin's configuration, with mutual TLS and new certificates for
+// each session.
 func (p *Plugin) clientConfig(proc *process, folder *scratch) *goplugin.ClientConfig {
 	o := p.options
 	return &goplugin.ClientConfig{
@@ -77,8 +77,8 @@ func (p *Plugin) clientConfig(proc *process, folder *scratch) *goplugin.ClientCo
 	}
 }
 
-// anyService is dispensed for the connection alone: what is served on it is the
-// affair of who asks.
+// anyService is requested from go-plugin only to obtain the connection. Callers decide
+// which service they use on it.
 const anyService = plugin.ScorerSet
 
 func dispense(client *goplugin.Client) (*grpc.ClientConn, error) {
@@ -97,8 +97,8 @@ func dispense(client *goplugin.Client) (*grpc.ClientConn, error) {
 	return c, nil
 }
 
-// startError is the error of a start that failed: that of ctx, of a process that ended by
-// itself, or go-plugin's.
+// startError returns the error of a failed start: the error of ctx, the reason why the
+// process ended by itself, or go-plugin's error.
 func (p *process) startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return p.lastWords(ctx.Err())
@@ -115,7 +115,7 @@ func (p *process) startError(ctx context.Context, err error) error {
 	if errors.Is(err, plugin.ErrVersion) {
 		return err
 	}
-	oneLine := errors.New(strings.Join(strings.Fields(err.Error()), " ")) // in one line
+	oneLine := errors.New(strings.Join(strings.Fields(err.Error()), " ")) // on one line
 	select {
 	case <-p.exited:
 		if !killed && p.stderr.lastLine() != "" {
@@ -129,8 +129,8 @@ func (p *process) startError(ctx context.Context, err error) error {
 	return p.lastWords(oneLine)
 }
 
-// goneWithin bounds the wait for a killed process: one in a call of a driver may
-// never end.
+// goneWithin limits the wait for a killed process. A process inside a driver call may never
+// end.
 const goneWithin = 5 * time.Second
 
 // end kills the process and its group, reaps it, and removes its files.
@@ -138,8 +138,8 @@ func end(proc *process, client *goplugin.Client, folder *scratch) error {
 	return errors.Join(endProcess(proc, client), folder.remove())
 }
 
-// endProcess: go-plugin's own Kill alone asks the plugin first, and a stopped one
-// never answers.
+// endProcess kills the process before it calls go-plugin's Kill, which first asks the
+// plugin to end, and would wait for ever for a stopped one.
 func endProcess(proc *process, client *goplugin.Client) error {
 	proc.kill()
 	reaped := make(chan struct{})
@@ -155,8 +155,8 @@ func endProcess(proc *process, client *goplugin.Client) error {
 	}
 }
 
-// scratch is a private folder for the files of one life. One that a killed sidecar
-// left is removed by the next.
+// scratch is a private folder for the files of one session. If the sidecar is killed, a
+// later one removes its folders.
 type scratch struct {
 	path string
 	lock *filelock.Lock
@@ -165,7 +165,7 @@ type scratch struct {
 const (
 	scratchPrefix = "likeness-host-"
 	scratchLock   = "lock"
-	scratchAge    = time.Minute // a younger one may not have its lock yet
+	scratchAge    = time.Minute // a newer folder may not have its lock yet
 )
 
 func newScratch(parent string) (*scratch, error) {
@@ -185,7 +185,7 @@ func (s *scratch) remove() error {
 	return errors.Join(os.RemoveAll(s.path), s.lock.Close())
 }
 
-// sweep removes folders that nobody holds.
+// sweep removes folders whose owner is gone.
 func sweep(parent string) {
 	locks, _ := filepath.Glob(filepath.Join(parent, scratchPrefix+"*", scratchLock))
 	for _, path := range locks {

@@ -10,55 +10,55 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// Status is what a plugin is doing.
+// Status is the current activity of a plugin.
 type Status string
 
 // The statuses.
 const (
 	Starting    Status = "starting"
 	Ready       Status = "ready"
-	Unhealthy   Status = "unhealthy"   // it ended, or was ended, and is started again
-	Quarantined Status = "quarantined" // it ended too often and is left alone for a while
+	Unhealthy   Status = "unhealthy"   // it ended or was killed, and is being restarted
+	Quarantined Status = "quarantined" // it ended too often and is not restarted for a while
 	Stopped     Status = "stopped"     // for good
 )
 
-// Reason is why a life ended.
+// Reason says why a session ended.
 type Reason string
 
 // The reasons.
 const (
-	Crashed  Reason = "crashed"  // the process ended, or the connection to it
-	Hung     Reason = "hung"     // it did not answer in time, or said that it is not well
-	Memory   Reason = "memory"   // it was above its limit
-	Checksum Reason = "checksum" // a file of it is not what was promised; it was not started
+	Crashed  Reason = "crashed"  // the process or the connection to it ended
+	Hung     Reason = "hung"     // it did not answer in time, or reported that it is not healthy
+	Memory   Reason = "memory"   // it exceeded its memory limit
+	Checksum Reason = "checksum" // a file does not have the expected digest, so the plugin was not started
 	Failed   Reason = "start"    // it could not be started
 )
 
-// Reasons are all of them.
+// Reasons returns all reasons.
 func Reasons() []Reason { return []Reason{Crashed, Hung, Memory, Checksum, Failed} }
 
-// State is what there is to say of a plugin.
+// State describes a plugin.
 type State struct {
 	Name    string `json:"name"`
-	Address string `json:"address,omitempty"` // of one that runs elsewhere
+	Address string `json:"address,omitempty"` // of a plugin that another party runs
 	Status  Status `json:"status"`
 	// Since is when the status began.
 	Since time.Time `json:"since"`
-	// PID of the process, 0 without.
+	// PID is the process id, or 0 if there is no process.
 	PID int `json:"pid,omitempty"`
-	// Version is what the plugin said of itself last.
+	// Version is the version that the plugin last reported.
 	Version string `json:"version,omitempty"`
-	// LastError says how the last life ended.
+	// LastError says how the last session ended.
 	LastError string `json:"last_error,omitempty"`
-	// Restarts are the starts after the first.
+	// Restarts counts the starts after the first.
 	Restarts int64 `json:"restarts"`
-	// Ends are the lives that ended, by reason.
+	// Ends counts the ended sessions by reason.
 	Ends map[Reason]int64 `json:"ends"`
-	// Resident is its memory, in bytes; 0 where it is not known.
+	// Resident is the resident memory in bytes, or 0 if unknown.
 	Resident int64 `json:"resident_bytes,omitempty"`
 }
 
-// State of now.
+// State returns the current state.
 func (p *Plugin) State() State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +67,7 @@ func (p *Plugin) State() State {
 	return s
 }
 
-// enter changes the status, and what edit changes beside it.
+// enter sets the status and applies edit to the state.
 func (p *Plugin) enter(status Status, edit func(s *State)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,8 +85,8 @@ func (p *Plugin) setResident(bytes int64) {
 	p.mu.Unlock()
 }
 
-// unavailable is plugin.ErrUnavailable with the state and, if it is given, what ended
-// a call.
+// unavailable returns plugin.ErrUnavailable with the plugin's state and the cause, or, if
+// cause is nil, the last error.
 func (p *Plugin) unavailable(cause error) error {
 	s := p.State()
 	why := s.LastError
@@ -99,7 +99,7 @@ func (p *Plugin) unavailable(cause error) error {
 	return fmt.Errorf("%w: plugin %q is %s%s", plugin.ErrUnavailable, s.Name, s.Status, why)
 }
 
-// Handler answers with the states as JSON.
+// Handler serves the states of plugins as JSON.
 func Handler(states func() []State) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -14,7 +14,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 )
 
-// run lives until ctx is done.
+// run keeps the plugin running until ctx is done.
 func (p *Plugin) run(ctx context.Context) {
 	defer close(p.done)
 	defer p.enter(Stopped, func(s *State) { s.PID, s.Resident = 0, 0 })
@@ -40,7 +40,8 @@ func (p *Plugin) run(ctx context.Context) {
 	}
 }
 
-// runSession starts the plugin and watches it until it ends, is ended, or ctx is done.
+// runSession starts the plugin and monitors it until it ends or must be ended, or until ctx
+// is done.
 func (p *Plugin) runSession(ctx context.Context) (Reason, error) {
 	began := time.Now()
 	s, err := p.begin(ctx)
@@ -58,7 +59,7 @@ func (p *Plugin) runSession(ctx context.Context) (Reason, error) {
 	p.enter(Ready, func(state *State) { state.PID, state.Version = s.pid, s.version })
 	p.options.Logger.Info("plugin ready", "pid", s.pid, "version", s.version, "took", time.Since(began).Round(time.Millisecond).String())
 	reason, err := p.watch(ctx, s)
-	p.live.Store(nil) // before the end, which takes a moment: calls fail at once
+	p.live.Store(nil) // before end, which takes a moment, so that calls fail at once
 	if ctx.Err() == nil {
 		p.recordEnd(reason, err)
 	}
@@ -76,7 +77,8 @@ func (p *Plugin) recordEnd(reason Reason, err error) {
 	})
 }
 
-// begin starts a process or connects to an address, and asks what is there.
+// begin starts a process or connects to an address, and then reads the plugin's
+// description.
 func (p *Plugin) begin(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.options.StartTimeout)
 	defer cancel()
@@ -101,7 +103,7 @@ func (p *Plugin) begin(ctx context.Context) (*session, error) {
 	}
 }
 
-// watch asks a plugin whether it is well, again and again, and how much memory it has.
+// watch repeatedly checks a plugin's health and memory.
 func (p *Plugin) watch(ctx context.Context, s *session) (Reason, error) {
 	tick := time.NewTicker(p.options.HealthInterval)
 	defer tick.Stop()
@@ -122,8 +124,9 @@ func (p *Plugin) watch(ctx context.Context, s *session) (Reason, error) {
 	}
 }
 
-// probe asks once. Any answer will do, to this or to another call meanwhile: a plugin
-// whose interpreter is busy with a long call answers that one first.
+// probe checks the plugin's health once. Any answer counts, also to another call at the
+// same time, because a plugin whose interpreter is busy with a long call answers that call
+// first.
 func (p *Plugin) probe(ctx context.Context, s *session) (Reason, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.options.HealthTimeout)
 	defer cancel()
@@ -135,7 +138,7 @@ func (p *Plugin) probe(ctx context.Context, s *session) (Reason, error) {
 			return Hung, fmt.Errorf("it says of its health: %s", r.GetStatus())
 		}
 		return "", nil
-	case codes.Unimplemented, codes.NotFound: // it serves no such health check, and is alive
+	case codes.Unimplemented, codes.NotFound: // the plugin has no such health check, but it is alive
 		return "", nil
 	case codes.DeadlineExceeded:
 		if s.answers.Load() != before {
@@ -163,10 +166,10 @@ func (p *Plugin) checkMemory(s *session) error {
 	return nil
 }
 
-// flapWindow is the time in which ends are counted.
+// flapWindow is the time window in which ends are counted.
 const flapWindow = time.Minute
 
-// flaps counts the ends of a plugin.
+// flaps counts how often a plugin ends.
 type flaps struct {
 	after      int
 	quarantine time.Duration
@@ -177,14 +180,14 @@ type flaps struct {
 func newFlaps(o Options) *flaps {
 	f := &flaps{after: o.QuarantineAfter, quarantine: o.Quarantine, wait: backoff.NewExponentialBackOff()}
 	f.wait.InitialInterval, f.wait.Multiplier, f.wait.MaxInterval = 100*time.Millisecond, 2, 5*time.Second
-	if o.Address != "" { // to connect costs nothing, and who keeps that plugin restarts it
+	if o.Address != "" { // connecting is cheap, and the party that runs the plugin restarts it
 		f.after, f.wait.MaxInterval = 0, 500*time.Millisecond
 	}
 	return f
 }
 
-// end counts one, and says how long to wait before the next start: not at all after
-// the first in a while.
+// end counts an end and returns how long to wait before the next start. After the first end
+// in a while, the wait is zero.
 func (f *flaps) end(now time.Time) (wait time.Duration, quarantined bool) {
 	for len(f.ends) > 0 && now.Sub(f.ends[0]) > flapWindow {
 		f.ends = f.ends[1:]

@@ -9,12 +9,12 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// sameShare is how far two scores of one item may be apart in one call, as a share of
-// the distance between the call's greatest and least: sums in another order are.
+// sameShare is how far two scores of one item may differ within a call, relative to the
+// range of the call's scores. Sums in a different order cause such differences.
 const sameShare = 1e-3
 
-// repeatedItem picks the item that is asked of twice in a call: not the first, so that a
-// list in reverse differs in it.
+// repeatedItem picks the item that a call contains twice. It is not the first, because then
+// a reversed answer could go unnoticed.
 func repeatedItem(items int) int {
 	if items < 2 {
 		return 0
@@ -22,7 +22,7 @@ func repeatedItem(items int) int {
 	return 1 + rand.IntN(items-1)
 }
 
-// sentItems are the items of the call.
+// sentItems returns the items of the call, including the repeated one.
 func (b batch) sentItems() []plugin.Item {
 	if b.repeated == 0 {
 		return b.items
@@ -30,8 +30,8 @@ func (b batch) sentItems() []plugin.Item {
 	return append(slices.Clone(b.items), b.items[b.repeated])
 }
 
-// check returns the scores of the items, or ErrAnswer for what no ranker can say: a
-// wrong count, an infinite score, two scores of one item.
+// check verifies an answer and returns the scores of the items. It returns ErrAnswer for a
+// wrong number of scores, an infinite score, or two different scores of the repeated item.
 func (b batch) check(scores []float32) ([]float32, error) {
 	want := len(b.items)
 	if b.repeated > 0 {
@@ -50,7 +50,7 @@ func (b batch) check(scores []float32) ([]float32, error) {
 	return scores[:len(b.items)], nil
 }
 
-// same reports whether two scores can be of one item.
+// same reports whether two scores can belong to the same item.
 func same(x, y float32, all []float32) bool {
 	if x == y || x != x && y != y {
 		return true
@@ -61,5 +61,5 @@ func same(x, y float32, all []float32) bool {
 			least, most = min(least, s), max(most, s)
 		}
 	}
-	return math.Abs(float64(x)-float64(y)) <= sameShare*(float64(most)-float64(least)) // NaN is not
+	return math.Abs(float64(x)-float64(y)) <= sameShare*(float64(most)-float64(least)) // false for NaN
 }

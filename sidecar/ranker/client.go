@@ -16,11 +16,11 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// describeTimeout is enough for what answers at once.
+// describeTimeout limits Describe, which scorers must answer without delay.
 const describeTimeout = time.Second
 
-// Client asks one scorer, for every request that needs it. It is safe for concurrent
-// use, and has nothing to close.
+// Client sends all requests to one scorer. It is safe for concurrent use and need not be
+// closed.
 type Client struct {
 	scorer     plugin.Scorer
 	options    Options
@@ -29,20 +29,20 @@ type Client struct {
 	limits     limits
 	pace       pace
 	retries    budget.Budget
-	quietUntil atomic.Int64 // until when the scorer wants not to be asked, Unix ns
+	quietUntil atomic.Int64 // the scorer wants no calls before this time, in Unix nanoseconds
 
-	describing  chan struct{} // holds one while Describe asks, who has the next two
-	describeErr error         // of the last time
+	describing  chan struct{} // holds a value while a call of Describe runs; that call owns the next two fields
+	describeErr error         // error of the last call
 	describeAt  time.Time
 
 	mu        sync.Mutex
-	described *plugin.Description // narrowed; nil: never
+	described *plugin.Description // with the limits of the options; nil before the first success
 	stale     bool
 }
 
 var _ Ranker = (*Client)(nil)
 
-// New returns a client of a scorer, which it has not asked yet.
+// New returns a client of a scorer, without calling the scorer yet.
 func New(s plugin.Scorer, o Options) *Client {
 	o = o.withDefaults()
 	c := &Client{scorer: s, options: o, retries: budget.Budget{Share: o.RetryBudget}, describing: make(chan struct{}, 1)}
@@ -62,8 +62,9 @@ func New(s plugin.Scorer, o Options) *Client {
 	return c
 }
 
-// Describe implements Ranker. The answer is kept until the scorer was unavailable, or
-// answered with another version; where it cannot be asked again, the last one stands.
+// Describe implements Ranker. The description is cached until the scorer becomes
+// unavailable or answers with another version. If the scorer cannot be called then, the
+// last description remains in use.
 func (c *Client) Describe(ctx context.Context) (plugin.Description, error) {
 	if d, ok := c.lastDescription(true); ok {
 		return d, nil
@@ -89,7 +90,8 @@ func (c *Client) Describe(ctx context.Context) (plugin.Description, error) {
 	return plugin.Description{}, err
 }
 
-// lastDescription is the last description, if there is one, and a fresh one where that is wanted.
+// lastDescription returns the cached description. With fresh set, it ignores one that may
+// be outdated.
 func (c *Client) lastDescription(fresh bool) (d plugin.Description, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,9 +101,9 @@ func (c *Client) lastDescription(fresh bool) (d plugin.Description, ok bool) {
 	return *c.described, true
 }
 
-// describe asks the scorer what it is, unless that failed a moment ago or somebody
-// else did it meanwhile. It says nothing to the breaker: a scorer that cannot score
-// may know very well what it is.
+// describe calls the scorer's Describe, unless that failed a moment ago or another
+// goroutine has just succeeded. It does not affect the breaker, because a scorer that
+// cannot score may still describe itself.
 func (c *Client) describe(ctx context.Context) error {
 	if _, ok := c.lastDescription(true); ok {
 		return nil
@@ -134,7 +136,7 @@ func (c *Client) describe(ctx context.Context) error {
 	return err
 }
 
-// keep narrows and keeps a description.
+// keep applies the options' limits to a description and caches it.
 func (c *Client) keep(d plugin.Description) {
 	d.Parallel = max(d.Parallel, 1)
 	if c.options.Parallel > 0 {
@@ -160,14 +162,14 @@ func (c *Client) check(d plugin.Description) error {
 	}
 }
 
-// markStale has the scorer described again before it is asked the next time.
+// markStale makes the next request describe the scorer again.
 func (c *Client) markStale() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stale = true
 }
 
-// withName says whose error it is, and makes one of the package's of any other.
+// withName adds the ranker's name to an error and wraps unknown errors in ErrAnswer.
 func (c *Client) withName(err error) error {
 	for _, known := range []error{ErrUnavailable, ErrTooLarge, ErrQuery, ErrAnswer, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
@@ -177,10 +179,10 @@ func (c *Client) withName(err error) error {
 	return fmt.Errorf("ranker %q: %w: %w", c.options.Name, ErrAnswer, err)
 }
 
-// Breaker is the state of the breaker: closed, open or half-open.
+// Breaker returns the state of the breaker: closed, open or half-open.
 func (c *Client) Breaker() string { return c.breaker.State().String() }
 
-// isBroken reports whether no call is let through, a probe neither.
+// isBroken reports whether the breaker lets no call through, not even a probe.
 func (c *Client) isBroken() bool { return c.breaker.IsOpen() && c.breaker.RemainingDelay() > 0 }
 
 func (c *Client) broken() error {
@@ -188,16 +190,16 @@ func (c *Client) broken() error {
 		c.options.Name, ErrUnavailable, c.options.BreakAfter, max(c.breaker.RemainingDelay(), 0).Round(time.Millisecond))
 }
 
-// batch is one call.
+// batch is the content of one call.
 type batch struct {
 	items    []plugin.Item
 	bytes    int
-	known    bool // that it can come back in time
-	half     bool // of one that was too large
-	repeated int  // the item that is asked of again, behind the others; 0: none is
+	known    bool // whether the call's duration can be predicted
+	half     bool // half of a batch that was too large
+	repeated int  // index of the item that is sent a second time, after the others; 0: none
 }
 
-// call asks once, and learns from it.
+// call sends one batch and learns from the outcome.
 func (c *Client) call(ctx context.Context, q plugin.Query, b batch, version string) (scores []float32, scored, outcome string, err error) {
 	items := b.sentItems()
 	ended := c.options.Observer.RankerCalled(ctx, c.options.Name, len(items))
@@ -219,7 +221,7 @@ func (c *Client) call(ctx context.Context, q plugin.Query, b batch, version stri
 		c.pace.observe(len(b.items), took)
 		c.limits.take(len(b.items), b.bytes)
 	case Timeout:
-		if ctx.Err() == nil { // all the time that a call may have was too short: twice that is the guess
+		if ctx.Err() == nil { // the call used up its whole timeout: estimate twice that
 			took *= 2
 		}
 		c.pace.observeCut(len(b.items), took)
@@ -243,7 +245,7 @@ func (c *Client) ask(ctx context.Context, q plugin.Query, items []plugin.Item, v
 	return scores, version, err
 }
 
-// outcome names what came of a call under the caller's context.
+// outcome classifies the result of a call made with the caller's context.
 func (c *Client) outcome(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
@@ -263,8 +265,9 @@ func (c *Client) outcome(ctx context.Context, err error) string {
 	}
 }
 
-// record tells the breaker. A caller that gave up, or whose deadline nobody knew to be
-// too short, says nothing of the ranker; but a permit to probe has to be given back.
+// record reports the outcome to the breaker. If the caller gave up, or had a deadline that
+// could not be predicted to be too short, the outcome says nothing about the ranker. But a
+// permit for a probe must be returned in any case.
 func (c *Client) record(ctx context.Context, outcome string, known bool) {
 	switch {
 	case outcome == OK, outcome == TooLarge, outcome == Query:
@@ -279,7 +282,7 @@ func (c *Client) record(ctx context.Context, outcome string, known bool) {
 	}
 }
 
-// deferCalls has nobody ask before the time that an error names.
+// deferCalls delays all calls if err says how long to wait.
 func (c *Client) deferCalls(err error) (wait time.Duration, told bool) {
 	var w Waiter
 	if !errors.As(err, &w) {
@@ -292,7 +295,7 @@ func (c *Client) deferCalls(err error) (wait time.Duration, told bool) {
 	return wait, true
 }
 
-// remainingQuiet is how long the scorer still wants not to be asked.
+// remainingQuiet returns how long the scorer still wants no calls.
 func (c *Client) remainingQuiet() time.Duration {
 	return time.Until(time.Unix(0, c.quietUntil.Load()))
 }

@@ -13,54 +13,55 @@ import (
 )
 
 const (
-	// attempts are the calls for one batch, at most.
+	// attempts limits how often a batch is sent.
 	attempts = 3
-	// firstPause is the mean time before a call is made again, the first time.
+	// firstPause is the mean delay before the first retry.
 	firstPause = 20 * time.Millisecond
-	// tooLargeAlone items, and none taken: it is the query that is too large.
+	// tooLargeAlone is how many single items must be refused, without any success, before
+	// the query itself counts as too large.
 	tooLargeAlone = 3
 )
 
-// job is one call of Rank. One goroutine sends its batches, each in a goroutine of its
-// own, as slots become free.
+// job is one call of Rank. One goroutine sends the batches, each in its own goroutine, as
+// slots become available.
 type job struct {
 	client      *Client
 	query       plugin.Query
 	items       []plugin.Item
 	description plugin.Description
 	querySize   int
-	most        int // items of all calls that count; 0: no limit
+	most        int // limit on the number of scored items; 0: no limit
 	cancel      context.CancelFunc
 
 	mu      sync.Mutex
-	waiting []span // what is to be asked, in order
-	flying  int    // batches that have not ended, those that wait to be sent again included
+	waiting []span // items not sent yet, in order
+	flying  int    // batches in progress, including those waiting for a retry
 	landed  chan struct{}
 	stopped bool
 	result  Result
-	taken   bool // there are scores, of result.Version
-	refused int  // items too large alone
-	absent  int  // items of calls that the scorer was not there for
+	taken   bool // result has scores, of result.Version
+	refused int  // single items that were too large
+	absent  int  // items of calls that failed because the scorer was unavailable
 	err     error
 }
 
-// span is a range of items, asked together at most.
+// span is a range of items to send. At most, it is sent as one batch.
 type span struct {
 	from, to int
 	attempt  int
-	half     bool // of one that was too large
+	half     bool // half of a batch that was too large
 }
 
-// Rank implements Ranker; it adds ErrTooLarge to its errors, for a query that the
-// scorer takes with no item. An item that is too large alone, or that the scorer has
-// no score for, is NaN without an error.
+// Rank implements Ranker. It also returns ErrTooLarge, for a query that the scorer does not
+// accept with any item. An item that is too large by itself, or has no score, gets NaN
+// without an error.
 func (c *Client) Rank(ctx context.Context, q plugin.Query, items []plugin.Item) (Result, error) {
 	return c.RankWithin(ctx, q, items, 0)
 }
 
-// RankWithin is Rank with at most so many calls, those that are made again among
-// them, and those that the scorer was not there for not; 0 is no limit. What it leaves
-// unasked for want of calls is ErrUnavailable.
+// RankWithin is Rank with at most `calls` scored items. Retries count, but calls that
+// failed because the scorer was unavailable do not. 0 means no limit. If the limit leaves
+// items unscored, the error is ErrUnavailable.
 func (c *Client) RankWithin(ctx context.Context, q plugin.Query, items []plugin.Item, calls int) (Result, error) {
 	r := Result{Scores: make([]float32, len(items))}
 	for i := range r.Scores {
@@ -92,7 +93,7 @@ func (c *Client) RankWithin(ctx context.Context, q plugin.Query, items []plugin.
 	return j.result, j.err
 }
 
-// run sends batches until every item was asked for or nothing more can be.
+// run sends batches until all items are scored or the job has stopped.
 func (j *job) run(ctx context.Context) {
 	var batches sync.WaitGroup
 	for j.await(ctx) {
@@ -131,7 +132,7 @@ func (j *job) await(ctx context.Context) bool {
 	}
 }
 
-// awaitLanding waits until a batch has ended; they all do soon when the context does.
+// awaitLanding waits until a batch has ended. When the context ends, all batches end soon.
 func (j *job) awaitLanding(ctx context.Context) {
 	select {
 	case <-j.landed:
@@ -140,7 +141,7 @@ func (j *job) awaitLanding(ctx context.Context) {
 	}
 }
 
-// next takes a batch that the scorer may be sent now.
+// next takes a batch that may be sent now.
 func (j *job) next(ctx context.Context) (s span, b batch, ok bool) {
 	if !j.awaitQuiet(ctx) {
 		return s, b, false
@@ -168,7 +169,7 @@ func (j *job) next(ctx context.Context) (s span, b batch, ok bool) {
 	return s, b, false
 }
 
-// awaitQuiet waits for as long as the scorer asked for, if the deadline leaves the time.
+// awaitQuiet waits for as long as the scorer wants no calls, if the deadline allows it.
 func (j *job) awaitQuiet(ctx context.Context) bool {
 	wait := j.client.remainingQuiet()
 	if wait <= 0 {
@@ -185,8 +186,8 @@ func (j *job) awaitQuiet(ctx context.Context) bool {
 	return true
 }
 
-// cut takes the next batch: as many items as the limits, the deadline and an even
-// share of what waits leave.
+// cut takes the next batch. Its size follows from the limits, the deadline, and an even
+// division of the waiting items.
 func (j *job) cut(ctx context.Context) (s span, b batch, ok bool) {
 	most, bytes := j.client.limits.within(j.description)
 	twice := j.client.options.Twice
@@ -204,7 +205,7 @@ func (j *job) cut(ctx context.Context) (s span, b batch, ok bool) {
 		n = evenSize(n, most)
 	}
 	n, b.bytes = j.fill(s.from, n, bytes)
-	if n == 0 { // too large alone, by what the scorer declares
+	if n == 0 { // the item alone exceeds the declared limit
 		j.skip(1, TooLarge)
 		return s, b, false
 	}
@@ -239,14 +240,16 @@ func (j *job) cut(ctx context.Context) (s span, b batch, ok bool) {
 	return s, b, true
 }
 
-// evenSize is the size of the first of as few batches as possible, all about alike.
+// evenSize returns the size of the first batch if n items are divided into as few batches
+// as possible, of similar size.
 func evenSize(n, most int) int {
 	batches := (n + most - 1) / most
 	return (n + batches - 1) / batches
 }
 
-// fill is how many of n items a request of so many bytes holds, and its size. One
-// alone is tried whatever was learned of bytes, but not against what is declared.
+// fill returns how many of n items fit a request of `most` bytes, and the size of that
+// request. A single item is tried even if it exceeds a learned limit, but not if it exceeds
+// a declared one.
 func (j *job) fill(from, n, most int) (int, int) {
 	size := j.querySize
 	for i := range n {
@@ -266,12 +269,12 @@ func (j *job) fit(ctx context.Context, n int) (int, bool) {
 	}
 	fitting, known := j.client.pace.fit(n, left, j.client.options.BreakFor)
 	if left == j.client.options.Timeout {
-		fitting = max(fitting, 1) // the caller can wait, and one item is the least
+		fitting = max(fitting, 1) // the caller can wait, and one item is the smallest batch
 	}
 	return fitting, known
 }
 
-// send asks for a batch and sees to what came of it.
+// send sends a batch and handles the outcome.
 func (j *job) send(ctx context.Context, s span, b batch) {
 	defer j.land()
 	if s.attempt == 1 {
@@ -303,7 +306,8 @@ func (j *job) send(ctx context.Context, s span, b batch) {
 	}
 }
 
-// take keeps the scores of a batch, unless they are another version's than the rest.
+// take stores the scores of a batch, unless their version differs from that of earlier
+// scores.
 func (j *job) take(ctx context.Context, s span, scores []float32, version string) {
 	if version != j.description.Version {
 		if err := j.checkVersion(ctx, version); err != nil {
@@ -322,8 +326,8 @@ func (j *job) take(ctx context.Context, s span, scores []float32, version string
 	copy(j.result.Scores[s.from:s.to], scores)
 }
 
-// checkVersion sees whether a version that was not described is the scorer's new one, and
-// reads what the old one did.
+// checkVersion checks whether an answer's version is the scorer's new version, and whether
+// that version reads the same data as the described one.
 func (j *job) checkVersion(ctx context.Context, version string) error {
 	if d, ok := j.client.lastDescription(true); ok && d.Version != version {
 		j.client.markStale()
@@ -338,7 +342,7 @@ func (j *job) checkVersion(ctx context.Context, version string) error {
 	return nil
 }
 
-// halve has a batch that was too large asked for in two.
+// halve divides a batch that was too large.
 func (j *job) halve(s span, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -355,8 +359,8 @@ func (j *job) halve(s span, err error) {
 	}
 }
 
-// retry has a call made again after a failure that can pass, if the budget and the
-// deadline leave it. It waits first, without a slot.
+// retry schedules a call again after a failure that may be temporary, if the retry budget
+// and the deadline allow it. It waits first, without holding a slot.
 func (j *job) retry(ctx context.Context, s span, err error) bool {
 	wait, told := j.client.deferCalls(err)
 	if !told {
@@ -380,8 +384,8 @@ func (j *job) retry(ctx context.Context, s span, err error) bool {
 	return true
 }
 
-// fail notes why a batch has no scores. Others go on: it may be their luck, and the
-// breaker ends it if it is not.
+// fail records why a batch has no scores. Other batches continue; if they fail too, the
+// breaker ends the job.
 func (j *job) fail(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -394,14 +398,14 @@ func (j *job) note(err error) {
 	}
 }
 
-// stop leaves what waits without a call.
+// stop ends the job. Items that were not sent yet are skipped.
 func (j *job) stop(err error, reason string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.halt(err, reason)
 }
 
-// halt is stop, under the lock.
+// halt is stop for callers that hold the lock.
 func (j *job) halt(err error, reason string) {
 	j.note(err)
 	j.stopped = true
@@ -410,7 +414,7 @@ func (j *job) halt(err error, reason string) {
 	}
 }
 
-// skip leaves the next n items, of one span, without a call.
+// skip drops the next n items, which belong to one span, without a call.
 func (j *job) skip(n int, reason string) {
 	j.client.options.Observer.RankerNotAsked(j.client.options.Name, n, reason)
 	if j.waiting[0].from += n; j.waiting[0].from == j.waiting[0].to {

@@ -6,15 +6,15 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// Upper bounds of what the parts of a request take on the wire, beside their text and
-// their floats: tags, lengths and numbers.
+// Upper bounds of the encoded size of a request's parts, without their text and floats:
+// tags, lengths and numbers.
 const (
 	queryOverhead   = 64
 	contextOverhead = 24
 	itemOverhead    = 32
 )
 
-// querySize and itemSize bound the bytes of a request from above.
+// querySize and itemSize return upper bounds of encoded sizes in bytes.
 func querySize(q plugin.Query) int {
 	size := queryOverhead + 4*len(q.Vector) + len(q.Text)
 	for name := range q.Context {
@@ -28,14 +28,14 @@ func itemSize(item *plugin.Item) int {
 	return itemOverhead + len(text) + len(item.Payload) + 4*len(item.Vector)
 }
 
-// bound is the greatest batch, in items or in bytes, that the scorer was seen to take:
-// what it declares, and below that what it refused. A bound that was learned grows by
-// an eighth after patience full batches; each refusal doubles the patience, so that
-// what the scorer cannot take is tried ever less often.
+// bound is the largest batch, in items or bytes, that the scorer accepts: the declared
+// limit, or a lower one learned from refusals. After `patience` full batches, a learned
+// bound grows by an eighth. Each refusal doubles the patience, so that sizes that the
+// scorer cannot handle are tried less and less often.
 type bound struct {
-	learned  int // 0: none
-	accepted int // the greatest that it took
-	full     int // batches taken, near the bound, since it changed
+	learned  int // 0: nothing learned
+	accepted int // largest size accepted so far
+	full     int // batches accepted near the bound since it changed
 	patience int
 }
 
@@ -44,7 +44,7 @@ const (
 	mostPatience  = 4096
 )
 
-// within is the bound below a declared one; 0 is none.
+// within returns the effective bound for a declared limit. 0 means none.
 func (b *bound) within(declared int) int {
 	if b.learned > 0 && (declared <= 0 || b.learned < declared) {
 		return b.learned
@@ -69,13 +69,13 @@ func (b *bound) refuse(size int) {
 		least = max(least, b.accepted)
 	}
 	if b.learned > 0 && b.learned <= least {
-		return // another batch taught it
+		return // another batch has already taught that
 	}
 	b.learned, b.full = least, 0
 	b.patience = min(max(2*b.patience, firstPatience), mostPatience)
 }
 
-// limits are what a batch may be.
+// limits are the bounds of a batch.
 type limits struct {
 	mu           sync.Mutex
 	items, bytes bound
@@ -94,12 +94,13 @@ func (l *limits) take(items, bytes int) {
 	l.bytes.take(bytes)
 }
 
-// refuse learns from a batch that was too large. Whether items or bytes were too many
-// it does not say: as many items that were taken before speak for the bytes.
+// refuse learns from a batch that was too large. The refusal does not say whether the
+// number of items or of bytes was the reason. If as many items were accepted before, it
+// must be the bytes.
 func (l *limits) refuse(items, bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if items <= l.items.accepted && bytes <= l.bytes.accepted { // it takes less than it did
+	if items <= l.items.accepted && bytes <= l.bytes.accepted { // the scorer accepts less than before
 		l.items.accepted, l.bytes.accepted = 0, 0
 	}
 	if items > l.items.accepted {
@@ -109,8 +110,9 @@ func (l *limits) refuse(items, bytes int) {
 	}
 }
 
-// refuseOne learns from an item that is too large alone. Where larger batches with it
-// were refused, it was the reason and not their number, which is learned anew.
+// refuseOne learns from a single item that was too large. If larger batches with this item
+// were refused, the item was the reason and not their size, so the learned number of items
+// is discarded.
 func (l *limits) refuseOne(bytes int, halved bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

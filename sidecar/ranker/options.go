@@ -7,66 +7,68 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// Options of New. Zero values are the defaults that are named.
+// Options configures New. Zero values select the stated defaults.
 type Options struct {
-	// Name is the operator's, for errors and metrics.
+	// Name is the operator's name for the ranker, in errors and metrics.
 	Name string
-	// MaxItems of one call and Parallel calls at the same time narrow what the scorer
-	// says of itself; 0 does not.
+	// MaxItems limits the items of a call, and Parallel the concurrent calls, if they are
+	// lower than what the scorer declares. 0 adds no limit.
 	MaxItems int
 	Parallel int
-	// Timeout is the time for one call, within the caller's deadline; 0 is 5 s.
+	// Timeout limits a call, within the caller's deadline. 0 means 5 s.
 	Timeout time.Duration
-	// BreakAfter failures in a row the ranker is not asked for BreakFor, a fifth more or
-	// less, and then by one call at a time until one succeeds; 0 is 5, and 500 ms.
+	// After BreakAfter failures in a row, the ranker is not called for BreakFor, plus or
+	// minus a fifth. Then single calls are tried until one succeeds. 0 means 5, and 500 ms.
 	BreakAfter int
 	BreakFor   time.Duration
-	// RetryBudget is the share of the calls, over ten seconds, that may be made again
-	// after a failure that can pass; above 0, one of them always may.
+	// RetryBudget is the share of calls, over ten seconds, that may be retried after
+	// temporary failures. If it is above 0, one retry is always allowed.
 	RetryBudget float64
-	// Twice asks of one item of each call twice, which Result.Calls does not count: two
-	// scores tell a scorer that answers in another order, as one that sorts does.
+	// Twice sends one item of each call twice. Its two scores reveal a scorer that returns
+	// scores in another order, for example sorted. Result.Calls does not count the
+	// repetition.
 	Twice bool
 	// Observer may be nil.
 	Observer Observer
 }
 
-// Outcomes of a call, and reasons why items were not asked for.
+// Outcomes of a call, and reasons why items were not sent.
 const (
 	OK          = "ok"
 	Unavailable = "unavailable"
-	Timeout     = "timeout"   // of the call, or the caller's deadline
+	Timeout     = "timeout"   // the call's timeout, or the caller's deadline
 	Cancelled   = "cancelled" // by the caller
 	TooLarge    = "too_large"
 	Query       = "query"
 	Answer      = "answer"
 	Broken      = "broken" // the breaker is open
-	Late        = "late"   // no answer could come in time
+	Late        = "late"   // an answer could not arrive in time
 	Given       = "given_up"
 )
 
-// Observer is told what a ranker is asked. It is called concurrently.
+// Observer is notified of calls to a ranker. Its methods are called concurrently.
 type Observer interface {
-	// RankerCalled tells of a call that begins in a context; ended is called once, with its outcome.
+	// RankerCalled reports the start of a call. ended must be called once, with the
+	// outcome.
 	RankerCalled(ctx context.Context, ranker string, items int) (ended func(outcome string))
-	// RankerRetried tells of a call that is made again.
+	// RankerRetried reports a retry.
 	RankerRetried(ranker string)
-	// RankerNotAsked tells of items that were left without a call, and why: TooLarge,
-	// Broken, Late, Cancelled, or Given up after a failure of others.
+	// RankerNotAsked reports items that were not sent, and the reason: TooLarge, Broken,
+	// Late, Cancelled, or Given if the job ended because of another failure.
 	RankerNotAsked(ranker string, items int, reason string)
-	// RankerBroken tells whether the breaker lets no call through, or one at a time.
+	// RankerBroken reports whether the breaker is open or half-open.
 	RankerBroken(ranker string, broken bool)
 }
 
-// Versioner is a Scorer that says which version of it gave an answer; Score alone is
-// taken to answer with the version that was described last.
+// Versioner is implemented by a Scorer that reports the version which produced an answer.
+// Without it, answers are assumed to have the last described version.
 type Versioner interface {
 	plugin.Scorer
 	ScoreVersion(ctx context.Context, q plugin.Query, items []plugin.Item) (scores []float32, version string, err error)
 }
 
-// Waiter is an error of a scorer that says how long it wants not to be asked, as a
-// service does that is limited to some calls a minute. Below 0: asking again is no use.
+// Waiter is implemented by errors of a scorer that say how long not to call it, such as a
+// service with a rate limit. A negative duration means that retrying is useless.
 type Waiter interface {
 	error
 	RetryAfter() time.Duration
@@ -88,7 +90,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// unobserved tells nobody.
+// unobserved is an Observer that does nothing.
 type unobserved struct{}
 
 func (unobserved) RankerCalled(context.Context, string, int) func(string) { return func(string) {} }

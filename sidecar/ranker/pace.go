@@ -6,26 +6,26 @@ import (
 )
 
 const (
-	// learnRate is the weight of one call in what is known of the time of all, and
-	// surpriseRate that of one that was cut off, or that nobody knew what to expect of.
+	// learnRate is the weight of a new call in the running means. surpriseRate is used
+	// instead for a call that was cut off, or that could not be predicted.
 	learnRate    = 0.1
 	surpriseRate = 0.5
-	// inTime is the share of the time left that a batch may be expected to take.
+	// inTime is the share of the remaining time that a batch may be predicted to take.
 	inTime = 0.9
 )
 
-// pace is the time of a call as a line over its items, through exponentially weighted
-// means.
+// pace models the duration of a call as a linear function of its items, by exponentially
+// weighted means.
 type pace struct {
 	mu     sync.Mutex
 	known  bool
 	n, t   float64 // means of items and of seconds
-	nn, nt float64 // means of their products
+	nn, nt float64 // means of items² and of items·seconds
 	last   time.Time
-	old    bool // nobody told for long
+	old    bool // the last observation is old
 }
 
-// observe learns from a call that ended.
+// observe learns from a completed call.
 func (p *pace) observe(items int, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,8 +36,8 @@ func (p *pace) observe(items int, took time.Duration) {
 	p.learn(float64(items), took.Seconds(), rate)
 }
 
-// observeCut learns from one that was cut off: it would have taken longer, which
-// teaches something if it was expected to be quicker.
+// observeCut learns from a call that was cut off. It would have taken longer, which is only
+// informative if it was predicted to be faster.
 func (p *pace) observeCut(items int, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +62,8 @@ func (p *pace) learn(n, t, rate float64) {
 	p.nt += rate * (n*t - p.nt)
 }
 
-// line is the seconds that a call takes to begin with, and those of each item; while
-// all calls were of one size, all of it is the items'.
+// line returns the fixed seconds of a call and the seconds per item. As long as all calls
+// had the same size, it attributes everything to the items.
 func (p *pace) line() (start, each float64) {
 	each = p.t / p.n
 	if spread := p.nn - p.n*p.n; spread > 1e-3*p.nn {
@@ -72,9 +72,9 @@ func (p *pace) line() (start, each float64) {
 	return p.t - each*p.n, each
 }
 
-// fit is how many of the items can come back within the time left, and whether that
-// is known. It is not while no call told for longer than fresh: the ranker may have
-// become quicker, so one is let through.
+// fit returns how many items can be scored within the time left, and whether that is known.
+// It is unknown if there was no observation for longer than `fresh`: the ranker may have
+// become faster, so one call is allowed.
 func (p *pace) fit(items int, left, fresh time.Duration) (fitting int, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

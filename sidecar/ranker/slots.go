@@ -6,16 +6,17 @@ import (
 	"sync"
 )
 
-// slots bounds the calls in flight. Who waits is served in the order of asking, and a
-// job waits once at a time: jobs take turns, whatever their number of batches.
+// slots limits the calls in progress. Waiting jobs are served in the order of their
+// requests. A job waits for only one slot at a time, so jobs take turns whatever their
+// number of batches.
 type slots struct {
 	mu      sync.Mutex
 	limit   int
 	held    int
-	waiting []chan bool // told whether the slot is theirs
+	waiting []chan bool // receives whether the slot was assigned
 }
 
-// resize changes the limit; calls beyond a smaller one end in their own time.
+// resize changes the limit. Calls beyond a lower limit are not interrupted.
 func (s *slots) resize(limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,8 +24,8 @@ func (s *slots) resize(limit int) {
 	s.serve()
 }
 
-// acquire waits for a slot, and returns whether it has one: not if the wait was
-// disturbed. It returns the context's error.
+// acquire waits for a slot and reports whether it got one. It gets none if disturb ended
+// the wait. It returns the context's error.
 func (s *slots) acquire(ctx context.Context) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -47,7 +48,8 @@ func (s *slots) acquire(ctx context.Context) (bool, error) {
 	}
 }
 
-// disturb ends every wait: there may be nothing to wait for.
+// disturb ends all waits without a slot, so that the callers can check whether they still
+// need one.
 func (s *slots) disturb() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +59,7 @@ func (s *slots) disturb() {
 	s.waiting = nil
 }
 
-// leave gives up waiting, and passes on a slot that came meanwhile.
+// leave stops waiting. If a slot was assigned meanwhile, it passes the slot on.
 func (s *slots) leave(turn chan bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

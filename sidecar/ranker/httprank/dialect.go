@@ -11,24 +11,24 @@ import (
 	"github.com/likenessdb/likeness/sidecar/ranker"
 )
 
-// The dialects, by the names that the configuration gives them.
+// The dialects, as named in the configuration.
 const (
 	TEI    = "tei"
 	Cohere = "cohere"
 	Jina   = "jina"
 )
 
-// dialect is a form of requests and answers.
+// dialect is a format of requests and answers.
 type dialect struct {
-	named   bool // a request names a model
+	named   bool // requests contain the name of a model
 	request func(model, query string, texts []string) any
 	ranks   func(answer []byte) ([]rank, error)
 }
 
-// rank is what an answer says of one text.
+// rank is the result for one text.
 type rank struct {
 	index *int
-	score json.RawMessage // null: none
+	score json.RawMessage // null if there is no score
 }
 
 var dialects = map[string]dialect{
@@ -37,7 +37,8 @@ var dialects = map[string]dialect{
 	Jina:   {true, jinaRequest, resultRanks},
 }
 
-// teiRequest asks for the scores before the sigmoid: after it, the best are all 1.
+// teiRequest requests scores before the sigmoid. After the sigmoid, all of the best scores
+// would be 1.
 func teiRequest(_, query string, texts []string) any {
 	return struct {
 		Query      string   `json:"query"`
@@ -48,7 +49,8 @@ func teiRequest(_, query string, texts []string) any {
 	}{query, texts, true, false, true}
 }
 
-// cohereRequest has no field that version 2 does not know, which it refuses.
+// cohereRequest contains only fields that version 2 of the API knows, because it refuses
+// others.
 func cohereRequest(model, query string, texts []string) any {
 	return struct {
 		Model     string   `json:"model"`
@@ -100,8 +102,8 @@ func resultRanks(answer []byte) ([]rank, error) {
 	return ranks, nil
 }
 
-// decode reads one JSON value and nothing else. Fields that it does not know are the
-// service's own.
+// decode decodes exactly one JSON value. It ignores unknown fields, which belong to the
+// service.
 func decode(answer []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(answer))
 	if err := d.Decode(into); err != nil {
@@ -113,8 +115,8 @@ func decode(answer []byte, into any) error {
 	return nil
 }
 
-// scores reads an answer to n texts, in any order: one score each, finite, or null for
-// none. It returns ErrAnswer.
+// scores decodes an answer for n texts, in any order. Each text must have one score, finite
+// or null (no score). It returns ErrAnswer.
 func (d dialect) scores(answer []byte, n int) ([]float32, error) {
 	ranks, err := d.ranks(answer)
 	if err != nil {
@@ -141,7 +143,7 @@ func (d dialect) scores(answer []byte, n int) ([]float32, error) {
 	return scores, nil
 }
 
-// number is a finite float32; null is NaN, as JSON writes it.
+// number decodes a finite float32, or null as NaN.
 func number(raw json.RawMessage) (float32, error) {
 	if string(raw) == "null" {
 		return float32(math.NaN()), nil

@@ -1,5 +1,5 @@
-// Package httprank is a rerank service behind likeness: a heavy ranker that is asked
-// over HTTP, in the form of Text Embeddings Inference, of Cohere or of Jina.
+// Package httprank implements a heavy ranker that calls a rerank service over HTTP, in the
+// format of Text Embeddings Inference, Cohere or Jina.
 package httprank
 
 import (
@@ -22,49 +22,49 @@ import (
 	"github.com/likenessdb/likeness/sidecar/ranker"
 )
 
-// DefaultParallel is the calls at a time where Options do not say.
+// DefaultParallel is the default of Options.Parallel.
 const DefaultParallel = 4
 
-// Bounds of what is read of an answer: a service may repeat what it was asked.
+// Limits on the size of answers. A service may repeat the request in its answer.
 const (
-	answerBytes = 1 << 20 // and twice the request
+	answerBytes = 1 << 20 // plus twice the size of the request
 	errorBytes  = 4 << 10
 )
 
-// Options of New.
+// Options configures New.
 type Options struct {
-	// URL is that of the rerank method, http or https, without a user.
+	// URL is the URL of the rerank method, http or https, without a user.
 	URL string
 	// Dialect is TEI, Cohere or Jina.
 	Dialect string
-	// Model is what a request names; TEI serves one and names none.
+	// Model is the model name in requests. TEI serves a single model and needs none.
 	Model string
-	// Token is sent as a bearer token, to the URL's host alone; empty is none.
+	// Token is sent as a bearer token, only to the host of URL. Empty means none.
 	Token string
-	// Fields of the payload are an item's text, joined by a newline.
+	// Fields are the payload fields that make up an item's text, joined by newlines.
 	Fields []string
-	// Version names the scores; empty is the model that TEI says it serves, or Model.
+	// Version identifies the scores. If empty, it is the model that TEI reports, or Model.
 	Version string
-	// Cost of one item.
+	// Cost is the cost of scoring one item.
 	Cost float64
-	// Parallel calls at a time; 0 is DefaultParallel.
+	// Parallel limits the concurrent calls. 0 means DefaultParallel.
 	Parallel int
-	// Transport replaces the connections that the scorer keeps; nil does not.
+	// Transport, if not nil, replaces the scorer's own connection pool.
 	Transport http.RoundTripper
 }
 
-// Scorer is a rerank service. It is safe for concurrent use.
+// Scorer calls a rerank service. It is safe for concurrent use.
 type Scorer struct {
 	options Options
 	dialect dialect
 	client  *http.Client
-	infoURL string // of TEI; empty: nothing to ask
+	infoURL string // TEI's information method; empty if there is none
 }
 
 var _ plugin.Scorer = (*Scorer)(nil)
 
-// New returns a scorer that has not connected yet. An error says which option does not
-// fit; it is the operator's to read.
+// New returns a scorer without connecting yet. An error tells the operator which option is
+// invalid.
 func New(o Options) (*Scorer, error) {
 	d, ok := dialects[o.Dialect]
 	if !ok {
@@ -73,7 +73,7 @@ func New(o Options) (*Scorer, error) {
 	u, err := url.Parse(o.URL)
 	switch {
 	case err != nil:
-		return nil, errors.New("url does not parse; want https://host/rerank") // the error would repeat it
+		return nil, errors.New("url does not parse; want https://host/rerank") // the parser's error would repeat the URL
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return nil, fmt.Errorf("url %q: want http:// or https:// and a host", u.Redacted())
 	case u.User != nil:
@@ -88,7 +88,8 @@ func New(o Options) (*Scorer, error) {
 	o.Parallel = cmp.Or(max(o.Parallel, 0), DefaultParallel)
 	s := &Scorer{options: o, dialect: d, client: &http.Client{
 		Transport: o.Transport,
-		// A redirect would take the token, or the texts, to where nobody configured.
+		// Following a redirect would send the token or the texts to a host that nobody
+		// configured.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	if s.client.Transport == nil {
@@ -101,7 +102,8 @@ func New(o Options) (*Scorer, error) {
 	return s, nil
 }
 
-// newTransport are kept, one a parallel call, and HTTP/2 where TLS offers it.
+// newTransport returns a transport that keeps one connection for each parallel call and
+// uses HTTP/2 if TLS offers it.
 func newTransport(parallel int) *http.Transport {
 	return &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
@@ -114,15 +116,15 @@ func newTransport(parallel int) *http.Transport {
 	}
 }
 
-// Close closes the connections that no call uses.
+// Close closes idle connections.
 func (s *Scorer) Close() error {
 	s.client.CloseIdleConnections()
 	return nil
 }
 
-// Describe implements plugin.Scorer. It asks TEI what it serves, and how much of it in
-// one call; other services are found to have limits when they refuse a call. It returns
-// ErrUnavailable where that is the only one to know the version and does not answer.
+// Describe implements plugin.Scorer. It asks TEI for its model and its batch limit. The
+// limits of other services become known when they refuse a call. Describe returns
+// ErrUnavailable if only TEI could tell the version and TEI does not answer.
 func (s *Scorer) Describe(ctx context.Context) (plugin.Description, error) {
 	d := plugin.Description{
 		Name: cmp.Or(s.options.Model, s.options.Dialect), Version: s.options.Version, Parallel: s.options.Parallel,
@@ -140,7 +142,7 @@ func (s *Scorer) Describe(ctx context.Context) (plugin.Description, error) {
 	return d, nil
 }
 
-// info is what TEI says of itself.
+// info is TEI's description of itself.
 type info struct {
 	ModelID            string `json:"model_id"`
 	ModelSHA           string `json:"model_sha"`
@@ -154,7 +156,8 @@ func (i info) version() string {
 	return i.ModelID + "@" + i.ModelSHA
 }
 
-// info asks. A server that speaks the dialect and not this part of it says nothing.
+// info requests TEI's description. It is empty for a server that supports the dialect but
+// not this method.
 func (s *Scorer) info(ctx context.Context) (i info, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.infoURL, http.NoBody)
 	if err != nil {
@@ -165,7 +168,7 @@ func (s *Scorer) info(ctx context.Context) (i info, err error) {
 	case err != nil:
 		return i, err
 	case status == http.StatusOK:
-		if json.Unmarshal(body, &i) != nil { // another server's, of the same path
+		if json.Unmarshal(body, &i) != nil { // the path belongs to another kind of server
 			i = info{}
 		}
 		return i, nil
@@ -176,10 +179,10 @@ func (s *Scorer) info(ctx context.Context) (i info, err error) {
 	}
 }
 
-// Score implements plugin.Scorer. An item without text has no score, and is not sent.
-// It returns ErrQuery for a query without text, or that the service cannot read;
-// ErrTooLarge for more than it takes at once; ErrUnavailable, with RetryAfter where the
-// service says when to come back; ErrAnswer; or the context's error.
+// Score implements plugin.Scorer. Items without text are not sent and have no score. Score
+// returns ErrQuery for a query that has no text or that the service cannot read,
+// ErrTooLarge for too many items or bytes, ErrUnavailable (with RetryAfter if the service
+// says when to retry), ErrAnswer, or the context's error.
 func (s *Scorer) Score(ctx context.Context, q plugin.Query, items []plugin.Item) ([]float32, error) {
 	if q.Text == "" {
 		return nil, fmt.Errorf("%w: it reads the query's text, which is empty; send text", ranker.ErrQuery)
@@ -208,7 +211,7 @@ func (s *Scorer) Score(ctx context.Context, q plugin.Query, items []plugin.Item)
 	return scores, nil
 }
 
-// rerank asks for the scores of some texts, in order.
+// rerank requests the scores of texts and returns them in order.
 func (s *Scorer) rerank(ctx context.Context, query string, texts []string) ([]float32, error) {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
@@ -222,8 +225,8 @@ func (s *Scorer) rerank(ctx context.Context, query string, texts []string) ([]fl
 		return nil, fmt.Errorf("%w: %w", ranker.ErrUnavailable, err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	// Not sent, being empty: it has the transport ask again where a kept connection was
-	// closed meanwhile.
+	// An empty header is not sent, but lets the transport repeat the request if a kept
+	// connection was closed.
 	request.Header["Idempotency-Key"] = nil
 	status, header, answer, err := s.do(request, answerBytes+2*size)
 	if err != nil {
@@ -235,8 +238,8 @@ func (s *Scorer) rerank(ctx context.Context, query string, texts []string) ([]fl
 	return s.dialect.scores(answer, len(texts))
 }
 
-// do sends a request and reads so many bytes of the answer; of one that is an error,
-// few.
+// do sends a request and reads at most `most` bytes of the answer, or errorBytes of an
+// error.
 func (s *Scorer) do(request *http.Request, most int) (status int, header http.Header, body []byte, err error) {
 	request.Header.Set("Accept", "application/json")
 	traceparent.ToHeader(request)
@@ -261,7 +264,7 @@ func (s *Scorer) do(request *http.Request, most int) (status int, header http.He
 	return response.StatusCode, response.Header, body, nil
 }
 
-// connectionError is the error of a connection, without the URL, which may hold a secret.
+// connectionError converts a connection error. It omits the URL, which may contain a secret.
 func connectionError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("no answer in time: %w", ctx.Err())

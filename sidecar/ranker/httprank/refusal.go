@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/ranker"
 )
 
-// waitError is an error of a service that says when to come back.
+// waitError is an error of a service that says when to retry.
 type waitError struct {
 	error
 	after time.Duration
@@ -24,14 +24,14 @@ var _ ranker.Waiter = waitError{}
 // RetryAfter implements ranker.Waiter.
 func (w waitError) RetryAfter() time.Duration { return w.after }
 
-// Unwrap returns what the service said.
+// Unwrap returns the underlying error.
 func (w waitError) Unwrap() error { return w.error }
 
-// tooMany is how services say that a call held too much, where the status alone could
-// mean anything.
+// tooMany matches messages that say a call was too large, for statuses that can have other
+// reasons too.
 var tooMany = regexp.MustCompile(`(?i)batch size|too (many|large|long)|(number|list|array) of|at most|max(imum)?\b|max_|exceed|(larger|more|longer|greater) than|limit`)
 
-// refusal is the error of an answer that is not 200, to n texts.
+// refusal returns the error for a status other than 200, for a request with n texts.
 func refusal(status int, header http.Header, body []byte, n int) error {
 	message := fmt.Sprintf("status %d", status)
 	if detail := messageOf(header, body); detail != "" {
@@ -54,14 +54,14 @@ func refusal(status int, header http.Header, body []byte, n int) error {
 			return waitError{err, after}
 		}
 		return err
-	default: // the token, the path, the method: the same again is refused again
+	default: // token, path or method are wrong: a repeated request would be refused too
 		return never(fmt.Errorf("%w: %s", ranker.ErrUnavailable, message))
 	}
 }
 
 func never(err error) error { return waitError{err, -1} }
 
-// hostOf is where a redirect points, without path and query.
+// hostOf returns the target of a redirect, without path and query.
 func hostOf(header http.Header) string {
 	scheme, rest, ok := strings.Cut(header.Get("Location"), "://")
 	if !ok {
@@ -71,7 +71,7 @@ func hostOf(header http.Header) string {
 	return scheme + "://" + host[strings.LastIndexByte(host, '@')+1:]
 }
 
-// retryAfter reads the header's seconds or date.
+// retryAfter parses the header's value, which is in seconds or a date.
 func retryAfter(value string, now time.Time) (time.Duration, bool) {
 	if seconds, err := strconv.Atoi(value); err == nil && seconds >= 0 {
 		return time.Duration(min(seconds, 3600)) * time.Second, true
@@ -82,8 +82,8 @@ func retryAfter(value string, now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// messageOf is what an error says in the words of its service: TEI's error, Cohere's
-// message, the detail of Jina's and of others, or plain text.
+// messageOf extracts the error message from an answer: TEI's "error", Cohere's "message",
+// the "detail" of Jina and others, or plain text.
 func messageOf(header http.Header, body []byte) string {
 	var said struct {
 		Error   json.RawMessage `json:"error"`
@@ -104,8 +104,8 @@ func messageOf(header http.Header, body []byte) string {
 	return ""
 }
 
-// sentence is a string, the message of an object, or that of the first of a list. What
-// else they hold may be what was asked.
+// sentence returns a string, the message of an object, or the message of the first object
+// of a list. It ignores other content, which could repeat the request.
 func sentence(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -128,7 +128,7 @@ func sentence(raw json.RawMessage) string {
 	return first.Msg
 }
 
-// short is the beginning of a text, on one line.
+// short returns the beginning of a text, on one line.
 func short(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

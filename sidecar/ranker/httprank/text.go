@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// textOf is an item's text: the values of some fields of its payload, joined by a
-// newline. Those that are missing, null or empty are left out; a list is its values,
-// joined by a comma; a number, a truth value or an object is its JSON.
+// textOf returns an item's text: the values of the given payload fields, joined by
+// newlines. Missing, null and empty fields are skipped. The values of a list are joined by
+// commas. Numbers, booleans and objects are rendered as JSON.
 func textOf(payload json.RawMessage, fields []string) (string, error) {
 	if len(payload) == 0 {
 		return "", nil
