@@ -41,9 +41,9 @@ type Ranker interface {
 }
 
 // BoundedRanker is implemented by a Ranker that can limit the number of calls, including
-// retries.
+// retries. Rank alone does not count retries.
 type BoundedRanker interface {
-	// RankWithin is Rank with at most that many calls; 0 means no limit.
+	// RankWithin is Rank with at most the given number of calls. 0 means no limit.
 	RankWithin(ctx context.Context, q plugin.Query, items []plugin.Item, calls int) (Result, error)
 }
 
