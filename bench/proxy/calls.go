@@ -20,7 +20,8 @@ import (
 
 const limit = 10
 
-// client is a user's: one gRPC connection, and as many of REST as calls in flight.
+// client is a user's client: one gRPC connection, and a REST connection for each concurrent
+// call.
 type client struct {
 	conn        *grpc.ClientConn
 	health      qdrant.QdrantClient
@@ -33,7 +34,7 @@ type client struct {
 func newClient(conn *grpc.ClientConn, url string, callers int) *client {
 	return &client{
 		conn: conn, health: qdrant.NewQdrantClient(conn), points: qdrant.NewPointsClient(conn), collections: qdrant.NewCollectionsClient(conn),
-		// Qdrant closes connections after five idle seconds.
+		// Qdrant closes connections that are idle for five seconds.
 		url: url, transport: &http.Transport{MaxIdleConnsPerHost: callers, DisableCompression: true, IdleConnTimeout: 3 * time.Second},
 	}
 }
@@ -43,7 +44,7 @@ func (c *client) close() error {
 	return c.conn.Close()
 }
 
-// call makes the nth call of its kind.
+// call makes the n-th call of its kind.
 type call func(ctx context.Context, n int) error
 
 func (c *client) checkHealth(ctx context.Context, _ int) error {
@@ -51,8 +52,8 @@ func (c *client) checkHealth(ctx context.Context, _ int) error {
 	return err
 }
 
-// search asks for the neighbours of the nth question. want is what the answer's
-// status must begin with, if it has one at all.
+// search requests the neighbours of the n-th question. want is the required prefix of the
+// answer's status, if the answer has one.
 func (c *client) search(task *banking77.Task, name, want string) call {
 	return func(ctx context.Context, n int) error {
 		var trailer metadata.MD
@@ -69,8 +70,8 @@ func (c *client) search(task *banking77.Task, name, want string) call {
 	}
 }
 
-// restBodies encodes the searches beforehand: it is the same work for any way,
-// and would make the calls seem more alike.
+// restBodies encodes the searches in advance, because the encoding is the same work for all
+// ways and would blur the differences.
 func restBodies(task *banking77.Task) (bodies [][]byte, err error) {
 	for i := range task.Queries {
 		body, err := json.Marshal(map[string]any{"vector": task.Vector(i), "limit": limit})
@@ -82,7 +83,7 @@ func restBodies(task *banking77.Task) (bodies [][]byte, err error) {
 	return bodies, nil
 }
 
-// searchREST is search over REST; the answer is read, and not decoded.
+// searchREST is search over REST. It reads the answer without decoding it.
 func (c *client) searchREST(bodies [][]byte, name string) call {
 	url := c.url + "/collections/" + name + "/points/search"
 	return func(ctx context.Context, n int) error {
@@ -114,7 +115,7 @@ const (
 	wayRescore = "likeness serve, rescored"
 )
 
-// alone are the comparisons of one call at a time.
+// alone returns the comparisons with one call at a time.
 func (b *bench) alone() []comparison {
 	return []comparison{
 		{name: "gRPC HealthCheck", bar: 0.20, ways: []way{{wayDirect, b.direct.checkHealth}, {wayProxy, b.proxied.checkHealth}, {wayPerCall, b.perCall.checkHealth}}},
@@ -128,7 +129,7 @@ func (b *bench) alone() []comparison {
 	}
 }
 
-// loaded are the comparisons of many calls in flight.
+// loaded returns the comparisons with many concurrent calls.
 func (b *bench) loaded() []comparison {
 	return []comparison{
 		{name: "gRPC Search", bar: 0.65, ways: b.searches()},

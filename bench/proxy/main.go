@@ -1,12 +1,12 @@
-// Command proxy measures what a call costs more through the proxy than
-// directly. A real Qdrant, `likeness proxy` and `likeness serve` run as
-// processes of their own, this one is their client:
+// Command proxy measures what a call through the proxy costs in addition to a direct call.
+// A real Qdrant, `likeness proxy` and `likeness serve` run as separate processes, and this
+// process is their client:
 //
 //	make bench-proxy
 //	taskset -c 0,1 go run ./bench/proxy -rounds 1 -out /tmp
 //
-// It prints the tables of docs/benchmarks/proxy-overhead.md and writes that file
-// and the figures behind it, proxy-overhead.json.
+// It prints the tables of docs/benchmarks/proxy-overhead.md, and writes that file and its
+// figures, proxy-overhead.json.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/likenessdb/likeness/bench/internal/host"
 )
 
-// settings say what to run.
+// settings are the command-line settings.
 type settings struct {
 	host.Files
 
@@ -74,7 +74,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	return s, s.Find()
 }
 
-// measure starts everything, measures, and ends everything.
+// measure starts all processes, measures, and stops them.
 func (s settings) measure(ctx context.Context, stderr io.Writer) (_ *report, err error) {
 	say := func(format string, a ...any) { _, _ = fmt.Fprintf(stderr, format+"\n", a...) }
 	say("starting Qdrant, likeness proxy and likeness serve")

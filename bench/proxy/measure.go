@@ -11,21 +11,21 @@ import (
 	"github.com/likenessdb/likeness/learn/eval"
 )
 
-// way is one way of making the same call.
+// way is one way to make the same call.
 type way struct {
 	name string
 	call call
 }
 
-// comparison is of the first way with the others.
+// comparison compares the first way with the others.
 type comparison struct {
 	name string
-	bar  float64 // what was promised of the second way; 0: nothing
+	bar  float64 // target for the second way; 0: none
 	ways []way
 }
 
-// alternate makes one call at a time, each by every way, in turn forwards and
-// backwards, so that whatever else the machine does falls on all of them alike.
+// alternate makes one call at a time, by each way in turn, alternately forwards and
+// backwards, so that other activity on the machine affects all ways equally.
 func (c comparison) alternate(ctx context.Context, d time.Duration, into *aloneResult) error {
 	const warmUp = 50 // calls
 	took := make([][]time.Duration, len(c.ways))
@@ -52,7 +52,7 @@ func (c comparison) alternate(ctx context.Context, d time.Duration, into *aloneR
 	return nil
 }
 
-// load keeps calls in flight, in blocks of one way each: forwards, and backwards.
+// load makes concurrent calls in blocks of one way each, first forwards and then backwards.
 func (c comparison) load(ctx context.Context, s settings, processes []process, into *loadResult) error {
 	rounds := make([]loadRound, len(c.ways))
 	order := make([]int, 0, 2*len(c.ways))
@@ -74,9 +74,9 @@ func (c comparison) load(ctx context.Context, s settings, processes []process, i
 	return nil
 }
 
-// block adds what one block of calls took.
+// block adds the results of one block of calls.
 func (w way) block(ctx context.Context, s settings, processes []process, r *loadRound) error {
-	if _, err := w.callers(ctx, s.callers, s.load/8); err != nil { // a warm-up
+	if _, err := w.callers(ctx, s.callers, s.load/8); err != nil { // warm-up
 		return err
 	}
 	before, err := times(processes)
@@ -113,8 +113,8 @@ func times(processes []process) (t []time.Duration, err error) {
 	return t, nil
 }
 
-// callers make a number of calls at a time, each the next when it has its
-// answer, and end at the first error.
+// callers makes calls from several concurrent callers, each of which waits for its answer
+// before the next call. It ends at the first error.
 func (w way) callers(ctx context.Context, callers int, d time.Duration) (calls int, err error) {
 	until, cancel := context.WithTimeoutCause(ctx, d, nil)
 	defer cancel()

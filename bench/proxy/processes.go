@@ -24,11 +24,11 @@ import (
 )
 
 const (
-	collection = "questions" // no route
+	collection = "questions" // has no route
 	routed     = "routed"    // the same rows, with a route of `likeness serve`
 )
 
-// config is that of `likeness serve`.
+// config is the configuration of `likeness serve`.
 const config = `
 listen: {grpc: "127.0.0.1:0", admin: ""}
 log: {level: warn}
@@ -39,11 +39,11 @@ routes:
 proxy: {store: db, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
 `
 
-// bench is all that runs.
+// bench holds everything that runs.
 type bench struct {
-	version   string // of Qdrant
+	version   string // version of Qdrant
 	task      *banking77.Task
-	bodies    [][]byte // REST requests, one a query
+	bodies    [][]byte // REST request bodies, one per query
 	direct    *client
 	proxied   *client
 	perCall   *client
@@ -52,8 +52,8 @@ type bench struct {
 	closers   []func() error
 }
 
-// open starts the processes and fills the collections. After an error nothing is
-// left.
+// open starts the processes and fills the collections. After an error, everything is
+// stopped.
 func open(ctx context.Context, s settings, stderr io.Writer) (_ *bench, err error) {
 	b := &bench{processes: []process{{"client", os.Getpid()}}}
 	defer func() {
@@ -125,7 +125,7 @@ func (b *bench) openProxy(ctx context.Context, s settings, db *servers.Server, r
 	return b.connect(at.GRPC, "http://"+at.REST, s.callers)
 }
 
-// close ends everything, what was started last first.
+// close stops everything in reverse order.
 func (b *bench) close() (err error) {
 	for i := len(b.closers) - 1; i >= 0; i-- {
 		err = errors.Join(err, b.closers[i]())
@@ -134,7 +134,7 @@ func (b *bench) close() (err error) {
 	return err
 }
 
-// start runs a command of likeness until close, and reads where it listens.
+// start runs a likeness command until close, and reads its addresses.
 func (b *bench) start(ctx context.Context, stderr io.Writer, at any, ready string, command ...string) (pid int, err error) {
 	pid, stop, err := host.Start(ctx, stderr, at, ready, command...)
 	if err != nil {
@@ -144,7 +144,7 @@ func (b *bench) start(ctx context.Context, stderr io.Writer, at any, ready strin
 	return pid, nil
 }
 
-// connect opens a client until close.
+// connect opens a client, which close closes.
 func (b *bench) connect(address, url string, callers int) (*client, error) {
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(uncompressed.Answers())) // as in a program that registers no compressor
@@ -156,8 +156,8 @@ func (b *bench) connect(address, url string, callers int) (*client, error) {
 	return c, nil
 }
 
-// fill makes a collection as a user would, without any setting, and waits until
-// it is optimised.
+// fill creates a collection with default settings, as a user would, and waits until it is
+// optimised.
 func fill(ctx context.Context, c *client, name, file string) (err error) {
 	vectors, err := npy.Open(file)
 	if err != nil {
@@ -202,13 +202,13 @@ func awaitGreen(ctx context.Context, c *client, name string) error {
 	}
 }
 
-// process is one whose processor time is read.
+// process is a process whose CPU time is measured.
 type process struct {
 	name string
 	pid  int
 }
 
-// cpu is the time, user and system, that the process has spent computing.
+// cpu returns the CPU time, user and system, that the process has used.
 func (p process) cpu() (time.Duration, error) {
 	proc, err := procfs.NewProc(p.pid)
 	if err != nil {

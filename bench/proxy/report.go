@@ -9,19 +9,19 @@ import (
 	"github.com/likenessdb/likeness/bench/internal/host"
 )
 
-// report is what was measured.
+// report contains all measurements.
 type report struct {
 	Processor string        `json:"processor"`
 	Cores     int           `json:"cores"`
 	Go        string        `json:"go"`
 	Qdrant    string        `json:"qdrant"`
-	Load      [2]float64    `json:"load"` // of the machine, one minute's, at the beginning and the end
+	Load      [2]float64    `json:"load"` // load average of the machine over one minute, at the beginning and the end
 	Callers   int           `json:"callers"`
 	Alone     []aloneResult `json:"one_at_a_time"`
 	Loaded    []loadResult  `json:"in_flight"`
 }
 
-// aloneResult is one comparison, one call at a time.
+// aloneResult is the result of one comparison with one call at a time.
 type aloneResult struct {
 	Call string     `json:"call"`
 	Bar  float64    `json:"bar_ms,omitempty"`
@@ -31,8 +31,8 @@ type aloneResult struct {
 type aloneWay struct {
 	Way    string       `json:"way"`
 	Rounds []aloneRound `json:"rounds"`
-	// Medians over the rounds; Added is that of the differences to the first way's
-	// P50 of the same round.
+	// Medians over the rounds. Added is the median difference from the first way's P50 in
+	// the same round.
 	P50   float64 `json:"p50_ms"`
 	P99   float64 `json:"p99_ms"`
 	Added float64 `json:"added_p50_ms"`
@@ -44,7 +44,7 @@ type aloneRound struct {
 	P99   float64 `json:"p99_ms"`
 }
 
-// loadResult is one comparison with many calls in flight.
+// loadResult is the result of one comparison with many concurrent calls.
 type loadResult struct {
 	Call string    `json:"call"`
 	Bar  float64   `json:"bar_share,omitempty"`
@@ -54,8 +54,8 @@ type loadResult struct {
 type loadWay struct {
 	Way    string      `json:"way"`
 	Rounds []loadRound `json:"rounds"`
-	// Medians over the rounds; Share is that of the rate of the first way of the
-	// same round, CPU milliseconds a call of each process.
+	// Medians over the rounds. Share is the rate relative to the first way's in the same
+	// round. CPU is milliseconds per call for each process.
 	Rate  float64            `json:"calls_per_second"`
 	Share float64            `json:"share_of_direct"`
 	CPU   map[string]float64 `json:"cpu_ms"`
@@ -68,7 +68,7 @@ type loadRound struct {
 	CPU     map[string]float64 `json:"cpu_ms"`
 }
 
-// perCall turns sums into figures a call.
+// perCall converts totals to figures per call.
 func (r *loadRound) perCall() {
 	r.Rate = float64(r.Calls) / r.Seconds
 	for name := range r.CPU {
@@ -83,7 +83,7 @@ func newReport(s settings, qdrant string) *report {
 	}
 }
 
-// alone is the ith result, which the first round makes.
+// alone returns the i-th result and creates it in the first round.
 func (r *report) alone(i int, c comparison) *aloneResult {
 	if i == len(r.Alone) {
 		a := aloneResult{Call: c.name, Bar: c.bar}
@@ -95,7 +95,7 @@ func (r *report) alone(i int, c comparison) *aloneResult {
 	return &r.Alone[i]
 }
 
-// loaded is the ith result, which the first round makes.
+// loaded returns the i-th result and creates it in the first round.
 func (r *report) loaded(i int, c comparison) *loadResult {
 	if i == len(r.Loaded) {
 		l := loadResult{Call: c.name, Bar: c.bar}

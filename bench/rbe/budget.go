@@ -12,12 +12,12 @@ import (
 	"github.com/likenessdb/likeness/rerank/rbe"
 )
 
-// budgets are how often the ranker may be asked for a query.
+// budgets lists how many ranker calls a query may make.
 var budgets = []int{50, 100, 200, 400}
 
-// way is a way to spend a budget: Supports and then Rounds of the best by relevance-based
-// embeddings; half of the first round are the database's own best where Mixed. Without
-// supports the database's best are asked and nothing else.
+// way is a way to spend a budget: first Supports support items, then Rounds rounds of the
+// best items by relevance-based embeddings. With Mixed, half of the first round are the
+// database's best items. Without supports, only the database's best items are scored.
 type way struct {
 	Name     string `json:"way"`
 	Supports int    `json:"supports"`
@@ -25,7 +25,7 @@ type way struct {
 	Mixed    bool   `json:"mixed,omitempty"`
 }
 
-// ways are the rows of a budget's table.
+// ways returns the rows of a budget's table.
 func ways(calls int) []way {
 	m := supportsOf(calls)
 	rows := []way{{Name: "database's order"}, {Name: "rbe", Supports: m, Rounds: 1}}
@@ -38,7 +38,7 @@ func ways(calls int) []way {
 	return rows
 }
 
-// supportsOf is the number of supports that was best on the queries that tune.
+// supportsOf returns the number of supports that was best on the tuning queries.
 func supportsOf(calls int) int {
 	switch {
 	case calls <= 50:
@@ -50,8 +50,8 @@ func supportsOf(calls int) int {
 	}
 }
 
-// spent is what a way found, in the mean over a seed's held-out queries: Recall of the
-// 10 and the 100 items that the ranker puts first, and MRR@10 of the labels.
+// spent is the result of a way, averaged over the held-out queries of a seed: Recall of the
+// ranker's 10 and 100 best items, and MRR@10 of the labels.
 type spent struct {
 	way
 	Calls  int        `json:"calls"`
@@ -62,7 +62,7 @@ type spent struct {
 
 func (s spent) key() string { return fmt.Sprint(s.way, s.Calls, s.Seed) }
 
-// task is what a budget is spent on.
+// task is the data on which budgets are spent.
 type task struct {
 	scores, base rerank.Matrix // items by queries
 	itemLabels   []int64
@@ -85,7 +85,7 @@ func (s settings) task() (t task, err error) {
 	return t, err
 }
 
-// budget spends every budget in every way.
+// budget evaluates every way for every budget.
 func (s settings) budget(ctx context.Context, stdout io.Writer) error {
 	t, err := s.task()
 	if err != nil {
@@ -155,7 +155,7 @@ func (t task) fit(ctx context.Context, seed uint64, m int) (*fitted, error) {
 	return out, model.EncodeItems(out.features, fitrbe.BaseVectors(t.scores, f.SupportQueries))
 }
 
-// spend asks for every held-out query and judges.
+// spend evaluates a way on every held-out query.
 func (t task) spend(f *fitted, row *spent) error {
 	for _, q := range f.held {
 		truth, base := column(t.scores, q), column(t.base, q)
@@ -172,15 +172,15 @@ func (t task) spend(f *fitted, row *spent) error {
 	return nil
 }
 
-// session is one query's.
+// session is the state of one query.
 type session struct {
 	*fitted
 	truth, base []float32
 	asked       []bool
-	order       []int // of the items that were asked
+	order       []int // the scored items, in order
 }
 
-// ask spends calls.
+// ask spends the calls of a budget.
 func (s *session) ask(w way, calls int) error {
 	if w.Supports == 0 {
 		s.take(s.base, calls)
@@ -214,7 +214,7 @@ func (s *session) ask(w way, calls int) error {
 	return nil
 }
 
-// take asks the n best that were not.
+// take scores the n best items that have not been scored yet.
 func (s *session) take(scores []float32, n int) {
 	best := rerank.NewTopK(n)
 	for x, v := range scores {
@@ -237,8 +237,8 @@ func (s *session) refined(q rerank.Encoded) (rerank.Encoded, error) {
 	return s.model.Refine(q, rows, scores)
 }
 
-// judge returns how many of the ranker's own 10 and 100 best were asked, and the
-// reciprocal rank of the first relevant of the asked.
+// judge returns the share of the ranker's 10 and 100 best items that were scored, and the
+// reciprocal rank of the first relevant item among the scored ones.
 func (s *session) judge(itemLabels []int64, label int64) (recall [2]float64, rank float64) {
 	best := rerank.NewTopK(100)
 	for x, v := range s.truth {

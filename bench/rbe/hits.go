@@ -22,10 +22,11 @@ const (
 	modelNeural = "neural"
 )
 
-// supportCounts are the sizes of S_I.
+// supportCounts lists the sizes of S_I.
 var supportCounts = []int{20, 50, 100}
 
-// rbeOptions are the fits': HitRate is of (1, 1), (10, 10) and (100, 100).
+// rbeOptions returns the options of the fits. HitRate is measured for (1, 1), (10, 10) and
+// (100, 100).
 func rbeOptions(seed uint64, m int) fitrbe.Options {
 	o := fitrbe.DefaultOptions()
 	o.Supports, o.Seed = m, seed
@@ -33,13 +34,13 @@ func rbeOptions(seed uint64, m int) fitrbe.Options {
 	return o
 }
 
-// trained are the perceptrons' options.
+// trained returns the options with perceptrons.
 func trained(o fitrbe.Options) fitrbe.Options {
 	o.Hidden, o.Out = 128, 64
 	return o
 }
 
-// cell is one fit, as it is kept: Rates are of rbeOptions' pairs.
+// cell is the stored result of one fit. Rates are for the pairs of rbeOptions.
 type cell struct {
 	Model    string           `json:"model"`
 	Select   fitrbe.Selection `json:"select"`
@@ -54,7 +55,8 @@ type cell struct {
 
 func (c cell) key() string { return fmt.Sprint(c.Model, c.Select, c.M, c.Seed) }
 
-// split are the queries that a seed's fits learn from, for the reference.
+// split contains the queries from which the fits of a seed learn, for the reference
+// implementation.
 type split struct {
 	Seed    uint64  `json:"seed"`
 	Known   []int   `json:"known"`
@@ -70,7 +72,7 @@ type options struct {
 	Draws  int     `json:"draws"`
 }
 
-// hits fits every selection, number of supports and model, and keeps the hit rates.
+// hits fits every selection, number of supports and model, and stores the hit rates.
 func (s settings) hits(ctx context.Context, stdout io.Writer) error {
 	scores, err := matrix(s.file("judged.npy"))
 	if err != nil {
@@ -110,7 +112,7 @@ func (s settings) hits(ctx context.Context, stdout io.Writer) error {
 	return nil
 }
 
-// fits makes the three models of a selection.
+// fits fits the three models of a selection.
 func (s settings) fits(ctx context.Context, scores rerank.Matrix, o fitrbe.Options, lambda float64, seen map[string]bool, to *lines[cell], stdout io.Writer) error {
 	cells := [3]cell{{Model: modelCUR}, {Model: modelLambda, Lambda: lambda}, {Model: modelNeural}}
 	for i := range cells {
@@ -156,7 +158,7 @@ func (c *cell) fill(q fitrbe.Quality) {
 	}
 }
 
-// bestLambda is the λ of the best HitRate(100) on queries that no table judges.
+// bestLambda returns the λ with the best HitRate(100) on queries that no table uses.
 func bestLambda(ctx context.Context, tune rerank.Matrix, m int) (float64, error) {
 	best, at := -1.0, 0.0
 	for _, lambda := range []float64{1, 10, 100, 1000, 10000} {
@@ -173,7 +175,7 @@ func bestLambda(ctx context.Context, tune rerank.Matrix, m int) (float64, error)
 	return at, nil
 }
 
-// lines is a file of one JSON object a line, which grows.
+// lines is a growing file with one JSON object per line.
 type lines[T any] struct {
 	file *os.File
 	read []T

@@ -1,14 +1,14 @@
-// Command rbe makes the tables of docs/benchmarks/rbe.md: how much of a ranker's best
-// items relevance-based embeddings find, by every selection of support items, and what
-// a budget of the ranker's calls buys beside a rerank of the database's own order. The
-// scores are those that boosted.py and cross.py left in a folder:
+// Command rbe makes the tables of docs/benchmarks/rbe.md: what share of a ranker's best
+// items relevance-based embeddings find, for every selection of support items, and what a
+// budget of ranker calls achieves compared with reranking the database's own order.
+// boosted.py and cross.py compute the scores and store them in a folder:
 //
 //	bench/rbe/run.sh                          # everything, from the texts to the page
 //	go run ./bench/rbe hits -dir DIR -ranker boosted
 //	go run ./bench/rbe budget -dir DIR -ranker boosted
 //	go run ./bench/rbe page -dir DIR
 //
-// hits and budget append to a file of DIR and go on from there after a stop.
+// hits and budget append to a file in DIR and continue from there when restarted.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// settings say what to run.
+// settings are the command-line settings.
 type settings struct {
 	what, dir, ranker, page string
 	seeds                   int
@@ -82,7 +82,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	return s, nil
 }
 
-// file is one of the ranker's in the folder.
+// file returns the path of one of the ranker's files.
 func (s settings) file(name string) string { return filepath.Join(s.dir, s.ranker+"_"+name) }
 
 func matrix(path string) (rerank.Matrix, error) {

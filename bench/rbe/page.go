@@ -14,18 +14,18 @@ import (
 	fitrbe "github.com/likenessdb/likeness/learn/fit/rbe"
 )
 
-// rankers are the columns of the page, in their order.
+// rankers lists the columns of the page in order.
 var rankers = []string{"boosted", "cross"}
 
-// figures are what the page says of a ranker; they are kept beside it.
+// figures contains the page's figures for one ranker. They are stored beside the page.
 type figures struct {
-	Ranker    json.RawMessage `json:"ranker"` // its own report
+	Ranker    json.RawMessage `json:"ranker"` // the ranker's own report
 	Hits      []hitRow        `json:"hits"`
 	Reference apart           `json:"reference"`
 	Budget    []budgetRow     `json:"budget"`
 }
 
-// estimate is a mean over seeds and half of its 95 % interval.
+// estimate is a mean over seeds with half of its 95 % confidence interval.
 type estimate struct {
 	Mean float64 `json:"mean"`
 	Half float64 `json:"half"`
@@ -36,7 +36,8 @@ func (e estimate) String() string {
 	return text(e.Mean) + " ± " + text(e.Half)
 }
 
-// studentT are the 97.5 % points of Student's t of 1 to 9 degrees of freedom.
+// studentT lists the 97.5 % quantiles of Student's t distribution for 1 to 9 degrees of
+// freedom.
 var studentT = []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262}
 
 func estimateOf(v []float64) estimate {
@@ -58,28 +59,29 @@ func estimateOf(v []float64) estimate {
 
 func round(v float64) float64 { return math.Round(v*1e4) / 1e4 }
 
-// hitRow is a line of a ranker's table; Rates are of rbeOptions' pairs.
+// hitRow is a row of a ranker's table. Rates are for the pairs of rbeOptions.
 type hitRow struct {
 	Model    string           `json:"model"`
 	Supports int              `json:"supports"`
 	Select   fitrbe.Selection `json:"select"`
 	Lambda   float64          `json:"lambda,omitempty"`
 	Rates    [3]estimate      `json:"rates"`
-	// Kept is how many of the seeds kept the perceptrons.
+	// Kept is the number of seeds whose fit kept the perceptrons.
 	Kept int `json:"kept,omitempty"`
 }
 
-// apart says how far the reference's hit rates are from those of the table.
+// apart contains the differences between the hit rates of the reference implementation and
+// of the table.
 type apart struct {
 	Cells  int       `json:"cells"`
 	CUR    deviation `json:"cur"`
 	Neural deviation `json:"neural"`
-	// Rounds is how many fits of the perceptrons kept the same round.
+	// Rounds is the number of perceptron fits that kept the same training round.
 	Rounds   string `json:"same_round"`
 	Supports string `json:"supports_chosen_again"`
 }
 
-// deviation is of hit rates of all of rbeOptions' pairs.
+// deviation summarises differences of hit rates over all pairs of rbeOptions.
 type deviation struct {
 	Mean   float64 `json:"greatest_of_a_mean"`
 	Seed   float64 `json:"greatest_of_one_seed"`
@@ -87,7 +89,7 @@ type deviation struct {
 	Means  int     `json:"means"`
 }
 
-// of is the deviation of either kind of model.
+// of returns the deviation for a kind of model.
 func (a *apart) of(model string) *deviation {
 	if model == modelNeural {
 		return &a.Neural
@@ -95,7 +97,7 @@ func (a *apart) of(model string) *deviation {
 	return &a.CUR
 }
 
-// budgetRow is a line of the table of budgets.
+// budgetRow is a row of the table of budgets.
 type budgetRow struct {
 	way
 	Calls  int         `json:"calls"`
@@ -103,7 +105,7 @@ type budgetRow struct {
 	MRR    estimate    `json:"mrr"`
 }
 
-// write makes the page and the figures.
+// write writes the page and its figures.
 func (s settings) write(stdout io.Writer) error {
 	all := map[string]figures{}
 	for _, name := range rankers {
@@ -169,7 +171,7 @@ func hitRows(cells []cell) (rows []hitRow) {
 	return rows
 }
 
-// hitRowOf fills a row with the seeds' means.
+// hitRowOf fills in a row with means over the seeds.
 func hitRowOf(cells []cell, row hitRow) (hitRow, bool) {
 	var rates [3][]float64
 	for _, c := range cells {
@@ -210,7 +212,7 @@ func budgetRows(spends []spent) (rows []budgetRow) {
 	return rows
 }
 
-// compared is a line of what reference.py found.
+// compared is a line of the output of reference.py.
 type compared struct {
 	Key          []any     `json:"key"`
 	Rates        []float64 `json:"rates"`
@@ -220,7 +222,7 @@ type compared struct {
 	SameSupports *bool     `json:"same_supports"`
 }
 
-// reference sums up what reference.py found.
+// reference summarises the output of reference.py.
 func (s settings) reference() (a apart, err error) {
 	rows, err := openLines[compared](s.file("reference.jsonl"))
 	if err != nil {
@@ -234,7 +236,7 @@ func (s settings) reference() (a apart, err error) {
 		model, selection, supports any
 		pair                       int
 	}
-	sums := map[rate]float64{} // over the seeds, of the differences
+	sums := map[rate]float64{} // differences, summed over the seeds
 	seeds := map[rate]int{}
 	var rounds, supports share
 	for _, row := range rows.read {
@@ -265,7 +267,7 @@ func (s settings) reference() (a apart, err error) {
 	return a, nil
 }
 
-// share counts what is so.
+// share counts how often a condition holds.
 type share struct{ yes, all int }
 
 func (s *share) add(so bool) {
@@ -277,7 +279,7 @@ func (s *share) add(so bool) {
 
 func (s share) String() string { return fmt.Sprintf("%d of %d", s.yes, s.all) }
 
-// at is a row of the table of hit rates.
+// at returns a row of the table of hit rates.
 func (f figures) at(model string, how fitrbe.Selection, m int) (hitRow, bool) {
 	i := slices.IndexFunc(f.Hits, func(r hitRow) bool { return r.Model == model && r.Select == how && r.Supports == m })
 	if i < 0 {

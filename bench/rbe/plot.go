@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// line is a curve of the plot: the recall of a way by calls.
+// line is a curve of the plot: the recall of a way by number of calls.
 type line struct {
 	name, colour string
 	of           func(budgetRow) bool
@@ -26,7 +26,8 @@ const (
 	panelGap                = 50
 )
 
-// plot draws the recall of the ranker's 10 and 100 best by calls, two panels a ranker.
+// plot draws the recall of the ranker's 10 and 100 best items by number of calls, two
+// panels per ranker.
 func plot(names []string, all map[string]figures) string {
 	var b strings.Builder
 	width := panelLeft + 2*(panelWidth+panelGap)
@@ -44,7 +45,7 @@ func plot(names []string, all map[string]figures) string {
 	return b.String() + "</svg>\n"
 }
 
-// panel draws one: the recall that is Recall[k], 0 to 1, over the calls on a scale of powers.
+// panel draws one panel: Recall[k], from 0 to 1, over the calls on a logarithmic scale.
 func panel(b *strings.Builder, left, top int, title string, rows []budgetRow, k int) {
 	least, most := math.Log2(float64(budgets[0])), math.Log2(float64(budgets[len(budgets)-1]))
 	x := func(calls int) float64 {

@@ -24,7 +24,7 @@ number of supports. The other 700 are judged: for each of five seeds 70 % of the
 held out.
 `
 
-// page is the page of the figures.
+// page formats the figures as a page.
 func page(all map[string]figures) (string, error) {
 	var b strings.Builder
 	b.WriteString(head)
@@ -48,7 +48,7 @@ func page(all map[string]figures) (string, error) {
 	return b.String(), nil
 }
 
-// measured are the rankers that there are figures of.
+// measured returns the rankers for which there are figures.
 func measured(all map[string]figures) []string {
 	return slices.DeleteFunc(slices.Clone(rankers), func(name string) bool { return all[name].Ranker == nil })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// fill makes the collection of Qdrant: the rows of an .npy file, without a payload.
+// fill fills a Qdrant collection with the rows of an .npy file, without payload.
 func fill(ctx context.Context, configFile, file string) (err error) {
 	c, err := config.Load(config.Source{File: configFile})
 	if err != nil {

@@ -1,10 +1,9 @@
-// Command search measures where the time of a search goes: in one process, over a
-// real Qdrant, and in a sidecar that is loaded with 80 % of what it can answer.
+// Command search measures how the time of a search is divided: in one process, over a real
+// Qdrant, and in a sidecar at 80 % of its capacity.
 //
 //	make bench-search
 //
-// It prints docs/benchmarks/search.md and writes that file and the figures behind it,
-// search.json.
+// It prints docs/benchmarks/search.md, and writes that file and its figures, search.json.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/likenessdb/likeness/bench/internal/host"
 )
 
-// settings say what to run.
+// settings are the command-line settings.
 type settings struct {
 	host.Files
 	sidecarCPU, otherCPU string

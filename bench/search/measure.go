@@ -22,7 +22,8 @@ import (
 // all is of every route.
 const all = "collection: questions, depth: 1000, unit_vectors: true, exact_search: true, timeout: 30s"
 
-// configured has every route twice: in Qdrant, and in the sidecar's own store.
+// configured returns the configuration, with every route twice: in Qdrant, and in the
+// sidecar's own store.
 const configured = `
 listen: {grpc: "127.0.0.1:0", admin: ""}
 log: {level: warn}
@@ -43,13 +44,13 @@ routes:
   files-mol: {store: files, table: files-mol.table, model: mol, strategy: distilled, ALL}
 `
 
-// subject is a route, asked by one strategy.
+// subject is a route with the strategy to measure.
 type subject struct {
 	name, route, strategy string
-	depth                 string // empty is the route's
+	depth                 string // empty selects the route's depth
 }
 
-// alone are the cases over Qdrant, one search after the other.
+// alone returns the cases over Qdrant with one search at a time.
 func alone() []subject {
 	return []subject{
 		{"dot, table", "qdrant-dot", "", ""},
@@ -61,7 +62,7 @@ func alone() []subject {
 	}
 }
 
-// loaded are the cases under load.
+// loaded returns the cases under load.
 func loaded() []subject {
 	return []subject{
 		{"Qdrant: dot", "qdrant-dot", "", ""},
@@ -73,14 +74,14 @@ func loaded() []subject {
 	}
 }
 
-// place is where everything of one run lies.
+// place contains the paths and addresses of a run.
 type place struct {
 	settings
 	dir, config, queries string
 	stderr               io.Writer
 }
 
-// measure starts Qdrant, builds tables, measures, and takes everything down again.
+// measure starts Qdrant, builds tables, measures, and stops everything.
 func (s settings) measure(ctx context.Context, stderr io.Writer) (_ *report, err error) {
 	dir, err := os.MkdirTemp("", "likeness-bench-search-")
 	if err != nil {
@@ -107,7 +108,7 @@ func (s settings) measure(ctx context.Context, stderr io.Writer) (_ *report, err
 	return r, nil
 }
 
-// pin moves a server to the other processor.
+// pin moves a process to the other processor.
 func (p place) pin(ctx context.Context, pid int) error {
 	out, err := exec.CommandContext(ctx, "taskset", "-a", "-c", "-p", p.otherCPU, strconv.Itoa(pid)).CombinedOutput()
 	if err != nil {
@@ -139,8 +140,8 @@ func (p place) prepare(ctx context.Context, address string) error {
 	return nil
 }
 
-// madeUp measures the cases that bench search makes up, in plain Go and as quickly as
-// this processor can.
+// madeUp measures the synthetic cases of bench search, in plain Go and with the fastest
+// kernels.
 func (p place) madeUp(ctx context.Context, r *report) error {
 	for _, to := range []struct {
 		kernel string
@@ -159,13 +160,13 @@ func (p place) madeUp(ctx context.Context, r *report) error {
 	return nil
 }
 
-// benchSearch is what `likeness bench search` prints.
+// benchSearch is the JSON output of `likeness bench search`.
 type benchSearch struct {
 	Kernel  string         `json:"kernel"`
 	Results []bench.Result `json:"results"`
 }
 
-// alone measures searches over Qdrant, one after the other.
+// alone measures searches over Qdrant, one at a time.
 func (p place) alone(ctx context.Context, r *report) error {
 	for _, c := range alone() {
 		p.say("over Qdrant, one after the other: %s", c.name)
@@ -188,7 +189,7 @@ func (p place) alone(ctx context.Context, r *report) error {
 	return nil
 }
 
-// loaded measures a sidecar with one processor at 80 % of what it can answer.
+// loaded measures a sidecar on one processor at 80 % of its capacity.
 func (p place) loaded(ctx context.Context, r *report) (err error) {
 	var at serve.Addresses
 	_, stop, err := host.Start(ctx, p.stderr, &at, filepath.Join(p.dir, "ready.json"),
@@ -217,8 +218,8 @@ func (p place) loaded(ctx context.Context, r *report) (err error) {
 	return nil
 }
 
-// likeness runs a command on a processor and decodes what it prints into out, nil for
-// what is not needed.
+// likeness runs a command on a processor and decodes its output into out, unless out is
+// nil.
 func (p place) likeness(ctx context.Context, cpu string, out any, args ...string) error {
 	cmd := exec.CommandContext(ctx, "taskset", append([]string{"-c", cpu, p.Binary}, append(args, "--output", "json")...)...)
 	cmd.Dir, cmd.Stderr = p.dir, p.stderr

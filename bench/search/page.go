@@ -9,24 +9,25 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// What is wanted of the own share under load, in milliseconds.
+// Targets for the sidecar's own time under load, in milliseconds.
 const wantedP50, wantedP99 = .5, 1
 
-// report is what was measured.
+// report contains all measurements.
 type report struct {
 	Processor string         `json:"processor"`
 	Cores     int            `json:"cores"`
 	Go        string         `json:"go"`
 	Qdrant    string         `json:"qdrant"`
 	Kernel    string         `json:"kernel"`
-	Load      [2]float64     `json:"load"` // of the machine, one minute's, at the beginning and the end
+	Load      [2]float64     `json:"load"` // load average of the machine over one minute, at the beginning and the end
 	PlainGo   []bench.Result `json:"one_process_plain_go"`
 	MadeUp    []bench.Result `json:"one_process"`
 	Alone     []bench.Result `json:"over_qdrant"`
 	Loaded    []loadedResult `json:"at_80_percent"`
 }
 
-// loadedResult is one route at 80 % of Capacity, the good answers a second of 16 callers.
+// loadedResult is the result of one route at 80 % of Capacity, which is the rate of good
+// answers with 16 callers.
 type loadedResult struct {
 	Case     string           `json:"case"`
 	Capacity float64          `json:"capacity"`

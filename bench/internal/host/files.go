@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 )
 
-// Files say what a benchmark runs, on which data, and where its results go.
+// Files says what a benchmark runs, on which data, and where its results go.
 type Files struct {
 	Binary, Data, Models, Out string
 }
 
-// AddTo adds the flags for them, whose defaults are for the root of the tree.
+// AddTo adds the flags. Their defaults are for the root of the source tree.
 func (f *Files) AddTo(flags *flag.FlagSet) {
 	flags.StringVar(&f.Binary, "binary", filepath.Join("bin", "likeness"), "the likeness binary, as make build leaves it")
 	flags.StringVar(&f.Data, "data", filepath.Join("examples", "data", "banking77"), "directory of the data")
@@ -23,7 +23,7 @@ func (f *Files) AddTo(flags *flag.FlagSet) {
 	flags.StringVar(&f.Out, "out", filepath.Join("docs", "benchmarks"), "directory of the results")
 }
 
-// Find makes the paths of what is read absolute. The binary must be there.
+// Find makes the paths of inputs absolute and checks that the binary exists.
 func (f *Files) Find() error {
 	if _, err := os.Stat(f.Binary); err != nil {
 		return fmt.Errorf("%w; build it with `make build`", err)
@@ -38,7 +38,7 @@ func (f *Files) Find() error {
 	return nil
 }
 
-// Publish prints a page and writes it and the figures behind it as NAME.md and NAME.json.
+// Publish prints a page, and writes it and its figures as NAME.md and NAME.json.
 func (f *Files) Publish(stdout io.Writer, name string, page []byte, figures any) error {
 	text, err := json.MarshalIndent(figures, "", "  ")
 	if err != nil {

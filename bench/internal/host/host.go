@@ -1,5 +1,5 @@
-// Package host is the machine that a benchmark runs on: its processor, its load, and
-// the sidecars that the benchmark starts there.
+// Package host describes the machine that a benchmark runs on (its processor and load), and
+// starts sidecars on it.
 package host
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Processor is the name of the processor, empty where the system does not tell.
+// Processor returns the name of the processor, or "" if the system does not tell.
 func Processor() string {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -30,7 +30,7 @@ func Processor() string {
 	return strings.TrimSpace(cpus[0].ModelName)
 }
 
-// Load is the load average of the last minute, 0 where the system does not tell.
+// Load returns the load average of the last minute, or 0 if the system does not tell.
 func Load() float64 {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -43,9 +43,9 @@ func Load() float64 {
 	return load.Load1
 }
 
-// Start runs a command of likeness, with --ready-file ready behind its arguments, and
-// decodes that file, which says where it listens, into at. stop ends it, as a
-// supervisor would, and returns how it ended; there is none after an error.
+// Start runs a likeness command with the additional arguments --ready-file ready. It
+// decodes that file, which contains the addresses, into at. stop ends the command as a
+// supervisor would and returns its error. After an error of Start, stop is nil.
 func Start(ctx context.Context, stderr io.Writer, at any, ready string, command ...string) (pid int, stop func() error, err error) {
 	cmd := exec.CommandContext(ctx, command[0], append(command[1:], "--ready-file", ready)...)
 	cmd.Stderr = stderr
@@ -55,7 +55,7 @@ func Start(ctx context.Context, stderr io.Writer, at any, ready string, command 
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	stop = func() error {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 		return <-ended
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -71,7 +71,7 @@ func Start(ctx context.Context, stderr io.Writer, at any, ready string, command 
 		case err := <-ended:
 			return 0, nil, fmt.Errorf("%s ended before it was ready: %w", strings.Join(command, " "), err)
 		case <-ctx.Done():
-			<-ended // killed by its context
+			<-ended // killed when its context ended
 			return 0, nil, ctx.Err()
 		case <-tick.C:
 		}

@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// figure is what a test reached, in words.
+// figure is a result that a test reached, in words.
 type figure struct {
 	Row     int    `json:"row"`
-	Test    string `json:"test"` // package folder and name
+	Test    string `json:"test"` // package folder and test name
 	Figure  string `json:"figure"`
 	Date    string `json:"date"`
 	Machine string `json:"machine"`
 }
 
-// figures are ordered as they were found first.
+// figures are in the order in which they were first found.
 type figures []figure
 
 func readFigures(file string) (figures, error) {
@@ -50,7 +50,7 @@ func (f figures) write(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// merge replaces the figures of tests that found says something of.
+// merge replaces the figures of those tests for which found has new ones.
 func (f *figures) merge(found []figure, rows []row) error {
 	kept := figures{}
 	for _, old := range *f {
@@ -89,10 +89,10 @@ var (
 	ended   = regexp.MustCompile(`^(?:ok|FAIL)\s+github\.com/likenessdb/likeness/(\S+)`)
 )
 
-// parseLog reads the output of `go test -v`. A figure counts if its test, the
-// outermost one, passed.
+// parseLog reads the output of `go test -v`. A figure counts only if its outermost test
+// passed.
 func parseLog(r io.Reader) ([]figure, error) {
-	var found, pending []figure // pending: of the package that runs
+	var found, pending []figure // pending: figures of the package that is running
 	good, test := map[string]bool{}, ""
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)

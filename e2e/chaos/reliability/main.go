@@ -1,5 +1,5 @@
-// Command reliability writes docs/reference/reliability.md: what likeness promises
-// under faults (rows.yaml), the tests that hold it, and the figures that they reached.
+// Command reliability writes docs/reference/reliability.md: what likeness promises under
+// faults (rows.yaml), the tests that verify it, and the figures that they reached.
 //
 //	go run ./e2e/chaos/reliability -figures docs/benchmarks/reliability.json >docs/reference/reliability.md
 //	go test -v ./... | go run ./e2e/chaos/reliability -collect -figures docs/benchmarks/reliability.json

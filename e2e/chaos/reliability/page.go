@@ -17,7 +17,7 @@ in short, ` + "`make soak`" + ` at length, and writes the figures. A row without
 |---|---|---|---|---|
 `
 
-// page is docs/reference/reliability.md.
+// page formats docs/reference/reliability.md.
 func page(rows []row, f figures) string {
 	var b strings.Builder
 	b.WriteString(header)
