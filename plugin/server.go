@@ -8,28 +8,12 @@ import (
 	"runtime/debug"
 
 	"golang.org/x/sync/semaphore"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pluginv1 "github.com/likenessdb/likeness/proto/gen/likeness/plugin/v1"
 )
-
-// RegisterScorer registers a scorer on a gRPC server. It reads the scorer's Parallel only
-// once, at registration. panicked, if not nil, is called when the scorer panics; the caller
-// of the scorer then gets an error.
-func RegisterScorer(ctx context.Context, r grpc.ServiceRegistrar, s Scorer, panicked func(cause any, stack []byte)) error {
-	d, err := s.Describe(ctx)
-	if err != nil {
-		return err
-	}
-	if err := d.validate(); err != nil {
-		return err
-	}
-	pluginv1.RegisterScorerServiceServer(r, newScorerService(d, s, panicked))
-	return nil
-}
 
 func newScorerService(d Description, s Scorer, panicked func(cause any, stack []byte)) *server {
 	return &server{scorer: s, slots: semaphore.NewWeighted(int64(max(d.Parallel, 1))), panicked: panicked}

@@ -22,7 +22,6 @@ type job struct {
 
 	mu     sync.Mutex
 	top    rerank.TopK
-	floor  float32 // a lower bound of the K-th score, known from elsewhere
 	err    error
 	result Result
 	costs  costs
@@ -34,7 +33,7 @@ func (j *job) begin(ctx context.Context, s *Scanner, q Query) {
 		j.q.Within = s.alive
 	}
 	j.todo, j.out, j.settled = 0, 0, false
-	j.err, j.result, j.floor = nil, Result{}, float32(math.Inf(-1))
+	j.err, j.result = nil, Result{}
 	j.top.Reset(q.K)
 	screens := 0
 	if sc := rerank.EncodedAbilitiesOf(q.Encoded).Screen; sc != nil && !q.Whole {
@@ -93,7 +92,7 @@ func (j *job) end(r *Result) error {
 func (j *job) plan(left int) (screen int, threshold float32, n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	threshold = max(j.top.Threshold(), j.floor)
+	threshold = j.top.Threshold()
 	if j.screener == nil || math.IsInf(float64(threshold), -1) {
 		return -1, threshold, left
 	}
