@@ -251,7 +251,7 @@ func (t *table) freeMemory() {
 		err = d.owner.do(context.Background(), func(Machine) error { return t.onMachine.Free() })
 	}
 	if err != nil && !errors.Is(err, device.ErrUnavailable) {
-		d.options.Logger.Error("memory of a table is not free", "error", err, "bytes", t.bytes)
+		d.options.Logger.Error("table memory not freed", "error", err, "bytes", t.bytes)
 		return
 	}
 	d.mu.Lock()

@@ -82,7 +82,7 @@ func ServeScorer(ctx context.Context, s Scorer, options ...Option) error {
 		return err
 	}
 	service := newScorerService(d, s, func(cause any, stack []byte) {
-		o.log.Error("the scorer panicked", "cause", fmt.Sprint(cause), "stack", string(stack))
+		o.log.Error("scorer panicked", "cause", fmt.Sprint(cause), "stack", string(stack))
 	})
 	return o.serve(ctx, fmt.Sprintf("the scorer %q, version %s", cmp.Or(d.Name, "without a name"), d.Version), Service{
 		Name:     ScorerSet,
@@ -201,7 +201,7 @@ func (s *serving) watchParent(ctx context.Context, gone func()) {
 		case <-tick.C:
 		}
 		if os.Getppid() != parent {
-			s.log.Warn("the host is gone")
+			s.log.Warn("plugin host gone, stopping")
 			gone()
 			return
 		}

@@ -196,7 +196,7 @@ func (s *Sidecar) supervise(ctx context.Context, p *hosted.Process) {
 		if lived := time.Since(born); lived > wait.MaxInterval {
 			wait.Reset()
 		}
-		s.options.Logger.Warn("the sidecar ended and is started again", "pid", p.PID)
+		s.options.Logger.Warn("sidecar ended, restarting", "pid", p.PID)
 		p = s.restart(ctx, wait)
 		s.setProcess(p)
 	}
@@ -216,7 +216,7 @@ func (s *Sidecar) watch(p *hosted.Process) {
 		_, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 		cancel()
 		if status.Code(err) == codes.DeadlineExceeded {
-			s.options.Logger.Warn("the sidecar does not answer and is killed", "pid", p.PID, "timeout", s.options.HealthTimeout.String())
+			s.options.Logger.Warn("sidecar unresponsive, killing it", "pid", p.PID, "timeout", s.options.HealthTimeout.String())
 			p.Signal()
 		}
 	}
@@ -228,11 +228,11 @@ func (s *Sidecar) restart(ctx context.Context, wait *backoff.ExponentialBackOff)
 	for ctx.Err() == nil {
 		p, err := s.start(ctx)
 		if err == nil {
-			s.options.Logger.Info("the sidecar answers again", "pid", p.PID)
+			s.options.Logger.Info("sidecar ready again", "pid", p.PID)
 			return p
 		}
 		pause := wait.NextBackOff()
-		s.options.Logger.Warn("the sidecar does not start; it is tried again", "error", err, "after", pause.String())
+		s.options.Logger.Warn("sidecar start failed, will retry", "error", err, "after", pause.String())
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -90,7 +90,7 @@ func (l *lines) emit() {
 		log = log.With("lines_dropped_before", l.dropped)
 		l.dropped = 0
 	}
-	log.Log(context.Background(), level, "plugin says", "line", text)
+	log.Log(context.Background(), level, "plugin output", "line", text)
 }
 
 // tooMany counts a line and reports whether it exceeds the limit.

@@ -64,7 +64,7 @@ func (p *Plugin) runSession(ctx context.Context) (Reason, error) {
 		p.recordEnd(reason, err)
 	}
 	if err := s.end(); err != nil {
-		p.options.Logger.Error("plugin is not gone", "pid", s.pid, "error", err)
+		p.options.Logger.Error("plugin process did not end", "pid", s.pid, "error", err)
 	}
 	return reason, err
 }

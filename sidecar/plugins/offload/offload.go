@@ -318,7 +318,7 @@ func (s *Scorer) Judge(err error) {
 		s.broken = err
 		s.mu.Unlock()
 		if s.usable.Swap(nil) != nil {
-			s.o.Logger.Error("device broken: its scores are wrong, and it is not asked until it was started again", "error", err)
+			s.o.Logger.Error("device broken: wrong scores, not used until it restarts", "error", err)
 		}
 	default:
 		s.count(Undecided)

@@ -26,7 +26,7 @@ const (
 )
 
 // errBroken: the device that returned wrong scores has not been restarted.
-var errBroken = errors.New("its scores were wrong; start it again once that is mended")
+var errBroken = errors.New("its scores were wrong; restart it once that is fixed")
 
 // run keeps the device up to date until ctx is done.
 func (s *Scorer) run(ctx context.Context) {
@@ -57,7 +57,7 @@ func (s *Scorer) run(ctx context.Context) {
 		if err != nil {
 			s.usable.Store(nil)
 			s.setDetail(err.Error())
-			s.o.Logger.Warn("device not ready; it is tried again", "error", err)
+			s.o.Logger.Warn("device not ready, will retry", "error", err)
 			pause.Reset(wait.NextBackOff())
 			continue
 		}
