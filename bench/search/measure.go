@@ -19,7 +19,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// all is of every route.
+// all is the configuration of every route.
 const all = "collection: questions, depth: 1000, unit_vectors: true, exact_search: true, timeout: 30s"
 
 // configured returns the configuration, with every route twice: in Qdrant, and in the

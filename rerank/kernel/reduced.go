@@ -38,11 +38,11 @@ const UnitBFloat16 = 1.0 / (1 << 8)
 // the sigmoid is zero.
 const RoughSiLU = 0.003
 
-// MaxInt8 is the greatest number of values of an int8 product: 255·128·MaxInt8
-// fits an int32.
+// MaxInt8 is the most values per row of an int8 product, so that 255·128·MaxInt8 fits an
+// int32.
 const MaxInt8 = 1 << 16
 
-// ErrTooLong: the sum of an int8 product of so many values could overflow.
+// ErrTooLong: an int8 product has so many values that its sums could overflow.
 var ErrTooLong = errors.New("too many values for an int8 product")
 
 // RoundBFloat16 rounds to nearest even. A subnormal number becomes zero with the same sign,
@@ -221,8 +221,8 @@ func (s *Set) Round(dst []uint32, lost *[Lanes]float32, tile []float32) {
 	}
 }
 
-// TileBFloat16 puts sixteen rows of one length into the lanes of a tile of
-// bfloat16; an odd last value gets a zero beside it.
+// TileBFloat16 copies sixteen rows of one length into the lanes of a bfloat16 tile. An odd
+// last value is paired with zero.
 func TileBFloat16(dst []uint32, rows *[Lanes][]uint16) {
 	n := len(rows[0])
 	dst = dst[:(n+1)/2*Lanes]
@@ -243,8 +243,8 @@ type WeightsInt8 struct {
 	bias, zeros []int32
 }
 
-// PackInt8 packs a matrix of rows and cols, row by row in v; columns up to a
-// multiple of four are zero. It returns ErrTooLong for more than MaxInt8 of them.
+// PackInt8 packs a matrix, given row by row in v. It adds zero columns up to a multiple of
+// four. It returns ErrTooLong for more than MaxInt8 columns.
 func PackInt8(rows, cols int, v []int8) (WeightsInt8, error) {
 	w := WeightsInt8{rows: rows, cols: (cols + 3) &^ 3}
 	if w.cols > MaxInt8 {
@@ -265,8 +265,8 @@ func PackInt8(rows, cols int, v []int8) (WeightsInt8, error) {
 	return w, nil
 }
 
-// ProductInt8 says where the product of int8 weights with tiles goes; it is added
-// to C. The fields are those of Product.
+// ProductInt8 describes a product of int8 weights with tiles, which is added to C. The
+// fields have the same meaning as in Product.
 type ProductInt8 struct {
 	Tiles       int
 	C           []int32
@@ -275,8 +275,8 @@ type ProductInt8 struct {
 	Ahead       *Ahead
 }
 
-// MultiplyInt8 adds the product with tiles of int8, of as many values as w has
-// columns, to C, exactly.
+// MultiplyInt8 adds the exact product with int8 tiles to C. The tiles have as many values
+// as w has columns.
 func (s *Set) MultiplyInt8(w WeightsInt8, b []uint32, p *ProductInt8) {
 	rows := Padded(w.rows)
 	if rows == 0 || p.Tiles == 0 || w.cols == 0 {
@@ -304,8 +304,8 @@ func (s *Set) MultiplyInt8(w WeightsInt8, b []uint32, p *ProductInt8) {
 	s.isa.productInt8(&args, s.vnni)
 }
 
-// GemmInt8 adds w·b to c, exactly: b is a tile of as many values as w has columns,
-// c one of Padded(rows of w).
+// GemmInt8 adds the exact product w·b to c. b is a tile with as many values as w has
+// columns, c a tile with Padded(rows of w) values.
 func (s *Set) GemmInt8(c []int32, w WeightsInt8, b []uint32) {
 	s.MultiplyInt8(w, b, &ProductInt8{Tiles: 1, C: c})
 }
@@ -326,8 +326,8 @@ func (p *ProductInt8) plain(w WeightsInt8, b []uint32) {
 	}
 }
 
-// TileInt8 puts sixteen rows of one length into the lanes of a tile of int8;
-// values up to a multiple of four are zero.
+// TileInt8 copies sixteen rows of one length into the lanes of an int8 tile, and adds zeros
+// up to a multiple of four values.
 func TileInt8(dst []uint32, rows *[Lanes][]int8) {
 	n := len(rows[0])
 	dst = dst[:(n+3)/4*Lanes]
@@ -339,9 +339,9 @@ func TileInt8(dst []uint32, rows *[Lanes][]int8) {
 	}
 }
 
-// Quantize writes v in steps of the returned scale, max |v| / 127, to dst: rounded
-// to nearest even, so that |scale·dst[i] − v[i]| ≤ scale/2·(1 + 2⁻²⁰). A vector
-// of zeros has scale 0. What is not finite gives a scale that is not.
+// Quantize writes v to dst as multiples of the returned scale, which is max |v| / 127. It
+// rounds to nearest even, so that |scale·dst[i] − v[i]| ≤ scale/2·(1 + 2⁻²⁰). A vector of
+// zeros has scale 0. If v has a number that is not finite, the scale is not finite.
 func Quantize(dst []int8, v []float32) (scale float32) {
 	var top, check float32
 	for _, x := range v {
@@ -360,9 +360,9 @@ func Quantize(dst []int8, v []float32) (scale float32) {
 	return scale
 }
 
-// Dequantize turns an int8 product into float32: dst = c·rows[r]·lanes[l], for
-// every row of rows, with two roundings of the product of the scales and one of c
-// where it exceeds 2²⁴. dst and c are tiles.
+// Dequantize converts an int8 product to float32: dst = c·rows[r]·lanes[l], for every row
+// and lane. It rounds twice for the scales, and once more if c exceeds 2²⁴. dst and c are
+// tiles.
 func Dequantize(dst []float32, c []int32, rows []float32, lanes *[Lanes]float32) {
 	for r, scale := range rows {
 		out, in := dst[r*Lanes:][:Lanes], c[r*Lanes:][:Lanes]

@@ -20,7 +20,7 @@ var railsModules = []string{"_query_embeddings_fn.", "_item_embeddings_fn.", "_g
 // Weights holds the tensors of a RAILS similarity that was found in a file.
 type Weights struct {
 	Tensors tensor.Set
-	// Prefix is what was removed from the front of the names, such as
+	// Prefix was removed from the front of the names, such as
 	// "module._ndp_module.".
 	Prefix string
 	// Dropped lists the names of tensors that belong to other modules.

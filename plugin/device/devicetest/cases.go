@@ -167,7 +167,7 @@ func ties(ctx context.Context, k *kit) error {
 	}
 	for _, topK := range []int{1, 5, 67, 100, 199} {
 		if err := k.scanAndRescore(ctx, w, 0, topK); err != nil {
-			return err // order and next are those of Check and of the oracle
+			return err // scanAndRescore has checked the order and Next
 		}
 		b, err := k.Scan(ctx, w.ask(0, topK), nil)
 		if err != nil {
