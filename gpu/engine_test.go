@@ -32,7 +32,7 @@ type world struct {
 	query rerank.Query
 }
 
-// dotWorld is of inner products; its scores are exact at once.
+// dotWorld returns a world of inner products, whose scores are exact at once.
 func dotWorld(t testing.TB, rows, dim int) *world {
 	t.Helper()
 	config, err := json.Marshal(map[string]int{"dim": dim})
@@ -268,7 +268,7 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// TestNoDevice: the error of the machine is that of New.
+// TestNoDevice: New returns the error of the machine.
 func TestNoDevice(t *testing.T) {
 	_, err := gpu.New(func() (gpu.Machine, error) { return nil, errors.New("no device") }, gpu.Options{})
 	if !errors.Is(err, device.ErrUnavailable) || !strings.Contains(err.Error(), "no device") {

@@ -184,7 +184,7 @@ func TestErrorsCrossTheConnection(t *testing.T) {
 	}
 }
 
-// A kit that finds nothing is of no use.
+// A kit that finds nothing is useless.
 func TestKitFindsFaults(t *testing.T) {
 	for scorer, want := range map[string]string{"short": "count", "shuffled": "order", "panics": "count"} {
 		t.Run(scorer, func(t *testing.T) {

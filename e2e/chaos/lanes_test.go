@@ -36,7 +36,7 @@ type lane struct {
 	check func(got []hit, q []float32) string
 }
 
-// answer is what came, and why it may not be right, as it says.
+// answer is an answer, with the reason it gives for being incomplete.
 type answer struct {
 	hits []hit
 	flag string

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// verdict is what became of a call.
+// verdict classifies the outcome of a call.
 type verdict string
 
 const (
@@ -39,7 +39,7 @@ type ledger struct {
 	overlaps int
 }
 
-// healing is a fault that is over and of which a lane has not recovered yet.
+// healing is a fault that has ended but from which a lane has not recovered yet.
 type healing struct {
 	fault string
 	since time.Time
@@ -153,7 +153,7 @@ func (l *ledger) faults() (total int, table string) {
 	return total, strings.TrimSuffix(b.String(), "; ")
 }
 
-// verdicts are all answers, and those of each lane as text.
+// verdicts formats the verdicts of all answers and of each lane.
 func (l *ledger) verdicts() (all map[verdict]int, table string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +182,7 @@ func (l *ledger) recoveries() string {
 	return b.String()
 }
 
-// recovered are those of one fault.
+// recovered returns the recoveries from one fault.
 func (l *ledger) recovered(fault string) recovery {
 	l.mu.Lock()
 	defer l.mu.Unlock()

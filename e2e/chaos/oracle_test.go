@@ -92,7 +92,7 @@ func (o *oracle) best(q []float32) []hit {
 	return hits
 }
 
-// ranked is what a ranker with faulty's scores makes of the best rows.
+// ranked returns the best rows in the order of a ranker with faulty's scores.
 func (o *oracle) ranked(q []float32) []hit {
 	hits := o.best(q)[:depth]
 	for i := range hits {

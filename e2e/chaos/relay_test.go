@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// trouble is what a relay does to what crosses it.
+// trouble says what a relay does to the traffic.
 type trouble int32
 
 const (

@@ -183,7 +183,7 @@ func (s *sidecar) running() (pid int, alive bool) {
 	}
 }
 
-// children are its child processes, and those of them that nobody has reaped.
+// children returns its child processes, and which of them nobody has reaped.
 func (s *sidecar) children() (alive, zombies []int) {
 	pid, _ := s.running()
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")

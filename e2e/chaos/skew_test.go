@@ -32,7 +32,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/plugins/faulty"
 )
 
-// The two versions: before is what tools/previous.sh builds.
+// The two versions. tools/previous.sh builds the version before.
 const (
 	before = "before"
 	now    = "now"
@@ -139,7 +139,7 @@ proxy: {store: main, listen_grpc: %[9]q, listen_rest: %[10]q, rest_url: %[11]q, 
 	return s
 }
 
-// index builds the tables by a version, and the companion where there is none.
+// index builds the tables with a version, and the companion if it does not exist.
 func (x *skew) index(t *testing.T, s *sidecar, companion bool) {
 	t.Helper()
 	for _, of := range [][]string{{"scan", "--version", "one"}, {"scan", "--version", "two"}, {"live"}} {
@@ -356,7 +356,7 @@ func (x *skew) sideBySide(t *testing.T, w *writes) {
 	}
 }
 
-// load is what searches found while sidecars changed their version.
+// load contains the results of searches while sidecars changed their version.
 type load struct {
 	calls, failed, refused atomic.Int64
 	first                  atomic.Value // what failed first

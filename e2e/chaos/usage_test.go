@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// sample is what a sidecar used at a time.
+// sample is the resource usage of a sidecar at one time.
 type sample struct {
 	at         time.Time
 	rss        float64 // bytes
@@ -16,7 +16,7 @@ type sample struct {
 	zombies    int
 }
 
-// usage is that of the sidecar which is never killed, and the most zombies of any.
+// usage is the usage of the sidecar that is never killed, and the most zombies of any sidecar.
 type usage struct {
 	samples []sample
 	idle    float64 // goroutines before

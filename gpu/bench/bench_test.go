@@ -238,7 +238,7 @@ func TestPyTorch(t *testing.T) {
 	}
 }
 
-// TestNoPyTorch: that there is none is in the report, and no error.
+// TestNoPyTorch: the report says that PyTorch is missing, and there is no error.
 func TestNoPyTorch(t *testing.T) {
 	o := options(t, "maxsim-256")
 	o.PyTorch = &bench.PyTorch{Python: "false", Script: "nothing"}

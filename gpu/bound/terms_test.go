@@ -34,7 +34,7 @@ func network(c mol.Combination) *Network {
 	return n
 }
 
-// packedLoss is what float16 takes of one row, in blocks of components.
+// packedLoss returns the rounding error of one row in float16, in blocks of components.
 func packedLoss(row []float32) ([]float32, rerank.Loss) {
 	p := rerank.Packing{Format: rerank.FormatFloat16, Cols: len(row), Block: dim}
 	words, back, loss := make([]uint32, p.RowWords()), make([]float32, len(row)), rerank.NewLoss(p)

@@ -83,7 +83,7 @@ func must(err error) {
 	}
 }
 
-// memory is what a launch's addresses stand for: the n-th array has address n.
+// memory maps a launch's addresses to arrays: the n-th array has address n.
 type memory struct{ arrays []array }
 
 // put returns the address of an array; of nil, 0.

@@ -278,7 +278,7 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// scale is what an error is measured against.
+// scale returns the unit for errors.
 func scale(scores []float32) float64 {
 	top := 1.0
 	for _, x := range scores {

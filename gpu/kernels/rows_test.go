@@ -18,7 +18,7 @@ func random(r *rand.Rand, n int) words[float32] {
 	return v
 }
 
-// same compares bits, but for those of NaN.
+// same compares bits, and treats all NaN as equal.
 func same(t *testing.T, what string, got, want []float32) {
 	t.Helper()
 	for i, x := range got {
@@ -109,7 +109,7 @@ func TestRowsMove(t *testing.T) {
 	}
 	m := &memory{}
 	at := m.put(table)
-	// One array, both sides: the emulator has two copies of it, of which the first is the target.
+	// One array on both sides: the emulator has two copies of it, and the first is the target.
 	from := m.put(slices.Clone(table))
 	m.launch(t, kernels.RowsMove(3), kernels.RowsMoveArgs{To: at, From: from, Targets: m.put(targets), Sources: m.put(sources), Count: 3, Words: 37})
 	same(t, "moved", table, want)
@@ -170,7 +170,7 @@ func checkDot(t *testing.T, query, item int, got, want float32) {
 
 func finite(x float32) bool { return x-x == 0 }
 
-// gathering is rows of their own for queries, one of which has none.
+// gathering contains queries that name their rows. One query names none.
 type gathering struct {
 	kernels.Pairs
 	rows, starts words[uint32]

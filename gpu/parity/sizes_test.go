@@ -17,7 +17,7 @@ const (
 	sizesEnd   = "<!-- End of the sizes. -->"
 )
 
-// TestSizes: the table of docs/how-to/run-with-a-gpu.md is what a device reserves.
+// TestSizes: a device reserves the sizes in the table of docs/how-to/run-with-a-gpu.md.
 func TestSizes(t *testing.T) {
 	const path = "../../docs/how-to/run-with-a-gpu.md"
 	page, err := os.ReadFile(path)

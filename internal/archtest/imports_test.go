@@ -14,7 +14,7 @@ import (
 
 const module = "github.com/likenessdb/likeness/"
 
-// listed is what `go list` says of a package.
+// listed is the output of `go list` for a package.
 type listed struct {
 	ImportPath string
 	Doc        string

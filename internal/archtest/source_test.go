@@ -59,7 +59,7 @@ func abortsHandler(call *ast.CallExpr) bool {
 	return ok && s.Sel.Name == "ErrAbortHandler"
 }
 
-// callee is the written name of what is called: "panic", "os.Exit".
+// callee returns the called function as written: "panic", "os.Exit".
 func callee(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:

@@ -35,7 +35,7 @@ func write(t *testing.T, f disk.File, b []byte, at int64) {
 	must(t, err)
 }
 
-// content reads a file after a loss of power; nil: there is none of that name.
+// content reads a file after a power failure. It returns nil if the file does not exist.
 func content(t *testing.T, d *powerloss.Disk, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(d.Root(), name))

@@ -110,7 +110,7 @@ func goldenScores(t testing.TB, name string) rerank.Matrix {
 	return matrix(out.Tensors["scores"])
 }
 
-// scores are those of a case's inputs.
+// scores returns the scores for a case's inputs.
 func scores(t testing.TB, m *model.Model, name string) rerank.Matrix {
 	t.Helper()
 	in, err := safetensors.ReadFile(goldenDir + "mol/" + name + "/inputs.safetensors")

@@ -16,7 +16,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// model is what a live table should hold: the rows of every id.
+// model is the expected content of a live table: the rows of every id.
 type model map[rerank.ID][]float32
 
 // liveCase is a kind of table that takes writes.

@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// history is what the writes to a live table have made of it, one state a write.
+// history contains the state of a live table after each write.
 type history struct {
 	mu           sync.Mutex
 	states       []model // behind each number of writes

@@ -77,7 +77,7 @@ func (l *logged) String() string {
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// options are of a faulty plugin, which is this binary.
+// options describes a faulty plugin, which is this binary.
 func options(t testing.TB, args ...string) plugins.Options {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "p") //nolint:usetesting // the names of t.TempDir are too long for a socket

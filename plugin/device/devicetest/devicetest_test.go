@@ -33,7 +33,7 @@ func TestCPU(t *testing.T) {
 	}
 }
 
-// TestGoldenFiles: the kit's golden cases are those of testdata/golden.
+// TestGoldenFiles: the kit's golden cases equal the cases in testdata/golden.
 func TestGoldenFiles(t *testing.T) {
 	for _, name := range []string{"v_base", "v_3x5_odd"} {
 		dir := filepath.Join("..", "..", "..", "testdata", "golden", "mol", name)

@@ -131,7 +131,7 @@ func TestScreenHolds(t *testing.T) {
 	}
 }
 
-// leftOf is what two of bfloat16 leave of u.
+// leftOf returns the difference between u and the sum of two bfloat16 vectors.
 func leftOf(u []float32) []float64 {
 	rest := make([]float64, len(u))
 	for i, v := range u {

@@ -88,7 +88,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestWrites: answers are of the table as it is, whether or not the device is.
+// TestWrites: answers come from the current table, even if the device is behind.
 func TestWrites(t *testing.T) {
 	w := newWorld(t, items)
 	w.alive(t)
@@ -147,7 +147,7 @@ func (l *liar) Scan(ctx context.Context, a device.Ask, bitmap []byte) (device.Be
 	return b, err
 }
 
-// TestLies: whatever a device says, the answer is that of this machine.
+// TestLies: whatever a device answers, the search returns this machine's answer.
 func TestLies(t *testing.T) {
 	for name, c := range map[string]struct {
 		lie  func(ctx context.Context, b *device.Best) error
