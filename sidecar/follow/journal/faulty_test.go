@@ -162,6 +162,9 @@ func TestWritesBehindAFailure(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
+		if len(failed) != 3 {
+			t.Errorf("%d of 3 writes were told at once", len(failed))
+		}
 		for range 3 {
 			if err := <-failed; !errors.Is(err, journal.ErrDisk) {
 				t.Errorf("err = %v", err)
@@ -276,9 +279,8 @@ func TestBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		j, _ := open(t, dir, journal.Options{Segment: 200})
-		for n := range 20 {
-			seq := add(t, j, numbered(n))
-			j.Done(seq)
+		check := func(when string, n int) {
+			t.Helper()
 			synctest.Wait()
 			size := int64(0)
 			for _, name := range files(t, dir) {
@@ -289,8 +291,14 @@ func TestBytes(t *testing.T) {
 				size += info.Size()
 			}
 			if s := j.Stats(); s.Bytes != size || s.Segments != len(files(t, dir)) {
-				t.Errorf("write %d: %+v, and %d files have %d bytes", n, s, len(files(t, dir)), size)
+				t.Errorf("write %d %s: %+v, and %d files have %d bytes", n, when, s, len(files(t, dir)), size)
 			}
+		}
+		for n := range 20 {
+			seq := add(t, j, numbered(n))
+			check("is added", n) // which may have removed a file
+			j.Done(seq)
+			check("is done", n)
 		}
 		closed(t, j)
 	})

@@ -37,3 +37,34 @@ func TestCompactionPays(t *testing.T) {
 		}
 	}
 }
+
+// TestCloseCommits: Close commits a write that waits, and tells its caller.
+func TestCloseCommits(t *testing.T) {
+	dir := t.TempDir()
+	j, _, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &request{record: appendRecord(nil, []byte(`{}`)), committed: make(chan error, 1)}
+	if err := j.enqueue(r); err != nil { // and nothing wakes the committer
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-r.committed:
+		if err != nil {
+			t.Error(err)
+		}
+	default:
+		t.Error("the caller was not told")
+	}
+	j, entries, err := Open(dir, Options{})
+	if err != nil || len(entries) != 1 || entries[0].Seq != r.seq {
+		t.Fatalf("%+v, %v", entries, err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
