@@ -233,8 +233,9 @@ func (d *derivation) compareCompanion(ctx context.Context, r rows, known []reran
 	return ids, drift, nil
 }
 
-// compareCompanionRows finds the rows r that the companion does not hold as it should:
-// with the vectors want, a matrix a field, and the payload of r. have is what it holds.
+// compareCompanionRows compares the rows that a companion has with the rows that it should
+// have: the ids and payloads of r, and the vectors want, a matrix a field. It leaves out the
+// rows of known.
 func compareCompanionRows(r rows, want []rerank.Matrix, have adapters.Rows, known []rerank.ID) (ids []rerank.ID, drift Drift) {
 	place := make(map[rerank.ID]int, len(have.IDs))
 	for i, id := range have.IDs {

@@ -34,8 +34,8 @@ var (
 // Options configure a Follower, which follows the collections of one store.
 type Options struct {
 	Store adapters.Store // an adapters.Fetcher and adapters.Scanner
-	// Dir is the folder of the journals and of what is remembered of the collections.
-	// Without it nothing is followed, and a restart forgets which writes were seen.
+	// Dir is the folder of the journals and the collections' records. Without it nothing is
+	// followed, and a restart forgets which writes were seen.
 	Dir string
 	// Consistency is the level of the reads that follow a write, in the store's words.
 	Consistency string

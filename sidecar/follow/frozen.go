@@ -21,10 +21,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// frozen watches the collections of which something was derived that cannot follow: a
-// table that is not live; anything at all where no folder remembers writes; items that
-// are several rows, or that a ranker has to be asked for. Such data shows no write that
-// came after its build began. frozen remembers when each collection was last written to.
+// frozen watches collections with derived data that cannot follow them: a table that is not
+// live, items of several rows, items that only a ranker can compute, or any data if there is
+// no folder to remember writes in. Such frozen data shows no write that came after its build
+// began. frozen remembers when each collection was last written to.
 type frozen struct {
 	disk     disk.Disk
 	dir      string // empty: nothing is remembered
@@ -45,7 +45,7 @@ const lease = 2 * time.Second
 // database, its file says that writes may come for the time of a lease: if the process is
 // killed, the next one takes the end of the lease for the time of a write.
 type writeClock struct {
-	last   atomic.Int64 // nanoseconds of Unix time; 0: never, as far as is known
+	last   atomic.Int64 // nanoseconds of Unix time; 0: no write is known
 	wake   chan struct{}
 	path   string  // empty: nothing is remembered
 	doubts *doubts // the writes on their way
@@ -67,7 +67,7 @@ type frozenData struct {
 	clock      *writeClock
 	collection string
 	built      int64           // when its build began; 0: not known
-	followed   route.Freshness // of what follows beside it; nil: nothing does
+	followed   route.Freshness // of the route's data that follows; nil: none does
 	remedy     string
 	since      atomic.Int64 // when it was first seen to be outlived; 0: it was not
 }
@@ -109,8 +109,7 @@ func newFrozen(d disk.Disk, dir string, log *slog.Logger, doubtsOf func(collecti
 	}
 }
 
-// clock returns the clock of a collection; nil: nothing of it is known that cannot
-// follow.
+// clock returns the clock of a collection; nil: no frozen data of it is known.
 func (f *frozen) clock(collection string) *writeClock {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -173,8 +172,8 @@ func signal(wake chan<- struct{}) {
 	}
 }
 
-// freshnessOf returns the Freshness of what a route has that cannot follow, nil if there
-// is nothing of the kind. From now on writes to its collection are noted.
+// freshnessOf returns the Freshness of a route's frozen data, nil if the route has none.
+// From now on writes to its collection are noted.
 func (f *frozen) freshnessOf(r *route.Route, followed bool) (*frozenData, error) {
 	if !Derives(r) || followed && r.Table == nil {
 		return nil, nil //nolint:nilnil // all that it has can follow
@@ -208,7 +207,7 @@ func built(r *route.Route) int64 {
 	return at.UnixNano()
 }
 
-// open returns the clock of a collection, with what earlier processes remembered.
+// open returns the clock of a collection, set by the file that earlier processes left.
 func (f *frozen) open(collection string) (*writeClock, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -335,7 +334,7 @@ func (c *writeClock) nextFile(now time.Time, atEnd bool) written {
 	return c.file.next(now, last, mayCome)
 }
 
-// status adds what cannot follow to the status of what does.
+// status adds the frozen data of routes to the status of the routes that are followed.
 func (f *frozen) status(all []Status) []Status {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

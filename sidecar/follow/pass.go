@@ -49,8 +49,8 @@ func (p *pass) start(routes []*derivation, resumed *place) {
 	}
 }
 
-// place returns what is written down of a pass that has not ended. A pass that is not
-// full is not resumed: it is quick, and its writes are in the journal.
+// place returns the position from which the next process resumes the pass. It is nil for a
+// pass that is not full: that is quick, and its writes are in the journal.
 func (p *pass) place() *place {
 	if !p.full {
 		return nil
@@ -98,7 +98,7 @@ func (p *pass) unfit() bool {
 	return false
 }
 
-// schedule has what decides when a pass is due and what it compares.
+// schedule has the facts that decide when a pass is due and how much it compares.
 type schedule struct {
 	underWay  bool // a pass was begun, and has not ended
 	requested bool // Reconcile was called
@@ -147,8 +147,8 @@ func (s schedule) isFull(now time.Time) bool {
 	return s.missed.isOpen() || s.requested || s.rowsChanged || intervalOver
 }
 
-// addUntold adds what a pass found to what earlier passes found that no caller of
-// Reconcile was told. Rows and Unfit count the last pass alone.
+// addUntold adds the drift that a pass found to the drift of earlier passes that no caller
+// of Reconcile was told of. Rows and Unfit count the last pass alone.
 func addUntold(found, untold map[string]Drift) map[string]Drift {
 	sum := map[string]Drift{}
 	for name, d := range found {

@@ -83,8 +83,9 @@ func (s rowReader) read(ctx context.Context, routes []*derivation, ids []rerank.
 	return have, err
 }
 
-// deriveAndApply brings what the routes derived from rows up to date. have is what the
-// database holds of them. It reports whether a table cannot hold some of the rows.
+// deriveAndApply brings the routes' tables and companions up to date with some rows. have
+// has the rows that the database returned for them. deriveAndApply reports whether a table
+// cannot hold some of the rows.
 func deriveAndApply(ctx context.Context, routes []*derivation, rows []*row, have adapters.Rows) (unfit bool, err error) {
 	have, gone, checksums := changedRows(have, rows)
 	fields := vectorFields(routes)
@@ -105,8 +106,9 @@ func deriveAndApply(ctx context.Context, routes []*derivation, rows []*row, have
 	return unfit, nil
 }
 
-// changedRows picks from have the rows that are not what was applied last, and lists
-// the rows that are gone since. checksums has a checksum of each of rows.
+// changedRows picks from have the rows whose content differs from the content that was
+// applied last, and lists the rows that are gone since. checksums has a checksum for each
+// of rows.
 func changedRows(have adapters.Rows, rows []*row) (picked adapters.Rows, gone []rerank.ID, checksums []uint64) {
 	indexByID := make(map[rerank.ID]int, len(have.IDs))
 	for i, id := range have.IDs {

@@ -18,8 +18,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// syncer keeps what the routes derived from one collection in step with it. A write
-// goes through these steps:
+// syncer keeps the tables and companions of one collection in step with it. A write goes
+// through these steps:
 //
 //	seen        begin: the write joins the backlog, and nothing derived is fresh
 //	journalled  begin: the journal has it before it is sent to the database
@@ -30,7 +30,7 @@ import (
 //	withdrawn   settle: the journal forgets the write
 //
 // A pass over all rows (reconcile, in reconcile.go) settles the writes that name no rows,
-// and repairs what was missed. What is decided on the way are functions of backlog.go,
+// and repairs the rows that differ. The decisions on the way are functions of backlog.go,
 // rows.go and pass.go. One goroutine reads and applies, so that of two reads of a row the
 // later one counts.
 type syncer struct {
@@ -61,8 +61,8 @@ type syncer struct {
 	pass     *pass            // under way; nil: none is
 	released []chan struct{}  // closed when the next step begins, for Quiet
 	ended    time.Time        // when the last pass ended, of any kind
-	record   record           // what the next process is told
-	untold   map[string]Drift // what passes found since Reconcile last told a caller
+	record   record           // for the next process
+	untold   map[string]Drift // the drift that no caller of Reconcile was told of yet
 
 	unjournaled, reconciles, failures, rowsRead int64
 }
@@ -503,7 +503,7 @@ func (s *syncer) close() error {
 	return errors.Join(s.record.write(s.o.Disk, recordPath(s.dir)), s.journal.Close())
 }
 
-// endsClean reports whether the next process knows from the journal all that is left to
+// endsClean reports whether the journal tells the next process everything that is left to
 // do. noDoubts says that no write is on its way whose end nobody saw.
 func endsClean(b *backlog, missed gap, unfit, noDoubts bool) bool {
 	return b.isJournaled() && !missed.isOpen() && !unfit && noDoubts
