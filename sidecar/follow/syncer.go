@@ -161,12 +161,7 @@ func (s *syncer) replace(r *route.Route) error {
 }
 
 // signal wakes the goroutine.
-func (s *syncer) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+func (s *syncer) signal() { signal(s.wake) }
 
 // begin is Follower.BeginOpen: it adds the write to the backlog and to the journal.
 func (s *syncer) begin(ctx context.Context, jw journal.Write) (end func(applied bool, touched []rerank.ID)) {
