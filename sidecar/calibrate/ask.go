@@ -25,8 +25,8 @@ type answered struct {
 // which a float64 may miss by a rounding.
 func (p Promise) reached(recall float64) bool { return recall >= p.Recall-1e-9 }
 
-// ask searches for the queries with numbers from from to to, unless the journal has their
-// answers.
+// ask searches for the queries whose numbers are at least from and below to, unless the
+// journal has their answers.
 func (r *run) ask(ctx context.Context, stage string, all []rerank.Query, from, to int, rules []rerank.Rule) error {
 	done := r.Progress.begin(stage, to-from)
 	var next atomic.Int64
@@ -85,7 +85,8 @@ func scored(hits []search.Hit) []rerank.Scored {
 	return out
 }
 
-// outcome sums up how well a rule answered the queries with numbers from from to to.
+// outcome sums up how well a rule answered the queries whose numbers are at least from and
+// below to.
 func (r *run) outcome(rule rerank.Rule, from, to int) Outcome {
 	o := Outcome{Rule: rule, Queries: to - from}
 	var recalls, took []float64
