@@ -83,10 +83,11 @@ func (l *ledger) BeginOpen(_ context.Context, w journal.Write) func(bool, []rera
 func (l *ledger) Doubt(collection string) func(*journal.Write) {
 	l.note(1, "")
 	return func(w *journal.Write) {
-		l.note(-1, "")
-		if w != nil {
-			l.note(0, "doubted %s %s", w.Collection, w.Kind)
+		if w == nil {
+			l.note(-1, "")
+			return
 		}
+		l.note(-1, "doubted %s %s", w.Collection, w.Kind)
 	}
 }
 
