@@ -71,6 +71,17 @@ const (
 	L2           Metric = "l2"
 )
 
+// Datatype is how a store keeps the elements of a field's vectors.
+type Datatype string
+
+// The datatypes that adapters tell apart. A store rounds a query to any of them but
+// Float32 before it compares.
+const (
+	Float32 Datatype = "float32"
+	Float16 Datatype = "float16"
+	UInt8   Datatype = "uint8"
+)
+
 // Searcher sends first-stage searches. It is safe for concurrent use.
 type Searcher interface {
 	// Search answers all probes of a request, lists[i] answering Probes[i], in
@@ -112,6 +123,13 @@ type SearchRequest struct {
 	Owner string
 	// WithVectors asks for the rows' stored vectors; only with a single probe.
 	WithVectors bool
+	// Payload asks for the rows' payload: all of it, or PayloadFields of it; only with
+	// a single probe. It fills List.Payloads as Fetch fills Rows.Payloads.
+	Payload       bool
+	PayloadFields []string
+	// Rescore asks for the scores of the vectors themselves where the field's
+	// quantization has rounded ones (VectorField.Rescores).
+	Rescore bool
 	// Consistency and Partitions are passed to a store that knows them.
 	Consistency string
 	Partitions  []string
@@ -220,8 +238,16 @@ type VectorField struct {
 	Metric Metric
 	// FullPrecision: the store keeps float32 vectors.
 	FullPrecision bool
-	// Exact: the store can be asked for an exhaustive search of it.
-	Exact bool
+	// Datatype is how it keeps them.
+	Datatype Datatype
+	// Quantized names, in the store's words, an index or a quantization by which it
+	// compares rounded vectors; "" if it has none. Rescores: SearchRequest.Rescore makes
+	// it state the scores of the vectors themselves.
+	Quantized string
+	Rescores  bool
+	// Exact: the store can be asked for an exhaustive search of it. AlwaysExact: every
+	// search of it is exhaustive.
+	Exact, AlwaysExact bool
 	// Unsearched asks Create to leave out the index: no probe searches the field.
 	Unsearched bool
 }

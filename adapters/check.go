@@ -10,7 +10,8 @@ import (
 // Check names what is wrong with a request before any call to the store: a
 // vector that is not finite, with its position, or a depth below one
 // (rerank.ErrQuery); more rows or probes than the limits allow (*LimitError; a
-// limit of 0 is none); vectors asked of more than one probe (ErrUnsupported).
+// limit of 0 is none); vectors or payloads asked of more than one probe
+// (ErrUnsupported).
 func (r SearchRequest) Check(l Limits) error {
 	if l.MaxProbes > 0 && len(r.Probes) > l.MaxProbes {
 		return &LimitError{Limit: "max_probes", Value: int64(len(r.Probes)), Max: int64(l.MaxProbes),
@@ -18,6 +19,9 @@ func (r SearchRequest) Check(l Limits) error {
 	}
 	if r.WithVectors && len(r.Probes) > 1 {
 		return fmt.Errorf("%w: vectors were asked with %d probes; ask them with one, or fetch them by id", ErrUnsupported, len(r.Probes))
+	}
+	if r.Payload && len(r.Probes) > 1 {
+		return fmt.Errorf("%w: payloads were asked with %d probes; ask them with one, or fetch them by id", ErrUnsupported, len(r.Probes))
 	}
 	for i, p := range r.Probes {
 		if err := rerank.CheckFinite(fmt.Sprintf("probes[%d].vector", i), p.Vector); err != nil {

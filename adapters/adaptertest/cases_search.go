@@ -182,6 +182,34 @@ func withVectors(t *testing.T, e *env) {
 	if _, err := e.store.Search(t.Context(), r); !errors.Is(err, adapters.ErrUnsupported) {
 		t.Errorf("vectors of two probes: %v, want ErrUnsupported", err)
 	}
+	for _, fields := range [][]string{nil, {"size", "label"}} {
+		withPayload(t, e, fields)
+	}
+}
+
+// withPayload wants a list to come with the payload that Fetch reads of its rows.
+func withPayload(t *testing.T, e *env, fields []string) {
+	t.Helper()
+	r := adapters.SearchRequest{Collection: e.base.Collection, Vector: "vec", Exact: true, Payload: true, PayloadFields: fields, Probes: e.probes(baseDim, 1, 10)}
+	list := e.search(t, r)[0]
+	if len(list.IDs) != 10 || len(list.Payloads) != 10 {
+		t.Fatalf("%d rows with %d payloads, want 10", len(list.IDs), len(list.Payloads))
+	}
+	if !e.lacks(Fetch) {
+		rows, err := need[adapters.Fetcher](t, e).Fetch(t.Context(), adapters.FetchRequest{Collection: e.base.Collection, IDs: list.IDs, Payload: true, PayloadFields: fields})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range rows.Payloads {
+			if string(list.Payloads[i]) != string(p) {
+				t.Errorf("row %v of a list has the payload %s, fetched %s", list.IDs[i], list.Payloads[i], p)
+			}
+		}
+	}
+	r.Probes = e.probes(baseDim, 2, 10)
+	if _, err := e.store.Search(t.Context(), r); !errors.Is(err, adapters.ErrUnsupported) {
+		t.Errorf("payloads of two probes: %v, want ErrUnsupported", err)
+	}
 }
 
 // rowsOf are the row numbers of ids in a fixture.

@@ -279,7 +279,7 @@ func completed(v adapters.VectorField) (adapters.VectorField, error) {
 		return v, fmt.Errorf("%w: field %q has the metric %q; the embedded store has %s, %s and %s",
 			adapters.ErrMetric, v.Name, v.Metric, adapters.InnerProduct, adapters.Cosine, adapters.L2)
 	}
-	v.FullPrecision, v.Exact = true, true
+	v.FullPrecision, v.Datatype, v.Exact, v.AlwaysExact = true, adapters.Float32, true, true
 	return v, nil
 }
 

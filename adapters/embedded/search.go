@@ -245,6 +245,13 @@ func (c *collection) list(r adapters.SearchRequest, p probe, rows []rerank.Score
 	if r.WithVectors {
 		l.Vectors = gather(p.field.vectors, numbers)
 	}
+	if r.Payload {
+		read, err := c.read(numbers, selection{payload: true, payloadFields: r.PayloadFields})
+		if err != nil {
+			return l, err
+		}
+		l.Payloads = read.Payloads
+	}
 	if r.Owner == "" {
 		return l, nil
 	}

@@ -66,6 +66,19 @@ func (v vectorColumn) exact() bool {
 	return v.index == "FLAT" && v.kind == schemapb.DataType_FloatVector
 }
 
+// statesTrueScores are the indexes whose scores are of the vectors themselves. DISKANN
+// finds rows by rounded vectors and reads the vectors to score them; AUTOINDEX of the
+// servers that are supported is one of the others.
+var statesTrueScores = []string{"", "FLAT", "IVF_FLAT", "IVF_FLAT_CC", "HNSW", "DISKANN", "AUTOINDEX", "GPU_BRUTE_FORCE", "GPU_IVF_FLAT", "GPU_CAGRA"}
+
+// quantized names an index that states scores of rounded vectors, or is "".
+func (v vectorColumn) quantized() string {
+	if slices.Contains(statesTrueScores, v.index) {
+		return ""
+	}
+	return v.index
+}
+
 var metrics = map[string]adapters.Metric{"IP": adapters.InnerProduct, "COSINE": adapters.Cosine, "L2": adapters.L2}
 
 // collection returns the schema of a collection or alias, at most SchemaTTL old.

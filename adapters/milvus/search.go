@@ -88,6 +88,7 @@ type fieldSearch struct {
 	depth   int   // the greatest of theirs
 	above   *float32
 	owner   string  // output field of the owner, if asked
+	payload reading // what of the payload, if asked
 	longest float64 // norm of a row, where scores depend on it
 }
 
@@ -124,7 +125,14 @@ func (s *Store) plan(c *collection, r adapters.SearchRequest, above *float32) ([
 
 func (s *Store) complete(f *fieldSearch) (err error) {
 	if f.request.Owner != "" {
-		f.owner, err = f.c.ownerColumn(f.request.Owner)
+		if f.owner, err = f.c.ownerColumn(f.request.Owner); err != nil {
+			return err
+		}
+	}
+	if f.request.Payload {
+		if f.payload, err = newReading(f.c, nil, "", true, f.request.PayloadFields); err != nil {
+			return err
+		}
 	}
 	if size := int64(f.depth) * int64(4*f.col.vectorColumn.dim+16); f.request.WithVectors && size > int64(s.options.Limits.MaxMessageBytes) {
 		return s.messageLimit(size)
@@ -226,6 +234,9 @@ func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
 	if f.request.WithVectors {
 		request.OutputFields = append(request.OutputFields, f.col.name)
 	}
+	if f.request.Payload {
+		request.OutputFields = append(request.OutputFields, f.payload.output()[1:]...) // the key comes anyway
+	}
 	return request, nil
 }
 
@@ -277,7 +288,7 @@ func (f fieldSearch) list(p rerank.Probe, reply *reply, from, to int, set fieldS
 	return l, f.extras(&l, rows, set)
 }
 
-// extras fills owners and vectors, where asked.
+// extras fills owners, payloads and vectors, where asked.
 func (f fieldSearch) extras(l *rerank.List, rows []row, set fieldSet) error {
 	if f.owner != "" {
 		l.Owners = make([]rerank.ID, len(rows))
@@ -285,6 +296,15 @@ func (f fieldSearch) extras(l *rerank.List, rows []row, set fieldSet) error {
 			var err error
 			if l.Owners[i], err = f.c.owner(set, f.request.Owner, r.at); err != nil {
 				return err
+			}
+		}
+	}
+	if f.request.Payload {
+		l.Payloads = make([]json.RawMessage, len(rows))
+		for i, r := range rows {
+			var err error
+			if l.Payloads[i], err = set.payload(f.payload.scalars, f.payload.keys, r.at); err != nil {
+				return fmt.Errorf("row %v: %w", r.id, err)
 			}
 		}
 	}

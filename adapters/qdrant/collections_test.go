@@ -1,14 +1,17 @@
 package qdrant_test
 
 import (
+	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	client "github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
@@ -82,13 +85,15 @@ func TestStoredPrecision(t *testing.T) {
 	s, c := newest(t)
 	scalar := client.NewQuantizationScalar(&client.ScalarQuantization{Type: client.QuantizationType_Int8})
 	for name, p := range map[string]struct {
-		params *client.VectorParams
-		exact  bool
+		params    *client.VectorParams
+		exact     bool
+		datatype  adapters.Datatype
+		quantized string
 	}{
-		"plain":     {&client.VectorParams{Size: 16, Distance: client.Distance_Dot}, true},
-		"quantized": {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, QuantizationConfig: scalar}, true},
-		"float16":   {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, Datatype: client.Datatype_Float16.Enum()}, false},
-		"uint8":     {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, Datatype: client.Datatype_Uint8.Enum()}, false},
+		"plain":     {&client.VectorParams{Size: 16, Distance: client.Distance_Dot}, true, adapters.Float32, ""},
+		"quantized": {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, QuantizationConfig: scalar}, true, adapters.Float32, "scalar"},
+		"float16":   {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, Datatype: client.Datatype_Float16.Enum()}, false, adapters.Float16, ""},
+		"uint8":     {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, Datatype: client.Datatype_Uint8.Enum()}, false, adapters.UInt8, ""},
 	} {
 		create(t, c, &client.CreateCollection{CollectionName: name, VectorsConfig: client.NewVectorsConfig(p.params)})
 		m := matrix(rand.New(rand.NewPCG(1, 2)), 500, 16)
@@ -113,6 +118,57 @@ func TestStoredPrecision(t *testing.T) {
 		d, err := s.Describe(t.Context(), name)
 		if err != nil || d.Fields[0].FullPrecision != p.exact {
 			t.Errorf("%s: described as %+v, error %v", name, d.Fields, err)
+		}
+		if f := d.Fields[0]; f.Datatype != p.datatype || f.Quantized != p.quantized || f.Rescores != (p.quantized != "") {
+			t.Errorf("%s: datatype %q, quantized %q, rescores %t", name, f.Datatype, f.Quantized, f.Rescores)
+		}
+	}
+}
+
+// TestRescore: over quantized vectors a search states approximate scores, and those of
+// the vectors themselves where it is asked to.
+func TestRescore(t *testing.T) {
+	s, c := newest(t)
+	scalar := client.NewQuantizationScalar(&client.ScalarQuantization{Type: client.QuantizationType_Int8, AlwaysRam: proto.Bool(true)})
+	create(t, c, &client.CreateCollection{
+		CollectionName: "c", QuantizationConfig: scalar, VectorsConfig: client.NewVectorsConfig(&client.VectorParams{Size: 16, Distance: client.Distance_Dot}),
+		OptimizersConfig: &client.OptimizersConfigDiff{IndexingThreshold: proto.Uint64(1), DefaultSegmentNumber: proto.Uint64(1)},
+	})
+	m := matrix(rand.New(rand.NewPCG(1, 2)), 3000, 16)
+	write(t, s, schema("c", adapters.VectorField{Dim: 16}), adapters.Rows{IDs: ids(3000), Vectors: []rerank.Matrix{m}})
+	green(t, c, "c", 3000)
+	r := adapters.SearchRequest{Collection: "c", Probes: probes(1, 16, 20)}
+	off := func() (most float64) {
+		lists, err := s.Search(t.Context(), r)
+		must(t, err)
+		for i, id := range lists[0].IDs {
+			n, _ := id.Uint64()
+			truth := 0.0
+			for j, x := range m.Row(int(n) - 1) {
+				truth += float64(x) * float64(r.Probes[0].Vector[j])
+			}
+			most = max(most, math.Abs(float64(lists[0].Scores[i])-truth)/float64(lists[0].Epsilon))
+		}
+		return most
+	}
+	if most := off(); most < 2 {
+		t.Errorf("quantized scores are off by %v times the rounding error: the collection is not quantized", most)
+	}
+	if r.Rescore = true; off() > 1 {
+		t.Errorf("scores asked to be of the vectors are off by %v times the rounding error", off())
+	}
+}
+
+// green waits until Qdrant has indexed every row of a collection.
+func green(t *testing.T, c *client.GrpcClient, collection string, rows int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for tick := time.NewTicker(20 * time.Millisecond); ; <-tick.C {
+		info, err := c.Collections().Get(ctx, &client.GetCollectionInfoRequest{CollectionName: collection})
+		must(t, err)
+		if r := info.GetResult(); r.GetStatus() == client.CollectionStatus_Green && r.GetIndexedVectorsCount() >= uint64(rows) {
+			return
 		}
 	}
 }

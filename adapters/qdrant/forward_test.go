@@ -83,7 +83,7 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 		Collection: "c", Vector: "b", Probes: []rerank.Probe{{Vector: []float32{1, 0}, Depth: 7}, {Vector: []float32{0, 1}, Depth: 8, Field: "a"}},
 		Filter: `{"must":[{"key":"n","match":{"value":1}}]}`, Exact: true, UnitVectors: true, Owner: "item", Consistency: "quorum", Partitions: []string{"north", "south"},
 	}
-	if names := recorder.Unset(search, map[string]string{"WithVectors": "with a single probe, below"}); len(names) > 0 {
+	if names := recorder.Unset(search, map[string]string{"WithVectors": "with a single probe, below", "Payload": "with a single probe, below", "PayloadFields": "with a single probe, below", "Rescore": "TestRescore"}); len(names) > 0 {
 		t.Fatalf("the test does not set %q", names)
 	}
 	quorum := client.NewReadConsistencyType(client.ReadConsistencyType_Quorum)
@@ -106,6 +106,12 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 		if !proto.Equal(batch.GetQueryPoints()[i], q) {
 			t.Errorf("probe %d is sent as %v, want %v", i, batch.GetQueryPoints()[i], q)
 		}
+	}
+	content := search
+	content.Probes, content.Payload, content.PayloadFields, content.Owner = content.Probes[:1], true, []string{"n", "m"}, ""
+	_, _ = s.Search(ctx, content)
+	if fields := of[*client.QueryBatchPoints](t, w, client.Points_QueryBatch_FullMethodName)[0].GetQueryPoints()[0].GetWithPayload(); !slices.Equal(fields.GetInclude().GetFields(), []string{"n", "m"}) {
+		t.Errorf("two payload fields are asked for by %v", fields)
 	}
 	above := search
 	above.Probes, above.Owner, above.WithVectors, above.Vector = []rerank.Probe{{Vector: []float32{1, 0}, Depth: 7}}, "", true, "a"

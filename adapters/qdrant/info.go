@@ -1,6 +1,7 @@
 package qdrant
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -151,12 +152,30 @@ func (in *info) readFields() error {
 			Dim:           int(p.GetSize()),
 			Metric:        metric(p.GetDistance()),
 			FullPrecision: p.GetDatatype() == qdrant.Datatype_Default || p.GetDatatype() == qdrant.Datatype_Float32,
+			Datatype:      datatype(p.GetDatatype()),
 			Exact:         !in.noExact,
 			Unsearched:    unindexed(p.GetHnswConfig()),
 		}}
+		if q := cmp.Or(p.GetQuantizationConfig(), in.raw.GetConfig().GetQuantizationConfig()); quantization(q) != "none" {
+			f.Quantized, f.Rescores = quantization(q), true
+		}
 		in.fields = append(in.fields, f)
 	}
 	return nil
+}
+
+// datatype names Qdrant's datatype; one that has no constant keeps Qdrant's name.
+func datatype(d qdrant.Datatype) adapters.Datatype {
+	switch d {
+	case qdrant.Datatype_Default, qdrant.Datatype_Float32:
+		return adapters.Float32
+	case qdrant.Datatype_Float16:
+		return adapters.Float16
+	case qdrant.Datatype_Uint8:
+		return adapters.UInt8
+	default:
+		return adapters.Datatype(d.String())
+	}
 }
 
 // metric names Qdrant's distance; one that has no constant keeps Qdrant's name.

@@ -177,6 +177,7 @@ func (s *Store) query(ctx context.Context, r adapters.SearchRequest, in *info, p
 		vectors = []*field{probes[0].field}
 	}
 	answer := newReply(true, r.Owner, vectors)
+	answer.payload = r.Payload
 	defer answer.release()
 	_, err = call(ctx, s, "search", r.Collection, func(ctx context.Context, c *qdrant.GrpcClient) (*reply, error) {
 		return answer, c.Conn().Invoke(ctx, qdrant.Points_QueryBatch_FullMethodName, request, answer, s.wire)
@@ -212,17 +213,14 @@ func (s *Store) batch(ctx context.Context, r adapters.SearchRequest, probes []pr
 			CollectionName:   r.Collection,
 			Query:            qdrant.NewQueryDense(p.sent),
 			Filter:           filter,
-			Params:           searchParams(p.exact || r.Exact && p.field.Exact),
+			Params:           searchParams(p.exact || r.Exact && p.field.Exact, r.Rescore && p.field.Rescores),
 			Limit:            qdrant.PtrOf(uint64(p.Depth)),
-			WithPayload:      qdrant.NewWithPayload(false),
+			WithPayload:      selection{owner: r.Owner, payload: r.Payload, payloadFields: r.PayloadFields}.withPayload(),
 			ShardKeySelector: shardKeys(r.Partitions),
 			Timeout:          timeout,
 		}
 		if p.field.Name != "" {
 			q.Using = &p.field.Name
-		}
-		if r.Owner != "" {
-			q.WithPayload = qdrant.NewWithPayloadInclude(r.Owner)
 		}
 		if r.WithVectors {
 			q.WithVectors = vectorsSelector([]*field{p.field})
@@ -243,8 +241,14 @@ func (s *Store) checkSize(size int) error {
 	return nil
 }
 
-func searchParams(exact bool) *qdrant.SearchParams {
-	if !exact {
+// searchParams asks for an exhaustive search of the vectors themselves, or at least
+// for their scores where the list is found by quantized ones.
+func searchParams(exact, rescore bool) *qdrant.SearchParams {
+	switch {
+	case exact:
+	case rescore:
+		return &qdrant.SearchParams{Quantization: &qdrant.QuantizationSearchParams{Rescore: qdrant.PtrOf(true)}}
+	default:
 		return nil
 	}
 	return &qdrant.SearchParams{
@@ -308,6 +312,13 @@ func (p *probe) list(r adapters.SearchRequest, in *info, answer *reply, points [
 	}
 	for i, row := range rows {
 		l.IDs[i], l.Scores[i] = row.ID, row.Score
+		if r.Payload {
+			content, err := payloadJSON(points[row.Index].content)
+			if err != nil {
+				return l, fmt.Errorf("payload of %v: %w", row.ID, err)
+			}
+			l.Payloads = append(l.Payloads, content)
+		}
 		if r.WithVectors {
 			answer.copyVector(l.Vectors.Row(i), points[row.Index], 0)
 		}

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/adapters/internal/wire"
 	"github.com/likenessdb/likeness/rerank"
@@ -23,6 +25,7 @@ type reply struct {
 	batch   bool
 	vectors []*field
 	owner   string
+	payload bool // all that the answer has of it
 
 	points []wirePoint
 	ends   []int  // ends[i] is the end of list i in points
@@ -38,6 +41,7 @@ type wirePoint struct {
 	id, owner wireValue
 	score     float32
 	vectors   int // of the first in reply.spans
+	content   map[string]*qdrant.Value
 }
 
 type span = wire.Span
@@ -63,11 +67,16 @@ var replies = sync.Pool{New: func() any { return new(reply) }}
 // newReply takes a reply out of the pool; release gives it back.
 func newReply(batch bool, owner string, vectors []*field) *reply {
 	r := replies.Get().(*reply)
-	r.batch, r.owner, r.vectors = batch, owner, vectors
+	r.batch, r.owner, r.vectors, r.payload = batch, owner, vectors, false
 	return r
 }
 
-func (r *reply) release() { replies.Put(r) }
+func (r *reply) release() {
+	if r.payload {
+		clear(r.points) // their contents are not kept
+	}
+	replies.Put(r)
+}
 
 // list is the points of list i.
 func (r *reply) list(i int) []wirePoint {
@@ -137,8 +146,13 @@ func (r *reply) readPoint(b []byte, err *error) {
 		switch {
 		case f.Is(1, protowire.BytesType):
 			r.readID(&p.id, f.Bytes, err)
-		case f.Is(2, protowire.BytesType) && r.owner != "":
-			r.readPayload(&p.owner, f.Bytes, err)
+		case f.Is(2, protowire.BytesType) && (r.owner != "" || r.payload):
+			if r.owner != "" {
+				r.readPayload(&p.owner, f.Bytes, err)
+			}
+			if r.payload {
+				p.readContent(f.Bytes, err)
+			}
 		case f.Is(3, protowire.Fixed32Type) && r.batch:
 			p.score = math.Float32frombits(uint32(f.Bits))
 		case f.Is(vectors, protowire.BytesType) && len(r.vectors) > 0:
@@ -183,6 +197,19 @@ func (r *reply) readPayload(v *wireValue, b []byte, err *error) {
 			*v = wireValue{}
 		}
 	}
+}
+
+// readContent keeps an entry of the payload.
+func (p *wirePoint) readContent(b []byte, err *error) {
+	name, content := entry(b, err)
+	v := &qdrant.Value{}
+	if e := proto.Unmarshal(content, v); e != nil && *err == nil {
+		*err = e
+	}
+	if p.content == nil {
+		p.content = map[string]*qdrant.Value{}
+	}
+	p.content[string(name)] = v
 }
 
 // readVectors reads a qdrant.VectorsOutput: the named vectors, or the unnamed one.
