@@ -38,6 +38,22 @@ type VectorOwner interface {
 	VectorsDigest() string
 }
 
+// InnerProduct states φ(q, x) = Scale·⟨Vector, x⟩ + Offset for the base vector x of
+// any item. x has norm 1 where Spec.Normalise holds. Scale is positive, and every
+// number is finite.
+type InnerProduct struct {
+	Vector        []float32 // Spec.ItemDim elements; the caller does not change them
+	Scale, Offset float32
+}
+
+// PullBacker is implemented by an Encoded whose φ can be one inner product with the
+// base vector of an item, so that a search of the base vectors is a search by φ.
+type PullBacker interface {
+	// PullBack reports false if φ of this query is no such inner product, or if its
+	// numbers are too large for float32. The vector may be zero.
+	PullBack() (InnerProduct, bool)
+}
+
 // Abilities holds the optional interfaces of a similarity. A nil field means that the
 // similarity lacks the ability. Whoever opens a model calls AbilitiesOf once and passes the
 // result on.
@@ -77,6 +93,8 @@ type EncodedAbilities struct {
 	Round   Rounder
 	Screen  Screener
 	Operate Operator
+	// PullBack is set for some queries that cannot be pulled back, too: ask it.
+	PullBack PullBacker
 }
 
 // EncodedAbilitiesOf finds the optional interfaces of an encoded query.
@@ -86,5 +104,6 @@ func EncodedAbilitiesOf(e Encoded) EncodedAbilities {
 	a.Round, _ = e.(Rounder)
 	a.Screen, _ = e.(Screener)
 	a.Operate, _ = e.(Operator)
+	a.PullBack, _ = e.(PullBacker)
 	return a
 }

@@ -73,6 +73,9 @@ type Certificate struct {
 	// calibration. It is empty if the route was never calibrated.
 	Uncalibrated string
 	Stop         Stop
+	// Tied: exact lists show that an item outside the answer may score as much as the K-th,
+	// so that the store chose between them.
+	Tied bool
 	// Depth is the number of rows requested from each probe in the last round, Rounds the
 	// number of rounds, and Candidates the number of scored items.
 	Depth, Rounds, Candidates int

@@ -7,6 +7,7 @@
 package rerank
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 )
@@ -225,6 +226,8 @@ type List struct {
 	Owners []ID
 	// Vectors holds the rows' stored vectors, if the request asked for them.
 	Vectors Matrix
+	// Payloads are the rows' payloads, JSON objects, where the request asked for them.
+	Payloads []json.RawMessage
 	// Exhausted: the store has no further row for this probe.
 	Exhausted bool
 	// Exact: the store searched exhaustively, over full-precision vectors.

@@ -42,8 +42,9 @@ type Product struct {
 }
 
 var (
-	_ rerank.Encoded   = (*Product)(nil)
-	_ rerank.Explainer = (*Product)(nil)
+	_ rerank.Encoded    = (*Product)(nil)
+	_ rerank.Explainer  = (*Product)(nil)
+	_ rerank.PullBacker = (*Product)(nil)
 )
 
 // Probes returns one probe for φ itself for every first-stage strategy, the learned probe
@@ -79,6 +80,22 @@ func (p *Product) Probes(plan rerank.Plan) ([]rerank.Probe, error) {
 	}
 	probe.Depth = plan.Depth
 	return []rerank.Probe{probe}, nil
+}
+
+// PullBack implements rerank.PullBacker. Items of several rows have no base vector
+// of their own. The base vectors of RBE are a ranker's answers, which need not be
+// the stored vectors.
+func (p *Product) PullBack() (rerank.InnerProduct, bool) {
+	if p.Stored == nil || p.Spec.GroupedRows || p.Spec.Kind == rerank.KindRBE {
+		return rerank.InnerProduct{}, false
+	}
+	probe, err := p.Stored()
+	if err != nil || probe.Target != rerank.TargetScore {
+		return rerank.InnerProduct{}, false
+	}
+	offset := float32(float64(probe.Scale) * float64(probe.Offset))
+	ok := probe.Scale > 0 && rerank.IsFinite(probe.Scale) && rerank.IsFinite(offset) && rerank.CheckFinite("vector", probe.Vector) == nil
+	return rerank.InnerProduct{Vector: probe.Vector, Scale: probe.Scale, Offset: offset}, ok
 }
 
 // Score implements rerank.Encoded. The score of an item with several rows is the greatest
