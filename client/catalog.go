@@ -12,10 +12,13 @@ type Route struct {
 	Name, Store, Collection, VectorField string
 	Model, ModelVersion                  string
 	// Placement is where the items' features lie: "table", "stored" or "derived" (in Companion).
+	// It is "rewrite" where none are needed, since one search by the pulled-back vector is the answer.
 	Placement, Companion string
-	Strategy             Strategy
-	Depth, AverageDepth  int
-	Timeout              time.Duration
+	// WhyNotRewritten says why it is not "rewrite", where the operator named no placement.
+	WhyNotRewritten     string
+	Strategy            Strategy
+	Depth, AverageDepth int
+	Timeout             time.Duration
 	// FailOpen: it answers in the store's own order where it cannot score.
 	FailOpen       bool
 	MaxK, MaxDepth int
@@ -85,7 +88,7 @@ func fromRoute(m *likenessv1.Route) Route {
 	return Route{
 		Name: m.GetName(), Store: m.GetStore(), Collection: m.GetCollection(), VectorField: m.GetVectorField(),
 		Model: m.GetModel().GetName(), ModelVersion: m.GetModel().GetVersion(),
-		Placement: m.GetPlacement(), Companion: m.GetCompanion(), Strategy: Strategy(word(m.GetStrategy(), "STRATEGY_")),
+		Placement: m.GetPlacement(), WhyNotRewritten: m.GetWhyNotRewritten(), Companion: m.GetCompanion(), Strategy: Strategy(word(m.GetStrategy(), "STRATEGY_")),
 		Depth: int(m.GetDepth()), AverageDepth: int(m.GetAverageDepth()), Timeout: m.GetTimeout().AsDuration(),
 		FailOpen: m.GetFailure() == "fail_open", MaxK: int(m.GetMaxK()), MaxDepth: int(m.GetMaxDepth()),
 		TableItems: m.TableItems, Calibration: fromCalibration(m.GetCalibration()), Uncalibrated: m.GetUncalibrated(),

@@ -20,6 +20,9 @@ type Certificate struct {
 	// Calibration is the audited promise that the answer carries, nil without one; Uncalibrated says why not.
 	Calibration  *Calibration
 	Uncalibrated string
+	// Tied: an item that is not in the answer may score as much as the K-th, and the store
+	// chose between them.
+	Tied bool
 	// Measured is what the answer of a scan on a device rests on where it was not proved; nil otherwise.
 	Measured *MeasuredError
 	// Stop is what ended the search for more candidates: "gap_reached", "fixed_depth", "deadline", "depth_limit",
@@ -58,7 +61,7 @@ func fromCertificate(m *likenessv1.Certificate) Certificate {
 	c := Certificate{
 		Status: word(m.GetStatus(), "CERTIFICATE_STATUS_"), Proof: word(m.GetProof(), "PROOF_"), Stop: word(m.GetStop(), "STOP_"),
 		Gap: m.Gap, Bound: m.Bound, KthScore: m.KthScore, Epsilon: m.GetEpsilon(),
-		Calibration: fromCalibration(m.GetCalibration()), Uncalibrated: m.GetUncalibrated(),
+		Calibration: fromCalibration(m.GetCalibration()), Uncalibrated: m.GetUncalibrated(), Tied: m.GetTied(),
 		Depth: int(m.GetDepth()), Rounds: int(m.GetRounds()), Candidates: m.GetCandidates(),
 	}
 	if e := m.GetMeasured(); e != nil {

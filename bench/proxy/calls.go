@@ -112,6 +112,7 @@ const (
 	wayProxy   = "likeness proxy"
 	wayPerCall = "likeness proxy --per-call"
 	wayServe   = "likeness serve, passed"
+	wayRewrite = "likeness serve, rewritten"
 	wayRescore = "likeness serve, rescored"
 )
 
@@ -124,8 +125,10 @@ func (b *bench) alone() []comparison {
 		{name: "gRPC Search beside a route", ways: []way{
 			{wayDirect, b.direct.search(b.task, collection, "")},
 			{wayServe, b.served.search(b.task, collection, "")},
+			{wayRewrite, b.served.search(b.task, rewritten, "rewritten")},
 			{wayRescore, b.served.search(b.task, routed, "rescored")},
 		}},
+		{name: "REST search beside a route", ways: b.besideRouteREST()},
 	}
 }
 
@@ -134,6 +137,20 @@ func (b *bench) loaded() []comparison {
 	return []comparison{
 		{name: "gRPC Search", bar: 0.65, ways: b.searches()},
 		{name: "REST search", bar: 0.65, ways: b.searchesREST()},
+		{name: "gRPC Search beside a route", ways: []way{
+			{wayDirect, b.direct.search(b.task, collection, "")},
+			{wayServe, b.served.search(b.task, collection, "")},
+			{wayRewrite, b.served.search(b.task, rewritten, "rewritten")},
+		}},
+		{name: "REST search beside a route", ways: b.besideRouteREST()},
+	}
+}
+
+func (b *bench) besideRouteREST() []way {
+	return []way{
+		{wayDirect, b.direct.searchREST(b.bodies, collection)},
+		{wayServe, b.served.searchREST(b.bodies, collection)},
+		{wayRewrite, b.served.searchREST(b.bodies, rewritten)},
 	}
 }
 

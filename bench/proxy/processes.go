@@ -25,7 +25,8 @@ import (
 
 const (
 	collection = "questions" // has no route
-	routed     = "routed"    // the same rows, with a route of `likeness serve`
+	routed     = "routed"    // the same rows, with a route of `likeness serve` that rescores
+	rewritten  = "rewritten" // the same rows, with one that rewrites
 )
 
 // config is the configuration of `likeness serve`.
@@ -36,6 +37,7 @@ stores: {db: {kind: qdrant, address: %q}}
 models: {bilinear: {path: %q}}
 routes:
   questions: {store: db, collection: ` + routed + `, model: bilinear, placement: stored, depth: 20, unit_vectors: true}
+  rewritten: {store: db, collection: ` + rewritten + `, model: bilinear, placement: rewrite, unit_vectors: true}
 proxy: {store: db, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
 `
 
@@ -83,7 +85,7 @@ func open(ctx context.Context, s settings, stderr io.Writer) (_ *bench, err erro
 	if b.direct, err = b.connect(db.Address, db.REST, s.callers); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{collection, routed} {
+	for _, name := range []string{collection, routed, rewritten} {
 		if err := fill(ctx, b.direct, name, b.task.ItemFile); err != nil {
 			return nil, fmt.Errorf("collection %s: %w", name, err)
 		}
@@ -106,9 +108,11 @@ func (b *bench) openLikeness(ctx context.Context, s settings, db *servers.Server
 		return err
 	}
 	var serving serve.Addresses
-	if _, err := b.start(ctx, stderr, &serving, filepath.Join(dir, "serve.json"), s.Binary, "serve", "--config", file); err != nil {
+	pid, err := b.start(ctx, stderr, &serving, filepath.Join(dir, "serve.json"), s.Binary, "serve", "--config", file)
+	if err != nil {
 		return err
 	}
+	b.processes = append(b.processes, process{"proxy", pid})
 	b.served, err = b.connect(serving.Proxy.GRPC, "http://"+serving.Proxy.REST, s.callers)
 	return err
 }

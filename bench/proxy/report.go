@@ -160,14 +160,17 @@ func (r *report) markdown() []byte {
 			line("| %s | %s | %.3f | %.3f | %s | %s |", a.Call, w.Way, w.P50, w.P99, added, bar)
 		}
 	}
-	line("\n`likeness serve` has a route for another collection with the same rows; *rescored* searches that one: two searches of the\ndatabase and the scores of a bilinear form.")
+	line("\n`likeness serve` has routes for two other collections with the same rows and a bilinear model. *rewritten* searches the one\nby its route's vector, in one call; *rescored* the other: two searches of the database, and the scores of 20 rows.")
 	line("\n## %d calls in flight\n\nBlocks of one way each. Processor time of a call, user and system, in milliseconds.\n", r.Callers)
 	line("| call | way | calls/s | of direct | at least | client | proxy | Qdrant |\n|---|---|---|---|---|---|---|---|")
 	for _, l := range r.Loaded {
 		for i, w := range l.Ways {
 			share, bar, own := "", "", ""
+			if i > 0 && l.Bar > 0 {
+				bar = fmt.Sprintf("%.0f %%", 100*l.Bar)
+			}
 			if i > 0 {
-				share, bar, own = fmt.Sprintf("%.0f %%", 100*w.Share), fmt.Sprintf("%.0f %%", 100*l.Bar), fmt.Sprintf("%.3f", w.CPU["proxy"])
+				share, own = fmt.Sprintf("%.0f %%", 100*w.Share), fmt.Sprintf("%.3f", w.CPU["proxy"])
 			}
 			line("| %s | %s | %.0f | %s | %s | %.3f | %s | %.3f |", l.Call, w.Way, w.Rate, share, bar, w.CPU["client"], own, w.CPU["Qdrant"])
 		}

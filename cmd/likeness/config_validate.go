@@ -26,6 +26,16 @@ type validation struct {
 	// Unanswered are the routes that leave every search of the proxy's clients to the
 	// database; only with --connect.
 	Unanswered []serve.Unanswered `json:"proxy_unanswered,omitempty"`
+	// NotRewritten are the routes that are not rewritten although no other placement was
+	// named; only with --connect, as it depends on the vector field.
+	NotRewritten []routeNotRewritten `json:"not_rewritten,omitempty"`
+}
+
+// routeNotRewritten says why the searches of a route are not rewritten.
+type routeNotRewritten struct {
+	Route     string          `json:"route"`
+	Placement route.Placement `json:"placement"`
+	Why       string          `json:"why"`
 }
 
 // routeCalibration is what a route's answers promise, or why they do not.
@@ -66,7 +76,7 @@ comes through the proxy.`,
 			return err
 		}
 		if connect {
-			v.Calibrations, v.Unanswered = calibrations(checked.Routes), checked.Unanswered
+			v.Calibrations, v.Unanswered, v.NotRewritten = calibrations(checked.Routes), checked.Unanswered, notRewritten(checked.Routes)
 		}
 		return a.print(*out, v, func(w io.Writer) error { return printValidation(w, v) })
 	}
@@ -86,10 +96,24 @@ func printValidation(w io.Writer, v validation) error {
 			_, err = fmt.Fprintf(w, "route %s: its calibration is not claimed: %s\n", r.Route, r.Uncalibrated)
 		}
 	}
+	for _, r := range v.NotRewritten {
+		_, err = fmt.Fprintf(w, "route %s: placement %s, since its searches cannot be rewritten: %s\n", r.Route, r.Placement, r.Why)
+	}
 	for _, r := range v.Unanswered {
 		_, err = fmt.Fprintf(w, "route %s: the proxy leaves every search of it to the database: reason=%s (docs/proxy.md says what that means)\n", r.Route, r.Reason)
 	}
 	return err
+}
+
+// notRewritten lists the routes that are not rewritten although no other placement was
+// named, with the reason.
+func notRewritten(routes []*route.Route) (all []routeNotRewritten) {
+	for _, r := range routes {
+		if r.WhyNotRewritten != "" {
+			all = append(all, routeNotRewritten{r.Name, r.Placement, r.WhyNotRewritten})
+		}
+	}
+	return all
 }
 
 func calibrations(routes []*route.Route) (all []routeCalibration) {

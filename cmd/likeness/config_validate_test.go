@@ -16,11 +16,13 @@ import (
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
 // TestValidateTellsRoutesThatPassEverything: with --connect, validate names the routes
-// before the proxy that can answer no search of the database's clients.
+// before the proxy that can answer no search of the database's clients, and those whose
+// searches cannot be rewritten.
 func TestValidateTellsRoutesThatPassEverything(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	conn, err := grpc.NewClient(db.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -43,8 +45,8 @@ func TestValidateTellsRoutesThatPassEverything(t *testing.T) {
 stores: {main: {kind: qdrant, address: %q}}
 models: {plain: {path: plain.safetensors}}
 routes:
-  near: {store: main, collection: near, model: plain, placement: stored, unit_vectors: true}
-  like: {store: main, collection: like, model: plain, placement: stored}
+  near: {store: main, collection: near, model: plain, unit_vectors: true}
+  like: {store: main, collection: like, model: plain}
 proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 `, db.Address)
 	file := filepath.Join(dir, "likeness.yaml")
@@ -62,7 +64,11 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 	if want := []serve.Unanswered{{Route: "near", Reason: "metric"}}; !reflect.DeepEqual(v.Unanswered, want) {
 		t.Errorf("routes that pass everything: %v, want %v", v.Unanswered, want)
 	}
-	if r := execute(t, "", "config", "validate", "-c", file, "--connect"); !strings.Contains(r.out, "route near: the proxy leaves every search of it to the database: reason=metric") || strings.Contains(r.out, "route like") {
+	if n := v.NotRewritten; len(n) != 1 || n[0].Route != "near" || n[0].Placement != route.PlacementStored || !strings.Contains(n[0].Why, "compared by l2") {
+		t.Errorf("routes that are not rewritten: %+v, want near, for its distance", n)
+	}
+	if r := execute(t, "", "config", "validate", "-c", file, "--connect"); !strings.Contains(r.out, "route near: the proxy leaves every search of it to the database: reason=metric") ||
+		!strings.Contains(r.out, "route near: placement stored, since its searches cannot be rewritten: field \"img\"") || strings.Contains(r.out, "route like") {
 		t.Errorf("validate says %q", r.out)
 	}
 	if r := execute(t, "", "config", "validate", "-c", file); strings.Contains(r.out, "route near") {

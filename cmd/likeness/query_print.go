@@ -128,6 +128,9 @@ func certificateText(r *likenessv1.SearchResponse) string {
 	fmt.Fprintf(&b, " Rounding error %.2g.\n", c.GetEpsilon())
 	fmt.Fprintf(&b, "%d items scored in %d round(s) at depth %d; stopped because %s.",
 		c.GetCandidates(), c.GetRounds(), c.GetDepth(), stopTexts[c.GetStop()])
+	if c.GetTied() {
+		b.WriteString(" Another item scores as much as the last one, and the store chose between them.")
+	}
 	if n := r.GetNotFinite(); n > 0 {
 		fmt.Fprintf(&b, " %d candidates had no finite score.", n)
 	}

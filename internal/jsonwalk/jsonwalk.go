@@ -32,6 +32,9 @@ func (s *Scanner) Next() byte {
 	return 0
 }
 
+// Offset returns how many bytes of the text the scanner has moved over.
+func (s *Scanner) Offset() int { return s.offset }
+
 // AtEnd reports whether only white space is left.
 func (s *Scanner) AtEnd() bool { return s.Next() == 0 && s.offset == len(s.text) }
 

@@ -118,7 +118,7 @@ func (a *Auditor) Adjust(routes map[string]Audits) { a.routes.Store(&routes) }
 func (a *Auditor) Searched(_ context.Context, rt string, r search.Request, answer search.Answer, err error) {
 	o := (*a.routes.Load())[rt]
 	status := answer.Certificate.Status
-	if err != nil || answer.Degraded != nil || o.Share == 0 || r.Filter != "" || answer.Strategy == rerank.Scan ||
+	if err != nil || answer.Degraded != nil || o.Share == 0 || r.Filter != "" || answer.Narrowed || answer.Strategy == rerank.Scan ||
 		status != rerank.StatusCalibrated && status != rerank.StatusExact || rand.Float64() >= o.Share {
 		return
 	}

@@ -85,7 +85,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 		{"address", "listen: {grpc: 'http://x:1/'}\n", "", "", "listen.grpc: not an address"},
 		{"store", small + "  b: {store: mian, collection: c, model: taste, placement: stored}\n", "", "", `there is no store "mian"; did you mean "main"?`},
 		{"model", small + "  b: {store: main, collection: c, model: tast, placement: stored}\n", "", "", `there is no model "tast"; did you mean "taste"?`},
-		{"table", small + "  b: {store: main, collection: c, model: taste}\n", "", "", "likeness index"},
+		{"table", small + "  b: {store: main, collection: c, model: taste, placement: table}\n", "", "", "likeness index"},
 		{"depth", small + "  b: {store: main, collection: c, model: taste, placement: stored, depth: 99999}\n", "", "", "greatest depth, 16384"},
 		{"active", small + "  b: {store: main, collection: c, active: v2, versions: {v1: {model: taste, placement: stored}}}\n", "", "", `active: "v2" is none of the route's versions ["v1"]`},
 		{"active of none", small + "  b: {store: main, collection: c, model: taste, placement: stored, active: v2}\n", "", "", `none of the route's versions`},

@@ -33,7 +33,7 @@ func Default() Config {
 // DefaultPolicy returns the policy of a route whose section of the configuration is empty.
 func DefaultPolicy() Policy {
 	return Policy{
-		Placement:    PlacementTable,
+		Placement:    PlacementAuto,
 		Strategy:     StrategyAuto,
 		Depth:        200,
 		AverageDepth: 200,

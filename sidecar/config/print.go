@@ -91,7 +91,6 @@ func example() Config {
 	c := Default()
 	route := defaultRoute()
 	route.StoreName, route.Collection, route.ModelName = "main", "products", "taste"
-	route.Placement = PlacementStored
 	store := defaultStore()
 	store.Kind, store.Address = "qdrant", "127.0.0.1:6334"
 	c.Stores = map[string]Store{"main": store}

@@ -11,6 +11,12 @@ type Placement string
 
 // The placements.
 const (
+	// PlacementAuto stands for the placement that suits model, parts and vector field. An
+	// empty placement means the same.
+	PlacementAuto Placement = "auto"
+	// PlacementRewrite needs no feature rows. The store searches by the pulled-back vector,
+	// and φ of a row is its score times a scale plus an offset.
+	PlacementRewrite Placement = "rewrite"
 	// PlacementTable keeps feature rows in the sidecar, in a table that `likeness index` built.
 	PlacementTable Placement = "table"
 	// PlacementStored computes feature rows from the vectors that the store returns.
@@ -18,6 +24,10 @@ const (
 	// PlacementDerived keeps feature rows in a companion collection that `likeness index` wrote.
 	PlacementDerived Placement = "derived"
 )
+
+// ScoresStored reports whether an item is scored by its stored vector as the database has it
+// at the time of the search.
+func (p Placement) ScoresStored() bool { return p == PlacementStored || p == PlacementRewrite }
 
 // FailurePolicy says what a route answers when it cannot rescore.
 type FailurePolicy string
@@ -74,8 +84,10 @@ type Policy struct {
 	// Name of a model. Either the route or each of its versions must name one.
 	ModelName string `yaml:"model" reload:"activation"`
 	// Where the items' features come from: a table in the sidecar, the stored vectors, or a companion collection that
-	// `likeness index` wrote.
-	Placement Placement `yaml:"placement" enum:"table,stored,derived" reload:"activation"`
+	// `likeness index` wrote. rewrite needs none: the similarity is one inner product with the stored vector, and one
+	// search by the pulled-back vector is the answer. auto takes table if the route names one, otherwise rewrite if model
+	// and vector field permit it, otherwise stored.
+	Placement Placement `yaml:"placement" enum:"auto,rewrite,table,stored,derived" reload:"activation"`
 	// The companion collection that `likeness index` wrote.
 	Companion string `yaml:"companion" reload:"activation"`
 	// Which first-stage searches a request sends if it names no strategy. auto takes average for a model that is one

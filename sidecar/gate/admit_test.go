@@ -29,6 +29,10 @@ func (s searcher) Score(ctx context.Context, _ search.ScoreRequest) (search.Scor
 	return search.ScoreAnswer{}, s(ctx)
 }
 
+func (s searcher) Rewrite(ctx context.Context, r search.Request) (search.Rewritten, error) {
+	return search.Rewritten{Route: r.Route}, s(ctx)
+}
+
 func (searcher) Routes() []*route.Route {
 	return []*route.Route{{Policy: route.Policy{Name: "products"}}}
 }
@@ -63,6 +67,28 @@ func TestAHardLimitRefusesAtOnce(t *testing.T) {
 	wg.Wait()
 	if _, ok := a.Load("products"); ok {
 		t.Error("a fixed limit has a load")
+	}
+}
+
+// A rewritten search is in flight until the database has answered it, or until it
+// could not be rewritten.
+func TestARewrittenSearchIsInFlightUntilItIsAnswered(t *testing.T) {
+	failed := errors.New("not rewritten")
+	var next error
+	a := admit(searcher(func(context.Context) error { return next }), options{MaxSearches: 1})
+	first, err := a.Rewrite(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Rewrite(t.Context(), request); !errors.Is(err, gate.ErrOverload) {
+		t.Errorf("second search: %v, want ErrOverload", err)
+	}
+	first.Answered(t.Context(), search.DatabaseAnswer{})
+	for range 2 { // a search that is not rewritten leaves nothing behind
+		next = failed
+		if _, err := a.Rewrite(t.Context(), request); !errors.Is(err, failed) {
+			t.Errorf("error %v, want %v", err, failed)
+		}
 	}
 }
 

@@ -54,15 +54,8 @@ func (c *Checked) fillDefaults() error {
 	if c.Behavioural {
 		c.Owner = cmp.Or(c.Owner, maxsim.Owner)
 	}
-	switch {
-	case c.Placement != "":
-	case c.Table != nil:
-		c.Placement = PlacementTable
-	case c.Behavioural:
-		c.Placement = PlacementDerived
-	default:
-		c.Placement = PlacementStored
-	}
+	c.rewriteNamed = c.Placement == PlacementRewrite
+	c.fillPlacement()
 	usual, process := config.DefaultPolicy(), config.Default().Limits
 	c.MaxK = cmp.Or(c.MaxK, process.MaxK)
 	c.MaxDepth = cmp.Or(c.MaxDepth, process.MaxDepth)
@@ -88,6 +81,24 @@ func (c *Checked) fillDefaults() error {
 		}
 	}
 	return c.wrong("no strategy applies to its model and placement; give it a table or a companion (`likeness index`)")
+}
+
+// fillPlacement chooses a placement where the operator named none.
+func (c *Checked) fillPlacement() {
+	switch {
+	case c.Placement != "" && c.Placement != config.PlacementAuto:
+	case c.Table != nil:
+		c.Placement = PlacementTable
+	case c.Behavioural:
+		c.Placement = PlacementDerived
+	case c.Companion != "":
+		c.Placement = PlacementStored
+	default:
+		c.Placement, c.WhyNotRewritten = PlacementRewrite, c.modelBarsRewrite()
+		if c.WhyNotRewritten != "" {
+			c.Placement = PlacementStored
+		}
+	}
 }
 
 // trialProbes makes the probes of the route's strategy for an arbitrary query.
@@ -184,8 +195,12 @@ func (c *Checked) checkPlacement() error {
 		if c.Behavioural {
 			return c.wrong("placement %q would score items by their own vector alone; use %q or %q", c.Placement, PlacementDerived, PlacementTable)
 		}
+	case PlacementRewrite:
+		if why := c.modelBarsRewrite(); why != "" {
+			return c.cannotRewrite(why)
+		}
 	default:
-		return c.wrong("placement %q is none of %q, %q, %q", c.Placement, PlacementTable, PlacementStored, PlacementDerived)
+		return c.wrong("placement %q is none of %q, %q, %q, %q", c.Placement, PlacementRewrite, PlacementTable, PlacementStored, PlacementDerived)
 	}
 	if c.Placement != PlacementTable && c.Store != nil && c.StoreCan.Fetch == nil {
 		return c.wrong("placement %q fetches vectors by id, which store %q cannot; use a table", c.Placement, c.StoreName)
@@ -249,13 +264,20 @@ func (c *Checked) checkStore(ctx context.Context) error {
 	d := c.StoreCan.Describe
 	if d == nil {
 		c.tellPromise(nil)
-		return nil
+		if c.Placement != PlacementRewrite {
+			return nil
+		}
+		return c.cannotRewrite(fmt.Sprintf("store %q does not say how it compares vectors", c.StoreName))
 	}
 	have, err := d.Describe(ctx, c.Collection)
 	if err != nil {
 		return fmt.Errorf("route %q: %w", c.Name, err)
 	}
-	if err := c.checkField(have); err != nil {
+	field, err := c.checkField(have)
+	if err != nil {
+		return err
+	}
+	if err := c.settleRewrite(field); err != nil {
 		return err
 	}
 	if c.OwnName, err = c.askOwnName(ctx); err != nil {
@@ -285,35 +307,37 @@ func (c *Checked) narrow(l adapters.Limits) {
 	}
 }
 
-// checkField refuses a vector field that contradicts what the model was fitted on.
-func (c *Checked) checkField(d adapters.Description) error {
+// checkField returns the vector field of the route. It refuses one that contradicts
+// what the model was fitted on.
+func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, error) {
 	f, ok := FindField(d.Fields, c.Vector)
 	// A ranker's scores of support queries need not be vectors of the collection.
-	c.VectorsElsewhere = ok && c.Spec.Kind == rerank.KindRBE && f.Dim != c.Spec.ItemDim && c.Placement != PlacementStored &&
+	c.VectorsElsewhere = ok && c.Spec.Kind == rerank.KindRBE && f.Dim != c.Spec.ItemDim && !c.Placement.ScoresStored() &&
 		(c.Strategy == rerank.Scan || c.Companion != "")
 	if !ok {
-		return c.wrong("collection %q has no vector field %q; it has %q", c.Collection, c.Vector, fieldNames(d.Fields))
+		return f, c.wrong("collection %q has no vector field %q; it has %q", c.Collection, c.Vector, fieldNames(d.Fields))
 	}
+	c.Field = f
 	switch {
 	case f.Metric == "":
-		return c.wrong("field %q of collection %q has no index, or a metric from which no inner product follows", f.Name, c.Collection)
+		return f, c.wrong("field %q of collection %q has no index, or a metric from which no inner product follows", f.Name, c.Collection)
 	case f.Metric != adapters.InnerProduct && f.Metric != adapters.Cosine && f.Metric != adapters.L2:
-		return c.wrong("field %q of collection %q is compared by %s, from which no inner product follows", f.Name, c.Collection, f.Metric)
+		return f, c.wrong("field %q of collection %q is compared by %s, from which no inner product follows", f.Name, c.Collection, f.Metric)
 	case c.VectorsElsewhere:
-		return nil
+		return f, nil
 	case f.Dim != c.Spec.ItemDim:
-		return c.wrong("field %q of collection %q has %d dimensions and its model takes %d", f.Name, c.Collection, f.Dim, c.Spec.ItemDim)
+		return f, c.wrong("field %q of collection %q has %d dimensions and its model takes %d", f.Name, c.Collection, f.Dim, c.Spec.ItemDim)
 	case f.Metric == adapters.Cosine && !c.Spec.Normalise:
-		return c.wrong("its model was fitted on raw vectors and field %q of collection %q is compared by cosine, which loses their norms; "+
+		return f, c.wrong("its model was fitted on raw vectors and field %q of collection %q is compared by cosine, which loses their norms; "+
 			"use an inner-product field, or a model fitted on unit vectors", f.Name, c.Collection)
 	case f.Metric != adapters.Cosine && c.Spec.Normalise && !c.UnitVectors:
-		return c.wrong("its model was fitted on unit vectors and field %q of collection %q is compared by %s; "+
+		return f, c.wrong("its model was fitted on unit vectors and field %q of collection %q is compared by %s; "+
 			"if its vectors have norm 1, say so with unit_vectors: true", f.Name, c.Collection, f.Metric)
 	case f.Metric == adapters.L2 && !c.UnitVectors:
-		return c.wrong("field %q of collection %q is compared by L2 distance, from which inner products follow only for vectors of norm 1; "+
+		return f, c.wrong("field %q of collection %q is compared by L2 distance, from which inner products follow only for vectors of norm 1; "+
 			"if they are, say so with unit_vectors: true", f.Name, c.Collection)
 	}
-	return nil
+	return f, nil
 }
 
 // checkCompanion refuses a companion without the fields that the placement needs,

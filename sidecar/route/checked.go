@@ -40,6 +40,9 @@ type Checked struct {
 	// CompanionDims are the dimensions of the companion's fields; nil until the store was asked.
 	CompanionDims map[string]int
 	MaxProbes     int // of one request to the store; 0: not known
+	// Field is the vector field that the route searches, as the store describes it; the
+	// zero value until the store was asked.
+	Field adapters.VectorField
 	// StoreAsked: the route was checked against its store.
 	StoreAsked bool
 	// OwnName is the store's own name for the collection when the route was opened; it
@@ -57,6 +60,8 @@ type Checked struct {
 	// scanner belongs to the snapshot that was scanned last; searches of one
 	// snapshot share it.
 	scanner *atomic.Pointer[scan.Scanner]
+	// rewriteNamed: the operator named PlacementRewrite.
+	rewriteNamed bool
 	// switched: the alias stands for another collection than when the route was opened.
 	switched bool
 }

@@ -39,6 +39,7 @@ type (
 
 // Values of Placement and FailurePolicy.
 const (
+	PlacementRewrite = config.PlacementRewrite
 	PlacementTable   = config.PlacementTable
 	PlacementStored  = config.PlacementStored
 	PlacementDerived = config.PlacementDerived
@@ -108,6 +109,10 @@ func FreshNow(ctx context.Context, f Freshness) bool {
 type Route struct {
 	Policy
 	Parts
+	// WhyNotRewritten says why a route whose operator named no placement is not
+	// PlacementRewrite. It is filled in when the route is opened, and empty where
+	// the question did not arise.
+	WhyNotRewritten string
 }
 
 // HasBehaviouralVectors reports whether the model owns vectors of items that are

@@ -30,6 +30,33 @@ func (a Admitted) Search(ctx context.Context, r Request) (answer Answer, err err
 	return a.Searcher.Search(ctx, r)
 }
 
+// withinCall is the context's key of WithinCall.
+type withinCall struct{}
+
+// WithinCall returns a context whose rewritten searches need no admission: they go to the
+// database in one call with a search that was admitted.
+func WithinCall(ctx context.Context) context.Context {
+	return context.WithValue(ctx, withinCall{}, true)
+}
+
+// Rewrite implements Searcher. The search counts as in flight until Rewritten.Answered is
+// called.
+func (a Admitted) Rewrite(ctx context.Context, r Request) (Rewritten, error) {
+	if ctx.Value(withinCall{}) != nil {
+		return a.Searcher.Rewrite(ctx, r)
+	}
+	leave, err := a.By.Admit(ctx, r.Route)
+	if err != nil {
+		return Rewritten{}, err
+	}
+	out, err := a.Searcher.Rewrite(ctx, r)
+	if err != nil {
+		leave(err)
+		return out, err
+	}
+	return out.OnAnswered(leave), nil
+}
+
 // Score implements Searcher.
 func (a Admitted) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error) {
 	leave, err := a.By.AdmitScoring(ctx, r.Route)

@@ -58,6 +58,9 @@ type Answer struct {
 	// NotIndexed counts candidates that the table did not have; they were
 	// scored from their stored vectors.
 	NotIndexed int
+	// Narrowed: the hits are not the first of the whole collection, whatever the request
+	// says: a client's call that was rewritten has a filter, an offset or the like.
+	Narrowed bool
 	// Ranking is set on a route with a ranker.
 	Ranking *rank.Ranking
 }
@@ -95,6 +98,9 @@ type Searcher interface {
 	Search(ctx context.Context, r Request) (Answer, error)
 	// Score returns φ of the items of a ScoreRequest, or an error as Search does.
 	Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error)
+	// Rewrite returns a request as one search of the route's collection, which the
+	// caller sends. It returns ErrNotRewritten, or what Search returns.
+	Rewrite(ctx context.Context, r Request) (Rewritten, error)
 	// Routes lists the routes by name, as they are served now.
 	Routes() []*route.Route
 	// Route returns the route of that name as it is served now, read-only, or
@@ -110,6 +116,7 @@ var errorTypes = []struct {
 	{context.Canceled, "cancelled"},
 	{context.DeadlineExceeded, "deadline_exceeded"},
 	{route.ErrUnknown, "route_not_found"},
+	{ErrNotRewritten, "not_rewritten"},
 	{plan.ErrRequest, "request_not_valid"},
 	{rerank.ErrQuery, "query_not_valid"},
 	{rerank.ErrStrategy, "strategy_not_valid"},

@@ -70,7 +70,7 @@ func (f *finder) itemRows(h rerank.Scored) rerank.Items {
 // addPayload adds the payload of the hits if the request asks for it.
 func (s *search) addPayload(ctx context.Context) error {
 	r := s.plan.Request
-	if !r.Payload || len(s.answer.Hits) == 0 {
+	if !r.Payload || len(s.answer.Hits) == 0 || s.payloadIsThere {
 		return nil
 	}
 	began := time.Now()

@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -26,8 +27,8 @@ type finder struct {
 	reader  *retrieve.Reader
 	scorer  *score.Scorer
 	timings Timings
-	// certifiedK is the number of hits that the certificate is about: the rows of the
-	// answer, or all candidates of a ranker, which chooses among them.
+	// certifiedK is the number of hits that the certificate covers: the rows of the
+	// answer, or every candidate that a ranker can choose from.
 	certifiedK int
 
 	union       retrieve.Union
@@ -95,7 +96,7 @@ func (f *finder) scan(ctx context.Context) error {
 }
 
 // certify certifies the answer after a round. It returns the evidence and the
-// certificate of every rank that the lists serve, not of the requested page alone, so
+// certificate for every rank that the lists serve, not only for the requested page, so
 // that all pages of a query stop at the same depth.
 func (f *finder) certify(ctx context.Context, round int) (*certify.Evidence, rerank.Certificate) {
 	_, sp := span.Step(ctx, "certify")
@@ -125,6 +126,9 @@ func (f *finder) evidence(round, k int) *certify.Evidence {
 		RoundingError: f.found.RoundingError(), Behind: v.Behind && p.ReadsDerived(v),
 		Restricted: !p.Request.IsUnrestricted(), OwnersInCollection: v.OwnerIn(v.Collection) != "", Rule: p.Rule(v),
 	}
+	if field := v.Field; p.Rewritten && field.Quantized != "" && !field.Rescores {
+		e.RoundingError = float32(math.Inf(1)) // the database scored rounded vectors, with an error that it does not tell
+	}
 	if n := min(k, e.Finite); n > 0 {
 		e.KthScore = f.found.Hits[n-1].Score
 	}
@@ -135,8 +139,8 @@ func (f *finder) evidence(round, k int) *certify.Evidence {
 	return e
 }
 
-// stoppedBy says why a later round ended early, or "" if the error ends the search:
-// what was found before such a round still holds.
+// stoppedBy says why a later round ended early, or "" if the error ends the search.
+// An early end keeps the hits of the rounds before.
 func stoppedBy(ctx context.Context, round int, err error) rerank.Stop {
 	switch {
 	case round == 1:

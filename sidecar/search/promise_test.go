@@ -3,6 +3,7 @@ package search_test
 import (
 	"testing"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -62,6 +63,39 @@ func TestCalibration(t *testing.T) {
 	}
 	if given.opened == nil || given.opened.Strategy != rerank.PerEmbedding || len(given.settings) == 0 {
 		t.Errorf("the promise was told of %+v with %v", given.opened, given.settings)
+	}
+}
+
+// TestPromiseOfARewrittenRoute: the lists of a rewritten route are as deep as was audited,
+// and an answer of a list that is not does not carry the promise.
+func TestPromiseOfARewrittenRoute(t *testing.T) {
+	given := promised()
+	given.c.Rule = rerank.Rule{Strategy: rerank.Average, Depth: 12, Weights: rerank.UniformWeights}
+	w := newWorld(t, &toy{dim: 6, blocks: 1}, random(1, 300, 6))
+	r := w.route(route.PlacementRewrite, func(r *route.Route) { r.Store, r.Promise = approximating{w.store}, given })
+	req := search.Request{Query: rerank.Query{Vector: random(2, 1, 6).Row(0)}, K: 5}
+	if got := searchRoute(t, r, req).Certificate; got.Status != rerank.StatusCalibrated || got.Depth != 12 {
+		t.Errorf("%+v, want calibrated at depth 12", got)
+	}
+	req.Depth = 7
+	if got := searchRoute(t, r, req).Certificate; got.Status != rerank.StatusUnknown || got.Uncalibrated != rerank.UncalibratedDepth {
+		t.Errorf("%+v, want unknown for its depth", got)
+	}
+	onRequest := describing{w.store, func(f *adapters.VectorField) { f.AlwaysExact = false }}
+	req.Route, req.Depth = "r", 0
+	for k, want := range map[int]rerank.Status{5: rerank.StatusUnknown, 12: rerank.StatusUnknown} {
+		req.K = k
+		got, err := pipe(t, w.route("", func(r *route.Route) { r.Store, r.Promise = onRequest, given })).Rewrite(t.Context(), req)
+		must(t, err)
+		if c := got.Answered(t.Context(), search.DatabaseAnswer{Hits: make([]search.Hit, k)}); c.Status != want || c.Uncalibrated == "" {
+			t.Errorf("k %d: %+v, want %s", k, c, want)
+		}
+	}
+	given.c.Rule.Depth, req.K = 5, 5
+	got, err := pipe(t, w.route("", func(r *route.Route) { r.Store, r.Promise = onRequest, given })).Rewrite(t.Context(), req)
+	must(t, err)
+	if c := got.Answered(t.Context(), search.DatabaseAnswer{Hits: make([]search.Hit, 5)}); c.Status != rerank.StatusCalibrated {
+		t.Errorf("%+v, want calibrated", c)
 	}
 }
 

@@ -1,13 +1,16 @@
 // Package search answers a query in four steps: plan, retrieve, score, certify,
 // deeper each round while that pays; then a heavy ranker may order the answer. Each
-// step is a package of its own; this one alone knows all of them.
+// step is a package of its own; this one alone knows all of them. Where φ is one inner
+// product with the stored vector, one search of the store is all four (rewritten).
 package search
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search/certify"
@@ -15,6 +18,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 	"github.com/likenessdb/likeness/sidecar/search/rank"
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
+	"github.com/likenessdb/likeness/sidecar/search/score"
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
@@ -63,9 +67,12 @@ type search struct {
 	plan     *plan.Plan
 	spending *rank.Spending // nil: the route has no ranker
 	answer   Answer
+	// payloadIsThere: the hits came with their payload.
+	payloadIsThere bool
 }
 
-// rescore is the four steps and the ranker, with time kept back for fallBack.
+// rescore runs the four steps and the ranker. It ends early enough to leave time for
+// fallBack.
 func (s *search) rescore(ctx context.Context) error {
 	ctx, cancel := s.keepTimeBack(ctx)
 	defer cancel()
@@ -89,21 +96,50 @@ func (s *search) rescore(ctx context.Context) error {
 	for _, h := range hits {
 		s.answer.Hits = append(s.answer.Hits, Hit{ID: h.ID, Score: h.Score, Ranked: s.spending.Ranked(h.ID)})
 	}
+	s.takePayload(f, hits)
 	return s.explain(f, hits)
 }
 
 // find retrieves, scores and certifies.
 func (f *finder) find(ctx context.Context) error {
 	defer func() { f.timings.Retrieve += f.reader.Fetching }()
-	if f.plan.Request.Strategy == rerank.Scan {
+	switch {
+	case f.plan.Request.Strategy == rerank.Scan:
 		return f.scan(ctx)
+	case f.plan.Rewritten:
+		return f.rewritten(ctx)
+	default:
+		return f.rounds(ctx)
 	}
-	return f.rounds(ctx)
 }
 
-// rounds searches, scores and certifies, deeper every time, until it pays no more.
+// rewritten answers with the rows of one search by φ, in their order and with their
+// scores. Rows that tie with the K-th are in the answer or not as the store chose.
+func (f *finder) rewritten(ctx context.Context) error {
+	began := time.Now()
+	lists, err := retrieve.Lists(ctx, f.view, f.plan, 1)
+	if errors.Is(err, adapters.ErrLimit) && retrieve.WithPayload(f.plan) { // too long for one message
+		f.plan.PayloadApart = true
+		lists, err = retrieve.Lists(ctx, f.view, f.plan, 1)
+	}
+	f.timings.Retrieve += time.Since(began)
+	if err != nil {
+		return err
+	}
+	if _, err := f.union.Add(f.view, f.plan, lists, 1); err != nil {
+		return err
+	}
+	f.lists = lists
+	f.found = score.FromList(lists[0], f.plan.Probes[0])
+	evidence, c := f.certify(ctx, 1)
+	f.certificate.Stop = evidence.StopRewritten(f.plan.Request.MaxGap, c)
+	return nil
+}
+
+// rounds searches, scores and certifies, and begins again with deeper lists as long as
+// another round can improve the answer.
 func (f *finder) rounds(ctx context.Context) error {
-	var last rerank.Certificate // of the lists of the round before
+	var last rerank.Certificate // of the previous round
 	for round := 1; ; round++ {
 		began := time.Now()
 		if err := f.round(ctx, round); err != nil {
@@ -153,8 +189,22 @@ func (f *finder) round(ctx context.Context, round int) error {
 	return nil
 }
 
-// countCosts counts what the search took, for the next choice between a scan and
-// the first stage.
+// takePayload adds the payload that came with the list of a rewritten search.
+func (s *search) takePayload(f *finder, hits []rerank.Scored) {
+	if s.payloadIsThere = retrieve.WithPayload(f.plan); !s.payloadIsThere {
+		return
+	}
+	payloads := make(map[rerank.ID]json.RawMessage, len(hits))
+	for i, id := range f.lists[0].IDs {
+		payloads[id] = f.lists[0].Payloads[i]
+	}
+	for i, h := range hits {
+		s.answer.Hits[i].Payload = payloads[h.ID]
+	}
+}
+
+// countCosts records how long the search took, by which later searches choose between
+// a scan and the first stage.
 func (s *search) countCosts(f *finder) {
 	switch {
 	case s.view.Costs == nil || !s.plan.Request.IsUnrestricted() || f.certificate.Rounds > 1:
@@ -165,7 +215,7 @@ func (s *search) countCosts(f *finder) {
 	}
 }
 
-// addTimings adds the times that the plan and the ranker took.
+// addTimings adds the times of encoding and of the ranker to the answer.
 func (s *search) addTimings() {
 	s.answer.Timings.Encode += s.plan.Encoding
 	if s.spending != nil {

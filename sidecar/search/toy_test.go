@@ -140,6 +140,11 @@ func (e *toyQuery) Probes(p rerank.Plan) ([]rerank.Probe, error) {
 	return probes, nil
 }
 
+// PullBack implements rerank.PullBacker for one block.
+func (e *toyQuery) PullBack() (rerank.InnerProduct, bool) {
+	return rerank.InnerProduct{Vector: e.q, Scale: 1}, e.blocks == 1 && !e.grouped
+}
+
 func (e *toyQuery) block(b int, p rerank.Plan) rerank.Probe {
 	w := e.width()
 	probe := rerank.Probe{Depth: p.Depth, Target: rerank.TargetLogit, Pair: b}

@@ -126,6 +126,8 @@ func fromRoute(r *route.Route) *likenessv1.Route {
 		Ranker:       r.RankerName,
 		Calls:        int32(r.Calls),
 		RankRounds:   int32(r.RankRounds),
+
+		WhyNotRewritten: utf8(r.WhyNotRewritten),
 	}
 	if r.Promise != nil {
 		c, void := r.Promise.Calibration()

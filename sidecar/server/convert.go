@@ -231,6 +231,7 @@ func fromCertificate(c rerank.Certificate) *likenessv1.Certificate {
 		Rounds:       int32(c.Rounds),
 		Candidates:   int64(c.Candidates),
 		Uncalibrated: utf8(c.Uncalibrated),
+		Tied:         c.Tied,
 	}
 }
 

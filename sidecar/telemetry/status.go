@@ -102,11 +102,13 @@ type RouteStatus struct {
 	Collection string `json:"collection"`
 	Companion  string `json:"companion,omitempty"`
 	Placement  string `json:"placement"`
-	Strategy   string `json:"strategy"`
-	Failure    string `json:"failure"`
-	Ranker     string `json:"ranker,omitempty"`
-	Model      string `json:"model"`
-	Version    string `json:"model_version"`
+	// WhyNotRewritten says why the placement is not rewrite, where the operator named none.
+	WhyNotRewritten string `json:"why_not_rewritten,omitempty"`
+	Strategy        string `json:"strategy"`
+	Failure         string `json:"failure"`
+	Ranker          string `json:"ranker,omitempty"`
+	Model           string `json:"model"`
+	Version         string `json:"model_version"`
 
 	Versions    []VersionStatus    `json:"versions,omitempty"`
 	Unanswered  *Unanswered        `json:"proxy_unanswered,omitempty"`
@@ -238,7 +240,7 @@ func (b *StatusBoard) process() ProcessStatus {
 
 func (b *StatusBoard) route(r *route.Route) RouteStatus {
 	out := RouteStatus{
-		Name: r.Name, Open: true, Store: r.StoreName, Collection: r.Collection, Companion: r.Companion, Placement: string(r.Placement),
+		Name: r.Name, Open: true, Store: r.StoreName, Collection: r.Collection, Companion: r.Companion, Placement: string(r.Placement), WhyNotRewritten: r.WhyNotRewritten,
 		Strategy: string(r.Strategy), Failure: string(r.Failure), Ranker: r.RankerName, Model: r.Model.Name, Version: r.Model.Version,
 		Calibration: calibrationOf(r),
 	}

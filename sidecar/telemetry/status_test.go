@@ -74,7 +74,7 @@ func TestBoard(t *testing.T) {
 		Stores: []telemetry.StoreStatus{{Name: "main", Kind: "qdrant", Address: "db:6334", Pinged: down{}}},
 		Ready:  func() (bool, string) { return true, "ok\nroute <i>things: waits" },
 		Routes: func() []*route.Route {
-			return []*route.Route{{Policy: route.Policy{Name: "<i>things", StoreName: "main"}}}
+			return []*route.Route{{Policy: route.Policy{Name: "<i>things", StoreName: "main"}, WhyNotRewritten: "field <i>v"}}
 		},
 		Waiting: func(string) string { return "not checked yet" },
 		Plugins: func() []plugins.State {
@@ -107,8 +107,8 @@ func TestBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, wants := range map[string][]string{
-		"/":            {"&lt;i&gt;things", "not open", "quarantined", "half-open", "rerank:80", "345 ms", "left to the database", "the last 41, since never, were all answered by the database itself (passed; reason=vector)"},
-		"/status.json": {`"name": "p"`, `"breaker": "open for \u003ci\u003ec, d"`, `"p50_seconds": 0.345`, `"status": "passed; reason=vector"`},
+		"/":            {"&lt;i&gt;things", "not open", "quarantined", "half-open", "rerank:80", "345 ms", "left to the database", "the last 41, since never, were all answered by the database itself (passed; reason=vector)", "not rewritten: field &lt;i&gt;v"},
+		"/status.json": {`"name": "p"`, `"breaker": "open for \u003ci\u003ec, d"`, `"p50_seconds": 0.345`, `"status": "passed; reason=vector"`, `"why_not_rewritten": "field \u003ci\u003ev"`},
 	} {
 		answer := httptest.NewRecorder()
 		page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, http.NoBody))

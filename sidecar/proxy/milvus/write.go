@@ -19,6 +19,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/proxy/wire"
 )
 
 // columnsField is that of the columns of an Insert or Upsert.
@@ -130,12 +131,25 @@ func refuses(s *commonpb.Status) bool {
 
 // denies reports whether an answer of Milvus refuses the caller.
 func denies(answer []byte) bool {
-	m := &milvuspb.SearchResults{}
-	if proto.Unmarshal(answer, m) != nil {
-		return false
-	}
-	s := m.GetStatus()
-	return s.GetCode() == 1400 || s.GetCode() == 1401 || s.GetErrorCode() == commonpb.ErrorCode_PermissionDenied //nolint:staticcheck // as above
+	s, err := readStatus(answer)
+	return err == nil && (s.GetCode() == 1400 || s.GetCode() == 1401 || s.GetErrorCode() == commonpb.ErrorCode_PermissionDenied) //nolint:staticcheck // as above
+}
+
+// readStatus reads the status of an answer to a search, and nothing else of it.
+func readStatus(answer []byte) (*commonpb.Status, error) {
+	const statusField = 1 // of SearchResults
+	s := &commonpb.Status{}
+	err := wire.Walk(answer, func(f wire.Field) error {
+		if f.Number != statusField {
+			return nil
+		}
+		b, err := f.Message()
+		if err != nil {
+			return err
+		}
+		return proto.UnmarshalOptions{Merge: true}.Unmarshal(b, s)
+	})
+	return s, err
 }
 
 // chosen are the ids in an answer to an Insert or Upsert that did not fail.

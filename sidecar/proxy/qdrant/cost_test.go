@@ -15,6 +15,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/cost"
+	"github.com/likenessdb/likeness/sidecar/proxy/qdrant"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
@@ -71,8 +72,8 @@ func nest(open, inner, end string, length int) []byte {
 
 // Searches over REST, whatever is in them, take memory in proportion to their length.
 func TestCostOfSearchesREST(t *testing.T) {
-	r := router(t, adapters.Cosine, route.FailOpen, found)
 	forward := func(context.Context, string, []byte) rest.Answer { return rest.Answer{Status: http.StatusForbidden} }
+	routers := []*qdrant.Router{router(t, adapters.Cosine, route.FailOpen, found), rewriter(t)}
 	places := map[string]struct{ before, after string }{
 		"query": {"", ""}, "query/prefetch": {`{"query":[1,2],"prefetch":`, "}"}, "query/filter": {`{"query":[1,2],"filter":`, "}"},
 		"query/params": {`{"query":[1,2],"params":`, "}"}, "query/query": {`{"query":`, "}"}, "query/using": {`{"query":[1,2],"using":`, "}"},
@@ -89,7 +90,9 @@ func TestCostOfSearchesREST(t *testing.T) {
 			cost.Linear(t, place+", "+family, searchCost, func(length int) []byte {
 				return append(append([]byte(text.before), input(length)...), text.after...)
 			}, func(body []byte) {
-				r.InterceptREST(httptest.NewRequest(http.MethodPost, "/collections/c/points/"+path, nil), body, forward)
+				for _, r := range routers {
+					r.InterceptREST(httptest.NewRequest(http.MethodPost, "/collections/c/points/"+path, nil), body, forward)
+				}
 			})
 		}
 	}
@@ -145,7 +148,7 @@ func levels(outer protowire.Number, way ...protowire.Number) func(length int) []
 
 // Calls of gRPC, whatever is in them, take memory in proportion to their length.
 func TestCostOfCallsGRPC(t *testing.T) {
-	searches := router(t, adapters.Cosine, route.FailOpen, found).Intercept(nil)
+	searches, rewritten := router(t, adapters.Cosine, route.FailOpen, found).Intercept(nil), rewriter(t).Intercept(nil)
 	writes, _ := following(t)
 	follows := writes.Intercept(nil)
 	families := map[string]func(length int) []byte{
@@ -173,7 +176,10 @@ func TestCostOfCallsGRPC(t *testing.T) {
 		for _, method := range []string{
 			client.Points_Search_FullMethodName, client.Points_SearchBatch_FullMethodName, client.Points_Query_FullMethodName, client.Points_QueryBatch_FullMethodName,
 		} {
-			cost.Linear(t, method+", "+family, messageCost, input, func(b []byte) { searches[method](t.Context(), b) })
+			cost.Linear(t, method+", "+family, messageCost, input, func(b []byte) {
+				searches[method](t.Context(), b)
+				rewritten[method](t.Context(), b)
+			})
 		}
 		for method, follow := range follows {
 			if searches[method] == nil {

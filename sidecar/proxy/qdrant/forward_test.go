@@ -116,6 +116,7 @@ func (a asking) send(t testing.TB, conn *grpc.ClientConn, rest, key string) (sta
 		answer := map[string]proto.Message{
 			client.Points_Search_FullMethodName: &client.SearchResponse{}, client.Points_Query_FullMethodName: &client.QueryResponse{},
 			client.Points_SearchBatch_FullMethodName: &client.SearchBatchResponse{}, client.Points_QueryBatch_FullMethodName: &client.QueryBatchResponse{},
+			client.Points_SearchGroups_FullMethodName: &client.SearchGroupsResponse{}, client.Points_QueryGroups_FullMethodName: &client.QueryGroupsResponse{},
 		}[a.method]
 		err := conn.Invoke(ctx, a.method, a.request, answer, grpc.Trailer(&trailer))
 		if state = strings.Join(trailer.Get("likeness-status"), ","); err != nil && state == "" {

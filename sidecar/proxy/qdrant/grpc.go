@@ -35,12 +35,14 @@ const passesPrefetch = "prefetch"
 // Intercept returns the interceptors of the methods that search, and of those that
 // write if writes are followed.
 func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
-	out := r.writes()
+	out, rewritable := r.writes(), layouts()
 	for method, types := range map[string]struct{ request, answer proto.Message }{
-		qdrant.Points_Search_FullMethodName:      {&qdrant.SearchPoints{}, &qdrant.SearchResponse{}},
-		qdrant.Points_SearchBatch_FullMethodName: {&qdrant.SearchBatchPoints{}, &qdrant.SearchBatchResponse{}},
-		qdrant.Points_Query_FullMethodName:       {&qdrant.QueryPoints{}, &qdrant.QueryResponse{}},
-		qdrant.Points_QueryBatch_FullMethodName:  {&qdrant.QueryBatchPoints{}, &qdrant.QueryBatchResponse{}},
+		qdrant.Points_Search_FullMethodName:       {&qdrant.SearchPoints{}, &qdrant.SearchResponse{}},
+		qdrant.Points_SearchBatch_FullMethodName:  {&qdrant.SearchBatchPoints{}, &qdrant.SearchBatchResponse{}},
+		qdrant.Points_SearchGroups_FullMethodName: {&qdrant.SearchPointGroups{}, &qdrant.SearchGroupsResponse{}},
+		qdrant.Points_Query_FullMethodName:        {&qdrant.QueryPoints{}, &qdrant.QueryResponse{}},
+		qdrant.Points_QueryBatch_FullMethodName:   {&qdrant.QueryBatchPoints{}, &qdrant.QueryBatchResponse{}},
+		qdrant.Points_QueryGroups_FullMethodName:  {&qdrant.QueryPointGroups{}, &qdrant.QueryGroupsResponse{}},
 	} {
 		out[method] = func(ctx context.Context, request []byte) rawgrpc.Reply {
 			name, _ := routing.Text(request, 1)
@@ -49,13 +51,12 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 				return rawgrpc.Reply{}
 			}
 			return routing.Reply(ctx, r.Router, target, &call{
-				target: target, upstream: upstream, method: method, raw: request, began: time.Now(),
+				target: target, upstream: upstream, method: method, layout: rewritable[method], raw: request, began: time.Now(),
 				request: types.request.ProtoReflect().New().Interface(), answer: types.answer.ProtoReflect().Type(),
 			}, nil)
 		}
 	}
 	for method, reason := range map[string]routing.Pass{
-		qdrant.Points_SearchGroups_FullMethodName: passesGroups, qdrant.Points_QueryGroups_FullMethodName: passesGroups,
 		qdrant.Points_RecommendGroups_FullMethodName: passesGroups,
 		qdrant.Points_Recommend_FullMethodName:       passesOther, qdrant.Points_RecommendBatch_FullMethodName: passesOther,
 		qdrant.Points_Discover_FullMethodName: passesOther, qdrant.Points_DiscoverBatch_FullMethodName: passesOther,
@@ -76,6 +77,7 @@ type call struct {
 	target   routing.Target
 	upstream *rawgrpc.Upstream
 	method   string
+	layout   layout // of raw
 	raw      []byte
 	request  proto.Message // raw, read
 	answer   protoreflect.MessageType
@@ -86,6 +88,9 @@ var _ routing.Exchange[rawgrpc.Reply] = (*call)(nil)
 
 // Read implements routing.Exchange.
 func (c *call) Read(context.Context) (asked routing.Asked, err error) {
+	if c.layout.groups {
+		return asked, routing.Pass(passesGroups)
+	}
 	if err := routing.Decode(c.raw, c.request); err != nil {
 		return asked, err
 	}
@@ -185,11 +190,22 @@ func (c *call) IDs(r rawgrpc.Reply) (lists [][]rerank.ID, ok bool) {
 		return nil, false
 	}
 	for _, points := range results(answer) {
-		ids := make([]rerank.ID, len(*points))
-		for i, p := range *points {
-			ids[i] = idOf(p.GetId())
+		lists = append(lists, idsOf(*points))
+	}
+	if groups, ok := answer.(interface{ GetResult() *qdrant.GroupsResult }); ok {
+		var all []rerank.ID
+		for _, g := range groups.GetResult().GetGroups() {
+			all = append(all, idsOf(g.GetHits())...)
 		}
-		lists = append(lists, ids)
+		lists = append(lists, all)
 	}
 	return lists, true
+}
+
+func idsOf(points []*qdrant.ScoredPoint) []rerank.ID {
+	ids := make([]rerank.ID, len(points))
+	for i, p := range points {
+		ids[i] = idOf(p.GetId())
+	}
+	return ids
 }

@@ -218,7 +218,7 @@ func readVector(b []byte) (v []float32, ok bool) {
 	v = make([]float32, 0, numbers)
 	ok = s.Array(func() bool {
 		number, ok := s.Value()
-		if !ok {
+		if !ok || !isNumber(number) {
 			return false
 		}
 		f, err := strconv.ParseFloat(string(number), 32)

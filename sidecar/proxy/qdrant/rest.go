@@ -26,6 +26,7 @@ type request struct {
 	collection string
 	query      bool // the query interface, not the search one
 	batch      bool
+	groups     bool
 	passes     routing.Pass // why none of its kind is answered
 }
 
@@ -33,10 +34,10 @@ type request struct {
 var searches = map[string]request{
 	"search":           {},
 	"search/batch":     {batch: true},
-	"search/groups":    {passes: passesGroups},
+	"search/groups":    {groups: true},
 	"query":            {query: true},
 	"query/batch":      {query: true, batch: true},
-	"query/groups":     {passes: passesGroups},
+	"query/groups":     {query: true, groups: true},
 	"recommend":        {passes: passesOther},
 	"recommend/batch":  {passes: passesOther},
 	"recommend/groups": {passes: passesGroups},
@@ -123,6 +124,7 @@ type restCall struct {
 
 	whole    object   // the body
 	searches []object // in it
+	places   []place  // of the searches that Locate found
 }
 
 var _ routing.Exchange[rest.Answer] = (*restCall)(nil)
@@ -139,6 +141,9 @@ func (c *restCall) Read(ctx context.Context) (asked routing.Asked, err error) {
 
 // readNow reads the call, in time that is linear in its length, and stops with the context.
 func (c *restCall) readNow(ctx context.Context) (asked routing.Asked, err error) {
+	if c.groups {
+		return asked, routing.Pass(passesGroups)
+	}
 	consistent, err := c.readArguments(&asked)
 	if err != nil {
 		return asked, err

@@ -54,6 +54,9 @@ func (q request) lists(body []byte) ([]json.RawMessage, error) {
 			return nil, fmt.Errorf("%w: %w", errUnexpected, err)
 		}
 	}
+	if q.groups {
+		return groupHits(o.get("result"))
+	}
 	for i := range lists {
 		if !q.query {
 			continue
@@ -65,6 +68,22 @@ func (q request) lists(body []byte) ([]json.RawMessage, error) {
 		lists[i] = o.get("points")
 	}
 	return lists, nil
+}
+
+// groupHits returns the hits of all groups of a result as one list.
+func groupHits(result json.RawMessage) ([]json.RawMessage, error) {
+	o, err := readObject(result)
+	if err != nil {
+		return nil, err
+	}
+	var all []json.RawMessage
+	err = eachObject(o.get("groups"), func(group object) error {
+		return eachObject(group.get("hits"), func(hit object) error {
+			all = append(all, hit.bytes())
+			return nil
+		})
+	})
+	return []json.RawMessage{writeArray(all)}, err
 }
 
 // rebuild gives the confirmed points the order and the scores of the hits.

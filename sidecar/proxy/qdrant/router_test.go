@@ -71,6 +71,24 @@ func router(t testing.TB, metric adapters.Metric, failed route.FailurePolicy, an
 	return qdrant.New(r)
 }
 
+// Rewrite rewrites no query, so that every call passes once it was read.
+func (searcher) Rewrite(context.Context, search.Request) (search.Rewritten, error) {
+	return search.Rewritten{}, search.ErrNotRewritten
+}
+
+// rewriter makes a router whose route rewrites searches.
+func rewriter(t testing.TB) *qdrant.Router {
+	t.Helper()
+	r, err := routing.New(searcher{route: route.Route{
+		Policy: route.Policy{Name: "r", Collection: "c", StoreName: "s", Placement: route.PlacementRewrite},
+		Parts:  route.Parts{Store: described{metric: adapters.Cosine}},
+	}}, routing.Options{Store: "s", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return qdrant.New(r)
+}
+
 const body = `{"vector":[1,2],"limit":2,"with_payload":true}`
 
 func ask(r *qdrant.Router, body string, confirmed string) (rest.Reply, string) {

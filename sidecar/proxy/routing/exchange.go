@@ -8,6 +8,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // Asked is what a call asks.
@@ -20,6 +21,16 @@ type Asked struct {
 // interface; A is an answer in them. Its methods after Read are called
 // concurrently, and after the call has ended too.
 type Exchange[A any] interface {
+	// Locate finds the searches of a call in its bytes, as far as rewriting needs them:
+	// the vector and its field, the page, the threshold. It returns the Pass of a call that
+	// is not of plain nearest-neighbour searches.
+	Locate(ctx context.Context) (Asked, error)
+	// Rewrite sends the call as it came but for its vectors and thresholds, in place of
+	// which the rewritten searches have others, one each. It returns the database's answer
+	// with the scores mapped, and the rows of every search. It returns ErrDenied beside the
+	// database's own answer, the Pass of a call that the database does not take, or
+	// Degraded.
+	Rewrite(ctx context.Context, all []Rewritten) (A, [][]search.Hit, error)
 	// Read says what is asked, or returns the Pass why the call goes on as it came.
 	Read(ctx context.Context) (Asked, error)
 	// Confirm asks the database, as the caller, for the hits, and makes the answer
@@ -76,11 +87,29 @@ type call[A any] struct {
 	asked  Asked
 	routes []*route.Route // of the searches
 	times  times
+	// rewritten: one search of the database answers the call.
+	rewritten bool
 }
 
 // read reads the call and finds its routes, or why it passes.
-func (c *call[A]) read(ctx context.Context) (err error) {
-	if c.asked, err = c.readInTime(ctx); err != nil {
+func (c *call[A]) read(ctx context.Context) error {
+	done, err := c.readRewrite(ctx)
+	if err == nil && !done {
+		err = c.readWhole(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	c.times = c.Router.times(ctx, c.target.Routed, c.began, c.asked.Timeout)
+	if c.ramped() {
+		return Pass("ramp")
+	}
+	return nil
+}
+
+// readWhole reads a call that is rescored, or why it passes.
+func (c *call[A]) readWhole(ctx context.Context) (err error) {
+	if c.asked, err = c.readInTime(ctx, c.x.Read); err != nil {
 		return err
 	}
 	if len(c.asked.Searches) == 0 || len(c.asked.Searches) > MaxBatch {
@@ -98,10 +127,6 @@ func (c *call[A]) read(ctx context.Context) (err error) {
 		}
 		c.routes = append(c.routes, rt)
 	}
-	c.times = c.Router.times(ctx, c.target.Routed, c.began, c.asked.Timeout)
-	if c.ramped() {
-		return Pass("ramp")
-	}
 	return nil
 }
 
@@ -109,13 +134,13 @@ func (c *call[A]) read(ctx context.Context) (err error) {
 // collection's routes have for a search. A call that cannot be read by then is degraded.
 // Where a route of the collection fails closed nobody knows before the call is read whether
 // the original may leave, so that only the client's leaving ends the reading.
-func (c *call[A]) readInTime(ctx context.Context) (Asked, error) {
+func (c *call[A]) readInTime(ctx context.Context, read func(context.Context) (Asked, error)) (Asked, error) {
 	if by := c.readBy(ctx); !by.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, by)
 		defer cancel()
 	}
-	asked, err := c.x.Read(ctx)
+	asked, err := read(ctx)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		err = Degraded{Reason: "deadline"}
@@ -164,6 +189,7 @@ type rescored[A any] struct {
 	answer A
 	all    []Ranked
 	err    error
+	denied bool // answer is the database's refusal of a rewritten call, and err says so
 }
 
 // ErrShort: the database showed the caller too few of the hits.
@@ -184,17 +210,17 @@ func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 	}
 	ctx, release := route.Pin(ctx)
 	defer release()
+	if c.rewritten {
+		return c.rewrite(ctx)
+	}
 	for deeper := 0; ; deeper++ {
 		if out.all, out.err = c.rankAll(ctx, c.target, c.asked.Searches, deeper); out.err != nil {
 			return out
 		}
 		out.answer, out.err = c.confirm(ctx, out.all)
 		switch {
-		case errors.Is(ctx.Err(), context.Canceled) && out.err != nil:
-			out.err = Degraded{Reason: "canceled"}
-			return out
-		case errors.Is(ctx.Err(), context.DeadlineExceeded) && out.err != nil:
-			out.err = Degraded{Reason: "deadline", Closed: c.closed()}
+		case ctx.Err() != nil && out.err != nil:
+			out.err = c.ended(ctx, out.err)
 			return out
 		case !errors.Is(out.err, ErrShort):
 			return out
@@ -203,6 +229,18 @@ func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 			return out
 		}
 	}
+}
+
+// ended returns why a call that failed has no answer: its client left, its time is over,
+// or what failed.
+func (c *call[A]) ended(ctx context.Context, failed error) error {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return Degraded{Reason: "canceled"}
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return Degraded{Reason: "deadline", Closed: c.closed()}
+	}
+	return failed
 }
 
 func anyMore(all []Ranked) bool {
@@ -227,18 +265,25 @@ func (c *call[A]) rescoreEnd() time.Time {
 
 // settle is the outcome of rescoring where nothing runs beside it.
 func (c *call[A]) settle(s rescored[A]) Outcome[A] {
-	if s.err != nil {
+	switch {
+	case s.denied:
+		return Outcome[A]{Answered: true, Answer: s.answer, Status: c.notRescored(c.routeNamesOf(), s.err)}
+	case s.err != nil:
 		return c.decline(s.err)
 	}
 	return c.rescoredTo(s)
 }
 
 func (c *call[A]) rescoredTo(s rescored[A]) Outcome[A] {
-	c.record.Proxied("rescored", "")
+	how := "rescored"
+	if c.rewritten {
+		how = "rewritten"
+	}
+	c.record.Proxied(how, "")
 	for _, name := range c.routeNamesOf() {
 		c.unanswered.answered(name)
 	}
-	return Outcome[A]{Answered: true, Answer: s.answer, Status: words(s.all)}
+	return Outcome[A]{Answered: true, Answer: s.answer, Status: words(how, s.all)}
 }
 
 // decline lets a call pass, or fails it where the route is fail_closed.

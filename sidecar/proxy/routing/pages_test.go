@@ -67,7 +67,7 @@ func TestPagesOfOneList(t *testing.T) {
 	}
 	for _, depth := range []int{10, 100} {
 		p, err := search.New([]*route.Route{{
-			Policy: route.Policy{Name: "r", StoreName: "s", Ramp: 100, Collection: "c", Vector: "v", Depth: 80},
+			Policy: route.Policy{Name: "r", StoreName: "s", Ramp: 100, Collection: "c", Vector: "v", Depth: 80, Placement: route.PlacementStored},
 			Parts:  route.Parts{Store: fetched{graph{store}}, Promise: calibrated{depth}, Model: route.Model{Name: "dot", Version: "1", Similarity: sim}},
 		}}, search.Options{})
 		if err != nil {

@@ -64,8 +64,8 @@ type Router struct {
 // Recorder is told what becomes of searches. It must not block and is called
 // concurrently.
 type Recorder interface {
-	// Proxied: a search on a routed collection was rescored, passed, degraded or
-	// shadowed, and why.
+	// Proxied: a search on a routed collection was rewritten, rescored, passed, degraded
+	// or shadowed, and why.
 	Proxied(outcome, reason string)
 	// Raced: the original request was sent beside rescoring, late or eagerly, and won
 	// or lost; or it was withheld and sent in place of it.
@@ -184,6 +184,15 @@ type Search struct {
 	Needs []string
 	// Partitions are what is searched; none is all.
 	Partitions []string
+	// Unquantized: an exact search compares the vectors themselves, also of a quantized
+	// field. It is set by Locate alone, as the fields below are.
+	Unquantized bool
+	// Narrowed: the answer's rows are not the first of the whole collection, for there is
+	// a filter, a threshold, an offset or the like.
+	Narrowed bool
+	// Unmapped is why a rewritten search passes unless the similarity's scores are the
+	// database's own; empty: it does not matter.
+	Unmapped Pass
 	// Find, if not nil, asks the database for the candidates in place of the route's
 	// first stage: so many rows of its own answer, the best first.
 	Find func(ctx context.Context, rows int) ([]rerank.ID, error)
@@ -223,15 +232,16 @@ func (r Ranked) Page(shown func(rerank.ID) bool) ([]search.Hit, error) {
 	return here[min(r.Offset, len(here)):min(r.Offset+r.Limit, len(here))], nil
 }
 
-// words are those of the answer to a call; the weakest certificate counts.
-func words(all []Ranked) string {
+// words returns the status of the answer to a call that was rescored or rewritten: how.
+// The weakest certificate counts.
+func words(how string, all []Ranked) string {
 	weakest := all[0]
 	for _, r := range all {
 		if strength(r.Certificate) < strength(weakest.Certificate) {
 			weakest = r
 		}
 	}
-	said := fmt.Sprintf("rescored; route=%s; certificate=%s", weakest.Route, weakest.Certificate)
+	said := fmt.Sprintf("%s; route=%s; certificate=%s", how, weakest.Route, weakest.Certificate)
 	if slices.ContainsFunc(all, func(r Ranked) bool { return r.Partial }) {
 		said += "; ranking=partial"
 	}
@@ -270,9 +280,9 @@ func (r *Router) rankAll(ctx context.Context, target Target, searches []Search, 
 	return out, nil
 }
 
-// route finds the route of a search, or why none answers it.
-func (r *Router) route(ctx context.Context, collection string, s Search) (*route.Route, error) {
-	name, err := r.routeOf(ctx, collection, s.Vector)
+// find returns the route of a vector field, or why none answers its searches.
+func (r *Router) find(ctx context.Context, collection, vector string) (*route.Route, error) {
+	name, err := r.routeOf(ctx, collection, vector)
 	if err != nil {
 		return nil, err
 	}
@@ -285,6 +295,18 @@ func (r *Router) route(ctx context.Context, collection string, s Search) (*route
 		return nil, Degraded{Reason: "failed"} // it is gone
 	case rt.Owner != "":
 		return nil, Pass("owner") // its items are no points
+	}
+	return rt, nil
+}
+
+// route returns the route of a search that is rescored, or why none answers it.
+func (r *Router) route(ctx context.Context, collection string, s Search) (*route.Route, error) {
+	rt, err := r.find(ctx, collection, s.Vector)
+	switch {
+	case err != nil:
+		return nil, err
+	case rt.Placement == route.PlacementRewrite: // and Locate did not find a plain search
+		return nil, Pass(cmp.Or(append(slices.Clone(s.Needs), "not-rewritten")...))
 	case s.Exact && !rt.ExactSearch:
 		return nil, Pass("exact")
 	case s.Limit == 0:

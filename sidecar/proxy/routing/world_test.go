@@ -102,8 +102,10 @@ func (s *switched) Identify(_ context.Context, name string) (adapters.Identity, 
 type exchange struct {
 	asked    routing.Asked
 	read     error
+	located  error                // of Locate alone
 	shown    func(rerank.ID) bool // nil: all
 	original func(ctx context.Context) answer
+	rewrite  func(ctx context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error)
 }
 
 type answer struct {
@@ -111,6 +113,17 @@ type answer struct {
 	ids   []rerank.ID
 	score []float32
 	err   error
+}
+
+func (x exchange) Locate(context.Context) (routing.Asked, error) {
+	if x.located != nil {
+		return routing.Asked{}, x.located
+	}
+	return x.asked, x.read
+}
+
+func (x exchange) Rewrite(ctx context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {
+	return x.rewrite(ctx, all)
 }
 
 func (x exchange) Read(context.Context) (routing.Asked, error) { return x.asked, x.read }

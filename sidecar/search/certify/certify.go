@@ -19,6 +19,10 @@ type Evidence struct {
 	SingleInnerProduct bool
 	MaxScore           float32
 
+	// Known is the bound of the items that are not in the answer, where the lists need
+	// not be looked through for it; otherwise it is nil.
+	Known *rerank.Bound
+
 	Probes []rerank.Probe
 	Lists  []rerank.List
 	// Target is the probe whose inner product is φ itself, or nil.
@@ -57,7 +61,7 @@ type Evidence struct {
 // caller fills in Stop.
 func (e *Evidence) Certificate() rerank.Certificate {
 	c := rerank.Certify(e.proof())
-	c.Depth, c.Rounds, c.Candidates = e.Depth, e.Rounds, e.Candidate
+	c.Depth, c.Rounds, c.Candidates, c.Tied = e.Depth, e.Rounds, e.Candidate, e.tied(c)
 	e.addPromise(&c)
 	return c
 }
@@ -86,7 +90,12 @@ func (e *Evidence) proof() rerank.Evidence {
 // then; nothing is proved of another's rounded scores, nor of a table or companion
 // that may not show every write.
 func (e *Evidence) bound() rerank.Bound {
-	b := e.Encoded.Bound(e.Probes, e.Lists)
+	var b rerank.Bound
+	if e.Known != nil {
+		b = *e.Known
+	} else {
+		b = e.Encoded.Bound(e.Probes, e.Lists)
+	}
 	b.Epsilon += e.RoundingError
 	if e.Behind || e.RoundingError > 0 && !e.SingleInnerProduct {
 		b.Epsilon = float32(math.Inf(1))
@@ -159,6 +168,21 @@ func (e *Evidence) Stop(ctx context.Context, l Limits, c, last rerank.Certificat
 		return rerank.StopDeadline
 	}
 	return ""
+}
+
+// StopRewritten says why a rewritten search, which is over after one round, is over.
+func (e *Evidence) StopRewritten(maxGap *float32, c rerank.Certificate) rerank.Stop {
+	exact, _ := e.exhausted()
+	switch {
+	case exact:
+		return rerank.StopExhausted
+	case maxGap == nil:
+		return rerank.StopFixed
+	case c.Status == rerank.StatusExact || c.Gap <= *maxGap:
+		return rerank.StopGap
+	default:
+		return rerank.StopUnbounded // deeper lists would come from the same index
+	}
 }
 
 // tied reports whether an item behind the last row of an exact list of φ's inner

@@ -5,6 +5,7 @@ package plan
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -29,6 +30,11 @@ type Plan struct {
 
 	Probes              []rerank.Probe // none for a scan
 	Depth, AverageDepth int
+	// Rewritten: the one probe searches the collection by φ itself, and the scores of
+	// its list are the answer. Nothing is scored again, and no vector is read.
+	Rewritten bool
+	// PayloadApart: the payload is read by id, and not with the rewritten search.
+	PayloadApart bool
 }
 
 // New encodes the query of a resolved request and chooses its strategy. The caller
@@ -92,7 +98,38 @@ func (p *Plan) Refined(q rerank.Encoded, candidates int) *Plan {
 // *FieldError if the route has not the fields that they search.
 func (p *Plan) Start(v route.View) error {
 	p.Depth, p.AverageDepth = firstDepths(v, p.Request)
-	return p.makeProbes(v)
+	if err := p.makeProbes(v); err != nil {
+		return err
+	}
+	if p.Rewritten = p.canRewrite(v); p.Rewritten {
+		p.Depth = rewrittenDepth(v, p.Request)
+		p.Probes[0].Depth = p.Depth
+	}
+	return nil
+}
+
+// canRewrite reports whether the list of the only probe can be the answer. It cannot if
+// scores are to be explained, which takes the vectors of the items, or if the probe's
+// vector is zero, which has no direction to search in. Such a request is answered as on
+// a route of PlacementStored.
+func (p *Plan) canRewrite(v route.View) bool {
+	if v.Placement != route.PlacementRewrite || p.Request.Explain || p.Can.PullBack == nil || len(p.Probes) != 1 {
+		return false
+	}
+	probe := p.Probes[0]
+	norm := rerank.Norm(probe.Vector)
+	return probe.Target == rerank.TargetScore && probe.Field == "" && norm > 0 && !math.IsInf(norm, 0)
+}
+
+// rewrittenDepth returns the number of rows that a rewritten search asks for: those of
+// the answer, and one more if the search is exhaustive, since by that row a tie with the
+// last rank is seen.
+func rewrittenDepth(v route.View, r Request) int {
+	rows := r.LastRank()
+	if v.ExactSearch {
+		rows++
+	}
+	return min(max(r.Depth, rows), v.MaxDepth)
 }
 
 // Deepen makes the probes of the next round, of twice the depth.
@@ -172,5 +209,5 @@ func (p *Plan) TargetProbe() *rerank.Probe {
 // ReadsDerived reports whether the answer depends on the table or the companion,
 // which may not show every write to the collection.
 func (p *Plan) ReadsDerived(v route.View) bool {
-	return v.Placement != route.PlacementStored || p.Request.Strategy == rerank.Scan || p.SearchesCompanion()
+	return !v.Placement.ScoresStored() || p.Request.Strategy == rerank.Scan || p.SearchesCompanion()
 }

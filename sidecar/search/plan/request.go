@@ -118,11 +118,14 @@ func Resolve(c *route.Checked, r Request) (Request, error) {
 	return r, checkStore(c, r)
 }
 
-// defaultDepths returns the depths for a request that names none: the calibrated
-// depths if the request's strategy was calibrated, otherwise the route's. A request
-// whose lists may show more ranks than were calibrated gets the greater depths.
+// defaultDepths returns the depths for a request that names none: the calibrated depths
+// if the request's strategy was calibrated, otherwise the route's, or as many rows as
+// the answer has if the route is rewritten. A request whose lists may show more ranks than were calibrated gets the greater depths.
 func defaultDepths(c *route.Checked, r Request) (depth, averageDepth int) {
 	depth, averageDepth = c.Depth, c.AverageDepth
+	if c.Placement == route.PlacementRewrite { // its lists are answers, and no candidates
+		depth = min(r.LastRank(), c.MaxDepth)
+	}
 	if c.Promise == nil {
 		return depth, averageDepth
 	}
@@ -214,7 +217,7 @@ func resolveRanking(c *route.Checked, r *Request) error {
 	return nil
 }
 
-// checkUnranked refuses what a route without a ranker cannot heed.
+// checkUnranked refuses settings of a ranker in a request to a route without one.
 func checkUnranked(c *route.Checked, r Request) error {
 	switch {
 	case r.Calls != nil:
@@ -225,8 +228,8 @@ func checkUnranked(c *route.Checked, r Request) error {
 	return CheckQuery(c, r.Query)
 }
 
-// CheckQuery wants a vector, and refuses what only a ranker reads on a route that
-// has none. It returns a *FieldError.
+// CheckQuery requires a vector, and refuses fields that only a ranker reads if the
+// route has no ranker. It returns a *FieldError.
 func CheckQuery(c *route.Checked, q rerank.Query) error {
 	const remedy = "route %q has no ranker that reads it; leave it out"
 	switch {

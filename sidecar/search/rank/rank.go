@@ -55,8 +55,9 @@ type Spending struct {
 	wants     plugin.Description
 	maxRounds int // 0: the ranker does not order the answer
 	keepRows  bool
-	// scores are R of every item that has one; asked are the items that the ranker was
-	// asked about, and those that are gone.
+	// scores holds the ranker's score of every scored item. asked holds every item that
+	// the ranker was asked about or that is gone, and gone the items that the collection
+	// does not have any more.
 	scores map[rerank.ID]float32
 	asked  map[rerank.ID]bool
 	gone   map[rerank.ID]bool
@@ -65,8 +66,8 @@ type Spending struct {
 	candidates *retrieve.IDSet
 	rows       map[rerank.ID]rerank.Items
 	err        error // why items were not scored
-	// planned is the number of candidates to be scored; known the number of scores
-	// from before the rounds.
+	// planned is the number of candidates that the rounds were to score, known the number
+	// of scores before the first round.
 	planned, known int
 	best           []rerank.ID // the first rows of the answer after the last round
 	supportsRead   bool        // the feature rows of the support items
@@ -161,7 +162,7 @@ func (s *Spending) Rows(id rerank.ID) (rerank.Items, bool) {
 	return items, ok
 }
 
-// GiveUp notes that nothing more is asked, because the search failed.
+// GiveUp counts the calls that are left as cut, because the search failed.
 func (s *Spending) GiveUp(reason string) { s.Cut, s.Reason = s.left(), reason }
 
 // left returns the number of calls that may still be made.

@@ -85,7 +85,7 @@ func (r *Reader) Read(ctx context.Context, ids []rerank.ID) ([]score.Batch, erro
 		return nil, err
 	}
 	for _, b := range rest {
-		if r.View.Placement != route.PlacementStored {
+		if !r.View.Placement.ScoresStored() {
 			r.NotIndexed += len(b.IDs)
 		}
 	}

@@ -31,17 +31,21 @@ func broken(v route.View, format string, args ...any) error {
 // error where the request or the set-up is to blame or the store is down, and a
 // *failure.Error where the store's own answer may be had in spite of the error.
 func Lists(ctx context.Context, v route.View, p *plan.Plan, round int) (lists []rerank.List, err error) {
-	collection, vectors := p.Collection(v), withVectors(v, p, round)
+	collection, vectors, payload := p.Collection(v), withVectors(v, p, round), WithPayload(p)
 	ctx, s := span.StoreCall(ctx, "retrieve", "search", collection, attribute.Int("likeness.probes", len(p.Probes)), attribute.Int("likeness.depth", p.Probes[0].Depth))
 	defer s.End()
 	lists, err = v.Store.Search(ctx, adapters.SearchRequest{
 		Collection: collection, Vector: v.Vector, Probes: p.Probes, Filter: p.Request.Filter,
 		Exact: v.ExactSearch, UnitVectors: v.UnitVectors && !p.SearchesCompanion(), Owner: v.OwnerIn(collection), WithVectors: vectors,
 		Consistency: v.Consistency, Partitions: p.Request.Partitions,
+		Payload: payload, PayloadFields: payloadFields(p, payload), Rescore: p.Rewritten,
 	})
 	if err != nil {
 		span.Fail(ctx, s, err)
 		return nil, storeFailed(ctx, err, p.SearchesCompanion())
+	}
+	if payload && len(lists) == 1 && len(lists[0].Payloads) != len(lists[0].IDs) {
+		return nil, broken(v, "its list has %d rows and %d payloads", len(lists[0].IDs), len(lists[0].Payloads))
 	}
 	if err := checkLists(v, p.Probes, lists, v.OwnerIn(collection)); err != nil {
 		return nil, err
@@ -56,8 +60,22 @@ func Lists(ctx context.Context, v route.View, p *plan.Plan, round int) (lists []
 // a call and brings no vector twice if one probe searches the stored vectors in the
 // first round.
 func withVectors(v route.View, p *plan.Plan, round int) bool {
-	return round == 1 && v.Placement == route.PlacementStored && len(p.Probes) == 1 &&
+	return round == 1 && v.Placement.ScoresStored() && !p.Rewritten && len(p.Probes) == 1 &&
 		!p.SearchesCompanion() && v.Owner == ""
+}
+
+// WithPayload reports whether a rewritten search asks for the payload of its rows. It
+// does not if the list has many more rows than the answer: then reading the payload of
+// the answer's rows afterwards costs less.
+func WithPayload(p *plan.Plan) bool {
+	return p.Rewritten && p.Request.Payload && !p.PayloadApart && p.Depth <= p.AnswerRows+1
+}
+
+func payloadFields(p *plan.Plan, payload bool) []string {
+	if !payload {
+		return nil
+	}
+	return p.Request.PayloadFields
 }
 
 // storeFailed sorts the error of a call to the store.

@@ -15,24 +15,26 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// Device scores rows of a route's table elsewhere. It only chooses rows: this
-// machine scores the chosen rows again, so that a device changes no bit of an answer. A device that fails, lags behind the table or is wrong costs
-// time alone. It is called concurrently.
+// Device scores rows of a route's table elsewhere. It only chooses rows: this machine
+// scores the chosen rows again, so that a device changes no bit of an answer. A device
+// that fails, lags behind the table or is wrong costs only time. It is called
+// concurrently.
 type Device interface {
 	// Rescore returns the best k of the items of t with those numbers, each named once.
 	Rescore(ctx context.Context, t *table.Table, q rerank.Query, items []int32, k int) (Selection, error)
 	// Scan returns the best k of the live items of t, those in within if it is not nil.
 	Scan(ctx context.Context, t *table.Table, q rerank.Query, within *scan.Bitmap, k int) (Selection, error)
-	// Judge is told the verdict on every Selection: nil if it was used, ErrUndecided,
-	// or ErrContradicted, after which the device must not be asked again.
+	// Judge receives the verdict on every Selection: nil if the selection was used,
+	// ErrUndecided, or ErrContradicted, after which the device must not be asked again.
 	Judge(err error)
 }
 
 // Verdicts on a Selection that was not used.
 var (
-	// ErrUndecided: items that it left out may belong to the answer, given its epsilon.
+	// ErrUndecided: given the selection's Epsilon, items that it left out may belong to
+	// the answer.
 	ErrUndecided = errors.New("the device's answer does not decide the order")
-	// ErrContradicted: it contradicts the scores of this machine.
+	// ErrContradicted: the selection contradicts the scores of this machine.
 	ErrContradicted = errors.New("the device's answer is wrong")
 )
 
@@ -89,7 +91,7 @@ func (s *Scorer) onDevice(ctx context.Context, q Query, batches []Batch, f *Foun
 	spared := len(batches[i].IDs) - len(few.IDs)
 	batches = slices.Clone(batches)
 	batches[i] = few
-	scores, err := s.here(ctx, q.Encoded, batches)
+	scores, err := s.scoreHere(ctx, q.Encoded, batches)
 	if err != nil {
 		return nil, nil, err
 	}

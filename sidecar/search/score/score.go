@@ -46,7 +46,7 @@ func (s *Scorer) Candidates(ctx context.Context, q Query, batches []Batch, f *Fo
 	few, scores, err := s.onDevice(ctx, q, batches, f)
 	if err == nil && scores == nil {
 		few = batches
-		scores, err = s.here(ctx, q.Encoded, batches)
+		scores, err = s.scoreHere(ctx, q.Encoded, batches)
 	}
 	if err != nil {
 		return err
@@ -74,8 +74,8 @@ func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found
 	return found, s.refine(ctx, q, f)
 }
 
-// here scores batches on this machine.
-func (s *Scorer) here(ctx context.Context, q rerank.Encoded, batches []Batch) ([][]float32, error) {
+// scoreHere scores batches on this machine.
+func (s *Scorer) scoreHere(ctx context.Context, q rerank.Encoded, batches []Batch) ([][]float32, error) {
 	// Scoring keeps a processor busy. More goroutines than processors would only take
 	// turns, and every one of them would end late.
 	if err := s.Turns.Take(ctx); err != nil {
@@ -110,7 +110,7 @@ func (s *Scorer) inFullPrecision(ctx context.Context, q Query, ids []rerank.ID) 
 	default:
 		return nil, nil
 	}
-	scores, err := s.here(ctx, q.Encoded, []Batch{b})
+	scores, err := s.scoreHere(ctx, q.Encoded, []Batch{b})
 	if err != nil {
 		return nil, err
 	}

@@ -499,7 +499,7 @@ type Route struct {
 	Collection  string                 `protobuf:"bytes,3,opt,name=collection,proto3" json:"collection,omitempty"`
 	VectorField string                 `protobuf:"bytes,4,opt,name=vector_field,json=vectorField,proto3" json:"vector_field,omitempty"`
 	Model       *ModelRef              `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
-	// table, stored or derived.
+	// rewrite, table, stored or derived.
 	Placement    string               `protobuf:"bytes,6,opt,name=placement,proto3" json:"placement,omitempty"`
 	Companion    string               `protobuf:"bytes,7,opt,name=companion,proto3" json:"companion,omitempty"`
 	Strategy     Strategy             `protobuf:"varint,8,opt,name=strategy,proto3,enum=likeness.v1.Strategy" json:"strategy,omitempty"`
@@ -522,11 +522,13 @@ type Route struct {
 	Uncalibrated string `protobuf:"bytes,24,opt,name=uncalibrated,proto3" json:"uncalibrated,omitempty"`
 	// The ranker that has the last word on the order, if any; the items that it may score for a search, and in how many
 	// rounds.
-	Ranker        string `protobuf:"bytes,25,opt,name=ranker,proto3" json:"ranker,omitempty"`
-	Calls         int32  `protobuf:"varint,26,opt,name=calls,proto3" json:"calls,omitempty"`
-	RankRounds    int32  `protobuf:"varint,27,opt,name=rank_rounds,json=rankRounds,proto3" json:"rank_rounds,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Ranker     string `protobuf:"bytes,25,opt,name=ranker,proto3" json:"ranker,omitempty"`
+	Calls      int32  `protobuf:"varint,26,opt,name=calls,proto3" json:"calls,omitempty"`
+	RankRounds int32  `protobuf:"varint,27,opt,name=rank_rounds,json=rankRounds,proto3" json:"rank_rounds,omitempty"`
+	// Why its searches are not rewritten, though no other placement was named; empty if they are, or one was.
+	WhyNotRewritten string `protobuf:"bytes,28,opt,name=why_not_rewritten,json=whyNotRewritten,proto3" json:"why_not_rewritten,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Route) Reset() {
@@ -727,6 +729,13 @@ func (x *Route) GetRankRounds() int32 {
 	return 0
 }
 
+func (x *Route) GetWhyNotRewritten() string {
+	if x != nil {
+		return x.WhyNotRewritten
+	}
+	return ""
+}
+
 var File_likeness_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_catalog_proto_rawDesc = "" +
@@ -763,7 +772,7 @@ const file_likeness_v1_catalog_proto_rawDesc = "" +
 	"provenance\x1a=\n" +
 	"\x0fProvenanceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcd\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf9\x06\n" +
 	"\x05Route\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05store\x18\x02 \x01(\tR\x05store\x12\x1e\n" +
@@ -794,7 +803,8 @@ const file_likeness_v1_catalog_proto_rawDesc = "" +
 	"\x06ranker\x18\x19 \x01(\tR\x06ranker\x12\x14\n" +
 	"\x05calls\x18\x1a \x01(\x05R\x05calls\x12\x1f\n" +
 	"\vrank_rounds\x18\x1b \x01(\x05R\n" +
-	"rankRoundsB\n" +
+	"rankRounds\x12*\n" +
+	"\x11why_not_rewritten\x18\x1c \x01(\tR\x0fwhyNotRewrittenB\n" +
 	"\n" +
 	"\b_max_gapB\x0e\n" +
 	"\f_table_items2\xaa\x03\n" +

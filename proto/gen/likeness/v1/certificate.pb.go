@@ -231,7 +231,10 @@ type Certificate struct {
 	Uncalibrated string `protobuf:"bytes,12,opt,name=uncalibrated,proto3" json:"uncalibrated,omitempty"`
 	// Of a scan on a device that was not proved: the error of rounding that takes the place of a bound. Such an answer is
 	// calibrated, and has no calibration.
-	Measured      *MeasuredError `protobuf:"bytes,13,opt,name=measured,proto3" json:"measured,omitempty"`
+	Measured *MeasuredError `protobuf:"bytes,13,opt,name=measured,proto3" json:"measured,omitempty"`
+	// An item that is not in the answer may score as much as the K-th, and the store chose between them. Only exact lists
+	// show it.
+	Tied          bool `protobuf:"varint,14,opt,name=tied,proto3" json:"tied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -355,6 +358,13 @@ func (x *Certificate) GetMeasured() *MeasuredError {
 		return x.Measured
 	}
 	return nil
+}
+
+func (x *Certificate) GetTied() bool {
+	if x != nil {
+		return x.Tied
+	}
+	return false
 }
 
 // MeasuredError says what an answer rests on where no bound of rounding closes: it holds every item that belongs to it
@@ -525,7 +535,7 @@ var File_likeness_v1_certificate_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_certificate_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlikeness/v1/certificate.proto\x12\vlikeness.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8a\x04\n" +
+	"\x1dlikeness/v1/certificate.proto\x12\vlikeness.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9e\x04\n" +
 	"\vCertificate\x126\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1e.likeness.v1.CertificateStatusR\x06status\x12(\n" +
 	"\x05proof\x18\x02 \x01(\x0e2\x12.likeness.v1.ProofR\x05proof\x12\x15\n" +
@@ -542,7 +552,8 @@ const file_likeness_v1_certificate_proto_rawDesc = "" +
 	"candidates\x18\v \x01(\x03R\n" +
 	"candidates\x12\"\n" +
 	"\funcalibrated\x18\f \x01(\tR\funcalibrated\x126\n" +
-	"\bmeasured\x18\r \x01(\v2\x1a.likeness.v1.MeasuredErrorR\bmeasuredB\x06\n" +
+	"\bmeasured\x18\r \x01(\v2\x1a.likeness.v1.MeasuredErrorR\bmeasured\x12\x12\n" +
+	"\x04tied\x18\x0e \x01(\bR\x04tiedB\x06\n" +
 	"\x04_gapB\b\n" +
 	"\x06_boundB\f\n" +
 	"\n" +

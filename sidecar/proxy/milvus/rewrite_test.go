@@ -1,0 +1,151 @@
+package milvus_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/e2e/harness"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/tensor"
+	"github.com/likenessdb/likeness/sidecar/proxy/recording"
+)
+
+// rewriting serves a route whose searches are rewritten by W, and returns a client of the
+// proxy.
+func rewriting(t *testing.T, address string, w []float32) (c milvuspb.MilvusServiceClient, stop func()) {
+	t.Helper()
+	m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Name: "w", Tensors: tensor.Set{"W": {Shape: []int{4, 4}, Data: w}},
+		Config: []byte(`{"query_embedding_dim":4,"item_embedding_dim":4,"normalise":false,"form":"full"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, stop := recording.Sidecar(t, fmt.Sprintf(`
+listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
+stores: {main: {kind: milvus, address: %q}}
+models: {w: {path: w.safetensors}}
+routes: {things: {store: main, collection: routed, vector: vec, model: w, placement: rewrite}}
+proxy: {store: main, listen_grpc: "127.0.0.1:0"}
+`, address), map[string]*model.Model{"w.safetensors": m})
+	return connect(t, at.Proxy.GRPC), stop
+}
+
+func connect(t *testing.T, address string) milvuspb.MilvusServiceClient {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return milvuspb.NewMilvusServiceClient(conn)
+}
+
+// wholeRewrite is a search on which every field is set that crosses.
+func wholeRewrite(t *testing.T, queries [][]float32) *milvuspb.SearchRequest {
+	m := wholeSearch(t, queries)
+	m.SearchParams = parameters("anns_field", "vec", "topk", "3", "offset", "1", "metric_type", "IP", "params", `{"nprobe":3}`, "round_decimal", "-1")
+	return m
+}
+
+// The matrices of these tests. quarter turns by quarters, so that it rounds nothing.
+var (
+	identity = []float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}
+	quarter  = []float32{0, 1, 0, 0, -1, 0, 0, 0, 0, 0, 0, 1, 0, 0, -1, 0}
+)
+
+func turned(v []float32) []float32 { return []float32{-v[1], v[0], -v[3], v[2]} }
+
+// TestRewrittenCallsReachMilvusWhole: one call of each client reaches the database, with every
+// field and every credential of the client's, but for the vectors.
+func TestRewrittenCallsReachMilvusWhole(t *testing.T) {
+	db := servers.MilvusLiteForTest(t, servers.Options{})
+	fillRouted(t, db)
+	up := recording.Before(t, db.Address, "")
+	c, stop := rewriting(t, up.GRPC, quarter)
+	requests := map[string]*milvuspb.SearchRequest{"one": wholeRewrite(t, asked[:1]), "two": wholeRewrite(t, asked)}
+	for name, request := range requests {
+		if state := send(t, c, name, request); !strings.HasPrefix(state, "rewritten; route=things; certificate=") {
+			t.Errorf("%s: %q", name, state)
+		}
+	}
+	stop()
+	got := recording.ByHeader(up.Requests(t), "authorization")
+	for name, request := range requests {
+		var searches []harness.Exchange
+		for _, e := range got[name] {
+			if strings.HasSuffix(e.Method(), "Search") { // beside, the first asks what the collection is
+				searches = append(searches, e)
+			}
+		}
+		if len(searches) != 1 || searches[0].Method() != milvuspb.MilvusService_Search_FullMethodName {
+			t.Errorf("%s: %d calls reached the database: %v", name, len(searches), searches)
+			continue
+		}
+		vectors := [][]float32{turned(asked[0])}
+		if name == "two" {
+			vectors = append(vectors, turned(asked[1]))
+		}
+		want, sent := proto.Clone(request).(*milvuspb.SearchRequest), &milvuspb.SearchRequest{}
+		want.PlaceholderGroup = group(t, vectors)
+		if err := proto.Unmarshal(searches[0].Body, sent); err != nil || !proto.Equal(sent, want) {
+			t.Errorf("%s: %v differs in %q", name, sent, recording.Changed(sent, want))
+		}
+		if other := searches[0].Metadata["x-other"]; len(other) != 1 || other[0] != name {
+			t.Errorf("%s: came with x-other %q", name, other)
+		}
+	}
+}
+
+// Where W is the identity the answer is the database's own; where it turns the query, the
+// database's to the query that is turned.
+func TestRewrittenAnswersOfMilvus(t *testing.T) {
+	db := servers.MilvusLiteForTest(t, servers.Options{})
+	fillRouted(t, db)
+	direct := connect(t, db.Address)
+	for name, w := range map[string][]float32{"identity": identity, "quarter": quarter} {
+		c, stop := rewriting(t, db.Address, w)
+		for n := 1; n <= 2; n++ {
+			queries := [][]float32{asked[0], asked[1]}[:n]
+			same := [][]float32{asked[0], asked[1]}[:n]
+			if name == "quarter" {
+				for i := range same {
+					same[i] = turned(same[i])
+				}
+			}
+			var trailer metadata.MD
+			got, err := c.Search(t.Context(), wholeRewrite(t, queries), grpc.Trailer(&trailer))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := direct.Search(t.Context(), wholeRewrite(t, same))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !proto.Equal(got, want) || len(got.GetResults().GetScores()) == 0 || !strings.HasPrefix(strings.Join(trailer.Get("likeness-status"), ","), "rewritten; ") {
+				t.Errorf("%s, %d: %v (%q), want %v", name, n, got, trailer, want)
+			}
+		}
+		stop()
+	}
+}
+
+// A search whose meaning depends on the database's scores is rewritten where φ has the same.
+func TestScoresThatStayInMilvus(t *testing.T) {
+	db := servers.MilvusLiteForTest(t, servers.Options{})
+	fillRouted(t, db)
+	cut := wholeRewrite(t, asked[:1])
+	cut.SearchParams = parameters("anns_field", "vec", "topk", "3", "metric_type", "IP", "params", `{"radius":0.5}`, "round_decimal", "-1")
+	c, stop := rewriting(t, db.Address, identity)
+	defer stop()
+	if state := send(t, c, "x", cut); !strings.HasPrefix(state, "rewritten; ") {
+		t.Errorf("%q", state)
+	}
+}

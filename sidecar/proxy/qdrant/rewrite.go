@@ -1,0 +1,465 @@
+package qdrant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/proxy/wire"
+	"github.com/likenessdb/likeness/sidecar/search"
+)
+
+// layout tells the fields of a request that rewriting reads or replaces, by their numbers;
+// 0 is a field that the request does not have. Every other field crosses unread.
+type layout struct {
+	// searches is the repeated field of a batch, whose elements have the other fields.
+	searches protowire.Number
+	// vector is the path to the numbers of the query vector.
+	vector []protowire.Number
+	// name is the vector field that is searched.
+	name, threshold, limit, offset, params, timeout protowire.Number
+	// defaultLimit is the limit of a request that names none.
+	defaultLimit uint64
+	// narrows are fields that leave rows out.
+	narrows []protowire.Number
+	// others are fields of a search that is not a plain nearest-neighbour search.
+	others []protowire.Number
+	// points is the path to the rows of an answer.
+	points []protowire.Number
+	// batch says that the outermost message of points is repeated, once a search.
+	batch bool
+	// groups says that the rows of an answer are the hits of groups.
+	groups bool
+}
+
+// The numbers of the fields that layouts name.
+var (
+	searchLayout = layout{
+		vector: []protowire.Number{2}, limit: 4, params: 7, threshold: 8, offset: 9, name: 10, timeout: 13,
+		narrows: []protowire.Number{3, 14}, others: []protowire.Number{15}, points: []protowire.Number{1},
+	}
+	queryLayout = layout{
+		vector: []protowire.Number{3, nearestField, denseField, dataField}, name: 4, params: 6, threshold: 7, limit: 8, offset: 9, timeout: 15,
+		defaultLimit: 10, narrows: []protowire.Number{5, 13}, others: []protowire.Number{2, 14}, points: []protowire.Number{1},
+	}
+	searchGroupsLayout = layout{
+		vector: []protowire.Number{2}, limit: 4, params: 6, threshold: 7, name: 8, timeout: 14,
+		narrows: []protowire.Number{3, 10, 15}, others: []protowire.Number{16}, points: []protowire.Number{1, 1, 2}, groups: true,
+	}
+	queryGroupsLayout = layout{
+		vector: []protowire.Number{3, nearestField, denseField, dataField}, name: 4, params: 6, threshold: 7, limit: 11, timeout: 16,
+		defaultLimit: 10, narrows: []protowire.Number{5, 13, 17}, others: []protowire.Number{2, 10}, points: []protowire.Number{1, 1, 2}, groups: true,
+	}
+)
+
+const (
+	nearestField = 1 // of a Query
+	denseField   = 2 // of a VectorInput
+	dataField    = 1 // of a DenseVector
+
+	exactField        = 2 // of SearchParams
+	quantizationField = 3
+	indexedOnlyField  = 4
+	ignoreField       = 1 // of QuantizationSearchParams
+
+	pointIDField    = 1 // of a ScoredPoint
+	pointScoreField = 3
+)
+
+// inBatch returns the layout of a batch of such requests.
+func (l layout) inBatch() layout {
+	l.searches, l.points, l.batch = 2, append([]protowire.Number{1}, l.points...), true
+	return l
+}
+
+// layouts are the requests that can be rewritten, by their methods.
+func layouts() map[string]layout {
+	return map[string]layout{
+		qdrant.Points_Search_FullMethodName:       searchLayout,
+		qdrant.Points_SearchBatch_FullMethodName:  searchLayout.inBatch(),
+		qdrant.Points_SearchGroups_FullMethodName: searchGroupsLayout,
+		qdrant.Points_Query_FullMethodName:        queryLayout,
+		qdrant.Points_QueryBatch_FullMethodName:   queryLayout.inBatch(),
+		qdrant.Points_QueryGroups_FullMethodName:  queryGroupsLayout,
+	}
+}
+
+// errOther says that a search is not a plain nearest-neighbour search by a dense vector.
+var errOther = errors.New("not a plain search by a dense vector")
+
+// locate reads the searches of a request, and nothing else of it.
+func locate(request []byte, l layout) (searches []routing.Search, timeout uint64, err error) {
+	if l.searches == 0 {
+		s, timeout, err := locateOne(request, l)
+		return []routing.Search{s}, timeout, err
+	}
+	const collectionField, timeoutField = 1, 4
+	collection := ""
+	err = wire.Walk(request, func(f wire.Field) (err error) {
+		switch f.Number { //nolint:exhaustive // the others cross unread
+		case collectionField:
+			text, err := f.Message()
+			collection = string(text)
+			return err
+		case timeoutField:
+			timeout, err = f.Uint()
+		case l.searches:
+			element, err := f.Message()
+			if err != nil || len(searches) == routing.MaxRewrites {
+				return errors.Join(errOther, err)
+			}
+			s, _, err := locateOne(element, l)
+			searches = append(searches, s)
+			return err
+		}
+		return err
+	})
+	if err == nil {
+		err = wire.Walk(request, func(f wire.Field) error { return checkCollection(f, l, collection) })
+	}
+	return searches, timeout, err
+}
+
+// checkCollection returns errOther for a search of a batch that names another collection
+// than the batch.
+func checkCollection(f wire.Field, l layout, collection string) error {
+	if f.Number != l.searches {
+		return nil
+	}
+	if own, ok := routing.Text(f.Value, 1); ok && own != "" && own != collection {
+		return errOther
+	}
+	return nil
+}
+
+// locateOne reads one search.
+func locateOne(message []byte, l layout) (s routing.Search, timeout uint64, err error) {
+	s.Limit = l.defaultLimit
+	if s.Query, err = readVectorAt(message, l.vector); err != nil {
+		return s, 0, err
+	}
+	var params searchParams
+	err = wire.Walk(message, func(f wire.Field) (err error) {
+		for _, other := range l.others {
+			if f.Number == other {
+				return errOther
+			}
+		}
+		for _, narrows := range l.narrows {
+			s.Narrowed = s.Narrowed || f.Number == narrows
+		}
+		switch f.Number { //nolint:exhaustive // the others cross unread
+		case l.name:
+			var name []byte
+			name, err = f.Message()
+			s.Vector = string(name)
+		case l.threshold:
+			var threshold float32
+			threshold, err = f.Float()
+			s.Threshold = &threshold
+		case l.limit:
+			s.Limit, err = f.Uint()
+		case l.offset:
+			s.Offset, err = f.Uint()
+		case l.timeout:
+			timeout, err = f.Uint()
+		case l.params:
+			err = params.read(f)
+		}
+		return err
+	})
+	s.Narrowed = s.Narrowed || s.Threshold != nil || s.Offset > 0
+	params.apply(&s)
+	return s, timeout, err
+}
+
+// searchParams are the parameters of a search that say what its answer proves.
+type searchParams struct {
+	exact              bool // every row is compared
+	indexedOnly        bool // not those that are not indexed yet
+	ignoreQuantization bool
+}
+
+// apply sets what the parameters say of a search.
+func (p searchParams) apply(s *routing.Search) {
+	s.Exact, s.Unquantized = p.exact && !p.indexedOnly, p.ignoreQuantization
+	s.Narrowed = s.Narrowed || p.indexedOnly
+}
+
+// read reads parameters; those that are not set keep their value.
+func (p *searchParams) read(f wire.Field) error {
+	params, err := f.Message()
+	if err != nil {
+		return err
+	}
+	return wire.Walk(params, func(f wire.Field) (err error) {
+		switch f.Number { //nolint:exhaustive // the others tune the search
+		case exactField:
+			p.exact, err = readBool(f)
+		case indexedOnlyField:
+			p.indexedOnly, err = readBool(f)
+		case quantizationField:
+			var quantization []byte
+			if quantization, err = f.Message(); err != nil {
+				return err
+			}
+			err = wire.Walk(quantization, func(f wire.Field) (err error) {
+				if f.Number == ignoreField {
+					p.ignoreQuantization, err = readBool(f)
+				}
+				return err
+			})
+		}
+		return err
+	})
+}
+
+func readBool(f wire.Field) (bool, error) {
+	n, err := f.Uint()
+	return n != 0, err
+}
+
+// readVectorAt reads the vector at a path. The messages around it, which are variants of
+// one field, hold nothing else; of another variant it returns errOther.
+func readVectorAt(message []byte, path []protowire.Number) (vector []float32, err error) {
+	inner, found := []byte(nil), false
+	err = wire.Walk(message, func(f wire.Field) (err error) {
+		switch {
+		case f.Number != path[0]:
+			return nil
+		case len(path) == 1:
+			vector, err = f.AppendFloats(vector)
+			return err
+		case found:
+			return wire.ErrRepeated
+		}
+		found = true
+		inner, err = f.Message()
+		return err
+	})
+	switch {
+	case err != nil || len(path) == 1 && len(vector) > 0:
+		return vector, err
+	case !found:
+		return nil, errOther
+	}
+	if len(path) > 2 { // inner is a Query or a VectorInput, which have variants
+		if err := onlyField(inner, path[1]); err != nil {
+			return nil, err
+		}
+	}
+	return readVectorAt(inner, path[1:])
+}
+
+// onlyField returns errOther for a message that has another field than that.
+func onlyField(message []byte, number protowire.Number) error {
+	return wire.Walk(message, func(f wire.Field) error {
+		if f.Number != number {
+			return errOther
+		}
+		return nil
+	})
+}
+
+// rewriteRequest returns a request with the vector and the threshold of each search
+// replaced.
+func rewriteRequest(request []byte, l layout, all []routing.Rewritten) ([]byte, error) {
+	size := len(request)
+	for _, r := range all {
+		size += 4*len(r.Vector) + 16
+	}
+	out := make([]byte, 0, size)
+	if l.searches == 0 {
+		return appendSearch(out, request, l, all[0])
+	}
+	next := 0
+	out, err := wire.Edit(out, request, func(out []byte, f wire.Field) ([]byte, error) {
+		if f.Number != l.searches {
+			return append(out, f.Raw...), nil
+		}
+		if next == len(all) {
+			return out, fmt.Errorf("%w: more than %d searches", wire.ErrMalformed, len(all))
+		}
+		next++
+		return wire.AppendMessage(out, f.Number, len(f.Value), func(out []byte) ([]byte, error) {
+			return appendSearch(out, f.Value, l, all[next-1])
+		})
+	})
+	if err == nil && next != len(all) {
+		err = fmt.Errorf("%w: %d searches in place of %d", wire.ErrMalformed, next, len(all))
+	}
+	return out, err
+}
+
+// appendSearch appends one search with its vector and threshold replaced.
+func appendSearch(out, message []byte, l layout, r routing.Rewritten) ([]byte, error) {
+	if r.Threshold == nil {
+		return wire.AppendReplaced(out, message, l.vector, r.Vector)
+	}
+	mended, err := wire.ReplaceVector(message, l.vector, r.Vector)
+	if err != nil {
+		return out, err
+	}
+	return wire.Edit(out, mended, func(out []byte, f wire.Field) ([]byte, error) {
+		if f.Number == l.threshold {
+			return wire.AppendFloat(out, f.Number, *r.Threshold), nil
+		}
+		return append(out, f.Raw...), nil
+	})
+}
+
+// errAnswer says that an answer has another form than that of its request.
+var errAnswer = routing.Degraded{Reason: "answer"}
+
+// mapScores returns an answer with the score of every row mapped, and the rows of every
+// search.
+func mapScores(answer []byte, l layout, all []routing.Rewritten) (mapped []byte, hits [][]search.Hit, err error) {
+	hits = make([][]search.Hit, len(all))
+	lists := 0
+	mapped, err = wire.Edit(make([]byte, 0, len(answer)+16), answer, func(out []byte, f wire.Field) ([]byte, error) {
+		if f.Number != l.points[0] {
+			return append(out, f.Raw...), nil
+		}
+		i := 0
+		if l.batch {
+			if i = lists; i == len(all) {
+				return out, errAnswer
+			}
+			lists++
+		}
+		return appendMapped(out, f, l.points[1:], all[i], &hits[i])
+	})
+	if err == nil && l.batch && lists != len(all) {
+		err = errAnswer
+	}
+	return mapped, hits, err
+}
+
+// appendMapped appends a field of an answer with the scores of the rows at the path
+// inside it mapped: the field is a row itself where there is no path.
+func appendMapped(out []byte, f wire.Field, path []protowire.Number, r routing.Rewritten, hits *[]search.Hit) ([]byte, error) {
+	content, err := f.Message()
+	if err != nil {
+		return out, err
+	}
+	return wire.AppendMessage(out, f.Number, len(content), func(out []byte) ([]byte, error) {
+		if len(path) == 0 {
+			return appendPoint(out, content, r, hits)
+		}
+		return wire.Edit(out, content, func(out []byte, f wire.Field) ([]byte, error) {
+			if f.Number != path[0] {
+				return append(out, f.Raw...), nil
+			}
+			return appendMapped(out, f, path[1:], r, hits)
+		})
+	})
+}
+
+// appendPoint appends a ScoredPoint with its score mapped. A score of 0 is not on the wire.
+func appendPoint(out, point []byte, r routing.Rewritten, hits *[]search.Hit) ([]byte, error) {
+	var hit search.Hit
+	score := float32(0)
+	err := wire.Walk(point, func(f wire.Field) (err error) {
+		switch f.Number { //nolint:exhaustive // the others cross unread
+		case pointScoreField:
+			score, err = f.Float()
+		case pointIDField:
+			var id []byte
+			if id, err = f.Message(); err == nil {
+				hit.ID = readID(id)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return out, err
+	}
+	if hit.Score, err = r.MapScore(score); err != nil {
+		return out, err
+	}
+	*hits = append(*hits, hit)
+	written := hit.Score == 0
+	out, err = wire.Edit(out, point, func(out []byte, f wire.Field) ([]byte, error) {
+		if !written && f.Number >= pointScoreField {
+			written = true
+			out = wire.AppendFloat(out, pointScoreField, hit.Score)
+		}
+		if f.Number == pointScoreField {
+			return out, nil
+		}
+		return append(out, f.Raw...), nil
+	})
+	if !written {
+		out = wire.AppendFloat(out, pointScoreField, hit.Score)
+	}
+	return out, err
+}
+
+// readID reads a PointId.
+func readID(b []byte) (id rerank.ID) {
+	_ = wire.Walk(b, func(f wire.Field) error {
+		switch f.Number { //nolint:exhaustive // the field of another kind of id is no id here
+		case numberField:
+			n, _ := f.Uint()
+			id = rerank.UintID(n)
+		case uuidField:
+			id = rerank.TextID(string(f.Value))
+		}
+		return nil
+	})
+	return id
+}
+
+// Locate implements routing.Exchange.
+func (c *call) Locate(context.Context) (asked routing.Asked, err error) {
+	searches, timeout, err := locate(c.raw, c.layout)
+	if err != nil {
+		return asked, routing.Pass("not-nearest")
+	}
+	return routing.Asked{Searches: searches, Timeout: seconds(timeout)}, nil
+}
+
+// Rewrite implements routing.Exchange.
+func (c *call) Rewrite(ctx context.Context, all []routing.Rewritten) (r rawgrpc.Reply, hits [][]search.Hit, err error) {
+	request, err := rewriteRequest(c.raw, c.layout, all)
+	if err != nil {
+		return r, nil, errAnswer
+	}
+	r.Message, r.Header, r.Trailer, r.Err = c.upstream.Call(ctx, c.method, request)
+	if r.Err != nil {
+		return r, nil, refusal(r.Err)
+	}
+	r.Message, hits, err = mapScores(r.Message, c.layout, all)
+	if err != nil {
+		return r, nil, degraded(err)
+	}
+	return r, hits, nil
+}
+
+// degraded returns the Degraded of an answer that could not be mapped.
+func degraded(err error) error {
+	if d := (routing.Degraded{}); errors.As(err, &d) {
+		return d
+	}
+	return errAnswer
+}
+
+// refusal sorts an error of the database: it refuses the caller, the request, or does
+// not answer.
+func refusal(err error) error {
+	switch status.Code(err) { //nolint:exhaustive // the others are faults of the database
+	case codes.Unauthenticated, codes.PermissionDenied, codes.ResourceExhausted:
+		return routing.ErrDenied
+	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.AlreadyExists, codes.OutOfRange, codes.Unimplemented:
+		return routing.Pass("refused")
+	}
+	return routing.Degraded{Reason: "unavailable"}
+}

@@ -1,0 +1,339 @@
+package qdrant_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	client "github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/e2e/harness"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/tensor"
+	"github.com/likenessdb/likeness/sidecar/proxy/recording"
+	"github.com/likenessdb/likeness/sidecar/serve"
+)
+
+// identity and rotation are W of bilinear models: a rotation maps the vectors x to W⁻¹x.
+var (
+	identity = []float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}
+	rotation = []float32{0, 1, 0, 0, -1, 0, 0, 0, 0, 0, 0.6, 0.8, 0, 0, -0.8, 0.6}
+)
+
+// rotated returns Wᵀv, whose inner product with a rotated item is that of v with the item.
+func rotated(w, v []float32) []float32 {
+	out := make([]float32, 4)
+	for j := range out {
+		sum := 0.0
+		for i := range v {
+			sum += float64(w[4*i+j]) * float64(v[i])
+		}
+		out[j] = float32(sum)
+	}
+	return out
+}
+
+// rewriting serves a route whose searches are rewritten by W, on a collection.
+func rewriting(t *testing.T, grpcAddress, rest, collection string, w []float32, normalise bool, rules string) (at serve.Addresses, stop func()) {
+	t.Helper()
+	m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Name: "w", Tensors: tensor.Set{"W": {Shape: []int{4, 4}, Data: w}},
+		Config: fmt.Appendf(nil, `{"query_embedding_dim":4,"item_embedding_dim":4,"normalise":%t,"form":"full"}`, normalise)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recording.Sidecar(t, fmt.Sprintf(`
+listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
+stores: {main: {kind: qdrant, address: %q, api_key_env: OWN_KEY}}
+models: {w: {path: w.safetensors}}
+routes: {things: {store: main, collection: %s, vector: vec, model: w, placement: rewrite%s}}
+proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
+`, grpcAddress, collection, rules, rest), map[string]*model.Model{"w.safetensors": m}, "OWN_KEY="+ownKey)
+}
+
+// withGroups are askings, and the calls that only rewriting answers.
+func withGroups(t *testing.T) []asking {
+	filter, vec := byNumber(), proto.String("vec")
+	return append(askings(t),
+		asking{method: client.Points_SearchGroups_FullMethodName, request: &client.SearchPointGroups{CollectionName: "routed", Vector: asked, VectorName: vec, Filter: filter, Limit: 2, GroupBy: "n", GroupSize: 3, WithPayload: client.NewWithPayload(true)}},
+		asking{method: client.Points_QueryGroups_FullMethodName, request: &client.QueryPointGroups{CollectionName: "routed", Query: client.NewQueryDense(asked), Using: vec, GroupBy: "n", GroupSize: proto.Uint64(3), ScoreThreshold: proto.Float32(-1000)}},
+		asking{path: "search/groups", body: `{"vector":{"name":"vec","vector":[1,-2,0.5,3]},"group_by":"n","group_size":3,"limit":2,"with_payload":true}`},
+		asking{path: "query/groups", body: `{"query":{"nearest":[1,-2,0.5,3]},"using":"vec","group_by":"n","group_size":3,"limit":2, "with_vector":true}`},
+	)
+}
+
+// TestRewrittenCallsReachTheDatabaseWhole: one call of each client reaches the database, with
+// every field and every credential of the client's, but for the vector.
+func TestRewrittenCallsReachTheDatabaseWhole(t *testing.T) {
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	fillQdrant(t, db)
+	up := recording.Before(t, db.Address, db.REST)
+	quarter := []float32{0, 1, 0, 0, -1, 0, 0, 0, 0, 0, 0, 1, 0, 0, -1, 0} // which rounds nothing
+	at, stop := rewriting(t, up.GRPC, up.REST, "routed", quarter, false, ", opt_in: [score-threshold]")
+	conn := dial(t, at.Proxy.GRPC)
+	calls := withGroups(t)
+	for _, a := range calls {
+		if state := a.send(t, conn, "http://"+at.Proxy.REST, a.name()); !strings.HasPrefix(state, "rewritten; route=things; certificate=") {
+			t.Errorf("%s: %q", a.name(), state)
+		}
+	}
+	_ = conn.Close()
+	restClient.CloseIdleConnections()
+	stop()
+	got := recording.ByHeader(up.Requests(t), "api-key")
+	vector := rotated(quarter, asked)
+	for _, a := range calls {
+		theirs := slices.DeleteFunc(got[a.name()], func(e harness.Exchange) bool {
+			return isSample(e) || strings.HasPrefix(e.Method(), "/qdrant.Collections/") // what the collection is, every 30 s
+		})
+		if len(theirs) != 1 {
+			t.Errorf("%s: %d calls reached the database: %v", a.name(), len(theirs), theirs)
+			continue
+		}
+		a.wantCaller(t, theirs[0])
+		if a.path != "" {
+			numbers, _ := json.Marshal(vector)
+			want := strings.ReplaceAll(a.body, "[1,-2,0.5,3]", string(numbers))
+			want = strings.ReplaceAll(want, `"score_threshold":-1000.0`, `"score_threshold":-1000`)
+			if string(theirs[0].Body) != want || theirs[0].Call != "POST /collections/routed/points/"+a.path+arguments {
+				t.Errorf("%s: %s %s, want %s", a.name(), theirs[0].Call, theirs[0].Body, want)
+			}
+			continue
+		}
+		sent, want := a.request.ProtoReflect().New().Interface(), proto.Clone(a.request)
+		for _, m := range parts(want) {
+			switch m := m.(type) {
+			case *client.SearchPoints:
+				m.Vector = vector
+			case *client.SearchPointGroups:
+				m.Vector = vector
+			case *client.QueryPoints:
+				m.Query = client.NewQueryDense(vector)
+			case *client.QueryPointGroups:
+				m.Query = client.NewQueryDense(vector)
+			}
+		}
+		if err := proto.Unmarshal(theirs[0].Body, sent); err != nil || !proto.Equal(sent, want) || theirs[0].Method() != a.method {
+			t.Errorf("%s: %v differs in %q from %v", a.name(), sent, recording.Changed(sent, want), want)
+		}
+	}
+	for _, own := range got[ownKey] {
+		if strings.HasPrefix(own.Method(), "/qdrant.Points/") && !isSample(own) {
+			t.Errorf("%s is asked with the sidecar's own key", own.Call)
+		}
+	}
+}
+
+func dial(t *testing.T, address string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// invoke makes a call of gRPC, whose answer's times and usage are left out.
+func invoke(t *testing.T, conn *grpc.ClientConn, a asking) (answer proto.Message, trailer metadata.MD) {
+	t.Helper()
+	answer = map[string]proto.Message{
+		client.Points_Search_FullMethodName: &client.SearchResponse{}, client.Points_Query_FullMethodName: &client.QueryResponse{},
+		client.Points_SearchBatch_FullMethodName: &client.SearchBatchResponse{}, client.Points_QueryBatch_FullMethodName: &client.QueryBatchResponse{},
+		client.Points_SearchGroups_FullMethodName: &client.SearchGroupsResponse{}, client.Points_QueryGroups_FullMethodName: &client.QueryGroupsResponse{},
+	}[a.method]
+	if err := conn.Invoke(t.Context(), a.method, a.request, answer, grpc.Trailer(&trailer)); err != nil {
+		t.Fatal(a.name(), err)
+	}
+	m := answer.ProtoReflect()
+	for _, name := range []protoreflect.Name{"time", "usage"} {
+		if f := m.Descriptor().Fields().ByName(name); f != nil {
+			m.Clear(f)
+		}
+	}
+	return answer, trailer
+}
+
+// post makes a request of REST, whose answer's time and usage are left out.
+func post(t *testing.T, base string, a asking) (answer string, header http.Header) {
+	t.Helper()
+	in, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/collections/routed/points/"+a.path, strings.NewReader(a.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Header.Set("Content-Type", "application/json")
+	out, err := restClient.Do(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Body.Close()
+	body, err := io.ReadAll(out.Body)
+	if err != nil || out.StatusCode != http.StatusOK {
+		t.Fatal(a.name(), out.Status, err, string(body))
+	}
+	i := bytes.LastIndex(body, []byte(`,"time":`))
+	if i < 0 {
+		t.Fatalf("%s: %s", a.name(), body)
+	}
+	return string(body[:i]), out.Header
+}
+
+// TestRewritingByTheIdentityChangesNothing: where W is the identity and the scale 1, the
+// answer is the database's own, byte for byte.
+func TestRewritingByTheIdentityChangesNothing(t *testing.T) {
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	fillQdrant(t, db)
+	at, _ := rewriting(t, db.Address, db.REST, "routed", identity, false, ", opt_in: [score-threshold]")
+	conn, direct := dial(t, at.Proxy.GRPC), dial(t, db.Address)
+	for _, a := range withGroups(t) {
+		if a.path == "" {
+			got, trailer := invoke(t, conn, a)
+			want, _ := invoke(t, direct, a)
+			if !proto.Equal(got, want) || !strings.HasPrefix(strings.Join(trailer.Get("likeness-status"), ","), "rewritten; ") {
+				t.Errorf("%s: %v, %q, want %v", a.name(), got, trailer, want)
+			}
+			continue
+		}
+		got, header := post(t, "http://"+at.Proxy.REST, a)
+		want, _ := post(t, db.REST, a)
+		if got != want || !strings.HasPrefix(header.Get("Likeness-Status"), "rewritten; ") {
+			t.Errorf("%s: %s, %q, want %s", a.name(), got, header, want)
+		}
+	}
+}
+
+// TestRewritingByARotation: a route whose W is a rotation finds in a rotated collection what
+// a direct search finds in the other one, with the same scores. Both metrics are tried.
+func TestRewritingByARotation(t *testing.T) {
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	direct := dial(t, db.Address)
+	for _, metric := range []client.Distance{client.Distance_Dot, client.Distance_Cosine} {
+		for name, w := range map[string][]float32{"plain": identity, "turned": rotation} {
+			collection := fmt.Sprint(name, metric)
+			var points []*client.PointStruct
+			for i := range 200 {
+				x := float64(i + 1)
+				v := []float32{float32(math.Sin(x)), float32(math.Cos(3 * x)), float32(math.Sin(7 * x)), float32(math.Cos(11*x) / 2)}
+				points = append(points, &client.PointStruct{Id: client.NewIDNum(uint64(i)), Payload: client.NewValueMap(map[string]any{"n": int64(i % 3)}), Vectors: client.NewVectorsMap(map[string]*client.Vector{"vec": client.NewVectorDense(rotated(w, v))})})
+			}
+			_, err := client.NewCollectionsClient(direct).Create(t.Context(), &client.CreateCollection{CollectionName: collection, VectorsConfig: client.NewVectorsConfigMap(map[string]*client.VectorParams{"vec": {Size: 4, Distance: metric}})})
+			if err == nil {
+				_, err = client.NewPointsClient(direct).Upsert(t.Context(), &client.UpsertPoints{CollectionName: collection, Wait: proto.Bool(true), Points: points})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A model of a cosine field is of unit vectors. Twice the rotation has twice the scores.
+		w, times := rotation, float32(1)
+		if metric == client.Distance_Cosine {
+			w, times = slices.Clone(rotation), 2
+			for i := range w {
+				w[i] *= times
+			}
+		}
+		at, stop := rewriting(t, db.Address, db.REST, fmt.Sprint("turned", metric), w, metric == client.Distance_Cosine, ", opt_in: [score-threshold]")
+		conn := dial(t, at.Proxy.GRPC)
+		cut := float32(0.1)
+		for i := range 20 {
+			vector := []float32{float32(i%5) - 2, 0.5, float32(i%7) - 3, 1}
+			ask := func(collection string, threshold float32) asking {
+				return asking{method: client.Points_Query_FullMethodName, request: &client.QueryPoints{CollectionName: collection, Query: client.NewQueryDense(vector), Using: proto.String("vec"),
+					Limit: proto.Uint64(7), Offset: proto.Uint64(uint64(i % 3)), ScoreThreshold: &threshold, Params: &client.SearchParams{Exact: proto.Bool(true)}}}
+			}
+			got, trailer := invoke(t, conn, ask(fmt.Sprint("turned", metric), cut*times))
+			want, _ := invoke(t, direct, ask(fmt.Sprint("plain", metric), cut))
+			if state := strings.Join(trailer.Get("likeness-status"), ","); state != "rewritten; route=things; certificate=exact" {
+				t.Errorf("%s: %q", metric, state)
+			}
+			rows, wanted := got.(*client.QueryResponse).GetResult(), want.(*client.QueryResponse).GetResult()
+			if len(rows) == 0 || !slices.EqualFunc(rows, wanted, func(a, b *client.ScoredPoint) bool {
+				score := float64(b.GetScore()) * float64(times)
+				return a.GetId().GetNum() == b.GetId().GetNum() && math.Abs(float64(a.GetScore())-score) <= 1e-6*max(1, math.Abs(score))
+			}) {
+				t.Errorf("%s, query %d: %v, want %v", metric, i, rows, wanted)
+			}
+		}
+		_ = conn.Close()
+		stop()
+	}
+}
+
+// TestWhatIsNotRewritten: searches whose rewritten answer would be another thing pass, and
+// the database's errors are the client's.
+func TestWhatIsNotRewritten(t *testing.T) {
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	fillQdrant(t, db)
+	at, _ := rewriting(t, db.Address, db.REST, "routed", slices.Repeat([]float32{0}, 16), false, "")
+	conn := dial(t, at.Proxy.GRPC)
+	vec := proto.String("vec")
+	dense := client.NewQueryDense(asked)
+	batch := func(q ...*client.QueryPoints) asking {
+		for _, one := range q {
+			one.CollectionName = "routed"
+		}
+		return asking{method: client.Points_QueryBatch_FullMethodName, request: &client.QueryBatchPoints{CollectionName: "routed", QueryPoints: q}}
+	}
+	query := func(q *client.QueryPoints) asking {
+		q.CollectionName = "routed"
+		return asking{method: client.Points_Query_FullMethodName, request: q}
+	}
+	for name, tc := range map[string]struct {
+		asking
+		want string
+	}{
+		"zero":      {query(&client.QueryPoints{Query: dense, Using: vec}), "passed; reason=not-rewritten"},
+		"threshold": {query(&client.QueryPoints{Query: dense, Using: vec, ScoreThreshold: proto.Float32(1)}), "passed; reason=score-threshold"},
+		"prefetch":  {query(&client.QueryPoints{Query: dense, Using: vec, Prefetch: []*client.PrefetchQuery{{Query: dense, Using: vec}}}), "passed; reason=prefetch"},
+		"an id":     {query(&client.QueryPoints{Query: client.NewQueryID(client.NewIDNum(1)), Using: vec}), "passed; reason=not-nearest"},
+		"MMR":       {query(&client.QueryPoints{Query: client.NewQueryMMR(client.NewVectorInputDense(asked), &client.Mmr{}), Using: vec}), "passed; reason=not-nearest"},
+		"of a batch, one by id": {batch(&client.QueryPoints{Query: dense, Using: vec}, &client.QueryPoints{Query: client.NewQueryID(client.NewIDNum(1)), Using: vec}),
+			"passed; reason=not-nearest"},
+	} {
+		got, trailer := invoke(t, conn, tc.asking)
+		want, _ := invoke(t, dial(t, db.Address), tc.asking)
+		if state := strings.Join(trailer.Get("likeness-status"), ","); state != tc.want || !proto.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, state, tc.want)
+		}
+	}
+}
+
+// TestTheDatabaseRefusesARewrittenCall: its error is the client's, as of the call itself.
+func TestTheDatabaseRefusesARewrittenCall(t *testing.T) {
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	fillQdrant(t, db)
+	at, _ := rewriting(t, db.Address, db.REST, "routed", rotation, false, "")
+	refused := &client.QueryPoints{CollectionName: "routed", Query: client.NewQueryDense(asked), Using: proto.String("vec"), Limit: proto.Uint64(0)}
+	ask := func(address string) (error, string) {
+		var trailer metadata.MD
+		err := dial(t, address).Invoke(t.Context(), client.Points_Query_FullMethodName, refused, &client.QueryResponse{}, grpc.Trailer(&trailer))
+		return err, strings.Join(trailer.Get("likeness-status"), ",")
+	}
+	got, state := ask(at.Proxy.GRPC)
+	want, _ := ask(db.Address)
+	if status.Code(want) != codes.InvalidArgument || got.Error() != want.Error() || state != "passed; reason=refused" {
+		t.Errorf("%v, %q, want %v", got, state, want)
+	}
+	answer, err := restClient.Post("http://"+at.Proxy.REST+"/collections/routed/points/query", "application/json", strings.NewReader(`{"query":[1,2,3,4],"using":"vec","limit":0}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode < 400 || answer.StatusCode >= 500 || answer.Header.Get("Likeness-Status") != "passed; reason=refused" {
+		t.Errorf("%s, %v", answer.Status, answer.Header)
+	}
+}

@@ -1,0 +1,256 @@
+package routing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+)
+
+// MaxRewrites is the most searches of one call that are rewritten. Locate returns the Pass
+// of a call with more.
+const MaxRewrites = 4096
+
+// Rewritten is one search of a call as the database is to answer it.
+type Rewritten struct {
+	// Vector stands in place of the search's own.
+	Vector []float32
+	// Scale and Offset make a score of the similarity of a score of the database, as
+	// Score does. Scale is positive.
+	Scale, Offset float32
+	// Threshold stands in place of the search's own, which Score maps it to; nil: the
+	// search has none.
+	Threshold *float32
+}
+
+// Score returns the similarity's score of a row from the database's.
+func (r Rewritten) Score(score float32) float32 {
+	return float32(float64(r.Scale)*float64(score) + float64(r.Offset))
+}
+
+// KeepsScores reports whether the similarity's scores are the database's own.
+func (r Rewritten) KeepsScores() bool { return r.Scale == 1 && r.Offset == 0 }
+
+// MapScore returns Score(score). It returns Degraded if that is not finite, unless the
+// database's own score is not.
+func (r Rewritten) MapScore(score float32) (float32, error) {
+	mapped := r.Score(score)
+	if !rerank.IsFinite(mapped) && rerank.IsFinite(score) {
+		return 0, Degraded{Reason: "score-not-finite"}
+	}
+	return mapped, nil
+}
+
+// threshold returns the score of the database that Score maps to the given one.
+func (r Rewritten) threshold(score float32) float32 {
+	return float32((float64(score) - float64(r.Offset)) / float64(r.Scale))
+}
+
+// ErrDenied says that the database refused the caller, or a call of its rate: the
+// answer beside this error is the client's.
+var ErrDenied = errors.New("the database refuses the caller")
+
+// rewrites reports whether a route of the collection has its searches rewritten.
+func (r *Router) rewrites(collection string) bool {
+	return slices.ContainsFunc(r.known[collection], func(name string) bool {
+		rt, err := r.searcher.Route(name)
+		return err == nil && rt.Placement == route.PlacementRewrite
+	})
+}
+
+// readRewrite reads a call whose searches are all rewritten. done is false for a call
+// that has to be read in full: of another route, or of a form that cannot be rewritten.
+func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
+	if !c.Router.rewrites(c.target.Routed) {
+		return false, nil
+	}
+	asked, err := c.readInTime(ctx, c.x.Locate)
+	if pass := Pass(""); errors.As(err, &pass) || err == nil && len(asked.Searches) == 0 {
+		return false, nil // Read says in its words why
+	}
+	if err != nil {
+		return false, err
+	}
+	within, cancel := c.untilOriginalLeaves(ctx)
+	defer cancel()
+	routes, rewritten := make([]*route.Route, len(asked.Searches)), 0
+	for i, s := range asked.Searches {
+		if routes[i], err = c.find(within, c.target.Routed, s.Vector); err != nil {
+			return false, err
+		}
+		if routes[i].Placement == route.PlacementRewrite {
+			rewritten++
+		}
+	}
+	switch {
+	case rewritten == 0:
+		return false, nil
+	case rewritten < len(routes):
+		return false, Pass("batch") // a call is answered by one side as a whole
+	case c.target.Own == "":
+		return false, Pass("alias")
+	}
+	for i, s := range asked.Searches {
+		if err := c.checkRewrite(within, routes[i], s); err != nil {
+			return false, err
+		}
+	}
+	c.asked, c.routes, c.rewritten = asked, routes, true
+	return true, nil
+}
+
+// checkRewrite returns why a search of a route is not rewritten.
+func (r *Router) checkRewrite(ctx context.Context, rt *route.Route, s Search) error {
+	switch {
+	case rt.Ranker != nil:
+		return Pass("ranker")
+	case rt.KeepsStoreScores():
+		return Pass("store-scores") // the answer to another vector does not have them
+	case s.Threshold != nil && !slices.Contains(rt.OptIn, "score-threshold"):
+		return Pass("score-threshold")
+	}
+	return r.checkMetric(ctx, rt)
+}
+
+// rewrite answers the call by one call of the database: the client's own, but for its
+// vectors.
+func (c *call[A]) rewrite(ctx context.Context) (out rescored[A]) {
+	rewritten, err := c.rewriteAll(ctx)
+	if err != nil {
+		out.err = err
+		return out
+	}
+	var hits [][]search.Hit
+	out.answer, hits, out.err = c.sendRewritten(ctx, rewritten)
+	got := search.DatabaseAnswer{Err: out.err}
+	if out.err != nil && ctx.Err() != nil {
+		got.Err = ctx.Err()
+	}
+	for i, s := range c.asked.Searches { // each is told, whatever became of the call
+		got.Exact = s.Exact && (rewritten[i].Quantized == "" || s.Unquantized)
+		if got.Narrowed = s.Narrowed; out.err == nil {
+			got.Hits = hits[i]
+		}
+		certificate := rewritten[i].Answered(ctx, got)
+		out.all = append(out.all, Ranked{Route: c.routes[i].Name, Certificate: certificate.Status})
+	}
+	switch d := (Degraded{}); {
+	case errors.Is(out.err, ErrDenied):
+		out.denied, out.err = true, Pass("refused")
+	case out.err != nil && ctx.Err() != nil:
+		out.err = c.ended(ctx, out.err)
+	case errors.As(out.err, &d):
+		d.Closed = c.closed()
+		out.err = d
+	}
+	return out
+}
+
+// sendRewritten sends the call with its searches rewritten, and returns the answer and
+// the rows of every search in it.
+func (c *call[A]) sendRewritten(ctx context.Context, rewritten []search.Rewritten) (answer A, hits [][]search.Hit, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = c.searchPanicked(ctx, c.target.Routed, p)
+		}
+	}()
+	all := make([]Rewritten, len(rewritten))
+	for i, s := range c.asked.Searches {
+		all[i] = Rewritten{Vector: rewritten[i].Vector, Scale: rewritten[i].Scale, Offset: rewritten[i].Offset}
+		if s.Threshold != nil {
+			t := all[i].threshold(*s.Threshold)
+			all[i].Threshold = &t
+		}
+		if err := checkRange(all[i], s); err != nil {
+			return answer, nil, err
+		}
+	}
+	if answer, hits, err = c.x.Rewrite(ctx, all); err != nil {
+		return answer, nil, err
+	}
+	if len(hits) != len(all) {
+		return answer, nil, Degraded{Reason: "answer"}
+	}
+	if c.target.Aliased() { // asked after the search, so that no switch before it goes unseen
+		err = c.checkTarget(ctx, c.target)
+	}
+	return answer, hits, err
+}
+
+// checkRange returns why the numbers of a rewritten search do not mean what those of the
+// search do.
+func checkRange(r Rewritten, s Search) error {
+	switch {
+	case s.Unmapped != "" && !r.KeepsScores():
+		return s.Unmapped
+	case r.Threshold != nil && math.IsInf(float64(*r.Threshold), 0):
+		return Pass("score-threshold")
+	}
+	return nil
+}
+
+// rewriteAll rewrites the searches of the call. Every search that it returns has to be
+// answered; of an error none has.
+func (c *call[A]) rewriteAll(ctx context.Context) ([]search.Rewritten, error) {
+	out, failed := make([]search.Rewritten, len(c.asked.Searches)), make([]error, len(c.asked.Searches))
+	one := func(ctx context.Context, i int) {
+		s, rt := c.asked.Searches[i], c.routes[i]
+		out[i], failed[i] = c.rewriteOne(ctx, rt, s)
+	}
+	one(ctx, 0)
+	if len(out) > 1 && failed[0] == nil {
+		var group errgroup.Group
+		group.SetLimit(parallel)
+		together := search.WithinCall(ctx)
+		for i := 1; i < len(out); i++ {
+			group.Go(func() error {
+				one(together, i)
+				return nil
+			})
+		}
+		_ = group.Wait()
+	}
+	err := cmp.Or(failed...)
+	if err == nil {
+		return out, nil
+	}
+	for i := range out {
+		if failed[i] == nil && out[i].Vector != nil {
+			out[i].Answered(ctx, search.DatabaseAnswer{Err: err})
+		}
+	}
+	return nil, err
+}
+
+// rewriteOne rewrites one search of a route.
+func (c *call[A]) rewriteOne(ctx context.Context, rt *route.Route, s Search) (out search.Rewritten, err error) {
+	defer func() {
+		if p := recover(); p != nil { // in a goroutine of its own it would end the process
+			err = c.searchPanicked(ctx, c.target.Routed, p)
+		}
+	}()
+	out, err = c.searcher.Rewrite(ctx, s.request(rt, c.target))
+	switch {
+	case errors.Is(err, search.ErrNotRewritten): // the vector is zero, or too large for float32
+		return out, Pass("not-rewritten")
+	case err != nil:
+		return out, c.failed(ctx, rt, err)
+	}
+	return out, nil
+}
+
+// request returns the search as the core is asked to rewrite it. What narrows the search
+// stays in the call: the core does not need it.
+func (s Search) request(rt *route.Route, target Target) search.Request {
+	k := int(min(max(s.Limit, 1), math.MaxInt32))
+	return search.Request{
+		Route: rt.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Collection: target.renamed(),
+	}
+}

@@ -1,0 +1,85 @@
+package route
+
+import (
+	"fmt"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// modelBarsRewrite says why the model or the settings of the route keep its searches
+// from being rewritten, or "". It needs no store.
+func (c *Checked) modelBarsRewrite() string {
+	switch {
+	case c.Store == nil:
+		return "it has no store that could search"
+	case c.Behavioural:
+		return "its model has behavioural vectors, which are no rows of the collection"
+	case c.Spec.Kind == rerank.KindRBE:
+		return "the base vectors of a model of kind \"rbe\" are a ranker's answers, and not the stored vectors"
+	case c.Spec.GroupedRows:
+		return "its model scores an item by the best of several rows"
+	case !c.Spec.SingleInnerProduct:
+		return "the gates of its model depend on the item, so that φ is not one inner product"
+	case c.Companion != "":
+		return fmt.Sprintf("its searches go to companion %q", c.Companion)
+	case c.Strategy == rerank.Scan || c.Strategy == rerank.Distilled:
+		return fmt.Sprintf("strategy %q does not search by φ itself", c.Strategy)
+	case !c.pullsBack():
+		return "φ of its model is no inner product with the stored vector: its item side is not linear, or its components are normalised"
+	}
+	return ""
+}
+
+// pullsBack reports whether an arbitrary query of the model can be pulled back.
+func (c *Checked) pullsBack() bool {
+	q, err := c.trialQuery()
+	if err != nil {
+		return false
+	}
+	able := rerank.EncodedAbilitiesOf(q).PullBack
+	if able == nil {
+		return false
+	}
+	_, ok := able.PullBack()
+	return ok
+}
+
+// fieldBarsRewrite says why the database's scores on a field are no inner products with
+// the query as it is sent, or "".
+func (c *Checked) fieldBarsRewrite(f adapters.VectorField) string {
+	where := fmt.Sprintf("field %q of collection %q", f.Name, c.Collection)
+	switch {
+	case f.Metric != adapters.InnerProduct && f.Metric != adapters.Cosine:
+		return fmt.Sprintf("%s is compared by %s, whose score is no inner product times a scale", where, f.Metric)
+	case f.Datatype != adapters.Float32:
+		return fmt.Sprintf("%s has the datatype %q, to which the database rounds the query as well", where, f.Datatype)
+	case f.Quantized != "" && !f.Rescores && !c.rewriteNamed:
+		return fmt.Sprintf("%s has the index %q, which states scores of rounded vectors", where, f.Quantized)
+	}
+	return ""
+}
+
+// settleRewrite decides, by what the store says of the field, whether the searches of
+// the route are rewritten. It returns ErrSetup where the operator asked for that and
+// it cannot be.
+func (c *Checked) settleRewrite(f adapters.VectorField) error {
+	if c.Placement != PlacementRewrite {
+		return nil
+	}
+	why := c.fieldBarsRewrite(f)
+	if why == "" {
+		return nil
+	}
+	return c.cannotRewrite(why)
+}
+
+// cannotRewrite makes the route PlacementStored, and keeps the reason, unless its
+// operator named PlacementRewrite: then it returns ErrSetup.
+func (c *Checked) cannotRewrite(why string) error {
+	if c.rewriteNamed {
+		return c.wrong("placement %q: %s; use placement %q, or a table, which `likeness index` builds", PlacementRewrite, why, PlacementStored)
+	}
+	c.Placement, c.WhyNotRewritten = PlacementStored, why
+	return nil
+}

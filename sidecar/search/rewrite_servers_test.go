@@ -1,0 +1,171 @@
+package search_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	client "github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/adaptertest/recorder"
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/adapters/milvus"
+	"github.com/likenessdb/likeness/adapters/qdrant"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/bilinear"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+)
+
+// served is a collection in a real store.
+type served struct {
+	*world
+	adapters.Store
+	wide rerank.Matrix // what φ is of: the vectors, of norm 1 where the model takes such
+}
+
+// onServer writes rows of all lengths into a new collection of a real store.
+func onServer(t *testing.T, store adapters.Store, sim rerank.Similarity, metric adapters.Metric) served {
+	t.Helper()
+	vectors := random(41, 700, rewriteDim)
+	for r := range vectors.Rows {
+		for i := range vectors.Row(r) {
+			vectors.Row(r)[i] *= float32(math.Pow(10, float64(r%5)/2-1))
+		}
+	}
+	can := adapters.AbilitiesOf(store)
+	schema := adapters.Schema{Collection: collection, Fields: []adapters.VectorField{{Name: vectorField, Dim: rewriteDim, Metric: metric}}}
+	must(t, can.Write.Drop(t.Context(), collection))
+	must(t, can.Write.Create(t.Context(), schema))
+	s := served{newWorld(t, sim, vectors), store, vectors}
+	must(t, can.Write.Write(t.Context(), collection, schema, adapters.Rows{IDs: s.items(), Vectors: []rerank.Matrix{vectors}}))
+	if sim.Spec().Normalise {
+		s.wide = rerank.NewMatrix(vectors.Rows, rewriteDim)
+		must(t, sim.EncodeItems(s.wide, vectors))
+	}
+	return s
+}
+
+// phi is φ of a row in float64, by what the model made of the query.
+func (s served) phi(t *testing.T, q rerank.Query, id rerank.ID) float64 {
+	t.Helper()
+	e, err := s.sim.Encode(q)
+	must(t, err)
+	p, ok := rerank.EncodedAbilitiesOf(e).PullBack.PullBack()
+	if !ok {
+		t.Fatal("the query cannot be pulled back")
+	}
+	n, _ := id.Uint64()
+	return float64(p.Scale)*inner(p.Vector, s.wide.Row(int(n))) + float64(p.Offset)
+}
+
+// TestRewriteOnServers: real stores give the exact answer in one search, with scores as
+// exact as the certificate says.
+func TestRewriteOnServers(t *testing.T) {
+	stores := map[string]func(*testing.T) adapters.Store{
+		"qdrant": func(t *testing.T) adapters.Store {
+			s, err := qdrant.Open(qdrant.Options{Address: servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{}).Address})
+			must(t, err)
+			return s
+		},
+		"milvus-lite": func(t *testing.T) adapters.Store {
+			s, err := milvus.New(t.Context(), milvus.Options{Address: servers.MilvusLiteForTest(t, servers.Options{}).Address, Companion: milvus.Index{Type: "FLAT"}})
+			must(t, err)
+			return s
+		},
+	}
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			store := open(t)
+			t.Cleanup(func() { _ = store.Close() })
+			for _, metric := range []adapters.Metric{adapters.InnerProduct, adapters.Cosine} {
+				s := onServer(t, store, newBilinear(t, bilinear.IdentityLowRank, metric == adapters.Cosine), metric)
+				t.Run(string(metric), s.rewritten)
+			}
+		})
+	}
+}
+
+func (s served) rewritten(t *testing.T) {
+	calls := &recorder.Recorder{}
+	store, err := recorder.New(s.Store, calls, recorder.Hooks{})
+	must(t, err)
+	p := pipe(t, s.route("", func(r *route.Route) { r.Store, r.Vector, r.ExactSearch = store, vectorField, true }))
+	must(t, p.Open(t.Context()))
+	if r := p.Routes()[0]; r.Placement != route.PlacementRewrite {
+		t.Fatalf("placement %q: %s", r.Placement, r.WhyNotRewritten)
+	}
+	for seed := range uint64(20) {
+		calls.Forget()
+		q := rerank.Query{Vector: random(1000+seed, 1, rewriteDim).Row(0)}
+		a, err := p.Search(context.Background(), search.Request{Route: "r", Query: q, K: 10})
+		must(t, err)
+		if a.Certificate.Status != rerank.StatusExact || len(calls.Calls()) != 1 || calls.Calls()[0].Argument.(adapters.SearchRequest).WithVectors {
+			t.Fatalf("%d calls: %+v", len(calls.Calls()), a.Certificate)
+		}
+		for i, want := range s.exact(t, q.Vector, nil)[:10] {
+			h := a.Hits[i]
+			if d := math.Abs(float64(h.Score) - float64(want.Score)); h.ID != want.ID && d > 2*float64(a.Certificate.Epsilon) {
+				t.Fatalf("query %d, hit %d is %s with %v, want %s with %v", seed, i, h.ID, h.Score, want.ID, want.Score)
+			}
+			if off := math.Abs(float64(h.Score) - s.phi(t, q, h.ID)); off > float64(a.Certificate.Epsilon) {
+				t.Errorf("query %d, hit %d: the score is off by %v, ε is %v", seed, i, off, a.Certificate.Epsilon)
+			}
+		}
+	}
+}
+
+// TestRewrittenQueryOnQdrant: the database's own scores of the rewritten vector become φ,
+// within the ε of the certificate, for every length of a query.
+func TestRewrittenQueryOnQdrant(t *testing.T) {
+	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	store, err := qdrant.Open(qdrant.Options{Address: server.Address})
+	must(t, err)
+	conn, err := grpc.NewClient(server.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	t.Cleanup(func() { must(t, errors.Join(conn.Close(), store.Close())) })
+	points := client.NewPointsClient(conn)
+	for _, metric := range []adapters.Metric{adapters.InnerProduct, adapters.Cosine} {
+		s := onServer(t, store, newBilinear(t, bilinear.Full, metric == adapters.Cosine), metric)
+		p := pipe(t, s.route("", func(r *route.Route) { r.Store, r.Vector = store, vectorField }))
+		for _, length := range []float32{1e-5, 1, 1e5} {
+			q := rerank.Query{Vector: random(77, 1, rewriteDim).Row(0)}
+			for i := range q.Vector {
+				q.Vector[i] *= length
+			}
+			got, err := p.Rewrite(t.Context(), search.Request{Route: "r", Query: q, K: 10})
+			must(t, err)
+			answer, err := points.Query(t.Context(), &client.QueryPoints{
+				CollectionName: got.Collection, Query: client.NewQueryDense(got.Vector), Using: proto.String(vectorField),
+				Limit: proto.Uint64(10), Params: &client.SearchParams{Exact: proto.Bool(true)},
+			})
+			must(t, err)
+			var hits []search.Hit
+			for _, r := range answer.GetResult() {
+				hits = append(hits, search.Hit{ID: rerank.UintID(r.GetId().GetNum()), Score: got.Score(r.GetScore())})
+			}
+			c := got.Answered(t.Context(), search.DatabaseAnswer{Hits: hits, Exact: true})
+			where := fmt.Sprintf("%s, length %g", metric, length)
+			if c.Status != rerank.StatusExact || len(hits) != 10 {
+				t.Errorf("%s: %d hits, %+v", where, len(hits), c)
+			}
+			var ids, want []rerank.ID
+			for i, h := range s.exact(t, q.Vector, nil)[:10] {
+				ids, want = append(ids, hits[i].ID), append(want, h.ID)
+				if off := math.Abs(float64(hits[i].Score) - s.phi(t, q, hits[i].ID)); off > float64(c.Epsilon) {
+					t.Errorf("%s, hit %d: the score %v is off by %v, ε is %v", where, i, hits[i].Score, off, c.Epsilon)
+				}
+			}
+			if !slices.Equal(ids, want) {
+				t.Errorf("%s: %v, want %v", where, ids, want)
+			}
+		}
+	}
+}
