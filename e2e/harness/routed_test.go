@@ -22,7 +22,10 @@ import (
 	"github.com/likenessdb/likeness/e2e/harness"
 	"github.com/likenessdb/likeness/examples/banking77"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/serve"
@@ -43,33 +46,17 @@ type question struct {
 // TestQdrantRoutedCollections has every client ask real questions of a routed
 // collection: ids and scores are those of likeness's own API, to the bit.
 func TestQdrantRoutedCollections(t *testing.T) {
-	python, err := harness.Python(t.Context(), cache, script("qdrant/requirements.txt"))
-	python = program(t, python, err)
-	node, err := harness.Node(t.Context(), cache, script("qdrant"))
-	node = program(t, node, err)
 	db := qdrant(servers.QdrantNewest).start(t)
-	questions := fillQuestions(t, db)
-	at := startSidecar(t, db)
+	questions := fillQuestions(t, db, qdrantapi.Distance_Cosine)
+	model, err := filepath.Abs("../../examples/models/banking77-questions-bilinear")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := startSidecar(t, db, model, "placement: stored, exact_search: true, depth: 50")
 	want := answers(t, at.GRPC, questions)
-	file := requestFile(t, questions)
-	args := []string{script("qdrant/routed.py"), "--url", "{rest}", "--grpc-port", "{port}", "--key", qdrantKey, "--requests", file}
-	for _, c := range []harness.Client{
-		harness.Script("Python, REST", python, args...),
-		harness.Script("Python, gRPC", python, append(args, "--grpc")...),
-		harness.Script("JavaScript, REST", node, script("qdrant/routed.cjs"), "--rest", "{rest}", "--key", qdrantKey, "--requests", file),
-		harness.Script("JavaScript, gRPC", node, script("qdrant/routed.cjs"), "--grpc", "http://{grpc}", "--key", qdrantKey, "--requests", file),
-		goQuestions(questions),
-	} {
+	for _, c := range askingClients(t, questions) {
 		t.Run(c.Name, func(t *testing.T) {
-			p := &taps{at: harness.Address{}, stop: func() {}}
-			for upstream, address := range map[string]*string{at.Proxy.GRPC: &p.at.GRPC, at.Proxy.REST: &p.at.REST} {
-				tap, err := harness.NewTap(t.Context(), upstream)
-				if err != nil {
-					t.Fatal(err)
-				}
-				p.client, *address = append(p.client, tap), tap.Address()
-			}
-			p.at.REST = "http://" + p.at.REST
+			p := tapProxy(t, at)
 			var queries, searches []harness.Step
 			for _, s := range runs(t, c, p.at)[0] {
 				if name, ok := strings.CutPrefix(s.Name, "search "); ok {
@@ -83,13 +70,82 @@ func TestQdrantRoutedCollections(t *testing.T) {
 				report(t, "searches and the sidecar's own API", harness.Compare(searches, want[:len(questions)], nil))
 			}
 			crossed, _ := p.exchanges(t)
-			checkStatus(t, crossed, len(questions))
+			checkStatus(t, crossed, "rescored; route=questions; certificate=exact", len(questions))
 		})
 	}
 }
 
-// checkStatus wants every search to say that it was rescored, and how sure that is.
-func checkStatus(t *testing.T, crossed []harness.Exchange, least int) {
+// TestQdrantRewrittenCollections has every client ask real questions of a collection whose
+// route rewrites them by the identity: the answers are the database's own, to the bit.
+func TestQdrantRewrittenCollections(t *testing.T) {
+	db := qdrant(servers.QdrantNewest).start(t)
+	questions := fillQuestions(t, db, qdrantapi.Distance_Dot)
+	at := startSidecar(t, db, identityModel(t, len(questions[0].Vector)), "placement: rewrite")
+	for _, c := range askingClients(t, questions) {
+		t.Run(c.Name, func(t *testing.T) {
+			want := runs(t, c, db)[0]
+			p := tapProxy(t, at)
+			report(t, "the proxy and the database", harness.Compare(runs(t, c, p.at)[0], want, nil))
+			crossed, _ := p.exchanges(t)
+			checkStatus(t, crossed, "rewritten; route=questions; certificate=unknown", len(questions))
+		})
+	}
+}
+
+// identityModel writes a bilinear model whose W is the identity, and returns its path.
+func identityModel(t *testing.T, dim int) string {
+	t.Helper()
+	w := tensor.Tensor{Shape: []int{dim, dim}, Data: make([]float32, dim*dim)}
+	for i := range dim {
+		w.Data[i*dim+i] = 1
+	}
+	m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Name: "identity", Tensors: tensor.Set{"W": w},
+		Config: fmt.Appendf(nil, `{"query_embedding_dim":%d,"item_embedding_dim":%d,"normalise":false,"form":"full"}`, dim, dim)})
+	path := filepath.Join(t.TempDir(), "identity.safetensors")
+	if err == nil {
+		err = model.Write(path, m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// askingClients are the official clients, which ask the questions.
+func askingClients(t *testing.T, questions []question) []harness.Client {
+	t.Helper()
+	python, err := harness.Python(t.Context(), cache, script("qdrant/requirements.txt"))
+	python = program(t, python, err)
+	node, err := harness.Node(t.Context(), cache, script("qdrant"))
+	node = program(t, node, err)
+	file := requestFile(t, questions)
+	args := []string{script("qdrant/routed.py"), "--url", "{rest}", "--grpc-port", "{port}", "--key", qdrantKey, "--requests", file}
+	return []harness.Client{
+		harness.Script("Python, REST", python, args...),
+		harness.Script("Python, gRPC", python, append(args, "--grpc")...),
+		harness.Script("JavaScript, REST", node, script("qdrant/routed.cjs"), "--rest", "{rest}", "--key", qdrantKey, "--requests", file),
+		harness.Script("JavaScript, gRPC", node, script("qdrant/routed.cjs"), "--grpc", "http://{grpc}", "--key", qdrantKey, "--requests", file),
+		goQuestions(questions),
+	}
+}
+
+// tapProxy puts taps before a sidecar's proxy.
+func tapProxy(t *testing.T, at serve.Addresses) *taps {
+	t.Helper()
+	p := &taps{at: harness.Address{}, stop: func() {}}
+	for upstream, address := range map[string]*string{at.Proxy.GRPC: &p.at.GRPC, at.Proxy.REST: &p.at.REST} {
+		tap, err := harness.NewTap(t.Context(), upstream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.client, *address = append(p.client, tap), tap.Address()
+	}
+	p.at.REST = "http://" + p.at.REST
+	return p
+}
+
+// checkStatus wants every search to say that status.
+func checkStatus(t *testing.T, crossed []harness.Exchange, status string, least int) {
 	t.Helper()
 	searches := 0
 	for _, e := range crossed {
@@ -98,7 +154,7 @@ func checkStatus(t *testing.T, crossed []harness.Exchange, least int) {
 			continue
 		}
 		searches++
-		if !slices.Contains(e.Answer, "header likeness-status: rescored; route=questions; certificate=exact") {
+		if !slices.Contains(e.Answer, "header likeness-status: "+status) {
 			t.Errorf("%s: %q", e.Call, e.Answer)
 		}
 	}
@@ -108,7 +164,7 @@ func checkStatus(t *testing.T, crossed []harness.Exchange, least int) {
 }
 
 // fillQuestions writes shipped questions into a collection and returns others to ask.
-func fillQuestions(t *testing.T, db harness.Address) (out []question) {
+func fillQuestions(t *testing.T, db harness.Address, metric qdrantapi.Distance) (out []question) {
 	t.Helper()
 	task, err := banking77.Questions("../../examples/data/banking77")
 	if err != nil {
@@ -125,7 +181,7 @@ func fillQuestions(t *testing.T, db harness.Address) (out []question) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	create := &qdrantapi.CreateCollection{CollectionName: "questions", VectorsConfig: qdrantapi.NewVectorsConfig(&qdrantapi.VectorParams{Size: uint64(items.Cols), Distance: qdrantapi.Distance_Cosine})}
+	create := &qdrantapi.CreateCollection{CollectionName: "questions", VectorsConfig: qdrantapi.NewVectorsConfig(&qdrantapi.VectorParams{Size: uint64(items.Cols), Distance: metric})}
 	if err := c.CreateCollection(t.Context(), create); err != nil {
 		t.Fatal(err)
 	}
@@ -149,20 +205,16 @@ func fillQuestions(t *testing.T, db harness.Address) (out []question) {
 	return out
 }
 
-// startSidecar serves a route on the questions with a shipped model, until the test ends.
-func startSidecar(t *testing.T, db harness.Address) serve.Addresses {
+// startSidecar serves a route on the questions with a model and rules, until the test ends.
+func startSidecar(t *testing.T, db harness.Address, model, rules string) serve.Addresses {
 	t.Helper()
-	model, err := filepath.Abs("../../examples/models/banking77-questions-bilinear")
-	if err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(t.TempDir(), "likeness.yaml")
 	text := fmt.Sprintf(`listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
 stores: {main: {kind: qdrant, address: %q, api_key_env: QDRANT_KEY}}
 models: {questions: {path: %q}}
-routes: {questions: {store: main, collection: questions, model: questions, placement: stored, exact_search: true, depth: 50, latency_budget: 20s}}
+routes: {questions: {store: main, collection: questions, model: questions, %s, latency_budget: 20s}}
 proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
-`, db.GRPC, model, db.REST)
+`, db.GRPC, model, rules, db.REST)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
