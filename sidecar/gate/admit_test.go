@@ -92,6 +92,26 @@ func TestARewrittenSearchIsInFlightUntilItIsAnswered(t *testing.T) {
 	}
 }
 
+// The searches of one call count as one: the database gets them together.
+func TestASearchWithinACallIsLetInWithIt(t *testing.T) {
+	a := admission.New(searcher(func(context.Context) error { return nil }), admission.Options{MaxSearches: 1})
+	first, err := a.Rewrite(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		other, err := a.Rewrite(admission.WithinCall(t.Context()), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.Answered(t.Context(), search.DatabaseAnswer{})
+	}
+	if _, err := a.Rewrite(t.Context(), request); !errors.Is(err, admission.ErrOverload) {
+		t.Errorf("another call: %v, want ErrOverload", err)
+	}
+	first.Answered(t.Context(), search.DatabaseAnswer{})
+}
+
 func TestWhatItDoesNotKnowGoesThrough(t *testing.T) {
 	a := admit(searcher(func(context.Context) error { return route.ErrUnknown }), options{MaxSearches: 8, Adaptive: true})
 	if _, err := a.Search(t.Context(), search.Request{Route: "none"}); !errors.Is(err, route.ErrUnknown) {

@@ -19,7 +19,7 @@ var shareBuckets = []float64{0, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1}
 func newProxied(r *registrar) *proxied {
 	return &proxied{
 		outcomes: r.counter("proxy_searches_total",
-			"Searches through the proxy on collections with a route, by outcome: rescored, passed, degraded or shadow, and by reason.", "outcome", "reason"),
+			"Searches through the proxy on collections with a route, by outcome: rewritten, rescored, passed, degraded or shadow, and by reason.", "outcome", "reason"),
 		originals: r.counter("proxy_originals_total",
 			"Original requests sent as a fallback, late or eager, by outcome: won, lost (extra load), or withheld (sent in place of rescoring because too many lost).",
 			"fallback", "outcome"),
