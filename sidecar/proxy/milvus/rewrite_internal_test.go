@@ -247,9 +247,9 @@ func FuzzMapScores(f *testing.F) {
 		row := 0
 		for i, length := range want.GetResults().GetTopks() {
 			for range length {
-				want.Results.Scores[row] = all[i].Score(want.Results.Scores[row])
+				want.Results.Scores[row] = all[i].Score(want.GetResults().GetScores()[row])
 				if len(want.GetResults().GetDistances()) > 0 {
-					want.Results.Distances[row] = all[i].Score(want.Results.Distances[row])
+					want.Results.Distances[row] = all[i].Score(want.GetResults().GetDistances()[row])
 				}
 				row++
 			}

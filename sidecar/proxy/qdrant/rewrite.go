@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc/codes"
@@ -148,14 +149,10 @@ func locateOne(message []byte, l layout) (s routing.Search, timeout uint64, err 
 	}
 	var params searchParams
 	err = wire.Walk(message, func(f wire.Field) (err error) {
-		for _, other := range l.others {
-			if f.Number == other {
-				return errOther
-			}
+		if slices.Contains(l.others, f.Number) {
+			return errOther
 		}
-		for _, narrows := range l.narrows {
-			s.Narrowed = s.Narrowed || f.Number == narrows
-		}
+		s.Narrowed = s.Narrowed || slices.Contains(l.narrows, f.Number)
 		switch f.Number { //nolint:exhaustive // the others cross unread
 		case l.name:
 			var name []byte
@@ -455,7 +452,7 @@ func degraded(err error) error {
 // refusal sorts an error of the database: it refuses the caller, the request, or does
 // not answer.
 func refusal(err error) error {
-	switch status.Code(err) { //nolint:exhaustive // the others are faults of the database
+	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.ResourceExhausted:
 		return routing.ErrDenied
 	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.AlreadyExists, codes.OutOfRange, codes.Unimplemented:

@@ -436,7 +436,7 @@ func FuzzMapScores(f *testing.F) {
 		}
 		for i, list := range rows {
 			for _, p := range list {
-				if p.Score = all[i].Score(p.GetScore()); p.Score == 0 {
+				if p.Score = all[i].Score(p.GetScore()); p.GetScore() == 0 {
 					p.Score = 0 // not -0, which is on the wire
 				}
 			}

@@ -57,17 +57,17 @@ func (q request) locateJSON(body []byte) (searches []routing.Search, places []pl
 		searches, places = append(searches, l.found), append(places, l.place)
 		return ok
 	}
-	ok := false
-	if !q.batch {
-		ok = one()
-	} else {
+	whole := one
+	if q.batch {
 		keys := 0
-		ok = s.Object(func(key string) bool {
-			keys++
-			return key == "searches" && keys == 1 && s.Array(one)
-		})
+		whole = func() bool {
+			return s.Object(func(key string) bool {
+				keys++
+				return key == "searches" && keys == 1 && s.Array(one)
+			})
+		}
 	}
-	if !ok || !s.AtEnd() {
+	if !whole() || !s.AtEnd() {
 		return nil, nil, errOther
 	}
 	return searches, places, nil

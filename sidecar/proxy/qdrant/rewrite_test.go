@@ -318,13 +318,13 @@ func TestTheDatabaseRefusesARewrittenCall(t *testing.T) {
 	fillQdrant(t, db)
 	at, _ := rewriting(t, db.Address, db.REST, "routed", rotation, false, "")
 	refused := &client.QueryPoints{CollectionName: "routed", Query: client.NewQueryDense(asked), Using: proto.String("vec"), Limit: proto.Uint64(0)}
-	ask := func(address string) (error, string) {
+	ask := func(address string) (state string, err error) {
 		var trailer metadata.MD
-		err := dial(t, address).Invoke(t.Context(), client.Points_Query_FullMethodName, refused, &client.QueryResponse{}, grpc.Trailer(&trailer))
-		return err, strings.Join(trailer.Get("likeness-status"), ",")
+		err = dial(t, address).Invoke(t.Context(), client.Points_Query_FullMethodName, refused, &client.QueryResponse{}, grpc.Trailer(&trailer))
+		return strings.Join(trailer.Get("likeness-status"), ","), err
 	}
-	got, state := ask(at.Proxy.GRPC)
-	want, _ := ask(db.Address)
+	state, got := ask(at.Proxy.GRPC)
+	_, want := ask(db.Address)
 	if status.Code(want) != codes.InvalidArgument || got.Error() != want.Error() || state != "passed; reason=refused" {
 		t.Errorf("%v, %q, want %v", got, state, want)
 	}
