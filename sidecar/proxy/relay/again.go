@@ -9,39 +9,40 @@ import (
 )
 
 const (
-	// maxKept is how much of a request is kept in case that nobody hears it.
-	maxKept = 64 << 10
-	// parked is how long a client may say nothing after the database has ended.
-	parked = 2 * time.Minute
+	// maxReplayBytes bounds the bytes kept for a replay.
+	maxReplayBytes = 64 << 10
+	// idleTimeout bounds the wait for a client's next request after the database has closed.
+	idleTimeout = 2 * time.Minute
 )
 
-// keep keeps what may have to be said again; the caller holds mu.
-func (l *httpLink) keep(b []byte) {
-	if !l.whole || l.heard || len(l.kept)+len(b) > maxKept {
-		l.kept, l.whole = nil, false
+// recordReplay adds b to the replay buffer while a replay is possible. The caller holds mu.
+func (l *httpLink) recordReplay(b []byte) {
+	if !l.replayComplete || l.responseStarted || len(l.replayBuffer)+len(b) > maxReplayBytes {
+		l.replayBuffer, l.replayComplete = nil, false
 		return
 	}
-	l.kept = append(l.kept, b...)
+	l.replayBuffer = append(l.replayBuffer, b...)
 }
 
-// mayRepeat reports whether what the client said can be said to the database again; the
-// caller holds mu.
-func (l *httpLink) mayRepeat() bool {
-	return l.used && l.whole && !l.heard && !l.again && !l.opaque
+// canReplay reports whether the batch may be sent to the database a second time: its
+// connection had answered before, so it was probably closed as idle, and has sent no byte
+// for this batch. The caller holds mu.
+func (l *httpLink) canReplay() bool {
+	return l.databaseAnswered && l.replayComplete && !l.responseStarted && !l.replayed && !l.opaque
 }
 
-// lose goes on after the database has ended: on another connection where nothing is
-// owed or nothing was heard, which it returns, and else to the end of the link. A client
-// that has sent a request and heard nothing at all is told so.
-func (l *httpLink) lose(ctx context.Context, s *Server, database net.Conn, err error) net.Conn {
+// databaseEnded handles a closed database connection. It returns a new connection if no
+// request is in flight or the requests can be replayed. Otherwise it ends the link and
+// returns nil; a client whose complete request got no response byte is answered with 502.
+func (l *httpLink) databaseEnded(ctx context.Context, s *Server, database net.Conn, err error) net.Conn {
 	if ctx.Err() == nil {
-		_ = database.Close() // whoever writes to it lets go
-		if next, goesOn := l.replace(ctx, s); goesOn {
+		_ = database.Close() // unblocks forward
+		if next, goesOn := l.reconnect(ctx, s); goesOn {
 			return next
 		}
 	}
 	l.mu.Lock()
-	idle, unanswered := l.idle(), !l.heard && !l.silent && !l.opaque && l.requests.heads > l.heads
+	idle, unanswered := l.idle(), !l.responseStarted && !l.clientClosed && !l.opaque && l.requests.headsRead > l.headsBefore
 	endless := l.answers.state == untilClose
 	l.mu.Unlock()
 	switch {
@@ -50,54 +51,56 @@ func (l *httpLink) lose(ctx context.Context, s *Server, database net.Conn, err e
 		l.cut()
 	case unanswered:
 		s.unreachable(err)
-		l.answerDown(s)
+		l.answerUnreachable(s)
 	case endless && !errors.Is(err, io.EOF):
-		l.refuse() // its end would look like that of the answer
+		l.refuse() // an orderly close would look like the end of the response
 	default:
-		l.bid(lastWords)
+		l.closeGently(lastBytesTimeout)
 	}
 	return nil
 }
 
-// replace finds the database's next connection. It reports whether the link goes on, with
-// none where it has ended meanwhile.
-func (l *httpLink) replace(ctx context.Context, s *Server) (next net.Conn, goesOn bool) {
-	l.up.Lock()
+// reconnect returns the database's next connection: at the client's next request if the
+// link is idle, or at once with the batch replayed on it. It reports whether it handled
+// the close; next may then still be nil, if the link ended meanwhile.
+func (l *httpLink) reconnect(ctx context.Context, s *Server) (next net.Conn, goesOn bool) {
+	l.uploadMu.Lock()
 	l.mu.Lock()
-	stays := l.idle() && !l.leaving && !l.silent && !l.requests.closing && !l.answers.closing
-	repeats := !l.idle() && l.mayRepeat()
+	keepsClient := l.idle() && !l.leaving && !l.clientClosed && !l.requests.closesConnection && !l.answers.closesConnection
+	replays := !l.idle() && l.canReplay()
 	switch {
-	case stays:
-		l.database, l.used = nil, false
-	case repeats:
-		l.again, l.used = true, false
+	case keepsClient:
+		l.database, l.databaseAnswered = nil, false
+	case replays:
+		l.replayed, l.databaseAnswered = true, false
 	}
 	l.mu.Unlock()
-	if stays {
-		l.up.Unlock()
-		return l.park(ctx), true
+	if keepsClient {
+		l.uploadMu.Unlock()
+		return l.awaitReconnect(ctx), true
 	}
-	defer l.up.Unlock()
-	if !repeats {
+	defer l.uploadMu.Unlock()
+	if !replays {
 		return nil, false
 	}
 	next, err := s.dial(ctx)
 	if err != nil || !l.attach(ctx, next) {
 		return nil, false
 	}
-	if _, err := next.Write(l.kept); err != nil {
+	if _, err := next.Write(l.replayBuffer); err != nil {
 		_ = next.Close()
 	}
 	return next, true
 }
 
-// park waits for the client's next words, and the connection that they go to.
-func (l *httpLink) park(ctx context.Context) net.Conn {
+// awaitReconnect waits for the client's next request, for which forward opens a connection
+// to the database. It returns nil if the link ends first.
+func (l *httpLink) awaitReconnect(ctx context.Context) net.Conn {
 	select {
-	case next := <-l.next:
+	case next := <-l.nextDatabase:
 		return next
 	case <-ctx.Done():
-	case <-time.After(parked):
+	case <-time.After(idleTimeout):
 		l.cut()
 	}
 	return nil

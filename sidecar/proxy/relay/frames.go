@@ -1,6 +1,6 @@
 package relay
 
-// Of HTTP/2 (RFC 9113, sections 4.1, 6.2, 6.6, 6.8 and 6.10).
+// Constants of HTTP/2 (RFC 9113, sections 4.1, 6.2, 6.6, 6.8 and 6.10).
 const (
 	frameHeader = 9 // bytes: length, type, flags, stream
 
@@ -11,20 +11,21 @@ const (
 	flagEndHeaders   = 0x4
 )
 
-// frames follows the frames that a server sends. The zero value is at the beginning.
+// frames parses the frame headers that a server sends. The zero value is ready for the
+// first byte of a connection.
 type frames struct {
 	header [frameHeader]byte
-	have   int  // bytes of the header under way
-	left   int  // bytes that its payload still has
-	open   bool // a block of headers goes on in the next frame: no other may come between
-	seen   bool // a whole frame, which is that of the settings
+	have   int  // bytes read of the current frame's header
+	left   int  // bytes left of its payload
+	open   bool // the header block continues in the next frame: no other frame may come between
+	seen   bool // the first frame, SETTINGS, was read
 }
 
-// between reports whether another frame may come here.
+// between reports whether another frame may be inserted here.
 func (f *frames) between() bool { return f.seen && f.have == 0 && !f.open }
 
-// advance takes what was sent next, and returns behind how many bytes of it another
-// frame may come, as late as possible; -1: nowhere.
+// advance parses the next bytes sent. It returns the last offset in b at which another
+// frame may be inserted, or -1 if there is none.
 func (f *frames) advance(b []byte) int {
 	end := -1
 	for at := 0; at < len(b); {
@@ -50,7 +51,7 @@ func (f *frames) advance(b []byte) int {
 	return end
 }
 
-// close ends the frame under way.
+// close finishes the current frame.
 func (f *frames) close() {
 	f.have, f.seen = 0, true
 	switch f.header[3] {

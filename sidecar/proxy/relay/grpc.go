@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// chunk is what is read at once: a full frame of most peers and its header.
+// chunk is the size of one read: a full frame of most peers with its header.
 const chunk = 16<<10 + frameHeader
 
-// grpcLink is a link on which gRPC is spoken. What is written to the client is under mu.
+// grpcLink forwards a gRPC connection. Writes to the client hold mu.
 type grpcLink struct {
 	link
 
-	// Under mu.
-	frames  frames // of the database
-	leaving bool
-	said    bool // that the client is to go elsewhere
+	// The fields below are guarded by mu.
+
+	frames     frames // sent by the database
+	leaving    bool   // a drain has begun
+	goAwaySent bool
 }
 
-// run forwards both ways until both have ended.
+// run forwards in both directions until both sides have closed.
 func (l *grpcLink) run(ctx context.Context, s *Server) {
 	database, err := s.dial(ctx)
 	if err != nil {
@@ -36,52 +37,53 @@ func (l *grpcLink) run(ctx context.Context, s *Server) {
 	up.Wait()
 }
 
-// upload forwards what the client says. Where it ends the link does, as soon as the
-// database has heard of it.
+// upload forwards the client's bytes. When the client closes, the database is told and has
+// lastBytesTimeout to send its last bytes.
 func (l *grpcLink) upload() {
 	b := make([]byte, chunk)
 	for {
 		n, err := l.client.Read(b)
 		if n > 0 {
 			if _, err := l.database.Write(b[:n]); err != nil {
-				return // the database has ended; download says so
+				return // the database has closed; download ends the link
 			}
 		}
 		if err != nil {
 			closeWrite(l.database)
-			_ = l.database.SetReadDeadline(time.Now().Add(lastWords))
+			_ = l.database.SetReadDeadline(time.Now().Add(lastBytesTimeout))
 			return
 		}
 	}
 }
 
-// download forwards what the database says. Where it ends the link does, as soon as
-// the client has read the last of it.
+// download forwards the database's bytes. When the database closes, the client has
+// lastBytesTimeout to read the last bytes and close.
 func (l *grpcLink) download() {
 	b := make([]byte, chunk)
 	for {
 		n, err := l.database.Read(b)
 		if n > 0 {
-			if err := l.say(b[:n]); err != nil {
+			if err := l.deliver(b[:n]); err != nil {
 				l.cut()
 				return
 			}
 		}
 		if err != nil {
 			closeWrite(l.client)
-			_ = l.client.SetReadDeadline(time.Now().Add(lastWords))
+			_ = l.client.SetReadDeadline(time.Now().Add(lastBytesTimeout))
 			_ = l.database.Close()
 			return
 		}
 	}
 }
 
-// say writes what the database said to the client.
-func (l *grpcLink) say(b []byte) error {
+// deliver writes the database's bytes to the client. During a drain it inserts GOAWAY at the
+// first frame boundary.
+func (l *grpcLink) deliver(b []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	end := l.frames.advance(b)
-	if !l.leaving || l.said || end < 0 {
+	if !l.leaving || l.goAwaySent || end < 0 {
 		_, err := l.client.Write(b)
 		return err
 	}
@@ -95,22 +97,23 @@ func (l *grpcLink) say(b []byte) error {
 	return err
 }
 
-// leave tells the client to go elsewhere, now or behind the frame that is under way.
+// leave sends GOAWAY to the client, at once or after the current frame.
 func (l *grpcLink) leave() {
-	go func() { // who writes to a client that does not read holds mu
+	go func() { // mu may be held by a write to a client that does not read
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.leaving = true
-		if !l.said && l.frames.between() {
+		if !l.goAwaySent && l.frames.between() {
 			_ = l.goAway()
 		}
 	}()
 }
 
-// goAway writes the frame; the caller holds mu. All that the client has begun is still
-// answered, so the last stream is the last that there can be (RFC 9113, section 6.8).
+// goAway writes a GOAWAY frame. Every stream that the client has begun is still answered,
+// so the frame names the highest possible stream (RFC 9113, section 6.8). The caller holds
+// mu.
 func (l *grpcLink) goAway() error {
-	l.said = true
+	l.goAwaySent = true
 	_, err := l.client.Write([]byte{0, 0, 8, typeGoAway, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0})
 	return err
 }

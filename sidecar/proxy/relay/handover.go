@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// handover is a listener of the connections that someone else serves.
+// handover is a listener whose connections were accepted elsewhere: serve hands them over.
 type handover struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -34,10 +34,11 @@ func (h *handover) Close() error {
 	return nil
 }
 
-// Addr implements net.Listener. It is none that can be called.
+// Addr implements net.Listener. The address cannot be dialed.
 func (h *handover) Addr() net.Addr { return &net.UnixAddr{Name: "relay", Net: "unix"} }
 
-// serve has a connection served of which the first bytes were read already, to its end.
+// serve hands conn to Accept and waits until conn is closed. first holds the bytes that
+// were already read from conn.
 func (h *handover) serve(conn net.Conn, first []byte) {
 	c := &handed{Conn: conn, first: first, closed: make(chan struct{})}
 	select {
@@ -47,7 +48,7 @@ func (h *handover) serve(conn net.Conn, first []byte) {
 	}
 }
 
-// handed is a connection whose first bytes are read again.
+// handed is a connection that returns first before the bytes of Conn.
 type handed struct {
 	net.Conn
 

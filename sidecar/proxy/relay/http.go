@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// firstWords is how long a client may say nothing on a connection that it has
-	// opened, and how long its request's head may take where no database hears it.
-	firstWords = 30 * time.Second
-	// farewell is how long a client may take to close after its last answer at the end.
-	farewell = 500 * time.Millisecond
-	// preface is how HTTP/2 begins (RFC 9113, section 3.4), as far as no method does.
-	preface = "PRI * HTTP/2.0\r\n"
-	goodbye = "Connection: close\r\n"
+	// firstRequestTimeout bounds the wait for the first bytes of a new connection, and for
+	// the head of its first request when the database cannot be reached.
+	firstRequestTimeout = 30 * time.Second
+	// closeTimeout bounds the wait for a client to close after its last response in a drain.
+	closeTimeout = 500 * time.Millisecond
+	// preface is the start of the HTTP/2 connection preface (RFC 9113, section 3.4). No
+	// HTTP/1.1 request begins with it.
+	preface     = "PRI * HTTP/2.0\r\n"
+	closeHeader = "Connection: close\r\n"
 )
 
-// buffers are what connections of REST clients are read with: many are short.
+// buffers is a pool of read buffers. REST clients open many short connections.
 type buffers struct{ pool sync.Pool }
 
 func newBuffers() *buffers {
@@ -36,46 +37,53 @@ func (b *buffers) get() []byte { return b.pool.Get().(*[32 << 10]byte)[:] }
 
 func (b *buffers) put(buffer []byte) { b.pool.Put((*[32 << 10]byte)(buffer)) }
 
-// httpLink is a link on which HTTP/1.1 is spoken. It follows the messages only to know
-// when the client waits for nothing, which is when the link can end without harm. Where
-// they are no HTTP/1.1, or go on as something else, it forwards until one side ends.
+// httpLink forwards an HTTP/1.1 connection. It parses messages only to know when no
+// request is in flight, because the link can then close without losing a response. On
+// bytes that are not HTTP/1.1, or after an upgrade, it forwards until one side closes.
 //
-// Databases end connections that are idle, or after some answers, without saying so
-// (Qdrant: after five seconds, and after an error in a request that it has not read).
-// A client that is near hears of that before it speaks again; behind a relay it would
-// lose its request. So a client whose database has ended keeps its connection: its next
-// request goes to another of the database, and so does, once, one that was under way
-// while the database ended without a word in answer.
+// Databases close connections that are idle, or after some responses, without a
+// "Connection: close" (Qdrant: after five seconds idle, and after rejecting a request
+// whose body it has not read). A client connected directly sees the close before it sends
+// again; behind a relay it would lose its request. When the database closes, the link
+// therefore keeps the client's connection and opens a new one to the database for the next
+// request. A request in flight that received no response byte is replayed there once.
 type httpLink struct {
 	link
 
-	next chan net.Conn // to download: the database's connection after the one that ended
-	up   sync.Mutex    // held while the database is written to, or changed; before mu
+	// nextDatabase hands download the connection that replaces a closed one.
+	nextDatabase chan net.Conn
+	// uploadMu is held while the database's connection is written to or replaced. It is
+	// locked before mu.
+	uploadMu sync.Mutex
 
-	// Under mu.
-	requests, answers messages
-	methods           []method // of requests whose answer has not begun
-	asked             uint64   // requests begun
-	answering         uint64   // answers begun
-	finished          uint64   // answers that have ended; the client may not have them yet
-	answered          uint64   // answers that the client has
-	opaque            bool     // the messages are not followed any more
-	leaving           bool     // the client is to go elsewhere
-	said              bool     // and knows
-	silent            bool     // the client has ended its side
-	kept              []byte   // what the client said since it was owed nothing; written under up, too
-	whole             bool     // kept is all of it
-	heard             bool     // the database has said something since
-	again             bool     // kept was sent a second time
-	heads             int      // of requests, before
-	used              bool     // this connection of the database has answered
+	// The fields below are guarded by mu.
+
+	requests, answers  messages
+	pendingMethods     []method // methods of the requests whose response has not begun
+	requestsBegun      uint64
+	responsesBegun     uint64
+	responsesEnded     uint64 // read from the database, perhaps not yet written to the client
+	responsesDelivered uint64 // written to the client
+	opaque             bool   // messages are no longer parsed
+	leaving            bool   // a drain has begun
+	closeSent          bool   // the client was sent "Connection: close"
+	clientClosed       bool   // the client has closed its side
+
+	// A batch is the requests sent since none was in flight.
+
+	replayBuffer     []byte // the batch's bytes; also guarded by uploadMu for writes
+	replayComplete   bool   // replayBuffer holds the whole batch
+	responseStarted  bool   // the database has sent a byte since the batch began
+	replayed         bool   // the batch was sent a second time
+	headsBefore      int    // request heads read before the batch
+	databaseAnswered bool   // the current database connection has completed a response
 }
 
-// run forwards both ways until both have ended.
+// run forwards in both directions until both sides have closed.
 func (l *httpLink) run(ctx context.Context, s *Server) {
 	b := s.buffers.get()
 	defer s.buffers.put(b)
-	first, isHTTP2, err := l.begin(b)
+	first, isHTTP2, err := l.readFirst(b)
 	if err != nil {
 		return
 	}
@@ -86,18 +94,18 @@ func (l *httpLink) run(ctx context.Context, s *Server) {
 		s.handover.serve(l.client, first)
 		return
 	}
-	_, _ = l.ask(first)
+	_, _ = l.trackRequests(first)
 	database, err := s.dial(ctx)
 	if err != nil {
 		s.unreachable(err)
-		l.answerAlone(s, b)
+		l.answerWithoutDatabase(s, b)
 		return
 	}
 	if !l.attach(ctx, database) {
 		return
 	}
 	if _, err := database.Write(first); err != nil {
-		_ = database.Close() // download says so
+		_ = database.Close() // download reports the failure
 	}
 	var up sync.WaitGroup
 	up.Go(func() { l.upload(ctx, s, b) })
@@ -107,16 +115,16 @@ func (l *httpLink) run(ctx context.Context, s *Server) {
 	up.Wait()
 }
 
-// begin reads what a connection begins with.
-func (l *httpLink) begin(b []byte) (first []byte, isHTTP2 bool, err error) {
-	_ = l.client.SetReadDeadline(time.Now().Add(firstWords))
+// readFirst reads the first bytes of a connection, enough to tell HTTP/2 from HTTP/1.1.
+func (l *httpLink) readFirst(b []byte) (first []byte, isHTTP2 bool, err error) {
+	_ = l.client.SetReadDeadline(time.Now().Add(firstRequestTimeout))
 	defer func() { _ = l.client.SetReadDeadline(time.Time{}) }()
 	for n := 0; ; {
 		read, err := l.client.Read(b[n:])
 		n += read
 		common := min(n, len(preface))
 		switch {
-		case string(b[:common]) != preface[:common], err != nil && n > 0: // an error comes again
+		case string(b[:common]) != preface[:common], err != nil && n > 0: // the next Read returns the error again
 			return b[:n], false, nil
 		case err != nil:
 			return nil, false, err
@@ -126,76 +134,76 @@ func (l *httpLink) begin(b []byte) (first []byte, isHTTP2 bool, err error) {
 	}
 }
 
-// upload forwards what the client says until it ends. What the database does not take
-// is read all the same: a client that is cut while it sends would lose its answer.
+// upload forwards the client's bytes until the client closes or the link is over. It then
+// reads and discards the rest: a client cut off while it sends would lose its response.
 func (l *httpLink) upload(ctx context.Context, s *Server, b []byte) {
-	for more := !l.ended(); more; {
+	for more := !l.hasEnded(); more; {
 		n, err := l.client.Read(b)
 		if n > 0 {
 			more = l.forward(ctx, s, b[:n])
 		}
 		if err != nil {
-			l.hangUp(err)
+			l.clientEnded(err)
 			return
 		}
 	}
-	if l.ended() {
-		l.bid(farewell)
+	if l.hasEnded() {
+		l.closeGently(closeTimeout)
 	}
-	l.listen(b)
+	l.discardRequests(b)
 }
 
-// forward sends the database what the client said. It reports whether more of it is
-// wanted.
+// forward sends the client's bytes to the database, over a new connection if the last one
+// was closed. It reports whether upload should read more.
 func (l *httpLink) forward(ctx context.Context, s *Server, b []byte) (more bool) {
-	l.up.Lock()
-	defer l.up.Unlock()
-	n, last := l.ask(b)
-	database := l.current()
-	if database == nil { // it has ended while nothing was owed
+	l.uploadMu.Lock()
+	defer l.uploadMu.Unlock()
+	n, last := l.trackRequests(b)
+	database := l.currentDatabase()
+	if database == nil { // it closed while no request was in flight
 		if n == 0 {
 			return false
 		}
 		var err error
 		if database, err = s.dial(ctx); err != nil {
 			s.unreachable(err)
-			l.answerDown(s)
-			close(l.next)
+			l.answerUnreachable(s)
+			close(l.nextDatabase)
 			return false
 		}
 		if !l.attach(ctx, database) {
-			close(l.next)
+			close(l.nextDatabase)
 			return false
 		}
-		l.next <- database
+		l.nextDatabase <- database
 	}
 	if _, err := database.Write(b[:n]); err != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if !l.mayRepeat() {
+		if !l.canReplay() {
 			return false
 		}
-		_ = database.Close() // download hears of it, and repeats what is kept
+		_ = database.Close() // download notices, and replays the batch
 	}
 	return !last
 }
 
-// current is the database's connection, nil where it has ended.
-func (l *httpLink) current() net.Conn {
+// currentDatabase returns the database's connection, or nil if it has closed.
+func (l *httpLink) currentDatabase() net.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.database
 }
 
-// ended reports whether the link is over.
-func (l *httpLink) ended() bool {
+// hasEnded reports whether the link can close now.
+func (l *httpLink) hasEnded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.over()
 }
 
-// listen reads what the client still says, to no purpose.
-func (l *httpLink) listen(b []byte) {
+// discardRequests reads and drops the client's bytes until it closes.
+func (l *httpLink) discardRequests(b []byte) {
 	for {
 		if _, err := l.client.Read(b); err != nil {
 			return
@@ -203,163 +211,166 @@ func (l *httpLink) listen(b []byte) {
 	}
 }
 
-// ask follows what the client says. It returns how much of that goes to the database,
-// and whether it is the last.
-func (l *httpLink) ask(b []byte) (n int, last bool) {
+// trackRequests parses the client's bytes. It returns how many of them to forward, and
+// whether they are the last to forward.
+func (l *httpLink) trackRequests(b []byte) (n int, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.asked == l.finished && l.requests.state == atRest { // a client may speak as soon as it reads an answer
-		l.kept, l.whole, l.heard, l.again, l.heads = l.kept[:0], true, false, false, l.requests.heads
+	if l.requestsBegun == l.responsesEnded && l.requests.state == betweenMessages { // not responsesDelivered: a client may send as soon as it reads a response
+		l.replayBuffer, l.replayComplete, l.responseStarted, l.replayed, l.headsBefore = l.replayBuffer[:0], true, false, false, l.requests.headsRead
 	}
-	defer func() { l.keep(b[:n]) }()
+	defer func() { l.recordReplay(b[:n]) }()
 	for at := 0; at < len(b) && !l.opaque; {
 		n, e := l.requests.next(b[at:])
 		at += n
 		switch e {
-		case begins:
-			if l.said { // nobody would answer it
-				l.requests.state = atRest
+		case messageBegins:
+			if l.closeSent { // the database's last response was announced
+				l.requests.state = betweenMessages
 				return at, true
 			}
-			l.asked++
-		case started:
-			l.methods = append(l.methods, l.requests.method)
-		case lost:
+			l.requestsBegun++
+		case startLineEnded:
+			l.pendingMethods = append(l.pendingMethods, l.requests.method)
+		case notHTTP:
 			l.opaque = true
-		case nothing, ended:
+		case noEvent, messageEnded:
 		}
 	}
 	return len(b), l.over()
 }
 
-// hangUp tells the database that the client has ended.
-func (l *httpLink) hangUp(err error) {
-	l.up.Lock()
-	defer l.up.Unlock()
+// clientEnded handles the end of the client's bytes: a half-close is passed on to the
+// database, another error cuts the link.
+func (l *httpLink) clientEnded(err error) {
+	l.uploadMu.Lock()
+	defer l.uploadMu.Unlock()
 	l.mu.Lock()
-	l.silent = true
+	l.clientClosed = true
 	database := l.database
 	l.mu.Unlock()
 	if errors.Is(err, io.EOF) && database != nil {
-		closeWrite(database) // it may still have to answer, and ends then
+		closeWrite(database) // it can still send responses, and closes after them
 		return
 	}
 	l.cut()
 }
 
-// download forwards what the database says until it ends, or nothing is owed any more
-// to a client that is to go. It returns the connection that the link goes on with, nil
-// where it does not.
+// download forwards the database's bytes until the database closes, or until a drained
+// link has no request in flight. It returns the database's next connection, or nil if the
+// link does not continue.
 func (l *httpLink) download(ctx context.Context, s *Server, database net.Conn) net.Conn {
 	b := s.buffers.get()
 	defer s.buffers.put(b)
 	for {
 		n, err := database.Read(b)
 		if n > 0 {
-			switch over, err := l.say(b[:n]); {
+			switch over, err := l.deliver(b[:n]); {
 			case err != nil:
 				l.cut()
 				return nil
 			case over:
-				l.bid(farewell)
+				l.closeGently(closeTimeout)
 				return nil
 			}
 		}
 		if err != nil {
-			return l.lose(ctx, s, database, err)
+			return l.databaseEnded(ctx, s, database, err)
 		}
 	}
 }
 
-// say hands the client what the database said. It reports whether the link is over with
-// it.
-func (l *httpLink) say(b []byte) (over bool, err error) {
+// deliver writes the database's bytes to the client, and adds "Connection: close" to the
+// last response of a drain. It reports whether the link is over.
+func (l *httpLink) deliver(b []byte) (over bool, err error) {
 	l.mu.Lock()
-	l.heard = true
-	at, done := l.follow(b)
-	l.finished += done
-	l.used = l.used || done > 0
+	l.responseStarted = true
+	at, done := l.trackResponses(b)
+	l.responsesEnded += done
+	l.databaseAnswered = l.databaseAnswered || done > 0
 	l.mu.Unlock()
 	if at >= 0 {
-		b = slices.Concat(b[:at], []byte(goodbye), b[at:])
+		b = slices.Concat(b[:at], []byte(closeHeader), b[at:])
 	}
 	if _, err := l.client.Write(b); err != nil || done == 0 {
 		return false, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.answered += done
+	l.responsesDelivered += done
 	return l.over(), nil
 }
 
-// follow follows what the database says; the caller holds mu. It returns where in b the
-// client is to be told that this answer is the last (-1: nowhere), and how many answers
-// end in b.
-func (l *httpLink) follow(b []byte) (last int, done uint64) {
+// trackResponses parses the database's bytes. It returns the offset in b at which to insert
+// "Connection: close" (-1: do not), and how many final responses end in b. The caller
+// holds mu.
+func (l *httpLink) trackResponses(b []byte) (last int, done uint64) {
 	last = -1
 	for at := 0; at < len(b) && !l.opaque; {
 		n, e := l.answers.next(b[at:])
 		at += n
 		switch e {
-		case started:
-			if l.begun() && l.leaving && l.answering == l.asked {
-				last, l.said = at, true
+		case startLineEnded:
+			if l.matchRequest() && l.leaving && l.responsesBegun == l.requestsBegun {
+				last, l.closeSent = at, true
 			}
-		case ended:
+		case messageEnded:
 			if l.answers.status >= 200 {
 				done++
 			}
-		case lost:
+		case notHTTP:
 			l.opaque = true
-		case nothing, begins:
+		case noEvent, messageBegins:
 		}
 	}
 	return last, done
 }
 
-// begun finds the request of an answer that has begun; the caller holds mu. It reports
-// whether there is one, and this is its answer.
-func (l *httpLink) begun() bool {
+// matchRequest pairs a response that has begun with its request. It reports false for an
+// interim response, and where the bytes after it cannot be parsed. The caller holds mu.
+func (l *httpLink) matchRequest() bool {
 	status := l.answers.status
 	if status < 200 {
 		l.opaque = status == 101 // an upgrade
 		return false
 	}
-	if len(l.methods) == 0 {
-		l.opaque = true // to no request, or less than one: the database ends then, as a rule
+	if len(l.pendingMethods) == 0 {
+		l.opaque = true // a response without a complete request: the database usually closes next
 		return false
 	}
-	l.answering++
-	asked := l.methods[0]
-	l.methods = slices.Delete(l.methods, 0, 1)
-	l.answers.bodyless = l.answers.bodyless || asked == head
+	l.responsesBegun++
+	asked := l.pendingMethods[0]
+	l.pendingMethods = slices.Delete(l.pendingMethods, 0, 1)
+	l.answers.noBody = l.answers.noBody || asked == head
 	l.opaque = asked == connect && status < 300
 	return !l.opaque
 }
 
-// idle reports whether nothing is under way and nothing is owed; the caller holds mu.
+// idle reports whether no request or response is in flight. The caller holds mu.
 func (l *httpLink) idle() bool {
-	return !l.opaque && l.asked == l.answered && l.requests.state == atRest
+	return !l.opaque && l.requestsBegun == l.responsesDelivered && l.requests.state == betweenMessages
 }
 
-// over reports whether the link is to end, and can; the caller holds mu.
+// over reports whether a drained link can close. The caller holds mu.
 func (l *httpLink) over() bool { return l.leaving && l.idle() }
 
-// bid ends the database's connection, and the client's when it has read all.
-func (l *httpLink) bid(within time.Duration) {
+// closeGently closes the database's connection and half-closes the client's, which then
+// has the given time to close.
+func (l *httpLink) closeGently(within time.Duration) {
 	closeWrite(l.client)
 	_ = l.client.SetReadDeadline(time.Now().Add(within))
-	if database := l.current(); database != nil {
+	if database := l.currentDatabase(); database != nil {
 		_ = database.Close()
 	}
 }
 
-// answerAlone answers a client's first request where there is no database.
-func (l *httpLink) answerAlone(s *Server, b []byte) {
-	_ = l.client.SetReadDeadline(time.Now().Add(firstWords))
+// answerWithoutDatabase answers a client's first request when the database cannot be
+// reached.
+func (l *httpLink) answerWithoutDatabase(s *Server, b []byte) {
+	_ = l.client.SetReadDeadline(time.Now().Add(firstRequestTimeout))
 	for {
 		l.mu.Lock()
-		opaque, whole := l.opaque, l.requests.heads > 0
+		opaque, whole := l.opaque, l.requests.headsRead > 0
 		l.mu.Unlock()
 		if opaque {
 			l.refuse()
@@ -369,31 +380,30 @@ func (l *httpLink) answerAlone(s *Server, b []byte) {
 			break
 		}
 		n, err := l.client.Read(b)
-		if _, _ = l.ask(b[:n]); err != nil {
+		if _, _ = l.trackRequests(b[:n]); err != nil {
 			return
 		}
 	}
-	l.answerDown(s)
-	l.listen(b)
+	l.answerUnreachable(s)
+	l.discardRequests(b)
 }
 
-// answerDown says that the database does not answer, and ends the client's connection
-// when it has read that.
-func (l *httpLink) answerDown(s *Server) {
+// answerUnreachable sends a 502 response and half-closes the client's connection.
+func (l *httpLink) answerUnreachable(s *Server) {
 	body := rest.Unreachable(s.options.Upstream)
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n", len(body), goodbye)
+	fmt.Fprintf(&b, "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n", len(body), closeHeader)
 	l.mu.Lock()
-	if len(l.methods) == 0 || l.methods[0] != head {
+	if len(l.pendingMethods) == 0 || l.pendingMethods[0] != head {
 		b.Write(body)
 	}
 	l.mu.Unlock()
 	_, _ = l.client.Write(b.Bytes())
 	closeWrite(l.client)
-	_ = l.client.SetReadDeadline(time.Now().Add(lastWords))
+	_ = l.client.SetReadDeadline(time.Now().Add(lastBytesTimeout))
 }
 
-// leave lets the link end as soon as nothing is under way on it.
+// leave closes the link as soon as no request is in flight.
 func (l *httpLink) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,30 +6,30 @@ import (
 	"sync"
 )
 
-// link is a client's connection and the one to the database that belongs to it.
+// link is a client's connection with its own connection to the database.
 type link struct {
 	raw    net.Conn // the client's, below TLS
 	client net.Conn
 	cancel context.CancelFunc
 
 	mu       sync.Mutex
-	database net.Conn // nil before it is there
+	database net.Conn // nil while there is no connection
 }
 
-// attach gives a link its connection to the database, unless ctx is done: then the link
-// was cut.
+// attach sets the connection to the database. If ctx is done, the link was cut: attach
+// then closes the connection and returns false.
 func (l *link) attach(ctx context.Context, database net.Conn) bool {
 	l.mu.Lock()
 	l.database = database
 	l.mu.Unlock()
-	if ctx.Err() != nil { // cut did not find it
+	if ctx.Err() != nil { // cut may have run before database was set
 		_ = database.Close()
 		return false
 	}
 	return true
 }
 
-// refuse ends the client's connection as a port that nobody listens on would.
+// refuse resets the client's connection, as a port without a listener would.
 func (l *link) refuse() {
 	if tcp, ok := l.raw.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -37,15 +37,15 @@ func (l *link) refuse() {
 	_ = l.raw.Close()
 }
 
-// cut ends both connections at once.
+// cut closes both connections at once.
 func (l *link) cut() {
-	_ = l.raw.Close() // first: who writes to it may hold mu
+	_ = l.raw.Close() // first: this ends a write that may hold mu
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.drop()
 }
 
-// drop ends what is left; the caller holds mu.
+// drop closes both connections. The caller holds mu.
 func (l *link) drop() {
 	l.cancel()
 	_ = l.raw.Close()
@@ -54,7 +54,7 @@ func (l *link) drop() {
 	}
 }
 
-// closeWrite tells a peer that nothing more comes.
+// closeWrite half-closes c, or closes it if it cannot be half-closed.
 func closeWrite(c net.Conn) {
 	if half, ok := c.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
 		_ = c.Close()

@@ -5,15 +5,15 @@ import (
 	"strconv"
 )
 
-// maxLine is how much is kept of a line that comes in pieces: as much of it as may be
-// needed. A head has no limit here but the database's.
+// maxLine bounds the bytes kept of a line that arrives in pieces; the rest of a longer line
+// is not needed. The relay sets no limit on the length of a head: the database does.
 const maxLine = 4 << 10
 
-// state is where in a message of HTTP/1.1 (RFC 9112) a side is.
+// state is the position of one side of a connection in a message of HTTP/1.1 (RFC 9112).
 type state uint8
 
 const (
-	atRest state = iota // between two messages
+	betweenMessages state = iota
 	inStartLine
 	inHead
 	inBody
@@ -21,21 +21,21 @@ const (
 	inChunk
 	afterChunk
 	inTrailer
-	untilClose // in a body that has no other end
+	untilClose // in a body that ends when the connection closes
 )
 
-// event is what comes next on a side.
+// event is a point in the bytes of one side that the relay acts on.
 type event uint8
 
 const (
-	nothing event = iota
-	begins        // a message, at this byte
-	started       // its first line has ended
-	ended         // the message has
-	lost          // this is not understood
+	noEvent        event = iota
+	messageBegins        // the next byte is the first of a message
+	startLineEnded       // the request line or status line was read
+	messageEnded
+	notHTTP // the bytes cannot be parsed
 )
 
-// method is that of a request, as far as the answer's form depends on it.
+// method is the method of a request, as far as the form of the response depends on it.
 type method uint8
 
 const (
@@ -44,47 +44,48 @@ const (
 	connect
 )
 
-// messages follows the messages of one side of a connection, to know where each ends.
-// What it takes for a message is at most cut wrong by it, at the end of the relay: it
-// changes nothing and decides nothing, so two readings of the same bytes do no harm.
-// The zero value follows a client; it is at the beginning.
+// messages parses the messages of one side of a connection to find where each one ends. A
+// wrong reading can at most close a connection too early during a drain: the relay
+// changes no message and decides nothing by its content, so a database that reads the same
+// bytes differently does no harm. The zero value parses requests from the first byte on.
 type messages struct {
-	answers bool // it is the server's side
-	state   state
-	line    []byte // the beginning of the line under way, if it comes in pieces
-	long    bool   // more than that has come
-	left    uint64 // bytes that the body, or the chunk, still has
-	heads   int    // that have ended
+	answers       bool // the messages are responses
+	state         state
+	line          []byte // the beginning of an incomplete line
+	lineTruncated bool   // the line is longer than maxLine
+	remaining     uint64 // bytes left of the body or chunk
+	headsRead     int    // heads that were read to their end
 
-	// Of the message under way.
-	method   method // of a request
-	status   int    // of an answer
-	bodyless bool   // an answer that has no body, whatever its head says
-	length   uint64 // of the body, if told
-	told     bool
-	chunked  bool
-	modern   bool // it is of HTTP/1.1, which has chunks
-	closing  bool // it is the last on its connection
+	// The fields below describe the current message.
+
+	method           method // of a request
+	status           int    // of a response
+	noBody           bool   // the response has no body, whatever its head says
+	length           uint64 // Content-Length
+	lengthKnown      bool   // length is set
+	chunked          bool
+	isHTTP11         bool // the version is HTTP/1.1, which has chunks
+	closesConnection bool // the message is the last on its connection
 }
 
-// next takes bytes up to the next event, and returns how many.
+// next parses b up to the next event. It returns the number of bytes parsed.
 func (m *messages) next(b []byte) (n int, e event) {
 	for n < len(b) {
 		switch m.state {
-		case atRest:
+		case betweenMessages:
 			if b[n] != '\r' && b[n] != '\n' { // empty lines may come before a request
 				m.state = inStartLine
-				return n, begins
+				return n, messageBegins
 			}
 			n++
 		case untilClose:
-			return len(b), nothing
+			return len(b), noEvent
 		case inBody, inChunk:
-			took := min(m.left, uint64(len(b)-n))
-			m.left -= took
+			took := min(m.remaining, uint64(len(b)-n))
+			m.remaining -= took
 			n += int(took)
-			if m.left > 0 {
-				return n, nothing
+			if m.remaining > 0 {
+				return n, noEvent
 			}
 			if m.state == inBody {
 				return n, m.end()
@@ -94,22 +95,22 @@ func (m *messages) next(b []byte) (n int, e event) {
 			line, took := m.takeLine(b[n:])
 			n += took
 			if line == nil {
-				return n, nothing
+				return n, noEvent
 			}
-			if e := m.read(line); e != nothing {
+			if e := m.read(line); e != noEvent {
 				return n, e
 			}
 		}
 	}
-	return n, nothing
+	return n, noEvent
 }
 
-// takeLine returns the line that ends in b, without its end, or nil, and how many bytes
-// it took.
+// takeLine returns the line that ends in b, without its line end, or nil if b has no line
+// end. n is the number of bytes that it consumed.
 func (m *messages) takeLine(b []byte) (line []byte, n int) {
 	end := bytes.IndexByte(b, '\n')
 	if len(m.line) == 0 && end >= 0 {
-		m.long = false
+		m.lineTruncated = false
 		return bytes.TrimSuffix(b[:end:end], []byte("\r")), end + 1
 	}
 	rest := b
@@ -117,10 +118,10 @@ func (m *messages) takeLine(b []byte) (line []byte, n int) {
 		rest = b[:end]
 	}
 	if len(m.line) == 0 {
-		m.long = false
+		m.lineTruncated = false
 	}
 	kept := min(len(rest), maxLine-len(m.line))
-	m.line, m.long = append(m.line, rest[:kept]...), m.long || kept < len(rest)
+	m.line, m.lineTruncated = append(m.line, rest[:kept]...), m.lineTruncated || kept < len(rest)
 	if end < 0 {
 		return nil, len(b)
 	}
@@ -128,11 +129,11 @@ func (m *messages) takeLine(b []byte) (line []byte, n int) {
 	return bytes.TrimSuffix(line, []byte("\r")), end + 1
 }
 
-// read takes a line.
+// read parses one line.
 func (m *messages) read(line []byte) event {
 	switch m.state {
 	case inStartLine:
-		m.state, m.told, m.chunked, m.closing = inHead, false, false, false
+		m.state, m.lengthKnown, m.chunked, m.closesConnection = inHead, false, false, false
 		if m.answers {
 			return m.readStatus(line)
 		}
@@ -146,31 +147,31 @@ func (m *messages) read(line []byte) event {
 		return m.readChunkSize(line)
 	case afterChunk:
 		if len(line) > 0 {
-			return lost
+			return notHTTP
 		}
 		m.state = inChunkSize
 	case inTrailer:
 		if len(line) == 0 {
 			return m.end()
 		}
-	case atRest, inBody, inChunk, untilClose: // have no lines
+	case betweenMessages, inBody, inChunk, untilClose: // these states read no lines
 	}
-	return nothing
+	return noEvent
 }
 
-// readRequest takes a request's first line.
+// readRequest parses a request line.
 func (m *messages) readRequest(line []byte) event {
 	name, _, ok := bytes.Cut(line, []byte(" "))
 	if !ok || len(name) == 0 {
-		return lost
+		return notHTTP
 	}
 	for _, c := range name {
 		if c <= ' ' || c >= 0x7f {
-			return lost
+			return notHTTP
 		}
 	}
-	m.modern = bytes.HasSuffix(line, []byte(" HTTP/1.1"))
-	m.closing = !m.modern
+	m.isHTTP11 = bytes.HasSuffix(line, []byte(" HTTP/1.1"))
+	m.closesConnection = !m.isHTTP11
 	switch string(name) {
 	case "HEAD":
 		m.method = head
@@ -179,89 +180,90 @@ func (m *messages) readRequest(line []byte) event {
 	default:
 		m.method = other
 	}
-	return started
+	return startLineEnded
 }
 
-// readStatus takes an answer's first line.
+// readStatus parses a status line.
 func (m *messages) readStatus(line []byte) event {
 	const before, after = len("HTTP/1.1 "), len("HTTP/1.1 200")
 	if len(line) < after || !bytes.HasPrefix(line, []byte("HTTP/1.1 ")) && !bytes.HasPrefix(line, []byte("HTTP/1.0 ")) ||
 		len(line) > after && line[after] != ' ' {
-		return lost
+		return notHTTP
 	}
 	status, err := strconv.ParseUint(string(line[before:after]), 10, 16)
 	if err != nil || status < 100 {
-		return lost
+		return notHTTP
 	}
-	m.status, m.modern = int(status), bytes.HasPrefix(line, []byte("HTTP/1.1"))
-	m.closing = !m.modern
-	m.bodyless = status < 200 || status == 204 || status == 304
-	return started
+	m.status, m.isHTTP11 = int(status), bytes.HasPrefix(line, []byte("HTTP/1.1"))
+	m.closesConnection = !m.isHTTP11
+	m.noBody = status < 200 || status == 204 || status == 304
+	return startLineEnded
 }
 
-// readField takes a line of a head.
+// readField parses one header field.
 func (m *messages) readField(line []byte) event {
 	name, value, ok := bytes.Cut(line, []byte(":"))
-	if !ok && m.long {
-		return nothing // a name that long is none of those below
+	if !ok && m.lineTruncated {
+		return noEvent // no name below is that long
 	}
-	if !ok || len(bytes.TrimSpace(name)) != len(name) { // or a line that goes on in the next
-		return lost
+	if !ok || len(bytes.TrimSpace(name)) != len(name) { // also refuses a folded line
+		return notHTTP
 	}
 	switch {
 	case bytes.EqualFold(name, []byte("Content-Length")):
 		length, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 63)
-		if err != nil || m.long || m.told && length != m.length {
-			return lost
+		if err != nil || m.lineTruncated || m.lengthKnown && length != m.length {
+			return notHTTP
 		}
-		m.length, m.told = length, true
+		m.length, m.lengthKnown = length, true
 	case bytes.EqualFold(name, []byte("Transfer-Encoding")):
-		if m.chunked || m.long || !m.modern || !bytes.EqualFold(bytes.TrimSpace(value), []byte("chunked")) {
-			return lost
+		if m.chunked || m.lineTruncated || !m.isHTTP11 || !bytes.EqualFold(bytes.TrimSpace(value), []byte("chunked")) {
+			return notHTTP
 		}
 		m.chunked = true
 	case bytes.EqualFold(name, []byte("Connection")):
-		m.closing = m.closing || bytes.Contains(bytes.ToLower(value), []byte("close"))
+		m.closesConnection = m.closesConnection || bytes.Contains(bytes.ToLower(value), []byte("close"))
 	}
-	return nothing
+	return noEvent
 }
 
-// endHead finds how the body ends (RFC 9112, section 6.3).
+// endHead decides how the body's end is found (RFC 9112, section 6.3).
 func (m *messages) endHead() event {
-	m.heads++
+	m.headsRead++
 	switch {
-	case m.answers && m.bodyless:
+	case m.answers && m.noBody:
 		return m.end()
 	case m.chunked:
 		m.state = inChunkSize
-	case m.told && m.length > 0:
-		m.state, m.left = inBody, m.length
-	case m.told || !m.answers:
+	case m.lengthKnown && m.length > 0:
+		m.state, m.remaining = inBody, m.length
+	case m.lengthKnown || !m.answers:
 		return m.end()
 	default:
 		m.state = untilClose
 	}
-	return nothing
+	return noEvent
 }
 
-// readChunkSize takes the line before a chunk, or the last one.
+// readChunkSize parses the line that begins a chunk. A size of 0 begins the trailer.
 func (m *messages) readChunkSize(line []byte) event {
 	digits := len(line)
 	if i := bytes.IndexAny(line, "; \t"); i >= 0 {
 		digits = i
 	}
 	size, err := strconv.ParseUint(string(line[:digits]), 16, 63)
-	if err != nil || m.long {
-		return lost
+	if err != nil || m.lineTruncated {
+		return notHTTP
 	}
-	m.state, m.left = inChunk, size
+	m.state, m.remaining = inChunk, size
 	if size == 0 {
 		m.state = inTrailer
 	}
-	return nothing
+	return noEvent
 }
 
+// end finishes the current message.
 func (m *messages) end() event {
-	m.state = atRest
-	return ended
+	m.state = betweenMessages
+	return messageEnded
 }

@@ -50,9 +50,9 @@ func (m *messages) ends(b []byte, piece int) (ends []int, understood bool) {
 			n, e := m.next(p)
 			at, p = at+n, p[n:]
 			switch e {
-			case ended:
+			case messageEnded:
 				ends = append(ends, at)
-			case lost:
+			case notHTTP:
 				return ends, false
 			}
 		}

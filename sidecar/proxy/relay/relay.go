@@ -1,8 +1,7 @@
-// Package relay forwards the connections of clients as they are: for each of theirs it
-// opens one to the database, and what is said on the one is said on the other, byte for
-// byte. It reads no call, so a call costs two writes, and nothing of it can be lost on
-// the way. It knows where frames of HTTP/2, and messages of HTTP/1.1, end, and with that
-// how to tell a client to go elsewhere.
+// Package relay forwards client connections to the database byte for byte. Each client
+// connection has its own connection to the database. The relay decodes no call, so a call
+// costs two writes and arrives unchanged. It only finds the ends of HTTP/2 frames and
+// HTTP/1.1 messages, because a drain tells clients there to reconnect elsewhere.
 package relay
 
 import (
@@ -20,40 +19,40 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// lastWords is how long a client may take to read what the database said last.
-	lastWords = 5 * time.Second
+	// lastBytesTimeout bounds the exchange of the last bytes after one side has closed.
+	lastBytesTimeout = 5 * time.Second
 )
 
-// keepAlive finds a peer that is gone without a word within half a minute.
+// keepAlive detects a vanished peer within half a minute.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// Options are what a Server needs. Only Upstream must be given.
+// Options configure a Server. Only Upstream is required.
 type Options struct {
 	// Upstream is the database's host:port.
 	Upstream string
-	// ServerTLS, if not nil, is the listener's; UpstreamTLS that towards the database.
+	// ServerTLS, if not nil, configures TLS with clients, UpstreamTLS with the database.
 	ServerTLS, UpstreamTLS *tls.Config
 	Logger                 *slog.Logger
 }
 
-// conversation is a link by the protocol that is spoken on it.
+// conversation is a link of either protocol.
 type conversation interface {
-	// run forwards until both sides have ended. ctx is done when the link is cut.
+	// run forwards until both sides have closed. ctx is done when the link is cut.
 	run(ctx context.Context, s *Server)
-	// leave has the link end as soon as no answer is owed on it. It does not wait.
+	// leave closes the link once no response is outstanding. It does not wait.
 	leave()
-	// cut ends it at once.
+	// cut closes the link at once.
 	cut()
 }
 
-// Server forwards every connection that it gets. It is safe for concurrent use.
+// Server forwards every connection that it accepts. It is safe for concurrent use.
 type Server struct {
-	name     string // of the protocol
+	name     string // the protocol, for errors
 	options  Options
 	dialer   net.Dialer
 	converse func(raw, client net.Conn, cut context.CancelFunc) conversation
 	buffers  *buffers
-	calls    *rest.Server // takes what is not HTTP/1.1; nil for gRPC
+	calls    *rest.Server // serves HTTP/2 connections; nil in a gRPC server
 	handover *handover
 	leaving  chan struct{} // closed by Drain, under mu
 
@@ -63,7 +62,7 @@ type Server struct {
 	ended    sync.WaitGroup // links
 }
 
-// NewServer makes a server for gRPC; it calls nothing.
+// NewServer returns a server for gRPC. It opens no connection.
 func NewServer(o Options) *Server {
 	if o.UpstreamTLS != nil {
 		o.UpstreamTLS = o.UpstreamTLS.Clone()
@@ -77,11 +76,12 @@ func NewServer(o Options) *Server {
 	})
 }
 
-// NewHTTPServer makes a server for HTTP/1.1 without TLS, before the database of calls,
-// which serves the connections that speak HTTP/2 and is drained with it; it calls nothing.
+// NewHTTPServer returns a server for HTTP/1.1 without TLS that forwards to the database of
+// calls. It hands HTTP/2 connections to calls and drains calls with itself. It opens no
+// connection.
 func NewHTTPServer(calls *rest.Server, logger *slog.Logger) *Server {
 	s := newServer("REST", Options{Upstream: calls.Plain(), Logger: logger}, func(raw, client net.Conn, cut context.CancelFunc) conversation {
-		return &httpLink{link: link{raw: raw, client: client, cancel: cut}, next: make(chan net.Conn, 1), answers: messages{answers: true}}
+		return &httpLink{link: link{raw: raw, client: client, cancel: cut}, nextDatabase: make(chan net.Conn, 1), answers: messages{answers: true}}
 	})
 	s.calls, s.buffers = calls, newBuffers()
 	return s
@@ -103,7 +103,7 @@ func (s *Server) Serve(listener net.Listener) error {
 	s.mu.Lock()
 	s.listener = listener
 	if s.calls != nil && !s.isLeaving() {
-		s.ended.Go(func() { _ = s.calls.Serve(s.handover) }) // until Drain, whatever comes
+		s.ended.Go(func() { _ = s.calls.Serve(s.handover) }) // Serve returns only after Drain
 	}
 	s.mu.Unlock()
 	for !s.isLeaving() {
@@ -116,8 +116,8 @@ func (s *Server) Serve(listener net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("%s on %s: %w", s.name, listener.Addr(), err)
 		default:
-			s.options.Logger.Warn("a connection was not taken", "error", err)
-			select { // too many files, as a rule
+			s.options.Logger.Warn("accepting a connection failed", "error", err)
+			select { // usually too many open files
 			case <-time.After(10 * time.Millisecond):
 			case <-s.leaving:
 			}
@@ -135,7 +135,7 @@ func (s *Server) isLeaving() bool {
 	}
 }
 
-// take forwards a connection, unless the server is leaving.
+// take starts to forward a connection, or cuts it if the server is draining.
 func (s *Server) take(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(keepAlive)
@@ -168,14 +168,14 @@ func (s *Server) forward(ctx context.Context, l conversation, client net.Conn) {
 		soon, cancel := context.WithTimeout(ctx, 2*dialTimeout)
 		defer cancel()
 		if err := secure.HandshakeContext(soon); err != nil {
-			s.options.Logger.Debug("no handshake with a client", "address", client.RemoteAddr(), "error", err)
+			s.options.Logger.Debug("TLS handshake with a client failed", "address", client.RemoteAddr(), "error", err)
 			return
 		}
 	}
 	l.run(ctx, s)
 }
 
-// unreachable logs that there is nobody to forward to.
+// unreachable logs that the database cannot be reached.
 func (s *Server) unreachable(err error) {
 	s.options.Logger.Warn("the database does not answer", "address", s.options.Upstream, "error", err)
 }
@@ -191,9 +191,9 @@ func (s *Server) dial(ctx context.Context) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", s.options.Upstream)
 }
 
-// Drain takes no more connections, tells the clients of those that are open to go
-// elsewhere, and waits until they have or ctx is done; then it cuts them. It reports
-// whether it had to.
+// Drain accepts no more connections, tells connected clients to reconnect elsewhere, and
+// waits until they have left. When ctx is done it cuts the connections that are left, and
+// returns true.
 func (s *Server) Drain(ctx context.Context) (cut bool) {
 	s.mu.Lock()
 	if !s.isLeaving() {
@@ -203,7 +203,7 @@ func (s *Server) Drain(ctx context.Context) (cut bool) {
 		l.leave()
 	}
 	if s.listener != nil {
-		_ = s.listener.Close() // last: who is refused knows that the others were told
+		_ = s.listener.Close() // last: a refused connection shows that every link was told
 	}
 	s.mu.Unlock()
 	done := make(chan bool, 1)
