@@ -131,7 +131,7 @@ func (s *Server) unaryCall(ctx context.Context, method string, client grpc.Serve
 	return client.SendMsg(answer)
 }
 
-// outliving is a context that ends some time after the one that it was made of.
+// outliving returns a context with the values of ctx that is cancelled one second after ctx.
 func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(outlives, cancel) })
@@ -213,7 +213,7 @@ func (s *Server) upload(database grpc.ClientStream, client grpc.ServerStream, ca
 	for {
 		f := &frame{}
 		if err := client.RecvMsg(f); errors.Is(err, io.EOF) {
-			_ = database.CloseSend() // its result is that of RecvMsg
+			_ = database.CloseSend() // RecvMsg returns the same error
 			return
 		} else if err != nil {
 			refused <- notReceived(err)

@@ -24,7 +24,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// Options are what a Server needs. Only Upstream must be given.
+// Options configure a Server. Only Upstream is required.
 type Options struct {
 	// Upstream gets every call. The caller closes it after Drain.
 	Upstream *Upstream

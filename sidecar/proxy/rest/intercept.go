@@ -49,9 +49,9 @@ type Reply struct {
 	Outlives bool
 }
 
-// Ending is what became of a request that went on to the database.
+// Ending is the outcome of a request that was forwarded to the database.
 type Ending struct {
-	// Status is that of the answer; 0: the database did not answer.
+	// Status is the HTTP status of the answer, or 0 if the database did not answer.
 	Status int
 	// Problem is the beginning of the body of an answer with a status from 400 on.
 	Problem []byte
@@ -113,7 +113,7 @@ func (p *passing) answered(a *http.Response) error {
 	return nil
 }
 
-// failing is a reader that returns an error, or ends where there is none.
+// failing is a reader that returns err, or io.EOF if err is nil.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) {
@@ -142,7 +142,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// outliving is a context that ends some time after the one that it was made of.
+// outliving returns a context with the values of ctx that is cancelled one second after ctx.
 func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(outlives, cancel) })

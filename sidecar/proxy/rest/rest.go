@@ -34,10 +34,10 @@ const (
 	idleConnections = 4 * time.Second
 )
 
-// ErrURL says that the address of the database is none.
+// ErrURL reports an address that is not the URL of a REST API.
 var ErrURL = errors.New("not the URL of a REST API")
 
-// Options are what a Server needs. Only Upstream must be given.
+// Options configure a Server. Only Upstream is required.
 type Options struct {
 	// Upstream is the database's base URL, http or https, without a path.
 	Upstream string
