@@ -16,18 +16,20 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Asked are queries as they were asked: what a ranker reads.
+// Asked holds queries as users asked them: everything about a query that a ranker can
+// read.
 type Asked struct {
-	IDs     []rerank.ID // row numbers where a file has none
+	IDs     []rerank.ID // row numbers if the file has no ids
 	Queries []rerank.Query
-	// Ignored are columns or keys that mean nothing here.
+	// Ignored names the columns or keys of the file that were not recognised.
 	Ignored []string
 }
 
-// ReadAsked reads queries: JSON lines (.jsonl, .ndjson) with the keys id, text,
-// vector, user_id and context (numbers by name), CSV with a header of such columns,
-// a vector or context as JSON; or a file of vectors alone, as OpenVectors takes it.
-// Each query has a text or a vector. It returns ErrInput or the context's error.
+// ReadAsked reads queries from a file of one of three kinds. JSON lines (.jsonl,
+// .ndjson) have the keys id, text, vector, user_id and context (numbers by name). CSV
+// has a header with columns of the same names, and writes a vector or a context as
+// JSON. Any other file holds vectors alone, as OpenVectors reads them. Each query
+// needs a text or a vector. ReadAsked returns ErrInput or the context's error.
 func ReadAsked(ctx context.Context, spec string) (*Asked, error) {
 	a := &Asked{}
 	var err error
@@ -76,7 +78,7 @@ func (a *Asked) readVectors(ctx context.Context, spec string) error {
 	return nil
 }
 
-// askedFields is one query as a file has it.
+// askedFields holds the fields of one query, decoded from JSON or CSV.
 type askedFields struct {
 	ID      *rerank.ID         `json:"id"`
 	Text    string             `json:"text"`
@@ -137,7 +139,7 @@ func (a *Asked) readTable(r io.Reader) error {
 	}
 }
 
-// cells reads a line of CSV; an empty cell is nothing.
+// parseRecord decodes one CSV record. An empty cell leaves its field unset.
 func cells(names, record []string) (f askedFields, err error) {
 	for i, cell := range record {
 		if cell == "" {
@@ -188,7 +190,8 @@ func (a *Asked) add(f askedFields) error {
 	return nil
 }
 
-// ReadPayloads reads one JSON object a line, one a row. It returns ErrInput.
+// ReadPayloads reads one JSON object from each line; line n belongs to row n−1. It
+// returns ErrInput.
 func ReadPayloads(path string) ([]json.RawMessage, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

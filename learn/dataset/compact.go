@@ -6,17 +6,17 @@ import (
 	"math"
 )
 
-// compact walks bytes of Thrift's compact protocol, in which Parquet writes its
-// footer and the headers of its pages, and holds every length that it meets
-// against the bytes that are left. What it has walked can be decoded without
-// allocating from a length that is not true.
+// compact walks bytes in Thrift's compact protocol, in which Parquet writes its footer
+// and its page headers. It checks every length against the number of bytes left, so
+// bytes that it has walked can be decoded without allocating memory for a false
+// length.
 type compact struct {
 	b     []byte
 	at    int
 	depth int
 }
 
-// The types of the compact protocol.
+// Type codes of the compact protocol.
 const (
 	compactTrue   = 1
 	compactFalse  = 2
@@ -33,10 +33,10 @@ const (
 var errShort = errors.New("it ends in the middle")
 
 const (
-	// maxDepth is far above how deep Parquet nests.
+	// maxDepth limits nesting, far above what Parquet needs.
 	maxDepth = 32
-	// maxStructs is far above the columns, and the row groups, of a file. A structure
-	// can have one byte, and takes hundreds when it is decoded.
+	// maxStructs limits the number of structs, far above the columns and row groups of
+	// any file. A struct can take one byte in the file and hundreds in memory.
 	maxStructs = 1 << 15
 )
 
@@ -68,7 +68,7 @@ func (c *compact) zigzag() (int64, error) {
 	return int64(v>>1) ^ -int64(v&1), err
 }
 
-// length reads a length of at most what is left.
+// length reads a length. It fails if the length exceeds the number of bytes left.
 func (c *compact) length() (int, error) {
 	n, err := c.varint()
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *compact) length() (int, error) {
 	return int(n), nil
 }
 
-// fields walks a struct. It calls visit with each field, which walks its value
-// and returns true, or returns false to have it skipped.
+// fields walks a struct and calls visit for each field. visit either walks the field's
+// value and returns true, or returns false to have the value skipped.
 func (c *compact) fields(visit func(id int64, kind byte) (bool, error)) error {
 	if c.depth++; c.depth > maxDepth {
 		return errors.New("it nests too deeply")
@@ -121,7 +121,7 @@ func (c *compact) fields(visit func(id int64, kind byte) (bool, error)) error {
 	}
 }
 
-// skip walks a value; a boolean field has none.
+// skip walks past a value. A boolean field has no bytes to skip.
 func (c *compact) skip(kind byte) error {
 	var err error
 	switch {
@@ -170,7 +170,7 @@ func (c *compact) list() error {
 			return err
 		}
 	}
-	if n > len(c.b)-c.at { // every element has a byte at least
+	if n > len(c.b)-c.at { // every element takes at least one byte
 		return errShort
 	}
 	if kind == compactStruct && n > maxStructs {

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// columns are the places of a log's columns, −1 where there is none.
+// columns holds the position of each column of a log, −1 for an absent column.
 type columns struct{ query, item, weight, time int }
 
-// readCSV reads a log with a header line. Columns of other names are ignored,
-// and named in the counts.
+// readCSV reads a log with a header line. It ignores unknown columns and names them in
+// counts.
 func readCSV(r io.Reader, counts *Counts, add func(entry) error) error {
 	rows := newRecords(r)
 	rows.ReuseRecord, rows.TrimLeadingSpace = true, true
@@ -86,7 +86,7 @@ func (at *columns) place(name string) *int {
 	}
 }
 
-// ignore notes a column that means nothing here; the first few are enough.
+// ignore records the name of an unknown column. It keeps only the first few names.
 func (c *Counts) ignore(name string) {
 	const most = 20
 	if len(c.Ignored) < most && !slices.Contains(c.Ignored, name) {
@@ -94,7 +94,7 @@ func (c *Counts) ignore(name string) {
 	}
 }
 
-// entry reads a record. An empty weight is 1, an empty time none.
+// entry converts a record. An empty weight is 1; an empty time means no time.
 func (at *columns) entry(record []string) (e entry, err error) {
 	e.query, e.item = record[at.query], record[at.item]
 	if at.weight >= 0 && record[at.weight] != "" {

@@ -1,10 +1,10 @@
-// Package dataset reads what a similarity is fitted and judged on: item and
-// query vectors, their ids, and a log of which items were chosen.
+// Package dataset reads the data on which a similarity is fitted and judged: item and
+// query vectors, their ids, and a log of the items that were chosen.
 //
-// Vectors come from .npy, .safetensors and .parquet files, or straight from a
-// store; the log from CSV, JSON lines or Parquet. What can be mapped is mapped,
-// the rest is read in pieces, and nothing is allocated from a length that a file
-// claims.
+// Vectors come from .npy, .safetensors and .parquet files, or straight from a store;
+// the log from CSV, JSON lines or Parquet. Files are memory-mapped where the format
+// allows it and read in pieces otherwise. No length that a file claims is allocated
+// before it is checked.
 package dataset
 
 import (
@@ -18,38 +18,39 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// ErrInput: a file cannot be read, is damaged, holds what it must not, or does
-// not fit another. The message says which file, where in it, and what to do.
+// ErrInput means that a file cannot be read, is damaged, holds invalid values, or does
+// not match another file. The message names the file, the place in it and the remedy.
 var ErrInput = errors.New("input is not valid")
 
-// Sources name where the parts of a dataset are. A file of vectors or ids can
-// hold several: FILE#NAME names a tensor of .safetensors or a column of .parquet.
+// Sources names the files, or the collection, that hold the parts of a dataset. A file
+// of vectors or ids can hold several arrays: FILE#NAME selects a tensor of
+// .safetensors or a column of .parquet.
 type Sources struct {
-	// Items are the item vectors' file. Collection, if set, takes its place.
+	// Items is the file of item vectors. Collection, if set, takes its place.
 	Items      string
 	Collection *Collection
-	// Queries are the query vectors' file.
+	// Queries is the file of query vectors.
 	Queries string
-	// Pairs are the log's file: .jsonl or .ndjson, .parquet, and CSV whatever the
-	// name. Empty: no log.
+	// Pairs is the file of the log: .jsonl or .ndjson, .parquet, or CSV under any
+	// other name. If empty, there is no log.
 	Pairs string
-	// ItemIDs and QueryIDs are files of ids; the log then names items or queries by
-	// them. Empty: the ids that the vectors came with, and row numbers from 0
-	// without any.
+	// ItemIDs and QueryIDs are files of the ids by which the log names items and
+	// queries. If empty, the log uses the ids that came with the vectors, or else row
+	// numbers from 0.
 	ItemIDs, QueryIDs string
-	// UserIDs is a .npy file with one integer a query row; empty is none.
+	// UserIDs is a .npy file with one integer for each query row. It may be empty.
 	UserIDs string
-	// RowPerTime makes a row of each query and time, so that a split by time can
-	// part the pairs of one query: the query's vector stands there several times.
+	// RowPerTime makes a separate row for each query and time, repeating the query's
+	// vector, so that a split by time can divide the pairs of one query.
 	RowPerTime bool
-	// NaNItems permits items that are not finite. Queries never may be so.
+	// NaNItems permits items that are not finite. Queries must always be finite.
 	NaNItems bool
 	Progress Progress
 }
 
-// Progress is told of long work: it is called at the start of a stage with the
-// number of its steps, −1 if that is not known, and returns what is called with
-// the number of steps done.
+// Progress reports the progress of long work. It is called at the start of a stage
+// with the stage's number of steps, or −1 if that is unknown. The returned function is
+// called with the number of steps just done.
 type Progress func(stage string, steps int) (done func(n int))
 
 func (p Progress) begin(stage string, steps int) func(n int) {
@@ -59,21 +60,23 @@ func (p Progress) begin(stage string, steps int) func(n int) {
 	return p(stage, steps)
 }
 
-// Dataset is what was read. It is read-only, safe for concurrent use, and must
-// not be used after Close: the matrices may be mapped files.
+// Dataset holds the vectors, ids and log that Open read. It is read-only and safe for
+// concurrent use. It must not be used after Close, because its matrices may be mapped
+// files.
 type Dataset struct {
 	Items, Queries rerank.Matrix
-	// ItemIDs and QueryIDs are one a row; nil: row numbers.
+	// ItemIDs and QueryIDs hold one id for each row. If nil, ids are row numbers.
 	ItemIDs, QueryIDs []rerank.ID
-	// Relevant are the chosen item rows of each query row, ascending and distinct;
-	// nil without a log.
+	// Relevant[q] holds the rows of the items chosen for query row q, ascending and
+	// distinct. Relevant is nil without a log.
 	Relevant [][]int32
-	// Weights[q][i] > 0 is the weight of the pair (q, Relevant[q][i]); nil: all 1.
+	// Weights[q][i] > 0 is the weight of the pair (q, Relevant[q][i]). If nil, every
+	// weight is 1.
 	Weights [][]float32
-	// Times are the times of the query rows in Unix seconds, each the latest of its
-	// pairs, 0 for a row without pairs; nil: the log has none.
+	// Times holds the time of each query row in Unix seconds: the latest time of its
+	// pairs, 0 for a row without pairs. It is nil if the log has no times.
 	Times []int64
-	// UserIDs are one a query row; nil: none.
+	// UserIDs holds one user id for each query row. It may be nil.
 	UserIDs []int64
 	Counts  Counts
 
@@ -81,43 +84,44 @@ type Dataset struct {
 	closers []io.Closer
 }
 
-// part is a source with its digest.
+// part names a source and its digest.
 type part struct {
 	name, file string
 	digest     func() (string, error)
 }
 
-// Counts say what was read, and what was left out and why.
+// Counts says how much was read, how much was left out, and why.
 type Counts struct {
 	Items   int `json:"items"`
 	Queries int `json:"queries"`
-	// Pairs are distinct, and are what is left of the Rows of the log.
+	// Rows counts the rows of the log, Pairs the distinct pairs that remain of them.
 	Rows  int `json:"rows"`
 	Pairs int `json:"pairs"`
-	// DuplicatePairs are rows of a pair that came before. Their weights are added
-	// where the log has weights; otherwise a pair counts once.
+	// DuplicatePairs counts rows that repeat an earlier pair. Their weights are added
+	// if the log has weights; otherwise a pair counts once.
 	DuplicatePairs int `json:"duplicate_pairs"`
-	// UnknownItems and UnknownQueries are rows whose id is none of the items' or
-	// queries'; they were dropped. A row that has both is an unknown query.
+	// UnknownItems and UnknownQueries count rows that were dropped because they name
+	// an unknown item or query. A row with both counts as an unknown query.
 	UnknownItems   int `json:"unknown_items"`
 	UnknownQueries int `json:"unknown_queries"`
-	// ZeroWeights are rows of weight 0; they were dropped.
+	// ZeroWeights counts rows that were dropped because their weight is 0.
 	ZeroWeights int `json:"zero_weights"`
-	// SeveralTimes are queries whose pairs are of several times; see
+	// SeveralTimes counts queries whose pairs have different times; see
 	// Sources.RowPerTime.
 	SeveralTimes int `json:"several_times"`
-	// NotFiniteItems have NaN or an infinity in their vector; see Sources.NaNItems.
+	// NotFiniteItems counts items with NaN or an infinity in their vector; see
+	// Sources.NaNItems.
 	NotFiniteItems int `json:"not_finite_items"`
-	// MissingItems are rows of a collection without the vector, which were left out, and
-	// FirstMissingItem is the id of the first of them.
+	// MissingItems counts rows of a collection that were left out because they lack
+	// the vector. FirstMissingItem is the id of the first such row.
 	MissingItems     int    `json:"missing_items,omitempty"`
 	FirstMissingItem string `json:"first_missing_item,omitempty"`
-	// Ignored are columns of the log that mean nothing here.
+	// Ignored names the columns of the log that were not recognised.
 	Ignored []string `json:"ignored_columns,omitempty"`
 }
 
-// Open reads a dataset; Close frees it. It returns ErrInput, the store's error,
-// or the context's.
+// Open reads a dataset, which the caller closes. It returns ErrInput, the store's
+// error, or the context's error.
 func Open(ctx context.Context, s Sources) (*Dataset, error) {
 	d := &Dataset{}
 	if err := d.open(ctx, s); err != nil {
@@ -230,8 +234,8 @@ func (d *Dataset) addFile(name, spec string) {
 	d.parts = append(d.parts, part{name, filepath.Base(spec), func() (string, error) { return FileDigest(path) }})
 }
 
-// Digests returns the SHA-256 of every source by its name (items, queries,
-// pairs, item_ids, query_ids, user_ids), as "items.npy sha256:…". It reads the
+// Digests returns the SHA-256 of every source in the form "items.npy sha256:…", by the
+// source's name (items, queries, pairs, item_ids, query_ids, user_ids). It reads the
 // files again.
 func (d *Dataset) Digests() (map[string]string, error) {
 	digests := map[string]string{}

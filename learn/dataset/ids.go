@@ -10,8 +10,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// ReadIDs reads ids: integers of .npy, a column of .parquet (FILE#NAME, "id"
-// without one), and otherwise text with one a line. It returns ErrInput.
+// ReadIDs reads ids: integers from .npy, a column of .parquet (FILE#NAME, by default
+// "id"), and from any other file one line of text for each id. It returns ErrInput.
 func ReadIDs(spec string) ([]rerank.ID, error) {
 	path, name := splitSpec(spec)
 	ids, err := readIDs(path, name)
@@ -63,14 +63,15 @@ func readTextIDs(path string) ([]rerank.ID, error) {
 	return ids, nil
 }
 
-// index finds rows by their id, as people write it, or by their number.
+// index finds rows by the text of their id, or by their row number.
 type index struct {
-	column string // "query" or "item", for messages
+	column string // "query" or "item", for error messages
 	rows   int
-	ids    map[string]int32 // nil: by number
+	ids    map[string]int32 // nil if rows are named by number
 }
 
-// newIndex refuses ids that look alike: the text 7 and the number 7.
+// newIndex rejects distinct ids with the same text, such as the string "7" and the
+// number 7.
 func newIndex(column, file string, rows int, ids []rerank.ID) (index, error) {
 	x := index{column: column, rows: rows}
 	if ids == nil {

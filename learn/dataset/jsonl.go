@@ -10,11 +10,11 @@ import (
 	"strconv"
 )
 
-// maxLine is the longest line of JSON that is read.
+// maxLine is the greatest length of a JSON line, in bytes.
 const maxLine = 1 << 20
 
-// readJSONL reads a log of one JSON object a line. Empty lines are skipped, and
-// fields of other names are ignored, and named in the counts.
+// readJSONL reads a log with one JSON object on each line. It skips empty lines,
+// ignores unknown fields and names those in counts.
 func readJSONL(r io.Reader, counts *Counts, add func(entry) error) error {
 	return eachLine(r, func(n int, line []byte) error {
 		e, err := parseObject(line, counts)
@@ -26,8 +26,8 @@ func readJSONL(r io.Reader, counts *Counts, add func(entry) error) error {
 	})
 }
 
-// eachLine calls f with the lines of a file of JSON objects, numbered from 1; empty
-// ones are skipped. An error of f is that of its line.
+// eachLine calls f for each line that is not empty, with its number from 1. It adds
+// the line number to an error of f.
 func eachLine(r io.Reader, f func(n int, line []byte) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
@@ -90,7 +90,7 @@ func parseObject(line []byte, counts *Counts) (e entry, err error) {
 	return e, nil
 }
 
-// idText is an id as people write it: a string, or a number's digits.
+// idText returns the text of an id: a string's content or a number's digits.
 func idText(column string, raw json.RawMessage) (string, error) {
 	if !present(raw) {
 		return "", fmt.Errorf("the object has no %q", column)
@@ -109,7 +109,8 @@ func idText(column string, raw json.RawMessage) (string, error) {
 
 func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// unquoted is the text of a JSON string, and anything else as it is.
+// unquoteJSON returns the content of a JSON string, and any other JSON value as it is
+// written.
 func unquoted(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {

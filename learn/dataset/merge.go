@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// check refuses a log of which nothing is left, and weights that are too large
-// together.
+// check rejects a log without usable pairs, and weights whose sum overflows.
 func (l *pairLog) check() error {
 	pairs := 0
 	for q, all := range l.byQuery {
@@ -37,7 +36,7 @@ func (l *pairLog) check() error {
 	return errors.New(text)
 }
 
-// several counts the queries with pairs of several times.
+// countSeveralTimes counts the queries whose pairs have different times.
 func (l *pairLog) several() int {
 	for _, pairs := range l.byQuery {
 		if slices.ContainsFunc(pairs, func(p logged) bool { return p.time != pairs[0].time }) {
@@ -47,7 +46,7 @@ func (l *pairLog) several() int {
 	return l.counts.SeveralTimes
 }
 
-// spread makes one row of each query and time.
+// splitByTime makes a separate query row for each query and time.
 func (l *pairLog) spread(d *Dataset) error {
 	s := &spool{}
 	d.closers = append(d.closers, s)
@@ -79,7 +78,7 @@ func (l *pairLog) spread(d *Dataset) error {
 	return err
 }
 
-// fill sorts the pairs into the dataset.
+// fill writes the sorted pairs to the dataset.
 func (l *pairLog) fill(d *Dataset) {
 	d.Relevant = make([][]int32, len(l.byQuery))
 	if l.weighted {
@@ -104,8 +103,8 @@ func (l *pairLog) fill(d *Dataset) {
 	}
 }
 
-// merge sorts the pairs of a query and adds the weights of equal ones, in the
-// order of the log.
+// merge sorts the pairs of a query and adds the weights of equal pairs, in the order
+// of the log.
 func (l *pairLog) merge(pairs []logged) []logged {
 	slices.SortStableFunc(pairs, func(a, b logged) int { return cmp.Compare(a.item, b.item) })
 	merged := pairs[:0]

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The columns of a log.
+// Names of the columns of a log.
 const (
 	columnQuery  = "query"
 	columnItem   = "item"
@@ -25,9 +25,9 @@ const (
 	columnTime   = "time"
 )
 
-// entry is one row of a log, as text and numbers of whatever format it has.
+// entry is one row of a log, independent of the file's format.
 type entry struct {
-	line        int // of the file, from 1; a row of Parquet
+	line        int // line of the file, from 1; for Parquet, the row
 	query, item string
 	weight      float64
 	hasWeight   bool
@@ -35,25 +35,25 @@ type entry struct {
 	hasTime     bool
 }
 
-// progressRows is after how many rows of a log its progress is told.
+// progressRows is the number of log rows between two reports of progress.
 const progressRows = 1 << 14
 
-// logged is one chosen item of a query.
+// logged is one item that was chosen for a query.
 type logged struct {
 	item   int32
 	weight float32
 	time   int64
 }
 
-// pairLog gathers the rows of a log by query.
+// pairLog groups the rows of a log by query.
 type pairLog struct {
 	queries, items index
 	byQuery        [][]logged
-	timed          bool   // every row has a time
+	timed          bool   // every row so far has a time
 	weighted       bool   // some row has a weight
-	unknown        string // the first id that was not known, and where
+	unknown        string // the first unknown id and its line
 	counts         *Counts
-	done           func(n int) // tells of rows read
+	done           func(n int) // reports the number of rows read
 }
 
 func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
@@ -88,7 +88,7 @@ func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
 	return nil
 }
 
-// readLog reads all of a log and returns its digest.
+// readLog passes every row of a log to add and returns the file's digest.
 func readLog(ctx context.Context, path string, counts *Counts, add func(entry) error) (string, error) {
 	ext := strings.ToLower(filepath.Ext(path))
 	if ext == ".parquet" {
@@ -115,7 +115,7 @@ func readLog(ctx context.Context, path string, counts *Counts, add func(entry) e
 	return hex.EncodeToString(r.sum.Sum(nil)), nil
 }
 
-// hashed is a reader that ends with its context and keeps a digest.
+// hashed is a reader that hashes what it reads and stops when its context ends.
 type hashed struct {
 	ctx context.Context //nolint:containedctx // lives as long as one call of readLog
 	r   io.Reader
@@ -131,7 +131,7 @@ func (h *hashed) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// add takes a row of the log; its error lacks the line.
+// add records a row of the log. Its error does not name the line.
 func (l *pairLog) add(e entry) error {
 	if l.counts.Rows > 0 && e.hasTime != l.timed {
 		return errors.New("some rows have a time and some have none; give all of them one, or none")
@@ -164,7 +164,8 @@ func (l *pairLog) add(e entry) error {
 	return nil
 }
 
-// row finds the row of an id, −1 if it is unknown, which is counted.
+// row returns the row of an id. For an unknown id it returns −1 and increments
+// unknown.
 func (l *pairLog) row(x index, text string, line int, unknown *int) (int32, error) {
 	if x.ids == nil {
 		return x.number(text)
@@ -182,7 +183,7 @@ func (l *pairLog) row(x index, text string, line int, unknown *int) (int32, erro
 	return -1, nil
 }
 
-// number reads a row number.
+// number parses a row number.
 func (x index) number(text string) (int32, error) {
 	remedy := fmt.Sprintf("if the file names %s by id, give the ids (--%s-ids)", plural(x.column), x.column)
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
@@ -202,8 +203,8 @@ func plural(column string) string {
 	return column + "s"
 }
 
-// parseTime reads Unix seconds or milliseconds, told apart by their size, or RFC
-// 3339, as Unix seconds.
+// parseTime converts RFC 3339, Unix seconds or Unix milliseconds to Unix seconds. It
+// tells seconds and milliseconds apart by size.
 func parseTime(text string) (int64, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return unixTime(n)
@@ -215,7 +216,8 @@ func parseTime(text string) (int64, error) {
 	return t.Unix(), nil
 }
 
-// unixTime reads seconds up to the year 5138, and milliseconds from March 1973 on.
+// unixTime takes numbers up to the year 5138 for seconds, and greater ones, from March
+// 1973 on, for milliseconds.
 func unixTime(n int64) (int64, error) {
 	const limit = 1e11
 	switch {

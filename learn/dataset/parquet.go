@@ -12,16 +12,16 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// parquetFile is a Parquet file whose lengths were checked.
+// parquetFile is an open Parquet file whose lengths were checked.
 type parquetFile struct {
 	file *os.File
 	size int64
 	*parquet.File
 }
 
-// withParquet calls read with a file of Parquet. The library trusts what it
-// reads in places: its panics, and the faults of its assembly, on a damaged file
-// become errors. Errors lack the path.
+// withParquet opens a Parquet file and calls read. The Parquet library trusts some of
+// its input; withParquet turns the library's panics and memory faults on a damaged
+// file into errors. Errors do not name the path.
 func withParquet(path string, read func(p *parquetFile) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -52,7 +52,8 @@ func withParquet(path string, read func(p *parquetFile) error) (err error) {
 	return read(p)
 }
 
-// leaf finds the column of single values of that name; false: there is none.
+// leaf finds the column of single values with the given name. It returns false if
+// there is no such column.
 func (p *parquetFile) leaf(name string) (parquet.LeafColumn, bool, error) {
 	field := slices.IndexFunc(p.Schema().Fields(), func(f parquet.Field) bool { return f.Name() == name })
 	if field < 0 {
@@ -65,7 +66,7 @@ func (p *parquetFile) leaf(name string) (parquet.LeafColumn, bool, error) {
 	return leaf, true, nil
 }
 
-// names are the top-level columns, for messages.
+// names lists the top-level columns for error messages.
 func (p *parquetFile) names() string {
 	var names []string
 	for _, f := range p.Schema().Fields() {
@@ -84,25 +85,25 @@ func describe(n parquet.Node) string {
 	return "a group or a list"
 }
 
-// values reads the values of one leaf through all row groups, in pieces. It is
-// not safe for concurrent use.
+// values reads the values of one leaf column, row group after row group, in pieces. It
+// is not safe for concurrent use.
 type values struct {
 	file  *parquetFile
 	leaf  parquet.LeafColumn
-	group int // the next one
+	group int // index of the next row group
 	pages parquet.Pages
 	page  parquet.Page
 	from  parquet.ValueReader
-	buf   []parquet.Value // what was read and not yet taken
+	buf   []parquet.Value // values read but not yet returned
 	space [512]parquet.Value
-	row   int // rows begun
+	row   int // number of rows begun
 }
 
 func (p *parquetFile) values(leaf parquet.LeafColumn) *values {
 	return &values{file: p, leaf: leaf}
 }
 
-// next is the next value, or io.EOF.
+// next returns the next value, or io.EOF.
 func (v *values) next() (parquet.Value, error) {
 	for len(v.buf) == 0 {
 		if err := v.fill(); err != nil {
@@ -117,7 +118,7 @@ func (v *values) next() (parquet.Value, error) {
 	return value, nil
 }
 
-// fill reads some values; it may read none.
+// fill reads more values. It may read none although more follow.
 func (v *values) fill() error {
 	if v.from == nil {
 		return v.turn()
@@ -131,7 +132,7 @@ func (v *values) fill() error {
 	return err
 }
 
-// turn opens the next page, or io.EOF.
+// openPage opens the next page, or returns io.EOF.
 func (v *values) turn() error {
 	if v.page != nil {
 		parquet.Release(v.page)
@@ -161,7 +162,7 @@ func (v *values) turn() error {
 	return nil
 }
 
-// Close frees the page that is open.
+// Close releases the open page.
 func (v *values) Close() error {
 	if v.page != nil {
 		parquet.Release(v.page)

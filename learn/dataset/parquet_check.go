@@ -9,10 +9,10 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// maxFooter is far above the footer of a file of thousands of columns.
+// maxFooter limits the footer's length, far above a file of thousands of columns.
 const maxFooter = 64 << 20
 
-// checkFooter walks the footer before anything is decoded from it.
+// checkFooter walks the footer to check its lengths before the library decodes it.
 func checkFooter(r io.ReaderAt, size int64) error {
 	const magic = "PAR1"
 	if size < 12 {
@@ -46,7 +46,7 @@ func checkFooter(r io.ReaderAt, size int64) error {
 	return nil
 }
 
-// checkPages walks the headers of a column's pages before any is decoded.
+// checkPages walks the headers of a column's pages before any page is decoded.
 func (p *parquetFile) checkPages(group, column int) error {
 	columns := p.Metadata().RowGroups[group].Columns
 	if column >= len(columns) {
@@ -57,7 +57,7 @@ func (p *parquetFile) checkPages(group, column int) error {
 	if chunk.FilePath != "" || chunk.CryptoMetadata.Value != nil {
 		return fmt.Errorf("row group %d lies in another file or is encrypted", group)
 	}
-	if meta.Codec == format.Lz4 || meta.Codec == format.Lz4Raw { // the library takes all memory for a damaged page
+	if meta.Codec == format.Lz4 || meta.Codec == format.Lz4Raw { // on a damaged page of these codecs the library allocates without limit
 		return fmt.Errorf("row group %d is packed with %s; write the file with snappy, gzip, zstd, brotli or without", group, meta.Codec)
 	}
 	at := meta.DataPageOffset
@@ -81,18 +81,18 @@ func (p *parquetFile) checkPages(group, column int) error {
 	return nil
 }
 
-// pageHeader is what a page says of itself.
+// pageHeader holds the sizes that the header of a page claims.
 type pageHeader struct {
-	length                           int64 // of the header
-	compressed, uncompressed, values int64 // −1: not given
+	length                           int64 // bytes of the header itself
+	compressed, uncompressed, values int64 // −1 if absent
 }
 
-// check holds the claims against what is left of the column, header and all.
-// The limits lie above what a page can be packed to, and let a small page grow
-// to 32 MiB and 8 million values whatever it is packed in.
+// check compares the claimed sizes with the number of bytes left of the column, header
+// included. The limits lie above the best compression ratios, and allow a small page
+// to grow to 32 MiB and 8 million values with any codec.
 func (h pageHeader) check(left int64) error {
 	const (
-		ratio  = 1100 // gzip packs 1,032 bytes into one
+		ratio  = 1100 // gzip compresses at most 1,032 bytes to one
 		bytes  = 32 << 20
 		values = 8 << 20
 	)
@@ -110,7 +110,7 @@ func (h pageHeader) check(left int64) error {
 	}
 }
 
-// pageHeader walks the header of a page. Statistics make it long now and then.
+// pageHeader walks the header of a page. Statistics can make a header long.
 func (p *parquetFile) pageHeader(at, end int64) (pageHeader, error) {
 	const most = 16 << 20
 	for size := int64(1 << 10); ; size *= 8 {
@@ -145,7 +145,7 @@ func parsePageHeader(b []byte) (pageHeader, error) {
 			h.uncompressed, err = c.zigzag()
 		case id == 3 && kind != compactStruct:
 			h.compressed, err = c.zigzag()
-		case (id == 5 || id == 7 || id == 8) && kind == compactStruct: // data, dictionary, data version 2
+		case (id == 5 || id == 7 || id == 8) && kind == compactStruct: // field ids of the data, dictionary and version-2 data page headers
 			err = c.fields(number(&h.values))
 		default:
 			return false, nil
@@ -156,7 +156,7 @@ func parsePageHeader(b []byte) (pageHeader, error) {
 	return h, err
 }
 
-// readAt fills b.
+// readAt fills b from the given offset.
 func readAt(r io.ReaderAt, b []byte, at int64) error {
 	if n, err := r.ReadAt(b, at); n < len(b) {
 		return fmt.Errorf("reading %d bytes at %d: %w", len(b), at, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// readParquetPairs reads a log of the columns query, item, weight and time.
+// readParquetPairs reads a log with the columns query, item, weight and time.
 func readParquetPairs(ctx context.Context, path string, counts *Counts, add func(entry) error) error {
 	return withParquet(path, func(p *parquetFile) error {
 		r, err := p.pairs(counts)
@@ -24,10 +24,10 @@ func readParquetPairs(ctx context.Context, path string, counts *Counts, add func
 	})
 }
 
-// pairReader reads the columns of a log side by side.
+// pairReader reads the columns of a log row by row.
 type pairReader struct {
 	columns []*values
-	set     []func(e *entry, v parquet.Value) error // of each column
+	set     []func(e *entry, v parquet.Value) error // stores a value of each column in an entry
 }
 
 func (p *parquetFile) pairs(counts *Counts) (*pairReader, error) {
@@ -162,7 +162,7 @@ func timeSetter(leaf parquet.LeafColumn, err error) (func(*entry, parquet.Value)
 	}, err
 }
 
-// clock is how values of a type become Unix seconds.
+// timeConverter returns a function that converts values of a type to Unix seconds.
 func clock(t parquet.Type) (func(parquet.Value) (int64, error), error) {
 	var unit time.Duration
 	if l := t.LogicalType(); l != nil {
@@ -180,7 +180,7 @@ func clock(t parquet.Type) (func(parquet.Value) (int64, error), error) {
 		return func(v parquet.Value) (int64, error) { return int64(v.Int32()) * 86400, nil }, nil
 	case kind == parquet.Int32:
 		return func(v parquet.Value) (int64, error) { return int64(v.Int32()), nil }, nil
-	case kind == parquet.Int96: // nanoseconds of a day, and the Julian day
+	case kind == parquet.Int96: // INT96: nanoseconds within the day, then the Julian day
 		return func(v parquet.Value) (int64, error) {
 			stamp := v.Int96()
 			nanoseconds := uint64(stamp[1])<<32 | uint64(stamp[0])

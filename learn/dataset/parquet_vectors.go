@@ -17,10 +17,10 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// columnID is the column of ids that vectors come with.
+// columnID is the name of the column with the vectors' ids.
 const columnID = "id"
 
-// openParquetVectors reads a column of lists into a file that is mapped, and the
+// openParquetVectors copies a column of lists to a mapped temporary file and reads the
 // ids beside it.
 func openParquetVectors(ctx context.Context, path, name string) (*Vectors, error) {
 	v, s := &Vectors{}, &spool{}
@@ -52,9 +52,10 @@ func openParquetVectors(ctx context.Context, path, name string) (*Vectors, error
 	return v, nil
 }
 
-// list finds the column of lists of numbers of that name, or the only one.
+// list finds the column of number lists with the given name. Without a name it finds
+// the only such column.
 func (p *parquetFile) list(name string) (parquet.LeafColumn, error) {
-	var lists []parquet.LeafColumn // under the name of the column alone
+	var lists []parquet.LeafColumn // list columns with a single leaf, by the column's own name
 	var names []string
 	for _, path := range p.Schema().Columns() {
 		leaf, ok := p.Schema().Lookup(path...)
@@ -78,7 +79,8 @@ func (p *parquetFile) list(name string) (parquet.LeafColumn, error) {
 	}
 }
 
-// number is how a leaf's values become float32; nil: they do not.
+// numberConverter returns a function that converts a leaf's values to float32, or nil
+// if they are not numbers.
 func (p *parquetFile) number(leaf parquet.LeafColumn) func(parquet.Value) float32 {
 	t := leaf.Node.Type()
 	switch {
@@ -93,7 +95,8 @@ func (p *parquetFile) number(leaf parquet.LeafColumn) func(parquet.Value) float3
 	}
 }
 
-// isFloat16 looks for the annotation in the footer, as the library's types lack it.
+// isFloat16 looks for the FLOAT16 annotation in the footer, because the library's
+// types do not show it.
 func (p *parquetFile) isFloat16(leaf parquet.LeafColumn) bool {
 	column := 0
 	for _, e := range p.Metadata().Schema {
@@ -109,7 +112,7 @@ func (p *parquetFile) isFloat16(leaf parquet.LeafColumn) bool {
 	return false
 }
 
-// logical reports whether a type is annotated so.
+// hasLogicalType reports whether a type is annotated with the logical type T.
 func logical[T any](t parquet.Type) bool {
 	l := t.LogicalType()
 	if l == nil {
@@ -119,7 +122,7 @@ func logical[T any](t parquet.Type) bool {
 	return ok
 }
 
-// float16 widens an IEEE 754 binary16.
+// widenFloat16 converts an IEEE 754 binary16 to float32.
 func float16(h uint16) float32 {
 	exponent, fraction := int(h>>10&0x1f), float64(h&0x3ff)
 	var v float64
@@ -140,18 +143,18 @@ func float16(h uint16) float32 {
 	return float32(v)
 }
 
-// listReader reads lists of one length into rows.
+// listReader reads lists of equal length into rows.
 type listReader struct {
 	spool  *spool
 	values *values
 	number func(parquet.Value) float32
-	cols   int // of the first row; 0 before its end
+	cols   int // length of the first row; 0 until it ends
 	rows   int
-	row    int // values of the row at the end of data
+	row    int // values so far of the unfinished row at the end of data
 	data   []float32
 }
 
-// batch is the number of values after which rows are written.
+// batch is the number of values that are gathered before rows are written.
 const batch = 1 << 16
 
 func (l *listReader) all(ctx context.Context) error {
@@ -184,7 +187,7 @@ func (l *listReader) all(ctx context.Context) error {
 	}
 }
 
-// endRow ends the row before a new one, if there is one.
+// endRow ends the current row, if there is one, before a new row begins.
 func (l *listReader) endRow() error {
 	if l.row == 0 {
 		return nil
@@ -253,7 +256,7 @@ func (p *parquetFile) ids(leaf parquet.LeafColumn) ([]rerank.ID, error) {
 	}
 }
 
-// identifier is how a leaf's values become ids.
+// idConverter returns a function that converts a leaf's values to ids.
 func identifier(leaf parquet.LeafColumn) (func(parquet.Value) (rerank.ID, error), error) {
 	t := leaf.Node.Type()
 	unsigned := false

@@ -6,10 +6,9 @@ import (
 	"math"
 )
 
-// Popularity sums the weights of each item row in another log of the same items,
-// such as the one that a model was fitted to; its queries and times are not
-// looked at, and rows of unknown items are left out. It returns ErrInput or the
-// context's error.
+// Popularity sums the weights of each item row in another log of the same items, such
+// as the log that a model was fitted to. It ignores the log's queries and times, and
+// skips rows with unknown items. It returns ErrInput or the context's error.
 func (d *Dataset) Popularity(ctx context.Context, path string) ([]float64, error) {
 	items, err := newIndex(columnItem, path, d.Items.Rows, d.ItemIDs)
 	if err != nil {

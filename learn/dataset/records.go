@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// maxRecord is the longest record of CSV that is read, in bytes.
+	// maxRecord is the greatest length of a CSV record, in bytes.
 	maxRecord = 1 << 20
-	// maxColumns are the most columns of CSV.
+	// maxColumns is the greatest number of CSV columns.
 	maxColumns = 1000
-	// ahead is how much more csv reads at a time than it needs.
+	// readAhead is the number of bytes that encoding/csv may buffer beyond a record.
 	ahead = 4 << 10
 )
 
 var errRecord = errors.New("a record without an end")
 
-// records reads CSV, of which no record is longer than maxRecord: a quotation mark
-// that is not closed makes one record of the rest of a file.
+// records reads CSV records of at most maxRecord bytes. The limit matters because an
+// unclosed quotation mark turns the rest of a file into one record.
 type records struct {
 	*csv.Reader
 	from *stretch
@@ -30,7 +30,7 @@ func newRecords(r io.Reader) records {
 	return records{csv.NewReader(from), from}
 }
 
-// Read is that of csv.Reader.
+// Read works like csv.Reader.Read, but limits the length of the record.
 func (r records) Read() ([]string, error) {
 	begins := r.InputOffset()
 	record, err := r.Reader.Read()
@@ -41,7 +41,7 @@ func (r records) Read() ([]string, error) {
 	return record, err
 }
 
-// stretch reads as far as end.
+// stretch is a reader that stops at the offset end.
 type stretch struct {
 	r       io.Reader
 	at, end int64
@@ -56,7 +56,7 @@ func (s *stretch) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// header reads the first record: the names of the columns.
+// header reads the first record, which names the columns.
 func (r records) header() ([]string, error) {
 	names, err := r.Read()
 	if err == nil && len(names) > maxColumns {

@@ -11,18 +11,18 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 )
 
-// Collection is a collection of a store, whose vectors are the items.
+// Collection is a collection of a store whose vectors are the items.
 type Collection struct {
 	Store adapters.Store
 	Name  string
-	// Vector is the vector field; empty is the only or unnamed one.
+	// Vector is the vector field. If empty, it is the only or unnamed field.
 	Vector string
-	// Batch is the number of rows read at once; 0 is the store's choice.
+	// Batch is the number of rows in one read. If 0, the store chooses.
 	Batch int
 }
 
-// scan reads the whole collection into a file that is mapped, so that a large
-// one does not have to fit memory.
+// scan copies the vectors of the whole collection to a mapped temporary file, so that
+// they need not fit in memory.
 func (c *Collection) scan(ctx context.Context, p Progress) (_ *Vectors, err error) {
 	scanner := adapters.AbilitiesOf(c.Store).Scan
 	if scanner == nil {
@@ -51,7 +51,8 @@ func (c *Collection) scan(ctx context.Context, p Progress) (_ *Vectors, err erro
 	return &s.vectors, nil
 }
 
-// rows is what a bar of progress needs to know; −1 where the store does not tell.
+// countRows returns the number of rows for a progress bar, or −1 if the store does not
+// tell it.
 func (c *Collection) rows(ctx context.Context) int {
 	d := adapters.AbilitiesOf(c.Store).Describe
 	if d == nil {
@@ -59,7 +60,7 @@ func (c *Collection) rows(ctx context.Context) int {
 	}
 	description, err := d.Describe(ctx, c.Name)
 	if err != nil {
-		return -1 // the scan will say why
+		return -1 // the scan itself will report the error
 	}
 	return int(description.Rows)
 }
@@ -70,7 +71,7 @@ type scanned struct {
 	vectors Vectors
 	missing adapters.Missing
 	spool   spool
-	sum     hash.Hash // of ids and vectors in the order of the scan
+	sum     hash.Hash // hash of ids and vectors in the order of the scan
 	done    func(n int)
 }
 

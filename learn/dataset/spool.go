@@ -11,15 +11,15 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// spool is a matrix that grows in a temporary file and is mapped in the end. Its
-// zero value is empty. It is not safe for concurrent use.
+// spool is a matrix that grows in a temporary file, which is mapped at the end. The
+// zero value is an empty spool. It is not safe for concurrent use.
 type spool struct {
 	dir    string
 	writer *npy.Writer
 	mapped *npy.Matrix
 }
 
-// append adds rows; the first ones decide how long all must be.
+// append adds rows. The first rows set the length that all rows must have.
 func (s *spool) append(m rerank.Matrix) (err error) {
 	if s.dir == "" {
 		if s.dir, err = os.MkdirTemp("", "likeness-"); err != nil {
@@ -34,7 +34,7 @@ func (s *spool) append(m rerank.Matrix) (err error) {
 
 func (s *spool) path() string { return filepath.Join(s.dir, "vectors.npy") }
 
-// matrix ends the file and maps it; it is valid until Close.
+// matrix completes the file and maps it. The matrix is valid until Close.
 func (s *spool) matrix() (rerank.Matrix, error) {
 	if s.writer == nil {
 		return rerank.Matrix{}, nil
@@ -47,8 +47,8 @@ func (s *spool) matrix() (rerank.Matrix, error) {
 		return rerank.Matrix{}, err
 	}
 	s.mapped = mapped
-	// The mapping keeps the content; nothing is left behind if the process is killed.
-	// A system that does not let go of mapped files keeps it until Close.
+	// The mapping keeps the content, so a killed process leaves no file behind. Where
+	// a system refuses to remove a mapped file, Close removes it.
 	_ = os.Remove(s.path())
 	return mapped.Matrix, nil
 }

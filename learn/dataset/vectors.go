@@ -17,25 +17,25 @@ import (
 	"github.com/likenessdb/likeness/rerank/safetensors"
 )
 
-// Vectors are vectors as they were read, one a row. They must not be used after
-// Close.
+// Vectors holds vectors read from a file or a collection, one in each row. They must
+// not be used after Close.
 type Vectors struct {
 	rerank.Matrix
-	// IDs are those that came with the vectors; nil: none did.
+	// IDs holds the ids that came with the vectors, or nil.
 	IDs []rerank.ID
 
-	name    string           // for messages
-	digest  string           // of a collection
-	missing adapters.Missing // of a collection
+	name    string           // for error messages
+	digest  string           // set for a collection only
+	missing adapters.Missing // set for a collection only
 	closer  io.Closer
 }
 
-// OpenVectors opens a file of vectors: .npy of two dimensions; a tensor of two
-// dimensions of .safetensors, FILE#NAME, or the only one; a column of lists of
-// .parquet, FILE#NAME, or the only one, with the ids of its column "id" if there
-// is one. Numbers of 16, 32 or 64 bits become float32; float32 of .npy and
-// .safetensors stay on disk and are mapped. Values are not checked. It returns
-// ErrInput or the context's error.
+// OpenVectors opens a file of vectors: a two-dimensional .npy array; a two-dimensional
+// tensor of .safetensors (FILE#NAME, or the only tensor); or a column of lists of
+// .parquet (FILE#NAME, or the only such column), with the ids of its column "id" if
+// there is one. Numbers of 16, 32 or 64 bits become float32. float32 of .npy and
+// .safetensors files is mapped, not copied. Values are not checked. OpenVectors
+// returns ErrInput or the context's error.
 func OpenVectors(ctx context.Context, spec string) (*Vectors, error) {
 	path, name := splitSpec(spec)
 	v, err := openVectors(ctx, path, name)
@@ -90,7 +90,8 @@ func (v *Vectors) Close() error {
 	return c.Close()
 }
 
-// splitSpec splits FILE#NAME. A file whose name has the sign is a file.
+// splitSpec splits FILE#NAME. If a file's own name contains the # sign, the whole spec
+// is the path.
 func splitSpec(spec string) (path, name string) {
 	i := strings.LastIndexByte(spec, '#')
 	if i < 0 {
@@ -102,7 +103,8 @@ func splitSpec(spec string) (path, name string) {
 	return spec[:i], spec[i+1:]
 }
 
-// finite counts the rows with a number that is not finite, or refuses the first.
+// countNotFinite counts the rows with a number that is not finite. Unless permit is
+// set, the first such row is an error.
 func finite(name string, m rerank.Matrix, permit bool) (int, error) {
 	rows := 0
 	for r := range m.Rows {
@@ -118,7 +120,7 @@ func finite(name string, m rerank.Matrix, permit bool) (int, error) {
 	return rows, nil
 }
 
-// notFinite is the first element that is not finite, −1 if there is none.
+// firstNotFinite returns the index of the first element that is not finite, or −1.
 func notFinite(v []float32) int {
 	for i, x := range v {
 		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
@@ -128,7 +130,7 @@ func notFinite(v []float32) int {
 	return -1
 }
 
-// FileDigest is the SHA-256 of a file, in hex.
+// FileDigest returns the SHA-256 of a file, in hexadecimal.
 func FileDigest(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -10,17 +10,18 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Interval is a confidence interval.
+// Interval is a confidence interval of a mean.
 type Interval struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
 
-// Paired is a mean difference over the same queries.
+// Paired is the mean difference between two rankings of the same queries.
 type Paired struct {
 	Difference float64 `json:"difference"`
 	Interval
-	// Positive is the share of the resamples in which the difference is above 0.
+	// Positive is the share of the bootstrap samples in which the difference is above
+	// 0.
 	Positive float64 `json:"positive"`
 	// Wins, Ties and Losses are shares of the queries.
 	Wins   float64 `json:"wins"`
@@ -28,13 +29,14 @@ type Paired struct {
 	Losses float64 `json:"losses"`
 }
 
-// series is a number of each query, or of those that a segment has.
+// series holds one number for each query, and optionally limits the mean to some
+// queries.
 type series struct {
 	values []float64
-	member []bool // nil: all
+	member []bool // queries that count; nil: all
 }
 
-// mean over the members, and how many they are.
+// mean returns the mean over the member queries, and their number.
 func (s series) mean() (mean float64, n int) {
 	var sum float64
 	for i, v := range s.values {
@@ -54,17 +56,17 @@ func minus(a, b []float64) []float64 {
 	return d
 }
 
-// sampler draws bootstrap samples of queries. Queries with equal vectors are one
-// draw, as they win and lose together.
+// sampler draws bootstrap samples of queries. Queries with equal vectors form a
+// cluster, which is drawn as a whole because its queries win and lose together.
 type sampler struct {
-	cluster    []int // of each query
+	cluster    []int // cluster number of each query
 	clusters   int
 	resamples  int
 	confidence float64
 	seed       uint64
 }
 
-// maxDraws bounds the work of resampling.
+// maxDraws limits the total number of draws.
 const maxDraws = 2e7
 
 func newSampler(queries []rerank.Query, in *Input) *sampler {
@@ -88,11 +90,11 @@ func newSampler(queries []rerank.Query, in *Input) *sampler {
 	return s
 }
 
-// resample returns the mean of each series in each sample; NaN where a segment
-// has no query in it. A sample's draws follow from the seed and its number.
+// resample returns the mean of each series in each bootstrap sample, NaN if the sample
+// has no member query. The seed and the sample's number determine the draws.
 func (s *sampler) resample(ctx context.Context, all []series) ([][]float64, error) {
 	width := 2 * len(all)
-	sums := make([]float64, s.clusters*width) // by cluster: a sum and a count each series
+	sums := make([]float64, s.clusters*width) // for each cluster, a sum and a count for each series
 	for n, x := range all {
 		for i, v := range x.values {
 			if x.member == nil || x.member[i] {
@@ -123,7 +125,7 @@ func (s *sampler) resample(ctx context.Context, all []series) ([][]float64, erro
 	return means, err
 }
 
-// interval takes the percentiles of what resampling gave.
+// interval returns the percentiles of the resampled means.
 func (s *sampler) interval(means []float64) Interval {
 	sorted := slices.DeleteFunc(slices.Clone(means), math.IsNaN)
 	if len(sorted) == 0 {
@@ -131,7 +133,7 @@ func (s *sampler) interval(means []float64) Interval {
 	}
 	slices.Sort(sorted)
 	tail := (1 - s.confidence) / 2
-	at := func(p float64) float64 { // linear between the nearest two
+	at := func(p float64) float64 { // interpolates linearly between the nearest two means
 		x := p * float64(len(sorted)-1)
 		i := int(x)
 		if i+1 >= len(sorted) {
@@ -142,7 +144,7 @@ func (s *sampler) interval(means []float64) Interval {
 	return Interval{Low: at(tail), High: at(1 - tail)}
 }
 
-// paired makes a difference of a series of differences and its resampled means.
+// paired summarises a series of differences with its resampled means.
 func (s *sampler) paired(d series, means []float64) Paired {
 	p := Paired{Interval: s.interval(means)}
 	var n int
@@ -171,7 +173,7 @@ func (s *sampler) paired(d series, means []float64) Paired {
 	return p
 }
 
-// compare resamples one series of differences.
+// compare resamples the differences a − b.
 func (s *sampler) compare(ctx context.Context, a, b []float64) (Paired, error) {
 	d := series{values: minus(a, b)}
 	means, err := s.resample(ctx, []series{d})

@@ -10,7 +10,7 @@ import (
 // Class orders similarities by how simple they are to serve and to understand.
 type Class string
 
-// The classes, the simplest first.
+// Classes, the simplest first.
 const (
 	ClassBaseline  Class = "baseline"
 	ClassDiagonal  Class = "diagonal"
@@ -24,13 +24,13 @@ const (
 
 var classes = []Class{ClassBaseline, ClassDiagonal, ClassLowRank, ClassBilinear, ClassMaxSim, ClassQueryGate, ClassMoL, ClassRBE}
 
-// Traits are what a similarity does not say of itself.
+// Traits holds facts about a model that its similarity does not tell.
 type Traits struct {
-	// Form of a bilinear one; empty is full.
+	// Form is the form of a bilinear model. If empty, it is full.
 	Form bilinear.Form
-	// Parameters is the number of numbers in its tensors.
+	// Parameters counts the numbers in the model's tensors.
 	Parameters int
-	// Spectrum are the singular values of its W − I, for the report.
+	// Spectrum holds the singular values of W − I of a bilinear model, for the report.
 	Spectrum []float64
 }
 
@@ -55,7 +55,8 @@ func classOf(s rerank.Spec, t Traits) Class {
 	}
 }
 
-// simpler reports whether a is simpler than b: by class, then by parameters.
+// compareSimplicity orders models by class, then by the number of parameters, the
+// simpler first.
 func simpler(a, b *ModelReport) int {
 	if d := slices.Index(classes, a.Class) - slices.Index(classes, b.Class); d != 0 {
 		return d

@@ -1,7 +1,8 @@
-// Package eval measures similarities: how well they rank (recall, MRR, nDCG,
-// precision against logged pairs, beside a plain baseline, with confidence
-// intervals), for whom, what each first-stage strategy loses of the exact
-// ranking, and which is the simplest that is as good as the best.
+// Package eval measures similarities. It ranks logged queries by each model and by a
+// plain baseline, and reports recall, MRR, nDCG and precision with confidence
+// intervals, for all queries and for segments of them. It measures how much each
+// first-stage strategy loses against the exact ranking, and finds the simplest model
+// that is as good as the best.
 package eval
 
 import (
@@ -10,12 +11,13 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// ErrInput: the pairs, matrices or strategies do not fit each other or the model.
+// ErrInput means that the pairs, matrices or strategies do not fit each other or the
+// model.
 var ErrInput = errors.New("evaluation input is not valid")
 
-// Progress is told of long work. It is called at the start of a stage with the
-// number of its steps, and returns what is called, concurrently, with the number
-// of steps just done. A nil Progress is told nothing.
+// Progress reports the progress of long work. It is called at the start of a stage
+// with the stage's number of steps. The returned function is called, concurrently,
+// with the number of steps just done. A nil Progress reports nothing.
 type Progress func(stage string, steps int) (done func(n int))
 
 func (p Progress) begin(stage string, steps int) func(n int) {
@@ -25,48 +27,48 @@ func (p Progress) begin(stage string, steps int) func(n int) {
 	return p(stage, steps)
 }
 
-// Report is the outcome of an evaluation. Model, Metrics and Strategies are the
-// first model's; Models has all of them.
+// Report is the outcome of an evaluation. Model, Metrics and Strategies describe the
+// first model; Models describes every model.
 type Report struct {
 	Model    Model   `json:"model"`
 	K        int     `json:"k"`
 	Metrics  Metrics `json:"metrics"`
 	Baseline Metrics `json:"baseline,omitempty"`
-	// BaselineName says what Baseline is of.
+	// BaselineName names the similarity that Baseline measures.
 	BaselineName string     `json:"baseline_name,omitempty"`
 	Strategies   Strategies `json:"strategies,omitempty"`
 	Counts       Counts     `json:"counts"`
 	Method       Method     `json:"method"`
-	// BaselineIntervals are those of Baseline.
+	// BaselineIntervals holds the confidence interval of each metric of Baseline.
 	BaselineIntervals map[string]Interval `json:"baseline_intervals,omitempty"`
 	BaselineHistogram *Histogram          `json:"baseline_histogram,omitempty"`
 	Models            []ModelReport       `json:"models"`
 	Verdict           Verdict             `json:"verdict"`
 }
 
-// Method says how intervals were made.
+// Method says how the intervals were computed.
 type Method struct {
-	// Metric is the one that differences, segments and the verdict are about.
+	// Metric names the metric that differences, segments and the verdict use.
 	Metric string `json:"metric"`
-	// Confidence of every interval: percentiles of Resamples bootstrap samples of
-	// the queries, drawn with Seed. Queries with equal vectors are one draw:
-	// Clusters is the number of distinct ones.
+	// Confidence is the confidence of every interval. Intervals are percentiles of
+	// Resamples bootstrap samples of the queries, drawn with Seed. Queries with equal
+	// vectors are drawn together; Clusters is the number of distinct query vectors.
 	Confidence float64 `json:"confidence"`
 	Resamples  int     `json:"resamples"`
 	Clusters   int     `json:"clusters"`
 	Seed       uint64  `json:"seed"`
-	// Popularity says where that of the items is from: training_pairs or pairs.
+	// Popularity says which log gave the items' popularity: training_pairs or pairs.
 	Popularity string `json:"popularity"`
 }
 
-// Model names what was evaluated.
+// Model names the model that was evaluated.
 type Model struct {
 	Name    string      `json:"name"`
 	Version string      `json:"version"`
 	Kind    rerank.Kind `json:"kind"`
 }
 
-// ModelReport is one model's part of a report.
+// ModelReport is the part of a report about one model.
 type ModelReport struct {
 	Model
 	Class      Class               `json:"class"`
@@ -74,40 +76,45 @@ type ModelReport struct {
 	OneProbe   bool                `json:"single_inner_product"`
 	Metrics    Metrics             `json:"metrics"`
 	Intervals  map[string]Interval `json:"intervals"`
-	// Gains are differences to the baseline, by metric.
+	// Gains holds the difference to the baseline for each metric.
 	Gains map[string]Paired `json:"gains,omitempty"`
-	// ToBest is the difference to the best model on Method.Metric; nil for itself.
+	// ToBest is the difference to the best model in Method.Metric. It is nil for the
+	// best model.
 	ToBest     *Paired    `json:"to_best,omitempty"`
 	AsGood     bool       `json:"as_good_as_best"`
 	Segments   []Segment  `json:"segments,omitempty"`
 	Strategies Strategies `json:"strategies,omitempty"`
-	// Unserved are strategies that the model cannot serve, and why.
+	// Unserved names the strategies that the model cannot serve, with the reason.
 	Unserved    map[string]string `json:"unserved,omitempty"`
 	Regressions []Regression      `json:"regressions,omitempty"`
 	Histogram   *Histogram        `json:"histogram,omitempty"`
 	Gates       *GateUsage        `json:"gates,omitempty"`
-	// Spectrum are the singular values of W − I, the greatest first.
+	// Spectrum holds the singular values of W − I, the greatest first.
 	Spectrum []float64 `json:"spectrum,omitempty"`
 }
 
-// Counts say what an evaluation rests on, and what it left out.
+// Counts says on how much data an evaluation rests, and how much it left out.
 type Counts struct {
 	Items int `json:"items"`
-	// Queries were ranked and have at least one pair; Pairs are theirs.
+	// Queries counts the ranked queries, which have at least one pair. Pairs counts
+	// their pairs.
 	Queries int `json:"queries"`
 	Pairs   int `json:"pairs"`
-	// QueriesWithoutPairs are in the matrix but in no pair; no mean counts them.
+	// QueriesWithoutPairs counts queries that no pair names. They are in no mean.
 	QueriesWithoutPairs int `json:"queries_without_pairs"`
-	// QueriesSkipped were left out on request (every nth).
+	// QueriesSkipped counts queries that were left out because only every nth was
+	// asked for.
 	QueriesSkipped int `json:"queries_skipped"`
-	// DuplicatePairs were given more than once and count once.
+	// DuplicatePairs counts pairs that were given more than once. Each pair counts
+	// once.
 	DuplicatePairs int `json:"duplicate_pairs"`
-	// UnknownItems are pairs whose item id is none of the items'; they were dropped.
+	// UnknownItems counts pairs that were dropped because they name an unknown item.
 	UnknownItems int `json:"unknown_items"`
-	// NotFiniteItems have NaN or an infinity in their vector and rank last.
+	// NotFiniteItems counts items with NaN or an infinity in their vector. They rank
+	// last.
 	NotFiniteItems int `json:"not_finite_items"`
-	// MissingItems are rows of a collection without the vector, which were left out, and
-	// FirstMissingItem is the id of the first of them.
+	// MissingItems counts rows of a collection that were left out because they lack
+	// the vector. FirstMissingItem is the id of the first such row.
 	MissingItems     int    `json:"missing_items,omitempty"`
 	FirstMissingItem string `json:"first_missing_item,omitempty"`
 }

@@ -13,11 +13,11 @@ import (
 // judge builds a report, model by model.
 type judge struct {
 	in       *Input
-	rows     []int // of the queries
+	rows     []int // query rows
 	queries  []rerank.Query
 	sampler  *sampler
 	segments []Segment
-	base     *scan // of the baseline; nil: none
+	base     *scan // ranking by the baseline; nil without one
 	primary  [][]float64
 	report   *Report
 }
@@ -40,7 +40,7 @@ func newJudge(in *Input, rows []int) *judge {
 	return j
 }
 
-// baseline ranks by the baseline, where there is one and it was not done yet.
+// baseline ranks by the baseline, if there is one and it has not been ranked yet.
 func (j *judge) baseline(ctx context.Context) error {
 	if j.in.Baseline.Similarity == nil || j.base != nil {
 		return nil
@@ -83,8 +83,8 @@ func (j *judge) intervals(ctx context.Context, values map[string][]float64) (map
 	return found, nil
 }
 
-// judge measures one model. A strategy that it cannot serve is an error where it
-// is the only one, before anything is ranked.
+// judge measures one model. A strategy that the model cannot serve is an error if only
+// is set, and is found before any ranking.
 func (j *judge) judge(ctx context.Context, c Contender, only bool) error {
 	in := j.in.with(c.Model)
 	spec := c.Model.Similarity.Spec()
@@ -125,7 +125,7 @@ func (j *judge) judge(ctx context.Context, c Contender, only bool) error {
 	return nil
 }
 
-// quality fills in what the exact ranking says.
+// quality adds the figures of the exact ranking to the report.
 func (j *judge) quality(ctx context.Context, r *ModelReport, exact *scan, t *table.Table) (err error) {
 	r.Metrics, r.Histogram = means(exact.values), histogram(exact.samples)
 	if r.Intervals, err = j.intervals(ctx, exact.values); err != nil {
@@ -162,7 +162,7 @@ func (j *judge) paired(ctx context.Context, differences map[string][]float64) (m
 	return found, nil
 }
 
-// bySegment measures each segment on the report's metric.
+// bySegment measures each segment in the report's metric.
 func (j *judge) bySegment(ctx context.Context, exact *scan) ([]Segment, error) {
 	metric := j.report.Method.Metric
 	var all []series
@@ -194,7 +194,7 @@ func (j *judge) bySegment(ctx context.Context, exact *scan) ([]Segment, error) {
 	return found, nil
 }
 
-// finish compares the models with the best one and gives the verdict.
+// finish compares the models with the best model and gives the verdict.
 func (j *judge) finish(ctx context.Context) (*Report, error) {
 	r := j.report
 	r.Metrics, r.Strategies = r.Models[0].Metrics, r.Models[0].Strategies
@@ -220,8 +220,8 @@ func (j *judge) finish(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-// prepare opens the pipeline of the trials that the model can serve, and says
-// which it cannot.
+// prepare opens the engine for the trials that the model can serve, and returns the
+// reason for each trial that it cannot serve.
 func (b *bench) prepare(ctx context.Context, only bool) (unserved map[string]string, err error) {
 	if len(b.in.Trials) == 0 {
 		return nil, nil

@@ -9,14 +9,14 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Metrics are means over queries by name: "recall@10", "hit_rate@10", "mrr@10",
+// Metrics holds means over queries by name: "recall@10", "hit_rate@10", "mrr@10",
 // "ndcg@10", "p@10".
 type Metrics map[string]float64
 
-// Ranking is the rows of one query's answer, best first.
+// Ranking holds the rows of one query's answer, best first.
 type Ranking []rerank.Scored
 
-// MetricNames are the metrics of a report in the order in which people read them.
+// MetricNames lists the metrics of a report in reading order.
 func MetricNames(k int) []string {
 	var names []string
 	for _, metric := range []string{"mrr", "ndcg", "recall", "hit_rate", "p"} {
@@ -27,20 +27,22 @@ func MetricNames(k int) []string {
 	return names
 }
 
-// Cutoffs returns the k at which metrics are taken: 1, 5, 10 and k itself, as far as k goes.
+// Cutoffs returns the values of k at which metrics are taken: k itself, and 1, 5 and
+// 10 if they are less.
 func Cutoffs(k int) []int {
 	cutoffs := slices.DeleteFunc([]int{1, 5, 10}, func(c int) bool { return c >= k })
 	return append(cutoffs, k)
 }
 
-// Measure compares the rankings of queries with their pairs; rankings[i] answers
-// the query row queries[i], and Scored.Index is an item's row. With rel the
-// relevant items, top the first k rows, w a pair's weight (1 if there are none):
+// Measure computes the metrics of rankings against logged pairs. rankings[i] answers
+// query row queries[i], and Scored.Index is an item's row. In the formulas, rel is the
+// set of relevant items, top the set of the first k rows, and w the weight of a pair
+// (1 without weights):
 //
 //	recall@k    Σ w of top ∩ rel / Σ w of rel
-//	hit_rate@k  1 if top ∩ rel is not empty
-//	mrr@k       1 / the rank of the first relevant row of top, 0 if there is none
-//	ndcg@k      Σ w / log2(1 + rank) over top ∩ rel, over the most that it could be
+//	hit_rate@k  1 if top ∩ rel is not empty, else 0
+//	mrr@k       1 / the rank of the first relevant row of top, or 0 without such a row
+//	ndcg@k      Σ w / log2(1 + rank) over top ∩ rel, divided by its greatest possible value
 //	p@k         |top ∩ rel| / k
 func Measure(rankings []Ranking, queries []int, pairs *Pairs, k int) Metrics {
 	m := Metrics{}
@@ -86,9 +88,9 @@ func measure(rankings []Ranking, queries []int, pairs *Pairs, k int) map[string]
 	return values
 }
 
-// found is what the first rows of a ranking hold of the relevant items.
+// found summarises the relevant items among the first rows of a ranking.
 type found struct {
-	rows, first  int // first is the rank of the first one, from 1
+	rows, first  int // first is the rank, from 1, of the first relevant item
 	weight, gain float64
 }
 
@@ -110,7 +112,7 @@ func count(top Ranking, pairs *Pairs, query, k int) found {
 	return f
 }
 
-// overlap is the share of want's first k rows that are among got's.
+// overlap returns the share of want's first k rows that got's first k rows contain.
 func overlap(got, want Ranking, k int) float64 {
 	want = want[:min(k, len(want))]
 	if len(want) == 0 {
@@ -129,8 +131,8 @@ func overlap(got, want Ranking, k int) float64 {
 	return float64(found) / float64(len(want))
 }
 
-// MeanOverlap is the mean, over queries, of the share of the first k rows of
-// want[i] that are among those of got[i]: the recall of an approximate ranking.
+// MeanOverlap returns the recall of approximate rankings: the share of the first k
+// rows of want[i] that the first k rows of got[i] contain, as a mean over queries.
 func MeanOverlap(got, want []Ranking, k int) float64 {
 	var sum float64
 	for i := range want {
@@ -139,8 +141,8 @@ func MeanOverlap(got, want []Ranking, k int) float64 {
 	return sum / float64(max(1, len(want)))
 }
 
-// Percentile returns the p-quantile of the durations in milliseconds, by the
-// nearest rank; 0 if there are none.
+// Percentile returns the p-quantile of the durations in milliseconds, by the nearest
+// rank. It returns 0 for no durations.
 func Percentile(d []time.Duration, p float64) float64 {
 	if len(d) == 0 {
 		return 0

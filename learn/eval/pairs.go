@@ -7,24 +7,25 @@ import (
 	"slices"
 )
 
-// Pairs are logged pairs: which items are relevant to which query.
+// Pairs says which items are relevant to which query, according to a log.
 type Pairs struct {
-	relevant   [][]int32   // by query row: item rows, ascending
-	weights    [][]float32 // of them; nil: all 1
+	relevant   [][]int32   // ascending item rows for each query row
+	weights    [][]float32 // weights of the pairs in relevant; nil: all 1
 	duplicates int
 }
 
-// NewPairs makes pairs of the item rows that are relevant to each query row. It
-// keeps and sorts the slices.
+// NewPairs makes pairs from the rows of the items that are relevant to each query row.
+// It keeps the slices and sorts them.
 func NewPairs(relevant [][]int32) *Pairs {
 	p := &Pairs{relevant: relevant}
 	p.sort()
 	return p
 }
 
-// NewWeightedPairs makes pairs with weights, weights[q][i] of (q, relevant[q][i]);
-// nil weights are all 1. The rows must ascend. It returns ErrInput where weights
-// do not fit, or are not above 0 and finite.
+// NewWeightedPairs makes pairs where weights[q][i] is the weight of (q,
+// relevant[q][i]). If weights is nil, every weight is 1. The item rows must ascend. It
+// returns ErrInput if the weights do not match the pairs, or are not above 0 and
+// finite.
 func NewWeightedPairs(relevant [][]int32, weights [][]float32) (*Pairs, error) {
 	if weights == nil {
 		return NewPairs(relevant), nil
@@ -57,7 +58,7 @@ func (p *Pairs) sort() {
 // Relevant returns the item rows that are relevant to a query row, ascending.
 func (p *Pairs) Relevant(query int) []int32 { return p.relevant[query] }
 
-// weight is that of the at-th pair of a query.
+// weight returns the weight of a query's pair at the given index.
 func (p *Pairs) weight(query, at int) float64 {
 	if p.weights == nil {
 		return 1
@@ -73,7 +74,8 @@ func (p *Pairs) total(query int) float64 {
 	return sum
 }
 
-// ideal returns the greatest gain of the first 1, 2, … k rows of a query's ranking.
+// ideal returns the greatest possible gain of the first 1, 2, … k rows of a query's
+// ranking.
 func (p *Pairs) ideal(query, k int) []float64 {
 	weights := make([]float64, len(p.relevant[query]))
 	for at := range weights {
@@ -89,8 +91,9 @@ func (p *Pairs) ideal(query, k int) []float64 {
 	return gains
 }
 
-// Choose returns every nth query row that has pairs, from row 0 on, and counts
-// the rest. A file ordered by answer needs this: its first rows are of one kind.
+// Choose returns every nth query row that has pairs, starting with the first, and
+// counts the others. Taking every nth row samples evenly from a file that is sorted by
+// answer.
 func (p *Pairs) Choose(every int) (queries []int, counts Counts) {
 	counts = Counts{DuplicatePairs: p.duplicates}
 	for q, items := range p.relevant {

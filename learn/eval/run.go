@@ -15,48 +15,51 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// Input is what an evaluation compares.
+// Input holds the models, data and options of an evaluation.
 type Input struct {
 	Model  route.Model
-	Traits Traits // of Model
-	// Vectors are the behavioural vectors of Model; nil: it has none.
+	Traits Traits // traits of Model
+	// Vectors holds the behavioural vectors of Model, or nil.
 	Vectors *maxsim.Vectors
-	Others  []Contender   // compared with Model
-	Queries rerank.Matrix // Spec.QueryDim columns
-	// QueryIDs are one a query row, for the list of regressions; nil: row numbers.
+	Others  []Contender   // models to compare with Model
+	Queries rerank.Matrix // one query a row, Spec.QueryDim columns
+	// QueryIDs holds one id for each query row, for the list of regressions. If nil,
+	// ids are row numbers.
 	QueryIDs []rerank.ID
-	UserIDs  []int64       // one a query row, where the model has user-id embeddings
-	Items    rerank.Matrix // Spec.ItemDim columns
-	ItemIDs  []rerank.ID   // one an item row; nil: row numbers
+	UserIDs  []int64       // one for each query row, if the model has user embeddings
+	Items    rerank.Matrix // one item a row, Spec.ItemDim columns
+	ItemIDs  []rerank.ID   // one for each item row; nil: row numbers
 	Pairs    *Pairs
-	// Popularity is the weight of each item row in the log that the models were
-	// fitted to; an item with none is cold. Nil: popularity is that of Pairs, and
-	// warm and cold are not known.
+	// Popularity is the weight of each item row in the log to which the models were
+	// fitted. An item of weight 0 is cold. If nil, popularity is taken from Pairs, and
+	// warm and cold items are not told apart.
 	Popularity []float64
 	K          int
-	Every      int // every nth query row; 0 and 1 are all
-	// Baseline is what the models are compared with; a nil Similarity is nothing.
+	Every      int // evaluates every nth query row; 0 and 1 mean all
+	// Baseline is the model to which the others are compared. There is no baseline if
+	// its Similarity is nil.
 	Baseline route.Model
 	Trials   []Trial
-	// Resamples of the bootstrap, 0: 2,000; fewer where queries are many.
-	// Confidence of the intervals, 0: .95. Seed of the draws.
+	// Resamples is the number of bootstrap samples; 0 means 2,000, or fewer for many
+	// queries. Confidence is the confidence of the intervals; 0 means 0.95. Seed
+	// determines the draws.
 	Resamples  int
 	Confidence float64
 	Seed       uint64
 	Progress   Progress
 }
 
-// Contender is one of several models.
+// Contender is one of several models under evaluation.
 type Contender struct {
 	Model   route.Model
 	Traits  Traits
-	Vectors *maxsim.Vectors // of Model; nil: it has none
+	Vectors *maxsim.Vectors // behavioural vectors of Model, or nil
 }
 
-// Run ranks all items for every query by the models and by the baseline, exactly,
-// and runs each trial through the pipeline over an embedded store. It uses every
-// core and holds all feature rows of one model in memory. It returns ErrInput, a
-// model's error, or the context's.
+// Run ranks all items for every query by each model and by the baseline, exactly, and
+// runs each trial through the search engine over an embedded store. It uses every core
+// and holds the feature rows of one model in memory at a time. It returns ErrInput, a
+// model's error, or the context's error.
 func Run(ctx context.Context, in Input) (*Report, error) {
 	in.Resamples, in.Confidence = cmp.Or(in.Resamples, 2000), cmp.Or(in.Confidence, 0.95)
 	contenders := append([]Contender{{in.Model, in.Traits, in.Vectors}}, in.Others...)
@@ -80,7 +83,7 @@ func Run(ctx context.Context, in Input) (*Report, error) {
 	return j.finish(ctx)
 }
 
-// with is the input of one model.
+// with returns the input with another model in place of Model.
 func (in Input) with(m route.Model) Input {
 	in.Model = m
 	return in
@@ -116,7 +119,7 @@ func (in Input) check() error {
 	return nil
 }
 
-// notFinite counts the rows with an element that is not finite.
+// countNotFinite counts the rows with an element that is not finite.
 func notFinite(m rerank.Matrix) int {
 	n := 0
 	for r := range m.Rows {
@@ -138,12 +141,12 @@ func (in Input) queries(rows []int) []rerank.Query {
 	return queries
 }
 
-// block is the number of rows that one call encodes or scores: few enough to
-// stay in the second-level cache.
+// block is the number of rows that one call encodes or scores, which fit the
+// second-level cache.
 const block = 512
 
-// Features computes every item's feature row, into a table in memory. With
-// behavioural vectors an item has a row of each of them too.
+// Features computes every item's feature row and keeps the rows in an in-memory table.
+// An item with behavioural vectors also has a row for each of them.
 func Features(ctx context.Context, m route.Model, items rerank.Matrix, ids []rerank.ID, v *maxsim.Vectors, p Progress) (*table.Table, error) {
 	if ids == nil {
 		ids = rowIDs(items.Rows)
@@ -169,8 +172,8 @@ func Features(ctx context.Context, m route.Model, items rerank.Matrix, ids []rer
 	return table.FromMemory(meta, ids, features, starts)
 }
 
-// parallel calls f for every n below count, in order of n, from one goroutine a
-// core. It stops at the first error or when the context ends.
+// parallel calls f for the numbers from 0 to count, in ascending order, on one
+// goroutine for each core. It stops at the first error or when the context ends.
 func parallel(ctx context.Context, count int, f func(worker, n int) error) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

@@ -12,29 +12,29 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// placed is where the best of a query's relevant items stands among all items.
+// placed says where a query's best-ranked relevant item stands among all items.
 type placed struct {
-	item int // its row
-	rank int // from 1
-	// margin is its score less the best of the items that are not relevant.
+	item int // the item's row
+	rank int // the item's rank, from 1
+	// margin is the item's score minus the best score of an item that is not relevant.
 	margin float64
 }
 
-// scan is an exact ranking of all items for every query.
+// scan holds an exact ranking of all items for every query.
 type scan struct {
 	rankings []Ranking
 	placed   []placed
 	samples  []sample
-	values   map[string][]float64 // each metric of each query
+	values   map[string][]float64 // each metric of each query, by name
 }
 
-// sample is the scores of some items for one query.
+// sample holds the scores of some items for one query.
 type sample struct{ relevant, others []float32 }
 
-// Limits of what the histogram is made of.
+// Sizes of the histogram and of its sample.
 const (
 	sampledQueries = 200
-	sampledScores  = 500 // of others, a query
+	sampledScores  = 500 // scores of items that are not relevant, for each query
 )
 
 // scanAll ranks all items for every query.
@@ -80,7 +80,8 @@ func scoreAll(m route.Model, t *table.Table, q rerank.Query, scores []float32) e
 	return nil
 }
 
-// rank sorts the first k, and places the best relevant item among all.
+// rank sorts the best k items and finds the place of the best relevant item among all
+// items.
 func rank(t *table.Table, scores []float32, relevant []int32, k int) (Ranking, placed) {
 	at := func(row int) rerank.Scored { return rerank.Scored{ID: t.ID(row), Score: scores[row], Index: row} }
 	best := at(int(relevant[0]))
@@ -98,7 +99,7 @@ func rank(t *table.Table, scores []float32, relevant []int32, k int) (Ranking, p
 				other = score
 			}
 		}
-		if score < least && score < best.Score { // false for what is not a number
+		if score < least && score < best.Score { // false for NaN
 			continue
 		}
 		s := at(row)
@@ -126,11 +127,12 @@ func sampleOf(scores []float32, relevant []int32) sample {
 	return s
 }
 
-// Histogram counts scores in bins of equal width, of a sample of the queries.
+// Histogram counts the scores of a sample of the queries in bins of equal width.
 type Histogram struct {
 	From float64 `json:"from"`
 	To   float64 `json:"to"`
-	// Relevant and Others are shares of the items in each bin.
+	// Relevant and Others hold the share of the relevant and of the other items in
+	// each bin.
 	Relevant []float64 `json:"relevant"`
 	Others   []float64 `json:"others"`
 	Queries  int       `json:"queries"`
@@ -183,21 +185,23 @@ func shares(counts []float64) {
 	}
 }
 
-// GateUsage is how a Mixture-of-Logits mixes, at the first K items of a sample of
-// the queries.
+// GateUsage says how a Mixture-of-Logits weighs its pairs of components, over the
+// first K items of a sample of the queries.
 type GateUsage struct {
 	PairsQuery int `json:"pairs_query"`
 	PairsItem  int `json:"pairs_item"`
-	// Mean is the mean gate of each pair, at index i·P_X + j; they sum to 1.
+	// Mean is the mean gate of each pair (i, j), at index i·P_X + j. The means sum to
+	// 1.
 	Mean []float64 `json:"mean"`
-	// Largest is the mean of the greatest gate of a score; Entropy that of the mean
-	// gates, in nats, of log(P_Q·P_X) at most.
+	// Largest is the mean, over scores, of the greatest gate. Entropy is the entropy
+	// of the mean gates in nats, at most log(P_Q·P_X).
 	Largest float64 `json:"largest"`
 	Entropy float64 `json:"entropy"`
 	Queries int     `json:"queries"`
 }
 
-// gateUsage explains the best items of some queries; nil for a kind without gates.
+// gateUsage averages the gates of the best items of some queries. It returns nil for a
+// kind without gates.
 func (in *Input) gateUsage(m route.Model, t *table.Table, queries []rerank.Query, rankings []Ranking) (*GateUsage, error) {
 	spec := m.Similarity.Spec()
 	if spec.Kind != rerank.KindMoL || spec.PairsQuery*spec.PairsItem == 0 {
@@ -244,13 +248,14 @@ func (g *GateUsage) add(terms []rerank.Term) {
 	g.Largest += largest
 }
 
-// Regression is a query that a model serves worse than the baseline does.
+// Regression is a query that a model serves worse than the baseline.
 type Regression struct {
 	Query   int        `json:"query_row"`
 	QueryID *rerank.ID `json:"query,omitempty"`
-	// Item is the relevant item that stood first, at RankBefore by the baseline;
-	// RankAfter is where the first relevant item stands by the model, behind by
-	// Margin in the model's scores. Instead is the item that the model puts first.
+	// Item is the relevant item that the baseline ranked best, at RankBefore.
+	// RankAfter is the rank of the best relevant item by the model, and Margin how far
+	// its score lies behind the first item's. Instead is the item that the model ranks
+	// first.
 	Item       rerank.ID `json:"item"`
 	RankBefore int       `json:"rank_before"`
 	RankAfter  int       `json:"rank_after"`
@@ -260,7 +265,7 @@ type Regression struct {
 
 const maxRegressions = 20
 
-// regressions are the queries that lose the most reciprocal rank, the worst first.
+// regressions returns the queries that lose the most reciprocal rank, the worst first.
 func (in *Input) regressions(t *table.Table, rows []int, before, after *scan) []Regression {
 	lost := func(i int) float64 { return 1/float64(before.placed[i].rank) - 1/float64(after.placed[i].rank) }
 	var worse []int
@@ -285,7 +290,7 @@ func (in *Input) regressions(t *table.Table, rows []int, before, after *scan) []
 			Margin: after.placed[i].margin, Instead: after.rankings[i][0].ID,
 		}
 		if math.IsNaN(r.Margin) || math.IsInf(r.Margin, 0) {
-			r.Margin = 0 // JSON has no other; such a score is of an item that is not finite
+			r.Margin = 0 // the item is not finite, and JSON has no infinities
 		}
 		if in.QueryIDs != nil {
 			r.QueryID = &in.QueryIDs[rows[i]]

@@ -5,29 +5,29 @@ import (
 	"slices"
 )
 
-// Segment is the quality on some of the queries. A query belongs to the segment
-// that most of its pairs' items are of.
+// Segment is the quality on some of the queries. A query belongs to the segment that
+// contains most of its relevant items.
 type Segment struct {
 	// Name is head, torso or tail by the items' popularity, or warm or cold.
 	Name string `json:"name"`
-	// Items of the collection are in it, each with at least From pairs and fewer
-	// than Below; Below 0 is no limit.
+	// Items counts the items of the segment, which have at least From and fewer than
+	// Below pairs each. If Below is 0, there is no upper limit.
 	Items   int     `json:"items"`
 	From    float64 `json:"popularity_from"`
 	Below   float64 `json:"popularity_below,omitempty"`
 	Queries int     `json:"queries"`
-	// Metric is Method.Metric of the model, Baseline of the baseline.
+	// Metric is the model's Method.Metric on these queries, Baseline the baseline's.
 	Metric   float64  `json:"metric"`
 	Interval Interval `json:"interval"`
 	Baseline *float64 `json:"baseline,omitempty"`
 	Gain     *Paired  `json:"gain,omitempty"`
 
-	member []bool // of the queries
+	member []bool // marks the queries of the segment
 }
 
-// segments cuts the queries. Head, torso and tail each have about a third of the
-// pairs by which items are popular; items equally popular stay together. Without
-// a training log no item is known to be cold.
+// segments divides the queries. Head, torso and tail get about a third of the pairs
+// each, by the popularity of the items; items of equal popularity stay together.
+// Without a training log no item is known to be cold.
 func (in *Input) segments(rows []int) []Segment {
 	popularity := in.Popularity
 	if popularity == nil {
@@ -57,7 +57,7 @@ func (in *Input) segments(rows []int) []Segment {
 	return found
 }
 
-// thirds returns the least popularity of the head and of the torso.
+// thirds returns the least popularity of an item of the head and of the torso.
 func thirds(popularity []float64) (head, torso float64) {
 	sorted := slices.Clone(popularity)
 	slices.SortFunc(sorted, func(a, b float64) int { return cmp.Compare(b, a) })
@@ -77,7 +77,7 @@ func thirds(popularity []float64) (head, torso float64) {
 	return head, head
 }
 
-// cut fills the segments in, without those that have no query.
+// cut assigns the queries to the segments and drops segments without queries.
 func (in *Input) cut(rows []int, popularity []float64, all []Segment) []Segment {
 	has := func(s *Segment, p float64) bool { return p >= s.From && (s.Below == 0 || p < s.Below) }
 	for n := range all {
@@ -100,7 +100,7 @@ func (in *Input) cut(rows []int, popularity []float64, all []Segment) []Segment 
 		}
 		best := 0
 		for n, w := range weights {
-			if w >= weights[best] { // of equals the less popular
+			if w >= weights[best] { // on a tie, the less popular segment
 				best = n
 			}
 		}

@@ -15,8 +15,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// TraitsOf reads what a model file says beside its similarity. The spectrum of
-// W − I is computed if it is asked for and the model is a square bilinear form.
+// TraitsOf reads the facts in a model file that its similarity does not tell. If
+// spectrum is set and the model is a square bilinear form, it also computes the
+// spectrum of W − I.
 func TraitsOf(m *model.Model, spectrum bool) (Traits, error) {
 	p := m.Parameters()
 	t := Traits{Parameters: m.Describe().Parameters}
@@ -36,8 +37,8 @@ func TraitsOf(m *model.Model, spectrum bool) (Traits, error) {
 	return t, err
 }
 
-// spectrumOf returns the singular values of W − I, the greatest first; those of
-// I + PQᵀ beyond the rank are 0 and left out.
+// spectrumOf returns the singular values of W − I, the greatest first. For I + PQᵀ it
+// leaves out the zeros beyond the rank.
 func spectrumOf(form bilinear.Form, t tensor.Set, n int) ([]float64, error) {
 	switch form {
 	case bilinear.Diagonal:

@@ -11,13 +11,13 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Stored is a first stage that is none of the model's: the query itself against
-// the stored vectors, as the database searches without likeness.
+// Stored is a first stage that does not use the model: it searches the stored vectors
+// with the query itself, as the database does without likeness.
 const Stored rerank.Strategy = "stored"
 
-// Trial is one way to find candidates.
+// Trial is a first-stage strategy and its depths.
 type Trial struct {
-	Name         string // as it was written
+	Name         string // as the user wrote it
 	Strategy     rerank.Strategy
 	Depth        int
 	AverageDepth int
@@ -25,12 +25,12 @@ type Trial struct {
 	Head         string
 }
 
-// TrialSyntax explains ParseTrials to people.
+// TrialSyntax describes the syntax of ParseTrials for users.
 const TrialSyntax = "per_embedding:DEPTH, average:DEPTH[:gates], combined:DEPTH:AVERAGE_DEPTH[:gates], " +
 	"distilled:DEPTH[:HEAD], stored:DEPTH, scan"
 
 // ParseTrials reads a comma-separated list of trials in TrialSyntax. It returns
-// ErrInput with the part that is wrong.
+// ErrInput, naming the invalid part.
 func ParseTrials(text string) ([]Trial, error) {
 	var trials []Trial
 	for part := range strings.SplitSeq(text, ",") {
@@ -80,7 +80,7 @@ func parseTrial(text string) (Trial, error) {
 	return t, t.option(fields[depths:])
 }
 
-// option reads what follows the depths.
+// option parses the fields after the depths.
 func (t *Trial) option(fields []string) error {
 	if len(fields) == 0 {
 		return nil
@@ -100,7 +100,8 @@ func (t *Trial) option(fields []string) error {
 	return nil
 }
 
-// StoredTrials are searches of the stored vectors at depths from k up to all items.
+// StoredTrials returns searches of the stored vectors at depths from k up to all
+// items.
 func StoredTrials(k, items int) []Trial {
 	var trials []Trial
 	for _, depth := range []int{k, 2 * k, 5 * k, 10 * k, 20 * k, 50 * k} {
@@ -111,32 +112,36 @@ func StoredTrials(k, items int) []Trial {
 	return trials
 }
 
-// Outcome is what a trial found.
+// Outcome is the measured outcome of a trial.
 type Outcome struct {
 	Name     string          `json:"-"`
 	Strategy rerank.Strategy `json:"strategy"`
 	Depth    int             `json:"depth,omitempty"`
 	// Candidates is the mean number of items that were scored.
 	Candidates float64 `json:"candidates"`
-	// FirstStageRecall is the mean share of the exact learned top K that was found.
+	// FirstStageRecall is the mean share of the exact top K, by the learned
+	// similarity, among the answers.
 	FirstStageRecall float64 `json:"first_stage_recall"`
-	// Exact is the share of answers whose certificate says exact.
+	// Exact is the share of answers whose certificate is exact.
 	Exact float64 `json:"exact"`
-	// Metrics of the answers.
+	// Metrics holds the metrics of the answers.
 	Metrics Metrics `json:"metrics"`
-	// Loss is Method.Metric of the exact ranking less that of the answers: what the
-	// candidates lack. Gain is that of the answers less the baseline's.
+	// Loss is Method.Metric of the exact ranking minus Method.Metric of the answers,
+	// which lack candidates. Gain is Method.Metric of the answers minus the
+	// baseline's.
 	Loss Paired  `json:"first_stage_loss"`
 	Gain *Paired `json:"gain,omitempty"`
-	// Milliseconds of a search, the store's time included, at full load of the machine.
+	// P50 is the median time of a search in milliseconds, including the store, on a
+	// fully loaded machine.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
 }
 
-// Strategies are outcomes in the order asked; in JSON, an object by name.
+// Strategies holds outcomes in the order of the trials. JSON shows them as an object
+// by name.
 type Strategies []Outcome
 
-// MarshalJSON keeps the order.
+// MarshalJSON writes the object's members in order.
 func (s Strategies) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')

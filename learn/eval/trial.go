@@ -16,27 +16,28 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// Names of the collections of the embedded store that trials search.
+// Collections of the embedded store that trials search.
 const (
 	collection = "items"
 	companion  = "companion"
 )
 
-// bench runs trials through the pipeline and compares them with the exact ranking.
+// bench runs trials through the search engine and compares the answers with the exact
+// ranking.
 type bench struct {
 	in       Input
 	table    *table.Table
-	rows     []int // of the queries
+	rows     []int // query rows
 	queries  []rerank.Query
 	exact    *scan
 	judge    *judge
 	store    *embedded.Store
-	derived  []rerank.Field // of the companion
+	derived  []rerank.Field // fields of the companion
 	pipeline *search.Engine
 }
 
-// open makes the pipeline of all trials. It refuses, before anything is ranked, a
-// strategy that the model cannot serve.
+// open opens the engine for all trials. It rejects a strategy that the model cannot
+// serve before any ranking.
 func (b *bench) open(ctx context.Context) error {
 	if err := b.load(); err != nil {
 		return err
@@ -67,13 +68,13 @@ func (b *bench) run(ctx context.Context) (Strategies, error) {
 	return outcomes, nil
 }
 
-// load fills the store: the items' vectors, and a companion with the fields that
-// the trials' strategies search, where the similarity derives any.
+// load fills the store with the items' vectors and, if the similarity derives fields,
+// with a companion that has the fields of the trials' strategies.
 func (b *bench) load() error {
 	b.store = embedded.New()
 	metric := adapters.InnerProduct
 	if b.in.Model.Similarity.Spec().Normalise {
-		metric = adapters.Cosine // holds unit vectors, normalised again in float32
+		metric = adapters.Cosine // rows of unit norm, normalised again in float32
 	}
 	stored := embedded.Field{VectorField: adapters.VectorField{Metric: metric}, Vectors: b.in.Items}
 	err := b.store.Load(collection, embedded.Collection{Fields: []embedded.Field{stored}, IDs: b.in.ItemIDs})
@@ -103,7 +104,7 @@ func (b *bench) load() error {
 	return b.store.Load(companion, c)
 }
 
-// owners are the items of the rows of a table.
+// owners returns the item of each row of a table.
 func owners(t *table.Table) []rerank.ID {
 	var ids []rerank.ID
 	for item := range t.Len() {
@@ -146,7 +147,7 @@ func (b *bench) route(t Trial) (*route.Route, error) {
 	return r, nil
 }
 
-// trial asks every query of a route, from one goroutine a core.
+// trial sends every query through the engine, on one goroutine for each core.
 func (b *bench) trial(ctx context.Context, p *search.Engine, t Trial) (Outcome, error) {
 	rt := t.Name
 	answers := make([]search.Answer, len(b.queries))
@@ -193,8 +194,8 @@ func (b *bench) outcome(ctx context.Context, answers []search.Answer, took []tim
 	return o, b.judge.strategy(ctx, &o, measure(rankings, b.rows, b.in.Pairs, b.in.K), b.exact)
 }
 
-// strategy splits what a strategy reaches: what its candidates lose of the exact
-// ranking, and what is left of the gain on the baseline.
+// strategy measures how much the candidates of a strategy lose against the exact
+// ranking, and how much of the gain over the baseline remains.
 func (j *judge) strategy(ctx context.Context, o *Outcome, values map[string][]float64, exact *scan) (err error) {
 	metric := j.report.Method.Metric
 	o.Metrics = means(values)
@@ -209,14 +210,14 @@ func (j *judge) strategy(ctx context.Context, o *Outcome, values map[string][]fl
 // storedFirst is a similarity whose distilled probe is the query itself.
 type storedFirst struct{ rerank.Similarity }
 
-// Spec: the probe's list is never of the similarity itself.
+// Spec says that a probe's scores are not scores of the similarity.
 func (s storedFirst) Spec() rerank.Spec {
 	spec := s.Similarity.Spec()
 	spec.SingleInnerProduct = false
 	return spec
 }
 
-// VectorsDigest returns the digest of the similarity's own vectors, "" if it has none.
+// VectorsDigest returns the digest of the wrapped similarity's own vectors, or "".
 func (s storedFirst) VectorsDigest() string {
 	if v := rerank.AbilitiesOf(s.Similarity).Vectors; v != nil {
 		return v.VectorsDigest()
@@ -246,7 +247,8 @@ func (q storedQuery) Probes(p rerank.Plan) ([]rerank.Probe, error) {
 	return []rerank.Probe{{Vector: q.vector, Depth: p.Depth}}, nil
 }
 
-// Bound knows nothing of what the list, of another similarity, does not hold.
+// Bound returns no bound, because the list of another similarity says nothing about
+// items outside it.
 func (q storedQuery) Bound(_ []rerank.Probe, lists []rerank.List) rerank.Bound {
 	if len(lists) == 1 && lists[0].Exhausted {
 		return rerank.Bound{Max: float32(math.Inf(-1))}

@@ -6,29 +6,29 @@ import (
 	"strings"
 )
 
-// Verdict says in plain words whether a learned similarity is worth it, how sure
-// that is, and which one to take.
+// Verdict says in plain words whether a learned similarity is worth using, how sure
+// that is, and which model to take.
 type Verdict struct {
-	// Answer is yes, no or unclear; without a baseline it is empty.
+	// Answer is yes, no or unclear. It is empty without a baseline.
 	Answer string `json:"answer,omitempty"`
-	// Choose is the model to take: the simplest that is as good as the best. It is
-	// the baseline's name where no model is shown to be better.
+	// Choose names the model to take: the simplest that is as good as the best. It
+	// names the baseline if no model is shown to be better.
 	Choose string `json:"choose"`
 	Class  Class  `json:"class"`
-	// Best is the model with the greatest metric, AsGood are those that are not shown
-	// to be worse than it, the simplest first.
+	// Best names the model with the greatest metric. AsGood names the models that are
+	// not shown to be worse, the simplest first.
 	Best   string   `json:"best"`
 	AsGood []string `json:"as_good"`
-	// Sure is the share of the resamples in which the chosen model, or the best one
-	// if none is chosen, beats the baseline.
+	// Sure is the share of the bootstrap samples in which the chosen model, or else
+	// the best, beats the baseline.
 	Sure float64 `json:"sure,omitempty"`
-	// Text is the verdict in sentences, Warnings what speaks against the choice.
+	// Text states the verdict in sentences. Warnings lists reasons against the choice.
 	Text     []string `json:"text"`
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// verdict takes the simplest of the models that are as good as the best, and
-// better than the baseline where there is one.
+// verdict chooses the simplest model that is as good as the best and, if there is a
+// baseline, better than it.
 func (r *Report) verdict(best int) Verdict {
 	order := make([]*ModelReport, len(r.Models))
 	for n := range r.Models {
@@ -81,7 +81,8 @@ func (r *Report) worth(v *Verdict, m *ModelReport) {
 		fmt.Sprintf("Of %d queries %.1f %% win, %.1f %% tie and %.1f %% lose.", r.Counts.Queries, 100*g.Wins, 100*g.Ties, 100*g.Losses))
 }
 
-// share does not claim more than the resamples can show.
+// share formats a share without claiming more precision than the number of resamples
+// gives.
 func share(p float64, resamples int) string {
 	switch least := 1 / float64(max(1, resamples)); {
 	case p > 1-least/2:
@@ -109,7 +110,7 @@ func (r *Report) notWorth(v *Verdict, top *ModelReport) {
 	}
 }
 
-// simplest says what the choice gives up against the best.
+// simplest explains how much the choice gives up against the best model.
 func (r *Report) simplest(v *Verdict, choice, top *ModelReport, order []*ModelReport) {
 	if choice == nil || len(order) == 1 {
 		return
@@ -131,8 +132,8 @@ func (r *Report) simplest(v *Verdict, choice, top *ModelReport, order []*ModelRe
 	}
 }
 
-// warnings are what speaks against a choice: segments that lose, and first stages
-// that find too little of what the similarity ranks first.
+// warnings lists reasons against a choice: segments that lose, and first stages that
+// find too few of the items that the similarity ranks first.
 func (r *Report) warnings(m *ModelReport) []string {
 	var found []string
 	for _, s := range m.Segments {

@@ -12,13 +12,13 @@ import (
 //go:embed calibration.html
 var calibrationPage string
 
-// calibrationView is what the template of a calibration shows.
+// calibrationView is the data of the calibration template.
 type calibrationView struct {
 	*calibrate.Report
 	Figures []Figure
 }
 
-// WriteCalibration writes the page of a calibration, in one step.
+// WriteCalibration writes the HTML page of a calibration, atomically.
 func WriteCalibration(path string, r *calibrate.Report) error {
 	return writeFile(path, func(w io.Writer) error {
 		return write(w, calibrationPage, template.FuncMap{
@@ -27,7 +27,8 @@ func WriteCalibration(path string, r *calibrate.Report) error {
 	})
 }
 
-// recallFigure plots what the rules reach against the candidates they score.
+// recallFigure plots the recall of each rule against the number of candidates that it
+// scores.
 func recallFigure(r *calibrate.Report) Figure {
 	f := Figure{
 		Title: "Recall against candidates", Header: []string{"depth", "candidates", "mean recall", "share that reached it", "share at least", ""},
@@ -49,7 +50,7 @@ func recallFigure(r *calibrate.Report) Figure {
 	return f
 }
 
-// latencyFigure plots how long a search of each rule took.
+// latencyFigure plots the latency of a search under each rule.
 func latencyFigure(r *calibrate.Report) Figure {
 	f := Figure{
 		Title: "Latency against candidates", Header: []string{"depth", "candidates", "p50 ms", "p99 ms", ""},
@@ -77,7 +78,8 @@ func candidates(r *calibrate.Report) Axis {
 	return x
 }
 
-// chosen marks the chosen rule by a line up to it; nothing where none was.
+// chosen marks the chosen rule with a vertical line. It returns nil if no rule was
+// chosen.
 func chosen(r *calibrate.Report, value func(calibrate.Outcome) float64, y Axis) []Series {
 	for _, o := range r.Rules {
 		if r.Mark(o) == "chosen" {

@@ -1,6 +1,6 @@
-// Package report writes an evaluation or a calibration as one HTML page: no scripts, no other
-// files, plots in SVG with the tables of their numbers, for a screen of any size,
-// light or dark, and for paper.
+// Package report writes an evaluation or a calibration as one self-contained HTML page
+// without scripts. Plots are SVG, with tables of their numbers. The page suits screens
+// of any size, light or dark, and print.
 package report
 
 import (
@@ -25,7 +25,7 @@ var page string
 //go:embed style.html
 var style string
 
-// Write writes the page of a report. It returns the error of w.
+// Write writes the HTML page of a report. It returns the error of w.
 func Write(w io.Writer, r *eval.Report) error {
 	return write(w, page, template.FuncMap{
 		"number": number, "signed": signed, "percent": percent, "interval": interval, "paired": paired,
@@ -34,7 +34,8 @@ func Write(w io.Writer, r *eval.Report) error {
 	}, view{Report: r, Figures: figures(r)})
 }
 
-// WriteFile writes the page in one step: path has its old content or the whole.
+// WriteFile writes the page atomically: path holds either its old content or the whole
+// page.
 func WriteFile(path string, r *eval.Report) error {
 	return writeFile(path, func(w io.Writer) error { return Write(w, r) })
 }
@@ -67,13 +68,13 @@ func writeFile(path string, write func(w io.Writer) error) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// view is what the template shows.
+// view is the data of the template.
 type view struct {
 	*eval.Report
 	Figures []Figure
 }
 
-// Figure is a plot with the table of its numbers.
+// Figure is a plot and the table of its numbers.
 type Figure struct {
 	Title, Note string
 	SVG         template.HTML
@@ -111,7 +112,7 @@ func queryName(x eval.Regression) string {
 	return fmt.Sprintf("row %d", x.Query)
 }
 
-// figures are the plots of a report, those that it has numbers for.
+// figures returns the plots for which the report has numbers.
 func figures(r *eval.Report) []Figure {
 	var found []Figure
 	add := func(f Figure, ok bool) {
@@ -133,7 +134,7 @@ func figures(r *eval.Report) []Figure {
 	return found
 }
 
-// depth plots what the answers reach against the candidates that were scored.
+// depth plots the quality of answers against the number of candidates scored.
 func depth(r *eval.Report) (Figure, bool) {
 	metric := r.Method.Metric
 	f := Figure{
@@ -233,7 +234,7 @@ func scores(name string, h *eval.Histogram) (Figure, bool) {
 	return f, true
 }
 
-// shownSingular are the singular values of a spectrum's table.
+// shownSingular is the number of singular values that the table shows.
 const shownSingular = 20
 
 func spectrum(m *eval.ModelReport) (Figure, bool) {
@@ -252,8 +253,8 @@ func spectrum(m *eval.ModelReport) (Figure, bool) {
 	return f, true
 }
 
-// Spectrum plots singular values, the greatest first, and returns the share of
-// Σσ² up to each.
+// Spectrum plots singular values, the greatest first, and returns the cumulative
+// shares of Σσ².
 func Spectrum(title, note string, singular []float64) (template.HTML, []float64) {
 	var total, sum float64
 	for _, v := range singular {

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// The plots are SVG of a width that a phone shows without shrinking the text
-// much; they take their colours from the page's style sheet, so that they follow
-// light, dark and print.
+// Plots are narrow enough that a phone shows their text without much shrinking. They
+// take their colours from the page's style sheet, and so follow light, dark and print.
 const (
 	width, height                    = 420.0, 260.0
 	left, right, top, bottom float64 = 52, 12, 12, 44
@@ -23,18 +22,18 @@ type Series struct {
 	Colour int
 }
 
-// Point is a point of a line; Low and High are its interval, if they differ.
+// Point is a point of a line. Low and High bound its interval, if they differ.
 type Point struct{ X, Y, Low, High float64 }
 
 // Axis is the range and the label of an axis.
 type Axis struct {
 	Label    string
 	From, To float64
-	Log      bool // base 10; From must be above 0
+	Log      bool // logarithmic, base 10; From must be above 0
 }
 
-// Lines draws lines over two axes, with a legend. Title and description are for
-// those who do not see the plot.
+// Lines draws lines over two axes, with a legend. Screen readers read the title and
+// the description.
 func Lines(title, description string, x, y Axis, lines []Series) template.HTML {
 	c := newCanvas(title, description, x, y)
 	for _, s := range lines {
@@ -43,7 +42,7 @@ func Lines(title, description string, x, y Axis, lines []Series) template.HTML {
 	return c.done(lines)
 }
 
-// Bars draws a bar each from 0, with its interval, one below the other.
+// Bars draws one horizontal bar from 0 for each value, with its interval.
 func Bars(title, description, label string, names []string, values []Point) template.HTML {
 	x := Axis{Label: label}
 	for _, v := range values {
@@ -73,7 +72,7 @@ func barClass(v float64) int {
 	return 0
 }
 
-// Steps draws shares of bins of equal width as filled outlines.
+// Steps draws shares of equally wide bins as filled outlines.
 func Steps(title, description string, x Axis, names []string, shares [][]float64) template.HTML {
 	y := Axis{Label: "share"}
 	for _, s := range shares {
@@ -96,7 +95,7 @@ func Steps(title, description string, x Axis, names []string, shares [][]float64
 	return c.done(legend)
 }
 
-// Cells draws a table of shares as squares of that opacity, rows by columns.
+// Cells draws an n by m table of shares as squares whose opacity is the share.
 func Cells(title, description, rows, cols string, n, m int, shares []float64) template.HTML {
 	c := &canvas{}
 	c.open(title, description)
@@ -118,7 +117,7 @@ func Cells(title, description, rows, cols string, n, m int, shares []float64) te
 	return c.done(nil)
 }
 
-// canvas is an SVG under way.
+// canvas is an SVG under construction.
 type canvas struct {
 	b    strings.Builder
 	x, y Axis
@@ -170,7 +169,8 @@ func (c *canvas) axes() {
 	c.printf(`<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, (left+width-right)/2, height-10, template.HTMLEscapeString(c.x.Label))
 }
 
-// ticks are about five round numbers, or powers of ten with 2 and 5 between.
+// ticks returns about five round numbers, or for a logarithmic axis powers of ten with
+// 2 and 5 between.
 func (a Axis) ticks() []float64 {
 	var found []float64
 	if a.Log {
@@ -233,7 +233,7 @@ func (c *canvas) line(n int, s Series) {
 	}
 }
 
-// done closes the SVG, with a legend in HTML below, which wraps where it is narrow.
+// done closes the SVG and adds a legend in HTML, which wraps on a narrow screen.
 func (c *canvas) done(lines []Series) template.HTML {
 	c.printf("</svg>")
 	if len(lines) > 0 {
