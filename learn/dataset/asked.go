@@ -65,7 +65,7 @@ func (a *Asked) readVectors(ctx context.Context, spec string) error {
 		return err
 	}
 	defer v.Close()
-	if _, err := finite(spec, v.Matrix, false); err != nil {
+	if _, err := countNotFinite(spec, v.Matrix, false); err != nil {
 		return err
 	}
 	for r := range v.Rows {
@@ -97,18 +97,18 @@ func (a *Asked) readLines(r io.Reader) error {
 			return fmt.Errorf("want a JSON object with id, text, vector, user_id or context: %w", err)
 		}
 		for key := range all {
-			a.ignore(key)
+			a.ignoreColumn(key)
 		}
-		return a.add(fields)
+		return a.addQuery(fields)
 	})
 	slices.Sort(a.Ignored)
 	return err
 }
 
 func (a *Asked) readTable(r io.Reader) error {
-	rows := newRecords(r)
+	rows := newRecordReader(r)
 	rows.TrimLeadingSpace = true
-	names, err := rows.header()
+	names, err := rows.readHeader()
 	if err != nil {
 		return fmt.Errorf("the first line names the columns, of id, text, vector, user_id and context: %w", err)
 	}
@@ -118,7 +118,7 @@ func (a *Asked) readTable(r io.Reader) error {
 		if slices.Contains(names[:i], names[i]) {
 			return fmt.Errorf("line 1: column %q stands there twice", name)
 		}
-		a.ignore(names[i])
+		a.ignoreColumn(names[i])
 	}
 	for {
 		record, err := rows.Read()
@@ -129,9 +129,9 @@ func (a *Asked) readTable(r io.Reader) error {
 			return err
 		}
 		line, _ := rows.FieldPos(0)
-		fields, err := cells(names, record)
+		fields, err := parseRecord(names, record)
 		if err == nil {
-			err = a.add(fields)
+			err = a.addQuery(fields)
 		}
 		if err != nil {
 			return fmt.Errorf("line %d: %w", line, err)
@@ -140,7 +140,7 @@ func (a *Asked) readTable(r io.Reader) error {
 }
 
 // parseRecord decodes one CSV record. An empty cell leaves its field unset.
-func cells(names, record []string) (f askedFields, err error) {
+func parseRecord(names, record []string) (f askedFields, err error) {
 	for i, cell := range record {
 		if cell == "" {
 			continue
@@ -168,13 +168,13 @@ func cells(names, record []string) (f askedFields, err error) {
 	return f, nil
 }
 
-func (a *Asked) ignore(name string) {
+func (a *Asked) ignoreColumn(name string) {
 	if !slices.Contains(askedKeys, name) && !slices.Contains(a.Ignored, name) && len(a.Ignored) < 20 {
 		a.Ignored = append(a.Ignored, name)
 	}
 }
 
-func (a *Asked) add(f askedFields) error {
+func (a *Asked) addQuery(f askedFields) error {
 	if f.Text == "" && len(f.Vector) == 0 {
 		return errors.New("the query has neither a text nor a vector")
 	}

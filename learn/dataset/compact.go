@@ -11,9 +11,9 @@ import (
 // bytes that it has walked can be decoded without allocating memory for a false
 // length.
 type compact struct {
-	b     []byte
-	at    int
-	depth int
+	data   []byte
+	offset int
+	depth  int
 }
 
 // Type codes of the compact protocol.
@@ -41,11 +41,11 @@ const (
 )
 
 func (c *compact) byte() (byte, error) {
-	if c.at >= len(c.b) {
+	if c.offset >= len(c.data) {
 		return 0, errShort
 	}
-	c.at++
-	return c.b[c.at-1], nil
+	c.offset++
+	return c.data[c.offset-1], nil
 }
 
 func (c *compact) varint() (uint64, error) {
@@ -74,15 +74,15 @@ func (c *compact) length() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if n > uint64(len(c.b)-c.at) {
+	if n > uint64(len(c.data)-c.offset) {
 		return 0, errShort
 	}
 	return int(n), nil
 }
 
-// fields walks a struct and calls visit for each field. visit either walks the field's
+// walkFields walks a struct and calls visit for each field. visit either walks the field's
 // value and returns true, or returns false to have the value skipped.
-func (c *compact) fields(visit func(id int64, kind byte) (bool, error)) error {
+func (c *compact) walkFields(visit func(id int64, kind byte) (bool, error)) error {
 	if c.depth++; c.depth > maxDepth {
 		return errors.New("it nests too deeply")
 	}
@@ -138,9 +138,9 @@ func (c *compact) skip(kind byte) error {
 			err = c.advance(n)
 		}
 	case kind == compactList || kind == compactSet:
-		err = c.list()
+		err = c.skipList()
 	case kind == compactStruct:
-		err = c.fields(nil)
+		err = c.walkFields(nil)
 	default: // Parquet has no maps
 		err = fmt.Errorf("a value has type %d", kind)
 	}
@@ -148,14 +148,14 @@ func (c *compact) skip(kind byte) error {
 }
 
 func (c *compact) advance(n int) error {
-	if n > len(c.b)-c.at {
+	if n > len(c.data)-c.offset {
 		return errShort
 	}
-	c.at += n
+	c.offset += n
 	return nil
 }
 
-func (c *compact) list() error {
+func (c *compact) skipList() error {
 	if c.depth++; c.depth > maxDepth {
 		return errors.New("it nests too deeply")
 	}
@@ -170,7 +170,7 @@ func (c *compact) list() error {
 			return err
 		}
 	}
-	if n > len(c.b)-c.at { // every element takes at least one byte
+	if n > len(c.data)-c.offset { // every element takes at least one byte
 		return errShort
 	}
 	if kind == compactStruct && n > maxStructs {

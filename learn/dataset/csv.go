@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// columns holds the position of each column of a log, −1 for an absent column.
-type columns struct{ query, item, weight, time int }
+// columnPositions holds the position of each column of a log, −1 for an absent column.
+type columnPositions struct{ query, item, weight, time int }
 
 // readCSV reads a log with a header line. It ignores unknown columns and names them in
 // counts.
 func readCSV(r io.Reader, counts *Counts, add func(entry) error) error {
-	rows := newRecords(r)
+	rows := newRecordReader(r)
 	rows.ReuseRecord, rows.TrimLeadingSpace = true, true
 	at, err := readHeader(rows, counts)
 	if err != nil {
@@ -30,7 +30,7 @@ func readCSV(r io.Reader, counts *Counts, add func(entry) error) error {
 			return err
 		}
 		line, _ := rows.FieldPos(0)
-		e, err := at.entry(record)
+		e, err := at.parseEntry(record)
 		if err == nil {
 			e.line = line
 			err = add(e)
@@ -43,9 +43,9 @@ func readCSV(r io.Reader, counts *Counts, add func(entry) error) error {
 
 const headerRemedy = `the first line names the columns: "query,item", and "weight" and "time" if there are any`
 
-func readHeader(rows records, counts *Counts) (columns, error) {
-	at := columns{-1, -1, -1, -1}
-	header, err := rows.header()
+func readHeader(rows recordReader, counts *Counts) (columnPositions, error) {
+	at := columnPositions{-1, -1, -1, -1}
+	header, err := rows.readHeader()
 	if errors.Is(err, io.EOF) {
 		return at, errors.New("the file is empty; " + headerRemedy)
 	}
@@ -55,10 +55,10 @@ func readHeader(rows records, counts *Counts) (columns, error) {
 	header[0] = strings.TrimPrefix(header[0], "\ufeff")
 	for i, name := range header {
 		name = strings.TrimSpace(name)
-		place := at.place(name)
+		place := at.positionOf(name)
 		switch {
 		case place == nil:
-			counts.ignore(name)
+			counts.ignoreColumn(name)
 		case *place >= 0:
 			return at, fmt.Errorf("line 1: column %q stands there twice", name)
 		default:
@@ -71,7 +71,7 @@ func readHeader(rows records, counts *Counts) (columns, error) {
 	return at, nil
 }
 
-func (at *columns) place(name string) *int {
+func (at *columnPositions) positionOf(name string) *int {
 	switch name {
 	case columnQuery:
 		return &at.query
@@ -86,16 +86,16 @@ func (at *columns) place(name string) *int {
 	}
 }
 
-// ignore records the name of an unknown column. It keeps only the first few names.
-func (c *Counts) ignore(name string) {
+// ignoreColumn records the name of an unknown column. It keeps only the first few names.
+func (c *Counts) ignoreColumn(name string) {
 	const most = 20
 	if len(c.Ignored) < most && !slices.Contains(c.Ignored, name) {
 		c.Ignored = append(c.Ignored, name)
 	}
 }
 
-// entry converts a record. An empty weight is 1; an empty time means no time.
-func (at *columns) entry(record []string) (e entry, err error) {
+// parseEntry converts a record. An empty weight is 1; an empty time means no time.
+func (at *columnPositions) parseEntry(record []string) (e entry, err error) {
 	e.query, e.item = record[at.query], record[at.item]
 	if at.weight >= 0 && record[at.weight] != "" {
 		text := strings.TrimSpace(record[at.weight])

@@ -80,12 +80,12 @@ type Dataset struct {
 	UserIDs []int64
 	Counts  Counts
 
-	parts   []part
+	sources []digestedSource
 	closers []io.Closer
 }
 
-// part names a source and its digest.
-type part struct {
+// digestedSource names a source and its digest.
+type digestedSource struct {
 	name, file string
 	digest     func() (string, error)
 }
@@ -140,7 +140,7 @@ func (d *Dataset) open(ctx context.Context, s Sources) error {
 	}
 	d.closers = append(d.closers, queries)
 	d.Queries, d.QueryIDs = queries.Matrix, queries.IDs
-	if _, err := finite(queries.name, d.Queries, false); err != nil {
+	if _, err := countNotFinite(queries.name, d.Queries, false); err != nil {
 		return fmt.Errorf("queries: %w", err)
 	}
 	d.addFile("queries", s.Queries)
@@ -160,7 +160,7 @@ func (d *Dataset) openItems(ctx context.Context, s Sources) error {
 		err   error
 	)
 	if s.Collection != nil {
-		items, err = s.Collection.scan(ctx, s.Progress)
+		items, err = s.Collection.scanVectors(ctx, s.Progress)
 	} else {
 		items, err = OpenVectors(ctx, s.Items)
 	}
@@ -169,14 +169,14 @@ func (d *Dataset) openItems(ctx context.Context, s Sources) error {
 	}
 	d.closers = append(d.closers, items)
 	d.Items, d.ItemIDs = items.Matrix, items.IDs
-	if d.Counts.NotFiniteItems, err = finite(items.name, d.Items, s.NaNItems); err != nil {
+	if d.Counts.NotFiniteItems, err = countNotFinite(items.name, d.Items, s.NaNItems); err != nil {
 		return fmt.Errorf("items: %w", err)
 	}
 	if m := items.missing; m.Rows > 0 {
 		d.Counts.MissingItems, d.Counts.FirstMissingItem = m.Rows, m.First.String()
 	}
 	if s.Collection != nil {
-		d.parts = append(d.parts, part{"items", items.name, func() (string, error) { return items.digest, nil }})
+		d.sources = append(d.sources, digestedSource{"items", items.name, func() (string, error) { return items.digest, nil }})
 	} else {
 		d.addFile("items", s.Items)
 	}
@@ -231,7 +231,7 @@ func (d *Dataset) Close() error {
 
 func (d *Dataset) addFile(name, spec string) {
 	path, _ := splitSpec(spec)
-	d.parts = append(d.parts, part{name, filepath.Base(spec), func() (string, error) { return FileDigest(path) }})
+	d.sources = append(d.sources, digestedSource{name, filepath.Base(spec), func() (string, error) { return FileDigest(path) }})
 }
 
 // Digests returns the SHA-256 of every source in the form "items.npy sha256:…", by the
@@ -239,7 +239,7 @@ func (d *Dataset) addFile(name, spec string) {
 // files again.
 func (d *Dataset) Digests() (map[string]string, error) {
 	digests := map[string]string{}
-	for _, p := range d.parts {
+	for _, p := range d.sources {
 		digest, err := p.digest()
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrInput, err)

@@ -63,27 +63,27 @@ func readTextIDs(path string) ([]rerank.ID, error) {
 	return ids, nil
 }
 
-// index finds rows by the text of their id, or by their row number.
-type index struct {
-	column string // "query" or "item", for error messages
-	rows   int
-	ids    map[string]int32 // nil if rows are named by number
+// idIndex finds rows by the text of their id, or by their row number.
+type idIndex struct {
+	column   string // "query" or "item", for error messages
+	rows     int
+	rowsByID map[string]int32 // nil if rows are named by number
 }
 
-// newIndex rejects distinct ids with the same text, such as the string "7" and the
+// newIDIndex rejects distinct ids with the same text, such as the string "7" and the
 // number 7.
-func newIndex(column, file string, rows int, ids []rerank.ID) (index, error) {
-	x := index{column: column, rows: rows}
+func newIDIndex(column, file string, rows int, ids []rerank.ID) (idIndex, error) {
+	x := idIndex{column: column, rows: rows}
 	if ids == nil {
 		return x, nil
 	}
-	x.ids = make(map[string]int32, len(ids))
+	x.rowsByID = make(map[string]int32, len(ids))
 	for row, id := range ids {
 		text := id.String()
-		if before, twice := x.ids[text]; twice {
+		if before, twice := x.rowsByID[text]; twice {
 			return x, fmt.Errorf("%w: %s: rows %d and %d both have the %s id %s", ErrInput, file, before, row, column, text)
 		}
-		x.ids[text] = int32(row)
+		x.rowsByID[text] = int32(row)
 	}
 	return x, nil
 }

@@ -77,14 +77,14 @@ func parseObject(line []byte, counts *Counts) (e entry, err error) {
 		e.hasWeight = true
 	}
 	if raw := fields[columnTime]; present(raw) {
-		if e.time, err = parseTime(unquoted(raw)); err != nil {
+		if e.time, err = parseTime(unquoteJSON(raw)); err != nil {
 			return e, err
 		}
 		e.hasTime = true
 	}
 	for name := range fields {
 		if name != columnQuery && name != columnItem && name != columnWeight && name != columnTime {
-			counts.ignore(name)
+			counts.ignoreColumn(name)
 		}
 	}
 	return e, nil
@@ -96,7 +96,7 @@ func idText(column string, raw json.RawMessage) (string, error) {
 		return "", fmt.Errorf("the object has no %q", column)
 	}
 	if raw[0] == '"' {
-		return unquoted(raw), nil
+		return unquoteJSON(raw), nil
 	}
 	if _, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 		return string(raw), nil
@@ -111,7 +111,7 @@ func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "
 
 // unquoteJSON returns the content of a JSON string, and any other JSON value as it is
 // written.
-func unquoted(raw json.RawMessage) string {
+func unquoteJSON(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		return text

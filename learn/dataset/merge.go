@@ -30,16 +30,16 @@ func (l *pairLog) check() error {
 	}
 	text := fmt.Sprintf("no pair is left of %d rows: %d have an unknown query, %d an unknown item, %d weight 0",
 		c.Rows, c.UnknownQueries, c.UnknownItems, c.ZeroWeights)
-	if l.unknown != "" {
-		text += "; the first unknown is " + l.unknown + ". Are the ids those of these vectors?"
+	if l.firstUnknown != "" {
+		text += "; the first unknown is " + l.firstUnknown + ". Are the ids those of these vectors?"
 	}
 	return errors.New(text)
 }
 
 // countSeveralTimes counts the queries whose pairs have different times.
-func (l *pairLog) several() int {
+func (l *pairLog) countSeveralTimes() int {
 	for _, pairs := range l.byQuery {
-		if slices.ContainsFunc(pairs, func(p logged) bool { return p.time != pairs[0].time }) {
+		if slices.ContainsFunc(pairs, func(p loggedItem) bool { return p.time != pairs[0].time }) {
 			l.counts.SeveralTimes++
 		}
 	}
@@ -47,21 +47,21 @@ func (l *pairLog) several() int {
 }
 
 // splitByTime makes a separate query row for each query and time.
-func (l *pairLog) spread(d *Dataset) error {
-	s := &spool{}
+func (l *pairLog) splitByTime(d *Dataset) error {
+	s := &vectorSpool{}
 	d.closers = append(d.closers, s)
 	old := *d
 	d.QueryIDs, d.UserIDs = nil, nil
-	var byQuery [][]logged
+	var byQuery [][]loggedItem
 	for q, pairs := range l.byQuery {
-		slices.SortStableFunc(pairs, func(a, b logged) int { return cmp.Compare(a.time, b.time) })
+		slices.SortStableFunc(pairs, func(a, b loggedItem) int { return cmp.Compare(a.time, b.time) })
 		for first := true; first || len(pairs) > 0; first = false {
 			n := 0
 			for n < len(pairs) && pairs[n].time == pairs[0].time {
 				n++
 			}
 			byQuery, pairs = append(byQuery, pairs[:n:n]), pairs[n:]
-			if err := s.append(old.Queries.Slice(q, q+1)); err != nil {
+			if err := s.appendRows(old.Queries.Slice(q, q+1)); err != nil {
 				return err
 			}
 			if old.QueryIDs != nil {
@@ -74,12 +74,12 @@ func (l *pairLog) spread(d *Dataset) error {
 	}
 	var err error
 	l.byQuery = byQuery
-	d.Queries, err = s.matrix()
+	d.Queries, err = s.mapMatrix()
 	return err
 }
 
-// fill writes the sorted pairs to the dataset.
-func (l *pairLog) fill(d *Dataset) {
+// fillDataset writes the sorted pairs to the dataset.
+func (l *pairLog) fillDataset(d *Dataset) {
 	d.Relevant = make([][]int32, len(l.byQuery))
 	if l.weighted {
 		d.Weights = make([][]float32, len(l.byQuery))
@@ -89,9 +89,9 @@ func (l *pairLog) fill(d *Dataset) {
 	}
 	for q, pairs := range l.byQuery {
 		if l.timed && len(pairs) > 0 {
-			d.Times[q] = slices.MaxFunc(pairs, func(a, b logged) int { return cmp.Compare(a.time, b.time) }).time
+			d.Times[q] = slices.MaxFunc(pairs, func(a, b loggedItem) int { return cmp.Compare(a.time, b.time) }).time
 		}
-		merged := l.merge(pairs)
+		merged := l.mergePairs(pairs)
 		l.counts.Pairs += len(merged)
 		d.Relevant[q] = make([]int32, len(merged))
 		for i, p := range merged {
@@ -103,10 +103,10 @@ func (l *pairLog) fill(d *Dataset) {
 	}
 }
 
-// merge sorts the pairs of a query and adds the weights of equal pairs, in the order
+// mergePairs sorts the pairs of a query and adds the weights of equal pairs, in the order
 // of the log.
-func (l *pairLog) merge(pairs []logged) []logged {
-	slices.SortStableFunc(pairs, func(a, b logged) int { return cmp.Compare(a.item, b.item) })
+func (l *pairLog) mergePairs(pairs []loggedItem) []loggedItem {
+	slices.SortStableFunc(pairs, func(a, b loggedItem) int { return cmp.Compare(a.item, b.item) })
 	merged := pairs[:0]
 	for _, p := range pairs {
 		if n := len(merged); n > 0 && merged[n-1].item == p.item {

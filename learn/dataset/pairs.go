@@ -38,8 +38,8 @@ type entry struct {
 // progressRows is the number of log rows between two reports of progress.
 const progressRows = 1 << 14
 
-// logged is one item that was chosen for a query.
-type logged struct {
+// loggedItem is one item that was chosen for a query.
+type loggedItem struct {
 	item   int32
 	weight float32
 	time   int64
@@ -47,28 +47,28 @@ type logged struct {
 
 // pairLog groups the rows of a log by query.
 type pairLog struct {
-	queries, items index
-	byQuery        [][]logged
+	queries, items idIndex
+	byQuery        [][]loggedItem
 	timed          bool   // every row so far has a time
 	weighted       bool   // some row has a weight
-	unknown        string // the first unknown id and its line
+	firstUnknown   string // the first unknown id and its line
 	counts         *Counts
-	done           func(n int) // reports the number of rows read
+	reportRows     func(n int) // reports the number of rows read
 }
 
 func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
 	l := &pairLog{
-		byQuery: make([][]logged, d.Queries.Rows), counts: &d.Counts,
-		done: s.Progress.begin("reading "+filepath.Base(s.Pairs), -1),
+		byQuery: make([][]loggedItem, d.Queries.Rows), counts: &d.Counts,
+		reportRows: s.Progress.begin("reading "+filepath.Base(s.Pairs), -1),
 	}
 	var err error
-	if l.items, err = newIndex(columnItem, cmp.Or(s.ItemIDs, s.Items, "the collection"), d.Items.Rows, d.ItemIDs); err != nil {
+	if l.items, err = newIDIndex(columnItem, cmp.Or(s.ItemIDs, s.Items, "the collection"), d.Items.Rows, d.ItemIDs); err != nil {
 		return err
 	}
-	if l.queries, err = newIndex(columnQuery, cmp.Or(s.QueryIDs, s.Queries), d.Queries.Rows, d.QueryIDs); err != nil {
+	if l.queries, err = newIDIndex(columnQuery, cmp.Or(s.QueryIDs, s.Queries), d.Queries.Rows, d.QueryIDs); err != nil {
 		return err
 	}
-	digest, err := readLog(ctx, s.Pairs, l.counts, l.add)
+	digest, err := readLog(ctx, s.Pairs, l.counts, l.addEntry)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -78,13 +78,13 @@ func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
 	if err := l.check(); err != nil {
 		return fmt.Errorf("%w: pairs: %s: %w", ErrInput, s.Pairs, err)
 	}
-	if l.several() > 0 && s.RowPerTime {
-		if err := l.spread(d); err != nil {
+	if l.countSeveralTimes() > 0 && s.RowPerTime {
+		if err := l.splitByTime(d); err != nil {
 			return err
 		}
 	}
-	l.fill(d)
-	d.parts = append(d.parts, part{"pairs", filepath.Base(s.Pairs), func() (string, error) { return digest, nil }})
+	l.fillDataset(d)
+	d.sources = append(d.sources, digestedSource{"pairs", filepath.Base(s.Pairs), func() (string, error) { return digest, nil }})
 	return nil
 }
 
@@ -102,7 +102,7 @@ func readLog(ctx context.Context, path string, counts *Counts, add func(entry) e
 		return "", err
 	}
 	defer file.Close()
-	r := &hashed{ctx: ctx, r: file, sum: sha256.New()}
+	r := &hashingReader{ctx: ctx, r: file, hash: sha256.New()}
 	switch ext {
 	case ".jsonl", ".ndjson":
 		err = readJSONL(r, counts, add)
@@ -112,32 +112,32 @@ func readLog(ctx context.Context, path string, counts *Counts, add func(entry) e
 	if err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(r.sum.Sum(nil)), nil
+	return hex.EncodeToString(r.hash.Sum(nil)), nil
 }
 
-// hashed is a reader that hashes what it reads and stops when its context ends.
-type hashed struct {
-	ctx context.Context //nolint:containedctx // lives as long as one call of readLog
-	r   io.Reader
-	sum hash.Hash
+// hashingReader is a reader that hashes what it reads and stops when its context ends.
+type hashingReader struct {
+	ctx  context.Context //nolint:containedctx // lives as long as one call of readLog
+	r    io.Reader
+	hash hash.Hash
 }
 
-func (h *hashed) Read(b []byte) (int, error) {
+func (h *hashingReader) Read(b []byte) (int, error) {
 	if err := h.ctx.Err(); err != nil {
 		return 0, err
 	}
 	n, err := h.r.Read(b)
-	h.sum.Write(b[:n])
+	h.hash.Write(b[:n])
 	return n, err
 }
 
-// add records a row of the log. Its error does not name the line.
-func (l *pairLog) add(e entry) error {
+// addEntry records a row of the log. Its error does not name the line.
+func (l *pairLog) addEntry(e entry) error {
 	if l.counts.Rows > 0 && e.hasTime != l.timed {
 		return errors.New("some rows have a time and some have none; give all of them one, or none")
 	}
 	if l.counts.Rows++; l.counts.Rows%progressRows == 0 {
-		l.done(progressRows)
+		l.reportRows(progressRows)
 	}
 	l.timed = e.hasTime
 	l.weighted = l.weighted || e.hasWeight
@@ -148,11 +148,11 @@ func (l *pairLog) add(e entry) error {
 	if math.IsNaN(weight) || weight < 0 || weight > math.MaxFloat32 {
 		return fmt.Errorf("weight is %v; want 0 to %g", weight, math.MaxFloat32)
 	}
-	query, err := l.row(l.queries, e.query, e.line, &l.counts.UnknownQueries)
+	query, err := l.findRow(l.queries, e.query, e.line, &l.counts.UnknownQueries)
 	if err != nil || query < 0 {
 		return err
 	}
-	item, err := l.row(l.items, e.item, e.line, &l.counts.UnknownItems)
+	item, err := l.findRow(l.items, e.item, e.line, &l.counts.UnknownItems)
 	if err != nil || item < 0 {
 		return err
 	}
@@ -160,32 +160,32 @@ func (l *pairLog) add(e entry) error {
 		l.counts.ZeroWeights++
 		return nil
 	}
-	l.byQuery[query] = append(l.byQuery[query], logged{item: item, weight: float32(weight), time: e.time})
+	l.byQuery[query] = append(l.byQuery[query], loggedItem{item: item, weight: float32(weight), time: e.time})
 	return nil
 }
 
-// row returns the row of an id. For an unknown id it returns −1 and increments
+// findRow returns the row of an id. For an unknown id it returns −1 and increments
 // unknown.
-func (l *pairLog) row(x index, text string, line int, unknown *int) (int32, error) {
-	if x.ids == nil {
-		return x.number(text)
+func (l *pairLog) findRow(x idIndex, text string, line int, unknown *int) (int32, error) {
+	if x.rowsByID == nil {
+		return x.parseRow(text)
 	}
-	row, ok := x.ids[text]
+	row, ok := x.rowsByID[text]
 	if ok {
 		return row, nil
 	}
 	if text == "" {
 		return 0, fmt.Errorf("%s is empty", x.column)
 	}
-	if *unknown++; l.unknown == "" {
-		l.unknown = fmt.Sprintf("%s %q of line %d", x.column, text, line)
+	if *unknown++; l.firstUnknown == "" {
+		l.firstUnknown = fmt.Sprintf("%s %q of line %d", x.column, text, line)
 	}
 	return -1, nil
 }
 
-// number parses a row number.
-func (x index) number(text string) (int32, error) {
-	remedy := fmt.Sprintf("if the file names %s by id, give the ids (--%s-ids)", plural(x.column), x.column)
+// parseRow parses a row number.
+func (x idIndex) parseRow(text string) (int32, error) {
+	remedy := fmt.Sprintf("if the file names %s by id, give the ids (--%s-ids)", pluralOf(x.column), x.column)
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("%s %.80q is not a row number; %s", x.column, text, remedy)
@@ -196,7 +196,7 @@ func (x index) number(text string) (int32, error) {
 	return int32(n), nil
 }
 
-func plural(column string) string {
+func pluralOf(column string) string {
 	if column == columnQuery {
 		return "queries"
 	}

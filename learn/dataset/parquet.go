@@ -52,22 +52,22 @@ func withParquet(path string, read func(p *parquetFile) error) (err error) {
 	return read(p)
 }
 
-// leaf finds the column of single values with the given name. It returns false if
+// findLeaf finds the column of single values with the given name. It returns false if
 // there is no such column.
-func (p *parquetFile) leaf(name string) (parquet.LeafColumn, bool, error) {
+func (p *parquetFile) findLeaf(name string) (parquet.LeafColumn, bool, error) {
 	field := slices.IndexFunc(p.Schema().Fields(), func(f parquet.Field) bool { return f.Name() == name })
 	if field < 0 {
 		return parquet.LeafColumn{}, false, nil
 	}
 	leaf, ok := p.Schema().Lookup(name)
 	if !ok || leaf.MaxRepetitionLevel > 0 {
-		return leaf, false, fmt.Errorf("column %q holds %s, want one value a row", name, describe(p.Schema().Fields()[field]))
+		return leaf, false, fmt.Errorf("column %q holds %s, want one value a row", name, describeNode(p.Schema().Fields()[field]))
 	}
 	return leaf, true, nil
 }
 
-// names lists the top-level columns for error messages.
-func (p *parquetFile) names() string {
+// columnNames lists the top-level columns for error messages.
+func (p *parquetFile) columnNames() string {
 	var names []string
 	for _, f := range p.Schema().Fields() {
 		names = append(names, fmt.Sprintf("%q", f.Name()))
@@ -78,35 +78,35 @@ func (p *parquetFile) names() string {
 	return strings.Join(names, ", ")
 }
 
-func describe(n parquet.Node) string {
+func describeNode(n parquet.Node) string {
 	if n.Leaf() {
 		return n.Type().String()
 	}
 	return "a group or a list"
 }
 
-// values reads the values of one leaf column, row group after row group, in pieces. It
+// valueReader reads the values of one leaf column, row group after row group, in pieces. It
 // is not safe for concurrent use.
-type values struct {
-	file  *parquetFile
-	leaf  parquet.LeafColumn
-	group int // index of the next row group
-	pages parquet.Pages
-	page  parquet.Page
-	from  parquet.ValueReader
-	buf   []parquet.Value // values read but not yet returned
-	space [512]parquet.Value
-	row   int // number of rows begun
+type valueReader struct {
+	file       *parquetFile
+	leaf       parquet.LeafColumn
+	group      int // index of the next row group
+	pages      parquet.Pages
+	page       parquet.Page
+	pageValues parquet.ValueReader
+	buf        []parquet.Value // valueReader read but not yet returned
+	space      [512]parquet.Value
+	row        int // number of rows begun
 }
 
-func (p *parquetFile) values(leaf parquet.LeafColumn) *values {
-	return &values{file: p, leaf: leaf}
+func (p *parquetFile) readValues(leaf parquet.LeafColumn) *valueReader {
+	return &valueReader{file: p, leaf: leaf}
 }
 
-// next returns the next value, or io.EOF.
-func (v *values) next() (parquet.Value, error) {
+// nextValue returns the next value, or io.EOF.
+func (v *valueReader) nextValue() (parquet.Value, error) {
 	for len(v.buf) == 0 {
-		if err := v.fill(); err != nil {
+		if err := v.fillBuffer(); err != nil {
 			return parquet.Value{}, err
 		}
 	}
@@ -118,22 +118,22 @@ func (v *values) next() (parquet.Value, error) {
 	return value, nil
 }
 
-// fill reads more values. It may read none although more follow.
-func (v *values) fill() error {
-	if v.from == nil {
-		return v.turn()
+// fillBuffer reads more values. It may read none although more follow.
+func (v *valueReader) fillBuffer() error {
+	if v.pageValues == nil {
+		return v.openPage()
 	}
-	n, err := v.from.ReadValues(v.space[:])
+	n, err := v.pageValues.ReadValues(v.space[:])
 	v.buf = v.space[:n]
 	if errors.Is(err, io.EOF) || err == nil && n == 0 {
-		v.from = nil
+		v.pageValues = nil
 		return nil
 	}
 	return err
 }
 
 // openPage opens the next page, or returns io.EOF.
-func (v *values) turn() error {
+func (v *valueReader) openPage() error {
 	if v.page != nil {
 		parquet.Release(v.page)
 		v.page = nil
@@ -158,12 +158,12 @@ func (v *values) turn() error {
 	if err != nil {
 		return err
 	}
-	v.page, v.from = page, page.Values()
+	v.page, v.pageValues = page, page.Values()
 	return nil
 }
 
 // Close releases the open page.
-func (v *values) Close() error {
+func (v *valueReader) Close() error {
 	if v.page != nil {
 		parquet.Release(v.page)
 	}

@@ -40,7 +40,7 @@ func checkFooter(r io.ReaderAt, size int64) error {
 	if err := readAt(r, footer, size-8-length); err != nil {
 		return err
 	}
-	if err := (&compact{b: footer}).fields(nil); err != nil {
+	if err := (&compact{data: footer}).walkFields(nil); err != nil {
 		return fmt.Errorf("the footer is damaged: %w", err)
 	}
 	return nil
@@ -69,9 +69,9 @@ func (p *parquetFile) checkPages(group, column int) error {
 		return fmt.Errorf("row group %d claims bytes %d to %d of a file of %d: the file is damaged", group, at, end, p.size)
 	}
 	for at < end {
-		header, err := p.pageHeader(at, end)
+		header, err := p.readPageHeader(at, end)
 		if err == nil {
-			err = header.check(end - at)
+			err = header.checkClaims(end - at)
 		}
 		if err != nil {
 			return fmt.Errorf("row group %d: the page at byte %d is damaged: %w", group, at, err)
@@ -81,16 +81,16 @@ func (p *parquetFile) checkPages(group, column int) error {
 	return nil
 }
 
-// pageHeader holds the sizes that the header of a page claims.
+// readPageHeader holds the sizes that the header of a page claims.
 type pageHeader struct {
 	length                           int64 // bytes of the header itself
 	compressed, uncompressed, values int64 // −1 if absent
 }
 
-// check compares the claimed sizes with the number of bytes left of the column, header
+// checkClaims compares the claimed sizes with the number of bytes left of the column, header
 // included. The limits lie above the best compression ratios, and allow a small page
 // to grow to 32 MiB and 8 million values with any codec.
-func (h pageHeader) check(left int64) error {
+func (h pageHeader) checkClaims(left int64) error {
 	const (
 		ratio  = 1100 // gzip compresses at most 1,032 bytes to one
 		bytes  = 32 << 20
@@ -110,8 +110,8 @@ func (h pageHeader) check(left int64) error {
 	}
 }
 
-// pageHeader walks the header of a page. Statistics can make a header long.
-func (p *parquetFile) pageHeader(at, end int64) (pageHeader, error) {
+// readPageHeader walks the header of a page. Statistics can make a header long.
+func (p *parquetFile) readPageHeader(at, end int64) (pageHeader, error) {
 	const most = 16 << 20
 	for size := int64(1 << 10); ; size *= 8 {
 		b := make([]byte, min(size, end-at, most))
@@ -127,7 +127,7 @@ func (p *parquetFile) pageHeader(at, end int64) (pageHeader, error) {
 }
 
 func parsePageHeader(b []byte) (pageHeader, error) {
-	c := &compact{b: b}
+	c := &compact{data: b}
 	h := pageHeader{compressed: -1, uncompressed: -1, values: -1}
 	number := func(to *int64) func(int64, byte) (bool, error) {
 		return func(id int64, kind byte) (bool, error) {
@@ -139,20 +139,20 @@ func parsePageHeader(b []byte) (pageHeader, error) {
 			return true, err
 		}
 	}
-	err := c.fields(func(id int64, kind byte) (known bool, err error) {
+	err := c.walkFields(func(id int64, kind byte) (known bool, err error) {
 		switch {
 		case id == 2 && kind != compactStruct:
 			h.uncompressed, err = c.zigzag()
 		case id == 3 && kind != compactStruct:
 			h.compressed, err = c.zigzag()
 		case (id == 5 || id == 7 || id == 8) && kind == compactStruct: // field ids of the data, dictionary and version-2 data page headers
-			err = c.fields(number(&h.values))
+			err = c.walkFields(number(&h.values))
 		default:
 			return false, nil
 		}
 		return true, err
 	})
-	h.length = int64(c.at)
+	h.length = int64(c.offset)
 	return h, err
 }
 

@@ -16,25 +16,25 @@ import (
 // readParquetPairs reads a log with the columns query, item, weight and time.
 func readParquetPairs(ctx context.Context, path string, counts *Counts, add func(entry) error) error {
 	return withParquet(path, func(p *parquetFile) error {
-		r, err := p.pairs(counts)
+		r, err := p.openPairs(counts)
 		if err != nil {
 			return err
 		}
-		return errors.Join(r.all(ctx, add), r.close())
+		return errors.Join(r.readAll(ctx, add), r.close())
 	})
 }
 
 // pairReader reads the columns of a log row by row.
 type pairReader struct {
-	columns []*values
-	set     []func(e *entry, v parquet.Value) error // stores a value of each column in an entry
+	columns []*valueReader
+	setters []func(e *entry, v parquet.Value) error // stores a value of each column in an entry
 }
 
-func (p *parquetFile) pairs(counts *Counts) (*pairReader, error) {
+func (p *parquetFile) openPairs(counts *Counts) (*pairReader, error) {
 	r := &pairReader{}
 	for _, f := range p.Schema().Fields() {
 		name := f.Name()
-		leaf, ok, err := p.leaf(name)
+		leaf, ok, err := p.findLeaf(name)
 		var set func(e *entry, v parquet.Value) error
 		switch name {
 		case columnQuery, columnItem:
@@ -44,23 +44,23 @@ func (p *parquetFile) pairs(counts *Counts) (*pairReader, error) {
 		case columnTime:
 			set, err = timeSetter(leaf, err)
 		default:
-			counts.ignore(name)
+			counts.ignoreColumn(name)
 			continue
 		}
 		if err != nil || !ok {
 			return nil, errors.Join(err, r.close())
 		}
-		r.columns, r.set = append(r.columns, p.values(leaf)), append(r.set, set)
+		r.columns, r.setters = append(r.columns, p.readValues(leaf)), append(r.setters, set)
 	}
 	for _, name := range []string{columnQuery, columnItem} {
-		if _, ok, _ := p.leaf(name); !ok {
-			return nil, fmt.Errorf("there is no column %q; the columns are %s", name, p.names())
+		if _, ok, _ := p.findLeaf(name); !ok {
+			return nil, fmt.Errorf("there is no column %q; the columns are %s", name, p.columnNames())
 		}
 	}
 	return r, nil
 }
 
-func (r *pairReader) all(ctx context.Context, add func(entry) error) error {
+func (r *pairReader) readAll(ctx context.Context, add func(entry) error) error {
 	for row := 0; ; row++ {
 		if row%4096 == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -68,13 +68,13 @@ func (r *pairReader) all(ctx context.Context, add func(entry) error) error {
 		e := entry{line: row + 1}
 		ended := 0
 		for i, c := range r.columns {
-			v, err := c.next()
+			v, err := c.nextValue()
 			if errors.Is(err, io.EOF) {
 				ended++
 				continue
 			}
 			if err == nil {
-				err = r.set[i](&e, v)
+				err = r.setters[i](&e, v)
 			}
 			if err != nil {
 				return fmt.Errorf("row %d: %w", row+1, err)
@@ -104,7 +104,7 @@ func idSetter(leaf parquet.LeafColumn, name string, err error) (func(*entry, par
 	if err != nil {
 		return nil, err
 	}
-	id, err := identifier(leaf)
+	id, err := idConverter(leaf)
 	return func(e *entry, v parquet.Value) error {
 		if v.IsNull() {
 			return fmt.Errorf("%s is null", name)
@@ -151,7 +151,7 @@ func timeSetter(leaf parquet.LeafColumn, err error) (func(*entry, parquet.Value)
 	if err != nil {
 		return nil, err
 	}
-	read, err := clock(leaf.Node.Type())
+	read, err := timeConverter(leaf.Node.Type())
 	return func(e *entry, v parquet.Value) (err error) {
 		if v.IsNull() {
 			return nil
@@ -163,7 +163,7 @@ func timeSetter(leaf parquet.LeafColumn, err error) (func(*entry, parquet.Value)
 }
 
 // timeConverter returns a function that converts values of a type to Unix seconds.
-func clock(t parquet.Type) (func(parquet.Value) (int64, error), error) {
+func timeConverter(t parquet.Type) (func(parquet.Value) (int64, error), error) {
 	var unit time.Duration
 	if l := t.LogicalType(); l != nil {
 		if stamp, ok := l.Value.(*format.TimestampType); ok && stamp.Unit.Value != nil {
@@ -176,7 +176,7 @@ func clock(t parquet.Type) (func(parquet.Value) (int64, error), error) {
 		return func(v parquet.Value) (int64, error) { return int64(math.Floor(float64(v.Int64()) / perSecond)), nil }, nil
 	case kind == parquet.Int64:
 		return func(v parquet.Value) (int64, error) { return unixTime(v.Int64()) }, nil
-	case kind == parquet.Int32 && logical[*format.DateType](t):
+	case kind == parquet.Int32 && hasLogicalType[*format.DateType](t):
 		return func(v parquet.Value) (int64, error) { return int64(v.Int32()) * 86400, nil }, nil
 	case kind == parquet.Int32:
 		return func(v parquet.Value) (int64, error) { return int64(v.Int32()), nil }, nil

@@ -23,27 +23,27 @@ const columnID = "id"
 // openParquetVectors copies a column of lists to a mapped temporary file and reads the
 // ids beside it.
 func openParquetVectors(ctx context.Context, path, name string) (*Vectors, error) {
-	v, s := &Vectors{}, &spool{}
+	v, s := &Vectors{}, &vectorSpool{}
 	err := withParquet(path, func(p *parquetFile) error {
-		leaf, err := p.list(name)
+		leaf, err := p.findList(name)
 		if err != nil {
 			return err
 		}
-		read := listReader{spool: s, values: p.values(leaf), number: p.number(leaf)}
-		if err := errors.Join(read.all(ctx), read.values.Close()); err != nil {
+		read := listReader{spool: s, values: p.readValues(leaf), toFloat32: p.numberConverter(leaf)}
+		if err := errors.Join(read.readAll(ctx), read.values.Close()); err != nil {
 			return fmt.Errorf("column %q: %w", leaf.Path[0], err)
 		}
-		id, ok, err := p.leaf(columnID)
+		id, ok, err := p.findLeaf(columnID)
 		if err != nil || !ok {
 			return err
 		}
-		if v.IDs, err = p.ids(id); err == nil && len(v.IDs) != read.rows {
+		if v.IDs, err = p.readIDColumn(id); err == nil && len(v.IDs) != read.rows {
 			err = fmt.Errorf("column %q has %d rows, %q %d: the file is damaged", columnID, len(v.IDs), leaf.Path[0], read.rows)
 		}
 		return err
 	})
 	if err == nil {
-		v.Matrix, err = s.matrix()
+		v.Matrix, err = s.mapMatrix()
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -52,14 +52,14 @@ func openParquetVectors(ctx context.Context, path, name string) (*Vectors, error
 	return v, nil
 }
 
-// list finds the column of number lists with the given name. Without a name it finds
+// findList finds the column of number lists with the given name. Without a name it finds
 // the only such column.
-func (p *parquetFile) list(name string) (parquet.LeafColumn, error) {
-	var lists []parquet.LeafColumn // list columns with a single leaf, by the column's own name
+func (p *parquetFile) findList(name string) (parquet.LeafColumn, error) {
+	var lists []parquet.LeafColumn // findList columns with a single leaf, by the column's own name
 	var names []string
 	for _, path := range p.Schema().Columns() {
 		leaf, ok := p.Schema().Lookup(path...)
-		if !ok || leaf.MaxRepetitionLevel != 1 || p.number(leaf) == nil {
+		if !ok || leaf.MaxRepetitionLevel != 1 || p.numberConverter(leaf) == nil {
 			continue
 		}
 		if name == path[0] || name == "" {
@@ -73,15 +73,15 @@ func (p *parquetFile) list(name string) (parquet.LeafColumn, error) {
 	case len(lists) > 1:
 		return parquet.LeafColumn{}, fmt.Errorf("there are several columns of lists of numbers (%s); name one as FILE#COLUMN", strings.Join(names, ", "))
 	case name != "":
-		return parquet.LeafColumn{}, fmt.Errorf("there is no column %q of lists of floating-point numbers; the columns are %s", name, p.names())
+		return parquet.LeafColumn{}, fmt.Errorf("there is no column %q of lists of floating-point numbers; the columns are %s", name, p.columnNames())
 	default:
-		return parquet.LeafColumn{}, fmt.Errorf("there is no column of lists of floating-point numbers; the columns are %s", p.names())
+		return parquet.LeafColumn{}, fmt.Errorf("there is no column of lists of floating-point numbers; the columns are %s", p.columnNames())
 	}
 }
 
 // numberConverter returns a function that converts a leaf's values to float32, or nil
 // if they are not numbers.
-func (p *parquetFile) number(leaf parquet.LeafColumn) func(parquet.Value) float32 {
+func (p *parquetFile) numberConverter(leaf parquet.LeafColumn) func(parquet.Value) float32 {
 	t := leaf.Node.Type()
 	switch {
 	case t.Kind() == parquet.Float:
@@ -89,7 +89,7 @@ func (p *parquetFile) number(leaf parquet.LeafColumn) func(parquet.Value) float3
 	case t.Kind() == parquet.Double:
 		return func(v parquet.Value) float32 { return float32(v.Double()) }
 	case t.Kind() == parquet.FixedLenByteArray && t.Length() == 2 && p.isFloat16(leaf):
-		return func(v parquet.Value) float32 { return float16(binary.LittleEndian.Uint16(v.ByteArray())) }
+		return func(v parquet.Value) float32 { return widenFloat16(binary.LittleEndian.Uint16(v.ByteArray())) }
 	default:
 		return nil
 	}
@@ -113,7 +113,7 @@ func (p *parquetFile) isFloat16(leaf parquet.LeafColumn) bool {
 }
 
 // hasLogicalType reports whether a type is annotated with the logical type T.
-func logical[T any](t parquet.Type) bool {
+func hasLogicalType[T any](t parquet.Type) bool {
 	l := t.LogicalType()
 	if l == nil {
 		return false
@@ -123,7 +123,7 @@ func logical[T any](t parquet.Type) bool {
 }
 
 // widenFloat16 converts an IEEE 754 binary16 to float32.
-func float16(h uint16) float32 {
+func widenFloat16(h uint16) float32 {
 	exponent, fraction := int(h>>10&0x1f), float64(h&0x3ff)
 	var v float64
 	switch exponent {
@@ -145,24 +145,24 @@ func float16(h uint16) float32 {
 
 // listReader reads lists of equal length into rows.
 type listReader struct {
-	spool  *spool
-	values *values
-	number func(parquet.Value) float32
-	cols   int // length of the first row; 0 until it ends
-	rows   int
-	row    int // values so far of the unfinished row at the end of data
-	data   []float32
+	spool     *vectorSpool
+	values    *valueReader
+	toFloat32 func(parquet.Value) float32
+	cols      int // length of the first row; 0 until it ends
+	rows      int
+	rowLength int // readValues so far of the unfinished row at the end of data
+	data      []float32
 }
 
 // batch is the number of values that are gathered before rows are written.
 const batch = 1 << 16
 
-func (l *listReader) all(ctx context.Context) error {
+func (l *listReader) readAll(ctx context.Context) error {
 	whole := l.values.leaf.MaxDefinitionLevel
 	for {
-		v, err := l.values.next()
+		v, err := l.values.nextValue()
 		if errors.Is(err, io.EOF) {
-			return errors.Join(l.endRow(), l.write())
+			return errors.Join(l.endRow(), l.writeRows())
 		}
 		if err != nil {
 			return err
@@ -172,7 +172,7 @@ func (l *listReader) all(ctx context.Context) error {
 				return err
 			}
 			if len(l.data) >= batch {
-				if err := errors.Join(ctx.Err(), l.write()); err != nil {
+				if err := errors.Join(ctx.Err(), l.writeRows()); err != nil {
 					return err
 				}
 			}
@@ -180,8 +180,8 @@ func (l *listReader) all(ctx context.Context) error {
 		if v.DefinitionLevel() < whole {
 			return fmt.Errorf("row %d is null, empty or holds a null", l.rows)
 		}
-		l.data = append(l.data, l.number(v))
-		if l.row++; l.row > math.MaxInt32/2 {
+		l.data = append(l.data, l.toFloat32(v))
+		if l.rowLength++; l.rowLength > math.MaxInt32/2 {
 			return fmt.Errorf("row %d has more than %d numbers", l.rows, math.MaxInt32/2)
 		}
 	}
@@ -189,24 +189,24 @@ func (l *listReader) all(ctx context.Context) error {
 
 // endRow ends the current row, if there is one, before a new row begins.
 func (l *listReader) endRow() error {
-	if l.row == 0 {
+	if l.rowLength == 0 {
 		return nil
 	}
 	if l.cols == 0 {
-		l.cols = l.row
+		l.cols = l.rowLength
 	}
-	if l.row != l.cols {
-		return fmt.Errorf("row %d has %d numbers, the rows before it %d; every vector needs the same length", l.rows, l.row, l.cols)
+	if l.rowLength != l.cols {
+		return fmt.Errorf("row %d has %d numbers, the rows before it %d; every vector needs the same length", l.rows, l.rowLength, l.cols)
 	}
-	l.rows, l.row = l.rows+1, 0
+	l.rows, l.rowLength = l.rows+1, 0
 	return nil
 }
 
-func (l *listReader) write() error {
+func (l *listReader) writeRows() error {
 	if len(l.data) == 0 {
 		return nil
 	}
-	err := l.spool.append(rerank.Matrix{Rows: len(l.data) / l.cols, Cols: l.cols, Data: l.data})
+	err := l.spool.appendRows(rerank.Matrix{Rows: len(l.data) / l.cols, Cols: l.cols, Data: l.data})
 	l.data = l.data[:0]
 	return err
 }
@@ -217,28 +217,28 @@ func readParquetIDs(path, name string) (ids []rerank.ID, err error) {
 		name = columnID
 	}
 	err = withParquet(path, func(p *parquetFile) error {
-		leaf, ok, err := p.leaf(name)
+		leaf, ok, err := p.findLeaf(name)
 		if err != nil {
 			return err
 		}
 		if !ok {
-			return fmt.Errorf("there is no column %q; the columns are %s", name, p.names())
+			return fmt.Errorf("there is no column %q; the columns are %s", name, p.columnNames())
 		}
-		ids, err = p.ids(leaf)
+		ids, err = p.readIDColumn(leaf)
 		return err
 	})
 	return ids, err
 }
 
-func (p *parquetFile) ids(leaf parquet.LeafColumn) ([]rerank.ID, error) {
-	id, err := identifier(leaf)
+func (p *parquetFile) readIDColumn(leaf parquet.LeafColumn) ([]rerank.ID, error) {
+	id, err := idConverter(leaf)
 	if err != nil {
 		return nil, err
 	}
-	v := p.values(leaf)
+	v := p.readValues(leaf)
 	var ids []rerank.ID
 	for {
-		value, err := v.next()
+		value, err := v.nextValue()
 		if errors.Is(err, io.EOF) {
 			return ids, v.Close()
 		}
@@ -257,7 +257,7 @@ func (p *parquetFile) ids(leaf parquet.LeafColumn) ([]rerank.ID, error) {
 }
 
 // idConverter returns a function that converts a leaf's values to ids.
-func identifier(leaf parquet.LeafColumn) (func(parquet.Value) (rerank.ID, error), error) {
+func idConverter(leaf parquet.LeafColumn) (func(parquet.Value) (rerank.ID, error), error) {
 	t := leaf.Node.Type()
 	unsigned := false
 	if l := t.LogicalType(); l != nil {
@@ -274,7 +274,7 @@ func identifier(leaf parquet.LeafColumn) (func(parquet.Value) (rerank.ID, error)
 		return func(v parquet.Value) (rerank.ID, error) { return rerank.UintID(v.Uint64()), nil }, nil
 	case t.Kind() == parquet.Int64:
 		return func(v parquet.Value) (rerank.ID, error) { return rerank.IntID(v.Int64()), nil }, nil
-	case t.Kind() == parquet.FixedLenByteArray && t.Length() == len(uuid.UUID{}) && logical[*format.UUIDType](t):
+	case t.Kind() == parquet.FixedLenByteArray && t.Length() == len(uuid.UUID{}) && hasLogicalType[*format.UUIDType](t):
 		return func(v parquet.Value) (rerank.ID, error) {
 			return rerank.TextID(uuid.UUID(v.ByteArray()).String()), nil
 		}, nil

@@ -10,7 +10,7 @@ import (
 // as the log that a model was fitted to. It ignores the log's queries and times, and
 // skips rows with unknown items. It returns ErrInput or the context's error.
 func (d *Dataset) Popularity(ctx context.Context, path string) ([]float64, error) {
-	items, err := newIndex(columnItem, path, d.Items.Rows, d.ItemIDs)
+	items, err := newIDIndex(columnItem, path, d.Items.Rows, d.ItemIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +24,7 @@ func (d *Dataset) Popularity(ctx context.Context, path string) ([]float64, error
 		if math.IsNaN(weight) || weight < 0 || weight > math.MaxFloat32 {
 			return fmt.Errorf("weight is %v; want 0 to %g", weight, math.MaxFloat32)
 		}
-		item, err := l.row(items, e.item, e.line, &l.counts.UnknownItems)
+		item, err := l.findRow(items, e.item, e.line, &l.counts.UnknownItems)
 		if err == nil && item >= 0 {
 			sums[item] += weight
 		}

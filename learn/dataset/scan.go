@@ -21,14 +21,14 @@ type Collection struct {
 	Batch int
 }
 
-// scan copies the vectors of the whole collection to a mapped temporary file, so that
+// scanVectors copies the vectors of the whole collection to a mapped temporary file, so that
 // they need not fit in memory.
-func (c *Collection) scan(ctx context.Context, p Progress) (_ *Vectors, err error) {
+func (c *Collection) scanVectors(ctx context.Context, p Progress) (_ *Vectors, err error) {
 	scanner := adapters.AbilitiesOf(c.Store).Scan
 	if scanner == nil {
 		return nil, fmt.Errorf("%w: collection %q is in a store that cannot be read whole; write the vectors to a file", ErrInput, c.Name)
 	}
-	s := &scanned{name: "collection " + c.Name, sum: sha256.New(), done: p.begin("reading collection "+c.Name, c.rows(ctx))}
+	s := &scanSpool{name: "collection " + c.Name, sum: sha256.New(), done: p.begin("reading collection "+c.Name, c.countRows(ctx))}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.spool.Close())
@@ -42,7 +42,7 @@ func (c *Collection) scan(ctx context.Context, p Progress) (_ *Vectors, err erro
 		return nil, fmt.Errorf("%w: collection %q has no rows with vector %q%s", ErrInput, c.Name, c.Vector, s.missing)
 	}
 	s.vectors.missing = s.missing
-	m, err := s.spool.matrix()
+	m, err := s.spool.mapMatrix()
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (c *Collection) scan(ctx context.Context, p Progress) (_ *Vectors, err erro
 
 // countRows returns the number of rows for a progress bar, or −1 if the store does not
 // tell it.
-func (c *Collection) rows(ctx context.Context) int {
+func (c *Collection) countRows(ctx context.Context) int {
 	d := adapters.AbilitiesOf(c.Store).Describe
 	if d == nil {
 		return -1
@@ -65,17 +65,17 @@ func (c *Collection) rows(ctx context.Context) int {
 	return int(description.Rows)
 }
 
-// scanned gathers the batches of a scan.
-type scanned struct {
+// scanSpool gathers the batches of a scan.
+type scanSpool struct {
 	name    string
 	vectors Vectors
 	missing adapters.Missing
-	spool   spool
+	spool   vectorSpool
 	sum     hash.Hash // hash of ids and vectors in the order of the scan
 	done    func(n int)
 }
 
-func (s *scanned) add(rows adapters.Rows, _ string) error {
+func (s *scanSpool) add(rows adapters.Rows, _ string) error {
 	read := len(rows.IDs)
 	rows = s.missing.Drop(rows)
 	if len(rows.IDs) == 0 {
@@ -83,7 +83,7 @@ func (s *scanned) add(rows adapters.Rows, _ string) error {
 		return nil
 	}
 	vectors := rows.Vectors[0]
-	if err := s.spool.append(vectors); err != nil {
+	if err := s.spool.appendRows(vectors); err != nil {
 		return err
 	}
 	for i, id := range rows.IDs {

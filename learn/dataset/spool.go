@@ -11,16 +11,16 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// spool is a matrix that grows in a temporary file, which is mapped at the end. The
+// vectorSpool is a matrix that grows in a temporary file, which is mapped at the end. The
 // zero value is an empty spool. It is not safe for concurrent use.
-type spool struct {
+type vectorSpool struct {
 	dir    string
 	writer *npy.Writer
 	mapped *npy.Matrix
 }
 
-// append adds rows. The first rows set the length that all rows must have.
-func (s *spool) append(m rerank.Matrix) (err error) {
+// appendRows adds rows. The first rows set the length that all rows must have.
+func (s *vectorSpool) appendRows(m rerank.Matrix) (err error) {
 	if s.dir == "" {
 		if s.dir, err = os.MkdirTemp("", "likeness-"); err != nil {
 			return err
@@ -32,10 +32,10 @@ func (s *spool) append(m rerank.Matrix) (err error) {
 	return s.writer.Append(m)
 }
 
-func (s *spool) path() string { return filepath.Join(s.dir, "vectors.npy") }
+func (s *vectorSpool) path() string { return filepath.Join(s.dir, "vectors.npy") }
 
-// matrix completes the file and maps it. The matrix is valid until Close.
-func (s *spool) matrix() (rerank.Matrix, error) {
+// mapMatrix completes the file and maps it. The matrix is valid until Close.
+func (s *vectorSpool) mapMatrix() (rerank.Matrix, error) {
 	if s.writer == nil {
 		return rerank.Matrix{}, nil
 	}
@@ -54,7 +54,7 @@ func (s *spool) matrix() (rerank.Matrix, error) {
 }
 
 // Close removes the file. A second Close does nothing.
-func (s *spool) Close() error {
+func (s *vectorSpool) Close() error {
 	var failed []error
 	if s.writer != nil {
 		failed = append(failed, s.writer.Abort())
@@ -65,7 +65,7 @@ func (s *spool) Close() error {
 	if s.dir != "" {
 		failed = append(failed, os.RemoveAll(s.dir))
 	}
-	*s = spool{}
+	*s = vectorSpool{}
 	return errors.Join(failed...)
 }
 

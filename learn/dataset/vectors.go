@@ -105,10 +105,10 @@ func splitSpec(spec string) (path, name string) {
 
 // countNotFinite counts the rows with a number that is not finite. Unless permit is
 // set, the first such row is an error.
-func finite(name string, m rerank.Matrix, permit bool) (int, error) {
+func countNotFinite(name string, m rerank.Matrix, permit bool) (int, error) {
 	rows := 0
 	for r := range m.Rows {
-		c := notFinite(m.Row(r))
+		c := firstNotFinite(m.Row(r))
 		if c < 0 {
 			continue
 		}
@@ -121,7 +121,7 @@ func finite(name string, m rerank.Matrix, permit bool) (int, error) {
 }
 
 // firstNotFinite returns the index of the first element that is not finite, or −1.
-func notFinite(v []float32) int {
+func firstNotFinite(v []float32) int {
 	for i, x := range v {
 		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
 			return i

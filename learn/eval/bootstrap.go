@@ -32,15 +32,15 @@ type Paired struct {
 // series holds one number for each query, and optionally limits the mean to some
 // queries.
 type series struct {
-	values []float64
-	member []bool // queries that count; nil: all
+	values  []float64
+	members []bool // queries that count; nil: all
 }
 
 // mean returns the mean over the member queries, and their number.
 func (s series) mean() (mean float64, n int) {
 	var sum float64
 	for i, v := range s.values {
-		if s.member == nil || s.member[i] {
+		if s.members == nil || s.members[i] {
 			sum += v
 			n++
 		}
@@ -48,7 +48,7 @@ func (s series) mean() (mean float64, n int) {
 	return sum / float64(max(1, n)), n
 }
 
-func minus(a, b []float64) []float64 {
+func subtract(a, b []float64) []float64 {
 	d := make([]float64, len(a))
 	for i := range a {
 		d[i] = a[i] - b[i]
@@ -97,7 +97,7 @@ func (s *sampler) resample(ctx context.Context, all []series) ([][]float64, erro
 	sums := make([]float64, s.clusters*width) // for each cluster, a sum and a count for each series
 	for n, x := range all {
 		for i, v := range x.values {
-			if x.member == nil || x.member[i] {
+			if x.members == nil || x.members[i] {
 				at := s.cluster[i]*width + 2*n
 				sums[at] += v
 				sums[at+1]++
@@ -108,7 +108,7 @@ func (s *sampler) resample(ctx context.Context, all []series) ([][]float64, erro
 	for n := range means {
 		means[n] = make([]float64, s.resamples)
 	}
-	err := parallel(ctx, s.resamples, func(_, b int) error {
+	err := runParallel(ctx, s.resamples, func(_, b int) error {
 		rng := rand.New(rand.NewPCG(s.seed, uint64(b)))
 		total := make([]float64, width)
 		for range s.clusters {
@@ -125,8 +125,8 @@ func (s *sampler) resample(ctx context.Context, all []series) ([][]float64, erro
 	return means, err
 }
 
-// interval returns the percentiles of the resampled means.
-func (s *sampler) interval(means []float64) Interval {
+// percentileInterval returns the percentiles of the resampled means.
+func (s *sampler) percentileInterval(means []float64) Interval {
 	sorted := slices.DeleteFunc(slices.Clone(means), math.IsNaN)
 	if len(sorted) == 0 {
 		return Interval{}
@@ -144,13 +144,13 @@ func (s *sampler) interval(means []float64) Interval {
 	return Interval{Low: at(tail), High: at(1 - tail)}
 }
 
-// paired summarises a series of differences with its resampled means.
-func (s *sampler) paired(d series, means []float64) Paired {
-	p := Paired{Interval: s.interval(means)}
+// summarisePaired summarises a series of differences with its resampled means.
+func (s *sampler) summarisePaired(d series, means []float64) Paired {
+	p := Paired{Interval: s.percentileInterval(means)}
 	var n int
 	p.Difference, n = d.mean()
 	for i, v := range d.values {
-		if d.member != nil && !d.member[i] {
+		if d.members != nil && !d.members[i] {
 			continue
 		}
 		switch {
@@ -173,12 +173,12 @@ func (s *sampler) paired(d series, means []float64) Paired {
 	return p
 }
 
-// compare resamples the differences a − b.
-func (s *sampler) compare(ctx context.Context, a, b []float64) (Paired, error) {
-	d := series{values: minus(a, b)}
+// compareSeries resamples the differences a − b.
+func (s *sampler) compareSeries(ctx context.Context, a, b []float64) (Paired, error) {
+	d := series{values: subtract(a, b)}
 	means, err := s.resample(ctx, []series{d})
 	if err != nil {
 		return Paired{}, err
 	}
-	return s.paired(d, means[0]), nil
+	return s.summarisePaired(d, means[0]), nil
 }

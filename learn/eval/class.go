@@ -57,7 +57,7 @@ func classOf(s rerank.Spec, t Traits) Class {
 
 // compareSimplicity orders models by class, then by the number of parameters, the
 // simpler first.
-func simpler(a, b *ModelReport) int {
+func compareSimplicity(a, b *ModelReport) int {
 	if d := slices.Index(classes, a.Class) - slices.Index(classes, b.Class); d != 0 {
 		return d
 	}

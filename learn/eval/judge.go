@@ -11,20 +11,20 @@ import (
 )
 
 // judge builds a report, model by model.
-type judge struct {
-	in       *Input
-	rows     []int // query rows
-	queries  []rerank.Query
-	sampler  *sampler
-	segments []Segment
-	base     *scan // ranking by the baseline; nil without one
-	primary  [][]float64
-	report   *Report
+type measureModel struct {
+	in           *Input
+	rows         []int // query rows
+	queries      []rerank.Query
+	sampler      *sampler
+	segments     []Segment
+	baselineScan *exactScan // ranking by the baseline; nil without one
+	primary      [][]float64
+	report       *Report
 }
 
-func newJudge(in *Input, rows []int) *judge {
+func newJudge(in *Input, rows []int) *measureModel {
 	queries := in.queries(rows)
-	j := &judge{in: in, rows: rows, queries: queries, sampler: newSampler(queries, in), segments: in.segments(rows)}
+	j := &measureModel{in: in, rows: rows, queries: queries, sampler: newSampler(queries, in), segments: in.divideQueries(rows)}
 	popularity := "pairs"
 	if in.Popularity != nil {
 		popularity = "training_pairs"
@@ -40,33 +40,33 @@ func newJudge(in *Input, rows []int) *judge {
 	return j
 }
 
-// baseline ranks by the baseline, if there is one and it has not been ranked yet.
-func (j *judge) baseline(ctx context.Context) error {
-	if j.in.Baseline.Similarity == nil || j.base != nil {
+// rankBaseline ranks by the baseline, if there is one and it has not been ranked yet.
+func (j *measureModel) rankBaseline(ctx context.Context) error {
+	if j.in.Baseline.Similarity == nil || j.baselineScan != nil {
 		return nil
 	}
 	features, err := Features(ctx, j.in.Baseline, j.in.Items, j.in.ItemIDs, nil, j.in.Progress)
 	if err != nil {
 		return err
 	}
-	if j.base, err = j.in.scanAll(ctx, j.in.Baseline, features, j.rows, j.queries); err != nil {
+	if j.baselineScan, err = j.in.scanAll(ctx, j.in.Baseline, features, j.rows, j.queries); err != nil {
 		return err
 	}
-	j.report.Baseline = means(j.base.values)
-	j.report.BaselineHistogram = histogram(j.base.samples)
-	j.report.BaselineIntervals, err = j.intervals(ctx, j.base.values)
+	j.report.Baseline = meansOf(j.baselineScan.values)
+	j.report.BaselineHistogram = newHistogram(j.baselineScan.samples)
+	j.report.BaselineIntervals, err = j.resampleIntervals(ctx, j.baselineScan.values)
 	return err
 }
 
-func means(values map[string][]float64) Metrics {
+func meansOf(values map[string][]float64) Metrics {
 	m := Metrics{}
 	for name, v := range values {
-		m[name] = mean(v)
+		m[name] = meanOf(v)
 	}
 	return m
 }
 
-func (j *judge) intervals(ctx context.Context, values map[string][]float64) (map[string]Interval, error) {
+func (j *measureModel) resampleIntervals(ctx context.Context, values map[string][]float64) (map[string]Interval, error) {
 	names := MetricNames(j.in.K)
 	all := make([]series, len(names))
 	for n, name := range names {
@@ -78,15 +78,15 @@ func (j *judge) intervals(ctx context.Context, values map[string][]float64) (map
 	}
 	found := map[string]Interval{}
 	for n, name := range names {
-		found[name] = j.sampler.interval(drawn[n])
+		found[name] = j.sampler.percentileInterval(drawn[n])
 	}
 	return found, nil
 }
 
-// judge measures one model. A strategy that the model cannot serve is an error if only
+// measureModel measures one model. A strategy that the model cannot serve is an error if only
 // is set, and is found before any ranking.
-func (j *judge) judge(ctx context.Context, c Contender, only bool) error {
-	in := j.in.with(c.Model)
+func (j *measureModel) measureModel(ctx context.Context, c Contender, only bool) error {
+	in := j.in.withModel(c.Model)
 	spec := c.Model.Similarity.Spec()
 	r := ModelReport{
 		Model: Model{Name: c.Model.Name, Version: c.Model.Version, Kind: spec.Kind}, Class: classOf(spec, c.Traits),
@@ -96,28 +96,28 @@ func (j *judge) judge(ctx context.Context, c Contender, only bool) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{in: in, table: features, rows: j.rows, queries: j.queries, judge: j}
-	if r.Unserved, err = b.prepare(ctx, only); err != nil {
+	b := &trialRunner{in: in, table: features, rows: j.rows, queries: j.queries, judge: j}
+	if r.Unserved, err = b.openServed(ctx, only); err != nil {
 		return err
 	}
 	if b.store != nil {
 		defer b.store.Close()
 	}
-	if err := j.baseline(ctx); err != nil {
+	if err := j.rankBaseline(ctx); err != nil {
 		return err
 	}
 	exact, err := in.scanAll(ctx, c.Model, features, j.rows, j.queries)
 	if err != nil {
 		return err
 	}
-	if err := j.quality(ctx, &r, exact, features); err != nil {
+	if err := j.measureQuality(ctx, &r, exact, features); err != nil {
 		return err
 	}
 	b.exact = exact
-	if r.Strategies, err = b.run(ctx); err != nil {
+	if r.Strategies, err = b.runTrials(ctx); err != nil {
 		return err
 	}
-	if r.Gates, err = in.gateUsage(c.Model, features, j.queries, exact.rankings); err != nil {
+	if r.Gates, err = in.measureGates(c.Model, features, j.queries, exact.rankings); err != nil {
 		return err
 	}
 	j.primary = append(j.primary, exact.values[j.report.Method.Metric])
@@ -125,27 +125,27 @@ func (j *judge) judge(ctx context.Context, c Contender, only bool) error {
 	return nil
 }
 
-// quality adds the figures of the exact ranking to the report.
-func (j *judge) quality(ctx context.Context, r *ModelReport, exact *scan, t *table.Table) (err error) {
-	r.Metrics, r.Histogram = means(exact.values), histogram(exact.samples)
-	if r.Intervals, err = j.intervals(ctx, exact.values); err != nil {
+// measureQuality adds the figures of the exact ranking to the report.
+func (j *measureModel) measureQuality(ctx context.Context, r *ModelReport, exact *exactScan, t *table.Table) (err error) {
+	r.Metrics, r.Histogram = meansOf(exact.values), newHistogram(exact.samples)
+	if r.Intervals, err = j.resampleIntervals(ctx, exact.values); err != nil {
 		return err
 	}
-	if j.base != nil {
-		r.Regressions = j.in.regressions(t, j.rows, j.base, exact)
+	if j.baselineScan != nil {
+		r.Regressions = j.in.findRegressions(t, j.rows, j.baselineScan, exact)
 		differences := map[string][]float64{}
 		for name, v := range exact.values {
-			differences[name] = minus(v, j.base.values[name])
+			differences[name] = subtract(v, j.baselineScan.values[name])
 		}
-		if r.Gains, err = j.paired(ctx, differences); err != nil {
+		if r.Gains, err = j.resamplePaired(ctx, differences); err != nil {
 			return err
 		}
 	}
-	r.Segments, err = j.bySegment(ctx, exact)
+	r.Segments, err = j.measureSegments(ctx, exact)
 	return err
 }
 
-func (j *judge) paired(ctx context.Context, differences map[string][]float64) (map[string]Paired, error) {
+func (j *measureModel) resamplePaired(ctx context.Context, differences map[string][]float64) (map[string]Paired, error) {
 	names := MetricNames(j.in.K)
 	all := make([]series, len(names))
 	for n, name := range names {
@@ -157,19 +157,19 @@ func (j *judge) paired(ctx context.Context, differences map[string][]float64) (m
 	}
 	found := map[string]Paired{}
 	for n, name := range names {
-		found[name] = j.sampler.paired(all[n], drawn[n])
+		found[name] = j.sampler.summarisePaired(all[n], drawn[n])
 	}
 	return found, nil
 }
 
-// bySegment measures each segment in the report's metric.
-func (j *judge) bySegment(ctx context.Context, exact *scan) ([]Segment, error) {
+// measureSegments measures each segment in the report's metric.
+func (j *measureModel) measureSegments(ctx context.Context, exact *exactScan) ([]Segment, error) {
 	metric := j.report.Method.Metric
 	var all []series
 	for _, s := range j.segments {
-		all = append(all, series{exact.values[metric], s.member})
-		if j.base != nil {
-			all = append(all, series{minus(exact.values[metric], j.base.values[metric]), s.member})
+		all = append(all, series{exact.values[metric], s.members})
+		if j.baselineScan != nil {
+			all = append(all, series{subtract(exact.values[metric], j.baselineScan.values[metric]), s.members})
 		}
 	}
 	if len(all) == 0 {
@@ -184,10 +184,10 @@ func (j *judge) bySegment(ctx context.Context, exact *scan) ([]Segment, error) {
 	for n := range found {
 		s := &found[n]
 		s.Metric, _ = all[n*step].mean()
-		s.Interval = j.sampler.interval(drawn[n*step])
-		if j.base != nil {
-			base, _ := series{j.base.values[metric], s.member}.mean()
-			gain := j.sampler.paired(all[n*step+1], drawn[n*step+1])
+		s.Interval = j.sampler.percentileInterval(drawn[n*step])
+		if j.baselineScan != nil {
+			base, _ := series{j.baselineScan.values[metric], s.members}.mean()
+			gain := j.sampler.summarisePaired(all[n*step+1], drawn[n*step+1])
 			s.Baseline, s.Gain = &base, &gain
 		}
 	}
@@ -195,7 +195,7 @@ func (j *judge) bySegment(ctx context.Context, exact *scan) ([]Segment, error) {
 }
 
 // finish compares the models with the best model and gives the verdict.
-func (j *judge) finish(ctx context.Context) (*Report, error) {
+func (j *measureModel) finish(ctx context.Context) (*Report, error) {
 	r := j.report
 	r.Metrics, r.Strategies = r.Models[0].Metrics, r.Models[0].Strategies
 	best := 0
@@ -210,23 +210,23 @@ func (j *judge) finish(ctx context.Context) (*Report, error) {
 			m.AsGood = true
 			continue
 		}
-		d, err := j.sampler.compare(ctx, j.primary[n], j.primary[best])
+		d, err := j.sampler.compareSeries(ctx, j.primary[n], j.primary[best])
 		if err != nil {
 			return nil, err
 		}
 		m.ToBest, m.AsGood = &d, d.High >= 0
 	}
-	r.Verdict = r.verdict(best)
+	r.Verdict = r.decide(best)
 	return r, nil
 }
 
-// prepare opens the engine for the trials that the model can serve, and returns the
+// openServed opens the engine for the trials that the model can serve, and returns the
 // reason for each trial that it cannot serve.
-func (b *bench) prepare(ctx context.Context, only bool) (unserved map[string]string, err error) {
+func (b *trialRunner) openServed(ctx context.Context, only bool) (unserved map[string]string, err error) {
 	if len(b.in.Trials) == 0 {
 		return nil, nil
 	}
-	if err = b.open(ctx); err == nil || only || ctx.Err() != nil {
+	if err = b.openEngine(ctx); err == nil || only || ctx.Err() != nil {
 		if err != nil {
 			err = errors.Join(err, b.store.Close())
 		}
@@ -237,7 +237,7 @@ func (b *bench) prepare(ctx context.Context, only bool) (unserved map[string]str
 	var served []Trial
 	for _, t := range all {
 		b.in.Trials = []Trial{t}
-		if err := b.open(ctx); err != nil {
+		if err := b.openEngine(ctx); err != nil {
 			unserved[t.Name] = err.Error()
 		} else {
 			served = append(served, t)
@@ -248,7 +248,7 @@ func (b *bench) prepare(ctx context.Context, only bool) (unserved map[string]str
 	if len(served) == 0 {
 		return unserved, nil
 	}
-	if err := b.open(ctx); err != nil {
+	if err := b.openEngine(ctx); err != nil {
 		return nil, errors.Join(err, b.store.Close())
 	}
 	return unserved, nil

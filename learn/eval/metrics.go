@@ -49,13 +49,13 @@ func Measure(rankings []Ranking, queries []int, pairs *Pairs, k int) Metrics {
 	if len(queries) == 0 {
 		return m
 	}
-	for name, values := range measure(rankings, queries, pairs, k) {
-		m[name] = mean(values)
+	for name, values := range measureQueries(rankings, queries, pairs, k) {
+		m[name] = meanOf(values)
 	}
 	return m
 }
 
-func mean(values []float64) float64 {
+func meanOf(values []float64) float64 {
 	var sum float64
 	for _, v := range values {
 		sum += v
@@ -63,18 +63,18 @@ func mean(values []float64) float64 {
 	return sum / float64(max(1, len(values)))
 }
 
-// measure returns each metric of each query.
-func measure(rankings []Ranking, queries []int, pairs *Pairs, k int) map[string][]float64 {
+// measureQueries returns each metric of each query.
+func measureQueries(rankings []Ranking, queries []int, pairs *Pairs, k int) map[string][]float64 {
 	values := map[string][]float64{}
 	for _, name := range MetricNames(k) {
 		values[name] = make([]float64, len(queries))
 	}
 	for i, q := range queries {
-		ideal := pairs.ideal(q, k)
+		ideal := pairs.idealGains(q, k)
 		for _, c := range Cutoffs(k) {
-			found := count(rankings[i], pairs, q, c)
+			found := countRelevant(rankings[i], pairs, q, c)
 			for name, v := range map[string]float64{
-				"recall": found.weight / pairs.total(q), "p": float64(found.rows) / float64(c),
+				"recall": found.weight / pairs.totalWeight(q), "p": float64(found.rows) / float64(c),
 				"ndcg": found.gain / ideal[min(c, len(ideal))-1],
 			} {
 				values[fmt.Sprintf("%s@%d", name, c)][i] = v
@@ -88,14 +88,14 @@ func measure(rankings []Ranking, queries []int, pairs *Pairs, k int) map[string]
 	return values
 }
 
-// found summarises the relevant items among the first rows of a ranking.
-type found struct {
+// relevantFound summarises the relevant items among the first rows of a ranking.
+type relevantFound struct {
 	rows, first  int // first is the rank, from 1, of the first relevant item
 	weight, gain float64
 }
 
-func count(top Ranking, pairs *Pairs, query, k int) found {
-	var f found
+func countRelevant(top Ranking, pairs *Pairs, query, k int) relevantFound {
+	var f relevantFound
 	for rank, row := range top[:min(k, len(top))] {
 		at, ok := slices.BinarySearch(pairs.relevant[query], int32(row.Index))
 		if !ok {
@@ -104,7 +104,7 @@ func count(top Ranking, pairs *Pairs, query, k int) found {
 		if f.rows == 0 {
 			f.first = rank + 1
 		}
-		w := pairs.weight(query, at)
+		w := pairs.weightOf(query, at)
 		f.rows++
 		f.weight += w
 		f.gain += w / math.Log2(float64(rank)+2)
@@ -112,8 +112,8 @@ func count(top Ranking, pairs *Pairs, query, k int) found {
 	return f
 }
 
-// overlap returns the share of want's first k rows that got's first k rows contain.
-func overlap(got, want Ranking, k int) float64 {
+// overlapShare returns the share of want's first k rows that got's first k rows contain.
+func overlapShare(got, want Ranking, k int) float64 {
 	want = want[:min(k, len(want))]
 	if len(want) == 0 {
 		return 1
@@ -136,7 +136,7 @@ func overlap(got, want Ranking, k int) float64 {
 func MeanOverlap(got, want []Ranking, k int) float64 {
 	var sum float64
 	for i := range want {
-		sum += overlap(got[i], want[i], k)
+		sum += overlapShare(got[i], want[i], k)
 	}
 	return sum / float64(max(1, len(want)))
 }

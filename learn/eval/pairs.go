@@ -18,7 +18,7 @@ type Pairs struct {
 // It keeps the slices and sorts them.
 func NewPairs(relevant [][]int32) *Pairs {
 	p := &Pairs{relevant: relevant}
-	p.sort()
+	p.sortItems()
 	return p
 }
 
@@ -46,7 +46,7 @@ func NewWeightedPairs(relevant [][]int32, weights [][]float32) (*Pairs, error) {
 	return &Pairs{relevant: relevant, weights: weights}, nil
 }
 
-func (p *Pairs) sort() {
+func (p *Pairs) sortItems() {
 	for q, items := range p.relevant {
 		slices.Sort(items)
 		distinct := slices.Compact(items)
@@ -58,28 +58,28 @@ func (p *Pairs) sort() {
 // Relevant returns the item rows that are relevant to a query row, ascending.
 func (p *Pairs) Relevant(query int) []int32 { return p.relevant[query] }
 
-// weight returns the weight of a query's pair at the given index.
-func (p *Pairs) weight(query, at int) float64 {
+// weightOf returns the weight of a query's pair at the given index.
+func (p *Pairs) weightOf(query, at int) float64 {
 	if p.weights == nil {
 		return 1
 	}
 	return float64(p.weights[query][at])
 }
 
-func (p *Pairs) total(query int) float64 {
+func (p *Pairs) totalWeight(query int) float64 {
 	var sum float64
 	for at := range p.relevant[query] {
-		sum += p.weight(query, at)
+		sum += p.weightOf(query, at)
 	}
 	return sum
 }
 
-// ideal returns the greatest possible gain of the first 1, 2, … k rows of a query's
+// idealGains returns the greatest possible gain of the first 1, 2, … k rows of a query's
 // ranking.
-func (p *Pairs) ideal(query, k int) []float64 {
+func (p *Pairs) idealGains(query, k int) []float64 {
 	weights := make([]float64, len(p.relevant[query]))
 	for at := range weights {
-		weights[at] = p.weight(query, at)
+		weights[at] = p.weightOf(query, at)
 	}
 	slices.SortFunc(weights, func(a, b float64) int { return cmp.Compare(b, a) })
 	gains := make([]float64, min(k, len(weights)))
@@ -91,9 +91,8 @@ func (p *Pairs) ideal(query, k int) []float64 {
 	return gains
 }
 
-// Choose returns every nth query row that has pairs, starting with the first, and
-// counts the others. Taking every nth row samples evenly from a file that is sorted by
-// answer.
+// Choose returns those of the query rows 0, every, 2·every, … that have pairs, and counts
+// the other rows. Rows at even distances sample a file evenly that is sorted by answer.
 func (p *Pairs) Choose(every int) (queries []int, counts Counts) {
 	counts = Counts{DuplicatePairs: p.duplicates}
 	for q, items := range p.relevant {

@@ -64,27 +64,27 @@ func Run(ctx context.Context, in Input) (*Report, error) {
 	in.Resamples, in.Confidence = cmp.Or(in.Resamples, 2000), cmp.Or(in.Confidence, 0.95)
 	contenders := append([]Contender{{in.Model, in.Traits, in.Vectors}}, in.Others...)
 	for _, c := range contenders {
-		if err := in.with(c.Model).check(); err != nil {
+		if err := in.withModel(c.Model).check(); err != nil {
 			return nil, err
 		}
 	}
 	rows, counts := in.Pairs.Choose(in.Every)
-	counts.Items, counts.NotFiniteItems = in.Items.Rows, notFinite(in.Items)
+	counts.Items, counts.NotFiniteItems = in.Items.Rows, countNotFinite(in.Items)
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("%w: no query that was chosen has a pair", ErrInput)
 	}
 	j := newJudge(&in, rows)
 	j.report.Counts = counts
 	for _, c := range contenders {
-		if err := j.judge(ctx, c, len(contenders) == 1); err != nil {
+		if err := j.measureModel(ctx, c, len(contenders) == 1); err != nil {
 			return nil, err
 		}
 	}
 	return j.finish(ctx)
 }
 
-// with returns the input with another model in place of Model.
-func (in Input) with(m route.Model) Input {
+// withModel returns the input with another model in place of Model.
+func (in Input) withModel(m route.Model) Input {
 	in.Model = m
 	return in
 }
@@ -120,7 +120,7 @@ func (in Input) check() error {
 }
 
 // countNotFinite counts the rows with an element that is not finite.
-func notFinite(m rerank.Matrix) int {
+func countNotFinite(m rerank.Matrix) int {
 	n := 0
 	for r := range m.Rows {
 		if rerank.CheckFinite("item", m.Row(r)) != nil {
@@ -141,9 +141,9 @@ func (in Input) queries(rows []int) []rerank.Query {
 	return queries
 }
 
-// block is the number of rows that one call encodes or scores, which fit the
+// blockRows is the number of rows that one call encodes or scores, which fit the
 // second-level cache.
-const block = 512
+const blockRows = 512
 
 // Features computes every item's feature row and keeps the rows in an in-memory table.
 // An item with behavioural vectors also has a row for each of them.
@@ -157,8 +157,8 @@ func Features(ctx context.Context, m route.Model, items rerank.Matrix, ids []rer
 	}
 	features := rerank.NewMatrix(items.Rows, m.Similarity.Spec().Features)
 	done := p.begin("encoding items with "+m.Name, items.Rows)
-	err := parallel(ctx, (items.Rows+block-1)/block, func(_, b int) error {
-		from, to := b*block, min((b+1)*block, items.Rows)
+	err := runParallel(ctx, (items.Rows+blockRows-1)/blockRows, func(_, b int) error {
+		from, to := b*blockRows, min((b+1)*blockRows, items.Rows)
 		if err := m.Similarity.EncodeItems(features.Slice(from, to), items.Slice(from, to)); err != nil {
 			return fmt.Errorf("encoding items %d to %d: %w", from, to-1, err)
 		}
@@ -172,9 +172,9 @@ func Features(ctx context.Context, m route.Model, items rerank.Matrix, ids []rer
 	return table.FromMemory(meta, ids, features, starts)
 }
 
-// parallel calls f for the numbers from 0 to count, in ascending order, on one
+// runParallel calls f for the numbers from 0 to count, in ascending order, on one
 // goroutine for each core. It stops at the first error or when the context ends.
-func parallel(ctx context.Context, count int, f func(worker, n int) error) error {
+func runParallel(ctx context.Context, count int, f func(worker, n int) error) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for worker := range min(runtime.GOMAXPROCS(0), count) {

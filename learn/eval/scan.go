@@ -12,24 +12,24 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// placed says where a query's best-ranked relevant item stands among all items.
-type placed struct {
+// bestRelevant says where a query's best-ranked relevant item stands among all items.
+type bestRelevant struct {
 	item int // the item's row
 	rank int // the item's rank, from 1
 	// margin is the item's score minus the best score of an item that is not relevant.
 	margin float64
 }
 
-// scan holds an exact ranking of all items for every query.
-type scan struct {
+// exactScan holds an exact ranking of all items for every query.
+type exactScan struct {
 	rankings []Ranking
-	placed   []placed
-	samples  []sample
+	placed   []bestRelevant
+	samples  []scoreSample
 	values   map[string][]float64 // each metric of each query, by name
 }
 
-// sample holds the scores of some items for one query.
-type sample struct{ relevant, others []float32 }
+// scoreSample holds the scores of some items for one query.
+type scoreSample struct{ relevant, others []float32 }
 
 // Sizes of the histogram and of its sample.
 const (
@@ -38,12 +38,12 @@ const (
 )
 
 // scanAll ranks all items for every query.
-func (in *Input) scanAll(ctx context.Context, m route.Model, t *table.Table, rows []int, queries []rerank.Query) (*scan, error) {
-	s := &scan{rankings: make([]Ranking, len(queries)), placed: make([]placed, len(queries)), samples: make([]sample, len(queries))}
+func (in *Input) scanAll(ctx context.Context, m route.Model, t *table.Table, rows []int, queries []rerank.Query) (*exactScan, error) {
+	s := &exactScan{rankings: make([]Ranking, len(queries)), placed: make([]bestRelevant, len(queries)), samples: make([]scoreSample, len(queries))}
 	every := max(1, len(queries)/sampledQueries)
 	done := in.Progress.begin("ranking all items by "+m.Name, len(queries))
 	buffers := make([][]float32, runtime.GOMAXPROCS(0))
-	err := parallel(ctx, len(queries), func(worker, i int) error {
+	err := runParallel(ctx, len(queries), func(worker, i int) error {
 		if buffers[worker] == nil {
 			buffers[worker] = make([]float32, t.Len())
 		}
@@ -52,9 +52,9 @@ func (in *Input) scanAll(ctx context.Context, m route.Model, t *table.Table, row
 			return fmt.Errorf("query row %d: %w", rows[i], err)
 		}
 		relevant := in.Pairs.relevant[rows[i]]
-		s.rankings[i], s.placed[i] = rank(t, scores, relevant, in.K)
+		s.rankings[i], s.placed[i] = rankItems(t, scores, relevant, in.K)
 		if i%every == 0 {
-			s.samples[i] = sampleOf(scores, relevant)
+			s.samples[i] = sampleScores(scores, relevant)
 		}
 		done(1)
 		return nil
@@ -62,7 +62,7 @@ func (in *Input) scanAll(ctx context.Context, m route.Model, t *table.Table, row
 	if err != nil {
 		return nil, err
 	}
-	s.values = measure(s.rankings, rows, in.Pairs, in.K)
+	s.values = measureQueries(s.rankings, rows, in.Pairs, in.K)
 	return s, nil
 }
 
@@ -71,8 +71,8 @@ func scoreAll(m route.Model, t *table.Table, q rerank.Query, scores []float32) e
 	if err != nil {
 		return err
 	}
-	for from := 0; from < t.Len(); from += block {
-		to := min(from+block, t.Len())
+	for from := 0; from < t.Len(); from += blockRows {
+		to := min(from+blockRows, t.Len())
 		if err := encoded.Score(scores[from:to], t.Slice(from, to)); err != nil {
 			return err
 		}
@@ -80,9 +80,9 @@ func scoreAll(m route.Model, t *table.Table, q rerank.Query, scores []float32) e
 	return nil
 }
 
-// rank sorts the best k items and finds the place of the best relevant item among all
+// rankItems sorts the best k items and finds the place of the best relevant item among all
 // items.
-func rank(t *table.Table, scores []float32, relevant []int32, k int) (Ranking, placed) {
+func rankItems(t *table.Table, scores []float32, relevant []int32, k int) (Ranking, bestRelevant) {
 	at := func(row int) rerank.Scored { return rerank.Scored{ID: t.ID(row), Score: scores[row], Index: row} }
 	best := at(int(relevant[0]))
 	for _, row := range relevant[1:] {
@@ -91,7 +91,7 @@ func rank(t *table.Table, scores []float32, relevant []int32, k int) (Ranking, p
 		}
 	}
 	top := rerank.NewTopK(k)
-	p := placed{item: best.Index, rank: 1}
+	p := bestRelevant{item: best.Index, rank: 1}
 	other, least := float32(math.Inf(-1)), float32(math.Inf(-1))
 	for row, score := range scores {
 		if score > other {
@@ -113,8 +113,8 @@ func rank(t *table.Table, scores []float32, relevant []int32, k int) (Ranking, p
 	return top.Sorted(), p
 }
 
-func sampleOf(scores []float32, relevant []int32) sample {
-	var s sample
+func sampleScores(scores []float32, relevant []int32) scoreSample {
+	var s scoreSample
 	for _, row := range relevant[:min(len(relevant), sampledScores)] {
 		s.relevant = append(s.relevant, scores[row])
 	}
@@ -140,7 +140,7 @@ type Histogram struct {
 
 const bins = 32
 
-func histogram(samples []sample) *Histogram {
+func newHistogram(samples []scoreSample) *Histogram {
 	h := &Histogram{From: math.Inf(1), To: math.Inf(-1), Relevant: make([]float64, bins), Others: make([]float64, bins)}
 	for _, s := range samples {
 		for _, part := range [][]float32{s.relevant, s.others} {
@@ -158,15 +158,15 @@ func histogram(samples []sample) *Histogram {
 		return nil
 	}
 	for _, s := range samples {
-		h.fill(h.Relevant, s.relevant)
-		h.fill(h.Others, s.others)
+		h.addScores(h.Relevant, s.relevant)
+		h.addScores(h.Others, s.others)
 	}
-	shares(h.Relevant)
-	shares(h.Others)
+	normaliseShares(h.Relevant)
+	normaliseShares(h.Others)
 	return h
 }
 
-func (h *Histogram) fill(counts []float64, scores []float32) {
+func (h *Histogram) addScores(counts []float64, scores []float32) {
 	for _, v := range scores {
 		x := (float64(v) - h.From) / (h.To - h.From) * bins
 		if !math.IsNaN(x) && !math.IsInf(x, 0) {
@@ -175,7 +175,7 @@ func (h *Histogram) fill(counts []float64, scores []float32) {
 	}
 }
 
-func shares(counts []float64) {
+func normaliseShares(counts []float64) {
 	var total float64
 	for _, n := range counts {
 		total += n
@@ -200,9 +200,9 @@ type GateUsage struct {
 	Queries int     `json:"queries"`
 }
 
-// gateUsage averages the gates of the best items of some queries. It returns nil for a
+// measureGates averages the gates of the best items of some queries. It returns nil for a
 // kind without gates.
-func (in *Input) gateUsage(m route.Model, t *table.Table, queries []rerank.Query, rankings []Ranking) (*GateUsage, error) {
+func (in *Input) measureGates(m route.Model, t *table.Table, queries []rerank.Query, rankings []Ranking) (*GateUsage, error) {
 	spec := m.Similarity.Spec()
 	if spec.Kind != rerank.KindMoL || spec.PairsQuery*spec.PairsItem == 0 {
 		return nil, nil //nolint:nilnil // no gates, and no failure
@@ -224,7 +224,7 @@ func (in *Input) gateUsage(m route.Model, t *table.Table, queries []rerank.Query
 			if err != nil {
 				return nil, err
 			}
-			g.add(explained[0].Terms)
+			g.addTerms(explained[0].Terms)
 			n++
 		}
 	}
@@ -238,7 +238,7 @@ func (in *Input) gateUsage(m route.Model, t *table.Table, queries []rerank.Query
 	return g, nil
 }
 
-func (g *GateUsage) add(terms []rerank.Term) {
+func (g *GateUsage) addTerms(terms []rerank.Term) {
 	var largest float64
 	for _, term := range terms {
 		gate := float64(term.Gate)
@@ -265,8 +265,8 @@ type Regression struct {
 
 const maxRegressions = 20
 
-// regressions returns the queries that lose the most reciprocal rank, the worst first.
-func (in *Input) regressions(t *table.Table, rows []int, before, after *scan) []Regression {
+// findRegressions returns the queries that lose the most reciprocal rank, the worst first.
+func (in *Input) findRegressions(t *table.Table, rows []int, before, after *exactScan) []Regression {
 	lost := func(i int) float64 { return 1/float64(before.placed[i].rank) - 1/float64(after.placed[i].rank) }
 	var worse []int
 	for i := range rows {

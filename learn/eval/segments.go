@@ -22,24 +22,24 @@ type Segment struct {
 	Baseline *float64 `json:"baseline,omitempty"`
 	Gain     *Paired  `json:"gain,omitempty"`
 
-	member []bool // marks the queries of the segment
+	members []bool // marks the queries of the segment
 }
 
-// segments divides the queries. Head, torso and tail get about a third of the pairs
+// divideQueries divides the queries. Head, torso and tail get about a third of the pairs
 // each, by the popularity of the items; items of equal popularity stay together.
 // Without a training log no item is known to be cold.
-func (in *Input) segments(rows []int) []Segment {
+func (in *Input) divideQueries(rows []int) []Segment {
 	popularity := in.Popularity
 	if popularity == nil {
 		popularity = make([]float64, in.Items.Rows)
 		for _, q := range rows {
 			for at, item := range in.Pairs.relevant[q] {
-				popularity[item] += in.Pairs.weight(q, at)
+				popularity[item] += in.Pairs.weightOf(q, at)
 			}
 		}
 	}
-	head, torso := thirds(popularity)
-	found := in.cut(rows, popularity, []Segment{
+	head, torso := popularityThirds(popularity)
+	found := in.assignQueries(rows, popularity, []Segment{
 		{Name: "head", From: head}, {Name: "torso", From: torso, Below: head}, {Name: "tail", Below: torso},
 	})
 	if len(found) < 2 {
@@ -52,13 +52,13 @@ func (in *Input) segments(rows []int) []Segment {
 				least = min(least, p)
 			}
 		}
-		found = append(found, in.cut(rows, popularity, []Segment{{Name: "warm", From: least}, {Name: "cold", Below: least}})...)
+		found = append(found, in.assignQueries(rows, popularity, []Segment{{Name: "warm", From: least}, {Name: "cold", Below: least}})...)
 	}
 	return found
 }
 
-// thirds returns the least popularity of an item of the head and of the torso.
-func thirds(popularity []float64) (head, torso float64) {
+// popularityThirds returns the least popularity of an item of the head and of the torso.
+func popularityThirds(popularity []float64) (head, torso float64) {
 	sorted := slices.Clone(popularity)
 	slices.SortFunc(sorted, func(a, b float64) int { return cmp.Compare(b, a) })
 	var total, sum float64
@@ -77,12 +77,12 @@ func thirds(popularity []float64) (head, torso float64) {
 	return head, head
 }
 
-// cut assigns the queries to the segments and drops segments without queries.
-func (in *Input) cut(rows []int, popularity []float64, all []Segment) []Segment {
+// assignQueries assigns the queries to the segments and drops segments without queries.
+func (in *Input) assignQueries(rows []int, popularity []float64, all []Segment) []Segment {
 	has := func(s *Segment, p float64) bool { return p >= s.From && (s.Below == 0 || p < s.Below) }
 	for n := range all {
 		s := &all[n]
-		s.member = make([]bool, len(rows))
+		s.members = make([]bool, len(rows))
 		for _, p := range popularity {
 			if has(s, p) {
 				s.Items++
@@ -94,7 +94,7 @@ func (in *Input) cut(rows []int, popularity []float64, all []Segment) []Segment 
 		for at, item := range in.Pairs.relevant[q] {
 			for n := range all {
 				if has(&all[n], popularity[item]) {
-					weights[n] += in.Pairs.weight(q, at)
+					weights[n] += in.Pairs.weightOf(q, at)
 				}
 			}
 		}
@@ -104,7 +104,7 @@ func (in *Input) cut(rows []int, popularity []float64, all []Segment) []Segment 
 				best = n
 			}
 		}
-		all[best].member[i] = true
+		all[best].members[i] = true
 		all[best].Queries++
 	}
 	return slices.DeleteFunc(all, func(s Segment) bool { return s.Queries == 0 })

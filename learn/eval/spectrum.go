@@ -49,7 +49,7 @@ func spectrumOf(form bilinear.Form, t tensor.Set, n int) ([]float64, error) {
 		slices.SortFunc(values, func(a, b float64) int { return cmp.Compare(b, a) })
 		return values, nil
 	case bilinear.IdentityLowRank:
-		p, q := dense(t["P"]), dense(t["Q"])
+		p, q := toDense(t["P"]), toDense(t["Q"])
 		// PQᵀ = U(R_p R_qᵀ)Vᵀ with P = U R_p and Q = V R_q: r × r instead of n × n.
 		var qrP, qrQ mat.QR
 		qrP.Factorize(p) //nolint:misspell // gonum's name
@@ -59,17 +59,17 @@ func spectrumOf(form bilinear.Form, t tensor.Set, n int) ([]float64, error) {
 		qrQ.RTo(&rq)
 		_, r := p.Dims()
 		core.Mul(rp.Slice(0, r, 0, r), rq.Slice(0, r, 0, r).T())
-		return singular(&core)
+		return singularValues(&core)
 	case bilinear.LowRank:
 		var w mat.Dense
-		w.Mul(dense(t["P"]), dense(t["Q"]).T())
-		return singular(lessIdentity(&w, n))
+		w.Mul(toDense(t["P"]), toDense(t["Q"]).T())
+		return singularValues(subtractIdentity(&w, n))
 	default:
-		return singular(lessIdentity(dense(t["W"]), n))
+		return singularValues(subtractIdentity(toDense(t["W"]), n))
 	}
 }
 
-func dense(t tensor.Tensor) *mat.Dense {
+func toDense(t tensor.Tensor) *mat.Dense {
 	d := mat.NewDense(t.Shape[0], t.Shape[1], nil)
 	for i := range t.Shape[0] {
 		for j := range t.Shape[1] {
@@ -79,14 +79,14 @@ func dense(t tensor.Tensor) *mat.Dense {
 	return d
 }
 
-func lessIdentity(w *mat.Dense, n int) *mat.Dense {
+func subtractIdentity(w *mat.Dense, n int) *mat.Dense {
 	for i := range n {
 		w.Set(i, i, w.At(i, i)-1)
 	}
 	return w
 }
 
-func singular(m *mat.Dense) ([]float64, error) {
+func singularValues(m *mat.Dense) ([]float64, error) {
 	var svd mat.SVD
 	if !svd.Factorize(m, mat.SVDNone) { //nolint:misspell // gonum's name
 		return nil, errors.New("the singular values of W − I do not converge")

@@ -77,11 +77,11 @@ func parseTrial(text string) (Trial, error) {
 		}
 		*depth = n
 	}
-	return t, t.option(fields[depths:])
+	return t, t.parseOption(fields[depths:])
 }
 
-// option parses the fields after the depths.
-func (t *Trial) option(fields []string) error {
+// parseOption parses the fields after the depths.
+func (t *Trial) parseOption(fields []string) error {
 	if len(fields) == 0 {
 		return nil
 	}

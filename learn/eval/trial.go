@@ -22,44 +22,44 @@ const (
 	companion  = "companion"
 )
 
-// bench runs trials through the search engine and compares the answers with the exact
+// trialRunner runs trials through the search engine and compares the answers with the exact
 // ranking.
-type bench struct {
-	in       Input
-	table    *table.Table
-	rows     []int // query rows
-	queries  []rerank.Query
-	exact    *scan
-	judge    *judge
-	store    *embedded.Store
-	derived  []rerank.Field // fields of the companion
-	pipeline *search.Engine
+type trialRunner struct {
+	in      Input
+	table   *table.Table
+	rows    []int // query rows
+	queries []rerank.Query
+	exact   *exactScan
+	judge   *measureModel
+	store   *embedded.Store
+	derived []rerank.Field // fields of the companion
+	engine  *search.Engine
 }
 
-// open opens the engine for all trials. It rejects a strategy that the model cannot
+// openEngine opens the engine for all trials. It rejects a strategy that the model cannot
 // serve before any ranking.
-func (b *bench) open(ctx context.Context) error {
-	if err := b.load(); err != nil {
+func (b *trialRunner) openEngine(ctx context.Context) error {
+	if err := b.loadStore(); err != nil {
 		return err
 	}
 	routes := make([]*route.Route, len(b.in.Trials))
 	for i, t := range b.in.Trials {
 		var err error
-		if routes[i], err = b.route(t); err != nil {
+		if routes[i], err = b.newRoute(t); err != nil {
 			return err
 		}
 	}
 	var err error
-	if b.pipeline, err = search.New(routes, search.Options{}); err != nil {
+	if b.engine, err = search.New(routes, search.Options{}); err != nil {
 		return err
 	}
-	return b.pipeline.Open(ctx)
+	return b.engine.Open(ctx)
 }
 
-func (b *bench) run(ctx context.Context) (Strategies, error) {
+func (b *trialRunner) runTrials(ctx context.Context) (Strategies, error) {
 	var outcomes Strategies
 	for _, t := range b.in.Trials {
-		o, err := b.trial(ctx, b.pipeline, t)
+		o, err := b.runTrial(ctx, b.engine, t)
 		if err != nil {
 			return nil, fmt.Errorf("strategy %s: %w", t.Name, err)
 		}
@@ -68,9 +68,9 @@ func (b *bench) run(ctx context.Context) (Strategies, error) {
 	return outcomes, nil
 }
 
-// load fills the store with the items' vectors and, if the similarity derives fields,
+// loadStore fills the store with the items' vectors and, if the similarity derives fields,
 // with a companion that has the fields of the trials' strategies.
-func (b *bench) load() error {
+func (b *trialRunner) loadStore() error {
 	b.store = embedded.New()
 	metric := adapters.InnerProduct
 	if b.in.Model.Similarity.Spec().Normalise {
@@ -85,7 +85,7 @@ func (b *bench) load() error {
 	if d == nil {
 		return nil
 	}
-	b.derived = slices.DeleteFunc(slices.Clone(d.Fields()), func(f rerank.Field) bool { return !b.wanted(f) })
+	b.derived = slices.DeleteFunc(slices.Clone(d.Fields()), func(f rerank.Field) bool { return !b.isSearched(f) })
 	if len(b.derived) == 0 {
 		return nil
 	}
@@ -99,13 +99,13 @@ func (b *bench) load() error {
 	}
 	c := embedded.Collection{Fields: fields, IDs: b.in.ItemIDs}
 	if b.table.Grouped() {
-		c.IDs, c.OwnerField, c.Owners = nil, maxsim.Owner, owners(b.table)
+		c.IDs, c.OwnerField, c.Owners = nil, maxsim.Owner, ownersOf(b.table)
 	}
 	return b.store.Load(companion, c)
 }
 
-// owners returns the item of each row of a table.
-func owners(t *table.Table) []rerank.ID {
+// ownersOf returns the item of each row of a table.
+func ownersOf(t *table.Table) []rerank.ID {
 	var ids []rerank.ID
 	for item := range t.Len() {
 		from, to := t.Rows(item)
@@ -116,22 +116,22 @@ func owners(t *table.Table) []rerank.ID {
 	return ids
 }
 
-func (b *bench) wanted(f rerank.Field) bool {
+func (b *trialRunner) isSearched(f rerank.Field) bool {
 	return slices.ContainsFunc(b.in.Trials, func(t Trial) bool {
-		return slices.Contains(f.Strategies, t.Strategy) && (f.Weights == "" || f.Weights == t.weights())
+		return slices.Contains(f.Strategies, t.Strategy) && (f.Weights == "" || f.Weights == t.componentWeights())
 	})
 }
 
-func (t Trial) weights() rerank.Weights {
+func (t Trial) componentWeights() rerank.Weights {
 	if t.Weights == "" {
 		return rerank.UniformWeights
 	}
 	return t.Weights
 }
 
-func (b *bench) route(t Trial) (*route.Route, error) {
+func (b *trialRunner) newRoute(t Trial) (*route.Route, error) {
 	r := &route.Route{
-		Policy: route.Policy{Name: t.Name, Collection: collection, StoreName: "embedded", Placement: route.PlacementTable, Strategy: t.Strategy, Depth: t.Depth, AverageDepth: t.AverageDepth, Weights: t.weights(), Head: t.Head, Timeout: time.Hour, ExactSearch: true, UnitVectors: b.in.Model.Similarity.Spec().Normalise, Failure: route.FailClosed, MaxK: math.MaxInt32, MaxDepth: math.MaxInt32},
+		Policy: route.Policy{Name: t.Name, Collection: collection, StoreName: "embedded", Placement: route.PlacementTable, Strategy: t.Strategy, Depth: t.Depth, AverageDepth: t.AverageDepth, Weights: t.componentWeights(), Head: t.Head, Timeout: time.Hour, ExactSearch: true, UnitVectors: b.in.Model.Similarity.Spec().Normalise, Failure: route.FailClosed, MaxK: math.MaxInt32, MaxDepth: math.MaxInt32},
 		Parts:  route.Parts{Store: b.store, Model: b.in.Model, Table: b.table},
 	}
 	if slices.ContainsFunc(b.derived, func(f rerank.Field) bool { return slices.Contains(f.Strategies, t.Strategy) }) {
@@ -147,13 +147,13 @@ func (b *bench) route(t Trial) (*route.Route, error) {
 	return r, nil
 }
 
-// trial sends every query through the engine, on one goroutine for each core.
-func (b *bench) trial(ctx context.Context, p *search.Engine, t Trial) (Outcome, error) {
+// runTrial sends every query through the engine, on one goroutine for each core.
+func (b *trialRunner) runTrial(ctx context.Context, p *search.Engine, t Trial) (Outcome, error) {
 	rt := t.Name
 	answers := make([]search.Answer, len(b.queries))
 	took := make([]time.Duration, len(b.queries))
 	done := b.in.Progress.begin("searching by "+rt, len(b.queries))
-	err := parallel(ctx, len(b.queries), func(_, i int) (err error) {
+	err := runParallel(ctx, len(b.queries), func(_, i int) (err error) {
 		start := time.Now()
 		answers[i], err = p.Search(ctx, search.Request{Route: rt, Query: b.queries[i], K: b.in.K})
 		took[i] = time.Since(start)
@@ -166,12 +166,12 @@ func (b *bench) trial(ctx context.Context, p *search.Engine, t Trial) (Outcome, 
 	if err != nil {
 		return Outcome{}, err
 	}
-	o, err := b.outcome(ctx, answers, took)
+	o, err := b.summariseAnswers(ctx, answers, took)
 	o.Name, o.Strategy, o.Depth = t.Name, t.Strategy, t.Depth
 	return o, err
 }
 
-func (b *bench) outcome(ctx context.Context, answers []search.Answer, took []time.Duration) (Outcome, error) {
+func (b *trialRunner) summariseAnswers(ctx context.Context, answers []search.Answer, took []time.Duration) (Outcome, error) {
 	var o Outcome
 	rankings := make([]Ranking, len(answers))
 	for i, a := range answers {
@@ -183,7 +183,7 @@ func (b *bench) outcome(ctx context.Context, answers []search.Answer, took []tim
 			rankings[i] = append(rankings[i], rerank.Scored{ID: hit.ID, Score: hit.Score, Index: row})
 		}
 		o.Candidates += float64(a.Certificate.Candidates)
-		o.FirstStageRecall += overlap(rankings[i], b.exact.rankings[i], b.in.K)
+		o.FirstStageRecall += overlapShare(rankings[i], b.exact.rankings[i], b.in.K)
 		if a.Certificate.Status == rerank.StatusExact {
 			o.Exact++
 		}
@@ -191,18 +191,18 @@ func (b *bench) outcome(ctx context.Context, answers []search.Answer, took []tim
 	n := float64(len(answers))
 	o.Candidates, o.FirstStageRecall, o.Exact = o.Candidates/n, o.FirstStageRecall/n, o.Exact/n
 	o.P50, o.P99 = Percentile(took, 0.50), Percentile(took, 0.99)
-	return o, b.judge.strategy(ctx, &o, measure(rankings, b.rows, b.in.Pairs, b.in.K), b.exact)
+	return o, b.judge.compareStrategy(ctx, &o, measureQueries(rankings, b.rows, b.in.Pairs, b.in.K), b.exact)
 }
 
-// strategy measures how much the candidates of a strategy lose against the exact
+// compareStrategy measures how much the candidates of a strategy lose against the exact
 // ranking, and how much of the gain over the baseline remains.
-func (j *judge) strategy(ctx context.Context, o *Outcome, values map[string][]float64, exact *scan) (err error) {
+func (j *measureModel) compareStrategy(ctx context.Context, o *Outcome, values map[string][]float64, exact *exactScan) (err error) {
 	metric := j.report.Method.Metric
-	o.Metrics = means(values)
-	if o.Loss, err = j.sampler.compare(ctx, exact.values[metric], values[metric]); err != nil || j.base == nil {
+	o.Metrics = meansOf(values)
+	if o.Loss, err = j.sampler.compareSeries(ctx, exact.values[metric], values[metric]); err != nil || j.baselineScan == nil {
 		return err
 	}
-	gain, err := j.sampler.compare(ctx, values[metric], j.base.values[metric])
+	gain, err := j.sampler.compareSeries(ctx, values[metric], j.baselineScan.values[metric])
 	o.Gain = &gain
 	return err
 }

@@ -27,14 +27,14 @@ type Verdict struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// verdict chooses the simplest model that is as good as the best and, if there is a
+// decide chooses the simplest model that is as good as the best and, if there is a
 // baseline, better than it.
-func (r *Report) verdict(best int) Verdict {
+func (r *Report) decide(best int) Verdict {
 	order := make([]*ModelReport, len(r.Models))
 	for n := range r.Models {
 		order[n] = &r.Models[n]
 	}
-	slices.SortStableFunc(order, simpler)
+	slices.SortStableFunc(order, compareSimplicity)
 	top := &r.Models[best]
 	v := Verdict{Best: top.Name}
 	var choice *ModelReport
@@ -51,13 +51,13 @@ func (r *Report) verdict(best int) Verdict {
 		v.Choose, v.Class = choice.Name, choice.Class
 		v.Text = append(v.Text, r.describe(choice))
 	case choice != nil:
-		r.worth(&v, choice)
+		r.explainWorth(&v, choice)
 	default:
-		r.notWorth(&v, top)
+		r.explainNotWorth(&v, top)
 	}
-	r.simplest(&v, choice, top, order)
+	r.explainChoice(&v, choice, top, order)
 	if choice != nil {
-		v.Warnings = r.warnings(choice)
+		v.Warnings = r.listWarnings(choice)
 	}
 	return v
 }
@@ -70,20 +70,20 @@ func (r *Report) describe(m *ModelReport) string {
 
 func (r *Report) percent() string { return fmt.Sprintf("%g %%:", 100*r.Method.Confidence) }
 
-func (r *Report) worth(v *Verdict, m *ModelReport) {
+func (r *Report) explainWorth(v *Verdict, m *ModelReport) {
 	g := m.Gains[r.Method.Metric]
 	v.Answer, v.Choose, v.Class, v.Sure = "yes", m.Name, m.Class, g.Positive
 	v.Text = append(v.Text,
 		fmt.Sprintf("Worth it: take %s (%s).", m.Name, m.Class),
 		fmt.Sprintf("%s rises from %.4f (%s) to %.4f: %+.4f (%s %+.4f to %+.4f); better in %s.",
 			r.Method.Metric, r.Baseline[r.Method.Metric], r.BaselineName, m.Metrics[r.Method.Metric],
-			g.Difference, r.percent(), g.Low, g.High, share(g.Positive, r.Method.Resamples)),
+			g.Difference, r.percent(), g.Low, g.High, formatShare(g.Positive, r.Method.Resamples)),
 		fmt.Sprintf("Of %d queries %.1f %% win, %.1f %% tie and %.1f %% lose.", r.Counts.Queries, 100*g.Wins, 100*g.Ties, 100*g.Losses))
 }
 
-// share formats a share without claiming more precision than the number of resamples
+// formatShare formats a share without claiming more precision than the number of resamples
 // gives.
-func share(p float64, resamples int) string {
+func formatShare(p float64, resamples int) string {
 	switch least := 1 / float64(max(1, resamples)); {
 	case p > 1-least/2:
 		return fmt.Sprintf("all of %d resamples", resamples)
@@ -94,7 +94,7 @@ func share(p float64, resamples int) string {
 	}
 }
 
-func (r *Report) notWorth(v *Verdict, top *ModelReport) {
+func (r *Report) explainNotWorth(v *Verdict, top *ModelReport) {
 	g := top.Gains[r.Method.Metric]
 	v.Answer, v.Choose, v.Class, v.Sure = "unclear", r.BaselineName, ClassBaseline, g.Positive
 	text := "Not shown to be worth it: keep %s."
@@ -104,14 +104,14 @@ func (r *Report) notWorth(v *Verdict, top *ModelReport) {
 	v.Text = append(v.Text, fmt.Sprintf(text, r.BaselineName),
 		fmt.Sprintf("The best model, %s, has %s %.4f against %.4f: %+.4f (%s %+.4f to %+.4f); better in %s.",
 			top.Name, r.Method.Metric, top.Metrics[r.Method.Metric], r.Baseline[r.Method.Metric], g.Difference, r.percent(), g.Low, g.High,
-			share(g.Positive, r.Method.Resamples)))
+			formatShare(g.Positive, r.Method.Resamples)))
 	if v.Answer == "unclear" {
 		v.Text = append(v.Text, "More queries would narrow the interval.")
 	}
 }
 
-// simplest explains how much the choice gives up against the best model.
-func (r *Report) simplest(v *Verdict, choice, top *ModelReport, order []*ModelReport) {
+// explainChoice explains how much the choice gives up against the best model.
+func (r *Report) explainChoice(v *Verdict, choice, top *ModelReport, order []*ModelReport) {
 	if choice == nil || len(order) == 1 {
 		return
 	}
@@ -123,7 +123,7 @@ func (r *Report) simplest(v *Verdict, choice, top *ModelReport, order []*ModelRe
 	}
 	var worse []string
 	for _, m := range order {
-		if m != choice && !m.AsGood && simpler(m, choice) < 0 {
+		if m != choice && !m.AsGood && compareSimplicity(m, choice) < 0 {
 			worse = append(worse, fmt.Sprintf("%s (%+.4f)", m.Name, m.ToBest.Difference))
 		}
 	}
@@ -132,9 +132,9 @@ func (r *Report) simplest(v *Verdict, choice, top *ModelReport, order []*ModelRe
 	}
 }
 
-// warnings lists reasons against a choice: segments that lose, and first stages that
+// listWarnings lists reasons against a choice: segments that lose, and first stages that
 // find too few of the items that the similarity ranks first.
-func (r *Report) warnings(m *ModelReport) []string {
+func (r *Report) listWarnings(m *ModelReport) []string {
 	var found []string
 	for _, s := range m.Segments {
 		switch {

@@ -21,7 +21,7 @@ type calibrationView struct {
 // WriteCalibration writes the HTML page of a calibration, atomically.
 func WriteCalibration(path string, r *calibrate.Report) error {
 	return writeFile(path, func(w io.Writer) error {
-		return write(w, calibrationPage, template.FuncMap{
+		return writePage(w, calibrationPage, template.FuncMap{
 			"number": number, "percent": percent, "minus": func(a, b float64) float64 { return a - b },
 		}, calibrationView{Report: r, Figures: []Figure{recallFigure(r), latencyFigure(r)}})
 	})
@@ -34,7 +34,7 @@ func recallFigure(r *calibrate.Report) Figure {
 		Title: "Recall against candidates", Header: []string{"depth", "candidates", "mean recall", "share that reached it", "share at least", ""},
 		Note: "The mean recall, the share of the queries that reached the promised one with its lower bound, and, dashed, the share that is promised.",
 	}
-	x, y := candidates(r), Axis{Label: fmt.Sprintf("recall@%d; share", r.Promise.K), From: r.Promise.Share, To: 1}
+	x, y := candidatesAxis(r), Axis{Label: fmt.Sprintf("recall@%d; share", r.Promise.K), From: r.Promise.Share, To: 1}
 	mean, share := Series{Name: "mean recall"}, Series{Name: "share of queries", Colour: 1}
 	for _, o := range r.Rules {
 		reached := float64(o.Kept) / float64(o.Queries)
@@ -44,7 +44,7 @@ func recallFigure(r *calibrate.Report) Figure {
 		f.Rows = append(f.Rows, []string{fmt.Sprint(o.Depth), fmt.Sprintf("%.0f", o.Candidates), number(o.MeanRecall), number(reached), number(o.LeastShare), r.Mark(o)})
 	}
 	promised := Series{Name: "promised share", Colour: 3, Dashed: true, Points: []Point{{X: x.From, Y: r.Promise.Share}, {X: x.To, Y: r.Promise.Share}}}
-	f.SVG = Lines(f.Title, f.Note, x, y, append([]Series{mean, share, promised}, chosen(r, func(o calibrate.Outcome) float64 {
+	f.SVG = Lines(f.Title, f.Note, x, y, append([]Series{mean, share, promised}, markChosen(r, func(o calibrate.Outcome) float64 {
 		return float64(o.Kept) / float64(o.Queries)
 	}, y)...))
 	return f
@@ -56,18 +56,18 @@ func latencyFigure(r *calibrate.Report) Figure {
 		Title: "Latency against candidates", Header: []string{"depth", "candidates", "p50 ms", "p99 ms", ""},
 		Note: "Milliseconds of a search, the store's time included, as they were while the route was calibrated.",
 	}
-	x, y := candidates(r), Axis{Label: "ms"}
+	x, y := candidatesAxis(r), Axis{Label: "ms"}
 	half, most := Series{Name: "p50"}, Series{Name: "p99", Colour: 1}
 	for _, o := range r.Rules {
 		half.Points, most.Points = append(half.Points, Point{X: o.Candidates, Y: o.P50}), append(most.Points, Point{X: o.Candidates, Y: o.P99})
 		y.To = max(y.To, o.P99)
 		f.Rows = append(f.Rows, []string{fmt.Sprint(o.Depth), fmt.Sprintf("%.0f", o.Candidates), fmt.Sprintf("%.2f", o.P50), fmt.Sprintf("%.2f", o.P99), r.Mark(o)})
 	}
-	f.SVG = Lines(f.Title, f.Note, x, y, append([]Series{half, most}, chosen(r, func(o calibrate.Outcome) float64 { return o.P50 }, y)...))
+	f.SVG = Lines(f.Title, f.Note, x, y, append([]Series{half, most}, markChosen(r, func(o calibrate.Outcome) float64 { return o.P50 }, y)...))
 	return f
 }
 
-func candidates(r *calibrate.Report) Axis {
+func candidatesAxis(r *calibrate.Report) Axis {
 	x := Axis{Label: "candidates", Log: true, From: max(1, r.Rules[0].Candidates), To: 2}
 	for _, o := range r.Rules {
 		x.From, x.To = min(x.From, max(1, o.Candidates)), max(x.To, o.Candidates)
@@ -78,9 +78,9 @@ func candidates(r *calibrate.Report) Axis {
 	return x
 }
 
-// chosen marks the chosen rule with a vertical line. It returns nil if no rule was
+// markChosen marks the chosen rule with a vertical line. It returns nil if no rule was
 // chosen.
-func chosen(r *calibrate.Report, value func(calibrate.Outcome) float64, y Axis) []Series {
+func markChosen(r *calibrate.Report, value func(calibrate.Outcome) float64, y Axis) []Series {
 	for _, o := range r.Rules {
 		if r.Mark(o) == "chosen" {
 			return []Series{{Name: fmt.Sprintf("chosen: depth %d", o.Depth), Colour: 2, Points: []Point{

@@ -27,11 +27,11 @@ var style string
 
 // Write writes the HTML page of a report. It returns the error of w.
 func Write(w io.Writer, r *eval.Report) error {
-	return write(w, page, template.FuncMap{
-		"number": number, "signed": signed, "percent": percent, "interval": interval, "paired": paired,
-		"metrics": eval.MetricNames, "answer": answer, "negate": func(v float64) float64 { return -v },
+	return writePage(w, page, template.FuncMap{
+		"number": number, "signed": signed, "percent": percent, "interval": interval, "paired": formatPaired,
+		"metrics": eval.MetricNames, "answer": formatAnswer, "negate": func(v float64) float64 { return -v },
 		"query": queryName,
-	}, view{Report: r, Figures: figures(r)})
+	}, reportView{Report: r, Figures: reportFigures(r)})
 }
 
 // WriteFile writes the page atomically: path holds either its old content or the whole
@@ -40,7 +40,7 @@ func WriteFile(path string, r *eval.Report) error {
 	return writeFile(path, func(w io.Writer) error { return Write(w, r) })
 }
 
-func write(w io.Writer, page string, functions template.FuncMap, view any) error {
+func writePage(w io.Writer, page string, functions template.FuncMap, view any) error {
 	t, err := template.New("page").Funcs(functions).Parse(page)
 	if err == nil {
 		t, err = t.Parse(style)
@@ -68,8 +68,8 @@ func writeFile(path string, write func(w io.Writer) error) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// view is the data of the template.
-type view struct {
+// reportView is the data of the template.
+type reportView struct {
 	*eval.Report
 	Figures []Figure
 }
@@ -88,11 +88,11 @@ func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 
 func interval(i eval.Interval) string { return number(i.Low) + " to " + number(i.High) }
 
-func paired(p eval.Paired) string {
+func formatPaired(p eval.Paired) string {
 	return fmt.Sprintf("%s (%s to %s)", signed(p.Difference), signed(p.Low), signed(p.High))
 }
 
-func answer(v eval.Verdict) string {
+func formatAnswer(v eval.Verdict) string {
 	switch v.Answer {
 	case "yes":
 		return "Worth it"
@@ -112,30 +112,30 @@ func queryName(x eval.Regression) string {
 	return fmt.Sprintf("row %d", x.Query)
 }
 
-// figures returns the plots for which the report has numbers.
-func figures(r *eval.Report) []Figure {
+// reportFigures returns the plots for which the report has numbers.
+func reportFigures(r *eval.Report) []Figure {
 	var found []Figure
 	add := func(f Figure, ok bool) {
 		if ok {
 			found = append(found, f)
 		}
 	}
-	add(depth(r))
+	add(depthFigure(r))
 	for i := range r.Models {
 		m := &r.Models[i]
-		add(segments(r, m))
-		add(scores(m.Name, m.Histogram))
-		add(spectrum(m))
-		add(gates(m))
+		add(segmentsFigure(r, m))
+		add(scoresFigure(m.Name, m.Histogram))
+		add(spectrumFigure(m))
+		add(gatesFigure(m))
 	}
 	if len(found) > 0 {
-		add(scores(r.BaselineName, r.BaselineHistogram))
+		add(scoresFigure(r.BaselineName, r.BaselineHistogram))
 	}
 	return found
 }
 
-// depth plots the quality of answers against the number of candidates scored.
-func depth(r *eval.Report) (Figure, bool) {
+// depthFigure plots the quality of answers against the number of candidates scored.
+func depthFigure(r *eval.Report) (Figure, bool) {
 	metric := r.Method.Metric
 	f := Figure{
 		Title: "Quality against candidates", Header: []string{"model", "strategy", "candidates", "first-stage recall", metric, "lost by the first stage"},
@@ -151,7 +151,7 @@ func depth(r *eval.Report) (Figure, bool) {
 			}
 			v := s.Metrics[metric]
 			see(v)
-			f.Rows = append(f.Rows, []string{m.Name, s.Name, fmt.Sprintf("%.0f", s.Candidates), number(s.FirstStageRecall), number(v), paired(s.Loss)})
+			f.Rows = append(f.Rows, []string{m.Name, s.Name, fmt.Sprintf("%.0f", s.Candidates), number(s.FirstStageRecall), number(v), formatPaired(s.Loss)})
 			if s.Strategy == rerank.Scan {
 				continue
 			}
@@ -189,7 +189,7 @@ func depth(r *eval.Report) (Figure, bool) {
 	return f, true
 }
 
-func segments(r *eval.Report, m *eval.ModelReport) (Figure, bool) {
+func segmentsFigure(r *eval.Report, m *eval.ModelReport) (Figure, bool) {
 	f := Figure{
 		Title: "Gain per segment: " + m.Name, Header: []string{"segment", "items", "queries", r.Method.Metric, "baseline", "difference"},
 		Note: "Difference to the baseline with its interval. Head, torso and tail each have a third of the pairs, by the items' popularity.",
@@ -199,7 +199,7 @@ func segments(r *eval.Report, m *eval.ModelReport) (Figure, bool) {
 	for _, s := range m.Segments {
 		row := []string{s.Name, fmt.Sprint(s.Items), fmt.Sprint(s.Queries), number(s.Metric), "", ""}
 		if s.Gain != nil {
-			row[4], row[5] = number(*s.Baseline), paired(*s.Gain)
+			row[4], row[5] = number(*s.Baseline), formatPaired(*s.Gain)
 			names = append(names, s.Name)
 			values = append(values, Point{Y: s.Gain.Difference, Low: s.Gain.Low, High: s.Gain.High})
 		}
@@ -208,7 +208,7 @@ func segments(r *eval.Report, m *eval.ModelReport) (Figure, bool) {
 	if g, ok := m.Gains[r.Method.Metric]; ok {
 		names = append([]string{"all"}, names...)
 		values = append([]Point{{Y: g.Difference, Low: g.Low, High: g.High}}, values...)
-		f.Rows = append([][]string{{"all", fmt.Sprint(r.Counts.Items), fmt.Sprint(r.Counts.Queries), number(m.Metrics[r.Method.Metric]), number(r.Baseline[r.Method.Metric]), paired(g)}}, f.Rows...)
+		f.Rows = append([][]string{{"all", fmt.Sprint(r.Counts.Items), fmt.Sprint(r.Counts.Queries), number(m.Metrics[r.Method.Metric]), number(r.Baseline[r.Method.Metric]), formatPaired(g)}}, f.Rows...)
 	}
 	if len(values) == 0 {
 		return f, false
@@ -217,7 +217,7 @@ func segments(r *eval.Report, m *eval.ModelReport) (Figure, bool) {
 	return f, true
 }
 
-func scores(name string, h *eval.Histogram) (Figure, bool) {
+func scoresFigure(name string, h *eval.Histogram) (Figure, bool) {
 	if h == nil {
 		return Figure{}, false
 	}
@@ -237,7 +237,7 @@ func scores(name string, h *eval.Histogram) (Figure, bool) {
 // shownSingular is the number of singular values that the table shows.
 const shownSingular = 20
 
-func spectrum(m *eval.ModelReport) (Figure, bool) {
+func spectrumFigure(m *eval.ModelReport) (Figure, bool) {
 	if len(m.Spectrum) == 0 {
 		return Figure{}, false
 	}
@@ -272,7 +272,7 @@ func Spectrum(title, note string, singular []float64) (template.HTML, []float64)
 	return Lines(title, note, Axis{Label: "rank", From: 1, To: float64(max(2, len(singular))), Log: true}, y, []Series{line}), energy
 }
 
-func gates(m *eval.ModelReport) (Figure, bool) {
+func gatesFigure(m *eval.ModelReport) (Figure, bool) {
 	g := m.Gates
 	if g == nil {
 		return Figure{}, false

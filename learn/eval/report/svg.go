@@ -37,9 +37,9 @@ type Axis struct {
 func Lines(title, description string, x, y Axis, lines []Series) template.HTML {
 	c := newCanvas(title, description, x, y)
 	for _, s := range lines {
-		c.line(s.Colour%6, s)
+		c.drawLine(s.Colour%6, s)
 	}
-	return c.done(lines)
+	return c.closeSVG(lines)
 }
 
 // Bars draws one horizontal bar from 0 for each value, with its interval.
@@ -62,7 +62,7 @@ func Bars(title, description, label string, names []string, values []Point) temp
 		c.printf(`<text x="%.1f" y="%.1f" text-anchor="end">%s</text>`, left-6, mid+4, template.HTMLEscapeString(names[n]))
 	}
 	c.printf(`<path class="axis" d="M%.1f %.1fV%.1f"/>`, c.px(0), top, height-bottom)
-	return c.done(nil)
+	return c.closeSVG(nil)
 }
 
 func barClass(v float64) int {
@@ -92,13 +92,13 @@ func Steps(title, description string, x Axis, names []string, shares [][]float64
 		_, _ = fmt.Fprintf(&d, "V%.1fZ", c.py(0))
 		c.printf(`<path class="f%d s%d area" d="%s"/>`, n, n, d.String())
 	}
-	return c.done(legend)
+	return c.closeSVG(legend)
 }
 
 // Cells draws an n by m table of shares as squares whose opacity is the share.
 func Cells(title, description, rows, cols string, n, m int, shares []float64) template.HTML {
 	c := &canvas{}
-	c.open(title, description)
+	c.openSVG(title, description)
 	most := 0.0
 	for _, v := range shares {
 		most = max(most, v)
@@ -114,7 +114,7 @@ func Cells(title, description, rows, cols string, n, m int, shares []float64) te
 	}
 	c.printf(`<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, (left+width-right)/2, height-12, template.HTMLEscapeString(cols))
 	c.printf(`<text transform="translate(16 %.1f) rotate(-90)" text-anchor="middle">%s</text>`, (top+height-bottom)/2, template.HTMLEscapeString(rows))
-	return c.done(nil)
+	return c.closeSVG(nil)
 }
 
 // canvas is an SVG under construction.
@@ -131,37 +131,37 @@ func newCanvas(title, description string, x, y Axis) *canvas {
 		y.To = y.From + 1
 	}
 	c := &canvas{x: x, y: y}
-	c.open(title, description)
-	c.axes()
+	c.openSVG(title, description)
+	c.drawAxes()
 	return c
 }
 
-func (c *canvas) open(title, description string) {
+func (c *canvas) openSVG(title, description string) {
 	c.printf(`<svg viewBox="0 0 %g %g" role="img"><title>%s</title><desc>%s</desc>`,
 		width, height, template.HTMLEscapeString(title), template.HTMLEscapeString(description))
 }
 
 func (c *canvas) printf(format string, args ...any) { _, _ = fmt.Fprintf(&c.b, format, args...) }
 
-func (a Axis) place(v float64) float64 {
+func (a Axis) position(v float64) float64 {
 	if a.Log {
 		return (math.Log(v) - math.Log(a.From)) / (math.Log(a.To) - math.Log(a.From))
 	}
 	return (v - a.From) / (a.To - a.From)
 }
 
-func (c *canvas) px(v float64) float64 { return left + c.x.place(v)*(width-left-right) }
-func (c *canvas) py(v float64) float64 { return height - bottom - c.y.place(v)*(height-top-bottom) }
+func (c *canvas) px(v float64) float64 { return left + c.x.position(v)*(width-left-right) }
+func (c *canvas) py(v float64) float64 { return height - bottom - c.y.position(v)*(height-top-bottom) }
 
-func (c *canvas) axes() {
-	for _, v := range c.x.ticks() {
+func (c *canvas) drawAxes() {
+	for _, v := range c.x.tickValues() {
 		c.printf(`<path class="grid" d="M%.1f %.1fV%.1f"/><text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`,
-			c.px(v), top, height-bottom, c.px(v), height-bottom+15, tickText(v))
+			c.px(v), top, height-bottom, c.px(v), height-bottom+15, formatTick(v))
 	}
 	if c.y.Label != "" {
-		for _, v := range c.y.ticks() {
+		for _, v := range c.y.tickValues() {
 			c.printf(`<path class="grid" d="M%.1f %.1fH%.1f"/><text x="%.1f" y="%.1f" text-anchor="end">%s</text>`,
-				left, c.py(v), width-right, left-5, c.py(v)+4, tickText(v))
+				left, c.py(v), width-right, left-5, c.py(v)+4, formatTick(v))
 		}
 		c.printf(`<text transform="translate(12 %.1f) rotate(-90)" text-anchor="middle">%s</text>`, (top+height-bottom)/2, template.HTMLEscapeString(c.y.Label))
 	}
@@ -169,9 +169,9 @@ func (c *canvas) axes() {
 	c.printf(`<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, (left+width-right)/2, height-10, template.HTMLEscapeString(c.x.Label))
 }
 
-// ticks returns about five round numbers, or for a logarithmic axis powers of ten with
+// tickValues returns about five round numbers, or for a logarithmic axis powers of ten with
 // 2 and 5 between.
-func (a Axis) ticks() []float64 {
+func (a Axis) tickValues() []float64 {
 	var found []float64
 	if a.Log {
 		factors := []float64{1, 2, 5}
@@ -200,14 +200,14 @@ func (a Axis) ticks() []float64 {
 	return found
 }
 
-func tickText(v float64) string {
+func formatTick(v float64) string {
 	if math.Abs(v) < 1e-12 {
 		return "0"
 	}
 	return fmt.Sprintf("%.4g", v)
 }
 
-func (c *canvas) line(n int, s Series) {
+func (c *canvas) drawLine(n int, s Series) {
 	var d strings.Builder
 	for i, p := range s.Points {
 		command := "L"
@@ -233,8 +233,8 @@ func (c *canvas) line(n int, s Series) {
 	}
 }
 
-// done closes the SVG and adds a legend in HTML, which wraps on a narrow screen.
-func (c *canvas) done(lines []Series) template.HTML {
+// closeSVG closes the SVG and adds a legend in HTML, which wraps on a narrow screen.
+func (c *canvas) closeSVG(lines []Series) template.HTML {
 	c.printf("</svg>")
 	if len(lines) > 0 {
 		c.printf(`<p class="legend">`)
