@@ -12,8 +12,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// checkVectors wants the behavioural vectors of a model that has some, and none of
-// another. It returns ErrSource.
+// checkVectors returns ErrSource if a model with behavioural vectors comes without
+// them, or another model comes with some.
 func checkVectors(m route.Model, v *maxsim.Vectors) error {
 	want := ""
 	if owner := rerank.AbilitiesOf(m.Similarity).Vectors; owner != nil {
@@ -30,17 +30,19 @@ func checkVectors(m route.Model, v *maxsim.Vectors) error {
 	return nil
 }
 
-// rowSpace is the name space of the ids that rows of behavioural vectors have.
+// rowSpace is the UUID name space of the ids of behavioural vectors' rows.
 var rowSpace = uuid.MustParse("6d2b1a54-6f6e-4d4f-9f0e-7f1d2c5a9be1")
 
-// rowID is the id of an item's n-th row in a companion, the same in every build.
+// rowID returns the id of an item's n-th row in a companion. It is the same in every
+// build.
 func rowID(item rerank.ID, n int) (rerank.ID, error) {
 	text, err := json.Marshal([]any{item, n})
 	return rerank.TextID(uuid.NewSHA1(rowSpace, text).String()), err
 }
 
-// perVector makes a row of each vector of the items of rows: its item is its owner,
-// and it has the item's payload, so that a filter finds all rows of an item or none.
+// expandVectors makes one row for each behavioural vector of the given items. The
+// row's owner is the item, and the row carries the item's payload, so that a filter
+// selects all rows of an item or none.
 func perVector(rows adapters.Rows, v *maxsim.Vectors) (adapters.Rows, error) {
 	all, starts := v.Behind(rows.Vectors[0], rows.IDs)
 	out := adapters.Rows{Vectors: []rerank.Matrix{all}}
@@ -59,7 +61,8 @@ func perVector(rows adapters.Rows, v *maxsim.Vectors) (adapters.Rows, error) {
 	return out, nil
 }
 
-// appendItems adds the rows of items to a table, the behavioural ones with their own.
+// appendItems appends items to the table, each with its own feature row and the rows
+// of its behavioural vectors.
 func (b *tableBuild) appendItems(ids []rerank.ID, features rerank.Matrix, starts []int32) error {
 	if starts == nil {
 		return b.writer.Append(ids, features)

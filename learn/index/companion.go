@@ -16,37 +16,38 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// CompanionJob writes a companion collection.
+// CompanionJob describes a companion collection to build.
 type CompanionJob struct {
 	Source Source
-	Model  route.Model // a rerank.Deriver
-	// Vectors are the behavioural vectors of a model that has some, each of which
-	// becomes a row whose field Owner names its item; nil: it has none.
+	Model  route.Model // must be a rerank.Deriver
+	// Vectors holds the model's behavioural vectors, or nil. Each becomes a row whose
+	// field Owner names its item.
 	Vectors *maxsim.Vectors
 	Owner   string
 	Writer  adapters.Writer
-	Name    string // of the companion
-	// Strategies whose probes will search it, and the weights of their averaged probe.
+	Name    string // name of the companion
+	// Strategies lists the strategies whose probes will search the companion. Weights
+	// are the weights of their averaged probe.
 	Strategies []rerank.Strategy
 	Weights    rerank.Weights
-	// Features also writes the fields from which feature rows are put together:
-	// the derived placement needs them.
+	// Features also writes the fields from which the derived placement assembles
+	// feature rows.
 	Features bool
-	// State is the file that remembers how far an interrupted build came; empty
-	// remembers nothing.
+	// State is the file that records the progress of a build, so that an interrupted
+	// build can resume. If empty, nothing is recorded.
 	State string
-	// Force drops a companion that is there. A part is begun again, and writes over
-	// its rows: others have written theirs into the same companion.
+	// Force drops an existing companion. A part (see Source.Part) restarts from its
+	// beginning but does not drop, because other parts write to the same companion.
 	Force    bool
 	Progress Progress
 }
 
-// BuildCompanion streams a collection into its companion: the same ids and
-// payloads, and the fields that the strategies search. An interrupted build of
-// the same model version is taken up where it stopped. It returns ErrSource,
-// ErrExists if there is a companion and Force is not set, or the store's error.
-// Where the store can, its rows are counted at the end, and a thousand of those that
-// this run wrote are read back: where they differ the error is ErrVerify, and the next run writes them again.
+// BuildCompanion streams a collection into its companion, which has the same ids and
+// payloads and the fields that the strategies search. It resumes an interrupted build
+// of the same model version. It returns ErrSource, ErrExists if the companion exists
+// and Force is not set, or the store's error. At the end, if the store supports it,
+// BuildCompanion counts the rows and reads back up to a thousand rows that this run
+// wrote. If they differ it returns ErrVerify, and the next run writes every row again.
 func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
 	fields, err := job.Fields()
 	if err == nil {
@@ -82,7 +83,7 @@ func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
 		return Result{}, b.state.save(b.State, err)
 	}
 	if b.result.Verified, err = b.verify(ctx, before); err != nil {
-		if errors.Is(err, ErrVerify) { // what is begun again writes all rows again
+		if errors.Is(err, ErrVerify) { // the next run must write every row again
 			b.state.Cursor, b.state.Rows, b.state.Written = "", 0, 0
 		}
 		return b.result, b.state.save(b.State, err)
@@ -91,8 +92,8 @@ func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
 	return b.result, b.state.save(b.State, nil)
 }
 
-// Fields are the fields that the job writes. It returns ErrSource if the
-// similarity derives none that the strategies search.
+// Fields returns the fields that the job writes. It returns ErrSource if the
+// strategies search no field that the similarity derives.
 func (job CompanionJob) Fields() ([]rerank.Field, error) {
 	d := rerank.AbilitiesOf(job.Model.Similarity).Derive
 	if d == nil {
@@ -119,7 +120,7 @@ func (job CompanionJob) Fields() ([]rerank.Field, error) {
 	return fields, nil
 }
 
-// companionBuild is a build under way.
+// companionBuild is the state of a running build.
 type companionBuild struct {
 	CompanionJob
 	fields []rerank.Field
@@ -130,8 +131,9 @@ type companionBuild struct {
 	result Result
 }
 
-// begin creates the companion, or finds the place where the last run stopped. The
-// state is written first: from then on a rerun knows whose the collection is.
+// begin creates the companion, or finds where the last run stopped. It writes the
+// state before it creates the collection, so that a rerun recognises the collection as
+// its own.
 func (b *companionBuild) begin(ctx context.Context) error {
 	want := state{Collection: b.Source.Collection, Companion: b.Name, ModelVersion: b.Model.Version, Part: b.Source.Part}
 	for _, f := range b.fields {
@@ -175,8 +177,8 @@ func (b *companionBuild) begin(ctx context.Context) error {
 	return b.create(ctx, there)
 }
 
-// create makes the companion if it is not there. Of those that build parts of it
-// side by side one does.
+// create creates the companion unless it exists. When several parts start at once, one
+// of them creates it and the others wait for it.
 func (b *companionBuild) create(ctx context.Context, there bool) error {
 	if there {
 		return nil
@@ -198,14 +200,15 @@ func (b *companionBuild) create(ctx context.Context, there bool) error {
 	return nil
 }
 
-// awaited asks again for a while: a cluster that makes a collection for another
-// worker takes some time to show it, and cannot describe it until its shards are there.
+// retryFor30s retries check for up to 30 seconds. A cluster that creates a collection
+// for another worker takes time to list it, and cannot describe it before its shards
+// exist.
 func awaited(ctx context.Context, ask func() (bool, error)) (bool, error) {
 	return backoff.Retry(ctx, ask, backoff.WithBackOff(backoff.NewExponentialBackOff()), backoff.WithMaxElapsedTime(30*time.Second))
 }
 
-// exists asks the store for the companion; false where it does not tell: Create
-// says what is wrong then.
+// exists asks the store whether the companion exists. It returns false if the store
+// cannot tell; Create then reports an existing collection.
 func (b *companionBuild) exists(ctx context.Context) (bool, error) {
 	d := adapters.AbilitiesOf(b.Writer).Describe
 	if d == nil {
@@ -267,8 +270,8 @@ func (b *companionBuild) write(ctx context.Context, rows adapters.Rows) error {
 	return nil
 }
 
-// features are those of rows, of which it takes out those that Base can derive
-// nothing from.
+// encodeRows computes the feature rows of the given rows. With a Base it removes rows
+// from which no finite features can be computed.
 func (b *companionBuild) features(ctx context.Context, rows *adapters.Rows) (rerank.Matrix, error) {
 	base, err := b.Source.base(ctx, *rows)
 	if err != nil {

@@ -12,19 +12,20 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// Difference is how what was built differs from what its collection gives now.
+// Difference counts how a table or companion differs from a fresh build of its
+// collection.
 type Difference struct {
-	// Rows are those that were compared: items of a table, rows of a companion.
+	// Rows counts the compared rows: items of a table, rows of a companion.
 	Rows int64
-	// Missing are not in what was built, Changed are with other numbers, Surplus
-	// are of nothing that the collection has.
+	// Missing counts rows that the table or companion lacks, Changed rows with other
+	// numbers, and Surplus rows that a fresh build does not have.
 	Missing, Changed, Surplus int64
 }
 
-// CompareTable builds the job's table once more, in a file beside it that is
-// removed at the end, and compares every item with that of the table at job.Path.
-// It is for items of several rows, which cannot be computed from one of the
-// collection's. It returns what BuildTable returns, and table.ErrTable.
+// CompareTable builds the job's table again in a temporary file beside it and compares
+// every item with the table at job.Path. It serves models whose items have several
+// rows, because such an item cannot be computed from a single row of the collection.
+// It returns the errors of BuildTable, and table.ErrTable.
 func CompareTable(ctx context.Context, job TableJob) (d Difference, err error) {
 	expect := table.Expect{ModelVersion: job.Model.Version, Collection: job.Source.Collection}
 	have, err := table.Open(job.Path, expect)
@@ -61,7 +62,7 @@ func CompareTable(ctx context.Context, job TableJob) (d Difference, err error) {
 	return d, nil
 }
 
-// removeTable removes a table, and what an interrupted build of it left.
+// removeTable removes a table and the files of an interrupted build of it.
 func removeTable(path string) (err error) {
 	for _, name := range []string{path, path + ".part", path + ".part.full", path + ".part.ids", path + ".part.json"} {
 		if gone := os.Remove(name); gone != nil && !errors.Is(gone, os.ErrNotExist) {
@@ -71,7 +72,7 @@ func removeTable(path string) (err error) {
 	return err
 }
 
-// sameItem compares two items' rows, as their tables have them.
+// sameItem reports whether item i of a and item k of b have equal rows.
 func sameItem(a *table.Table, i int, b *table.Table, k int) bool {
 	from, to := a.Rows(i)
 	at, end := b.Rows(k)
@@ -89,9 +90,9 @@ func sameItem(a *table.Table, i int, b *table.Table, k int) bool {
 	return true
 }
 
-// CompareCompanion makes the rows that the job would write and compares their
-// vectors with those of the companion, whose writer reads rows by id; rows beyond
-// those are surplus, where the store counts rows. It returns ErrSource, or the
+// CompareCompanion computes the rows that the job would write and compares their
+// vectors with the companion's. The job's writer must read rows by id. If the store
+// counts rows, rows beyond the computed ones are Surplus. It returns ErrSource or the
 // store's error.
 func CompareCompanion(ctx context.Context, job CompanionJob) (Difference, error) {
 	fields, err := job.Fields()
@@ -120,7 +121,8 @@ func CompareCompanion(ctx context.Context, job CompanionJob) (Difference, error)
 	return c.found, nil
 }
 
-// comparer is a writer that compares what it is given with what is there.
+// comparer is a Writer that compares rows with the stored rows instead of writing
+// them.
 type comparer struct {
 	fetcher adapters.Fetcher
 	fields  []string
@@ -129,13 +131,14 @@ type comparer struct {
 
 var _ adapters.Writer = (*comparer)(nil)
 
-// Create implements adapters.Writer: there is a companion already.
+// Create implements adapters.Writer. It does nothing, because the companion exists.
 func (*comparer) Create(context.Context, adapters.Schema) error { return nil }
 
-// Drop implements adapters.Writer: nothing is removed.
+// Drop implements adapters.Writer. It removes nothing.
 func (*comparer) Drop(context.Context, string) error { return nil }
 
-// Write implements adapters.Writer: it reads the rows and compares them.
+// Write implements adapters.Writer. It reads the stored rows and compares them with
+// want.
 func (c *comparer) Write(ctx context.Context, companion string, _ adapters.Schema, want adapters.Rows) error {
 	have, err := c.fetcher.Fetch(ctx, adapters.FetchRequest{Collection: companion, IDs: want.IDs, Vectors: c.fields})
 	if err != nil {
@@ -158,7 +161,7 @@ func (c *comparer) Write(ctx context.Context, companion string, _ adapters.Schem
 	return nil
 }
 
-// sameRow compares a row of each field.
+// sameRow reports whether row i of a and row k of b are equal in every field.
 func sameRow(a []rerank.Matrix, i int, b []rerank.Matrix, k int) bool {
 	for f := range a {
 		if !slices.Equal(a[f].Row(i), b[f].Row(k)) {

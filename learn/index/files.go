@@ -24,26 +24,27 @@ var (
 	_ adapters.Counter = (*Files)(nil)
 )
 
-// Files writes one companion into a directory, as the embedded store maps it:
-// FIELD.npy for each field, payload.jsonl, and the ids, as numbers in ids.npy or
-// as strings in ids.txt; owners likewise. Close finishes it, as does reading what was
-// written, after which nothing is written any more. It is not safe for concurrent use.
+// Files writes one companion into a directory that the embedded store can map:
+// FIELD.npy for each field, payload.jsonl, and the ids as numbers in ids.npy or as
+// strings in ids.txt; owners likewise. Close completes the files, and so does reading
+// rows back; nothing can be written after that. Files is not safe for concurrent use.
 type Files struct {
 	Dir string
-	// IDs and Owners are the files of these names after Close; empty where rows
-	// are numbered from 0, or have no owner.
+	// IDs and Owners are the names of those files after Close. IDs is empty if ids are
+	// row numbers from 0, Owners if rows have no owner.
 	IDs, Owners string
 
 	fields      []*npy.Writer
 	payloads    *lines
 	ids, owners []rerank.ID
-	names       []string // of the fields
+	names       []string // names of the fields
 	finished    bool
-	back        *embedded.Store // what was written, as it is read back
+	back        *embedded.Store // the completed files, opened for reading
 	mapped      []io.Closer
 }
 
-// Create begins the files. It returns adapters.ErrStore if the directory holds any.
+// Create starts the files. It returns adapters.ErrStore if the directory already holds
+// some of them.
 func (f *Files) Create(_ context.Context, s adapters.Schema) error {
 	if err := os.MkdirAll(f.Dir, 0o755); err != nil {
 		return err
@@ -83,7 +84,7 @@ func (f *Files) Write(_ context.Context, _ string, _ adapters.Schema, rows adapt
 	return nil
 }
 
-// oneLine is row i's payload without line breaks.
+// singleLine returns row i's payload without line breaks.
 func oneLine(payloads []json.RawMessage, i int) (string, error) {
 	if payloads == nil || len(payloads[i]) == 0 {
 		return "{}", nil
@@ -93,7 +94,8 @@ func oneLine(payloads []json.RawMessage, i int) (string, error) {
 	return b.String(), err
 }
 
-// Drop removes the files of an earlier companion from the directory, and no others.
+// Drop removes the files of an earlier companion from the directory, and no other
+// files.
 func (f *Files) Drop(context.Context, string) error {
 	for _, pattern := range []string{"*.npy", "*.npy.part", "ids.txt", "owners.txt", "payload.jsonl"} {
 		paths, err := filepath.Glob(filepath.Join(f.Dir, pattern))
@@ -109,7 +111,7 @@ func (f *Files) Drop(context.Context, string) error {
 	return nil
 }
 
-// Close finishes the files.
+// Close completes the files.
 func (f *Files) Close() error {
 	failed := []error{f.finish()}
 	for _, m := range f.mapped {
@@ -143,7 +145,7 @@ func (f *Files) finish() error {
 	return errors.Join(failed...)
 }
 
-// numbered reports whether every id is its row's number.
+// areRowNumbers reports whether every id equals its row number.
 func numbered(ids []rerank.ID) bool {
 	for row, id := range ids {
 		if id != rerank.UintID(uint64(row)) {
@@ -153,7 +155,8 @@ func numbered(ids []rerank.ID) bool {
 	return true
 }
 
-// writeIDs writes name.npy if all ids are integers, name.txt if all are strings.
+// writeIDs writes name.npy if every id is an integer, or name.txt if every id is a
+// string.
 func writeIDs(dir, name string, ids []rerank.ID) (path string, err error) {
 	numbers := make([]int64, 0, len(ids))
 	texts := make([]string, 0, len(ids))
@@ -189,7 +192,7 @@ func writeLines(path string, texts []string) error {
 	return l.close()
 }
 
-// lines is a text file that is written line by line.
+// lineWriter writes a text file line by line.
 type lines struct {
 	file *os.File
 	buf  *bufio.Writer

@@ -14,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// Fetch finishes the files and reads rows of them.
+// Fetch completes the files and reads rows from them.
 func (f *Files) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
 	if err := f.read(r.Collection); err != nil {
 		return adapters.Rows{}, err
@@ -22,7 +22,8 @@ func (f *Files) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Ro
 	return f.back.Fetch(ctx, r)
 }
 
-// Count finishes the files and counts their rows; all must have as many.
+// Count completes the files and counts their rows. It fails if the files differ in
+// their number of rows.
 func (f *Files) Count(ctx context.Context, collection string) (int64, error) {
 	if err := f.read(collection); err != nil {
 		return 0, err
@@ -30,7 +31,7 @@ func (f *Files) Count(ctx context.Context, collection string) (int64, error) {
 	return f.back.Count(ctx, collection)
 }
 
-// read opens the files as an embedded store does.
+// openFiles opens the completed files in an embedded store.
 func (f *Files) read(collection string) error {
 	if f.back != nil {
 		return nil

@@ -1,7 +1,6 @@
-// Package index builds what a route needs beside its collection: a table of
-// resident feature rows, or a companion collection with derived vector fields.
-// Both are streamed from a scan of the collection and go on where an
-// interrupted build stopped.
+// Package index builds the data that a route needs beside its collection: a table of
+// resident feature rows, or a companion collection with derived vector fields. It
+// streams the collection, and resumes an interrupted build.
 package index
 
 import (
@@ -17,17 +16,18 @@ import (
 
 // Sentinel errors.
 var (
-	// ErrExists: what was to be built is there already.
+	// ErrExists means that the table or companion already exists.
 	ErrExists = errors.New("it exists already")
-	// ErrSource: the collection cannot be read as the model needs it.
+	// ErrSource means that the collection does not fit the model.
 	ErrSource = errors.New("the collection cannot be indexed")
 )
 
-// defaultCheckpoint is how much work an interruption loses at most.
+// defaultCheckpoint is the time between checkpoints: the most work that an
+// interruption loses.
 const defaultCheckpoint = 5 * time.Second
 
-// Progress is told of long work, as eval.Progress: steps is −1 where the store
-// does not tell its number of rows.
+// Progress reports the progress of long work, like eval.Progress. steps is −1 if the
+// store does not tell its number of rows.
 type Progress func(stage string, steps int) (done func(n int))
 
 func (p Progress) begin(stage string, steps int) func(n int) {
@@ -37,34 +37,35 @@ func (p Progress) begin(stage string, steps int) func(n int) {
 	return p(stage, steps)
 }
 
-// Source is the collection that is read.
+// Source describes the collection to read, and how to read it.
 type Source struct {
-	Store      adapters.Store // an adapters.Scanner; with Owner, also a Fetcher
+	Store      adapters.Store // must be an adapters.Scanner; with Owner, also a Fetcher
 	Collection string
-	Vector     string // the stored vector field; "" is the only or unnamed one
-	Owner      string // the field with each row's item, for max-sim
-	Batch      int    // rows a batch; 0 is the adapter's choice
-	Part       Part   // of the collection
-	// Base computes the base vectors in place of the stored ones; nil: they are stored.
+	Vector     string // stored vector field; "" is the only or unnamed field
+	Owner      string // field that holds each row's item, for max-sim
+	Batch      int    // rows in one read; 0: the adapter chooses
+	Part       Part   // part of the collection to read
+	// Base, if not nil, computes base vectors in place of the stored vectors.
 	Base Base
-	// RowsPerSecond is how fast it is read; 0 is as fast as it can be.
+	// RowsPerSecond limits the speed of reading. If 0, there is no limit.
 	RowsPerSecond int
-	// Checkpoint is the time between two notes of how far a build came; 0 is 5 s.
+	// Checkpoint is the time between checkpoints. If 0, it is 5 s.
 	Checkpoint time.Duration
 }
 
-// Base computes base vectors of rows where they are not what is stored: those of a
-// relevance-based model are a ranker's scores.
+// Base computes the base vectors of rows for models that do not use the stored
+// vectors. The base vector of a relevance-based model consists of a ranker's scores.
 type Base interface {
-	// Reads says what of a row is read: its payload, of that some fields (none: all),
-	// and its stored vector.
+	// Reads says which parts of a row Base needs: its payload (only the named fields,
+	// or all if fields is empty), and its stored vector.
 	Reads() (payload bool, fields []string, vector bool)
-	// Vectors returns one base vector a row; one that is not finite is of an item of
-	// which nothing can be derived.
+	// Vectors returns one base vector for each row. A vector that is not finite marks
+	// an item from which nothing can be derived.
 	Vectors(ctx context.Context, rows adapters.Rows) (rerank.Matrix, error)
 }
 
-// base are the base vectors of rows.
+// baseVectors returns the base vectors of rows: computed by Base, or the stored
+// vectors.
 func (s Source) base(ctx context.Context, rows adapters.Rows) (rerank.Matrix, error) {
 	if s.Base == nil {
 		return rows.Vectors[0], nil
@@ -72,7 +73,7 @@ func (s Source) base(ctx context.Context, rows adapters.Rows) (rerank.Matrix, er
 	return s.Base.Vectors(ctx, rows)
 }
 
-// request asks for what base reads of every row.
+// request returns a scan request for the parts of a row that Base needs.
 func (s Source) request() adapters.ScanRequest {
 	r := adapters.ScanRequest{Collection: s.Collection, Batch: s.Batch}
 	vector := true
@@ -85,8 +86,8 @@ func (s Source) request() adapters.ScanRequest {
 	return r
 }
 
-// Read yields the rows of the source's part with what Base reads of them. It returns
-// ErrSource, the store's error, or that of yield.
+// Read scans the source's part and passes rows to yield, with the parts that Base
+// needs. It returns ErrSource, the store's error, or the error of yield.
 func (s Source) Read(ctx context.Context, yield func(rows adapters.Rows) error) error {
 	within, err := s.bounds(ctx)
 	if err != nil {
@@ -95,26 +96,27 @@ func (s Source) Read(ctx context.Context, yield func(rows adapters.Rows) error) 
 	return s.scan(ctx, within, s.request(), func(rows adapters.Rows, _ string) error { return yield(rows) })
 }
 
-// due reports whether it is time for a note after the last one.
+// isDue reports whether the next checkpoint is due, given the time of the last.
 func (s Source) due(saved time.Time) bool {
 	return time.Since(saved) >= cmp.Or(s.Checkpoint, defaultCheckpoint)
 }
 
-// Result is what was built.
+// Result describes a finished build.
 type Result struct {
 	Rows  int `json:"rows"`
 	Items int `json:"items"`
-	// Resumed is the number of items that an earlier run had done.
+	// Resumed counts the items that earlier runs had completed.
 	Resumed int `json:"resumed"`
-	// NotFinite counts items with a feature that is not finite; they rank last.
+	// NotFinite counts items with a feature that is not finite. They rank last.
 	NotFinite int `json:"not_finite"`
-	// FirstNotFinite is the id of the first of them.
+	// FirstNotFinite is the id of the first such item.
 	FirstNotFinite string `json:"first_not_finite,omitempty"`
-	// Missing are rows without the vector, of which nothing is derived, and FirstMissing is
-	// the id of the first of them. Those of an interrupted run before are not among them.
+	// Missing counts rows without the vector, which are left out. FirstMissing is the
+	// id of the first such row. Neither includes the rows of earlier, interrupted
+	// runs.
 	Missing      int    `json:"missing,omitempty"`
 	FirstMissing string `json:"first_missing,omitempty"`
-	// Verified is how it was read back at the end.
+	// Verified is the outcome of the check at the end.
 	Verified Verified `json:"verified"`
 }
 
@@ -126,7 +128,8 @@ func (s Source) scanner() (adapters.Scanner, error) {
 	return scanner, nil
 }
 
-// describe returns the collection's description and checks its field's dimension.
+// describe returns the collection's description. It checks the dimension of the vector
+// field.
 func (s Source) describe(ctx context.Context, spec rerank.Spec) (adapters.Description, error) {
 	describer := adapters.AbilitiesOf(s.Store).Describe
 	if describer == nil {
@@ -147,12 +150,12 @@ func (s Source) describe(ctx context.Context, spec rerank.Spec) (adapters.Descri
 		return d, nil
 	}
 	if s.Base != nil {
-		return d, nil // it reads the field, or none
+		return d, nil // Base decides whether it reads the field
 	}
 	return d, fmt.Errorf("%w: collection %q has no vector field %q", adapters.ErrField, s.Collection, s.Vector)
 }
 
-// drop returns the rows that have their vectors, and counts the others.
+// dropMissing returns the rows that have their vectors, and counts the others.
 func (r *Result) drop(rows adapters.Rows) adapters.Rows {
 	var missing adapters.Missing
 	rows = missing.Drop(rows)
@@ -162,8 +165,8 @@ func (r *Result) drop(rows adapters.Rows) adapters.Rows {
 	return rows
 }
 
-// noteNotFinite counts the rows of features with an element that is not finite, and
-// keeps the id of the first. It returns how many there are.
+// noteNotFinite counts the rows of features with an element that is not finite,
+// records the id of the first, and returns the number of such rows.
 func (r *Result) noteNotFinite(features rerank.Matrix, id func(row int) rerank.ID) int {
 	n := 0
 	for i := range features.Rows {

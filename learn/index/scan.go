@@ -12,19 +12,19 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Part is one of several parts of a collection, which are built on their own, on
-// other machines if need be. The zero Part is the whole.
+// Part is one of several parts of a collection that can be built independently, on
+// several machines if need be. The zero Part is the whole collection.
 type Part struct {
 	Number int `json:"number"` // from 1
 	Of     int `json:"of"`
 }
 
-// String is "2/4".
+// String returns the part in the form "2/4".
 func (p Part) String() string { return fmt.Sprintf("%d/%d", p.Number, p.Of) }
 
 func (p Part) whole() bool { return p.Of <= 1 }
 
-// Check returns ErrSource for a part that is none.
+// Check returns ErrSource if the part's number is out of range.
 func (p Part) Check() error {
 	if p != (Part{}) && (p.Number < 1 || p.Number > p.Of) {
 		return fmt.Errorf("%w: there is no part %s; the parts are 1/%d to %d/%d", ErrSource, p, p.Of, p.Of, p.Of)
@@ -32,7 +32,7 @@ func (p Part) Check() error {
 	return nil
 }
 
-// has reports whether an id belongs to the part, by a hash of it.
+// hasID reports whether the hash of an id assigns it to the part.
 func (p Part) has(id rerank.ID) bool {
 	if p.whole() {
 		return true
@@ -48,16 +48,18 @@ func (p Part) has(id rerank.ID) bool {
 	return h.Sum64()%uint64(p.Of) == uint64(p.Number-1)
 }
 
-// bounds are where a part of a scan begins and ends.
+// bounds holds the cursors between which a part is scanned.
 type bounds struct {
 	From  string `json:"from,omitempty"`
 	Until string `json:"until,omitempty"`
-	// Hash: the store does not cut; the part's rows are those whose ids have its hash.
+	// Hash means that the store cannot divide a collection. The whole collection is
+	// scanned, and the part consists of the rows whose ids hash to it.
 	Hash bool `json:"hash,omitempty"`
 }
 
-// bounds asks the store for the part's: where it is an adapters.Partitioner, parts
-// are ranges of ids, and each row is read once; otherwise every part reads all.
+// findBounds asks the store for the bounds of the source's part. If the store is an
+// adapters.Partitioner, parts are ranges of ids and each row is read once. Otherwise
+// every part scans the whole collection.
 func (s Source) bounds(ctx context.Context) (b bounds, err error) {
 	if err := s.Part.Check(); err != nil || s.Part.whole() {
 		return b, err
@@ -82,7 +84,7 @@ func (s Source) bounds(ctx context.Context) (b bounds, err error) {
 	return b, nil
 }
 
-// scan reads the rows of the source's part, at its rate.
+// scan reads the rows of the source's part at no more than its RowsPerSecond.
 func (s Source) scan(ctx context.Context, b bounds, r adapters.ScanRequest, yield func(rows adapters.Rows, cursor string) error) error {
 	scanner, err := s.scanner()
 	if err != nil {
@@ -120,7 +122,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// only is the rows whose ids are kept.
+// filterRows returns the rows whose ids keep accepts.
 func only(rows adapters.Rows, keep func(rerank.ID) bool) adapters.Rows {
 	var at []int
 	for i, id := range rows.IDs {

@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/internal/atomicfile"
 )
 
-// state is how far the build of a companion came.
+// state is the recorded progress of a companion's build.
 type state struct {
 	Collection   string   `json:"collection"`
 	Companion    string   `json:"companion"`
@@ -21,13 +21,13 @@ type state struct {
 	Part         Part     `json:"part,omitzero"`
 	Bounds       bounds   `json:"bounds,omitzero"`
 	Cursor       string   `json:"cursor"`
-	Rows         int      `json:"rows"`    // of the collection
-	Written      int      `json:"written"` // of the companion
-	// Done: the build ended, so that one that is begun again has nothing to do.
+	Rows         int      `json:"rows"`    // rows of the collection read so far
+	Written      int      `json:"written"` // rows of the companion written so far
+	// Done means that the build is complete, so that a rerun has nothing to do.
 	Done bool `json:"done,omitempty"`
 }
 
-// loadState returns nil if there is no such file.
+// loadState returns nil if the file does not exist.
 func loadState(path string) (*state, error) {
 	if path == "" {
 		return nil, nil
@@ -54,7 +54,7 @@ func (s *state) matches(want state, path string) error {
 	return nil
 }
 
-// save writes the state, and returns what ended the build with what ended the writing.
+// save writes the state. It joins the error that ended the build, cause, with its own.
 func (s *state) save(path string, cause error) error {
 	if path == "" {
 		return cause

@@ -18,29 +18,29 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// TableJob builds a table.
+// TableJob describes a table to build.
 type TableJob struct {
 	Source Source
 	Model  route.Model
-	// Vectors are the behavioural vectors of a model that has some; nil: it has none.
+	// Vectors holds the model's behavioural vectors, or nil.
 	Vectors *maxsim.Vectors
 	Path    string
-	// Format, Layout and Full are those of table.Meta.
+	// Format, Layout and Full have the meaning of the same fields of table.Meta.
 	Format rerank.Format
 	Layout table.Layout
 	Full   bool
-	// Force replaces a table that is there, and forgets what an interrupted
-	// build left.
+	// Force replaces an existing table and discards the progress of an interrupted
+	// build.
 	Force    bool
 	Progress Progress
 }
 
-// BuildTable streams a collection into a table at job.Path, which appears in one
-// step at the end. An interrupted build of the same model version and collection
-// is taken up where it stopped. It returns ErrExists if there is a table and
-// Force is not set, ErrSource, table.ErrTable, or the store's error. The table is read
-// back at the end, and its rows are compared with what the store counts: where it
-// differs it stays, and the error is ErrVerify.
+// BuildTable streams a collection into a table at job.Path, which appears atomically
+// at the end. It resumes an interrupted build of the same model version and
+// collection. It returns ErrExists if the table exists and Force is not set,
+// ErrSource, table.ErrTable, or the store's error. At the end BuildTable reads the
+// table back and compares its rows with the store's count. If they differ, the table
+// stays in place and the error is ErrVerify.
 func BuildTable(ctx context.Context, job TableJob) (Result, error) {
 	if err := errors.Join(job.refuseExisting(), checkVectors(job.Model, job.Vectors)); err != nil {
 		return Result{}, err
@@ -97,11 +97,11 @@ func (job TableJob) writer() (w *table.Writer, cursor string, err error) {
 	return w, "", err
 }
 
-// tableBuild is a build under way.
+// tableBuild is the state of a running build.
 type tableBuild struct {
 	TableJob
 	writer *table.Writer
-	cursor string // behind the last batch appended; empty: nothing new to save
+	cursor string // scan position after the last appended batch; empty if there is nothing new to save
 	saved  time.Time
 	result Result
 }
@@ -137,7 +137,7 @@ func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
 		if err != nil {
 			return err
 		}
-		b.cursor = "" // until the batch is whole, there is nothing to go on from
+		b.cursor = "" // no checkpoint is possible inside a batch
 		if err := b.appendItems(rows.IDs, features, starts); err != nil {
 			return err
 		}
@@ -148,8 +148,8 @@ func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
 	})
 }
 
-// fillGroups appends all rows of an item at once. The rows of an item can lie
-// anywhere in the collection, so it lists the items first, without vectors.
+// fillGroups appends all rows of an item at once. Because an item's rows can lie
+// anywhere in the collection, it first lists the items, without vectors.
 func (b *tableBuild) fillGroups(ctx context.Context, cursor string) error {
 	fetcher := adapters.AbilitiesOf(b.Source.Store).Fetch
 	if fetcher == nil || b.Source.Owner == "" {
@@ -181,7 +181,7 @@ func (b *tableBuild) fillGroups(ctx context.Context, cursor string) error {
 	return nil
 }
 
-// owners lists the items in the order in which the scan meets them.
+// listOwners lists the items in the order in which the scan first meets them.
 func (b *tableBuild) owners(ctx context.Context) ([]rerank.ID, error) {
 	if err := b.Source.Part.Check(); err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (b *tableBuild) appendGroups(ctx context.Context, fetcher adapters.Fetcher,
 		return err
 	}
 	if rows = b.result.drop(rows); len(rows.IDs) == 0 {
-		return nil // every row of these items has no vector, or was deleted since they were listed
+		return nil // the rows of these items have no vectors, or were deleted after the listing
 	}
 	features, err := derive.EncodeRows(ctx, b.Model.Similarity, rows.Vectors[0])
 	if err != nil {
@@ -236,8 +236,8 @@ func (b *tableBuild) appendGroups(ctx context.Context, fetcher adapters.Fetcher,
 	return nil
 }
 
-// itemOf tells whose a row of features is: of several rows an item, starts holds the
-// first row of each.
+// itemOf returns a function that maps a feature row to its item. starts holds the
+// first row of each item, or is nil if every item has one row.
 func itemOf(ids []rerank.ID, starts []int32) func(row int) rerank.ID {
 	return func(row int) rerank.ID {
 		if starts == nil {
@@ -251,7 +251,7 @@ func itemOf(ids []rerank.ID, starts []int32) func(row int) rerank.ID {
 	}
 }
 
-// save makes a checkpoint now and then.
+// saveIfDue writes a checkpoint if the next checkpoint is due.
 func (b *tableBuild) save(cursor string) error {
 	b.cursor = cursor
 	if !b.Source.due(b.saved) {
@@ -261,7 +261,7 @@ func (b *tableBuild) save(cursor string) error {
 	return b.writer.Checkpoint(cursor)
 }
 
-// giveUp keeps what was done for the next run.
+// giveUp writes a last checkpoint for the next run and returns err.
 func (b *tableBuild) giveUp(err error) error {
 	if b.cursor != "" {
 		err = errors.Join(err, b.writer.Checkpoint(b.cursor))

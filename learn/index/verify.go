@@ -14,23 +14,28 @@ import (
 	"github.com/likenessdb/likeness/sidecar/derive"
 )
 
-// ErrVerify: what was built is not what it should be, as it was read back.
+// ErrVerify means that a finished table or companion, read back, is not what the build
+// wrote.
 var ErrVerify = errors.New("what was built was not verified")
 
 // Verified says how a build was checked at its end.
 type Verified struct {
-	// Rows are those of the table or companion as it was read back; 0: it was not.
+	// Rows is the number of rows of the table or companion, read back. It is 0 if they
+	// were not counted.
 	Rows int64 `json:"rows"`
-	// Counted: they are as many as the collection had while it was read.
+	// Counted means that Rows agrees with the number of rows of the collection.
 	Counted bool `json:"counted"`
-	// Compared rows of a companion were read back, and are what was written.
+	// Compared counts the rows of a companion that were read back and equal what was
+	// written.
 	Compared int `json:"compared"`
 }
 
-// counts are how many rows a collection had, before and after it was read.
+// counts holds the least and the greatest number of rows that a collection had while
+// it was read.
 type counts struct{ least, most int64 }
 
-// count asks a store for a collection's rows; −1: it does not tell.
+// countRows asks a store for the number of rows of a collection. It returns −1 if the
+// store cannot tell.
 func count(ctx context.Context, store any, collection string) (int64, error) {
 	counter := adapters.AbilitiesOf(store).Count
 	if counter == nil {
@@ -43,15 +48,17 @@ func count(ctx context.Context, store any, collection string) (int64, error) {
 	return n, err
 }
 
-// counted are the counts of the source, which had before rows when it was first
-// read; ok is false where they cannot be compared with what was read of it.
+// countAgain counts the source's rows after the build, and returns the range between
+// that count and the count before. ok is false if either is unknown or if only a part
+// was built.
 func (s Source) counted(ctx context.Context, before int64) (c counts, ok bool, err error) {
 	after, err := count(ctx, s.Store, s.Collection)
 	ok = s.Part.whole() && before >= 0 && after >= 0
 	return counts{min(before, after), max(before, after)}, ok, err
 }
 
-// check compares what was built of a collection with its counts.
+// check returns ErrVerify if a number of rows is outside the range. what names the
+// table or companion.
 func (c counts) check(rows int64, what, collection string) error {
 	if rows >= c.least && rows <= c.most {
 		return nil
@@ -60,9 +67,9 @@ func (c counts) check(rows int64, what, collection string) error {
 		ErrVerify, what, rows, collection, c.most, c.least)
 }
 
-// VerifyTable reads all of a table, which checks its checksums, and compares its
-// rows with the number of them that it was made of. It returns ErrVerify, with the
-// table's own error if that is damaged.
+// VerifyTable reads a whole table, which verifies its checksums, and compares its
+// number of rows with the number written. It returns ErrVerify, joined with the
+// table's own error if the table is damaged.
 func VerifyTable(path string, expect table.Expect, rows int) (Verified, error) {
 	t, err := table.Open(path, expect)
 	if err != nil {
@@ -78,7 +85,8 @@ func VerifyTable(path string, expect table.Expect, rows int) (Verified, error) {
 	return Verified{Rows: int64(have)}, nil
 }
 
-// verify checks the table that was written from a collection of before rows.
+// verify checks the finished table. before is the number of rows of the collection
+// when the build began.
 func (b *tableBuild) verify(ctx context.Context, before int64) (v Verified, err error) {
 	expect := table.Expect{ModelVersion: b.Model.Version, Collection: b.Source.Collection}
 	if v, err = VerifyTable(b.Path, expect, b.writer.Rows()); err != nil {
@@ -90,11 +98,11 @@ func (b *tableBuild) verify(ctx context.Context, before int64) (v Verified, err 
 	}
 	read := v.Rows
 	if b.Vectors != nil {
-		read = int64(b.writer.Items()) // an item is a row of the collection
+		read = int64(b.writer.Items()) // one row of the collection for each item
 	}
 	v.Counted = true
 	err = c.check(read+int64(b.result.Missing), "table "+b.Path, b.Source.Collection)
-	if err != nil && b.result.Resumed > 0 { // the run before may have left out rows too
+	if err != nil && b.result.Resumed > 0 { // earlier runs may have left out rows too
 		missing, failed := b.Source.countMissing(ctx)
 		if failed != nil {
 			return v, failed
@@ -104,7 +112,7 @@ func (b *tableBuild) verify(ctx context.Context, before int64) (v Verified, err 
 	return v, err
 }
 
-// countMissing counts the rows of the collection that have no vector.
+// countMissing scans the collection and counts the rows without a vector.
 func (s Source) countMissing(ctx context.Context) (int64, error) {
 	var missing adapters.Missing
 	err := s.scan(ctx, bounds{}, s.request(), func(rows adapters.Rows, _ string) error {
@@ -114,10 +122,10 @@ func (s Source) countMissing(ctx context.Context) (int64, error) {
 	return int64(missing.Rows), err
 }
 
-// sampleRows is how many rows of a companion are read back, at most.
+// sampleRows is the greatest number of rows of a companion that are read back.
 const sampleRows = 1000
 
-// sample is some of the rows that a build wrote, each as likely as another.
+// sample is a uniform random sample of the rows that a build wrote.
 type sample struct {
 	seen int
 	rng  *rand.Rand
@@ -126,13 +134,13 @@ type sample struct {
 
 type sampled struct {
 	id      rerank.ID
-	vectors [][]float32 // of each field
+	vectors [][]float32 // one vector for each field
 	payload json.RawMessage
 }
 
-// add takes some of the rows (algorithm R: J. S. Vitter, Random Sampling with a
-// Reservoir, 1985). Those with a number that is not finite are left out: a store may
-// keep another one.
+// add offers rows to the sample (algorithm R: J. S. Vitter, Random Sampling with a
+// Reservoir, 1985). It leaves out rows with a number that is not finite, because a
+// store may keep another such number.
 func (s *sample) add(rows adapters.Rows) {
 	if s.rng == nil {
 		s.rng = rand.New(rand.NewPCG(1, 1))
@@ -159,8 +167,8 @@ func (s *sample) add(rows adapters.Rows) {
 	}
 }
 
-// verify checks the companion that was written of a collection of before rows: its
-// count, and the rows of the sample.
+// verify checks the finished companion: its number of rows, and the rows of the
+// sample. before is the number of rows of the collection when the build began.
 func (b *companionBuild) verify(ctx context.Context, before int64) (v Verified, err error) {
 	if v.Compared, err = b.compareSample(ctx); err != nil {
 		return v, err
@@ -181,13 +189,14 @@ func (b *companionBuild) verify(ctx context.Context, before int64) (v Verified, 
 	return v, c.check(int64(b.state.Rows), "companion "+b.Name, b.Source.Collection)
 }
 
-// compareSample reads the sample's rows back; 0 where the store reads none by id.
+// compareSample reads the sample's rows back and returns how many it compared: 0 if
+// the store does not read rows by id.
 func (b *companionBuild) compareSample(ctx context.Context) (n int, err error) {
 	fetcher := adapters.AbilitiesOf(b.Writer).Fetch
 	if fetcher == nil {
 		return 0, nil
 	}
-	request := adapters.FetchRequest{Collection: b.Name, Payload: b.schema.Owner == ""} // it is in the payload, in some stores
+	request := adapters.FetchRequest{Collection: b.Name, Payload: b.schema.Owner == ""} // some stores keep the owner in the payload
 	for _, f := range b.fields {
 		request.Vectors = append(request.Vectors, f.Name)
 	}
@@ -211,8 +220,8 @@ func (b *companionBuild) compareSample(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// is reports whether row i of those that were read back is the one written; a row
-// that is missing moves those behind it.
+// matches reports whether row i of have is the sampled row. A row missing from have
+// shifts the rows after it, which then do not match either.
 func (s sampled) is(have adapters.Rows, i int) bool {
 	if i >= len(have.IDs) || have.IDs[i] != s.id {
 		return false

@@ -8,15 +8,15 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Base makes the base vectors of a relevance-based model: of each row, the ranker's
-// scores for the support queries, in their order.
+// Base computes the base vectors of a relevance-based model. The base vector of a row
+// holds the ranker's scores for the support queries, in their order.
 type Base struct {
 	*Asker
 
 	Questions []plugin.Query
 
-	// Unknown counts the rows of which a score is not kept, where the Asker may only
-	// look at what is kept. Those rows are not finite.
+	// Unknown counts the rows without a stored score, if the Asker only reads stored
+	// scores. The base vectors of those rows are not finite.
 	Unknown int64
 }
 
@@ -41,7 +41,7 @@ func (b *Base) columns() []int {
 	return all
 }
 
-// unknown counts the items of which a score is not kept.
+// countUnknown counts the items without a stored score.
 func (b *Base) unknown(items Items) int {
 	all := map[int]bool{}
 	for _, q := range b.Questions {
@@ -52,8 +52,8 @@ func (b *Base) unknown(items Items) int {
 	return len(all)
 }
 
-// Count adds what the base vectors of some rows will cost to an estimate, and returns
-// the items that they are.
+// Count adds the cost of the rows' base vectors to an estimate, and returns the rows
+// as items.
 func (b *Base) Count(e *Estimate, rows adapters.Rows) (Items, error) {
 	items, err := b.Items(rows)
 	if err == nil {
@@ -62,7 +62,7 @@ func (b *Base) Count(e *Estimate, rows adapters.Rows) (Items, error) {
 	return items, err
 }
 
-// Measure is Probe with some items.
+// Measure runs Asker.Probe with the given items.
 func (b *Base) Measure(ctx context.Context, e *Estimate, items Items) error {
 	return b.Probe(ctx, e, items, b.Questions, b.columns())
 }

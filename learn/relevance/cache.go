@@ -20,18 +20,21 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// ErrCache: the folder of kept scores is in use, damaged beyond use, or of something else.
+// ErrCache means that the folder of stored scores is in use, is damaged beyond use, or
+// belongs to something else.
 var ErrCache = errors.New("kept scores cannot be used")
 
-// syncEvery is how much a loss of power costs at most; the end of a process costs nothing.
+// syncEvery is the most work that a loss of power can undo. The end of the process
+// loses nothing.
 const syncEvery = time.Second
 
-// absent marks a score that is not kept; a NaN that a ranker gave is another one.
+// absent is the bit pattern of a score that is not stored. A NaN from a ranker has
+// another pattern.
 const absent = 0x7fc0_ab5e
 
-// cache is the scores that a ranker of one version gave, in a file that only grows
-// and in memory: 4 bytes a score and some 40 an item. It is safe for concurrent use,
-// of one process at a time.
+// cache holds the scores of one version of a ranker, in an append-only file and in
+// memory, at 4 bytes for each score and about 40 for each item. It is safe for
+// concurrent use, by one process at a time.
 type cache struct {
 	path string
 	lock *filelock.Lock
@@ -40,15 +43,16 @@ type cache struct {
 	mu      sync.Mutex
 	size    int64
 	synced  time.Time
-	rows    map[key]int32     // items by number
-	columns map[key][]float32 // of queries, by item
+	rows    map[key]int32     // number of each item
+	columns map[key][]float32 // scores of each query, at the item's number
 	kept    int64
-	lost    int64 // bytes that were no record
-	failed  error // of a write: nothing is written behind it
+	lost    int64 // bytes of the file that are not valid records
+	failed  error // a failed write, after which nothing more is written
 }
 
-// openCache opens what is kept of a ranker in dir, which it makes if need be. Other
-// versions have files of their own there. It returns ErrCache.
+// openCache opens the stored scores of a ranker in dir, creating the directory and
+// file if need be. Each version of a ranker has a file of its own. It returns
+// ErrCache.
 func openCache(on disk.Disk, dir string, d plugin.Description) (_ *cache, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCache, err)
@@ -80,7 +84,7 @@ func openCache(on disk.Disk, dir string, d plugin.Description) (_ *cache, err er
 	return c, c.load(head)
 }
 
-// load reads what is there, and cuts off the end that a crash left half written.
+// load reads the file and truncates a record at the end that a crash left incomplete.
 func (c *cache) load(head []byte) error {
 	have := make([]byte, len(head))
 	if _, err := c.file.ReadAt(have, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -104,7 +108,8 @@ func (c *cache) load(head []byte) error {
 	return c.file.Truncate(end)
 }
 
-// add takes a record into memory; a later score of a pair counts.
+// addRecord copies a record into memory. A later score of a pair replaces an earlier
+// score.
 func (c *cache) add(r record) {
 	for i := range r.len() {
 		item, score := r.entry(i)
@@ -112,7 +117,8 @@ func (c *cache) add(r record) {
 	}
 }
 
-// number is an item's; the caller holds the lock, or is alone.
+// itemNumber returns the number of an item, assigning the next if the item is new. The
+// caller must hold mu, or be the only user.
 func (c *cache) number(item key) int32 {
 	n, ok := c.rows[item]
 	if !ok {
@@ -137,7 +143,7 @@ func (c *cache) set(query key, row int32, score float32) {
 	c.columns[query] = column
 }
 
-// numbers are those of items, for get.
+// itemNumbers returns the numbers of items, for get.
 func (c *cache) numbers(items []key) []int32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,8 +154,8 @@ func (c *cache) numbers(items []key) []int32 {
 	return rows
 }
 
-// get calls yield with the scores of a query that are kept, by their place in rows,
-// and returns the places of the others.
+// get calls yield with each stored score of a query and its index in rows. It returns
+// the indexes without a stored score.
 func (c *cache) get(query key, rows []int32, yield func(at int, score float32)) (missing []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +170,7 @@ func (c *cache) get(query key, rows []int32, yield func(at int, score float32)) 
 	return missing
 }
 
-// put keeps what the ranker said. Behind an error nothing more is kept.
+// put stores scores from the ranker. After a failed write it only returns that error.
 func (c *cache) put(query key, items []key, scores []float32) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +198,8 @@ func (c *cache) put(query key, items []key, scores []float32) error {
 	return nil
 }
 
-// close makes what is kept last, and lets another process have it.
+// close syncs the file and releases the lock, so that another process can open the
+// cache.
 func (c *cache) close() error {
 	var failed []error
 	if c.file != nil {

@@ -8,14 +8,15 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Estimate is what some scores will cost. A call is one item scored for one query;
-// a request has many.
+// Estimate predicts the cost of computing some scores. A call scores one item for one
+// query; a request carries many calls.
 type Estimate struct {
 	Ranker  string `json:"ranker"`
 	Version string `json:"version"`
 	Items   int    `json:"items"`
 	Queries int    `json:"queries"`
-	// Calls are those to come, Kept the scores that need none.
+	// Calls counts the calls still to be made. Kept counts the scores that are stored
+	// already and need no call.
 	Calls            int64 `json:"calls"`
 	Kept             int64 `json:"kept"`
 	Requests         int64 `json:"requests"`
@@ -23,12 +24,13 @@ type Estimate struct {
 	ParallelRequests int   `json:"parallel_requests"`
 	// Cost is in the ranker's own unit.
 	Cost float64 `json:"cost"`
-	// PerSecond was measured; 0: it was not. Seconds are what the calls take at it.
+	// PerSecond is the measured number of calls per second, 0 if it was not measured.
+	// Seconds is the time that the calls take at that rate.
 	PerSecond float64 `json:"calls_per_second,omitempty"`
 	Seconds   float64 `json:"seconds,omitempty"`
 }
 
-// Estimate begins an estimate, for Add.
+// Estimate returns an empty estimate, to which Add adds.
 func (a *Asker) Estimate() Estimate {
 	return Estimate{
 		Ranker: a.described.Name, Version: a.described.Version,
@@ -36,7 +38,7 @@ func (a *Asker) Estimate() Estimate {
 	}
 }
 
-// Add counts scores of more items for queries.
+// Add adds the scores of items for the given columns of queries to the estimate.
 func (a *Asker) Add(e *Estimate, items Items, queries []plugin.Query, columns []int) {
 	e.Items, e.Queries = e.Items+items.Len(), len(columns)
 	for _, col := range columns {
@@ -48,15 +50,15 @@ func (a *Asker) Add(e *Estimate, items Items, queries []plugin.Query, columns []
 	}
 }
 
-// The probe ends after so long, or so many rounds. The first is not counted where
-// there are more: a ranker may have to wake.
+// Probe ends after probeTime or probeRounds, whichever comes first. The last round
+// counts, so a ranker can wake up in the first.
 const (
 	probeTime   = time.Second
 	probeRounds = 8
 )
 
-// Probe measures how fast the ranker is by some of the scores that it will be asked
-// for, which are kept, and completes the estimate.
+// Probe measures the ranker's speed with some of the scores that will be needed, which
+// are stored, and completes the estimate.
 func (a *Asker) Probe(ctx context.Context, e *Estimate, items Items, queries []plugin.Query, columns []int) error {
 	begun := time.Now()
 	n := min(items.Len(), e.ItemsPerRequest*e.ParallelRequests)

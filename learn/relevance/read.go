@@ -17,20 +17,20 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Items are items as a ranker reads them. They are read-only.
+// Items holds items in the form that a ranker reads. It is read-only.
 type Items struct {
 	list []plugin.Item
 	keys []key
-	rows []int32 // numbers of the cache; nil: there is none
+	rows []int32 // numbers in the cache; nil without a cache
 }
 
-// Len is the number of items.
+// Len returns the number of items.
 func (x Items) Len() int { return len(x.list) }
 
-// ID is the id of item i.
+// ID returns the id of item i.
 func (x Items) ID(i int) rerank.ID { return x.list[i].ID }
 
-// slice is the items [from, to).
+// slice returns items from to to−1.
 func (x Items) slice(from, to int) Items {
 	out := Items{list: x.list[from:to], keys: x.keys[from:to]}
 	if x.rows != nil {
@@ -39,12 +39,12 @@ func (x Items) slice(from, to int) Items {
 	return out
 }
 
-// With is the items and others behind them.
+// With returns the items followed by more.
 func (x Items) With(more Items) Items {
 	return Items{list: append(x.list, more.list...), keys: append(x.keys, more.keys...), rows: append(x.rows, more.rows...)}
 }
 
-// Pick is the items at some places.
+// Pick returns the items at the given indexes.
 func (x Items) Pick(at []int) Items {
 	var out Items
 	for _, i := range at {
@@ -56,14 +56,16 @@ func (x Items) Pick(at []int) Items {
 	return out
 }
 
-// Reads says what of a stored row the ranker reads, for an adapters.ScanRequest: its
-// payload, and which fields of it (none: all), and its vector.
+// Reads says which parts of a stored row the ranker reads, for an
+// adapters.ScanRequest: its payload (only the named fields, or all if fields is
+// empty), and its vector.
 func (a *Asker) Reads() (payload bool, fields []string, vector bool) {
 	d := a.described
 	return d.Payload || len(d.PayloadFields) > 0, wanted(d), d.Vectors
 }
 
-// wanted are the payload fields to ask for; nil: all, or none.
+// payloadFields returns the payload fields to request. nil means the whole payload, or
+// no payload.
 func wanted(d plugin.Description) []string {
 	if d.Payload {
 		return nil
@@ -71,9 +73,9 @@ func wanted(d plugin.Description) []string {
 	return d.PayloadFields
 }
 
-// Items reads stored rows: of their payloads what the ranker asks for, of their
-// vectors the first field if it reads any. It returns adapters.ErrStore for a
-// payload that is no JSON object.
+// Items converts stored rows to items with the payload fields that the ranker reads
+// and, if it reads vectors, the first vector field. It returns adapters.ErrStore if a
+// payload is not a JSON object.
 func (a *Asker) Items(rows adapters.Rows) (Items, error) {
 	x := Items{list: make([]plugin.Item, len(rows.IDs)), keys: make([]key, len(rows.IDs))}
 	for i, id := range rows.IDs {
@@ -95,9 +97,9 @@ func (a *Asker) Items(rows adapters.Rows) (Items, error) {
 	return x, nil
 }
 
-// projected is the named fields of a payload, or all of it, in the one order that
-// makes payloads of one meaning the same bytes; nil where there are none. A name is
-// a field, or a path of fields with dots.
+// projectPayload returns the named fields of a payload, or the whole payload if names
+// is nil, with keys sorted so that equal payloads have equal bytes. It returns nil if
+// no field is left. A name is a field, or a path of fields separated by dots.
 func projected(raw json.RawMessage, names []string) (json.RawMessage, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil, nil
@@ -125,7 +127,7 @@ func projected(raw json.RawMessage, names []string) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// pick copies a field, or what a path leads to.
+// copyField copies the field or path that name denotes.
 func pick(to, from map[string]any, name string) {
 	if value, ok := from[name]; ok {
 		to[name] = value
@@ -145,17 +147,17 @@ func pick(to, from map[string]any, name string) {
 	}
 }
 
-// itemKey is of all that a ranker can read of an item.
+// itemKey hashes everything that a ranker can read of an item.
 func itemKey(x plugin.Item) key {
 	h := sha256.New()
-	id, _ := x.ID.MarshalJSON() // a number or a string, which always have JSON
+	id, _ := x.ID.MarshalJSON() // an id is a number or a string, which JSON can always encode
 	put(h, id)
 	put(h, x.Payload)
 	putVector(h, x.Vector)
 	return key(h.Sum(nil)[:keySize])
 }
 
-// queryKey is of all that a ranker can read of a query.
+// queryKey hashes everything that a ranker can read of a query.
 func queryKey(q plugin.Query) key {
 	h := sha256.New()
 	put(h, []byte(q.Text))
@@ -172,7 +174,8 @@ func queryKey(q plugin.Query) key {
 	return key(h.Sum(nil)[:keySize])
 }
 
-// put adds bytes behind their length, so that no two sequences of them are one.
+// hashBytes hashes the length of b, then b, so that different sequences of byte
+// strings never hash the same bytes.
 func put(h hash.Hash, b []byte) {
 	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
 	h.Write(b)

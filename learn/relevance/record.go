@@ -12,40 +12,41 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// A file of scores is a header and records. A record is one answer of the ranker:
+// A file of scores is a header followed by records. A record holds scores of one query
+// from one answer of the ranker, all little-endian:
 //
 //	marker, length of the body (u32), checksum of length and body (u32, CRC-32C),
 //	body: key of the query, then key and score of each item
 //
-// all little-endian. Records stand on their own: what is damaged or cut off loses
-// its own scores and no others.
+// Records are independent: a damaged or truncated record loses only its own scores.
 const (
 	fileMagic   = "LKNSREL\n"
 	fileVersion = 1
 	keySize     = 16
 	recordHead  = 4 + 4 + 4
 	entrySize   = keySize + 4
-	// maxEntries is the number of scores of one record, at most.
+	// maxEntries is the greatest number of scores in one record.
 	maxEntries = 4096
 	maxRecord  = recordHead + keySize + maxEntries*entrySize
-	// maxHeader bounds what a ranker may be called.
+	// maxHeader limits the length of a ranker's name and version.
 	maxHeader = 1 << 16
 )
 
-// marker begins a record, so that the next one behind damage can be found.
+// marker begins every record, so that the next record after damage can be found.
 var marker = []byte{0xF7, 'R', 'L', 0xFD}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errRecord = errors.New("no whole record")
 
-// key is the first half of a SHA-256 of what a ranker reads of a query or an item.
+// key is the first half of a SHA-256 over everything that a ranker reads of a query or
+// an item.
 type key [keySize]byte
 
-// record is some scores of one query.
+// record holds some scores of one query.
 type record struct {
 	query key
-	body  []byte // entries; it aliases what was read
+	body  []byte // entries; shares memory with the input
 }
 
 func (r record) len() int { return len(r.body) / entrySize }
@@ -55,8 +56,9 @@ func (r record) entry(i int) (item key, score float32) {
 	return key(b[:keySize]), math.Float32frombits(binary.LittleEndian.Uint32(b[keySize:]))
 }
 
-// header is what a file begins with: magic, version (u32), length of the ranker's
-// name and version (u32), these with a zero byte between, and the checksum of it all.
+// header returns the start of a file: magic, version (u32), length of the ranker's
+// name and version (u32), the name and version separated by a zero byte, and a
+// checksum of all of these.
 func header(d plugin.Description) ([]byte, error) {
 	who := d.Name + "\x00" + d.Version
 	if len(who) > maxHeader {
@@ -68,12 +70,12 @@ func header(d plugin.Description) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
 }
 
-// appendRecord adds the record of some scores, maxEntries at most.
+// appendRecord appends a record of at most maxEntries scores.
 func appendRecord(b []byte, query key, items []key, scores []float32) []byte {
 	at := len(b)
 	b = append(b, marker...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(keySize+len(items)*entrySize))
-	b = append(b, 0, 0, 0, 0) // the checksum
+	b = append(b, 0, 0, 0, 0) // room for the checksum
 	b = append(b, query[:]...)
 	for i, item := range items {
 		b = append(b, item[:]...)
@@ -87,7 +89,8 @@ func checksum(r []byte) uint32 {
 	return crc32.Update(crc32.Checksum(r[4:8], castagnoli), castagnoli, r[recordHead:])
 }
 
-// parse reads the record that b begins with. It returns errRecord if there is none.
+// parseRecord parses the record at the start of b. It returns errRecord if there is no
+// complete record.
 func parse(b []byte) (r record, length int, err error) {
 	if len(b) < recordHead+keySize || !bytes.HasPrefix(b, marker) {
 		return r, 0, errRecord
@@ -104,8 +107,9 @@ func parse(b []byte) (r record, length int, err error) {
 	return record{query: key(body[:keySize]), body: body[keySize:]}, length, nil
 }
 
-// scan yields the records of a file between two offsets. end is where the last one
-// ends, lost the number of bytes before it that are no record.
+// scanRecords yields the records of a file between two offsets. end is the offset
+// after the last record, and lost the number of bytes before end that belong to no
+// record.
 func scan(r io.ReaderAt, from, size int64, yield func(record)) (end, lost int64, err error) {
 	window := make([]byte, 16*maxRecord)
 	end = from
@@ -132,7 +136,7 @@ func scan(r io.ReaderAt, from, size int64, yield func(record)) (end, lost int64,
 	return end, lost, nil
 }
 
-// next is where a record can begin, not before at.
+// nextMarker returns the first offset from at on where a record can begin.
 func next(b []byte, at int) int {
 	if i := bytes.Index(b[at:], marker[:1]); i >= 0 {
 		return at + i

@@ -1,6 +1,6 @@
-// Package relevance asks a ranker for many scores at once, R(x, q) of items and
-// queries, and keeps them on disk: none is asked for twice, whatever ends the work
-// in between.
+// Package relevance computes many scores R(x, q) of items and queries with a ranker
+// and stores them on disk, so that an interrupted run never asks the ranker for the
+// same score twice.
 package relevance
 
 import (
@@ -21,45 +21,48 @@ import (
 	"github.com/likenessdb/likeness/sidecar/ranker"
 )
 
-// ErrVersion: the ranker changed while it was asked.
+// ErrVersion means that the ranker's version changed during the run.
 var ErrVersion = errors.New("the ranker changed")
 
-// itemsPerRequest is what one request has where a ranker names no limit.
+// itemsPerRequest is the number of items in a request if the ranker states no limit.
 const itemsPerRequest = 256
 
-// patience is how long a ranker may be down before the work is given up.
+// defaultPatience is how long a ranker may be down before the run fails.
 const patience = time.Minute
 
-// Options of an Asker.
+// Options configures an Asker.
 type Options struct {
 	Ranker ranker.Ranker
-	// Dir is the folder of kept scores; empty keeps none. One process can use it.
+	// Dir is the folder of stored scores, which one process at a time can use. If
+	// empty, scores are not stored.
 	Dir string
-	// Disk holds the files in Dir; nil is the operating system's.
+	// Disk provides the files in Dir. If nil, it is the operating system.
 	Disk disk.Disk
-	// KeptOnly asks the ranker for nothing: a score that is not kept is NaN.
+	// KeptOnly reads stored scores only and never asks the ranker. A score that is not
+	// stored is NaN.
 	KeptOnly bool
-	// PerSecond are the items that it is asked of in a second, at most; 0: as many
-	// as it answers.
+	// PerSecond limits the number of items sent to the ranker per second. If 0, there
+	// is no limit.
 	PerSecond int
-	// Patience is how long a ranker may be down; 0 is a minute.
+	// Patience is how long a ranker may be down before the run fails. If 0, it is a
+	// minute.
 	Patience time.Duration
-	// Hopeless reports that there is no use in waiting for it; nil: there always is.
+	// Hopeless reports that waiting for the ranker is pointless. It may be nil.
 	Hopeless func() bool
 }
 
-// Asker asks a ranker of one version. It is safe for concurrent use.
+// Asker asks one version of a ranker for scores. It is safe for concurrent use.
 type Asker struct {
 	o         Options
 	described plugin.Description
-	cache     *cache // nil: nothing is kept
+	cache     *cache // nil if scores are not stored
 	limit     ratelimiter.RateLimiter[any]
 	asked     atomic.Int64
 	done      func(n int)
 }
 
-// New asks the ranker what it is and opens what is kept of that version. The caller
-// closes it. It returns ErrCache, or the ranker's error.
+// New asks the ranker for its description and opens the stored scores of that version.
+// The caller closes the Asker. It returns ErrCache or the ranker's error.
 func New(ctx context.Context, o Options) (*Asker, error) {
 	a := &Asker{o: o, done: func(int) {}}
 	if a.o.Patience == 0 {
@@ -82,17 +85,18 @@ func New(ctx context.Context, o Options) (*Asker, error) {
 	return a, err
 }
 
-// Description is what the ranker said of itself.
+// Description returns the ranker's description of itself.
 func (a *Asker) Description() plugin.Description { return a.described }
 
-// Tell has done told of the items that the ranker answers of from now on. It is not to
-// be called beside Fill.
+// Tell makes Fill call done with the number of items of each answered request. It must
+// not be called during Fill.
 func (a *Asker) Tell(done func(n int)) { a.done = done }
 
-// Asked are the items that the ranker was asked of so far, each for a query.
+// Asked returns the number of calls made to the ranker so far.
 func (a *Asker) Asked() int64 { return a.asked.Load() }
 
-// Kept are the scores in the folder; lost are the bytes of it that are damaged.
+// Kept returns the number of stored scores, and lost, the number of damaged bytes in
+// the folder.
 func (a *Asker) Kept() (scores, lost int64) {
 	if a.cache == nil {
 		return 0, 0
@@ -102,7 +106,7 @@ func (a *Asker) Kept() (scores, lost int64) {
 	return a.cache.kept, a.cache.lost
 }
 
-// Close makes what was kept last.
+// Close writes the stored scores to disk and closes the folder.
 func (a *Asker) Close() error {
 	if a.cache == nil {
 		return nil
@@ -110,10 +114,11 @@ func (a *Asker) Close() error {
 	return a.cache.close()
 }
 
-// Fill writes R(x, q) to dst, a row an item and a column a query, for the columns
-// named: kept scores, and otherwise the ranker's, in batches, as many at a time as it
-// takes. NaN is a score that it does not give. It returns the ranker's error,
-// ErrVersion, ErrCache, or the context's; what was answered before is kept.
+// Fill writes R(x, q) to dst, with a row for each item and a column for each query,
+// for the named columns. It takes stored scores first and asks the ranker for the
+// others, in as many concurrent batches as the ranker accepts. NaN marks a score that
+// the ranker does not give. It returns the ranker's error, ErrVersion, ErrCache, or
+// the context's error; scores answered before the error stay stored.
 func (a *Asker) Fill(ctx context.Context, dst rerank.Matrix, items Items, queries []plugin.Query, columns []int) error {
 	g, within := errgroup.WithContext(ctx)
 	g.SetLimit(max(1, a.described.Parallel))
@@ -149,7 +154,8 @@ func (a *Asker) Fill(ctx context.Context, dst rerank.Matrix, items Items, querie
 	return ctx.Err()
 }
 
-// take yields the kept scores of a query and returns the places of the others.
+// takeStored yields the stored scores of a query and returns the indexes of the other
+// items.
 func (a *Asker) take(items Items, query key, yield func(at int, score float32)) (missing []int) {
 	if a.cache != nil {
 		return a.cache.get(query, items.rows, yield)
@@ -161,7 +167,7 @@ func (a *Asker) take(items Items, query key, yield func(at int, score float32)) 
 	return missing
 }
 
-// batches cuts places into what one request has.
+// batches divides indexes into requests.
 func (a *Asker) batches(at []int) func(yield func([]int) bool) {
 	return func(yield func([]int) bool) {
 		for n := a.perRequest(); len(at) > 0; at = at[min(n, len(at)):] {
@@ -179,7 +185,7 @@ func (a *Asker) perRequest() int {
 	return itemsPerRequest
 }
 
-// ask asks the ranker for some items and keeps what it says.
+// ask asks the ranker to score some items and stores the scores.
 func (a *Asker) ask(ctx context.Context, q plugin.Query, items Items) (scores []float32, err error) {
 	if a.limit != nil {
 		if err := a.limit.AcquirePermits(ctx, uint(items.Len())); err != nil {
@@ -210,7 +216,8 @@ func (a *Asker) ask(ctx context.Context, q plugin.Query, items Items) (scores []
 	return scores, a.cache.put(queryKey(q), items.keys, scores)
 }
 
-// keepFinite keeps what came before a failure; a NaN may be what did not come.
+// storeFinite stores the scores that arrived before a failure. It skips NaN, which may
+// stand for a score that did not arrive.
 func (a *Asker) keepFinite(query key, items Items, scores []float32) error {
 	if a.cache == nil || len(scores) != items.Len() {
 		return nil
@@ -228,7 +235,8 @@ func (a *Asker) keepFinite(query key, items Items, scores []float32) error {
 	return a.cache.put(query, keys, kept)
 }
 
-// patiently calls f again while the ranker is down, as one is that starts anew.
+// retryWhileDown calls f again, with growing pauses, while the ranker is unavailable,
+// for example because it restarts.
 func (a *Asker) patiently(ctx context.Context, f func() error) error {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, 5*time.Second
