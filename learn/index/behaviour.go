@@ -43,7 +43,7 @@ func rowID(item rerank.ID, n int) (rerank.ID, error) {
 // expandVectors makes one row for each behavioural vector of the given items. The
 // row's owner is the item, and the row carries the item's payload, so that a filter
 // selects all rows of an item or none.
-func perVector(rows adapters.Rows, v *maxsim.Vectors) (adapters.Rows, error) {
+func expandVectors(rows adapters.Rows, v *maxsim.Vectors) (adapters.Rows, error) {
 	all, starts := v.Behind(rows.Vectors[0], rows.IDs)
 	out := adapters.Rows{Vectors: []rerank.Matrix{all}}
 	for i, item := range rows.IDs {

@@ -75,11 +75,11 @@ func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
 		b.result.Rows, b.result.Items = b.state.Rows, b.state.Rows
 		return b.result, nil
 	}
-	before, err := count(ctx, job.Source.Store, job.Source.Collection)
+	before, err := countRows(ctx, job.Source.Store, job.Source.Collection)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := b.fill(ctx, int(d.Rows)); err != nil {
+	if err := b.copyCollection(ctx, int(d.Rows)); err != nil {
 		return Result{}, b.state.save(b.State, err)
 	}
 	if b.result.Verified, err = b.verify(ctx, before); err != nil {
@@ -127,7 +127,7 @@ type companionBuild struct {
 	schema adapters.Schema
 	state  state
 	saved  time.Time
-	sample sample
+	sample rowSample
 	result Result
 }
 
@@ -139,9 +139,9 @@ func (b *companionBuild) begin(ctx context.Context) error {
 	for _, f := range b.fields {
 		want.Fields = append(want.Fields, f.Name)
 	}
-	there, err := b.exists(ctx)
-	if err != nil && !b.Source.Part.whole() {
-		there, err = awaited(ctx, func() (bool, error) { return b.exists(ctx) })
+	there, err := b.companionExists(ctx)
+	if err != nil && !b.Source.Part.isWhole() {
+		there, err = retryFor30s(ctx, func() (bool, error) { return b.companionExists(ctx) })
 	}
 	if err != nil {
 		return err
@@ -158,17 +158,17 @@ func (b *companionBuild) begin(ctx context.Context) error {
 			b.state, b.result.Resumed = *before, before.Rows
 			return b.create(ctx, there)
 		}
-	} else if b.Source.Part.whole() {
+	} else if b.Source.Part.isWhole() {
 		if err := b.Writer.Drop(ctx, b.Name); err != nil {
 			return err
 		}
 		there = false
 	}
-	if there && b.Source.Part.whole() {
+	if there && b.Source.Part.isWhole() {
 		return fmt.Errorf("%w: companion %s; replace it with --force", ErrExists, b.Name)
 	}
 	b.state = want
-	if b.state.Bounds, err = b.Source.bounds(ctx); err != nil {
+	if b.state.Bounds, err = b.Source.findBounds(ctx); err != nil {
 		return err
 	}
 	if err := b.state.save(b.State, nil); err != nil {
@@ -184,11 +184,11 @@ func (b *companionBuild) create(ctx context.Context, there bool) error {
 		return nil
 	}
 	err := b.Writer.Create(ctx, b.schema)
-	if err == nil || b.Source.Part.whole() {
+	if err == nil || b.Source.Part.isWhole() {
 		return err
 	}
-	_, other := awaited(ctx, func() (bool, error) {
-		there, err := b.exists(ctx)
+	_, other := retryFor30s(ctx, func() (bool, error) {
+		there, err := b.companionExists(ctx)
 		if err == nil && !there {
 			err = fmt.Errorf("%w: companion %q", adapters.ErrNotFound, b.Name)
 		}
@@ -203,13 +203,13 @@ func (b *companionBuild) create(ctx context.Context, there bool) error {
 // retryFor30s retries check for up to 30 seconds. A cluster that creates a collection
 // for another worker takes time to list it, and cannot describe it before its shards
 // exist.
-func awaited(ctx context.Context, ask func() (bool, error)) (bool, error) {
+func retryFor30s(ctx context.Context, ask func() (bool, error)) (bool, error) {
 	return backoff.Retry(ctx, ask, backoff.WithBackOff(backoff.NewExponentialBackOff()), backoff.WithMaxElapsedTime(30*time.Second))
 }
 
-// exists asks the store whether the companion exists. It returns false if the store
+// companionExists asks the store whether the companion exists. It returns false if the store
 // cannot tell; Create then reports an existing collection.
-func (b *companionBuild) exists(ctx context.Context) (bool, error) {
+func (b *companionBuild) companionExists(ctx context.Context) (bool, error) {
 	d := adapters.AbilitiesOf(b.Writer).Describe
 	if d == nil {
 		return false, nil
@@ -221,22 +221,22 @@ func (b *companionBuild) exists(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-func (b *companionBuild) fill(ctx context.Context, rows int) error {
+func (b *companionBuild) copyCollection(ctx context.Context, rows int) error {
 	done := b.Progress.begin("writing companion "+b.Name, rows)
 	done(b.state.Rows)
 	request := b.Source.request()
 	request.Owner, request.Payload, request.PayloadFields, request.Cursor = b.Source.Owner, true, nil, b.state.Cursor
 	return b.Source.scan(ctx, b.state.Bounds, request, func(rows adapters.Rows, cursor string) error {
 		read := len(rows.IDs)
-		if rows = b.result.drop(rows); len(rows.IDs) > 0 {
-			if err := b.write(ctx, rows); err != nil {
+		if rows = b.result.dropMissing(rows); len(rows.IDs) > 0 {
+			if err := b.writeRows(ctx, rows); err != nil {
 				return err
 			}
 		}
 		done(read)
 		b.state.Cursor = cursor
 		b.state.Rows += read
-		if !b.Source.due(b.saved) {
+		if !b.Source.isDue(b.saved) {
 			return nil
 		}
 		b.saved = time.Now()
@@ -244,15 +244,15 @@ func (b *companionBuild) fill(ctx context.Context, rows int) error {
 	})
 }
 
-func (b *companionBuild) write(ctx context.Context, rows adapters.Rows) error {
+func (b *companionBuild) writeRows(ctx context.Context, rows adapters.Rows) error {
 	items := len(rows.IDs)
 	if b.Vectors != nil {
 		var err error
-		if rows, err = perVector(rows, b.Vectors); err != nil {
+		if rows, err = expandVectors(rows, b.Vectors); err != nil {
 			return err
 		}
 	}
-	features, err := b.features(ctx, &rows)
+	features, err := b.encodeRows(ctx, &rows)
 	if err != nil || len(rows.IDs) == 0 {
 		return err
 	}
@@ -272,8 +272,8 @@ func (b *companionBuild) write(ctx context.Context, rows adapters.Rows) error {
 
 // encodeRows computes the feature rows of the given rows. With a Base it removes rows
 // from which no finite features can be computed.
-func (b *companionBuild) features(ctx context.Context, rows *adapters.Rows) (rerank.Matrix, error) {
-	base, err := b.Source.base(ctx, *rows)
+func (b *companionBuild) encodeRows(ctx context.Context, rows *adapters.Rows) (rerank.Matrix, error) {
+	base, err := b.Source.baseVectors(ctx, *rows)
 	if err != nil {
 		return rerank.Matrix{}, err
 	}
@@ -291,6 +291,6 @@ func (b *companionBuild) features(ctx context.Context, rows *adapters.Rows) (rer
 	for i, id := range rows.IDs {
 		fit[id] = rerank.CheckFinite("features", features.Row(i)) == nil
 	}
-	*rows = only(*rows, func(id rerank.ID) bool { return fit[id] })
+	*rows = filterRows(*rows, func(id rerank.ID) bool { return fit[id] })
 	return rows.Vectors[0], nil
 }

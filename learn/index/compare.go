@@ -107,7 +107,7 @@ func CompareCompanion(ctx context.Context, job CompanionJob) (Difference, error)
 	for _, f := range fields {
 		c.fields = append(c.fields, f.Name)
 	}
-	rows, err := count(ctx, job.Writer, job.Name)
+	rows, err := countRows(ctx, job.Writer, job.Name)
 	if err != nil {
 		return Difference{}, err
 	}

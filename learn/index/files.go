@@ -35,11 +35,11 @@ type Files struct {
 	IDs, Owners string
 
 	fields      []*npy.Writer
-	payloads    *lines
+	payloads    *lineWriter
 	ids, owners []rerank.ID
 	names       []string // names of the fields
-	finished    bool
-	back        *embedded.Store // the completed files, opened for reading
+	completed   bool
+	readBack    *embedded.Store // the completed files, opened for reading
 	mapped      []io.Closer
 }
 
@@ -60,7 +60,7 @@ func (f *Files) Create(_ context.Context, s adapters.Schema) error {
 		f.fields, f.names = append(f.fields, w), append(f.names, field.Name)
 	}
 	var err error
-	f.payloads, err = newLines(filepath.Join(f.Dir, "payload.jsonl"))
+	f.payloads, err = newLineWriter(filepath.Join(f.Dir, "payload.jsonl"))
 	return err
 }
 
@@ -72,11 +72,11 @@ func (f *Files) Write(_ context.Context, _ string, _ adapters.Schema, rows adapt
 		}
 	}
 	for i, id := range rows.IDs {
-		payload, err := oneLine(rows.Payloads, i)
+		payload, err := singleLine(rows.Payloads, i)
 		if err != nil {
 			return fmt.Errorf("payload of row %s: %w", id, err)
 		}
-		if err := f.payloads.write(payload); err != nil {
+		if err := f.payloads.writeLine(payload); err != nil {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (f *Files) Write(_ context.Context, _ string, _ adapters.Schema, rows adapt
 }
 
 // singleLine returns row i's payload without line breaks.
-func oneLine(payloads []json.RawMessage, i int) (string, error) {
+func singleLine(payloads []json.RawMessage, i int) (string, error) {
 	if payloads == nil || len(payloads[i]) == 0 {
 		return "{}", nil
 	}
@@ -113,19 +113,19 @@ func (f *Files) Drop(context.Context, string) error {
 
 // Close completes the files.
 func (f *Files) Close() error {
-	failed := []error{f.finish()}
+	failed := []error{f.complete()}
 	for _, m := range f.mapped {
 		failed = append(failed, m.Close())
 	}
-	f.back, f.mapped = nil, nil
+	f.readBack, f.mapped = nil, nil
 	return errors.Join(failed...)
 }
 
-func (f *Files) finish() error {
-	if f.finished {
+func (f *Files) complete() error {
+	if f.completed {
 		return nil
 	}
-	f.finished = true
+	f.completed = true
 	var failed []error
 	for _, w := range f.fields {
 		failed = append(failed, w.Close())
@@ -134,7 +134,7 @@ func (f *Files) finish() error {
 		failed = append(failed, f.payloads.close())
 	}
 	var err error
-	if !numbered(f.ids) {
+	if !areRowNumbers(f.ids) {
 		f.IDs, err = writeIDs(f.Dir, "ids", f.ids)
 		failed = append(failed, err)
 	}
@@ -146,7 +146,7 @@ func (f *Files) finish() error {
 }
 
 // areRowNumbers reports whether every id equals its row number.
-func numbered(ids []rerank.ID) bool {
+func areRowNumbers(ids []rerank.ID) bool {
 	for row, id := range ids {
 		if id != rerank.UintID(uint64(row)) {
 			return false
@@ -180,12 +180,12 @@ func writeIDs(dir, name string, ids []rerank.ID) (path string, err error) {
 }
 
 func writeLines(path string, texts []string) error {
-	l, err := newLines(path)
+	l, err := newLineWriter(path)
 	if err != nil {
 		return err
 	}
 	for _, text := range texts {
-		if err := l.write(text); err != nil {
+		if err := l.writeLine(text); err != nil {
 			return errors.Join(err, l.close())
 		}
 	}
@@ -193,20 +193,20 @@ func writeLines(path string, texts []string) error {
 }
 
 // lineWriter writes a text file line by line.
-type lines struct {
+type lineWriter struct {
 	file *os.File
 	buf  *bufio.Writer
 }
 
-func newLines(path string) (*lines, error) {
+func newLineWriter(path string) (*lineWriter, error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, err
 	}
-	return &lines{file: f, buf: bufio.NewWriter(f)}, nil
+	return &lineWriter{file: f, buf: bufio.NewWriter(f)}, nil
 }
 
-func (l *lines) write(line string) error {
+func (l *lineWriter) writeLine(line string) error {
 	if strings.ContainsAny(line, "\r\n") {
 		return fmt.Errorf("%w: %q has a line break, which a file with one a line cannot hold", adapters.ErrID, line)
 	}
@@ -214,4 +214,4 @@ func (l *lines) write(line string) error {
 	return err
 }
 
-func (l *lines) close() error { return errors.Join(l.buf.Flush(), l.file.Close()) }
+func (l *lineWriter) close() error { return errors.Join(l.buf.Flush(), l.file.Close()) }

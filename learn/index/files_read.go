@@ -16,27 +16,27 @@ import (
 
 // Fetch completes the files and reads rows from them.
 func (f *Files) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
-	if err := f.read(r.Collection); err != nil {
+	if err := f.openFiles(r.Collection); err != nil {
 		return adapters.Rows{}, err
 	}
-	return f.back.Fetch(ctx, r)
+	return f.readBack.Fetch(ctx, r)
 }
 
 // Count completes the files and counts their rows. It fails if the files differ in
 // their number of rows.
 func (f *Files) Count(ctx context.Context, collection string) (int64, error) {
-	if err := f.read(collection); err != nil {
+	if err := f.openFiles(collection); err != nil {
 		return 0, err
 	}
-	return f.back.Count(ctx, collection)
+	return f.readBack.Count(ctx, collection)
 }
 
 // openFiles opens the completed files in an embedded store.
-func (f *Files) read(collection string) error {
-	if f.back != nil {
+func (f *Files) openFiles(collection string) error {
+	if f.readBack != nil {
 		return nil
 	}
-	if err := f.finish(); err != nil {
+	if err := f.complete(); err != nil {
 		return err
 	}
 	var c embedded.Collection
@@ -63,7 +63,7 @@ func (f *Files) read(collection string) error {
 	if err := back.Load(collection, c); err != nil {
 		return fmt.Errorf("%w: the files in %s: %w", ErrVerify, f.Dir, err)
 	}
-	f.back = back
+	f.readBack = back
 	return nil
 }
 

@@ -66,7 +66,7 @@ type Base interface {
 
 // baseVectors returns the base vectors of rows: computed by Base, or the stored
 // vectors.
-func (s Source) base(ctx context.Context, rows adapters.Rows) (rerank.Matrix, error) {
+func (s Source) baseVectors(ctx context.Context, rows adapters.Rows) (rerank.Matrix, error) {
 	if s.Base == nil {
 		return rows.Vectors[0], nil
 	}
@@ -89,7 +89,7 @@ func (s Source) request() adapters.ScanRequest {
 // Read scans the source's part and passes rows to yield, with the parts that Base
 // needs. It returns ErrSource, the store's error, or the error of yield.
 func (s Source) Read(ctx context.Context, yield func(rows adapters.Rows) error) error {
-	within, err := s.bounds(ctx)
+	within, err := s.findBounds(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s Source) Read(ctx context.Context, yield func(rows adapters.Rows) error) 
 }
 
 // isDue reports whether the next checkpoint is due, given the time of the last.
-func (s Source) due(saved time.Time) bool {
+func (s Source) isDue(saved time.Time) bool {
 	return time.Since(saved) >= cmp.Or(s.Checkpoint, defaultCheckpoint)
 }
 
@@ -156,7 +156,7 @@ func (s Source) describe(ctx context.Context, spec rerank.Spec) (adapters.Descri
 }
 
 // dropMissing returns the rows that have their vectors, and counts the others.
-func (r *Result) drop(rows adapters.Rows) adapters.Rows {
+func (r *Result) dropMissing(rows adapters.Rows) adapters.Rows {
 	var missing adapters.Missing
 	rows = missing.Drop(rows)
 	if r.Missing += missing.Rows; missing.Rows > 0 && r.FirstMissing == "" {

@@ -22,7 +22,7 @@ type Part struct {
 // String returns the part in the form "2/4".
 func (p Part) String() string { return fmt.Sprintf("%d/%d", p.Number, p.Of) }
 
-func (p Part) whole() bool { return p.Of <= 1 }
+func (p Part) isWhole() bool { return p.Of <= 1 }
 
 // Check returns ErrSource if the part's number is out of range.
 func (p Part) Check() error {
@@ -33,8 +33,8 @@ func (p Part) Check() error {
 }
 
 // hasID reports whether the hash of an id assigns it to the part.
-func (p Part) has(id rerank.ID) bool {
-	if p.whole() {
+func (p Part) hasID(id rerank.ID) bool {
+	if p.isWhole() {
 		return true
 	}
 	h := fnv.New64a()
@@ -60,8 +60,8 @@ type bounds struct {
 // findBounds asks the store for the bounds of the source's part. If the store is an
 // adapters.Partitioner, parts are ranges of ids and each row is read once. Otherwise
 // every part scans the whole collection.
-func (s Source) bounds(ctx context.Context) (b bounds, err error) {
-	if err := s.Part.Check(); err != nil || s.Part.whole() {
+func (s Source) findBounds(ctx context.Context) (b bounds, err error) {
+	if err := s.Part.Check(); err != nil || s.Part.isWhole() {
 		return b, err
 	}
 	cutter := adapters.AbilitiesOf(s.Store).Partition
@@ -98,7 +98,7 @@ func (s Source) scan(ctx context.Context, b bounds, r adapters.ScanRequest, yiel
 	return scanner.Scan(ctx, r, func(rows adapters.Rows, cursor string) error {
 		read := len(rows.IDs)
 		if b.Hash {
-			rows = only(rows, s.Part.has)
+			rows = filterRows(rows, s.Part.hasID)
 		}
 		if err := yield(rows, cursor); err != nil || s.RowsPerSecond <= 0 {
 			return err
@@ -123,7 +123,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // filterRows returns the rows whose ids keep accepts.
-func only(rows adapters.Rows, keep func(rerank.ID) bool) adapters.Rows {
+func filterRows(rows adapters.Rows, keep func(rerank.ID) bool) adapters.Rows {
 	var at []int
 	for i, id := range rows.IDs {
 		if keep(id) {

@@ -49,7 +49,7 @@ func BuildTable(ctx context.Context, job TableJob) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	before, err := count(ctx, job.Source.Store, job.Source.Collection)
+	before, err := countRows(ctx, job.Source.Store, job.Source.Collection)
 	if err != nil {
 		return Result{}, err
 	}
@@ -58,7 +58,7 @@ func BuildTable(ctx context.Context, job TableJob) (Result, error) {
 		return Result{}, err
 	}
 	b := &tableBuild{TableJob: job, writer: w, saved: time.Now(), result: Result{Resumed: w.Items()}}
-	if err := b.fill(ctx, cursor, int(d.Rows)); err != nil {
+	if err := b.appendCollection(ctx, cursor, int(d.Rows)); err != nil {
 		return Result{}, b.giveUp(err)
 	}
 	b.result.Items = w.Items()
@@ -106,11 +106,11 @@ type tableBuild struct {
 	result Result
 }
 
-func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
+func (b *tableBuild) appendCollection(ctx context.Context, cursor string, rows int) error {
 	if b.Model.Similarity.Spec().GroupedRows && b.Vectors == nil {
 		return b.fillGroups(ctx, cursor)
 	}
-	within, err := b.Source.bounds(ctx)
+	within, err := b.Source.findBounds(ctx)
 	if err != nil {
 		return err
 	}
@@ -120,12 +120,12 @@ func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
 	request.Cursor = cursor
 	return b.Source.scan(ctx, within, request, func(rows adapters.Rows, cursor string) error {
 		read := len(rows.IDs)
-		rows = b.result.drop(rows)
+		rows = b.result.dropMissing(rows)
 		if len(rows.IDs) == 0 {
 			done(read)
-			return b.save(cursor)
+			return b.saveIfDue(cursor)
 		}
-		base, err := b.Source.base(ctx, rows)
+		base, err := b.Source.baseVectors(ctx, rows)
 		if err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ func (b *tableBuild) fill(ctx context.Context, cursor string, rows int) error {
 		b.result.Rows += features.Rows
 		b.result.noteNotFinite(features, itemOf(rows.IDs, starts))
 		done(read)
-		return b.save(cursor)
+		return b.saveIfDue(cursor)
 	})
 }
 
@@ -155,7 +155,7 @@ func (b *tableBuild) fillGroups(ctx context.Context, cursor string) error {
 	if fetcher == nil || b.Source.Owner == "" {
 		return fmt.Errorf("%w: model %s groups rows by item; the route needs an owner field, and a store that fetches by it", ErrSource, b.Model.Name)
 	}
-	owners, err := b.owners(ctx)
+	owners, err := b.listOwners(ctx)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (b *tableBuild) fillGroups(ctx context.Context, cursor string) error {
 			return err
 		}
 		done(len(ids))
-		if err := b.save(strconv.Itoa(from + len(ids))); err != nil {
+		if err := b.saveIfDue(strconv.Itoa(from + len(ids))); err != nil {
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func (b *tableBuild) fillGroups(ctx context.Context, cursor string) error {
 }
 
 // listOwners lists the items in the order in which the scan first meets them.
-func (b *tableBuild) owners(ctx context.Context) ([]rerank.ID, error) {
+func (b *tableBuild) listOwners(ctx context.Context) ([]rerank.ID, error) {
 	if err := b.Source.Part.Check(); err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (b *tableBuild) owners(ctx context.Context) ([]rerank.ID, error) {
 			if owner.IsZero() {
 				return fmt.Errorf("%w: row %s of collection %q has no %q", ErrSource, rows.IDs[i], b.Source.Collection, b.Source.Owner)
 			}
-			if !seen[owner] && b.Source.Part.has(owner) {
+			if !seen[owner] && b.Source.Part.hasID(owner) {
 				seen[owner] = true
 				owners = append(owners, owner)
 			}
@@ -213,7 +213,7 @@ func (b *tableBuild) appendGroups(ctx context.Context, fetcher adapters.Fetcher,
 	if err != nil {
 		return err
 	}
-	if rows = b.result.drop(rows); len(rows.IDs) == 0 {
+	if rows = b.result.dropMissing(rows); len(rows.IDs) == 0 {
 		return nil // the rows of these items have no vectors, or were deleted after the listing
 	}
 	features, err := derive.EncodeRows(ctx, b.Model.Similarity, rows.Vectors[0])
@@ -252,9 +252,9 @@ func itemOf(ids []rerank.ID, starts []int32) func(row int) rerank.ID {
 }
 
 // saveIfDue writes a checkpoint if the next checkpoint is due.
-func (b *tableBuild) save(cursor string) error {
+func (b *tableBuild) saveIfDue(cursor string) error {
 	b.cursor = cursor
-	if !b.Source.due(b.saved) {
+	if !b.Source.isDue(b.saved) {
 		return nil
 	}
 	b.saved = time.Now()

@@ -30,13 +30,13 @@ type Verified struct {
 	Compared int `json:"compared"`
 }
 
-// counts holds the least and the greatest number of rows that a collection had while
+// rowRange holds the least and the greatest number of rows that a collection had while
 // it was read.
-type counts struct{ least, most int64 }
+type rowRange struct{ least, most int64 }
 
 // countRows asks a store for the number of rows of a collection. It returns −1 if the
 // store cannot tell.
-func count(ctx context.Context, store any, collection string) (int64, error) {
+func countRows(ctx context.Context, store any, collection string) (int64, error) {
 	counter := adapters.AbilitiesOf(store).Count
 	if counter == nil {
 		return -1, nil
@@ -51,15 +51,15 @@ func count(ctx context.Context, store any, collection string) (int64, error) {
 // countAgain counts the source's rows after the build, and returns the range between
 // that count and the count before. ok is false if either is unknown or if only a part
 // was built.
-func (s Source) counted(ctx context.Context, before int64) (c counts, ok bool, err error) {
-	after, err := count(ctx, s.Store, s.Collection)
-	ok = s.Part.whole() && before >= 0 && after >= 0
-	return counts{min(before, after), max(before, after)}, ok, err
+func (s Source) countAgain(ctx context.Context, before int64) (c rowRange, ok bool, err error) {
+	after, err := countRows(ctx, s.Store, s.Collection)
+	ok = s.Part.isWhole() && before >= 0 && after >= 0
+	return rowRange{min(before, after), max(before, after)}, ok, err
 }
 
 // check returns ErrVerify if a number of rows is outside the range. what names the
 // table or companion.
-func (c counts) check(rows int64, what, collection string) error {
+func (c rowRange) check(rows int64, what, collection string) error {
 	if rows >= c.least && rows <= c.most {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (b *tableBuild) verify(ctx context.Context, before int64) (v Verified, err 
 	if v, err = VerifyTable(b.Path, expect, b.writer.Rows()); err != nil {
 		return v, err
 	}
-	c, ok, err := b.Source.counted(ctx, before)
+	c, ok, err := b.Source.countAgain(ctx, before)
 	if err != nil || !ok {
 		return v, err
 	}
@@ -125,14 +125,14 @@ func (s Source) countMissing(ctx context.Context) (int64, error) {
 // sampleRows is the greatest number of rows of a companion that are read back.
 const sampleRows = 1000
 
-// sample is a uniform random sample of the rows that a build wrote.
-type sample struct {
+// rowSample is a uniform random sample of the rows that a build wrote.
+type rowSample struct {
 	seen int
 	rng  *rand.Rand
-	rows []sampled
+	rows []sampledRow
 }
 
-type sampled struct {
+type sampledRow struct {
 	id      rerank.ID
 	vectors [][]float32 // one vector for each field
 	payload json.RawMessage
@@ -141,7 +141,7 @@ type sampled struct {
 // add offers rows to the sample (algorithm R: J. S. Vitter, Random Sampling with a
 // Reservoir, 1985). It leaves out rows with a number that is not finite, because a
 // store may keep another such number.
-func (s *sample) add(rows adapters.Rows) {
+func (s *rowSample) add(rows adapters.Rows) {
 	if s.rng == nil {
 		s.rng = rand.New(rand.NewPCG(1, 1))
 	}
@@ -152,11 +152,11 @@ func (s *sample) add(rows adapters.Rows) {
 		s.seen++
 		at := len(s.rows)
 		if at < sampleRows {
-			s.rows = append(s.rows, sampled{})
+			s.rows = append(s.rows, sampledRow{})
 		} else if at = s.rng.IntN(s.seen); at >= sampleRows {
 			continue
 		}
-		row := sampled{id: id}
+		row := sampledRow{id: id}
 		for _, m := range rows.Vectors {
 			row.vectors = append(row.vectors, slices.Clone(m.Row(i)))
 		}
@@ -173,15 +173,15 @@ func (b *companionBuild) verify(ctx context.Context, before int64) (v Verified, 
 	if v.Compared, err = b.compareSample(ctx); err != nil {
 		return v, err
 	}
-	rows, err := count(ctx, b.Writer, b.Name)
-	if err != nil || rows < 0 || !b.Source.Part.whole() {
+	rows, err := countRows(ctx, b.Writer, b.Name)
+	if err != nil || rows < 0 || !b.Source.Part.isWhole() {
 		return v, err
 	}
 	v.Rows = rows
 	if rows != int64(b.state.Written) {
 		return v, fmt.Errorf("%w: companion %s has %d rows, %d were written; begin again, which writes all of them, or with --force", ErrVerify, b.Name, rows, b.state.Written)
 	}
-	c, ok, err := b.Source.counted(ctx, before)
+	c, ok, err := b.Source.countAgain(ctx, before)
 	if err != nil || !ok {
 		return v, err
 	}
@@ -211,7 +211,7 @@ func (b *companionBuild) compareSample(ctx context.Context) (n int, err error) {
 			return n, fmt.Errorf("reading companion %q back: %w", b.Name, err)
 		}
 		for i, row := range part {
-			if !row.is(have, i) {
+			if !row.matches(have, i) {
 				return n, fmt.Errorf("%w: row %s of companion %s is not read back as it was written; begin again, which writes all of them, or with --force", ErrVerify, row.id, b.Name)
 			}
 			n++
@@ -222,7 +222,7 @@ func (b *companionBuild) compareSample(ctx context.Context) (n int, err error) {
 
 // matches reports whether row i of have is the sampled row. A row missing from have
 // shifts the rows after it, which then do not match either.
-func (s sampled) is(have adapters.Rows, i int) bool {
+func (s sampledRow) matches(have adapters.Rows, i int) bool {
 	if i >= len(have.IDs) || have.IDs[i] != s.id {
 		return false
 	}

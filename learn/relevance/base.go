@@ -28,7 +28,7 @@ func (b *Base) Vectors(ctx context.Context, rows adapters.Rows) (rerank.Matrix, 
 		return base, err
 	}
 	if b.o.KeptOnly {
-		b.Unknown += int64(b.unknown(items))
+		b.Unknown += int64(b.countUnknown(items))
 	}
 	return base, b.Fill(ctx, base, items, b.Questions, b.columns())
 }
@@ -42,10 +42,10 @@ func (b *Base) columns() []int {
 }
 
 // countUnknown counts the items without a stored score.
-func (b *Base) unknown(items Items) int {
+func (b *Base) countUnknown(items Items) int {
 	all := map[int]bool{}
 	for _, q := range b.Questions {
-		for _, at := range b.take(items, queryKey(q), func(int, float32) {}) {
+		for _, at := range b.takeStored(items, queryKey(q), func(int, float32) {}) {
 			all[at] = true
 		}
 	}

@@ -32,28 +32,28 @@ const syncEvery = time.Second
 // another pattern.
 const absent = 0x7fc0_ab5e
 
-// cache holds the scores of one version of a ranker, in an append-only file and in
+// scoreCache holds the scores of one version of a ranker, in an append-only file and in
 // memory, at 4 bytes for each score and about 40 for each item. It is safe for
 // concurrent use, by one process at a time.
-type cache struct {
+type scoreCache struct {
 	path string
 	lock *filelock.Lock
 	file disk.File
 
-	mu      sync.Mutex
-	size    int64
-	synced  time.Time
-	rows    map[key]int32     // number of each item
-	columns map[key][]float32 // scores of each query, at the item's number
-	kept    int64
-	lost    int64 // bytes of the file that are not valid records
-	failed  error // a failed write, after which nothing more is written
+	mu           sync.Mutex
+	size         int64
+	synced       time.Time
+	itemNumberOf map[key]int32     // number of each item
+	scores       map[key][]float32 // scores of each query, at the item's number
+	storedScores int64
+	lostBytes    int64 // bytes of the file that are not valid records
+	writeError   error // a failed write, after which nothing more is written
 }
 
 // openCache opens the stored scores of a ranker in dir, creating the directory and
 // file if need be. Each version of a ranker has a file of its own. It returns
 // ErrCache.
-func openCache(on disk.Disk, dir string, d plugin.Description) (_ *cache, err error) {
+func openCache(on disk.Disk, dir string, d plugin.Description) (_ *scoreCache, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCache, err)
 	}
@@ -61,7 +61,7 @@ func openCache(on disk.Disk, dir string, d plugin.Description) (_ *cache, err er
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w; wait for it, or name another folder with --cache", ErrCache, err)
 	}
-	c := &cache{lock: lock, rows: map[key]int32{}, columns: map[key][]float32{}}
+	c := &scoreCache{lock: lock, itemNumberOf: map[key]int32{}, scores: map[key][]float32{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("%w: %w", ErrCache, err), c.close())
@@ -85,7 +85,7 @@ func openCache(on disk.Disk, dir string, d plugin.Description) (_ *cache, err er
 }
 
 // load reads the file and truncates a record at the end that a crash left incomplete.
-func (c *cache) load(head []byte) error {
+func (c *scoreCache) load(head []byte) error {
 	have := make([]byte, len(head))
 	if _, err := c.file.ReadAt(have, 0); err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -97,11 +97,11 @@ func (c *cache) load(head []byte) error {
 	if err != nil {
 		return err
 	}
-	end, lost, err := scan(c.file, int64(len(head)), info.Size(), c.add)
+	end, lost, err := scanRecords(c.file, int64(len(head)), info.Size(), c.addRecord)
 	if err != nil {
 		return err
 	}
-	c.size, c.lost, c.synced = end, lost, time.Now()
+	c.size, c.lostBytes, c.synced = end, lost, time.Now()
 	if end == info.Size() {
 		return nil
 	}
@@ -110,56 +110,56 @@ func (c *cache) load(head []byte) error {
 
 // addRecord copies a record into memory. A later score of a pair replaces an earlier
 // score.
-func (c *cache) add(r record) {
+func (c *scoreCache) addRecord(r record) {
 	for i := range r.len() {
 		item, score := r.entry(i)
-		c.set(r.query, c.number(item), score)
+		c.setScore(r.query, c.itemNumber(item), score)
 	}
 }
 
 // itemNumber returns the number of an item, assigning the next if the item is new. The
 // caller must hold mu, or be the only user.
-func (c *cache) number(item key) int32 {
-	n, ok := c.rows[item]
+func (c *scoreCache) itemNumber(item key) int32 {
+	n, ok := c.itemNumberOf[item]
 	if !ok {
-		n = int32(len(c.rows))
-		c.rows[item] = n
+		n = int32(len(c.itemNumberOf))
+		c.itemNumberOf[item] = n
 	}
 	return n
 }
 
-func (c *cache) set(query key, row int32, score float32) {
-	column := c.columns[query]
+func (c *scoreCache) setScore(query key, row int32, score float32) {
+	column := c.scores[query]
 	for len(column) <= int(row) {
 		column = append(column, math.Float32frombits(absent))
 	}
 	if math.Float32bits(column[row]) == absent {
-		c.kept++
+		c.storedScores++
 	}
 	if score != score {
 		score = float32(math.NaN())
 	}
 	column[row] = score
-	c.columns[query] = column
+	c.scores[query] = column
 }
 
 // itemNumbers returns the numbers of items, for get.
-func (c *cache) numbers(items []key) []int32 {
+func (c *scoreCache) itemNumbers(items []key) []int32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	rows := make([]int32, len(items))
 	for i, item := range items {
-		rows[i] = c.number(item)
+		rows[i] = c.itemNumber(item)
 	}
 	return rows
 }
 
 // get calls yield with each stored score of a query and its index in rows. It returns
 // the indexes without a stored score.
-func (c *cache) get(query key, rows []int32, yield func(at int, score float32)) (missing []int) {
+func (c *scoreCache) get(query key, rows []int32, yield func(at int, score float32)) (missing []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	column := c.columns[query]
+	column := c.scores[query]
 	for at, row := range rows {
 		if int(row) >= len(column) || math.Float32bits(column[row]) == absent {
 			missing = append(missing, at)
@@ -171,11 +171,11 @@ func (c *cache) get(query key, rows []int32, yield func(at int, score float32)) 
 }
 
 // put stores scores from the ranker. After a failed write it only returns that error.
-func (c *cache) put(query key, items []key, scores []float32) error {
+func (c *scoreCache) put(query key, items []key, scores []float32) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.failed != nil {
-		return c.failed
+	if c.writeError != nil {
+		return c.writeError
 	}
 	var b []byte
 	for from := 0; from < len(items); from += maxEntries {
@@ -188,19 +188,19 @@ func (c *cache) put(query key, items []key, scores []float32) error {
 		c.synced = time.Now()
 	}
 	if err != nil {
-		c.failed = fmt.Errorf("%w: writing %s: %w", ErrCache, c.path, err)
-		return c.failed
+		c.writeError = fmt.Errorf("%w: writing %s: %w", ErrCache, c.path, err)
+		return c.writeError
 	}
 	c.size += int64(len(b))
 	for i, item := range items {
-		c.set(query, c.number(item), scores[i])
+		c.setScore(query, c.itemNumber(item), scores[i])
 	}
 	return nil
 }
 
 // close syncs the file and releases the lock, so that another process can open the
 // cache.
-func (c *cache) close() error {
+func (c *scoreCache) close() error {
 	var failed []error
 	if c.file != nil {
 		failed = append(failed, c.file.Sync(), c.file.Close())

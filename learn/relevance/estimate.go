@@ -34,7 +34,7 @@ type Estimate struct {
 func (a *Asker) Estimate() Estimate {
 	return Estimate{
 		Ranker: a.described.Name, Version: a.described.Version,
-		ItemsPerRequest: a.perRequest(), ParallelRequests: max(1, a.described.Parallel),
+		ItemsPerRequest: a.requestItems(), ParallelRequests: max(1, a.described.Parallel),
 	}
 }
 
@@ -42,7 +42,7 @@ func (a *Asker) Estimate() Estimate {
 func (a *Asker) Add(e *Estimate, items Items, queries []plugin.Query, columns []int) {
 	e.Items, e.Queries = e.Items+items.Len(), len(columns)
 	for _, col := range columns {
-		n := int64(len(a.take(items, queryKey(queries[col]), func(int, float32) {})))
+		n := int64(len(a.takeStored(items, queryKey(queries[col]), func(int, float32) {})))
 		e.Kept += int64(items.Len()) - n
 		e.Calls += n
 		e.Requests += (n + int64(e.ItemsPerRequest) - 1) / int64(e.ItemsPerRequest)

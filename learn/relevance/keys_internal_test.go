@@ -44,20 +44,20 @@ func TestKeysDiffer(t *testing.T) {
 // an entry whose checksum is right.
 func TestDamagedRecord(t *testing.T) {
 	good := appendRecord(nil, key{1}, []key{{2}, {3}}, []float32{0.5, -1})
-	if _, n, err := parse(good); err != nil || n != len(good) {
+	if _, n, err := parseRecord(good); err != nil || n != len(good) {
 		t.Fatalf("%d of %d bytes, %v", n, len(good), err)
 	}
 	for i := range good {
 		bad := append([]byte{}, good...)
 		bad[i] ^= 0x10
-		if _, _, err := parse(bad); err == nil {
+		if _, _, err := parseRecord(bad); err == nil {
 			t.Errorf("byte %d changed, and it is a record", i)
 		}
 	}
 	half := append([]byte{}, good[:len(good)-entrySize/2]...)
 	binary.LittleEndian.PutUint32(half[4:], uint32(len(half)-recordHead))
 	binary.LittleEndian.PutUint32(half[8:], checksum(half))
-	if _, _, err := parse(half); err == nil {
+	if _, _, err := parseRecord(half); err == nil {
 		t.Error("a record with half of an entry is read")
 	}
 }
@@ -74,7 +74,7 @@ func TestNaNIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	nans := 0
-	missing := c.get(key{9}, c.numbers(append(items, key{4})), func(_ int, score float32) {
+	missing := c.get(key{9}, c.itemNumbers(append(items, key{4})), func(_ int, score float32) {
 		if score != score {
 			nans++
 		}

@@ -17,7 +17,7 @@ import (
 
 var someRanker = plugin.Description{Name: "ranker", Version: "1"}
 
-func openOn(t *testing.T, d *powerloss.Disk) *cache {
+func openOn(t *testing.T, d *powerloss.Disk) *scoreCache {
 	t.Helper()
 	c, err := openCache(d, filepath.Join(d.Root(), "cache"), someRanker)
 	if err != nil {
@@ -32,7 +32,7 @@ func scoreOf(query, item int) float32 { return float32(100*query + item) }
 const itemsPerQuery = 30
 
 // putQuery keeps the scores of a query for all items.
-func putQuery(t *testing.T, c *cache, query int) {
+func putQuery(t *testing.T, c *scoreCache, query int) {
 	t.Helper()
 	items, scores := make([]key, itemsPerQuery), make([]float32, itemsPerQuery)
 	for i := range items {
@@ -57,7 +57,7 @@ func keptQueries(t *testing.T, d *powerloss.Disk, queries int) (kept []int) {
 	for i := range items {
 		items[i] = key{byte(i), 1}
 	}
-	rows := c.numbers(items)
+	rows := c.itemNumbers(items)
 	for query := range queries {
 		missing := c.get(key{byte(query)}, rows, func(at int, score float32) {
 			if score != scoreOf(query, at) {
@@ -105,8 +105,8 @@ func TestPowerLoss(t *testing.T) {
 					t.Errorf("8 batches within a second waited for the disk %d times", syncs-before)
 				}
 				putQuery(t, c, 7)
-				if want := int64(8 * itemsPerQuery); c.kept != want {
-					t.Errorf("%d scores are said to be kept, want %d", c.kept, want)
+				if want := int64(8 * itemsPerQuery); c.storedScores != want {
+					t.Errorf("%d scores are said to be kept, want %d", c.storedScores, want)
 				}
 				<-time.After(syncEvery + 1)
 				putQuery(t, c, 8)
@@ -177,7 +177,7 @@ func TestFailedWrite(t *testing.T) {
 	if err := c.put(key{1}, []key{{1}}, []float32{1}); err == nil {
 		t.Error("a write that failed is not reported")
 	}
-	if missing := c.get(key{1}, c.numbers([]key{{1}}), func(int, float32) {}); len(missing) != 1 {
+	if missing := c.get(key{1}, c.itemNumbers([]key{{1}}), func(int, float32) {}); len(missing) != 1 {
 		t.Error("a score that could not be written is kept")
 	}
 	d.full = false
@@ -198,8 +198,8 @@ func TestFailedWrite(t *testing.T) {
 	if info, err := os.Stat(c.path); err != nil || info.Size() != c.size {
 		t.Errorf("what is left of the failed write stays: %d bytes, want %d; %v", info.Size(), c.size, err)
 	}
-	if c.kept != itemsPerQuery || c.lost != 0 || c.size >= info.Size() {
-		t.Errorf("%d scores are kept and %d bytes lost, the file has %d bytes and had %d", c.kept, c.lost, c.size, info.Size())
+	if c.storedScores != itemsPerQuery || c.lostBytes != 0 || c.size >= info.Size() {
+		t.Errorf("%d scores are kept and %d bytes lost, the file has %d bytes and had %d", c.storedScores, c.lostBytes, c.size, info.Size())
 	}
 	putQuery(t, c, 3)
 	if err := c.close(); err != nil {

@@ -61,12 +61,12 @@ func (x Items) Pick(at []int) Items {
 // empty), and its vector.
 func (a *Asker) Reads() (payload bool, fields []string, vector bool) {
 	d := a.described
-	return d.Payload || len(d.PayloadFields) > 0, wanted(d), d.Vectors
+	return d.Payload || len(d.PayloadFields) > 0, payloadFields(d), d.Vectors
 }
 
 // payloadFields returns the payload fields to request. nil means the whole payload, or
 // no payload.
-func wanted(d plugin.Description) []string {
+func payloadFields(d plugin.Description) []string {
 	if d.Payload {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (a *Asker) Items(rows adapters.Rows) (Items, error) {
 		item := plugin.Item{ID: id}
 		if payload, _, _ := a.Reads(); payload && rows.Payloads != nil {
 			var err error
-			if item.Payload, err = projected(rows.Payloads[i], wanted(a.described)); err != nil {
+			if item.Payload, err = projectPayload(rows.Payloads[i], payloadFields(a.described)); err != nil {
 				return x, fmt.Errorf("%w: payload of row %s: %w", adapters.ErrStore, id, err)
 			}
 		}
@@ -92,7 +92,7 @@ func (a *Asker) Items(rows adapters.Rows) (Items, error) {
 		x.list[i], x.keys[i] = item, itemKey(item)
 	}
 	if a.cache != nil {
-		x.rows = a.cache.numbers(x.keys)
+		x.rows = a.cache.itemNumbers(x.keys)
 	}
 	return x, nil
 }
@@ -100,7 +100,7 @@ func (a *Asker) Items(rows adapters.Rows) (Items, error) {
 // projectPayload returns the named fields of a payload, or the whole payload if names
 // is nil, with keys sorted so that equal payloads have equal bytes. It returns nil if
 // no field is left. A name is a field, or a path of fields separated by dots.
-func projected(raw json.RawMessage, names []string) (json.RawMessage, error) {
+func projectPayload(raw json.RawMessage, names []string) (json.RawMessage, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil, nil
 	}
@@ -114,7 +114,7 @@ func projected(raw json.RawMessage, names []string) (json.RawMessage, error) {
 	if names != nil {
 		out = map[string]any{}
 		for _, name := range names {
-			pick(out, all, name)
+			copyField(out, all, name)
 		}
 	}
 	if len(out) == 0 {
@@ -128,7 +128,7 @@ func projected(raw json.RawMessage, names []string) (json.RawMessage, error) {
 }
 
 // copyField copies the field or path that name denotes.
-func pick(to, from map[string]any, name string) {
+func copyField(to, from map[string]any, name string) {
 	if value, ok := from[name]; ok {
 		to[name] = value
 		return
@@ -142,7 +142,7 @@ func pick(to, from map[string]any, name string) {
 	if !object {
 		below = map[string]any{}
 	}
-	if pick(below, inner, rest); len(below) > 0 {
+	if copyField(below, inner, rest); len(below) > 0 {
 		to[first] = below
 	}
 }
@@ -151,40 +151,40 @@ func pick(to, from map[string]any, name string) {
 func itemKey(x plugin.Item) key {
 	h := sha256.New()
 	id, _ := x.ID.MarshalJSON() // an id is a number or a string, which JSON can always encode
-	put(h, id)
-	put(h, x.Payload)
-	putVector(h, x.Vector)
+	hashBytes(h, id)
+	hashBytes(h, x.Payload)
+	hashVector(h, x.Vector)
 	return key(h.Sum(nil)[:keySize])
 }
 
 // queryKey hashes everything that a ranker can read of a query.
 func queryKey(q plugin.Query) key {
 	h := sha256.New()
-	put(h, []byte(q.Text))
-	putVector(h, q.Vector)
+	hashBytes(h, []byte(q.Text))
+	hashVector(h, q.Vector)
 	if q.HasUserID {
-		put(h, binary.LittleEndian.AppendUint64(nil, uint64(q.UserID)))
+		hashBytes(h, binary.LittleEndian.AppendUint64(nil, uint64(q.UserID)))
 	} else {
-		put(h, nil)
+		hashBytes(h, nil)
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.Context)) {
-		put(h, []byte(name))
-		putVector(h, []float32{q.Context[name]})
+		hashBytes(h, []byte(name))
+		hashVector(h, []float32{q.Context[name]})
 	}
 	return key(h.Sum(nil)[:keySize])
 }
 
 // hashBytes hashes the length of b, then b, so that different sequences of byte
 // strings never hash the same bytes.
-func put(h hash.Hash, b []byte) {
+func hashBytes(h hash.Hash, b []byte) {
 	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
 	h.Write(b)
 }
 
-func putVector(h hash.Hash, v []float32) {
+func hashVector(h hash.Hash, v []float32) {
 	b := make([]byte, 0, 4*len(v))
 	for _, x := range v {
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
 	}
-	put(h, b)
+	hashBytes(h, b)
 }

@@ -91,7 +91,7 @@ func checksum(r []byte) uint32 {
 
 // parseRecord parses the record at the start of b. It returns errRecord if there is no
 // complete record.
-func parse(b []byte) (r record, length int, err error) {
+func parseRecord(b []byte) (r record, length int, err error) {
 	if len(b) < recordHead+keySize || !bytes.HasPrefix(b, marker) {
 		return r, 0, errRecord
 	}
@@ -110,7 +110,7 @@ func parse(b []byte) (r record, length int, err error) {
 // scanRecords yields the records of a file between two offsets. end is the offset
 // after the last record, and lost the number of bytes before end that belong to no
 // record.
-func scan(r io.ReaderAt, from, size int64, yield func(record)) (end, lost int64, err error) {
+func scanRecords(r io.ReaderAt, from, size int64, yield func(record)) (end, lost int64, err error) {
 	window := make([]byte, 16*maxRecord)
 	end = from
 	for at := from; at < size; {
@@ -121,9 +121,9 @@ func scan(r io.ReaderAt, from, size int64, yield func(record)) (end, lost int64,
 		last := at+int64(len(b)) == size
 		used := 0
 		for used < len(b) && (last || len(b)-used >= maxRecord) {
-			rec, n, err := parse(b[used:])
+			rec, n, err := parseRecord(b[used:])
 			if err != nil {
-				used = next(b, used+1)
+				used = nextMarker(b, used+1)
 				continue
 			}
 			lost += at + int64(used) - end
@@ -137,7 +137,7 @@ func scan(r io.ReaderAt, from, size int64, yield func(record)) (end, lost int64,
 }
 
 // nextMarker returns the first offset from at on where a record can begin.
-func next(b []byte, at int) int {
+func nextMarker(b []byte, at int) int {
 	if i := bytes.Index(b[at:], marker[:1]); i >= 0 {
 		return at + i
 	}

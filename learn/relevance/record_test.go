@@ -17,7 +17,7 @@ func FuzzScan(f *testing.F) {
 	f.Add(appendRecord(nil, key{}, nil, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		entries := 0
-		end, lost, err := scan(bytes.NewReader(b), 0, int64(len(b)), func(r record) {
+		end, lost, err := scanRecords(bytes.NewReader(b), 0, int64(len(b)), func(r record) {
 			for i := range r.len() {
 				_, _ = r.entry(i)
 				entries++
@@ -28,7 +28,7 @@ func FuzzScan(f *testing.F) {
 		}
 		whole := append(slices.Clone(b[:end]), good...)
 		last := false
-		again, _, err := scan(bytes.NewReader(whole), 0, int64(len(whole)), func(r record) { last = r.query == key{1} && r.len() == 2 })
+		again, _, err := scanRecords(bytes.NewReader(whole), 0, int64(len(whole)), func(r record) { last = r.query == key{1} && r.len() == 2 })
 		if err != nil || again != int64(len(whole)) || !last {
 			t.Fatalf("a record behind %d bytes is not found: end %d of %d, %v", end, again, len(whole), err)
 		}
@@ -44,7 +44,7 @@ func TestScanLargeFile(t *testing.T) {
 	}
 	b = append(b[:3*maxRecord:3*maxRecord], append([]byte("damage"), b[3*maxRecord:]...)...)
 	n := 0
-	end, lost, err := scan(bytes.NewReader(b), 0, int64(len(b)), func(r record) {
+	end, lost, err := scanRecords(bytes.NewReader(b), 0, int64(len(b)), func(r record) {
 		if r.len() != maxEntries-int(r.query[0]) {
 			t.Errorf("record %d has %d entries", r.query[0], r.len())
 		}
@@ -53,7 +53,7 @@ func TestScanLargeFile(t *testing.T) {
 	if err != nil || end != int64(len(b)) || n != 39 || lost == 0 {
 		t.Errorf("%d records, end %d of %d, lost %d, %v", n, end, len(b), lost, err)
 	}
-	if _, _, err := parse(b[1:]); !errors.Is(err, errRecord) {
+	if _, _, err := parseRecord(b[1:]); !errors.Is(err, errRecord) {
 		t.Errorf("parse: %v", err)
 	}
 }

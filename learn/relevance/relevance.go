@@ -28,7 +28,7 @@ var ErrVersion = errors.New("the ranker changed")
 const itemsPerRequest = 256
 
 // defaultPatience is how long a ranker may be down before the run fails.
-const patience = time.Minute
+const defaultPatience = time.Minute
 
 // Options configures an Asker.
 type Options struct {
@@ -53,22 +53,22 @@ type Options struct {
 
 // Asker asks one version of a ranker for scores. It is safe for concurrent use.
 type Asker struct {
-	o         Options
-	described plugin.Description
-	cache     *cache // nil if scores are not stored
-	limit     ratelimiter.RateLimiter[any]
-	asked     atomic.Int64
-	done      func(n int)
+	o           Options
+	described   plugin.Description
+	cache       *scoreCache // nil if scores are not stored
+	rateLimit   ratelimiter.RateLimiter[any]
+	asked       atomic.Int64
+	reportItems func(n int)
 }
 
 // New asks the ranker for its description and opens the stored scores of that version.
 // The caller closes the Asker. It returns ErrCache or the ranker's error.
 func New(ctx context.Context, o Options) (*Asker, error) {
-	a := &Asker{o: o, done: func(int) {}}
+	a := &Asker{o: o, reportItems: func(int) {}}
 	if a.o.Patience == 0 {
-		a.o.Patience = patience
+		a.o.Patience = defaultPatience
 	}
-	err := a.patiently(ctx, func() (err error) {
+	err := a.retryWhileDown(ctx, func() (err error) {
 		a.described, err = o.Ranker.Describe(ctx)
 		return err
 	})
@@ -76,7 +76,7 @@ func New(ctx context.Context, o Options) (*Asker, error) {
 		return nil, fmt.Errorf("asking the ranker what it is: %w", err)
 	}
 	if o.PerSecond > 0 {
-		a.limit = ratelimiter.NewSmoothBuilder[any](uint(o.PerSecond), time.Second).Build()
+		a.rateLimit = ratelimiter.NewSmoothBuilder[any](uint(o.PerSecond), time.Second).Build()
 	}
 	if o.Dir == "" {
 		return a, nil
@@ -90,7 +90,7 @@ func (a *Asker) Description() plugin.Description { return a.described }
 
 // Tell makes Fill call done with the number of items of each answered request. It must
 // not be called during Fill.
-func (a *Asker) Tell(done func(n int)) { a.done = done }
+func (a *Asker) Tell(done func(n int)) { a.reportItems = done }
 
 // Asked returns the number of calls made to the ranker so far.
 func (a *Asker) Asked() int64 { return a.asked.Load() }
@@ -103,7 +103,7 @@ func (a *Asker) Kept() (scores, lost int64) {
 	}
 	a.cache.mu.Lock()
 	defer a.cache.mu.Unlock()
-	return a.cache.kept, a.cache.lost
+	return a.cache.storedScores, a.cache.lostBytes
 }
 
 // Close writes the stored scores to disk and closes the folder.
@@ -127,7 +127,7 @@ func (a *Asker) Fill(ctx context.Context, dst rerank.Matrix, items Items, querie
 			break
 		}
 		q := queries[col]
-		missing := a.take(items, queryKey(q), func(at int, score float32) { dst.Row(at)[col] = score })
+		missing := a.takeStored(items, queryKey(q), func(at int, score float32) { dst.Row(at)[col] = score })
 		if a.o.KeptOnly {
 			for _, at := range missing {
 				dst.Row(at)[col] = float32(math.NaN())
@@ -143,7 +143,7 @@ func (a *Asker) Fill(ctx context.Context, dst rerank.Matrix, items Items, querie
 				if err != nil {
 					return fmt.Errorf("query %d: %w", col, err)
 				}
-				a.done(len(batch))
+				a.reportItems(len(batch))
 				return nil
 			})
 		}
@@ -156,7 +156,7 @@ func (a *Asker) Fill(ctx context.Context, dst rerank.Matrix, items Items, querie
 
 // takeStored yields the stored scores of a query and returns the indexes of the other
 // items.
-func (a *Asker) take(items Items, query key, yield func(at int, score float32)) (missing []int) {
+func (a *Asker) takeStored(items Items, query key, yield func(at int, score float32)) (missing []int) {
 	if a.cache != nil {
 		return a.cache.get(query, items.rows, yield)
 	}
@@ -170,7 +170,7 @@ func (a *Asker) take(items Items, query key, yield func(at int, score float32)) 
 // batches divides indexes into requests.
 func (a *Asker) batches(at []int) func(yield func([]int) bool) {
 	return func(yield func([]int) bool) {
-		for n := a.perRequest(); len(at) > 0; at = at[min(n, len(at)):] {
+		for n := a.requestItems(); len(at) > 0; at = at[min(n, len(at)):] {
 			if !yield(at[:min(n, len(at))]) {
 				return
 			}
@@ -178,7 +178,7 @@ func (a *Asker) batches(at []int) func(yield func([]int) bool) {
 	}
 }
 
-func (a *Asker) perRequest() int {
+func (a *Asker) requestItems() int {
 	if a.described.MaxItems > 0 {
 		return a.described.MaxItems
 	}
@@ -187,12 +187,12 @@ func (a *Asker) perRequest() int {
 
 // ask asks the ranker to score some items and stores the scores.
 func (a *Asker) ask(ctx context.Context, q plugin.Query, items Items) (scores []float32, err error) {
-	if a.limit != nil {
-		if err := a.limit.AcquirePermits(ctx, uint(items.Len())); err != nil {
+	if a.rateLimit != nil {
+		if err := a.rateLimit.AcquirePermits(ctx, uint(items.Len())); err != nil {
 			return nil, err
 		}
 	}
-	err = a.patiently(ctx, func() error {
+	err = a.retryWhileDown(ctx, func() error {
 		r, err := a.o.Ranker.Rank(ctx, q, items.list)
 		a.asked.Add(int64(r.Calls))
 		if r.Version != "" && r.Version != a.described.Version {
@@ -200,7 +200,7 @@ func (a *Asker) ask(ctx context.Context, q plugin.Query, items Items) (scores []
 		}
 		scores = r.Scores
 		if err != nil {
-			return errors.Join(err, a.keepFinite(queryKey(q), items, scores))
+			return errors.Join(err, a.storeFinite(queryKey(q), items, scores))
 		}
 		if len(scores) != items.Len() {
 			return fmt.Errorf("%w: %d scores for %d items", ranker.ErrAnswer, len(scores), items.Len())
@@ -218,7 +218,7 @@ func (a *Asker) ask(ctx context.Context, q plugin.Query, items Items) (scores []
 
 // storeFinite stores the scores that arrived before a failure. It skips NaN, which may
 // stand for a score that did not arrive.
-func (a *Asker) keepFinite(query key, items Items, scores []float32) error {
+func (a *Asker) storeFinite(query key, items Items, scores []float32) error {
 	if a.cache == nil || len(scores) != items.Len() {
 		return nil
 	}
@@ -237,7 +237,7 @@ func (a *Asker) keepFinite(query key, items Items, scores []float32) error {
 
 // retryWhileDown calls f again, with growing pauses, while the ranker is unavailable,
 // for example because it restarts.
-func (a *Asker) patiently(ctx context.Context, f func() error) error {
+func (a *Asker) retryWhileDown(ctx context.Context, f func() error) error {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, 5*time.Second
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
