@@ -1,8 +1,8 @@
 package adapters
 
-// Abilities are the optional interfaces of a store. A nil field means that the
-// store lacks the ability. Whoever opens a store calls AbilitiesOf once and passes
-// the result on, so that a decorator that embeds the store cannot lose one.
+// Abilities holds the optional interfaces of a store. A nil field means that the store
+// lacks the ability. Whoever opens a store calls AbilitiesOf once and passes the
+// result on, because a decorator that embeds the store would hide its abilities.
 type Abilities struct {
 	Fetch     Fetcher
 	Scan      Scanner
@@ -16,8 +16,8 @@ type Abilities struct {
 	Match     Matcher
 }
 
-// AbilitiesOf finds the optional interfaces of a store, or of a value that is known by
-// one of its interfaces only; nil has none.
+// AbilitiesOf finds the optional interfaces of a store, or of a value with only some
+// of a store's interfaces. For nil every field is nil.
 func AbilitiesOf(s any) Abilities {
 	var a Abilities
 	a.Fetch, _ = s.(Fetcher)

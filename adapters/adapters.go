@@ -1,12 +1,12 @@
-// Package adapters defines what likeness asks of a vector store. Each store is
-// a subpackage (qdrant, milvus, embedded); all of them pass the conformance kit
-// in adaptertest.
+// Package adapters defines the interface between likeness and a vector store. Each
+// store is a subpackage (qdrant, milvus, embedded), and all of them pass the
+// conformance kit in adaptertest.
 //
-// A Store searches, answers pings and closes. Everything else a store can do is
-// an optional interface, found by type assertion: Fetcher, Scanner,
-// RangeSearcher, Describer, Counter, Writer, Deleter, Matcher, Aliaser, Identifier. An adapter
-// that implements an optional interface but whose server lacks the operation
-// returns ErrUnsupported.
+// A Store searches, answers pings and closes. All other operations are optional
+// interfaces, which AbilitiesOf finds: Fetcher, Scanner, RangeSearcher, Describer,
+// Counter, Writer, Deleter, Matcher, Aliaser, Identifier. An adapter returns
+// ErrUnsupported if it implements an optional interface but its server lacks the
+// operation.
 package adapters
 
 import (
@@ -21,34 +21,36 @@ import (
 // Sentinel errors. Every error of an adapter wraps exactly one of them, or a
 // context error, and says what, where, value against limit, and the remedy.
 var (
-	// ErrNotFound: the collection does not exist.
+	// ErrNotFound means that the collection does not exist.
 	ErrNotFound = errors.New("collection not found")
-	// ErrField: the collection has no such vector, owner or payload field.
+	// ErrField means that the collection lacks the vector, owner or payload field.
 	ErrField = errors.New("field not found")
-	// ErrDimension: a vector's length is not the field's.
+	// ErrDimension means that a vector's length differs from the field's dimension.
 	ErrDimension = errors.New("dimension mismatch")
-	// ErrMetric: inner products cannot be recovered from the field's metric.
+	// ErrMetric means that inner products cannot be recovered from the field's metric.
 	ErrMetric = errors.New("metric not supported")
-	// ErrFilter: the store does not understand the filter.
+	// ErrFilter means that the store does not understand the filter.
 	ErrFilter = errors.New("filter not valid")
-	// ErrID: the store cannot hold an id of this type.
+	// ErrID means that the store cannot hold ids of this type.
 	ErrID = errors.New("id not valid for the store")
-	// ErrLimit: the request exceeds a limit; the error is a *LimitError.
+	// ErrLimit means that the request exceeds a limit. The error is a *LimitError.
 	ErrLimit = errors.New("limit exceeded")
-	// ErrUnsupported: the store, in this version, has no such operation.
+	// ErrUnsupported means that the store, in its version, lacks the operation.
 	ErrUnsupported = errors.New("not supported by the store")
-	// ErrUnavailable: the store cannot be reached or is not ready; retrying may help.
+	// ErrUnavailable means that the store cannot be reached or is not ready. A retry
+	// may help.
 	ErrUnavailable = errors.New("store unavailable")
-	// ErrRefused: the credentials are missing, wrong, or lack the permission.
+	// ErrRefused means that the credentials are missing, wrong, or lack the
+	// permission.
 	ErrRefused = errors.New("access refused by the store")
-	// ErrStore: the store failed in another way.
+	// ErrStore means any other failure of the store.
 	ErrStore = errors.New("store error")
 )
 
-// LimitError names a limit of a store, or of its configuration, that a request
-// exceeds. errors.Is(err, ErrLimit) holds.
+// LimitError says which limit of a store, or of its configuration, a request exceeds.
+// errors.Is(err, ErrLimit) holds.
 type LimitError struct {
-	Limit  string // the setting or limit, as documented: "max_depth", "max_message_bytes"
+	Limit  string // the documented name of the setting or limit: "max_depth", "max_message_bytes"
 	Value  int64
 	Max    int64
 	Remedy string
@@ -61,10 +63,10 @@ func (e *LimitError) Error() string {
 // Unwrap makes errors.Is(err, ErrLimit) true.
 func (e *LimitError) Unwrap() error { return ErrLimit }
 
-// Metric is how a store compares vectors of a field.
+// Metric says how a store compares the vectors of a field.
 type Metric string
 
-// The metrics a field can have.
+// Metrics of a field.
 const (
 	InnerProduct Metric = "inner_product"
 	Cosine       Metric = "cosine"
@@ -84,44 +86,46 @@ const (
 
 // Searcher sends first-stage searches. It is safe for concurrent use.
 type Searcher interface {
-	// Search answers all probes of a request, lists[i] answering Probes[i], in
-	// as few calls as the store's protocol allows, all in flight at once. Rows
-	// are sorted by inner product descending, then by id, and have no duplicates.
-	// It returns ErrNotFound, ErrField, ErrDimension, ErrMetric, ErrFilter,
-	// *LimitError, ErrUnavailable, ErrRefused, ErrStore, or the context's error.
+	// Search answers all probes of a request in as few calls as the store's protocol
+	// allows, sent concurrently. lists[i] answers Probes[i]. Its rows are sorted by
+	// inner product descending, then by id, and have no duplicates. Search returns
+	// ErrNotFound, ErrField, ErrDimension, ErrMetric, ErrFilter, *LimitError,
+	// ErrUnavailable, ErrRefused, ErrStore, or the context's error.
 	Search(ctx context.Context, r SearchRequest) ([]rerank.List, error)
 }
 
 // Store is a connection to a vector store. It is safe for concurrent use.
 type Store interface {
 	Searcher
-	// Ping returns nil if the store answers, ErrUnavailable or ErrRefused if not.
+	// Ping returns nil if the store answers, otherwise ErrUnavailable or ErrRefused.
 	Ping(ctx context.Context) error
-	// Close frees the connection; searches in flight may fail.
+	// Close closes the connection. Searches in flight may fail.
 	Close() error
 }
 
-// SearchRequest is one query's first stage.
+// SearchRequest describes the first stage of one query.
 type SearchRequest struct {
 	Collection string
-	// Vector is the field of the probes whose Field is empty; empty itself, it
-	// is the collection's only or unnamed vector.
+	// Vector is the vector field for probes whose Field is empty. If Vector is empty
+	// too, it is the collection's only or unnamed vector.
 	Vector string
 	Probes []rerank.Probe
-	// Filter is in the store's own language (Qdrant: the JSON of a Filter;
-	// Milvus: a boolean expression; embedded: Qdrant's JSON); empty is none.
+	// Filter is a filter in the store's own language: for Qdrant the JSON of a Filter,
+	// for Milvus a boolean expression, for the embedded store Qdrant's JSON. If empty,
+	// there is no filter.
 	Filter string
-	// Exact asks the store to search exhaustively and without quantization,
-	// where it can be asked. List.Exact says whether it did.
+	// Exact asks the store to search exhaustively and without quantization, if it can.
+	// List.Exact says whether it did.
 	Exact bool
-	// UnitVectors vouches that every stored vector has norm 1, which lets inner
-	// products be recovered from cosine and L2 scores. Without it a cosine
-	// field gives the inner product with the normalised vector.
+	// UnitVectors asserts that every stored vector has norm 1, so that inner products
+	// can be recovered from cosine and L2 scores. Without it a cosine field gives the
+	// inner product with the normalised vector.
 	UnitVectors bool
-	// Owner names the payload or scalar field that holds the item a row belongs
-	// to; it fills List.Owners.
+	// Owner names the payload or scalar field that holds each row's item, from which
+	// List.Owners is filled.
 	Owner string
-	// WithVectors asks for the rows' stored vectors; only with a single probe.
+	// WithVectors requests the rows' stored vectors. It is only allowed with a single
+	// probe.
 	WithVectors bool
 	// Payload asks for the rows' payload: all of it, or PayloadFields of it; only with
 	// a single probe. It fills List.Payloads as Fetch fills Rows.Payloads.
@@ -135,33 +139,35 @@ type SearchRequest struct {
 	Partitions  []string
 }
 
-// Rows are stored rows, as fetched or scanned, or as written.
+// Rows holds rows of a collection, whether fetched, scanned or to be written.
 type Rows struct {
 	IDs []rerank.ID
-	// Vectors[f] holds the vectors of the f-th requested field.
+	// Vectors[f] holds the rows' vectors of the f-th requested field.
 	Vectors []rerank.Matrix
-	// Owners are filled where a request named an owner field.
+	// Owners holds each row's item, if the request named an owner field.
 	Owners []rerank.ID
-	// Payloads are JSON objects, every number as the store has it; nil where not asked.
+	// Payloads holds JSON objects with numbers exactly as the store has them. It is
+	// nil if the request asked for no payload.
 	Payloads []json.RawMessage
 }
 
-// Fetcher reads rows by id. Ids the store does not have are absent from the
-// answer; the others come in the order asked, once each.
+// Fetcher reads rows by id. The answer holds the rows in the order requested, each
+// once, without the ids that the store lacks.
 type Fetcher interface {
 	Fetch(ctx context.Context, r FetchRequest) (Rows, error)
 }
 
-// FetchRequest asks for rows.
+// FetchRequest names the rows and the fields to read.
 type FetchRequest struct {
 	Collection string
 	IDs        []rerank.ID
-	// Vectors are the vector fields wanted; "" is the only or unnamed one.
+	// Vectors lists the vector fields to read; "" is the only or unnamed field.
 	Vectors []string
-	// Owner, if set, makes IDs the ids of owners: all rows of each of them are
-	// returned, ordered by owner as asked and then by id.
+	// Owner, if set, makes IDs the ids of owners. The answer then holds all rows of
+	// each owner, ordered by owner as requested and then by id.
 	Owner string
-	// Payload asks for the payload: all of it, or PayloadFields of it.
+	// Payload requests the payload: the fields in PayloadFields, or the whole payload
+	// if that is empty.
 	Payload       bool
 	PayloadFields []string
 	Consistency   string
@@ -169,12 +175,13 @@ type FetchRequest struct {
 
 // Scanner reads all rows of a collection.
 type Scanner interface {
-	// Scan calls yield with batches of rows in a fixed order. cursor resumes a
-	// later Scan behind the batch. It ends with the error of yield, if any.
+	// Scan calls yield with batches of rows in a fixed order. A later Scan that starts
+	// at cursor continues after the batch. Scan stops at the first error of yield and
+	// returns it.
 	Scan(ctx context.Context, r ScanRequest, yield func(rows Rows, cursor string) error) error
 }
 
-// ScanRequest asks for all rows.
+// ScanRequest says which rows and fields to read.
 type ScanRequest struct {
 	Collection    string
 	Vectors       []string
@@ -182,61 +189,62 @@ type ScanRequest struct {
 	Owner         string
 	Payload       bool
 	PayloadFields []string
-	Batch         int    // rows a batch; 0 is the adapter's choice
-	Cursor        string // of an earlier Scan; empty is the beginning
-	// Until, of a Partitioner, is the cursor before whose row the scan ends; empty is
-	// the end.
+	Batch         int    // rows in a batch; 0: the adapter chooses
+	Cursor        string // cursor of an earlier Scan; empty: the beginning
+	// Until is a cursor from a Partitioner. The scan ends before the row to which it
+	// points, or at the last row if it is empty.
 	Until string
 }
 
-// Partitioner cuts a collection into parts that can be scanned side by side.
+// Partitioner divides a collection into parts that can be scanned in parallel.
 type Partitioner interface {
-	// Cut returns the cursors at which the second and later of so many parts begin,
-	// the same as long as the collection's first and last rows are. It returns
-	// ErrNotFound, ErrUnsupported where its ids cannot be cut, or the store's error.
+	// Cut returns the cursors at which the second and later parts begin. They stay the
+	// same as long as the collection's first and last rows do. It returns ErrNotFound,
+	// ErrUnsupported if the ids cannot be divided, or the store's error.
 	Cut(ctx context.Context, collection string, parts int) ([]string, error)
 }
 
-// RangeSearcher finds everything above a score.
+// RangeSearcher finds all rows above a score.
 type RangeSearcher interface {
-	// SearchRange is Search with every list cut at above: rows with an inner
-	// product greater than it, at most Probe.Depth of them. List.Exhausted says
-	// that no such row is missing.
+	// SearchRange works like Search, but keeps only rows whose inner product is
+	// greater than above, at most Probe.Depth of them. List.Exhausted says that no
+	// such row is missing.
 	SearchRange(ctx context.Context, r SearchRequest, above float32) ([]rerank.List, error)
 }
 
-// Describer tells what a collection is.
+// Describer describes collections.
 type Describer interface {
-	// Describe returns ErrNotFound if there is no such collection.
+	// Describe returns ErrNotFound if the collection does not exist.
 	Describe(ctx context.Context, collection string) (Description, error)
 }
 
-// Counter counts the rows of a collection one by one, where Describe may estimate.
+// Counter counts the rows of a collection exactly. Describe may estimate.
 type Counter interface {
-	// Count returns ErrNotFound if there is no such collection, and ErrUnavailable
-	// for one that the server does not have in memory and so cannot count.
+	// Count returns ErrNotFound if the collection does not exist, and ErrUnavailable
+	// if the server cannot count it because it is not loaded.
 	Count(ctx context.Context, collection string) (int64, error)
 }
 
-// Description is what a store says of a collection, and the limits that hold for it.
+// Description holds a collection's properties and limits, as the store tells them.
 type Description struct {
-	// Rows is the number of rows; −1 if the store does not tell.
+	// Rows is the number of rows, or −1 if the store does not tell it.
 	Rows   int64
 	Fields []VectorField
-	// TextIDs: ids are strings rather than numbers; a store that takes both says false.
+	// TextIDs means that ids must be strings, not numbers. It is false for a store
+	// that accepts both.
 	TextIDs bool
 	Limits  Limits
-	// Settings are the index settings as the store words them, for the record
-	// of a calibration.
+	// Settings holds the index settings in the store's own words, for the record of a
+	// calibration.
 	Settings map[string]string
 }
 
-// VectorField is a vector field of a collection.
+// VectorField describes a vector field of a collection.
 type VectorField struct {
-	Name   string // "" is an unnamed one
+	Name   string // "" for an unnamed field
 	Dim    int
 	Metric Metric
-	// FullPrecision: the store keeps float32 vectors.
+	// FullPrecision means that the store keeps float32 vectors.
 	FullPrecision bool
 	// Datatype is how it keeps them.
 	Datatype Datatype
@@ -252,31 +260,32 @@ type VectorField struct {
 	Unsearched bool
 }
 
-// Limits are a store's limits, from configuration narrowed by what the server tells.
+// Limits holds the limits of a store: the configured limits, lowered to the server's
+// own where those are known.
 type Limits struct {
-	MaxDepth        int // rows of one list
-	MaxProbes       int // probes of one request
-	MaxVectorFields int // of one collection
+	MaxDepth        int // rows in one list
+	MaxProbes       int // probes in one request
+	MaxVectorFields int // vector fields in one collection
 	MaxMessageBytes int
 }
 
-// Writer makes companion collections. It is never used on a user's own collection.
+// Writer writes companion collections. It is never used on a user's own collection.
 type Writer interface {
-	// Create makes an empty collection. It returns ErrStore if it exists and
-	// *LimitError if the store takes fewer fields.
+	// Create creates an empty collection. It returns ErrStore if the collection
+	// exists, and *LimitError if the store allows fewer fields.
 	Create(ctx context.Context, s Schema) error
-	// Write inserts or replaces rows; Rows.Vectors is in the order of the
-	// schema's fields. Rows are visible to searches when it returns.
+	// Write inserts or replaces rows. Rows.Vectors has the order of the schema's
+	// fields. When Write returns, searches see the rows.
 	Write(ctx context.Context, collection string, s Schema, rows Rows) error
-	// Drop removes a collection; one that does not exist is no error.
+	// Drop removes a collection. It succeeds if the collection does not exist.
 	Drop(ctx context.Context, collection string) error
 }
 
-// Deleter removes rows of companion collections. Like Writer, it is never used on
-// a user's own collection.
+// Deleter removes rows of companion collections. It is never used on a user's own
+// collection.
 type Deleter interface {
-	// Delete removes rows by id; an id that the collection does not have is no
-	// error. The rows are in no search that begins after it returns.
+	// Delete removes rows by id and ignores unknown ids. Searches that begin after it
+	// returns do not see the rows.
 	Delete(ctx context.Context, collection string, ids []rerank.ID) error
 }
 
@@ -285,35 +294,36 @@ type Schema struct {
 	Collection string
 	Fields     []VectorField
 	TextIDs    bool
-	// Owner, if set, is the field that holds each row's item.
+	// Owner, if set, names the field that holds each row's item.
 	Owner string
-	// TextOwners: the items' ids are strings rather than numbers.
+	// TextOwners means that the items' ids are strings, not numbers.
 	TextOwners bool
 }
 
-// Aliaser switches an alias to a collection in one step.
+// Aliaser atomically switches an alias to a collection.
 type Aliaser interface {
 	SwitchAlias(ctx context.Context, alias, collection string) error
 }
 
-// Identifier tells how clients name a collection and its rows, which is what
-// recognising their writes takes. It caches nothing.
+// Identifier resolves the name of a collection, so that writes of clients to it can be
+// recognised. It caches nothing.
 type Identifier interface {
-	// Identify takes a collection's own name or an alias. Where there is no such
-	// collection it returns ErrNotFound, or the name as it is.
+	// Identify accepts a collection's own name or an alias. For an unknown name it
+	// returns either ErrNotFound or the name unchanged.
 	Identify(ctx context.Context, name string) (Identity, error)
 }
 
-// Identity is how clients name a collection and its rows.
+// Identity says under which names clients know a collection, and how they name its
+// rows.
 type Identity struct {
-	Collection string   // its own name
+	Collection string   // the collection's own name
 	Aliases    []string // in any order
-	Key        string   // the field that holds a row's id, where ids are a field
-	AutoKey    bool     // the store chooses ids
+	Key        string   // the field that holds a row's id, if the store keeps ids in a field
+	AutoKey    bool     // the store assigns ids
 }
 
-// Matcher lists the ids that a filter lets through; a scan of a resident table
-// under a filter needs it.
+// Matcher lists the ids of the rows that match a filter. A scan of a resident table
+// with a filter needs it.
 type Matcher interface {
 	Match(ctx context.Context, collection, filter string) ([]rerank.ID, error)
 }

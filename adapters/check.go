@@ -38,7 +38,7 @@ func (r SearchRequest) Check(l Limits) error {
 	return nil
 }
 
-// CheckAbove refuses a threshold of SearchRange that is not a number (rerank.ErrQuery).
+// CheckAbove returns rerank.ErrQuery if a threshold of SearchRange is NaN.
 func CheckAbove(above float32) error {
 	if math.IsNaN(float64(above)) {
 		return fmt.Errorf("%w: the score to search above is NaN", rerank.ErrQuery)
@@ -46,7 +46,7 @@ func CheckAbove(above float32) error {
 	return nil
 }
 
-// FieldOf is the name of the vector field that a probe searches.
+// FieldOf returns the name of the vector field that a probe searches.
 func (r SearchRequest) FieldOf(p rerank.Probe) string {
 	if p.Field != "" {
 		return p.Field
@@ -54,11 +54,11 @@ func (r SearchRequest) FieldOf(p rerank.Probe) string {
 	return r.Vector
 }
 
-// Epsilon32 bounds the rounding error of an inner product of dim elements that
-// was accumulated in float32 in any order: γ_n ‖p‖ max‖x‖ with n = dim + 4 and
-// γ_n = n·u/(1 − n·u), u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical
-// Algorithms, section 3.1). The four are for vectors that were normalised in
-// float32 and for one last operation on the score.
+// Epsilon32 bounds the rounding error of an inner product of dim elements that was
+// accumulated in float32 in any order: γ_n ‖p‖ max‖x‖ with n = dim + 4 and γ_n =
+// n·u/(1 − n·u), u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms,
+// section 3.1). The additional 4 covers vectors normalised in float32 and one last
+// operation on the score.
 func Epsilon32(dim int, probeNorm, maxNorm float64) float32 {
 	const u = 1.0 / (1 << 24)
 	n := float64(dim+4) * u

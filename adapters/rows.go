@@ -9,7 +9,7 @@ import (
 )
 
 // HasVectors reports whether row i has a vector in every field that was read. A store
-// gives a row without one NaN in each place of it.
+// represents a missing vector by NaN in each element.
 func HasVectors(rows Rows, i int) bool {
 	for _, m := range rows.Vectors {
 		if v := m.Row(i); len(v) > 0 && allNaN(v) {
@@ -28,7 +28,7 @@ func allNaN(v []float32) bool {
 	return true
 }
 
-// Pick returns copies of the rows at the given places.
+// Pick returns copies of the rows at the given indexes.
 func (r Rows) Pick(at []int) Rows {
 	out := Rows{IDs: pick(r.IDs, at), Owners: pick(r.Owners, at), Payloads: pick[json.RawMessage](r.Payloads, at)}
 	for _, m := range r.Vectors {
@@ -41,7 +41,7 @@ func (r Rows) Pick(at []int) Rows {
 	return out
 }
 
-// pick returns the elements at the given places; nil stays nil.
+// pick returns the elements at the given indexes. nil stays nil.
 func pick[T any](all []T, at []int) []T {
 	if all == nil {
 		return nil
@@ -53,14 +53,15 @@ func pick[T any](all []T, at []int) []T {
 	return out
 }
 
-// Missing counts the rows of a collection that have no vector in the field that is
-// read, as Qdrant permits of named vectors and Milvus of nullable ones.
+// Missing counts the rows of a collection without a vector in the field that is read.
+// Qdrant permits such rows for named vectors, Milvus for nullable ones.
 type Missing struct {
 	Rows  int
-	First rerank.ID // in the order of the scan; the zero id where there is no such row
+	First rerank.ID // id of the first such row in the order of the scan, or the zero id
 }
 
-// String says how many rows are missing, as the end of a sentence; it is empty without any.
+// String returns the number of missing rows as the end of a sentence, or "" if there
+// are none.
 func (m Missing) String() string {
 	if m.Rows == 0 {
 		return ""
@@ -68,8 +69,7 @@ func (m Missing) String() string {
 	return fmt.Sprintf("; %d rows have no such vector, the first is %s", m.Rows, m.First)
 }
 
-// Drop returns the rows that have all of their vectors, and counts the others. An
-// adapter gives a row without a vector NaN in each place of it.
+// Drop returns the rows that have all of their vectors, and counts the others.
 func (m *Missing) Drop(rows Rows) Rows {
 	var at []int
 	for i, id := range rows.IDs {

@@ -34,8 +34,7 @@ func ping(t *testing.T, e *env) {
 	}
 }
 
-// reads are the operations that read a collection, by name; those that the
-// store lacks are left out.
+// readOperations returns the store's operations that read a collection, by name.
 func (e *env) reads(t *testing.T, collection, field string) map[string]func(context.Context) error {
 	ops := map[string]func(context.Context) error{
 		"search": func(ctx context.Context) error {
@@ -148,7 +147,7 @@ func depths(t *testing.T, e *env) {
 	}
 }
 
-// checkLimit wants a LimitError that names a limit, its value and a remedy.
+// checkLimit checks that err is a LimitError with a limit, a value and a remedy.
 func checkLimit(t *testing.T, err error) {
 	t.Helper()
 	var limit *adapters.LimitError
@@ -200,8 +199,8 @@ func deadlineOver(t *testing.T, e *env) {
 	e.allFail(ctx, t, e.reads(t, e.base.Collection, "vec"), context.DeadlineExceeded, "")
 }
 
-// cancelledInFlight cancels while searches run: each must end, with its lists
-// or with the context's error, and the store must answer afterwards.
+// cancelledInFlight cancels searches while they run. Each must end with its lists or
+// the context's error, and the store must still answer afterwards.
 func cancelledInFlight(t *testing.T, e *env) {
 	for range 5 {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -29,7 +29,7 @@ func predicates() []Predicate {
 	return []Predicate{ColourRed, ColourNotRed, ColourAny, SizeAtLeast50, SizeBetween, BigNumber, HasID, MatchesNothing}
 }
 
-// holds is what a predicate means.
+// matches evaluates the predicate on a row. It defines the meaning of each Predicate.
 func (p Predicate) holds(id rerank.ID, it Item) bool {
 	switch p {
 	case ColourRed:
@@ -117,7 +117,8 @@ func (e *env) kept(keep func(int) bool) []rerank.ID {
 	return ids
 }
 
-// sameSet compares ids in any order; each may occur once.
+// sameSet reports a difference between two sets of ids in any order. An id may occur
+// only once.
 func sameSet(got, want []rerank.ID) error {
 	got, want = slices.Clone(got), slices.Clone(want)
 	slices.SortFunc(got, rerank.ID.Compare)
@@ -172,7 +173,7 @@ func fetchOrder(t *testing.T, e *env) {
 	}
 }
 
-// manyFixture has 2,000 rows of 384: 3 MB of vectors.
+// manyFixture has 2,000 rows of dimension 384: 3 MB of vectors.
 func (e *env) manyFixture(t *testing.T) Fixture {
 	return e.load(t, Fixture{
 		Schema: adapters.Schema{Fields: vectorFields(adapters.InnerProduct, 384, "vec")},
@@ -211,7 +212,7 @@ func fetchPayload(t *testing.T, e *env) {
 	}
 }
 
-// samePayload compares two JSON objects; numbers by their text.
+// samePayload compares two JSON objects, and numbers in them by their text.
 func samePayload(got, want json.RawMessage) error {
 	g, err := canonical(got)
 	if err != nil {
@@ -238,8 +239,8 @@ func canonical(p json.RawMessage) (string, error) {
 	return string(text), err
 }
 
-// scan reads rows from the request's cursor, up to the given number of batches
-// (0: all), checking vectors and payloads of those of the base collection.
+// scan reads up to the given number of batches from the request's cursor (0: all). For
+// the base collection it checks the vectors and payloads.
 func (e *env) scan(t *testing.T, r adapters.ScanRequest, batches int) (ids []rerank.ID, cursor string) {
 	t.Helper()
 	enough := errors.New("enough")

@@ -43,7 +43,8 @@ func topKInOrder(t *testing.T, e *env) {
 	}
 }
 
-// tiesByID searches along the vector that twelve rows share.
+// tiesByID searches with a probe along the vector that twelve rows share, so that
+// their order shows how ties are broken.
 func tiesByID(t *testing.T, e *env) {
 	p := rerank.Probe{Vector: e.base.Rows.Vectors[0].Row(firstTwin), Depth: 40}
 	lists := e.search(t, adapters.SearchRequest{Collection: e.base.Collection, Vector: "vec", Exact: true, Probes: []rerank.Probe{p}})
@@ -72,7 +73,7 @@ func deeperThanRows(t *testing.T, e *env) {
 func probesInOneCall(t *testing.T, e *env) {
 	probes := e.probes(baseDim, 16, 20)
 	r := adapters.SearchRequest{Collection: e.base.Collection, Vector: "vec", Exact: true, Probes: probes}
-	e.search(t, r) // whatever is asked of the server once
+	e.search(t, r) // warms up the server, which asks for metadata once
 	calls := e.calls(t, func() {
 		e.checkLists(t, e.base, 0, probes, e.search(t, r), nil)
 	})
@@ -81,7 +82,8 @@ func probesInOneCall(t *testing.T, e *env) {
 	}
 }
 
-// calls is the number of calls that the kit counts while f runs, 0 if it counts none.
+// countCalls returns the number of calls that Kit.Calls counts while f runs, 0 if it
+// counts none.
 func (e *env) calls(t *testing.T, f func()) int64 {
 	t.Helper()
 	if e.kit.Calls == nil {
@@ -212,7 +214,7 @@ func withPayload(t *testing.T, e *env, fields []string) {
 	}
 }
 
-// rowsOf are the row numbers of ids in a fixture.
+// rowsOf returns the row numbers of ids in a fixture.
 func rowsOf(f Fixture, ids []rerank.ID) []int {
 	rows := make([]int, len(ids))
 	for i, id := range ids {
@@ -234,7 +236,8 @@ func exactLists(t *testing.T, e *env) {
 	}
 }
 
-// metricFixture has a field of a metric over vectors of many lengths.
+// metricFixture has one field of the given metric, with vectors of many lengths unless
+// unit is set.
 func (e *env) metricFixture(t *testing.T, m adapters.Metric, unit bool) Fixture {
 	rng := rand.New(rand.NewPCG(3, uint64(len(m))))
 	v := randomMatrix(rng, 200, 16)
@@ -265,7 +268,7 @@ func (e *env) metricHolds(t *testing.T, m adapters.Metric, unit bool) {
 	f := e.metricFixture(t, m, unit)
 	probes := e.probes(16, 4, 30)
 	for i := range probes[1].Vector {
-		probes[1].Vector[i] *= 100 // probes are of any length
+		probes[1].Vector[i] *= 100 // probes may have any norm
 	}
 	lists := e.search(t, adapters.SearchRequest{Collection: f.Collection, Vector: "vec", Exact: true, UnitVectors: unit, Probes: probes})
 	e.checkLists(t, f, 0, probes, lists, nil)
@@ -288,7 +291,7 @@ func metricL2Refused(t *testing.T, e *env) {
 	}
 }
 
-// fieldsFixture has fields a, b of two dimensions.
+// fieldsFixture has fields a and b of different dimensions.
 func (e *env) fieldsFixture(t *testing.T) Fixture {
 	rng := rand.New(rand.NewPCG(5, 5))
 	return e.load(t, Fixture{

@@ -91,8 +91,8 @@ func rowReplaced(t *testing.T, e *env) {
 	}
 }
 
-// rowsDeleted deletes some rows of each set of ids; the others stay, in searches,
-// fetches and a scan that was under way.
+// rowsDeleted deletes some rows of each set of ids and checks that the others remain
+// in searches, fetches and a scan that was already running.
 func rowsDeleted(t *testing.T, e *env) {
 	d := need[adapters.Deleter](t, e)
 	for _, s := range e.kit.IDs {
@@ -107,7 +107,7 @@ func rowsDeleted(t *testing.T, e *env) {
 		}
 		f = e.load(t, f)
 		gone, kept := s.IDs[:len(s.IDs)/2], s.IDs[len(s.IDs)/2:]
-		for range 2 { // again: they are not there
+		for range 2 { // the second deletion finds no rows
 			if err := d.Delete(t.Context(), f.Collection, gone); err != nil {
 				t.Fatalf("%s: delete: %v", s.Name, err)
 			}

@@ -9,10 +9,11 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// wanted is what a list is held against: the score of every row that may be in it.
+// wanted holds the expected scores of a list: the score of every row that may be in
+// it.
 type wanted struct {
 	scores map[rerank.ID]float64
-	sorted []float64 // descending
+	sorted []float64 // scores in descending order
 }
 
 func want(f Fixture, field int, probe []float32, keep func(row int) bool) wanted {
@@ -28,10 +29,10 @@ func want(f Fixture, field int, probe []float32, keep func(row int) bool) wanted
 	return w
 }
 
-// checkList holds a list against brute force in float64: every score within
-// the list's epsilon, rows in order and once each, and, if the list is exact,
-// no better row missing. Rows whose scores are nearer than twice epsilon may
-// change places.
+// checkList compares a list with a brute-force search in float64. Every score must be
+// within the list's epsilon, rows must be in order and without duplicates, and an
+// exact list must not lack a better row. Rows whose scores differ by less than twice
+// epsilon may be in either order.
 func (w wanted) checkList(t testing.TB, l rerank.List, depth int) {
 	t.Helper()
 	if len(l.Scores) != len(l.IDs) {
@@ -107,7 +108,7 @@ func sameIDs(got, want []rerank.ID) error {
 	return nil
 }
 
-// sameVectors compares rows bit for bit; order gives the wanted rows.
+// sameVectors compares rows bit for bit. order gives the expected rows.
 func sameVectors(got, from rerank.Matrix, order []int) error {
 	if got.Rows != len(order) || got.Cols != from.Cols {
 		return fmt.Errorf("the vectors are %d×%d, want %d×%d", got.Rows, got.Cols, len(order), from.Cols)

@@ -17,8 +17,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// The collection that most cases share: one inner-product field, number ids,
-// the payload of Item. Rows of twins have one vector.
+// Most cases share one collection, with an inner-product field, number ids and the payload
+// of Item. Rows firstTwin to afterTwins−1 have equal vectors.
 const (
 	baseRows   = 300
 	baseDim    = 24
@@ -26,17 +26,18 @@ const (
 	afterTwins = 112
 )
 
-// run is the number of this process's kits, so that names differ.
+// runs counts this process's runs of the kit, so that their collections get different
+// names.
 var runs atomic.Int64
 
 // env is one run of the kit.
 type env struct {
 	kit   Kit
 	store adapters.Store
-	base  Fixture // as loaded
+	base  Fixture // base collection, as loaded
 	id    string
 	made  atomic.Int64
-	// reason is why the running case was skipped; cases run one after another.
+	// reason says why the running case was skipped. Cases run one after another.
 	reason string
 }
 
@@ -65,10 +66,10 @@ func (e *env) open(t *testing.T) adapters.Store {
 	return s
 }
 
-// name returns a collection name that nobody else has.
+// name returns a collection name that nothing else uses.
 func (e *env) name() string { return fmt.Sprintf("%s_%d", e.id, e.made.Add(1)) }
 
-// count wants a store that counts to find so many rows.
+// checkCount checks the number of rows of a collection, if the store counts rows.
 func (e *env) count(t *testing.T, collection string, want int64) {
 	t.Helper()
 	c, ok := e.store.(adapters.Counter)
@@ -85,7 +86,7 @@ func (e *env) count(t *testing.T, collection string, want int64) {
 
 func (e *env) lacks(c Capability) bool { return slices.Contains(e.kit.Lacks, c) }
 
-// load makes and fills a collection that lives as long as t.
+// load creates and fills a collection, which is removed when t ends.
 func (e *env) load(t *testing.T, f Fixture) Fixture {
 	t.Helper()
 	if f.Collection == "" {
@@ -156,7 +157,7 @@ func itemPayload(r int) json.RawMessage {
 		Label:  fmt.Sprintf("Größe %d – 漢字 🙂 \"quoted\" <b>", r),
 	})
 	if err != nil {
-		panic(err) // unreachable: the struct has no value that JSON lacks
+		panic(err) // unreachable: JSON can represent every value of the struct
 	}
 	return p
 }
@@ -177,7 +178,7 @@ func unitMatrix(rng *rand.Rand, rows, cols int) rerank.Matrix {
 	return m
 }
 
-// probes are n random probes.
+// probes returns n random probes.
 func (e *env) probes(dim, n, depth int) []rerank.Probe {
 	m := randomMatrix(rand.New(rand.NewPCG(uint64(dim), uint64(n))), n, dim)
 	probes := make([]rerank.Probe, n)
@@ -199,7 +200,7 @@ func (e *env) search(t *testing.T, r adapters.SearchRequest) []rerank.List {
 	return lists
 }
 
-// need returns the store as an optional interface.
+// need returns the store as the interface T.
 func need[T any](t *testing.T, e *env) T {
 	t.Helper()
 	s, ok := e.store.(T)
@@ -209,7 +210,7 @@ func need[T any](t *testing.T, e *env) T {
 	return s
 }
 
-// truth is the float64 inner product of a probe with each row of field f, with
+// truth returns the float64 inner product of a probe with each row of field f, or with
 // the normalised row on a cosine field.
 func truth(f Fixture, field int, probe []float32) []float64 {
 	m := f.Rows.Vectors[field]

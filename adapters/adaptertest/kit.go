@@ -1,8 +1,9 @@
-// Package adaptertest is the conformance kit that every store adapter passes:
-// the embedded store, and the others against their real servers. A case names
-// the capability it needs. A store that lacks it must refuse with
-// adapters.ErrUnsupported, or not have the interface at all; the outcome of
-// every case is recorded, so that the compatibility table leaves nothing out.
+// Package adaptertest is the conformance kit that every store adapter passes: the
+// embedded store, and the other adapters against real servers.
+//
+// Each case names the capability that it needs. A store that lacks the capability must
+// either refuse with adapters.ErrUnsupported or lack the interface. The kit records
+// the outcome of every case, so that the compatibility table is complete.
 package adaptertest
 
 import (
@@ -13,50 +14,57 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Kit is a store under test and what it claims to do.
+// Kit describes a store under test and its capabilities.
 type Kit struct {
-	// Store and Version name the column of the compatibility table: "Qdrant", "1.17.0".
+	// Store and Version name the column of the compatibility table, such as "Qdrant"
+	// and "1.17.0".
 	Store, Version string
-	// Open connects to a running store; the kit closes what it opened.
+	// Open connects to a running store. The kit closes the store.
 	Open func(t *testing.T) adapters.Store
-	// Load makes a collection and fills it. Nil: the kit uses adapters.Writer.
-	// Load registers its own clean-up with t.
+	// Load creates and fills a collection, and registers its own clean-up with t. If
+	// nil, the kit uses adapters.Writer.
 	Load func(t *testing.T, s adapters.Store, f Fixture)
-	// Lacks are the capabilities the store does not have; it claims all others.
+	// Lacks lists the capabilities that the store does not have. It must have all
+	// others.
 	Lacks []Capability
-	// IDs are sets of ids that must come back unchanged, one collection a set.
+	// IDs holds sets of ids that must come back unchanged. Each set gets its own
+	// collection.
 	IDs []IDSet
-	// BadIDs are ids that the store refuses with ErrID, in Write and in Fetch.
+	// BadIDs holds ids that the store must refuse with ErrID, in Write and in Fetch.
 	BadIDs []BadID
-	// Filters is each predicate in the store's language. With HasID, %s stands for the ids 3 and 7.
+	// Filters holds each predicate in the store's language. In HasID, %s stands for
+	// the ids 3 and 7.
 	Filters map[Predicate]string
-	// BadFilters must be refused with ErrFilter.
+	// BadFilters holds filters that the store must refuse with ErrFilter.
 	BadFilters []string
-	// Calls, if set, returns the number of calls sent to the server so far that
-	// read rows, searches and fetches. CallsOfSearch says how many a Search with
-	// these probe fields may take; nil is one.
+	// Calls, if set, returns the number of reading calls (searches and fetches) sent
+	// to the server so far. CallsOfSearch returns how many calls a Search with these
+	// probe fields may take. If nil, it may take one.
 	Calls         func() int64
 	CallsOfSearch func(fields []string) int64
-	// Fields is the number of vector fields of one collection that the case of
-	// derived vectors makes, 4 if 0.
+	// Fields is the number of vector fields in the collection of the derived-vectors
+	// case. If 0, it is 4.
 	Fields int
-	// TooManyFields is a number of fields that Create refuses with a LimitError; 0: none is.
+	// TooManyFields is a number of fields that Create must refuse with a LimitError.
+	// If 0, no number is refused.
 	TooManyFields int
-	// TooDeep is a probe depth that is refused with a LimitError; 0: none is.
+	// TooDeep is a probe depth that the store must refuse with a LimitError. If 0, no
+	// depth is refused.
 	TooDeep int
-	// OpenSmall connects with a small message limit, which a fetch of 2,000
-	// vectors of 384 numbers exceeds; nil: the store has no messages.
+	// OpenSmall connects with a message limit so small that a fetch of 2,000 vectors
+	// of dimension 384 exceeds it. It is nil if the store sends no messages.
 	OpenSmall func(t *testing.T) adapters.Store
-	// Large runs the case of 100,000 rows, where the race detector is off.
+	// Large runs the case of 100,000 rows, unless the race detector is on.
 	Large bool
-	// Prefix begins the names of the kit's collections; "kit" if empty.
+	// Prefix is the start of the names of the kit's collections. If empty, it is
+	// "kit".
 	Prefix string
 }
 
-// Capability is something that a case needs of a store.
+// Capability is an ability of a store that a case needs.
 type Capability string
 
-// The capabilities.
+// Capabilities.
 const (
 	Search         Capability = "search"
 	Exact          Capability = "exact search"
@@ -75,13 +83,13 @@ const (
 	Alias          Capability = "aliases"
 	NumberIDs      Capability = "number ids"
 	TextIDs        Capability = "text ids"
-	// Large is not one that a kit can lack; Kit.Large asks for its case.
+	// Large cannot be listed in Kit.Lacks; Kit.Large turns its case on.
 	Large Capability = "100,000 rows"
 )
 
 // IDSet is a set of ids that one collection can hold.
 type IDSet struct {
-	Name string // "unsigned 64-bit"
+	Name string // such as "unsigned 64-bit"
 	Text bool   // Schema.TextIDs
 	IDs  []rerank.ID
 }
@@ -93,11 +101,10 @@ type BadID struct {
 	ID   rerank.ID
 }
 
-// Predicate is a filter that the kit knows the meaning of. The collection has
-// the payload of Fixture.
+// Predicate is a filter whose meaning the kit knows, over the payload of Fixture.
 type Predicate string
 
-// The predicates.
+// Predicates.
 const (
 	ColourRed      Predicate = `colour is "red"`
 	ColourNotRed   Predicate = `colour is not "red"`
@@ -109,10 +116,10 @@ const (
 	MatchesNothing Predicate = `size < 0`
 )
 
-// Fixture is a collection that the kit asks for. Where it has payloads, each is
-// a JSON object with exactly these fields, so that a store with a schema can
-// have scalar fields of these names: "colour" (string), "size" (int64), "big"
-// (int64, beyond 2^53), "weight" (double), "label" (string, any Unicode).
+// Fixture describes a collection that the kit needs. Each payload, if there are any,
+// is a JSON object with exactly these fields, so that a store with a schema can
+// declare them: "colour" (string), "size" (int64), "big" (int64, beyond 2^53),
+// "weight" (double), "label" (string, any Unicode).
 type Fixture struct {
 	adapters.Schema
 	Rows adapters.Rows
@@ -127,7 +134,7 @@ type Item struct {
 	Label  string  `json:"label"`
 }
 
-// ItemOf reads a payload of a Fixture.
+// ItemOf decodes a payload of a Fixture.
 func ItemOf(payload json.RawMessage) (Item, error) {
 	var it Item
 	err := json.Unmarshal(payload, &it)

@@ -2,8 +2,8 @@ package adaptertest
 
 import "strings"
 
-// QdrantFilters are the predicates in Qdrant's JSON, which the embedded store
-// speaks too.
+// QdrantFilters returns the predicates as Qdrant's JSON, which the embedded store also
+// accepts.
 func QdrantFilters() map[Predicate]string {
 	return map[Predicate]string{
 		ColourRed:      `{"must": [{"key": "colour", "match": {"value": "red"}}]}`,
@@ -17,7 +17,7 @@ func QdrantFilters() map[Predicate]string {
 	}
 }
 
-// BadQdrantFilters are refused by both.
+// BadQdrantFilters returns filters that both stores must refuse.
 func BadQdrantFilters() []string {
 	return []string{
 		`{`, `[]`, `null`, `colour = "red"`, `{"must": []} x`,

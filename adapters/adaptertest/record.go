@@ -6,22 +6,22 @@ import (
 	"testing"
 )
 
-// RecordTo is the environment variable that names the file to which Run
+// RecordTo names the environment variable with the path of the file to which Run
 // appends every Outcome as a line of JSON.
 const RecordTo = "LIKENESS_COMPATIBILITY"
 
-// Outcome is what became of a case on a store.
+// Outcome is the result of a case on a store.
 type Outcome struct {
 	Store      string `json:"store"`
 	Version    string `json:"version"`
 	Case       string `json:"case"`
 	Capability string `json:"capability"`
 	Outcome    string `json:"outcome"` // one of the constants below
-	// Detail says how a refusal was worded, or why a case was not run.
+	// Detail is the text of a refusal, or the reason why a case did not run.
 	Detail string `json:"detail,omitempty"`
 }
 
-// The outcomes.
+// Outcomes of a case.
 const (
 	Passed  = "pass"
 	Refused = "refused"
@@ -29,8 +29,8 @@ const (
 	NotRun  = "not run"
 )
 
-// record appends an outcome in one write, so that packages that are tested at
-// the same time can share the file.
+// record appends an outcome with a single write, so that test processes running at the
+// same time can share the file.
 func record(t *testing.T, o Outcome) {
 	t.Helper()
 	path := os.Getenv(RecordTo)

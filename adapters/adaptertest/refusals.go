@@ -7,8 +7,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// refusals calls, for each capability that can be absent, the operation that
-// needs it. has is false where the adapter does not have the interface.
+// refusals holds, for each optional capability, a function that calls the operation.
+// The function returns false if the adapter lacks the interface.
 var refusals = map[Capability]func(t *testing.T, e *env) (has bool, err error){
 	Exact: func(t *testing.T, e *env) (bool, error) {
 		lists := e.search(t, adapters.SearchRequest{Collection: e.base.Collection, Exact: true, Probes: e.probes(baseDim, 1, 5)})
@@ -99,8 +99,8 @@ var refusals = map[Capability]func(t *testing.T, e *env) (has bool, err error){
 	},
 }
 
-// createRefused makes a collection that the store should not take; one that it
-// takes is dropped again.
+// createRefused tries to create a collection that the store should refuse. If the
+// store accepts it, createRefused drops it.
 func (e *env) createRefused(t *testing.T, s adapters.Schema) (bool, error) {
 	w, ok := e.store.(adapters.Writer)
 	if !ok {

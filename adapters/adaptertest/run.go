@@ -12,7 +12,7 @@ import (
 // testCase is one case of the kit.
 type testCase struct {
 	name  string
-	needs []Capability // the last one names the case in the table
+	needs []Capability // the last capability is shown in the table
 	run   func(t *testing.T, e *env)
 }
 
@@ -21,8 +21,8 @@ func cases() []testCase {
 	return slices.Concat(searchCases(), filterCases(), rowCases(), writeCases(), idCases(), refusalCases(), largeCases())
 }
 
-// Run runs every case of the kit as a subtest and records its outcome. A case
-// whose capability the kit says the store lacks checks the refusal instead.
+// Run runs every case of the kit as a subtest and records its outcome. If the store
+// lacks the case's capability, Run checks the refusal instead.
 func Run(t *testing.T, k Kit) {
 	t.Helper()
 	e := newEnv(t, k)
@@ -56,14 +56,15 @@ func (e *env) run(t *testing.T, c testCase) {
 	c.run(t, e)
 }
 
-// skip ends a case that does not apply, for a reason that is recorded.
+// skip ends a case that does not apply, and records the reason.
 func (e *env) skip(t *testing.T, reason string) {
 	t.Helper()
 	e.reason = reason
 	t.Skip(reason)
 }
 
-// refusal checks that the store refuses what it lacks, and returns how.
+// refusal checks that the store refuses an operation that it lacks, and returns the
+// text of the refusal.
 func (e *env) refusal(t *testing.T, c Capability) string {
 	t.Helper()
 	check, ok := refusals[c]
@@ -88,7 +89,7 @@ func (e *env) refusal(t *testing.T, c Capability) string {
 	return adapters.ErrUnsupported.Error()
 }
 
-// allowedRefusals are more particular errors than ErrUnsupported.
+// allowedRefusals lists errors that are accepted instead of ErrUnsupported.
 var allowedRefusals = map[Capability][]error{
 	MultipleFields: {adapters.ErrLimit},
 	CosineMetric:   {adapters.ErrMetric},

@@ -28,7 +28,8 @@ func compileMatch(m *filter.Match) (func(any) bool, error) {
 	}
 }
 
-// comparable keeps == from the values that it panics on.
+// comparable returns v if it is a string, int64 or bool, which == compares without a
+// panic, and nil for any other value.
 func comparable(v any) any {
 	switch v.(type) {
 	case string, int64, bool:
@@ -50,7 +51,7 @@ func inRange(r *filter.Range, v any) bool {
 	return within(x, r.Gt, r.Gte, r.Lt, r.Lte, compareNumbers)
 }
 
-// compareNumbers compares integers as integers, so that those beyond 2^53 are told apart.
+// compareNumbers compares integers exactly, including those beyond 2^53.
 func compareNumbers(a, b filter.Number) int {
 	if a.IsInt && b.IsInt {
 		return cmp.Compare(a.Int, b.Int)
@@ -67,7 +68,8 @@ func inTimes(r *filter.Datetime, v any) bool {
 	return ok && within(t, r.Gt, r.Gte, r.Lt, r.Lte, time.Time.Compare)
 }
 
-// inCount holds for a key that is there: null has no value, what is no array one.
+// inCount evaluates a values_count condition on an existing key. null counts as no
+// value, and a value that is not an array as one.
 func inCount(r *filter.Count, values []any) bool {
 	return slices.ContainsFunc(values, func(v any) bool {
 		n := uint64(1)
@@ -85,13 +87,14 @@ func within[T any](x T, gt, gte, lt, lte *T, compare func(a, b T) int) bool {
 		(lt == nil || compare(x, *lt) < 0) && (lte == nil || compare(x, *lte) <= 0)
 }
 
-// path is a payload key: names, and between them "every element" or one by number.
+// path is a parsed payload key: names, each optionally followed by "every element" or
+// an element's index.
 type path []step
 
 type step struct {
 	name  string
 	every bool
-	index int // of an element, or -1
+	index int // index of an element, or -1
 }
 
 func parsePath(key string) (path, error) {
@@ -116,7 +119,7 @@ func parsePath(key string) (path, error) {
 	return p, nil
 }
 
-// values are what the path leads to; none where a key is absent.
+// values returns the values at the path. It returns none if a key is absent.
 func (p path) values(object map[string]any) []any {
 	at := []any{object}
 	for _, s := range p {

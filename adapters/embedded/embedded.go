@@ -1,7 +1,6 @@
-// Package embedded is an exact vector store inside the process: float32
-// matrices in memory, or mapped from a file, searched by brute force on every
-// core. It is the store of a collection that fits one machine, and what the
-// other stores are compared with.
+// Package embedded is an exact in-process vector store. It searches float32 matrices,
+// in memory or mapped from a file, by brute force on every core. It serves collections
+// that fit one machine, and is the reference for the other stores.
 package embedded
 
 import (
@@ -31,26 +30,25 @@ var (
 	_ adapters.Aliaser       = (*Store)(nil)
 )
 
-// Store holds collections by name. It is safe for concurrent use: a write
-// waits for the searches of its collection and they wait for it.
+// Store holds collections by name. It is safe for concurrent use. A write waits for
+// the running searches of its collection, and new searches wait for the write.
 type Store struct {
 	limits adapters.Limits
-	turns  *turns.Turns // of the workers of all searches
+	turns  *turns.Turns // limits the workers of all searches
 
 	mu          sync.RWMutex
 	collections map[string]*collection
 	aliases     map[string]string
 }
 
-// Option changes a new store.
+// Option configures a new store.
 type Option func(*Store)
 
-// WithLimits sets limits that requests are held to; 0 is none. Without it
-// there are none.
+// WithLimits sets the limits of requests. A limit of 0, and the default, is no limit.
 func WithLimits(l adapters.Limits) Option { return func(s *Store) { s.limits = l } }
 
-// WithTurns makes searches take turns with whatever else the process has to do.
-// Without it they take them among themselves, as many at a time as there are processors.
+// WithTurns makes searches share processors with the rest of the process. Without it
+// searches share them among themselves, with as many workers as there are processors.
 func WithTurns(t *turns.Turns) Option { return func(s *Store) { s.turns = t } }
 
 // New returns a store without collections.
@@ -67,31 +65,31 @@ func New(opts ...Option) *Store {
 	return s
 }
 
-// Collection is what Load takes.
+// Collection holds the data of a collection for Load.
 type Collection struct {
 	Fields []Field
-	// IDs name the rows; nil: row r has the id UintID(r).
+	// IDs names the rows. If nil, row r has the id UintID(r).
 	IDs []rerank.ID
-	// Owners are the items the rows belong to, in the field that OwnerField names.
+	// OwnerField names the field that holds each row's item. Owners holds the items.
 	OwnerField string
 	Owners     []rerank.ID
-	// Payloads are JSON objects, one a row; nil: none.
+	// Payloads holds one JSON object for each row, or is nil.
 	Payloads []json.RawMessage
 }
 
-// Field is a vector field and its vectors, one a row. An InnerProduct or L2
-// field is used in place, so a mapped file stays on disk; the vectors of a
-// Cosine field are copied and normalised in float32, as Qdrant does it. An
-// empty metric is InnerProduct; Dim may be 0.
+// Field is a vector field and its vectors, one in each row. An InnerProduct or L2
+// field uses the vectors in place, so a mapped file stays on disk. A Cosine field
+// copies the vectors and normalises them in float32, as Qdrant does. An empty metric
+// means InnerProduct. Dim may be 0.
 type Field struct {
 	adapters.VectorField
 	Vectors rerank.Matrix
 }
 
-// Load adds or replaces a collection, which is read-only from then on. The
-// caller does not change what it passed. It returns ErrStore if fields, ids,
-// owners and payloads are not of one length, an id occurs twice, a payload is
-// not a JSON object, or two fields have one name.
+// Load adds or replaces a collection, which becomes read-only. The caller must not
+// change the data afterwards. Load returns ErrStore if fields, ids, owners and
+// payloads differ in length, an id occurs twice, a payload is not a JSON object, or
+// two fields have one name.
 func (s *Store) Load(name string, c Collection) error {
 	col, err := newCollection(name, c)
 	if err != nil {
@@ -103,10 +101,10 @@ func (s *Store) Load(name string, c Collection) error {
 	return nil
 }
 
-// Ping returns nil: the store is here.
+// Ping returns nil unless the context has ended.
 func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }
 
-// Close forgets every collection.
+// Close removes every collection.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +113,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Describe tells a collection's rows and fields.
+// Describe returns a collection's rows and fields.
 func (s *Store) Describe(ctx context.Context, name string) (adapters.Description, error) {
 	c, err := s.open(ctx, name)
 	if err != nil {
@@ -134,7 +132,7 @@ func (s *Store) Describe(ctx context.Context, name string) (adapters.Description
 	return d, nil
 }
 
-// Count counts rows.
+// Count returns the number of rows.
 func (s *Store) Count(ctx context.Context, name string) (int64, error) {
 	c, err := s.open(ctx, name)
 	if err != nil {
@@ -161,7 +159,7 @@ func (s *Store) SwitchAlias(ctx context.Context, alias, name string) error {
 	return nil
 }
 
-// open returns the collection, or what the alias points at, locked for reading.
+// open returns the collection with the given name or alias, locked for reading.
 func (s *Store) open(ctx context.Context, name string) (*collection, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -192,7 +190,7 @@ func notFound(name string) error {
 	return fmt.Errorf("%w: the embedded store has no collection %q", adapters.ErrNotFound, name)
 }
 
-// collection is one collection's rows. mu guards everything but name.
+// collection holds the rows of one collection. mu guards everything but name.
 type collection struct {
 	name     string
 	mu       sync.RWMutex
@@ -200,20 +198,20 @@ type collection struct {
 	textIDs  bool
 	rows     int
 	fields   []field
-	ids      []rerank.ID       // nil: row numbers
-	serials  []int             // of the rows, ascending: a scan's place, whatever was deleted; nil: row numbers
-	next     int               // serial of the next row
-	index    map[rerank.ID]int // nil: row numbers
+	ids      []rerank.ID       // nil if ids are row numbers
+	serials  []int             // ascending number of each row, which deletions do not change, so that a scan can resume; nil if these are row numbers
+	next     int               // serial number of the next row
+	index    map[rerank.ID]int // nil if ids are row numbers
 	owner    string
 	owners   []rerank.ID
 	payloads []json.RawMessage
-	objects  func() ([]map[string]any, error) // payloads, decoded when a filter first asks
+	objects  func() ([]map[string]any, error) // payloads, decoded when a filter first needs them
 }
 
 type field struct {
 	adapters.VectorField
 	vectors rerank.Matrix
-	norm    func() float64 // greatest norm of a row
+	norm    func() float64 // returns the greatest norm of a row
 }
 
 func newCollection(name string, in Collection) (*collection, error) {
@@ -269,7 +267,7 @@ func loadField(f Field) (field, error) {
 	return field{VectorField: v, vectors: m, norm: sync.OnceValue(func() float64 { return maxNorm(m) })}, nil
 }
 
-// completed fills in what this store says of each of its fields.
+// completed fills in the properties that every field of this store has.
 func completed(v adapters.VectorField) (adapters.VectorField, error) {
 	switch v.Metric {
 	case "":
@@ -352,7 +350,8 @@ func (c *collection) row(id rerank.ID) (int, bool) {
 	return int(n), ok && n < uint64(c.rows)
 }
 
-// find returns the field of that name, or nil; "" is also the only one.
+// find returns the field with the given name, or nil. "" finds an unnamed or the only
+// field.
 func (c *collection) find(name string) *field {
 	for i := range c.fields {
 		if c.fields[i].Name == name {

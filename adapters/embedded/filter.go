@@ -14,12 +14,14 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// match returns whether a filter lets a row through; nil for no filter. The
-// filter is Qdrant's JSON: must, should, must_not, min_should; match value,
-// any, except and text (a substring); range of numbers and of times;
-// values_count; is_empty, is_null, has_id, nested; keys a.b, a[].b and a[0].b.
-// Geographic conditions, has_vector, text_any and phrase are refused. As in
-// Qdrant, a key that is an array fulfils a condition if one element does.
+// match compiles a filter to a function that reports whether a row passes. It returns
+// nil for no filter.
+//
+// The filter is Qdrant's JSON: must, should, must_not, min_should; match value, any,
+// except and text (a substring); range of numbers and of times; values_count;
+// is_empty, is_null, has_id, nested; keys a.b, a[].b and a[0].b. Geographic
+// conditions, has_vector, text_any and phrase are refused. As in Qdrant, an array
+// satisfies a condition if one of its elements does.
 func (c *collection) match(text string) (func(row int) bool, error) {
 	if text == "" {
 		return nil, nil
@@ -45,7 +47,7 @@ func (c *collection) match(text string) (func(row int) bool, error) {
 	}, nil
 }
 
-// forget drops the decoded payloads.
+// forget discards the decoded payloads.
 func (c *collection) forget() {
 	c.objects = sync.OnceValues(func() ([]map[string]any, error) {
 		if c.payloads == nil && c.owners == nil {
@@ -62,7 +64,7 @@ func (c *collection) forget() {
 	})
 }
 
-// object decodes a row's payload, with its owner.
+// object decodes a row's payload and adds its owner.
 func (c *collection) object(row int) (map[string]any, error) {
 	out := map[string]any{}
 	if c.payloads != nil {
@@ -91,14 +93,15 @@ func idValue(id rerank.ID) any {
 	return id.String()
 }
 
-// exact turns numbers into int64 where they are one, otherwise into float64.
+// exact converts numbers to int64 if they are integers in its range, otherwise to
+// float64.
 func exact(v any) any {
 	switch v := v.(type) {
 	case json.Number:
 		if i, err := strconv.ParseInt(string(v), 10, 64); err == nil {
 			return i
 		}
-		f, _ := v.Float64() // beyond a double it is ±Inf, which compares rightly
+		f, _ := v.Float64() // out of range gives ±Inf, which compares correctly
 		return f
 	case []any:
 		for i := range v {
@@ -112,7 +115,8 @@ func exact(v any) any {
 	return v
 }
 
-// record is what a filter sees of a row, or of an element of a nested array.
+// record is the JSON object that a filter examines: a row's payload, or an element of
+// a nested array.
 type record struct {
 	id      rerank.ID
 	payload map[string]any
@@ -257,7 +261,8 @@ func compileField(f *filter.Field) (predicate, error) {
 	return nil, unsupported(clauses[0])
 }
 
-// anyElement holds if a value, or an element of a value that is an array, does.
+// anyElement returns a condition that is true if holds is true for a value or for an
+// element of an array value.
 func anyElement(holds func(any) bool) func([]any) bool {
 	return func(values []any) bool {
 		return slices.ContainsFunc(values, func(v any) bool {

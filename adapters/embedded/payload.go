@@ -10,8 +10,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// ownersOf reads the item of each row: from the owner field where it has that
-// name, otherwise from the payload. It returns ErrField where a row has none.
+// ownersOf returns the item of each row, from the owner field if it has the given
+// name, otherwise from the payload. It returns ErrField if a row has no owner.
 func (c *collection) ownersOf(name string, numbers []int) ([]rerank.ID, error) {
 	out := make([]rerank.ID, len(numbers))
 	if name == c.owner && (c.owners != nil || c.rows == 0) {
@@ -35,8 +35,8 @@ func (c *collection) ownersOf(name string, numbers []int) ([]rerank.ID, error) {
 	return out, nil
 }
 
-// payload returns a row's payload, or the named top-level fields of it, in the
-// order named; numbers keep their text.
+// payload returns a row's payload, or its top-level fields with the given names, in
+// that order. Numbers keep their text.
 func (c *collection) payload(n int, names []string) (json.RawMessage, error) {
 	if c.payloads == nil {
 		return json.RawMessage("{}"), nil
@@ -77,7 +77,7 @@ func orObject(p json.RawMessage) json.RawMessage {
 	return p
 }
 
-// sorted orders row numbers by id.
+// sorted returns row numbers in the order of their ids.
 func (c *collection) sorted(numbers []int) []int {
 	slices.SortFunc(numbers, func(a, b int) int { return c.id(a).Compare(c.id(b)) })
 	return numbers

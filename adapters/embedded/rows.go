@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// batchRows is Scan's batch where none is asked.
+// batchRows is the default batch of Scan.
 const batchRows = 1024
 
 // Fetch reads rows by id or by owner. A cosine field returns the normalised vectors.
@@ -58,8 +58,8 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(ada
 	return nil
 }
 
-// scanBatch reads up to batch rows behind from; the collection is not locked
-// while they are yielded.
+// scanBatch reads up to batch rows from serial number from on. The collection is not
+// locked while the caller yields them.
 func (s *Store) scanBatch(ctx context.Context, r adapters.ScanRequest, from, batch int) (adapters.Rows, int, bool, error) {
 	c, err := s.open(ctx, r.Collection)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Store) scanBatch(ctx context.Context, r adapters.ScanRequest, from, bat
 	return rows, c.serial(n), n < c.rows, err
 }
 
-// at is the first row with a serial number of at least from.
+// at returns the first row with a serial number of at least from.
 func (c *collection) at(from int) int {
 	if c.serials == nil {
 		return from
@@ -90,7 +90,7 @@ func (c *collection) at(from int) int {
 	return n
 }
 
-// serial is the serial number of row n, or of the row that will be behind the last.
+// serial returns the serial number of row n, or of the row that will follow the last.
 func (c *collection) serial(n int) int {
 	switch {
 	case c.serials == nil:
@@ -102,7 +102,7 @@ func (c *collection) serial(n int) int {
 	}
 }
 
-// Match lists the ids that a filter lets through, in the order of the rows.
+// Match lists the ids of the rows that match a filter, in the order of the rows.
 func (s *Store) Match(ctx context.Context, name, filter string) ([]rerank.ID, error) {
 	c, err := s.open(ctx, name)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Store) Match(ctx context.Context, name, filter string) ([]rerank.ID, er
 	return ids, ctx.Err()
 }
 
-// numbers are the rows that a FetchRequest names, each once.
+// numbers returns the rows that a FetchRequest names, each once.
 func (c *collection) numbers(r adapters.FetchRequest) ([]int, error) {
 	if r.Owner != "" {
 		return c.numbersOfOwners(r)
@@ -164,7 +164,7 @@ func (c *collection) numbersOfOwners(r adapters.FetchRequest) ([]int, error) {
 	return numbers, nil
 }
 
-// selection is what of a row is read.
+// selection says which parts of a row to read.
 type selection struct {
 	vectors       []string
 	owner         string

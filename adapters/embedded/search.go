@@ -14,20 +14,20 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// chunk is the number of rows that a worker scores at once: few enough to stay
-// in the second-level cache while every probe passes over them.
+// chunk is the number of rows that a worker scores at once. A chunk fits the
+// second-level cache while every probe passes over it.
 const chunk = 128
 
-// Search scores every row that the filter lets through. Lists are exact; their
-// Epsilon is adapters.Epsilon32 of the field's dimension, the probe's norm and
-// the greatest norm of a row. A vector that is not finite ranks last.
+// Search scores every row that matches the filter. Lists are exact. Their Epsilon is
+// adapters.Epsilon32 of the field's dimension, the probe's norm and the greatest norm
+// of a row. A vector that is not finite ranks last.
 //
-// An L2 field is searched only with UnitVectors, as on the other stores.
+// Like the other stores, Search accepts an L2 field only with UnitVectors.
 func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
 	return s.search(ctx, r, float32(math.Inf(-1)), false)
 }
 
-// SearchRange is Search for the rows above a score.
+// SearchRange works like Search, but keeps only rows above a score.
 func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
 	if err := adapters.CheckAbove(above); err != nil {
 		return nil, err
@@ -94,9 +94,8 @@ func (c *collection) bind(r adapters.SearchRequest) ([]probe, error) {
 	return probes, nil
 }
 
-// topK returns the best rows of each probe. Workers, one and as many more as
-// there are idle cores, take chunks of rows in turn and keep their own heaps,
-// which are merged at the end.
+// topK returns the best rows of each probe. One worker, and another for each idle
+// core, take chunks of rows and fill their own heaps, which are merged at the end.
 func (c *collection) topK(ctx context.Context, t *turns.Turns, probes []probe, keep func(int) bool, above float32, ranged bool) ([][]rerank.Scored, error) {
 	groups := grouped(probes)
 	workers, err := t.Some(ctx, (c.rows+chunk-1)/chunk)
@@ -144,7 +143,7 @@ func merged(scorers []*scorer, probes int) [][]rerank.Scored {
 	return found
 }
 
-// group is the probes of one field, as a matrix.
+// group holds the probes of one field as a matrix.
 type group struct {
 	field   *field
 	probes  []int
@@ -176,9 +175,9 @@ type scorer struct {
 	above  float32
 	ranged bool
 	heaps  []*rerank.TopK
-	rows   []int     // of the chunk, that the filter lets through
-	scores []float32 // chunk for each probe of a group
-	copied []float32 // the kept rows, where the filter leaves gaps
+	rows   []int     // rows of the chunk that match the filter
+	scores []float32 // scores of the chunk, for each probe of a group
+	copied []float32 // copies of the matching rows, if the filter leaves gaps
 }
 
 func newScorer(c *collection, probes []probe, keep func(int) bool) *scorer {
@@ -189,8 +188,8 @@ func newScorer(c *collection, probes []probe, keep func(int) bool) *scorer {
 	return s
 }
 
-// score offers rows [from, to) to every heap; the rows stay in the cache while
-// all probes of a field pass over them.
+// score offers rows from to to−1 to every heap. The rows stay in the cache while all
+// probes of a field pass over them.
 func (s *scorer) score(groups []*group, from, to int) {
 	s.rows = s.rows[:0]
 	for r := from; r < to; r++ {
@@ -209,7 +208,8 @@ func (s *scorer) score(groups []*group, from, to int) {
 	}
 }
 
-// chunkOf is the kept rows of [from, to): the matrix itself if all of them are.
+// chunkOf returns the matching rows of the range as a matrix, without a copy if all
+// rows match.
 func (s *scorer) chunkOf(m rerank.Matrix, from, to int) rerank.Matrix {
 	if len(s.rows) == to-from {
 		return m.Slice(from, to)

@@ -10,7 +10,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Create makes an empty collection that Write fills.
+// Create creates an empty collection for Write.
 func (s *Store) Create(ctx context.Context, schema adapters.Schema) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -37,8 +37,8 @@ func (s *Store) Create(ctx context.Context, schema adapters.Schema) error {
 	return nil
 }
 
-// Write copies rows into a collection that Create made. A row whose id is there
-// is replaced as a whole. Nothing is written if any row is refused.
+// Write copies rows into a collection that Create made. It replaces a row with the
+// same id as a whole. If any row is invalid, Write changes nothing.
 func (s *Store) Write(ctx context.Context, name string, schema adapters.Schema, rows adapters.Rows) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -63,7 +63,8 @@ func (s *Store) Write(ctx context.Context, name string, schema adapters.Schema, 
 	return nil
 }
 
-// Delete removes rows of a collection that Create made; the others keep their order.
+// Delete removes rows of a collection that Create made. The other rows keep their
+// order.
 func (s *Store) Delete(ctx context.Context, name string, ids []rerank.ID) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -89,7 +90,7 @@ func (s *Store) Delete(ctx context.Context, name string, ids []rerank.ID) error 
 	return nil
 }
 
-// keep removes the rows that keep does not name.
+// keep removes the rows for which keep returns false.
 func (c *collection) keep(keep func(n int) bool) {
 	clear(c.index)
 	to := 0
@@ -118,7 +119,7 @@ func (c *collection) keep(keep func(n int) bool) {
 	c.forget()
 }
 
-// Drop removes a collection and the aliases that point at it.
+// Drop removes a collection and its aliases.
 func (s *Store) Drop(ctx context.Context, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -134,7 +135,7 @@ func (s *Store) Drop(ctx context.Context, name string) error {
 	return nil
 }
 
-// checkWrite returns the fields that rows.Vectors are of.
+// checkWrite validates rows and returns the field of each matrix in rows.Vectors.
 func (c *collection) checkWrite(schema adapters.Schema, rows adapters.Rows) ([]*field, error) {
 	if len(rows.Vectors) != len(schema.Fields) || len(schema.Fields) != len(c.fields) {
 		return nil, fmt.Errorf("%w: %d matrices for the %d fields of the schema and the %d of the collection",

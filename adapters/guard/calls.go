@@ -34,8 +34,8 @@ func (s *Store) Match(ctx context.Context, collection, filter string) ([]rerank.
 	return read(ctx, s, "match", collection, func(ctx context.Context) ([]rerank.ID, error) { return s.Server.Match(ctx, collection, filter) })
 }
 
-// Scan implements adapters.Scanner. It goes on behind the last batch where a failure
-// can pass; it is asked whatever the state of the breaker, which searches need.
+// Scan implements adapters.Scanner. After a transient failure it continues from the
+// last batch. It ignores the breaker, which protects searches.
 func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
 	for {
 		var refused error
@@ -54,7 +54,8 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(ada
 	}
 }
 
-// Ping implements adapters.Store: whatever was seen before, it asks.
+// Ping implements adapters.Store. It always calls the store, whatever the breakers'
+// state.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.observed(ctx, "ping", func() error { return s.Server.Ping(ctx) })
 }
@@ -86,7 +87,7 @@ func (s *Store) Identify(ctx context.Context, name string) (i adapters.Identity,
 	return i, err
 }
 
-// Create implements adapters.Writer. Like every write, it is sent once.
+// Create implements adapters.Writer. Like every write, it is sent only once.
 func (s *Store) Create(ctx context.Context, schema adapters.Schema) error {
 	return s.observed(ctx, "create", func() error { return s.Server.Create(ctx, schema) })
 }
@@ -111,7 +112,7 @@ func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error
 	return s.observed(ctx, "switch_alias", func() error { return s.Server.SwitchAlias(ctx, alias, collection) })
 }
 
-// observed sends a call once, and tells of it.
+// sendOnce sends a call once and reports it to the observer.
 func (s *Store) observed(ctx context.Context, operation string, do func() error) error {
 	ended := s.told().StoreCalled(ctx, s.options.Name, operation)
 	err := do()
@@ -119,7 +120,8 @@ func (s *Store) observed(ctx context.Context, operation string, do func() error)
 	return err
 }
 
-// repeated sends a read that no search waits for, and once more if the budget has it.
+// sendRetried sends a read that no search waits for, and retries it once if the retry
+// budget allows.
 func (s *Store) repeated(ctx context.Context, operation string, do func() error) error {
 	s.retries.Called()
 	err := s.observed(ctx, operation, do)
@@ -130,9 +132,9 @@ func (s *Store) repeated(ctx context.Context, operation string, do func() error)
 	return s.observed(ctx, operation, do)
 }
 
-// hedged searches, and once more beside it where no answer came for a while and the
-// budget has it. The first answer counts, and the other search is cancelled; an error
-// counts where there is no answer.
+// searchHedged sends a search, and sends it a second time if no answer arrives within
+// HedgeAfter and the hedge budget allows. The first answer wins and cancels the other
+// search. It returns an error only if neither search answers.
 func (s *Store) hedged(ctx context.Context, search func(context.Context) ([]rerank.List, error)) ([]rerank.List, error) {
 	if s.options.HedgeAfter <= 0 {
 		return search(ctx)
@@ -144,11 +146,11 @@ func (s *Store) hedged(ctx context.Context, search func(context.Context) ([]rera
 		lists []rerank.List
 		err   error
 	}
-	answers := make(chan answer, 2) // nobody waits to tell
+	answers := make(chan answer, 2) // buffered, so that the slower search does not block
 	ask := func() {
 		var a answer
 		defer func() {
-			if p := recover(); p != nil { // here it would end the process
+			if p := recover(); p != nil { // a panic in this goroutine would end the process
 				a.err = fmt.Errorf("%w: panic: %v", adapters.ErrStore, p)
 			}
 			answers <- a

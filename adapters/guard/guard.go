@@ -1,7 +1,6 @@
-// Package guard stands before a store across a network, and bounds what its faults
-// cost: reads of a collection that keeps failing are not sent, a share of the reads
-// that failed are sent again, and writes never are. It adds nothing that the store
-// cannot do, and hides nothing that it can.
+// Package guard wraps a store across a network and limits the cost of its faults. It
+// stops reading a collection that keeps failing, retries a limited share of the failed
+// reads, and never retries writes. The wrapper has exactly the abilities of the store.
 package guard
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/likenessdb/likeness/internal/budget"
 )
 
-// Server is what every store across a network can do.
+// Server combines the abilities that every store across a network has.
 type Server interface {
 	adapters.Store
 	adapters.Fetcher
@@ -35,29 +34,33 @@ type Server interface {
 	adapters.Identifier
 }
 
-// Options of New. Zero values are the defaults that are named.
+// Options configures New. A zero value selects the default that the field names.
 type Options struct {
-	// Name is the operator's, for errors and metrics.
+	// Name is the operator's name of the store, for errors and metrics.
 	Name string
-	// BreakAfter failures in a row a collection is not read for BreakFor, a fifth more
-	// or less, and then by one call at a time until one succeeds; 0 is 5, and 500 ms.
+	// BreakAfter is the number of consecutive failures after which a collection is not
+	// read; 0 means 5. BreakFor is how long it is not read, give or take a fifth; 0
+	// means 500 ms. After that, one call at a time is sent until one succeeds.
 	BreakAfter int
 	BreakFor   time.Duration
-	// RetryBudget is the share of the reads, over ten seconds, that may be sent again
-	// after a failure that can pass; 0 is none, above it one of them always may.
+	// RetryBudget is the share of the reads, over ten seconds, that may be retried
+	// after a transient failure. With a budget above 0 at least one read may be
+	// retried. 0 allows no retries.
 	RetryBudget float64
-	// HedgeAfter is how long a search may be under way before it is sent a second time,
-	// of which the first answer counts; 0 sends none. It is bounded to a share of 0.05.
+	// HedgeAfter is how long a search may run before it is sent a second time. The
+	// first answer wins. At most a share hedgeShare of the searches is hedged. 0 turns
+	// hedging off.
 	HedgeAfter time.Duration
 }
 
 const (
-	// hedgeShare is that of the searches, over ten seconds, that may be sent twice.
+	// hedgeShare is the share of the searches, over ten seconds, that may be sent
+	// twice.
 	hedgeShare = 0.05
-	// slowAfter is how long a call has to have been under way for its deadline to count
-	// against the store: a caller may give it less than any store needs.
+	// slowAfter is the least duration after which a call's deadline counts as a
+	// failure of the store. A caller may set a deadline that no store could meet.
 	slowAfter = time.Second
-	// pauseLeast and pauseMost bound the pause before a read is sent again.
+	// pauseLeast and pauseMost bound the pause before a retry.
 	pauseLeast = 5 * time.Millisecond
 	pauseMost  = 25 * time.Millisecond
 )
@@ -81,15 +84,15 @@ type Store struct {
 	hedges   budget.Budget
 
 	mu       sync.Mutex
-	breakers map[string]*breaker // by collection: one that is not loaded says nothing of the others
-	broken   int                 // of them, not closed
+	breakers map[string]*breaker // by collection, because one collection can fail while others work
+	broken   int                 // number of breakers that are not closed
 }
 
 type breaker struct {
 	circuitbreaker.CircuitBreaker[any]
 }
 
-// cutter is a Store of a server that can cut collections.
+// cutter is a Store whose server is an adapters.Partitioner.
 type cutter struct {
 	*Store
 	adapters.Partitioner
@@ -100,7 +103,7 @@ var (
 	_ adapters.Partitioner = cutter{}
 )
 
-// New returns a store that can do what s can.
+// New returns a store that has the abilities of s.
 func New(s Server, o Options) adapters.Store {
 	o = o.withDefaults()
 	g := &Store{
@@ -114,12 +117,13 @@ func New(s Server, o Options) adapters.Store {
 	return g
 }
 
-// Watch has an observer told of what happens from now on.
+// Watch sets the observer for all later calls.
 func (s *Store) Watch(o Observer) { s.observer.Store(&o) }
 
 func (s *Store) told() Observer { return *s.observer.Load() }
 
-// breaker is that of a collection. Callers read those that routes name, which are few.
+// breaker returns the breaker of a collection, creating it if need be. There are few,
+// because callers only read collections that routes name.
 func (s *Store) breaker(collection string) *breaker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,11 +141,11 @@ func (s *Store) breaker(collection string) *breaker {
 	return b
 }
 
-// Broken are the collections that are not read, or by one call at a time, in order.
+// Broken lists, in order, the collections whose breaker is not closed.
 func (s *Store) Broken() []string {
 	s.mu.Lock()
 	all := maps.Clone(s.breakers)
-	s.mu.Unlock() // a breaker that changes holds its own lock when it asks for this one
+	s.mu.Unlock() // a breaker that changes state holds its own lock while it takes this one
 	var out []string
 	for collection, b := range all {
 		if !b.IsClosed() {
@@ -152,7 +156,7 @@ func (s *Store) Broken() []string {
 	return out
 }
 
-// changed counts the collections that are not read, or by one call at a time.
+// stateChanged counts the breakers that are not closed, and tells the observer.
 func (s *Store) changed(e circuitbreaker.StateChangedEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,8 +169,8 @@ func (s *Store) changed(e circuitbreaker.StateChangedEvent) {
 	s.told().StoreBroken(s.options.Name, s.broken)
 }
 
-// read sends a read of a collection, and once more after a failure that can pass, if
-// the budget has it.
+// read sends a read of a collection, and retries it once after a transient failure if
+// the retry budget allows.
 func read[T any](ctx context.Context, s *Store, operation, collection string, do func(context.Context) (T, error)) (T, error) {
 	b := s.breaker(collection)
 	s.retries.Called()
@@ -178,10 +182,10 @@ func read[T any](ctx context.Context, s *Store, operation, collection string, do
 	return send(ctx, s, b, operation, collection, do)
 }
 
-// errBroken: the call was not sent.
+// errBroken means that the breaker was open and the call was not sent.
 var errBroken = fmt.Errorf("%w: not asked", adapters.ErrUnavailable)
 
-// send sends one call, if the breaker lets it through, and tells the breaker.
+// send sends one call if the breaker permits, and records the outcome in the breaker.
 func send[T any](ctx context.Context, s *Store, b *breaker, operation, collection string, do func(context.Context) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -196,7 +200,7 @@ func send[T any](ctx context.Context, s *Store, b *breaker, operation, collectio
 	ended := s.told().StoreCalled(ctx, s.options.Name, operation)
 	panicked := true
 	defer func() {
-		if panicked { // the permit of a probe has to be given back
+		if panicked { // a half-open breaker must get its permit back
 			b.RecordFailure()
 			ended(Failed)
 		}
@@ -209,8 +213,9 @@ func send[T any](ctx context.Context, s *Store, b *breaker, operation, collectio
 	return answer, err
 }
 
-// record tells the breaker what a call says of the store. What the caller gave up, or
-// gave little time, says nothing; but the permit of a probe has to be given back.
+// record tells the breaker the outcome of a call. A call that the caller cancelled, or
+// gave too little time, says nothing about the store; it only returns the permit of a
+// half-open breaker.
 func (b *breaker) record(outcome string, took time.Duration) {
 	switch {
 	case outcome == Unavailable, outcome == Timeout && took >= slowAfter:
@@ -220,11 +225,11 @@ func (b *breaker) record(outcome string, took time.Duration) {
 			b.RecordFailure()
 		}
 	default:
-		b.RecordSuccess() // it answered
+		b.RecordSuccess() // the store answered
 	}
 }
 
-// again reports, after a pause, whether a read that failed may be sent once more.
+// mayRetry reports, after a pause, whether a failed read may be retried.
 func (s *Store) again(ctx context.Context, err error) bool {
 	if !errors.Is(err, adapters.ErrUnavailable) || errors.Is(err, errBroken) || ctx.Err() != nil {
 		return false

@@ -14,25 +14,27 @@ const (
 	OK          = "ok"
 	Unavailable = "unavailable"
 	Timeout     = "timeout"
-	Cancelled   = "cancelled" // by the caller
-	Refused     = "refused"   // for lack of credentials
-	Failed      = "failed"    // in another way: the request, the collection or the store
-	Broken      = "broken"    // not sent, since the collection kept failing
+	Cancelled   = "cancelled" // cancelled by the caller
+	Refused     = "refused"   // refused for lack of credentials
+	Failed      = "failed"    // any other failure: of the request, the collection or the store
+	Broken      = "broken"    // not sent, because the breaker of the collection is open
 )
 
-// Observer is told what a store is asked. It is called concurrently and must not block.
+// Observer receives events about calls to a store. Its methods are called concurrently
+// and must not block.
 type Observer interface {
-	// StoreCalled tells of a call that begins in a context; ended is called once, with its outcome.
+	// StoreCalled reports that a call begins. The returned function is called once,
+	// with the outcome.
 	StoreCalled(ctx context.Context, store, operation string) (ended func(outcome string))
-	// StoreRetried tells of a read that is sent again after a failure.
+	// StoreRetried reports that a failed read is sent again.
 	StoreRetried(store, operation string)
-	// StoreHedged tells of a search that is sent a second time beside the first.
+	// StoreHedged reports that a search is sent a second time.
 	StoreHedged(store string)
-	// StoreBroken tells how many collections are not read, since they keep failing.
+	// StoreBroken reports the number of collections whose breaker is not closed.
 	StoreBroken(store string, collections int)
 }
 
-// unobserved tells nobody.
+// unobserved is an Observer that ignores every event.
 type unobserved struct{}
 
 func (unobserved) StoreCalled(context.Context, string, string) func(string) { return func(string) {} }
@@ -40,7 +42,7 @@ func (unobserved) StoreRetried(string, string)                              {}
 func (unobserved) StoreHedged(string)                                       {}
 func (unobserved) StoreBroken(string, int)                                  {}
 
-// outcomeOf names what came of a call under the caller's context.
+// outcomeOf classifies the result of a call under the caller's context.
 func outcomeOf(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
@@ -58,7 +60,8 @@ func outcomeOf(ctx context.Context, err error) string {
 	}
 }
 
-// pause is how long to wait before a read is sent again: not all at once.
+// pause returns a random pause before a retry, so that retries do not arrive all at
+// once.
 func pause() time.Duration {
 	return pauseLeast + rand.N(pauseMost-pauseLeast)
 }

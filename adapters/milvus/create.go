@@ -21,11 +21,11 @@ const (
 	loadPoll      = 50 * time.Millisecond
 )
 
-// Create makes a companion collection, indexes its fields (Options.Companion)
-// and waits until it is loaded. With more vector fields than the server takes,
-// each component becomes a row of its own; that needs one metric for all of
-// them and is otherwise a *LimitError. It returns ErrStore if the collection
-// exists. A collection that could not be finished is dropped again.
+// Create creates a companion collection, indexes its fields (Options.Companion) and
+// waits until it is loaded. If the schema has more vector fields than the server
+// allows, each component gets a row of its own; all fields must then have one metric,
+// otherwise Create returns a *LimitError. It returns ErrStore if the collection
+// exists. If a later step fails, it drops the collection again.
 func (s *Store) Create(ctx context.Context, schema adapters.Schema) error {
 	if err := checkSchema(schema); err != nil {
 		return err
@@ -75,8 +75,8 @@ func checkSchema(schema adapters.Schema) error {
 	return nil
 }
 
-// createCollection tries with a column a field first, unless the server is
-// known to take fewer. It returns nil if nothing was made.
+// createCollection first tries one column for each field, unless the server is known
+// to allow fewer columns. It returns a nil layout if it created nothing.
 func (s *Store) createCollection(ctx context.Context, schema adapters.Schema) (*layout, error) {
 	for {
 		most := s.limits().MaxVectorFields
@@ -99,7 +99,8 @@ func (s *Store) createCollection(ctx context.Context, schema adapters.Schema) (*
 	}
 }
 
-// checkMetrics: components that share a column share its metric.
+// checkMetrics returns a *LimitError if components that share a column differ in their
+// metric.
 func (l layout) checkMetrics(most int) error {
 	for _, f := range l.Fields {
 		if l.Rows && f.Metric != l.Fields[0].Metric {
@@ -110,7 +111,7 @@ func (l layout) checkMetrics(most int) error {
 	return nil
 }
 
-// entity is the layout as the SDK's schema.
+// entity converts the layout to a schema of the SDK.
 func (l layout) entity(name, description string) *entity.Schema {
 	sch := entity.NewSchema().WithName(name).WithDescription(description).WithDynamicFieldEnabled(true)
 	pk := entity.NewField().WithName(companionID).WithIsPrimaryKey(true).WithDataType(entity.FieldTypeInt64)
@@ -130,7 +131,8 @@ func (l layout) entity(name, description string) *entity.Schema {
 	return sch
 }
 
-// vectorColumns are the layout's columns: one for all in the rows layout.
+// vectorColumns returns the layout's vector columns. The rows layout has a single
+// column.
 func (l layout) vectorColumns() []layoutField {
 	if l.Rows {
 		return l.Fields[:1]
@@ -175,7 +177,7 @@ func (s *Store) indexParams(metric adapters.Metric) map[string]string {
 	return params
 }
 
-// sdkError gives an error that the SDK made itself a sentinel.
+// sdkError wraps an error of the SDK itself in a sentinel error.
 func (s *Store) sdkError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

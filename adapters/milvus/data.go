@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// fieldSet are the columns of a reply by name.
+// fieldSet holds the columns of a reply by name.
 type fieldSet map[string]*schemapb.FieldData
 
 func fieldsOf(list []*schemapb.FieldData) fieldSet {
@@ -28,7 +28,7 @@ func fieldsOf(list []*schemapb.FieldData) fieldSet {
 	return set
 }
 
-// keys are the primary keys of a query's reply.
+// keys returns the primary keys of a query's reply.
 func (set fieldSet) keys(pk string) []key {
 	scalars := set[pk].GetScalars()
 	if texts := scalars.GetStringData(); texts != nil {
@@ -37,7 +37,8 @@ func (set fieldSet) keys(pk string) []key {
 	return intKeys(scalars.GetLongData().GetData())
 }
 
-// vectors copies rows [from, from+n) of a column, cut to the field's dimension.
+// vectors copies n rows of a column, starting with row from, and truncates them to the
+// field's dimension.
 func (set fieldSet) vectors(col column, from, n int) (rerank.Matrix, error) {
 	if n == 0 {
 		return rerank.Matrix{Cols: col.dim}, nil
@@ -51,8 +52,8 @@ func (set fieldSet) vectors(col column, from, n int) (rerank.Matrix, error) {
 	return m, nil
 }
 
-// copyVector copies the vector of row i of a column, cut to the length of dst. A row
-// whose vector is null, which Milvus permits of nullable fields, gets NaNs, as
+// copyVector copies the vector of row i of a column, truncated to the length of dst. A
+// null vector, which Milvus permits in nullable fields, becomes NaNs, as
 // adapters.HasVectors expects.
 func copyVector(dst []float32, fd *schemapb.FieldData, i int) error {
 	width, data := int(fd.GetVectors().GetDim()), fd.GetVectors().GetFloatVector().GetData()
@@ -73,8 +74,8 @@ func copyVector(dst []float32, fd *schemapb.FieldData, i int) error {
 	return nil
 }
 
-// at is the position of row i in a column's data, false if the row is null.
-// Servers send a value for null rows or leave them out.
+// positionOf returns the position of row i in a column's data, or false if the row is
+// null. Some servers send a value for null rows and others omit it.
 func at(fd *schemapb.FieldData, i, length int) (int, bool) {
 	valid := fd.GetValidData()
 	if i >= len(valid) {
@@ -95,7 +96,7 @@ func at(fd *schemapb.FieldData, i, length int) (int, bool) {
 	return i, i < length
 }
 
-// cell is row i of a column as JSON, numbers exactly as the server has them.
+// cell returns row i of a column as JSON, with numbers exactly as the server has them.
 func cell(fd *schemapb.FieldData, i int) (json.RawMessage, error) {
 	s := fd.GetScalars()
 	n := scalarLen(s)
@@ -152,7 +153,8 @@ func scalarJSON(s *schemapb.ScalarField, i int) (json.RawMessage, error) {
 	}
 }
 
-// floatJSON writes the shortest number that reads back the same; JSON has no NaN.
+// floatJSON formats the shortest number that parses to the same value. NaN, which JSON
+// lacks, becomes null.
 func floatJSON(x float64, bits int) json.RawMessage {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return json.RawMessage("null")
@@ -195,8 +197,8 @@ func arrayJSON(s *schemapb.ScalarField) (json.RawMessage, error) {
 	return append(out, ']'), nil
 }
 
-// payload puts a row's payload together: the named scalar fields, then the keys
-// of the dynamic field, all of them or the wanted ones.
+// payload assembles a row's payload: the named scalar fields, then the wanted keys of
+// the dynamic field, or all of them.
 func (set fieldSet) payload(scalars, wanted []string, i int) (json.RawMessage, error) {
 	object := []byte{'{'}
 	add := func(name string, v json.RawMessage) error {
@@ -240,7 +242,8 @@ func (set fieldSet) payload(scalars, wanted []string, i int) (json.RawMessage, e
 	return append(object, '}'), nil
 }
 
-// joinObjects appends the members of a JSON object, as they are, to an open one.
+// joinObjects appends the members of a JSON object, unchanged, to an object without
+// its closing brace.
 func joinObjects(open []byte, object json.RawMessage) json.RawMessage {
 	inner := bytes.TrimSpace(object)
 	inner = bytes.TrimSpace(inner[1 : len(inner)-1])
@@ -250,7 +253,7 @@ func joinObjects(open []byte, object json.RawMessage) json.RawMessage {
 	return append(append(open, inner...), '}')
 }
 
-// dynamic is row i of the dynamic field, {} if there is none.
+// dynamic returns row i of the dynamic field, or {} without such a field.
 func (set fieldSet) dynamic(i int) (json.RawMessage, error) {
 	fd := set[dynamicField]
 	if fd == nil {
@@ -266,7 +269,7 @@ func (set fieldSet) dynamic(i int) (json.RawMessage, error) {
 	return v, nil
 }
 
-// owner is the item of row i, from a scalar field or a key of the dynamic one.
+// owner returns the item of row i, from a scalar field or a key of the dynamic field.
 func (c *collection) owner(set fieldSet, field string, i int) (rerank.ID, error) {
 	var id rerank.ID
 	if c.layout != nil && field == c.layout.Owner {
@@ -307,7 +310,7 @@ func (set fieldSet) dynamicKey(name string, i int) (json.RawMessage, error) {
 	return json.RawMessage("null"), nil
 }
 
-// ownerColumn is the output field that holds a row's owner.
+// ownerColumn returns the output field that holds the rows' owners.
 func (c *collection) ownerColumn(field string) (string, error) {
 	if c.layout != nil && c.layout.Owner != "" && field == c.layout.Owner {
 		return companionOwner, nil

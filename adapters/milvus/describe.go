@@ -12,9 +12,9 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 )
 
-// Describe reads schema and indexes and counts the rows; −1 rows are those of a
-// collection that is not loaded. Fields that hold other vectors than float32
-// are left out, as they cannot be searched.
+// Describe reads the schema and the indexes and counts the rows. Rows is −1 for a
+// collection that is not loaded. Describe leaves out vector fields that are not
+// float32, because they cannot be searched.
 func (s *Store) Describe(ctx context.Context, name string) (adapters.Description, error) {
 	s.forget(name)
 	c, err := s.collection(ctx, name)
@@ -35,7 +35,7 @@ func (s *Store) Describe(ctx context.Context, name string) (adapters.Description
 	return d, err
 }
 
-// Count counts the rows that were written before it was called.
+// Count counts the rows that were written before the call.
 func (s *Store) Count(ctx context.Context, name string) (int64, error) {
 	c, err := s.collection(ctx, name)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Store) Count(ctx context.Context, name string) (int64, error) {
 func (s *Store) count(ctx context.Context, c *collection, strong bool) (int64, error) {
 	request := &milvuspb.QueryRequest{
 		DbName: s.options.Database, CollectionName: c.name,
-		OutputFields: []string{"count(*)"}, UseDefaultConsistency: !strong, // the level that is not said is strong
+		OutputFields: []string{"count(*)"}, UseDefaultConsistency: !strong, // a request without a level is Strong
 	}
 	if c.layout != nil && c.layout.Rows {
 		request.Expr = companionField + " == 0"

@@ -13,9 +13,9 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Fetch reads rows by primary key, or all rows of owners. It splits the ids so
-// that no reply exceeds the limits, and asks for the parts at once. It returns
-// ErrID for an id that the primary key cannot be.
+// Fetch reads rows by primary key, or all rows of owners. It splits the ids into
+// concurrent calls so that no reply exceeds the limits. It returns ErrID for an id
+// that cannot be a primary key.
 func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
 	if _, err := consistency(r.Consistency); err != nil {
 		return adapters.Rows{}, err
@@ -49,7 +49,7 @@ func distinctIDs(ids []rerank.ID) []rerank.ID {
 	return out
 }
 
-// fetch reads rows by distinct ids, in their order.
+// fetch reads rows by distinct ids, in the order of the ids.
 func (s *Store) fetch(ctx context.Context, r reading, ids []rerank.ID) (adapters.Rows, error) {
 	parts := r.components()
 	results := make([]adapters.Rows, len(parts))
@@ -66,8 +66,8 @@ func (s *Store) fetch(ctx context.Context, r reading, ids []rerank.ID) (adapters
 	return r.assemble(results, ids)
 }
 
-// components splits a reading into one for each component whose rows must be
-// read: where fields have their own columns, there is one.
+// components splits a reading into one reading for each component whose rows must be
+// read. If every field has its own column, there is only one.
 func (r reading) components() []reading {
 	if r.c.layout == nil || !r.c.layout.Rows || len(r.columns) < 2 {
 		return []reading{r}
@@ -82,7 +82,7 @@ func (r reading) components() []reading {
 	return parts
 }
 
-// comp is the component whose rows the reading reads.
+// comp returns the number of the component that the reading reads.
 func (r reading) comp() int {
 	if len(r.columns) == 0 {
 		return 0
@@ -110,14 +110,14 @@ func (s *Store) fetchPart(ctx context.Context, r reading, ids []rerank.ID) (adap
 	if err := g.Wait(); err != nil {
 		return adapters.Rows{}, err
 	}
-	all, err := r.rows(found{}) // the shape, where nothing is found
+	all, err := r.rows(found{}) // gives the empty answer its shape
 	for _, rows := range results {
 		all = join(all, rows)
 	}
 	return all, err
 }
 
-// batches splits keys so that neither the expression nor the reply grows too long.
+// batches splits keys so that neither the expression nor the reply becomes too long.
 func (s *Store) batches(r reading, keys []key) [][]key {
 	page, room := s.page(r), s.options.Limits.MaxMessageBytes/2
 	var batches [][]key
@@ -135,8 +135,8 @@ func (s *Store) batches(r reading, keys []key) [][]key {
 	return batches
 }
 
-// assemble puts the components' rows together, in the order of ids; rows that a
-// component lacks are absent.
+// assemble combines the rows of the components, in the order of ids. It leaves out
+// items that lack a component.
 func (r reading) assemble(parts []adapters.Rows, ids []rerank.ID) (adapters.Rows, error) {
 	places := make([]map[rerank.ID]int, len(parts))
 	for i, part := range parts {
@@ -165,7 +165,7 @@ func (r reading) assemble(parts []adapters.Rows, ids []rerank.ID) (adapters.Rows
 	return out, nil
 }
 
-// fetchOwned reads all rows of owners, ordered by owner as asked, then by id.
+// fetchOwned reads all rows of owners, ordered by owner as requested, then by id.
 func (s *Store) fetchOwned(ctx context.Context, r reading, owners []rerank.ID) (adapters.Rows, error) {
 	rank := make(map[rerank.ID]int, len(owners))
 	literals := make([]string, len(owners))
@@ -209,7 +209,7 @@ func (s *Store) fetchOwned(ctx context.Context, r reading, owners []rerank.ID) (
 	return order(all, positions), nil
 }
 
-// ownerName is the owner field in an expression.
+// ownerName returns the owner field's name in an expression.
 func (c *collection) ownerName(field string) (string, error) {
 	name, err := c.ownerColumn(field)
 	if err != nil || name != dynamicField {
@@ -221,7 +221,7 @@ func (c *collection) ownerName(field string) (string, error) {
 	return field, nil
 }
 
-// ownerLiteral is an owner in an expression.
+// ownerLiteral returns an owner's literal in an expression.
 func (c *collection) ownerLiteral(field string, owner rerank.ID) (string, error) {
 	if c.layout != nil && field == c.layout.Owner {
 		t, err := ownerText(owner)

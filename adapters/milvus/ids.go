@@ -14,17 +14,17 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// key is a primary key as Milvus has it: a number or a text.
+// key is a primary key of Milvus: a number or a text.
 type key struct {
 	text   string
 	num    int64
 	isText bool
 }
 
-// idCodec turns ids into primary keys and back, without changing either.
+// idCodec converts ids to primary keys and back without loss.
 type idCodec interface {
-	// key returns ErrID for an id that the collection cannot hold. comp is the
-	// component whose row is meant, where rows are components.
+	// key returns ErrID for an id that the collection cannot hold. comp is the number
+	// of the component, if each component has its own row.
 	key(id rerank.ID, comp int) (key, error)
 	id(k key) (rerank.ID, error)
 	textKeys() bool
@@ -74,8 +74,8 @@ func textOf(id rerank.ID) (string, error) {
 	return t, nil
 }
 
-// escapedIDs are text ids of a companion, percent-encoded where milvus-lite
-// cannot upsert (an apostrophe, NUL) or cannot express (a line break) them.
+// escapedIDs are the text keys of a companion. They percent-encode characters that
+// milvus-lite cannot upsert (an apostrophe, NUL) or express (a line break).
 type escapedIDs struct{}
 
 func (escapedIDs) textKeys() bool { return true }
@@ -107,7 +107,8 @@ func escape(s string) string {
 	return b.String()
 }
 
-// componentIDs are keys of rows that are components: "2:17" is component 2 of 17.
+// componentIDs are the keys of rows that hold one component each: "2:17" is component
+// 2 of item 17.
 type componentIDs struct{ text bool }
 
 func (componentIDs) textKeys() bool  { return true }
@@ -135,8 +136,8 @@ func (c componentIDs) id(k key) (rerank.ID, error) {
 	return rerank.IntID(n), nil
 }
 
-// ownerText is how a companion keeps the id of a row's item: a number as its
-// digits, a string behind a $.
+// ownerText encodes the id of a row's item in a companion: a number as its digits, a
+// string after a $.
 func ownerText(id rerank.ID) (string, error) {
 	t, ok := id.Text()
 	if !ok {
@@ -159,7 +160,7 @@ func ownerID(text string) (rerank.ID, error) {
 	return id, nil
 }
 
-// keysOf are the primary keys in a reply.
+// keysOf returns the primary keys in a reply.
 func keysOf(ids *schemapb.IDs) []key {
 	if texts := ids.GetStrId(); texts != nil {
 		return textKeys(texts.GetData())
@@ -183,9 +184,9 @@ func intKeys(nums []int64) []key {
 	return keys
 }
 
-// literal writes a key into an expression. Only a quote, a backslash and a line
-// break are escaped: milvus-lite takes everything else as it is and Milvus both
-// ways.
+// literal formats a key for an expression. It escapes only quotes, backslashes and
+// line breaks: milvus-lite takes all other characters literally, and Milvus accepts
+// both forms.
 func (k key) literal() string {
 	if k.isText {
 		return quote(k.text)
@@ -197,18 +198,19 @@ var quoter = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`)
 
 func quote(s string) string { return `"` + quoter.Replace(s) + `"` }
 
-// Literal writes a text into an expression; ok is false for one that milvus-lite
-// would read as another.
+// Literal formats a text for an expression. ok is false if milvus-lite would read the
+// literal as another text.
 func Literal(text string) (literal string, ok bool) {
 	k := key{isText: true, text: text}
 	return k.literal(), !k.inexpressible()
 }
 
-// inexpressible: milvus-lite reads \n in a literal as two characters.
+// inexpressible reports whether milvus-lite cannot express the key, because it reads
+// in a literal as two characters.
 func (k key) inexpressible() bool { return k.isText && strings.ContainsAny(k.text, "\r\n") }
 
-// Among is the expression that picks rows by primary key. It returns
-// adapters.ErrID for an id that no key can be.
+// Among returns the expression that selects rows by primary key. It returns
+// adapters.ErrID for an id that cannot be a key.
 func Among(primary string, ids []rerank.ID) (string, error) {
 	keys := make([]key, len(ids))
 	for i, id := range ids {
@@ -222,8 +224,8 @@ func Among(primary string, ids []rerank.ID) (string, error) {
 	return oneOf(primary, keys), nil
 }
 
-// oneOf is the expression that picks rows by key. Milvus cannot parse the
-// smallest number and milvus-lite does not find it, but both can compare with
+// oneOf returns the expression that selects rows by key. The smallest int64, which
+// Milvus cannot parse and milvus-lite does not find, is selected by a comparison with
 // its neighbour.
 func oneOf(pk string, keys []key) string {
 	var in []string
@@ -245,7 +247,7 @@ func oneOf(pk string, keys []key) string {
 	return strings.Join(parts, " || ")
 }
 
-// and joins expressions; empty ones do not count.
+// and joins the non-empty expressions with "and".
 func and(parts ...string) string {
 	var kept []string
 	for _, p := range parts {

@@ -13,18 +13,18 @@ import (
 // Fields of a companion collection.
 const (
 	companionID    = "likeness_id"      // primary key
-	companionField = "likeness_field"   // which component a row holds
-	companionOwner = "likeness_owner"   // the item of a row
-	companionMark  = "likeness-layout " // in front of the layout in the collection's description
+	companionField = "likeness_field"   // number of the component that a row holds
+	companionOwner = "likeness_owner"   // item of a row
+	companionMark  = "likeness-layout " // prefix of the layout in the collection's description
 )
 
-// layout says how Create has laid out a companion collection. It is kept in the
-// collection's description, so that a reader needs nothing else.
+// layout says how Create laid out a companion collection. The collection's description
+// holds it, so that a reader needs nothing else.
 type layout struct {
 	Version int `json:"version"`
-	// Rows: the server takes fewer vector fields than the schema has, so every
-	// component is a row of its own in one column, padded with zeros (which
-	// changes neither inner products nor distances); companionField holds the
+	// Rows means that the server allows fewer vector fields than the schema has. Every
+	// component then has a row of its own in one column, padded with zeros, which
+	// change neither inner products nor distances, and companionField holds the
 	// component's number. Otherwise every field has its own column.
 	Rows    bool          `json:"rows,omitempty"`
 	TextIDs bool          `json:"text_ids,omitempty"`
@@ -41,10 +41,10 @@ type layoutField struct {
 
 const layoutVersion = 1
 
-// columnName is what Milvus takes as the name of a field.
+// columnName matches the field names that Milvus accepts.
 var columnName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,200}$`)
 
-// newLayout lays out a schema for a server that takes so many vector fields.
+// newLayout lays out a schema for a server that allows maxFields vector fields.
 func newLayout(s adapters.Schema, maxFields int) layout {
 	l := layout{Version: layoutVersion, Rows: len(s.Fields) > maxFields, TextIDs: s.TextIDs, Owner: s.Owner}
 	for i, f := range s.Fields {
@@ -69,7 +69,8 @@ func (l layout) describe() (string, error) {
 	return companionMark + string(b), err
 }
 
-// readLayout returns nil if the description is not that of a companion.
+// readLayout parses a collection's description. It returns nil if the collection is
+// not a companion.
 func readLayout(description string) (*layout, error) {
 	text, ok := strings.CutPrefix(description, companionMark)
 	if !ok {
@@ -100,7 +101,8 @@ func (l layout) columns(vectors []vectorColumn) []column {
 	return all
 }
 
-// width is the dimension of a column: in the rows layout, of the longest field.
+// width returns the dimension of a field's column. In the rows layout it is the
+// dimension of the longest field.
 func (l layout) width(f layoutField) int {
 	if !l.Rows {
 		return f.Dim

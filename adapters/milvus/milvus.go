@@ -1,16 +1,16 @@
-// Package milvus is the adapter of Milvus 2.3 and later and of milvus-lite,
-// over milvus-sdk-go.
+// Package milvus is the adapter for Milvus 2.3 and later and for milvus-lite, based on
+// milvus-sdk-go.
 //
-// The SDK connects, authenticates and defines collections; searches, queries
-// and writes go through the SDK's own raw stub, since its typed calls cache a
-// collection's schema by name (an alias switch would leave it stale) and look at
-// the old error code only. One interceptor turns every refusal, on either way,
-// into the sentinel errors of package adapters (status.go).
+// The SDK connects, authenticates and defines collections. Searches, queries and
+// writes use the SDK's raw stub, because the SDK's typed calls cache a collection's
+// schema by name (which an alias switch makes stale) and check only the old error
+// code. One interceptor converts every refusal, from either kind of call, to the
+// sentinel errors of package adapters (status.go).
 //
-// A companion collection (Create) has one vector column a field where the server
-// takes so many, and otherwise one row a field of each item; its description
-// says which, so that a reader needs nothing else (layout.go). Payloads are in
-// the dynamic field, so that a filter on them reads as on the user's collection.
+// A companion collection (Create) has one vector column for each field if the server
+// allows so many, and otherwise one row for each field of an item. The collection's
+// description records the layout (layout.go). Payloads are in the dynamic field, so
+// that filters work as on the user's collection.
 package milvus
 
 import (
@@ -37,7 +37,7 @@ import (
 	"github.com/likenessdb/likeness/internal/traceparent"
 )
 
-// The limits that hold where Options and the server say nothing else.
+// Default limits, used if neither Options nor the server gives others.
 const (
 	// DefaultMaxDepth is Milvus's quotaAndLimits.limits.topK and maxQueryResultWindow.
 	DefaultMaxDepth = 16384
@@ -47,39 +47,41 @@ const (
 	DefaultMaxVectorFields = 4
 	// DefaultMaxMessageBytes is Milvus's proxy.grpc.serverMaxRecvSize.
 	DefaultMaxMessageBytes = 64 << 20
-	// DefaultMaxInFlight bounds the calls in flight: milvus-lite starts a thread for each.
+	// DefaultMaxInFlight limits the concurrent calls, because milvus-lite starts a
+	// thread for each.
 	DefaultMaxInFlight = 64
-	// DefaultSchemaTTL is how long a collection's schema is taken from memory.
+	// DefaultSchemaTTL is how long a collection's schema is cached.
 	DefaultSchemaTTL = 5 * time.Second
 )
 
-// Options say how to reach a Milvus server. Only Address is required.
+// Options configures the connection to a Milvus server. Only Address is required.
 type Options struct {
-	// Address is host:port; https:// before it asks for TLS with the system's roots.
+	// Address is host:port. The prefix https:// selects TLS with the system's root
+	// certificates.
 	Address            string
 	Username, Password string
 	APIKey             string
 	// TLS, if set, secures the connection.
 	TLS *tls.Config
-	// Database is the database of every call; empty is the server's default one.
+	// Database is the database of every call. If empty, it is the server's default.
 	Database string
-	// Limits replace the defaults above where they are not zero.
+	// Limits replaces the default limits with its non-zero fields.
 	Limits adapters.Limits
-	// MaxInFlight bounds the calls in flight, DefaultMaxInFlight if zero.
+	// MaxInFlight limits the concurrent calls. If 0, it is DefaultMaxInFlight.
 	MaxInFlight int
-	// SchemaTTL is how long a schema is remembered, DefaultSchemaTTL if zero. An
-	// alias that another program switches is noticed after that time at the latest.
+	// SchemaTTL is how long a schema is cached. If 0, it is DefaultSchemaTTL. An alias
+	// that another program switches is noticed after at most this time.
 	SchemaTTL time.Duration
-	// SearchParams are passed to every search as the index's parameters, such as
-	// {"ef": 256} for HNSW or {"nprobe": 64} for IVF.
+	// SearchParams are the index parameters of every search, such as {"ef": 256} for
+	// HNSW or {"nprobe": 64} for IVF.
 	SearchParams map[string]any
-	// Companion is the index of the fields that Create makes; the zero value is FLAT.
+	// Companion is the index of the fields that Create makes. The zero value is FLAT.
 	Companion Index
-	// DialOptions are added to the connection's.
+	// DialOptions are added to the adapter's own.
 	DialOptions []grpc.DialOption
 }
 
-// Index is an index type and its parameters, as Milvus words them.
+// Index is an index type and its parameters, in Milvus's words.
 type Index struct {
 	Type   string            // FLAT, HNSW, IVF_FLAT, AUTOINDEX, ...
 	Params map[string]string // {"M": "16", "efConstruction": "200"}
@@ -110,14 +112,14 @@ type Store struct {
 	options Options
 	sdk     client.Client
 	raw     milvuspb.MilvusServiceClient
-	conn    *grpc.ClientConn // of raw
-	wire    grpc.CallOption  // reads a *reply
+	conn    *grpc.ClientConn // connection of raw
+	wire    grpc.CallOption  // decodes a *reply
 	slots   *semaphore.Weighted
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	schemas  map[string]*collection
 	norms    map[string]map[string]norm // by collection and field
-	narrowed adapters.Limits            // Options.Limits, less what the server has refused
+	narrowed adapters.Limits            // Options.Limits, lowered to the limits that the server has told
 }
 
 var (
@@ -133,8 +135,8 @@ var (
 	_ adapters.Identifier    = (*Store)(nil)
 )
 
-// New returns the store at an address without calling it, so that a server
-// that is down does not keep a program from starting; Ping says whether it is up.
+// New returns a store without calling the server, so that a server that is down does
+// not keep a program from starting. Ping reports whether the server is up.
 func New(ctx context.Context, o Options) (*Store, error) {
 	if o.Address == "" {
 		return nil, fmt.Errorf("%w: no address of a Milvus server; give host:port", adapters.ErrStore)
@@ -165,8 +167,8 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// authorize adds the store's credentials, as the SDK would to every call, where
-// the call is not made for a caller with credentials of its own.
+// authorize adds the store's credentials to a call, as the SDK would, unless the call
+// uses a caller's own credentials.
 func (s *Store) authorize(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	secret := s.options.APIKey
 	if s.options.Username != "" || s.options.Password != "" {
@@ -178,15 +180,16 @@ func (s *Store) authorize(ctx context.Context, method string, req, reply any, cc
 	return invoke(ctx, method, req, reply, cc, opts...)
 }
 
-// dialOptions replace the SDK's defaults: no blocking dial, no pings but of a call that
-// hears nothing (milvus-lite answers others with too_many_pings), no retries, our own error conversion, and TLS, which
-// the SDK could only do with an empty tls.Config.
+// dialOptions replaces the SDK's defaults: no blocking dial, keepalive pings only
+// during a call (milvus-lite answers other pings with too_many_pings), no retries, the
+// adapter's own error conversion, and TLS with the given configuration, where the SDK
+// only supports an empty tls.Config.
 func (s *Store) dialOptions() []grpc.DialOption {
 	o := s.options
 	options := append(traceparent.DialOptions(),
 		grpc.WithChainUnaryInterceptor(s.intercept, s.authorize),
 		grpc.WithDefaultCallOptions(grpc_retry.Disable(), grpc.MaxCallRecvMsgSize(o.Limits.MaxMessageBytes)),
-		// A link that swallows everything is noticed within half a minute.
+		// Detects a dead link within half a minute.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 8 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
@@ -198,7 +201,8 @@ func (s *Store) dialOptions() []grpc.DialOption {
 	return append(options, o.DialOptions...)
 }
 
-// Ping asks the server for its version; a server that does not tell is up too.
+// Ping asks the server for its version. A server that does not implement the call
+// counts as up.
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := s.raw.GetVersion(ctx, &milvuspb.GetVersionRequest{})
 	if errors.Is(err, adapters.ErrUnsupported) {
@@ -210,7 +214,7 @@ func (s *Store) Ping(ctx context.Context) error {
 // Close closes the connection.
 func (s *Store) Close() error { return s.sdk.Close() }
 
-// SwitchAlias makes the alias name the collection, creating it if need be. It
+// SwitchAlias points the alias at the collection, creating the alias if need be. It
 // returns ErrUnsupported on milvus-lite, which has no aliases.
 func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error {
 	defer s.forget(alias)
@@ -224,7 +228,8 @@ func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error
 	return nil
 }
 
-// limits are the configured ones, narrowed by what the server has refused.
+// limits returns the configured limits, lowered to the limits that the server has
+// told.
 func (s *Store) limits() adapters.Limits {
 	s.mu.Lock()
 	defer s.mu.Unlock()

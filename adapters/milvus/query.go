@@ -16,19 +16,19 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// reading is what a query or scan wants of each row.
+// reading says which parts of each row a query or scan needs.
 type reading struct {
 	c       *collection
 	columns []column
-	owner   string // as asked; empty: none
+	owner   string // as requested; empty: no owner
 	payload bool
-	scalars []string // payload fields that are scalar fields
-	keys    []string // payload fields that are keys of the dynamic field; nil: all
+	scalars []string // requested payload fields that are scalar fields
+	keys    []string // requested payload fields that are keys of the dynamic field; nil: all keys
 	level   string
-	strong  bool // read what was written before, whatever level says
+	strong  bool // see all earlier writes, whatever the collection's level
 }
 
-// newReading checks what is asked of each row against the schema.
+// newReading checks the requested parts of a row against the schema.
 func newReading(c *collection, vectors []string, owner string, payload bool, fields []string) (reading, error) {
 	r := reading{c: c, owner: owner, payload: payload || len(fields) > 0}
 	for _, name := range vectors {
@@ -73,12 +73,13 @@ func (r *reading) setPayload(fields []string) error {
 	return nil
 }
 
-// internal: a companion's own fields are not payload.
+// isInternal reports whether a field is a companion's own, which is not part of the
+// payload.
 func (c *collection) internal(name string) bool {
 	return c.layout != nil && (name == companionField || name == companionOwner)
 }
 
-// output are the fields to ask the server for.
+// output returns the fields to request from the server.
 func (r reading) output() []string {
 	out := []string{r.c.pk}
 	seen := map[string]bool{r.c.pk: true}
@@ -92,7 +93,7 @@ func (r reading) output() []string {
 		add(col.name)
 	}
 	if r.owner != "" {
-		name, _ := r.c.ownerColumn(r.owner) // was checked
+		name, _ := r.c.ownerColumn(r.owner) // checked by newReading
 		add(name)
 	}
 	for _, name := range r.scalars {
@@ -104,7 +105,8 @@ func (r reading) output() []string {
 	return out
 }
 
-// rowBytes estimates a row of a reply, to keep replies under the message limit.
+// rowBytes estimates the size of a row in a reply, to keep replies below the message
+// limit.
 func (r reading) rowBytes() int {
 	n := 64
 	for _, col := range r.columns {
@@ -116,25 +118,26 @@ func (r reading) rowBytes() int {
 	return n
 }
 
-// page is the number of rows that one reply can hold.
+// page returns the number of rows that fit one reply.
 func (s *Store) page(r reading) int {
 	return max(1, min(s.limits().MaxDepth, s.options.Limits.MaxMessageBytes/2/r.rowBytes()))
 }
 
-// tooLong: the rows of a reply were larger than page took them for.
+// tooLong reports whether a reply failed because its rows were larger than rowBytes
+// estimated.
 func tooLong(err error) bool {
 	var limit *adapters.LimitError
 	return errors.As(err, &limit) && limit.Limit == limitMessage
 }
 
-// found is a reply: its rows' keys and columns.
+// found is a reply to a query: the rows' keys and columns.
 type found struct {
 	keys []key
 	set  fieldSet
-	skip int // rows of the columns in front of the first key's
+	skip int // rows of the columns before the first key's row
 }
 
-// query returns at most limit rows that match, ordered by primary key.
+// query returns at most limit matching rows, ordered by primary key.
 func (s *Store) query(ctx context.Context, r reading, expr string, limit int, extra ...string) (found, error) {
 	level, err := consistency(r.level)
 	if err != nil {
@@ -155,11 +158,10 @@ func (s *Store) query(ctx context.Context, r reading, expr string, limit int, ex
 	return found{keys: set.keys(r.c.pk), set: set}, nil
 }
 
-// from is the reply without its first n rows.
+// from returns the reply without its first n rows.
 func (f found) from(n int) found { return found{keys: f.keys[n:], set: f.set, skip: f.skip + n} }
 
-// rows makes rows of a reply: what the reading asks of each, but vectors of
-// other components.
+// rows converts a reply, without the vectors of other components.
 func (r reading) rows(f found) (adapters.Rows, error) {
 	rows := adapters.Rows{IDs: make([]rerank.ID, len(f.keys)), Vectors: make([]rerank.Matrix, len(r.columns))}
 	for i, k := range f.keys {
@@ -193,7 +195,8 @@ func (r reading) rows(f found) (adapters.Rows, error) {
 	return rows, nil
 }
 
-// lookup finds rows by primary key; where their reply is too large, in two.
+// lookup finds rows by primary key. If the reply is too large, it splits the keys in
+// two.
 func (s *Store) lookup(ctx context.Context, r reading, keys []key) (adapters.Rows, error) {
 	f, err := s.query(ctx, r, oneOf(r.c.pk, keys), len(keys))
 	if half := len(keys) / 2; tooLong(err) && half > 0 {
@@ -228,15 +231,15 @@ func (s *Store) lookup(ctx context.Context, r reading, keys []key) (adapters.Row
 	return rows, nil
 }
 
-// lookupHard finds the rows that a list of keys misses though they exist: text
-// with a line break on milvus-lite, and the greatest number on Milvus, whose
-// proxy takes it for the end of its merge. The answer is empty for other keys.
+// lookupHard finds the existing rows that a query by key misses: text with a line
+// break on milvus-lite, and the greatest int64 on Milvus, whose proxy takes it for the
+// end of its merge. For other keys it returns no rows.
 func (s *Store) lookupHard(ctx context.Context, r reading, k key) (adapters.Rows, error) {
 	switch {
 	case k.inexpressible():
 		f, err := s.query(ctx, r, r.c.pk+" like "+quote(wildcard(k.text)), s.page(r))
 		if errors.Is(err, adapters.ErrFilter) {
-			return adapters.Rows{}, nil // this server has no such pattern, and read the key itself
+			return adapters.Rows{}, nil // the server has no such pattern, and took it for the key itself
 		}
 		if err != nil {
 			return adapters.Rows{}, err
@@ -256,7 +259,8 @@ func (s *Store) lookupHard(ctx context.Context, r reading, k key) (adapters.Rows
 	return adapters.Rows{}, nil
 }
 
-// wildcard is a pattern of what can be expressed; _ stands for any one character.
+// wildcard replaces each inexpressible character of s by _, which matches any one
+// character.
 func wildcard(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -268,19 +272,19 @@ func wildcard(s string) string {
 	return string(b)
 }
 
-// pick makes a row of row i of a reply.
+// pick converts row i of a reply.
 func (r reading) pick(f found, i int) (adapters.Rows, error) {
 	one := f.from(i)
 	one.keys = one.keys[:1]
 	return r.rows(one)
 }
 
-// searchKey finds a row by key with a search, for what a query cannot find.
+// searchKey finds a row by key with a search, where a query cannot find it.
 func (s *Store) searchKey(ctx context.Context, r reading, k key, filter string) (found, error) {
 	cols := r.c.columns()
 	i := slices.IndexFunc(cols, func(col column) bool { return col.kind == schemapb.DataType_FloatVector && col.index != "" })
 	if i < 0 {
-		return found{}, nil // no field that could be searched
+		return found{}, nil // the collection has no field to search
 	}
 	f := fieldSearch{c: r.c, col: cols[i], depth: 1, probes: []int{0}, request: adapters.SearchRequest{
 		Collection: r.c.name, Filter: and(filter, r.c.pk+" == "+k.literal()), Consistency: r.level,

@@ -5,7 +5,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// join appends rows of one shape; either may be empty.
+// join concatenates rows of one shape. Either may be empty.
 func join(a, b adapters.Rows) adapters.Rows {
 	if len(b.IDs) == 0 {
 		return a
@@ -23,7 +23,7 @@ func join(a, b adapters.Rows) adapters.Rows {
 	return a
 }
 
-// order is rows in the order of positions.
+// order returns the rows at the given positions.
 func order(rows adapters.Rows, positions []int) adapters.Rows {
 	out := adapters.Rows{IDs: make([]rerank.ID, len(positions))}
 	for i, p := range positions {

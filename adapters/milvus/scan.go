@@ -13,16 +13,16 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Scan reads all rows in the order of their primary keys: Milvus answers a
-// query with a limit in that order, and each page begins behind the last key of
-// the one before. The first page waits for everything written before (Strong).
+// Scan reads all rows in the order of their primary keys, in which Milvus answers a
+// query with a limit. Each page begins after the last key of the page before. The
+// first page waits for all earlier writes (consistency Strong).
 func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(rows adapters.Rows, cursor string) error) error {
 	s.forget(r.Collection)
 	return s.scan(ctx, r, true, yield)
 }
 
-// scanRows is the page of a scan that names none: a query of ten thousand rows
-// with their vectors takes milvus-lite minutes.
+// scanRows is the default page of a scan. milvus-lite takes minutes for a query of ten
+// thousand rows with vectors.
 const scanRows = 1000
 
 func (s *Store) scan(ctx context.Context, r adapters.ScanRequest, strong bool, yield func(rows adapters.Rows, cursor string) error) error {
@@ -42,7 +42,8 @@ func (s *Store) scan(ctx context.Context, r adapters.ScanRequest, strong bool, y
 		return err
 	}
 	batch := min(s.page(reading), cmp.Or(r.Batch, scanRows))
-	// The pages are of one component's rows; the others' vectors are fetched by id.
+	// Pages hold the rows of one component. The vectors of the other components are
+	// fetched by id.
 	parts := reading.components()
 	parts[0].strong = strong
 	return s.pages(ctx, parts[0], r.Filter, after, resumed, batch, func(rows adapters.Rows, last key) error {
@@ -58,8 +59,8 @@ func (s *Store) scan(ctx context.Context, r adapters.ScanRequest, strong bool, y
 	})
 }
 
-// fetchOthers completes rows of the first component with the others' vectors,
-// if there are others.
+// fetchOthers adds the vectors of the other components, if there are any, to rows of
+// the first component.
 func (s *Store) fetchOthers(ctx context.Context, parts []reading, rows adapters.Rows) (adapters.Rows, error) {
 	if len(parts) == 1 {
 		return rows, nil
@@ -75,7 +76,8 @@ func (s *Store) fetchOthers(ctx context.Context, parts []reading, rows adapters.
 	return parts[0].assemble(results, rows.IDs)
 }
 
-// pages reads what matches in pages, ordered by primary key, behind `after`.
+// pages reads the matching rows after the key `after`, page by page, ordered by
+// primary key.
 func (s *Store) pages(ctx context.Context, r reading, filter string, after key, resumed bool, batch int, yield func(rows adapters.Rows, last key) error) error {
 	if r.c.layout != nil && r.c.layout.Rows {
 		filter = and(filter, fmt.Sprintf("%s == %d", companionField, r.comp()))
@@ -103,7 +105,7 @@ func (s *Store) pages(ctx context.Context, r reading, filter string, after key, 
 	}
 }
 
-// lastPage is the row with the greatest number, which Milvus's queries omit.
+// lastPage reads the row with the greatest int64, which Milvus's queries omit.
 func (s *Store) lastPage(ctx context.Context, r reading, filter string, after key, resumed bool, yield func(rows adapters.Rows, last key) error) error {
 	greatest := key{num: math.MaxInt64}
 	if r.c.ids.textKeys() || resumed && after == greatest {
@@ -120,13 +122,13 @@ func (s *Store) lastPage(ctx context.Context, r reading, filter string, after ke
 	return yield(rows, greatest)
 }
 
-// inOrder are the parameters of a query iterator: every shard stops at the limit,
-// and the proxy at the last key up to which it has heard of all shards.
+// inOrder returns the parameters of a query iterator: every shard stops at the limit,
+// and the proxy stops at the last key up to which every shard has answered.
 func inOrder() []string { return []string{"iterator", "True", "reduce_stop_for_best", "True"} }
 
-// behind is the next page behind a key. milvus-lite cannot express a text with
-// a line break: then the page begins at a smaller text, and what was seen is
-// passed by.
+// behind reads the next page after a key. milvus-lite cannot express a text with a
+// line break; for such a key the page begins at a smaller text, and rows seen before
+// are skipped.
 func (s *Store) behind(ctx context.Context, r reading, filter string, after key, resumed bool, batch int) (found, error) {
 	bound := ""
 	switch {
@@ -163,7 +165,7 @@ func (s *Store) behindBreak(ctx context.Context, r reading, filter string, after
 	}
 }
 
-// Match lists the ids that a filter lets through, in the order of the keys.
+// Match lists the ids of the rows that match a filter, in the order of their keys.
 func (s *Store) Match(ctx context.Context, collection, filter string) ([]rerank.ID, error) {
 	var ids []rerank.ID
 	err := s.scan(ctx, adapters.ScanRequest{Collection: collection, Filter: filter}, false, func(rows adapters.Rows, _ string) error {
@@ -176,7 +178,7 @@ func (s *Store) Match(ctx context.Context, collection, filter string) ([]rerank.
 	return ids, nil
 }
 
-// cursor is the last key of a batch, as JSON.
+// cursor holds the last key of a batch, encoded as JSON.
 type cursor struct {
 	Num  *int64  `json:"num,omitempty"`
 	Text *string `json:"text,omitempty"`

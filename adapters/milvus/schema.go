@@ -17,20 +17,21 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 )
 
-// dynamicField is the name under which Milvus keeps the keys that are in no field.
+// dynamicField is Milvus's name for the field with the keys that have no field of
+// their own.
 const dynamicField = "$meta"
 
-// collection is what is known of a collection: its schema, its indexes, and how
-// ids and vector fields are laid out in it.
+// collection is the cached schema of a collection, with its indexes and the layout of
+// its ids and vector fields.
 type collection struct {
-	name     string // as asked: a collection or an alias
+	name     string // as requested: the name of a collection or an alias
 	resolved string
 	pk       string
 	vectors  []vectorColumn
 	scalars  []scalarColumn
 	dynamic  bool
 	ids      idCodec
-	layout   *layout // of a companion; nil for a user's own collection
+	layout   *layout // nil for a user's own collection
 	settings map[string]string
 	read     time.Time
 }
@@ -40,9 +41,9 @@ type vectorColumn struct {
 	name   string
 	dim    int
 	kind   schemapb.DataType
-	metric adapters.Metric // "" where there is no index, or another metric
-	index  string          // its type, as Milvus words it
-	native string          // the metric, as Milvus words it
+	metric adapters.Metric // "" without an index, or for an unknown metric
+	index  string          // index type, in Milvus's words
+	native string          // metric, in Milvus's words
 }
 
 type scalarColumn struct {
@@ -50,18 +51,18 @@ type scalarColumn struct {
 	kind schemapb.DataType
 }
 
-// column is a field that can be searched: a vector column, or one component's
-// rows of it.
+// column is a searchable field: a vector column, or the rows of one component within
+// it.
 type column struct {
 	vectorColumn
-	field  string // the name it is asked by
-	filter string // picks the component's rows; empty for all
-	dim    int    // of the field; the column's own may be longer, padded with zeros
+	field  string // name in requests
+	filter string // selects the component's rows; empty: all rows
+	dim    int    // dimension of the field; the column may be longer, padded with zeros
 	comp   int
 }
 
-// exact reports whether Milvus searches the column exhaustively: a FLAT index
-// compares every vector, and Milvus builds no interim index of such a field.
+// exact reports whether Milvus searches the column exhaustively: it has a FLAT index,
+// which compares every vector, and Milvus builds no interim index for it.
 func (v vectorColumn) exact() bool {
 	return v.index == "FLAT" && v.kind == schemapb.DataType_FloatVector
 }
@@ -99,7 +100,8 @@ func (s *Store) collection(ctx context.Context, name string) (*collection, error
 	return c, nil
 }
 
-// forget makes the next call read schema and norms again.
+// forget removes a cached schema and its norms, so that the next call reads them
+// again.
 func (s *Store) forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +109,8 @@ func (s *Store) forget(name string) {
 	delete(s.norms, name)
 }
 
-// withSchema runs do with the collection's schema. Where do fails as if the
-// schema were out of date, it runs once more with a fresh one.
+// withSchema calls do with the collection's schema. If do fails in a way that a stale
+// schema explains, withSchema calls it once more with a fresh schema.
 func (s *Store) withSchema(ctx context.Context, name string, do func(*collection) error) error {
 	c, err := s.collection(ctx, name)
 	if err != nil {
@@ -129,12 +131,12 @@ func (s *Store) withSchema(ctx context.Context, name string, do func(*collection
 	return do(fresh)
 }
 
-// errMoved: an alias has been switched since the schema was read.
+// errMoved means that an alias was switched after its schema was read.
 var errMoved = fmt.Errorf("%w: the alias has been switched", adapters.ErrNotFound)
 
-// checkAlias asks, beside the searches, whether an alias is still what its
-// remembered schema describes: otherwise a list could be called exact for the
-// index of another collection.
+// checkAlias checks, concurrently with the searches, whether an alias still points at
+// the collection of its cached schema. Otherwise a list could be called exact because
+// of another collection's index.
 func (s *Store) checkAlias(ctx context.Context, c *collection) error {
 	d, err := s.raw.DescribeCollection(ctx, &milvuspb.DescribeCollectionRequest{DbName: s.options.Database, CollectionName: c.name})
 	if err != nil {
@@ -155,7 +157,7 @@ func (c *collection) same(o *collection) bool {
 	return c.resolved == o.resolved && slices.Equal(c.vectors, o.vectors) && slices.Equal(c.scalars, o.scalars)
 }
 
-// describe asks for schema and indexes, both calls in flight at once.
+// describe reads the schema and the indexes with two concurrent calls.
 func (s *Store) describe(ctx context.Context, name string) (*collection, error) {
 	var d *milvuspb.DescribeCollectionResponse
 	var x *milvuspb.DescribeIndexResponse
@@ -194,7 +196,7 @@ func (c *collection) readFields(fields []*schemapb.FieldSchema) {
 			c.pk = f.GetName()
 			c.ids = plainIDs{pk: c.pk, text: kind == schemapb.DataType_VarChar || kind == schemapb.DataType_String}
 		case kind >= schemapb.DataType_BinaryVector:
-			dim, _ := strconv.Atoi(value(f.GetTypeParams(), "dim")) // sparse vectors have none
+			dim, _ := strconv.Atoi(value(f.GetTypeParams(), "dim")) // sparse vectors have no dimension
 			c.vectors = append(c.vectors, vectorColumn{name: f.GetName(), dim: dim, kind: kind})
 		case f.GetIsDynamic():
 			c.dynamic = true
@@ -229,7 +231,7 @@ func value(params []*commonpb.KeyValuePair, key string) string {
 	return ""
 }
 
-// columns are the collection's fields, in order.
+// columns returns the collection's searchable fields, in order.
 func (c *collection) columns() []column {
 	if c.layout != nil {
 		return c.layout.columns(c.vectors)
@@ -241,7 +243,7 @@ func (c *collection) columns() []column {
 	return all
 }
 
-// column finds a vector field; "" is the only one.
+// column finds a vector field. "" finds the only field.
 func (c *collection) column(field string) (column, error) {
 	all := c.columns()
 	if field == "" && len(all) == 1 {

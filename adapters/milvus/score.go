@@ -29,8 +29,8 @@ func (f fieldSearch) scorer(p rerank.Probe) func(float32) float32 {
 	}
 }
 
-// radius is the server's bound of a range search: the greatest, in its own
-// metric, that loses no row of any probe, and two roundings more.
+// radius returns the server's bound of a range search: the greatest bound, in the
+// field's own metric, that loses no row of any probe after two more roundings.
 func (f fieldSearch) radius() float64 {
 	above := max(-math.MaxFloat32, min(math.MaxFloat32, float64(*f.above)))
 	var bound float64
@@ -46,7 +46,7 @@ func (f fieldSearch) radius() float64 {
 		case adapters.Cosine:
 			b = (above - slack) / norm
 		case adapters.L2:
-			b = 2*(above-slack)/norm - 2 // greater is nearer, as in the others
+			b = 2*(above-slack)/norm - 2 // the greater score is the nearer row, as in the other metrics
 		default:
 			b = math.Nextafter(above, math.Inf(-1))
 		}
@@ -60,12 +60,12 @@ func (f fieldSearch) radius() float64 {
 	return bound
 }
 
-// epsilon bounds the rounding error of a score by γ_n·‖p‖·‖x‖
-// (adapters.Epsilon32). ‖x‖ is 1 of unit vectors; of a COSINE field too, where the
-// two norms are computed in float32 as well and round as often again. Of an
-// inner-product field that nobody vouches for, ‖x‖ is an estimate: see
-// greatestNorm, and the scores show that ‖x‖ ≥ |⟨p, x⟩|/‖p‖. Without rows it is
-// the error of every score.
+// epsilon bounds the rounding error of a score by γ_n·‖p‖·‖x‖ (adapters.Epsilon32).
+// For unit vectors ‖x‖ is 1, and also for a COSINE field, where both norms are
+// computed in float32 and so double the number of roundings. For an inner-product
+// field without UnitVectors, ‖x‖ is the greater of the estimate of greatestNorm and of
+// |⟨p, x⟩|/‖p‖ over the scores. Without rows the result bounds the error of every
+// score.
 func (f fieldSearch) epsilon(p rerank.Probe, rows []row) float32 {
 	norm := rerank.Norm(p.Vector)
 	switch {
@@ -85,8 +85,8 @@ func (f fieldSearch) epsilon(p rerank.Probe, rows []row) float32 {
 	return adapters.Epsilon32(len(p.Vector), norm, longest)
 }
 
-// epsilonL2 is relative to the distance, as its terms have one sign: ‖p‖·γ_n·d/2
-// of the farthest row, and twice ‖p‖·γ_n for what unit vectors may lack.
+// epsilonL2 is relative to the distance, whose terms all have one sign: ‖p‖·γ_n·d/2 of
+// the farthest row, plus twice ‖p‖·γ_n for the deviation of unit vectors from norm 1.
 func (f fieldSearch) epsilonL2(norm float64, rows []row) float32 {
 	farthest := 4.0
 	if len(rows) > 0 && norm > 0 {
@@ -95,7 +95,7 @@ func (f fieldSearch) epsilonL2(norm float64, rows []row) float32 {
 	return adapters.Epsilon32(f.col.dim, norm*(farthest/2+2), 1)
 }
 
-// The greatest norm of a field is estimated from so many rows, once in a while.
+// The greatest norm of a field is estimated from normRows rows and cached.
 const (
 	normRows = 64
 	normTTL  = time.Minute
@@ -107,8 +107,8 @@ type norm struct {
 	read     time.Time
 }
 
-// greatestNorm estimates the greatest norm of a field's rows: twice that of the
-// first 64. Milvus neither tells norms nor samples at random.
+// greatestNorm estimates the greatest norm of a field's rows as twice the greatest
+// norm of the first 64 rows. Milvus neither tells norms nor samples at random.
 func (s *Store) greatestNorm(ctx context.Context, c *collection, col column) (float64, error) {
 	s.mu.Lock()
 	known := s.norms[c.name][col.field]

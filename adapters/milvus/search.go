@@ -20,19 +20,19 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Search sends one Milvus search for each vector field, with all probes of the
-// field as its query vectors, and all of them at once; each list is cut to its
-// probe's depth. List.Exact holds for a FLAT index only: Milvus cannot be asked
-// to pass by another index, so SearchRequest.Exact changes nothing.
+// Search sends one Milvus search for each vector field, concurrently. Each carries all
+// probes of the field as its query vectors, and each list is truncated to its probe's
+// depth. List.Exact is true only with a FLAT index. SearchRequest.Exact has no effect,
+// because Milvus cannot bypass another index.
 //
-// SearchRequest.Consistency is Strong, Session, Bounded or Eventually; empty is
+// SearchRequest.Consistency is Strong, Session, Bounded or Eventually; empty selects
 // the collection's own level.
 func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
 	return s.search(ctx, r, nil)
 }
 
-// SearchRange is Search with Milvus's range search. The server's bound is set a
-// little below and the lists are cut here, so that rounding loses no row.
+// SearchRange works like Search, but uses Milvus's range search. It sets the server's
+// bound slightly too low and truncates the lists here, so that rounding loses no row.
 func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
 	if math.IsNaN(float64(above)) {
 		return nil, fmt.Errorf("%w: the score to exceed is NaN", rerank.ErrQuery)
@@ -84,15 +84,16 @@ type fieldSearch struct {
 	c       *collection
 	col     column
 	request adapters.SearchRequest
-	probes  []int // indexes of request.Probes
-	depth   int   // the greatest of theirs
+	probes  []int // indexes in request.Probes
+	depth   int   // the greatest depth of the probes
 	above   *float32
 	owner   string  // output field of the owner, if asked
 	payload reading // what of the payload, if asked
 	longest float64 // norm of a row, where scores depend on it
 }
 
-// plan groups the probes by field and refuses what the schema refuses.
+// plan groups the probes by field and returns an error for a request that contradicts
+// the schema.
 func (s *Store) plan(c *collection, r adapters.SearchRequest, above *float32) ([]fieldSearch, error) {
 	var searches []fieldSearch
 	byField := map[string]int{}
@@ -140,7 +141,8 @@ func (s *Store) complete(f *fieldSearch) (err error) {
 	return err
 }
 
-// searchable finds a field from whose scores inner products can be recovered.
+// searchable finds a field and checks that its scores can be converted to inner
+// products.
 func (c *collection) searchable(name string, unit bool) (column, error) {
 	col, err := c.column(name)
 	if err != nil {
@@ -197,8 +199,8 @@ func (s *Store) run(ctx context.Context, f fieldSearch, lists []rerank.List) err
 	return nil
 }
 
-// searchWire is the stub's Search, with an answer of our own; the interceptor
-// sees it as any other.
+// searchWire calls Search and decodes the answer into r. The interceptor sees the call
+// like any other.
 func (s *Store) searchWire(ctx context.Context, request *milvuspb.SearchRequest, r *reply) error {
 	return s.conn.Invoke(ctx, milvuspb.MilvusService_Search_FullMethodName, request, r, s.wire)
 }
@@ -219,7 +221,7 @@ func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: search parameters: %w", adapters.ErrStore, err)
 	}
-	level, _ := consistency(f.request.Consistency) // was checked
+	level, _ := consistency(f.request.Consistency) // checked by plan
 	request := &milvuspb.SearchRequest{
 		DbName: s.options.Database, CollectionName: f.request.Collection, PartitionNames: f.request.Partitions,
 		Dsl: and(f.request.Filter, f.col.filter), DslType: commonpb.DslType_BoolExprV1,
@@ -240,7 +242,7 @@ func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
 	return request, nil
 }
 
-// vectors are the probes in little-endian bytes, padded to the column's dimension.
+// vectors returns the probes in little-endian bytes, padded to the column's dimension.
 func (f fieldSearch) vectors() [][]byte {
 	rows := make([][]byte, len(f.probes))
 	for i, p := range f.probes {
@@ -257,7 +259,7 @@ func (f fieldSearch) vectors() [][]byte {
 	return rows
 }
 
-// list makes a probe's list of the rows [from, to) of a reply.
+// list makes a probe's list from rows from to to−1 of a reply.
 func (f fieldSearch) list(p rerank.Probe, reply *reply, from, to int, set fieldSet) (rerank.List, error) {
 	score := f.scorer(p)
 	rows := reply.rows[:0]
@@ -323,14 +325,14 @@ func (f fieldSearch) extras(l *rerank.List, rows []row, set fieldSet) error {
 	return nil
 }
 
-// row is one row of a reply; at is its place in the reply's columns.
+// row is one row of a reply. at is its position in the reply's columns.
 type row struct {
 	id    rerank.ID
 	score float32
 	at    int
 }
 
-// distinct sorts rows by score, then id, and drops a row that came twice.
+// distinct sorts rows by score, then id, and drops duplicates.
 func distinct(rows []row) []row {
 	slices.SortFunc(rows, func(a, b row) int {
 		switch x, y := (rerank.Scored{ID: a.id, Score: a.score}), (rerank.Scored{ID: b.id, Score: b.score}); {
@@ -353,7 +355,8 @@ func pairs(kv ...string) []*commonpb.KeyValuePair {
 	return list
 }
 
-// consistency is the level of a name; the empty name is the collection's own.
+// consistency returns the level with the given name. The empty name selects the
+// collection's own level.
 func consistency(name string) (commonpb.ConsistencyLevel, error) {
 	level, ok := commonpb.ConsistencyLevel_value[name]
 	if name == "" || ok && name != "Customized" {

@@ -19,12 +19,12 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 )
 
-// errNoAlias: the alias to alter does not exist yet.
+// errNoAlias means that the alias to alter does not exist yet.
 var errNoAlias = fmt.Errorf("%w: alias not found", adapters.ErrStore)
 
-// intercept is around every call of the connection, the SDK's included: it
-// bounds the calls in flight and the size of a request, and is the one place
-// where Milvus's refusals become errors.
+// intercept wraps every call of the connection, including the SDK's. It limits the
+// calls in flight and the size of requests, and is the only place that converts
+// Milvus's refusals to errors.
 func (s *Store) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	call := path.Base(method)
 	if m, ok := req.(proto.Message); ok {
@@ -46,7 +46,7 @@ func (s *Store) intercept(ctx context.Context, method string, req, reply any, cc
 	return nil
 }
 
-// narrow keeps a limit that the server has told, where it is below the known one.
+// narrow lowers a limit to the value that the server has told.
 func (s *Store) narrow(err error) {
 	var told *adapters.LimitError
 	if !errors.As(err, &told) {
@@ -71,7 +71,7 @@ func (s *Store) messageLimit(size int64) error {
 
 var tooLarge = regexp.MustCompile(`larger than max \((\d+) vs\.? \d+\)`)
 
-// callError converts the error of a call that brought no reply.
+// callError converts the error of a call without a reply.
 func (s *Store) callError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -109,7 +109,8 @@ func replyStatus(reply any) *commonpb.Status {
 	}
 }
 
-// Milvus's error codes (pkg/util/merr), as far as they say more than the text.
+// byCode maps Milvus's error codes (pkg/util/merr), where they are more precise than
+// the text.
 var byCode = map[int32]error{
 	1: adapters.ErrUnavailable, 2: adapters.ErrUnavailable, 3: adapters.ErrUnavailable, 4: adapters.ErrUnavailable,
 	7: adapters.ErrUnavailable, 8: adapters.ErrUnavailable, 9: adapters.ErrUnavailable, 10: adapters.ErrUnsupported,
@@ -122,7 +123,7 @@ var byCode = map[int32]error{
 	1700: adapters.ErrField, 1800: adapters.ErrRefused, 10000: context.Canceled, 10001: adapters.ErrUnavailable,
 }
 
-// The names of the limits.
+// Names of the limits.
 const (
 	limitDepth        = "max_depth"
 	limitProbes       = "max_probes"
@@ -131,11 +132,11 @@ const (
 	fewerFields       = "store fewer vector fields in a collection"
 )
 
-// errNoIndex: a vector field has no index, so it cannot be searched yet.
+// errNoIndex means that a vector field has no index yet and cannot be searched.
 var errNoIndex = fmt.Errorf("%w: no index", adapters.ErrUnavailable)
 
-// The rest is told by the text alone: Milvus 2.3 sends 65535 for all of it and
-// milvus-lite 1100 or 2000. The first match counts.
+// byText recognises the other errors by their text, because Milvus 2.3 sends code
+// 65535 and milvus-lite 1100 or 2000 for all of them. The first match counts.
 var byText = []struct {
 	pattern *regexp.Regexp
 	err     error
@@ -155,14 +156,15 @@ var byText = []struct {
 	{regexp.MustCompile(`not authenticated|auth check failure|permission deny|PrivilegeNot`), adapters.ErrRefused},
 }
 
-// told are the numbers of a refusal: "topk [16385] is invalid, top k should be in
-// range [1, 16384]", "maximum vector field's number should be limited to 4".
+// These patterns find the numbers in refusals such as "topk [16385] is invalid, top k
+// should be in range [1, 16384]" and "maximum vector field's number should be limited
+// to 4".
 var (
 	toldRange = regexp.MustCompile(`should be in range \[\d+, ?(\d+)\],? but got (\d+)`)
 	toldMost  = regexp.MustCompile(`should be limited to (\d+)`)
 )
 
-// toldLimit puts the numbers that the server tells into a limit's error.
+// toldLimit copies the numbers in the server's reason to a limit's error.
 func toldLimit(err error, reason string) error {
 	var limit *adapters.LimitError
 	if !errors.As(err, &limit) {
@@ -177,7 +179,7 @@ func toldLimit(err error, reason string) error {
 	return &known
 }
 
-// number reads digits that a pattern has found.
+// number parses the digits that a pattern has found.
 func number(digits string) int64 {
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
@@ -190,7 +192,8 @@ func limitOf(name string, limit int64, remedy string) error {
 	return &adapters.LimitError{Limit: name, Value: limit + 1, Max: limit, Remedy: remedy}
 }
 
-// statusError converts the status inside a reply, old error_code and new code.
+// statusError converts the status of a reply, with its old error_code and its new
+// code.
 func statusError(st *commonpb.Status) error {
 	//nolint:staticcheck // servers before 2.4 fill the old code only
 	code, old := st.GetCode(), st.GetErrorCode()

@@ -11,9 +11,9 @@ import (
 	"github.com/likenessdb/likeness/adapters/internal/wire"
 )
 
-// reply is the answer to a search, read off the wire into memory that is used
-// again; what fields the search asked for are protobuf's. A malformed message is
-// an error, and fields that this version does not know are passed over.
+// reply is the answer to a search, decoded from the wire into reused memory. Output
+// fields are decoded by protobuf. A malformed message is an error, and unknown fields
+// are skipped.
 type reply struct {
 	status commonpb.Status
 	keys   []key
@@ -31,17 +31,17 @@ var _ wire.Message = (*reply)(nil)
 
 var replies = sync.Pool{New: func() any { return new(reply) }}
 
-// newReply takes a reply out of the pool; release gives it back.
+// newReply takes a reply from the pool. release returns it.
 func newReply() *reply { return replies.Get().(*reply) }
 
 func (r *reply) release() {
 	r.fields = nil
-	clear(r.keys) // they hold text
+	clear(r.keys) // the keys hold text
 	clear(r.rows)
 	replies.Put(r)
 }
 
-// GetStatus is what the interceptor looks at.
+// GetStatus returns the status, for the interceptor.
 func (r *reply) GetStatus() *commonpb.Status { return &r.status }
 
 // ReadWire implements wire.Message for a milvuspb.SearchResults.
@@ -61,7 +61,7 @@ func (r *reply) ReadWire(b []byte) (err error) {
 	return err
 }
 
-// readData reads a schemapb.SearchResultData.
+// readData decodes a schemapb.SearchResultData.
 func (r *reply) readData(b []byte, err *error) {
 	for f := wire.Walk(b, err); f.Next(); {
 		switch {
@@ -81,7 +81,7 @@ func (r *reply) readData(b []byte, err *error) {
 	}
 }
 
-// readIDs reads a schemapb.IDs: numbers or texts.
+// readIDs decodes a schemapb.IDs: numbers or texts.
 func (r *reply) readIDs(b []byte, err *error) {
 	for f := wire.Walk(b, err); f.Next(); {
 		if f.Kind != protowire.BytesType || f.Number > 2 {
@@ -102,7 +102,7 @@ func (r *reply) readIDs(b []byte, err *error) {
 	}
 }
 
-// makeKeys makes the keys; those that are text share one string.
+// makeKeys builds the keys. Text keys share one string.
 func (r *reply) makeKeys() {
 	all := string(r.text)
 	for _, n := range r.ints {

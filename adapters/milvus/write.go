@@ -13,16 +13,16 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// An upsert has about so many bytes and rows at most. Milvus takes larger ones,
-// but splits them again for its log; milvus-lite deletes row by row before.
+// Greatest size of an upsert. Milvus accepts larger ones but splits them again for its
+// log; milvus-lite first deletes each row by itself.
 const (
 	writeBytes = 8 << 20
 	writeRows  = 5000
 )
 
-// Write upserts rows into a companion collection, each payload into the dynamic
-// field, and returns when a search that asks for no consistency sees them: it
-// waits with a Strong query. Of rows with one id the last is kept.
+// Write upserts rows into a companion collection, with each payload in the dynamic
+// field. It waits with a Strong query until searches of any consistency level see the
+// rows. Of several rows with one id, it writes the last.
 func (s *Store) Write(ctx context.Context, collection string, schema adapters.Schema, rows adapters.Rows) error {
 	if err := checkRows(schema, rows); err != nil {
 		return fmt.Errorf("collection %q: %w", collection, err)
@@ -54,8 +54,8 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 	return s.settle(ctx, c, rows.IDs[kept[len(kept)-1]])
 }
 
-// Delete removes rows of a companion collection, with all their components, and
-// returns when no search sees them: it waits with a Strong query.
+// Delete removes rows of a companion collection with all their components. It waits
+// with a Strong query until no search sees them.
 func (s *Store) Delete(ctx context.Context, collection string, ids []rerank.ID) error {
 	c, err := s.collection(ctx, collection)
 	if err != nil {
@@ -84,10 +84,11 @@ func (s *Store) Delete(ctx context.Context, collection string, ids []rerank.ID) 
 	return s.settle(ctx, c, ids[len(ids)-1])
 }
 
-// deleteKeys is the number of keys of a delete, whose expression is parsed.
+// deleteKeys is the number of keys in one delete, which limits the expression that
+// Milvus must parse.
 const deleteKeys = 1000
 
-// settle waits until what was written is visible.
+// settle waits until earlier writes are visible.
 func (s *Store) settle(ctx context.Context, c *collection, last rerank.ID) error {
 	k, err := c.ids.key(last, 0)
 	if err != nil {
@@ -97,7 +98,7 @@ func (s *Store) settle(ctx context.Context, c *collection, last rerank.ID) error
 	return err
 }
 
-// components is the number of rows that an item has.
+// components returns the number of rows of an item.
 func (l layout) components() int {
 	if l.Rows {
 		return len(l.Fields)
@@ -143,7 +144,7 @@ func checkRows(schema adapters.Schema, rows adapters.Rows) error {
 	return nil
 }
 
-// lastOfEach are the positions of ids, of equal ones the last.
+// lastOfEach returns the positions of ids, and for a repeated id only the last.
 func lastOfEach(ids []rerank.ID) []int {
 	last := make(map[rerank.ID]int, len(ids))
 	for i, id := range ids {
@@ -173,7 +174,7 @@ func (s *Store) writeBatch(c *collection, rows adapters.Rows) int {
 	return max(1, min(writeRows, min(writeBytes, s.options.Limits.MaxMessageBytes/2)/size))
 }
 
-// upsert writes a batch of rows, or of one component of them.
+// upsert writes a batch of rows, or one component of each row.
 func (s *Store) upsert(ctx context.Context, c *collection, rows adapters.Rows, batch []int, comp int) error {
 	fields, err := c.keyColumns(rows, batch, comp)
 	if err != nil {
@@ -194,7 +195,7 @@ func (s *Store) upsert(ctx context.Context, c *collection, rows adapters.Rows, b
 	return err
 }
 
-// keyColumns are the columns of primary keys, components and owners.
+// keyColumns returns the columns of primary keys, component numbers and owners.
 func (c *collection) keyColumns(rows adapters.Rows, batch []int, comp int) ([]*schemapb.FieldData, error) {
 	var texts, owners []string
 	var nums []int64
@@ -239,7 +240,7 @@ func textData(name string, texts []string) *schemapb.FieldData {
 		&schemapb.ScalarField{Data: &schemapb.ScalarField_StringData{StringData: &schemapb.StringArray{Data: texts}}})
 }
 
-// vectorData is a column of vectors, padded with zeros to its width.
+// vectorData returns a column of vectors, padded with zeros to the given width.
 func vectorData(name string, width int, m rerank.Matrix, batch []int) *schemapb.FieldData {
 	floats := make([]float32, len(batch)*width)
 	for i, at := range batch {

@@ -12,10 +12,10 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 )
 
-// Cut divides the ids between the first and the last into ranges of one width:
-// numbers between the least and the greatest, which about seventy searches for one
-// id find, or all UUIDs where there are no numbers. Ids that lie close together in
-// some places make parts of different sizes. UUIDs beside numbers are in the last part.
+// Cut divides the ids into ranges of equal width. If the collection has numeric ids,
+// it divides the numbers between the least and the greatest, which it finds with about
+// seventy searches for one id; otherwise it divides all UUIDs. Parts differ in size if
+// ids are dense in some places. Beside numbers, all UUIDs belong to the last part.
 func (s *Store) Cut(ctx context.Context, collection string, parts int) ([]string, error) {
 	if parts < 1 {
 		return nil, fmt.Errorf("%w: %d parts", adapters.ErrStore, parts)
@@ -38,7 +38,7 @@ func (s *Store) Cut(ctx context.Context, collection string, parts int) ([]string
 		}
 		return cuts, nil
 	}
-	least := first.GetNum() // 0 of an empty collection, all of whose parts are empty
+	least := first.GetNum() // 0 for an empty collection, whose parts are all empty
 	greatest, err := s.greatest(ctx, collection, least)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,8 @@ func (s *Store) Cut(ctx context.Context, collection string, parts int) ([]string
 	return cuts, nil
 }
 
-// greatest is the greatest number among the ids, at least least, which is one.
+// greatest returns the greatest numeric id. least must be a numeric id of the
+// collection.
 func (s *Store) greatest(ctx context.Context, collection string, least uint64) (uint64, error) {
 	for step := uint64(1) << 63; step > 0; step >>= 1 {
 		if least+step < least {
@@ -70,7 +71,7 @@ func (s *Store) greatest(ctx context.Context, collection string, least uint64) (
 	return least, nil
 }
 
-// from is the first id that is not before another; nil if there is none.
+// from returns the first id that is not before at, or nil.
 func (s *Store) from(ctx context.Context, collection string, at *qdrant.PointId) (*qdrant.PointId, error) {
 	answer, err := call(ctx, s, "cut", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.ScrollResponse, error) {
 		return c.Points().Scroll(ctx, &qdrant.ScrollPoints{

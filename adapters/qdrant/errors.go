@@ -13,8 +13,8 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 )
 
-// translate turns an error of gRPC or of Qdrant into one of the adapters'
-// sentinels. It is the only place that knows how Qdrant words its errors.
+// translate converts an error of gRPC or Qdrant to a sentinel error of package
+// adapters. Only this file knows the wording of Qdrant's errors.
 func (s *Store) translate(ctx context.Context, err error, what, collection string) error {
 	st := status.Convert(err)
 	where := fmt.Sprintf("qdrant at %s, %s", s.options.Address, what)
@@ -27,7 +27,7 @@ func (s *Store) translate(ctx context.Context, err error, what, collection strin
 	return fmt.Errorf("%s: %w: %s: %s", where, adapters.ErrStore, st.Code(), st.Message())
 }
 
-// sentinel returns nil for ErrStore.
+// sentinel returns the matching sentinel error, or nil for ErrStore.
 func (s *Store) sentinel(ctx context.Context, st *status.Status) error {
 	switch st.Code() {
 	case codes.Canceled, codes.DeadlineExceeded:
@@ -59,18 +59,18 @@ func contextError(ctx context.Context, code codes.Code) error {
 	case code == codes.DeadlineExceeded:
 		return context.DeadlineExceeded
 	default:
-		return adapters.ErrUnavailable // the server cancelled
+		return adapters.ErrUnavailable // cancelled by the server
 	}
 }
 
-// messageLimit names the limit of the size of requests and answers.
+// messageLimit names the limit on the size of requests and answers.
 const messageLimit = "max_message_bytes"
 
 // numbers finds the value and the limit in a message about a size.
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// exhausted is a message over a limit, on this side or on the server's, or a
-// rate limit of strict mode.
+// exhausted converts a message about a size limit, of this side or the server, or
+// about a rate limit of strict mode.
 func (s *Store) exhausted(message string) error {
 	if !strings.Contains(message, "message") {
 		return adapters.ErrUnavailable
@@ -84,7 +84,7 @@ func (s *Store) exhausted(message string) error {
 	return e
 }
 
-// refused tells a limit of strict mode from missing rights.
+// refused distinguishes a limit of strict mode from missing permissions.
 func (s *Store) refused(message string) error {
 	if e := strictLimit(message); e != nil {
 		return e
@@ -113,7 +113,7 @@ func (s *Store) strictOrStore(message string) error {
 	return nil
 }
 
-// strict is how strict mode words a limit: `Limit exceeded 100 > 10 for "limit"`.
+// strict matches a limit of strict mode: `Limit exceeded 100 > 10 for "limit"`.
 var strict = regexp.MustCompile(`Limit exceeded ([0-9]+) > ([0-9]+) for "([^"]+)"`)
 
 func strictLimit(message string) error {

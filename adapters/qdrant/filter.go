@@ -11,8 +11,8 @@ import (
 	"github.com/likenessdb/likeness/adapters/internal/filter"
 )
 
-// parseFilter turns the JSON of Qdrant's REST interface into what gRPC takes;
-// empty is no filter.
+// parseFilter converts the JSON of Qdrant's REST interface to a gRPC filter. An empty
+// text gives nil.
 func parseFilter(text string) (*qdrant.Filter, error) {
 	if text == "" {
 		return nil, nil
@@ -112,7 +112,7 @@ func fieldCondition(f *filter.Field) *qdrant.Condition {
 	return &qdrant.Condition{ConditionOneOf: &qdrant.Condition_Field{Field: c}}
 }
 
-// match relies on the reader: the values of a match are of one type.
+// match converts a match. The parser has ensured that its values have one type.
 func match(m *filter.Match) *qdrant.Match {
 	var texts []string
 	var numbers []int64

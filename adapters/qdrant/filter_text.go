@@ -13,9 +13,9 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 )
 
-// FilterText writes a filter of Qdrant's gRPC interface in the JSON of its REST
-// interface, which requests of this package take; nil is "". What is written is
-// read back and compared, so that a filter means the same or is refused with
+// FilterText converts a filter of Qdrant's gRPC interface to the JSON of its REST
+// interface, which the requests of this package take. nil gives "". FilterText parses
+// its result and compares, so that a filter keeps its meaning or is refused with
 // adapters.ErrFilter.
 func FilterText(f *qdrant.Filter) (string, error) {
 	if f == nil {
@@ -35,7 +35,7 @@ func FilterText(f *qdrant.Filter) (string, error) {
 	return string(b), nil
 }
 
-// object is a JSON object under construction; a value that is nil is left out.
+// object is a JSON object under construction. Members with a nil value are omitted.
 type object map[string]any
 
 func filterObject(f *qdrant.Filter) object {
@@ -59,8 +59,8 @@ func conditionObjects(cs []*qdrant.Condition) []object {
 	return out
 }
 
-// conditionObject is empty for a condition that is not known here, which the
-// reader refuses.
+// conditionObject returns an empty object for an unknown condition, which the parser
+// then refuses.
 func conditionObject(c *qdrant.Condition) object {
 	switch c := c.GetConditionOneOf().(type) {
 	case *qdrant.Condition_Filter:
@@ -168,7 +168,7 @@ func bounds[T any](gt, gte, lt, lte *T, text func(T) any) object {
 	return o
 }
 
-// floatText is a float as a float, so that it is not read as an integer.
+// floatText formats a float so that it is not parsed as an integer.
 func floatText(f float64) any {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 )
 
-// Identify reads all aliases. Qdrant gives an alias precedence over nothing: no
-// collection can have its name.
+// Identify reads all aliases. A name is either an alias or a collection, because
+// Qdrant does not allow both.
 func (s *Store) Identify(ctx context.Context, name string) (adapters.Identity, error) {
 	answer, err := call(ctx, s, "aliases", name, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.ListAliasesResponse, error) {
 		return c.Collections().ListAliases(ctx, &qdrant.ListAliasesRequest{})

@@ -10,9 +10,9 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// pointID turns an id into Qdrant's: an unsigned number or a UUID. Qdrant
-// writes every UUID with hyphens and in lower case; canonical says whether the
-// id is spelled so.
+// pointID converts an id to Qdrant's: an unsigned number or a UUID. Qdrant writes
+// every UUID in lower case with hyphens; canonical says whether the id already has
+// that form.
 func pointID(id rerank.ID) (p *qdrant.PointId, canonical bool, err error) {
 	if n, ok := id.Uint64(); ok {
 		return qdrant.NewIDNum(n), true, nil
@@ -46,7 +46,7 @@ func ownerOf(payload map[string]*qdrant.Value, name string) (rerank.ID, bool) {
 	return rerank.ID{}, false
 }
 
-// ownerValue is ownerOf's inverse. Qdrant keeps integers as signed 64-bit numbers.
+// ownerValue is the inverse of ownerOf. Qdrant stores integers as int64.
 func ownerValue(id rerank.ID) (*qdrant.Value, error) {
 	if n, ok := id.Int64(); ok {
 		return qdrant.NewValueInt(n), nil

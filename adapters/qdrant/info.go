@@ -16,7 +16,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// info is what is known of a collection.
+// info is the cached description of a collection.
 type info struct {
 	collection string
 	read       time.Time
@@ -30,12 +30,12 @@ type info struct {
 type field struct {
 	adapters.VectorField
 	params *qdrant.VectorParams
-	// norm is an upper estimate of a row's norm, for rounding errors.
+	// norm is an upper estimate of the rows' norms, for rounding errors.
 	norm float64
 }
 
-// Describe reads a collection's configuration. Sparse and multi-vector fields
-// are left out: no probe can search them.
+// Describe reads a collection's configuration. It leaves out sparse and multi-vector
+// fields, which no probe can search.
 func (s *Store) Describe(ctx context.Context, collection string) (adapters.Description, error) {
 	in, err := s.refresh(ctx, collection)
 	if err != nil {
@@ -51,8 +51,8 @@ func (s *Store) Describe(ctx context.Context, collection string) (adapters.Descr
 	return d, nil
 }
 
-// Count counts the points one by one: those that a collection's description has
-// are an estimate.
+// Count counts the points exactly. The number in a collection's description is an
+// estimate.
 func (s *Store) Count(ctx context.Context, collection string) (int64, error) {
 	answer, err := call(ctx, s, "count", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.CountResponse, error) {
 		return c.Points().Count(ctx, &qdrant.CountPoints{CollectionName: collection, Exact: qdrant.PtrOf(true), Timeout: s.seconds(ctx)})
@@ -60,7 +60,8 @@ func (s *Store) Count(ctx context.Context, collection string) (int64, error) {
 	return int64(answer.GetResult().GetCount()), err
 }
 
-// info returns what is known of a collection, read again where it is old.
+// info returns the description of a collection and reads it again if it is old. fresh
+// says whether it was just read.
 func (s *Store) info(ctx context.Context, collection string) (in *info, fresh bool, err error) {
 	s.mu.Lock()
 	in = s.infos[collection]
@@ -72,8 +73,9 @@ func (s *Store) info(ctx context.Context, collection string) (in *info, fresh bo
 	return in, true, err
 }
 
-// with calls do with what is known of the collection, and again with what is
-// read anew if that was not fresh and do failed on it.
+// withInfo calls do with the description of the collection. If do fails in a way that
+// a stale description explains, withInfo reads the description again and calls do once
+// more.
 func (s *Store) with(ctx context.Context, collection string, do func(*info) error) error {
 	in, fresh, err := s.info(ctx, collection)
 	if err != nil {
@@ -117,7 +119,7 @@ func (s *Store) refresh(ctx context.Context, collection string) (*info, error) {
 	return in, nil
 }
 
-// readStrictMode narrows the limits to the collection's own.
+// readStrictMode lowers the limits to the collection's strict-mode limits.
 func (in *info) readStrictMode() {
 	strict := in.raw.GetConfig().GetStrictModeConfig()
 	if !strict.GetEnabled() {
@@ -192,7 +194,7 @@ func metric(d qdrant.Distance) adapters.Metric {
 	}
 }
 
-// field returns the field of that name; "" is the unnamed or the only one.
+// field returns the field with the given name. "" finds the unnamed or the only field.
 func (in *info) field(name string) (*field, error) {
 	names := make([]string, len(in.fields))
 	for i, f := range in.fields {
@@ -221,12 +223,12 @@ func (in *info) resolve(names []string) ([]*field, error) {
 	return fields, nil
 }
 
-// sampled is the number of rows whose norms are looked at.
+// sampled is the number of rows from which norms are estimated.
 const sampled = 64
 
-// readNorms estimates the greatest norm of the rows of inner-product fields
-// from random rows, doubled. The rounding error of a score depends on it and
-// Qdrant does not tell; on unit vectors and on cosine fields it is 1.
+// readNorms estimates the greatest norm in each inner-product field as twice the
+// greatest norm of a random sample. The rounding error of scores depends on it, and
+// Qdrant does not tell it. For unit vectors and cosine fields the norm is 1.
 func (s *Store) readNorms(ctx context.Context, in *info) error {
 	var dots []*field
 	for _, f := range in.fields {
@@ -261,7 +263,7 @@ func (s *Store) readNorms(ctx context.Context, in *info) error {
 	return nil
 }
 
-// settings are the settings that a list's recall depends on.
+// settings returns the settings on which a list's recall depends.
 func (in *info) settings() map[string]string {
 	config := in.raw.GetConfig()
 	out := map[string]string{
@@ -303,5 +305,5 @@ func quantization(q *qdrant.QuantizationConfig) string {
 	}
 }
 
-// unindexed reports whether the index was left out for a field.
+// unindexed reports whether a field has no index.
 func unindexed(h *qdrant.HnswConfigDiff) bool { return h != nil && h.M != nil && h.GetM() == 0 }

@@ -16,8 +16,8 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 )
 
-// payloadJSON writes a payload as JSON: keys sorted, integers as integers,
-// doubles in their shortest form, with a point or an exponent so that they stay
+// payloadJSON encodes a payload as JSON with sorted keys. Integers stay integers;
+// doubles take their shortest form, with a point or an exponent, so that they stay
 // doubles.
 func payloadJSON(payload map[string]*qdrant.Value) (json.RawMessage, error) {
 	return appendObject(nil, payload)
@@ -69,7 +69,7 @@ func appendValue(b []byte, v *qdrant.Value) ([]byte, error) {
 	return append(b, "null"...), nil
 }
 
-// appendDouble writes null for what JSON lacks.
+// appendDouble appends a double, or null for a value that JSON lacks.
 func appendDouble(b []byte, f float64) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return append(b, "null"...)
@@ -96,8 +96,8 @@ func appendString(b []byte, s string) ([]byte, error) {
 	return append(b, bytes.TrimSuffix(out.Bytes(), []byte("\n"))...), nil
 }
 
-// payloadOf reads a JSON object into Qdrant's values. Qdrant holds signed
-// 64-bit integers and doubles; an integer beyond is an error, not rounded.
+// payloadOf converts a JSON object to Qdrant's values. Qdrant has int64 and doubles;
+// an integer beyond int64 is an error and is not rounded.
 func payloadOf(raw json.RawMessage) (map[string]*qdrant.Value, error) {
 	if len(raw) == 0 {
 		return map[string]*qdrant.Value{}, nil

@@ -36,8 +36,8 @@ var (
 	_ adapters.Identifier    = (*Store)(nil)
 )
 
-// Defaults of Options. Qdrant itself limits neither the depth of a list nor the
-// number of probes or vectors; a collection in strict mode does, and narrows them.
+// Defaults of Options. Qdrant itself limits neither the depth of a list nor the number
+// of probes or vectors. A collection in strict mode does, and so lowers these limits.
 const (
 	DefaultMaxDepth        = 65_536
 	DefaultMaxProbes       = 1_024
@@ -48,29 +48,29 @@ const (
 	DefaultDescribeFor     = 5 * time.Second
 )
 
-// Options say how to reach a server. Only Address is needed.
+// Options configures the connection to a server. Only Address is required.
 type Options struct {
-	// Address is host:port of the gRPC port, 6334 as a rule.
+	// Address is host:port of the gRPC port, usually 6334.
 	Address string
-	// APIKey is sent with every call. Without TLS it travels in the clear.
+	// APIKey is sent with every call. Without TLS it is sent unencrypted.
 	APIKey string
 	// TLS, if not nil, encrypts the connections.
 	TLS *tls.Config
-	// Limits replace the defaults where not 0. MaxMessageBytes holds for
-	// requests and for answers.
+	// Limits replaces the defaults with its non-zero fields. MaxMessageBytes limits
+	// requests and answers.
 	Limits adapters.Limits
-	// Connections is the number of HTTP/2 connections that calls take in turn.
-	// Qdrant closes a connection on which many calls were cancelled, which
-	// fails the other calls on it; with several, a retry goes to another.
+	// Connections is the number of HTTP/2 connections, which calls use in turn. Qdrant
+	// closes a connection on which many calls were cancelled, and so fails the other
+	// calls on it; a retry then uses another connection.
 	Connections int
-	// Timeout bounds a call whose context has no deadline.
+	// Timeout limits a call whose context has no deadline.
 	Timeout time.Duration
-	// DescribeFor is how long a collection's fields and metrics are believed
-	// before they are read again. A collection that is replaced under its name
-	// by one of another metric is noticed after it; another dimension, a missing
-	// field or an alias switched here at once.
+	// DescribeFor is how long a collection's description is cached. If a collection is
+	// replaced by one of another metric under the same name, the adapter notices after
+	// this time. It notices another dimension, a missing field, or an alias switched
+	// through this Store at once.
 	DescribeFor time.Duration
-	// DialOptions are added behind the adapter's own.
+	// DialOptions are added after the adapter's own.
 	DialOptions []grpc.DialOption
 }
 
@@ -102,10 +102,10 @@ func (o Options) dialOptions() []grpc.DialOption {
 	dial := append(traceparent.DialOptions(),
 		grpc.WithTransportCredentials(transport),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.Limits.MaxMessageBytes), grpc.MaxCallSendMsgSize(o.Limits.MaxMessageBytes), uncompressed.Answers()),
-		// A link that swallows everything is noticed within half a minute, in use or not:
-		// Qdrant minds no pings.
+		// Detects a dead link within half a minute, even when idle. Qdrant allows such
+		// pings.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 15 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}),
-		// A server that comes back is found within a second, not within two minutes.
+		// Reconnects within a second after a server returns, not within two minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: 5 * time.Second,
@@ -116,8 +116,8 @@ func (o Options) dialOptions() []grpc.DialOption {
 	return append(dial, o.DialOptions...)
 }
 
-// apiKey sends Qdrant's key header, where the call is not made for a caller with
-// credentials of its own.
+// apiKey adds Qdrant's key header to a call, unless the call uses a caller's own
+// credentials.
 type apiKey string
 
 func (k apiKey) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
@@ -134,15 +134,14 @@ type Store struct {
 	options Options
 	clients []*qdrant.GrpcClient
 	next    atomic.Uint64
-	wire    grpc.CallOption // reads a *reply
+	wire    grpc.CallOption // decodes a *reply
 
 	mu    sync.Mutex
 	infos map[string]*info
 }
 
-// Open prepares the connections to a server; it calls nothing, so a server that
-// is not there yet is no error. It returns ErrStore if the address or a limit
-// is not valid.
+// Open prepares the connections to a server without calling it, so a server that is
+// down is no error. It returns ErrStore if the address or a limit is invalid.
 func Open(o Options) (*Store, error) {
 	if o.Address == "" {
 		return nil, fmt.Errorf("%w: the address of Qdrant is empty; give host:port of its gRPC port", adapters.ErrStore)
@@ -172,7 +171,7 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// Ping lists the collections, which needs the key that searches need.
+// Ping lists the collections, which needs the same key as searches.
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := call(ctx, s, "ping", "", func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.ListCollectionsResponse, error) {
 		return c.Collections().List(ctx, &qdrant.ListCollectionsRequest{})
@@ -180,8 +179,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	return err
 }
 
-// call runs one call on the next connection. It is not repeated here: package guard
-// does that, for reads, within a budget.
+// call makes one call on the next connection. It does not retry; package guard retries
+// reads within a budget.
 func call[T any](ctx context.Context, s *Store, what, collection string, do func(context.Context, *qdrant.GrpcClient) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -203,8 +202,9 @@ func (s *Store) client() *qdrant.GrpcClient {
 	return s.clients[s.next.Add(1)%uint64(len(s.clients))]
 }
 
-// seconds is what is left of a deadline in Qdrant's own timeout, whole seconds
-// rounded up; gRPC's deadline does not stop Qdrant's work, this does.
+// seconds converts the remaining time of the context to Qdrant's own timeout, in whole
+// seconds rounded up. A gRPC deadline does not stop the work in Qdrant; this timeout
+// does.
 func (s *Store) seconds(ctx context.Context) *uint64 {
 	left := s.options.Timeout
 	if deadline, has := ctx.Deadline(); has {

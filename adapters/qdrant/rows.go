@@ -13,17 +13,17 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Rows of one call that reads, and the bytes that its vectors may take; a
-// quarter of the message limit if that is less.
+// Greatest number of rows in a reading call, and of bytes of vectors, which are also
+// limited to a quarter of the message limit.
 const (
 	batchRows  = 8192
 	batchBytes = 32 << 20
 	endCursor  = "end"
 )
 
-// Fetch reads points by id, or by the owner in their payload. Ids come back as
-// they were asked for: a UUID may be spelled in upper case or without hyphens.
-// A point without one of the vectors has NaNs in its place.
+// Fetch reads points by id, or by the owner in their payload. Ids come back in the
+// requested spelling: a UUID may be in upper case or without hyphens. A missing vector
+// becomes NaNs.
 func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
 	consistency, err := readConsistency(r.Consistency)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Ro
 	return rows, err
 }
 
-// selection is what of a row is read.
+// selection says which parts of a row to read.
 type selection struct {
 	collection    string
 	names         []string
@@ -71,7 +71,7 @@ func (s selection) withPayload() *qdrant.WithPayloadSelector {
 	}
 }
 
-// batchOf is the number of rows of a call.
+// batchOf returns the number of rows in a call.
 func (s *Store) batchOf(fields []*field) int {
 	row := 64
 	for _, f := range fields {
@@ -80,11 +80,11 @@ func (s *Store) batchOf(fields []*field) int {
 	return max(1, min(batchRows, min(batchBytes, s.options.Limits.MaxMessageBytes/4)/row))
 }
 
-// fetchByID reads points by id, in the order asked.
+// fetchByID reads points by id, in the requested order.
 func (s *Store) fetchByID(ctx context.Context, sel selection, ids []rerank.ID) (adapters.Rows, error) {
 	asked := make([]*qdrant.PointId, 0, len(ids))
 	as := make([]rerank.ID, 0, len(ids))
-	place := make(map[rerank.ID]int, len(ids)) // of Qdrant's spelling in asked
+	place := make(map[rerank.ID]int, len(ids)) // index in asked by Qdrant's spelling of the id
 	for _, id := range ids {
 		p, _, err := pointID(id)
 		if err != nil {
@@ -112,8 +112,8 @@ func (s *Store) getPoints(ctx context.Context, sel selection, ids []*qdrant.Poin
 	}
 }
 
-// fetchVectors is fetchByID without payloads: it is in the way of a query, and
-// reads the vectors off the wire to their places.
+// fetchVectors is fetchByID without payloads. Because queries wait for it, it decodes
+// the vectors from the wire directly into their places.
 func (s *Store) fetchVectors(ctx context.Context, sel selection, asked []*qdrant.PointId, as []rerank.ID, place map[rerank.ID]int) (adapters.Rows, error) {
 	rows := adapters.Rows{IDs: as, Vectors: make([]rerank.Matrix, len(sel.fields))}
 	for i, f := range sel.fields {
@@ -143,7 +143,7 @@ func (s *Store) fetchVectors(ctx context.Context, sel selection, asked []*qdrant
 	return without(rows, found), nil
 }
 
-// without closes the gaps that points leave that do not exist.
+// without removes the places of points that do not exist.
 func without(rows adapters.Rows, found []bool) adapters.Rows {
 	n := 0
 	for i, there := range found {
@@ -191,7 +191,7 @@ func (s *Store) fetchPayloads(ctx context.Context, sel selection, asked []*qdran
 	return rows, err
 }
 
-// fetchOwned scrolls over the rows of the owners, in parts of 1,000 owners.
+// fetchOwned scrolls over the rows of the owners, 1,000 owners at a time.
 func (s *Store) fetchOwned(ctx context.Context, sel selection, owners []rerank.ID) (adapters.Rows, error) {
 	place := map[rerank.ID]int{}
 	for i, id := range owners {
@@ -227,7 +227,7 @@ func (s *Store) fetchOwned(ctx context.Context, sel selection, owners []rerank.I
 	return sel.rows(found)
 }
 
-// ownedBy holds for rows whose owner is one of the ids.
+// ownedBy returns the filter for rows whose owner is one of the ids.
 func ownedBy(name string, owners []rerank.ID) *qdrant.Filter {
 	var numbers []int64
 	var texts []string
@@ -248,7 +248,7 @@ func ownedBy(name string, owners []rerank.ID) *qdrant.Filter {
 	return f
 }
 
-// scroll pages over all points from an id on.
+// scroll pages over all points, starting at an id.
 func (s *Store) scroll(ctx context.Context, sel selection, filter *qdrant.Filter, batch int, from *qdrant.PointId, yield func([]*qdrant.RetrievedPoint, *qdrant.PointId) error) error {
 	for {
 		answer, err := call(ctx, s, "scan", sel.collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.ScrollResponse, error) {
@@ -278,8 +278,8 @@ func (s *Store) scroll(ctx context.Context, sel selection, filter *qdrant.Filter
 	}
 }
 
-// Scan pages over the points in the order of their ids. A point that is written
-// behind the cursor is seen, one before it is not.
+// Scan pages over the points in the order of their ids. It sees a point written after
+// the cursor, but not a point written before it.
 func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
 	filter, err := parseFilter(r.Filter)
 	if err != nil {
@@ -329,7 +329,8 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(ada
 	return err
 }
 
-// before keeps the points before the one where a part ends; nil ends none.
+// before keeps the points before until, where a part ends. A nil until keeps all
+// points.
 func before(until *qdrant.PointId, points []*qdrant.RetrievedPoint, next *qdrant.PointId) ([]*qdrant.RetrievedPoint, *qdrant.PointId) {
 	if until == nil {
 		return points, next
@@ -342,7 +343,7 @@ func before(until *qdrant.PointId, points []*qdrant.RetrievedPoint, next *qdrant
 	return points[:n], next
 }
 
-// Match lists the ids that a filter lets through, in the order of the ids.
+// Match lists the ids of the rows that match a filter, in the order of the ids.
 func (s *Store) Match(ctx context.Context, collection, filter string) ([]rerank.ID, error) {
 	ids := []rerank.ID{}
 	err := s.Scan(ctx, adapters.ScanRequest{Collection: collection, Filter: filter}, func(rows adapters.Rows, _ string) error {
@@ -352,7 +353,7 @@ func (s *Store) Match(ctx context.Context, collection, filter string) ([]rerank.
 	return ids, err
 }
 
-// writeCursor writes the id of the next point as JSON.
+// writeCursor encodes the id of the next point as JSON.
 func writeCursor(next *qdrant.PointId) (string, error) {
 	if next == nil {
 		return endCursor, nil

@@ -14,22 +14,22 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Search sends all probes in one QueryBatch. With Exact it asks for a full scan
-// that ignores quantized vectors; a list says that it is exact if the field
-// holds float32 vectors. Partitions are shard keys; Consistency is "all",
-// "majority", "quorum" or a number of replicas.
+// Search sends all probes in one QueryBatch. With Exact it requests a full scan that
+// ignores quantized vectors; a list is then exact if the field holds float32 vectors.
+// Partitions are shard keys. Consistency is "all", "majority", "quorum" or a number of
+// replicas.
 //
-// Scores are inner products, got back from the metric of the field: a Cosine
-// field's score times ‖p‖ is the inner product with the normalised vector; a
-// Euclid field gives ⟨p,x⟩ = (‖p‖² + 1 − d²)/2 if the vectors are vouched to be
-// unit vectors; Manhattan gives none. A list's Epsilon bounds the rounding of
-// all that for unit vectors and Cosine fields; on other Dot fields it rests on
-// an estimate of the greatest norm of a row, twice the greatest of 64 random rows.
+// Scores are inner products, recovered from the field's metric. A Cosine field's score
+// times ‖p‖ is the inner product with the normalised vector. A Euclid field gives
+// ⟨p,x⟩ = (‖p‖² + 1 − d²)/2 if UnitVectors is set. Manhattan gives no inner products.
+// A list's Epsilon bounds the rounding error for unit vectors and Cosine fields. On
+// other Dot fields it rests on an estimate of the rows' greatest norm: twice the
+// greatest norm of 64 random rows.
 func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
 	return s.search(ctx, r, nil)
 }
 
-// SearchRange is Search with Qdrant's score_threshold.
+// SearchRange works like Search, with Qdrant's score_threshold.
 func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
 	if err := adapters.CheckAbove(above); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above *flo
 	return lists, err
 }
 
-// stale reports whether an error may come from a description that is out of date.
+// stale reports whether a stale description may have caused an error.
 func stale(err error) bool {
 	if limit := (*adapters.LimitError)(nil); errors.As(err, &limit) {
 		return limit.Limit != messageLimit
@@ -70,7 +70,7 @@ func stale(err error) bool {
 	return false
 }
 
-// probe is a probe, its field, and what its scores mean.
+// probe is a probe, its field, and the meaning of its scores.
 type probe struct {
 	rerank.Probe
 	field   *field
@@ -78,7 +78,7 @@ type probe struct {
 	norm    float64 // ‖p‖
 	epsilon float32
 	exact   bool
-	// squared is ‖sent‖², of a Euclid field.
+	// squared is ‖sent‖² on a Euclid field.
 	squared float64
 }
 
@@ -104,7 +104,7 @@ func (in *info) bind(r adapters.SearchRequest) ([]probe, error) {
 	return probes, nil
 }
 
-// prepare chooses what is sent and how far its score can be off.
+// prepare sets the vector to send and the error bound of its scores.
 func (p *probe) prepare(in *info, unit bool) error {
 	switch f := p.field; f.Metric {
 	case adapters.InnerProduct:
@@ -114,16 +114,16 @@ func (p *probe) prepare(in *info, unit bool) error {
 		}
 		p.epsilon = adapters.Epsilon32(f.Dim, p.norm, norm)
 	case adapters.Cosine:
-		// Qdrant normalises both vectors in float32 and leaves those within
-		// 1e-6 of unit squared norm as they are: one rounding more for every
-		// element of each of them, and 2·9 units.
+		// Qdrant normalises both vectors in float32, unless their squared norm is
+		// within 1e-6 of 1: one more rounding for each element of both vectors, and
+		// 2·9 units.
 		p.epsilon = adapters.Epsilon32(2*f.Dim+32, p.norm, 1)
 	case adapters.L2:
 		if !unit {
 			return fmt.Errorf("%w: vector %q of collection %q is compared by Euclid distance, from which inner products follow only for unit vectors; set unit_vectors if they are",
 				adapters.ErrMetric, f.Name, in.collection)
 		}
-		// A unit probe keeps the square of the distance small.
+		// A unit probe keeps the squared distance small.
 		p.sent = slices.Clone(p.Vector)
 		rerank.Normalise(p.sent)
 		n := rerank.Norm(p.sent)
@@ -136,7 +136,7 @@ func (p *probe) prepare(in *info, unit bool) error {
 	return nil
 }
 
-// inner is the inner product that Qdrant's score stands for.
+// inner converts Qdrant's score to an inner product.
 func (p *probe) inner(score float32) float32 {
 	switch p.field.Metric {
 	case adapters.Cosine:
@@ -149,8 +149,8 @@ func (p *probe) inner(score float32) float32 {
 	}
 }
 
-// threshold is Qdrant's score for an inner product, on the loose side by the
-// rounding error; rows below above are cut here afterwards.
+// threshold converts an inner product to Qdrant's score, lowered by the rounding
+// error. Rows below above are removed afterwards.
 func (p *probe) threshold(above float32) *float32 {
 	a := float64(above) - float64(p.epsilon)
 	switch p.field.Metric {
@@ -162,7 +162,7 @@ func (p *probe) threshold(above float32) *float32 {
 	case adapters.InnerProduct:
 	}
 	if math.Abs(a) > math.MaxFloat32 || math.IsNaN(a) {
-		return nil // no row is further away
+		return nil // no row is farther away
 	}
 	return qdrant.PtrOf(float32(a))
 }
@@ -197,7 +197,7 @@ func (s *Store) query(ctx context.Context, r adapters.SearchRequest, in *info, p
 	return lists, nil
 }
 
-// batch makes the request and checks its size.
+// batch builds the request and checks its size.
 func (s *Store) batch(ctx context.Context, r adapters.SearchRequest, probes []probe, filter *qdrant.Filter, above *float32) (*qdrant.QueryBatchPoints, error) {
 	consistency, err := readConsistency(r.Consistency)
 	if err != nil {
@@ -286,8 +286,8 @@ func shardKeys(names []string) *qdrant.ShardKeySelector {
 	return &qdrant.ShardKeySelector{ShardKeys: keys}
 }
 
-// list turns one probe's answer into a list. Qdrant leaves the order of ties
-// open, and turning a score into an inner product can make some.
+// list converts one probe's answer to a list. It sorts ties, whose order Qdrant leaves
+// open; the conversion to inner products can create more of them.
 func (p *probe) list(r adapters.SearchRequest, in *info, answer *reply, points []wirePoint, above *float32) (rerank.List, error) {
 	rows := answer.rows[:0]
 	defer func() { answer.rows = rows }()

@@ -6,7 +6,7 @@ import (
 	"github.com/qdrant/go-client/qdrant"
 )
 
-// vectorsSelector asks for the vectors of the fields.
+// vectorsSelector requests the vectors of the fields.
 func vectorsSelector(fields []*field) *qdrant.WithVectorsSelector {
 	if len(fields) == 0 {
 		return qdrant.NewWithVectors(false)
@@ -18,7 +18,7 @@ func vectorsSelector(fields []*field) *qdrant.WithVectorsSelector {
 	return qdrant.NewWithVectorsInclude(names...)
 }
 
-// vectorOf returns a point's vector, nil if it has none of that name.
+// vectorOf returns a point's vector, or nil if the point lacks it.
 func vectorOf(v *qdrant.VectorsOutput, name string) []float32 {
 	one := v.GetVectors().GetVectors()[name]
 	if one == nil && name == "" {
@@ -30,7 +30,7 @@ func vectorOf(v *qdrant.VectorsOutput, name string) []float32 {
 	return one.GetData() //nolint:staticcheck // servers before 1.16 fill it
 }
 
-// copyVector copies a point's vector; a point without it gets NaNs, so that it
+// copyVector copies a point's vector. A missing vector becomes NaNs, so that the point
 // ranks last and is counted wherever it is scored.
 func copyVector(dst []float32, v *qdrant.VectorsOutput, name string) {
 	if copy(dst, vectorOf(v, name)) == len(dst) {

@@ -13,15 +13,15 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// The generated messages take three allocations a point, which is most of what a
-// search costs this side. Answers with many points are therefore read off the
-// wire, into memory that is used again.
+// The generated messages need three allocations for each point, most of a search's
+// cost on this side. Answers with many points are therefore decoded from the wire into
+// reused memory.
 
-// reply is the answer to Points.QueryBatch or Points.Get: points, of which it
-// keeps what a list needs. A malformed message is an error, as it is to protobuf;
-// fields that this version does not know are passed over.
+// reply is the answer to Points.QueryBatch or Points.Get. It keeps only the parts of
+// the points that a list needs. A malformed message is an error, as it is to protobuf.
+// Unknown fields are skipped.
 type reply struct {
-	// What to read: the message, the vector and the payload field.
+	// These say how to decode: which message, vector fields and payload field.
 	batch   bool
 	vectors []*field
 	owner   string
@@ -29,14 +29,14 @@ type reply struct {
 
 	points []wirePoint
 	ends   []int  // ends[i] is the end of list i in points
-	spans  []span // of the vectors of every point, in floats
+	spans  []span // vectors of every point, as positions in floats
 	floats []float32
 	text   []byte
-	texts  string // text, once read
+	texts  string // all text as one string, after decoding
 	rows   []rerank.Scored
 }
 
-// wirePoint is one row; an id or owner that is text is a part of reply.texts.
+// wirePoint is one point. A text id or owner is a part of reply.texts.
 type wirePoint struct {
 	id, owner wireValue
 	score     float32
@@ -46,7 +46,7 @@ type wirePoint struct {
 
 type span = wire.Span
 
-// wireValue is a number or a text of the wire.
+// wireValue is a number or a text.
 type wireValue struct {
 	kind   valueKind
 	number uint64
@@ -64,7 +64,7 @@ const (
 
 var replies = sync.Pool{New: func() any { return new(reply) }}
 
-// newReply takes a reply out of the pool; release gives it back.
+// newReply takes a reply from the pool. release returns it.
 func newReply(batch bool, owner string, vectors []*field) *reply {
 	r := replies.Get().(*reply)
 	r.batch, r.owner, r.vectors, r.payload = batch, owner, vectors, false
@@ -78,7 +78,7 @@ func (r *reply) release() {
 	replies.Put(r)
 }
 
-// list is the points of list i.
+// list returns the points of list i.
 func (r *reply) list(i int) []wirePoint {
 	from := 0
 	if i > 0 {
@@ -87,8 +87,8 @@ func (r *reply) list(i int) []wirePoint {
 	return r.points[from:r.ends[i]]
 }
 
-// idOf is the id that a value of this reply names; number 0 where it is none, as
-// protobuf has it.
+// idOf converts a value of this reply to an id. Without an id it returns number 0, as
+// protobuf does.
 func (r *reply) idOf(v wireValue) rerank.ID {
 	switch v.kind {
 	case text:
@@ -100,8 +100,8 @@ func (r *reply) idOf(v wireValue) rerank.ID {
 	}
 }
 
-// copyVector copies a point's vector of field i to dst; a point without it gets
-// NaNs, so that it ranks last and is counted wherever it is scored.
+// copyVector copies a point's vector of field i to dst. A missing vector becomes NaNs,
+// so that the point ranks last and is counted wherever it is scored.
 func (r *reply) copyVector(dst []float32, p wirePoint, i int) {
 	at := r.spans[p.vectors+i]
 	if copy(dst, r.floats[at.From:at.To]) == len(dst) {
@@ -138,9 +138,9 @@ func (r *reply) readPoint(b []byte, err *error) {
 	for range r.vectors {
 		r.spans = append(r.spans, span{})
 	}
-	vectors := protowire.Number(4) // of RetrievedPoint
+	vectors := protowire.Number(4) // field number in RetrievedPoint
 	if r.batch {
-		vectors = 6 // of ScoredPoint
+		vectors = 6 // field number in ScoredPoint
 	}
 	for f := wire.Walk(b, err); f.Next(); {
 		switch {
@@ -162,7 +162,7 @@ func (r *reply) readPoint(b []byte, err *error) {
 	r.points = append(r.points, p)
 }
 
-// readID reads a qdrant.PointId.
+// readID decodes a qdrant.PointId.
 func (r *reply) readID(v *wireValue, b []byte, err *error) {
 	for f := wire.Walk(b, err); f.Next(); {
 		switch {
@@ -180,7 +180,7 @@ func (r *reply) readText(v *wireValue, b []byte, err *error) {
 	*v = wireValue{kind: text, text: at}
 }
 
-// readPayload reads an entry of the payload, if it is the owner's.
+// readPayload decodes an entry of the payload if it is the owner.
 func (r *reply) readPayload(v *wireValue, b []byte, err *error) {
 	name, content := entry(b, err)
 	if string(name) != r.owner {
@@ -193,7 +193,7 @@ func (r *reply) readPayload(v *wireValue, b []byte, err *error) {
 			*v = wireValue{kind: signed, number: f.Bits}
 		case f.Is(4, protowire.BytesType):
 			r.readText(v, f.Bytes, err)
-		case f.Number <= 7: // a value of another kind
+		case f.Number <= 7: // a value that is neither integer nor text
 			*v = wireValue{}
 		}
 	}
@@ -229,7 +229,7 @@ func (r *reply) readVectors(at []span, b []byte, err *error) {
 	}
 }
 
-// entry is the key and the value of an entry of a map.
+// entry returns the key and the value of a map entry.
 func entry(b []byte, err *error) (key, content []byte) {
 	for f := wire.Walk(b, err); f.Next(); {
 		switch {
@@ -242,8 +242,8 @@ func entry(b []byte, err *error) (key, content []byte) {
 	return key, content
 }
 
-// readVector reads a qdrant.VectorOutput: the dense vector, or, from servers
-// before 1.16, the deprecated field.
+// readVector decodes a qdrant.VectorOutput: the dense vector or, from servers before
+// 1.16, the deprecated field.
 func (r *reply) readVector(at []span, name string, b []byte, err *error) {
 	i := slices.IndexFunc(r.vectors, func(f *field) bool { return f.Name == name })
 	if i < 0 {

@@ -11,10 +11,10 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Create makes a collection of named vectors, or of one unnamed vector if the
-// only field has no name, in memory, with Qdrant's default HNSW index; a field
-// that is Unsearched has none. The owner field gets a payload index: of
-// keywords if the items' ids are texts, of integers otherwise.
+// Create creates an in-memory collection with named vectors, or with one unnamed
+// vector if the only field has no name. Fields have Qdrant's default HNSW index,
+// except those marked Unsearched. The owner field gets a payload index: of keywords if
+// items have text ids, otherwise of integers.
 func (s *Store) Create(ctx context.Context, schema adapters.Schema) error {
 	if n, most := len(schema.Fields), s.options.Limits.MaxVectorFields; n > most {
 		return &adapters.LimitError{Limit: "max_vector_fields", Value: int64(n), Max: int64(most),
@@ -79,10 +79,10 @@ func vectorParams(f adapters.VectorField) (*qdrant.VectorParams, error) {
 	return p, nil
 }
 
-// Write upserts rows in batches under the message limit and waits until each is
-// applied. A batch is the unit: after an error those before it are written, and
-// writing the rows again repairs it. UUIDs must be spelled as Qdrant does, in
-// lower case with hyphens, so that they come back unchanged.
+// Write upserts rows in batches below the message limit and waits until each batch is
+// applied. After an error the earlier batches are written, and writing all rows again
+// repairs the rest. UUIDs must have Qdrant's spelling, lower case with hyphens, so
+// that they come back unchanged.
 func (s *Store) Write(ctx context.Context, collection string, schema adapters.Schema, rows adapters.Rows) error {
 	points, err := pointsOf(schema, rows)
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 	if err != nil {
 		return err
 	}
-	if longer { // norms are sampled; the next search looks at the new rows too
+	if longer { // norms are samples; the next search must sample the new rows too
 		defer s.forget(collection)
 	}
 	for _, part := range s.split(points, rows) {
@@ -121,7 +121,7 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 	return nil
 }
 
-// exceededBy: a row is longer than any that the field was taken to have.
+// exceededBy reports whether a row is longer than the field's estimated norm.
 func (f *field) exceededBy(m rerank.Matrix) bool {
 	for r := range m.Rows {
 		if rerank.Norm(m.Row(r)) > f.norm {
@@ -131,8 +131,8 @@ func (f *field) exceededBy(m rerank.Matrix) bool {
 	return false
 }
 
-// split cuts points into batches of at most a quarter of the message limit, and
-// of batchBytes.
+// split divides points into batches of at most batchBytes and a quarter of the message
+// limit.
 func (s *Store) split(points []*qdrant.PointStruct, rows adapters.Rows) [][]*qdrant.PointStruct {
 	most := min(batchBytes, s.options.Limits.MaxMessageBytes/4)
 	fixed := 64
@@ -158,7 +158,7 @@ func (s *Store) split(points []*qdrant.PointStruct, rows adapters.Rows) [][]*qdr
 	return out
 }
 
-// pointsOf checks and converts rows.
+// pointsOf validates and converts rows.
 func pointsOf(schema adapters.Schema, rows adapters.Rows) ([]*qdrant.PointStruct, error) {
 	if err := checkRows(schema, rows); err != nil {
 		return nil, err
@@ -252,8 +252,8 @@ func (s *Store) Drop(ctx context.Context, collection string) error {
 	return err
 }
 
-// SwitchAlias deletes and makes the alias in one request, which Qdrant applies
-// as a whole.
+// SwitchAlias deletes and creates the alias in one request, which Qdrant applies
+// atomically.
 func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error {
 	defer s.forget(alias)
 	_, err := call(ctx, s, "switch of alias "+alias, collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.CollectionOperationResponse, error) {

@@ -1,7 +1,6 @@
-// Command compatibility writes docs/reference/compatibility.md from the
-// outcomes of the conformance kit: lines of JSON on the standard input, or in
-// the files that it is given. The page holds no times and does not depend on
-// the order of the lines.
+// Command compatibility writes docs/reference/compatibility.md from the outcomes of
+// the conformance kit. It reads lines of JSON from the given files or standard input.
+// The page contains no times, and does not depend on the order of the lines.
 package main
 
 import (

@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/adapters/adaptertest"
 )
 
-// column is a store in a version.
+// column is one version of a store.
 type column struct{ store, version string }
 
 func (c column) title() string {
@@ -26,15 +26,15 @@ func (c column) title() string {
 type table struct {
 	outcomes     map[string]map[column]adaptertest.Outcome
 	columns      map[column]bool
-	capabilities map[string]string // case → capability
+	capabilities map[string]string // capability of each case
 }
 
 func newTable() *table {
 	return &table{outcomes: map[string]map[column]adaptertest.Outcome{}, columns: map[column]bool{}, capabilities: map[string]string{}}
 }
 
-// severity orders outcomes: where a case ran twice on one store, a failure
-// hides everything and "not run" nothing.
+// severity ranks outcomes. If a case ran twice on one store, the table shows the worse
+// outcome, so a failure hides all others.
 var severity = []string{adaptertest.NotRun, adaptertest.Passed, adaptertest.Refused, adaptertest.Failed}
 
 func (t *table) read(r io.Reader) error {
@@ -86,7 +86,7 @@ This page is made from its outcomes by ` + "`make compatibility`" + `; do not ed
 
 `
 
-// page prints the table; cases in the kit's order.
+// page renders the table, with cases in the kit's order.
 func (t *table) page() (string, error) {
 	if len(t.columns) == 0 {
 		return "", errors.New("there are no outcomes; run the kit with " + adaptertest.RecordTo + " set")
@@ -118,7 +118,8 @@ func (t *table) page() (string, error) {
 	return b.String(), nil
 }
 
-// cell prints one outcome; its detail becomes a note that cells share.
+// cell renders one outcome. Its detail becomes a footnote, which cells with the same
+// detail share.
 func (t *table) cell(name string, c column, notes []string) (string, []string) {
 	o, ran := t.outcomes[name][c]
 	var text string

@@ -1,5 +1,5 @@
-// Package link is a TCP link to a server that misbehaves: one that is cut, that
-// swallows everything, or that is slow.
+// Package link forwards TCP connections to a server and simulates network faults: it
+// can cut connections, swallow data, or delay it.
 package link
 
 import (
@@ -18,7 +18,7 @@ import (
 
 // Link forwards connections to a server. It is safe for concurrent use.
 type Link struct {
-	// Address is where it listens.
+	// Address is the address on which the link listens.
 	Address string
 
 	to       string
@@ -38,8 +38,9 @@ type Link struct {
 	conns map[net.Conn]bool
 }
 
-// ForTest opens a link that ends with the test. delay, if not nil, is how long what a
-// connection sends is held back; connections are numbered from 0.
+// ForTest opens a link to the address to, which closes when the test ends. If delay is
+// not nil, it returns how long to hold back the data of a connection; connections are
+// numbered from 0.
 func ForTest(t testing.TB, to string, delay func(connection int) time.Duration) *Link {
 	t.Helper()
 	var listen net.ListenConfig
@@ -54,7 +55,7 @@ func ForTest(t testing.TB, to string, delay func(connection int) time.Duration) 
 	return l
 }
 
-// Down cuts every connection, and those that come until Up.
+// Down cuts every connection, and every new connection until Up.
 func (l *Link) Down() {
 	l.down.Store(true)
 	l.Cut()
@@ -63,7 +64,7 @@ func (l *Link) Down() {
 // Up lets connections through again.
 func (l *Link) Up() { l.down.Store(false) }
 
-// Cut cuts the connections that there are.
+// Cut cuts the open connections.
 func (l *Link) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,18 +73,18 @@ func (l *Link) Cut() {
 	}
 }
 
-// CutNext cuts the connections when the next call comes, before the server has it all:
-// one that was cut while nothing is under way may be replaced before a call sees it.
+// CutNext cuts the connections when the next call arrives, before the server has
+// received all of it. Cutting an idle connection would not do, because the client may
+// replace it before a call notices.
 func (l *Link) CutNext() { l.cutNext.Store(true) }
 
-// Stall swallows what comes from either side from now on; the connections stay.
+// Stall swallows all data from both sides from now on, and keeps the connections open.
 func (l *Link) Stall() { l.stalled.Store(true) }
 
-// Pings and GoAways count those frames of HTTP/2 so far: pings of the clients, and
-// connections that the server ended.
+// Pings counts the HTTP/2 PING frames that clients sent.
 func (l *Link) Pings() int64 { return l.pings.Load() }
 
-// GoAways counts the connections that the server told to go away.
+// GoAways counts the HTTP/2 GOAWAY frames with which the server ended connections.
 func (l *Link) GoAways() int64 { return l.goAways.Load() }
 
 func (l *Link) accept() {
@@ -111,7 +112,7 @@ func (l *Link) accept() {
 	}
 }
 
-// pass copies what one side sends until either ends.
+// forward copies the data of one side until either side closes.
 func (l *Link) pass(to, from net.Conn, number int, up bool) {
 	defer func() {
 		l.mu.Lock()
@@ -149,7 +150,8 @@ func (l *Link) pass(to, from net.Conn, number int, up bool) {
 	}
 }
 
-// count reads the frames of one side, as long as they are HTTP/2, and the rest.
+// countFrames counts the frames of one side while they are valid HTTP/2, and then
+// discards the rest.
 func (l *Link) count(r *io.PipeReader, up bool) {
 	defer func() { _, _ = io.Copy(io.Discard, r) }()
 	if up {

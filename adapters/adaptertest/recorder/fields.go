@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Unset returns the exported fields of a struct that are zero and not in except. A
-// test that sets every field of what it sends, and checks that with Unset, fails when
-// a field is added that it does not send.
+// Unset returns the exported fields of a struct that are zero and not listed in
+// except. A test that fills every field of a request checks with Unset that it forgot
+// none; the check fails when the struct gets a new field.
 func Unset(v any, except map[string]string) (names []string) {
 	of := reflect.Indirect(reflect.ValueOf(v))
 	for i := range of.NumField() {
@@ -21,8 +21,8 @@ func Unset(v any, except map[string]string) (names []string) {
 	return names
 }
 
-// Unknown returns the exported fields of a struct that a table does not name, and the
-// names in the table that are no field of it.
+// Unknown returns the exported fields of a struct that a table does not list, and the
+// entries of the table that are not fields of the struct.
 func Unknown(v any, table map[string]string) (names []string) {
 	left := maps.Clone(table)
 	of := reflect.Indirect(reflect.ValueOf(v)).Type()
@@ -36,7 +36,7 @@ func Unknown(v any, table map[string]string) (names []string) {
 	return append(names, slices.Sorted(maps.Keys(left))...)
 }
 
-// Differences compares two structs of one type, and has a line for each field that
+// Differences compares two structs of one type and returns a line for each field that
 // differs.
 func Differences(got, want any) (lines []string) {
 	g, w := reflect.Indirect(reflect.ValueOf(got)), reflect.Indirect(reflect.ValueOf(want))
@@ -55,7 +55,7 @@ func Differences(got, want any) (lines []string) {
 	return lines
 }
 
-// equal takes a nil slice for an empty one.
+// equal compares two values and treats a nil slice as an empty slice.
 func equal(a, b any) bool {
 	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
 	if x.Kind() == reflect.Slice && x.Len() == 0 && y.Len() == 0 {
@@ -73,7 +73,7 @@ func copyOf(v any) any {
 }
 
 func deep(v reflect.Value) reflect.Value {
-	switch v.Kind() { // the others hold nothing that a caller could change
+	switch v.Kind() { // other kinds hold nothing that a caller could change
 	case reflect.Slice:
 		if v.IsNil() {
 			return v

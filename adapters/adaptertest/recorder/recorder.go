@@ -1,7 +1,6 @@
-// Package recorder stands between likeness and a real store, and notes every call
-// with all of its arguments. Tests compare the notes with the request that was made,
-// field by field, so that an argument that is dropped on the way is noticed where it
-// is dropped.
+// Package recorder wraps a real store and records every call with all of its
+// arguments. Tests compare the records with the original request, field by field, and
+// so find the place where an argument gets lost.
 package recorder
 
 import (
@@ -18,13 +17,13 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// ErrAbilities reports a store whose set of optional abilities no recorder has.
+// ErrAbilities means that no recorder matches the store's set of optional abilities.
 var ErrAbilities = errors.New("no recorder has the abilities of the store")
 
 // Method names a method of the interfaces of package adapters.
 type Method string
 
-// The methods that are recorded.
+// Recorded methods.
 const (
 	Search      Method = "Search"
 	Ping        Method = "Ping"
@@ -43,34 +42,35 @@ const (
 	Identify    Method = "Identify"
 )
 
-// Call holds the arguments of one call, and what its context carried. Arguments are
-// copies: later changes by the caller do not show.
+// Call holds the arguments of one call and the values of its context. Arguments are
+// copies, which later changes by the caller do not affect.
 type Call struct {
 	Method Method
-	// Argument is the request of a method that takes one: adapters.SearchRequest,
-	// FetchRequest, ScanRequest, or Arguments for every other method.
+	// Argument is the request of a method that has a request type
+	// (adapters.SearchRequest, FetchRequest, ScanRequest), or Arguments for any other
+	// method.
 	Argument any
-	// AsCaller reports whether the call was to be made with the caller's credentials.
+	// AsCaller says whether the call used the caller's credentials.
 	AsCaller bool
-	// Metadata is the outgoing gRPC metadata, in which a caller's credentials travel.
+	// Metadata is the outgoing gRPC metadata, which carries a caller's credentials.
 	Metadata metadata.MD
-	// Deadline is when the context ends; zero if it has no deadline.
+	// Deadline is the deadline of the context, or zero.
 	Deadline time.Time
 }
 
-// Arguments are those of methods without a request of their own.
+// Arguments holds the arguments of a method without a request type.
 type Arguments struct {
 	Collection, Filter, Alias string
 	Parts                     int
 	IDs                       []rerank.ID
 	Schema                    adapters.Schema
 	Rows                      adapters.Rows
-	// Search and Above are SearchRange's.
+	// Search and Above are the arguments of SearchRange.
 	Search adapters.SearchRequest
 	Above  float32
 }
 
-// Collection returns the collection that the call reads or writes.
+// Collection returns the name of the collection that the call reads or writes.
 func (c Call) Collection() string {
 	switch r := c.Argument.(type) {
 	case adapters.SearchRequest:
@@ -85,27 +85,26 @@ func (c Call) Collection() string {
 	return ""
 }
 
-// Hooks change what happens to a call after it was recorded. The zero value changes
-// nothing.
+// Hooks change a call after it was recorded. The zero value changes nothing.
 type Hooks struct {
-	// Before may wait, or refuse the call with an error.
+	// Before runs before the call. It may wait, or make the call fail with an error.
 	Before func(ctx context.Context, c Call) error
-	// Forward changes a search on its way to the store, as for a store that has no
-	// partitions.
+	// Forward changes a search before it reaches the store, for example to imitate a
+	// store without partitions.
 	Forward func(r adapters.SearchRequest) adapters.SearchRequest
 	// Lists changes the answer to a search.
 	Lists func(lists []rerank.List) []rerank.List
 }
 
-// Recorder holds the calls of the stores that New made with it. It is safe for
+// Recorder holds the calls to the stores that New made with it. It is safe for
 // concurrent use.
 type Recorder struct {
 	mu    sync.Mutex
 	calls []Call
 }
 
-// Calls returns the recorded calls of some methods, of all methods if none is named,
-// in the order in which they began.
+// Calls returns the recorded calls of the given methods, or of every method if none is
+// given, in the order in which they began.
 func (r *Recorder) Calls(of ...Method) []Call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,7 +117,7 @@ func (r *Recorder) Calls(of ...Method) []Call {
 	return out
 }
 
-// Forget drops the recorded calls.
+// Forget discards the recorded calls.
 func (r *Recorder) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,9 +136,9 @@ func (r *Recorder) note(ctx context.Context, m Method, argument any) Call {
 	return c
 }
 
-// New returns a store that records its calls with r and can do exactly what inner can
-// do. It returns ErrAbilities where inner has another set of optional abilities than
-// the stores of likeness and a store that only searches.
+// New returns a store that records its calls in r and has exactly the abilities of
+// inner. It returns ErrAbilities if inner's abilities match neither a store of
+// likeness nor a store that only searches.
 func New(inner adapters.Store, r *Recorder, h Hooks) (adapters.Store, error) {
 	bare := &store{Store: inner, recorder: r, hooks: h}
 	rows, hasRows := inner.(rowStore)
@@ -163,7 +162,7 @@ func New(inner adapters.Store, r *Recorder, h Hooks) (adapters.Store, error) {
 	return resident, nil
 }
 
-// rowStore is what the embedded store can do, and every server too.
+// rowStore combines the abilities that the embedded store shares with every server.
 type rowStore interface {
 	adapters.Store
 	adapters.Fetcher
@@ -177,7 +176,7 @@ type rowStore interface {
 	adapters.Aliaser
 }
 
-// abilities counts the optional interfaces that a store has.
+// abilities counts the optional interfaces of a store.
 func abilities(s adapters.Store) (n int) {
 	_, fetches := s.(adapters.Fetcher)
 	_, scans := s.(adapters.Scanner)
@@ -198,14 +197,14 @@ func abilities(s adapters.Store) (n int) {
 	return n
 }
 
-// store records the calls that every store has.
+// store records the calls that every store supports.
 type store struct {
 	adapters.Store
 	recorder *Recorder
 	hooks    Hooks
 }
 
-// begin records a call, and returns the error of the hook.
+// begin records a call and returns the error of the Before hook.
 func (s *store) begin(ctx context.Context, m Method, argument any) error {
 	c := s.recorder.note(ctx, m, argument)
 	if s.hooks.Before == nil {
@@ -235,7 +234,7 @@ func (s *store) Ping(ctx context.Context) error {
 	return s.Store.Ping(ctx)
 }
 
-// embedded records what an embedded store can do.
+// embedded records the calls that an embedded store supports.
 type embedded struct {
 	*store
 	rows rowStore
@@ -318,7 +317,7 @@ func (s embedded) SwitchAlias(ctx context.Context, alias, collection string) err
 	return s.rows.SwitchAlias(ctx, alias, collection)
 }
 
-// server records what a store across a network can do.
+// server records the calls that a store across a network supports.
 type server struct {
 	embedded
 	identifier adapters.Identifier
@@ -331,7 +330,7 @@ func (s server) Identify(ctx context.Context, name string) (adapters.Identity, e
 	return s.identifier.Identify(ctx, name)
 }
 
-// cutter records what a server can do that cuts collections.
+// cutter records the calls of a server that is also an adapters.Partitioner.
 type cutter struct {
 	server
 	partitioner adapters.Partitioner

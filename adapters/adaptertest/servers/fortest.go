@@ -4,23 +4,23 @@ import (
 	"testing"
 )
 
-// QdrantForTest starts a Qdrant for one test. It skips the test where
-// LIKENESS_SERVERS is not set and fails it where the server does not start. The
-// server ends with the test; when the test failed, its output is logged.
+// QdrantForTest starts a Qdrant server that stops when the test ends. It skips the
+// test if LIKENESS_SERVERS is not set, and fails it if the server does not start. If
+// the test fails, it logs the server's output.
 func QdrantForTest(t testing.TB, version string, o Options) *Server {
 	t.Helper()
 	return forTest(t, func() (*Server, error) { return Qdrant(t.Context(), Dir(), version, o) })
 }
 
-// MilvusLiteForTest starts milvus-lite for one test, as QdrantForTest does.
+// MilvusLiteForTest starts milvus-lite in the manner of QdrantForTest.
 func MilvusLiteForTest(t testing.TB, o Options) *Server {
 	t.Helper()
 	return forTest(t, func() (*Server, error) { return MilvusLite(t.Context(), Dir(), o) })
 }
 
-// MilvusForTest starts a standalone Milvus for one test, as QdrantForTest does.
-// It needs a TestMain that calls Isolate, and skips the test where the machine
-// permits no network namespace.
+// MilvusForTest starts a standalone Milvus in the manner of QdrantForTest. It needs a
+// TestMain that calls Isolate, and skips the test if the machine permits no network
+// namespace.
 func MilvusForTest(t testing.TB, o Options) *Server {
 	t.Helper()
 	if Dir() != "" {

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// envIsolated tells whether the process runs in a network namespace of its own:
-// "yes", or the reason why not.
+// envIsolated names the environment variable that says whether the process runs in its
+// own network namespace: "yes", or the reason why not.
 const envIsolated = "LIKENESS_ISOLATED"
 
 const isolated = "yes"
 
-// Isolated reports whether the process runs in a network namespace that Isolate
-// has made; where it does not, the reason.
+// Isolated reports whether the process runs in a network namespace that Isolate made,
+// or else the reason why not.
 func Isolated() (ok bool, reason string) {
 	switch v := os.Getenv(envIsolated); v {
 	case isolated:
@@ -25,14 +25,14 @@ func Isolated() (ok bool, reason string) {
 	}
 }
 
-// Isolate runs the tests in a fresh network namespace with nothing but a
-// loopback interface, and returns the exit code, for use as
+// Isolate runs the tests in a new network namespace that has only a loopback
+// interface, and returns the exit code:
 //
 //	func TestMain(m *testing.M) { os.Exit(servers.Isolate(m)) }
 //
-// The test binary runs itself again in the namespace. Where the machine does not
-// permit that, or LIKENESS_SERVERS is not set, the tests run where they are, and
-// Isolated says why.
+// The test binary runs itself again in the namespace. If the machine does not permit
+// that, or LIKENESS_SERVERS is not set, the tests run in the current process, and
+// Isolated returns the reason.
 func Isolate(m *testing.M) int {
 	if os.Getenv(envIsolated) == isolated {
 		if err := loopbackUp(); err != nil {

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWithParent lets the kernel kill the child when its parent dies.
+// dieWithParent makes the kernel kill the child process when its parent dies.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
 // runIsolated runs this binary again, with the same arguments, in a new network
-// namespace and returns its exit code. Who is not permitted to make one as
-// itself tries as root of a new user namespace.
+// namespace and returns its exit code. A process without the permission to make a
+// namespace tries as root of a new user namespace.
 func runIsolated() (code int, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

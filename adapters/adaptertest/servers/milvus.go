@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// milvusPorts are the template's names for the ports that Milvus listens on;
-// the first is the proxy's, the one that clients use.
+// milvusPorts lists the template's names for Milvus's ports. The first is the port of
+// the proxy, to which clients connect.
 var milvusPorts = []string{
 	"proxy_port", "proxy_internal_port", "etcd_port", "root_coord_port", "query_coord_port", "query_node_port",
 	"index_coord_port", "index_node_port", "data_coord_port", "data_node_port",
 }
 
-// placeholder is `{{ name(type): default }}` in Milvus's configuration template.
+// placeholder matches `{{ name(type): default }}` in Milvus's configuration template.
 var placeholder = regexp.MustCompile(`\{\{\s*(\w+)(?:\(\w+\))?(?::\s*([^}]*?))?\s*\}\}`)
 
-// Milvus starts a standalone Milvus (proxy, coordinators, embedded etcd) from
-// dir and waits until it is ready, which takes several seconds. The context ends
-// the waiting, not the server. It returns ErrMissing where dir holds none.
+// Milvus starts a standalone Milvus (proxy, coordinators, embedded etcd) from dir and
+// waits until it is ready, which takes several seconds. The context limits the wait,
+// not the life of the server. It returns ErrMissing if dir holds no Milvus.
 //
-// Milvus listens on every interface and cannot be told otherwise: start it where
+// Milvus listens on every interface and cannot be restricted. Start it only where
 // Isolated is true, in a network namespace that Isolate has made.
 func Milvus(ctx context.Context, dir string, o Options) (*Server, error) {
 	if o.APIKey != "" {
@@ -54,7 +54,7 @@ func Milvus(ctx context.Context, dir string, o Options) (*Server, error) {
 }
 
 // configureMilvus writes configs/milvus.yaml into the server's directory: the
-// template of the distribution with its ports, directories and defaults.
+// distribution's template with ports, directories and defaults filled in.
 func configureMilvus(home, dir string, ports []int, o Options) error {
 	template, err := os.ReadFile(filepath.Join(home, "config.yaml.template"))
 	if err != nil {
@@ -91,8 +91,8 @@ func configureMilvus(home, dir string, ports []int, o Options) error {
 	return nil
 }
 
-// fillTemplate replaces each placeholder by its value or its default and gives
-// every component the loopback address.
+// fillTemplate replaces each placeholder by its value or its default, and gives every
+// component the loopback address.
 func fillTemplate(template []byte, values map[string]string) []byte {
 	filled := placeholder.ReplaceAllStringFunc(string(template), func(text string) string {
 		m := placeholder.FindStringSubmatch(text)

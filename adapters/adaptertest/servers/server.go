@@ -15,21 +15,20 @@ import (
 )
 
 const (
-	readyWithin = 2 * time.Minute       // a first start on a loaded machine included
-	stopWithin  = 10 * time.Second      // from SIGTERM to SIGKILL
-	pollEvery   = 20 * time.Millisecond // while waiting for readiness
+	readyWithin = 2 * time.Minute       // long enough for a first start on a loaded machine
+	stopWithin  = 10 * time.Second      // time between SIGTERM and SIGKILL
+	pollEvery   = 20 * time.Millisecond // time between two checks of readiness
 	logTail     = 8 << 10               // bytes of output that an error shows
 )
 
-// Server is a running (or killed) server process. Its methods may be called
-// from several goroutines.
+// Server is a server process, running or killed. It is safe for concurrent use.
 type Server struct {
 	Name    string // "qdrant", "milvus-lite" or "milvus"
 	Version string
-	Address string // gRPC, host:port
-	REST    string // base URL, "" where the server has no REST interface
+	Address string // host:port for gRPC
+	REST    string // base URL, "" if the server has no REST interface
 
-	dir    string // data, logs and working directory
+	dir    string // directory for data, logs and work
 	binary string
 	args   []string
 	env    []string
@@ -43,11 +42,11 @@ type Server struct {
 type process struct {
 	pid  int
 	done chan struct{} // closed when the process has ended
-	err  error         // what Wait said; read after done
+	err  error         // result of Wait; read only after done is closed
 }
 
-// Restart starts the server on the same ports and data and waits until it is
-// ready. A server that still runs is stopped first.
+// Restart starts the server with the same ports and data and waits until it is ready.
+// It first stops a server that still runs.
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,23 +66,24 @@ func (s *Server) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Stop asks the server to end (SIGTERM) and waits; after 10 seconds it is
-// killed. The data stays for Restart.
+// Stop sends SIGTERM and waits. After 10 seconds it kills the server. The data remains
+// for Restart.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.end(syscall.SIGTERM)
 }
 
-// Kill ends the server at once (SIGKILL), as a crash would, and waits until the
-// process is gone. The data stays for Restart.
+// Kill sends SIGKILL, as in a crash, and waits until the process is gone. The data
+// remains for Restart.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.end(syscall.SIGKILL)
 }
 
-// Signal sends the server a signal: SIGSTOP and SIGCONT hang and wake it.
+// Signal sends the server a signal. SIGSTOP makes it hang and SIGCONT lets it
+// continue.
 func (s *Server) Signal(sig syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *Server) Signal(sig syscall.Signal) error {
 	return syscall.Kill(s.proc.pid, sig)
 }
 
-// PID is the server's process, 0 while it does not run.
+// PID returns the server's process id, 0 while it does not run.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *Server) Close() error {
 	return errors.Join(s.Kill(), os.RemoveAll(s.dir))
 }
 
-// Log returns the end of what the server wrote to its standard streams.
+// Log returns the end of the server's standard output and standard error.
 func (s *Server) Log() string {
 	b, err := os.ReadFile(s.logPath())
 	if err != nil {
@@ -122,8 +122,8 @@ func (s *Server) Log() string {
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "output.log") }
 
-// spawn starts the process from a thread that lives as long as it does: the
-// kernel sends the parent-death signal when the starting thread ends.
+// spawn starts the process from an OS thread that lives as long as the process,
+// because the kernel sends the parent-death signal when the starting thread ends.
 func (s *Server) spawn() (*process, error) {
 	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -179,7 +179,8 @@ func exitOf(p *process) error {
 	return p.err
 }
 
-// end sends the signal, waits, and kills what does not listen. The caller holds mu.
+// end sends the signal, waits, and kills a process that does not react. The caller
+// holds mu.
 func (s *Server) end(sig syscall.Signal) error {
 	p := s.proc
 	if p == nil {
@@ -187,7 +188,7 @@ func (s *Server) end(sig syscall.Signal) error {
 	}
 	s.proc = nil
 	select {
-	case <-p.done: // it ended by itself; its process id may be another's by now
+	case <-p.done: // the process ended by itself, and another process may have its id by now
 		return nil
 	default:
 	}

@@ -1,10 +1,9 @@
-// Package servers starts the real Qdrant and Milvus servers that tests and
-// examples run against, from the binaries that `make servers` fetches.
+// Package servers starts the real Qdrant and Milvus servers for tests and examples,
+// from the binaries that `make servers` fetches.
 //
-// Every server runs as a child process with its own data directory and its own
-// free ports on 127.0.0.1, and dies with the process that started it. A Server
-// can be killed, stopped and restarted with the same ports and data, so that
-// failures can be tested for real.
+// Every server runs as a child process with its own data directory and free ports on
+// 127.0.0.1, and dies with its parent process. A Server can be killed, stopped and
+// restarted with the same ports and data, so that tests can use real failures.
 package servers
 
 import (
@@ -21,8 +20,8 @@ import (
 	"time"
 )
 
-// EnvDir names the environment variable that holds the directory of the
-// servers' binaries, as `make servers` lays it out.
+// EnvDir names the environment variable with the directory of the servers' binaries,
+// in the layout of `make servers`.
 const EnvDir = "LIKENESS_SERVERS"
 
 // Versions of the servers that `make servers` fetches.
@@ -33,28 +32,28 @@ const (
 	MilvusVer     = "2.3.5"
 )
 
-// ErrMissing is returned where a server's binary is not in the directory.
+// ErrMissing means that a server's binary is not in the directory.
 var ErrMissing = errors.New("server binary not found; run `make servers`")
 
-// Options are a server's settings beyond where it listens and keeps its data.
+// Options holds a server's settings, apart from its ports and directories.
 type Options struct {
-	// APIKey makes Qdrant ask for this key. Milvus and milvus-lite refuse it.
+	// APIKey makes Qdrant require this key. Milvus and milvus-lite do not support it.
 	APIKey string
-	// Env is added to the server's environment, as "NAME=value":
-	// Qdrant reads its whole configuration from QDRANT__SECTION__NAME.
+	// Env is added to the server's environment in the form "NAME=value". Qdrant reads
+	// all of its configuration from QDRANT__SECTION__NAME.
 	Env []string
-	// Authorization makes Milvus ask for its user, "root" with the password
-	// "Milvus". Qdrant and milvus-lite refuse it.
+	// Authorization makes Milvus require its user, "root" with the password "Milvus".
+	// Qdrant and milvus-lite do not support it.
 	Authorization bool
 }
 
-// Dir is the directory of the servers' binaries: the value of LIKENESS_SERVERS,
-// "" where it is not set.
+// Dir returns the directory of the servers' binaries: the value of LIKENESS_SERVERS,
+// or "".
 func Dir() string { return os.Getenv(EnvDir) }
 
-// Qdrant starts a Qdrant of this version from dir and waits until it is ready.
-// The context ends the waiting, not the server. It returns ErrMissing where dir
-// holds no such version.
+// Qdrant starts a version of Qdrant from dir and waits until it is ready. The context
+// limits the wait, not the life of the server. It returns ErrMissing if dir does not
+// hold the version.
 func Qdrant(ctx context.Context, dir, version string, o Options) (*Server, error) {
 	if o.Authorization {
 		return nil, errors.New("servers: Options.Authorization is Milvus's; give Qdrant an APIKey")
@@ -82,9 +81,9 @@ func Qdrant(ctx context.Context, dir, version string, o Options) (*Server, error
 	})
 }
 
-// MilvusLite starts milvus-lite from dir and waits until it is ready: Milvus's
-// own search engine without its proxy, coordinators and users. The context ends
-// the waiting, not the server. It returns ErrMissing where dir holds none.
+// MilvusLite starts milvus-lite from dir and waits until it is ready. It contains
+// Milvus's search engine without proxy, coordinators and users. The context limits the
+// wait, not the life of the server. It returns ErrMissing if dir holds no milvus-lite.
 func MilvusLite(ctx context.Context, dir string, o Options) (*Server, error) {
 	if o.APIKey != "" || o.Authorization {
 		return nil, errors.New("servers: milvus-lite knows no users; start it without APIKey and Authorization")
@@ -104,8 +103,8 @@ func MilvusLite(ctx context.Context, dir string, o Options) (*Server, error) {
 	})
 }
 
-// start starts the server that l describes on free ports. Another process may
-// take a port between its choice and its use: then it tries again with others.
+// start starts the server that l describes on free ports. If another process takes a
+// port before the server does, start tries again with other ports.
 func start(ctx context.Context, l *launch) (*Server, error) {
 	if _, err := os.Stat(l.binary); err != nil {
 		return nil, fmt.Errorf("servers: %s %s: %w: %s", l.name, l.version, ErrMissing, l.binary)
@@ -119,11 +118,11 @@ func start(ctx context.Context, l *launch) (*Server, error) {
 	}
 }
 
-// launch is how to start one kind of server.
+// launch describes how to start one kind of server.
 type launch struct {
 	name, version string
 	binary        string
-	ports         int                                    // how many free ports it needs
+	ports         int                                    // number of free ports it needs
 	prepare       func(s *Server, freePorts []int) error // fills in addresses, args, env and ready
 }
 
@@ -153,10 +152,10 @@ func portTaken(err error) bool {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// freePorts returns n different ports that nobody listened on a moment ago.
+// freePorts returns n different ports that were free a moment ago.
 func freePorts(ctx context.Context, n int) (ports []int, err error) {
 	var config net.ListenConfig
-	var taken []net.Listener // kept until all are chosen, so that all differ
+	var taken []net.Listener // kept open until all ports are chosen, so that they differ
 	defer func() {
 		for _, l := range taken {
 			_ = l.Close()
@@ -177,7 +176,7 @@ func freePorts(ctx context.Context, n int) (ports []int, err error) {
 	return ports, nil
 }
 
-// A probe reports whether the server answers; its error says why it does not.
+// A probe checks whether the server answers. Its error says why it does not.
 type probe func(ctx context.Context) error
 
 func all(probes ...probe) probe {

@@ -1,7 +1,7 @@
-// Package filter reads Qdrant's JSON filter language strictly: an unknown key,
-// a value of another type or a key that occurs twice is an error that names
-// its place. The embedded store evaluates what it reads; the Qdrant adapter
-// sends it on.
+// Package filter parses Qdrant's JSON filter language strictly. An unknown key, a
+// value of the wrong type or a duplicate key is an error that names its place. The
+// embedded store evaluates the parsed filter; the Qdrant adapter sends it to the
+// server.
 package filter
 
 import (
@@ -10,14 +10,14 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Filter holds if all of Must, one of Should (if there are any), none of
-// MustNot and MinShould hold.
+// Filter is true if all of Must, at least one of Should (unless it is empty), none of
+// MustNot, and MinShould are true.
 type Filter struct {
 	Must, Should, MustNot []Condition
 	MinShould             *MinShould
 }
 
-// MinShould holds if at least Count of the conditions do.
+// MinShould is true if at least Count of the conditions are true.
 type MinShould struct {
 	Conditions []Condition
 	Count      uint64
@@ -34,25 +34,25 @@ func (HasID) condition()     {}
 func (HasVector) condition() {}
 func (*Nested) condition()   {}
 
-// IsEmpty names a payload key that is absent, null or [].
+// IsEmpty is a payload key. The condition is true if the key is absent, null or [].
 type IsEmpty string
 
-// IsNull names a payload key that is null.
+// IsNull is a payload key. The condition is true if its value is null.
 type IsNull string
 
-// HasID lists ids.
+// HasID is a list of ids. The condition is true for the rows with these ids.
 type HasID []rerank.ID
 
-// HasVector names a vector that the point has.
+// HasVector is a vector's name. The condition is true for points that have the vector.
 type HasVector string
 
-// Nested holds if one element of an array fulfils the filter.
+// Nested is true if one element of an array satisfies the filter.
 type Nested struct {
 	Key    string
 	Filter *Filter
 }
 
-// Field is a condition on a payload key; it has one clause or more.
+// Field is a condition on a payload key, with one clause or more.
 type Field struct {
 	Key             string
 	Match           *Match
@@ -97,30 +97,30 @@ const (
 	MatchPhrase  MatchKind = "phrase"
 )
 
-// Match compares values. Values are string, int64 or bool; those of one match
-// are of one type. The text kinds have one string.
+// Match compares a payload value with values that are all strings, all int64 or all
+// bool. The text kinds have a single string.
 type Match struct {
 	Kind   MatchKind
 	Values []any
 }
 
-// Number is a JSON number: as a float, and exactly where it is a 64-bit integer.
+// Number is a JSON number as a float and, if it is a 64-bit integer, also exactly.
 type Number struct {
 	Float float64
 	Int   int64
 	IsInt bool
 }
 
-// Range bounds a number; nil is no bound.
+// Range bounds a number. A nil bound is absent.
 type Range struct{ Gt, Gte, Lt, Lte *Number }
 
-// Datetime bounds a time; nil is no bound.
+// Datetime bounds a time. A nil bound is absent.
 type Datetime struct{ Gt, Gte, Lt, Lte *time.Time }
 
-// Count bounds the number of values of a key; nil is no bound.
+// Count bounds the number of values of a key. A nil bound is absent.
 type Count struct{ Gt, Gte, Lt, Lte *uint64 }
 
-// GeoPoint is a place in degrees.
+// GeoPoint is a point on the earth, in degrees.
 type GeoPoint struct{ Lon, Lat float64 }
 
 // GeoBox is a rectangle of the map.

@@ -20,7 +20,7 @@ type node struct {
 	depth int
 }
 
-// maxDepth is the most levels of a filter, arrays and objects both counted.
+// maxDepth is the greatest nesting depth of a filter, counting arrays and objects.
 const maxDepth = 64
 
 func (n node) errorf(format string, args ...any) error {
@@ -35,7 +35,7 @@ func (n node) child(path string, raw json.RawMessage) node {
 	return node{path: n.path + path, raw: raw, depth: n.depth + 1}
 }
 
-// kind is the value's first byte: one of { [ " t f n and - or a digit.
+// kind returns the value's first byte: { [ " t f n, a minus sign or a digit.
 func (n node) kind() byte {
 	if b := bytes.TrimLeft(n.raw, " \t\r\n"); len(b) > 0 {
 		return b[0]
@@ -45,13 +45,13 @@ func (n node) kind() byte {
 
 func (n node) isNull() bool { return n.kind() == 'n' }
 
-// member is one key of an object.
+// member is one key of an object and its value.
 type member struct {
 	key string
 	node
 }
 
-// members reads an object; keys whose value is null are left out, as Qdrant does.
+// members decodes an object. Like Qdrant, it drops keys whose value is null.
 func (n node) members() ([]member, error) {
 	if n.kind() != '{' {
 		return nil, n.errorf("%s instead of an object", n.shown())
@@ -94,7 +94,7 @@ func (n node) members() ([]member, error) {
 	return out, nil
 }
 
-// elements reads an array.
+// elements decodes an array.
 func (n node) elements() ([]node, error) {
 	if n.kind() != '[' {
 		return nil, n.errorf("%s instead of an array", n.shown())
@@ -121,7 +121,7 @@ func (n node) text() (string, error) {
 	if err := json.Unmarshal(n.raw, &s); err != nil {
 		return "", n.errorf("%v", err)
 	}
-	// The decoder replaces half of a surrogate pair by U+FFFD without a word.
+	// The decoder silently replaces half of a surrogate pair by U+FFFD.
 	if strings.ContainsRune(s, utf8.RuneError) && bytes.Contains(bytes.ToLower(n.raw), []byte(`\ud`)) {
 		return "", n.errorf("%s holds half of a surrogate pair", n.shown())
 	}
@@ -161,7 +161,7 @@ func (n node) unsigned() (uint64, error) {
 	return u, nil
 }
 
-// shown is the value, cut short, for an error.
+// shown returns the value for an error message, shortened.
 func (n node) shown() string {
 	s := strings.ToValidUTF8(string(bytes.TrimSpace(n.raw)), "�")
 	if r := []rune(s); len(r) > 40 {
@@ -170,7 +170,7 @@ func (n node) shown() string {
 	return s
 }
 
-// document checks that text is one JSON value in UTF-8.
+// document checks that text is a single JSON value in UTF-8.
 func document(text string) (node, error) {
 	n := node{raw: json.RawMessage(text)}
 	if !utf8.ValidString(text) {

@@ -9,8 +9,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Parse reads a filter. It returns adapters.ErrFilter, with the place, the
-// value and what was expected.
+// Parse parses a filter. It returns adapters.ErrFilter with the place, the value and
+// the expected form.
 func Parse(text string) (*Filter, error) {
 	n, err := document(text)
 	if err != nil {
@@ -19,7 +19,8 @@ func Parse(text string) (*Filter, error) {
 	return parseFilter(n)
 }
 
-// fields maps the keys of an object to what reads them; any other key is an error.
+// fields maps each key of an object to the function that parses its value. Any other
+// key is an error.
 type fields map[string]func(node) error
 
 func (n node) read(f fields) error {
@@ -44,7 +45,7 @@ func (n node) read(f fields) error {
 	return nil
 }
 
-// into returns a reader that stores what parse returns.
+// into returns a function that parses a node and stores the result in dst.
 func into[T any](dst *T, parse func(node) (T, error)) func(node) error {
 	return func(n node) (err error) {
 		*dst, err = parse(n)
@@ -52,7 +53,7 @@ func into[T any](dst *T, parse func(node) (T, error)) func(node) error {
 	}
 }
 
-// pointerTo is into for an optional value.
+// pointerTo works like into, for an optional value.
 func pointerTo[T any](dst **T, parse func(node) (T, error)) func(node) error {
 	return func(n node) error {
 		v, err := parse(n)
@@ -88,7 +89,7 @@ func parseMinShould(n node) (*MinShould, error) {
 	return m, nil
 }
 
-// parseConditions reads an array of conditions, or one of them alone.
+// parseConditions parses an array of conditions, or a single condition.
 func parseConditions(n node) ([]Condition, error) {
 	if n.kind() == '{' {
 		c, err := parseCondition(n)
@@ -111,14 +112,14 @@ func list[T any](n node, parse func(node) (T, error)) ([]T, error) {
 	return out, nil
 }
 
-// parseCondition tells the kinds of condition apart by their keys.
+// parseCondition recognises the kind of a condition by its keys.
 func parseCondition(n node) (Condition, error) {
 	members, err := n.members()
 	if err != nil {
 		return nil, err
 	}
 	if len(members) == 0 {
-		return &Filter{}, nil // an empty filter, which holds
+		return &Filter{}, nil // an empty filter is always true
 	}
 	first := members[0]
 	if len(members) > 1 {
@@ -266,7 +267,7 @@ func oneType(n node, values []any) error {
 	return nil
 }
 
-// parseRange reads bounds that are all numbers or all times.
+// parseRange parses bounds that are all numbers or all times.
 func (f *Field) parseRange(n node) error {
 	members, err := n.members()
 	if err != nil {
@@ -290,10 +291,10 @@ func parseCount(n node) (Count, error) {
 	return c, err
 }
 
-// layouts are the forms of a time that Qdrant takes; without a zone it is UTC.
+// layouts lists the time formats that Qdrant accepts. A time without a zone is in UTC.
 var layouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02 15:04:05.999999999", "2006-01-02 15:04", "2006-01-02"}
 
-// ParseTime reads a time as Qdrant does.
+// ParseTime parses a time in the formats that Qdrant accepts.
 func ParseTime(s string) (time.Time, bool) {
 	for _, layout := range layouts {
 		if t, err := time.Parse(layout, s); err == nil {

@@ -1,5 +1,5 @@
-// Package wire reads messages of protobuf without building them, so that an
-// answer of many rows goes to memory that is used again.
+// Package wire decodes protobuf messages without building message structs, so that an
+// answer of many rows goes into reused memory.
 package wire
 
 import (
@@ -16,16 +16,16 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// ErrText: protobuf refuses text that is not UTF-8, and so do we.
+// ErrText means that a text is not valid UTF-8, which protobuf forbids.
 var ErrText = errors.New("text of the message is not valid UTF-8")
 
-// Message reads itself; it keeps no part of b.
+// Message decodes itself from b, without keeping a reference to b.
 type Message interface{ ReadWire(b []byte) error }
 
-// CallOption makes a call read its answer by Message, if it is one.
+// CallOption makes a call decode its answer with ReadWire if the answer is a Message.
 func CallOption() grpc.CallOption { return grpc.ForceCodecV2(Codec()) }
 
-// Codec leaves every message that is no Message to protobuf.
+// Codec decodes a Message with ReadWire, and any other message with protobuf.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
 type codec struct{ encoding.CodecV2 }
@@ -40,7 +40,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return m.ReadWire(b.ReadOnlyData())
 }
 
-// Field is a field of a message: bytes, or the bits of a number.
+// Field is a field of a message: its bytes, or the bits of its number.
 type Field struct {
 	Number protowire.Number
 	Kind   protowire.Type
@@ -48,23 +48,23 @@ type Field struct {
 	Bits   uint64
 }
 
-// Is reports whether the field has that number and kind.
+// Is reports whether the field has the given number and wire type.
 func (f Field) Is(number protowire.Number, kind protowire.Type) bool {
 	return f.Number == number && f.Kind == kind
 }
 
-// Walker goes over the fields of a message, in their order. A malformed one ends
-// the walk and sets err; once err is set there are none.
+// Walker iterates over the fields of a message in order. A malformed field ends the
+// iteration and sets err. Once err is set, Next returns false.
 type Walker struct {
 	Field
 	rest []byte
 	err  *error
 }
 
-// Walk starts a walk.
+// Walk returns a Walker over b that reports errors in err.
 func Walk(b []byte, err *error) Walker { return Walker{rest: b, err: err} }
 
-// Next goes to the next field and reports whether there is one.
+// Next advances to the next field and reports whether there is one.
 func (w *Walker) Next() bool {
 	if len(w.rest) == 0 || *w.err != nil {
 		return false
@@ -78,8 +78,8 @@ func (w *Walker) Next() bool {
 	return true
 }
 
-// read reads the first field of b and returns its length, or what is wrong as
-// protowire says it.
+// read decodes the first field of b and returns its length, or a negative error code
+// of protowire.
 func (f *Field) read(b []byte) (n int) {
 	var size int
 	if f.Number, f.Kind, n = protowire.ConsumeTag(b); n < 0 {
@@ -103,10 +103,10 @@ func (f *Field) read(b []byte) (n int) {
 	return n + size
 }
 
-// Span is a part of an arena.
+// Span is a part of an arena, from From to To−1.
 type Span struct{ From, To int }
 
-// AppendText adds text to an arena.
+// AppendText appends text to an arena and returns its span.
 func AppendText(arena []byte, b []byte, err *error) ([]byte, Span) {
 	if !utf8.Valid(b) {
 		*err = ErrText
@@ -117,7 +117,7 @@ func AppendText(arena []byte, b []byte, err *error) ([]byte, Span) {
 	return arena, Span{from, len(arena)}
 }
 
-// AppendFloats adds a repeated float, packed or not.
+// AppendFloats appends a repeated float field, packed or not.
 func AppendFloats(to []float32, f Field, err *error) []float32 {
 	switch f.Kind { //nolint:exhaustive // of another kind it is another field, as to protobuf
 	case protowire.Fixed32Type:
@@ -134,7 +134,7 @@ func AppendFloats(to []float32, f Field, err *error) []float32 {
 	return to
 }
 
-// AppendInts adds a repeated int64, packed or not.
+// AppendInts appends a repeated int64 field, packed or not.
 func AppendInts(to []int64, f Field, err *error) []int64 {
 	switch f.Kind { //nolint:exhaustive // as above
 	case protowire.VarintType:
