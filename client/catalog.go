@@ -7,45 +7,49 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// Route is a collection's rule, as a sidecar serves it.
+// Route describes how a sidecar serves a collection.
 type Route struct {
 	Name, Store, Collection, VectorField string
 	Model, ModelVersion                  string
-	// Placement is where the items' features lie: "table", "stored" or "derived" (in Companion).
-	// It is "rewrite" where none are needed, since one search by the pulled-back vector is the answer.
+	// Placement says where the items' feature rows are: "table", "stored" or "derived" (in
+	// Companion). "rewrite" needs none: one search by the pulled-back vector is the answer.
 	Placement, Companion string
-	// WhyNotRewritten says why it is not "rewrite", where the operator named no placement.
+	// WhyNotRewritten says why Placement is not "rewrite" although the operator named none.
 	WhyNotRewritten     string
 	Strategy            Strategy
 	Depth, AverageDepth int
 	Timeout             time.Duration
-	// FailOpen: it answers in the store's own order where it cannot score.
+	// FailOpen means that the route answers in the store's own order if it cannot
+	// score.
 	FailOpen       bool
 	MaxK, MaxDepth int
-	// TableItems are the items of its table; nil without one.
+	// TableItems is the number of items of the route's table, nil without a table.
 	TableItems *int64
-	// Calibration is what was audited; Uncalibrated says why answers do not carry it.
+	// Calibration is the audited promise of the route's answers. Uncalibrated says why
+	// answers carry none.
 	Calibration  *Calibration
 	Uncalibrated string
-	// Ranker has the last word, of so many Calls; empty is none.
+	// Ranker names the ranker that orders the best items, with at most Calls scores
+	// for a search. It is empty without a ranker.
 	Ranker string
 	Calls  int
 }
 
-// Model is a learned similarity, as loaded.
+// Model is a loaded learned similarity.
 type Model struct {
 	Name string
-	// Version is the digest of its file; a version never changes.
+	// Version is the digest of the model's file. The content of a version never
+	// changes.
 	Version string
 	// Kind is "dot", "bilinear", "mol", "maxsim" or "rbe".
 	Kind              string
 	QueryDim, ItemDim int
-	// UserIDs: queries must carry a user.
+	// UserIDs means that queries must name a user.
 	UserIDs    bool
 	Provenance map[string]string
 }
 
-// Routes lists the routes by name.
+// Routes returns the routes, sorted by name.
 func (c *Client) Routes(ctx context.Context) ([]Route, error) {
 	r, _, err := call(ctx, c, &likenessv1.ListRoutesRequest{}, c.catalog.ListRoutes)
 	if err != nil {
@@ -58,7 +62,7 @@ func (c *Client) Routes(ctx context.Context) ([]Route, error) {
 	return out, nil
 }
 
-// Route shows one route. It returns ErrNotFound if there is none of that name.
+// Route returns the route with the given name, or ErrNotFound.
 func (c *Client) Route(ctx context.Context, name string) (*Route, error) {
 	r, _, err := call(ctx, c, &likenessv1.GetRouteRequest{Name: name}, c.catalog.GetRoute)
 	if err != nil {
@@ -68,7 +72,7 @@ func (c *Client) Route(ctx context.Context, name string) (*Route, error) {
 	return &route, nil
 }
 
-// Models lists the models by name.
+// Models returns the models, sorted by name.
 func (c *Client) Models(ctx context.Context) ([]Model, error) {
 	r, _, err := call(ctx, c, &likenessv1.ListModelsRequest{}, c.catalog.ListModels)
 	if err != nil {

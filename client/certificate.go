@@ -8,36 +8,42 @@ import (
 
 // Certificate says how far an answer can be from the exact one.
 type Certificate struct {
-	// Status is "exact" (proved), "calibrated" (it rests on what was measured: Calibration or Measured) or "unknown".
+	// Status is "exact" (proved), "calibrated" (supported by measurements: see
+	// Calibration or Measured) or "unknown".
 	Status string
-	// Proof is how an exact answer was proved: "inner_product", "table_scan", "bound_closed" or "exhausted".
+	// Proof says how an exact answer was proved: "inner_product", "table_scan",
+	// "bound_closed" or "exhausted".
 	Proof string
-	// Gap is the most by which a missing item can exceed the K-th score, Bound the upper bound of any item that was
-	// not scored, KthScore the K-th score; nil where they are not known.
+	// Gap is the most by which a missing item can exceed the K-th score. Bound is an
+	// upper bound on the score of any item that was not scored. KthScore is the K-th
+	// score. Each is nil if unknown.
 	Gap, Bound, KthScore *float32
-	// Epsilon is the rounding error of store and scoring, in units of the score.
+	// Epsilon bounds the rounding error of the store and of scoring, in units of the
+	// score.
 	Epsilon float32
-	// Calibration is the audited promise that the answer carries, nil without one; Uncalibrated says why not.
+	// Calibration is the audited promise that the answer carries, or nil. Uncalibrated
+	// says why there is none.
 	Calibration  *Calibration
 	Uncalibrated string
-	// Tied: an item that is not in the answer may score as much as the K-th, and the store
-	// chose between them.
+	// Tied means that an item outside the answer may score as much as the K-th, and the
+	// store chose between them.
 	Tied bool
-	// Measured is what the answer of a scan on a device rests on where it was not proved; nil otherwise.
+	// Measured is the measured rounding error on which an unproved scan on a device
+	// rests, or nil.
 	Measured *MeasuredError
-	// Stop is what ended the search for more candidates: "gap_reached", "fixed_depth", "deadline", "depth_limit",
-	// "exhausted" or "no_bound".
+	// Stop says what ended the search for more candidates: "gap_reached",
+	// "fixed_depth", "deadline", "depth_limit", "exhausted" or "no_bound".
 	Stop          string
 	Depth, Rounds int
-	// Candidates are the items that were scored.
+	// Candidates counts the items that were scored.
 	Candidates int64
 }
 
-// Exact reports whether the answer was proved to be the exact one.
+// Exact reports whether the answer was proved to be exact.
 func (c Certificate) Exact() bool { return c.Status == "exact" }
 
-// Calibration is an audited promise: recall at K is at least Recall for a Share of the
-// queries, with the probability 1 - Alpha, as found from so many Queries.
+// Calibration is an audited promise: for a Share of the queries, recall at K is at
+// least Recall, with probability 1 − Alpha. It was measured on Queries queries.
 type Calibration struct {
 	Recall, Share, Alpha float64
 	Queries              int64
@@ -46,14 +52,15 @@ type Calibration struct {
 	Made                 time.Time
 }
 
-// MeasuredError is twice the greatest error of rounding that was seen on so many Pairs of a
-// query and an item: the answer is the exact one if no other item's score was off by more.
+// MeasuredError is twice the greatest rounding error seen on Pairs pairs of a query
+// and an item. The answer is exact unless some other item's score had a greater error.
 type MeasuredError struct {
 	Pairs int64
 	Error float32
 }
 
-// fromCertificate converts a certificate. An answer without one proves nothing.
+// fromCertificate converts a certificate. An answer without a certificate proves
+// nothing.
 func fromCertificate(m *likenessv1.Certificate) Certificate {
 	if m == nil {
 		return Certificate{}

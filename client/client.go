@@ -1,7 +1,7 @@
-// Package client asks likeness sidecars for searches, in plain Go types. A Client
-// balances over all sidecars that it is given, leaves out those that are not
-// ready, tries a search again elsewhere within a budget, and turns statuses into
-// errors that can be told apart.
+// Package client sends searches to likeness sidecars, in plain Go types. A Client
+// distributes calls over all its sidecars, leaves out sidecars that are not ready,
+// retries a failed call on another sidecar within a budget, and converts statuses to
+// distinguishable errors.
 package client
 
 import (
@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	_ "google.golang.org/grpc/health" // the service configuration asks for health checks
+	_ "google.golang.org/grpc/health" // the health checks of the service configuration
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
@@ -26,7 +26,7 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// ErrOptions: the address or the options cannot be used.
+// ErrOptions means that the address or the options are invalid.
 var ErrOptions = errors.New("client options are not valid")
 
 // Defaults of Options.
@@ -35,33 +35,39 @@ const (
 	DefaultMaxMessageBytes = 64 << 20
 )
 
-// Options say how sidecars are reached. The zero value is plain text, without a token.
+// Options configures the connections to sidecars. The zero value uses plain text,
+// without a token.
 type Options struct {
-	// TLS secures the connections; with a certificate in it the client presents one. nil is plain text.
+	// TLS secures the connections. If it holds a certificate, the client presents it.
+	// If nil, connections are plain text.
 	TLS *tls.Config
-	// Token is asked for the bearer token of each call; StaticToken is one that never changes. It must be quick and
-	// safe for concurrent use; its error ends the call. nil sends none.
+	// Token returns the bearer token of a call; see StaticToken for a token that never
+	// changes. It must be fast and safe for concurrent use. If it returns an error,
+	// the call fails. If nil, no token is sent.
 	Token func(context.Context) (string, error)
-	// AllowPlainToken lets a token cross a network in plain text. Without it that is an error, but to an address of
-	// this machine.
+	// AllowPlainToken permits a token on a connection without TLS to another machine,
+	// which is otherwise an error.
 	AllowPlainToken bool
-	// Timeout bounds a call whose context has no deadline; 0 is DefaultTimeout, less than 0 none.
+	// Timeout limits a call whose context has no deadline. 0 means DefaultTimeout; a
+	// negative value means no limit.
 	Timeout time.Duration
-	// MaxMessageBytes bounds an answer; 0 is DefaultMaxMessageBytes.
+	// MaxMessageBytes limits the size of an answer. 0 means DefaultMaxMessageBytes.
 	MaxMessageBytes int
-	// NoRetry makes every call once. Otherwise a call that a sidecar could not take (UNAVAILABLE) is made up to three
-	// times, until a few have failed in a row: then at most one retry for ten calls that succeed.
+	// NoRetry turns retries off. Otherwise a call that a sidecar could not accept
+	// (UNAVAILABLE) is sent up to three times. After several failures in a row, at
+	// most one retry is allowed for every ten successful calls.
 	NoRetry bool
-	// Dial are more options of gRPC, as interceptors or a statistics handler; they come last.
+	// Dial holds further gRPC options, such as interceptors or a statistics handler,
+	// which are applied last.
 	Dial []grpc.DialOption
 }
 
-// StaticToken is a token that never changes, for Options.Token.
+// StaticToken returns an Options.Token for a token that never changes.
 func StaticToken(token string) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return token, nil }
 }
 
-// Client asks sidecars. Its methods are safe for concurrent use.
+// Client sends calls to sidecars. It is safe for concurrent use.
 type Client struct {
 	conn    *grpc.ClientConn
 	search  likenessv1.SearchServiceClient
@@ -69,10 +75,9 @@ type Client struct {
 	timeout time.Duration
 }
 
-// Dial makes a client of the sidecars at host:port, or several of them separated by
-// commas, or at a target of gRPC as dns:///likeness.example:7600, whose addresses
-// are all used. It makes no connection before the first call. It returns
-// ErrOptions.
+// Dial creates a client of the sidecars at target: one host:port, several separated by
+// commas, or a gRPC target such as dns:///likeness.example:7600, all of whose
+// addresses are used. It connects only with the first call. It returns ErrOptions.
 func Dial(target string, o Options) (*Client, error) {
 	options, err := o.dialOptions(target)
 	if err != nil {
@@ -101,11 +106,12 @@ func Dial(target string, o Options) (*Client, error) {
 // Close closes the connections. Calls in flight end with ErrClosed.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Conn is the client's connection, for the methods that this package does not have:
+// Conn returns the connection, for methods that this package lacks:
 // likenessv1.NewAdminServiceClient(c.Conn()).
 func (c *Client) Conn() *grpc.ClientConn { return c.conn }
 
-// addresses are those of a list; nil where the target is gRPC's to resolve.
+// addresses parses a list of addresses. It returns nil if gRPC must resolve the
+// target.
 func addresses(target string) []resolver.Address {
 	if strings.Contains(target, "://") || !strings.Contains(target, ",") {
 		return nil
@@ -124,9 +130,10 @@ func host(address string) string {
 	return address
 }
 
-// serviceConfig: every address takes its turn while its health says that searches
-// are answered. The throttle is gRPC's (A6): a failure takes one token of ten, a
-// success gives back a tenth, and below half of them nothing is tried again.
+// serviceConfig balances calls over the addresses whose health service reports that
+// they answer searches. gRPC throttles retries (A6): a failure takes one of ten
+// tokens, a success returns a tenth of a token, and with fewer than half of the tokens
+// nothing is retried.
 const serviceConfig = `{
 	"loadBalancingConfig": [{"round_robin": {}}],
 	"healthCheckConfig": {"serviceName": "likeness.v1.SearchService"},
@@ -156,8 +163,8 @@ func (o Options) dialOptions(target string) ([]grpc.DialOption, error) {
 		grpc.WithTransportCredentials(secure),
 		grpc.WithDefaultServiceConfig(serviceConfig),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most), grpc.MaxCallSendMsgSize(most)),
-		// A connection whose other end is gone without a word is found within half a minute. Sidecars take pings every five
-		// seconds at most.
+		// Detects a dead connection within half a minute. Sidecars permit one ping
+		// every five seconds.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 	}
 	if o.NoRetry {
@@ -172,7 +179,7 @@ func (o Options) dialOptions(target string) ([]grpc.DialOption, error) {
 	return append(options, grpc.WithPerRPCCredentials(bearer{o.Token})), nil
 }
 
-// ownMachine reports whether all addresses of a target are this machine's.
+// ownMachine reports whether every address of a target is on this machine.
 func ownMachine(target string) bool {
 	for one := range strings.SplitSeq(target, ",") {
 		name := host(strings.TrimSpace(one))
@@ -184,7 +191,8 @@ func ownMachine(target string) bool {
 	return true
 }
 
-// bearer sends a token with every call. Whether it may without TLS was decided by dialOptions.
+// bearer adds a token to every call. dialOptions has checked whether a token may be
+// sent without TLS.
 type bearer struct {
 	token func(context.Context) (string, error)
 }
@@ -203,13 +211,15 @@ func (bearer) RequireTransportSecurity() bool { return false }
 
 const requestIDHeader = "x-request-id"
 
-// WithRequestID gives the calls of a context an id, which the sidecar's log then has.
-// Up to 128 printable characters are kept; otherwise the sidecar makes its own.
+// WithRequestID gives the calls of a context an id, which appears in the sidecar's
+// log. The sidecar accepts up to 128 printable characters, and otherwise generates an
+// id.
 func WithRequestID(ctx context.Context, id string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, requestIDHeader, id)
 }
 
-// call makes one call: with a deadline, and with an error of this package.
+// call makes one call with a deadline, and converts its error to an error of this
+// package.
 func call[Request, Response any](
 	ctx context.Context, c *Client, r Request, method func(context.Context, Request, ...grpc.CallOption) (Response, error),
 ) (Response, string, error) {

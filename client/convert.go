@@ -11,8 +11,8 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// word is an enum's value without its prefix, in small letters; unspecified is empty.
-// A value of a later version is its number.
+// word returns an enum's value without its prefix, in lower case. An unspecified value
+// is empty, and a value of a later version is its number.
 func word(value fmt.Stringer, prefix string) string {
 	w := strings.ToLower(strings.TrimPrefix(value.String(), prefix))
 	if w == "unspecified" {
@@ -21,10 +21,12 @@ func word(value fmt.Stringer, prefix string) string {
 	return w
 }
 
-// small is a number as the schema has it. One beyond its range is as much out of range there.
+// small converts a number to the schema's int32. A number out of range becomes one
+// that the sidecar also rejects.
 func small(n int) int32 { return int32(max(min(n, math.MaxInt32), math.MinInt32)) }
 
-// unknownStrategy is refused by the sidecar, which says what it knows.
+// unknownStrategy is a value that the sidecar rejects with a list of the known
+// strategies.
 const unknownStrategy = -1
 
 func (s Strategy) proto() likenessv1.Strategy {

@@ -12,54 +12,61 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What an error of a call is, for errors.Is. An error whose call's deadline passed, or
-// that was cancelled, is context.DeadlineExceeded or context.Canceled too.
+// Kinds of error, for errors.Is. The error of a call whose deadline passed or that was
+// cancelled is also context.DeadlineExceeded or context.Canceled.
 var (
-	// ErrInvalid: the request is wrong; Error.Fields says where. It will not become right by itself.
+	// ErrInvalid means that the request is invalid. Error.Fields says where. Repeating
+	// the request does not help.
 	ErrInvalid = errors.New("likeness: the request is not valid")
-	// ErrNotFound: there is no such route or model.
+	// ErrNotFound means that the route or model does not exist.
 	ErrNotFound = errors.New("likeness: not found")
-	// ErrUnauthenticated: the token is missing or not known.
+	// ErrUnauthenticated means that the token is missing or unknown.
 	ErrUnauthenticated = errors.New("likeness: no valid token")
-	// ErrForbidden: the token does not allow it.
+	// ErrForbidden means that the token does not permit the call.
 	ErrForbidden = errors.New("likeness: forbidden")
-	// ErrOverloaded: more is asked than is answered in time; try again after Error.RetryAfter, not at once.
+	// ErrOverloaded means that the sidecar gets more calls than it can answer in time.
+	// Retry after Error.RetryAfter, not at once.
 	ErrOverloaded = errors.New("likeness: overloaded")
-	// ErrTooLarge: a message is larger than a limit.
+	// ErrTooLarge means that a message exceeds a size limit.
 	ErrTooLarge = errors.New("likeness: message too large")
-	// ErrNotServable: the route contradicts its collection or model; its operator must see to it.
+	// ErrNotServable means that the route contradicts its collection or model, which
+	// its operator must repair.
 	ErrNotServable = errors.New("likeness: the route cannot be served")
-	// ErrUnavailable: the sidecar or its store cannot answer at present; try again after Error.RetryAfter.
+	// ErrUnavailable means that the sidecar or its store cannot answer at present.
+	// Retry after Error.RetryAfter.
 	ErrUnavailable = errors.New("likeness: unavailable")
-	// ErrDeadline: no answer came in time.
+	// ErrDeadline means that no answer came in time.
 	ErrDeadline = errors.New("likeness: deadline exceeded")
-	// ErrCanceled: the caller gave up.
+	// ErrCanceled means that the caller cancelled the call.
 	ErrCanceled = errors.New("likeness: cancelled")
-	// ErrClosed: the client was closed.
+	// ErrClosed means that the client was closed.
 	ErrClosed = errors.New("likeness: the client is closed")
-	// ErrInternal: a fault of the sidecar; its log has it beside Error.RequestID.
+	// ErrInternal means a fault of the sidecar, whose log describes it under
+	// Error.RequestID.
 	ErrInternal = errors.New("likeness: internal error")
 )
 
 // Error is the error of a call, or of one search of a batch.
 type Error struct {
-	// Reason is one of docs/reference/errors.md; empty where the sidecar was not reached, and in a batch.
+	// Reason is one of the reasons in docs/reference/errors.md. It is empty if the
+	// sidecar was not reached, and in a batch.
 	Reason  string
 	Message string
-	// Fields are the fields that are wrong.
+	// Fields lists the invalid fields.
 	Fields []Field
-	// RetryAfter is how long to wait before another try; 0: the sidecar named none.
+	// RetryAfter is how long to wait before a retry, 0 if the sidecar gave no time.
 	RetryAfter time.Duration
-	// RequestID is the call's id in the sidecar's log; empty where it was not reached.
+	// RequestID is the call's id in the sidecar's log. It is empty if the sidecar was
+	// not reached.
 	RequestID string
 
 	is []error
 }
 
-// Field is a field of a request and what is wrong with it.
+// Field names a field of a request and its problem.
 type Field struct{ Name, Problem string }
 
-// Error is what is wrong, in one line.
+// Error returns the message, in one line.
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v: %s", e.is[0], e.Message)
@@ -69,7 +76,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap are the errors of this package, and of context, that it is.
+// Unwrap returns the errors of this package and of context that describe the error.
 func (e *Error) Unwrap() []error { return e.is }
 
 // Temporary reports whether the same request can succeed later.
@@ -77,7 +84,7 @@ func (e *Error) Temporary() bool {
 	return errors.Is(e, ErrOverloaded) || errors.Is(e, ErrUnavailable)
 }
 
-// fromStatus is a call's error in the terms of this package.
+// fromStatus converts the error of a call to an *Error.
 func fromStatus(err error, requestID string) error {
 	if err == nil {
 		return nil
@@ -88,7 +95,7 @@ func fromStatus(err error, requestID string) error {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
 			e.Reason = d.GetReason()
-		case *errdetails.RequestInfo: // of what was refused before it was read, which has no header
+		case *errdetails.RequestInfo: // a call rejected before it was read has no header, only this detail
 			e.RequestID = d.GetRequestId()
 		case *errdetails.RetryInfo:
 			e.RetryAfter = d.GetRetryDelay().AsDuration()
@@ -116,7 +123,7 @@ func sentinels(code codes.Code, reason string) []error {
 	case codes.PermissionDenied:
 		return []error{ErrForbidden}
 	case codes.ResourceExhausted:
-		if reason == "" || reason == "MESSAGE_TOO_LARGE" { // gRPC's own limit has no reason
+		if reason == "" || reason == "MESSAGE_TOO_LARGE" { // gRPC's own size limit gives no reason
 			return []error{ErrTooLarge}
 		}
 		return []error{ErrOverloaded}

@@ -6,8 +6,8 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// ID names an item exactly as its store does: by a number of 64 bits, with or without
-// a sign, or by a text. It can be compared, and be a key of a map. The zero ID is the
+// ID names an item exactly as its store does: by a 64-bit number, signed or unsigned,
+// or by a text. It is comparable and can be the key of a map. The zero ID is the
 // number 0.
 type ID struct {
 	kind   idKind
@@ -23,10 +23,10 @@ const (
 	text
 )
 
-// Number is the id of an unsigned number.
+// Number returns the id with an unsigned number.
 func Number(n uint64) ID { return ID{number: n} }
 
-// Int is the id of a number that can be negative.
+// Int returns the id with a number that can be negative.
 func Int(n int64) ID {
 	if n < 0 {
 		return ID{kind: negative, number: uint64(n)}
@@ -34,22 +34,22 @@ func Int(n int64) ID {
 	return Number(uint64(n))
 }
 
-// Text is the id of a text: a UUID, a key.
+// Text returns the id with a text, such as a UUID or a key.
 func Text(s string) ID { return ID{kind: text, text: s} }
 
-// Number is an id's number, if it is one that is not negative.
+// Number returns the id's number. ok is false for a text or a negative number.
 func (id ID) Number() (n uint64, ok bool) { return id.number, id.kind == unsigned }
 
-// Int is an id's number, if it is one within the range.
+// Int returns the id's number. ok is false for a text or a number beyond int64.
 func (id ID) Int() (n int64, ok bool) {
 	n = int64(id.number)
 	return n, id.kind == negative || id.kind == unsigned && n >= 0
 }
 
-// Text is an id's text, if it is one.
+// Text returns the id's text. ok is false for a number.
 func (id ID) Text() (s string, ok bool) { return id.text, id.kind == text }
 
-// String is the number in decimal, or the text.
+// String returns the number in decimal, or the text.
 func (id ID) String() string {
 	switch id.kind {
 	case text:

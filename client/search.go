@@ -11,10 +11,10 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// Strategy is which first-stage searches are sent; empty is the route's.
+// Strategy names the first-stage searches to send. If empty, the route decides.
 type Strategy string
 
-// The strategies; docs/concepts.md explains them.
+// Strategies, as docs/concepts.md explains them.
 const (
 	PerEmbedding Strategy = "per_embedding"
 	Average      Strategy = "average"
@@ -23,61 +23,70 @@ const (
 	Scan         Strategy = "scan"
 )
 
-// Query is what is searched for.
+// Query is the query of a search.
 type Query struct {
-	// Vector has the dimension of the route's model; every element is finite.
+	// Vector has the dimension of the route's model. Every element must be finite.
 	Vector []float32
-	// UserID is the user, where the model has users; nil is none.
+	// UserID is the user, for a model with users; nil without a user.
 	UserID *int64
-	// Context has named features, where the model takes them.
+	// Context holds named features, for a model that takes them.
 	Context map[string]float32
-	// Text is what was asked for, in words, where the route's ranker reads them.
+	// Text is the query in words, for a route whose ranker reads it.
 	Text string
 }
 
-// Search is one search. What is zero is the route's.
+// Search describes one search. The route decides for every zero field.
 type Search struct {
 	Route string
 	Query Query
-	// K is how many items are wanted, at least 1.
+	// K is the number of items to return, at least 1.
 	K int
-	// Filter is one in the store's own language: the JSON of a Qdrant filter, an expression of Milvus.
+	// Filter is a filter in the store's own language: the JSON of a Qdrant filter, or
+	// an expression of Milvus.
 	Filter string
-	// Strategy, Depth (rows of each first-stage search) and AverageDepth (of the averaged one of Combined).
+	// Depth is the number of rows of each first-stage search, AverageDepth that number
+	// for the averaged search of Combined.
 	Strategy     Strategy
 	Depth        int
 	AverageDepth int
-	// MaxGap asks for depth until no missing item can exceed the K-th score by more.
+	// MaxGap asks the sidecar to search deeper until no missing item can exceed the
+	// K-th score by more than MaxGap.
 	MaxGap *float32
-	// Timeout: answer by then with what there is. The context's deadline also counts, and ends the call.
+	// Timeout is the time after which the sidecar answers with the candidates found so
+	// far. The context's deadline applies too, and fails the call.
 	Timeout time.Duration
-	// Explain returns the terms of every score.
+	// Explain requests the terms of every score.
 	Explain bool
-	// Payload returns the items' payloads, of PayloadFields alone where there are any.
+	// Payload requests the items' payloads, limited to PayloadFields if that is not
+	// empty.
 	Payload       bool
 	PayloadFields []string
-	// Head is the learned search of Distilled.
+	// Head names the learned probe of Distilled.
 	Head string
-	// Calls are the items that the route's ranker may score, in Rounds.
+	// Calls is the number of items that the route's ranker may score, in at most
+	// Rounds rounds.
 	Calls  *int
 	Rounds int
 }
 
 // Answer is the answer to a Search.
 type Answer struct {
-	// Hits, best first; equal scores by id.
+	// Hits are sorted by score, the best first, and then by id.
 	Hits []Hit
 	// Certificate says how far the answer can be from the exact one.
 	Certificate Certificate
-	// Degraded is set if the scores are not the similarity's.
+	// Degraded is set if the scores are not scores of the similarity.
 	Degraded *Degraded
-	// Model and ModelVersion answered.
+	// Model and ModelVersion name the model that answered.
 	Model, ModelVersion string
 	Strategy            Strategy
-	// Plan is why that strategy, where the route chooses.
+	// Plan says why the sidecar chose the strategy, on a route that leaves it the
+	// choice.
 	Plan    string
 	Timings Timings
-	// NotFinite candidates had no finite score; NotIndexed were scored from their stored vectors.
+	// NotFinite counts candidates without a finite score. NotIndexed counts candidates
+	// that were scored from their stored vectors, because the table or companion lacks
+	// them.
 	NotFinite, NotIndexed int
 	// Ranking is set on a route with a ranker.
 	Ranking *Ranking
@@ -89,31 +98,34 @@ type Answer struct {
 type Hit struct {
 	ID    ID
 	Score float32
-	// Payload is a JSON object, numbers as the store has them; nil where none was asked for.
+	// Payload is a JSON object with numbers exactly as the store has them. It is nil
+	// if none was requested.
 	Payload json.RawMessage
-	// Terms of the score, if they were asked for.
+	// Terms holds the terms of the score, if requested.
 	Terms []Term
-	// Ranked: the score is the ranker's. Those without follow.
+	// Ranked means that the score is the ranker's. Items that the ranker did not score
+	// come last.
 	Ranked bool
 }
 
-// Term is one weighted inner product of a score: Gate times Logit is its part.
+// Term is one weighted inner product of a score, to which it contributes Gate times
+// Logit.
 type Term struct {
 	QueryComponent, ItemComponent int
 	Dot, Logit, Gate              float32
 }
 
-// Degraded says why an answer was not rescored.
+// Degraded says why the sidecar did not rescore an answer.
 type Degraded struct{ Reason, Detail string }
 
-// Timings are those of the steps, over all rounds.
+// Timings holds the time of each step, summed over all rounds.
 type Timings struct{ Encode, Retrieve, Score, Certify, Rank, Total time.Duration }
 
-// Ranking says what a route's ranker was asked.
+// Ranking says how a route's ranker was used.
 type Ranking struct {
 	Ranker, Version       string
 	Calls, Budget, Rounds int
-	// Cut items were to be scored and were not, for Reason.
+	// Cut counts the items that the ranker should have scored but did not, for Reason.
 	Cut    int
 	Reason string
 }
@@ -134,8 +146,8 @@ type Result struct {
 	Err    error
 }
 
-// SearchBatch answers several searches in one call, in order. The error is that of
-// the call; each search has its own.
+// SearchBatch answers several searches in one call, in order. err means that the whole
+// call failed; a Result holds the error of its own search.
 func (c *Client) SearchBatch(ctx context.Context, searches []Search) ([]Result, error) {
 	request := &likenessv1.SearchBatchRequest{}
 	for i := range searches {
@@ -156,10 +168,10 @@ func (c *Client) SearchBatch(ctx context.Context, searches []Search) ([]Result, 
 	return out, nil
 }
 
-// Each answers searches as they come, in calls of so many at a time (at most the
-// sidecar's limits.max_batch, 256 by default), and yields their results in order.
-// It reads ahead no further than one call; a call that fails is the error of each
-// of its searches, and the rest goes on.
+// Each answers a stream of searches, with up to batch searches in a call (at most the
+// sidecar's limits.max_batch, by default 256), and yields the results in order. It
+// reads ahead at most one call. If a call fails, each of its searches gets the error,
+// and Each continues.
 func (c *Client) Each(ctx context.Context, searches iter.Seq[Search], batch int) iter.Seq2[int, Result] {
 	return func(yield func(int, Result) bool) {
 		n := 0
@@ -192,21 +204,22 @@ func (c *Client) Each(ctx context.Context, searches iter.Seq[Search], batch int)
 	}
 }
 
-// Items are those whose score is asked for: by their ids, or by vectors of their own.
+// Items names items to score, by their ids or by their own vectors.
 type Items struct {
 	IDs     []ID
 	Vectors [][]float32
 }
 
-// Scores are the scores of items.
+// Scores holds the scores of items.
 type Scores struct {
-	// Scores, one an item, in order; NaN for an id that the store does not have.
+	// Scores has one score for each item, in order, NaN for an id that the store
+	// lacks.
 	Scores              []float32
 	Missing             []ID
 	Model, ModelVersion string
 }
 
-// Score returns the similarity of a query and items.
+// Score returns the similarity of a query and each item.
 func (c *Client) Score(ctx context.Context, route string, q Query, items Items) (*Scores, error) {
 	request := &likenessv1.ScoreRequest{Route: route, Query: q.proto()}
 	if items.Vectors != nil {
@@ -223,14 +236,14 @@ func (c *Client) Score(ctx context.Context, route string, q Query, items Items) 
 	}, nil
 }
 
-// Explanation is an item's score and the terms that add up to it.
+// Explanation is an item's score with the terms of which it is the sum.
 type Explanation struct {
 	Score float32
 	Terms []Term
 }
 
-// Explain takes the scores of items apart, in order; the ids that the store does
-// not have are missing.
+// Explain returns the terms of the items' scores, in order. It leaves out ids that the
+// store lacks.
 func (c *Client) Explain(ctx context.Context, route string, q Query, items Items) (explanations []Explanation, missing []ID, err error) {
 	request := &likenessv1.ExplainRequest{Route: route, Query: q.proto()}
 	if items.Vectors != nil {

@@ -42,7 +42,7 @@ type benchFlags struct {
 	kernel          string
 }
 
-// benchReport is what bench search prints.
+// benchReport is the JSON report of `likeness bench search`.
 type benchReport struct {
 	Cores   int            `json:"cores"`
 	Kernel  string         `json:"kernel,omitempty"`

@@ -39,7 +39,7 @@ type benchGPUFlags struct {
 	route    benchGPURoute
 }
 
-// gpuReport is what bench gpu prints.
+// gpuReport is the JSON report of `likeness bench gpu`.
 type gpuReport struct {
 	Device  string    `json:"device"`
 	Version string    `json:"version"`

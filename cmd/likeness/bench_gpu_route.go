@@ -21,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// benchGPURoute says which route of a configuration is measured, and with what.
+// benchGPURoute names the route to measure and the settings of the measurement.
 type benchGPURoute struct {
 	source               *source
 	name, queries        string

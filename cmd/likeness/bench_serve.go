@@ -85,7 +85,7 @@ func newBenchServeCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// loadReport is what bench serve prints.
+// loadReport is the JSON report of `likeness bench serve`.
 type loadReport struct {
 	Route string             `json:"route"`
 	Loops []bench.LoadResult `json:"loops"`
@@ -199,7 +199,7 @@ func outcomeOf(answer *likenessv1.SearchResponse, err error) bench.Outcome {
 	}
 }
 
-// spent is what an answer says of its time. A nil answer says nothing.
+// spent returns the times that an answer reports, zero for a nil answer.
 func spent(answer *likenessv1.SearchResponse) bench.Spent {
 	t := answer.GetTimings()
 	return bench.Spent{Search: t.GetTotal().AsDuration(), Store: t.GetRetrieve().AsDuration()}

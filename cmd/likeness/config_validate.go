@@ -13,15 +13,15 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// validation is what `likeness config validate` prints.
+// validation is the JSON output of `likeness config validate`.
 type validation struct {
 	Stores  int  `json:"stores"`
 	Models  int  `json:"models"`
 	Rankers int  `json:"rankers"`
 	Routes  int  `json:"routes"`
 	Connect bool `json:"connected"`
-	// Calibrations are those of the routes that have one; only with --connect, as
-	// they are of the indices that the stores have.
+	// Calibrations describes the calibrated routes. It is filled only with --connect,
+	// because a calibration depends on the stores' indexes.
 	Calibrations []routeCalibration `json:"calibrations,omitempty"`
 	// Unanswered are the routes that leave every search of the proxy's clients to the
 	// database; only with --connect.
@@ -38,7 +38,8 @@ type routeNotRewritten struct {
 	Why       string          `json:"why"`
 }
 
-// routeCalibration is what a route's answers promise, or why they do not.
+// routeCalibration is the promise of a route's answers, or the reason why they make
+// none.
 type routeCalibration struct {
 	Route        string              `json:"route"`
 	Calibration  *rerank.Calibration `json:"calibration,omitempty"`

@@ -116,7 +116,7 @@ func (f *dataFlags) openCollection(ctx context.Context) (io.Closer, error) {
 	return parts, nil
 }
 
-// dropped is what was left out of a log, a line each.
+// dropped returns one line for each kind of row that was left out of a log.
 func dropped(c *dataset.Counts) []string {
 	var lines []string
 	for _, d := range []struct {

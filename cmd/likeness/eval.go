@@ -121,7 +121,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 	if in.Baseline, err = baseline(f.baseline, in.Model.Similarity.Spec().ItemDim); err != nil {
 		return nil, nil, err
 	}
-	f.NaNItems = f.Items == "" // those of a collection are searched, and rank last
+	f.NaNItems = f.Items == "" // such items of a collection are searched, and rank last
 	d, err := f.open(ctx, p)
 	if err != nil {
 		return nil, nil, err

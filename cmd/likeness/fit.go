@@ -62,9 +62,8 @@ func (f *fitInputs) register(cmd *cobra.Command, common *fit.Common, pairsRequir
 	}
 }
 
-// learned is what a fit found: the model, whose name and provenance are added
-// when it is written, and what goes into the provenance as JSON, under keys that
-// begin with the prefix.
+// learned is the result of a fit: the model, to which run adds a name and provenance,
+// and figures that go into the provenance as JSON, under keys with the prefix.
 type learned struct {
 	model           model.Parameters
 	options, report any
@@ -79,9 +78,9 @@ type fitHead struct {
 	Log     dataset.Counts `json:"log"`
 }
 
-// run reads the data, calls learn, and writes what that learned. Where learn
-// returns both something learned and the context's error, which is what fits do
-// when they are interrupted, run writes the model and returns both too.
+// run reads the data, calls learn and writes the model. An interrupted fit returns
+// both a model and the context's error; run then writes the model and returns the
+// error.
 func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Context, fit.Data) (*learned, error)) (_ *fitHead, err error) {
 	if err := f.free(); err != nil {
 		return nil, err
@@ -145,8 +144,8 @@ func (f *fitInputs) free() error {
 	return usagef("%s exists; replace it with --force", f.out)
 }
 
-// leftUnfinished: the model is that of an interrupted fit. Its state need not be
-// there, since none is kept before the fit has worked for some seconds.
+// leftUnfinished reports whether the model comes from an interrupted fit. A saved
+// state may be missing, because a fit saves its first state only after some seconds.
 func (f *fitInputs) leftUnfinished() bool {
 	m, err := model.Open(f.out)
 	return err == nil && m.Provenance[interruptedKey] != ""

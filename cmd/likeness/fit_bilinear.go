@@ -92,7 +92,7 @@ func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// fitResult is what fit bilinear reports.
+// fitResult is the JSON report of `likeness fit bilinear`.
 type fitResult struct {
 	fitHead
 	fitbilinear.Report

@@ -99,7 +99,7 @@ func (f *fitDistilledFlags) flags(cmd *cobra.Command) {
 	}
 }
 
-// distilledResult is what fit distilled reports.
+// distilledResult is the JSON report of `likeness fit distilled`.
 type distilledResult struct {
 	fitHead
 	// Base is the version of the model that the probes were added to.

@@ -85,7 +85,7 @@ func newFitMaxSimCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// fitMaxSimResult is what fit maxsim reports.
+// fitMaxSimResult is the JSON report of `likeness fit maxsim`.
 type fitMaxSimResult struct {
 	fitHead
 	// VectorFiles is the common name of the files of the vectors.

@@ -105,7 +105,7 @@ func (f *fitMoLFlags) flags(cmd *cobra.Command) {
 	}
 }
 
-// fitMoLResult is what fit mol reports.
+// fitMoLResult is the JSON report of `likeness fit mol`.
 type fitMoLResult struct {
 	fitHead
 	fitmol.Report

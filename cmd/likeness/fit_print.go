@@ -44,7 +44,8 @@ func printComparison(w io.Writer, name string, c *fit.Comparison) {
 	}
 }
 
-// trialCells are what a trial did to held-out items, and what became of it.
+// trialCells returns the table cells with a trial's quality on held-out items, and
+// whether the trial was chosen.
 func trialCells(p fit.PullTrial) (cold, plain, mark string) {
 	if p.Cold != nil {
 		cold, plain = fmt.Sprintf("%.4f", p.Cold.MRR), fmt.Sprintf("%.4f", p.Cold.Baseline)

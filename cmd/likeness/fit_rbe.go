@@ -148,7 +148,7 @@ func (f *fitRBEFlags) flags(cmd *cobra.Command) {
 	}
 }
 
-// fitRBEResult is what fit rbe reports.
+// fitRBEResult is the JSON report of `likeness fit rbe`.
 type fitRBEResult struct {
 	Model   string `json:"model,omitempty"` // empty: nothing was fitted, only estimated
 	Version string `json:"version,omitempty"`

@@ -26,7 +26,7 @@ type rbeScores struct {
 
 	item, query func(int) rerank.ID
 	questions   []rerank.Query    // contents of the queries; nil: not known
-	digests     map[string]string // of what R was made of
+	digests     map[string]string // digests of the files from which R was made
 	asked       *rbeAsked         // nil: a file
 	close       func() error
 }
@@ -37,7 +37,8 @@ type rbeAsked struct {
 	// Asked are the calls that this run made, the measurement's among them.
 	Asked int64  `json:"asked"`
 	Cache string `json:"cache"`
-	// Sampled are the items of which these were drawn; 0: these are all.
+	// Sampled is the number of items from which these were sampled, 0 if these are all
+	// items.
 	Sampled int `json:"sampled_of,omitempty"`
 	// LeftOut are items that the ranker did not score for some query.
 	LeftOut int `json:"left_out,omitempty"`
@@ -157,7 +158,7 @@ func (f *fitRBEFlags) routeRanker(load func() (*config.Config, error)) error {
 	return nil
 }
 
-// itemDigests are of the files of the items; a collection has none.
+// itemDigests adds the digests of the item files. A collection has no files.
 func (f *fitRBEFlags) itemDigests(s *rbeScores) error {
 	failed := []error{s.digest("queries", f.Queries)}
 	for name, file := range map[string]string{"items": f.Items, "payload": f.payload} {
@@ -290,7 +291,7 @@ func (f *fitRBEFlags) fill(ctx context.Context, s *rbeScores, ranker *asked, ite
 	return s.leaveOut(items)
 }
 
-// leaveOut drops the items of which a score is missing.
+// leaveOut drops the items that lack a score.
 func (s *rbeScores) leaveOut(items relevance.Items) error {
 	var rows []int
 	for r := range s.Rows {

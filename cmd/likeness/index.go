@@ -197,10 +197,10 @@ type builtCompanion struct {
 	index.Result
 }
 
-// target is what is built from and for, wherever it was named.
+// target says for which model and from which collection to build.
 type target struct {
 	source    index.Source
-	close     io.Closer // of what the source reads
+	close     io.Closer // closes what the source reads
 	model     route.Model
 	vectors   *maxsim.Vectors // behavioural ones; nil: the model has none
 	owner     string          // field of the companion, for those
@@ -314,7 +314,7 @@ func (f *indexFlags) buildTable(ctx context.Context, t target, p *progress) (*bu
 	return &builtTable{Path: t.table, Result: result}, err
 }
 
-// keptTable is the table that is there, if it is of this model and collection.
+// keptTable returns the existing table if it belongs to this model and collection.
 func keptTable(t target) (*builtTable, error) {
 	there, err := table.Open(t.table, table.Expect{ModelVersion: t.model.Version, Collection: t.source.Collection})
 	if err != nil {
@@ -324,7 +324,7 @@ func keptTable(t target) (*builtTable, error) {
 	return &builtTable{Path: t.table, Kept: true, Result: rows}, there.Close()
 }
 
-// companionJob is what buildCompanion does; its writer and state are missing.
+// companionJob returns the job of buildCompanion, without its writer and state.
 func (f *indexFlags) companionJob(t target, p *progress) (job index.CompanionJob, err error) {
 	job = index.CompanionJob{
 		Source: t.source, Model: t.model, Vectors: t.vectors, Owner: t.owner, Name: t.companion, Weights: t.weights, Features: t.features || f.features,

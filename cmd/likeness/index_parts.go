@@ -49,7 +49,7 @@ func (f *indexFlags) part() (p index.Part, err error) {
 	return p, nil
 }
 
-// partPath is where a part of what path names lies.
+// partPath returns the path of one part of the output at path.
 func partPath(path string, p index.Part) string {
 	if p.Of == 0 {
 		return path
@@ -184,7 +184,7 @@ func (f *indexFlags) groupDrift(ctx context.Context, t target, p *progress) (dri
 	}
 	job.Writer = writer
 	if t.ranked != nil {
-		t.ranked.base.Unknown = 0 // rows of which nothing is derived are not compared
+		t.ranked.base.Unknown = 0 // rows from which nothing is derived are not compared
 	}
 	d, err := index.CompareCompanion(ctx, job)
 	if err != nil {

@@ -52,7 +52,7 @@ func printCompanion(w io.Writer, c *builtCompanion) {
 	_, _ = fmt.Fprintf(w, "        payload: %s\n", filepath.Join(c.Files, "payload.jsonl"))
 }
 
-// verified says what was checked of what was built.
+// verified describes the checks of a finished table or companion.
 func verified(v index.Verified, what string) string {
 	if v.Rows > 0 {
 		what += fmt.Sprintf(", %d rows", v.Rows)

@@ -14,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow"
 )
 
-// ranked is what a build asks a ranker with.
+// ranked holds the ranker of a build and its base vectors.
 type ranked struct {
 	*asked
 
@@ -29,8 +29,9 @@ type indexAsked struct {
 	Cache string `json:"cache"`
 }
 
-// questions are the contents of the support queries where the model's items are to be
-// asked of a ranker, that of the flags or the route's; none where they are stored.
+// questions returns the support queries if a ranker must score the model's items: the
+// ranker of the flags, or else the route's. It returns none if the items' vectors are
+// stored.
 func (f *indexFlags) questions(t *target) ([]rerank.Query, error) {
 	named := f.ask.given()
 	if f.stored || !named && t.ranker == "" {
@@ -52,8 +53,8 @@ func (f *indexFlags) questions(t *target) ([]rerank.Query, error) {
 	}
 }
 
-// throughRanker has a ranker asked for the base vectors of the source, where the model
-// is of one. keptOnly asks for nothing that is not kept.
+// throughRanker makes a ranker compute the source's base vectors, if the model is
+// relevance-based. With keptOnly it only uses stored scores.
 func (f *indexFlags) throughRanker(ctx context.Context, src *source, t *target, p *progress, keptOnly bool) error {
 	questions, err := f.questions(t)
 	if err != nil || len(questions) == 0 {
@@ -129,10 +130,10 @@ func (t *target) ended(r *indexAsked, err error) error {
 	return t.kept(err)
 }
 
-// rankedDrift compares what a route has with what the ranker said of its rows, and
-// with --verify-all with what it says of those that are not kept. Without that, a row
-// of which a score is not kept has changed since, or is new. ok is false for a route
-// whose items no ranker is asked for.
+// rankedDrift compares a route's rows with the ranker's stored scores and, with
+// --verify-all, asks the ranker for the scores that are not stored. Without
+// --verify-all, a row without a stored score counts as changed or new. ok is false if
+// the route does not use a ranker for its items.
 func (f *indexFlags) rankedDrift(ctx context.Context, src *source, c *config.Config, r config.Route, p *progress) (drift follow.Drift, ok bool, err error) {
 	if r.RankerName == "" && !f.ask.given() {
 		return drift, false, nil

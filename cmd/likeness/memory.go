@@ -15,9 +15,10 @@ import (
 // the pages of tables in use.
 const containerShare = 0.9
 
-// limitMemory sets the soft limit of the Go heap from the memory of the process's cgroup,
-// unless GOMEMLIMIT is set, and logs which limit is in force. configured is limits.memory,
-// which counts before both and which serve.Run sets; 0 is none. restore takes the limit back.
+// limitMemory sets the soft limit of the Go heap from the memory of the process's
+// cgroup, unless GOMEMLIMIT is set, and logs the limit in force. configured is
+// limits.memory, which serve.Run sets and which takes precedence over both; 0 means
+// not configured. restore restores the previous limit.
 func limitMemory(log *slog.Logger, configured int64) (restore func()) {
 	gomemlimit, isSet := os.LookupEnv("GOMEMLIMIT")
 	container := memlimit.FromCgroup

@@ -41,12 +41,12 @@ type importFlags struct {
 	force                        bool
 }
 
-// importResult is what model import did.
+// importResult is the JSON report of `likeness model import`.
 type importResult struct {
 	model.Description
 	Path string `json:"path"`
-	// Prefix and Dropped are of a state dict: what was taken off the names, and the
-	// tensors of other modules.
+	// Prefix and Dropped describe an imported state dict: the prefix removed from the
+	// names, and the tensors of other modules that were dropped.
 	Prefix  string   `json:"prefix,omitempty"`
 	Dropped []string `json:"dropped,omitempty"`
 }
@@ -155,7 +155,7 @@ func (f importFlags) readRAILS(from string, r *importResult) (*model.Model, erro
 	return model.New(p)
 }
 
-// hyperParameters are those of --config with those of --hyper over them.
+// hyperParameters returns the hyperparameters of --config, overridden by --hyper.
 func (f importFlags) hyperParameters() ([]byte, error) {
 	config := []byte("{}")
 	if f.config != "" {

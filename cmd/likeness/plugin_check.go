@@ -21,7 +21,7 @@ import (
 // errCheck: a plugin is not what likeness relies on.
 var errCheck = errors.New("the plugin does not conform")
 
-// pluginCheck is what `likeness plugin check` is asked.
+// pluginCheck holds the arguments of `likeness plugin check`.
 type pluginCheck struct {
 	command plugintest.Command
 	options plugintest.Options
@@ -30,7 +30,7 @@ type pluginCheck struct {
 	env     []string
 }
 
-// pluginReport is what it prints.
+// pluginReport is the JSON report of `likeness plugin check`.
 type pluginReport struct {
 	Name    string              `json:"name"`
 	Version string              `json:"version"`

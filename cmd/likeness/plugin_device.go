@@ -17,7 +17,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 )
 
-// pluginDevice is what `likeness plugin device` is asked.
+// pluginDevice holds the arguments of `likeness plugin device`.
 type pluginDevice struct {
 	memory, kernel, listen string
 	tls                    plugin.TLS
@@ -64,7 +64,8 @@ func (d *pluginDevice) run(ctx context.Context) error {
 	return device.Serve(ctx, scorer, device.Limits{}, plugin.Listen(d.listen, d.tls))
 }
 
-// checkDevice runs the kit of devices, and reports false where there is none.
+// checkDevice runs the conformance kit of devices. It returns false if the plugin
+// serves no device.
 func checkDevice(ctx context.Context, conn grpc.ClientConnInterface, o plugintest.Options, told func(plugintest.Result)) (*pluginReport, bool) {
 	d, err := device.NewClient(conn).Describe(ctx)
 	if err != nil {

@@ -71,7 +71,7 @@ func (f *rankerFlags) direct() bool { return f.scorer != "" || f.url != "" }
 
 func (f *rankerFlags) given() bool { return f.direct() || f.ranker != "" }
 
-// directName is what a ranker of the flags is called.
+// directName is the name of a ranker that the flags describe.
 const directName = "scorer"
 
 // configuration describes the ranker of the flags as a file would, so that it is
@@ -111,7 +111,7 @@ func (f *rankerFlags) configuration() (*config.Config, error) {
 	return c, nil
 }
 
-// asked is a ranker that answers, with what is kept of it.
+// asked is an open ranker with its stored scores.
 type asked struct {
 	*relevance.Asker
 

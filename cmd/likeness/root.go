@@ -16,8 +16,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 )
 
-// app is what every subcommand knows of its surroundings. A subcommand is one
-// file with a constructor newXCommand(a *app) *cobra.Command.
+// app holds the surroundings that every subcommand shares. Each subcommand is one file
+// with a constructor newXCommand(a *app) *cobra.Command.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer

@@ -23,7 +23,7 @@ type choice struct {
 	Time   time.Time `json:"time"`
 }
 
-// The log is of October 2026, what is judged of November.
+// The log covers October 2026, and the questions that judge the model November.
 var (
 	october  = time.Date(2026, time.October, 1, 8, 0, 0, 0, time.UTC)
 	november = time.Date(2026, time.November, 1, 8, 0, 0, 0, time.UTC)
@@ -97,8 +97,8 @@ func (w *walk) writeLines(name string, lines []string) (err error) {
 	return b.Flush()
 }
 
-// writeConfig writes a configuration of the store and of plain cosine, which is
-// what people have before they fit.
+// writeConfig writes a configuration with the store and plain cosine, the usual state
+// before a fit.
 func (w *walk) writeConfig() error {
 	cosine, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "cosine", Config: json.RawMessage(`{"dim": 384, "normalise": true}`)})
 	if err != nil {
@@ -132,7 +132,7 @@ routes:
   before: {store: db, collection: topics, model: cosine, placement: stored, depth: 20, exact_search: true}
 `
 
-// fittedText is what a fit of a kind adds to the configuration.
+// fittedText holds the lines that a fit of each kind adds to the configuration.
 var fittedText = map[string]string{
 	"bilinear": "  after: {store: db, collection: topics, model: topics, placement: stored, depth: 20, exact_search: true}\n",
 	"maxsim":   "  after: {store: db, collection: topics, model: topics, table: topics.table}\n",

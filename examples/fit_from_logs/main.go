@@ -31,7 +31,7 @@ import (
 type settings struct {
 	binary string // likeness
 	data   string // directory of the data
-	dir    string // of what is made; empty is a temporary one
+	dir    string // directory for the files; empty: a temporary directory
 	kind   string // of the fit: bilinear or maxsim
 	rank   int    // of a bilinear fit; 0 is a full one
 }
@@ -130,7 +130,7 @@ func (w *walk) fit(ctx context.Context) error {
 	return w.likeness(ctx, args...)
 }
 
-// evaluate judges the model on questions that were asked after those of the log.
+// evaluate judges the model on questions that were asked after the log ended.
 func (w *walk) evaluate(ctx context.Context) error {
 	w.title("Judge")
 	return w.likeness(ctx, "eval", "--model", "topics.safetensors", "--config", "likeness.yaml", "--collection", "topics",

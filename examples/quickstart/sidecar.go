@@ -23,15 +23,15 @@ import (
 //go:embed likeness.yaml.tmpl
 var configText string
 
-// setup is what the template of the configuration is filled with.
+// setup holds the values for the template of the configuration.
 type setup struct {
 	Kind    string // of the store
 	Address string // of its server
 	Data    string
 	Models  string
-	Dir     string // of what is built
-	// Companion are the companion's field files by field, for the embedded
-	// store, which maps them; there are none before it is built.
+	Dir     string // directory for the built files
+	// Companion maps each field of the companion to its file, for the embedded store.
+	// It is empty before the companion is built.
 	Companion map[string]string
 }
 

@@ -49,5 +49,6 @@ func newBM25(field, corpus string) (*bm25, error) {
 	return b, nil
 }
 
-// version changes with what changes a score: the program, the field, the corpus.
+// version identifies everything on which a score depends: the program, the field and
+// the corpus.
 func (b *bm25) version() string { return fmt.Sprintf("bm25-1-%s-%s", b.field, b.digest) }

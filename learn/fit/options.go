@@ -72,7 +72,7 @@ const (
 // may change from version to version. A resumed fit ends with the same model as an
 // undisturbed one.
 type Checkpoint interface {
-	// Load returns the state that was saved last, or nil if there is none.
+	// Load returns the last saved state, or nil if nothing was saved.
 	Load() ([]byte, error)
 	// Save replaces the state, all or nothing. A fit calls it at the end of a round,
 	// every few seconds at most, and when it is interrupted.

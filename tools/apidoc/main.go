@@ -180,7 +180,7 @@ func title(d protoreflect.Descriptor) string {
 	return strings.TrimPrefix(string(d.FullName()), string(d.ParentFile().Package())+".")
 }
 
-// comment is what stands above or behind a declaration.
+// comment returns the comment above or behind a declaration.
 func comment(d protoreflect.Descriptor) string {
 	loc := d.ParentFile().SourceLocations().ByDescriptor(d)
 	lines := strings.Split(strings.TrimSpace(loc.LeadingComments+"\n"+loc.TrailingComments), "\n")

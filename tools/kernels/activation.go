@@ -255,8 +255,8 @@ func (s isa) greatest(label string, x, n reg.Register, disp int) reg.Register {
 // ways are the sums that do not wait for each other, where AVX2 has few registers.
 func (s isa) ways() int { return 4 / s.parts }
 
-// weights makes exp(gate − top) of some gates and hands each on; check becomes NaN
-// from a gate that is not finite, of which 2^−Inf would be 0.
+// weights computes exp(gate − top) of some gates and passes each on. check becomes NaN
+// if a gate is not finite, because for such a gate 2^−Inf would give 0.
 func (s isa) weights(gates reg.Register, ways int, top, zero reg.Register, check []reg.Register, use func(i int, e reg.Register)) {
 	ws := make([]work, ways)
 	for i := range ws {

@@ -72,7 +72,7 @@ func (p *product) prefetch(label string) {
 	Label(label + "on")
 }
 
-// prefetches does some of what other products do a step at a time.
+// prefetches emits count prefetches that other products issue one step at a time.
 func (p *product) prefetches(label string, count int) {
 	ahead := GP64()
 	p.at, p.left, p.step = GP64(), GP64(), GP64()

@@ -133,7 +133,7 @@ func narrow() {
 	RET()
 }
 
-// rounding is what rounds pairs of values to bfloat16.
+// rounding holds the registers that round pairs of values to bfloat16.
 type rounding struct {
 	order, upper reg.VecPhysical
 	lost         [2]reg.VecPhysical // sums of squares

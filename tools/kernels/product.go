@@ -61,7 +61,7 @@ const (
 	flagSums
 )
 
-// format is what a product multiplies.
+// format is the number format of a product's operands.
 type format int
 
 const (
@@ -88,7 +88,7 @@ type product struct {
 	isa
 	format
 	name   string
-	matrix bool // the sums are those of the unit for matrices
+	matrix bool // the matrix unit computes the sums
 	next   int  // the first vector register that is not in use
 
 	args, pa, pb, n, c, panel, bt, crow reg.Register
@@ -340,8 +340,8 @@ func (p *product) finish(label string, acc accumulators) {
 	Label(label + "stored")
 }
 
-// narrow stores pairs of rows as words of two bfloat16 instead, where that is asked for,
-// and adds their squares, and those of what they lose, to the tile's.
+// narrow stores pairs of rows as words of two bfloat16 if requested, and adds the
+// squares of the values and of their rounding errors to the tile's sums.
 func (p *product) narrow(label string, acc accumulators, ctile reg.Register) {
 	flags, squares := GP64(), GP64()
 	MOVQ(p.arg(argFlags), flags)

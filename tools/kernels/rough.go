@@ -15,7 +15,8 @@ import (
 const (
 	segments = 32
 	width    = 0.5
-	// tableEnd is where |x| is held for s: a number of few bits, of which the product with a slope of few is exact.
+	// tableEnd bounds |x|. It has few bits, so its product with a slope of few bits is
+	// exact.
 	tableEnd = 7.96875
 	// tableSteps added to a number leaves the steps of width in the low bits.
 	tableSteps = 1.5 * (1 << 23) * width
@@ -64,7 +65,7 @@ func few(x float64) float64 {
 	return math.Ldexp(math.Round(math.Ldexp(fraction, 16)), exponent-16)
 }
 
-// rough is what a rough SiLU needs in registers.
+// rough holds the registers of a rough SiLU.
 type rough struct {
 	end, steps    reg.VecPhysical
 	offset, slope [2]reg.VecPhysical // the table's halves

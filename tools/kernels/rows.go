@@ -8,10 +8,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// rowsOf: inner products of one vector with rows of a matrix, four at a time,
-// while the next four are brought into the cache.
-//
-// With squares, they are those of each row with itself.
+// rowsOf emits inner products of one vector with the rows of a matrix, four rows at a
+// time, and prefetches the next four rows. With squares set, it multiplies each row
+// with itself.
 func (s isa) rowsOf(squares bool) {
 	name, what := "rows"+s.name, "v with count rows"
 	if squares {
@@ -74,15 +73,16 @@ func (s isa) nextRows(label string, numbers reg.Register, next []reg.Register) {
 	Label(label + "set")
 }
 
-// streamRows are the rows that stream takes at once: with more, what the processor itself
-// brings lags behind. streamAhead is how far ahead of what is read memory is brought, in bytes.
+// streamRows is the number of rows that stream takes at once; with more rows the
+// processor's own prefetching lags behind. streamAhead is the distance in bytes at
+// which stream prefetches.
 const (
 	streamRows  = 2
 	streamAhead = 2048
 )
 
-// stream: inner products of one vector with rows that lie in a row, so that memory is
-// read nearly as it lies. Each is what rows gives for the row, to the bit.
+// stream emits inner products of one vector with consecutive rows, reading memory
+// nearly in order. Each result equals the result of rows bit for bit.
 func (s isa) stream() {
 	name := "stream" + s.name
 	TEXT(name, NOSPLIT, "func(dst, v, m *float32, stride, count, n int)")

@@ -42,8 +42,9 @@ func (s isa) extent() {
 	RET()
 }
 
-// weigh is mix that also tells how far the gates lie apart: it replaces the gates
-// by exp(gate − max gate), sums them with the logits, and then the squares, of which it takes the root.
+// weigh works like mix and also measures how far the gates lie apart. It replaces the
+// gates by exp(gate − max gate), and sums them with the logits and then their squares,
+// whose root it takes.
 func (s isa) weigh() {
 	TEXT("weigh"+s.name, NOSPLIT, "func(out, logits, gates *float32, n int)")
 	Pragma("noescape")

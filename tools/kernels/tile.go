@@ -108,8 +108,8 @@ func transposeTo(label string, rows []reg.Register, n reg.Register, store func(c
 	Label(label + "end")
 }
 
-// spread16 is spread8 of whole lines of the cache, and of four columns only: those of many, a power of two apart, would
-// push each other out of it.
+// spread16 works like spread8 on whole cache lines and only four columns. More
+// columns, which lie a power of two apart, would evict each other from the cache.
 func spread16() {
 	TEXT("spread16", NOSPLIT, "func(dst *float32, stride int, src *float32, rowStride, n int)")
 	Pragma("noescape")

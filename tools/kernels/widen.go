@@ -53,8 +53,8 @@ func (s isa) widen() {
 	}, scales)
 }
 
-// widenLoop goes over n words of 16 lanes, each of which becomes values tiles;
-// one makes value i of a register of words.
+// widenLoop iterates over n words of 16 lanes and turns each word into values tiles.
+// one computes value i from a register of words.
 func (s isa) widenLoop(name string, values int, what string, one func(word, value reg.Register, part, i int), scales ...tile) {
 	params, doc := "dst *float32, src *uint32, n int", ""
 	if scales != nil {

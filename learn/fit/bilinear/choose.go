@@ -54,7 +54,7 @@ type marks struct {
 type holdout struct {
 	items  []bool       // nil: no item is held out
 	logged *judge.Judge // of held-out queries for the other items
-	cold   *judge.Judge // for the items of the set; nil if there are none
+	cold   *judge.Judge // judges the items of the set; nil without such items
 }
 
 // chooser chooses a setting by trials. Every trial fits once for each holdout.

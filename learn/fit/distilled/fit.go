@@ -60,7 +60,7 @@ type fitter struct {
 	lessons  lessons
 	examiner examiner
 	trials   *train.Trials
-	// queryScale is what the log divided the queries by.
+	// queryScale is the number by which the log divided all query vectors.
 	queryScale float64
 	// firstLists are the lists that were made before any head was trained. They are nil
 	// where the similarity ranks all items.

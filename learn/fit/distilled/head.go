@@ -185,8 +185,8 @@ func (h *head) scale(c float64) {
 	}
 }
 
-// tensors returns the tensors of the head for queries as they are stored; unit is what
-// they were divided by for training.
+// tensors returns the tensors of the head for queries as they are stored. unit is the
+// number by which queries were divided for training.
 func (h *head) tensors(name string, unit float64) tensor.Set {
 	prefix := distilled.Prefix + name
 	set := tensor.Set{prefix + ".W": asTensor(h.w.value, 1/unit)}

@@ -15,8 +15,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// lessons are what a probe learns from: for every training query the best items by the
-// similarity, whose scores make the target at a temperature.
+// lessons holds the training data of a probe: for every training query the best items
+// by the similarity. Their scores, divided by a temperature, make the target
+// distribution.
 type lessons struct {
 	items, queries rerank.Matrix // unit vectors, or divided by one number
 	train          []int32       // rows of the training queries
@@ -34,8 +35,8 @@ type learner struct {
 	batch   int
 	steps   int // a round
 
-	// renewLists makes new lists of what a head finds. It is nil if the lists rank all
-	// items.
+	// renewLists searches with a head and rebuilds the lists from the items found. It
+	// is nil if the lists rank all items.
 	renewLists func(ctx context.Context, h *head) error
 	// finder holds the parameters of the head that found the present lists; nil for the
 	// first lists. isStale means that the lists have yet to be made.

@@ -42,8 +42,8 @@ func (t *teacher) exactStart(queries []int32, unit bool) (rerank.Matrix, bool, e
 	return w, true, nil
 }
 
-// probeUnitVectors returns the averaged probes of the unit vectors, one a row, and false
-// if there are none.
+// probeUnitVectors returns the averaged probes of the unit vectors, one in each row.
+// It returns false if the similarity has no averaged probe.
 func (t *teacher) probeUnitVectors() (rerank.Matrix, bool, error) {
 	spec := t.spec
 	w, axis := rerank.NewMatrix(spec.QueryDim, spec.ItemDim), make([]float32, spec.QueryDim)
@@ -83,7 +83,8 @@ func (t *teacher) probesWith(w rerank.Matrix, query int32, unit bool) (bool, err
 	return rerank.Norm(sum.Data) <= 1e-4*rerank.Norm(v), nil
 }
 
-// averagedProbe returns the averaged probe of the stored vectors, nil if there is none.
+// averagedProbe returns the averaged probe of the stored vectors, or nil if the
+// similarity has none.
 func averagedProbe(e rerank.Encoded) ([]float32, error) {
 	probes, err := e.Probes(rerank.Plan{Strategy: rerank.Average, Depth: 1})
 	if errors.Is(err, rerank.ErrStrategy) {

@@ -16,7 +16,8 @@ const Cutoff = 10
 // stands for place i.
 type Hits uint16
 
-// ReciprocalRank returns 1/rank of the best wanted item, 0 if there is none.
+// ReciprocalRank returns 1/rank of the best wanted item, or 0 if no wanted item was
+// found.
 func (h Hits) ReciprocalRank() float64 {
 	if h == 0 {
 		return 0

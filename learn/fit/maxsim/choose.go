@@ -25,7 +25,8 @@ type marks struct {
 // judges judge a budget.
 type judges struct {
 	logged *judge.Judge // of the held-out queries
-	// cold judges held-out items, which coldItems marks. It is nil if there are none.
+	// cold judges the held-out items, which coldItems marks. It is nil if no items
+	// were held out.
 	cold      *judge.Judge
 	coldItems []bool
 }

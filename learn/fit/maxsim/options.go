@@ -17,7 +17,8 @@ type Options struct {
 	// MAvg are the budgets that are tried, ascending, in vectors per item of the
 	// collection. A single budget is taken as it is.
 	MAvg []float64
-	// Restarts is the number of clusterings of each item, the best of which is taken.
+	// Restarts is the number of clusterings that are tried for each item. The best is
+	// used.
 	Restarts int
 	// Passes is the number of passes of Lloyd's algorithm over the queries of an item,
 	// at most.

@@ -54,7 +54,8 @@ func newRanking(j *judge.Judge, ownOnly func(item int32) bool) *ranking {
 // maxScores bounds the scores that are in memory at a time.
 const maxScores = 1 << 22
 
-// addChunk ranks the items of a chunk, whose rows come after those of all chunks before.
+// addChunk ranks the items of a chunk. Chunks must be added in the order of their
+// rows.
 func (r *ranking) addChunk(c itemChunk) {
 	queries := r.judge.Vectors
 	block := max(1, min(512, maxScores/c.rows.Rows))

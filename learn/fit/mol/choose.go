@@ -13,7 +13,7 @@ import (
 // itemSets is the number of sets of held-out items that decide the pull.
 const itemSets = 3
 
-// marks are what the judges of a fit without some items say of it.
+// marks holds the ratings of a fit that was trained without some items.
 type marks struct {
 	LoggedMRR float64 // of held-out queries, for items that the fit has seen
 	// Scores and Baseline are reciprocal ranks of held-out items, by the fit and by the
@@ -46,8 +46,9 @@ func (f *fitter) setGuard() [][]bool {
 	return sets
 }
 
-// choosePull chooses the weakest pull under which held-out items are found clearly
-// better than by the plain inner product; the strongest if there is none.
+// choosePull chooses the weakest pull with which held-out items are found clearly
+// better than by the plain inner product, or the strongest pull if no pull achieves
+// that.
 func (f *fitter) choosePull(ctx context.Context, sets [][]bool) error {
 	pulls := f.options.Pulls
 	done := f.options.Progress.Begin("choosing the pull on held-out items", len(pulls)*len(sets))

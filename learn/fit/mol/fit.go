@@ -65,7 +65,8 @@ type fitter struct {
 	trials  *train.Trials
 	judge   *judge.Judge // of the held-out queries
 	report  Report
-	// itemScale and queryScale are what the log divided all vectors of a side by.
+	// itemScale and queryScale are the numbers by which the log divided all item
+	// vectors and all query vectors.
 	itemScale, queryScale float32
 }
 

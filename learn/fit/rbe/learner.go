@@ -18,8 +18,8 @@ import (
 // patience is the number of rounds without a better one before the training ends.
 const patience = 5
 
-// trainPerceptrons trains perceptrons over the CUR vectors of the items, and adds those
-// of the best round to the fit if they are better than CUR.
+// trainPerceptrons trains perceptrons over the CUR vectors of the items. If the
+// perceptrons of the best round are better than CUR, it adds them to the fit.
 func (f *fitter) trainPerceptrons(ctx context.Context, fitted *Fitted, items rerank.Matrix) error {
 	o := f.options
 	keeper, err := train.NewKeeper(o.Checkpoint, "rbe", fit.Data{Items: f.scores}, o)

@@ -118,9 +118,9 @@ func (o Options) checkScores(scores rerank.Matrix) error {
 	return nil
 }
 
-// AskedQueries returns, ascending, the queries of which a fit reads the scores of all
-// items: the support queries and the held-out queries, or all with perceptrons. The
-// scores of the others may be any finite numbers.
+// AskedQueries returns, in ascending order, the queries whose scores for all items a
+// fit reads: the support queries and the held-out queries, or every query if the fit
+// trains perceptrons. The other queries may have any finite scores.
 func (o Options) AskedQueries(queries int) []int {
 	s := o.splitQueries(queries)
 	asked := slices.Concat(s.heldOut, s.known)

@@ -89,9 +89,10 @@ func (l *Log) checkLoggedItems() error {
 	return nil
 }
 
-// Scale returns a copy of m with rows of norm 1 if unit is set, otherwise with all
-// rows divided by their root mean square norm. isZero marks rows of norm 0. name is
-// what errors call the matrix. Scale returns fit.ErrData for a row that is not finite.
+// Scale returns a copy of m. If unit is set, its rows have norm 1; otherwise all rows
+// are divided by their root mean square norm. isZero marks rows of norm 0. Error
+// messages call the matrix by name. Scale returns fit.ErrData for a row that is not
+// finite.
 func Scale(name string, m rerank.Matrix, unit bool) (scaled rerank.Matrix, isZero []bool, err error) {
 	scaled = rerank.Matrix{Rows: m.Rows, Cols: m.Cols, Data: slices.Clone(m.Data)}
 	isZero = make([]bool, m.Rows)

@@ -134,9 +134,9 @@ func (l *Log) QueriesWithin(set []bool, queries []int32) []int32 {
 	return within
 }
 
-// UnseenQueries returns the queries of which a fit has seen no pair when it learned
+// UnseenQueries returns the queries none of whose pairs a fit has seen, if it learned
 // from s.Train without the items of the set: the held-out queries, and the training
-// queries that chose items of the set alone.
+// queries that chose only items of the set.
 func (l *Log) UnseenQueries(s Split, set []bool) []int32 {
 	return slices.Concat(s.HeldOut, l.QueriesWithin(set, s.Train))
 }

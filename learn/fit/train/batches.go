@@ -90,8 +90,8 @@ func (b *Batches) Position() BatchPosition {
 	return BatchPosition{Order: b.order, Next: b.next, Random: random}
 }
 
-// Resume goes on from a position. It returns fit.ErrCheckpoint if the position is of
-// other pairs.
+// Resume continues from a position. It returns fit.ErrCheckpoint if the position
+// belongs to other pairs.
 func (b *Batches) Resume(p BatchPosition) error {
 	if len(p.Order) != len(b.order) || p.Next < 0 || b.generator.UnmarshalBinary(p.Random) != nil {
 		return fmt.Errorf("%w: it names %d queries, the fit has %d", fit.ErrCheckpoint, len(p.Order), len(b.order))

@@ -10,12 +10,11 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Candidates are the items among which the softmax looks for the item of a pair: all
-// items with pairs where these are few, otherwise the items of the batch and a
-// random sample.
+// Candidates are the items over which the softmax of a pair runs: all items with pairs
+// if these are few, otherwise the items of the batch and a random sample.
 //
-// Items without pairs are never candidates. They could only be wrong answers, and
-// the fit would push down items of which the log says nothing.
+// Items without pairs are never candidates. They could only be wrong answers, and the
+// fit would lower the scores of items about which the log says nothing.
 type Candidates struct {
 	// Vectors holds one candidate a row, Rows the item row of each.
 	Vectors rerank.Matrix

@@ -7,8 +7,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// RowAdam is Adam for a table of which each step touches few rows: only these rows
-// move, and only their running means decay.
+// RowAdam is Adam for a table with many rows, of which a step changes few. A step
+// moves only those rows and updates only their running means.
 type RowAdam struct {
 	First, Second rerank.Matrix // running means of the gradients and of their squares
 

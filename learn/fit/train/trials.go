@@ -101,8 +101,8 @@ type Learner interface {
 	// Position returns what TakeRound needs, beside the parameters, to go on after the
 	// last round. It may share memory with the learner.
 	Position() Position
-	// Resume goes on from a position, after the parameters were restored. It returns
-	// fit.ErrCheckpoint if the position is of another learner.
+	// Resume continues from a position, after the caller has restored the parameters.
+	// It returns fit.ErrCheckpoint if the position belongs to another learner.
 	Resume(p Position) error
 }
 

@@ -16,7 +16,7 @@ const (
 	parts = 4
 )
 
-// The exponential is that of tools/kernels: 2^t = 2ⁿ·(1 + r·poly(r)).
+// The exponential is the same as in tools/kernels: 2^t = 2ⁿ·(1 + r·poly(r)).
 var poly = []float32{0.001326472731307149, 0.009671512991189957, 0.05550733581185341, 0.24022242426872253, 0.6931470036506653, 1}
 
 var out strings.Builder
@@ -174,7 +174,7 @@ func mix() {
 	op("VLD1.P (R5)(R8), [V0.S4]")
 	op("VLD1.P (R7)(R8), [V1.S4]")
 	three(fsub, 0, 0, 16)
-	three(fmla, 17, 0, 19) // NaN from what is not finite
+	three(fmla, 17, 0, 19) // NaN for a value that is not finite
 	three(fmul, 0, 0, posLog2e)
 	exp2(0, 5, 6, 7)
 	three(fadd, 17, 17, 0)
