@@ -35,7 +35,7 @@ func ping(t *testing.T, e *env) {
 }
 
 // readOperations returns the store's operations that read a collection, by name.
-func (e *env) reads(t *testing.T, collection, field string) map[string]func(context.Context) error {
+func (e *env) readOperations(t *testing.T, collection, field string) map[string]func(context.Context) error {
 	ops := map[string]func(context.Context) error{
 		"search": func(ctx context.Context) error {
 			_, err := e.store.Search(ctx, adapters.SearchRequest{Collection: collection, Vector: field, Probes: e.probes(baseDim, 1, 5)})
@@ -44,18 +44,18 @@ func (e *env) reads(t *testing.T, collection, field string) map[string]func(cont
 	}
 	if !e.lacks(Fetch) {
 		ops["fetch"] = func(ctx context.Context) error {
-			_, err := need[adapters.Fetcher](t, e).Fetch(ctx, adapters.FetchRequest{Collection: collection, Vectors: []string{field}, IDs: numberIDs(2)})
+			_, err := storeAs[adapters.Fetcher](t, e).Fetch(ctx, adapters.FetchRequest{Collection: collection, Vectors: []string{field}, IDs: numberIDs(2)})
 			return err
 		}
 	}
 	if !e.lacks(Scan) {
 		ops["scan"] = func(ctx context.Context) error {
-			return need[adapters.Scanner](t, e).Scan(ctx, adapters.ScanRequest{Collection: collection, Vectors: []string{field}}, func(adapters.Rows, string) error { return nil })
+			return storeAs[adapters.Scanner](t, e).Scan(ctx, adapters.ScanRequest{Collection: collection, Vectors: []string{field}}, func(adapters.Rows, string) error { return nil })
 		}
 	}
 	if !e.lacks(Range) {
 		ops["range"] = func(ctx context.Context) error {
-			_, err := need[adapters.RangeSearcher](t, e).SearchRange(ctx, adapters.SearchRequest{Collection: collection, Vector: field, Probes: e.probes(baseDim, 1, 5)}, 0)
+			_, err := storeAs[adapters.RangeSearcher](t, e).SearchRange(ctx, adapters.SearchRequest{Collection: collection, Vector: field, Probes: e.probes(baseDim, 1, 5)}, 0)
 			return err
 		}
 	}
@@ -77,16 +77,16 @@ func (e *env) allFail(ctx context.Context, t *testing.T, ops map[string]func(con
 
 func missingCollection(t *testing.T, e *env) {
 	name := e.name()
-	ops := e.reads(t, name, "vec")
+	ops := e.readOperations(t, name, "vec")
 	if !e.lacks(Describe) {
 		ops["describe"] = func(ctx context.Context) error {
-			_, err := need[adapters.Describer](t, e).Describe(ctx, name)
+			_, err := storeAs[adapters.Describer](t, e).Describe(ctx, name)
 			return err
 		}
 	}
 	if !e.lacks(Match) {
 		ops["match"] = func(ctx context.Context) error {
-			_, err := need[adapters.Matcher](t, e).Match(ctx, name, "")
+			_, err := storeAs[adapters.Matcher](t, e).Match(ctx, name, "")
 			return err
 		}
 	}
@@ -94,7 +94,7 @@ func missingCollection(t *testing.T, e *env) {
 }
 
 func missingField(t *testing.T, e *env) {
-	e.allFail(t.Context(), t, e.reads(t, e.base.Collection, "absent"), adapters.ErrField, "absent")
+	e.allFail(t.Context(), t, e.readOperations(t, e.base.Collection, "absent"), adapters.ErrField, "absent")
 }
 
 func wrongDimension(t *testing.T, e *env) {
@@ -115,7 +115,7 @@ func notFinite(t *testing.T, e *env) {
 		probes := e.probes(baseDim, 3, 5)
 		probes[1].Vector[17] = float32(x)
 		var err error
-		calls := e.calls(t, func() {
+		calls := e.countCalls(t, func() {
 			_, err = e.store.Search(t.Context(), adapters.SearchRequest{Collection: e.base.Collection, Vector: "vec", Probes: probes})
 		})
 		if !errors.Is(err, rerank.ErrQuery) || !strings.Contains(err.Error(), "probes[1].vector[17]") {
@@ -129,7 +129,7 @@ func notFinite(t *testing.T, e *env) {
 
 func depths(t *testing.T, e *env) {
 	search := func(depth int) (err error) {
-		calls := e.calls(t, func() {
+		calls := e.countCalls(t, func() {
 			_, err = e.store.Search(t.Context(), adapters.SearchRequest{Collection: e.base.Collection, Vector: "vec", Probes: e.probes(baseDim, 1, depth)})
 		})
 		if calls != 0 {
@@ -168,7 +168,7 @@ func tooManyFields(t *testing.T, e *env) {
 	for i := range e.kit.TooManyFields {
 		s.Fields = append(s.Fields, vectorFields(adapters.InnerProduct, 4, "g"+strings.Repeat("x", i))...)
 	}
-	err := need[adapters.Writer](t, e).Create(t.Context(), s)
+	err := storeAs[adapters.Writer](t, e).Create(t.Context(), s)
 	if err == nil {
 		e.dropLater(t, s.Collection)
 	}
@@ -190,13 +190,13 @@ func messageTooLarge(t *testing.T, e *env) {
 func cancelledBefore(t *testing.T, e *env) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	e.allFail(ctx, t, e.reads(t, e.base.Collection, "vec"), context.Canceled, "")
+	e.allFail(ctx, t, e.readOperations(t, e.base.Collection, "vec"), context.Canceled, "")
 }
 
 func deadlineOver(t *testing.T, e *env) {
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	e.allFail(ctx, t, e.reads(t, e.base.Collection, "vec"), context.DeadlineExceeded, "")
+	e.allFail(ctx, t, e.readOperations(t, e.base.Collection, "vec"), context.DeadlineExceeded, "")
 }
 
 // cancelledInFlight cancels searches while they run. Each must end with its lists or

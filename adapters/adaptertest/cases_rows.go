@@ -30,7 +30,7 @@ func predicates() []Predicate {
 }
 
 // matches evaluates the predicate on a row. It defines the meaning of each Predicate.
-func (p Predicate) holds(id rerank.ID, it Item) bool {
+func (p Predicate) matches(id rerank.ID, it Item) bool {
 	switch p {
 	case ColourRed:
 		return it.Colour == "red"
@@ -62,7 +62,7 @@ func (e *env) filter(t *testing.T, p Predicate) (text string, keep func(row int)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p.holds(e.base.Rows.IDs[row], it)
+		return p.matches(e.base.Rows.IDs[row], it)
 	}
 }
 
@@ -87,14 +87,14 @@ func badFilters(t *testing.T, e *env) {
 
 func filteredScan(t *testing.T, e *env) {
 	text, keep := e.filter(t, ColourAny)
-	got, _ := e.scan(t, adapters.ScanRequest{Collection: e.base.Collection, Filter: text, Batch: 31}, 0)
+	got, _ := e.scanRows(t, adapters.ScanRequest{Collection: e.base.Collection, Filter: text, Batch: 31}, 0)
 	if err := sameSet(got, e.kept(keep)); err != nil {
 		t.Error(err)
 	}
 }
 
 func matchIDs(t *testing.T, e *env) {
-	m := need[adapters.Matcher](t, e)
+	m := storeAs[adapters.Matcher](t, e)
 	for _, p := range []Predicate{ColourRed, MatchesNothing} {
 		text, keep := e.filter(t, p)
 		ids, err := m.Match(t.Context(), e.base.Collection, text)
@@ -145,7 +145,7 @@ func rowCases() []testCase {
 
 func (e *env) fetch(t *testing.T, r adapters.FetchRequest) adapters.Rows {
 	t.Helper()
-	rows, err := need[adapters.Fetcher](t, e).Fetch(t.Context(), r)
+	rows, err := storeAs[adapters.Fetcher](t, e).Fetch(t.Context(), r)
 	if err != nil {
 		t.Fatalf("fetch: %v", err)
 	}
@@ -239,13 +239,13 @@ func canonical(p json.RawMessage) (string, error) {
 	return string(text), err
 }
 
-// scan reads up to the given number of batches from the request's cursor (0: all). For
+// scanRows reads up to the given number of batches from the request's cursor (0: all). For
 // the base collection it checks the vectors and payloads.
-func (e *env) scan(t *testing.T, r adapters.ScanRequest, batches int) (ids []rerank.ID, cursor string) {
+func (e *env) scanRows(t *testing.T, r adapters.ScanRequest, batches int) (ids []rerank.ID, cursor string) {
 	t.Helper()
 	enough := errors.New("enough")
 	n := 0
-	err := need[adapters.Scanner](t, e).Scan(t.Context(), r, func(rows adapters.Rows, c string) error {
+	err := storeAs[adapters.Scanner](t, e).Scan(t.Context(), r, func(rows adapters.Rows, c string) error {
 		ids, cursor = append(ids, rows.IDs...), c
 		n++
 		if r.Batch > 0 && len(rows.IDs) > r.Batch {
@@ -269,7 +269,7 @@ func (e *env) scan(t *testing.T, r adapters.ScanRequest, batches int) (ids []rer
 
 func scanAll(t *testing.T, e *env) {
 	for _, batch := range []int{0, 1000, 64} {
-		ids, _ := e.scan(t, adapters.ScanRequest{Collection: e.base.Collection, Vectors: []string{"vec"}, Batch: batch}, 0)
+		ids, _ := e.scanRows(t, adapters.ScanRequest{Collection: e.base.Collection, Vectors: []string{"vec"}, Batch: batch}, 0)
 		if err := sameSet(ids, e.base.Rows.IDs); err != nil {
 			t.Errorf("batches of %d: %v", batch, err)
 		}
@@ -278,9 +278,9 @@ func scanAll(t *testing.T, e *env) {
 
 func scanResumes(t *testing.T, e *env) {
 	r := adapters.ScanRequest{Collection: e.base.Collection, Vectors: []string{"vec"}, Batch: 37}
-	first, cursor := e.scan(t, r, 3)
+	first, cursor := e.scanRows(t, r, 3)
 	r.Cursor = cursor
-	rest, _ := e.scan(t, r, 0)
+	rest, _ := e.scanRows(t, r, 0)
 	if err := sameSet(append(first, rest...), e.base.Rows.IDs); err != nil {
 		t.Error(err)
 	}
@@ -288,21 +288,21 @@ func scanResumes(t *testing.T, e *env) {
 
 func scanStops(t *testing.T, e *env) {
 	stop := errors.New("stop")
-	err := need[adapters.Scanner](t, e).Scan(t.Context(), adapters.ScanRequest{Collection: e.base.Collection}, func(adapters.Rows, string) error { return stop })
+	err := storeAs[adapters.Scanner](t, e).Scan(t.Context(), adapters.ScanRequest{Collection: e.base.Collection}, func(adapters.Rows, string) error { return stop })
 	if !errors.Is(err, stop) {
 		t.Errorf("scan returned %v, want the caller's error", err)
 	}
 }
 
 func describe(t *testing.T, e *env) {
-	d, err := need[adapters.Describer](t, e).Describe(t.Context(), e.base.Collection)
+	d, err := storeAs[adapters.Describer](t, e).Describe(t.Context(), e.base.Collection)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d.Rows != baseRows && d.Rows != -1 {
 		t.Errorf("%d rows, want %d", d.Rows, baseRows)
 	}
-	e.count(t, e.base.Collection, baseRows)
+	e.checkCount(t, e.base.Collection, baseRows)
 	if len(d.Fields) != 1 || d.Fields[0].Name != "vec" || d.Fields[0].Dim != baseDim || d.Fields[0].Metric != adapters.InnerProduct {
 		t.Errorf("fields are %+v", d.Fields)
 	}
@@ -350,7 +350,7 @@ func ownersOfSearch(t *testing.T, e *env) {
 	if e.lacks(Scan) {
 		return
 	}
-	err := need[adapters.Scanner](t, e).Scan(t.Context(), adapters.ScanRequest{Collection: f.Collection, Owner: "item"}, func(rows adapters.Rows, _ string) error {
+	err := storeAs[adapters.Scanner](t, e).Scan(t.Context(), adapters.ScanRequest{Collection: f.Collection, Owner: "item"}, func(rows adapters.Rows, _ string) error {
 		checkOwners(t, f, rows.IDs, rows.Owners)
 		return nil
 	})

@@ -74,7 +74,7 @@ func probesInOneCall(t *testing.T, e *env) {
 	probes := e.probes(baseDim, 16, 20)
 	r := adapters.SearchRequest{Collection: e.base.Collection, Vector: "vec", Exact: true, Probes: probes}
 	e.search(t, r) // warms up the server, which asks for metadata once
-	calls := e.calls(t, func() {
+	calls := e.countCalls(t, func() {
 		e.checkLists(t, e.base, 0, probes, e.search(t, r), nil)
 	})
 	if most := e.callsAllowed([]string{"vec"}); e.kit.Calls != nil && calls != most {
@@ -84,7 +84,7 @@ func probesInOneCall(t *testing.T, e *env) {
 
 // countCalls returns the number of calls that Kit.Calls counts while f runs, 0 if it
 // counts none.
-func (e *env) calls(t *testing.T, f func()) int64 {
+func (e *env) countCalls(t *testing.T, f func()) int64 {
 	t.Helper()
 	if e.kit.Calls == nil {
 		f()
@@ -135,7 +135,7 @@ func onlyField(t *testing.T, e *env) {
 }
 
 func noProbes(t *testing.T, e *env) {
-	calls := e.calls(t, func() { e.search(t, adapters.SearchRequest{Collection: e.base.Collection}) })
+	calls := e.countCalls(t, func() { e.search(t, adapters.SearchRequest{Collection: e.base.Collection}) })
 	if calls != 0 {
 		t.Errorf("no probes took %d calls", calls)
 	}
@@ -160,12 +160,12 @@ func (e *env) emptyRows(t *testing.T, f Fixture) {
 		}
 	}
 	if !e.lacks(Scan) {
-		if rows, _ := e.scan(t, adapters.ScanRequest{Collection: f.Collection}, 0); len(rows) != 0 {
+		if rows, _ := e.scanRows(t, adapters.ScanRequest{Collection: f.Collection}, 0); len(rows) != 0 {
 			t.Errorf("an empty collection yielded %v", rows)
 		}
 	}
 	if !e.lacks(Describe) {
-		d, err := need[adapters.Describer](t, e).Describe(t.Context(), f.Collection)
+		d, err := storeAs[adapters.Describer](t, e).Describe(t.Context(), f.Collection)
 		if err != nil || d.Rows > 0 {
 			t.Errorf("an empty collection has %d rows, error %v", d.Rows, err)
 		}
@@ -198,7 +198,7 @@ func withPayload(t *testing.T, e *env, fields []string) {
 		t.Fatalf("%d rows with %d payloads, want 10", len(list.IDs), len(list.Payloads))
 	}
 	if !e.lacks(Fetch) {
-		rows, err := need[adapters.Fetcher](t, e).Fetch(t.Context(), adapters.FetchRequest{Collection: e.base.Collection, IDs: list.IDs, Payload: true, PayloadFields: fields})
+		rows, err := storeAs[adapters.Fetcher](t, e).Fetch(t.Context(), adapters.FetchRequest{Collection: e.base.Collection, IDs: list.IDs, Payload: true, PayloadFields: fields})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +311,7 @@ func severalFields(t *testing.T, e *env) {
 	r := adapters.SearchRequest{Collection: f.Collection, Exact: true, Probes: probes}
 	e.search(t, r)
 	var lists []rerank.List
-	calls := e.calls(t, func() { lists = e.search(t, r) })
+	calls := e.countCalls(t, func() { lists = e.search(t, r) })
 	if most := e.callsAllowed([]string{"a", "b"}); e.kit.Calls != nil && calls != most {
 		t.Errorf("six probes on two fields took %d calls, want %d", calls, most)
 	}
@@ -328,7 +328,7 @@ func severalFields(t *testing.T, e *env) {
 }
 
 func rangeSearch(t *testing.T, e *env) {
-	s := need[adapters.RangeSearcher](t, e)
+	s := storeAs[adapters.RangeSearcher](t, e)
 	for _, above := range []float32{-1e30, 0, 3, float32(math.Inf(1))} {
 		probes := e.probes(baseDim, 3, baseRows+1)
 		lists, err := s.SearchRange(t.Context(), adapters.SearchRequest{Collection: e.base.Collection, Vector: "vec", Exact: true, Probes: probes}, above)
@@ -362,7 +362,7 @@ func rangeHolds(f Fixture, p rerank.Probe, l rerank.List, above float32) error {
 	if !l.Exhausted {
 		return errors.New("every row was asked for and the list is not exhausted")
 	}
-	for r, s := range truth(f, 0, p.Vector) {
+	for r, s := range exactScores(f, 0, p.Vector) {
 		if s > float64(above)+float64(2*l.Epsilon) && !in[f.Rows.IDs[r]] {
 			return fmt.Errorf("id %v scores %v and is missing", f.Rows.IDs[r], s)
 		}

@@ -23,7 +23,7 @@ func writeCases() []testCase {
 }
 
 func derivedVectors(t *testing.T, e *env) {
-	w := need[adapters.Writer](t, e)
+	w := storeAs[adapters.Writer](t, e)
 	n := e.kit.Fields
 	if e.lacks(MultipleFields) {
 		n = 1
@@ -67,7 +67,7 @@ func derivedVectors(t *testing.T, e *env) {
 }
 
 func rowReplaced(t *testing.T, e *env) {
-	w := need[adapters.Writer](t, e)
+	w := storeAs[adapters.Writer](t, e)
 	rng := rand.New(rand.NewPCG(9, 8))
 	f := e.load(t, Fixture{
 		Schema: adapters.Schema{Fields: vectorFields(adapters.InnerProduct, 8, "vec")},
@@ -81,7 +81,7 @@ func rowReplaced(t *testing.T, e *env) {
 	probes := e.probes(8, 3, 50)
 	lists := e.search(t, adapters.SearchRequest{Collection: f.Collection, Exact: true, Probes: probes})
 	e.checkLists(t, f, 0, probes, lists, nil)
-	e.count(t, f.Collection, 40)
+	e.checkCount(t, f.Collection, 40)
 	wrong := adapters.Rows{IDs: numberIDs(2), Vectors: []rerank.Matrix{rerank.NewMatrix(2, 9)}}
 	if err := w.Write(t.Context(), f.Collection, f.Schema, wrong); !errors.Is(err, adapters.ErrDimension) {
 		t.Errorf("rows of another dimension: %v, want ErrDimension", err)
@@ -94,7 +94,7 @@ func rowReplaced(t *testing.T, e *env) {
 // rowsDeleted deletes some rows of each set of ids and checks that the others remain
 // in searches, fetches and a scan that was already running.
 func rowsDeleted(t *testing.T, e *env) {
-	d := need[adapters.Deleter](t, e)
+	d := storeAs[adapters.Deleter](t, e)
 	for _, s := range e.kit.IDs {
 		n := e.kit.Fields
 		if e.lacks(MultipleFields) {
@@ -127,7 +127,7 @@ func rowsDeleted(t *testing.T, e *env) {
 			continue
 		}
 		var left []rerank.ID
-		err := need[adapters.Scanner](t, e).Scan(t.Context(), adapters.ScanRequest{Collection: f.Collection, Batch: 1}, func(r adapters.Rows, _ string) error {
+		err := storeAs[adapters.Scanner](t, e).Scan(t.Context(), adapters.ScanRequest{Collection: f.Collection, Batch: 1}, func(r adapters.Rows, _ string) error {
 			left = append(left, r.IDs...)
 			return d.Delete(t.Context(), f.Collection, r.IDs)
 		})
@@ -144,7 +144,7 @@ func rowsDeleted(t *testing.T, e *env) {
 }
 
 func aliasSwitched(t *testing.T, e *env) {
-	a := need[adapters.Aliaser](t, e)
+	a := storeAs[adapters.Aliaser](t, e)
 	alias := e.name()
 	for i, rows := range []int{10, 25} {
 		f := e.load(t, Fixture{
@@ -214,7 +214,7 @@ func idSet(t *testing.T, e *env, s IDSet) {
 		}
 	}
 	if !e.lacks(Scan) {
-		ids, _ := e.scan(t, adapters.ScanRequest{Collection: f.Collection, Batch: 2}, 0)
+		ids, _ := e.scanRows(t, adapters.ScanRequest{Collection: f.Collection, Batch: 2}, 0)
 		if err := sameSet(ids, s.IDs); err != nil {
 			t.Errorf("scan: %v", err)
 		}
@@ -225,7 +225,7 @@ func badIDs(t *testing.T, e *env) {
 	if len(e.kit.BadIDs) == 0 {
 		t.Fatal("the kit has no id that the store refuses; every store has some")
 	}
-	w := need[adapters.Writer](t, e)
+	w := storeAs[adapters.Writer](t, e)
 	for _, b := range e.kit.BadIDs {
 		schema := adapters.Schema{TextIDs: b.Text, Fields: vectorFields(adapters.InnerProduct, 4, "vec")}
 		f := e.load(t, Fixture{Schema: schema})
@@ -261,7 +261,7 @@ func hundredThousand(t *testing.T, e *env) {
 		return
 	}
 	sum, n := 0.0, 0
-	err := need[adapters.Scanner](t, e).Scan(t.Context(), adapters.ScanRequest{Collection: f.Collection, Vectors: []string{"vec"}, Batch: 5000}, func(r adapters.Rows, _ string) error {
+	err := storeAs[adapters.Scanner](t, e).Scan(t.Context(), adapters.ScanRequest{Collection: f.Collection, Vectors: []string{"vec"}, Batch: 5000}, func(r adapters.Rows, _ string) error {
 		n += len(r.IDs)
 		for _, id := range r.IDs {
 			u, _ := id.Uint64()

@@ -9,16 +9,16 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// wanted holds the expected scores of a list: the score of every row that may be in
+// expectedScores holds the expected scores of a list: the score of every row that may be in
 // it.
-type wanted struct {
+type expectedScores struct {
 	scores map[rerank.ID]float64
 	sorted []float64 // scores in descending order
 }
 
-func want(f Fixture, field int, probe []float32, keep func(row int) bool) wanted {
-	w := wanted{scores: map[rerank.ID]float64{}}
-	for r, s := range truth(f, field, probe) {
+func want(f Fixture, field int, probe []float32, keep func(row int) bool) expectedScores {
+	w := expectedScores{scores: map[rerank.ID]float64{}}
+	for r, s := range exactScores(f, field, probe) {
 		if keep == nil || keep(r) {
 			w.scores[f.Rows.IDs[r]] = s
 			w.sorted = append(w.sorted, s)
@@ -33,7 +33,7 @@ func want(f Fixture, field int, probe []float32, keep func(row int) bool) wanted
 // within the list's epsilon, rows must be in order and without duplicates, and an
 // exact list must not lack a better row. Rows whose scores differ by less than twice
 // epsilon may be in either order.
-func (w wanted) checkList(t testing.TB, l rerank.List, depth int) {
+func (w expectedScores) checkList(t testing.TB, l rerank.List, depth int) {
 	t.Helper()
 	if len(l.Scores) != len(l.IDs) {
 		t.Fatalf("%d scores for %d ids", len(l.Scores), len(l.IDs))
@@ -61,7 +61,7 @@ func (w wanted) checkList(t testing.TB, l rerank.List, depth int) {
 	}
 }
 
-func (w wanted) checkRows(t testing.TB, l rerank.List) {
+func (w expectedScores) checkRows(t testing.TB, l rerank.List) {
 	t.Helper()
 	seen := map[rerank.ID]bool{}
 	for i, id := range l.IDs {

@@ -70,7 +70,7 @@ func (e *env) open(t *testing.T) adapters.Store {
 func (e *env) name() string { return fmt.Sprintf("%s_%d", e.id, e.made.Add(1)) }
 
 // checkCount checks the number of rows of a collection, if the store counts rows.
-func (e *env) count(t *testing.T, collection string, want int64) {
+func (e *env) checkCount(t *testing.T, collection string, want int64) {
 	t.Helper()
 	c, ok := e.store.(adapters.Counter)
 	if !ok {
@@ -200,8 +200,8 @@ func (e *env) search(t *testing.T, r adapters.SearchRequest) []rerank.List {
 	return lists
 }
 
-// need returns the store as the interface T.
-func need[T any](t *testing.T, e *env) T {
+// storeAs returns the store as the interface T.
+func storeAs[T any](t *testing.T, e *env) T {
 	t.Helper()
 	s, ok := e.store.(T)
 	if !ok {
@@ -210,9 +210,9 @@ func need[T any](t *testing.T, e *env) T {
 	return s
 }
 
-// truth returns the float64 inner product of a probe with each row of field f, or with
+// exactScores returns the float64 inner product of a probe with each row of field f, or with
 // the normalised row on a cosine field.
-func truth(f Fixture, field int, probe []float32) []float64 {
+func exactScores(f Fixture, field int, probe []float32) []float64 {
 	m := f.Rows.Vectors[field]
 	out := make([]float64, m.Rows)
 	for r := range out {

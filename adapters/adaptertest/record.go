@@ -29,9 +29,9 @@ const (
 	NotRun  = "not run"
 )
 
-// record appends an outcome with a single write, so that test processes running at the
+// appendOutcome appends an outcome with a single write, so that test processes running at the
 // same time can share the file.
-func record(t *testing.T, o Outcome) {
+func appendOutcome(t *testing.T, o Outcome) {
 	t.Helper()
 	path := os.Getenv(RecordTo)
 	if path == "" {

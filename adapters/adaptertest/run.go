@@ -45,11 +45,11 @@ func (e *env) run(t *testing.T, c testCase) {
 		case t.Skipped():
 			o.Outcome, o.Detail = NotRun, e.reason
 		}
-		record(t, o)
+		appendOutcome(t, o)
 	}()
 	for _, need := range c.needs {
 		if slices.Contains(e.kit.Lacks, need) {
-			o.Outcome, o.Detail = Refused, e.refusal(t, need)
+			o.Outcome, o.Detail = Refused, e.checkRefusal(t, need)
 			return
 		}
 	}
@@ -63,9 +63,9 @@ func (e *env) skip(t *testing.T, reason string) {
 	t.Skip(reason)
 }
 
-// refusal checks that the store refuses an operation that it lacks, and returns the
+// checkRefusal checks that the store refuses an operation that it lacks, and returns the
 // text of the refusal.
-func (e *env) refusal(t *testing.T, c Capability) string {
+func (e *env) checkRefusal(t *testing.T, c Capability) string {
 	t.Helper()
 	check, ok := refusals[c]
 	if !ok {

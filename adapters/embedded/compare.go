@@ -15,9 +15,9 @@ import (
 func compileMatch(m *filter.Match) (func(any) bool, error) {
 	switch m.Kind {
 	case filter.MatchValue, filter.MatchAny:
-		return func(v any) bool { return slices.Contains(m.Values, comparable(v)) }, nil
+		return func(v any) bool { return slices.Contains(m.Values, comparableValue(v)) }, nil
 	case filter.MatchExcept:
-		return func(v any) bool { return v != nil && !slices.Contains(m.Values, comparable(v)) }, nil
+		return func(v any) bool { return v != nil && !slices.Contains(m.Values, comparableValue(v)) }, nil
 	case filter.MatchText:
 		return func(v any) bool {
 			s, is := v.(string)
@@ -28,9 +28,9 @@ func compileMatch(m *filter.Match) (func(any) bool, error) {
 	}
 }
 
-// comparable returns v if it is a string, int64 or bool, which == compares without a
+// comparableValue returns v if it is a string, int64 or bool, which == compares without a
 // panic, and nil for any other value.
-func comparable(v any) any {
+func comparableValue(v any) any {
 	switch v.(type) {
 	case string, int64, bool:
 		return v
@@ -119,8 +119,8 @@ func parsePath(key string) (path, error) {
 	return p, nil
 }
 
-// values returns the values at the path. It returns none if a key is absent.
-func (p path) values(object map[string]any) []any {
+// valuesAt returns the values at the path. It returns none if a key is absent.
+func (p path) valuesAt(object map[string]any) []any {
 	at := []any{object}
 	for _, s := range p {
 		var next []any

@@ -237,8 +237,8 @@ func newCollection(name string, in Collection) (*collection, error) {
 			return nil, fmt.Errorf("%w: the payload of row %d is not a JSON object", adapters.ErrStore, r)
 		}
 	}
-	c.forget()
-	c.forget()
+	c.discardObjects()
+	c.discardObjects()
 	return c, c.setIDs(in.IDs)
 }
 
@@ -253,7 +253,7 @@ func loadField(f Field) (field, error) {
 	if len(f.Vectors.Data) != f.Vectors.Rows*f.Vectors.Cols {
 		return field{}, fmt.Errorf("%w: field %q has %d numbers for %d rows of %d", adapters.ErrStore, v.Name, len(f.Vectors.Data), f.Vectors.Rows, v.Dim)
 	}
-	v, err := completed(v)
+	v, err := completeField(v)
 	if err != nil {
 		return field{}, err
 	}
@@ -267,8 +267,8 @@ func loadField(f Field) (field, error) {
 	return field{VectorField: v, vectors: m, norm: sync.OnceValue(func() float64 { return maxNorm(m) })}, nil
 }
 
-// completed fills in the properties that every field of this store has.
-func completed(v adapters.VectorField) (adapters.VectorField, error) {
+// completeField fills in the properties that every field of this store has.
+func completeField(v adapters.VectorField) (adapters.VectorField, error) {
 	switch v.Metric {
 	case "":
 		v.Metric = adapters.InnerProduct
@@ -350,9 +350,9 @@ func (c *collection) row(id rerank.ID) (int, bool) {
 	return int(n), ok && n < uint64(c.rows)
 }
 
-// find returns the field with the given name, or nil. "" finds an unnamed or the only
+// findField returns the field with the given name, or nil. "" finds an unnamed or the only
 // field.
-func (c *collection) find(name string) *field {
+func (c *collection) findField(name string) *field {
 	for i := range c.fields {
 		if c.fields[i].Name == name {
 			return &c.fields[i]
@@ -365,7 +365,7 @@ func (c *collection) find(name string) *field {
 }
 
 func (c *collection) field(name string) (*field, error) {
-	if f := c.find(name); f != nil {
+	if f := c.findField(name); f != nil {
 		return f, nil
 	}
 	names := make([]string, len(c.fields))

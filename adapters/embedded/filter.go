@@ -14,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// match compiles a filter to a function that reports whether a row passes. It returns
+// compileFilter compiles a filter to a function that reports whether a row passes. It returns
 // nil for no filter.
 //
 // The filter is Qdrant's JSON: must, should, must_not, min_should; match value, any,
@@ -22,7 +22,7 @@ import (
 // is_empty, is_null, has_id, nested; keys a.b, a[].b and a[0].b. Geographic
 // conditions, has_vector, text_any and phrase are refused. As in Qdrant, an array
 // satisfies a condition if one of its elements does.
-func (c *collection) match(text string) (func(row int) bool, error) {
+func (c *collection) compileFilter(text string) (func(row int) bool, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -39,7 +39,7 @@ func (c *collection) match(text string) (func(row int) bool, error) {
 		return nil, err
 	}
 	return func(row int) bool {
-		r := record{id: c.id(row)}
+		r := jsonRecord{id: c.id(row)}
 		if objects != nil {
 			r.payload = objects[row]
 		}
@@ -47,8 +47,8 @@ func (c *collection) match(text string) (func(row int) bool, error) {
 	}, nil
 }
 
-// forget discards the decoded payloads.
-func (c *collection) forget() {
+// discardObjects discards the decoded payloads.
+func (c *collection) discardObjects() {
 	c.objects = sync.OnceValues(func() ([]map[string]any, error) {
 		if c.payloads == nil && c.owners == nil {
 			return nil, nil
@@ -56,7 +56,7 @@ func (c *collection) forget() {
 		out := make([]map[string]any, c.rows)
 		for row := range out {
 			var err error
-			if out[row], err = c.object(row); err != nil {
+			if out[row], err = c.decodeRow(row); err != nil {
 				return nil, err
 			}
 		}
@@ -64,8 +64,8 @@ func (c *collection) forget() {
 	})
 }
 
-// object decodes a row's payload and adds its owner.
-func (c *collection) object(row int) (map[string]any, error) {
+// decodeRow decodes a row's payload and adds its owner.
+func (c *collection) decodeRow(row int) (map[string]any, error) {
 	out := map[string]any{}
 	if c.payloads != nil {
 		d := json.NewDecoder(bytes.NewReader(orObject(c.payloads[row])))
@@ -75,7 +75,7 @@ func (c *collection) object(row int) (map[string]any, error) {
 		}
 	}
 	for k, v := range out {
-		out[k] = exact(v)
+		out[k] = exactNumber(v)
 	}
 	if c.owners != nil {
 		out[c.owner] = idValue(c.owners[row])
@@ -93,9 +93,9 @@ func idValue(id rerank.ID) any {
 	return id.String()
 }
 
-// exact converts numbers to int64 if they are integers in its range, otherwise to
+// exactNumber converts numbers to int64 if they are integers in its range, otherwise to
 // float64.
-func exact(v any) any {
+func exactNumber(v any) any {
 	switch v := v.(type) {
 	case json.Number:
 		if i, err := strconv.ParseInt(string(v), 10, 64); err == nil {
@@ -105,24 +105,24 @@ func exact(v any) any {
 		return f
 	case []any:
 		for i := range v {
-			v[i] = exact(v[i])
+			v[i] = exactNumber(v[i])
 		}
 	case map[string]any:
 		for k := range v {
-			v[k] = exact(v[k])
+			v[k] = exactNumber(v[k])
 		}
 	}
 	return v
 }
 
-// record is the JSON object that a filter examines: a row's payload, or an element of
+// jsonRecord is the JSON object that a filter examines: a row's payload, or an element of
 // a nested array.
-type record struct {
+type jsonRecord struct {
 	id      rerank.ID
 	payload map[string]any
 }
 
-type predicate func(record) bool
+type predicate func(jsonRecord) bool
 
 func unsupported(what string) error {
 	return fmt.Errorf("%w: the embedded store does not evaluate %s", adapters.ErrFilter, what)
@@ -149,13 +149,13 @@ func compile(f *filter.Filter) (predicate, error) {
 		}
 		least = int(min(m.Count, uint64(len(few)+1)))
 	}
-	return func(r record) bool {
+	return func(r jsonRecord) bool {
 		return count(must, r) == len(must) && (len(should) == 0 || count(should, r) > 0) &&
 			count(mustNot, r) == 0 && count(few, r) >= least
 	}, nil
 }
 
-func count(ps []predicate, r record) int {
+func count(ps []predicate, r jsonRecord) int {
 	n := 0
 	for _, p := range ps {
 		if p(r) {
@@ -189,7 +189,7 @@ func compileCondition(c filter.Condition) (predicate, error) {
 		for _, id := range c {
 			ids[id] = true
 		}
-		return func(r record) bool { return ids[r.id] }, nil
+		return func(r jsonRecord) bool { return ids[r.id] }, nil
 	case filter.IsEmpty:
 		return compilePath(string(c), isEmpty)
 	case filter.IsNull:
@@ -204,7 +204,7 @@ func compilePath(key string, holds func([]any) bool) (predicate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r record) bool { return holds(p.values(r.payload)) }, nil
+	return func(r jsonRecord) bool { return holds(p.valuesAt(r.payload)) }, nil
 }
 
 func isEmpty(values []any) bool {
@@ -227,10 +227,10 @@ func compileNested(n *filter.Nested) (predicate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r record) bool {
-		return slices.ContainsFunc(p.values(r.payload), func(v any) bool {
+	return func(r jsonRecord) bool {
+		return slices.ContainsFunc(p.valuesAt(r.payload), func(v any) bool {
 			object, is := v.(map[string]any)
-			return is && holds(record{id: r.id, payload: object})
+			return is && holds(jsonRecord{id: r.id, payload: object})
 		})
 	}, nil
 }

@@ -35,9 +35,9 @@ func (c *collection) ownersOf(name string, numbers []int) ([]rerank.ID, error) {
 	return out, nil
 }
 
-// payload returns a row's payload, or its top-level fields with the given names, in
+// rowPayload returns a row's payload, or its top-level fields with the given names, in
 // that order. Numbers keep their text.
-func (c *collection) payload(n int, names []string) (json.RawMessage, error) {
+func (c *collection) rowPayload(n int, names []string) (json.RawMessage, error) {
 	if c.payloads == nil {
 		return json.RawMessage("{}"), nil
 	}
@@ -77,8 +77,8 @@ func orObject(p json.RawMessage) json.RawMessage {
 	return p
 }
 
-// sorted returns row numbers in the order of their ids.
-func (c *collection) sorted(numbers []int) []int {
+// sortByID returns row numbers in the order of their ids.
+func (c *collection) sortByID(numbers []int) []int {
 	slices.SortFunc(numbers, func(a, b int) int { return c.id(a).Compare(c.id(b)) })
 	return numbers
 }

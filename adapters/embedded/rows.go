@@ -21,7 +21,7 @@ func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Ro
 		return adapters.Rows{}, err
 	}
 	defer c.mu.RUnlock()
-	numbers, err := c.numbers(r)
+	numbers, err := c.requestedRows(r)
 	if err != nil {
 		return adapters.Rows{}, err
 	}
@@ -66,23 +66,23 @@ func (s *Store) scanBatch(ctx context.Context, r adapters.ScanRequest, from, bat
 		return adapters.Rows{}, from, false, err
 	}
 	defer c.mu.RUnlock()
-	keep, err := c.match(r.Filter)
+	keep, err := c.compileFilter(r.Filter)
 	if err != nil {
 		return adapters.Rows{}, from, false, err
 	}
 	var numbers []int
-	n := c.at(from)
+	n := c.firstRowFrom(from)
 	for ; n < c.rows && len(numbers) < batch; n++ {
 		if keep == nil || keep(n) {
 			numbers = append(numbers, n)
 		}
 	}
 	rows, err := c.read(numbers, selection{vectors: r.Vectors, owner: r.Owner, payload: r.Payload, payloadFields: r.PayloadFields})
-	return rows, c.serial(n), n < c.rows, err
+	return rows, c.serialOf(n), n < c.rows, err
 }
 
-// at returns the first row with a serial number of at least from.
-func (c *collection) at(from int) int {
+// firstRowFrom returns the first row with a serial number of at least from.
+func (c *collection) firstRowFrom(from int) int {
 	if c.serials == nil {
 		return from
 	}
@@ -90,8 +90,8 @@ func (c *collection) at(from int) int {
 	return n
 }
 
-// serial returns the serial number of row n, or of the row that will follow the last.
-func (c *collection) serial(n int) int {
+// serialOf returns the serial number of row n, or of the row that will follow the last.
+func (c *collection) serialOf(n int) int {
 	switch {
 	case c.serials == nil:
 		return n
@@ -109,7 +109,7 @@ func (s *Store) Match(ctx context.Context, name, filter string) ([]rerank.ID, er
 		return nil, err
 	}
 	defer c.mu.RUnlock()
-	keep, err := c.match(filter)
+	keep, err := c.compileFilter(filter)
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +122,8 @@ func (s *Store) Match(ctx context.Context, name, filter string) ([]rerank.ID, er
 	return ids, ctx.Err()
 }
 
-// numbers returns the rows that a FetchRequest names, each once.
-func (c *collection) numbers(r adapters.FetchRequest) ([]int, error) {
+// requestedRows returns the rows that a FetchRequest names, each once.
+func (c *collection) requestedRows(r adapters.FetchRequest) ([]int, error) {
 	if r.Owner != "" {
 		return c.numbersOfOwners(r)
 	}
@@ -158,7 +158,7 @@ func (c *collection) numbersOfOwners(r adapters.FetchRequest) ([]int, error) {
 	}
 	var numbers []int
 	for _, id := range r.IDs {
-		numbers = append(numbers, c.sorted(rows[id])...)
+		numbers = append(numbers, c.sortByID(rows[id])...)
 		delete(rows, id)
 	}
 	return numbers, nil
@@ -196,7 +196,7 @@ func (c *collection) read(numbers []int, s selection) (adapters.Rows, error) {
 	}
 	rows.Payloads = make([]json.RawMessage, len(numbers))
 	for i, n := range numbers {
-		p, err := c.payload(n, s.payloadFields)
+		p, err := c.rowPayload(n, s.payloadFields)
 		if err != nil {
 			return adapters.Rows{}, err
 		}

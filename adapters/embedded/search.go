@@ -14,9 +14,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// chunk is the number of rows that a worker scores at once. A chunk fits the
+// chunkRows is the number of rows that a worker scores at once. A chunk fits the
 // second-level cache while every probe passes over it.
-const chunk = 128
+const chunkRows = 128
 
 // Search scores every row that matches the filter. Lists are exact. Their Epsilon is
 // adapters.Epsilon32 of the field's dimension, the probe's norm and the greatest norm
@@ -51,7 +51,7 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above floa
 	if err != nil {
 		return nil, err
 	}
-	keep, err := c.match(r.Filter)
+	keep, err := c.compileFilter(r.Filter)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (c *collection) bind(r adapters.SearchRequest) ([]probe, error) {
 // core, take chunks of rows and fill their own heaps, which are merged at the end.
 func (c *collection) topK(ctx context.Context, t *turns.Turns, probes []probe, keep func(int) bool, above float32, ranged bool) ([][]rerank.Scored, error) {
 	groups := grouped(probes)
-	workers, err := t.Some(ctx, (c.rows+chunk-1)/chunk)
+	workers, err := t.Some(ctx, (c.rows+chunkRows-1)/chunkRows)
 	if err != nil {
 		return nil, err
 	}
@@ -112,14 +112,14 @@ func (c *collection) topK(ctx context.Context, t *turns.Turns, probes []probe, k
 		scorers[w] = s
 		g.Go(func() error {
 			for {
-				from := int(next.Add(chunk)) - chunk
+				from := int(next.Add(chunkRows)) - chunkRows
 				if from >= c.rows {
 					return nil
 				}
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				s.score(groups, from, min(from+chunk, c.rows))
+				s.scoreRows(groups, from, min(from+chunkRows, c.rows))
 			}
 		})
 	}
@@ -143,20 +143,20 @@ func merged(scorers []*scorer, probes int) [][]rerank.Scored {
 	return found
 }
 
-// group holds the probes of one field as a matrix.
-type group struct {
+// fieldProbes holds the probes of one field as a matrix.
+type fieldProbes struct {
 	field   *field
 	probes  []int
 	vectors rerank.Matrix
 }
 
-func grouped(probes []probe) []*group {
-	var groups []*group
-	of := map[*field]*group{}
+func grouped(probes []probe) []*fieldProbes {
+	var groups []*fieldProbes
+	of := map[*field]*fieldProbes{}
 	for i, p := range probes {
 		g := of[p.field]
 		if g == nil {
-			g = &group{field: p.field, vectors: rerank.Matrix{Cols: p.field.Dim}}
+			g = &fieldProbes{field: p.field, vectors: rerank.Matrix{Cols: p.field.Dim}}
 			of[p.field] = g
 			groups = append(groups, g)
 		}
@@ -181,16 +181,16 @@ type scorer struct {
 }
 
 func newScorer(c *collection, probes []probe, keep func(int) bool) *scorer {
-	s := &scorer{c: c, kernel: kernel.Best(), keep: keep, rows: make([]int, 0, chunk), scores: make([]float32, chunk*len(probes))}
+	s := &scorer{c: c, kernel: kernel.Best(), keep: keep, rows: make([]int, 0, chunkRows), scores: make([]float32, chunkRows*len(probes))}
 	for _, p := range probes {
 		s.heaps = append(s.heaps, rerank.NewTopK(min(p.Depth, c.rows)))
 	}
 	return s
 }
 
-// score offers rows from to to−1 to every heap. The rows stay in the cache while all
+// scoreRows offers rows from to to−1 to every heap. The rows stay in the cache while all
 // probes of a field pass over them.
-func (s *scorer) score(groups []*group, from, to int) {
+func (s *scorer) scoreRows(groups []*fieldProbes, from, to int) {
 	s.rows = s.rows[:0]
 	for r := from; r < to; r++ {
 		if s.keep == nil || s.keep(r) {
@@ -201,9 +201,9 @@ func (s *scorer) score(groups []*group, from, to int) {
 		return
 	}
 	for _, g := range groups {
-		s.kernel.MulT(s.scores, chunk, g.vectors, s.chunkOf(g.field.vectors, from, to), nil)
+		s.kernel.MulT(s.scores, chunkRows, g.vectors, s.chunkOf(g.field.vectors, from, to), nil)
 		for j, i := range g.probes {
-			s.offer(s.heaps[i], s.scores[j*chunk:][:len(s.rows)])
+			s.offer(s.heaps[i], s.scores[j*chunkRows:][:len(s.rows)])
 		}
 	}
 }

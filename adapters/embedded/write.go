@@ -57,9 +57,9 @@ func (s *Store) Write(ctx context.Context, name string, schema adapters.Schema, 
 		return fmt.Errorf("collection %q: %w", name, err)
 	}
 	for i := range rows.IDs {
-		c.put(fields, rows, i)
+		c.putRow(fields, rows, i)
 	}
-	c.forget()
+	c.discardObjects()
 	return nil
 }
 
@@ -85,13 +85,13 @@ func (s *Store) Delete(ctx context.Context, name string, ids []rerank.ID) error 
 		}
 	}
 	if len(gone) > 0 {
-		c.keep(func(n int) bool { return !gone[n] })
+		c.keepRows(func(n int) bool { return !gone[n] })
 	}
 	return nil
 }
 
-// keep removes the rows for which keep returns false.
-func (c *collection) keep(keep func(n int) bool) {
+// keepRows removes the rows for which keep returns false.
+func (c *collection) keepRows(keep func(n int) bool) {
 	clear(c.index)
 	to := 0
 	for n := range c.rows {
@@ -116,7 +116,7 @@ func (c *collection) keep(keep func(n int) bool) {
 	for i := range c.fields {
 		c.fields[i].vectors = c.fields[i].vectors.Slice(0, to)
 	}
-	c.forget()
+	c.discardObjects()
 }
 
 // Drop removes a collection and its aliases.
@@ -172,8 +172,8 @@ func (c *collection) checkWrite(schema adapters.Schema, rows adapters.Rows) ([]*
 	return fields, nil
 }
 
-// put inserts or replaces row i of rows.
-func (c *collection) put(fields []*field, rows adapters.Rows, i int) {
+// putRow inserts or replaces row i of rows.
+func (c *collection) putRow(fields []*field, rows adapters.Rows, i int) {
 	id := rows.IDs[i]
 	n, replace := c.index[id]
 	if !replace {

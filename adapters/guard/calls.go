@@ -13,14 +13,14 @@ import (
 // Search implements adapters.Searcher.
 func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
 	return read(ctx, s, "search", r.Collection, func(ctx context.Context) ([]rerank.List, error) {
-		return s.hedged(ctx, func(ctx context.Context) ([]rerank.List, error) { return s.Server.Search(ctx, r) })
+		return s.searchHedged(ctx, func(ctx context.Context) ([]rerank.List, error) { return s.Server.Search(ctx, r) })
 	})
 }
 
 // SearchRange implements adapters.RangeSearcher.
 func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
 	return read(ctx, s, "search_range", r.Collection, func(ctx context.Context) ([]rerank.List, error) {
-		return s.hedged(ctx, func(ctx context.Context) ([]rerank.List, error) { return s.Server.SearchRange(ctx, r, above) })
+		return s.searchHedged(ctx, func(ctx context.Context) ([]rerank.List, error) { return s.Server.SearchRange(ctx, r, above) })
 	})
 }
 
@@ -40,14 +40,14 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(ada
 	for {
 		var refused error
 		came := false
-		err := s.observed(ctx, "scan", func() error {
+		err := s.sendOnce(ctx, "scan", func() error {
 			return s.Server.Scan(ctx, r, func(rows adapters.Rows, cursor string) error {
 				came, r.Cursor = true, cursor
 				refused = yield(rows, cursor)
 				return refused
 			})
 		})
-		if refused != nil || came && r.Cursor == "" || !s.again(ctx, err) {
+		if refused != nil || came && r.Cursor == "" || !s.mayRetry(ctx, err) {
 			return err
 		}
 		s.told().StoreRetried(s.options.Name, "scan")
@@ -57,12 +57,12 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(ada
 // Ping implements adapters.Store. It always calls the store, whatever the breakers'
 // state.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.observed(ctx, "ping", func() error { return s.Server.Ping(ctx) })
+	return s.sendOnce(ctx, "ping", func() error { return s.Server.Ping(ctx) })
 }
 
 // Describe implements adapters.Describer.
 func (s *Store) Describe(ctx context.Context, collection string) (d adapters.Description, err error) {
-	err = s.repeated(ctx, "describe", func() error {
+	err = s.sendRetried(ctx, "describe", func() error {
 		d, err = s.Server.Describe(ctx, collection)
 		return err
 	})
@@ -71,7 +71,7 @@ func (s *Store) Describe(ctx context.Context, collection string) (d adapters.Des
 
 // Count implements adapters.Counter.
 func (s *Store) Count(ctx context.Context, collection string) (n int64, err error) {
-	err = s.repeated(ctx, "count", func() error {
+	err = s.sendRetried(ctx, "count", func() error {
 		n, err = s.Server.Count(ctx, collection)
 		return err
 	})
@@ -80,7 +80,7 @@ func (s *Store) Count(ctx context.Context, collection string) (n int64, err erro
 
 // Identify implements adapters.Identifier.
 func (s *Store) Identify(ctx context.Context, name string) (i adapters.Identity, err error) {
-	err = s.repeated(ctx, "identify", func() error {
+	err = s.sendRetried(ctx, "identify", func() error {
 		i, err = s.Server.Identify(ctx, name)
 		return err
 	})
@@ -89,31 +89,31 @@ func (s *Store) Identify(ctx context.Context, name string) (i adapters.Identity,
 
 // Create implements adapters.Writer. Like every write, it is sent only once.
 func (s *Store) Create(ctx context.Context, schema adapters.Schema) error {
-	return s.observed(ctx, "create", func() error { return s.Server.Create(ctx, schema) })
+	return s.sendOnce(ctx, "create", func() error { return s.Server.Create(ctx, schema) })
 }
 
 // Write implements adapters.Writer.
 func (s *Store) Write(ctx context.Context, collection string, schema adapters.Schema, rows adapters.Rows) error {
-	return s.observed(ctx, "write", func() error { return s.Server.Write(ctx, collection, schema, rows) })
+	return s.sendOnce(ctx, "write", func() error { return s.Server.Write(ctx, collection, schema, rows) })
 }
 
 // Drop implements adapters.Writer.
 func (s *Store) Drop(ctx context.Context, collection string) error {
-	return s.observed(ctx, "drop", func() error { return s.Server.Drop(ctx, collection) })
+	return s.sendOnce(ctx, "drop", func() error { return s.Server.Drop(ctx, collection) })
 }
 
 // Delete implements adapters.Deleter.
 func (s *Store) Delete(ctx context.Context, collection string, ids []rerank.ID) error {
-	return s.observed(ctx, "delete", func() error { return s.Server.Delete(ctx, collection, ids) })
+	return s.sendOnce(ctx, "delete", func() error { return s.Server.Delete(ctx, collection, ids) })
 }
 
 // SwitchAlias implements adapters.Aliaser.
 func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error {
-	return s.observed(ctx, "switch_alias", func() error { return s.Server.SwitchAlias(ctx, alias, collection) })
+	return s.sendOnce(ctx, "switch_alias", func() error { return s.Server.SwitchAlias(ctx, alias, collection) })
 }
 
 // sendOnce sends a call once and reports it to the observer.
-func (s *Store) observed(ctx context.Context, operation string, do func() error) error {
+func (s *Store) sendOnce(ctx context.Context, operation string, do func() error) error {
 	ended := s.told().StoreCalled(ctx, s.options.Name, operation)
 	err := do()
 	ended(outcomeOf(ctx, err))
@@ -122,20 +122,20 @@ func (s *Store) observed(ctx context.Context, operation string, do func() error)
 
 // sendRetried sends a read that no search waits for, and retries it once if the retry
 // budget allows.
-func (s *Store) repeated(ctx context.Context, operation string, do func() error) error {
+func (s *Store) sendRetried(ctx context.Context, operation string, do func() error) error {
 	s.retries.Called()
-	err := s.observed(ctx, operation, do)
-	if !s.again(ctx, err) {
+	err := s.sendOnce(ctx, operation, do)
+	if !s.mayRetry(ctx, err) {
 		return err
 	}
 	s.told().StoreRetried(s.options.Name, operation)
-	return s.observed(ctx, operation, do)
+	return s.sendOnce(ctx, operation, do)
 }
 
 // searchHedged sends a search, and sends it a second time if no answer arrives within
 // HedgeAfter and the hedge budget allows. The first answer wins and cancels the other
 // search. It returns an error only if neither search answers.
-func (s *Store) hedged(ctx context.Context, search func(context.Context) ([]rerank.List, error)) ([]rerank.List, error) {
+func (s *Store) searchHedged(ctx context.Context, search func(context.Context) ([]rerank.List, error)) ([]rerank.List, error) {
 	if s.options.HedgeAfter <= 0 {
 		return search(ctx)
 	}

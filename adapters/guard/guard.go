@@ -134,7 +134,7 @@ func (s *Store) breaker(collection string) *breaker {
 			WithSuccessThreshold(1).
 			WithDelay(s.options.BreakFor).
 			WithJitterFactor(.2).
-			OnStateChanged(s.changed).
+			OnStateChanged(s.stateChanged).
 			Build()}
 		s.breakers[collection] = b
 	}
@@ -157,7 +157,7 @@ func (s *Store) Broken() []string {
 }
 
 // stateChanged counts the breakers that are not closed, and tells the observer.
-func (s *Store) changed(e circuitbreaker.StateChangedEvent) {
+func (s *Store) stateChanged(e circuitbreaker.StateChangedEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -175,7 +175,7 @@ func read[T any](ctx context.Context, s *Store, operation, collection string, do
 	b := s.breaker(collection)
 	s.retries.Called()
 	answer, err := send(ctx, s, b, operation, collection, do)
-	if !s.again(ctx, err) {
+	if !s.mayRetry(ctx, err) {
 		return answer, err
 	}
 	s.told().StoreRetried(s.options.Name, operation)
@@ -230,11 +230,11 @@ func (b *breaker) record(outcome string, took time.Duration) {
 }
 
 // mayRetry reports, after a pause, whether a failed read may be retried.
-func (s *Store) again(ctx context.Context, err error) bool {
+func (s *Store) mayRetry(ctx context.Context, err error) bool {
 	if !errors.Is(err, adapters.ErrUnavailable) || errors.Is(err, errBroken) || ctx.Err() != nil {
 		return false
 	}
-	wait := pause()
+	wait := retryPause()
 	if deadline, has := ctx.Deadline(); has && time.Until(deadline) < wait || !s.retries.Spend() {
 		return false
 	}

@@ -60,8 +60,8 @@ func outcomeOf(ctx context.Context, err error) string {
 	}
 }
 
-// pause returns a random pause before a retry, so that retries do not arrive all at
+// retryPause returns a random pause before a retry, so that retries do not arrive all at
 // once.
-func pause() time.Duration {
+func retryPause() time.Duration {
 	return pauseLeast + rand.N(pauseMost-pauseLeast)
 }

@@ -40,7 +40,7 @@ func (s *Store) Create(ctx context.Context, schema adapters.Schema) error {
 	}
 	l, err := s.createCollection(ctx, schema)
 	if err == nil {
-		err = s.ready(ctx, schema.Collection, l)
+		err = s.indexAndLoad(ctx, schema.Collection, l)
 	}
 	s.forget(schema.Collection)
 	if err == nil {
@@ -88,7 +88,7 @@ func (s *Store) createCollection(ctx context.Context, schema adapters.Schema) (*
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", adapters.ErrStore, err)
 		}
-		err = s.sdk.CreateCollection(ctx, l.entity(schema.Collection, description), entity.DefaultShardNumber, client.WithConsistencyLevel(entity.ClBounded))
+		err = s.sdk.CreateCollection(ctx, l.sdkSchema(schema.Collection, description), entity.DefaultShardNumber, client.WithConsistencyLevel(entity.ClBounded))
 		var limit *adapters.LimitError
 		if !errors.As(err, &limit) || limit.Limit != limitVectorFields || s.limits().MaxVectorFields >= most {
 			if err != nil {
@@ -111,8 +111,8 @@ func (l layout) checkMetrics(most int) error {
 	return nil
 }
 
-// entity converts the layout to a schema of the SDK.
-func (l layout) entity(name, description string) *entity.Schema {
+// sdkSchema converts the layout to a schema of the SDK.
+func (l layout) sdkSchema(name, description string) *entity.Schema {
 	sch := entity.NewSchema().WithName(name).WithDescription(description).WithDynamicFieldEnabled(true)
 	pk := entity.NewField().WithName(companionID).WithIsPrimaryKey(true).WithDataType(entity.FieldTypeInt64)
 	if l.codec().textKeys() {
@@ -140,8 +140,8 @@ func (l layout) vectorColumns() []layoutField {
 	return l.Fields
 }
 
-// ready indexes and loads a new collection and waits until it answers.
-func (s *Store) ready(ctx context.Context, name string, l *layout) error {
+// indexAndLoad indexes and loads a new collection and waits until it answers.
+func (s *Store) indexAndLoad(ctx context.Context, name string, l *layout) error {
 	for _, f := range l.vectorColumns() {
 		index := entity.NewGenericIndex(f.Column, entity.IndexType(s.options.Companion.Type), s.indexParams(f.Metric))
 		if err := s.sdk.CreateIndex(ctx, name, f.Column, index, false, client.WithIndexName(f.Column)); err != nil {

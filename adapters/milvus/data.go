@@ -28,8 +28,8 @@ func fieldsOf(list []*schemapb.FieldData) fieldSet {
 	return set
 }
 
-// keys returns the primary keys of a query's reply.
-func (set fieldSet) keys(pk string) []key {
+// primaryKeys returns the primary keys of a query's reply.
+func (set fieldSet) primaryKeys(pk string) []key {
 	scalars := set[pk].GetScalars()
 	if texts := scalars.GetStringData(); texts != nil {
 		return textKeys(texts.GetData())
@@ -66,7 +66,7 @@ func copyVector(dst []float32, fd *schemapb.FieldData, i int) error {
 	if width < len(dst) || width == 0 {
 		return fmt.Errorf("%w: vectors of dimension %d, want %d", adapters.ErrStore, width, len(dst))
 	}
-	place, ok := at(fd, i, len(data)/width)
+	place, ok := positionOf(fd, i, len(data)/width)
 	if !ok {
 		return fmt.Errorf("%w: row %d came without its vector: %d numbers, dimension %d", adapters.ErrStore, i, len(data), width)
 	}
@@ -76,7 +76,7 @@ func copyVector(dst []float32, fd *schemapb.FieldData, i int) error {
 
 // positionOf returns the position of row i in a column's data, or false if the row is
 // null. Some servers send a value for null rows and others omit it.
-func at(fd *schemapb.FieldData, i, length int) (int, bool) {
+func positionOf(fd *schemapb.FieldData, i, length int) (int, bool) {
 	valid := fd.GetValidData()
 	if i >= len(valid) {
 		return i, i < length
@@ -96,11 +96,11 @@ func at(fd *schemapb.FieldData, i, length int) (int, bool) {
 	return i, i < length
 }
 
-// cell returns row i of a column as JSON, with numbers exactly as the server has them.
-func cell(fd *schemapb.FieldData, i int) (json.RawMessage, error) {
+// cellJSON returns row i of a column as JSON, with numbers exactly as the server has them.
+func cellJSON(fd *schemapb.FieldData, i int) (json.RawMessage, error) {
 	s := fd.GetScalars()
 	n := scalarLen(s)
-	i, ok := at(fd, i, n)
+	i, ok := positionOf(fd, i, n)
 	if !ok {
 		return json.RawMessage("null"), nil
 	}
@@ -197,9 +197,9 @@ func arrayJSON(s *schemapb.ScalarField) (json.RawMessage, error) {
 	return append(out, ']'), nil
 }
 
-// payload assembles a row's payload: the named scalar fields, then the wanted keys of
+// rowPayload assembles a row's payload: the named scalar fields, then the wanted keys of
 // the dynamic field, or all of them.
-func (set fieldSet) payload(scalars, wanted []string, i int) (json.RawMessage, error) {
+func (set fieldSet) rowPayload(scalars, wanted []string, i int) (json.RawMessage, error) {
 	object := []byte{'{'}
 	add := func(name string, v json.RawMessage) error {
 		k, err := stringJSON(name)
@@ -213,7 +213,7 @@ func (set fieldSet) payload(scalars, wanted []string, i int) (json.RawMessage, e
 		return nil
 	}
 	for _, name := range scalars {
-		v, err := cell(set[name], i)
+		v, err := cellJSON(set[name], i)
 		if err == nil {
 			err = add(name, v)
 		}
@@ -221,7 +221,7 @@ func (set fieldSet) payload(scalars, wanted []string, i int) (json.RawMessage, e
 			return nil, fmt.Errorf("payload field %q: %w", name, err)
 		}
 	}
-	dynamic, err := set.dynamic(i)
+	dynamic, err := set.dynamicPayload(i)
 	if err != nil {
 		return nil, err
 	}
@@ -253,13 +253,13 @@ func joinObjects(open []byte, object json.RawMessage) json.RawMessage {
 	return append(append(open, inner...), '}')
 }
 
-// dynamic returns row i of the dynamic field, or {} without such a field.
-func (set fieldSet) dynamic(i int) (json.RawMessage, error) {
+// dynamicPayload returns row i of the dynamic field, or {} without such a field.
+func (set fieldSet) dynamicPayload(i int) (json.RawMessage, error) {
 	fd := set[dynamicField]
 	if fd == nil {
 		return json.RawMessage("{}"), nil
 	}
-	v, err := cell(fd, i)
+	v, err := cellJSON(fd, i)
 	if err != nil {
 		return nil, fmt.Errorf("dynamic field: %w", err)
 	}
@@ -269,8 +269,8 @@ func (set fieldSet) dynamic(i int) (json.RawMessage, error) {
 	return v, nil
 }
 
-// owner returns the item of row i, from a scalar field or a key of the dynamic field.
-func (c *collection) owner(set fieldSet, field string, i int) (rerank.ID, error) {
+// ownerOf returns the item of row i, from a scalar field or a key of the dynamic field.
+func (c *collection) ownerOf(set fieldSet, field string, i int) (rerank.ID, error) {
 	var id rerank.ID
 	if c.layout != nil && field == c.layout.Owner {
 		data := set[companionOwner].GetScalars().GetStringData().GetData()
@@ -282,7 +282,7 @@ func (c *collection) owner(set fieldSet, field string, i int) (rerank.ID, error)
 	var v json.RawMessage
 	var err error
 	if fd := set[field]; fd != nil {
-		v, err = cell(fd, i)
+		v, err = cellJSON(fd, i)
 	} else {
 		v, err = set.dynamicKey(field, i)
 	}
@@ -296,7 +296,7 @@ func (c *collection) owner(set fieldSet, field string, i int) (rerank.ID, error)
 }
 
 func (set fieldSet) dynamicKey(name string, i int) (json.RawMessage, error) {
-	object, err := set.dynamic(i)
+	object, err := set.dynamicPayload(i)
 	if err != nil {
 		return nil, err
 	}

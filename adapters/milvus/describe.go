@@ -25,7 +25,7 @@ func (s *Store) Describe(ctx context.Context, name string) (adapters.Description
 	d.Settings["collection"] = c.resolved
 	for _, col := range c.columns() {
 		if col.kind == schemapb.DataType_FloatVector {
-			d.Fields = append(d.Fields, adapters.VectorField{Name: col.field, Dim: col.dim, Metric: col.metric, FullPrecision: true, Datatype: adapters.Float32, Exact: col.exact(), AlwaysExact: col.exact(), Quantized: col.quantized()})
+			d.Fields = append(d.Fields, adapters.VectorField{Name: col.field, Dim: col.dim, Metric: col.metric, FullPrecision: true, Datatype: adapters.Float32, Exact: col.isExact(), AlwaysExact: col.isExact(), Quantized: col.quantized()})
 		}
 	}
 	d.Rows, err = s.count(ctx, c, false)

@@ -17,7 +17,7 @@ import (
 // concurrent calls so that no reply exceeds the limits. It returns ErrID for an id
 // that cannot be a primary key.
 func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
-	if _, err := consistency(r.Consistency); err != nil {
+	if _, err := consistencyLevel(r.Consistency); err != nil {
 		return adapters.Rows{}, err
 	}
 	var rows adapters.Rows
@@ -63,7 +63,7 @@ func (s *Store) fetch(ctx context.Context, r reading, ids []rerank.ID) (adapters
 	if err := g.Wait(); err != nil {
 		return adapters.Rows{}, err
 	}
-	return r.assemble(results, ids)
+	return r.joinComponents(results, ids)
 }
 
 // components splits a reading into one reading for each component whose rows must be
@@ -82,8 +82,8 @@ func (r reading) components() []reading {
 	return parts
 }
 
-// comp returns the number of the component that the reading reads.
-func (r reading) comp() int {
+// component returns the number of the component that the reading reads.
+func (r reading) component() int {
 	if len(r.columns) == 0 {
 		return 0
 	}
@@ -94,7 +94,7 @@ func (s *Store) fetchPart(ctx context.Context, r reading, ids []rerank.ID) (adap
 	keys := make([]key, len(ids))
 	for i, id := range ids {
 		var err error
-		if keys[i], err = r.c.ids.key(id, r.comp()); err != nil {
+		if keys[i], err = r.c.ids.key(id, r.component()); err != nil {
 			return adapters.Rows{}, fmt.Errorf("collection %q: ids[%d]: %w", r.c.name, i, err)
 		}
 	}
@@ -110,16 +110,16 @@ func (s *Store) fetchPart(ctx context.Context, r reading, ids []rerank.ID) (adap
 	if err := g.Wait(); err != nil {
 		return adapters.Rows{}, err
 	}
-	all, err := r.rows(found{}) // gives the empty answer its shape
+	all, err := r.convertReply(queryReply{}) // gives the empty answer its shape
 	for _, rows := range results {
-		all = join(all, rows)
+		all = concatRows(all, rows)
 	}
 	return all, err
 }
 
 // batches splits keys so that neither the expression nor the reply becomes too long.
 func (s *Store) batches(r reading, keys []key) [][]key {
-	page, room := s.page(r), s.options.Limits.MaxMessageBytes/2
+	page, room := s.pageRows(r), s.options.Limits.MaxMessageBytes/2
 	var batches [][]key
 	from, size := 0, 0
 	for i, k := range keys {
@@ -135,9 +135,9 @@ func (s *Store) batches(r reading, keys []key) [][]key {
 	return batches
 }
 
-// assemble combines the rows of the components, in the order of ids. It leaves out
+// joinComponents combines the rows of the components, in the order of ids. It leaves out
 // items that lack a component.
-func (r reading) assemble(parts []adapters.Rows, ids []rerank.ID) (adapters.Rows, error) {
+func (r reading) joinComponents(parts []adapters.Rows, ids []rerank.ID) (adapters.Rows, error) {
 	places := make([]map[rerank.ID]int, len(parts))
 	for i, part := range parts {
 		places[i] = make(map[rerank.ID]int, len(part.IDs))
@@ -158,9 +158,9 @@ func (r reading) assemble(parts []adapters.Rows, ids []rerank.ID) (adapters.Rows
 			}
 		}
 	}
-	out := order(parts[0], positions[0])
+	out := pickRows(parts[0], positions[0])
 	for i := 1; i < len(parts); i++ {
-		out.Vectors = append(out.Vectors, order(parts[i], positions[i]).Vectors...)
+		out.Vectors = append(out.Vectors, pickRows(parts[i], positions[i]).Vectors...)
 	}
 	return out, nil
 }
@@ -180,7 +180,7 @@ func (s *Store) fetchOwned(ctx context.Context, r reading, owners []rerank.ID) (
 	if err != nil {
 		return adapters.Rows{}, err
 	}
-	all, err := r.rows(found{})
+	all, err := r.convertReply(queryReply{})
 	if err != nil {
 		return all, err
 	}
@@ -188,9 +188,9 @@ func (s *Store) fetchOwned(ctx context.Context, r reading, owners []rerank.ID) (
 	const ownersAtOnce = 1000
 	for batch := range slices.Chunk(literals, ownersAtOnce) {
 		expr := name + " in [" + strings.Join(batch, ",") + "]"
-		err := s.pages(ctx, parts[0], expr, key{}, false, s.page(r), func(rows adapters.Rows, _ key) error {
+		err := s.readPages(ctx, parts[0], expr, key{}, false, s.pageRows(r), func(rows adapters.Rows, _ key) error {
 			rows, err := s.fetchOthers(ctx, parts, rows)
-			all = join(all, rows)
+			all = concatRows(all, rows)
 			return err
 		})
 		if err != nil {
@@ -206,7 +206,7 @@ func (s *Store) fetchOwned(ctx context.Context, r reading, owners []rerank.ID) (
 	slices.SortFunc(positions, func(a, b int) int {
 		return cmp.Or(cmp.Compare(rank[all.Owners[a]], rank[all.Owners[b]]), all.IDs[a].Compare(all.IDs[b]))
 	})
-	return order(all, positions), nil
+	return pickRows(all, positions), nil
 }
 
 // ownerName returns the owner field's name in an expression.

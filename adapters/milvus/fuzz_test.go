@@ -145,7 +145,7 @@ func FuzzPayload(f *testing.F) {
 		}
 		set := fieldSet{dynamicField: jsonField(dynamic), "j": jsonField(value), "t": textData("t", []string{text})}
 		for _, wanted := range [][]string{nil, {"a"}} {
-			p, err := set.payload([]string{"j", "t", "absent"}, wanted, 0)
+			p, err := set.rowPayload([]string{"j", "t", "absent"}, wanted, 0)
 			if err != nil {
 				continue
 			}

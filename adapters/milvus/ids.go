@@ -83,7 +83,7 @@ func (escapedIDs) textIDs() bool  { return true }
 
 func (escapedIDs) key(id rerank.ID, _ int) (key, error) {
 	t, err := textOf(id)
-	return key{text: escape(t), isText: true}, err
+	return key{text: escapeText(t), isText: true}, err
 }
 
 func (escapedIDs) id(k key) (rerank.ID, error) {
@@ -94,8 +94,8 @@ func (escapedIDs) id(k key) (rerank.ID, error) {
 	return rerank.TextID(t), nil
 }
 
-// escape percent-encodes control characters, quotes, backslash and percent.
-func escape(s string) string {
+// escapeText percent-encodes control characters, quotes, backslash and percent.
+func escapeText(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c == 0x7f || c == '\'' || c == '"' || c == '\\' || c == '%' {
@@ -146,7 +146,7 @@ func ownerText(id rerank.ID) (string, error) {
 	if !utf8.ValidString(t) {
 		return "", fmt.Errorf("%w: owner %q is not valid UTF-8", adapters.ErrID, t)
 	}
-	return "$" + escape(t), nil
+	return "$" + escapeText(t), nil
 }
 
 func ownerID(text string) (rerank.ID, error) {
@@ -247,8 +247,8 @@ func oneOf(pk string, keys []key) string {
 	return strings.Join(parts, " || ")
 }
 
-// and joins the non-empty expressions with "and".
-func and(parts ...string) string {
+// joinConditions joins the non-empty expressions with "and".
+func joinConditions(parts ...string) string {
 	var kept []string
 	for _, p := range parts {
 		if strings.TrimSpace(p) != "" {

@@ -116,10 +116,10 @@ type Store struct {
 	wire    grpc.CallOption  // decodes a *reply
 	slots   *semaphore.Weighted
 
-	mu       sync.Mutex // guards the fields below
-	schemas  map[string]*collection
-	norms    map[string]map[string]norm // by collection and field
-	narrowed adapters.Limits            // Options.Limits, lowered to the limits that the server has told
+	mu            sync.Mutex // guards the fields below
+	schemas       map[string]*collection
+	norms         map[string]map[string]normEstimate // by collection and field
+	loweredLimits adapters.Limits                    // Options.Limits, lowered to the limits that the server has told
 }
 
 var (
@@ -143,11 +143,11 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	}
 	o = o.withDefaults()
 	s := &Store{
-		options:  o,
-		narrowed: o.Limits,
-		slots:    semaphore.NewWeighted(int64(o.MaxInFlight)),
-		schemas:  map[string]*collection{},
-		norms:    map[string]map[string]norm{},
+		options:       o,
+		loweredLimits: o.Limits,
+		slots:         semaphore.NewWeighted(int64(o.MaxInFlight)),
+		schemas:       map[string]*collection{},
+		norms:         map[string]map[string]normEstimate{},
 	}
 	sdk, err := client.NewClient(ctx, client.Config{
 		Address:        o.Address,
@@ -233,5 +233,5 @@ func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error
 func (s *Store) limits() adapters.Limits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.narrowed
+	return s.loweredLimits
 }

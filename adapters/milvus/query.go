@@ -52,7 +52,7 @@ func newReading(c *collection, vectors []string, owner string, payload bool, fie
 func (r *reading) setPayload(fields []string) error {
 	if len(fields) == 0 {
 		for _, s := range r.c.scalars {
-			if !r.c.internal(s.name) {
+			if !r.c.isInternal(s.name) {
 				r.scalars = append(r.scalars, s.name)
 			}
 		}
@@ -75,12 +75,12 @@ func (r *reading) setPayload(fields []string) error {
 
 // isInternal reports whether a field is a companion's own, which is not part of the
 // payload.
-func (c *collection) internal(name string) bool {
+func (c *collection) isInternal(name string) bool {
 	return c.layout != nil && (name == companionField || name == companionOwner)
 }
 
-// output returns the fields to request from the server.
-func (r reading) output() []string {
+// outputFields returns the fields to request from the server.
+func (r reading) outputFields() []string {
 	out := []string{r.c.pk}
 	seen := map[string]bool{r.c.pk: true}
 	add := func(name string) {
@@ -118,51 +118,53 @@ func (r reading) rowBytes() int {
 	return n
 }
 
-// page returns the number of rows that fit one reply.
-func (s *Store) page(r reading) int {
+// pageRows returns the number of rows that fit one reply.
+func (s *Store) pageRows(r reading) int {
 	return max(1, min(s.limits().MaxDepth, s.options.Limits.MaxMessageBytes/2/r.rowBytes()))
 }
 
-// tooLong reports whether a reply failed because its rows were larger than rowBytes
+// isTooLong reports whether a reply failed because its rows were larger than rowBytes
 // estimated.
-func tooLong(err error) bool {
+func isTooLong(err error) bool {
 	var limit *adapters.LimitError
 	return errors.As(err, &limit) && limit.Limit == limitMessage
 }
 
-// found is a reply to a query: the rows' keys and columns.
-type found struct {
+// queryReply is a reply to a query: the rows' keys and columns.
+type queryReply struct {
 	keys []key
 	set  fieldSet
 	skip int // rows of the columns before the first key's row
 }
 
 // query returns at most limit matching rows, ordered by primary key.
-func (s *Store) query(ctx context.Context, r reading, expr string, limit int, extra ...string) (found, error) {
-	level, err := consistency(r.level)
+func (s *Store) query(ctx context.Context, r reading, expr string, limit int, extra ...string) (queryReply, error) {
+	level, err := consistencyLevel(r.level)
 	if err != nil {
-		return found{}, err
+		return queryReply{}, err
 	}
 	if r.strong {
 		level = commonpb.ConsistencyLevel_Strong
 	}
 	reply, err := s.raw.Query(ctx, &milvuspb.QueryRequest{
-		DbName: s.options.Database, CollectionName: r.c.name, Expr: expr, OutputFields: r.output(),
+		DbName: s.options.Database, CollectionName: r.c.name, Expr: expr, OutputFields: r.outputFields(),
 		QueryParams:      pairs(append(extra, "limit", strconv.Itoa(limit))...),
 		ConsistencyLevel: level, UseDefaultConsistency: r.level == "" && !r.strong,
 	})
 	if err != nil {
-		return found{}, fmt.Errorf("collection %q: %w", r.c.name, err)
+		return queryReply{}, fmt.Errorf("collection %q: %w", r.c.name, err)
 	}
 	set := fieldsOf(reply.GetFieldsData())
-	return found{keys: set.keys(r.c.pk), set: set}, nil
+	return queryReply{keys: set.primaryKeys(r.c.pk), set: set}, nil
 }
 
-// from returns the reply without its first n rows.
-func (f found) from(n int) found { return found{keys: f.keys[n:], set: f.set, skip: f.skip + n} }
+// withoutFirst returns the reply without its first n rows.
+func (f queryReply) withoutFirst(n int) queryReply {
+	return queryReply{keys: f.keys[n:], set: f.set, skip: f.skip + n}
+}
 
-// rows converts a reply, without the vectors of other components.
-func (r reading) rows(f found) (adapters.Rows, error) {
+// convertReply converts a reply, without the vectors of other components.
+func (r reading) convertReply(f queryReply) (adapters.Rows, error) {
 	rows := adapters.Rows{IDs: make([]rerank.ID, len(f.keys)), Vectors: make([]rerank.Matrix, len(r.columns))}
 	for i, k := range f.keys {
 		id, err := r.c.ids.id(k)
@@ -171,14 +173,14 @@ func (r reading) rows(f found) (adapters.Rows, error) {
 		}
 		rows.IDs[i] = id
 		if r.owner != "" {
-			owner, err := r.c.owner(f.set, r.owner, f.skip+i)
+			owner, err := r.c.ownerOf(f.set, r.owner, f.skip+i)
 			if err != nil {
 				return rows, err
 			}
 			rows.Owners = append(rows.Owners, owner)
 		}
 		if r.payload {
-			p, err := f.set.payload(r.scalars, r.keys, f.skip+i)
+			p, err := f.set.rowPayload(r.scalars, r.keys, f.skip+i)
 			if err != nil {
 				return rows, fmt.Errorf("row %v: %w", id, err)
 			}
@@ -199,18 +201,18 @@ func (r reading) rows(f found) (adapters.Rows, error) {
 // two.
 func (s *Store) lookup(ctx context.Context, r reading, keys []key) (adapters.Rows, error) {
 	f, err := s.query(ctx, r, oneOf(r.c.pk, keys), len(keys))
-	if half := len(keys) / 2; tooLong(err) && half > 0 {
+	if half := len(keys) / 2; isTooLong(err) && half > 0 {
 		a, err := s.lookup(ctx, r, keys[:half])
 		if err != nil {
 			return a, err
 		}
 		b, err := s.lookup(ctx, r, keys[half:])
-		return join(a, b), err
+		return concatRows(a, b), err
 	}
 	if err != nil {
 		return adapters.Rows{}, err
 	}
-	rows, err := r.rows(f)
+	rows, err := r.convertReply(f)
 	if err != nil {
 		return rows, err
 	}
@@ -226,7 +228,7 @@ func (s *Store) lookup(ctx context.Context, r reading, keys []key) (adapters.Row
 		if err != nil {
 			return rows, err
 		}
-		rows = join(rows, one)
+		rows = concatRows(rows, one)
 	}
 	return rows, nil
 }
@@ -237,7 +239,7 @@ func (s *Store) lookup(ctx context.Context, r reading, keys []key) (adapters.Row
 func (s *Store) lookupHard(ctx context.Context, r reading, k key) (adapters.Rows, error) {
 	switch {
 	case k.inexpressible():
-		f, err := s.query(ctx, r, r.c.pk+" like "+quote(wildcard(k.text)), s.page(r))
+		f, err := s.query(ctx, r, r.c.pk+" like "+quote(wildcard(k.text)), s.pageRows(r))
 		if errors.Is(err, adapters.ErrFilter) {
 			return adapters.Rows{}, nil // the server has no such pattern, and took it for the key itself
 		}
@@ -246,7 +248,7 @@ func (s *Store) lookupHard(ctx context.Context, r reading, k key) (adapters.Rows
 		}
 		for i, g := range f.keys {
 			if g == k {
-				return r.pick(f, i)
+				return r.rowAt(f, i)
 			}
 		}
 	case !k.isText && k.num == math.MaxInt64:
@@ -254,7 +256,7 @@ func (s *Store) lookupHard(ctx context.Context, r reading, k key) (adapters.Rows
 		if err != nil || len(f.keys) == 0 {
 			return adapters.Rows{}, err
 		}
-		return r.pick(f, 0)
+		return r.rowAt(f, 0)
 	}
 	return adapters.Rows{}, nil
 }
@@ -272,22 +274,22 @@ func wildcard(s string) string {
 	return string(b)
 }
 
-// pick converts row i of a reply.
-func (r reading) pick(f found, i int) (adapters.Rows, error) {
-	one := f.from(i)
+// rowAt converts row i of a reply.
+func (r reading) rowAt(f queryReply, i int) (adapters.Rows, error) {
+	one := f.withoutFirst(i)
 	one.keys = one.keys[:1]
-	return r.rows(one)
+	return r.convertReply(one)
 }
 
 // searchKey finds a row by key with a search, where a query cannot find it.
-func (s *Store) searchKey(ctx context.Context, r reading, k key, filter string) (found, error) {
+func (s *Store) searchKey(ctx context.Context, r reading, k key, filter string) (queryReply, error) {
 	cols := r.c.columns()
 	i := slices.IndexFunc(cols, func(col column) bool { return col.kind == schemapb.DataType_FloatVector && col.index != "" })
 	if i < 0 {
-		return found{}, nil // the collection has no field to search
+		return queryReply{}, nil // the collection has no field to search
 	}
 	f := fieldSearch{c: r.c, col: cols[i], depth: 1, probes: []int{0}, request: adapters.SearchRequest{
-		Collection: r.c.name, Filter: and(filter, r.c.pk+" == "+k.literal()), Consistency: r.level,
+		Collection: r.c.name, Filter: joinConditions(filter, r.c.pk+" == "+k.literal()), Consistency: r.level,
 		Probes: []rerank.Probe{{Vector: make([]float32, cols[i].dim), Depth: 1}},
 	}}
 	if r.strong {
@@ -295,15 +297,15 @@ func (s *Store) searchKey(ctx context.Context, r reading, k key, filter string) 
 	}
 	request, err := s.searchRequest(f)
 	if err != nil {
-		return found{}, err
+		return queryReply{}, err
 	}
-	request.OutputFields = r.output()[1:]
+	request.OutputFields = r.outputFields()[1:]
 	reply, err := s.raw.Search(ctx, request)
 	if errors.Is(err, adapters.ErrStore) {
-		return found{}, fmt.Errorf("%w: collection %q has a row with the id %v, which this Milvus finds but cannot read; write it under another id: %s", adapters.ErrUnsupported, r.c.name, k.num, err.Error())
+		return queryReply{}, fmt.Errorf("%w: collection %q has a row with the id %v, which this Milvus finds but cannot read; write it under another id: %s", adapters.ErrUnsupported, r.c.name, k.num, err.Error())
 	}
 	if err != nil {
-		return found{}, fmt.Errorf("collection %q: %w", r.c.name, err)
+		return queryReply{}, fmt.Errorf("collection %q: %w", r.c.name, err)
 	}
-	return found{keys: keysOf(reply.GetResults().GetIds()), set: fieldsOf(reply.GetResults().GetFieldsData())}, nil
+	return queryReply{keys: keysOf(reply.GetResults().GetIds()), set: fieldsOf(reply.GetResults().GetFieldsData())}, nil
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// join concatenates rows of one shape. Either may be empty.
-func join(a, b adapters.Rows) adapters.Rows {
+// concatRows concatenates rows of one shape. Either may be empty.
+func concatRows(a, b adapters.Rows) adapters.Rows {
 	if len(b.IDs) == 0 {
 		return a
 	}
@@ -23,8 +23,8 @@ func join(a, b adapters.Rows) adapters.Rows {
 	return a
 }
 
-// order returns the rows at the given positions.
-func order(rows adapters.Rows, positions []int) adapters.Rows {
+// pickRows returns the rows at the given positions.
+func pickRows(rows adapters.Rows, positions []int) adapters.Rows {
 	out := adapters.Rows{IDs: make([]rerank.ID, len(positions))}
 	for i, p := range positions {
 		out.IDs[i] = rows.IDs[p]

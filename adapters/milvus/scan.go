@@ -41,12 +41,12 @@ func (s *Store) scan(ctx context.Context, r adapters.ScanRequest, strong bool, y
 	if err != nil {
 		return err
 	}
-	batch := min(s.page(reading), cmp.Or(r.Batch, scanRows))
+	batch := min(s.pageRows(reading), cmp.Or(r.Batch, scanRows))
 	// Pages hold the rows of one component. The vectors of the other components are
 	// fetched by id.
 	parts := reading.components()
 	parts[0].strong = strong
-	return s.pages(ctx, parts[0], r.Filter, after, resumed, batch, func(rows adapters.Rows, last key) error {
+	return s.readPages(ctx, parts[0], r.Filter, after, resumed, batch, func(rows adapters.Rows, last key) error {
 		rows, err := s.fetchOthers(ctx, parts, rows)
 		if err != nil {
 			return err
@@ -73,18 +73,18 @@ func (s *Store) fetchOthers(ctx context.Context, parts []reading, rows adapters.
 		}
 		results = append(results, more)
 	}
-	return parts[0].assemble(results, rows.IDs)
+	return parts[0].joinComponents(results, rows.IDs)
 }
 
-// pages reads the matching rows after the key `after`, page by page, ordered by
+// readPages reads the matching rows after the key `after`, page by page, ordered by
 // primary key.
-func (s *Store) pages(ctx context.Context, r reading, filter string, after key, resumed bool, batch int, yield func(rows adapters.Rows, last key) error) error {
+func (s *Store) readPages(ctx context.Context, r reading, filter string, after key, resumed bool, batch int, yield func(rows adapters.Rows, last key) error) error {
 	if r.c.layout != nil && r.c.layout.Rows {
-		filter = and(filter, fmt.Sprintf("%s == %d", companionField, r.comp()))
+		filter = joinConditions(filter, fmt.Sprintf("%s == %d", companionField, r.component()))
 	}
 	for {
-		f, err := s.behind(ctx, r, filter, after, resumed, batch)
-		if tooLong(err) && batch > 1 {
+		f, err := s.pageAfter(ctx, r, filter, after, resumed, batch)
+		if isTooLong(err) && batch > 1 {
 			batch /= 2
 			continue
 		}
@@ -95,7 +95,7 @@ func (s *Store) pages(ctx context.Context, r reading, filter string, after key, 
 			return s.lastPage(ctx, r, filter, after, resumed, yield)
 		}
 		after, resumed, r.strong = f.keys[len(f.keys)-1], true, false
-		rows, err := r.rows(f)
+		rows, err := r.convertReply(f)
 		if err != nil {
 			return err
 		}
@@ -115,21 +115,21 @@ func (s *Store) lastPage(ctx context.Context, r reading, filter string, after ke
 	if err != nil || len(f.keys) == 0 {
 		return err
 	}
-	rows, err := r.rows(f)
+	rows, err := r.convertReply(f)
 	if err != nil {
 		return err
 	}
 	return yield(rows, greatest)
 }
 
-// inOrder returns the parameters of a query iterator: every shard stops at the limit,
+// iteratorParams returns the parameters of a query iterator: every shard stops at the limit,
 // and the proxy stops at the last key up to which every shard has answered.
-func inOrder() []string { return []string{"iterator", "True", "reduce_stop_for_best", "True"} }
+func iteratorParams() []string { return []string{"iterator", "True", "reduce_stop_for_best", "True"} }
 
-// behind reads the next page after a key. milvus-lite cannot express a text with a
+// pageAfter reads the next page after a key. milvus-lite cannot express a text with a
 // line break; for such a key the page begins at a smaller text, and rows seen before
 // are skipped.
-func (s *Store) behind(ctx context.Context, r reading, filter string, after key, resumed bool, batch int) (found, error) {
+func (s *Store) pageAfter(ctx context.Context, r reading, filter string, after key, resumed bool, batch int) (queryReply, error) {
 	bound := ""
 	switch {
 	case !resumed:
@@ -140,13 +140,13 @@ func (s *Store) behind(ctx context.Context, r reading, filter string, after key,
 	default:
 		return s.behindBreak(ctx, r, filter, after, batch)
 	}
-	return s.query(ctx, r, and(filter, bound), batch, inOrder()...)
+	return s.query(ctx, r, joinConditions(filter, bound), batch, iteratorParams()...)
 }
 
-func (s *Store) behindBreak(ctx context.Context, r reading, filter string, after key, batch int) (found, error) {
+func (s *Store) behindBreak(ctx context.Context, r reading, filter string, after key, batch int) (queryReply, error) {
 	prefix := after.text[:strings.IndexAny(after.text, "\r\n")]
 	for {
-		f, err := s.query(ctx, r, and(filter, r.c.pk+" >= "+quote(prefix)), batch, inOrder()...)
+		f, err := s.query(ctx, r, joinConditions(filter, r.c.pk+" >= "+quote(prefix)), batch, iteratorParams()...)
 		if err != nil {
 			return f, err
 		}
@@ -155,7 +155,7 @@ func (s *Store) behindBreak(ctx context.Context, r reading, filter string, after
 			seen++
 		}
 		if seen < len(f.keys) || len(f.keys) < batch {
-			return f.from(seen), nil
+			return f.withoutFirst(seen), nil
 		}
 		if batch >= s.limits().MaxDepth {
 			return f, fmt.Errorf("%w: collection %q has more than %d keys that begin with %q and have a line break",

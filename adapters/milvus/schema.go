@@ -61,9 +61,9 @@ type column struct {
 	comp   int
 }
 
-// exact reports whether Milvus searches the column exhaustively: it has a FLAT index,
+// isExact reports whether Milvus searches the column exhaustively: it has a FLAT index,
 // which compares every vector, and Milvus builds no interim index for it.
-func (v vectorColumn) exact() bool {
+func (v vectorColumn) isExact() bool {
 	return v.index == "FLAT" && v.kind == schemapb.DataType_FloatVector
 }
 

@@ -29,9 +29,9 @@ func (f fieldSearch) scorer(p rerank.Probe) func(float32) float32 {
 	}
 }
 
-// radius returns the server's bound of a range search: the greatest bound, in the
+// rangeBound returns the server's bound of a range search: the greatest bound, in the
 // field's own metric, that loses no row of any probe after two more roundings.
-func (f fieldSearch) radius() float64 {
+func (f fieldSearch) rangeBound() float64 {
 	above := max(-math.MaxFloat32, min(math.MaxFloat32, float64(*f.above)))
 	var bound float64
 	for i, at := range f.probes {
@@ -101,8 +101,8 @@ const (
 	normTTL  = time.Minute
 )
 
-// norm is an estimate of the greatest norm of a field's rows.
-type norm struct {
+// normEstimate is an estimate of the greatest norm of a field's rows.
+type normEstimate struct {
 	greatest float64
 	read     time.Time
 }
@@ -121,18 +121,18 @@ func (s *Store) greatestNorm(ctx context.Context, c *collection, col column) (fl
 	if err != nil {
 		return 0, err
 	}
-	rows, err := r.rows(f)
+	rows, err := r.convertReply(f)
 	if err != nil || len(rows.IDs) == 0 {
 		return 1, err
 	}
-	n := norm{read: time.Now()}
+	n := normEstimate{read: time.Now()}
 	for i := range rows.IDs {
 		n.greatest = max(n.greatest, 2*rerank.Norm(rows.Vectors[0].Row(i)))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.norms[c.name] == nil {
-		s.norms[c.name] = map[string]norm{}
+		s.norms[c.name] = map[string]normEstimate{}
 	}
 	s.norms[c.name][col.field] = n
 	return n.greatest, nil

@@ -47,19 +47,19 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above *flo
 	if err := checkFilter(r.Filter); err != nil {
 		return nil, err
 	}
-	if _, err := consistency(r.Consistency); err != nil {
+	if _, err := consistencyLevel(r.Consistency); err != nil {
 		return nil, err
 	}
 	var lists []rerank.List
 	err := s.withSchema(ctx, r.Collection, func(c *collection) error {
-		searches, err := s.plan(c, r, above)
+		searches, err := s.planSearches(c, r, above)
 		if err != nil {
 			return err
 		}
 		lists = make([]rerank.List, len(r.Probes))
 		g, gctx := errgroup.WithContext(ctx)
 		for _, one := range searches {
-			g.Go(func() error { return s.run(gctx, one, lists) })
+			g.Go(func() error { return s.searchField(gctx, one, lists) })
 		}
 		if c.resolved != c.name {
 			g.Go(func() error { return s.checkAlias(gctx, c) })
@@ -87,14 +87,14 @@ type fieldSearch struct {
 	probes  []int // indexes in request.Probes
 	depth   int   // the greatest depth of the probes
 	above   *float32
-	owner   string  // output field of the owner, if asked
-	payload reading // what of the payload, if asked
-	longest float64 // norm of a row, where scores depend on it
+	owner   string  // output field with the owners, if requested
+	payload reading // which fields of the payload, if requested
+	longest float64 // greatest norm of a row, if the error of scores depends on it
 }
 
-// plan groups the probes by field and returns an error for a request that contradicts
+// planSearches groups the probes by field and returns an error for a request that contradicts
 // the schema.
-func (s *Store) plan(c *collection, r adapters.SearchRequest, above *float32) ([]fieldSearch, error) {
+func (s *Store) planSearches(c *collection, r adapters.SearchRequest, above *float32) ([]fieldSearch, error) {
 	var searches []fieldSearch
 	byField := map[string]int{}
 	for i, p := range r.Probes {
@@ -160,8 +160,8 @@ func (c *collection) searchable(name string, unit bool) (column, error) {
 	return col, nil
 }
 
-// run sends the search and fills the lists of its probes.
-func (s *Store) run(ctx context.Context, f fieldSearch, lists []rerank.List) error {
+// searchField sends the search and fills the lists of its probes.
+func (s *Store) searchField(ctx context.Context, f fieldSearch, lists []rerank.List) error {
 	request, err := s.searchRequest(f)
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (s *Store) run(ctx context.Context, f fieldSearch, lists []rerank.List) err
 		if n < 0 || n > len(reply.scores)-from {
 			return fmt.Errorf("%w: collection %q: the server's lists are longer than its scores", adapters.ErrStore, f.c.name)
 		}
-		lists[p], err = f.list(f.request.Probes[p], reply, from, from+n, set)
+		lists[p], err = f.makeList(f.request.Probes[p], reply, from, from+n, set)
 		if err != nil {
 			return fmt.Errorf("collection %q, field %q: %w", f.c.name, f.col.field, err)
 		}
@@ -215,16 +215,16 @@ func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
 	params := map[string]any{}
 	maps.Copy(params, s.options.SearchParams)
 	if f.above != nil {
-		params["radius"] = f.radius()
+		params["radius"] = f.rangeBound()
 	}
 	settings, err := json.Marshal(params)
 	if err != nil {
 		return nil, fmt.Errorf("%w: search parameters: %w", adapters.ErrStore, err)
 	}
-	level, _ := consistency(f.request.Consistency) // checked by plan
+	level, _ := consistencyLevel(f.request.Consistency) // checked by plan
 	request := &milvuspb.SearchRequest{
 		DbName: s.options.Database, CollectionName: f.request.Collection, PartitionNames: f.request.Partitions,
-		Dsl: and(f.request.Filter, f.col.filter), DslType: commonpb.DslType_BoolExprV1,
+		Dsl: joinConditions(f.request.Filter, f.col.filter), DslType: commonpb.DslType_BoolExprV1,
 		PlaceholderGroup: group, Nq: int64(len(f.probes)),
 		SearchParams: pairs("anns_field", f.col.name, "topk", strconv.Itoa(f.depth), "metric_type", f.col.native,
 			"params", string(settings), "round_decimal", "-1", "offset", "0"),
@@ -237,7 +237,7 @@ func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
 		request.OutputFields = append(request.OutputFields, f.col.name)
 	}
 	if f.request.Payload {
-		request.OutputFields = append(request.OutputFields, f.payload.output()[1:]...) // the key comes anyway
+		request.OutputFields = append(request.OutputFields, f.payload.outputFields()[1:]...) // the key comes anyway
 	}
 	return request, nil
 }
@@ -259,8 +259,8 @@ func (f fieldSearch) vectors() [][]byte {
 	return rows
 }
 
-// list makes a probe's list from rows from to to−1 of a reply.
-func (f fieldSearch) list(p rerank.Probe, reply *reply, from, to int, set fieldSet) (rerank.List, error) {
+// makeList makes a probe's list from rows from to to−1 of a reply.
+func (f fieldSearch) makeList(p rerank.Probe, reply *reply, from, to int, set fieldSet) (rerank.List, error) {
 	score := f.scorer(p)
 	rows := reply.rows[:0]
 	for at := from; at < to; at++ {
@@ -275,28 +275,28 @@ func (f fieldSearch) list(p rerank.Probe, reply *reply, from, to int, set fieldS
 	}
 	reply.rows = rows
 	complete := to-from < f.depth
-	rows = distinct(rows)
+	rows = sortDistinct(rows)
 	if len(rows) > p.Depth {
 		rows, complete = rows[:p.Depth], false
 	}
 	l := rerank.List{
 		IDs: make([]rerank.ID, len(rows)), Scores: make([]float32, len(rows)),
-		Exact: f.col.exact(), Exhausted: complete && f.col.exact(),
+		Exact: f.col.isExact(), Exhausted: complete && f.col.isExact(),
 		Epsilon: f.epsilon(p, rows),
 	}
 	for i, r := range rows {
 		l.IDs[i], l.Scores[i] = r.id, r.score
 	}
-	return l, f.extras(&l, rows, set)
+	return l, f.fillExtras(&l, rows, set)
 }
 
-// extras fills owners, payloads and vectors, where asked.
-func (f fieldSearch) extras(l *rerank.List, rows []row, set fieldSet) error {
+// fillExtras fills the owners, payloads and vectors, if requested.
+func (f fieldSearch) fillExtras(l *rerank.List, rows []row, set fieldSet) error {
 	if f.owner != "" {
 		l.Owners = make([]rerank.ID, len(rows))
 		for i, r := range rows {
 			var err error
-			if l.Owners[i], err = f.c.owner(set, f.request.Owner, r.at); err != nil {
+			if l.Owners[i], err = f.c.ownerOf(set, f.request.Owner, r.at); err != nil {
 				return err
 			}
 		}
@@ -305,7 +305,7 @@ func (f fieldSearch) extras(l *rerank.List, rows []row, set fieldSet) error {
 		l.Payloads = make([]json.RawMessage, len(rows))
 		for i, r := range rows {
 			var err error
-			if l.Payloads[i], err = set.payload(f.payload.scalars, f.payload.keys, r.at); err != nil {
+			if l.Payloads[i], err = set.rowPayload(f.payload.scalars, f.payload.keys, r.at); err != nil {
 				return fmt.Errorf("row %v: %w", r.id, err)
 			}
 		}
@@ -332,8 +332,8 @@ type row struct {
 	at    int
 }
 
-// distinct sorts rows by score, then id, and drops duplicates.
-func distinct(rows []row) []row {
+// sortDistinct sorts rows by score, then id, and drops duplicates.
+func sortDistinct(rows []row) []row {
 	slices.SortFunc(rows, func(a, b row) int {
 		switch x, y := (rerank.Scored{ID: a.id, Score: a.score}), (rerank.Scored{ID: b.id, Score: b.score}); {
 		case rerank.Better(x, y):
@@ -355,9 +355,9 @@ func pairs(kv ...string) []*commonpb.KeyValuePair {
 	return list
 }
 
-// consistency returns the level with the given name. The empty name selects the
+// consistencyLevel returns the level with the given name. The empty name selects the
 // collection's own level.
-func consistency(name string) (commonpb.ConsistencyLevel, error) {
+func consistencyLevel(name string) (commonpb.ConsistencyLevel, error) {
 	level, ok := commonpb.ConsistencyLevel_value[name]
 	if name == "" || ok && name != "Customized" {
 		return commonpb.ConsistencyLevel(level), nil

@@ -40,14 +40,14 @@ func (s *Store) intercept(ctx context.Context, method string, req, reply any, cc
 		return fmt.Errorf("milvus %s: %w", call, s.callError(ctx, err))
 	}
 	if err := statusError(replyStatus(reply)); err != nil {
-		s.narrow(err)
+		s.lowerLimit(err)
 		return fmt.Errorf("milvus %s: %w", call, err)
 	}
 	return nil
 }
 
-// narrow lowers a limit to the value that the server has told.
-func (s *Store) narrow(err error) {
+// lowerLimit lowers a limit to the value that the server has told.
+func (s *Store) lowerLimit(err error) {
 	var told *adapters.LimitError
 	if !errors.As(err, &told) {
 		return
@@ -55,7 +55,7 @@ func (s *Store) narrow(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := map[string]*int{
-		limitDepth: &s.narrowed.MaxDepth, limitProbes: &s.narrowed.MaxProbes, limitVectorFields: &s.narrowed.MaxVectorFields,
+		limitDepth: &s.loweredLimits.MaxDepth, limitProbes: &s.loweredLimits.MaxProbes, limitVectorFields: &s.loweredLimits.MaxVectorFields,
 	}[told.Limit]
 	if known != nil && told.Max > 0 && told.Max < int64(*known) {
 		*known = int(told.Max)
@@ -90,7 +90,7 @@ func (s *Store) callError(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: this server has no such call", adapters.ErrUnsupported)
 	case codes.ResourceExhausted:
 		if m := tooLarge.FindStringSubmatch(st.Message()); m != nil {
-			return s.messageLimit(number(m[1]))
+			return s.messageLimit(parseNumber(m[1]))
 		}
 		return fmt.Errorf("%w: %s", adapters.ErrUnavailable, st.Message())
 	default:
@@ -172,15 +172,15 @@ func toldLimit(err error, reason string) error {
 	}
 	known := *limit
 	if m := toldRange.FindStringSubmatch(reason); m != nil {
-		known.Max, known.Value = number(m[1]), number(m[2])
+		known.Max, known.Value = parseNumber(m[1]), parseNumber(m[2])
 	} else if m := toldMost.FindStringSubmatch(reason); m != nil {
-		known.Max, known.Value = number(m[1]), number(m[1])+1
+		known.Max, known.Value = parseNumber(m[1]), parseNumber(m[1])+1
 	}
 	return &known
 }
 
-// number parses the digits that a pattern has found.
-func number(digits string) int64 {
+// parseNumber parses the digits that a pattern has found.
+func parseNumber(digits string) int64 {
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
 		return math.MaxInt64 // too many digits

@@ -51,7 +51,7 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 	s.mu.Lock()
 	delete(s.norms, collection)
 	s.mu.Unlock()
-	return s.settle(ctx, c, rows.IDs[kept[len(kept)-1]])
+	return s.awaitVisible(ctx, c, rows.IDs[kept[len(kept)-1]])
 }
 
 // Delete removes rows of a companion collection with all their components. It waits
@@ -81,15 +81,15 @@ func (s *Store) Delete(ctx context.Context, collection string, ids []rerank.ID) 
 			}
 		}
 	}
-	return s.settle(ctx, c, ids[len(ids)-1])
+	return s.awaitVisible(ctx, c, ids[len(ids)-1])
 }
 
 // deleteKeys is the number of keys in one delete, which limits the expression that
 // Milvus must parse.
 const deleteKeys = 1000
 
-// settle waits until earlier writes are visible.
-func (s *Store) settle(ctx context.Context, c *collection, last rerank.ID) error {
+// awaitVisible waits until earlier writes are visible.
+func (s *Store) awaitVisible(ctx context.Context, c *collection, last rerank.ID) error {
 	k, err := c.ids.key(last, 0)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ func (s *Store) Cut(ctx context.Context, collection string, parts int) ([]string
 	if parts < 1 {
 		return nil, fmt.Errorf("%w: %d parts", adapters.ErrStore, parts)
 	}
-	first, err := s.from(ctx, collection, nil)
+	first, err := s.firstFrom(ctx, collection, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (s *Store) Cut(ctx context.Context, collection string, parts int) ([]string
 		return cuts, nil
 	}
 	least := first.GetNum() // 0 for an empty collection, whose parts are all empty
-	greatest, err := s.greatest(ctx, collection, least)
+	greatest, err := s.greatestNumber(ctx, collection, least)
 	if err != nil {
 		return nil, err
 	}
@@ -53,14 +53,14 @@ func (s *Store) Cut(ctx context.Context, collection string, parts int) ([]string
 	return cuts, nil
 }
 
-// greatest returns the greatest numeric id. least must be a numeric id of the
+// greatestNumber returns the greatest numeric id. least must be a numeric id of the
 // collection.
-func (s *Store) greatest(ctx context.Context, collection string, least uint64) (uint64, error) {
+func (s *Store) greatestNumber(ctx context.Context, collection string, least uint64) (uint64, error) {
 	for step := uint64(1) << 63; step > 0; step >>= 1 {
 		if least+step < least {
 			continue
 		}
-		id, err := s.from(ctx, collection, qdrant.NewIDNum(least+step))
+		id, err := s.firstFrom(ctx, collection, qdrant.NewIDNum(least+step))
 		if err != nil {
 			return 0, err
 		}
@@ -71,11 +71,11 @@ func (s *Store) greatest(ctx context.Context, collection string, least uint64) (
 	return least, nil
 }
 
-// from returns the first id that is not before at, or nil.
-func (s *Store) from(ctx context.Context, collection string, at *qdrant.PointId) (*qdrant.PointId, error) {
+// firstFrom returns the first id that is not before at, or nil.
+func (s *Store) firstFrom(ctx context.Context, collection string, at *qdrant.PointId) (*qdrant.PointId, error) {
 	answer, err := call(ctx, s, "cut", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.ScrollResponse, error) {
 		return c.Points().Scroll(ctx, &qdrant.ScrollPoints{
-			CollectionName: collection, Offset: at, Limit: qdrant.PtrOf(uint32(1)), Timeout: s.seconds(ctx),
+			CollectionName: collection, Offset: at, Limit: qdrant.PtrOf(uint32(1)), Timeout: s.timeoutSeconds(ctx),
 			WithPayload: qdrant.NewWithPayload(false), WithVectors: qdrant.NewWithVectors(false),
 		})
 	})

@@ -35,13 +35,13 @@ func (s *Store) sentinel(ctx context.Context, st *status.Status) error {
 	case codes.NotFound:
 		return adapters.ErrNotFound
 	case codes.Unauthenticated, codes.PermissionDenied:
-		return s.refused(st.Message())
+		return s.refusalError(st.Message())
 	case codes.Unavailable:
 		return adapters.ErrUnavailable
 	case codes.Unimplemented:
 		return adapters.ErrUnsupported
 	case codes.ResourceExhausted, codes.OutOfRange:
-		return s.exhausted(st.Message())
+		return s.limitError(st.Message())
 	case codes.InvalidArgument:
 		return s.invalid(st.Message())
 	case codes.Internal:
@@ -69,9 +69,9 @@ const messageLimit = "max_message_bytes"
 // numbers finds the value and the limit in a message about a size.
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// exhausted converts a message about a size limit, of this side or the server, or
+// limitError converts a message about a size limit, of this side or the server, or
 // about a rate limit of strict mode.
-func (s *Store) exhausted(message string) error {
+func (s *Store) limitError(message string) error {
 	if !strings.Contains(message, "message") {
 		return adapters.ErrUnavailable
 	}
@@ -84,8 +84,8 @@ func (s *Store) exhausted(message string) error {
 	return e
 }
 
-// refused distinguishes a limit of strict mode from missing permissions.
-func (s *Store) refused(message string) error {
+// refusalError distinguishes a limit of strict mode from missing permissions.
+func (s *Store) refusalError(message string) error {
 	if e := strictLimit(message); e != nil {
 		return e
 	}
@@ -113,11 +113,11 @@ func (s *Store) strictOrStore(message string) error {
 	return nil
 }
 
-// strict matches a limit of strict mode: `Limit exceeded 100 > 10 for "limit"`.
-var strict = regexp.MustCompile(`Limit exceeded ([0-9]+) > ([0-9]+) for "([^"]+)"`)
+// strictMessage matches a limit of strict mode: `Limit exceeded 100 > 10 for "limit"`.
+var strictMessage = regexp.MustCompile(`Limit exceeded ([0-9]+) > ([0-9]+) for "([^"]+)"`)
 
 func strictLimit(message string) error {
-	m := strict.FindStringSubmatch(message)
+	m := strictMessage.FindStringSubmatch(message)
 	if m == nil {
 		return nil
 	}

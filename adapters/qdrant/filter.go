@@ -86,7 +86,7 @@ func condition(c filter.Condition) (*qdrant.Condition, error) {
 func fieldCondition(f *filter.Field) *qdrant.Condition {
 	c := &qdrant.FieldCondition{Key: f.Key, IsEmpty: f.IsEmpty, IsNull: f.IsNull}
 	if f.Match != nil {
-		c.Match = match(f.Match)
+		c.Match = convertMatch(f.Match)
 	}
 	if r := f.Range; r != nil {
 		c.Range = &qdrant.Range{Gt: double(r.Gt), Gte: double(r.Gte), Lt: double(r.Lt), Lte: double(r.Lte)}
@@ -112,8 +112,8 @@ func fieldCondition(f *filter.Field) *qdrant.Condition {
 	return &qdrant.Condition{ConditionOneOf: &qdrant.Condition_Field{Field: c}}
 }
 
-// match converts a match. The parser has ensured that its values have one type.
-func match(m *filter.Match) *qdrant.Match {
+// convertMatch converts a match. The parser has ensured that its values have one type.
+func convertMatch(m *filter.Match) *qdrant.Match {
 	var texts []string
 	var numbers []int64
 	for _, v := range m.Values {

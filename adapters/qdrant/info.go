@@ -41,7 +41,7 @@ func (s *Store) Describe(ctx context.Context, collection string) (adapters.Descr
 	if err != nil {
 		return adapters.Description{}, err
 	}
-	d := adapters.Description{Rows: -1, Limits: in.limits, Settings: in.settings()}
+	d := adapters.Description{Rows: -1, Limits: in.limits, Settings: in.indexSettings()}
 	if in.raw.PointsCount != nil {
 		d.Rows = int64(in.raw.GetPointsCount())
 	}
@@ -55,7 +55,7 @@ func (s *Store) Describe(ctx context.Context, collection string) (adapters.Descr
 // estimate.
 func (s *Store) Count(ctx context.Context, collection string) (int64, error) {
 	answer, err := call(ctx, s, "count", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.CountResponse, error) {
-		return c.Points().Count(ctx, &qdrant.CountPoints{CollectionName: collection, Exact: qdrant.PtrOf(true), Timeout: s.seconds(ctx)})
+		return c.Points().Count(ctx, &qdrant.CountPoints{CollectionName: collection, Exact: qdrant.PtrOf(true), Timeout: s.timeoutSeconds(ctx)})
 	})
 	return int64(answer.GetResult().GetCount()), err
 }
@@ -76,13 +76,13 @@ func (s *Store) info(ctx context.Context, collection string) (in *info, fresh bo
 // withInfo calls do with the description of the collection. If do fails in a way that
 // a stale description explains, withInfo reads the description again and calls do once
 // more.
-func (s *Store) with(ctx context.Context, collection string, do func(*info) error) error {
+func (s *Store) withInfo(ctx context.Context, collection string, do func(*info) error) error {
 	in, fresh, err := s.info(ctx, collection)
 	if err != nil {
 		return err
 	}
 	err = do(in)
-	if err == nil || fresh || !stale(err) {
+	if err == nil || fresh || !isStale(err) {
 		return err
 	}
 	if in, err = s.refresh(ctx, collection); err != nil {
@@ -152,11 +152,11 @@ func (in *info) readFields() error {
 		f := &field{params: p, VectorField: adapters.VectorField{
 			Name:          name,
 			Dim:           int(p.GetSize()),
-			Metric:        metric(p.GetDistance()),
+			Metric:        metricOf(p.GetDistance()),
 			FullPrecision: p.GetDatatype() == qdrant.Datatype_Default || p.GetDatatype() == qdrant.Datatype_Float32,
-			Datatype:      datatype(p.GetDatatype()),
+			Datatype:      datatypeOf(p.GetDatatype()),
 			Exact:         !in.noExact,
-			Unsearched:    unindexed(p.GetHnswConfig()),
+			Unsearched:    isUnindexed(p.GetHnswConfig()),
 		}}
 		if q := cmp.Or(p.GetQuantizationConfig(), in.raw.GetConfig().GetQuantizationConfig()); quantization(q) != "none" {
 			f.Quantized, f.Rescores = quantization(q), true
@@ -166,8 +166,9 @@ func (in *info) readFields() error {
 	return nil
 }
 
-// datatype names Qdrant's datatype; one that has no constant keeps Qdrant's name.
-func datatype(d qdrant.Datatype) adapters.Datatype {
+// datatypeOf converts Qdrant's datatype. A datatype without a constant keeps Qdrant's
+// name.
+func datatypeOf(d qdrant.Datatype) adapters.Datatype {
 	switch d {
 	case qdrant.Datatype_Default, qdrant.Datatype_Float32:
 		return adapters.Float32
@@ -180,8 +181,9 @@ func datatype(d qdrant.Datatype) adapters.Datatype {
 	}
 }
 
-// metric names Qdrant's distance; one that has no constant keeps Qdrant's name.
-func metric(d qdrant.Distance) adapters.Metric {
+// metricOf converts Qdrant's distance. A distance without a constant keeps Qdrant's
+// name.
+func metricOf(d qdrant.Distance) adapters.Metric {
 	switch d {
 	case qdrant.Distance_Dot:
 		return adapters.InnerProduct
@@ -223,8 +225,8 @@ func (in *info) resolve(names []string) ([]*field, error) {
 	return fields, nil
 }
 
-// sampled is the number of rows from which norms are estimated.
-const sampled = 64
+// normSample is the number of rows from which norms are estimated.
+const normSample = 64
 
 // readNorms estimates the greatest norm in each inner-product field as twice the
 // greatest norm of a random sample. The rounding error of scores depends on it, and
@@ -244,10 +246,10 @@ func (s *Store) readNorms(ctx context.Context, in *info) error {
 		return c.Points().Query(ctx, &qdrant.QueryPoints{
 			CollectionName: in.collection,
 			Query:          qdrant.NewQuerySample(qdrant.Sample_Random),
-			Limit:          qdrant.PtrOf(uint64(min(sampled, in.limits.MaxDepth))),
+			Limit:          qdrant.PtrOf(uint64(min(normSample, in.limits.MaxDepth))),
 			WithPayload:    qdrant.NewWithPayload(false),
 			WithVectors:    vectorsSelector(dots),
-			Timeout:        s.seconds(ctx),
+			Timeout:        s.timeoutSeconds(ctx),
 		})
 	})
 	if err != nil {
@@ -263,8 +265,8 @@ func (s *Store) readNorms(ctx context.Context, in *info) error {
 	return nil
 }
 
-// settings returns the settings on which a list's recall depends.
-func (in *info) settings() map[string]string {
+// indexSettings returns the settings on which a list's recall depends.
+func (in *info) indexSettings() map[string]string {
 	config := in.raw.GetConfig()
 	out := map[string]string{
 		"segments":       strconv.FormatUint(in.raw.GetSegmentsCount(), 10),
@@ -305,5 +307,5 @@ func quantization(q *qdrant.QuantizationConfig) string {
 	}
 }
 
-// unindexed reports whether a field has no index.
-func unindexed(h *qdrant.HnswConfigDiff) bool { return h != nil && h.M != nil && h.GetM() == 0 }
+// isUnindexed reports whether a field has no index.
+func isUnindexed(h *qdrant.HnswConfigDiff) bool { return h != nil && h.M != nil && h.GetM() == 0 }

@@ -202,10 +202,10 @@ func (s *Store) client() *qdrant.GrpcClient {
 	return s.clients[s.next.Add(1)%uint64(len(s.clients))]
 }
 
-// seconds converts the remaining time of the context to Qdrant's own timeout, in whole
+// timeoutSeconds converts the remaining time of the context to Qdrant's own timeout, in whole
 // seconds rounded up. A gRPC deadline does not stop the work in Qdrant; this timeout
 // does.
-func (s *Store) seconds(ctx context.Context) *uint64 {
+func (s *Store) timeoutSeconds(ctx context.Context) *uint64 {
 	left := s.options.Timeout
 	if deadline, has := ctx.Deadline(); has {
 		left = time.Until(deadline)

@@ -31,7 +31,7 @@ func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Ro
 	}
 	sel := selection{collection: r.Collection, names: r.Vectors, owner: r.Owner, payload: r.Payload, payloadFields: r.PayloadFields, consistency: consistency}
 	rows := adapters.Rows{}
-	err = s.with(ctx, r.Collection, func(in *info) (err error) {
+	err = s.withInfo(ctx, r.Collection, func(in *info) (err error) {
 		if sel.fields, err = in.resolve(r.Vectors); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (s *Store) getPoints(ctx context.Context, sel selection, ids []*qdrant.Poin
 		WithPayload:     sel.withPayload(),
 		WithVectors:     vectorsSelector(sel.fields),
 		ReadConsistency: sel.consistency,
-		Timeout:         s.seconds(ctx),
+		Timeout:         s.timeoutSeconds(ctx),
 	}
 }
 
@@ -140,11 +140,11 @@ func (s *Store) fetchVectors(ctx context.Context, sel selection, asked []*qdrant
 			return adapters.Rows{}, err
 		}
 	}
-	return without(rows, found), nil
+	return dropAbsent(rows, found), nil
 }
 
-// without removes the places of points that do not exist.
-func without(rows adapters.Rows, found []bool) adapters.Rows {
+// dropAbsent removes the places of points that do not exist.
+func dropAbsent(rows adapters.Rows, found []bool) adapters.Rows {
 	n := 0
 	for i, there := range found {
 		if !there {
@@ -186,7 +186,7 @@ func (s *Store) fetchPayloads(ctx context.Context, sel selection, asked []*qdran
 			found, ids = append(found, p), append(ids, as[i])
 		}
 	}
-	rows, err := sel.rows(found)
+	rows, err := sel.convertPoints(found)
 	rows.IDs = ids
 	return rows, err
 }
@@ -224,7 +224,7 @@ func (s *Store) fetchOwned(ctx context.Context, sel selection, owners []rerank.I
 		return idOf(a.GetId()).Compare(idOf(b.GetId()))
 	})
 	found = slices.CompactFunc(found, func(a, b *qdrant.RetrievedPoint) bool { return idOf(a.GetId()) == idOf(b.GetId()) })
-	return sel.rows(found)
+	return sel.convertPoints(found)
 }
 
 // ownedBy returns the filter for rows whose owner is one of the ids.
@@ -260,7 +260,7 @@ func (s *Store) scroll(ctx context.Context, sel selection, filter *qdrant.Filter
 				WithPayload:     sel.withPayload(),
 				WithVectors:     vectorsSelector(sel.fields),
 				ReadConsistency: sel.consistency,
-				Timeout:         s.seconds(ctx),
+				Timeout:         s.timeoutSeconds(ctx),
 			})
 		})
 		if err != nil {
@@ -290,7 +290,7 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(ada
 		return err
 	}
 	sel := selection{collection: r.Collection, names: r.Vectors, owner: r.Owner, payload: r.Payload, payloadFields: r.PayloadFields}
-	err = s.with(ctx, r.Collection, func(in *info) (err error) {
+	err = s.withInfo(ctx, r.Collection, func(in *info) (err error) {
 		sel.fields, err = in.resolve(r.Vectors)
 		return err
 	})
@@ -307,10 +307,10 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(ada
 	}
 	ended := errors.New("the part ends here")
 	err = s.scroll(ctx, sel, filter, batch, from, func(points []*qdrant.RetrievedPoint, next *qdrant.PointId) error {
-		if points, next = before(until, points, next); len(points) == 0 {
+		if points, next = pointsBefore(until, points, next); len(points) == 0 {
 			return ended
 		}
-		rows, err := sel.rows(points)
+		rows, err := sel.convertPoints(points)
 		if err != nil {
 			return err
 		}
@@ -329,9 +329,9 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(ada
 	return err
 }
 
-// before keeps the points before until, where a part ends. A nil until keeps all
+// pointsBefore keeps the points before until, where a part ends. A nil until keeps all
 // points.
-func before(until *qdrant.PointId, points []*qdrant.RetrievedPoint, next *qdrant.PointId) ([]*qdrant.RetrievedPoint, *qdrant.PointId) {
+func pointsBefore(until *qdrant.PointId, points []*qdrant.RetrievedPoint, next *qdrant.PointId) ([]*qdrant.RetrievedPoint, *qdrant.PointId) {
 	if until == nil {
 		return points, next
 	}
@@ -374,8 +374,8 @@ func readCursor(cursor string) (*qdrant.PointId, error) {
 	return p, err
 }
 
-// rows converts points.
-func (s selection) rows(points []*qdrant.RetrievedPoint) (adapters.Rows, error) {
+// convertPoints converts points.
+func (s selection) convertPoints(points []*qdrant.RetrievedPoint) (adapters.Rows, error) {
 	rows := adapters.Rows{IDs: make([]rerank.ID, len(points)), Vectors: make([]rerank.Matrix, len(s.fields))}
 	for i, f := range s.fields {
 		rows.Vectors[i] = rerank.NewMatrix(len(points), f.Dim)

@@ -46,7 +46,7 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above *flo
 		return nil, err
 	}
 	var lists []rerank.List
-	err = s.with(ctx, r.Collection, func(in *info) error {
+	err = s.withInfo(ctx, r.Collection, func(in *info) error {
 		probes, err := in.bind(r)
 		if err != nil {
 			return err
@@ -57,8 +57,8 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above *flo
 	return lists, err
 }
 
-// stale reports whether a stale description may have caused an error.
-func stale(err error) bool {
+// isStale reports whether a stale description may have caused an error.
+func isStale(err error) bool {
 	if limit := (*adapters.LimitError)(nil); errors.As(err, &limit) {
 		return limit.Limit != messageLimit
 	}
@@ -97,15 +97,15 @@ func (in *info) bind(r adapters.SearchRequest) ([]probe, error) {
 				adapters.ErrDimension, i, len(p.Vector), f.Name, in.collection, f.Dim)
 		}
 		probes[i] = probe{Probe: p, field: f, sent: p.Vector, norm: rerank.Norm(p.Vector), exact: r.Exact && f.Exact && f.FullPrecision}
-		if err := probes[i].prepare(in, r.UnitVectors); err != nil {
+		if err := probes[i].prepareVector(in, r.UnitVectors); err != nil {
 			return nil, err
 		}
 	}
 	return probes, nil
 }
 
-// prepare sets the vector to send and the error bound of its scores.
-func (p *probe) prepare(in *info, unit bool) error {
+// prepareVector sets the vector to send and the error bound of its scores.
+func (p *probe) prepareVector(in *info, unit bool) error {
 	switch f := p.field; f.Metric {
 	case adapters.InnerProduct:
 		norm := f.norm
@@ -136,8 +136,8 @@ func (p *probe) prepare(in *info, unit bool) error {
 	return nil
 }
 
-// inner converts Qdrant's score to an inner product.
-func (p *probe) inner(score float32) float32 {
+// innerProduct converts Qdrant's score to an inner product.
+func (p *probe) innerProduct(score float32) float32 {
 	switch p.field.Metric {
 	case adapters.Cosine:
 		return float32(float64(score) * p.norm)
@@ -168,7 +168,7 @@ func (p *probe) threshold(above float32) *float32 {
 }
 
 func (s *Store) query(ctx context.Context, r adapters.SearchRequest, in *info, probes []probe, filter *qdrant.Filter, above *float32) ([]rerank.List, error) {
-	request, err := s.batch(ctx, r, probes, filter, above)
+	request, err := s.queryBatch(ctx, r, probes, filter, above)
 	if err != nil {
 		return nil, err
 	}
@@ -190,20 +190,20 @@ func (s *Store) query(ctx context.Context, r adapters.SearchRequest, in *info, p
 	}
 	lists := make([]rerank.List, len(probes))
 	for i := range probes {
-		if lists[i], err = probes[i].list(r, in, answer, answer.list(i), above); err != nil {
+		if lists[i], err = probes[i].makeList(r, in, answer, answer.list(i), above); err != nil {
 			return nil, err
 		}
 	}
 	return lists, nil
 }
 
-// batch builds the request and checks its size.
-func (s *Store) batch(ctx context.Context, r adapters.SearchRequest, probes []probe, filter *qdrant.Filter, above *float32) (*qdrant.QueryBatchPoints, error) {
+// queryBatch builds the request and checks its size.
+func (s *Store) queryBatch(ctx context.Context, r adapters.SearchRequest, probes []probe, filter *qdrant.Filter, above *float32) (*qdrant.QueryBatchPoints, error) {
 	consistency, err := readConsistency(r.Consistency)
 	if err != nil {
 		return nil, err
 	}
-	timeout := s.seconds(ctx)
+	timeout := s.timeoutSeconds(ctx)
 	b := &qdrant.QueryBatchPoints{CollectionName: r.Collection, ReadConsistency: consistency, Timeout: timeout}
 	size := len(r.Filter) * len(probes)
 	for i := range probes {
@@ -286,13 +286,13 @@ func shardKeys(names []string) *qdrant.ShardKeySelector {
 	return &qdrant.ShardKeySelector{ShardKeys: keys}
 }
 
-// list converts one probe's answer to a list. It sorts ties, whose order Qdrant leaves
+// makeList converts one probe's answer to a list. It sorts ties, whose order Qdrant leaves
 // open; the conversion to inner products can create more of them.
-func (p *probe) list(r adapters.SearchRequest, in *info, answer *reply, points []wirePoint, above *float32) (rerank.List, error) {
+func (p *probe) makeList(r adapters.SearchRequest, in *info, answer *reply, points []wirePoint, above *float32) (rerank.List, error) {
 	rows := answer.rows[:0]
 	defer func() { answer.rows = rows }()
 	for i, point := range points {
-		row := rerank.Scored{ID: answer.idOf(point.id), Score: p.inner(point.score), Index: i}
+		row := rerank.Scored{ID: answer.idOf(point.id), Score: p.innerProduct(point.score), Index: i}
 		if above == nil || row.Score > *above {
 			rows = append(rows, row)
 		}

@@ -182,7 +182,7 @@ func (r *reply) readText(v *wireValue, b []byte, err *error) {
 
 // readPayload decodes an entry of the payload if it is the owner.
 func (r *reply) readPayload(v *wireValue, b []byte, err *error) {
-	name, content := entry(b, err)
+	name, content := mapEntry(b, err)
 	if string(name) != r.owner {
 		return
 	}
@@ -201,7 +201,7 @@ func (r *reply) readPayload(v *wireValue, b []byte, err *error) {
 
 // readContent keeps an entry of the payload.
 func (p *wirePoint) readContent(b []byte, err *error) {
-	name, content := entry(b, err)
+	name, content := mapEntry(b, err)
 	v := &qdrant.Value{}
 	if e := proto.Unmarshal(content, v); e != nil && *err == nil {
 		*err = e
@@ -221,7 +221,7 @@ func (r *reply) readVectors(at []span, b []byte, err *error) {
 		case f.Is(2, protowire.BytesType):
 			for f := wire.Walk(f.Bytes, err); f.Next(); {
 				if f.Is(1, protowire.BytesType) {
-					name, content := entry(f.Bytes, err)
+					name, content := mapEntry(f.Bytes, err)
 					r.readVector(at, string(name), content, err)
 				}
 			}
@@ -229,8 +229,8 @@ func (r *reply) readVectors(at []span, b []byte, err *error) {
 	}
 }
 
-// entry returns the key and the value of a map entry.
-func entry(b []byte, err *error) (key, content []byte) {
+// mapEntry returns the key and the value of a map entry.
+func mapEntry(b []byte, err *error) (key, content []byte) {
 	for f := wire.Walk(b, err); f.Next(); {
 		switch {
 		case f.Is(1, protowire.BytesType):

@@ -26,7 +26,7 @@ func (s *Store) Create(ctx context.Context, schema adapters.Schema) error {
 	}
 	defer s.forget(schema.Collection)
 	_, err = call(ctx, s, "create", schema.Collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.CollectionOperationResponse, error) {
-		return c.Collections().Create(ctx, &qdrant.CreateCollection{CollectionName: schema.Collection, VectorsConfig: config, Timeout: s.seconds(ctx)})
+		return c.Collections().Create(ctx, &qdrant.CreateCollection{CollectionName: schema.Collection, VectorsConfig: config, Timeout: s.timeoutSeconds(ctx)})
 	})
 	if err != nil || schema.Owner == "" {
 		return err
@@ -89,7 +89,7 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 		return fmt.Errorf("collection %q: %w", collection, err)
 	}
 	longer := false
-	err = s.with(ctx, collection, func(in *info) error {
+	err = s.withInfo(ctx, collection, func(in *info) error {
 		longer = false
 		for i, f := range schema.Fields {
 			into, err := in.field(f.Name)
@@ -100,7 +100,7 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 				return fmt.Errorf("%w: field %q of collection %q has dimension %d; the rows have %d",
 					adapters.ErrDimension, f.Name, collection, into.Dim, rows.Vectors[i].Cols)
 			}
-			longer = longer || into.exceededBy(rows.Vectors[i])
+			longer = longer || into.isExceededBy(rows.Vectors[i])
 		}
 		return nil
 	})
@@ -110,7 +110,7 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 	if longer { // norms are samples; the next search must sample the new rows too
 		defer s.forget(collection)
 	}
-	for _, part := range s.split(points, rows) {
+	for _, part := range s.splitBatches(points, rows) {
 		_, err := call(ctx, s, "write", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.PointsOperationResponse, error) {
 			return c.Points().Upsert(ctx, &qdrant.UpsertPoints{CollectionName: collection, Wait: qdrant.PtrOf(true), Points: part})
 		})
@@ -121,8 +121,8 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 	return nil
 }
 
-// exceededBy reports whether a row is longer than the field's estimated norm.
-func (f *field) exceededBy(m rerank.Matrix) bool {
+// isExceededBy reports whether a row is longer than the field's estimated norm.
+func (f *field) isExceededBy(m rerank.Matrix) bool {
 	for r := range m.Rows {
 		if rerank.Norm(m.Row(r)) > f.norm {
 			return true
@@ -131,9 +131,9 @@ func (f *field) exceededBy(m rerank.Matrix) bool {
 	return false
 }
 
-// split divides points into batches of at most batchBytes and a quarter of the message
+// splitBatches divides points into batches of at most batchBytes and a quarter of the message
 // limit.
-func (s *Store) split(points []*qdrant.PointStruct, rows adapters.Rows) [][]*qdrant.PointStruct {
+func (s *Store) splitBatches(points []*qdrant.PointStruct, rows adapters.Rows) [][]*qdrant.PointStruct {
 	most := min(batchBytes, s.options.Limits.MaxMessageBytes/4)
 	fixed := 64
 	for _, m := range rows.Vectors {
@@ -247,7 +247,7 @@ func (s *Store) Delete(ctx context.Context, collection string, ids []rerank.ID) 
 func (s *Store) Drop(ctx context.Context, collection string) error {
 	defer s.forget(collection)
 	_, err := call(ctx, s, "drop", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.CollectionOperationResponse, error) {
-		return c.Collections().Delete(ctx, &qdrant.DeleteCollection{CollectionName: collection, Timeout: s.seconds(ctx)})
+		return c.Collections().Delete(ctx, &qdrant.DeleteCollection{CollectionName: collection, Timeout: s.timeoutSeconds(ctx)})
 	})
 	return err
 }
@@ -259,7 +259,7 @@ func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error
 	_, err := call(ctx, s, "switch of alias "+alias, collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.CollectionOperationResponse, error) {
 		return c.Collections().UpdateAliases(ctx, &qdrant.ChangeAliases{
 			Actions: []*qdrant.AliasOperations{qdrant.NewAliasDelete(alias), qdrant.NewAliasCreate(alias, collection)},
-			Timeout: s.seconds(ctx),
+			Timeout: s.timeoutSeconds(ctx),
 		})
 	})
 	return err

@@ -107,13 +107,13 @@ func (l *Link) accept() {
 		l.mu.Lock()
 		l.conns[in], l.conns[out] = true, true
 		l.mu.Unlock()
-		l.group.Go(func() { l.pass(out, in, number, true) })
-		l.group.Go(func() { l.pass(in, out, number, false) })
+		l.group.Go(func() { l.forward(out, in, number, true) })
+		l.group.Go(func() { l.forward(in, out, number, false) })
 	}
 }
 
 // forward copies the data of one side until either side closes.
-func (l *Link) pass(to, from net.Conn, number int, up bool) {
+func (l *Link) forward(to, from net.Conn, number int, up bool) {
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -124,7 +124,7 @@ func (l *Link) pass(to, from net.Conn, number int, up bool) {
 	}()
 	frames, seen := io.Pipe()
 	defer seen.Close()
-	l.group.Go(func() { l.count(frames, up) })
+	l.group.Go(func() { l.countFrames(frames, up) })
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -152,7 +152,7 @@ func (l *Link) pass(to, from net.Conn, number int, up bool) {
 
 // countFrames counts the frames of one side while they are valid HTTP/2, and then
 // discards the rest.
-func (l *Link) count(r *io.PipeReader, up bool) {
+func (l *Link) countFrames(r *io.PipeReader, up bool) {
 	defer func() { _, _ = io.Copy(io.Discard, r) }()
 	if up {
 		preface := make([]byte, len(http2.ClientPreface))

@@ -48,15 +48,15 @@ func Differences(got, want any) (lines []string) {
 		if !f.IsExported() {
 			continue
 		}
-		if a, b := g.Field(i).Interface(), w.Field(i).Interface(); !equal(a, b) {
+		if a, b := g.Field(i).Interface(), w.Field(i).Interface(); !equalFields(a, b) {
 			lines = append(lines, fmt.Sprintf("%s is %+v, want %+v", f.Name, a, b))
 		}
 	}
 	return lines
 }
 
-// equal compares two values and treats a nil slice as an empty slice.
-func equal(a, b any) bool {
+// equalFields compares two values and treats a nil slice as an empty slice.
+func equalFields(a, b any) bool {
 	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
 	if x.Kind() == reflect.Slice && x.Len() == 0 && y.Len() == 0 {
 		return true

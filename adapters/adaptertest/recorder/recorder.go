@@ -143,7 +143,7 @@ func New(inner adapters.Store, r *Recorder, h Hooks) (adapters.Store, error) {
 	bare := &store{Store: inner, recorder: r, hooks: h}
 	rows, hasRows := inner.(rowStore)
 	if !hasRows {
-		if abilities(inner) > 0 {
+		if countAbilities(inner) > 0 {
 			return nil, fmt.Errorf("%w: %T has some of those of an embedded store", ErrAbilities, inner)
 		}
 		return bare, nil
@@ -176,8 +176,8 @@ type rowStore interface {
 	adapters.Aliaser
 }
 
-// abilities counts the optional interfaces of a store.
-func abilities(s adapters.Store) (n int) {
+// countAbilities counts the optional interfaces of a store.
+func countAbilities(s adapters.Store) (n int) {
 	_, fetches := s.(adapters.Fetcher)
 	_, scans := s.(adapters.Scanner)
 	_, cuts := s.(adapters.Partitioner)

@@ -33,7 +33,7 @@ func Milvus(ctx context.Context, dir string, o Options) (*Server, error) {
 	}
 	home := filepath.Join(dir, "milvus-"+MilvusVer)
 	lib := filepath.Join(home, "lib")
-	return start(ctx, &launch{
+	return startOnFreePorts(ctx, &launch{
 		name: "milvus", version: MilvusVer,
 		binary: filepath.Join(lib, "milvus"),
 		ports:  len(milvusPorts) + 1,

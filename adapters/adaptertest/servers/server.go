@@ -50,7 +50,7 @@ type process struct {
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.end(syscall.SIGTERM); err != nil {
+	if err := s.signalAndWait(syscall.SIGTERM); err != nil {
 		return err
 	}
 	p, err := s.spawn()
@@ -58,10 +58,10 @@ func (s *Server) Restart(ctx context.Context) error {
 		return fmt.Errorf("servers: %s %s: %w", s.Name, s.Version, err)
 	}
 	s.proc = p
-	if err := s.await(ctx, p); err != nil {
+	if err := s.awaitReady(ctx, p); err != nil {
 		return errors.Join(
 			fmt.Errorf("servers: %s %s at %s: %w; its output ends:\n%s", s.Name, s.Version, s.Address, err, s.Log()),
-			s.end(syscall.SIGKILL))
+			s.signalAndWait(syscall.SIGKILL))
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (s *Server) Restart(ctx context.Context) error {
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.end(syscall.SIGTERM)
+	return s.signalAndWait(syscall.SIGTERM)
 }
 
 // Kill sends SIGKILL, as in a crash, and waits until the process is gone. The data
@@ -79,7 +79,7 @@ func (s *Server) Stop() error {
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.end(syscall.SIGKILL)
+	return s.signalAndWait(syscall.SIGKILL)
 }
 
 // Signal sends the server a signal. SIGSTOP makes it hang and SIGCONT lets it
@@ -151,8 +151,8 @@ func (s *Server) spawn() (*process, error) {
 	return p, <-started
 }
 
-// await polls the server until it is ready, has ended, or the time is over.
-func (s *Server) await(ctx context.Context, p *process) error {
+// awaitReady polls the server until it is ready, has ended, or the time is over.
+func (s *Server) awaitReady(ctx context.Context, p *process) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	tick := time.NewTicker(pollEvery)
@@ -179,9 +179,9 @@ func exitOf(p *process) error {
 	return p.err
 }
 
-// end sends the signal, waits, and kills a process that does not react. The caller
+// signalAndWait sends the signal, waits, and kills a process that does not react. The caller
 // holds mu.
-func (s *Server) end(sig syscall.Signal) error {
+func (s *Server) signalAndWait(sig syscall.Signal) error {
 	p := s.proc
 	if p == nil {
 		return nil

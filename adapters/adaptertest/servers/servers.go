@@ -58,7 +58,7 @@ func Qdrant(ctx context.Context, dir, version string, o Options) (*Server, error
 	if o.Authorization {
 		return nil, errors.New("servers: Options.Authorization is Milvus's; give Qdrant an APIKey")
 	}
-	return start(ctx, &launch{
+	return startOnFreePorts(ctx, &launch{
 		name: "qdrant", version: version,
 		binary: filepath.Join(dir, "qdrant-"+version, "qdrant"),
 		ports:  2,
@@ -89,7 +89,7 @@ func MilvusLite(ctx context.Context, dir string, o Options) (*Server, error) {
 		return nil, errors.New("servers: milvus-lite knows no users; start it without APIKey and Authorization")
 	}
 	lib := filepath.Join(dir, "milvus-lite-"+MilvusLiteVer, "lib")
-	return start(ctx, &launch{
+	return startOnFreePorts(ctx, &launch{
 		name: "milvus-lite", version: MilvusLiteVer,
 		binary: filepath.Join(lib, "milvus"),
 		ports:  1,
@@ -103,9 +103,9 @@ func MilvusLite(ctx context.Context, dir string, o Options) (*Server, error) {
 	})
 }
 
-// start starts the server that l describes on free ports. If another process takes a
+// startOnFreePorts starts the server that l describes on free ports. If another process takes a
 // port before the server does, start tries again with other ports.
-func start(ctx context.Context, l *launch) (*Server, error) {
+func startOnFreePorts(ctx context.Context, l *launch) (*Server, error) {
 	if _, err := os.Stat(l.binary); err != nil {
 		return nil, fmt.Errorf("servers: %s %s: %w: %s", l.name, l.version, ErrMissing, l.binary)
 	}

@@ -54,7 +54,7 @@ type member struct {
 // members decodes an object. Like Qdrant, it drops keys whose value is null.
 func (n node) members() ([]member, error) {
 	if n.kind() != '{' {
-		return nil, n.errorf("%s instead of an object", n.shown())
+		return nil, n.errorf("%s instead of an object", n.shorten())
 	}
 	if n.depth > maxDepth {
 		return nil, n.errorf("more than %d levels; flatten the filter", maxDepth)
@@ -97,7 +97,7 @@ func (n node) members() ([]member, error) {
 // elements decodes an array.
 func (n node) elements() ([]node, error) {
 	if n.kind() != '[' {
-		return nil, n.errorf("%s instead of an array", n.shown())
+		return nil, n.errorf("%s instead of an array", n.shorten())
 	}
 	if n.depth > maxDepth {
 		return nil, n.errorf("more than %d levels; flatten the filter", maxDepth)
@@ -115,7 +115,7 @@ func (n node) elements() ([]node, error) {
 
 func (n node) text() (string, error) {
 	if n.kind() != '"' {
-		return "", n.errorf("%s instead of a string", n.shown())
+		return "", n.errorf("%s instead of a string", n.shorten())
 	}
 	var s string
 	if err := json.Unmarshal(n.raw, &s); err != nil {
@@ -123,7 +123,7 @@ func (n node) text() (string, error) {
 	}
 	// The decoder silently replaces half of a surrogate pair by U+FFFD.
 	if strings.ContainsRune(s, utf8.RuneError) && bytes.Contains(bytes.ToLower(n.raw), []byte(`\ud`)) {
-		return "", n.errorf("%s holds half of a surrogate pair", n.shown())
+		return "", n.errorf("%s holds half of a surrogate pair", n.shorten())
 	}
 	return s, nil
 }
@@ -135,19 +135,19 @@ func (n node) boolean() (bool, error) {
 	case 'f':
 		return false, nil
 	}
-	return false, n.errorf("%s instead of true or false", n.shown())
+	return false, n.errorf("%s instead of true or false", n.shorten())
 }
 
 func (n node) isNumber() bool { k := n.kind(); return k == '-' || k >= '0' && k <= '9' }
 
 func (n node) number() (Number, error) {
 	if !n.isNumber() {
-		return Number{}, n.errorf("%s instead of a number", n.shown())
+		return Number{}, n.errorf("%s instead of a number", n.shorten())
 	}
 	text := string(bytes.TrimSpace(n.raw))
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return Number{}, n.errorf("%s is beyond a double", n.shown())
+		return Number{}, n.errorf("%s is beyond a double", n.shorten())
 	}
 	i, err := strconv.ParseInt(text, 10, 64)
 	return Number{Float: f, Int: i, IsInt: err == nil}, nil
@@ -156,13 +156,13 @@ func (n node) number() (Number, error) {
 func (n node) unsigned() (uint64, error) {
 	u, err := strconv.ParseUint(string(bytes.TrimSpace(n.raw)), 10, 64)
 	if err != nil {
-		return 0, n.errorf("%s instead of a whole number from 0", n.shown())
+		return 0, n.errorf("%s instead of a whole number from 0", n.shorten())
 	}
 	return u, nil
 }
 
-// shown returns the value for an error message, shortened.
-func (n node) shown() string {
+// shorten returns the value for an error message, shortened.
+func (n node) shorten() string {
 	s := strings.ToValidUTF8(string(bytes.TrimSpace(n.raw)), "�")
 	if r := []rune(s); len(r) > 40 {
 		s = string(r[:40]) + "…"
@@ -170,8 +170,8 @@ func (n node) shown() string {
 	return s
 }
 
-// document checks that text is a single JSON value in UTF-8.
-func document(text string) (node, error) {
+// parseDocument checks that text is a single JSON value in UTF-8.
+func parseDocument(text string) (node, error) {
 	n := node{raw: json.RawMessage(text)}
 	if !utf8.ValidString(text) {
 		return n, n.errorf("it is not UTF-8")

@@ -12,7 +12,7 @@ import (
 // Parse parses a filter. It returns adapters.ErrFilter with the place, the value and
 // the expected form.
 func Parse(text string) (*Filter, error) {
-	n, err := document(text)
+	n, err := parseDocument(text)
 	if err != nil {
 		return nil, err
 	}
@@ -45,16 +45,16 @@ func (n node) read(f fields) error {
 	return nil
 }
 
-// into returns a function that parses a node and stores the result in dst.
-func into[T any](dst *T, parse func(node) (T, error)) func(node) error {
+// storeIn returns a function that parses a node and stores the result in dst.
+func storeIn[T any](dst *T, parse func(node) (T, error)) func(node) error {
 	return func(n node) (err error) {
 		*dst, err = parse(n)
 		return err
 	}
 }
 
-// pointerTo works like into, for an optional value.
-func pointerTo[T any](dst **T, parse func(node) (T, error)) func(node) error {
+// storePointerIn works like into, for an optional value.
+func storePointerIn[T any](dst **T, parse func(node) (T, error)) func(node) error {
 	return func(n node) error {
 		v, err := parse(n)
 		*dst = &v
@@ -65,10 +65,10 @@ func pointerTo[T any](dst **T, parse func(node) (T, error)) func(node) error {
 func parseFilter(n node) (*Filter, error) {
 	f := &Filter{}
 	return f, n.read(fields{
-		"must":       into(&f.Must, parseConditions),
-		"should":     into(&f.Should, parseConditions),
-		"must_not":   into(&f.MustNot, parseConditions),
-		"min_should": into(&f.MinShould, parseMinShould),
+		"must":       storeIn(&f.Must, parseConditions),
+		"should":     storeIn(&f.Should, parseConditions),
+		"must_not":   storeIn(&f.MustNot, parseConditions),
+		"min_should": storeIn(&f.MinShould, parseMinShould),
 	})
 }
 
@@ -76,8 +76,8 @@ func parseMinShould(n node) (*MinShould, error) {
 	m := &MinShould{}
 	var count *uint64
 	err := n.read(fields{
-		"conditions": into(&m.Conditions, parseConditions),
-		"min_count":  pointerTo(&count, node.unsigned),
+		"conditions": storeIn(&m.Conditions, parseConditions),
+		"min_count":  storePointerIn(&count, node.unsigned),
 	})
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func parseCondition(n node) (Condition, error) {
 	case "must", "should", "must_not", "min_should":
 		return parseFilter(n)
 	case "key":
-		return nil, n.errorf("key %s has no clause such as match or range", first.shown())
+		return nil, n.errorf("key %s has no clause such as match or range", first.shorten())
 	}
 	return nil, n.errorf("unknown key %q; a condition is key with match, range, geo_bounding_box, geo_radius, geo_polygon or values_count, "+
 		"is_empty, is_null, has_id, has_vector, nested, or a filter of must, should, must_not, min_should", first.key)
@@ -159,7 +159,7 @@ func parseCondition(n node) (Condition, error) {
 
 func parseKey(n node) (string, error) {
 	var key *string
-	if err := n.read(fields{"key": pointerTo(&key, node.text)}); err != nil {
+	if err := n.read(fields{"key": storePointerIn(&key, node.text)}); err != nil {
 		return "", err
 	}
 	if key == nil {
@@ -171,7 +171,7 @@ func parseKey(n node) (string, error) {
 func parseNested(n node) (Condition, error) {
 	var key *string
 	var f *Filter
-	err := n.read(fields{"key": pointerTo(&key, node.text), "filter": into(&f, parseFilter)})
+	err := n.read(fields{"key": storePointerIn(&key, node.text), "filter": storeIn(&f, parseFilter)})
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func parseID(n node) (rerank.ID, error) {
 	}
 	var id rerank.ID
 	if err := id.UnmarshalJSON([]byte(strings.TrimSpace(string(n.raw)))); err != nil || id.IsZero() {
-		return id, n.errorf("%s is not an id: a 64-bit integer or a string", n.shown())
+		return id, n.errorf("%s is not an id: a 64-bit integer or a string", n.shorten())
 	}
 	return id, nil
 }
@@ -196,15 +196,15 @@ func parseID(n node) (rerank.ID, error) {
 func parseField(n node) (Condition, error) {
 	f := &Field{}
 	err := n.read(fields{
-		"key":              into(&f.Key, node.text),
-		"match":            into(&f.Match, parseMatch),
+		"key":              storeIn(&f.Key, node.text),
+		"match":            storeIn(&f.Match, parseMatch),
 		"range":            f.parseRange,
-		"geo_bounding_box": pointerTo(&f.GeoBox, parseGeoBox),
-		"geo_radius":       pointerTo(&f.GeoRadius, parseGeoRadius),
-		"geo_polygon":      pointerTo(&f.GeoPolygon, parseGeoPolygon),
-		"values_count":     pointerTo(&f.ValuesCount, parseCount),
-		"is_empty":         pointerTo(&f.IsEmpty, node.boolean),
-		"is_null":          pointerTo(&f.IsNull, node.boolean),
+		"geo_bounding_box": storePointerIn(&f.GeoBox, parseGeoBox),
+		"geo_radius":       storePointerIn(&f.GeoRadius, parseGeoRadius),
+		"geo_polygon":      storePointerIn(&f.GeoPolygon, parseGeoPolygon),
+		"values_count":     storePointerIn(&f.ValuesCount, parseCount),
+		"is_empty":         storePointerIn(&f.IsEmpty, node.boolean),
+		"is_null":          storePointerIn(&f.IsNull, node.boolean),
 	})
 	if err == nil && len(f.Clauses()) == 0 {
 		err = n.errorf("key %q has no clause such as match or range", f.Key)
@@ -248,11 +248,11 @@ func parseValue(n node) (any, error) {
 	case n.isNumber():
 		x, err := n.number()
 		if err == nil && !x.IsInt {
-			err = n.errorf("%s is not a 64-bit integer; compare other numbers with range", n.shown())
+			err = n.errorf("%s is not a 64-bit integer; compare other numbers with range", n.shorten())
 		}
 		return x.Int, err
 	}
-	return nil, n.errorf("%s instead of a string, an integer or a boolean", n.shown())
+	return nil, n.errorf("%s instead of a string, an integer or a boolean", n.shorten())
 }
 
 func oneType(n node, values []any) error {
@@ -282,7 +282,7 @@ func (f *Field) parseRange(n node) error {
 }
 
 func bounds[T any](n node, gt, gte, lt, lte **T, parse func(node) (T, error)) error {
-	return n.read(fields{"gt": pointerTo(gt, parse), "gte": pointerTo(gte, parse), "lt": pointerTo(lt, parse), "lte": pointerTo(lte, parse)})
+	return n.read(fields{"gt": storePointerIn(gt, parse), "gte": storePointerIn(gte, parse), "lt": storePointerIn(lt, parse), "lte": storePointerIn(lte, parse)})
 }
 
 func parseCount(n node) (Count, error) {
@@ -311,14 +311,14 @@ func parseTime(n node) (time.Time, error) {
 	}
 	t, ok := ParseTime(s)
 	if !ok || t.Year() < 1 || t.Year() > 9999 {
-		return t, n.errorf("%s is not a time such as 2026-01-31T12:00:00Z", n.shown())
+		return t, n.errorf("%s is not a time such as 2026-01-31T12:00:00Z", n.shorten())
 	}
 	return t, nil
 }
 
 func parsePoint(n node) (GeoPoint, error) {
 	var lon, lat *Number
-	if err := n.read(fields{"lon": pointerTo(&lon, node.number), "lat": pointerTo(&lat, node.number)}); err != nil {
+	if err := n.read(fields{"lon": storePointerIn(&lon, node.number), "lat": storePointerIn(&lat, node.number)}); err != nil {
 		return GeoPoint{}, err
 	}
 	if lon == nil || lat == nil {
@@ -329,7 +329,7 @@ func parsePoint(n node) (GeoPoint, error) {
 
 func parseGeoBox(n node) (GeoBox, error) {
 	var a, b *GeoPoint
-	if err := n.read(fields{"top_left": pointerTo(&a, parsePoint), "bottom_right": pointerTo(&b, parsePoint)}); err != nil {
+	if err := n.read(fields{"top_left": storePointerIn(&a, parsePoint), "bottom_right": storePointerIn(&b, parsePoint)}); err != nil {
 		return GeoBox{}, err
 	}
 	if a == nil || b == nil {
@@ -341,7 +341,7 @@ func parseGeoBox(n node) (GeoBox, error) {
 func parseGeoRadius(n node) (GeoRadius, error) {
 	var centre *GeoPoint
 	var radius *Number
-	if err := n.read(fields{"center": pointerTo(&centre, parsePoint), "radius": pointerTo(&radius, node.number)}); err != nil {
+	if err := n.read(fields{"center": storePointerIn(&centre, parsePoint), "radius": storePointerIn(&radius, node.number)}); err != nil {
 		return GeoRadius{}, err
 	}
 	if centre == nil || radius == nil {
@@ -353,8 +353,8 @@ func parseGeoRadius(n node) (GeoRadius, error) {
 func parseGeoPolygon(n node) (GeoPolygon, error) {
 	var p GeoPolygon
 	err := n.read(fields{
-		"exterior":  into(&p.Exterior, parseRing),
-		"interiors": into(&p.Interiors, func(n node) ([][]GeoPoint, error) { return list(n, parseRing) }),
+		"exterior":  storeIn(&p.Exterior, parseRing),
+		"interiors": storeIn(&p.Interiors, func(n node) ([][]GeoPoint, error) { return list(n, parseRing) }),
 	})
 	if err == nil && p.Exterior == nil {
 		err = n.errorf("exterior is missing")
@@ -364,7 +364,7 @@ func parseGeoPolygon(n node) (GeoPolygon, error) {
 
 func parseRing(n node) ([]GeoPoint, error) {
 	var points []GeoPoint
-	err := n.read(fields{"points": into(&points, func(n node) ([]GeoPoint, error) { return list(n, parsePoint) })})
+	err := n.read(fields{"points": storeIn(&points, func(n node) ([]GeoPoint, error) { return list(n, parsePoint) })})
 	if err == nil && points == nil {
 		err = n.errorf("points are missing")
 	}
