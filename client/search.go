@@ -85,7 +85,7 @@ type Answer struct {
 	Plan    string
 	Timings Timings
 	// NotFinite counts candidates without a finite score. NotIndexed counts candidates
-	// that were scored from their stored vectors, because the table or companion lacks
+	// that were scored from their stored vectors, because the table lacks
 	// them.
 	NotFinite, NotIndexed int
 	// Ranking is set on a route with a ranker.
