@@ -351,13 +351,13 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 
 // keepIfBest keeps the form of a trial, for the case that the fit is interrupted, if
 // it is the best so far and better than the plain inner product.
-func (c *chooser) keepIfBest(form form, quality float64, s setting) {
+func (c *chooser) keepIfBest(form form, mrr float64, s setting) {
 	least := c.judge.Mean(c.judge.ReciprocalRanks(judge.InnerProduct))
 	if c.best != nil {
-		least = c.best.quality
+		least = c.best.mrr
 	}
-	if quality > least {
-		c.best = &bestForm{form: form, judged: form, quality: quality, setting: s}
+	if mrr > least {
+		c.best = &bestForm{form: form, judged: form, mrr: mrr, setting: s}
 	}
 }
 

@@ -38,11 +38,7 @@ func Fit(ctx context.Context, d fit.Data, o Options) (*Fitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	keeper, err := train.NewKeeper(o.Checkpoint, "bilinear", d, o)
-	if err != nil {
-		return nil, err
-	}
-	trials, err := train.ResumeTrials(keeper)
+	trials, err := train.OpenTrials(o.Checkpoint, "bilinear", d, o)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +65,7 @@ type bestForm struct {
 	form form
 	// judged is a form of the same setting that has not seen the held-out queries.
 	judged  form
-	quality float64 // MRR@10 of judged on the held-out queries
+	mrr     float64 // MRR@10 of judged on the held-out queries
 	setting setting
 }
 

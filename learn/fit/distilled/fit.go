@@ -101,14 +101,10 @@ func newFitter(m rerank.Similarity, d fit.Data, o Options) (*fitter, error) {
 	if err != nil {
 		return nil, err
 	}
-	keeper, err := train.NewKeeper(o.Checkpoint, "distilled", d, struct {
+	f.trials, err = train.OpenTrials(o.Checkpoint, "distilled", d, struct {
 		Options
 		Model string
 	}{o, fingerprint})
-	if err != nil {
-		return nil, err
-	}
-	f.trials, err = train.ResumeTrials(keeper)
 	return f, err
 }
 

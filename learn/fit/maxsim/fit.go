@@ -51,11 +51,7 @@ func Fit(ctx context.Context, d fit.Data, o Options, sink VectorSink) (*Fitted, 
 	if err != nil {
 		return nil, err
 	}
-	keeper, err := train.NewKeeper(o.Checkpoint, "maxsim", d, o)
-	if err != nil {
-		return nil, err
-	}
-	trials, err := train.ResumeTrials(keeper)
+	trials, err := train.OpenTrials(o.Checkpoint, "maxsim", d, o)
 	if err != nil {
 		return nil, err
 	}

@@ -38,11 +38,7 @@ func Fit(ctx context.Context, d fit.Data, o Options) (*Fitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	keeper, err := train.NewKeeper(o.Checkpoint, "mol", d, o)
-	if err != nil {
-		return nil, err
-	}
-	trials, err := train.ResumeTrials(keeper)
+	trials, err := train.OpenTrials(o.Checkpoint, "mol", d, o)
 	if err != nil {
 		return nil, err
 	}

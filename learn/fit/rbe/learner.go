@@ -22,11 +22,7 @@ const patience = 5
 // perceptrons of the best round are better than CUR, it adds them to the fit.
 func (f *fitter) trainPerceptrons(ctx context.Context, fitted *Fitted, items rerank.Matrix) error {
 	o := f.options
-	keeper, err := train.NewKeeper(o.Checkpoint, "rbe", fit.Data{Items: f.scores}, o)
-	if err != nil {
-		return err
-	}
-	trials, err := train.ResumeTrials(keeper)
+	trials, err := train.OpenTrials(o.Checkpoint, "rbe", fit.Data{Items: f.scores}, o)
 	if err != nil {
 		return err
 	}

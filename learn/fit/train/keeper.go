@@ -18,18 +18,18 @@ import (
 // saveInterval is the least time between two saves in the course of a fit.
 const saveInterval = 5 * time.Second
 
-// Keeper writes the state of one fit to its checkpoint and reads it again. Without a
+// keeper writes the state of one fit to its checkpoint and reads it again. Without a
 // checkpoint it does nothing. It is not safe for concurrent use.
-type Keeper struct {
+type keeper struct {
 	checkpoint fit.Checkpoint
 	owner      [sha256.Size]byte // hash of the fit's kind, options and data
 	lastSave   time.Time
 }
 
-// NewKeeper makes the keeper of a fit of the named kind. options holds what decides
-// the outcome beside the data; it is hashed as JSON.
-func NewKeeper(checkpoint fit.Checkpoint, kind string, d fit.Data, options any) (*Keeper, error) {
-	k := &Keeper{checkpoint: checkpoint, lastSave: time.Now()}
+// newKeeper returns the keeper of a fit of the named kind. options holds every setting
+// that decides the outcome; it is hashed as JSON.
+func newKeeper(checkpoint fit.Checkpoint, kind string, d fit.Data, options any) (*keeper, error) {
+	k := &keeper{checkpoint: checkpoint, lastSave: time.Now()}
 	if checkpoint == nil {
 		return k, nil
 	}
@@ -46,11 +46,11 @@ func NewKeeper(checkpoint fit.Checkpoint, kind string, d fit.Data, options any) 
 }
 
 // isEnabled reports whether there is a checkpoint.
-func (k *Keeper) isEnabled() bool { return k.checkpoint != nil }
+func (k *keeper) isEnabled() bool { return k.checkpoint != nil }
 
 // load reads the state into a pointer, and leaves it alone if nothing was saved. It
 // returns fit.ErrCheckpoint or the error of the checkpoint.
-func (k *Keeper) load(state any) error {
+func (k *keeper) load(state any) error {
 	if !k.isEnabled() {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (k *Keeper) load(state any) error {
 }
 
 // saveSoon saves the state unless another was saved a moment ago.
-func (k *Keeper) saveSoon(state any) error {
+func (k *keeper) saveSoon(state any) error {
 	if time.Since(k.lastSave) < saveInterval {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (k *Keeper) saveSoon(state any) error {
 }
 
 // save saves the state.
-func (k *Keeper) save(state any) error {
+func (k *keeper) save(state any) error {
 	if !k.isEnabled() {
 		return nil
 	}

@@ -23,7 +23,7 @@ import (
 // before the fit was interrupted is not run again. Trials is not safe for concurrent
 // use.
 type Trials struct {
-	keeper *Keeper
+	keeper *keeper
 	state  trialsState
 }
 
@@ -38,9 +38,22 @@ func (s *trialsState) isEmpty() bool {
 	return len(s.Outcomes) == 0 && len(s.Trained) == 0 && s.Running == nil
 }
 
-// ResumeTrials reads what the checkpoint remembers of the fit. It returns
-// fit.ErrCheckpoint or the error of the checkpoint.
-func ResumeTrials(k *Keeper) (*Trials, error) {
+// OpenTrials prepares the trials of one fit of the named kind, and resumes them from the
+// checkpoint if it holds a state of the same kind, data and options. options holds every
+// other setting that decides the outcome; it is hashed as JSON. Without a checkpoint the
+// trials start from the beginning. OpenTrials returns fit.ErrCheckpoint or the error of the
+// checkpoint.
+func OpenTrials(checkpoint fit.Checkpoint, kind string, d fit.Data, options any) (*Trials, error) {
+	k, err := newKeeper(checkpoint, kind, d, options)
+	if err != nil {
+		return nil, err
+	}
+	return loadTrials(k)
+}
+
+// loadTrials reads the saved state of a fit. It returns fit.ErrCheckpoint or the error of
+// the checkpoint.
+func loadTrials(k *keeper) (*Trials, error) {
 	t := &Trials{keeper: k}
 	if err := k.load(&t.state); err != nil {
 		return nil, err

@@ -47,11 +47,11 @@ func rate(ratings ...float64) func(int) (float64, error) {
 
 func newTrials(t *testing.T, c fit.Checkpoint) *Trials {
 	t.Helper()
-	k, err := NewKeeper(c, "test", fit.Data{}, nil)
+	k, err := newKeeper(c, "test", fit.Data{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	trials, err := ResumeTrials(k)
+	trials, err := loadTrials(k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,17 +129,17 @@ func TestCheckpointsOfOtherFits(t *testing.T) {
 		}
 	}
 	resume := func(state []byte, kind string, d fit.Data, options any) (*Trials, error) {
-		k, err := NewKeeper(&fittest.Checkpoint{State: state}, kind, d, options)
+		k, err := newKeeper(&fittest.Checkpoint{State: state}, kind, d, options)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ResumeTrials(k)
+		return loadTrials(k)
 	}
-	k, err := NewKeeper(&fittest.Checkpoint{}, "kind", data(), "options")
+	k, err := newKeeper(&fittest.Checkpoint{}, "kind", data(), "options")
 	if err != nil {
 		t.Fatal(err)
 	}
-	trials, err := ResumeTrials(k)
+	trials, err := loadTrials(k)
 	if err == nil {
 		_, err = trials.Train(t.Context(), newCounter(), Plan{Name: "a", Rounds: 1, KeepTrained: true})
 	}
