@@ -22,7 +22,7 @@ type Certificate struct {
 	// score.
 	Epsilon float32
 	// Calibration is the audited promise that the answer carries, or nil. Uncalibrated
-	// says why there is none.
+	// says why it is nil.
 	Calibration  *Calibration
 	Uncalibrated string
 	// Tied means that an item outside the answer may score as much as the K-th, and the

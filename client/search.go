@@ -236,7 +236,7 @@ func (c *Client) Score(ctx context.Context, route string, q Query, items Items) 
 	}, nil
 }
 
-// Explanation is an item's score with the terms of which it is the sum.
+// Explanation is an item's score with the terms that add up to it.
 type Explanation struct {
 	Score float32
 	Terms []Term

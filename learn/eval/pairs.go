@@ -91,8 +91,8 @@ func (p *Pairs) idealGains(query, k int) []float64 {
 	return gains
 }
 
-// Choose returns those of the query rows 0, every, 2·every, … that have pairs, and counts
-// the other rows. Rows at even distances sample a file evenly that is sorted by answer.
+// Choose takes the query rows 0, every, 2·every, …, returns the rows with pairs, and counts
+// the others. Rows at even distances sample a file evenly that is sorted by answer.
 func (p *Pairs) Choose(every int) (queries []int, counts Counts) {
 	counts = Counts{DuplicatePairs: p.duplicates}
 	for q, items := range p.relevant {

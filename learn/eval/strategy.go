@@ -95,7 +95,7 @@ func (t *Trial) parseOption(fields []string) error {
 		}
 		t.Weights = rerank.Weights(value)
 	default:
-		return fmt.Errorf("%q is too much", value)
+		return fmt.Errorf("unexpected %q after the depths", value)
 	}
 	return nil
 }

@@ -178,7 +178,7 @@ func (b *trialRunner) summariseAnswers(ctx context.Context, answers []search.Ans
 		for _, hit := range a.Hits {
 			row, ok := b.table.Find(hit.ID)
 			if !ok {
-				return o, fmt.Errorf("query row %d: the answer has the item %s, which is none of the items", b.rows[i], hit.ID)
+				return o, fmt.Errorf("query row %d: the answer has the unknown item %s", b.rows[i], hit.ID)
 			}
 			rankings[i] = append(rankings[i], rerank.Scored{ID: hit.ID, Score: hit.Score, Index: row})
 		}

@@ -73,7 +73,7 @@ func New(ctx context.Context, o Options) (*Asker, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("asking the ranker what it is: %w", err)
+		return nil, fmt.Errorf("asking the ranker for its description: %w", err)
 	}
 	if o.PerSecond > 0 {
 		a.rateLimit = ratelimiter.NewSmoothBuilder[any](uint(o.PerSecond), time.Second).Build()

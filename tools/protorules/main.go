@@ -1,7 +1,7 @@
-// Command protorules prints the source of a schema that ours imports, protovalidate's
-// rules or Google's HTTP annotations, from the Go package that has it compiled, so that
-// the schema and the server that uses it are of one version and no schema registry is
-// needed to build.
+// Command protorules prints the source of a schema that likeness's schema imports:
+// protovalidate's rules or Google's HTTP annotations. It takes the source from the Go
+// package that contains the compiled schema. The schema therefore has the version that the
+// server uses, and the build needs no schema registry.
 package main
 
 import (

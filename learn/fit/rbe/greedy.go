@@ -15,11 +15,11 @@ import (
 // rounding and the row as lying in the span of the chosen rows.
 const spannedShare = 1e-10
 
-// greedy chooses rows of X one by one, each time the one whose span with those
-// before leaves the least of all rows, Σ‖x_i − π(x_i)‖² (RBE, section 3.4 and
-// appendix B). With the residual r_i of row i and o_i = r_i/‖r_i‖, that is the
-// row of the greatest gain o_iᵀGo_i, G = XᵀX, since residuals are orthogonal to
-// what was chosen.
+// greedy chooses rows of X one by one. Each time it adds the row that leaves the least
+// error Σ‖x_i − π(x_i)‖², where π projects onto the span of the chosen rows (RBE, section
+// 3.4 and appendix B). With the residual r_i of row i and o_i = r_i/‖r_i‖, this is the row
+// of the greatest gain o_iᵀGo_i, G = XᵀX, because residuals are orthogonal to the chosen
+// rows.
 //
 // It keeps N_i = r_iᵀGr_i and S_i = ‖r_i‖² instead of vectors for each row: for
 // the direction u = o_b of the row b chosen, r_i loses a_i·u, a_i = ⟨x_i, u⟩, so

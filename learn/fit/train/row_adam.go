@@ -7,7 +7,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// RowAdam is Adam for a table with many rows, of which a step changes few. A step
+// RowAdam is Adam for a table with many rows when each step changes only a few. A step
 // moves only those rows and updates only their running means.
 type RowAdam struct {
 	First, Second rerank.Matrix // running means of the gradients and of their squares
