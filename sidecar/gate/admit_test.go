@@ -94,19 +94,19 @@ func TestARewrittenSearchIsInFlightUntilItIsAnswered(t *testing.T) {
 
 // The searches of one call count as one: the database gets them together.
 func TestASearchWithinACallIsLetInWithIt(t *testing.T) {
-	a := admission.New(searcher(func(context.Context) error { return nil }), admission.Options{MaxSearches: 1})
+	a := admit(searcher(func(context.Context) error { return nil }), options{MaxSearches: 1})
 	first, err := a.Rewrite(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 100 {
-		other, err := a.Rewrite(admission.WithinCall(t.Context()), request)
+		other, err := a.Rewrite(search.WithinCall(t.Context()), request)
 		if err != nil {
 			t.Fatal(err)
 		}
 		other.Answered(t.Context(), search.DatabaseAnswer{})
 	}
-	if _, err := a.Rewrite(t.Context(), request); !errors.Is(err, admission.ErrOverload) {
+	if _, err := a.Rewrite(t.Context(), request); !errors.Is(err, gate.ErrOverload) {
 		t.Errorf("another call: %v, want ErrOverload", err)
 	}
 	first.Answered(t.Context(), search.DatabaseAnswer{})
