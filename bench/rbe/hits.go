@@ -112,7 +112,7 @@ func (s settings) hits(ctx context.Context, stdout io.Writer) error {
 	return nil
 }
 
-// fits fits the three models of a selection.
+// fits trains the three models of a selection.
 func (s settings) fits(ctx context.Context, scores rerank.Matrix, o fitrbe.Options, lambda float64, seen map[string]bool, to *lines[cell], stdout io.Writer) error {
 	cells := [3]cell{{Model: modelCUR}, {Model: modelLambda, Lambda: lambda}, {Model: modelNeural}}
 	for i := range cells {

@@ -28,11 +28,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/likenessdb/likeness/e2e/harness"
 	"github.com/likenessdb/likeness/plugin"
 	pluginv1 "github.com/likenessdb/likeness/proto/gen/likeness/plugin/v1"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/e2e/harness"
 )
 
 // hostEnv has the plugin's command: the test's program is its host then.

@@ -1,6 +1,8 @@
 package gate_test
 
 import (
+	"maps"
+
 	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -17,9 +19,7 @@ type options struct {
 
 func (o options) limits() gate.Limits {
 	routes := map[string]gate.Limit{"products": {}}
-	for name, l := range o.Limits {
-		routes[name] = l
-	}
+	maps.Copy(routes, o.Limits)
 	return gate.Limits{MaxSearches: o.MaxSearches, Adaptive: o.Adaptive, Routes: routes}
 }
 

@@ -65,8 +65,8 @@ func (g *Gate) Hold(bytes int64) *Grant {
 	return &Grant{messages: g.messages, bytes: bytes}
 }
 
-// Receive lets a message of so many bytes come, or waits until there is room. Messages are
-// let in in the order in which they came, large ones one at a time. held is how much of the
+// Receive lets a message of so many bytes come, or waits until there is room. Messages come
+// in the order in which they asked, large ones one at a time. held is how much of the
 // message may be here while it waits. Receive returns a *RefusedError of the kind
 // ErrTooLarge or ErrFull, or the context's error, and a nil Grant where messages are not
 // counted.

@@ -20,7 +20,11 @@ func passedTests(r io.Reader) (map[string]bool, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<24)
 	for lines.Scan() {
-		var event struct{ Action, Package, Test string }
+		var event struct {
+			Action  string `json:"Action"`
+			Package string `json:"Package"`
+			Test    string `json:"Test"`
+		}
 		if !bytes.HasPrefix(lines.Bytes(), []byte("{")) || json.Unmarshal(lines.Bytes(), &event) != nil {
 			continue
 		}

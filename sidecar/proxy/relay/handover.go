@@ -34,7 +34,7 @@ func (h *handover) Close() error {
 	return nil
 }
 
-// Addr implements net.Listener. The address cannot be dialed.
+// Addr implements net.Listener. The address cannot be called.
 func (h *handover) Addr() net.Addr { return &net.UnixAddr{Name: "relay", Net: "unix"} }
 
 // serve hands conn to Accept and waits until conn is closed. first holds the bytes that
