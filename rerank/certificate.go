@@ -110,7 +110,7 @@ type Evidence struct {
 	SingleInnerProduct bool
 }
 
-// Certify turns evidence into a certificate by the definitions of docs/design.md
+// Certify turns evidence into a certificate by the definitions of docs/concepts/mathematics.md
 // (certificates): U, ε and gap = max(0, U − S_K + 2ε). The status is exact only if no
 // unseen item can exceed the K-th score by more than 2ε. NaN never proves anything: a NaN
 // bound counts as +Inf, a NaN K-th score as −Inf, and with an ε that is NaN, infinite or

@@ -17,7 +17,7 @@ const (
 )
 
 // reduced is the gates' network in bfloat16, with bounds of its rounding errors
-// (docs/design.md, the scan's bounds). A norm of a matrix is an upper bound of its spectral
+// (docs/concepts/mathematics.md, the scan's bounds). A norm of a matrix is an upper bound of its spectral
 // norm.
 type reduced struct {
 	first, second kernel.WeightsBFloat16
