@@ -77,7 +77,7 @@ func TestServedPromise(t *testing.T) {
 func TestAuditNeeds(t *testing.T) {
 	file := files(t, strings.Replace(base, "exact_search: true", "exact_search: true, audit: {share: 0.1}", 1))
 	_, err := config.Load(config.Source{File: file, Environ: []string{}})
-	if err == nil || !strings.Contains(err.Error(), "state_dir") || !strings.Contains(err.Error(), "scoring a table") {
+	if err == nil || !strings.Contains(err.Error(), "state_dir") || !strings.Contains(err.Error(), "an audit scores a table") {
 		t.Errorf("error %v", err)
 	}
 }
