@@ -11,7 +11,7 @@ import (
 
 const head = `# Any ranker as a retriever, measured
 
-What [relevance-based embeddings](../concepts/rbe.md) find of the best items of two heavy rankers, and what a budget of
+What [relevance-based embeddings](../how-to/rankers.md) find of the best items of two heavy rankers, and what a budget of
 the ranker's calls buys. Every figure is of queries whose scores nothing was fitted to. Data, scripts and seeds are in
 the repository; ` + "`bench/rbe/run.sh`" + ` makes everything again, from the texts to this page, in some twenty minutes of
 one core. The figures are in [rbe.json](rbe.json).
