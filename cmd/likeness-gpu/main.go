@@ -48,7 +48,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Score the tables of a sidecar's routes on an NVIDIA device",
 		Long: `likeness-gpu keeps the tables of a sidecar's routes in the memory of an NVIDIA device
 and scores them there. A sidecar starts it as a plugin and a route names it as its
-device; see docs/how-to/run-with-a-gpu.md. It needs a driver of CUDA 12.0 or above
+device; see docs/how-to/gpu.md. It needs a driver of CUDA 12.0 or above
 and nothing else.`,
 		SilenceErrors: true, SilenceUsage: true,
 		Version: build().Version,

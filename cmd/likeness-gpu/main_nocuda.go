@@ -11,6 +11,6 @@ import (
 
 func main() {
 	_, _ = fmt.Fprintln(os.Stderr, "likeness-gpu: this binary was built without the tag cuda and can use no device; "+
-		"`make gpu` builds one that can, on a machine with or without a GPU (docs/how-to/run-with-a-gpu.md)")
+		"`make gpu` builds one that can, on a machine with or without a GPU (docs/how-to/gpu.md)")
 	os.Exit(3)
 }

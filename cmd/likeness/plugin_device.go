@@ -31,7 +31,7 @@ func newPluginDeviceCommand(_ *app) *cobra.Command {
 		Long: `device is a plugin that keeps the tables of a sidecar's routes and scores them on
 this machine's cores. A sidecar starts it as a plugin, or reaches it on another
 machine by its address. It loads its tables there by itself; see
-docs/how-to/score-on-another-machine.md.`,
+docs/how-to/gpu.md.`,
 		Example: `  likeness plugin device --listen unix:///run/likeness-device/device.sock
   likeness plugin device --listen 10.0.0.7:9443 --memory 48GiB --tls-cert device.pem --tls-key device.key --tls-client-ca ca.pem`,
 		Args: cobra.NoArgs,

@@ -17,9 +17,9 @@ const (
 	sizesEnd   = "<!-- End of the sizes. -->"
 )
 
-// TestSizes: a device reserves the sizes in the table of docs/how-to/run-with-a-gpu.md.
+// TestSizes: a device reserves the sizes in the table of docs/how-to/gpu.md.
 func TestSizes(t *testing.T) {
-	const path = "../../docs/how-to/run-with-a-gpu.md"
+	const path = "../../docs/how-to/gpu.md"
 	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
