@@ -19,20 +19,16 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-const benchServeLong = `Loads a running sidecar with searches and reports what came back and when.
+const benchServeLong = `Loads a running sidecar with searches and reports what came back and when. First
+--workers callers ask as fast as they are answered (a closed loop), which finds the
+capacity. Then each of --load is tried: that many times the capacity, at random times
+whatever the answers do (an open loop), timed from when a call was due. --rate asks for
+calls a second instead.
 
-First --workers callers ask as fast as they are answered (a closed loop), which
-finds how many answers a second it can give. Then each of --load is tried: that
-many times the capacity, sent at random times whatever the answers do (an open
-loop). Times of an open loop count from when a call was due, so that a stall
-shows in every call that it delayed. --rate asks for calls a second instead.
-
-Outcomes: good, degraded (the store's own order), refused (by a limit), late (the
-deadline passed), failed, unsent (more than --max-open calls were open). Goodput
-is good answers a second. Of good answers, own is what the sidecar said that it
-took without its store, and around what lay outside of the search: network,
-queues, the generator's own waits. The generator takes processor time too: on one machine
-with the sidecar, capacity is that of both.`
+Outcomes: good, degraded, refused (by a limit), late, failed, unsent (more than
+--max-open calls were open). Of good answers, own is the sidecar's time without its
+store, and around is the network, queues and the generator's waits. On one machine with
+the sidecar, capacity is that of both.`
 
 // benchServeFlags are the flags of bench serve.
 type benchServeFlags struct {

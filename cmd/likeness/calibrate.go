@@ -24,25 +24,19 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-const calibrateLong = `Finds out what recall a route can promise, and lets it promise that: recall@K is at
+const calibrateLong = `Measures which recall a route can promise, and lets it promise that: recall@K is at
 least --recall for a --share of the queries, with --confidence.
 
-Every query is asked of the route at growing depth, through its store as it is, and
-compared with the exact answer: by the route's table if it is in full precision, by
-reading the collection otherwise. Items that tie with the K-th within the rounding
-error count as found. The depths are then tested from the deepest to the shallowest, up
-to the first that fails (Clopper and Pearson's exact bound, fixed-sequence testing). The
-shallowest that passes is kept in state_dir; a sidecar, running or started later, searches
-that deep, and its answers carry the promise.
+Every query is asked of the route at growing depth and compared with the exact answer.
+The depths are tested from the deepest to the shallowest, up to the first that fails
+(Clopper and Pearson's exact bound, fixed-sequence testing). The shallowest that passes
+is kept in state_dir, and the sidecar's answers carry the promise.
 
-The queries must be drawn as those that will be asked: the promise is of such queries,
-and of no others. With no failure among them at least log(1 - confidence) / log(share)
-are needed: 59 for .95 and .95. --from-collection takes stored vectors for queries, where
-nothing better is there: it says little of what people ask. --hold-out keeps some queries
-back and reports how the chosen depth answers them.
-
-What was answered is kept; after an interruption the same command goes on. If no depth
-shows the promise, the exit code is 1, and an earlier calibration stays.`
+The promise is of queries like those that were asked. At least log(1 - confidence) /
+log(share) are needed without a failure: 59 for .95 and .95. --hold-out keeps some back
+and reports how the chosen depth answers them. An interrupted command goes on when it is
+run again. If no depth shows the promise, the exit code is 1, and an earlier calibration
+stays. docs/how-to/promise-a-recall.md has the steps.`
 
 // calibrateFlags are the flags of calibrate.
 type calibrateFlags struct {

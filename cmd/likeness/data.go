@@ -17,15 +17,10 @@ import (
 )
 
 // dataHelp is the part of a command's help that dataFlags document.
-const dataHelp = `Vectors are .npy, .safetensors (FILE#TENSOR; the only one if unnamed) or .parquet
-(FILE#COLUMN; ids from its column "id"), float16 to float64, one row a vector. The
-items can also be read from a collection: --config with --collection, or --route.
-
-The log is CSV with a header, JSON lines (.jsonl) or .parquet, with the columns
-query and item, and weight and time where there are any: a weight is 0 or more, a
-time is an integer of Unix seconds or milliseconds, or RFC 3339. Queries and items
-are row numbers from 0, or ids where ids were given: by --item-ids and --query-ids,
-by Parquet, or by the collection.`
+const dataHelp = `Vectors are .npy, .safetensors or .parquet, one row a vector; items can also be
+read from a collection (--config with --collection or --route). The log is CSV,
+JSON lines or Parquet with the columns query and item, and weight and time where
+there are any. docs/fit.md has the formats.`
 
 // dataFlags are the flags that say where vectors and the log are.
 type dataFlags struct {

@@ -15,12 +15,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-const evalLong = `Ranks every item for every query by one or several models, exactly, compares the
-rankings with logged pairs and with a plain baseline, and says whether a learned
-similarity is worth it, how sure that is, and which is the simplest one that is
-as good as the best. With --strategies it also runs each first-stage strategy
-through the real pipeline over an exact in-memory store, and parts what the
-candidates lose from what the similarity gains.
+const evalLong = `Ranks every item for every query by one or several models, compares the rankings with
+logged pairs and with a plain baseline, and says whether a learned similarity is worth
+it, how sure that is, and which is the simplest that is as good as the best. With
+--strategies it also runs each first stage, and says what its candidates lose.
 
 ` + dataHelp + `
 
@@ -35,14 +33,8 @@ a pair's weight, 1 without weights.
   p@k                 relevant items in the top k / k
   first_stage_recall  share of the exact top k that a strategy found
 
-Intervals are percentiles of a bootstrap over the queries; queries with equal
-vectors are drawn together. Differences are paired. Head, torso and tail are the
-queries for items that have a third of the pairs each, by popularity; with
---trained-pairs popularity is that of the training log, and items that are not
-in it are cold.
-
-Vectors of the cosine baseline, and of a model fitted on unit vectors, are
-normalised again in float32.
+Intervals are percentiles of a bootstrap over the queries; differences are paired.
+docs/how-to/evaluate.md explains segments and verdict.
 
 Strategies: ` + eval.TrialSyntax
 

@@ -21,24 +21,15 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
-const fitBilinearLong = `Learns the W of φ(q, x) = qᵀWx from a log, over the vectors as they are stored,
-and says whether it is worth it. Nothing has to be written to the database: the
-search of a query is one inner product of Wᵀq with the stored vectors.
-
-The fit starts at the identity, which is the plain inner product, and is pulled
-to it. How strongly is chosen on held-out queries and held-out items; then all
-pairs are fitted. Queries with equal vectors are held out together. All figures
-are MRR@10 among all items of the collection.
-
-Items without logs lose by most fits. With --cold auto the pull is raised as far
-as they need it if the collection has items without a pair, and the report warns
-of them otherwise; guard always raises it, ignore looks at logged items only.
+const fitBilinearLong = `Learns the W of φ(q, x) = qᵀWx from a log, over the vectors as they are stored, and
+says whether it is worth it. A search is then one inner product of Wᵀq with the stored
+vectors. The fit starts at the identity and is pulled to it, as strongly as held-out
+queries and items need. docs/fit.md explains the report, and --cold.
 
 ` + dataHelp + `
 
-The same data, flags and seed give the same model on the same kind of machine,
-whatever the number of cores. An interrupted fit writes the best that it had, and
-goes on with --resume.
+The same data, flags and seed give the same model on the same kind of machine. An
+interrupted fit writes the best that it had, and goes on with --resume.
 
 Forms: full; low_rank, PQᵀ; identity_low_rank, I + PQᵀ; diagonal.`
 

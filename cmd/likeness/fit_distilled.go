@@ -18,26 +18,16 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-const fitDistilledLong = `Adds learned probes to a model: maps u(q) of the query, such that a search of the
-stored vectors with u(q) brings the items that the model ranks first. The strategy
-distilled then needs one search of the vectors that the database has, and nothing
-is written to it. The model's own scores, and all else in it, stay as they are.
-
-The probes learn from the model's scores of the queries; pairs are not needed. A
-tenth of the queries is held out. On these the report gives the share of the
-model's exact top 10 that a number of candidates holds: for the learned probes,
-for the strategies average and per_embedding (several lists are read in turn, row
-by row, until there are so many candidates), and for the stored vectors searched
-with the query itself.
-
-Heads: linear, u = qW; residual, u = qW + MLP(q), which finds more and costs more
-numbers in the model; both. A model that is one inner product with the stored
-vectors gets it as its linear head, without training.
+const fitDistilledLong = `Adds learned probes to a model: maps u(q) of the query, such that one search of the
+stored vectors with u(q) brings the items that the model ranks first (strategy
+distilled). The model's own scores teach, and pairs are not needed. The report gives
+the share of the exact top 10 among the candidates of each first stage, on held-out
+queries. Heads: linear, u = qW; residual, u = qW + MLP(q); both.
 
 ` + dataHelp + `
 
-The same data, flags and seed give the same probes on the same kind of machine,
-whatever the number of cores. Ctrl-C keeps the best so far, and --resume goes on.`
+The same data, flags and seed give the same model on the same kind of machine. An
+interrupted fit writes the best that it had, and goes on with --resume.`
 
 // fitDistilledFlags are the flags of fit distilled.
 type fitDistilledFlags struct {

@@ -19,31 +19,16 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
-const fitMaxSimLong = `Learns behavioural vectors from a log (MVG): beside its own vector, an item owns
-some centres of the queries that it was chosen for, and scores a query by the best
-of them, φ(q, x) = max ⟨q, v⟩. Items that many ask for in many ways own more: of a
-budget of --mavg vectors an item in the mean, an item of n queries gets a share of
-n^beta. Each item's queries are clustered on the unit sphere (k-means with one
-centre fixed at the item's own vector).
-
-Of the budgets in --mavg the smallest is taken that is as good as the best on
-held-out queries, within a standard error; one alone is taken as it is. Then all
-pairs are clustered. Items without logs get no vectors and can be overtaken by those
-that have some; the report says what they lose, and --cold guard takes no budget
-under which they do.
-
-Beside the model, OUT without its extension names the files of the vectors:
-NAME.vectors.npy and NAME.owners.jsonl, the item of each. likeness index makes a
-table of them, or a companion collection with a row a vector; likeness eval finds
-them beside the model.
+const fitMaxSimLong = `Learns behavioural vectors from a log (MVG): beside its own vector, an item owns some
+centres of the queries that it was chosen for, and scores a query by the best of them,
+φ(q, x) = max ⟨q, v⟩. Of the budgets in --mavg the smallest is taken that is as good as
+the best on held-out queries. --cold guard takes no budget under which items without
+logs lose. NAME.vectors.npy and NAME.owners.jsonl beside the model hold the vectors.
 
 ` + dataHelp + `
 
-Vectors are read where they lie, and the fit keeps eight to twelve bytes a pair, so
-that ten million pairs need less than two gigabytes. The same data, flags and seed
-give the same vectors on the same kind of machine, whatever the number of cores.
-An interrupted fit goes on with --resume: budgets that were tried are not tried
-again.`
+The same data, flags and seed give the same model on the same kind of machine. An
+interrupted fit writes the best that it had, and goes on with --resume.`
 
 // fitMaxSimFlags are the flags of fit maxsim.
 type fitMaxSimFlags struct {

@@ -18,28 +18,16 @@ import (
 )
 
 const fitMoLLong = `Learns a Mixture-of-Logits (RAILS) from a log, over the vectors as they are stored:
-φ(q, x) = Σ π_ij(q, x)·⟨f_i(q), g_j(x)⟩/τ, with P_Q query components f_i, P_X item
-components g_j and gates π that are a softmax over all pairs.
-
-With --gates query, the default, the query alone decides the gates: φ is then one
-inner product, and one exact list is the exact answer. With --gates full the item
-and the logits have their say too. Item components are linear; without --l2-norm
-the probes of a query can search the vectors as they are stored, so that nothing
-has to be written to the database.
-
-The fit starts at the plain inner product. Held-out queries judge it after every
-round and stop it; then all pairs are fitted. Items without logs are guarded as by
-fit bilinear: a pull to the start, as strong as held-out items need it.
-
-The report has MRR@10 among all items, the use of the gates, and recall@10 of the
-exact order by the candidates of every strategy. Fit a bilinear form too and
-compare: on frozen vectors it is often as good.
+φ(q, x) = Σ π_ij(q, x)·⟨f_i(q), g_j(x)⟩/τ. With --gates query, the default, φ is one
+inner product, and one exact list is the exact answer; with --gates full the item and
+the logits have their say too. Without --l2-norm the probes search the vectors as they
+are stored. The fit starts at the plain inner product, and held-out queries stop it. Fit
+a bilinear form too and compare: on frozen vectors it is often as good.
 
 ` + dataHelp + `
 
-The same data, flags and seed give the same model on the same kind of machine,
-whatever the number of cores. An interrupted fit writes the best that it had, and
-goes on with --resume.`
+The same data, flags and seed give the same model on the same kind of machine. An
+interrupted fit writes the best that it had, and goes on with --resume.`
 
 // fitMoLFlags are the flags of fit mol.
 type fitMoLFlags struct {

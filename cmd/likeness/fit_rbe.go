@@ -20,36 +20,17 @@ import (
 )
 
 const fitRBELong = `Replaces an expensive ranker R(x, q) by one inner product (RBE): an item is described
-by what R says of it and some support queries, a query by what R says of it and some
-support items, and a query then costs as many calls of R as there are support items.
-
-The scores come from the ranker itself, which is asked for those that the fit reads,
-or from --scores, a matrix of R, .npy, one row an item and one column a query. Items
-are the rows of a collection (--route or --collection) or of files (--items with
-vectors, --payload with a JSON object a line, --item-ids); queries are JSON lines or
-CSV with id, text, vector, user_id and context, or vectors alone. The model keeps the
-support queries: items that come later need nothing else to be scored.
+by R's scores for some support queries, a query by R's scores of some support items. A
+query then costs as many calls of R as there are support items. Scores come from the
+ranker, or from --scores, a matrix of one row an item and one column a query.
+docs/how-to/rankers.md has the steps and what each fit costs.
 
 ` + rankerHelp + `
 
-R of all items is asked for the support queries and for those held out, with --hidden
-for all queries. --support-queries and --held-out take fewer; --sample-items fits to
-some of the items, of which the support items are chosen then. --select random
---held-out 0, which is not judged, asks for the scores of the support items alone.
-
-Support items are chosen by the queries that are not held out: random, popular (the
-highest mean score), kmeans (nearest to the centres of clusters), diverse (each
-furthest from those before) or l2_greedy (each lowers the squared error the most). An
-item's vector is R(x, S_Q)·pinv(R(S_I, S_Q)), the CUR approximation; --lambda regularises the
-pseudo-inverse. --hidden adds perceptrons to both sides, trained by cross-entropy to
-softmax(R) or by the paper's listwise loss; they are kept if they find more than CUR.
-
-HitRate(P, T) is the share of the T items that R puts first that are among the first
-P of the approximation, in the mean over the held-out queries.
-
---base writes R(x, S_Q), from which likeness index makes a table or a companion:
-a query's vector is then R(S_I, q), the scores of the support items in the order in
-which the model names them. The same scores, flags and seed give the same model.`
+An item's vector is R(x, S_Q)·pinv(R(S_I, S_Q)), the CUR approximation; --hidden adds
+perceptrons to both sides, which are kept if they find more. HitRate(P, T) is the share
+of R's first T items among the first P of the approximation, over the held-out queries.
+--base writes R(x, S_Q), from which likeness index makes a table or a companion.`
 
 // fitRBEFlags are the flags of fit rbe.
 type fitRBEFlags struct {

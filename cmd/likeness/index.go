@@ -28,49 +28,25 @@ import (
 
 const indexLong = `Builds what a route needs beside its collection, by reading the collection once:
 
-  the table       feature rows that stay in the sidecar's memory (placement
-                  table, strategy scan), at the route's "table"
+  the table       feature rows that stay in the sidecar's memory
   the companion   a collection with the same ids and payloads and the derived
-                  fields that per_embedding, average and combined search, under
-                  the route's "companion" or --companion
+                  fields that the strategies search
 
-For a max-sim with behavioural vectors (likeness fit maxsim), the table has each
-item's vectors as a group, and the companion has a row a vector, with the item's
-id in the route's field "owner" (likeness_owner) and the item's payload.
-
-For a relevance-based model that knows its support queries (likeness fit rbe), the
-route's ranker, or that of the flags, is asked for every item's scores of them, by the
-item's payload and vector as it reads them; --stored-scores takes the stored vectors
-for those scores. Built again with --force, only rows that are new or changed are
-asked for.
+The companion of a max-sim with behavioural vectors has a row a vector. For a
+relevance-based model the ranker is asked for the scores that are missing;
+--stored-scores takes the stored vectors for them.
 
 ` + rankerHelp + `
 
-The collection itself is never written to. An interrupted build goes on where it
-stopped (the companion's place is kept in NAME.companion.json in the working
-directory, and stays there when it is done); what is there already is replaced
-only with --force.
+An interrupted build goes on where it stopped; what is there already is replaced only
+with --force. At the end the table's checksums, the numbers of rows and a thousand rows
+are read back. --verify compares every row with the collection, and --verify-all does so
+after a build; a difference is an error.
 
-At the end what was built is read back: all of the table, for its checksums and its
-number of rows, the companion's number of rows, and a thousand of its rows, which
-must be what was written. --verify-all also compares every row of both with the
-collection, as --verify does without building. Of items of several rows (behavioural
-vectors, or a route with an owner) the table is built once more beside it, and of the
-companion's rows the vectors are compared. A difference is an error.
-
-Large collections are built in parts, by as many processes or machines: --partition
-i/n builds the part i. Their parts of the companion lie in one collection; those of
-the table are files TABLE.i-of-n, which --merge n makes into one. --force begins a part
-again, and leaves those of the others in the companion. In a Kubernetes
-job with completionMode Indexed, --partition /n takes the part from
-JOB_COMPLETION_INDEX. See docs/concepts/scale.md.
-
-Without --version the route is built for as it is in service. The embedded
-store is read-only: for it, --files writes the companion's fields as .npy files.
-
-Without a configuration, --model and --items build a table from a file: .npy,
-.safetensors (FILE#TENSOR; the only one if unnamed) or .parquet (FILE#COLUMN; ids
-from its column "id").`
+--partition i/n builds part i of n, on as many machines, and --merge n joins the parts of
+the table; --partition /n takes i from JOB_COMPLETION_INDEX (docs/concepts/scale.md).
+--files writes the companion as .npy files for the embedded store. Without a
+configuration, --model and --items build a table from a file.`
 
 // indexFlags are the flags of index.
 type indexFlags struct {

@@ -17,22 +17,18 @@ import (
 
 const importLong = `Writes a model as one native file, after all checks. FROM is one of
 
-  a directory   model.safetensors, config.json and, where there are learned
-                probes, distilled.safetensors, under the names of RAILS
+  a directory   model.safetensors, config.json and distilled.safetensors, if
+                there are probes, under the names of RAILS
   a state dict  with --from rails: a MoL trained with RAILS, as .safetensors or
-                as torch.save wrote it: a bare state dict or a checkpoint, with
-                or without the prefixes of its module and of DDP, in PyTorch's
-                present or old format, in float32, bfloat16, half or double
+                as torch.save wrote it, bare or in a checkpoint, in float32,
+                bfloat16, half or double
   a native file which is written again, under another name
 
 A state dict needs its hyper-parameters, from --config or --hyper: temperature,
-dot_product_l2_norm, gating_combination_type and the nonlinearities, which the
-weights cannot tell. Dimensions and widths they tell; where both say something
-and differ, the import is refused. A pickle is read as data: no code in it is
-run, and what calls for anything but tensors is refused.
-
-The version is the digest of what decides a score: a directory and its import
-have one. If TO is a directory, the file is named by the model and its version.`
+dot_product_l2_norm, gating_combination_type and the nonlinearities. Where weights and
+hyper-parameters differ, the import is refused. A pickle is read as data: no code in it
+runs. A directory and its import have one version. If TO is a directory, the file is
+named by the model and its version.`
 
 // importFlags are the flags of model import.
 type importFlags struct {

@@ -22,13 +22,10 @@ import (
 )
 
 // rankerHelp is the part of a command's help that rankerFlags document.
-const rankerHelp = `The ranker is one of the configuration (--ranker), a plugin's executable (--scorer),
-or a rerank service (--scorer-url with --dialect and --scorer-fields). A call is one
-item that it scores for one query. What it says is kept in a folder (--cache), by its
-name and version, the query and what it reads of the item: a command that is run
-again, after an interruption or a change of the collection, asks for what is missing.
-Before it begins it says how many calls there are, what they cost in the ranker's own
-unit, and how long they take; --estimate ends there, and --max-calls refuses more.`
+const rankerHelp = `The ranker is one of the configuration (--ranker), a plugin (--scorer) or a rerank
+service (--scorer-url). Scores are kept in a folder (--cache), so that a command that
+runs again asks only for what is missing. --estimate says how many calls there are,
+what they cost and how long they take, and ends; --max-calls refuses more.`
 
 // rankerFlags say which ranker to ask, and how.
 type rankerFlags struct {

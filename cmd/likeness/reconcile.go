@@ -20,20 +20,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-const reconcileLong = `Compares every row of a route's collection with its live table and its companion,
-and repairs what differs: rows that are missing there, that changed, and that the
-collection does not have any more. Writes that the journal in state_dir still has
-are followed first. The collection itself is never written to.
-
-A sidecar that serves the route has its table and journal, and does the same by
-itself, every reconcile.interval and whenever it missed a write. With --address it
-is asked to do so now: that takes no configuration, and goes on if the command is
-interrupted. Without, the command opens the table and the journal itself, and is
-refused while a sidecar has them. With --compare nothing is repaired.
-
-It reads reconcile.rows_per_second rows a second at most. An interrupted run goes
-on where it stopped.
-` + adminNote
+const reconcileLong = `Compares every row of a route's collection with its live table and its companion, and
+repairs rows that are missing, changed or surplus there. The collection itself is never
+written to. With --address a running sidecar does so now. Without, the command opens the
+table and the journal itself, and is refused while a sidecar has them. With --compare
+nothing is repaired. It reads reconcile.rows_per_second rows a second at most; an
+interrupted run goes on where it stopped.` + adminNote
 
 // reconcileFlags are the flags of reconcile.
 type reconcileFlags struct {
