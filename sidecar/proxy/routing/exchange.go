@@ -72,7 +72,7 @@ func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A])
 	if share, rt := c.shadow(); share > 0 {
 		return c.beside(ctx, share, rt)
 	}
-	if c.closed() || c.times.leave.IsZero() && !c.eager() {
+	if c.closed() || (c.rewritten || c.times.leave.IsZero()) && !c.eager() {
 		return c.settle(c.rescore(ctx))
 	}
 	return c.race(ctx)

@@ -120,9 +120,15 @@ func (r *Router) checkRewrite(ctx context.Context, rt *route.Route, s Search) er
 }
 
 // rewrite answers the call by one call of the database: the client's own, but for its
-// vectors.
+// vectors. Nothing races it: the original request would be answered no sooner. The vectors
+// have to be ready before the original has to leave.
 func (c *call[A]) rewrite(ctx context.Context) (out rescored[A]) {
-	rewritten, err := c.rewriteAll(ctx)
+	within, cancel := ctx, context.CancelFunc(func() {})
+	if !c.closed() {
+		within, cancel = c.untilOriginalLeaves(ctx)
+	}
+	defer cancel()
+	rewritten, err := c.rewriteAll(within)
 	if err != nil {
 		out.err = err
 		return out

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/config"
@@ -190,5 +192,59 @@ func TestMapScore(t *testing.T) {
 	}
 	if got, err := r.MapScore(float32(math.NaN())); err != nil || !math.IsNaN(float64(got)) {
 		t.Errorf("a score of the database that is not a number: %v, %v", got, err)
+	}
+}
+
+// slowRewriter rewrites a query once its context has ended, or not at all.
+type slowRewriter struct{ *rewriter }
+
+func (slowRewriter) Rewrite(ctx context.Context, _ search.Request) (search.Rewritten, error) {
+	<-ctx.Done()
+	return search.Rewritten{}, ctx.Err()
+}
+
+// TestNothingRacesARewrittenCall: while the database answers a rewritten call, the original
+// is not sent, however near the deadline is. A query that is not rewritten when the original
+// has to leave is answered by the original, in time.
+func TestNothingRacesARewrittenCall(t *testing.T) {
+	for name, tc := range map[string]struct {
+		slowly bool // the query is rewritten slowly
+		status string
+		after  time.Duration // at which the call is decided
+	}{
+		"slow database": {false, "rewritten; route=r; certificate=unknown", 95 * time.Millisecond},
+		"slow rewrite":  {true, "degraded; reason=deadline", 75 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fast := newRewriter(nil)
+				var s search.Searcher = fast
+				if tc.slowly {
+					s = slowRewriter{fast}
+				}
+				x := rewritten([]routing.Search{plain(3)}, nil, 5, 6)
+				answered := x.rewrite
+				x.rewrite = func(ctx context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {
+					<-time.After(95 * time.Millisecond)
+					return answered(ctx, all)
+				}
+				x.original = func(context.Context) answer {
+					t.Error("the original is sent beside the rewritten call")
+					return answer{}
+				}
+				r, err := routing.New(s, routing.Options{Store: "s", Logger: quiet})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = r.Close() }()
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				began := time.Now()
+				o := ask(ctx, r, x)
+				if took := time.Since(began); o.Status != tc.status || took != tc.after {
+					t.Errorf("%q after %s, want %q after %s", o.Status, took, tc.status, tc.after)
+				}
+			})
+		})
 	}
 }
