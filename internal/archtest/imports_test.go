@@ -104,6 +104,21 @@ func TestServingKnowsNoLearning(t *testing.T) {
 	}
 }
 
+// TestNothingRestsOnTests: only tests use the tests of the whole, and the packages that are
+// for tests themselves.
+func TestNothingRestsOnTests(t *testing.T) {
+	for _, p := range packages(t) {
+		if p.ImportPath == module+"sidecar/proxy/recording" { // an upstream that notes its calls, for tests
+			continue
+		}
+		for _, imported := range p.Imports {
+			if strings.HasPrefix(imported, module+"e2e/") && !strings.HasPrefix(p.ImportPath, module+"e2e/") {
+				t.Errorf("%s imports %s, which is for tests", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
 // TestProtobufStaysAtTheEdges lets only the packages that speak gRPC, and wirecount, which
 // they count messages with, import protobuf.
 func TestProtobufStaysAtTheEdges(t *testing.T) {
