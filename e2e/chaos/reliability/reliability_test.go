@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,6 +22,11 @@ func TestEveryTestExists(t *testing.T) {
 	}
 	known := map[string]map[string]bool{}
 	for _, r := range rows {
+		for name := range r.Elsewhere {
+			if !slices.Contains(r.Tests, name) {
+				t.Errorf("row %d: %s runs elsewhere and is none of its tests", r.Number, name)
+			}
+		}
 		for _, name := range r.Tests {
 			at := strings.LastIndex(name, ".")
 			if at < 0 {
@@ -117,7 +123,7 @@ func TestRowsAreChecked(t *testing.T) {
 // TestAPromiseNeedsATestThatRan: a promise is shown by a test that passed, in any run, and
 // is not where the test failed, was skipped or is missing.
 func TestAPromiseNeedsATestThatRan(t *testing.T) {
-	rows := []row{{Number: 7, Property: "Memory", Tests: []string{"a/b.TestOne", "a/b.TestTwo"}, OnlyLong: []string{"a/b.TestTwo"}}}
+	rows := []row{{Number: 7, Property: "Memory", Tests: []string{"a/b.TestOne", "a/b.TestTwo"}, Elsewhere: map[string]string{"a/b.TestTwo": "make soak"}}}
 	event := func(action string) string {
 		return `{"Action":"` + action + `","Package":"github.com/likenessdb/likeness/a/b","Test":"TestOne"}` + "\n"
 	}

@@ -14,9 +14,9 @@ type row struct {
 	Bar      string   `yaml:"bar"`
 	Tests    []string `yaml:"tests"`
 	Long     string   `yaml:"long"`
-	// OnlyLong lists those of Tests that only `make soak` runs.
-	OnlyLong []string `yaml:"only_long"`
-	Limits   string   `yaml:"limits"`
+	// Elsewhere has the command that runs a test, for those of Tests that `make test` leaves out.
+	Elsewhere map[string]string `yaml:"elsewhere"`
+	Limits    string            `yaml:"limits"`
 }
 
 func parseRows(text []byte) ([]row, error) {
