@@ -221,6 +221,7 @@ func FuzzREST(f *testing.F) {
 	f.Add("/v1/search:batch", `{"searches":[{"route":"things","query":{"vector":[1e39,2]},"k":1}]}`)
 	f.Add("/v1/routes/%ff:explain", `{"query":{"context":{"a":"Infinity"}},"ids":{"ids":[{"number":"18446744073709551616"}]}}`)
 	f.Add("/v1/routes/things:score", `{"vectors":{"vectors":[{"values":[null]}]},"query":{}}`)
+	f.Add("v1/routes/\xc2:search", `{"query":{"vector":[1,2]},"k":2}`) // no UTF-8, and not escaped
 	c, err := config.Load(config.Source{File: files(f, withREST("")), Environ: []string{}})
 	if err != nil {
 		f.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/server"
@@ -40,6 +41,10 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 		}
 		if err := g.options.Server.Authenticate(r.Header.Values("Authorization")); err != nil {
 			g.refuse(w, r, 0, err)
+			return
+		}
+		if !utf8.ValidString(r.URL.Path) { // the name of a route goes into a protobuf message
+			g.refuse(w, r, 0, fmt.Errorf("%w: the path is not UTF-8: %q", server.ErrMessage, r.URL.Path))
 			return
 		}
 		_ = control.SetReadDeadline(time.Time{}) // the body is paced
