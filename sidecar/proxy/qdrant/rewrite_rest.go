@@ -249,6 +249,9 @@ func appendNumber(out []byte, f float32) []byte {
 	return strconv.AppendFloat(out, float64(f), 'g', -1, 32)
 }
 
+// numberBytes is the usual length of a float32 as JSON, with its comma.
+const numberBytes = 14
+
 // rewriteJSON returns a body with the vector and the threshold of each search replaced.
 func rewriteJSON(body []byte, places []place, all []routing.Rewritten) ([]byte, error) {
 	if len(places) != len(all) {
@@ -256,7 +259,7 @@ func rewriteJSON(body []byte, places []place, all []routing.Rewritten) ([]byte, 
 	}
 	var edits []edit
 	for i, r := range all {
-		text := []byte{'['}
+		text := append(make([]byte, 0, 2+numberBytes*len(r.Vector)), '[')
 		for j, f := range r.Vector {
 			if j > 0 {
 				text = append(text, ',')

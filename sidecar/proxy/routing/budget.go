@@ -72,6 +72,7 @@ type latency struct {
 	mu    sync.Mutex
 	times [256]time.Duration
 	count int
+	p99   time.Duration // of times; 0: to be computed
 }
 
 func (l *latency) add(took time.Duration) {
@@ -79,6 +80,7 @@ func (l *latency) add(took time.Duration) {
 	defer l.mu.Unlock()
 	l.times[l.count%len(l.times)] = took
 	l.count++
+	l.p99 = 0
 }
 
 // enough times to speak of a p99.
@@ -92,8 +94,11 @@ func (l *latency) keep(left time.Duration) time.Duration {
 	if l.count < enough {
 		return left / 4
 	}
-	sorted := slices.Sorted(slices.Values(l.times[:min(l.count, len(l.times))]))
-	return min(sorted[len(sorted)*99/100], left/2)
+	if l.p99 == 0 {
+		sorted := slices.Sorted(slices.Values(l.times[:min(l.count, len(l.times))]))
+		l.p99 = sorted[len(sorted)*99/100]
+	}
+	return min(l.p99, left/2)
 }
 
 // extraShare is the share of searches for which the database may be asked for an

@@ -1,0 +1,29 @@
+package routing
+
+import (
+	"testing"
+	"time"
+)
+
+// TestKeepFollowsTheDatabase: the time that is kept back is the database's p99 of late, at
+// most half of what is left, and a quarter while few times are known.
+func TestKeepFollowsTheDatabase(t *testing.T) {
+	l := &latency{}
+	want := func(left, kept time.Duration) {
+		t.Helper()
+		if got := l.keep(left); got != kept {
+			t.Errorf("of %s %s is kept back, want %s", left, got, kept)
+		}
+	}
+	want(time.Second, 250*time.Millisecond)
+	for range enough {
+		l.add(10 * time.Millisecond)
+	}
+	want(time.Second, 10*time.Millisecond)
+	want(time.Second, 10*time.Millisecond)
+	for range len(l.times) {
+		l.add(50 * time.Millisecond)
+	}
+	want(time.Second, 50*time.Millisecond)
+	want(20*time.Millisecond, 10*time.Millisecond)
+}
