@@ -449,6 +449,8 @@ func FuzzRequest(f *testing.F) {
 	address := ways[0].start(f, d.address())
 	f.Add("collections/a/points/search", "timeout=1", []byte(`{"vector":[1]}`))
 	f.Add("/../%2e/%", "?;&%zz", []byte{0, 0xff})
+	f.Add("0", "#", []byte("0"))
+	f.Add("0", "a#b?c", []byte("0"))
 	f.Fuzz(func(t *testing.T, path, query string, body []byte) {
 		if strings.ContainsFunc(path+query, func(r rune) bool { return r <= ' ' || r > '~' }) || strings.ContainsAny(path, "?#") {
 			t.Skip("not a request line")
@@ -461,7 +463,9 @@ func FuzzRequest(f *testing.F) {
 		if status == http.StatusBadRequest {
 			return
 		}
-		if _, want, _ := ask(t, d.address(), request); got != want {
+		kept, _, _ := strings.Cut(query, "#") // the proxy cuts a fragment, which is no part of a request
+		direct := fmt.Sprintf("POST /%s?%s HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", path, kept, len(body), body)
+		if _, want, _ := ask(t, d.address(), direct); got != want {
 			t.Errorf("the database saw\n%q, want\n%q", got, want)
 		}
 	})
