@@ -21,7 +21,7 @@ generate() { # generate DIRECTORY
 	(cd tools/helm && go run ./reference -values ../../deploy/helm/likeness/values.yaml \
 		-schema "$1/deploy/helm/likeness/values.schema.json" -page "$1/docs/reference/chart.md")
 	buf build -o - | apidoc >"$1/docs/reference/api.md"
-	go run ./e2e/chaos/reliability -figures docs/benchmarks/reliability.json >"$1/docs/reference/reliability.md"
+	go run ./e2e/chaos/reliability -figures docs/benchmarks/reliability.json -mutants docs/benchmarks/mutants.json >"$1/docs/reference/reliability.md"
 }
 
 if [ "${1:-}" != --check ]; then

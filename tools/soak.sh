@@ -136,7 +136,7 @@ long() {
 	quality questions-mol banking77-questions-mol train_vectors.npy "$pairs/questions.csv"
 	quality questions-bilinear banking77-questions-bilinear train_vectors.npy "$pairs/questions.csv"
 	if [ "$out" = docs/benchmarks ]; then
-		go run ./e2e/chaos/reliability -figures "$out/reliability.json" >docs/reference/reliability.md
+		go run ./e2e/chaos/reliability -figures "$out/reliability.json" -mutants docs/benchmarks/mutants.json >docs/reference/reliability.md
 	fi
 }
 

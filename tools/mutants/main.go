@@ -61,9 +61,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	area := flags.String("area", "", "the list to run, such as bounds; empty: every list")
 	match := flags.String("match", "", "run only defects whose file, old text or harm contains this")
 	jobs := flags.Int("jobs", 1, "defects to test at a time")
+	record := flags.String("results", "", "a JSON file that keeps what came of every list; not with -match")
 	check := flags.Bool("check", false, "only check that every defect still applies")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *record != "" && *match != "" {
+		return errors.New("-results keeps whole lists: leave -match out")
 	}
 	absolute, err := filepath.Abs(*root)
 	if err != nil {
@@ -78,7 +82,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := r.checkAll(mutants); err != nil || *check {
 		return err
 	}
-	return r.testAll(ctx, mutants, *jobs)
+	results, err := r.testAll(ctx, mutants, *jobs)
+	if err != nil {
+		return err
+	}
+	if *record != "" {
+		if err := recordResults(*record, areaResults(mutants, results, today())); err != nil {
+			return err
+		}
+	}
+	return summarise(out, mutants, results)
 }
 
 // mutant is one defect.
@@ -219,13 +232,13 @@ func (r *runner) apply(m *mutant) ([]byte, error) {
 
 // testAll runs the tests of every mutant, some at a time, after the same tests
 // passed without a defect.
-func (r *runner) testAll(ctx context.Context, mutants []mutant, jobs int) error {
+func (r *runner) testAll(ctx context.Context, mutants []mutant, jobs int) ([]result, error) {
 	if err := r.testClean(ctx, mutants); err != nil {
-		return err
+		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	results := make([]result, len(mutants))
@@ -244,10 +257,7 @@ func (r *runner) testAll(ctx context.Context, mutants []mutant, jobs int) error 
 	}
 	close(next)
 	wg.Wait()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return summarise(r.out, mutants, results)
+	return results, ctx.Err()
 }
 
 // testClean runs each set of tests without a defect. A test that fails anyway

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -67,5 +69,38 @@ func TestRun(t *testing.T) {
 				t.Errorf("error %v, want %q; the report, want %q:\n%s", err, c.err, c.report, out.String())
 			}
 		})
+	}
+}
+
+// TestResults records two lists one after the other, the first of them twice.
+func TestResults(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mutants.json")
+	first := []mutant{{area: "b", file: "a.go", harm: "lost"}, {area: "b", harm: "slow", equivalent: "x is y"}, {area: "b"}}
+	for _, run := range []struct {
+		mutants []mutant
+		results []result
+	}{
+		{first, []result{{verdict: noticed}, {verdict: equivalent}, {verdict: noticed}}},
+		{[]mutant{{area: "a"}}, []result{{verdict: noticed}}},
+		{first, []result{{verdict: broken}, {verdict: equivalent}, {verdict: noticed}}},
+	} {
+		if err := recordResults(file, areaResults(run.mutants, run.results, "2026-11-23")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []areaResult
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := []areaResult{
+		{Area: "a", Date: "2026-11-23", Noticed: 1},
+		{Area: "b", Date: "2026-11-23", Noticed: 1, Survived: []defect{{File: "a.go", Harm: "lost"}}, Equivalent: []defect{{Harm: "slow", Why: "x is y"}}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the file holds %+v, want %+v", got, want)
 	}
 }

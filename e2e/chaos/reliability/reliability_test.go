@@ -69,7 +69,7 @@ func testsIn(t *testing.T, folder string) map[string]bool {
 // TestPageIsUpToDate: the page is what the table and the figures make.
 func TestPageIsUpToDate(t *testing.T) {
 	var made bytes.Buffer
-	if err := run([]string{"-figures", filepath.Join(root, "docs/benchmarks/reliability.json")}, nil, &made); err != nil {
+	if err := run([]string{"-figures", filepath.Join(root, "docs/benchmarks/reliability.json"), "-mutants", filepath.Join(root, "docs/benchmarks/mutants.json")}, nil, &made); err != nil {
 		t.Fatal(err)
 	}
 	kept, err := os.ReadFile(filepath.Join(root, "docs/reference/reliability.md"))
