@@ -237,6 +237,35 @@ func TestNorm(t *testing.T) {
 	}
 }
 
+// TestSpectralNorm: the bound is at least the greatest singular value, which these
+// matrices have by construction, and at most a tenth more.
+func TestSpectralNorm(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, n := range []int{1, 2, 7, 64} {
+		diagonal, rankOne := rerank.NewMatrix(n, n), rerank.NewMatrix(n, n+3)
+		for i := range n {
+			diagonal.Row(i)[i] = 3
+		}
+		x, y := random(rng, 1, n), random(rng, 1, n+3)
+		for i := range n {
+			for j := range n + 3 {
+				rankOne.Row(i)[j] = x.Data[i] * y.Data[j]
+			}
+		}
+		for name, c := range map[string]struct {
+			w    rerank.Matrix
+			want float64
+		}{
+			"all singular values are 3": {diagonal, 3},
+			"rank one":                  {rankOne, rerank.Norm(x.Data) * rerank.Norm(y.Data) * (1 - 1e-6)}, // each product was rounded
+		} {
+			if got := kernel.SpectralNorm(c.w); got < c.want || got > 1.1*c.want {
+				t.Errorf("%s, %d rows: %v, want %v or a little more", name, n, got, c.want)
+			}
+		}
+	}
+}
+
 func TestRaiseMax(t *testing.T) {
 	var a atomic.Uint32
 	for _, x := range []float32{1, 3, 2, float32(math.NaN()), float32(math.Inf(1)), -5} {

@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/likenessdb/likeness/internal/powerloss"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
 )
@@ -355,4 +357,91 @@ func TestLiveReplaced(t *testing.T) {
 	snap := l.Snapshot()
 	defer snap.Release()
 	c.compare(t, snap, want)
+}
+
+// TestSnapshotDoesNotGrow: a snapshot finds no item that was added after it was taken,
+// although both share one index of ids.
+func TestSnapshotDoesNotGrow(t *testing.T) {
+	c := liveCase{meta: meta}
+	path, m := c.base(t, rand.New(rand.NewPCG(1, 2)), 3)
+	l := openLive(t, path, table.LiveOptions{CompactShare: -1})
+	defer l.Close()
+	late := []rerank.ID{rerank.UintID(10), rerank.UintID(11)}
+	if err := l.Upsert(late[:1], features(1), nil); err != nil {
+		t.Fatal(err)
+	}
+	m[late[0]] = features(1).Data
+	before := l.Snapshot()
+	defer before.Release()
+	if err := l.Upsert(late[1:], features(1), nil); err != nil {
+		t.Fatal(err)
+	}
+	if item, ok := before.Find(late[1]); ok {
+		t.Errorf("the snapshot finds an item that came after it, as number %d", item)
+	}
+	c.compare(t, before, m)
+}
+
+// TestCompactionIsShown: the first snapshot after a compaction is of the new file, which
+// has no deleted items.
+func TestCompactionIsShown(t *testing.T) {
+	c := liveCase{meta: meta}
+	path, m := c.base(t, rand.New(rand.NewPCG(1, 2)), 5)
+	l := openLive(t, path, table.LiveOptions{CompactShare: -1})
+	defer l.Close()
+	if err := l.Delete([]rerank.ID{rerank.UintID(1), rerank.UintID(3)}); err != nil {
+		t.Fatal(err)
+	}
+	delete(m, rerank.UintID(1))
+	delete(m, rerank.UintID(3))
+	if err := l.Compact(); err != nil {
+		t.Fatal(err)
+	}
+	snap := l.Snapshot()
+	defer snap.Release()
+	if snap.Len() != len(m) {
+		t.Errorf("a snapshot after a compaction has %d items, want the %d that are alive", snap.Len(), len(m))
+	}
+	c.compare(t, snap, m)
+}
+
+// TestWritesDuringCompaction makes a write while the new file is written, for every kind
+// of table, and wants it in the table afterwards and after a restart.
+func TestWritesDuringCompaction(t *testing.T) {
+	for name, c := range liveCases() {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(3, 4))
+			from, m := c.base(t, rng, 20)
+			d := powerloss.New(t, filepath.Dir(from))
+			l := openLive(t, filepath.Join(d.Root(), "t.table"), table.LiveOptions{CompactShare: -1, Disk: d})
+			written := false
+			d.Before(func(call string) {
+				if written || !strings.HasPrefix(call, "write t.table.compact") {
+					return
+				}
+				written = true // before the write, which calls this again
+				c.upsert(t, l, m, rerank.UintID(3), c.rows(rng))
+				c.upsert(t, l, m, rerank.UintID(99), c.rows(rng))
+			})
+			if err := l.Compact(); err != nil {
+				t.Fatal(err)
+			}
+			if !written {
+				t.Fatal("no write came while the new file was written")
+			}
+			snap := l.Snapshot()
+			c.compare(t, snap, m)
+			snap.Release()
+			reopened(t, c, d, l, m)
+		})
+	}
+}
+
+// upsert writes one item to both.
+func (c liveCase) upsert(t testing.TB, l *table.Live, m model, id rerank.ID, rows rerank.Matrix) {
+	t.Helper()
+	if err := l.Upsert([]rerank.ID{id}, rows, []int32{0, int32(rows.Rows)}); err != nil {
+		t.Error(err) // in a goroutine of the table's, perhaps
+	}
+	m[id] = rows.Data
 }

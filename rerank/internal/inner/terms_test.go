@@ -309,3 +309,23 @@ func TestRoundingErrorTerms(t *testing.T) {
 		}
 	}
 }
+
+// TestLargestOfTinyRows: the bound of the norms of rows holds where a square has no
+// float32.
+func TestLargestOfTinyRows(t *testing.T) {
+	for _, size := range []float64{0x1p-40, 0x1p-60, 0x1p-70, 0x1p-74, 0x1p-100, 0x1p60, 0x1p64} {
+		m := rerank.NewMatrix(3, 5)
+		for i := range m.Data {
+			m.Data[i] = float32(size) * float32(1+i%4)
+		}
+		var want float64
+		for r := range m.Rows {
+			want = max(want, rerank.Norm(m.Row(r)))
+		}
+		for _, k := range kernel.Sets() {
+			if got := float64(largest(k, m, nil, m.Rows)); got < want || got > want*1.0001 {
+				t.Errorf("%s: the norms of rows of about %v are at most %v, says the bound, want %v", k.Name(), size, got, want)
+			}
+		}
+	}
+}
