@@ -267,12 +267,31 @@ func (r *runner) testClean(ctx context.Context, mutants []mutant) error {
 	for _, m := range mutants {
 		if args := strings.Join(m.test, " "); !done[args] && m.equivalent == "" {
 			done[args] = true
-			if output, err := r.goTest(ctx, m.test); err != nil {
+			output, err := r.goTest(ctx, m.test)
+			if err != nil {
 				return fmt.Errorf("go test %s fails without a defect: %w\n%s", args, err, output)
+			}
+			if !ranTests(string(output)) {
+				return fmt.Errorf("%s: go test %s runs no test of one of the packages, or none at all", m.at, args)
 			}
 		}
 	}
 	return nil
+}
+
+// ranTests reports whether the output of a successful go test is of packages that all
+// have tests, and at least one of which ran some: tests that have moved notice nothing.
+func ranTests(output string) bool {
+	ran := false
+	for line := range strings.Lines(output) {
+		switch {
+		case strings.Contains(line, "[no test files]"):
+			return false
+		case strings.HasPrefix(line, "ok ") && !strings.Contains(line, "[no tests to run]"):
+			ran = true
+		}
+	}
+	return ran
 }
 
 // The verdicts on a mutant.

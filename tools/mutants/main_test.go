@@ -104,3 +104,17 @@ func TestResults(t *testing.T) {
 		t.Errorf("the file holds %+v, want %+v", got, want)
 	}
 }
+
+func TestRanTests(t *testing.T) {
+	for output, want := range map[string]bool{
+		"ok  \ta\t0.1s\n":                                true,
+		"ok  \ta\t0.1s [no tests to run]\n":              false,
+		"ok  \ta\t0.1s [no tests to run]\nok  \tb\t1s\n": true,
+		"?   \ta\t[no test files]\nok  \tb\t1s\n":        false,
+		"": false,
+	} {
+		if got := ranTests(output); got != want {
+			t.Errorf("ranTests(%q) = %v", output, got)
+		}
+	}
+}
