@@ -440,3 +440,79 @@ func TestRefused(t *testing.T) {
 		t.Errorf("err = %v", err)
 	}
 }
+
+// similarity encodes every query as the same value.
+type similarity struct {
+	rerank.Similarity
+	encoded rerank.Encoded
+}
+
+func (s similarity) Encode(rerank.Query) (rerank.Encoded, error) { return s.encoded, nil }
+
+// TestNew: a plan holds the request, the encoded query and its abilities. It leaves the
+// strategy as it is where the request named one.
+func TestNew(t *testing.T) {
+	r := Request{K: 5, Strategy: rerank.Average, MaxRank: 9}
+	q := &pulled{encoded: encoded{asked: new(rerank.Plan)}}
+	c := checked(func(c *route.Checked) { c.Model.Similarity = similarity{encoded: q} })
+	p, err := New(t.Context(), route.View{Checked: c}, r, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Request.K != 5 || p.Request.MaxRank != 9 || p.AnswerRows != 5 || p.Encoded != rerank.Encoded(q) || p.Can.PullBack == nil || p.Reason != "" {
+		t.Errorf("the plan is %+v", p)
+	}
+	refined := p.Refined(encoded{asked: new(rerank.Plan)}, 40)
+	if refined.Request.K != 40 || refined.Can.PullBack != nil || p.Request.K != 5 || p.Can.PullBack == nil {
+		t.Errorf("the refined plan is %+v, and the first one became %+v", refined, p)
+	}
+	c.ScanIfFaster, c.Table = true, oneRow(t) // without Costs: to choose would be a panic
+	if p, err = New(t.Context(), route.View{Checked: c, Table: c.Table}, r, true); err != nil || p.Request.Strategy != rerank.Average {
+		t.Errorf("a strategy that was asked for became %s, %v", p.Request.Strategy, err)
+	}
+}
+
+// pulled is encoded with a pull-back.
+type pulled struct {
+	encoded
+	rerank.PullBacker
+}
+
+func (p pulled) Probes(r rerank.Plan) ([]rerank.Probe, error) { return p.encoded.Probes(r) }
+
+// TestStartRewrites: a rewritten plan asks for the rows of the answer, in its probe too.
+func TestStartRewrites(t *testing.T) {
+	probe := rerank.Probe{Vector: []float32{3, 4}, Target: rerank.TargetScore, Depth: 20}
+	for placement, want := range map[route.Placement]int{route.PlacementRewrite: 5, route.PlacementStored: 20} {
+		p := &Plan{
+			Request: Request{K: 5, Strategy: rerank.Average, Depth: 5, AverageDepth: 5}, Can: rerank.EncodedAbilities{PullBack: pullBacker{}},
+			Encoded: encoded{probes: []rerank.Probe{probe}, asked: new(rerank.Plan)},
+		}
+		err := p.Start(route.View{Checked: checked(func(c *route.Checked) { c.Placement = placement })})
+		if err != nil || p.Rewritten != (placement == route.PlacementRewrite) || p.Probes[0].Depth != want {
+			t.Errorf("%s: rewritten %v, a probe of %d rows, %v; want %d rows", placement, p.Rewritten, p.Probes[0].Depth, err, want)
+		}
+	}
+}
+
+// TestTargetProbe: the probe whose list is ordered by the similarity is found among others.
+func TestTargetProbe(t *testing.T) {
+	for want, targets := range map[int][]rerank.Target{-1: {1, 2}, 1: {1, rerank.TargetScore, 2}, 0: {rerank.TargetScore}} {
+		p := &Plan{}
+		for _, target := range targets {
+			p.Probes = append(p.Probes, rerank.Probe{Target: target})
+		}
+		got := p.TargetProbe()
+		if want < 0 && got != nil || want >= 0 && got != &p.Probes[want] {
+			t.Errorf("of %v: %v, want number %d", targets, got, want)
+		}
+	}
+}
+
+// TestRuleOfARequest: a calibration sees everything that finds the candidates.
+func TestRuleOfARequest(t *testing.T) {
+	r := Request{Strategy: rerank.Combined, Depth: 3, AverageDepth: 4, Weights: rerank.GateWeights, Head: "x"}
+	if got, want := r.Rule(), (rerank.Rule{Strategy: rerank.Combined, Depth: 3, AverageDepth: 4, Weights: rerank.GateWeights, Head: "x"}); got != want {
+		t.Errorf("the rule is %+v, want %+v", got, want)
+	}
+}
