@@ -497,7 +497,7 @@ func TestStartRewrites(t *testing.T) {
 
 // TestTargetProbe: the probe whose list is ordered by the similarity is found among others.
 func TestTargetProbe(t *testing.T) {
-	for want, targets := range map[int][]rerank.Target{-1: {1, 2}, 1: {1, rerank.TargetScore, 2}, 0: {rerank.TargetScore}} {
+	for want, targets := range map[int][]rerank.Target{-1: {1, rerank.TargetNone}, 1: {1, rerank.TargetScore, rerank.TargetNone}, 0: {rerank.TargetScore}} {
 		p := &Plan{}
 		for _, target := range targets {
 			p.Probes = append(p.Probes, rerank.Probe{Target: target})

@@ -1,0 +1,447 @@
+package retrieve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
+)
+
+// list is a list with these ids, the best first.
+func list(ids ...uint64) rerank.List {
+	var l rerank.List
+	for i, id := range ids {
+		l.IDs, l.Scores = append(l.IDs, rerank.UintID(id)), append(l.Scores, float32(100-i))
+	}
+	return l
+}
+
+func owned(l rerank.List, owners ...uint64) rerank.List {
+	l.Owners = idsOf(owners...)
+	return l
+}
+
+func idsOf(numbers ...uint64) []rerank.ID {
+	ids := make([]rerank.ID, len(numbers))
+	for i, n := range numbers {
+		if n != 0 {
+			ids[i] = rerank.UintID(n)
+		}
+	}
+	return ids
+}
+
+// recorder is a store that remembers a call and answers it with what it was given.
+type recorder struct {
+	adapters.Store
+
+	search  adapters.SearchRequest
+	fetch   adapters.FetchRequest
+	lists   [][]rerank.List // of the calls, one after the other
+	depths  []int
+	rows    adapters.Rows
+	failure error
+}
+
+func (r *recorder) Search(_ context.Context, s adapters.SearchRequest) ([]rerank.List, error) {
+	r.search, r.depths = s, append(r.depths, s.Probes[0].Depth)
+	if r.failure != nil {
+		return nil, r.failure
+	}
+	lists := r.lists[0]
+	if len(r.lists) > 1 {
+		r.lists = r.lists[1:]
+	}
+	return lists, nil
+}
+
+func (r *recorder) Fetch(_ context.Context, f adapters.FetchRequest) (adapters.Rows, error) {
+	r.fetch = f
+	return r.rows, r.failure
+}
+
+// view is of a route of stored vectors, each of whose settings is not the default.
+func view(store *recorder, change ...func(*route.Checked)) route.View {
+	c := &route.Checked{Spec: rerank.Spec{QueryDim: 2, ItemDim: 2, Features: 2}, StoreCan: adapters.Abilities{Fetch: store}}
+	c.Collection, c.Vector, c.Store, c.Placement = "rows", "field", store, route.PlacementStored
+	c.ExactSearch, c.UnitVectors, c.Consistency, c.MaxDepth = true, true, "strong", 100
+	for _, f := range change {
+		f(c)
+	}
+	return route.View{Checked: c}
+}
+
+func asked(probes ...rerank.Probe) *plan.Plan {
+	return &plan.Plan{Probes: probes, AnswerRows: 3, Request: plan.Request{K: 3, Filter: "filter", Partitions: []string{"part"}, Strategy: rerank.Average}}
+}
+
+// TestListsPassOn: each setting of the route and each field of the request that a search
+// of the store depends on reaches it.
+func TestListsPassOn(t *testing.T) {
+	store := &recorder{lists: [][]rerank.List{{list(1, 2)}}}
+	v, p := view(store), asked(rerank.Probe{Vector: []float32{1, 2}, Depth: 4})
+	if _, err := Lists(t.Context(), v, p, 2); err != nil {
+		t.Fatal(err)
+	}
+	got := store.search
+	if got.Collection != "rows" || got.Vector != "field" || len(got.Probes) != 1 || got.Filter != "filter" || !got.Exact || !got.UnitVectors || got.Owner != "" ||
+		got.WithVectors || got.Consistency != "strong" || !slices.Equal(got.Partitions, []string{"part"}) || got.Payload || got.PayloadFields != nil || got.Rescore {
+		t.Errorf("the store was asked %+v", got)
+	}
+	p.Rewritten, p.Depth, p.Request.Payload, p.Request.PayloadFields = true, 4, true, []string{"name"}
+	store.lists[0][0].Payloads = []json.RawMessage{nil, nil}
+	if _, err := Lists(t.Context(), v, p, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got = store.search; !got.Rescore || !got.Payload || !slices.Equal(got.PayloadFields, []string{"name"}) || got.WithVectors {
+		t.Errorf("a rewritten search was %+v", got)
+	}
+	v = view(store, func(c *route.Checked) { c.Companion, c.Owner, c.Behavioural = "companion", "owner", true })
+	store.lists[0][0] = owned(store.lists[0][0], 7, 8)
+	if _, err := Lists(t.Context(), v, asked(rerank.Probe{Field: "f", Depth: 4}), 1); err != nil {
+		t.Fatal(err)
+	}
+	if got = store.search; got.Collection != "companion" || got.Owner != "owner" || got.UnitVectors {
+		t.Errorf("a search of the companion was %+v", got)
+	}
+}
+
+// TestWithVectors: lists bring vectors only where that saves reading them: by one probe
+// of the stored vectors, in the first round, for a route that scores them.
+func TestWithVectors(t *testing.T) {
+	one := func() *plan.Plan { return asked(rerank.Probe{Depth: 4}) }
+	two := asked(rerank.Probe{}, rerank.Probe{})
+	companion := asked(rerank.Probe{Field: "f"})
+	rewritten := one()
+	rewritten.Rewritten = true
+	v := view(&recorder{})
+	if !withVectors(v, one(), 1) {
+		t.Error("one probe in the first round brings no vectors")
+	}
+	table := view(&recorder{}, func(c *route.Checked) { c.Placement = route.PlacementTable })
+	owner := view(&recorder{}, func(c *route.Checked) { c.Owner = "owner" })
+	if withVectors(v, one(), 2) || withVectors(v, two, 1) || withVectors(v, companion, 1) || withVectors(v, rewritten, 1) ||
+		withVectors(table, one(), 1) || withVectors(owner, one(), 1) {
+		t.Error("vectors are asked for where they are not needed, or would come twice")
+	}
+}
+
+// TestWithPayload: the payload comes with a rewritten search whose list is the answer, or
+// has one row more.
+func TestWithPayload(t *testing.T) {
+	for want, all := range map[bool][]plan.Plan{
+		true: {{Rewritten: true, Depth: 3}, {Rewritten: true, Depth: 4}},
+		false: {
+			{Rewritten: true, Depth: 5}, {Depth: 3}, {Rewritten: true, Depth: 3, PayloadApart: true},
+		},
+	} {
+		for _, p := range all {
+			p.AnswerRows, p.Request.Payload = 3, true
+			if WithPayload(&p) != want {
+				t.Errorf("%+v asks for the payload: %v, want %v", p, !want, want)
+			}
+			p.Request.Payload = false
+			if WithPayload(&p) {
+				t.Errorf("%+v asks for a payload that nobody wants", p)
+			}
+		}
+	}
+}
+
+// TestBrokenContract: what a store must not answer is an error, and no answer.
+func TestBrokenContract(t *testing.T) {
+	nan, infinite := float32(math.NaN()), float32(math.Inf(1))
+	for name, c := range map[string]struct {
+		lists []rerank.List
+		owner string
+		ok    bool
+	}{
+		"a list":                 {[]rerank.List{list(1, 2, 3)}, "", true},
+		"as many as asked":       {[]rerank.List{list(1, 2, 3, 4)}, "", true},
+		"ties":                   {[]rerank.List{{IDs: idsOf(1, 2), Scores: []float32{5, 5}}}, "", true},
+		"not finite at the end":  {[]rerank.List{{IDs: idsOf(1, 2, 3), Scores: []float32{5, nan, infinite}}}, "", true},
+		"too many rows":          {[]rerank.List{list(1, 2, 3, 4, 5)}, "", false},
+		"no list":                {nil, "", false},
+		"two lists":              {[]rerank.List{list(1), list(2)}, "", false},
+		"too few scores":         {[]rerank.List{{IDs: idsOf(1, 2), Scores: []float32{5}}}, "", false},
+		"not sorted":             {[]rerank.List{{IDs: idsOf(1, 2), Scores: []float32{4, 5}}}, "", false},
+		"finite behind infinite": {[]rerank.List{{IDs: idsOf(1, 2), Scores: []float32{nan, 5}}}, "", false},
+		"a negative error":       {[]rerank.List{{Epsilon: -1}}, "", false},
+		"an error that is none":  {[]rerank.List{{Epsilon: nan}}, "", false},
+		"owners":                 {[]rerank.List{owned(list(1, 2), 7, 8)}, "owner", true},
+		"too few owners":         {[]rerank.List{owned(list(1, 2), 7)}, "owner", false},
+	} {
+		err := checkLists(view(&recorder{}), []rerank.Probe{{Depth: 4}}, c.lists, c.owner)
+		if c.ok && err != nil || !c.ok && !errors.Is(err, adapters.ErrStore) {
+			t.Errorf("%s: err = %v", name, err)
+		}
+	}
+	store := &recorder{lists: [][]rerank.List{{list(1, 2)}}}
+	if _, err := Lists(t.Context(), view(store), asked(rerank.Probe{Depth: 4}), 1); !errors.Is(err, errContract) {
+		t.Errorf("a list without the vectors that were asked for: %v", err)
+	}
+	rewritten := asked(rerank.Probe{Depth: 4})
+	rewritten.Rewritten, rewritten.Request.Payload = true, true
+	if _, err := Lists(t.Context(), view(store), rewritten, 1); !errors.Is(err, errContract) {
+		t.Errorf("a list without the payload that was asked for: %v", err)
+	}
+}
+
+// TestUnion: candidates count once over all rounds, and a list that names one twice is
+// refused.
+func TestUnion(t *testing.T) {
+	v, p := view(&recorder{}), asked(rerank.Probe{}, rerank.Probe{})
+	var u Union
+	for round, c := range []struct {
+		lists []rerank.List
+		want  []rerank.ID
+	}{
+		{[]rerank.List{list(1, 2), list(2, 3)}, idsOf(1, 2, 3)},
+		{[]rerank.List{list(1, 2, 4), list(5, 2)}, idsOf(4, 5)},
+		{[]rerank.List{list(1), list(1)}, nil},
+	} {
+		if got, err := u.Add(v, p, c.lists, round+1); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("round %d: %v, %v; want %v", round+1, got, err, c.want)
+		}
+	}
+	for name, lists := range map[string][]rerank.List{"twice": {list(1, 2, 1)}, "no id": {{IDs: idsOf(0), Scores: []float32{1}}}} {
+		if _, err := new(Union).Add(v, p, lists, 1); !errors.Is(err, errContract) {
+			t.Errorf("%s: err = %v", name, err)
+		}
+	}
+	v = view(&recorder{}, func(c *route.Checked) { c.Owner = "owner" })
+	var items Union
+	if got, err := items.Add(v, p, []rerank.List{owned(list(1, 2, 3), 7, 8, 7)}, 1); err != nil || !slices.Equal(got, idsOf(7, 8)) {
+		t.Errorf("the items of three rows are %v, %v", got, err)
+	}
+	for name, l := range map[string]rerank.List{"a row twice": owned(list(1, 1), 7, 7), "no owner": owned(list(1), 0)} {
+		if _, err := new(Union).Add(v, p, []rerank.List{l}, 1); !errors.Is(err, errContract) {
+			t.Errorf("%s: err = %v", name, err)
+		}
+	}
+}
+
+// TestIDSet compares a set with a map, for ids of every kind.
+func TestIDSet(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	s, marks := NewIDSet(0), map[rerank.ID]int32{}
+	var order []rerank.ID
+	for range 5000 {
+		n := rng.IntN(1000)
+		id := []rerank.ID{rerank.UintID(uint64(n)), rerank.IntID(-int64(n) - 1), rerank.TextID(strconv.Itoa(n))}[rng.IntN(3)]
+		mark := rng.Int32N(2)
+		last, known := marks[id]
+		if s.Has(id) != known {
+			t.Fatalf("Has(%v) = %v", id, !known)
+		}
+		if fresh, marked := s.Add(id, mark); fresh == known || marked != (known && last == mark) {
+			t.Fatalf("Add(%v, %d) = %v, %v, when its mark was %d, %v", id, mark, fresh, marked, last, known)
+		}
+		if !known {
+			order = append(order, id)
+		}
+		marks[id] = mark
+	}
+	if !slices.Equal(s.IDs, order) {
+		t.Error("the ids are not in the order in which they came")
+	}
+}
+
+// TestAlign: fetched rows belong to the ids that were asked, whichever are missing.
+func TestAlign(t *testing.T) {
+	rows := func(owners []rerank.ID, ids ...uint64) adapters.Rows {
+		return adapters.Rows{IDs: idsOf(ids...), Owners: owners, Vectors: []rerank.Matrix{rerank.NewMatrix(len(ids), 2)}}
+	}
+	fields := []string{"f"}
+	for name, c := range map[string]struct {
+		rows    adapters.Rows
+		owner   string
+		have    []rerank.ID
+		starts  []int32
+		missing []int
+	}{
+		"all":                  {rows(nil, 1, 2, 3, 4), "", idsOf(1, 2, 3, 4), nil, nil},
+		"none":                 {rows(nil), "", nil, nil, []int{0, 1, 2, 3}},
+		"some":                 {rows(nil, 2, 4), "", idsOf(2, 4), nil, []int{0, 2}},
+		"the first":            {rows(nil, 1), "", idsOf(1), nil, []int{1, 2, 3}},
+		"owners":               {rows(idsOf(1, 1, 3), 10, 11, 12), "owner", idsOf(1, 3), []int32{0, 2, 3}, []int{1, 3}},
+		"the rows of the last": {rows(idsOf(4, 4, 4), 10, 11, 12), "owner", idsOf(4), []int32{0, 3}, []int{0, 1, 2}},
+	} {
+		have, starts, missing, err := Align(c.rows, idsOf(1, 2, 3, 4), fields, c.owner)
+		if err != nil || !slices.Equal(have, c.have) || !slices.Equal(starts, c.starts) || !slices.Equal(missing, c.missing) {
+			t.Errorf("%s: %v, %v, %v, %v; want %v, %v, %v", name, have, starts, missing, err, c.have, c.starts, c.missing)
+		}
+	}
+	short := rows(nil, 1, 2)
+	short.Vectors[0].Rows = 1
+	cut := rows(nil, 1, 2)
+	cut.Vectors[0].Data = cut.Vectors[0].Data[:3]
+	noField := rows(nil, 1)
+	noField.Vectors = nil
+	for name, c := range map[string]struct {
+		rows  adapters.Rows
+		owner string
+	}{
+		"not asked": {rows(nil, 5), ""}, "in another order": {rows(nil, 2, 1), ""}, "twice": {rows(nil, 1, 1), ""},
+		"too few vectors": {short, ""}, "half a vector": {cut, ""}, "no vectors": {noField, ""},
+		"too few owners": {rows(idsOf(1), 10, 11), "owner"}, "owners apart": {rows(idsOf(1, 2, 1), 10, 11, 12), "owner"},
+	} {
+		if _, _, _, err := Align(c.rows, idsOf(1, 2, 3, 4), fields, c.owner); !errors.Is(err, errContract) {
+			t.Errorf("%s: err = %v", name, err)
+		}
+	}
+}
+
+// TestSplit: the ids at some places, and the rest, in their order.
+func TestSplit(t *testing.T) {
+	for _, c := range []struct {
+		places      []int
+		rest, taken []rerank.ID
+	}{
+		{nil, idsOf(1, 2, 3, 4), nil},
+		{[]int{0}, idsOf(2, 3, 4), idsOf(1)},
+		{[]int{1, 3}, idsOf(1, 3), idsOf(2, 4)},
+		{[]int{0, 1, 2, 3}, nil, idsOf(1, 2, 3, 4)},
+	} {
+		if rest, taken := split(idsOf(1, 2, 3, 4), c.places); !slices.Equal(rest, c.rest) || !slices.Equal(taken, c.taken) {
+			t.Errorf("%v: %v and %v, want %v and %v", c.places, rest, taken, c.rest, c.taken)
+		}
+	}
+}
+
+// TestStoreFailed: which errors of the store are the answer, and which let the route's
+// failure policy decide. The database can answer where only the companion fails.
+func TestStoreFailed(t *testing.T) {
+	both := []error{adapters.ErrFilter, adapters.ErrLimit, adapters.ErrRefused, rerank.ErrQuery}
+	collectionOnly := []error{adapters.ErrUnavailable, adapters.ErrNotFound, adapters.ErrField, adapters.ErrDimension, adapters.ErrMetric}
+	var f *failure.Error
+	for _, err := range append(slices.Clone(both), collectionOnly...) {
+		if got := storeFailed(t.Context(), err, false); !errors.Is(got, err) || errors.As(got, &f) {
+			t.Errorf("of the collection, %v became %v", err, got)
+		}
+		if got := storeFailed(t.Context(), err, true); errors.As(got, &f) == slices.Contains(both, err) {
+			t.Errorf("of the companion, %v became %v", err, got)
+		}
+	}
+	if got := storeFailed(t.Context(), errContract, false); !errors.As(got, &f) || f.Reason != failure.Store {
+		t.Errorf("another error became %v", got)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := storeFailed(ended, adapters.ErrFilter, false); errors.Is(got, adapters.ErrFilter) && !errors.Is(got, context.Canceled) {
+		t.Errorf("after its end an error became %v", got)
+	}
+}
+
+// TestPlain: the database's own answer is asked for with everything that the search was,
+// and deeper until there are enough items.
+func TestPlain(t *testing.T) {
+	r := plan.Request{Query: rerank.Query{Vector: []float32{1, 2}}, K: 3, Filter: "filter", Partitions: []string{"part"}}
+	store := &recorder{lists: [][]rerank.List{{list(1, 2, 3)}}}
+	hits, depth, err := Plain(t.Context(), view(store), r)
+	if err != nil || depth != 3 || len(hits) != 3 || hits[0].ID != rerank.UintID(1) || hits[0].Score != 100 {
+		t.Errorf("%v at depth %d, %v", hits, depth, err)
+	}
+	if got := store.search; got.Collection != "rows" || got.Vector != "field" || got.Filter != "filter" || !got.Exact || !got.UnitVectors || got.Owner != "" ||
+		got.Consistency != "strong" || !slices.Equal(got.Partitions, []string{"part"}) || !slices.Equal(got.Probes[0].Vector, r.Query.Vector) {
+		t.Errorf("the store was asked %+v", got)
+	}
+	owner := func(c *route.Checked) { c.Owner = "owner" }
+	same, three := owned(list(1, 2, 3), 7, 7, 7), owned(list(1, 2, 3, 4), 7, 7, 8, 9)
+	end := same
+	end.Exhausted = true
+	for name, c := range map[string]struct {
+		lists  [][]rerank.List
+		change []func(*route.Checked)
+		depths []int
+		items  int
+	}{
+		"enough at once":        {[][]rerank.List{{three}}, nil, []int{12}, 3},
+		"deeper":                {[][]rerank.List{{same}, {three}}, nil, []int{12, 48}, 3},
+		"as deep as it goes":    {[][]rerank.List{{same}}, nil, []int{12, 48, 100}, 1},
+		"no rows are left":      {[][]rerank.List{{end}}, nil, []int{12}, 1},
+		"the store gives fewer": {[][]rerank.List{{same}}, []func(*route.Checked){func(c *route.Checked) { c.MaxDepth = 5 }}, []int{5}, 1},
+	} {
+		store := &recorder{lists: c.lists}
+		hits, depth, err := Plain(t.Context(), view(store, append([]func(*route.Checked){owner}, c.change...)...), r)
+		if err != nil || len(hits) != c.items || depth != c.depths[0] || !slices.Equal(store.depths, c.depths) || store.search.Owner != "owner" {
+			t.Errorf("%s: %v at depths %v, first %d, %v; want %d items at %v", name, hits, store.depths, depth, err, c.items, c.depths)
+		}
+	}
+	twice := &recorder{lists: [][]rerank.List{{list(1, 1, 2)}}}
+	if _, _, err := Plain(t.Context(), view(twice), r); !errors.Is(err, errContract) {
+		t.Errorf("an id twice: %v", err)
+	}
+	if _, _, err := Plain(t.Context(), view(&recorder{failure: adapters.ErrUnavailable}), r); !errors.Is(err, adapters.ErrUnavailable) {
+		t.Errorf("a store that is down: %v", err)
+	}
+}
+
+// TestPayloads: the payload of an item is its first row's.
+func TestPayloads(t *testing.T) {
+	a, b, c := json.RawMessage(`{"a":1}`), json.RawMessage(`{"b":1}`), json.RawMessage(`{"c":1}`)
+	store := &recorder{rows: adapters.Rows{IDs: idsOf(1, 2, 3), Owners: idsOf(7, 7, 8), Payloads: []json.RawMessage{a, b, c}}}
+	got, err := Payloads(t.Context(), view(store), idsOf(1, 2, 3, 4), []string{"name"})
+	if err != nil || len(got) != 3 || string(got[rerank.UintID(2)]) != string(b) {
+		t.Errorf("%s, %v", got, err)
+	}
+	if f := store.fetch; f.Collection != "rows" || len(f.IDs) != 4 || f.Owner != "" || !f.Payload || !slices.Equal(f.PayloadFields, []string{"name"}) || f.Consistency != "strong" || f.Vectors != nil {
+		t.Errorf("the store was asked %+v", f)
+	}
+	got, err = Payloads(t.Context(), view(store, func(c *route.Checked) { c.Owner = "owner" }), idsOf(7, 8), nil)
+	if err != nil || len(got) != 2 || string(got[rerank.UintID(7)]) != string(a) || store.fetch.Owner != "owner" {
+		t.Errorf("of owners: %s, %v", got, err)
+	}
+	store.rows.Payloads = store.rows.Payloads[:2]
+	if _, err := Payloads(t.Context(), view(store), idsOf(1), nil); !errors.Is(err, errContract) {
+		t.Errorf("too few payloads: %v", err)
+	}
+	there, err := Existing(t.Context(), view(store), idsOf(1, 2, 3, 4))
+	if f := store.fetch; err != nil || len(there) != 3 || there[rerank.UintID(4)] || f.Consistency != "strong" || f.Collection != "rows" || f.Payload || f.Vectors != nil {
+		t.Errorf("%v are there, %v; asked %+v", there, err, f)
+	}
+}
+
+// TestFetchPassesOn: rows are read with the route's consistency, by owner where items own
+// rows, and not from a store that cannot.
+func TestFetchPassesOn(t *testing.T) {
+	store := &recorder{}
+	r := &Reader{View: view(store, func(c *route.Checked) { c.Owner = "owner" })}
+	if _, err := r.fetch(t.Context(), "rows", idsOf(1, 2), []string{"f"}); err != nil {
+		t.Fatal(err)
+	}
+	if f := store.fetch; f.Collection != "rows" || len(f.IDs) != 2 || !slices.Equal(f.Vectors, []string{"f"}) || f.Owner != "owner" || f.Consistency != "strong" || f.Payload {
+		t.Errorf("the store was asked %+v", f)
+	}
+	r.View.StoreCan.Fetch = nil
+	if _, err := r.fetch(t.Context(), "rows", idsOf(1), nil); !errors.Is(err, adapters.ErrUnsupported) {
+		t.Errorf("a store that cannot fetch: %v", err)
+	}
+}
+
+// TestFeaturesFailed: the reason that a failure policy and its log see.
+func TestFeaturesFailed(t *testing.T) {
+	if err := featuresFailed(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if err := featuresFailed(t.Context(), errContract); !errors.Is(err, errContract) {
+		t.Errorf("a broken contract became %v", err)
+	}
+	var f *failure.Error
+	if err := featuresFailed(t.Context(), errEncode); !errors.As(err, &f) || f.Reason != failure.Scoring {
+		t.Errorf("rows that were not computed: %v", err)
+	}
+	if err := featuresFailed(t.Context(), adapters.ErrUnavailable); !errors.As(err, &f) || f.Reason != failure.Features {
+		t.Errorf("rows that were not read: %v", err)
+	}
+}
