@@ -62,9 +62,7 @@ const (
 )
 
 // readMemory reads the runtime's metrics. It returns the refusal that follows from them,
-// nil if there is memory, and the number of collections so far. Garbage does not count: a
-// heap grows up to the limit before it is collected. Only bytes that a collection would
-// leave count, or all bytes once the collector could not keep the heap below the limit.
+// nil if there is memory, and the number of collections so far.
 func readMemory() (r *RefusedError, cycles uint64) {
 	samples := []metrics.Sample{
 		{Name: limitBytes}, {Name: liveBytes}, {Name: totalBytes}, {Name: releasedBytes}, {Name: freeBytes}, {Name: objectBytes},
@@ -72,17 +70,33 @@ func readMemory() (r *RefusedError, cycles uint64) {
 	}
 	metrics.Read(samples)
 	read := func(i int) uint64 { return samples[i].Value.Uint64() }
-	limit, live, mapped := read(0), read(1), read(2)-read(3)
-	if limit == math.MaxInt64 {
-		return nil, read(6)
+	u := usage{limit: read(0), live: read(1), mapped: read(2) - read(3), free: read(4), objects: read(5)}
+	return u.refusal(), read(6)
+}
+
+// usage is how much memory the process uses, in bytes.
+type usage struct {
+	limit   uint64 // math.MaxInt64: there is none
+	live    uint64 // objects that the last collection left
+	mapped  uint64 // all memory that the runtime has and did not give back
+	free    uint64 // of mapped, what is empty
+	objects uint64 // of mapped, live objects and garbage
+}
+
+// refusal returns why no search should begin, nil if there is memory. Garbage does not
+// count: a heap grows up to the limit before it is collected. Only bytes that a collection
+// would leave count, or all bytes once the collector could not keep the heap below the limit.
+func (u usage) refusal() *RefusedError {
+	if u.limit == math.MaxInt64 {
+		return nil
 	}
-	used := mapped
-	if mapped <= limit {
-		used -= min(used, read(4))
-		used -= min(used, read(5)-min(read(5), live))
+	used := u.mapped
+	if u.mapped <= u.limit {
+		used -= min(used, u.free)
+		used -= min(used, u.objects-min(u.objects, u.live))
 	}
-	if float64(used) <= fullShare*float64(limit) {
-		return nil, read(6)
+	if float64(used) <= fullShare*float64(u.limit) {
+		return nil
 	}
-	return outOfMemory(used, limit), read(6)
+	return outOfMemory(used, u.limit)
 }
