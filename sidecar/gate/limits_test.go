@@ -75,6 +75,28 @@ func TestRate(t *testing.T) {
 	})
 }
 
+// A reload that leaves a route's limits as they are gives it no second burst.
+func TestRateOutlivesAReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options{MaxSearches: 100, Adaptive: true, Limits: map[string]gate.Limit{"products": {Rate: 1, Burst: 5}}}
+		a := admit(searcher(fine), o)
+		for range 5 {
+			if _, err := a.Search(t.Context(), request); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.Adjust(o)
+		if _, err := a.Search(t.Context(), request); !errors.Is(err, gate.ErrOverload) {
+			t.Errorf("a sixth search after a reload: %v, want ErrOverload", err)
+		}
+		o.Limits = map[string]gate.Limit{"products": {Rate: 2, Burst: 1}}
+		a.Adjust(o)
+		if _, err := a.Search(t.Context(), request); err != nil {
+			t.Errorf("a search by a new limit: %v", err)
+		}
+	})
+}
+
 // A route that is full leaves the others alone.
 func TestSearchesOfARoute(t *testing.T) {
 	for _, adaptive := range []bool{false, true} {
