@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -423,6 +424,42 @@ func TestShadowNeverWaits(t *testing.T) {
 			t.Errorf("%v, %v", time.Since(began), record.counts)
 		}
 	})
+}
+
+// TestShadowsEnd: a comparison that has ended leaves its place to the next.
+func TestShadowsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		record := &recorder{}
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Shadow.Share = 1 }), rows: 9}, record)
+		x := asks(plain(3))
+		x.original = func(context.Context) answer { return answer{own: true, ids: ids(1, 2, 3)} }
+		for range 40 {
+			ask(t.Context(), r, x)
+			synctest.Wait()
+		}
+		if record.of("r 1.000 1.000 false") != 40 {
+			t.Errorf("of 40 answers, one after the other, were compared: %v", record.counts)
+		}
+	})
+}
+
+// TestWhatASearchIsAsked: each field of a client's search that a route can honour reaches
+// the engine, which neither falls back nor confirms by itself.
+func TestWhatASearchIsAsked(t *testing.T) {
+	var got search.Request
+	s := searcher{route: newRoute(nil), rows: 9, asked: func(r search.Request) { got = r }}
+	r := router(t, s, nil)
+	x := asks(routing.Search{Vector: "v", Query: []float32{7}, Limit: 3, Offset: 2, Filter: "filter", Partitions: []string{"part"}})
+	if o := ask(t.Context(), r, x); o.Answer.own || o.Answer.err != nil {
+		t.Fatalf("%+v", o)
+	}
+	want := search.Request{
+		Route: "r", Query: rerank.Query{Vector: []float32{7}}, K: 5, Filter: "filter", NoFallback: true, Confirms: true,
+		Partitions: []string{"part"}, MaxRank: 10,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the engine was asked %+v, want %+v", got, want)
+	}
 }
 
 func TestSwitch(t *testing.T) {
