@@ -202,6 +202,9 @@ func TestAudit(t *testing.T) {
 	if rejected == 0 || s.keeper.Audit().Rejected == nil || s.counts.promised() {
 		t.Fatalf("other queries are not noticed: %+v", s.keeper.Audit())
 	}
+	if a := calibrate.Keep(path, .01).Audit(); a.Rejected == nil {
+		t.Errorf("a crash now would forget that the promise is rejected: %+v", a)
+	}
 	t.Logf("rejected after %d other queries, e-value %.3g", rejected, s.keeper.Audit().Evidence)
 	s.stop()
 
@@ -270,6 +273,9 @@ func TestMisfit(t *testing.T) {
 		{"other weights", func(r *route.Route, _ *lossy) { r.Weights = rerank.GateWeights }, "weights gates", false},
 		{"less depth", func(r *route.Route, _ *lossy) { r.MaxDepth, r.Depth = 20, 20 }, "max_depth 20", false},
 		{"another index", func(_ *route.Route, l *lossy) { l.settings.Store(&map[string]string{"index": "hnsw, m 4"}) }, `index setting collection.index was "brute force" and is "hnsw, m 4"`, true},
+		{"another setting", func(_ *route.Route, l *lossy) {
+			l.settings.Store(&map[string]string{"index": "brute force", "ef": "9"})
+		}, `index setting collection.ef was "" and is "9"`, true},
 		{"more segments", func(_ *route.Route, l *lossy) {
 			l.settings.Store(&map[string]string{"index": "brute force", "segments": "7"})
 		}, "", true},
