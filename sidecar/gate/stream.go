@@ -242,11 +242,3 @@ func (s *stream) readEnd() error {
 		return err
 	}
 }
-
-// Release gives back the bytes that the last message of a stream took. It does nothing to
-// streams that no Receiver made.
-func (r *Receiver) Release(s grpc.ServerStream) {
-	if own, ok := s.(*stream); ok {
-		own.setGrant(nil, false)
-	}
-}

@@ -2,6 +2,8 @@ package rawgrpc_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -94,5 +96,33 @@ func TestAnswersAreCounted(t *testing.T) {
 				used(t, b, 0)
 			}
 		})
+	}
+}
+
+// The bytes of a message are given back once the database has it, though its stream goes
+// on: a stream that lives for days keeps nobody else's messages out.
+func TestBytesOfALongStream(t *testing.T) {
+	g := gate.New(gate.Options{ReceivedBytes: 16 << 20})
+	conn := startWith(t, &peer{}, func(o *rawgrpc.Options) { o.Gate = g })
+	s, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, unknownMethod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		message := make([]byte, 1<<20)
+		if err := s.SendMsg(&message); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RecvMsg(&message); err != nil || len(message) != 1<<20 {
+			t.Fatalf("%d bytes, %v", len(message), err)
+		}
+		used(t, g, 0)
+	}
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	var none []byte
+	if err := s.RecvMsg(&none); !errors.Is(err, io.EOF) {
+		t.Errorf("end %v", err)
 	}
 }

@@ -227,7 +227,6 @@ func (s *Server) upload(database grpc.ClientStream, client grpc.ServerStream, ca
 		}
 		err := database.SendMsg(f)
 		f.free()
-		s.receiver.Release(client)
 		if err != nil {
 			return // RecvMsg says why
 		}
