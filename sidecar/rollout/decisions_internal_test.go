@@ -1,0 +1,186 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/rollout/choice"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/wiring"
+)
+
+// TestRecent: the first requests of a route are kept, then every sixteenth in place of
+// the oldest, each with a vector of its own.
+func TestRecent(t *testing.T) {
+	r := NewRecent([]string{"r"})
+	vector := make([]float32, 1)
+	note := func(n int) {
+		vector[0] = float32(n)
+		r.Searched(t.Context(), "r", search.Request{K: n, Query: rerank.Query{Vector: vector}}, search.Answer{}, nil)
+	}
+	kept := func() (all []int) {
+		for _, q := range r.requests("r") {
+			if float32(q.K) != q.Query.Vector[0] {
+				t.Errorf("request %d has the vector of request %v", q.K, q.Query.Vector[0])
+			}
+			all = append(all, q.K)
+		}
+		slices.Sort(all)
+		return all
+	}
+	for n := range recentKept {
+		note(n)
+	}
+	r.Searched(t.Context(), "r", search.Request{K: -1}, search.Answer{}, errors.New("failed"))
+	r.Searched(t.Context(), "other", search.Request{K: -1}, search.Answer{}, nil)
+	want := make([]int, recentKept)
+	for n := range want {
+		want[n] = n
+	}
+	if got := kept(); !slices.Equal(got, want) {
+		t.Errorf("of the first requests are kept %v", got)
+	}
+	for n := recentKept; n < recentKept*(recentEvery+1); n++ {
+		note(n)
+	}
+	for i := range want {
+		want[i] = recentKept + i*recentEvery
+	}
+	if got := kept(); !slices.Equal(got, want) {
+		t.Errorf("later are kept %v, want %v", got, want)
+	}
+	if r.requests("other") != nil {
+		t.Error("requests of a route that is not watched are kept")
+	}
+}
+
+// TestTrialQueries: a version is tried with unit vectors of its dimension, with a user
+// where the model reads one, and a ranker's requests only where they bring a vector.
+func TestTrialQueries(t *testing.T) {
+	for _, users := range []bool{false, true} {
+		made := madeUpQueries(rerank.Spec{QueryDim: 5, UserIDs: users})
+		if len(made) != madeQueries || made[0].K < 1 || slices.Equal(made[0].Query.Vector, made[1].Query.Vector) {
+			t.Errorf("%+v", made)
+		}
+		for _, r := range made {
+			if len(r.Query.Vector) != 5 || math.Abs(rerank.Norm(r.Query.Vector)-1) > 1e-6 || r.Query.HasUserID != users {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+	have := withVectors([]search.Request{{K: 1}, {K: 2, Query: rerank.Query{Vector: []float32{1}}}, {K: 3, Query: rerank.Query{Text: "t"}}})
+	if len(have) != 1 || have[0].K != 2 {
+		t.Errorf("%+v", have)
+	}
+}
+
+// TestInfo: what is said of a version, of the one in service and of the others.
+func TestInfo(t *testing.T) {
+	at := time.Unix(7, 0)
+	made := choice.Choice{}.Next("v1", "old digest of v1", "", at).Next("v2", "digest of v2", "", at.Add(time.Hour))
+	r := config.Route{Versions: map[string]config.Version{"v1": {}, "v2": {}, "v3": {}}}
+	r.ModelName, r.Table, r.Companion = "m", "t", "c"
+	active := &wiring.Version{Name: "v1", Model: &model.Model{Version: "new digest of v1"}}
+	for name, want := range map[string]Info{
+		"v1": {Name: "v1", Model: "m", ModelVersion: "new digest of v1", Table: "t", Companion: "c", Active: true, Previous: true, Activated: at},
+		"v2": {Name: "v2", Model: "m", ModelVersion: "digest of v2", Table: "t", Companion: "c", Activated: at.Add(time.Hour)},
+		"v3": {Name: "v3", Model: "m", Table: "t", Companion: "c"},
+	} {
+		if got := infoOf(r, name, active, made); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	only := infoOf(config.Route{}, "", &wiring.Version{Model: &model.Model{Version: "d"}}, choice.Choice{})
+	if !only.Active || only.Previous || only.ModelVersion != "d" {
+		t.Errorf("the only version of a route is %+v", only)
+	}
+}
+
+// TestNamesInUse: a table or companion is in use while any route, or any version that is
+// not dropped, names it; a companion by its store.
+func TestNamesInUse(t *testing.T) {
+	things := config.Route{Versions: map[string]config.Version{"v1": {Table: "t1", Companion: "c1"}, "v2": {Table: "t2", Companion: "c2"}}}
+	things.StoreName, things.Collection, things.CompanionAlias = "s", "things", "alias"
+	other := config.Route{Table: "t3", Versions: map[string]config.Version{"v1": {Companion: "c3"}}}
+	other.StoreName, other.Collection = "s2", "others"
+	used := namesInUse(&config.Config{Routes: map[string]config.Route{"things": things, "other": other}}, "things", []string{"v1"})
+	for name, want := range map[string]bool{
+		KindTable + "t1": false, KindTable + "t2": true, KindTable + "t3": true,
+		KindCompanion + "s\x00c1": false, KindCompanion + "s\x00c2": true, KindCompanion + "s\x00things": true, KindCompanion + "s\x00alias": true,
+		KindCompanion + "s2\x00c3": true, KindCompanion + "s\x00c3": false, KindCompanion + "s2\x00others": true,
+	} {
+		if used[name] != want {
+			t.Errorf("%q is in use: %v, want %v", name, !want, want)
+		}
+	}
+}
+
+// TestFilesOf: the files of a table are the table, its lock and its logs, and nothing else.
+func TestFilesOf(t *testing.T) {
+	dir := t.TempDir()
+	for name, size := range map[string]int{"a.table": 5, "a.table.lock": 0, "a.table.log.7": 3, "a.table.log.8": 2, "a.table2": 9, "a.table.logs": 9, "b.a.table": 9, "a.table.bak": 9} {
+		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := filesOf(filepath.Join(dir, "a.table"))
+	for i := range files {
+		files[i] = filepath.Base(files[i])
+	}
+	if want := []string{"a.table", "a.table.lock", "a.table.log.7", "a.table.log.8"}; err != nil || !slices.Equal(files, want) {
+		t.Errorf("%q, %v; want %q", files, err, want)
+	}
+	if size, err := filesSize(filepath.Join(dir, "a.table")); err != nil || size != 10 {
+		t.Errorf("%d bytes, %v; want 10", size, err)
+	}
+	if files, err := filesOf(filepath.Join(dir, "nowhere", "a.table")); err != nil || files != nil {
+		t.Errorf("of a folder that is not there: %q, %v", files, err)
+	}
+}
+
+// TestStillDraining: channels that are closed are let go.
+func TestStillDraining(t *testing.T) {
+	open, closed := make(chan struct{}), make(chan struct{})
+	close(closed)
+	if got := stillDraining([]<-chan struct{}{closed, open, closed}); len(got) != 1 || got[0] != (<-chan struct{})(open) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestLockRoute: one at a time changes a route; another waits no longer than its context.
+func TestLockRoute(t *testing.T) {
+	m := &Manager{locks: map[string]chan struct{}{"r": make(chan struct{}, 1), "s": make(chan struct{}, 1)}}
+	unlock, err := m.lockRoute(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := m.lockRoute(ended, "r"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a second one: %v", err)
+	}
+	other, err := m.lockRoute(t.Context(), "s")
+	if err != nil {
+		t.Errorf("another route: %v", err)
+	} else {
+		other()
+	}
+	unlock()
+	if unlock, err = m.lockRoute(t.Context(), "r"); err != nil {
+		t.Errorf("after the first: %v", err)
+	} else {
+		unlock()
+	}
+	if _, err := m.lockRoute(t.Context(), "nothing"); err == nil {
+		t.Error("a route that is not there was locked")
+	}
+}
