@@ -116,7 +116,7 @@ func TestMessages(t *testing.T) {
 		"one behind another is cut":    {false, [][]byte{frame(false, long), frame(false, long)[:300_000]}, [][]byte{long}, codes.Internal},
 		"as long as the limit":         {false, [][]byte{frame(false, make([]byte, 1<<20))}, [][]byte{make([]byte, 1<<20)}, codes.OK},
 		"one that becomes a long one":  {false, [][]byte{frame(true, gzipped(t, long))}, [][]byte{long}, codes.OK},
-		"a gzip of another compressor": {false, [][]byte{frame(true, short)}, nil, codes.Internal},
+		"a gzip of another compressor": {false, [][]byte{frame(true, gzipped(t, short))}, nil, codes.Internal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, g := receiving(t, c.isUnary, c.wire...)

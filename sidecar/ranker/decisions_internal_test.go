@@ -106,6 +106,27 @@ func TestLimitsLearn(t *testing.T) {
 	}
 }
 
+// TestBatchesGrowAgain: a smaller bound is tried anew after some full batches, later after
+// each refusal, and two batches that were refused at the same time teach once.
+func TestBatchesGrowAgain(t *testing.T) {
+	b := bound{}
+	full := func() (n int) {
+		for before := b.learned; b.learned == before; n++ {
+			b.take(before)
+		}
+		return n
+	}
+	b.refuse(100)
+	b.refuse(100) // was on its way when the first was refused
+	if n := full(); n != firstPatience || b.learned != 56 {
+		t.Errorf("after %d full batches the bound is %d, want %d and 56", n, b.learned, firstPatience)
+	}
+	b.refuse(56)
+	if n := full(); n != 2*firstPatience {
+		t.Errorf("after another refusal the bound grows after %d full batches, want %d", n, 2*firstPatience)
+	}
+}
+
 // TestSame: two scores of one item differ by no more than rounding, beside the spread of
 // the scores around them.
 func TestSame(t *testing.T) {

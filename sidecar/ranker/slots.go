@@ -31,7 +31,7 @@ func (s *slots) acquire(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	s.mu.Lock()
-	if s.held < s.limit && len(s.waiting) == 0 {
+	if s.held < s.limit { // then nobody waits
 		s.held++
 		s.mu.Unlock()
 		return true, nil
