@@ -50,7 +50,7 @@ func (plainCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 type serverStream struct {
 	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // as in grpc.ServerStream
+	ctx context.Context
 }
 
 func (s serverStream) Context() context.Context { return s.ctx }

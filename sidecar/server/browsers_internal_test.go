@@ -86,7 +86,7 @@ func TestGuard(t *testing.T) {
 		"a caller of all routes":      {"/metrics", "all-canary", http.StatusForbidden},
 		"an admin of one route alone": {"/metrics", "narrow-canary", http.StatusForbidden},
 	} {
-		r := httptest.NewRequest("GET", c.path, nil)
+		r := httptest.NewRequest(http.MethodGet, c.path, nil)
 		if c.token != "" {
 			r.Header.Set("Authorization", "Bearer "+c.token)
 		}
@@ -107,7 +107,7 @@ func TestGuard(t *testing.T) {
 		"with one":              {&tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{}}}, "/metrics", http.StatusNotFound},
 		"an open path":          {nil, "/healthz", http.StatusNotFound},
 	} {
-		r := httptest.NewRequest("GET", c.path, nil)
+		r := httptest.NewRequest(http.MethodGet, c.path, nil)
 		r.TLS = c.tls
 		answer := httptest.NewRecorder()
 		byCertificate.Before(http.NotFoundHandler()).ServeHTTP(answer, r)

@@ -1,6 +1,7 @@
 package qdrant
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ func TestReadArguments(t *testing.T) {
 		"ordering=weak":                    {passes: true},
 		"timeout=%zz":                      {passes: true},
 	} {
-		r := httptest.NewRequest("POST", "/collections/c/points/search", nil)
+		r := httptest.NewRequest(http.MethodPost, "/collections/c/points/search", nil)
 		r.URL.RawQuery = query
 		var asked routing.Asked
 		consistent, err := (&restCall{in: r}).readArguments(&asked)
