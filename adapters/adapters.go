@@ -3,8 +3,8 @@
 // conformance kit in adaptertest.
 //
 // A Store searches, answers pings and closes. All other operations are optional
-// interfaces, which AbilitiesOf finds: Fetcher, Scanner, RangeSearcher, Describer,
-// Counter, Writer, Deleter, Matcher, Aliaser, Identifier. An adapter returns
+// interfaces, which AbilitiesOf finds: Fetcher, Scanner, Describer, Counter,
+// Writer, Deleter, Matcher, Aliaser, Identifier. An adapter returns
 // ErrUnsupported if it implements an optional interface but its server lacks the
 // operation.
 package adapters
@@ -202,14 +202,6 @@ type Partitioner interface {
 	// same as long as the collection's first and last rows do. It returns ErrNotFound,
 	// ErrUnsupported if the ids cannot be divided, or the store's error.
 	Cut(ctx context.Context, collection string, parts int) ([]string, error)
-}
-
-// RangeSearcher finds all rows above a score.
-type RangeSearcher interface {
-	// SearchRange works like Search, but keeps only rows whose inner product is
-	// greater than above, at most Probe.Depth of them. List.Exhausted says that no
-	// such row is missing.
-	SearchRange(ctx context.Context, r SearchRequest, above float32) ([]rerank.List, error)
 }
 
 // Describer describes collections.

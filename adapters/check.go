@@ -2,7 +2,6 @@ package adapters
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -34,14 +33,6 @@ func (r SearchRequest) Check(l Limits) error {
 			return &LimitError{Limit: "max_depth", Value: int64(p.Depth), Max: int64(l.MaxDepth),
 				Remedy: "ask for fewer rows, or raise the limit in the store's configuration"}
 		}
-	}
-	return nil
-}
-
-// CheckAbove returns rerank.ErrQuery if a threshold of SearchRange is NaN.
-func CheckAbove(above float32) error {
-	if math.IsNaN(float64(above)) {
-		return fmt.Errorf("%w: the score to search above is NaN", rerank.ErrQuery)
 	}
 	return nil
 }

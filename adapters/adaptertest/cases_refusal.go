@@ -53,12 +53,6 @@ func (e *env) readOperations(t *testing.T, collection, field string) map[string]
 			return storeAs[adapters.Scanner](t, e).Scan(ctx, adapters.ScanRequest{Collection: collection, Vectors: []string{field}}, func(adapters.Rows, string) error { return nil })
 		}
 	}
-	if !e.lacks(Range) {
-		ops["range"] = func(ctx context.Context) error {
-			_, err := storeAs[adapters.RangeSearcher](t, e).SearchRange(ctx, adapters.SearchRequest{Collection: collection, Vector: field, Probes: e.probes(baseDim, 1, 5)}, 0)
-			return err
-		}
-	}
 	return ops
 }
 

@@ -2,8 +2,6 @@ package adaptertest
 
 import (
 	"errors"
-	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -31,7 +29,6 @@ func searchCases() []testCase {
 		{"metric L2 with unit vectors", []Capability{L2Metric}, metricL2},
 		{"metric L2 without unit vectors is refused", []Capability{L2Metric}, metricL2Refused},
 		{"several vector fields", []Capability{MultipleFields}, severalFields},
-		{"range search", []Capability{Range}, rangeSearch},
 	}
 }
 
@@ -325,47 +322,4 @@ func severalFields(t *testing.T, e *env) {
 	if err != nil && !strings.Contains(err.Error(), f.Collection) {
 		t.Errorf("the error does not name the collection: %v", err)
 	}
-}
-
-func rangeSearch(t *testing.T, e *env) {
-	s := storeAs[adapters.RangeSearcher](t, e)
-	for _, above := range []float32{-1e30, 0, 3, float32(math.Inf(1))} {
-		probes := e.probes(baseDim, 3, baseRows+1)
-		lists, err := s.SearchRange(t.Context(), adapters.SearchRequest{Collection: e.base.Collection, Vector: "vec", Exact: true, Probes: probes}, above)
-		if err != nil {
-			t.Fatalf("range above %v: %v", above, err)
-		}
-		for i, p := range probes {
-			if err := rangeHolds(e.base, p, lists[i], above); err != nil {
-				t.Errorf("probe %d above %v: %v", i, above, err)
-			}
-		}
-	}
-	short := e.probes(baseDim, 1, 3)
-	lists, err := s.SearchRange(t.Context(), adapters.SearchRequest{Collection: e.base.Collection, Vector: "vec", Exact: true, Probes: short}, -1e30)
-	if err != nil || len(lists) != 1 || len(lists[0].IDs) != 3 || lists[0].Exhausted {
-		t.Errorf("a range of every row at depth 3: %+v, error %v; want 3 rows, not exhausted", lists, err)
-	}
-}
-
-func rangeHolds(f Fixture, p rerank.Probe, l rerank.List, above float32) error {
-	in := map[rerank.ID]bool{}
-	for i, id := range l.IDs {
-		in[id] = true
-		if l.Scores[i] <= above {
-			return fmt.Errorf("row %d scores %v", i, l.Scores[i])
-		}
-	}
-	if !l.Exact {
-		return nil
-	}
-	if !l.Exhausted {
-		return errors.New("every row was asked for and the list is not exhausted")
-	}
-	for r, s := range exactScores(f, 0, p.Vector) {
-		if s > float64(above)+float64(2*l.Epsilon) && !in[f.Rows.IDs[r]] {
-			return fmt.Errorf("id %v scores %v and is missing", f.Rows.IDs[r], s)
-		}
-	}
-	return nil
 }

@@ -75,7 +75,6 @@ const (
 	Fetch          Capability = "fetch by id"
 	Payload        Capability = "payload"
 	Scan           Capability = "scan"
-	Range          Capability = "range search"
 	Describe       Capability = "describe"
 	Write          Capability = "write derived vectors"
 	Owners         Capability = "grouped owners"

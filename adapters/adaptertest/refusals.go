@@ -44,14 +44,6 @@ var refusals = map[Capability]func(t *testing.T, e *env) (has bool, err error){
 		}
 		return true, s.Scan(t.Context(), adapters.ScanRequest{Collection: e.base.Collection}, func(adapters.Rows, string) error { return nil })
 	},
-	Range: func(t *testing.T, e *env) (bool, error) {
-		s, ok := e.store.(adapters.RangeSearcher)
-		if !ok {
-			return false, nil
-		}
-		_, err := s.SearchRange(t.Context(), adapters.SearchRequest{Collection: e.base.Collection, Probes: e.probes(baseDim, 1, 5)}, 0)
-		return true, err
-	},
 	Describe: func(t *testing.T, e *env) (bool, error) {
 		d, ok := e.store.(adapters.Describer)
 		if !ok {

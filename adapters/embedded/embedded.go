@@ -18,16 +18,15 @@ import (
 )
 
 var (
-	_ adapters.Store         = (*Store)(nil)
-	_ adapters.Fetcher       = (*Store)(nil)
-	_ adapters.Scanner       = (*Store)(nil)
-	_ adapters.RangeSearcher = (*Store)(nil)
-	_ adapters.Describer     = (*Store)(nil)
-	_ adapters.Counter       = (*Store)(nil)
-	_ adapters.Writer        = (*Store)(nil)
-	_ adapters.Deleter       = (*Store)(nil)
-	_ adapters.Matcher       = (*Store)(nil)
-	_ adapters.Aliaser       = (*Store)(nil)
+	_ adapters.Store     = (*Store)(nil)
+	_ adapters.Fetcher   = (*Store)(nil)
+	_ adapters.Scanner   = (*Store)(nil)
+	_ adapters.Describer = (*Store)(nil)
+	_ adapters.Counter   = (*Store)(nil)
+	_ adapters.Writer    = (*Store)(nil)
+	_ adapters.Deleter   = (*Store)(nil)
+	_ adapters.Matcher   = (*Store)(nil)
+	_ adapters.Aliaser   = (*Store)(nil)
 )
 
 // Store holds collections by name. It is safe for concurrent use. A write waits for

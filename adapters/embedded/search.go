@@ -3,7 +3,6 @@ package embedded
 import (
 	"context"
 	"fmt"
-	"math"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -24,18 +23,6 @@ const chunkRows = 128
 //
 // Like the other stores, Search accepts an L2 field only with UnitVectors.
 func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
-	return s.search(ctx, r, float32(math.Inf(-1)), false)
-}
-
-// SearchRange works like Search, but keeps only rows above a score.
-func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
-	if err := adapters.CheckAbove(above); err != nil {
-		return nil, err
-	}
-	return s.search(ctx, r, above, true)
-}
-
-func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above float32, ranged bool) ([]rerank.List, error) {
 	if err := r.Check(s.limits); err != nil {
 		return nil, err
 	}
@@ -55,7 +42,7 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above floa
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.topK(ctx, s.turns, probes, keep, above, ranged)
+	found, err := c.topK(ctx, s.turns, probes, keep)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +83,7 @@ func (c *collection) bind(r adapters.SearchRequest) ([]probe, error) {
 
 // topK returns the best rows of each probe. One worker, and another for each idle
 // core, take chunks of rows and fill their own heaps, which are merged at the end.
-func (c *collection) topK(ctx context.Context, t *turns.Turns, probes []probe, keep func(int) bool, above float32, ranged bool) ([][]rerank.Scored, error) {
+func (c *collection) topK(ctx context.Context, t *turns.Turns, probes []probe, keep func(int) bool) ([][]rerank.Scored, error) {
 	groups := grouped(probes)
 	workers, err := t.Some(ctx, (c.rows+chunkRows-1)/chunkRows)
 	if err != nil {
@@ -108,7 +95,6 @@ func (c *collection) topK(ctx context.Context, t *turns.Turns, probes []probe, k
 	g, ctx := errgroup.WithContext(ctx)
 	for w := range workers {
 		s := newScorer(c, probes, keep)
-		s.above, s.ranged = above, ranged
 		scorers[w] = s
 		g.Go(func() error {
 			for {
@@ -172,8 +158,6 @@ type scorer struct {
 	c      *collection
 	kernel *kernel.Set
 	keep   func(int) bool
-	above  float32
-	ranged bool
 	heaps  []*rerank.TopK
 	rows   []int     // rows of the chunk that match the filter
 	scores []float32 // scores of the chunk, for each probe of a group
@@ -223,9 +207,6 @@ func (s *scorer) chunkOf(m rerank.Matrix, from, to int) rerank.Matrix {
 
 func (s *scorer) offer(heap *rerank.TopK, scores []float32) {
 	for k, score := range scores {
-		if s.ranged && !(score > s.above) {
-			continue
-		}
 		heap.Push(rerank.Scored{ID: s.c.id(s.rows[k]), Score: score, Index: s.rows[k]})
 	}
 }

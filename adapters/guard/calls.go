@@ -17,13 +17,6 @@ func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.
 	})
 }
 
-// SearchRange implements adapters.RangeSearcher.
-func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
-	return read(ctx, s, "search_range", r.Collection, func(ctx context.Context) ([]rerank.List, error) {
-		return s.searchHedged(ctx, func(ctx context.Context) ([]rerank.List, error) { return s.Server.SearchRange(ctx, r, above) })
-	})
-}
-
 // Fetch implements adapters.Fetcher.
 func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
 	return read(ctx, s, "fetch", r.Collection, func(ctx context.Context) (adapters.Rows, error) { return s.Server.Fetch(ctx, r) })

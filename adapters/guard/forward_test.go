@@ -66,9 +66,8 @@ func TestTheGuardPassesEverythingOn(t *testing.T) {
 		do   func()
 		want any
 	}{
-		recorder.Search:      {func() { _, _ = s.Search(ctx, search) }, search},
-		recorder.SearchRange: {func() { _, _ = s.(adapters.RangeSearcher).SearchRange(ctx, search, 0.5) }, recorder.Arguments{Collection: "c", Search: search, Above: 0.5}},
-		recorder.Fetch:       {func() { _, _ = s.(adapters.Fetcher).Fetch(ctx, fetch) }, fetch},
+		recorder.Search: {func() { _, _ = s.Search(ctx, search) }, search},
+		recorder.Fetch:  {func() { _, _ = s.(adapters.Fetcher).Fetch(ctx, fetch) }, fetch},
 		recorder.Scan: {func() {
 			_ = s.(adapters.Scanner).Scan(ctx, scan, func(adapters.Rows, string) error { return nil })
 		}, scan},

@@ -24,7 +24,6 @@ type Server interface {
 	adapters.Store
 	adapters.Fetcher
 	adapters.Scanner
-	adapters.RangeSearcher
 	adapters.Describer
 	adapters.Counter
 	adapters.Writer

@@ -125,13 +125,6 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 			t.Errorf("the store's parameters are %s", p)
 		}
 	}
-	search.WithVectors = false
-	_, err := s.SearchRange(ctx, search, 0.5)
-	wants(err)
-	ranged := sentBy[*milvuspb.SearchRequest](t, w, milvuspb.MilvusService_Search_FullMethodName)[0]
-	if !slices.Equal(ranged.GetPartitionNames(), []string{"_default"}) || !strings.Contains(ranged.GetDsl(), "likeness_id > 0") || ranged.GetConsistencyLevel() != commonpb.ConsistencyLevel_Eventually {
-		t.Errorf("a range is searched by %v", ranged)
-	}
 
 	fetch := adapters.FetchRequest{Collection: "c", IDs: ids, Vectors: []string{"b"}, Consistency: "Eventually"}
 	for _, owner := range []string{"", "item"} {

@@ -123,16 +123,15 @@ type Store struct {
 }
 
 var (
-	_ adapters.Store         = (*Store)(nil)
-	_ adapters.Fetcher       = (*Store)(nil)
-	_ adapters.Scanner       = (*Store)(nil)
-	_ adapters.RangeSearcher = (*Store)(nil)
-	_ adapters.Describer     = (*Store)(nil)
-	_ adapters.Writer        = (*Store)(nil)
-	_ adapters.Deleter       = (*Store)(nil)
-	_ adapters.Matcher       = (*Store)(nil)
-	_ adapters.Aliaser       = (*Store)(nil)
-	_ adapters.Identifier    = (*Store)(nil)
+	_ adapters.Store      = (*Store)(nil)
+	_ adapters.Fetcher    = (*Store)(nil)
+	_ adapters.Scanner    = (*Store)(nil)
+	_ adapters.Describer  = (*Store)(nil)
+	_ adapters.Writer     = (*Store)(nil)
+	_ adapters.Deleter    = (*Store)(nil)
+	_ adapters.Matcher    = (*Store)(nil)
+	_ adapters.Aliaser    = (*Store)(nil)
+	_ adapters.Identifier = (*Store)(nil)
 )
 
 // New returns a store without calling the server, so that a server that is down does

@@ -29,37 +29,6 @@ func (f fieldSearch) scorer(p rerank.Probe) func(float32) float32 {
 	}
 }
 
-// rangeBound returns the server's bound of a range search: the greatest bound, in the
-// field's own metric, that loses no row of any probe after two more roundings.
-func (f fieldSearch) rangeBound() float64 {
-	above := max(-math.MaxFloat32, min(math.MaxFloat32, float64(*f.above)))
-	var bound float64
-	for i, at := range f.probes {
-		p := f.request.Probes[at]
-		norm := rerank.Norm(p.Vector)
-		slack := 2 * float64(f.epsilon(p, nil))
-		if norm == 0 {
-			norm = 1 // every score is 0
-		}
-		var b float64
-		switch f.col.metric {
-		case adapters.Cosine:
-			b = (above - slack) / norm
-		case adapters.L2:
-			b = 2*(above-slack)/norm - 2 // the greater score is the nearer row, as in the other metrics
-		default:
-			b = math.Nextafter(above, math.Inf(-1))
-		}
-		if i == 0 || b < bound {
-			bound = b
-		}
-	}
-	if f.col.metric == adapters.L2 {
-		return -bound
-	}
-	return bound
-}
-
 // epsilon bounds the rounding error of a score by γ_n·‖p‖·‖x‖ (adapters.Epsilon32).
 // For unit vectors ‖x‖ is 1, and also for a COSINE field, where both norms are
 // computed in float32 and so double the number of roundings. For an inner-product

@@ -28,19 +28,6 @@ import (
 // SearchRequest.Consistency is Strong, Session, Bounded or Eventually; empty selects
 // the collection's own level.
 func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
-	return s.search(ctx, r, nil)
-}
-
-// SearchRange works like Search, but uses Milvus's range search. It sets the server's
-// bound slightly too low and truncates the lists here, so that rounding loses no row.
-func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
-	if math.IsNaN(float64(above)) {
-		return nil, fmt.Errorf("%w: the score to exceed is NaN", rerank.ErrQuery)
-	}
-	return s.search(ctx, r, &above)
-}
-
-func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above *float32) ([]rerank.List, error) {
 	if err := r.Check(s.limits()); err != nil {
 		return nil, err
 	}
@@ -52,7 +39,7 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above *flo
 	}
 	var lists []rerank.List
 	err := s.withSchema(ctx, r.Collection, func(c *collection) error {
-		searches, err := s.planSearches(c, r, above)
+		searches, err := s.planSearches(c, r)
 		if err != nil {
 			return err
 		}
@@ -84,9 +71,8 @@ type fieldSearch struct {
 	c       *collection
 	col     column
 	request adapters.SearchRequest
-	probes  []int // indexes in request.Probes
-	depth   int   // the greatest depth of the probes
-	above   *float32
+	probes  []int   // indexes in request.Probes
+	depth   int     // the greatest depth of the probes
 	owner   string  // output field with the owners, if requested
 	payload reading // which fields of the payload, if requested
 	longest float64 // greatest norm of a row, if the error of scores depends on it
@@ -94,7 +80,7 @@ type fieldSearch struct {
 
 // planSearches groups the probes by field and returns an error for a request that contradicts
 // the schema.
-func (s *Store) planSearches(c *collection, r adapters.SearchRequest, above *float32) ([]fieldSearch, error) {
+func (s *Store) planSearches(c *collection, r adapters.SearchRequest) ([]fieldSearch, error) {
 	var searches []fieldSearch
 	byField := map[string]int{}
 	for i, p := range r.Probes {
@@ -107,7 +93,7 @@ func (s *Store) planSearches(c *collection, r adapters.SearchRequest, above *flo
 			}
 			at = len(searches)
 			byField[name] = at
-			searches = append(searches, fieldSearch{c: c, col: col, request: r, above: above})
+			searches = append(searches, fieldSearch{c: c, col: col, request: r})
 		}
 		f := &searches[at]
 		if len(p.Vector) != f.col.dim {
@@ -214,9 +200,6 @@ func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
 	}
 	params := map[string]any{}
 	maps.Copy(params, s.options.SearchParams)
-	if f.above != nil {
-		params["radius"] = f.rangeBound()
-	}
 	settings, err := json.Marshal(params)
 	if err != nil {
 		return nil, fmt.Errorf("%w: search parameters: %w", adapters.ErrStore, err)
@@ -268,10 +251,7 @@ func (f fieldSearch) makeList(p rerank.Probe, reply *reply, from, to int, set fi
 		if err != nil {
 			return rerank.List{}, err
 		}
-		r := row{id: id, score: score(reply.scores[at]), at: at}
-		if f.above == nil || r.score > *f.above {
-			rows = append(rows, r)
-		}
+		rows = append(rows, row{id: id, score: score(reply.scores[at]), at: at})
 	}
 	reply.rows = rows
 	complete := to-from < f.depth

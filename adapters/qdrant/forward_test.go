@@ -113,17 +113,17 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 	if fields := of[*client.QueryBatchPoints](t, w, client.Points_QueryBatch_FullMethodName)[0].GetQueryPoints()[0].GetWithPayload(); !slices.Equal(fields.GetInclude().GetFields(), []string{"n", "m"}) {
 		t.Errorf("two payload fields are asked for by %v", fields)
 	}
-	above := search
-	above.Probes, above.Owner, above.WithVectors, above.Vector = []rerank.Probe{{Vector: []float32{1, 0}, Depth: 7}}, "", true, "a"
-	_, _ = s.SearchRange(ctx, above, 0.5)
+	ranked := search
+	ranked.Probes, ranked.Owner, ranked.WithVectors, ranked.Vector = []rerank.Probe{{Vector: []float32{1, 0}, Depth: 7}}, "", true, "a"
+	_, _ = s.Search(ctx, ranked)
 	q := of[*client.QueryBatchPoints](t, w, client.Points_QueryBatch_FullMethodName)[0].GetQueryPoints()[0]
-	if q.ScoreThreshold == nil || q.GetScoreThreshold() > 0.5 || q.GetScoreThreshold() < 0.49 || !slices.Equal(q.GetWithVectors().GetInclude().GetNames(), []string{"a"}) || q.GetWithPayload().GetEnable() {
-		t.Errorf("a range is searched by %v", q)
+	if !slices.Equal(q.GetWithVectors().GetInclude().GetNames(), []string{"a"}) || q.GetWithPayload().GetEnable() {
+		t.Errorf("a search with vectors is sent as %v", q)
 	}
 	plain := want("a", 7, 1, 0)
-	plain.WithPayload, plain.WithVectors, plain.ScoreThreshold, plain.Timeout = q.GetWithPayload(), q.GetWithVectors(), q.ScoreThreshold, q.Timeout
+	plain.WithPayload, plain.WithVectors, plain.Timeout = q.GetWithPayload(), q.GetWithVectors(), q.Timeout
 	if !proto.Equal(q, plain) {
-		t.Errorf("a range is searched by %v, want %v", q, plain)
+		t.Errorf("a search with vectors is sent as %v, want %v", q, plain)
 	}
 
 	fetch := adapters.FetchRequest{Collection: "c", IDs: ids, Vectors: []string{"a"}, Owner: "item", Payload: true, PayloadFields: []string{"n"}, Consistency: "quorum"}

@@ -93,7 +93,7 @@ func BenchmarkDecode(b *testing.B) {
 		if err := answer.ReadWire(message); err != nil {
 			b.Fatal(err)
 		}
-		l, err := p.makeList(adapters.SearchRequest{}, &info{}, answer, answer.list(0), nil)
+		l, err := p.makeList(adapters.SearchRequest{}, &info{}, answer, answer.list(0))
 		answer.release()
 		if err != nil || len(l.IDs) != 1000 {
 			b.Fatal(fmt.Sprint(len(l.IDs), err))

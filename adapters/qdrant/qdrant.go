@@ -24,16 +24,15 @@ import (
 )
 
 var (
-	_ adapters.Store         = (*Store)(nil)
-	_ adapters.Fetcher       = (*Store)(nil)
-	_ adapters.Scanner       = (*Store)(nil)
-	_ adapters.RangeSearcher = (*Store)(nil)
-	_ adapters.Describer     = (*Store)(nil)
-	_ adapters.Writer        = (*Store)(nil)
-	_ adapters.Deleter       = (*Store)(nil)
-	_ adapters.Matcher       = (*Store)(nil)
-	_ adapters.Aliaser       = (*Store)(nil)
-	_ adapters.Identifier    = (*Store)(nil)
+	_ adapters.Store      = (*Store)(nil)
+	_ adapters.Fetcher    = (*Store)(nil)
+	_ adapters.Scanner    = (*Store)(nil)
+	_ adapters.Describer  = (*Store)(nil)
+	_ adapters.Writer     = (*Store)(nil)
+	_ adapters.Deleter    = (*Store)(nil)
+	_ adapters.Matcher    = (*Store)(nil)
+	_ adapters.Aliaser    = (*Store)(nil)
+	_ adapters.Identifier = (*Store)(nil)
 )
 
 // Defaults of Options. Qdrant itself limits neither the depth of a list nor the number

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
@@ -26,18 +25,6 @@ import (
 // other Dot fields it rests on an estimate of the rows' greatest norm: twice the
 // greatest norm of 64 random rows.
 func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
-	return s.search(ctx, r, nil)
-}
-
-// SearchRange works like Search, with Qdrant's score_threshold.
-func (s *Store) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
-	if err := adapters.CheckAbove(above); err != nil {
-		return nil, err
-	}
-	return s.search(ctx, r, &above)
-}
-
-func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above *float32) ([]rerank.List, error) {
 	if err := r.Check(s.options.Limits); err != nil || len(r.Probes) == 0 {
 		return []rerank.List{}, err
 	}
@@ -51,7 +38,7 @@ func (s *Store) search(ctx context.Context, r adapters.SearchRequest, above *flo
 		if err != nil {
 			return err
 		}
-		lists, err = s.query(ctx, r, in, probes, filter, above)
+		lists, err = s.query(ctx, r, in, probes, filter)
 		return err
 	})
 	return lists, err
@@ -149,26 +136,8 @@ func (p *probe) innerProduct(score float32) float32 {
 	}
 }
 
-// threshold converts an inner product to Qdrant's score, lowered by the rounding
-// error. Rows below above are removed afterwards.
-func (p *probe) threshold(above float32) *float32 {
-	a := float64(above) - float64(p.epsilon)
-	switch p.field.Metric {
-	case adapters.Cosine:
-		a /= max(p.norm, math.SmallestNonzeroFloat32)
-	case adapters.L2:
-		d := p.squared + 1 - 2*a/max(p.norm, math.SmallestNonzeroFloat32)
-		a = math.Sqrt(max(d, 0))
-	case adapters.InnerProduct:
-	}
-	if math.Abs(a) > math.MaxFloat32 || math.IsNaN(a) {
-		return nil // no row is farther away
-	}
-	return qdrant.PtrOf(float32(a))
-}
-
-func (s *Store) query(ctx context.Context, r adapters.SearchRequest, in *info, probes []probe, filter *qdrant.Filter, above *float32) ([]rerank.List, error) {
-	request, err := s.queryBatch(ctx, r, probes, filter, above)
+func (s *Store) query(ctx context.Context, r adapters.SearchRequest, in *info, probes []probe, filter *qdrant.Filter) ([]rerank.List, error) {
+	request, err := s.queryBatch(ctx, r, probes, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +159,7 @@ func (s *Store) query(ctx context.Context, r adapters.SearchRequest, in *info, p
 	}
 	lists := make([]rerank.List, len(probes))
 	for i := range probes {
-		if lists[i], err = probes[i].makeList(r, in, answer, answer.list(i), above); err != nil {
+		if lists[i], err = probes[i].makeList(r, in, answer, answer.list(i)); err != nil {
 			return nil, err
 		}
 	}
@@ -198,7 +167,7 @@ func (s *Store) query(ctx context.Context, r adapters.SearchRequest, in *info, p
 }
 
 // queryBatch builds the request and checks its size.
-func (s *Store) queryBatch(ctx context.Context, r adapters.SearchRequest, probes []probe, filter *qdrant.Filter, above *float32) (*qdrant.QueryBatchPoints, error) {
+func (s *Store) queryBatch(ctx context.Context, r adapters.SearchRequest, probes []probe, filter *qdrant.Filter) (*qdrant.QueryBatchPoints, error) {
 	consistency, err := readConsistency(r.Consistency)
 	if err != nil {
 		return nil, err
@@ -224,9 +193,6 @@ func (s *Store) queryBatch(ctx context.Context, r adapters.SearchRequest, probes
 		}
 		if r.WithVectors {
 			q.WithVectors = vectorsSelector([]*field{p.field})
-		}
-		if above != nil {
-			q.ScoreThreshold = p.threshold(*above)
 		}
 		b.QueryPoints = append(b.QueryPoints, q)
 	}
@@ -288,14 +254,11 @@ func shardKeys(names []string) *qdrant.ShardKeySelector {
 
 // makeList converts one probe's answer to a list. It sorts ties, whose order Qdrant leaves
 // open; the conversion to inner products can create more of them.
-func (p *probe) makeList(r adapters.SearchRequest, in *info, answer *reply, points []wirePoint, above *float32) (rerank.List, error) {
+func (p *probe) makeList(r adapters.SearchRequest, in *info, answer *reply, points []wirePoint) (rerank.List, error) {
 	rows := answer.rows[:0]
 	defer func() { answer.rows = rows }()
 	for i, point := range points {
-		row := rerank.Scored{ID: answer.idOf(point.id), Score: p.innerProduct(point.score), Index: i}
-		if above == nil || row.Score > *above {
-			rows = append(rows, row)
-		}
+		rows = append(rows, rerank.Scored{ID: answer.idOf(point.id), Score: p.innerProduct(point.score), Index: i})
 	}
 	if !slices.IsSortedFunc(rows, compare) {
 		slices.SortFunc(rows, compare)

@@ -30,7 +30,6 @@ const (
 	Fetch       Method = "Fetch"
 	Scan        Method = "Scan"
 	Cut         Method = "Cut"
-	SearchRange Method = "SearchRange"
 	Describe    Method = "Describe"
 	Count       Method = "Count"
 	Create      Method = "Create"
@@ -65,9 +64,6 @@ type Arguments struct {
 	IDs                       []rerank.ID
 	Schema                    adapters.Schema
 	Rows                      adapters.Rows
-	// Search and Above are the arguments of SearchRange.
-	Search adapters.SearchRequest
-	Above  float32
 }
 
 // Collection returns the name of the collection that the call reads or writes.
@@ -167,7 +163,6 @@ type rowStore interface {
 	adapters.Store
 	adapters.Fetcher
 	adapters.Scanner
-	adapters.RangeSearcher
 	adapters.Describer
 	adapters.Counter
 	adapters.Writer
@@ -181,7 +176,6 @@ func countAbilities(s adapters.Store) (n int) {
 	_, fetches := s.(adapters.Fetcher)
 	_, scans := s.(adapters.Scanner)
 	_, cuts := s.(adapters.Partitioner)
-	_, ranges := s.(adapters.RangeSearcher)
 	_, describes := s.(adapters.Describer)
 	_, counts := s.(adapters.Counter)
 	_, writes := s.(adapters.Writer)
@@ -189,7 +183,7 @@ func countAbilities(s adapters.Store) (n int) {
 	_, matches := s.(adapters.Matcher)
 	_, aliases := s.(adapters.Aliaser)
 	_, identifies := s.(adapters.Identifier)
-	for _, has := range []bool{fetches, scans, cuts, ranges, describes, counts, writes, deletes, matches, aliases, identifies} {
+	for _, has := range []bool{fetches, scans, cuts, describes, counts, writes, deletes, matches, aliases, identifies} {
 		if has {
 			n++
 		}
@@ -252,13 +246,6 @@ func (s embedded) Scan(ctx context.Context, r adapters.ScanRequest, yield func(r
 		return err
 	}
 	return s.rows.Scan(ctx, r, yield)
-}
-
-func (s embedded) SearchRange(ctx context.Context, r adapters.SearchRequest, above float32) ([]rerank.List, error) {
-	if err := s.begin(ctx, SearchRange, Arguments{Collection: r.Collection, Search: r, Above: above}); err != nil {
-		return nil, err
-	}
-	return s.rows.SearchRange(ctx, r, above)
 }
 
 func (s embedded) Describe(ctx context.Context, collection string) (adapters.Description, error) {

@@ -20,7 +20,7 @@ import (
 // optional are the interfaces that a store may have.
 var optional = []reflect.Type{
 	reflect.TypeFor[adapters.Fetcher](), reflect.TypeFor[adapters.Scanner](), reflect.TypeFor[adapters.Partitioner](),
-	reflect.TypeFor[adapters.RangeSearcher](), reflect.TypeFor[adapters.Describer](), reflect.TypeFor[adapters.Counter](),
+	reflect.TypeFor[adapters.Describer](), reflect.TypeFor[adapters.Counter](),
 	reflect.TypeFor[adapters.Writer](), reflect.TypeFor[adapters.Deleter](), reflect.TypeFor[adapters.Matcher](),
 	reflect.TypeFor[adapters.Aliaser](), reflect.TypeFor[adapters.Identifier](),
 }
