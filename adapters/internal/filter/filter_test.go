@@ -2,11 +2,14 @@ package filter_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/internal/filter"
+	"github.com/likenessdb/likeness/rerank"
 )
 
 // TestErrorsNameThePlace: the path, what stands there, what was expected.
@@ -27,6 +30,10 @@ func TestErrorsNameThePlace(t *testing.T) {
 		`{"must"`:                            `ends early`,
 		`{"min_should": {"conditions": []}}`: `conditions and min_count are both needed`,
 		`{"must": [{"key": "g", "geo_radius": {"center": {"lon": 1}, "radius": 5}}]}`: `lon and lat are both needed`,
+		`{"must": [{"key": "a"}, {"key": "b"}]}`:                                      `must[0]: key "a" has no clause`,
+		`{"must": [{"key": "a", "match": null}]}`:                                     `has no clause`,
+		`{"must": [{"key": "a", "match": {"any": ["x", 1]}}]}`:                        `strings and integers in one list`,
+		`{"must": [{"key": "a", "range": {"gt": "0000-01-01T00:00:00Z"}}]}`:           `is not a time`,
 	} {
 		_, err := filter.Parse(text)
 		if !errors.Is(err, adapters.ErrFilter) || !strings.Contains(err.Error(), want) {
@@ -46,4 +53,55 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q: %v", text, err)
 		}
 	})
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func number(i int64) *filter.Number { return &filter.Number{Float: float64(i), Int: i, IsInt: true} }
+
+// TestParse: every key of the language ends up in the field of its name. The geometry has
+// other values in every place, so that none can be mistaken for another.
+func TestParse(t *testing.T) {
+	day := time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)
+	noon := day.Add(12*time.Hour + 30*time.Minute)
+	ring := []filter.GeoPoint{{Lon: 1, Lat: 2}, {Lon: 3, Lat: 4}}
+	for text, want := range map[string]filter.Filter{
+		`{"must": [{"is_null": {"key": "a"}}], "should": [{"is_empty": {"key": "b"}}], "must_not": {"has_vector": "c"}}`: {
+			Must: []filter.Condition{filter.IsNull("a")}, Should: []filter.Condition{filter.IsEmpty("b")}, MustNot: []filter.Condition{filter.HasVector("c")}},
+		`{"min_should": {"conditions": [{"is_null": {"key": "a"}}, {}], "min_count": 2}}`: {
+			MinShould: &filter.MinShould{Conditions: []filter.Condition{filter.IsNull("a"), &filter.Filter{}}, Count: 2}},
+		`{"must": {"has_id": [1, -2, "x"]}}`: {
+			Must: []filter.Condition{filter.HasID{rerank.UintID(1), rerank.IntID(-2), rerank.TextID("x")}}},
+		`{"must": {"nested": {"key": "n", "filter": {"must_not": {"is_null": {"key": "a"}}}}}}`: {
+			Must: []filter.Condition{&filter.Nested{Key: "n", Filter: &filter.Filter{MustNot: []filter.Condition{filter.IsNull("a")}}}}},
+		`{"must": [{"key": "k", "range": {"gt": 1, "gte": 2, "lt": 3, "lte": 4}}]}`: {
+			Must: []filter.Condition{&filter.Field{Key: "k", Range: &filter.Range{Gt: number(1), Gte: number(2), Lt: number(3), Lte: number(4)}}}},
+		`{"must": [{"key": "k", "range": {"gt": "2026-01-31", "lte": "2026-01-31 12:30"}}, {"key": "k", "range": {"gte": "2026-01-31T12:30:00Z", "lt": "2026-01-31T12:30:00"}}]}`: {
+			Must: []filter.Condition{&filter.Field{Key: "k", Datetime: &filter.Datetime{Gt: &day, Lte: &noon}}, &filter.Field{Key: "k", Datetime: &filter.Datetime{Gte: &noon, Lt: &noon}}}},
+		`{"must": [{"key": "k", "values_count": {"gt": 1, "gte": 2, "lt": 3, "lte": 4}}]}`: {
+			Must: []filter.Condition{&filter.Field{Key: "k", ValuesCount: &filter.Count{Gt: ptr[uint64](1), Gte: ptr[uint64](2), Lt: ptr[uint64](3), Lte: ptr[uint64](4)}}}},
+		`{"must": [{"key": "k", "is_null": true}, {"key": "k", "is_empty": false}]}`: {
+			Must: []filter.Condition{&filter.Field{Key: "k", IsNull: ptr(true)}, &filter.Field{Key: "k", IsEmpty: ptr(false)}}},
+		`{"must": [{"key": "k", "geo_bounding_box": {"top_left": {"lon": 1, "lat": 2}, "bottom_right": {"lon": 3, "lat": 4}}}]}`: {
+			Must: []filter.Condition{&filter.Field{Key: "k", GeoBox: &filter.GeoBox{TopLeft: ring[0], BottomRight: ring[1]}}}},
+		`{"must": [{"key": "k", "geo_radius": {"center": {"lon": 1, "lat": 2}, "radius": 5.5}}]}`: {
+			Must: []filter.Condition{&filter.Field{Key: "k", GeoRadius: &filter.GeoRadius{Centre: ring[0], Radius: 5.5}}}},
+		`{"must": [{"key": "k", "geo_polygon": {"exterior": {"points": [{"lon": 1, "lat": 2}]}, "interiors": [{"points": [{"lon": 1, "lat": 2}, {"lon": 3, "lat": 4}]}]}}]}`: {
+			Must: []filter.Condition{&filter.Field{Key: "k", GeoPolygon: &filter.GeoPolygon{Exterior: ring[:1], Interiors: [][]filter.GeoPoint{ring}}}}},
+		`{"must": [{"key": "k", "match": {"value": "1"}}, {"key": "k", "match": {"value": true}}, {"key": "k", "match": {"any": [1, 2]}}, {"key": "k", "match": {"except": ["a"]}}, {"key": "k", "match": {"text": "b c"}}, {"key": "k", "match": {"text_any": "d"}}, {"key": "k", "match": {"phrase": "e"}}]}`: {
+			Must: []filter.Condition{
+				&filter.Field{Key: "k", Match: &filter.Match{Kind: filter.MatchValue, Values: []any{"1"}}},
+				&filter.Field{Key: "k", Match: &filter.Match{Kind: filter.MatchValue, Values: []any{true}}},
+				&filter.Field{Key: "k", Match: &filter.Match{Kind: filter.MatchAny, Values: []any{int64(1), int64(2)}}},
+				&filter.Field{Key: "k", Match: &filter.Match{Kind: filter.MatchExcept, Values: []any{"a"}}},
+				&filter.Field{Key: "k", Match: &filter.Match{Kind: filter.MatchText, Values: []any{"b c"}}},
+				&filter.Field{Key: "k", Match: &filter.Match{Kind: filter.MatchTextAny, Values: []any{"d"}}},
+				&filter.Field{Key: "k", Match: &filter.Match{Kind: filter.MatchPhrase, Values: []any{"e"}}},
+			}},
+	} {
+		got, err := filter.Parse(text)
+		if err != nil || !reflect.DeepEqual(got, &want) {
+			t.Errorf("%s is read as %+v, %v; want %+v", text, got, err, &want)
+		}
+	}
 }

@@ -193,6 +193,7 @@ func parseID(n node) (rerank.ID, error) {
 	return id, nil
 }
 
+// parseField parses a key and its clauses, of which parseCondition has seen one at least.
 func parseField(n node) (Condition, error) {
 	f := &Field{}
 	err := n.read(fields{
@@ -206,9 +207,6 @@ func parseField(n node) (Condition, error) {
 		"is_empty":         storePointerIn(&f.IsEmpty, node.boolean),
 		"is_null":          storePointerIn(&f.IsNull, node.boolean),
 	})
-	if err == nil && len(f.Clauses()) == 0 {
-		err = n.errorf("key %q has no clause such as match or range", f.Key)
-	}
 	return f, err
 }
 
