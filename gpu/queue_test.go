@@ -2,8 +2,13 @@ package gpu
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/likenessdb/likeness/plugin/device"
 )
 
 // gathering is a queue with searches of one table, each begun or fresh.
@@ -120,5 +125,94 @@ func TestDeadlines(t *testing.T) {
 		if i >= len(order) || order[i] != want[i] {
 			t.Fatalf("launched by deadline in %v, want %v", order, want)
 		}
+	}
+}
+
+// TestTheQueueKeepsItsAccounts: the queue knows how many searches wait and fly, what each of
+// them adds to a launch, and leaves none behind when the device ends.
+func TestTheQueueKeepsItsAccounts(t *testing.T) {
+	tb := &table{model: &loaded{onMachine: &scripted{}}}
+	of := func(ctx context.Context) *search {
+		return &search{ctx: ctx, table: tb, stage: exactAll, done: make(chan struct{})}
+	}
+	ended := func(s *search) bool {
+		select {
+		case <-s.done:
+			return true
+		default:
+			return false
+		}
+	}
+	q := newQueue()
+	q.limits(2, 2, 0)
+	gone, cancel := context.WithCancel(t.Context())
+	cancelled := of(gone)
+	if err := errors.Join(q.add(cancelled), q.add(of(t.Context()))); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.add(of(t.Context())); !errors.Is(err, device.ErrBusy) {
+		t.Errorf("a third search of two: %v", err)
+	}
+	cancel()
+	if batch, _ := q.next(time.Now()); len(batch) != 1 || !ended(cancelled) || !errors.Is(cancelled.err, context.Canceled) || q.waiting() != 0 {
+		t.Errorf("%d searches are launched, %d wait; the cancelled one has %v", len(batch), q.waiting(), cancelled.err)
+	}
+
+	q.each = 0
+	for range 200 {
+		q.recordLaunch(8*time.Millisecond, 8)
+	}
+	if q.each < 990*time.Microsecond || q.each > time.Millisecond {
+		t.Errorf("a search of eight in 8 ms takes %s", q.each)
+	}
+	urgent := of(t.Context())
+	urgent.deadline = time.Now().Add(time.Hour)
+	gathering(q, false, 1)
+	if batch, _ := q.next(time.Now()); len(batch) != 1 || q.estimateWait(urgent) != q.each {
+		t.Errorf("behind one that flies a search waits %s, want %s", q.estimateWait(urgent), q.each)
+	}
+	if q.recordLaunch(8*time.Millisecond, 8); q.estimateWait(urgent) != 0 {
+		t.Errorf("behind nothing a search waits %s", q.estimateWait(urgent))
+	}
+
+	waiting, later, next := of(t.Context()), of(t.Context()), of(t.Context())
+	if err := q.add(waiting); err != nil {
+		t.Fatal(err)
+	}
+	q.close(device.ErrUnavailable)
+	if q.requeue(next); !ended(waiting) || !ended(next) || !errors.Is(next.err, device.ErrUnavailable) || q.waiting() != 0 {
+		t.Errorf("a search that waits when the device ends has %v, one with a further step %v", waiting.err, next.err)
+	}
+	if err := q.add(later); !errors.Is(err, device.ErrUnavailable) {
+		t.Errorf("a search after the end: %v", err)
+	}
+}
+
+// TestTablesTakeTurns: a table whose searches fill many launches lets those of others in
+// between, and loses none of its own.
+func TestTablesTakeTurns(t *testing.T) {
+	q := newQueue()
+	q.limits(100, 2, 0)
+	m := &scripted{}
+	busy, quiet := &table{model: &loaded{onMachine: m}}, &table{model: &loaded{onMachine: m}}
+	for _, tb := range []*table{busy, busy, busy, busy, busy, quiet} {
+		if err := q.add(&search{ctx: t.Context(), table: tb, stage: exactAll, done: make(chan struct{})}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var order []string
+	for {
+		batch, _ := q.next(time.Now())
+		if len(batch) == 0 {
+			break
+		}
+		name := "busy"
+		if batch[0].table == quiet {
+			name = "quiet"
+		}
+		order = append(order, fmt.Sprint(name, " ", len(batch)))
+	}
+	if want := []string{"busy 2", "quiet 1", "busy 2", "busy 1"}; !slices.Equal(order, want) || q.waiting() != 0 {
+		t.Errorf("launches %q, want %q; %d wait", order, want, q.waiting())
 	}
 }
