@@ -213,21 +213,6 @@ def table(cases):
     return "\n".join(lines)
 
 
-def document(result):
-    limits = result["machine"]["limits"]
-    return f"""# Exact scans beside NumPy, PyTorch and ONNX Runtime
-
-One thread, {result['date']}; load average {result['load'][0]:.1f} when it ended. {result['machine']['cpu']}, {result['machine']['cpus']} CPUs:
-{limits['peak_gflops']:.0f} GFLOP/s of float32 multiply-adds, {limits['sequential_gb_s']:.1f} GB/s sequentially. Made by
-`{result['command']}`; the figures are in [scan.json](scan.json). K = 10, random weights unless a trained model is named;
-the others only score, likeness also ranks. In chunks the others score the same 4,096 items again and again, from the cache; likeness
-reads the whole table. The limit is what this machine multiplies and adds in float32, of bfloat16 too, or what its memory delivers, whichever takes
-longer; all of a model's operations count, also those that a bound spares.
-{table(result['cases'])}
-{memory(result['products'])}
-"""
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
@@ -245,11 +230,9 @@ def main():
         "machine": compare.machine(options.binary), "date": datetime.date.today().isoformat(), "load": os.getloadavg(),
         "command": f"bench/brute.py --rounds {options.rounds} --shapes {options.shapes}", "seconds": round(time.time() - began), "cases": cases, "products": products(options),
     }
-    text = document(result)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "scan.json").write_text(json.dumps(result, indent=1) + "\n")
-    (options.out / "scan.md").write_text(text)
-    print(text)
+    print(table(cases), memory(result["products"]), sep="\n")
 
 
 if __name__ == "__main__":

@@ -119,34 +119,6 @@ def slower(result):
     return f"Slower than the best of the others: {', '.join(names)}." if names else f"Slower than the best of the others: none of {len(result['cases'])} cases."
 
 
-def page(result):
-    m, versions = result["machine"], ", ".join(f"{k} {v}" for k, v in result["versions"].items())
-    limits = m["limits"]
-    return f"""# Scoring beside NumPy, PyTorch and ONNX Runtime
-
-Milliseconds of the quickest run, one thread, {result['date']}; load average before and after {result['load'][0]:.1f} and {result['load'][1]:.1f}.
-{m['cpu']}, {m['cpus']} CPUs, {m['system']}: {limits['peak_gflops']:.0f} GFLOP/s of float32 multiply-adds, {limits['sequential_gb_s']:.1f} GB/s sequentially,
-{limits['random_rows_gb_s']:.1f} GB/s in random rows of {limits['row_bytes']:,} bytes. {versions}. Made by `{result['command']}`; the figures are in
-[scoring.json](scoring.json).
-
-{table(result)}
-
-{slower(result)}
-
-*Share of peak* counts the model's own multiply-adds alone: no activation, no softmax, no gathering. *Times the best* is the
-quickest of the others over likeness. Components and the item's part of the gates are stored by all; the query's side is
-computed before, except in the cases with encoding. Candidates *in a row* lie
-in tiles for likeness and as a dense array for the others; *gathered* ones are picked at random from a table of 200,000 rows,
-50,000 of 4x4x768. A batch of 32 has 32 x 1,000 different candidates, unless it says otherwise. `torch` uses einsum,
-`torch-bmm` and `onnxruntime` one batched matrix product, `compile` is torch.compile of the former. Where the load is above the
-number of CPUs, other work took the memory and the time slices: only rows of few milliseconds then say something.
-
-![MoL](scoring-mol.svg)
-
-![max-sim and bilinear](scoring-other.svg)
-"""
-
-
 def command(options):
     words = ["bench/run.sh"] + ["--quick"] * options.quick
     return " ".join([*words, "--suite", options.suite, "--rounds", str(options.rounds), "--seconds", str(options.seconds)])
@@ -156,7 +128,6 @@ def write(result, out):
     result["load"][1] = os.getloadavg()[0]
     out.mkdir(parents=True, exist_ok=True)
     (out / "scoring.json").write_text(json.dumps(result, indent=1) + "\n")
-    (out / "scoring.md").write_text(page(result))
     for file, suites in (("scoring-mol.svg", ["mol"]), ("scoring-other.svg", ["maxsim", "bilinear"])):
         some = [c for c in result["cases"] if c["suite"] in suites]
         if some:

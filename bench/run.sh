@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Times likeness beside NumPy, PyTorch and ONNX Runtime in one run, prints one table with ratios, and leaves the figures
-# in docs/benchmarks: scoring.json, scoring.md and plots. It takes some ten minutes on a quiet machine.
+# in docs/benchmarks: scoring.json and plots. It takes some ten minutes on a quiet machine.
 #
 #   bench/run.sh [--quick] [--out DIRECTORY] [--suite mol,maxsim,bilinear] [--rounds N]
 #

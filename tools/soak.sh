@@ -4,7 +4,7 @@
 # test that has one (LIKENESS_SOAK: chaos for CHAOS_FOR, sidecars and builds that are
 # killed again and again, versions switched under load), and the quality figures of
 # the shipped models over every query. The results go to docs/benchmarks, or to
-# SOAK_OUT: each line of soak.md has its day, and LONG=0 leaves those of the long
+# SOAK_OUT: each line of soak.json has its day, and LONG=0 leaves those of the long
 # runs as they were; what tests log for docs/reference/reliability.md goes to reliability.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,11 +12,11 @@ cd "$(dirname "$0")/.."
 fuzztime=${FUZZTIME:-2m}
 out=${SOAK_OUT:-docs/benchmarks}
 mkdir -p "$out"
-report=$out/soak.md
+report=$out/soak.json
 lines=()
 
 note() { # note WHAT RESULT
-	lines+=("| $1 | $2 | $(date -u +%F) |")
+	lines+=("{\"run\": \"$1\", \"result\": \"$2\", \"day\": \"$(date -u +%F)\"}")
 	printf '%-60s %s\n' "$1" "$2"
 }
 
@@ -100,7 +100,7 @@ at_length() {
 	shift
 	log=$(mktemp)
 	names=$(IFS='|' && echo "$*")
-	LIKENESS_SOAK=1 LIKENESS_CLOSED=1 LIKENESS_FOLLOW_REPORT=$(realpath "$out")/follow.md CHAOS_FOR=${CHAOS_FOR:-30m} \
+	LIKENESS_SOAK=1 LIKENESS_CLOSED=1 LIKENESS_FOLLOW_REPORT=$(realpath "$out")/follow.json CHAOS_FOR=${CHAOS_FOR:-30m} \
 		go test -v "./$package" -run "^($names)\$" -count 1 -timeout 26h >"$log" 2>&1 || status=1
 	go run ./e2e/chaos/reliability -collect -figures "$out/reliability.json" <"$log"
 	while read -r name took; do
@@ -140,9 +140,9 @@ long() {
 	fi
 }
 
-# earlier: the lines of the long runs in the page that is there.
+# earlier: the lines of the long runs in the file that is there.
 earlier() {
-	[ ! -f "$report" ] || sed -n '/^|---/,$p' "$report" | grep '^| ' | grep -v '^| fuzz ' || true
+	[ ! -f "$report" ] || grep '^{' "$report" | grep -v '"run": "fuzz ' | sed 's/,$//' || true
 }
 
 if [ "${LONG:-1}" = 0 ]; then
@@ -152,12 +152,10 @@ else
 fi
 
 {
-	echo '# Long runs'
-	echo
-	echo "Made by \`make soak\` on $(nproc) cores, $(go env GOVERSION). A fuzz target starts from its corpus and runs for the time of its line;"
-	echo "\`FUZZTIME=2m LONG=0 make soak\` fuzzes for longer, and leaves the lines of the other runs as they were."
-	echo
-	echo '| run | result | day |'
-	echo '|---|---|---|'
-	printf '%s\n' "${lines[@]}"
+	echo '['
+	printf '%s\n' "${lines[@]}" | sed '$!s/$/,/'
+	echo ']'
 } >"$report"
+if [ "$out" = docs/benchmarks ]; then
+	go run ./bench/pages
+fi

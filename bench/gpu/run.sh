@@ -6,7 +6,7 @@
 #
 #   bench/gpu/run.sh [FOLDER] [STEP...] [-- FLAG...]
 #
-# FOLDER is gpu-results; docs/benchmarks in the tree puts the figures into its page. Without a STEP all of them are done, in
+# FOLDER is gpu-results. Copied to docs/benchmarks, gpu.json and gpu.svg become part of speed.md by `make generate`. Without a STEP all of them are done, in
 # ten minutes at most:
 #
 #   check      the answers, and the golden cases, against the CPU

@@ -1,12 +1,12 @@
-// Command rbe makes the tables of docs/benchmarks/rbe.md: what share of a ranker's best
+// Command rbe makes the figures of docs/benchmarks/rbe.json: what share of a ranker's best
 // items relevance-based embeddings find, for every selection of support items, and what a
 // budget of ranker calls achieves compared with reranking the database's own order.
 // boosted.py and cross.py compute the scores and store them in a folder:
 //
-//	bench/rbe/run.sh                          # everything, from the texts to the page
+//	bench/rbe/run.sh                          # everything, from the texts to the figures
 //	go run ./bench/rbe hits -dir DIR -ranker boosted
 //	go run ./bench/rbe budget -dir DIR -ranker boosted
-//	go run ./bench/rbe page -dir DIR
+//	go run ./bench/rbe figures -dir DIR
 //
 // hits and budget append to a file in DIR and continue from there when restarted.
 package main
@@ -28,9 +28,9 @@ import (
 
 // settings are the command-line settings.
 type settings struct {
-	what, dir, ranker, page string
-	seeds                   int
-	supports                int
+	what, dir, ranker, out string
+	seeds                  int
+	supports               int
 }
 
 func main() {
@@ -62,8 +62,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func parse(args []string, stderr io.Writer) (settings, error) {
-	if len(args) == 0 || args[0] != "hits" && args[0] != "budget" && args[0] != "page" {
-		return settings{}, errors.New("want hits, budget or page, and flags after it")
+	if len(args) == 0 || args[0] != "hits" && args[0] != "budget" && args[0] != "figures" {
+		return settings{}, errors.New("want hits, budget or figures, and flags after it")
 	}
 	s := settings{what: args[0]}
 	flags := flag.NewFlagSet("rbe "+s.what, flag.ContinueOnError)
@@ -72,7 +72,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.StringVar(&s.ranker, "ranker", "boosted", "boosted or cross")
 	flags.IntVar(&s.seeds, "seeds", 5, "seeds, from 1 on")
 	flags.IntVar(&s.supports, "supports", 0, "hits of so many support items only; runs of different ones may go on at once")
-	flags.StringVar(&s.page, "page", "docs/benchmarks/rbe", "where the page and the figures go, less the .md and .json")
+	flags.StringVar(&s.out, "out", "docs/benchmarks/rbe", "where figures and plot go, less the .json and .svg")
 	if err := flags.Parse(args[1:]); err != nil {
 		return s, err
 	}

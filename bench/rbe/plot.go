@@ -26,6 +26,8 @@ const (
 	panelGap                = 50
 )
 
+var titles = map[string]string{"boosted": "boosted trees", "cross": "cross-encoder"}
+
 // plot draws the recall of the ranker's 10 and 100 best items by number of calls, two
 // panels per ranker.
 func plot(names []string, all map[string]figures) string {

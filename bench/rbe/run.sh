@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains two heavy rankers on BANKING77, scores a collection with them, fits relevance-based embeddings to the scores and
-# writes docs/benchmarks/rbe.md and rbe.json. Everything is seeded; a run that was stopped goes on where it was, and what
+# writes docs/benchmarks/rbe.json and rbe.svg; `make generate` renders the page. Everything is seeded; a run that was stopped goes on where it was, and what
 # was removed from FOLDER is made again: without *_reference.jsonl, the reference alone.
 #
 #   bench/rbe/run.sh [FOLDER]          # of models, scores and results: .cache/rbe
@@ -24,4 +24,4 @@ for ranker in boosted cross; do
 	go run ./bench/rbe budget -dir "$out" -ranker "$ranker"
 	"$python" bench/rbe/reference.py --dir "$out" --ranker "$ranker"
 done
-go run ./bench/rbe page -dir "$out"
+go run ./bench/rbe figures -dir "$out"

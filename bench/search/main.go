@@ -3,7 +3,7 @@
 //
 //	make bench-search
 //
-// It prints docs/benchmarks/search.md, and writes that file and its figures, search.json.
+// It writes docs/benchmarks/search.json; `make generate` renders the page.
 package main
 
 import (
@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return s.Publish(stdout, "search", r.markdown(), r)
+	return s.Write(stdout, "search", r)
 }
 
 func parse(args []string, stderr io.Writer) (settings, error) {

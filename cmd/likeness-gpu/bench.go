@@ -63,7 +63,7 @@ func newBench(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Measure the device, the kernels and the answers, beside PyTorch",
 		Long:  benchLong,
 		Example: `  likeness-gpu bench
-  likeness-gpu bench --pytorch python3 --report docs/benchmarks
+  likeness-gpu bench --pytorch python3 --report gpu-results
   likeness-gpu bench --quick --case scan-8x8x32 --output json
   likeness-gpu bench --part agreement --agreement 10000 --agreement-time 8m --report gpu-results`,
 		Args: cobra.NoArgs,
@@ -79,7 +79,7 @@ func newBench(stdout, stderr io.Writer) *cobra.Command {
 	flags.Uint32Var(&f.seed, "seed", 1, "of what is made up")
 	flags.BoolVar(&f.quick, "quick", false, "measure less often")
 	flags.StringVarP(&f.output, "output", "o", "text", "what to print: text or json")
-	flags.StringVar(&f.report, "report", "", "folder whose gpu.md gets the figures, with gpu.json and gpu.svg")
+	flags.StringVar(&f.report, "report", "", "folder that gets gpu.json, gpu.md and gpu.svg")
 	flags.StringVar(&f.pytorch, "pytorch", "", "a Python that has PyTorch, to compare with")
 	flags.StringVar(&f.script, "script", filepath.Join("bench", "gpu", "baseline.py"), "the program of the comparison")
 	return cmd
@@ -246,25 +246,16 @@ func throughSocket(ctx context.Context, d *gpu.Device) (_ device.Device, stop fu
 	return device.NewClient(conn), stop, nil
 }
 
-// write puts a report into a folder of pages.
+// write writes the report into a folder as a page, figures and a plot.
 func write(folder string, r *bench.Report) error {
-	path := filepath.Join(folder, "gpu.md")
-	page, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) { // a folder for results
-		page, err = []byte("# A GPU\n\n"+bench.Begin+"\n"+bench.End+"\n"), os.MkdirAll(folder, 0o755)
-	}
-	if err != nil {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
-	}
-	text, err := bench.Insert(string(page), r.Page())
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
 	}
 	figures, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return err
 	}
-	for name, content := range map[string]string{"gpu.md": text, "gpu.json": string(figures) + "\n", "gpu.svg": r.Plot()} {
+	for name, content := range map[string]string{"gpu.md": "# A GPU\n\n" + r.Page(), "gpu.json": string(figures) + "\n", "gpu.svg": r.Plot()} {
 		fill := func(w io.Writer) error {
 			_, err := io.WriteString(w, content)
 			return err

@@ -156,7 +156,7 @@ func (x *troubled) under(ctx context.Context, rate float64, d time.Duration) (ra
 // TestPluginsUnderLoad: whatever a ranker's process does, an answer is right or says
 // that it is not, and the routes without it are answered. The load is an open loop at
 // half of what was measured just before; LIKENESS_SOAK=1 makes it long enough for
-// figures (docs/benchmarks/plugins.md).
+// figures (docs/benchmarks/endurance.md).
 func TestPluginsUnderLoad(t *testing.T) {
 	plugin, err := faulty.Build(t.Context(), t.TempDir())
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -418,15 +419,13 @@ func (w *killed) report(t *testing.T, k killing, took time.Duration, found map[s
 	if file == "" {
 		return
 	}
-	must2(t, os.WriteFile(file, fmt.Appendf(nil, `# Following under kill -9
-
-Made by `+"`make soak`"+`: %s/%s, %d processors, Qdrant %s, the client, two sidecars and the database on them. Two sidecars
-share a companion and each has a live table of a Mixture-of-Logits; one of them is killed (SIGKILL) again and again under
-writes: upserts, deletes, payloads and vectors by id, deletes and payloads by filter; a quarter is not waited for, 5 %% go
-past both sidecars. Once the database is killed too, before the sidecar, and started after it. Then each sidecar's journal
-is replayed and all rows are compared once, and the database, both tables and the companion are compared row by row.
-
-| kills | rows | writes/s | by the killed one | by the other | past both | not answered | differing, one | two | differing after |
-|---|---|---|---|---|---|---|---|---|---|
-%s`, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), servers.QdrantNewest, text), 0o600))
+	record, err := json.MarshalIndent(map[string]any{
+		"command": "make soak", "machine": fmt.Sprintf("%s/%s, %d processors, Qdrant %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), servers.QdrantNewest),
+		"load": "client, two sidecars and database share them", "date": time.Now().Format(time.DateOnly),
+		"columns": []string{
+			"kills", "rows", "writes/s", "by the killed one", "by the other", "past both", "not answered", "differing, one", "two", "differing after",
+		},
+		"rows": [][]any{{k.kills, found["one"].Rows, int64(rate), one, two, direct, w.failed.Load(), found["one"].Differing(), found["two"].Differing(), 0}},
+	}, "", " ")
+	must2(t, errors.Join(err, os.WriteFile(file, append(record, '\n'), 0o600)))
 }

@@ -3,7 +3,6 @@ package bench_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -161,36 +160,6 @@ func TestShares(t *testing.T) {
 	}
 	if s = l.Share(kernels.DotCost(768), rows, rows, (768*4+4)*rows/1000e6); s.Binds != "bytes" || s.Bytes < 0.999 || s.Bytes > 1.001 || s.Special != 0 {
 		t.Errorf("%+v", s)
-	}
-}
-
-// TestPage: what docs/benchmarks/gpu.md has between its marks is made of gpu.json or,
-// where there is none, of the bars.
-func TestPage(t *testing.T) {
-	const folder = "../../docs/benchmarks/"
-	page, err := os.ReadFile(folder + "gpu.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := bench.Unmeasured(bench.Options{Cases: workload.Cases()})
-	raw, err := os.ReadFile(folder + "gpu.json")
-	if err == nil {
-		r, err = bench.Read(raw)
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
-	want, err := bench.Insert(string(page), r.Page())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if os.Getenv("LIKENESS_REGENERATE") != "" {
-		err = os.WriteFile(folder+"gpu.md", []byte(want), 0o600)
-	} else if want != string(page) {
-		t.Errorf("%sgpu.md is not what its figures make; LIKENESS_REGENERATE=1 go test ./gpu/bench -run TestPage", folder)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

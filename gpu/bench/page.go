@@ -6,24 +6,8 @@ import (
 	"strings"
 )
 
-// Insert replaces the text between these two lines of a page.
-const (
-	Begin = "<!-- Measured: made by `likeness-gpu bench --report`. -->"
-	End   = "<!-- End of what was measured. -->"
-)
-
 // wantedQueries is how many compared queries a claim of agreement needs.
 const wantedQueries = 10_000
-
-// Insert replaces the text between Begin and End of a page.
-func Insert(page, figures string) (string, error) {
-	before, rest, begins := strings.Cut(page, Begin)
-	_, after, ends := strings.Cut(rest, End)
-	if !begins || !ends {
-		return "", fmt.Errorf("the page has no lines %q and %q", Begin, End)
-	}
-	return before + Begin + "\n\n" + figures + "\n" + End + after, nil
-}
 
 // Page formats the report as Markdown. Without a device it lists every target as not
 // measured.

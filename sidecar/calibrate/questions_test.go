@@ -43,7 +43,7 @@ type asked struct {
 
 // TestQuestions: over real HNSW indices, a promise of recall@10 ≥ .9 for 95 % of the
 // queries is made, and kept on queries that were held out. LIKENESS_SOAK=1 takes all
-// of the data; its figures are in docs/benchmarks/calibration.md.
+// of the data; its figures are in docs/benchmarks/quality.md.
 func TestQuestions(t *testing.T) {
 	n := asked{4, 250, 250, []int{500, 300, 200, 50}, []string{"residual"}}
 	if os.Getenv("LIKENESS_SOAK") != "" {

@@ -99,7 +99,7 @@ func (u *under) await(n int) {
 // searched: no search fails, every answer is one version's own, the tables of
 // versions that are not served are unmapped, and no goroutine stays (TestMain).
 // With LIKENESS_SOAK there are 100 activations and rollbacks under 500 searches
-// a second: docs/benchmarks/rollout.md.
+// a second: docs/benchmarks/endurance.md.
 func TestSwitchesUnderLoad(t *testing.T) {
 	switches, rate, between := 20, 0.0, 20
 	if os.Getenv("LIKENESS_SOAK") != "" {

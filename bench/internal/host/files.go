@@ -38,15 +38,24 @@ func (f *Files) Find() error {
 	return nil
 }
 
-// Publish prints a page, and writes it and its figures as NAME.md and NAME.json.
-func (f *Files) Publish(stdout io.Writer, name string, page []byte, figures any) error {
+// Write writes the figures as NAME.json and prints the name of the file.
+func (f *Files) Write(stdout io.Writer, name string, figures any) error {
 	text, err := json.MarshalIndent(figures, "", "  ")
 	if err != nil {
 		return err
 	}
+	path := filepath.Join(f.Out, name+".json")
+	if err := os.WriteFile(path, append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(stdout, "wrote", path)
+	return err
+}
+
+// Publish prints a page, and writes it and its figures as NAME.md and NAME.json.
+func (f *Files) Publish(stdout io.Writer, name string, page []byte, figures any) error {
 	if _, err := stdout.Write(page); err != nil {
 		return err
 	}
-	path := filepath.Join(f.Out, name)
-	return errors.Join(os.WriteFile(path+".json", append(text, '\n'), 0o600), os.WriteFile(path+".md", page, 0o600))
+	return errors.Join(os.WriteFile(filepath.Join(f.Out, name+".md"), page, 0o600), f.Write(io.Discard, name, figures))
 }

@@ -14,10 +14,10 @@ import (
 	fitrbe "github.com/likenessdb/likeness/learn/fit/rbe"
 )
 
-// rankers lists the columns of the page in order.
+// rankers lists the rankers in the order of the plot.
 var rankers = []string{"boosted", "cross"}
 
-// figures contains the page's figures for one ranker. They are stored beside the page.
+// figures contains the figures of one ranker.
 type figures struct {
 	Ranker    json.RawMessage `json:"ranker"` // the ranker's own report
 	Hits      []hitRow        `json:"hits"`
@@ -29,11 +29,6 @@ type figures struct {
 type estimate struct {
 	Mean float64 `json:"mean"`
 	Half float64 `json:"half"`
-}
-
-func (e estimate) String() string {
-	text := func(v float64) string { return strings.TrimPrefix(fmt.Sprintf("%.3f", v), "0") }
-	return text(e.Mean) + " ± " + text(e.Half)
 }
 
 // studentT lists the 97.5 % quantiles of Student's t distribution for 1 to 9 degrees of
@@ -105,7 +100,7 @@ type budgetRow struct {
 	MRR    estimate    `json:"mrr"`
 }
 
-// write writes the page and its figures.
+// write writes the figures and their plot.
 func (s settings) write(stdout io.Writer) error {
 	all := map[string]figures{}
 	for _, name := range rankers {
@@ -124,18 +119,19 @@ func (s settings) write(stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(s.page+".json", append(b, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(s.out+".json", append(b, '\n'), 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(s.page+".svg", []byte(plot(measured(all), all)), 0o644); err != nil {
+	if err := os.WriteFile(s.out+".svg", []byte(plot(measured(all), all)), 0o644); err != nil {
 		return err
 	}
-	page, err := page(all)
-	if err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintln(stdout, "wrote", s.page+".md, .json and .svg")
-	return os.WriteFile(s.page+".md", []byte(page), 0o644)
+	_, err = fmt.Fprintln(stdout, "wrote", s.out+".json and .svg")
+	return err
+}
+
+// measured returns the rankers for which there are figures.
+func measured(all map[string]figures) []string {
+	return slices.DeleteFunc(slices.Clone(rankers), func(name string) bool { return all[name].Ranker == nil })
 }
 
 func (s settings) figures() (f figures, err error) {
@@ -278,12 +274,3 @@ func (s *share) add(so bool) {
 }
 
 func (s share) String() string { return fmt.Sprintf("%d of %d", s.yes, s.all) }
-
-// at returns a row of the table of hit rates.
-func (f figures) at(model string, how fitrbe.Selection, m int) (hitRow, bool) {
-	i := slices.IndexFunc(f.Hits, func(r hitRow) bool { return r.Model == model && r.Select == how && r.Supports == m })
-	if i < 0 {
-		return hitRow{}, false
-	}
-	return f.Hits[i], true
-}
