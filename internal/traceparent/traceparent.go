@@ -61,10 +61,10 @@ func outgoing(ctx context.Context) context.Context {
 // FromIncoming returns the context of a gRPC call with the trace of its caller, unless the
 // context already has a trace.
 func FromIncoming(ctx context.Context) context.Context {
-	md, ok := metadata.FromIncomingContext(ctx)
-	if !ok || trace.SpanContextFromContext(ctx).IsValid() {
-		return ctx
+	if len(metadata.ValueFromIncomingContext(ctx, "traceparent")) == 0 || trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx // most calls: their metadata is not copied
 	}
+	md, _ := metadata.FromIncomingContext(ctx)
 	return propagation.TraceContext{}.Extract(ctx, header(md))
 }
 

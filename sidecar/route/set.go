@@ -165,26 +165,32 @@ type pinsKey struct{}
 
 // pins are the versions that the searches of one call share.
 type pins struct {
-	mu       sync.Mutex
-	versions map[*slot]*Version
+	mu  sync.Mutex
+	all []pin // few: most calls search one route
+}
+
+type pin struct {
+	slot    *slot
+	version *Version
 }
 
 // Pin makes all searches and scores under the returned context use one version of
 // each route: the version that the first of them met. The parts of a call that is
 // answered as a whole need that. The caller calls release after the last.
 func Pin(ctx context.Context) (pinned context.Context, release func()) {
-	p := &pins{versions: map[*slot]*Version{}}
+	p := &pins{}
 	return context.WithValue(ctx, pinsKey{}, p), p.release
 }
 
 func (p *pins) hold(s *slot) *Version {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	v := p.versions[s]
-	if v == nil {
-		v = s.hold()
-		p.versions[s] = v
+	i := slices.IndexFunc(p.all, func(p pin) bool { return p.slot == s })
+	if i < 0 {
+		i = len(p.all)
+		p.all = append(p.all, pin{s, s.hold()})
 	}
+	v := p.all[i].version
 	v.holds.Add(1) // the pin's own hold keeps the version from ending
 	return v
 }
@@ -192,10 +198,10 @@ func (p *pins) hold(s *slot) *Version {
 func (p *pins) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for s, v := range p.versions {
-		v.Release()
-		delete(p.versions, s)
+	for _, pin := range p.all {
+		pin.version.Release()
 	}
+	p.all = nil
 }
 
 // Version is one version of a route in service. NewSet checked it as far as that

@@ -160,10 +160,13 @@ func (m *Metrics) answered(ctx context.Context, rt string, a search.Answer) {
 	m.notFinite.WithLabelValues(rt).Add(float64(a.NotFinite))
 	m.notIndexed.WithLabelValues(rt).Add(float64(a.NotIndexed))
 	observe(ctx, m.seconds.WithLabelValues(rt), a.Timings.Total.Seconds())
-	for step, d := range map[string]time.Duration{
-		"encode": a.Timings.Encode, "retrieve": a.Timings.Retrieve, "score": a.Timings.Score, "certify": a.Timings.Certify,
+	for _, step := range [...]struct {
+		name string
+		took time.Duration
+	}{
+		{"encode", a.Timings.Encode}, {"retrieve", a.Timings.Retrieve}, {"score", a.Timings.Score}, {"certify", a.Timings.Certify},
 	} {
-		observe(ctx, m.steps.WithLabelValues(rt, step), d.Seconds())
+		observe(ctx, m.steps.WithLabelValues(rt, step.name), step.took.Seconds())
 	}
 	m.ranked(ctx, rt, a)
 }

@@ -269,11 +269,7 @@ func onlyField(message []byte, number protowire.Number) error {
 // rewriteRequest returns a request with the vector and the threshold of each search
 // replaced.
 func rewriteRequest(request []byte, l layout, all []routing.Rewritten) ([]byte, error) {
-	size := len(request)
-	for _, r := range all {
-		size += 4*len(r.Vector) + 16
-	}
-	out := make([]byte, 0, size)
+	out := make([]byte, 0, len(request)+16*len(all)) // most vectors keep their length
 	if l.searches == 0 {
 		return appendSearch(out, request, l, all[0])
 	}
@@ -316,57 +312,75 @@ func appendSearch(out, message []byte, l layout, r routing.Rewritten) ([]byte, e
 // errAnswer says that an answer has another form than that of its request.
 var errAnswer = routing.Degraded{Reason: "answer"}
 
-// mapScores returns an answer with the score of every row mapped, and the rows of every
-// search.
+// mapScores maps the score of every row of an answer in place, and returns the answer and
+// the rows of every search.
 func mapScores(answer []byte, l layout, all []routing.Rewritten) (mapped []byte, hits [][]search.Hit, err error) {
-	hits = make([][]search.Hit, len(all))
+	m := scoreMapper{layout: l, all: all, hits: make([][]search.Hit, len(all))}
 	lists := 0
-	mapped, err = wire.Edit(make([]byte, 0, len(answer)+16), answer, func(out []byte, f wire.Field) ([]byte, error) {
+	err = wire.Walk(answer, func(f wire.Field) error {
 		if f.Number != l.points[0] {
-			return append(out, f.Raw...), nil
+			return nil
 		}
 		i := 0
 		if l.batch {
 			if i = lists; i == len(all) {
-				return out, errAnswer
+				return errAnswer
 			}
 			lists++
 		}
-		return appendMapped(out, f, l.points[1:], all[i], &hits[i])
+		return m.mapRows(f, l.points[1:], i)
 	})
-	if err == nil && l.batch && lists != len(all) {
+	switch {
+	case err == nil && l.batch && lists != len(all):
 		err = errAnswer
+	case err == nil && m.unwritten:
+		answer, err = insertScores(answer, l, all)
 	}
-	return mapped, hits, err
+	return answer, m.hits, err
 }
 
-// appendMapped appends a field of an answer with the scores of the rows at the path
-// inside it mapped: the field is a row itself where there is no path.
-func appendMapped(out []byte, f wire.Field, path []protowire.Number, r routing.Rewritten, hits *[]search.Hit) ([]byte, error) {
+// usualRows is the room for rows that is made at once.
+const usualRows = 16
+
+// scoreMapper maps the scores of an answer and collects its rows.
+type scoreMapper struct {
+	layout
+	all  []routing.Rewritten
+	hits [][]search.Hit
+	// unwritten: a row whose score was 0, which is not on the wire, has another score now.
+	unwritten bool
+}
+
+// mapRows maps the rows of the search i at a path inside a field: the field is a row itself
+// where there is no path.
+func (m *scoreMapper) mapRows(f wire.Field, path []protowire.Number, i int) error {
 	content, err := f.Message()
 	if err != nil {
-		return out, err
+		return err
 	}
-	return wire.AppendMessage(out, f.Number, len(content), func(out []byte) ([]byte, error) {
-		if len(path) == 0 {
-			return appendPoint(out, content, r, hits)
+	if len(path) == 0 {
+		return m.mapPoint(content, i)
+	}
+	return wire.Walk(content, func(f wire.Field) error {
+		if f.Number != path[0] {
+			return nil
 		}
-		return wire.Edit(out, content, func(out []byte, f wire.Field) ([]byte, error) {
-			if f.Number != path[0] {
-				return append(out, f.Raw...), nil
-			}
-			return appendMapped(out, f, path[1:], r, hits)
-		})
+		return m.mapRows(f, path[1:], i)
 	})
 }
 
-// appendPoint appends a ScoredPoint with its score mapped. A score of 0 is not on the wire.
-func appendPoint(out, point []byte, r routing.Rewritten, hits *[]search.Hit) ([]byte, error) {
+// mapPoint maps the score of a ScoredPoint of the search i.
+func (m *scoreMapper) mapPoint(point []byte, i int) error {
 	var hit search.Hit
+	var field wire.Field // of the score
 	score := float32(0)
 	err := wire.Walk(point, func(f wire.Field) (err error) {
 		switch f.Number { //nolint:exhaustive // the others cross unread
 		case pointScoreField:
+			if field.Value != nil {
+				return wire.ErrRepeated
+			}
+			field = f
 			score, err = f.Float()
 		case pointIDField:
 			var id []byte
@@ -377,27 +391,57 @@ func appendPoint(out, point []byte, r routing.Rewritten, hits *[]search.Hit) ([]
 		return err
 	})
 	if err != nil {
-		return out, err
+		return err
 	}
-	if hit.Score, err = r.MapScore(score); err != nil {
-		return out, err
+	if hit.Score, err = m.all[i].MapScore(score); err != nil {
+		return err
 	}
-	*hits = append(*hits, hit)
-	written := hit.Score == 0
-	out, err = wire.Edit(out, point, func(out []byte, f wire.Field) ([]byte, error) {
-		if !written && f.Number >= pointScoreField {
-			written = true
-			out = wire.AppendFloat(out, pointScoreField, hit.Score)
+	switch {
+	case hit.Score == score:
+	case field.Value == nil:
+		m.unwritten = true
+	default:
+		field.SetFloat(hit.Score)
+	}
+	if m.hits[i] == nil {
+		m.hits[i] = make([]search.Hit, 0, usualRows)
+	}
+	m.hits[i] = append(m.hits[i], hit)
+	return nil
+}
+
+// insertScores returns an answer whose scores are mapped with a score in each row that has
+// none, which is the mapped score of 0.
+func insertScores(answer []byte, l layout, all []routing.Rewritten) ([]byte, error) {
+	lists := -1
+	return wire.Edit(make([]byte, 0, len(answer)+64), answer, func(out []byte, f wire.Field) ([]byte, error) {
+		if f.Number != l.points[0] {
+			return append(out, f.Raw...), nil
 		}
-		if f.Number == pointScoreField {
-			return out, nil
+		if lists++; !l.batch {
+			lists = 0
 		}
-		return append(out, f.Raw...), nil
+		return appendWithScores(out, f, l.points[1:], all[lists].Score(0))
 	})
-	if !written {
-		out = wire.AppendFloat(out, pointScoreField, hit.Score)
-	}
-	return out, err
+}
+
+// appendWithScores appends a field of an answer, and the score to each row at the path
+// inside it that has none.
+func appendWithScores(out []byte, f wire.Field, path []protowire.Number, score float32) ([]byte, error) {
+	return wire.AppendMessage(out, f.Number, len(f.Value), func(out []byte) ([]byte, error) {
+		missing := len(path) == 0 && score != 0
+		out, err := wire.Edit(out, f.Value, func(out []byte, f wire.Field) ([]byte, error) {
+			if len(path) > 0 && f.Number == path[0] {
+				return appendWithScores(out, f, path[1:], score)
+			}
+			missing = missing && f.Number != pointScoreField
+			return append(out, f.Raw...), nil
+		})
+		if missing {
+			out = wire.AppendFloat(out, pointScoreField, score)
+		}
+		return out, err
+	})
 }
 
 // readID reads a PointId.

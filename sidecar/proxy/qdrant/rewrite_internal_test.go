@@ -17,6 +17,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/proxy/wire"
 )
 
 // kinds are the requests and answers of the layouts.
@@ -346,7 +347,7 @@ func TestMapScores(t *testing.T) {
 		before, rows := encoded(t, m), lists(m)
 		all := rewrittens(len(rows), false)
 		all[0].Offset = -6 // so that a score of 3 is mapped to 0
-		got, hits, err := mapScores(before, layoutOf(m), all)
+		got, hits, err := mapScores(slices.Clone(before), layoutOf(m), all)
 		for i, list := range rows {
 			for j, p := range list {
 				p.Score = all[i].Score(p.GetScore())
@@ -359,7 +360,7 @@ func TestMapScores(t *testing.T) {
 		if err != nil || proto.Unmarshal(got, decoded) != nil || !proto.Equal(decoded, m) {
 			t.Errorf("%s: %v, %v, want %v", name, decoded, err, m)
 		}
-		same, _, err := mapScores(before, layoutOf(m), slices.Repeat([]routing.Rewritten{{Scale: 1}}, len(rows)))
+		same, _, err := mapScores(slices.Clone(before), layoutOf(m), slices.Repeat([]routing.Rewritten{{Scale: 1}}, len(rows)))
 		if err != nil || !bytes.Equal(same, before) {
 			t.Errorf("%s: a score that stays changes the answer: %v", name, err)
 		}
@@ -372,6 +373,10 @@ func TestMapScores(t *testing.T) {
 	huge := encoded(t, &qdrant.SearchResponse{Result: points(3)})
 	if _, _, err := mapScores(huge, searchLayout, []routing.Rewritten{{Scale: math.MaxFloat32}}); err == nil {
 		t.Error("a score is infinite")
+	}
+	repeated := wire.AppendFloat(encoded(t, point(3, nil)), pointScoreField, 4)
+	if _, _, err := mapScores(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), repeated), searchLayout, rewrittens(1, false)); err == nil {
+		t.Error("a row has two scores")
 	}
 }
 
@@ -430,15 +435,13 @@ func FuzzMapScores(f *testing.F) {
 		}
 		rows := lists(want)
 		all := rewrittens(max(len(rows), 1), false)
-		mapped, _, err := mapScores(answer, k.layout, all)
+		mapped, _, err := mapScores(slices.Clone(answer), k.layout, all)
 		if err != nil {
 			return
 		}
 		for i, list := range rows {
 			for _, p := range list {
-				if p.Score = all[i].Score(p.GetScore()); p.GetScore() == 0 {
-					p.Score = 0 // not -0, which is on the wire
-				}
+				p.Score = all[i].Score(p.GetScore())
 			}
 		}
 		got := k.answer.ProtoReflect().New().Interface()

@@ -279,7 +279,7 @@ func rewriteJSON(body []byte, places []place, all []routing.Rewritten) ([]byte, 
 // mapScoresJSON returns the body of an answer with the score of every row mapped, and the
 // rows of every search. Nothing but the numbers of scores changes.
 func (q request) mapScoresJSON(body []byte, all []routing.Rewritten) (mapped []byte, hits [][]search.Hit, err error) {
-	m := scoreMapper{request: q, text: body, scanner: jsonwalk.New(body), all: all, hits: make([][]search.Hit, len(all))}
+	m := jsonScoreMapper{request: q, text: body, scanner: jsonwalk.New(body), all: all, hits: make([][]search.Hit, len(all))}
 	ok := m.member("result", func() bool {
 		if !q.batch {
 			return m.list(0)
@@ -299,8 +299,8 @@ func (q request) mapScoresJSON(body []byte, all []routing.Rewritten) (mapped []b
 	return applyEdits(body, m.edits), m.hits, nil
 }
 
-// scoreMapper reads an answer and notes what changes in it.
-type scoreMapper struct {
+// jsonScoreMapper reads an answer and notes what changes in it.
+type jsonScoreMapper struct {
 	request
 	text    []byte
 	scanner *jsonwalk.Scanner
@@ -312,7 +312,7 @@ type scoreMapper struct {
 
 // member reads an object, the value of the key by read. An object without that key, or
 // with null, is another form.
-func (m *scoreMapper) member(key string, read func() bool) bool {
+func (m *jsonScoreMapper) member(key string, read func() bool) bool {
 	found := false
 	return m.scanner.Object(func(k string) bool {
 		if k != key {
@@ -324,7 +324,7 @@ func (m *scoreMapper) member(key string, read func() bool) bool {
 }
 
 // list reads the rows of the search i.
-func (m *scoreMapper) list(i int) bool {
+func (m *jsonScoreMapper) list(i int) bool {
 	points := func() bool { return m.scanner.Array(func() bool { return m.point(i) }) }
 	switch {
 	case m.groups:
@@ -338,7 +338,7 @@ func (m *scoreMapper) list(i int) bool {
 }
 
 // point reads one row of the search i.
-func (m *scoreMapper) point(i int) bool {
+func (m *jsonScoreMapper) point(i int) bool {
 	var hit search.Hit
 	whole := m.scanner.Object(func(key string) bool {
 		m.scanner.Next()

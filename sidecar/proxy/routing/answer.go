@@ -46,6 +46,9 @@ func Reply(ctx context.Context, r *Router, target Target, x Exchange[rawgrpc.Rep
 	case o.Refused != "":
 		reply.Err = status.Error(codes.Unavailable, o.Refused)
 	}
-	reply.Trailer = metadata.Join(reply.Trailer, metadata.Pairs(StatusKey, o.Status))
+	if reply.Trailer == nil {
+		reply.Trailer = metadata.MD{}
+	}
+	reply.Trailer.Append(StatusKey, o.Status)
 	return reply
 }

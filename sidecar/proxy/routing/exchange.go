@@ -93,11 +93,18 @@ type call[A any] struct {
 
 // read reads the call and finds its routes, or why it passes.
 func (c *call[A]) read(ctx context.Context) error {
-	done, err := c.readRewrite(ctx)
+	reading, cancel := c.whileReading(ctx)
+	defer cancel()
+	done, err := c.readRewrite(reading)
 	if err == nil && !done {
-		err = c.readWhole(ctx)
+		err = c.readWhole(reading)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return Degraded{Reason: "deadline"}
+	case errors.Is(err, context.Canceled):
+		return Degraded{Reason: "canceled"}
+	case err != nil:
 		return err
 	}
 	c.times = c.Router.times(ctx, c.target.Routed, c.began, c.asked.Timeout)
@@ -109,7 +116,7 @@ func (c *call[A]) read(ctx context.Context) error {
 
 // readWhole reads a call that is rescored, or why it passes.
 func (c *call[A]) readWhole(ctx context.Context) (err error) {
-	if c.asked, err = c.readInTime(ctx, c.x.Read); err != nil {
+	if c.asked, err = c.x.Read(ctx); err != nil {
 		return err
 	}
 	if len(c.asked.Searches) == 0 || len(c.asked.Searches) > MaxBatch {
@@ -118,10 +125,8 @@ func (c *call[A]) readWhole(ctx context.Context) (err error) {
 	if c.target.Own == "" {
 		return Pass("alias") // nobody knows which collection it is
 	}
-	within, cancel := c.untilOriginalLeaves(ctx)
-	defer cancel()
 	for _, s := range c.asked.Searches {
-		rt, err := c.route(within, c.target.Routed, s)
+		rt, err := c.route(ctx, c.target.Routed, s)
 		if err != nil {
 			return err
 		}
@@ -130,24 +135,15 @@ func (c *call[A]) readWhole(ctx context.Context) (err error) {
 	return nil
 }
 
-// readInTime reads the call before its original has to leave, and within the time that its
-// collection's routes have for a search. A call that cannot be read by then is degraded.
-// Where a route of the collection fails closed nobody knows before the call is read whether
-// the original may leave, so that only the client's leaving ends the reading.
-func (c *call[A]) readInTime(ctx context.Context, read func(context.Context) (Asked, error)) (Asked, error) {
+// whileReading returns the context in which a call is read and its routes are found: before
+// its original has to leave, and within the time that its collection's routes have for a
+// search. Where a route of the collection fails closed nobody knows before the call is read
+// whether the original may leave, so that only the client's leaving ends the reading.
+func (c *call[A]) whileReading(ctx context.Context) (context.Context, context.CancelFunc) {
 	if by := c.readBy(ctx); !by.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, by)
-		defer cancel()
+		return context.WithDeadline(ctx, by)
 	}
-	asked, err := read(ctx)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		err = Degraded{Reason: "deadline"}
-	case errors.Is(err, context.Canceled):
-		err = Degraded{Reason: "canceled"}
-	}
-	return asked, err
+	return ctx, func() {}
 }
 
 // readBy returns when the reading of the call is given up; zero is never.

@@ -71,18 +71,16 @@ func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
 	if !c.Router.rewrites(c.target.Routed) {
 		return false, nil
 	}
-	asked, err := c.readInTime(ctx, c.x.Locate)
+	asked, err := c.x.Locate(ctx)
 	if pass := Pass(""); errors.As(err, &pass) || err == nil && len(asked.Searches) == 0 {
 		return false, nil // Read says in its words why
 	}
 	if err != nil {
 		return false, err
 	}
-	within, cancel := c.untilOriginalLeaves(ctx)
-	defer cancel()
 	routes, rewritten := make([]*route.Route, len(asked.Searches)), 0
 	for i, s := range asked.Searches {
-		if routes[i], err = c.find(within, c.target.Routed, s.Vector); err != nil {
+		if routes[i], err = c.find(ctx, c.target.Routed, s.Vector); err != nil {
 			return false, err
 		}
 		if routes[i].Placement == route.PlacementRewrite {
@@ -98,7 +96,7 @@ func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
 		return false, Pass("alias")
 	}
 	for i, s := range asked.Searches {
-		if err := c.checkRewrite(within, routes[i], s); err != nil {
+		if err := c.checkRewrite(ctx, routes[i], s); err != nil {
 			return false, err
 		}
 	}

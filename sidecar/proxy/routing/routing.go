@@ -241,7 +241,7 @@ func words(how string, all []Ranked) string {
 			weakest = r
 		}
 	}
-	said := fmt.Sprintf("%s; route=%s; certificate=%s", how, weakest.Route, weakest.Certificate)
+	said := how + "; route=" + weakest.Route + "; certificate=" + string(weakest.Certificate)
 	if slices.ContainsFunc(all, func(r Ranked) bool { return r.Partial }) {
 		said += "; ranking=partial"
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -100,17 +101,22 @@ func (f Field) Float() (float32, error) {
 	return math.Float32frombits(binary.LittleEndian.Uint32(f.Value)), nil
 }
 
+// SetFloat changes the value of a field that holds a float, in the message that the field
+// was read from.
+func (f Field) SetFloat(value float32) {
+	binary.LittleEndian.PutUint32(f.Value, math.Float32bits(value))
+}
+
 // AppendFloats appends the values that one occurrence of a repeated float field holds,
 // packed or not.
 func (f Field) AppendFloats(values []float32) ([]float32, error) {
 	if err := f.checkFloats(); err != nil {
 		return values, err
 	}
-	if values == nil {
-		values = make([]float32, 0, len(f.Value)/4)
-	}
-	for b := f.Value; len(b) > 0; b = b[4:] {
-		values = append(values, math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	before, count := len(values), len(f.Value)/4
+	values = slices.Grow(values, count)[:before+count]
+	for i := range values[before:] {
+		values[before+i] = math.Float32frombits(binary.LittleEndian.Uint32(f.Value[4*i:]))
 	}
 	return values, nil
 }
@@ -130,8 +136,10 @@ func AppendFloat(out []byte, number protowire.Number, value float32) []byte {
 // AppendPacked appends a packed repeated float field.
 func AppendPacked(out []byte, number protowire.Number, values []float32) []byte {
 	out = protowire.AppendVarint(protowire.AppendTag(out, number, protowire.BytesType), uint64(4*len(values)))
-	for _, v := range values {
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
+	from := len(out)
+	out = slices.Grow(out, 4*len(values))[:from+4*len(values)]
+	for i, v := range values {
+		binary.LittleEndian.PutUint32(out[from+4*i:], math.Float32bits(v))
 	}
 	return out
 }
