@@ -89,13 +89,15 @@ vulnerabilities: ## Look for known vulnerabilities that the code can reach (STRI
 
 # Of `make mutants`: the list to run (tools/mutants/AREA.txt), a text that a defect
 # must contain, how many to test at a time.
+# AGAIN=1 runs only what no test noticed the last time.
 AREA  ?=
 MATCH ?=
 JOBS  ?= 1
+AGAIN ?=
 
 .PHONY: mutants
 mutants: ## Plant the defects of tools/mutants one at a time and see which the tests notice (AREA=bounds, MATCH=text, JOBS=1)
-	@go -C tools run ./mutants -root .. -area "$(AREA)" -match "$(MATCH)" -jobs "$(JOBS)" $(if $(MATCH),,-results ../docs/benchmarks/mutants.json)
+	@go -C tools run ./mutants -root .. -area "$(AREA)" -match "$(MATCH)" -jobs "$(JOBS)" $(if $(AGAIN),-again) $(if $(MATCH),,-results ../docs/benchmarks/mutants.json)
 
 .PHONY: soak
 soak: build servers $(if $(filter 0,$(LONG)),,$(TOOLS)/.built-supply) ## Fuzz every parser for FUZZTIME and do the long runs (LONG=0: not), into docs/benchmarks

@@ -16,7 +16,7 @@ func TestFill(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			disk, err := smalldisk.New(t, 1<<20)
 			if err != nil {
-				t.Skip(err)
+				t.Skipf("this machine makes no small file system: %v", err)
 			}
 			filler := fill(t, disk)
 			file := filepath.Join(disk, "a")

@@ -158,6 +158,7 @@ func TestFiguresOfWork(t *testing.T) {
 			func() {
 				m.Shadowed("things", 0.5, 0.75, true)
 				m.Shadowed("things", 1, 1, false)
+				m.Shadowed("things", 1, 1, false)
 				m.ShadowFailed("things", "busy")
 			},
 			func() { m.Audited("things", "kept"); m.Promise("things", true, 0.9, 7) },
@@ -172,7 +173,7 @@ func TestFiguresOfWork(t *testing.T) {
 			"ranker_calls_total ok r": "1", "ranker_items_total ok r": "32", "ranker_call_duration_seconds r": "1 in 1", "ranker_calls_in_flight r": "1",
 			"ranker_retries_total r": "1", "ranker_items_not_asked_total r late": "6", "ranker_broken r": "1",
 			"proxy_searches_total passed filter": "1", "proxy_originals_total late won": "1", "proxy_off things": "1",
-			"proxy_shadow_overlap things": "1.5 in 2", "proxy_shadow_rank_biased_overlap things": "1.75 in 2",
+			"proxy_shadow_overlap things": "2.5 in 3", "proxy_shadow_rank_biased_overlap things": "2.75 in 3",
 			"proxy_shadow_first_changed_total things": "1", "proxy_shadow_failed_total busy things": "1",
 			"audited_answers_total kept things": "1", "audit_recall things": "0.9", "audit_evidence things": "7", "calibration_holds things": "1",
 			"config_reloads_total applied": "1", "config_reloads_total refused": "1", "config_last_reload_successful": "0", "config_restart_keys": "3", "panics_total": "1",

@@ -62,6 +62,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	match := flags.String("match", "", "run only defects whose file, old text or harm contains this")
 	jobs := flags.Int("jobs", 1, "defects to test at a time")
 	record := flags.String("results", "", "a JSON file that keeps what came of every list; not with -match")
+	again := flags.Bool("again", false, "run only the defects that -results has as not noticed, of lists that are as they were")
 	check := flags.Bool("check", false, "only check that every defect still applies")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -78,6 +79,15 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return !m.matches(*match) })
+	var before []areaResult
+	if *again {
+		if before, err = readResults(*record); err != nil {
+			return err
+		}
+		if mutants, err = survivorsOf(before, mutants); err != nil {
+			return err
+		}
+	}
 	r := runner{root: absolute, out: out}
 	if err := r.checkAll(mutants); err != nil || *check {
 		return err
@@ -87,7 +97,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if *record != "" {
-		if err := recordResults(*record, areaResults(mutants, results, today())); err != nil {
+		ran := areaResults(mutants, results, today())
+		if *again {
+			ran = addNoticed(before, ran)
+		}
+		if err := recordResults(*record, ran); err != nil {
 			return err
 		}
 	}

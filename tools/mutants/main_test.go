@@ -105,6 +105,27 @@ func TestResults(t *testing.T) {
 	}
 }
 
+// TestAgain: only what was not noticed runs again, and is added to what was; a list that
+// has changed since runs as a whole.
+func TestAgain(t *testing.T) {
+	before := []areaResult{{Area: "a", Noticed: 3, Survived: []defect{{File: "a.go", Harm: "lost"}, {File: "a.go", Harm: "slow"}}, Equivalent: []defect{{Harm: "none", Why: "x is y"}}}}
+	list := []mutant{{area: "a"}, {area: "a", file: "a.go", harm: "lost"}, {area: "a"}, {area: "a", file: "a.go", harm: "slow"}, {area: "a"}, {area: "a", harm: "none"}}
+	some, err := survivorsOf(before, list)
+	if err != nil || len(some) != 2 || some[0].harm != "lost" || some[1].harm != "slow" {
+		t.Fatalf("%+v, %v run again", some, err)
+	}
+	got := addNoticed(before, areaResults(some, []result{{verdict: noticed}, {verdict: survived}}, "2026-11-24"))
+	want := []areaResult{{Area: "a", Date: "2026-11-24", Noticed: 4, Survived: before[0].Survived[1:], Equivalent: before[0].Equivalent}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the results are %+v, want %+v", got, want)
+	}
+	for name, other := range map[string][]mutant{"one more": append(list, mutant{area: "a"}), "another list": {{area: "b"}}} {
+		if _, err := survivorsOf(before, other); err == nil {
+			t.Errorf("%s: the results of another list are taken", name)
+		}
+	}
+}
+
 func TestRanTests(t *testing.T) {
 	for output, want := range map[string]bool{
 		"ok  \ta\t0.1s\n":                                true,

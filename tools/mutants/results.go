@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -48,15 +49,63 @@ func areaResults(mutants []mutant, results []result, date string) []areaResult {
 	return all
 }
 
+// readResults reads a file of results, which need not exist.
+func readResults(path string) (all []areaResult, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	return all, err
+}
+
+// survivorsOf returns the mutants that the results have as not noticed. It returns an error
+// where an area has another number of mutants than its results: the others may never have
+// run.
+func survivorsOf(results []areaResult, mutants []mutant) ([]mutant, error) {
+	var survivors []mutant
+	count := map[string]int{}
+	for _, m := range mutants {
+		count[m.area]++
+		for _, r := range results {
+			if r.Area == m.area && slices.Contains(r.Survived, defect{File: m.file, Harm: m.harm}) {
+				survivors = append(survivors, m)
+			}
+		}
+	}
+	for area, n := range count {
+		i := slices.IndexFunc(results, func(r areaResult) bool { return r.Area == area })
+		if i < 0 || results[i].planted() != n {
+			return nil, fmt.Errorf("the list %s.txt is another than its results are of: run all of it", area)
+		}
+	}
+	return survivors, nil
+}
+
+// planted returns the number of mutants of an area.
+func (r areaResult) planted() int { return r.Noticed + len(r.Survived) + len(r.Equivalent) }
+
+// addNoticed adds what was noticed before, and what is equivalent, to the results of the
+// mutants that ran again.
+func addNoticed(before, ran []areaResult) []areaResult {
+	for i := range ran {
+		for _, b := range before {
+			if b.Area == ran[i].Area {
+				ran[i].Noticed += b.Noticed
+				ran[i].Equivalent = append(b.Equivalent, ran[i].Equivalent...)
+			}
+		}
+	}
+	return ran
+}
+
 // recordResults replaces the areas that ran in the file at path, which need not exist,
 // and leaves the other areas as they are.
 func recordResults(path string, ran []areaResult) error {
-	var kept []areaResult
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &kept)
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	kept, err := readResults(path)
+	if err != nil {
 		return err
 	}
 	kept = slices.DeleteFunc(kept, func(k areaResult) bool {
@@ -64,7 +113,7 @@ func recordResults(path string, ran []areaResult) error {
 	})
 	kept = append(kept, ran...)
 	slices.SortFunc(kept, func(a, b areaResult) int { return strings.Compare(a.Area, b.Area) })
-	text, err = json.MarshalIndent(kept, "", "  ")
+	text, err := json.MarshalIndent(kept, "", "  ")
 	if err != nil {
 		return err
 	}
