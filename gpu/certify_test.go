@@ -145,12 +145,12 @@ func TestProved(t *testing.T) {
 		"measured, and not K+1 of them": {[]float32{9, 8, 7}, 5, 0, 0.5, false},
 	} {
 		tb := &table{rows: 5000, rounding: &rounding{mostKept: 1024, wantedPairs: 10, count: 10, worst: c.measured / measuredMargin}}
-		rough := Survivors{Next: c.next, Scored: 5000}
+		rough := Survivors{Next: c.next, Scored: 5000, NotFinite: 7}
 		for i := range 64 {
 			rough.Rows, rough.Scores = append(rough.Rows, uint32(i)), append(rough.Scores, 9-float32(i)/20)
 		}
 		s := &search{ctx: context.Background(), table: tb, k: k, keep: 64, count: 5000, exactError: c.exactly, rough: rough, done: make(chan struct{})}
-		found := Survivors{Scores: c.scores, Next: none32}
+		found := Survivors{Scores: c.scores, Next: none32, Scored: len(c.scores)}
 		for i := range c.scores {
 			found.Rows = append(found.Rows, uint32(i))
 		}
@@ -164,6 +164,9 @@ func TestProved(t *testing.T) {
 		}
 		if !c.answered {
 			continue
+		}
+		if s.best.Scored != rough.Scored || s.best.NotFinite != rough.NotFinite {
+			t.Errorf("%s: %d rows were scored and %d are not finite, want those of the first step", name, s.best.Scored, s.best.NotFinite)
 		}
 		want := none32
 		if len(c.scores) > k {

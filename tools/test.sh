@@ -8,9 +8,9 @@ cd "$(dirname "$0")/.."
 go vet ./...
 
 results=$(mktemp)
-trap 'rm -f "$results" "$results.plain"' EXIT
+trap 'rm -f "$results" "$results.plain" "$results.clients"' EXIT
 # What the clients do is one process after another, which wait for each other most of
-# the time. The proxy's own tests look for races.
+# the time, so that they run beside everything else. The proxy's own tests look for races.
 clients=e2e/harness
 # The device's kernels run in a process of their own, built by the C++ compiler; archtest reads text.
 alone='./gpu/kernels ./gpu/bench ./internal/archtest'
@@ -25,7 +25,6 @@ skipped() {
 # plain runs what is run without the race detector.
 plain() {
 	local status=0
-	go test -timeout 12m -json "./$clients" || status=1
 	go test -timeout 12m -json -run "^Test(Conformance|Milvus)/$large|^Test(Conformance|Milvus)/^(conformance|[0-9.]+)\$/$large" \
 		./adapters/embedded ./adapters/qdrant ./adapters/milvus || status=1
 	# The fits, for their figures, and what is learned of ten thousand questions.
@@ -52,10 +51,16 @@ plain() {
 }
 
 status=0
+go test -timeout 12m -json "./$clients" >"$results.clients" &
+running=($!)
 plain >"$results.plain" &
-go list ./... | grep -vxF "$(go list "./$clients" $alone)" | xargs go test -race -timeout 12m -json >"$results" || status=1
-wait $! || status=1
-cat "$results.plain" >>"$results"
+running+=($!)
+# One package more than processors: some of them wait for servers most of their time.
+go list ./... | grep -vxF "$(go list "./$clients" $alone)" | xargs go test -race -p $(($(nproc) + 1)) -timeout 12m -json >"$results" || status=1
+for part in "${running[@]}"; do
+	wait "$part" || status=1
+done
+cat "$results.plain" "$results.clients" >>"$results"
 python3 tools/testreport.py <"$results" || status=1
 # In CI each promise of docs/reference/reliability.md is shown by a test of this run.
 if [ "${CI:-}" = true ]; then

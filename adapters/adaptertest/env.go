@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,8 +38,8 @@ type env struct {
 	base  Fixture // base collection, as loaded
 	id    string
 	made  atomic.Int64
-	// reason says why the running case was skipped. Cases run one after another.
-	reason string
+	// reasons says why cases were skipped, by the names of their tests.
+	reasons sync.Map
 }
 
 func newEnv(t *testing.T, k Kit) *env {

@@ -54,6 +54,8 @@ type Kit struct {
 	// OpenSmall connects with a message limit so small that a fetch of 2,000 vectors
 	// of dimension 384 exceeds it. It is nil if the store sends no messages.
 	OpenSmall func(t *testing.T) adapters.Store
+	// Parallel runs cases at the same time, for a store whose calls wait most of the time.
+	Parallel bool
 	// Large runs the case of 100,000 rows, unless the race detector is on.
 	Large bool
 	// Prefix is the start of the names of the kit's collections. If empty, it is

@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,9 @@ func cases() []testCase {
 	return slices.Concat(searchCases(), filterCases(), rowCases(), writeCases(), idCases(), refusalCases(), largeCases())
 }
 
+// countingCases names the cases that count the calls of the whole process, and so run alone.
+var countingCases = []string{"sixteen probes in one call", "several vector fields"}
+
 // Run runs every case of the kit as a subtest and records its outcome. If the store
 // lacks the case's capability, Run checks the refusal instead.
 func Run(t *testing.T, k Kit) {
@@ -32,7 +36,12 @@ func Run(t *testing.T, k Kit) {
 			t.Fatalf("two cases are named %q", c.name)
 		}
 		seen[c.name] = true
-		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) { e.run(t, c) })
+		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
+			if k.Parallel && !slices.Contains(countingCases, c.name) {
+				t.Parallel()
+			}
+			e.run(t, c)
+		})
 	}
 }
 
@@ -43,7 +52,8 @@ func (e *env) run(t *testing.T, c testCase) {
 		case t.Failed():
 			o.Outcome, o.Detail = Failed, ""
 		case t.Skipped():
-			o.Outcome, o.Detail = NotRun, e.reason
+			reason, _ := e.reasons.Load(t.Name())
+			o.Outcome, o.Detail = NotRun, fmt.Sprint(reason)
 		}
 		appendOutcome(t, o)
 	}()
@@ -59,7 +69,7 @@ func (e *env) run(t *testing.T, c testCase) {
 // skip ends a case that does not apply, and records the reason.
 func (e *env) skip(t *testing.T, reason string) {
 	t.Helper()
-	e.reason = reason
+	e.reasons.Store(t.Name(), reason)
 	t.Skip(reason)
 }
 

@@ -45,7 +45,9 @@ func TestMilvus(t *testing.T) {
 	verifyNoLeak(t)
 	server := servers.MilvusForTest(t, servers.Options{Authorization: true})
 	o := milvus.Options{Address: server.Address, Username: "root", Password: "Milvus"}
-	t.Run("conformance", func(t *testing.T) { adaptertest.Run(t, kit("Milvus", server.Version, o)) })
+	k := kit("Milvus", server.Version, o)
+	k.Parallel = true
+	t.Run("conformance", func(t *testing.T) { adaptertest.Run(t, k) })
 	t.Run("milvus", newLive(t, false, o).run)
 	t.Run("credentials", func(t *testing.T) { credentialsRefused(t, o) })
 	t.Run("caller", func(t *testing.T) { asCaller(t, o) })
