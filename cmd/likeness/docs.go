@@ -89,17 +89,69 @@ const cliHeader = `# Command line
 
 `
 
+// flagGroups are flags that several commands have together. The reference describes a group
+// once; a command that has all of its flags links there.
+var flagGroups = []struct {
+	title string
+	flags []string
+}{
+	{"Configuration", []string{"config", "set"}},
+	{"Connection to a sidecar", []string{
+		"address", "max-message-bytes", "tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "token-file",
+	}},
+	{"Item vectors", []string{"collection", "item-ids", "items", "store", "vector"}},
+	{"Log", []string{"pairs", "query-ids", "user-ids"}},
+	{"Fit", []string{"held-out", "name", "out", "resume", "seed", "split"}},
+	{"Ranker", []string{
+		"cache", "calls-per-second", "dialect", "estimate", "max-calls", "ranker", "scorer", "scorer-arg", "scorer-env", "scorer-fields", "scorer-items",
+		"scorer-model", "scorer-parallel", "scorer-timeout", "scorer-token-file", "scorer-url", "scorer-version",
+	}},
+}
+
+// reference is what the page of the command line says once for several commands.
+type reference struct {
+	flags      []*pflag.Flag
+	paragraphs []string // of help texts
+}
+
 // writeCLI writes docs/reference/cli.md.
 func writeCLI(w io.Writer, root *cobra.Command) error {
+	r := reference{flags: commonFlags(root), paragraphs: commonParagraphs(root)}
 	var b strings.Builder
 	b.WriteString(cliHeader)
-	b.WriteString("```\n" + root.Long + "\n```\n")
-	common := commonFlags(root)
-	b.WriteString("\n## Flags of several commands\n")
-	b.WriteString(flagTable(common))
-	describeCommands(&b, root, common)
+	b.WriteString("```\n" + root.Long + "\n```\n\n`likeness COMMAND --help` says the same, with more examples.\n\n## In several commands\n")
+	for _, p := range r.paragraphs {
+		fmt.Fprintf(&b, "\n%s\n", p)
+	}
+	rest := slices.Clone(r.flags)
+	for _, group := range flagGroups {
+		inGroup := func(f *pflag.Flag) bool { return slices.Contains(group.flags, f.Name) }
+		fmt.Fprintf(&b, "\n### %s\n", group.title)
+		b.WriteString(flagList(slices.DeleteFunc(slices.Clone(rest), func(f *pflag.Flag) bool { return !inGroup(f) })))
+		rest = slices.DeleteFunc(rest, inGroup)
+	}
+	b.WriteString("\n### Others\n" + flagList(rest))
+	r.describeCommands(&b, root)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// commonParagraphs returns the paragraphs that the help texts of two commands or more have.
+func commonParagraphs(root *cobra.Command) (common []string) {
+	counts := map[string]int{}
+	var count func(cmd *cobra.Command)
+	count = func(cmd *cobra.Command) {
+		for _, child := range documentedCommands(cmd) {
+			for p := range strings.SplitSeq(strings.TrimSpace(child.Long), "\n\n") {
+				if counts[p]++; counts[p] == 2 {
+					common = append(common, p)
+				}
+			}
+			count(child)
+		}
+	}
+	count(root)
+	return slices.DeleteFunc(common, func(p string) bool { return p == "" })
 }
 
 // commonFlags returns the flags that two commands or more have with the same default and
@@ -152,34 +204,66 @@ func documentedFlags(cmd *cobra.Command) []*pflag.Flag {
 	return flags
 }
 
-// describeCommands writes a section for each subcommand. Flags that are in common are named
-// there and described once, at the top of the page.
-func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Flag) {
+// describeCommands writes a section for each subcommand, without what r says for several.
+func (r reference) describeCommands(b *strings.Builder, cmd *cobra.Command) {
 	for _, child := range documentedCommands(cmd) {
 		fmt.Fprintf(b, "\n## `%s`\n\n%s.\n", child.CommandPath(), child.Short)
-		if child.Long != "" {
-			fmt.Fprintf(b, "\n%s\n", strings.TrimSpace(child.Long))
+		for p := range strings.SplitSeq(strings.TrimSpace(child.Long), "\n\n") {
+			if p != "" && !slices.Contains(r.paragraphs, p) {
+				fmt.Fprintf(b, "\n%s\n", p)
+			}
 		}
-		if child.Example != "" {
-			fmt.Fprintf(b, "\n```sh\n%s\n```\n", unindent(child.Example))
+		if child.Example != "" && !child.HasSubCommands() {
+			fmt.Fprintf(b, "\n```sh\n%s\n```\n", firstCommands(unindent(child.Example), 2))
 		}
 		var own []*pflag.Flag
 		var shared []string
 		for _, f := range documentedFlags(child) {
-			if slices.ContainsFunc(common, func(c *pflag.Flag) bool {
+			if slices.ContainsFunc(r.flags, func(c *pflag.Flag) bool {
 				return c.Name == f.Name && c.DefValue == f.DefValue && c.Usage == f.Usage
 			}) {
-				shared = append(shared, "`--"+f.Name+"`")
+				shared = append(shared, f.Name)
 				continue
 			}
 			own = append(own, f)
 		}
-		b.WriteString(flagTable(own))
+		b.WriteString(flagList(own))
 		if len(shared) > 0 {
-			fmt.Fprintf(b, "\nAlso [%s](#flags-of-several-commands).\n", strings.Join(shared, ", "))
+			fmt.Fprintf(b, "\nAlso %s.\n", strings.Join(linkFlags(shared), ", "))
 		}
-		describeCommands(b, child, common)
+		r.describeCommands(b, child)
 	}
+}
+
+// linkFlags returns links to the groups that the names contain whole, and then the other
+// names.
+func linkFlags(names []string) (links []string) {
+	for _, group := range flagGroups {
+		missing := func(name string) bool { return !slices.Contains(names, name) }
+		if slices.ContainsFunc(group.flags, missing) {
+			continue
+		}
+		links = append(links, fmt.Sprintf("[%s](#%s)", strings.ToLower(group.title), strings.ReplaceAll(strings.ToLower(group.title), " ", "-")))
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(group.flags, name) })
+	}
+	for _, name := range names {
+		links = append(links, "`--"+name+"`")
+	}
+	return links
+}
+
+// firstCommands returns the first n commands of an example, with their continued lines.
+func firstCommands(example string, n int) string {
+	lines := strings.Split(example, "\n")
+	for i, line := range lines {
+		if !strings.HasSuffix(line, "\\") {
+			n--
+		}
+		if n == 0 {
+			return strings.Join(lines[:i+1], "\n")
+		}
+	}
+	return example
 }
 
 func unindent(text string) string {
@@ -190,23 +274,22 @@ func unindent(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// flagTable returns a table of flags, or "" for no flags.
-func flagTable(flags []*pflag.Flag) string {
+// flagList returns a list of flags with their defaults, or "" for no flags.
+func flagList(flags []*pflag.Flag) string {
 	if len(flags) == 0 {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("\n| flag | default | |\n|---|---|---|\n")
+	b.WriteString("\n")
 	for _, f := range flags {
 		name := "`--" + f.Name + "`"
 		if f.Shorthand != "" {
 			name = "`-" + f.Shorthand + "`, " + name
 		}
-		value := ""
 		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" {
-			value = "`" + f.DefValue + "`"
+			name += " (`" + f.DefValue + "`)"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, value, strings.ReplaceAll(f.Usage, "|", "\\|"))
+		fmt.Fprintf(&b, "- %s: %s\n", name, f.Usage)
 	}
 	return b.String()
 }

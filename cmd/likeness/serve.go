@@ -25,7 +25,7 @@ func newServeCommand(a *app) *cobra.Command {
 NOT_SERVING, finishes the calls in flight, and cuts them after shutdown.grace.
 
 SIGHUP, or POST /reload on the admin port, reads the configuration again and puts
-into force what can change (the column "changes" of docs/reference/config.md). What
+into force what can change ("live" in docs/reference/config.md). What
 cannot is named in the log; a file that cannot be used changes nothing.
 
 A store that is down does not keep it from starting: its routes are checked

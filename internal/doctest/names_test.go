@@ -67,14 +67,25 @@ func TestCommandsExist(t *testing.T) {
 	}
 }
 
-// manual has the text of each command of the reference, by its name after likeness.
+// manual has the text of each command of the reference, and of the groups of flags that it
+// links to, by its name after likeness.
 func manual(text string) map[string]string {
+	groups := map[string]string{}
+	for section := range strings.SplitSeq(text, "\n### ") {
+		title, body, _ := strings.Cut(section, "\n")
+		body, _, _ = strings.Cut(body, "\n## ")
+		groups[strings.ReplaceAll(strings.ToLower(title), " ", "-")] = body
+	}
 	out := map[string]string{}
 	for section := range strings.SplitSeq(text, "\n## `likeness") {
 		name, body, ok := strings.Cut(section, "`")
-		if ok {
-			out[strings.TrimSpace(name)] = body
+		if !ok {
+			continue
 		}
+		for _, m := range link.FindAllStringSubmatch(body, -1) {
+			body += groups[strings.TrimPrefix(m[1], "#")]
+		}
+		out[strings.TrimSpace(name)] = body
 	}
 	return out
 }
