@@ -29,8 +29,8 @@ func (s searcher) Score(ctx context.Context, _ search.ScoreRequest) (search.Scor
 	return search.ScoreAnswer{}, s(ctx)
 }
 
-func (s searcher) Rewrite(ctx context.Context, r search.Request) (search.Rewritten, error) {
-	return search.Rewritten{Route: r.Route}, s(ctx)
+func (s searcher) Rewrite(ctx context.Context, r search.Request) (*search.Rewritten, error) {
+	return &search.Rewritten{Route: r.Route}, s(ctx)
 }
 
 func (searcher) Routes() []*route.Route {

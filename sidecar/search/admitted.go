@@ -41,20 +41,21 @@ func WithinCall(ctx context.Context) context.Context {
 
 // Rewrite implements Searcher. The search counts as in flight until Rewritten.Answered is
 // called.
-func (a Admitted) Rewrite(ctx context.Context, r Request) (Rewritten, error) {
+func (a Admitted) Rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 	if ctx.Value(withinCall{}) != nil {
 		return a.Searcher.Rewrite(ctx, r)
 	}
 	leave, err := a.By.Admit(ctx, r.Route)
 	if err != nil {
-		return Rewritten{}, err
+		return nil, err
 	}
 	out, err := a.Searcher.Rewrite(ctx, r)
 	if err != nil {
 		leave(err)
-		return out, err
+		return nil, err
 	}
-	return out.OnAnswered(leave), nil
+	out.OnAnswered(leave)
+	return out, nil
 }
 
 // Score implements Searcher.

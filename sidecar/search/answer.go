@@ -100,7 +100,7 @@ type Searcher interface {
 	Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error)
 	// Rewrite returns a request as one search of the route's collection, which the
 	// caller sends. It returns ErrNotRewritten, or what Search returns.
-	Rewrite(ctx context.Context, r Request) (Rewritten, error)
+	Rewrite(ctx context.Context, r Request) (*Rewritten, error)
 	// Routes lists the routes by name, as they are served now.
 	Routes() []*route.Route
 	// Route returns the route of that name as it is served now, read-only, or

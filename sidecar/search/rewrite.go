@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -57,21 +56,18 @@ type DatabaseAnswer struct {
 }
 
 // Score returns φ of a row from the score that the database states for it.
-func (r Rewritten) Score(score float32) float32 {
+func (r *Rewritten) Score(score float32) float32 {
 	return float32(float64(r.Scale)*float64(score) + float64(r.Offset))
 }
 
-// OnAnswered returns r such that Answered calls ended, too, with the error of the call.
-func (r Rewritten) OnAnswered(ended func(error)) Rewritten {
-	r.ended = append(slices.Clone(r.ended), ended)
-	return r
-}
+// OnAnswered makes Answered call ended, too, with the error of the call.
+func (r *Rewritten) OnAnswered(ended func(error)) { r.ended = append(r.ended, ended) }
 
 // Answered returns the certificate of the database's answer, and tells the engine's
 // observers of the search. The caller of Rewrite calls it exactly once, also if the
 // call to the database failed or its client went away: until then the search counts as
 // in flight.
-func (r Rewritten) Answered(ctx context.Context, got DatabaseAnswer) rerank.Certificate {
+func (r *Rewritten) Answered(ctx context.Context, got DatabaseAnswer) rerank.Certificate {
 	for _, ended := range r.ended {
 		ended(got.Err)
 	}
@@ -94,7 +90,7 @@ func (r Rewritten) Answered(ctx context.Context, got DatabaseAnswer) rerank.Cert
 }
 
 // evidence describes the database's answer.
-func (r Rewritten) evidence(got DatabaseAnswer) *certify.Evidence {
+func (r *Rewritten) evidence(got DatabaseAnswer) *certify.Evidence {
 	c, k := r.route, r.request.K
 	exact := c.Field.FullPrecision && (c.Field.AlwaysExact || got.Exact && c.Field.Exact)
 	finite := len(got.Hits)
@@ -127,7 +123,7 @@ func (r Rewritten) evidence(got DatabaseAnswer) *certify.Evidence {
 // elements of the vector, which were rounded once more, and in Score. On an
 // inner-product field that may hold vectors of any norm it is an estimate, which takes
 // the longest vector to be twice as long as the scores show.
-func (r Rewritten) epsilon(hits []Hit) float32 {
+func (r *Rewritten) epsilon(hits []Hit) float32 {
 	c, norm := r.route, rerank.Norm(r.Vector)
 	scale := float64(r.Scale) * norm // of an inner product with a unit vector
 	if c.Field.Metric == adapters.Cosine {
@@ -151,7 +147,7 @@ func (r Rewritten) epsilon(hits []Hit) float32 {
 // route. It returns ErrNotRewritten if the route has another placement or a ranker, or
 // if the pulled-back vector is zero or too large for float32. Its other errors are
 // those of Search.
-func (e *Engine) Rewrite(ctx context.Context, r Request) (Rewritten, error) {
+func (e *Engine) Rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 	ctx, s := e.tracer.Start(ctx, "likeness.rewrite", trace.WithAttributes(attribute.String("likeness.route", r.Route)))
 	defer s.End()
 	out, err := e.rewrite(ctx, r)
@@ -161,40 +157,44 @@ func (e *Engine) Rewrite(ctx context.Context, r Request) (Rewritten, error) {
 	return out, err
 }
 
-func (e *Engine) rewrite(ctx context.Context, r Request) (Rewritten, error) {
+func (e *Engine) rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 	began := time.Now()
 	version, err := e.Find(ctx, r.Route)
 	if err != nil {
-		return Rewritten{}, err
+		return nil, err
 	}
 	defer version.Release()
 	c, err := version.Check(ctx)
 	if err != nil {
-		return Rewritten{}, err
+		return nil, err
 	}
 	switch {
 	case c.Placement != route.PlacementRewrite:
-		return Rewritten{}, fmt.Errorf("%w: route %q has placement %q", ErrNotRewritten, r.Route, c.Placement)
+		return nil, fmt.Errorf("%w: route %q has placement %q", ErrNotRewritten, r.Route, c.Placement)
 	case c.Ranker != nil:
-		return Rewritten{}, fmt.Errorf("%w: ranker %q orders the answers of route %q", ErrNotRewritten, c.RankerName, r.Route)
+		return nil, fmt.Errorf("%w: ranker %q orders the answers of route %q", ErrNotRewritten, c.RankerName, r.Route)
 	}
 	if err := plan.CheckQuery(c, r.Query); err != nil {
-		return Rewritten{}, err
+		return nil, err
 	}
 	product, err := pullBack(c, r.Query)
 	if err != nil {
-		return Rewritten{}, err
+		return nil, err
+	}
+	norm := rerank.Norm(product.Vector)
+	if norm == 0 {
+		return nil, fmt.Errorf("%w: the pulled-back vector is zero", ErrNotRewritten)
 	}
 	r.Strategy, r.Weights, r.Head, r.Depth = c.Strategy, c.Weights, c.Head, r.K
-	out := Rewritten{
+	out := &Rewritten{
 		Route: c.Name, Collection: c.Collection, Vector: product.Vector, Scale: product.Scale, Offset: product.Offset,
 		Quantized: c.Field.Quantized, engine: e, route: c, request: r, began: began,
 	}
 	if c.Field.Metric == adapters.Cosine { // the database divides by the norms of both vectors
-		out.Scale = float32(float64(product.Scale) * rerank.Norm(product.Vector))
+		out.Scale = float32(float64(product.Scale) * norm)
 	}
 	if !rerank.IsFinite(out.Scale) || out.Scale <= 0 {
-		return Rewritten{}, fmt.Errorf("%w: the pulled-back vector has norm %v", ErrNotRewritten, rerank.Norm(product.Vector))
+		return nil, fmt.Errorf("%w: the pulled-back vector has norm %v", ErrNotRewritten, norm)
 	}
 	out.encode = time.Since(began)
 	return out, nil
@@ -212,8 +212,8 @@ func pullBack(c *route.Checked, q rerank.Query) (rerank.InnerProduct, error) {
 		return rerank.InnerProduct{}, fmt.Errorf("%w: φ of this query is not one inner product with the stored vectors", ErrNotRewritten)
 	}
 	product, ok := able.PullBack()
-	if !ok || rerank.Norm(product.Vector) == 0 {
-		return product, fmt.Errorf("%w: the pulled-back vector is zero, or too large for float32", ErrNotRewritten)
+	if !ok {
+		return product, fmt.Errorf("%w: the pulled-back vector is too large for float32", ErrNotRewritten)
 	}
 	return product, nil
 }

@@ -72,8 +72,8 @@ func router(t testing.TB, metric adapters.Metric, failed route.FailurePolicy, an
 }
 
 // Rewrite rewrites no query, so that every call passes once it was read.
-func (searcher) Rewrite(context.Context, search.Request) (search.Rewritten, error) {
-	return search.Rewritten{}, search.ErrNotRewritten
+func (searcher) Rewrite(context.Context, search.Request) (*search.Rewritten, error) {
+	return nil, search.ErrNotRewritten
 }
 
 // rewriter makes a router whose route rewrites searches.

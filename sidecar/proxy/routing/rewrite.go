@@ -159,7 +159,7 @@ func (c *call[A]) rewrite(ctx context.Context) (out rescored[A]) {
 
 // sendRewritten sends the call with its searches rewritten, and returns the answer and
 // the rows of every search in it.
-func (c *call[A]) sendRewritten(ctx context.Context, rewritten []search.Rewritten) (answer A, hits [][]search.Hit, err error) {
+func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritten) (answer A, hits [][]search.Hit, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = c.searchPanicked(ctx, c.target.Routed, p)
@@ -202,8 +202,8 @@ func checkRange(r Rewritten, s Search) error {
 
 // rewriteAll rewrites the searches of the call. Every search that it returns has to be
 // answered; of an error none has.
-func (c *call[A]) rewriteAll(ctx context.Context) ([]search.Rewritten, error) {
-	out, failed := make([]search.Rewritten, len(c.asked.Searches)), make([]error, len(c.asked.Searches))
+func (c *call[A]) rewriteAll(ctx context.Context) ([]*search.Rewritten, error) {
+	out, failed := make([]*search.Rewritten, len(c.asked.Searches)), make([]error, len(c.asked.Searches))
 	one := func(ctx context.Context, i int) {
 		s, rt := c.asked.Searches[i], c.routes[i]
 		out[i], failed[i] = c.rewriteOne(ctx, rt, s)
@@ -226,7 +226,7 @@ func (c *call[A]) rewriteAll(ctx context.Context) ([]search.Rewritten, error) {
 		return out, nil
 	}
 	for i := range out {
-		if failed[i] == nil && out[i].Vector != nil {
+		if out[i] != nil {
 			out[i].Answered(ctx, search.DatabaseAnswer{Err: err})
 		}
 	}
@@ -234,7 +234,7 @@ func (c *call[A]) rewriteAll(ctx context.Context) ([]search.Rewritten, error) {
 }
 
 // rewriteOne rewrites one search of a route.
-func (c *call[A]) rewriteOne(ctx context.Context, rt *route.Route, s Search) (out search.Rewritten, err error) {
+func (c *call[A]) rewriteOne(ctx context.Context, rt *route.Route, s Search) (out *search.Rewritten, err error) {
 	defer func() {
 		if p := recover(); p != nil { // in a goroutine of its own it would end the process
 			err = c.searchPanicked(ctx, c.target.Routed, p)
@@ -243,9 +243,9 @@ func (c *call[A]) rewriteOne(ctx context.Context, rt *route.Route, s Search) (ou
 	out, err = c.searcher.Rewrite(ctx, s.request(rt, c.target))
 	switch {
 	case errors.Is(err, search.ErrNotRewritten): // the vector is zero, or too large for float32
-		return out, Pass("not-rewritten")
+		return nil, Pass("not-rewritten")
 	case err != nil:
-		return out, c.failed(ctx, rt, err)
+		return nil, c.failed(ctx, rt, err)
 	}
 	return out, nil
 }

@@ -27,13 +27,14 @@ type rewriter struct {
 	open          atomic.Int64
 }
 
-func (s *rewriter) Rewrite(_ context.Context, r search.Request) (search.Rewritten, error) {
+func (s *rewriter) Rewrite(_ context.Context, r search.Request) (*search.Rewritten, error) {
 	if s.err != nil {
-		return search.Rewritten{}, s.err
+		return nil, s.err
 	}
 	s.open.Add(1)
-	out := search.Rewritten{Route: r.Route, Vector: []float32{7}, Scale: s.scale, Offset: s.offset}
-	return out.OnAnswered(func(error) { s.open.Add(-1) }), nil
+	out := &search.Rewritten{Route: r.Route, Vector: []float32{7}, Scale: s.scale, Offset: s.offset}
+	out.OnAnswered(func(error) { s.open.Add(-1) })
+	return out, nil
 }
 
 func newRewriter(change func(*route.Route)) *rewriter {
@@ -198,9 +199,9 @@ func TestMapScore(t *testing.T) {
 // slowRewriter rewrites a query once its context has ended, or not at all.
 type slowRewriter struct{ *rewriter }
 
-func (slowRewriter) Rewrite(ctx context.Context, _ search.Request) (search.Rewritten, error) {
+func (slowRewriter) Rewrite(ctx context.Context, _ search.Request) (*search.Rewritten, error) {
 	<-ctx.Done()
-	return search.Rewritten{}, ctx.Err()
+	return nil, ctx.Err()
 }
 
 // TestNothingRacesARewrittenCall: while the database answers a rewritten call, the original
