@@ -116,6 +116,15 @@ func (c *call) Original(ctx context.Context, _ bool) (r rawgrpc.Reply) {
 	return r
 }
 
+// Access implements routing.Exchange.
+func (c *call) Access(r rawgrpc.Reply) routing.Access {
+	access := routing.AccessOf(r, denies)
+	if s, err := readStatus(r.Message); access == routing.AccessGranted && (err != nil || failed(s)) {
+		return routing.AccessUnknown
+	}
+	return access
+}
+
 // Confirm implements routing.Exchange.
 func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Reply, err error) {
 	readable := c.readable(ctx)

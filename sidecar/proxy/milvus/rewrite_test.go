@@ -77,7 +77,7 @@ func TestRewrittenCallsReachMilvusWhole(t *testing.T) {
 		}
 	}
 	stop()
-	got := recording.ByHeader(up.Requests(t), "authorization")
+	got := byCaller(up.Requests(t))
 	for name, request := range requests {
 		var searches []harness.Exchange
 		for _, e := range got[name] {

@@ -73,7 +73,7 @@ func nest(open, inner, end string, length int) []byte {
 // Searches over REST, whatever is in them, take memory in proportion to their length.
 func TestCostOfSearchesREST(t *testing.T) {
 	forward := func(context.Context, string, []byte) rest.Answer { return rest.Answer{Status: http.StatusForbidden} }
-	routers := []*qdrant.Router{router(t, adapters.Cosine, route.FailOpen, found), rewriter(t)}
+	routers := []*qdrant.Router{accepted(router(t, adapters.Cosine, route.FailOpen, found)), accepted(rewriter(t))}
 	places := map[string]struct{ before, after string }{
 		"query": {"", ""}, "query/prefetch": {`{"query":[1,2],"prefetch":`, "}"}, "query/filter": {`{"query":[1,2],"filter":`, "}"},
 		"query/params": {`{"query":[1,2],"params":`, "}"}, "query/query": {`{"query":`, "}"}, "query/using": {`{"query":[1,2],"using":`, "}"},
@@ -148,7 +148,7 @@ func levels(outer protowire.Number, way ...protowire.Number) func(length int) []
 
 // Calls of gRPC, whatever is in them, take memory in proportion to their length.
 func TestCostOfCallsGRPC(t *testing.T) {
-	searches, rewritten := router(t, adapters.Cosine, route.FailOpen, found).Intercept(nil), rewriter(t).Intercept(nil)
+	searches, rewritten := accepted(router(t, adapters.Cosine, route.FailOpen, found)).Intercept(nil), accepted(rewriter(t)).Intercept(nil)
 	writes, _ := following(t)
 	follows := writes.Intercept(nil)
 	families := map[string]func(length int) []byte{
@@ -191,7 +191,7 @@ func TestCostOfCallsGRPC(t *testing.T) {
 
 // What is beyond the limits of a reader goes to the database as it came, and says why.
 func TestBeyondTheLimits(t *testing.T) {
-	r := router(t, adapters.Cosine, route.FailOpen, found)
+	r := accepted(router(t, adapters.Cosine, route.FailOpen, found))
 	keys := cost.Repeated("{", func(i int) string { return fmt.Sprintf(`"k%d":0`, i) }, "}")
 	prefetch := func(levels int) string {
 		return `{"query":[1,2],"prefetch":` + strings.Repeat(`{"prefetch":`, levels-1) + "{}" + strings.Repeat("}", levels)

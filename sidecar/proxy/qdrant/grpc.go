@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/qdrant/go-client/qdrant"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -36,13 +35,21 @@ const passesPrefetch = "prefetch"
 // write if writes are followed.
 func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
 	out, rewritable := r.writes(), layouts()
-	for method, types := range map[string]struct{ request, answer proto.Message }{
-		qdrant.Points_Search_FullMethodName:       {&qdrant.SearchPoints{}, &qdrant.SearchResponse{}},
-		qdrant.Points_SearchBatch_FullMethodName:  {&qdrant.SearchBatchPoints{}, &qdrant.SearchBatchResponse{}},
-		qdrant.Points_SearchGroups_FullMethodName: {&qdrant.SearchPointGroups{}, &qdrant.SearchGroupsResponse{}},
-		qdrant.Points_Query_FullMethodName:        {&qdrant.QueryPoints{}, &qdrant.QueryResponse{}},
-		qdrant.Points_QueryBatch_FullMethodName:   {&qdrant.QueryBatchPoints{}, &qdrant.QueryBatchResponse{}},
-		qdrant.Points_QueryGroups_FullMethodName:  {&qdrant.QueryPointGroups{}, &qdrant.QueryGroupsResponse{}},
+	for method, m := range map[string]struct {
+		request, answer proto.Message
+		passes          routing.Pass
+	}{
+		qdrant.Points_Search_FullMethodName:          {request: &qdrant.SearchPoints{}, answer: &qdrant.SearchResponse{}},
+		qdrant.Points_SearchBatch_FullMethodName:     {request: &qdrant.SearchBatchPoints{}, answer: &qdrant.SearchBatchResponse{}},
+		qdrant.Points_SearchGroups_FullMethodName:    {request: &qdrant.SearchPointGroups{}, answer: &qdrant.SearchGroupsResponse{}},
+		qdrant.Points_Query_FullMethodName:           {request: &qdrant.QueryPoints{}, answer: &qdrant.QueryResponse{}},
+		qdrant.Points_QueryBatch_FullMethodName:      {request: &qdrant.QueryBatchPoints{}, answer: &qdrant.QueryBatchResponse{}},
+		qdrant.Points_QueryGroups_FullMethodName:     {request: &qdrant.QueryPointGroups{}, answer: &qdrant.QueryGroupsResponse{}},
+		qdrant.Points_RecommendGroups_FullMethodName: {passes: passesGroups},
+		qdrant.Points_Recommend_FullMethodName:       {passes: passesOther},
+		qdrant.Points_RecommendBatch_FullMethodName:  {passes: passesOther},
+		qdrant.Points_Discover_FullMethodName:        {passes: passesOther},
+		qdrant.Points_DiscoverBatch_FullMethodName:   {passes: passesOther},
 	} {
 		out[method] = func(ctx context.Context, request []byte) rawgrpc.Reply {
 			name, _ := routing.Text(request, 1)
@@ -50,23 +57,11 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 			if !ok {
 				return rawgrpc.Reply{}
 			}
-			return routing.Reply(ctx, r.Router, target, &call{
-				target: target, upstream: upstream, method: method, layout: rewritable[method], raw: request, began: time.Now(),
-				request: types.request.ProtoReflect().New().Interface(), answer: types.answer.ProtoReflect().Type(),
-			}, nil)
-		}
-	}
-	for method, reason := range map[string]routing.Pass{
-		qdrant.Points_RecommendGroups_FullMethodName: passesGroups,
-		qdrant.Points_Recommend_FullMethodName:       passesOther, qdrant.Points_RecommendBatch_FullMethodName: passesOther,
-		qdrant.Points_Discover_FullMethodName: passesOther, qdrant.Points_DiscoverBatch_FullMethodName: passesOther,
-	} {
-		out[method] = func(ctx context.Context, request []byte) (reply rawgrpc.Reply) {
-			name, _ := routing.Text(request, 1)
-			if target, ok := r.Target(ctx, name); ok {
-				reply.Trailer = metadata.Pairs(routing.StatusKey, r.Passes(target, reason))
+			c := &call{target: target, upstream: upstream, method: method, layout: rewritable[method], raw: request, began: time.Now(), passes: m.passes}
+			if m.passes == "" {
+				c.request, c.answer = m.request.ProtoReflect().New().Interface(), m.answer.ProtoReflect().Type()
 			}
-			return reply
+			return routing.Reply(ctx, r.Router, target, c, nil)
 		}
 	}
 	return out
@@ -82,12 +77,16 @@ type call struct {
 	request  proto.Message // raw, read
 	answer   protoreflect.MessageType
 	began    time.Time
+	passes   routing.Pass // why no call of its method is answered; empty: some are
 }
 
 var _ routing.Exchange[rawgrpc.Reply] = (*call)(nil)
 
 // Read implements routing.Exchange.
 func (c *call) Read(context.Context) (asked routing.Asked, err error) {
+	if c.passes != "" {
+		return asked, c.passes
+	}
 	if c.layout.groups {
 		return asked, routing.Pass(passesGroups)
 	}
@@ -133,6 +132,9 @@ func (c *call) Original(ctx context.Context, _ bool) (r rawgrpc.Reply) {
 	r.Message, r.Header, r.Trailer, r.Err = c.upstream.Call(ctx, c.method, c.raw)
 	return r
 }
+
+// Access implements routing.Exchange.
+func (c *call) Access(r rawgrpc.Reply) routing.Access { return routing.AccessOf(r, nil) }
 
 // Confirm implements routing.Exchange.
 func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Reply, err error) {

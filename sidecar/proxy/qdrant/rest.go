@@ -73,11 +73,8 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 	if !ok {
 		return rest.Reply{}
 	}
-	if len(body) == 0 { // there is none, or it is streamed
-		q.passes = cmp.Or(q.passes, "malformed")
-	}
-	if q.passes != "" {
-		return rest.Reply{Status: r.Passes(target, q.passes)}
+	if len(body) == 0 { // there is none, or it is streamed and cannot be sent twice
+		return rest.Reply{Status: r.Passes(ctx, target, cmp.Or(q.passes, "malformed"))}
 	}
 	ctx, _ = telemetry.WithRequestID(traceparent.FromHeader(ctx, in.Header), in.Header.Get(telemetry.RequestIDHeader))
 	call := &restCall{request: q, target: target, inTurn: r.InTurn, in: in, body: body, forward: forward, began: time.Now()}
@@ -104,7 +101,7 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 // over gRPC.
 func callerOf(in *http.Request) context.Context {
 	md := metadata.MD{}
-	for _, name := range []string{"api-key", "authorization"} {
+	for _, name := range routing.CredentialHeaders() {
 		if values := in.Header.Values(name); len(values) > 0 {
 			md[name] = values
 		}
@@ -141,6 +138,9 @@ func (c *restCall) Read(ctx context.Context) (asked routing.Asked, err error) {
 
 // readNow reads the call, in time that is linear in its length, and stops with the context.
 func (c *restCall) readNow(ctx context.Context) (asked routing.Asked, err error) {
+	if c.passes != "" {
+		return asked, c.passes
+	}
 	if c.groups {
 		return asked, routing.Pass(passesGroups)
 	}
@@ -203,6 +203,17 @@ func (c *restCall) Original(ctx context.Context, plain bool) rest.Answer {
 		return c.forward(ctx, "", c.body)
 	}
 	return c.forward(ctx, "", nil)
+}
+
+// Access implements routing.Exchange.
+func (c *restCall) Access(a rest.Answer) routing.Access {
+	switch {
+	case rest.Denied(a.Status):
+		return routing.AccessDenied
+	case a.Status != http.StatusOK || a.Cut:
+		return routing.AccessUnknown
+	}
+	return routing.AccessGranted
 }
 
 // Confirm implements routing.Exchange.

@@ -461,6 +461,9 @@ func readID(b []byte) (id rerank.ID) {
 
 // Locate implements routing.Exchange.
 func (c *call) Locate(context.Context) (asked routing.Asked, err error) {
+	if c.passes != "" {
+		return asked, c.passes
+	}
 	searches, timeout, err := locate(c.raw, c.layout)
 	if err != nil {
 		return asked, routing.Pass("not-nearest")

@@ -370,6 +370,9 @@ func (m *jsonScoreMapper) point(i int) bool {
 
 // Locate implements routing.Exchange. A long body waits for its turn, as in Read.
 func (c *restCall) Locate(ctx context.Context) (asked routing.Asked, err error) {
+	if c.passes != "" {
+		return asked, c.passes
+	}
 	if c.in.Header.Get("Content-Encoding") != "" {
 		return asked, routing.Pass("encoding")
 	}

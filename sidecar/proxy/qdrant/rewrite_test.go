@@ -94,7 +94,7 @@ func TestRewrittenCallsReachTheDatabaseWhole(t *testing.T) {
 	_ = conn.Close()
 	restClient.CloseIdleConnections()
 	stop()
-	got := recording.ByHeader(up.Requests(t), "api-key")
+	got := byCaller(up.Requests(t))
 	vector := rotated(quarter, asked)
 	for _, a := range calls {
 		theirs := slices.DeleteFunc(got[a.name()], func(e harness.Exchange) bool {
@@ -323,6 +323,7 @@ func TestTheDatabaseRefusesARewrittenCall(t *testing.T) {
 		err = dial(t, address).Invoke(t.Context(), client.Points_Query_FullMethodName, refused, &client.QueryResponse{}, grpc.Trailer(&trailer))
 		return strings.Join(trailer.Get("likeness-status"), ","), err
 	}
+	accept(t.Context(), t, dial(t, at.Proxy.GRPC))
 	state, got := ask(at.Proxy.GRPC)
 	_, want := ask(db.Address)
 	if status.Code(want) != codes.InvalidArgument || got.Error() != want.Error() || state != "passed; reason=refused" {

@@ -48,7 +48,7 @@ func TestAnAliasThatIsSwitched(t *testing.T) {
 		if c.before != nil {
 			c.before(store)
 		}
-		o := routing.Answer(t.Context(), r, target, asks(plain(3)))
+		o := askOf(t.Context(), r, target, asks(plain(3)))
 		if o.Status != c.want || o.Answered != (c.want == rescored) {
 			t.Errorf("%s: %+v, want %q", c.name, o, c.want)
 		}
@@ -87,7 +87,7 @@ func TestARouteOfAnAlias(t *testing.T) {
 		if !ok || target.Routed != "a" {
 			t.Fatalf("%+v", target)
 		}
-		return routing.Answer(t.Context(), r, target, asks(plain(3))).Status
+		return askOf(t.Context(), r, target, asks(plain(3))).Status
 	}
 	if got := answer(); got != rescoredStatus {
 		t.Errorf("status %q", got)
@@ -117,7 +117,7 @@ func TestNamesThatCannotBeRead(t *testing.T) {
 		answer := func(want string) {
 			t.Helper()
 			target, ok := r.Target(t.Context(), "a")
-			if got := routing.Answer(t.Context(), r, target, asks(plain(3))).Status; !ok || got != want {
+			if got := askOf(t.Context(), r, target, asks(plain(3))).Status; !ok || got != want {
 				t.Errorf("status %q of %+v, want %q", got, target, want)
 			}
 			<-time.After(6 * time.Second)

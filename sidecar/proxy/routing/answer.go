@@ -28,9 +28,7 @@ func given(ctx context.Context) string {
 // none does. A caller whom the database refuses is told nothing of the route.
 func Reply(ctx context.Context, r *Router, target Target, x Exchange[rawgrpc.Reply], denies func(answer []byte) bool) rawgrpc.Reply {
 	ctx, _ = telemetry.WithRequestID(traceparent.FromIncoming(ctx), given(ctx))
-	denied := func(a rawgrpc.Reply) bool {
-		return rawgrpc.Denied(a.Err) || a.Err == nil && a.Message != nil && denies != nil && denies(a.Message)
-	}
+	denied := func(a rawgrpc.Reply) bool { return AccessOf(a, denies) == AccessDenied }
 	o := Answer(ctx, r, target, x)
 	if o.Refused != "" { // the route has no other answer, but the database may refuse the caller
 		if own := x.Original(ctx, false); denied(own) {
@@ -46,9 +44,24 @@ func Reply(ctx context.Context, r *Router, target Target, x Exchange[rawgrpc.Rep
 	case o.Refused != "":
 		reply.Err = status.Error(codes.Unavailable, o.Refused)
 	}
+	if o.Status == "" {
+		return reply
+	}
 	if reply.Trailer == nil {
 		reply.Trailer = metadata.MD{}
 	}
 	reply.Trailer.Append(StatusKey, o.Status)
 	return reply
+}
+
+// AccessOf says whether an answer of the database shows that its caller may make the call.
+// denies is as that of Reply.
+func AccessOf(a rawgrpc.Reply, denies func(answer []byte) bool) Access {
+	switch {
+	case rawgrpc.Denied(a.Err), a.Err == nil && denies != nil && denies(a.Message):
+		return AccessDenied
+	case a.Err != nil:
+		return AccessUnknown
+	}
+	return AccessGranted
 }

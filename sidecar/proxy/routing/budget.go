@@ -47,8 +47,12 @@ func (r *Router) latencyBudget(collection string) (least time.Duration) {
 func (r *Router) Passed(took time.Duration) { r.database.add(took) }
 
 // Passes counts a search of a routed collection that is never answered, and says
-// why in the answer's words.
-func (r *Router) Passes(target Target, why Pass) string {
+// why in the answer's words. The search of a caller whom the database has not accepted
+// lately does not count, and nothing is said.
+func (r *Router) Passes(ctx context.Context, target Target, why Pass) string {
+	if !r.accepted.has(r.accepted.of(ctx, toSearch, target.Name)) {
+		return ""
+	}
 	return r.notRescored(r.known[target.Routed], why)
 }
 

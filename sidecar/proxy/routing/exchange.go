@@ -40,6 +40,9 @@ type Exchange[A any] interface {
 	Confirm(ctx context.Context, all []Ranked) (A, error)
 	// Original sends the call as it came; plain asks for an answer that IDs can read.
 	Original(ctx context.Context, plain bool) A
+	// Access says whether an answer of the database to the call as it came shows that the
+	// caller may make the call.
+	Access(answer A) Access
 	// IDs are the items of an answer of the database, a list for every search; not
 	// ok is an error or an answer of another form.
 	IDs(answer A) (lists [][]rerank.ID, ok bool)
@@ -52,12 +55,16 @@ type Outcome[A any] struct {
 	Answered bool
 	Answer   A
 	Refused  string
-	// Status is for the client to see.
+	// Status is for the client to see. It is empty for a caller whom the database has not
+	// accepted, who is told nothing of the route.
 	Status string
 }
 
 // Answer finds the answer to a call on a routed collection, the target: a rescored one, or
-// what its Pass, Degraded or panic means, in time.
+// what its Pass, Degraded or panic means, in time. The outgoing metadata of ctx has the
+// caller's credential. The call of a caller whom the database has not accepted lately goes
+// to the database as it came, before anything of it is read, and what the database refuses
+// is answered so and leaves nothing behind.
 func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A]) (o Outcome[A]) {
 	c := &call[A]{Router: r, target: target, x: x, began: time.Now()}
 	defer func() {
@@ -65,6 +72,9 @@ func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A])
 			o = c.decline(r.searchPanicked(ctx, target.Routed, p))
 		}
 	}()
+	if own, ok := c.checkAccess(ctx); !ok {
+		return Outcome[A]{Answered: true, Answer: own}
+	}
 	if err := c.read(ctx); err != nil {
 		return c.decline(err)
 	}
@@ -72,7 +82,7 @@ func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A])
 	if share, rt := c.shadow(); share > 0 {
 		return c.beside(ctx, share, rt)
 	}
-	if c.closed() || (c.rewritten || c.times.leave.IsZero()) && !c.eager() {
+	if c.closed() || (c.rewritten || c.times.leave.IsZero()) && (c.own != nil || !c.eager()) {
 		return c.settle(c.rescore(ctx))
 	}
 	return c.race(ctx)
@@ -89,6 +99,26 @@ type call[A any] struct {
 	times  times
 	// rewritten: one search of the database answers the call.
 	rewritten bool
+	caller    acceptance
+	own       *A // the database's answer to the call as it came, if it had to accept the caller
+}
+
+// checkAccess reports whether the database accepted the caller lately. If it did not, the
+// call is sent as it came: ok is false where the answer does not show that the caller may
+// search, and own is then the client's.
+func (c *call[A]) checkAccess(ctx context.Context) (own A, ok bool) {
+	c.caller = c.accepted.of(ctx, toSearch, c.target.Name)
+	if c.accepted.has(c.caller) {
+		return own, true
+	}
+	own = c.x.Original(ctx, false)
+	if c.x.Access(own) != AccessGranted {
+		return own, false
+	}
+	c.Passed(time.Since(c.began))
+	c.accepted.remember(c.caller)
+	c.own = &own
+	return own, true
 }
 
 // read reads the call and finds its routes, or why it passes.
@@ -188,6 +218,9 @@ type rescored[A any] struct {
 	denied bool // answer is the database's refusal of a rewritten call, and err says so
 }
 
+// confirmReason is the reason of a Degraded whose hits the database did not confirm.
+const confirmReason = "confirm"
+
 // ErrShort: the database showed the caller too few of the hits.
 var ErrShort = errors.New("hits are not there")
 
@@ -221,7 +254,7 @@ func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 		case !errors.Is(out.err, ErrShort):
 			return out
 		case !anyMore(out.all):
-			out.err = Degraded{Reason: "confirm", Closed: c.closed()}
+			out.err = Degraded{Reason: confirmReason, Closed: c.closed()}
 			return out
 		}
 	}
@@ -263,6 +296,7 @@ func (c *call[A]) rescoreEnd() time.Time {
 func (c *call[A]) settle(s rescored[A]) Outcome[A] {
 	switch {
 	case s.denied:
+		c.accepted.forget(c.caller)
 		return Outcome[A]{Answered: true, Answer: s.answer, Status: c.notRescored(c.routeNamesOf(), s.err)}
 	case s.err != nil:
 		return c.decline(s.err)
@@ -271,6 +305,7 @@ func (c *call[A]) settle(s rescored[A]) Outcome[A] {
 }
 
 func (c *call[A]) rescoredTo(s rescored[A]) Outcome[A] {
+	c.accepted.remember(c.caller) // the database confirmed the answer, as the caller
 	how := "rescored"
 	if c.rewritten {
 		how = "rewritten"
@@ -282,11 +317,18 @@ func (c *call[A]) rescoredTo(s rescored[A]) Outcome[A] {
 	return Outcome[A]{Answered: true, Answer: s.answer, Status: words(how, s.all)}
 }
 
-// decline lets a call pass, or fails it where the route is fail_closed.
+// decline lets a call pass, or fails it where the route is fail_closed. The database is
+// asked for its answer to a call that passes only if it has not given that yet.
 func (c *call[A]) decline(err error) Outcome[A] {
 	o := Outcome[A]{Status: c.notRescored(c.routeNamesOf(), err)}
-	if d := (Degraded{}); errors.As(err, &d) && d.Closed {
+	switch d := (Degraded{}); {
+	case errors.As(err, &d) && d.Closed:
 		o.Refused = fmt.Sprintf("likeness: no rescored answer: %s", d.Reason)
+	case c.own != nil:
+		o.Answered, o.Answer = true, *c.own
+	}
+	if d := (Degraded{}); errors.As(err, &d) && d.Reason == confirmReason {
+		c.accepted.forget(c.caller) // the database may accept the caller no more
 	}
 	return o
 }

@@ -74,7 +74,7 @@ func (c *call[A]) race(ctx context.Context) Outcome[A] {
 	rescoring := make(chan rescored[A], 1)
 	c.background.Go(func() { rescoring <- c.rescore(mine) })
 	fallback := "late"
-	if c.eager() {
+	if c.own == nil && c.eager() {
 		fallback = "eager"
 	} else {
 		leave := time.NewTimer(time.Until(c.times.leave))
@@ -83,6 +83,9 @@ func (c *call[A]) race(ctx context.Context) Outcome[A] {
 		case s := <-rescoring:
 			return c.settle(s)
 		case <-leave.C:
+		}
+		if c.own != nil {
+			return c.decline(Degraded{Reason: "deadline"})
 		}
 		if !c.extra.take() {
 			c.record.Raced(fallback, "withheld")
@@ -125,20 +128,20 @@ func (c *call[A]) between(ctx context.Context, fallback string, rescoring <-chan
 				return c.rescoredTo(s)
 			}
 			if lost = s.err; own != nil {
-				return c.own(fallback, *own, lost)
+				return c.passWith(fallback, *own, lost)
 			}
 			rescoring = nil
 		case a := <-answers:
 			if _, ok := c.x.IDs(a); ok || rescoring == nil {
-				return c.own(fallback, a, lost)
+				return c.passWith(fallback, a, lost)
 			}
 			own, answers = &a, nil
 		}
 	}
 }
 
-// own is the database's own answer, which was asked for in time.
-func (c *call[A]) own(fallback string, a A, why error) Outcome[A] {
+// passWith is the outcome of a call whose original was answered in time.
+func (c *call[A]) passWith(fallback string, a A, why error) Outcome[A] {
 	if fallback == "late" {
 		c.extra.earn(1) // nothing was asked for in vain
 	}

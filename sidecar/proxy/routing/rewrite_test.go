@@ -158,14 +158,14 @@ func TestRewrittenByAnAliasThatMoves(t *testing.T) {
 	x := rewritten([]routing.Search{plain(3)}, nil, 5)
 	r := router(t, s, nil)
 	target := routing.Target{Name: "a", Routed: "c", Own: "c"}
-	if o := routing.Answer(t.Context(), r, target, x); o.Status != "rewritten; route=r; certificate=unknown" {
+	if o := askOf(t.Context(), r, target, x); o.Status != "rewritten; route=r; certificate=unknown" {
 		t.Errorf("%+v", o)
 	}
 	x.rewrite = func(_ context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {
 		store.to("d")
 		return answer{}, make([][]search.Hit, len(all)), nil
 	}
-	if o := routing.Answer(t.Context(), r, target, x); o.Status != "passed; reason=alias" || o.Answered {
+	if o := askOf(t.Context(), r, target, x); o.Status != "passed; reason=alias" || o.Answered {
 		t.Errorf("%+v", o)
 	}
 }

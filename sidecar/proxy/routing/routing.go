@@ -52,7 +52,7 @@ type Router struct {
 	follower Follower // nil: nothing follows writes
 	budget   time.Duration
 	names    names
-	writers  writers
+	accepted acceptances
 
 	unanswered unanswered
 

@@ -37,7 +37,12 @@ func (c *call[A]) beside(ctx context.Context, share float64, route string) Outco
 		c.record.ShadowFailed(route, "busy")
 		return o
 	}
-	o.Answered, o.Answer = true, c.x.Original(ctx, true)
+	o.Answered = true
+	if c.own != nil {
+		o.Answer = *c.own
+	} else {
+		o.Answer = c.x.Original(ctx, true)
+	}
 	later, letGo := context.WithCancel(context.WithoutCancel(ctx)) // the caller's credentials are in it, for this one time
 	stop := context.AfterFunc(c.closing, letGo)
 	c.background.Go(func() {

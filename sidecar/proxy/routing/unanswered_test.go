@@ -107,7 +107,7 @@ func TestEverySearchIsLeftToTheDatabase(t *testing.T) {
 			t.Errorf("of another reason: %+v, %s", u, log.String())
 		}
 		for range 20 {
-			r.Passes(routing.Target{Name: "c", Routed: "c", Own: "c"}, "groups")
+			r.Passes(t.Context(), routing.Target{Name: "c", Routed: "c", Own: "c"}, "groups")
 		}
 		if u := r.Unanswered()["r"]; u.Status != "passed; reason=groups" {
 			t.Errorf("of searches that are never answered: %+v", u)

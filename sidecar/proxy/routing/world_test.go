@@ -104,6 +104,7 @@ type exchange struct {
 	read     error
 	located  error                // of Locate alone
 	shown    func(rerank.ID) bool // nil: all
+	confirm  error                // of Confirm
 	original func(ctx context.Context) answer
 	rewrite  func(ctx context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error)
 }
@@ -129,6 +130,9 @@ func (x exchange) Rewrite(ctx context.Context, all []routing.Rewritten) (answer,
 func (x exchange) Read(context.Context) (routing.Asked, error) { return x.asked, x.read }
 
 func (x exchange) Confirm(ctx context.Context, all []routing.Ranked) (a answer, err error) {
+	if x.confirm != nil {
+		return a, x.confirm
+	}
 	if ctx.Err() != nil {
 		return a, routing.Degraded{Reason: "confirm"}
 	}
@@ -148,6 +152,13 @@ func (x exchange) Original(ctx context.Context, _ bool) answer {
 		return answer{own: true, ids: ids(2, 1)}
 	}
 	return x.original(ctx)
+}
+
+func (exchange) Access(a answer) routing.Access {
+	if a.err != nil {
+		return routing.AccessUnknown
+	}
+	return routing.AccessGranted
 }
 
 func (exchange) IDs(a answer) ([][]rerank.ID, bool) { return [][]rerank.ID{a.ids}, a.err == nil }
@@ -208,8 +219,14 @@ func router(t *testing.T, s search.Searcher, record routing.Recorder) *routing.R
 	return out
 }
 
+// ask asks for an answer as a caller whom the database accepted lately.
 func ask(ctx context.Context, r *routing.Router, x exchange) routing.Outcome[answer] {
-	return routing.Answer(ctx, r, routing.Target{Name: "c", Routed: "c", Own: "c"}, x)
+	return askOf(ctx, r, routing.Target{Name: "c", Routed: "c", Own: "c"}, x)
+}
+
+func askOf(ctx context.Context, r *routing.Router, target routing.Target, x exchange) routing.Outcome[answer] {
+	r.Accept(ctx, target.Name)
+	return routing.Answer(ctx, r, target, x)
 }
 
 const rescoredStatus = "rescored; route=r; certificate="

@@ -54,6 +54,14 @@ func (w Writing) none() bool { return len(w.Collections) == 0 && !w.renames() }
 
 func (w Writing) renames() bool { return len(w.Renamed) > 0 || w.Everywhere }
 
+// right returns what the caller has to be allowed to do.
+func (w Writing) right() right {
+	if w.renames() {
+		return toRename
+	}
+	return toWrite
+}
+
 // Rows are those that a request changes.
 type Rows struct {
 	Kind   journal.Kind // empty: the request's
@@ -100,8 +108,8 @@ func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, o
 	if w = read(); w.none() {
 		return nil, false
 	}
-	f := &flight{Router: r, writing: w, writer: writerOf(ctx, w), renames: r.names.ended()}
-	f.trusted = r.writers.has(f.writer)
+	f := &flight{Router: r, writing: w, writer: r.accepted.of(ctx, w.right(), slices.Concat(w.Collections, w.Renamed)...), renames: r.names.ended()}
+	f.trusted = r.accepted.has(f.writer)
 	within, cancel := r.withinBudget(ctx)
 	defer cancel()
 	others := r.names.moves(w.Collections)
@@ -110,8 +118,8 @@ func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, o
 	}
 	ended, outlives = func(o WriteOutcome, chosen []rerank.ID) { f.end(ctx, o, chosen) }, !f.trusted
 	targets, known := r.targets(within, w)
-	f.known = known
-	f.begin(within, targets)
+	f.known, f.targets = known, targets
+	f.begin(within)
 	if !known || others {
 		f.doubt()
 	}
@@ -125,29 +133,39 @@ func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, o
 type flight struct {
 	*Router
 	writing Writing
-	writer  writer
+	writer  acceptance
 	trusted bool // whether the database lately let the writer write
 	renames int  // that had ended when it began
 	known   bool // whether the names of collections were known when it began
+	targets []target
 	begun   []begunWrite
-	doubts  map[string]func(applied *journal.Write) // by collections that it may be to as well
+	doubts  map[string]func(applied *journal.Write) // by collections that it may be to
+	// elsewhere: the write may be to any followed collection beside its targets.
+	elsewhere bool
 }
 
-// begin tells the follower of a write to some collections. A trusted writer's is
-// written down before it is forwarded.
-func (f *flight) begin(ctx context.Context, targets []target) {
-	for _, t := range targets {
-		b, any := f.read(ctx, t)
-		switch {
-		case !any:
-		case f.trusted:
+// begin tells the follower of a write to its targets. A trusted writer's is written down
+// before it is forwarded. A stranger's is not even read before the database has answered.
+func (f *flight) begin(ctx context.Context) {
+	for _, t := range f.targets {
+		if !f.trusted {
+			f.doubtOne(t.collection)
+			continue
+		}
+		if b, any := f.read(ctx, t); any {
 			b.end = f.follower.BeginOpen(ctx, b.write)
 			f.begun = append(f.begun, b)
-		default:
-			end := f.follower.Doubt(t.collection)
-			b.end, b.doubtful = applyDoubt(b, end), true
-			f.begun = append(f.begun, b)
 		}
+	}
+}
+
+// doubtOne tells the follower that the write may be to a collection.
+func (f *flight) doubtOne(collection string) {
+	if f.doubts == nil {
+		f.doubts = map[string]func(*journal.Write){}
+	}
+	if f.doubts[collection] == nil {
+		f.doubts[collection] = f.follower.Doubt(collection)
 	}
 }
 
@@ -169,10 +187,10 @@ func applyDoubt(b begunWrite, end func(applied *journal.Write)) func(bool, []rer
 // doubt tells the follower that the write may be to any other collection that is
 // followed.
 func (f *flight) doubt() {
-	f.doubts = map[string]func(*journal.Write){}
+	f.elsewhere = true
 	for name := range f.followed() {
 		if !slices.ContainsFunc(f.begun, func(b begunWrite) bool { return b.write.Collection == name }) {
-			f.doubts[name] = f.follower.Doubt(name)
+			f.doubtOne(name)
 		}
 	}
 }
@@ -187,13 +205,16 @@ func (f *flight) end(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
 	}
 	switch o {
 	case Answered:
-		f.writers.remember(f.writer)
+		f.accepted.remember(f.writer)
 	case Refused:
-		f.writers.forget(f.writer)
+		f.accepted.forget(f.writer)
 	case Unknown:
 	}
 	for _, b := range f.begun {
 		f.endOne(ctx, b, o, chosen)
+	}
+	if !f.trusted && o != Refused {
+		f.endTargets(ctx, o, chosen)
 	}
 	switch {
 	case len(f.doubts) == 0:
@@ -211,7 +232,7 @@ func (f *flight) noteRenames() {
 		f.names.renamed()
 		f.aliases.forget()
 	}
-	if f.renamedByOthers() && f.doubts == nil && len(f.writing.Collections) > 0 {
+	if f.renamedByOthers() && !f.elsewhere && len(f.writing.Collections) > 0 {
 		f.doubt()
 	}
 }
@@ -223,6 +244,16 @@ func (f *flight) renamedByOthers() bool {
 		others--
 	}
 	return others > 0
+}
+
+// endTargets reads a stranger's write that the database did not refuse, and ends the doubts
+// about its targets.
+func (f *flight) endTargets(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
+	ctx, cancel := f.withinBudget(ctx)
+	defer cancel()
+	for _, t := range f.targets {
+		f.concerns(ctx, t, o, chosen)
+	}
 }
 
 // clearDoubts ends the doubts that are left: the write was to no such collection.

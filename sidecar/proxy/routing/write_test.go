@@ -171,6 +171,36 @@ func TestWriters(t *testing.T) {
 	}
 }
 
+// A write of a credential that the database has not let write lately is read once the
+// database has carried it out, and not before.
+func TestAStrangersWriteIsNotRead(t *testing.T) {
+	r, _, l := writing(t)
+	reads := 0
+	read := func() routing.Writing {
+		w := upsertOf("x")()
+		rows := w.Read
+		w.Read = func(ctx context.Context, of adapters.Identity) routing.Rows {
+			reads++
+			return rows(ctx, of)
+		}
+		return w
+	}
+	for _, c := range []struct {
+		outcome routing.WriteOutcome
+		reads   int
+	}{{routing.Refused, 0}, {routing.Answered, 1}, {routing.Answered, 1}} {
+		reads = 0
+		ended, outlives := r.Begin(asWriter(t, "k"), read)
+		if outlives && reads > 0 {
+			t.Errorf("%+v: read before it was sent", c)
+		}
+		ended(c.outcome, nil)
+		if l.take(t); reads != c.reads {
+			t.Errorf("%+v: read %d times", c, reads)
+		}
+	}
+}
+
 // TestAliasThatMoves: a write by an alias that moves while the write is on its way
 // counts for the collection that the alias stood for, and for the one that it stands
 // for now; one that the database refused moves nothing.

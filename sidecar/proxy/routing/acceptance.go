@@ -1,0 +1,146 @@
+package routing
+
+import (
+	"container/list"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"hash"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+)
+
+const (
+	// acceptedFor is how long a credential that the database accepted counts as accepted.
+	acceptedFor = time.Minute
+	// maxAccepted bounds the accepted credentials that are remembered.
+	maxAccepted = 4096
+)
+
+// CredentialHeaders returns the headers that can tell one caller of a database from another.
+func CredentialHeaders() []string {
+	return []string{"api-key", "authorization", "token", "cookie", "x-api-key", "proxy-authorization"}
+}
+
+// Access says whether an answer of the database shows that its caller may do what it asked
+// for.
+type Access int
+
+const (
+	// AccessUnknown is the access of an answer with an error: the database may have found
+	// the error before it looked at the credential.
+	AccessUnknown Access = iota
+	AccessGranted
+	AccessDenied
+)
+
+// right is what a call of the database needs to be allowed to do.
+type right string
+
+const (
+	toSearch right = "search"
+	toWrite  right = "write"
+	toRename right = "rename" // to create, drop or rename a collection or an alias
+)
+
+// acceptance is the digest of a credential, a right, and the collections to which the
+// database lets the credential have that right. The digest is keyed: it tells nobody
+// without the key which credential it is of.
+type acceptance [sha256.Size]byte
+
+// acceptances remembers which credentials the database accepted lately. It holds no
+// credential, and decides nothing in the database's stead: the sidecar works only for
+// accepted callers, and the database still checks every call. A zero acceptances is ready,
+// and safe for concurrent use.
+type acceptances struct {
+	mu      sync.Mutex
+	key     []byte // of this process
+	entries map[acceptance]*list.Element
+	oldest  list.List // of acceptedEntry, the least recently confirmed first
+}
+
+type acceptedEntry struct {
+	of    acceptance
+	until time.Time
+}
+
+// of returns the acceptance of a call's credential, which is in the outgoing metadata of
+// ctx, for a right to collections. The caller needs it whether or not it is remembered.
+func (a *acceptances) of(ctx context.Context, to right, collections ...string) (out acceptance) {
+	h := hmac.New(sha256.New, a.secret())
+	md, _ := metadata.FromOutgoingContext(ctx)
+	for _, name := range CredentialHeaders() {
+		digestList(h, md.Get(name))
+	}
+	digestList(h, []string{string(to)})
+	digestList(h, collections)
+	h.Sum(out[:0])
+	return out
+}
+
+// digestList adds values to a digest so that no two lists add the same bytes.
+func digestList(h hash.Hash, values []string) {
+	for _, v := range values {
+		sum := sha256.Sum256([]byte(v))
+		h.Write([]byte{1})
+		h.Write(sum[:])
+	}
+	h.Write([]byte{0})
+}
+
+// secret returns the key of the digests.
+func (a *acceptances) secret() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.key == nil {
+		a.key = make([]byte, sha256.Size)
+		_, _ = rand.Read(a.key) // it never fails
+	}
+	return a.key
+}
+
+// has reports whether the database accepted a credential lately.
+func (a *acceptances) has(of acceptance) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := a.entries[of]
+	return e != nil && time.Now().Before(e.Value.(*acceptedEntry).until)
+}
+
+// remember notes that the database accepted a credential. Where too many are remembered,
+// the one that was confirmed longest ago is forgotten.
+func (a *acceptances) remember(of acceptance) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	until := time.Now().Add(acceptedFor)
+	if e := a.entries[of]; e != nil {
+		e.Value.(*acceptedEntry).until = until
+		a.oldest.MoveToBack(e)
+		return
+	}
+	if a.entries == nil {
+		a.entries = map[acceptance]*list.Element{}
+	}
+	if len(a.entries) >= maxAccepted {
+		a.drop(a.oldest.Front())
+	}
+	a.entries[of] = a.oldest.PushBack(&acceptedEntry{of, until})
+}
+
+// forget notes that the database refused a credential.
+func (a *acceptances) forget(of acceptance) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e := a.entries[of]; e != nil {
+		a.drop(e)
+	}
+}
+
+// drop removes an entry; the caller holds the lock.
+func (a *acceptances) drop(e *list.Element) {
+	delete(a.entries, e.Value.(*acceptedEntry).of)
+	a.oldest.Remove(e)
+}
