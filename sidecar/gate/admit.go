@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -63,6 +64,7 @@ type bounds struct {
 	max      int
 	adaptive bool
 	all      *semaphore.Weighted
+	shares   *shares // of max
 	routes   map[string]*routeBounds
 }
 
@@ -70,7 +72,8 @@ type bounds struct {
 type routeBounds struct {
 	fixedLimit
 	adaptive  adaptivelimiter.AdaptiveLimiter[any] // nil: the limit is the common one
-	overUntil atomic.Int64                         // as searches.overUntil
+	shares    shares
+	overUntil atomic.Int64 // as searches.overUntil
 }
 
 // SetLimits replaces the limits for the searches that come. The adaptive limit that was
@@ -78,11 +81,11 @@ type routeBounds struct {
 // for use beside itself.
 func (g *Gate) SetLimits(l Limits) {
 	l.MaxSearches = cmp.Or(l.MaxSearches, math.MaxInt32)
-	next := &bounds{max: l.MaxSearches, adaptive: l.Adaptive, all: semaphore.NewWeighted(int64(l.MaxSearches)), routes: map[string]*routeBounds{}}
+	next := &bounds{max: l.MaxSearches, adaptive: l.Adaptive, all: semaphore.NewWeighted(int64(l.MaxSearches)), shares: &shares{}, routes: map[string]*routeBounds{}}
 	last := g.searches.bounds.Load()
 	sameMax := last != nil && last.max == next.max
 	if sameMax {
-		next.all = last.all
+		next.all, next.shares = last.all, last.shares
 	}
 	for name, limit := range l.Routes {
 		if sameMax && last.adaptive == next.adaptive && last.routes[name] != nil && last.routes[name].limit == limit {
@@ -127,7 +130,7 @@ func newAdaptiveLimiter(cores, maxSearches int, l Limit, found uint) adaptivelim
 // ErrOverload, or the context's error.
 func (g *Gate) Admit(ctx context.Context, route string) (leave func(error), err error) {
 	endArrival(ctx)
-	free, bounds, err := g.admitFixed(route)
+	free, bounds, err := g.admitFixed(ctx, route)
 	if err != nil {
 		return nil, err
 	}
@@ -177,32 +180,67 @@ func (g *Gate) permit(ctx context.Context, route string, r *routeBounds) (end fu
 // the call has ended. It returns a *RefusedError of the kind ErrOverload.
 func (g *Gate) AdmitScoring(ctx context.Context, route string) (leave func(), err error) {
 	endArrival(ctx)
-	leave, _, err = g.admitFixed(route)
+	leave, _, err = g.admitFixed(ctx, route)
 	return leave, err
 }
 
 // admitFixed lets a search of a route through the fixed limits, or refuses it at once. The
 // caller calls leave when the search has ended. r is nil where no route has that name.
-func (g *Gate) admitFixed(route string) (leave func(), r *routeBounds, err error) {
+func (g *Gate) admitFixed(ctx context.Context, route string) (leave func(), r *routeBounds, err error) {
 	if refused := g.memory.refusal(); refused != nil {
 		return nil, nil, g.refuse(route, refused)
 	}
-	b := g.searches.bounds.Load()
+	b, caller := g.searches.bounds.Load(), callerOf(ctx)
+	if callers, ok := b.shares.enter(caller, g.now(), b.max, Limit{}); !ok {
+		return nil, nil, g.refuse(route, shareTaken("here", callers))
+	}
 	if !b.all.TryAcquire(1) {
+		b.shares.reached(caller, g.now())
 		return nil, nil, g.refuse(route, tooManySearches("limits.max_searches", b.max))
+	}
+	leaveAll := func() {
+		b.all.Release(1)
+		b.shares.leave(caller)
 	}
 	r = b.routes[route]
 	if r == nil { // the search says so
-		return func() { b.all.Release(1) }, nil, nil
+		return leaveAll, nil, nil
 	}
-	if refused := r.enter(route); refused != nil {
-		b.all.Release(1)
+	leaveRoute, refused := r.admit(route, caller, g.now())
+	if refused != nil {
+		leaveAll()
 		return nil, nil, g.refuse(route, refused)
 	}
 	return func() {
-		r.leave()
-		b.all.Release(1)
+		leaveRoute()
+		leaveAll()
 	}, r, nil
+}
+
+// admit counts a search of a caller within the route's fixed limits and the caller's share
+// of the route, or refuses it. The caller calls leave when the search has ended.
+func (r *routeBounds) admit(route, caller string, now int64) (leave func(), refused *RefusedError) {
+	callers, ok := r.shares.enter(caller, now, r.places(), r.limit)
+	if !ok {
+		return nil, shareTaken(fmt.Sprintf("route %q", route), callers)
+	}
+	if refused := r.enter(route); refused != nil {
+		r.shares.reached(caller, now)
+		return nil, refused
+	}
+	return func() {
+		r.leave()
+		r.shares.leave(caller)
+	}, nil
+}
+
+// places returns how many searches of the route may be in flight now; 0 is no limit of its
+// own.
+func (r *routeBounds) places() int {
+	if r.adaptive != nil {
+		return r.adaptive.Limit()
+	}
+	return r.limit.MaxSearches
 }
 
 // queueTime returns how long a search waits for a route that is full.

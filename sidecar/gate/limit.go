@@ -17,6 +17,14 @@ type Limit struct {
 	Burst int
 }
 
+// burst returns the searches at once after a pause.
+func (l Limit) burst() int {
+	if l.Burst > 0 {
+		return l.Burst
+	}
+	return max(1, int(math.Ceil(l.Rate)))
+}
+
 // fixedLimit holds a route to its Limit. Its methods are safe for concurrent use.
 type fixedLimit struct {
 	limit  Limit
@@ -27,11 +35,7 @@ type fixedLimit struct {
 func newFixedLimit(l Limit) fixedLimit {
 	f := fixedLimit{limit: l, flying: &atomic.Int64{}}
 	if l.Rate > 0 {
-		burst := l.Burst
-		if burst == 0 {
-			burst = max(1, int(math.Ceil(l.Rate)))
-		}
-		f.tokens = rate.NewLimiter(rate.Limit(l.Rate), burst)
+		f.tokens = rate.NewLimiter(rate.Limit(l.Rate), l.burst())
 	}
 	return f
 }

@@ -28,6 +28,7 @@ const (
 	ReasonMaxSearches Reason = "max_searches" // too many searches in flight, of all routes or of one
 	ReasonRate        Reason = "rate"         // too many searches of a route a second
 	ReasonSlow        Reason = "slow"         // more searches in flight would slow all of them down
+	ReasonShare       Reason = "share"        // the caller has its share of a limit, and others search too
 
 	ReasonTooLarge Reason = "too_large" // a message beyond a limit
 	ReasonFull     Reason = "full"      // too many messages wait to be received
@@ -81,6 +82,11 @@ func routeSlow(route string, limit int, cause error) *RefusedError {
 	return &RefusedError{kind: ErrOverload, Reason: ReasonSlow, After: retrySoon, cause: cause,
 		problem: fmt.Sprintf("route %q answers %d at a time without slowing down, and as many wait as it can answer soon; "+
 			"send fewer at a time, or add a sidecar: %v", route, limit, cause)}
+}
+
+func shareTaken(of string, callers int) *RefusedError {
+	return &RefusedError{kind: ErrOverload, Reason: ReasonShare, After: retrySoon,
+		problem: fmt.Sprintf("%d callers search %s, and this one has its share; send fewer at a time, or add a sidecar", callers, of)}
 }
 
 func processorsBusy(processors int) *RefusedError {

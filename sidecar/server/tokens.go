@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
@@ -142,7 +143,7 @@ func (s *services) authenticate(srv any, ss grpc.ServerStream, info *grpc.Stream
 		return err
 	}
 	ss.Context().Value(whoKey{}).(*who).caller = caller //nolint:forcetypeassert // observe puts it there
-	return handler(srv, ss)
+	return handler(srv, stream{ss, gate.WithCaller(ss.Context(), caller.Name)})
 }
 
 // caller is whose token the headers authorization have. It returns errUnauthorised.

@@ -70,15 +70,27 @@ type acceptedEntry struct {
 // of returns the acceptance of a call's credential, which is in the outgoing metadata of
 // ctx, for a right to collections. The caller needs it whether or not it is remembered.
 func (a *acceptances) of(ctx context.Context, to right, collections ...string) (out acceptance) {
+	h := a.credential(ctx)
+	digestList(h, []string{string(to)})
+	digestList(h, collections)
+	h.Sum(out[:0])
+	return out
+}
+
+// caller returns a name for a call's credential, which tells nobody what the credential is.
+func (a *acceptances) caller(ctx context.Context) string {
+	return string(a.credential(ctx).Sum(nil))
+}
+
+// credential returns a keyed hash that was given the credential in the outgoing metadata of
+// ctx.
+func (a *acceptances) credential(ctx context.Context) hash.Hash {
 	h := hmac.New(sha256.New, a.secret())
 	md, _ := metadata.FromOutgoingContext(ctx)
 	for _, name := range CredentialHeaders() {
 		digestList(h, md.Get(name))
 	}
-	digestList(h, []string{string(to)})
-	digestList(h, collections)
-	h.Sum(out[:0])
-	return out
+	return h
 }
 
 // digestList adds values to a digest so that no two lists add the same bytes.

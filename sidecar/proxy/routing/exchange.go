@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
@@ -79,6 +80,7 @@ func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A])
 		return c.decline(err)
 	}
 	r.extra.earn(extraShare)
+	ctx = gate.WithCaller(ctx, r.accepted.caller(ctx))
 	if share, rt := c.shadow(); share > 0 {
 		return c.beside(ctx, share, rt)
 	}

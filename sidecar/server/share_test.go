@@ -1,0 +1,44 @@
+package server_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/likenessdb/likeness/sidecar/gate"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/server"
+)
+
+// Tokens are callers: beside another one, none has more than its share of a limit that is
+// reached.
+func TestTokensShareALimit(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	w := start(t, answering(func(context.Context, search.Request) (search.Answer, error) {
+		entered <- struct{}{}
+		<-release
+		return search.Answer{}, nil
+	}), tokensOf(t, "- {name: a, token: token-a}\n- {name: b, token: token-b}\n"), func(o *server.Options) {
+		o.Searcher = admitted(o.Searcher, 4, gate.Limit{})
+	})
+	search := func(token string) error {
+		_, err := w.search.Search(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token), question())
+		return err
+	}
+	ended := make(chan error)
+	for _, token := range []string{"token-b", "token-a", "token-a", "token-a"} {
+		go func() { ended <- search(token) }()
+		<-entered
+	}
+	if err := search("token-a"); err == nil || !strings.Contains(err.Error(), "has its share") {
+		t.Errorf("the fourth search of a caller of two, of four: %v", err)
+	}
+	close(release)
+	for range 4 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
