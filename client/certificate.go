@@ -28,6 +28,10 @@ type Certificate struct {
 	// Tied means that an item outside the answer may score as much as the K-th, and the
 	// store chose between them.
 	Tied bool
+	// Ordered means that rounding decided neither the rows nor their order. An exact
+	// answer that is not Ordered may hold other items, or the same in another order,
+	// whose scores differ by at most 2·Epsilon.
+	Ordered bool
 	// Measured is the measured rounding error on which an unproved scan on a device
 	// rests, or nil.
 	Measured *MeasuredError
@@ -68,7 +72,7 @@ func fromCertificate(m *likenessv1.Certificate) Certificate {
 	c := Certificate{
 		Status: word(m.GetStatus(), "CERTIFICATE_STATUS_"), Proof: word(m.GetProof(), "PROOF_"), Stop: word(m.GetStop(), "STOP_"),
 		Gap: m.Gap, Bound: m.Bound, KthScore: m.KthScore, Epsilon: m.GetEpsilon(),
-		Calibration: fromCalibration(m.GetCalibration()), Uncalibrated: m.GetUncalibrated(), Tied: m.GetTied(),
+		Calibration: fromCalibration(m.GetCalibration()), Uncalibrated: m.GetUncalibrated(), Tied: m.GetTied(), Ordered: m.GetOrdered(),
 		Depth: int(m.GetDepth()), Rounds: int(m.GetRounds()), Candidates: m.GetCandidates(),
 	}
 	if e := m.GetMeasured(); e != nil {

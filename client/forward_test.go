@@ -157,7 +157,7 @@ func TestEveryFieldOfAnAnswerIsRead(t *testing.T) {
 			Explanation: &likenessv1.Explanation{Score: 1, Terms: []*likenessv1.Term{{QueryComponent: 1, ItemComponent: 2, Dot: 3, Logit: 4, Gate: 5}}}}},
 		Certificate: &likenessv1.Certificate{
 			Status: likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT, Proof: likenessv1.Proof_PROOF_TABLE_SCAN, Gap: proto.Float32(1), Bound: proto.Float32(2),
-			KthScore: proto.Float32(3), Epsilon: 4, Stop: likenessv1.Stop_STOP_DEADLINE, Depth: 5, Rounds: 6, Candidates: 7, Uncalibrated: "why", Tied: true,
+			KthScore: proto.Float32(3), Epsilon: 4, Stop: likenessv1.Stop_STOP_DEADLINE, Depth: 5, Rounds: 6, Candidates: 7, Uncalibrated: "why", Tied: true, Ordered: true,
 			Calibration: &likenessv1.Calibration{Recall: 1, Share: 2, Alpha: 3, Queries: 4, K: 5, Depth: 6, AverageDepth: 7, Made: timestamppb.New(time.Unix(8, 0))},
 			Measured:    &likenessv1.MeasuredError{Pairs: 9, Error: 10},
 		},

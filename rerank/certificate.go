@@ -76,6 +76,10 @@ type Certificate struct {
 	// Tied: exact lists show that an item outside the answer may score as much as the K-th,
 	// so that the store chose between them.
 	Tied bool
+	// Ordered: the rows and their order are those of arithmetic without rounding, because
+	// each score, and the best outside the answer, is farther from the next than rounding
+	// can move both.
+	Ordered bool
 	// Depth is the number of rows requested from each probe in the last round, Rounds the
 	// number of rounds, and Candidates the number of scored items.
 	Depth, Rounds, Candidates int
@@ -108,6 +112,11 @@ type Evidence struct {
 	Measured *Measured
 	// SingleInnerProduct: the store's inner products are φ itself.
 	SingleInnerProduct bool
+	// HitError bounds how far the scores of the returned rows are off. Closest is the least
+	// difference between two of them that are neighbours; 0: not known.
+	HitError, Closest float32
+	// Outside bounds φ of the items that were scored and are not returned.
+	Outside float32
 }
 
 // Certify turns evidence into a certificate by the definitions of docs/concepts/mathematics.md
@@ -136,7 +145,20 @@ func Certify(e Evidence) Certificate {
 		return c
 	}
 	c.Status, c.Proof = StatusExact, proof(e, c.Max)
+	c.Ordered = isOrdered(e, c)
 	return c
+}
+
+// isOrdered reports whether rounding decided neither the rows of an exact answer nor
+// their order.
+func isOrdered(e Evidence, c Certificate) bool {
+	if !(e.Closest > 2*e.HitError) {
+		return false
+	}
+	if math.IsInf(float64(c.KthScore), -1) { // fewer than K items exist
+		return math.IsInf(float64(c.Max), -1)
+	}
+	return max(e.Outside, c.Max+e.Bound.Lists)+e.HitError < c.KthScore
 }
 
 func upperBound(e Evidence) float32 {

@@ -136,3 +136,31 @@ func TestCertify(t *testing.T) {
 		})
 	}
 }
+
+// TestOrdered: an answer is ordered if rounding decided neither its rows nor their order.
+func TestOrdered(t *testing.T) {
+	inf := float32(math.Inf(1))
+	for name, c := range map[string]struct {
+		change func(*rerank.Evidence)
+		want   bool
+	}{
+		"scores far apart":              {func(*rerank.Evidence) {}, true},
+		"two hits within both errors":   {func(e *rerank.Evidence) { e.Closest = 0.5 }, false},
+		"a scored item may be above":    {func(e *rerank.Evidence) { e.Outside = 3.75 }, false},
+		"an unseen item may be above":   {func(e *rerank.Evidence) { e.Bound.Max, e.Bound.Lists = 3.5, 0.25 }, false},
+		"an unseen item is below":       {func(e *rerank.Evidence) { e.Bound.Max, e.Bound.Lists = 3.5, 0.125 }, true},
+		"every item was scored":         {func(e *rerank.Evidence) { e.Scanned, e.ListsExact, e.Bound.Max = true, false, inf }, true},
+		"fewer than K, all that exist":  {func(e *rerank.Evidence) { e.Returned, e.Scanned = 2, true }, true},
+		"approximate lists":             {func(e *rerank.Evidence) { e.ListsExact = false }, false},
+		"nothing is known of distances": {func(e *rerank.Evidence) { e.Closest, e.HitError = 0, 0 }, false},
+		"not a number":                  {func(e *rerank.Evidence) { e.HitError = float32(math.NaN()) }, false},
+	} {
+		e := rerank.Evidence{
+			K: 3, Returned: 3, KthScore: 4, Bound: rerank.Bound{Max: 1, Epsilon: 0.5, Lists: 0.25}, MaxScore: inf, ListsExact: true,
+			HitError: 0.25, Closest: 1, Outside: 3,
+		}
+		if c.change(&e); rerank.Certify(e).Ordered != c.want {
+			t.Errorf("%s: ordered %t, want %t: %+v", name, !c.want, c.want, rerank.Certify(e))
+		}
+	}
+}

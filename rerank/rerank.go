@@ -129,6 +129,9 @@ type Encoded interface {
 	// Score writes φ of every item to dst, which has Items.Len elements. An item whose
 	// features are not finite gets a score that is not finite; Score does not panic.
 	Score(dst []float32, items Items) error
+	// ScoreWide is Score in float64, for the few items on which an answer turns: it takes
+	// far longer. epsilon bounds the error of every score that is finite.
+	ScoreWide(dst []float64, items Items) (epsilon float64, err error)
 	// Bound bounds φ over the items that no list contains. lists[i] answers probes[i]; all
 	// lists must have been searched exactly, under the same filter.
 	Bound(probes []Probe, lists []List) Bound
@@ -254,7 +257,8 @@ type Bound struct {
 	// Max is U: no such item scores higher. +Inf means unknown.
 	Max float32
 	// Epsilon is the rounding error of the lists and of Score together, in units of φ.
-	Epsilon float32
+	// Lists is the lists' part of it.
+	Epsilon, Lists float32
 }
 
 // Items are the candidates to score, given by their features. Item i has feature row
@@ -297,4 +301,32 @@ func (it Items) Row(r int, buf []float32) []float32 {
 	}
 	it.Packed.Row32(buf[:it.Packed.Cols], r)
 	return buf[:it.Packed.Cols]
+}
+
+// Pick returns the items with the given numbers.
+func (it Items) Pick(numbers []int32) Items {
+	out := Items{Features: it.Features, Packed: it.Packed}
+	if it.Starts != nil {
+		out.Starts = []int32{0}
+	}
+	for _, i := range numbers {
+		from, to := i, i+1
+		if it.Starts != nil {
+			from, to = it.Starts[i], it.Starts[i+1]
+		}
+		for r := from; r < to; r++ {
+			row := r
+			if it.Rows != nil {
+				row = it.Rows[r]
+			}
+			out.Rows = append(out.Rows, row)
+		}
+		if it.Starts != nil {
+			out.Starts = append(out.Starts, int32(len(out.Rows)))
+		}
+	}
+	if out.Rows == nil {
+		out.Rows = []int32{}
+	}
+	return out
 }

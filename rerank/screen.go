@@ -5,8 +5,8 @@ type Screener interface {
 	// Screens returns how many levels of bounds exist for such items. Level 0 is the
 	// cheapest and loosest. 0 means that Screen cannot be used.
 	Screens(items Items) int
-	// Screen writes an upper bound of every item's score to dst, for a level < Screens; the
-	// bound includes the rounding of Screen and of Score. loss bounds how far the given
+	// Screen writes an upper bound of every item's score, and of its φ without rounding, to
+	// dst, for a level < Screens; the bound includes the rounding of Screen and of Score. loss bounds how far the given
 	// rows lie from the rows that Score would read, and how long they are. Screen need not
 	// tighten a bound that is already below reach. An item whose components are not finite
 	// gets NaN or +Inf. Screen returns ErrItems.

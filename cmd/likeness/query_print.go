@@ -104,6 +104,9 @@ func certificateText(r *likenessv1.SearchResponse) string {
 	switch c.GetStatus() {
 	case likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT:
 		fmt.Fprintf(&b, "exact: %s.", proofTexts[c.GetProof()])
+		if c.GetOrdered() {
+			b.WriteString(" Rounding decided neither the rows nor their order.")
+		}
 	case likenessv1.CertificateStatus_CERTIFICATE_STATUS_CALIBRATED:
 		if m := c.GetMeasured(); m != nil {
 			fmt.Fprintf(&b, "calibrated: nothing is missing if rounding moved no score by more than %.3g, twice the most that was seen on %d pairs of a query and an item.",

@@ -41,8 +41,9 @@ type Similarity struct {
 	byQuery, byItem, byPair mlp
 	// stretches divides the columns of a component into ranges that fit the first-level
 	// cache.
-	stretches []stretch
-	slopes    []float64 // slopes of byPair, for RoundingError
+	stretches   []stretch
+	slopes      []float64   // slopes of byPair, for RoundingError
+	weightNorms weightNorms // of byPair, for Bound
 
 	reduced *reduced // byPair in bfloat16, for Screen; nil if byPair is not a network of two layers
 
@@ -74,6 +75,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	}
 	s.prepareTiles()
 	s.slopes = s.byPair.outputSlopes()
+	s.weightNorms = s.byPair.norms()
 	s.reduced = s.byPair.reduce()
 	s.describe()
 	var err error

@@ -169,11 +169,6 @@ func (s *Similarity) pullBack(w []float32) (vector []float32, offset float32, ok
 	return vector, float32(bias), true
 }
 
-// kernelError bounds the error of Score in units of the largest |logit| / τ. It is not
-// proved, because the gates can amplify rounding errors of their inputs. Tests hold every
-// kernel to it on the models of testdata/golden and on random ones.
-const kernelError = 1e-5
-
 // Bound implements rerank.Encoded.
 //
 // An item in no list has every logit at or below the threshold t_ij of that pair's list,
@@ -182,9 +177,8 @@ const kernelError = 1e-5
 // and −Inf if a list is exhausted, because that list contains every item.
 //
 // Epsilon is the lists' greatest Epsilon over τ (doubled for a pulled-back probe, whose
-// elements and offset were rounded a second time) plus 10⁻⁵·M for the kernel. M is 1/τ for
-// normalised components, otherwise the largest |logit| over τ that this query's Score has
-// seen.
+// elements and offset were rounded a second time) plus the bound of Score's rounding, for
+// the feature rows that this query's Score has read.
 func (e *encoded) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound {
 	tau := e.s.c.Temperature
 	n := min(len(probes), len(lists))
@@ -207,7 +201,7 @@ func (e *encoded) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound
 	for _, t := range thresholds {
 		top = max(top, t)
 	}
-	return rerank.Bound{Max: float32(min(ceiling, top)), Epsilon: float32(listed + kernelError*e.magnitude())}
+	return rerank.Bound{Max: float32(min(ceiling, top)), Epsilon: above(listed + e.scoreError()), Lists: above(listed)}
 }
 
 // roundings returns how often a probe's elements were rounded.
@@ -216,12 +210,4 @@ func roundings(p rerank.Probe) float64 {
 		return 2
 	}
 	return 1
-}
-
-// magnitude returns M of Bound.
-func (e *encoded) magnitude() float64 {
-	if e.s.c.hasUnitComponents() {
-		return 1 / e.s.c.Temperature
-	}
-	return float64(math.Float32frombits(e.largest.Load()))
 }

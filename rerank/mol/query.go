@@ -2,7 +2,7 @@ package mol
 
 import (
 	"slices"
-	"sync/atomic"
+	"sync"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/internal/inner"
@@ -26,7 +26,10 @@ type encoded struct {
 
 	halves split // f_i / τ in bfloat16, for Screen
 
-	largest atomic.Uint32 // largest |logit| that Score has seen, as float32 bits
+	seen seen // what Score has read
+
+	sizes     queryNorms // for norms
+	sizesOnce sync.Once
 }
 
 var (
@@ -183,13 +186,4 @@ func (f *fixed) Explain(items rerank.Items) ([]rerank.Explanation, error) {
 		out[i] = f.e.explain(score, logits, f.gates)
 	}
 	return out, nil
-}
-
-// noteLargest records the largest |logit| for Bound.
-func (e *encoded) noteLargest(logits []float32) {
-	var top float32
-	for _, l := range logits {
-		top = max(top, l, -l)
-	}
-	kernel.RaiseMax(&e.largest, top)
 }

@@ -51,11 +51,18 @@ func (s *Similarity) lost(l rerank.Loss, b int) float64 {
 	return float64(l.Blocks[b].Lost)
 }
 
-func (s *Similarity) norm(l rerank.Loss, b int) float64 {
+// blockNorm bounds the norm of block b of a feature row, packed or not.
+func (s *Similarity) blockNorm(l rerank.Loss, b int) float64 {
 	norm := float64(l.Row.Norm)
 	if l.Block == s.spec.Block && b < len(l.Blocks) {
 		norm = min(norm, float64(l.Blocks[b].Norm))
 	}
+	return norm
+}
+
+// norm bounds the norm of component b of an item, packed or not.
+func (s *Similarity) norm(l rerank.Loss, b int) float64 {
+	norm := s.blockNorm(l, b)
 	if s.c.hasUnitComponents() {
 		norm = min(norm, 1+1e-5+s.lost(l, b))
 	}

@@ -49,7 +49,7 @@ func (m *mlp) reduce() *reduced {
 	}
 	r.inner = kernel.Gamma(m.first.w.Cols+2) * rerank.Norm(m.first.w.Data)
 	r.rough = roughSiLU * math.Sqrt(float64(m.second.w.Cols))
-	r.hidden = kernel.Gamma(m.second.w.Cols+2) * rerank.Norm(m.second.w.Data)
+	r.hidden = kernel.Gamma(m.second.w.Cols+18) * rerank.Norm(m.second.w.Data) // with the exponential and an outer SiLU
 	return r
 }
 
@@ -107,28 +107,28 @@ func (e *encoded) split() *split {
 	return s
 }
 
-// logitError bounds how far logits computed from packed rows differ from Score's logits:
-// the greatest difference, and the norm of all differences. rough means that the query is
-// rounded to bfloat16.
+// logitError bounds how far a screen's logits differ from Score's logits, and from exact
+// ones: the greatest difference, and the norm of all differences. rough means that the
+// query is rounded to bfloat16.
 func (e *encoded) logitError(items rerank.Items, loss rerank.Loss, rough bool) (greatest, norm float64) {
 	c, s, half := &e.s.c, e.split(), 1
-	if items.Packed == nil {
-		return 0, 0
-	}
 	if rough {
 		half = 0
 	}
-	rounding := 3 * kernel.Gamma(2*c.Dim+2)
+	rounding, rest, restAll := 3*kernel.Gamma(2*c.Dim+2), s.lost[half], s.lostAll[half]
+	if items.Packed == nil { // the same logits as Score's
+		rounding, rest, restAll = kernel.Gamma(c.Dim+4), make([]float64, c.PairsQuery), 0
+	}
 	var squares float64
 	for j := range c.PairsItem {
-		lost, length := e.s.lost(loss, j), float64(loss.Row.Norm)
-		if loss.Block == e.s.spec.Block && j < len(loss.Blocks) {
-			length = min(length, float64(loss.Blocks[j].Norm))
+		lost, length := e.s.lost(loss, j), e.s.blockNorm(loss, j)
+		if math.IsInf(length, 1) { // not known
+			length = e.s.norm(loss, j)
 		}
 		for i, n := range s.norm {
-			greatest = max(greatest, n*lost+(s.lost[half][i]+rounding*n)*length+1e-30)
+			greatest = max(greatest, n*lost+(rest[i]+rounding*n)*length+1e-30)
 		}
-		d := s.all*lost + (s.lostAll[half]+rounding*s.all)*length + 1e-28
+		d := s.all*lost + (restAll+rounding*s.all)*length + 1e-28
 		squares += d * d
 	}
 	return greatest, math.Sqrt(squares)
@@ -177,11 +177,11 @@ func (e *encoded) Screen(level int, dst []float32, items rerank.Items, loss rera
 	}
 	sc := e.s.borrow()
 	defer e.s.scratch.Put(sc)
-	b := bounds{e: e, gated: level >= byGates, reach: reach}
+	b := bounds{e: e, gated: level >= byGates, reach: reach, mix: 2 * mixError(inFloat32, e.s.c.pairs())}
 	b.rough = level == byGates && e.s.inBFloat16(items.Packed)
 	b.logit, b.logits = e.logitError(items, loss, b.rough)
 	if b.gated {
-		errors := e.gateErrors(b.logits, e.itemError(items, loss))
+		errors := e.gateErrors(b.logits, e.itemError(items, loss), e.inputSize(loss))
 		b.error = errors.forKernel()
 	}
 	batch := e.s.kernels.Batch() * kernel.Lanes
@@ -192,15 +192,31 @@ func (e *encoded) Screen(level int, dst []float32, items rerank.Items, loss rera
 }
 
 // gateErrors bounds the errors of the softmax inputs, given the norms of the errors of the
-// logits and of the item's part of the gates.
-func (e *encoded) gateErrors(logits, item float64) gateErrors {
-	errors := e.s.reduced.errors(logits, item)
+// logits and of the item's part of the gates, and the largest summand of an input apart
+// from the logits' part.
+func (e *encoded) gateErrors(logits, item, summand float64) gateErrors {
+	errors, root := e.s.reduced.errors(logits, item), sqrt(e.s.c.pairs())
+	rounding := 2 * (kernel.Gamma(e.s.byPair.hidden()+6)*summand + 8*inFloat32.unit*(summand+1)) // of Screen and of Score
 	if e.s.c.Combination == GLUSiLU {
 		errors.scale(siluSlope)
-		errors.all[0] += roughSiLU * math.Sqrt(float64(e.s.c.pairs()))
+		rounding = siluSlope*rounding + inFloat32.siluError(summand, 1)
+		errors.all[0] += roughSiLU * root
 		errors.each[0] += roughSiLU
 	}
+	errors.all[0] += rounding * root
+	errors.each[0] += rounding
 	return errors
+}
+
+// inputSize bounds the summands of a softmax input apart from the logits' part.
+func (e *encoded) inputSize(loss rerank.Loss) float64 {
+	n, item := e.norms(), 0.0
+	if e.s.byItem.exists() {
+		for p := e.s.c.PairsItem; p < e.s.c.PairsItem+(e.s.c.pairs()+e.s.c.Dim-1)/e.s.c.Dim; p++ {
+			item = max(item, e.s.blockNorm(loss, p))
+		}
+	}
+	return n.bias + n.factor*item
 }
 
 // bounds holds the state of one call of Screen.
@@ -208,9 +224,10 @@ type bounds struct {
 	e            *encoded
 	gated, rough bool
 	reach        float32
-	// The greatest error of a logit, and the norm of the errors of all logits.
-	logit, logits float64
-	error         kernel.GateErrors
+	// The greatest error of a logit, the norm of the errors of all logits, and the relative
+	// error of two weighted means.
+	logit, logits, mix float64
+	error              kernel.GateErrors
 
 	extent [kernel.MaxBatch][3][kernel.Lanes]float32
 	off    [kernel.MaxBatch]float32 // error of φ apart from the gates' error, per tile
@@ -243,12 +260,12 @@ func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from, to 
 }
 
 // byLogits bounds φ by the largest logit, and reports whether any bound reaches b.reach. It
-// adds 2·10⁻⁵ of the greatest norm of the tile's logits for the rounding of Score and of a
-// screen that computes as Score does, and 2⁻²⁰ for the rounding of the bounds.
+// adds the rounding of Score's weighted mean and of a screen's, relative to the greatest norm
+// of the tile's logits, and 2⁻²⁰ of it for the rounding of the bounds.
 func (b *bounds) byLogits(dst []float32, extent *[3][kernel.Lanes]float32, off *float32) bool {
 	squares := kernel.Greatest(&extent[2])
 	norm := rootAbove(squares) + b.logit
-	*off = above(b.logit+(2*kernelError+0x1p-20)*norm) + 0*squares // NaN stays
+	*off = above(b.logit+(b.mix+0x1p-20)*norm) + 0*squares // NaN stays
 	dst = dst[:min(len(dst), kernel.Lanes)]
 	for l := range dst {
 		dst[l] = extent[0][l] + *off

@@ -99,22 +99,20 @@ func TestBoundTerms(t *testing.T) {
 	}
 	c0, c1, stored := probe(0, "c0", 0), probe(1, "c1", 0), probe(1, "", 0)
 	for name, c := range map[string]struct {
-		unit         bool
-		largest      float32
-		probes       []rerank.Probe
-		lists        []rerank.List
-		max, epsilon float64
+		unit            bool
+		probes          []rerank.Probe
+		lists           []rerank.List
+		max, listsError float64
 	}{
 		"every pair has a list":      {probes: []rerank.Probe{c0, c1}, lists: []rerank.List{list(0, 3, 2), list(0, 9, 1)}, max: 2 / tau},
 		"the later pair's is higher": {probes: []rerank.Probe{c0, c1}, lists: []rerank.List{list(0, 3, 1), list(0, 9, 2)}, max: 2 / tau},
 		"two lists of a pair":        {probes: []rerank.Probe{c0, c1, c1}, lists: []rerank.List{list(0, 1), list(0, 3), list(0, 2)}, max: 2 / tau},
 		"a pair without a list":      {probes: []rerank.Probe{c0}, lists: []rerank.List{list(0, 3, 2)}, max: math.Inf(1)},
-		"unit components":            {unit: true, probes: []rerank.Probe{c0}, lists: []rerank.List{list(0, 3, 2)}, max: 1 / tau, epsilon: 1e-5 / tau},
-		"the kernel's":               {largest: 7, max: math.Inf(1), epsilon: 7e-5},
-		"a list's rounding":          {probes: []rerank.Probe{c0, c1}, lists: []rerank.List{list(0.5, 1), list(0.25, 1)}, max: 1 / tau, epsilon: 0.5 / tau},
-		"a pull-back's rounding":     {probes: []rerank.Probe{c0, stored}, lists: []rerank.List{list(0.5, 1), list(0.5, 1)}, max: 1 / tau, epsilon: 2 * 0.5 / tau},
-		"an offset":                  {probes: []rerank.Probe{c0, probe(1, "c1", 4)}, lists: []rerank.List{list(0, 1), list(0, 1)}, max: 5 / tau, epsilon: 4 * 0x1p-24 / tau},
-		"a negative offset":          {probes: []rerank.Probe{probe(0, "c0", -4), probe(1, "c1", -4)}, lists: []rerank.List{list(0, 1), list(0, 1)}, max: -3 / tau, epsilon: 4 * 0x1p-24 / tau},
+		"unit components":            {unit: true, probes: []rerank.Probe{c0}, lists: []rerank.List{list(0, 3, 2)}, max: 1 / tau},
+		"a list's rounding":          {probes: []rerank.Probe{c0, c1}, lists: []rerank.List{list(0.5, 1), list(0.25, 1)}, max: 1 / tau, listsError: 0.5 / tau},
+		"a pull-back's rounding":     {probes: []rerank.Probe{c0, stored}, lists: []rerank.List{list(0.5, 1), list(0.5, 1)}, max: 1 / tau, listsError: 2 * 0.5 / tau},
+		"an offset":                  {probes: []rerank.Probe{c0, probe(1, "c1", 4)}, lists: []rerank.List{list(0, 1), list(0, 1)}, max: 5 / tau, listsError: 4 * 0x1p-24 / tau},
+		"a negative offset":          {probes: []rerank.Probe{probe(0, "c0", -4), probe(1, "c1", -4)}, lists: []rerank.List{list(0, 1), list(0, 1)}, max: -3 / tau, listsError: 4 * 0x1p-24 / tau},
 		"exhausted":                  {probes: []rerank.Probe{c0}, lists: []rerank.List{{Scores: []float32{1}, Exhausted: true}}, max: math.Inf(-1)},
 		"exhausted and empty":        {probes: []rerank.Probe{c0}, lists: []rerank.List{{Exhausted: true}}, max: math.Inf(-1)},
 		"a list that only suggests":  {probes: []rerank.Probe{c0, {}}, lists: []rerank.List{list(0, 1), list(9, 1)}, max: math.Inf(1)},
@@ -126,9 +124,9 @@ func TestBoundTerms(t *testing.T) {
 			s.spec.MaxScore = s.maxScore()
 		}
 		e := &encoded{s: s}
-		e.largest.Store(math.Float32bits(c.largest))
 		got := e.Bound(c.probes, c.lists)
 		adversary.Exactly(t, name+": the bound", float64(got.Max), c.max)
-		adversary.Exactly(t, name+": ε", float64(got.Epsilon), c.epsilon)
+		adversary.Exactly(t, name+": the lists' rounding", float64(got.Lists), c.listsError)
+		adversary.Exactly(t, name+": ε", float64(got.Epsilon), c.listsError+e.scoreError())
 	}
 }

@@ -180,7 +180,7 @@ func times(v []float32, by float64) []float64 {
 func TestGateErrorRoundings(t *testing.T) {
 	r := reducedOf(aligned(hiddenUnits, inputs), aligned(outputs, hiddenUnits))
 	w0, w1 := 0.25*math.Sqrt(hiddenUnits*inputs), 0.25*math.Sqrt(outputs*hiddenUnits)
-	inner, hidden := kernel.Gamma(inputs+2)*w0, kernel.Gamma(hiddenUnits+2)*w1 // of one rank, Frobenius norms are spectral ones
+	inner, hidden := kernel.Gamma(inputs+2)*w0, kernel.Gamma(hiddenUnits+18)*w1 // of one rank, Frobenius norms are spectral ones
 	all, _ := r.gateError(0, 0, 0, 1, 0, 0)
 	adversary.Exactly(t, "of the second product", all, 2*hidden)
 	all, each := r.gateError(0, 0, 1, 0, 0, 0)
@@ -199,15 +199,17 @@ func TestGateErrors(t *testing.T) {
 	r := reducedOf(aligned(hiddenUnits, inputs), aligned(outputs, hiddenUnits))
 	for _, combination := range []Combination{None, GLUSiLU} {
 		e := &encoded{s: &Similarity{c: Config{PairsQuery: 4, PairsItem: 6, Combination: combination}, reduced: r}}
-		const logits, item = 0.01, 0.5
+		const logits, item, summand = 0.01, 0.5, 1000
 		slope, rough := 1.0, 0.0
+		rounding := 2 * (kernel.Gamma(6)*summand + 8*0x1p-24*(summand+1))
 		if combination == GLUSiLU {
 			slope, rough = 1.1, 0.003*(1+1e-3)
+			rounding = slope*rounding + 0x1p-24*(8*summand+1)
 		}
-		got := e.gateErrors(logits, item)
+		got := e.gateErrors(logits, item, summand)
 		all, each := r.gateError(1, logits, 0, 0, 0, 0)
-		adversary.Exactly(t, "all", got.all[0], slope*(all+item)+rough*math.Sqrt(24))
-		adversary.Exactly(t, "each", got.each[0], slope*(each+item)+rough)
+		adversary.Exactly(t, "all", got.all[0], slope*(all+item)+(rough+rounding)*math.Sqrt(24))
+		adversary.Exactly(t, "each", got.each[0], slope*(each+item)+rough+rounding)
 		for i, of := range [][4]float64{{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}} {
 			all, each = r.gateError(0, 0, of[0], of[1], of[2], of[3])
 			adversary.Exactly(t, "slope of all", got.all[i+1], slope*all)
@@ -329,11 +331,11 @@ func TestScreenByLogits(t *testing.T) {
 	for l := range kernel.Lanes {
 		extent[0][l], extent[2][l] = float32(l), float32(l*l)
 	}
-	b := bounds{logit: logit, reach: 15.2}
+	b := bounds{logit: logit, mix: 1e-5, reach: 15.2}
 	if !b.byLogits(dst, &extent, &off) {
 		t.Error("a bound that reaches is taken for one that does not")
 	}
-	want := logit + (2e-5+0x1p-20)*(15*(1+normError)+logit)
+	want := logit + (1e-5+0x1p-20)*(15*(1+normError)+logit)
 	adversary.Exactly(t, "room", float64(off), want)
 	for l := range dst {
 		adversary.Exactly(t, "bound", float64(dst[l]), float64(l)+want)

@@ -2,6 +2,7 @@ package mol
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -87,6 +88,11 @@ func (s *Similarity) ScoreBatch(dst []float32, queries []rerank.Encoded, items r
 func (s *Similarity) score(dst []float32, queries []*encoded, items rerank.Items) {
 	sc := s.borrow()
 	defer s.scratch.Put(sc)
+	if p := items.Packed; p != nil && p.Format != rerank.FormatFloat32 {
+		for _, e := range queries {
+			e.seen.rounded.Store(true)
+		}
+	}
 	n := items.Len()
 	var out [kernel.Lanes]float32
 	for from := 0; from < n; from += groupSize {
@@ -187,11 +193,6 @@ func (e *encoded) computeTiles(sc *scratch, g *group) {
 	s := e.s
 	sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
 	e.computeLogits(sc, g)
-	if !s.c.hasUnitComponents() {
-		for t := range g.tiles {
-			e.noteLargest(sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes])
-		}
-	}
 	sc.gates = grow(&sc.gates, g.tiles*s.gateTile())
 	p := kernel.Product{
 		Tiles: g.tiles, C: sc.gates, CTile: s.gateTile(), Bias: e.bias, SiLU: s.c.Combination == GLUSiLU, Ahead: &sc.ahead,
@@ -199,6 +200,10 @@ func (e *encoded) computeTiles(sc *scratch, g *group) {
 	if s.byItem.exists() {
 		p.Factor = e.factor
 		p.Plus, p.PlusTile = s.itemGates(sc, g)
+		for t := range g.tiles {
+			largest, _ := s.tileExtent(p.Plus[t*p.PlusTile:][:s.c.pairs()*kernel.Lanes])
+			e.seen.item.raise(largest)
+		}
 	}
 	second, in := &s.byPair.second, sc.logits
 	p.BTile = s.logitTile()
@@ -216,18 +221,28 @@ func (e *encoded) computeLogits(sc *scratch, g *group) {
 		return
 	}
 	p := kernel.Product{Tiles: g.tiles, CTile: e.s.logitTile(), CRow: c.PairsItem * kernel.Lanes, Ahead: &sc.ahead}
+	var squares [2]float64 // of the tiles' components
 	for j := range c.PairsItem {
 		p.C = sc.logits[j*kernel.Lanes:]
 		for i, r := range e.s.stretches {
 			x, size := e.s.columns(g, j*c.Dim+r.from, j*c.Dim+r.to, &sc.part, r.to-r.from)
+			for t := 0; t < g.tiles && !c.hasUnitComponents(); t++ {
+				_, norm := e.s.tileExtent(x[t*size:][:(r.to-r.from)*kernel.Lanes])
+				squares[t] += norm * norm
+			}
 			p.BTile, p.Add = size, i > 0
 			e.s.kernels.Multiply(e.scaled[i], x, &p)
 		}
 	}
+	e.seen.components.raise(math.Sqrt(max(squares[0], squares[1])))
 }
 
 // logitsInTiles computes the logits of items that already lie in tiles.
 func (e *encoded) logitsInTiles(sc *scratch, g *group) {
+	for t := 0; t < g.tiles && !e.s.c.hasUnitComponents(); t++ {
+		_, norm := e.s.tileExtent(g.x[t*g.size:][:e.s.c.PairsItem*e.s.c.Dim*kernel.Lanes])
+		e.seen.components.raise(norm)
+	}
 	p, calls, stepC, stepB := e.s.logitProduct(sc, g, g.size, e.s.c.Dim*kernel.Lanes)
 	for i := range calls {
 		p.C = sc.logits[i*stepC:]

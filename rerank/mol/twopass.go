@@ -56,8 +56,8 @@ func FindTwoPass(query rerank.Encoded, items rerank.Items, k int, printed bool) 
 	if printed {
 		reach = out.Least
 	}
-	// φ exceeds the largest logit by no more than the rounding of both.
-	reach -= float32(2 * kernelError * e.magnitude())
+	// A score exceeds the largest logit by no more than the rounding of their weighted mean.
+	reach -= float32(mixError(inFloat32, e.s.c.pairs()) * e.largestLogit())
 	var rest []int32
 	e.eachTop(items, func(i int, top float32) {
 		if top < reach {

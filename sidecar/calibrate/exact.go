@@ -76,7 +76,7 @@ func scanTable(m route.Model, t *table.Table, q rerank.Query, k int, proceed fun
 	if err != nil {
 		return exactAnswer{}, err
 	}
-	top, scores := rerank.NewTopK(k), make([]float32, block)
+	top, scores := newExactTop(encoded, k), make([]float32, block)
 	var rows []int32
 	for from := 0; from < t.Len(); from += block {
 		if err := proceed(); err != nil {
@@ -94,21 +94,13 @@ func scanTable(m route.Model, t *table.Table, q rerank.Query, k int, proceed fun
 		if err := encoded.Score(scores[:to-from], items); err != nil {
 			return exactAnswer{}, err
 		}
-		for i, score := range scores[:to-from] {
-			if t.Alive(from + i) {
-				push(top, t.ID(from+i), score)
-			}
+		err := top.add(items, scores[:to-from], func(i int) (rerank.ID, bool) { return t.ID(from + i), t.Alive(from + i) })
+		if err != nil {
+			return exactAnswer{}, err
 		}
 		runtime.Gosched()
 	}
-	return exactAnswer{top: top.Sorted(), epsilon: encoded.Bound(nil, nil).Epsilon}, nil
-}
-
-// push adds an item unless its score is not finite: no exact answer can contain it.
-func push(top *rerank.TopK, id rerank.ID, score float32) {
-	if score-score == 0 && score >= top.Threshold() {
-		top.Push(rerank.Scored{ID: id, Score: score})
-	}
+	return top.answer(), nil
 }
 
 // streamSource reads the collection once for all queries, and keeps the best k items for
@@ -137,9 +129,9 @@ func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, j *journ
 	if err != nil {
 		return err
 	}
-	tops := make([]*rerank.TopK, len(all))
+	tops := make([]*exactTop, len(all))
 	for n := range tops {
-		tops[n] = rerank.NewTopK(s.k)
+		tops[n] = newExactTop(queries[n], s.k)
 	}
 	done := p.begin("scoring the collection", s.rows)
 	scan := adapters.ScanRequest{Collection: s.route.Collection, Vectors: []string{s.route.Vector}}
@@ -152,7 +144,7 @@ func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, j *journ
 	}
 	entries := make([]entry, len(all))
 	for n, top := range tops {
-		s.answers[n] = exactAnswer{top: top.Sorted(), epsilon: queries[n].Bound(nil, nil).Epsilon}
+		s.answers[n] = top.answer()
 		entries[n] = exactEntry(n, s.answers[n])
 	}
 	return j.write(entries...)
@@ -176,7 +168,7 @@ var errRows = errors.New("rows and vectors of a scan differ")
 const queriesTogether = 32
 
 // score scores a batch of rows for every query, on all processors.
-func (s *streamSource) score(ctx context.Context, rows adapters.Rows, queries []rerank.Encoded, tops []*rerank.TopK) error {
+func (s *streamSource) score(ctx context.Context, rows adapters.Rows, queries []rerank.Encoded, tops []*exactTop) error {
 	if len(rows.Vectors) != 1 || rows.Vectors[0].Rows != len(rows.IDs) {
 		return fmt.Errorf("store %q: %w", s.route.StoreName, errRows)
 	}
@@ -199,8 +191,9 @@ func (s *streamSource) score(ctx context.Context, rows adapters.Rows, queries []
 				return err
 			}
 			for n := from; n < to; n++ {
-				for i, id := range rows.IDs {
-					push(tops[n], id, scores[(n-from)*len(rows.IDs)+i])
+				err := tops[n].add(items, scores[(n-from)*len(rows.IDs):][:len(rows.IDs)], func(i int) (rerank.ID, bool) { return rows.IDs[i], true })
+				if err != nil {
+					return err
 				}
 			}
 			return nil

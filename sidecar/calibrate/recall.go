@@ -15,7 +15,7 @@ type exactAnswer struct {
 
 // recall returns the share of the exact top K that an answer holds. Items that score within
 // 2ε of the K-th tie with it: any of them may take one of the places behind the items
-// above.
+// above. An item of the exact top K counts whatever the answer's rounding made of its score.
 func (e exactAnswer) recall(answer []rerank.Scored) float64 {
 	if len(e.top) == 0 {
 		return 1
@@ -24,8 +24,9 @@ func (e exactAnswer) recall(answer []rerank.Scored) float64 {
 	if math.IsNaN(float64(by)) || math.IsInf(float64(by), 0) {
 		by = 0
 	}
-	above := map[rerank.ID]bool{}
+	exact, above := map[rerank.ID]bool{}, map[rerank.ID]bool{}
 	for _, s := range e.top {
+		exact[s.ID] = true
 		if s.Score > kth+by {
 			above[s.ID] = true
 		}
@@ -35,7 +36,7 @@ func (e exactAnswer) recall(answer []rerank.Scored) float64 {
 		switch {
 		case above[s.ID]:
 			found++
-		case s.Score >= kth-by:
+		case exact[s.ID] || s.Score >= kth-by:
 			tied++
 		}
 	}

@@ -72,6 +72,13 @@ func (e *frailQuery) Score(dst []float32, items rerank.Items) error {
 	return e.toyQuery.Score(dst, items)
 }
 
+func (e *frailQuery) ScoreWide(dst []float64, items rerank.Items) (float64, error) {
+	if err := e.of.at("score wide"); err != nil {
+		return 0, err
+	}
+	return e.toyQuery.ScoreWide(dst, items)
+}
+
 func (e *frailQuery) Explain(items rerank.Items) ([]rerank.Explanation, error) {
 	if err := e.of.at("explain"); err != nil {
 		return nil, err

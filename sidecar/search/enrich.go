@@ -35,6 +35,9 @@ func (s *search) explain(f *finder, hits []rerank.Scored) error {
 		if err != nil {
 			return &failure.Error{Reason: failure.Scoring, Err: fmt.Errorf("explain %s: %w", h.ID, err)}
 		}
+		if !s.spending.Ranked(h.ID) {
+			e[0].Score = h.Score // which may have been computed in float64
+		}
 		s.answer.Hits[i].Explanation = &e[0]
 	}
 	return nil

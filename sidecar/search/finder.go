@@ -41,7 +41,7 @@ func (s *search) newFinder(p *plan.Plan) *finder {
 	v := s.view
 	f := &finder{
 		view: v, plan: p, reader: &retrieve.Reader{View: v},
-		query: score.Query{Query: p.Request.Query, Encoded: p.Encoded, K: p.Request.K, Proof: p.Request.MaxGap != nil, Keep: p.Request.Explain || s.spending.KeepsRows()},
+		query: score.Query{Query: p.Request.Query, Encoded: p.Encoded, K: p.Request.K, Proof: p.Request.MaxGap != nil, Settle: !v.Spec.SingleInnerProduct, Keep: p.Request.Explain || s.spending.KeepsRows()},
 	}
 	if f.certifiedK = p.AnswerRows; s.spending.OrdersAnswer() {
 		f.certifiedK = p.Request.K
@@ -54,7 +54,7 @@ func (s *search) newFinder(p *plan.Plan) *finder {
 	if v.Placement != route.PlacementTable && p.Request.Strategy != rerank.Scan {
 		rows = nil
 	}
-	f.found = score.NewFound(rows, p.Request.Strategy == rerank.Scan, p.Can)
+	f.found = score.NewFound(rows, p.Request.Strategy == rerank.Scan, f.query.Proof, p.Can)
 	return f
 }
 
@@ -123,8 +123,11 @@ func (f *finder) evidence(round, k int) *certify.Evidence {
 		Probes: p.Probes, Lists: f.lists, Target: p.TargetProbe(), Scanned: p.Request.Strategy == rerank.Scan,
 		K: k, Hits: len(f.found.Hits), Finite: f.found.Finite(), Measured: f.found.Measured,
 		Depth: p.Depth, Rounds: round, Candidate: f.found.Scored + f.found.Spared,
-		RoundingError: f.found.RoundingError(), Behind: v.Behind && p.ReadsDerived(v),
+		RoundingError: f.found.RoundingError(), Refined: f.found.Refined(), Behind: v.Behind && p.ReadsDerived(v),
 		Restricted: !p.Request.IsUnrestricted(), OwnersInCollection: v.OwnerIn(v.Collection) != "", Rule: p.Rule(v),
+	}
+	if !p.Rewritten { // there the store's scores, which may be off by more, are the answer's
+		e.Closest, e.Outside = f.found.Closest(k), f.found.Outside
 	}
 	if field := v.Field; p.Rewritten && field.Quantized != "" && !field.Rescores {
 		e.RoundingError = float32(math.Inf(1)) // the database scored rounded vectors, with an error that it does not tell

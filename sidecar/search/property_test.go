@@ -306,8 +306,16 @@ func contradiction(a search.Answer, truth map[rerank.ID]float64, k int, rounding
 	if exact {
 		limit = 2 * epsilon
 	}
+	for i := 1; c.Ordered && i < k; i++ {
+		if before, after := truth[a.Hits[i-1].ID], truth[a.Hits[i].ID]; !(before > after-2*rounding) {
+			return fmt.Sprintf("hits %d and %d are called ordered and score %v and %v", i-1, i, before, after)
+		}
+	}
 	kth := float64(a.Hits[k-1].Score)
 	for id, phi := range truth {
+		if c.Ordered && !found[id] && phi > truth[a.Hits[k-1].ID]+2*rounding {
+			return fmt.Sprintf("%s is missing in an ordered answer", id)
+		}
 		if !found[id] && phi-kth > limit {
 			return fmt.Sprintf("%s is missing and exceeds the K-th score by %v, more than %v", id, phi-kth, limit)
 		}

@@ -47,6 +47,10 @@ func (givenQuery) Score(dst []float32, items rerank.Items) error {
 	return nil
 }
 
+func (g givenQuery) ScoreWide(dst []float64, items rerank.Items) (float64, error) {
+	return widened(g, dst, items)
+}
+
 func (givenQuery) Bound(_ []rerank.Probe, lists []rerank.List) rerank.Bound {
 	return rerank.Bound{Max: max(lists[0].Threshold(), lists[1].Threshold()), Epsilon: lists[0].Epsilon}
 }

@@ -1,17 +1,21 @@
 package search_test
 
 import (
+	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/internal/adversary"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/mol"
 	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
@@ -181,6 +185,97 @@ func TestRoundedGates(t *testing.T) {
 					sameHits(t, a.Hits, w.exact(t, query, nil)[:10])
 				}
 			}
+		}
+	}
+}
+
+// TestOrderedOverRoundedRows: an answer over int8 rows whose order is not that of full
+// precision never says that it is.
+func TestOrderedOverRoundedRows(t *testing.T) {
+	w := dotWorld(t)
+	for _, full := range []bool{false, true} {
+		r := w.route(route.PlacementTable, func(r *route.Route) {
+			r.Table, r.Strategy = w.rounded(t, rerank.FormatInt8, table.LayoutRows, full), rerank.Scan
+		})
+		differ, ordered := 0, 0
+		for q := range 200 {
+			query := random(uint64(1000+q), 1, 16).Data
+			a := searchRoute(t, r, search.Request{Query: rerank.Query{Vector: query}, K: 10})
+			same := slices.EqualFunc(a.Hits, w.exact(t, query, nil)[:10], func(h search.Hit, s rerank.Scored) bool { return h.ID == s.ID })
+			if a.Certificate.Ordered && !same {
+				t.Fatalf("full precision %t, query %d: ordered, and the order is another: %+v", full, q, a.Certificate)
+			}
+			if !same {
+				differ++
+			}
+			if a.Certificate.Ordered {
+				ordered++
+			}
+		}
+		if full && ordered < 190 || !full && differ == 0 {
+			t.Errorf("full precision %t: of 200 answers %d are ordered, %d differ from full precision", full, ordered, differ)
+		}
+	}
+}
+
+// TestSteepGates: a scan by gates that amplify rounding, over items that are nearly
+// equal, has the rows, the order and the scores of float64, and says so.
+func TestSteepGates(t *testing.T) {
+	m, err := model.Open("../../examples/models/banking77-mol")
+	must(t, err)
+	p := m.Parameters()
+	for _, gain := range []float32{1, 4} {
+		tensors := tensor.Set{}
+		for name, v := range p.Tensors {
+			if v.Data = slices.Clone(v.Data); strings.HasPrefix(name, "_gating_fn") {
+				for i := range v.Data {
+					v.Data[i] *= gain
+				}
+			}
+			tensors[name] = v
+		}
+		var c mol.Config
+		must(t, json.Unmarshal(p.Config, &c))
+		sim, err := mol.New(c, tensors)
+		must(t, err)
+		base := random(4, 300, m.Spec().ItemDim)
+		for r := 1; r < base.Rows; r += 2 {
+			copy(base.Row(r), base.Row(r-1))
+			base.Row(r)[r%base.Cols] *= 1 + 1e-4
+		}
+		w := newWorld(t, sim, base)
+		features := rerank.NewMatrix(base.Rows, sim.Spec().Features)
+		must(t, sim.EncodeItems(features, base))
+		exact, ordered := 0, 0
+		for q := range 30 {
+			query := random(uint64(200+q), 1, m.Spec().QueryDim).Data
+			r := w.route(route.PlacementTable, func(r *route.Route) {
+				r.Table, r.Strategy = w.rounded(t, rerank.FormatFloat32, table.LayoutTiles, false), rerank.Scan
+			})
+			a := searchRoute(t, r, search.Request{Query: rerank.Query{Vector: query}, K: 10})
+			enc, err := sim.Encode(rerank.Query{Vector: query})
+			must(t, err)
+			scores, truth := make([]float64, base.Rows), map[rerank.ID]float64{}
+			_, err = enc.ScoreWide(scores, rerank.Items{Features: features})
+			must(t, err)
+			for i, id := range w.owners {
+				truth[id] = scores[i]
+			}
+			if problem := contradiction(a, truth, 10, 0); problem != "" {
+				t.Fatalf("gain %v, query %d: %s\n%+v", gain, q, problem, a.Certificate)
+			}
+			if a.Certificate.Status == rerank.StatusExact {
+				exact++
+			}
+			if a.Certificate.Ordered {
+				ordered++
+			}
+			if a.Certificate.Epsilon > 1e-5 {
+				t.Errorf("gain %v: ε is %v", gain, a.Certificate.Epsilon)
+			}
+		}
+		if t.Logf("gain %v: %d of 30 answers are exact, %d ordered", gain, exact, ordered); exact < 30 || ordered < 20 {
+			t.Errorf("gain %v: %d of 30 answers are exact, %d ordered", gain, exact, ordered)
 		}
 	}
 }

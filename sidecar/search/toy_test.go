@@ -192,6 +192,24 @@ func (e *toyQuery) Score(dst []float32, items rerank.Items) error {
 	return e.broken
 }
 
+// ScoreWide is Score, which is off by one rounding to float32.
+func (e *toyQuery) ScoreWide(dst []float64, items rerank.Items) (epsilon float64, err error) {
+	return widened(e, dst, items)
+}
+
+func widened(e interface {
+	Score([]float32, rerank.Items) error
+}, dst []float64, items rerank.Items) (epsilon float64, err error) {
+	scores := make([]float32, len(dst))
+	err = e.Score(scores, items)
+	for i, x := range scores {
+		if dst[i] = float64(x); rerank.IsFinite(x) {
+			epsilon = max(epsilon, math.Abs(dst[i])*0x1p-23)
+		}
+	}
+	return epsilon, err
+}
+
 func (e *toyQuery) Explain(items rerank.Items) ([]rerank.Explanation, error) {
 	out := make([]rerank.Explanation, items.Len())
 	for i := range out {

@@ -232,6 +232,7 @@ func fromCertificate(c rerank.Certificate) *likenessv1.Certificate {
 		Candidates:   int64(c.Candidates),
 		Uncalibrated: utf8(c.Uncalibrated),
 		Tied:         c.Tied,
+		Ordered:      c.Ordered,
 	}
 }
 

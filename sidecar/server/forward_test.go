@@ -260,7 +260,7 @@ func answerWith() search.Answer {
 		Certificate: rerank.Certificate{
 			Status: rerank.StatusCalibrated, Proof: rerank.ProofScan, Gap: 1, Max: 2, KthScore: 3, Epsilon: 4, Stop: rerank.StopGap,
 			Calibration: &rerank.Calibration{Recall: 0.1, Share: 0.2, Alpha: 0.3, Queries: 4, K: 5, Rule: rerank.Rule{Depth: 6, AverageDepth: 7}, Made: time.Unix(8, 0)},
-			Measured:    &rerank.Measured{Pairs: 9, Error: 10}, Depth: 11, Rounds: 12, Candidates: 13, Uncalibrated: "why", Tied: true,
+			Measured:    &rerank.Measured{Pairs: 9, Error: 10}, Depth: 11, Rounds: 12, Candidates: 13, Uncalibrated: "why", Tied: true, Ordered: true,
 		},
 		Degraded: &search.Degraded{Reason: "reason", Detail: "detail"}, Strategy: rerank.Combined, Plan: "plan", Model: "model", Version: "version",
 		Timings:   search.Timings{Encode: 1, Retrieve: 2, Score: 3, Certify: 4, Rank: 5, Total: 6},

@@ -193,7 +193,7 @@ func (p *Product) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound
 		listed = max(listed, e+scale*math.Abs(float64(probes[i].Offset))*0x1p-24)
 	}
 	kernelError := scale*kernel.Gamma(len(p.U)+2)*rerank.Norm(p.U)*norm + (scale*float64(len(p.U))+1)*math.SmallestNonzeroFloat32
-	return rerank.Bound{Max: float32(ceiling), Epsilon: float32(listed + kernelError)}
+	return rerank.Bound{Max: float32(ceiling), Epsilon: float32(listed + kernelError), Lists: float32(listed)}
 }
 
 // Explain implements rerank.Explainer with one term per item, for the item's best row.

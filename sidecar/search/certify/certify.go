@@ -39,9 +39,16 @@ type Evidence struct {
 	Rounds    int
 	Candidate int // number of candidates that were scored
 
-	// RoundingError bounds how far the hits' scores are off because the table's
-	// format rounds.
+	// RoundingError bounds how far the hits' scores are off: if they are Refined (scored
+	// in float64, and proved to be the best that were scored) from all roundings,
+	// otherwise because the table's format rounds.
 	RoundingError float32
+	Refined       bool
+	// Closest is the least difference between neighbours among the first K hits.
+	Closest float32
+	// Outside bounds φ of the scored items that are not among the first k, given how far
+	// scores are off that were computed in float32.
+	Outside func(k int, off float32) float32
 	// Behind: the answer depends on a table or companion that may not show every write.
 	Behind bool
 	// Restricted: a filter or partitions restrict the search.
@@ -76,6 +83,10 @@ func (e *Evidence) proof() rerank.Evidence {
 		// all rows of an item have its payload.
 		ListsExact: e.listsExact() && (!e.OwnersInCollection || !e.Restricted),
 	}
+	if e.Outside != nil {
+		out.HitError = max(0, out.Bound.Epsilon-out.Bound.Lists)
+		out.Closest, out.Outside = e.Closest, e.Outside(e.K, out.HitError)
+	}
 	if e.Finite > 0 {
 		out.KthScore = e.KthScore
 	}
@@ -96,8 +107,15 @@ func (e *Evidence) bound() rerank.Bound {
 	} else {
 		b = e.Encoded.Bound(e.Probes, e.Lists)
 	}
-	b.Epsilon += e.RoundingError
-	if e.Behind || e.RoundingError > 0 && !e.SingleInnerProduct {
+	switch {
+	case e.Refined:
+		b.Epsilon = b.Lists + e.RoundingError
+	case e.RoundingError > 0 && !e.SingleInnerProduct:
+		b.Epsilon = float32(math.Inf(1))
+	default:
+		b.Epsilon += e.RoundingError
+	}
+	if e.Behind {
 		b.Epsilon = float32(math.Inf(1))
 	}
 	return b

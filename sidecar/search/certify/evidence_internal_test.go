@@ -109,6 +109,11 @@ func TestEvidence(t *testing.T) {
 		"rounded rows":               {func(s *Evidence) { s.RoundingError = 0.5 }, rerank.Evidence{Returned: 3, KthScore: 4, Bound: rerank.Bound{Max: 7, Epsilon: 0.75}, ListsExact: true, SingleInnerProduct: true}},
 		"rounded rows of gates": {func(s *Evidence) { s.RoundingError, s.SingleInnerProduct = 0.5, false },
 			rerank.Evidence{Returned: 3, KthScore: 4, Bound: rerank.Bound{Max: 7, Epsilon: infinite}, ListsExact: true}},
+		"scored in float64": {func(s *Evidence) {
+			s.Encoded = bounded{bound: rerank.Bound{Max: 7, Epsilon: 0.75, Lists: 0.5}}
+			s.RoundingError, s.Refined, s.SingleInnerProduct = 0.125, true, false
+			s.Closest, s.Outside = 1, func(k int, off float32) float32 { return float32(k) + off }
+		}, rerank.Evidence{Returned: 3, KthScore: 4, Bound: rerank.Bound{Max: 7, Epsilon: 0.625, Lists: 0.5}, ListsExact: true, HitError: 0.125, Closest: 1, Outside: 3.125}},
 		"writes are not shown":           {func(s *Evidence) { s.Behind = true }, rerank.Evidence{Returned: 3, KthScore: 4, Bound: rerank.Bound{Max: 7, Epsilon: infinite}, ListsExact: true, SingleInnerProduct: true}},
 		"rows of items under a filter":   {func(s *Evidence) { s.OwnersInCollection, s.Restricted = true, true }, rerank.Evidence{Returned: 3, KthScore: 4, Bound: bound, SingleInnerProduct: true}},
 		"rows of items without a filter": {func(s *Evidence) { s.OwnersInCollection = true }, rerank.Evidence{Returned: 3, KthScore: 4, Bound: bound, ListsExact: true, SingleInnerProduct: true}},

@@ -45,21 +45,4 @@ func (b *Batch) Free() {
 }
 
 // Item returns the feature rows of one item of the batch.
-func (b Batch) Item(i int) rerank.Items {
-	from, to := i, i+1
-	if b.Items.Starts != nil {
-		from, to = int(b.Items.Starts[i]), int(b.Items.Starts[i+1])
-	}
-	out := rerank.Items{Features: b.Items.Features, Packed: b.Items.Packed}
-	for r := from; r < to; r++ {
-		row := int32(r)
-		if b.Items.Rows != nil {
-			row = b.Items.Rows[r]
-		}
-		out.Rows = append(out.Rows, row)
-	}
-	if b.Items.Starts != nil {
-		out.Starts = []int32{0, int32(to - from)}
-	}
-	return out
-}
+func (b Batch) Item(i int) rerank.Items { return b.Items.Pick([]int32{int32(i)}) }

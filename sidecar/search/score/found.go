@@ -25,27 +25,35 @@ type Found struct {
 	rounding rounding
 }
 
-// rounding is the state of a search over rows that a table's format rounded. Their
-// scores are refined: candidates that rounding could have kept out of the first K
-// are scored again in full precision, until full
-// precision would choose the same first K.
+// rounding is what a search knows of the rounding of scores: of rows that a table's
+// format rounded, and of Score itself. Candidates that rounding could have kept out of
+// the first K are scored again in float64, from rows in full precision, until it is
+// certain which are the first K, and in which order.
 type rounding struct {
-	// max bounds how much rounding changes a score; 0: the rows are not rounded.
-	max float32
+	// wide: candidates are scored again. Otherwise Score's rounding stands.
+	wide bool
+	// rows bounds how much the table's format moves a score; 0: it rounded no row.
+	rows float32
 	// spare are the best candidates behind the hits, and dropped is the best score of
 	// the candidates that are in neither.
 	spare   []rerank.Scored
 	dropped float32
-	// exact are the candidates that were scored in full precision.
-	exact map[rerank.ID]bool
-	// remaining bounds how far the hits' scores can still be off.
-	remaining float32
+	// exact are the candidates that were scored in float64, with an error of at most
+	// wideError.
+	exact     map[rerank.ID]bool
+	wideError float64
+	// settled: the hits are the best of all, and each was scored in float64.
+	settled bool
+	// max bounds how far a score is off that was not computed in float64; remaining how
+	// far the hits' scores are, apart from Score's own rounding.
+	max, remaining float32
 }
 
 // NewFound begins a search. rows is the table whose rows are scored, nil if their
-// rows are computed; scan says that the table is scanned whole.
-func NewFound(rows *table.Table, scan bool, q rerank.EncodedAbilities) Found {
-	f := Found{rounding: rounding{dropped: float32(math.Inf(-1))}}
+// rows are computed; scan says that the table is scanned whole, and proof that the
+// answer must be proved.
+func NewFound(rows *table.Table, scan, proof bool, q rerank.EncodedAbilities) Found {
+	f := Found{rounding: rounding{wide: scan || proof, dropped: float32(math.Inf(-1)), exact: map[rerank.ID]bool{}}}
 	if rows == nil || !rows.Rounded() {
 		return f
 	}
@@ -53,20 +61,58 @@ func NewFound(rows *table.Table, scan bool, q rerank.EncodedAbilities) Found {
 		return f // a scan only rules items out by rounded rows; the others it scores in full precision
 	}
 	r := &f.rounding
-	r.max, r.exact = float32(math.Inf(1)), map[rerank.ID]bool{}
+	r.wide, r.rows = true, float32(math.Inf(1))
 	if q.Round != nil {
-		r.max = q.Round.RoundingError(rows.Loss())
+		r.rows = q.Round.RoundingError(rows.Loss())
 	}
-	r.remaining = r.max
+	r.remaining = r.rows
 	return f
 }
 
-// RoundingError bounds how far the hits' scores can be off because the table's
-// format rounds its rows.
-func (f *Found) RoundingError() float32 { return f.rounding.remaining }
+// RoundingError bounds how far the hits' scores can be off: if they are Refined, from
+// all roundings; otherwise apart from Score's own.
+func (f *Found) RoundingError() float32 {
+	if !f.Refined() {
+		return f.rounding.remaining
+	}
+	var worst float32
+	for _, h := range f.Hits[:f.Finite()] {
+		worst = max(worst, f.rounding.error(h))
+	}
+	return worst
+}
 
-// Rounded reports whether scores were computed from rounded rows.
-func (f *Found) Rounded() bool { return f.rounding.max > 0 }
+// Refined reports whether the hits were scored in float64, and no other candidate can
+// be one of them.
+func (f *Found) Refined() bool { return f.rounding.settled }
+
+// Rounded reports whether scores were computed from rows that a format rounded.
+func (f *Found) Rounded() bool { return f.rounding.rows > 0 }
+
+// Closest returns the least difference between neighbours among the first k hits.
+func (f *Found) Closest(k int) float32 {
+	least := float32(math.Inf(1))
+	for i := 1; i < min(k, f.Finite()); i++ {
+		least = min(least, f.Hits[i-1].Score-f.Hits[i].Score)
+	}
+	return least
+}
+
+// Outside bounds φ of the candidates behind the first k hits. off bounds how far scores
+// are off that were not computed in float64.
+func (f *Found) Outside(k int, off float32) float32 {
+	r, most := &f.rounding, f.rounding.dropped+off
+	for _, h := range slices.Concat(f.Hits[min(k, len(f.Hits)):], r.spare) {
+		switch {
+		case !rerank.IsFinite(h.Score):
+		case r.exact[h.ID]:
+			most = max(most, h.Score+r.error(h))
+		default:
+			most = max(most, h.Score+off)
+		}
+	}
+	return most
+}
 
 // Finite returns the number of hits whose score is finite. The others rank last.
 func (f *Found) Finite() int {
@@ -79,10 +125,14 @@ func (f *Found) Finite() int {
 
 // keep returns the number of candidates to keep for k hits.
 func (r *rounding) keep(k int) int {
-	if r.max == 0 {
-		return k
+	switch {
+	case r.rows > 0:
+		return k + max(3*k, 64)
+	case r.wide:
+		return k + max(k/2, 16)
+	default:
+		return k + 1
 	}
-	return k + max(3*k, 64)
 }
 
 // setBest makes the hits, and the spare candidates behind them, of the best
@@ -90,10 +140,6 @@ func (r *rounding) keep(k int) int {
 func (f *Found) setBest(best []rerank.Scored, scored, k int) {
 	f.Scored = scored
 	r := &f.rounding
-	if r.max == 0 {
-		f.Hits = best
-		return
-	}
 	if scored > len(best) && len(best) > 0 {
 		r.dropped = max(r.dropped, best[len(best)-1].Score)
 	}
@@ -117,9 +163,6 @@ func (f *Found) merge(batches []Batch, scores [][]float32, q Query) {
 			if !rerank.IsFinite(scores[i][j]) {
 				f.NotFinite++
 			}
-			if r.max > 0 && !b.Rounded {
-				r.exact[id] = true
-			}
 			top.Push(rerank.Scored{ID: id, Score: scores[i][j], Index: scored})
 			scored++
 		}
@@ -130,15 +173,21 @@ func (f *Found) merge(batches []Batch, scores [][]float32, q Query) {
 	}
 }
 
-// refine scores in full precision what rounding leaves in doubt, until nothing is
-// left. RoundingError stays above 0 if there is no full precision, or if a candidate
-// that was not kept could belong to the hits.
-func (s *Scorer) refine(ctx context.Context, q Query, f *Found) error {
+// refine scores in float64 what rounding leaves in doubt, until nothing is left. The
+// hits stay unsettled if there is no full precision, or if a candidate that was not kept
+// could belong to them. batches hold the rows of the candidates that are new.
+func (s *Scorer) refine(ctx context.Context, q Query, f *Found, batches []Batch) error {
 	r := &f.rounding
-	if r.max == 0 {
+	if !r.wide {
 		return nil
 	}
-	r.remaining = r.max
+	r.settled, r.remaining = false, r.rows
+	if q.Settle {
+		r.remaining = float32(math.Inf(1))
+	}
+	if r.max = r.rows + q.Encoded.Bound(nil, nil).Epsilon; math.IsNaN(float64(r.max)) {
+		r.max = float32(math.Inf(1))
+	}
 	all := slices.Concat(f.Hits, r.spare)
 	for {
 		floor := r.floor(all, q.K)
@@ -146,18 +195,16 @@ func (s *Scorer) refine(ctx context.Context, q Query, f *Found) error {
 		k := min(q.K, len(all))
 		f.Hits, r.spare = all[:k:k], all[k:]
 		if len(ids) == 0 {
-			if !(r.dropped+r.max >= floor) {
-				r.remaining = 0
-			}
+			r.settled = !(r.dropped+r.max >= floor)
 			return nil
 		}
-		exact, err := s.inFullPrecision(ctx, q, ids)
+		exact, err := s.inFullPrecision(ctx, q, ids, batches, f)
 		if err != nil || len(exact) < len(ids) {
 			return err
 		}
 		for i, h := range all {
 			if score, ok := exact[h.ID]; ok {
-				all[i].Score, r.exact[h.ID] = score, true
+				all[i].Score, r.exact[h.ID] = float32(score), true
 			}
 		}
 		slices.SortFunc(all, Compare)
@@ -176,16 +223,20 @@ func Compare(a, b rerank.Scored) int {
 	}
 }
 
+// error bounds how far a candidate's score is off.
+func (r *rounding) error(h rerank.Scored) float32 {
+	if !r.exact[h.ID] {
+		return r.max
+	}
+	return float32((r.wideError + math.Abs(float64(h.Score))*0x1p-24 + math.SmallestNonzeroFloat32) * (1 + 1e-6))
+}
+
 // floor returns a score that at least k candidates are known to reach.
 func (r *rounding) floor(all []rerank.Scored, k int) float32 {
 	lows := make([]float32, 0, len(all))
 	for _, h := range all {
-		switch {
-		case !rerank.IsFinite(h.Score):
-		case r.exact[h.ID]:
-			lows = append(lows, h.Score)
-		default:
-			lows = append(lows, h.Score-r.max)
+		if rerank.IsFinite(h.Score) {
+			lows = append(lows, h.Score-r.error(h))
 		}
 	}
 	if len(lows) < k {
@@ -195,12 +246,12 @@ func (r *rounding) floor(all []rerank.Scored, k int) float32 {
 	return lows[len(lows)-k]
 }
 
-// contenders returns the candidates that may reach the floor and were not scored
-// in full precision.
+// contenders returns the candidates that may reach the floor and were not scored in
+// float64.
 func (r *rounding) contenders(all []rerank.Scored, floor float32) []rerank.ID {
 	var ids []rerank.ID
 	for _, h := range all {
-		if rerank.IsFinite(h.Score) && !r.exact[h.ID] && h.Score+r.max >= floor {
+		if rerank.IsFinite(h.Score) && !r.exact[h.ID] && !(h.Score+r.max < floor) {
 			ids = append(ids, h.ID)
 		}
 	}

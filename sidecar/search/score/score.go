@@ -5,6 +5,8 @@ package score
 
 import (
 	"context"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/likenessdb/likeness/internal/turns"
@@ -21,6 +23,8 @@ type Query struct {
 	K            int // number of best candidates wanted
 	// Proof: the answer must be proved, so that a device's measured error is not enough.
 	Proof bool
+	// Settle: nothing is proved of the answer unless its scores are Found.Refined.
+	Settle bool
 	// Keep keeps the scored batches in Found.Kept.
 	Keep bool
 }
@@ -52,73 +56,154 @@ func (s *Scorer) Candidates(ctx context.Context, q Query, batches []Batch, f *Fo
 		return err
 	}
 	f.merge(few, scores, q)
-	return s.refine(ctx, q, f)
+	return s.refine(ctx, q, f, few)
 }
 
 // All scores every item of the table, or those in within if it is not nil, and
 // puts the best into f. It returns *failure.Error, or the context's error.
 func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found) (scan.Result, error) {
 	request := scan.Query{Encoded: q.Encoded, K: f.rounding.keep(q.K), Within: within}
-	found, ok := s.scanOnDevice(ctx, q, request, f)
-	if !ok {
-		var err error
-		if found, err = s.Scanner.Scan(ctx, request, nil); err != nil {
-			if ctx.Err() != nil {
-				return found, failure.TimedOut(ctx, err)
-			}
-			return found, &failure.Error{Reason: failure.Scoring, Err: err}
-		}
+	began := time.Now()
+	found, err := s.scan(ctx, q, request, f)
+	if err != nil {
+		return found, err
 	}
-	f.setBest(found.Top, found.Items, q.K)
+	took := time.Since(began)
 	f.NotFinite += found.NotFinite
-	return found, s.refine(ctx, q, f)
+	f.setBest(found.Top, found.Items, q.K)
+	if err := s.refine(ctx, q, f, nil); err != nil || f.Refined() || !q.Settle || found.Items <= request.K || !fits(ctx, 3*took) {
+		return found, err
+	}
+	// More items than were kept may belong to the answer.
+	request.K = max(maxContenders, 4*q.K)
+	if found, err = s.scan(ctx, q, request, f); err != nil {
+		return found, err
+	}
+	f.rounding.dropped, f.rounding.exact = float32(math.Inf(-1)), map[rerank.ID]bool{}
+	f.setBest(found.Top, found.Items, q.K)
+	return found, s.refine(ctx, q, f, nil)
+}
+
+// maxContenders is how many items a scan keeps if it has to score more of them in
+// float64 than most scans have.
+const maxContenders = 4096
+
+// fits reports whether so much time is left.
+func fits(ctx context.Context, d time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return !ok || time.Until(deadline) > d
+}
+
+// scan finds the best items of the table on a device, or else on this machine.
+func (s *Scorer) scan(ctx context.Context, q Query, request scan.Query, f *Found) (scan.Result, error) {
+	if found, ok := s.scanOnDevice(ctx, q, request, f); ok {
+		return found, nil
+	}
+	found, err := s.Scanner.Scan(ctx, request, nil)
+	switch {
+	case err == nil:
+		return found, nil
+	case ctx.Err() != nil:
+		return found, failure.TimedOut(ctx, err)
+	default:
+		return found, &failure.Error{Reason: failure.Scoring, Err: err}
+	}
 }
 
 // scoreHere scores batches on this machine.
 func (s *Scorer) scoreHere(ctx context.Context, q rerank.Encoded, batches []Batch) ([][]float32, error) {
+	scores := make([][]float32, len(batches))
+	return scores, s.eachBatch(ctx, batches, func(i int, b Batch) error {
+		scores[i] = make([]float32, len(b.IDs))
+		return q.Score(scores[i], b.Items)
+	})
+}
+
+// eachBatch calls f with every batch while it holds a turn. An error of f is a failure of
+// scoring.
+func (s *Scorer) eachBatch(ctx context.Context, batches []Batch, f func(i int, b Batch) error) error {
 	// Scoring keeps a processor busy. More goroutines than processors would only take
 	// turns, and every one of them would end late.
 	if err := s.Turns.Take(ctx); err != nil {
-		return nil, failure.TimedOut(ctx, err)
+		return failure.TimedOut(ctx, err)
 	}
 	defer s.Turns.Give()
-	scores := make([][]float32, len(batches))
 	for i, b := range batches {
-		scores[i] = make([]float32, len(b.IDs))
-		if err := q.Score(scores[i], b.Items); err != nil {
-			return nil, &failure.Error{Reason: failure.Scoring, Err: err}
+		if err := f(i, b); err != nil {
+			return &failure.Error{Reason: failure.Scoring, Err: err}
 		}
 	}
-	return scores, nil
+	return nil
 }
 
-// inFullPrecision scores items from rows that no format rounded: the table's own
-// where it keeps them, or rows computed from stored vectors if the search asks for
-// a proof. It returns fewer scores than ids where there are neither.
-func (s *Scorer) inFullPrecision(ctx context.Context, q Query, ids []rerank.ID) (map[rerank.ID]float32, error) {
-	var b Batch
-	numbers, missing := s.Table.Lookup(ids, nil, nil)
-	full, ok := s.Table.FullItems(numbers, &rerank.Items{})
-	switch {
-	case ok && len(missing) == 0:
-		b = Batch{IDs: ids, Items: full}
-	case q.Proof && s.ReadExact != nil:
-		var err error
-		if b, err = s.ReadExact(ctx, ids); err != nil {
+// inFullPrecision scores items in float64, from rows that no format rounded: of the
+// batches, of the table where it keeps them, or computed from stored vectors if the
+// search asks for a proof. It returns fewer scores than ids where there are none.
+func (s *Scorer) inFullPrecision(ctx context.Context, q Query, ids []rerank.ID, batches []Batch, f *Found) (map[rerank.ID]float64, error) {
+	sources, left := fromBatches(ids, batches)
+	if len(left) > 0 && s.Table != nil {
+		numbers, missing := s.Table.Lookup(left, nil, nil)
+		if rows, ok := s.fullRows(numbers); ok && len(missing) == 0 {
+			sources, left = append(sources, Batch{IDs: left, Items: rows}), nil
+		}
+	}
+	if len(left) > 0 {
+		if !q.Proof || s.ReadExact == nil {
+			return nil, nil
+		}
+		b, err := s.ReadExact(ctx, left)
+		if err != nil {
 			return nil, err
 		}
-	default:
-		return nil, nil
+		sources = append(sources, b)
 	}
-	scores, err := s.scoreHere(ctx, q.Encoded, []Batch{b})
-	if err != nil {
-		return nil, err
+	return s.scoreWide(ctx, q.Encoded, sources, f)
+}
+
+// fullRows returns items of the table in full precision, if it has them.
+func (s *Scorer) fullRows(numbers []int32) (rerank.Items, bool) {
+	if !s.Table.Rounded() {
+		return s.Table.Items(numbers, &rerank.Items{}), true
 	}
-	exact := make(map[rerank.ID]float32, len(b.IDs))
-	for i, id := range b.IDs {
-		exact[id] = scores[0][i]
+	return s.Table.FullItems(numbers, &rerank.Items{})
+}
+
+// fromBatches returns the items with those ids that have rows in full precision in the
+// batches, and the ids that have none.
+func fromBatches(ids []rerank.ID, batches []Batch) (found []Batch, left []rerank.ID) {
+	wanted := make(map[rerank.ID]bool, len(ids))
+	for _, id := range ids {
+		wanted[id] = true
 	}
-	return exact, nil
+	for _, b := range batches {
+		var picked Batch
+		var numbers []int32
+		for i, id := range b.IDs {
+			if !b.Rounded && wanted[id] {
+				wanted[id] = false
+				picked.IDs, numbers = append(picked.IDs, id), append(numbers, int32(i))
+			}
+		}
+		if len(numbers) > 0 {
+			picked.Items = b.Items.Pick(numbers)
+			found = append(found, picked)
+		}
+	}
+	return found, slices.DeleteFunc(slices.Clone(ids), func(id rerank.ID) bool { return !wanted[id] })
+}
+
+// scoreWide scores batches in float64 on this machine.
+func (s *Scorer) scoreWide(ctx context.Context, q rerank.Encoded, batches []Batch, f *Found) (map[rerank.ID]float64, error) {
+	exact := map[rerank.ID]float64{}
+	return exact, s.eachBatch(ctx, batches, func(_ int, b Batch) error {
+		scores := make([]float64, len(b.IDs))
+		epsilon, err := q.ScoreWide(scores, b.Items)
+		f.rounding.wideError = max(f.rounding.wideError, epsilon)
+		for i, id := range b.IDs {
+			exact[id] = scores[i]
+		}
+		return err
+	})
 }
 
 // halfOf leaves half of the remaining time to a device: without its answer this

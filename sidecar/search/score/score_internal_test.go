@@ -33,13 +33,13 @@ func hits(scores ...float32) []rerank.Scored {
 
 var infinite = float32(math.Inf(1))
 
-// TestRounding: which candidates of rounded rows are looked at again, against a score
-// that K items reach for certain.
+// TestRounding: which candidates are looked at again, against a score that K items
+// reach for certain.
 func TestRounding(t *testing.T) {
-	r := rounding{max: 1, exact: map[rerank.ID]bool{rerank.UintID(1): true}}
+	r := rounding{wide: true, rows: 1, max: 1, exact: map[rerank.ID]bool{rerank.UintID(1): true}, wideError: 0.25}
 	all := hits(10, 9, 8, 7, infinite)
-	for k, want := range map[int]float32{1: 9, 2: 9, 3: 7, 4: 6, 5: -infinite} {
-		if got := r.floor(all, k); got != want {
+	for k, want := range map[int]float32{1: 9, 2: 8.75, 3: 7, 4: 6, 5: -infinite} {
+		if got := r.floor(all, k); !(got <= want && got >= want-1e-5) && got != want {
 			t.Errorf("%d items reach %v, want %v", k, got, want)
 		}
 	}
@@ -52,8 +52,8 @@ func TestRounding(t *testing.T) {
 			t.Errorf("contenders for %v are %v, want %v", floor, got, ids)
 		}
 	}
-	if exact := (&rounding{}).keep(10); exact != 10 || r.keep(10) != 74 || r.keep(100) != 400 {
-		t.Errorf("of 10 and 100 hits are kept %d exact, %d and %d rounded", exact, r.keep(10), r.keep(100))
+	if plain, wide := (&rounding{}).keep(10), (&rounding{wide: true}).keep(10); plain != 11 || wide != 26 || r.keep(10) != 74 || r.keep(100) != 400 {
+		t.Errorf("of 10 hits are kept %d, in float64 %d; of 10 and 100 rounded ones %d and %d", plain, wide, r.keep(10), r.keep(100))
 	}
 }
 
@@ -105,42 +105,71 @@ func TestFinite(t *testing.T) {
 	}
 }
 
-// TestRefine: refining ends with the order of full precision. It leaves an error if a
+// TestRefine: refining ends with the order of full precision. Nothing is settled if a
 // candidate that was dropped may reach the last hit, or if there is no full precision.
 func TestRefine(t *testing.T) {
 	tab, encoded := oneColumn(t, 9.25, 9.5, 8) // rounded to 10, 9, 8
 	for name, c := range map[string]struct {
-		dropped, rounded, remaining float32
-		last                        float32 // the last score that was rounded
+		dropped float32
+		rounds  bool // the table's format does
+		settled bool
+		last    float32 // the last score that was rounded
 	}{
-		"nothing was dropped":                {-infinite, 1, 0, 8},
-		"what was dropped is far below":      {8.125, 1, 0, 8},
-		"what was dropped may tie":           {8.25, 1, 1, 8},
-		"what was dropped may score more":    {9, 1, 1, 8},
-		"rows that no format rounded":        {9, 0, 0, 8},
-		"the last cannot reach the K-th hit": {-infinite, 1, 0, 6},
+		"nothing was dropped":                {-infinite, true, true, 8},
+		"what was dropped is far below":      {8.125, true, true, 8},
+		"what was dropped may tie":           {8.25, true, false, 8},
+		"what was dropped may score more":    {9, true, false, 8},
+		"rows that no format rounded":        {9, false, false, 8},
+		"the last cannot reach the K-th hit": {-infinite, true, true, 6},
 	} {
 		q := Query{Encoded: encoded, K: 2}
-		f := &Found{Hits: hits(10, 9), rounding: rounding{max: c.rounded, remaining: c.rounded, dropped: c.dropped, exact: map[rerank.ID]bool{}}}
+		f := &Found{Hits: hits(10, 9), rounding: rounding{wide: c.rounds, dropped: c.dropped, exact: map[rerank.ID]bool{}}}
+		if c.rounds {
+			f.rounding.rows, f.rounding.remaining = 1, 1
+		}
 		f.rounding.spare = []rerank.Scored{{ID: rerank.UintID(2), Score: c.last}}
-		if err := (&Scorer{Turns: turns.New(1), Table: tab}).refine(t.Context(), q, f); err != nil {
+		if err := (&Scorer{Turns: turns.New(1), Table: tab}).refine(t.Context(), q, f, nil); err != nil {
 			t.Fatal(name, err)
 		}
-		if f.RoundingError() != c.remaining {
-			t.Errorf("%s: the scores can still be off by %v, want %v", name, f.RoundingError(), c.remaining)
+		off, first := float32(6*9.5*0x1p-24), []float32{9.5, 9.25}
+		switch {
+		case !c.rounds:
+			off, first = 0, []float32{10, 9}
+		case !c.settled:
+			off = 1
 		}
-		first := []float32{9.5, 9.25}
-		if c.rounded == 0 {
-			first = []float32{10, 9}
+		if f.Refined() != c.settled || f.RoundingError() > off || !c.settled && f.RoundingError() != off {
+			t.Errorf("%s: settled %t, the scores can still be off by %v, want %t, %v", name, f.Refined(), f.RoundingError(), c.settled, off)
 		}
-		if f.Hits[0].Score != first[0] || f.Hits[1].Score != first[1] || f.rounding.exact[rerank.UintID(2)] != (c.rounded > 0 && c.last == 8) {
+		if f.Hits[0].Score != first[0] || f.Hits[1].Score != first[1] || f.rounding.exact[rerank.UintID(2)] != (c.rounds && c.last == 8) {
 			t.Errorf("%s: hits %+v, in full precision %v", name, f.Hits, f.rounding.exact)
 		}
 	}
 	partial, _ := oneColumn(t, 9.25)
-	f := &Found{Hits: hits(10, 9), rounding: rounding{max: 1, dropped: -infinite, exact: map[rerank.ID]bool{}}}
-	if err := (&Scorer{Turns: turns.New(1), Table: partial}).refine(t.Context(), Query{Encoded: encoded, K: 2}, f); err != nil || f.RoundingError() != 1 {
-		t.Errorf("rows that the table lacks leave an error of %v, %v; want 1", f.RoundingError(), err)
+	for _, settle := range []bool{false, true} {
+		want := float32(1)
+		if settle {
+			want = infinite // of gates nothing is known then
+		}
+		f := &Found{Hits: hits(10, 9), rounding: rounding{wide: true, rows: 1, dropped: -infinite, exact: map[rerank.ID]bool{}}}
+		if err := (&Scorer{Turns: turns.New(1), Table: partial}).refine(t.Context(), Query{Encoded: encoded, K: 2, Settle: settle}, f, nil); err != nil || f.RoundingError() != want {
+			t.Errorf("rows that the table lacks leave an error of %v, %v; want %v", f.RoundingError(), err, want)
+		}
+	}
+}
+
+// TestRefineFromBatches: rows that no table holds are scored again from the batch in which
+// they came.
+func TestRefineFromBatches(t *testing.T) {
+	_, encoded := oneColumn(t, 1)
+	rows := rerank.Matrix{Rows: 3, Cols: 1, Data: []float32{9.25, 9.5, 8}}
+	b := Batch{IDs: []rerank.ID{rerank.UintID(0), rerank.UintID(1), rerank.UintID(2)}, Items: rerank.Items{Features: rows}}
+	f := NewFound(nil, false, true, rerank.EncodedAbilities{})
+	if err := (&Scorer{Turns: turns.New(1)}).Candidates(t.Context(), Query{Encoded: encoded, K: 2}, []Batch{b}, &f); err != nil {
+		t.Fatal(err)
+	}
+	if !f.Refined() || f.Hits[0].Score != 9.5 || f.Closest(2) != 0.25 || f.Outside(2, 0.5) != 8.5 || f.Outside(1, 0.5) < 9.25 || f.Outside(1, 0.5) > 9.2501 {
+		t.Errorf("refined %t: %+v, closest %v, outside %v and %v", f.Refined(), f.Hits, f.Closest(2), f.Outside(2, 0.5), f.Outside(1, 0.5))
 	}
 }
 

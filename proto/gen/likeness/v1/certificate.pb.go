@@ -234,7 +234,11 @@ type Certificate struct {
 	Measured *MeasuredError `protobuf:"bytes,13,opt,name=measured,proto3" json:"measured,omitempty"`
 	// An item that is not in the answer may score as much as the K-th, and the store chose between them. Only exact lists
 	// show it.
-	Tied          bool `protobuf:"varint,14,opt,name=tied,proto3" json:"tied,omitempty"`
+	Tied bool `protobuf:"varint,14,opt,name=tied,proto3" json:"tied,omitempty"`
+	// The rows and their order are those of arithmetic without rounding: each score, and the best score outside the answer,
+	// is farther from the next than rounding can move both. An exact answer without it may hold other items, or the same in
+	// another order, whose scores differ by at most twice epsilon.
+	Ordered       bool `protobuf:"varint,15,opt,name=ordered,proto3" json:"ordered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -363,6 +367,13 @@ func (x *Certificate) GetMeasured() *MeasuredError {
 func (x *Certificate) GetTied() bool {
 	if x != nil {
 		return x.Tied
+	}
+	return false
+}
+
+func (x *Certificate) GetOrdered() bool {
+	if x != nil {
+		return x.Ordered
 	}
 	return false
 }
@@ -535,7 +546,7 @@ var File_likeness_v1_certificate_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_certificate_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlikeness/v1/certificate.proto\x12\vlikeness.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9e\x04\n" +
+	"\x1dlikeness/v1/certificate.proto\x12\vlikeness.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb8\x04\n" +
 	"\vCertificate\x126\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1e.likeness.v1.CertificateStatusR\x06status\x12(\n" +
 	"\x05proof\x18\x02 \x01(\x0e2\x12.likeness.v1.ProofR\x05proof\x12\x15\n" +
@@ -553,7 +564,8 @@ const file_likeness_v1_certificate_proto_rawDesc = "" +
 	"candidates\x12\"\n" +
 	"\funcalibrated\x18\f \x01(\tR\funcalibrated\x126\n" +
 	"\bmeasured\x18\r \x01(\v2\x1a.likeness.v1.MeasuredErrorR\bmeasured\x12\x12\n" +
-	"\x04tied\x18\x0e \x01(\bR\x04tiedB\x06\n" +
+	"\x04tied\x18\x0e \x01(\bR\x04tied\x12\x18\n" +
+	"\aordered\x18\x0f \x01(\bR\aorderedB\x06\n" +
 	"\x04_gapB\b\n" +
 	"\x06_boundB\f\n" +
 	"\n" +
