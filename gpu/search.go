@@ -345,8 +345,7 @@ func (d *Device) wait(ctx context.Context, s *search) (device.Best, error) {
 	select {
 	case <-s.done:
 		return s.best, s.err
-	case <-ctx.Done():
-		s.finish(device.Best{}, ctx.Err())
+	case <-ctx.Done(): // the queue drops it before its next step
 		return device.Best{}, ctx.Err()
 	}
 }
