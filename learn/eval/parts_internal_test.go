@@ -1,0 +1,245 @@
+package eval
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+)
+
+func queriesOf(users []int64, vectors ...[]float32) (all []rerank.Query) {
+	for i, v := range vectors {
+		all = append(all, rerank.Query{Vector: v, UserID: users[i], HasUserID: true})
+	}
+	return all
+}
+
+// TestDraws: a bootstrap sample draws as many clusters as there are, each as likely as any
+// other, by the seed and its own number.
+func TestDraws(t *testing.T) {
+	queries := queriesOf([]int64{1, 1, 2, 1}, []float32{1, 2}, []float32{1, 2}, []float32{1, 2}, []float32{1, 3})
+	s := newSampler(queries, &Input{Resamples: 4000, Confidence: 0.9, Seed: 7})
+	if !slices.Equal(s.cluster, []int{0, 0, 1, 2}) || s.clusters != 3 {
+		t.Fatalf("queries of two users and two vectors are in clusters %v", s.cluster)
+	}
+	alone := series{values: []float64{1, 1, 0, 0}}
+	last := series{values: []float64{0, 0, 0, 1}}
+	some := series{values: []float64{5, 1, 0, 0}, members: []bool{false, true, true, false}}
+	means, err := s.resample(t.Context(), []series{alone, last, some})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The mean of three draws of clusters with sums and counts (2, 2), (0, 1) and (0, 1).
+	share := func(m []float64, is func(x float64) bool) float64 {
+		n := 0.
+		for _, x := range m {
+			if is(x) {
+				n++
+			}
+		}
+		return n / float64(len(m))
+	}
+	for name, c := range map[string]struct{ got, want float64 }{
+		"the first cluster alone":      {share(means[0], func(x float64) bool { return x == 1 }), 1. / 27},
+		"without the first":            {share(means[0], func(x float64) bool { return x == 0 }), 8. / 27},
+		"the last cluster alone":       {share(means[1], func(x float64) bool { return x == 1 }), 1. / 27},
+		"without the last":             {share(means[1], func(x float64) bool { return x == 0 }), 8. / 27},
+		"no member of the third":       {share(means[2], math.IsNaN), 1. / 27},
+		"the second query of two":      {share(means[2], func(x float64) bool { return x == 1 }), (8. - 1) / 27},
+		"both members, of equal count": {share(means[2], func(x float64) bool { return x == 0.5 }), 6. / 27},
+	} {
+		if math.Abs(c.got-c.want) > 0.025 {
+			t.Errorf("%s: in %.3f of the samples, want %.3f", name, c.got, c.want)
+		}
+	}
+	again, _ := s.resample(t.Context(), []series{alone})
+	s.seed++
+	other, _ := s.resample(t.Context(), []series{alone})
+	if !slices.Equal(again[0], means[0]) || slices.Equal(other[0], means[0]) {
+		t.Error("samples do not depend on the seed, or on something else")
+	}
+}
+
+// TestPercentiles: the middle part of the draws that the confidence says, without those
+// that are not numbers.
+func TestPercentiles(t *testing.T) {
+	var draws []float64
+	for i := range 101 {
+		draws = append(draws, float64(100-i), math.NaN())
+	}
+	for confidence, want := range map[float64]Interval{0.9: {5, 95}, 0.95: {2.5, 97.5}, 0.5: {25, 75}} {
+		got := (&sampler{confidence: confidence}).percentileInterval(draws)
+		if math.Abs(got.Low-want.Low) > 1e-9 || math.Abs(got.High-want.High) > 1e-9 {
+			t.Errorf("%v of 0 to 100 is %+v, want %+v", confidence, got, want)
+		}
+	}
+	if got := (&sampler{confidence: 0.9}).percentileInterval([]float64{math.NaN()}); got != (Interval{}) {
+		t.Errorf("of no draw: %+v", got)
+	}
+}
+
+// TestSharesOfADifference: wins, ties and losses of the queries that count, and in how many
+// samples the difference is above 0.
+func TestSharesOfADifference(t *testing.T) {
+	s := &sampler{confidence: 0.5}
+	d := series{values: subtract([]float64{3, 1, 2, 9}, []float64{1, 2, 2, 0}), members: []bool{true, true, true, false}}
+	got := s.summarisePaired(d, []float64{-1, 0, 0, 1})
+	want := Paired{Difference: 1. / 3, Interval: Interval{-0.25, 0.25}, Positive: 0.25, Wins: 1. / 3, Ties: 1. / 3, Losses: 1. / 3}
+	if got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := s.summarisePaired(series{values: d.values}, []float64{1}); got.Wins != 0.5 || got.Difference != (2.-1+0+9)/4 {
+		t.Errorf("of all queries: %+v", got)
+	}
+	for share, want := range map[float64]string{1: "all of 100 resamples", 0.996: "all of", 0.99: "99.0 % of", 0.5: "50.0 % of", 0.01: "1.0 % of", 0.004: "none of", 0: "none of"} {
+		if got := formatShare(share, 100); !strings.HasPrefix(got, want) {
+			t.Errorf("a share of %v is %q, want %q", share, got, want)
+		}
+	}
+}
+
+// TestRankItems: the rank of the best relevant item counts ties before it, and the margin is
+// to the best item that is not relevant.
+func TestRankItems(t *testing.T) {
+	ids := make([]rerank.ID, 6)
+	for i := range ids {
+		ids[i] = rerank.UintID(uint64(i))
+	}
+	tb, err := table.FromMemory(table.Meta{Model: "m", ModelVersion: "v", Kind: "dot", Collection: "c"}, ids, rerank.NewMatrix(6, 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		scores   []float32
+		relevant []int32
+		rank     int
+		item     int
+		margin   float64
+	}{
+		"first":               {[]float32{1, 9, 2, 3, 4, 5}, []int32{1}, 1, 1, 4},
+		"a tie before it":     {[]float32{1, 9, 9, 3, 4, 5}, []int32{2}, 2, 2, 0},
+		"a tie behind it":     {[]float32{1, 9, 9, 3, 4, 5}, []int32{1}, 1, 1, 0},
+		"the better of two":   {[]float32{1, 9, 2, 3, 4, 5}, []int32{2, 4}, 3, 4, -5},
+		"the last":            {[]float32{1, 9, 2, 3, 4, 5}, []int32{0}, 6, 0, -8},
+		"relevant ones count": {[]float32{8, 9, 2, 3, 4, 5}, []int32{0, 1}, 1, 1, 4},
+	} {
+		top, best := rankItems(tb, c.scores, c.relevant, 3)
+		if best.rank != c.rank || best.item != c.item || best.margin != c.margin || len(top) != 3 {
+			t.Errorf("%s: item %d at rank %d with margin %v, of %d rows; want item %d at %d with %v", name, best.item, best.rank, best.margin, len(top), c.item, c.rank, c.margin)
+		}
+	}
+}
+
+// TestRegressionsNameTheirQuery: the row and the id of the query, also where every other
+// query is evaluated.
+func TestRegressionsNameTheirQuery(t *testing.T) {
+	ids := []rerank.ID{rerank.TextID("a"), rerank.TextID("b"), rerank.TextID("c")}
+	tb, err := table.FromMemory(table.Meta{Model: "m", ModelVersion: "v", Kind: "dot", Collection: "c"}, ids, rerank.NewMatrix(3, 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &Input{QueryIDs: []rerank.ID{rerank.TextID("q0"), rerank.TextID("q1"), rerank.TextID("q2"), rerank.TextID("q3"), rerank.TextID("q4")}}
+	top := Ranking{{ID: ids[2], Index: 2}}
+	before := &exactScan{placed: []bestRelevant{{item: 0, rank: 2}, {item: 1, rank: 1}, {item: 2, rank: 3}}, rankings: []Ranking{top, top, top}}
+	after := &exactScan{placed: []bestRelevant{{item: 0, rank: 4, margin: -2}, {item: 1, rank: 2, margin: math.Inf(-1)}, {item: 2, rank: 1}}, rankings: []Ranking{top, top, top}}
+	got := in.findRegressions(tb, []int{0, 2, 4}, before, after)
+	if len(got) != 2 || got[0].Query != 2 || *got[0].QueryID != in.QueryIDs[2] || got[0].Item != ids[1] || got[0].Margin != 0 || got[1].Query != 0 || *got[1].QueryID != in.QueryIDs[0] ||
+		got[1].RankBefore != 2 || got[1].RankAfter != 4 || got[1].Margin != -2 || got[1].Instead != ids[2] {
+		t.Errorf("regressions %+v, want queries 2 and 0, the worst first", got)
+	}
+}
+
+// TestHistogram: every score is in a bin, the greatest in the last.
+func TestHistogram(t *testing.T) {
+	h := newHistogram([]scoreSample{{relevant: []float32{0, 32}, others: []float32{15.5, float32(math.NaN())}}, {}, {others: []float32{31.5}}})
+	if h.From != 0 || h.To != 32 || h.Queries != 1 || h.Relevant[0] != 0.5 || h.Relevant[31] != 0.5 || h.Others[15] != 0.5 || h.Others[31] != 0.5 {
+		t.Errorf("%+v", h)
+	}
+	g := &GateUsage{PairsQuery: 2, PairsItem: 3, Mean: make([]float64, 6)}
+	g.addTerms([]rerank.Term{{QueryComponent: 1, ItemComponent: 2, Gate: 0.75}, {QueryComponent: 0, ItemComponent: 1, Gate: 0.25}})
+	if g.Mean[5] != 0.75 || g.Mean[1] != 0.25 || g.Largest != 0.75 {
+		t.Errorf("gates %+v", g)
+	}
+}
+
+// TestThirds: head, torso and tail by weight; a query is of the segment of most of its weight,
+// and of the less popular one where they tie.
+func TestThirds(t *testing.T) {
+	if head, torso := popularityThirds([]float64{1, 1, 4, 2, 1}); head != 4 || torso != 2 {
+		t.Errorf("the head begins at %v and the torso at %v, want 4 and 2", head, torso)
+	}
+	pairs, err := NewWeightedPairs([][]int32{{0}, {1}, {2}, {0, 1}, {0, 2}}, [][]float32{{8}, {4}, {1}, {1, 1}, {3, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &Input{Pairs: pairs, Items: rerank.NewMatrix(4, 1)} // weights 12, 5 and 2; of 19 a third is 6.3
+	rows := []int{0, 1, 2, 3, 4}
+	got := in.divideQueries(rows)
+	want := map[string][]bool{"head": {true, false, false, false, true}, "torso": {false, true, false, true, false}, "tail": {false, false, true, false, false}}
+	for _, s := range got {
+		if !slices.Equal(s.members, want[s.Name]) {
+			t.Errorf("%s from %v below %v has the queries %v, want %v", s.Name, s.From, s.Below, s.members, want[s.Name])
+		}
+	}
+	in.Popularity = []float64{9, 0, 0.25, 0}
+	got = in.divideQueries(rows)
+	want = map[string][]bool{"warm": {true, false, true, false, true}, "cold": {false, true, false, true, false}}
+	for _, s := range got {
+		if w, ok := want[s.Name]; ok && !slices.Equal(s.members, w) {
+			t.Errorf("%s from %v below %v has the queries %v, want %v", s.Name, s.From, s.Below, s.members, w)
+		}
+		if items := map[string]int{"warm": 2, "cold": 2}[s.Name]; items > 0 && s.Items != items {
+			t.Errorf("%s has %d items, want %d", s.Name, s.Items, items)
+		}
+	}
+}
+
+// TestDecisions: the simplest model that is as good as the best, if it is shown to be better
+// than the baseline; with warnings where it loses.
+func TestDecisions(t *testing.T) {
+	const metric = "mrr@10"
+	model := func(name string, class Class, parameters int, asGood bool, g Paired) ModelReport {
+		return ModelReport{Model: Model{Name: name}, Class: class, Parameters: parameters, AsGood: asGood, Metrics: Metrics{metric: 0.5}, Gains: map[string]Paired{metric: g}, ToBest: &Paired{}}
+	}
+	better, unsure, worse := Paired{Difference: 0.1, Interval: Interval{0.05, 0.15}, Positive: 1}, Paired{Difference: 0.1, Interval: Interval{-0.05, 0.25}, Positive: 0.9}, Paired{Difference: -0.01, Interval: Interval{-0.1, 0.1}, Positive: 0.4}
+	for name, c := range map[string]struct {
+		models         []ModelReport
+		best           int
+		answer, choose string
+	}{
+		"the simplest as good":          {[]ModelReport{model("mol", ClassMoL, 9, true, better), model("diagonal", ClassDiagonal, 4, true, better)}, 0, "yes", "diagonal"},
+		"a simpler one that is worse":   {[]ModelReport{model("mol", ClassMoL, 9, true, better), model("diagonal", ClassDiagonal, 4, false, better)}, 0, "yes", "mol"},
+		"of two alike the smaller":      {[]ModelReport{model("large", ClassMoL, 9, true, better), model("small", ClassMoL, 4, true, better)}, 0, "yes", "small"},
+		"a simpler one, not shown":      {[]ModelReport{model("mol", ClassMoL, 9, true, better), model("diagonal", ClassDiagonal, 4, true, unsure)}, 0, "yes", "mol"},
+		"none that is shown":            {[]ModelReport{model("mol", ClassMoL, 9, true, unsure)}, 0, "unclear", "cosine"},
+		"one that loses, by chance":     {[]ModelReport{model("mol", ClassMoL, 9, true, worse)}, 0, "no", "cosine"},
+		"one that loses":                {[]ModelReport{model("mol", ClassMoL, 9, true, Paired{Difference: -0.1, Interval: Interval{-0.2, -0.05}})}, 0, "no", "cosine"},
+		"exactly nothing is not enough": {[]ModelReport{model("mol", ClassMoL, 9, true, Paired{Difference: 0.1, Interval: Interval{0, 0.2}})}, 0, "unclear", "cosine"},
+	} {
+		r := &Report{Baseline: Metrics{metric: 0.4}, BaselineName: "cosine", Method: Method{Metric: metric, Confidence: 0.95, Resamples: 100}, Models: c.models}
+		if v := r.decide(c.best); v.Answer != c.answer || v.Choose != c.choose {
+			t.Errorf("%s: %+v, want %s, %s", name, v, c.answer, c.choose)
+		}
+	}
+	base := 0.5
+	lost := func(name string, g Paired) Segment { return Segment{Name: name, Baseline: &base, Gain: &g} }
+	for name, c := range map[string]struct {
+		m    ModelReport
+		want string
+	}{
+		"a tail that loses":     {ModelReport{Segments: []Segment{lost("tail", Paired{Difference: -0.1, Interval: Interval{-0.2, -0.05}})}}, "tail items lose"},
+		"a tail that may lose":  {ModelReport{Segments: []Segment{lost("tail", Paired{Difference: -0.1, Interval: Interval{-0.2, 0.05}})}}, ""},
+		"cold items that may":   {ModelReport{Segments: []Segment{lost("cold", Paired{Difference: -0.1, Interval: Interval{-0.2, 0.05}})}}, "cold items may lose"},
+		"cold items that gain":  {ModelReport{Segments: []Segment{lost("cold", Paired{Difference: 0.1, Interval: Interval{-0.2, 0.25}})}}, ""},
+		"a first stage too low": {ModelReport{Strategies: Strategies{{FirstStageRecall: 0.9}, {FirstStageRecall: 0.94}}}, "finds more than 94.0 %"},
+		"one that finds enough": {ModelReport{Strategies: Strategies{{FirstStageRecall: 0.95}, {FirstStageRecall: 0.5}}}, ""},
+	} {
+		got := strings.Join((&Report{Method: Method{Metric: metric}}).listWarnings(&c.m), "; ")
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: warnings %q, want %q", name, got, c.want)
+		}
+	}
+}

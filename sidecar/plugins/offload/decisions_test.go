@@ -1,0 +1,282 @@
+package offload_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/plugin/device/cpu"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/plugins/offload"
+	"github.com/likenessdb/likeness/sidecar/search/score"
+)
+
+// obeying is a device whose answers a test changes. It may be replaced by a fresh one, as by a
+// restart.
+type obeying struct {
+	inner atomic.Pointer[device.Device]
+	maxK  int
+	calls atomic.Int64 // of Rescore and Scan
+
+	mu        sync.Mutex
+	answer    func(ctx context.Context) error // of Rescore and Scan; nil: the device's own
+	loadModel error                           // returned after the model was loaded
+}
+
+func obedient() *obeying {
+	o := &obeying{}
+	o.restart()
+	return o
+}
+
+func (o *obeying) restart() {
+	var d device.Device = cpu.New(cpu.Options{})
+	o.inner.Store(&d)
+}
+
+func (o *obeying) answers(f func(ctx context.Context) error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.answer = f
+}
+
+func (o *obeying) asked(ctx context.Context) error {
+	o.calls.Add(1)
+	o.mu.Lock()
+	answer := o.answer
+	o.mu.Unlock()
+	if answer == nil {
+		return nil
+	}
+	return answer(ctx)
+}
+
+func (o *obeying) device() device.Device { return *o.inner.Load() }
+
+func (o *obeying) Describe(ctx context.Context) (device.Description, error) {
+	d, err := o.device().Describe(ctx)
+	if o.maxK > 0 {
+		d.MaxK = o.maxK
+	}
+	return d, err
+}
+
+func (o *obeying) LoadModel(ctx context.Context, v device.Version, file []byte) error {
+	return errors.Join(o.device().LoadModel(ctx, v, file), o.loadModel)
+}
+
+func (o *obeying) LoadTable(ctx context.Context, h device.TableHead, rows device.Rows) error {
+	return o.device().LoadTable(ctx, h, rows)
+}
+
+func (o *obeying) PatchTable(ctx context.Context, p device.Patch) error {
+	return o.device().PatchTable(ctx, p)
+}
+
+func (o *obeying) Unload(ctx context.Context, models, tables []device.Version) error {
+	return o.device().Unload(ctx, models, tables)
+}
+
+func (o *obeying) Rescore(ctx context.Context, a device.Ask, rows []uint32) (device.Best, error) {
+	if err := o.asked(ctx); err != nil {
+		return device.Best{}, err
+	}
+	return o.device().Rescore(ctx, a, rows)
+}
+
+func (o *obeying) Scan(ctx context.Context, a device.Ask, bitmap []byte) (device.Best, error) {
+	if err := o.asked(ctx); err != nil {
+		return device.Best{}, err
+	}
+	return o.device().Scan(ctx, a, bitmap)
+}
+
+// log is a log that a test reads.
+type log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *log) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
+}
+
+// watched is a scorer of the world on a device, once it is ready, and its log.
+func (w *world) watched(t *testing.T, d device.Device) (*offload.Scorer, *log) {
+	t.Helper()
+	l := &log{}
+	s := offload.New(offload.Options{Plugin: "gpu", Route: "r", Conn: local(t, d), Model: w.model, Logger: slog.New(slog.NewTextHandler(l, nil)), Table: func() *table.Table {
+		if w.live != nil {
+			return w.live.Snapshot()
+		}
+		return w.table
+	}})
+	t.Cleanup(func() { must(t, s.Close()) })
+	ready(t, s)
+	return s, l
+}
+
+var query = rerank.Query{Vector: random(9, 1, dim).Row(0)}
+
+// TestWhatStopsTheUseOfADevice: a failure of the device does, until it was checked; one of a
+// single query, or of a caller, does not, nor do two answers in a row that came too late.
+func TestWhatStopsTheUseOfADevice(t *testing.T) {
+	fails := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
+	waits := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	late := func(n int) []time.Duration { return make([]time.Duration, n) }
+	for name, c := range map[string]struct {
+		answer  func(context.Context) error
+		calls   []time.Duration // the time of each call; 0: it is over
+		outcome string
+		stops   bool
+	}{
+		"an error":           {fails(device.ErrFailed), []time.Duration{time.Minute}, offload.Failed, true},
+		"no memory":          {fails(device.ErrMemory), []time.Duration{time.Minute}, offload.Failed, true},
+		"not loaded":         {fails(device.ErrNotLoaded), []time.Duration{time.Minute}, offload.Stale, true},
+		"a wrong query":      {fails(device.ErrRequest), []time.Duration{time.Minute}, offload.Failed, false},
+		"busy":               {fails(device.ErrBusy), []time.Duration{time.Minute}, offload.Failed, false},
+		"too little time":    {waits, late(2), offload.Failed, false},
+		"three times":        {waits, late(3), offload.Failed, true},
+		"with time for it":   {waits, []time.Duration{150 * time.Millisecond}, offload.Failed, true},
+		"a caller that left": {waits, []time.Duration{-1}, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, d := newWorld(t, items), obedient()
+			s, l := w.watched(t, d)
+			d.answers(c.answer)
+			for _, in := range c.calls {
+				ctx, cancel := context.WithTimeout(t.Context(), max(in, time.Nanosecond))
+				if in < 0 {
+					ctx, cancel = context.WithCancel(t.Context())
+					time.AfterFunc(20*time.Millisecond, cancel)
+				}
+				if _, err := s.Scan(ctx, w.table, query, nil, 5); err == nil {
+					t.Error("no error")
+				}
+				cancel()
+			}
+			if n := l.count("device not used"); (n > 0) != c.stops {
+				t.Errorf("the device was left alone %d times", n)
+			}
+			got := s.Status().Answers
+			for _, outcome := range []string{offload.Failed, offload.Stale} {
+				if want := int64(len(c.calls)); (got[outcome] == want) != (outcome == c.outcome) {
+					t.Errorf("outcomes %v, want %d %s", got, want, c.outcome)
+				}
+			}
+		})
+	}
+	t.Run("late now and then", func(t *testing.T) {
+		w, d := newWorld(t, items), obedient()
+		s, l := w.watched(t, d)
+		for n := range 6 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond+time.Duration(n%2)*time.Minute)
+			_, _ = s.Scan(ctx, w.table, query, nil, 5)
+			cancel()
+		}
+		if l.count("device not used") > 0 {
+			t.Error("a device that was late three times, with answers between, is not used")
+		}
+	})
+}
+
+// TestWhatADeviceIsNotAsked: rows that it does not have, of a table that it does not have, and
+// more than it gives.
+func TestWhatADeviceIsNotAsked(t *testing.T) {
+	w, d := newWorld(t, items), obedient()
+	d.maxK = 20
+	w.alive(t)
+	s, _ := w.watched(t, d)
+	before := w.live.Snapshot()
+	defer before.Release()
+	_, err := s.Scan(t.Context(), before, query, nil, 20)
+	must(t, err)
+	other, err := table.FromMemory(w.meta(), w.ids(), w.vectors, nil)
+	must(t, err)
+	must(t, w.live.Upsert([]rerank.ID{rerank.UintID(items)}, random(3, 1, dim), nil))
+	after := w.live.Snapshot()
+	defer after.Release()
+	asked, outcomes := d.calls.Load(), s.Status().Answers
+	for name, c := range map[string]struct {
+		call    func() error
+		want    error
+		outcome string
+	}{
+		"more rows than it gives": {func() error { _, err := s.Scan(t.Context(), before, query, nil, 21); return err }, offload.ErrNotReady, offload.NotReady},
+		"another table":           {func() error { _, err := s.Rescore(t.Context(), other, query, []int32{1}, 1); return err }, offload.ErrStale, offload.Stale},
+	} {
+		if err := c.call(); !errors.Is(err, c.want) || s.Status().Answers[c.outcome] != outcomes[c.outcome]+1 || d.calls.Load() != asked {
+			t.Errorf("%s: %v, outcomes %v, asked %d times", name, err, s.Status().Answers, d.calls.Load()-asked)
+		}
+	}
+	if _, err := s.Rescore(t.Context(), after, query, []int32{0, items}, 1); !errors.Is(err, offload.ErrStale) || d.calls.Load() != asked {
+		t.Errorf("a row that it does not have: %v, asked %d times", err, d.calls.Load()-asked)
+	}
+	eventually(t, "the device has the new row", func() bool { return s.Status().Rows == items+1 })
+	_, err = s.Rescore(t.Context(), after, query, []int32{0, items}, 1)
+	must(t, err)
+	must(t, w.live.Upsert([]rerank.ID{rerank.UintID(items + 1)}, random(4, 1, dim), nil))
+	latest := w.live.Snapshot()
+	defer latest.Release()
+	asked = d.calls.Load()
+	if _, err := s.Scan(t.Context(), latest, query, nil, 1); !errors.Is(err, offload.ErrStale) || d.calls.Load() != asked {
+		t.Errorf("a scan of writes that it does not have: %v, asked %d times", err, d.calls.Load()-asked)
+	}
+}
+
+// TestARestartIsSeen: a device with wrong scores is not used until it starts again, which is
+// seen without a search; its model may be loaded already.
+func TestARestartIsSeen(t *testing.T) {
+	w, d := newWorld(t, items), obedient()
+	d.loadModel = device.ErrLoaded
+	s, l := w.watched(t, d)
+	s.Judge(score.ErrContradicted)
+	if n := s.Status(); n.State != offload.Broken || n.Detail == "" || n.Rows != 0 || n.Answers[offload.Contradicted] != 1 {
+		t.Errorf("status %+v", n)
+	}
+	if _, err := s.Scan(t.Context(), w.table, query, nil, 5); !errors.Is(err, offload.ErrNotReady) {
+		t.Errorf("a device with wrong scores: %v", err)
+	}
+	eventually(t, "it is looked at", func() bool { return l.count("restart it once that is fixed") > 0 })
+	if n := s.Status(); n.State != offload.Broken {
+		t.Errorf("status %+v without a restart", n)
+	}
+	d.restart()
+	ready(t, s)
+	if _, err := s.Scan(t.Context(), w.table, query, nil, 5); err != nil || s.Status().Loads != 2 {
+		t.Errorf("after a restart: %v, %+v", err, s.Status())
+	}
+}
+
+// TestItemsOfSeveralRows: a device scores rows, and is not used for items that own several.
+func TestItemsOfSeveralRows(t *testing.T) {
+	w := newWorld(t, items)
+	starts := make([]int32, 0, items/2+1)
+	for i := int32(0); i <= items; i += 2 {
+		starts = append(starts, i)
+	}
+	var err error
+	w.table, err = table.FromMemory(w.meta(), w.ids()[:items/2], w.vectors, starts)
+	must(t, err)
+	s := w.scorer(t, local(t, cpu.New(cpu.Options{})))
+	eventually(t, "it says why", func() bool { return strings.Contains(s.Status().Detail, "items own several rows") })
+	if n := s.Status(); n.State != offload.Loading || n.Loads != 0 {
+		t.Errorf("status %+v", n)
+	}
+}
