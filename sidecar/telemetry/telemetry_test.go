@@ -117,12 +117,12 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 			continue
 		}
 		registered[name] = true
-		if !strings.Contains(string(page), "| `"+name+"` |") {
+		if !strings.Contains(string(page), "- `"+name+"` (") {
 			t.Errorf("%s is not documented; run make generate", name)
 		}
 	}
 	for line := range strings.Lines(string(page)) {
-		if rest, ok := strings.CutPrefix(line, "| `likeness_"); ok {
+		if rest, ok := strings.CutPrefix(line, "- `likeness_"); ok {
 			if name, _, _ := strings.Cut("likeness_"+rest, "`"); !registered[name] {
 				t.Errorf("%s is documented and not registered", name)
 			}

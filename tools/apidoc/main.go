@@ -80,11 +80,11 @@ func (p *page) f(format string, args ...any) { fmt.Fprintf(p, format, args...) }
 
 func (p *page) service(s protoreflect.ServiceDescriptor) {
 	p.f("\n## Service %s\n\n%s\n", s.Name(), comment(s))
-	p.f("\n| method | request | response | HTTP | |\n|---|---|---|---|---|\n")
+	p.WriteString("\n")
 	for i := range s.Methods().Len() {
 		m := s.Methods().Get(i)
-		p.f("| `%s` | %s%s | %s%s | %s | %s |\n", m.Name(), streamed(m.IsStreamingClient()), link(m.Input()),
-			streamed(m.IsStreamingServer()), link(m.Output()), path(m), cell(m))
+		p.f("- `%s` (%s%s) → %s%s, %s: %s\n", m.Name(), streamed(m.IsStreamingClient()), link(m.Input()),
+			streamed(m.IsStreamingServer()), link(m.Output()), path(m), strings.TrimPrefix(text(m), string(m.Name())+" "))
 	}
 }
 
@@ -120,24 +120,32 @@ func (p *page) messages(ms protoreflect.MessageDescriptors) {
 			p.f("\n%s\n", c)
 		}
 		if m.Fields().Len() > 0 {
-			p.f("\n| field | number | type | |\n|---|---|---|---|\n")
+			p.WriteString("\n")
 		}
 		for j := range m.Fields().Len() {
 			f := m.Fields().Get(j)
-			p.f("| `%s` | %d | %s | %s |\n", f.Name(), f.Number(), fieldType(f), cell(f))
+			p.item(fmt.Sprintf("`%s` (%d, %s)", f.Name(), f.Number(), fieldType(f)), text(f))
 		}
 		p.messages(m.Messages())
 		p.enums(m.Enums())
 	}
 }
 
+// item writes a list item with its description, if there is one.
+func (p *page) item(name, description string) {
+	if description != "" {
+		description = ": " + description
+	}
+	p.f("- %s%s\n", name, description)
+}
+
 func (p *page) enums(es protoreflect.EnumDescriptors) {
 	for i := range es.Len() {
 		e := es.Get(i)
-		p.f("\n### %s\n\n%s\n\n| value | number | |\n|---|---|---|\n", title(e), comment(e))
+		p.f("\n### %s\n\n%s\n\n", title(e), comment(e))
 		for j := range e.Values().Len() {
 			v := e.Values().Get(j)
-			p.f("| `%s` | %d | %s |\n", v.Name(), v.Number(), cell(v))
+			p.item(fmt.Sprintf("`%s` (%d)", v.Name(), v.Number()), text(v))
 		}
 	}
 }
@@ -190,6 +198,5 @@ func comment(d protoreflect.Descriptor) string {
 	return strings.Join(lines, "\n")
 }
 
-func cell(d protoreflect.Descriptor) string {
-	return strings.ReplaceAll(strings.Join(strings.Fields(comment(d)), " "), "|", "\\|")
-}
+// text returns the comment of a declaration on one line.
+func text(d protoreflect.Descriptor) string { return strings.Join(strings.Fields(comment(d)), " ") }
