@@ -24,7 +24,8 @@ import (
 type obeying struct {
 	inner atomic.Pointer[device.Device]
 	maxK  int
-	calls atomic.Int64 // of Rescore and Scan
+	calls atomic.Int64  // of Rescore and Scan
+	patch chan struct{} // each value lets a patch go on; nil: patches do not wait
 
 	mu        sync.Mutex
 	answer    func(ctx context.Context) error // of Rescore and Scan; nil: the device's own
@@ -78,6 +79,13 @@ func (o *obeying) LoadTable(ctx context.Context, h device.TableHead, rows device
 }
 
 func (o *obeying) PatchTable(ctx context.Context, p device.Patch) error {
+	if o.patch != nil {
+		select {
+		case <-o.patch:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	return o.device().PatchTable(ctx, p)
 }
 
@@ -200,7 +208,7 @@ func TestWhatStopsTheUseOfADevice(t *testing.T) {
 // more than it gives.
 func TestWhatADeviceIsNotAsked(t *testing.T) {
 	w, d := newWorld(t, items), obedient()
-	d.maxK = 20
+	d.maxK, d.patch = 20, make(chan struct{})
 	w.alive(t)
 	s, _ := w.watched(t, d)
 	before := w.live.Snapshot()
@@ -228,6 +236,7 @@ func TestWhatADeviceIsNotAsked(t *testing.T) {
 	if _, err := s.Rescore(t.Context(), after, query, []int32{0, items}, 1); !errors.Is(err, offload.ErrStale) || d.calls.Load() != asked {
 		t.Errorf("a row that it does not have: %v, asked %d times", err, d.calls.Load()-asked)
 	}
+	d.patch <- struct{}{}
 	eventually(t, "the device has the new row", func() bool { return s.Status().Rows == items+1 })
 	_, err = s.Rescore(t.Context(), after, query, []int32{0, items}, 1)
 	must(t, err)
