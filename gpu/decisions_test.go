@@ -212,3 +212,24 @@ func TestRoundUp(t *testing.T) {
 		t.Errorf("an error that is not a number is %v", got)
 	}
 }
+
+// TestDefaults: a device promises no more rows than its kernels keep, and leaves memory for
+// launches.
+func TestDefaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		given Options
+		facts Facts
+		maxK  int
+		bytes int64
+	}{
+		"defaults":       {Options{}, Facts{Free: 1 << 30, MaxKeep: 8192}, 4096, 1<<30 - 1<<26},
+		"much memory":    {Options{}, Facts{Free: 1 << 40, MaxKeep: 8192}, 4096, 1<<40 - 512<<20},
+		"kernels' limit": {Options{MaxK: 5000, Memory: 7}, Facts{Free: 1 << 30, MaxKeep: 1024}, 1023, 7},
+		"all reserved":   {Options{Reserve: 1 << 31}, Facts{Free: 1 << 30, MaxKeep: 8192}, 4096, 0},
+	} {
+		o := c.given
+		if o.fill(&c.facts); o.MaxK != c.maxK || o.Memory != c.bytes || o.Gather != 200*time.Microsecond || o.Queue != 1024 || o.Patience != 30*time.Second {
+			t.Errorf("%s: %+v, want %d rows and %d bytes", name, o, c.maxK, c.bytes)
+		}
+	}
+}

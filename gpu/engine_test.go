@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -124,6 +125,49 @@ func TestBatching(t *testing.T) {
 	must(t, g.Wait())
 	if want := []int{1, 4, 4, 2, 2}; len(sizes) != len(want) || sizes[1] != 4 || sizes[2] != 4 || sizes[3] != 2 {
 		t.Errorf("launches of %v, want %v: a, b, a, b", sizes, want)
+	}
+}
+
+// TestUrgentQueriesGoFirst: of the queries that wait, the one with the earliest deadline is
+// launched first.
+func TestUrgentQueriesGoFirst(t *testing.T) {
+	first, hold := make(chan struct{}), make(chan struct{})
+	var order []int
+	m := &hosted.Machine{Memory: 1 << 20, Launched: func(jobs []gpu.Job) error {
+		for _, j := range jobs {
+			order = append(order, j.Keep-1)
+		}
+		if len(order) == 1 {
+			close(first)
+			<-hold
+		}
+		return nil
+	}}
+	d := openOn(t, m, gpu.Options{})
+	w := dotWorld(t, 20, 3)
+	must(t, d.LoadModel(t.Context(), w.at, w.file))
+	must(t, w.table(t.Context(), d, "a"))
+	var g errgroup.Group
+	scan := func(k int, within time.Duration) {
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			_, err := d.Scan(ctx, w.ask("a", k), nil)
+			return err
+		})
+	}
+	scan(1, time.Hour)
+	<-first
+	for i, within := range []time.Duration{3 * time.Hour, time.Hour, 2 * time.Hour} {
+		scan(2+i, within)
+		for d.Waiting() <= i && t.Context().Err() == nil {
+			continue
+		}
+	}
+	close(hold)
+	must(t, g.Wait())
+	if want := []int{1, 3, 4, 2}; !slices.Equal(order, want) {
+		t.Errorf("queries for so many rows are launched: %v, want %v, the urgent ones first", order, want)
 	}
 }
 

@@ -1,13 +1,17 @@
 package eval
 
 import (
+	"errors"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 func queriesOf(users []int64, vectors ...[]float32) (all []rerank.Query) {
@@ -241,5 +245,109 @@ func TestDecisions(t *testing.T) {
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: warnings %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// TestOverlap: the share of the first K exact rows among the first K that were found; nothing
+// to find is found whole.
+func TestOverlap(t *testing.T) {
+	rows := func(numbers ...uint64) (r Ranking) {
+		for _, n := range numbers {
+			r = append(r, rerank.Scored{ID: rerank.UintID(n)})
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		got, want Ranking
+		k         int
+		share     float64
+	}{
+		"all":                   {rows(3, 2, 1), rows(1, 2, 3), 3, 1},
+		"what was wanted":       {rows(1, 9), rows(1, 2, 3, 4), 4, 0.25},
+		"not behind K":          {rows(9, 8, 1), rows(1, 2), 2, 0},
+		"nothing wanted behind": {rows(3, 4), rows(1, 2, 3, 4), 2, 0},
+		"nothing to find":       {rows(1), nil, 2, 1},
+	} {
+		if got := MeanOverlap([]Ranking{c.got}, []Ranking{c.want}, c.k); got != c.share {
+			t.Errorf("%s: %v, want %v", name, got, c.share)
+		}
+	}
+}
+
+// described is a similarity of which nothing but its specification and feature rows is asked.
+type described struct {
+	rerank.Similarity
+	spec rerank.Spec
+}
+
+func (d described) Spec() rerank.Spec { return d.spec }
+
+func (described) EncodeItems(dst, items rerank.Matrix) error {
+	copy(dst.Data, items.Data)
+	return nil
+}
+
+// TestQueriesOfRows: a query has the vector and the user of its own row, also where some rows
+// are left out; a model with users wants them.
+func TestQueriesOfRows(t *testing.T) {
+	in := Input{Queries: rerank.Matrix{Rows: 3, Cols: 1, Data: []float32{1, 2, 3}}, UserIDs: []int64{7, 8, 9}, Items: rerank.NewMatrix(2, 1), K: 1, Confidence: 0.9, Resamples: 1}
+	got := in.queries([]int{0, 2})
+	if len(got) != 2 || got[1].Vector[0] != 3 || got[1].UserID != 9 || !got[1].HasUserID {
+		t.Errorf("queries 0 and 2 are %+v", got)
+	}
+	in.Model.Similarity = described{spec: rerank.Spec{QueryDim: 1, ItemDim: 1, UserIDs: true}}
+	if err := in.check(); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string]func(in *Input){
+		"no users":             func(in *Input) { in.UserIDs = nil },
+		"fewer users":          func(in *Input) { in.UserIDs = in.UserIDs[1:] },
+		"other queries":        func(in *Input) { in.Queries.Cols = 2 },
+		"other items":          func(in *Input) { in.Items.Cols = 2 },
+		"no K":                 func(in *Input) { in.K = 0 },
+		"confidence 1":         func(in *Input) { in.Confidence = 1 },
+		"no resamples":         func(in *Input) { in.Resamples = 0 },
+		"another popularity":   func(in *Input) { in.Popularity = make([]float64, 3) },
+		"other ids":            func(in *Input) { in.ItemIDs = make([]rerank.ID, 3) },
+		"other ids of queries": func(in *Input) { in.QueryIDs = make([]rerank.ID, 2) },
+	} {
+		other := in
+		if change(&other); !errors.Is(other.check(), ErrInput) {
+			t.Errorf("%s: %v", name, other.check())
+		}
+	}
+}
+
+// TestFeatures: every item has its row, the last too, and its behavioural vectors behind it.
+func TestFeatures(t *testing.T) {
+	m := route.Model{Name: "m", Similarity: described{spec: rerank.Spec{Features: 1, Kind: rerank.KindMaxSim}}}
+	items := rerank.NewMatrix(blockRows+1, 1)
+	for i := range items.Data {
+		items.Data[i] = float32(i + 1)
+	}
+	tb, err := Features(t.Context(), m, items, nil, nil, nil)
+	if err != nil || tb.Len() != items.Rows || tb.Features().Row(blockRows)[0] != blockRows+1 {
+		t.Fatalf("%v: %d rows, the last is %v", err, tb.Len(), tb.Features().Row(blockRows))
+	}
+	name := filepath.Join(t.TempDir(), "vectors")
+	w, err := maxsim.CreateVectors(name, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Append(rerank.UintID(1), rerank.Matrix{Rows: 2, Cols: 1, Data: []float32{70, 80}}); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := maxsim.OpenVectors(name, digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	tb, err = Features(t.Context(), m, items.Slice(0, 3), nil, v, nil)
+	if err != nil || !slices.Equal(tb.Features().Data, []float32{1, 2, 70, 80, 3}) {
+		t.Errorf("%v: with the vectors of item 1 the rows are %v", err, tb.Features().Data)
 	}
 }
