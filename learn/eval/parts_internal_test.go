@@ -167,6 +167,10 @@ func TestHistogram(t *testing.T) {
 	if g.Mean[5] != 0.75 || g.Mean[1] != 0.25 || g.Largest != 0.75 {
 		t.Errorf("gates %+v", g)
 	}
+	g.addTerms([]rerank.Term{{QueryComponent: 1, ItemComponent: 2, Gate: 0.25}, {QueryComponent: 0, ItemComponent: 0, Gate: 0.75}})
+	if g.average(2); math.Abs(g.Entropy-(0.5*math.Log(2)+0.375*math.Log(1/0.375)+0.125*math.Log(8))) > 1e-9 || g.Largest != 0.75 || g.Mean[5] != 0.5 {
+		t.Errorf("gates of two scores: %+v", g)
+	}
 }
 
 // TestThirds: head, torso and tail by weight; a query is of the segment of most of its weight,

@@ -228,6 +228,12 @@ func (in *Input) measureGates(m route.Model, t *table.Table, queries []rerank.Qu
 			n++
 		}
 	}
+	g.average(n)
+	return g, nil
+}
+
+// average divides the sums of the gates of n scores, and computes their entropy.
+func (g *GateUsage) average(n float64) {
 	g.Largest /= max(1, n)
 	for i := range g.Mean {
 		g.Mean[i] /= max(1, n)
@@ -235,7 +241,6 @@ func (in *Input) measureGates(m route.Model, t *table.Table, queries []rerank.Qu
 			g.Entropy -= p * math.Log(p)
 		}
 	}
-	return g, nil
 }
 
 func (g *GateUsage) addTerms(terms []rerank.Term) {
