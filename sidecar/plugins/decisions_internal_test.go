@@ -1,0 +1,134 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/likenessdb/likeness/plugin"
+)
+
+// TestEndsOfAPlugin: the first end in a while is followed by a start at once, further ones by
+// pauses, and the last that is allowed within a minute by the quarantine, after which counting
+// begins anew.
+func TestEndsOfAPlugin(t *testing.T) {
+	now := time.Unix(0, 0)
+	f := newFlaps(Options{QuarantineAfter: 3, Quarantine: time.Hour})
+	for i, c := range []struct {
+		after       time.Duration // the end before
+		paused      bool
+		quarantined bool
+	}{
+		{0, false, false}, {time.Second, true, false}, {time.Second, false, true},
+		{time.Hour, false, false}, {time.Second, true, false},
+		{2 * time.Minute, false, false}, // the others were long ago
+		{time.Second, true, false}, {59 * time.Second, false, true},
+		{time.Hour, false, false}, {30 * time.Second, true, false}, {31 * time.Second, true, false},
+	} {
+		now = now.Add(c.after)
+		wait, quarantined := f.end(now)
+		if quarantined != c.quarantined || !quarantined && (wait > 0) != c.paused || quarantined && wait != time.Hour {
+			t.Errorf("end %d: wait %s, quarantined %t; want %+v", i, wait, quarantined, c)
+		}
+	}
+	served := newFlaps(Options{Address: "unix:///a/b", QuarantineAfter: 1, Quarantine: time.Hour})
+	for range 50 {
+		if wait, quarantined := served.end(now); quarantined || wait > time.Second {
+			t.Fatalf("one that another party runs: wait %s, quarantined %t", wait, quarantined)
+		}
+	}
+	rested := newFlaps(Options{QuarantineAfter: 100, Quarantine: time.Hour})
+	for range 20 {
+		rested.end(now)
+	}
+	rested.end(now.Add(time.Hour))
+	if wait, _ := rested.end(now.Add(time.Hour)); wait > 200*time.Millisecond {
+		t.Errorf("after an hour the pauses are as long as before: %s", wait)
+	}
+}
+
+func TestDefaultsOfAPlugin(t *testing.T) {
+	o := Options{}.withDefaults()
+	if o.StartTimeout != 10*time.Second || o.HealthInterval != 200*time.Millisecond || o.HealthTimeout != 500*time.Millisecond ||
+		o.MaxMessageBytes != plugin.MaxMessageBytes || o.QuarantineAfter != 5 || o.Quarantine != time.Minute || o.TempDir != os.TempDir() {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestFoldersThatOthersReach: a socket lies in a folder that nobody else may enter.
+func TestFoldersThatOthersReach(t *testing.T) {
+	folder := t.TempDir()
+	for mode, private := range map[os.FileMode]bool{0o700: true, 0o710: false, 0o750: false, 0o701: false, 0o777: false} {
+		if err := os.Chmod(folder, mode); err != nil { //nolint:gosec // a test of such modes
+			t.Fatal(err)
+		}
+		if err := checkPrivate(folder); (err == nil) != private || err != nil && !errors.Is(err, errNotPrivate) {
+			t.Errorf("mode %o: %v", mode, err)
+		}
+	}
+	if err := checkPrivate(os.Args[0]); !errors.Is(err, errNotPrivate) {
+		t.Errorf("a file: %v", err)
+	}
+}
+
+// TestErrorsOfACall: what a plugin's end did is said so, a caller's own end is not.
+func TestErrorsOfACall(t *testing.T) {
+	p := &Plugin{options: Options{Name: "p", MaxMessageBytes: 7}, changed: make(chan struct{})}
+	here, gone := &session{}, &session{}
+	p.live.Store(here)
+	nobody, left := func() error { return nil }, func() error { return context.Canceled }
+	for name, c := range map[string]struct {
+		s      *session
+		caller func() error
+		err    error
+		cut    bool   // it is plugin.ErrUnavailable
+		say    string // and part of its text
+	}{
+		"the connection ended":    {here, nobody, status.Error(codes.Unavailable, "EOF"), true, "the call was cut off: EOF"},
+		"the session ended":       {gone, nobody, status.Error(codes.Canceled, "closing"), true, "the call was cut off"},
+		"cancelled by the plugin": {here, nobody, status.Error(codes.Canceled, "no"), false, "no"},
+		"the caller left":         {gone, left, status.Error(codes.Canceled, "context canceled"), false, "context canceled"},
+		"too late for the caller": {gone, left, status.Error(codes.Unavailable, "EOF"), false, "EOF"},
+		"too large":               {here, nobody, status.Error(codes.ResourceExhausted, "received message larger than max"), false, "raise its max_message_bytes, which is 7"},
+		"another error":           {here, nobody, status.Error(codes.Internal, "a fault"), false, "a fault"},
+		"none of gRPC's":          {here, nobody, errors.New("odd"), false, "odd"},
+	} {
+		err := p.translateError(c.s, c.caller, c.err)
+		if errors.Is(err, plugin.ErrUnavailable) != c.cut || !strings.Contains(err.Error(), c.say) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := here.answers.Load(); n != 0 {
+		t.Errorf("%d errors are signs of life", n)
+	}
+	if err := p.translateError(here, nobody, nil); err != nil || here.answers.Load() != 1 {
+		t.Errorf("an answer is no sign of life: %v", err)
+	}
+}
+
+// TestStatesAreCopies: who reads a state does not share its counts.
+func TestStatesAreCopies(t *testing.T) {
+	p := &Plugin{changed: make(chan struct{}), state: State{Ends: map[Reason]int64{}}}
+	before := p.State()
+	changed := p.changed
+	p.recordEnd(Hung, errors.New("no answer"))
+	after := p.State()
+	if len(before.Ends) != 0 || after.Ends[Hung] != 1 || after.Status != Unhealthy || after.LastError != "hung: no answer" || after.PID != 0 || after.Resident != 0 {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody is told")
+	}
+	if got := Reasons(); !slices.Equal(got, []Reason{Crashed, Hung, Memory, Checksum, Failed}) {
+		t.Errorf("reasons %v", got)
+	}
+}
