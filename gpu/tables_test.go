@@ -1,7 +1,9 @@
 package gpu
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/likenessdb/likeness/plugin/device"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/scan"
 )
 
@@ -21,7 +24,8 @@ type ledger struct {
 	mu      sync.Mutex
 	said    []string
 	tables  int
-	created func() // called by NewTable
+	created func() // called by NewTable and LoadModel
+	refuses error  // returned by LoadModel
 }
 
 func (l *ledger) note(format string, args ...any) {
@@ -40,6 +44,15 @@ func (l *ledger) take() []string {
 }
 
 func (l *ledger) TableBytes(_ *Network, capacity int) int64 { return int64(capacity) }
+
+func (l *ledger) ModelBytes(*Network) int64 { return 100 }
+
+func (l *ledger) LoadModel(*Network) (Model, error) {
+	if l.created != nil {
+		l.created()
+	}
+	return &entered{l, "another model"}, l.refuses
+}
 
 func (l *ledger) NewTable(Model, int) (Table, error) {
 	if l.created != nil {
@@ -301,4 +314,44 @@ func TestCheckOfSurvivors(t *testing.T) {
 	if err := tb.checkRows([]uint32{2, 0, 1}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestModelsThatAreNotLoaded keep no memory.
+func TestModelsThatAreNotLoaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "dot", Config: json.RawMessage(`{"dim": 2}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		if err := model.Encode(&file, m); err != nil {
+			t.Fatal(err)
+		}
+		d, l := bookkeeping(t)
+		v := device.Version{Name: "dot", Version: m.Version}
+		l.refuses = device.ErrMemory
+		if err := d.LoadModel(t.Context(), v, file.Bytes()); !errors.Is(err, device.ErrMemory) || d.used != 1 || d.models[v] != nil {
+			t.Errorf("one that does not fit: %v, %d bytes are used", err, d.used)
+		}
+		l.refuses = nil
+		other := &loaded{}
+		l.created = func() { // another call loads the same model meanwhile
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.models[v] = other
+		}
+		if err := d.LoadModel(t.Context(), v, file.Bytes()); !errors.Is(err, device.ErrLoaded) || d.used != 1 || d.models[v] != other {
+			t.Errorf("loaded twice at a time: %v, %d bytes are used", err, d.used)
+		}
+		synctest.Wait()
+		expectLedger(t, l, "loaded twice at a time", "free another model")
+		l.created = nil
+		delete(d.models, v)
+		if err := d.LoadModel(t.Context(), v, file.Bytes()); err != nil || d.used != 101 {
+			t.Errorf("%v, %d bytes are used", err, d.used)
+		}
+		if err := d.LoadModel(t.Context(), v, file.Bytes()); !errors.Is(err, device.ErrLoaded) || d.used != 101 {
+			t.Errorf("one that is there: %v, %d bytes are used", err, d.used)
+		}
+	})
 }

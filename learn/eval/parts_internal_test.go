@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 func queriesOf(users []int64, vectors ...[]float32) (all []rerank.Query) {
@@ -353,5 +355,118 @@ func TestFeatures(t *testing.T) {
 	tb, err = Features(t.Context(), m, items.Slice(0, 3), nil, v, nil)
 	if err != nil || !slices.Equal(tb.Features().Data, []float32{1, 2, 70, 80, 3}) {
 		t.Errorf("%v: with the vectors of item 1 the rows are %v", err, tb.Features().Data)
+	}
+}
+
+// judging is a judge of four queries in two segments, whose baseline has these values.
+func judging(baseline ...float64) *measureModel {
+	queries := queriesOf([]int64{1, 2, 3, 4}, []float32{1}, []float32{1}, []float32{1}, []float32{1})
+	return &measureModel{
+		in: &Input{K: 10}, sampler: newSampler(queries, &Input{Resamples: 500, Confidence: 0.9, Seed: 1}), report: &Report{Method: Method{Metric: "mrr@10"}},
+		segments:     []Segment{{Name: "head", members: []bool{true, true, false, false}}, {Name: "tail", members: []bool{false, false, true, true}}},
+		baselineScan: &exactScan{values: map[string][]float64{"mrr@10": baseline}},
+	}
+}
+
+// TestASegmentHasItsOwnFigures, and not those of all queries.
+func TestASegmentHasItsOwnFigures(t *testing.T) {
+	j := judging(1, 1, 0, 0.5)
+	got, err := j.measureSegments(t.Context(), &exactScan{values: map[string][]float64{"mrr@10": {0.5, 1, 1, 1}}})
+	if err != nil || len(got) != 2 {
+		t.Fatal(got, err)
+	}
+	for i, want := range []struct{ metric, baseline, gain, wins, low, high float64 }{{0.75, 1, -0.25, 0, -0.5, 0}, {1, 0.25, 0.75, 1, 0.5, 1}} {
+		s := got[i]
+		if s.Metric != want.metric || *s.Baseline != want.baseline || s.Gain.Difference != want.gain || s.Gain.Wins != want.wins || s.Gain.Low != want.low || s.Gain.High != want.high {
+			t.Errorf("%s: %v against %v, gain %+v; want %+v", s.Name, s.Metric, *s.Baseline, *s.Gain, want)
+		}
+	}
+	if j.segments[0].Gain != nil {
+		t.Error("the segments of the next model have figures of this one")
+	}
+}
+
+// TestAsGoodAsTheBest: a model counts as good unless its whole interval lies below the best.
+func TestAsGoodAsTheBest(t *testing.T) {
+	j := judging(0, 0, 0, 0)
+	j.baselineScan = nil
+	j.primary = [][]float64{{0.5, 0.5, 0.5, 0.5}, {1, 0.6, 0.5, 0.4}, {0.1, 0.1, 0.1, 0.1}}
+	for n, name := range []string{"close", "best", "worse"} {
+		j.report.Models = append(j.report.Models, ModelReport{Model: Model{Name: name}, Class: ClassMoL, Metrics: Metrics{"mrr@10": meanOf(j.primary[n])}})
+	}
+	r, err := j.finish(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := r.Models
+	if r.Verdict.Best != "best" || m[1].ToBest != nil || !m[1].AsGood || !m[0].AsGood || m[0].ToBest.Difference >= 0 || m[2].AsGood || m[2].ToBest.High >= 0 {
+		t.Errorf("close %+v, best %+v, worse %+v; %+v", m[0].ToBest, m[1].ToBest, m[2].ToBest, r.Verdict)
+	}
+	if r.Metrics["mrr@10"] != 0.5 {
+		t.Errorf("the report has the metrics of another model: %v", r.Metrics)
+	}
+}
+
+// TestAnswersOfAStrategy: how much of the exact answer a strategy finds, how often it is
+// proved, and what it loses and keeps.
+func TestAnswersOfAStrategy(t *testing.T) {
+	ids := make([]rerank.ID, 8)
+	for i := range ids {
+		ids[i] = rerank.UintID(uint64(i))
+	}
+	tb, err := table.FromMemory(table.Meta{Model: "m", ModelVersion: "v", Kind: "dot", Collection: "c"}, ids, rerank.NewMatrix(8, 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranked := func(rows ...int) (r Ranking) {
+		for _, row := range rows {
+			r = append(r, rerank.Scored{ID: ids[row], Index: row})
+		}
+		return r
+	}
+	answer := func(status rerank.Status, candidates int, rows ...int) (a search.Answer) {
+		a.Certificate = rerank.Certificate{Status: status, Candidates: candidates}
+		for _, row := range rows {
+			a.Hits = append(a.Hits, search.Hit{ID: ids[row]})
+		}
+		return a
+	}
+	j := judging(0, 0.25, 0, 0)
+	j.sampler.cluster, j.sampler.clusters = []int{0, 1}, 2
+	j.baselineScan.values["mrr@10"] = []float64{0, 0.25}
+	in := Input{K: 10, Pairs: NewPairs([][]int32{{1}, {5}})}
+	b := &trialRunner{in: in, table: tb, rows: []int{0, 1}, judge: j, exact: &exactScan{
+		rankings: []Ranking{ranked(1, 2, 3, 4), ranked(5)}, values: map[string][]float64{"mrr@10": {1, 1}},
+	}}
+	o, err := b.summariseAnswers(t.Context(), []search.Answer{answer(rerank.StatusCalibrated, 10, 1), answer(rerank.StatusExact, 20, 6, 5)}, []time.Duration{time.Millisecond, 3 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.FirstStageRecall != (0.25+1)/2 || o.Exact != 0.5 || o.Candidates != 15 || o.P50 != 1 || o.P99 != 3 {
+		t.Errorf("%+v", o)
+	}
+	if o.Metrics["mrr@10"] != 0.75 || o.Loss.Difference != 0.25 || o.Gain.Difference != 0.625 {
+		t.Errorf("metrics %v, loss %+v, gain %+v", o.Metrics, o.Loss, o.Gain)
+	}
+}
+
+// TestRoutesOfTrials: a trial's strategy, depths, weights and head reach its route.
+func TestRoutesOfTrials(t *testing.T) {
+	s := described{spec: rerank.Spec{QueryDim: 2, ItemDim: 2, Normalise: true}}
+	b := &trialRunner{in: Input{Model: route.Model{Name: "m", Similarity: s}}}
+	r, err := b.newRoute(Trial{Name: "x", Strategy: rerank.Combined, Depth: 3, AverageDepth: 4, Weights: rerank.GateWeights, Head: "h"})
+	if err != nil || r.Strategy != rerank.Combined || r.Depth != 3 || r.AverageDepth != 4 || r.Weights != rerank.GateWeights || r.Head != "h" || !r.UnitVectors || r.Failure != route.FailClosed || !r.ExactSearch {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if stored, err := b.newRoute(Trial{Name: "x", Strategy: Stored, Depth: 3}); err != nil || stored.Strategy != rerank.Distilled || stored.Model.Similarity.Spec().SingleInnerProduct {
+		t.Errorf("%+v, %v", stored, err)
+	}
+	s.spec.ItemDim = 3
+	b.in.Model.Similarity = s
+	if _, err := b.newRoute(Trial{Name: "x", Strategy: Stored, Depth: 3}); !errors.Is(err, ErrInput) {
+		t.Errorf("stored vectors of another dimension: %v", err)
+	}
+	if got := StoredTrials(10, 201); len(got) != 5 || got[4].Depth != 200 || got[0].Name != "stored:10" {
+		t.Errorf("trials of 201 items: %+v", got)
 	}
 }
