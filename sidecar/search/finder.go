@@ -133,7 +133,7 @@ func (f *finder) evidence(round, k int) *certify.Evidence {
 		e.RoundingError = float32(math.Inf(1)) // the database scored rounded vectors, with an error that it does not tell
 	}
 	if n := min(k, e.Finite); n > 0 {
-		e.KthScore = f.found.Hits[n-1].Score
+		e.MedianScore, e.KthScore = f.found.Hits[n/2].Score, f.found.Hits[n-1].Score
 	}
 	if v.Promise != nil {
 		e.Audited = true

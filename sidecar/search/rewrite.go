@@ -109,7 +109,7 @@ func (r *Rewritten) evidence(got DatabaseAnswer) *certify.Evidence {
 		e.RoundingError = float32(math.Inf(1)) // the database may have scored rounded vectors
 	}
 	if n := min(k, finite); n > 0 {
-		e.KthScore = got.Hits[n-1].Score
+		e.MedianScore, e.KthScore = got.Hits[n/2].Score, got.Hits[n-1].Score
 		e.Known.Max = got.Hits[finite-1].Score
 	}
 	if c.Promise != nil {

@@ -358,3 +358,38 @@ func TestLiveTable(t *testing.T) {
 		now.Release()
 	}
 }
+
+// TestLongRows: three rows so long that their rounding exceeds all differences of scores
+// cost two rounds, and the answer says that nothing is proved.
+func TestLongRows(t *testing.T) {
+	const dim = 16
+	sim, err := dot.New(dot.Config{Dim: dim}, nil)
+	must(t, err)
+	rows := random(9, 3000, dim)
+	for r := range rows.Rows {
+		rerank.Normalise(rows.Row(r))
+	}
+	for _, r := range []int{100, 200, 300} {
+		for i := range rows.Row(r) {
+			rows.Row(r)[i] *= 6e6
+		}
+	}
+	w := newWorld(t, sim, rows)
+	r := w.route(route.PlacementStored, func(r *route.Route) { r.Strategy, r.ExactSearch = rerank.Average, true })
+	for q := range 50 {
+		query := random(uint64(500+q), 1, dim).Data
+		for _, long := range []int{100, 200, 300} { // no long row is near the query
+			x := rows.Row(long)
+			by := float32(adversary.Dot(query, x)/(rerank.Norm(x)*rerank.Norm(x))) + 1e-6
+			for i := range query {
+				query[i] -= by * x[i]
+			}
+		}
+		for _, gap := range []*float32{nil, ptr(0)} {
+			a := searchRoute(t, r, search.Request{Query: rerank.Query{Vector: query}, K: 10, Depth: 10, MaxGap: gap})
+			if c := a.Certificate; c.Status != rerank.StatusUnknown || c.Rounds > 2 || c.Candidates > 100 {
+				t.Fatalf("query %d: %+v", q, c)
+			}
+		}
+	}
+}

@@ -30,14 +30,15 @@ type Evidence struct {
 	// Scanned: every item of the table, or behind the filter, was scored.
 	Scanned bool
 
-	K         int     // rows that the certificate is about
-	Hits      int     // rows found
-	Finite    int     // of the hits, those with a finite score; they rank first
-	KthScore  float32 // score of row K, or of the last finite one before it
-	Measured  *rerank.Measured
-	Depth     int
-	Rounds    int
-	Candidate int // number of candidates that were scored
+	K           int     // rows that the certificate is about
+	Hits        int     // rows found
+	Finite      int     // of the hits, those with a finite score; they rank first
+	KthScore    float32 // score of row K, or of the last finite one before it
+	MedianScore float32 // of the rows up to that one
+	Measured    *rerank.Measured
+	Depth       int
+	Rounds      int
+	Candidate   int // number of candidates that were scored
 
 	// RoundingError bounds how far the hits' scores are off: if they are Refined (scored
 	// in float64, and proved to be the best that were scored) from all roundings,
@@ -68,6 +69,9 @@ type Evidence struct {
 // caller fills in Stop.
 func (e *Evidence) Certificate() rerank.Certificate {
 	c := rerank.Certify(e.proof())
+	if c.Status == rerank.StatusExact && e.isVacuous(c) {
+		c.Status, c.Proof, c.Ordered = rerank.StatusUnknown, rerank.ProofNone, false
+	}
 	c.Depth, c.Rounds, c.Candidates, c.Tied = e.Depth, e.Rounds, e.Candidate, e.tied(c)
 	e.addPromise(&c)
 	return c
@@ -178,7 +182,7 @@ func (e *Evidence) Stop(ctx context.Context, l Limits, c, last rerank.Certificat
 		return rerank.StopFixed
 	case settled && (c.Status == rerank.StatusExact || c.Gap <= *l.MaxGap):
 		return rerank.StopGap
-	case settled && !e.narrowed(c, last):
+	case settled && !e.narrowed(c, last), !settled && e.Hits >= e.K && e.staysTied(c, last, l):
 		return rerank.StopUnbounded
 	case c.Rounds >= l.MaxRounds || e.Depth >= l.MaxDepth:
 		return rerank.StopLimit
@@ -212,6 +216,32 @@ func (e *Evidence) tied(c rerank.Certificate) bool {
 	}
 	b := e.Encoded.Bound(e.Probes, e.Lists)
 	return b.Max >= c.KthScore-2*b.Epsilon
+}
+
+// staysTied reports whether rounding alone leaves the K-th place open, and the rounds
+// that are left do not close it at the pace of the last one. The rounding of a few very
+// long rows can exceed the differences of all scores. Equal scores are another matter:
+// deeper lists show where they end.
+func (e *Evidence) staysTied(c, last rerank.Certificate, l Limits) bool {
+	if last.Rounds == 0 || !(c.Max < c.KthScore) {
+		return false
+	}
+	left := 2*e.Encoded.Bound(e.Probes, e.Lists).Epsilon - (c.KthScore - c.Max)
+	pace := (c.KthScore - c.Max) - (last.KthScore - last.Max)
+	return !(pace*float32(l.MaxRounds-c.Rounds) > left)
+}
+
+// vacuous is the share of a score beyond which an error of rounding is no longer small.
+const vacuous = 1e-3
+
+// isVacuous reports whether rounding leaves the K-th place open to items that no list
+// showed, and is no small part of the scores.
+func (e *Evidence) isVacuous(c rerank.Certificate) bool {
+	if c.Proof != rerank.ProofInnerProduct && c.Proof != rerank.ProofBound {
+		return false
+	}
+	usual := max(e.MedianScore, -e.MedianScore, c.KthScore, -c.KthScore)
+	return c.Epsilon > vacuous*usual && c.KthScore-c.Max <= 2*c.Epsilon
 }
 
 // narrowed reports whether the lists are exact, bound φ, and left less room than
