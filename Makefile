@@ -110,7 +110,7 @@ bench: $(TOOLS)/.built ## Run the Go benchmarks ten times and print benchstat's 
 	@benchstat $(CACHE)/bench.txt
 
 .PHONY: bench-proxy
-bench-proxy: build servers ## Measure what the proxy costs on two cores, into docs/benchmarks (BENCH_CPUS=0,1)
+bench-proxy: build servers ## Measure what the proxy costs on two cores, into docs/benchmarks (six minutes, BENCH_CPUS=0,1)
 	@go build -o $(CACHE)/bench-proxy ./bench/proxy
 	@taskset -c $(BENCH_CPUS) $(CACHE)/bench-proxy
 

@@ -29,7 +29,7 @@ func TestPagesMatchFigures(t *testing.T) {
 }
 
 func TestRenderNamesMissingFigures(t *testing.T) {
-	if _, err := render(fstest.MapFS{"search.json": {Data: []byte(`{}`)}}); err == nil || !strings.Contains(err.Error(), "processor") {
+	if _, err := render(fstest.MapFS{"search.json": {Data: []byte(`{}`)}}); err == nil || !strings.Contains(err.Error(), "proxy_overhead") {
 		t.Errorf("%v, want the name of the missing field", err)
 	}
 	if _, err := render(fstest.MapFS{"search.json": {Data: []byte(`{`)}}); err == nil || !strings.Contains(err.Error(), "search.json") {

@@ -8,65 +8,55 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
+	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/likenessdb/likeness/examples/banking77"
+	"github.com/likenessdb/likeness/sidecar/proxy/wire"
 )
 
 const limit = 10
 
-// client is a user's client: one gRPC connection, and a REST connection for each concurrent
-// call.
-type client struct {
-	conn        *grpc.ClientConn
-	health      qdrant.QdrantClient
-	points      qdrant.PointsClient
-	collections qdrant.CollectionsClient
-	url         string
-	transport   *http.Transport
-}
+// client makes searches of a collection at one address. An answer needs limit rows and a
+// status that begins with the given text.
+type client func(collection, status string) call
 
-func newClient(conn *grpc.ClientConn, url string, callers int) *client {
-	return &client{
-		conn: conn, health: qdrant.NewQdrantClient(conn), points: qdrant.NewPointsClient(conn), collections: qdrant.NewCollectionsClient(conn),
-		// Qdrant closes connections that are idle for five seconds.
-		url: url, transport: &http.Transport{MaxIdleConnsPerHost: callers, DisableCompression: true, IdleConnTimeout: 3 * time.Second},
+// errDegraded says that the answer is the database's own, because likeness had no time.
+var errDegraded = errors.New("the answer is degraded")
+
+// check returns errDegraded, or an error for an answer of another form.
+func check(n, rows int, status, want string) error {
+	if want != "" && strings.HasPrefix(status, "degraded; ") {
+		return errDegraded
 	}
+	if rows != limit || !strings.HasPrefix(status, want) {
+		return fmt.Errorf("question %d: %d rows, status %q, want %d and %q", n, rows, status, limit, want)
+	}
+	return nil
 }
 
-func (c *client) close() error {
-	c.transport.CloseIdleConnections()
-	return c.conn.Close()
-}
+func statusOf(trailer metadata.MD) string { return strings.Join(trailer.Get("likeness-status"), "") }
 
-// call makes the n-th call of its kind.
-type call func(ctx context.Context, n int) error
-
-func (c *client) checkHealth(ctx context.Context, _ int) error {
-	_, err := c.health.HealthCheck(ctx, &qdrant.HealthCheckRequest{})
-	return err
-}
-
-// search requests the neighbours of the n-th question. want is the required prefix of the
-// answer's status, if the answer has one.
-func (c *client) search(task *banking77.Task, name, want string) call {
-	return func(ctx context.Context, n int) error {
-		var trailer metadata.MD
-		answer, err := c.points.Search(ctx, &qdrant.SearchPoints{
-			CollectionName: name, Vector: task.Vector(n % len(task.Queries)), Limit: limit,
-		}, grpc.Trailer(&trailer))
-		if err != nil {
-			return err
+func qdrantGRPC(conn *grpc.ClientConn, task *banking77.Task) client {
+	points := qdrant.NewPointsClient(conn)
+	return func(collection, status string) call {
+		return func(ctx context.Context, n int) error {
+			var trailer metadata.MD
+			answer, err := points.Search(ctx, &qdrant.SearchPoints{
+				CollectionName: collection, Vector: task.Vector(n % len(task.Queries)), Limit: limit,
+			}, grpc.Trailer(&trailer))
+			if err != nil {
+				return err
+			}
+			return check(n, len(answer.GetResult()), statusOf(trailer), status)
 		}
-		if rows, status := len(answer.GetResult()), strings.Join(trailer.Get("likeness-status"), ""); rows != limit || !strings.HasPrefix(status, want) {
-			return fmt.Errorf("question %d: %d rows, status %q", n, rows, status)
-		}
-		return nil
 	}
 }
 
@@ -83,89 +73,74 @@ func restBodies(task *banking77.Task) (bodies [][]byte, err error) {
 	return bodies, nil
 }
 
-// searchREST is search over REST. It reads the answer without decoding it.
-func (c *client) searchREST(bodies [][]byte, name string) call {
-	url := c.url + "/collections/" + name + "/points/search"
-	return func(ctx context.Context, n int) error {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(bodies[n%len(bodies)]))
+func newTransport(connections int) *http.Transport {
+	// Qdrant closes connections that are idle for five seconds.
+	return &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true, IdleConnTimeout: 3 * time.Second}
+}
+
+// qdrantREST reads answers without decoding them.
+func qdrantREST(transport *http.Transport, url string, bodies [][]byte) client {
+	return func(collection, status string) call {
+		url := url + "/collections/" + collection + "/points/search"
+		return func(ctx context.Context, n int) error {
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(bodies[n%len(bodies)]))
+			if err != nil {
+				return err
+			}
+			r.Header.Set("Content-Type", "application/json")
+			answer, err := transport.RoundTrip(r)
+			if err != nil {
+				return err
+			}
+			text, err := io.ReadAll(answer.Body)
+			if err := errors.Join(err, answer.Body.Close()); err != nil {
+				return err
+			}
+			if answer.StatusCode != http.StatusOK {
+				return fmt.Errorf("question %d: %s: %s", n, answer.Status, text)
+			}
+			return check(n, bytes.Count(text, []byte(`"score":`)), answer.Header.Get("Likeness-Status"), status)
+		}
+	}
+}
+
+// milvusGroups encodes the vectors of the searches in advance, each as a PlaceholderGroup
+// of one PlaceholderValue: its tag, its type, which is FloatVector, and the vector.
+func milvusGroups(task *banking77.Task) (groups [][]byte, err error) {
+	for i := range task.Queries {
+		group, err := wire.AppendMessage(nil, 1, 4*len(task.Vector(i)), func(out []byte) ([]byte, error) {
+			return wire.AppendPacked(append(out, "\x0a\x02$0\x10\x65"...), 3, task.Vector(i)), nil
+		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		r.Header.Set("Content-Type", "application/json")
-		answer, err := c.transport.RoundTrip(r)
-		if err != nil {
-			return err
+		groups = append(groups, group)
+	}
+	return groups, nil
+}
+
+func milvusGRPC(conn *grpc.ClientConn, groups [][]byte) client {
+	service := milvuspb.NewMilvusServiceClient(conn)
+	var params []*commonpb.KeyValuePair
+	for _, p := range [][2]string{
+		{"anns_field", field}, {"topk", strconv.Itoa(limit)}, {"metric_type", "COSINE"}, {"params", "{}"}, {"round_decimal", "-1"},
+	} {
+		params = append(params, &commonpb.KeyValuePair{Key: p[0], Value: p[1]})
+	}
+	return func(collection, status string) call {
+		return func(ctx context.Context, n int) error {
+			var trailer metadata.MD
+			answer, err := service.Search(ctx, &milvuspb.SearchRequest{
+				CollectionName: collection, DslType: commonpb.DslType_BoolExprV1, PlaceholderGroup: groups[n%len(groups)], Nq: 1,
+				SearchParams: params, UseDefaultConsistency: true,
+			}, grpc.Trailer(&trailer))
+			if err == nil && answer.GetStatus().GetCode() != 0 {
+				err = fmt.Errorf("question %d: %s", n, answer.GetStatus().GetReason())
+			}
+			if err != nil {
+				return err
+			}
+			return check(n, len(answer.GetResults().GetScores()), statusOf(trailer), status)
 		}
-		text, err := io.ReadAll(answer.Body)
-		if err := errors.Join(err, answer.Body.Close()); err != nil {
-			return err
-		}
-		if answer.StatusCode != http.StatusOK {
-			return fmt.Errorf("question %d: %s: %s", n, answer.Status, text)
-		}
-		return nil
-	}
-}
-
-const (
-	wayDirect  = "direct"
-	wayProxy   = "likeness proxy"
-	wayPerCall = "likeness proxy --per-call"
-	wayServe   = "likeness serve, passed"
-	wayRewrite = "likeness serve, rewritten"
-	wayRescore = "likeness serve, rescored"
-)
-
-// alone returns the comparisons with one call at a time.
-func (b *bench) alone() []comparison {
-	return []comparison{
-		{name: "gRPC HealthCheck", bar: 0.20, ways: []way{{wayDirect, b.direct.checkHealth}, {wayProxy, b.proxied.checkHealth}, {wayPerCall, b.perCall.checkHealth}}},
-		{name: "gRPC Search", bar: 0.20, ways: b.searches()},
-		{name: "REST search", bar: 0.25, ways: b.searchesREST()},
-		{name: "gRPC Search beside a route", ways: []way{
-			{wayDirect, b.direct.search(b.task, collection, "")},
-			{wayServe, b.served.search(b.task, collection, "")},
-			{wayRewrite, b.served.search(b.task, rewritten, "rewritten")},
-			{wayRescore, b.served.search(b.task, routed, "rescored")},
-		}},
-		{name: "REST search beside a route", ways: b.besideRouteREST()},
-	}
-}
-
-// loaded returns the comparisons with many concurrent calls.
-func (b *bench) loaded() []comparison {
-	return []comparison{
-		{name: "gRPC Search", bar: 0.65, ways: b.searches()},
-		{name: "REST search", bar: 0.65, ways: b.searchesREST()},
-		{name: "gRPC Search beside a route", ways: []way{
-			{wayDirect, b.direct.search(b.task, collection, "")},
-			{wayServe, b.served.search(b.task, collection, "")},
-			{wayRewrite, b.served.search(b.task, rewritten, "rewritten")},
-		}},
-		{name: "REST search beside a route", ways: b.besideRouteREST()},
-	}
-}
-
-func (b *bench) besideRouteREST() []way {
-	return []way{
-		{wayDirect, b.direct.searchREST(b.bodies, collection)},
-		{wayServe, b.served.searchREST(b.bodies, collection)},
-		{wayRewrite, b.served.searchREST(b.bodies, rewritten)},
-	}
-}
-
-func (b *bench) searches() []way {
-	return []way{
-		{wayDirect, b.direct.search(b.task, collection, "")},
-		{wayProxy, b.proxied.search(b.task, collection, "")},
-		{wayPerCall, b.perCall.search(b.task, collection, "")},
-	}
-}
-
-func (b *bench) searchesREST() []way {
-	return []way{
-		{wayDirect, b.direct.searchREST(b.bodies, collection)},
-		{wayProxy, b.proxied.searchREST(b.bodies, collection)},
-		{wayPerCall, b.perCall.searchREST(b.bodies, collection)},
 	}
 }

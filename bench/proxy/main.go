@@ -1,12 +1,12 @@
-// Command proxy measures what a call through the proxy costs in addition to a direct call.
-// A real Qdrant, `likeness proxy` and `likeness serve` run as separate processes, and this
-// process is their client:
+// Command proxy measures what a search through the proxy costs beside a direct one: passed,
+// rewritten, and rescored from a table by a list of candidates and by a scan. Each database,
+// `likeness proxy` and `likeness serve` run as separate processes, and this process is
+// their client:
 //
 //	make bench-proxy
 //	taskset -c 0,1 go run ./bench/proxy -rounds 1 -out /tmp
 //
-// It prints the tables of docs/benchmarks/proxy-overhead.md, and writes that file and its
-// figures, proxy-overhead.json.
+// It writes docs/benchmarks/proxy-overhead.json; `make generate` renders the page.
 package main
 
 import (
@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -27,8 +28,8 @@ import (
 type settings struct {
 	host.Files
 
-	rounds, callers int
-	alone, load     time.Duration
+	rounds, callers   int
+	alone, full, open time.Duration
 }
 
 func main() {
@@ -53,7 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return s.Publish(stdout, "proxy-overhead", r.markdown(), r)
+	return s.Write(stdout, "proxy-overhead", r)
 }
 
 func parse(args []string, stderr io.Writer) (settings, error) {
@@ -62,14 +63,15 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.SetOutput(stderr)
 	s.AddTo(flags)
 	flags.IntVar(&s.rounds, "rounds", 3, "rounds")
-	flags.DurationVar(&s.alone, "alone", 3*time.Second, "time of one comparison, one call at a time, in a round")
-	flags.DurationVar(&s.load, "load", 2*time.Second, "time of each of four blocks of a comparison under load, in a round")
-	flags.IntVar(&s.callers, "callers", 16, "calls in flight under load")
+	flags.IntVar(&s.callers, "callers", 16, "calls in flight under full load")
+	flags.DurationVar(&s.alone, "alone", 4*time.Second, "time of one call at a time by each way in turn, a round")
+	flags.DurationVar(&s.full, "full", time.Second, "time of each of the two blocks of a way under full load, a round")
+	flags.DurationVar(&s.open, "open", 1250*time.Millisecond, "time of a way at each share of the load, a round")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
-	if s.rounds < 1 || s.callers < 1 || s.alone <= 0 || s.load <= 0 {
-		return s, errors.New("-rounds and -callers start at 1, -alone and -load are more than 0")
+	if s.rounds < 1 || s.callers < 1 || s.alone <= 0 || s.full <= 0 || s.open <= 0 {
+		return s, errors.New("-rounds and -callers start at 1, -alone, -full and -open are more than 0")
 	}
 	return s, s.Find()
 }
@@ -77,27 +79,25 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 // measure starts all processes, measures, and stops them.
 func (s settings) measure(ctx context.Context, stderr io.Writer) (_ *report, err error) {
 	say := func(format string, a ...any) { _, _ = fmt.Fprintf(stderr, format+"\n", a...) }
-	say("starting Qdrant, likeness proxy and likeness serve")
-	b, err := open(ctx, s, stderr)
-	if err != nil {
+	b := &benchmark{settings: s, stderr: stderr}
+	defer func() { err = errors.Join(err, b.close()) }()
+	say("starting the databases and likeness, building tables")
+	if err := b.open(ctx); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	r := newReport(s, b.version)
+	r := &report{
+		Processor: host.Processor(), Cores: runtime.GOMAXPROCS(0), Go: runtime.Version(), Databases: b.versions,
+		Load: [2]float64{host.Load()}, Callers: s.callers, Rounds: s.rounds, Systems: make([]systemResult, len(b.systems)),
+	}
 	for round := range s.rounds {
-		for i, c := range b.alone() {
-			say("round %d of %d: %s, one at a time", round+1, s.rounds, c.name)
-			if err := c.alternate(ctx, s.alone, r.alone(i, c)); err != nil {
-				return nil, err
-			}
-		}
-		for i, c := range b.loaded() {
-			say("round %d of %d: %s, %d in flight", round+1, s.rounds, c.name, s.callers)
-			if err := c.load(ctx, s, b.processes, r.loaded(i, c)); err != nil {
+		for i, system := range b.systems {
+			say("round %d of %d: %s", round+1, s.rounds, system.name)
+			if err := system.measure(ctx, s, &r.Systems[i]); err != nil {
 				return nil, err
 			}
 		}
 	}
 	r.finish()
+	r.Load[1] = host.Load()
 	return r, nil
 }

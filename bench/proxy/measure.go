@@ -2,107 +2,170 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/likenessdb/likeness/learn/eval"
+	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-// way is one way to make the same call.
+// system is a database with one of its interfaces, and the ways to search it.
+type system struct {
+	name      string
+	ways      []way // the first one is direct
+	processes []process
+}
+
+// way is one way to make the same search.
 type way struct {
 	name string
 	call call
 }
 
-// comparison compares the first way with the others.
-type comparison struct {
-	name string
-	bar  float64 // target for the second way; 0: none
-	ways []way
+// call makes the n-th search. It may return errDegraded.
+type call func(ctx context.Context, n int) error
+
+// shares of the searches that the database can answer, at which latency is measured.
+var shares = []float64{0.5, 0.8}
+
+// measure measures one round.
+func (s system) measure(ctx context.Context, o settings, into *systemResult) error {
+	into.begin(s)
+	round := make([]wayRound, len(s.ways))
+	if err := s.alternate(ctx, o.alone, round); err != nil {
+		return err
+	}
+	order := make([]int, 0, 2*len(s.ways))
+	for i := range s.ways {
+		order = append(order, i)
+	}
+	forwards := order
+	for i := range slices.Backward(s.ways) {
+		order = append(order, i)
+	}
+	for _, i := range order {
+		if err := s.full(ctx, o, i, &round[i]); err != nil {
+			return err
+		}
+	}
+	for i := range round {
+		round[i].perCall()
+	}
+	for _, share := range shares {
+		for _, i := range forwards {
+			at, err := s.atShare(ctx, o, i, share*round[0].Rate, &round[i])
+			if err != nil {
+				return err
+			}
+			round[i].Shares = append(round[i].Shares, at)
+		}
+	}
+	for i := range round {
+		into.Ways[i].Rounds = append(into.Ways[i].Rounds, round[i])
+	}
+	return nil
 }
 
-// alternate makes one call at a time, by each way in turn, alternately forwards and
+// alternate makes one search at a time, by each way in turn, alternately forwards and
 // backwards, so that other activity on the machine affects all ways equally.
-func (c comparison) alternate(ctx context.Context, d time.Duration, into *aloneResult) error {
-	const warmUp = 50 // calls
-	took := make([][]time.Duration, len(c.ways))
+func (s system) alternate(ctx context.Context, d time.Duration, round []wayRound) error {
+	const warmUp = 50 // searches
+	took := make([][]time.Duration, len(s.ways))
 	until := time.Now().Add(d)
 	for n := 0; n < 2*warmUp || time.Now().Before(until); n++ {
-		for i := range c.ways {
+		for i := range s.ways {
 			if n%2 == 1 {
-				i = len(c.ways) - 1 - i
+				i = len(s.ways) - 1 - i
 			}
 			began := time.Now()
-			if err := c.ways[i].call(ctx, n); err != nil {
-				return fmt.Errorf("%s, %s: %w", c.name, c.ways[i].name, err)
+			if err := s.ways[i].call(ctx, n); errors.Is(err, errDegraded) {
+				round[i].Degraded++
+			} else if err != nil {
+				return fmt.Errorf("%s, %s: %w", s.name, s.ways[i].name, err)
 			}
 			if n >= warmUp {
 				took[i] = append(took[i], time.Since(began))
 			}
 		}
 	}
-	for i := range c.ways {
-		into.Ways[i].Rounds = append(into.Ways[i].Rounds, aloneRound{
-			Calls: len(took[i]), P50: eval.Percentile(took[i], 0.50), P99: eval.Percentile(took[i], 0.99),
-		})
+	for i := range round {
+		round[i].Alone = latency{eval.Percentile(took[i], 0.50), eval.Percentile(took[i], 0.99)}
 	}
 	return nil
 }
 
-// load makes concurrent calls in blocks of one way each, first forwards and then backwards.
-func (c comparison) load(ctx context.Context, s settings, processes []process, into *loadResult) error {
-	rounds := make([]loadRound, len(c.ways))
-	order := make([]int, 0, 2*len(c.ways))
-	for i := range c.ways {
-		order = append(order, i)
-	}
-	for i := range slices.Backward(c.ways) {
-		order = append(order, i)
-	}
-	for _, i := range order {
-		if err := c.ways[i].block(ctx, s, processes, &rounds[i]); err != nil {
-			return fmt.Errorf("%s, %s: %w", c.name, c.ways[i].name, err)
-		}
-	}
-	for i := range c.ways {
-		rounds[i].perCall()
-		into.Ways[i].Rounds = append(into.Ways[i].Rounds, rounds[i])
-	}
-	return nil
-}
-
-// block adds the results of one block of calls.
-func (w way) block(ctx context.Context, s settings, processes []process, r *loadRound) error {
-	if _, err := w.callers(ctx, s.callers, s.load/8); err != nil { // warm-up
+// full adds a block of searches by one way from callers that each wait for their answer.
+func (s system) full(ctx context.Context, o settings, i int, r *wayRound) error {
+	load := bench.Load{Workers: o.callers, Duration: o.full / 8}
+	if _, err := s.run(ctx, load, i, r); err != nil { // warm-up
 		return err
 	}
-	before, err := times(processes)
+	before, err := times(s.processes)
 	if err != nil {
 		return err
 	}
+	load.Duration = o.full
 	began := time.Now()
-	calls, err := w.callers(ctx, s.callers, s.load)
+	result, err := s.run(ctx, load, i, r)
 	if err != nil {
 		return err
 	}
 	r.Seconds += time.Since(began).Seconds()
-	r.Calls += calls
-	after, err := times(processes)
+	r.Calls += result.Calls
+	after, err := times(s.processes)
 	if err != nil {
 		return err
 	}
 	if r.CPU == nil {
 		r.CPU = map[string]float64{}
 	}
-	for i, p := range processes {
-		r.CPU[p.name] += (after[i] - before[i]).Seconds()
+	for p, process := range s.processes {
+		r.CPU[process.name] += (after[p] - before[p]).Seconds()
 	}
 	return nil
 }
 
+// atShare measures a way at a rate of searches that do not wait for answers.
+func (s system) atShare(ctx context.Context, o settings, i int, rate float64, r *wayRound) (latency, error) {
+	const enough = 1024 // searches in flight; more are skipped
+	result, err := s.run(ctx, bench.Load{Rate: rate, MaxOpen: enough, Duration: o.open, WarmUp: o.open / 8, Seed: 1}, i, r)
+	if err != nil {
+		return latency{}, err
+	}
+	good := result.Latency[bench.Good]
+	return latency{good.P50, good.P99}, nil
+}
+
+// run makes searches by one way and counts degraded answers. It returns the first other
+// error of a search.
+func (s system) run(ctx context.Context, load bench.Load, i int, r *wayRound) (bench.LoadResult, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var first sync.Once
+	var failed error
+	result := load.Run(ctx, func(ctx context.Context, n int) bench.Outcome {
+		err := s.ways[i].call(ctx, n)
+		switch {
+		case err == nil:
+			return bench.Good
+		case errors.Is(err, errDegraded):
+			return bench.Degraded
+		default:
+			first.Do(func() {
+				failed = fmt.Errorf("%s, %s: %w", s.name, s.ways[i].name, err)
+				cancel(failed)
+			})
+			return bench.Failed
+		}
+	})
+	r.Degraded += result.Outcomes[bench.Degraded]
+	return result, failed
+}
+
+// times returns the processor time that each process has used.
 func times(processes []process) (t []time.Duration, err error) {
 	t = make([]time.Duration, len(processes))
 	for i, p := range processes {
@@ -111,26 +174,4 @@ func times(processes []process) (t []time.Duration, err error) {
 		}
 	}
 	return t, nil
-}
-
-// callers makes calls from several concurrent callers, each of which waits for its answer
-// before the next call. It ends at the first error.
-func (w way) callers(ctx context.Context, callers int, d time.Duration) (calls int, err error) {
-	until, cancel := context.WithTimeoutCause(ctx, d, nil)
-	defer cancel()
-	var next atomic.Int64
-	var once sync.Once
-	var wg sync.WaitGroup
-	for range callers {
-		wg.Go(func() {
-			for until.Err() == nil {
-				if failed := w.call(ctx, int(next.Add(1))); failed != nil {
-					once.Do(func() { err = failed })
-					cancel()
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return int(next.Load()), err
 }

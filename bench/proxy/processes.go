@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
 	"github.com/prometheus/procfs"
-	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -18,119 +18,223 @@ import (
 	"github.com/likenessdb/likeness/bench/internal/host"
 	"github.com/likenessdb/likeness/examples/banking77"
 	"github.com/likenessdb/likeness/internal/uncompressed"
-	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
+// The collections have the same rows. Each route has its own.
 const (
-	collection = "questions" // has no route
-	routed     = "routed"    // the same rows, with a route of `likeness serve` that rescores
-	rewritten  = "rewritten" // the same rows, with one that rewrites
+	plain     = "questions" // has no route
+	rewritten = "rewritten"
+	tabled    = "tabled"
+	scanned   = "scanned"
 )
 
-// config is the configuration of `likeness serve`.
-const config = `
+// configured is the configuration of `likeness serve`.
+const configured = `
 listen: {grpc: "127.0.0.1:0", admin: ""}
 log: {level: warn}
-stores: {db: {kind: qdrant, address: %q}}
-models: {bilinear: {path: %q}}
+stores: {db: {kind: %[1]q, address: %[2]q}}
+models: {bilinear: {path: %[3]q}, mol: {path: %[4]q}}
 routes:
-  questions: {store: db, collection: ` + routed + `, model: bilinear, placement: stored, depth: 20, unit_vectors: true}
-  rewritten: {store: db, collection: ` + rewritten + `, model: bilinear, placement: rewrite, unit_vectors: true}
-proxy: {store: db, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
+  rewritten: {store: db, collection: ` + rewritten + `, model: bilinear, placement: rewrite}
+  tabled: {store: db, collection: ` + tabled + `, model: bilinear, table: tabled.table}
+  scanned: {store: db, collection: ` + scanned + `, model: mol, strategy: scan, table: scanned.table}
+proxy: {store: db, listen_grpc: "127.0.0.1:0", %[5]s}
 `
 
-// bench holds everything that runs.
-type bench struct {
-	version   string // version of Qdrant
-	task      *banking77.Task
-	bodies    [][]byte // REST request bodies, one per query
-	direct    *client
-	proxied   *client
-	perCall   *client
-	served    *client
-	processes []process
-	closers   []func() error
+var collections = []string{plain, rewritten, tabled, scanned}
+
+// The processes whose processor time is measured.
+const (
+	processClient   = "client"
+	processProxy    = "likeness proxy"
+	processServe    = "likeness serve"
+	processDatabase = "database"
+)
+
+// benchmark holds everything that runs.
+type benchmark struct {
+	settings
+	stderr   io.Writer
+	dir      string
+	task     *banking77.Task
+	versions []string
+	systems  []system
+	closers  []func() error
 }
 
-// open starts the processes and fills the collections. After an error, everything is
-// stopped.
-func open(ctx context.Context, s settings, stderr io.Writer) (_ *bench, err error) {
-	b := &bench{processes: []process{{"client", os.Getpid()}}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.close())
-		}
-	}()
-	dir, err := os.MkdirTemp("", "likeness-bench-")
-	if err != nil {
-		return nil, err
+// open starts the processes and fills the collections.
+func (b *benchmark) open(ctx context.Context) (err error) {
+	if b.dir, err = os.MkdirTemp("", "likeness-bench-"); err != nil {
+		return err
 	}
-	b.closers = append(b.closers, func() error { return os.RemoveAll(dir) })
-	if b.task, err = banking77.Questions(s.Data); err != nil {
-		return nil, err
+	b.closers = append(b.closers, func() error { return os.RemoveAll(b.dir) })
+	if b.task, err = banking77.Questions(b.Data); err != nil {
+		return err
 	}
 	b.closers = append(b.closers, b.task.Close)
-	if b.bodies, err = restBodies(b.task); err != nil {
-		return nil, err
+	if err := b.openQdrant(ctx); err != nil {
+		return err
 	}
+	return b.openMilvus(ctx)
+}
+
+func (b *benchmark) openQdrant(ctx context.Context) error {
 	db, err := servers.Qdrant(ctx, servers.Dir(), servers.QdrantNewest, servers.Options{})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b.closers = append(b.closers, db.Close)
-	b.version = db.Version
-	b.processes = append(b.processes, process{"Qdrant", db.PID()})
-	if b.direct, err = b.connect(db.Address, db.REST, s.callers); err != nil {
-		return nil, err
+	conn, err := b.connect(db.Address)
+	if err != nil {
+		return err
 	}
-	for _, name := range []string{collection, routed, rewritten} {
-		if err := fill(ctx, b.direct, name, b.task.ItemFile); err != nil {
-			return nil, fmt.Errorf("collection %s: %w", name, err)
+	for _, name := range collections {
+		if err := fillQdrant(ctx, conn, name, b.task.ItemFile); err != nil {
+			return fmt.Errorf("collection %s: %w", name, err)
 		}
 	}
-	return b, b.openLikeness(ctx, s, db, dir, stderr)
-}
-
-// openLikeness starts `likeness proxy` and `likeness serve`.
-func (b *bench) openLikeness(ctx context.Context, s settings, db *servers.Server, dir string, stderr io.Writer) error {
-	var err error
-	if b.proxied, err = b.openProxy(ctx, s, db, filepath.Join(dir, "proxy.json"), stderr); err != nil {
-		return err
-	}
-	if b.perCall, err = b.openProxy(ctx, s, db, filepath.Join(dir, "per-call.json"), stderr, "--per-call"); err != nil {
-		return err
-	}
-	file := filepath.Join(dir, "likeness.yaml")
-	text := fmt.Sprintf(config, db.Address, filepath.Join(s.Models, "banking77-questions-bilinear"), db.REST)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return err
-	}
-	var serving serve.Addresses
-	pid, err := b.start(ctx, stderr, &serving, filepath.Join(dir, "serve.json"), s.Binary, "serve", "--config", file)
+	d, err := b.deploy(ctx, db, "qdrant", []string{"--qdrant-grpc", db.Address, "--qdrant-rest", db.REST, "--listen-rest", "127.0.0.1:0"},
+		fmt.Sprintf("listen_rest: \"127.0.0.1:0\", rest_url: %q", db.REST))
 	if err != nil {
 		return err
 	}
-	b.processes = append(b.processes, process{"proxy", pid})
-	b.served, err = b.connect(serving.Proxy.GRPC, "http://"+serving.Proxy.REST, s.callers)
-	return err
+	if err := b.addGRPC(d, "Qdrant, gRPC", func(conn *grpc.ClientConn) client { return qdrantGRPC(conn, b.task) }); err != nil {
+		return err
+	}
+	bodies, err := restBodies(b.task)
+	if err != nil {
+		return err
+	}
+	transport := newTransport(3 * b.callers)
+	b.closers = append(b.closers, func() error {
+		transport.CloseIdleConnections()
+		return nil
+	})
+	over := func(url string) client { return qdrantREST(transport, url, bodies) }
+	b.systems = append(b.systems, d.system("Qdrant, REST", over(db.REST), over("http://"+d.proxied.REST), over("http://"+d.serving.REST)))
+	return nil
 }
 
-// openProxy starts a `likeness proxy`.
-func (b *bench) openProxy(ctx context.Context, s settings, db *servers.Server, ready string, stderr io.Writer, flags ...string) (*client, error) {
-	var at proxy.Addresses
-	pid, err := b.start(ctx, stderr, &at, ready, append([]string{s.Binary, "proxy", "--log-level", "warn", "--qdrant-grpc", db.Address,
-		"--qdrant-rest", db.REST, "--listen-grpc", "127.0.0.1:0", "--listen-rest", "127.0.0.1:0"}, flags...)...)
+func (b *benchmark) openMilvus(ctx context.Context) error {
+	db, err := servers.MilvusLite(ctx, servers.Dir(), servers.Options{})
+	if err != nil {
+		return err
+	}
+	b.closers = append(b.closers, db.Close)
+	if err := fillMilvus(ctx, db.Address, b.task.ItemFile); err != nil {
+		return err
+	}
+	d, err := b.deploy(ctx, db, "milvus", []string{"--milvus", db.Address}, "")
+	if err != nil {
+		return err
+	}
+	groups, err := milvusGroups(b.task)
+	if err != nil {
+		return err
+	}
+	return b.addGRPC(d, "milvus-lite, gRPC", func(conn *grpc.ClientConn) client { return milvusGRPC(conn, groups) })
+}
+
+// deployment is a database with likeness before it.
+type deployment struct {
+	db               *servers.Server
+	proxied, serving proxy.Addresses
+	processes        []process
+}
+
+// deploy starts `likeness proxy` with additional flags, and `likeness serve` with tables and
+// with additional keys of its proxy.
+func (b *benchmark) deploy(ctx context.Context, db *servers.Server, kind string, flags []string, keys string) (*deployment, error) {
+	b.versions = append(b.versions, db.Name+" "+db.Version)
+	d := &deployment{db: db, processes: []process{{processClient, os.Getpid()}, {processDatabase, db.PID()}}}
+	dir := filepath.Join(b.dir, kind)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	command := append([]string{b.Binary, "proxy", "--log-level", "warn", "--listen-grpc", "127.0.0.1:0"}, flags...)
+	if err := b.start(ctx, d, processProxy, &d.proxied, filepath.Join(dir, "proxy.json"), command); err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "likeness.yaml")
+	text := fmt.Sprintf(configured, kind, db.Address, filepath.Join(b.Models, "banking77-questions-bilinear"), filepath.Join(b.Models, "banking77-questions-mol"), keys)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{tabled, scanned} {
+		index := exec.CommandContext(ctx, b.Binary, "index", "--config", file, "--route", name, "--only", "table")
+		if out, err := index.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("table of route %s: %w\n%s", name, err, out)
+		}
+	}
+	var at serve.Addresses
+	if err := b.start(ctx, d, processServe, &at, filepath.Join(dir, "serve.json"), []string{b.Binary, "serve", "--config", file}); err != nil {
+		return nil, err
+	}
+	d.serving = *at.Proxy
+	return d, nil
+}
+
+// start runs a likeness command until close, and reads its addresses.
+func (b *benchmark) start(ctx context.Context, d *deployment, name string, at any, ready string, command []string) error {
+	pid, stop, err := host.Start(ctx, b.stderr, at, ready, command...)
+	if err != nil {
+		return err
+	}
+	b.closers = append(b.closers, stop)
+	d.processes = append(d.processes, process{name, pid})
+	return nil
+}
+
+// addGRPC adds a system whose clients use gRPC.
+func (b *benchmark) addGRPC(d *deployment, name string, client func(*grpc.ClientConn) client) error {
+	var conns [3]*grpc.ClientConn
+	for i, address := range []string{d.db.Address, d.proxied.GRPC, d.serving.GRPC} {
+		var err error
+		if conns[i], err = b.connect(address); err != nil {
+			return err
+		}
+	}
+	b.systems = append(b.systems, d.system(name, client(conns[0]), client(conns[1]), client(conns[2])))
+	return nil
+}
+
+// The names of the ways.
+const (
+	wayDirect    = "direct"
+	wayProxy     = "likeness proxy"
+	wayPassed    = "passed"
+	wayRewritten = "rewritten"
+	wayTable     = "table"
+	wayScan      = "scan"
+)
+
+// system returns the ways to search by three clients.
+func (d *deployment) system(name string, direct, proxied, served client) system {
+	return system{name: name, processes: d.processes, ways: []way{
+		{wayDirect, direct(plain, "")},
+		{wayProxy, proxied(plain, "")},
+		{wayPassed, served(plain, "")},
+		{wayRewritten, served(rewritten, "rewritten; ")},
+		{wayTable, served(tabled, "rescored; ")},
+		{wayScan, served(scanned, "rescored; ")},
+	}}
+}
+
+// connect opens a connection, which close closes.
+func (b *benchmark) connect(address string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(uncompressed.Answers())) // as in a program that registers no compressor
 	if err != nil {
 		return nil, err
 	}
-	b.processes = append(b.processes, process{"proxy", pid})
-	return b.connect(at.GRPC, "http://"+at.REST, s.callers)
+	b.closers = append(b.closers, conn.Close)
+	return conn, nil
 }
 
 // close stops everything in reverse order.
-func (b *bench) close() (err error) {
+func (b *benchmark) close() (err error) {
 	for i := len(b.closers) - 1; i >= 0; i-- {
 		err = errors.Join(err, b.closers[i]())
 	}
@@ -138,81 +242,13 @@ func (b *bench) close() (err error) {
 	return err
 }
 
-// start runs a likeness command until close, and reads its addresses.
-func (b *bench) start(ctx context.Context, stderr io.Writer, at any, ready string, command ...string) (pid int, err error) {
-	pid, stop, err := host.Start(ctx, stderr, at, ready, command...)
-	if err != nil {
-		return 0, err
-	}
-	b.closers = append(b.closers, stop)
-	return pid, nil
-}
-
-// connect opens a client, which close closes.
-func (b *bench) connect(address, url string, callers int) (*client, error) {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(uncompressed.Answers())) // as in a program that registers no compressor
-	if err != nil {
-		return nil, err
-	}
-	c := newClient(conn, url, callers)
-	b.closers = append(b.closers, c.close)
-	return c, nil
-}
-
-// fill creates a collection with default settings, as a user would, and waits until it is
-// optimised.
-func fill(ctx context.Context, c *client, name, file string) (err error) {
-	vectors, err := npy.Open(file)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, vectors.Close()) }()
-	if _, err := c.collections.Create(ctx, &qdrant.CreateCollection{
-		CollectionName: name,
-		VectorsConfig:  qdrant.NewVectorsConfig(&qdrant.VectorParams{Size: uint64(vectors.Cols), Distance: qdrant.Distance_Cosine}),
-	}); err != nil {
-		return err
-	}
-	const batch = 1000
-	for from := 0; from < vectors.Rows; from += batch {
-		var points []*qdrant.PointStruct
-		for row := from; row < min(from+batch, vectors.Rows); row++ {
-			points = append(points, &qdrant.PointStruct{
-				Id: qdrant.NewIDNum(uint64(row)), Vectors: qdrant.NewVectorsDense(vectors.Row(row)),
-				Payload: qdrant.NewValueMap(map[string]any{"row": row}),
-			})
-		}
-		if _, err := c.points.Upsert(ctx, &qdrant.UpsertPoints{CollectionName: name, Points: points, Wait: qdrant.PtrOf(true)}); err != nil {
-			return err
-		}
-	}
-	return awaitGreen(ctx, c, name)
-}
-
-func awaitGreen(ctx context.Context, c *client, name string) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		info, err := c.collections.Get(ctx, &qdrant.GetCollectionInfoRequest{CollectionName: name})
-		if err != nil || info.GetResult().GetStatus() == qdrant.CollectionStatus_Green {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
-}
-
-// process is a process whose CPU time is measured.
+// process is a process whose processor time is measured.
 type process struct {
 	name string
 	pid  int
 }
 
-// cpu returns the CPU time, user and system, that the process has used.
+// cpu returns the processor time, user and system, that the process has used.
 func (p process) cpu() (time.Duration, error) {
 	proc, err := procfs.NewProc(p.pid)
 	if err != nil {

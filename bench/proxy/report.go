@@ -1,179 +1,152 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"runtime"
 	"slices"
-
-	"github.com/likenessdb/likeness/bench/internal/host"
 )
 
 // report contains all measurements.
 type report struct {
-	Processor string        `json:"processor"`
-	Cores     int           `json:"cores"`
-	Go        string        `json:"go"`
-	Qdrant    string        `json:"qdrant"`
-	Load      [2]float64    `json:"load"` // load average of the machine over one minute, at the beginning and the end
-	Callers   int           `json:"callers"`
-	Alone     []aloneResult `json:"one_at_a_time"`
-	Loaded    []loadResult  `json:"in_flight"`
+	Processor string         `json:"processor"`
+	Cores     int            `json:"cores"`
+	Go        string         `json:"go"`
+	Databases []string       `json:"databases"`
+	Load      [2]float64     `json:"load"` // load average of the machine over one minute, at the beginning and the end
+	Callers   int            `json:"callers"`
+	Rounds    int            `json:"rounds"`
+	Systems   []systemResult `json:"systems"`
+	// NotMet lists the targets that were missed, for people to read.
+	NotMet []string `json:"not_met"`
 }
 
-// aloneResult is the result of one comparison with one call at a time.
-type aloneResult struct {
-	Call string     `json:"call"`
-	Bar  float64    `json:"bar_ms,omitempty"`
-	Ways []aloneWay `json:"ways"`
+// systemResult is the result of one database and interface.
+type systemResult struct {
+	System string      `json:"system"`
+	Ways   []wayResult `json:"ways"`
 }
 
-type aloneWay struct {
-	Way    string       `json:"way"`
-	Rounds []aloneRound `json:"rounds"`
-	// Medians over the rounds. Added is the median difference from the first way's P50 in
-	// the same round.
-	P50   float64 `json:"p50_ms"`
-	P99   float64 `json:"p99_ms"`
-	Added float64 `json:"added_p50_ms"`
+// wayResult is the result of one way. The figures beside Rounds are medians over the
+// rounds. Times and Share compare with the direct way in the same round.
+type wayResult struct {
+	Way    string     `json:"way"`
+	Rounds []wayRound `json:"rounds"`
+
+	Alone    latency            `json:"one_at_a_time"`
+	AddedP50 float64            `json:"added_p50_ms"`
+	TimesP50 float64            `json:"times_p50"`
+	TimesP99 float64            `json:"times_p99"`
+	Rate     float64            `json:"calls_per_second"`
+	Share    float64            `json:"share_of_direct"`
+	CPU      map[string]float64 `json:"cpu_ms"` // a call under full load, by process
+	Shares   []latency          `json:"at_share"`
 }
 
-type aloneRound struct {
-	Calls int     `json:"calls"`
-	P50   float64 `json:"p50_ms"`
-	P99   float64 `json:"p99_ms"`
-}
-
-// loadResult is the result of one comparison with many concurrent calls.
-type loadResult struct {
-	Call string    `json:"call"`
-	Bar  float64   `json:"bar_share,omitempty"`
-	Ways []loadWay `json:"ways"`
-}
-
-type loadWay struct {
-	Way    string      `json:"way"`
-	Rounds []loadRound `json:"rounds"`
-	// Medians over the rounds. Share is the rate relative to the first way's in the same
-	// round. CPU is milliseconds per call for each process.
-	Rate  float64            `json:"calls_per_second"`
-	Share float64            `json:"share_of_direct"`
-	CPU   map[string]float64 `json:"cpu_ms"`
-}
-
-type loadRound struct {
+// wayRound is what one round measured of one way.
+type wayRound struct {
+	Alone latency `json:"one_at_a_time"`
+	// Degraded counts answers that were the database's own, because likeness had no time.
+	Degraded int `json:"degraded"`
+	// Under full load.
 	Calls   int                `json:"calls"`
 	Seconds float64            `json:"seconds"`
 	Rate    float64            `json:"calls_per_second"`
 	CPU     map[string]float64 `json:"cpu_ms"`
+	// Shares has the latency at each of shares.
+	Shares []latency `json:"at_share"`
 }
 
-// perCall converts totals to figures per call.
-func (r *loadRound) perCall() {
+// latency is in milliseconds.
+type latency struct {
+	P50 float64 `json:"p50_ms"`
+	P99 float64 `json:"p99_ms"`
+}
+
+// begin names the ways in the first round.
+func (r *systemResult) begin(s system) {
+	if r.Ways != nil {
+		return
+	}
+	r.System = s.name
+	for _, w := range s.ways {
+		r.Ways = append(r.Ways, wayResult{Way: w.name})
+	}
+}
+
+// perCall converts totals to figures a call.
+func (r *wayRound) perCall() {
 	r.Rate = float64(r.Calls) / r.Seconds
 	for name := range r.CPU {
 		r.CPU[name] *= 1e3 / float64(r.Calls)
 	}
 }
 
-func newReport(s settings, qdrant string) *report {
-	return &report{
-		Processor: host.Processor(), Cores: runtime.GOMAXPROCS(0), Go: runtime.Version(), Qdrant: qdrant,
-		Load: [2]float64{host.Load()}, Callers: s.callers,
-	}
-}
-
-// alone returns the i-th result and creates it in the first round.
-func (r *report) alone(i int, c comparison) *aloneResult {
-	if i == len(r.Alone) {
-		a := aloneResult{Call: c.name, Bar: c.bar}
-		for _, w := range c.ways {
-			a.Ways = append(a.Ways, aloneWay{Way: w.name})
-		}
-		r.Alone = append(r.Alone, a)
-	}
-	return &r.Alone[i]
-}
-
-// loaded returns the i-th result and creates it in the first round.
-func (r *report) loaded(i int, c comparison) *loadResult {
-	if i == len(r.Loaded) {
-		l := loadResult{Call: c.name, Bar: c.bar}
-		for _, w := range c.ways {
-			l.Ways = append(l.Ways, loadWay{Way: w.name})
-		}
-		r.Loaded = append(r.Loaded, l)
-	}
-	return &r.Loaded[i]
-}
-
-// finish computes the medians.
+// finish computes the medians and compares them with the targets.
 func (r *report) finish() {
-	r.Load[1] = host.Load()
-	for _, a := range r.Alone {
-		for i := range a.Ways {
-			w, direct := &a.Ways[i], a.Ways[0].Rounds
-			w.P50 = median(w.Rounds, func(_ int, r aloneRound) float64 { return r.P50 })
-			w.P99 = median(w.Rounds, func(_ int, r aloneRound) float64 { return r.P99 })
-			w.Added = median(w.Rounds, func(n int, r aloneRound) float64 { return r.P50 - direct[n].P50 })
-		}
-	}
-	for _, l := range r.Loaded {
-		for i := range l.Ways {
-			w, direct := &l.Ways[i], l.Ways[0].Rounds
-			w.Rate = median(w.Rounds, func(_ int, r loadRound) float64 { return r.Rate })
-			w.Share = median(w.Rounds, func(n int, r loadRound) float64 { return r.Rate / direct[n].Rate })
+	r.NotMet = []string{}
+	for _, s := range r.Systems {
+		direct := s.Ways[0].Rounds
+		for i := range s.Ways {
+			w := &s.Ways[i]
+			w.Alone = w.latency(func(r wayRound) latency { return r.Alone })
+			w.AddedP50 = w.median(func(n int, r wayRound) float64 { return r.Alone.P50 - direct[n].Alone.P50 })
+			w.TimesP50 = w.median(func(n int, r wayRound) float64 { return r.Alone.P50 / direct[n].Alone.P50 })
+			w.TimesP99 = w.median(func(n int, r wayRound) float64 { return r.Alone.P99 / direct[n].Alone.P99 })
+			w.Rate = w.median(func(_ int, r wayRound) float64 { return r.Rate })
+			w.Share = w.median(func(n int, r wayRound) float64 { return r.Rate / direct[n].Rate })
 			w.CPU = map[string]float64{}
 			for name := range w.Rounds[0].CPU {
-				w.CPU[name] = median(w.Rounds, func(_ int, r loadRound) float64 { return r.CPU[name] })
+				w.CPU[name] = w.median(func(_ int, r wayRound) float64 { return r.CPU[name] })
+			}
+			w.Shares = nil
+			for i := range shares {
+				w.Shares = append(w.Shares, w.latency(func(r wayRound) latency { return r.Shares[i] }))
+			}
+			for _, missed := range w.missed() {
+				r.NotMet = append(r.NotMet, fmt.Sprintf("%s, %s: %s", s.System, w.Way, missed))
 			}
 		}
 	}
 }
 
-func median[R any](rounds []R, of func(int, R) float64) float64 {
-	var all []float64
-	for i, r := range rounds {
-		all = append(all, of(i, r))
+// missed returns the targets that a way misses.
+func (w *wayResult) missed() (missed []string) {
+	check := func(name string, value, limit float64) {
+		if value > limit {
+			missed = append(missed, fmt.Sprintf("%s %.2f > %.2f", name, value, limit))
+		}
 	}
-	slices.Sort(all)
-	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+	switch w.Way {
+	case wayPassed, wayRewritten:
+		check("p50 / direct", w.TimesP50, 1.15)
+		check("p99 / direct", w.TimesP99, 1.15)
+		check("added ms at p50", w.AddedP50, 0.15)
+		if w.Share < 0.85 {
+			missed = append(missed, fmt.Sprintf("throughput %.0f %% < 85 %%", 100*w.Share))
+		}
+	case wayTable, wayScan:
+		check("added ms at p50", w.AddedP50, 1)
+		check("ms of its own processor time", w.CPU[processServe], 0.3)
+	}
+	return missed
 }
 
-func (r *report) markdown() []byte {
-	var b bytes.Buffer
-	line := func(format string, a ...any) { _, _ = fmt.Fprintf(&b, format+"\n", a...) }
-	line("# What the proxy costs\n\nMade by `make bench-proxy`: client, proxy and Qdrant %s as three processes on %d cores of an %s, %s. Each query is", r.Qdrant, r.Cores, r.Processor, r.Go)
-	line("sent by every way, in turn forwards and backwards; medians of %d rounds. Searches are of the 10,003 questions with 384", len(r.Alone[0].Ways[0].Rounds))
-	line("dimensions, limit %d, in a collection without any setting of its own. The load of the machine was %.1f at the beginning and", limit, r.Load[0])
-	line("%.1f at the end. [The figures of each round](proxy-overhead.json).\n\n## One call at a time\n\nMilliseconds.\n", r.Load[1])
-	line("| call | way | p50 | p99 | added p50 | at most |\n|---|---|---|---|---|---|")
-	for _, a := range r.Alone {
-		for i, w := range a.Ways {
-			added, bar := "", ""
-			if i > 0 {
-				added = fmt.Sprintf("%.3f", w.Added)
-			}
-			if i == 1 && a.Bar > 0 {
-				bar = fmt.Sprintf("%.2f", a.Bar)
-			}
-			line("| %s | %s | %.3f | %.3f | %s | %s |", a.Call, w.Way, w.P50, w.P99, added, bar)
-		}
+func (w *wayResult) latency(of func(wayRound) latency) latency {
+	return latency{
+		P50: w.median(func(_ int, r wayRound) float64 { return of(r).P50 }),
+		P99: w.median(func(_ int, r wayRound) float64 { return of(r).P99 }),
 	}
-	line("\n`likeness serve` has routes for two other collections with the same rows and a bilinear model. *rewritten* searches the one\nby its route's vector, in one call; *rescored* the other: two searches of the database, and the scores of 20 rows.")
-	line("\n## %d calls in flight\n\nBlocks of one way each. Processor time of a call, user and system, in milliseconds.\n", r.Callers)
-	line("| call | way | calls/s | of direct | at least | client | proxy | Qdrant |\n|---|---|---|---|---|---|---|---|")
-	for _, l := range r.Loaded {
-		for i, w := range l.Ways {
-			share, bar, own := "", "", ""
-			if i > 0 && l.Bar > 0 {
-				bar = fmt.Sprintf("%.0f %%", 100*l.Bar)
-			}
-			if i > 0 {
-				share, own = fmt.Sprintf("%.0f %%", 100*w.Share), fmt.Sprintf("%.3f", w.CPU["proxy"])
-			}
-			line("| %s | %s | %.0f | %s | %s | %.3f | %s | %.3f |", l.Call, w.Way, w.Rate, share, bar, w.CPU["client"], own, w.CPU["Qdrant"])
-		}
+}
+
+func (w *wayResult) median(of func(int, wayRound) float64) float64 {
+	all := make([]float64, len(w.Rounds))
+	for i, r := range w.Rounds {
+		all[i] = of(i, r)
 	}
-	return b.Bytes()
+	return median(all)
+}
+
+// median returns the middle of the values, which it sorts.
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
