@@ -262,6 +262,10 @@ const parallel = 4
 // returns the Pass or Degraded of the first that has one: a call is answered by
 // one side as a whole, and by one version of the route.
 func (r *Router) rankAll(ctx context.Context, target Target, searches []Search, deeper int) ([]Ranked, error) {
+	if len(searches) == 1 { // needs no goroutine, whose stack would have to grow
+		out, err := r.rank(adapters.AsCaller(ctx), target, searches[0], deeper)
+		return []Ranked{out}, err
+	}
 	out, failed := make([]Ranked, len(searches)), make([]error, len(searches))
 	var group errgroup.Group
 	group.SetLimit(parallel)
@@ -272,12 +276,7 @@ func (r *Router) rankAll(ctx context.Context, target Target, searches []Search, 
 		})
 	}
 	_ = group.Wait()
-	for _, err := range failed {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return out, cmp.Or(failed...)
 }
 
 // find returns the route of a vector field, or why none answers its searches.
