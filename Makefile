@@ -99,6 +99,10 @@ AGAIN ?=
 mutants: ## Plant the defects of tools/mutants one at a time and see which the tests notice (AREA=bounds, MATCH=text, JOBS=1)
 	@go -C tools run ./mutants -root .. -area "$(AREA)" -match "$(MATCH)" -jobs "$(JOBS)" $(if $(AGAIN),-again) $(if $(MATCH),,-results ../docs/benchmarks/mutants.json)
 
+.PHONY: mutants-sweep
+mutants-sweep: $(TOOLS)/.built ## Change each comparison, sign and step of a package and print what its tests do not notice (PKG=./rerank/scan)
+	@tools/sweep.sh "$(PKG)"
+
 .PHONY: soak
 soak: build servers $(if $(filter 0,$(LONG)),,$(TOOLS)/.built-supply) ## Fuzz every parser for FUZZTIME and do the long runs (LONG=0: not), into docs/benchmarks
 	@FUZZTIME=$(FUZZTIME) LONG=$(LONG) SOAK_OUT=$(SOAK_OUT) tools/soak.sh
