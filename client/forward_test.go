@@ -2,16 +2,20 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -27,10 +31,19 @@ type hearing struct {
 	score   *likenessv1.ScoreRequest
 	explain *likenessv1.ExplainRequest
 	answer  *likenessv1.SearchResponse
+	batches []int         // the searches of each batch
+	left    time.Duration // the time of the last search
+	refuses error         // of every search
+	calls   int
 }
 
 func (h *hearing) Search(ctx context.Context, r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
-	h.search = r
+	h.search, h.calls = r, h.calls+1
+	deadline, _ := ctx.Deadline()
+	h.left = time.Until(deadline)
+	if h.refuses != nil {
+		return nil, h.refuses
+	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	if ids := md.Get("x-request-id"); len(ids) > 0 {
 		_ = grpc.SetHeader(ctx, metadata.Pairs("x-request-id", ids[0]))
@@ -39,8 +52,12 @@ func (h *hearing) Search(ctx context.Context, r *likenessv1.SearchRequest) (*lik
 }
 
 func (h *hearing) SearchBatch(_ context.Context, r *likenessv1.SearchBatchRequest) (*likenessv1.SearchBatchResponse, error) {
-	h.search = r.GetSearches()[0]
-	return &likenessv1.SearchBatchResponse{Results: []*likenessv1.SearchResult{{Result: &likenessv1.SearchResult_Response{Response: h.answer}}}}, nil
+	h.search, h.batches = r.GetSearches()[0], append(h.batches, len(r.GetSearches()))
+	answer := &likenessv1.SearchBatchResponse{}
+	for range r.GetSearches() {
+		answer.Results = append(answer.Results, &likenessv1.SearchResult{Result: &likenessv1.SearchResult_Response{Response: h.answer}})
+	}
+	return answer, nil
 }
 
 func (h *hearing) Score(_ context.Context, r *likenessv1.ScoreRequest) (*likenessv1.ScoreResponse, error) {
@@ -55,17 +72,23 @@ func (h *hearing) Explain(_ context.Context, r *likenessv1.ExplainRequest) (*lik
 
 func startHearing(t *testing.T) (*hearing, *client.Client) {
 	t.Helper()
+	h, address := listenHearing(t)
+	return h, dial(t, address, client.Options{})
+}
+
+func listenHearing(t *testing.T) (*hearing, string) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, h, well := grpc.NewServer(), &hearing{answer: &likenessv1.SearchResponse{}}, health.NewServer()
+	server, h, well := grpc.NewServer(grpc.MaxRecvMsgSize(64<<20)), &hearing{answer: &likenessv1.SearchResponse{}}, health.NewServer()
 	well.SetServingStatus(likenessv1.SearchService_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
 	likenessv1.RegisterSearchServiceServer(server, h)
 	grpc_health_v1.RegisterHealthServer(server, well)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	return h, dial(t, listener.Addr().String(), client.Options{})
+	return h, listener.Addr().String()
 }
 
 // unsetFields returns the fields of a message that are not set.
@@ -202,4 +225,65 @@ func TestEveryFieldOfAnAnswerIsRead(t *testing.T) {
 		}
 	}
 	walk(reflect.ValueOf(a), "answer")
+}
+
+// TestTimesAndSizesOfACall: a call without a deadline has the client's, messages have the
+// client's limit in both directions, and an answer has the id of its call.
+func TestTimesAndSizesOfACall(t *testing.T) {
+	h, address := listenHearing(t)
+	for o, want := range map[time.Duration]time.Duration{0: client.DefaultTimeout, time.Minute: time.Minute} {
+		if _, err := dial(t, address, client.Options{Timeout: o}).Search(t.Context(), things(1)); err != nil || h.left <= want-5*time.Second || h.left > want {
+			t.Errorf("timeout %s: a call has %s, %v", o, h.left, err)
+		}
+	}
+	c := dial(t, address, client.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	if _, err := c.Search(ctx, things(1)); err != nil || h.left < 50*time.Minute {
+		t.Errorf("a call with an hour of its own has %s, %v", h.left, err)
+	}
+	a, err := c.Search(client.WithRequestID(t.Context(), "mine"), things(1))
+	if err != nil || a.RequestID != "mine" {
+		t.Errorf("an answer has the id %q, %v", a.RequestID, err)
+	}
+	large := things(1)
+	large.Query.Vector = make([]float32, 2<<20) // 8 MiB
+	h.answer = &likenessv1.SearchResponse{Plan: strings.Repeat("x", 8<<20)}
+	if a, err := c.Search(t.Context(), large); err != nil || len(a.Plan) != 8<<20 {
+		t.Errorf("8 MiB there and back: %v", err)
+	}
+	small := dial(t, address, client.Options{MaxMessageBytes: 1 << 20})
+	if _, err := small.Search(t.Context(), large); !errors.Is(err, client.ErrTooLarge) {
+		t.Errorf("8 MiB there, of one at most: %v", err)
+	}
+	if _, err := small.Search(t.Context(), things(1)); !errors.Is(err, client.ErrTooLarge) {
+		t.Errorf("8 MiB back, of one at most: %v", err)
+	}
+}
+
+// TestNoRetry: a call is sent up to three times, or once where that is asked for.
+func TestNoRetry(t *testing.T) {
+	h, address := listenHearing(t)
+	h.refuses = status.Error(codes.Unavailable, "later")
+	for once, want := range map[bool]int{true: 1, false: 3} {
+		h.calls = 0
+		if _, err := dial(t, address, client.Options{NoRetry: once}).Search(t.Context(), things(1)); !errors.Is(err, client.ErrUnavailable) || h.calls != want {
+			t.Errorf("NoRetry %t: sent %d times, want %d; %v", once, h.calls, want, err)
+		}
+	}
+}
+
+// TestEachSearch: a sequence is sent in batches of the size, the last one shorter.
+func TestEachSearch(t *testing.T) {
+	h, c := startHearing(t)
+	n := 0
+	for i, r := range c.Each(t.Context(), slices.Values(slices.Repeat([]client.Search{things(1)}, 7)), 3) {
+		if i != n || r.Err != nil || r.Answer == nil {
+			t.Errorf("result %d: %+v", i, r)
+		}
+		n++
+	}
+	if n != 7 || !slices.Equal(h.batches, []int{3, 3, 1}) {
+		t.Errorf("%d results of 7 in batches of %v", n, h.batches)
+	}
 }
