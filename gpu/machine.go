@@ -116,8 +116,8 @@ type Job struct {
 type Survivors struct {
 	Rows   []uint32
 	Scores []float32
-	// Next is the score of the best row that was not returned, or −Inf if there is none or
-	// its score is not finite.
+	// Next is the score of the best row that was not returned. It is −Inf if every row was
+	// returned or that score is not finite.
 	Next float32
 	// Scored counts the rows of the job, NotFinite those whose score is not finite.
 	Scored, NotFinite int

@@ -67,9 +67,9 @@ func (v vectorColumn) isExact() bool {
 	return v.index == "FLAT" && v.kind == schemapb.DataType_FloatVector
 }
 
-// statesTrueScores are the indexes whose scores are of the vectors themselves. DISKANN
-// finds rows by rounded vectors and reads the vectors to score them; AUTOINDEX of the
-// servers that are supported is one of the others.
+// statesTrueScores lists the indexes whose scores are computed from the vectors themselves.
+// DISKANN finds rows by rounded vectors and reads the vectors to score them; AUTOINDEX of
+// the supported servers is one of the others.
 var statesTrueScores = []string{"", "FLAT", "IVF_FLAT", "IVF_FLAT_CC", "HNSW", "DISKANN", "AUTOINDEX", "GPU_BRUTE_FORCE", "GPU_IVF_FLAT", "GPU_CAGRA"}
 
 // quantized names an index that states scores of rounded vectors, or is "".

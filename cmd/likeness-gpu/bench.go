@@ -44,7 +44,7 @@ far. --part measures some parts, and takes the others of the report that is ther
 Bars are met or missed by half of the runs. A missed one says what limits it. The exit
 code says only whether everything could be measured.`
 
-// benchFlags are those of bench.
+// benchFlags holds the flags of `likeness-gpu bench`.
 type benchFlags struct {
 	machine                         machineFlags
 	cases, parts                    []string
@@ -184,7 +184,7 @@ func (f *benchFlags) save(r *bench.Report) error {
 	return nil
 }
 
-// command is what made a report, for whoever makes it again.
+// command returns the command line that made a report, so that others can repeat it.
 func (f *benchFlags) command() string {
 	c := "likeness-gpu bench"
 	if f.quick {
@@ -215,7 +215,7 @@ func (f *benchFlags) open() (bench.Machine, error) {
 	return measured{m}, nil
 }
 
-// throughSocket serves a device at a socket, and returns it as it is seen there.
+// throughSocket serves a device at a Unix socket, and returns a client of it.
 func throughSocket(ctx context.Context, d *gpu.Device) (_ device.Device, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "likeness-gpu")
 	if err != nil {

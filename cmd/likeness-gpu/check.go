@@ -24,7 +24,7 @@ import (
 // errParity: the device's answers are not the CPU's.
 var errParity = errors.New("the device does not agree with the CPU")
 
-// checked is what `likeness-gpu check` prints.
+// checked is the JSON report of `likeness-gpu check`.
 type checked struct {
 	Version string          `json:"version"`
 	Device  gpu.Facts       `json:"device"`
@@ -88,7 +88,7 @@ implementations. The exit code is 1 if a case failed.`,
 	return cmd
 }
 
-// subjectsOf are what is compared.
+// subjectsOf returns the models that a check compares.
 func subjectsOf(golden string, o parity.Options) ([]parity.Subject, error) {
 	shapes := []parity.Shape{{PairsQuery: 3, PairsItem: 5, Dim: 7, Hidden: 9}}
 	for _, s := range kernels.Shapes() {

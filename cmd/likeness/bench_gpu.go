@@ -46,7 +46,7 @@ type gpuReport struct {
 	Cases   []gpuCase `json:"cases"`
 }
 
-// gpuCase is a case as a device answered it, and as this process did.
+// gpuCase holds the measurements of one case, on the device and in this process.
 type gpuCase struct {
 	workload.Case
 	Plugin workload.Answered  `json:"plugin"`

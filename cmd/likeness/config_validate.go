@@ -23,8 +23,8 @@ type validation struct {
 	// Calibrations describes the calibrated routes. It is filled only with --connect,
 	// because a calibration depends on the stores' indexes.
 	Calibrations []routeCalibration `json:"calibrations,omitempty"`
-	// Unanswered are the routes that leave every search of the proxy's clients to the
-	// database; only with --connect.
+	// Unanswered lists the routes that answer no search of the proxy's clients. It is
+	// filled in with --connect only.
 	Unanswered []serve.Unanswered `json:"proxy_unanswered,omitempty"`
 	// NotRewritten are the routes that are not rewritten although no other placement was
 	// named; only with --connect, as it depends on the vector field.

@@ -111,8 +111,8 @@ func (f *dataFlags) openCollection(ctx context.Context) (io.Closer, error) {
 	return parts, nil
 }
 
-// dropped returns one line for each kind of row that was left out of a log.
-func dropped(c *dataset.Counts) []string {
+// droppedLines returns one line for each kind of row that was left out of a log.
+func droppedLines(c *dataset.Counts) []string {
 	var lines []string
 	for _, d := range []struct {
 		n    int

@@ -108,7 +108,7 @@ var flagGroups = []struct {
 	}},
 }
 
-// reference is what the page of the command line says once for several commands.
+// reference holds flags and paragraphs that the page describes once for several commands.
 type reference struct {
 	flags      []*pflag.Flag
 	paragraphs []string // of help texts

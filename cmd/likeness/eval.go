@@ -84,7 +84,7 @@ func newEvalCommand(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		for _, line := range dropped(log) {
+		for _, line := range droppedLines(log) {
 			_, _ = fmt.Fprintln(a.stderr, line)
 		}
 		if f.html != "" {

@@ -139,7 +139,7 @@ func withProbes(base *model.Model, found *fitdistilled.Fitted) model.Parameters 
 func printDistilled(w io.Writer, r *distilledResult) error {
 	_, _ = fmt.Fprintf(w, "%s, version %s: %d items; learned from %d of %d queries, judged on %d\n",
 		r.Kind, r.Base, r.Items, r.LearnedQueries, r.Queries, r.HeldOutQueries)
-	for _, line := range dropped(&r.Log) {
+	for _, line := range droppedLines(&r.Log) {
 		_, _ = fmt.Fprintf(w, "  %s\n", line)
 	}
 	if r.ZeroQueries > 0 {

@@ -13,7 +13,7 @@ import (
 func printLog(w io.Writer, log *dataset.Counts, c *fit.Counts) {
 	_, _ = fmt.Fprintf(w, "log: %d queries with %d pairs, %d of %d items logged; %d queries held out\n",
 		c.Queries, c.Pairs, c.LoggedItems, c.Items, c.HeldOutQueries)
-	for _, line := range dropped(log) {
+	for _, line := range droppedLines(log) {
 		_, _ = fmt.Fprintf(w, "  %s\n", line)
 	}
 	for _, d := range []struct {

@@ -19,7 +19,7 @@ func printBuilt(w io.Writer, b built) error {
 	if t := b.Table; t != nil && t.Kept {
 		_, _ = fmt.Fprintf(w, "table %s: %d items, of an earlier run; verified: checksums\n", t.Path, t.Items)
 	} else if t != nil {
-		_, _ = fmt.Fprintf(w, "table %s: %d items in %s; %s\n", t.Path, t.Items, counted(t.Result), verified(t.Verified, "checksums"))
+		_, _ = fmt.Fprintf(w, "table %s: %d items in %s; %s\n", t.Path, t.Items, countLine(t.Result), verified(t.Verified, "checksums"))
 	}
 	if c := b.Companion; c != nil {
 		printCompanion(w, c)
@@ -31,7 +31,7 @@ func printBuilt(w io.Writer, b built) error {
 }
 
 func printCompanion(w io.Writer, c *builtCompanion) {
-	_, _ = fmt.Fprintf(w, "companion %s: fields %s, %s", c.Name, strings.Join(c.Fields, ", "), counted(c.Result))
+	_, _ = fmt.Fprintf(w, "companion %s: fields %s, %s", c.Name, strings.Join(c.Fields, ", "), countLine(c.Result))
 	if c.Verified != (index.Verified{}) {
 		_, _ = fmt.Fprintf(w, "; %s", verified(c.Verified, fmt.Sprintf("%d rows read back", c.Verified.Compared)))
 	}
@@ -63,7 +63,7 @@ func verified(v index.Verified, what string) string {
 	return "verified: " + what
 }
 
-func counted(r index.Result) string {
+func countLine(r index.Result) string {
 	text := fmt.Sprintf("%d rows", r.Rows)
 	if r.Resumed > 0 {
 		text += fmt.Sprintf(", after %d of an earlier run", r.Resumed)

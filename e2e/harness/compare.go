@@ -13,7 +13,7 @@ import (
 type Rule struct {
 	// Why says what varies, for the table in the reference.
 	Why string
-	// Keys are those of objects, at any depth, whose values are left out.
+	// Keys names object keys, at any depth, whose values are ignored.
 	Keys []string
 	// Beside, if not empty, is a key that the object must have too.
 	Beside string
@@ -25,8 +25,8 @@ type Rule struct {
 	Ties bool
 }
 
-// QdrantRules are what two direct runs against Qdrant differ in. The order of an
-// object's keys never counts.
+// QdrantRules lists the differences that two direct runs against Qdrant have. The order of
+// an object's keys never counts.
 func QdrantRules() []Rule {
 	return []Rule{
 		{Why: "how long the server took, and what it used", Keys: []string{"time", "usage"}},

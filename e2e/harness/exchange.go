@@ -67,7 +67,7 @@ func CompareExchanges(client, database []Exchange) []Difference {
 			cut[e.Call]--
 			continue
 		}
-		all = append(all, Difference{e.Call, e.Text(), nearest(left, e)})
+		all = append(all, Difference{e.Call, e.Text(), closest(left, e)})
 	}
 	for text, n := range left {
 		for range n {
@@ -83,8 +83,9 @@ func CompareExchanges(client, database []Exchange) []Difference {
 	return all
 }
 
-// nearest takes the exchange of the same call with the longest common beginning.
-func nearest(left map[string]int, e Exchange) string {
+// closest removes from left the exchange of the same call that has the longest common
+// prefix with e, and returns its text.
+func closest(left map[string]int, e Exchange) string {
 	best, length := "", -1
 	for text, n := range left {
 		if call, _, _ := strings.Cut(text, "\n"); n > 0 && call == e.Call {

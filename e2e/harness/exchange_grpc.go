@@ -127,7 +127,7 @@ func (s *stream) add(frame http2.Frame) {
 	}
 }
 
-// messages are what was sent, decompressed.
+// messages returns the messages of a stream, decompressed.
 func (s *stream) messages() ([][]byte, error) {
 	var out [][]byte
 	for b := s.data; len(b) > 0; {

@@ -25,7 +25,7 @@ import (
 	"strings"
 )
 
-// Step is what a client saw of one call. Exactly one of Result and Error is set.
+// Step is one call as the client saw it. Exactly one of Result and Error is set.
 type Step struct {
 	// Name says what the call is and is unique in a scenario.
 	Name   string          `json:"step"`

@@ -2,7 +2,7 @@ package harness
 
 import "regexp"
 
-// MilvusRules are what two direct runs against Milvus differ in.
+// MilvusRules lists the differences that two direct runs against Milvus have.
 func MilvusRules() []Rule {
 	return []Rule{
 		{Why: "the channel of a collection", Text: regexp.MustCompile(`by-dev-rootcoord-dml_\d+(_\d+v\d+)?`)},

@@ -10,15 +10,16 @@ import (
 // appends results, a line of JSON each; `make compatibility` sets it.
 const RecordTo = "LIKENESS_PROXY_CONFORMANCE"
 
-// Result is what became of a client's scenario on a server.
+// Result compares the runs of one client's scenario on one server.
 type Result struct {
 	Client   string   `json:"client"`
 	Server   string   `json:"server"`
 	Version  string   `json:"version"`
 	Steps    []string `json:"steps"`    // names
 	Requests int      `json:"requests"` // different ones that reached the proxy
-	// Differences are those of outcomes, directly and through the proxy; Bytes
-	// those between the two sides of the proxy; Direct those of two direct runs.
+	// Differences counts steps whose outcome differs between a direct run and one through
+	// the proxy, Bytes calls that differ between the two sides of the proxy, Direct steps
+	// that differ between two direct runs.
 	Differences int `json:"differences"`
 	Bytes       int `json:"bytes"`
 	Direct      int `json:"direct"`

@@ -22,7 +22,7 @@ type Tap struct {
 	changed chan struct{} // holds one where bytes came since somebody looked
 }
 
-// wire is one connection, with what went to the server and what came back.
+// wire is one connection, with the bytes in both directions.
 type wire struct {
 	peers    [2]net.Conn
 	up, down bytes.Buffer

@@ -70,7 +70,7 @@ func withSidecar(ctx context.Context, s settings, stderr io.Writer, f func(*clie
 	})
 }
 
-// writeCosine writes the model that plain cosine is: an inner product of unit vectors.
+// writeCosine writes a model that is plain cosine: the inner product of unit vectors.
 func writeCosine(path string) error {
 	m, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "cosine", Config: json.RawMessage(`{"dim": 384, "normalise": true}`)})
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"os"
 )
 
-// newBM25 counts the words of a file of JSON lines; without one all are alike.
+// newBM25 counts the words of a corpus, a file of JSON lines. Without a corpus every word
+// has the same weight.
 func newBM25(field, corpus string) (*bm25, error) {
 	b := &bm25{field: field, documents: 1, meanLength: 12, holding: map[string]float64{}}
 	if corpus == "" {

@@ -45,7 +45,7 @@ func (a TopKArgs) List() []uint64 {
 // TopKStats describes the selection from one part, or, after the last launch, from all
 // entries of a query. It takes 16 bytes.
 type TopKStats struct {
-	// Next is the best finite score that was not selected, or −Inf if there is none.
+	// Next is the best finite score that was not selected, or −Inf if all were.
 	Next float32
 	// Kept is the number of selected entries. Scored is the number of examined entries, of
 	// which NotFinite have a score that is not finite.

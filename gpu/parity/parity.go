@@ -107,7 +107,7 @@ func Random(shapes []Shape, o Options) ([]Subject, error) {
 	}
 	for i := range all {
 		if strings.HasSuffix(all[i].Name, "not finite") {
-			spoil(all[i].Rows)
+			addNonFinite(all[i].Rows)
 		}
 	}
 	return all, err
@@ -118,8 +118,9 @@ func addModel(add func(string, *model.Model, error) error, name string, make fun
 	return add(name, m, err)
 }
 
-// spoil makes one number NaN or infinite in the first, the middle and the last row.
-func spoil(m rerank.Matrix) {
+// addNonFinite sets one number in the first, the middle and the last row to NaN or
+// infinity.
+func addNonFinite(m rerank.Matrix) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for i, x := range []float32{nan, inf, -inf} {
 		row := m.Row(i * (m.Rows - 1) / 2)

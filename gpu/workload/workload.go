@@ -243,8 +243,8 @@ func newModel(c *Case, seed uint32) (*model.Model, error) {
 	return model.New(p)
 }
 
-// Number returns the i-th number for a seed, in [−1, 1): murmur3's finaliser of the low 32
-// bits of i·0x9e3779b1 + seed, of which the upper 24 bits count multiples of 2⁻²³.
+// Number returns the i-th number for a seed, in [−1, 1). It applies murmur3's finaliser to
+// the low 32 bits of i·0x9e3779b1 + seed; the upper 24 bits count multiples of 2⁻²³.
 func Number(seed uint32, i uint64) float32 {
 	h := uint32(i)*0x9e3779b1 + seed
 	h ^= h >> 16

@@ -94,8 +94,8 @@ type Best struct {
 	// Scored counts the rows that were scored, NotFinite those among them whose score is
 	// not finite.
 	Scored, NotFinite int
-	// Next is the score of the best row outside the answer, or −Inf if there is none or its
-	// score is not finite.
+	// Next is the score of the best row outside the answer. It is −Inf if every row is in
+	// the answer or that score is not finite.
 	Next float32
 	// Measured, if not 0, means that no proved bound excludes that a row outside the answer
 	// scores more than Next. Instead the answer relies on MeasuredError, an error of

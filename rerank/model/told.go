@@ -44,7 +44,7 @@ func Complete(config []byte, weights tensor.Set) ([]byte, error) {
 	for _, key := range slices.Sorted(maps.Keys(t)) {
 		given, ok := c[key]
 		if ok && string(given) != "null" {
-			if !agree(given, t[key]) {
+			if !agreesWithWeights(given, t[key]) {
 				return nil, fmt.Errorf("%w: %s is %s in the config, and the weights say %v", ErrFile, key, given, t[key])
 			}
 			continue
@@ -100,9 +100,9 @@ func flatConfig(config []byte) (map[string]json.RawMessage, error) {
 	return c, nil
 }
 
-// agree compares a configured value with the value that the weights imply. All widths below
+// agreesWithWeights compares a configured value with the value that the weights imply. All widths below
 // one mean the same: no hidden layer.
-func agree(given json.RawMessage, implied any) bool {
+func agreesWithWeights(given json.RawMessage, implied any) bool {
 	switch say := implied.(type) {
 	case int:
 		var n int

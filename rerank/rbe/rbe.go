@@ -25,8 +25,8 @@ type Config struct {
 	// SupportQueries is S_Q. Element i of an item's base vector is the item's score for
 	// SupportQueries[i].
 	SupportQueries []rerank.ID `json:"support_queries"`
-	// Hidden and Out are the widths of the two perceptrons. 0 means that there are none,
-	// and φ is the CUR approximation.
+	// Hidden and Out are the widths of the two perceptrons. With 0 there are no
+	// perceptrons, and φ is the CUR approximation.
 	Hidden int `json:"hidden,omitempty"`
 	Out    int `json:"out,omitempty"`
 	// Questions holds the support queries, if they were known when the model was fitted.

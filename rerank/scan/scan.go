@@ -75,7 +75,7 @@ func New(t *table.Table, spec rerank.Spec) *Scanner {
 	return NewShared(t, spec, turns.New(runtime.GOMAXPROCS(0)))
 }
 
-// NewShared is New for scans that share the processors with other work by way of turns.
+// NewShared returns a Scanner whose scans take turns on the processors with other work.
 func NewShared(t *table.Table, spec rerank.Spec, shared *turns.Turns) *Scanner {
 	s := &Scanner{table: t, turns: shared, chunk: chunkOf(t, spec, shared.Most())}
 	s.loss = t.Loss()

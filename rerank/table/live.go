@@ -224,8 +224,8 @@ func (l *Live) beginLog() (err error) {
 	return err
 }
 
-// logs lists the logs that continue the file, and removes the others: those of an earlier
-// generation were compacted, and those of another lineage belong to a table that was
+// logs lists the logs that continue the file, and removes the others: logs of an earlier
+// generation were compacted, and logs of another lineage belong to a table that was
 // replaced.
 func (l *Live) logs() (ours []uint64, err error) {
 	all, err := listLogs(l.path)

@@ -70,7 +70,7 @@ type LatencyQuantile struct {
 
 // Run makes the calls. It calls call concurrently, with the number of the call; call must
 // limit its own time. Run waits for calls that are open at the end and counts them. If ctx
-// ends, Run returns early with what was measured.
+// ends, Run returns the results so far.
 func (l Load) Run(ctx context.Context, call func(ctx context.Context, n int) Outcome) LoadResult {
 	return l.RunSpent(ctx, func(ctx context.Context, n int) (Outcome, Spent) { return call(ctx, n), Spent{} })
 }

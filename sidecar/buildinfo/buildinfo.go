@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// API is the version of the gRPC API; ModelFormat that of the native model file.
+// API and ModelFormat are the versions of the gRPC API and of the native model file.
 const (
 	API         = "likeness.v1"
 	ModelFormat = "1"
 )
 
-// Stamp is what the linker set; empty fields are read from the module data that
-// the go command embeds.
+// Stamp holds the values that the linker set. Empty fields are read from the module data
+// that the go command embeds.
 type Stamp struct{ Version, Commit, Date string }
 
 // Info describes a binary.

@@ -62,7 +62,7 @@ type journalHeader struct {
 func (r *run) fingerprint() string {
 	d := sha256.New()
 	head, _ := json.Marshal([]any{r.route.Name, r.route.StoreName, r.route.Collection, r.route.Vector, r.route.Model.Version, r.route.Placement,
-		r.route.Companion, r.route.ExactSearch, r.Promise.K, r.rules, stable(r.settings), len(r.Queries), len(r.HeldOut), r.rows})
+		r.route.Companion, r.route.ExactSearch, r.Promise.K, r.rules, comparableSettings(r.settings), len(r.Queries), len(r.HeldOut), r.rows})
 	d.Write(head)
 	for _, q := range slices.Concat(r.Queries, r.HeldOut) {
 		_ = binary.Write(d, binary.LittleEndian, q.Vector) // a hash takes everything
@@ -199,8 +199,9 @@ func (j *journal) remove() error {
 	return os.Remove(j.path)
 }
 
-// stable returns the settings without those that a store changes by itself.
-func stable(settings map[string]string) map[string]string {
+// comparableSettings returns the index settings without those that a store changes by
+// itself.
+func comparableSettings(settings map[string]string) map[string]string {
 	out := maps.Clone(settings)
 	maps.DeleteFunc(out, func(name, _ string) bool { return name == "collection.segments" || name == "companion.segments" })
 	return out

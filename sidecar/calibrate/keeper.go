@@ -87,7 +87,7 @@ func (k *Keeper) Calibration() (*rerank.Calibration, string) {
 func (k *Keeper) Opened(r *route.Route, settings map[string]string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.route, k.settings = r, stable(settings)
+	k.route, k.settings = r, comparableSettings(settings)
 	k.judge()
 }
 
@@ -95,7 +95,7 @@ func (k *Keeper) Opened(r *route.Route, settings map[string]string) {
 func (k *Keeper) Described(settings map[string]string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.settings = stable(settings)
+	k.settings = comparableSettings(settings)
 	k.judge()
 }
 
@@ -181,7 +181,7 @@ func (k *Keeper) misfit() string {
 // changed names a setting of the indices that changed since the calibration, "" if none
 // did.
 func (k *Keeper) changed() string {
-	old := stable(k.report.Settings)
+	old := comparableSettings(k.report.Settings)
 	names := slices.Sorted(maps.Keys(old))
 	for _, name := range slices.Sorted(maps.Keys(k.settings)) {
 		if _, ok := old[name]; !ok {

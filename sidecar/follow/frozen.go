@@ -182,7 +182,7 @@ func (f *frozen) freshnessOf(r *route.Route, followed bool) (*frozenData, error)
 	if err != nil {
 		return nil, err
 	}
-	o := &frozenData{clock: c, collection: r.Collection, built: built(r), remedy: "run `likeness index` again"}
+	o := &frozenData{clock: c, collection: r.Collection, built: buildStarted(r), remedy: "run `likeness index` again"}
 	if r.Table != nil && fromRows(r) {
 		o.remedy += ", or set table_live and state_dir"
 	} else if f.dir == "" && Followed(r) {
@@ -191,10 +191,10 @@ func (f *frozen) freshnessOf(r *route.Route, followed bool) (*frozenData, error)
 	return o, nil
 }
 
-// built returns when the build of a route's table began, in nanoseconds of Unix time.
-// A companion has no such time: it returns 0 for one that cannot follow, so that every
-// write that is known of counts.
-func built(r *route.Route) int64 {
+// buildStarted returns when the build of a route's table began, in nanoseconds of Unix
+// time. For a companion that cannot follow, which has no such time, it returns 0, so that
+// every known write counts.
+func buildStarted(r *route.Route) int64 {
 	t := r.CurrentTable()
 	if t == nil {
 		return 0

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// arrival is a call that came and of which no search was admitted yet.
+// arrival is a call that has come, until its first search is admitted.
 type arrival struct {
 	gate  *Gate
 	ended atomic.Bool

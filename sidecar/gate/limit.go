@@ -7,7 +7,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limit is what one route may have; 0 is no limit of its own.
+// Limit bounds the searches of one route; 0 means that the route has no limit of its own.
 type Limit struct {
 	// MaxSearches bounds the route's searches in flight.
 	MaxSearches int

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// WithCaller returns the context of a call whose searches count as those of a caller: the
-// name of a token, or the digest of a credential. Searches without a caller count together,
-// as those of one.
+// WithCaller returns a context whose searches count for a caller: the name of a token, or
+// the digest of a credential. Searches without a caller count together, as if one caller
+// made them.
 func WithCaller(ctx context.Context, caller string) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }
@@ -38,7 +38,7 @@ type shares struct {
 	swept        int64 // when idle callers were last removed, as Gate.now
 }
 
-// callerShare is what one caller uses.
+// callerShare counts the searches of one caller.
 type callerShare struct {
 	flying int
 	last   int64         // its last search, as Gate.now

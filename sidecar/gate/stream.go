@@ -19,7 +19,8 @@ import (
 // receives: so much of a message may come before the message is let in.
 const StreamWindowBytes = 256 << 10
 
-// smallFrameBytes is the length of a frame of which gRPC's own overhead is a small part.
+// smallFrameBytes is the frame length from which gRPC's own overhead is small beside the
+// data.
 const smallFrameBytes = 1 << 10
 
 // Receiver receives the messages of a server's streams. gRPC itself reads a whole message
@@ -67,8 +68,8 @@ func (r *Receiver) Stream(s grpc.ServerStream, clientStreams bool) (received grp
 	return own, func() { own.setGrant(nil, true) }
 }
 
-// setGrant keeps the grant of a message and releases that of the last message. Once the call
-// has ended it releases every grant.
+// setGrant keeps the grant of a message and releases the grant of the message before. Once
+// the call has ended it releases every grant.
 func (s *stream) setGrant(g *Grant, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -254,7 +254,8 @@ func listen(ctx context.Context, what, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// services are those of the databases whose methods are known to be unary.
+// services returns the services of the databases, whose descriptions say which methods are
+// unary.
 func services() []grpc.ServiceDesc {
 	return []grpc.ServiceDesc{
 		qdrant.Points_ServiceDesc, qdrant.Collections_ServiceDesc, qdrant.Snapshots_ServiceDesc, qdrant.Qdrant_ServiceDesc,

@@ -306,7 +306,7 @@ func (j *job) send(ctx context.Context, s span, b batch) {
 	}
 }
 
-// take stores the scores of a batch, unless their version differs from that of earlier
+// take stores the scores of a batch, unless the ranker's version has changed since earlier
 // scores.
 func (j *job) take(ctx context.Context, s span, scores []float32, version string) {
 	if version != j.description.Version {

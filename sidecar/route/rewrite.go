@@ -60,9 +60,9 @@ func (c *Checked) fieldBarsRewrite(f adapters.VectorField) string {
 	return ""
 }
 
-// settleRewrite decides, by what the store says of the field, whether the searches of
-// the route are rewritten. It returns ErrSetup where the operator asked for that and
-// it cannot be.
+// settleRewrite decides whether the searches of the route are rewritten, from what the
+// store reports of the vector field. It returns ErrSetup if the operator asked for
+// rewriting and the field does not permit it.
 func (c *Checked) settleRewrite(f adapters.VectorField) error {
 	if c.Placement != PlacementRewrite {
 		return nil

@@ -11,8 +11,8 @@ type Admitter interface {
 	AdmitScoring(ctx context.Context, route string) (leave func(), err error)
 }
 
-// Admitted is a Searcher whose searches an Admitter lets begin. It adds the errors of the
-// Admitter to those of the Searcher. It is safe for concurrent use.
+// Admitted is a Searcher whose searches begin when an Admitter lets them. It returns the
+// errors of both. It is safe for concurrent use.
 type Admitted struct {
 	Searcher
 	By Admitter

@@ -51,9 +51,9 @@ type Addresses struct {
 type Options struct {
 	Logger *slog.Logger
 	Build  buildinfo.Info
-	// Reload, if set, reads the configuration again. Run calls it when a version is
-	// activated, which may be new, for every value of Reloads, at POST /reload of the admin
-	// port, and every reload.interval.
+	// Reload, if set, reads the configuration again: for every value of Reloads, at POST
+	// /reload of the admin port, every reload.interval, and when a version is activated,
+	// since the version may be new in the file.
 	Reload  func() (*config.Config, error)
 	Reloads <-chan os.Signal
 	// Listening, if set, is called once, when the listeners are open.

@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/rollout"
 )
 
-// Admin is what AdminService does; see rollout.Manager.
+// Admin puts versions of a route in service, for AdminService; see rollout.Manager.
 type Admin interface {
 	List(route string) ([]rollout.Info, error)
 	Activate(ctx context.Context, route, version string, force bool) (rollout.Activation, error)

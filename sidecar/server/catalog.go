@@ -91,11 +91,11 @@ func fromModel(m *model.Model) *likenessv1.Model {
 		SingleInnerProduct: spec.SingleInnerProduct,
 		QueryComponents:    int32(spec.PairsQuery),
 		ItemComponents:     int32(spec.PairsItem),
-		Provenance:         sendable(m.Provenance),
+		Provenance:         validTexts(m.Provenance),
 	}
 }
 
-func sendable(texts map[string]string) map[string]string {
+func validTexts(texts map[string]string) map[string]string {
 	out := make(map[string]string, len(texts))
 	for k, v := range texts {
 		out[utf8(k)] = utf8(v)

@@ -51,7 +51,7 @@ var stops = map[likenessv1.Stop]rerank.Stop{
 	likenessv1.Stop_STOP_NO_BOUND:    rerank.StopUnbounded,
 }
 
-// enumOf finds the proto value of a word; an unknown one is unspecified.
+// enumOf returns the proto value for a word, or the unspecified value for an unknown word.
 func enumOf[E, W comparable](words map[E]W, word W) E {
 	for e, w := range words {
 		if w == word {
@@ -126,7 +126,7 @@ func fromIDs(ids []rerank.ID) []*likenessv1.ItemId {
 	return out
 }
 
-// scoring is what ScoreRequest and ExplainRequest have in common.
+// scoring has the fields that ScoreRequest and ExplainRequest share.
 type scoring interface {
 	GetRoute() string
 	GetQuery() *likenessv1.Query
@@ -220,9 +220,9 @@ func fromCertificate(c rerank.Certificate) *likenessv1.Certificate {
 	return &likenessv1.Certificate{
 		Status:       enumOf(certificateStatuses, c.Status),
 		Proof:        enumOf(proofs, c.Proof),
-		Gap:          known(c.Gap),
-		Bound:        known(c.Max),
-		KthScore:     known(c.KthScore),
+		Gap:          knownOrNil(c.Gap),
+		Bound:        knownOrNil(c.Max),
+		KthScore:     knownOrNil(c.KthScore),
 		Epsilon:      c.Epsilon,
 		Calibration:  fromCalibration(c.Calibration),
 		Measured:     fromMeasured(c.Measured),
@@ -236,8 +236,8 @@ func fromCertificate(c rerank.Certificate) *likenessv1.Certificate {
 	}
 }
 
-// known is x, or unset where x stands for "none".
-func known(x float32) *float32 {
+// knownOrNil returns x for an optional field, or nil if x stands for "none".
+func knownOrNil(x float32) *float32 {
 	if f := float64(x); math.IsInf(f, 0) || math.IsNaN(f) {
 		return nil
 	}

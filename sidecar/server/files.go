@@ -18,7 +18,7 @@ type watched[T any] struct {
 	mu      sync.Mutex
 	stamps  []stamp
 	value   T
-	refused []stamp   // of changed files that cannot be used; nil: there are none
+	refused []stamp   // changed files that cannot be used; nil without any
 	again   time.Time // when those are read again although they are as they were
 }
 

@@ -45,12 +45,12 @@ func (s stream) Context() context.Context { return s.ctx }
 
 // observe counts and logs a call, gives it an id, and turns its error into a status.
 func (s *services) observe(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	ctx, id := telemetry.WithRequestID(traceparent.FromIncoming(ss.Context()), given(ss.Context()))
+	ctx, id := telemetry.WithRequestID(traceparent.FromIncoming(ss.Context()), callerRequestID(ss.Context()))
 	ctx = context.WithValue(ctx, whoKey{}, &who{})
 	ended := s.recorder.CallStarted(ctx, strings.TrimPrefix(info.FullMethod, "/"))
 	start := time.Now()
 	err := ss.SetHeader(metadata.Pairs(RequestIDHeader, id))
-	if gone := ctx.Err(); gone != nil { // so is what a header could go with
+	if gone := ctx.Err(); gone != nil { // no header can be sent either
 		err = gone
 	}
 	if err == nil {
@@ -66,8 +66,8 @@ func (s *services) observe(srv any, ss grpc.ServerStream, info *grpc.StreamServe
 	return st.Err()
 }
 
-// given is the id that a caller gave its request; empty is none.
-func given(ctx context.Context) string {
+// callerRequestID returns the request id that the caller sent, or "".
+func callerRequestID(ctx context.Context) string {
 	if ids := metadata.ValueFromIncomingContext(ctx, RequestIDHeader); len(ids) > 0 {
 		return ids[0]
 	}

@@ -35,7 +35,7 @@ type Limits struct {
 	MaxMessageBytes, MaxConcurrentStreams, MaxBatch, BatchParallelism int
 }
 
-// Options are what a Server is made of. Searcher, Logger, Recorder and Limits are required.
+// Options configures a Server. Searcher, Logger, Recorder and Limits are required.
 type Options struct {
 	Searcher search.Searcher
 	Models   func() []*model.Model // by name
@@ -62,7 +62,7 @@ type Options struct {
 // Server is a gRPC server. Its methods are safe for concurrent use.
 type Server struct {
 	grpc atomic.Pointer[grpc.Server]
-	// listener is what Serve serves; nil where somebody else does.
+	// listener is the listener of Serve, or nil if another server accepts the connections.
 	listener atomic.Pointer[drain.Listener]
 	health   *health.Server
 	drained  context.CancelFunc
@@ -70,11 +70,11 @@ type Server struct {
 	shared   *services
 	options  []grpc.ServerOption
 	receiver *gate.Receiver
-	// credentials are those of Serve's listener.
+	// credentials secures the listener of Serve.
 	credentials []grpc.ServerOption
 }
 
-// services is what the services share.
+// services holds what all gRPC services of the server share.
 type services struct {
 	searcher  search.Searcher
 	models    func() []*model.Model
@@ -158,7 +158,8 @@ func (s *services) options(o Options, receiver *gate.Receiver) []grpc.ServerOpti
 	return options
 }
 
-// listenerCredentials are none where the listener speaks plain text. It returns ErrTLS.
+// listenerCredentials returns the TLS credentials of the listener, or nil for plain text.
+// It returns ErrTLS.
 func listenerCredentials(o Options) ([]grpc.ServerOption, error) {
 	if o.TLS.CertFile == "" {
 		return nil, nil
@@ -170,7 +171,7 @@ func listenerCredentials(o Options) ([]grpc.ServerOption, error) {
 	return []grpc.ServerOption{grpc.Creds(credentials)}, nil
 }
 
-// make makes the gRPC server that Serve serves.
+// make returns the gRPC server for Serve.
 func (s *Server) make() *grpc.Server {
 	to := grpc.NewServer(append(append([]grpc.ServerOption{}, s.options...), append(s.credentials, s.receiving())...)...)
 	s.register(to)
@@ -189,7 +190,7 @@ func (s *Server) register(to *grpc.Server) {
 	}
 }
 
-// Adjustment is what may change of a server while it serves.
+// Adjustment is a change of the settings that can change while a server serves.
 type Adjustment struct {
 	server *Server
 	limits Limits

@@ -20,11 +20,12 @@ var ErrTLS = errors.New("TLS is not configured")
 // TLS names the files of a listener's certificate; see config.TLS.
 type TLS struct {
 	CertFile, KeyFile, ClientCAFile string
-	// MinVersion is tls.VersionTLS12 or later; 0 is that.
+	// MinVersion is tls.VersionTLS12 or later; 0 means tls.VersionTLS12.
 	MinVersion uint16
 	// Optional lets clients in without a certificate; one that they present is verified.
 	Optional bool
-	// Report, if set, is called once for each listener, with what says how its files are.
+	// Report, if set, is called once for each listener. It gets a function that returns the
+	// state of the listener's files.
 	Report func(now func() telemetry.Files)
 }
 
@@ -63,7 +64,7 @@ func (t TLS) Listener(log *slog.Logger, protocols ...string) (*tls.Config, error
 	}, nil
 }
 
-// validity is that of the certificate of a chain which ends first.
+// validity returns the validity period of the certificate in a chain that expires first.
 func validity(chain tls.Certificate) (from, to time.Time) {
 	for _, der := range chain.Certificate {
 		if c, err := x509.ParseCertificate(der); err == nil && (to.IsZero() || c.NotAfter.Before(to)) {

@@ -79,18 +79,18 @@ func message(v any) (proto.Message, error) {
 	return m, nil
 }
 
-// received is a message, or why its bytes are none.
+// received is a decoded message, or the error of decoding it.
 type received struct {
 	message proto.Message
 	err     error
 }
 
-// requestLimits are what a request may have inside, which decoding it takes some twenty
-// megabytes for. The rules of the API allow fewer items and searches of one call.
+// requestLimits limits the contents of a request, so that decoding takes some twenty
+// megabytes at most. The rules of the API allow fewer items and searches in one call.
 var requestLimits = wirecount.Limits{Messages: 1 << 16, Fields: 1 << 18, Depth: 16}
 
-// tolerant is the codec of protobuf that leaves the judgement of what was
-// received to receive.
+// tolerant is the protobuf codec of the server. It returns decoding errors as values, and
+// receive judges them.
 type tolerant struct {
 	wirecount.Codec
 	gzip *gate.Gunzip

@@ -18,7 +18,7 @@ const maxQueryDim = 65536
 // error. The rules of Query.vector are checked here: protovalidate would take
 // longer for the elements than many a search.
 func (s *services) validate(m proto.Message) error {
-	if err := s.validator.Validate(m, protovalidate.WithFilter(protovalidate.FilterFunc(ours))); err != nil {
+	if err := s.validator.Validate(m, protovalidate.WithFilter(protovalidate.FilterFunc(isValidated))); err != nil {
 		return err
 	}
 	if r, ok := m.(interface{ GetQuery() *likenessv1.Query }); ok {
@@ -27,8 +27,9 @@ func (s *services) validate(m proto.Message) error {
 	return nil
 }
 
-// ours says which rules protovalidate checks.
-func ours(_ protoreflect.Message, d protoreflect.Descriptor) bool {
+// isValidated reports whether protovalidate checks the rules of a field. checkVector checks
+// the vector of a query, and SearchBatch each of its searches.
+func isValidated(_ protoreflect.Message, d protoreflect.Descriptor) bool {
 	switch d.FullName() {
 	case "likeness.v1.Query.vector", "likeness.v1.SearchBatchRequest.searches":
 		return false

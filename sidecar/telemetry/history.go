@@ -109,7 +109,7 @@ func (h *SearchHistory) Trouble(route string) *StoreTrouble {
 	return in.trouble
 }
 
-// StageTimes has quantiles of the time that a step of the last answers took, in seconds.
+// StageTimes holds quantiles of the seconds that one step took in a route's last answers.
 type StageTimes struct {
 	Stage string  `json:"stage"`
 	P50   float64 `json:"p50_seconds"`

@@ -63,14 +63,14 @@ func followedRoutes(c *config.Config, a *Assembly) map[string][]follow.Route {
 		}
 		of := routes[r.StoreName]
 		if follow.Derives(r) {
-			of = append(of, followed(c.Routes[r.Name], r))
+			of = append(of, followRoute(c.Routes[r.Name], r))
 		}
 		routes[r.StoreName] = of
 	}
 	return routes
 }
 
-func followed(c config.Route, r *route.Route) follow.Route {
+func followRoute(c config.Route, r *route.Route) follow.Route {
 	return follow.Route{Route: r, WriteBudget: c.WriteBudget, Interval: c.Reconcile.Interval, RowsPerSecond: c.Reconcile.RowsPerSecond}
 }
 

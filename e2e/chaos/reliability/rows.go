@@ -14,7 +14,7 @@ type row struct {
 	Bar      string   `yaml:"bar"`
 	Tests    []string `yaml:"tests"`
 	Long     string   `yaml:"long"`
-	// Elsewhere has the command that runs a test, for those of Tests that `make test` leaves out.
+	// Elsewhere maps a test that `make test` leaves out to the command that runs it.
 	Elsewhere map[string]string `yaml:"elsewhere"`
 	Limits    string            `yaml:"limits"`
 }

@@ -38,8 +38,8 @@ type learner struct {
 	// renewLists searches with a head and rebuilds the lists from the items found. It
 	// is nil if the lists rank all items.
 	renewLists func(ctx context.Context, h *head) error
-	// finder holds the parameters of the head that found the present lists; nil for the
-	// first lists. isStale means that the lists have yet to be made.
+	// finder holds the head parameters with which the present lists were found, or nil
+	// before the first lists. isStale means that new lists are to be made.
 	finder  [][]float32
 	isStale bool
 

@@ -68,7 +68,8 @@ type Outcomes struct {
 	Items            []int32
 }
 
-// Compare compares the mean of the scores with the mean of the baseline.
+// Compare compares the mean score with the mean baseline, and estimates the standard error
+// of the difference.
 func Compare(o Outcomes) fit.Comparison {
 	c := fit.Comparison{Queries: len(o.Scores), MRR: Mean(o.Scores, o.Weights), Baseline: Mean(o.Baseline, o.Weights)}
 	c.Gain = c.MRR - c.Baseline

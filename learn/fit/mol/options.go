@@ -57,9 +57,9 @@ type Options struct {
 	Pulls []float64
 	Rate  float64 // of Adam, falling to 0
 	Batch int
-	// Rounds is the number of rounds of 16,384 pairs, or of all if these are fewer, at
-	// most. 0 stands for 16, or 8 for full gates. Where items without logs are guarded,
-	// exactly half as many are taken.
+	// Rounds is the greatest number of rounds. A round has 16,384 pairs, or all pairs if
+	// there are fewer. 0 stands for 16, or 8 for full gates. If items without logs are
+	// guarded, the fit takes exactly half as many.
 	Rounds int
 	// Softmax is the number of items with pairs up to which the softmax runs over all
 	// of them. Beyond it, it runs over the items of the batch and Draws sampled ones.

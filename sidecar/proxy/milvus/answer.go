@@ -52,7 +52,7 @@ func (c *call) Read(ctx context.Context) (asked routing.Asked, err error) {
 	if c.shape, err = c.Router.shape(ctx, c.upstream, c.target.Own, c.request); err != nil {
 		return asked, err
 	}
-	if strict(c.request, c.shape.level) {
+	if wantsStricterReads(c.request, c.shape.level) {
 		c.query.needs = append(c.query.needs, "consistency")
 	}
 	if c.hybrid != nil {
@@ -67,7 +67,7 @@ func (c *call) Read(ctx context.Context) (asked routing.Asked, err error) {
 
 // find asks the database, as the caller, what a hybrid search finds.
 func (c *call) find(ctx context.Context, rows int) ([]rerank.ID, error) {
-	h := finding(c.hybrid, rows)
+	h := idsOnly(c.hybrid, rows)
 	if c.target.Aliased() {
 		h.CollectionName = c.target.Own
 		for _, list := range h.GetRequests() {
@@ -87,7 +87,8 @@ func (c *call) find(ctx context.Context, rows int) ([]rerank.ID, error) {
 	return lists[0], nil
 }
 
-// decode reads the search, or that of a hybrid search which a route may be of.
+// decode decodes the request. Of a hybrid search it returns the one search that a route may
+// answer.
 func (c *call) decode() (*milvuspb.SearchRequest, error) {
 	m, h := &milvuspb.SearchRequest{}, &milvuspb.HybridSearchRequest{}
 	hybrid := c.method == milvuspb.MilvusService_HybridSearch_FullMethodName
@@ -150,8 +151,9 @@ func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Rep
 }
 
 // readable asks the database whether the caller may describe the collection by the alias
-// that the call names: its rights may be of that name alone. The returned function
-// waits for the answer. Without an alias nothing is asked.
+// that the call names: the caller may have rights for the collection's own name alone, or
+// for the alias alone. The returned function waits for the answer. Without an alias nothing
+// is asked.
 func (c *call) readable(ctx context.Context) (wait func() bool) {
 	if !c.target.Aliased() {
 		return func() bool { return true }
@@ -229,15 +231,15 @@ func narrow(m *milvuspb.SearchRequest, target routing.Target, q query, primary s
 		case "offset":
 			p.Value = "0"
 		case "params":
-			p.Value = wide(p.GetValue(), len(ids))
+			p.Value = searchAllLists(p.GetValue(), len(ids))
 		}
 	}
 	return proto.Marshal(n)
 }
 
-// wide makes the database's own search look at every row that the filter leaves:
-// an index of lists finds only what lies in those it probes.
-func wide(text string, rows int) string {
+// searchAllLists returns search parameters with which the database looks at every row that
+// the filter leaves. An IVF index otherwise finds only rows of the lists that it probes.
+func searchAllLists(text string, rows int) string {
 	params := map[string]any{}
 	if text != "" && json.Unmarshal([]byte(text), &params) != nil {
 		return text

@@ -42,7 +42,7 @@ func fused(h *milvuspb.HybridSearchRequest, routed func(field string) bool) (m *
 	if several {
 		m.Dsl, m.ExprTemplateValues = "", nil
 	}
-	m, err = alone(h, m, several)
+	m, err = singleSearch(h, m, several)
 	return m, several, err
 }
 
@@ -56,9 +56,9 @@ func anns(m *milvuspb.SearchRequest) string {
 	return ""
 }
 
-// alone makes a list of a hybrid search a search, with the page that is asked for of
-// the fusion.
-func alone(h *milvuspb.HybridSearchRequest, m *milvuspb.SearchRequest, several bool) (*milvuspb.SearchRequest, error) {
+// singleSearch returns one list of a hybrid search as a search of its own, with the page of
+// the whole hybrid search.
+func singleSearch(h *milvuspb.HybridSearchRequest, m *milvuspb.SearchRequest, several bool) (*milvuspb.SearchRequest, error) {
 	m.Base, m.DbName, m.CollectionName = h.GetBase(), h.GetDbName(), h.GetCollectionName()
 	m.PartitionNames, m.OutputFields = h.GetPartitionNames(), h.GetOutputFields()
 	m.GuaranteeTimestamp, m.NotReturnAllMeta = h.GetGuaranteeTimestamp(), h.GetNotReturnAllMeta()
@@ -114,8 +114,8 @@ func length(params []*commonpb.KeyValuePair) (rows uint64, err error) {
 	return rows, nil
 }
 
-// finding makes a hybrid search one for the ids of what it finds.
-func finding(h *milvuspb.HybridSearchRequest, rows int) *milvuspb.HybridSearchRequest {
+// idsOnly returns a copy of a hybrid search that asks for the ids of the best rows alone.
+func idsOnly(h *milvuspb.HybridSearchRequest, rows int) *milvuspb.HybridSearchRequest {
 	h = proto.Clone(h).(*milvuspb.HybridSearchRequest)
 	h.OutputFields = nil
 	h.RankParams = append(slices.DeleteFunc(h.GetRankParams(), isPage), &commonpb.KeyValuePair{Key: "limit", Value: strconv.Itoa(rows)})

@@ -32,7 +32,7 @@ func TestConsistency(t *testing.T) {
 		{"bounded by the timestamp", &milvuspb.SearchRequest{GuaranteeTimestamp: 2}, bounded, false},
 		{"a timestamp", &milvuspb.SearchRequest{GuaranteeTimestamp: 1 << 50, UseDefaultConsistency: true}, strong, true},
 	} {
-		if got := strict(c.m, c.own); got != c.strict {
+		if got := wantsStricterReads(c.m, c.own); got != c.strict {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}

@@ -43,7 +43,8 @@ func (q query) rounded(score float32) float32 {
 	return float32(math.Round(float64(score)*scale) / scale)
 }
 
-// read reads a plain nearest-neighbour search, or why the request is none.
+// read reads a plain nearest-neighbour search. For any other request it returns the Pass
+// with the reason.
 func read(m *milvuspb.SearchRequest) (q query, err error) {
 	switch {
 	case len(m.GetSubReqs()) > 0:
@@ -76,9 +77,9 @@ const (
 	bounded    = 2
 )
 
-// strict: the collection's own level, at which a route reads, is weaker than
-// what the caller wants.
-func strict(m *milvuspb.SearchRequest, own commonpb.ConsistencyLevel) bool {
+// wantsStricterReads reports whether a search asks for a stronger consistency than the
+// collection's own level, at which a route reads.
+func wantsStricterReads(m *milvuspb.SearchRequest, own commonpb.ConsistencyLevel) bool {
 	switch {
 	case m.GetGuaranteeTimestamp() > bounded:
 		return true

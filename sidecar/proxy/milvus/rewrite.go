@@ -53,10 +53,10 @@ const (
 	distancesField = 10
 )
 
-// errOther says that a request is not of plain searches by dense vectors.
+// errOther says that a request contains more than plain searches by dense vectors.
 var errOther = errors.New("not plain searches by dense vectors")
 
-// errAnswer says that an answer has another form than that of its request.
+// errAnswer says that an answer does not have the form that its request asks for.
 var errAnswer = routing.Degraded{Reason: "answer"}
 
 // locate reads the searches of a request, and nothing else of it: one for each of its

@@ -17,7 +17,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// The fields of every request here that say what it is of.
+// The fields that name the database and the collection, the same in every request that is
+// read here.
 const (
 	databaseField   = 2
 	collectionField = 3
@@ -35,7 +36,7 @@ type Router struct {
 	shapes map[string]shape
 }
 
-// shape is what is read of a collection's schema.
+// shape is the part of a collection's schema that the router needs.
 type shape struct {
 	primary string
 	vectors []string
@@ -64,8 +65,8 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 	return out
 }
 
-// covered reads which collection a request is of, and whether a route is. The
-// request names the database, or the connection does.
+// covered returns the collection that a request names, and reports whether it has a route.
+// The database stands in the request, or in the connection.
 func (r *Router) covered(ctx context.Context, request []byte) (target routing.Target, ok bool) {
 	if !r.ours(ctx, request, databaseField) {
 		return target, false
@@ -74,16 +75,16 @@ func (r *Router) covered(ctx context.Context, request []byte) (target routing.Ta
 	return r.Target(ctx, name)
 }
 
-// plain is a database's name: the default one has two.
-func plain(database string) string {
+// canonicalName returns a database's name in one form: the default database has two names.
+func canonicalName(database string) string {
 	if database == "default" {
 		return ""
 	}
 	return database
 }
 
-// searchedField returns the vector field that a search is of: a search may leave out the
-// name of a collection's only one.
+// searchedField returns the vector field that a search names. A search may leave out the
+// name of a collection's only vector field.
 func searchedField(asked string, of shape) string {
 	if asked == "" && len(of.vectors) == 1 {
 		return of.vectors[0]

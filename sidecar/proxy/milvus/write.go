@@ -22,7 +22,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/wire"
 )
 
-// columnsField is that of the columns of an Insert or Upsert.
+// columnsField is the field of an Insert or Upsert that holds the columns.
 const columnsField = 5
 
 // write is a method that writes: where its request names the database, and what
@@ -74,7 +74,7 @@ func (r *Router) following(read func(ctx context.Context, b []byte) routing.Writ
 		if ended == nil {
 			return rawgrpc.Reply{}
 		}
-		return rawgrpc.Reply{Outlives: outlives, Ended: func(answer []byte, err error) { ended(outcome(answer, err), chosen(answer, err)) }}
+		return rawgrpc.Reply{Outlives: outlives, Ended: func(answer []byte, err error) { ended(outcome(answer, err), generatedIDs(answer, err)) }}
 	}
 }
 
@@ -97,8 +97,8 @@ func outcome(answer []byte, err error) routing.WriteOutcome {
 	return routing.Answered
 }
 
-// statusOf is the status of an answer: the answer itself, or what is in its first
-// field, as in a MutationResult. It is nil where there is none.
+// statusOf returns the status of an answer: the answer itself, or the first field of a
+// MutationResult. It returns nil for an answer without a status.
 func statusOf(answer []byte) *commonpb.Status {
 	whole, inner := &commonpb.Status{}, &milvuspb.MutationResult{}
 	if proto.Unmarshal(answer, inner) == nil && failed(inner.GetStatus()) {
@@ -152,8 +152,9 @@ func readStatus(answer []byte) (*commonpb.Status, error) {
 	return s, err
 }
 
-// chosen are the ids in an answer to an Insert or Upsert that did not fail.
-func chosen(answer []byte, err error) []rerank.ID {
+// generatedIDs returns the ids that Milvus chose, from the answer to an Insert or Upsert
+// that did not fail.
+func generatedIDs(answer []byte, err error) []rerank.ID {
 	m := &milvuspb.MutationResult{}
 	if err != nil || proto.Unmarshal(answer, m) != nil || failed(m.GetStatus()) || len(m.GetErrIndex()) > 0 {
 		return nil
@@ -161,8 +162,8 @@ func chosen(answer []byte, err error) []rerank.ID {
 	return idsOf(m.GetIDs())
 }
 
-// ours: a request is of the store's database, which it names in a field or its
-// connection does.
+// ours reports whether a request is for the store's database, which a field of the request
+// or the connection names.
 func (r *Router) ours(ctx context.Context, request []byte, field protowire.Number) bool {
 	database, _ := routing.Text(request, field)
 	return r.isOurs(ctx, database)
@@ -173,11 +174,11 @@ func (r *Router) isOurs(ctx context.Context, database string) bool {
 		md, _ := metadata.FromOutgoingContext(ctx)
 		database = strings.Join(md.Get("dbname"), ",")
 	}
-	return plain(database) == plain(r.database)
+	return canonicalName(database) == canonicalName(r.database)
 }
 
-// readRows reads the ids of an Insert or Upsert, and not its other columns, which
-// are most of a request.
+// readRows reads the ids of an Insert or Upsert. It skips the other columns, which make up
+// most of a request.
 func readRows(m proto.Message, insert bool) func(b []byte) routing.Writing {
 	known := m.ProtoReflect().Descriptor().Fields()
 	return func(b []byte) routing.Writing {
@@ -262,7 +263,7 @@ func readCollection(b []byte) routing.Writing {
 	return routing.Writing{Kind: journal.Collection, Collections: []string{name}, Renamed: []string{name}}
 }
 
-// readName reads a request behind which a name is that of another collection.
+// readName reads a request that makes a name stand for another collection.
 func readName(field protowire.Number) func(b []byte) routing.Writing {
 	return func(b []byte) routing.Writing {
 		name, _ := routing.Text(b, field)

@@ -100,7 +100,7 @@ func (c *call) Read(context.Context) (asked routing.Asked, err error) {
 	for i, q := range queriesOf(c.request) {
 		if len(q.GetPrefetch()) > 0 {
 			asked.Searches[i].Find = func(ctx context.Context, rows int) ([]rerank.ID, error) {
-				return c.find(ctx, finding(q, c.target.Own, rows))
+				return c.find(ctx, idsOnly(q, c.target.Own, rows))
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func (c *call) find(ctx context.Context, q *qdrant.QueryPoints) (ids []rerank.ID
 	return ids, nil
 }
 
-// seconds is Qdrant's timeout; 0 is none.
+// seconds converts Qdrant's timeout. 0 means no timeout.
 func seconds(n uint64) time.Duration { return time.Duration(min(n, 1<<30)) * time.Second }
 
 // Original implements routing.Exchange.

@@ -61,7 +61,7 @@ func readObject(b []byte) (o object, err error) {
 	return o, nil
 }
 
-// get is the value of a key; nil if there is none.
+// get returns the value of a key, or nil without the key.
 func (o object) get(key string) json.RawMessage {
 	for _, m := range o {
 		if m.key == key {
@@ -133,7 +133,7 @@ func quoted(s string) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// errElements says that an array has more elements than its reader takes.
+// errElements says that an array has more elements than its reader allows.
 var errElements = errors.New("too many elements in a JSON array")
 
 // readArray reads an array of at most so many elements, which are parts of b.

@@ -39,7 +39,7 @@ func queriesOf(m proto.Message) []*qdrant.QueryPoints {
 	return nil
 }
 
-// batch is what a whole batch says for its searches.
+// batch is a request for several searches; it has the fields that hold for all of them.
 type batch interface {
 	GetCollectionName() string
 	GetReadConsistency() *qdrant.ReadConsistency
@@ -122,8 +122,9 @@ func queryOf(m *qdrant.QueryPoints) (routing.Search, error) {
 	return s, err
 }
 
-// nearestOf is the vector that a query is near to, and its field; nil if there is
-// none. Of a fusion it is that of its prefetches, if those with a dense one agree.
+// nearestOf returns the dense vector that a query searches by, and its field. For a fusion
+// it returns the vector of the prefetches, if all prefetches with a dense vector have the
+// same one. It returns nil for other queries.
 func nearestOf(m *qdrant.QueryPoints) (field string, vector []float32) {
 	switch q := m.GetQuery().GetVariant().(type) {
 	case *qdrant.Query_Nearest:
@@ -143,8 +144,9 @@ func nearestOf(m *qdrant.QueryPoints) (field string, vector []float32) {
 	return field, vector
 }
 
-// finding makes a query with a prefetch one for the ids of what it finds.
-func finding(m *qdrant.QueryPoints, collection string, rows int) *qdrant.QueryPoints {
+// idsOnly returns a copy of a query with prefetches that asks for the ids of the best rows
+// alone.
+func idsOnly(m *qdrant.QueryPoints, collection string, rows int) *qdrant.QueryPoints {
 	m = proto.Clone(m).(*qdrant.QueryPoints)
 	m.CollectionName = collection // in a batch it may be left out
 	m.Limit, m.Offset, m.ScoreThreshold = qdrant.PtrOf(uint64(rows)), nil, nil
@@ -159,15 +161,15 @@ func narrow(m proto.Message, collection string, all []routing.Ranked) {
 	switch m := m.(type) {
 	case *qdrant.SearchPoints:
 		m.CollectionName = collection
-		n := rows(all[0])
-		m.Filter, m.Limit, m.Offset, m.Params = only(m.GetFilter(), all[0]), n, nil, exactly()
+		n := hitLimit(all[0])
+		m.Filter, m.Limit, m.Offset, m.Params = filterByHits(m.GetFilter(), all[0]), n, nil, exactParams()
 		if !all[0].StoreScores {
 			m.ScoreThreshold = nil
 		}
 	case *qdrant.QueryPoints:
 		m.CollectionName = collection
-		n := rows(all[0])
-		m.Filter, m.Limit, m.Offset, m.Params = only(m.GetFilter(), all[0]), &n, nil, exactly()
+		n := hitLimit(all[0])
+		m.Filter, m.Limit, m.Offset, m.Params = filterByHits(m.GetFilter(), all[0]), &n, nil, exactParams()
 		if !all[0].StoreScores {
 			m.ScoreThreshold = nil
 		}
@@ -191,12 +193,12 @@ func narrow(m proto.Message, collection string, all []routing.Ranked) {
 	}
 }
 
-// rows is the limit of a search for the hits; of none it is still one.
-func rows(r routing.Ranked) uint64 { return uint64(max(1, len(r.Hits))) }
+// hitLimit returns the limit of a search for the hits, at least 1.
+func hitLimit(r routing.Ranked) uint64 { return uint64(max(1, len(r.Hits))) }
 
-func exactly() *qdrant.SearchParams { return &qdrant.SearchParams{Exact: qdrant.PtrOf(true)} }
+func exactParams() *qdrant.SearchParams { return &qdrant.SearchParams{Exact: qdrant.PtrOf(true)} }
 
-func only(f *qdrant.Filter, r routing.Ranked) *qdrant.Filter {
+func filterByHits(f *qdrant.Filter, r routing.Ranked) *qdrant.Filter {
 	ids := make([]*qdrant.PointId, len(r.Hits))
 	for i, h := range r.Hits {
 		ids[i] = pointID(h.ID)
@@ -242,8 +244,8 @@ func idOf(id *qdrant.PointId) rerank.ID {
 	return rerank.UintID(id.GetNum())
 }
 
-// reorder returns those of the page that was asked for in the order of the hits,
-// with their scores where those are the answer's. It returns routing.ErrShort.
+// reorder returns the points of the requested page in the order of the hits. It replaces
+// their scores unless the store's scores are to stay. It returns routing.ErrShort.
 func reorder(points []*qdrant.ScoredPoint, r routing.Ranked) ([]*qdrant.ScoredPoint, error) {
 	found := make(map[rerank.ID]*qdrant.ScoredPoint, len(points))
 	for _, p := range points {

@@ -240,7 +240,8 @@ func (c *restCall) path() string {
 	return "/collections/" + url.PathEscape(c.target.Own) + "/points/" + parts[4]
 }
 
-// readable is as that of call.
+// readable starts to read the collection by the caller's name for it, and returns a
+// function that waits for the result; see call.readable.
 func (c *restCall) readable(ctx context.Context) (wait func() bool) {
 	if !c.target.Aliased() {
 		return func() bool { return true }

@@ -309,7 +309,7 @@ func appendSearch(out, message []byte, l layout, r routing.Rewritten) ([]byte, e
 	})
 }
 
-// errAnswer says that an answer has another form than that of its request.
+// errAnswer says that an answer does not have the form that its request asks for.
 var errAnswer = routing.Degraded{Reason: "answer"}
 
 // mapScores maps the score of every row of an answer in place, and returns the answer and
@@ -483,13 +483,13 @@ func (c *call) Rewrite(ctx context.Context, all []routing.Rewritten) (r rawgrpc.
 	}
 	r.Message, hits, err = mapScores(r.Message, c.layout, all)
 	if err != nil {
-		return r, nil, degraded(err)
+		return r, nil, degradedBy(err)
 	}
 	return r, hits, nil
 }
 
-// degraded returns the Degraded of an answer that could not be mapped.
-func degraded(err error) error {
+// degradedBy returns the Degraded for an answer that could not be mapped.
+func degradedBy(err error) error {
 	if d := (routing.Degraded{}); errors.As(err, &d) {
 		return d
 	}

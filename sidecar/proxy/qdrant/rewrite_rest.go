@@ -29,7 +29,8 @@ type edit struct {
 	text []byte
 }
 
-// applyEdits returns text with the edits made, which are in order and apart.
+// applyEdits returns text with the edits applied. The edits must be in order and must not
+// overlap.
 func applyEdits(text []byte, edits []edit) []byte {
 	size := len(text)
 	for _, e := range edits {
@@ -43,9 +44,9 @@ func applyEdits(text []byte, edits []edit) []byte {
 	return append(out, text[done:]...)
 }
 
-// locateJSON reads the searches of a body, and nothing else of it. It returns errOther for
-// a body that is of another form. The body need not be JSON beside what is read: the
-// database refuses it with the vectors replaced as it would have without.
+// locateJSON finds the searches in a body and skips everything else. It returns errOther
+// for a body of another form. What it skips need not be valid JSON: the database refuses
+// the body with replaced vectors as it refuses the original.
 func (q request) locateJSON(body []byte) (searches []routing.Search, places []place, err error) {
 	s := jsonwalk.New(body)
 	one := func() bool {
@@ -405,7 +406,7 @@ func (c *restCall) Rewrite(ctx context.Context, all []routing.Rewritten) (answer
 	}
 	answer.Body, hits, err = c.mapScoresJSON(answer.Body, all)
 	if err != nil {
-		return answer, nil, degraded(err)
+		return answer, nil, degradedBy(err)
 	}
 	return answer, hits, nil
 }

@@ -23,7 +23,8 @@ type touched struct {
 	all     bool
 }
 
-// rows are what was gathered. Ids and a filter, or two filters, are any row.
+// rows returns the rows that the operations change. Several filters, or ids beside a
+// filter, count as any row.
 func (t *touched) rows(waited bool) routing.Rows {
 	rows := routing.Rows{Kind: t.kind, Waited: waited}
 	switch {
@@ -42,7 +43,8 @@ func (t *touched) rows(waited bool) routing.Rows {
 	return rows
 }
 
-// also notes an operation of a batch; different kinds are an upsert.
+// also adds the kind of an operation of a batch. Operations of different kinds count as an
+// upsert.
 func (t *touched) also(kind journal.Kind) {
 	if t.kind == "" {
 		t.kind = kind
@@ -52,7 +54,8 @@ func (t *touched) also(kind journal.Kind) {
 	}
 }
 
-// uuid notes a text id as Qdrant writes it; what is none may be anything.
+// uuid adds a text id in the form that Qdrant writes. A text that is no UUID counts as any
+// row.
 func (t *touched) uuid(text string) {
 	u, err := uuid.Parse(text)
 	if err != nil || len(text) == 38 { // in braces: not Qdrant's

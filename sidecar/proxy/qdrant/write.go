@@ -33,7 +33,7 @@ var rowWrites = map[string]struct {
 	qdrant.Points_UpdateBatch_FullMethodName:      {journal.Upsert, readBatch},
 }
 
-// waitField is that of all of rowWrites.
+// waitField is the field `wait`, the same in all requests of rowWrites.
 const waitField = 2
 
 // writes returns the interceptors of the methods that write.
@@ -106,7 +106,7 @@ func refused(s *status.Status, several bool) bool {
 		return true
 	case codes.InvalidArgument:
 		return strings.HasPrefix(s.Message(), "Validation error in ") ||
-			!several && !strings.HasPrefix(s.Message(), "Wrong input: ") && !partly(s.Message())
+			!several && !strings.HasPrefix(s.Message(), "Wrong input: ") && !isPartialFailure(s.Message())
 	case codes.NotFound:
 		return !several && strings.HasPrefix(s.Message(), "Not found: Collection ")
 	case codes.AlreadyExists:
@@ -156,7 +156,8 @@ func readShardKey(b []byte) routing.Writing {
 	return routing.Writing{Kind: journal.Delete, Collections: []string{name}}
 }
 
-// readCluster reads a change of a cluster, of which only few change rows.
+// readCluster reads a change of a cluster. Only dropping a shard key and replicating points
+// change rows.
 func readCluster(b []byte) routing.Writing {
 	m := &qdrant.UpdateCollectionClusterSetupRequest{}
 	if routing.Decode(b, m) == nil && m.GetOperation() != nil &&

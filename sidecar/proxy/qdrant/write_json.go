@@ -59,7 +59,7 @@ func (t *touched) body(ctx context.Context, s *jsonwalk.Scanner, batch bool) boo
 	return ok
 }
 
-// jsonOperations are those of a batch.
+// jsonOperations maps each operation of a batch to the kind of its change.
 var jsonOperations = map[string]journal.Kind{
 	"upsert": journal.Upsert, "delete": journal.Delete, "update_vectors": journal.Vectors, "delete_vectors": journal.Vectors,
 	"set_payload": journal.Payload, "overwrite_payload": journal.Payload, "delete_payload": journal.Payload, "clear_payload": journal.Payload,

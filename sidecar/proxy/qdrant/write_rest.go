@@ -18,7 +18,7 @@ import (
 // restWrite is a method and the parts of a path behind the collection.
 type restWrite struct{ method, path string }
 
-// restWrites are the requests that change rows of a collection, by what changes.
+// restWrites maps the requests that change rows of a collection to the kind of change.
 var restWrites = map[restWrite]struct {
 	kind  journal.Kind
 	batch bool
@@ -198,7 +198,7 @@ func refusedREST(code int, answer []byte, several bool) bool {
 		return true
 	case http.StatusBadRequest:
 		return problem == "" || strings.HasPrefix(problem, "Format error in ") || strings.HasPrefix(problem, "Deserialize error in ") ||
-			!several && strings.HasPrefix(problem, "Bad request: ") && !partly(problem)
+			!several && strings.HasPrefix(problem, "Bad request: ") && !isPartialFailure(problem)
 	case http.StatusNotFound:
 		return problem == "" || !several && strings.HasPrefix(problem, "Not found: Collection ") // no such path, or no such collection
 	case http.StatusConflict:
@@ -207,5 +207,7 @@ func refusedREST(code int, answer []byte, several bool) bool {
 	return false
 }
 
-// partly: some shards carried a write out, and others refused it.
-func partly(problem string) bool { return strings.Contains(problem, "shards failed to apply") }
+// isPartialFailure reports whether some shards carried out a write and others refused it.
+func isPartialFailure(problem string) bool {
+	return strings.Contains(problem, "shards failed to apply")
+}

@@ -37,7 +37,7 @@ const (
 	AccessDenied
 )
 
-// right is what a call of the database needs to be allowed to do.
+// right is a permission that a call of the database requires.
 type right string
 
 const (
@@ -46,9 +46,9 @@ const (
 	toRename right = "rename" // to create, drop or rename a collection or an alias
 )
 
-// acceptance is the digest of a credential, a right, and the collections to which the
-// database lets the credential have that right. The digest is keyed: it tells nobody
-// without the key which credential it is of.
+// acceptance is the digest of a credential, a right, and the collections for which the
+// database grants it. The digest is keyed, so without the key it does not identify the
+// credential.
 type acceptance [sha256.Size]byte
 
 // acceptances remembers which credentials the database accepted lately. It holds no

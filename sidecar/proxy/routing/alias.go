@@ -59,8 +59,9 @@ type targetNames struct {
 	changes int64 // that came before
 }
 
-// Target returns what a client's name for a collection stands for, if a route is of it.
-// Names are read with the sidecar's own credentials and remembered for a short time.
+// Target returns the collection that a client's name stands for, and reports whether that
+// collection has a route. Names are read with the sidecar's own credentials and remembered
+// for a short time.
 func (r *Router) Target(ctx context.Context, name string) (t Target, ok bool) {
 	if len(r.known) == 0 || name == "" {
 		return t, false

@@ -15,8 +15,8 @@ import (
 // StatusKey is the trailer that says what became of a call on a routed collection.
 const StatusKey = "likeness-status"
 
-// given is the id that a caller gave its request; empty is none.
-func given(ctx context.Context) string {
+// callerRequestID returns the request id that the caller sent, or "".
+func callerRequestID(ctx context.Context) string {
 	if ids := metadata.ValueFromIncomingContext(ctx, telemetry.RequestIDHeader); len(ids) > 0 {
 		return ids[0]
 	}
@@ -27,7 +27,7 @@ func given(ctx context.Context) string {
 // reports whether an answer of the database without an error refuses the caller; nil:
 // none does. A caller whom the database refuses is told nothing of the route.
 func Reply(ctx context.Context, r *Router, target Target, x Exchange[rawgrpc.Reply], denies func(answer []byte) bool) rawgrpc.Reply {
-	ctx, _ = telemetry.WithRequestID(traceparent.FromIncoming(ctx), given(ctx))
+	ctx, _ = telemetry.WithRequestID(traceparent.FromIncoming(ctx), callerRequestID(ctx))
 	denied := func(a rawgrpc.Reply) bool { return AccessOf(a, denies) == AccessDenied }
 	o := Answer(ctx, r, target, x)
 	if o.Refused != "" { // the route has no other answer, but the database may refuse the caller
@@ -55,7 +55,8 @@ func Reply(ctx context.Context, r *Router, target Target, x Exchange[rawgrpc.Rep
 }
 
 // AccessOf says whether an answer of the database shows that its caller may make the call.
-// denies is as that of Reply.
+// denies reports whether the message of an answer without an error refuses the caller; it
+// may be nil.
 func AccessOf(a rawgrpc.Reply, denies func(answer []byte) bool) Access {
 	switch {
 	case rawgrpc.Denied(a.Err), a.Err == nil && denies != nil && denies(a.Message):

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// times are those of one call; zero is never.
+// times holds the deadlines of one call. A zero time is no deadline.
 type times struct {
 	// end is when the caller's deadline or the route's latency budget is over.
 	end time.Time
@@ -33,7 +33,8 @@ func (r *Router) times(ctx context.Context, collection string, began time.Time, 
 	return t
 }
 
-// latencyBudget is the shortest latency budget of a collection's routes; 0 is none.
+// latencyBudget returns the shortest latency budget of a collection's routes, or 0 if no
+// route has one.
 func (r *Router) latencyBudget(collection string) (least time.Duration) {
 	for _, name := range r.known[collection] {
 		if route, err := r.searcher.Route(name); err == nil && route.LatencyBudget > 0 && (least == 0 || route.LatencyBudget < least) {
@@ -87,11 +88,11 @@ func (l *latency) add(took time.Duration) {
 	l.p99 = 0
 }
 
-// enough times to speak of a p99.
+// enough is the number of measured times from which a p99 is computed.
 const enough = 20
 
-// keep is the time to keep back of what is left: their p99, or a quarter while
-// there are few, and never more than half.
+// keep returns how much of the remaining time to reserve for the database: the p99 of its
+// answers, or a quarter while few were measured, and at most half.
 func (l *latency) keep(left time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,24 +12,24 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// Asked is what a call asks.
+// Asked holds the searches of one call.
 type Asked struct {
 	Searches []Search
-	Timeout  time.Duration // the call's own, beside that of its context; 0 is none
+	Timeout  time.Duration // timeout that the request itself carries; 0 without one
 }
 
 // Exchange is one call of a client on a routed collection, in the words of its
 // interface; A is an answer in them. Its methods after Read are called
 // concurrently, and after the call has ended too.
 type Exchange[A any] interface {
-	// Locate finds the searches of a call in its bytes, as far as rewriting needs them:
-	// the vector and its field, the page, the threshold. It returns the Pass of a call that
-	// is not of plain nearest-neighbour searches.
+	// Locate finds the searches of a call in its bytes, as far as rewriting needs them: the
+	// vector and its field, the page, the threshold. For a call with other searches than
+	// plain nearest-neighbour ones it returns the Pass with the reason.
 	Locate(ctx context.Context) (Asked, error)
-	// Rewrite sends the call as it came but for its vectors and thresholds, in place of
-	// which the rewritten searches have others, one each. It returns the database's answer
-	// with the scores mapped, and the rows of every search. It returns ErrDenied beside the
-	// database's own answer, the Pass of a call that the database does not take, or
+	// Rewrite sends the call with the vectors and thresholds of its searches replaced by
+	// those of the rewritten searches, one for each. It returns the database's answer with
+	// the scores mapped, and the rows of every search. It returns ErrDenied with the
+	// database's own answer, the Pass for a call that the database does not take, or
 	// Degraded.
 	Rewrite(ctx context.Context, all []Rewritten) (A, [][]search.Hit, error)
 	// Read says what is asked, or returns the Pass why the call goes on as it came.
@@ -49,7 +49,7 @@ type Exchange[A any] interface {
 	IDs(answer A) (lists [][]rerank.ID, ok bool)
 }
 
-// Outcome is what becomes of a call.
+// Outcome is the result of a call.
 type Outcome[A any] struct {
 	// Answered: Answer is the client's, rescored or the database's own. Otherwise
 	// the call goes on as it came, or fails if Refused says why.
@@ -212,7 +212,7 @@ func (c *call[A]) closed() bool {
 	return false
 }
 
-// rescored is an answer and its ranking, or why there is none.
+// rescored is a rescored answer and its ranking, or the error that prevented it.
 type rescored[A any] struct {
 	answer A
 	all    []Ranked
@@ -316,7 +316,7 @@ func (c *call[A]) rescoredTo(s rescored[A]) Outcome[A] {
 	for _, name := range c.routeNamesOf() {
 		c.unanswered.answered(name)
 	}
-	return Outcome[A]{Answered: true, Answer: s.answer, Status: words(how, s.all)}
+	return Outcome[A]{Answered: true, Answer: s.answer, Status: statusText(how, s.all)}
 }
 
 // decline lets a call pass, or fails it where the route is fail_closed. The database is

@@ -8,9 +8,9 @@ import (
 	"github.com/likenessdb/likeness/internal/wirecount"
 )
 
-// decodable is what a request that the proxy decodes may have inside. A greater one goes to
-// the database undecoded. Together the limits keep what decoding takes beside the length of
-// a request below some ten megabytes; a batch of 256 searches with filters of sixty
+// decodable limits the contents of a request that the proxy decodes. A larger request goes
+// to the database undecoded. The limits keep the memory of decoding below some ten
+// megabytes plus the length of the request; a batch of 256 searches with filters of sixty
 // conditions each is within them.
 var decodable = wirecount.Limits{Messages: 1 << 14, Fields: 1 << 17, Depth: 64}
 
@@ -55,8 +55,9 @@ func Text(b []byte, field protowire.Number) (text string, ok bool) {
 	return text, ok
 }
 
-// Fields calls f with every field of a message, decoding nothing; value is that of
-// one with a length. It reports whether the message is whole and f always said yes.
+// Fields calls f with every field of a message, without decoding it. value is nil for a
+// field without a length. Fields reports whether the message is whole and f always returned
+// true.
 func Fields(b []byte, f func(number protowire.Number, value []byte) bool) bool {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)

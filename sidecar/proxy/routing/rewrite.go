@@ -188,8 +188,8 @@ func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritt
 	return answer, hits, err
 }
 
-// checkRange returns why the numbers of a rewritten search do not mean what those of the
-// search do.
+// checkRange returns an error if the scores or the threshold of a rewritten search cannot
+// mean the same as in the original search.
 func checkRange(r Rewritten, s Search) error {
 	switch {
 	case s.Unmapped != "" && !r.KeepsScores():

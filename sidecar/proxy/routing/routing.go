@@ -92,8 +92,8 @@ type field struct{ collection, vector string }
 
 // Options of New.
 type Options struct {
-	// Store names the store whose clients come; Names are the routes that answer
-	// them, all on the store where there are none.
+	// Store is the name of the store that clients connect to. Names are the routes that
+	// answer them; empty means all routes of the store.
 	Store  string
 	Names  []string
 	Logger *slog.Logger
@@ -147,7 +147,7 @@ func (r *Router) Close() error {
 	return nil
 }
 
-// Field reports whether a route is of the vector field of the collection.
+// Field reports whether a vector field of a collection has a route.
 func (r *Router) Field(collection, vector string) bool {
 	return r.routes[field{collection, vector}] != ""
 }
@@ -182,7 +182,7 @@ type Search struct {
 	Threshold *float32
 	// Needs are the reasons to pass that the route has to have opted in to.
 	Needs []string
-	// Partitions are what is searched; none is all.
+	// Partitions names the partitions to search; empty means all.
 	Partitions []string
 	// Unquantized: an exact search compares the vectors themselves, also of a quantized
 	// field. It is set by Locate alone, as the fields below are.
@@ -206,8 +206,8 @@ type Ranked struct {
 	// More: a deeper ranking may find more. All: none can.
 	More, All bool
 	Route     string
-	// StoreScores: the answer's scores are those of the store, which the search's
-	// threshold is compared with.
+	// StoreScores says that the answer keeps the store's scores, with which the search's
+	// threshold is compared.
 	StoreScores bool
 	// Cut: a threshold cuts the answer, so that it may have fewer rows than asked.
 	Cut         bool
@@ -232,9 +232,9 @@ func (r Ranked) Page(shown func(rerank.ID) bool) ([]search.Hit, error) {
 	return here[min(r.Offset, len(here)):min(r.Offset+r.Limit, len(here))], nil
 }
 
-// words returns the status of the answer to a call that was rescored or rewritten: how.
-// The weakest certificate counts.
-func words(how string, all []Ranked) string {
+// statusText returns the status of a rescored or rewritten answer. It names the weakest of
+// the certificates.
+func statusText(how string, all []Ranked) string {
 	weakest := all[0]
 	for _, r := range all {
 		if strength(r.Certificate) < strength(weakest.Certificate) {
@@ -332,9 +332,9 @@ func sameNames(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// narrowed are the partitions of a request that asks for some: none where they are
-// the route's.
-func narrowed(asked, rt []string) []string {
+// otherPartitions returns the partitions that a request names, or nil if they are the
+// route's own.
+func otherPartitions(asked, rt []string) []string {
 	if sameNames(asked, rt) {
 		return nil
 	}
@@ -402,7 +402,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 	k, more := hitsFor(rt, s, deeper)
 	a, err := r.searcher.Search(ctx, search.Request{
 		Route: rt.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
-		Partitions: narrowed(s.Partitions, rt.Partitions), MaxRank: int(maxRank(rt)), Collection: target.renamed(),
+		Partitions: otherPartitions(s.Partitions, rt.Partitions), MaxRank: int(maxRank(rt)), Collection: target.renamed(),
 	})
 	switch {
 	case err != nil:

@@ -53,8 +53,8 @@ func (r *Router) checkMetric(ctx context.Context, rt *route.Route) error {
 	return nil
 }
 
-// routeOf finds the name of the route of a client's vector field. A route that names no
-// field is of the collection's unnamed or only one, whose name the collection tells:
+// routeOf returns the name of the route for a client's vector field. A route without a
+// field serves the collection's unnamed or only vector, and the collection tells its name:
 // clients have to name a field as the database wants it named.
 func (r *Router) routeOf(ctx context.Context, collection, vector string) (name string, err error) {
 	if name = r.routes[field{collection, vector}]; name != "" && vector != "" {

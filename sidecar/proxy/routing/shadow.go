@@ -153,9 +153,9 @@ func rankBiasedOverlap(a, b []rerank.ID) float64 {
 	return float64(x)/float64(k)*math.Pow(persistence, float64(k)) + (1-persistence)/persistence*sum
 }
 
-// ramped: the call is on the side that passes. The hash is of what is searched
-// for and where, so that every page of a query is on one side, here and in
-// other sidecars.
+// ramped reports whether `ramp` leaves the call to the database. It hashes the vector, its
+// field and the filter, so that all pages of a query get the same decision, in every
+// sidecar.
 func (c *call[A]) ramped() bool {
 	passing := 0
 	for _, r := range c.routes {

@@ -77,8 +77,8 @@ func (u *unanswered) long() map[string]Unanswered {
 	return out
 }
 
-// Unanswered returns the routes of which the last searches, twenty at least, were all
-// left to the database for one reason.
+// Unanswered returns the routes whose last searches, twenty at least, were all left to the
+// database for one reason.
 func (r *Router) Unanswered() map[string]Unanswered { return r.unanswered.long() }
 
 // noteUnanswered counts a search that the routes did not answer, and logs what has

@@ -66,8 +66,8 @@ func Walk(message []byte, visit func(f Field) error) error {
 	return nil
 }
 
-// Edit appends message to out with each field replaced by what replace appends for it.
-// replace keeps a field by appending its Raw.
+// Edit appends message to out, and calls replace to append each field. To keep a field,
+// replace appends its Raw.
 func Edit(out, message []byte, replace func(out []byte, f Field) ([]byte, error)) ([]byte, error) {
 	err := Walk(message, func(f Field) (err error) {
 		out, err = replace(out, f)

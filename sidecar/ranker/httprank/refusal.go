@@ -92,13 +92,13 @@ func messageOf(header http.Header, body []byte) string {
 	}
 	if json.Unmarshal(body, &said) != nil {
 		if strings.HasPrefix(header.Get("Content-Type"), "text/plain") {
-			return short(string(body))
+			return firstLine(string(body))
 		}
 		return ""
 	}
 	for _, text := range []string{said.Message, sentence(said.Error), sentence(said.Detail)} {
 		if text != "" {
-			return short(text)
+			return firstLine(text)
 		}
 	}
 	return ""
@@ -128,8 +128,8 @@ func sentence(raw json.RawMessage) string {
 	return first.Msg
 }
 
-// short returns the beginning of a text, on one line.
-func short(text string) string {
+// firstLine returns the beginning of a text, on one line.
+func firstLine(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

@@ -121,9 +121,8 @@ func (p *Plan) canRewrite(v route.View) bool {
 	return probe.Target == rerank.TargetScore && probe.Field == "" && norm > 0 && !math.IsInf(norm, 0)
 }
 
-// rewrittenDepth returns the number of rows that a rewritten search asks for: those of
-// the answer, and one more if the search is exhaustive, since by that row a tie with the
-// last rank is seen.
+// rewrittenDepth returns the number of rows that a rewritten search asks for: the rows of
+// the answer, and in an exhaustive search one more, which shows a tie with the last rank.
 func rewrittenDepth(v route.View, r Request) int {
 	rows := r.LastRank()
 	if v.ExactSearch {

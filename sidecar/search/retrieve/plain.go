@@ -10,9 +10,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// Plain returns the store's own answer to the query vector, its first K items in
-// its own order, and the depth that it began at. Where items own several rows, it
-// searches deeper until K items are there.
+// Plain returns the store's own answer to the query vector: its first K items in its own
+// order. depth is the number of rows of the first search. If items own several rows, Plain
+// searches deeper until it has K items.
 func Plain(ctx context.Context, v route.View, r plan.Request) (hits []rerank.Scored, depth int, err error) {
 	ctx, s := span.StoreCall(ctx, "fallback", "search", v.Collection)
 	defer s.End()

@@ -71,7 +71,7 @@ func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found
 	took := time.Since(began)
 	f.NotFinite += found.NotFinite
 	f.setBest(found.Top, found.Items, q.K)
-	if err := s.refine(ctx, q, f, nil); err != nil || f.Refined() || !q.Settle || found.Items <= request.K || !fits(ctx, 3*took) {
+	if err := s.refine(ctx, q, f, nil); err != nil || f.Refined() || !q.Settle || found.Items <= request.K || !hasTimeFor(ctx, 3*took) {
 		return found, err
 	}
 	// More items than were kept may belong to the answer.
@@ -88,8 +88,8 @@ func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found
 // float64 than most scans have.
 const maxContenders = 4096
 
-// fits reports whether so much time is left.
-func fits(ctx context.Context, d time.Duration) bool {
+// hasTimeFor reports whether at least d is left until the deadline.
+func hasTimeFor(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || time.Until(deadline) > d
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
-// refuse answers a request that does not become a call. code 0 is that of the error.
+// refuse answers a request that does not become a call. code is the HTTP status; 0 means
+// the status that belongs to err.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, code int, err error) {
 	st := server.StatusOf(err)
 	g.count(r.Context(), st.Code())
@@ -33,8 +34,8 @@ func (g *Gateway) count(ctx context.Context, code codes.Code) {
 	g.options.Recorder.CallStarted(ctx, "rest")(code)
 }
 
-// lost answers a path, or a method on it, that does not exist.
-func (g *Gateway) lost(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
+// refusePath answers a request whose path, or whose method on that path, does not exist.
+func (g *Gateway) refusePath(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
 	st := server.StatusOf(fmt.Errorf("%w: there is no %s %q; GET /openapi.json lists the paths", server.ErrPath, r.Method, r.URL.Path))
 	if code == http.StatusBadRequest {
 		st = server.StatusOf(fmt.Errorf("%w: the path is not escaped as URLs are", server.ErrMessage))
@@ -43,17 +44,18 @@ func (g *Gateway) lost(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marsh
 	write(w, code, st)
 }
 
-// failed answers a call that failed, or a request that was not one.
-func (g *Gateway) failed(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
+// refuseCall answers a call that failed, or a request that could not become a call.
+func (g *Gateway) refuseCall(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
 	st := status.Convert(err)
 	if len(st.Details()) == 0 { // not the server's, which always says why
-		st = g.own(ctx, st)
+		st = g.gatewayStatus(ctx, st)
 	}
 	write(w, 0, st)
 }
 
-// own is the status of what the gateway or its connection found.
-func (g *Gateway) own(ctx context.Context, st *status.Status) *status.Status {
+// gatewayStatus returns the status of an error that the gateway or its connection found, not the
+// server.
+func (g *Gateway) gatewayStatus(ctx context.Context, st *status.Status) *status.Status {
 	switch {
 	case st.Code() == codes.InvalidArgument:
 		g.count(ctx, st.Code())

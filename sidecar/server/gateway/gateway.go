@@ -40,7 +40,7 @@ const pipeBytes = 1 << 20
 //go:embed openapi.swagger.json
 var schema []byte
 
-// Options are what a Gateway is made of; all but TLS, Private and AllowedHosts are required.
+// Options configures a Gateway. All but TLS, Private and AllowedHosts are required.
 type Options struct {
 	Server *server.Server
 	// TLS, if a certificate is named, secures the listener.
@@ -114,8 +114,8 @@ func (g *Gateway) mux() (http.Handler, error) {
 		runtime.WithIncomingHeaderMatcher(incoming),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithForwardResponseOption(answering),
-		runtime.WithErrorHandler(g.failed),
-		runtime.WithRoutingErrorHandler(g.lost),
+		runtime.WithErrorHandler(g.refuseCall),
+		runtime.WithRoutingErrorHandler(g.refusePath),
 		runtime.WithDisablePathLengthFallback(),
 		runtime.WithDisableHTTPMethodOverride(),
 	)
