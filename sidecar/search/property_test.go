@@ -307,7 +307,7 @@ func contradiction(a search.Answer, truth map[rerank.ID]float64, k int, rounding
 		limit = 2 * epsilon
 	}
 	for i := 1; c.Ordered && i < k; i++ {
-		if before, after := truth[a.Hits[i-1].ID], truth[a.Hits[i].ID]; !(before > after-2*rounding) {
+		if before, after := truth[a.Hits[i-1].ID], truth[a.Hits[i].ID]; before < after-2*rounding {
 			return fmt.Sprintf("hits %d and %d are called ordered and score %v and %v", i-1, i, before, after)
 		}
 	}
