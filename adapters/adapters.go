@@ -248,8 +248,19 @@ type VectorField struct {
 	// Exact: the store can be asked for an exhaustive search of it. AlwaysExact: every
 	// search of it is exhaustive.
 	Exact, AlwaysExact bool
+	// Chain is the most additions that follow one another when the store sums an inner
+	// product; 0 means as many as there are dimensions.
+	Chain int
 	// Unsearched asks Create to leave out the index: no probe searches the field.
 	Unsearched bool
+}
+
+// Roundings returns how often an inner product of the field's vectors is rounded.
+func (f VectorField) Roundings() int {
+	if f.Chain > 0 {
+		return min(f.Chain, f.Dim)
+	}
+	return f.Dim
 }
 
 // Limits holds the limits of a store: the configured limits, lowered to the server's

@@ -45,13 +45,13 @@ func (r SearchRequest) FieldOf(p rerank.Probe) string {
 	return r.Vector
 }
 
-// Epsilon32 bounds the rounding error of an inner product of dim elements that was
-// accumulated in float32 in any order: γ_n ‖p‖ max‖x‖ with n = dim + 4 and γ_n =
-// n·u/(1 − n·u), u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms,
-// section 3.1). The additional 4 covers vectors normalised in float32 and one last
+// Epsilon32 bounds the rounding error of an inner product that was accumulated in float32
+// with at most the given roundings of each product, as many as there are elements if they
+// were added in any order: γ_n ‖p‖ max‖x‖ with n = roundings + 4 and γ_n = n·u/(1 − n·u),
+// u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). The additional 4 covers vectors normalised in float32 and one last
 // operation on the score.
-func Epsilon32(dim int, probeNorm, maxNorm float64) float32 {
+func Epsilon32(roundings int, probeNorm, maxNorm float64) float32 {
 	const u = 1.0 / (1 << 24)
-	n := float64(dim+4) * u
+	n := float64(roundings+4) * u
 	return float32(n / (1 - n) * probeNorm * maxNorm)
 }

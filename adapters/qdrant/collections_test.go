@@ -3,8 +3,10 @@ package qdrant_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/adapters/qdrant"
+	"github.com/likenessdb/likeness/internal/adversary"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -341,5 +344,55 @@ func TestIDSpellings(t *testing.T) {
 	}
 	if _, err := s.Fetch(t.Context(), adapters.FetchRequest{Collection: "uuids", IDs: []rerank.ID{rerank.TextID("seven")}}); !errors.Is(err, adapters.ErrID) {
 		t.Errorf("fetch of an id that is no UUID: %v, want ErrID", err)
+	}
+}
+
+// TestLongVectors: the rounding of long vectors, of dimensions that fill no group of
+// lanes, too, stays within ε for every metric, over elements of one sign, whose roundings
+// add up.
+func TestLongVectors(t *testing.T) {
+	s, _ := newest(t)
+	rng := rand.New(rand.NewPCG(7, 7))
+	for _, metric := range []adapters.Metric{adapters.InnerProduct, adapters.Cosine, adapters.L2} {
+		for _, dim := range []int{15, 47, 768, 1535} {
+			name := fmt.Sprintf("long_%s_%d", strings.ToLower(string(metric)), dim)
+			sc := schema(name, adapters.VectorField{Name: "v", Dim: dim, Metric: metric, FullPrecision: true})
+			rows := matrix(rng, 200, dim)
+			for i, x := range rows.Data {
+				rows.Data[i] = float32(math.Abs(float64(x)))
+			}
+			if metric != adapters.Cosine {
+				for r := range rows.Rows {
+					rerank.Normalise(rows.Row(r))
+				}
+			}
+			if err := s.Create(t.Context(), sc); err != nil {
+				t.Fatal(err)
+			}
+			write(t, s, sc, adapters.Rows{IDs: ids(200), Vectors: []rerank.Matrix{rows}})
+			p := probes(1, dim, 200)
+			for i, x := range p[0].Vector {
+				p[0].Vector[i] = float32(math.Abs(float64(x)))
+			}
+			p[0].Field = "v"
+			lists, err := s.Search(t.Context(), adapters.SearchRequest{Collection: name, Probes: p, Exact: true, UnitVectors: metric != adapters.Cosine})
+			if err != nil {
+				t.Fatal(err)
+			}
+			most := 0.0
+			for i, id := range lists[0].IDs {
+				n, _ := id.Uint64()
+				x := rows.Row(int(n) - 1)
+				truth := adversary.Dot(p[0].Vector, x)
+				if metric == adapters.Cosine {
+					truth /= rerank.Norm(x)
+				}
+				most = max(most, math.Abs(float64(lists[0].Scores[i])-truth)/float64(lists[0].Epsilon))
+			}
+			t.Logf("%s: the greatest error is %.2g of ε, %.2g", name, most, lists[0].Epsilon)
+			if !(most <= 1) || len(lists[0].IDs) != 200 {
+				t.Errorf("%s: %d rows are off by up to %.2g times ε, %v", name, len(lists[0].IDs), most, lists[0].Epsilon)
+			}
+		}
 	}
 }

@@ -156,6 +156,7 @@ func (in *info) readFields() error {
 			FullPrecision: p.GetDatatype() == qdrant.Datatype_Default || p.GetDatatype() == qdrant.Datatype_Float32,
 			Datatype:      datatypeOf(p.GetDatatype()),
 			Exact:         !in.noExact,
+			Chain:         int(p.GetSize())/lanes + rest,
 			Unsearched:    isUnindexed(p.GetHnswConfig()),
 		}}
 		if q := cmp.Or(p.GetQuantizationConfig(), in.raw.GetConfig().GetQuantizationConfig()); quantization(q) != "none" {
@@ -165,6 +166,11 @@ func (in *info) readFields() error {
 	}
 	return nil
 }
+
+// Qdrant sums float32 products in at least sixteen sums at a time, on every processor that
+// it is built for (AVX: four of eight lanes, SSE and NEON: four of four). rest is the most
+// additions that follow: of the sums, and of the elements that fill no group.
+const lanes, rest = 16, 48
 
 // datatypeOf converts Qdrant's datatype. A datatype without a constant keeps Qdrant's
 // name.

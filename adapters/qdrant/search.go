@@ -99,12 +99,12 @@ func (p *probe) prepareVector(in *info, unit bool) error {
 		if unit {
 			norm = 1
 		}
-		p.epsilon = adapters.Epsilon32(f.Dim, p.norm, norm)
+		p.epsilon = adapters.Epsilon32(f.Roundings(), p.norm, norm)
 	case adapters.Cosine:
 		// Qdrant normalises both vectors in float32, unless their squared norm is
 		// within 1e-6 of 1: one more rounding for each element of both vectors, and
 		// 2·9 units.
-		p.epsilon = adapters.Epsilon32(2*f.Dim+32, p.norm, 1)
+		p.epsilon = adapters.Epsilon32(2*f.Roundings()+32, p.norm, 1)
 	case adapters.L2:
 		if !unit {
 			return fmt.Errorf("%w: vector %q of collection %q is compared by Euclid distance, from which inner products follow only for unit vectors; set unit_vectors if they are",
@@ -115,7 +115,7 @@ func (p *probe) prepareVector(in *info, unit bool) error {
 		rerank.Normalise(p.sent)
 		n := rerank.Norm(p.sent)
 		p.squared = n * n
-		p.epsilon = adapters.Epsilon32(f.Dim+16, 2*p.norm, 1)
+		p.epsilon = adapters.Epsilon32(f.Roundings()+16, 2*p.norm, 1)
 	default:
 		return fmt.Errorf("%w: vector %q of collection %q is compared by %s distance, from which no inner product follows",
 			adapters.ErrMetric, f.Name, in.collection, f.Metric)

@@ -120,7 +120,7 @@ func (r *Rewritten) evidence(got DatabaseAnswer) *certify.Evidence {
 }
 
 // epsilon bounds the rounding error of the scores: in the database's arithmetic, in the
-// elements of the vector, which were rounded once more, and in Score. On an
+// elements of the vector, which were rounded once more, and in the Score method. On an
 // inner-product field that may hold vectors of any norm it is an estimate, which takes
 // the longest vector to be twice as long as the scores show.
 func (r *Rewritten) epsilon(hits []Hit) float32 {
@@ -136,8 +136,12 @@ func (r *Rewritten) epsilon(hits []Hit) float32 {
 	if c.Field.Metric != adapters.Cosine && !c.UnitVectors && scale > 0 {
 		longest = 2 * (largest + math.Abs(float64(r.Offset))) / scale
 	}
-	store := float64(adapters.Epsilon32(2*len(r.Vector)+32, scale, longest))
-	return float32(2*store + (largest+math.Abs(float64(r.Offset)))*0x1p-22)
+	roundings := 2*c.Field.Roundings() + 32 // of two norms, too
+	if c.Field.Metric == adapters.InnerProduct {
+		roundings = c.Field.Roundings() + 4
+	}
+	store := float64(adapters.Epsilon32(roundings, scale, longest))
+	return float32(store + (largest+math.Abs(float64(r.Offset)))*0x1p-22)
 }
 
 // Rewrite returns a request as one search of the route's collection, which the caller
