@@ -79,7 +79,7 @@ func render(figures fs.FS) (map[string][]byte, error) {
 		return nil, err
 	}
 	pages := map[string][]byte{}
-	for _, name := range []string{"speed.md", "quality.md", "endurance.md", "proxy-overhead.md"} {
+	for _, name := range []string{"speed.md", "quality.md", "endurance.md"} {
 		var page bytes.Buffer
 		if err := all.ExecuteTemplate(&page, name+".tmpl", data); err != nil {
 			return nil, err

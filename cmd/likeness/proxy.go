@@ -66,7 +66,7 @@ func (a *app) proxy(cmd *cobra.Command, f proxyFlags) error {
 	}
 	// The database spends four times as long on a search as this process. What one
 	// thread can forward is not handed to another, which would have to be woken: a
-	// quarter of a call's delay (docs/benchmarks/proxy-overhead.md).
+	// quarter of a call's delay (docs/benchmarks/speed.md).
 	threads := cmp.Or(f.threads, max(1, runtime.GOMAXPROCS(0)/4))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads))
 	log, err := telemetry.NewLogger(a.stderr, f.logLevel, "auto")
