@@ -4,16 +4,17 @@ package adapters
 // lacks the ability. Whoever opens a store calls AbilitiesOf once and passes the
 // result on, because a decorator that embeds the store would hide its abilities.
 type Abilities struct {
-	Fetch     Fetcher
-	Scan      Scanner
-	Partition Partitioner
-	Describe  Describer
-	Count     Counter
-	Write     Writer
-	Delete    Deleter
-	Alias     Aliaser
-	Identify  Identifier
-	Match     Matcher
+	Fetch      Fetcher
+	Scan       Scanner
+	Partition  Partitioner
+	Describe   Describer
+	Count      Counter
+	Write      Writer
+	Delete     Deleter
+	Alias      Aliaser
+	Identify   Identifier
+	CheckWrite WriteChecker
+	Match      Matcher
 }
 
 // AbilitiesOf finds the optional interfaces of a store, or of a value with only some
@@ -29,6 +30,7 @@ func AbilitiesOf(s any) Abilities {
 	a.Delete, _ = s.(Deleter)
 	a.Alias, _ = s.(Aliaser)
 	a.Identify, _ = s.(Identifier)
+	a.CheckWrite, _ = s.(WriteChecker)
 	a.Match, _ = s.(Matcher)
 	return a
 }

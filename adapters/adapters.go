@@ -308,6 +308,14 @@ type Aliaser interface {
 	SwitchAlias(ctx context.Context, alias, collection string) error
 }
 
+// WriteChecker tells whether the caller of AsCaller may write.
+type WriteChecker interface {
+	// CheckWrite returns ErrRefused if the store lets the caller change no row of the
+	// collection. It changes nothing. A store that cannot tell, such as Milvus, whose rights
+	// are for each kind of write, does not implement it.
+	CheckWrite(ctx context.Context, collection string) error
+}
+
 // Identifier resolves the name of a collection, so that writes of clients to it can be
 // recognised. It caches nothing.
 type Identifier interface {

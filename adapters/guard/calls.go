@@ -100,6 +100,16 @@ func (s *Store) Delete(ctx context.Context, collection string, ids []rerank.ID) 
 	return s.sendOnce(ctx, "delete", func() error { return s.Server.Delete(ctx, collection, ids) })
 }
 
+// CheckWrite implements adapters.WriteChecker. It returns ErrUnsupported if the store does
+// not implement it.
+func (s *Store) CheckWrite(ctx context.Context, collection string) error {
+	check := adapters.AbilitiesOf(s.Server).CheckWrite
+	if check == nil {
+		return fmt.Errorf("%w: the store cannot tell whether a caller may write", adapters.ErrUnsupported)
+	}
+	return s.sendOnce(ctx, "check_write", func() error { return check.CheckWrite(ctx, collection) })
+}
+
 // SwitchAlias implements adapters.Aliaser.
 func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error {
 	return s.sendOnce(ctx, "switch_alias", func() error { return s.Server.SwitchAlias(ctx, alias, collection) })

@@ -83,9 +83,13 @@ func (r *Router) following(read func(ctx context.Context, b []byte) routing.Writ
 func outcome(answer []byte, err error) routing.WriteOutcome {
 	switch code := status.Code(err); code { // the others are answers
 	case codes.OK:
-		if refuses(statusOf(answer)) {
+		switch s := statusOf(answer); {
+		case refuses(s):
 			return routing.Refused
+		case failed(s):
+			return routing.Failed
 		}
+		return routing.Answered
 	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented, codes.InvalidArgument:
 		return routing.Refused
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Unknown, codes.Internal:
@@ -94,7 +98,7 @@ func outcome(answer []byte, err error) routing.WriteOutcome {
 		}
 		return routing.Unknown
 	}
-	return routing.Answered
+	return routing.Failed
 }
 
 // statusOf returns the status of an answer: the answer itself, or the first field of a

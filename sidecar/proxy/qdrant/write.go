@@ -94,7 +94,7 @@ func outcome(err error, several bool) routing.WriteOutcome {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Unknown, codes.Internal:
 		return routing.Unknown
 	}
-	return routing.Answered
+	return routing.Failed
 }
 
 // refused reports whether Qdrant says that it changed nothing. The code alone does

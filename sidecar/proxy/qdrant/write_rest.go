@@ -169,6 +169,8 @@ func outcomeREST(e rest.Ending, several bool) routing.WriteOutcome {
 		return routing.Unknown
 	case refusedREST(e.Status, e.Problem, several):
 		return routing.Refused
+	case e.Status >= http.StatusBadRequest:
+		return routing.Failed
 	}
 	return routing.Answered
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -83,8 +84,10 @@ const (
 	// Unknown says that the database did not answer, or failed: it may carry the
 	// write out later.
 	Unknown WriteOutcome = iota
-	// Answered says that the database answered, and may have changed something.
+	// Answered says that the database carried the write out.
 	Answered
+	// Failed says that the database answered with an error, and may have changed something.
+	Failed
 	// Refused says that the database answered that it changed nothing.
 	Refused
 )
@@ -126,6 +129,9 @@ func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, o
 	if len(f.begun) == 0 && len(f.doubts) == 0 && !w.renames() {
 		return nil, false
 	}
+	if !f.trusted {
+		f.watchStranger(ctx)
+	}
 	return ended, outlives
 }
 
@@ -142,6 +148,13 @@ type flight struct {
 	doubts  map[string]func(applied *journal.Write) // by collections that it may be to
 	// elsewhere: the write may be to any followed collection beside its targets.
 	elsewhere bool
+
+	// Of a stranger's write:
+	mayWrite func() bool // asks the database, once; see askMayWrite
+	slow     *time.Timer // runs until the write has ended, or takes long
+	mu       sync.Mutex  // guards what follows, and doubts until the write has ended
+	over     bool        // the write has ended
+	excused  bool        // the database does not let the stranger write: doubts have ended
 }
 
 // begin tells the follower of a write to its targets. A trusted writer's is written down
@@ -199,7 +212,25 @@ func (f *flight) doubt() {
 func (f *flight) end(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
 	if f.trusted {
 		f.names.endRename(f.writing)
+		f.finish(ctx, o, chosen)
+		return
 	}
+	f.endWatch(o)
+	if o == Answered || o == Refused {
+		f.finish(ctx, o, chosen)
+		return
+	}
+	f.background.Go(func() {
+		if !f.mayWrite() {
+			o = Refused
+		}
+		f.finish(ctx, o, chosen)
+	})
+}
+
+// finish tells the follower what became of a write.
+func (f *flight) finish(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
+	defer func() { f.panicked(ctx, recover(), f.writing) }()
 	if o != Refused {
 		f.noteRenames()
 	}
@@ -208,7 +239,7 @@ func (f *flight) end(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
 		f.accepted.remember(f.writer)
 	case Refused:
 		f.accepted.forget(f.writer)
-	case Unknown:
+	case Failed, Unknown:
 	}
 	for _, b := range f.begun {
 		f.endOne(ctx, b, o, chosen)

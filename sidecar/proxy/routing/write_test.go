@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +24,8 @@ import (
 // aliased is a store whose alias "a" can be moved.
 type aliased struct {
 	adapters.Store
+	readers []string // keys that may not write
+	checked int
 	mu   sync.Mutex
 	a    string
 	read int
@@ -36,6 +40,24 @@ func (s *aliased) Identify(_ context.Context, name string) (adapters.Identity, e
 		id.Aliases = []string{"a"}
 	}
 	return id, nil
+}
+
+// CheckWrite refuses readers.
+func (s *aliased) CheckWrite(ctx context.Context, _ string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checked++
+	md, _ := metadata.FromOutgoingContext(ctx)
+	if !adapters.IsAsCaller(ctx) || slices.Contains(s.readers, strings.Join(md.Get("api-key"), ",")) {
+		return adapters.ErrRefused
+	}
+	return nil
+}
+
+func (s *aliased) checks() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checked
 }
 
 func (s *aliased) move(to string) {
@@ -151,6 +173,7 @@ func TestWriters(t *testing.T) {
 	}{
 		{"k", "x", routing.Refused, nil},
 		{"k", "x", routing.Unknown, []string{"doubted x upsert"}},
+		{"k", "x", routing.Failed, []string{"doubted x upsert"}},
 		{"k", "x", routing.Answered, []string{"doubted x upsert"}},
 		{"other", "x", routing.Refused, nil},
 		{"k", "y", routing.Refused, nil},
@@ -168,6 +191,59 @@ func TestWriters(t *testing.T) {
 			ended(c.outcome, nil)
 		}
 		same(t, fmt.Sprintf("%+v", c), l.take(t), c.want)
+	}
+}
+
+// What the database says of a write that it did not refuse in so many words counts only if
+// it lets the caller write at all.
+func TestAnErrorThatTellsAReaderNothing(t *testing.T) {
+	r, store, l := writing(t)
+	store.readers = []string{"reader"}
+	rename := func() routing.Writing {
+		return routing.Writing{Kind: journal.Collection, Collections: []string{"x"}, Renamed: []string{"x"}}
+	}
+	for _, c := range []struct {
+		key     string
+		outcome routing.WriteOutcome
+		want    []string
+	}{
+		{"reader", routing.Failed, nil}, {"reader", routing.Unknown, nil}, {"reader", routing.Refused, nil},
+		{"reader", routing.Answered, []string{"doubted x upsert"}}, // the database knows better
+		{"writer", routing.Failed, []string{"doubted x upsert"}}, {"writer", routing.Unknown, []string{"doubted x upsert"}},
+	} {
+		ended, _ := r.Begin(asWriter(t, c.key), upsertOf("x"))
+		ended(c.outcome, nil)
+		same(t, fmt.Sprintf("%+v", c), l.take(t), c.want)
+	}
+	store.mu.Lock()
+	before := store.read
+	store.mu.Unlock()
+	for range 20 {
+		ended, _ := r.Begin(asWriter(t, "a reader"+t.Name()), rename)
+		ended(routing.Refused, nil)
+		l.take(t)
+	}
+	if store.mu.Lock(); store.read != before {
+		t.Errorf("refused renames had names read %d times", store.read-before)
+	}
+	store.mu.Unlock()
+}
+
+// A write on its way holds nobody up if the database does not let its caller write. If it
+// is carried out all the same, it counts.
+func TestAWriteThatTrickles(t *testing.T) {
+	for key, want := range map[string][]string{"reader": {"doubted x upsert"}, "writer": {"doubted x upsert"}} {
+		r, store, l := writing(t)
+		store.readers = []string{"reader"}
+		ended, _ := r.Begin(asWriter(t, key), upsertOf("x"))
+		for late := time.Now().Add(time.Minute); store.checks() < 1 && time.Now().Before(late); {
+			runtime.Gosched()
+		}
+		if key == "reader" {
+			same(t, "on its way", l.take(t), nil) // which waits until nothing is pending
+		}
+		ended(routing.Answered, nil)
+		same(t, key, l.take(t), want)
 	}
 }
 

@@ -1,0 +1,480 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/serve"
+)
+
+// liarFor is how long a liar lies: 20 seconds, or LIAR_FOR, which is 30 minutes at length.
+func liarFor(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("LIAR_FOR")
+	switch {
+	case text != "":
+		d, err := time.ParseDuration(text)
+		must2(t, err)
+		return d
+	case os.Getenv("LIKENESS_SOAK") != "":
+		return 30 * time.Minute
+	}
+	return 20 * time.Second
+}
+
+// liar is a client that knows every protocol of a sidecar and has no right to what it asks
+// for. It is not safe for concurrent use.
+type liar struct {
+	random        *rand.Rand
+	at            serve.Addresses
+	proxy, api    *grpc.ClientConn
+	client        *http.Client
+	readers, none []metadata.MD // credentials that may read and not write the routed collection; that may do neither
+	told          func(format string, args ...any)
+	asked         *atomic.Int64
+}
+
+// one returns any of them.
+func one[T any](l *liar, of []T) T { return of[l.random.IntN(len(of))] }
+
+// noRights are credentials that do not let their owner see the routed collection.
+func noRights() []metadata.MD {
+	huge := strings.Repeat("k", 30<<10)
+	return []metadata.MD{
+		{}, metadata.Pairs("api-key", ""), metadata.Pairs("api-key", "wrong"), metadata.Pairs("api-key", key[1:]), metadata.Pairs("api-key", huge),
+		metadata.Pairs("api-key", "wrong", "api-key", key+"x"), metadata.Pairs("authorization", "Basic "+key), metadata.Pairs("authorization", "Bearer x.y.z"),
+		metadata.Pairs("authorization", "Bearer "+token(`[{"collection":"plain","access":"rw"}]`)),
+		metadata.Pairs("api-key", token(`[{"collection":"plain","access":"r"}]`)),
+		metadata.Pairs("authorization", "Bearer "+strings.Replace(token(`"m"`), ".", ".e30", 1)),
+	}
+}
+
+// onlyReading are credentials that let their owner read the routed collection.
+func onlyReading(readOnly string) []metadata.MD {
+	return []metadata.MD{
+		metadata.Pairs("api-key", readOnly), metadata.Pairs("authorization", "Bearer "+token(`"r"`)),
+		metadata.Pairs("authorization", "Bearer "+token(`[{"collection":"routed","access":"r"}]`)),
+	}
+}
+
+// lies until ctx ends.
+func (l *liar) lie(ctx context.Context) {
+	ways := []func(context.Context){l.searchGRPC, l.searchREST, l.searchREST, l.writeGRPC, l.writeREST, l.writeREST, l.slowWrite, l.askAPI, l.askAdmin, l.sendGarbage}
+	for ctx.Err() == nil {
+		within, cancel := context.WithTimeout(ctx, 5*time.Second)
+		if l.random.IntN(10) == 0 { // it leaves at any time
+			time.AfterFunc(time.Duration(l.random.IntN(3000))*time.Microsecond, cancel)
+		}
+		one(l, ways)(within)
+		cancel()
+		l.asked.Add(1)
+	}
+}
+
+// credentials returns credentials with which a search is refused. Now and then they are new.
+func (l *liar) credentials() metadata.MD {
+	if l.random.IntN(4) == 0 {
+		return metadata.Pairs("api-key", fmt.Sprint(l.random.Uint64()), "token", fmt.Sprint(l.random.Uint64()))
+	}
+	return one(l, l.none)
+}
+
+// searchGRPC searches the routed collection.
+func (l *liar) searchGRPC(ctx context.Context) {
+	limit, vector := uint64(l.random.IntN(30)), one(l, [][]float32{query, nil, {1}, {0, 0, 0, 0}, make([]float32, 10_000)})
+	search := &qdrant.SearchPoints{CollectionName: "routed", Vector: vector, Limit: limit, Filter: one(l, []*qdrant.Filter{nil, deepFilter(60), {}})}
+	batch := make([]*qdrant.SearchPoints, l.random.IntN(300))
+	for i := range batch {
+		batch[i] = search
+	}
+	ctx = metadata.NewOutgoingContext(ctx, l.credentials())
+	var trailer metadata.MD
+	var err error
+	switch points := qdrant.NewPointsClient(l.proxy); l.random.IntN(5) {
+	case 0:
+		_, err = points.SearchBatch(ctx, &qdrant.SearchBatchPoints{CollectionName: "routed", SearchPoints: batch}, grpc.Trailer(&trailer))
+	case 1:
+		_, err = points.Query(ctx, &qdrant.QueryPoints{CollectionName: "routed", Query: qdrant.NewQueryDense(vector), Limit: &limit}, grpc.Trailer(&trailer))
+	case 2:
+		_, err = points.Recommend(ctx, &qdrant.RecommendPoints{CollectionName: "routed", Positive: []*qdrant.PointId{qdrant.NewIDNum(1)}, Limit: limit}, grpc.Trailer(&trailer))
+	case 3:
+		_, err = points.SearchGroups(ctx, &qdrant.SearchPointGroups{CollectionName: "routed", Vector: vector, Limit: 3, GroupBy: "n", GroupSize: 2}, grpc.Trailer(&trailer))
+	default:
+		_, err = points.Search(ctx, search, grpc.Trailer(&trailer))
+	}
+	if err == nil || len(trailer.Get("likeness-status")) > 0 {
+		l.told("a search over gRPC: %v, trailer %v", err, trailer)
+	}
+}
+
+// deepFilter nests a filter in itself.
+func deepFilter(levels int) *qdrant.Filter {
+	f := &qdrant.Filter{Must: []*qdrant.Condition{qdrant.NewMatchInt("n", 1)}}
+	for range levels {
+		f = &qdrant.Filter{Must: []*qdrant.Condition{qdrant.NewFilterAsCondition(f)}}
+	}
+	return f
+}
+
+// searchREST searches the routed collection, by many spellings of its path and body.
+func (l *liar) searchREST(ctx context.Context) {
+	many := func(part string, n int) string { return strings.Repeat(part+",", l.random.IntN(n)+1) + part }
+	body := one(l, []string{
+		plainBody, `{`, `{}`, ``, `[1]`, `{"vector":[1,-2,0.5,3],"limit":0}`, `{"vector":[` + many("1", 20_000) + `],"limit":3}`,
+		`{"vector":[1,-2,0.5,3],"limit":3,"filter":` + strings.Repeat(`{"must":[`, 20) + strings.Repeat(`]}`, 20) + `}`,
+		`{"searches":[` + many(plainBody, 400) + `]}`, `{` + many(`"limit":1`, 10_000) + `}`, `{"vector":[1,-2,0.5,3],"limit":3,"` + strings.Repeat("k", 300_000) + `":1}`,
+		`{"query":[1,-2,0.5,3],"prefetch":` + strings.Repeat(`{"prefetch":`, 9) + `{}` + strings.Repeat(`}`, 9) + `}`,
+	})
+	path := one(l, []string{"search", "search/batch", "query", "query/batch", "search/groups", "recommend", "discover", "search#x", "search/", "search?timeout=1", "query/groups?x=y"})
+	collection := one(l, []string{"routed", "%72outed", "routed/", "/routed"})
+	status, header := l.send(ctx, http.MethodPost, "/collections/"+collection+"/points/"+path, body, l.credentials(), 0)
+	if status == http.StatusOK || header.Get("Likeness-Status") != "" {
+		l.told("POST %s/points/%s: %d %v", collection, path, status, header)
+	}
+}
+
+// writeGRPC writes, as a caller who may not.
+func (l *liar) writeGRPC(ctx context.Context) {
+	ctx = metadata.NewOutgoingContext(ctx, l.noWriter())
+	points, collections := qdrant.NewPointsClient(l.proxy), qdrant.NewCollectionsClient(l.proxy)
+	wait := l.random.IntN(2) == 0
+	var err error
+	switch l.random.IntN(7) {
+	case 0:
+		_, err = points.Upsert(ctx, &qdrant.UpsertPoints{CollectionName: "routed", Wait: &wait, Points: []*qdrant.PointStruct{{Id: qdrant.NewIDNum(l.random.Uint64N(40)), Vectors: qdrant.NewVectors(query...)}}})
+	case 1:
+		_, err = points.Delete(ctx, &qdrant.DeletePoints{CollectionName: "routed", Wait: &wait, Points: qdrant.NewPointsSelectorFilter(&qdrant.Filter{})})
+	case 2:
+		_, err = points.SetPayload(ctx, &qdrant.SetPayloadPoints{CollectionName: "routed", Payload: qdrant.NewValueMap(map[string]any{"n": int64(9)})})
+	case 3:
+		_, err = collections.Delete(ctx, &qdrant.DeleteCollection{CollectionName: "routed"})
+	case 4:
+		actions := []*qdrant.AliasOperations{qdrant.NewAliasCreate(one(l, []string{"routed", "plain", "x"}), one(l, []string{"plain", "routed"}))}
+		_, err = collections.UpdateAliases(ctx, &qdrant.ChangeAliases{Actions: actions})
+	case 5:
+		_, err = points.UpdateBatch(ctx, &qdrant.UpdateBatchPoints{CollectionName: "routed", Operations: make([]*qdrant.PointsUpdateOperation, l.random.IntN(3000))})
+	case 6:
+		_, err = points.DeleteFieldIndex(ctx, &qdrant.DeleteFieldIndexCollection{CollectionName: "routed", FieldName: "n"})
+	}
+	if err == nil {
+		l.told("a write over gRPC was carried out")
+	}
+}
+
+// noWriter returns credentials that do not let their owner write to the routed collection.
+func (l *liar) noWriter() metadata.MD {
+	if l.random.IntN(2) == 0 {
+		return one(l, l.readers)
+	}
+	return l.credentials()
+}
+
+// restLies are writes over REST.
+var restLies = [][2]string{
+	{"PUT /collections/routed/points?wait=true", `{"points":[{"id":1,"vector":[9,9,9,9]}]}`},
+	{"POST /collections/routed/points/delete", `{"filter":{}}`},
+	{"POST /collections/routed/points/delete", `{"points":[1,2,3]}`},
+	{"POST /collections/routed/points/payload", `{"payload":{"n":1},"filter":{}}`},
+	{"POST /collections/routed/points/batch", `{"operations":[{"delete":{"points":[1]}},{"clear_payload":{"filter":{}}}]}`},
+	{"PUT /collections/routed/points/vectors", `{"points":[{"id":1,"vector":[9,9,9,9]}]}`},
+	{"DELETE /collections/routed", ``},
+	{"PUT /collections/routed", `{"vectors":{"size":4,"distance":"Dot"}}`},
+	{"POST /collections/aliases", `{"actions":[{"create_alias":{"collection_name":"plain","alias_name":"routed"}}]}`},
+	{"POST /collections/aliases", `{"actions":`},
+	{"PUT /collections/routed/snapshots/recover", `{"location":"file:///x"}`},
+	{"POST /collections/routed/cluster", `{"drop_replica":{"shard_id":0,"peer_id":1}}`},
+	{"POST /collections/routed/shards/delete", `{"shard_key":"x"}`},
+}
+
+// writeREST writes, as a caller who may not.
+func (l *liar) writeREST(ctx context.Context) {
+	w := one(l, restLies)
+	method, path, _ := strings.Cut(w[0], " ")
+	if l.random.IntN(3) == 0 {
+		path = strings.Replace(path, "/routed", one(l, []string{"//routed", "/%72outed", "/routed/"}), 1)
+	}
+	status, _ := l.send(ctx, method, path, w[1], l.noWriter(), 0)
+	if status == http.StatusOK {
+		l.told("%s was carried out", w[0])
+	}
+}
+
+// slowWrite begins a write and lets its body trickle, or not end.
+func (l *liar) slowWrite(ctx context.Context) {
+	w := one(l, restLies)
+	method, path, _ := strings.Cut(w[0], " ")
+	within, cancel := context.WithTimeout(ctx, time.Duration(l.random.IntN(300))*time.Millisecond)
+	defer cancel()
+	l.send(within, method, path, w[1], l.noWriter(), one(l, []int{1, 70_000, 40 << 20}))
+}
+
+// send sends a request over REST and returns its answer's status, 0 if there is none, and
+// header. If padding is not 0, so many spaces follow the body, slower than they are awaited.
+func (l *liar) send(ctx context.Context, method, path, body string, credentials metadata.MD, padding int) (status int, header http.Header) {
+	var content io.Reader = strings.NewReader(body)
+	if padding > 0 {
+		content = io.MultiReader(content, &trickle{ctx, padding})
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+l.at.Proxy.REST, content)
+	if err != nil {
+		l.told("%v", err)
+		return 0, nil
+	}
+	r.URL.Opaque = path
+	r.Header.Set("Content-Type", one(l, []string{"application/json", "application/json", ""}))
+	for name, values := range credentials {
+		r.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	if l.random.IntN(3) == 0 { // as if it came from likeness itself
+		r.Header.Set("Likeness-Status", "rescored; route=things")
+		r.Header.Set("X-Request-Id", strings.Repeat("i", l.random.IntN(4000)))
+		r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	}
+	answer, err := l.client.Do(r)
+	if err != nil {
+		return 0, nil
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<20))
+	return answer.StatusCode, answer.Header
+}
+
+// trickle yields spaces, half of them a tenth of a second late.
+type trickle struct {
+	ctx  context.Context //nolint:containedctx // its reader has none
+	left int
+}
+
+func (s *trickle) Read(b []byte) (int, error) {
+	if s.left <= 0 {
+		return 0, io.EOF
+	}
+	select {
+	case <-s.ctx.Done():
+		return 0, s.ctx.Err()
+	case <-time.After(100 * time.Millisecond):
+	}
+	n := min(len(b), (s.left+1)/2)
+	s.left -= n
+	return copy(b, bytes.Repeat([]byte{' '}, n)), nil
+}
+
+// askAPI asks likeness's own API, which knows tokens.
+func (l *liar) askAPI(ctx context.Context) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", one(l, []string{"", "Bearer wrong", "Bearer " + key, "bearer", "Basic eDp5"}))
+	var err error
+	switch l.random.IntN(4) {
+	case 0:
+		_, err = likenessv1.NewSearchServiceClient(l.api).Search(ctx, &likenessv1.SearchRequest{Route: "things", Query: &likenessv1.Query{Vector: query}, K: 1})
+	case 1:
+		_, err = likenessv1.NewAdminServiceClient(l.api).ActivateVersion(ctx, &likenessv1.ActivateVersionRequest{Route: "things", Version: "x"})
+	case 2:
+		_, err = likenessv1.NewCatalogServiceClient(l.api).ListRoutes(ctx, &likenessv1.ListRoutesRequest{})
+	case 3:
+		_, err = likenessv1.NewSearchServiceClient(l.api).SearchBatch(ctx, &likenessv1.SearchBatchRequest{Searches: make([]*likenessv1.SearchRequest, 1000)})
+	}
+	if err == nil {
+		l.told("the API answered a caller without a token")
+	}
+}
+
+// askAdmin asks the admin port as a page of another site, or by another name, does.
+func (l *liar) askAdmin(ctx context.Context) {
+	path := one(l, []string{"/proxy/off", "/proxy/off?route=things", "/reload", "/", "/metrics", "/debug/pprof/heap", "/proxy/on"})
+	r, err := http.NewRequestWithContext(ctx, one(l, []string{http.MethodPost, http.MethodGet, "OPTIONS"}), "http://"+l.at.Admin+path, http.NoBody)
+	if err != nil {
+		l.told("%v", err)
+		return
+	}
+	if l.random.IntN(2) == 0 {
+		r.Host = "attacker.example"
+	} else {
+		r.Header.Set("Origin", "https://attacker.example")
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+	}
+	answer, err := l.client.Do(r)
+	if err != nil {
+		return
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode < 400 {
+		l.told("the admin port answers %s %s: %d", r.Method, path, answer.StatusCode)
+	}
+}
+
+// sendGarbage sends bytes that are no request, or a part of one, to any listener.
+func (l *liar) sendGarbage(ctx context.Context) {
+	address := one(l, []string{l.at.Proxy.REST, l.at.Proxy.GRPC, l.at.GRPC, l.at.Admin})
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	text := one(l, []string{
+		"\x00\x01\x02", "GET / HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 300_000), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00" + strings.Repeat("\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x00\x01", 1000),
+		"POST /collections/routed/points/search HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1;" + strings.Repeat("e", 20_000),
+		"DELETE /collections/routed HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+		"POST /collections/routed/points/delete HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n{",
+		strings.Repeat("GET /collections/routed HTTP/1.1\r\nHost: h\r\n\r\n", 200),
+	})
+	_ = conn.SetDeadline(time.Now().Add(50 * time.Millisecond))
+	_, _ = io.WriteString(conn, text)
+	_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1<<20))
+}
+
+// TestALiarChangesNothing: beside clients without rights that try whatever they can, an
+// honest client gets the answers and the statuses that it gets without them, and no metric
+// that counts searches, refusals or followed writes counts anything of theirs.
+func TestALiarChangesNothing(t *testing.T) {
+	const readOnly = "only-to-read"
+	db := filled(t, servers.Options{Env: []string{"QDRANT__SERVICE__JWT_RBAC=true", "QDRANT__SERVICE__READ_ONLY_API_KEY=" + readOnly}})
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	must2(t, os.WriteFile(tokens, []byte("- {name: honest, token: token-of-the-api}\n"), 0o600))
+	at := startListening(t, fmt.Sprintf(`listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0", auth: {tokens_file: %q}}
+models: {w: {path: w.safetensors}}
+state_dir: %q
+stores: {main: {kind: qdrant, address: %q, api_key_env: QDRANT_KEY}}
+routes: {things: {store: main, collection: routed, model: w, strategy: scan, table: %q, table_live: true, exact_search: true, rate: 200, burst: 20}}
+proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
+`, tokens, t.TempDir(), db.Address, tableOf(t, db), db.REST))
+	h := &honest{at: at, proxy: connect(t, at.Proxy.GRPC), rest: "http://" + at.Proxy.REST}
+	h.begin(t)
+	alone := h.search(t, 100, nil)
+	before := h.count(t)
+
+	ctx, stop := context.WithTimeout(t.Context(), liarFor(t))
+	defer stop()
+	var asked atomic.Int64
+	var liars sync.WaitGroup
+	for n := range 3 {
+		seed := time.Now().UnixNano() + int64(n)
+		l := &liar{
+			random: rand.New(rand.NewPCG(uint64(seed), 0)), at: at, proxy: connect(t, at.Proxy.GRPC), api: connect(t, at.GRPC), asked: &asked,
+			client:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}},
+			readers: onlyReading(readOnly), none: noRights(),
+			told: func(format string, args ...any) { t.Errorf("seed %d: "+format, append([]any{seed}, args...)...) },
+		}
+		liars.Go(func() {
+			defer l.client.CloseIdleConnections()
+			l.lie(ctx)
+		})
+	}
+	beside := h.search(t, 0, ctx.Done())
+	liars.Wait()
+	after := h.count(t)
+	for name, n := range after {
+		grows := 0
+		if strings.Contains(name, `searches_total{outcome="rescored"`) {
+			grows = len(beside)
+		}
+		if n != before[name]+float64(grows) {
+			t.Errorf("%s went from %g to %g, want %d more", name, before[name], n, grows)
+		}
+	}
+	if asked.Load() < 100 || len(beside) < 100 {
+		t.Errorf("%d lies and %d honest searches", asked.Load(), len(beside))
+	}
+	t.Logf("reliability row=70 figure=%d lies beside %d honest searches, 0 effects", asked.Load(), len(beside))
+	t.Logf("p99 of an honest search: %v alone, %v beside the liar", p99(alone), p99(beside))
+}
+
+// p99 of times.
+func p99(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	return times[len(times)*99/100]
+}
+
+// honest is a client with every right.
+type honest struct {
+	at     serve.Addresses
+	proxy  *grpc.ClientConn
+	rest   string
+	hits   []hit // of every answer
+	status string
+}
+
+// begin waits for the first answer that is certified, and wants every later one to be the
+// same.
+func (h *honest) begin(t *testing.T) {
+	t.Helper()
+	soon(t, "a certified answer", func(ctx context.Context) error {
+		hits, state, err := h.ask(ctx)
+		if err == nil && (!strings.HasPrefix(state, "rescored; ") || strings.HasSuffix(state, "unknown")) {
+			err = fmt.Errorf("status %q", state)
+		}
+		h.hits, h.status = hits, state
+		return err
+	})
+}
+
+func (h *honest) ask(ctx context.Context) (hits []hit, state string, err error) {
+	var trailer metadata.MD
+	r, err := qdrant.NewPointsClient(h.proxy).Search(asUser(ctx), plainSearch("routed"), grpc.Trailer(&trailer))
+	return hitsOf(r.GetResult()), strings.Join(trailer.Get("likeness-status"), "|"), err
+}
+
+// search searches fifty times a second over both interfaces, so many times or until done,
+// and returns how long the searches took.
+func (h *honest) search(t *testing.T, times int, done <-chan struct{}) (took []time.Duration) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; times == 0 || n < times; n++ {
+		select {
+		case <-done:
+			return took
+		case <-tick.C:
+		}
+		began := time.Now()
+		var hits []hit
+		var state string
+		var err error
+		if n%2 == 0 {
+			hits, state, err = h.ask(t.Context())
+		} else {
+			code, said, body := post(t, h.rest, "routed/points/search", plainBody, key)
+			hits, state = restHits(t, resultOf(t, code, body)), said
+		}
+		took = append(took, time.Since(began))
+		if err != nil || state != h.status || !slices.Equal(hits, h.hits) {
+			t.Errorf("search %d: %q, %v, %v; want %q, %v", n, state, hits, err, h.status, h.hits)
+		}
+	}
+	return took
+}
+
+// counted are the metrics that a stranger must not change.
+var counted = regexp.MustCompile(`(?m)^(likeness_(?:proxy_searches_total|proxy_originals_total|proxy_off|admission_refused_total|follow_\w+|reconcile\w*|searches_total)[^ ]*) (\S+)$`)
+
+func (h *honest) count(t *testing.T) map[string]float64 {
+	t.Helper()
+	all := map[string]float64{}
+	for _, m := range counted.FindAllStringSubmatch(admin(t, h.at, http.MethodGet, "/metrics"), -1) {
+		var n float64
+		if _, err := fmt.Sscan(m[2], &n); err != nil {
+			t.Fatal(err)
+		}
+		all[m[1]] = n
+	}
+	return all
+}
