@@ -3,7 +3,10 @@ package server
 import (
 	"log/slog"
 	"net/http"
+	"net/netip"
+	"path"
 	"slices"
+	"strings"
 )
 
 // Guard stands before the handler of a listener for operators.
@@ -23,7 +26,9 @@ func NewGuard(log *slog.Logger, tokensFile string) (*Guard, error) {
 }
 
 // Before answers 401 without a certificate or a token, and 403 where the token is not
-// one of admin: true without routes; what it lets through next answers.
+// one of admin: true without routes; what it lets through next answers. Where neither a
+// certificate nor a token is asked for, it answers 403 to callers on other machines who
+// want to change something, or to read profiles.
 func (g *Guard) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		open := slices.Contains(g.Open, r.URL.Path)
@@ -43,6 +48,22 @@ func (g *Guard) Before(next http.Handler) http.Handler {
 				return
 			}
 		}
+		if !g.Certificates && g.tokens == nil && !readsStatus(r) && !isLocal(r) {
+			http.Error(w, "only callers on this machine may do that: set listen.admin_auth.tokens_file, or listen.admin_tls.client_ca_file", http.StatusForbidden)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// readsStatus reports whether a request changes nothing and reads no profile, which can hold
+// queries and keys.
+func readsStatus(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(path.Clean("/"+r.URL.Path), "/debug")
+}
+
+// isLocal reports whether a request comes from this machine.
+func isLocal(r *http.Request) bool {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && from.Addr().Unmap().IsLoopback()
 }

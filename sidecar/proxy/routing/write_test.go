@@ -26,9 +26,9 @@ type aliased struct {
 	adapters.Store
 	readers []string // keys that may not write
 	checked int
-	mu   sync.Mutex
-	a    string
-	read int
+	mu      sync.Mutex
+	a       string
+	read    int
 }
 
 func (s *aliased) Identify(_ context.Context, name string) (adapters.Identity, error) {
