@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -155,35 +156,27 @@ func commonParagraphs(root *cobra.Command) (common []string) {
 }
 
 // commonFlags returns the flags that two commands or more have with the same default and
-// the same text, without names that have two such texts.
+// the same text, by name. Of a name with several such texts it returns the most frequent.
 func commonFlags(root *cobra.Command) []*pflag.Flag {
 	type meaning struct{ name, value, usage string }
 	counts := map[meaning]int{}
-	var common []*pflag.Flag
+	common := map[string]*pflag.Flag{}
+	meaningOf := func(f *pflag.Flag) meaning { return meaning{f.Name, f.DefValue, f.Usage} }
 	var count func(cmd *cobra.Command)
 	count = func(cmd *cobra.Command) {
 		for _, child := range documentedCommands(cmd) {
 			for _, f := range documentedFlags(child) {
-				of := meaning{f.Name, f.DefValue, f.Usage}
-				if counts[of]++; counts[of] == 2 {
-					common = append(common, f)
+				counts[meaningOf(f)]++
+				best := common[f.Name]
+				if n := counts[meaningOf(f)]; n > 1 && (best == nil || n > counts[meaningOf(best)]) {
+					common[f.Name] = f
 				}
 			}
 			count(child)
 		}
 	}
 	count(root)
-	named := func(name string) (n int) {
-		for _, f := range common {
-			if f.Name == name {
-				n++
-			}
-		}
-		return n
-	}
-	common = slices.DeleteFunc(slices.Clone(common), func(f *pflag.Flag) bool { return named(f.Name) > 1 })
-	slices.SortFunc(common, func(a, b *pflag.Flag) int { return strings.Compare(a.Name, b.Name) })
-	return common
+	return slices.SortedFunc(maps.Values(common), func(a, b *pflag.Flag) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // documentedCommands returns the subcommands that have a section.

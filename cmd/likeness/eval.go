@@ -22,17 +22,9 @@ it, how sure that is, and which is the simplest that is as good as the best. Wit
 
 ` + dataHelp + `
 
-Means are over the queries with at least one pair; equal scores rank by id. w is
-a pair's weight, 1 without weights.
-
-  recall@k            w of the relevant items in the top k / w of all of them
-  hit_rate@k          any relevant item in the top k
-  mrr@k               1 / rank of the first relevant item in the top k, or 0
-  ndcg@k              Σ w / log2(1 + rank) over the relevant items in the top k,
-                      over the most that it could be
-  p@k                 relevant items in the top k / k
-  first_stage_recall  share of the exact top k that a strategy found
-
+Metrics are recall, hit_rate, mrr, ndcg and p at the cutoffs 1, 5, 10 and k;
+first_stage_recall is the share of the exact top k that a strategy found
+(docs/reference/eval-report.md defines them). Equal scores rank by id.
 Intervals are percentiles of a bootstrap over the queries; differences are paired.
 docs/how-to/evaluate.md explains segments and verdict.
 
