@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -36,10 +37,14 @@ type Receiver struct {
 	MaxBytes int
 }
 
-// wire is a stream of gRPC's server, below its messages.
-type wire interface {
+// Wire is a stream of a gRPC server, below its messages. gRPC's own streams have the
+// methods.
+type Wire interface {
+	// ReadMessageHeader reads the first bytes of a message. It returns io.EOF at the end.
 	ReadMessageHeader(header []byte) error
+	// Read reads n bytes, for which it opens the HTTP/2 window.
 	Read(n int) (mem.BufferSlice, error)
+	// RecvCompress returns the grpc-encoding of the call.
 	RecvCompress() string
 }
 
@@ -47,7 +52,7 @@ type wire interface {
 type stream struct {
 	grpc.ServerStream
 	receiver *Receiver
-	wire     wire
+	wire     Wire
 	// isUnary: the client sends one message, and no other may follow.
 	isUnary     bool
 	hasReceived bool
@@ -60,7 +65,7 @@ type stream struct {
 // Stream returns a stream whose messages the Gate lets in. The caller calls end when the
 // call has ended. Where the Gate bounds no bytes, Stream returns s.
 func (r *Receiver) Stream(s grpc.ServerStream, clientStreams bool) (received grpc.ServerStream, end func()) {
-	w, ok := grpc.ServerTransportStreamFromContext(s.Context()).(wire)
+	w, ok := grpc.ServerTransportStreamFromContext(s.Context()).(Wire)
 	if !r.Gate.CountsBytes() || !ok {
 		return s, func() {}
 	}
@@ -84,7 +89,7 @@ func (s *stream) setGrant(g *Grant, ended bool) {
 // returns io.EOF after the last message, a *RefusedError, or a status.
 func (s *stream) RecvMsg(m any) error {
 	s.setGrant(nil, false)
-	data, err := s.receive()
+	data, err := s.receiver.receive(s.Context(), s.wire, s.isUnary, func(g *Grant) { s.setGrant(g, false) })
 	switch {
 	case errors.Is(err, io.EOF):
 		if s.isUnary && !s.hasReceived {
@@ -104,22 +109,35 @@ func (s *stream) RecvMsg(m any) error {
 	return nil
 }
 
-// receive returns the next message, decompressed.
-func (s *stream) receive() (mem.BufferSlice, error) {
+// Message returns the next message of a stream, decompressed, and the Grant of its bytes,
+// which the caller releases. Gunzip.IsTooLarge reports of the message whether it was too
+// large. Message returns the errors of Receive, io.EOF after the last message, or a status.
+func (r *Receiver) Message(ctx context.Context, w Wire) (data mem.BufferSlice, grant *Grant, err error) {
+	data, err = r.receive(ctx, w, false, func(g *Grant) { grant = g })
+	if err != nil {
+		grant.Release()
+		return nil, nil, err
+	}
+	return data, grant, nil
+}
+
+// receive returns the next message, decompressed. It gives the Grant of its bytes to keep.
+func (r *Receiver) receive(ctx context.Context, w Wire, isUnary bool, keep func(*Grant)) (mem.BufferSlice, error) {
+	s := part{w, isUnary}
 	var header [5]byte // a flag of compression, and the length (gRPC over HTTP/2: Length-Prefixed-Message)
-	if err := s.wire.ReadMessageHeader(header[:]); err != nil {
+	if err := w.ReadMessageHeader(header[:]); err != nil {
 		return nil, err
 	}
 	length, isPacked := int64(binary.BigEndian.Uint32(header[1:])), header[0] == 1
-	most, setting := s.receiver.Gate.MaxMessageBytes(s.receiver.MaxBytes)
+	most, setting := r.Gate.MaxMessageBytes(r.MaxBytes)
 	if length > int64(most) {
 		return nil, messageTooLarge(length, int64(most), setting)
 	}
 	if !isPacked && length <= UncountedBytes {
 		return s.readMessage(nil, int(length))
 	}
-	if isPacked && s.wire.RecvCompress() != s.receiver.Gunzip.Type() {
-		return nil, status.Errorf(codes.Internal, "a compressed message of a call whose encoding is %q", s.wire.RecvCompress())
+	if isPacked && w.RecvCompress() != r.Gunzip.Type() {
+		return nil, status.Errorf(codes.Internal, "a compressed message of a call whose encoding is %q", w.RecvCompress())
 	}
 	needed := length
 	if isPacked {
@@ -131,12 +149,12 @@ func (s *stream) receive() (mem.BufferSlice, error) {
 	if err != nil {
 		return nil, err
 	}
-	grant, err := s.receiver.Gate.Receive(s.Context(), needed, min(length, StreamWindowBytes))
+	grant, err := r.Gate.Receive(ctx, needed, min(length, StreamWindowBytes))
 	if err != nil {
 		first.Free()
 		return nil, err
 	}
-	s.setGrant(grant, false)
+	keep(grant)
 	data, err := readWithin(messageTime(length), func() (mem.BufferSlice, error) { return s.readMessage(first, int(length)) })
 	if errors.Is(err, ErrStalled) {
 		err = messageStalled(length)
@@ -145,7 +163,7 @@ func (s *stream) receive() (mem.BufferSlice, error) {
 		return data, err
 	}
 	defer data.Free()
-	plain, err := s.receiver.Gunzip.Do(data.Reader())
+	plain, err := r.Gunzip.Do(data.Reader())
 	if err != nil {
 		return nil, status.Error(codes.Internal, fmt.Sprintf("the message is not gzip: %v", err))
 	}
@@ -175,9 +193,15 @@ func readWithin(limit time.Duration, read func() (mem.BufferSlice, error)) (mem.
 	}
 }
 
+// part reads parts of a message.
+type part struct {
+	wire    Wire
+	isUnary bool // no other message may follow
+}
+
 // readMessage reads a message of n bytes, the first of which are here, and the end of a
 // unary call.
-func (s *stream) readMessage(first mem.BufferSlice, n int) (data mem.BufferSlice, err error) {
+func (s part) readMessage(first mem.BufferSlice, n int) (data mem.BufferSlice, err error) {
 	if n > StreamWindowBytes {
 		data, err = s.readParts(first, n)
 	} else if data = first; n > first.Len() {
@@ -197,7 +221,7 @@ func (s *stream) readMessage(first mem.BufferSlice, n int) (data mem.BufferSlice
 
 // readParts reads n bytes, the first of which are here, into one buffer, window by window,
 // so that a codec that wants one buffer need not copy them.
-func (s *stream) readParts(first mem.BufferSlice, n int) (mem.BufferSlice, error) {
+func (s part) readParts(first mem.BufferSlice, n int) (mem.BufferSlice, error) {
 	pool := mem.DefaultBufferPool()
 	whole := pool.Get(n)
 	at := first.CopyTo(*whole)
@@ -219,7 +243,7 @@ func (s *stream) readParts(first mem.BufferSlice, n int) (mem.BufferSlice, error
 
 // readPart reads n bytes. It copies many small frames, each of which takes more memory than
 // it holds, into one buffer.
-func (s *stream) readPart(n int) (mem.BufferSlice, error) {
+func (s part) readPart(n int) (mem.BufferSlice, error) {
 	data, err := s.wire.Read(n)
 	if errors.Is(err, io.EOF) {
 		return nil, io.ErrUnexpectedEOF
@@ -232,7 +256,7 @@ func (s *stream) readPart(n int) (mem.BufferSlice, error) {
 }
 
 // readEnd reads the end of a unary call.
-func (s *stream) readEnd() error {
+func (s part) readEnd() error {
 	var next [5]byte
 	switch err := s.wire.ReadMessageHeader(next[:]); {
 	case errors.Is(err, io.EOF):
