@@ -98,7 +98,7 @@ type AdminAuth struct {
 
 // Limits are the limits of the sidecar.
 type Limits struct {
-	// Largest message in either direction, after decompression. Over the proxy it limits only requests that arrive compressed.
+	// Largest message in either direction, after decompression. Over the proxy it limits only compressed requests that a route may answer.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
 	// Most bytes of unanswered requests, over all listeners. 0 means an eighth of the memory limit with which the process
 	// starts, since a request takes about four times its length; without a memory limit there is no bound. Requests beyond

@@ -15,11 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
-	"github.com/qdrant/go-client/qdrant"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/likenessdb/likeness/internal/openfiles"
 	"github.com/likenessdb/likeness/sidecar/gate"
@@ -209,7 +205,7 @@ func (p *Proxy) serverGRPC() (s server, err error) {
 	if p.upstream, err = rawgrpc.Dial(e.Upstream, e.TLS); err != nil {
 		return nil, err
 	}
-	o := rawgrpc.Options{Upstream: p.upstream, Services: services(), TLS: e.ListenTLS, MaxStreams: p.options.MaxStreams, MaxUnpacked: p.options.MaxUnpacked, Gate: p.options.Gate}
+	o := rawgrpc.Options{Upstream: p.upstream, TLS: e.ListenTLS, MaxStreams: p.options.MaxStreams, MaxUnpacked: p.options.MaxUnpacked, Gate: p.options.Gate, Logger: p.options.Logger}
 	if p.options.Router != nil {
 		o.Intercept = p.options.Router.Intercept(p.upstream)
 	}
@@ -252,15 +248,6 @@ func listen(ctx context.Context, what, address string) (net.Listener, error) {
 		return nil, fmt.Errorf("%s of the proxy: %w", what, err)
 	}
 	return l, nil
-}
-
-// services returns the services of the databases, whose descriptions say which methods are
-// unary.
-func services() []grpc.ServiceDesc {
-	return []grpc.ServiceDesc{
-		qdrant.Points_ServiceDesc, qdrant.Collections_ServiceDesc, qdrant.Snapshots_ServiceDesc, qdrant.Qdrant_ServiceDesc,
-		milvuspb.MilvusService_ServiceDesc, grpc_health_v1.Health_ServiceDesc,
-	}
 }
 
 // Addresses are where the proxy listens.

@@ -1,3 +1,13 @@
+// Package rawgrpc forwards gRPC calls as the HTTP/2 frames they are: it decodes no message,
+// so a service, a method or a field that nobody here knows crosses it unchanged.
+//
+// The way of a call: link.accept receives its header list and opens a stream to the database,
+// on a connection that the client's connection has for itself. From then on each frame of the
+// one stream is sent on the other by whoever read it (forward). Only a call whose method has
+// an Interceptor is held until its message is here (held); then the interceptor runs in a
+// goroutine of its own. Its answer is written in the database's stead, or the held bytes go
+// on as if nothing had been. What an interceptor asks the database goes over connections
+// that all clients share (Upstream.Call).
 package rawgrpc
 
 import (
@@ -6,49 +16,58 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math"
+	"log/slog"
 	"net"
-	"strings"
-	"sync/atomic"
+	"slices"
+	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
-	"github.com/likenessdb/likeness/internal/drain"
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
+const (
+	maxMessageBytes = 1 << 30
+	// maxHeaderBytes bounds a header list of a client, maxAnswerHeaderBytes one of a database.
+	maxHeaderBytes       = 64 << 10
+	maxAnswerHeaderBytes = 1 << 20
+	// connectionWindow bounds what one connection may send ahead of who takes it.
+	connectionWindow = 4 << 20
+	// maxStreams is the limit of a connection's calls where Options give none.
+	maxStreams = 1000
+	// startTimeout bounds a TLS handshake.
+	startTimeout = 20 * time.Second
+)
+
+// keepAlive detects a vanished peer within half a minute.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
+
 // Options configure a Server. Only Upstream is required.
 type Options struct {
-	// Upstream gets every call. The caller closes it after Drain.
+	// Upstream is the database. The caller closes it after Drain.
 	Upstream *Upstream
-	// Services are those whose unary methods are known to be so, which makes them
-	// cheaper; every other method is forwarded as a stream both ways.
-	Services []grpc.ServiceDesc
 	// TLS, if not nil, is the listener's.
 	TLS *tls.Config
-	// MaxStreams bounds the calls in flight of one connection; 0 is no limit.
+	// MaxStreams bounds the calls in flight of one connection; 0 is a limit of 1,000.
 	MaxStreams int
-	// MaxUnpacked bounds a compressed message, unpacked; 0 is the limit of any other.
+	// MaxUnpacked bounds a compressed message that an interceptor reads, unpacked; 0 is the
+	// limit of any other.
 	MaxUnpacked int
-	// Gate, if set, receives the requests.
+	// Gate, if set, receives the messages that interceptors read, and counts what is kept of
+	// others.
 	Gate *gate.Gate
-	// Intercept, by method of Services, sees a request before it goes on.
+	// Intercept, by method, sees a request before it goes on.
 	Intercept map[string]Interceptor
+	Logger    *slog.Logger
 }
 
-// Interceptor may answer a call in the database's stead. The context is the
-// call's, with its metadata as outgoing; the request is not to be changed.
+// Interceptor may answer a call in the database's stead. The context is the call's, with its
+// metadata as incoming and as outgoing. The request must not be changed.
 type Interceptor func(ctx context.Context, request []byte) Reply
 
-// Reply is what an interceptor says. Without Message and Err the request goes on
-// to the database as it came, and Trailer joins that of the answer.
+// Reply is what an interceptor says. Without Message and Err the request goes on to the
+// database as it came, and Trailer joins that of the answer.
 type Reply struct {
 	Message         []byte
 	Err             error
@@ -66,80 +85,137 @@ type Reply struct {
 	Denies func(answer []byte) bool
 }
 
-// outlives is how long a request goes on after its client went away.
-const outlives = time.Second
-
-// Denied reports whether the database refuses the caller by an error.
-func Denied(err error) bool {
-	code := status.Code(err)
-	return code == codes.Unauthenticated || code == codes.PermissionDenied
-}
-
-// Unsent reports whether a call failed before the database got it: grpc-go says so
-// where no connection could be made.
-func Unsent(err error) bool {
-	return status.Code(err) == codes.Unavailable && strings.HasPrefix(status.Convert(err).Message(), "connection error: ")
+// wantsAnswer reports whether the answer to a request that goes on matters to the interceptor.
+func (r Reply) wantsAnswer() bool {
+	return r.Passed != nil || r.Ended != nil || r.Outlives || r.Denies != nil || len(r.Trailer) > 0
 }
 
 // Server forwards every call it gets. It is safe for concurrent use.
 type Server struct {
-	grpc      *grpc.Server
-	listener  atomic.Pointer[drain.Listener]
-	upstream  *Upstream
-	unary     map[string]bool
-	gzip      *gate.Gunzip
-	receiver  *gate.Receiver
-	intercept map[string]Interceptor
+	options  Options
+	receiver *gate.Receiver
+	leaving  chan struct{} // closed by Drain, under mu
+
+	mu       sync.Mutex
+	listener net.Listener
+	links    map[*link]struct{}
+	working  sync.WaitGroup // links, and interceptors
 }
 
 // NewServer makes a server that has no service of its own: every method is the
 // database's, health and reflection among them.
 func NewServer(o Options) *Server {
-	s := &Server{
-		upstream: o.Upstream, unary: map[string]bool{}, intercept: o.Intercept,
-		gzip: gate.NewGunzip(o.Gate.MaxMessageBytes(cmp.Or(o.MaxUnpacked, maxMessageBytes))),
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s.receiver = &gate.Receiver{Gate: o.Gate, Codec: codec{}, Gunzip: s.gzip, MaxBytes: maxMessageBytes}
-	for _, service := range o.Services {
-		for _, m := range service.Methods {
-			s.unary["/"+service.ServiceName+"/"+m.MethodName] = true
-		}
+	if o.TLS != nil && !slices.Contains(o.TLS.NextProtos, "h2") {
+		o.TLS = o.TLS.Clone()
+		o.TLS.NextProtos = append(o.TLS.NextProtos, "h2")
 	}
-	options := []grpc.ServerOption{
-		grpc.UnknownServiceHandler(s.handle),
-		grpc.ForceServerCodecV2(codec{}),
-		s.gzip.Option(),
-		grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.MaxConcurrentStreams(cmp.Or(uint32(o.MaxStreams), math.MaxUint32)),
-		grpc.MaxRecvMsgSize(maxMessageBytes),
-		grpc.MaxSendMsgSize(math.MaxInt32),
-		// Clients ping as often as the database lets them: pymilvus every ten
-		// seconds, without a call too.
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 500 * time.Millisecond, PermitWithoutStream: true}),
-		grpc.ConnectionTimeout(20 * time.Second),
-		grpc.WaitForHandlers(true),
-		grpc.NumStreamWorkers(4),
-		grpc.StaticStreamWindowSize(gate.StreamWindowBytes), grpc.StaticConnWindowSize(connectionWindow),
+	o.MaxStreams = cmp.Or(o.MaxStreams, maxStreams)
+	gunzip := gate.NewGunzip(o.Gate.MaxMessageBytes(cmp.Or(o.MaxUnpacked, maxMessageBytes)))
+	return &Server{
+		options: o, leaving: make(chan struct{}), links: map[*link]struct{}{},
+		receiver: &gate.Receiver{Gate: o.Gate, Gunzip: gunzip, MaxBytes: maxMessageBytes},
 	}
-	if o.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
-	}
-	s.grpc = grpc.NewServer(options...)
-	return s
 }
 
-// Serve answers calls until Drain. It closes the listener.
+// Serve forwards calls until Drain. It closes the listener.
 func (s *Server) Serve(listener net.Listener) error {
-	own := drain.Listen(listener)
-	s.listener.Store(own)
-	if err := s.grpc.Serve(own); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("gRPC on %s: %w", listener.Addr(), err)
+	defer listener.Close()
+	s.mu.Lock()
+	s.listener = listener
+	s.mu.Unlock()
+	for !s.isLeaving() {
+		conn, err := listener.Accept()
+		switch {
+		case err == nil:
+			s.take(conn)
+		case s.isLeaving():
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("gRPC on %s: %w", listener.Addr(), err)
+		default:
+			s.options.Logger.Warn("accepting a connection failed", "error", err)
+			select { // usually too many open files
+			case <-time.After(10 * time.Millisecond):
+			case <-s.leaving:
+			}
+		}
 	}
 	return nil
 }
 
-// Drain takes no more calls and waits for those in flight until ctx is done;
-// then it cuts them. It reports whether it had to.
+func (s *Server) isLeaving() bool {
+	select {
+	case <-s.leaving:
+		return true
+	default:
+		return false
+	}
+}
+
+// take serves a connection, or closes it if the server is draining.
+func (s *Server) take(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetKeepAliveConfig(keepAlive)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isLeaving() {
+		_ = conn.Close()
+		return
+	}
+	l := newLink(s)
+	s.links[l] = struct{}{}
+	s.working.Go(func() {
+		if err := l.run(conn); err != nil {
+			s.options.Logger.Debug("a connection ended", "address", conn.RemoteAddr(), "error", err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.links, l)
+	})
+}
+
+// secure makes TLS of a client's connection.
+func (s *Server) secure(conn net.Conn) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	t := tls.Server(conn, s.options.TLS)
+	return t, t.HandshakeContext(ctx)
+}
+
+// Drain takes no more connections, tells the clients to call elsewhere, and waits for the
+// calls in flight until ctx is done; then it cuts them. It reports whether it had to.
 func (s *Server) Drain(ctx context.Context) (cut bool) {
-	return drain.Server(ctx, s.grpc, s.listener.Load())
+	s.mu.Lock()
+	if !s.isLeaving() {
+		close(s.leaving)
+	}
+	for l := range s.links {
+		l.client.Shutdown()
+	}
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		s.working.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return false
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	for l := range s.links {
+		cut = cut || l.client.Streams() > 0
+		l.client.Close()
+	}
+	s.mu.Unlock()
+	<-done
+	return cut
 }

@@ -1,152 +1,224 @@
 package rawgrpc
 
 import (
+	"bytes"
+	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
-	"fmt"
-	"math"
-	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
-	"github.com/likenessdb/likeness/internal/uncompressed"
+	"github.com/likenessdb/likeness/sidecar/proxy/h2"
 )
 
 const (
-	maxMessageBytes = 1 << 30
-	// maxHeaderBytes bounds what a client says before its message.
-	maxHeaderBytes = 64 << 10
-	connections    = 8
-	// Windows of a fixed size are not measured, which takes a ping after every
-	// message: as many bytes again to write and to read as those of a small call.
-	streamWindow     = 1 << 20
-	connectionWindow = 16 << 20
-	// maxResets is how many cancelled calls a connection takes before calls go to
-	// a new one. Qdrant closes a connection after about twenty in quick
-	// succession, which would fail the calls of other clients on it.
-	maxResets = 8
+	connections = 8
 	// crowd is how many calls share a connection before others are used too. What
 	// they send and get at the same time is then written and read at once; and a
 	// connection that is replaced sees at most maxResets + crowd - 1 cancelled.
 	crowd = 8
+	// attempts is how often a call is sent that the database did not process.
+	attempts = 3
+	// messageHeader is the length of what comes before a message: a flag of compression, and
+	// the length.
+	messageHeader = 5
 )
 
-// Upstream holds the connections to a database that calls share. It is
-// safe for concurrent use.
+// Upstream is a database. It is safe for concurrent use.
 type Upstream struct {
-	dial func() (*grpc.ClientConn, error)
-
-	mu     sync.Mutex
-	links  []*link
-	closed bool
+	dialer *dialer
+	calls  *pool
 }
 
-// link is one connection and what runs on it, guarded by Upstream.mu.
-type link struct {
-	conn    *grpc.ClientConn
-	calls   int
-	resets  int
-	retired bool // closed after its last call
-}
-
-// Dial prepares connections to host:port; it calls nothing, so a database that
-// is not there yet is no error. With a nil secure they are plain text.
+// Dial prepares to call host:port; it connects to nothing, so a database that is not there
+// yet is no error. With a nil secure the connections are plain text.
 func Dial(address string, secure *tls.Config) (*Upstream, error) {
-	u := &Upstream{dial: func() (*grpc.ClientConn, error) { return grpc.NewClient(address, dialOptions(secure)...) }}
-	for range connections {
-		conn, err := u.dial()
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("address %q of the database: %w", address, err), u.Close())
-		}
-		u.links = append(u.links, &link{conn: conn})
-	}
-	return u, nil
-}
-
-func dialOptions(secure *tls.Config) []grpc.DialOption {
-	transport := insecure.NewCredentials()
-	if secure != nil {
-		transport = credentials.NewTLS(secure)
-	}
-	return []grpc.DialOption{
-		grpc.WithTransportCredentials(transport),
-		grpc.WithDefaultCallOptions(
-			grpc.ForceCodecV2(codec{}),
-			grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(math.MaxInt32),
-			uncompressed.Answers(), // this hop is short, and a client's own compression is the other hop's
-		),
-		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connectionWindow),
-		grpc.WithDisableRetry(),
-		grpc.WithDisableServiceConfig(),
-		// A database that comes back is found within a second, not within two minutes.
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: 5 * time.Second,
-		}),
-	}
-}
-
-// take returns the first connection that is not crowded, or that with the fewest
-// calls; the caller gives it back with release.
-func (u *Upstream) take() *link {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	least := u.links[0]
-	for _, l := range u.links {
-		if l.calls < crowd {
-			least = l
-			break
-		}
-		if l.calls < least.calls {
-			least = l
-		}
-	}
-	least.calls++
-	return least
-}
-
-// release gives a connection back; reset says that the call was cut before its end.
-func (u *Upstream) release(l *link, reset bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	l.calls--
-	if reset {
-		l.resets++
-	}
-	if l.resets >= maxResets && !l.retired && !u.closed {
-		u.replace(l)
-	}
-	if l.retired && l.calls == 0 {
-		_ = l.conn.Close()
-	}
-}
-
-// replace retires a connection; without a new one the old one stays.
-func (u *Upstream) replace(l *link) {
-	conn, err := u.dial()
+	d, err := newDialer(address, secure)
 	if err != nil {
-		return
+		return nil, err
 	}
-	l.retired = true
-	for i := range u.links {
-		if u.links[i] == l {
-			u.links[i] = &link{conn: conn}
-		}
-	}
+	return &Upstream{dialer: d, calls: newPool(d, crowd, connections, h2.Options{}, nil)}, nil
 }
 
 // Close closes the connections and cuts the calls on them.
 func (u *Upstream) Close() error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.closed = true
-	var failed []error
-	for _, l := range u.links {
-		failed = append(failed, l.conn.Close())
+	u.calls.close()
+	return nil
+}
+
+func (u *Upstream) scheme() string {
+	if u.dialer.secure != nil {
+		return "https"
 	}
-	return errors.Join(failed...)
+	return "http"
+}
+
+// readdress makes a client's header list one for the database, which may be found by its own
+// name alone.
+func (u *Upstream) readdress(fields []hpack.HeaderField) {
+	setValue(fields, ":scheme", u.scheme())
+	setValue(fields, ":authority", u.dialer.address)
+}
+
+// Call makes a unary call with the outgoing metadata of ctx, and returns the end-to-end
+// metadata of its answer. The error has a status. request must not change before ctx is done
+// or Call returns.
+func (u *Upstream) Call(ctx context.Context, method string, request []byte) (message []byte, header, trailer metadata.MD, err error) {
+	framed := make([]byte, messageHeader, messageHeader+len(request))
+	binary.BigEndian.PutUint32(framed[1:], uint32(len(request)))
+	framed = append(framed, request...)
+	for range attempts {
+		message, header, trailer, err = u.call(ctx, method, framed)
+		if !errors.Is(err, h2.ErrUnprocessed) {
+			break
+		}
+	}
+	return message, header, trailer, err
+}
+
+func (u *Upstream) call(ctx context.Context, method string, framed []byte) (message []byte, header, trailer metadata.MD, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, nil, status.FromContextError(err).Err()
+	}
+	fields := []hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: u.scheme()}, {Name: ":path", Value: method}, {Name: ":authority", Value: u.dialer.address},
+		{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"}, {Name: "user-agent", Value: "likeness"},
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		fields = append(fields, hpack.HeaderField{Name: timeoutField, Value: formatTimeout(time.Until(deadline))})
+	}
+	md, _ := metadata.FromOutgoingContext(ctx)
+	a := &answer{done: make(chan struct{})}
+	stream, l, err := u.calls.open(appendMetadata(fields, md), false, a)
+	if err != nil {
+		return nil, nil, nil, unavailable(err).Err()
+	}
+	stream.SendData(framed, true, nil)
+	l.Flush()
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+		stream.Reset(http2.ErrCodeCancel)
+		l.Flush()
+		u.calls.countReset(l)
+		return nil, nil, nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return a.result()
+}
+
+// answer collects the answer to a call.
+type answer struct {
+	headers, trailers []hpack.HeaderField
+	body              bytes.Buffer
+	err               error         // why there is no answer
+	done              chan struct{} // closed when the fields above are final
+}
+
+var _ h2.Sink = (*answer)(nil)
+
+// Headers implements h2.Sink.
+func (a *answer) Headers(_ *h2.Stream, fields []hpack.HeaderField, end bool) {
+	switch {
+	case end:
+		a.trailers = fields
+		close(a.done)
+	case a.headers == nil && len(value(fields, ":status")) == 3 && value(fields, ":status")[0] != '1':
+		a.headers = fields
+	}
+}
+
+// Data implements h2.Sink.
+func (a *answer) Data(from *h2.Stream, b []byte, end bool) {
+	from.Credit(len(b))
+	if a.err != nil {
+		return
+	}
+	if a.body.Len()+len(b) > maxMessageBytes {
+		from.Reset(http2.ErrCodeCancel)
+		a.Reset(from, status.Errorf(codes.ResourceExhausted, "likeness: the database's answer has more than %d bytes", maxMessageBytes))
+		return
+	}
+	a.body.Write(b)
+	if end {
+		close(a.done)
+	}
+}
+
+// Reset implements h2.Sink.
+func (a *answer) Reset(_ *h2.Stream, err error) {
+	if a.err == nil {
+		a.err = err
+		close(a.done)
+	}
+}
+
+// result returns the answer once it is done.
+func (a *answer) result() (message []byte, header, trailer metadata.MD, err error) {
+	if a.err != nil {
+		return nil, nil, nil, callError(a.err)
+	}
+	first := a.headers
+	if first == nil {
+		first = a.trailers
+	}
+	header, trailer = metadataOf(a.headers), metadataOf(a.trailers)
+	if code := value(first, ":status"); code != "200" && !isTrailer(a.trailers) {
+		return nil, header, trailer, statusOfHTTP(code).Err()
+	}
+	if s := statusOf(a.trailers); s.Code() != codes.OK {
+		return nil, header, trailer, s.Err()
+	}
+	b := a.body.Bytes()
+	if len(b) < messageHeader || b[0] != 0 || uint64(binary.BigEndian.Uint32(b[1:])) != uint64(len(b)-messageHeader) {
+		return nil, header, trailer, status.Error(codes.Internal, "likeness: the database's answer is not one message")
+	}
+	return b[messageHeader:], header, trailer, nil
+}
+
+// callError is the error of a call that ended without an answer.
+func callError(err error) error {
+	reset := http2.StreamError{}
+	lost := (*unsentError)(nil)
+	switch {
+	case errors.As(err, &lost):
+		return lost
+	case errors.Is(err, h2.ErrUnprocessed):
+		return &unprocessedError{err}
+	case errors.As(err, &reset) && reset.Code == http2.ErrCodeRefusedStream:
+		return &unprocessedError{h2.ErrUnprocessed}
+	case errors.As(err, &reset) && reset.Code == http2.ErrCodeCancel:
+		return status.Error(codes.Canceled, "likeness: the database cancelled the call")
+	case errors.As(err, &reset):
+		return status.Errorf(codes.Internal, "likeness: the database reset the call: %v", reset.Code)
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return unavailable(err).Err()
+}
+
+// unprocessedError says that the database did not process a call.
+type unprocessedError struct{ err error }
+
+// Error implements error.
+func (e *unprocessedError) Error() string { return "likeness: " + e.err.Error() }
+
+// Unwrap returns h2.ErrUnprocessed.
+func (e *unprocessedError) Unwrap() error { return e.err }
+
+// GRPCStatus returns the status of the call.
+func (e *unprocessedError) GRPCStatus() *status.Status {
+	return status.New(codes.Unavailable, e.Error())
+}
+
+// Denied reports whether the database refuses the caller by an error.
+func Denied(err error) bool {
+	code := status.Code(err)
+	return code == codes.Unauthenticated || code == codes.PermissionDenied
 }

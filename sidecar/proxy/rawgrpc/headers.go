@@ -1,0 +1,237 @@
+package rawgrpc
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// The header fields of gRPC over HTTP/2.
+const (
+	timeoutField = "grpc-timeout"
+	statusField  = "grpc-status"
+	messageField = "grpc-message"
+	detailsField = "grpc-status-details-bin"
+)
+
+// value returns the first value of a field; "" if there is none.
+func value(fields []hpack.HeaderField, name string) string {
+	for _, f := range fields {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return ""
+}
+
+// setValue sets the value of a field that a list has.
+func setValue(fields []hpack.HeaderField, name, value string) {
+	for i := range fields {
+		if fields[i].Name == name {
+			fields[i].Value = value
+		}
+	}
+}
+
+// metadataOf returns the metadata of a header list that belongs to the call, and not to gRPC
+// or to one connection.
+func metadataOf(fields []hpack.HeaderField) metadata.MD {
+	md := make(metadata.MD, len(fields))
+	for _, f := range fields {
+		if strings.HasPrefix(f.Name, ":") {
+			continue
+		}
+		switch f.Name {
+		case "content-type", "user-agent", "te", timeoutField, "grpc-accept-encoding", "grpc-encoding", statusField, messageField, detailsField:
+			continue
+		}
+		v := f.Value
+		if strings.HasSuffix(f.Name, "-bin") {
+			decoded, err := decodeBinary(v)
+			if err != nil {
+				continue
+			}
+			v = string(decoded)
+		}
+		md[f.Name] = append(md[f.Name], v)
+	}
+	return md
+}
+
+// appendMetadata appends metadata to a header list.
+func appendMetadata(fields []hpack.HeaderField, md metadata.MD) []hpack.HeaderField {
+	for name, values := range md {
+		for _, v := range values {
+			if strings.HasSuffix(name, "-bin") {
+				v = base64.RawStdEncoding.EncodeToString([]byte(v))
+			}
+			fields = append(fields, hpack.HeaderField{Name: name, Value: v})
+		}
+	}
+	return fields
+}
+
+// decodeBinary decodes the value of a binary field, with padding or without.
+func decodeBinary(v string) ([]byte, error) {
+	return base64.RawStdEncoding.DecodeString(strings.TrimRight(v, "="))
+}
+
+// statusFields returns the fields of trailers that say what became of a call.
+func statusFields(s *status.Status) []hpack.HeaderField {
+	fields := []hpack.HeaderField{{Name: statusField, Value: strconv.Itoa(int(s.Code()))}}
+	if s.Message() != "" {
+		fields = append(fields, hpack.HeaderField{Name: messageField, Value: escape(s.Message())})
+	}
+	if len(s.Proto().GetDetails()) > 0 {
+		if b, err := proto.Marshal(s.Proto()); err == nil {
+			fields = append(fields, hpack.HeaderField{Name: detailsField, Value: base64.RawStdEncoding.EncodeToString(b)})
+		}
+	}
+	return fields
+}
+
+// statusOf reads the status of a call from its trailers.
+func statusOf(trailers []hpack.HeaderField) *status.Status {
+	code, err := strconv.ParseUint(value(trailers, statusField), 10, 32)
+	if err != nil {
+		return status.New(codes.Internal, "likeness: the database's answer has no grpc-status")
+	}
+	s := status.New(codes.Code(code), unescape(value(trailers, messageField)))
+	if details := value(trailers, detailsField); details != "" {
+		p := s.Proto()
+		if b, err := decodeBinary(details); err == nil && proto.Unmarshal(b, p) == nil && codes.Code(p.GetCode()) == s.Code() {
+			return status.FromProto(p)
+		}
+	}
+	return s
+}
+
+// statusOfHTTP returns the status of an answer that is not gRPC's, by its HTTP status.
+func statusOfHTTP(code string) *status.Status {
+	known := map[string]codes.Code{
+		"400": codes.Internal, "401": codes.Unauthenticated, "403": codes.PermissionDenied, "404": codes.Unimplemented,
+		"429": codes.Unavailable, "502": codes.Unavailable, "503": codes.Unavailable, "504": codes.Unavailable,
+	}
+	c, ok := known[code]
+	if !ok {
+		c = codes.Unknown
+	}
+	return status.New(c, fmt.Sprintf("likeness: the database answered with HTTP status %q", code))
+}
+
+// escape percent-encodes the text of a status. A space at the end is encoded too, though
+// gRPC would not: HTTP/2 permits no value that ends in one, and Node drops such a field.
+func escape(text string) string {
+	var b strings.Builder
+	for i := range len(text) {
+		c := text[i]
+		if c < ' ' || c > '~' || c == '%' || c == ' ' && strings.Trim(text[i:], " ") == "" {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// unescape decodes what escape, or a database, encoded.
+func unescape(text string) string {
+	if !strings.Contains(text, "%") {
+		return text
+	}
+	var b []byte
+	for i := 0; i < len(text); i++ {
+		if text[i] == '%' && i+2 < len(text) {
+			if c, err := strconv.ParseUint(text[i+1:i+3], 16, 8); err == nil {
+				b = append(b, byte(c))
+				i += 2
+				continue
+			}
+		}
+		b = append(b, text[i])
+	}
+	if !utf8.Valid(b) {
+		return strings.ToValidUTF8(string(b), "\uFFFD")
+	}
+	return string(b)
+}
+
+// timeoutUnits are those of grpc-timeout, the finest first.
+var timeoutUnits = []struct {
+	name byte
+	unit time.Duration
+}{{'n', time.Nanosecond}, {'u', time.Microsecond}, {'m', time.Millisecond}, {'S', time.Second}, {'M', time.Minute}, {'H', time.Hour}}
+
+// errTimeout says that a grpc-timeout is not one.
+var errTimeout = errors.New("grpc-timeout is not readable")
+
+// parseTimeout reads a grpc-timeout: at most eight digits and a unit.
+func parseTimeout(v string) (time.Duration, error) {
+	if len(v) < 2 || len(v) > 9 {
+		return 0, errTimeout
+	}
+	n, err := strconv.ParseUint(v[:len(v)-1], 10, 32)
+	for _, u := range timeoutUnits {
+		if u.name == v[len(v)-1] && err == nil {
+			if n > uint64(1<<63-1)/uint64(u.unit) {
+				return 1<<63 - 1, nil
+			}
+			return time.Duration(n) * u.unit, nil
+		}
+	}
+	return 0, errTimeout
+}
+
+// formatTimeout writes a grpc-timeout, rounded down so that it is never longer than what is
+// left.
+func formatTimeout(left time.Duration) string {
+	left = max(left, 1)
+	for _, u := range timeoutUnits {
+		if n := left / u.unit; n < 1e8 {
+			return strconv.FormatInt(int64(n), 10) + string(u.name)
+		}
+	}
+	return "99999999H"
+}
+
+// callContext returns the context of a call: its deadline, and its metadata as incoming and as
+// outgoing.
+func callContext(fields []hpack.HeaderField) (context.Context, context.CancelFunc) {
+	md := metadataOf(fields)
+	ctx := metadata.NewOutgoingContext(metadata.NewIncomingContext(context.Background(), md), md)
+	if v := value(fields, timeoutField); v != "" {
+		if left, err := parseTimeout(v); err == nil {
+			return context.WithTimeout(ctx, left)
+		}
+	}
+	return context.WithCancel(ctx)
+}
+
+// setTimeout replaces the timeout of a header list by what is left of ctx.
+func setTimeout(ctx context.Context, fields []hpack.HeaderField) {
+	if deadline, ok := ctx.Deadline(); ok {
+		setValue(fields, timeoutField, formatTimeout(time.Until(deadline)))
+	}
+}
+
+// answerHeaders are the fields that begin an answer.
+func answerHeaders(md metadata.MD) []hpack.HeaderField {
+	return appendMetadata([]hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/grpc"}}, md)
+}
+
+// isTrailer reports whether a header list ends an answer: without a message there is but one.
+func isTrailer(fields []hpack.HeaderField) bool {
+	return slices.ContainsFunc(fields, func(f hpack.HeaderField) bool { return f.Name == statusField })
+}

@@ -1,0 +1,330 @@
+package rawgrpc
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/likenessdb/likeness/sidecar/gate"
+	"github.com/likenessdb/likeness/sidecar/proxy/h2"
+)
+
+// outlives is how long a request goes on after its client went away.
+const outlives = time.Second
+
+// held is a call whose frames are kept for an interceptor. Later it is answered, or they go
+// on to the database.
+type held struct {
+	link      *link
+	client    *h2.Stream
+	fields    []hpack.HeaderField
+	intercept Interceptor
+	ctx       context.Context //nolint:containedctx // of the call, which this is
+	cancel    context.CancelFunc
+
+	mu      sync.Mutex
+	came    sync.Cond // more of the fields below
+	bytes   []byte    // what came and was not read yet
+	end     bool      // nothing follows
+	err     error     // the call is over
+	started bool      // answer runs
+	onward  h2.Sink   // what follows goes there; nil: it is kept
+}
+
+var (
+	_ h2.Sink   = (*held)(nil)
+	_ gate.Wire = (*held)(nil)
+)
+
+// intercept keeps a call for its interceptor.
+func (l *link) intercept(client *h2.Stream, fields []hpack.HeaderField, intercept Interceptor) h2.Sink {
+	h := &held{link: l, client: client, fields: fields, intercept: intercept}
+	h.came.L = &h.mu
+	h.ctx, h.cancel = callContext(fields)
+	return h
+}
+
+// Headers implements h2.Sink: a client's trailers.
+func (h *held) Headers(from *h2.Stream, fields []hpack.HeaderField, end bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.onward != nil {
+		h.onward.Headers(from, fields, end)
+		return
+	}
+	h.take(nil, end)
+}
+
+// Data implements h2.Sink.
+func (h *held) Data(from *h2.Stream, b []byte, end bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.onward != nil:
+		h.onward.Data(from, b, end)
+		return
+	case h.err != nil:
+		from.Credit(len(b)) // it is answered
+		return
+	}
+	from.CreditConn(len(b)) // what one call keeps stops no other
+	h.take(b, end)
+}
+
+// take keeps what came, and begins to answer as soon as that need not wait: the message is
+// whole, or too long to be kept without being counted.
+func (h *held) take(b []byte, end bool) {
+	h.bytes = append(h.bytes, b...)
+	h.end = end
+	h.came.Broadcast()
+	if h.started {
+		return
+	}
+	isKnown := len(h.bytes) >= messageHeader
+	if !end && !isKnown {
+		return
+	}
+	if isKnown && !end && h.bytes[0] == 0 {
+		length := int(binary.BigEndian.Uint32(h.bytes[1:]))
+		if length <= gate.UncountedBytes && len(h.bytes) < messageHeader+length {
+			return
+		}
+	}
+	h.started = true
+	h.client.Retain()
+	h.link.server.working.Go(func() {
+		defer h.client.Release()
+		h.answer()
+	})
+}
+
+// Reset implements h2.Sink.
+func (h *held) Reset(from *h2.Stream, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.onward != nil {
+		h.onward.Reset(from, err)
+		return
+	}
+	h.finish(context.Canceled)
+}
+
+// finish wakes who waits for more of the call. The caller holds mu.
+func (h *held) finish(err error) {
+	h.err = err
+	h.cancel()
+	h.came.Broadcast()
+}
+
+// ReadMessageHeader implements gate.Wire.
+func (h *held) ReadMessageHeader(header []byte) error {
+	n, err := h.readFull(header)
+	if n == 0 && errors.Is(err, io.ErrUnexpectedEOF) {
+		return io.EOF
+	}
+	return err
+}
+
+// Read implements gate.Wire.
+func (h *held) Read(n int) (mem.BufferSlice, error) {
+	b := make([]byte, n)
+	n, err := h.readFull(b)
+	if err != nil {
+		return nil, err
+	}
+	return mem.BufferSlice{mem.SliceBuffer(b[:n])}, nil
+}
+
+// readFull waits for as many bytes as b has. It lets the client send as many more.
+func (h *held) readFull(b []byte) (n int, err error) {
+	for n < len(b) {
+		h.mu.Lock()
+		for len(h.bytes) == 0 && !h.end && h.err == nil {
+			h.came.Wait()
+		}
+		part := copy(b[n:], h.bytes)
+		h.bytes = h.bytes[part:]
+		err := h.err
+		if err == nil && part == 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		h.mu.Unlock()
+		if err != nil {
+			return n, err
+		}
+		n += part
+		h.client.CreditStream(part)
+		h.link.client.Flush()
+	}
+	return n, nil
+}
+
+// RecvCompress implements gate.Wire.
+func (h *held) RecvCompress() string { return value(h.fields, "grpc-encoding") }
+
+// answer lets the interceptor see the message, and does what it says.
+func (h *held) answer() {
+	s := h.link.server
+	request, grant, err := h.receive()
+	defer grant.Release()
+	switch {
+	case errors.Is(err, errJudge):
+		h.forward(nil)
+		return
+	case err != nil:
+		h.write(Reply{Err: err})
+		return
+	}
+	reply := h.intercept(h.ctx, request)
+	switch {
+	case reply.Message != nil || reply.Err != nil:
+		h.write(reply)
+	case reply.wantsAnswer():
+		h.write(h.call(s.options.Upstream, request, reply))
+	default:
+		h.forward(frame(request))
+	}
+}
+
+// errJudge says that a call is the database's to judge, as it came.
+var errJudge = errors.New("there is no message that an interceptor can read")
+
+// receive waits for the message. It returns errJudge or a status.
+func (h *held) receive() (request []byte, grant *gate.Grant, err error) {
+	receiver := h.link.server.receiver
+	h.mu.Lock()
+	isPacked := len(h.bytes) > 0 && h.bytes[0] != 0
+	h.mu.Unlock()
+	if isPacked && h.RecvCompress() != receiver.Gunzip.Type() {
+		return nil, nil, errJudge
+	}
+	data, grant, err := receiver.Message(h.ctx, h)
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, grant, errJudge
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, grant, status.Error(codes.Internal, "likeness: the message is cut")
+	case errors.Is(err, gate.ErrTooLarge), errors.Is(err, gate.ErrFull):
+		return nil, grant, status.Error(codes.ResourceExhausted, "likeness: "+err.Error())
+	case errors.Is(err, gate.ErrStalled):
+		return nil, grant, status.Error(codes.DeadlineExceeded, "likeness: "+err.Error())
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return nil, grant, status.FromContextError(err).Err()
+	case err != nil:
+		return nil, grant, err
+	case receiver.Gunzip.IsTooLarge(data):
+		return nil, grant, status.Error(codes.ResourceExhausted, "likeness: "+receiver.Gunzip.Problem())
+	}
+	if len(data) == 1 {
+		return data[0].ReadOnlyData(), grant, nil
+	}
+	return data.Materialize(), grant, nil //nolint:misspell // the library's word
+}
+
+// frame returns a message as it is sent. A long one is not copied.
+func frame(message []byte) [][]byte {
+	header := make([]byte, messageHeader, messageHeader+min(len(message), gate.UncountedBytes))
+	binary.BigEndian.PutUint32(header[1:], uint32(len(message)))
+	if len(message) <= gate.UncountedBytes {
+		return [][]byte{append(header, message...)}
+	}
+	return [][]byte{header, message}
+}
+
+// forward sends the message that was read, and what was kept, to the database; the rest
+// follows by itself.
+func (h *held) forward(message [][]byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return
+	}
+	setTimeout(h.ctx, h.fields)
+	onward := h.link.forward(h.client, h.fields, false)
+	if d, ok := onward.(*toDatabase); ok {
+		if len(h.bytes) > 0 || len(message) == 0 {
+			message = append(message, h.bytes)
+		}
+		for i, b := range message {
+			d.database.SendData(b, h.end && i == len(message)-1, nil)
+		}
+		d.leg.Flush()
+	}
+	h.client.CreditStream(len(h.bytes))
+	h.onward, h.bytes = onward, nil
+	h.cancel()
+	h.link.client.Flush()
+}
+
+// call sends the message to the database and returns the answer.
+func (h *held) call(u *Upstream, request []byte, reply Reply) Reply {
+	ctx := h.ctx
+	if reply.Outlives {
+		var cancel context.CancelFunc
+		ctx, cancel = outliving(ctx)
+		defer cancel()
+	}
+	began := time.Now()
+	var out Reply
+	out.Message, out.Header, out.Trailer, out.Err = u.Call(ctx, value(h.fields, ":path"), request)
+	if reply.Passed != nil {
+		reply.Passed(time.Since(began))
+	}
+	if reply.Ended != nil {
+		reply.Ended(out.Message, out.Err)
+	}
+	if len(reply.Trailer) > 0 && !Denied(out.Err) && (out.Err != nil || reply.Denies == nil || !reply.Denies(out.Message)) {
+		out.Trailer = metadata.Join(reply.Trailer, out.Trailer)
+	}
+	return out
+}
+
+// outliving returns a context with the values of ctx that is cancelled one second after ctx.
+func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(outlives, cancel) })
+	return own, func() {
+		stop()
+		cancel()
+	}
+}
+
+// write answers the client.
+func (h *held) write(r Reply) {
+	h.mu.Lock()
+	h.finish(context.Canceled)
+	h.mu.Unlock()
+	if r.Err != nil {
+		end(h.client, r.Header, r.Trailer, status.Convert(r.Err))
+	} else {
+		h.client.SendHeaders(answerHeaders(r.Header), false)
+		for _, b := range frame(r.Message) {
+			h.client.SendData(b, false, nil)
+		}
+		end(h.client, nil, r.Trailer, nil)
+	}
+	h.link.client.Flush()
+}
+
+// end ends an answer with a status; nil is OK.
+func end(client *h2.Stream, header, trailer metadata.MD, s *status.Status) {
+	fields := appendMetadata(statusFields(s), trailer)
+	switch {
+	case client.HasSentHeaders():
+	case len(header) > 0:
+		client.SendHeaders(answerHeaders(header), false)
+	default:
+		fields = append(answerHeaders(nil), fields...)
+	}
+	client.SendHeaders(fields, true)
+	client.StopReceiving()
+}
