@@ -333,8 +333,8 @@ func (q request) read(ctx context.Context, o object) (s routing.Search, err erro
 			return s, err
 		}
 	}
-	if err := knownSelectors(o); err != nil {
-		return s, err
+	if !isWellTyped(o) {
+		return s, routing.Pass("malformed")
 	}
 	if err := readParams(o, &s); err != nil {
 		return s, err
@@ -360,7 +360,7 @@ func (q request) read(ctx context.Context, o object) (s routing.Search, err erro
 	var limit, offset bool
 	s.Limit, limit = o.readCount("limit", absent)
 	s.Offset, offset = o.readCount("offset", 0)
-	if !limit || !offset {
+	if !limit || !offset || s.Limit == 0 { // Qdrant refuses 0
 		return s, routing.Pass("limit")
 	}
 	return s, nil
@@ -384,7 +384,7 @@ func (q request) readQuery(o object) (name string, v []float32, err error) {
 		if nested.unknown(value, label) {
 			return "", nil, routing.Pass("not-nearest")
 		}
-		if raw = nested.get(value); !q.query && json.Unmarshal(nested.get(label), &name) != nil {
+		if raw = nested.get(value); !q.query && (!isString(nested.get(label)) || json.Unmarshal(nested.get(label), &name) != nil) {
 			return "", nil, routing.Pass("vector")
 		}
 	}
@@ -405,32 +405,12 @@ func readParams(o object, s *routing.Search) error {
 		return nil
 	}
 	p, err := readObject(o.get("params"))
-	if err != nil || p.unknown("hnsw_ef", "exact", "quantization", "indexed_only", "acorn") {
-		return routing.Pass("unknown-field")
-	}
-	for key, known := range map[string][]string{"quantization": {"ignore", "rescore", "oversampling"}, "acorn": {"enable", "max_selectivity"}} {
-		if !p.has(key) {
-			continue
-		}
-		if inner, err := readObject(p.get(key)); err != nil || inner.unknown(known...) {
-			return routing.Pass("unknown-field")
-		}
+	if err != nil {
+		return routing.Pass("malformed")
 	}
 	if p.has("indexed_only") && string(p.get("indexed_only")) != "false" {
 		s.Needs = append(s.Needs, "indexed-only")
 	}
 	s.Exact = p.has("exact") && string(p.get("exact")) != "false"
-	return nil
-}
-
-// knownSelectors: an object of with_payload or with_vector has known keys only.
-func knownSelectors(o object) error {
-	for _, key := range []string{"with_payload", "with_vector"} {
-		if raw := o.get(key); len(raw) > 0 && raw[0] == '{' {
-			if selector, err := readObject(raw); err != nil || selector.unknown("include", "exclude") {
-				return routing.Pass("unknown-field")
-			}
-		}
-	}
 	return nil
 }
