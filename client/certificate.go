@@ -8,8 +8,9 @@ import (
 
 // Certificate says how far an answer can be from the exact one.
 type Certificate struct {
-	// Status is "exact" (proved), "calibrated" (supported by measurements: see
-	// Calibration or Measured) or "unknown".
+	// Status is "exact" (proved), "snapshot" (proved of the data as of AsOf),
+	// "calibrated" (supported by measurements: see Calibration or Measured) or
+	// "unknown".
 	Status string
 	// Proof says how an exact answer was proved: "inner_product", "table_scan",
 	// "bound_closed" or "exhausted".
@@ -35,6 +36,12 @@ type Certificate struct {
 	// Measured is the measured rounding error on which an unproved scan on a device
 	// rests, or nil.
 	Measured *MeasuredError
+	// AsOf belongs to a snapshot: every write before this time is shown, later ones may
+	// be missing. It is zero if the time is not known.
+	AsOf time.Time
+	// RowsVerified belongs to a snapshot: the score of every returned item was compared
+	// with the vector that the database holds now, and is right.
+	RowsVerified bool
 	// Stop says what ended the search for more candidates: "gap_reached",
 	// "fixed_depth", "deadline", "depth_limit", "exhausted" or "no_bound".
 	Stop          string
@@ -43,7 +50,7 @@ type Certificate struct {
 	Candidates int64
 }
 
-// Exact reports whether the answer was proved to be exact.
+// Exact reports whether the answer was proved to be exact. A snapshot is not.
 func (c Certificate) Exact() bool { return c.Status == "exact" }
 
 // Calibration is an audited promise: for a Share of the queries, recall at K is at
@@ -73,7 +80,10 @@ func fromCertificate(m *likenessv1.Certificate) Certificate {
 		Status: word(m.GetStatus(), "CERTIFICATE_STATUS_"), Proof: word(m.GetProof(), "PROOF_"), Stop: word(m.GetStop(), "STOP_"),
 		Gap: m.Gap, Bound: m.Bound, KthScore: m.KthScore, Epsilon: m.GetEpsilon(),
 		Calibration: fromCalibration(m.GetCalibration()), Uncalibrated: m.GetUncalibrated(), Tied: m.GetTied(), Ordered: m.GetOrdered(),
-		Depth: int(m.GetDepth()), Rounds: int(m.GetRounds()), Candidates: m.GetCandidates(),
+		Depth: int(m.GetDepth()), Rounds: int(m.GetRounds()), Candidates: m.GetCandidates(), RowsVerified: m.GetRowsVerified(),
+	}
+	if m.GetAsOf() != nil {
+		c.AsOf = m.GetAsOf().AsTime()
 	}
 	if e := m.GetMeasured(); e != nil {
 		c.Measured = &MeasuredError{Pairs: e.GetPairs(), Error: e.GetError()}

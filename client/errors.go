@@ -30,7 +30,8 @@ var (
 	// ErrTooLarge means that a message exceeds a size limit.
 	ErrTooLarge = errors.New("likeness: message too large")
 	// ErrNotServable means that the route contradicts its collection or model, which
-	// its operator must repair.
+	// its operator must repair, or that it cannot give the exact answer that
+	// Search.RequireExact asks for.
 	ErrNotServable = errors.New("likeness: the route cannot be served")
 	// ErrUnavailable means that the sidecar or its store cannot answer at present.
 	// Retry after Error.RetryAfter.

@@ -111,13 +111,13 @@ func TestEveryFieldReachesTheSidecar(t *testing.T) {
 		return client.Search{
 			Route: "things", Query: client.Query{Vector: []float32{1, 2}, UserID: &user, Context: map[string]float32{"hour": 3}, Text: "words"},
 			K: 11, Filter: "f", Strategy: client.Combined, Depth: 12, AverageDepth: 13, MaxGap: &gap, Timeout: 40 * time.Second, Explain: true,
-			Payload: true, PayloadFields: []string{"n"}, Head: "head", Calls: &calls, Rounds: 15,
+			Payload: true, PayloadFields: []string{"n"}, Head: "head", Calls: &calls, Rounds: 15, RequireExact: true,
 		}
 	}
 	want := &likenessv1.SearchRequest{
 		Route: "things", Query: &likenessv1.Query{Vector: []float32{1, 2}, UserId: proto.Int64(7), Context: map[string]float32{"hour": 3}, Text: "words"},
 		K: 11, Filter: "f", Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13, MaxGap: proto.Float32(0.5),
-		Timeout: durationpb.New(40 * time.Second), Explain: true, Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15,
+		Timeout: durationpb.New(40 * time.Second), Explain: true, Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15, RequireExact: true,
 	}
 	if names := append(unsetFields(want), unsetFields(want.GetQuery())...); strings.Join(names, ",") != "weights" { // for which the client has no word
 		t.Fatalf("the test does not set %q", names)
@@ -181,6 +181,7 @@ func TestEveryFieldOfAnAnswerIsRead(t *testing.T) {
 		Certificate: &likenessv1.Certificate{
 			Status: likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT, Proof: likenessv1.Proof_PROOF_TABLE_SCAN, Gap: proto.Float32(1), Bound: proto.Float32(2),
 			KthScore: proto.Float32(3), Epsilon: 4, Stop: likenessv1.Stop_STOP_DEADLINE, Depth: 5, Rounds: 6, Candidates: 7, Uncalibrated: "why", Tied: true, Ordered: true,
+			AsOf: timestamppb.New(time.Unix(9, 0)), RowsVerified: true,
 			Calibration: &likenessv1.Calibration{Recall: 1, Share: 2, Alpha: 3, Queries: 4, K: 5, Depth: 6, AverageDepth: 7, Made: timestamppb.New(time.Unix(8, 0))},
 			Measured:    &likenessv1.MeasuredError{Pairs: 9, Error: 10},
 		},

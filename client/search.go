@@ -52,6 +52,9 @@ type Search struct {
 	// MaxGap asks the sidecar to search deeper until no missing item can exceed the
 	// K-th score by more than MaxGap.
 	MaxGap *float32
+	// RequireExact makes an answer that is not exact the error ErrNotServable, with the
+	// reason NOT_EXACT.
+	RequireExact bool
 	// Timeout is the time after which the sidecar answers with the candidates found so
 	// far. The context's deadline applies too, and fails the call.
 	Timeout time.Duration

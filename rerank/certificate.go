@@ -1,14 +1,21 @@
 package rerank
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // Status is the claim that a certificate makes about an answer.
 type Status string
 
 const (
-	// StatusExact: the answer is proved to be the exact top K, up to the stated rounding
-	// error.
+	// StatusExact: the answer is proved to be the exact top K of the collection as the
+	// database held it during the search, up to the stated rounding error.
 	StatusExact Status = "exact"
+	// StatusSnapshot: the answer is proved to be the exact top K of a table or companion,
+	// which shows the collection as of a time that the certificate states. Writes after
+	// that time may be missing if this process did not see them.
+	StatusSnapshot Status = "snapshot"
 	// StatusCalibrated: the answer is not proved, but rests on a measurement that the
 	// certificate names: either a Calibration (recall@K ≥ r for a share c of queries at
 	// confidence 1−α, by audit), or, for a scan, the Measured rounding error.
@@ -80,9 +87,20 @@ type Certificate struct {
 	// each score, and the best outside the answer, is farther from the next than rounding
 	// can move both.
 	Ordered bool
+	// AsOf belongs to StatusSnapshot: the answer shows every write before this time, and
+	// of the later ones those that this process saw. It is zero if the time is not known.
+	AsOf time.Time
+	// RowsVerified belongs to StatusSnapshot: the score of every returned row was compared
+	// with the vector that the database holds now, and is right.
+	RowsVerified bool
 	// Depth is the number of rows requested from each probe in the last round, Rounds the
 	// number of rounds, and Candidates the number of scored items.
 	Depth, Rounds, Candidates int
+}
+
+// Proved reports whether the answer is proved exact: of the collection, or of a snapshot.
+func (c Certificate) Proved() bool {
+	return c.Status == StatusExact || c.Status == StatusSnapshot
 }
 
 // Measured is a rounding error that was measured because no proved bound was tight enough:

@@ -29,6 +29,7 @@ type queryFlags struct {
 	head          string
 	filter        string
 	maxGap        float32
+	requireExact  bool
 	userID        int64
 	text          string
 	calls, rounds int32
@@ -67,6 +68,7 @@ of the support items. The rows with a mark have the ranker's score.`,
 	flags.StringVar(&f.head, "head", "", "learned search of strategy distilled; empty is the route's")
 	flags.StringVar(&f.filter, "filter", "", "filter in the store's own language")
 	flags.Float32Var(&f.maxGap, "max-gap", 0, "search deeper until no missing item can exceed the K-th score by more than this")
+	flags.BoolVar(&f.requireExact, "require-exact", false, "fail unless the answer is exact")
 	flags.Int64Var(&f.userID, "user-id", 0, "user, where the model has user-id embeddings")
 	flags.StringVar(&f.text, "text", "", "what is searched for, in words, for the route's ranker")
 	flags.Int32Var(&f.calls, "calls", 0, "items that the route's ranker may score, support items among them; 0 is the support items alone")
@@ -153,6 +155,7 @@ func (f *queryFlags) apply(cmd *cobra.Command, r *likenessv1.SearchRequest) erro
 		r.Rounds = f.rounds
 	}
 	r.Explain = r.GetExplain() || f.explain
+	r.RequireExact = r.GetRequireExact() || f.requireExact
 	if f.payload || len(f.payloadFields) > 0 {
 		r.Payload = &likenessv1.PayloadSelector{Fields: f.payloadFields}
 	}

@@ -107,6 +107,11 @@ func certificateText(r *likenessv1.SearchResponse) string {
 		if c.GetOrdered() {
 			b.WriteString(" Rounding decided neither the rows nor their order.")
 		}
+	case likenessv1.CertificateStatus_CERTIFICATE_STATUS_SNAPSHOT:
+		fmt.Fprintf(&b, "snapshot%s: %s. Later writes that bypassed this sidecar may be missing.", asOfText(c), proofTexts[c.GetProof()])
+		if c.GetRowsVerified() {
+			b.WriteString(" The scores of these rows are those of the vectors that the database holds now.")
+		}
 	case likenessv1.CertificateStatus_CERTIFICATE_STATUS_CALIBRATED:
 		if m := c.GetMeasured(); m != nil {
 			fmt.Fprintf(&b, "calibrated: nothing is missing if rounding moved no score by more than %.3g, twice the most that was seen on %d pairs of a query and an item.",
@@ -125,7 +130,7 @@ func certificateText(r *likenessv1.SearchResponse) string {
 	switch {
 	case c.Gap == nil:
 		b.WriteString(" How much a missing item could score is not known.")
-	case c.GetStatus() != likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT:
+	case c.GetProof() == likenessv1.Proof_PROOF_UNSPECIFIED:
 		fmt.Fprintf(&b, " A missing item can exceed the last score by at most %.6g.", c.GetGap())
 	}
 	fmt.Fprintf(&b, " Rounding error %.2g.\n", c.GetEpsilon())
@@ -141,6 +146,14 @@ func certificateText(r *likenessv1.SearchResponse) string {
 		fmt.Fprintf(&b, " %d candidates were not in the table.", n)
 	}
 	return b.String()
+}
+
+// asOfText says when the data of a snapshot was complete; it is empty where that is not known.
+func asOfText(c *likenessv1.Certificate) string {
+	if c.GetAsOf() == nil {
+		return ""
+	}
+	return " as of " + c.GetAsOf().AsTime().Format(time.RFC3339)
 }
 
 var cutTexts = map[string]string{

@@ -118,16 +118,17 @@ func apiWithin(s *sidecar, route string, timeout time.Duration) func(context.Con
 			a.flag = r.GetRanking().GetReason()
 		case r.GetNotFinite() > 0:
 			a.flag = "not finite"
-		case route != "ranked" && r.GetCertificate().GetStatus() != likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT:
+		case route != "ranked" && r.GetCertificate().GetProof() == likenessv1.Proof_PROOF_UNSPECIFIED:
 			a.flag = "certificate " + r.GetCertificate().String()
 		}
 		return a, nil
 	}
 }
 
-// flagOf reads likeness-status: an answer is vouched for where it is rescored and exact.
+// flagOf reads likeness-status: an answer is vouched for where it is rescored and proved,
+// of the collection or of a table.
 func flagOf(status string) string {
-	if strings.HasPrefix(status, "rescored;") && strings.Contains(status, "certificate=exact") {
+	if strings.HasPrefix(status, "rescored;") && (strings.Contains(status, "certificate=exact") || strings.Contains(status, "certificate=snapshot")) {
 		return ""
 	}
 	return "status " + status

@@ -184,7 +184,7 @@ func (b *trialRunner) summariseAnswers(ctx context.Context, answers []search.Ans
 		}
 		o.Candidates += float64(a.Certificate.Candidates)
 		o.FirstStageRecall += overlapShare(rankings[i], b.exact.rankings[i], b.in.K)
-		if a.Certificate.Status == rerank.StatusExact {
+		if a.Certificate.Proved() {
 			o.Exact++
 		}
 	}

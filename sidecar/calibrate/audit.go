@@ -119,7 +119,7 @@ func (a *Auditor) Searched(_ context.Context, rt string, r search.Request, answe
 	o := (*a.routes.Load())[rt]
 	status := answer.Certificate.Status
 	if err != nil || answer.Degraded != nil || o.Share == 0 || r.Filter != "" || answer.Narrowed || answer.Strategy == rerank.Scan ||
-		status != rerank.StatusCalibrated && status != rerank.StatusExact || rand.Float64() >= o.Share {
+		status != rerank.StatusCalibrated && !answer.Certificate.Proved() || rand.Float64() >= o.Share {
 		return
 	}
 	if !a.due(rt, o.PerSecond) {
@@ -291,7 +291,7 @@ func (a *Auditor) recall(ctx context.Context, r *route.Route, d drawn) (recall f
 		return 0, SkippedFailed
 	case a.options.Busy():
 		return 0, SkippedLoad
-	case d.certificate.Status == rerank.StatusExact: // after the checks that other answers pass
+	case d.certificate.Proved(): // after the checks that other answers pass
 		return 1, ""
 	}
 	exact, err := scanTable(r.Model, t, d.request.Query, d.request.K, func() error {

@@ -30,6 +30,9 @@ type Config struct {
 	// Folder for the state that outlives a restart: in routes/ROUTE the active version of a route and its calibration, in
 	// stores/STORE/COLLECTION the journal of writes. Empty keeps no state. Only one process can use the folder.
 	StateDir string `yaml:"state_dir" path:"true"`
+	// How many sidecars serve this configuration at a time. They share nothing, so that none sees the writes that pass
+	// through another; writes: proxy needs a single one.
+	Replicas int `yaml:"replicas" min:"1"`
 	// The vector stores, by name.
 	Stores map[string]Store `yaml:"stores"`
 	// The learned similarities, by name.

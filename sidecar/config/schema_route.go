@@ -64,6 +64,17 @@ const (
 	ScoreStore   ScoreKind = "store"
 )
 
+// Writes says who writes to a route's collection.
+type Writes string
+
+// The declarations of Writes.
+const (
+	// WritesAny: other clients or sidecars may write to the database directly.
+	WritesAny Writes = "any"
+	// WritesProxy: every write to the collection passes through the proxy of this sidecar.
+	WritesProxy Writes = "proxy"
+)
+
 // Policy holds the operator's settings of how a route answers searches. Package route
 // serves a Policy as it is.
 //
@@ -129,6 +140,10 @@ type Policy struct {
 	OptIn []string `yaml:"opt_in" reload:"live"`
 	// Ask the store for exhaustive search, so that answers can be proved exact.
 	ExactSearch bool `yaml:"exact_search" reload:"live"`
+	// Declares who writes to the collection. any: answers from a table or companion are certified as snapshot, since
+	// writes may bypass this sidecar. proxy: all writes pass through this sidecar's proxy, and such answers can be exact.
+	// Reconciling finds a broken declaration within twice reconcile.interval; the answers are then snapshots.
+	Writes Writes `yaml:"writes" enum:"any,proxy" reload:"restart"`
 	// Declares that the stored vectors have norm 1.
 	UnitVectors bool `yaml:"unit_vectors" reload:"live"`
 	// Payload or scalar field that names the item of each row; max-sim needs it. For a model with behavioural vectors it

@@ -318,6 +318,7 @@ func (v *validator) version(at string, r Route) {
 	v.placement(at, r)
 	v.audit(at+".audit", r)
 	v.follow(at, r)
+	v.writes(at, r)
 	v.routeLimits(at, r)
 }
 
@@ -383,6 +384,27 @@ func (v *validator) follow(at string, r Route) {
 		case v.c.Stores[r.StoreName].Kind == "embedded":
 			v.fail(at+"."+s.key, "the collections of an embedded store never change; remove it")
 		}
+	}
+}
+
+// writes refuses the declaration that all writes pass through this sidecar where the sidecar
+// cannot see them all, or where nothing would find a broken declaration.
+func (v *validator) writes(at string, r Route) {
+	p := v.c.Proxy
+	switch {
+	case r.Writes != WritesProxy:
+	case v.c.Replicas > 1:
+		v.fail(at+".writes", "replicas is %d, and no sidecar sees the writes that pass through another; run a single one, or set writes: any", v.c.Replicas)
+	case p.ListenGRPC == "" && p.ListenREST == "" || p.Store != r.StoreName:
+		v.fail(at+".writes", "no proxy stands before store %q, so that no write passes through this sidecar; set proxy.store to it, or set writes: any", r.StoreName)
+	case r.Table == "" && r.Companion == "":
+		v.fail(at+".writes", "the route has no table and no companion, and its answers do not depend on it; remove it")
+	case r.Table != "" && !r.TableLive:
+		v.fail(at+".writes", "the table does not follow writes, so that its answers are snapshots; set table_live, or remove writes")
+	case v.c.StateDir == "":
+		v.fail(at+".writes", "the journal of writes is kept in state_dir, which is not set")
+	case r.Reconcile.Interval == 0:
+		v.fail(at+".writes", "reconcile.interval is 0, so that nothing would find a write that bypasses the proxy; set an interval")
 	}
 }
 

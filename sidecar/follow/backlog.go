@@ -65,7 +65,7 @@ func (b *backlog) settle(w *write) { delete(b.writes, w) }
 // It reports whether that leaves nothing to do for the write.
 func (b *backlog) apply(w *write, jw journal.Write, now, readable time.Time) (settled bool) {
 	w.readable = readable
-	unnamed := jw.Kind == journal.Collection || jw.All || jw.Filter != ""
+	unnamed := namesNoRows(jw)
 	if unnamed || b.rows.len()+len(jw.IDs) > maxRows {
 		b.dropped = b.dropped || jw.Kind == journal.Collection
 		b.rowsChanged = b.rowsChanged || jw.Kind != journal.Delete
@@ -87,6 +87,11 @@ func (b *backlog) apply(w *write, jw journal.Write, now, readable time.Time) (se
 		}
 	}
 	return w.unread == 0
+}
+
+// namesNoRows reports whether a write may have changed rows that it does not name.
+func namesNoRows(w journal.Write) bool {
+	return w.Kind == journal.Collection || w.All || w.Filter != ""
 }
 
 // leaveToPass makes the next pass settle a write.
@@ -221,6 +226,17 @@ func (b *backlog) isJournaled() bool {
 func (b *backlog) oldest() (began time.Time) {
 	for w := range b.writes {
 		if began.IsZero() || w.began.Before(began) {
+			began = w.began
+		}
+	}
+	return began
+}
+
+// oldestOnItsWay returns when the oldest write was seen that the database has not
+// answered, zero if it has answered all.
+func (b *backlog) oldestOnItsWay() (began time.Time) {
+	for w := range b.writes {
+		if w.readable.IsZero() && (began.IsZero() || w.began.Before(began)) {
 			began = w.began
 		}
 	}

@@ -363,14 +363,28 @@ type Status struct {
 	JournalError string `json:"journal_error,omitempty"`
 	// Drift has the differences that the last full comparison found, and Reconciled the
 	// time when it ended.
-	Drift       Drift     `json:"drift"`
-	Reconciled  time.Time `json:"reconciled,omitzero"`
-	Reconciling bool      `json:"reconciling"`
+	Drift      Drift     `json:"drift"`
+	Reconciled time.Time `json:"reconciled,omitzero"`
+	// AsOf is the time before which the route shows every write, whoever made it: the last
+	// full comparison began then.
+	AsOf time.Time `json:"as_of,omitzero"`
+	// Foreign: rows were found that were written past this process; nil: none was, or an
+	// operator has been told of them by a comparison that found no more.
+	Foreign     *Foreign `json:"foreign,omitempty"`
+	Reconciling bool     `json:"reconciling"`
 	// Reconciles counts full comparisons, Failures the attempts to follow that failed,
 	// and Rows the rows that comparisons read.
 	Reconciles int64 `json:"reconciles"`
 	Failures   int64 `json:"failures"`
 	Rows       int64 `json:"rows"`
+}
+
+// ForeignRows returns how many rows were found that were written past this process.
+func (s Status) ForeignRows() int64 {
+	if s.Foreign == nil {
+		return 0
+	}
+	return s.Foreign.Rows
 }
 
 // Status returns the status of every route, by name.

@@ -95,6 +95,23 @@ func (o *frozenData) Look() (fresh bool, doubt route.Doubt) {
 	return fresh, doubt
 }
 
+// Sight implements route.Freshness. Nobody compares data that cannot follow, so that no
+// declaration about its writes is checked.
+func (o *frozenData) Sight() route.Sight {
+	var out route.Sight
+	if o.followed != nil {
+		out = o.followed.Sight()
+	}
+	if at := time.Unix(0, o.built); o.followed == nil || at.Before(out.AsOf) {
+		out.AsOf = at
+	}
+	if o.built == 0 {
+		out.AsOf = time.Time{}
+	}
+	out.Disputed = route.DisputeUnchecked
+	return out
+}
+
 // isOutlived reports whether a write came after the build began. A table has the time of
 // its build in whole seconds, so that a write in that second counts.
 func (o *frozenData) isOutlived() bool {

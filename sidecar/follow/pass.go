@@ -66,6 +66,12 @@ func (p *pass) driftByRoute() map[string]Drift {
 	return out
 }
 
+// acknowledges reports whether the pass ends a dispute about foreign writes: an operator
+// asked for it, and it found no further one.
+func (p *pass) acknowledges(f *Foreign) bool {
+	return f != nil && len(p.requests) > 0 && f.Last.Before(p.began)
+}
+
 // addPage counts a page. It sets when the next page may be read, at rate rows a
 // second; 0: at once.
 func (p *pass) addPage(found page, now time.Time, rate int) {

@@ -80,6 +80,7 @@ func (s *syncer) beginPass() (p *pass, dropped bool) {
 	}
 	p = s.pass
 	if p.routes == nil {
+		s.foreign.begin(s.backlog.rows.byID, s.missed.isOpen() || len(p.writes)+len(s.backlog.forPass) > 0)
 		p.start(s.routes, s.record.Place)
 	}
 	if !p.full && p.stage == 0 {
@@ -104,6 +105,7 @@ func (s *syncer) addPage(ctx context.Context, p *pass, found page) error {
 		return errPassGivenUp
 	}
 	now := time.Now()
+	s.foreign.suspect(found.ids, now)
 	s.backlog.noteDiffering(found.ids, now)
 	p.addPage(found, now, s.rate)
 	s.rowsRead += int64(found.rows)
@@ -183,7 +185,12 @@ func (s *syncer) endPass(ctx context.Context, p *pass) error {
 		s.reconciles++
 		s.record.Reconciled, s.record.Drift = now, found
 	}
+	s.findForeign(now)
 	if p.full && p.complete {
+		s.record.Complete = p.began
+		if p.acknowledges(s.record.Foreign) && len(s.foreign.suspects) == 0 {
+			s.record.Foreign = nil
+		}
 		s.missed.closeBy(p.began)
 		s.unfit = p.unfit()
 	}

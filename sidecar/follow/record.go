@@ -22,6 +22,12 @@ type record struct {
 	// Reconciled is when a pass over all rows last ended, and Drift what it found, by route.
 	Reconciled time.Time        `json:"reconciled,omitzero"`
 	Drift      map[string]Drift `json:"drift,omitempty"`
+	// Complete is when the last pass over all rows began that ended in the process that
+	// began it: everything derived shows every write before it.
+	Complete time.Time `json:"complete,omitzero"`
+	// Foreign: rows were found that were written past this process; nil: none since an
+	// operator was told.
+	Foreign *Foreign `json:"foreign,omitempty"`
 	// Place is how far a pass came that has not ended.
 	Place *place `json:"place,omitempty"`
 }

@@ -53,6 +53,7 @@ type syncer struct {
 	interval time.Duration
 	rate     int
 	backlog  *backlog
+	foreign  foreignWrites
 	missed   gap
 	unfit    bool // a table cannot hold some row
 	requests []chan<- map[string]Drift
@@ -107,7 +108,7 @@ func (s *syncer) openRecord() error {
 		return err
 	}
 	s.pass = resumedPass(s.record.Place, time.Now())
-	if !s.record.Clean {
+	if !s.record.Clean || s.record.Complete.IsZero() {
 		s.missed.note(time.Now())
 	}
 	s.record.Clean = false
@@ -150,6 +151,7 @@ func (s *syncer) replace(r *route.Route) error {
 		s.routes = append(s.routes, d)
 		s.announcePending(d)
 	}
+	s.foreign = foreignWrites{unnamed: true} // until the next pass
 	s.missed.note(time.Now())
 	if p := s.pass; p != nil { // it compares the route that was replaced
 		s.backlog.returnFromPass(p.writes)
@@ -227,6 +229,7 @@ func (s *syncer) missedByJournal(err error) {
 // applied notes that the database carried out a write. The caller holds the lock.
 func (s *syncer) applied(w *write, jw journal.Write) {
 	now := time.Now()
+	s.foreign.explain(jw)
 	if s.backlog.apply(w, jw, now, readableAt(now, jw.Waited || s.o.Applied)) {
 		s.settle(w)
 	}
@@ -288,7 +291,7 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // step follows the rows that are due, else runs the pass that is due, else waits.
 func (s *syncer) step(ctx context.Context) error {
-	s.releaseReplaced()
+	s.beginStep()
 	if followed, err := s.followRows(ctx); followed || err != nil {
 		return err
 	}
@@ -361,11 +364,13 @@ func (s *syncer) noteRows(rows []*row, failed []rowFailure, unapplied []*row, re
 	}
 }
 
-// releaseReplaced tells the callers of Quiet that nothing uses what was replaced: a step
-// uses the routes that there are when it begins.
-func (s *syncer) releaseReplaced() {
+// beginStep tells the callers of Quiet that nothing uses what was replaced: a step uses
+// the routes that there are when it begins. It also looks for foreign writes, which may be
+// known as such once the writes on their way have ended.
+func (s *syncer) beginStep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.findForeign(time.Now())
 	for _, waiting := range s.released {
 		close(waiting)
 	}
@@ -444,6 +449,7 @@ func (s *syncer) status() []Status {
 	defer s.mu.Unlock()
 	shared := Status{
 		Pending: len(s.backlog.writes), Stale: s.missed.isOpen(), Unjournaled: s.unjournaled, Reconciled: s.record.Reconciled, Reconciling: s.pass != nil,
+		AsOf: s.record.Complete, Foreign: s.record.Foreign,
 		Reconciles: s.reconciles, Failures: s.failures, Rows: s.rowsRead,
 	}
 	if err := s.journal.Stats().Failed; err != nil {

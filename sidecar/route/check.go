@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -34,6 +35,9 @@ func (c *Checked) configure() error {
 	c.Behavioural = c.ModelCan.Vectors != nil
 	if c.Live != nil {
 		c.Table = c.Live.Schema()
+	}
+	if c.Table != nil {
+		c.built, _ = time.Parse(time.RFC3339, c.Table.Meta().Created) // zero: not known
 	}
 	if err := c.fillDefaults(); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/scan"
 	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 )
 
@@ -45,6 +46,8 @@ type Checked struct {
 	Field adapters.VectorField
 	// StoreAsked: the route was checked against its store.
 	StoreAsked bool
+	// built is when the build of the table began; zero without a table, or if unknown.
+	built time.Time
 	// OwnName is the store's own name for the collection when the route was opened; it
 	// differs from Collection where that is an alias. "" means that it is not known.
 	OwnName string
@@ -94,6 +97,8 @@ type View struct {
 	// Behind: writes were seen, or may have been missed, that the table or the
 	// companion does not show yet, so that nothing can be proved from either.
 	Behind bool
+	// Sight says what the table and the companion show of writes that were not seen.
+	Sight Sight
 	// Doubt, if not nil, stands for writes on their way that make the table behind
 	// unless the database refuses them.
 	Doubt Doubt
@@ -102,8 +107,10 @@ type View struct {
 // View takes a snapshot of the route's table. The caller calls Release.
 func (c *Checked) View() View {
 	v := View{Checked: c, Table: c.Table, Behind: c.switched}
+	v.Sight.AsOf = c.built
 	if c.Freshness != nil { // first: what is applied after this is in the snapshot
 		var fresh bool
+		v.Sight = c.Freshness.Sight()
 		fresh, v.Doubt = c.Freshness.Look()
 		v.Behind = v.Behind || !fresh
 	}
@@ -117,6 +124,12 @@ func (c *Checked) View() View {
 		v.Behind = true // the live table was closed: the server is stopping
 	}
 	return v
+}
+
+// SeesEveryWrite reports whether the operator declares that all writes pass through this
+// process, and nothing contradicts it.
+func (v *View) SeesEveryWrite() bool {
+	return v.Writes == config.WritesProxy && v.Sight.Disputed == ""
 }
 
 // SettleDoubt finds out whether the writes that were on their way when the view was

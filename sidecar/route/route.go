@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -47,6 +48,9 @@ const (
 	FailClosed       = config.FailClosed
 )
 
+// WritesProxy declares that all writes to the collection pass through this process.
+const WritesProxy = config.WritesProxy
+
 // Model is the similarity that a route scores by.
 type Model struct {
 	Name       string
@@ -82,10 +86,34 @@ type Parts struct {
 type Freshness interface {
 	// Fresh reports whether they do, and no write is on its way.
 	Fresh() bool
+	// Sight tells what they show whoever wrote, and not only of the writes that were seen.
+	// It is read before the data.
+	Sight() Sight
 	// Look is Fresh for a caller that can wait: doubt, if not nil, stands for writes on
 	// their way that the database may refuse. If it refuses them all, fresh was right.
 	Look() (fresh bool, doubt Doubt)
 }
+
+// Sight says what a table and a companion show of writes that this process may not have
+// seen: by other clients, or through another sidecar.
+type Sight struct {
+	// AsOf is the time before which they show every write, whoever made it; zero if unknown.
+	AsOf time.Time
+	// Disputed says why an operator's declaration that all writes pass through this process
+	// is not believed: a Disputed constant, or "".
+	Disputed Dispute
+}
+
+// Dispute is a reason not to believe that all writes pass through this process.
+type Dispute string
+
+// The disputes.
+const (
+	// DisputeForeign: a comparison of all rows found writes that this process did not see.
+	DisputeForeign Dispute = "foreign_writes"
+	// DisputeUnchecked: no comparison that began within the detection window has ended.
+	DisputeUnchecked Dispute = "not_compared"
+)
 
 // Doubt stands for the writes that were on their way at one moment.
 type Doubt interface {

@@ -15,6 +15,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/rank"
 )
 
+// ErrNotExact: the request requires an exact answer, and there is none.
+var ErrNotExact = errors.New("the answer is not exact")
+
 // Request is one search.
 type Request = plan.Request
 
@@ -94,7 +97,7 @@ func (all Observers) Searched(ctx context.Context, route string, r Request, a An
 type Searcher interface {
 	// Search answers one request. It returns route.ErrUnknown, a *plan.FieldError,
 	// rerank.ErrQuery, rerank.ErrStrategy before any call to the store;
-	// failure.ErrDegraded from a fail_closed route; otherwise the store's error.
+	// failure.ErrDegraded from a fail_closed route; ErrNotExact; otherwise the store's error.
 	Search(ctx context.Context, r Request) (Answer, error)
 	// Score returns φ of the items of a ScoreRequest, or an error as Search does.
 	Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error)
@@ -117,6 +120,7 @@ var errorTypes = []struct {
 	{context.DeadlineExceeded, "deadline_exceeded"},
 	{route.ErrUnknown, "route_not_found"},
 	{ErrNotRewritten, "not_rewritten"},
+	{ErrNotExact, "not_exact"},
 	{plan.ErrRequest, "request_not_valid"},
 	{rerank.ErrQuery, "query_not_valid"},
 	{rerank.ErrStrategy, "strategy_not_valid"},

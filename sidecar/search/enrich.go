@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -10,9 +11,11 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
+	"github.com/likenessdb/likeness/sidecar/search/score"
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
@@ -70,14 +73,16 @@ func (f *finder) itemRows(h rerank.Scored) rerank.Items {
 	return rerank.Items{}
 }
 
-// addPayload adds the payload of the hits if the request asks for it.
+// addPayload adds the payload of the hits if the request asks for it. The same read
+// verifies the scores of a snapshot.
 func (s *search) addPayload(ctx context.Context) error {
 	r := s.plan.Request
 	if !r.Payload || len(s.answer.Hits) == 0 || s.payloadIsThere {
 		return nil
 	}
 	began := time.Now()
-	payloads, err := retrieve.Payloads(ctx, s.view, s.answer.ids(), r.PayloadFields)
+	verifies := s.canVerify()
+	payloads, rows, err := retrieve.Payloads(ctx, s.view, s.answer.ids(), r.PayloadFields, verifies)
 	s.answer.Timings.Retrieve += time.Since(began)
 	if err != nil {
 		return err
@@ -85,10 +90,43 @@ func (s *search) addPayload(ctx context.Context) error {
 	for i, h := range s.answer.Hits {
 		s.answer.Hits[i].Payload = payloads[h.ID]
 	}
-	if s.mayHaveGone() {
+	if verifies {
+		s.answer.Certificate.RowsVerified = s.scoresHold(ctx, rows)
+	}
+	if s.mayHaveGone() || verifies {
 		s.answer.Hits = slices.DeleteFunc(s.answer.Hits, func(h Hit) bool { _, there := payloads[h.ID]; return !there })
 	}
 	return nil
+}
+
+// canVerify reports whether the answer is a snapshot whose scores follow from the stored
+// vectors alone.
+func (s *search) canVerify() bool {
+	v := s.view
+	return s.answer.Certificate.Status == rerank.StatusSnapshot && v.Owner == "" && !v.Behavioural && !v.VectorsElsewhere && s.answer.Ranking == nil
+}
+
+// scoresHold reports whether every hit that the collection still has is scored as the
+// vector in rows is, up to the rounding error of the certificate.
+func (s *search) scoresHold(ctx context.Context, rows adapters.Rows) bool {
+	b, err := retrieve.Encode(ctx, s.view.Checked, rows.IDs, nil, rows.Vectors[0])
+	if err != nil {
+		return false
+	}
+	scorer := score.Scorer{Turns: s.view.Turns}
+	now, epsilon, err := scorer.Wide(ctx, s.plan.Encoded, b)
+	if err != nil {
+		return false
+	}
+	epsilon += float64(s.answer.Certificate.Epsilon)
+	for _, h := range s.answer.Hits {
+		have := float64(h.Score)
+		exact, there := now[h.ID]
+		if there && !(math.Abs(exact-have) <= epsilon+math.Abs(have)*0x1p-23) {
+			return false
+		}
+	}
+	return true
 }
 
 // dropGone leaves out hits that the collection does not have any more, where a table

@@ -123,7 +123,7 @@ func (f *finder) evidence(round, k int) *certify.Evidence {
 		Probes: p.Probes, Lists: f.lists, Target: p.TargetProbe(), Scanned: p.Request.Strategy == rerank.Scan,
 		K: k, Hits: len(f.found.Hits), Finite: f.found.Finite(), Measured: f.found.Measured,
 		Depth: p.Depth, Rounds: round, Candidate: f.found.Scored + f.found.Spared,
-		RoundingError: f.found.RoundingError(), Refined: f.found.Refined(), Behind: v.Behind && p.ReadsDerived(v),
+		RoundingError: f.found.RoundingError(), Refined: f.found.Refined(), Source: f.source(),
 		Restricted: !p.Request.IsUnrestricted(), OwnersInCollection: v.OwnerIn(v.Collection) != "", Rule: p.Rule(v),
 	}
 	if !p.Rewritten { // there the store's scores, which may be off by more, are the answer's
@@ -140,6 +140,15 @@ func (f *finder) evidence(round, k int) *certify.Evidence {
 		e.Calibration, e.Void = v.Promise.Calibration()
 	}
 	return e
+}
+
+// source says where the lists and the scores of the plan come from.
+func (f *finder) source() certify.Source {
+	v := f.view
+	return certify.Source{
+		Derived: f.plan.ReadsDerived(v), Behind: v.Behind,
+		SeesEveryWrite: v.SeesEveryWrite(), AsOf: v.Sight.AsOf,
+	}
 }
 
 // stoppedBy says why a later round ended early, or "" if the error ends the search.

@@ -186,7 +186,7 @@ var everyField = map[string]string{
 	"MaxGap": "TestDeepeningAsksTheSame", "Explain": "TestPayloadAndExplanation", "Payload": "TestPayloadsArriveWhole",
 	"PayloadFields": "TestPayloadsArriveWhole", "NoFallback": "TestNoFallbackAsksNothingMore", "Calls": "TestRankersGetTheWholeQuery",
 	"Rounds": "TestRankersGetTheWholeQuery", "Confirms": "TestConfirmingReads", "Collection": "TestCallsNameTheCollection",
-	"MaxRank": "TestPagesOfOneList",
+	"MaxRank": "TestPagesOfOneList", "RequireExact": "TestRequireExact",
 }
 
 func TestEveryFieldOfARequestIsSeen(t *testing.T) {

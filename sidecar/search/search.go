@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -24,10 +25,24 @@ import (
 
 // searchVersion answers a request on a version of a route that the caller holds.
 func (e *Engine) searchVersion(ctx context.Context, version *route.Version, r Request) (Answer, error) {
+	find := e.searchCollection
 	if r.Collection == "" && version.Current().NamesAlias() {
-		return e.searchAlias(ctx, version, r)
+		find = e.searchAlias
 	}
-	return e.searchCollection(ctx, version, r)
+	a, err := find(ctx, version, r)
+	if err == nil && r.RequireExact && a.Certificate.Status != rerank.StatusExact {
+		return Answer{}, fmt.Errorf("%w: %s", ErrNotExact, whyNotExact(a.Certificate))
+	}
+	return a, err
+}
+
+// whyNotExact says why an answer is not exact, and what would make it so.
+func whyNotExact(c rerank.Certificate) string {
+	if c.Status == rerank.StatusSnapshot {
+		return fmt.Sprintf("it is proved of a table or companion as of %s, and later writes may have bypassed this sidecar; "+
+			"search the database itself, or declare writes: proxy if it is so", c.AsOf.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("its certificate is %s, and the search stopped because of %s; search a route with exact_search, or leave require_exact out", c.Status, c.Stop)
 }
 
 // searchCollection answers a request from one collection: the one that it names, or the

@@ -106,7 +106,7 @@ func (w *world) items() []rerank.ID { return slices.Compact(slices.Clone(w.owner
 // route is a route of a placement, with a companion if it derives.
 func (w *world) route(p route.Placement, change ...func(*route.Route)) *route.Route {
 	r := &route.Route{
-		Policy: route.Policy{Name: "r", Collection: collection, StoreName: "embedded", Placement: p, Depth: 20},
+		Policy: route.Policy{Name: "r", Collection: collection, StoreName: "embedded", Placement: p, Depth: 20, Writes: route.WritesProxy},
 		Parts:  route.Parts{Store: w.store, Model: route.Model{Name: "toy", Version: version, Similarity: w.sim}},
 	}
 	if w.sim.Spec().GroupedRows {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -32,6 +33,7 @@ var certificateStatuses = map[likenessv1.CertificateStatus]rerank.Status{
 	likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT:      rerank.StatusExact,
 	likenessv1.CertificateStatus_CERTIFICATE_STATUS_CALIBRATED: rerank.StatusCalibrated,
 	likenessv1.CertificateStatus_CERTIFICATE_STATUS_UNKNOWN:    rerank.StatusUnknown,
+	likenessv1.CertificateStatus_CERTIFICATE_STATUS_SNAPSHOT:   rerank.StatusSnapshot,
 }
 
 var proofs = map[likenessv1.Proof]rerank.Proof{
@@ -88,6 +90,7 @@ func toRequest(r *likenessv1.SearchRequest) search.Request {
 		Payload:       r.GetPayload() != nil,
 		PayloadFields: r.GetPayload().GetFields(),
 		Rounds:        int(r.GetRounds()),
+		RequireExact:  r.GetRequireExact(),
 	}
 	if r.Calls != nil {
 		calls := int(r.GetCalls())
@@ -233,6 +236,8 @@ func fromCertificate(c rerank.Certificate) *likenessv1.Certificate {
 		Uncalibrated: utf8(c.Uncalibrated),
 		Tied:         c.Tied,
 		Ordered:      c.Ordered,
+		AsOf:         fromTime(c.AsOf),
+		RowsVerified: c.RowsVerified,
 	}
 }
 
@@ -255,14 +260,18 @@ func fromCalibration(c *rerank.Calibration) *likenessv1.Calibration {
 	if c == nil {
 		return nil
 	}
-	out := &likenessv1.Calibration{
+	return &likenessv1.Calibration{
 		Recall: c.Recall, Share: c.Share, Alpha: c.Alpha, Queries: int64(c.Queries), K: int32(c.K),
-		Depth: int32(c.Rule.Depth), AverageDepth: int32(c.Rule.AverageDepth),
+		Depth: int32(c.Rule.Depth), AverageDepth: int32(c.Rule.AverageDepth), Made: fromTime(c.Made),
 	}
-	if !c.Made.IsZero() {
-		out.Made = timestamppb.New(c.Made)
+}
+
+// fromTime converts a time, unset where it is zero.
+func fromTime(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
 	}
-	return out
+	return timestamppb.New(t)
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

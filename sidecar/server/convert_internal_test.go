@@ -232,7 +232,7 @@ func TestEveryWordHasAValue(t *testing.T) {
 			t.Errorf("strategy %q has none", s)
 		}
 	}
-	for _, s := range []rerank.Status{rerank.StatusExact, rerank.StatusCalibrated, rerank.StatusUnknown} {
+	for _, s := range []rerank.Status{rerank.StatusExact, rerank.StatusSnapshot, rerank.StatusCalibrated, rerank.StatusUnknown} {
 		if enumOf(certificateStatuses, s) == 0 {
 			t.Errorf("status %q has none", s)
 		}

@@ -85,7 +85,7 @@ func everything() *likenessv1.SearchRequest {
 		Query: &likenessv1.Query{Vector: []float32{1, 2, 3, 4}, UserId: proto.Int64(7), Text: "words", Context: map[string]float32{"hour": 3}},
 		K:     11, Filter: `{"must": []}`, Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13,
 		Weights: likenessv1.Weights_WEIGHTS_GATES, MaxGap: proto.Float32(0.5), Timeout: durationpb.New(40 * time.Second), Explain: true,
-		Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15,
+		Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15, RequireExact: true,
 	}
 }
 
@@ -145,7 +145,7 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 	want := search.Request{
 		Route: "things", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}},
 		K: 11, Filter: `{"must": []}`, Strategy: rerank.Combined, Depth: 12, AverageDepth: 13, Weights: rerank.GateWeights, Head: "head",
-		MaxGap: &gap, Explain: true, Payload: true, PayloadFields: []string{"n"}, Calls: &calls, Rounds: 15,
+		MaxGap: &gap, Explain: true, Payload: true, PayloadFields: []string{"n"}, Calls: &calls, Rounds: 15, RequireExact: true,
 	}
 	not := map[string]string{
 		"Partitions": "the API has none: a route names them", "NoFallback": "the proxy's alone, which has the database's own answer",
@@ -261,6 +261,7 @@ func answerWith() search.Answer {
 			Status: rerank.StatusCalibrated, Proof: rerank.ProofScan, Gap: 1, Max: 2, KthScore: 3, Epsilon: 4, Stop: rerank.StopGap,
 			Calibration: &rerank.Calibration{Recall: 0.1, Share: 0.2, Alpha: 0.3, Queries: 4, K: 5, Rule: rerank.Rule{Depth: 6, AverageDepth: 7}, Made: time.Unix(8, 0)},
 			Measured:    &rerank.Measured{Pairs: 9, Error: 10}, Depth: 11, Rounds: 12, Candidates: 13, Uncalibrated: "why", Tied: true, Ordered: true,
+			AsOf: time.Unix(14, 0), RowsVerified: true,
 		},
 		Degraded: &search.Degraded{Reason: "reason", Detail: "detail"}, Strategy: rerank.Combined, Plan: "plan", Model: "model", Version: "version",
 		Timings:   search.Timings{Encode: 1, Retrieve: 2, Score: 3, Certify: 4, Rank: 5, Total: 6},

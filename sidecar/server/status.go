@@ -24,6 +24,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
@@ -85,6 +86,7 @@ var outcomes = []outcome{
 	{is: adapters.ErrID, code: codes.InvalidArgument, reason: "ID_INVALID", public: true},
 	{is: adapters.ErrDimension, code: codes.InvalidArgument, reason: "DIMENSION_MISMATCH", public: true},
 	{is: adapters.ErrLimit, code: codes.InvalidArgument, reason: "LIMIT_EXCEEDED", public: true},
+	{is: search.ErrNotExact, code: codes.FailedPrecondition, reason: "NOT_EXACT", public: true},
 	{is: rollout.ErrVersion, code: codes.NotFound, reason: "VERSION_NOT_FOUND", public: true},
 	{is: rollout.ErrNotReady, code: codes.FailedPrecondition, reason: "VERSION_NOT_READY", public: true},
 	{is: rollout.ErrNoPrevious, code: codes.FailedPrecondition, reason: "NO_PREVIOUS_VERSION", public: true},

@@ -44,6 +44,8 @@ func (r *registrar) following() *followCollector {
 		func(s follow.Status) float64 { return float64(s.Pending) })
 	gauge("follow_stale", "1 while the table or companion may lack writes, so that its answers are not certified.",
 		func(s follow.Status) float64 { return oneIf(s.Stale) })
+	gauge("follow_foreign_rows", "Rows found to be written past this sidecar, until an operator has reconciled.",
+		func(s follow.Status) float64 { return float64(s.ForeignRows()) })
 	counter("follow_unjournaled_total", "Writes forwarded without a journal entry.",
 		func(s follow.Status) float64 { return float64(s.Unjournaled) })
 	gauge("follow_journal_failed", "1 while the journal cannot be written, such as on a full disk, and writes are forwarded without it.",

@@ -99,6 +99,24 @@ func TestRendered(t *testing.T) {
 	}
 }
 
+// TestWritesProxyNeedsOnePod: no pod sees the writes that pass through another, so that none
+// may take them all for its own.
+func TestWritesProxyNeedsOnePod(t *testing.T) {
+	declared := "config: {routes: {r: {writes: proxy}}}\n"
+	for values, want := range map[string]bool{
+		"": false, "replicas: 1\n": true, "replicas: 1\nautoscaling: {enabled: true}\n": false,
+		"autoscaling: {enabled: true, maxReplicas: 1}\n": true,
+	} {
+		text, err := render(parse(t, declared+values))
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "config.routes.r.writes is proxy") {
+			t.Errorf("%q: %v", values, err)
+		}
+		if want && !strings.Contains(text, `{name: LIKENESS_REPLICAS, value: "1"}`) {
+			t.Errorf("%q: the sidecar is not told that it is alone", values)
+		}
+	}
+}
+
 // TestAlerts: the chart's are those of deploy/prometheus, unchanged.
 func TestAlerts(t *testing.T) {
 	text, err := render(parse(t, read(t, filepath.Join(root, "deploy/helm/likeness/ci/minimal.yaml"))+"prometheusRule: {enabled: true}\n"))

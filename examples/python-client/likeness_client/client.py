@@ -71,8 +71,10 @@ _ERRORS: dict[int, type[LikenessError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """How far an answer can be from the exact one: status is exact (proved), calibrated (audited) or unknown; gap is
-    the most by which a missing item can exceed the K-th score, None where no bound is known."""
+    """How far an answer can be from the exact one: status is exact (proved), snapshot (proved of the data
+    as of as_of, an RFC 3339 time; later writes may be missing), calibrated (audited) or unknown; gap is the most by which
+    a missing item can exceed the K-th score, None where no bound is known. rows_verified: the scores of a snapshot's
+    rows were compared with what the database holds now."""
 
     status: str
     proof: str
@@ -85,6 +87,8 @@ class Certificate:
     rounds: int
     candidates: int
     calibration: dict[str, Any] | None
+    as_of: str | None = None
+    rows_verified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +164,14 @@ class Client:
         strategy: str = "",
         depth: int = 0,
         max_gap: float | None = None,
+        require_exact: bool = False,
         payload: bool | Sequence[str] = True,
         timeout: float | None = None,
     ) -> Answer:
         """The top k items of a route. filter is in the store's own language: a dict is Qdrant's, a text is Milvus's.
-        payload is whether payloads are wanted, or which fields of them."""
-        request = _search(vector, k, text, user_id, context, filter, strategy, depth, max_gap, payload)
+        payload is whether payloads are wanted, or which fields of them. With require_exact an answer that is not exact
+        raises NotServable."""
+        request = _search(vector, k, text, user_id, context, filter, strategy, depth, max_gap, payload, require_exact)
         data, request_id = self._call("POST", f"/v1/routes/{quote(route, safe='')}:search", request, timeout)
         return _answer(data, request_id)
 
@@ -256,6 +262,7 @@ def _search(
     depth: int = 0,
     max_gap: float | None = None,
     payload: bool | Sequence[str] = True,
+    require_exact: bool = False,
 ) -> dict[str, Any]:
     query: dict[str, Any] = {"vector": _numbers(vector), "text": text, "context": dict(context or {})}
     if user_id is not None:
@@ -266,6 +273,8 @@ def _search(
         request["strategy"] = "STRATEGY_" + strategy.upper()
     if max_gap is not None:
         request["max_gap"] = max_gap
+    if require_exact:
+        request["require_exact"] = True
     if payload is not False:
         request["payload"] = {"fields": [] if payload is True else list(payload)}
     return request
@@ -300,7 +309,7 @@ def _answer(data: Mapping[str, Any], request_id: str) -> Answer:
             status=_word(c.get("status", ""), "CERTIFICATE_STATUS_"), proof=_word(c.get("proof", ""), "PROOF_"),
             gap=_optional(c, "gap"), bound=_optional(c, "bound"), kth_score=_optional(c, "kth_score"), epsilon=float(c.get("epsilon", 0)),
             stop=_word(c.get("stop", ""), "STOP_"), depth=c.get("depth", 0), rounds=c.get("rounds", 0), candidates=int(c.get("candidates", 0)),
-            calibration=c.get("calibration"),
+            calibration=c.get("calibration"), as_of=c.get("as_of"), rows_verified=c.get("rows_verified", False),
         ),
         degraded=None if degraded is None else f"{degraded['reason']}: {degraded['detail']}",
         model=model.get("name", ""), model_version=model.get("version", ""),

@@ -212,6 +212,7 @@ type Ranked struct {
 	// Cut: a threshold cuts the answer, so that it may have fewer rows than asked.
 	Cut         bool
 	Certificate rerank.Status
+	AsOf        time.Time // of StatusSnapshot
 	// Partial: the route's ranker did not score all that it was to.
 	Partial bool
 }
@@ -233,15 +234,18 @@ func (r Ranked) Page(shown func(rerank.ID) bool) ([]search.Hit, error) {
 }
 
 // statusText returns the status of a rescored or rewritten answer. It names the weakest of
-// the certificates.
+// the certificates, and of snapshots the oldest.
 func statusText(how string, all []Ranked) string {
 	weakest := all[0]
 	for _, r := range all {
-		if strength(r.Certificate) < strength(weakest.Certificate) {
+		if c := cmp.Compare(strength(r.Certificate), strength(weakest.Certificate)); c < 0 || c == 0 && r.AsOf.Before(weakest.AsOf) {
 			weakest = r
 		}
 	}
 	said := how + "; route=" + weakest.Route + "; certificate=" + string(weakest.Certificate)
+	if weakest.Certificate == rerank.StatusSnapshot && !weakest.AsOf.IsZero() {
+		said += "; as-of=" + weakest.AsOf.UTC().Format(time.RFC3339)
+	}
 	if slices.ContainsFunc(all, func(r Ranked) bool { return r.Partial }) {
 		said += "; ranking=partial"
 	}
@@ -249,7 +253,7 @@ func statusText(how string, all []Ranked) string {
 }
 
 func strength(s rerank.Status) int {
-	return slices.Index([]rerank.Status{rerank.StatusUnknown, rerank.StatusCalibrated, rerank.StatusExact}, s)
+	return slices.Index([]rerank.Status{rerank.StatusUnknown, rerank.StatusCalibrated, rerank.StatusSnapshot, rerank.StatusExact}, s)
 }
 
 // MaxBatch is the most searches of one call that are answered. A call with more passes.
@@ -412,7 +416,8 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 	}
 	out = Ranked{
 		Hits: a.Hits, Limit: int(s.Limit), Offset: int(s.Offset), More: len(a.Hits) == k && more, All: len(a.Hits) < k,
-		Route: rt.Name, StoreScores: rt.KeepsStoreScores(), Cut: s.Threshold != nil, Certificate: a.Certificate.Status,
+		Route: rt.Name, StoreScores: rt.KeepsStoreScores(), Cut: s.Threshold != nil,
+		Certificate: a.Certificate.Status, AsOf: a.Certificate.AsOf,
 	}
 	out.keepRanked(a.Ranking)
 	return out, out.finish(s)

@@ -11,6 +11,33 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
+// Source says who searched the data that an answer rests on, and how fresh the data is.
+// The zero value stands for the database itself: it searched its own rows in this
+// request, so that a proof holds for the collection.
+type Source struct {
+	// Derived: the answer rests on a table or companion. The fields below describe these
+	// derived data, and are ignored without it.
+	Derived bool
+	// Behind: a write was seen, or may have been missed, that the derived data may not show.
+	// Nothing is proved then.
+	Behind bool
+	// SeesEveryWrite: the operator declares that all writes pass through this process, and
+	// nothing contradicts it. Only then the derived data, if not behind, is the collection.
+	SeesEveryWrite bool
+	// AsOf is a time before which every write is shown, whoever made it; zero if unknown.
+	AsOf time.Time
+}
+
+// proves returns what a proof of an answer from this source claims.
+func (s Source) proves() (status rerank.Status, asOf time.Time) {
+	if s.Derived && !s.SeesEveryWrite {
+		return rerank.StatusSnapshot, s.AsOf
+	}
+	return rerank.StatusExact, time.Time{}
+}
+
+func (s Source) isBehind() bool { return s.Derived && s.Behind }
+
 // Evidence describes the state of a search after a round: everything that its
 // certificate depends on.
 type Evidence struct {
@@ -50,8 +77,8 @@ type Evidence struct {
 	// Outside bounds φ of the scored items that are not among the first k, given how far
 	// scores are off that were computed in float32.
 	Outside func(k int, off float32) float32
-	// Behind: the answer depends on a table or companion that may not show every write.
-	Behind bool
+	// Source is where the lists and the scores come from.
+	Source Source
 	// Restricted: a filter or partitions restrict the search.
 	Restricted bool
 	// OwnersInCollection: rows of the collection belong to items.
@@ -69,8 +96,12 @@ type Evidence struct {
 // caller fills in Stop.
 func (e *Evidence) Certificate() rerank.Certificate {
 	c := rerank.Certify(e.proof())
-	if c.Status == rerank.StatusExact && e.isVacuous(c) {
+	switch {
+	case c.Status != rerank.StatusExact:
+	case e.isVacuous(c):
 		c.Status, c.Proof, c.Ordered = rerank.StatusUnknown, rerank.ProofNone, false
+	default:
+		c.Status, c.AsOf = e.Source.proves()
 	}
 	c.Depth, c.Rounds, c.Candidates, c.Tied = e.Depth, e.Rounds, e.Candidate, e.tied(c)
 	e.addPromise(&c)
@@ -119,7 +150,7 @@ func (e *Evidence) bound() rerank.Bound {
 	default:
 		b.Epsilon += e.RoundingError
 	}
-	if e.Behind {
+	if e.Source.isBehind() {
 		b.Epsilon = float32(math.Inf(1))
 	}
 	return b
@@ -155,7 +186,7 @@ func (e *Evidence) addPromise(c *rerank.Certificate) {
 	if e.Calibration != nil && void == "" {
 		void = e.Calibration.Lacks(e.K, e.Rule, e.Restricted)
 	}
-	if void == "" && e.Behind {
+	if void == "" && e.Source.isBehind() {
 		void = rerank.UncalibratedBehind
 	}
 	if c.Uncalibrated = void; e.Calibration != nil && void == "" {
@@ -180,7 +211,7 @@ func (e *Evidence) Stop(ctx context.Context, l Limits, c, last rerank.Certificat
 		return rerank.StopExhausted
 	case settled && l.MaxGap == nil:
 		return rerank.StopFixed
-	case settled && (c.Status == rerank.StatusExact || c.Gap <= *l.MaxGap):
+	case settled && (c.Proved() || c.Gap <= *l.MaxGap):
 		return rerank.StopGap
 	case settled && !e.narrowed(c, last), !settled && e.Hits >= e.K && e.staysTied(c, last, l):
 		return rerank.StopUnbounded
@@ -200,7 +231,7 @@ func (e *Evidence) StopRewritten(maxGap *float32, c rerank.Certificate) rerank.S
 		return rerank.StopExhausted
 	case maxGap == nil:
 		return rerank.StopFixed
-	case c.Status == rerank.StatusExact || c.Gap <= *maxGap:
+	case c.Proved() || c.Gap <= *maxGap:
 		return rerank.StopGap
 	default:
 		return rerank.StopUnbounded // deeper lists would come from the same index

@@ -57,11 +57,20 @@ func TestCertificate(t *testing.T) {
 		"too few rows, all that there are":    {func(e *certify.Evidence) { e.Finite, e.Lists[0].Exhausted = 2, true }, rerank.StatusExact, rerank.ProofExhausted, ""},
 		"a scan":                              {func(e *certify.Evidence) { e.Scanned, e.Lists = true, nil }, rerank.StatusExact, rerank.ProofScan, ""},
 		"a scan that a device measured":       {func(e *certify.Evidence) { e.Scanned, e.Lists, e.Measured = true, nil, &rerank.Measured{Pairs: 9} }, rerank.StatusCalibrated, "", ""},
-		"writes that the table does not show": {func(e *certify.Evidence) { e.Behind = true }, rerank.StatusUnknown, "", ""},
-		"rounded rows that may change more":   {func(e *certify.Evidence) { e.RoundingError = inf }, rerank.StatusUnknown, "", ""},
-		"a bound of several terms, rounded":   {func(e *certify.Evidence) { e.SingleInnerProduct, e.RoundingError = false, 1e-6 }, rerank.StatusUnknown, "", ""},
-		"owners under a filter":               {func(e *certify.Evidence) { e.OwnersInCollection, e.Restricted = true, true }, rerank.StatusUnknown, "", ""},
-		"owners without a filter":             {func(e *certify.Evidence) { e.OwnersInCollection = true }, rerank.StatusExact, rerank.ProofInnerProduct, ""},
+		"writes that the table does not show": {func(e *certify.Evidence) {
+			e.Source = certify.Source{Derived: true, Behind: true, SeesEveryWrite: true}
+		}, rerank.StatusUnknown, "", ""},
+		"writes that no table has to show": {func(e *certify.Evidence) { e.Source.Behind = true }, rerank.StatusExact, rerank.ProofInnerProduct, ""},
+		"a table that others write past": {func(e *certify.Evidence) { e.Source.Derived, e.Scanned, e.Lists = true, true, nil },
+			rerank.StatusSnapshot, rerank.ProofScan, ""},
+		"a table that nobody writes past": {func(e *certify.Evidence) {
+			e.Source, e.Scanned, e.Lists = certify.Source{Derived: true, SeesEveryWrite: true}, true, nil
+		}, rerank.StatusExact, rerank.ProofScan, ""},
+		"a companion that others write past, and no proof": {func(e *certify.Evidence) { e.Source.Derived, e.Lists[0].Exact = true, false }, rerank.StatusUnknown, "", ""},
+		"rounded rows that may change more":                {func(e *certify.Evidence) { e.RoundingError = inf }, rerank.StatusUnknown, "", ""},
+		"a bound of several terms, rounded":                {func(e *certify.Evidence) { e.SingleInnerProduct, e.RoundingError = false, 1e-6 }, rerank.StatusUnknown, "", ""},
+		"owners under a filter":                            {func(e *certify.Evidence) { e.OwnersInCollection, e.Restricted = true, true }, rerank.StatusUnknown, "", ""},
+		"owners without a filter":                          {func(e *certify.Evidence) { e.OwnersInCollection = true }, rerank.StatusExact, rerank.ProofInnerProduct, ""},
 		"a calibration of this rule": {func(e *certify.Evidence) {
 			e.Lists[0].Exact, e.Audited, e.Calibration, e.Rule = false, true, calibration, calibration.Rule
 		}, rerank.StatusCalibrated, "", ""},
@@ -75,7 +84,7 @@ func TestCertificate(t *testing.T) {
 			e.Lists[0].Exact, e.Audited, e.Calibration, e.Rule, e.Void = false, true, calibration, calibration.Rule, "revoked"
 		}, rerank.StatusUnknown, "", "revoked"},
 		"a calibration of a table that lags": {func(e *certify.Evidence) {
-			e.Audited, e.Calibration, e.Rule, e.Behind = true, calibration, calibration.Rule, true
+			e.Audited, e.Calibration, e.Rule, e.Source = true, calibration, calibration.Rule, certify.Source{Derived: true, Behind: true}
 		}, rerank.StatusUnknown, "", rerank.UncalibratedBehind},
 		"a proof needs no calibration": {func(e *certify.Evidence) {
 			e.Audited, e.Calibration, e.Rule = true, calibration, calibration.Rule
@@ -87,6 +96,21 @@ func TestCertificate(t *testing.T) {
 		}
 		if got.Depth != 10 || got.Rounds != 1 || got.Candidates != 10 {
 			t.Errorf("%s: depth %d, %d rounds, %d candidates, want 10, 1, 10", name, got.Depth, got.Rounds, got.Candidates)
+		}
+	}
+}
+
+// TestAsOf: only a snapshot says from when its data is.
+func TestAsOf(t *testing.T) {
+	at := time.Now()
+	for want, source := range map[rerank.Status]certify.Source{
+		rerank.StatusSnapshot: {Derived: true, AsOf: at},
+		rerank.StatusExact:    {Derived: true, SeesEveryWrite: true, AsOf: at},
+		rerank.StatusUnknown:  {Derived: true, Behind: true, AsOf: at},
+	} {
+		c := evidence(func(e *certify.Evidence) { e.Source = source }).Certificate()
+		if c.Status != want || c.AsOf.Equal(at) != (want == rerank.StatusSnapshot) || c.Proved() != (want != rerank.StatusUnknown) {
+			t.Errorf("%+v: %s as of %s, proved %t", source, c.Status, c.AsOf, c.Proved())
 		}
 	}
 }
@@ -103,6 +127,7 @@ func TestStop(t *testing.T) {
 		want   rerank.Stop
 	}{
 		"nothing was asked to be proved":         {nil, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopFixed},
+		"the proof is there, of a snapshot":      {func(e *certify.Evidence) { e.Source.Derived = true }, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopGap},
 		"the proof is there":                     {nil, certify.Limits{MaxGap: &none, MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopGap},
 		"no further row":                         {func(e *certify.Evidence) { e.Lists[0].Exhausted = true }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopExhausted},
 		"the next row may tie with the K-th":     {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, ""},

@@ -51,6 +51,9 @@ type Request struct {
 	Head         string
 	// MaxGap asks for deepening until the gap is at most this.
 	MaxGap *float32
+	// RequireExact asks for an exact answer or none: MaxGap is 0 then, and no fallback
+	// stands in.
+	RequireExact bool
 	// Explain asks for the terms of each returned score.
 	Explain bool
 	// Payload asks for the payload of the returned rows: all of it, or PayloadFields.
@@ -96,6 +99,9 @@ func Resolve(c *route.Checked, r Request) (Request, error) {
 	}
 	if r.MaxGap == nil {
 		r.MaxGap = c.MaxGap
+	}
+	if r.RequireExact {
+		r.MaxGap, r.NoFallback = new(float32), true
 	}
 	if p := c.ForeignPartition(r.Partitions); p != "" {
 		return r, BadField("partitions", "%q is none of %q, to which route %q is narrowed", p, c.Partitions, c.Name)
@@ -210,6 +216,8 @@ func resolveRanking(c *route.Checked, r *Request) error {
 		return BadField("rounds", "%d is not between 1 and %d; 0 is the route's", r.Rounds, route.MaxRankRounds)
 	case r.Rounds > 1 && c.ModelCan.Refine == nil:
 		return BadField("rounds", "%d, and only the query of a relevance-based model can be fitted to a ranker's scores; leave it out", r.Rounds)
+	case r.RequireExact && *r.Calls > 0:
+		return BadField("require_exact", "the answer is in the order of ranker %q, of which nothing is proved; leave it out, or give calls 0", c.RankerName)
 	case r.MaxGap != nil && *r.Calls > 0:
 		return BadField("max_gap", "it bounds the similarity, and the answer is in the order of ranker %q, of which nothing is proved; leave it out, or give calls 0", c.RankerName)
 	}

@@ -391,19 +391,19 @@ func TestPlain(t *testing.T) {
 func TestPayloads(t *testing.T) {
 	a, b, c := json.RawMessage(`{"a":1}`), json.RawMessage(`{"b":1}`), json.RawMessage(`{"c":1}`)
 	store := &recorder{rows: adapters.Rows{IDs: idsOf(1, 2, 3), Owners: idsOf(7, 7, 8), Payloads: []json.RawMessage{a, b, c}}}
-	got, err := Payloads(t.Context(), view(store), idsOf(1, 2, 3, 4), []string{"name"})
+	got, _, err := Payloads(t.Context(), view(store), idsOf(1, 2, 3, 4), []string{"name"}, false)
 	if err != nil || len(got) != 3 || string(got[rerank.UintID(2)]) != string(b) {
 		t.Errorf("%s, %v", got, err)
 	}
 	if f := store.fetch; f.Collection != "rows" || len(f.IDs) != 4 || f.Owner != "" || !f.Payload || !slices.Equal(f.PayloadFields, []string{"name"}) || f.Consistency != "strong" || f.Vectors != nil {
 		t.Errorf("the store was asked %+v", f)
 	}
-	got, err = Payloads(t.Context(), view(store, func(c *route.Checked) { c.Owner = "owner" }), idsOf(7, 8), nil)
+	got, _, err = Payloads(t.Context(), view(store, func(c *route.Checked) { c.Owner = "owner" }), idsOf(7, 8), nil, false)
 	if err != nil || len(got) != 2 || string(got[rerank.UintID(7)]) != string(a) || store.fetch.Owner != "owner" {
 		t.Errorf("of owners: %s, %v", got, err)
 	}
 	store.rows.Payloads = store.rows.Payloads[:2]
-	if _, err := Payloads(t.Context(), view(store), idsOf(1), nil); !errors.Is(err, errContract) {
+	if _, _, err := Payloads(t.Context(), view(store), idsOf(1), nil, false); !errors.Is(err, errContract) {
 		t.Errorf("too few payloads: %v", err)
 	}
 	there, err := Existing(t.Context(), view(store), idsOf(1, 2, 3, 4))

@@ -12,32 +12,39 @@ import (
 )
 
 // Payloads returns the payload of each item that the collection has: all of it, or
-// the given fields. For an item with several rows it is the first row's payload.
-func Payloads(ctx context.Context, v route.View, ids []rerank.ID, fields []string) (map[rerank.ID]json.RawMessage, error) {
+// the given fields. For an item with several rows it is the first row's payload. With
+// vectors, rows has the route's vector field of the same read.
+func Payloads(ctx context.Context, v route.View, ids []rerank.ID, fields []string, vectors bool) (payloads map[rerank.ID]json.RawMessage, rows adapters.Rows, err error) {
 	ctx, s := span.StoreCall(ctx, "payload", "fetch", v.Collection)
 	defer s.End()
 	owner := v.OwnerIn(v.Collection)
-	rows, err := v.StoreCan.Fetch.Fetch(ctx, adapters.FetchRequest{
+	request := adapters.FetchRequest{
 		Collection: v.Collection, IDs: ids, Owner: owner, Payload: true, PayloadFields: fields, Consistency: v.Consistency,
-	})
-	if err != nil {
+	}
+	if vectors {
+		request.Vectors = []string{v.Vector}
+	}
+	if rows, err = v.StoreCan.Fetch.Fetch(ctx, request); err != nil {
 		span.Fail(ctx, s, err)
-		return nil, fmt.Errorf("payload: %w", err)
+		return nil, rows, fmt.Errorf("payload: %w", err)
 	}
 	keys := rows.IDs
 	if owner != "" {
 		keys = rows.Owners
 	}
 	if len(rows.Payloads) != len(keys) {
-		return nil, broken(v, "%d payloads of %d rows", len(rows.Payloads), len(keys))
+		return nil, rows, broken(v, "%d payloads of %d rows", len(rows.Payloads), len(keys))
 	}
-	payloads := make(map[rerank.ID]json.RawMessage, len(keys))
+	if vectors && (len(rows.Vectors) != 1 || rows.Vectors[0].Rows != len(rows.IDs)) {
+		return nil, rows, broken(v, "%d rows and another number of vectors", len(rows.IDs))
+	}
+	payloads = make(map[rerank.ID]json.RawMessage, len(keys))
 	for i, id := range keys {
 		if _, known := payloads[id]; !known {
 			payloads[id] = rows.Payloads[i]
 		}
 	}
-	return payloads, nil
+	return payloads, rows, nil
 }
 
 // Existing returns the set of rows that the collection still has.

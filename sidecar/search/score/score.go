@@ -110,6 +110,14 @@ func (s *Scorer) scan(ctx context.Context, q Query, request scan.Query, f *Found
 	}
 }
 
+// Wide scores a batch in float64 on this machine, with a bound of the scores' error. It
+// returns *failure.Error, or the context's error.
+func (s *Scorer) Wide(ctx context.Context, q rerank.Encoded, b Batch) (scores map[rerank.ID]float64, epsilon float64, err error) {
+	var f Found
+	scores, err = s.scoreWide(ctx, q, []Batch{b}, &f)
+	return scores, float64(f.rounding.wideError), err
+}
+
 // scoreHere scores batches on this machine.
 func (s *Scorer) scoreHere(ctx context.Context, q rerank.Encoded, batches []Batch) ([][]float32, error) {
 	scores := make([][]float32, len(batches))

@@ -21,10 +21,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else -}}{{ .Values.image.repository }}:{{ $tag }}{{ if .Values.gpu.enabled }}-cuda{{ end }}{{- end -}}
 {{- end -}}
 
+{{- /* How many pods there can be at a time. */ -}}
+{{- define "likeness.mostReplicas" -}}
+{{ .Values.autoscaling.enabled | ternary .Values.autoscaling.maxReplicas .Values.replicas | int }}
+{{- end -}}
+
 {{- /* What the chart decides of the configuration: the environment counts more than the file. */ -}}
 {{- define "likeness.env" -}}
 - {name: LIKENESS_LISTEN_GRPC, value: "0.0.0.0:7600"}
 - {name: LIKENESS_LISTEN_ADMIN, value: "0.0.0.0:7601"}
+- {name: LIKENESS_REPLICAS, value: {{ include "likeness.mostReplicas" . | quote }}}
 - {name: LIKENESS_SHUTDOWN_DELAY, value: {{ printf "%ds" (int .Values.shutdown.delaySeconds) | quote }}}
 - {name: LIKENESS_SHUTDOWN_GRACE, value: {{ printf "%ds" (int .Values.shutdown.graceSeconds) | quote }}}
 {{- if not .Values.restartOnConfigChange }}

@@ -27,12 +27,16 @@ type CertificateStatus int32
 
 const (
 	CertificateStatus_CERTIFICATE_STATUS_UNSPECIFIED CertificateStatus = 0
-	// Proved: no other item exceeds the K-th score by more than twice epsilon.
+	// Proved: no other item of the collection, as the database held it during the search, exceeds the K-th score by more
+	// than twice epsilon.
 	CertificateStatus_CERTIFICATE_STATUS_EXACT CertificateStatus = 1
 	// Audited: recall at K is at least r for a share c of queries, with confidence 1 - alpha.
 	CertificateStatus_CERTIFICATE_STATUS_CALIBRATED CertificateStatus = 2
 	// Neither proved nor audited.
 	CertificateStatus_CERTIFICATE_STATUS_UNKNOWN CertificateStatus = 3
+	// Proved as an exact answer is, but of a table or companion: it shows the collection as of a time, and may lack later
+	// writes that did not pass through this sidecar.
+	CertificateStatus_CERTIFICATE_STATUS_SNAPSHOT CertificateStatus = 4
 )
 
 // Enum value maps for CertificateStatus.
@@ -42,12 +46,14 @@ var (
 		1: "CERTIFICATE_STATUS_EXACT",
 		2: "CERTIFICATE_STATUS_CALIBRATED",
 		3: "CERTIFICATE_STATUS_UNKNOWN",
+		4: "CERTIFICATE_STATUS_SNAPSHOT",
 	}
 	CertificateStatus_value = map[string]int32{
 		"CERTIFICATE_STATUS_UNSPECIFIED": 0,
 		"CERTIFICATE_STATUS_EXACT":       1,
 		"CERTIFICATE_STATUS_CALIBRATED":  2,
 		"CERTIFICATE_STATUS_UNKNOWN":     3,
+		"CERTIFICATE_STATUS_SNAPSHOT":    4,
 	}
 )
 
@@ -238,7 +244,12 @@ type Certificate struct {
 	// The rows and their order are those of arithmetic without rounding: each score, and the best score outside the answer,
 	// is farther from the next than rounding can move both. An exact answer without it may hold other items, or the same in
 	// another order, whose scores differ by at most twice epsilon.
-	Ordered       bool `protobuf:"varint,15,opt,name=ordered,proto3" json:"ordered,omitempty"`
+	Ordered bool `protobuf:"varint,15,opt,name=ordered,proto3" json:"ordered,omitempty"`
+	// Of a snapshot: every write before this time is shown. Unset where the time is not known.
+	AsOf *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// Of a snapshot: the score of every returned item was compared with the vector that the database holds now, and is
+	// right.
+	RowsVerified  bool `protobuf:"varint,17,opt,name=rows_verified,json=rowsVerified,proto3" json:"rows_verified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -374,6 +385,20 @@ func (x *Certificate) GetTied() bool {
 func (x *Certificate) GetOrdered() bool {
 	if x != nil {
 		return x.Ordered
+	}
+	return false
+}
+
+func (x *Certificate) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
+func (x *Certificate) GetRowsVerified() bool {
+	if x != nil {
+		return x.RowsVerified
 	}
 	return false
 }
@@ -546,7 +571,7 @@ var File_likeness_v1_certificate_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_certificate_proto_rawDesc = "" +
 	"\n" +
-	"\x1dlikeness/v1/certificate.proto\x12\vlikeness.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb8\x04\n" +
+	"\x1dlikeness/v1/certificate.proto\x12\vlikeness.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x05\n" +
 	"\vCertificate\x126\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1e.likeness.v1.CertificateStatusR\x06status\x12(\n" +
 	"\x05proof\x18\x02 \x01(\x0e2\x12.likeness.v1.ProofR\x05proof\x12\x15\n" +
@@ -565,7 +590,9 @@ const file_likeness_v1_certificate_proto_rawDesc = "" +
 	"\funcalibrated\x18\f \x01(\tR\funcalibrated\x126\n" +
 	"\bmeasured\x18\r \x01(\v2\x1a.likeness.v1.MeasuredErrorR\bmeasured\x12\x12\n" +
 	"\x04tied\x18\x0e \x01(\bR\x04tied\x12\x18\n" +
-	"\aordered\x18\x0f \x01(\bR\aorderedB\x06\n" +
+	"\aordered\x18\x0f \x01(\bR\aordered\x12/\n" +
+	"\x05as_of\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\x12#\n" +
+	"\rrows_verified\x18\x11 \x01(\bR\frowsVerifiedB\x06\n" +
 	"\x04_gapB\b\n" +
 	"\x06_boundB\f\n" +
 	"\n" +
@@ -581,12 +608,13 @@ const file_likeness_v1_certificate_proto_rawDesc = "" +
 	"\x01k\x18\x05 \x01(\x05R\x01k\x12\x14\n" +
 	"\x05depth\x18\x06 \x01(\x05R\x05depth\x12#\n" +
 	"\raverage_depth\x18\a \x01(\x05R\faverageDepth\x12.\n" +
-	"\x04made\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04made*\x98\x01\n" +
+	"\x04made\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04made*\xb9\x01\n" +
 	"\x11CertificateStatus\x12\"\n" +
 	"\x1eCERTIFICATE_STATUS_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CERTIFICATE_STATUS_EXACT\x10\x01\x12!\n" +
 	"\x1dCERTIFICATE_STATUS_CALIBRATED\x10\x02\x12\x1e\n" +
-	"\x1aCERTIFICATE_STATUS_UNKNOWN\x10\x03*z\n" +
+	"\x1aCERTIFICATE_STATUS_UNKNOWN\x10\x03\x12\x1f\n" +
+	"\x1bCERTIFICATE_STATUS_SNAPSHOT\x10\x04*z\n" +
 	"\x05Proof\x12\x15\n" +
 	"\x11PROOF_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13PROOF_INNER_PRODUCT\x10\x01\x12\x14\n" +
@@ -631,12 +659,13 @@ var file_likeness_v1_certificate_proto_depIdxs = []int32{
 	5, // 2: likeness.v1.Certificate.calibration:type_name -> likeness.v1.Calibration
 	2, // 3: likeness.v1.Certificate.stop:type_name -> likeness.v1.Stop
 	4, // 4: likeness.v1.Certificate.measured:type_name -> likeness.v1.MeasuredError
-	6, // 5: likeness.v1.Calibration.made:type_name -> google.protobuf.Timestamp
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	6, // 5: likeness.v1.Certificate.as_of:type_name -> google.protobuf.Timestamp
+	6, // 6: likeness.v1.Calibration.made:type_name -> google.protobuf.Timestamp
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_likeness_v1_certificate_proto_init() }

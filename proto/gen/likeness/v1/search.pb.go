@@ -394,7 +394,10 @@ type SearchRequest struct {
 	// calls, 0 asks the ranker for the supports alone.
 	Calls *int32 `protobuf:"varint,14,opt,name=calls,proto3,oneof" json:"calls,omitempty"`
 	// Rounds in which the ranker's calls are spent; 0 is the route's.
-	Rounds        int32 `protobuf:"varint,15,opt,name=rounds,proto3" json:"rounds,omitempty"`
+	Rounds int32 `protobuf:"varint,15,opt,name=rounds,proto3" json:"rounds,omitempty"`
+	// Only an exact answer will do. The search goes as deep as for a max_gap of 0, and an answer with any other certificate
+	// is the error FAILED_PRECONDITION (NOT_EXACT).
+	RequireExact  bool `protobuf:"varint,16,opt,name=require_exact,json=requireExact,proto3" json:"require_exact,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -532,6 +535,13 @@ func (x *SearchRequest) GetRounds() int32 {
 		return x.Rounds
 	}
 	return 0
+}
+
+func (x *SearchRequest) GetRequireExact() bool {
+	if x != nil {
+		return x.RequireExact
+	}
+	return false
 }
 
 // Hit is one item of an answer.
@@ -1869,7 +1879,7 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\x04text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\xff\xff\x03H\x00R\x04textB\v\n" +
 	"\x02id\x12\x05\xbaH\x02\b\x01\"=\n" +
 	"\x0fPayloadSelector\x12*\n" +
-	"\x06fields\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01(\x80\bR\x06fields\"\x97\x05\n" +
+	"\x06fields\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01(\x80\bR\x06fields\"\xbc\x05\n" +
 	"\rSearchRequest\x12 \n" +
 	"\x05route\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x02R\x05route\x120\n" +
@@ -1888,7 +1898,8 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\apayload\x18\f \x01(\v2\x1c.likeness.v1.PayloadSelectorR\apayload\x12\x1c\n" +
 	"\x04head\x18\r \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04head\x12\"\n" +
 	"\x05calls\x18\x0e \x01(\x05B\a\xbaH\x04\x1a\x02(\x00H\x01R\x05calls\x88\x01\x01\x12\x1f\n" +
-	"\x06rounds\x18\x0f \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x06roundsB\n" +
+	"\x06rounds\x18\x0f \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x06rounds\x12#\n" +
+	"\rrequire_exact\x18\x10 \x01(\bR\frequireExactB\n" +
 	"\n" +
 	"\b_max_gapB\b\n" +
 	"\x06_calls\"\xb7\x01\n" +

@@ -36,7 +36,8 @@ type SearchServiceClient interface {
 	// Search returns the top K items of a route for one query, with a certificate.
 	//
 	// INVALID_ARGUMENT (with BadRequest details) for a field that is out of range, NOT_FOUND for a route that does
-	// not exist, UNAVAILABLE if the store is down or a fail_closed route could not rescore, DEADLINE_EXCEEDED.
+	// not exist, UNAVAILABLE if the store is down or a fail_closed route could not rescore, DEADLINE_EXCEEDED,
+	// FAILED_PRECONDITION for an answer that is not exact where require_exact is set.
 	Search(ctx context.Context, in *SearchRequest, opts ...grpc.CallOption) (*SearchResponse, error)
 	// SearchBatch answers several searches at once; each has its own result or error.
 	SearchBatch(ctx context.Context, in *SearchBatchRequest, opts ...grpc.CallOption) (*SearchBatchResponse, error)
@@ -104,7 +105,8 @@ type SearchServiceServer interface {
 	// Search returns the top K items of a route for one query, with a certificate.
 	//
 	// INVALID_ARGUMENT (with BadRequest details) for a field that is out of range, NOT_FOUND for a route that does
-	// not exist, UNAVAILABLE if the store is down or a fail_closed route could not rescore, DEADLINE_EXCEEDED.
+	// not exist, UNAVAILABLE if the store is down or a fail_closed route could not rescore, DEADLINE_EXCEEDED,
+	// FAILED_PRECONDITION for an answer that is not exact where require_exact is set.
 	Search(context.Context, *SearchRequest) (*SearchResponse, error)
 	// SearchBatch answers several searches at once; each has its own result or error.
 	SearchBatch(context.Context, *SearchBatchRequest) (*SearchBatchResponse, error)
