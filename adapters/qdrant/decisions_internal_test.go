@@ -1,0 +1,282 @@
+package qdrant
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// TestErrorsOfQdrant: every status, and every wording of Qdrant's, is the error that callers
+// decide by.
+func TestErrorsOfQdrant(t *testing.T) {
+	s := &Store{options: Options{Address: "a:1"}.completed()}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx     context.Context
+		code    codes.Code
+		message string
+		want    error
+	}{
+		{ended, codes.Canceled, "", context.Canceled},
+		{ended, codes.DeadlineExceeded, "", context.Canceled},
+		{t.Context(), codes.DeadlineExceeded, "", context.DeadlineExceeded},
+		{t.Context(), codes.Canceled, "", adapters.ErrUnavailable},
+		{t.Context(), codes.Unavailable, "", adapters.ErrUnavailable},
+		{t.Context(), codes.NotFound, "", adapters.ErrNotFound},
+		{t.Context(), codes.Unauthenticated, "", adapters.ErrRefused},
+		{t.Context(), codes.PermissionDenied, "", adapters.ErrRefused},
+		{t.Context(), codes.PermissionDenied, `Limit exceeded 100 > 10 for "limit"`, adapters.ErrLimit},
+		{t.Context(), codes.Unimplemented, "", adapters.ErrUnsupported},
+		{t.Context(), codes.ResourceExhausted, "too many requests", adapters.ErrUnavailable},
+		{t.Context(), codes.ResourceExhausted, "message larger than max (7 vs. 4)", adapters.ErrLimit},
+		{t.Context(), codes.OutOfRange, "decoded message length too large: found 7 bytes, the limit is: 4 bytes", adapters.ErrLimit},
+		{t.Context(), codes.InvalidArgument, "Vector dimension error: expected dim: 4, got 3", adapters.ErrDimension},
+		{t.Context(), codes.InvalidArgument, "Not existing vector name error: x", adapters.ErrField},
+		{t.Context(), codes.InvalidArgument, "Unable to parse UUID: x", adapters.ErrID},
+		{t.Context(), codes.InvalidArgument, "Bad request: Index required but not found", adapters.ErrFilter},
+		{t.Context(), codes.InvalidArgument, "Filter is malformed", adapters.ErrFilter},
+		{t.Context(), codes.InvalidArgument, `Limit exceeded 100 > 10 for "limit"`, adapters.ErrLimit},
+		{t.Context(), codes.InvalidArgument, "odd", adapters.ErrStore},
+		{t.Context(), codes.Internal, "Timeout error: 3 seconds", adapters.ErrUnavailable},
+		{t.Context(), codes.Internal, "a fault", adapters.ErrStore},
+	} {
+		err := s.translate(c.ctx, status.Error(c.code, c.message), "search", "c")
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), `qdrant at a:1, search of collection "c"`) {
+			t.Errorf("%s %q: %v, want %v", c.code, c.message, err, c.want)
+		}
+		for _, other := range []error{adapters.ErrUnavailable, adapters.ErrRefused, adapters.ErrNotFound} {
+			if other != c.want && errors.Is(err, other) {
+				t.Errorf("%s %q is %v too", c.code, c.message, other)
+			}
+		}
+	}
+	var limit *adapters.LimitError
+	if err := s.translate(t.Context(), status.Error(codes.ResourceExhausted, "message larger than max (7 vs. 4)"), "x", ""); !errors.As(err, &limit) || limit.Value != 7 || limit.Max != 4 || limit.Limit != messageLimit || isStale(err) {
+		t.Errorf("%v: %+v", err, limit)
+	}
+	if err := s.translate(t.Context(), status.Error(codes.PermissionDenied, `Limit exceeded 100 > 10 for "limit"`), "x", ""); !errors.As(err, &limit) || limit.Value != 100 || limit.Max != 10 || !isStale(err) {
+		t.Errorf("%v: %+v", err, limit)
+	}
+}
+
+func fieldOf(m adapters.Metric, norm float64, full, exact bool) *field {
+	return &field{VectorField: adapters.VectorField{Name: "v", Dim: 2, Metric: m, FullPrecision: full, Exact: exact}, norm: norm}
+}
+
+// TestMeaningOfScores: what Qdrant's scores say of inner products, and how wrong they can be:
+// by the rounding of every product, and of what Qdrant normalises.
+func TestMeaningOfScores(t *testing.T) {
+	vector := []float32{3, 4} // of norm 5
+	for name, c := range map[string]struct {
+		f       *field
+		unit    bool
+		score   float32 // Qdrant's
+		product float64
+		epsilon float32
+		err     error
+	}{
+		"inner product":           {fieldOf(adapters.InnerProduct, 7, true, true), false, 11, 11, adapters.Epsilon32(2, 5, 7), nil},
+		"of unit vectors":         {fieldOf(adapters.InnerProduct, 7, true, true), true, 4, 4, adapters.Epsilon32(2, 5, 1), nil},
+		"cosine":                  {fieldOf(adapters.Cosine, 1, true, true), false, 0.5, 2.5, adapters.Epsilon32(36, 5, 1), nil},
+		"Euclid, of unit vectors": {fieldOf(adapters.L2, 1, true, true), true, 1, 2.5, adapters.Epsilon32(18, 10, 1), nil},
+		"Euclid, of any vectors":  {fieldOf(adapters.L2, 1, true, true), false, 0, 0, 0, adapters.ErrMetric},
+		"Manhattan":               {fieldOf("Manhattan", 1, true, true), true, 0, 0, 0, adapters.ErrMetric},
+	} {
+		p := &probe{Probe: rerank.Probe{Vector: vector}, field: c.f, sent: vector, norm: rerank.Norm(vector)}
+		if err := p.prepareVector(&info{collection: "c"}, c.unit); !errors.Is(err, c.err) {
+			t.Errorf("%s: %v", name, err)
+		} else if err == nil && (math.Abs(float64(p.innerProduct(c.score))-c.product) > 1e-5 || p.epsilon != c.epsilon) {
+			t.Errorf("%s: a score of %v is the inner product %v ± %v, want %v ± %v", name, c.score, p.innerProduct(c.score), p.epsilon, c.product, c.epsilon)
+		}
+	}
+}
+
+// TestWhenAListIsExact: a search of all vectors, as they are stored; and it holds every row
+// only where it has fewer than were asked for.
+func TestWhenAListIsExact(t *testing.T) {
+	for name, c := range map[string]struct {
+		asked, exact, full bool
+		rows               int
+		want, exhausted    bool
+	}{
+		"asked for":        {true, true, true, 3, true, false},
+		"all rows":         {true, true, true, 2, true, true},
+		"not asked for":    {false, true, true, 2, false, false},
+		"forbidden":        {true, false, true, 2, false, false},
+		"rounded vectors":  {true, true, false, 2, false, false},
+		"and not complete": {true, true, false, 3, false, false},
+	} {
+		in := &info{collection: "c", fields: []*field{fieldOf(adapters.InnerProduct, 1, c.full, c.exact)}}
+		r := adapters.SearchRequest{Collection: "c", Vector: "v", Exact: c.asked, Probes: []rerank.Probe{{Vector: []float32{1, 0}, Depth: 3}}}
+		probes, err := in.bind(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := newReply(true, "", nil)
+		points := make([]wirePoint, c.rows)
+		for i := range points {
+			points[i] = wirePoint{id: wireValue{kind: unsigned, number: uint64(9 - i)}, score: 1} // ties, in the wrong order
+		}
+		l, err := probes[0].makeList(r, in, answer, points)
+		if err != nil || l.Exact != c.want || l.Exhausted != c.exhausted {
+			t.Errorf("%s: exact %t, exhausted %t, %v", name, l.Exact, l.Exhausted, err)
+		}
+		for i := 1; i < len(l.IDs); i++ {
+			if l.IDs[i-1].Compare(l.IDs[i]) >= 0 {
+				t.Errorf("%s: ties in the order %v", name, l.IDs)
+			}
+		}
+		r.Owner = "item"
+		if _, err := probes[0].makeList(r, in, answer, points); !errors.Is(err, adapters.ErrField) {
+			t.Errorf("%s: rows without an owner: %v", name, err)
+		}
+	}
+	in := &info{collection: "c", fields: []*field{fieldOf(adapters.InnerProduct, 1, true, true)}}
+	if _, err := in.bind(adapters.SearchRequest{Vector: "v", Probes: []rerank.Probe{{Vector: []float32{1}, Depth: 1}}}); !errors.Is(err, adapters.ErrDimension) {
+		t.Errorf("a probe of another dimension: %v", err)
+	}
+}
+
+// TestLimitsOfStrictMode: the collection's own limits, where they are lower.
+func TestLimitsOfStrictMode(t *testing.T) {
+	const allowed, forbidden = true, false
+	strict := func(on bool, limit uint32, batch uint64, exact *bool) *info {
+		in := &info{limits: adapters.Limits{MaxDepth: 100, MaxProbes: 50}, raw: &qdrant.CollectionInfo{Config: &qdrant.CollectionConfig{StrictModeConfig: &qdrant.StrictModeConfig{
+			Enabled: &on, MaxQueryLimit: &limit, SearchMaxBatchsize: &batch, SearchAllowExact: exact,
+		}}}}
+		in.readStrictMode()
+		return in
+	}
+	for name, c := range map[string]struct {
+		in            *info
+		depth, probes int
+		noExact       bool
+	}{
+		"lower":        {strict(true, 10, 5, qdrant.PtrOf(forbidden)), 10, 5, true},
+		"higher":       {strict(true, 1000, 500, qdrant.PtrOf(allowed)), 100, 50, false},
+		"none":         {strict(true, 0, 0, nil), 100, 50, false},
+		"not in force": {strict(false, 10, 5, qdrant.PtrOf(forbidden)), 100, 50, false},
+	} {
+		if c.in.limits.MaxDepth != c.depth || c.in.limits.MaxProbes != c.probes || c.in.noExact != c.noExact {
+			t.Errorf("%s: %+v, no exact search: %t", name, c.in.limits, c.in.noExact)
+		}
+	}
+}
+
+// TestFieldsOfACollection: what a description says of each vector.
+func TestFieldsOfACollection(t *testing.T) {
+	half, none := qdrant.Datatype_Float16, uint64(0)
+	quantized := &qdrant.QuantizationConfig{Quantization: &qdrant.QuantizationConfig_Scalar{Scalar: &qdrant.ScalarQuantization{}}}
+	in := &info{noExact: true, raw: &qdrant.CollectionInfo{Config: &qdrant.CollectionConfig{Params: &qdrant.CollectionParams{VectorsConfig: qdrant.NewVectorsConfigMap(map[string]*qdrant.VectorParams{
+		"a": {Size: 3, Distance: qdrant.Distance_Euclid}, "b": {Size: 4, Distance: qdrant.Distance_Manhattan, Datatype: &half, HnswConfig: &qdrant.HnswConfigDiff{M: &none}},
+		"c": {Size: 5, Distance: qdrant.Distance_Dot, QuantizationConfig: quantized}, "d": {Size: 5, Distance: qdrant.Distance_Dot, MultivectorConfig: &qdrant.MultiVectorConfig{}},
+	})}}}}
+	if err := in.readFields(); err != nil || len(in.fields) != 3 {
+		t.Fatal(len(in.fields), err)
+	}
+	for i, want := range []adapters.VectorField{
+		{Name: "a", Dim: 3, Metric: adapters.L2, FullPrecision: true, Datatype: adapters.Float32},
+		{Name: "b", Dim: 4, Metric: "Manhattan", Datatype: adapters.Float16, Unsearched: true},
+		{Name: "c", Dim: 5, Metric: adapters.InnerProduct, FullPrecision: true, Datatype: adapters.Float32, Quantized: "scalar", Rescores: true},
+	} {
+		if got := in.fields[i].VectorField; got != want {
+			t.Errorf("field %d is %+v, want %+v", i, got, want)
+		}
+	}
+	if _, err := in.field("d"); !errors.Is(err, adapters.ErrField) || !strings.Contains(err.Error(), "multi-vector") {
+		t.Errorf("a multi-vector: %v", err)
+	}
+}
+
+// TestTimesAndSizes: Qdrant gets the whole time of a call, in seconds; no message exceeds the
+// limit.
+func TestTimesAndSizes(t *testing.T) {
+	s := &Store{options: Options{Timeout: 7 * time.Second}.completed()}
+	if got := *s.timeoutSeconds(t.Context()); got != 7 {
+		t.Errorf("without a deadline: %d s", got)
+	}
+	for left, want := range map[time.Duration]uint64{90 * time.Minute: 5400, 1500 * time.Millisecond: 2, time.Millisecond: 1} {
+		ctx, cancel := context.WithTimeout(t.Context(), left)
+		if got := *s.timeoutSeconds(ctx); got != want {
+			t.Errorf("with %s left: %d s, want %d", left, got, want)
+		}
+		cancel()
+	}
+	s.options.Limits.MaxMessageBytes = 8000
+	if got := s.batchOf([]*field{fieldOf(adapters.L2, 1, true, true)}); got != 2000/(64+8+1+16) {
+		t.Errorf("a page has %d rows", got)
+	}
+	if got := s.batchOf([]*field{{VectorField: adapters.VectorField{Dim: 1 << 20}}}); got != 1 {
+		t.Errorf("a page of long rows has %d", got)
+	}
+	rows := adapters.Rows{Vectors: []rerank.Matrix{rerank.NewMatrix(10, 100)}} // 528 bytes each, of 2,000
+	var sizes []int
+	for _, part := range s.splitBatches(make([]*qdrant.PointStruct, 10), rows) {
+		sizes = append(sizes, len(part))
+	}
+	if !slices.Equal(sizes, []int{3, 3, 3, 1}) {
+		t.Errorf("ten rows are written in parts of %v", sizes)
+	}
+	var limit *adapters.LimitError
+	long := adapters.SearchRequest{Collection: "c", Filter: strings.Repeat(" ", 5000), Probes: make([]rerank.Probe, 2)}
+	p := probe{field: fieldOf(adapters.L2, 1, true, true)}
+	if _, err := s.queryBatch(t.Context(), long, []probe{p, p}, nil); !errors.As(err, &limit) || limit.Limit != messageLimit || limit.Value < 10000 {
+		t.Errorf("two probes with a filter of 5,000 bytes: %v", err)
+	}
+	for text, ok := range map[string]bool{"": true, "all": true, "majority": true, "quorum": true, "2": true, "0": false, "-1": false, "most": false} {
+		if _, err := readConsistency(text); (err == nil) != ok || err != nil && !errors.Is(err, adapters.ErrUnsupported) {
+			t.Errorf("consistency %q: %v", text, err)
+		}
+	}
+}
+
+// TestPartsOfRows: rows that do not exist are left out with their vectors, and a part ends
+// where the next begins.
+func TestPartsOfRows(t *testing.T) {
+	rows := adapters.Rows{IDs: []rerank.ID{rerank.UintID(1), rerank.UintID(2), rerank.UintID(3)}, Vectors: []rerank.Matrix{{Rows: 3, Cols: 1, Data: []float32{10, 20, 30}}}}
+	got := dropAbsent(rows, []bool{false, true, true})
+	if len(got.IDs) != 2 || got.IDs[0] != rerank.UintID(2) || got.Vectors[0].Rows != 2 || got.Vectors[0].Row(0)[0] != 20 || got.Vectors[0].Row(1)[0] != 30 {
+		t.Errorf("without the first row: %+v", got)
+	}
+	number := func(n uint64) *qdrant.PointId { return qdrant.NewIDNum(n) }
+	points := []*qdrant.RetrievedPoint{{Id: number(1)}, {Id: number(3)}, {Id: number(5)}}
+	for name, c := range map[string]struct {
+		until, next *qdrant.PointId
+		n           int
+		goesOn      bool
+	}{
+		"no end":                 {nil, number(7), 3, true},
+		"within the page":        {number(4), number(7), 2, false},
+		"at a point":             {number(3), number(7), 1, false},
+		"at the next page":       {number(7), number(7), 3, false},
+		"between the pages":      {number(6), number(7), 3, false},
+		"behind the next page":   {number(8), number(7), 3, true},
+		"behind the last page":   {number(8), nil, 3, false},
+		"in front of everything": {number(0), number(7), 0, false},
+	} {
+		kept, next := pointsBefore(c.until, points, c.next)
+		if len(kept) != c.n || (next != nil) != c.goesOn {
+			t.Errorf("%s: %d points, more: %t", name, len(kept), next != nil)
+		}
+	}
+	for _, cursor := range []string{"", endCursor} {
+		if p, err := readCursor(cursor); p != nil || err != nil {
+			t.Errorf("cursor %q: %v, %v", cursor, p, err)
+		}
+	}
+	if _, err := readCursor("seven"); !errors.Is(err, adapters.ErrStore) {
+		t.Errorf("a cursor of another store: %v", err)
+	}
+}
