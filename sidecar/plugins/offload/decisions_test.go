@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +30,8 @@ type obeying struct {
 	patch chan struct{} // each value lets a patch go on; nil: patches do not wait
 
 	mu        sync.Mutex
+	rows      []float32                       // of the last load
+	patched   device.Patch                    // the last one
 	answer    func(ctx context.Context) error // of Rescore and Scan; nil: the device's own
 	loadModel error                           // returned after the model was loaded
 }
@@ -75,7 +79,19 @@ func (o *obeying) LoadModel(ctx context.Context, v device.Version, file []byte) 
 }
 
 func (o *obeying) LoadTable(ctx context.Context, h device.TableHead, rows device.Rows) error {
-	return o.device().LoadTable(ctx, h, rows)
+	o.mu.Lock()
+	o.rows = nil
+	o.mu.Unlock()
+	return o.device().LoadTable(ctx, h, func(yield func([]float32, error) bool) {
+		for chunk, err := range rows {
+			o.mu.Lock()
+			o.rows = append(o.rows, chunk...)
+			o.mu.Unlock()
+			if !yield(chunk, err) {
+				return
+			}
+		}
+	})
 }
 
 func (o *obeying) PatchTable(ctx context.Context, p device.Patch) error {
@@ -86,6 +102,9 @@ func (o *obeying) PatchTable(ctx context.Context, p device.Patch) error {
 			return ctx.Err()
 		}
 	}
+	o.mu.Lock()
+	o.patched = p
+	o.mu.Unlock()
 	return o.device().PatchTable(ctx, p)
 }
 
@@ -287,5 +306,80 @@ func TestItemsOfSeveralRows(t *testing.T) {
 	eventually(t, "it says why", func() bool { return strings.Contains(s.Status().Detail, "items own several rows") })
 	if n := s.Status(); n.State != offload.Loading || n.Loads != 0 {
 		t.Errorf("status %+v", n)
+	}
+}
+
+// TestRowsOfADevice: a device gets every row in full precision, and finds none that is dead,
+// be it dead when the table is loaded or come and gone between two patches. A table that is
+// loaded again takes the place of the one before, and of no other.
+func TestRowsOfADevice(t *testing.T) {
+	w, d := newWorld(t, items), obedient()
+	d.patch = make(chan struct{}, 100)
+	for range 20 {
+		d.patch <- struct{}{}
+	}
+	path := filepath.Join(t.TempDir(), "items.table")
+	meta := w.meta()
+	meta.Features, meta.Format, meta.Full = dim, rerank.FormatFloat16, true
+	out, err := table.NewWriter(path, meta)
+	must(t, err)
+	must(t, out.Append(w.ids(), w.vectors))
+	must(t, out.Close())
+	w.live, err = table.OpenLive(path, table.Expect{}, table.LiveOptions{Unsynced: true, CompactShare: -1})
+	must(t, err)
+	t.Cleanup(func() { must(t, w.live.Close()) })
+	must(t, w.live.Delete([]rerank.ID{rerank.UintID(5), rerank.UintID(1000), rerank.UintID(items - 1)}))
+	s, _ := w.watched(t, d)
+	d.mu.Lock()
+	if !slices.Equal(d.rows, w.vectors.Data) {
+		t.Errorf("the device got %d numbers, and not the table's %d in full precision", len(d.rows), len(w.vectors.Data))
+	}
+	d.mu.Unlock()
+	scan := func() score.Selection {
+		t.Helper()
+		snapshot := w.live.Snapshot()
+		defer snapshot.Release()
+		got, err := s.Scan(t.Context(), snapshot, query, nil, items+10)
+		must(t, err)
+		return got
+	}
+	if got := scan(); got.Scored != items-3 || slices.ContainsFunc(got.Items, func(row int32) bool { return row == 5 || row == 1000 || row == items-1 }) {
+		t.Errorf("%d rows are scored, with deleted ones among them", got.Scored)
+	}
+	for len(d.patch) > 0 {
+		<-d.patch
+	}
+	must(t, w.live.Upsert([]rerank.ID{rerank.UintID(items), rerank.UintID(items + 1)}, random(3, 2, dim), nil))
+	must(t, w.live.Delete([]rerank.ID{rerank.UintID(items)}))
+	snapshot := w.live.Snapshot()
+	if _, err := s.Scan(t.Context(), snapshot, query, nil, 1); !errors.Is(err, offload.ErrStale) {
+		t.Errorf("behind the writes: %v", err)
+	}
+	snapshot.Release()
+	for range 20 {
+		d.patch <- struct{}{}
+	}
+	eventually(t, "the device has the writes", func() bool { return s.Status().Rows == items+2 && s.Status().State == offload.Ready })
+	if got := scan(); got.Scored != items-2 || slices.Contains(got.Items, items) || !slices.Contains(got.Items, items+1) {
+		t.Errorf("%d rows are scored after the writes", got.Scored)
+	}
+	other := w.scorer(t, local(t, d)) // of another sidecar
+	ready(t, other)
+	must(t, w.live.Compact())
+	for _, each := range []*offload.Scorer{s, other} {
+		eventually(t, "the table is loaded again", func() bool {
+			snapshot := w.live.Snapshot()
+			defer snapshot.Release()
+			_, err := each.Scan(t.Context(), snapshot, query, nil, 1)
+			return err == nil
+		})
+		if n := each.Status(); n.Loads != 2 {
+			t.Errorf("loaded %d times, want twice", n.Loads)
+		}
+	}
+	said, err := d.Describe(t.Context())
+	must(t, err)
+	if len(said.Tables) != 2 || said.Tables[0].Name == said.Tables[1].Name {
+		t.Errorf("the device has the tables %v, want one of each sidecar", said.Tables)
 	}
 }
