@@ -105,6 +105,7 @@ func TestRefusals(t *testing.T) {
 		"object":        {file(1, dictionary("|O", "(2, 2)"), zeros[:16]...), `type "|O"`},
 		"one dimension": {file(1, dictionary("<f4", "(4,)"), zeros[:16]...), "two-dimensional"},
 		"scalar":        {file(1, dictionary("<f4", "()"), zeros[:4]...), "two-dimensional"},
+		"three":         {file(1, dictionary("<f4", "(1, 2, 2)"), zeros[:16]...), "two-dimensional"},
 		"truncated":     {good[:len(good)-1], "needs 16 bytes of data, there are 15"},
 		"rest":          {append(slices.Clone(good), 0), "1 bytes follow"},
 		"shape bomb":    {file(1, dictionary("<f4", "(2147483647, 2147483647)"), zeros[:16]...), "bytes"},

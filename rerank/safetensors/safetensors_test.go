@@ -107,6 +107,7 @@ func TestRefusals(t *testing.T) {
 		"large dimension":  {file(entry("F32", "[4294967296]", 4), zeros[:4]...), "at most 2147483647"},
 		"overflow":         {file(entry("F32", "[2147483647,2147483647,2147483647]", 4), zeros[:4]...), "overflows"},
 		"shape and length": {file(entry("F32", "[3]", 8), zeros[:8]...), "needs 12 bytes, data_offsets hold 8"},
+		"shape too small":  {file(entry("F32", "[1]", 8), zeros[:8]...), "needs 4 bytes, data_offsets hold 8"},
 		"backwards":        {file(`{"w":{"dtype":"F32","shape":[0],"data_offsets":[4,0]}}`), "want a beginning and an end"},
 		"truncated":        {file(entry("F32", "[4]", 16), zeros[:15]...), "truncated"},
 		"rest":             {file(entry("F32", "[4]", 16), zeros[:17]...), "1 bytes follow the last tensor"},
