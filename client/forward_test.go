@@ -33,7 +33,7 @@ type hearing struct {
 	answer  *likenessv1.SearchResponse
 	batches []int         // the searches of each batch
 	left    time.Duration // the time of the last search
-	refuses error         // of every search
+	refuses error         // of every search; in a batch by its status
 	calls   int
 }
 
@@ -55,6 +55,10 @@ func (h *hearing) SearchBatch(_ context.Context, r *likenessv1.SearchBatchReques
 	h.search, h.batches = r.GetSearches()[0], append(h.batches, len(r.GetSearches()))
 	answer := &likenessv1.SearchBatchResponse{}
 	for range r.GetSearches() {
+		if st, ok := status.FromError(h.refuses); ok && h.refuses != nil {
+			answer.Results = append(answer.Results, &likenessv1.SearchResult{Result: &likenessv1.SearchResult_Error{Error: st.Proto()}})
+			continue
+		}
 		answer.Results = append(answer.Results, &likenessv1.SearchResult{Result: &likenessv1.SearchResult_Response{Response: h.answer}})
 	}
 	return answer, nil
@@ -270,6 +274,18 @@ func TestNoRetry(t *testing.T) {
 		h.calls = 0
 		if _, err := dial(t, address, client.Options{NoRetry: once}).Search(t.Context(), things(1)); !errors.Is(err, client.ErrUnavailable) || h.calls != want {
 			t.Errorf("NoRetry %t: sent %d times, want %d; %v", once, h.calls, want, err)
+		}
+	}
+}
+
+// TestErrorsInABatch: an overload of the sidecar is one, and no message that is too large.
+func TestErrorsInABatch(t *testing.T) {
+	h, c := startHearing(t)
+	for code, want := range map[codes.Code]error{codes.ResourceExhausted: client.ErrOverloaded, codes.NotFound: client.ErrNotFound} {
+		h.refuses = status.Error(code, "text")
+		results, err := c.SearchBatch(t.Context(), []client.Search{things(1)})
+		if err != nil || len(results) != 1 || !errors.Is(results[0].Err, want) || errors.Is(results[0].Err, client.ErrTooLarge) {
+			t.Errorf("%s: %+v, %v", code, results, err)
 		}
 	}
 }
