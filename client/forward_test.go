@@ -56,7 +56,7 @@ func (h *hearing) SearchBatch(_ context.Context, r *likenessv1.SearchBatchReques
 	answer := &likenessv1.SearchBatchResponse{}
 	for range r.GetSearches() {
 		if st, ok := status.FromError(h.refuses); ok && h.refuses != nil {
-			answer.Results = append(answer.Results, &likenessv1.SearchResult{Result: &likenessv1.SearchResult_Error{Error: st.Proto()}})
+			answer.Results = append(answer.Results, &likenessv1.SearchResult{Result: &likenessv1.SearchResult_Error{Error: &likenessv1.Error{Code: int32(st.Code()), Message: st.Message()}}})
 			continue
 		}
 		answer.Results = append(answer.Results, &likenessv1.SearchResult{Result: &likenessv1.SearchResult_Response{Response: h.answer}})
