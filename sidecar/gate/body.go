@@ -2,9 +2,9 @@ package gate
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
-	"net/http"
 	"time"
 )
 
@@ -29,62 +29,57 @@ const (
 	heldPaceTime = 3 * time.Second
 )
 
-// pacedBody is a body whose reading fails where its client is too slow.
-type pacedBody struct {
-	io.ReadCloser
-	control *http.ResponseController
+// ReadDeadliner sets the time by which a read has to end, as an *http.ResponseController and
+// a net.Conn do.
+type ReadDeadliner interface{ SetReadDeadline(time.Time) error }
+
+// Body is the body of a request. Reading it fails with ErrStalled where fewer than 64 KiB
+// come in ten seconds of waiting. The time that the server takes between two reads does not
+// count.
+type Body struct {
+	reader  io.Reader
+	control ReadDeadliner
 	limit   time.Duration // most time to wait for paceBytes
 	waited  time.Duration // for the bytes that came since the count began
 	came    int
 }
 
-// PaceBody makes reading the body of r fail with ErrStalled where fewer than 64 KiB come in
-// ten seconds of waiting. The time that the server takes between two reads does not count.
-func PaceBody(w http.ResponseWriter, r *http.Request) { paceBody(w, r) }
-
-// paceBody returns the paced body, nil where r has none.
-func paceBody(w http.ResponseWriter, r *http.Request) *pacedBody {
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil
-	}
-	p := &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), limit: paceTime}
-	r.Body = p
-	return p
+// NewBody returns the body that reader reads. The deadline of those reads is control's.
+func NewBody(reader io.Reader, control ReadDeadliner) *Body {
+	return &Body{reader: reader, control: control, limit: paceTime}
 }
 
 // Read implements io.Reader.
-func (p *pacedBody) Read(b []byte) (int, error) {
+func (b *Body) Read(p []byte) (int, error) {
 	began := time.Now()
-	late := time.AfterFunc(p.limit-p.waited, func() { _ = p.control.SetReadDeadline(time.Unix(1, 0)) })
-	n, err := p.ReadCloser.Read(b)
+	late := time.AfterFunc(b.limit-b.waited, func() { _ = b.control.SetReadDeadline(time.Unix(1, 0)) })
+	n, err := b.reader.Read(p)
 	if !late.Stop() {
-		return n, bytesStalled("body", p.limit)
+		return n, bytesStalled("body", b.limit)
 	}
-	p.waited += time.Since(began)
-	if p.came += n; p.came >= paceBytes {
-		p.came, p.waited = 0, 0
+	b.waited += time.Since(began)
+	if b.came += n; b.came >= paceBytes {
+		b.came, b.waited = 0, 0
 	}
 	return n, err
 }
 
 // hold sets the pace of a body that holds bytes of a Gate.
-func (p *pacedBody) hold() { p.limit, p.waited, p.came = heldPaceTime, 0, 0 }
+func (b *Body) hold() { b.limit, b.waited, b.came = heldPaceTime, 0, 0 }
 
-// ReceiveBody lets the body of a request come. The body needs length bytes; if that is
-// UnknownLength, it needs most bytes, unless it ends within BodyWindowBytes. The first
-// BodyWindowBytes have to be here before the body takes any bytes of the Gate, so that a
-// body that is announced and does not come keeps nobody out. The body is paced, on a nil
-// Gate too. ReceiveBody sets the read deadline of the body, which the caller takes back. It
-// returns the errors of Receive, ErrStalled, or the error of reading.
-func (g *Gate) ReceiveBody(w http.ResponseWriter, r *http.Request, length, most int64) (*Grant, error) {
-	body := paceBody(w, r)
-	if !g.CountsBytes() || body == nil || length >= 0 && length <= UncountedBytes {
+// ReceiveBody lets a body come. The body needs length bytes; if that is UnknownLength, it
+// needs most bytes, unless it ends within BodyWindowBytes. The first BodyWindowBytes have to
+// be here before the body takes any bytes of the Gate, so that a body that is announced and
+// does not come keeps nobody out. ReceiveBody sets the read deadline of the body, which the
+// caller takes back. It returns the errors of Receive, ErrStalled, or the error of reading.
+func (g *Gate) ReceiveBody(ctx context.Context, body *Body, length, most int64) (*Grant, error) {
+	if !g.CountsBytes() || length >= 0 && length <= UncountedBytes {
 		return nil, nil
 	}
 	if length > g.messages.most {
 		return nil, messageTooLarge(length, g.messages.most, ReceivedSetting)
 	}
-	came, isWhole, err := peekBody(r)
+	came, isWhole, err := body.peek()
 	if err != nil {
 		return nil, err
 	}
@@ -97,23 +92,20 @@ func (g *Gate) ReceiveBody(w http.ResponseWriter, r *http.Request, length, most 
 	case length <= UncountedBytes:
 		return nil, nil
 	}
-	grant, err := g.Receive(r.Context(), length, min(length, BodyWindowBytes))
+	grant, err := g.Receive(ctx, length, min(length, BodyWindowBytes))
 	body.hold()
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(messageTime(length)))
+	_ = body.control.SetReadDeadline(time.Now().Add(messageTime(length)))
 	return grant, err
 }
 
-// peekBody reads the first BodyWindowBytes of a body and puts them back. It returns how many
+// peek reads the first BodyWindowBytes of a body and puts them back. It returns how many
 // bytes there were, and whether they are the whole body.
-func peekBody(r *http.Request) (came int64, isWhole bool, err error) {
-	var b bytes.Buffer
-	came, err = io.CopyN(&b, r.Body, BodyWindowBytes)
+func (b *Body) peek() (came int64, isWhole bool, err error) {
+	var window bytes.Buffer
+	came, err = io.CopyN(&window, b, BodyWindowBytes)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return came, false, err
 	}
-	r.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(&b, r.Body), r.Body}
+	b.reader = io.MultiReader(&window, b.reader)
 	return came, err != nil, nil
 }

@@ -60,11 +60,11 @@ func TestPace(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c, r := newClient()
-			PaceBody(c, r)
+			body := NewBody(r.Body, c)
 			var senders sync.WaitGroup
 			senders.Go(func() { c.sendSlowly(tc.parts, tc.length, tc.pause) })
 			began := time.Now()
-			n, err := io.Copy(io.Discard, r.Body)
+			n, err := io.Copy(io.Discard, body)
 			if errors.Is(err, ErrStalled) != tc.stalls || !tc.stalls && (err != nil || n != int64(tc.parts*tc.length)) {
 				t.Errorf("%s: %d bytes, %v", name, n, err)
 			}
@@ -88,7 +88,7 @@ func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 			c, r := newClient()
 			senders.Go(func() { c.sendSlowly(2, 100, 2*paceTime) })
 			go func() {
-				g, err := b.ReceiveBody(c, r, 1<<20, 32<<20)
+				g, err := b.ReceiveBody(t.Context(), NewBody(r.Body, c), 1<<20, 32<<20)
 				g.Release()
 				_ = c.body.Close()
 				ended <- err
@@ -100,8 +100,9 @@ func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 		}
 		c, r := newClient()
 		senders.Go(func() { c.sendSlowly(16, 64<<10, 0) })
-		g, err := b.ReceiveBody(c, r, 1<<20, 32<<20)
-		if n, readErr := io.Copy(io.Discard, r.Body); err != nil || readErr != nil || n != 1<<20 || b.ReceivedBytes() != 1<<20 {
+		body := NewBody(r.Body, c)
+		g, err := b.ReceiveBody(t.Context(), body, 1<<20, 32<<20)
+		if n, readErr := io.Copy(io.Discard, body); err != nil || readErr != nil || n != 1<<20 || b.ReceivedBytes() != 1<<20 {
 			t.Errorf("%d bytes came, %d are taken: %v %v", n, b.ReceivedBytes(), err, readErr)
 		}
 		g.Release()
@@ -114,9 +115,10 @@ func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 		c, r = newClient()
 		senders.Go(func() { c.sendSlowly(2, 64<<10, 2*heldPaceTime) })
 		began := time.Now()
-		g, err = b.ReceiveBody(c, r, 1<<20, 32<<20)
+		body = NewBody(r.Body, c)
+		g, err = b.ReceiveBody(t.Context(), body, 1<<20, 32<<20)
 		let := time.Now()
-		if _, readErr := io.Copy(io.Discard, r.Body); err != nil || !errors.Is(readErr, ErrStalled) || time.Since(let) > heldPaceTime {
+		if _, readErr := io.Copy(io.Discard, body); err != nil || !errors.Is(readErr, ErrStalled) || time.Since(let) > heldPaceTime {
 			t.Errorf("%v %v after %s, %s", err, readErr, let.Sub(began), time.Since(let))
 		}
 		g.Release()

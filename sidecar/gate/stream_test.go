@@ -273,10 +273,11 @@ func TestBodyStalls(t *testing.T) {
 				got := make(chan received, 1)
 				server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					began := time.Now()
-					g, err := b.ReceiveBody(w, r, r.ContentLength, 1<<20)
+					body := gate.NewBody(r.Body, http.NewResponseController(w))
+					g, err := b.ReceiveBody(r.Context(), body, r.ContentLength, 1<<20)
 					defer g.Release()
 					if err == nil {
-						_, err = io.ReadAll(r.Body)
+						_, err = io.ReadAll(body)
 					}
 					got <- received{err: err, after: time.Since(began)}
 				})}

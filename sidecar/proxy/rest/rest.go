@@ -143,11 +143,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.streamed(r) {
 		// An answer may begin before the body has ended. HTTP/2 always can.
 		_ = http.NewResponseController(w).EnableFullDuplex()
-		gate.PaceBody(w, r)
+		paceBody(w, r)
 		// What an early answer leaves of the body is read by net/http, in that time.
 		defer func() { _ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lastBytes)) }()
 	} else {
-		taken, err := s.gate.ReceiveBody(w, r, r.ContentLength, s.most)
+		taken, err := s.receive(w, r)
 		defer taken.Release()
 		if err == nil {
 			body, err = s.buffer(r)
@@ -166,6 +166,24 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.proxy.ServeHTTP(w, r)
+}
+
+// paceBody makes reading a body fail where its client is too slow.
+func paceBody(w http.ResponseWriter, r *http.Request) *gate.Body {
+	body := gate.NewBody(r.Body, http.NewResponseController(w))
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, r.Body}
+	return body
+}
+
+// receive lets a body come that is read before it goes on.
+func (s *Server) receive(w http.ResponseWriter, r *http.Request) (*gate.Grant, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	return s.gate.ReceiveBody(r.Context(), paceBody(w, r), r.ContentLength, s.most)
 }
 
 // cutFragment removes what lies behind a # in a request's target, which is no part of

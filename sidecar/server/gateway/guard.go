@@ -94,7 +94,15 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) (*gate.Grant, err
 	case packed:
 		n *= mostInflated
 	}
-	grant, err := g.options.Gate.ReceiveBody(w, r, min(n, most), most)
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	paced := gate.NewBody(r.Body, http.NewResponseController(w))
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{paced, r.Body}
+	grant, err := g.options.Gate.ReceiveBody(r.Context(), paced, min(n, most), most)
 	return grant, unreadable(err)
 }
 
